@@ -1,0 +1,234 @@
+package main
+
+// The builtin handlers: small steps for demos, tests and glue. They compute at
+// once; a delay they ask for is a timer of the engine.
+
+import (
+	"cmp"
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// builtin is a handler that is part of the program.
+type builtin struct {
+	name        string // as it stands after builtin:
+	help        string // one line: what it does with which members of handler.initialization
+	needsInputs bool   // it reads more of the attempt than number and config
+	// run computes the outcome, which is to count once the delay has passed, in
+	// the service's time. It is called without locks and keeps nothing.
+	run func(a *attempt) (o outcome, delay time.Duration)
+}
+
+// builtins is every builtin, in the order in which they are documented.
+var builtins = []builtin{
+	{name: "noop", run: runNoop,
+		help: "succeeds with null"},
+	{name: "echo", run: runEcho, needsInputs: true,
+		help: "succeeds with its inputs, which are the task's context unless an operator set others"},
+	{name: "sleep", run: runSleep,
+		help: "succeeds with null after duration_ms milliseconds (0)"},
+	{name: "fail", run: runFail,
+		help: `fails with message, error_type ("builtin_fail") and retryable (false)`},
+	{name: "flaky", run: runFlaky,
+		help: `fails retryably on the first failures attempts (1), then succeeds with {"attempts": n}`},
+	{name: "sum", run: runSum, needsInputs: true,
+		help: "succeeds with add (0) plus every dependency result that is a number or has a number as value"},
+}
+
+// findBuiltin is the builtin of a name.
+func findBuiltin(name string) (*builtin, error) {
+	names := make([]string, len(builtins))
+	for i := range builtins {
+		if builtins[i].name == name {
+			return &builtins[i], nil
+		}
+		names[i] = builtins[i].name
+	}
+	return nil, fmt.Errorf("there is no builtin %q; there are %s", name, strings.Join(names, ", "))
+}
+
+func runNoop(*attempt) (outcome, time.Duration) { return outcome{success: true}, 0 }
+
+func runEcho(a *attempt) (outcome, time.Duration) {
+	return outcome{success: true, result: compactResult(a.inputs)}, 0
+}
+
+// maxSleepMS is the longest sleep that can be asked for, some thirty years.
+const maxSleepMS = 1_000_000_000_000
+
+func runSleep(a *attempt) (outcome, time.Duration) {
+	c := initialization{data: a.config}
+	ms := c.integer("duration_ms", 0, maxSleepMS)
+	if c.problem != "" {
+		return c.failure(), 0
+	}
+	return outcome{success: true}, time.Duration(ms) * time.Millisecond
+}
+
+func runFail(a *attempt) (outcome, time.Duration) {
+	c := initialization{data: a.config}
+	message := c.text("message", "the step fails on purpose")
+	errorType := c.text("error_type", "builtin_fail")
+	retryable := c.flag("retryable", false)
+	if c.problem != "" {
+		return c.failure(), 0
+	}
+	return failedOutcome(errorType, message, retryable), 0
+}
+
+func runFlaky(a *attempt) (outcome, time.Duration) {
+	const most = 1_000_000
+	c := initialization{data: a.config}
+	failures := c.integer("failures", 1, most)
+	if c.problem != "" {
+		return c.failure(), 0
+	}
+	if int64(a.number) <= failures {
+		return typedFailure("builtin_flaky", "attempt %d of %d that fail on purpose", a.number, failures), 0
+	}
+	return outcome{success: true, result: fmt.Appendf(nil, `{"attempts":%d}`, a.number)}, 0
+}
+
+func runSum(a *attempt) (outcome, time.Duration) {
+	c := initialization{data: a.config}
+	sum := c.number("add")
+	if c.problem != "" {
+		return c.failure(), 0
+	}
+	for _, r := range a.results {
+		if n := summand(r.result); n != nil {
+			sum.Add(sum, exactNumber(n))
+		}
+	}
+	text := decimalText(sum)
+	if _, err := strconv.ParseFloat(text, 64); err != nil {
+		return typedFailure(invalidResultType, "the sum is too large for a number"), 0
+	}
+	return outcome{success: true, result: []byte(text)}, 0
+}
+
+// summand is the number that a result is or has as its member value; nil
+// without one.
+func summand(result []byte) []byte {
+	if jsonKind(result) == '{' {
+		result = objectMember(result, "value")
+	}
+	if jsonKind(result) != '0' {
+		return nil
+	}
+	return result
+}
+
+// exactNumber is the value of a JSON number, exact as long as that takes no more
+// than some thousand digits, else as a float64.
+func exactNumber(text []byte) *big.Rat {
+	const most = 1000
+	s := string(text)
+	exponent := 0
+	if i := strings.IndexAny(s, "eE"); i >= 0 {
+		var err error
+		if exponent, err = strconv.Atoi(s[i+1:]); err != nil {
+			exponent = most + 1
+		}
+	}
+	if len(s) <= most && -most <= exponent && exponent <= most {
+		if r, ok := new(big.Rat).SetString(s); ok {
+			return r
+		}
+	}
+	f, _ := strconv.ParseFloat(s, 64) // finite: checkJSON saw to that
+	return new(big.Rat).SetFloat64(f)
+}
+
+// decimalText is a number with all its digits, which sums of decimals have a
+// finite number of.
+func decimalText(r *big.Rat) string {
+	digits, _ := r.FloatPrec()
+	return r.FloatString(digits)
+}
+
+// initialization reads members of a builtin's configuration. One that is null
+// counts as absent.
+type initialization struct {
+	data    []byte
+	problem string // the first member that will not do; "" while there is none
+}
+
+// failure is the outcome for a configuration with a problem.
+func (c *initialization) failure() outcome {
+	return typedFailure(invalidConfigType, "initialization.%s", c.problem)
+}
+
+// member is the value of a member of one of the kinds; nil when it is absent or
+// of another kind, which is a problem.
+func (c *initialization) member(name, kinds, want string) []byte {
+	value := objectMember(c.data, name)
+	if value == nil || jsonKind(value) == 'n' {
+		return nil
+	}
+	if strings.IndexByte(kinds, jsonKind(value)) < 0 {
+		c.wrong(name, value, want)
+		return nil
+	}
+	return value
+}
+
+func (c *initialization) wrong(name string, value []byte, want string) {
+	if c.problem == "" {
+		c.problem = wrongKind(name, value, want)
+	}
+}
+
+// text is absent when the member is absent or empty.
+func (c *initialization) text(name, absent string) string {
+	value := c.member(name, `"`, "a string")
+	if value == nil {
+		return absent
+	}
+	s, _ := jsonString(value)
+	return cmp.Or(cleanText([]byte(s)), absent)
+}
+
+func (c *initialization) flag(name string, absent bool) bool {
+	value := c.member(name, "tf", "true or false")
+	if value == nil {
+		return absent
+	}
+	return jsonKind(value) == 't'
+}
+
+func (c *initialization) integer(name string, absent, most int64) int64 {
+	want := fmt.Sprintf("an integer from 0 to %d", most)
+	value := c.member(name, "0", want)
+	if value == nil {
+		return absent
+	}
+	n, ok := jsonInt(value)
+	if !ok || n < 0 || n > most {
+		c.wrong(name, value, want)
+	}
+	return n
+}
+
+// number is 0 when the member is absent.
+func (c *initialization) number(name string) *big.Rat {
+	value := c.member(name, "0", "a number")
+	if value == nil {
+		return new(big.Rat)
+	}
+	return exactNumber(value)
+}
+
+// objectMember is the value of a member of an object; nil when there is none.
+func objectMember(object []byte, name string) (found []byte) {
+	eachMember(object, func(key string, value []byte) bool {
+		if key == name {
+			found = value
+		}
+		return found == nil
+	})
+	return found
+}

@@ -1,0 +1,241 @@
+package main
+
+// The one source of time of a service, real or virtual. Nothing else in the
+// program reads the wall clock or starts a timer for the service's own delays.
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// instant is a moment in microseconds since the Unix epoch, UTC: the precision
+// of every timestamp of the service. Zero means "none".
+type instant int64
+
+const (
+	zonedLayout = "2006-01-02T15:04:05.000000Z"
+	naiveLayout = "2006-01-02T15:04:05.000000"
+)
+
+func instantOf(t time.Time) instant { return instant(t.UnixMicro()) }
+
+func (i instant) time() time.Time { return time.UnixMicro(int64(i)).UTC() }
+
+// zoned is the wire form with a trailing Z.
+func (i instant) zoned() string { return i.time().Format(zonedLayout) }
+
+// naive is the wire form without a zone, which some fields carry.
+func (i instant) naive() string { return i.time().Format(naiveLayout) }
+
+func (i instant) add(d time.Duration) instant { return i + instant(d/time.Microsecond) }
+
+func (i instant) sub(j instant) time.Duration { return time.Duration(i-j) * time.Microsecond }
+
+// parseInstant reads either wire form, with 0 to 9 fractional digits; what is
+// below a microsecond is dropped.
+func parseInstant(s string) (instant, error) {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		t, err = time.Parse("2006-01-02T15:04:05.999999999", s)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a timestamp like 2026-01-31T12:00:00Z", s)
+	}
+	return instantOf(t), nil
+}
+
+// clock tells the time and runs timers.
+type clock interface {
+	now() instant
+	// schedule runs f once now() has reached when, in a goroutine of the
+	// clock's own or, for a virtual clock, in the one that advances it. A timer
+	// is never cancelled: f checks whether it still has something to do.
+	schedule(when instant, f func())
+}
+
+// timer is one entry of a timerHeap.
+type timer struct {
+	when instant
+	seq  uint64 // order among timers due at the same instant
+	f    func()
+}
+
+// timerHeap orders timers by due time, then by the order of scheduling.
+type timerHeap []timer
+
+func (h timerHeap) Len() int { return len(h) }
+func (h timerHeap) Less(i, j int) bool {
+	if h[i].when != h[j].when {
+		return h[i].when < h[j].when
+	}
+	return h[i].seq < h[j].seq
+}
+func (h timerHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *timerHeap) Push(x any)   { *h = append(*h, x.(timer)) }
+func (h *timerHeap) Pop() any {
+	old := *h
+	t := old[len(old)-1]
+	old[len(old)-1] = timer{}
+	*h = old[:len(old)-1]
+	return t
+}
+
+// timers is a heap of timers with a lock, shared by both kinds of clock.
+type timers struct {
+	mu   sync.Mutex
+	heap timerHeap
+	seq  uint64
+}
+
+// add enters a timer and reports whether it is now the earliest.
+func (t *timers) add(when instant, f func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.seq++
+	heap.Push(&t.heap, timer{when, t.seq, f})
+	return t.heap[0].seq == t.seq
+}
+
+// due takes the earliest timer if it is due at now.
+func (t *timers) due(now instant) (func(), bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.heap) == 0 || t.heap[0].when > now {
+		return nil, false
+	}
+	return heap.Pop(&t.heap).(timer).f, true
+}
+
+// next is the due time of the earliest timer.
+func (t *timers) next() (instant, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.heap) == 0 {
+		return 0, false
+	}
+	return t.heap[0].when, true
+}
+
+// realClock is the wall clock. One goroutine runs its timers, until stop.
+type realClock struct {
+	timers timers
+	wake   chan struct{} // holds one token when an earlier timer came in
+	done   chan struct{}
+	once   sync.Once
+}
+
+func newRealClock() *realClock {
+	c := &realClock{wake: make(chan struct{}, 1), done: make(chan struct{})}
+	go c.run()
+	return c
+}
+
+func (c *realClock) now() instant { return instantOf(time.Now()) }
+
+func (c *realClock) schedule(when instant, f func()) {
+	if c.timers.add(when, f) {
+		select {
+		case c.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// stop ends the timer goroutine; timers that are not due yet never fire.
+func (c *realClock) stop() { c.once.Do(func() { close(c.done) }) }
+
+func (c *realClock) run() {
+	for {
+		for f, ok := c.timers.due(c.now()); ok; f, ok = c.timers.due(c.now()) {
+			f()
+		}
+		var alarm <-chan time.Time
+		var t *time.Timer
+		if next, ok := c.timers.next(); ok {
+			t = time.NewTimer(next.sub(c.now()))
+			alarm = t.C
+		}
+		select {
+		case <-alarm:
+		case <-c.wake:
+		case <-c.done:
+			return
+		}
+		if t != nil {
+			t.Stop()
+		}
+	}
+}
+
+// virtualClock stands still until it is advanced.
+type virtualClock struct {
+	timers timers
+	mu     sync.Mutex
+	at     instant // guarded by mu
+}
+
+func newVirtualClock(start instant) *virtualClock { return &virtualClock{at: start} }
+
+func (c *virtualClock) now() instant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *virtualClock) schedule(when instant, f func()) { c.timers.add(when, f) }
+
+// advance moves the clock to now + d and runs, in order and each at its own
+// instant, the timers that fall due on the way, in the caller's goroutine.
+func (c *virtualClock) advance(d time.Duration) {
+	end := c.now().add(d)
+	for {
+		next, ok := c.timers.next()
+		if !ok || next > end {
+			break
+		}
+		c.set(max(next, c.now()))
+		if f, ok := c.timers.due(c.now()); ok {
+			f()
+		}
+	}
+	c.set(end)
+}
+
+func (c *virtualClock) set(t instant) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = max(c.at, t)
+}
+
+// What follows runs on real time in every mode: limits on handlers outside,
+// and the patience with a disk or a peer.
+
+// afterReal runs f after d, in a goroutine of its own.
+func afterReal(d time.Duration, f func()) { time.AfterFunc(d, f) }
+
+// sleepReal waits for d, or until ctx ends: then it returns false.
+func sleepReal(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// receiveWithin takes a value from c, unless d passes first.
+func receiveWithin[T any](c <-chan T, d time.Duration) (v T, ok bool) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case v = <-c:
+		return v, true
+	case <-t.C:
+		return v, false
+	}
+}

@@ -1,0 +1,393 @@
+package main
+
+// The configuration: its values, and the one table of keys that files,
+// environment, flags, "config show" and stepwell.example.toml follow.
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Config is the effective configuration. It is filled by loadConfig and never
+// changed afterwards.
+type Config struct {
+	Environment   string // which overlay files and template overrides apply
+	Role          string // all, orchestration or worker
+	Orchestration orchestrationConfig
+	Worker        workerConfig
+	Web           webConfig
+	Templates     templatesConfig
+	Tasks         tasksConfig
+	Engine        engineConfig
+	Store         storeConfig
+	Log           logConfig
+}
+
+// orchestrationConfig is the section of the orchestration role.
+type orchestrationConfig struct {
+	Web roleWebConfig
+}
+
+// roleWebConfig is the listener of one role.
+type roleWebConfig struct {
+	Listen string // host:port; port 0 takes a free one
+}
+
+// workerConfig is the section of the worker role and of its handlers.
+type workerConfig struct {
+	Web             roleWebConfig
+	Concurrency     int   // builtin and exec handlers at once
+	HTTPConcurrency int   // HTTP handlers at once
+	MaxResultBytes  int64 // of one handler's result
+	AllowExec       bool
+	ExecEnv         map[string]string // added to the environment of programs; secret
+	ExecPath        string            // PATH of programs; "" means our own
+	ExecDir         string            // working directory of programs; "" means our own
+	Handlers        map[string]string // callable, or its beginning and "*", to builtin:… or a URL
+	DefaultHandler  string            // the same for every other callable; "" means none
+	HTTPHeaders     map[string]string // by canonical name; the values are secret
+	HTTPProxy       string            // URL, possibly with credentials; "" means none
+}
+
+// webConfig is what both listeners share.
+type webConfig struct {
+	MaxBodyBytes           int64
+	ShutdownTimeoutSeconds int
+}
+
+// templatesConfig says where templates come from.
+type templatesConfig struct {
+	Dirs               []string
+	EnforceInputSchema string // "off"
+}
+
+// tasksConfig bounds tasks.
+type tasksConfig struct {
+	MaxContextBytes int64
+}
+
+// engineConfig tunes the engine.
+type engineConfig struct {
+	Jitter    bool // vary retry delays by up to 10 %
+	MaxQueued int  // steps ready and not running before new tasks are refused
+}
+
+// storeConfig says where state is kept and when it is on disk.
+type storeConfig struct {
+	Path           string
+	Memory         bool   // keep nothing on disk; Path is not used
+	Sync           string // always, interval or never
+	SyncIntervalMS int
+}
+
+// logConfig is what goes to standard error.
+type logConfig struct {
+	Level, Format string
+	Quiet         bool // no start-up banner; a flag only
+}
+
+// configSecrecy says which part of a value is never shown.
+type configSecrecy uint8
+
+const (
+	notSecret      configSecrecy = iota
+	secretValue                  // all of it; of a table, the values of its entries
+	maskURLs               // user, password and query of a URL
+)
+
+// configKey is one row of the table of keys.
+type configKey struct {
+	path     string            // as in TOML
+	field    func(*Config) any // points at the value, whose type is the key's type
+	def      any               // string, bool, int64, []string or map[string]string
+	min, max int64             // bounds of an integer, both inclusive
+	words    []string          // the only strings allowed, unless nil
+	flag     string            // of serve, without dashes; "" for none
+	operand  string            // what the usage text calls the flag's value
+	env      string            // replaces the name made of the path
+	secret   configSecrecy
+
+	// What else is wrong with a string, list element or table value: an error
+	// that goes on from the value, as in "is not an address". It must not
+	// repeat the value, which may be secret.
+	check     func(string) error
+	checkName func(string) error  // the same for the name of a table entry
+	canonName func(string) string // the one spelling of an entry's name
+
+	help   string // one line
+	sample string // an entry for the example file, for tables
+}
+
+const (
+	maxConfigBytes = 1 << 30
+	maxConfigCount = 1_000_000
+)
+
+// configKeys is the table of keys, in the order in which they are shown. A key
+// stands in it only when what it configures exists.
+var configKeys = []configKey{
+	{
+		path: "environment", field: func(c *Config) any { return &c.Environment }, def: "development",
+		flag: "env", operand: "NAME", env: "STEPWELL_ENV", check: checkEnvironmentValue,
+		help: "name of the environment: selects the overrides in templates",
+	},
+	{
+		path: "role", field: func(c *Config) any { return &c.Role }, def: "all",
+		words: []string{"all", "orchestration", "worker"}, flag: "role", operand: "ROLE",
+		help: "what this process serves: all, orchestration or worker",
+	},
+	{
+		path:  "orchestration.web.listen",
+		field: func(c *Config) any { return &c.Orchestration.Web.Listen }, def: "127.0.0.1:8080",
+		flag: "listen", operand: "HOST:PORT", check: checkListenValue,
+		help: "address of the orchestration API; port 0 takes a free one",
+	},
+	{
+		path: "worker.web.listen", field: func(c *Config) any { return &c.Worker.Web.Listen },
+		def: "127.0.0.1:8081", flag: "worker-listen", operand: "HOST:PORT", check: checkListenValue,
+		help: "address of the worker API; port 0 takes a free one",
+	},
+	{
+		path: "worker.concurrency", field: func(c *Config) any { return &c.Worker.Concurrency },
+		def: int64(256), min: 1, max: maxConfigCount,
+		help: "builtin and exec handlers running at once",
+	},
+	{
+		path: "worker.http_concurrency", field: func(c *Config) any { return &c.Worker.HTTPConcurrency },
+		def: int64(4096), min: 1, max: maxConfigCount,
+		help: "HTTP handlers running at once",
+	},
+	{
+		path: "worker.max_result_bytes", field: func(c *Config) any { return &c.Worker.MaxResultBytes },
+		def: int64(1 << 20), min: 1, max: maxConfigBytes,
+		help: "largest result that a handler may give, in bytes",
+	},
+	{
+		path: "worker.allow_exec", field: func(c *Config) any { return &c.Worker.AllowExec }, def: false,
+		help: "allow handlers that run programs (exec:…)",
+	},
+	{
+		path: "worker.exec_env", field: func(c *Config) any { return &c.Worker.ExecEnv },
+		def: map[string]string{}, secret: secretValue, check: checkTextValue, checkName: checkVariableName,
+		help:   "environment variables of programs that exec: handlers run, beside PATH, HOME, LANG and TZ",
+		sample: `DATABASE_URL = "postgres://localhost/orders"`,
+	},
+	{
+		path: "worker.exec_path", field: func(c *Config) any { return &c.Worker.ExecPath }, def: "",
+		check: checkTextValue,
+		help:  "PATH of programs that exec: handlers run; empty means that of stepwell",
+	},
+	{
+		path: "worker.exec_dir", field: func(c *Config) any { return &c.Worker.ExecDir }, def: "",
+		check: checkTextValue,
+		help:  "working directory of programs that exec: handlers run; empty means that of stepwell",
+	},
+	{
+		path: "worker.handlers", field: func(c *Config) any { return &c.Worker.Handlers },
+		def: map[string]string{}, secret: maskURLs, check: checkTargetValue, checkName: checkCallableName,
+		help:   "what runs a callable: builtin:… or a URL; a name may end in *, the longest match wins",
+		sample: `"Payments::*" = "http://127.0.0.1:9000/steps"`,
+	},
+	{
+		path: "worker.default_handler", field: func(c *Config) any { return &c.Worker.DefaultHandler },
+		def: "", secret: maskURLs, check: orEmptyValue(checkTargetValue),
+		help: "what runs every callable that nothing else handles; empty: it waits for an outside actor",
+	},
+	{
+		path: "worker.http_headers", field: func(c *Config) any { return &c.Worker.HTTPHeaders },
+		def: map[string]string{}, secret: secretValue, check: checkHeaderValue,
+		checkName: checkHeaderName, canonName: canonicalHeaderName,
+		help:   "headers sent to HTTP handlers; their values are never shown",
+		sample: `Authorization = "Bearer <token>"`,
+	},
+	{
+		path: "worker.http_proxy", field: func(c *Config) any { return &c.Worker.HTTPProxy },
+		def: "", secret: maskURLs, check: orEmptyValue(checkProxyValue),
+		help: "URL of a proxy for HTTP handlers; empty means none, whatever the environment says",
+	},
+	{
+		path: "web.max_body_bytes", field: func(c *Config) any { return &c.Web.MaxBodyBytes },
+		def: int64(4 << 20), min: 1, max: maxConfigBytes,
+		help: "largest request body, in bytes",
+	},
+	{
+		path: "web.shutdown_timeout_seconds", def: int64(10), min: 0, max: 3600,
+		field: func(c *Config) any { return &c.Web.ShutdownTimeoutSeconds },
+		help:  "how long running handlers get to end at shutdown, in seconds",
+	},
+	{
+		path: "templates.dirs", field: func(c *Config) any { return &c.Templates.Dirs }, def: []string{},
+		flag: "templates", operand: "DIR[,DIR]", check: checkPathValue,
+		help: "directories that templates are read from",
+	},
+	{
+		path: "templates.enforce_input_schema", def: "off", check: checkSchemaValue,
+		field: func(c *Config) any { return &c.Templates.EnforceInputSchema },
+		help:  "checking contexts against a template's input schema; only off is supported yet",
+	},
+	{
+		path: "tasks.max_context_bytes", field: func(c *Config) any { return &c.Tasks.MaxContextBytes },
+		def: int64(1 << 20), min: 2, max: maxConfigBytes,
+		help: "largest context of a task, in bytes",
+	},
+	{
+		path: "engine.jitter", field: func(c *Config) any { return &c.Engine.Jitter }, def: true,
+		help: "vary retry delays by up to 10 %",
+	},
+	{
+		path: "engine.max_queued", field: func(c *Config) any { return &c.Engine.MaxQueued },
+		def: int64(100_000), min: 1, max: 100 * maxConfigCount,
+		help: "steps waiting for a slot before new tasks are refused",
+	},
+	{
+		path: "store.path", field: func(c *Config) any { return &c.Store.Path }, def: "./stepwell-data",
+		flag: "data", operand: "DIR", check: checkPathValue,
+		help: "directory that state is kept in",
+	},
+	{
+		path: "store.memory", field: func(c *Config) any { return &c.Store.Memory }, def: false,
+		flag: "memory",
+		help: "keep state in memory only",
+	},
+	{
+		path: "store.sync", field: func(c *Config) any { return &c.Store.Sync }, def: "always",
+		words: []string{"always", "interval", "never"}, flag: "sync", operand: "WHEN",
+		help: "when a write is on disk: always (before its answer), interval or never (left to the system)",
+	},
+	{
+		path: "store.sync_interval_ms", field: func(c *Config) any { return &c.Store.SyncIntervalMS },
+		def: int64(100), min: 1, max: 60_000,
+		help: `time between two syncs with sync = "interval", in milliseconds`,
+	},
+	{
+		path: "log.level", field: func(c *Config) any { return &c.Log.Level }, def: "info",
+		words: []string{"debug", "info", "warn", "error"}, flag: "log-level", operand: "LEVEL",
+		help: "least severe messages logged: debug, info, warn or error",
+	},
+	{
+		path: "log.format", field: func(c *Config) any { return &c.Log.Format }, def: "auto",
+		words: []string{"auto", "text", "json"},
+		help:  "form of the log: text, json, or auto (text on a terminal, json otherwise)",
+	},
+}
+
+// configKeyAt is the row of a path, or nil.
+func configKeyAt(path string) *configKey {
+	i := slices.IndexFunc(configKeys, func(k configKey) bool { return k.path == path })
+	if i < 0 {
+		return nil
+	}
+	return &configKeys[i]
+}
+
+// envName is the environment variable that sets the key, "" when there is none:
+// without a "__" in it, a name could be anybody's.
+func (k *configKey) envName() string {
+	if k.env != "" || !strings.Contains(k.path, ".") {
+		return k.env
+	}
+	return configEnvPrefix + strings.ToUpper(strings.ReplaceAll(k.path, ".", "__"))
+}
+
+// defaultConfig is the configuration that nobody touched.
+func defaultConfig() *Config {
+	c := new(Config)
+	for i := range configKeys {
+		configKeys[i].set(c, configKeys[i].def)
+	}
+	return c
+}
+
+// set puts a value of the key's type in its place: over what is there, but
+// entry by entry for a table. c owns what it holds; v stays the caller's.
+func (k *configKey) set(c *Config, v any) {
+	switch p := k.field(c).(type) {
+	case *string:
+		*p = v.(string)
+	case *bool:
+		*p = v.(bool)
+	case *int:
+		*p = int(v.(int64))
+	case *int64:
+		*p = v.(int64)
+	case *[]string:
+		*p = slices.Clone(v.([]string))
+	case *map[string]string:
+		if *p == nil {
+			*p = make(map[string]string)
+		}
+		maps.Copy(*p, v.(map[string]string))
+	}
+}
+
+// get is the key's value in one of the types of def, still c's own.
+func (k *configKey) get(c *Config) any {
+	switch p := k.field(c).(type) {
+	case *string:
+		return *p
+	case *bool:
+		return *p
+	case *int:
+		return int64(*p)
+	case *int64:
+		return *p
+	case *[]string:
+		return *p
+	case *map[string]string:
+		return *p
+	}
+	panic("configuration key " + k.path + " has a type that the table does not know")
+}
+
+// redacted is the configuration as anybody may see it, nested as in TOML, with
+// "[REDACTED]" for secrets. It is the caller's to change.
+func (c *Config) redacted() map[string]any {
+	root := make(map[string]any)
+	for i := range configKeys {
+		k := &configKeys[i]
+		table, parts := root, strings.Split(k.path, ".")
+		last := len(parts) - 1
+		for _, part := range parts[:last] {
+			inner, ok := table[part].(map[string]any)
+			if !ok {
+				inner = make(map[string]any)
+				table[part] = inner
+			}
+			table = inner
+		}
+		table[parts[last]] = k.shown(k.get(c))
+	}
+	return root
+}
+
+// shown is a copy of a value of the key, without its secrets.
+func (k *configKey) shown(v any) any {
+	switch v := v.(type) {
+	case string:
+		return k.shownText(v)
+	case []string:
+		list := make([]string, len(v))
+		for i, s := range v {
+			list[i] = k.shownText(s)
+		}
+		return list
+	case map[string]string:
+		table := make(map[string]string, len(v))
+		for name, s := range v {
+			table[redactName(name)] = k.shownText(s)
+		}
+		return table
+	}
+	return v
+}
+
+func (k *configKey) shownText(s string) string {
+	switch k.secret {
+	case secretValue:
+		return redactedText
+	case maskURLs:
+		return redactURL(s)
+	}
+	return s
+}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// configInput is everything that a configuration is made of.
+type configInput struct {
+	files map[string]string
+	env   map[string]string
+	args  []string // of serve
+}
+
+func (in configInput) load() (*Config, *provenance, error) {
+	args, err := parseServeArgs(in.args, io.Discard)
+	if err != nil {
+		return nil, nil, err
+	}
+	return loadConfig(args.configArgs, in.getenv, in.environ(), in.readFile)
+}
+
+func (in configInput) getenv(name string) string { return in.env[name] }
+
+func (in configInput) environ() []string {
+	var list []string
+	for name, value := range in.env {
+		list = append(list, name+"="+value)
+	}
+	return list
+}
+
+func (in configInput) readFile(name string) ([]byte, error) {
+	text, ok := in.files[name]
+	if !ok {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return []byte(text), nil
+}
+
+// oneConfigFile is stepwell.toml in the working directory.
+func oneConfigFile(lines ...string) map[string]string {
+	return map[string]string{"stepwell.toml": strings.Join(lines, "\n")}
+}
+
+// wantConfigValues loads in and compares every key: with want, or else with
+// the default.
+func wantConfigValues(t *testing.T, in configInput, want map[string]any) {
+	t.Helper()
+	c, _, err := in.load()
+	if err != nil {
+		t.Fatalf("got %v; want no error", err)
+	}
+	for _, k := range configKeys {
+		expected, ok := want[k.path]
+		if !ok {
+			expected = k.def
+		}
+		if got := k.get(c); !reflect.DeepEqual(got, expected) {
+			t.Errorf("%s: got %#v; want %#v", k.path, got, expected)
+		}
+	}
+}
+
+// wantConfigProblems loads in and compares the lines of the error.
+func wantConfigProblems(t *testing.T, in configInput, want ...string) {
+	t.Helper()
+	_, _, err := in.load()
+	if err == nil {
+		t.Fatalf("got no error; want %q", want)
+	}
+	text, _ := strings.CutPrefix(err.Error(), "configuration: ")
+	got := strings.Split(text, "\n  ")
+	if len(got) > 1 {
+		got = got[1:] // the number of problems
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+	}
+}
+
+func TestConfigTableIsSound(t *testing.T) {
+	flags := make(map[string]string)
+	for i := range configKeys {
+		k := &configKeys[i]
+		if got := reflect.TypeOf(k.get(defaultConfig())); got != reflect.TypeOf(k.def) {
+			t.Errorf("%s: got a field like %v; want %T like its default", k.path, got, k.def)
+		}
+		if _, faults := k.convert(configRaw(k.def)); len(faults) > 0 {
+			t.Errorf("%s: got %v; want a valid default", k.path, faults)
+		}
+		if _, ok := k.def.(int64); ok && k.min >= k.max {
+			t.Errorf("%s: got no range; want one", k.path)
+		}
+		if k.help == "" || strings.Contains(k.help, "\n") {
+			t.Errorf("%s: got help %q; want one line", k.path, k.help)
+		}
+		if flags[k.flag] != "" {
+			t.Errorf("%s: got flag --%s, which %s has too", k.path, k.flag, flags[k.flag])
+		}
+		if k.flag != "" {
+			flags[k.flag] = k.path
+		}
+		if configKeyAt(k.path) != k {
+			t.Errorf("%s: got two rows; want one", k.path)
+		}
+	}
+}
+
+// configRaw is a default as toml.Decode would give it.
+func configRaw(def any) any {
+	switch v := def.(type) {
+	case []string:
+		raw := []any{}
+		for _, s := range v {
+			raw = append(raw, s)
+		}
+		return raw
+	case map[string]string:
+		raw := make(map[string]any)
+		for name, s := range v {
+			raw[name] = s
+		}
+		return raw
+	}
+	return def
+}
+
+// Every field has a row: what no source can set would be a constant.
+func TestConfigFieldsAreInTheTable(t *testing.T) {
+	c := new(Config)
+	fields := map[any]string{&c.Log.Quiet: "log.quiet"} // a flag of its own
+	for i := range configKeys {
+		fields[configKeys[i].field(c)] = configKeys[i].path
+	}
+	var walk func(path string, v reflect.Value)
+	walk = func(path string, v reflect.Value) {
+		for i := range v.NumField() {
+			field, name := v.Field(i), path+"."+v.Type().Field(i).Name
+			if field.Kind() == reflect.Struct {
+				walk(name, field)
+			} else if fields[field.Addr().Interface()] == "" {
+				t.Errorf("got no row for %s; want one", name)
+			}
+		}
+	}
+	walk("Config", reflect.ValueOf(c).Elem())
+	if len(fields) != len(configKeys)+1 {
+		t.Errorf("got %d fields for %d keys; want one each", len(fields)-1, len(configKeys))
+	}
+}
+
+// The contract's defaults, by hand: the table must not be its own witness.
+func TestConfigDefaults(t *testing.T) {
+	want := map[string]string{
+		"environment": `"development"`, "role": `"all"`,
+		"orchestration.web.listen": `"127.0.0.1:8080"`, "worker.web.listen": `"127.0.0.1:8081"`,
+		"web.max_body_bytes": "4194304", "web.shutdown_timeout_seconds": "10",
+		"templates.dirs": "[]", "templates.enforce_input_schema": `"off"`,
+		"tasks.max_context_bytes": "1048576", "engine.jitter": "true", "engine.max_queued": "100000",
+		"worker.concurrency": "256", "worker.http_concurrency": "4096", "worker.max_result_bytes": "1048576",
+		"worker.allow_exec": "false", "worker.exec_env": "{}", "worker.exec_path": `""`,
+		"worker.exec_dir": `""`, "worker.handlers": "{}", "worker.default_handler": `""`,
+		"worker.http_headers": "{}", "worker.http_proxy": `""`,
+		"store.path": `"./stepwell-data"`, "store.memory": "false", "store.sync": `"always"`,
+		"store.sync_interval_ms": "100", "log.level": `"info"`, "log.format": `"auto"`,
+	}
+	got := make(map[string]string)
+	c := defaultConfig()
+	for i := range configKeys {
+		got[configKeys[i].path] = tomlLiteral(configKeys[i].get(c))
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+func TestDefaultsAreNotShared(t *testing.T) {
+	a := defaultConfig()
+	a.Worker.Handlers["Foo"] = "builtin:echo"
+	if got := defaultConfig().Worker.Handlers; len(got) > 0 {
+		t.Errorf("got %v; want defaults that another configuration cannot change", got)
+	}
+}
+
+func TestRedactedConfig(t *testing.T) {
+	c := defaultConfig()
+	c.Worker.HTTPHeaders["Authorization"] = "Bearer hunter2"
+	c.Worker.HTTPProxy = "http://me:hunter2@proxy:3128"
+	c.Worker.Handlers["Foo::*"] = "https://me:hunter2@example.com/steps?key=hunter2"
+	c.Templates.Dirs = []string{"a"}
+	got := c.redacted()
+	got["templates"].(map[string]any)["dirs"].([]string)[0] = "b"
+	got["worker"].(map[string]any)["exec_env"].(map[string]string)["A"] = "b"
+	if c.Templates.Dirs[0] != "a" || len(c.Worker.ExecEnv) > 0 {
+		t.Error("got a view whose change shows in the configuration; want a copy")
+	}
+	want := `{"allow_exec":false,"concurrency":256,"default_handler":"","exec_dir":"",` +
+		`"exec_env":{},"exec_path":"",` +
+		`"handlers":{"Foo::*":"https://[REDACTED]@example.com/steps?[REDACTED]"},` +
+		`"http_concurrency":4096,"http_headers":{"Authorization":"[REDACTED]"},` +
+		`"http_proxy":"http://[REDACTED]@proxy:3128","max_result_bytes":1048576,` +
+		`"web":{"listen":"127.0.0.1:8081"}}`
+	text, err := json.Marshal(c.redacted()["worker"])
+	if err != nil || string(text) != want {
+		t.Errorf("got  %s, %v\nwant %s", text, err, want)
+	}
+}
+
+func TestRedactURL(t *testing.T) {
+	tests := []struct{ in, want string }{
+		{"", ""},
+		{"builtin:echo", "builtin:echo"},
+		{"http://example.com/steps", "http://example.com/steps"},
+		{"http://me:hunter2@example.com/steps", "http://[REDACTED]@example.com/steps"},
+		{"http://hunter2@example.com", "http://[REDACTED]@example.com"},
+		{"http://me:hun/ter2@example.com", "http://[REDACTED]@example.com"},
+		{"http://me:hun?ter2@example.com", "http://[REDACTED]@example.com"},
+		{"http://me:hun@ter2@example.com", "http://[REDACTED]@example.com"},
+		{"http://me:%zz@example.com", "http://[REDACTED]@example.com"},
+		{"me:hunter2@example.com:80", "[REDACTED]@example.com:80"},
+		{"https://example.com/?token=hunter2", "https://example.com/?[REDACTED]"},
+		{"https://example.com/#hunter2", "https://example.com/#[REDACTED]"},
+	}
+	for _, tt := range tests {
+		if got := redactURL(tt.in); got != tt.want {
+			t.Errorf("redactURL(%q): got %q; want %q", tt.in, got, tt.want)
+		}
+	}
+}
+
+func TestConfigFilesAreReadForReal(t *testing.T) {
+	dir := t.TempDir()
+	name := dir + "/my.toml"
+	if err := os.WriteFile(name, []byte("role = \"worker\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	noEnv := func(string) string { return "" }
+	c, p, err := loadConfig(configArgs{files: []string{name}}, noEnv, nil, os.ReadFile)
+	if err != nil || c.Role != "worker" || p.of("role").String() != name+":1" {
+		t.Errorf("got %+v, %v; want the role of the file", c, err)
+	}
+	_, _, err = loadConfig(configArgs{files: []string{dir}}, noEnv, nil, os.ReadFile)
+	if _, ok := errors.AsType[*configError](err); !ok {
+		t.Errorf("a directory: got %v; want a *configError", err)
+	}
+}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestServeArgs(t *testing.T) {
+	got, err := parseServeArgs([]string{
+		"--config", "a.toml", "-config=b.toml", "--env", "test", "--ready-file", "ready.json", "--print-ready",
+		"--quiet", "--log-level", "debug", "--memory", "--templates", "a", "--templates", "b,c",
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &serveArgs{
+		configArgs: configArgs{
+			files: []string{"a.toml", "b.toml"},
+			flags: map[string]string{
+				"environment": "test", "log.level": "debug", "store.memory": "true", "templates.dirs": "a,b,c",
+			},
+			quiet: true,
+		},
+		readyFile:  "ready.json",
+		printReady: true,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v; want %+v", got, want)
+	}
+	c, _, err := loadConfig(got.configArgs, func(string) string { return "" }, nil, func(string) ([]byte, error) {
+		return nil, nil
+	})
+	if err != nil || !c.Log.Quiet {
+		t.Errorf("got %+v, %v; want it quiet", c, err)
+	}
+}
+
+func TestServeHelpShowsEveryFlag(t *testing.T) {
+	var out bytes.Buffer
+	if _, err := parseServeArgs([]string{"--help"}, &out); !errors.Is(err, flag.ErrHelp) {
+		t.Fatalf("got %v; want flag.ErrHelp", err)
+	}
+	flags := []string{"config FILE", "ready-file FILE", "print-ready", "quiet"}
+	for _, k := range configKeys {
+		if k.flag != "" {
+			flags = append(flags, strings.TrimSpace(k.flag+" "+k.operand))
+		}
+	}
+	for _, f := range flags {
+		if !strings.Contains(out.String(), "\n  --"+f+"\n") {
+			t.Errorf("got no --%s in the help; want it", f)
+		}
+	}
+}
+
+func TestServeUsageErrors(t *testing.T) {
+	tests := [][]string{
+		{"--nope"}, {"--data"}, {"nope"}, {"--print-ready=x"}, {"--config", ""}, {"--memory", "false"},
+	}
+	for _, args := range tests {
+		a, err := parseServeArgs(args, nil)
+		if _, ok := errors.AsType[*usageError](err); !ok || a != nil {
+			t.Errorf("%q: got %v, %v; want a *usageError", args, a, err)
+		}
+	}
+}
+
+// runConfig runs "stepwell config" with the variables given, after their names.
+func runConfig(env map[string]string, args ...string) (stdout string, err error) {
+	in := configInput{env: env}
+	var out, errOut bytes.Buffer
+	err = configCommand(args, in.getenv, in.environ(), &out, &errOut)
+	return out.String() + errOut.String(), err
+}
+
+func writeConfigFiles(t *testing.T, files map[string]string) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	for name, text := range files {
+		if err := os.WriteFile(filepath.FromSlash(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestConfigShow(t *testing.T) {
+	writeConfigFiles(t, oneConfigFile(
+		"[worker.handlers]", "'Pay::*' = 'http://localhost:1'", "[templates]", `dirs = ["a\u001bb"]`))
+	env := map[string]string{"STEPWELL_STORE__PATH": "x"}
+	out, err := runConfig(env, "show", "--listen", ":0", "--quiet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(out) {
+		got = append(got, strings.Join(strings.Fields(line), " "))
+	}
+	text := "\n" + strings.Join(got, "\n") + "\n"
+	for _, want := range []string{
+		`KEY VALUE SOURCE`,
+		`orchestration.web.listen ":0" flag --listen`,
+		`worker.handlers."Pay::*" "http://localhost:1" stepwell.toml:2`,
+		`worker.http_headers {} default`,
+		`templates.dirs ["a\U0000001Bb"] stepwell.toml:4`,
+		`store.path "x" env STEPWELL_STORE__PATH`,
+		`engine.jitter true default`,
+		`engine.max_queued 100000 default`,
+	} {
+		if !strings.Contains(text, "\n"+want+"\n") {
+			t.Errorf("got %s\nwant the line %s", text, want)
+		}
+	}
+}
+
+func TestConfigShowAsJSON(t *testing.T) {
+	writeConfigFiles(t, oneConfigFile("worker.handlers.'A<b>' = 'builtin:echo'"))
+	out, err := runConfig(nil, "show", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []configRow
+	if err := json.Unmarshal([]byte(out), &rows); err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]configRow)
+	for _, r := range rows {
+		got[r.Key+r.Entry] = r
+	}
+	for _, want := range []configRow{
+		{"worker.handlers", "A<b>", "builtin:echo", "stepwell.toml:1"},
+		{"templates.dirs", "", []any{}, "default"},
+		{"worker.exec_env", "", map[string]any{}, "default"},
+		{"worker.concurrency", "", 256.0, "default"},
+		{"engine.jitter", "", true, "default"},
+	} {
+		if r := got[want.Key+want.Entry]; !reflect.DeepEqual(r, want) {
+			t.Errorf("got %+v; want %+v", r, want)
+		}
+	}
+	if len(rows) != len(configKeys) {
+		t.Errorf("got %d rows; want %d", len(rows), len(configKeys))
+	}
+}
+
+func TestConfigShowHidesSecrets(t *testing.T) {
+	const secret = "hunter2"
+	writeConfigFiles(t, oneConfigFile(
+		"[worker]", "http_proxy = 'http://me:hunter2@proxy:3128'", "default_handler = 'https://hunter2@h/x'",
+		"[worker.http_headers]", "Authorization = 'Bearer hunter2'", "[worker.exec_env]", "KEY = 'hunter2'",
+		"[worker.handlers]", "A = 'https://me:hunter2@h/x'", "B = 'https://h/x?key=hunter2'",
+		"'http://me:hunter2@h' = 'builtin:echo'",
+	))
+	env := map[string]string{"STEPWELL_WORKER__HTTP_HEADERS": `{"X-Key": "hunter2"}`}
+	for _, args := range [][]string{{"show"}, {"show", "-o", "json"}} {
+		out, err := runConfig(env, args...)
+		if err != nil || strings.Contains(out, secret) || !strings.Contains(out, redactedText) {
+			t.Errorf("%q: got %s, %v; want nothing secret", args, out, err)
+		}
+	}
+}
+
+func TestConfigErrorsHideSecrets(t *testing.T) {
+	tests := map[string]configInput{
+		"proxy":   {files: oneConfigFile("worker.http_proxy = 'ftp://me:hunter2@proxy'")},
+		"no port": {files: oneConfigFile("worker.http_proxy = 'http://me:hun/hunter2@proxy:x'")},
+		"target":  {files: oneConfigFile("worker.handlers.A = 'ftp://me:hunter2@h/?x=hunter2'")},
+		"default": {files: oneConfigFile("worker.default_handler = 'me:hunter2@h'")},
+		"header":  {files: oneConfigFile(`worker.http_headers.A = "hunter2\n"`)},
+		"type":    {files: oneConfigFile("worker.http_headers.A = ['hunter2']")},
+		"table":   {files: oneConfigFile("worker.http_headers = 'hunter2'")},
+		"program": {files: oneConfigFile(`worker.exec_env.A = "hunter2\u0000"`)},
+		"twice":   {files: oneConfigFile("[worker.http_headers]", "A = 'hunter2'", "a = 'hunter2'")},
+		"syntax":  {files: oneConfigFile("worker.http_headers.A = hunter2")},
+		"json":    {env: map[string]string{"STEPWELL_WORKER__HTTP_HEADERS": `{"A": "hunter2"`}},
+		"map":     {env: map[string]string{"STEPWELL_WORKER__HANDLERS": `{"A": "http://me:hunter2@h"`}},
+		"name":    {files: oneConfigFile("worker.handlers.'http://me:hunter2@*h' = 1")},
+		"names":   {files: oneConfigFile("worker.handlers.'http://me:hunter2@*h' = 'builtin:x'")},
+		"unknown": {env: map[string]string{"STEPWELL_WORKER__HTTP_HEADER": "hunter2"}},
+	}
+	for name, in := range tests {
+		if _, _, err := in.load(); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: got %v; want an error with nothing secret", name, err)
+		}
+	}
+}
+
+func TestConfigValidate(t *testing.T) {
+	tests := []struct {
+		name  string
+		files map[string]string
+		env   map[string]string
+		args  []string
+		want  string // of the error; "" for ok
+	}{
+		{"the file here", oneConfigFile("role = 'all'"), nil, nil, ""},
+		{"the file here, broken", oneConfigFile("role = 1"), nil, nil, "stepwell.toml:1: role: want a string"},
+		{"none", nil, nil, nil, "there is no stepwell.toml here"},
+		{"named", map[string]string{"a": "role = 'all'", "b": "[log]"}, nil, []string{"a", "b"}, ""},
+		{"named, missing", nil, nil, []string{"a"}, "a: reading the file"},
+		{
+			"all problems", map[string]string{"a": "rol = 1", "b": "x = 1\ny = 1"}, nil, []string{"a", "b"},
+			"configuration: 3 problems\n  a:1: rol: unknown key; did you mean role?\n" +
+				"  b:1: x: unknown key\n  b:2: y: unknown key",
+		},
+		{
+			"with its overlay", map[string]string{"a.toml": "", "a.prod.toml": "x = 1"}, nil,
+			[]string{"--env", "prod", "a.toml"}, "a.prod.toml:1: x: unknown key",
+		},
+		{
+			"without variables of keys", oneConfigFile("role = 'all'"),
+			map[string]string{"STEPWELL_STORE__SYNC": "x"}, nil, "",
+		},
+		{
+			"STEPWELL_CONFIG", map[string]string{"a": "x = 1"}, map[string]string{"STEPWELL_CONFIG": "a"}, nil, "a:1: x",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			writeConfigFiles(t, tt.files)
+			out, err := runConfig(tt.env, append([]string{"validate"}, tt.args...)...)
+			switch {
+			case tt.want == "" && (err != nil || out != "ok\n"):
+				t.Errorf("got %q, %v; want ok", out, err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || out != ""):
+				t.Errorf("got %q, %v; want %s", out, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestConfigUsage(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, args := range [][]string{{}, {"nope"}, {"show", "x"}, {"show", "-o", "yaml"}, {"validate", "--nope"}} {
+		if _, err := runConfig(nil, args...); !isConfigUsage(err) {
+			t.Errorf("%q: got %v; want a *usageError", args, err)
+		}
+	}
+	for _, args := range [][]string{{"help"}, {"--help"}, {"show", "-h"}, {"validate", "--help"}} {
+		if out, err := runConfig(nil, args...); err != nil || !strings.HasPrefix(out, "usage: stepwell config ") {
+			t.Errorf("%q: got %q, %v; want help", args, out, err)
+		}
+	}
+}
+
+func isConfigUsage(err error) bool {
+	_, ok := errors.AsType[*usageError](err)
+	return ok
+}

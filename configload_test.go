@@ -1,0 +1,646 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/BurntSushi/toml"
+)
+
+func TestConfigLayers(t *testing.T) {
+	type values = map[string]any
+	tests := []struct {
+		name string
+		in   configInput
+		want values
+	}{
+		{"nothing", configInput{}, nil},
+		{
+			"the file in the working directory",
+			configInput{files: oneConfigFile("role = 'worker'", "[engine]", "jitter = false", "max_queued = 7")},
+			values{"role": "worker", "engine.jitter": false, "engine.max_queued": int64(7)},
+		},
+		{
+			"--config instead of the file in the working directory",
+			configInput{
+				files: map[string]string{"stepwell.toml": "role = 'worker'", "a.toml": "[log]\nlevel = 'warn'"},
+				args:  []string{"--config", "a.toml"},
+			},
+			values{"log.level": "warn"},
+		},
+		{
+			"STEPWELL_CONFIG instead of the file in the working directory",
+			configInput{
+				files: map[string]string{"stepwell.toml": "role = 'worker'", "a.toml": "[log]\nlevel = 'warn'"},
+				env:   map[string]string{"STEPWELL_CONFIG": "a.toml"},
+			},
+			values{"log.level": "warn"},
+		},
+		{
+			"--config instead of STEPWELL_CONFIG",
+			configInput{
+				files: map[string]string{"a.toml": "[log]\nlevel = 'warn'", "b.toml": "[log]\nformat = 'json'"},
+				env:   map[string]string{"STEPWELL_CONFIG": "a.toml"},
+				args:  []string{"--config=b.toml"},
+			},
+			values{"log.format": "json"},
+		},
+		{
+			"a later file over an earlier one, key by key",
+			configInput{
+				files: map[string]string{
+					"a.toml": "[log]\nlevel = 'warn'\nformat = 'text'",
+					"b.toml": "[log]\nlevel = 'debug'",
+				},
+				args: []string{"--config", "a.toml", "--config", "b.toml"},
+			},
+			values{"log.level": "debug", "log.format": "text"},
+		},
+		{
+			"tables entry by entry, arrays whole",
+			configInput{
+				files: map[string]string{
+					"a.toml": "[templates]\ndirs = ['x', 'y']\n" +
+						"[worker.handlers]\nA = 'builtin:noop'\nB = 'builtin:noop'",
+					"b.toml": "[templates]\ndirs = ['z']\n" +
+						"[worker.handlers]\nB = 'builtin:echo'\nC = 'builtin:echo'",
+				},
+				args: []string{"--config", "a.toml", "--config", "b.toml"},
+			},
+			values{
+				"templates.dirs": []string{"z"},
+				"worker.handlers": map[string]string{
+					"A": "builtin:noop", "B": "builtin:echo", "C": "builtin:echo",
+				},
+			},
+		},
+		{
+			"the overlay that STEPWELL_ENV names",
+			configInput{
+				files: map[string]string{
+					"stepwell.toml": "[log]\nlevel = 'warn'", "stepwell.test.toml": "[log]\nlevel = 'debug'",
+				},
+				env: map[string]string{"STEPWELL_ENV": "test"},
+			},
+			values{"environment": "test", "log.level": "debug"},
+		},
+		{
+			"the overlay that --env names, not STEPWELL_ENV's",
+			configInput{
+				files: map[string]string{
+					"stepwell.toml": "", "stepwell.test.toml": "role = 'worker'",
+					"stepwell.prod.toml": "[log]\nlevel = 'error'",
+				},
+				env:  map[string]string{"STEPWELL_ENV": "test"},
+				args: []string{"--env", "prod"},
+			},
+			values{"environment": "prod", "log.level": "error"},
+		},
+		{
+			"no overlay for an environment that only a file names",
+			configInput{files: map[string]string{
+				"stepwell.toml": "environment = 'test'", "stepwell.test.toml": "role = 'worker'",
+			}},
+			values{"environment": "test"},
+		},
+		{
+			"no overlay without its file",
+			configInput{
+				files: map[string]string{"stepwell.test.toml": "role = 'worker'"},
+				args:  []string{"--env=test"},
+			},
+			values{"environment": "test"},
+		},
+		{
+			"overlays beside their files, after all files",
+			configInput{
+				files: map[string]string{
+					"conf/a.toml":      "role = 'worker'",
+					"conf/a.test.toml": "[log]\nlevel = 'debug'",
+					"b":                "[log]\nlevel = 'warn'\nformat = 'json'",
+					"b.test.toml":      "[log]\nformat = 'text'",
+				},
+				args: []string{"--env", "test", "--config", "conf/a.toml", "--config", "b"},
+			},
+			values{"environment": "test", "role": "worker", "log.level": "debug", "log.format": "text"},
+		},
+		{
+			"environment variables over files",
+			configInput{
+				files: oneConfigFile("[store]", "path = 'a'", "sync = 'never'", "[worker.handlers]", "A = 'builtin:noop'"),
+				env: map[string]string{
+					"STEPWELL_STORE__PATH":                "b",
+					"STEPWELL_ORCHESTRATION__WEB__LISTEN": ":9000",
+					"STEPWELL_TEMPLATES__DIRS":            "x, y,,z",
+					"STEPWELL_ENGINE__JITTER":             "0",
+					"STEPWELL_WEB__MAX_BODY_BYTES":        "100",
+					"STEPWELL_WORKER__HANDLERS":           `{"App::*": "http://localhost:1/x"}`,
+					"STEPWELL_WORKER__EXEC_PATH":          "",
+				},
+			},
+			values{
+				"store.path": "b", "store.sync": "never", "orchestration.web.listen": ":9000",
+				"templates.dirs": []string{"x", "y", "z"}, "engine.jitter": false,
+				"web.max_body_bytes": int64(100),
+				"worker.handlers":    map[string]string{"A": "builtin:noop", "App::*": "http://localhost:1/x"},
+			},
+		},
+		{
+			"variables of others",
+			configInput{env: map[string]string{
+				"STEPWELL_PORT": "tcp://10.0.0.1:8080", "STEPWELL_SERVICE_HOST": "10.0.0.1", "STEPWELL_ROLE": "x",
+				"STEPWELL_AUTH_TOKEN": "x", "OTHER__KEY": "x", "STEPWELL_ENV": "", "STEPWELL_CONFIG": "",
+			}},
+			nil,
+		},
+		{
+			"flags over environment variables",
+			configInput{
+				env: map[string]string{
+					"STEPWELL_STORE__PATH": "b", "STEPWELL_STORE__MEMORY": "true", "STEPWELL_TEMPLATES__DIRS": "x",
+				},
+				args: []string{
+					"--data", "c", "--memory=false", "--templates", "p,q", "--templates=r", "--role", "orchestration",
+					"--listen", "127.0.0.1:0", "--worker-listen", "[::1]:0", "--sync", "interval", "--log-level=debug",
+				},
+			},
+			values{
+				"store.path": "c", "templates.dirs": []string{"p", "q", "r"}, "role": "orchestration",
+				"orchestration.web.listen": "127.0.0.1:0", "worker.web.listen": "[::1]:0",
+				"store.sync": "interval", "log.level": "debug",
+			},
+		},
+		{
+			"memory, with a path that only a file gives",
+			configInput{files: oneConfigFile("[store]", "path = 'a'"), args: []string{"--memory"}},
+			values{"store.path": "a", "store.memory": true},
+		},
+		{
+			"one spelling for a header",
+			configInput{
+				files: oneConfigFile("[worker.http_headers]", "authorization = 'a'", "x-one = '1'"),
+				env:   map[string]string{"STEPWELL_WORKER__HTTP_HEADERS": `{"AUTHORIZATION": "b"}`},
+			},
+			values{"worker.http_headers": map[string]string{"Authorization": "b", "X-One": "1"}},
+		},
+		{
+			"one address for two roles in two processes",
+			configInput{args: []string{"--role", "worker", "--listen", ":80", "--worker-listen", ":80"}},
+			values{"role": "worker", "orchestration.web.listen": ":80", "worker.web.listen": ":80"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { wantConfigValues(t, tt.in, tt.want) })
+	}
+}
+
+func TestConfigProblems(t *testing.T) {
+	tests := []struct {
+		name string
+		in   configInput
+		want []string
+	}{
+		{
+			"everything at once, in order",
+			configInput{
+				files: map[string]string{
+					"stepwell.toml":      "rol = 'all'\n\n[store]\nsync = 'alwys'\npth = 'x'\n\n[log]\nlevel = 3\n",
+					"stepwell.test.toml": "[engine]\nmax_queued = 0",
+				},
+				env: map[string]string{
+					"STEPWELL_ENV": "test", "STEPWELL_STORE__PTH": "x", "STEPWELL_ENGINE__JITTER": "maybe",
+				},
+				args: []string{"--listen", "nowhere"},
+			},
+			[]string{
+				`stepwell.toml:1: rol: unknown key; did you mean role?`,
+				`stepwell.toml:4: store.sync: "alwys" is not one of always, interval, never`,
+				`stepwell.toml:5: store.pth: unknown key; did you mean store.path?`,
+				`stepwell.toml:8: log.level: want a string, got an integer`,
+				`stepwell.test.toml:2: engine.max_queued: 0 is not in the range from 1 to 100000000`,
+				`env STEPWELL_ENGINE__JITTER: engine.jitter: "maybe" is not true or false`,
+				`env STEPWELL_STORE__PTH: unknown variable; did you mean STEPWELL_STORE__PATH?`,
+				`flag --listen: orchestration.web.listen: "nowhere" is not an address like 127.0.0.1:8080: ` +
+					`the port is missing`,
+			},
+		},
+		{
+			"unknown keys and tables",
+			configInput{files: oneConfigFile(
+				"[stor]", "path = 'x'", "[web]", "listen = ':1'", "[[fixture]]", "enabled = true",
+				"[log.level.x]", "[worker]", "web = 1", `"allow.exec" = true`,
+			)},
+			[]string{
+				`stepwell.toml:1: stor: unknown key; did you mean store?`,
+				`stepwell.toml:4: web.listen: unknown key; did you mean orchestration.web.listen?`,
+				`stepwell.toml:5: fixture: unknown key`,
+				`stepwell.toml:7: log.level: want a string, got a table`,
+				`stepwell.toml:9: worker.web: want a table, got an integer`,
+				`stepwell.toml:10: worker."allow.exec": unknown key; did you mean worker.allow_exec?`,
+			},
+		},
+		{
+			"wrong types",
+			configInput{files: oneConfigFile(
+				"role = true", "[engine]", "jitter = 'yes'", "max_queued = 1.5", "[templates]", "dirs = 'x'",
+				"[worker]", "handlers = ['x']", "exec_path = 2026-01-01", "[[store]]",
+			)},
+			[]string{
+				`stepwell.toml:1: role: want a string, got a boolean`,
+				`stepwell.toml:3: engine.jitter: want a boolean, got a string`,
+				`stepwell.toml:4: engine.max_queued: want an integer, got a float`,
+				`stepwell.toml:6: templates.dirs: want an array of strings, got a string`,
+				`stepwell.toml:8: worker.handlers: want a table of strings, got an array`,
+				`stepwell.toml:9: worker.exec_path: want a string, got a date or time`,
+				`stepwell.toml:10: store: want a table, got an array of tables`,
+			},
+		},
+		{
+			"within arrays and tables",
+			configInput{files: oneConfigFile(
+				"[templates]", "dirs = [", "  'x',", "  3,", "  '',", "]", "[worker.handlers]", "'a.b' = 1",
+				"'a*b' = 'builtin:x'", "c = 'exec:ls'", "d = 'builtin:'", "e = 'http:///x'", "'' = 'http://h'",
+			)},
+			[]string{
+				`stepwell.toml:4: templates.dirs[1]: want a string, got an integer`,
+				`stepwell.toml:5: templates.dirs[2]: "" is not a path`,
+				`stepwell.toml:8: worker.handlers."a.b": want a string, got an integer`,
+				`stepwell.toml:9: worker.handlers."a*b": "a*b" may have a "*" at its end only`,
+				`stepwell.toml:10: worker.handlers.c: "exec:ls" is not builtin:…, http://… or https://…`,
+				`stepwell.toml:11: worker.handlers.d: "builtin:" is not builtin:…, http://… or https://…`,
+				`stepwell.toml:12: worker.handlers.e: "http:///x" is not builtin:…, http://… or https://…`,
+				`stepwell.toml:13: worker.handlers."": "" is not a name of 1 to 500 bytes`,
+			},
+		},
+		{
+			"headers, variables and paths",
+			configInput{files: oneConfigFile(
+				"[worker.http_headers]", "X-A = 'a'", "x-a = 'b'", "host = 'c'", "'a b' = 'c'", `X-B = "a\nb"`,
+				"[worker.exec_env]", "STEPWELL_API_KEY = 'x'", "'A=B' = 'x'", `C = "\u0000"`,
+				"[store]", "path = ''",
+			)},
+			[]string{
+				`stepwell.toml:3: worker.http_headers.x-a: "X-A" is there twice`,
+				`stepwell.toml:4: worker.http_headers.host: "host" is a header that stepwell sets itself`,
+				`stepwell.toml:5: worker.http_headers."a b": "a b" is not a name of a header`,
+				`stepwell.toml:6: worker.http_headers.X-B: "[REDACTED]" has a control character in it`,
+				`stepwell.toml:8: worker.exec_env.STEPWELL_API_KEY: "STEPWELL_API_KEY" is a variable of stepwell itself` +
+					` and never passed on`,
+				`stepwell.toml:9: worker.exec_env."A=B": "A=B" is not a name of an environment variable`,
+				`stepwell.toml:10: worker.exec_env.C: "[REDACTED]" has a NUL character in it`,
+				`stepwell.toml:12: store.path: "" is not a path`,
+			},
+		},
+		{
+			"variables that are not of the type",
+			configInput{env: map[string]string{
+				"STEPWELL_WORKER__CONCURRENCY":     "many",
+				"STEPWELL_WORKER__EXEC_ENV":        "null",
+				"STEPWELL_WORKER__HANDLERS":        `{"A": 1}`,
+				"STEPWELL_WORKER__HTTP_HEADERS":    "Authorization: hunter2",
+				"STEPWELL_STORE__SYNC_INTERVAL_MS": "99999999999999999999",
+			}},
+			[]string{
+				`env STEPWELL_STORE__SYNC_INTERVAL_MS: store.sync_interval_ms: "99999999999999999999" is not an integer`,
+				`env STEPWELL_WORKER__CONCURRENCY: worker.concurrency: "many" is not an integer`,
+				`env STEPWELL_WORKER__EXEC_ENV: worker.exec_env: "[REDACTED]" is not a JSON object of strings`,
+				`env STEPWELL_WORKER__HANDLERS: worker.handlers.A: want a string, got a float`,
+				`env STEPWELL_WORKER__HTTP_HEADERS: worker.http_headers: "[REDACTED]" is not a JSON object of strings`,
+			},
+		},
+		{
+			"unsupported for now",
+			configInput{files: oneConfigFile("templates.enforce_input_schema = 'warn'")},
+			[]string{
+				`stepwell.toml:1: templates.enforce_input_schema: "warn" is not supported yet, only "off" is`,
+			},
+		},
+		{
+			"a proxy with more than an address",
+			configInput{files: oneConfigFile(
+				"worker.http_proxy = 'http://me:12?hunter2@proxy'", "worker.default_handler = 'echo'",
+			)},
+			[]string{
+				`stepwell.toml:1: worker.http_proxy: "http://[REDACTED]@proxy" has more than the address of a proxy`,
+				`stepwell.toml:2: worker.default_handler: "echo" is not builtin:…, http://… or https://…`,
+			},
+		},
+		{
+			"files that are missing or no TOML",
+			configInput{
+				files: map[string]string{"b.toml": "\nrole = \n", "c.toml": "[log]\n[log]"},
+				args:  []string{"--config", "a.toml", "--config", "b.toml", "--config", "c.toml"},
+			},
+			[]string{
+				`a.toml: reading the file: file does not exist`,
+				`b.toml:2: not TOML: expected value but found '\n' instead`,
+				`c.toml:2: not TOML: Key 'log' has already been defined.`,
+			},
+		},
+		{
+			"the environment's name is no path",
+			configInput{
+				files: map[string]string{"stepwell.toml": "", "stepwell.../x.toml": "role = 'worker'"},
+				env:   map[string]string{"STEPWELL_ENV": "../x"},
+			},
+			[]string{
+				`env STEPWELL_ENV: environment: "../x" is not a name of up to 64 letters, digits, ".", "_" and "-"`,
+			},
+		},
+		{
+			"one address twice",
+			configInput{files: oneConfigFile("worker.web.listen = '0.0.0.0:8080'")},
+			[]string{
+				`stepwell.toml:1: worker.web.listen: orchestration.web.listen, "127.0.0.1:8080", and worker.web.listen, ` +
+					`"0.0.0.0:8080", need two addresses`,
+			},
+		},
+		{
+			"no rule about several keys when one of them is broken",
+			configInput{files: oneConfigFile("worker.web.listen = 'x'", "orchestration.web.listen = '127.0.0.1:8081'")},
+			[]string{
+				`stepwell.toml:1: worker.web.listen: "x" is not an address like 127.0.0.1:8080: the port is missing`,
+			},
+		},
+		{
+			"one address twice, with the role by flag",
+			configInput{
+				files: oneConfigFile("worker.web.listen = ':8080'"), args: []string{"--role", "all"},
+			},
+			[]string{
+				`stepwell.toml:1: worker.web.listen: orchestration.web.listen, "127.0.0.1:8080", and worker.web.listen, ` +
+					`":8080", need two addresses`,
+			},
+		},
+		{
+			"no rule about addresses without a sound role",
+			configInput{files: oneConfigFile("role = 'x'", "worker.web.listen = ':8080'")},
+			[]string{`stepwell.toml:1: role: "x" is not one of all, orchestration, worker`},
+		},
+		{
+			"--data with a file's memory",
+			configInput{files: oneConfigFile("store.memory = true"), args: []string{"--data", "x"}},
+			[]string{
+				`flag --data: store.path: store.memory (stepwell.toml:1) would keep nothing in the directory of --data; ` +
+					`leave one of them out, or say --memory=false`,
+			},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { wantConfigProblems(t, tt.in, tt.want...) })
+	}
+}
+
+func TestOnlyFlagsAtFaultIsUsage(t *testing.T) {
+	tests := []struct {
+		name  string
+		in    configInput
+		usage bool
+	}{
+		{"a flag", configInput{args: []string{"--role", "x"}}, true},
+		{"two flags", configInput{args: []string{"--memory", "--data", "x", "--sync="}}, true},
+		{"an unknown flag", configInput{args: []string{"--rol", "x"}}, true},
+		{"an argument", configInput{args: []string{"x"}}, true},
+		{"a flag and a file", configInput{files: oneConfigFile("x = 1"), args: []string{"--role", "x"}}, false},
+		{"a variable", configInput{env: map[string]string{"STEPWELL_STORE__SYNC": "x"}}, false},
+	}
+	for _, tt := range tests {
+		_, _, err := tt.in.load()
+		if _, ok := errors.AsType[*usageError](err); ok != tt.usage || err == nil {
+			t.Errorf("%s: got %T %v; want a usage error: %v", tt.name, err, err, tt.usage)
+		}
+	}
+}
+
+func TestListenAddresses(t *testing.T) {
+	valid := []string{
+		":0", ":8080", "127.0.0.1:80", "0.0.0.0:65535", "[::]:1", "[::1]:1", "[fe80::1%eth0]:1", "localhost:1",
+		"LOCALHOST:1", "my-host.example:1", "a:1",
+	}
+	for _, s := range valid {
+		if err := checkListenValue(s); err != nil {
+			t.Errorf("%q: got %v; want no error", s, err)
+		}
+	}
+	invalid := []string{
+		"", "8080", ":", "localhost", "localhost:", ":http", ":65536", ":-1", ":+1", "::1:80", "[::1:80", "::1]:80",
+		"[127.0.0.1]:80", "[]:80", "[localhost]:80", "a b:80", "http://x:80", "-a:80", "a/b:80",
+	}
+	for _, s := range invalid {
+		if checkListenValue(s) == nil {
+			t.Errorf("%q: got no error; want one", s)
+		}
+	}
+}
+
+func TestListenAddressesOverlap(t *testing.T) {
+	tests := []struct {
+		a, b string
+		want bool
+	}{
+		{"127.0.0.1:80", "127.0.0.1:80", true},
+		{"127.0.0.1:80", "127.0.0.1:81", false},
+		{"127.0.0.1:0", "127.0.0.1:0", false},
+		{"127.0.0.1:80", "127.0.0.2:80", false},
+		{"localhost:80", "127.0.0.1:80", true},
+		{"localhost:80", "LocalHost:80", true},
+		{":80", "127.0.0.1:80", true},
+		{"[::]:80", "127.0.0.1:80", true},
+		{"0.0.0.0:80", "127.0.0.1:80", true},
+		{"0.0.0.0:80", "[::1]:80", false},
+		{"[::1]:80", "127.0.0.1:80", false},
+		{"[::1]:80", "[0:0::1]:80", true},
+		{"a.example:80", "b.example:80", false},
+	}
+	for _, tt := range tests {
+		a, errA := parseListen(tt.a)
+		b, errB := parseListen(tt.b)
+		if errA != nil || errB != nil {
+			t.Fatalf("%s, %s: got %v, %v; want no errors", tt.a, tt.b, errA, errB)
+		}
+		if a.overlaps(b) != tt.want || b.overlaps(a) != tt.want {
+			t.Errorf("%s, %s: got %v, %v; want %v both ways", tt.a, tt.b, a.overlaps(b), b.overlaps(a), tt.want)
+		}
+	}
+}
+
+func TestProvenance(t *testing.T) {
+	in := configInput{
+		files: map[string]string{
+			"stepwell.toml": "[worker.handlers]\nA = 'builtin:noop'\nB = 'builtin:noop'\n" +
+				"[worker.http_headers]\nx-a = 'y'",
+			"stepwell.prod.toml": "\nworker.handlers.B = 'builtin:echo'",
+		},
+		env:  map[string]string{"STEPWELL_ENV": "prod", "STEPWELL_WORKER__HANDLERS": `{"C::*": "builtin:echo"}`},
+		args: []string{"--data=x"},
+	}
+	_, p, err := in.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"worker.handlers.A":       "stepwell.toml:2",
+		"worker.handlers.B":       "stepwell.prod.toml:2",
+		`worker.handlers."C::*"`:  "env STEPWELL_WORKER__HANDLERS",
+		"worker.http_headers.X-A": "stepwell.toml:5",
+		"environment":             "env STEPWELL_ENV",
+		"store.path":              "flag --data",
+		"store.sync":              "default",
+	}
+	for path, source := range want {
+		if got := p.of(path).String(); got != source {
+			t.Errorf("%s: got %q; want %q", path, got, source)
+		}
+	}
+	if want := []string{"stepwell.toml", "stepwell.prod.toml"}; !reflect.DeepEqual(p.files, want) {
+		t.Errorf("got files %q; want %q", p.files, want)
+	}
+}
+
+func TestCheckConfigCallables(t *testing.T) {
+	in := configInput{files: oneConfigFile(
+		"[worker]", "default_handler = 'builtin:ecko'", "[worker.handlers]", "'A::*' = 'builtin:nope'",
+		"B = 'builtin:echo'", "C = 'http://me:hunter2@localhost'",
+	)}
+	c, p, err := in.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = checkConfigCallables(c, p, func(callable string) error {
+		if callable == "builtin:echo" {
+			return nil
+		}
+		return errors.New("there is no " + callable)
+	})
+	want := "configuration: 2 problems\n" +
+		"  stepwell.toml:2: worker.default_handler: there is no builtin:ecko\n" +
+		`  stepwell.toml:4: worker.handlers."A::*": there is no builtin:nope`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v; want %s", err, want)
+	}
+}
+
+func TestConfigLines(t *testing.T) {
+	text := strings.Join([]string{
+		/* 1 */ "\ufeff# a comment with = and [x]",
+		/* 2 */ "a = 1 # b = 2",
+		/* 3 */ `c."d.e".'f' = """`,
+		/* 4 */ `g = 1 \"""`,
+		/* 5 */ `""""`,
+		/* 6 */ "h = [ # ]",
+		/* 7 */ "  1, [2],",
+		/* 8 */ "  { i = ']', j.k = '''",
+		/* 9 */ "}''' },",
+		/* 10 */ "]",
+		/* 11 */ "\t[ l . m ]\r",
+		/* 12 */ "n = 1979-05-27 07:32:00",
+		/* 13 */ `o = "a\\"`,
+		/* 14 */ `"\u0070" = ''`,
+		/* 15 */ "[[q]]",
+		/* 16 */ "[[q]]",
+		/* 17 */ "r = 1",
+		/* 18 */ "[[q.s]]",
+		/* 19 */ "t = { }",
+	}, "\n")
+	lines := findConfigLines(text)
+	want := map[string]int{
+		"a": 2, "c": 3, `c."d.e"`: 3, `c."d.e".f`: 3, "h": 6, "h[0]": 7, "h[1]": 7, "h[1][0]": 7, "h[2]": 8,
+		"h[2].i": 8, "h[2].j.k": 8, "l": 11, "l.m": 11, "l.m.n": 12, "l.m.o": 13, "l.m.p": 14,
+		"q": 15, "q[0]": 15, "q[1]": 16, "q[1].r": 17, "q[1].s[0]": 18, "q[1].s[0].t": 19,
+		"a.nothing": 2, "h[7]": 6, "nothing": 0, "b": 0, "g": 0,
+	}
+	for path, line := range want {
+		if got := lines.of(path); got != line {
+			t.Errorf("%s: got line %d; want %d", path, got, line)
+		}
+	}
+}
+
+// Nothing that stands where a value stands may be repeated: it may be secret.
+func TestSyntaxProblemsHideValues(t *testing.T) {
+	texts := []string{
+		"role = hunter2", "role = 'a' hunter2", "role = 123hunter2", "role = 1234__5678hunter2",
+		"role = 12345678hunter2", "role = 12345678901234567890", "role = 1234.5678.",
+		"role = 01234567", "role = +0x1234567", `role = "hunter2`,
+		`role = "hunter2\q"`, "role = 1979-13-45", "role = [hunter2]", "role = {a = hunter2}",
+		"hunter2", "role = 'hunter2",
+	}
+	for _, text := range texts {
+		_, _, err := configInput{files: oneConfigFile(text)}.load()
+		if err == nil {
+			t.Errorf("%s: got no error; want one", text)
+			continue
+		}
+		for _, secret := range []string{"hunter2", "123", "1979"} {
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("%s: got %v; want no %q in it", text, err, secret)
+			}
+		}
+	}
+}
+
+func FuzzLoadConfig(f *testing.F) {
+	f.Add("role = 'all'\n[worker.handlers]\n\"A::*\" = 'builtin:echo'\n", "x", `{"a": "b"}`)
+	f.Add("[templates]\ndirs = ['a', 'b']\n[[x.y]]\nz = {a.b = [1]}", "STEPWELL_STORE__PATH", "y")
+	f.Add("worker.http_proxy = 'http://a:b@c'\nx = '''\n'''", "STEPWELL_LISTEN__X", "[")
+	f.Fuzz(func(t *testing.T, text, name, value string) {
+		in := configInput{files: oneConfigFile(text), env: map[string]string{
+			name: value, "STEPWELL_WORKER__HANDLERS": value, "STEPWELL_WORKER__HTTP_PROXY": value,
+		}}
+		c, p, err := in.load()
+		if err != nil {
+			return
+		}
+		for _, row := range configRows(c, p) {
+			if row.Source == "" || row.Value == nil {
+				t.Errorf("got %+v; want a value and a source", row)
+			}
+		}
+		for path, source := range p.sources {
+			if source.kind == fromFile && source.line == 0 {
+				t.Errorf("%s: got no line; want one", path)
+			}
+		}
+	})
+}
+
+// Whatever the decoder finds in a text, the line finder finds too.
+func FuzzConfigLines(f *testing.F) {
+	f.Add("a.\"b\".c = [1, {d = '''x'''}]\n[[e]]\n[e.f]\ng = \"\\\"\"")
+	f.Add("[a.b]\n[a]\nc = { d.e = [[], [{}]], } # x\n[[f.g]]\n[[f.g.h]]\n\"\" = \"\"\"\n\"\"\"\"\"")
+	f.Fuzz(func(t *testing.T, text string) {
+		lines := findConfigLines(text)
+		for path, line := range lines {
+			if line < 1 || line > strings.Count(text, "\n")+1 {
+				t.Errorf("%s: got line %d; want one of the text", path, line)
+			}
+		}
+		var table map[string]any
+		if _, err := toml.Decode(text, &table); err == nil {
+			checkLinesFound(t, lines, "", table)
+		}
+	})
+}
+
+func checkLinesFound(t *testing.T, lines configLines, path string, v any) {
+	if path != "" && lines[path] == 0 {
+		t.Errorf("%s: got no line; want one", path)
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for name, inner := range v {
+			checkLinesFound(t, lines, joinConfigPath(path, name), inner)
+		}
+	case []map[string]any:
+		for i, inner := range v {
+			checkLinesFound(t, lines, fmt.Sprintf("%s[%d]", path, i), inner)
+		}
+	case []any:
+		for i, inner := range v {
+			checkLinesFound(t, lines, fmt.Sprintf("%s[%d]", path, i), inner)
+		}
+	}
+}

@@ -1,0 +1,289 @@
+package main
+
+// Exec handlers: a program gets the attempt on standard input, and what it
+// writes to standard output is the outcome.
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	execNotAllowed = "the handler is a program, and worker.allow_exec is off"
+
+	// execPipeGrace is how long pipes are read on after a program has ended and
+	// its group was killed: only what left the group can still hold them.
+	execPipeGrace = time.Second
+)
+
+// parseProgram reads what stands after exec:.
+func parseProgram(s string) (string, error) {
+	switch {
+	case s == "":
+		return "", errors.New("no program is named after exec:")
+	case strings.ContainsRune(s, 0):
+		return "", errors.New("the name of the program has a NUL character in it")
+	case strings.ContainsRune(s, os.PathSeparator) && !filepath.IsAbs(s):
+		return "", errors.New("the program is neither an absolute path nor a bare name")
+	}
+	return s, nil
+}
+
+// programRunner runs programs as handlers.
+type programRunner struct {
+	allowed bool
+	dirs    []string // absolute: where programs with a bare name are looked for
+	env     []string // of every program, sorted; some values are secret
+	workDir string   // "" means our own
+	limit   int64    // of a result, in bytes
+	grace   time.Duration
+}
+
+func newProgramRunner(c *workerConfig, getenv func(string) string) *programRunner {
+	r := &programRunner{allowed: c.AllowExec, workDir: c.ExecDir, limit: c.MaxResultBytes, grace: execPipeGrace}
+	path := getenv("PATH")
+	if c.ExecPath != "" {
+		path = absolutePathList(c.ExecPath)
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if filepath.IsAbs(dir) {
+			r.dirs = append(r.dirs, dir)
+		}
+	}
+	r.env = programEnv(path, c.ExecEnv, getenv)
+	return r
+}
+
+// absolutePathList makes the directories of a list absolute, because programs
+// may run in another directory than we do.
+func absolutePathList(list string) string {
+	var dirs []string
+	for _, dir := range filepath.SplitList(list) {
+		if abs, err := filepath.Abs(dir); err == nil && dir != "" {
+			dirs = append(dirs, abs)
+		}
+	}
+	return strings.Join(dirs, string(os.PathListSeparator))
+}
+
+// programEnv is the whole environment of a program. Settings of our own, with
+// secrets among them, are never in it.
+func programEnv(path string, extra map[string]string, getenv func(string) string) []string {
+	vars := map[string]string{"PATH": path}
+	for _, name := range [...]string{"HOME", "LANG", "TZ"} {
+		vars[name] = getenv(name)
+	}
+	maps.DeleteFunc(vars, func(_, value string) bool { return value == "" })
+	maps.Copy(vars, extra)
+	env := []string{}
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		if !strings.HasPrefix(strings.ToUpper(name), "STEPWELL_") {
+			env = append(env, name+"="+vars[name])
+		}
+	}
+	return env
+}
+
+// find is the path of a program, given as an absolute path or a bare name.
+func (r *programRunner) find(program string) (string, error) {
+	if filepath.IsAbs(program) {
+		return program, checkExecutable(program)
+	}
+	for _, dir := range r.dirs {
+		path := filepath.Join(dir, program)
+		if checkExecutable(path) == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("there is no program %q in worker.exec_path, nor in PATH when that is not set", program)
+}
+
+func checkExecutable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for the program: %w", err)
+	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
+		return fmt.Errorf("%s is not executable: %w", path, fs.ErrPermission)
+	}
+	return nil
+}
+
+// run has a program do the attempt.
+func (r *programRunner) run(ctx context.Context, program string, a *attempt) outcome {
+	args, problem := programArgs(a.config)
+	if problem != "" {
+		return typedFailure(invalidConfigType, "initialization.%s", problem)
+	}
+	path, err := r.find(program)
+	if err != nil {
+		return typedFailure(programUnusableType, "%v", err)
+	}
+	p := r.command(ctx, path, args)
+	p.cmd.Stdin = bytes.NewReader(a.envelope(nil))
+	if err := p.cmd.Start(); err != nil {
+		if o, ok := cutOff(ctx, a); ok {
+			return o
+		}
+		return notStarted(err)
+	}
+	p.wait()
+	o := p.outcome(ctx, a)
+	if o.err != nil {
+		o.err.attach("stderr", p.stderr.tail())
+	}
+	return o
+}
+
+// programArgs is the list of strings initialization.args.
+func programArgs(config []byte) (args []string, problem string) {
+	list := objectMember(config, "args")
+	if list == nil || jsonKind(list) == 'n' {
+		return nil, ""
+	}
+	isList := eachElement(list, func(value []byte) bool {
+		s, ok := jsonString(value)
+		if !ok {
+			problem = wrongKind(fmt.Sprintf("args[%d]", len(args)), value, "a string")
+		}
+		args = append(args, s)
+		return ok
+	})
+	if !isList {
+		problem = wrongKind("args", list, "a list of strings")
+	}
+	return args, problem
+}
+
+// notStarted is the outcome when no process could be made of a program.
+func notStarted(err error) outcome {
+	for _, passing := range [...]error{
+		syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ETXTBSY,
+	} {
+		if errors.Is(err, passing) {
+			return typedFailure("exec_unavailable", "start the program: %v", err)
+		}
+	}
+	return typedFailure(programUnusableType, "start the program: %v", err)
+}
+
+// programRun is one run of a program, in a process group of its own.
+type programRun struct {
+	cmd    *exec.Cmd
+	stdout limitedOutput
+	stderr tailOutput
+
+	mu   sync.Mutex
+	gone bool // the group was killed and its number may become another's; guarded by mu
+}
+
+func (r *programRunner) command(ctx context.Context, path string, args []string) *programRun {
+	p := &programRun{cmd: exec.CommandContext(ctx, path, args...)}
+	p.stdout = limitedOutput{limit: r.limit, over: func() { p.kill() }}
+	p.cmd.Env, p.cmd.Dir = r.env, r.workDir
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.Cancel, p.cmd.WaitDelay = p.kill, r.grace
+	return p
+}
+
+// kill kills the whole process group, unless it is gone.
+func (p *programRun) kill() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone {
+		return os.ErrProcessDone
+	}
+	return syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+}
+
+// end kills the group for the last time. The program has ended; unless it was
+// waited for already, its number cannot be another's.
+func (p *programRun) end() {
+	p.kill()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gone = true
+}
+
+// outcome is what the program, which has ended, came to.
+func (p *programRun) outcome(ctx context.Context, a *attempt) outcome {
+	if p.stdout.full {
+		return resultTooLarge(p.stdout.limit)
+	}
+	if p.cmd.ProcessState == nil {
+		return typedFailure("exec_unavailable", "the program's end was not seen")
+	}
+	status := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if status.Signaled() {
+		if o, ok := cutOff(ctx, a); ok {
+			return o
+		}
+		return typedFailure(fmt.Sprintf("signal_%d", status.Signal()), "the program was ended by a signal: %v",
+			status.Signal())
+	}
+	if code := status.ExitStatus(); code != 0 {
+		return typedFailure(fmt.Sprintf("exit_%d", code), "the program exited with %d", code)
+	}
+	return parseReply(p.stdout.data, p.stdout.limit)
+}
+
+// limitedOutput keeps what is written to it, up to a limit.
+type limitedOutput struct {
+	limit int64
+	over  func() // called once more than that comes
+	data  []byte
+	full  bool // more than that came; data is gone
+}
+
+func (w *limitedOutput) Write(p []byte) (int, error) {
+	switch {
+	case w.full:
+	case int64(len(w.data)+len(p)) > w.limit:
+		w.full, w.data = true, nil
+		w.over()
+	default:
+		w.data = append(w.data, p...)
+	}
+	return len(p), nil
+}
+
+// tailOutput keeps the end of what is written to it.
+type tailOutput struct {
+	data []byte // the last maxErrorText bytes at least, or all there is
+	cut  bool   // data is not all of it
+}
+
+func (w *tailOutput) Write(p []byte) (int, error) {
+	w.data = append(w.data, p...)
+	if len(w.data) > 4*maxErrorText {
+		w.data = append(w.data[:0], w.data[len(w.data)-maxErrorText:]...)
+		w.cut = true
+	}
+	return len(p), nil
+}
+
+// tail is the last maxErrorText bytes, from the start of a character on.
+func (w *tailOutput) tail() []byte {
+	data := w.data
+	if len(data) > maxErrorText {
+		data, w.cut = data[len(data)-maxErrorText:], true
+	}
+	for w.cut && len(data) > 0 && !utf8.RuneStart(data[0]) {
+		data = data[1:]
+	}
+	return data
+}

@@ -1,0 +1,297 @@
+package main
+
+// The harness: a right service, or a right server, in one line.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// serviceTest is what a test wants different from the usual.
+type serviceTest struct {
+	config    func(c *Config)
+	templates string   // a directory; the demo templates when empty
+	extra     []string // templates as JSON, beside those
+	dir       string   // of the store; in memory when empty
+	clock     clock    // the real one when nil
+	log       io.Writer
+}
+
+// testConfig is the standard configuration, in memory.
+func testConfig(t testing.TB, o serviceTest) *Config {
+	t.Helper()
+	cfg := defaultConfig()
+	cfg.Store.Memory = o.dir == ""
+	cfg.Store.Path = o.dir
+	cfg.Log.Quiet = true
+	if o.templates != "" {
+		cfg.Templates.Dirs = []string{o.templates}
+	}
+	if o.config != nil {
+		o.config(cfg)
+	}
+	return cfg
+}
+
+// newTestService opens a service that ends with the test. Its logger fails the
+// test on an error; after the test every task is held against its own log.
+func newTestService(t testing.TB, o serviceTest) *service {
+	t.Helper()
+	s := openTestService(t, o)
+	t.Cleanup(func() { closeTestService(t, s) })
+	return s
+}
+
+func openTestService(t testing.TB, o serviceTest) *service {
+	t.Helper()
+	cfg := testConfig(t, o)
+	log := slog.New(&failingHandler{t: t, out: o.log})
+	handlers, registry, err := loadWork(cfg, log, func(string) string { return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range o.extra {
+		tpl, problems, _ := parseTemplate("extra", []byte(text), "json", "")
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		registry = registry.with(tpl)
+	}
+	c := o.clock
+	if c == nil {
+		rc := newRealClock()
+		t.Cleanup(rc.stop)
+		c = rc
+	}
+	s, err := openService(serviceOptions{cfg: cfg, log: log, clock: c, registry: registry, handlers: handlers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func closeTestService(t testing.TB, s *service) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	s.finish(ctx)
+	checkInvariants(t, s)
+	if err := s.closeStore(); err != nil {
+		t.Errorf("closing the store: %v", err)
+	}
+}
+
+// checkInvariants holds every live task against the replay of its log, and the
+// indexes against the tasks.
+func checkInvariants(t testing.TB, s *service) {
+	t.Helper()
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	var states [taskStates]int
+	var steps [stepStates]int
+	for i := range s.store.slots {
+		sl := s.store.slots[i]
+		line := sl.line
+		if sl.live != nil {
+			line = sl.live.appendTaskLine(nil)
+		}
+		again, err := s.store.thaw(line)
+		if err != nil {
+			t.Errorf("the task at %d does not replay: %v", i, err)
+			continue
+		}
+		if got := again.appendTaskLine(nil); !bytes.Equal(got, line) {
+			t.Errorf("replay gives %s; the store has %s", got, line)
+		}
+		if sl.live != nil {
+			compareSteps(t, again, sl.live)
+		}
+		states[again.state]++
+		for st, n := range again.counts {
+			steps[st] += n
+		}
+	}
+	for st, n := range states {
+		if got := s.store.index.states[st].count(); got != n {
+			t.Errorf("the index has %d tasks in %s; want %d", got, taskState(st), n)
+		}
+	}
+	if got := s.store.index.steps; got != steps {
+		t.Errorf("the index counts steps %v; want %v", got, steps)
+	}
+}
+
+func compareSteps(t testing.TB, again, live *task) {
+	t.Helper()
+	for i := range live.steps {
+		a, b := again.steps[i], live.steps[i]
+		a.last, b.last, a.queued, b.queued = nil, nil, false, false
+		if a != b {
+			t.Errorf("task %s step %d: replay gives %+v; live is %+v", live.id, i, a, b)
+		}
+	}
+	if again.blockers != live.blockers || again.since != live.since {
+		t.Errorf("task %s: replay gives blockers %d since %d; live is %d, %d",
+			live.id, again.blockers, again.since, live.blockers, live.since)
+	}
+}
+
+// failingHandler fails the test on an error in the log.
+type failingHandler struct {
+	t     testing.TB
+	out   io.Writer // may be nil
+	ended atomic.Bool
+}
+
+func (h *failingHandler) Enabled(_ context.Context, l slog.Level) bool { return true }
+func (h *failingHandler) WithAttrs([]slog.Attr) slog.Handler           { return h }
+func (h *failingHandler) WithGroup(string) slog.Handler                { return h }
+func (h *failingHandler) Handle(_ context.Context, r slog.Record) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s", r.Level, r.Message)
+	r.Attrs(func(a slog.Attr) bool { fmt.Fprintf(&b, " %s", a); return true })
+	if h.out != nil {
+		fmt.Fprintln(h.out, b.String())
+	} else if r.Level >= slog.LevelError {
+		h.t.Error("logged: " + b.String())
+	}
+	return nil
+}
+
+// testServer is an orchestration surface on a listener of its own.
+type testServer struct {
+	t   testing.TB
+	svc *service
+	url string
+}
+
+func newTestServer(t testing.TB, o serviceTest) *testServer {
+	t.Helper()
+	svc := newTestService(t, o)
+	h := httptest.NewServer(newOrchestrationAPI(svc))
+	t.Cleanup(h.Close)
+	return &testServer{t, svc, h.URL}
+}
+
+// answer is a response, read to its end.
+type answer struct {
+	t      testing.TB
+	status int
+	header http.Header
+	body   []byte
+}
+
+// do sends a request; a body goes as JSON.
+func (s *testServer) do(method, path, body string) *answer {
+	s.t.Helper()
+	req, err := http.NewRequest(method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return &answer{s.t, resp.StatusCode, resp.Header, data}
+}
+
+// want fails the test unless the status is the one given.
+func (a *answer) want(status int) *answer {
+	a.t.Helper()
+	if a.status != status {
+		a.t.Fatalf("got status %d; want %d: %s", a.status, status, a.body)
+	}
+	return a
+}
+
+// get is the value at a path like "steps.0.name", numbers as json.Number.
+func (a *answer) get(path string) any {
+	a.t.Helper()
+	var v any
+	d := json.NewDecoder(bytes.NewReader(a.body))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		a.t.Fatalf("%v in %s", err, a.body)
+	}
+	for key := range strings.SplitSeq(path, ".") {
+		switch at := v.(type) {
+		case map[string]any:
+			v = at[key]
+		case []any:
+			var i int
+			if _, err := fmt.Sscan(key, &i); err != nil || i >= len(at) {
+				a.t.Fatalf("no %s in %s", path, a.body)
+			}
+			v = at[i]
+		default:
+			a.t.Fatalf("no %s in %s", path, a.body)
+		}
+	}
+	return v
+}
+
+func (a *answer) text(path string) string {
+	a.t.Helper()
+	return fmt.Sprint(a.get(path))
+}
+
+// create creates a task and returns its id.
+func (s *testServer) create(body string) string {
+	s.t.Helper()
+	return s.do("POST", "/v1/tasks", body).want(201).text("task_uuid")
+}
+
+// await polls a task until its status is the one given.
+func (s *testServer) await(id, status string) *answer {
+	s.t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	limit := time.NewTimer(10 * time.Second)
+	defer limit.Stop()
+	for {
+		a := s.do("GET", "/v1/tasks/"+id, "").want(200)
+		if a.text("status") == status {
+			return a
+		}
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			s.t.Fatalf("task %s never became %s: %s", id, status, a.body)
+		}
+	}
+}
+
+func readFile(t testing.TB, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func writeFile(t testing.TB, name string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

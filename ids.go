@@ -1,0 +1,175 @@
+package main
+
+// Identifiers and chance: the other things, beside time, that a service takes
+// from one place, so that a test can make them repeatable.
+
+import (
+	cryptorand "crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"math/rand/v2"
+	"sync"
+)
+
+// uuid is a UUID in network byte order (RFC 9562). The zero value means "none".
+type uuid [16]byte
+
+// String is the canonical form: lower case, 8-4-4-4-12.
+func (u uuid) String() string {
+	var b [36]byte
+	u.put(b[:])
+	return string(b[:])
+}
+
+// appendText appends the canonical form.
+func (u uuid) appendText(dst []byte) []byte {
+	var b [36]byte
+	u.put(b[:])
+	return append(dst, b[:]...)
+}
+
+func (u uuid) put(b []byte) {
+	hex.Encode(b[0:8], u[0:4])
+	b[8] = '-'
+	hex.Encode(b[9:13], u[4:6])
+	b[13] = '-'
+	hex.Encode(b[14:18], u[6:8])
+	b[18] = '-'
+	hex.Encode(b[19:23], u[8:10])
+	b[23] = '-'
+	hex.Encode(b[24:36], u[10:16])
+}
+
+func (u uuid) isZero() bool { return u == uuid{} }
+
+// MarshalText implements encoding.TextMarshaler.
+func (u uuid) MarshalText() ([]byte, error) { return u.appendText(nil), nil }
+
+// parseUUID reads the canonical form, in either case. Nothing else is accepted:
+// no braces, no URN, no missing hyphens.
+func parseUUID(s string) (u uuid, ok bool) {
+	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
+		return u, false
+	}
+	n := 0
+	for i := 0; i < 36; {
+		if s[i] == '-' {
+			i++
+			continue
+		}
+		hi, lo := unhex(s[i]), unhex(s[i+1])
+		if hi > 15 || lo > 15 {
+			return uuid{}, false
+		}
+		u[n] = hi<<4 | lo
+		n++
+		i += 2
+	}
+	return u, true
+}
+
+func unhex(c byte) byte {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10
+	case 'A' <= c && c <= 'F':
+		return c - 'A' + 10
+	}
+	return 255
+}
+
+// plus is the identifier n places after u in the counter of a version 7 id: a
+// task's steps are numbered on from the task.
+func (u uuid) plus(n int) uuid {
+	lo := binary.BigEndian.Uint64(u[8:]) & (1<<62 - 1)
+	sum := lo + uint64(n)
+	carry := uint16(sum >> 62)
+	binary.BigEndian.PutUint64(u[8:], sum&(1<<62-1)|1<<63)
+	if carry > 0 {
+		a := binary.BigEndian.Uint16(u[6:])
+		binary.BigEndian.PutUint16(u[6:], 7<<12|(a+carry)&0xfff)
+	}
+	return u
+}
+
+// minus is how many places u comes after v in v's counter; ok is false when u
+// is not one of the next 2^31 after v.
+func (u uuid) minus(v uuid) (n int, ok bool) {
+	d := (binary.BigEndian.Uint64(u[8:]) - binary.BigEndian.Uint64(v[8:])) & (1<<62 - 1)
+	if d >= 1<<31 || v.plus(int(d)) != u {
+		return 0, false
+	}
+	return int(d), true
+}
+
+// stableID is the version 8 id derived from the given names: the same names
+// always give the same id.
+func stableID(names ...string) (u uuid) {
+	h := sha256.New()
+	for _, n := range names {
+		h.Write(binary.AppendUvarint(nil, uint64(len(n))))
+		h.Write([]byte(n))
+	}
+	copy(u[:], h.Sum(nil))
+	u[6] = u[6]&0x0f | 0x80
+	u[8] = u[8]&0x3f | 0x80
+	return u
+}
+
+// idSource makes version 7 ids, strictly increasing, and random numbers.
+type idSource struct {
+	clock clock
+
+	mu   sync.Mutex
+	rand *rand.Rand // guarded by mu
+	last uuid       // the last id given out; guarded by mu
+}
+
+// newIDSource seeds from the operating system; a fixed seed makes it repeatable.
+func newIDSource(c clock, seed *[32]byte) *idSource {
+	if seed == nil {
+		seed = new([32]byte)
+		cryptorand.Read(seed[:])
+	}
+	return &idSource{clock: c, rand: rand.New(rand.NewChaCha8(*seed))}
+}
+
+// reserve gives out n consecutive ids, of which it returns the first; the
+// others are first.plus(1) and so on. The time in an id is the clock's, or that
+// of the id before when the clock went back.
+func (s *idSource) reserve(n int) uuid {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ms := uint64(max(s.clock.now(), 0)) / 1000
+	if last := s.last.millis(); ms <= last && !s.last.isZero() {
+		first := s.last.plus(1)
+		s.last = first.plus(n - 1)
+		return first
+	}
+	var u uuid
+	binary.BigEndian.PutUint64(u[0:], ms<<16|7<<12|uint64(s.rand.Uint32N(1<<11)))
+	binary.BigEndian.PutUint64(u[8:], s.rand.Uint64N(1<<62)|1<<63)
+	s.last = u.plus(n - 1)
+	return u
+}
+
+// observe makes later ids greater than u, which an earlier run gave out.
+func (s *idSource) observe(u uuid) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if string(u[:]) > string(s.last[:]) {
+		s.last = u
+	}
+}
+
+// float is a random number in [0, 1).
+func (s *idSource) float() float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rand.Float64()
+}
+
+func (u uuid) millis() uint64 { return binary.BigEndian.Uint64(u[0:]) >> 16 }

@@ -1,0 +1,437 @@
+package main
+
+// The one scanner for JSON from outside: it accepts a text or says where and
+// why not. What is done with accepted texts is in jsontext.go and jsoncanon.go.
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+const (
+	maxJSONDepth   = 64 // arrays and objects inside one another
+	fewJSONMembers = 16 // up to here names are compared one by one
+)
+
+// jsonError says where and why a text is not acceptable JSON.
+type jsonError struct {
+	offset int // in bytes, from 0: where the offending token starts, or the end of the text
+	reason string
+}
+
+func (e *jsonError) Error() string {
+	return fmt.Sprintf("invalid JSON at offset %d: %s", e.offset, e.reason)
+}
+
+// checkJSON accepts exactly one JSON value, white space around it, that keeps
+// the rules for JSON from outside: RFC 8259 to the letter, valid UTF-8, no lone
+// surrogate, no U+0000, no duplicate member, depth at most 64, every number
+// finite as a float64. The error is a *jsonError about the first problem.
+//
+// It allocates only for an error and for objects with more than 16 members or
+// with escapes in a member's name.
+func checkJSON(data []byte) error {
+	s := jsonScanner{data: data}
+	if err := s.document(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// jsonScanner is one pass over a text. Its methods take the offset where
+// something begins and return the offset after it.
+type jsonScanner struct {
+	data []byte
+	text string // data, once an object needed strings as map keys
+}
+
+func (s *jsonScanner) document() *jsonError {
+	i, err := s.value(s.space(0), 0)
+	if err != nil {
+		return err
+	}
+	if i = s.space(i); i < len(s.data) {
+		return s.unexpected(i, "the end")
+	}
+	return nil
+}
+
+// value scans the value at i, which stands inside depth arrays and objects.
+func (s *jsonScanner) value(i, depth int) (int, *jsonError) {
+	switch s.at(i) {
+	case '"':
+		end, _, err := s.string(i)
+		return end, err
+	case '{':
+		return s.object(i, depth)
+	case '[':
+		return s.array(i, depth)
+	case 't':
+		return s.literal(i, "true")
+	case 'f':
+		return s.literal(i, "false")
+	case 'n':
+		return s.literal(i, "null")
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+		return s.number(i)
+	}
+	return 0, s.unexpected(i, "a value")
+}
+
+func (s *jsonScanner) object(i, depth int) (int, *jsonError) {
+	if depth == maxJSONDepth {
+		return 0, jsonTooDeep(i)
+	}
+	if i = s.space(i + 1); s.at(i) == '}' {
+		return i + 1, nil
+	}
+	var names jsonNames
+	for {
+		end, err := s.member(i, depth+1, &names)
+		if err != nil {
+			return 0, err
+		}
+		switch i = s.space(end); s.at(i) {
+		case ',':
+			i = s.space(i + 1)
+		case '}':
+			return i + 1, nil
+		default:
+			return 0, s.unexpected(i, "',' or '}'")
+		}
+	}
+}
+
+// member scans a name, which must not be among names yet, and its value.
+func (s *jsonScanner) member(i, depth int, names *jsonNames) (int, *jsonError) {
+	if s.at(i) != '"' {
+		return 0, s.unexpected(i, "a member name")
+	}
+	end, escaped, err := s.string(i)
+	if err != nil {
+		return 0, err
+	}
+	if !names.add(s, jsonSpan{i, end}, escaped) {
+		return 0, jsonDuplicateMember(i, s.data[i:end])
+	}
+	if i = s.space(end); s.at(i) != ':' {
+		return 0, s.unexpected(i, "':'")
+	}
+	return s.value(s.space(i+1), depth)
+}
+
+func (s *jsonScanner) array(i, depth int) (int, *jsonError) {
+	if depth == maxJSONDepth {
+		return 0, jsonTooDeep(i)
+	}
+	if i = s.space(i + 1); s.at(i) == ']' {
+		return i + 1, nil
+	}
+	for {
+		end, err := s.value(i, depth+1)
+		if err != nil {
+			return 0, err
+		}
+		switch i = s.space(end); s.at(i) {
+		case ',':
+			i = s.space(i + 1)
+		case ']':
+			return i + 1, nil
+		default:
+			return 0, s.unexpected(i, "',' or ']'")
+		}
+	}
+}
+
+// string scans the string whose opening quote is at i and reports whether it
+// contains an escape.
+func (s *jsonScanner) string(i int) (end int, escaped bool, err *jsonError) {
+	for i++; ; {
+		for i < len(s.data) && jsonPlain[s.data[i]] {
+			i++
+		}
+		switch c := s.at(i); {
+		case c == '"':
+			return i + 1, escaped, nil
+		case c == '\\':
+			escaped = true
+			i, err = s.escape(i)
+		case c >= utf8.RuneSelf:
+			i, err = s.multibyte(i)
+		case i == len(s.data):
+			err = s.end()
+		default:
+			err = &jsonError{i, fmt.Sprintf("U+%04X in a string", c)}
+		}
+		if err != nil {
+			return 0, false, err
+		}
+	}
+}
+
+func (s *jsonScanner) multibyte(i int) (int, *jsonError) {
+	if r, n := utf8.DecodeRune(s.data[i:]); r != utf8.RuneError || n > 1 {
+		return i + n, nil
+	}
+	if !utf8.FullRune(s.data[i:]) {
+		return 0, s.end()
+	}
+	return 0, &jsonError{i, "invalid UTF-8"}
+}
+
+func (s *jsonScanner) escape(i int) (int, *jsonError) {
+	switch s.at(i + 1) {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i + 2, nil
+	case 'u':
+		return s.unicodeEscape(i)
+	}
+	return 0, s.badEscape(i, i+1)
+}
+
+func (s *jsonScanner) unicodeEscape(i int) (int, *jsonError) {
+	for j := i + 2; j < i+6; j++ {
+		if unhex(s.at(j)) > 15 {
+			return 0, s.badEscape(i, j)
+		}
+	}
+	switch r := jsonHex4(s.data[i+2:]); {
+	case r == 0:
+		return 0, &jsonError{i, "U+0000 in a string"}
+	case utf16.IsSurrogate(r):
+		return s.lowSurrogate(i, r)
+	}
+	return i + 6, nil
+}
+
+// lowSurrogate scans on from the escape of the surrogate high at i.
+func (s *jsonScanner) lowSurrogate(i int, high rune) (int, *jsonError) {
+	if high >= 0xdc00 {
+		return 0, jsonLoneSurrogate(i, high)
+	}
+	for n := range 6 {
+		switch c := s.at(i + 6 + n); {
+		case i+6+n >= len(s.data):
+			return 0, s.end()
+		case n == 0 && c != '\\', n == 1 && c != 'u', n > 1 && unhex(c) > 15:
+			return 0, jsonLoneSurrogate(i, high)
+		}
+	}
+	if low := jsonHex4(s.data[i+8:]); low < 0xdc00 || low > 0xdfff {
+		return 0, jsonLoneSurrogate(i, high)
+	}
+	return i + 12, nil
+}
+
+func (s *jsonScanner) literal(i int, word string) (int, *jsonError) {
+	for n := range len(word) {
+		if s.at(i+n) != word[n] {
+			return 0, s.unexpected(i+n, word)
+		}
+	}
+	return i + len(word), nil
+}
+
+func (s *jsonScanner) number(i int) (end int, err *jsonError) {
+	start := i
+	if s.data[i] == '-' {
+		i++
+	}
+	if s.at(i) == '0' {
+		i++
+	} else if i, err = s.digits(i); err != nil {
+		return 0, err
+	}
+	if s.at(i) == '.' {
+		if i, err = s.digits(i + 1); err != nil {
+			return 0, err
+		}
+	}
+	exponent := s.at(i)|0x20 == 'e'
+	if exponent {
+		if i++; s.at(i) == '+' || s.at(i) == '-' {
+			i++
+		}
+		if i, err = s.digits(i); err != nil {
+			return 0, err
+		}
+	}
+	// 308 digits without an exponent are below 1e308, the others need a look.
+	if (exponent || i-start > 308) && !jsonFinite(s.data[start:i]) {
+		return 0, &jsonError{start, "number beyond the range of a float64"}
+	}
+	return i, nil
+}
+
+// digits scans one digit or more.
+func (s *jsonScanner) digits(i int) (int, *jsonError) {
+	if c := s.at(i); c < '0' || c > '9' {
+		return 0, s.unexpected(i, "a digit")
+	}
+	for i < len(s.data) && '0' <= s.data[i] && s.data[i] <= '9' {
+		i++
+	}
+	return i, nil
+}
+
+// jsonFinite reports whether a number is finite as a float64. It counts the
+// digits before the point and asks strconv only where that does not decide.
+func jsonFinite(number []byte) bool {
+	point := 0 // the number is 0.ddd × 10^point, its first digit d not zero
+	significant, fraction, exponent := false, false, 0
+scan:
+	for i, c := range number {
+		switch {
+		case c == '-':
+		case c == '.':
+			fraction = true
+		case c|0x20 == 'e':
+			exponent = jsonExponent(number[i+1:])
+			break scan
+		case significant || c != '0':
+			significant = true
+			if !fraction {
+				point++
+			}
+		case fraction:
+			point--
+		}
+	}
+	point += exponent
+	switch {
+	case !significant:
+		return true
+	case point != 309 && -9999 <= exponent && exponent <= 9999:
+		return point < 309
+	}
+	// strconv clips exponents of more digits, and so does whoever reads this later.
+	_, err := strconv.ParseFloat(string(number), 64)
+	return err == nil
+}
+
+// jsonExponent is the value of an exponent, clipped somewhere beyond 9999.
+func jsonExponent(text []byte) int {
+	n := 0
+	for _, c := range text {
+		if '0' <= c && c <= '9' && n <= 9999 {
+			n = n*10 + int(c-'0')
+		}
+	}
+	if text[0] == '-' {
+		return -n
+	}
+	return n
+}
+
+func (s *jsonScanner) space(i int) int { return skipJSONSpace(s.data, i) }
+
+// at is the byte at i, or 0, which no rule accepts, at the end.
+func (s *jsonScanner) at(i int) byte {
+	if i < len(s.data) {
+		return s.data[i]
+	}
+	return 0
+}
+
+// unexpected is the error for what stands at i instead of what is wanted.
+func (s *jsonScanner) unexpected(i int, want string) *jsonError {
+	if i >= len(s.data) {
+		return s.end()
+	}
+	r, n := utf8.DecodeRune(s.data[i:])
+	switch {
+	case i == 0 && r == '\ufeff':
+		return &jsonError{i, "byte order mark"}
+	case r == utf8.RuneError && n == 1:
+		return &jsonError{i, "invalid UTF-8"}
+	}
+	return &jsonError{i, fmt.Sprintf("unexpected character %q, want %s", r, want)}
+}
+
+func (s *jsonScanner) end() *jsonError { return &jsonError{len(s.data), "unexpected end"} }
+
+// badEscape is the error for the escape at i that goes wrong at j.
+func (s *jsonScanner) badEscape(i, j int) *jsonError {
+	if j >= len(s.data) {
+		return s.end()
+	}
+	return &jsonError{i, "invalid escape"}
+}
+
+func jsonLoneSurrogate(i int, r rune) *jsonError {
+	return &jsonError{i, fmt.Sprintf(`lone surrogate \u%04x`, r)}
+}
+
+func jsonTooDeep(i int) *jsonError {
+	return &jsonError{i, fmt.Sprintf("deeper than %d levels", maxJSONDepth)}
+}
+
+func jsonDuplicateMember(i int, raw []byte) *jsonError {
+	const longest = 64
+	name := unescapeJSON(raw)
+	if len(name) > longest {
+		cut := longest
+		for !utf8.RuneStart(name[cut]) {
+			cut--
+		}
+		name = append(slices.Clip(name[:cut]), "…"...)
+	}
+	return &jsonError{i, "duplicate member " + string(appendJSONString(nil, string(name)))}
+}
+
+// jsonSpan is a string in a text, from quote to quote.
+type jsonSpan struct{ start, end int }
+
+// jsonNames is the names of one open object: the first few in place, all of
+// them in the index when there are more or when one has an escape.
+type jsonNames struct {
+	count int
+	few   [fewJSONMembers]jsonSpan
+	index map[string]struct{}
+}
+
+// add enters a name of s, unless an equal one is there.
+func (n *jsonNames) add(s *jsonScanner, name jsonSpan, escaped bool) bool {
+	if n.index != nil || escaped || n.count == len(n.few) {
+		return n.addIndexed(s, name, escaped)
+	}
+	for _, other := range n.few[:n.count] {
+		if string(s.data[other.start:other.end]) == string(s.data[name.start:name.end]) {
+			return false
+		}
+	}
+	n.few[n.count] = name
+	n.count++
+	return true
+}
+
+func (n *jsonNames) addIndexed(s *jsonScanner, name jsonSpan, escaped bool) bool {
+	if s.text == "" {
+		s.text = string(s.data) // one copy, of which every key is a part
+	}
+	if n.index == nil {
+		n.index = make(map[string]struct{}, 2*n.count)
+		for _, other := range n.few[:n.count] {
+			n.index[s.text[other.start+1:other.end-1]] = struct{}{}
+		}
+	}
+	key := s.text[name.start+1 : name.end-1]
+	if escaped {
+		key = string(unescapeJSON(s.data[name.start:name.end]))
+	}
+	before := len(n.index)
+	n.index[key] = struct{}{}
+	return len(n.index) > before
+}
+
+// jsonPlain holds the bytes that stand for themselves in a string: ASCII
+// without control characters, quote and backslash.
+var jsonPlain = func() (plain [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		plain[c] = c != '"' && c != '\\'
+	}
+	return plain
+}()

@@ -1,0 +1,561 @@
+package main
+
+// The scanner against a table, against encoding/json with the stricter rules
+// added by hand, and against every prefix of what it accepts.
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/big"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// nestedJSONArrays is n arrays inside one another.
+func nestedJSONArrays(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+
+// jsonObjectOf is an object with n members, name(0) to name(n-1).
+func jsonObjectOf(n int, name func(i int) string) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, ",%s:%d", appendJSONString(nil, name(i)), i)
+	}
+	return "{" + strings.TrimPrefix(b.String(), ",") + "}"
+}
+
+func jsonMemberName(i int) string { return "member_" + strconv.Itoa(i) }
+
+func TestCheckJSONAccepts(t *testing.T) {
+	for _, text := range []string{
+		`0`, `-0`, `1`, `-1.5`, `10.25e+3`, `1E5`, `0e0`, `0.0`, `true`, `false`, `null`, `""`, `{}`, `[]`,
+		" \t\r\n1\n ", `[ ]`, `{ }`, `[1 , 2]`, `{ "a" : 1 , "b" : [ null ] }`,
+		`"\"\\\/\b\f\n\r\tA\u00e9"`, `"\ud83d\ude00"`, `"\uD83D\uDE00"`, `"\uFFFF\u0001\ud7ff\ue000"`,
+		"\"\x7f é € 😀 \u2028 \ufeff\"", `{"":1}`, `{"a":{"a":{"a":1}},"b":{"a":1}}`, `[{"a":1},{"a":1}]`,
+		`{"a":1,"A":2}`, `{"a":1,"\\u0061":2}`, `{"\u0061":1,"b":2,"\u0063":3}`,
+		`1e308`, `-1.7976931348623157e308`, `1.7976931348623158e308`, `0.1e309`, `179769313486231570e291`,
+		`1e-400`, `-1e-99999999999999999999`, `0e99999999999999999999`, `0.000e400`,
+		"1" + strings.Repeat("0", 308), strings.Repeat("9", 308), "0." + strings.Repeat("7", 5000),
+		"0." + strings.Repeat("0", 500) + "1e800", strings.Repeat("1", 400) + "e-100",
+		nestedJSONArrays(64), strings.Repeat(`{"a":`, 63) + `[1]` + strings.Repeat(`}`, 63),
+		"[" + nestedJSONArrays(63) + "," + nestedJSONArrays(63) + "]",
+		jsonObjectOf(16, jsonMemberName), jsonObjectOf(17, jsonMemberName), jsonObjectOf(5000, jsonMemberName),
+	} {
+		if err := checkJSON([]byte(text)); err != nil {
+			t.Errorf("%.60q: got %v; want it accepted", text, err)
+		}
+	}
+}
+
+func TestCheckJSONRefuses(t *testing.T) {
+	const unexpectedEnd, tooLarge = "unexpected end", "number beyond the range of a float64"
+	for _, tt := range []struct {
+		text   string
+		offset int
+		reason string
+	}{
+		{"", 0, unexpectedEnd},
+		{" \n", 2, unexpectedEnd},
+		{`{"a":`, 5, unexpectedEnd},
+		{`["a`, 3, unexpectedEnd},
+		{`tru`, 3, unexpectedEnd},
+		{`-`, 1, unexpectedEnd},
+		{`1.`, 2, unexpectedEnd},
+		{`1e+`, 3, unexpectedEnd},
+		{`"\`, 2, unexpectedEnd},
+		{`"\u00e`, 6, unexpectedEnd},
+		{`"\ud83d\ude`, 11, unexpectedEnd},
+		{"\"\xe2\x82", 3, unexpectedEnd},
+
+		{"\ufeff{}", 0, "byte order mark"},
+		{"[\ufeff]", 1, "unexpected character '\\ufeff', want a value"},
+		{"\x00", 0, `unexpected character '\x00', want a value`},
+		{"{}\x00", 2, `unexpected character '\x00', want the end`},
+		{"\xff", 0, "invalid UTF-8"},
+		{"1\xff", 1, "invalid UTF-8"},
+		{"[1,\v2]", 3, `unexpected character '\v', want a value`},
+		{"[1,\u00a02]", 3, `unexpected character '\u00a0', want a value`},
+		{`{} {}`, 3, `unexpected character '{', want the end`},
+		{`1 2`, 2, `unexpected character '2', want the end`},
+		{`01`, 1, `unexpected character '1', want the end`},
+		{`-a`, 1, `unexpected character 'a', want a digit`},
+		{`+1`, 0, `unexpected character '+', want a value`},
+		{`.5`, 0, `unexpected character '.', want a value`},
+		{`[1.]`, 3, `unexpected character ']', want a digit`},
+		{`[1e]`, 3, `unexpected character ']', want a digit`},
+		{`0x10`, 1, `unexpected character 'x', want the end`},
+		{`NaN`, 0, `unexpected character 'N', want a value`},
+		{`nul1`, 3, `unexpected character '1', want null`},
+		{`True`, 0, `unexpected character 'T', want a value`},
+		{`'a'`, 0, `unexpected character '\'', want a value`},
+		{`// a`, 0, `unexpected character '/', want a value`},
+		{`[1,]`, 3, `unexpected character ']', want a value`},
+		{`[,1]`, 1, `unexpected character ',', want a value`},
+		{`[1 2]`, 3, `unexpected character '2', want ',' or ']'`},
+		{`[1}`, 2, `unexpected character '}', want ',' or ']'`},
+		{`{"a":1,}`, 7, `unexpected character '}', want a member name`},
+		{`{a:1}`, 1, `unexpected character 'a', want a member name`},
+		{`{"a" 1}`, 5, `unexpected character '1', want ':'`},
+		{`{"a":1 "b":2}`, 7, `unexpected character '"', want ',' or '}'`},
+		{`{"a":}`, 5, `unexpected character '}', want a value`},
+
+		{"\"a\nb\"", 2, "U+000A in a string"},
+		{"\"a\x00b\"", 2, "U+0000 in a string"},
+		{`"ab\u0000"`, 3, "U+0000 in a string"},
+		{`{"\u0000":1}`, 2, "U+0000 in a string"},
+		{`"\a"`, 1, "invalid escape"},
+		{`"\U0041"`, 1, "invalid escape"},
+		{`"\u12g4"`, 1, "invalid escape"},
+		{`"\u12"`, 1, "invalid escape"},
+		{"\"ab\xff\"", 3, "invalid UTF-8"},
+		{"\"\xc0\xaf\"", 1, "invalid UTF-8"},
+		{"\"\xed\xa0\x80\"", 1, "invalid UTF-8"},
+		{"\"\xf5\x80\x80\x80\"", 1, "invalid UTF-8"},
+		{"{\"\x80\":1}", 2, "invalid UTF-8"},
+		{`"a\ud83d"`, 2, `lone surrogate \ud83d`},
+		{`"a\ud83db"`, 2, `lone surrogate \ud83d`},
+		{`"\ud83d\n"`, 1, `lone surrogate \ud83d`},
+		{`"\ud83d\u0041"`, 1, `lone surrogate \ud83d`},
+		{`"\ud83d\ud83d\ude00"`, 1, `lone surrogate \ud83d`},
+		{`"\uDE00\uD83D"`, 1, `lone surrogate \ude00`},
+		{`{"\ude00":1}`, 2, `lone surrogate \ude00`},
+
+		{`{"a":1234567890,"a":1}`, 16, `duplicate member "a"`},
+		{`{"a":1,"\u0061":2}`, 7, `duplicate member "a"`},
+		{`{"\u0061":1,"a":2}`, 12, `duplicate member "a"`},
+		{`{"\u0061":1,"\u0061":2}`, 12, `duplicate member "a"`},
+		{`{"😀":1,"\ud83d\ude00":2}`, 10, `duplicate member "😀"`},
+		{`{"":1,"":2}`, 6, `duplicate member ""`},
+		{`{"\n":1,"\n":2}`, 8, `duplicate member "\n"`},
+		{`{"a":{"b":1,"c":{"b":[]},"b":2}}`, 25, `duplicate member "b"`},
+		{`[{"a":{"a":1},"a":1}]`, 14, `duplicate member "a"`},
+		{`{"a":1,"a":x}`, 7, `duplicate member "a"`},
+		{`{"x` + strings.Repeat("é", 50) + `":1,"x` + strings.Repeat("é", 50) + `":1}`, 107,
+			`duplicate member "x` + strings.Repeat("é", 31) + `…"`},
+
+		{`[1e400]`, 1, tooLarge},
+		{`-1e309`, 0, tooLarge},
+		{`1.8e308`, 0, tooLarge},
+		{`1.7976931348623159e308`, 0, tooLarge},
+		{`0.001e312`, 0, tooLarge},
+		{`1e99999999999999999999`, 0, tooLarge},
+		{"[" + strings.Repeat("9", 309) + "]", 1, tooLarge},
+		{"1" + strings.Repeat("0", 400) + ".5", 0, tooLarge},
+
+		{nestedJSONArrays(65), 64, "deeper than 64 levels"},
+		{strings.Repeat("[", 10_000_000), 64, "deeper than 64 levels"},
+		{strings.Repeat(`{"a":`, 10_000), 320, "deeper than 64 levels"},
+		{strings.Repeat(` [`, 64) + `{}`, 128, "deeper than 64 levels"},
+	} {
+		got, ok := errors.AsType[*jsonError](checkJSON([]byte(tt.text)))
+		if !ok {
+			t.Errorf("%.60q: got it accepted; want %q at %d", tt.text, tt.reason, tt.offset)
+			continue
+		}
+		if *got != (jsonError{tt.offset, tt.reason}) {
+			t.Errorf("%.60q: got %q at %d; want %q at %d", tt.text, got.reason, got.offset, tt.reason, tt.offset)
+		}
+	}
+}
+
+func TestJSONErrorText(t *testing.T) {
+	got := checkJSON([]byte(`{"a":12345678901,"a":1}`)).Error()
+	if want := `invalid JSON at offset 17: duplicate member "a"`; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+}
+
+// A duplicate is found wherever the second one stands, in objects below and
+// above the size at which names are indexed.
+func TestCheckJSONFindsDuplicatesAtEverySize(t *testing.T) {
+	for _, n := range []int{1, 2, 15, 16, 17, 18, 33, 1000} {
+		text := jsonObjectOf(n, jsonMemberName)
+		for _, name := range []string{jsonMemberName(0), jsonMemberName(n / 2), jsonMemberName(n - 1)} {
+			for _, spelled := range []string{name, `\u006d` + name[1:]} {
+				double := text[:len(text)-1] + `,"` + spelled + `":0}`
+				want := jsonError{len(text), `duplicate member "` + name + `"`}
+				got, ok := errors.AsType[*jsonError](checkJSON([]byte(double)))
+				if !ok || *got != want {
+					t.Errorf("%d members, %s: got %v; want %v", n, spelled, got, &want)
+				}
+			}
+		}
+	}
+}
+
+// Whatever is cut off anywhere ends unexpectedly, at its end, unless what is
+// left happens to be whole.
+func TestCheckJSONPrefixes(t *testing.T) {
+	texts := []string{
+		`{"a\u00e9\ud83d\ude00é€😀":[-1.25e+10,true,false,null,"\n"], "b" : {} }`,
+		` [ 0.5 , 12e3 ] `,
+	}
+	for n := range uint64(30) {
+		texts = append(texts, string(newJSONMaker(n).text()))
+	}
+	for _, text := range texts {
+		for n := range len(text) {
+			prefix := text[:n]
+			err := checkJSON([]byte(prefix))
+			if err == nil && json.Valid([]byte(prefix)) {
+				continue
+			}
+			got, ok := errors.AsType[*jsonError](err)
+			if !ok || *got != (jsonError{n, "unexpected end"}) {
+				t.Errorf("%q: got %v; want an unexpected end at %d", prefix, err, n)
+			}
+		}
+	}
+}
+
+func TestCheckJSONAgreesOnGeneratedTexts(t *testing.T) {
+	for n := range uint64(300) {
+		m := newJSONMaker(n)
+		text := m.text()
+		if err := checkJSON(text); err != nil {
+			t.Fatalf("seed %d: %s: %v", n, text, err)
+		}
+		for range 50 {
+			compareJSONWithReference(t, m.damaged(text))
+		}
+	}
+}
+
+// Numbers around the greatest float64, in every spelling that moves the point.
+func TestJSONFiniteAgreesWithStrconv(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		digits := "17976931348623157081" // a little above the greatest
+		number := digits[:1+r.IntN(len(digits))]
+		if r.IntN(2) == 0 {
+			number += strconv.Itoa(r.IntN(1000))
+		}
+		exponent := 305 + r.IntN(6)
+		switch r.IntN(3) {
+		case 0:
+			number = number[:1] + "." + number[1:] + "0"
+		case 1:
+			exponent -= len(number) - 1
+		case 2:
+			zeros := r.IntN(400)
+			number = "0." + strings.Repeat("0", zeros) + number
+			exponent += zeros + 1
+		}
+		number += "e" + strconv.Itoa(exponent)
+		_, err := strconv.ParseFloat(number, 64)
+		if got, want := checkJSON([]byte(number)) == nil, err == nil; got != want {
+			t.Errorf("%s: got finite %v; want %v", number, got, want)
+		}
+	}
+}
+
+// 2^1024 - 2^970 is halfway between the greatest float64 and the next power of
+// two, and the first number that rounds up.
+func TestJSONFiniteAtTheLimit(t *testing.T) {
+	limit := new(big.Int).Lsh(big.NewInt(1<<54-1), 970)
+	below := new(big.Int).Sub(limit, big.NewInt(1))
+	for number, want := range map[string]bool{
+		limit.String():         false,
+		limit.String() + "e-0": false,
+		below.String():         true,
+		below.String() + "." + strings.Repeat("9", 1000): true,
+		"-" + below.String():                             true,
+		below.String() + "0e-1":                          true,
+		limit.String() + "0e-1":                          false,
+	} {
+		if got := checkJSON([]byte(number)) == nil; got != want {
+			t.Errorf("%s: got finite %v; want %v", number, got, want)
+		}
+	}
+}
+
+func TestCheckJSONDoesNotAllocate(t *testing.T) {
+	for _, text := range []string{
+		jsonCreationBody, jsonObjectOf(16, jsonMemberName), nestedJSONArrays(64), `["\ud83d\ude00",1e10,"é"]`,
+	} {
+		data := []byte(text)
+		if got := testing.AllocsPerRun(100, func() { checkJSON(data) }); got != 0 {
+			t.Errorf("%.60s: got %v allocations; want none", text, got)
+		}
+	}
+}
+
+// compareJSONWithReference fails the test unless the scanner and the reference
+// agree on text.
+func compareJSONWithReference(t *testing.T, text []byte) {
+	t.Helper()
+	err := checkJSON(text)
+	reason := jsonReferenceRefusal(text)
+	if (err == nil) != (reason == "") {
+		t.Fatalf("%q: got %v; want %q", text, err, reason)
+	}
+	if e, ok := errors.AsType[*jsonError](err); ok && (e.offset < 0 || e.offset > len(text)) {
+		t.Fatalf("%q: got offset %d; want one inside", text, e.offset)
+	}
+}
+
+var (
+	jsonSurrogatePair = regexp.MustCompile(`\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}`)
+	jsonSurrogate     = regexp.MustCompile(`\\u[dD][89a-fA-F]`)
+)
+
+// jsonReferenceRefusal is why the rules for JSON from outside refuse text, or "":
+// slow and plain, on encoding/json.
+func jsonReferenceRefusal(text []byte) string {
+	if !json.Valid(text) || !utf8.Valid(text) {
+		return "no JSON"
+	}
+	escapes := bytes.ReplaceAll(text, []byte(`\\`), nil)
+	if jsonSurrogate.Match(jsonSurrogatePair.ReplaceAll(escapes, nil)) {
+		return "lone surrogate"
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	return jsonReferenceValue(d, 0)
+}
+
+func jsonReferenceValue(d *json.Decoder, depth int) string {
+	token, err := d.Token()
+	if err != nil {
+		return err.Error()
+	}
+	switch v := token.(type) {
+	case string:
+		if strings.ContainsRune(v, 0) {
+			return "U+0000"
+		}
+	case json.Number:
+		if _, err := v.Float64(); err != nil {
+			return "infinite"
+		}
+	case json.Delim:
+		return jsonReferenceNested(d, v, depth+1)
+	}
+	return ""
+}
+
+func jsonReferenceNested(d *json.Decoder, open json.Delim, depth int) string {
+	if depth > 64 {
+		return "too deep"
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		if open == '{' {
+			token, err := d.Token()
+			name, ok := token.(string)
+			if err != nil || !ok || seen[name] || strings.ContainsRune(name, 0) {
+				return "bad or duplicate name"
+			}
+			seen[name] = true
+		}
+		if reason := jsonReferenceValue(d, depth); reason != "" {
+			return reason
+		}
+	}
+	if _, err := d.Token(); err != nil && err != io.EOF {
+		return err.Error()
+	}
+	return ""
+}
+
+// jsonMaker makes JSON texts that the scanner accepts, in many spellings.
+type jsonMaker struct{ *rand.Rand }
+
+func newJSONMaker(seed uint64) jsonMaker { return jsonMaker{rand.New(rand.NewPCG(seed, 7))} }
+
+// text is a random value in a random spelling.
+func (m jsonMaker) text() []byte { return m.spell(nil, m.value(0)) }
+
+// value is a random value: nil, bool, json.Number, string, []any or map[string]any.
+func (m jsonMaker) value(depth int) any {
+	kinds := 6
+	if depth > 4 {
+		kinds = 4
+	}
+	switch m.IntN(kinds) {
+	case 0:
+		return []any{nil, true, false}[m.IntN(3)]
+	case 1, 2:
+		return m.string()
+	case 3:
+		return m.number()
+	case 4:
+		list := make([]any, m.IntN(5))
+		for i := range list {
+			list[i] = m.value(depth + 1)
+		}
+		return list
+	}
+	object := map[string]any{}
+	for range m.size() {
+		object[m.string()] = m.value(depth + 1)
+	}
+	return object
+}
+
+// size is a number of members, sometimes beyond what is compared one by one.
+func (m jsonMaker) size() int {
+	if m.IntN(10) == 0 {
+		return m.IntN(40)
+	}
+	return m.IntN(6)
+}
+
+func (m jsonMaker) string() string {
+	alphabet := []rune("aab\"\\/\b\f\n\r\t\x01\x1f\x7f é€😀\u2028\ufffd\uffff𝄞")
+	r := make([]rune, m.IntN(8))
+	for i := range r {
+		r[i] = alphabet[m.IntN(len(alphabet))]
+	}
+	return string(r)
+}
+
+func (m jsonMaker) number() json.Number {
+	forms := []string{
+		"0", "-0", "%d", "-%d", "%d.50", "0.00%d", "%de5", "%dE-3", "1.%de+2", "12345678901234567890%d",
+	}
+	form := forms[m.IntN(len(forms))]
+	if !strings.Contains(form, "%d") {
+		return json.Number(form)
+	}
+	return json.Number(fmt.Sprintf(form, 1+m.IntN(1000)))
+}
+
+// spell appends v with random white space, member order and escapes.
+func (m jsonMaker) spell(dst []byte, v any) []byte {
+	dst = m.space(dst)
+	switch v := v.(type) {
+	case nil:
+		dst = append(dst, "null"...)
+	case bool:
+		dst = strconv.AppendBool(dst, v)
+	case json.Number:
+		dst = append(dst, v...)
+	case string:
+		dst = m.spellString(dst, v)
+	case []any:
+		dst = append(dst, '[')
+		for i, e := range v {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = m.spell(dst, e)
+		}
+		dst = append(m.space(dst), ']')
+	case map[string]any:
+		dst = m.spellObject(dst, v)
+	}
+	return m.space(dst)
+}
+
+func (m jsonMaker) spellObject(dst []byte, object map[string]any) []byte {
+	dst = append(dst, '{')
+	first := len(dst)
+	names := slices.Sorted(maps.Keys(object))
+	m.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	for _, name := range names {
+		if len(dst) > first {
+			dst = append(dst, ',')
+		}
+		dst = m.space(m.spellString(m.space(dst), name))
+		dst = m.spell(append(dst, ':'), object[name])
+	}
+	return append(m.space(dst), '}')
+}
+
+func (m jsonMaker) spellString(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	for _, r := range s {
+		switch {
+		case r > 0xffff && m.IntN(2) == 0:
+			r -= 0x10000
+			dst = fmt.Appendf(dst, `\u%04x\u%04X`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		case r == '/' && m.IntN(2) == 0:
+			dst = append(dst, `\/`...)
+		case r <= 0xffff && m.IntN(4) == 0:
+			dst = fmt.Appendf(dst, `\u%04x`, r)
+		default:
+			dst = appendJSONRune(dst, r)
+		}
+	}
+	return append(dst, '"')
+}
+
+func (m jsonMaker) space(dst []byte) []byte {
+	for m.IntN(4) == 0 {
+		dst = append(dst, " \n\r\t"[m.IntN(4)])
+	}
+	return dst
+}
+
+// damaged is text with one place changed.
+func (m jsonMaker) damaged(text []byte) []byte {
+	at := m.IntN(len(text) + 1)
+	after := min(len(text), at+m.IntN(3))
+	pieces := []string{
+		"", `"`, `\`, `\u00`, `\ud83d`, `\u0000`, `"a":1,`, `"b":{},`, "\x00", "\xff", "\xe2\x82", "\n",
+		"{", "}", "[", "]", ",", ":", "1", "e999", ".", "-", "null",
+	}
+	return bytes.Join([][]byte{text[:at], text[after:]}, []byte(pieces[m.IntN(len(pieces))]))
+}
+
+func FuzzCheckJSON(f *testing.F) {
+	for n := range uint64(20) {
+		f.Add(newJSONMaker(n).text())
+	}
+	for _, text := range []string{
+		jsonCreationBody, `{"a":1,"\u0061":2}`, `"\ud83d"`, `1e400`, nestedJSONArrays(65), "\ufeff1", ``,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) { compareJSONWithReference(t, text) })
+}
+
+// jsonCreationBody is a request of the usual size.
+const jsonCreationBody = `{"name": "order_processing", "namespace": "ecommerce", "version": "1.0.0",
+  "context": {"order_id": 1234567, "customer": {"email": "someone@example.com", "name": "Zoë", "vip": false},
+    "items": [{"sku": "A-1001", "quantity": 2, "price": 19.99}, {"sku": "B-2002", "quantity": 1, "price": 5.00}],
+    "total": 44.98, "note": null},
+  "initiator": "web", "source_system": "shop", "reason": "order \"1234567\" was paid",
+  "tags": ["paid", "priority"], "priority": 5, "correlation_id": "019a2b3c-4d5e-7f80-8123-456789abcdef"}`
+
+func BenchmarkCheckJSON(b *testing.B) {
+	numbers := "[" + strings.Repeat("12345.678,", 10_000) + "0]"
+	for _, bench := range []struct{ name, text string }{
+		{"creation body", jsonCreationBody},
+		{"object of 16", jsonObjectOf(16, jsonMemberName)},
+		{"object of 17", jsonObjectOf(17, jsonMemberName)},
+		{"object of 100000", jsonObjectOf(100_000, jsonMemberName)},
+		{"numbers", numbers},
+		{"long string", `"` + strings.Repeat("lorem ipsum ", 10_000) + `"`},
+		{"unicode", `"` + strings.Repeat("Übergröße 漢字 ", 10_000) + `"`},
+		{"largest numbers", "[" + strings.Repeat(strings.Repeat("1", 309)+",", 1000) + "0]"},
+		{"objects with escaped names", "[" + strings.Repeat(`{"\u0061":1},`, 10_000) + "0]"},
+	} {
+		data := []byte(bench.text)
+		b.Run(bench.name+"/checkJSON", func(b *testing.B) {
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := checkJSON(data); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(bench.name+"/json.Valid", func(b *testing.B) {
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				json.Valid(data)
+			}
+		})
+	}
+}

@@ -1,0 +1,382 @@
+package main
+
+// A file system in memory for tests: it fails where it is told to, dies at a
+// given operation, and shows what a crash leaves of it.
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+)
+
+var errDead = errors.New("the machine is off")
+
+// diskFault makes operations fail that match.
+type diskFault struct {
+	op, file string // file is the base name
+	skip     int    // so many matching ones go well first
+	times    int    // and so many fail; for good when 0
+	err      error
+	half     bool // a write does half of it
+	after    bool // the operation happens, and yet fails
+}
+
+// memDisk is the file system.
+type memDisk struct {
+	mu       sync.Mutex
+	names    map[string]*memNode // as processes see them
+	kept     map[string]*memNode // as the directory was synced
+	faults   []*diskFault
+	capacity int64 // bytes; no limit when 0
+	plain    bool  // has no fallocate
+	ops      int   // that change something, so far
+	dieAt    int   // the operation from which on all fail; never when 0
+	log      []string
+	written  chan struct{} // when set, gets a value for every write
+	synced   chan struct{} // when set, gets a value for every sync
+	locked   bool
+}
+
+// memNode is a file.
+type memNode struct {
+	data    []byte
+	kept    []byte // as it was synced
+	changed int    // offset from which on data and kept may differ
+	blocks  int64
+}
+
+// memFile is an open file.
+type memFile struct {
+	disk *memDisk
+	name string
+	node *memNode
+	at   int64
+}
+
+func newMemDisk() *memDisk {
+	return &memDisk{names: map[string]*memNode{}, kept: map[string]*memNode{}}
+}
+
+// memDiskWith is a disk that holds these files, synced.
+func memDiskWith(dir string, files map[string]string) *memDisk {
+	d := newMemDisk()
+	for name, text := range files {
+		n := &memNode{data: []byte(text), kept: []byte(text)}
+		d.names[filepath.Join(dir, name)] = n
+	}
+	d.kept = maps.Clone(d.names)
+	return d
+}
+
+// files are the contents by base name.
+func (d *memDisk) files() map[string]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m := map[string]string{}
+	for name, n := range d.names {
+		m[filepath.Base(name)] = string(n.data)
+	}
+	return m
+}
+
+// crash is what the next start finds: names and data as they were seen, or only
+// as they were synced. shape, when given, makes the data of a file from what
+// was synced and what was seen.
+func (d *memDisk) crash(keepNames, keepData bool, shape func(kept, data []byte) []byte) *memDisk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	names := d.kept
+	if keepNames {
+		names = d.names
+	}
+	c := newMemDisk()
+	for name, n := range names {
+		data := n.kept
+		switch {
+		case shape != nil:
+			data = shape(n.kept, n.data)
+		case keepData:
+			data = n.data
+		}
+		c.names[name] = &memNode{data: slices.Clone(data), kept: slices.Clone(data)}
+	}
+	c.kept = maps.Clone(c.names)
+	return c
+}
+
+// restart is the same disk for the next process: the machine stayed on, and what
+// was not synced still is not.
+func (d *memDisk) restart() *memDisk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c, nodes := newMemDisk(), map[*memNode]*memNode{}
+	copyNames := func(names map[string]*memNode) map[string]*memNode {
+		m := map[string]*memNode{}
+		for name, n := range names {
+			if nodes[n] == nil {
+				nodes[n] = &memNode{data: slices.Clone(n.data), kept: slices.Clone(n.kept)}
+			}
+			m[name] = nodes[n]
+		}
+		return m
+	}
+	c.names, c.kept = copyNames(d.names), copyNames(d.kept)
+	return c
+}
+
+// setCapacity changes how much fits.
+func (d *memDisk) setCapacity(n int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.capacity = n
+}
+
+// fail adds faults.
+func (d *memDisk) fail(faults ...diskFault) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, f := range faults {
+		d.faults = append(d.faults, &f)
+	}
+}
+
+// count is how many operations of this kind a file saw.
+func (d *memDisk) count(op, file string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := 0
+	for _, entry := range d.log {
+		if entry == op+" "+file {
+			n++
+		}
+	}
+	return n
+}
+
+// begin counts an operation and finds the fault it meets. d.mu is held.
+func (d *memDisk) begin(op, name string) *diskFault {
+	base := filepath.Base(name)
+	d.log = append(d.log, op+" "+base)
+	if op != "open" && op != "read" && op != "free" {
+		d.ops++
+	}
+	if d.dieAt > 0 && d.ops >= d.dieAt {
+		return &diskFault{err: errDead, half: d.ops == d.dieAt}
+	}
+	for _, f := range d.faults {
+		if f.op != op || f.file != base || f.err == nil {
+			continue
+		}
+		if f.skip > 0 {
+			f.skip--
+			continue
+		}
+		hit := *f
+		hit.err = &fs.PathError{Op: op, Path: name, Err: f.err}
+		if f.times--; f.times == 0 {
+			f.err = nil
+		}
+		return &hit
+	}
+	return nil
+}
+
+// do runs an operation under the lock, with its fault.
+func (d *memDisk) do(op, name string, work func(half bool) error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f := d.begin(op, name)
+	if f == nil {
+		return work(false)
+	}
+	if f.after || f.half && op == "write" {
+		work(f.half)
+	}
+	return f.err
+}
+
+func (d *memDisk) makeDir(dir string) error {
+	return d.do("mkdir", dir, func(bool) error { return nil })
+}
+
+func (d *memDisk) open(name string) (diskFile, error) { return d.openAs("open", name) }
+
+func (d *memDisk) edit(name string) (diskFile, error) { return d.openAs("edit", name) }
+
+func (d *memDisk) openAs(op, name string) (f diskFile, err error) {
+	err = d.do(op, name, func(bool) error {
+		n := d.names[name]
+		if n == nil {
+			return &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist}
+		}
+		f = &memFile{disk: d, name: name, node: n}
+		return nil
+	})
+	return f, err
+}
+
+func (d *memDisk) create(name string) (f diskFile, err error) {
+	err = d.do("create", name, func(bool) error {
+		if d.names[name] == nil {
+			d.names[name] = &memNode{}
+		}
+		n := d.names[name]
+		n.data, n.changed, n.blocks = nil, 0, 0
+		f = &memFile{disk: d, name: name, node: n}
+		return nil
+	})
+	return f, err
+}
+
+func (d *memDisk) rename(from, to string) error {
+	return d.do("rename", from, func(bool) error {
+		if d.names[from] == nil {
+			return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
+		}
+		d.names[to] = d.names[from]
+		delete(d.names, from)
+		return nil
+	})
+}
+
+func (d *memDisk) remove(name string) error {
+	return d.do("remove", name, func(bool) error {
+		if d.names[name] == nil {
+			return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrNotExist}
+		}
+		delete(d.names, name)
+		return nil
+	})
+}
+
+func (d *memDisk) syncDir(dir string) error {
+	return d.do("syncdir", dir, func(bool) error {
+		d.kept = maps.Clone(d.names)
+		return nil
+	})
+}
+
+func (d *memDisk) free(dir string) (n int64, err error) {
+	err = d.do("free", dir, func(bool) error {
+		n = d.freeLocked()
+		return nil
+	})
+	return n, err
+}
+
+func (d *memDisk) freeLocked() int64 {
+	if d.capacity == 0 {
+		return 1 << 40
+	}
+	n := d.capacity
+	for _, node := range d.names {
+		n -= max(node.blocks, int64(len(node.data)))
+	}
+	return n
+}
+
+func (d *memDisk) lock(name string) (l io.Closer, err error) {
+	err = d.do("lock", name, func(bool) error {
+		if d.locked {
+			return lockHeld(filepath.Dir(name), 1)
+		}
+		d.locked = true
+		l = memLock{d}
+		return nil
+	})
+	return l, err
+}
+
+type memLock struct{ disk *memDisk }
+
+func (l memLock) Close() error {
+	l.disk.mu.Lock()
+	defer l.disk.mu.Unlock()
+	l.disk.locked = false
+	return nil
+}
+
+func (f *memFile) Read(p []byte) (n int, err error) {
+	err = f.disk.do("read", f.name, func(bool) error {
+		if f.at >= int64(len(f.node.data)) {
+			return io.EOF
+		}
+		n = copy(p, f.node.data[f.at:])
+		f.at += int64(n)
+		return nil
+	})
+	return n, err
+}
+
+func (f *memFile) WriteAt(p []byte, off int64) (n int, err error) {
+	err = f.disk.do("write", f.name, func(half bool) error {
+		if half {
+			p = p[:len(p)/2]
+		}
+		end := off + int64(len(p))
+		if grows := end - max(f.node.blocks, int64(len(f.node.data))); grows > f.disk.freeLocked() {
+			return &fs.PathError{Op: "write", Path: f.name, Err: syscall.ENOSPC}
+		}
+		if end > int64(len(f.node.data)) {
+			f.node.data = append(f.node.data, make([]byte, end-int64(len(f.node.data)))...)
+		}
+		n = copy(f.node.data[off:], p)
+		f.node.changed = min(f.node.changed, int(off))
+		return nil
+	})
+	tell(f.disk.written)
+	return n, err
+}
+
+func (f *memFile) sync() error {
+	err := f.disk.do("sync", f.name, func(bool) error {
+		same := min(f.node.changed, len(f.node.kept))
+		f.node.kept = append(f.node.kept[:same], f.node.data[same:]...)
+		f.node.changed = len(f.node.kept)
+		return nil
+	})
+	tell(f.disk.synced)
+	return err
+}
+
+func tell(c chan struct{}) {
+	if c != nil {
+		c <- struct{}{}
+	}
+}
+
+func (f *memFile) allocate(off, n int64) error {
+	return f.disk.do("allocate", f.name, func(bool) error {
+		if f.disk.plain {
+			return syscall.EOPNOTSUPP
+		}
+		end := max(off+n, f.node.blocks)
+		if end-max(f.node.blocks, int64(len(f.node.data))) > f.disk.freeLocked() {
+			return syscall.ENOSPC
+		}
+		f.node.blocks = end
+		return nil
+	})
+}
+
+func (f *memFile) truncate(size int64) error {
+	return f.disk.do("truncate", f.name, func(bool) error {
+		f.node.data = f.node.data[:size]
+		f.node.changed = min(f.node.changed, int(size))
+		f.node.blocks = 0
+		return nil
+	})
+}
+
+func (f *memFile) size() (int64, error) {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	return int64(len(f.node.data)), nil
+}
+
+func (f *memFile) Close() error { return nil }

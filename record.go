@@ -1,0 +1,449 @@
+package main
+
+// Records: what happened, as the journal keeps it. A task is the fold of its
+// records; see (*task).apply. On disk a record is one JSON object:
+//
+//	{"seq":7,"task":"…","at":1767225600123456,"kind":"ended","step":2,"ok":true,"ms":12,"result":36,"sum":"…"}
+//
+// "at" and every other time is in microseconds since the Unix epoch. Members
+// that have their default are left out.
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// recordKind names what happened; the words stand in the journal.
+type recordKind uint8
+
+const (
+	recTemplate  recordKind = iota // a template was used for the first time
+	recCreated                     // a task was created
+	recStarted                     // an attempt started
+	recRan                         // an attempt started and ended at once, as builtins do
+	recEnded                       // a started attempt ended
+	recLate                        // a result came that changes nothing any more
+	recDue                         // a back-off is over
+	recRecovered                   // an attempt was cut off with the process that ran it
+	recOperator                    // an operator or outside actor acted on a step
+	recCancelled                   // the task was cancelled
+	recordKinds
+)
+
+var recordKindNames = [recordKinds]string{
+	"template", "created", "started", "ran", "ended", "late", "due", "recovered", "operator", "cancelled",
+}
+
+func (k recordKind) String() string { return recordKindNames[k] }
+
+// record is one change. It belongs to nobody after it was applied: what it
+// holds is never changed.
+type record struct {
+	seq  uint64 // its place in the journal
+	at   instant
+	kind recordKind
+	task uuid // zero for a template
+	step int  // index in the task, where the kind is about a step
+
+	created    *creation // created
+	startedAt  instant   // ran: when the attempt started
+	end        *ending   // ran, ended, late, operator: what the attempt came to
+	action     stepAction
+	by         string // operator, cancelled: who
+	reason     string // operator: why
+	hash       string // template
+	definition []byte // template: its normalized JSON
+}
+
+// creation is what a task is created with.
+type creation struct {
+	template          string // the hash of its resolved template
+	identity          identityKey
+	context           []byte // JSON object: the request's over the template's default
+	initiator         string
+	source            string
+	reason            string
+	tags              []string
+	priority          int
+	correlation       uuid
+	parentCorrelation uuid
+	requested         instant // when the caller says it asked; 0 when it did not
+	options           []byte  // JSON object, or nil
+	key               string  // the caller's idempotency_key
+	traceparent       string
+}
+
+// identityKey is the hash that deduplicates tasks; zero for none.
+type identityKey [16]byte
+
+// What a creation has when the caller said nothing, and the journal leaves out.
+const (
+	defaultInitiator = "api"
+	defaultSource    = "stepwell"
+	defaultReason    = "Task requested"
+)
+
+// ending is what an attempt came to.
+type ending struct {
+	success  bool
+	result   []byte        // JSON; nil stands for null
+	metadata []byte        // a JSON object from the handler or operator, or nil
+	err      []byte        // JSON {"message", "error_type", "retryable", "status_code", "context"}; nil on success
+	retryAt  instant       // when the next attempt is due; 0 when there is none
+	took     time.Duration // in whole milliseconds
+	attempt  int           // late: the attempt that answered too late
+}
+
+// stepAction is what an operator or outside actor does to a step.
+type stepAction uint8
+
+const (
+	noAction stepAction = iota
+	actionReset
+	actionResolve
+	actionComplete
+	actionFail
+	stepActions
+)
+
+var stepActionNames = [stepActions]string{"", "reset_for_retry", "resolve_manually", "complete_manually", "fail"}
+
+func (a stepAction) String() string { return stepActionNames[a] }
+
+// appendRecordMembers appends the members of a record, without the braces, the
+// sequence and the checksum that the journal puts around them.
+func appendRecordMembers(b []byte, r *record) []byte {
+	if r.kind != recTemplate {
+		b = append(b, `"task":"`...)
+		b = r.task.appendText(b)
+		b = append(b, `",`...)
+	}
+	return appendRecordBody(b, r)
+}
+
+// appendRecordBody is appendRecordMembers without the task's id, as the record stands
+// in the task's own line.
+func appendRecordBody(b []byte, r *record) []byte {
+	b = append(b, `"at":`...)
+	b = strconv.AppendInt(b, int64(r.at), 10)
+	b = append(b, `,"kind":"`...)
+	b = append(b, r.kind.String()...)
+	b = append(b, '"')
+	switch r.kind {
+	case recTemplate:
+		b = append(b, `,"hash":"`...)
+		b = append(b, r.hash...)
+		b = append(b, `","definition":`...)
+		return append(b, r.definition...)
+	case recCreated:
+		return appendCreation(b, r.created)
+	case recCancelled:
+		return appendText(b, "by", r.by)
+	}
+	b = append(b, `,"step":`...)
+	b = strconv.AppendInt(b, int64(r.step), 10)
+	if r.kind == recRan {
+		b = appendNumber(b, "started", int64(r.startedAt))
+	}
+	if r.kind == recOperator {
+		b = appendText(b, "action", r.action.String())
+		b = appendText(b, "by", r.by)
+		b = appendText(b, "reason", r.reason)
+	}
+	if r.end != nil {
+		b = appendEnding(b, r.end)
+	}
+	return b
+}
+
+func appendCreation(b []byte, c *creation) []byte {
+	b = appendText(b, "template", c.template)
+	if c.identity != (identityKey{}) {
+		b = append(b, `,"identity":"`...)
+		b = hex.AppendEncode(b, c.identity[:])
+		b = append(b, '"')
+	}
+	b = appendRaw(b, "context", c.context)
+	b = appendUnless(b, "initiator", c.initiator, defaultInitiator)
+	b = appendUnless(b, "source", c.source, defaultSource)
+	b = appendUnless(b, "reason", c.reason, defaultReason)
+	if len(c.tags) > 0 {
+		b = append(b, `,"tags":[`...)
+		for i, tag := range c.tags {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendJSONString(b, tag)
+		}
+		b = append(b, ']')
+	}
+	b = appendNumber(b, "priority", int64(c.priority))
+	b = appendID(b, "correlation", c.correlation)
+	b = appendID(b, "parent_correlation", c.parentCorrelation)
+	b = appendNumber(b, "requested", int64(c.requested))
+	b = appendRaw(b, "options", c.options)
+	b = appendText(b, "key", c.key)
+	return appendText(b, "traceparent", c.traceparent)
+}
+
+func appendEnding(b []byte, e *ending) []byte {
+	if e.success {
+		b = append(b, `,"ok":true`...)
+	} else {
+		b = append(b, `,"ok":false`...)
+	}
+	b = appendNumber(b, "ms", e.took.Milliseconds())
+	b = appendNumber(b, "attempt", int64(e.attempt))
+	b = appendNumber(b, "retry_at", int64(e.retryAt))
+	b = appendRaw(b, "result", e.result)
+	b = appendRaw(b, "error", e.err)
+	return appendRaw(b, "metadata", e.metadata)
+}
+
+// The append… helpers leave out what is empty, zero or the default.
+
+func appendName(b []byte, name string) []byte {
+	b = append(b, ',', '"')
+	b = append(b, name...)
+	return append(b, '"', ':')
+}
+
+func appendText(b []byte, name, value string) []byte { return appendUnless(b, name, value, "") }
+
+func appendUnless(b []byte, name, value, standard string) []byte {
+	if value == standard {
+		return b
+	}
+	return appendJSONString(appendName(b, name), value)
+}
+
+func appendNumber(b []byte, name string, n int64) []byte {
+	if n == 0 {
+		return b
+	}
+	return strconv.AppendInt(appendName(b, name), n, 10)
+}
+
+func appendRaw(b []byte, name string, raw []byte) []byte {
+	if raw == nil {
+		return b
+	}
+	return append(appendName(b, name), raw...)
+}
+
+func appendID(b []byte, name string, id uuid) []byte {
+	if id.isZero() {
+		return b
+	}
+	b = append(appendName(b, name), '"')
+	return append(id.appendText(b), '"')
+}
+
+// decodeRecord reads a record from its JSON object, whose slices it keeps.
+// Members that it does not know are an error: they would be lost.
+func decodeRecord(line []byte) (*record, error) {
+	d := recordDecoder{r: &record{kind: recordKinds, step: -1}}
+	if !eachMember(line, d.member) {
+		return nil, fmt.Errorf("a record must be a JSON object")
+	}
+	if d.err != nil {
+		return nil, d.err
+	}
+	if d.r.kind == recordKinds {
+		return nil, fmt.Errorf("record without a kind")
+	}
+	d.r.created, d.r.end = d.created, d.end
+	return d.r, d.complete()
+}
+
+// recordDecoder collects the members of one record.
+type recordDecoder struct {
+	r       *record
+	created *creation
+	end     *ending
+	err     error
+}
+
+// complete checks that the parts which the kind needs are there.
+func (d *recordDecoder) complete() error {
+	r := d.r
+	switch {
+	case r.kind == recTemplate:
+		if r.hash == "" || r.definition == nil {
+			return fmt.Errorf("template record without hash or definition")
+		}
+	case r.kind == recCreated:
+		if r.created == nil || r.created.template == "" {
+			return fmt.Errorf("created record without its template")
+		}
+		fillCreation(r.created)
+	case r.kind == recCancelled:
+	case r.step < 0:
+		return fmt.Errorf("%s record without a step", r.kind)
+	case (r.kind == recRan || r.kind == recEnded || r.kind == recLate) && r.end == nil:
+		return fmt.Errorf("%s record without an outcome", r.kind)
+	}
+	return nil
+}
+
+func fillCreation(c *creation) {
+	if c.initiator == "" {
+		c.initiator = defaultInitiator
+	}
+	if c.source == "" {
+		c.source = defaultSource
+	}
+	if c.reason == "" {
+		c.reason = defaultReason
+	}
+	if c.context == nil {
+		c.context = []byte("{}")
+	}
+}
+
+func (d *recordDecoder) member(key string, value []byte) bool {
+	switch key {
+	case "seq":
+		d.r.seq = uint64(d.number(value))
+	case "at":
+		d.r.at = instant(d.number(value))
+	case "kind":
+		d.r.kind = recordKind(d.word(value, recordKindNames[:]))
+	case "task":
+		d.r.task = d.id(value)
+	case "step":
+		d.r.step = int(d.number(value))
+	case "started":
+		d.r.startedAt = instant(d.number(value))
+	case "action":
+		d.r.action = stepAction(d.word(value, stepActionNames[:]))
+	case "by":
+		d.r.by = d.text(value)
+	case "hash":
+		d.r.hash = d.text(value)
+	case "definition":
+		d.r.definition = value
+	case "sum":
+	case "reason": // an operator's, or a created task's
+		d.r.reason = d.text(value)
+		if d.r.kind == recCreated {
+			d.creation().reason = d.r.reason
+		}
+	case "ok", "ms", "attempt", "retry_at", "result", "error", "metadata":
+		d.endingMember(key, value)
+	default:
+		d.creationMember(key, value)
+	}
+	if d.err != nil {
+		d.err = fmt.Errorf("member %q: %w", key, d.err)
+	}
+	return d.err == nil
+}
+
+func (d *recordDecoder) creation() *creation {
+	if d.created == nil {
+		d.created = new(creation)
+	}
+	return d.created
+}
+
+func (d *recordDecoder) creationMember(key string, value []byte) {
+	c := d.creation()
+	switch key {
+	case "template":
+		c.template = d.text(value)
+	case "identity":
+		raw, err := hex.DecodeString(d.text(value))
+		if err != nil || copy(c.identity[:], raw) != len(c.identity) {
+			d.err = fmt.Errorf("not an identity of 32 hex digits")
+		}
+	case "context":
+		c.context = value
+	case "initiator":
+		c.initiator = d.text(value)
+	case "source":
+		c.source = d.text(value)
+	case "tags":
+		eachElement(value, func(e []byte) bool {
+			c.tags = append(c.tags, d.text(e))
+			return true
+		})
+	case "priority":
+		c.priority = int(d.number(value))
+	case "correlation":
+		c.correlation = d.id(value)
+	case "parent_correlation":
+		c.parentCorrelation = d.id(value)
+	case "requested":
+		c.requested = instant(d.number(value))
+	case "options":
+		c.options = value
+	case "key":
+		c.key = d.text(value)
+	case "traceparent":
+		c.traceparent = d.text(value)
+	default:
+		d.err = fmt.Errorf("unknown member, from a newer version")
+	}
+}
+
+func (d *recordDecoder) endingMember(key string, value []byte) {
+	if d.end == nil {
+		d.end = new(ending)
+	}
+	switch key {
+	case "ok":
+		d.end.success = string(value) == "true"
+	case "ms":
+		d.end.took = time.Duration(d.number(value)) * time.Millisecond
+	case "attempt":
+		d.end.attempt = int(d.number(value))
+	case "retry_at":
+		d.end.retryAt = instant(d.number(value))
+	case "result":
+		d.end.result = value
+	case "error":
+		d.end.err = value
+	case "metadata":
+		d.end.metadata = value
+	}
+}
+
+func (d *recordDecoder) number(value []byte) int64 {
+	n, ok := jsonInt(value)
+	if !ok {
+		d.err = fmt.Errorf("%.40s is no integer", value)
+	}
+	return n
+}
+
+func (d *recordDecoder) text(value []byte) string {
+	s, ok := jsonString(value)
+	if !ok {
+		d.err = fmt.Errorf("%.40s is no string", value)
+	}
+	return s
+}
+
+func (d *recordDecoder) id(value []byte) uuid {
+	id, ok := parseUUID(d.text(value))
+	if !ok && d.err == nil {
+		d.err = fmt.Errorf("%.40s is no UUID", value)
+	}
+	return id
+}
+
+func (d *recordDecoder) word(value []byte, words []string) int {
+	s := d.text(value)
+	for i, w := range words {
+		if w == s {
+			return i
+		}
+	}
+	if d.err == nil {
+		d.err = fmt.Errorf("unknown word %q, from a newer version or damaged", s)
+	}
+	return 0
+}

@@ -1,0 +1,509 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// journalText is a journal with the records from first to last.
+func journalText(first, last uint64) string {
+	b := appendJournalHeader(nil, first)
+	for seq := first; seq <= last; seq++ {
+		b = appendRecord(b, seq, testBody(seq))
+	}
+	return string(b)
+}
+
+// snapshotText is a snapshot that covers the sequences to covered.
+func snapshotText(covered uint64) string {
+	b := snapshotHeader(1_700_000_000_000_000, covered, covered)
+	for n := uint64(1); n <= covered; n++ {
+		b = append(b, sumLine(fmt.Appendf(nil, `{"n":%d`, n))...)
+	}
+	return string(b)
+}
+
+// sumLine closes a line of a snapshot.
+func sumLine(line []byte) []byte {
+	return appendSumTail(line, crc32.Checksum(line, castagnoli))
+}
+
+// tryOpen opens the store that these files are, and gives back what it read
+// and, on success, the files afterwards.
+func tryOpen(t *testing.T, files map[string]string) (*gathered, map[string]string, error) {
+	t.Helper()
+	disk := memDiskWith(testDir, files)
+	g := &gathered{}
+	j, err := openJournal(diskOptions(disk), g)
+	if err == nil {
+		mustClose(t, j)
+	}
+	return g, disk.files(), err
+}
+
+// TestRecoveryDirectoryStates is the table in recovery.go, and what is no row of it.
+func TestRecoveryDirectoryStates(t *testing.T) {
+	type dir = map[string]string
+	const junk = "left over\n"
+	tests := []struct {
+		name  string
+		files dir
+		last  uint64 // sequence the store goes on after
+		after string // files afterwards
+		err   string // part of it; "" when the store opens
+	}{
+		{"nothing", dir{}, 0, "journal.jsonl", ""},
+		{"died making the first journal", dir{journalTempName: "{"}, 0, "journal.jsonl", ""},
+		{"row 0: journal", dir{journalName: journalText(1, 5)}, 5, "journal.jsonl", ""},
+		{"row 0: both", dir{journalName: journalText(4, 5), snapshotName: snapshotText(3)},
+			5, "journal.jsonl snapshot.jsonl", ""},
+		{"row 0: empty journal", dir{journalName: journalText(4, 3), snapshotName: snapshotText(3)},
+			3, "journal.jsonl snapshot.jsonl", ""},
+		{"row 1", dir{journalName: journalText(1, 5), journalTempName: journalText(6, 5)}, 5, "journal.jsonl", ""},
+		{"row 2", dir{journalOldName: journalText(1, 5), journalTempName: journalText(6, 5)}, 5, "journal.jsonl", ""},
+		{"row 2 with snapshot",
+			dir{journalOldName: journalText(3, 5), journalTempName: junk, snapshotName: snapshotText(2)},
+			5, "journal.jsonl snapshot.jsonl", ""},
+		{"row 3", dir{journalOldName: journalText(1, 5), journalName: journalText(6, 8)},
+			8, "journal.jsonl journal.old.jsonl", ""},
+		{"row 3 without new records", dir{journalOldName: journalText(1, 5), journalName: journalText(6, 5)},
+			5, "journal.jsonl journal.old.jsonl", ""},
+		{"row 4", dir{journalOldName: journalText(3, 5), journalName: journalText(6, 8),
+			snapshotName: snapshotText(2), snapshotTemp: junk},
+			8, "journal.jsonl journal.old.jsonl snapshot.jsonl", ""},
+		{"row 5", dir{journalOldName: journalText(1, 5), journalName: journalText(6, 8), snapshotName: snapshotText(7)},
+			8, "journal.jsonl snapshot.jsonl", ""},
+		{"row 5, the old one is damaged and not needed",
+			dir{journalOldName: junk, journalName: journalText(6, 8), snapshotName: snapshotText(5)},
+			8, "journal.jsonl snapshot.jsonl", ""},
+		{"row 6", dir{journalName: journalText(6, 8), snapshotName: snapshotText(7)},
+			8, "journal.jsonl snapshot.jsonl", ""},
+
+		{"snapshot alone", dir{snapshotName: snapshotText(3)}, 0, "", "journal.jsonl is missing"},
+		{"empty journal file", dir{journalName: ""}, 0, "", "journal.jsonl, line 1: the file is empty"},
+		{"empty snapshot file", dir{journalName: journalText(1, 2), snapshotName: ""},
+			0, "", "snapshot.jsonl, line 1: the file is empty"},
+		{"no snapshot before the journal", dir{journalName: journalText(4, 5)},
+			0, "", "journal.jsonl, line 1: the file begins at sequence 4, but what comes before it ends at 0"},
+		{"snapshot too old", dir{journalName: journalText(6, 8), snapshotName: snapshotText(3)},
+			0, "", "journal.jsonl, line 1: the file begins at sequence 6, but what comes before it ends at 3"},
+		{"journal too short", dir{journalName: journalText(1, 2), snapshotName: snapshotText(3)},
+			0, "", "journal.jsonl ends at sequence 2, but snapshot.jsonl covers 3"},
+		{"gap between journals", dir{journalOldName: journalText(1, 4), journalName: journalText(6, 8)},
+			0, "", "journal.jsonl, line 1: the file begins at sequence 6"},
+		{"overlapping journals", dir{journalOldName: journalText(1, 6), journalName: journalText(6, 8)},
+			0, "", "journal.jsonl, line 1: the file begins at sequence 6"},
+		{"old journal torn", dir{journalOldName: journalText(1, 5) + `{"seq":6`, journalName: journalText(6, 8)},
+			0, "", "journal.old.jsonl, line 7: the line is incomplete"},
+		{"old journal torn in row 2", dir{journalOldName: journalText(1, 5) + `{"seq":6`},
+			0, "", "journal.old.jsonl, line 7: the line is incomplete"},
+		{"snapshot torn", dir{journalName: journalText(1, 5), snapshotName: strings.TrimSuffix(snapshotText(3), "\n")},
+			0, "", "snapshot.jsonl, line 4: the line is incomplete"},
+		{"snapshot too short", dir{journalName: journalText(1, 5), snapshotName: snapshotText(3)[:snapshotHeaderSize]},
+			0, "", "snapshot.jsonl, line 1: the file ends after 0 of 3 lines"},
+		{"snapshot too long", dir{journalName: journalText(1, 5), snapshotName: snapshotText(3) + string(sumLine([]byte(`{"n":4`)))},
+			0, "", "snapshot.jsonl, line 5: there are more lines than the header says"},
+		{"names mixed up", dir{journalName: snapshotText(3)}, 0, "", "journal.jsonl, line 1: it is not the header of a journal"},
+		{"names mixed up too", dir{journalName: journalText(1, 5), snapshotName: journalText(1, 5)},
+			0, "", "snapshot.jsonl, line 1: it is not the header of a snapshot"},
+		{"record missing", dir{journalName: journalText(1, 2) + string(appendRecord(nil, 4, testBody(4)))},
+			0, "", "journal.jsonl, line 4: sequence 4 stands where 3 belongs"},
+		{"newer journal", dir{journalName: `{"format":2,"what":"ever"}` + "\n"},
+			0, "", "journal.jsonl has format 2, and this version of stepwell reads formats up to 1"},
+		{"newer snapshot", dir{journalName: journalText(1, 2), snapshotName: `{"format":3}` + "\n"},
+			0, "", "snapshot.jsonl has format 3, and this version of stepwell reads formats up to 1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			g, after, err := tryOpen(t, tt.files)
+			if tt.err != "" {
+				checkRefused(t, err, tt.err, tt.files, after)
+				return
+			}
+			if err != nil {
+				t.Fatalf("open: %v", err)
+			}
+			if got := uint64(len(g.snapshot) + len(g.seqs)); got != tt.last {
+				t.Errorf("lines read: got %d; want %d", got, tt.last)
+			}
+			checkContents(t, g, tt.last)
+			if got := fileNames(after); got != tt.after {
+				t.Errorf("files: got %s; want %s", got, tt.after)
+			}
+		})
+	}
+}
+
+// checkRefused: an error that says where, and the files as they were.
+func checkRefused(t *testing.T, err error, want string, before, after map[string]string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), testDir) {
+		t.Errorf("open: got error %v; want %q and the directory", err, want)
+	}
+	for name, text := range before {
+		if after[name] != text {
+			t.Errorf("%s was changed", name)
+		}
+	}
+}
+
+func fileNames(files map[string]string) string {
+	var names []string
+	for name := range files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// TestRecoveryJournalCutAtEveryByte: whatever the length, the whole lines count
+// and the rest is cut off and reported.
+func TestRecoveryJournalCutAtEveryByte(t *testing.T) {
+	text := journalText(4, 9)
+	header := strings.IndexByte(text, '\n') + 1
+	for n := range len(text) + 1 {
+		files := map[string]string{snapshotName: snapshotText(3), journalName: text[:n]}
+		disk := memDiskWith(testDir, files)
+		o, logged, g := diskOptions(disk), &logText{}, &gathered{}
+		o.log = slog.New(slog.NewTextHandler(logged, nil))
+		j, err := openJournal(o, g)
+		if n < header {
+			checkRefused(t, err, "journal.jsonl, line 1: ", files, disk.files())
+			continue
+		}
+		if err != nil {
+			t.Fatalf("cut at %d: %v", n, err)
+		}
+		whole := strings.LastIndexByte(text[:n], '\n') + 1
+		checkContents(t, g, uint64(2+strings.Count(text[:whole], "\n")))
+		if got := disk.files()[journalName]; got != text[:whole] {
+			t.Errorf("cut at %d: the file has %d bytes; want %d", n, len(got), whole)
+		}
+		if told := strings.Contains(logged.String(), fmt.Sprintf("bytes=%d ", n-whole)); told != (n > whole) {
+			t.Errorf("cut at %d: log %q; want %d bytes reported", n, logged, n-whole)
+		}
+		last := mustStore(t, j, 2)
+		mustClose(t, j)
+		j, g = mustOpen(t, diskOptions(disk))
+		checkContents(t, g, last)
+		mustClose(t, j)
+	}
+}
+
+func TestRecoverySnapshotCutAtEveryByte(t *testing.T) {
+	text := snapshotText(3)
+	for n := range len(text) {
+		files := map[string]string{snapshotName: text[:n], journalName: journalText(2, 6)}
+		_, after, err := tryOpen(t, files)
+		checkRefused(t, err, "snapshot.jsonl, line ", files, after)
+	}
+}
+
+// TestRecoveryFlippedBytes changes every byte of every file: it is refused with
+// file and line, or nothing is lost.
+func TestRecoveryFlippedBytes(t *testing.T) {
+	stores := map[string]map[string]string{
+		"journals": {journalOldName: journalText(3, 6), journalName: journalText(7, 10), snapshotName: snapshotText(2)},
+		"covered":  {journalOldName: journalText(1, 6), journalName: journalText(7, 10), snapshotName: snapshotText(8)},
+		"undone":   {journalOldName: journalText(3, 6), snapshotName: snapshotText(2)},
+	}
+	for name, store := range stores {
+		t.Run(name, func(t *testing.T) {
+			for file, text := range store {
+				for i := range len(text) {
+					for _, mask := range []byte{1, 0x20, 0x80, text[i] ^ '\n', text[i]} {
+						if mask == 0 {
+							continue
+						}
+						b := []byte(text)
+						b[i] ^= mask
+						checkFlipped(t, store, file, i, string(b))
+					}
+				}
+			}
+		})
+	}
+}
+
+func checkFlipped(t *testing.T, store map[string]string, file string, at int, text string) {
+	t.Helper()
+	files := map[string]string{}
+	for name, old := range store {
+		files[name] = old
+	}
+	files[file] = text
+	g, after, err := tryOpen(t, files)
+	if err == nil {
+		want, _, _ := tryOpen(t, store)
+		if !slices.Equal(g.snapshot, want.snapshot) || !slices.Equal(g.records, want.records) {
+			t.Errorf("%s, byte %d: the store opens with other records", file, at)
+		}
+		return
+	}
+	want := file + ", line "
+	if strings.Contains(err.Error(), "has format") {
+		want = file + " has format "
+	}
+	checkRefused(t, err, want, files, after)
+}
+
+// TestRecoveryTornGroup: what a power cut leaves of the last write, by sectors.
+func TestRecoveryTornGroup(t *testing.T) {
+	stored := journalText(1, 3)
+	group := []byte(stored)
+	for seq := uint64(4); seq <= 8; seq++ {
+		group = appendRecord(group, seq, fmt.Appendf(nil, `"pad":"%s"`, strings.Repeat("z", 700)))
+	}
+	start, end := len(stored), len(group)
+	boundary := (start/diskSector + 1) * diskSector
+	zero := func(from, to int) string {
+		b := bytes.Clone(group)
+		clear(b[from:to])
+		return string(b)
+	}
+	lastLine := bytes.LastIndexByte(group[:end-1], '\n') + 1
+	tests := []struct {
+		name string
+		text string
+		err  string
+		keep int // bytes of the file afterwards
+	}{
+		{"all of it missing", string(group[:start]), "", start},
+		{"all of it zeros", zero(start, end), "", start},
+		{"from a sector on zeros", zero(boundary, end), "", start},
+		{"ends with a sector", string(group[:boundary]), "", start},
+		{"zeros after the end", stored + strings.Repeat("\x00", 5000), "", start},
+		{"zeros in the last line", zero(end/diskSector*diskSector, end), "", lastLine},
+		{"first sector zeros, good records after", zero(start, boundary), "line 5: ", 0},
+		{"a later sector zeros, good records after", zero(boundary, boundary+diskSector), "line 5: ", 0},
+		{"zeros that are no sector, in the last line", zero(end-100, end-50), "line 9: ", 0},
+		{"last line changed", strings.Replace(string(group), "zz\",\"sum", "zy\",\"sum", 5), "line 5: ", 0},
+		{"last newline changed", string(group[:end-1]) + "x", "line 9: the line is incomplete", 0},
+		{"last newline zero", string(group[:end-1]) + "\x00", "line 9: the line is incomplete", 0},
+		{"text of another program", stored + "hello\n", "line 5: ", 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			files := map[string]string{journalName: tt.text}
+			_, after, err := tryOpen(t, files)
+			if tt.err != "" {
+				checkRefused(t, err, "journal.jsonl, "+tt.err, files, after)
+				return
+			}
+			if err != nil {
+				t.Fatalf("open: %v", err)
+			}
+			if got := len(after[journalName]); got != tt.keep {
+				t.Errorf("bytes kept: got %d; want %d", got, tt.keep)
+			}
+		})
+	}
+}
+
+// crashScenario uses a store through two snapshots and one that is given up,
+// and returns what was acknowledged until the disk died.
+func crashScenario(disk *memDisk) (acked uint64, err error) {
+	j, err := openJournal(diskOptions(disk), &gathered{})
+	if err != nil {
+		return 0, err
+	}
+	defer j.close()
+	store := func(n int) error {
+		seq := appendTest(j, n)
+		err := j.wait(context.Background(), seq)
+		if err == nil {
+			acked = seq
+		}
+		return err
+	}
+	abandon := func() error {
+		s, err := j.startSnapshot()
+		if err == nil {
+			s.abort()
+		}
+		return err
+	}
+	snapshot := func() error { return writeSnapshot(j) }
+	more := func() error { return store(3) }
+	steps := []func() error{more, snapshot, more, more, abandon, more, snapshot, more, snapshot, more}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return acked, err
+		}
+	}
+	return acked, j.close()
+}
+
+// TestRecoveryKillPoints turns the machine off at every operation of the
+// scenario, then at every operation of the start after it. What was
+// acknowledged is there, whatever the disk kept of what was not synced.
+func TestRecoveryKillPoints(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	torn := func(kept, data []byte) []byte {
+		if len(data) <= len(kept) || !bytes.HasPrefix(data, kept) {
+			return kept
+		}
+		return data[:len(kept)+random.IntN(len(data)-len(kept)+1)]
+	}
+	for at := 1; ; at++ {
+		disk := newMemDisk()
+		disk.dieAt = at
+		acked, err := crashScenario(disk)
+		name := fmt.Sprintf("killed at operation %d", at)
+		checkStarts(t, name+", only what was synced", disk.crash(false, false, nil), acked)
+		checkStarts(t, name+", everything seen", disk.crash(true, true, nil), acked)
+		checkUsable(t, name+", the machine stayed on", disk.restart(), acked)
+		checkUsable(t, name+", names seen, data synced", disk.crash(true, false, nil), acked)
+		checkUsable(t, name+", names synced, data seen", disk.crash(false, true, nil), acked)
+		checkUsable(t, name+", names seen, data torn", disk.crash(true, true, torn), acked)
+		checkUsable(t, name+", names synced, data torn", disk.crash(false, true, torn), acked)
+		if err == nil {
+			if at < 60 {
+				t.Errorf("the scenario took %d operations; want more", at)
+			}
+			return
+		}
+	}
+}
+
+// checkStarts starts on what a crash left, dying at every operation first.
+func checkStarts(t *testing.T, name string, image *memDisk, acked uint64) {
+	t.Helper()
+	for at := 1; ; at++ {
+		disk := image.crash(true, true, nil)
+		disk.dieAt = at
+		j, err := openJournal(diskOptions(disk), &gathered{})
+		if err == nil {
+			j.close()
+		}
+		again := fmt.Sprintf("%s, start killed at %d", name, at)
+		checkUsable(t, again, disk.crash(at%2 == 0, at%2 == 0, nil), acked)
+		if err == nil || t.Failed() {
+			return
+		}
+	}
+}
+
+// checkUsable: all that was acknowledged is there, and the store works.
+func checkUsable(t *testing.T, name string, disk *memDisk, acked uint64) {
+	t.Helper()
+	g := &gathered{}
+	j, err := openJournal(diskOptions(disk), g)
+	if err != nil {
+		t.Errorf("%s: %v; files %s", name, err, fileNames(disk.files()))
+		return
+	}
+	checkContents(t, g, acked)
+	checkKept(t, disk, j.durable())
+	last := mustStore(t, j, 1)
+	checkKept(t, disk, last)
+	if err := writeSnapshot(j); err != nil {
+		t.Errorf("%s: snapshot: %v", name, err)
+	}
+	last = mustStore(t, j, 1)
+	mustClose(t, j)
+	checkKept(t, disk, last)
+}
+
+// checkKept: what is said to be durable outlives a power cut.
+func checkKept(t *testing.T, disk *memDisk, last uint64) {
+	t.Helper()
+	j, g := mustOpen(t, diskOptions(disk.crash(false, false, nil)))
+	checkContents(t, g, last)
+	mustClose(t, j)
+}
+
+func TestRecoveryReadErrors(t *testing.T) {
+	for _, name := range []string{snapshotName, journalOldName, journalName} {
+		for skip := range 2 {
+			disk := memDiskWith(testDir, map[string]string{
+				journalOldName: journalText(3, 6), journalName: journalText(7, 10), snapshotName: snapshotText(2)})
+			disk.fail(diskFault{op: "read", file: name, skip: skip, err: syscall.EIO})
+			_, err := openJournal(diskOptions(disk), &gathered{})
+			if !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), name) {
+				t.Errorf("read of %s fails: got %v; want an error naming it", name, err)
+			}
+		}
+	}
+}
+
+// refusing is a loader that does not like one sequence.
+type refusing struct {
+	gathered
+	seq uint64
+}
+
+var errRefused = errors.New("no such kind")
+
+func (r *refusing) record(seq uint64, line []byte) error {
+	if seq == r.seq {
+		return errRefused
+	}
+	return nil
+}
+
+func TestRecoveryNamesRefusedRecord(t *testing.T) {
+	disk := memDiskWith(testDir, map[string]string{journalName: journalText(1, 5)})
+	_, err := openJournal(diskOptions(disk), &refusing{seq: 3})
+	if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "journal.jsonl, line 4: ") {
+		t.Errorf("open: got %v; want the loader's error with file and line", err)
+	}
+}
+
+// TestLineScannerKeepsLines: lines of all lengths, none changed by what is read
+// after it.
+func TestLineScannerKeepsLines(t *testing.T) {
+	var want [][]byte
+	var text []byte
+	for i := range 400 {
+		size := i * 13 % 4000
+		if i%197 == 0 {
+			size = lineChunk*2 + i
+		}
+		want = append(want, bytes.Repeat([]byte{byte('a' + i%26)}, size))
+		text = append(append(text, want[i]...), '\n')
+	}
+	for _, known := range []int64{int64(len(text)), 0, 1 << 40} {
+		s := newJournalScanner(bytes.NewReader(text), known)
+		var got [][]byte
+		for line, whole, err := s.next(); err == nil; line, whole, err = s.next() {
+			if !whole {
+				t.Errorf("line %d has no end", s.number)
+			}
+			got = append(got, line)
+		}
+		if !slices.EqualFunc(got, want, bytes.Equal) || s.end != int64(len(text)) || s.number != len(want) {
+			t.Errorf("lines: got %d, %d bytes; want %d, %d bytes, all equal", len(got), s.end, len(want), len(text))
+		}
+	}
+}
+
+// FuzzRecovery: whatever the journal holds, a start reads good records in
+// order, or refuses.
+func FuzzRecovery(f *testing.F) {
+	text := journalText(1, 4)
+	f.Add([]byte(text))
+	f.Add([]byte(text[:len(text)-9]))
+	f.Add([]byte(text + "\x00\x00\x00\n{}\n"))
+	f.Fuzz(func(t *testing.T, tail []byte) {
+		g, after, err := tryOpen(t, map[string]string{journalName: text + string(tail)})
+		if err != nil {
+			if !strings.Contains(err.Error(), "journal.jsonl, line ") {
+				t.Errorf("refused without file and line: %v", err)
+			}
+			return
+		}
+		if len(g.seqs) < 4 || !strings.HasPrefix(after[journalName], text) {
+			t.Errorf("good records were dropped: %d left", len(g.seqs))
+		}
+	})
+}

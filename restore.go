@@ -1,0 +1,214 @@
+package main
+
+// Recovery: the store made again from its snapshot and journal, through the
+// same apply that made it the first time; and the writing of snapshots.
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+)
+
+// restorer feeds a store that nobody uses yet.
+type restorer struct {
+	s *store
+}
+
+// snapshotLine takes one line of the snapshot: a template or a task.
+func (l *restorer) snapshotLine(line []byte) error {
+	line = cutSum(line)
+	if bytes.HasPrefix(line, []byte(`{"hash":`)) {
+		return l.templateLine(line)
+	}
+	h, err := readTaskHeader(line)
+	if err != nil {
+		return err
+	}
+	tpl := l.s.template(h.template)
+	if tpl == nil {
+		return fmt.Errorf("task %s: its template %s does not stand before it", h.id, h.template)
+	}
+	if _, twice := l.s.byID[h.id]; twice {
+		return fmt.Errorf("task %s stands there twice", h.id)
+	}
+	pos := uint32(len(l.s.slots))
+	l.s.byID[h.id] = pos
+	l.s.seq = max(l.s.seq, h.lastSeq)
+	sl := slot{line: line}
+	if !h.state.ended() {
+		if sl.live, err = h.replay(tpl, unobserved{}); err != nil {
+			return err
+		}
+		sl.live.pos, sl.line = pos, nil
+	}
+	l.s.slots = append(l.s.slots, sl)
+	return nil
+}
+
+// templateLine takes {"hash":"…","definition":{…}}.
+func (l *restorer) templateLine(line []byte) error {
+	var d recordDecoder
+	d.r = &record{}
+	eachMember(line, d.member)
+	if d.err != nil {
+		return d.err
+	}
+	return l.template(d.r)
+}
+
+func (l *restorer) template(r *record) error {
+	tpl, err := templateFromNormalized(r.definition)
+	if err != nil {
+		return fmt.Errorf("template %s: %w", r.hash, err)
+	}
+	if tpl.hash != r.hash {
+		return fmt.Errorf("template %s has the hash %s", r.hash, tpl.hash)
+	}
+	l.s.keepTemplate(tpl)
+	return nil
+}
+
+// record takes one line of the journal.
+func (l *restorer) record(seq uint64, line []byte) error {
+	r, err := decodeRecord(line)
+	if err != nil {
+		return err
+	}
+	s := l.s
+	s.seq = max(s.seq, seq)
+	switch r.kind {
+	case recTemplate:
+		return l.template(r)
+	case recCreated:
+		return l.created(r)
+	}
+	pos, ok := s.byID[r.task]
+	if !ok {
+		return fmt.Errorf("it is about task %s, which was never created", r.task)
+	}
+	sl := &s.slots[pos]
+	t := sl.live
+	if t == nil {
+		if t, err = s.thaw(sl.line); err != nil {
+			return err
+		}
+		t.pos = pos
+	}
+	if seq <= t.lastSeq {
+		return nil // the snapshot has it already
+	}
+	return l.apply(t, r)
+}
+
+func (l *restorer) created(r *record) error {
+	s := l.s
+	if _, ok := s.byID[r.task]; ok {
+		return nil // the snapshot has it already
+	}
+	tpl := s.template(r.created.template)
+	if tpl == nil {
+		return fmt.Errorf("its template %s was never recorded", r.created.template)
+	}
+	t := newTask(r, tpl)
+	t.pos = uint32(len(s.slots))
+	s.slots = append(s.slots, slot{live: t})
+	s.byID[t.id] = t.pos
+	return l.apply(t, r)
+}
+
+func (l *restorer) apply(t *task, r *record) error {
+	t.appendLog(r)
+	if err := t.apply(r, unobserved{}); err != nil {
+		return err
+	}
+	sl := &l.s.slots[t.pos]
+	sl.live, sl.line = t, nil
+	if t.state.ended() {
+		sl.live, sl.line = nil, t.appendTaskLine(nil)
+	}
+	return nil
+}
+
+// snapshotBatch is how many tasks a snapshot takes at a time under the lock.
+const snapshotBatch = 256
+
+// keepSmall writes a snapshot whenever the journal has grown enough, until ctx
+// ends. One that fails is tried again when the journal has grown further.
+func (s *store) keepSmall(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.full:
+		}
+		if !s.journal.snapshotDue() {
+			continue
+		}
+		if err := s.snapshot(); err != nil {
+			s.log.Warn("the snapshot could not be written; the journal goes on", "error", err)
+		}
+	}
+}
+
+// snapshot writes every task, in batches, beside the running service. A line
+// may be newer than the sequence the snapshot covers: it carries its own.
+func (s *store) snapshot() error {
+	w, err := s.journal.startSnapshot()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	w.cut()
+	count := len(s.slots)
+	s.mu.Unlock()
+	if err := s.writeSnapshot(w, count); err != nil {
+		w.abort()
+		return err
+	}
+	return w.commit()
+}
+
+func (s *store) writeSnapshot(w *snapshotWriter, count int) error {
+	var buf []byte
+	for _, tpl := range s.allTemplates() {
+		buf = append(append(buf[:0], `{"hash":"`...), tpl.hash...)
+		buf = append(append(buf, `","definition":`...), tpl.json...)
+		if err := w.add(buf); err != nil {
+			return err
+		}
+	}
+	lines := make([][]byte, 0, snapshotBatch)
+	for from := 0; from < count; from += snapshotBatch {
+		lines = s.lineBatch(lines[:0], from, min(from+snapshotBatch, count))
+		for _, line := range lines {
+			if err := w.add(line[:len(line)-1]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *store) allTemplates() []*template {
+	s.templatesMu.RLock()
+	defer s.templatesMu.RUnlock()
+	all := make([]*template, 0, len(s.templates))
+	for _, t := range s.templates {
+		all = append(all, t)
+	}
+	return all
+}
+
+// lineBatch takes the lock for one batch of lines.
+func (s *store) lineBatch(lines [][]byte, from, to int) [][]byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := from; i < to; i++ {
+		line := s.slots[i].line
+		if live := s.slots[i].live; live != nil {
+			line = live.appendTaskLine(nil)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}

@@ -1,0 +1,347 @@
+package main
+
+// The serve command: it opens what a configuration asks for, in order, says so,
+// and closes it in the reverse order.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// serving is a running process: its listeners, and the service behind them.
+type serving struct {
+	cfg           *Config
+	log           *slog.Logger
+	clock         *realClock
+	orchestration *httpServer // nil when the role is switched off
+	worker        *httpServer
+	failed        chan error // of a listener that ended by itself
+}
+
+// readyReport is what --ready-file and --print-ready tell.
+type readyReport struct {
+	OrchestrationURL string `json:"orchestration_url"`
+	WorkerURL        string `json:"worker_url"`
+	MountURL         string `json:"mount_url"`
+	PID              int    `json:"pid"`
+	Version          string `json:"version"`
+}
+
+func (p *process) serve(ctx context.Context, args []string) error {
+	flags, err := parseServeArgs(args, p.stderr)
+	if err != nil {
+		return err
+	}
+	cfg, _, err := loadConfig(flags.configArgs, p.getenv, p.environ, os.ReadFile)
+	if err != nil {
+		return err
+	}
+	log := p.logger(cfg)
+	handlers, registry, err := loadWork(cfg, log, p.getenv)
+	if err != nil {
+		return err
+	}
+	v := &serving{cfg: cfg, log: log, clock: newRealClock(), failed: make(chan error, 2)}
+	defer v.clock.stop()
+	if err := removeReadyFile(flags.readyFile); err != nil {
+		return err
+	}
+	gates, err := v.listen()
+	if err != nil {
+		return err
+	}
+	svc, err := openService(serviceOptions{cfg: cfg, log: log, clock: v.clock, registry: registry, handlers: handlers})
+	if err != nil {
+		v.stopListening()
+		return err
+	}
+	gates.open(svc)
+	report := v.report()
+	if err := p.announce(report, flags); err != nil {
+		return errors.Join(err, v.shutDown(svc))
+	}
+	if !cfg.Log.Quiet {
+		v.banner(p, len(registry.all()))
+	}
+	err = v.wait(ctx)
+	defer dropReadyFile(flags.readyFile, report.PID)
+	return errors.Join(err, v.shutDown(svc))
+}
+
+// loadWork is what steps can be run by, and the templates that say which.
+func loadWork(cfg *Config, log *slog.Logger, getenv func(string) string) (*handlerSet, *registry, error) {
+	handlers, err := newHandlerSet(&cfg.Worker, version, getenv)
+	if err != nil {
+		return nil, nil, err
+	}
+	registry, warnings, err := loadTemplates(cfg.Templates.Dirs, cfg.Environment, handlers.check)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, w := range warnings {
+		log.Warn(w)
+	}
+	warnOfHandlers(registry, handlers, log)
+	if cfg.Role == "orchestration" {
+		handlers = outsideOnly()
+	}
+	return handlers, registry, nil
+}
+
+// warnOfHandlers names the steps that no attempt can run as things are configured.
+func warnOfHandlers(r *registry, h *handlerSet, log *slog.Logger) {
+	for _, t := range r.all() {
+		for i := range t.steps {
+			if w := h.warning(t.steps[i].callable); w != "" {
+				log.Warn(w, "template", t.fullName(), "step", t.steps[i].name)
+			}
+		}
+	}
+}
+
+// logger writes to standard error: text on a terminal, else JSON.
+func (p *process) logger(cfg *Config) *slog.Logger {
+	var level slog.Level
+	level.UnmarshalText([]byte(cfg.Log.Level)) // the configuration checked the word
+	o := &slog.HandlerOptions{Level: level}
+	if cfg.Log.Format == "text" || cfg.Log.Format == "auto" && isTerminal(p.stderr) {
+		return slog.New(slog.NewTextHandler(p.stderr, o))
+	}
+	return slog.New(slog.NewJSONHandler(p.stderr, o))
+}
+
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// gate answers for a listener until its service is there.
+type gate struct {
+	surface atomic.Pointer[surface]
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s := g.surface.Load(); s != nil {
+		s.ServeHTTP(w, r)
+		return
+	}
+	w.Header().Set("Retry-After", "1")
+	w.Header().Set("Content-Type", "application/json")
+	if r.URL.Path == "/health/live" {
+		fmt.Fprintln(w, `{"status":"alive"}`)
+		return
+	}
+	w.WriteHeader(http.StatusServiceUnavailable)
+	fmt.Fprintln(w, `{"status":"not_ready","error":{"code":"SERVICE_UNAVAILABLE","message":"the service is starting"}}`)
+}
+
+// gates are the two listeners' handlers.
+type gates struct {
+	orchestration, worker gate
+}
+
+func (g *gates) open(s *service) {
+	if s.cfg.Role != "worker" {
+		g.orchestration.surface.Store(newOrchestrationAPI(s).surface)
+	}
+	if s.cfg.Role != "orchestration" {
+		g.worker.surface.Store(newWorkerAPI(s).surface)
+	}
+}
+
+// listen opens the listeners of the roles that are switched on; once they are
+// open they stay, so that port 0 is never probed and lost again.
+func (v *serving) listen() (*gates, error) {
+	g := &gates{}
+	var err error
+	if v.cfg.Role != "worker" {
+		v.orchestration, err = v.serveOn(v.cfg.Orchestration.Web.Listen, "--listen", &g.orchestration)
+	}
+	if err == nil && v.cfg.Role != "orchestration" {
+		v.worker, err = v.serveOn(v.cfg.Worker.Web.Listen, "--worker-listen", &g.worker)
+	}
+	if err != nil {
+		v.stopListening()
+	}
+	return g, err
+}
+
+func (v *serving) serveOn(address, flag string, h http.Handler) (*httpServer, error) {
+	l, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s is in use by another program: choose another address with %s", address, flag)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listening on %s (%s): %w", address, flag, err)
+	}
+	if a := l.Addr().(*net.TCPAddr); !a.IP.IsLoopback() {
+		v.log.Warn("anyone who reaches this address can do everything: there is no authentication", "address", a.String())
+	}
+	s := newHTTPServer(l, h, v.log)
+	go func() {
+		if err := s.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			v.failed <- fmt.Errorf("serving %s: %w", address, err)
+		}
+	}()
+	return s, nil
+}
+
+func (v *serving) report() readyReport {
+	r := readyReport{PID: os.Getpid(), Version: version}
+	if v.orchestration != nil {
+		r.OrchestrationURL = v.orchestration.url()
+	}
+	if v.worker != nil {
+		r.WorkerURL = v.worker.url()
+	}
+	return r
+}
+
+// wait returns when the process is told to end, or a listener failed.
+func (v *serving) wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-v.failed:
+		return err
+	}
+}
+
+// closeTimeout bounds how long open requests may take once handlers have ended.
+const closeTimeout = 2 * time.Second
+
+// shutDown lets running handlers end, with the API still answering; then the
+// requests; then it makes the store durable.
+func (v *serving) shutDown(svc *service) error {
+	limit := time.Duration(v.cfg.Web.ShutdownTimeoutSeconds) * time.Second
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	svc.finish(ctx)
+	v.stopListening()
+	return svc.closeStore()
+}
+
+func (v *serving) stopListening() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	for _, s := range []*httpServer{v.orchestration, v.worker} {
+		if s == nil {
+			continue
+		}
+		if err := s.server.Shutdown(ctx); err != nil {
+			s.server.Close()
+		}
+	}
+}
+
+// announce writes the ready file and the first line on standard output.
+func (p *process) announce(r readyReport, flags *serveArgs) error {
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	line = append(line, '\n')
+	if flags.readyFile != "" {
+		if err := writeReadyFile(flags.readyFile, line); err != nil {
+			return fmt.Errorf("writing the ready file: %w", err)
+		}
+	}
+	if flags.printReady {
+		p.stdout.Write(line)
+	}
+	return nil
+}
+
+// removeReadyFile removes what an earlier process left, before anything listens.
+func removeReadyFile(path string) error {
+	if path == "" {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing the old ready file: %w", err)
+	}
+	return nil
+}
+
+// writeReadyFile makes the file beside its place and renames it, so that whoever
+// sees it can read all of it.
+func writeReadyFile(path string, line []byte) error {
+	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d", filepath.Base(path), os.Getpid()))
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(line)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		os.Remove(temp)
+	}
+	return err
+}
+
+// dropReadyFile removes the file at the end, if it is still this process's.
+func dropReadyFile(path string, pid int) {
+	if path == "" {
+		return
+	}
+	var r readyReport
+	if b, err := os.ReadFile(path); err == nil && json.Unmarshal(b, &r) == nil && r.PID == pid {
+		os.Remove(path)
+	}
+}
+
+// banner says in at most six lines where everything is and what to try.
+func (v *serving) banner(p *process, templates int) {
+	r := v.report()
+	urls := []string{}
+	if r.OrchestrationURL != "" {
+		urls = append(urls, "orchestration "+r.OrchestrationURL)
+	}
+	if r.WorkerURL != "" {
+		urls = append(urls, "worker "+r.WorkerURL)
+	}
+	fmt.Fprintf(p.stderr, "Stepwell %s · %s\n", version, strings.Join(urls, " · "))
+	if r.OrchestrationURL == "" {
+		return
+	}
+	fmt.Fprintf(p.stderr, "  state      %s\n", v.stateLine())
+	if len(v.cfg.Templates.Dirs) > 0 {
+		fmt.Fprintf(p.stderr, "  templates  %d from %s\n", templates, strings.Join(v.cfg.Templates.Dirs, ", "))
+		fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/templates\n", r.OrchestrationURL)
+		return
+	}
+	fmt.Fprintf(p.stderr, "  templates  %d for a demonstration; --templates DIR loads your own\n", templates)
+	fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/tasks -H 'Content-Type: application/json' "+
+		"-d '{\"namespace\":\"demo\",\"name\":\"diamond\"}'\n", r.OrchestrationURL)
+	fmt.Fprintf(p.stderr, "  then       curl -s '%s/v1/tasks?status=complete'\n", r.OrchestrationURL)
+}
+
+func (v *serving) stateLine() string {
+	c := &v.cfg.Store
+	if c.Memory {
+		return "in memory: gone when the process ends"
+	}
+	durability := map[string]string{
+		"always":   "on disk before a change is answered",
+		"interval": fmt.Sprintf("on disk within %d ms", c.SyncIntervalMS),
+		"never":    "written, never synced",
+	}
+	return fmt.Sprintf("%s, %s; every task is kept", c.Path, durability[c.Sync])
+}

@@ -1,0 +1,152 @@
+package main
+
+// The service value: one isolated world of tasks. Everything hangs off it, and
+// there may be several in one process.
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// version is the release that this source is.
+const version = "0.1.0"
+
+// service is one world: its time, its ids, its tasks, and what runs them. Store
+// and engine are nil when the process has the worker role alone.
+type service struct {
+	cfg      *Config
+	log      *slog.Logger
+	clock    clock
+	ids      *idSource
+	registry *registry   // templates that new tasks are made from
+	handlers *handlerSet // how steps are run
+	store    *store
+	engine   *engine
+	workerID string
+	started  instant
+	draining atomic.Bool // no new tasks are taken
+
+	stopKeeping context.CancelFunc // ends the writing of snapshots
+	keeping     sync.WaitGroup
+}
+
+// serviceOptions is what a service is given by whoever opens it.
+type serviceOptions struct {
+	cfg      *Config
+	log      *slog.Logger
+	clock    clock
+	seed     *[32]byte // of ids and chance; nil for the operating system's
+	registry *registry
+	handlers *handlerSet
+}
+
+// openService recovers the store and starts the engine.
+func openService(o serviceOptions) (*service, error) {
+	s := &service{
+		cfg: o.cfg, log: o.log, clock: o.clock, ids: newIDSource(o.clock, o.seed),
+		registry: o.registry, handlers: o.handlers, workerID: "stepwell-" + o.cfg.Role,
+		started: o.clock.now(), stopKeeping: func() {},
+	}
+	if o.cfg.Role == "worker" {
+		return s, nil
+	}
+	if err := s.openStore(); err != nil {
+		return nil, err
+	}
+	s.warnOfChangedTemplates()
+	if err := s.engine.start(); err != nil {
+		return nil, fmt.Errorf("taking up the unfinished tasks: %w", err)
+	}
+	return s, nil
+}
+
+// syncModes are the words of store.sync.
+var syncModes = map[string]syncMode{"always": syncAlways, "interval": syncInterval, "never": syncNever}
+
+func (s *service) openStore() error {
+	began := time.Now()
+	var err error
+	s.store, err = openStore(journalOptions{
+		dir: s.cfg.Store.Path, memory: s.cfg.Store.Memory, sync: syncModes[s.cfg.Store.Sync],
+		interval: time.Duration(s.cfg.Store.SyncIntervalMS) * time.Millisecond,
+		log:      s.log, now: s.clock.now,
+	}, s.clock, s.log)
+	if err != nil {
+		return err
+	}
+	if n := len(s.store.slots); n > 0 {
+		s.log.Info("the store was read", "tasks", n, "records", s.store.seq, "took", time.Since(began).String())
+		s.ids.observe(s.store.idLocked(uint32(n - 1)))
+	}
+	s.engine = newEngine(s.store, s.handlers, s.ids, new(counters), s.cfg, s.log)
+	s.store.watch = s.engine
+	ctx, cancel := context.WithCancel(context.Background())
+	s.stopKeeping = cancel
+	s.keeping.Go(func() { s.store.keepSmall(ctx) })
+	return nil
+}
+
+// warnOfChangedTemplates names templates whose unfinished tasks run by another
+// definition than the one registered now.
+func (s *service) warnOfChangedTemplates() {
+	unfinished := map[*template]int{}
+	for i := range s.store.slots {
+		if t := s.store.slots[i].live; t != nil {
+			unfinished[t.tpl]++
+		}
+	}
+	for old, n := range unfinished {
+		now, ok := s.registry.get(old.namespace, old.name, old.version)
+		switch {
+		case !ok:
+			s.log.Warn("a template is gone; its unfinished tasks run on by what they were created with",
+				"template", old.fullName(), "unfinished_tasks", n)
+		case now.hash != old.hash:
+			s.log.Warn("a template changed; it holds for new tasks only", "template", old.fullName(), "unfinished_tasks", n)
+		}
+	}
+}
+
+// finish takes no more work and lets running handlers go on until ctx ends.
+// Attempts that were cut off are delivered again after the next start.
+func (s *service) finish(ctx context.Context) {
+	s.draining.Store(true)
+	if s.store != nil {
+		s.engine.stop(ctx)
+	}
+}
+
+// closeStore makes the store durable and lets go of it.
+func (s *service) closeStore() error {
+	if s.store == nil {
+		return nil
+	}
+	s.stopKeeping()
+	s.keeping.Wait()
+	return s.store.close()
+}
+
+// cancelTask cancels a task with its unfinished steps and running handlers.
+func (s *service) cancelTask(ctx context.Context, id uuid, by string) (*task, error) {
+	seq, err := s.store.update(func(c *change) error {
+		t, err := c.task(id)
+		if err != nil {
+			return err
+		}
+		if _, ok := t.state.next(taskCancel); !ok {
+			return failf(badRequest, "cannot cancel task %s: it is %s already", id, t.state)
+		}
+		return c.append(t, &record{kind: recCancelled, step: -1, by: by})
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.store.journal.wait(ctx, seq); err != nil {
+		return nil, err
+	}
+	return s.store.view(id)
+}

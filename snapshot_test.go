@@ -1,0 +1,332 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestSnapshotReplacesJournal(t *testing.T) {
+	disk := newMemDisk()
+	j, _ := mustOpen(t, diskOptions(disk))
+	mustStore(t, j, 5)
+	s, err := j.startSnapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fileNames(disk.files()); got != "journal.jsonl journal.old.jsonl snapshot.jsonl.tmp" {
+		t.Errorf("files during a snapshot: got %s", got)
+	}
+	if _, err := j.startSnapshot(); err == nil {
+		t.Error("a second snapshot beside it: got no error")
+	}
+	mustStore(t, j, 2)
+	if got := s.cut(); got != 7 {
+		t.Errorf("cut: got %d; want 7", got)
+	}
+	mustStore(t, j, 2)
+	for n := range 7 {
+		if err := s.add(fmt.Appendf(nil, `{"n":%d`, n+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.commit(); err != nil {
+		t.Fatal(err)
+	}
+	s.abort()
+	if s.add([]byte("{")) == nil || s.commit() == nil {
+		t.Error("add and commit after the end: got no error")
+	}
+	mustStore(t, j, 1)
+	files := disk.files()
+	if got := fileNames(files); got != "journal.jsonl snapshot.jsonl" {
+		t.Errorf("files after a snapshot: got %s", got)
+	}
+	if got := files[journalName]; got != journalText(6, 10) {
+		t.Errorf("journal: got %s; want records 6 to 10", got)
+	}
+	mustClose(t, j)
+	j, g := mustOpen(t, diskOptions(disk))
+	checkContents(t, g, 10)
+	if len(g.snapshot) != 7 || len(g.seqs) != 3 {
+		t.Errorf("read: got %d lines, %d records; want 7, 3", len(g.snapshot), len(g.seqs))
+	}
+	mustClose(t, j)
+}
+
+// TestStoreFilesAreJSON: people read them with jq.
+func TestStoreFilesAreJSON(t *testing.T) {
+	disk := newMemDisk()
+	j, _ := mustOpen(t, diskOptions(disk))
+	mustStore(t, j, 3)
+	if err := writeSnapshot(j); err != nil {
+		t.Fatal(err)
+	}
+	mustStore(t, j, 2)
+	mustClose(t, j)
+	files := disk.files()
+	wants := map[string]string{
+		snapshotName: `{"format":1,"snapshot":"stepwell","at":"2023-11-14T22:13:20.000000Z","seq":3,"count":3 `,
+		journalName:  `{"format":1,"journal":"stepwell","from":4,"sum":"`,
+	}
+	for name, want := range wants {
+		if !strings.HasPrefix(files[name], want) {
+			t.Errorf("%s: got %.100s; want %s…", name, files[name], want)
+		}
+		for line := range strings.Lines(files[name]) {
+			if !json.Valid([]byte(line)) {
+				t.Errorf("%s: not JSON: %s", name, line)
+			}
+		}
+	}
+	if got := strings.IndexByte(files[snapshotName], '\n') + 1; got != snapshotHeaderSize {
+		t.Errorf("header of the snapshot: got %d bytes; want %d", got, snapshotHeaderSize)
+	}
+	if got := len(snapshotHeader(1, 1<<64-1, 1<<64-1)); got != snapshotHeaderSize {
+		t.Errorf("greatest header of a snapshot: got %d bytes; want %d", got, snapshotHeaderSize)
+	}
+}
+
+// TestSnapshotAborted: the next one covers what the given up one had cut off.
+func TestSnapshotAborted(t *testing.T) {
+	disk := newMemDisk()
+	j, _ := mustOpen(t, diskOptions(disk))
+	mustStore(t, j, 5)
+	s, err := j.startSnapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.abort()
+	s.abort()
+	mustStore(t, j, 2)
+	if got := fileNames(disk.files()); got != "journal.jsonl journal.old.jsonl" {
+		t.Errorf("files after a snapshot that was given up: got %s", got)
+	}
+	mustClose(t, j)
+	for want := range 2 { // the second one rotates the journal again
+		j, g := mustOpen(t, diskOptions(disk))
+		checkContents(t, g, uint64(7+want))
+		if err := writeSnapshot(j); err != nil {
+			t.Fatal(err)
+		}
+		mustStore(t, j, 1)
+		mustClose(t, j)
+		if got := fileNames(disk.files()); got != "journal.jsonl snapshot.jsonl" {
+			t.Errorf("files after snapshot %d: got %s", want, got)
+		}
+	}
+	if got := disk.files()[journalName]; got != journalText(9, 9) {
+		t.Errorf("journal: got %s; want record 9", got)
+	}
+}
+
+// TestSnapshotSyncsWhatItShows: a line may hold a change after the cut that was
+// not synced; after a commit that change's record is on disk.
+func TestSnapshotSyncsWhatItShows(t *testing.T) {
+	disk := newMemDisk()
+	o := diskOptions(disk)
+	o.sync = syncNever
+	j, _ := mustOpen(t, o)
+	mustStore(t, j, 5)
+	s, err := j.startSnapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	covered := s.cut()
+	appendTest(j, 3)
+	for n := range covered {
+		s.add(fmt.Appendf(nil, `{"n":%d`, n+1))
+	}
+	if err := s.commit(); err != nil {
+		t.Fatal(err)
+	}
+	_, g := mustOpen(t, diskOptions(disk.crash(false, false, nil)))
+	checkContents(t, g, 8)
+	mustClose(t, j)
+}
+
+// TestSnapshotFaults: the old state stays, and the journal goes on unless it
+// cannot know which of its files counts.
+func TestSnapshotFaults(t *testing.T) {
+	tests := []struct {
+		fault    diskFault
+		readOnly bool
+	}{
+		{diskFault{op: "create", file: snapshotTemp, err: syscall.ENOSPC}, false},
+		{diskFault{op: "create", file: journalTempName, err: syscall.ENOSPC}, false},
+		{diskFault{op: "write", file: journalTempName, err: syscall.ENOSPC, times: 1, half: true}, false},
+		{diskFault{op: "sync", file: journalTempName, err: syscall.EIO, times: 1}, false},
+		{diskFault{op: "sync", file: journalTempName, err: syscall.EIO, times: 1, after: true}, false},
+		{diskFault{op: "allocate", file: journalTempName, err: syscall.ENOSPC}, false},
+		{diskFault{op: "rename", file: journalName, err: syscall.EIO}, false},
+		{diskFault{op: "rename", file: journalTempName, err: syscall.EIO}, false},
+		{diskFault{op: "rename", file: journalTempName, err: syscall.EIO, after: true}, false},
+		{diskFault{op: "rename", file: journalOldName, err: syscall.EIO}, false}, // not reached
+		{diskFault{op: "syncdir", file: "data", err: syscall.EIO, times: 1}, true},
+		{diskFault{op: "syncdir", file: "data", err: syscall.EIO, times: 1, after: true}, true},
+		{diskFault{op: "syncdir", file: "data", err: syscall.EIO, times: 1, skip: 1}, true},
+		{diskFault{op: "syncdir", file: "data", err: syscall.EIO, times: 1, skip: 2}, false},
+		{diskFault{op: "syncdir", file: "data", err: syscall.EIO, times: 1, skip: 2, after: true}, false},
+		{diskFault{op: "write", file: snapshotTemp, err: syscall.ENOSPC}, false},
+		{diskFault{op: "write", file: snapshotTemp, err: syscall.ENOSPC, half: true}, false},
+		{diskFault{op: "write", file: snapshotTemp, err: syscall.EIO, skip: 1}, false},
+		{diskFault{op: "sync", file: snapshotTemp, err: syscall.EIO}, false},
+		{diskFault{op: "sync", file: snapshotTemp, err: syscall.EIO, skip: 1}, false},
+		{diskFault{op: "free", file: "data", err: syscall.EIO}, false},
+		{diskFault{op: "rename", file: snapshotTemp, err: syscall.EIO}, false},
+		{diskFault{op: "rename", file: snapshotTemp, err: syscall.EIO, after: true}, false},
+		{diskFault{op: "remove", file: journalOldName, err: syscall.EIO}, false},
+	}
+	for _, tt := range tests {
+		f := tt.fault
+		name := fmt.Sprintf("%s %s skip=%d half=%v after=%v", f.op, f.file, f.skip, f.half, f.after)
+		t.Run(name, func(t *testing.T) { testSnapshotFault(t, tt.fault, tt.readOnly) })
+	}
+}
+
+func testSnapshotFault(t *testing.T, fault diskFault, readOnly bool) {
+	disk := newMemDisk()
+	j, _ := mustOpen(t, diskOptions(disk))
+	mustStore(t, j, 4)
+	if err := writeSnapshot(j); err != nil {
+		t.Fatal(err)
+	}
+	last := mustStore(t, j, 3)
+	disk.fail(fault)
+	err := writeSnapshot(j)
+	if fault.op != "remove" && !(fault.op == "rename" && fault.file == journalOldName) && err == nil {
+		t.Error("snapshot: got no error")
+	}
+	if got := j.reserve() != nil; got != readOnly {
+		t.Errorf("reserve: got %v; want an error: %v", j.reserve(), readOnly)
+	}
+	if !readOnly {
+		last = mustStore(t, j, 2)
+	}
+	if _, ok := disk.files()[snapshotTemp]; ok {
+		t.Error("the temporary file is still there")
+	}
+	for image := range 4 {
+		checkUsable(t, fmt.Sprintf("image %d", image), disk.crash(image&1 == 0, image&2 == 0, nil), last)
+	}
+	disk.mu.Lock()
+	disk.faults = nil
+	disk.mu.Unlock()
+	if readOnly {
+		j.close()
+		return
+	}
+	for range 2 {
+		if err := writeSnapshot(j); err != nil {
+			t.Errorf("snapshot after the fault: %v", err)
+		}
+		last = mustStore(t, j, 2)
+	}
+	mustClose(t, j)
+	if got := fileNames(disk.files()); got != "journal.jsonl snapshot.jsonl" {
+		t.Errorf("files in the end: got %s", got)
+	}
+	checkUsable(t, "in the end", disk, last)
+}
+
+// TestSnapshotDue: by size; not beside another one; after a failure not for a
+// minute, with one warning until one succeeds.
+func TestSnapshotDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, logged := newMemDisk(), &logText{}
+		o := diskOptions(disk)
+		o.log = slog.New(slog.NewTextHandler(logged, nil))
+		j, _ := mustOpen(t, o)
+		want := func(due bool, when string) {
+			t.Helper()
+			if got := j.snapshotDue(); got != due {
+				t.Errorf("snapshot due %s: got %v; want %v", when, got, due)
+			}
+		}
+		want(false, "at the start")
+		storePadded(t, j, snapshotFloor)
+		want(true, "beyond the floor")
+		s, err := j.startSnapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(false, "beside another one")
+		s.abort()
+		want(true, "after one that was given up")
+		disk.fail(diskFault{op: "sync", file: snapshotTemp, times: 2, err: syscall.ENOSPC})
+		for range 2 {
+			if err := writeSnapshot(j); !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("snapshot: got %v; want no space", err)
+			}
+			want(false, "right after a failure")
+		}
+		if got := strings.Count(logged.String(), "level=WARN"); got != 1 {
+			t.Errorf("warnings: got %d; want 1", got)
+		}
+		timer := time.NewTimer(snapshotPause)
+		<-timer.C
+		want(true, "a minute after a failure")
+		for range 2 {
+			if err := writeSnapshot(j); err != nil {
+				t.Error(err)
+			}
+		}
+		want(false, "after a snapshot")
+		j.snapshotBytes.Store(snapshotFloor * 8)
+		storePadded(t, j, snapshotFloor+1000)
+		want(false, "before a quarter of the snapshot")
+		storePadded(t, j, snapshotFloor)
+		want(true, "beyond a quarter of the snapshot")
+		mustClose(t, j)
+		want(false, "after close")
+	})
+}
+
+// storePadded appends and stores about so many bytes.
+func storePadded(t *testing.T, j *journal, size int) uint64 {
+	t.Helper()
+	pad := bytes.Repeat([]byte("y"), 1<<20)
+	seq := lastAppended(j)
+	for ; size > 0; size -= len(pad) {
+		seq++
+		j.append(seq, fmt.Appendf(nil, `"pad":"%s"`, pad))
+		if err := j.wait(t.Context(), seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return seq
+}
+
+// TestSnapshotLeavesSpace: a snapshot that does not fit gives up before the
+// journal lacks space.
+func TestSnapshotLeavesSpace(t *testing.T) {
+	disk := newMemDisk()
+	disk.capacity = 64 << 20
+	j, _ := mustOpen(t, diskOptions(disk))
+	mustStore(t, j, 3)
+	s, err := j.startSnapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := append([]byte(`{"pad":"`), bytes.Repeat([]byte("x"), 1<<20)...)
+	line = append(line, '"')
+	for err == nil {
+		err = s.add(line)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("add: got %v; want no space", err)
+	}
+	if err := j.reserve(); err != nil {
+		t.Errorf("reserve: %v", err)
+	}
+	last := mustStore(t, j, 3)
+	mustClose(t, j)
+	checkUsable(t, "after it", disk.crash(true, true, nil), last)
+}

@@ -1,0 +1,112 @@
+package main
+
+// A step on the wire, and its results.
+
+import (
+	"encoding/json"
+	"strconv"
+)
+
+// stepView is one workflow step; its times are zoned.
+type stepView struct {
+	StepUUID              uuid            `json:"step_uuid"`
+	TaskUUID              uuid            `json:"task_uuid"`
+	Name                  string          `json:"name"`
+	CreatedAt             zonedTime       `json:"created_at"`
+	UpdatedAt             zonedTime       `json:"updated_at"`
+	CompletedAt           zonedTime       `json:"completed_at"`
+	Results               json.RawMessage `json:"results"`
+	CurrentState          string          `json:"current_state"`
+	DependenciesSatisfied bool            `json:"dependencies_satisfied"`
+	RetryEligible         bool            `json:"retry_eligible"`
+	ReadyForExecution     bool            `json:"ready_for_execution"`
+	TotalParents          int             `json:"total_parents"`
+	CompletedParents      int             `json:"completed_parents"`
+	Attempts              int             `json:"attempts"`
+	MaxAttempts           int             `json:"max_attempts"`
+	LastFailureAt         zonedTime       `json:"last_failure_at"`
+	NextRetryAt           zonedTime       `json:"next_retry_at"`
+	LastAttemptedAt       zonedTime       `json:"last_attempted_at"`
+}
+
+func (t *task) stepView(i int, now instant, worker string) stepView {
+	s, def := &t.steps[i], &t.tpl.steps[i]
+	v := stepView{
+		StepUUID: t.stepID(i), TaskUUID: t.id, Name: def.name,
+		CreatedAt: zonedTime(t.created), UpdatedAt: zonedTime(s.updated), CompletedAt: zonedTime(s.completed),
+		CurrentState:          s.state.String(),
+		DependenciesSatisfied: s.waitingFor == 0,
+		RetryEligible:         t.retryEligible(i),
+		ReadyForExecution:     t.readyForExecution(i, now),
+		TotalParents:          len(def.parents), CompletedParents: len(def.parents) - s.waitingFor,
+		Attempts: s.attempts, MaxAttempts: s.maxAttempts,
+		LastFailureAt: zonedTime(s.failed), NextRetryAt: zonedTime(s.retryAt), LastAttemptedAt: zonedTime(s.attempted),
+	}
+	if s.last != nil {
+		v.Results = s.last.outcomeJSON(t.stepID(i), s.ended(), worker)
+	}
+	return v
+}
+
+// ended is when the step's latest outcome came.
+func (s *step) ended() instant {
+	if s.last.success {
+		return s.completed
+	}
+	return s.failed
+}
+
+// outcomeJSON is the full outcome of an attempt, as existing clients read it:
+// {"step_uuid", "success", "result", "metadata", "status", "error"}.
+func (e *ending) outcomeJSON(id uuid, at instant, worker string) json.RawMessage {
+	b := make([]byte, 0, 320+len(e.result)+len(e.err)+len(e.metadata))
+	b = append(b, `{"step_uuid":"`...)
+	b = id.appendText(b)
+	b = append(b, `","success":`...)
+	b = strconv.AppendBool(b, e.success)
+	b = append(b, `,"result":`...)
+	b = appendOrNull(b, e.result)
+	b = append(b, `,"metadata":`...)
+	b = mergeObjects(b, e.standardMetadata(at, worker), orEmptyObject(e.metadata))
+	b = append(b, `,"status":`...)
+	switch {
+	case e.success:
+		b = append(b, `"completed"`...)
+	case e.retryAt != 0:
+		b = append(b, `"failed"`...)
+	default:
+		b = append(b, `"error"`...)
+	}
+	b = append(b, `,"error":`...)
+	return append(appendOrNull(b, e.err), '}')
+}
+
+func (e *ending) standardMetadata(at instant, worker string) []byte {
+	b := append([]byte(nil), `{"execution_time_ms":`...)
+	b = strconv.AppendInt(b, e.took.Milliseconds(), 10)
+	b = append(b, `,"worker_id":`...)
+	b = appendJSONString(b, worker)
+	b = append(b, `,"completed_at":`...)
+	if at == 0 {
+		b = append(b, `null`...)
+	} else {
+		b = append(b, '"')
+		b = at.time().AppendFormat(b, zonedLayout)
+		b = append(b, '"')
+	}
+	return append(b, '}')
+}
+
+func appendOrNull(b, raw []byte) []byte {
+	if raw == nil {
+		return append(b, "null"...)
+	}
+	return append(b, raw...)
+}
+
+func orEmptyObject(raw []byte) []byte {
+	if raw == nil {
+		return []byte("{}")
+	}
+	return raw
+}

@@ -1,0 +1,345 @@
+package main
+
+// The store: every task in memory, its indexes, and the one mutex over them.
+// Changes go through update: decide under the lock, append to the journal,
+// apply. What is handed out is a copy, or an immutable line.
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+)
+
+// store holds the tasks in the order of their creation.
+type store struct {
+	clock   clock
+	log     *slog.Logger
+	journal *journal
+	watch   observer      // told under mu of what live tasks do; set before the first update
+	full    chan struct{} // holds a token when the journal has grown enough for a snapshot
+
+	mu         sync.Mutex
+	seq        uint64                 // of the newest record; guarded by mu, as all below
+	slots      []slot                 // every task, by position: the order of creation
+	byID       map[uuid]uint32        // task id to position
+	identities map[identityKey]uint32 // who deduplicates, to position
+	index      *taskIndex             // positions by state, template, …
+	scratch    []byte                 // for encoding a record
+	snapping   bool                   // a snapshot is being written
+
+	templatesMu sync.RWMutex
+	templates   map[string]*template // by hash, all that tasks refer to; guarded by templatesMu
+}
+
+// slot is the place of one task: live while it is unfinished, else its line.
+type slot struct {
+	live *task
+	line []byte
+}
+
+// openStore reads what the directory holds and makes the store ready to write.
+func openStore(o journalOptions, c clock, log *slog.Logger) (*store, error) {
+	s := &store{
+		clock:      c,
+		log:        log,
+		byID:       map[uuid]uint32{},
+		identities: map[identityKey]uint32{},
+		index:      newTaskIndex(),
+		templates:  map[string]*template{},
+		full:       make(chan struct{}, 1),
+	}
+	j, err := openJournal(o, &restorer{s: s})
+	if err != nil {
+		return nil, err
+	}
+	s.journal = j
+	if err := s.indexAll(); err != nil {
+		j.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// indexAll enters every recovered task into the indexes.
+func (s *store) indexAll() error {
+	for pos := range s.slots {
+		sl := &s.slots[pos]
+		if sl.live != nil {
+			s.index.add(uint32(pos), sl.live.tpl, sl.live.by, sl.live.state, &sl.live.counts)
+			s.remember(uint32(pos), sl.live.by.identity)
+			sl.live.indexed = sl.live.state
+			continue
+		}
+		h, err := readTaskHeader(sl.line)
+		if err != nil {
+			return err
+		}
+		r, err := h.creationRecord()
+		if err != nil {
+			return err
+		}
+		s.index.add(uint32(pos), s.template(h.template), r.created, h.state, &h.counts)
+		s.remember(uint32(pos), r.created.identity)
+	}
+	return nil
+}
+
+func (s *store) remember(pos uint32, k identityKey) {
+	if k != (identityKey{}) {
+		s.identities[k] = pos
+	}
+}
+
+func (s *store) template(hash string) *template {
+	s.templatesMu.RLock()
+	defer s.templatesMu.RUnlock()
+	return s.templates[hash]
+}
+
+func (s *store) keepTemplate(t *template) {
+	s.templatesMu.Lock()
+	defer s.templatesMu.Unlock()
+	s.templates[t.hash] = t
+}
+
+// change is one update of the store, under its lock.
+type change struct {
+	s   *store
+	now instant
+	one [4]*task // room for the usual few
+	set []*task  // the tasks that it changed
+}
+
+// update runs decide under the lock. Decide looks, refuses by an error before
+// its first append, or appends records. The sequence returned covers all that
+// decide may have seen: waiting for it makes the answer durable.
+func (s *store) update(decide func(c *change) error) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.updateLocked(decide)
+	return s.seq, err
+}
+
+func (s *store) updateLocked(decide func(c *change) error) error {
+	if err := s.journal.reserve(); err != nil {
+		return err
+	}
+	c := change{s: s, now: s.clock.now()}
+	c.set = c.one[:0]
+	err := decide(&c)
+	for _, t := range c.set {
+		s.settle(t)
+	}
+	if s.journal.snapshotDue() {
+		select {
+		case s.full <- struct{}{}:
+		default:
+		}
+	}
+	return err
+}
+
+// settle brings the indexes up to date with a changed task, and keeps an ended
+// one as its line.
+func (s *store) settle(t *task) {
+	if t.indexed != t.state {
+		s.index.move(t.pos, t.indexed, t.state)
+		t.indexed = t.state
+	}
+	sl := &s.slots[t.pos]
+	if t.state.ended() {
+		line := t.appendTaskLine(make([]byte, 0, len(t.log)+320))
+		sl.line, sl.live = append(make([]byte, 0, len(line)), line...), nil
+		return
+	}
+	sl.live, sl.line = t, nil
+}
+
+// task finds a task to be changed. An ended one comes back to life only when a
+// record is appended to it.
+func (c *change) task(id uuid) (*task, error) {
+	pos, ok := c.s.byID[id]
+	if !ok {
+		return nil, taskNotFound(id)
+	}
+	for _, t := range c.set {
+		if t.id == id {
+			return t, nil
+		}
+	}
+	sl := c.s.slots[pos]
+	if sl.live != nil {
+		return sl.live, nil
+	}
+	t, err := c.s.thaw(sl.line)
+	if err != nil {
+		return nil, err
+	}
+	t.pos, t.indexed = pos, t.state
+	return t, nil
+}
+
+func taskNotFound(id uuid) error { return failf(notFound, "task %s not found", id) }
+
+// thaw makes a task from its line. It needs no lock.
+func (s *store) thaw(line []byte) (*task, error) {
+	return s.thawObserved(line, unobserved{})
+}
+
+func (s *store) thawObserved(line []byte, obs replayer) (*task, error) {
+	h, err := readTaskHeader(line)
+	if err != nil {
+		return nil, err
+	}
+	tpl := s.template(h.template)
+	if tpl == nil {
+		return nil, fmt.Errorf("task %s: its template %s is missing", h.id, h.template)
+	}
+	return h.replay(tpl, obs)
+}
+
+// create appends the record of a new task, and the template before it when it
+// is the first of its kind.
+func (c *change) create(r *record, tpl *template) (*task, error) {
+	s := c.s
+	if s.template(tpl.hash) == nil {
+		c.write(&record{kind: recTemplate, hash: tpl.hash, definition: tpl.json})
+		s.keepTemplate(tpl)
+	} else {
+		tpl = s.template(tpl.hash) // one value for all, whoever loaded it
+	}
+	c.write(r)
+	t := newTask(r, tpl)
+	t.pos = uint32(len(s.slots))
+	s.slots = append(s.slots, slot{live: t})
+	s.byID[t.id] = t.pos
+	s.remember(t.pos, r.created.identity)
+	s.index.add(t.pos, tpl, r.created, taskPending, nil)
+	return t, c.fold(t, r)
+}
+
+// append journals a record about a task and applies it.
+func (c *change) append(t *task, r *record) error {
+	r.task = t.id
+	c.write(r)
+	return c.fold(t, r)
+}
+
+// write gives the record its sequence and time, and journals it.
+func (c *change) write(r *record) {
+	s := c.s
+	s.seq++
+	r.seq = s.seq
+	r.at = c.now
+	s.scratch = appendRecordMembers(s.scratch[:0], r)
+	s.journal.append(r.seq, s.scratch)
+}
+
+func (c *change) fold(t *task, r *record) error {
+	if !c.has(t) {
+		c.set = append(c.set, t)
+	}
+	t.appendLog(r)
+	if err := t.apply(r, c.s); err != nil {
+		c.s.log.Error("a change does not fit the state tables", "error", err)
+		return err
+	}
+	return nil
+}
+
+func (c *change) has(t *task) bool {
+	for _, o := range c.set {
+		if o == t {
+			return true
+		}
+	}
+	return false
+}
+
+// idLocked is the id of the task at a position.
+func (s *store) idLocked(pos uint32) uuid {
+	if t := s.slots[pos].live; t != nil {
+		return t.id
+	}
+	h, err := readTaskHeader(s.slots[pos].line)
+	if err != nil {
+		s.log.Error("a task's line cannot be read", "position", pos, "error", err)
+	}
+	return h.id
+}
+
+// view is a copy of a task that nobody changes.
+func (s *store) view(id uuid) (*task, error) {
+	return s.viewObserved(id, nil)
+}
+
+// viewObserved is view; with an observer it is told every transition there was.
+func (s *store) viewObserved(id uuid, obs replayer) (*task, error) {
+	s.mu.Lock()
+	pos, ok := s.byID[id]
+	if !ok {
+		s.mu.Unlock()
+		return nil, taskNotFound(id)
+	}
+	kept := s.copyLocked(pos)
+	s.mu.Unlock()
+	if obs != nil && kept.live != nil {
+		kept.line = kept.live.appendTaskLine(nil)
+		kept.live = nil
+	}
+	if kept.live != nil {
+		return kept.live, nil
+	}
+	if obs == nil {
+		obs = unobserved{}
+	}
+	return s.thawObserved(kept.line, obs)
+}
+
+// copyLocked is a slot that later changes do not touch.
+func (s *store) copyLocked(pos uint32) slot {
+	sl := s.slots[pos]
+	if sl.live != nil {
+		sl.live = sl.live.clone()
+	}
+	return sl
+}
+
+// list is one page of the tasks that match, newest first, and how many do.
+func (s *store) list(f *taskFilter, skip, limit int) ([]*task, int, error) {
+	s.mu.Lock()
+	page, total := s.index.page(f, skip, limit)
+	kept := make([]slot, len(page))
+	for i, pos := range page {
+		kept[i] = s.copyLocked(pos)
+	}
+	s.mu.Unlock()
+	tasks := make([]*task, len(kept))
+	for i, sl := range kept {
+		if tasks[i] = sl.live; sl.live != nil {
+			continue
+		}
+		t, err := s.thaw(sl.line)
+		if err != nil {
+			return nil, 0, err
+		}
+		tasks[i] = t
+	}
+	return tasks, total, nil
+}
+
+// taskMoved and stepMoved make the store the observer of its live tasks.
+func (s *store) taskMoved(t *task, from, to taskState, at instant) {
+	s.watch.taskMoved(t, from, to, at)
+}
+
+func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {
+	if from != noStepState {
+		s.index.steps[from]--
+	}
+	s.index.steps[to]++
+	s.watch.stepMoved(t, i, from, to, at)
+}
+
+// close makes what was written durable and lets go of the directory.
+func (s *store) close() error { return s.journal.close() }

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+)
+
+// storyTemplates are what the tasks of recovery tests are made from.
+var storyTemplates = []string{
+	testTemplate("pair", stepSpec{name: "a", callable: "Outside", retry: `{"backoff_base_ms":3600000,"max_backoff_ms":3600000}`},
+		stepSpec{name: "b", callable: "builtin:echo", after: []string{"a"}}),
+	testTemplate("noop", stepSpec{name: "a", callable: "builtin:noop"}),
+}
+
+// tellStory leaves tasks in every kind of state that survives a restart.
+func tellStory(t *testing.T, s *service) {
+	t.Helper()
+	mustCreate(t, s, "noop")
+	mustCreate(t, s, "pair", `"context":{"n":123456789012345678901234567890.50,"é":"\u20ac"}`, `"tags":["x","y"]`,
+		`"priority":7`, `"initiator":"me"`, `"source_system":"here"`, `"reason":"a \"quoted\" one"`,
+		`"parent_correlation_id":"0198c0de-0000-7000-8000-000000000001"`, `"requested_at":"2026-01-02T03:04:05"`,
+		`"options":{"a":[1,2]}`, `"idempotency_key":"k1"`)
+	mustAct(t, s, mustCreate(t, s, "pair"), 0, retryAction)
+	v := mustAct(t, s, mustCreate(t, s, "pair"), 0, failAction)
+	mustAct(t, s, mustAct(t, s, v, 0, resetAction), 0, completeAction)
+	mustAct(t, s, mustCreate(t, s, "pair"), 0, failAction)
+	if _, err := s.cancelTask(t.Context(), mustCreate(t, s, "pair").id, "someone"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lines is every task of a store as its line, in order.
+func lines(s *service) string {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	var b strings.Builder
+	for _, sl := range s.store.slots {
+		line := sl.line
+		if sl.live != nil {
+			line = sl.live.appendTaskLine(nil)
+		}
+		fmt.Fprintf(&b, "%s\n", line)
+	}
+	return b.String()
+}
+
+func TestRestart(t *testing.T) {
+	for _, mode := range []string{"always", "interval", "never"} {
+		t.Run(mode, func(t *testing.T) {
+			o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates,
+				config: func(c *Config) { c.Store.Sync = mode }}
+			s := openTestService(t, o)
+			tellStory(t, s)
+			before := lines(s)
+			closeTestService(t, s)
+			s = newTestService(t, o)
+			if after := lines(s); after != before {
+				t.Errorf("after the restart the store has\n%s\nwant\n%s", after, before)
+			}
+			if _, err := parseAndCreate(s, `{"namespace":"t","name":"pair","idempotency_key":"k1"}`); kindOf(err) != conflict {
+				t.Errorf("the same key after a restart: got %v; want a conflict", err)
+			}
+		})
+	}
+}
+
+func parseAndCreate(s *service, body string) (*task, error) {
+	q, err := parseTaskRequest([]byte(body))
+	if err != nil {
+		return nil, err
+	}
+	return s.createTask(context.Background(), q, true)
+}
+
+// TestSnapshot writes snapshots in the middle of the story; what a start reads
+// from them and the journal is the same.
+func TestSnapshot(t *testing.T) {
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
+	s := openTestService(t, o)
+	for range 3 {
+		tellStoryWithoutKey(t, s)
+		if err := s.store.snapshot(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tellStoryWithoutKey(t, s)
+	before := lines(s)
+	closeTestService(t, s)
+	s = openTestService(t, o)
+	if after := lines(s); after != before {
+		t.Errorf("after the restart the store has\n%s\nwant\n%s", after, before)
+	}
+	if err := s.store.snapshot(); err != nil { // of lines that came from a snapshot
+		t.Fatal(err)
+	}
+	closeTestService(t, s)
+	s = newTestService(t, o)
+	if after := lines(s); after != before {
+		t.Errorf("after a snapshot of a snapshot the store has\n%s\nwant\n%s", after, before)
+	}
+}
+
+func tellStoryWithoutKey(t *testing.T, s *service) {
+	t.Helper()
+	for range 5 {
+		mustCreate(t, s, "noop")
+		mustAct(t, s, mustCreate(t, s, "pair"), 0, retryAction)
+		v := mustAct(t, s, mustCreate(t, s, "pair"), 0, failAction)
+		mustAct(t, s, mustAct(t, s, v, 0, resetAction), 0, completeAction)
+		mustCreate(t, s, "pair")
+	}
+}
+
+// TestSnapshotBesideChanges writes snapshots while tasks are created and ended.
+func TestSnapshotBesideChanges(t *testing.T) {
+	o := serviceTest{dir: t.TempDir(), extra: storyTemplates, config: func(c *Config) { c.Store.Sync = "never" }}
+	s := openTestService(t, o)
+	done := make(chan error)
+	go func() {
+		for range 10 {
+			if err := s.store.snapshot(); err != nil {
+				done <- err
+				return
+			}
+		}
+		close(done)
+	}()
+	for i := 0; ; i++ {
+		mustAct(t, s, mustCreate(t, s, "pair"), 0, completeAction)
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+		default:
+			continue
+		}
+		break
+	}
+	before := lines(s)
+	closeTestService(t, s)
+	if after := lines(newTestService(t, o)); after != before {
+		t.Error("after the restart the store is another")
+	}
+}
+
+// TestRedelivery restarts in the middle of an attempt: it is delivered again
+// under the same number, three times, and then lost.
+func TestRedelivery(t *testing.T) {
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), log: io.Discard, extra: []string{
+		testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":60000}`, retry: `{"max_attempts":2}`})}}
+	s := openTestService(t, o)
+	id := mustCreate(t, s, "slow").id
+	for restart := range 4 {
+		closeTestService(t, s)
+		s = openTestService(t, o)
+		v := settled(t, s, id)
+		if restart < 3 {
+			wantStates(t, v, "steps_in_process: in_progress")
+			if v.steps[0].attempts != 1 || v.steps[0].redelivered != restart+1 {
+				t.Fatalf("restart %d: attempt %d delivered again %d times; want attempt 1, %d times",
+					restart, v.steps[0].attempts, v.steps[0].redelivered, restart+1)
+			}
+			continue
+		}
+		wantStates(t, v, "waiting_for_retry: waiting_for_retry")
+		if got := string(v.steps[0].last.err); !strings.Contains(got, `"worker_lost"`) {
+			t.Errorf("got %s; want worker_lost", got)
+		}
+	}
+	closeTestService(t, s)
+}
+
+func TestIdentity(t *testing.T) {
+	strict := strings.Replace(testTemplate("strict", stepSpec{name: "a", callable: "builtin:noop"}), "always_unique", "strict", 1)
+	keyed := strings.Replace(testTemplate("keyed", stepSpec{name: "a", callable: "builtin:noop"}), "always_unique", "caller_provided", 1)
+	s := newTestService(t, serviceTest{extra: []string{strict, keyed, testTemplate("free", stepSpec{name: "a", callable: "builtin:noop"})}})
+	for _, tc := range []struct {
+		body string
+		want failureKind // internalFailure for none
+	}{
+		{`{"namespace":"t","name":"strict","context":{"a":1,"b":2}}`, internalFailure},
+		{`{"namespace":"t","name":"strict","context":{"b":2,"a":1}}`, conflict},
+		{`{"namespace":"t","name":"strict","context":{"a":1.0,"b":2}}`, internalFailure},
+		{`{"namespace":"t","name":"strict","context":{"a":1,"b":2},"idempotency_key":"k"}`, internalFailure},
+		{`{"namespace":"t","name":"strict","context":{"c":3},"idempotency_key":"k"}`, conflict},
+		{`{"namespace":"t","name":"keyed"}`, badRequest},
+		{`{"namespace":"t","name":"keyed","idempotency_key":"k"}`, internalFailure},
+		{`{"namespace":"t","name":"keyed","idempotency_key":"k"}`, conflict},
+		{`{"namespace":"t","name":"free"}`, internalFailure},
+		{`{"namespace":"t","name":"free"}`, internalFailure},
+		{`{"namespace":"t","name":"free","idempotency_key":"k"}`, internalFailure},
+		{`{"namespace":"t","name":"free","idempotency_key":"k"}`, conflict},
+	} {
+		if _, err := parseAndCreate(s, tc.body); kindOf(err) != tc.want || (err == nil) != (tc.want == internalFailure) {
+			t.Errorf("%s: got %v; want kind %d", tc.body, err, tc.want)
+		}
+	}
+}
+
+// TestDamageIsNamed flips a byte in the middle of the journal.
+func TestDamageIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	o := serviceTest{dir: dir, clock: newVirtualClock(testStart), extra: storyTemplates}
+	s := openTestService(t, o)
+	tellStory(t, s)
+	closeTestService(t, s)
+	name := dir + "/journal.jsonl"
+	data := readFile(t, name)
+	at := bytes.Index(data, []byte(`"kind":"created"`)) + 9
+	data[at] ^= 1
+	writeFile(t, name, data)
+	_, err := openStore(journalOptions{dir: dir, log: s.log, now: s.clock.now}, s.clock, s.log)
+	if err == nil {
+		t.Fatal("a damaged journal was opened")
+	}
+	for _, word := range []string{"journal.jsonl", "line 3", "store check"} {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("got %q; want it to name %q", err, word)
+		}
+	}
+}
+
+func TestUnfitRecordsAreRefused(t *testing.T) {
+	for _, text := range []string{
+		`[]`, `{"seq":1}`, `{"seq":1,"kind":"nonsense"}`, `{"seq":1,"kind":"started"}`, `{"seq":1,"kind":"ended","step":0}`,
+		`{"seq":1,"kind":"created"}`, `{"seq":1,"kind":"template","hash":"x"}`, `{"seq":1,"kind":"due","step":0,"novelty":1}`,
+		`{"seq":"1","kind":"due","step":0}`, `{"seq":1,"kind":"due","step":0,"task":"x"}`,
+		`{"seq":1,"kind":"created","template":"h","identity":"zz"}`,
+	} {
+		if r, err := decodeRecord([]byte(text)); err == nil {
+			t.Errorf("%s was read as %+v", text, r)
+		}
+	}
+}
+
+func TestClosedStoreRefuses(t *testing.T) {
+	s := openTestService(t, serviceTest{dir: t.TempDir(), extra: storyTemplates})
+	closeTestService(t, s)
+	_, err := s.store.update(func(c *change) error { return errors.New("decide was asked") })
+	if kindOf(err) != unavailable {
+		t.Errorf("got %v; want unavailable", err)
+	}
+}
+
+// TestReadersSeeNoChange holds a view while the task goes on.
+func TestReadersSeeNoChange(t *testing.T) {
+	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates})
+	v := mustCreate(t, s, "pair")
+	before := states(v) + string(v.log)
+	mustAct(t, s, v, 0, completeAction)
+	if after := states(v) + string(v.log); after != before {
+		t.Errorf("the view became %s; want %s", after, before)
+	}
+}

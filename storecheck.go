@@ -1,0 +1,163 @@
+package main
+
+// `stepwell store check`: reads every line of every file of a store, changes
+// nothing, and says what a start would make of it.
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// fileSurvey is what one file holds.
+type fileSurvey struct {
+	lines  int     // without the header
+	bad    int     // lines that do not check out
+	damage *damage // the first of them
+	first  uint64  // sequences of the good records
+	last   uint64
+	bytes  int64
+}
+
+// blindLoader looks at nothing.
+type blindLoader struct{}
+
+func (blindLoader) snapshotLine([]byte) error   { return nil }
+func (blindLoader) record(uint64, []byte) error { return nil }
+
+// checkStoreFiles reports on the store in dir. The error is what a start would
+// refuse it for. It takes no lock, so it works beside the process that has it.
+func checkStoreFiles(dir string, w io.Writer) error {
+	if _, err := os.Stat(dir); err != nil {
+		return fmt.Errorf("check store: %w", err)
+	}
+	return checkStore(osDisk{}, dir, w)
+}
+
+func checkStore(disk diskFS, dir string, w io.Writer) error {
+	if pid := lockNamed(disk, dir); pid != 0 {
+		fmt.Fprintf(w, "the lock names process %d: while it writes, the end of the journal may look torn\n", pid)
+	}
+	r := &recovery{disk: disk, dir: dir, loader: blindLoader{}}
+	verdict := r.read()
+	found := 0
+	for _, name := range []string{snapshotName, journalOldName, journalName} {
+		there, err := r.report(w, name)
+		if err != nil {
+			return fmt.Errorf("check store: %w", err)
+		}
+		if there {
+			found++
+		}
+	}
+	if found == 0 {
+		return fmt.Errorf("check store: there is no store in %s", dir)
+	}
+	if verdict != nil {
+		return fmt.Errorf("a start would refuse the store: %w", verdict)
+	}
+	fmt.Fprintf(w, "a start would go on after sequence %d\n", r.last)
+	return nil
+}
+
+// lockNamed is the pid in the lock file; 0 when there is none.
+func lockNamed(disk diskFS, dir string) int {
+	f, err := disk.open(filepath.Join(dir, lockName))
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	return lockHolder(f)
+}
+
+// report writes what a file holds, if it is there.
+func (r *recovery) report(w io.Writer, name string) (there bool, err error) {
+	s, f, err := r.scan(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return true, err
+	}
+	defer f.Close()
+	h, err := readHeader(name, s)
+	if err != nil {
+		fmt.Fprintf(w, "%s: %v\n", name, err)
+		return true, nil
+	}
+	survey, err := surveyLines(name, s)
+	if err != nil {
+		return true, err
+	}
+	fmt.Fprintf(w, "%s: %d bytes, %d lines, %s\n", name, survey.bytes, survey.lines, survey.sequences(h))
+	switch {
+	case survey.damage == nil:
+	case r.torn > 0 && r.isNewest(name) && survey.damage.line == r.tornLine:
+		fmt.Fprintf(w, "%s: torn from line %d on: a start cuts the last %d bytes off\n", name, r.tornLine, r.torn)
+	default:
+		fmt.Fprintf(w, "%s: bad lines: %d, the first: %v\n", name, survey.bad, survey.damage)
+	}
+	if name == journalOldName && r.dropOld {
+		fmt.Fprintf(w, "%s: not needed, the snapshot covers it\n", name)
+	}
+	return true, nil
+}
+
+func (r *recovery) isNewest(name string) bool {
+	return len(r.files) > 0 && name == r.files[len(r.files)-1]
+}
+
+// surveyLines reads the lines after the header.
+func surveyLines(name string, s *journalScanner) (fileSurvey, error) {
+	var v fileSurvey
+	for {
+		line, whole, err := s.next()
+		if err == io.EOF {
+			v.bytes = s.end
+			return v, nil
+		}
+		if err != nil {
+			return v, fmt.Errorf("read %s: %w", name, err)
+		}
+		v.lines++
+		v.note(name, s.number, line, whole)
+	}
+}
+
+func (v *fileSurvey) note(name string, number int, line []byte, whole bool) {
+	seq, fault := uint64(0), lineFault(line)
+	if fault == "" && name != snapshotName {
+		seq, fault = recordSeq(line)
+	}
+	if !whole {
+		fault = "the line is incomplete"
+	}
+	if fault == "" && seq != 0 && v.last != 0 && seq <= v.last {
+		fault = fmt.Sprintf("sequence %d stands after %d", seq, v.last)
+	}
+	if fault != "" {
+		v.bad++
+		if v.damage == nil {
+			v.damage = &damage{name, number, fault}
+		}
+		return
+	}
+	if v.first == 0 {
+		v.first = seq
+	}
+	v.last = seq
+}
+
+// sequences says which ones the file is about.
+func (v *fileSurvey) sequences(h storeHeader) string {
+	switch {
+	case h.Snapshot != "":
+		return fmt.Sprintf("covers sequence 1 to %d, %d lines expected", h.Seq, h.Count)
+	case v.first == 0:
+		return fmt.Sprintf("no records, the first would be %d", h.From)
+	}
+	return fmt.Sprintf("sequence %d to %d", v.first, v.last)
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestStoreLock(t *testing.T) {
+	o := diskOptions(nil)
+	o.dir, o.fs = t.TempDir(), osDisk{}
+	j, _ := mustOpen(t, o)
+	mustStore(t, j, 3)
+	_, err := openJournal(o, &gathered{})
+	want := fmt.Sprintf("data directory %s is in use by process %d", o.dir, os.Getpid())
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("second opener: got %v; want %s", err, want)
+	}
+	var report strings.Builder
+	if err := checkStoreFiles(o.dir, &report); err != nil {
+		t.Errorf("check beside the holder: %v", err)
+	}
+	if want := fmt.Sprintf("the lock names process %d", os.Getpid()); !strings.Contains(report.String(), want) {
+		t.Errorf("check: got %s; want %s", &report, want)
+	}
+	mustClose(t, j)
+	if text, err := os.ReadFile(filepath.Join(o.dir, lockName)); err != nil || len(text) != 0 {
+		t.Errorf("lock afterwards: got %q, %v; want it empty", text, err)
+	}
+	j, g := mustOpen(t, o)
+	checkContents(t, g, 3)
+	mustClose(t, j)
+}
+
+func TestLockHolder(t *testing.T) {
+	for text, want := range map[string]int{"": 0, "17\n": 17, "x": 0, " 5 ": 5} {
+		if got := lockHolder(strings.NewReader(text)); got != want {
+			t.Errorf("holder in %q: got %d; want %d", text, got, want)
+		}
+	}
+}
+
+// TestStoreFileModes: what is stored is nobody else's business.
+func TestStoreFileModes(t *testing.T) {
+	o := diskOptions(nil)
+	o.dir, o.fs = filepath.Join(t.TempDir(), "a", "b"), osDisk{}
+	j, _ := mustOpen(t, o)
+	if err := writeSnapshot(j); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, j)
+	wants := map[string]os.FileMode{".": 0o700, "..": 0o700, lockName: 0o600, journalName: 0o600, snapshotName: 0o600}
+	for name, want := range wants {
+		info, err := os.Stat(filepath.Join(o.dir, name))
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("mode of %s: got %v, %v; want %v", name, info.Mode(), err, want)
+		}
+	}
+}
+
+func TestStoreDirectoryIsAFile(t *testing.T) {
+	o := diskOptions(nil)
+	o.dir, o.fs = filepath.Join(t.TempDir(), "file"), osDisk{}
+	if err := os.WriteFile(o.dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openJournal(o, &gathered{}); err == nil || !strings.Contains(err.Error(), o.dir) {
+		t.Errorf("open: got %v; want an error naming %s", err, o.dir)
+	}
+}

@@ -1,0 +1,392 @@
+package main
+
+// A task in memory, and apply: the one place where records change it.
+
+import "fmt"
+
+// maxRedeliveries is how often an attempt that a crash cut off is delivered
+// again before it ends as worker_lost.
+const maxRedeliveries = 3
+
+// task is a run of a template: the fold of its records. The store owns it and
+// changes it under its lock; a copy is made for a view.
+type task struct {
+	id        uuid
+	seq       uint64 // of the record that created it: the creation order
+	lastSeq   uint64 // of the newest record that it holds
+	tpl       *template
+	by        *creation
+	state     taskState
+	created   instant
+	updated   instant
+	completed instant // 0 until it ended
+	since     instant // when it came into its state
+	steps     []step
+	counts    [stepStates]int // steps by state
+	blockers  int             // steps in error, and cancelled ones that unfinished children wait for
+	log       []byte          // its records without the task's id, comma-separated
+
+	pos     uint32    // its place in the store
+	indexed taskState // the state that the store's index has it under
+}
+
+// step is one workflow step of a task; its definition is tpl.steps[index].
+type step struct {
+	state       stepState
+	queued      bool // it stands in the ready queue; the engine's
+	redeliver   bool // the next start repeats the attempt that was cut off
+	redelivered int  // how often the attempt was delivered again
+	attempts    int
+	maxAttempts int
+	waitingFor  int // parents that do not satisfy it yet
+	openKids    int // of a cancelled step: children that are not finished
+	updated     instant
+	completed   instant // when it became complete, resolved or cancelled; 0 before
+	attempted   instant // when the latest attempt started
+	failed      instant // when an attempt last failed
+	retryAt     instant // when the next attempt is due; 0 when none is
+	last        *ending // of the latest attempt that ended, or the operator's completion
+}
+
+// observer hears of every transition, in order, while a record is applied.
+type observer interface {
+	taskMoved(t *task, from, to taskState, at instant)
+	stepMoved(t *task, step int, from, to stepState, at instant)
+}
+
+// applier carries one application of a record.
+type applier struct {
+	t     *task
+	r     *record
+	obs   observer
+	ready []int // steps that this record made ready to be enqueued
+	err   error
+}
+
+// apply folds a record into the task. It is deterministic and does no I/O. An
+// error means that the tables do not allow the record: the journal is damaged
+// or the caller decided wrongly, and the task must not be used any more.
+func (t *task) apply(r *record, obs observer) error {
+	a := &applier{t: t, r: r, obs: obs}
+	a.run()
+	t.updated = r.at
+	t.lastSeq = r.seq
+	if a.err != nil {
+		return fmt.Errorf("record %d (%s) of task %s: %w", r.seq, r.kind, t.id, a.err)
+	}
+	return nil
+}
+
+func (a *applier) run() {
+	r := a.r
+	if r.kind != recCreated && r.kind != recCancelled && (r.step < 0 || r.step >= len(a.t.steps)) {
+		a.err = fmt.Errorf("it has no step %d", r.step)
+		return
+	}
+	switch r.kind {
+	case recCreated:
+		a.create()
+	case recStarted:
+		a.start(r.at)
+	case recRan:
+		a.start(r.startedAt)
+		a.endAttempt(r.end)
+		a.evaluate(false)
+	case recEnded:
+		a.endAttempt(r.end)
+		a.evaluate(false)
+	case recLate: // it stands in the log, for the audit; no state changes
+	case recDue:
+		a.moveStep(r.step, stepDue)
+		a.t.steps[r.step].retryAt = 0
+		a.becameReady(r.step)
+		a.evaluate(false)
+	case recRecovered:
+		s := &a.t.steps[r.step]
+		a.moveStep(r.step, stepRecover)
+		s.redeliver = true
+		s.redelivered++
+	case recOperator:
+		a.operate()
+	case recCancelled:
+		a.cancel()
+	default:
+		a.err = fmt.Errorf("it is not about a task")
+	}
+}
+
+// newTask is a task before its first record is applied.
+func newTask(r *record, tpl *template) *task {
+	t := &task{id: r.task, seq: r.seq, tpl: tpl, by: r.created, created: r.at, since: r.at}
+	t.steps = make([]step, len(tpl.steps))
+	for i := range t.steps {
+		s := &t.steps[i]
+		s.maxAttempts = tpl.steps[i].retry.maxAttempts
+		s.waitingFor = len(tpl.steps[i].parents)
+		s.updated = r.at
+	}
+	t.counts[stepPending] = len(t.steps)
+	return t
+}
+
+func (a *applier) create() {
+	t := a.t
+	a.obs.taskMoved(t, noTaskState, taskPending, a.r.at)
+	for i := range t.steps {
+		a.obs.stepMoved(t, i, noStepState, stepPending, a.r.at)
+		if t.steps[i].waitingFor == 0 {
+			a.ready = append(a.ready, i)
+		}
+	}
+	a.moveTask(taskStart)
+	switch {
+	case len(t.steps) == 0:
+		a.moveTask(taskNoSteps)
+	case len(a.ready) > 0:
+		a.enqueueReady()
+	default:
+		a.moveTask(taskNoneReady)
+	}
+}
+
+// start begins an attempt at the instant at.
+func (a *applier) start(at instant) {
+	s := &a.t.steps[a.r.step]
+	a.moveStep(a.r.step, stepStart)
+	s.attempted = at
+	if s.redeliver {
+		s.redeliver = false
+		return
+	}
+	s.attempts++
+	s.redelivered = 0
+}
+
+// endAttempt takes a running step to where its outcome leads.
+func (a *applier) endAttempt(e *ending) {
+	i := a.r.step
+	s := &a.t.steps[i]
+	s.last = e
+	if e.success {
+		a.moveStep(i, stepSucceed)
+		a.moveStep(i, stepProcessed)
+		return
+	}
+	a.moveStep(i, stepFail)
+	s.failed = a.r.at
+	if e.retryAt == 0 {
+		a.moveStep(i, stepGiveUp)
+		return
+	}
+	s.retryAt = e.retryAt
+	a.moveStep(i, stepRetry)
+}
+
+// operate applies an operator's or outside actor's step action.
+func (a *applier) operate() {
+	r, s := a.r, &a.t.steps[a.r.step]
+	starts := s.state == stepEnqueued && (r.action == actionComplete || r.action == actionFail)
+	if starts {
+		a.start(r.at)
+	}
+	switch r.action {
+	case actionReset:
+		a.moveStep(r.step, stepReset)
+		s.attempts, s.redeliver, s.redelivered = 0, false, 0
+		a.becameReady(r.step)
+	case actionResolve:
+		s.retryAt = 0
+		a.moveStep(r.step, stepResolveBy)
+	case actionComplete:
+		s.retryAt = 0
+		s.last = r.end
+		a.moveStep(r.step, stepCompleteBy)
+	case actionFail:
+		a.endAttempt(r.end)
+	default:
+		a.err = fmt.Errorf("it names no action")
+	}
+	a.evaluate(r.action != actionFail)
+}
+
+func (a *applier) cancel() {
+	t := a.t
+	for i := range t.steps {
+		if _, ok := t.steps[i].state.next(stepCancel); ok {
+			t.steps[i].retryAt = 0
+			a.moveStep(i, stepCancel)
+		}
+	}
+	a.moveTask(taskCancel)
+}
+
+// evaluate lets the task follow from what its step did. A blocked task, or one
+// in error, goes on only after an operator's action that leaves no step in error.
+func (a *applier) evaluate(operator bool) {
+	t := a.t
+	switch t.state {
+	case taskStepsInProcess, taskWaitingForDependencies, taskWaitingForRetry:
+		a.moveTask(taskStepChanged)
+	case taskBlockedByFailures, taskError:
+		if !operator || t.counts[stepInError] > 0 {
+			return
+		}
+		a.moveTask(taskUnblocked)
+		a.findReady()
+	default:
+		return
+	}
+	switch {
+	case t.blockers > 0:
+		a.moveTask(taskStepFailed)
+	case t.allFinished():
+		a.moveTask(taskAllSuccessful)
+	case len(a.ready) > 0:
+		a.enqueueReady()
+	case t.counts[stepEnqueued]+t.counts[stepInProgress] > 0:
+		a.moveTask(taskStillRunning)
+	case t.counts[stepWaitingForRetry] > 0:
+		a.moveTask(taskOnlyRetries)
+	default:
+		a.moveTask(taskNoneReady)
+	}
+}
+
+func (t *task) allFinished() bool {
+	return t.counts[stepComplete]+t.counts[stepResolvedManually]+t.counts[stepCancelled] == len(t.steps)
+}
+
+// findReady collects what became ready while the task stood still.
+func (a *applier) findReady() {
+	a.ready = a.ready[:0]
+	for i := range a.t.steps {
+		a.becameReady(i)
+	}
+}
+
+// becameReady notes the step if it can be enqueued.
+func (a *applier) becameReady(i int) {
+	if s := &a.t.steps[i]; s.state == stepPending && s.waitingFor == 0 {
+		a.ready = append(a.ready, i)
+	}
+}
+
+func (a *applier) enqueueReady() {
+	a.moveTask(taskReadyFound)
+	for _, i := range a.ready {
+		a.moveStep(i, stepEnqueue)
+	}
+	a.moveTask(taskEnqueued)
+}
+
+// moveTask is the only code that writes a task's state.
+func (a *applier) moveTask(e taskEvent) {
+	t := a.t
+	from := t.state
+	to, ok := from.next(e)
+	if !ok {
+		a.fail(fmt.Errorf("a task in %s cannot take %s", from, e))
+		return
+	}
+	t.state = to
+	t.since = a.r.at
+	t.completed = 0
+	if to.ended() {
+		t.completed = a.r.at
+	}
+	a.obs.taskMoved(t, from, to, a.r.at)
+}
+
+// moveStep is the only code that writes a step's state.
+func (a *applier) moveStep(i int, e stepEvent) {
+	t := a.t
+	s := &t.steps[i]
+	from := s.state
+	to, ok := from.next(e)
+	if !ok {
+		a.fail(fmt.Errorf("step %q in %s cannot take %s", t.tpl.steps[i].name, from, e))
+		return
+	}
+	s.state = to
+	s.updated = a.r.at
+	s.completed = 0
+	if to.finished() {
+		s.completed = a.r.at
+	}
+	t.counts[from]--
+	t.counts[to]++
+	if from == stepInError {
+		t.blockers--
+	}
+	if to == stepInError {
+		t.blockers++
+	}
+	a.tellChildren(i, from, to)
+	a.tellCancelledParents(i, from, to)
+	a.obs.stepMoved(t, i, from, to, a.r.at)
+}
+
+// tellChildren counts down what the step's children wait for. A cancelled step
+// with unfinished children blocks the task: they can never run.
+func (a *applier) tellChildren(i int, from, to stepState) {
+	t := a.t
+	children := t.tpl.steps[i].children
+	switch {
+	case to.satisfies() && !from.satisfies():
+		for _, c := range children {
+			t.steps[c].waitingFor--
+			a.becameReady(c)
+		}
+	case to == stepCancelled:
+		for _, c := range children {
+			if !t.steps[c].state.finished() {
+				t.steps[i].openKids++
+			}
+		}
+		if t.steps[i].openKids > 0 {
+			t.blockers++
+		}
+	}
+}
+
+// tellCancelledParents unblocks for a step that is finished after all.
+func (a *applier) tellCancelledParents(i int, from, to stepState) {
+	if !to.finished() || from.finished() {
+		return
+	}
+	for _, p := range a.t.tpl.steps[i].parents {
+		s := &a.t.steps[p]
+		if s.state != stepCancelled {
+			continue
+		}
+		if s.openKids--; s.openKids == 0 {
+			a.t.blockers--
+		}
+	}
+}
+
+func (a *applier) fail(err error) {
+	if a.err == nil {
+		a.err = err
+	}
+}
+
+// clone is a copy of the task that later records do not touch.
+func (t *task) clone() *task {
+	c := *t
+	c.steps = append([]step(nil), t.steps...)
+	c.log = t.log[:len(t.log):len(t.log)]
+	return &c
+}
+
+// stepIndex finds one of the task's steps by its id.
+func (t *task) stepIndex(id uuid) (int, bool) {
+	n, ok := id.minus(t.id)
+	if !ok || n < 1 || n > len(t.steps) {
+		return 0, false
+	}
+	return n - 1, true
+}
+
+// stepID is the id of a step: they follow the task's own.
+func (t *task) stepID(i int) uuid { return t.id.plus(i + 1) }

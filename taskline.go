@@ -1,0 +1,186 @@
+package main
+
+// A whole task as one line of JSON: how an ended task is kept in memory, and
+// how every task stands in the snapshot.
+//
+//	{"task":"…","state":"complete","created":…,"updated":…,"completed":…,"template":"…","seq":7,"last":12,
+//	 "steps":{"complete":4},"log":[{record},…]}
+//
+// What stands before the log can be read without it.
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+)
+
+// taskHeader is what can be read of a line without applying its log.
+type taskHeader struct {
+	id        uuid
+	state     taskState
+	created   instant
+	updated   instant
+	completed instant
+	template  string // its hash
+	seq       uint64
+	lastSeq   uint64
+	counts    [stepStates]int
+	log       []byte // JSON array of records; a slice of the line
+}
+
+// sumLength is the length of `,"sum":"xxxxxxxx"}`, which ends a line on disk.
+const sumLength = 18
+
+// appendTaskLine appends the line, without a checksum.
+func (t *task) appendTaskLine(b []byte) []byte {
+	b = append(b, `{"task":"`...)
+	b = t.id.appendText(b)
+	b = append(b, `","state":"`...)
+	b = append(b, t.state.String()...)
+	b = append(b, '"')
+	b = appendNumber(b, "created", int64(t.created))
+	b = appendNumber(b, "updated", int64(t.updated))
+	b = appendNumber(b, "completed", int64(t.completed))
+	b = append(b, `,"template":"`...)
+	b = append(b, t.tpl.hash...)
+	b = append(b, '"')
+	b = appendNumber(b, "seq", int64(t.seq))
+	b = appendNumber(b, "last", int64(t.lastSeq))
+	b = append(b, `,"steps":{`...)
+	comma := false
+	for s, n := range t.counts {
+		if n == 0 {
+			continue
+		}
+		if comma {
+			b = append(b, ',')
+		}
+		comma = true
+		b = append(b, '"')
+		b = append(b, stepStateNames[s]...)
+		b = append(b, '"', ':')
+		b = strconv.AppendInt(b, int64(n), 10)
+	}
+	b = append(b, `},"log":[`...)
+	b = append(b, t.log...)
+	return append(b, ']', '}')
+}
+
+// appendLog adds an applied record to the task's own log.
+func (t *task) appendLog(r *record) {
+	if len(t.log) > 0 {
+		t.log = append(t.log, ',')
+	}
+	t.log = append(t.log, `{"seq":`...)
+	t.log = strconv.AppendUint(t.log, r.seq, 10)
+	t.log = append(t.log, ',')
+	t.log = appendRecordBody(t.log, r)
+	t.log = append(t.log, '}')
+}
+
+// cutSum turns a checked line of the snapshot into one without its checksum,
+// in place.
+func cutSum(line []byte) []byte {
+	line = bytes.TrimRight(line, "\n")
+	line[len(line)-sumLength] = '}'
+	return line[:len(line)-sumLength+1]
+}
+
+// readTaskHeader reads what stands before the log.
+func readTaskHeader(line []byte) (h taskHeader, err error) {
+	var d recordDecoder
+	ok := eachMember(line, func(key string, value []byte) bool {
+		switch key {
+		case "task":
+			h.id = d.id(value)
+		case "state":
+			h.state = taskState(d.word(value, taskStateNames[:]))
+		case "created":
+			h.created = instant(d.number(value))
+		case "updated":
+			h.updated = instant(d.number(value))
+		case "completed":
+			h.completed = instant(d.number(value))
+		case "template":
+			h.template = d.text(value)
+		case "seq":
+			h.seq = uint64(d.number(value))
+		case "last":
+			h.lastSeq = uint64(d.number(value))
+		case "steps":
+			eachMember(value, func(key string, value []byte) bool {
+				s, ok := parseStepState(key)
+				if !ok {
+					d.err = fmt.Errorf("unknown step state %q", key)
+					return false
+				}
+				h.counts[s] = int(d.number(value))
+				return true
+			})
+		case "log":
+			h.log = value
+		default:
+			d.err = fmt.Errorf("unknown member %q, from a newer version", key)
+		}
+		return d.err == nil
+	})
+	if d.err == nil && (!ok || h.id.isZero() || h.log == nil || h.template == "") {
+		d.err = fmt.Errorf("a task needs its id, template and log")
+	}
+	return h, d.err
+}
+
+// creationRecord is the first record of the task's log.
+func (h *taskHeader) creationRecord() (r *record, err error) {
+	eachElement(h.log, func(e []byte) bool {
+		r, err = decodeRecord(e)
+		return false
+	})
+	if err == nil && (r == nil || r.kind != recCreated) {
+		err = fmt.Errorf("task %s: its log does not begin with its creation", h.id)
+	}
+	return r, err
+}
+
+// replayer follows a replay: each record before it is applied, and the
+// transitions that it makes.
+type replayer interface {
+	observer
+	begin(t *task, r *record)
+}
+
+// replay makes the task again by applying its log.
+func (h *taskHeader) replay(tpl *template, obs replayer) (t *task, err error) {
+	eachElement(h.log, func(e []byte) bool {
+		var r *record
+		if r, err = decodeRecord(e); err != nil {
+			return false
+		}
+		r.task = h.id
+		if t == nil {
+			if r.kind != recCreated {
+				err = fmt.Errorf("its log does not begin with its creation")
+				return false
+			}
+			t = newTask(r, tpl)
+		}
+		obs.begin(t, r)
+		err = t.apply(r, obs)
+		return err == nil
+	})
+	if err == nil && t == nil {
+		err = fmt.Errorf("its log is empty")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("task %s: %w", h.id, err)
+	}
+	t.log = h.log[1 : len(h.log)-1 : len(h.log)-1]
+	return t, nil
+}
+
+// unobserved is the observer of a replay whose transitions are known already.
+type unobserved struct{}
+
+func (unobserved) begin(*task, *record)                                {}
+func (unobserved) taskMoved(*task, taskState, taskState, instant)      {}
+func (unobserved) stepMoved(*task, int, stepState, stepState, instant) {}

@@ -91,9 +91,9 @@ type logConfig struct {
 type configSecrecy uint8
 
 const (
-	notSecret      configSecrecy = iota
-	secretValue                  // all of it; of a table, the values of its entries
-	maskURLs               // user, password and query of a URL
+	notSecret   configSecrecy = iota
+	secretValue               // all of it; of a table, the values of its entries
+	maskURLs                  // user, password and query of a URL
 )
 
 // configKey is one row of the table of keys.

@@ -39,7 +39,7 @@ type taskRequest struct {
 // invalidFields names every offending field.
 func parseTaskRequest(body []byte) (*taskRequest, error) {
 	if jsonKind(body) != '{' {
-		return nil, failf(invalidJSON, "the body must be a JSON object")
+		return nil, failf(badRequest, "the body must be a JSON object")
 	}
 	q := &taskRequest{namespace: "default"}
 	f := fieldReader{}

@@ -47,9 +47,9 @@ const (
 
 // journalOptions is what a journal needs to know.
 type journalOptions struct {
-	dir      string        // made when it is not there
-	memory   bool          // no files at all: records are counted and forgotten
-	sync     syncMode      //
+	dir      string // made when it is not there
+	memory   bool   // no files at all: records are counted and forgotten
+	sync     syncMode
 	interval time.Duration // between syncs in mode syncInterval; 100 ms when 0
 	fs       diskFS        // the real one when nil
 	log      *slog.Logger
@@ -85,7 +85,6 @@ type journal struct {
 	lazyOn     bool         // the flusher will look at buf within lazyFlush
 	broken     error        // the failed write or sync; nothing is written after it
 	closed     bool         // no records are taken any more
-	closeErr   error
 
 	// The flusher's own, and its opener's before it runs.
 	file     diskFile
@@ -94,6 +93,7 @@ type journal struct {
 	written  uint64 // last sequence in the file
 	unsynced bool   // the file has bytes that were not synced
 	crowded  bool   // several callers waited for the last group
+	closeErr error  // of the end; others read it once done is closed
 
 	halted        atomic.Bool // broken or closed, or there is no disk at all; set under mu
 	durableSeq    atomic.Uint64
@@ -126,8 +126,8 @@ type journalStatus struct {
 
 // openJournal locks the directory, feeds l with what is stored there and makes
 // the journal ready: durable() is then the last sequence. A torn end is cut off
-// with a warning. The error names directory, file, line and reason, and after
-// it the files are as they were.
+// with a warning. The error names the directory and, when a file is damaged,
+// also file, line and reason: then nothing was changed.
 func openJournal(o journalOptions, l loader) (*journal, error) {
 	if o.fs == nil {
 		o.fs = osDisk{}
@@ -195,8 +195,9 @@ func (j *journal) recover(l loader) error {
 	return nil
 }
 
-// openFile opens or makes the newest journal. What was read from it may be
-// memory of the system only when the last process was killed: it is synced.
+// openFile opens or makes the newest journal, without its torn end and what the
+// last process had set aside behind it. If that one was killed, part of what was
+// read may be in the system's memory only, so it is synced.
 func (j *journal) openFile(r *recovery) error {
 	if len(r.files) == 0 {
 		return j.firstFile()
@@ -205,13 +206,14 @@ func (j *journal) openFile(r *recovery) error {
 	if err != nil {
 		return err
 	}
-	if err := f.sync(); err != nil {
+	if err = f.truncate(r.bytes); err == nil {
+		err = f.sync()
+	}
+	if err != nil {
 		f.Close()
 		return err
 	}
-	j.setFile(f, r.bytes)
-	j.space.file, j.space.end = f, r.bytes
-	j.space.extend() // on a full disk the store can still be read
+	j.setFirst(f, r.bytes)
 	return nil
 }
 
@@ -229,9 +231,7 @@ func (j *journal) firstFile() error {
 		f.Close()
 		return err
 	}
-	j.setFile(f, size)
-	j.space.file, j.space.end = f, size
-	j.space.extend()
+	j.setFirst(f, size)
 	return nil
 }
 
@@ -260,6 +260,14 @@ func (j *journal) dropFile(f diskFile, name string) {
 	if err := j.o.fs.remove(j.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		j.o.log.Warn("a temporary file stays until the next start", "file", j.path(name), "error", err)
 	}
+}
+
+// setFirst sets the file that the journal begins with. On a disk without space
+// it can still be read.
+func (j *journal) setFirst(f diskFile, size int64) {
+	j.setFile(f, size)
+	j.space.file, j.space.end = f, size
+	j.space.extend()
 }
 
 func (j *journal) setFile(f diskFile, size int64) {
@@ -326,11 +334,11 @@ func brokenWord(err error) string {
 // append takes a record in: a copy of body, the members between sequence and
 // checksum. seq is one more than the last. It never fails: see wait.
 func (j *journal) append(seq uint64, body []byte) {
-	j.records.Add(1)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.o.memory {
 		j.appended = seq
+		j.records.Add(1)
 		j.durableSeq.Store(seq)
 		return
 	}
@@ -341,6 +349,7 @@ func (j *journal) append(seq uint64, body []byte) {
 		panic(fmt.Sprintf("journal: record %d after %d", seq, j.appended))
 	}
 	j.appended = seq
+	j.records.Add(1)
 	before := len(j.buf)
 	j.buf = appendRecord(j.buf, seq, body)
 	j.space.room.Add(int64(before - len(j.buf)))

@@ -380,8 +380,9 @@ func testJournalFault(t *testing.T, fault diskFault, mode syncMode) {
 		t.Errorf("wait for a record that was stored: %v", err)
 	}
 	writes := disk.count("write", fault.file)
-	if err := j.reserve(); kindOf(err) != unavailable || !strings.Contains(err.Error(), fault.op+" of the journal failed") {
-		t.Errorf("reserve: got %v; want unavailable, naming %s", err, fault.op)
+	named := fault.op + " of the journal failed"
+	if err := j.reserve(); kindOf(err) != unavailable || !strings.Contains(err.Error(), named) {
+		t.Errorf("reserve: got %v; want unavailable, %s", err, named)
 	}
 	j.append(seq+1, testBody(seq+1))
 	if err := j.wait(t.Context(), seq+1); kindOf(err) != unavailable {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"io/fs"
 	"runtime"
 	"time"
 )
@@ -241,21 +242,31 @@ func (j *journal) allocateNext(next diskFile, size int64) (end int64, err error)
 func (j *journal) swapNames() error {
 	disk, current, old := j.o.fs, j.path(journalName), j.path(journalOldName)
 	if err := disk.rename(current, old); err != nil {
-		return err
+		return j.undoNames(err)
 	}
 	if err := disk.syncDir(j.o.dir); err != nil {
 		return j.fail(err)
 	}
 	if err := disk.rename(j.path(journalTempName), current); err != nil {
-		if disk.rename(old, current) != nil || disk.syncDir(j.o.dir) != nil {
-			return j.fail(err)
-		}
-		return err
+		return j.undoNames(err)
 	}
 	if err := disk.syncDir(j.o.dir); err != nil {
 		return j.fail(err)
 	}
 	return nil
+}
+
+// undoNames gives the journal its name back after a rename that failed, but may
+// have happened: then the journal goes on in its file.
+func (j *journal) undoNames(cause error) error {
+	err := j.o.fs.rename(j.path(journalOldName), j.path(journalName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return cause
+	}
+	if err != nil || j.o.fs.syncDir(j.o.dir) != nil {
+		return j.fail(cause)
+	}
+	return cause
 }
 
 // moveSpace lets the room be that of the new file. j.space.mu is held.

@@ -43,7 +43,7 @@ func (a *orchestrationAPI) createTask(w http.ResponseWriter, r *http.Request) er
 		return err
 	}
 	w.Header()["Location"] = []string{taskPath(r, t.id)}
-	return writeJSON(w, http.StatusCreated, t.view(a.svc.clock.now(), true))
+	return writeText(w, http.StatusCreated, taskView{t, a.svc.clock.now(), false})
 }
 
 // saneTraceparent passes on a W3C trace context header and drops anything else.
@@ -81,12 +81,8 @@ func (a *orchestrationAPI) listTasks(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	now := a.svc.clock.now()
-	v := taskListView{make([]*taskView, len(tasks)), paginate(page, perPage, total)}
-	for i, t := range tasks {
-		v.Tasks[i] = t.view(now, false)
-	}
-	return writeJSON(w, http.StatusOK, v)
+	v := taskListView{tasks, a.svc.clock.now(), paginationView{page, perPage, total}}
+	return writeText(w, http.StatusOK, v)
 }
 
 // taskState reads a filter for one state; existing clients say in_progress and
@@ -148,7 +144,7 @@ func (a *orchestrationAPI) getTask(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, t.view(a.svc.clock.now(), true))
+	return writeText(w, http.StatusOK, taskView{t, a.svc.clock.now(), false})
 }
 
 func (a *orchestrationAPI) cancelTask(w http.ResponseWriter, r *http.Request) error {
@@ -160,7 +156,7 @@ func (a *orchestrationAPI) cancelTask(w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, t.view(a.svc.clock.now(), true))
+	return writeText(w, http.StatusOK, taskView{t, a.svc.clock.now(), false})
 }
 
 // contextView is a task's context alone.

@@ -5,16 +5,18 @@ package main
 //
 // Every file but the newest journal was synced as a whole before it got its
 // name, so only the end of the newest journal can be torn. The steps of a
-// snapshot, and what a start finds after a crash behind each of them:
+// snapshot, what is there after each of them, and what a start does that finds
+// it so (J journal.jsonl, J- journal.old.jsonl, S snapshot.jsonl; J' and S' are
+// the temporary files beside J and S, which a start removes):
 //
-//	step                                      found                               a start
-//	0 nothing under way                       journal [snapshot]                  reads both
-//	1 journal.jsonl.tmp made and synced       the same, journal.jsonl.tmp         reads both, removes the temporary file
-//	2 journal.jsonl → journal.old.jsonl       journal.old, journal.jsonl.tmp      reads the old one, gives it its name back
-//	3 journal.jsonl.tmp → journal.jsonl       journal.old, journal                reads both; the next snapshot frees the old one
-//	4 snapshot.jsonl.tmp written and synced   the same, snapshot.jsonl.tmp        the same, removes the temporary file
-//	5 snapshot.jsonl.tmp → snapshot.jsonl     journal.old, journal, new snapshot  removes the old one, unread
-//	6 journal.old.jsonl removed               journal, new snapshot               reads both, skips what the snapshot covers
+//	step                    files             a start
+//	0 nothing under way     J or J S          reads S, then what J has after it
+//	1 J' made and synced    J J' or J J' S    the same
+//	2 J becomes J-          J- J' or J- J' S  reads J- as if it were J, and renames it to J
+//	3 J' becomes J          J- J or J- J S    reads S, J-, J; the next snapshot removes J-
+//	4 S' made and synced    J- J S' (S)       the same
+//	5 S' becomes S          J- J S            removes J- unread: S covers what is before J
+//	6 J- removed            J S               as in row 0
 //
 // A snapshot that failed or was given up leaves row 3 behind, and the next one
 // begins at step 4. The very first start makes journal.jsonl by steps 1 and 3.
@@ -27,9 +29,11 @@ package main
 // missing at the end or reads as zeros, in whole sectors: the blocks ahead of
 // the end were never written before. So the rest of the newest journal, from
 // its first bad line on, is cut off if no good record follows and it is one
-// line without an end or has a hole of zeros. Anything else is damage,
-// also in the very last line: a record that was changed after it was
-// acknowledged is refused, not dropped.
+// line without an end or has a hole of zeros. Anything else is damage, also in
+// the very last line: a record that was changed after it was acknowledged is
+// refused, not dropped. So is a hole with good records after it: it cannot be
+// told from a lost sector. (In modes interval and never, "the last group" is
+// everything since the last sync.)
 
 import (
 	"errors"
@@ -341,8 +345,8 @@ func hasHole(line []byte, offset int64, whole bool) bool {
 	return false
 }
 
-// tidy brings the files into the state of row 0 or row 3 of the table, with a
-// whole newest journal.
+// tidy brings the files into the state of row 0 or row 3 of the table. The torn
+// end of the newest journal is cut off when that is opened to be written.
 func (r *recovery) tidy() error {
 	if r.undo {
 		if err := r.disk.rename(r.path(journalOldName), r.path(journalName)); err != nil {
@@ -358,22 +362,5 @@ func (r *recovery) tidy() error {
 			return err
 		}
 	}
-	if err := r.disk.syncDir(r.dir); err != nil {
-		return err
-	}
-	return r.cut()
-}
-
-// cut takes the torn end off the newest journal, which is synced before it is
-// written to.
-func (r *recovery) cut() error {
-	if r.torn == 0 {
-		return nil
-	}
-	f, err := r.disk.edit(r.path(journalName))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.truncate(r.bytes)
+	return r.disk.syncDir(r.dir)
 }

@@ -183,6 +183,16 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	return writeBody(w, status, "application/json", b.Bytes())
 }
 
+// jsonText is an answer that writes itself.
+type jsonText interface{ appendJSON(b []byte) []byte }
+
+func writeText(w http.ResponseWriter, status int, v jsonText) error {
+	b := buffers.Get().(*bytes.Buffer)
+	defer putBuffer(b)
+	b.Write(append(v.appendJSON(b.AvailableBuffer()), '\n'))
+	return writeBody(w, status, "application/json", b.Bytes())
+}
+
 func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) error {
 	h := w.Header()
 	h["Content-Type"] = []string{contentType}

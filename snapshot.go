@@ -121,13 +121,13 @@ func (s *snapshotWriter) write(line []byte) error {
 	if s.unsynced < snapshotSyncStep {
 		return nil
 	}
-	return s.sync()
+	s.unsynced = 0
+	return s.syncSome()
 }
 
-// sync brings what was written to disk, and stops while there is still space
-// for the journal to grow.
-func (s *snapshotWriter) sync() error {
-	s.unsynced = 0
+// syncSome brings what was written so far to disk, and stops while there is
+// still space for the journal to grow.
+func (s *snapshotWriter) syncSome() error {
 	if err := s.out.Flush(); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (s *snapshotWriter) commit() error {
 // synced: a line may show changes later than covered, which must be on disk
 // before they can be seen here, or a start would give their numbers out again.
 func (s *snapshotWriter) finish() error {
-	if err := s.sync(); err != nil {
+	if err := s.out.Flush(); err != nil {
 		return err
 	}
 	if err := s.j.ask(func() error { return s.j.flush(true) }); err != nil {

@@ -166,6 +166,7 @@ func TestSnapshotFaults(t *testing.T) {
 		{diskFault{op: "sync", file: journalTempName, err: syscall.EIO, times: 1, after: true}, false},
 		{diskFault{op: "allocate", file: journalTempName, err: syscall.ENOSPC}, false},
 		{diskFault{op: "rename", file: journalName, err: syscall.EIO}, false},
+		{diskFault{op: "rename", file: journalName, err: syscall.EIO, after: true}, false},
 		{diskFault{op: "rename", file: journalTempName, err: syscall.EIO}, false},
 		{diskFault{op: "rename", file: journalTempName, err: syscall.EIO, after: true}, false},
 		{diskFault{op: "rename", file: journalOldName, err: syscall.EIO}, false}, // not reached
@@ -178,7 +179,7 @@ func TestSnapshotFaults(t *testing.T) {
 		{diskFault{op: "write", file: snapshotTemp, err: syscall.ENOSPC, half: true}, false},
 		{diskFault{op: "write", file: snapshotTemp, err: syscall.EIO, skip: 1}, false},
 		{diskFault{op: "sync", file: snapshotTemp, err: syscall.EIO}, false},
-		{diskFault{op: "sync", file: snapshotTemp, err: syscall.EIO, skip: 1}, false},
+		{diskFault{op: "sync", file: snapshotTemp, err: syscall.EIO, after: true}, false},
 		{diskFault{op: "free", file: "data", err: syscall.EIO}, false},
 		{diskFault{op: "rename", file: snapshotTemp, err: syscall.EIO}, false},
 		{diskFault{op: "rename", file: snapshotTemp, err: syscall.EIO, after: true}, false},

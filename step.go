@@ -7,6 +7,18 @@ import (
 	"strconv"
 )
 
+// zonedTime is an instant on the wire, null when there is none.
+type zonedTime instant
+
+// MarshalJSON implements json.Marshaler.
+func (t zonedTime) MarshalJSON() ([]byte, error) {
+	if t == 0 {
+		return []byte("null"), nil
+	}
+	b := instant(t).appendZoned(append(make([]byte, 0, 32), '"'))
+	return append(b, '"'), nil
+}
+
 // stepView is one workflow step; its times are zoned.
 type stepView struct {
 	StepUUID              uuid            `json:"step_uuid"`
@@ -91,7 +103,7 @@ func (e *ending) standardMetadata(at instant, worker string) []byte {
 		b = append(b, `null`...)
 	} else {
 		b = append(b, '"')
-		b = at.time().AppendFormat(b, zonedLayout)
+		b = at.appendZoned(b)
 		b = append(b, '"')
 	}
 	return append(b, '}')

@@ -118,7 +118,7 @@ func (e *engine) allowsLocked(t *task, i int, q *stepRequest) error {
 // invalidFields names every offending field.
 func parseStepRequest(body []byte) (*stepRequest, error) {
 	if jsonKind(body) != '{' {
-		return nil, failf(invalidJSON, "the body must be a JSON object")
+		return nil, failf(badRequest, "the body must be a JSON object")
 	}
 	members := map[string][]byte{}
 	eachMember(body, func(key string, raw []byte) bool {

@@ -85,7 +85,7 @@ func (r *recovery) report(w io.Writer, name string) (there bool, err error) {
 	defer f.Close()
 	h, err := readHeader(name, s)
 	if err != nil {
-		fmt.Fprintf(w, "%s: %v\n", name, err)
+		fmt.Fprintln(w, err) // it names the file
 		return true, nil
 	}
 	survey, err := surveyLines(name, s)
@@ -98,7 +98,7 @@ func (r *recovery) report(w io.Writer, name string) (there bool, err error) {
 	case r.torn > 0 && r.isNewest(name) && survey.damage.line == r.tornLine:
 		fmt.Fprintf(w, "%s: torn from line %d on: a start cuts the last %d bytes off\n", name, r.tornLine, r.torn)
 	default:
-		fmt.Fprintf(w, "%s: bad lines: %d, the first: %v\n", name, survey.bad, survey.damage)
+		fmt.Fprintf(w, "%v (bad lines in all: %d)\n", survey.damage, survey.bad)
 	}
 	if name == journalOldName && r.dropOld {
 		fmt.Fprintf(w, "%s: not needed, the snapshot covers it\n", name)

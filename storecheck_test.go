@@ -30,20 +30,20 @@ func TestCheckStore(t *testing.T) {
 		{"an old journal", map[string]string{journalOldName: "x\n", journalName: journalText(3, 6),
 			snapshotName: snapshotText(4)}, []string{
 			"snapshot.jsonl: ",
-			"journal.old.jsonl: journal.old.jsonl, line 1: it is not a line of this format",
+			"journal.old.jsonl, line 1: it is not a line of this format",
 			"journal.jsonl: ",
 			"a start would go on after sequence 6",
 		}, ""},
 		{"damage", map[string]string{journalName: bad, snapshotName: snapshotText(2)}, []string{
 			"snapshot.jsonl: ",
 			"journal.jsonl: 302 bytes, 4 lines, sequence 3 to 6",
-			"journal.jsonl: bad lines: 1, the first: journal.jsonl, line 3: the checksum does not match",
+			"journal.jsonl, line 3: the checksum does not match (bad lines in all: 1)",
 		}, "a start would refuse the store: journal.jsonl, line 3: the checksum does not match"},
 		{"a missing file", map[string]string{snapshotName: snapshotText(2)}, []string{
 			"snapshot.jsonl: ",
 		}, "journal.jsonl is missing"},
 		{"a newer format", map[string]string{journalName: `{"format":2}` + "\n"}, []string{
-			"journal.jsonl: journal.jsonl has format 2",
+			"journal.jsonl has format 2",
 		}, "journal.jsonl has format 2"},
 		{"nothing", nil, nil, "there is no store in /data"},
 	}

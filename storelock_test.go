@@ -51,7 +51,9 @@ func TestStoreFileModes(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustClose(t, j)
-	wants := map[string]os.FileMode{".": 0o700, "..": 0o700, lockName: 0o600, journalName: 0o600, snapshotName: 0o600}
+	wants := map[string]os.FileMode{
+		".": 0o700, "..": 0o700, lockName: 0o600, journalName: 0o600, snapshotName: 0o600,
+	}
 	for name, want := range wants {
 		info, err := os.Stat(filepath.Join(o.dir, name))
 		if err != nil || info.Mode().Perm() != want {

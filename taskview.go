@@ -4,125 +4,89 @@ package main
 // them. Both are computed here alone, for every surface.
 
 import (
-	"encoding/json"
 	"math"
+	"strconv"
 )
 
-// taskView is a task on the wire of the roles.
+// taskView is a task on the wire of the roles, as it is at an instant. Lists
+// leave the steps out, as existing clients expect.
 type taskView struct {
-	TaskUUID             uuid            `json:"task_uuid"`
-	Name                 string          `json:"name"`
-	Namespace            string          `json:"namespace"`
-	Version              string          `json:"version"`
-	Status               string          `json:"status"`
-	CreatedAt            zonedTime       `json:"created_at"`
-	UpdatedAt            zonedTime       `json:"updated_at"`
-	CompletedAt          zonedTime       `json:"completed_at"`
-	Context              json.RawMessage `json:"context"`
-	Initiator            string          `json:"initiator"`
-	SourceSystem         string          `json:"source_system"`
-	Reason               string          `json:"reason"`
-	Priority             int             `json:"priority"`
-	Tags                 []string        `json:"tags"`
-	CorrelationID        uuid            `json:"correlation_id"`
-	ParentCorrelationID  *uuid           `json:"parent_correlation_id"`
-	TotalSteps           int             `json:"total_steps"`
-	PendingSteps         int             `json:"pending_steps"`
-	InProgressSteps      int             `json:"in_progress_steps"`
-	CompletedSteps       int             `json:"completed_steps"`
-	FailedSteps          int             `json:"failed_steps"`
-	ReadySteps           int             `json:"ready_steps"`
-	ExecutionStatus      string          `json:"execution_status"`
-	RecommendedAction    string          `json:"recommended_action"`
-	CompletionPercentage float64         `json:"completion_percentage"`
-	HealthStatus         string          `json:"health_status"`
-	Steps                []readinessView `json:"steps"`
+	task  *task
+	now   instant
+	brief bool
 }
 
-// readinessView is a step as it stands inside a task: its times are naive.
-type readinessView struct {
-	WorkflowStepUUID      uuid      `json:"workflow_step_uuid"`
-	TaskUUID              uuid      `json:"task_uuid"`
-	NamedStepUUID         uuid      `json:"named_step_uuid"`
-	Name                  string    `json:"name"`
-	CurrentState          string    `json:"current_state"`
-	DependenciesSatisfied bool      `json:"dependencies_satisfied"`
-	RetryEligible         bool      `json:"retry_eligible"`
-	ReadyForExecution     bool      `json:"ready_for_execution"`
-	LastFailureAt         naiveTime `json:"last_failure_at"`
-	NextRetryAt           naiveTime `json:"next_retry_at"`
-	TotalParents          int       `json:"total_parents"`
-	CompletedParents      int       `json:"completed_parents"`
-	Attempts              int       `json:"attempts"`
-	MaxAttempts           int       `json:"max_attempts"`
-	BackoffRequestSeconds *int64    `json:"backoff_request_seconds"`
-	LastAttemptedAt       naiveTime `json:"last_attempted_at"`
-}
-
-// zonedTime is an instant on the wire, null when there is none.
-type zonedTime instant
-
-func (t zonedTime) MarshalJSON() ([]byte, error) { return marshalTime(instant(t), zonedLayout) }
-
-// naiveTime is the form without a zone that some fields carry.
-type naiveTime instant
-
-func (t naiveTime) MarshalJSON() ([]byte, error) { return marshalTime(instant(t), naiveLayout) }
-
-func marshalTime(t instant, layout string) ([]byte, error) {
-	if t == 0 {
-		return []byte("null"), nil
-	}
-	b := make([]byte, 0, len(layout)+2)
-	b = append(b, '"')
-	b = t.time().AppendFormat(b, layout)
-	return append(b, '"'), nil
-}
-
-// view is the task at the instant now; with its steps unless it goes into a list.
-func (t *task) view(now instant, withSteps bool) *taskView {
-	x := t.execution(now)
-	v := &taskView{
-		TaskUUID: t.id, Name: t.tpl.name, Namespace: t.tpl.namespace, Version: t.tpl.version,
-		Status:    t.state.String(),
-		CreatedAt: zonedTime(t.created), UpdatedAt: zonedTime(t.updated), CompletedAt: zonedTime(t.completed),
-		Context: t.by.context, Initiator: t.by.initiator, SourceSystem: t.by.source, Reason: t.by.reason,
-		Priority: t.by.priority, Tags: t.by.tags, CorrelationID: t.by.correlation,
-		TotalSteps: len(t.steps), PendingSteps: t.counts[stepPending], InProgressSteps: t.counts[stepInProgress],
-		CompletedSteps: t.counts[stepComplete] + t.counts[stepResolvedManually],
-		FailedSteps:    t.counts[stepInError], ReadySteps: x.ready,
-		ExecutionStatus: x.status, RecommendedAction: x.action,
-		CompletionPercentage: x.completion, HealthStatus: x.health,
-		Steps: []readinessView{},
-	}
-	if v.Tags == nil {
-		v.Tags = []string{}
-	}
-	if !t.by.parentCorrelation.isZero() {
-		v.ParentCorrelationID = &t.by.parentCorrelation
-	}
-	if withSteps {
-		v.Steps = make([]readinessView, len(t.steps))
-		for i := range t.steps {
-			v.Steps[i] = t.readiness(i, now)
+// appendJSON is written by hand: two of three requests answer with a task.
+func (v taskView) appendJSON(b []byte) []byte {
+	t := v.task
+	x := t.execution(v.now)
+	o := jsonObject{b: append(b, '{')}
+	o.id("task_uuid", t.id)
+	o.text("name", t.tpl.name)
+	o.text("namespace", t.tpl.namespace)
+	o.text("version", t.tpl.version)
+	o.text("status", t.state.String())
+	o.zoned("created_at", t.created)
+	o.zoned("updated_at", t.updated)
+	o.zoned("completed_at", t.completed)
+	o.raw("context", t.by.context)
+	o.text("initiator", t.by.initiator)
+	o.text("source_system", t.by.source)
+	o.text("reason", t.by.reason)
+	o.number("priority", t.by.priority)
+	o.texts("tags", t.by.tags)
+	o.id("correlation_id", t.by.correlation)
+	o.id("parent_correlation_id", t.by.parentCorrelation)
+	o.number("total_steps", len(t.steps))
+	o.number("pending_steps", t.counts[stepPending])
+	o.number("in_progress_steps", t.counts[stepInProgress])
+	o.number("completed_steps", t.counts[stepComplete]+t.counts[stepResolvedManually])
+	o.number("failed_steps", t.counts[stepInError])
+	o.number("ready_steps", x.ready)
+	o.text("execution_status", x.status)
+	o.text("recommended_action", x.action)
+	o.fraction("completion_percentage", x.completion)
+	o.text("health_status", x.health)
+	o.name("steps")
+	o.b = append(o.b, '[')
+	for i := range t.steps {
+		if v.brief {
+			break
 		}
+		if i > 0 {
+			o.b = append(o.b, ',')
+		}
+		o.b = t.appendReadiness(o.b, i, v.now)
 	}
-	return v
+	return append(o.b, ']', '}')
 }
 
-func (t *task) readiness(i int, now instant) readinessView {
+// appendReadiness is a step as it stands inside a task: its times are naive.
+func (t *task) appendReadiness(b []byte, i int, now instant) []byte {
 	s, def := &t.steps[i], &t.tpl.steps[i]
-	return readinessView{
-		WorkflowStepUUID: t.stepID(i), TaskUUID: t.id, NamedStepUUID: def.id, Name: def.name,
-		CurrentState:          s.state.String(),
-		DependenciesSatisfied: s.waitingFor == 0,
-		RetryEligible:         t.retryEligible(i),
-		ReadyForExecution:     t.readyForExecution(i, now),
-		LastFailureAt:         naiveTime(s.failed), NextRetryAt: naiveTime(s.retryAt),
-		TotalParents: len(def.parents), CompletedParents: len(def.parents) - s.waitingFor,
-		Attempts: s.attempts, MaxAttempts: s.maxAttempts,
-		BackoffRequestSeconds: s.backoffSeconds(), LastAttemptedAt: naiveTime(s.attempted),
+	o := jsonObject{b: append(b, '{')}
+	o.id("workflow_step_uuid", t.stepID(i))
+	o.id("task_uuid", t.id)
+	o.id("named_step_uuid", def.id)
+	o.text("name", def.name)
+	o.text("current_state", s.state.String())
+	o.flag("dependencies_satisfied", s.waitingFor == 0)
+	o.flag("retry_eligible", t.retryEligible(i))
+	o.flag("ready_for_execution", t.readyForExecution(i, now))
+	o.naive("last_failure_at", s.failed)
+	o.naive("next_retry_at", s.retryAt)
+	o.number("total_parents", len(def.parents))
+	o.number("completed_parents", len(def.parents)-s.waitingFor)
+	o.number("attempts", s.attempts)
+	o.number("max_attempts", s.maxAttempts)
+	o.name("backoff_request_seconds")
+	if seconds := s.backoffSeconds(); seconds == nil {
+		o.b = append(o.b, "null"...)
+	} else {
+		o.b = strconv.AppendInt(o.b, *seconds, 10)
 	}
+	o.naive("last_attempted_at", s.attempted)
+	return append(o.b, '}')
 }
 
 // backoffSeconds is the wait that the failed attempt asked for, rounded up; nil
@@ -193,23 +157,35 @@ func (t *task) execution(now instant) execution {
 	return x
 }
 
-// paginationView is the frame of a list's page.
+// paginationView is where a page stands in its list.
 type paginationView struct {
-	Page        int  `json:"page"`
-	PerPage     int  `json:"per_page"`
-	TotalCount  int  `json:"total_count"`
-	TotalPages  int  `json:"total_pages"`
-	HasNext     bool `json:"has_next"`
-	HasPrevious bool `json:"has_previous"`
+	page, perPage, total int
 }
 
-func paginate(page, perPage, total int) paginationView {
-	pages := (total + perPage - 1) / perPage
-	return paginationView{page, perPage, total, pages, page < pages, page > 1}
-}
+func (p paginationView) pages() int { return (p.total + p.perPage - 1) / p.perPage }
 
 // taskListView is one page of tasks, newest first.
 type taskListView struct {
-	Tasks      []*taskView    `json:"tasks"`
-	Pagination paginationView `json:"pagination"`
+	tasks []*task
+	now   instant
+	page  paginationView
+}
+
+func (v taskListView) appendJSON(b []byte) []byte {
+	b = append(b, `{"tasks":[`...)
+	for i, t := range v.tasks {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = taskView{t, v.now, true}.appendJSON(b)
+	}
+	b = append(b, `],"pagination":`...)
+	o := jsonObject{b: append(b, '{')}
+	o.number("page", v.page.page)
+	o.number("per_page", v.page.perPage)
+	o.number("total_count", v.page.total)
+	o.number("total_pages", v.page.pages())
+	o.flag("has_next", v.page.page < v.page.pages())
+	o.flag("has_previous", v.page.page > 1)
+	return append(o.b, '}', '}')
 }

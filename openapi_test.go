@@ -1,0 +1,351 @@
+package main
+
+// The OpenAPI documents keep their own rules, name every route with its
+// permission, and agree with the shapes that the responses are held against.
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// openAPIRoutes are the operations that each surface's document must have, each
+// with its permission, as the route tables have them.
+func openAPIRoutes() map[string]map[string]string {
+	var orchestration orchestrationAPI
+	var worker workerAPI
+	tables := map[string][]route{"orchestration": orchestration.routes(), "worker": worker.routes()}
+	routes := map[string]map[string]string{}
+	for surface, table := range tables {
+		routes[surface] = map[string]string{}
+		for _, row := range table {
+			pattern, permission := strings.Replace(row.pattern, "{$}", "", 1), ""
+			if len(row.permissions) > 0 {
+				permission = row.permissions[0].String()
+			}
+			routes[surface][pattern] = permission
+		}
+	}
+	return routes
+}
+
+// openAPIRequestSchemas are the schemas that no response has.
+var openAPIRequestSchemas = []string{
+	"TaskCreation", "StepAction", "ResetForRetry", "ResolveManually", "CompleteManually", "CompletionData",
+	"FailStep", "ActorError",
+}
+
+func readOpenAPI(t *testing.T) []byte {
+	t.Helper()
+	file, err := os.ReadFile("openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// eachOpenAPIDocument runs f with the document of each surface.
+func eachOpenAPIDocument(t *testing.T, f func(t *testing.T, surface string, doc map[string]any)) {
+	t.Helper()
+	for surface := range openAPIRoutes() {
+		t.Run(surface, func(t *testing.T) {
+			text, err := openAPIForSurface(readOpenAPI(t), surface, "1.2.3", "X-Key")
+			if err != nil {
+				t.Fatal(err)
+			}
+			doc, err := wireDecode(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f(t, surface, doc.(map[string]any))
+		})
+	}
+}
+
+// eachOpenAPIOperation calls f for each operation, with "GET /path".
+func eachOpenAPIOperation(doc map[string]any, f func(route string, operation map[string]any)) {
+	for path, item := range doc["paths"].(map[string]any) {
+		for method, operation := range item.(map[string]any) {
+			f(strings.ToUpper(method)+" "+path, operation.(map[string]any))
+		}
+	}
+}
+
+func TestOpenAPIRoutesAndPermissions(t *testing.T) {
+	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
+		got := map[string]string{}
+		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {
+			permission, _ := operation["x-required-permission"].(string)
+			got[route] = permission
+			checkOpenAPIPermission(t, route, permission, operation)
+		})
+		if !maps.Equal(got, openAPIRoutes()[surface]) {
+			t.Errorf("got routes %q; want %q", got, openAPIRoutes()[surface])
+		}
+	})
+}
+
+func checkOpenAPIPermission(t *testing.T, route, permission string, operation map[string]any) {
+	t.Helper()
+	security := wireText(operation["security"])
+	description, _ := operation["description"].(string)
+	_, marked := operation["x-surfaces"]
+	if permission == "" {
+		if security != "null" || strings.Contains(description, "Permission") || marked {
+			t.Errorf("%s: got security %s, marked %v, description %q; want a public operation",
+				route, security, marked, description)
+		}
+		return
+	}
+	if want := `[{"bearer_auth":[]},{"api_key_auth":[]}]`; security != want {
+		t.Errorf("%s: got security %s; want %s", route, security, want)
+	}
+	line := "**Required Permission:** `" + permission + "`"
+	if !slices.Contains(strings.Split(description, "\n"), line) {
+		t.Errorf("%s: got description %q; want the line %q", route, description, line)
+	}
+	for _, code := range []string{"401", "403", "500"} {
+		if _, ok := operation["responses"].(map[string]any)[code]; !ok {
+			t.Errorf("%s: got no response %s; want one", route, code)
+		}
+	}
+}
+
+func TestOpenAPIDocumentsAreWhole(t *testing.T) {
+	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
+		components := doc["components"].(map[string]any)
+		used := map[string]bool{}
+		openAPIReferences(doc, func(ref string) {
+			used[ref] = true
+			if _, ok := openAPIResolve(doc, ref); !ok {
+				t.Errorf("got no %s; want one", ref)
+			}
+		})
+		for kind, entries := range components {
+			for name := range entries.(map[string]any) {
+				if ref := "#/components/" + kind + "/" + name; !used[ref] && kind != "securitySchemes" {
+					t.Errorf("got %s, which nothing refers to", ref)
+				}
+			}
+		}
+		if got, _ := wireLookUp(doc, "components.securitySchemes.api_key_auth.name"); got != "X-Key" {
+			t.Errorf("api key header: got %v; want X-Key", got)
+		}
+		if got, _ := wireLookUp(doc, "info.version"); got != "1.2.3" {
+			t.Errorf("version: got %v; want 1.2.3", got)
+		}
+	})
+}
+
+// openAPIResolve finds what a reference within doc points to.
+func openAPIResolve(doc map[string]any, ref string) (any, bool) {
+	v, ok := any(doc), strings.HasPrefix(ref, "#/")
+	for name := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
+		object, _ := v.(map[string]any)
+		if v, ok = object[name]; !ok {
+			return nil, false
+		}
+	}
+	return v, ok
+}
+
+// openAPIFollow is v, or what it refers to.
+func openAPIFollow(doc map[string]any, v any) map[string]any {
+	object, _ := v.(map[string]any)
+	if ref, ok := object["$ref"].(string); ok {
+		target, _ := openAPIResolve(doc, ref)
+		object, _ = target.(map[string]any)
+	}
+	return object
+}
+
+func TestOpenAPIOperationsAreDescribed(t *testing.T) {
+	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
+		ids, tags := map[any]string{}, wireText(doc["tags"])
+		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {
+			id := operation["operationId"]
+			if ids[id] != "" || id == nil {
+				t.Errorf("%s: got operation id %v, that of %q; want one of its own", route, id, ids[id])
+			}
+			ids[id] = route
+			for _, tag := range operation["tags"].([]any) {
+				if !strings.Contains(tags, wireText(tag)) {
+					t.Errorf("%s: got unknown tag %v", route, tag)
+				}
+			}
+			checkOpenAPIParameters(t, doc, route, operation)
+			if body, ok := operation["requestBody"]; ok {
+				checkOpenAPIContent(t, doc, route+" request", openAPIFollow(doc, body))
+			}
+			for code, response := range operation["responses"].(map[string]any) {
+				checkOpenAPIContent(t, doc, route+" "+code, openAPIFollow(doc, response))
+			}
+		})
+	})
+}
+
+// checkOpenAPIParameters sees that the path's parameters are declared, those
+// and no others, and that every parameter has a schema and an example.
+func checkOpenAPIParameters(t *testing.T, doc map[string]any, route string, operation map[string]any) {
+	t.Helper()
+	var declared []string
+	for _, p := range operation["parameters"].([]any) {
+		parameter := openAPIFollow(doc, p)
+		name := parameter["name"].(string)
+		if parameter["in"] == "path" {
+			declared = append(declared, "{"+name+"}")
+		}
+		if parameter["schema"] == nil || parameter["example"] == nil || parameter["description"] == nil {
+			t.Errorf("%s: got %s; want schema, example and description", route, wireText(parameter))
+		}
+	}
+	inPath := regexp.MustCompile(`\{[^}]*\}`).FindAllString(route, -1)
+	slices.Sort(inPath)
+	if slices.Sort(declared); !slices.Equal(inPath, declared) {
+		t.Errorf("%s: got path parameters %q; want %q", route, declared, inPath)
+	}
+}
+
+// checkOpenAPIContent sees that a body has a schema and examples, and that the
+// examples are what the schema says.
+func checkOpenAPIContent(t *testing.T, doc map[string]any, what string, body map[string]any) {
+	t.Helper()
+	content, _ := body["content"].(map[string]any)
+	if len(content) == 0 || body["description"] == nil {
+		t.Errorf("%s: got %s; want a description and content", what, wireText(body))
+	}
+	for mediaType, c := range content {
+		media := c.(map[string]any)
+		examples, _ := media["examples"].(map[string]any)
+		if example, ok := media["example"]; ok {
+			examples = map[string]any{"example": map[string]any{"value": example}}
+		}
+		if len(examples) == 0 || media["schema"] == nil {
+			t.Errorf("%s %s: got %d examples, schema %v; want both", what, mediaType, len(examples), media["schema"])
+		}
+		for name, example := range examples {
+			value := openAPIFollow(doc, example)["value"]
+			for _, problem := range openAPIProblems(doc, media["schema"], value) {
+				t.Errorf("%s %s, example %s: %s", what, mediaType, name, problem)
+			}
+		}
+	}
+}
+
+// openAPIProblems holds an example against its schema: through its shape, or,
+// for what only requests have, by its members' names.
+func openAPIProblems(doc map[string]any, schema, value any) []string {
+	kind := openAPIKind(schema)
+	if !slices.Contains(openAPIRequestSchemas, kind) {
+		return wireProblems(kind, kind, value)
+	}
+	object, _ := value.(map[string]any)
+	s := openAPIFollow(doc, schema)
+	if mapping, ok := wireLookUp(s, "discriminator.mapping"); ok {
+		action, _ := object["action_type"].(string)
+		ref := mapping.(map[string]any)[action]
+		return openAPIProblems(doc, map[string]any{"$ref": ref}, value)
+	}
+	var problems []string
+	for _, name := range s["required"].([]any) {
+		if _, ok := object[name.(string)]; !ok {
+			problems = append(problems, kind+": missing "+name.(string))
+		}
+	}
+	for name := range object {
+		if _, ok := s["properties"].(map[string]any)[name]; !ok {
+			problems = append(problems, kind+": unknown "+name)
+		}
+	}
+	return problems
+}
+
+// openAPIKind writes a schema as a kind of wireShapes.
+func openAPIKind(schema any) string {
+	s, _ := schema.(map[string]any)
+	if ref, ok := s["$ref"].(string); ok {
+		name := strings.TrimPrefix(ref, "#/components/schemas/")
+		kinds := map[string]string{"Uuid": "uuid", "ZonedTime": "zoned", "NaiveTime": "naive"}
+		if kind, ok := kinds[name]; ok {
+			return kind
+		}
+		return name
+	}
+	if word, ok := s["const"].(string); ok {
+		return "'" + word + "'"
+	}
+	types, ok := s["type"].([]any)
+	if alternatives, isAnyOf := s["anyOf"].([]any); isAnyOf {
+		return openAPIJoin(alternatives, openAPIKind)
+	} else if ok {
+		return openAPIJoin(types, func(v any) string { return openAPIKind(map[string]any{"type": v}) })
+	}
+	switch s["type"] {
+	case "array":
+		return "[" + openAPIKind(s["items"]) + "]"
+	case "integer":
+		return "int"
+	case "boolean":
+		return "bool"
+	case nil:
+		return "any"
+	}
+	return s["type"].(string)
+}
+
+func openAPIJoin(alternatives []any, kind func(v any) string) string {
+	var kinds []string
+	for _, a := range alternatives {
+		kinds = append(kinds, kind(a))
+	}
+	return strings.Join(kinds, "|")
+}
+
+// TestOpenAPISchemasAreTheShapes compares openapi.json with the tables of
+// wire_test.go, both ways.
+func TestOpenAPISchemasAreTheShapes(t *testing.T) {
+	var doc struct {
+		Components struct {
+			Schemas map[string]struct {
+				Enum       []string
+				Required   []string
+				Properties map[string]any
+			}
+		}
+	}
+	if err := json.Unmarshal(readOpenAPI(t), &doc); err != nil {
+		t.Fatal(err)
+	}
+	got := doc.Components.Schemas
+	for name, words := range wireWords {
+		if !slices.Equal(got[name].Enum, words) {
+			t.Errorf("%s: got %q; want %q", name, got[name].Enum, words)
+		}
+	}
+	for name, shape := range wireShapes {
+		members := map[string]string{}
+		for member, schema := range got[name].Properties {
+			members[member] = openAPIKind(schema)
+			if !slices.Contains(got[name].Required, member) {
+				members[member] += "?"
+			}
+		}
+		want := map[string]string{}
+		for member, kind := range shape {
+			want[member] = strings.NewReplacer("uuid7", "uuid", "uuid8", "uuid").Replace(kind)
+		}
+		if !maps.Equal(members, want) {
+			t.Errorf("%s: got %q; want %q", name, members, want)
+		}
+	}
+	for name := range got {
+		scalar := name == "Uuid" || name == "ZonedTime" || name == "NaiveTime"
+		if !scalar && !wireKnowsKind(name) && !slices.Contains(openAPIRequestSchemas, name) {
+			t.Errorf("got schema %s; want none that no shape has", name)
+		}
+	}
+}

@@ -1,0 +1,381 @@
+package main
+
+// The shapes of the responses as the contract states them, and the strict
+// check of a body against them: what clients written in stricter languages
+// would refuse, a test refuses. The words of the contract are the tables.
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// wireShapes says for each object which members it must have and what each of
+// them is. A kind is one or more alternatives joined by "|":
+//
+//	uuid uuid7 uuid8        a UUID in lower case; of that version
+//	zoned naive             a timestamp with exactly six fractional digits, with and without Z
+//	int number              a number written without fraction and exponent; any number
+//	string bool object null a value of that type
+//	any                     a value of any type
+//	'word'                  that string
+//	[kind]                  a list of kind
+//	Name                    an entry of this table, or of wireWords
+//
+// A trailing "?" lets the member be left out. Members that are not named are
+// nobody's business.
+var wireShapes = map[string]map[string]string{
+	"Task": {
+		"task_uuid": "uuid7", "name": "string", "namespace": "string", "version": "string",
+		"status": "TaskState", "created_at": "zoned", "updated_at": "zoned", "completed_at": "zoned|null",
+		"context": "object", "initiator": "string", "source_system": "string", "reason": "string",
+		"priority": "int", "tags": "[string]", "correlation_id": "uuid", "parent_correlation_id": "uuid|null",
+		"total_steps": "int", "pending_steps": "int", "in_progress_steps": "int", "completed_steps": "int",
+		"failed_steps": "int", "ready_steps": "int", "execution_status": "ExecutionStatus",
+		"recommended_action": "RecommendedAction", "completion_percentage": "number",
+		"health_status": "HealthStatus", "steps": "[Readiness]",
+	},
+	"Readiness": {
+		"workflow_step_uuid": "uuid7", "task_uuid": "uuid7", "named_step_uuid": "uuid8", "name": "string",
+		"current_state": "StepState", "dependencies_satisfied": "bool", "retry_eligible": "bool",
+		"ready_for_execution": "bool", "last_failure_at": "naive|null", "next_retry_at": "naive|null",
+		"total_parents": "int", "completed_parents": "int", "attempts": "int", "max_attempts": "int",
+		"backoff_request_seconds": "int|null", "last_attempted_at": "naive|null",
+	},
+	"TaskList": {"tasks": "[Task]", "pagination": "Pagination"},
+	"Pagination": {
+		"page": "int", "per_page": "int", "total_count": "int", "total_pages": "int", "has_next": "bool",
+		"has_previous": "bool",
+	},
+	"TaskContext": {"task_uuid": "uuid7", "context": "object"},
+	"Step": {
+		"step_uuid": "uuid7", "task_uuid": "uuid7", "name": "string", "created_at": "zoned",
+		"updated_at": "zoned", "completed_at": "zoned|null", "results": "StepResults|null",
+		"current_state": "StepState", "dependencies_satisfied": "bool", "retry_eligible": "bool",
+		"ready_for_execution": "bool", "total_parents": "int", "completed_parents": "int", "attempts": "int",
+		"max_attempts": "int", "last_failure_at": "zoned|null", "next_retry_at": "zoned|null",
+		"last_attempted_at": "zoned|null",
+	},
+	"StepResults": {
+		"step_uuid": "uuid7", "success": "bool", "result": "any", "metadata": "StepMetadata",
+		"status": "StepResultStatus", "error": "StepError|null",
+	},
+	"StepMetadata": {"execution_time_ms": "int", "worker_id": "string", "completed_at": "zoned"},
+	"StepError": {
+		"message": "string", "error_type": "string", "retryable": "bool", "status_code": "int|null",
+		"context": "object|null",
+	},
+	"Audit": {
+		"audit_uuid": "uuid7", "workflow_step_uuid": "uuid7", "transition_uuid": "uuid7",
+		"task_uuid": "uuid7", "recorded_at": "zoned", "worker_uuid": "uuid?", "correlation_id": "uuid?",
+		"success": "bool", "execution_time_ms": "int?", "result": "StepResults?", "step_name": "string",
+		"from_state": "StepState?", "to_state": "StepState", "subject": "string?",
+	},
+	"Transitions": {"task_uuid": "uuid7", "transitions": "[Transition]"},
+	"Transition": {
+		"sequence": "int", "recorded_at": "zoned", "step_uuid": "uuid7|null", "step_name": "string|null",
+		"from_state": "TaskState|StepState|null", "to_state": "TaskState|StepState", "attempt": "int?",
+	},
+	"TemplateList": {
+		"namespaces": "[TemplateNamespace]", "templates": "[TemplateEntry]", "total_count": "int",
+	},
+	"TemplateNamespace": {"name": "string", "description": "string|null", "template_count": "int"},
+	"TemplateEntry": {
+		"name": "string", "namespace": "string", "version": "string", "description": "string|null",
+		"step_count": "int",
+	},
+	"TemplateDetail": {
+		"name": "string", "namespace": "string", "version": "string", "description": "string|null",
+		"configuration": "object|null", "steps": "[TemplateStep]",
+	},
+	"TemplateStep": {
+		"name": "string", "description": "string|null", "default_retryable": "bool",
+		"default_max_attempts": "int", "result_schema": "object|null?", "dependencies": "[string]",
+		"handler": "object", "type": "StepType",
+	},
+	"Health":     {"status": "'healthy'", "timestamp": "zoned"},
+	"HealthLive": {"status": "'alive'", "timestamp": "zoned"},
+	"HealthReady": {
+		"status": "ReadyStatus", "timestamp": "zoned", "checks": "HealthChecks", "info": "HealthInfo",
+	},
+	"HealthChecks": {
+		"web_database": "HealthCheck", "orchestration_database": "HealthCheck",
+		"circuit_breaker": "HealthCheck", "orchestration_system": "HealthCheck",
+		"command_processor": "HealthCheck",
+	},
+	"HealthCheck": {"status": "CheckStatus", "message": "string", "duration_ms": "int"},
+	"HealthInfo": {
+		"version": "string", "environment": "string", "operational_state": "OperationalState",
+		"web_database_pool_size": "int", "orchestration_database_pool_size": "int",
+		"circuit_breaker_state": "CircuitBreakerState",
+	},
+	"WorkerHealth":     {"status": "'healthy'", "timestamp": "zoned", "worker_id": "string"},
+	"WorkerHealthLive": {"status": "'alive'", "timestamp": "zoned", "worker_id": "string"},
+	"WorkerHealthReady": {
+		"status": "ReadyStatus", "timestamp": "zoned", "worker_id": "string",
+		"checks": "WorkerHealthChecks", "system_info": "WorkerSystemInfo",
+	},
+	"WorkerHealthChecks": {
+		"database": "WorkerHealthCheck", "command_processor": "WorkerHealthCheck",
+		"queue_processing": "WorkerHealthCheck",
+	},
+	"WorkerHealthCheck": {
+		"status": "CheckStatus", "message": "string", "duration_ms": "int", "last_checked": "zoned",
+	},
+	"WorkerSystemInfo": {
+		"version": "string", "environment": "string", "uptime_seconds": "int", "worker_type": "string",
+		"database_pool_size": "int", "command_processor_active": "bool", "supported_namespaces": "[string]",
+	},
+	"Error": {"error": "ErrorBody"},
+	"ErrorBody": {
+		"code": "ErrorCode", "message": "string", "details": "[FieldProblem]?", "request_id": "string",
+	},
+	"FieldProblem": {"field": "string", "message": "string"},
+}
+
+// wireWords are the closed sets of words.
+var wireWords = map[string][]string{
+	"TaskState": {
+		"pending", "initializing", "enqueuing_steps", "steps_in_process", "evaluating_results",
+		"waiting_for_dependencies", "waiting_for_retry", "blocked_by_failures",
+		"complete", "error", "cancelled", "resolved_manually",
+	},
+	"StepState": {
+		"pending", "enqueued", "in_progress", "enqueued_for_orchestration",
+		"enqueued_as_error_for_orchestration", "waiting_for_retry",
+		"complete", "error", "cancelled", "resolved_manually",
+	},
+	"StepType":         {"standard", "decision", "deferred_convergence", "batchable", "batch_worker"},
+	"StepResultStatus": {"completed", "failed", "error"},
+	"ExecutionStatus": {
+		"blocked_by_failures", "has_ready_steps", "processing", "all_complete", "waiting_for_dependencies",
+	},
+	"RecommendedAction": {
+		"handle_failures", "execute_ready_steps", "wait_for_completion", "finalize_task", "wait_for_dependencies",
+	},
+	"HealthStatus":        {"blocked", "recovering", "healthy"},
+	"ReadyStatus":         {"ready", "not_ready"},
+	"CheckStatus":         {"healthy", "degraded", "unhealthy", "unknown"},
+	"OperationalState":    {"Normal", "Startup", "GracefulShutdown"},
+	"CircuitBreakerState": {"Closed", "Open", "HalfOpen"},
+	"ErrorCode": {
+		"BAD_REQUEST", "INVALID_UUID", "JSON_ERROR", "AUTHENTICATION_FAILED", "AUTHORIZATION_FAILED",
+		"NOT_FOUND", "METHOD_NOT_ALLOWED", "CONFLICT", "PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE",
+		"VALIDATION_FAILED", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE", "BACKPRESSURE",
+	},
+}
+
+var (
+	wireUUID = regexp.MustCompile(
+		`^[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	wireInt = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+)
+
+// checkShape fails the test for every member of a body that is missing or is
+// of another kind than the shape, a kind of wireShapes, says.
+func checkShape(t *testing.T, shape string, body []byte) {
+	t.Helper()
+	v, err := wireDecode(body)
+	if err != nil {
+		t.Errorf("%s: %v in %s", shape, err, body)
+		return
+	}
+	for _, problem := range wireProblems(shape, shape, v) {
+		t.Error(problem)
+	}
+}
+
+// wireProblems lists where v, as wireDecode gave it, is not of a kind; path
+// names v in the messages.
+func wireProblems(path, kind string, v any) []string {
+	for alternative := range strings.SplitSeq(kind, "|") {
+		if problems, fits := wireMatch(path, alternative, v); fits {
+			return problems
+		}
+	}
+	return []string{fmt.Sprintf("%s: got %s; want %s", path, wireText(v), kind)}
+}
+
+// wireMatch reports whether v is of a kind as far as its own type goes, and
+// then the problems inside of it.
+func wireMatch(path, kind string, v any) (problems []string, fits bool) {
+	if members, ok := wireShapes[kind]; ok {
+		object, ok := v.(map[string]any)
+		return wireMemberProblems(path, members, object), ok
+	}
+	if words, ok := wireWords[kind]; ok {
+		word, _ := v.(string)
+		return nil, slices.Contains(words, word)
+	}
+	if element, ok := wireElementKind(kind); ok {
+		list, ok := v.([]any)
+		for i, e := range list {
+			problems = append(problems, wireProblems(fmt.Sprintf("%s.%d", path, i), element, e)...)
+		}
+		return problems, ok
+	}
+	return nil, wireIsScalar(kind, v)
+}
+
+func wireElementKind(kind string) (string, bool) {
+	rest, ok := strings.CutPrefix(kind, "[")
+	return strings.TrimSuffix(rest, "]"), ok
+}
+
+func wireMemberProblems(path string, members map[string]string, object map[string]any) (problems []string) {
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		kind, optional := strings.CutSuffix(members[name], "?")
+		v, ok := object[name]
+		if ok {
+			problems = append(problems, wireProblems(path+"."+name, kind, v)...)
+		} else if !optional {
+			problems = append(problems, fmt.Sprintf("%s.%s: missing; want %s", path, name, kind))
+		}
+	}
+	return problems
+}
+
+func wireIsScalar(kind string, v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return kind == "null" || kind == "any"
+	case bool:
+		return kind == "bool" || kind == "any"
+	case json.Number:
+		return kind == "number" || kind == "any" || kind == "int" && wireInt.MatchString(v.String())
+	case string:
+		return wireIsString(kind, v)
+	case map[string]any:
+		return kind == "object" || kind == "any"
+	}
+	return kind == "any"
+}
+
+func wireIsString(kind, s string) bool {
+	switch kind {
+	case "string", "any", "'" + s + "'":
+		return true
+	case "uuid":
+		return wireUUID.MatchString(s)
+	case "uuid7", "uuid8":
+		m := wireUUID.FindStringSubmatch(s)
+		return m != nil && m[1] == kind[4:]
+	case "zoned":
+		return wireIsTime(zonedLayout, s)
+	case "naive":
+		return wireIsTime(naiveLayout, s)
+	}
+	return false
+}
+
+// wireIsTime compares with the time written again, because time.Parse is more
+// lenient than a layout looks.
+func wireIsTime(layout, s string) bool {
+	t, err := time.Parse(layout, s)
+	return err == nil && t.Format(layout) == s
+}
+
+func TestWireKinds(t *testing.T) {
+	const id7, id8 = `"01890a5d-ac96-774b-bcce-b302099a8057"`, `"01890a5d-ac96-874b-bcce-b302099a8057"`
+	tests := []struct {
+		kind   string
+		accept []string
+		refuse []string
+	}{
+		{"uuid", []string{id7, id8}, []string{`"01890A5D-AC96-774B-BCCE-B302099A8057"`, `""`, `1`, `null`}},
+		{"uuid7", []string{id7}, []string{id8}},
+		{"uuid8", []string{id8}, []string{id7}},
+		{"zoned", []string{`"2026-01-31T12:00:00.123456Z"`, `"2026-01-31T12:00:00.000000Z"`}, []string{
+			`"2026-01-31T12:00:00Z"`, `"2026-01-31T12:00:00.123Z"`, `"2026-01-31T12:00:00.1234567Z"`,
+			`"2026-01-31T12:00:00.123456"`, `"2026-01-31T12:00:00.123456+00:00"`, `"2026-01-31 12:00:00.123456Z"`,
+			`"2026-02-30T12:00:00.123456Z"`, `"2026-01-31T12:00:00,123456Z"`, `null`,
+		}},
+		{"naive", []string{`"2026-01-31T12:00:00.123456"`}, []string{
+			`"2026-01-31T12:00:00.123456Z"`, `"2026-01-31T12:00:00"`,
+		}},
+		{"naive|null", []string{`null`, `"2026-01-31T12:00:00.123456"`}, []string{`""`}},
+		{"int", []string{`0`, `-7`, `123456789012345678901234567890`}, []string{
+			`1.0`, `1e3`, `"1"`, `true`, `null`, `-`,
+		}},
+		{"number", []string{`0`, `1.5`, `1e3`}, []string{`"1"`, `null`}},
+		{"string", []string{`""`, `"x"`}, []string{`1`, `null`}},
+		{"'alive'", []string{`"alive"`}, []string{`"healthy"`, `null`}},
+		{"bool", []string{`true`, `false`}, []string{`0`, `null`}},
+		{"object", []string{`{}`, `{"a": 1}`}, []string{`[]`, `null`, `""`}},
+		{"any", []string{`null`, `1`, `"x"`, `[]`, `{}`, `false`}, nil},
+		{"[int]", []string{`[]`, `[1, 2]`}, []string{`[1, "2"]`, `{}`, `null`}},
+		{"StepType", []string{`"standard"`}, []string{`"Standard"`, `""`, `null`}},
+		{"TaskContext", []string{`{"task_uuid": ` + id7 + `, "context": {}, "more": 1}`}, []string{
+			`{"task_uuid": ` + id7 + `}`, `{"task_uuid": null, "context": {}}`, `[]`, `null`,
+		}},
+		{"TaskContext|null", []string{`null`}, []string{`{}`}},
+		{"FieldProblem", []string{`{"field": "a", "message": "b"}`}, []string{
+			`{"field": "a", "field": "a", "message": "b"}`, `{"field": "a", "message": "b"} {}`,
+			"{\"field\": \"a\", \"message\": \"\xff\"}", `{"field": "a", "message": "b"`,
+		}},
+		{"ErrorBody", []string{`{"code": "NOT_FOUND", "message": "", "request_id": ""}`}, []string{
+			`{"code": "NOT_FOUND", "message": "", "request_id": "", "details": null}`,
+		}},
+	}
+	for _, tt := range tests {
+		for _, text := range tt.accept {
+			if got := wireProblemsOf(tt.kind, text); got != nil {
+				t.Errorf("%s as %s: got %q; want no problem", text, tt.kind, got)
+			}
+		}
+		for _, text := range tt.refuse {
+			if got := wireProblemsOf(tt.kind, text); got == nil {
+				t.Errorf("%s as %s: got no problem; want one", text, tt.kind)
+			}
+		}
+	}
+}
+
+func wireProblemsOf(kind, text string) []string {
+	v, err := wireDecode([]byte(text))
+	if err != nil {
+		return []string{err.Error()}
+	}
+	return wireProblems("x", kind, v)
+}
+
+func TestWireProblemsNameEveryMember(t *testing.T) {
+	got := wireProblemsOf("TaskList", `{"tasks": [], "pagination": {"page": 1.0, "per_page": 25,
+		"total_count": 0, "total_pages": "0", "has_next": false}}`)
+	want := []string{
+		"x.pagination.has_previous: missing; want bool",
+		"x.pagination.page: got 1.0; want int",
+		`x.pagination.total_pages: got "0"; want int`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q; want %q", got, want)
+	}
+}
+
+func TestWireTablesUseKnownKinds(t *testing.T) {
+	for shape, members := range wireShapes {
+		for name, kind := range members {
+			for alternative := range strings.SplitSeq(strings.TrimSuffix(kind, "?"), "|") {
+				if !wireKnowsKind(alternative) {
+					t.Errorf("%s.%s: unknown kind %q", shape, name, alternative)
+				}
+			}
+		}
+	}
+}
+
+func wireKnowsKind(kind string) bool {
+	if element, ok := wireElementKind(kind); ok {
+		return wireKnowsKind(element)
+	}
+	scalars := []string{
+		"uuid", "uuid7", "uuid8", "zoned", "naive", "int", "number", "string", "bool", "object", "null", "any",
+	}
+	return slices.Contains(scalars, kind) || strings.HasPrefix(kind, "'") ||
+		wireShapes[kind] != nil || wireWords[kind] != nil
+}

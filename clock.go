@@ -7,6 +7,7 @@ import (
 	"container/heap"
 	"context"
 	"fmt"
+	"regexp"
 	"sync"
 	"time"
 )
@@ -63,14 +64,19 @@ func (i instant) add(d time.Duration) instant { return i + instant(d/time.Micros
 
 func (i instant) sub(j instant) time.Duration { return time.Duration(i-j) * time.Microsecond }
 
-// parseInstant reads either wire form, with 0 to 9 fractional digits; what is
-// below a microsecond is dropped.
+// instantForm is either wire form, with 0 to 9 fractional digits; package time
+// would also read a comma and more digits.
+var instantForm = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)?$`)
+
+// parseInstant reads either wire form; what is below a microsecond is dropped.
 func parseInstant(s string) (instant, error) {
-	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil {
-		t, err = time.Parse("2006-01-02T15:04:05.999999999", s)
+	m := instantForm.FindStringSubmatch(s)
+	layout := time.RFC3339
+	if m != nil && m[2] == "" {
+		layout = "2006-01-02T15:04:05"
 	}
-	if err != nil {
+	t, err := time.Parse(layout, s)
+	if m == nil || err != nil {
 		return 0, fmt.Errorf("%q is not a timestamp like 2026-01-31T12:00:00Z", s)
 	}
 	return instantOf(t), nil

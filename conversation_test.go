@@ -31,7 +31,7 @@ package main
 //	is KIND         is of a kind of wireShapes
 //
 // and `shape NAME` is short for `json . is NAME`. A path is made of member names
-// and indexes joined by dots (`\.` is a dot in a name), `.` being the whole
+// and indexes joined by dots (`\.` is a dot within one), `.` being the whole
 // body; `#` is the length of a list, `*` every element of it, and `name=x` its
 // first element whose member `name` is the string x.
 // A variable is set from `json PATH`, `header NAME` or `repeat "x" 1000`.

@@ -216,10 +216,7 @@ func (s *service) createTask(ctx context.Context, q *taskRequest, mayRead bool) 
 	if err != nil {
 		return nil, err
 	}
-	id := s.ids.reserve(len(tpl.steps) + 1)
-	if by.correlation.isZero() {
-		by.correlation = s.ids.reserve(1)
-	}
+	id := s.ids.reserve(len(tpl.steps) + 2) // its own, its steps', and the correlation's
 	seq, err := s.store.update(func(c *change) error {
 		if err := s.admitLocked(by, mayRead); err != nil {
 			return err

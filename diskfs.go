@@ -117,8 +117,3 @@ func (f osFile) call(op string, do func(fd int) error) error {
 		}
 	}
 }
-
-// isNoSpace says whether err means that the disk, or the quota on it, is full.
-func isNoSpace(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
-}

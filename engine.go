@@ -424,7 +424,7 @@ func (e *engine) attemptLocked(t *task, i int, inputs bool) *attempt {
 	}
 	a.taskID, a.stepID = t.id, t.stepID(i)
 	a.namespace, a.name, a.version = t.tpl.namespace, t.tpl.name, t.tpl.version
-	a.correlationID = t.by.correlation.String()
+	a.correlationID = t.correlation().String()
 	a.traceparent = t.by.traceparent
 	a.context, a.inputs = t.by.context, t.by.context
 	a.results = t.resultsFor(i)

@@ -33,7 +33,7 @@ const (
 func parseProgram(s string) (string, error) {
 	switch {
 	case s == "":
-		return "", errors.New("no program is named after exec:")
+		return "", errors.New("exec: names no program")
 	case strings.ContainsRune(s, 0):
 		return "", errors.New("the name of the program has a NUL character in it")
 	case strings.ContainsRune(s, os.PathSeparator) && !filepath.IsAbs(s):
@@ -53,7 +53,12 @@ type programRunner struct {
 }
 
 func newProgramRunner(c *workerConfig, getenv func(string) string) *programRunner {
-	r := &programRunner{allowed: c.AllowExec, workDir: c.ExecDir, limit: c.MaxResultBytes, grace: execPipeGrace}
+	r := &programRunner{
+		allowed: c.AllowExec,
+		workDir: c.ExecDir,
+		limit:   c.MaxResultBytes,
+		grace:   execPipeGrace,
+	}
 	path := getenv("PATH")
 	if c.ExecPath != "" {
 		path = absolutePathList(c.ExecPath)
@@ -108,7 +113,7 @@ func (r *programRunner) find(program string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("there is no program %q in worker.exec_path, nor in PATH when that is not set", program)
+	return "", fmt.Errorf("there is no program %q in worker.exec_path, or in PATH when that is not set", program)
 }
 
 func checkExecutable(path string) error {

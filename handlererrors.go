@@ -62,7 +62,7 @@ var handlerErrorTypes = []errorTypeRow{
 	{"exit_75", true, "the program exited with 75, EX_TEMPFAIL"},
 	{"exit_…", false, "the program exited with this other code"},
 	{"signal_…", true, "a signal of this number ended the program"},
-	{handlerErrorType, true, "the handler's reply is a failure that names no error_type; retryable unless it says no"},
+	{handlerErrorType, true, "the reply is a failure without an error_type; permanent if it says so"},
 	{"builtin_fail", false, "builtin:fail without an error_type; retryable if so configured"},
 	{"builtin_flaky", true, "builtin:flaky on one of its failures"},
 }

@@ -13,7 +13,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -149,9 +148,8 @@ func compareSteps(t testing.TB, again, live *task) {
 
 // failingHandler fails the test on an error in the log.
 type failingHandler struct {
-	t     testing.TB
-	out   io.Writer // may be nil
-	ended atomic.Bool
+	t   testing.TB
+	out io.Writer // may be nil
 }
 
 func (h *failingHandler) Enabled(_ context.Context, l slog.Level) bool { return true }

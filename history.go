@@ -4,7 +4,6 @@ package main
 // its steps, and the audit of a step. Nothing of this is stored twice.
 
 import (
-	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"hash/crc32"
@@ -50,7 +49,7 @@ func (h *historian) stepMoved(t *task, i int, from, to stepState, at instant) {
 		StepUUID: new(t.stepID(i)), StepName: &t.tpl.steps[i].name, Attempt: t.steps[i].attempts,
 	}
 	if to == stepInProgress { // the move stands before the count
-		v.RecordedAt = zonedTime(cmp.Or(h.record.startedAt, at))
+		v.RecordedAt = zonedTime(h.record.started())
 		if !t.steps[i].redeliver {
 			v.Attempt++
 		}
@@ -98,7 +97,7 @@ func (a *auditor) begin(t *task, r *record) {
 	v := auditView{
 		AuditUUID: recordID(t, r, 1), TransitionUUID: recordID(t, r, 2),
 		WorkflowStepUUID: t.stepID(a.step), TaskUUID: t.id, RecordedAt: zonedTime(r.at),
-		CorrelationID: &t.by.correlation, Success: true, StepName: t.tpl.steps[a.step].name,
+		CorrelationID: new(t.correlation()), Success: true, StepName: t.tpl.steps[a.step].name,
 		Action: r.action.String(), ActedBy: r.by, ActionReason: r.reason,
 	}
 	if r.end != nil {

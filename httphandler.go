@@ -68,7 +68,8 @@ func newHTTPCaller(c *workerConfig, version string) (*httpCaller, error) {
 	h.Set("Content-Type", "application/json")
 	h.Set("User-Agent", "stepwell/"+version)
 	proxy, err := parseHandlerProxy(c.HTTPProxy)
-	return &httpCaller{transport: newHandlerTransport(c.HTTPConcurrency, proxy), header: h, limit: c.MaxResultBytes}, err
+	transport := newHandlerTransport(c.HTTPConcurrency, proxy)
+	return &httpCaller{transport: transport, header: h, limit: c.MaxResultBytes}, err
 }
 
 // newHandlerTransport keeps connections for as many parallel calls as there may

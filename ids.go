@@ -52,19 +52,12 @@ func parseUUID(s string) (u uuid, ok bool) {
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return u, false
 	}
-	n := 0
-	for i := 0; i < 36; {
-		if s[i] == '-' {
-			i++
-			continue
-		}
-		hi, lo := unhex(s[i]), unhex(s[i+1])
+	for n, at := range [16]int{0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34} {
+		hi, lo := unhex(s[at]), unhex(s[at+1])
 		if hi > 15 || lo > 15 {
 			return uuid{}, false
 		}
 		u[n] = hi<<4 | lo
-		n++
-		i += 2
 	}
 	return u, true
 }

@@ -3,10 +3,11 @@ package main
 // Records: what happened, as the journal keeps it. A task is the fold of its
 // records; see (*task).apply. On disk a record is one JSON object:
 //
-//	{"seq":7,"task":"…","at":1767225600123456,"kind":"ended","step":2,"ok":true,"ms":12,"result":36,"sum":"…"}
+//	{"seq":7,"task":"…","at":1767225600123456,"kind":"ended","step":2,"ms":12,"result":36,"sum":"…"}
 //
-// "at" and every other time is in microseconds since the Unix epoch. Members
-// that have their default are left out.
+// Times are in microseconds since the Unix epoch, "began" in microseconds before
+// "at". Members that have their default are left out: "ok" is true, a result
+// null, a correlation the id that follows those of the task's steps.
 
 import (
 	"encoding/hex"
@@ -48,7 +49,7 @@ type record struct {
 	step int  // index in the task, where the kind is about a step
 
 	created    *creation // created
-	startedAt  instant   // ran: when the attempt started
+	startedAt  instant   // ran: when the attempt started; at for other kinds
 	end        *ending   // ran, ended, late, operator: what the attempt came to
 	action     stepAction
 	by         string // operator, cancelled: who
@@ -67,7 +68,7 @@ type creation struct {
 	reason            string
 	tags              []string
 	priority          int
-	correlation       uuid
+	correlation       uuid // the caller's; see (*task).correlation
 	parentCorrelation uuid
 	requested         instant // when the caller says it asked; 0 when it did not
 	options           []byte  // JSON object, or nil
@@ -145,7 +146,7 @@ func appendRecordBody(b []byte, r *record) []byte {
 	b = append(b, `,"step":`...)
 	b = strconv.AppendInt(b, int64(r.step), 10)
 	if r.kind == recRan {
-		b = appendNumber(b, "started", int64(r.startedAt))
+		b = appendNumber(b, "began", int64(r.at-r.startedAt))
 	}
 	if r.kind == recOperator {
 		b = appendText(b, "action", r.action.String())
@@ -189,9 +190,7 @@ func appendCreation(b []byte, c *creation) []byte {
 }
 
 func appendEnding(b []byte, e *ending) []byte {
-	if e.success {
-		b = append(b, `,"ok":true`...)
-	} else {
+	if !e.success {
 		b = append(b, `,"ok":false`...)
 	}
 	b = appendNumber(b, "ms", e.took.Milliseconds())
@@ -255,6 +254,7 @@ func decodeRecord(line []byte) (*record, error) {
 		return nil, fmt.Errorf("record without a kind")
 	}
 	d.r.created, d.r.end = d.created, d.end
+	d.r.startedAt = d.r.at - d.r.startedAt
 	return d.r, d.complete()
 }
 
@@ -282,10 +282,29 @@ func (d *recordDecoder) complete() error {
 	case r.kind == recCancelled:
 	case r.step < 0:
 		return fmt.Errorf("%s record without a step", r.kind)
-	case (r.kind == recRan || r.kind == recEnded || r.kind == recLate) && r.end == nil:
-		return fmt.Errorf("%s record without an outcome", r.kind)
+	case r.end == nil && r.hasOutcome():
+		r.end = &ending{success: true}
 	}
 	return nil
+}
+
+// started is when the attempt started that the record starts.
+func (r *record) started() instant {
+	if r.kind == recRan {
+		return r.startedAt
+	}
+	return r.at
+}
+
+// hasOutcome reports whether the record tells what an attempt came to.
+func (r *record) hasOutcome() bool {
+	switch r.kind {
+	case recRan, recEnded, recLate:
+		return true
+	case recOperator:
+		return r.action == actionComplete || r.action == actionFail
+	}
+	return false
 }
 
 func fillCreation(c *creation) {
@@ -315,7 +334,7 @@ func (d *recordDecoder) member(key string, value []byte) bool {
 		d.r.task = d.id(value)
 	case "step":
 		d.r.step = int(d.number(value))
-	case "started":
+	case "began":
 		d.r.startedAt = instant(d.number(value))
 	case "action":
 		d.r.action = stepAction(d.word(value, stepActionNames[:]))
@@ -391,7 +410,7 @@ func (d *recordDecoder) creationMember(key string, value []byte) {
 
 func (d *recordDecoder) endingMember(key string, value []byte) {
 	if d.end == nil {
-		d.end = new(ending)
+		d.end = &ending{success: true}
 	}
 	switch key {
 	case "ok":

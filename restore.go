@@ -31,17 +31,25 @@ func (l *restorer) snapshotLine(line []byte) error {
 	if _, twice := l.s.byID[h.id]; twice {
 		return fmt.Errorf("task %s stands there twice", h.id)
 	}
-	pos := uint32(len(l.s.slots))
-	l.s.byID[h.id] = pos
-	l.s.seq = max(l.s.seq, h.lastSeq)
-	sl := slot{line: line}
-	if !h.state.ended() {
-		if sl.live, err = h.replay(tpl, unobserved{}); err != nil {
-			return err
-		}
-		sl.live.pos, sl.line = pos, nil
+	r, err := h.creationRecord()
+	if err != nil {
+		return err
 	}
-	l.s.slots = append(l.s.slots, sl)
+	l.s.seq = max(l.s.seq, h.lastSeq)
+	pos := l.s.enter(h.id, slot{line: line}, tpl, r.created)
+	l.s.index.move(pos, taskPending, h.state)
+	for s, n := range h.counts {
+		l.s.index.steps[s] += n
+	}
+	if h.state.ended() {
+		return nil
+	}
+	t, err := h.replay(tpl, unobserved{})
+	if err != nil {
+		return err
+	}
+	t.pos, t.indexed = pos, t.state
+	l.s.slots[pos] = slot{live: t}
 	return nil
 }
 
@@ -92,7 +100,7 @@ func (l *restorer) record(seq uint64, line []byte) error {
 		if t, err = s.thaw(sl.line); err != nil {
 			return err
 		}
-		t.pos = pos
+		t.pos, t.indexed = pos, t.state
 	}
 	if seq <= t.lastSeq {
 		return nil // the snapshot has it already
@@ -110,22 +118,16 @@ func (l *restorer) created(r *record) error {
 		return fmt.Errorf("its template %s was never recorded", r.created.template)
 	}
 	t := newTask(r, tpl)
-	t.pos = uint32(len(s.slots))
-	s.slots = append(s.slots, slot{live: t})
-	s.byID[t.id] = t.pos
+	t.pos = s.enter(t.id, slot{live: t}, tpl, r.created)
 	return l.apply(t, r)
 }
 
 func (l *restorer) apply(t *task, r *record) error {
 	t.appendLog(r)
-	if err := t.apply(r, unobserved{}); err != nil {
+	if err := t.apply(r, l.s); err != nil {
 		return err
 	}
-	sl := &l.s.slots[t.pos]
-	sl.live, sl.line = t, nil
-	if t.state.ended() {
-		sl.live, sl.line = nil, t.appendTaskLine(nil)
-	}
+	l.s.settle(t)
 	return nil
 }
 

@@ -25,7 +25,6 @@ type store struct {
 	identities map[identityKey]uint32 // who deduplicates, to position
 	index      *taskIndex             // positions by state, template, …
 	scratch    []byte                 // for encoding a record
-	snapping   bool                   // a snapshot is being written
 
 	templatesMu sync.RWMutex
 	templates   map[string]*template // by hash, all that tasks refer to; guarded by templatesMu
@@ -47,47 +46,26 @@ func openStore(o journalOptions, c clock, log *slog.Logger) (*store, error) {
 		index:      newTaskIndex(),
 		templates:  map[string]*template{},
 		full:       make(chan struct{}, 1),
+		watch:      unobserved{},
 	}
 	j, err := openJournal(o, &restorer{s: s})
 	if err != nil {
 		return nil, err
 	}
 	s.journal = j
-	if err := s.indexAll(); err != nil {
-		j.close()
-		return nil, err
-	}
 	return s, nil
 }
 
-// indexAll enters every recovered task into the indexes.
-func (s *store) indexAll() error {
-	for pos := range s.slots {
-		sl := &s.slots[pos]
-		if sl.live != nil {
-			s.index.add(uint32(pos), sl.live.tpl, sl.live.by, sl.live.state, &sl.live.counts)
-			s.remember(uint32(pos), sl.live.by.identity)
-			sl.live.indexed = sl.live.state
-			continue
-		}
-		h, err := readTaskHeader(sl.line)
-		if err != nil {
-			return err
-		}
-		r, err := h.creationRecord()
-		if err != nil {
-			return err
-		}
-		s.index.add(uint32(pos), s.template(h.template), r.created, h.state, &h.counts)
-		s.remember(uint32(pos), r.created.identity)
+// enter gives a task its place, and indexes it as pending.
+func (s *store) enter(id uuid, sl slot, tpl *template, by *creation) uint32 {
+	pos := uint32(len(s.slots))
+	s.slots = append(s.slots, sl)
+	s.byID[id] = pos
+	if by.identity != (identityKey{}) {
+		s.identities[by.identity] = pos
 	}
-	return nil
-}
-
-func (s *store) remember(pos uint32, k identityKey) {
-	if k != (identityKey{}) {
-		s.identities[k] = pos
-	}
+	s.index.add(pos, tpl, by)
+	return pos
 }
 
 func (s *store) template(hash string) *template {
@@ -210,11 +188,7 @@ func (c *change) create(r *record, tpl *template) (*task, error) {
 	}
 	c.write(r)
 	t := newTask(r, tpl)
-	t.pos = uint32(len(s.slots))
-	s.slots = append(s.slots, slot{live: t})
-	s.byID[t.id] = t.pos
-	s.remember(t.pos, r.created.identity)
-	s.index.add(t.pos, tpl, r.created, taskPending, nil)
+	t.pos = s.enter(t.id, slot{live: t}, tpl, r.created)
 	return t, c.fold(t, r)
 }
 

@@ -228,7 +228,7 @@ func TestDamageIsNamed(t *testing.T) {
 
 func TestUnfitRecordsAreRefused(t *testing.T) {
 	for _, text := range []string{
-		`[]`, `{"seq":1}`, `{"seq":1,"kind":"nonsense"}`, `{"seq":1,"kind":"started"}`, `{"seq":1,"kind":"ended","step":0}`,
+		`[]`, `{"seq":1}`, `{"seq":1,"kind":"nonsense"}`, `{"seq":1,"kind":"started"}`, `{"seq":1,"kind":"ended"}`,
 		`{"seq":1,"kind":"created"}`, `{"seq":1,"kind":"template","hash":"x"}`, `{"seq":1,"kind":"due","step":0,"novelty":1}`,
 		`{"seq":"1","kind":"due","step":0}`, `{"seq":1,"kind":"due","step":0,"task":"x"}`,
 		`{"seq":1,"kind":"created","template":"h","identity":"zz"}`,

@@ -87,9 +87,9 @@ func (a *applier) run() {
 	case recCreated:
 		a.create()
 	case recStarted:
-		a.start(r.at)
+		a.start()
 	case recRan:
-		a.start(r.startedAt)
+		a.start()
 		a.endAttempt(r.end)
 		a.evaluate(false)
 	case recEnded:
@@ -149,11 +149,11 @@ func (a *applier) create() {
 	}
 }
 
-// start begins an attempt at the instant at.
-func (a *applier) start(at instant) {
+// start begins an attempt.
+func (a *applier) start() {
 	s := &a.t.steps[a.r.step]
 	a.moveStep(a.r.step, stepStart)
-	s.attempted = at
+	s.attempted = a.r.started()
 	if s.redeliver {
 		s.redeliver = false
 		return
@@ -187,7 +187,7 @@ func (a *applier) operate() {
 	r, s := a.r, &a.t.steps[a.r.step]
 	starts := s.state == stepEnqueued && (r.action == actionComplete || r.action == actionFail)
 	if starts {
-		a.start(r.at)
+		a.start()
 	}
 	switch r.action {
 	case actionReset:
@@ -386,6 +386,15 @@ func (t *task) stepIndex(id uuid) (int, bool) {
 		return 0, false
 	}
 	return n - 1, true
+}
+
+// correlation is the caller's correlation id, or else the one that follows the
+// ids of the steps.
+func (t *task) correlation() uuid {
+	if t.by.correlation.isZero() {
+		return t.id.plus(len(t.steps) + 1)
+	}
+	return t.by.correlation
 }
 
 // stepID is the id of a step: they follow the task's own.

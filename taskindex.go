@@ -33,16 +33,10 @@ func newTaskIndex() *taskIndex {
 	}
 }
 
-// add enters a task that is in the given state; steps counts those of a task
-// that was not made just now.
-func (x *taskIndex) add(pos uint32, tpl *template, by *creation, state taskState, steps *[stepStates]int) {
+// add enters a pending task; its steps are counted as they come into being.
+func (x *taskIndex) add(pos uint32, tpl *template, by *creation) {
 	x.all.set(pos)
-	x.states[state].set(pos)
-	if steps != nil {
-		for s, n := range steps {
-			x.steps[s] += n
-		}
-	}
+	x.states[taskPending].set(pos)
 	mark(x.byNamespace, tpl.namespace, pos)
 	mark(x.byName, tpl.name, pos)
 	mark(x.byVersion, tpl.version, pos)

@@ -35,7 +35,7 @@ func (v taskView) appendJSON(b []byte) []byte {
 	o.text("reason", t.by.reason)
 	o.number("priority", t.by.priority)
 	o.texts("tags", t.by.tags)
-	o.id("correlation_id", t.by.correlation)
+	o.id("correlation_id", t.correlation())
 	o.id("parent_correlation_id", t.by.parentCorrelation)
 	o.number("total_steps", len(t.steps))
 	o.number("pending_steps", t.counts[stepPending])

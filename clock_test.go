@@ -1,0 +1,89 @@
+package main
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestInstantForms(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want string // zoned; "" when refused
+	}{
+		{"2026-01-31T12:00:00Z", "2026-01-31T12:00:00.000000Z"},
+		{"2026-01-31T12:00:00", "2026-01-31T12:00:00.000000Z"},
+		{"2026-01-31T12:00:00.1", "2026-01-31T12:00:00.100000Z"},
+		{"2026-01-31T12:00:00.123456789Z", "2026-01-31T12:00:00.123456Z"},
+		{"2026-01-31T12:00:00.123456+01:30", "2026-01-31T10:30:00.123456Z"},
+		{"2026-01-31T12:00:00.1234567890Z", ""},
+		{"2026-01-31T12:00:00,5Z", ""},
+		{"2026-01-31T12:00:00.Z", ""},
+		{"2026-02-30T12:00:00Z", ""},
+		{"2026-01-31 12:00:00Z", ""},
+		{"2026-01-31T12:00:00z", ""},
+		{"2026-01-31", ""},
+		{"", ""},
+	} {
+		got, err := parseInstant(tc.text)
+		if tc.want == "" {
+			if err == nil {
+				t.Errorf("%q: got %s; want it refused", tc.text, got.zoned())
+			}
+			continue
+		}
+		if err != nil || got.zoned() != tc.want {
+			t.Errorf("%q: got %s, %v; want %s", tc.text, got.zoned(), err, tc.want)
+		}
+	}
+	for _, at := range []instant{1, instantOf(time.Date(1, 2, 3, 4, 5, 6, 7000, time.UTC)), testStart - 1,
+		instantOf(time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC))} {
+		if got, want := at.zoned(), at.time().Format(zonedLayout); got != want {
+			t.Errorf("zoned: got %s; want %s", got, want)
+		}
+		if got, want := string(at.appendNaive(nil)), at.time().Format(naiveLayout); got != want {
+			t.Errorf("naive: got %s; want %s", got, want)
+		}
+	}
+}
+
+// TestVirtualClockOrder has timers set timers: all fire in order, each at its
+// own instant.
+func TestVirtualClockOrder(t *testing.T) {
+	c := newVirtualClock(testStart)
+	var fired []time.Duration
+	note := func() { fired = append(fired, c.now().sub(testStart)) }
+	c.schedule(testStart.add(3*time.Second), note)
+	c.schedule(testStart.add(time.Second), func() {
+		note()
+		c.schedule(c.now().add(time.Second), note)
+		c.schedule(c.now().add(-time.Hour), note)
+	})
+	c.schedule(testStart.add(5*time.Second), note)
+	c.advance(4 * time.Second)
+	want := []time.Duration{time.Second, time.Second, 2 * time.Second, 3 * time.Second}
+	if !slices.Equal(fired, want) {
+		t.Errorf("timers fired at %v; want %v", fired, want)
+	}
+	if got := c.now().sub(testStart); got != 4*time.Second {
+		t.Errorf("the clock stands at %s; want 4s", got)
+	}
+}
+
+func TestRealClockTimers(t *testing.T) {
+	c := newRealClock()
+	defer c.stop()
+	order := make(chan int, 3)
+	start := c.now()
+	c.schedule(start.add(30*time.Millisecond), func() { order <- 3 })
+	c.schedule(start.add(10*time.Millisecond), func() { order <- 2 })
+	c.schedule(start, func() { order <- 1 })
+	for want := 1; want <= 3; want++ {
+		if got := <-order; got != want {
+			t.Fatalf("timer %d fired; want %d", got, want)
+		}
+	}
+	if took := c.now().sub(start); took < 30*time.Millisecond {
+		t.Errorf("the last timer fired after %s; want 30ms at least", took)
+	}
+}

@@ -1,0 +1,435 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestHandlerProgram is no test: it is what this binary does when a test runs
+// it as a handler, with -- and what to do at the end of its arguments.
+func TestHandlerProgram(t *testing.T) {
+	if flag.NArg() == 0 {
+		return
+	}
+	syscall.Exit(handlerProgram(flag.Arg(0), flag.Args()[1:])) // without what -race and -cover do at the end
+}
+
+// handlerProgramArgs are the arguments that make this binary do something.
+func handlerProgramArgs(do ...string) []string {
+	return append([]string{"-test.run=^TestHandlerProgram$", "--"}, do...)
+}
+
+func handlerProgram(do string, args []string) (code int) {
+	switch do {
+	case "say": // to standard output, to standard error, and exit
+		fmt.Print(args[0])
+		fmt.Fprint(os.Stderr, args[1])
+		code, _ = strconv.Atoi(args[2])
+	case "input": // replies what it was sent
+		io.Copy(os.Stdout, os.Stdin)
+	case "where": // replies its environment, directory and arguments
+		dir, _ := os.Getwd()
+		json.NewEncoder(os.Stdout).Encode(map[string]any{"env": os.Environ(), "dir": dir, "args": args})
+	case "flood":
+		for {
+			fmt.Print("0123456789")
+		}
+	case "grumble": // many lines to standard error
+		for i := range 20000 {
+			fmt.Fprintf(os.Stderr, "line %d é\n", i)
+		}
+		code = 3
+	case "signal":
+		n, _ := strconv.Atoi(args[0])
+		syscall.Kill(os.Getpid(), syscall.Signal(n))
+		select {}
+	case "hang": // until the peer at an address hangs up
+		waitForPeer(args[0])
+	case "fork", "leave": // starts a hanging child, with its own group or in ours, and hangs too or not
+		startHangingChild(args[0], do == "leave" && args[1] == "away")
+		if do == "fork" {
+			waitForPeer(args[0])
+		}
+		fmt.Print(`"left"`)
+	}
+	return code
+}
+
+// waitForPeer connects and waits for the end of the connection.
+func waitForPeer(address string) {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		panic(err)
+	}
+	io.Copy(io.Discard, conn)
+}
+
+// startHangingChild starts a child that holds our output open.
+func startHangingChild(address string, away bool) {
+	child := exec.Command(os.Args[0], handlerProgramArgs("hang", address)...)
+	child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: away}
+	if err := child.Start(); err != nil {
+		panic(err)
+	}
+}
+
+// thisProgram is the callable that runs this binary.
+func thisProgram(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "exec:" + path
+}
+
+// programAttempt is an attempt that has this binary do something.
+func programAttempt(t *testing.T, do ...string) *attempt {
+	t.Helper()
+	config, err := json.Marshal(map[string]any{"args": handlerProgramArgs(do...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newTestAttempt(string(config))
+}
+
+func runProgram(t *testing.T, h *handlerSet, do ...string) outcome {
+	t.Helper()
+	return h.run(t.Context(), h.resolve(thisProgram(t)), programAttempt(t, do...))
+}
+
+func TestExecOutcomes(t *testing.T) {
+	h := newTestHandlers(t, nil)
+	for _, row := range []struct {
+		do   string
+		want string
+	}{
+		{`say|{"a": 1.0}||0`, `ok {"a":1.0}`},
+		{`say|||0`, `ok null`},
+		{`say|"x"|only a remark|0`, `ok "x"`},
+		{`say|{"success": true, "result": 1, "metadata": {"k": 2}}||0`, `ok 1 metadata {"k":2}`},
+		{`say|{"success": false, "error": {"error_type": "t", "retryable": false}}|why|0`,
+			`t permanent {"stderr":"why"}`},
+		{`say|{"success": false, "error": {"context": {"who": 1}}}|why|0`,
+			`handler_error retryable {"stderr":"why","who":1}`},
+		{`say|oops|why|0`, `invalid_result permanent {"stderr":"why"}`},
+		{`say|1|why|1`, `exit_1 permanent {"stderr":"why"}`},
+		{`say|{"success": true}||2`, `exit_2 permanent `},
+		{`say||later|75`, `exit_75 retryable {"stderr":"later"}`},
+		{`say||to http://u:s3cret@h/|255`, `exit_255 permanent {"stderr":"to http://[REDACTED]@h/"}`},
+		{`signal|15`, `signal_15 retryable `},
+		{`signal|9`, `signal_9 retryable `},
+		{`flood`, `result_too_large permanent `},
+	} {
+		o := runProgram(t, h, strings.Split(row.do, "|")...)
+		got := showOutcome(o)
+		if o.err != nil {
+			got += " " + string(o.err.context)
+		}
+		if got != row.want {
+			t.Errorf("%s: got %s (%s); want %s", row.do, got, errorText(o), row.want)
+		}
+	}
+}
+
+func TestExecInput(t *testing.T) {
+	h := newTestHandlers(t, func(c *workerConfig) { c.MaxResultBytes = 1 << 20 })
+	a := programAttempt(t, "input")
+	a.context = []byte(`"` + strings.Repeat("x", 300_000) + `"`) // more than a pipe holds
+	o := h.run(t.Context(), h.resolve(thisProgram(t)), a)
+	if string(o.result) != string(a.envelope(nil)) {
+		t.Errorf("got %d bytes, %s; want the envelope", len(o.result), errorText(o))
+	}
+	a = programAttempt(t, "say", "1", "", "0")
+	a.context = []byte(`"` + strings.Repeat("x", 300_000) + `"`)
+	o = h.run(t.Context(), h.resolve(thisProgram(t)), a)
+	if got, want := showOutcome(o), "ok 1"; got != want {
+		t.Errorf("a program that does not read its input: got %s (%s); want %s", got, errorText(o), want)
+	}
+}
+
+func TestExecSurroundings(t *testing.T) {
+	t.Setenv("STEPWELL_ADMIN_KEY", "secret")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	dir := t.TempDir()
+	h := newTestHandlers(t, func(c *workerConfig) {
+		c.ExecDir, c.MaxResultBytes = dir, 1<<20
+		c.ExecEnv = map[string]string{"TOKEN": "t", "LANG": "C", "STEPWELL_KEY": "k", "stepwell_key": "k"}
+	})
+	o := runProgram(t, h, "where", "a b", "$HOME", "*")
+	var got struct {
+		Env, Args []string
+		Dir       string
+	}
+	if err := json.Unmarshal(o.result, &got); err != nil {
+		t.Fatalf("%s: %v", showOutcome(o), err)
+	}
+	slices.Sort(got.Env)
+	want := []string{"LANG=C", "PATH=/usr/bin:relative:/bin", "TOKEN=t", "TZ=UTC"}
+	if !slices.Equal(got.Env, want) {
+		t.Errorf("environment: got %q; want %q", got.Env, want)
+	}
+	if want, _ := filepath.EvalSymlinks(dir); got.Dir != dir && got.Dir != want {
+		t.Errorf("directory: got %s; want %s", got.Dir, dir)
+	}
+	if want := []string{"a b", "$HOME", "*"}; !slices.Equal(got.Args, want) {
+		t.Errorf("arguments: got %q; want %q", got.Args, want)
+	}
+}
+
+// TestExecEmptyEnvironment sees to it that an empty environment is not taken for
+// none, which would hand over our own.
+func TestExecEmptyEnvironment(t *testing.T) {
+	env := programEnv("", nil, func(string) string { return "" })
+	if env == nil || len(env) != 0 {
+		t.Errorf("got %#v; want an empty list", env)
+	}
+}
+
+func TestExecArguments(t *testing.T) {
+	for _, row := range []struct{ config, want string }{
+		{`{}`, `[]`},
+		{`{"args": null}`, `[]`},
+		{`{"args": []}`, `[]`},
+		{`{"args": ["a", ""]}`, `["a" ""]`},
+		{`{"args": "a"}`, "args is a string; want a list of strings"},
+		{`{"args": {"a": 1}}`, "args is an object; want a list of strings"},
+		{`{"args": ["a", 5]}`, "args[1] is 5; want a string"},
+		{`{"args": [null]}`, "args[0] is null; want a string"},
+	} {
+		args, problem := programArgs([]byte(row.config))
+		got := problem
+		if problem == "" {
+			got = fmt.Sprintf("%q", args)
+		}
+		if got != row.want {
+			t.Errorf("%s: got %s; want %s", row.config, got, row.want)
+		}
+	}
+	h := newTestHandlers(t, nil)
+	o := h.run(t.Context(), h.resolve(thisProgram(t)), newTestAttempt(`{"args": [1]}`))
+	if got, want := showOutcome(o)+": "+o.err.message,
+		"invalid_config permanent: initialization.args[0] is 1; want a string"; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+}
+
+func TestExecLooksForPrograms(t *testing.T) {
+	first, second := t.TempDir(), t.TempDir()
+	write := func(dir, name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	tool := write(second, "tool", "no format", 0o755)
+	write(first, "tool", "not executable", 0o644)
+	plain := write(first, "plain", "x", 0o644)
+	os.Mkdir(filepath.Join(first, "dir"), 0o755)
+
+	h := newTestHandlers(t, func(c *workerConfig) { c.ExecPath = first + ":" + second + "::" })
+	for _, row := range []struct{ program, path, want string }{
+		{"tool", tool, "program_unusable permanent"}, // found, but in no format that can be run
+		{tool, tool, "program_unusable permanent"},
+		{"plain", "", "program_unusable permanent"},
+		{"dir", "", "program_unusable permanent"},
+		{"sh", "", "program_unusable permanent"}, // PATH does not count beside exec_path
+		{plain, "", "program_unusable permanent"},
+		{first, "", "program_unusable permanent"},
+		{filepath.Join(first, "nope"), "", "program_unusable permanent"},
+	} {
+		path, err := h.programs.find(row.program)
+		if (err == nil) != (row.path != "") || err == nil && path != row.path {
+			t.Errorf("find %s: got %s, %v; want %s", row.program, path, err, row.path)
+		}
+		if missing := h.missingProgram("exec:" + row.program); (missing == nil) != (err == nil) {
+			t.Errorf("missingProgram %s: got %v; want %v", row.program, missing, err)
+		}
+		o := callHandler(t, h, "exec:"+row.program)
+		if got := showOutcome(o); got != row.want {
+			t.Errorf("%s: got %s (%s); want %s", row.program, got, errorText(o), row.want)
+		}
+	}
+	if want := []string{"PATH=" + first + ":" + second, "TZ=UTC"}; !slices.Equal(h.programs.env, want) {
+		t.Errorf("environment: got %q; want %q", h.programs.env, want)
+	}
+	want := []string{"/usr/bin", "/bin"}
+	if got := newTestHandlers(t, nil).programs.dirs; !slices.Equal(got, want) {
+		t.Errorf("directories of PATH: got %q; want %q", got, want)
+	}
+}
+
+func TestExecMissingDirectory(t *testing.T) {
+	h := newTestHandlers(t, func(c *workerConfig) { c.ExecDir = filepath.Join(t.TempDir(), "gone") })
+	o := runProgram(t, h, "say", "1", "", "0")
+	if got, want := showOutcome(o), "program_unusable permanent"; got != want {
+		t.Errorf("got %s (%s); want %s", got, errorText(o), want)
+	}
+}
+
+func TestNoRoomForAProcessIsRetryable(t *testing.T) {
+	o := notStarted(&os.PathError{Op: "fork/exec", Path: "x", Err: syscall.EAGAIN})
+	if got, want := showOutcome(o), "exec_unavailable retryable"; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+}
+
+func TestExecKeepsTheEndOfStandardError(t *testing.T) {
+	o := runProgram(t, newTestHandlers(t, nil), "grumble")
+	if got, want := showOutcome(o), "exit_3 permanent"; got != want {
+		t.Fatalf("got %s; want %s", got, want)
+	}
+	var context struct{ Stderr string }
+	json.Unmarshal(o.err.context, &context)
+	if n := len(context.Stderr); n > maxErrorText || n < maxErrorText-3 {
+		t.Errorf("got %d bytes; want %d", n, maxErrorText)
+	}
+	if !strings.HasSuffix(context.Stderr, "line 19999 é\n") || strings.Contains(context.Stderr, "\ufffd") {
+		t.Errorf("got …%q", context.Stderr[len(context.Stderr)-30:])
+	}
+}
+
+func TestTailOutput(t *testing.T) {
+	const all = "0123456789abcdefghijklmnopqrstuvwxyz"
+	text := strings.Repeat(all, 3000)
+	for _, total := range []int{0, 1, maxErrorText - 1, maxErrorText, maxErrorText + 1, 4*maxErrorText + 1, 100_000} {
+		for _, piece := range []int{1 + total/3, 1000, 100_000} {
+			var w tailOutput
+			for rest := text[:total]; rest != ""; {
+				n := min(piece, len(rest))
+				w.Write([]byte(rest[:n]))
+				rest = rest[n:]
+			}
+			if got, want := string(w.tail()), text[max(0, total-maxErrorText):total]; got != want {
+				t.Errorf("%d bytes in pieces of %d: got %d bytes; want the last %d",
+					total, piece, len(got), len(want))
+			}
+		}
+	}
+	w := tailOutput{}
+	io.WriteString(&w, "\x80kept, because nothing was cut")
+	if got := w.tail(); got[0] != 0x80 {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestExecTimeout(t *testing.T) {
+	h := newTestHandlers(t, nil)
+	a := programAttempt(t, "signal", "0") // none: it waits for ever
+	a.timeout = 30 * time.Millisecond
+	o := h.run(t.Context(), h.resolve(thisProgram(t)), a)
+	if got, want := showOutcome(o), "timeout retryable"; got != want {
+		t.Errorf("got %s (%s); want %s", got, errorText(o), want)
+	}
+}
+
+func TestExecCancelledBeforeItStarts(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	h := newTestHandlers(t, nil)
+	o := h.run(ctx, h.resolve(thisProgram(t)), programAttempt(t, "say", "1", "", "0"))
+	if got, want := showOutcome(o), "cancelled retryable"; got != want {
+		t.Errorf("got %s (%s); want %s", got, errorText(o), want)
+	}
+}
+
+// peers takes connections of programs that wait for their end.
+type peers struct {
+	t        *testing.T
+	listener net.Listener
+}
+
+func newPeers(t *testing.T) *peers {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return &peers{t, l}
+}
+
+func (p *peers) address() string { return p.listener.Addr().String() }
+
+// accept waits for the next program.
+func (p *peers) accept() net.Conn {
+	conn, err := p.listener.Accept()
+	if err != nil {
+		p.t.Error(err)
+		return nil
+	}
+	p.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// awaitEnd returns once the program at the other end, which sends nothing, has ended.
+func awaitEnd(conn net.Conn) { io.Copy(io.Discard, conn) }
+
+func TestExecCancelKillsTheWholeGroup(t *testing.T) {
+	h, p := newTestHandlers(t, nil), newPeers(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan outcome)
+	go func() { done <- h.run(ctx, h.resolve(thisProgram(t)), programAttempt(t, "fork", p.address())) }()
+	parent, child := p.accept(), p.accept()
+	cancel()
+	if got, want := showOutcome(<-done), "cancelled retryable"; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+	awaitEnd(parent)
+	awaitEnd(child)
+}
+
+// TestExecKillsWhatAProgramLeaves has a program end while its child, in the same
+// group, holds its output.
+func TestExecKillsWhatAProgramLeaves(t *testing.T) {
+	h, p := newTestHandlers(t, nil), newPeers(t)
+	h.programs.grace = time.Hour // so that this ends only because the child does
+	if got, want := showOutcome(runProgram(t, h, "leave", p.address(), "here")), `ok "left"`; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+}
+
+// TestExecDoesNotWaitForDaemons has a program leave a child in another session,
+// which holds its output and is nobody's to kill.
+func TestExecDoesNotWaitForDaemons(t *testing.T) {
+	h, p := newTestHandlers(t, nil), newPeers(t)
+	h.programs.grace = 10 * time.Millisecond
+	o := runProgram(t, h, "leave", p.address(), "away")
+	if got, want := showOutcome(o), `ok "left"`; got != want {
+		t.Errorf("got %s (%s); want %s", got, errorText(o), want)
+	}
+	p.accept().Close() // so it still runs, and ends now
+}
+
+func TestExecLeavesNoZombie(t *testing.T) {
+	h := newTestHandlers(t, nil)
+	for _, code := range []string{"0", "1"} {
+		p := h.programs.command(t.Context(), strings.TrimPrefix(thisProgram(t), "exec:"),
+			handlerProgramArgs("say", "1", "", code))
+		if err := p.cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p.wait()
+		if err := syscall.Kill(p.cmd.Process.Pid, 0); err != syscall.ESRCH {
+			t.Errorf("exit %s: the process is still known: %v", code, err)
+		}
+		if err := p.kill(); err != os.ErrProcessDone {
+			t.Errorf("exit %s: kill after the end: got %v; want %v", code, err, os.ErrProcessDone)
+		}
+	}
+}

@@ -1,0 +1,402 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// newHandlerServer answers at its URL until the test ends.
+func newHandlerServer(t *testing.T, f http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(f)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// call runs an attempt of the callable.
+func callHandler(t *testing.T, h *handlerSet, callable string) outcome {
+	t.Helper()
+	return h.run(t.Context(), h.resolve(callable), newTestAttempt(`{}`))
+}
+
+func TestHTTPRequest(t *testing.T) {
+	var got *http.Request
+	var body []byte
+	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		got = r
+		body, _ = io.ReadAll(r.Body)
+		fmt.Fprint(w, `{"ok": true}`)
+	})
+	h := newTestHandlers(t, func(c *workerConfig) {
+		c.HTTPHeaders = map[string]string{"X-Api-Key": "k", "User-Agent": "other", "Content-Type": "text/plain"}
+	})
+	a := newTestAttempt(`{}`)
+	a.traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	if o := h.run(t.Context(), h.resolve(s.URL+"/pay?x=1#top"), a); showOutcome(o) != `ok {"ok":true}` {
+		t.Fatalf("got %s: %s", showOutcome(o), errorText(o))
+	}
+	if string(body) != string(a.envelope(nil)) {
+		t.Errorf("body: got %s; want %s", body, a.envelope(nil))
+	}
+	if line := got.Method + " " + got.RequestURI; line != "POST /pay?x=1" {
+		t.Errorf("got %s; want POST /pay?x=1", line)
+	}
+	if got.ContentLength != int64(len(body)) || len(got.TransferEncoding) > 0 {
+		t.Errorf("length: got %d, %q; want %d", got.ContentLength, got.TransferEncoding, len(body))
+	}
+	for name, want := range map[string]string{
+		"Content-Type":    "application/json",
+		"Idempotency-Key": a.stepID.String() + ":2",
+		"Traceparent":     a.traceparent,
+		"User-Agent":      "stepwell/1.2.3",
+		"X-Api-Key":       "k",
+		"Authorization":   "",
+		"Accept-Encoding": "",
+	} {
+		if values := got.Header.Values(name); strings.Join(values, "|") != want {
+			t.Errorf("%s: got %q; want %q", name, values, want)
+		}
+	}
+}
+
+func TestHTTPWithoutTraceparent(t *testing.T) {
+	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := r.Header["Traceparent"]; ok {
+			t.Error("a traceparent was sent for a task without one")
+		}
+	})
+	if o := callHandler(t, newTestHandlers(t, nil), s.URL); showOutcome(o) != "ok null" {
+		t.Errorf("got %s", showOutcome(o))
+	}
+}
+
+func TestHTTPReplies(t *testing.T) {
+	var body string // of the reply
+	var status int
+	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(status)
+		io.WriteString(w, body)
+	})
+	h := newTestHandlers(t, nil)
+	for _, row := range []struct {
+		status     int
+		body, want string
+	}{
+		{200, `{"a": 1.0}`, `ok {"a":1.0}`},
+		{201, `"x"`, `ok "x"`},
+		{299, `[]`, `ok []`},
+		{200, ``, `ok null`},
+		{204, ``, `ok null`},
+		{200, `{"success": true, "result": 1, "metadata": {"k": 2}}`, `ok 1 metadata {"k":2}`},
+		{200, `{"success": false}`, `handler_error retryable 200`},
+		{200, `{"success": false, "error": {"error_type": "t", "retryable": false, "status_code": 418}}`,
+			`t permanent 418`},
+		{200, `<html>`, `invalid_result permanent 200`},
+		{200, `{"success": true, "metadata": 1}`, `invalid_result permanent 200`},
+		{200, `"` + strings.Repeat("x", 998) + `"`, `ok "` + strings.Repeat("x", 998) + `"`},
+		{200, `"` + strings.Repeat("x", 999) + `"`, `result_too_large permanent 200`},
+		{300, ``, `redirect permanent 300`},
+		{304, ``, `redirect permanent 304`},
+		{400, `no`, `http_400 permanent 400`},
+		{401, ``, `http_401 permanent 401`},
+		{404, ``, `http_404 permanent 404`},
+		{408, ``, `http_408 retryable 408`},
+		{409, `{"success": true}`, `http_409 permanent 409`},
+		{422, ``, `http_422 permanent 422`},
+		{425, ``, `http_425 retryable 425`},
+		{429, ``, `http_429 retryable 429`},
+		{500, `{"success": true}`, `http_500 retryable 500`},
+		{501, ``, `http_501 retryable 501`},
+		{502, ``, `http_502 retryable 502`},
+		{503, ``, `http_503 retryable 503`},
+		{599, ``, `http_599 retryable 599`},
+		{600, ``, `http_600 permanent 600`},
+	} {
+		status, body = row.status, row.body
+		if got := showOutcome(callHandler(t, h, s.URL)); got != row.want {
+			t.Errorf("%d %.40s: got %.80s; want %.80s", row.status, row.body, got, row.want)
+		}
+	}
+}
+
+func TestHTTPErrorKeepsTheReply(t *testing.T) {
+	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(503)
+		io.WriteString(w, "cannot reach postgres://u:s3cret@db/x: "+strings.Repeat("é", 10000))
+	})
+	o := callHandler(t, newTestHandlers(t, nil), s.URL)
+	if want := strings.TrimPrefix(s.URL, "http://") + " replied 503 Service Unavailable"; o.err.message != want {
+		t.Errorf("got %s; want %s", o.err.message, want)
+	}
+	var context struct{ Body string }
+	json.Unmarshal(o.err.context, &context)
+	if n := len(context.Body); n > maxErrorText+16 || n < maxErrorText-16 {
+		t.Errorf("the error keeps %d bytes; want about %d", n, maxErrorText)
+	}
+	if want := "cannot reach postgres://[REDACTED]@db/x: é"; !strings.HasPrefix(context.Body, want) {
+		t.Errorf("got %.60s; want %s…", context.Body, want)
+	}
+}
+
+func TestHTTPRedirectIsNotFollowed(t *testing.T) {
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/" {
+				t.Errorf("%d: was followed to %s", status, r.URL)
+			}
+			w.Header().Set("Location", "http://u:s3cret@"+r.Host+"/elsewhere?token=s3cret")
+			w.WriteHeader(status)
+		})
+		o := callHandler(t, newTestHandlers(t, nil), s.URL+"/")
+		if got, want := showOutcome(o), fmt.Sprintf("redirect permanent %d", status); got != want {
+			t.Errorf("got %s; want %s", got, want)
+		}
+		if got, want := string(o.err.context), `{"location":"`+s.URL+`/elsewhere"}`; got != want {
+			t.Errorf("got %s; want %s", got, want)
+		}
+	}
+}
+
+func TestHTTPReadsNoMoreThanTheLimit(t *testing.T) {
+	gaveUp := make(chan bool, 1)
+	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		var err error
+		for err == nil {
+			_, err = w.Write(make([]byte, 4096))
+		}
+		gaveUp <- true
+	})
+	o := callHandler(t, newTestHandlers(t, nil), s.URL)
+	if got, want := showOutcome(o), "result_too_large permanent 200"; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+	<-gaveUp
+}
+
+func TestHTTPNetworkErrors(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	cut := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if r.URL.Path == "/body" {
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"a\"")
+		}
+		if r.URL.Path == "/garbage" {
+			io.WriteString(conn, "220 mail.example ESMTP\r\n")
+		}
+		conn.Close()
+	})
+	for _, callable := range []string{
+		"http://me:s3cret@" + closed.Addr().String() + "/", cut.URL + "/", cut.URL + "/body", cut.URL + "/garbage",
+		strings.Replace(cut.URL, "http://", "https://me:s3cret@", 1),
+	} {
+		o := callHandler(t, newTestHandlers(t, nil), callable)
+		if got, want := showOutcome(o), "network_error retryable"; got != want {
+			t.Errorf("%s: got %s; want %s", callable, got, want)
+		}
+		text := errorText(o)
+		if strings.Contains(text, "s3cret") || !strings.HasPrefix(text, "no reply from 127.0.0.1:") {
+			t.Errorf("%s: got the message %s", callable, text)
+		}
+	}
+}
+
+func TestHTTPCredentials(t *testing.T) {
+	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		user, password, ok := r.BasicAuth()
+		if user != "me" || password != "s3/c:ret" || !ok {
+			t.Errorf("got %q, %q", user, password)
+		}
+		w.WriteHeader(500)
+	})
+	h := newTestHandlers(t, func(c *workerConfig) {
+		c.HTTPHeaders = map[string]string{"Authorization": "Bearer x"}
+	})
+	o := callHandler(t, h, strings.Replace(s.URL, "http://", "http://me:s3%2Fc:ret@", 1))
+	if got, want := showOutcome(o), "http_500 retryable 500"; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+	if text := errorText(o); strings.Contains(text, "ret@") {
+		t.Errorf("the error shows the credentials: %s", text)
+	}
+}
+
+func TestHTTPTimeout(t *testing.T) {
+	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body) // only then is the end of the connection seen
+		if r.URL.Path == "/body" {
+			io.WriteString(w, `{"a":`)
+			w.(http.Flusher).Flush()
+		}
+		<-r.Context().Done()
+	})
+	h := newTestHandlers(t, nil)
+	for _, path := range []string{"/", "/body"} {
+		a := newTestAttempt(`{}`)
+		a.timeout = 30 * time.Millisecond
+		o := h.run(t.Context(), h.resolve(s.URL+path), a)
+		if got, want := showOutcome(o), "timeout retryable"; got != want {
+			t.Errorf("%s: got %s; want %s", path, got, want)
+		}
+		if got, want := errorText(o), "the attempt took longer than 30ms "; got != want {
+			t.Errorf("%s: got %q; want %q", path, got, want)
+		}
+	}
+}
+
+func TestHTTPCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		cancel()
+		<-r.Context().Done()
+	})
+	h := newTestHandlers(t, nil)
+	o := h.run(ctx, h.resolve(s.URL), newTestAttempt(`{}`))
+	if got, want := showOutcome(o), "cancelled retryable"; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+}
+
+func TestHTTPRetryAfterReachesTheOutcome(t *testing.T) {
+	var status int
+	var body string
+	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Retry-After", "7")
+		w.WriteHeader(status)
+		io.WriteString(w, body)
+	})
+	h := newTestHandlers(t, nil)
+	for _, row := range []struct {
+		status int
+		body   string
+		want   time.Duration
+	}{
+		{429, ``, 7 * time.Second},
+		{503, ``, 7 * time.Second},
+		{200, `{"success": false}`, 7 * time.Second},
+		{200, `1`, 0},
+		{404, ``, 0},
+	} {
+		status, body = row.status, row.body
+		if got := callHandler(t, h, s.URL).retryAfter; got != row.want {
+			t.Errorf("%d %s: got %v; want %v", row.status, row.body, got, row.want)
+		}
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	const date = "Sat, 31 Jan 2026 12:00:00 GMT"
+	for _, row := range []struct {
+		value, date string
+		want        time.Duration
+	}{
+		{"", date, 0},
+		{"120", date, 2 * time.Minute},
+		{" 5 ", date, 5 * time.Second},
+		{"0", date, time.Microsecond},
+		{"3600", date, time.Hour},
+		{"3601", date, time.Hour},
+		{"99999999999999999999999", date, time.Hour},
+		{"-1", date, 0},
+		{"1.5", date, 0},
+		{"soon", date, 0},
+		{"Sat, 31 Jan 2026 12:00:30 GMT", date, 30 * time.Second},
+		{"Saturday, 31-Jan-26 12:01:00 GMT", date, time.Minute},
+		{"Sat, 31 Jan 2026 11:00:00 GMT", date, time.Microsecond},
+		{"Sun, 01 Feb 2026 12:00:00 GMT", date, time.Hour},
+		{"Sat, 31 Jan 2099 12:00:00 GMT", "", time.Hour},
+		{"Sat, 31 Jan 2009 12:00:00 GMT", "", time.Microsecond},
+	} {
+		h := http.Header{"Retry-After": {row.value}, "Date": {row.date}}
+		if got := retryAfter(h); got != row.want {
+			t.Errorf("%q at %q: got %v; want %v", row.value, row.date, got, row.want)
+		}
+	}
+}
+
+func FuzzRetryAfter(f *testing.F) {
+	f.Add("120", "")
+	f.Add("Sat, 31 Jan 2026 12:00:30 GMT", "Sat, 31 Jan 2026 12:00:00 GMT")
+	f.Fuzz(func(t *testing.T, value, date string) {
+		if d := retryAfter(http.Header{"Retry-After": {value}, "Date": {date}}); d < 0 || d > time.Hour {
+			t.Errorf("got %v", d)
+		}
+	})
+}
+
+// TestHTTPConnectionsAreKept makes rounds of parallel calls, which the server
+// holds until all of a round are there.
+func TestHTTPConnectionsAreKept(t *testing.T) {
+	const parallel, rounds = 16, 3
+	var opened atomic.Int32
+	var arrived sync.WaitGroup
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		arrived.Done()
+		arrived.Wait()
+		io.WriteString(w, "1")
+	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	s.Start()
+	defer s.Close()
+	h := newTestHandlers(t, func(c *workerConfig) { c.HTTPConcurrency = parallel })
+	to := h.resolve(s.URL)
+	for range rounds {
+		arrived.Add(parallel)
+		var calls sync.WaitGroup
+		for range parallel {
+			calls.Go(func() {
+				if o := h.run(t.Context(), to, newTestAttempt(`{}`)); showOutcome(o) != "ok 1" {
+					t.Errorf("got %s: %s", showOutcome(o), errorText(o))
+				}
+			})
+		}
+		calls.Wait()
+	}
+	if n := opened.Load(); n != parallel {
+		t.Errorf("%d connections for %d rounds of %d calls; want %d", n, rounds, parallel, parallel)
+	}
+}
+
+func TestHTTPProxy(t *testing.T) {
+	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
+	proxy := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if got, want := r.URL.String(), "http://handler.invalid/pay"; got != want {
+			t.Errorf("got %s; want %s", got, want)
+		}
+		if got, want := r.Header.Get("Proxy-Authorization"), "Basic bWU6czNjcmV0"; got != want {
+			t.Errorf("got %s; want %s", got, want)
+		}
+		io.WriteString(w, `"proxied"`)
+	})
+	h := newTestHandlers(t, func(c *workerConfig) {
+		c.HTTPProxy = strings.Replace(proxy.URL, "http://", "http://me:s3cret@", 1)
+	})
+	if got, want := showOutcome(callHandler(t, h, "http://handler.invalid/pay")), `ok "proxied"`; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+	if newTestHandlers(t, nil).web.transport.Proxy != nil {
+		t.Error("there is a proxy, and none is configured")
+	}
+}

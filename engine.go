@@ -355,6 +355,7 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	}
 	end := e.ending(t, k.key.step, o, c.now, k.started)
 	end.retryAt, end.attempt = 0, k.number
+	e.stats.late++
 	return c.append(t, &record{kind: recLate, step: k.key.step, end: end})
 }
 

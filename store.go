@@ -36,9 +36,9 @@ type slot struct {
 	line []byte
 }
 
-// openStore reads what the directory holds and makes the store ready to write.
-func openStore(o journalOptions, c clock, log *slog.Logger) (*store, error) {
-	s := &store{
+// newStore is an empty store without a journal.
+func newStore(c clock, log *slog.Logger) *store {
+	return &store{
 		clock:      c,
 		log:        log,
 		byID:       map[uuid]uint32{},
@@ -48,6 +48,11 @@ func openStore(o journalOptions, c clock, log *slog.Logger) (*store, error) {
 		full:       make(chan struct{}, 1),
 		watch:      unobserved{},
 	}
+}
+
+// openStore reads what the directory holds and makes the store ready to write.
+func openStore(o journalOptions, c clock, log *slog.Logger) (*store, error) {
+	s := newStore(c, log)
 	j, err := openJournal(o, &restorer{s: s})
 	if err != nil {
 		return nil, err

@@ -22,26 +22,21 @@ type fileSurvey struct {
 	bytes  int64
 }
 
-// blindLoader looks at nothing.
-type blindLoader struct{}
-
-func (blindLoader) snapshotLine([]byte) error   { return nil }
-func (blindLoader) record(uint64, []byte) error { return nil }
-
-// checkStoreFiles reports on the store in dir. The error is what a start would
-// refuse it for. It takes no lock, so it works beside the process that has it.
-func checkStoreFiles(dir string, w io.Writer) error {
+// checkStoreFiles reports on the store in dir and has l take every line, as a
+// start would. The error is what a start would refuse the store for. It takes
+// no lock, so it works beside the process that has it.
+func checkStoreFiles(dir string, l loader, w io.Writer) error {
 	if _, err := os.Stat(dir); err != nil {
 		return fmt.Errorf("check store: %w", err)
 	}
-	return checkStore(osDisk{}, dir, w)
+	return checkStore(osDisk{}, dir, l, w)
 }
 
-func checkStore(disk diskFS, dir string, w io.Writer) error {
+func checkStore(disk diskFS, dir string, l loader, w io.Writer) error {
 	if pid := lockNamed(disk, dir); pid != 0 {
 		fmt.Fprintf(w, "the lock names process %d: while it writes, the end of the journal may look torn\n", pid)
 	}
-	r := &recovery{disk: disk, dir: dir, loader: blindLoader{}}
+	r := &recovery{disk: disk, dir: dir, loader: l}
 	verdict := r.read()
 	found := 0
 	for _, name := range []string{snapshotName, journalOldName, journalName} {

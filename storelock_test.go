@@ -19,7 +19,7 @@ func TestStoreLock(t *testing.T) {
 		t.Errorf("second opener: got %v; want %s", err, want)
 	}
 	var report strings.Builder
-	if err := checkStoreFiles(o.dir, &report); err != nil {
+	if err := checkStoreFiles(o.dir, blindLoader{}, &report); err != nil {
 		t.Errorf("check beside the holder: %v", err)
 	}
 	if want := fmt.Sprintf("the lock names process %d", os.Getpid()); !strings.Contains(report.String(), want) {

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"strings"
@@ -34,7 +35,18 @@ func (p *process) storeTool(_ context.Context, args []string) error {
 	if err := parseFlags(fs, args[1:]); err != nil {
 		return err
 	}
-	return checkStoreFiles(*dir, p.stdout)
+	s := newStore(nil, slog.New(slog.DiscardHandler))
+	if err := checkStoreFiles(*dir, &restorer{s}, p.stdout); err != nil {
+		return err
+	}
+	states := []string{}
+	for i := range taskStates {
+		if n := s.index.states[i].count(); n > 0 {
+			states = append(states, fmt.Sprintf("%d %s", n, i))
+		}
+	}
+	fmt.Fprintf(p.stdout, "every record applies: %d tasks (%s)\n", len(s.slots), orDefault(strings.Join(states, ", "), "none"))
+	return nil
 }
 
 // flags is a flag set that reports to standard error.

@@ -4,6 +4,8 @@ package main
 // state, a namespace, a name, and so on. A page of any combination of filters
 // is found without looking at the tasks.
 
+import "slices"
+
 // taskFilter selects tasks; empty members select all. State is nil for any.
 type taskFilter struct {
 	namespace, name, version string
@@ -16,20 +18,17 @@ type taskIndex struct {
 	all         bitset
 	states      [taskStates]bitset
 	steps       [stepStates]int // how many steps of all tasks are in each state
-	byNamespace map[string]*bitset
-	byName      map[string]*bitset
-	byVersion   map[string]*bitset
-	byInitiator map[string]*bitset
-	bySource    map[string]*bitset
+	byNamespace positionIndex
+	byName      positionIndex
+	byVersion   positionIndex
+	byInitiator positionIndex
+	bySource    positionIndex
 }
 
 func newTaskIndex() *taskIndex {
 	return &taskIndex{
-		byNamespace: map[string]*bitset{},
-		byName:      map[string]*bitset{},
-		byVersion:   map[string]*bitset{},
-		byInitiator: map[string]*bitset{},
-		bySource:    map[string]*bitset{},
+		byNamespace: positionIndex{}, byName: positionIndex{}, byVersion: positionIndex{},
+		byInitiator: positionIndex{}, bySource: positionIndex{},
 	}
 }
 
@@ -37,20 +36,11 @@ func newTaskIndex() *taskIndex {
 func (x *taskIndex) add(pos uint32, tpl *template, by *creation) {
 	x.all.set(pos)
 	x.states[taskPending].set(pos)
-	mark(x.byNamespace, tpl.namespace, pos)
-	mark(x.byName, tpl.name, pos)
-	mark(x.byVersion, tpl.version, pos)
-	mark(x.byInitiator, by.initiator, pos)
-	mark(x.bySource, by.source, pos)
-}
-
-func mark(m map[string]*bitset, key string, pos uint32) {
-	set := m[key]
-	if set == nil {
-		set = new(bitset)
-		m[key] = set
-	}
-	set.set(pos)
+	x.byNamespace.add(tpl.namespace, pos)
+	x.byName.add(tpl.name, pos)
+	x.byVersion.add(tpl.version, pos)
+	x.byInitiator.add(by.initiator, pos)
+	x.bySource.add(by.source, pos)
 }
 
 // move takes a task from one state to another.
@@ -61,9 +51,12 @@ func (x *taskIndex) move(pos uint32, from, to taskState) {
 
 // page is the positions of one page, newest first, and the count of all.
 func (x *taskIndex) page(f *taskFilter, skip, limit int) ([]uint32, int) {
-	sets, ok := x.matching(f)
+	sets, few, ok := x.matching(f)
 	if !ok {
 		return nil, 0
+	}
+	if few != nil {
+		return pageOfFew(few, sets, skip, limit)
 	}
 	var page []uint32
 	descend(sets, skip, func(pos uint32) bool {
@@ -73,30 +66,93 @@ func (x *taskIndex) page(f *taskFilter, skip, limit int) ([]uint32, int) {
 	return page, intersectCount(sets...)
 }
 
-// matching is the sets whose intersection the filter selects; ok is false when
-// one of them is empty.
-func (x *taskIndex) matching(f *taskFilter) (sets []*bitset, ok bool) {
-	ok = true
-	add := func(m map[string]*bitset, key string) {
-		if key == "" {
-			return
+// pageOfFew is page where one of the filters has few positions, which come in
+// descending order.
+func pageOfFew(few []uint32, sets []*bitset, skip, limit int) (page []uint32, total int) {
+	for _, pos := range few {
+		if slices.ContainsFunc(sets, func(s *bitset) bool { return !s.has(pos) }) {
+			continue
 		}
-		if m[key] == nil {
-			ok = false
-			return
+		if total >= skip && len(page) < limit {
+			page = append(page, pos)
 		}
-		sets = append(sets, m[key])
+		total++
 	}
-	add(x.byNamespace, f.namespace)
-	add(x.byName, f.name)
-	add(x.byVersion, f.version)
-	add(x.byInitiator, f.initiator)
-	add(x.bySource, f.source)
+	return page, total
+}
+
+// matching is what the filter selects: the intersection of the sets and, unless
+// it is nil, of the few, in descending order. It is not ok when nothing matches.
+func (x *taskIndex) matching(f *taskFilter) (sets []*bitset, few []uint32, ok bool) {
+	for _, by := range []struct {
+		index positionIndex
+		key   string
+	}{
+		{x.byNamespace, f.namespace}, {x.byName, f.name}, {x.byVersion, f.version},
+		{x.byInitiator, f.initiator}, {x.bySource, f.source},
+	} {
+		if by.key == "" {
+			continue
+		}
+		p := by.index[by.key]
+		switch {
+		case p == nil:
+			return nil, nil, false
+		case p.many != nil:
+			sets = append(sets, p.many)
+		case few == nil:
+			few = slices.Clone(p.few)
+			slices.Reverse(few)
+		default:
+			few = slices.DeleteFunc(few, func(pos uint32) bool { return !p.has(pos) })
+		}
+	}
 	if f.state != nil {
 		sets = append(sets, &x.states[*f.state])
 	}
 	if len(sets) == 0 {
 		sets = append(sets, &x.all)
 	}
-	return sets, ok
+	return sets, few, true
+}
+
+// positionIndex finds the positions that have a value.
+type positionIndex map[string]*positions
+
+// positions is a growing set of positions: a short list, which costs next to
+// nothing for values that are nearly unique, or a bitset.
+type positions struct {
+	few  []uint32 // ascending; used while many is nil
+	many *bitset
+}
+
+// maxFew is how many positions a list may have.
+const maxFew = 64
+
+func (x positionIndex) add(key string, pos uint32) {
+	p := x[key]
+	if p == nil {
+		p = &positions{}
+		x[key] = p
+	}
+	if p.many == nil && len(p.few) < maxFew {
+		p.few = append(p.few, pos)
+		return
+	}
+	if p.many == nil {
+		p.many = &bitset{}
+		for _, old := range p.few {
+			p.many.set(old)
+		}
+		p.few = nil
+	}
+	p.many.set(pos)
+}
+
+func (p *positions) has(pos uint32) bool {
+	if p.many != nil {
+		return p.many.has(pos)
+	}
+	_, ok := slices.BinarySearch(p.few, pos)
+	return ok
 }

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestTaskIndex holds pages of every kind of filter against a plain search:
+// values that few tasks have, that many have, and that none has.
+func TestTaskIndex(t *testing.T) {
+	type entry struct {
+		tpl   template
+		by    creation
+		state taskState
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	x := newTaskIndex()
+	var all []entry
+	for i := range 3000 {
+		e := entry{
+			tpl:   template{namespace: fmt.Sprint("n", r.IntN(3)), name: fmt.Sprint("t", r.IntN(5)), version: "1.0.0"},
+			by:    creation{initiator: fmt.Sprint("user", r.IntN(200)), source: fmt.Sprint("s", r.IntN(2))},
+			state: taskState(r.IntN(int(taskStates))),
+		}
+		all = append(all, e)
+		x.add(uint32(i), &e.tpl, &e.by)
+		x.move(uint32(i), taskPending, e.state)
+	}
+	choose := func(values ...string) string { return values[r.IntN(len(values))] }
+	for range 2000 {
+		f := taskFilter{
+			namespace: choose("", "n0", "n1", "none"), name: choose("", "", "t3"), version: choose("", "1.0.0"),
+			initiator: choose("", "", "user7", "user8"), source: choose("", "s1"),
+		}
+		if r.IntN(2) == 0 {
+			f.state = new(taskState(r.IntN(int(taskStates))))
+		}
+		var want []uint32
+		for i := len(all) - 1; i >= 0; i-- {
+			e := &all[i]
+			if (f.namespace == "" || f.namespace == e.tpl.namespace) && (f.name == "" || f.name == e.tpl.name) &&
+				(f.version == "" || f.version == e.tpl.version) && (f.initiator == "" || f.initiator == e.by.initiator) &&
+				(f.source == "" || f.source == e.by.source) && (f.state == nil || *f.state == e.state) {
+				want = append(want, uint32(i))
+			}
+		}
+		skip, limit := r.IntN(len(want)+2), 1+r.IntN(50)
+		page, total := x.page(&f, skip, limit)
+		from := min(skip, len(want))
+		if part := want[from:min(from+limit, len(want))]; total != len(want) || !slices.Equal(page, part) {
+			t.Fatalf("%+v from %d: got %v of %d; want %v of %d", f, skip, page, total, part, len(want))
+		}
+	}
+}

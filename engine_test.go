@@ -412,11 +412,7 @@ func TestCancelTask(t *testing.T) {
 	if _, err := act(t, s, v, 1, resetAction); kindOf(err) != badRequest {
 		t.Errorf("acting in a cancelled task: got %v; want a bad request", err)
 	}
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	if s.engine.slots != s.cfg.Worker.Concurrency || len(s.engine.running) != 0 {
-		t.Errorf("got %d free slots and %d running; want %d and 0", s.engine.slots, len(s.engine.running), s.cfg.Worker.Concurrency)
-	}
+	wantFreeSlots(t, s)
 }
 
 func TestHistoryAndAudit(t *testing.T) {
@@ -493,5 +489,49 @@ func TestWideAndDeep(t *testing.T) {
 				v = settled(t, s, v.id)
 			}
 		})
+	}
+}
+
+// TestSlotOfADelayEndsWithItsStep takes the step away from a delay of ours, in
+// each way there is: its slot is free at once, not when the delay is over.
+func TestSlotOfADelayEndsWithItsStep(t *testing.T) {
+	cancel := func(t *testing.T, s *service, v *task) {
+		if _, err := s.cancelTask(t.Context(), v.id, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		name string
+		take func(t *testing.T, s *service, v *task)
+	}{
+		{"the task is cancelled", cancel},
+		{"the step is resolved", func(t *testing.T, s *service, v *task) { mustAct(t, s, v, 0, resolveAction) }},
+		{"the step is completed", func(t *testing.T, s *service, v *task) { mustAct(t, s, v, 0, completeAction) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			clock := newVirtualClock(testStart)
+			s := newTestService(t, serviceTest{clock: clock,
+				config: func(c *Config) { c.Worker.Concurrency = 1 },
+				extra: []string{testTemplate("slow",
+					stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":1000}`})}})
+			first, second := mustCreate(t, s, "slow"), mustCreate(t, s, "slow")
+			tc.take(t, s, first)
+			wantStates(t, settled(t, s, second.id), "steps_in_process: in_progress")
+			clock.advance(time.Second)
+			wantStates(t, settled(t, s, second.id), "complete: complete")
+			wantFreeSlots(t, s)
+		})
+	}
+}
+
+// wantFreeSlots fails the test unless every slot is free and nothing runs.
+func wantFreeSlots(t *testing.T, s *service) {
+	t.Helper()
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	e, c := s.engine, &s.cfg.Worker
+	if e.slots != c.Concurrency || e.webSlots != c.HTTPConcurrency || len(e.running) != 0 {
+		t.Errorf("got %d and %d free slots and %d running; want %d, %d and 0",
+			e.slots, e.webSlots, len(e.running), c.Concurrency, c.HTTPConcurrency)
 	}
 }

@@ -317,6 +317,7 @@ func (e *engine) releaseLocked(k *run) {
 		delete(e.running, k.key)
 	}
 	*e.free(k.web)++
+	e.wakeUp()
 }
 
 // finish records what an attempt came to. When the store has no room the
@@ -340,7 +341,6 @@ func (e *engine) finish(k *run, o outcome) {
 		}
 	}
 	e.abandon(k)
-	e.wakeUp()
 }
 
 // endLocked records the outcome where it belongs: at the running step, or, when
@@ -532,7 +532,6 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, _ instant) {
 	k.gone = true
 	if k.cancel == nil {
 		e.releaseLocked(k) // nothing runs: only a timer, which may be far off, still knows of it
-		e.wakeUp()
 		return
 	}
 	k.cancel()

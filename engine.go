@@ -62,6 +62,7 @@ type run struct {
 	started instant
 	cancel  context.CancelFunc // nil for a delay of our own
 	gone    bool               // the step left in_progress without it; guarded by store.mu
+	freed   bool               // its slot was given back; guarded by store.mu
 }
 
 func newEngine(s *store, h *handlerSet, ids *idSource, stats *counters, cfg *Config, log *slog.Logger) *engine {
@@ -306,11 +307,17 @@ func (e *engine) abandon(k *run) {
 	e.releaseLocked(k)
 }
 
+// releaseLocked gives the attempt's slot back, unless that was done already.
 func (e *engine) releaseLocked(k *run) {
+	if k.freed {
+		return
+	}
+	k.freed = true
 	if e.running[k.key] == k {
 		delete(e.running, k.key)
 	}
 	*e.free(k.web)++
+	e.wakeUp()
 }
 
 // finish records what an attempt came to. When the store has no room the
@@ -334,7 +341,6 @@ func (e *engine) finish(k *run, o outcome) {
 		}
 	}
 	e.abandon(k)
-	e.wakeUp()
 }
 
 // endLocked records the outcome where it belongs: at the running step, or, when
@@ -525,9 +531,11 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, _ instant) {
 		return
 	}
 	k.gone = true
-	if k.cancel != nil {
-		k.cancel()
+	if k.cancel == nil {
+		e.releaseLocked(k) // nothing runs: only a timer, which may be far off, still knows of it
+		return
 	}
+	k.cancel()
 }
 
 // readyItem is a step that waits for a slot.

@@ -2,7 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -70,11 +75,40 @@ func mustCreate(t *testing.T, s *service, name string, fields ...string) *task {
 	return created
 }
 
-// settled waits until the scheduler has nothing left that could start now, and
-// returns the task.
+// settle waits until nothing is left that could start now, and no builtin is
+// computing.
+func settle(s *service) {
+	for s.engine.pump(math.MaxInt); computing(s); s.engine.pump(math.MaxInt) {
+		runtime.Gosched()
+	}
+}
+
+// computing is whether the scheduler has a step in hand: one that left its queue
+// and still counts as queued.
+func computing(s *service) bool {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	waits := map[*step]bool{}
+	for _, it := range slices.Concat(s.engine.local.items, s.engine.http.items) {
+		waits[&it.task.steps[it.step]] = true
+	}
+	for _, sl := range s.store.slots {
+		if sl.live == nil {
+			continue
+		}
+		for i := range sl.live.steps {
+			if st := &sl.live.steps[i]; st.queued && !waits[st] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// settled is a task once the service has settled.
 func settled(t *testing.T, s *service, id uuid) *task {
 	t.Helper()
-	s.engine.pump(1 << 30)
+	settle(s)
 	v, err := s.store.view(id)
 	if err != nil {
 		t.Fatal(err)
@@ -412,11 +446,7 @@ func TestCancelTask(t *testing.T) {
 	if _, err := act(t, s, v, 1, resetAction); kindOf(err) != badRequest {
 		t.Errorf("acting in a cancelled task: got %v; want a bad request", err)
 	}
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	if s.engine.slots != s.cfg.Worker.Concurrency || len(s.engine.running) != 0 {
-		t.Errorf("got %d free slots and %d running; want %d and 0", s.engine.slots, len(s.engine.running), s.cfg.Worker.Concurrency)
-	}
+	wantFreeSlots(t, s)
 }
 
 func TestHistoryAndAudit(t *testing.T) {
@@ -493,5 +523,132 @@ func TestWideAndDeep(t *testing.T) {
 				v = settled(t, s, v.id)
 			}
 		})
+	}
+}
+
+// TestSlotOfADelayEndsWithItsStep takes the step away from a delay of ours, in
+// each way there is: its slot is free at once, not when the delay is over.
+func TestSlotOfADelayEndsWithItsStep(t *testing.T) {
+	cancel := func(t *testing.T, s *service, v *task) {
+		if _, err := s.cancelTask(t.Context(), v.id, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		name string
+		take func(t *testing.T, s *service, v *task)
+	}{
+		{"the task is cancelled", cancel},
+		{"the step is resolved", func(t *testing.T, s *service, v *task) { mustAct(t, s, v, 0, resolveAction) }},
+		{"the step is completed", func(t *testing.T, s *service, v *task) { mustAct(t, s, v, 0, completeAction) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			clock := newVirtualClock(testStart)
+			s := newTestService(t, serviceTest{clock: clock,
+				config: func(c *Config) { c.Worker.Concurrency = 1 },
+				extra: []string{testTemplate("slow",
+					stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":1000}`})}})
+			first, second := mustCreate(t, s, "slow"), mustCreate(t, s, "slow")
+			tc.take(t, s, first)
+			wantStates(t, settled(t, s, second.id), "steps_in_process: in_progress")
+			clock.advance(time.Second)
+			wantStates(t, settled(t, s, second.id), "complete: complete")
+			wantFreeSlots(t, s)
+		})
+	}
+}
+
+// wantFreeSlots fails the test unless every slot is free and nothing runs.
+func wantFreeSlots(t *testing.T, s *service) {
+	t.Helper()
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	e, c := s.engine, &s.cfg.Worker
+	if e.slots != c.Concurrency || e.webSlots != c.HTTPConcurrency || len(e.running) != 0 {
+		t.Errorf("got %d and %d free slots and %d running; want %d, %d and 0",
+			e.slots, e.webSlots, len(e.running), c.Concurrency, c.HTTPConcurrency)
+	}
+}
+
+// TestSlotOfAnAbandonedAttempt cancels a task whose handler still waits for the
+// disk: who waits for its slot must get it.
+func TestSlotOfAnAbandonedAttempt(t *testing.T) {
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }))
+	defer h.Close()
+	s := newTestService(t, serviceTest{dir: t.TempDir(),
+		config: func(c *Config) { c.Worker.HTTPConcurrency = 1 },
+		extra:  []string{testTemplate("web", stepSpec{name: "a", callable: h.URL})}})
+	release := holdFlusher(t, s)
+	first, second := createAside(t, s, "web"), createAside(t, s, "web")
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // the answer would wait for the disk
+	if _, err := s.cancelTask(gone, first, ""); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v; want the cancellation to be under way", err)
+	}
+	awaitReal(t, "the slot to be free again or taken", func() bool {
+		s.store.mu.Lock()
+		defer s.store.mu.Unlock()
+		for k := range s.engine.running {
+			if k.pos == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	release()
+	awaitReal(t, "the second task to complete", func() bool {
+		v, err := s.store.view(second)
+		return err == nil && v.state == taskComplete
+	})
+}
+
+// holdFlusher keeps the journal's writer from going on until release is called.
+func holdFlusher(t *testing.T, s *service) (release func()) {
+	t.Helper()
+	held, gate := make(chan struct{}), make(chan struct{})
+	go s.store.journal.ask(func() error {
+		close(held)
+		<-gate
+		return nil
+	})
+	<-held
+	release = sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(release)
+	return release
+}
+
+// createAside creates a task without waiting for the disk, and returns its id.
+func createAside(t *testing.T, s *service, name string) uuid {
+	t.Helper()
+	q, err := parseTaskRequest(fmt.Appendf(nil, `{"namespace":"t","name":%q}`, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.store.mu.Lock()
+	pos := uint32(len(s.store.slots))
+	s.store.mu.Unlock()
+	if _, err := s.createTask(ctx, q, true); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v; want the creation to be under way", err)
+	}
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	return s.store.idLocked(pos)
+}
+
+// awaitReal polls, in real time, until something holds.
+func awaitReal(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	limit := time.NewTimer(5 * time.Second)
+	defer limit.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			t.Fatalf("waited in vain for %s", what)
+		}
 	}
 }

@@ -88,24 +88,27 @@ func (e *engine) start() error {
 	return nil
 }
 
+// lostAttempt is one that the end of the process before cut off.
+type lostAttempt struct {
+	task uuid
+	step int
+}
+
 func (e *engine) resumeAll() error {
 	e.store.mu.Lock()
 	defer e.store.mu.Unlock()
+	var lost []lostAttempt
 	for i := range e.store.slots {
-		t := e.store.slots[i].live
-		if t == nil {
-			continue
-		}
-		if err := e.store.updateLocked(func(c *change) error { return e.resumeLocked(c, t) }); err != nil {
-			return err
+		if t := e.store.slots[i].live; t != nil {
+			lost = e.resumeLocked(t, lost)
 		}
 	}
-	return nil
+	return e.recordLostLocked(lost)
 }
 
-// resumeLocked takes up one task after a restart: its timers, its ready steps,
-// and the attempts that the end of the process before cut off.
-func (e *engine) resumeLocked(c *change, t *task) error {
+// resumeLocked takes up one task after a restart: its timers and its ready
+// steps. Its attempts that were cut off are added to lost.
+func (e *engine) resumeLocked(t *task, lost []lostAttempt) []lostAttempt {
 	for i := range t.steps {
 		switch s := &t.steps[i]; s.state {
 		case stepEnqueued:
@@ -113,12 +116,50 @@ func (e *engine) resumeLocked(c *change, t *task) error {
 		case stepWaitingForRetry:
 			e.armRetry(t, i, s.retryAt)
 		case stepInProgress:
-			if err := c.append(t, e.lostRecord(t, i)); err != nil {
-				return err
-			}
+			lost = append(lost, lostAttempt{t.id, i})
+		}
+	}
+	return lost
+}
+
+// recordLostLocked has lost attempts delivered again. When the store has no
+// room the rest waits until it has: a full disk keeps no service from reading.
+func (e *engine) recordLostLocked(lost []lostAttempt) error {
+	for n, l := range lost {
+		err := e.store.updateLocked(func(c *change) error { return e.loseLocked(c, l) })
+		if kindOf(err) == unavailable {
+			afterReal(outcomeRetryEvery, func() { e.recordLost(lost[n:]) })
+			return nil
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+func (e *engine) recordLost(lost []lostAttempt) {
+	e.store.mu.Lock()
+	defer e.store.mu.Unlock()
+	if e.stopping {
+		return
+	}
+	if err := e.recordLostLocked(lost); err != nil {
+		e.log.Error("attempts that were cut off could not be taken up", "error", err)
+	}
+	e.wakeUp()
+}
+
+// loseLocked records that an attempt was lost, unless its step went on meanwhile.
+func (e *engine) loseLocked(c *change, l lostAttempt) error {
+	t, err := c.task(l.task)
+	if err != nil {
+		return err
+	}
+	if t.steps[l.step].state != stepInProgress || e.running[runKey{t.pos, l.step}] != nil {
+		return nil
+	}
+	return c.append(t, e.lostRecord(t, l.step))
 }
 
 // lostRecord has the attempt delivered again, or ends it when that was tried often enough.

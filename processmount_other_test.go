@@ -1,0 +1,11 @@
+//go:build !linux
+
+package main
+
+import "errors"
+
+func mountSmall(string, int) error { return errors.ErrUnsupported }
+
+func remountReadOnly(string) error { return errors.ErrUnsupported }
+
+func unmount(string) error { return nil }

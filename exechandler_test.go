@@ -107,7 +107,7 @@ func programAttempt(t *testing.T, do ...string) *attempt {
 	return newTestAttempt(string(config))
 }
 
-func runProgram(t *testing.T, h *handlerSet, do ...string) outcome {
+func runExec(t *testing.T, h *handlerSet, do ...string) outcome {
 	t.Helper()
 	return h.run(t.Context(), h.resolve(thisProgram(t)), programAttempt(t, do...))
 }
@@ -135,7 +135,7 @@ func TestExecOutcomes(t *testing.T) {
 		{`signal|9`, `signal_9 retryable `},
 		{`flood`, `result_too_large permanent `},
 	} {
-		o := runProgram(t, h, strings.Split(row.do, "|")...)
+		o := runExec(t, h, strings.Split(row.do, "|")...)
 		got := showOutcome(o)
 		if o.err != nil {
 			got += " " + string(o.err.context)
@@ -170,7 +170,7 @@ func TestExecSurroundings(t *testing.T) {
 		c.ExecDir, c.MaxResultBytes = dir, 1<<20
 		c.ExecEnv = map[string]string{"TOKEN": "t", "LANG": "C", "STEPWELL_KEY": "k", "stepwell_key": "k"}
 	})
-	o := runProgram(t, h, "where", "a b", "$HOME", "*")
+	o := runExec(t, h, "where", "a b", "$HOME", "*")
 	var got struct {
 		Env, Args []string
 		Dir       string
@@ -276,7 +276,7 @@ func TestExecLooksForPrograms(t *testing.T) {
 
 func TestExecMissingDirectory(t *testing.T) {
 	h := newTestHandlers(t, func(c *workerConfig) { c.ExecDir = filepath.Join(t.TempDir(), "gone") })
-	o := runProgram(t, h, "say", "1", "", "0")
+	o := runExec(t, h, "say", "1", "", "0")
 	if got, want := showOutcome(o), "program_unusable permanent"; got != want {
 		t.Errorf("got %s (%s); want %s", got, errorText(o), want)
 	}
@@ -290,7 +290,7 @@ func TestNoRoomForAProcessIsRetryable(t *testing.T) {
 }
 
 func TestExecKeepsTheEndOfStandardError(t *testing.T) {
-	o := runProgram(t, newTestHandlers(t, nil), "grumble")
+	o := runExec(t, newTestHandlers(t, nil), "grumble")
 	if got, want := showOutcome(o), "exit_3 permanent"; got != want {
 		t.Fatalf("got %s; want %s", got, want)
 	}
@@ -399,7 +399,7 @@ func TestExecCancelKillsTheWholeGroup(t *testing.T) {
 func TestExecKillsWhatAProgramLeaves(t *testing.T) {
 	h, p := newTestHandlers(t, nil), newPeers(t)
 	h.programs.grace = time.Hour // so that this ends only because the child does
-	if got, want := showOutcome(runProgram(t, h, "leave", p.address(), "here")), `ok "left"`; got != want {
+	if got, want := showOutcome(runExec(t, h, "leave", p.address(), "here")), `ok "left"`; got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}
 }
@@ -409,7 +409,7 @@ func TestExecKillsWhatAProgramLeaves(t *testing.T) {
 func TestExecDoesNotWaitForDaemons(t *testing.T) {
 	h, p := newTestHandlers(t, nil), newPeers(t)
 	h.programs.grace = 10 * time.Millisecond
-	o := runProgram(t, h, "leave", p.address(), "away")
+	o := runExec(t, h, "leave", p.address(), "away")
 	if got, want := showOutcome(o), `ok "left"`; got != want {
 		t.Errorf("got %s (%s); want %s", got, errorText(o), want)
 	}

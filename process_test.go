@@ -5,6 +5,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -512,7 +513,7 @@ func fillDisk(t *testing.T, dir string) *ballast {
 	for err == nil {
 		_, err = f.Write(chunk)
 	}
-	if !isNoSpace(err) {
+	if !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
 	return b

@@ -305,8 +305,8 @@ func TestArithmetic(t *testing.T) {
 		t.Errorf("the handler got %d attempts; want one for each of %d steps", len(h.keys), steps)
 	}
 	for key, n := range h.keys {
-		if n != 1 {
-			t.Errorf("%s was called %d times; want once", key, n)
+		if n > 2 { // the kill may have come before an outcome that was seen was on disk
+			t.Errorf("%s was called %d times; want at most once more after the kill", key, n)
 		}
 	}
 }

@@ -216,9 +216,9 @@ func (s *service) createTask(ctx context.Context, q *taskRequest, mayRead bool) 
 	if err != nil {
 		return nil, err
 	}
-	id := s.ids.reserve(len(tpl.steps) + 1)
+	id := s.ids.reserve(tpl.ids())
 	if by.correlation.isZero() {
-		by.correlation = s.ids.reserve(1)
+		by.correlation = id.plus(tpl.ids() - 1)
 	}
 	seq, err := s.store.update(func(c *change) error {
 		if err := s.admitLocked(by, mayRead); err != nil {
@@ -236,6 +236,9 @@ func (s *service) createTask(ctx context.Context, q *taskRequest, mayRead bool) 
 	}
 	return s.store.view(id)
 }
+
+// ids is how many ids a task takes: its own, its steps', and a correlation id.
+func (t *template) ids() int { return len(t.steps) + 2 }
 
 // templateFor is the template that a payload names.
 func (s *service) templateFor(q *taskRequest) (*template, error) {

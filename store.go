@@ -5,6 +5,7 @@ package main
 // apply. What is handed out is a copy, or an immutable line.
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -26,6 +27,7 @@ type store struct {
 	index      *taskIndex             // positions by state, template, …
 	scratch    []byte                 // for encoding a record
 	snapping   bool                   // a snapshot is being written
+	lastID     uuid                   // the greatest id made for a task that was recovered
 
 	templatesMu sync.RWMutex
 	templates   map[string]*template // by hash, all that tasks refer to; guarded by templatesMu
@@ -67,6 +69,7 @@ func (s *store) indexAll() error {
 		if sl.live != nil {
 			s.index.add(uint32(pos), sl.live.tpl, sl.live.by, sl.live.state, &sl.live.counts)
 			s.remember(uint32(pos), sl.live.by.identity)
+			s.noteID(sl.live.id, sl.live.tpl)
 			sl.live.indexed = sl.live.state
 			continue
 		}
@@ -78,10 +81,20 @@ func (s *store) indexAll() error {
 		if err != nil {
 			return err
 		}
-		s.index.add(uint32(pos), s.template(h.template), r.created, h.state, &h.counts)
+		tpl := s.template(h.template)
+		s.index.add(uint32(pos), tpl, r.created, h.state, &h.counts)
 		s.remember(uint32(pos), r.created.identity)
+		s.noteID(h.id, tpl)
 	}
 	return nil
+}
+
+// noteID keeps the last id that was made for a task. Tasks need not stand in the
+// order of their ids: callers that race are given theirs before their turn.
+func (s *store) noteID(id uuid, tpl *template) {
+	if last := id.plus(tpl.ids() - 1); bytes.Compare(last[:], s.lastID[:]) > 0 {
+		s.lastID = last
+	}
 }
 
 func (s *store) remember(pos uint32, k identityKey) {

@@ -478,13 +478,19 @@ func (e *engine) due(id uuid, i int) {
 		if err != nil {
 			return err
 		}
-		if s := &t.steps[i]; s.state != stepWaitingForRetry || s.retryAt > c.now {
-			return nil // cancelled, completed by an operator, or armed anew
+		switch s := &t.steps[i]; {
+		case s.state != stepWaitingForRetry:
+			return nil // cancelled, or completed by an operator
+		case s.retryAt > c.now: // it is another retry's turn, or the clock went back
+			e.armRetry(t, i, s.retryAt)
+			return nil
 		}
 		return c.append(t, &record{kind: recDue, step: i})
 	})
 	if kindOf(err) == unavailable {
-		afterReal(outcomeRetryEvery, func() { e.due(id, i) })
+		if e.ctx.Err() == nil {
+			afterReal(outcomeRetryEvery, func() { e.due(id, i) })
+		}
 		return
 	}
 	if err != nil {

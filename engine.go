@@ -224,13 +224,19 @@ func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 	if s.redeliver {
 		a.number = s.attempts
 	}
+	before := *s
 	e.store.mu.Unlock()
 	began := e.clock.now()
 	o, delay := g.builtin.run(a)
 	e.store.mu.Lock()
+	overtaken := *s != before
 	s.queued = false
 	if !t.runnable(i) {
 		return nil // cancelled or resolved meanwhile: it never ran
+	}
+	if overtaken { // failed by an actor meanwhile, and ready again: this is no outcome of the attempt to come
+		e.pushLocked(t, i)
+		return nil
 	}
 	if delay > 0 {
 		return e.startDelayLocked(t, i, o, delay, a.timeout)

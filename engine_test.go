@@ -695,3 +695,41 @@ func TestClosedServiceIsForgotten(t *testing.T) {
 		return e.Value() == nil
 	})
 }
+
+// TestAttemptOvertakenWhileComputing fails and retries a step by hand while its
+// builtin computes: what that came to belongs to no attempt any more.
+func TestAttemptOvertakenWhileComputing(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := newTestService(t, serviceTest{clock: clock, extra: []string{
+		testTemplate("first", stepSpec{name: "a", callable: "builtin:noop", retry: `{"backoff":"none"}`})}})
+	tpl, _ := s.registry.get("t", "first", "")
+	var numbers []int
+	s.store.mu.Lock()
+	s.engine.targets[tpl] = []target{{kind: builtinHandler, builtin: &builtin{
+		run: func(a *attempt) (outcome, time.Duration) {
+			numbers = append(numbers, a.number)
+			if len(numbers) == 1 {
+				overtake(t, s, clock)
+			}
+			return outcome{success: true, result: fmt.Append(nil, a.number)}, 0
+		}}}}
+	s.store.mu.Unlock()
+	v := settled(t, s, mustCreate(t, s, "first").id)
+	wantStates(t, v, "complete: complete")
+	if got := string(v.steps[0].last.result); got != "2" || v.steps[0].attempts != 2 {
+		t.Errorf("attempt %d completed the step with the result of attempt %s; want 2 and 2", v.steps[0].attempts, got)
+	}
+}
+
+// overtake lets the newest task's first step fail by hand, and its retry fall due.
+func overtake(t *testing.T, s *service, clock *virtualClock) {
+	s.store.mu.Lock()
+	v := s.store.slots[len(s.store.slots)-1].live.clone()
+	s.store.mu.Unlock()
+	q := retryAction
+	q.by, q.reason = "ops", "because"
+	if _, _, err := s.actOnStep(t.Context(), v.id, v.stepID(0), &q); err != nil {
+		t.Error(err)
+	}
+	clock.advance(0)
+}

@@ -216,7 +216,7 @@ func (s *service) createTask(ctx context.Context, q *taskRequest, mayRead bool) 
 	if err != nil {
 		return nil, err
 	}
-	id := s.ids.reserve(len(tpl.steps) + 2) // its own, its steps', and the correlation's
+	id := s.ids.reserve(tpl.ids())
 	seq, err := s.store.update(func(c *change) error {
 		if err := s.admitLocked(by, mayRead); err != nil {
 			return err
@@ -233,6 +233,9 @@ func (s *service) createTask(ctx context.Context, q *taskRequest, mayRead bool) 
 	}
 	return s.store.view(id)
 }
+
+// ids is how many ids a task takes: its own, its steps', and a correlation id.
+func (t *template) ids() int { return len(t.steps) + 2 }
 
 // templateFor is the template that a payload names.
 func (s *service) templateFor(q *taskRequest) (*template, error) {

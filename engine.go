@@ -265,13 +265,19 @@ func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 	if s.redeliver {
 		a.number = s.attempts
 	}
+	before := *s
 	e.store.mu.Unlock()
 	began := e.clock.now()
 	o, delay := g.builtin.run(a)
 	e.store.mu.Lock()
+	overtaken := *s != before
 	s.queued = false
 	if !t.runnable(i) {
 		return nil // cancelled or resolved meanwhile: it never ran
+	}
+	if overtaken { // failed by an actor meanwhile, and ready again: this is no outcome of the attempt to come
+		e.pushLocked(t, i)
+		return nil
 	}
 	if delay > 0 {
 		return e.startDelayLocked(t, i, o, delay, a.timeout)
@@ -520,13 +526,19 @@ func (e *engine) due(id uuid, i int) {
 		if err != nil {
 			return err
 		}
-		if s := &t.steps[i]; s.state != stepWaitingForRetry || s.retryAt > c.now {
-			return nil // cancelled, completed by an operator, or armed anew
+		switch s := &t.steps[i]; {
+		case s.state != stepWaitingForRetry:
+			return nil // cancelled, or completed by an operator
+		case s.retryAt > c.now: // it is another retry's turn, or the clock went back
+			e.armRetry(t, i, s.retryAt)
+			return nil
 		}
 		return c.append(t, &record{kind: recDue, step: i})
 	})
 	if kindOf(err) == unavailable {
-		afterReal(outcomeRetryEvery, func() { e.due(id, i) })
+		if e.ctx.Err() == nil {
+			afterReal(outcomeRetryEvery, func() { e.due(id, i) })
+		}
 		return
 	}
 	if err != nil {

@@ -11,8 +11,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 )
 
 // stepSpec is one step of a template made for a test.
@@ -651,4 +653,83 @@ func awaitReal(t *testing.T, what string, holds func() bool) {
 			t.Fatalf("waited in vain for %s", what)
 		}
 	}
+}
+
+// laggingClock is a virtual clock whose next answer lags behind, once.
+type laggingClock struct {
+	*virtualClock
+	lag atomic.Int64 // microseconds
+}
+
+func (c *laggingClock) now() instant { return c.virtualClock.now() - instant(c.lag.Swap(0)) }
+
+// waitingTemplate is a step that waits for its retry for a second.
+var waitingTemplate = testTemplate("waiting", stepSpec{name: "a", callable: "builtin:flaky",
+	retry: `{"backoff":"linear","backoff_base_ms":1000,"max_backoff_ms":1000}`})
+
+// TestRetrySurvivesAClockSetBack sets the clock back between the timer of a retry
+// and the look at whether it is due.
+func TestRetrySurvivesAClockSetBack(t *testing.T) {
+	clock := &laggingClock{virtualClock: newVirtualClock(testStart)}
+	s := newTestService(t, serviceTest{clock: clock, extra: []string{waitingTemplate},
+		config: func(c *Config) { c.Engine.Jitter = false }})
+	v := mustCreate(t, s, "waiting")
+	wantStates(t, settled(t, s, v.id), "waiting_for_retry: waiting_for_retry")
+	clock.lag.Store(1)
+	clock.advance(time.Second)
+	wantStates(t, settled(t, s, v.id), "complete: complete")
+}
+
+// TestClosedServiceIsForgotten lets a retry fall due after the service ended:
+// nothing keeps it alive.
+func TestClosedServiceIsForgotten(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := openTestService(t, serviceTest{clock: clock, extra: []string{waitingTemplate}})
+	mustCreate(t, s, "waiting")
+	closeTestService(t, s)
+	e := weak.Make(s.engine)
+	s = nil
+	clock.advance(time.Minute)
+	awaitReal(t, "the engine to be forgotten", func() bool {
+		runtime.GC()
+		return e.Value() == nil
+	})
+}
+
+// TestAttemptOvertakenWhileComputing fails and retries a step by hand while its
+// builtin computes: what that came to belongs to no attempt any more.
+func TestAttemptOvertakenWhileComputing(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := newTestService(t, serviceTest{clock: clock, extra: []string{
+		testTemplate("first", stepSpec{name: "a", callable: "builtin:noop", retry: `{"backoff":"none"}`})}})
+	tpl, _ := s.registry.get("t", "first", "")
+	var numbers []int
+	s.store.mu.Lock()
+	s.engine.targets[tpl] = []target{{kind: builtinHandler, builtin: &builtin{
+		run: func(a *attempt) (outcome, time.Duration) {
+			numbers = append(numbers, a.number)
+			if len(numbers) == 1 {
+				overtake(t, s, clock)
+			}
+			return outcome{success: true, result: fmt.Append(nil, a.number)}, 0
+		}}}}
+	s.store.mu.Unlock()
+	v := settled(t, s, mustCreate(t, s, "first").id)
+	wantStates(t, v, "complete: complete")
+	if got := string(v.steps[0].last.result); got != "2" || v.steps[0].attempts != 2 {
+		t.Errorf("attempt %d completed the step with the result of attempt %s; want 2 and 2", v.steps[0].attempts, got)
+	}
+}
+
+// overtake lets the newest task's first step fail by hand, and its retry fall due.
+func overtake(t *testing.T, s *service, clock *virtualClock) {
+	s.store.mu.Lock()
+	v := s.store.slots[len(s.store.slots)-1].live.clone()
+	s.store.mu.Unlock()
+	q := retryAction
+	q.by, q.reason = "ops", "because"
+	if _, _, err := s.actOnStep(t.Context(), v.id, v.stepID(0), &q); err != nil {
+		t.Error(err)
+	}
+	clock.advance(0)
 }

@@ -80,7 +80,7 @@ func (s *service) openStore() error {
 	}
 	if n := len(s.store.slots); n > 0 {
 		s.log.Info("the store was read", "tasks", n, "records", s.store.seq, "took", time.Since(began).String())
-		s.ids.observe(s.store.idLocked(uint32(n - 1)))
+		s.ids.observe(s.store.lastID)
 	}
 	s.engine = newEngine(s.store, s.handlers, s.ids, new(counters), s.cfg, s.log)
 	s.store.watch = s.engine

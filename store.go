@@ -5,6 +5,7 @@ package main
 // apply. What is handed out is a copy, or an immutable line.
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -25,6 +26,7 @@ type store struct {
 	identities map[identityKey]uint32 // who deduplicates, to position
 	index      *taskIndex             // positions by state, template, …
 	scratch    []byte                 // for encoding a record
+	lastID     uuid                   // the greatest id that a task of this store took
 
 	templatesMu sync.RWMutex
 	templates   map[string]*template // by hash, all that tasks refer to; guarded by templatesMu
@@ -70,6 +72,9 @@ func (s *store) enter(id uuid, sl slot, tpl *template, by *creation) uint32 {
 		s.identities[by.identity] = pos
 	}
 	s.index.add(pos, tpl, by)
+	if last := id.plus(tpl.ids() - 1); bytes.Compare(last[:], s.lastID[:]) > 0 {
+		s.lastID = last // racing callers are given their ids before their turn: the newest need not have the last
+	}
 	return pos
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 )
 
 // storyTemplates are what the tasks of recovery tests are made from.
@@ -257,4 +258,35 @@ func TestReadersSeeNoChange(t *testing.T) {
 	if after := states(v) + string(v.log); after != before {
 		t.Errorf("the view became %s; want %s", after, before)
 	}
+}
+
+// TestIDsGoOnAfterARestart restarts on a clock that stands still, or went back:
+// no id is given out twice, whatever the order that tasks came into the store.
+func TestIDsGoOnAfterARestart(t *testing.T) {
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
+	s := openTestService(t, o)
+	tpl, _ := s.registry.get("t", "pair", "")
+	ids := []uuid{s.ids.reserve(4), s.ids.reserve(4)}
+	for i := range ids { // the other way round, as when two callers race
+		id := ids[len(ids)-1-i]
+		_, err := s.store.update(func(c *change) error {
+			_, err := c.create(&record{kind: recCreated, task: id, created: &creation{template: tpl.hash, context: []byte("{}")}}, tpl)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	greatest := ids[1].plus(3).String()
+	for _, start := range []instant{testStart, testStart, testStart.add(-time.Hour)} {
+		closeTestService(t, s)
+		o.clock = newVirtualClock(start)
+		s = openTestService(t, o)
+		if got := s.ids.reserve(1).String(); got <= greatest {
+			t.Errorf("after a restart at %s: got id %s; want one after %s", start.zoned(), got, greatest)
+		}
+		last := mustCreate(t, s, "pair")
+		greatest = max(last.stepID(1).String(), last.by.correlation.String())
+	}
+	closeTestService(t, s)
 }

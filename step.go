@@ -79,7 +79,7 @@ func (e *ending) outcomeJSON(id uuid, at instant, worker string) json.RawMessage
 	b = append(b, `,"result":`...)
 	b = appendOrNull(b, e.result)
 	b = append(b, `,"metadata":`...)
-	b = mergeObjects(b, e.standardMetadata(at, worker), orEmptyObject(e.metadata))
+	b = mergeObjects(b, orEmptyObject(e.metadata), e.standardMetadata(at, worker))
 	b = append(b, `,"status":`...)
 	switch {
 	case e.success:
@@ -93,6 +93,8 @@ func (e *ending) outcomeJSON(id uuid, at instant, worker string) json.RawMessage
 	return append(appendOrNull(b, e.err), '}')
 }
 
+// standardMetadata is what existing clients parse in every outcome. It stands
+// above what came with the outcome, which may be of any type.
 func (e *ending) standardMetadata(at instant, worker string) []byte {
 	b := append([]byte(nil), `{"execution_time_ms":`...)
 	b = strconv.AppendInt(b, e.took.Milliseconds(), 10)

@@ -91,6 +91,24 @@ func TestReadyFile(t *testing.T) {
 	wantNoFiles(t, filepath.Dir(path))
 }
 
+// TestRoles: one role has one listener.
+func TestRoles(t *testing.T) {
+	for _, role := range []string{"worker", "orchestration"} {
+		t.Run(role, func(t *testing.T) {
+			p := serve(t, "--memory", "--role", role)
+			url, other := p.ready.OrchestrationURL, p.ready.WorkerURL
+			if role == "worker" {
+				url, other = other, url
+			}
+			if url == "" || other != "" {
+				t.Errorf("got %+v; want one URL", p.ready)
+			}
+			(&testServer{t: t, url: url}).do("GET", "/health/ready", "").want(200)
+			p.stop()
+		})
+	}
+}
+
 // wantNoFiles fails the test when the directory has anything in it.
 func wantNoFiles(t *testing.T, dir string) {
 	t.Helper()
@@ -652,6 +670,31 @@ func TestStartOnFullDisk(t *testing.T) {
 	f.checkWorking(t)
 	if err := f.program.awaitReady(); err != nil {
 		t.Error(err)
+	}
+	f.program.stop()
+}
+
+// TestStopOnFullDisk: the end is as orderly as ever, whether the program was
+// ready or not; an outcome that could not be kept is asked for again.
+func TestStopOnFullDisk(t *testing.T) {
+	f := newFullDiskTest(t)
+	config := filepath.Join(t.TempDir(), "stepwell.toml")
+	writeFile(t, config, []byte("[web]\nshutdown_timeout_seconds = 0\n"))
+	args := append(f.args, "--config", config)
+	f.program.kill()
+	f.program = launch(t, nil, serveArguments(args...)...)
+	select {
+	case <-f.program.stderr.line: // it warns of the full disk
+	case <-time.After(patience):
+		t.Fatal("it says nothing")
+	}
+	f.program.stop()
+	close(f.held.release)
+	f.ballast.drop()
+	f.program = serve(t, args...)
+	f.checkWorking(t)
+	if n := len(f.held.called); n != 1 {
+		t.Errorf("the handler was called %d times more; want once", n)
 	}
 	f.program.stop()
 }

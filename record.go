@@ -244,7 +244,7 @@ func appendID(b []byte, name string, id uuid) []byte {
 // Members that it does not know are an error: they would be lost.
 func decodeRecord(line []byte) (*record, error) {
 	d := recordDecoder{r: &record{kind: recordKinds, step: -1}}
-	if !eachMember(line, d.member) {
+	if !eachMemberBytes(line, d.member) {
 		return nil, fmt.Errorf("a record must be a JSON object")
 	}
 	if d.err != nil {
@@ -322,8 +322,8 @@ func fillCreation(c *creation) {
 	}
 }
 
-func (d *recordDecoder) member(key string, value []byte) bool {
-	switch key {
+func (d *recordDecoder) member(key, value []byte) bool {
+	switch string(key) {
 	case "seq":
 		d.r.seq = uint64(d.number(value))
 	case "at":
@@ -351,9 +351,9 @@ func (d *recordDecoder) member(key string, value []byte) bool {
 			d.creation().reason = d.r.reason
 		}
 	case "ok", "ms", "attempt", "retry_at", "result", "error", "metadata":
-		d.endingMember(key, value)
+		d.endingMember(string(key), value)
 	default:
-		d.creationMember(key, value)
+		d.creationMember(string(key), value)
 	}
 	if d.err != nil {
 		d.err = fmt.Errorf("member %q: %w", key, d.err)

@@ -57,7 +57,7 @@ func (l *restorer) snapshotLine(line []byte) error {
 func (l *restorer) templateLine(line []byte) error {
 	var d recordDecoder
 	d.r = &record{}
-	eachMember(line, d.member)
+	eachMemberBytes(line, d.member)
 	if d.err != nil {
 		return d.err
 	}

@@ -89,8 +89,8 @@ func cutSum(line []byte) []byte {
 // readTaskHeader reads what stands before the log.
 func readTaskHeader(line []byte) (h taskHeader, err error) {
 	var d recordDecoder
-	ok := eachMember(line, func(key string, value []byte) bool {
-		switch key {
+	ok := eachMemberBytes(line, func(key, value []byte) bool {
+		switch string(key) {
 		case "task":
 			h.id = d.id(value)
 		case "state":
@@ -108,8 +108,8 @@ func readTaskHeader(line []byte) (h taskHeader, err error) {
 		case "last":
 			h.lastSeq = uint64(d.number(value))
 		case "steps":
-			eachMember(value, func(key string, value []byte) bool {
-				s, ok := parseStepState(key)
+			eachMemberBytes(value, func(key, value []byte) bool {
+				s, ok := parseStepState(string(key))
 				if !ok {
 					d.err = fmt.Errorf("unknown step state %q", key)
 					return false

@@ -282,10 +282,22 @@ func (d *recordDecoder) complete() error {
 	case r.kind == recCancelled:
 	case r.step < 0:
 		return fmt.Errorf("%s record without a step", r.kind)
-	case (r.kind == recRan || r.kind == recEnded || r.kind == recLate) && r.end == nil:
+	case r.needsEnding() && r.end == nil:
 		return fmt.Errorf("%s record without an outcome", r.kind)
 	}
 	return nil
+}
+
+// needsEnding is whether the record is about how an attempt, or a step by an
+// operator's word, came to its end.
+func (r *record) needsEnding() bool {
+	switch r.kind {
+	case recRan, recEnded, recLate:
+		return true
+	case recOperator:
+		return r.action == actionComplete || r.action == actionFail
+	}
+	return false
 }
 
 func fillCreation(c *creation) {

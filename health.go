@@ -138,9 +138,13 @@ func (a *orchestrationAPI) healthReady(w http.ResponseWriter, _ *http.Request) e
 	return writeReady(w, readyView{
 		Timestamp: zonedTime(a.svc.clock.now()),
 		Checks:    a.svc.readiness(),
-		Info: healthInfoView{
-			Version: version, Environment: a.svc.cfg.Environment, OperationalState: a.svc.operationalState(),
-			WebDatabasePoolSize: 1, OrchestrationDatabasePoolSize: 1, CircuitBreakerState: "Closed",
-		},
+		Info:      healthInfo(a.svc.cfg, a.svc.operationalState()),
 	})
+}
+
+func healthInfo(cfg *Config, state string) healthInfoView {
+	return healthInfoView{
+		Version: version, Environment: cfg.Environment, OperationalState: state,
+		WebDatabasePoolSize: 1, OrchestrationDatabasePoolSize: 1, CircuitBreakerState: "Closed",
+	}
 }

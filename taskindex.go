@@ -16,20 +16,20 @@ type taskIndex struct {
 	all         bitset
 	states      [taskStates]bitset
 	steps       [stepStates]int // how many steps of all tasks are in each state
-	byNamespace map[string]*bitset
-	byName      map[string]*bitset
-	byVersion   map[string]*bitset
-	byInitiator map[string]*bitset
-	bySource    map[string]*bitset
+	byNamespace map[string]*positions
+	byName      map[string]*positions
+	byVersion   map[string]*positions
+	byInitiator map[string]*positions
+	bySource    map[string]*positions
 }
 
 func newTaskIndex() *taskIndex {
 	return &taskIndex{
-		byNamespace: map[string]*bitset{},
-		byName:      map[string]*bitset{},
-		byVersion:   map[string]*bitset{},
-		byInitiator: map[string]*bitset{},
-		bySource:    map[string]*bitset{},
+		byNamespace: map[string]*positions{},
+		byName:      map[string]*positions{},
+		byVersion:   map[string]*positions{},
+		byInitiator: map[string]*positions{},
+		bySource:    map[string]*positions{},
 	}
 }
 
@@ -50,13 +50,48 @@ func (x *taskIndex) add(pos uint32, tpl *template, by *creation, state taskState
 	mark(x.bySource, by.source, pos)
 }
 
-func mark(m map[string]*bitset, key string, pos uint32) {
-	set := m[key]
-	if set == nil {
-		set = new(bitset)
-		m[key] = set
+func mark(m map[string]*positions, key string, pos uint32) {
+	p := m[key]
+	if p == nil {
+		p = new(positions)
+		m[key] = p
 	}
-	set.set(pos)
+	p.add(pos)
+}
+
+// fewPositions is how many positions are kept as they are. A set takes memory for
+// all positions below its highest, and names from outside may be as many as tasks.
+const fewPositions = 16
+
+// positions is where a name stands: a short list, or else a set.
+type positions struct {
+	few []uint32
+	all *bitset // nil while they are few
+}
+
+// add enters a position.
+func (p *positions) add(pos uint32) {
+	switch {
+	case p.all != nil:
+		p.all.set(pos)
+	case len(p.few) < fewPositions:
+		p.few = append(p.few, pos)
+	default:
+		p.all, p.few = p.set(), nil
+		p.all.set(pos)
+	}
+}
+
+// set is the positions as a set, which the caller must not change.
+func (p *positions) set() *bitset {
+	if p.all != nil {
+		return p.all
+	}
+	s := new(bitset)
+	for _, pos := range p.few {
+		s.set(pos)
+	}
+	return s
 }
 
 // move takes a task from one state to another.
@@ -83,7 +118,7 @@ func (x *taskIndex) page(f *taskFilter, skip, limit int) ([]uint32, int) {
 // one of them is empty.
 func (x *taskIndex) matching(f *taskFilter) (sets []*bitset, ok bool) {
 	ok = true
-	add := func(m map[string]*bitset, key string) {
+	add := func(m map[string]*positions, key string) {
 		if key == "" {
 			return
 		}
@@ -91,7 +126,7 @@ func (x *taskIndex) matching(f *taskFilter) (sets []*bitset, ok bool) {
 			ok = false
 			return
 		}
-		sets = append(sets, m[key])
+		sets = append(sets, m[key].set())
 	}
 	add(x.byNamespace, f.namespace)
 	add(x.byName, f.name)

@@ -204,15 +204,17 @@ func readJSON(r *http.Request, mayBeAbsent bool) ([]byte, error) {
 	if r.ContentLength == 0 && mayBeAbsent {
 		return nil, nil
 	}
-	if err := checkContentType(r); err != nil {
-		return nil, err
-	}
 	var b bytes.Buffer
 	if r.ContentLength > 0 {
 		b.Grow(int(min(r.ContentLength, 1<<20)) + bytes.MinRead)
 	}
 	if _, err := b.ReadFrom(r.Body); err != nil {
 		return nil, readFailure(err)
+	}
+	if b.Len() > 0 { // its length need not have been announced
+		if err := checkContentType(r); err != nil {
+			return nil, err
+		}
 	}
 	if len(bytes.TrimSpace(b.Bytes())) == 0 && mayBeAbsent {
 		return nil, nil

@@ -529,7 +529,7 @@ func (e *engine) due(id uuid, i int) {
 		switch s := &t.steps[i]; {
 		case s.state != stepWaitingForRetry:
 			return nil // cancelled, or completed by an operator
-		case s.retryAt > c.now: // it is another retry's turn, or the clock went back
+		case s.retryAt > c.now: // the clock went back since the timer fired
 			e.armRetry(t, i, s.retryAt)
 			return nil
 		}

@@ -47,7 +47,8 @@ type aliveView struct {
 func (s *service) checked(healthy string, check func() error) checkView {
 	began := s.clock.now()
 	err := check()
-	v := checkView{Status: "healthy", Message: healthy, DurationMS: s.clock.now().sub(began).Milliseconds()}
+	took := max(s.clock.now().sub(began), 0) // the clock may have been set back
+	v := checkView{Status: "healthy", Message: healthy, DurationMS: took.Milliseconds()}
 	if err != nil {
 		v.Status, v.Message = "unhealthy", err.Error()
 	}
@@ -152,9 +153,13 @@ func (a *orchestrationAPI) healthReady(w http.ResponseWriter, _ *http.Request) e
 	return writeReady(w, readyView{
 		Timestamp: zonedTime(a.svc.clock.now()),
 		Checks:    a.svc.readiness(),
-		Info: healthInfoView{
-			Version: version, Environment: a.svc.cfg.Environment, OperationalState: a.svc.operationalState(),
-			WebDatabasePoolSize: 1, OrchestrationDatabasePoolSize: 1, CircuitBreakerState: "Closed",
-		},
+		Info:      healthInfo(a.svc.cfg, a.svc.operationalState()),
 	})
+}
+
+func healthInfo(cfg *Config, state string) healthInfoView {
+	return healthInfoView{
+		Version: version, Environment: cfg.Environment, OperationalState: state,
+		WebDatabasePoolSize: 1, OrchestrationDatabasePoolSize: 1, CircuitBreakerState: "Closed",
+	}
 }

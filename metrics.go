@@ -164,7 +164,7 @@ func (h *httpStats) observe(route string, status int, took time.Duration) {
 		t = new(histogram)
 		h.times[route] = t
 	}
-	t.observe(took)
+	t.observe(max(took, 0)) // the clock may have been set back
 }
 
 func (h *httpStats) write(m *metricsText) {

@@ -282,6 +282,8 @@ func (d *recordDecoder) complete() error {
 	case r.kind == recCancelled:
 	case r.step < 0:
 		return fmt.Errorf("%s record without a step", r.kind)
+	case r.action == actionFail && (r.end == nil || r.end.success):
+		return fmt.Errorf("a failure by an operator without its error")
 	case r.end == nil && r.hasOutcome():
 		r.end = &ending{success: true}
 	}

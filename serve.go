@@ -133,9 +133,14 @@ func isTerminal(w any) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// gate answers for a listener until its service is there.
+// gate answers for a listener until its service is there, in the form that the
+// service will.
 type gate struct {
 	surface atomic.Pointer[surface]
+	ids     *idSource
+	clock   clock
+	encode  func(f *failure, requestID string, now instant) any // the body of an error
+	ready   readyView                                           // without its time
 }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -143,19 +148,54 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.ServeHTTP(w, r)
 		return
 	}
-	w.Header().Set("Retry-After", "1")
-	w.Header().Set("Content-Type", "application/json")
+	id := requestID(r, g.ids)
+	w.Header()["X-Request-Id"] = []string{id}
+	now := g.clock.now()
 	if r.URL.Path == "/health/live" {
-		fmt.Fprintln(w, `{"status":"alive"}`)
+		writeJSON(w, http.StatusOK, aliveView{Status: "alive", Timestamp: zonedTime(now), WorkerID: g.ready.WorkerID})
 		return
 	}
-	w.WriteHeader(http.StatusServiceUnavailable)
-	fmt.Fprintln(w, `{"status":"not_ready","error":{"code":"SERVICE_UNAVAILABLE","message":"the service is starting"}}`)
+	w.Header().Set("Retry-After", "1")
+	if r.URL.Path == "/health/ready" {
+		v := g.ready
+		v.Timestamp = zonedTime(now)
+		writeReady(w, v)
+		return
+	}
+	f := failf(unavailable, "the service is starting")
+	f.retryAfter = time.Second
+	writeJSON(w, http.StatusServiceUnavailable, g.encode(f, id, now))
 }
 
 // gates are the two listeners' handlers.
 type gates struct {
 	orchestration, worker gate
+}
+
+func newGates(cfg *Config, c clock) *gates {
+	ids := newIDSource(c, nil)
+	return &gates{
+		orchestration: gate{ids: ids, clock: c, encode: orchestrationError, ready: readyView{
+			Checks: startingChecks(0, "web_database", "orchestration_database", "circuit_breaker",
+				"orchestration_system", "command_processor"),
+			Info: healthInfo(cfg, "Startup"),
+		}},
+		worker: gate{ids: ids, clock: c, encode: workerError, ready: readyView{
+			WorkerID: workerID(cfg),
+			Checks:   startingChecks(c.now(), "database", "command_processor", "queue_processing"),
+			System:   systemInfo(cfg),
+		}},
+	}
+}
+
+// startingChecks are checks that cannot be made yet; checked is 0 where the form
+// has no such time.
+func startingChecks(checked instant, names ...string) map[string]checkView {
+	checks := map[string]checkView{}
+	for _, name := range names {
+		checks[name] = checkView{Status: "unknown", Message: "the service is starting", LastChecked: zonedTime(checked)}
+	}
+	return checks
 }
 
 func (g *gates) open(s *service) {
@@ -170,7 +210,7 @@ func (g *gates) open(s *service) {
 // listen opens the listeners of the roles that are switched on; once they are
 // open they stay, so that port 0 is never probed and lost again.
 func (v *serving) listen() (*gates, error) {
-	g := &gates{}
+	g := newGates(v.cfg, v.clock)
 	var err error
 	if v.cfg.Role != "worker" {
 		v.orchestration, err = v.serveOn(v.cfg.Orchestration.Web.Listen, "--listen", &g.orchestration)

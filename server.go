@@ -77,10 +77,7 @@ func (s *surface) wrap(h handlerFunc) http.Handler {
 // 404 or 405 in the surface's own form.
 func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := s.svc.clock.now()
-	id := r.Header.Get("X-Request-Id")
-	if !saneRequestID(id) {
-		id = s.svc.ids.reserve(1).String()
-	}
+	id := requestID(r, s.svc.ids)
 	rec := &recorder{ResponseWriter: w, requestID: id}
 	w.Header()["X-Request-Id"] = []string{id}
 	defer s.finish(rec, r, began)
@@ -147,6 +144,14 @@ func (w *recorder) Write(b []byte) (int, error) {
 // Unwrap serves http.ResponseController.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// requestID is the caller's id of a request, or a new one.
+func requestID(r *http.Request, ids *idSource) string {
+	if id := r.Header.Get("X-Request-Id"); saneRequestID(id) {
+		return id
+	}
+	return ids.reserve(1).String()
+}
+
 // saneRequestID accepts what may be echoed and logged: 1 to 128 visible
 // characters of the usual kinds.
 func saneRequestID(id string) bool {
@@ -209,15 +214,17 @@ func readJSON(r *http.Request, mayBeAbsent bool) ([]byte, error) {
 	if r.ContentLength == 0 && mayBeAbsent {
 		return nil, nil
 	}
-	if err := checkContentType(r); err != nil {
-		return nil, err
-	}
 	var b bytes.Buffer
 	if r.ContentLength > 0 {
 		b.Grow(int(min(r.ContentLength, 1<<20)) + bytes.MinRead)
 	}
 	if _, err := b.ReadFrom(r.Body); err != nil {
 		return nil, readFailure(err)
+	}
+	if b.Len() > 0 { // its length need not have been announced
+		if err := checkContentType(r); err != nil {
+			return nil, err
+		}
 	}
 	if len(bytes.TrimSpace(b.Bytes())) == 0 && mayBeAbsent {
 		return nil, nil

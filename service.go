@@ -44,11 +44,14 @@ type serviceOptions struct {
 	handlers *handlerSet
 }
 
+// workerID is the name of what runs steps here.
+func workerID(cfg *Config) string { return "stepwell-" + cfg.Role }
+
 // openService recovers the store and starts the engine.
 func openService(o serviceOptions) (*service, error) {
 	s := &service{
 		cfg: o.cfg, log: o.log, clock: o.clock, ids: newIDSource(o.clock, o.seed),
-		registry: o.registry, handlers: o.handlers, workerID: "stepwell-" + o.cfg.Role,
+		registry: o.registry, handlers: o.handlers, workerID: workerID(o.cfg),
 		started: o.clock.now(), stopKeeping: func() {},
 	}
 	if o.cfg.Role == "worker" {

@@ -60,6 +60,7 @@ func openStore(o journalOptions, c clock, log *slog.Logger) (*store, error) {
 		return nil, err
 	}
 	s.journal = j
+	s.seq = max(s.seq, j.durable()) // the last record may be of no task, and covered by the snapshot
 	return s, nil
 }
 

@@ -290,3 +290,25 @@ func TestIDsGoOnAfterARestart(t *testing.T) {
 	}
 	closeTestService(t, s)
 }
+
+// TestSnapshotAfterALoneTemplate restarts from a snapshot whose newest record is
+// of no task, as a crash between a new template and its first task leaves it.
+func TestSnapshotAfterALoneTemplate(t *testing.T) {
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
+	s := openTestService(t, o)
+	mustCreate(t, s, "noop")
+	tpl, _ := s.registry.get("t", "pair", "")
+	if _, err := s.store.update(func(c *change) error {
+		c.write(&record{kind: recTemplate, hash: tpl.hash, definition: tpl.json})
+		s.store.keepTemplate(tpl)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.store.snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	closeTestService(t, s)
+	s = newTestService(t, o)
+	mustAct(t, s, mustCreate(t, s, "pair"), 0, completeAction)
+}

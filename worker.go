@@ -46,15 +46,19 @@ func (a *workerAPI) healthReady(w http.ResponseWriter, _ *http.Request) error {
 		c.LastChecked = zonedTime(now)
 		checks[name] = c
 	}
-	return writeReady(w, readyView{
-		Timestamp: zonedTime(now), WorkerID: s.workerID, Checks: checks,
-		System: systemInfoView{
-			Version: version, Environment: s.cfg.Environment,
-			UptimeSeconds: int64(now.sub(s.started).Seconds()), WorkerType: "stepwell", DatabasePoolSize: 1,
-			CommandProcessorActive: checks["command_processor"].Status == "healthy",
-			SupportedNamespaces:    s.supportedNamespaces(),
-		},
-	})
+	info := systemInfo(s.cfg)
+	info.UptimeSeconds = int64(max(now.sub(s.started), 0).Seconds())
+	info.CommandProcessorActive = checks["command_processor"].Status == "healthy"
+	info.SupportedNamespaces = s.supportedNamespaces()
+	return writeReady(w, readyView{Timestamp: zonedTime(now), WorkerID: s.workerID, Checks: checks, System: info})
+}
+
+// systemInfo is what the worker can say before its service is there.
+func systemInfo(cfg *Config) systemInfoView {
+	return systemInfoView{
+		Version: version, Environment: cfg.Environment, WorkerType: "stepwell", DatabasePoolSize: 1,
+		SupportedNamespaces: []string{},
+	}
 }
 
 // workerChecks is the worker's three. Without an engine, in a process that has

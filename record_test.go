@@ -1,0 +1,129 @@
+package main
+
+// Records from a file that checks out and yet is not as we write it: read, or
+// refused, never a panic.
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// replayTemplate is what the tasks of the fuzz target are made from.
+func replayTemplate(t testing.TB) *template {
+	t.Helper()
+	text := testTemplate("fuzz", stepSpec{name: "a", callable: "Outside"},
+		stepSpec{name: "b", callable: "Outside", after: []string{"a"}},
+		stepSpec{name: "c", callable: "builtin:noop", after: []string{"a", "b"}})
+	tpl, problems, _ := parseTemplate("fuzz", []byte(text), "json", "")
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	return tpl
+}
+
+// FuzzReplay decodes records and applies them, one a line, to a task. What is
+// accepted must come out of the task's line as it went in.
+func FuzzReplay(f *testing.F) {
+	for _, log := range fuzzLogs {
+		f.Add([]byte(log))
+	}
+	tpl := replayTemplate(f)
+	f.Fuzz(func(t *testing.T, log []byte) {
+		records := bytes.Split(log, []byte("\n"))
+		for _, r := range records {
+			if jsonKind(r) != '{' || checkJSON(r) != nil {
+				return
+			}
+		}
+		h := taskHeader{id: uuid{1}, template: tpl.hash, log: append(append([]byte("["), bytes.Join(records, []byte(","))...), ']')}
+		v, err := h.replay(tpl, &historian{})
+		if err != nil {
+			return
+		}
+		for i := range v.steps {
+			v.stepView(i, testStart, "w")
+			if _, err := h.replay(tpl, &auditor{step: i}); err != nil {
+				t.Errorf("it replays once and not twice: %v", err)
+			}
+		}
+		checkRewritten(t, h, tpl)
+	})
+}
+
+// fuzzLogs are logs of tasks of replayTemplate, whole and damaged.
+var fuzzLogs = []string{
+	`{"seq":1,"at":1,"kind":"created","template":"h","context":{"a":1},"tags":["x"],"priority":-3}`,
+	`{"seq":1,"at":1,"kind":"created","template":"h"}
+{"seq":2,"at":2,"kind":"started","step":0}
+{"seq":3,"at":3,"kind":"recovered","step":0}
+{"seq":4,"at":4,"kind":"ran","step":0,"started":4,"ok":false,"retry_at":9,"error":{"message":"m"}}
+{"seq":5,"at":9,"kind":"due","step":0}
+{"seq":6,"at":9,"kind":"operator","step":0,"action":"complete_manually","by":"x","reason":"y","ok":true,"result":5}
+{"seq":7,"at":10,"kind":"late","step":0,"ok":true,"attempt":1}
+{"seq":8,"at":11,"kind":"cancelled"}`,
+	`{"seq":1,"at":1,"kind":"created","template":"h"}
+{"seq":2,"at":2,"kind":"operator","step":0,"action":"fail","by":"x"}`,
+	`{"seq":1,"at":1,"kind":"created","template":"h"}
+{"seq":2,"at":2,"kind":"created","template":"h"}`,
+	`{"seq":1,"at":1,"kind":"created","template":"h"}
+{"seq":2,"at":2,"kind":"cancelled","step":0,"ok":true}`,
+}
+
+// rewriter writes every record that it sees replayed.
+type rewriter struct {
+	unobserved
+	t task
+}
+
+func (w *rewriter) begin(_ *task, r *record) { w.t.appendLog(r) }
+
+// rewrite is the log as we would have written it.
+func rewrite(t *testing.T, h taskHeader, tpl *template) (taskHeader, *task) {
+	t.Helper()
+	w := &rewriter{}
+	v, err := h.replay(tpl, w)
+	if err != nil {
+		t.Fatalf("%s does not replay: %v", h.log, err)
+	}
+	h.log = append(append([]byte("["), w.t.log...), ']')
+	return h, v
+}
+
+// checkRewritten replays the log as we write it: it must mean the same, and be
+// written the same again.
+func checkRewritten(t *testing.T, h taskHeader, tpl *template) {
+	t.Helper()
+	once, v := rewrite(t, h, tpl)
+	twice, again := rewrite(t, once, tpl)
+	if !bytes.Equal(once.log, twice.log) {
+		t.Errorf("got %s; want %s", twice.log, once.log)
+	}
+	compareSteps(t, again, v)
+	line := v.appendTaskLine(nil)
+	if got, err := readTaskHeader(line); err != nil || got.state != v.state || got.counts != v.counts {
+		t.Errorf("%s is read as %+v, %v", line, got, err)
+	}
+}
+
+// TestDamagedLogsAreRefused names what is wrong with logs that check out and are
+// none of ours.
+func TestDamagedLogsAreRefused(t *testing.T) {
+	const created = `{"seq":1,"at":1,"kind":"created","template":"h"},`
+	tpl := replayTemplate(t)
+	for _, tc := range []struct{ log, want string }{
+		{``, "empty"},
+		{`{"seq":1,"at":1,"kind":"due","step":0}`, "begin with its creation"},
+		{created + `{"seq":2,"at":2,"kind":"started","step":3}`, "no step 3"},
+		{created + `{"seq":2,"at":2,"kind":"started","step":1}`, "cannot take start"},
+		{created + `{"seq":2,"at":2,"kind":"operator","step":0}`, "names no action"},
+		{created + `{"seq":2,"at":2,"kind":"operator","step":0,"action":"fail"}`, "without its error"},
+		{created + created[:len(created)-1], "cannot take start"},
+		{created + `{"seq":2,"at":2,"kind":"template","hash":"h","definition":{}}`, "no step"},
+	} {
+		h := taskHeader{id: uuid{1}, log: []byte("[" + tc.log + "]")}
+		if _, err := h.replay(tpl, unobserved{}); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: got %v; want an error with %q", tc.log, err, tc.want)
+		}
+	}
+}

@@ -296,7 +296,7 @@ func TestArithmetic(t *testing.T) {
 		}
 	}
 	look()
-	p.kill()
+	p.stop()
 	p = serve(t, args...)
 	look()
 	h.mu.Lock()

@@ -19,8 +19,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	ctx := endOnSignal()
 	p := process{getenv: os.Getenv, environ: os.Environ(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 	err := p.run(ctx, os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
@@ -30,6 +29,23 @@ func main() {
 		fmt.Fprintln(os.Stderr, "stepwell: "+err.Error())
 	}
 	os.Exit(exitCode(err))
+}
+
+// endOnSignal is a context that ends with the first signal. Before it does, a
+// second one ends the process at once again, as the system has it.
+func endOnSignal() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		signal.Stop(signals)
+		if len(signals) > 0 { // it came before Stop returned
+			os.Exit(exitFailed)
+		}
+		cancel()
+	}()
+	return ctx
 }
 
 // process is what the operating system gives a command.

@@ -84,7 +84,7 @@ func launch(t testing.TB, env []string, args ...string) *program {
 			p.cmd.Env = append(p.cmd.Env, v)
 		}
 	}
-	// Under -race the runtime sleeps for a second before it exits, unless told not to.
+	// With the race detector a process would rest for a second before it exits.
 	p.cmd.Env = append(append(p.cmd.Env, playsProgram+"=1", "GORACE=atexit_sleep_ms=0"), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
 	if err := p.cmd.Start(); err != nil {

@@ -314,18 +314,34 @@ func watchDraining(t *testing.T, api *testServer, id string) {
 	}
 }
 
+// TestSecondSignal: it ends the process whatever still runs, also right after
+// the first.
 func TestSecondSignal(t *testing.T) {
 	h := newHeldHandler(t)
 	config := filepath.Join(t.TempDir(), "stepwell.toml")
 	writeFile(t, config, []byte("[web]\nshutdown_timeout_seconds = 600\n"))
-	p := serve(t, "--memory", "--templates", h.templates(t), "--config", config)
-	p.api().create(createHeld)
-	h.await(t)
-	p.signal(syscall.SIGTERM)
-	eventually(t, "not ready", func() bool { return p.api().do("GET", "/health/ready", "").status == 503 })
-	p.signal(syscall.SIGTERM)
-	if code := p.wait(); code == 0 {
-		t.Error("got exit code 0 from a process that was cut short")
+	args := []string{"--memory", "--templates", h.templates(t), "--config", config}
+	for _, tt := range []struct {
+		name     string
+		draining bool // before the second signal
+		second   os.Signal
+	}{
+		{"while draining", true, syscall.SIGTERM},
+		{"at the same moment", false, os.Interrupt},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := serve(t, args...)
+			p.api().create(createHeld)
+			h.await(t)
+			p.signal(syscall.SIGTERM)
+			if tt.draining {
+				eventually(t, "not ready", func() bool { return p.api().do("GET", "/health/ready", "").status == 503 })
+			}
+			p.signal(tt.second)
+			if code := p.wait(); code == 0 {
+				t.Error("got exit code 0 from a process that was cut short")
+			}
+		})
 	}
 }
 

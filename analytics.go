@@ -121,6 +121,10 @@ func (f *frozenFigures) byStep(filter figureFilter, from int64) []namedFigures {
 // those of tasks; figures of steps are in it too.
 func (f *frozenFigures) total(filter figureFilter, from int64) *figureRow {
 	sum := new(figureRow)
+	if filter == (figureFilter{}) {
+		f.whole.since(from, sum)
+		return sum
+	}
 	for _, t := range f.templates {
 		if filter.selects(t.name) {
 			t.own.since(from, sum)

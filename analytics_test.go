@@ -18,6 +18,10 @@ func frozenText(f *frozenFigures) string {
 		all = append(all, string(line))
 		return nil
 	})
+	f.writeLine(figuresLine{Figures: "whole"}, f.whole, func(line []byte) error {
+		all = append(all, string(line))
+		return nil
+	})
 	slices.Sort(all)
 	return strings.Join(all, "\n")
 }
@@ -454,5 +458,40 @@ func TestCountingOrder(t *testing.T) {
 				t.Fatalf("seed %d: figures handed out after %d tasks have changed", seed, i*10)
 			}
 		}
+	}
+}
+
+// TestAnalyticsBesideChanges reads while tasks are run: each answer is of one
+// moment, and none is older than the one before.
+func TestAnalyticsBesideChanges(t *testing.T) {
+	s := newTestService(t, serviceTest{extra: storyTemplates})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 500 {
+			parseAndCreate(s, `{"namespace":"t","name":"noop"}`)
+		}
+	}()
+	var last uint64
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		s.bottlenecks(10, 1)
+		figures, states := s.store.figures()
+		r := figures.total(figureFilter{}, allTime)
+		created, completed := r.counts[tasksCreated], r.counts[tasksCompleted]
+		if n := states.view()["total_tasks"]; created != uint64(n) || int(completed) != states.tasks[taskComplete] {
+			t.Fatalf("got %d tasks created, %d completed; the store has %v", created, completed, states.tasks)
+		}
+		if own := figures.total(figureFilter{name: "noop"}, allTime); created < last || own.counts != r.counts {
+			t.Fatalf("got %d tasks after %d; of the template %v of %v", created, last, own.counts, r.counts)
+		}
+		last = created
+	}
+	if last != 500 {
+		t.Errorf("got %d tasks in the end; want 500", last)
 	}
 }

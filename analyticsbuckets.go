@@ -136,7 +136,8 @@ type templateID struct{ namespace, name, version string }
 // figureBook is every row there is. The store's mutex guards it.
 type figureBook struct {
 	gen       uint64
-	newest    int64 // the newest hour in which something was counted
+	newest    int64         // the newest hour in which something was counted
+	whole     *figureSeries // what the templates' own come to together; nil before the first
 	templates []*templateFigures
 	byName    map[templateID]int // index of a template
 	lost      figureRow          // takes what belongs to an hour that is not kept any more
@@ -145,6 +146,7 @@ type figureBook struct {
 // frozenFigures is the book as it was at one moment. It never changes.
 type frozenFigures struct {
 	newest    int64
+	whole     *figureSeries
 	templates []*templateFigures
 }
 
@@ -154,7 +156,7 @@ type frozenFigures struct {
 // appended to but not written within their length.
 func (b *figureBook) freeze() *frozenFigures {
 	b.gen++
-	return &frozenFigures{b.newest, slices.Clone(b.templates)}
+	return &frozenFigures{b.newest, b.whole, slices.Clone(b.templates)}
 }
 
 // template is the figures at a place of the book, to be changed.
@@ -193,28 +195,72 @@ func (p figurePair) seen(at instant) {
 	p.hour.last = max(p.hour.last, at)
 }
 
+// taskPairs is the rows in which an event counts for its template and for the whole.
+type taskPairs struct{ own, whole figurePair }
+
+func (t *taskPairs) add(f figure, n uint64) {
+	t.own.add(f, n)
+	t.whole.add(f, n)
+}
+
+func (t *taskPairs) observe(us int64) {
+	t.own.observe(us)
+	t.whole.observe(us)
+}
+
+func (t *taskPairs) addType(kind uint8) {
+	t.own.addType(kind)
+	t.whole.addType(kind)
+}
+
+func (t *taskPairs) seen(at instant) {
+	t.own.seen(at)
+	t.whole.seen(at)
+}
+
+// addToWhole counts a template's series that comes from a snapshot in the whole.
+func (b *figureBook) addToWhole(s *figureSeries) {
+	whole := b.series(&b.whole)
+	whole.all.add(s.all)
+	for _, r := range s.past {
+		b.hour(whole, r.hour).add(r)
+	}
+	if s.now != nil {
+		b.hour(whole, s.now.hour).add(s.now)
+	}
+}
+
 // rows is the rows of the series at p for an hour, to be changed.
 func (b *figureBook) rows(p **figureSeries, hour int64) figurePair {
+	s := b.series(p)
+	return figurePair{s.all, b.hour(s, hour)}
+}
+
+// series is the series at p with its row over all time, to be changed.
+func (b *figureBook) series(p **figureSeries) *figureSeries {
 	s := *p
 	if s == nil {
 		s = &figureSeries{gen: b.gen, all: &figureRow{gen: b.gen}}
 		*p = s
-	} else if s.gen != b.gen {
+	}
+	if s.gen != b.gen {
 		c := *s
-		c.gen = b.gen
+		c.gen, c.all = b.gen, s.all.clone(b.gen)
 		s = &c
 		*p = s
 	}
-	if s.all.gen != b.gen {
-		s.all = s.all.clone(b.gen)
-	}
+	return s
+}
+
+// hour is the row for an hour of a series that may be changed, likewise.
+func (b *figureBook) hour(s *figureSeries, hour int64) *figureRow {
 	if s.now == nil || s.now.hour != hour {
-		return figurePair{s.all, b.otherHour(s, hour)}
+		return b.otherHour(s, hour)
 	}
 	if s.now.gen != b.gen {
 		s.now = s.now.clone(b.gen)
 	}
-	return figurePair{s.all, s.now}
+	return s.now
 }
 
 // otherHour is the row for an hour that is not the newest of the series: a new

@@ -17,7 +17,7 @@ type analytics struct {
 	unknown  bool      // nobody knows how long the attempt ran: the action that ends it starts it
 	plan     *countPlan
 	hour     int64
-	own      figurePair // rows of the template, once they are needed
+	task     taskPairs  // rows of the template and the whole, once they are needed
 	step     figurePair // rows of step stepAt
 	stepAt   int        // -1 for none
 }
@@ -43,7 +43,7 @@ func (a *analytics) begin(t *task, r *record) {
 	}
 	a.before, a.hour = t.state, hourOf(r.at)
 	a.unknown = r.kind == recOperator && r.step < len(t.steps) && t.steps[r.step].state == stepEnqueued
-	a.own, a.stepAt = figurePair{}, -1
+	a.task, a.stepAt = taskPairs{}, -1
 	if a.plan == nil || a.plan.tpl != t.tpl {
 		a.plan = a.planFor(t.tpl)
 	}
@@ -63,12 +63,13 @@ func (a *analytics) planFor(tpl *template) *countPlan {
 	return p
 }
 
-// ofTask is the rows of the task's template.
-func (a *analytics) ofTask() figurePair {
-	if a.own.all == nil {
-		a.own = a.book.rows(&a.book.template(a.plan.at).own, a.hour)
+// ofTask is the rows of the task's template and the whole.
+func (a *analytics) ofTask() *taskPairs {
+	if a.task.own.all == nil {
+		a.task.own = a.book.rows(&a.book.template(a.plan.at).own, a.hour)
+		a.task.whole = a.book.rows(&a.book.whole, a.hour)
 	}
-	return a.own
+	return &a.task
 }
 
 // ofStep is the rows of one of its steps.

@@ -142,6 +142,9 @@ func (a *analytics) load(line []byte) error {
 		return fmt.Errorf("figures of %s.%s@%s %s stand there twice", l.Namespace, l.Name, l.Version, l.Step)
 	}
 	*p = s
+	if l.Figures == templateFiguresKind {
+		a.book.addToWhole(s)
+	}
 	return nil
 }
 

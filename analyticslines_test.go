@@ -196,7 +196,8 @@ func TestUnfitFiguresAreRefused(t *testing.T) {
 // TestFiguresRoundTrip has every member of a row on disk.
 func TestFiguresRoundTrip(t *testing.T) {
 	a := newAnalytics()
-	p := a.book.rows(&a.book.template(a.book.find(templateID{"n", "m", "1.0.0"})).own, hourOf(testStart))
+	own := &a.book.template(a.book.find(templateID{"n", "m", "1.0.0"})).own
+	p := &taskPairs{a.book.rows(own, hourOf(testStart)), a.book.rows(&a.book.whole, hourOf(testStart))}
 	for f := range figureCount {
 		p.add(f, uint64(f)+1)
 	}
@@ -208,6 +209,9 @@ func TestFiguresRoundTrip(t *testing.T) {
 	p.seen(testStart)
 	b := newAnalytics()
 	for line := range strings.SplitSeq(figuresText(a), "\n") {
+		if strings.Contains(line, `"whole"`) {
+			continue
+		}
 		if err := b.load([]byte(line + "}")); err != nil {
 			t.Fatal(err)
 		}

@@ -84,7 +84,7 @@ func TestFiguresAfterRestart(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			for seed := range uint64(4) {
+			for seed := range uint64(3) {
 				dir := t.TempDir()
 				o := storyOptions(dir)
 				o.config = func(c *Config) { c.Store.Sync = "never" }

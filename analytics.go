@@ -1,9 +1,20 @@
 package main
 
-// The figures that are kept as records are applied: transitions, attempts and
-// how long they took. /metrics shows them; they begin at zero with the process.
+// What is made of the figures that are kept as records are applied.
+//
+// The counters: transitions, attempts and how long they took. /metrics shows
+// them; they begin at zero with the process.
+//
+// The reports: performance over some hours, and bottlenecks over all time. What
+// they are made of is kept with the tasks, see analyticscount.go.
 
-import "time"
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
 
 // counters is guarded by the store's mutex: whoever applies records counts.
 type counters struct {
@@ -52,4 +63,320 @@ func (h *histogram) observe(d time.Duration) {
 		}
 	}
 	h.counts[len(histogramBounds)]++
+}
+
+// figureFilter selects templates; empty members select all.
+type figureFilter struct{ namespace, name, version string }
+
+func (f figureFilter) selects(id templateID) bool {
+	return (f.namespace == "" || f.namespace == id.namespace) &&
+		(f.name == "" || f.name == id.name) && (f.version == "" || f.version == id.version)
+}
+
+// namedFigures is what was counted for a template, or for one of its steps.
+type namedFigures struct {
+	templateID
+	step string // "" for the template
+	figureRow
+}
+
+// hoursAgo is the hour to count from for what happened within some hours: the
+// one in which that time began, whole.
+func hoursAgo(now instant, hours int) int64 {
+	return hourOf(now.add(-time.Duration(hours) * time.Hour))
+}
+
+// byTemplate is what was counted for each template from an hour on, in the order
+// in which the templates were first used; those without are left out.
+func (f *frozenFigures) byTemplate(filter figureFilter, from int64) []namedFigures {
+	var all []namedFigures
+	for _, t := range f.templates {
+		if !filter.selects(t.name) {
+			continue
+		}
+		if n := (namedFigures{templateID: t.name}); t.own.since(from, &n.figureRow) {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// byStep is byTemplate for the steps.
+func (f *frozenFigures) byStep(filter figureFilter, from int64) []namedFigures {
+	var all []namedFigures
+	for _, t := range f.templates {
+		if !filter.selects(t.name) {
+			continue
+		}
+		for i, s := range t.steps {
+			if n := (namedFigures{templateID: t.name, step: t.names[i]}); s.since(from, &n.figureRow) {
+				all = append(all, n)
+			}
+		}
+	}
+	return all
+}
+
+// total is what was counted for all selected templates together. Its times are
+// those of tasks; figures of steps are in it too.
+func (f *frozenFigures) total(filter figureFilter, from int64) *figureRow {
+	sum := new(figureRow)
+	if filter == (figureFilter{}) {
+		f.whole.since(from, sum)
+		return sum
+	}
+	for _, t := range f.templates {
+		if filter.selects(t.name) {
+			t.own.since(from, sum)
+		}
+	}
+	return sum
+}
+
+// percent is part / whole × 100 with two decimals, 0 when there is no whole.
+func percent(part, whole uint64) float64 {
+	return math.Round(ratio(float64(part), float64(whole))*10000) / 100
+}
+
+// microSeconds is an average in microseconds as seconds, to the microsecond.
+func microSeconds(us float64) float64 { return math.Round(us) / 1e6 }
+
+// outcomes is how many times tasks came to an end, failed, or were cancelled.
+func (r *figureRow) outcomes() uint64 {
+	return r.counts[tasksCompleted] + r.counts[tasksFailed] + r.counts[tasksCancelled]
+}
+
+// completionRate and taskErrorRate are shares of the outcomes, in percent.
+func (r *figureRow) completionRate() float64 { return percent(r.counts[tasksCompleted], r.outcomes()) }
+func (r *figureRow) taskErrorRate() float64  { return percent(r.counts[tasksFailed], r.outcomes()) }
+
+// attemptErrorRate is the share of attempts that failed, in percent.
+func (r *figureRow) attemptErrorRate() float64 {
+	return percent(r.counts[attemptsFailed], r.counts[attemptsEnded])
+}
+
+// retrySuccessRate is the share of retries that succeeded, in percent.
+func (r *figureRow) retrySuccessRate() float64 {
+	return percent(r.counts[retriesSucceeded], r.counts[retriesEnded])
+}
+
+// health is completed / (completed + failed), 1 with neither.
+func (r *figureRow) health() float64 {
+	ended := r.counts[tasksCompleted] + r.counts[tasksFailed]
+	if ended == 0 {
+		return 1
+	}
+	return float64(r.counts[tasksCompleted]) / float64(ended)
+}
+
+// averageAttempt is how long attempts ran, in seconds.
+func (r *figureRow) averageAttempt() float64 {
+	return microSeconds(ratio(float64(r.counts[attemptMicros]), float64(r.counts[attemptsMeasured])))
+}
+
+// averageWait is how long steps waited for the steps they depend on, in seconds.
+func (r *figureRow) averageWait() float64 {
+	return microSeconds(ratio(float64(r.counts[dependencyMicros]), float64(r.counts[dependencyWaits])))
+}
+
+// averageTime is the average of what times holds, in seconds.
+func (r *figureRow) averageTime() float64 { return microSeconds(r.times.mean()) }
+
+// errorTypeCount is how many attempts failed with an error type.
+type errorTypeCount struct {
+	ErrorType string `json:"error_type"`
+	Count     uint64 `json:"count"`
+}
+
+// errorTypes is why attempts failed, the most common first.
+func (r *figureRow) errorTypes() []errorTypeCount {
+	all := make([]errorTypeCount, len(r.types))
+	for i, t := range r.types {
+		all[i] = errorTypeCount{errorKindName(t.kind), t.count}
+	}
+	slices.SortStableFunc(all, func(a, b errorTypeCount) int { return cmp.Compare(b.Count, a.Count) })
+	return all
+}
+
+// stateCounts is how many of the tasks kept, and of their steps, are in each state now.
+type stateCounts struct {
+	tasks [taskStates]int
+	steps [stepStates]int
+}
+
+// figures is everything that was counted, and the states, as of one moment.
+func (s *store) figures() (*frozenFigures, stateCounts) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counts := stateCounts{steps: s.index.steps}
+	for i := range counts.tasks {
+		counts.tasks[i] = s.index.states[i].count()
+	}
+	return s.analytics.freeze(), counts
+}
+
+// active is how many tasks are neither ended nor blocked.
+func (c *stateCounts) active() int {
+	n := 0
+	for s, count := range c.tasks {
+		if !taskState(s).ended() && !taskState(s).failed() {
+			n += count
+		}
+	}
+	return n
+}
+
+// performanceView is the answer of /v1/analytics/performance.
+type performanceView struct {
+	TotalTasks                 uint64    `json:"total_tasks"`
+	ActiveTasks                int       `json:"active_tasks"`
+	CompletedTasks             uint64    `json:"completed_tasks"`
+	FailedTasks                uint64    `json:"failed_tasks"`
+	CompletionRate             float64   `json:"completion_rate"`
+	ErrorRate                  float64   `json:"error_rate"`
+	AverageTaskDurationSeconds float64   `json:"average_task_duration_seconds"`
+	AverageStepDurationSeconds float64   `json:"average_step_duration_seconds"`
+	TasksPerHour               int64     `json:"tasks_per_hour"`
+	StepsPerHour               int64     `json:"steps_per_hour"`
+	SystemHealthScore          float64   `json:"system_health_score"`
+	AnalysisPeriodStart        zonedTime `json:"analysis_period_start"`
+	CalculatedAt               zonedTime `json:"calculated_at"`
+}
+
+// performance is how the service did within the last hours: how many tasks were
+// created (total_tasks ever), completed and failed, how fast, how reliably.
+// Rates per hour are of what was created.
+func (s *service) performance(hours int) performanceView {
+	now := s.clock.now()
+	from := hoursAgo(now, hours)
+	figures, states := s.store.figures()
+	ever, r := figures.total(figureFilter{}, allTime), figures.total(figureFilter{}, from)
+	perHour := func(n uint64) int64 {
+		return int64(math.Round(float64(n) / now.sub(hourStart(from)).Hours()))
+	}
+	return performanceView{
+		TotalTasks: ever.counts[tasksCreated], ActiveTasks: states.active(),
+		CompletedTasks: r.counts[tasksCompleted], FailedTasks: r.counts[tasksFailed],
+		CompletionRate: r.completionRate(), ErrorRate: r.taskErrorRate(),
+		AverageTaskDurationSeconds: r.averageTime(), AverageStepDurationSeconds: r.averageAttempt(),
+		TasksPerHour: perHour(r.counts[tasksCreated]), StepsPerHour: perHour(r.counts[stepsCreated]),
+		SystemHealthScore:   r.health(),
+		AnalysisPeriodStart: zonedTime(hourStart(from)), CalculatedAt: zonedTime(now),
+	}
+}
+
+// bottlenecksView is the answer of /v1/analytics/bottlenecks.
+type bottlenecksView struct {
+	SlowSteps           []slowStepView          `json:"slow_steps"`
+	SlowTasks           []slowTaskView          `json:"slow_tasks"`
+	ResourceUtilization resourceUtilizationView `json:"resource_utilization"`
+	Recommendations     []string                `json:"recommendations"`
+}
+
+// slowStepView is one step of a template; an execution is an attempt that ended.
+type slowStepView struct {
+	NamespaceName          string    `json:"namespace_name"`
+	TaskName               string    `json:"task_name"`
+	Version                string    `json:"version"`
+	StepName               string    `json:"step_name"`
+	AverageDurationSeconds float64   `json:"average_duration_seconds"`
+	MaxDurationSeconds     float64   `json:"max_duration_seconds"`
+	ExecutionCount         uint64    `json:"execution_count"`
+	ErrorCount             uint64    `json:"error_count"`
+	ErrorRate              float64   `json:"error_rate"`
+	LastExecutedAt         zonedTime `json:"last_executed_at"`
+}
+
+// slowTaskView is one template; an execution is a task that completed or failed,
+// the durations are of those that completed.
+type slowTaskView struct {
+	NamespaceName          string    `json:"namespace_name"`
+	TaskName               string    `json:"task_name"`
+	Version                string    `json:"version"`
+	AverageDurationSeconds float64   `json:"average_duration_seconds"`
+	MaxDurationSeconds     float64   `json:"max_duration_seconds"`
+	ExecutionCount         uint64    `json:"execution_count"`
+	AverageStepCount       float64   `json:"average_step_count"`
+	ErrorCount             uint64    `json:"error_count"`
+	ErrorRate              float64   `json:"error_rate"`
+	LastExecutedAt         zonedTime `json:"last_executed_at"`
+}
+
+// resourceUtilizationView has no pool to report on: the store is in the process.
+type resourceUtilizationView struct {
+	DatabasePoolUtilization float64        `json:"database_pool_utilization"`
+	SystemHealth            map[string]int `json:"system_health"`
+}
+
+// bottlenecks is what took longest on average, over all time: at most limit
+// steps and as many templates that were executed at least minimum times.
+func (s *service) bottlenecks(limit, minimum int) bottlenecksView {
+	figures, states := s.store.figures()
+	steps := slowest(figures.byStep(figureFilter{}, allTime), (*figureRow).attempts, minimum)
+	tasks := slowest(figures.byTemplate(figureFilter{}, allTime), (*figureRow).executions, minimum)
+	v := bottlenecksView{
+		SlowSteps: []slowStepView{}, SlowTasks: []slowTaskView{},
+		ResourceUtilization: resourceUtilizationView{SystemHealth: states.view()},
+		Recommendations:     recommendations(tasks, steps, &states),
+	}
+	for i := range steps[:min(limit, len(steps))] {
+		v.SlowSteps = append(v.SlowSteps, steps[i].slowStep())
+	}
+	for i := range tasks[:min(limit, len(tasks))] {
+		v.SlowTasks = append(v.SlowTasks, tasks[i].slowTask())
+	}
+	return v
+}
+
+// executions is how many times tasks completed or failed.
+func (r *figureRow) executions() uint64 { return r.counts[tasksCompleted] + r.counts[tasksFailed] }
+
+// attempts is how many attempts ended.
+func (r *figureRow) attempts() uint64 { return r.counts[attemptsEnded] }
+
+// slowest keeps what was executed often enough, at least once, the slowest
+// average first.
+func slowest(all []namedFigures, executions func(r *figureRow) uint64, minimum int) []namedFigures {
+	all = slices.DeleteFunc(all, func(n namedFigures) bool {
+		return executions(&n.figureRow) < uint64(max(minimum, 1))
+	})
+	slices.SortFunc(all, func(a, b namedFigures) int {
+		return cmp.Or(cmp.Compare(b.times.mean(), a.times.mean()), strings.Compare(a.namespace, b.namespace),
+			strings.Compare(a.name, b.name), strings.Compare(a.version, b.version), strings.Compare(a.step, b.step))
+	})
+	return all
+}
+
+func (n *namedFigures) slowStep() slowStepView {
+	return slowStepView{
+		NamespaceName: n.namespace, TaskName: n.name, Version: n.version, StepName: n.step,
+		AverageDurationSeconds: n.averageTime(), MaxDurationSeconds: microSeconds(float64(n.times.max)),
+		ExecutionCount: n.attempts(), ErrorCount: n.counts[attemptsFailed], ErrorRate: n.attemptErrorRate(),
+		LastExecutedAt: zonedTime(n.last),
+	}
+}
+
+func (n *namedFigures) slowTask() slowTaskView {
+	return slowTaskView{
+		NamespaceName: n.namespace, TaskName: n.name, Version: n.version,
+		AverageDurationSeconds: n.averageTime(), MaxDurationSeconds: microSeconds(float64(n.times.max)),
+		ExecutionCount:   n.executions(),
+		AverageStepCount: ratio(float64(n.counts[stepsCreated]), float64(n.counts[tasksCreated])),
+		ErrorCount:       n.counts[tasksFailed], ErrorRate: percent(n.counts[tasksFailed], n.executions()),
+		LastExecutedAt: zonedTime(n.last),
+	}
+}
+
+// view names every state as existing clients do: pending_tasks, pending_steps, …
+func (c *stateCounts) view() map[string]int {
+	v := make(map[string]int, len(c.tasks)+len(c.steps)+2)
+	for s, n := range c.tasks {
+		v[taskState(s).String()+"_tasks"] = n
+		v["total_tasks"] += n
+	}
+	for s, n := range c.steps {
+		v[stepState(s).String()+"_steps"] = n
+		v["total_steps"] += n
+	}
+	return v
 }

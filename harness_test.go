@@ -92,20 +92,21 @@ func closeTestService(t testing.TB, s *service) {
 }
 
 // checkInvariants holds every live task against the replay of its log, and the
-// indexes against the tasks.
+// indexes and figures against the tasks.
 func checkInvariants(t testing.TB, s *service) {
 	t.Helper()
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	var states [taskStates]int
 	var steps [stepStates]int
+	recount := newAnalytics()
 	for i := range s.store.slots {
 		sl := s.store.slots[i]
 		line := sl.line
 		if sl.live != nil {
 			line = sl.live.appendTaskLine(nil)
 		}
-		again, err := s.store.thaw(line)
+		again, err := s.store.thawObserved(line, recount)
 		if err != nil {
 			t.Errorf("the task at %d does not replay: %v", i, err)
 			continue
@@ -128,6 +129,9 @@ func checkInvariants(t testing.TB, s *service) {
 	}
 	if got := s.store.index.steps; got != steps {
 		t.Errorf("the index counts steps %v; want %v", got, steps)
+	}
+	if got, want := figuresText(s.store.analytics), figuresText(recount); got != want {
+		t.Errorf("the figures are\n%s\nwant what the tasks' logs give:\n%s", got, want)
 	}
 }
 

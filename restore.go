@@ -14,11 +14,14 @@ type restorer struct {
 	s *store
 }
 
-// snapshotLine takes one line of the snapshot: a template or a task.
+// snapshotLine takes one line of the snapshot: a template, figures, or a task.
 func (l *restorer) snapshotLine(line []byte) error {
 	line = cutSum(line)
 	if bytes.HasPrefix(line, []byte(`{"hash":`)) {
 		return l.templateLine(line)
+	}
+	if bytes.HasPrefix(line, []byte(figuresHead)) {
+		return l.figuresLine(line)
 	}
 	h, err := readTaskHeader(line)
 	if err != nil {
@@ -41,16 +44,36 @@ func (l *restorer) snapshotLine(line []byte) error {
 	for s, n := range h.counts {
 		l.s.index.steps[s] += n
 	}
-	if h.state.ended() {
-		return nil
-	}
-	t, err := h.replay(tpl, unobserved{})
-	if err != nil {
+	t, err := l.replayed(&h, tpl)
+	if err != nil || h.state.ended() {
 		return err
 	}
 	t.pos, t.indexed = pos, t.state
 	l.s.slots[pos] = slot{live: t}
 	return nil
+}
+
+// replayed is the task of a line, or nil where nobody needs it: it is ended and
+// the figures count all of it. The records that they do not count yet, later
+// than what the snapshot covers, are counted here: the journal has them too,
+// but record passes them over.
+func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
+	if h.lastSeq > l.s.analytics.covered {
+		return h.replay(tpl, l.s.analytics)
+	}
+	if h.state.ended() {
+		return nil, nil
+	}
+	return h.replay(tpl, unobserved{})
+}
+
+// figuresLine takes figures. They stand before the tasks, and all are as of the
+// sequence that the snapshot covers.
+func (l *restorer) figuresLine(line []byte) error {
+	if len(l.s.slots) > 0 {
+		return fmt.Errorf("figures stand after a task")
+	}
+	return l.s.analytics.load(line)
 }
 
 // templateLine takes {"hash":"…","definition":{…}}.
@@ -124,6 +147,7 @@ func (l *restorer) created(r *record) error {
 
 func (l *restorer) apply(t *task, r *record) error {
 	t.appendLog(r)
+	l.s.analytics.begin(t, r)
 	if err := t.apply(r, l.s); err != nil {
 		return err
 	}
@@ -153,24 +177,25 @@ func (s *store) keepSmall(ctx context.Context) {
 }
 
 // snapshot writes every task, in batches, beside the running service. A line
-// may be newer than the sequence the snapshot covers: it carries its own.
+// may be newer than the sequence the snapshot covers: it carries its own. The
+// figures are as of that sequence to the record.
 func (s *store) snapshot() error {
 	w, err := s.journal.startSnapshot()
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
-	w.cut()
-	count := len(s.slots)
+	covered := w.cut()
+	count, figures := len(s.slots), s.analytics.freeze()
 	s.mu.Unlock()
-	if err := s.writeSnapshot(w, count); err != nil {
+	if err := s.writeSnapshot(w, count, figures, covered); err != nil {
 		w.abort()
 		return err
 	}
 	return w.commit()
 }
 
-func (s *store) writeSnapshot(w *snapshotWriter, count int) error {
+func (s *store) writeSnapshot(w *snapshotWriter, count int, figures *frozenFigures, covered uint64) error {
 	var buf []byte
 	for _, tpl := range s.allTemplates() {
 		buf = append(append(buf[:0], `{"hash":"`...), tpl.hash...)
@@ -178,6 +203,9 @@ func (s *store) writeSnapshot(w *snapshotWriter, count int) error {
 		if err := w.add(buf); err != nil {
 			return err
 		}
+	}
+	if err := figures.writeLines(covered, w.add); err != nil {
+		return err
 	}
 	lines := make([][]byte, 0, snapshotBatch)
 	for from := 0; from < count; from += snapshotBatch {

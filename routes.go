@@ -39,6 +39,8 @@ func (a *orchestrationAPI) routes() []route {
 		{"PATCH /v1/tasks/{task_uuid}/workflow_steps/{step_uuid}", needs(permStepsResolve), a.actOnStep},
 		{"GET /v1/templates", needs(permTemplatesRead, permSystemHandlersRead), a.listTemplates},
 		{"GET /v1/templates/{namespace}/{name}/{version}", needs(permTemplatesRead, permSystemHandlersRead), a.getTemplate},
+		{"GET /v1/analytics/performance", needs(permSystemAnalyticsRead), a.performance},
+		{"GET /v1/analytics/bottlenecks", needs(permSystemAnalyticsRead), a.bottlenecks},
 		{"GET /health", public, a.health},
 		{"GET /health/live", public, a.healthLive},
 		{"GET /health/ready", public, a.healthReady},

@@ -25,6 +25,7 @@ type store struct {
 	byID       map[uuid]uint32        // task id to position
 	identities map[identityKey]uint32 // who deduplicates, to position
 	index      *taskIndex             // positions by state, template, …
+	analytics  *analytics             // what has happened, counted by hour
 	scratch    []byte                 // for encoding a record
 	lastID     uuid                   // the greatest id that a task of this store took
 
@@ -46,6 +47,7 @@ func newStore(c clock, log *slog.Logger) *store {
 		byID:       map[uuid]uint32{},
 		identities: map[identityKey]uint32{},
 		index:      newTaskIndex(),
+		analytics:  newAnalytics(),
 		templates:  map[string]*template{},
 		full:       make(chan struct{}, 1),
 		watch:      unobserved{},
@@ -225,6 +227,7 @@ func (c *change) fold(t *task, r *record) error {
 		c.set = append(c.set, t)
 	}
 	t.appendLog(r)
+	c.s.analytics.begin(t, r)
 	if err := t.apply(r, c.s); err != nil {
 		c.s.log.Error("a change does not fit the state tables", "error", err)
 		return err
@@ -315,6 +318,7 @@ func (s *store) list(f *taskFilter, skip, limit int) ([]*task, int, error) {
 
 // taskMoved and stepMoved make the store the observer of its live tasks.
 func (s *store) taskMoved(t *task, from, to taskState, at instant) {
+	s.analytics.taskMoved(t, from, to, at)
 	s.watch.taskMoved(t, from, to, at)
 }
 
@@ -323,6 +327,7 @@ func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {
 		s.index.steps[from]--
 	}
 	s.index.steps[to]++
+	s.analytics.stepMoved(t, i, from, to, at)
 	s.watch.stepMoved(t, i, from, to, at)
 }
 

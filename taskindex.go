@@ -58,12 +58,16 @@ func (x *taskIndex) page(f *taskFilter, skip, limit int) ([]uint32, int) {
 	if few != nil {
 		return pageOfFew(few, sets, skip, limit)
 	}
-	var page []uint32
+	total := intersectCount(sets...)
+	if skip >= total {
+		return nil, total
+	}
+	page := make([]uint32, 0, min(limit, total-skip))
 	descend(sets, skip, func(pos uint32) bool {
 		page = append(page, pos)
-		return len(page) < limit
+		return len(page) < cap(page)
 	})
-	return page, intersectCount(sets...)
+	return page, total
 }
 
 // pageOfFew is page where one of the filters has few positions, which come in

@@ -52,6 +52,37 @@ var wireShapes = map[string]map[string]string{
 		"page": "int", "per_page": "int", "total_count": "int", "total_pages": "int", "has_next": "bool",
 		"has_previous": "bool",
 	},
+	"Performance": {
+		"total_tasks": "int", "active_tasks": "int", "completed_tasks": "int", "failed_tasks": "int",
+		"completion_rate": "number", "error_rate": "number", "average_task_duration_seconds": "number",
+		"average_step_duration_seconds": "number", "tasks_per_hour": "int", "steps_per_hour": "int",
+		"system_health_score": "number", "analysis_period_start": "zoned", "calculated_at": "zoned",
+	},
+	"Bottlenecks": {
+		"slow_steps": "[SlowStep]", "slow_tasks": "[SlowTask]", "resource_utilization": "ResourceUtilization",
+		"recommendations": "[string]",
+	},
+	"SlowStep": {
+		"namespace_name": "string", "task_name": "string", "version": "string", "step_name": "string",
+		"average_duration_seconds": "number", "max_duration_seconds": "number", "execution_count": "int",
+		"error_count": "int", "error_rate": "number", "last_executed_at": "zoned",
+	},
+	"SlowTask": {
+		"namespace_name": "string", "task_name": "string", "version": "string",
+		"average_duration_seconds": "number", "max_duration_seconds": "number", "execution_count": "int",
+		"average_step_count": "number", "error_count": "int", "error_rate": "number", "last_executed_at": "zoned",
+	},
+	"ResourceUtilization": {"database_pool_utilization": "number", "system_health": "SystemHealth"},
+	"SystemHealth": {
+		"pending_tasks": "int", "initializing_tasks": "int", "enqueuing_steps_tasks": "int",
+		"steps_in_process_tasks": "int", "evaluating_results_tasks": "int", "waiting_for_dependencies_tasks": "int",
+		"waiting_for_retry_tasks": "int", "blocked_by_failures_tasks": "int", "complete_tasks": "int",
+		"error_tasks": "int", "cancelled_tasks": "int", "resolved_manually_tasks": "int",
+		"total_tasks": "int", "pending_steps": "int", "enqueued_steps": "int",
+		"in_progress_steps": "int", "enqueued_for_orchestration_steps": "int", "enqueued_as_error_for_orchestration_steps": "int",
+		"waiting_for_retry_steps": "int", "complete_steps": "int", "error_steps": "int",
+		"cancelled_steps": "int", "resolved_manually_steps": "int", "total_steps": "int",
+	},
 	"TaskContext": {"task_uuid": "uuid7", "context": "object"},
 	"Step": {
 		"step_uuid": "uuid7", "task_uuid": "uuid7", "name": "string", "created_at": "zoned",

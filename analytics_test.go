@@ -1,0 +1,497 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// figuresText is everything that was counted, in an order of its own.
+func figuresText(a *analytics) string { return frozenText(a.freeze()) }
+
+func frozenText(f *frozenFigures) string {
+	var all []string
+	f.writeLines(1, func(line []byte) error {
+		all = append(all, string(line))
+		return nil
+	})
+	f.writeLine(figuresLine{Figures: "whole"}, f.whole, func(line []byte) error {
+		all = append(all, string(line))
+		return nil
+	})
+	slices.Sort(all)
+	return strings.Join(all, "\n")
+}
+
+// story drives steps of outside actors on a virtual clock, record by record, so
+// that every duration is known.
+type story struct {
+	t     *testing.T
+	svc   *service
+	clock *virtualClock
+}
+
+// chainTemplate is a then b, both for outside actors, with three attempts each
+// and 10 s between them.
+func chainTemplate(name string) string {
+	const retry = `{"max_attempts":3,"backoff":"linear","backoff_base_ms":10000,"max_backoff_ms":10000}`
+	return testTemplate(name, stepSpec{name: "a", callable: "Outside", retry: retry},
+		stepSpec{name: "b", callable: "Outside", retry: retry, after: []string{"a"}})
+}
+
+func storyOptions(dir string) serviceTest {
+	return serviceTest{dir: dir, clock: newVirtualClock(testStart), extra: []string{chainTemplate("chain"), chainTemplate("other")}}
+}
+
+func newStory(t *testing.T, s *service) *story { return &story{t, s, s.clock.(*virtualClock)} }
+
+func (y *story) create(name string) uuid { return mustCreate(y.t, y.svc, name).id }
+
+func (y *story) record(id uuid, r func(c *change, t *task) *record) {
+	y.t.Helper()
+	_, err := y.svc.store.update(func(c *change) error {
+		t, err := c.task(id)
+		if err != nil {
+			return err
+		}
+		return c.append(t, r(c, t))
+	})
+	if err != nil {
+		y.t.Fatal(err)
+	}
+}
+
+func (y *story) start(id uuid, step int) {
+	y.t.Helper()
+	y.record(id, func(*change, *task) *record { return &record{kind: recStarted, step: step} })
+}
+
+func (y *story) end(id uuid, step int, o outcome) {
+	y.t.Helper()
+	y.record(id, func(c *change, t *task) *record {
+		return &record{kind: recEnded, step: step, end: y.svc.engine.ending(t, step, o, c.now, t.steps[step].attempted)}
+	})
+}
+
+// run is an attempt from start to end.
+func (y *story) run(id uuid, step int, took time.Duration, o outcome) {
+	y.t.Helper()
+	y.start(id, step)
+	y.clock.advance(took)
+	y.end(id, step, o)
+}
+
+// act is an operator's action.
+func (y *story) act(id uuid, step int, q stepRequest) {
+	y.t.Helper()
+	v, err := y.svc.store.view(id)
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	mustAct(y.t, y.svc, v, step, q)
+}
+
+func (y *story) cancel(id uuid) {
+	y.t.Helper()
+	if _, err := y.svc.cancelTask(y.t.Context(), id, ""); err != nil {
+		y.t.Fatal(err)
+	}
+}
+
+var (
+	succeeded = outcome{success: true}
+	timedOnce = timedOut(time.Second) // retryable
+	refused   = failedOutcome("out_of_stock", "no", false)
+)
+
+// tellFigures is the story whose figures are worked out in the tests. It takes
+// 80 s from testStart on:
+//
+//	1  chain complete after 6 s: a 2 s, b 4 s after waiting 2 s
+//	2  chain complete after 24 s: a 1 s and a time-out, 10 s, a 1 s, b 12 s after waiting 12 s
+//	3  other blocked after 3 s: a 3 s, for good, with a type that nobody documented
+//	4  other cancelled while a runs
+//	5  other blocked after 5 s, reset, complete after 47 s: a 5 s for good, a 30 s, b 12 s after waiting 35 s
+//	6  other goes on: a completed by hand from enqueued, b enqueued at once
+func tellFigures(y *story) {
+	id := y.create("chain")
+	y.run(id, 0, 2*time.Second, succeeded)
+	y.run(id, 1, 4*time.Second, succeeded)
+	id = y.create("chain")
+	y.run(id, 0, time.Second, timedOnce)
+	y.clock.advance(10 * time.Second)
+	y.run(id, 0, time.Second, succeeded)
+	y.run(id, 1, 12*time.Second, succeeded)
+	y.run(y.create("other"), 0, 3*time.Second, refused)
+	id = y.create("other")
+	y.start(id, 0)
+	y.cancel(id)
+	id = y.create("other")
+	y.run(id, 0, 5*time.Second, refused)
+	y.act(id, 0, resetAction)
+	y.run(id, 0, 30*time.Second, succeeded)
+	y.run(id, 1, 12*time.Second, succeeded)
+	y.act(y.create("other"), 0, completeAction)
+}
+
+func newStoryServer(t *testing.T) (*testServer, *story) {
+	o := storyOptions("")
+	o.config = func(c *Config) { c.Engine.Jitter = false }
+	s := newTestServer(t, o)
+	return s, newStory(t, s.svc)
+}
+
+// wantJSON compares members of an answer, as they are written.
+func wantJSON(t *testing.T, a *answer, want map[string]string) {
+	t.Helper()
+	for path, value := range want {
+		if got := a.text(path); got != value {
+			t.Errorf("%s: got %s; want %s", path, got, value)
+		}
+	}
+}
+
+func TestPerformance(t *testing.T) {
+	s, y := newStoryServer(t)
+	tellFigures(y)
+	y.clock.advance(30*time.Minute - 80*time.Second)
+	wantJSON(t, s.do("GET", "/v1/analytics/performance?hours=1", "").want(200), map[string]string{
+		"total_tasks": "6", "active_tasks": "1", "completed_tasks": "3", "failed_tasks": "2",
+		"completion_rate": "50", "error_rate": "33.33", // of 3 + 2 + 1 cancelled
+		"system_health_score":           "0.6",
+		"average_task_duration_seconds": "25.666667", // 6, 24, 47
+		"average_step_duration_seconds": "7.777778",  // 2 4 1 1 12 3 5 30 12: 70 / 9
+		"tasks_per_hour":                "4",         // 6 in 1.5 hours
+		"steps_per_hour":                "8",         // 12 in 1.5 hours
+		"analysis_period_start":         "2025-12-31T23:00:00.000000Z",
+		"calculated_at":                 "2026-01-01T00:30:00.000000Z",
+	})
+	y.clock.advance(24*time.Hour + 30*time.Minute)
+	wantJSON(t, s.do("GET", "/api/v1/analytics/performance", "").want(200), map[string]string{
+		"total_tasks": "6", "active_tasks": "1", "completed_tasks": "0", "failed_tasks": "0", "completion_rate": "0",
+		"error_rate": "0", "system_health_score": "1", "average_task_duration_seconds": "0", "tasks_per_hour": "0",
+		"average_step_duration_seconds": "0", "steps_per_hour": "0", "analysis_period_start": "2026-01-01T01:00:00.000000Z",
+	})
+}
+
+func TestBottlenecks(t *testing.T) {
+	s, y := newStoryServer(t)
+	tellFigures(y)
+	a := s.do("GET", "/v1/analytics/bottlenecks?min_executions=1", "").want(200)
+	var order []string
+	for i := range a.get("slow_steps").([]any) {
+		at := fmt.Sprintf("slow_steps.%d.", i)
+		order = append(order, a.text(at+"namespace_name")+"."+a.text(at+"task_name")+"."+a.text(at+"step_name"))
+	}
+	if want := []string{"t.other.a", "t.other.b", "t.chain.b", "t.chain.a"}; !slices.Equal(order, want) {
+		t.Errorf("slow steps: got %v; want %v", order, want)
+	}
+	wantJSON(t, a, map[string]string{
+		// other a: 3 s and 5 s failed, 30 s, and one completed by hand, which nobody timed
+		"slow_steps.0.version": "1.0.0", "slow_steps.0.average_duration_seconds": "12.666667",
+		"slow_steps.0.max_duration_seconds": "30", "slow_steps.0.execution_count": "4",
+		"slow_steps.0.error_count": "2", "slow_steps.0.error_rate": "50",
+		"slow_steps.0.last_executed_at":         "2026-01-01T00:01:20.000000Z",
+		"slow_steps.2.average_duration_seconds": "8", "slow_steps.2.error_count": "0",
+		// chain a: 2, 1 (timed out), 1
+		"slow_steps.3.average_duration_seconds": "1.333333", "slow_steps.3.execution_count": "3",
+		"slow_steps.3.error_rate": "33.33",
+		// other: completed once after 47 s, failed twice
+		"slow_tasks.0.task_name": "other", "slow_tasks.0.average_duration_seconds": "47",
+		"slow_tasks.0.execution_count": "3", "slow_tasks.0.error_count": "2", "slow_tasks.0.error_rate": "66.67",
+		"slow_tasks.0.average_step_count": "2", "slow_tasks.0.last_executed_at": "2026-01-01T00:01:20.000000Z",
+		"slow_tasks.1.task_name": "chain", "slow_tasks.1.average_duration_seconds": "15",
+		"slow_tasks.1.max_duration_seconds": "24", "slow_tasks.1.error_rate": "0",
+		"resource_utilization.database_pool_utilization":                               "0",
+		"resource_utilization.system_health.complete_tasks":                            "3",
+		"resource_utilization.system_health.blocked_by_failures_tasks":                 "1",
+		"resource_utilization.system_health.cancelled_tasks":                           "1",
+		"resource_utilization.system_health.steps_in_process_tasks":                    "1",
+		"resource_utilization.system_health.total_tasks":                               "6",
+		"resource_utilization.system_health.enqueued_steps":                            "1",
+		"resource_utilization.system_health.error_steps":                               "1",
+		"resource_utilization.system_health.enqueued_as_error_for_orchestration_steps": "0",
+		"resource_utilization.system_health.total_steps":                               "12",
+	})
+	if n := len(a.get("resource_utilization.system_health").(map[string]any)); n != 12+10+2 {
+		t.Errorf("system health has %d members; want 24", n)
+	}
+	b := s.do("GET", "/v1/analytics/bottlenecks?min_executions=3&limit=1", "").want(200)
+	wantJSON(t, b, map[string]string{"slow_steps.0.step_name": "a", "slow_tasks.0.task_name": "other"})
+	if n := len(b.get("slow_steps").([]any)); n != 1 {
+		t.Errorf("with limit 1: got %d slow steps", n)
+	}
+	wantJSON(t, s.do("GET", "/v1/analytics/bottlenecks", "").want(200), map[string]string{
+		"slow_steps": "[]", "slow_tasks": "[]", "recommendations": "[" + blockedAdvice + "]"})
+}
+
+const blockedAdvice = "Tasks blocked by failures: 1. They wait for an operator to reset, complete or resolve their failed steps."
+
+func TestRecommendations(t *testing.T) {
+	s, y := newStoryServer(t)
+	tellFigures(y)
+	for range 7 { // beside one of 47 s
+		id := y.create("other")
+		y.run(id, 0, time.Second, succeeded)
+		y.run(id, 1, time.Second, succeeded)
+	}
+	got := s.svc.bottlenecks(10, 3).Recommendations
+	want := []string{
+		blockedAdvice,
+		"Step a of t.chain@1.0.0 fails in 33.33 % of its 3 attempts, most often with timeout.",
+		"Step a of t.other@1.0.0 fails in 18.18 % of its 11 attempts, most often with other.",
+		"Step a runs 4.500 s on average; whole tasks of t.other@1.0.0 take 7.625 s.",
+		"Half of the tasks of t.other@1.0.0 take up to 2.030 s, but one in twenty takes 47.000 s or more.",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestFiguresForTrends is what the mount point's analytics are made of.
+func TestFiguresForTrends(t *testing.T) {
+	_, y := newStoryServer(t)
+	tellFigures(y)
+	figures, _ := y.svc.store.figures()
+	now := y.clock.now()
+	for _, hours := range []int{1, 4, 24} {
+		r := figures.total(figureFilter{namespace: "t"}, hoursAgo(now, hours))
+		if got := fmt.Sprint(r.counts); got != "[6 3 2 1 12 7 2 2 0 10 3 9 70000000 1 1 4 49000000]" {
+			t.Errorf("%d hours: got counts %s", hours, got)
+		}
+		// 6 to 47 s: by nearest rank 24 s, at most 6 % off
+		if p := r.times.quantile(0.5) / 1e6; p < 24*0.94 || p > 24*1.06 {
+			t.Errorf("%d hours: the median task took %g s; want 24 s", hours, p)
+		}
+		if got := fmt.Sprint(r.errorTypes()); got != "[{other 2} {timeout 1}]" {
+			t.Errorf("error types: got %s", got)
+		}
+		if r.retrySuccessRate() != 100 || r.averageWait() != 12.25 || r.attemptErrorRate() != 30 {
+			t.Errorf("got %g, %g, %g; want retries that succeed in 100 %%, waits of 12.25 s, errors in 30 %%",
+				r.retrySuccessRate(), r.averageWait(), r.attemptErrorRate())
+		}
+	}
+	if r := figures.total(figureFilter{name: "chain", version: "1.0.0"}, allTime); r.counts[tasksCreated] != 2 {
+		t.Errorf("chain alone: got %d tasks; want 2", r.counts[tasksCreated])
+	}
+	if n := len(figures.byStep(figureFilter{name: "chain"}, hoursAgo(now, 4))); n != 2 {
+		t.Errorf("chain alone: got %d steps; want 2", n)
+	}
+	if r := figures.total(figureFilter{name: "chain", namespace: "u"}, allTime); r.counts[tasksCreated] != 0 {
+		t.Errorf("another namespace: got %d tasks; want none", r.counts[tasksCreated])
+	}
+}
+
+func TestEmptyAnalytics(t *testing.T) {
+	s := newTestServer(t, serviceTest{clock: newVirtualClock(testStart)})
+	a := s.do("GET", "/v1/analytics/performance", "").want(200)
+	want := `{"total_tasks":0,"active_tasks":0,"completed_tasks":0,"failed_tasks":0,"completion_rate":0,"error_rate":0,` +
+		`"average_task_duration_seconds":0,"average_step_duration_seconds":0,"tasks_per_hour":0,"steps_per_hour":0,` +
+		`"system_health_score":1,"analysis_period_start":"2025-12-31T00:00:00.000000Z",` +
+		`"calculated_at":"2026-01-01T00:00:00.000000Z"}` + "\n"
+	if string(a.body) != want {
+		t.Errorf("got %s; want %s", a.body, want)
+	}
+	wantJSON(t, s.do("GET", "/v1/analytics/bottlenecks", "").want(200), map[string]string{
+		"slow_steps": "[]", "slow_tasks": "[]", "recommendations": "[]",
+		"resource_utilization.system_health.total_tasks": "0", "resource_utilization.system_health.pending_steps": "0",
+	})
+}
+
+func TestAnalyticsRefuses(t *testing.T) {
+	s := newTestServer(t, serviceTest{clock: newVirtualClock(testStart)})
+	for query, word := range map[string]string{
+		"performance?hours=0": "hours", "performance?hours=721": "720", "performance?hours=x": "hours",
+		"performance?hours=1.5": "hours", "performance?hours=99999999999999999999": "hours",
+		"bottlenecks?limit=0": "limit", "bottlenecks?limit=1001": "1000", "bottlenecks?min_executions=-1": "min_executions",
+		"bottlenecks?min_executions=many": "min_executions", "performance?%zz": "query",
+	} {
+		a := s.do("GET", "/v1/analytics/"+query, "").want(400)
+		if a.text("error.code") != "BAD_REQUEST" || !strings.Contains(a.text("error.message"), word) {
+			t.Errorf("%s: got %s; want BAD_REQUEST naming %s", query, a.body, word)
+		}
+	}
+	for _, query := range []string{"performance?hours=720", "performance?hours=", "bottlenecks?limit=1000&min_executions=0"} {
+		s.do("GET", "/v1/analytics/"+query, "").want(200)
+	}
+	s.do("POST", "/v1/analytics/performance", "").want(405)
+}
+
+// TestHourEdges has one task in the last microsecond of an hour and one in the
+// first of the next.
+func TestHourEdges(t *testing.T) {
+	_, y := newStoryServer(t)
+	y.clock.advance(time.Hour - time.Microsecond)
+	y.create("chain")
+	y.clock.advance(time.Microsecond)
+	y.create("chain")
+	for _, tc := range []struct {
+		wait  time.Duration // since the one before
+		hours int
+		want  uint64
+	}{
+		{0, 1, 2},
+		{time.Hour - time.Microsecond, 1, 2}, // 01:59:59.999999: from 00:00 on
+		{time.Microsecond, 1, 1},             // 02:00: from 01:00 on
+		{0, 2, 2},
+		{time.Hour, 1, 0},
+		{keptHours*time.Hour - 2*time.Hour - time.Microsecond, 720, 2},
+		{time.Microsecond, 720, 1}, // the first is in no hour any more
+		{time.Hour, 720, 0},
+	} {
+		y.clock.advance(tc.wait)
+		figures, _ := y.svc.store.figures()
+		from := hoursAgo(y.clock.now(), tc.hours)
+		if got := figures.total(figureFilter{}, from).counts[tasksCreated]; got != tc.want {
+			t.Errorf("at %s, %d hours: got %d tasks; want %d", y.clock.now().zoned(), tc.hours, got, tc.want)
+		}
+		if v := y.svc.performance(tc.hours); v.TotalTasks != 2 {
+			t.Errorf("at %s: got %d tasks in all; want 2", y.clock.now().zoned(), v.TotalTasks)
+		}
+	}
+	if hourOf(-1) != -1 || hourOf(instant(hourMicros)) != 1 || hourStart(1) != instant(hourMicros) {
+		t.Error("hours do not begin where they should")
+	}
+}
+
+// TestKeptHours creates a task an hour for longer than hours are kept.
+func TestKeptHours(t *testing.T) {
+	_, y := newStoryServer(t)
+	for range keptHours + 100 {
+		y.create("chain")
+		y.clock.advance(time.Hour)
+	}
+	figures, _ := y.svc.store.figures()
+	own := figures.templates[0].own
+	if n := len(own.past) + 1; n != keptHours+1 {
+		t.Errorf("got %d hours; want %d", n, keptHours+1)
+	}
+	if own.all.counts[tasksCreated] != keptHours+100 {
+		t.Errorf("over all time: got %d tasks; want %d", own.all.counts[tasksCreated], keptHours+100)
+	}
+	if v := y.svc.performance(720); v.TotalTasks != keptHours+100 || v.TasksPerHour != 1 {
+		t.Errorf("got %d tasks, %d per hour; want %d, 1", v.TotalTasks, v.TasksPerHour, keptHours+100)
+	}
+}
+
+// randomStep does one thing that the tables allow, to one of the tasks.
+func (y *story) randomStep(r *rand.Rand, ids []uuid) []uuid {
+	y.t.Helper()
+	if len(ids) == 0 || r.IntN(4) == 0 {
+		return append(ids, y.create([]string{"chain", "other"}[r.IntN(2)]))
+	}
+	id := ids[r.IntN(len(ids))]
+	v, err := y.svc.store.view(id)
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	if v.state.final() {
+		return ids
+	}
+	if r.IntN(20) == 0 && !v.state.ended() {
+		y.cancel(id)
+		return ids
+	}
+	i := r.IntN(2)
+	switch v.steps[i].state {
+	case stepEnqueued:
+		if r.IntN(5) == 0 {
+			y.act(id, i, completeAction)
+		} else {
+			y.start(id, i)
+		}
+	case stepInProgress:
+		y.end(id, i, []outcome{succeeded, succeeded, timedOnce, refused}[r.IntN(4)])
+	case stepInError:
+		y.act(id, i, []stepRequest{resetAction, resolveAction, completeAction}[r.IntN(3)])
+	case stepWaitingForRetry:
+		y.clock.advance(10 * time.Second)
+	}
+	return ids
+}
+
+// randomStory does many such things, with time between them: mostly moments,
+// sometimes days.
+func (y *story) randomStory(r *rand.Rand, ids []uuid, things int) []uuid {
+	y.t.Helper()
+	for range things {
+		ids = y.randomStep(r, ids)
+		y.clock.advance(time.Duration(r.ExpFloat64() * float64(time.Second)))
+		if r.IntN(30) == 0 {
+			y.clock.advance(time.Duration(r.Int64N(int64(100 * time.Hour))))
+		}
+	}
+	return ids
+}
+
+// TestCountingOrder counts the logs of many tasks in another order than they
+// happened in, which spans longer than hours are kept: it makes no difference.
+// Nor does a reader who holds the figures in between, and his do not change.
+func TestCountingOrder(t *testing.T) {
+	for seed := range uint64(5) {
+		s := newTestService(t, storyOptions(""))
+		y := newStory(t, s)
+		r := rand.New(rand.NewPCG(seed, 1))
+		y.randomStory(r, nil, 600)
+		all := strings.Split(strings.TrimSpace(lines(s)), "\n")
+		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		a := newAnalytics()
+		var held []*frozenFigures
+		var texts []string
+		for i, line := range all {
+			if _, err := s.store.thawObserved([]byte(line), a); err != nil {
+				t.Fatal(err)
+			}
+			if i%10 == 0 {
+				held = append(held, a.freeze())
+				texts = append(texts, frozenText(held[len(held)-1]))
+			}
+		}
+		if got, want := figuresText(a), figuresText(s.store.analytics); got != want {
+			t.Fatalf("seed %d: counted in another order the figures are\n%s\nwant\n%s", seed, got, want)
+		}
+		for i := range held {
+			if frozenText(held[i]) != texts[i] {
+				t.Fatalf("seed %d: figures handed out after %d tasks have changed", seed, i*10)
+			}
+		}
+	}
+}
+
+// TestAnalyticsBesideChanges reads while tasks are run: each answer is of one
+// moment, and none is older than the one before.
+func TestAnalyticsBesideChanges(t *testing.T) {
+	s := newTestService(t, serviceTest{extra: storyTemplates})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 500 {
+			parseAndCreate(s, `{"namespace":"t","name":"noop"}`)
+		}
+	}()
+	var last uint64
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		s.bottlenecks(10, 1)
+		figures, states := s.store.figures()
+		r := figures.total(figureFilter{}, allTime)
+		created, completed := r.counts[tasksCreated], r.counts[tasksCompleted]
+		if n := states.view()["total_tasks"]; created != uint64(n) || int(completed) != states.tasks[taskComplete] {
+			t.Fatalf("got %d tasks created, %d completed; the store has %v", created, completed, states.tasks)
+		}
+		if own := figures.total(figureFilter{name: "noop"}, allTime); created < last || own.counts != r.counts {
+			t.Fatalf("got %d tasks after %d; of the template %v of %v", created, last, own.counts, r.counts)
+		}
+		last = created
+	}
+	if last != 500 {
+		t.Errorf("got %d tasks in the end; want 500", last)
+	}
+}

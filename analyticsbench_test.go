@@ -1,0 +1,242 @@
+package main
+
+// Benchmarks of what must not depend on how much is stored: lists and
+// analytics with 1,000 and with 1,000,000 tasks; and of the cost of counting.
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// BenchmarkCounting applies the log of a four-step diamond, with figures and
+// without. The difference is what counting costs, for each task and its steps.
+func BenchmarkCounting(b *testing.B) {
+	svc := benchService(b, "")
+	q, err := parseTaskRequest([]byte(diamondBody))
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := svc.createTask(b.Context(), q, true); err != nil {
+		b.Fatal(err)
+	}
+	line := svc.store.slots[0].line
+	if line == nil {
+		b.Fatal("the diamond did not end")
+	}
+	for _, bc := range []struct {
+		name string
+		obs  replayer
+	}{{"without", unobserved{}}, {"with", newAnalytics()}} {
+		b.Run(bc.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := svc.store.thawObserved(line, bc.obs); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// The stored tasks of BenchmarkStored: some hours of some templates.
+const (
+	storedNamespaces = 4
+	storedNames      = 5
+	storedHours      = 48
+	storedLive       = 100 // unfinished ones
+)
+
+func storedTemplates() []string {
+	var all []string
+	for ns := range storedNamespaces {
+		for n := range storedNames {
+			for _, kind := range [][2]string{{"auto", "builtin:noop"}, {"manual", "Outside::Actor"}} {
+				t := benchTemplate(fmt.Sprintf("%s%d", kind[0], n), kind[1], diamondParents)
+				all = append(all, strings.Replace(t, `"bench"`, fmt.Sprintf(`"bench%d"`, ns), 1))
+			}
+		}
+	}
+	return all
+}
+
+// storedService is a service on its own clock that no invariants are checked of.
+func storedService(b *testing.B) *service {
+	svc := openTestService(b, serviceTest{clock: newVirtualClock(testStart), log: io.Discard, extra: storedTemplates()})
+	b.Cleanup(func() {
+		svc.finish(context.Background())
+		svc.closeStore()
+	})
+	return svc
+}
+
+func createStored(b *testing.B, svc *service, namespace int, name string) *task {
+	body := fmt.Sprintf(`{"namespace":"bench%d","name":%q,"context":{"order":12345,"customer":"c-77"}}`, namespace, name)
+	q, err := parseTaskRequest([]byte(body))
+	if err != nil {
+		b.Fatal(err)
+	}
+	t, err := svc.createTask(b.Context(), q, true)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return t
+}
+
+// storedLines is ended tasks as their lines: in each hour one of each template
+// complete, and every tenth cancelled.
+func storedLines(b *testing.B) (*service, [][]byte) {
+	svc := storedService(b)
+	for hour := range storedHours {
+		for i := range storedNamespaces * storedNames {
+			ns, n := i/storedNames, i%storedNames
+			createStored(b, svc, ns, fmt.Sprintf("auto%d", n))
+			if (hour+i)%10 == 0 {
+				if _, err := svc.cancelTask(b.Context(), createStored(b, svc, ns, fmt.Sprintf("manual%d", n)).id, ""); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		svc.clock.(*virtualClock).advance(time.Hour)
+	}
+	var lines [][]byte
+	for i := range svc.store.slots {
+		if line := svc.store.slots[i].line; line != nil {
+			lines = append(lines, line)
+		}
+	}
+	return svc, lines
+}
+
+// fillStored is a service with so many tasks, entered into the store as a start
+// enters them: their lines differ in their ids.
+func fillStored(b *testing.B, tasks int) *service {
+	from, lines := storedLines(b)
+	svc := storedService(b)
+	for _, tpl := range from.store.allTemplates() {
+		svc.store.keepTemplate(tpl)
+	}
+	l := &restorer{s: svc.store}
+	first := svc.ids.reserve(8 * tasks)
+	for i := range tasks - storedLive {
+		id := first.plus(8 * i)
+		line := slices.Clone(lines[i%len(lines)])
+		id.appendText(line[:len(`{"task":"`)])
+		line = append(line[:len(line)-1], `,"sum":"00000000"}`...) // which snapshotLine cuts off
+		if err := l.snapshotLine(line); err != nil {
+			b.Fatal(err)
+		}
+	}
+	svc.clock.(*virtualClock).advance(storedHours * time.Hour)
+	for i := range storedLive {
+		createStored(b, svc, i%storedNamespaces, fmt.Sprintf("manual%d", i%storedNames))
+	}
+	return svc
+}
+
+// storedRequest is a path, and a name under which it is compared with the same
+// of another store: one for a page of as many tasks.
+type storedRequest struct{ path, name string }
+
+// storedRequests is every combination of filters, first page and last, and the
+// analytics.
+func storedRequests(b *testing.B, svc *service) []storedRequest {
+	var requests []storedRequest
+	for _, path := range []string{"performance", "performance?hours=720", "bottlenecks"} {
+		requests = append(requests, storedRequest{"/v1/analytics/" + path, path})
+	}
+	for _, status := range []string{"", "&status=complete", "&status=cancelled", "&status=steps_in_process"} {
+		for _, namespace := range []string{"", "&namespace=bench1"} {
+			for _, name := range []string{"", "&name=auto3", "&name=manual3"} {
+				filters := status + namespace + name
+				f := taskFilter{}
+				if status != "" {
+					state, _ := parseTaskState(strings.TrimPrefix(status, "&status="))
+					f.state = &state
+				}
+				f.namespace, f.name = strings.TrimPrefix(namespace, "&namespace="), strings.TrimPrefix(name, "&name=")
+				_, total, err := svc.store.list(&f, 0, 1)
+				if err != nil {
+					b.Fatal(err)
+				}
+				first := fmt.Sprintf("first page, %d tasks, %s", min(total, 25), filters)
+				requests = append(requests, storedRequest{"/v1/tasks?page=1" + filters, first})
+				if last := total / 25; last > 1 { // the last full one
+					path := fmt.Sprintf("/v1/tasks?page=%d%s", last, filters)
+					requests = append(requests, storedRequest{path, "last page, " + filters})
+				}
+			}
+		}
+	}
+	return requests
+}
+
+// BenchmarkStored is every request with 1,000 tasks and with 1,000,000. The
+// requests take turns, so that a bad moment of the machine hits all of them. The
+// p99 of each request is set against the same with 1,000.
+func BenchmarkStored(b *testing.B) {
+	small := map[string]storedTimes{}
+	for _, tasks := range []int{1_000, 1_000_000} {
+		b.Run(fmt.Sprintf("tasks=%d", tasks), func(b *testing.B) { benchStored(b, tasks, small) })
+	}
+}
+
+func benchStored(b *testing.B, tasks int, small map[string]storedTimes) {
+	svc := fillStored(b, tasks)
+	h := httptest.NewServer(newOrchestrationAPI(svc))
+	defer h.Close()
+	c := dialClient(b, h.URL)
+	defer c.conn.Close()
+	requests := storedRequests(b, svc)
+	times := make([][]time.Duration, len(requests))
+	b.ResetTimer()
+	for range b.N {
+		for i, q := range requests {
+			at := time.Now()
+			if err := expect(200)(c.do("GET", q.path, "")); err != nil {
+				b.Fatal(err)
+			}
+			times[i] = append(times[i], time.Since(at))
+		}
+	}
+	b.StopTimer()
+	reportStored(b, requests, times, small)
+}
+
+// reportStored says how the slowest request did, how much the most affected one
+// lost by the number of tasks, and which ones lost more than is allowed. With
+// few rounds that is the noise of the machine.
+func reportStored(b *testing.B, requests []storedRequest, times [][]time.Duration, small map[string]storedTimes) {
+	if b.N == 1 {
+		return
+	}
+	var worst storedTimes
+	var worst50, worst99 float64
+	for i, q := range requests {
+		slices.Sort(times[i])
+		t := storedTimes{times[i][len(times[i])/2], times[i][len(times[i])*99/100]}
+		worst = storedTimes{max(worst.p50, t.p50), max(worst.p99, t.p99)}
+		than, ok := small[q.name]
+		if !ok {
+			small[q.name] = t
+			continue
+		}
+		r50, r99 := float64(t.p50)/float64(than.p50), float64(t.p99)/float64(than.p99)
+		if r50 > 2 || r99 > 2 {
+			b.Logf("%s: p50 %v after %v, p99 %v after %v", q.name, t.p50, than.p50, t.p99, than.p99)
+		}
+		worst50, worst99 = max(worst50, r50), max(worst99, r99)
+	}
+	b.ReportMetric(float64(worst.p50.Microseconds()), "worst-p50-µs")
+	b.ReportMetric(float64(worst.p99.Microseconds()), "worst-p99-µs")
+	b.ReportMetric(worst50, "worst-p50-ratio")
+	b.ReportMetric(worst99, "worst-p99-ratio")
+}
+
+// storedTimes is how long a request took.
+type storedTimes struct{ p50, p99 time.Duration }

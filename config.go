@@ -120,7 +120,7 @@ type configKey struct {
 }
 
 const (
-	maxConfigBytes = 1 << 30
+	maxConfigBytes = 4 << 20 // what one change may bring: the journal sets aside room for maxRecord
 	maxConfigCount = 1_000_000
 )
 

@@ -129,7 +129,8 @@ func (c *crashTest) checkLog() {
 // begin starts clients that create tasks, and act on steps, until c.over closes.
 func (c *crashTest) begin(clients int, names ...string) {
 	for i := range clients {
-		k := &crashClient{c: c, name: fmt.Sprintf("client-%d", i), names: names, http: &http.Client{Transport: &http.Transport{}}}
+		client := &http.Client{Transport: &http.Transport{}}
+		k := &crashClient{c: c, http: client, name: fmt.Sprintf("client-%d", i), names: names}
 		c.load.Go(k.run)
 	}
 }
@@ -278,12 +279,13 @@ func (k *crashClient) act() {
 	o := k.open[at]
 	marker := fmt.Sprintf("%s-%d", k.name, k.sent)
 	s := &sentAction{task: o.task, step: o.step, action: actionComplete}
-	body := fmt.Sprintf(`{"action_type":"complete_manually","reason":"r","completed_by":%q,"completion_data":{"result":{"by":%q}}}`,
-		marker, marker)
+	body := fmt.Sprintf(`{"action_type":"complete_manually","reason":"r","completed_by":%q,`+
+		`"completion_data":{"result":{"by":%q}}}`, marker, marker)
 	switch rand.IntN(4) {
 	case 0:
 		s.action = actionFail
-		body = fmt.Sprintf(`{"action_type":"fail","reason":"r","failed_by":%q,"error":{"message":"m","retryable":true}}`, marker)
+		body = fmt.Sprintf(`{"action_type":"fail","reason":"r","failed_by":%q,`+
+			`"error":{"message":"m","retryable":true}}`, marker)
 	case 1:
 		s.action = actionResolve
 		body = fmt.Sprintf(`{"action_type":"resolve_manually","reason":"r","resolved_by":%q}`, marker)
@@ -437,7 +439,8 @@ func (c *crashTest) settled() bool {
 	_, total := c.list("", 1, 1)
 	_, complete := c.list("complete", 1, 1)
 	_, open := c.list("steps_in_process", 1, 1)
-	return complete+open == total && !slices.ContainsFunc(c.all("steps_in_process"), func(v crashTask) bool { return !v.waitsForActor() })
+	moves := func(v crashTask) bool { return !v.waitsForActor() }
+	return complete+open == total && !slices.ContainsFunc(c.all("steps_in_process"), moves)
 }
 
 // hasActor says whether the task's second step is for an outside actor.

@@ -256,8 +256,8 @@ func (t *task) runnable(i int) bool {
 	return t.steps[i].state == stepEnqueued && t.state == taskStepsInProcess
 }
 
-// runBuiltinLocked computes a builtin without the lock. What it came to is one
-// record; a delay that it asks for makes it an attempt in flight.
+// runBuiltinLocked computes a builtin without the lock, on a slot. What it came
+// to is one record; a delay that it asks for makes it an attempt in flight.
 func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 	a := e.attemptLocked(t, i, g.builtin.needsInputs)
 	s := &t.steps[i]
@@ -266,11 +266,13 @@ func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 		a.number = s.attempts
 	}
 	before := *s
+	e.slots-- // or another goroutine that pumps would give it away meanwhile
 	e.store.mu.Unlock()
 	began := e.clock.now()
 	o, delay := g.builtin.run(a)
 	e.store.mu.Lock()
 	overtaken := *s != before
+	e.slots++
 	s.queued = false
 	if !t.runnable(i) {
 		return nil // cancelled or resolved meanwhile: it never ran

@@ -414,6 +414,11 @@ func TestSlotsAndPriority(t *testing.T) {
 	}
 	order := []int{}
 	for range ids {
+		eventually(t, "one task runs, no more", func() bool {
+			s.store.mu.Lock()
+			defer s.store.mu.Unlock()
+			return len(s.engine.running) == 1
+		})
 		clock.advance(time.Second)
 		for i, id := range ids {
 			if settled(t, s, id).state == taskComplete && !slices.Contains(order, i) {

@@ -184,7 +184,8 @@ func TestExitCodes(t *testing.T) {
 		{"unknown command", []string{"sreve"}, 2, []string{`"sreve"`, "healthcheck"}},
 		{"an argument too many", []string{"serve", "now"}, 2, []string{`"now"`}},
 		{"bad flag value", []string{"--listen", "here"}, 2, []string{"--listen"}},
-		{"bad file", []string{"--config", bad}, 1, []string{bad + ":1: role", bad + ":3: store.sink", bad + ":5: worker.concurrency"}},
+		{"bad file", []string{"--config", bad}, 1,
+			[]string{bad + ":1: role", bad + ":3: store.sink", bad + ":5: worker.concurrency"}},
 		{"missing file", []string{"--config", bad + "x"}, 1, []string{bad + "x"}},
 		{"bad template", []string{"--templates", broken}, 1, []string{"0.json"}},
 		{"help", []string{"--help"}, 0, nil},
@@ -618,8 +619,9 @@ func (f *fullDiskTest) checkFull(t *testing.T) {
 	if got := api.do("GET", "/v1/tasks/"+f.running, "").want(200).text("status"); got != "steps_in_process" {
 		t.Errorf("the running task is %s", got)
 	}
-	if got, want := api.do("GET", "/v1/tasks?per_page=1", "").want(200).text("pagination.total_count"), len(f.ids)+2; got != fmt.Sprint(want) {
-		t.Errorf("there are %s tasks; want the %d that were acknowledged", got, want)
+	list := api.do("GET", "/v1/tasks?per_page=1", "").want(200)
+	if got, want := list.text("pagination.total_count"), fmt.Sprint(len(f.ids)+2); got != want {
+		t.Errorf("there are %s tasks; want the %s that were acknowledged", got, want)
 	}
 }
 

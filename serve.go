@@ -48,6 +48,9 @@ func (p *process) serve(ctx context.Context, args []string) error {
 		return err
 	}
 	log := p.logger(cfg)
+	if err := checkSwaggerFiles(&cfg.Docs); err != nil {
+		return err
+	}
 	handlers, registry, err := loadWork(cfg, log, p.getenv)
 	if err != nil {
 		return err

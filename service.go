@@ -22,7 +22,8 @@ type service struct {
 	log      *slog.Logger
 	clock    clock
 	ids      *idSource
-	registry *registry   // templates that new tasks are made from
+	registry *registry // templates that new tasks are made from
+	uses     *templateUse
 	handlers *handlerSet // how steps are run
 	store    *store
 	engine   *engine
@@ -51,6 +52,7 @@ func openService(o serviceOptions) (*service, error) {
 		registry: o.registry, handlers: o.handlers, workerID: "stepwell-" + o.cfg.Role,
 		started: o.clock.now(), stopKeeping: func() {},
 	}
+	s.uses = newTemplateUse(o.registry, s.started)
 	if o.cfg.Role == "worker" {
 		return s, nil
 	}

@@ -70,7 +70,7 @@ func (s *service) checkStore() error {
 	return nil
 }
 
-// schedulerPatience is how long the scheduler may take to answer a check.
+// schedulerPatience is how long the scheduler usually may take to answer a check.
 const schedulerPatience = 2 * time.Second
 
 // engineLoad is what the engine has to do at a moment.
@@ -90,7 +90,7 @@ func (s *service) engineLoad() *engineLoad {
 		e := s.engine
 		answer <- &engineLoad{e.stopping, e.local.Len(), e.http.Len(), e.slots, e.webSlots}
 	}()
-	l, _ := receiveWithin(answer, schedulerPatience)
+	l, _ := receiveWithin(answer, s.patience)
 	return l
 }
 
@@ -101,7 +101,7 @@ func (s *service) schedulerCheck() (checkView, *engineLoad) {
 	v := s.checked("the scheduler answers", func() error {
 		switch l = s.engineLoad(); {
 		case l == nil:
-			return fmt.Errorf("the scheduler did not answer within %s", schedulerPatience)
+			return fmt.Errorf("the scheduler did not answer within %s", s.patience)
 		case l.stopping:
 			return fmt.Errorf("the scheduler is stopping")
 		}

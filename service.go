@@ -29,7 +29,8 @@ type service struct {
 	engine   *engine
 	workerID string
 	started  instant
-	draining atomic.Bool // no new tasks are taken
+	draining atomic.Bool   // no new tasks are taken
+	patience time.Duration // how long the scheduler may take to answer a check, in real time
 
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup
@@ -50,7 +51,7 @@ func openService(o serviceOptions) (*service, error) {
 	s := &service{
 		cfg: o.cfg, log: o.log, clock: o.clock, ids: newIDSource(o.clock, o.seed),
 		registry: o.registry, handlers: o.handlers, workerID: "stepwell-" + o.cfg.Role,
-		started: o.clock.now(), stopKeeping: func() {},
+		started: o.clock.now(), patience: schedulerPatience, stopKeeping: func() {},
 	}
 	s.uses = newTemplateUse(o.registry, s.started)
 	if o.cfg.Role == "worker" {

@@ -168,19 +168,20 @@ func (a *orchestrationAPI) healthLive(w http.ResponseWriter, _ *http.Request) er
 func (a *orchestrationAPI) healthReady(w http.ResponseWriter, _ *http.Request) error {
 	checks, _ := a.svc.readiness()
 	return writeReady(w, readyView{
-		Timestamp: zonedTime(a.svc.clock.now()), Checks: checks, Info: a.svc.healthInfo(),
+		Timestamp: zonedTime(a.svc.clock.now()), Checks: checks, Info: healthInfo(a.svc.cfg, a.svc.operationalState()),
 	})
 }
 
 func (a *orchestrationAPI) healthDetailed(w http.ResponseWriter, _ *http.Request) error {
 	return writeDetailed(w, readyView{
-		Timestamp: zonedTime(a.svc.clock.now()), Checks: a.svc.detailedHealth(), Info: a.svc.healthInfo(),
+		Timestamp: zonedTime(a.svc.clock.now()), Checks: a.svc.detailedHealth(), Info: healthInfo(a.svc.cfg, a.svc.operationalState()),
 	})
 }
 
-func (s *service) healthInfo() healthInfoView {
+// healthInfo is what the role says of itself in a state.
+func healthInfo(c *Config, state string) healthInfoView {
 	return healthInfoView{
-		Version: version, Environment: s.cfg.Environment, OperationalState: s.operationalState(),
+		Version: version, Environment: c.Environment, OperationalState: state,
 		WebDatabasePoolSize: 1, OrchestrationDatabasePoolSize: 1, CircuitBreakerState: "Closed",
 	}
 }

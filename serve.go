@@ -135,7 +135,8 @@ func isTerminal(w any) bool {
 
 // gate answers for a listener until its service is there.
 type gate struct {
-	surface atomic.Pointer[surface]
+	starting startingAPI
+	surface  atomic.Pointer[surface]
 }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -143,14 +144,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.ServeHTTP(w, r)
 		return
 	}
-	w.Header().Set("Retry-After", "1")
-	w.Header().Set("Content-Type", "application/json")
-	if r.URL.Path == "/health/live" {
-		fmt.Fprintln(w, `{"status":"alive"}`)
-		return
-	}
-	w.WriteHeader(http.StatusServiceUnavailable)
-	fmt.Fprintln(w, `{"status":"not_ready","error":{"code":"SERVICE_UNAVAILABLE","message":"the service is starting"}}`)
+	g.starting.ServeHTTP(w, r)
 }
 
 // gates are the two listeners' handlers.
@@ -170,7 +164,11 @@ func (g *gates) open(s *service) {
 // listen opens the listeners of the roles that are switched on; once they are
 // open they stay, so that port 0 is never probed and lost again.
 func (v *serving) listen() (*gates, error) {
-	g := &gates{}
+	ids := newIDSource(v.clock, nil)
+	g := &gates{
+		orchestration: gate{starting: startingAPI{v.cfg, v.clock, ids, false}},
+		worker:        gate{starting: startingAPI{v.cfg, v.clock, ids, true}},
+	}
 	var err error
 	if v.cfg.Role != "worker" {
 		v.orchestration, err = v.serveOn(v.cfg.Orchestration.Web.Listen, "--listen", &g.orchestration)
@@ -322,6 +320,7 @@ func (v *serving) banner(p *process, templates int) {
 	}
 	fmt.Fprintf(p.stderr, "Stepwell %s · %s\n", version, strings.Join(urls, " · "))
 	if r.OrchestrationURL == "" {
+		fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/templates\n", r.WorkerURL)
 		return
 	}
 	fmt.Fprintf(p.stderr, "  state      %s\n", v.stateLine())

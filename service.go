@@ -50,7 +50,7 @@ type serviceOptions struct {
 func openService(o serviceOptions) (*service, error) {
 	s := &service{
 		cfg: o.cfg, log: o.log, clock: o.clock, ids: newIDSource(o.clock, o.seed),
-		registry: o.registry, handlers: o.handlers, workerID: "stepwell-" + o.cfg.Role,
+		registry: o.registry, handlers: o.handlers, workerID: workerID(o.cfg),
 		started: o.clock.now(), patience: schedulerPatience, stopKeeping: func() {},
 	}
 	s.uses = newTemplateUse(o.registry, s.started)
@@ -66,6 +66,9 @@ func openService(o serviceOptions) (*service, error) {
 	}
 	return s, nil
 }
+
+// workerID names this process among workers.
+func workerID(c *Config) string { return "stepwell-" + c.Role }
 
 // syncModes are the words of store.sync.
 var syncModes = map[string]syncMode{"always": syncAlways, "interval": syncInterval, "never": syncNever}

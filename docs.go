@@ -51,8 +51,8 @@ type webPage struct {
 func inlinePage(page, style, script []byte) webPage {
 	page = bytes.Replace(page, []byte("<!--style-->"), tagged("style", style), 1)
 	page = bytes.Replace(page, []byte("<!--script-->"), tagged("script", script), 1)
-	return webPage{page, "default-src 'none'; script-src " + contentHash(script) + "; style-src " + contentHash(style) +
-		"; connect-src 'self'; img-src data:" + closedPolicy}
+	return webPage{page, "default-src 'none'; script-src " + contentHash(script) +
+		"; style-src " + contentHash(style) + "; connect-src 'self'; img-src data:" + closedPolicy}
 }
 
 // closedPolicy ends the policy of every page: no forms, no frames, no base.
@@ -102,23 +102,36 @@ func (s *surface) docsFile(w http.ResponseWriter, r *http.Request) error {
 	if name == "" || name == "index.html" && s.docs.swagger != "" {
 		return s.docsPage(w, r)
 	}
-	dir := s.docs.swagger
-	if dir == "" || isWebURL(dir) || !filepath.IsLocal(filepath.FromSlash(name)) {
-		return failf(notFound, "no such path: %s", r.URL.Path)
-	}
-	f, err := os.OpenInRoot(dir, filepath.FromSlash(name))
+	f, info, err := s.docs.open(name)
 	if err != nil {
 		return failf(notFound, "no such path: %s", r.URL.Path)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return failf(notFound, "no such path: %s", r.URL.Path)
-	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Content-Security-Policy", "default-src 'none'"+closedPolicy) // for files opened by themselves
-	http.ServeContent(w, r, filepath.Base(name), info.ModTime(), f)
+	http.ServeContent(w, r, info.Name(), info.ModTime(), f)
 	return nil
+}
+
+// open opens a regular file within the directory of the distribution.
+func (d *docsSite) open(name string) (*os.File, fs.FileInfo, error) {
+	if d.swagger == "" || isWebURL(d.swagger) {
+		return nil, nil, fs.ErrNotExist
+	}
+	root, err := os.OpenRoot(d.swagger)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer root.Close()
+	info, err := root.Stat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fs.ErrInvalid // opening a pipe might never end
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := root.Open(name)
+	return f, info, err
 }
 
 // swaggerHTML loads a Swagger UI distribution from FILES.
@@ -153,8 +166,8 @@ func swaggerPage(distribution, path string) webPage {
 		files, origin = strings.TrimRight(distribution, "/"), " "+webOrigin(distribution)
 	}
 	page := strings.ReplaceAll(swaggerHTML, "FILES", html.EscapeString(files))
-	return webPage{[]byte(page), "default-src 'none'; script-src 'self' " + contentHash([]byte(swaggerStart)) + origin +
-		"; style-src 'self' 'unsafe-inline'" + origin + "; img-src 'self' data:" + origin +
+	return webPage{[]byte(page), "default-src 'none'; script-src 'self' " + contentHash([]byte(swaggerStart)) +
+		origin + "; style-src 'self' 'unsafe-inline'" + origin + "; img-src 'self' data:" + origin +
 		"; font-src 'self' data:" + origin + "; connect-src 'self'" + closedPolicy}
 }
 

@@ -167,15 +167,19 @@ func (a *orchestrationAPI) healthLive(w http.ResponseWriter, _ *http.Request) er
 
 func (a *orchestrationAPI) healthReady(w http.ResponseWriter, _ *http.Request) error {
 	checks, _ := a.svc.readiness()
-	return writeReady(w, readyView{
-		Timestamp: zonedTime(a.svc.clock.now()), Checks: checks, Info: healthInfo(a.svc.cfg, a.svc.operationalState()),
-	})
+	return writeReady(w, a.checkedView(checks))
 }
 
 func (a *orchestrationAPI) healthDetailed(w http.ResponseWriter, _ *http.Request) error {
-	return writeDetailed(w, readyView{
-		Timestamp: zonedTime(a.svc.clock.now()), Checks: a.svc.detailedHealth(), Info: healthInfo(a.svc.cfg, a.svc.operationalState()),
-	})
+	return writeDetailed(w, a.checkedView(a.svc.detailedHealth()))
+}
+
+// checkedView is an answer with these checks.
+func (a *orchestrationAPI) checkedView(checks map[string]checkView) readyView {
+	s := a.svc
+	return readyView{
+		Timestamp: zonedTime(s.clock.now()), Checks: checks, Info: healthInfo(s.cfg, s.operationalState()),
+	}
 }
 
 // healthInfo is what the role says of itself in a state.

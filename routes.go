@@ -74,5 +74,8 @@ const configRoute = "GET /config"
 // enabled are the rows that the configuration of a role leaves on. A row that is
 // off is as unknown as any other path, to everybody.
 func (c *roleWebConfig) enabled(rows []route) []route {
-	return slices.DeleteFunc(rows, func(r route) bool { return r.pattern == configRoute && !c.ConfigEndpointEnabled })
+	if c.ConfigEndpointEnabled {
+		return rows
+	}
+	return slices.DeleteFunc(rows, func(r route) bool { return r.pattern == configRoute })
 }

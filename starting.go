@@ -19,6 +19,14 @@ type startingAPI struct {
 // notYet is every check before there is anything to look at.
 var notYet = checkView{Status: unknownWord, Message: "the service is starting"}
 
+// The names of the checks, by role: those of /health/ready, and the others.
+const (
+	readyChecks     = "web_database orchestration_database circuit_breaker orchestration_system command_processor"
+	otherChecks     = " pool_utilization queue_depth channel_saturation"
+	workerReady     = "database command_processor queue_processing"
+	otherWorkChecks = " event_system step_processing circuit_breakers"
+)
+
 func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get("X-Request-Id")
 	if !saneRequestID(id) {
@@ -27,14 +35,12 @@ func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()["X-Request-Id"] = []string{id}
 	switch r.URL.Path {
 	case "/health/live":
-		writeJSON(w, http.StatusOK, aliveView{Status: "alive", Timestamp: zonedTime(a.clock.now()), WorkerID: a.workerID()})
+		v := aliveView{Status: "alive", Timestamp: zonedTime(a.clock.now()), WorkerID: a.workerID()}
+		writeJSON(w, http.StatusOK, v)
 	case "/health/ready":
-		writeReady(w, a.health("web_database orchestration_database circuit_breaker orchestration_system command_processor",
-			"database command_processor queue_processing"))
+		writeReady(w, a.health(readyChecks, workerReady))
 	case "/health/detailed":
-		writeDetailed(w, a.health("web_database orchestration_database circuit_breaker orchestration_system "+
-			"command_processor pool_utilization queue_depth channel_saturation",
-			"database command_processor queue_processing event_system step_processing circuit_breakers"))
+		writeDetailed(w, a.health(readyChecks+otherChecks, workerReady+otherWorkChecks))
 	default:
 		a.refuse(w, id)
 	}

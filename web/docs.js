@@ -231,14 +231,15 @@ function bodyView(request) {
   const body = follow(request.op.requestBody), [type, media] = Object.entries(body.content)[0];
   const examples = examplesOf(media), size = (name) => exampleText(examples[name]).length;
   const names = Object.keys(examples).sort((a, b) => size(a) - size(b));
-  const id = request.op.operationId + "-body";
-  const text = el("textarea", { id, spellcheck: false, value: names.length ? exampleText(examples[names[0]]) : "" });
+  if (!body.required) names.unshift("");
+  const id = request.op.operationId + "-body", example = (name) => (name ? exampleText(examples[name]) : "");
+  const text = el("textarea", { id, spellcheck: false, value: example(names[0]) });
   const problem = el("p", { className: "problem", role: "status" });
   text.rows = Math.min(Math.max(text.value.split("\n").length + 1, 4), 24);
   request.body = { type, text, problem, required: body.required };
   text.addEventListener("input", () => request.changed());
-  const pick = el("select", { "aria-label": "Example" }, names.map((n) => el("option", { value: n }, n)));
-  pick.addEventListener("change", () => { text.value = exampleText(examples[pick.value]); request.changed(); });
+  const pick = el("select", { "aria-label": "Example" }, names.map((n) => el("option", { value: n }, n || "no body")));
+  pick.addEventListener("change", () => { text.value = example(pick.value); request.changed(); });
   const schema = el("details", {}, el("summary", {}, "Schema"), schemaView(media.schema));
   return el("section", {},
     el("div", { className: "row" }, el("h3", {}, el("label", { htmlFor: id }, "Body"), body.required ? "" : " (optional)"),

@@ -154,6 +154,15 @@ func (t *timers) next() (instant, bool) {
 	return t.heap[0].when, true
 }
 
+// overdue is how long the earliest timer has been due; 0 when none is.
+func (t *timers) overdue(now instant) time.Duration {
+	next, ok := t.next()
+	if !ok {
+		return 0
+	}
+	return max(now.sub(next), 0)
+}
+
 // realClock is the wall clock. One goroutine runs its timers, until stop.
 type realClock struct {
 	timers timers
@@ -178,6 +187,9 @@ func (c *realClock) schedule(when instant, f func()) {
 		}
 	}
 }
+
+// overdue is how late the timers are.
+func (c *realClock) overdue() time.Duration { return c.timers.overdue(c.now()) }
 
 // stop ends the timer goroutine; timers that are not due yet never fire.
 func (c *realClock) stop() { c.once.Do(func() { close(c.done) }) }

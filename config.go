@@ -21,6 +21,7 @@ type Config struct {
 	Tasks         tasksConfig
 	Engine        engineConfig
 	Store         storeConfig
+	Docs          docsConfig
 	Log           logConfig
 }
 
@@ -31,7 +32,8 @@ type orchestrationConfig struct {
 
 // roleWebConfig is the listener of one role.
 type roleWebConfig struct {
-	Listen string // host:port; port 0 takes a free one
+	Listen                string // host:port; port 0 takes a free one
+	ConfigEndpointEnabled bool   // serve GET /config
 }
 
 // workerConfig is the section of the worker role and of its handlers.
@@ -79,6 +81,11 @@ type storeConfig struct {
 	Memory         bool   // keep nothing on disk; Path is not used
 	Sync           string // always, interval or never
 	SyncIntervalMS int
+}
+
+// docsConfig says what the page of the API's documentation is.
+type docsConfig struct {
+	SwaggerUI string // directory or URL of a Swagger UI distribution; "" for the page of our own
 }
 
 // logConfig is what goes to standard error.
@@ -147,6 +154,16 @@ var configKeys = []configKey{
 		path: "worker.web.listen", field: func(c *Config) any { return &c.Worker.Web.Listen },
 		def: "127.0.0.1:8081", flag: "worker-listen", operand: "HOST:PORT", check: checkListenValue,
 		help: "address of the worker API; port 0 takes a free one",
+	},
+	{
+		path: "orchestration.web.config_endpoint_enabled", def: false,
+		field: func(c *Config) any { return &c.Orchestration.Web.ConfigEndpointEnabled },
+		help:  "serve the effective configuration, without secrets, at GET /config",
+	},
+	{
+		path: "worker.web.config_endpoint_enabled", def: true,
+		field: func(c *Config) any { return &c.Worker.Web.ConfigEndpointEnabled },
+		help:  "the same on the worker API",
 	},
 	{
 		path: "worker.concurrency", field: func(c *Config) any { return &c.Worker.Concurrency },
@@ -259,6 +276,11 @@ var configKeys = []configKey{
 		path: "store.sync_interval_ms", field: func(c *Config) any { return &c.Store.SyncIntervalMS },
 		def: int64(100), min: 1, max: 60_000,
 		help: `time between two syncs with sync = "interval", in milliseconds`,
+	},
+	{
+		path: "docs.swagger_ui", field: func(c *Config) any { return &c.Docs.SwaggerUI },
+		def: "", secret: maskURLs, check: orEmptyValue(checkSwaggerValue),
+		help: "directory or URL of a Swagger UI distribution to serve at /api-docs/ui; empty: a page of our own",
 	},
 	{
 		path: "log.level", field: func(c *Config) any { return &c.Log.Level }, def: "info",

@@ -163,7 +163,8 @@ func TestConfigDefaults(t *testing.T) {
 	want := map[string]string{
 		"environment": `"development"`, "role": `"all"`,
 		"orchestration.web.listen": `"127.0.0.1:8080"`, "worker.web.listen": `"127.0.0.1:8081"`,
-		"web.max_body_bytes": "4194304", "web.shutdown_timeout_seconds": "10",
+		"orchestration.web.config_endpoint_enabled": "false", "worker.web.config_endpoint_enabled": "true",
+		"docs.swagger_ui": `""`, "web.max_body_bytes": "4194304", "web.shutdown_timeout_seconds": "10",
 		"templates.dirs": "[]", "templates.enforce_input_schema": `"off"`,
 		"tasks.max_context_bytes": "1048576", "engine.jitter": "true", "engine.max_queued": "100000",
 		"worker.concurrency": "256", "worker.http_concurrency": "4096", "worker.max_result_bytes": "1048576",
@@ -208,7 +209,7 @@ func TestRedactedConfig(t *testing.T) {
 		`"handlers":{"Foo::*":"https://[REDACTED]@example.com/steps?[REDACTED]"},` +
 		`"http_concurrency":4096,"http_headers":{"Authorization":"[REDACTED]"},` +
 		`"http_proxy":"http://[REDACTED]@proxy:3128","max_result_bytes":1048576,` +
-		`"web":{"listen":"127.0.0.1:8081"}}`
+		`"web":{"config_endpoint_enabled":true,"listen":"127.0.0.1:8081"}}`
 	text, err := json.Marshal(c.redacted()["worker"])
 	if err != nil || string(text) != want {
 		t.Errorf("got  %s, %v\nwant %s", text, err, want)

@@ -168,6 +168,23 @@ func checkProxyValue(s string) error {
 	return nil
 }
 
+// checkSwaggerValue is for what every visitor of the page is told.
+func checkSwaggerValue(s string) error {
+	if !isWebURL(s) {
+		return checkPathValue(s)
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Hostname() == "" || u.User != nil || strings.ContainsAny(s, "?#;,'\" ") {
+		return errors.New("is not a URL like https://cdn.example.com/swagger-ui-dist@5, without user and query")
+	}
+	return nil
+}
+
+// isWebURL reports whether s is meant to be a URL of the web, in lower case.
+func isWebURL(s string) bool {
+	return strings.HasPrefix(s, "http://") || strings.HasPrefix(s, "https://")
+}
+
 // checkVariableName keeps our own settings, secrets among them, from programs.
 func checkVariableName(s string) error {
 	switch {

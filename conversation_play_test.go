@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,9 @@ func runConversation(t *testing.T, baseURL string, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, problem := range playConversation(c, baseURL, 10*time.Second) {
+	p := newConvPlayer(c, baseURL, 10*time.Second)
+	p.contract = newAPIContract(t, cmp.Or(c.directives["surface"], "orchestration"))
+	for _, problem := range p.playAll() {
 		t.Error(problem)
 	}
 }
@@ -35,8 +38,11 @@ func runConversation(t *testing.T, baseURL string, file string) {
 // playConversation plays c and returns what was wrong; patience bounds each
 // `until` in real time.
 func playConversation(c *conversation, baseURL string, patience time.Duration) (problems []string) {
-	p := newConvPlayer(c, baseURL, patience)
-	for _, e := range c.exchanges {
+	return newConvPlayer(c, baseURL, patience).playAll()
+}
+
+func (p *convPlayer) playAll() (problems []string) {
+	for _, e := range p.conversation.exchanges {
 		err := p.play(e)
 		if err != nil {
 			problems = append(problems, err.Error())
@@ -58,6 +64,7 @@ type convPlayer struct {
 	patience     time.Duration
 	client       *http.Client
 	vars         map[string]string
+	contract     *apiContract // that every answer must keep; nil for none
 }
 
 func newConvPlayer(c *conversation, baseURL string, patience time.Duration) *convPlayer {
@@ -246,12 +253,16 @@ func (p *convPlayer) waitFor(e *convExchange, k convCheck, a *convAnswer) (*conv
 }
 
 // standingProblem tells what is wrong with an answer whatever was asked: every
-// one carries a request id and says that JSON is JSON; an error of the
+// one carries a request id, is what the OpenAPI document of the surface says, and
+// says that JSON is JSON; an error of the
 // orchestration role has the contract's body, with the same request id.
 func (p *convPlayer) standingProblem(a *convAnswer) error {
 	id := a.header.Get("X-Request-Id")
 	if id == "" {
 		return errors.New("got no X-Request-Id; want one")
+	}
+	if err := p.contract.problem(a); err != nil {
+		return err
 	}
 	if len(a.body) == 0 {
 		return nil

@@ -107,8 +107,8 @@ func conversationFiles(t *testing.T) []string {
 
 // conversationDirectives are the `# key: value` lines at the head of a file,
 // which say what server it wants: surface (orchestration unless it says
-// worker), templates (a directory) and config (`key = value`; several lines are
-// joined by line breaks). A file that does not parse has none.
+// worker), templates (a directory) and config (`key = value`, the value as an
+// environment variable has it; several lines are joined by line breaks). A file that does not parse has none.
 func conversationDirectives(file string) map[string]string {
 	c, err := readConversation(file)
 	if err != nil {

@@ -239,9 +239,9 @@ func (t *template) ids() int { return len(t.steps) + 2 }
 
 // templateFor is the template that a payload names.
 func (s *service) templateFor(q *taskRequest) (*template, error) {
-	tpl, ok := s.registry.get(q.namespace, q.name, q.version)
-	if !ok {
-		return nil, s.unknownTemplate(q.namespace, q.name, q.version)
+	tpl, err := s.template(q.namespace, q.name, q.version)
+	if err != nil {
+		return nil, err
 	}
 	if tpl.dynamic {
 		return nil, &failure{kind: invalidFields,
@@ -260,7 +260,7 @@ func (s *service) unknownTemplate(namespace, name, version string) error {
 	if version != "" {
 		full += "@" + version
 	}
-	f := failf(notFound, "no template %s is registered", full)
+	f := failf(templateNotFound, "no template %s is registered", full)
 	if near := s.registry.nearest(namespace, name, version); near != "" {
 		f.message += "; did you mean " + near + "?"
 	}

@@ -19,6 +19,7 @@ const (
 	invalidUUID
 	invalidJSON
 	notFound
+	templateNotFound
 	methodNotAllowed
 	conflict
 	tooLarge

@@ -180,10 +180,15 @@ type testServer struct {
 
 func newTestServer(t testing.TB, o serviceTest) *testServer {
 	t.Helper()
-	svc := newTestService(t, o)
-	h := httptest.NewServer(newOrchestrationAPI(svc))
-	t.Cleanup(h.Close)
-	return &testServer{t, svc, h.URL}
+	s := &testServer{t: t, svc: newTestService(t, o)}
+	return s.with(newOrchestrationAPI(s.svc))
+}
+
+// with is another surface of the same service, on a listener of its own.
+func (s *testServer) with(surface http.Handler) *testServer {
+	h := httptest.NewServer(surface)
+	s.t.Cleanup(h.Close)
+	return &testServer{s.t, s.svc, h.URL}
 }
 
 // answer is a response, read to its end.

@@ -8,6 +8,14 @@ import (
 	"time"
 )
 
+// What a check comes to.
+const (
+	healthyWord   = "healthy"
+	degradedWord  = "degraded"
+	unhealthyWord = "unhealthy"
+	unknownWord   = "unknown"
+)
+
 // checkView is one check. LastChecked stands in the worker's answers alone.
 type checkView struct {
 	Status      string    `json:"status"`
@@ -48,9 +56,9 @@ func (s *service) checked(healthy string, check func() error) checkView {
 	began := s.clock.now()
 	err := check()
 	took := max(s.clock.now().sub(began), 0) // the clock may have been set back
-	v := checkView{Status: "healthy", Message: healthy, DurationMS: took.Milliseconds()}
+	v := checkView{Status: healthyWord, Message: healthy, DurationMS: took.Milliseconds()}
 	if err != nil {
-		v.Status, v.Message = "unhealthy", err.Error()
+		v.Status, v.Message = unhealthyWord, err.Error()
 	}
 	return v
 }
@@ -63,26 +71,44 @@ func (s *service) checkStore() error {
 	return nil
 }
 
-// schedulerPatience is how long the scheduler may take to answer a check.
+// schedulerPatience is how long the scheduler usually may take to answer a check.
 const schedulerPatience = 2 * time.Second
 
-// checkScheduler is whether the engine takes the lock it works under and is not
-// on its way out.
-func (s *service) checkScheduler() error {
-	answer := make(chan bool, 1)
+// engineLoad is what the engine has to do at a moment.
+type engineLoad struct {
+	stopping                bool
+	localQueued, httpQueued int // steps that are ready and wait for a slot
+	localFree, httpFree     int // slots
+}
+
+// engineLoad asks the engine under the lock it works under; nil when it does
+// not answer.
+func (s *service) engineLoad() *engineLoad {
+	answer := make(chan *engineLoad, 1)
 	go func() {
 		s.store.mu.Lock()
 		defer s.store.mu.Unlock()
-		answer <- s.engine.stopping
+		e := s.engine
+		answer <- &engineLoad{e.stopping, e.local.Len(), e.http.Len(), e.slots, e.webSlots}
 	}()
-	stopping, ok := receiveWithin(answer, schedulerPatience)
-	switch {
-	case !ok:
-		return fmt.Errorf("the scheduler did not answer within %s", schedulerPatience)
-	case stopping:
-		return fmt.Errorf("the scheduler is stopping")
-	}
-	return nil
+	l, _ := receiveWithin(answer, s.patience)
+	return l
+}
+
+// schedulerCheck is whether the engine answers and is not on its way out, and
+// what it has to do.
+func (s *service) schedulerCheck() (checkView, *engineLoad) {
+	var l *engineLoad
+	v := s.checked("the scheduler answers", func() error {
+		switch l = s.engineLoad(); {
+		case l == nil:
+			return fmt.Errorf("the scheduler did not answer within %s", s.patience)
+		case l.stopping:
+			return fmt.Errorf("the scheduler is stopping")
+		}
+		return nil
+	})
+	return v, l
 }
 
 // checkOperational is whether the service takes new work.
@@ -100,26 +126,31 @@ func (s *service) operationalState() string {
 	return "Normal"
 }
 
-// readiness is the five checks that existing clients know by name.
-func (s *service) readiness() map[string]checkView {
+// noBreaker is the check of circuit breakers, which one process has no use for.
+var noBreaker = checkView{Status: healthyWord, Message: "not used; Closed"}
+
+// readiness is the five checks that existing clients know by name, and what the
+// engine has to do; nil when it does not answer.
+func (s *service) readiness() (map[string]checkView, *engineLoad) {
 	database := s.checked("the journal can be written", s.checkStore)
+	scheduler, load := s.schedulerCheck()
 	return map[string]checkView{
 		"web_database":           database,
 		"orchestration_database": database,
-		"circuit_breaker":        {Status: "healthy", Message: "not used; Closed"},
+		"circuit_breaker":        noBreaker,
 		"orchestration_system":   s.checked("new tasks are taken", s.checkOperational),
-		"command_processor":      s.checked("the scheduler answers", s.checkScheduler),
-	}
+		"command_processor":      scheduler,
+	}, load
 }
 
 // ready says whether every check of /health/ready is healthy.
 func (s *service) ready() bool {
-	checks := s.workerChecks()
+	checks, _ := s.workerChecks()
 	if s.store != nil {
-		checks = s.readiness()
+		checks, _ = s.readiness()
 	}
 	for _, c := range checks {
-		if c.Status != "healthy" {
+		if c.Status != healthyWord {
 			return false
 		}
 	}
@@ -131,7 +162,7 @@ func writeReady(w http.ResponseWriter, v readyView) error {
 	v.Status = "ready"
 	status := http.StatusOK
 	for _, c := range v.Checks {
-		if c.Status != "healthy" {
+		if c.Status != healthyWord {
 			v.Status, status = "not_ready", http.StatusServiceUnavailable
 		}
 	}
@@ -150,16 +181,26 @@ func (a *orchestrationAPI) healthLive(w http.ResponseWriter, _ *http.Request) er
 }
 
 func (a *orchestrationAPI) healthReady(w http.ResponseWriter, _ *http.Request) error {
-	return writeReady(w, readyView{
-		Timestamp: zonedTime(a.svc.clock.now()),
-		Checks:    a.svc.readiness(),
-		Info:      healthInfo(a.svc.cfg, a.svc.operationalState()),
-	})
+	checks, _ := a.svc.readiness()
+	return writeReady(w, a.checkedView(checks))
 }
 
-func healthInfo(cfg *Config, state string) healthInfoView {
+func (a *orchestrationAPI) healthDetailed(w http.ResponseWriter, _ *http.Request) error {
+	return writeDetailed(w, a.checkedView(a.svc.detailedHealth()))
+}
+
+// checkedView is an answer with these checks.
+func (a *orchestrationAPI) checkedView(checks map[string]checkView) readyView {
+	s := a.svc
+	return readyView{
+		Timestamp: zonedTime(s.clock.now()), Checks: checks, Info: healthInfo(s.cfg, s.operationalState()),
+	}
+}
+
+// healthInfo is what the role says of itself in a state.
+func healthInfo(c *Config, state string) healthInfoView {
 	return healthInfoView{
-		Version: version, Environment: cfg.Environment, OperationalState: state,
+		Version: version, Environment: c.Environment, OperationalState: state,
 		WebDatabasePoolSize: 1, OrchestrationDatabasePoolSize: 1, CircuitBreakerState: "Closed",
 	}
 }

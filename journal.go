@@ -122,6 +122,7 @@ type journalStatus struct {
 	syncs         uint64  // of the journal, since the start
 	bytesWritten  uint64  // to the journal, since the start
 	records       uint64  // appended since the start
+	buffered      int     // bytes in memory that the flusher did not take yet
 }
 
 // openJournal locks the directory, feeds l with what is stored there and makes
@@ -442,6 +443,9 @@ func (j *journal) status() journalStatus {
 	if j.o.memory {
 		s.durability = "memory"
 	}
+	j.mu.Lock()
+	s.buffered = len(j.buf)
+	j.mu.Unlock()
 	if f := j.refusal(); f != nil {
 		s.writable, s.reason = false, f.message
 	} else if j.space.full.Load() && j.space.room.Load() < maxRecord {

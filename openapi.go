@@ -49,7 +49,9 @@ func openAPIForSurface(file []byte, surface, version, apiKeyHeader string) ([]by
 	if err := d.Decode(&doc); err != nil {
 		return nil, fmt.Errorf("decoding openapi.json: %w", err)
 	}
-	doc["info"].(map[string]any)["version"] = version
+	info := doc["info"].(map[string]any)
+	info["version"] = version
+	info["title"] = fmt.Sprintf("%s %s API", info["title"], surface)
 	doc["paths"] = openAPIPaths(doc["paths"].(map[string]any), surface)
 	doc["tags"] = openAPITags(doc)
 	components := doc["components"].(map[string]any)

@@ -23,7 +23,7 @@ func openAPIRoutes() map[string]map[string]string {
 	for surface, table := range tables {
 		routes[surface] = map[string]string{}
 		for _, row := range table {
-			pattern, permission := strings.Replace(row.pattern, "{$}", "", 1), ""
+			pattern, permission := strings.NewReplacer("{$}", "", "...}", "}").Replace(row.pattern), ""
 			if len(row.permissions) > 0 {
 				permission = row.permissions[0].String()
 			}
@@ -36,7 +36,7 @@ func openAPIRoutes() map[string]map[string]string {
 // openAPIRequestSchemas are the schemas that no response has.
 var openAPIRequestSchemas = []string{
 	"TaskCreation", "StepAction", "ResetForRetry", "ResolveManually", "CompleteManually", "CompletionData",
-	"FailStep", "ActorError",
+	"FailStep", "ActorError", "TemplateDefinition", "StepDefinition", "HandlerDefinition",
 }
 
 func readOpenAPI(t *testing.T) []byte {

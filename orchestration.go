@@ -16,7 +16,7 @@ type orchestrationAPI struct {
 
 func newOrchestrationAPI(s *service) *orchestrationAPI {
 	a := &orchestrationAPI{newSurface(s, "orchestration", orchestrationError)}
-	a.handle(a.routes())
+	a.handle(s.cfg.Orchestration.Web.enabled(a.routes()))
 	return a
 }
 
@@ -247,10 +247,9 @@ func (a *orchestrationAPI) listTemplates(w http.ResponseWriter, r *http.Request)
 }
 
 func (a *orchestrationAPI) getTemplate(w http.ResponseWriter, r *http.Request) error {
-	namespace, name, version := r.PathValue("namespace"), r.PathValue("name"), r.PathValue("version")
-	tpl, ok := a.svc.registry.get(namespace, name, version)
-	if !ok {
-		return a.svc.unknownTemplate(namespace, name, version)
+	tpl, err := a.templateIn(r)
+	if err != nil {
+		return err
 	}
 	return writeJSON(w, http.StatusOK, tpl.detailView())
 }
@@ -259,17 +258,19 @@ func (a *orchestrationAPI) metrics(w http.ResponseWriter, _ *http.Request) error
 	return writeBody(w, http.StatusOK, metricsContentType, []byte(a.svc.metrics(a.stats)))
 }
 
-func (a *orchestrationAPI) openAPI(w http.ResponseWriter, _ *http.Request) error {
-	return a.writeDocument(w)
-}
-
-// links says at the root where everything is.
-func (a *orchestrationAPI) links(w http.ResponseWriter, _ *http.Request) error {
+// links says at the root where everything is, and shows a browser the page that
+// says it better.
+func (a *orchestrationAPI) links(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Set("Vary", "Accept")
+	if wantsHTML(r) {
+		http.Redirect(w, r, "/api-docs/ui", http.StatusFound)
+		return nil
+	}
 	return writeJSON(w, http.StatusOK, map[string]any{
 		"service": "stepwell", "version": version,
 		"links": map[string]string{
 			"tasks": "/v1/tasks", "templates": "/v1/templates", "health": "/health/ready",
-			"metrics": "/metrics", "openapi": "/api-docs/openapi.json",
+			"metrics": "/metrics", "openapi": "/api-docs/openapi.json", "docs": "/api-docs/ui",
 		},
 	})
 }

@@ -3,7 +3,10 @@ package main
 // The route tables: every path of every surface, the permission it asks for,
 // and the method behind it. No logic.
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // route is one row. Permissions are alternatives; none means public.
 type route struct {
@@ -26,7 +29,7 @@ func needs(p ...permission) []permission { return p }
 var public []permission
 
 func (a *orchestrationAPI) routes() []route {
-	return []route{
+	return append([]route{
 		{"POST /v1/tasks", needs(permTasksCreate), a.createTask},
 		{"GET /v1/tasks", needs(permTasksList), a.listTasks},
 		{"GET /v1/tasks/{task_uuid}", needs(permTasksRead), a.getTask},
@@ -41,21 +44,40 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /v1/templates/{namespace}/{name}/{version}", needs(permTemplatesRead, permSystemHandlersRead), a.getTemplate},
 		{"GET /v1/analytics/performance", needs(permSystemAnalyticsRead), a.performance},
 		{"GET /v1/analytics/bottlenecks", needs(permSystemAnalyticsRead), a.bottlenecks},
+		{configRoute, needs(permSystemConfigRead), a.config},
 		{"GET /health", public, a.health},
 		{"GET /health/live", public, a.healthLive},
 		{"GET /health/ready", public, a.healthReady},
+		{"GET /health/detailed", public, a.healthDetailed},
 		{"GET /metrics", public, a.metrics},
-		{"GET /api-docs/openapi.json", public, a.openAPI},
 		{"GET /{$}", public, a.links},
-	}
+	}, a.docsRoutes()...)
 }
 
 func (a *workerAPI) routes() []route {
-	return []route{
+	return append([]route{
+		{"GET /v1/templates", needs(permWorkerTemplatesRead), a.listTemplates},
+		{"GET /v1/templates/{namespace}/{name}/{version}", needs(permWorkerTemplatesRead), a.getTemplate},
+		{"POST /v1/templates/{namespace}/{name}/{version}/validate", needs(permTemplatesValidate), a.validateTemplate},
+		{configRoute, needs(permWorkerConfigRead), a.config},
 		{"GET /health", public, a.health},
 		{"GET /health/live", public, a.healthLive},
 		{"GET /health/ready", public, a.healthReady},
+		{"GET /health/detailed", public, a.healthDetailed},
 		{"GET /metrics", public, a.metrics},
-		{"GET /api-docs/openapi.json", public, a.openAPI},
+		{"GET /metrics/worker", public, a.metricsJSON},
+		{"GET /metrics/events", public, a.metricsEvents},
+	}, a.docsRoutes()...)
+}
+
+// configRoute is the row that each role's config_endpoint_enabled switches.
+const configRoute = "GET /config"
+
+// enabled are the rows that the configuration of a role leaves on. A row that is
+// off is as unknown as any other path, to everybody.
+func (c *roleWebConfig) enabled(rows []route) []route {
+	if c.ConfigEndpointEnabled {
+		return rows
 	}
+	return slices.DeleteFunc(rows, func(r route) bool { return r.pattern == configRoute })
 }

@@ -48,6 +48,9 @@ func (p *process) serve(ctx context.Context, args []string) error {
 		return err
 	}
 	log := p.logger(cfg)
+	if err := checkSwaggerFiles(&cfg.Docs); err != nil {
+		return err
+	}
 	handlers, registry, err := loadWork(cfg, log, p.getenv)
 	if err != nil {
 		return err
@@ -136,11 +139,8 @@ func isTerminal(w any) bool {
 // gate answers for a listener until its service is there, in the form that the
 // service will.
 type gate struct {
-	surface atomic.Pointer[surface]
-	ids     *idSource
-	clock   clock
-	encode  func(f *failure, requestID string, now instant) any // the body of an error
-	ready   readyView                                           // without its time
+	starting startingAPI
+	surface  atomic.Pointer[surface]
 }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -148,54 +148,12 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.ServeHTTP(w, r)
 		return
 	}
-	id := requestID(r, g.ids)
-	w.Header()["X-Request-Id"] = []string{id}
-	now := g.clock.now()
-	if r.URL.Path == "/health/live" {
-		writeJSON(w, http.StatusOK, aliveView{Status: "alive", Timestamp: zonedTime(now), WorkerID: g.ready.WorkerID})
-		return
-	}
-	w.Header().Set("Retry-After", "1")
-	if r.URL.Path == "/health/ready" {
-		v := g.ready
-		v.Timestamp = zonedTime(now)
-		writeReady(w, v)
-		return
-	}
-	f := failf(unavailable, "the service is starting")
-	f.retryAfter = time.Second
-	writeJSON(w, http.StatusServiceUnavailable, g.encode(f, id, now))
+	g.starting.ServeHTTP(w, r)
 }
 
 // gates are the two listeners' handlers.
 type gates struct {
 	orchestration, worker gate
-}
-
-func newGates(cfg *Config, c clock) *gates {
-	ids := newIDSource(c, nil)
-	return &gates{
-		orchestration: gate{ids: ids, clock: c, encode: orchestrationError, ready: readyView{
-			Checks: startingChecks(0, "web_database", "orchestration_database", "circuit_breaker",
-				"orchestration_system", "command_processor"),
-			Info: healthInfo(cfg, "Startup"),
-		}},
-		worker: gate{ids: ids, clock: c, encode: workerError, ready: readyView{
-			WorkerID: workerID(cfg),
-			Checks:   startingChecks(c.now(), "database", "command_processor", "queue_processing"),
-			System:   systemInfo(cfg),
-		}},
-	}
-}
-
-// startingChecks are checks that cannot be made yet; checked is 0 where the form
-// has no such time.
-func startingChecks(checked instant, names ...string) map[string]checkView {
-	checks := map[string]checkView{}
-	for _, name := range names {
-		checks[name] = checkView{Status: "unknown", Message: "the service is starting", LastChecked: zonedTime(checked)}
-	}
-	return checks
 }
 
 func (g *gates) open(s *service) {
@@ -210,7 +168,11 @@ func (g *gates) open(s *service) {
 // listen opens the listeners of the roles that are switched on; once they are
 // open they stay, so that port 0 is never probed and lost again.
 func (v *serving) listen() (*gates, error) {
-	g := newGates(v.cfg, v.clock)
+	ids := newIDSource(v.clock, nil)
+	g := &gates{
+		orchestration: gate{starting: startingAPI{v.cfg, v.clock, ids, false}},
+		worker:        gate{starting: startingAPI{v.cfg, v.clock, ids, true}},
+	}
 	var err error
 	if v.cfg.Role != "worker" {
 		v.orchestration, err = v.serveOn(v.cfg.Orchestration.Web.Listen, "--listen", &g.orchestration)
@@ -377,6 +339,7 @@ func (v *serving) banner(p *process, templates int) {
 	}
 	fmt.Fprintf(p.stderr, "Stepwell %s · %s\n", version, strings.Join(urls, " · "))
 	if r.OrchestrationURL == "" {
+		fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/templates\n", r.WorkerURL)
 		return
 	}
 	fmt.Fprintf(p.stderr, "  state      %s\n", v.stateLine())

@@ -43,12 +43,13 @@ type surface struct {
 	encode  func(f *failure, requestID string, now instant) any // the body of an error
 	maxBody int64
 	openapi func() ([]byte, error) // its OpenAPI document
+	docs    *docsSite
 }
 
 func newSurface(svc *service, name string, encode func(*failure, string, instant) any) *surface {
 	return &surface{
-		openapi: openAPIDocument(name),
-		svc:     svc, log: svc.log, mux: http.NewServeMux(), stats: newHTTPStats(), encode: encode,
+		openapi: openAPIDocument(name), docs: newDocsSite(&svc.cfg.Docs),
+		svc: svc, log: svc.log, mux: http.NewServeMux(), stats: newHTTPStats(), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes,
 	}
 }
@@ -290,6 +291,15 @@ func (q *query) number(name string, standard, lo, hi int) int {
 	return n
 }
 
+// flag is true or false; absent or blank it is false.
+func (q *query) flag(name string) bool {
+	s := q.values.Get(name)
+	if q.err == nil && s != "" && s != "true" && s != "false" {
+		q.err = failf(badRequest, "%s must be true or false, not %.60q", name, s)
+	}
+	return s == "true"
+}
+
 // pathID is an identifier in the path.
 func pathID(r *http.Request, name string) (uuid, error) {
 	s := r.PathValue(name)
@@ -300,25 +310,33 @@ func pathID(r *http.Request, name string) (uuid, error) {
 	return id, nil
 }
 
-// statusOf gives each kind of failure its status and its code.
+// templateIn is the registered template that the path names.
+func (s *surface) templateIn(r *http.Request) (*template, error) {
+	return s.svc.template(r.PathValue("namespace"), r.PathValue("name"), r.PathValue("version"))
+}
+
+// statusOf gives each kind of failure its status, its code, and its word in the
+// worker role's errors.
 var statusOf = [...]struct {
 	status int
 	code   string
+	word   string
 }{
-	internalFailure:  {http.StatusInternalServerError, "INTERNAL_ERROR"},
-	badRequest:       {http.StatusBadRequest, "BAD_REQUEST"},
-	invalidUUID:      {http.StatusBadRequest, "INVALID_UUID"},
-	invalidJSON:      {http.StatusBadRequest, "JSON_ERROR"},
-	notFound:         {http.StatusNotFound, "NOT_FOUND"},
-	methodNotAllowed: {http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED"},
-	conflict:         {http.StatusConflict, "CONFLICT"},
-	tooLarge:         {http.StatusRequestEntityTooLarge, "PAYLOAD_TOO_LARGE"},
-	unsupportedMedia: {http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE"},
-	invalidFields:    {http.StatusUnprocessableEntity, "VALIDATION_FAILED"},
-	unauthenticated:  {http.StatusUnauthorized, "AUTHENTICATION_FAILED"},
-	forbidden:        {http.StatusForbidden, "AUTHORIZATION_FAILED"},
-	unavailable:      {http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE"},
-	backpressure:     {http.StatusServiceUnavailable, "BACKPRESSURE"},
+	internalFailure:  {http.StatusInternalServerError, "INTERNAL_ERROR", "internal_error"},
+	badRequest:       {http.StatusBadRequest, "BAD_REQUEST", "invalid_request"},
+	invalidUUID:      {http.StatusBadRequest, "INVALID_UUID", "invalid_request"},
+	invalidJSON:      {http.StatusBadRequest, "JSON_ERROR", "invalid_request"},
+	notFound:         {http.StatusNotFound, "NOT_FOUND", "not_found"},
+	templateNotFound: {http.StatusNotFound, "NOT_FOUND", "template_not_found"},
+	methodNotAllowed: {http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "method_not_allowed"},
+	conflict:         {http.StatusConflict, "CONFLICT", "conflict"},
+	tooLarge:         {http.StatusRequestEntityTooLarge, "PAYLOAD_TOO_LARGE", "payload_too_large"},
+	unsupportedMedia: {http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE", "unsupported_media_type"},
+	invalidFields:    {http.StatusUnprocessableEntity, "VALIDATION_FAILED", "validation_failed"},
+	unauthenticated:  {http.StatusUnauthorized, "AUTHENTICATION_FAILED", ""},
+	forbidden:        {http.StatusForbidden, "AUTHORIZATION_FAILED", ""},
+	unavailable:      {http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", "service_unavailable"},
+	backpressure:     {http.StatusServiceUnavailable, "BACKPRESSURE", "backpressure"},
 }
 
 // writeError is the only code that turns an error into a response.
@@ -383,12 +401,14 @@ type workerErrorView struct {
 	RequestID string    `json:"request_id"`
 }
 
+// workerError is the body of an error of the worker role; of 401 and 403, for
+// which there is no word, the orchestration role's.
 func workerError(f *failure, requestID string, now instant) any {
-	switch f.kind {
-	case unauthenticated, forbidden:
+	word := statusOf[f.kind].word
+	if word == "" {
 		return orchestrationError(f, requestID, now)
 	}
-	return workerErrorView{strings.ToLower(statusOf[f.kind].code), f.message, zonedTime(now), requestID}
+	return workerErrorView{word, f.message, zonedTime(now), requestID}
 }
 
 // httpServer serves one surface on a listener that is open already.

@@ -22,13 +22,15 @@ type service struct {
 	log      *slog.Logger
 	clock    clock
 	ids      *idSource
-	registry *registry   // templates that new tasks are made from
+	registry *registry // templates that new tasks are made from
+	uses     *templateUse
 	handlers *handlerSet // how steps are run
 	store    *store
 	engine   *engine
 	workerID string
 	started  instant
-	draining atomic.Bool // no new tasks are taken
+	draining atomic.Bool   // no new tasks are taken
+	patience time.Duration // how long the scheduler may take to answer a check, in real time
 
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup
@@ -52,8 +54,9 @@ func openService(o serviceOptions) (*service, error) {
 	s := &service{
 		cfg: o.cfg, log: o.log, clock: o.clock, ids: newIDSource(o.clock, o.seed),
 		registry: o.registry, handlers: o.handlers, workerID: workerID(o.cfg),
-		started: o.clock.now(), stopKeeping: func() {},
+		started: o.clock.now(), patience: schedulerPatience, stopKeeping: func() {},
 	}
+	s.uses = newTemplateUse(o.registry, s.started)
 	if o.cfg.Role == "worker" {
 		return s, nil
 	}

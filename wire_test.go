@@ -162,6 +162,87 @@ var wireShapes = map[string]map[string]string{
 		"version": "string", "environment": "string", "uptime_seconds": "int", "worker_type": "string",
 		"database_pool_size": "int", "command_processor_active": "bool", "supported_namespaces": "[string]",
 	},
+	"WorkerError": {
+		"error": "WorkerErrorCode", "message": "string", "timestamp": "zoned", "request_id": "string",
+	},
+	"WorkerTemplateList": {
+		"supported_namespaces": "[string]", "template_count": "int",
+		"cache_stats": "TemplateCacheStats|null", "worker_capabilities": "[string]",
+		"templates": "[TemplateEntry]",
+	},
+	"TemplateCacheStats": {
+		"total_cached": "int", "cache_hits": "int", "cache_misses": "int", "cache_evictions": "int",
+		"oldest_entry_age_seconds": "int", "average_access_count": "number",
+		"supported_namespaces": "[string]",
+	},
+	"WorkerTemplateDetail": {
+		"template": "ResolvedTemplate", "handler_metadata": "HandlerMetadata", "cached": "bool",
+		"cache_age_seconds": "int", "access_count": "int",
+	},
+	"ResolvedTemplate": {"template": "object", "environment": "string", "resolved_at": "zoned"},
+	"HandlerMetadata": {
+		"namespace": "string", "name": "string", "version": "string", "handler_class": "string",
+		"config_schema": "object|null", "default_dependent_system": "string", "registered_at": "zoned",
+	},
+	"TemplateVerdict": {
+		"valid": "bool", "errors": "[string]", "warnings": "[string]",
+		"required_capabilities": "[string]", "step_handlers": "[string]",
+	},
+	"OrchestrationConfig": {
+		"metadata": "ConfigMetadata", "auth": "AuthConfig", "circuit_breakers": "CircuitBreakerConfig",
+		"database_pools": "DatabasePoolConfig", "deployment_mode": "string",
+		"messaging": "MessagingConfig", "config": "object",
+	},
+	"WorkerConfig": {
+		"metadata": "ConfigMetadata", "worker_id": "string", "worker_type": "string",
+		"auth": "AuthConfig", "messaging": "MessagingConfig", "config": "object",
+	},
+	"ConfigMetadata": {"timestamp": "zoned", "environment": "string", "version": "string"},
+	"AuthConfig": {
+		"enabled": "bool", "verification_method": "string", "jwt_issuer": "string",
+		"jwt_audience": "string", "api_key_header": "string", "api_key_count": "int",
+		"strict_validation": "bool", "allowed_algorithms": "[string]",
+	},
+	"CircuitBreakerConfig": {
+		"enabled": "bool", "failure_threshold": "int", "timeout_seconds": "int",
+		"success_threshold": "int",
+	},
+	"DatabasePoolConfig": {"web_api_pool_size": "int", "web_api_max_connections": "int"},
+	"MessagingConfig":    {"backend": "string", "queues": "[string]"},
+	"HealthDetailed": {
+		"status": "DetailedStatus", "timestamp": "zoned", "checks": "HealthDetailedChecks",
+		"info": "HealthInfo",
+	},
+	"HealthDetailedChecks": {
+		"web_database": "HealthCheck", "orchestration_database": "HealthCheck",
+		"circuit_breaker": "HealthCheck", "orchestration_system": "HealthCheck",
+		"command_processor": "HealthCheck", "pool_utilization": "HealthCheck",
+		"queue_depth": "HealthCheck", "channel_saturation": "HealthCheck",
+	},
+	"WorkerHealthDetailed": {
+		"status": "DetailedStatus", "timestamp": "zoned", "worker_id": "string",
+		"checks": "WorkerHealthDetailedChecks", "system_info": "WorkerSystemInfo",
+	},
+	"WorkerHealthDetailedChecks": {
+		"database": "WorkerHealthCheck", "command_processor": "WorkerHealthCheck",
+		"queue_processing": "WorkerHealthCheck", "event_system": "WorkerHealthCheck",
+		"step_processing": "WorkerHealthCheck", "circuit_breakers": "WorkerHealthCheck",
+	},
+	"WorkerMetrics": {"metrics": "object", "timestamp": "zoned", "worker_id": "string"},
+	"WorkerMetric":  {"value": "number", "metric_type": "MetricType", "labels": "object", "help": "string"},
+	"WorkerEventMetrics": {
+		"router": "EventRouterMetrics", "in_process_bus": "EventBusMetrics", "captured_at": "zoned",
+		"worker_id": "string",
+	},
+	"EventRouterMetrics": {
+		"total_routed": "int", "durable_routed": "int", "fast_routed": "int", "broadcast_routed": "int",
+		"fast_delivery_errors": "int", "routing_errors": "int",
+	},
+	"EventBusMetrics": {
+		"total_events_dispatched": "int", "rust_handler_dispatches": "int",
+		"ffi_channel_dispatches": "int", "rust_handler_errors": "int", "ffi_channel_drops": "int",
+		"rust_subscriber_patterns": "int", "rust_handler_count": "int", "ffi_subscriber_count": "int",
+	},
 	"Error": {"error": "ErrorBody"},
 	"ErrorBody": {
 		"code": "ErrorCode", "message": "string", "details": "[FieldProblem]?", "request_id": "string",
@@ -189,9 +270,15 @@ var wireWords = map[string][]string{
 	"RecommendedAction": {
 		"handle_failures", "execute_ready_steps", "wait_for_completion", "finalize_task", "wait_for_dependencies",
 	},
-	"HealthStatus":        {"blocked", "recovering", "healthy"},
-	"ReadyStatus":         {"ready", "not_ready"},
-	"CheckStatus":         {"healthy", "degraded", "unhealthy", "unknown"},
+	"HealthStatus":   {"blocked", "recovering", "healthy"},
+	"ReadyStatus":    {"ready", "not_ready"},
+	"CheckStatus":    {"healthy", "degraded", "unhealthy", "unknown"},
+	"DetailedStatus": {"healthy", "degraded"},
+	"MetricType":     {"counter", "gauge"},
+	"WorkerErrorCode": {
+		"invalid_request", "not_found", "template_not_found", "method_not_allowed", "conflict", "payload_too_large",
+		"unsupported_media_type", "validation_failed", "internal_error", "service_unavailable", "backpressure",
+	},
 	"OperationalState":    {"Normal", "Startup", "GracefulShutdown"},
 	"CircuitBreakerState": {"Closed", "Open", "HalfOpen"},
 	"ErrorCode": {

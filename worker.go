@@ -4,6 +4,9 @@ package main
 
 import "net/http"
 
+// workerType is what kind of worker this is, to clients of several kinds.
+const workerType = "stepwell"
+
 // workerAPI is the surface of the worker role.
 type workerAPI struct {
 	*surface
@@ -11,7 +14,7 @@ type workerAPI struct {
 
 func newWorkerAPI(s *service) *workerAPI {
 	a := &workerAPI{newSurface(s, "worker", workerError)}
-	a.handle(a.routes())
+	a.handle(s.cfg.Worker.Web.enabled(a.routes()))
 	return a
 }
 
@@ -39,48 +42,57 @@ func (a *workerAPI) healthLive(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (a *workerAPI) healthReady(w http.ResponseWriter, _ *http.Request) error {
+	checks, _ := a.svc.workerChecks()
+	return writeReady(w, a.checkedView(checks))
+}
+
+func (a *workerAPI) healthDetailed(w http.ResponseWriter, _ *http.Request) error {
+	return writeDetailed(w, a.checkedView(a.svc.detailedWorkerHealth()))
+}
+
+// checkedView is an answer with these checks, which it dates.
+func (a *workerAPI) checkedView(checks map[string]checkView) readyView {
 	s := a.svc
 	now := s.clock.now()
-	checks := s.workerChecks()
 	for name, c := range checks {
 		c.LastChecked = zonedTime(now)
 		checks[name] = c
 	}
-	info := systemInfo(s.cfg)
-	info.UptimeSeconds = int64(max(now.sub(s.started), 0).Seconds())
-	info.CommandProcessorActive = checks["command_processor"].Status == "healthy"
-	info.SupportedNamespaces = s.supportedNamespaces()
-	return writeReady(w, readyView{Timestamp: zonedTime(now), WorkerID: s.workerID, Checks: checks, System: info})
-}
-
-// systemInfo is what the worker can say before its service is there.
-func systemInfo(cfg *Config) systemInfoView {
-	return systemInfoView{
-		Version: version, Environment: cfg.Environment, WorkerType: "stepwell", DatabasePoolSize: 1,
-		SupportedNamespaces: []string{},
+	return readyView{
+		Timestamp: zonedTime(now), WorkerID: s.workerID, Checks: checks,
+		System: systemInfoView{
+			Version: version, Environment: s.cfg.Environment,
+			UptimeSeconds: s.uptimeSeconds(), WorkerType: workerType, DatabasePoolSize: 1,
+			CommandProcessorActive: s.engine != nil && checks["command_processor"].Status == healthyWord,
+			SupportedNamespaces:    s.supportedNamespaces(),
+		},
 	}
 }
 
-// workerChecks is the worker's three. Without an engine, in a process that has
-// the worker role alone, there is no store and no queue to be wrong.
-func (s *service) workerChecks() map[string]checkView {
-	if s.store == nil {
-		idle := checkView{Status: "healthy", Message: "not used: this process has the worker role alone"}
-		return map[string]checkView{"database": idle, "command_processor": idle, "queue_processing": idle}
+func (s *service) uptimeSeconds() int64 { return max(int64(s.clock.now().sub(s.started).Seconds()), 0) }
+
+// workerAlone is every check of what a process with the worker role alone has
+// not: a store, and an engine with its queues.
+var workerAlone = checkView{Status: healthyWord, Message: "not used: this process has the worker role alone"}
+
+// workerChecks is the worker's three, and what the engine has to do; nil when it
+// does not answer or there is none.
+func (s *service) workerChecks() (map[string]checkView, *engineLoad) {
+	if s.engine == nil {
+		return map[string]checkView{
+			"database": workerAlone, "command_processor": workerAlone, "queue_processing": workerAlone,
+		}, nil
 	}
+	scheduler, load := s.schedulerCheck()
 	return map[string]checkView{
 		"database":          s.checked("the journal can be written", s.checkStore),
-		"command_processor": s.checked("the scheduler answers", s.checkScheduler),
+		"command_processor": scheduler,
 		"queue_processing":  s.checked("ready steps are started", s.checkOperational),
-	}
+	}, load
 }
 
 func (a *workerAPI) metrics(w http.ResponseWriter, _ *http.Request) error {
 	return writeBody(w, http.StatusOK, metricsContentType, []byte(a.svc.metrics(a.stats)))
-}
-
-func (a *workerAPI) openAPI(w http.ResponseWriter, _ *http.Request) error {
-	return a.writeDocument(w)
 }
 
 // supportedNamespaces is the namespaces that have templates, sorted.

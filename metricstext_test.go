@@ -1,0 +1,304 @@
+package main
+
+// The Prometheus text of /metrics, read strictly: what a scraper would refuse,
+// and what would make it keep ever more series, a test refuses.
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// metricFamily is one family of a scrape.
+type metricFamily struct {
+	kind    string
+	help    bool
+	samples map[string]float64 // by name and labels, as written
+}
+
+// metricSample is a line of a scrape.
+type metricSample struct {
+	name   string
+	labels [][2]string
+	value  float64
+}
+
+var (
+	metricName   = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
+	metricLine   = regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$`)
+	metricLabel  = regexp.MustCompile(`^([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(?:,|$)`)
+	metricKinds  = []string{"counter", "gauge", "histogram"}
+	metricSuffix = regexp.MustCompile(`_(bucket|sum|count)$`)
+)
+
+// metricsReader reads a scrape, and notes everything that is wrong with it.
+type metricsReader struct {
+	families map[string]*metricFamily
+	samples  []metricSample
+	current  string // the family whose lines are read
+	problems []string
+}
+
+func (r *metricsReader) wrong(format string, args ...any) {
+	r.problems = append(r.problems, fmt.Sprintf(format, args...))
+}
+
+// readMetrics reads a scrape.
+func readMetrics(text string) *metricsReader {
+	r := &metricsReader{families: map[string]*metricFamily{}}
+	if !strings.HasSuffix(text, "\n") {
+		r.wrong("the last line does not end")
+	}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		switch {
+		case strings.HasPrefix(line, "# HELP "):
+			r.help(strings.TrimPrefix(line, "# HELP "))
+		case strings.HasPrefix(line, "# TYPE "):
+			r.kind(strings.TrimPrefix(line, "# TYPE "))
+		default:
+			r.sample(line)
+		}
+	}
+	r.checkFamilies()
+	return r
+}
+
+// help begins a family.
+func (r *metricsReader) help(rest string) {
+	name, text, _ := strings.Cut(rest, " ")
+	switch {
+	case !metricName.MatchString(name):
+		r.wrong("HELP of %q: that is no name", name)
+	case r.families[name] != nil:
+		r.wrong("HELP of %s is there twice", name)
+	case strings.TrimSpace(text) == "":
+		r.wrong("HELP of %s is empty", name)
+	}
+	r.current = name
+	r.families[name] = &metricFamily{help: true, samples: map[string]float64{}}
+}
+
+func (r *metricsReader) kind(rest string) {
+	name, kind, _ := strings.Cut(rest, " ")
+	f := r.families[name]
+	switch {
+	case f == nil || r.current != name:
+		r.wrong("TYPE of %s does not follow its HELP", name)
+		return
+	case f.kind != "" || len(f.samples) > 0:
+		r.wrong("TYPE of %s is there twice, or after a sample", name)
+	case !slices.Contains(metricKinds, kind):
+		r.wrong("TYPE of %s is %q", name, kind)
+	case kind == "counter" && !strings.HasSuffix(name, "_total"):
+		r.wrong("the counter %s does not end in _total", name)
+	}
+	f.kind = kind
+}
+
+func (r *metricsReader) sample(line string) {
+	m := metricLine.FindStringSubmatch(line)
+	if m == nil {
+		r.wrong("%q is no sample", line)
+		return
+	}
+	s := metricSample{name: m[1]}
+	family := s.name
+	if f := r.families[metricSuffix.ReplaceAllString(s.name, "")]; f != nil && f.kind == "histogram" {
+		family = metricSuffix.ReplaceAllString(s.name, "")
+	}
+	f := r.families[family]
+	if f == nil || family != r.current || f.kind == "" {
+		r.wrong("%s is not with its HELP and TYPE", s.name)
+		return
+	}
+	s.labels = r.labels(s.name, m[2])
+	key := s.name + fmt.Sprint(s.labels)
+	if _, twice := f.samples[key]; twice {
+		r.wrong("%s is there twice", line)
+	}
+	var err error
+	if s.value, err = strconv.ParseFloat(m[3], 64); err != nil || s.value < 0 && f.kind != "gauge" {
+		r.wrong("%q has no value that a %s may have", line, f.kind)
+	}
+	f.samples[key] = s.value
+	r.samples = append(r.samples, s)
+}
+
+func (r *metricsReader) labels(name, text string) (labels [][2]string) {
+	seen := map[string]bool{}
+	for text != "" {
+		m := metricLabel.FindStringSubmatch(text)
+		if m == nil {
+			r.wrong("%s: %q are no labels", name, text)
+			return labels
+		}
+		if seen[m[1]] {
+			r.wrong("%s: label %s is there twice", name, m[1])
+		}
+		seen[m[1]] = true
+		labels = append(labels, [2]string{m[1], m[2]})
+		text = text[len(m[0]):]
+	}
+	return labels
+}
+
+// checkFamilies looks at what only a whole family can break.
+func (r *metricsReader) checkFamilies() {
+	for _, name := range slices.Sorted(maps.Keys(r.families)) {
+		f := r.families[name]
+		if f.kind == "" {
+			r.wrong("%s has no TYPE", name)
+		}
+		if f.kind == "histogram" {
+			r.checkHistogram(name)
+		}
+	}
+}
+
+// checkHistogram sees that buckets ascend and add up, series by series.
+func (r *metricsReader) checkHistogram(name string) {
+	type series struct {
+		bound, total float64
+		ended        bool
+		counts, sums int
+	}
+	all := map[string]*series{}
+	for _, s := range r.samples {
+		if metricSuffix.ReplaceAllString(s.name, "") != name {
+			continue
+		}
+		bound, others := 0.0, [][2]string{}
+		for _, l := range s.labels {
+			if l[0] == "le" {
+				bound, _ = strconv.ParseFloat(l[1], 64)
+			} else {
+				others = append(others, l)
+			}
+		}
+		key := fmt.Sprint(others)
+		if all[key] == nil {
+			all[key] = &series{bound: -1}
+		}
+		x := all[key]
+		switch strings.TrimPrefix(s.name, name) {
+		case "_bucket":
+			if bound <= x.bound || s.value < x.total || s.value != float64(uint64(s.value)) {
+				r.wrong("%s%s: bucket %v of %v after bucket %v of %v", name, key, bound, s.value, x.bound, x.total)
+			}
+			x.bound, x.total, x.ended = bound, s.value, slices.Contains(s.labels, [2]string{"le", "+Inf"})
+		case "_count":
+			x.counts++
+			if s.value != x.total {
+				r.wrong("%s%s: %v in all, %v in the buckets", name, key, s.value, x.total)
+			}
+		case "_sum":
+			x.sums++
+		default:
+			r.wrong("%s is a sample of the histogram %s", s.name, name)
+		}
+	}
+	for key, x := range all {
+		if !x.ended || x.counts != 1 || x.sums != 1 {
+			r.wrong("%s%s: it ends with +Inf: %v; counts: %d, sums: %d", name, key, x.ended, x.counts, x.sums)
+		}
+	}
+}
+
+// TestMetricsText scrapes both roles after traffic of every kind, some of it
+// made to break out of labels or to make ever more of them.
+func TestMetricsText(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: apiTemplates})
+	w := s.with(newWorkerAPI(s.svc))
+	for _, name := range []string{"diamond", "fails", "manual"} {
+		s.create(`{"namespace":"t","name":"` + name + `"}`)
+	}
+	for i, server := range []*testServer{s, w} {
+		for _, path := range []string{
+			"/", "/health", "/v1/templates/t/diamond/1.0.0", "/api/v1/templates", "/v1/templates/a%22%7D%0Ab/c/d",
+			"/nowhere/1", "/nowhere/2", "/v1/tasks/x\"y", "/metrics", "/%5c%22", fmt.Sprint("/n/", i),
+		} {
+			server.do("GET", path, "")
+			server.do("DELETE", path, "")
+			server.do("BREW", path, "")
+		}
+	}
+	checkMetrics(t, s, patternsOf(newOrchestrationAPI(s.svc).routes()))
+	checkMetrics(t, w, patternsOf(newWorkerAPI(s.svc).routes()))
+}
+
+func patternsOf(rows []route) (patterns []string) {
+	for _, row := range rows {
+		patterns = append(patterns, row.patterns()...)
+	}
+	return patterns
+}
+
+// checkMetrics reads a scrape and sees that labels have values from known sets.
+func checkMetrics(t *testing.T, s *testServer, patterns []string) {
+	t.Helper()
+	a := s.do("GET", "/metrics", "").want(200)
+	if got := a.header.Get("Content-Type"); got != metricsContentType {
+		t.Errorf("got Content-Type %q; want %q", got, metricsContentType)
+	}
+	r := readMetrics(string(a.body))
+	for _, p := range r.problems {
+		t.Error(p)
+	}
+	if len(r.families) < 15 || len(r.samples) < 50 {
+		t.Errorf("got %d families and %d samples; want many", len(r.families), len(r.samples))
+	}
+	allowed := map[string][]string{
+		"route": append(patterns, "unmatched"), "version": {version}, "outcome": {"success", "failure"},
+		"state": append(taskStateNames[:], stepStateNames[:]...), "to": append(taskStateNames[:], stepStateNames[:]...),
+	}
+	number := regexp.MustCompile(`^([1-5][0-9][0-9]|[0-9.e+-]+|\+Inf)$`)
+	for _, sample := range r.samples {
+		for _, l := range sample.labels {
+			words := allowed[l[0]]
+			if words == nil && !number.MatchString(l[1]) || words != nil && !slices.Contains(words, l[1]) {
+				t.Errorf("%s: got label %s=%q; want one of a known set", sample.name, l[0], l[1])
+			}
+		}
+	}
+}
+
+func TestMetricsReaderFindsProblems(t *testing.T) {
+	const head, histogram = "# HELP a_total A.\n# TYPE a_total counter\n", "# HELP h H.\n# TYPE h histogram\n"
+	tests := []struct{ text, want string }{
+		{head + "a_total 1\na_total{x=\"1\",y=\"\\\"\\\\\\n\"} 2\n", ""},
+		{histogram + "h_bucket{le=\"1\"} 1\nh_bucket{le=\"+Inf\"} 2\nh_sum 3\nh_count 2\n", ""},
+		{head + "a_total 1", "the last line does not end"},
+		{"a_total 1\n", "a_total is not with its HELP and TYPE"},
+		{"# HELP a_total A.\na_total 1\n", "a_total is not with its HELP and TYPE"},
+		{"# TYPE a_total counter\n", "TYPE of a_total does not follow its HELP"},
+		{head + head, "HELP of a_total is there twice"},
+		{"# HELP a_total \n# TYPE a_total counter\n", "HELP of a_total is empty"},
+		{"# HELP a A.\n# TYPE a counter\n", "the counter a does not end in _total"},
+		{"# HELP a A.\n# TYPE a sum\n", `TYPE of a is "sum"`},
+		{head + "# HELP b B.\n# TYPE b gauge\na_total 1\n", "a_total is not with its HELP and TYPE"},
+		{head + "a_total 1\na_total 1\n", "a_total 1 is there twice"},
+		{head + "a_total -1\n", "has no value that a counter may have"},
+		{head + "a_total one\n", "has no value"},
+		{head + "a_total{x=1} 1\n", "are no labels"},
+		{head + "a_total{x=\"a\\q\"} 1\n", "are no labels"},
+		{head + "a_total{x=\"1\",x=\"2\"} 1\n", "label x is there twice"},
+		{head + "\n", `"" is no sample`},
+		{histogram + "h_bucket{le=\"1\"} 2\nh_bucket{le=\"+Inf\"} 1\nh_sum 3\nh_count 1\n", "bucket +Inf of 1 after bucket 1 of 2"},
+		{histogram + "h_bucket{le=\"2\"} 1\nh_bucket{le=\"1\"} 1\nh_bucket{le=\"+Inf\"} 1\nh_sum 3\nh_count 1\n", "after bucket 2"},
+		{histogram + "h_bucket{le=\"1\"} 1\nh_sum 3\nh_count 1\n", "ends with +Inf: false"},
+		{histogram + "h_bucket{le=\"+Inf\"} 1\nh_sum 3\nh_count 2\n", "2 in all, 1 in the buckets"},
+		{histogram + "h_bucket{le=\"+Inf\"} 1\nh_sum 3\n", "counts: 0"},
+		{histogram + "h 1\n", "h is a sample of the histogram h"},
+	}
+	for _, tt := range tests {
+		got := strings.Join(readMetrics(tt.text).problems, "; ")
+		if !strings.Contains(got, tt.want) || tt.want == "" && got != "" {
+			t.Errorf("%q: got %q; want %q", tt.text, got, tt.want)
+		}
+	}
+}

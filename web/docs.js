@@ -1,0 +1,575 @@
+"use strict";
+// The documentation page: it reads the OpenAPI document of its own surface,
+// lists the operations, and sends requests to it. Everything from the document
+// and from answers becomes text nodes, never markup.
+
+const base = location.pathname.replace(/\/api-docs(\/.*)?$/, "");
+const methods = ["get", "post", "put", "patch", "delete"];
+const byId = (id) => document.getElementById(id);
+let api; // the document
+const inputs = []; // of path parameters: {name, input, touched, changed}
+
+// el makes an element; strings among the children become text.
+function el(tag, properties, ...children) {
+  const e = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties || {})) {
+    if (name in e) e[name] = value;
+    else e.setAttribute(name, value);
+  }
+  e.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== ""));
+  return e;
+}
+
+// follow is what a reference leads to, or the value itself.
+function follow(value) {
+  for (let hops = 0; value && value.$ref && hops < 20; hops++) {
+    value = value.$ref.split("/").slice(1).reduce((v, part) => v && v[part.replace(/~1/g, "/").replace(/~0/g, "~")], api);
+  }
+  return value || {};
+}
+
+// prose renders paragraphs with `code` and **bold**.
+function prose(text) {
+  const paragraphs = (text || "").split(/\n\s*\n/).filter((p) => p.trim());
+  return el("div", { className: "prose" }, paragraphs.map((p) => el("p", {}, inline(p))));
+}
+
+function inline(text) {
+  return text.split(/(`[^`]+`|\*\*[^*]+\*\*)/).map((part) => {
+    if (part.startsWith("`")) return el("code", {}, part.slice(1, -1));
+    if (part.startsWith("**")) return el("strong", {}, part.slice(2, -2));
+    return part;
+  });
+}
+
+// jsonTokens splits JSON into strings, numbers, words, marks and white space.
+const jsonTokens = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null|[[\]{},:]|\s+|./gs;
+
+// prettyJSON indents JSON without touching its numbers and strings.
+function prettyJSON(text) {
+  const out = [];
+  let depth = 0, tokens = text.match(jsonTokens) || [];
+  tokens = tokens.filter((t) => t.trim());
+  const line = () => out.push(["", "\n" + "  ".repeat(depth)]);
+  tokens.forEach((t, i) => {
+    const closed = tokens[i + 1] === "}" || tokens[i + 1] === "]";
+    if (t === "{" || t === "[") {
+      out.push(["", t]);
+      depth++;
+      if (!closed) line();
+    } else if (t === "}" || t === "]") {
+      depth = Math.max(depth - 1, 0);
+      if (tokens[i - 1] !== "{" && tokens[i - 1] !== "[") line();
+      out.push(["", t]);
+    } else if (t === ",") {
+      out.push(["", t]);
+      line();
+    } else if (t === ":") {
+      out.push(["", ": "]);
+    } else {
+      out.push([tokenKind(t, tokens[i + 1]), t]);
+    }
+  });
+  return out;
+}
+
+function tokenKind(token, next) {
+  if (token[0] === '"') return next === ":" ? "name" : "string";
+  return /^[-\d]/.test(token) ? "number" : "word";
+}
+
+// codeBlock shows text, coloured when it is JSON of a bearable size.
+function codeBlock(text, isJSON) {
+  const pre = el("pre", { tabIndex: 0 });
+  if (!isJSON || text.length > 200000) {
+    pre.textContent = text;
+    return pre;
+  }
+  for (const [kind, part] of prettyJSON(text)) pre.append(kind ? el("span", { className: kind }, part) : part);
+  return pre;
+}
+
+// kindOf names the type of a schema.
+function kindOf(schema) {
+  const s = follow(schema);
+  const name = schema.$ref ? schema.$ref.split("/").pop() : "";
+  if (s.enum) return name || s.type;
+  const choice = s.oneOf || s.anyOf;
+  if (choice) return choice.map(kindOf).join(" or ");
+  if (s.type === "array") return "list of " + (s.items ? kindOf(s.items) : "anything");
+  if ([].concat(s.type).includes("object") && name) return name;
+  const type = [].concat(s.type || "anything").join(" or ");
+  return name && s.type === "string" ? name : type;
+}
+
+// limits says what else must hold for a value.
+function limits(s) {
+  const parts = [];
+  if (s.enum) parts.push("one of " + s.enum.join(", "));
+  if (s.const !== undefined) parts.push("always " + JSON.stringify(s.const));
+  if (s.minimum !== undefined && s.maximum !== undefined) parts.push(`${s.minimum} to ${s.maximum}`);
+  else if (s.minimum !== undefined) parts.push("from " + s.minimum);
+  else if (s.maximum !== undefined) parts.push("up to " + s.maximum);
+  if (s.maxLength !== undefined) parts.push(`up to ${s.maxLength} characters`);
+  if (s.default !== undefined && s.default !== null && s.default !== "") parts.push("default " + JSON.stringify(s.default));
+  return parts.join(" · ");
+}
+
+// membersOf is what can be unfolded below a schema: its members, or those of
+// its items or alternatives.
+function membersOf(schema) {
+  const s = follow(schema);
+  if (s.properties) return [s];
+  if (s.items) return membersOf(s.items);
+  if (s.additionalProperties && typeof s.additionalProperties === "object") return membersOf(s.additionalProperties);
+  return (s.oneOf || s.anyOf || []).flatMap(membersOf);
+}
+
+// schemaView lists the members of a schema; what is below one is made when it
+// is unfolded, so that schemas may contain themselves.
+function schemaView(schema) {
+  const tables = membersOf(schema);
+  if (!tables.length) {
+    return el("p", { className: "prose" }, kindOf(schema), limits(follow(schema)) && " · " + limits(follow(schema)));
+  }
+  return el("div", {}, tables.map((s, i) => [
+    i > 0 ? el("h4", {}, "or") : null,
+    el("ul", { className: "schema" }, requiredFirst(s).map(([name, member]) => memberView(s, name, member))),
+  ]));
+}
+
+function requiredFirst(s) {
+  const optional = ([name]) => Number(!(s.required || []).includes(name));
+  return Object.entries(s.properties).sort((a, b) => optional(a) - optional(b));
+}
+
+function memberView(owner, name, member) {
+  const s = follow(member);
+  const about = [member.description || s.description, limits(s)].filter(Boolean).join(" · ");
+  const head = [
+    el("span", { className: "member" }, name), " ", el("span", { className: "kind" }, kindOf(member)),
+    (owner.required || []).includes(name) ? null : el("span", { className: "optional" }, " optional"),
+    about ? el("span", { className: "about" }, " ", inline(about)) : null,
+  ];
+  if (!membersOf(member).length) return el("li", {}, head);
+  const more = el("details", {}, el("summary", {}, head));
+  more.addEventListener("toggle", () => more.children.length < 2 && more.append(schemaView(member)), { once: true });
+  return el("li", {}, more);
+}
+
+// examplesOf are the examples of a body, by name.
+function examplesOf(media) {
+  if (media.example !== undefined) return { example: media.example };
+  return Object.fromEntries(Object.entries(media.examples || {}).map(([name, e]) => [name, follow(e).value]));
+}
+
+function exampleText(value) { return typeof value === "string" ? value : JSON.stringify(value, null, 2); }
+
+// operationView is the card of an operation; what is inside is made when it is
+// opened for the first time.
+function operationView(op) {
+  const card = el("details", { className: "operation", id: op.operationId },
+    el("summary", {},
+      el("span", { className: "method " + op.method }, op.method.toUpperCase()),
+      el("span", { className: "path" }, pathParts(op.path)),
+      el("span", { className: "summary" }, op.summary),
+      op["x-required-permission"]
+        ? el("span", { className: "pill", title: "Required permission" }, op["x-required-permission"])
+        : el("span", { className: "pill public" }, "public")));
+  card.addEventListener("toggle", () => {
+    if (!card.open) return;
+    if (card.children.length < 2) card.append(insideOf(op));
+    history.replaceState(null, "", "#" + op.operationId);
+    markCurrent();
+  });
+  op.card = card;
+  return card;
+}
+
+function pathParts(path) {
+  return path.split(/(\{[^}]+\})/).map((part) => (part.startsWith("{") ? el("i", {}, part) : part));
+}
+
+function insideOf(op) {
+  const request = { op, fields: [], body: null };
+  const inside = el("div", { className: "inside" }, prose(op.description), parametersView(request), bodyView(request));
+  inside.append(...sendView(request), responsesView(op));
+  return inside;
+}
+
+function parametersView(request) {
+  const parameters = (request.op.parameters || []).map(follow);
+  if (!parameters.length) return "";
+  const views = (headers) => parameters.filter((p) => (p.in === "header") === headers).map((p) => fieldView(request, p));
+  const plain = views(false), headers = views(true);
+  return el("section", {}, el("h3", {}, "Parameters"), el("div", { className: "fields" }, plain,
+    headers.length ? el("details", {}, el("summary", {}, plain.length ? "Headers" : "None but headers"), headers) : ""));
+}
+
+function fieldView(request, p) {
+  const s = follow(p.schema), id = request.op.operationId + "-" + p.name;
+  const input = s.enum || s.type === "boolean"
+    ? el("select", { id }, ["", ...(s.enum || ["true", "false"])].map((v) => el("option", { value: v }, String(v) || "—")))
+    : el("input", { id, autocomplete: "off", spellcheck: false, placeholder: p.example === undefined ? "" : String(p.example) });
+  if (p.required) input.required = true;
+  const field = { ...p, input };
+  request.fields.push(field);
+  input.addEventListener("input", () => { field.touched = true; request.changed(); });
+  if (p.in === "path") {
+    inputs.push({ field, changed: () => request.changed() });
+    if (known[p.name]) input.value = known[p.name];
+    else if (!/uuid/.test(p.name) && p.example !== undefined) input.value = p.example;
+  }
+  return el("div", { className: "field" },
+    el("label", { htmlFor: id }, el("code", {}, p.name), p.required ? el("span", { className: "needed", title: "required" }, " *") : "",
+      el("span", { className: "kind" }, [p.in, kindOf(p.schema)].join(" · "))),
+    input, el("p", { className: "about" }, inline([p.description, limits(s)].filter(Boolean).join(" · "))));
+}
+
+function bodyView(request) {
+  if (!request.op.requestBody) return "";
+  const body = follow(request.op.requestBody), [type, media] = Object.entries(body.content)[0];
+  const examples = examplesOf(media), size = (name) => exampleText(examples[name]).length;
+  const names = Object.keys(examples).sort((a, b) => size(a) - size(b));
+  if (!body.required) names.unshift("");
+  const id = request.op.operationId + "-body", example = (name) => (name ? exampleText(examples[name]) : "");
+  const text = el("textarea", { id, spellcheck: false, value: example(names[0]) });
+  const problem = el("p", { className: "problem", role: "status" });
+  text.rows = Math.min(Math.max(text.value.split("\n").length + 1, 4), 24);
+  request.body = { type, text, problem, required: body.required };
+  text.addEventListener("input", () => request.changed());
+  const pick = el("select", { "aria-label": "Example" }, names.map((n) => el("option", { value: n }, n || "no body")));
+  pick.addEventListener("change", () => { text.value = example(pick.value); request.changed(); });
+  const schema = el("details", {}, el("summary", {}, "Schema"), schemaView(media.schema));
+  return el("section", {},
+    el("div", { className: "row" }, el("h3", {}, el("label", { htmlFor: id }, "Body"), body.required ? "" : " (optional)"),
+      names.length > 1 ? pick : ""),
+    text, problem, body.description ? el("p", { className: "prose" }, inline(body.description)) : "", schema);
+}
+
+// target is the path and query that the fields make; a path parameter without
+// value stays as it is in the pattern.
+function target(request) {
+  let path = request.op.path;
+  const query = new URLSearchParams();
+  for (const f of request.fields) {
+    const value = f.input.value.trim();
+    if (f.in === "path" && value) path = path.replace("{" + f.name + "}", () => encodeURIComponent(value));
+    if (f.in === "query" && value) query.append(f.name, value);
+  }
+  const text = query.toString();
+  return base + path + (text ? "?" + text : "");
+}
+
+function headersOf(request) {
+  const headers = request.fields.filter((f) => f.in === "header" && f.input.value.trim())
+    .map((f) => [f.name, f.input.value.trim()]);
+  if (hasBody(request)) headers.push(["Content-Type", request.body.type]);
+  return headers;
+}
+
+const hasBody = (request) => Boolean(request.body && request.body.text.value.trim());
+
+// keyHeader is the header that this surface reads API keys from.
+function keyHeader() {
+  const scheme = Object.values((api.components || {}).securitySchemes || {}).find((s) => s.type === "apiKey");
+  return scheme ? scheme.name : "X-API-Key";
+}
+
+const quoted = (text) => "'" + text.replace(/'/g, "'\\''") + "'";
+
+// curlOf is the request as a command for a shell. Credentials are named, not
+// written: the command may end in a history or a chat.
+function curlOf(request) {
+  const method = request.op.method.toUpperCase();
+  const parts = ["curl -sS" + (method === "GET" ? "" : " -X " + method) + " " + quoted(location.origin + target(request))];
+  if (request.op.security && byId("token").value) parts.push('-H "Authorization: Bearer $STEPWELL_AUTH_TOKEN"');
+  else if (request.op.security && byId("key").value) parts.push(`-H "${keyHeader()}: $STEPWELL_API_KEY"`);
+  for (const [name, value] of headersOf(request)) parts.push("-H " + quoted(name + ": " + value));
+  if (hasBody(request)) parts.push("-d " + quoted(request.body.text.value));
+  return parts.join(" \\\n  ");
+}
+
+// sendView is the command, the button, and the place of the answer.
+function sendView(request) {
+  const command = el("pre", { className: "wrap", tabIndex: 0 });
+  const place = el("div", { "aria-live": "polite" });
+  const send = el("button", { type: "button" }, "Send " + request.op.method.toUpperCase());
+  request.changed = () => {
+    command.textContent = curlOf(request);
+    if (request.body) request.body.problem.textContent = "";
+    for (const f of request.fields) f.input.removeAttribute("aria-invalid");
+  };
+  request.changed();
+  commands.push(request.changed);
+  send.addEventListener("click", () => submit(request, send, place));
+  return [el("section", {}, el("div", { className: "row" }, el("h3", {}, "Request"), copyButton(() => command.textContent), send), command), place];
+}
+
+const commands = []; // what writes the curl commands anew
+
+function copyButton(text) {
+  const button = el("button", { type: "button", className: "quiet small" }, "Copy");
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(text());
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Select and copy by hand";
+    }
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
+  return button;
+}
+
+// incomplete marks the first field that keeps a request from being sent.
+function incomplete(request) {
+  const missing = request.fields.find((f) => f.required && !f.input.value.trim());
+  if (missing) {
+    missing.input.setAttribute("aria-invalid", "true");
+    missing.input.focus();
+    return true;
+  }
+  if (!request.body) return false;
+  let problem = !hasBody(request) && request.body.required ? "A body is required." : "";
+  try {
+    if (hasBody(request)) JSON.parse(request.body.text.value);
+  } catch (e) {
+    problem = "This is no JSON: " + e.message; // sent all the same: the service has the last word
+  }
+  request.body.problem.textContent = problem;
+  return false;
+}
+
+async function submit(request, send, place) {
+  if (incomplete(request)) return;
+  const headers = new Headers(headersOf(request)), began = performance.now();
+  if (byId("token").value) headers.set("Authorization", "Bearer " + byId("token").value.trim());
+  else if (byId("key").value) headers.set(keyHeader(), byId("key").value.trim());
+  send.disabled = true;
+  try {
+    const response = await fetch(target(request), {
+      method: request.op.method.toUpperCase(), headers, body: hasBody(request) ? request.body.text.value : undefined,
+      credentials: "omit", cache: "no-store", redirect: "follow",
+    });
+    const text = await response.text();
+    place.replaceChildren(answerView(response, text, performance.now() - began));
+  } catch (e) {
+    place.replaceChildren(el("div", { className: "answer bad" }, el("p", { className: "status" }, "No answer"),
+      el("p", {}, "The request did not get through: " + e.message)));
+  } finally {
+    send.disabled = false;
+  }
+}
+
+const gradeOf = (status) => (status < 400 ? "good" : status < 500 ? "warn" : "bad");
+
+function answerView(response, text, took) {
+  const isJSON = (response.headers.get("Content-Type") || "").includes("json");
+  const headers = [...response.headers].map(([name, value]) => el("tr", {}, el("td", {}, name), el("td", {}, value)));
+  if (isJSON) learn(text);
+  return el("div", { className: "answer " + gradeOf(response.status) },
+    el("div", { className: "row" }, el("span", { className: "status" }, `${response.status} ${response.statusText}`),
+      el("span", { className: "measure" }, `${Math.max(Math.round(took), 1)} ms · ${sizeText(text)}`), copyButton(() => text)),
+    el("details", {}, el("summary", {}, `${headers.length} headers`), el("table", { className: "headers" }, el("tbody", {}, headers))),
+    text ? codeBlock(text, isJSON) : el("p", { className: "prose" }, "No body."));
+}
+
+function sizeText(text) {
+  const bytes = new Blob([text]).size;
+  return bytes < 10240 ? bytes + " bytes" : Math.round(bytes / 1024) + " KiB";
+}
+
+const known = {}; // ids seen in answers, by the name of the path parameter
+
+// learn takes the first ids of an answer over into path parameters that nobody
+// has touched, so that the next request can follow from this one.
+function learn(text) {
+  let value;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return;
+  }
+  for (const name of new Set(api.pathParameters.filter((n) => /uuid/.test(n)))) {
+    const id = find(value, name, 0) || (name === "step_uuid" && find(value, "workflow_step_uuid", 0));
+    if (id) known[name] = id;
+  }
+  for (const { field, changed } of inputs) {
+    if (known[field.name] && !field.touched) {
+      field.input.value = known[field.name];
+      changed();
+    }
+  }
+}
+
+function find(value, name, depth) {
+  if (!value || typeof value !== "object" || depth > 3) return "";
+  if (typeof value[name] === "string") return value[name];
+  for (const inner of Object.values(value).slice(0, 50)) {
+    const found = find(inner, name, depth + 1);
+    if (found) return found;
+  }
+  return "";
+}
+
+function responsesView(op) {
+  return el("section", {}, el("h3", {}, "Responses"), Object.entries(op.responses).map(([code, r]) => responseView(code, follow(r))));
+}
+
+function responseView(code, response) {
+  const row = el("details", { className: "response" },
+    el("summary", {}, el("span", { className: "code " + gradeOf(Number(code)) }, code), el("span", {}, inline(response.description))));
+  row.addEventListener("toggle", () => {
+    if (row.open && row.children.length < 2) row.append(responseInside(response));
+  });
+  return row;
+}
+
+function responseInside(response) {
+  const headers = Object.entries(response.headers || {}).map(([name, h]) =>
+    el("tr", {}, el("td", {}, name), el("td", {}, inline(follow(h).description || ""))));
+  const bodies = Object.entries(response.content || {}).map(([type, media]) => [
+    el("h4", {}, type), schemaView(media.schema),
+    Object.entries(examplesOf(media)).map(([name, value]) => [
+      el("h4", {}, "Example" + (name === "example" || /^[A-Z]/.test(name) ? "" : ": " + name)),
+      codeBlock(exampleText(value), typeof value !== "string")]),
+  ]);
+  return el("div", {}, bodies, headers.length ? [el("h4", {}, "Headers"), el("table", { className: "headers" }, el("tbody", {}, headers))] : "");
+}
+
+// readOperations lists the operations by tag, in the order of the document's tags.
+function readOperations() {
+  const all = [];
+  for (const [path, item] of Object.entries(api.paths)) {
+    for (const method of methods) if (item[method]) all.push({ ...item[method], path, method });
+  }
+  all.sort((a, b) => a.path.localeCompare(b.path) || methods.indexOf(a.method) - methods.indexOf(b.method));
+  api.pathParameters = all.flatMap((op) => (op.parameters || []).map(follow)).filter((p) => p.in === "path").map((p) => p.name);
+  return (api.tags || []).map((tag) => ({ ...tag, operations: all.filter((op) => (op.tags || [])[0] === tag.name) }))
+    .filter((group) => group.operations.length);
+}
+
+function show(groups) {
+  const operations = groups.flatMap((g) => g.operations);
+  document.title = api.info.title;
+  byId("title").textContent = api.info.title;
+  byId("version").textContent = api.info.version;
+  byId("keyheader").textContent = keyHeader();
+  byId("intro").replaceChildren(el("h1", {}, api.info.summary || api.info.title), prose(api.info.description),
+    el("p", { className: "facts" }, `${operations.length} operations · `, el("code", {}, location.origin + base), " · ",
+      el("a", { href: base + "/api-docs/openapi.json" }, "openapi.json")));
+  for (const group of groups) {
+    group.section = el("section", { className: "group" }, el("h2", {}, group.name), el("p", {}, inline(group.description || "")),
+      group.operations.map(operationView));
+    byId("operations").append(group.section);
+    group.heading = el("h2", {}, group.name);
+    for (const op of group.operations) {
+      op.link = el("a", { href: "#" + op.operationId, title: op.path }, el("span", { className: "method " + op.method }, op.method.toUpperCase()), op.summary);
+      op.link.addEventListener("click", (e) => { e.preventDefault(); open(op); });
+    }
+    byId("contents").append(group.heading, ...group.operations.map((op) => op.link));
+  }
+  const none = el("p", { className: "none", hidden: true, role: "status" }, "No operation has that in its path, name or permission.");
+  byId("operations").append(none);
+  byId("filter").addEventListener("input", () => filter(groups, none));
+  openHash(operations);
+  addEventListener("hashchange", () => openHash(operations));
+}
+
+function filter(groups, none) {
+  const words = byId("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
+  for (const group of groups) {
+    for (const op of group.operations) {
+      const text = [op.method, op.path, op.summary, op.operationId, op["x-required-permission"], group.name].join(" ").toLowerCase();
+      op.card.hidden = op.link.hidden = !words.every((w) => text.includes(w));
+    }
+    group.section.hidden = group.heading.hidden = group.operations.every((op) => op.card.hidden);
+  }
+  none.hidden = groups.some((group) => !group.section.hidden);
+}
+
+function open(op) {
+  op.card.open = true;
+  op.card.scrollIntoView();
+  op.card.firstChild.focus({ preventScroll: true });
+}
+
+function openHash(operations) {
+  const op = operations.find((o) => "#" + o.operationId === location.hash);
+  if (op) open(op);
+}
+
+function markCurrent() {
+  for (const link of byId("contents").querySelectorAll("a")) {
+    if (link.hash === location.hash) link.setAttribute("aria-current", "true");
+    else link.removeAttribute("aria-current");
+  }
+}
+
+// Light, dark, or as the system has it.
+const themes = ["auto", "light", "dark"];
+
+function setTheme(theme) {
+  if (theme === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  byId("theme").textContent = { auto: "Auto", light: "Light", dark: "Dark" }[theme];
+  byId("theme").setAttribute("aria-label", `Colours: ${theme}`);
+}
+
+function stored(value) {
+  try {
+    if (value) localStorage.setItem("stepwell-theme", value);
+    return themes.includes(localStorage.getItem("stepwell-theme")) ? localStorage.getItem("stepwell-theme") : "auto";
+  } catch {
+    return value || "auto"; // a browser that keeps nothing
+  }
+}
+
+function begin() {
+  let theme = stored();
+  setTheme(theme);
+  byId("theme").addEventListener("click", () => {
+    theme = stored(themes[(themes.indexOf(theme) + 1) % themes.length]);
+    setTheme(theme);
+  });
+  const credentials = byId("credentials"), panel = byId("panel");
+  credentials.addEventListener("click", () => {
+    panel.hidden = !panel.hidden;
+    credentials.setAttribute("aria-expanded", String(!panel.hidden));
+    if (!panel.hidden) byId("token").focus();
+  });
+  const changed = () => {
+    credentials.classList.toggle("set", Boolean(byId("token").value || byId("key").value));
+    commands.forEach((write) => write());
+  };
+  byId("token").addEventListener("input", changed);
+  byId("key").addEventListener("input", changed);
+  byId("forget").addEventListener("click", () => { byId("token").value = byId("key").value = ""; changed(); });
+  addEventListener("keydown", (e) => {
+    const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName);
+    if (e.key === "/" && !typing && !e.ctrlKey && !e.metaKey && !e.altKey) {
+      e.preventDefault();
+      byId("filter").focus();
+    } else if (e.key === "Escape" && e.target === byId("filter")) {
+      byId("filter").value = "";
+      byId("filter").dispatchEvent(new Event("input"));
+    }
+  });
+}
+
+async function load() {
+  try {
+    const response = await fetch(base + "/api-docs/openapi.json", { cache: "no-cache" });
+    if (!response.ok) throw new Error(`the service answered ${response.status}`);
+    api = await response.json();
+    show(readOperations());
+  } catch (e) {
+    const again = el("button", { type: "button" }, "Try again");
+    again.addEventListener("click", () => location.reload());
+    byId("intro").replaceChildren(el("h1", {}, "The document could not be loaded"), el("p", { role: "alert" }, e.message), again);
+  }
+}
+
+begin();
+load();

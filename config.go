@@ -21,6 +21,7 @@ type Config struct {
 	Tasks         tasksConfig
 	Engine        engineConfig
 	Store         storeConfig
+	Staleness     stalenessConfig
 	Log           logConfig
 }
 
@@ -79,6 +80,15 @@ type storeConfig struct {
 	Memory         bool   // keep nothing on disk; Path is not used
 	Sync           string // always, interval or never
 	SyncIntervalMS int
+}
+
+// stalenessConfig is when tasks are stale whose templates have no word on it.
+type stalenessConfig struct {
+	IntervalSeconds               int // between two runs of the detector
+	WaitingForDependenciesMinutes int // that a task may be in the state, as the two below
+	WaitingForRetryMinutes        int // counted from when the retry was due
+	StepsInProcessMinutes         int
+	MaxLifetimeHours              int // of a task, in whatever state
 }
 
 // logConfig is what goes to standard error.
@@ -259,6 +269,31 @@ var configKeys = []configKey{
 		path: "store.sync_interval_ms", field: func(c *Config) any { return &c.Store.SyncIntervalMS },
 		def: int64(100), min: 1, max: 60_000,
 		help: `time between two syncs with sync = "interval", in milliseconds`,
+	},
+	{
+		path: "staleness.interval_seconds", field: func(c *Config) any { return &c.Staleness.IntervalSeconds },
+		def: int64(300), min: 1, max: 86_400,
+		help: "time between two searches for stale tasks, in seconds",
+	},
+	{
+		path: "staleness.waiting_for_dependencies_minutes", def: int64(60), min: 1, max: maxLifecycleMinutes,
+		field: func(c *Config) any { return &c.Staleness.WaitingForDependenciesMinutes },
+		help:  "how long a task may wait for dependencies before it is stale, in minutes",
+	},
+	{
+		path: "staleness.waiting_for_retry_minutes", def: int64(30), min: 1, max: maxLifecycleMinutes,
+		field: func(c *Config) any { return &c.Staleness.WaitingForRetryMinutes },
+		help:  "how long a task may wait for a retry that is due before it is stale, in minutes",
+	},
+	{
+		path: "staleness.steps_in_process_minutes", def: int64(30), min: 1, max: maxLifecycleMinutes,
+		field: func(c *Config) any { return &c.Staleness.StepsInProcessMinutes },
+		help:  "how long a task's steps may be in process before it is stale, in minutes",
+	},
+	{
+		path: "staleness.max_lifetime_hours", field: func(c *Config) any { return &c.Staleness.MaxLifetimeHours },
+		def: int64(24), min: 1, max: maxConfigCount,
+		help: "how old a task may become before it is stale, in hours",
 	},
 	{
 		path: "log.level", field: func(c *Config) any { return &c.Log.Level }, def: "info",

@@ -99,6 +99,7 @@ func checkInvariants(t testing.TB, s *service) {
 	defer s.store.mu.Unlock()
 	var states [taskStates]int
 	var steps [stepStates]int
+	var dead []dlqRow
 	for i := range s.store.slots {
 		sl := s.store.slots[i]
 		line := sl.line
@@ -116,6 +117,7 @@ func checkInvariants(t testing.TB, s *service) {
 		if sl.live != nil {
 			compareSteps(t, again, sl.live)
 		}
+		dead = appendDLQRows(dead, uint32(i), again.id, again.letterHeaders())
 		states[again.state]++
 		for st, n := range again.counts {
 			steps[st] += n
@@ -129,6 +131,7 @@ func checkInvariants(t testing.TB, s *service) {
 	if got := s.store.index.steps; got != steps {
 		t.Errorf("the index counts steps %v; want %v", got, steps)
 	}
+	checkDLQIndex(t, s.store.dead, dead)
 }
 
 func compareSteps(t testing.TB, again, live *task) {

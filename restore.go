@@ -41,6 +41,9 @@ func (l *restorer) snapshotLine(line []byte) error {
 	for s, n := range h.counts {
 		l.s.index.steps[s] += n
 	}
+	for _, row := range appendDLQRows(nil, pos, h.id, h.dead) {
+		l.s.dead.add(row)
+	}
 	if h.state.ended() {
 		return nil
 	}

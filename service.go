@@ -30,6 +30,8 @@ type service struct {
 	started  instant
 	draining atomic.Bool // no new tasks are taken
 
+	staleTasks atomic.Int64 // how many the latest search found
+
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup
 }
@@ -61,6 +63,7 @@ func openService(o serviceOptions) (*service, error) {
 	if err := s.engine.start(); err != nil {
 		return nil, fmt.Errorf("taking up the unfinished tasks: %w", err)
 	}
+	s.watchStaleness()
 	return s, nil
 }
 

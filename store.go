@@ -25,6 +25,7 @@ type store struct {
 	byID       map[uuid]uint32        // task id to position
 	identities map[identityKey]uint32 // who deduplicates, to position
 	index      *taskIndex             // positions by state, template, …
+	dead       *dlqIndex              // the entries of the dead letter queue
 	scratch    []byte                 // for encoding a record
 	lastID     uuid                   // the greatest id that a task of this store took
 
@@ -46,6 +47,7 @@ func newStore(c clock, log *slog.Logger) *store {
 		byID:       map[uuid]uint32{},
 		identities: map[identityKey]uint32{},
 		index:      newTaskIndex(),
+		dead:       newDLQIndex(),
 		templates:  map[string]*template{},
 		full:       make(chan struct{}, 1),
 		watch:      unobserved{},
@@ -60,6 +62,7 @@ func openStore(o journalOptions, c clock, log *slog.Logger) (*store, error) {
 		return nil, err
 	}
 	s.journal = j
+	s.dead = s.dead.inOrder()
 	return s, nil
 }
 
@@ -134,6 +137,7 @@ func (s *store) settle(t *task) {
 		s.index.move(t.pos, t.indexed, t.state)
 		t.indexed = t.state
 	}
+	s.dead.settle(t)
 	sl := &s.slots[t.pos]
 	if t.state.ended() {
 		line := t.appendTaskLine(make([]byte, 0, len(t.log)+320))

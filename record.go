@@ -61,7 +61,7 @@ type record struct {
 	step int  // index in the task, where the kind is about a step
 
 	created    *creation // created
-	startedAt  instant   // ran: when the attempt started; at for other kinds
+	startedAt  instant   // ran: when the attempt started; see started
 	end        *ending   // ran, ended, late, operator: what the attempt came to
 	action     stepAction
 	by         string // operator, cancelled: who
@@ -273,7 +273,9 @@ func decodeRecord(line []byte) (*record, error) {
 		return nil, fmt.Errorf("record without a kind")
 	}
 	d.r.created, d.r.end = d.created, d.end
-	d.r.startedAt = d.r.at - d.r.startedAt
+	if d.r.kind == recRan {
+		d.r.startedAt = d.r.at - d.began
+	}
 	return d.r, d.complete()
 }
 
@@ -282,6 +284,7 @@ type recordDecoder struct {
 	r       *record
 	created *creation
 	end     *ending
+	began   instant // how long before the record the attempt started
 	err     error
 }
 
@@ -362,7 +365,7 @@ func (d *recordDecoder) member(key, value []byte) bool {
 	case "step":
 		d.r.step = int(d.number(value))
 	case "began":
-		d.r.startedAt = instant(d.number(value))
+		d.began = instant(d.number(value))
 	case "action":
 		d.r.action = stepAction(d.word(value, stepActionNames[:]))
 	case "by":

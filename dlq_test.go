@@ -130,7 +130,8 @@ func TestFailureToRecovery(t *testing.T) {
 	s.do("GET", "/v1/dlq/task/"+task, "").want(404)
 	clock.advance(time.Minute)
 	s.do("PATCH", a, failBody).want(200)
-	s.do("GET", "/v1/tasks/"+task, "").wantText("status", "blocked_by_failures")
+	blocked := s.do("GET", "/v1/tasks/"+task, "")
+	blocked.wantText("status", "blocked_by_failures")
 
 	first := s.do("GET", "/v1/dlq/task/"+task, "").want(200)
 	entry := first.text("dlq_entry_uuid")
@@ -145,6 +146,7 @@ func TestFailureToRecovery(t *testing.T) {
 		"task_snapshot.task_name", "pair", "task_snapshot.time_in_state_minutes", "0",
 		"task_snapshot.threshold_minutes", "0", "task_snapshot.snapshot_timestamp", "2026-01-01T00:01:00.000000",
 		"task_snapshot.task_details.priority", "7", "task_snapshot.task_details.failed_steps", "1",
+		"task_snapshot.task_details.correlation_id", blocked.text("correlation_id"),
 		"task_snapshot.steps.0.current_state", "error", "task_snapshot.steps.0.error.message", "card refused by http://[REDACTED]@pay.example/",
 		"task_snapshot.steps.1.current_state", "enqueued", "task_snapshot.steps.1.error", "<nil>",
 		"entries.0.dlq_entry_uuid", entry)

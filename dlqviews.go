@@ -123,7 +123,7 @@ func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
 		SnapshotTimestamp: naiveTime(at),
 		TaskDetails: taskDetailsView{
 			Version: t.tpl.version, Priority: t.by.priority, Initiator: t.by.initiator, SourceSystem: t.by.source,
-			Reason: t.by.reason, Tags: t.by.tags, CorrelationID: t.by.correlation, CreatedAt: naiveTime(t.created),
+			Reason: t.by.reason, Tags: t.by.tags, CorrelationID: t.correlation(), CreatedAt: naiveTime(t.created),
 			TotalSteps: len(t.steps), PendingSteps: t.counts[stepPending], InProgressSteps: t.counts[stepInProgress],
 			CompletedSteps: t.counts[stepComplete] + t.counts[stepResolvedManually], FailedSteps: t.counts[stepInError],
 			CompletionPercentage: x.completion, HealthStatus: x.health, ExecutionStatus: x.status,

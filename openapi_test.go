@@ -36,7 +36,7 @@ func openAPIRoutes() map[string]map[string]string {
 // openAPIRequestSchemas are the schemas that no response has.
 var openAPIRequestSchemas = []string{
 	"TaskCreation", "StepAction", "ResetForRetry", "ResolveManually", "CompleteManually", "CompletionData",
-	"FailStep", "ActorError",
+	"FailStep", "ActorError", "InvestigationUpdate",
 }
 
 func readOpenAPI(t *testing.T) []byte {
@@ -251,7 +251,8 @@ func openAPIProblems(doc map[string]any, schema, value any) []string {
 		return openAPIProblems(doc, map[string]any{"$ref": ref}, value)
 	}
 	var problems []string
-	for _, name := range s["required"].([]any) {
+	required, _ := s["required"].([]any)
+	for _, name := range required {
 		if _, ok := object[name.(string)]; !ok {
 			problems = append(problems, kind+": missing "+name.(string))
 		}

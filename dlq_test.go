@@ -569,6 +569,19 @@ func TestSummary(t *testing.T) {
 		wantText("dlq.in_dlq", "false", "dlq.resolution_status", "permanently_failed")
 }
 
+// TestQueueAfterClockWentBack has an entry that was made in what is the future now.
+func TestQueueAfterClockWentBack(t *testing.T) {
+	r := &dlqRow{letterHeader: letterHeader{at: testStart, reason: dlqMaxRetriesExceeded}}
+	now := testStart.add(-time.Hour)
+	if got := r.priority(now); got != 500 {
+		t.Errorf("got priority %v; want 500", got)
+	}
+	var v dlqQueueView
+	if v.describe(r, now); v.MinutesInDLQ != 0 {
+		t.Errorf("got %v minutes in the queue; want 0", v.MinutesInDLQ)
+	}
+}
+
 // TestQueueOrder has old entries of a light reason pass young ones of a heavy one.
 func TestQueueOrder(t *testing.T) {
 	clock := newVirtualClock(testStart)

@@ -137,9 +137,12 @@ func (x *dlqIndex) page(f dlqFilter, skip, limit int) []dlqRow {
 	return page
 }
 
+// waited is how long the entry has been there at the instant now; never negative.
+func (r *dlqRow) waited(now instant) time.Duration { return max(now.sub(r.at), 0) }
+
 // priority is an entry's place in the investigation queue at the instant now.
 func (r *dlqRow) priority(now instant) float64 {
-	return dlqWeights[r.reason] + now.sub(r.at).Minutes()
+	return dlqWeights[r.reason] + r.waited(now).Minutes()
 }
 
 // queue is the pending entries with the highest priority, highest first, of one

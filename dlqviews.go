@@ -321,7 +321,7 @@ func (s *service) dlqQueue(only *dlqReason, limit int) ([]dlqQueueView, error) {
 // describe fills in what the queue says of the entry itself.
 func (v *dlqQueueView) describe(r *dlqRow, now instant) {
 	v.DLQEntryUUID, v.OriginalState, v.DLQReason = r.id, r.state.String(), r.reason.String()
-	v.DLQTimestamp, v.MinutesInDLQ, v.PriorityScore = naiveTime(r.at), now.sub(r.at).Minutes(), r.priority(now)
+	v.DLQTimestamp, v.MinutesInDLQ, v.PriorityScore = naiveTime(r.at), r.waited(now).Minutes(), r.priority(now)
 }
 
 // place fills in what it says of the task as it is now.

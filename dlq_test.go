@@ -329,11 +329,13 @@ func TestDLQShapes(t *testing.T) {
 	const entry = "dlq_entry_uuid task_uuid original_state dlq_reason dlq_timestamp resolution_status " +
 		"resolution_timestamp resolution_notes resolved_by task_snapshot metadata created_at updated_at"
 	a := s.do("GET", "/v1/dlq", "").want(200)
+	checkShape(t, "[DLQEntry]", a.body)
 	a.wantKeys("0", entry)
 	a.wantKeys("0.task_snapshot", "task_uuid namespace task_name current_state time_in_state_minutes "+
 		"threshold_minutes snapshot_timestamp task_details steps")
 	s.do("GET", "/v1/dlq/task/"+task, "").want(200).wantKeys("", entry+" entries")
 	a = s.do("GET", "/v1/dlq/investigation-queue", "").want(200)
+	checkShape(t, "[QueueEntry]", a.body)
 	a.wantKeys("0", "dlq_entry_uuid task_uuid original_state dlq_reason dlq_timestamp minutes_in_dlq "+
 		"namespace_name task_name current_state time_in_state_minutes priority_score")
 	a.wantText("0.minutes_in_dlq", "1.5", "0.priority_score", "501.5", "0.time_in_state_minutes", "1",

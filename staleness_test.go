@@ -243,6 +243,7 @@ func TestStalenessView(t *testing.T) {
 	s.create(`{"namespace":"t","name":"own"}`)
 	clock.advance(6 * time.Minute)
 	a := s.do("GET", "/v1/dlq/staleness", "").want(200)
+	checkShape(t, "[Staleness]", a.body)
 	a.wantText("0.task_name", "own", "0.health_status", "stale", "0.time_in_state_minutes", "6",
 		"0.staleness_threshold_minutes", "5", "1.health_status", "healthy", "1.time_in_state_minutes", "22",
 		"1.task_age_minutes", "22", "1.priority", "3", "5.time_in_state_minutes", "10")
@@ -252,6 +253,13 @@ func TestStalenessView(t *testing.T) {
 	if n := a.length(); n != 5 {
 		t.Errorf("got %d tasks; want the 5 that are unfinished", n)
 	}
+	a = s.do("GET", "/v1/dlq", "").want(200)
+	checkShape(t, "[DLQEntry]", a.body)
+	a.wantText("0.dlq_reason", "WorkerUnavailable", "0.original_state", "steps_in_process",
+		"0.task_snapshot.current_state", "steps_in_process", "0.task_snapshot.threshold_minutes", "5")
+	a = s.do("GET", "/v1/dlq/investigation-queue", "").want(200)
+	checkShape(t, "[QueueEntry]", a.body)
+	a.wantText("0.current_state", "error", "0.original_state", "steps_in_process")
 	clock.advance(10 * time.Minute)
 	s.do("GET", "/v1/dlq/staleness?limit=2", "").want(200).wantText(
 		"0.health_status", "stale", "0.time_in_state_minutes", "36", "1.time_in_state_minutes", "33")

@@ -62,6 +62,24 @@ func (s *bitset) has(i uint32) bool {
 	return b < len(s.blocks) && s.blocks[b] != nil && s.blocks[b][word]&bit != 0
 }
 
+// next is the lowest position in the set from i on, if there is one. It costs a
+// look at a count for each block on the way.
+func (s *bitset) next(i uint32) (uint32, bool) {
+	b, word, bit := bitsetPlace(i)
+	mask := -bit // of the first word, what is not below i
+	for ; b < len(s.blocks); b, word, mask = b+1, 0, ^uint64(0) {
+		if s.counts[b] == 0 {
+			continue
+		}
+		for ; word < bitBlockWords; word, mask = word+1, ^uint64(0) {
+			if w := s.blocks[b][word] & mask; w != 0 {
+				return uint32(b*bitBlockBits + 64*word + bits.TrailingZeros64(w)), true
+			}
+		}
+	}
+	return 0, false
+}
+
 // count is the number of positions in the set.
 func (s *bitset) count() int { return s.total }
 

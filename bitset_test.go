@@ -62,6 +62,26 @@ func TestBitsetSetAndClear(t *testing.T) {
 	}
 }
 
+func TestBitsetNext(t *testing.T) {
+	s := bitsetOf(0, 63, 64, bitBlockBits-1, bitBlockBits, 5*bitBlockBits+7)
+	s.clear(bitBlockBits)
+	var got []uint32
+	for i, ok := s.next(0); ok; i, ok = s.next(i + 1) {
+		got = append(got, i)
+	}
+	if want := []uint32{0, 63, 64, bitBlockBits - 1, 5*bitBlockBits + 7}; !slices.Equal(got, want) {
+		t.Errorf("got %v; want %v", got, want)
+	}
+	for from, want := range map[uint32]uint32{1: 63, 64: 64, 65: bitBlockBits - 1, bitBlockBits: 5*bitBlockBits + 7} {
+		if got, ok := s.next(from); !ok || got != want {
+			t.Errorf("next(%d): got %d, %v; want %d", from, got, ok, want)
+		}
+	}
+	if got, ok := new(bitset).next(3); ok {
+		t.Errorf("an empty set: got %d; want none", got)
+	}
+}
+
 func TestBitsetReachesTheHighestPosition(t *testing.T) {
 	const highest = 1<<32 - 1
 	s := bitsetOf(5, highest)

@@ -22,6 +22,7 @@ type Config struct {
 	Engine        engineConfig
 	Store         storeConfig
 	Docs          docsConfig
+	Staleness     stalenessConfig
 	Log           logConfig
 }
 
@@ -86,6 +87,15 @@ type storeConfig struct {
 // docsConfig says what the page of the API's documentation is.
 type docsConfig struct {
 	SwaggerUI string // directory or URL of a Swagger UI distribution; "" for the page of our own
+}
+
+// stalenessConfig is when tasks are stale whose templates have no word on it.
+type stalenessConfig struct {
+	IntervalSeconds               int // between two runs of the detector
+	WaitingForDependenciesMinutes int // that a task may be in the state, as the two below
+	WaitingForRetryMinutes        int // counted from when the retry was due
+	StepsInProcessMinutes         int
+	MaxLifetimeHours              int // of a task, in whatever state
 }
 
 // logConfig is what goes to standard error.
@@ -281,6 +291,31 @@ var configKeys = []configKey{
 		path: "docs.swagger_ui", field: func(c *Config) any { return &c.Docs.SwaggerUI },
 		def: "", secret: maskURLs, check: orEmptyValue(checkSwaggerValue),
 		help: "directory or URL of a Swagger UI distribution to serve at /api-docs/ui; empty: a page of our own",
+	},
+	{
+		path: "staleness.interval_seconds", field: func(c *Config) any { return &c.Staleness.IntervalSeconds },
+		def: int64(300), min: 1, max: 86_400,
+		help: "time between two searches for stale tasks, in seconds",
+	},
+	{
+		path: "staleness.waiting_for_dependencies_minutes", def: int64(60), min: 1, max: maxLifecycleMinutes,
+		field: func(c *Config) any { return &c.Staleness.WaitingForDependenciesMinutes },
+		help:  "how long a task may wait for dependencies before it is stale, in minutes",
+	},
+	{
+		path: "staleness.waiting_for_retry_minutes", def: int64(30), min: 1, max: maxLifecycleMinutes,
+		field: func(c *Config) any { return &c.Staleness.WaitingForRetryMinutes },
+		help:  "how long a task may wait for a retry that is due before it is stale, in minutes",
+	},
+	{
+		path: "staleness.steps_in_process_minutes", def: int64(30), min: 1, max: maxLifecycleMinutes,
+		field: func(c *Config) any { return &c.Staleness.StepsInProcessMinutes },
+		help:  "how long a task's steps may be in process before it is stale, in minutes",
+	},
+	{
+		path: "staleness.max_lifetime_hours", field: func(c *Config) any { return &c.Staleness.MaxLifetimeHours },
+		def: int64(24), min: 1, max: maxConfigCount,
+		help: "how old a task may become before it is stale, in hours",
 	},
 	{
 		path: "log.level", field: func(c *Config) any { return &c.Log.Level }, def: "info",

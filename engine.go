@@ -103,7 +103,33 @@ func (e *engine) resumeAll() error {
 			lost = e.resumeLocked(t, lost)
 		}
 	}
+	lost, err := e.resumeFailedLocked(lost)
+	if err != nil {
+		return err
+	}
 	return e.recordLostLocked(lost)
+}
+
+// resumeFailedLocked takes up the tasks in error whose steps were left running
+// or waiting for a retry: an operator may get such a task going again.
+func (e *engine) resumeFailedLocked(lost []lostAttempt) ([]lostAttempt, error) {
+	failed := &e.store.index.states[taskError]
+	for pos, ok := failed.next(0); ok; pos, ok = failed.next(pos + 1) {
+		h, err := readTaskHeader(e.store.slots[pos].line)
+		if err != nil {
+			return nil, err
+		}
+		if h.counts[stepInProgress]+h.counts[stepWaitingForRetry] == 0 {
+			continue
+		}
+		t, err := e.store.thaw(e.store.slots[pos].line)
+		if err != nil {
+			return nil, err
+		}
+		t.pos = pos
+		lost = e.resumeLocked(t, lost)
+	}
+	return lost, nil
 }
 
 // resumeLocked takes up one task after a restart: its timers and its ready

@@ -100,6 +100,7 @@ func checkInvariants(t testing.TB, s *service) {
 	var states [taskStates]int
 	var steps [stepStates]int
 	recount := newAnalytics()
+	var dead []dlqRow
 	for i := range s.store.slots {
 		sl := s.store.slots[i]
 		line := sl.line
@@ -117,6 +118,7 @@ func checkInvariants(t testing.TB, s *service) {
 		if sl.live != nil {
 			compareSteps(t, again, sl.live)
 		}
+		dead = appendDLQRows(dead, uint32(i), again.id, again.letterHeaders())
 		states[again.state]++
 		for st, n := range again.counts {
 			steps[st] += n
@@ -133,6 +135,7 @@ func checkInvariants(t testing.TB, s *service) {
 	if got, want := figuresText(s.store.analytics), figuresText(recount); got != want {
 		t.Errorf("the figures are\n%s\nwant what the tasks' logs give:\n%s", got, want)
 	}
+	checkDLQIndex(t, s.store.dead, dead)
 }
 
 func compareSteps(t testing.TB, again, live *task) {

@@ -37,6 +37,7 @@ func openAPIRoutes() map[string]map[string]string {
 var openAPIRequestSchemas = []string{
 	"TaskCreation", "StepAction", "ResetForRetry", "ResolveManually", "CompleteManually", "CompletionData",
 	"FailStep", "ActorError", "TemplateDefinition", "StepDefinition", "HandlerDefinition",
+	"InvestigationUpdate",
 }
 
 func readOpenAPI(t *testing.T) []byte {
@@ -251,7 +252,8 @@ func openAPIProblems(doc map[string]any, schema, value any) []string {
 		return openAPIProblems(doc, map[string]any{"$ref": ref}, value)
 	}
 	var problems []string
-	for _, name := range s["required"].([]any) {
+	required, _ := s["required"].([]any)
+	for _, name := range required {
 		if _, ok := object[name.(string)]; !ok {
 			problems = append(problems, kind+": missing "+name.(string))
 		}

@@ -30,14 +30,26 @@ const (
 	recRecovered                   // an attempt was cut off with the process that ran it
 	recOperator                    // an operator or outside actor acted on a step
 	recCancelled                   // the task was cancelled
+	recStale                       // the task stood still for too long
+	recDLQUpdate                   // an entry of the dead letter queue was updated
 	recordKinds
 )
 
 var recordKindNames = [recordKinds]string{
 	"template", "created", "started", "ran", "ended", "late", "due", "recovered", "operator", "cancelled",
+	"stale", "investigated",
 }
 
 func (k recordKind) String() string { return recordKindNames[k] }
+
+// ofStep reports whether a record of a task is about one of its steps.
+func (k recordKind) ofStep() bool {
+	switch k {
+	case recCreated, recCancelled, recStale, recDLQUpdate:
+		return false
+	}
+	return true
+}
 
 // record is one change. It belongs to nobody after it was applied: what it
 // holds is never changed.
@@ -49,13 +61,16 @@ type record struct {
 	step int  // index in the task, where the kind is about a step
 
 	created    *creation // created
-	startedAt  instant   // ran: when the attempt started; at for other kinds
+	startedAt  instant   // ran: when the attempt started; see started
 	end        *ending   // ran, ended, late, operator: what the attempt came to
 	action     stepAction
 	by         string // operator, cancelled: who
 	reason     string // operator: why
 	hash       string // template
 	definition []byte // template: its normalized JSON
+
+	stale         *staleMark     // stale
+	investigation *investigation // investigated
 }
 
 // creation is what a task is created with.
@@ -142,6 +157,10 @@ func appendRecordBody(b []byte, r *record) []byte {
 		return appendCreation(b, r.created)
 	case recCancelled:
 		return appendText(b, "by", r.by)
+	case recStale:
+		return appendStale(b, r.stale)
+	case recDLQUpdate:
+		return appendInvestigation(b, r.investigation)
 	}
 	b = append(b, `,"step":`...)
 	b = strconv.AppendInt(b, int64(r.step), 10)
@@ -254,7 +273,9 @@ func decodeRecord(line []byte) (*record, error) {
 		return nil, fmt.Errorf("record without a kind")
 	}
 	d.r.created, d.r.end = d.created, d.end
-	d.r.startedAt = d.r.at - d.r.startedAt
+	if d.r.kind == recRan {
+		d.r.startedAt = d.r.at - d.began
+	}
 	return d.r, d.complete()
 }
 
@@ -263,6 +284,7 @@ type recordDecoder struct {
 	r       *record
 	created *creation
 	end     *ending
+	began   instant // how long before the record the attempt started
 	err     error
 }
 
@@ -280,6 +302,14 @@ func (d *recordDecoder) complete() error {
 		}
 		fillCreation(r.created)
 	case r.kind == recCancelled:
+	case r.kind == recStale:
+		if r.stale == nil {
+			return fmt.Errorf("stale record without its limit")
+		}
+	case r.kind == recDLQUpdate:
+		if r.investigation == nil {
+			return fmt.Errorf("investigated record without its entry")
+		}
 	case r.step < 0:
 		return fmt.Errorf("%s record without a step", r.kind)
 	case r.action == actionFail && (r.end == nil || r.end.success):
@@ -337,7 +367,7 @@ func (d *recordDecoder) member(key, value []byte) bool {
 	case "step":
 		d.r.step = int(d.number(value))
 	case "began":
-		d.r.startedAt = instant(d.number(value))
+		d.began = instant(d.number(value))
 	case "action":
 		d.r.action = stepAction(d.word(value, stepActionNames[:]))
 	case "by":
@@ -346,6 +376,10 @@ func (d *recordDecoder) member(key, value []byte) bool {
 		d.r.hash = d.text(value)
 	case "definition":
 		d.r.definition = value
+	case "stale":
+		d.r.stale = d.staleMark(value)
+	case "dlq":
+		d.r.investigation = d.investigation(value)
 	case "sum":
 	case "reason": // an operator's, or a created task's
 		d.r.reason = d.text(value)

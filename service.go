@@ -32,6 +32,8 @@ type service struct {
 	draining atomic.Bool   // no new tasks are taken
 	patience time.Duration // how long the scheduler may take to answer a check, in real time
 
+	staleTasks atomic.Int64 // how many the latest search found
+
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup
 }
@@ -67,6 +69,7 @@ func openService(o serviceOptions) (*service, error) {
 	if err := s.engine.start(); err != nil {
 		return nil, fmt.Errorf("taking up the unfinished tasks: %w", err)
 	}
+	s.watchStaleness()
 	return s, nil
 }
 

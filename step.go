@@ -11,12 +11,19 @@ import (
 type zonedTime instant
 
 // MarshalJSON implements json.Marshaler.
-func (t zonedTime) MarshalJSON() ([]byte, error) {
+func (t zonedTime) MarshalJSON() ([]byte, error) { return marshalTime(instant(t), instant.appendZoned) }
+
+// naiveTime is the form without a zone that some fields carry.
+type naiveTime instant
+
+// MarshalJSON implements json.Marshaler.
+func (t naiveTime) MarshalJSON() ([]byte, error) { return marshalTime(instant(t), instant.appendNaive) }
+
+func marshalTime(t instant, form func(instant, []byte) []byte) ([]byte, error) {
 	if t == 0 {
 		return []byte("null"), nil
 	}
-	b := instant(t).appendZoned(append(make([]byte, 0, 32), '"'))
-	return append(b, '"'), nil
+	return append(form(t, append(make([]byte, 0, 32), '"')), '"'), nil
 }
 
 // stepView is one workflow step; its times are zoned.

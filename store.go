@@ -26,6 +26,7 @@ type store struct {
 	identities map[identityKey]uint32 // who deduplicates, to position
 	index      *taskIndex             // positions by state, template, …
 	analytics  *analytics             // what has happened, counted by hour
+	dead       *dlqIndex              // the entries of the dead letter queue
 	scratch    []byte                 // for encoding a record
 	lastID     uuid                   // the greatest id that a task of this store took
 
@@ -48,6 +49,7 @@ func newStore(c clock, log *slog.Logger) *store {
 		identities: map[identityKey]uint32{},
 		index:      newTaskIndex(),
 		analytics:  newAnalytics(),
+		dead:       newDLQIndex(),
 		templates:  map[string]*template{},
 		full:       make(chan struct{}, 1),
 		watch:      unobserved{},
@@ -63,6 +65,7 @@ func openStore(o journalOptions, c clock, log *slog.Logger) (*store, error) {
 	}
 	s.journal = j
 	s.seq = max(s.seq, j.durable()) // the last record may be of no task, and covered by the snapshot
+	s.dead = s.dead.inOrder()
 	return s, nil
 }
 
@@ -137,6 +140,7 @@ func (s *store) settle(t *task) {
 		s.index.move(t.pos, t.indexed, t.state)
 		t.indexed = t.state
 	}
+	s.dead.settle(t)
 	sl := &s.slots[t.pos]
 	if t.state.ended() {
 		line := t.appendTaskLine(make([]byte, 0, len(t.log)+320))

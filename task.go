@@ -24,6 +24,7 @@ type task struct {
 	steps     []step
 	counts    [stepStates]int // steps by state
 	blockers  int             // steps in error, and cancelled ones that unfinished children wait for
+	dead      []deadLetter    // its entries in the dead letter queue, oldest first
 	log       []byte          // its records without the task's id, comma-separated
 
 	pos     uint32    // its place in the store
@@ -69,7 +70,9 @@ type applier struct {
 func (t *task) apply(r *record, obs observer) error {
 	a := &applier{t: t, r: r, obs: obs}
 	a.run()
-	t.updated = r.at
+	if r.kind != recDLQUpdate { // which is about an entry, not about the task
+		t.updated = r.at
+	}
 	t.lastSeq = r.seq
 	if a.err != nil {
 		return fmt.Errorf("record %d (%s) of task %s: %w", r.seq, r.kind, t.id, a.err)
@@ -79,7 +82,7 @@ func (t *task) apply(r *record, obs observer) error {
 
 func (a *applier) run() {
 	r := a.r
-	if r.kind != recCreated && r.kind != recCancelled && (r.step < 0 || r.step >= len(a.t.steps)) {
+	if r.kind.ofStep() && (r.step < 0 || r.step >= len(a.t.steps)) {
 		a.err = fmt.Errorf("it has no step %d", r.step)
 		return
 	}
@@ -110,6 +113,10 @@ func (a *applier) run() {
 		a.operate()
 	case recCancelled:
 		a.cancel()
+	case recStale:
+		a.expire()
+	case recDLQUpdate:
+		a.investigate()
 	default:
 		a.err = fmt.Errorf("it is not about a task")
 	}
@@ -239,6 +246,9 @@ func (a *applier) evaluate(operator bool) {
 	switch {
 	case t.blockers > 0:
 		a.moveTask(taskStepFailed)
+		if t.counts[stepInError] > 0 { // not for a cancelled step that others wait for
+			a.bury(dlqMaxRetriesExceeded)
+		}
 	case t.allFinished():
 		a.moveTask(taskAllSuccessful)
 	case len(a.ready) > 0:
@@ -375,6 +385,7 @@ func (a *applier) fail(err error) {
 func (t *task) clone() *task {
 	c := *t
 	c.steps = append([]step(nil), t.steps...)
+	c.dead = append([]deadLetter(nil), t.dead...)
 	c.log = t.log[:len(t.log):len(t.log)]
 	return &c
 }

@@ -6,6 +6,10 @@ package main
 //	{"task":"…","state":"complete","created":…,"updated":…,"completed":…,"template":"…","seq":7,"last":12,
 //	 "steps":{"complete":4},"log":[{record},…]}
 //
+// A task with entries in the dead letter queue has, before its log,
+//
+//	"dlq":[{"seq":9,"at":…,"reason":"max_retries_exceeded","state":"blocked_by_failures","status":"pending"},…]
+//
 // What stands before the log can be read without it.
 
 import (
@@ -25,6 +29,7 @@ type taskHeader struct {
 	seq       uint64
 	lastSeq   uint64
 	counts    [stepStates]int
+	dead      []letterHeader
 	log       []byte // JSON array of records; a slice of the line
 }
 
@@ -61,7 +66,8 @@ func (t *task) appendTaskLine(b []byte) []byte {
 		b = append(b, '"', ':')
 		b = strconv.AppendInt(b, int64(n), 10)
 	}
-	b = append(b, `},"log":[`...)
+	b = appendLetters(append(b, '}'), t.dead)
+	b = append(b, `,"log":[`...)
 	b = append(b, t.log...)
 	return append(b, ']', '}')
 }
@@ -117,6 +123,8 @@ func readTaskHeader(line []byte) (h taskHeader, err error) {
 				h.counts[s] = int(d.number(value))
 				return true
 			})
+		case "dlq":
+			h.dead = d.letterHeaders(value)
 		case "log":
 			h.log = value
 		default:

@@ -112,6 +112,85 @@ var wireShapes = map[string]map[string]string{
 		"sequence": "int", "recorded_at": "zoned", "step_uuid": "uuid7|null", "step_name": "string|null",
 		"from_state": "TaskState|StepState|null", "to_state": "TaskState|StepState", "attempt": "int?",
 	},
+	"Summary": {
+		"task": "SummaryTask", "template": "SummaryTemplate", "steps": "[SummaryStep]", "dlq": "SummaryDLQ",
+		"links": "SummaryLinks",
+	},
+	"SummaryTask": {
+		"task_uuid": "uuid7", "name": "string", "namespace": "string", "version": "string",
+		"status": "TaskState", "created_at": "zoned", "updated_at": "zoned", "completed_at": "zoned|null",
+		"initiator": "string", "source_system": "string", "reason": "string", "correlation_id": "uuid",
+		"total_steps": "int", "pending_steps": "int", "in_progress_steps": "int", "completed_steps": "int",
+		"failed_steps": "int", "completion_percentage": "number", "health_status": "HealthStatus",
+		"execution_status": "ExecutionStatus", "recommended_action": "RecommendedAction",
+	},
+	"SummaryTemplate": {"steps": "[SummaryTemplateStep]"},
+	"SummaryTemplateStep": {
+		"name": "string", "step_type": "StepType", "handler": "string", "dependencies": "[string]",
+		"retryable": "bool", "max_attempts": "int",
+	},
+	"SummaryStep": {
+		"step_uuid": "uuid7", "name": "string", "current_state": "StepState", "created_at": "zoned",
+		"completed_at": "zoned|null", "last_attempted_at": "zoned|null", "attempts": "int",
+		"max_attempts": "int", "dependencies_satisfied": "bool", "retry_eligible": "bool",
+		"error": "SummaryError|null",
+	},
+	"SummaryError": {"error_type": "string", "retryable": "bool", "status_code": "int|null"},
+	"SummaryDLQ": {
+		"in_dlq": "bool", "dlq_reason": "DLQReasonWord|null", "resolution_status": "DLQStatusWord|null",
+	},
+	"SummaryLinks": {"task": "string", "steps": "string", "dlq": "string"},
+	"DLQEntry": {
+		"dlq_entry_uuid": "uuid7", "task_uuid": "uuid7", "original_state": "TaskState",
+		"dlq_reason": "DLQReason", "dlq_timestamp": "naive", "resolution_status": "DLQStatus",
+		"resolution_timestamp": "naive|null", "resolution_notes": "string|null", "resolved_by": "string|null",
+		"task_snapshot": "TaskSnapshot", "metadata": "object|null", "created_at": "naive",
+		"updated_at": "naive",
+	},
+	"DLQTask": {
+		"dlq_entry_uuid": "uuid7", "task_uuid": "uuid7", "original_state": "TaskState",
+		"dlq_reason": "DLQReason", "dlq_timestamp": "naive", "resolution_status": "DLQStatus",
+		"resolution_timestamp": "naive|null", "resolution_notes": "string|null", "resolved_by": "string|null",
+		"task_snapshot": "TaskSnapshot", "metadata": "object|null", "created_at": "naive",
+		"updated_at": "naive", "entries": "[DLQEntry]",
+	},
+	"TaskSnapshot": {
+		"task_uuid": "uuid7", "namespace": "string", "task_name": "string", "current_state": "TaskState",
+		"time_in_state_minutes": "int", "threshold_minutes": "int", "snapshot_timestamp": "naive",
+		"task_details": "TaskDetails", "steps": "[StepSnapshot]",
+	},
+	"TaskDetails": { // what the contract leaves open, as StepSnapshot
+		"version": "string", "priority": "int", "initiator": "string", "source_system": "string",
+		"reason": "string", "tags": "[string]", "correlation_id": "uuid", "created_at": "naive",
+		"total_steps": "int", "pending_steps": "int", "in_progress_steps": "int", "completed_steps": "int",
+		"failed_steps": "int", "completion_percentage": "number", "health_status": "HealthStatus",
+		"execution_status": "ExecutionStatus",
+	},
+	"StepSnapshot": {
+		"step_uuid": "uuid7", "name": "string", "current_state": "StepState", "attempts": "int",
+		"max_attempts": "int", "last_attempted_at": "naive|null", "last_failure_at": "naive|null",
+		"next_retry_at": "naive|null", "completed_at": "naive|null", "error": "SnapshotError|null",
+	},
+	"SnapshotError": {
+		"message": "string", "error_type": "string", "retryable": "bool", "status_code": "int|null",
+	},
+	"QueueEntry": {
+		"dlq_entry_uuid": "uuid7", "task_uuid": "uuid7", "original_state": "TaskState",
+		"dlq_reason": "DLQReason", "dlq_timestamp": "naive", "minutes_in_dlq": "number",
+		"namespace_name": "string", "task_name": "string", "current_state": "TaskState",
+		"time_in_state_minutes": "int", "priority_score": "number",
+	},
+	"Staleness": {
+		"task_uuid": "uuid7", "namespace_name": "string", "task_name": "string",
+		"current_state": "TaskState", "time_in_state_minutes": "int", "task_age_minutes": "int",
+		"staleness_threshold_minutes": "int", "health_status": "StalenessHealth", "priority": "int",
+	},
+	"DLQUpdated": {"success": "bool", "message": "string", "dlq_entry_uuid": "uuid7"},
+	"DLQStats": {
+		"dlq_reason": "DLQReason", "total_entries": "int", "pending": "int", "manually_resolved": "int",
+		"permanent_failures": "int", "cancelled": "int", "oldest_entry": "naive|null",
+		"newest_entry": "naive|null", "avg_resolution_time_minutes": "number",
+	},
 	"TemplateList": {
 		"namespaces": "[TemplateNamespace]", "templates": "[TemplateEntry]", "total_count": "int",
 	},
@@ -279,6 +358,16 @@ var wireWords = map[string][]string{
 		"invalid_request", "not_found", "template_not_found", "method_not_allowed", "conflict", "payload_too_large",
 		"unsupported_media_type", "validation_failed", "internal_error", "service_unavailable", "backpressure",
 	},
+	"DLQReason": {
+		"StalenessTimeout", "MaxRetriesExceeded", "DependencyCycleDetected", "WorkerUnavailable", "ManualDlq",
+	},
+	"DLQReasonWord": {
+		"staleness_timeout", "max_retries_exceeded", "dependency_cycle_detected", "worker_unavailable",
+		"manual_dlq",
+	},
+	"DLQStatus":           {"Pending", "ManuallyResolved", "PermanentlyFailed", "Cancelled"},
+	"DLQStatusWord":       {"pending", "manually_resolved", "permanently_failed", "cancelled"},
+	"StalenessHealth":     {"healthy", "warning", "stale"},
 	"OperationalState":    {"Normal", "Startup", "GracefulShutdown"},
 	"CircuitBreakerState": {"Closed", "Open", "HalfOpen"},
 	"ErrorCode": {

@@ -1,0 +1,197 @@
+package main
+
+// The index over the entries of the dead letter queue: all of them in the order
+// they were made, by reason and by status, and the figures that need no scan.
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// dlqRow is one entry in the index. The entry itself stands in its task.
+type dlqRow struct {
+	letterHeader
+	id  uuid
+	pos uint32 // of the task
+	n   uint32 // which of the task's entries it is
+}
+
+// dlqIndex is guarded by the store's mutex. Rows are numbered in the order in
+// which the entries were made.
+type dlqIndex struct {
+	rows      []dlqRow
+	byID      map[uuid]uint32
+	all       bitset
+	byReason  [dlqReasons]bitset
+	byStatus  [dlqStatuses]bitset
+	pending   [dlqReasons]bitset
+	counts    [dlqReasons][dlqStatuses]int
+	resolving [dlqReasons]time.Duration // that the entries which are not pending took, in sum
+}
+
+// took is how long the entry took to leave Pending; never negative, whatever the
+// clock did.
+func (h *letterHeader) took() time.Duration { return max(h.resolved.sub(h.at), 0) }
+
+func newDLQIndex() *dlqIndex { return &dlqIndex{byID: map[uuid]uint32{}} }
+
+// appendDLQRows appends the rows of one task's entries.
+func appendDLQRows(rows []dlqRow, pos uint32, id uuid, letters []letterHeader) []dlqRow {
+	for n, h := range letters {
+		rows = append(rows, dlqRow{h, dlqEntryID(id, h.at, h.seq), pos, uint32(n)})
+	}
+	return rows
+}
+
+// inOrder is the index of the same entries in the order in which they were made,
+// whatever order a start found them in.
+func (x *dlqIndex) inOrder() *dlqIndex {
+	slices.SortFunc(x.rows, func(a, b dlqRow) int { return cmp.Compare(a.seq, b.seq) })
+	y := newDLQIndex()
+	for _, r := range x.rows {
+		y.add(r)
+	}
+	return y
+}
+
+// settle brings the index up to date with the entries of a changed task.
+func (x *dlqIndex) settle(t *task) {
+	for n := range t.dead {
+		h := t.dead[n].header()
+		id := dlqEntryID(t.id, h.at, h.seq)
+		i, ok := x.byID[id]
+		if !ok {
+			x.add(dlqRow{h, id, t.pos, uint32(n)})
+			continue
+		}
+		if x.rows[i].letterHeader != h {
+			x.unmark(i)
+			x.rows[i].letterHeader = h
+			x.mark(i)
+		}
+	}
+}
+
+func (x *dlqIndex) add(r dlqRow) {
+	i := uint32(len(x.rows))
+	x.rows = append(x.rows, r)
+	x.byID[r.id] = i
+	x.all.set(i)
+	x.byReason[r.reason].set(i)
+	x.mark(i)
+}
+
+// mark enters a row where its status belongs.
+func (x *dlqIndex) mark(i uint32) {
+	r := &x.rows[i]
+	x.byStatus[r.status].set(i)
+	x.counts[r.reason][r.status]++
+	if r.status == dlqPending {
+		x.pending[r.reason].set(i)
+		return
+	}
+	x.resolving[r.reason] += r.took()
+}
+
+// unmark undoes mark.
+func (x *dlqIndex) unmark(i uint32) {
+	r := &x.rows[i]
+	x.byStatus[r.status].clear(i)
+	x.counts[r.reason][r.status]--
+	if r.status == dlqPending {
+		x.pending[r.reason].clear(i)
+		return
+	}
+	x.resolving[r.reason] -= r.took()
+}
+
+func (x *dlqIndex) find(id uuid) (dlqRow, bool) {
+	i, ok := x.byID[id]
+	if !ok {
+		return dlqRow{}, false
+	}
+	return x.rows[i], true
+}
+
+// dlqFilter selects entries; a member that is nil selects all.
+type dlqFilter struct {
+	status *dlqStatus
+	reason *dlqReason
+}
+
+// page is one page of the entries that match, newest first.
+func (x *dlqIndex) page(f dlqFilter, skip, limit int) []dlqRow {
+	sets := []*bitset{&x.all}
+	if f.status != nil {
+		sets = append(sets, &x.byStatus[*f.status])
+	}
+	if f.reason != nil {
+		sets = append(sets, &x.byReason[*f.reason])
+	}
+	var page []dlqRow
+	descend(sets, skip, func(i uint32) bool {
+		page = append(page, x.rows[i])
+		return len(page) < limit
+	})
+	return page
+}
+
+// waited is how long the entry has been there at the instant now; never negative.
+func (r *dlqRow) waited(now instant) time.Duration { return max(now.sub(r.at), 0) }
+
+// priority is an entry's place in the investigation queue at the instant now.
+func (r *dlqRow) priority(now instant) float64 {
+	return dlqWeights[r.reason] + r.waited(now).Minutes()
+}
+
+// queue is the pending entries with the highest priority, highest first, of one
+// reason alone unless that is nil. Within a reason those are the oldest ones, so
+// no more than limit of each are looked at.
+func (x *dlqIndex) queue(only *dlqReason, now instant, limit int) []dlqRow {
+	var rows []dlqRow
+	for reason := range x.pending {
+		if only != nil && *only != dlqReason(reason) {
+			continue
+		}
+		set := &x.pending[reason]
+		i, ok := set.next(0)
+		for n := 0; ok && n < limit; n++ {
+			rows = append(rows, x.rows[i])
+			i, ok = set.next(i + 1)
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b dlqRow) int { return cmp.Compare(b.priority(now), a.priority(now)) })
+	return rows[:min(limit, len(rows))]
+}
+
+// dlqFigures is what the statistics say of one reason.
+type dlqFigures struct {
+	reason         dlqReason
+	counts         [dlqStatuses]int
+	total          int
+	oldest, newest instant
+	resolving      time.Duration // in sum, of those that are not pending
+}
+
+// figures is one for each reason that has entries.
+func (x *dlqIndex) figures() []dlqFigures {
+	var list []dlqFigures
+	for reason := range x.byReason {
+		set := &x.byReason[reason]
+		oldest, ok := set.next(0)
+		if !ok {
+			continue
+		}
+		f := dlqFigures{
+			reason: dlqReason(reason), counts: x.counts[reason], total: set.count(),
+			oldest: x.rows[oldest].at, resolving: x.resolving[reason],
+		}
+		descend([]*bitset{set}, 0, func(i uint32) bool {
+			f.newest = x.rows[i].at
+			return false
+		})
+		list = append(list, f)
+	}
+	return list
+}

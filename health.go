@@ -111,6 +111,20 @@ func (s *service) readiness() map[string]checkView {
 	}
 }
 
+// ready says whether every check of /health/ready is healthy.
+func (s *service) ready() bool {
+	checks := s.workerChecks()
+	if s.store != nil {
+		checks = s.readiness()
+	}
+	for _, c := range checks {
+		if c.Status != "healthy" {
+			return false
+		}
+	}
+	return true
+}
+
 // writeReady answers 200 when every check is healthy, else 503.
 func writeReady(w http.ResponseWriter, v readyView) error {
 	v.Status = "ready"

@@ -67,14 +67,17 @@ func (p *process) serve(ctx context.Context, args []string) error {
 		return err
 	}
 	gates.open(svc)
-	report := v.report()
-	if err := p.announce(report, flags); err != nil {
-		return errors.Join(err, v.shutDown(svc))
-	}
 	if !cfg.Log.Quiet {
 		v.banner(p, len(registry.all()))
 	}
-	err = v.wait(ctx)
+	report := v.report()
+	err = v.awaitReady(ctx, svc)
+	if err == nil && ctx.Err() == nil {
+		err = p.announce(report, flags)
+	}
+	if err == nil {
+		err = v.wait(ctx)
+	}
 	defer dropReadyFile(flags.readyFile, report.PID)
 	return errors.Join(err, v.shutDown(svc))
 }
@@ -212,6 +215,20 @@ func (v *serving) report() readyReport {
 	return r
 }
 
+// readyEvery is how often a service that is not ready at its start is looked at.
+const readyEvery = 100 * time.Millisecond
+
+// awaitReady returns when nothing keeps the service from its work any more, as
+// a full disk does, or when the process is told to end, or a listener failed.
+func (v *serving) awaitReady(ctx context.Context, svc *service) error {
+	for ctx.Err() == nil && !svc.ready() {
+		if err, failed := receiveWithin(v.failed, readyEvery); failed {
+			return err
+		}
+	}
+	return nil
+}
+
 // wait returns when the process is told to end, or a listener failed.
 func (v *serving) wait(ctx context.Context) error {
 	select {
@@ -282,6 +299,7 @@ func removeReadyFile(path string) error {
 // sees it can read all of it.
 func writeReadyFile(path string, line []byte) error {
 	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d", filepath.Base(path), os.Getpid()))
+	os.Remove(temp) // of a process that had this pid before and crashed
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

@@ -9,9 +9,9 @@ import (
 
 // apiKeyConfig is an entry of the registry as configured.
 type apiKeyConfig struct {
-	Key         string
-	Permissions []string
-	Description string // becomes the subject
+	Key         string   `json:"key"`
+	Permissions []string `json:"permissions"`
+	Description string   `json:"description"` // becomes the subject
 }
 
 // permissionList is what the entry grants: the list ["*"], here and nowhere

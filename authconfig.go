@@ -40,64 +40,31 @@ type authConfig struct {
 	APIKeys                    []apiKeyConfig
 	AuthenticatorURL           string
 	AuthenticatorCacheSeconds  int
-
-	TrustedProxies []string // web.trusted_proxies: addresses and prefixes
-}
-
-// defaultAuthConfig is a section that sets nothing.
-func defaultAuthConfig() authConfig {
-	return authConfig{
-		JWTIssuer:                  defaultIssuer,
-		JWTAudience:                defaultAudience,
-		JWTTokenExpiryHours:        defaultExpiryHours,
-		JWTVerificationMethod:      "public_key",
-		JWKSRefreshIntervalSeconds: 3600,
-		JWKSMaxStaleSeconds:        300,
-		JWTLeewaySeconds:           int(defaultLeeway / time.Second),
-		JWTAllowedAlgorithms:       []string{"RS256"},
-		PermissionsClaim:           "permissions",
-		StrictValidation:           true,
-		LogUnknownPermissions:      true,
-		APIKeyHeader:               defaultAPIKeyHeader,
-	}
 }
 
 // authSetup checks a section and collects what is wrong or strange with it.
 type authSetup struct {
 	c        *authConfig
-	prefix   string // of the keys
-	problems []error
+	role     string // orchestration, worker or mount
+	problems authProblems
 	warnings []string
 }
 
-// newAuthSetup begins a check. role is orchestration, worker or mount.
-func newAuthSetup(c *authConfig, role string) *authSetup {
-	prefix := role + ".web.auth."
-	if role == "mount" {
-		prefix = "mount.auth."
-	}
-	return &authSetup{c: c, prefix: prefix}
-}
+func newAuthSetup(c *authConfig, role string) *authSetup { return &authSetup{c: c, role: role} }
 
 func (s *authSetup) problem(key, format string, args ...any) {
-	s.problems = append(s.problems, fmt.Errorf(s.prefix+key+": "+format, args...))
+	s.problems = append(s.problems, authProblem{authKeyPath(s.role, key), fmt.Errorf(format, args...)})
 }
 
 func (s *authSetup) warn(key, format string, args ...any) {
-	s.warnings = append(s.warnings, fmt.Sprintf(s.prefix+key+": "+format, args...))
+	s.warnings = append(s.warnings, authKeyPath(s.role, key)+": "+fmt.Sprintf(format, args...))
 }
 
-// checkValues looks at what stands for itself, enabled or not.
-func (s *authSetup) checkValues() {
+// check looks at everything but the keys that verify tokens. Types, ranges and
+// words are the configuration's affair.
+func (s *authSetup) check() {
 	c := s.c
 	s.checkAlgorithms()
-	s.checkRange("jwt_leeway_seconds", c.JWTLeewaySeconds, 0, 3600)
-	s.checkRange("jwks_refresh_interval_seconds", c.JWKSRefreshIntervalSeconds, 1, 7*24*3600)
-	s.checkRange("jwks_max_stale_seconds", c.JWKSMaxStaleSeconds, 0, 30*24*3600)
-	s.checkRange("authenticator_cache_seconds", c.AuthenticatorCacheSeconds, 0, maxForwardCacheTime)
-	if c.JWTVerificationMethod != "public_key" && c.JWTVerificationMethod != "jwks" {
-		s.problem("jwt_verification_method", "got %q; want public_key or jwks", c.JWTVerificationMethod)
-	}
 	if c.JWTTokenExpiryHours < 1 || c.JWTTokenExpiryHours > 24 {
 		s.warn("jwt_token_expiry_hours", "%d is outside 1 to 24", c.JWTTokenExpiryHours)
 	}
@@ -107,11 +74,9 @@ func (s *authSetup) checkValues() {
 	if !isCredentialHeader(c.APIKeyHeader) {
 		s.problem("api_key_header", "%q cannot carry an API key", c.APIKeyHeader)
 	}
-}
-
-func (s *authSetup) checkRange(key string, got, low, high int) {
-	if got < low || got > high {
-		s.problem(key, "got %d; want %d to %d", got, low, high)
+	s.checkAPIKeys()
+	if c.Enabled {
+		s.checkMeans()
 	}
 }
 
@@ -137,16 +102,58 @@ func (s *authSetup) checkAlgorithms() {
 	}
 }
 
+// checkMeans looks whether an enabled section has something to verify by, and
+// whether one means makes others useless.
+func (s *authSetup) checkMeans() {
+	c := s.c
+	switch {
+	case c.AuthenticatorURL != "":
+		s.checkAuthenticator()
+		if c.JWTPublicKeyPath+c.JWTPublicKey+c.JWKSURL != "" || c.APIKeysEnabled {
+			s.warn("authenticator_url", "it is the only verifier: keys and API keys are not looked at")
+		}
+		return
+	case c.JWTVerificationMethod == "jwks":
+		s.checkKeySet()
+	case c.JWKSURL != "":
+		s.warn("jwks_url", `it is not used: jwt_verification_method is not "jwks"`)
+	}
+	if c.APIKeysEnabled && len(c.APIKeys) == 0 {
+		s.problem("api_keys_enabled", "there are no api_keys")
+	}
+	if !c.APIKeysEnabled && len(c.APIKeys) > 0 {
+		s.warn("api_keys", "they are not used: api_keys_enabled is false")
+	}
+	if c.noTokens() && !c.APIKeysEnabled {
+		s.problem("enabled", "there is nothing to verify by: no key, no JWKS, no API keys, no authenticator")
+	}
+}
+
+// fixedHeaders have a meaning of their own, or are logged or handed on; a key
+// does not belong there.
+const fixedHeaders = "Accept Authorization Connection Content-Encoding Content-Length Content-Type Cookie " +
+	"Expect Forwarded Host Idempotency-Key Keep-Alive Last-Event-Id Origin Proxy-Authorization Referer Te " +
+	"Traceparent Tracestate Trailer Transfer-Encoding Upgrade User-Agent X-Request-Id"
+
 // isCredentialHeader tells whether a header may be the API key's: a name that
 // is a token (RFC 9110) and no header with another meaning.
 func isCredentialHeader(name string) bool {
-	const others = "Authorization Cookie Host Connection Content-Length Content-Type Transfer-Encoding " +
-		"Upgrade Te Trailer Keep-Alive"
 	name = textproto.CanonicalMIMEHeaderKey(name)
 	isToken := name != "" && !strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
 	})
-	return isToken && !slices.Contains(strings.Fields(others), name)
+	return isToken && !strings.HasPrefix(name, "X-Forwarded-") &&
+		!slices.Contains(strings.Fields(fixedHeaders), name)
+}
+
+// noTokens tells whether there is nothing that verifies tokens.
+func (c *authConfig) noTokens() bool {
+	return c.JWTVerificationMethod != "jwks" && c.JWTPublicKeyPath+c.JWTPublicKey == ""
+}
+
+// onlyAPIKeys tells whether a token is of no use.
+func (c *authConfig) onlyAPIKeys() bool {
+	return c.APIKeysEnabled && c.AuthenticatorURL == "" && c.noTokens()
 }
 
 // rules are what tokens must satisfy.
@@ -168,31 +175,23 @@ type authMeans struct {
 	apiKeys apiKeyRegistry
 }
 
-// means reads keys and registry of an enabled section.
-func (s *authSetup) means() (m authMeans) {
+// means reads the keys of an enabled section that was checked.
+func (s *authSetup) means(trusted []netip.Prefix) (m authMeans) {
 	c := s.c
 	if c.AuthenticatorURL != "" {
-		m.forward = s.forward()
-		if c.JWTPublicKeyPath+c.JWTPublicKey+c.JWKSURL != "" || c.APIKeysEnabled {
-			s.warn("authenticator_url", "it is the only verifier: keys and API keys are not looked at")
-		}
+		cacheFor := time.Duration(c.AuthenticatorCacheSeconds) * time.Second
+		m.forward = newForwardAuth(c.AuthenticatorURL, c.APIKeyHeader, cacheFor, trusted)
 		return m
 	}
 	switch {
 	case c.JWTVerificationMethod == "jwks":
-		m.jwks = s.keySet()
+		client := newKeyClient(c.JWKSURLAllowHTTP || c.JWKSAllowPrivateHosts)
+		m.jwks = &keyFetcher{c.JWKSURL, c.JWTAllowedAlgorithms, client}
 	case c.JWTPublicKeyPath+c.JWTPublicKey != "":
 		m.static = s.staticKey()
-	case c.JWKSURL != "":
-		s.warn("jwks_url", `it is not used: jwt_verification_method is not "jwks"`)
 	}
 	if c.APIKeysEnabled {
-		m.apiKeys = s.apiKeys()
-	} else if len(c.APIKeys) > 0 {
-		s.warn("api_keys", "they are not used: api_keys_enabled is false")
-	}
-	if c.JWTVerificationMethod == "public_key" && c.JWTPublicKeyPath+c.JWTPublicKey == "" && !c.APIKeysEnabled {
-		s.problem("enabled", "there is nothing to verify by: no key, no JWKS, no API keys, no authenticator")
+		m.apiKeys = newAPIKeyRegistry(c.APIKeys)
 	}
 	return m
 }
@@ -239,40 +238,63 @@ func (s *authSetup) checkPrivateKey(public crypto.PublicKey) {
 	}
 }
 
-func (s *authSetup) keySet() *keyFetcher {
+// checkKeySet looks at the address of the key set.
+func (s *authSetup) checkKeySet() {
 	u := s.checkURL("jwks_url", s.c.JWKSURL)
 	if u == nil {
-		return nil
+		return
 	}
-	anyHost := s.c.JWKSURLAllowHTTP || s.c.JWKSAllowPrivateHosts
 	if u.Scheme == "http" && !s.c.JWKSURLAllowHTTP {
 		s.problem("jwks_url", "it must be https, unless jwks_url_allow_http is set")
 	}
+	if s.c.JWKSURLAllowHTTP || s.c.JWKSAllowPrivateHosts {
+		return
+	}
 	ip, err := netip.ParseAddr(u.Hostname())
-	if !anyHost && (err == nil && isPrivateHost(ip) || strings.EqualFold(u.Hostname(), "localhost")) {
+	if err == nil && isPrivateHost(ip) || strings.EqualFold(u.Hostname(), "localhost") {
 		s.problem("jwks_url", "%w; jwks_allow_private_hosts would allow it", errPrivateHost)
 	}
-	return &keyFetcher{s.c.JWKSURL, s.c.JWTAllowedAlgorithms, newKeyClient(anyHost)}
 }
 
-func (s *authSetup) forward() *forwardAuth {
-	c := s.c
+// checkAuthenticator looks at the address of the authenticator. Credentials in
+// it would go out as those of every caller that has none.
+func (s *authSetup) checkAuthenticator() {
+	if u := s.checkURL("authenticator_url", s.c.AuthenticatorURL); u != nil && u.User != nil {
+		s.problem("authenticator_url", "user and password in it would pass for a caller's")
+	}
+}
+
+// parseTrustedProxy reads an address or a prefix. IPv4 in the guise of IPv6 is
+// IPv4.
+func parseTrustedProxy(text string) (netip.Prefix, error) {
+	if ip, err := netip.ParseAddr(text); err == nil && ip.Zone() == "" {
+		return ip.Unmap().Prefix(ip.Unmap().BitLen())
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return p, errors.New("is no address or prefix like 10.0.0.0/8")
+	}
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p, nil
+}
+
+// checkProxyAddress is for the elements of web.trusted_proxies.
+func checkProxyAddress(s string) error {
+	_, err := parseTrustedProxy(s)
+	return err
+}
+
+// trustedProxies is web.trusted_proxies, which was checked.
+func (c *webConfig) trustedProxies() []netip.Prefix {
 	var trusted []netip.Prefix
 	for _, text := range c.TrustedProxies {
-		prefix, err := netip.ParsePrefix(text)
-		if ip, ipErr := netip.ParseAddr(text); ipErr == nil {
-			prefix, err = ip.Unmap().Prefix(ip.Unmap().BitLen())
+		if p, err := parseTrustedProxy(text); err == nil {
+			trusted = append(trusted, p)
 		}
-		if err != nil {
-			s.problems = append(s.problems, fmt.Errorf("web.trusted_proxies: %q is no address or prefix", text))
-		}
-		trusted = append(trusted, prefix)
 	}
-	if s.checkURL("authenticator_url", c.AuthenticatorURL) == nil {
-		return nil
-	}
-	cacheFor := time.Duration(c.AuthenticatorCacheSeconds) * time.Second
-	return newForwardAuth(c.AuthenticatorURL, c.APIKeyHeader, cacheFor, trusted)
+	return trusted
 }
 
 // checkURL is the URL, or nil and a problem.
@@ -285,46 +307,53 @@ func (s *authSetup) checkURL(key, text string) *url.URL {
 	return u
 }
 
-func (s *authSetup) apiKeys() apiKeyRegistry {
-	if len(s.c.APIKeys) == 0 {
-		s.problem("api_keys", "there are none, and api_keys_enabled is true")
-	}
+// checkAPIKeys looks at the registry, used or not.
+func (s *authSetup) checkAPIKeys() {
 	place := make(map[string]int)
-	for i, e := range s.c.APIKeys {
+	for i := range s.c.APIKeys {
+		e := &s.c.APIKeys[i]
 		if first, ok := place[e.Key]; ok && e.Key != "" {
 			s.problem(fmt.Sprintf("api_keys[%d].key", i), "it is the same as that of api_keys[%d]", first)
 		} else {
 			place[e.Key] = i
 		}
-		s.checkAPIKey(i, &e)
+		s.checkAPIKey(i, e)
+		if s.c.APIKeysEnabled {
+			s.warnOfAPIKey(i, e)
+		}
 	}
-	return newAPIKeyRegistry(s.c.APIKeys)
 }
 
+func apiKeyMember(i int, member string) string { return fmt.Sprintf("api_keys[%d].%s", i, member) }
+
 func (s *authSetup) checkAPIKey(i int, e *apiKeyConfig) {
-	name := func(member string) string { return fmt.Sprintf("api_keys[%d].%s", i, member) }
 	switch {
 	case e.Key == "":
-		s.problem(name("key"), "it is empty")
+		s.problem(apiKeyMember(i, "key"), "it is empty")
 	case !isHeaderText(e.Key):
-		s.problem(name("key"), "it has characters or blanks at its ends that no header can carry")
-	case len(e.Key) < 16:
-		s.warn(name("key"), "it has less than 16 characters: easy to guess")
+		s.problem(apiKeyMember(i, "key"), "it has characters or blanks at its ends that no header can carry")
 	}
 	if len(e.Permissions) == 0 {
-		s.problem(name("permissions"), "it has none")
+		s.problem(apiKeyMember(i, "permissions"), "it has none")
+	}
+}
+
+// warnOfAPIKey names what is allowed and hardly meant.
+func (s *authSetup) warnOfAPIKey(i int, e *apiKeyConfig) {
+	if e.Key != "" && len(e.Key) < 16 {
+		s.warn(apiKeyMember(i, "key"), "it has less than 16 characters: easy to guess")
 	}
 	list, superuser := e.permissionList()
 	if superuser {
-		s.warn(name("permissions"), `"*" makes it a superuser key: all permissions`)
+		s.warn(apiKeyMember(i, "permissions"), `"*" makes it a superuser key: all permissions`)
 	}
 	_, unknown := parsePermissions(list)
 	switch {
 	case len(unknown) == 0:
 	case s.c.StrictValidation:
-		s.warn(name("permissions"), "unknown: %s; the key will be refused", strings.Join(unknown, ", "))
+		s.warn(apiKeyMember(i, "permissions"), "unknown: %s; the key will be refused", strings.Join(unknown, ", "))
 	case s.c.LogUnknownPermissions:
-		s.warn(name("permissions"), "unknown: %s", strings.Join(unknown, ", "))
+		s.warn(apiKeyMember(i, "permissions"), "unknown: %s", strings.Join(unknown, ", "))
 	}
 }
 
@@ -335,5 +364,10 @@ func isHeaderText(s string) bool {
 	})
 }
 
-// err is all problems in one, or nil.
-func (s *authSetup) err() error { return errors.Join(s.problems...) }
+// err is all problems in one, an authProblems, or nil.
+func (s *authSetup) err() error {
+	if len(s.problems) == 0 {
+		return nil
+	}
+	return s.problems
+}

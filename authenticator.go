@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -31,17 +32,17 @@ type authenticator struct {
 }
 
 // newAuthenticator sets up a role's authentication (orchestration, worker or
-// mount). The error holds every problem of the configuration, by key; the
-// warnings are for the start-up log. The clock is the real one: keys are
-// refreshed on it. The configuration must not be changed afterwards.
+// mount) behind trusted proxies. The error is an authProblems; the warnings are
+// for the start-up log. The clock is the real one: keys are refreshed on it. The
+// configuration must not be changed afterwards.
 func newAuthenticator(
-	c *authConfig, role string, clock clock, log *slog.Logger,
+	c *authConfig, role string, trusted []netip.Prefix, clock clock, log *slog.Logger,
 ) (*authenticator, []string, error) {
 	setup := newAuthSetup(c, role)
-	setup.checkValues()
+	setup.check()
 	var means authMeans
 	if c.Enabled {
-		means = setup.means()
+		means = setup.means(trusted)
 	}
 	if err := setup.err(); err != nil {
 		return nil, setup.warnings, err
@@ -93,7 +94,7 @@ func (a *authenticator) authenticateAt(r *http.Request, now instant) (*securityC
 	method, sc, failure := a.identify(r, now)
 	a.metrics.answered(method, failure)
 	if failure != nil {
-		a.log.Debug("credentials refused", "method", method, "reason", failure.reason, "detail", failure.detail)
+		failure.method = method
 		return nil, failure
 	}
 	return sc, nil
@@ -103,6 +104,7 @@ func (a *authenticator) authenticateAt(r *http.Request, now instant) (*securityC
 func (a *authenticator) identify(r *http.Request, now instant) (authMethod, *securityContext, *authFailure) {
 	if a.forward != nil {
 		sc, unknown, failure := a.forward.identity(r, now)
+		a.logUnknown(unknown)
 		return a.admit(authByForward, sc, unknown, failure)
 	}
 	token, form := bearerToken(r.Header["Authorization"])
@@ -169,14 +171,20 @@ func (a *authenticator) verify(
 	if len(unknown) > 0 && a.config.StrictValidation {
 		return nil, unknownPermissions(unknown)
 	}
-	if len(unknown) > 0 && a.config.LogUnknownPermissions {
-		a.log.Warn("a token has unknown permissions", "unknown", unknown)
-	}
+	a.logUnknown(unknown)
 	sc := &securityContext{claims.subject, authByToken, set, claims.issuer, claims.expiry}
 	leeway := a.tokens.rules.leeway
 	from := max(claims.notBefore, claims.issuedAt).add(-leeway)
 	keep(&cachedIdentity{sc, from, claims.expiry.add(leeway)})
 	return sc, nil
+}
+
+// logUnknown names permissions that are not known and not refused; those of API
+// keys are named once, at the start.
+func (a *authenticator) logUnknown(unknown []string) {
+	if len(unknown) > 0 && !a.config.StrictValidation && a.config.LogUnknownPermissions {
+		a.log.Warn("credentials with unknown permissions", "unknown", unknown)
+	}
 }
 
 // bearerForm is what the Authorization header looks like.

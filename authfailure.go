@@ -27,7 +27,8 @@ type authFailure struct {
 	message  string // of the error body
 	reason   authReason
 	severity authSeverity
-	detail   string // for the log alone
+	detail   string     // for the log alone
+	method   authMethod // how the caller tried; "" for one who was known and not permitted
 }
 
 func (f *authFailure) Error() string { return f.message }
@@ -85,7 +86,10 @@ func refused(reason authReason, severity authSeverity, detail string) *authFailu
 		reasonInvalid:   "Invalid credentials",
 		reasonMalformed: "Malformed credentials",
 	}[reason]
-	return &authFailure{http.StatusUnauthorized, "AUTHENTICATION_FAILED", message, reason, severity, detail}
+	return &authFailure{
+		status: http.StatusUnauthorized, code: "AUTHENTICATION_FAILED", message: message,
+		reason: reason, severity: severity, detail: detail,
+	}
 }
 
 // unknownPermissions is the 401 of strict validation.
@@ -98,7 +102,8 @@ func unknownPermissions(unknown []string) *authFailure {
 // notPermitted is a 403.
 func notPermitted(message string) *authFailure {
 	return &authFailure{
-		http.StatusForbidden, "AUTHORIZATION_FAILED", message, reasonForbidden, severityLow, "not permitted",
+		status: http.StatusForbidden, code: "AUTHORIZATION_FAILED", message: message,
+		reason: reasonForbidden, severity: severityLow, detail: message,
 	}
 }
 

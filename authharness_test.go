@@ -153,18 +153,30 @@ type authBench struct {
 // trusts the keyring's RSA key, with the configuration changed by set.
 func newAuthBench(t testing.TB, set func(c *authConfig)) *authBench {
 	t.Helper()
-	c := defaultAuthConfig()
+	c := defaultConfig().Orchestration.Web.Auth
 	c.Enabled = true
 	c.JWTPublicKey = publicPEM(t, authKeys().rsa)
 	set(&c)
 	b := &authBench{clock: newVirtualClock(authTestNow), log: &logLines{}}
-	a, _, err := newAuthenticator(&c, "orchestration", b.clock, b.log.logger())
+	a, _, err := newAuthenticator(&c, "orchestration", nil, b.clock, b.log.logger())
 	if err != nil {
 		t.Fatalf("newAuthenticator: %v", err)
 	}
 	t.Cleanup(a.close)
 	b.authenticator = a
 	return b
+}
+
+// testAuthenticators are the authenticators of a configuration, closed after the
+// test.
+func testAuthenticators(t testing.TB, cfg *Config, c clock, log *slog.Logger) *authenticators {
+	t.Helper()
+	a, err := newAuthenticators(cfg, &provenance{}, c, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.close)
+	return a
 }
 
 // unchanged is for newAuthBench.

@@ -125,9 +125,9 @@ func TestForwardedAnswers(t *testing.T) {
 
 func TestForwardedQuestion(t *testing.T) {
 	s := newWhoServer(t)
-	b := newForwardBench(t, s, func(c *authConfig) {
-		c.TrustedProxies = []string{"10.0.0.0/8", "::ffff:192.168.7.7", "fd00::/8"}
-	})
+	b := newForwardBench(t, s, unchanged)
+	web := webConfig{TrustedProxies: []string{"10.0.0.0/8", "::ffff:192.168.7.7", "::ffff:172.16.0.0/108", "fd00::/8"}}
+	b.forward.trusted = web.trustedProxies()
 	lines := []string{
 		"Authorization: Basic eDp5", "Cookie: a=1", "Cookie: b=2", "X-API-Key: k", "X-Other: no", "Accept: text/html",
 		"X-Forwarded-For: 1.1.1.1", "X-Forwarded-Proto: https", "X-Forwarded-Host: public.example",
@@ -143,6 +143,8 @@ func TestForwardedQuestion(t *testing.T) {
 		{"192.168.7.8:1", false, "http", "example.com", "192.168.7.8"},
 		{"10.1.2.3:1234", false, "https", "public.example", "1.1.1.1, 10.1.2.3"},
 		{"[::ffff:10.1.2.3]:1234", false, "https", "public.example", "1.1.1.1, 10.1.2.3"},
+		{"172.31.255.255:1", false, "https", "public.example", "1.1.1.1, 172.31.255.255"},
+		{"172.32.0.0:1", false, "http", "example.com", "172.32.0.0"},
 		{"192.168.7.7:1", false, "https", "public.example", "1.1.1.1, 192.168.7.7"},
 		{"[fd00::1%eth0]:1", false, "https", "public.example", "1.1.1.1, fd00::1%eth0"},
 		{"[2001:db8::1]:1", false, "http", "example.com", "2001:db8::1"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -14,15 +15,36 @@ func TestConversations(t *testing.T) {
 	for _, file := range conversationFiles(t) {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
-			svc := newTestService(t, serviceTest{templates: apiTemplates})
+			directives := conversationDirectives(file)
+			svc := newTestService(t, serviceTest{templates: apiTemplates, config: configuredBy(t, directives["config"])})
 			var h http.Handler = newOrchestrationAPI(svc)
-			if conversationDirectives(file)["surface"] == "worker" {
+			if directives["surface"] == "worker" {
 				h = newWorkerAPI(svc)
 			}
 			server := httptest.NewServer(h)
 			t.Cleanup(server.Close)
 			runConversation(t, server.URL, file)
 		})
+	}
+}
+
+// configuredBy sets what a configuration file says, but for what the harness
+// itself is about: store, templates and log.
+func configuredBy(t *testing.T, text string) func(c *Config) {
+	return func(c *Config) {
+		read := func(name string) ([]byte, error) {
+			if name != "conversation.toml" {
+				return nil, fs.ErrNotExist
+			}
+			return []byte(text), nil
+		}
+		noEnv := func(string) string { return "" }
+		loaded, _, err := loadConfig(configArgs{files: []string{"conversation.toml"}}, noEnv, nil, read)
+		if err != nil {
+			t.Fatal(err)
+		}
+		loaded.Store, loaded.Templates, loaded.Log = c.Store, c.Templates, c.Log
+		*c = *loaded
 	}
 }
 

@@ -99,19 +99,22 @@ func (s *service) operationalState() string {
 	return "Normal"
 }
 
-// readiness is the five checks that existing clients know by name.
+// readiness is the five checks that existing clients know by name, and that of
+// authentication.
 func (s *service) readiness() map[string]checkView {
 	database := s.checked("the journal can be written", s.checkStore)
-	return map[string]checkView{
+	checks := map[string]checkView{
 		"web_database":           database,
 		"orchestration_database": database,
 		"circuit_breaker":        {Status: "healthy", Message: "not used; Closed"},
 		"orchestration_system":   s.checked("new tasks are taken", s.checkOperational),
 		"command_processor":      s.checked("the scheduler answers", s.checkScheduler),
 	}
+	s.addAuthCheck(checks, s.auth.orchestration)
+	return checks
 }
 
-// ready says whether every check of /health/ready is healthy.
+// ready says whether every check of every role's /health/ready is healthy.
 func (s *service) ready() bool {
 	checks := s.workerChecks()
 	if s.store != nil {
@@ -122,7 +125,7 @@ func (s *service) ready() bool {
 			return false
 		}
 	}
-	return true
+	return s.auth.ready() == nil
 }
 
 // writeReady answers 200 when every check is healthy, else 503.

@@ -34,10 +34,43 @@ func runAttacks(t *testing.T, b *authBench, attacks []attack) {
 			}
 		})
 	}
+	attackSurface(t, b.authenticator, attacks)
 	for _, a := range attacks {
 		for part := range strings.SplitSeq(a.token, ".") {
 			if len(part) > 16 && strings.Contains(b.log.String(), part) {
 				t.Errorf("%s: a part of the token is in the log", a.name)
+			}
+		}
+	}
+}
+
+// attackTime is far more than any token may cost.
+const attackTime = 2 * time.Second
+
+// attackSurface sends the attacks to a route that asks for what the tokens hold.
+func attackSurface(t *testing.T, a *authenticator, attacks []attack) {
+	t.Helper()
+	s := newAuthSurface(t, "orchestration", unchanged)
+	s.auth = a
+	for _, tt := range attacks {
+		began := time.Now()
+		got := s.ask("GET /v1/tasks/{task_uuid}", "Authorization: Bearer "+tt.token)
+		if took := time.Since(began); took > attackTime {
+			t.Errorf("%s: it took %s; want less than %s", tt.name, took, attackTime)
+		}
+		reason, status := got.header.Get("X-Auth-Failure-Reason"), 401
+		if tt.want == "" {
+			status = 404 // there is no such task
+			if got.status == 403 {
+				status, reason = 403, "" // permissions of another claim, or none
+			}
+		}
+		if got.status != status || reason != string(tt.want) {
+			t.Errorf("%s: got %d %q, %s; want %d %q", tt.name, got.status, reason, got.body, status, tt.want)
+		}
+		for part := range strings.SplitSeq(tt.token, ".") {
+			if len(part) > 16 && strings.Contains(s.log.String()+string(got.body), part) {
+				t.Errorf("%s: a part of the token is in the log or the answer", tt.name)
 			}
 		}
 	}

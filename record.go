@@ -52,7 +52,8 @@ type record struct {
 	startedAt  instant   // ran: when the attempt started; at for other kinds
 	end        *ending   // ran, ended, late, operator: what the attempt came to
 	action     stepAction
-	by         string // operator, cancelled: who
+	by         string // operator: who, as the request says
+	subject    string // operator, cancelled: who, as authentication found out; "" without
 	reason     string // operator: why
 	hash       string // template
 	definition []byte // template: its normalized JSON
@@ -141,7 +142,7 @@ func appendRecordBody(b []byte, r *record) []byte {
 	case recCreated:
 		return appendCreation(b, r.created)
 	case recCancelled:
-		return appendText(b, "by", r.by)
+		return appendText(appendText(b, "by", r.by), "subject", r.subject)
 	}
 	b = append(b, `,"step":`...)
 	b = strconv.AppendInt(b, int64(r.step), 10)
@@ -151,6 +152,7 @@ func appendRecordBody(b []byte, r *record) []byte {
 	if r.kind == recOperator {
 		b = appendText(b, "action", r.action.String())
 		b = appendText(b, "by", r.by)
+		b = appendText(b, "subject", r.subject)
 		b = appendText(b, "reason", r.reason)
 	}
 	if r.end != nil {
@@ -340,6 +342,8 @@ func (d *recordDecoder) member(key string, value []byte) bool {
 		d.r.action = stepAction(d.word(value, stepActionNames[:]))
 	case "by":
 		d.r.by = d.text(value)
+	case "subject":
+		d.r.subject = d.text(value)
 	case "hash":
 		d.r.hash = d.text(value)
 	case "definition":

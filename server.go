@@ -38,6 +38,7 @@ type handlerFunc func(w http.ResponseWriter, r *http.Request) error
 type surface struct {
 	svc     *service
 	log     *slog.Logger
+	auth    *authenticator
 	mux     *http.ServeMux
 	stats   *httpStats
 	encode  func(f *failure, requestID string, now instant) any // the body of an error
@@ -46,9 +47,10 @@ type surface struct {
 }
 
 func newSurface(svc *service, name string, encode func(*failure, string, instant) any) *surface {
+	auth := svc.auth.of(name)
 	return &surface{
-		openapi: openAPIDocument(name),
-		svc:     svc, log: svc.log, mux: http.NewServeMux(), stats: newHTTPStats(), encode: encode,
+		openapi: openAPIDocument(name, auth.config.APIKeyHeader), auth: auth,
+		svc: svc, log: svc.log.With("role", name), mux: http.NewServeMux(), stats: newHTTPStats(auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes,
 	}
 }
@@ -57,17 +59,21 @@ func newSurface(svc *service, name string, encode func(*failure, string, instant
 func (s *surface) handle(routes []route) {
 	for _, row := range routes {
 		for _, pattern := range row.patterns() {
-			s.mux.Handle(pattern, s.wrap(row.handle))
+			s.mux.Handle(pattern, s.wrap(row))
 		}
 	}
 }
 
-// wrap makes a handlerFunc one of net/http's.
-func (s *surface) wrap(h handlerFunc) http.Handler {
+// wrap makes a row one of net/http's handlers.
+func (s *surface) wrap(row route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.(*recorder).matched = true
-		r.Body = http.MaxBytesReader(w, r.Body, s.maxBody)
-		if err := h(w, r); err != nil {
+		r, err := s.admit(w, r, row.permissions)
+		if err == nil {
+			r.Body = http.MaxBytesReader(w, r.Body, s.maxBody)
+			err = row.handle(w, r)
+		}
+		if err != nil {
 			s.writeError(w, r, err)
 		}
 	})

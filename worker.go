@@ -42,6 +42,7 @@ func (a *workerAPI) healthReady(w http.ResponseWriter, _ *http.Request) error {
 	s := a.svc
 	now := s.clock.now()
 	checks := s.workerChecks()
+	s.addAuthCheck(checks, s.auth.worker)
 	for name, c := range checks {
 		c.LastChecked = zonedTime(now)
 		checks[name] = c

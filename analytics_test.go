@@ -102,9 +102,9 @@ func (y *story) cancel(id uuid) {
 }
 
 var (
-	succeeded = outcome{success: true}
-	timedOnce = timedOut(time.Second) // retryable
-	refused   = failedOutcome("out_of_stock", "no", false)
+	succeeded  = outcome{success: true}
+	timedOnce  = timedOut(time.Second) // retryable
+	outOfStock = failedOutcome("out_of_stock", "no", false)
 )
 
 // tellFigures is the story whose figures are worked out in the tests. It takes
@@ -125,12 +125,12 @@ func tellFigures(y *story) {
 	y.clock.advance(10 * time.Second)
 	y.run(id, 0, time.Second, succeeded)
 	y.run(id, 1, 12*time.Second, succeeded)
-	y.run(y.create("other"), 0, 3*time.Second, refused)
+	y.run(y.create("other"), 0, 3*time.Second, outOfStock)
 	id = y.create("other")
 	y.start(id, 0)
 	y.cancel(id)
 	id = y.create("other")
-	y.run(id, 0, 5*time.Second, refused)
+	y.run(id, 0, 5*time.Second, outOfStock)
 	y.act(id, 0, resetAction)
 	y.run(id, 0, 30*time.Second, succeeded)
 	y.run(id, 1, 12*time.Second, succeeded)
@@ -404,7 +404,7 @@ func (y *story) randomStep(r *rand.Rand, ids []uuid) []uuid {
 			y.start(id, i)
 		}
 	case stepInProgress:
-		y.end(id, i, []outcome{succeeded, succeeded, timedOnce, refused}[r.IntN(4)])
+		y.end(id, i, []outcome{succeeded, succeeded, timedOnce, outOfStock}[r.IntN(4)])
 	case stepInError:
 		y.act(id, i, []stepRequest{resetAction, resolveAction, completeAction}[r.IntN(3)])
 	case stepWaitingForRetry:

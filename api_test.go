@@ -1,9 +1,9 @@
 package main
 
 import (
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 )
 
@@ -16,9 +16,7 @@ func TestConversations(t *testing.T) {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 			directives := conversationDirectives(file)
-			svc := newTestService(t, serviceTest{
-				templates: apiTemplates, config: func(c *Config) { configureConversation(t, c, directives["config"]) },
-			})
+			svc := newTestService(t, serviceTest{templates: apiTemplates, config: configuredBy(t, directives["config"])})
 			var h http.Handler = newOrchestrationAPI(svc)
 			if directives["surface"] == "worker" {
 				h = newWorkerAPI(svc)
@@ -30,21 +28,23 @@ func TestConversations(t *testing.T) {
 	}
 }
 
-// configureConversation sets what the config directives of a conversation say,
-// in the form of environment variables.
-func configureConversation(t *testing.T, c *Config, directives string) {
-	t.Helper()
-	for line := range strings.Lines(directives) {
-		path, text, _ := strings.Cut(strings.TrimSpace(line), " = ")
-		k := configKeyAt(path)
-		if k == nil {
-			t.Fatalf("there is no key %q to configure", path)
+// configuredBy sets what a configuration file says, but for what the harness
+// itself is about: store, templates and log.
+func configuredBy(t *testing.T, text string) func(c *Config) {
+	return func(c *Config) {
+		read := func(name string) ([]byte, error) {
+			if name != "conversation.toml" {
+				return nil, fs.ErrNotExist
+			}
+			return []byte(text), nil
 		}
-		value, faults := k.convertText(text)
-		if faults != nil {
-			t.Fatal(faults)
+		noEnv := func(string) string { return "" }
+		loaded, _, err := loadConfig(configArgs{files: []string{"conversation.toml"}}, noEnv, nil, read)
+		if err != nil {
+			t.Fatal(err)
 		}
-		k.set(c, value)
+		loaded.Store, loaded.Templates, loaded.Log = c.Store, c.Templates, c.Log
+		*c = *loaded
 	}
 }
 

@@ -11,7 +11,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 )
@@ -71,6 +73,26 @@ func authCommand(
 		return &usageError{"auth: a command is missing\n" + authUsage}
 	}
 	return &usageError{fmt.Sprintf("auth: unknown command %q\n%s", verb, authUsage)}
+}
+
+// authSettings is the environment, and behind it the configuration files, so that
+// tokens fit the service that reads the same files. They are read when a key is
+// asked for that the environment does not set.
+func (p *process) authSettings() func(name string) string {
+	configured := sync.OnceValue(func() *Config {
+		c, _, err := loadConfig(configArgs{}, p.getenv, p.environ, os.ReadFile)
+		if err != nil {
+			fmt.Fprintf(p.stderr, "warning: only the environment counts: %v\n", err)
+		}
+		return c
+	})
+	return func(name string) string {
+		i := slices.IndexFunc(configKeys, func(k configKey) bool { return k.envName() == name })
+		if v := p.getenv(name); v != "" || i < 0 || configured() == nil {
+			return v
+		}
+		return fmt.Sprint(configKeys[i].get(configured()))
+	}
 }
 
 // authFlags are the flags of one command.
@@ -184,8 +206,9 @@ func (c *authCLI) showPermissions(args []string) error {
 		Wildcards   []string            `json:"wildcards"`
 		Roles       map[string][]string `json:"roles"`
 	}{Wildcards: allWildcards(), Roles: map[string][]string{}}
-	for p := range permissionCount {
-		result.Permissions = append(result.Permissions, shown{p.String(), p.resource(), askedBy[p]})
+	for p, routes := range askedBy() {
+		name, resource := permission(p).String(), permission(p).resource()
+		result.Permissions = append(result.Permissions, shown{name, resource, append([]string{}, routes...)})
 	}
 	for _, r := range rolePatterns {
 		result.Roles[r.name] = r.permissions
@@ -196,13 +219,17 @@ func (c *authCLI) showPermissions(args []string) error {
 // printPermissions is the table of show-permissions.
 func printPermissions(w io.Writer) {
 	resource := ""
+	asked := askedBy()
 	for p := range permissionCount {
 		if p.resource() != resource {
 			resource = p.resource()
 			fmt.Fprintf(w, "%s (all: %s:*)\n", resource, resource)
 		}
 		name := p.String()
-		for _, route := range askedBy[p] {
+		if len(asked[p]) == 0 {
+			fmt.Fprintf(w, "  %s\t%s\n", name, "no route asks for it yet")
+		}
+		for _, route := range asked[p] {
 			fmt.Fprintf(w, "  %s\t%s\n", name, route)
 			name = ""
 		}

@@ -360,7 +360,8 @@ func TestTokenErrorsKeepSecrets(t *testing.T) {
 func TestShowPermissions(t *testing.T) {
 	r := newAuthRun(t)
 	out := r.must("show-permissions")
-	for _, want := range append(permissionNames[:], "tasks:*", "ops-admin", "POST /v1/tasks\n", "PATCH /v1/dlq/entry/") {
+	for _, want := range append(permissionNames[:], "tasks:*", "ops-admin", "POST /v1/tasks\n",
+		"GET /v1/templates (or templates:read)") {
 		if !strings.Contains(out, want) {
 			t.Errorf("got no %q in %s", want, out)
 		}
@@ -380,10 +381,21 @@ func TestShowPermissions(t *testing.T) {
 		t.Errorf("got %d permissions, %d wildcards, %d roles; want 17, 6, 5",
 			len(shown.Permissions), len(shown.Wildcards), len(shown.Roles))
 	}
+	asked := 0
 	for _, p := range shown.Permissions {
-		if len(p.Routes) == 0 || !strings.HasPrefix(p.Permission, p.Resource+":") {
-			t.Errorf("got %+v; want routes, and the resource it begins with", p)
+		asked += len(p.Routes)
+		if p.Routes == nil || !strings.HasPrefix(p.Permission, p.Resource+":") {
+			t.Errorf("got %+v; want a list of routes, and the resource it begins with", p)
 		}
+	}
+	want := 1 // the context wherever it appears
+	for _, table := range allRoutes() {
+		for _, row := range table.routes {
+			want += len(row.permissions)
+		}
+	}
+	if asked != want {
+		t.Errorf("got %d routes; want the %d that the tables have", asked, want)
 	}
 }
 

@@ -205,7 +205,7 @@ func bareHandler(b *testing.B) http.Handler {
 		b.Fatal(err)
 	}
 	var v bareTask
-	if err := json.Unmarshal(taskView{t, svc.clock.now(), false}.appendJSON(nil), &v); err != nil {
+	if err := json.Unmarshal(taskView{t, svc.clock.now(), false, true}.appendJSON(nil), &v); err != nil {
 		b.Fatal(err)
 	}
 	mux := http.NewServeMux()

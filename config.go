@@ -35,6 +35,7 @@ type orchestrationConfig struct {
 type roleWebConfig struct {
 	Listen                string // host:port; port 0 takes a free one
 	ConfigEndpointEnabled bool   // serve GET /config
+	Auth                  authConfig
 }
 
 // workerConfig is the section of the worker role and of its handlers.
@@ -56,6 +57,7 @@ type workerConfig struct {
 // webConfig is what both listeners share.
 type webConfig struct {
 	MaxBodyBytes           int64
+	TrustedProxies         []string // addresses and prefixes
 	ShutdownTimeoutSeconds int
 }
 
@@ -116,8 +118,9 @@ const (
 // configKey is one row of the table of keys.
 type configKey struct {
 	path     string            // as in TOML
+	rival    string            // path of another form of the same value; a later layer's clears it
 	field    func(*Config) any // points at the value, whose type is the key's type
-	def      any               // string, bool, int64, []string or map[string]string
+	def      any               // string, bool, int64, []string, map[string]string or []apiKeyConfig
 	min, max int64             // bounds of an integer, both inclusive
 	words    []string          // the only strings allowed, unless nil
 	flag     string            // of serve, without dashes; "" for none
@@ -133,7 +136,7 @@ type configKey struct {
 	canonName func(string) string // the one spelling of an entry's name
 
 	help   string // one line
-	sample string // an entry for the example file, for tables
+	sample string // an entry for the example file, for tables and lists of tables
 }
 
 const (
@@ -143,7 +146,7 @@ const (
 
 // configKeys is the table of keys, in the order in which they are shown. A key
 // stands in it only when what it configures exists.
-var configKeys = []configKey{
+var configKeys = append([]configKey{
 	{
 		path: "environment", field: func(c *Config) any { return &c.Environment }, def: "development",
 		flag: "env", operand: "NAME", env: "STEPWELL_ENV", check: checkEnvironmentValue,
@@ -239,6 +242,11 @@ var configKeys = []configKey{
 		help: "largest request body, in bytes",
 	},
 	{
+		path: "web.trusted_proxies", field: func(c *Config) any { return &c.Web.TrustedProxies },
+		def: []string{}, check: checkProxyAddress,
+		help: "addresses and prefixes of proxies whose X-Forwarded-* headers are believed",
+	},
+	{
 		path: "web.shutdown_timeout_seconds", def: int64(10), min: 0, max: 3600,
 		field: func(c *Config) any { return &c.Web.ShutdownTimeoutSeconds },
 		help:  "how long running handlers get to end at shutdown, in seconds",
@@ -327,7 +335,7 @@ var configKeys = []configKey{
 		words: []string{"auto", "text", "json"},
 		help:  "form of the log: text, json, or auto (text on a terminal, json otherwise)",
 	},
-}
+}, authConfigKeys()...)
 
 // configKeyAt is the row of a path, or nil.
 func configKeyAt(path string) *configKey {
@@ -375,6 +383,8 @@ func (k *configKey) set(c *Config, v any) {
 			*p = make(map[string]string)
 		}
 		maps.Copy(*p, v.(map[string]string))
+	case *[]apiKeyConfig:
+		*p = cloneAPIKeys(v.([]apiKeyConfig))
 	}
 }
 
@@ -392,6 +402,8 @@ func (k *configKey) get(c *Config) any {
 	case *[]string:
 		return *p
 	case *map[string]string:
+		return *p
+	case *[]apiKeyConfig:
 		return *p
 	}
 	panic("configuration key " + k.path + " has a type that the table does not know")
@@ -435,15 +447,18 @@ func (k *configKey) shown(v any) any {
 			table[redactName(name)] = k.shownText(s)
 		}
 		return table
+	case []apiKeyConfig:
+		return redactAPIKeys(v)
 	}
 	return v
 }
 
 func (k *configKey) shownText(s string) string {
-	switch k.secret {
-	case secretValue:
+	switch {
+	case s == "":
+	case k.secret == secretValue:
 		return redactedText
-	case maskURLs:
+	case k.secret == maskURLs:
 		return redactURL(s)
 	}
 	return s

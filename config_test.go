@@ -130,6 +130,8 @@ func configRaw(def any) any {
 			raw[name] = s
 		}
 		return raw
+	case []apiKeyConfig:
+		return []any{}
 	}
 	return def
 }
@@ -176,6 +178,20 @@ func TestConfigDefaults(t *testing.T) {
 		"staleness.waiting_for_dependencies_minutes": "60",
 		"staleness.waiting_for_retry_minutes":        "30", "staleness.steps_in_process_minutes": "30",
 		"staleness.max_lifetime_hours": "24", "log.level": `"info"`, "log.format": `"auto"`,
+		"web.trusted_proxies": "[]",
+	}
+	for key, value := range map[string]string{
+		"enabled": "false", "jwt_issuer": `"stepwell"`, "jwt_audience": `"stepwell-api"`,
+		"jwt_token_expiry_hours": "24", "jwt_verification_method": `"public_key"`,
+		"jwt_public_key_path": `""`, "jwt_public_key": `""`, "jwt_private_key": `""`, "jwks_url": `""`,
+		"jwks_refresh_interval_seconds": "3600", "jwks_max_stale_seconds": "300",
+		"jwks_url_allow_http": "false", "jwks_allow_private_hosts": "false", "jwt_leeway_seconds": "60",
+		"jwt_allowed_algorithms": `["RS256"]`, "permissions_claim": `"permissions"`,
+		"strict_validation": "true", "log_unknown_permissions": "true", "api_key_header": `"X-API-Key"`,
+		"api_keys_enabled": "false", "api_keys": "[]", "authenticator_url": `""`,
+		"authenticator_cache_seconds": "0",
+	} {
+		want["orchestration.web.auth."+key], want["worker.web.auth."+key] = value, value
 	}
 	got := make(map[string]string)
 	c := defaultConfig()
@@ -213,7 +229,9 @@ func TestRedactedConfig(t *testing.T) {
 		`"http_concurrency":4096,"http_headers":{"Authorization":"[REDACTED]"},` +
 		`"http_proxy":"http://[REDACTED]@proxy:3128","max_result_bytes":1048576,` +
 		`"web":{"config_endpoint_enabled":true,"listen":"127.0.0.1:8081"}}`
-	text, err := json.Marshal(c.redacted()["worker"])
+	worker := c.redacted()["worker"].(map[string]any)
+	delete(worker["web"].(map[string]any), "auth")
+	text, err := json.Marshal(worker)
 	if err != nil || string(text) != want {
 		t.Errorf("got  %s, %v\nwant %s", text, err, want)
 	}

@@ -78,9 +78,13 @@ func TestExampleSamplesAreValid(t *testing.T) {
 		if k.sample == "" {
 			continue
 		}
-		in := configInput{files: map[string]string{"stepwell.toml": "[" + k.path + "]\n" + k.sample}}
+		section, name := splitExampleKey(k)
+		in := configInput{files: map[string]string{"stepwell.toml": "[" + section + "]\n" + k.sample}}
 		if _, _, err := in.load(); err != nil {
 			t.Errorf("%s: got %v; want no error", k.sample, err)
+		}
+		if name != "" && !strings.HasPrefix(k.sample, name+" = ") {
+			t.Errorf("%s: got the sample %s; want one of the key", k.path, k.sample)
 		}
 	}
 }
@@ -130,9 +134,11 @@ func writeExampleKey(b *strings.Builder, k configKey) {
 		notes = append(notes, "--"+k.flag)
 	}
 	fmt.Fprintf(b, "# %s\n", strings.Join(notes, ", "))
-	if _, name := splitExampleKey(k); name != "" {
-		fmt.Fprintf(b, "%s = %s\n\n", name, tomlLiteral(k.def))
-	} else {
-		fmt.Fprintf(b, "# %s\n\n", k.sample)
+	if k.sample != "" {
+		fmt.Fprintf(b, "# %s\n", k.sample)
 	}
+	if _, name := splitExampleKey(k); name != "" {
+		fmt.Fprintf(b, "%s = %s\n", name, tomlLiteral(k.def))
+	}
+	b.WriteByte('\n')
 }

@@ -82,9 +82,11 @@ func loadConfig(
 		l.loadOverlay(name, cmp.Or(args.flags["environment"], getenv("STEPWELL_ENV")))
 	}
 	l.loadVariables(getenv, environ)
+	l.loadPublicKeys(getenv)
 	l.loadFlags(args.flags)
 	l.config.Log.Quiet = args.quiet
 	l.checkTogether()
+	l.checkAuth()
 	if err := newConfigError(l.problems); err != nil {
 		return nil, nil, err
 	}
@@ -214,9 +216,16 @@ func (l *configLoader) accept(
 	}
 	k.set(l.config, value)
 	l.origin.sources[k.path] = at(k.path)
-	if table, ok := value.(map[string]string); ok {
-		for name := range table {
+	l.clearRival(k, value, at(k.path))
+	switch value := value.(type) {
+	case map[string]string:
+		for name := range value {
 			path := joinConfigPath(k.path, name)
+			l.origin.sources[path] = at(path)
+		}
+	case []apiKeyConfig:
+		for i := range value {
+			path := fmt.Sprintf("%s[%d]", k.path, i)
 			l.origin.sources[path] = at(path)
 		}
 	}

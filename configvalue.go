@@ -46,6 +46,8 @@ func (k *configKey) convert(raw any) (any, []configFault) {
 		value, faults = k.convertList(raw)
 	case map[string]string:
 		value, faults = k.convertTable(raw)
+	case []apiKeyConfig:
+		value, faults = k.convertAPIKeys(raw)
 	}
 	if len(faults) > 0 {
 		return nil, faults
@@ -145,7 +147,7 @@ func (k *configKey) entryName(name string) string {
 }
 
 // convertText is convert for a variable or a flag: lists are separated by
-// commas, tables are JSON objects.
+// commas, tables are JSON objects, lists of tables JSON arrays.
 func (k *configKey) convertText(text string) (any, []configFault) {
 	var raw any
 	var err error
@@ -160,6 +162,8 @@ func (k *configKey) convertText(text string) (any, []configFault) {
 		raw = splitConfigList(text)
 	case map[string]string:
 		raw, err = parseConfigTable(text)
+	case []apiKeyConfig:
+		raw, err = parseConfigEntries(text)
 	}
 	if err != nil {
 		message := fmt.Sprintf("%q is not %s", k.shownText(text), textTypeName(k.def))
@@ -209,7 +213,7 @@ func tomlTypeName(v any) string {
 		return "an array of strings"
 	case []any:
 		return "an array"
-	case []map[string]any:
+	case []map[string]any, []apiKeyConfig:
 		return "an array of tables"
 	case map[string]string:
 		return "a table of strings"
@@ -226,6 +230,8 @@ func textTypeName(def any) string {
 		return "true or false"
 	case map[string]string:
 		return "a JSON object of strings"
+	case []apiKeyConfig:
+		return "a JSON array of objects"
 	}
 	return tomlTypeName(def)
 }
@@ -256,6 +262,8 @@ func tomlLiteral(v any) string {
 			items = append(items, joinConfigPath("", name)+" = "+quoteTOML(v[name]))
 		}
 		return "{" + strings.Join(items, ", ") + "}"
+	case []apiKeyConfig:
+		return apiKeysLiteral(v)
 	}
 	return fmt.Sprint(v)
 }

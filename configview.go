@@ -24,11 +24,14 @@ type authConfigView struct {
 	AllowedAlgorithms  []string `json:"allowed_algorithms"`
 }
 
-// authView is the authentication of a role: none, with what would hold for it.
-func authView(*roleWebConfig) authConfigView {
+// authView is the authentication of a role.
+func authView(c *roleWebConfig) authConfigView {
+	a := &c.Auth
 	return authConfigView{
-		VerificationMethod: "public_key", JWTIssuer: "stepwell", JWTAudience: "stepwell-api",
-		APIKeyHeader: apiKeyHeader, StrictValidation: true, AllowedAlgorithms: []string{"RS256"},
+		Enabled: a.Enabled, VerificationMethod: a.JWTVerificationMethod,
+		JWTIssuer: a.JWTIssuer, JWTAudience: a.JWTAudience,
+		APIKeyHeader: a.APIKeyHeader, APIKeyCount: len(a.APIKeys),
+		StrictValidation: a.StrictValidation, AllowedAlgorithms: a.JWTAllowedAlgorithms,
 	}
 }
 

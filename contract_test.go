@@ -25,7 +25,7 @@ type apiContract struct {
 
 func newAPIContract(t testing.TB, surface string) *apiContract {
 	t.Helper()
-	text, err := openAPIForSurface(openAPIFile, surface, version, apiKeyHeader)
+	text, err := openAPIForSurface(openAPIFile, surface, version, "X-API-Key")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,7 @@ type taskRequest struct {
 	requested                instant
 	options                  []byte
 	traceparent              string
+	subject                  string // the authenticated caller, or ""
 }
 
 // parseTaskRequest reads a payload that passed checkJSON. A failure of the kind
@@ -271,7 +272,7 @@ func (s *service) unknownTemplate(namespace, name, version string) error {
 func (s *service) creation(q *taskRequest, tpl *template) (*creation, error) {
 	by := &creation{
 		template: tpl.hash, context: tpl.defaultContext,
-		initiator: orDefault(q.initiator, defaultInitiator), source: orDefault(q.source, defaultSource),
+		initiator: q.initiatorOr(defaultInitiator), source: orDefault(q.source, defaultSource),
 		reason: orDefault(q.reason, defaultReason), tags: q.tags, priority: q.priority,
 		correlation: q.correlation, parentCorrelation: q.parent, requested: q.requested,
 		options: q.options, key: q.key, traceparent: q.traceparent,
@@ -284,6 +285,16 @@ func (s *service) creation(q *taskRequest, tpl *template) (*creation, error) {
 	}
 	by.identity = identityOf(tpl, q.key, by.context)
 	return by, nil
+}
+
+// initiatorOr is the initiator: the one given, else the authenticated caller as
+// far as there is room, else the standard one.
+func (q *taskRequest) initiatorOr(standard string) string {
+	subject := q.subject
+	if utf8.RuneCountInString(subject) > maxNameLength {
+		subject = string([]rune(subject)[:maxNameLength])
+	}
+	return orDefault(q.initiator, orDefault(subject, standard))
 }
 
 func orDefault(s, standard string) string {

@@ -685,7 +685,7 @@ func TestRetrySurvivesAClockSetBack(t *testing.T) {
 	wantStates(t, settled(t, s, v.id), "complete: complete")
 }
 
-// TestClosedServiceIsForgotten lets a retry fall due after the service ended:
+// TestClosedServiceIsForgotten lets its timers fall due after the service ended:
 // nothing keeps it alive.
 func TestClosedServiceIsForgotten(t *testing.T) {
 	clock := newVirtualClock(testStart)
@@ -694,7 +694,7 @@ func TestClosedServiceIsForgotten(t *testing.T) {
 	closeTestService(t, s)
 	e := weak.Make(s.engine)
 	s = nil
-	clock.advance(time.Minute)
+	clock.advance(time.Hour)
 	awaitReal(t, "the engine to be forgotten", func() bool {
 		runtime.GC()
 		return e.Value() == nil

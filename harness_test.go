@@ -73,7 +73,9 @@ func openTestService(t testing.TB, o serviceTest) *service {
 		t.Cleanup(rc.stop)
 		c = rc
 	}
-	s, err := openService(serviceOptions{cfg: cfg, log: log, clock: c, registry: registry, handlers: handlers})
+	s, err := openService(serviceOptions{
+		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, c, log), clock: c, registry: registry, handlers: handlers,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,18 +129,20 @@ func (s *service) operationalState() string {
 // noBreaker is the check of circuit breakers, which one process has no use for.
 var noBreaker = checkView{Status: healthyWord, Message: "not used; Closed"}
 
-// readiness is the five checks that existing clients know by name, and what the
-// engine has to do; nil when it does not answer.
+// readiness is the five checks that existing clients know by name, that of
+// authentication, and what the engine has to do; nil when it does not answer.
 func (s *service) readiness() (map[string]checkView, *engineLoad) {
 	database := s.checked("the journal can be written", s.checkStore)
 	scheduler, load := s.schedulerCheck()
-	return map[string]checkView{
+	checks := map[string]checkView{
 		"web_database":           database,
 		"orchestration_database": database,
 		"circuit_breaker":        noBreaker,
 		"orchestration_system":   s.checked("new tasks are taken", s.checkOperational),
 		"command_processor":      scheduler,
-	}, load
+	}
+	s.addAuthCheck(checks, s.auth.orchestration)
+	return checks, load
 }
 
 // ready says whether every check of /health/ready is healthy.
@@ -154,7 +156,7 @@ func (s *service) ready() bool {
 			return false
 		}
 	}
-	return true
+	return s.auth.ready() == nil
 }
 
 // writeReady answers 200 when every check is healthy, else 503.

@@ -77,6 +77,7 @@ type auditView struct {
 	ToState          string          `json:"to_state"`
 	Action           string          `json:"action,omitempty"` // an operator's
 	ActedBy          string          `json:"acted_by,omitempty"`
+	Subject          string          `json:"subject,omitempty"` // who that was, by authentication
 	ActionReason     string          `json:"action_reason,omitempty"`
 }
 
@@ -98,7 +99,7 @@ func (a *auditor) begin(t *task, r *record) {
 		AuditUUID: recordID(t, r, 1), TransitionUUID: recordID(t, r, 2),
 		WorkflowStepUUID: t.stepID(a.step), TaskUUID: t.id, RecordedAt: zonedTime(r.at),
 		CorrelationID: new(t.correlation()), Success: true, StepName: t.tpl.steps[a.step].name,
-		Action: r.action.String(), ActedBy: r.by, ActionReason: r.reason,
+		Action: r.action.String(), ActedBy: r.by, Subject: r.subject, ActionReason: r.reason,
 	}
 	if r.end != nil {
 		v.Success = r.end.success

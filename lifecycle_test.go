@@ -350,7 +350,7 @@ func checkFigures(t *testing.T, v *task, now instant) {
 		}
 	}
 	var x bareTask
-	if err := json.Unmarshal(taskView{v, now, false}.appendJSON(nil), &x); err != nil {
+	if err := json.Unmarshal(taskView{task: v, now: now}.appendJSON(nil), &x); err != nil {
 		t.Error(err)
 	}
 	got := []any{x.TotalSteps, x.PendingSteps, x.InProgressSteps, x.CompletedSteps, x.FailedSteps, x.ReadySteps,

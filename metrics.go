@@ -145,6 +145,8 @@ type httpStats struct {
 	mu       sync.Mutex
 	requests map[requestKey]uint64 // guarded by mu
 	times    map[string]*histogram // by route pattern; guarded by mu
+
+	auth *authMetrics
 }
 
 type requestKey struct {
@@ -152,8 +154,8 @@ type requestKey struct {
 	status int
 }
 
-func newHTTPStats() *httpStats {
-	return &httpStats{requests: map[requestKey]uint64{}, times: map[string]*histogram{}}
+func newHTTPStats(auth *authenticator) *httpStats {
+	return &httpStats{requests: map[requestKey]uint64{}, times: map[string]*histogram{}, auth: &auth.metrics}
 }
 
 func (h *httpStats) observe(route string, status int, took time.Duration) {
@@ -169,6 +171,7 @@ func (h *httpStats) observe(route string, status int, took time.Duration) {
 }
 
 func (h *httpStats) write(m *metricsText) {
+	writeAuthMetrics(m, h.auth)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	keys := slices.SortedFunc(maps.Keys(h.requests), func(a, b requestKey) int {

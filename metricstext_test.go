@@ -254,7 +254,8 @@ func checkMetrics(t *testing.T, s *testServer, patterns []string) {
 	}
 	allowed := map[string][]string{
 		"route": append(patterns, "unmatched"), "version": {version}, "outcome": {"success", "failure"},
-		"reason": dlqReasonWords[:], "status": dlqStatusWords[:],
+		"reason": append(wordsOf(authReasons[:]), dlqReasonWords[:]...), "status": dlqStatusWords[:],
+		"method": wordsOf(authMethods[:]), "result": wordsOf(authResults[:]), "permission": permissionNames[:],
 		"state": append(taskStateNames[:], stepStateNames[:]...), "to": append(taskStateNames[:], stepStateNames[:]...),
 	}
 	number := regexp.MustCompile(`^([1-5][0-9][0-9]|[0-9.e+-]+|\+Inf)$`)
@@ -269,6 +270,15 @@ func checkMetrics(t *testing.T, s *testServer, patterns []string) {
 			}
 		}
 	}
+}
+
+// wordsOf is words of any type as strings.
+func wordsOf[S ~string](words []S) []string {
+	texts := make([]string, len(words))
+	for i, w := range words {
+		texts[i] = string(w)
+	}
+	return texts
 }
 
 func TestMetricsReaderFindsProblems(t *testing.T) {

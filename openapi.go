@@ -20,11 +20,9 @@ import (
 //go:embed openapi.json
 var openAPIFile []byte
 
-// apiKeyHeader is the header that carries an API key.
-const apiKeyHeader = "X-API-Key"
-
-// openAPIDocument makes the document of a surface when it is first asked for.
-func openAPIDocument(surface string) func() ([]byte, error) {
+// openAPIDocument makes the document of a surface, which reads API keys from a
+// header, when it is first asked for.
+func openAPIDocument(surface, apiKeyHeader string) func() ([]byte, error) {
 	return sync.OnceValues(func() ([]byte, error) {
 		return openAPIForSurface(openAPIFile, surface, version, apiKeyHeader)
 	})

@@ -16,13 +16,11 @@ import (
 // openAPIRoutes are the operations that each surface's document must have, each
 // with its permission, as the route tables have them.
 func openAPIRoutes() map[string]map[string]string {
-	var orchestration orchestrationAPI
-	var worker workerAPI
-	tables := map[string][]route{"orchestration": orchestration.routes(), "worker": worker.routes()}
 	routes := map[string]map[string]string{}
-	for surface, table := range tables {
+	for _, table := range allRoutes() {
+		surface := table.surface
 		routes[surface] = map[string]string{}
-		for _, row := range table {
+		for _, row := range table.routes {
 			pattern, permission := strings.NewReplacer("{$}", "", "...}", "}").Replace(row.pattern), ""
 			if len(row.permissions) > 0 {
 				permission = row.permissions[0].String()

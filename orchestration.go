@@ -38,12 +38,13 @@ func (a *orchestrationAPI) createTask(w http.ResponseWriter, r *http.Request) er
 		return err
 	}
 	q.traceparent = saneTraceparent(r.Header.Get("Traceparent"))
-	t, err := a.svc.createTask(r.Context(), q, true)
+	q.subject = subjectOf(r.Context())
+	t, err := a.svc.createTask(r.Context(), q, securityOf(r.Context()).may(permTasksRead))
 	if err != nil {
 		return err
 	}
 	w.Header()["Location"] = []string{taskPath(r, t.id)}
-	return writeText(w, http.StatusCreated, taskView{t, a.svc.clock.now(), false})
+	return writeText(w, http.StatusCreated, taskView{t, a.svc.clock.now(), false, true})
 }
 
 // saneTraceparent passes on a W3C trace context header and drops anything else.
@@ -81,7 +82,7 @@ func (a *orchestrationAPI) listTasks(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	v := taskListView{tasks, a.svc.clock.now(), paginationView{page, perPage, total}}
+	v := taskListView{tasks, a.svc.clock.now(), paginationView{page, perPage, total}, mayReadContexts(r.Context())}
 	return writeText(w, http.StatusOK, v)
 }
 
@@ -144,7 +145,7 @@ func (a *orchestrationAPI) getTask(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	return writeText(w, http.StatusOK, taskView{t, a.svc.clock.now(), false})
+	return writeText(w, http.StatusOK, taskView{t, a.svc.clock.now(), false, mayReadContexts(r.Context())})
 }
 
 func (a *orchestrationAPI) cancelTask(w http.ResponseWriter, r *http.Request) error {
@@ -152,11 +153,11 @@ func (a *orchestrationAPI) cancelTask(w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return err
 	}
-	t, err := a.svc.cancelTask(r.Context(), id, "")
+	t, err := a.svc.cancelTask(r.Context(), id, subjectOf(r.Context()))
 	if err != nil {
 		return err
 	}
-	return writeText(w, http.StatusOK, taskView{t, a.svc.clock.now(), false})
+	return writeText(w, http.StatusOK, taskView{t, a.svc.clock.now(), false, mayReadContexts(r.Context())})
 }
 
 // contextView is a task's context alone.
@@ -231,6 +232,7 @@ func (a *orchestrationAPI) actOnStep(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
+	q.subject = subjectOf(r.Context())
 	t, i, err := a.svc.actOnStep(r.Context(), taskID, stepID, q)
 	if err != nil {
 		return err

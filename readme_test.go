@@ -1,45 +1,57 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
 )
 
-// readmeSessions are the console blocks of the README: commands after "$ ",
-// each with the output that stands below it.
-func readmeSessions(t *testing.T) (commands, outputs []string) {
+// readmeSession is the commands of a section of the README, which stand after
+// "$ " in its console blocks, each with the output that stands below it.
+func readmeSession(t *testing.T, heading string) (commands, outputs []string) {
 	t.Helper()
-	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(string(readFile(t, "README.md")), -1) {
+	_, section, _ := strings.Cut(string(readFile(t, "README.md")), "\n## "+heading+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(section, -1) {
+		session := false // until the first "$ ": a block without is for another terminal
 		for line := range strings.Lines(block[1]) {
 			if command, ok := strings.CutPrefix(line, "$ "); ok {
+				session = true
 				commands = append(commands, strings.TrimSpace(command))
 				outputs = append(outputs, "")
-			} else if len(outputs) > 0 {
+			} else if session {
 				outputs[len(outputs)-1] += line
 			}
 		}
 	}
+	if len(commands) < 3 {
+		t.Fatalf("%s: got %d commands; want a session", heading, len(commands))
+	}
 	return commands, outputs
 }
 
-// TestReadme types the README's tour into a shell, against a server with
-// nothing configured, and compares what is printed.
-func TestReadme(t *testing.T) {
+// typeSession types a section's commands into a shell, in a directory, against
+// a running server, and compares what is printed.
+func typeSession(t *testing.T, heading, dir string, p *program) {
+	t.Helper()
 	for _, tool := range []string{"sh", "curl", "jq"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("the tour needs %s", tool)
+			t.Skipf("the README's sessions need %s", tool)
 		}
 	}
-	commands, outputs := readmeSessions(t)
-	if len(commands) < 5 {
-		t.Fatalf("got %d commands in the README; want the tour", len(commands))
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
-	p := serve(t)
+	commands, outputs := readmeSession(t, heading)
 	const end = "-- end of a command --"
-	script := strings.ReplaceAll(strings.Join(commands, "\necho '"+end+"'\n"), "http://127.0.0.1:8080", p.ready.OrchestrationURL)
-	got, err := exec.Command("sh", "-c", script).CombinedOutput()
+	script := strings.NewReplacer("http://127.0.0.1:8080", p.ready.OrchestrationURL,
+		"$(go run . ", "$("+playsProgram+"=1 '"+self+"' ").Replace(strings.Join(commands, "\necho '"+end+"'\n"))
+	shell := exec.Command("sh", "-c", script)
+	shell.Dir = dir
+	got, err := shell.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, got)
 	}
@@ -48,4 +60,21 @@ func TestReadme(t *testing.T) {
 			t.Errorf("$ %s\ngot  %s\nwant %s", commands[i], printed, outputs[i])
 		}
 	}
+}
+
+func TestReadmeTour(t *testing.T) { typeSession(t, "One minute", t.TempDir(), serve(t)) }
+
+func TestReadmeAuthentication(t *testing.T) {
+	keys := t.TempDir()
+	if code, _, stderr := runProgram(t, nil, "auth", "generate-keys", "--output-dir", keys+"/keys"); code != 0 {
+		t.Fatal(stderr)
+	}
+	p := launch(t, []string{
+		"STEPWELL_JWT_PUBLIC_KEY_PATH=" + keys + "/keys/jwt-public-key.pem",
+		"STEPWELL_ORCHESTRATION__WEB__AUTH__ENABLED=true", "STEPWELL_WORKER__WEB__AUTH__ENABLED=true",
+	}, serveArguments()...)
+	if err := p.awaitReady(); err != nil {
+		t.Fatal(err)
+	}
+	typeSession(t, "Authentication", keys, p)
 }

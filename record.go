@@ -64,7 +64,8 @@ type record struct {
 	startedAt  instant   // ran: when the attempt started; see started
 	end        *ending   // ran, ended, late, operator: what the attempt came to
 	action     stepAction
-	by         string // operator, cancelled: who
+	by         string // operator: who, as the request says
+	subject    string // operator, cancelled: who, as authentication found out; "" without
 	reason     string // operator: why
 	hash       string // template
 	definition []byte // template: its normalized JSON
@@ -156,7 +157,7 @@ func appendRecordBody(b []byte, r *record) []byte {
 	case recCreated:
 		return appendCreation(b, r.created)
 	case recCancelled:
-		return appendText(b, "by", r.by)
+		return appendText(appendText(b, "by", r.by), "subject", r.subject)
 	case recStale:
 		return appendStale(b, r.stale)
 	case recDLQUpdate:
@@ -170,6 +171,7 @@ func appendRecordBody(b []byte, r *record) []byte {
 	if r.kind == recOperator {
 		b = appendText(b, "action", r.action.String())
 		b = appendText(b, "by", r.by)
+		b = appendText(b, "subject", r.subject)
 		b = appendText(b, "reason", r.reason)
 	}
 	if r.end != nil {
@@ -372,6 +374,8 @@ func (d *recordDecoder) member(key, value []byte) bool {
 		d.r.action = stepAction(d.word(value, stepActionNames[:]))
 	case "by":
 		d.r.by = d.text(value)
+	case "subject":
+		d.r.subject = d.text(value)
 	case "hash":
 		d.r.hash = d.text(value)
 	case "definition":

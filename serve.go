@@ -43,7 +43,7 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	cfg, _, err := loadConfig(flags.configArgs, p.getenv, p.environ, os.ReadFile)
+	cfg, origin, err := loadConfig(flags.configArgs, p.getenv, p.environ, os.ReadFile)
 	if err != nil {
 		return err
 	}
@@ -57,6 +57,11 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	}
 	v := &serving{cfg: cfg, log: log, clock: newRealClock(), failed: make(chan error, 2)}
 	defer v.clock.stop()
+	auth, err := newAuthenticators(cfg, origin, v.clock, log)
+	if err != nil {
+		return err
+	}
+	defer auth.close()
 	if err := removeReadyFile(flags.readyFile); err != nil {
 		return err
 	}
@@ -64,7 +69,9 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	svc, err := openService(serviceOptions{cfg: cfg, log: log, clock: v.clock, registry: registry, handlers: handlers})
+	svc, err := openService(serviceOptions{
+		cfg: cfg, log: log, auth: auth, clock: v.clock, registry: registry, handlers: handlers,
+	})
 	if err != nil {
 		v.stopListening()
 		return err
@@ -175,10 +182,10 @@ func (v *serving) listen() (*gates, error) {
 	}
 	var err error
 	if v.cfg.Role != "worker" {
-		v.orchestration, err = v.serveOn(v.cfg.Orchestration.Web.Listen, "--listen", &g.orchestration)
+		v.orchestration, err = v.serveOn(&v.cfg.Orchestration.Web, "--listen", &g.orchestration)
 	}
 	if err == nil && v.cfg.Role != "orchestration" {
-		v.worker, err = v.serveOn(v.cfg.Worker.Web.Listen, "--worker-listen", &g.worker)
+		v.worker, err = v.serveOn(&v.cfg.Worker.Web, "--worker-listen", &g.worker)
 	}
 	if err != nil {
 		v.stopListening()
@@ -186,7 +193,8 @@ func (v *serving) listen() (*gates, error) {
 	return g, err
 }
 
-func (v *serving) serveOn(address, flag string, h http.Handler) (*httpServer, error) {
+func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler) (*httpServer, error) {
+	address := web.Listen
 	l, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%s is in use by another program: choose another address with %s", address, flag)
@@ -194,8 +202,8 @@ func (v *serving) serveOn(address, flag string, h http.Handler) (*httpServer, er
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s (%s): %w", address, flag, err)
 	}
-	if a := l.Addr().(*net.TCPAddr); !a.IP.IsLoopback() {
-		v.log.Warn("anyone who reaches this address can do everything: there is no authentication", "address", a.String())
+	if a := l.Addr().(*net.TCPAddr); !a.IP.IsLoopback() && !web.Auth.Enabled {
+		v.log.Warn("anyone who reaches this address can do everything: authentication is off", "address", a.String())
 	}
 	s := newHTTPServer(l, h, v.log)
 	go func() {
@@ -345,13 +353,24 @@ func (v *serving) banner(p *process, templates int) {
 	fmt.Fprintf(p.stderr, "  state      %s\n", v.stateLine())
 	if len(v.cfg.Templates.Dirs) > 0 {
 		fmt.Fprintf(p.stderr, "  templates  %d from %s\n", templates, strings.Join(v.cfg.Templates.Dirs, ", "))
-		fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/templates\n", r.OrchestrationURL)
+		fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/templates%s\n", r.OrchestrationURL, v.curlToken())
 		return
 	}
 	fmt.Fprintf(p.stderr, "  templates  %d for a demonstration; --templates DIR loads your own\n", templates)
-	fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/tasks -H 'Content-Type: application/json' "+
-		"-d '{\"namespace\":\"demo\",\"name\":\"diamond\"}'\n", r.OrchestrationURL)
-	fmt.Fprintf(p.stderr, "  then       curl -s '%s/v1/tasks?status=complete'\n", r.OrchestrationURL)
+	fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/tasks%s -H 'Content-Type: application/json' "+
+		"-d '{\"namespace\":\"demo\",\"name\":\"diamond\"}'\n", r.OrchestrationURL, v.curlToken())
+	fmt.Fprintf(p.stderr, "  then       curl -s '%s/v1/tasks?status=complete'%s\n", r.OrchestrationURL, v.curlToken())
+}
+
+// curlToken is what the commands of the banner need where authentication is on.
+func (v *serving) curlToken() string {
+	switch c := &v.cfg.Orchestration.Web.Auth; {
+	case !c.Enabled:
+		return ""
+	case c.onlyAPIKeys():
+		return ` -H "` + c.APIKeyHeader + `: $STEPWELL_API_KEY"`
+	}
+	return ` -H "Authorization: Bearer $STEPWELL_AUTH_TOKEN"`
 }
 
 func (v *serving) stateLine() string {

@@ -38,6 +38,7 @@ type handlerFunc func(w http.ResponseWriter, r *http.Request) error
 type surface struct {
 	svc     *service
 	log     *slog.Logger
+	auth    *authenticator
 	mux     *http.ServeMux
 	stats   *httpStats
 	encode  func(f *failure, requestID string, now instant) any // the body of an error
@@ -47,9 +48,10 @@ type surface struct {
 }
 
 func newSurface(svc *service, name string, encode func(*failure, string, instant) any) *surface {
+	auth := svc.auth.of(name)
 	return &surface{
-		openapi: openAPIDocument(name), docs: newDocsSite(&svc.cfg.Docs),
-		svc: svc, log: svc.log, mux: http.NewServeMux(), stats: newHTTPStats(), encode: encode,
+		openapi: openAPIDocument(name, auth.config.APIKeyHeader), auth: auth, docs: newDocsSite(&svc.cfg.Docs),
+		svc: svc, log: svc.log.With("role", name), mux: http.NewServeMux(), stats: newHTTPStats(auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes,
 	}
 }
@@ -58,17 +60,24 @@ func newSurface(svc *service, name string, encode func(*failure, string, instant
 func (s *surface) handle(routes []route) {
 	for _, row := range routes {
 		for _, pattern := range row.patterns() {
-			s.mux.Handle(pattern, s.wrap(row.handle))
+			s.mux.Handle(pattern, s.wrap(row))
 		}
 	}
 }
 
-// wrap makes a handlerFunc one of net/http's.
-func (s *surface) wrap(h handlerFunc) http.Handler {
+// wrap makes a row one of net/http's handlers.
+func (s *surface) wrap(row route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.(*recorder).matched = true
-		r.Body = http.MaxBytesReader(w, r.Body, s.maxBody)
-		if err := h(w, r); err != nil {
+		r, err := s.admit(w, r, row.permissions)
+		if err == nil && r.ContentLength > s.maxBody {
+			err = bodyTooLarge(s.maxBody) // without asking for it
+		}
+		if err == nil {
+			r.Body = http.MaxBytesReader(w, r.Body, s.maxBody)
+			err = row.handle(w, r)
+		}
+		if err != nil {
 			s.writeError(w, r, err)
 		}
 	})
@@ -249,9 +258,13 @@ func checkContentType(r *http.Request) error {
 	return failf(unsupportedMedia, "the body must be application/json, not %.100q", given)
 }
 
+func bodyTooLarge(limit int64) error {
+	return failf(tooLarge, "the body is larger than the %d bytes allowed", limit)
+}
+
 func readFailure(err error) error {
 	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return failf(tooLarge, "the body is larger than the %d bytes allowed", large.Limit)
+		return bodyTooLarge(large.Limit)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return failf(badRequest, "the body ended before its Content-Length")

@@ -20,6 +20,7 @@ const version = "0.1.0"
 type service struct {
 	cfg      *Config
 	log      *slog.Logger
+	auth     *authenticators // of the surfaces; may be another service's too
 	clock    clock
 	ids      *idSource
 	registry *registry // templates that new tasks are made from
@@ -42,6 +43,7 @@ type service struct {
 type serviceOptions struct {
 	cfg      *Config
 	log      *slog.Logger
+	auth     *authenticators
 	clock    clock
 	seed     *[32]byte // of ids and chance; nil for the operating system's
 	registry *registry
@@ -54,7 +56,7 @@ func workerID(cfg *Config) string { return "stepwell-" + cfg.Role }
 // openService recovers the store and starts the engine.
 func openService(o serviceOptions) (*service, error) {
 	s := &service{
-		cfg: o.cfg, log: o.log, clock: o.clock, ids: newIDSource(o.clock, o.seed),
+		cfg: o.cfg, log: o.log, auth: o.auth, clock: o.clock, ids: newIDSource(o.clock, o.seed),
 		registry: o.registry, handlers: o.handlers, workerID: workerID(o.cfg),
 		started: o.clock.now(), patience: schedulerPatience, stopKeeping: func() {},
 	}
@@ -140,7 +142,8 @@ func (s *service) closeStore() error {
 }
 
 // cancelTask cancels a task with its unfinished steps and running handlers.
-func (s *service) cancelTask(ctx context.Context, id uuid, by string) (*task, error) {
+// subject is the authenticated caller, or "".
+func (s *service) cancelTask(ctx context.Context, id uuid, subject string) (*task, error) {
 	seq, err := s.store.update(func(c *change) error {
 		t, err := c.task(id)
 		if err != nil {
@@ -149,7 +152,7 @@ func (s *service) cancelTask(ctx context.Context, id uuid, by string) (*task, er
 		if _, ok := t.state.next(taskCancel); !ok {
 			return failf(badRequest, "cannot cancel task %s: it is %s already", id, t.state)
 		}
-		return c.append(t, &record{kind: recCancelled, step: -1, by: by})
+		return c.append(t, &record{kind: recCancelled, step: -1, subject: subject})
 	})
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 type stepRequest struct {
 	action   stepAction
 	by       string
+	subject  string // the authenticated caller, or ""
 	reason   string
 	result   []byte     // complete_manually: JSON
 	metadata []byte     // complete_manually: a JSON object, or nil
@@ -54,7 +55,7 @@ func stepNotFound(taskID, stepID uuid) error {
 
 // operatorRecord is the record of an allowed action.
 func (s *service) operatorRecord(c *change, t *task, i int, q *stepRequest) *record {
-	r := &record{kind: recOperator, step: i, action: q.action, by: q.by, reason: q.reason}
+	r := &record{kind: recOperator, step: i, action: q.action, by: q.by, subject: q.subject, reason: q.reason}
 	switch q.action {
 	case actionComplete:
 		r.end = &ending{success: true, result: q.result, metadata: q.completionMetadata()}

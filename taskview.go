@@ -14,6 +14,8 @@ type taskView struct {
 	task  *task
 	now   instant
 	brief bool
+
+	withContext bool // the caller may see the context
 }
 
 // appendJSON is written by hand: two of three requests answer with a task.
@@ -29,7 +31,7 @@ func (v taskView) appendJSON(b []byte) []byte {
 	o.zoned("created_at", t.created)
 	o.zoned("updated_at", t.updated)
 	o.zoned("completed_at", t.completed)
-	o.raw("context", t.by.context)
+	v.appendContext(&o)
 	o.text("initiator", t.by.initiator)
 	o.text("source_system", t.by.source)
 	o.text("reason", t.by.reason)
@@ -59,6 +61,16 @@ func (v taskView) appendJSON(b []byte) []byte {
 		o.b = t.appendReadiness(o.b, i, v.now)
 	}
 	return append(o.b, ']', '}')
+}
+
+// appendContext shows the context, or that there is one which is not shown.
+func (v taskView) appendContext(o *jsonObject) {
+	if v.withContext {
+		o.raw("context", v.task.by.context)
+		return
+	}
+	o.raw("context", []byte("{}"))
+	o.flag("context_redacted", true)
 }
 
 // appendReadiness is a step as it stands inside a task: its times are naive.
@@ -169,6 +181,8 @@ type taskListView struct {
 	tasks []*task
 	now   instant
 	page  paginationView
+
+	withContexts bool // the caller may see them
 }
 
 func (v taskListView) appendJSON(b []byte) []byte {
@@ -177,7 +191,7 @@ func (v taskListView) appendJSON(b []byte) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = taskView{t, v.now, true}.appendJSON(b)
+		b = taskView{t, v.now, true, v.withContexts}.appendJSON(b)
 	}
 	b = append(b, `],"pagination":`...)
 	o := jsonObject{b: append(b, '{')}

@@ -17,7 +17,7 @@ import (
 
 func (p *process) auth(_ context.Context, args []string) error {
 	now := func() instant { return instantOf(time.Now()) }
-	return authCommand(args, p.getenv, now, p.stdout, p.stderr)
+	return authCommand(args, p.authSettings(), now, p.stdout, p.stderr)
 }
 
 func (p *process) config(_ context.Context, args []string) error {

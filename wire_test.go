@@ -38,7 +38,7 @@ var wireShapes = map[string]map[string]string{
 		"total_steps": "int", "pending_steps": "int", "in_progress_steps": "int", "completed_steps": "int",
 		"failed_steps": "int", "ready_steps": "int", "execution_status": "ExecutionStatus",
 		"recommended_action": "RecommendedAction", "completion_percentage": "number",
-		"health_status": "HealthStatus", "steps": "[Readiness]",
+		"health_status": "HealthStatus", "steps": "[Readiness]", "context_redacted": "bool?",
 	},
 	"Readiness": {
 		"workflow_step_uuid": "uuid7", "task_uuid": "uuid7", "named_step_uuid": "uuid8", "name": "string",
@@ -216,7 +216,7 @@ var wireShapes = map[string]map[string]string{
 	"HealthChecks": {
 		"web_database": "HealthCheck", "orchestration_database": "HealthCheck",
 		"circuit_breaker": "HealthCheck", "orchestration_system": "HealthCheck",
-		"command_processor": "HealthCheck",
+		"command_processor": "HealthCheck", "authentication": "HealthCheck?",
 	},
 	"HealthCheck": {"status": "CheckStatus", "message": "string", "duration_ms": "int"},
 	"HealthInfo": {
@@ -232,7 +232,7 @@ var wireShapes = map[string]map[string]string{
 	},
 	"WorkerHealthChecks": {
 		"database": "WorkerHealthCheck", "command_processor": "WorkerHealthCheck",
-		"queue_processing": "WorkerHealthCheck",
+		"queue_processing": "WorkerHealthCheck", "authentication": "WorkerHealthCheck?",
 	},
 	"WorkerHealthCheck": {
 		"status": "CheckStatus", "message": "string", "duration_ms": "int", "last_checked": "zoned",

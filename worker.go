@@ -54,6 +54,7 @@ func (a *workerAPI) healthDetailed(w http.ResponseWriter, _ *http.Request) error
 func (a *workerAPI) checkedView(checks map[string]checkView) readyView {
 	s := a.svc
 	now := s.clock.now()
+	s.addAuthCheck(checks, s.auth.worker)
 	for name, c := range checks {
 		c.LastChecked = zonedTime(now)
 		checks[name] = c

@@ -1,0 +1,237 @@
+package main
+
+// Attempts: how a step is started on a slot, what its handler is given, and what
+// follows from its end.
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// outcomeRetryEvery is how often the outcome of a finished attempt is offered
+// to a store that cannot take it, in real time.
+const outcomeRetryEvery = time.Second
+
+// runKey names a step in progress.
+type runKey struct {
+	pos  uint32
+	step int
+}
+
+// run is an attempt in flight in this process.
+type run struct {
+	key     runKey
+	task    uuid
+	web     bool // it holds an HTTP slot, else a local one
+	number  int  // the attempt
+	started instant
+	cancel  context.CancelFunc // nil for a delay of our own
+	gone    bool               // the step left in_progress without it; guarded by store.mu
+	freed   bool               // its slot was given back; guarded by store.mu
+}
+
+// runBuiltinLocked computes a builtin without the lock, on a slot. What it came
+// to is one record; a delay that it asks for makes it an attempt in flight.
+func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
+	a := e.attemptLocked(t, i, g.builtin.needsInputs)
+	s := &t.steps[i]
+	a.number = s.attempts + 1
+	if s.redeliver {
+		a.number = s.attempts
+	}
+	before := *s
+	e.slots-- // or another goroutine that pumps would give it away meanwhile
+	e.store.mu.Unlock()
+	began := e.clock.now()
+	o, delay := g.builtin.run(a)
+	e.store.mu.Lock()
+	overtaken := *s != before
+	e.slots++
+	s.queued = false
+	if !t.runnable(i) {
+		return nil // cancelled or resolved meanwhile: it never ran
+	}
+	if overtaken { // failed by an actor meanwhile, and ready again: this is no outcome of the attempt to come
+		e.pushLocked(t, i)
+		return nil
+	}
+	if delay > 0 {
+		return e.startDelayLocked(t, i, o, delay, a.timeout)
+	}
+	return e.store.updateLocked(func(c *change) error {
+		return c.append(t, &record{kind: recRan, step: i, startedAt: began, end: e.ending(t, i, o, c.now, began)})
+	})
+}
+
+// startDelayLocked begins an attempt that ends by itself after a delay of ours.
+func (e *engine) startDelayLocked(t *task, i int, o outcome, delay, timeout time.Duration) error {
+	k, err := e.startRunLocked(t, i, false)
+	if err != nil {
+		return err
+	}
+	if timeout < delay {
+		delay, o = timeout, timedOut(timeout)
+	}
+	e.clock.schedule(k.started.add(delay), func() { e.finish(k, o) })
+	return nil
+}
+
+// startRunLocked journals the start of an attempt and takes its slot.
+func (e *engine) startRunLocked(t *task, i int, web bool) (*run, error) {
+	k := &run{key: runKey{t.pos, i}, task: t.id, web: web}
+	err := e.store.updateLocked(func(c *change) error {
+		k.started = c.now
+		return c.append(t, &record{kind: recStarted, step: i})
+	})
+	if err != nil {
+		return nil, err
+	}
+	k.number = t.steps[i].attempts
+	e.running[k.key] = k
+	*e.free(web)--
+	return k, nil
+}
+
+func (e *engine) free(web bool) *int {
+	if web {
+		return &e.webSlots
+	}
+	return &e.slots
+}
+
+// startHandlerLocked runs an HTTP or exec handler in a goroutine of its own,
+// which first waits until what the handler will see is on disk.
+func (e *engine) startHandlerLocked(t *task, i int, g target) error {
+	seen := t.lastSeq
+	k, err := e.startRunLocked(t, i, g.kind == httpHandler)
+	if err != nil {
+		return err
+	}
+	a := e.attemptLocked(t, i, true)
+	a.number = k.number
+	ctx, cancel := context.WithCancel(e.ctx)
+	k.cancel = cancel
+	e.wg.Go(func() {
+		defer cancel()
+		if err := e.store.journal.wait(ctx, seen); err != nil {
+			e.abandon(k)
+			return
+		}
+		e.finish(k, e.handlers.run(ctx, g, a))
+	})
+	return nil
+}
+
+// abandon gives up an attempt without an outcome: the engine stops, or nothing
+// can be written any more. It is delivered again after a restart.
+func (e *engine) abandon(k *run) {
+	e.store.mu.Lock()
+	defer e.store.mu.Unlock()
+	e.releaseLocked(k)
+}
+
+// releaseLocked gives the attempt's slot back, unless that was done already.
+func (e *engine) releaseLocked(k *run) {
+	if k.freed {
+		return
+	}
+	k.freed = true
+	if e.running[k.key] == k {
+		delete(e.running, k.key)
+	}
+	*e.free(k.web)++
+	e.wakeUp()
+}
+
+// finish records what an attempt came to. When the store has no room the
+// outcome is held, with its slot, until it has.
+func (e *engine) finish(k *run, o outcome) {
+	if e.ctx.Err() != nil && wasCancelled(o) {
+		e.abandon(k)
+		return
+	}
+	for {
+		_, err := e.store.update(func(c *change) error { return e.endLocked(c, k, o) })
+		if err == nil {
+			break
+		}
+		if f, ok := errors.AsType[*failure](err); !ok || f.kind != unavailable || f.retryAfter == 0 {
+			e.log.Error("the outcome of an attempt is lost", "task_uuid", k.task, "step", k.key.step, "error", err)
+			break
+		}
+		if !sleepReal(e.ctx, outcomeRetryEvery) {
+			break
+		}
+	}
+	e.abandon(k)
+}
+
+// endLocked records the outcome where it belongs: at the running step, or, when
+// that went on without it, in the audit alone.
+func (e *engine) endLocked(c *change, k *run, o outcome) error {
+	t, err := c.task(k.task)
+	if err != nil {
+		return err
+	}
+	if !k.gone {
+		k.gone = true
+		end := e.ending(t, k.key.step, o, c.now, k.started)
+		e.stats.handlerDone(end)
+		return c.append(t, &record{kind: recEnded, step: k.key.step, end: end})
+	}
+	if k.cancel == nil || wasCancelled(o) {
+		return nil
+	}
+	end := e.ending(t, k.key.step, o, c.now, k.started)
+	end.retryAt, end.attempt = 0, k.number
+	e.stats.late++
+	return c.append(t, &record{kind: recLate, step: k.key.step, end: end})
+}
+
+// wasCancelled reports an outcome that only says that we cut the handler off.
+func wasCancelled(o outcome) bool { return o.err != nil && o.err.errorType == cancelledType }
+
+// attemptLocked is what a handler is given. All of it is immutable.
+func (e *engine) attemptLocked(t *task, i int, inputs bool) *attempt {
+	def := &t.tpl.steps[i]
+	a := &attempt{
+		stepName:    def.name,
+		maxAttempts: t.steps[i].maxAttempts,
+		timeout:     time.Duration(def.timeoutSeconds) * time.Second,
+		config:      def.config,
+	}
+	if !inputs {
+		return a
+	}
+	a.taskID, a.stepID = t.id, t.stepID(i)
+	a.namespace, a.name, a.version = t.tpl.namespace, t.tpl.name, t.tpl.version
+	a.correlationID = t.correlation().String()
+	a.traceparent = t.by.traceparent
+	a.context, a.inputs = t.by.context, t.by.context
+	a.results = t.resultsFor(i)
+	return a
+}
+
+// resultsFor is the results of the step's completed ancestors, or of its
+// parents alone where the template says so, in the order of the template.
+func (t *task) resultsFor(i int) []namedResult {
+	def := &t.tpl.steps[i]
+	wanted := def.parents
+	if !def.parentsOnly {
+		wanted = ancestorsOf(i, func(p int) []int { return t.tpl.steps[p].parents })
+	}
+	results := make([]namedResult, 0, len(wanted))
+	for _, p := range wanted {
+		s := &t.steps[p]
+		r := namedResult{step: t.tpl.steps[p].name}
+		switch {
+		case s.state == stepComplete && s.last != nil:
+			r.result = s.last.result
+		case !s.state.satisfies():
+			continue
+		}
+		results = append(results, r)
+	}
+	return results
+}

@@ -156,6 +156,7 @@ func mustAct(t *testing.T, s *service, v *task, step int, q stepRequest) *task {
 var (
 	resetAction    = stepRequest{action: actionReset}
 	resolveAction  = stepRequest{action: actionResolve}
+	cancelAction   = stepRequest{action: actionCancel}
 	completeAction = stepRequest{action: actionComplete, result: []byte(`{"by":"hand"}`)}
 	failAction     = stepRequest{action: actionFail, err: &stepError{message: "no", errorType: "refused"}}
 	retryAction    = stepRequest{action: actionFail, err: &stepError{message: "not yet", errorType: "busy", retryable: true}}
@@ -218,6 +219,21 @@ func TestFailureAndRecovery(t *testing.T) {
 			"blocked_by_failures: error enqueued pending",
 			"blocked_by_failures: error complete pending",
 			"complete: resolved_manually complete complete",
+		}},
+		{"a cancelled step holds up what waits for it", []func(*testing.T, *service, *task) *task{
+			on(0, cancelAction), on(1, completeAction), on(2, resolveAction),
+		}, []string{
+			"blocked_by_failures: cancelled enqueued pending",
+			"blocked_by_failures: cancelled complete pending",
+			"complete: cancelled complete resolved_manually",
+		}},
+		{"a failed step is given up", []func(*testing.T, *service, *task) *task{
+			on(0, failAction), on(0, cancelAction), on(2, completeAction), on(1, completeAction),
+		}, []string{
+			"blocked_by_failures: error enqueued pending",
+			"blocked_by_failures: cancelled enqueued pending",
+			"steps_in_process: cancelled enqueued complete",
+			"complete: cancelled complete complete",
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

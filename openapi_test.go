@@ -34,7 +34,7 @@ func openAPIRoutes() map[string]map[string]string {
 // openAPIRequestSchemas are the schemas that no response has.
 var openAPIRequestSchemas = []string{
 	"TaskCreation", "StepAction", "ResetForRetry", "ResolveManually", "CompleteManually", "CompletionData",
-	"FailStep", "ActorError", "TemplateDefinition", "StepDefinition", "HandlerDefinition",
+	"FailStep", "CancelStep", "ActorError", "TemplateDefinition", "StepDefinition", "HandlerDefinition",
 	"InvestigationUpdate",
 }
 

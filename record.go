@@ -122,10 +122,11 @@ const (
 	actionResolve
 	actionComplete
 	actionFail
+	actionCancel
 	stepActions
 )
 
-var stepActionNames = [stepActions]string{"", "reset_for_retry", "resolve_manually", "complete_manually", "fail"}
+var stepActionNames = [stepActions]string{"", "reset_for_retry", "resolve_manually", "complete_manually", "fail", "cancel"}
 
 func (a stepAction) String() string { return stepActionNames[a] }
 

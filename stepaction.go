@@ -1,7 +1,7 @@
 package main
 
 // What operators and outside actors do to a step: reset, resolve, complete,
-// fail. The rules of who may do what in which state stand here.
+// fail, cancel. The rules of who may do what in which state stand here.
 
 import (
 	"context"
@@ -102,6 +102,10 @@ func (e *engine) allowsLocked(t *task, i int, q *stepRequest) error {
 		if _, ok := s.state.next(stepCompleteBy); !ok {
 			return refused(stepComplete)
 		}
+	case actionCancel:
+		if _, ok := s.state.next(stepCancel); !ok {
+			return refused(stepCancelled)
+		}
 	case actionFail:
 		if s.state != stepEnqueued && s.state != stepInProgress {
 			return refused(stepInError)
@@ -142,6 +146,7 @@ type stepRequestParser struct {
 // The member that names who acts, by action.
 var actorFields = [stepActions]string{
 	actionReset: "reset_by", actionResolve: "resolved_by", actionComplete: "completed_by", actionFail: "failed_by",
+	actionCancel: "cancelled_by",
 }
 
 func (p *stepRequestParser) parse() *stepRequest {
@@ -154,7 +159,7 @@ func (p *stepRequestParser) parse() *stepRequest {
 	}
 	if q.action == noAction {
 		if word != "" {
-			p.complain("action_type", "%.60q is none of reset_for_retry, resolve_manually, complete_manually, fail", word)
+			p.complain("action_type", "%.60q is none of reset_for_retry, resolve_manually, complete_manually, fail, cancel", word)
 		}
 		return q
 	}

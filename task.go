@@ -210,6 +210,9 @@ func (a *applier) operate() {
 		a.moveStep(r.step, stepCompleteBy)
 	case actionFail:
 		a.endAttempt(r.end)
+	case actionCancel:
+		s.retryAt = 0
+		a.moveStep(r.step, stepCancel)
 	default:
 		a.err = fmt.Errorf("it names no action")
 	}

@@ -151,18 +151,16 @@ func (e *engine) finish(k *run, o outcome) {
 		e.abandon(k)
 		return
 	}
-	for {
-		_, err := e.store.update(func(c *change) error { return e.endLocked(c, k, o) })
-		if err == nil {
-			break
-		}
-		if f, ok := errors.AsType[*failure](err); !ok || f.kind != unavailable || f.retryAfter == 0 {
-			e.log.Error("the outcome of an attempt is lost", "task_uuid", k.task, "step", k.key.step, "error", err)
-			break
-		}
-		if !sleepReal(e.ctx, outcomeRetryEvery) {
-			break
-		}
+	_, err := e.store.update(func(c *change) error { return e.endLocked(c, k, o) })
+	f, refused := errors.AsType[*failure](err)
+	switch {
+	case err == nil:
+	case e.ctx.Err() != nil: // the engine has stopped: the attempt is delivered again
+	case refused && f.kind == unavailable && f.retryAfter > 0:
+		afterReal(outcomeRetryEvery, func() { e.finish(k, o) })
+		return
+	default:
+		e.log.Error("the outcome of an attempt is lost", "task_uuid", k.task, "step", k.key.step, "error", err)
 	}
 	e.abandon(k)
 }

@@ -5,7 +5,6 @@ package main
 
 import (
 	"container/heap"
-	"context"
 	"fmt"
 	"regexp"
 	"sync"
@@ -262,18 +261,6 @@ func (c *virtualClock) set(t instant) {
 
 // afterReal runs f after d, in a goroutine of its own.
 func afterReal(d time.Duration, f func()) { time.AfterFunc(d, f) }
-
-// sleepReal waits for d, or until ctx ends: then it returns false.
-func sleepReal(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
 
 // receiveWithin takes a value from c, unless d passes first.
 func receiveWithin[T any](c <-chan T, d time.Duration) (v T, ok bool) {

@@ -24,6 +24,7 @@ type serviceTest struct {
 	extra     []string // templates as JSON, beside those
 	dir       string   // of the store; in memory when empty
 	clock     clock    // the real one when nil
+	disk      diskFS   // with dir; the real one when nil
 	log       io.Writer
 }
 
@@ -74,7 +75,7 @@ func openTestService(t testing.TB, o serviceTest) *service {
 		c = rc
 	}
 	s, err := openService(serviceOptions{
-		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, c, log), clock: c, registry: registry, handlers: handlers,
+		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, c, log), clock: c, registry: registry, handlers: handlers, disk: o.disk,
 	})
 	if err != nil {
 		t.Fatal(err)

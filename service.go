@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -48,6 +49,7 @@ type serviceOptions struct {
 	seed     *[32]byte // of ids and chance; nil for the operating system's
 	registry *registry
 	handlers *handlerSet
+	disk     diskFS // nil for the real one
 }
 
 // workerID is the name of what runs steps here.
@@ -64,12 +66,12 @@ func openService(o serviceOptions) (*service, error) {
 	if o.cfg.Role == "worker" {
 		return s, nil
 	}
-	if err := s.openStore(); err != nil {
+	if err := s.openStore(o.disk); err != nil {
 		return nil, err
 	}
 	s.warnOfChangedTemplates()
 	if err := s.engine.start(); err != nil {
-		return nil, fmt.Errorf("taking up the unfinished tasks: %w", err)
+		return nil, errors.Join(fmt.Errorf("taking up the unfinished tasks: %w", err), s.closeStore())
 	}
 	s.watchStaleness()
 	return s, nil
@@ -78,13 +80,13 @@ func openService(o serviceOptions) (*service, error) {
 // syncModes are the words of store.sync.
 var syncModes = map[string]syncMode{"always": syncAlways, "interval": syncInterval, "never": syncNever}
 
-func (s *service) openStore() error {
+func (s *service) openStore(disk diskFS) error {
 	began := time.Now()
 	var err error
 	s.store, err = openStore(journalOptions{
 		dir: s.cfg.Store.Path, memory: s.cfg.Store.Memory, sync: syncModes[s.cfg.Store.Sync],
 		interval: time.Duration(s.cfg.Store.SyncIntervalMS) * time.Millisecond,
-		log:      s.log, now: s.clock.now,
+		fs:       disk, log: s.log, now: s.clock.now,
 	}, s.clock, s.log)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -159,7 +160,8 @@ func compareSteps(t testing.TB, again, live *task) {
 // failingHandler fails the test on an error in the log.
 type failingHandler struct {
 	t   testing.TB
-	out io.Writer // may be nil
+	mu  sync.Mutex
+	out io.Writer // may be nil; written under mu, so read it once the service has ended
 }
 
 func (h *failingHandler) Enabled(_ context.Context, l slog.Level) bool { return true }
@@ -169,6 +171,8 @@ func (h *failingHandler) Handle(_ context.Context, r slog.Record) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", r.Level, r.Message)
 	r.Attrs(func(a slog.Attr) bool { fmt.Fprintf(&b, " %s", a); return true })
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.out != nil {
 		fmt.Fprintln(h.out, b.String())
 	} else if r.Level >= slog.LevelError {

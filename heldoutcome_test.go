@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bytes"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +12,7 @@ import (
 func TestHeldOutcomeHoldsNobodyUp(t *testing.T) {
 	clock, disk := newVirtualClock(testStart), newMemDisk()
 	s := newTestService(t, serviceTest{
-		clock: clock, disk: disk, dir: "/data", log: &bytes.Buffer{},
+		clock: clock, disk: disk, dir: "/data", log: io.Discard,
 		extra: []string{testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":1000}`})},
 	})
 	v := mustCreate(t, s, "slow")

@@ -68,7 +68,7 @@ func unknownConfigName(what, name string, known []string) string {
 func nearestConfigName(name string, known []string) string {
 	best, limit := "", max(2, len(strings.TrimPrefix(name, configEnvPrefix))/3)
 	for _, k := range known {
-		if d := editDistance(name, k); d < limit || d == limit && best == "" {
+		if d := typoDistance(name, k, limit); d < limit || d == limit && best == "" {
 			best, limit = k, d
 		}
 	}
@@ -82,27 +82,6 @@ func nearestConfigName(name string, known []string) string {
 		}
 	}
 	return ""
-}
-
-// editDistance counts the bytes to insert, delete or replace.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := diagonal
-			if a[i] != b[j] {
-				replace++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, diagonal+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // quotedCharacter is a single character that the decoder quotes.

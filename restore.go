@@ -120,13 +120,11 @@ func (l *restorer) record(seq uint64, line []byte) error {
 	if !ok {
 		return fmt.Errorf("it is about task %s, which was never created", r.task)
 	}
-	sl := &s.slots[pos]
-	t := sl.live
+	t := s.slots[pos].live
 	if t == nil {
-		if t, err = s.thaw(sl.line); err != nil {
+		if t, err = s.thawAt(pos); err != nil {
 			return err
 		}
-		t.pos, t.indexed = pos, t.state
 	}
 	if seq <= t.lastSeq {
 		return nil // the snapshot has it already

@@ -37,11 +37,10 @@ func (e *engine) resumeFailedLocked(lost []lostAttempt) ([]lostAttempt, error) {
 		if h.counts[stepInProgress]+h.counts[stepWaitingForRetry] == 0 {
 			continue
 		}
-		t, err := e.store.thaw(e.store.slots[pos].line)
+		t, err := e.store.thawAt(pos)
 		if err != nil {
 			return nil, err
 		}
-		t.pos = pos
 		lost = e.resumeLocked(t, lost)
 	}
 	return lost, nil

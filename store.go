@@ -162,19 +162,24 @@ func (c *change) task(id uuid) (*task, error) {
 			return t, nil
 		}
 	}
-	sl := c.s.slots[pos]
-	if sl.live != nil {
-		return sl.live, nil
+	if live := c.s.slots[pos].live; live != nil {
+		return live, nil
 	}
-	t, err := c.s.thaw(sl.line)
+	return c.s.thawAt(pos)
+}
+
+func taskNotFound(id uuid) error { return failf(notFound, "task %s not found", id) }
+
+// thawAt makes the task at a position, which is kept as its line, ready to be
+// changed. The store keeps the line until it settles the task.
+func (s *store) thawAt(pos uint32) (*task, error) {
+	t, err := s.thaw(s.slots[pos].line)
 	if err != nil {
 		return nil, err
 	}
 	t.pos, t.indexed = pos, t.state
 	return t, nil
 }
-
-func taskNotFound(id uuid) error { return failf(notFound, "task %s not found", id) }
 
 // thaw makes a task from its line. It needs no lock.
 func (s *store) thaw(line []byte) (*task, error) {

@@ -140,7 +140,7 @@ func (a *analytics) stepMoved(t *task, i int, from, to stepState, at instant) {
 
 // becameReady counts how long a step waited for the steps it depends on.
 func (a *analytics) becameReady(t *task, i int, from stepState, at instant) {
-	if from != stepPending || t.steps[i].attempted != 0 || len(t.tpl.steps[i].parents) == 0 {
+	if from != stepPending || t.steps[i].attempted != 0 || len(t.parents(i)) == 0 {
 		return
 	}
 	a.addBoth(i, dependencyWaits, 1)

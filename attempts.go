@@ -192,7 +192,7 @@ func wasCancelled(o outcome) bool { return o.err != nil && o.err.errorType == ca
 
 // attemptLocked is what a handler is given. All of it is immutable.
 func (e *engine) attemptLocked(t *task, i int, inputs bool) *attempt {
-	def := &t.tpl.steps[i]
+	def := t.def(i)
 	a := &attempt{
 		stepName:    def.name,
 		maxAttempts: t.steps[i].maxAttempts,
@@ -214,15 +214,15 @@ func (e *engine) attemptLocked(t *task, i int, inputs bool) *attempt {
 // resultsFor is the results of the step's completed ancestors, or of its
 // parents alone where the template says so, in the order of the template.
 func (t *task) resultsFor(i int) []namedResult {
-	def := &t.tpl.steps[i]
+	def := t.def(i)
 	wanted := def.parents
 	if !def.parentsOnly {
-		wanted = ancestorsOf(i, func(p int) []int { return t.tpl.steps[p].parents })
+		wanted = ancestorsOf(i, func(p int) []int { return t.parents(p) })
 	}
 	results := make([]namedResult, 0, len(wanted))
 	for _, p := range wanted {
 		s := &t.steps[p]
-		r := namedResult{step: t.tpl.steps[p].name}
+		r := namedResult{step: t.def(p).name}
 		switch {
 		case s.state == stepComplete && s.last != nil:
 			r.result = s.last.result

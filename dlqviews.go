@@ -136,7 +136,7 @@ func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
 	for i := range t.steps {
 		s := &t.steps[i]
 		v.Steps[i] = stepSnapshotView{
-			StepUUID: t.stepID(i), Name: t.tpl.steps[i].name, CurrentState: s.state.String(),
+			StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
 			Attempts: s.attempts, MaxAttempts: s.maxAttempts, LastAttemptedAt: naiveTime(s.attempted),
 			LastFailureAt: naiveTime(s.failed), NextRetryAt: naiveTime(s.retryAt), CompletedAt: naiveTime(s.completed),
 			Error: s.fault(true),

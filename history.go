@@ -46,7 +46,7 @@ func (h *historian) taskMoved(_ *task, from, to taskState, at instant) {
 func (h *historian) stepMoved(t *task, i int, from, to stepState, at instant) {
 	v := transitionView{
 		Sequence: h.record.seq, RecordedAt: zonedTime(at), ToState: to.String(),
-		StepUUID: new(t.stepID(i)), StepName: &t.tpl.steps[i].name, Attempt: t.steps[i].attempts,
+		StepUUID: new(t.stepID(i)), StepName: &t.def(i).name, Attempt: t.steps[i].attempts,
 	}
 	if to == stepInProgress { // the move stands before the count
 		v.RecordedAt = zonedTime(h.record.started())
@@ -98,7 +98,7 @@ func (a *auditor) begin(t *task, r *record) {
 	v := auditView{
 		AuditUUID: recordID(t, r, 1), TransitionUUID: recordID(t, r, 2),
 		WorkflowStepUUID: t.stepID(a.step), TaskUUID: t.id, RecordedAt: zonedTime(r.at),
-		CorrelationID: new(t.correlation()), Success: true, StepName: t.tpl.steps[a.step].name,
+		CorrelationID: new(t.correlation()), Success: true, StepName: t.def(a.step).name,
 		Action: r.action.String(), ActedBy: r.by, Subject: r.subject, ActionReason: r.reason,
 	}
 	if r.end != nil {

@@ -312,7 +312,7 @@ func (w *lawful) stepMoved(t *task, i int, _, to stepState, _ instant) {
 	if to != stepInProgress && to != stepEnqueued || w.r.kind == recRecovered {
 		return
 	}
-	for _, p := range t.tpl.steps[i].parents {
+	for _, p := range t.parents(i) {
 		if !t.steps[p].state.satisfies() {
 			w.t.Errorf("record %d: step %d of task %s became %s while its parent %d was %s",
 				w.r.seq, i, t.id, to, p, t.steps[p].state)

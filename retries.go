@@ -15,7 +15,7 @@ func (e *engine) ending(t *task, i int, o outcome, now, began instant) *ending {
 		return end
 	}
 	end.err = o.err.appendJSON(nil)
-	policy := &t.tpl.steps[i].retry
+	policy := &t.def(i).retry
 	s := &t.steps[i]
 	attempts := s.attempts
 	if s.state == stepEnqueued && !s.redeliver { // it starts and ends in one record

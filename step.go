@@ -49,7 +49,7 @@ type stepView struct {
 }
 
 func (t *task) stepView(i int, now instant, worker string) stepView {
-	s, def := &t.steps[i], &t.tpl.steps[i]
+	s, def := &t.steps[i], t.def(i)
 	v := stepView{
 		StepUUID: t.stepID(i), TaskUUID: t.id, Name: def.name,
 		CreatedAt: zonedTime(t.created), UpdatedAt: zonedTime(s.updated), CompletedAt: zonedTime(s.completed),

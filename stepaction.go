@@ -82,7 +82,7 @@ func (q *stepRequest) completionMetadata() []byte {
 // allowsLocked says why the action is refused in the step's and task's state.
 func (e *engine) allowsLocked(t *task, i int, q *stepRequest) error {
 	s := &t.steps[i]
-	name := t.tpl.steps[i].name
+	name := t.def(i).name
 	if t.state.final() {
 		return failf(badRequest, "cannot %s step %q: its task is %s", q.action, name, t.state)
 	}

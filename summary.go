@@ -123,7 +123,7 @@ func (t *template) summaryStep(i int) summaryTemplateStep {
 func (t *task) summaryStep(i int) summaryStep {
 	s := &t.steps[i]
 	return summaryStep{
-		StepUUID: t.stepID(i), Name: t.tpl.steps[i].name, CurrentState: s.state.String(),
+		StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
 		CreatedAt: zonedTime(t.created), CompletedAt: zonedTime(s.completed), LastAttemptedAt: zonedTime(s.attempted),
 		Attempts: s.attempts, MaxAttempts: s.maxAttempts,
 		DependenciesSatisfied: s.waitingFor == 0, RetryEligible: t.retryEligible(i), Error: s.fault(false),

@@ -31,7 +31,7 @@ type task struct {
 	indexed taskState // the state that the store's index has it under
 }
 
-// step is one workflow step of a task; its definition is tpl.steps[index].
+// step is one workflow step of a task; its definition is (*task).def.
 type step struct {
 	state       stepState
 	queued      bool // it stands in the ready queue; the engine's
@@ -317,7 +317,7 @@ func (a *applier) moveStep(i int, e stepEvent) {
 	from := s.state
 	to, ok := from.next(e)
 	if !ok {
-		a.fail(fmt.Errorf("step %q in %s cannot take %s", t.tpl.steps[i].name, from, e))
+		a.fail(fmt.Errorf("step %q in %s cannot take %s", t.def(i).name, from, e))
 		return
 	}
 	s.state = to
@@ -343,7 +343,7 @@ func (a *applier) moveStep(i int, e stepEvent) {
 // with unfinished children blocks the task: they can never run.
 func (a *applier) tellChildren(i int, from, to stepState) {
 	t := a.t
-	children := t.tpl.steps[i].children
+	children := t.children(i)
 	switch {
 	case to.satisfies() && !from.satisfies():
 		for _, c := range children {
@@ -367,7 +367,7 @@ func (a *applier) tellCancelledParents(i int, from, to stepState) {
 	if !to.finished() || from.finished() {
 		return
 	}
-	for _, p := range a.t.tpl.steps[i].parents {
+	for _, p := range a.t.parents(i) {
 		s := &a.t.steps[p]
 		if s.state != stepCancelled {
 			continue
@@ -392,6 +392,13 @@ func (t *task) clone() *task {
 	c.log = t.log[:len(t.log):len(t.log)]
 	return &c
 }
+
+// def is the definition of a step.
+func (t *task) def(i int) *stepTemplate { return &t.tpl.steps[i] }
+
+// parents are the steps that a step depends on, children those that depend on it.
+func (t *task) parents(i int) []int  { return t.tpl.steps[i].parents }
+func (t *task) children(i int) []int { return t.tpl.steps[i].children }
 
 // stepIndex finds one of the task's steps by its id.
 func (t *task) stepIndex(id uuid) (int, bool) {

@@ -75,7 +75,7 @@ func (v taskView) appendContext(o *jsonObject) {
 
 // appendReadiness is a step as it stands inside a task: its times are naive.
 func (t *task) appendReadiness(b []byte, i int, now instant) []byte {
-	s, def := &t.steps[i], &t.tpl.steps[i]
+	s, def := &t.steps[i], t.def(i)
 	o := jsonObject{b: append(b, '{')}
 	o.id("workflow_step_uuid", t.stepID(i))
 	o.id("task_uuid", t.id)
@@ -113,7 +113,7 @@ func (s *step) backoffSeconds() *int64 {
 
 func (t *task) retryEligible(i int) bool {
 	s := &t.steps[i]
-	return s.attempts == 0 || t.tpl.steps[i].retry.retryable && s.attempts < s.maxAttempts
+	return s.attempts == 0 || t.def(i).retry.retryable && s.attempts < s.maxAttempts
 }
 
 func (t *task) readyForExecution(i int, now instant) bool {

@@ -58,6 +58,8 @@ type workerConfig struct {
 type webConfig struct {
 	MaxBodyBytes           int64
 	TrustedProxies         []string // addresses and prefixes
+	AllowedHosts           []string // names of ours, beside loopback ones
+	AllowedOrigins         []string // of pages that may do what ours may
 	ShutdownTimeoutSeconds int
 }
 
@@ -240,6 +242,16 @@ var configKeys = append([]configKey{
 		path: "web.max_body_bytes", field: func(c *Config) any { return &c.Web.MaxBodyBytes },
 		def: int64(4 << 20), min: 1, max: maxConfigBytes,
 		help: "largest request body, in bytes",
+	},
+	{
+		path: "web.allowed_hosts", field: func(c *Config) any { return &c.Web.AllowedHosts },
+		def: []string{}, check: checkHostValue,
+		help: "names, without ports, by which the service may be called without authentication, beside loopback ones",
+	},
+	{
+		path: "web.allowed_origins", field: func(c *Config) any { return &c.Web.AllowedOrigins },
+		def: []string{}, check: checkOriginValue,
+		help: "origins of pages that may change things without authentication",
 	},
 	{
 		path: "web.trusted_proxies", field: func(c *Config) any { return &c.Web.TrustedProxies },

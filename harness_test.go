@@ -223,12 +223,17 @@ func (s *testServer) do(method, path, body string) *answer {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	return readAnswer(s.t, resp)
+}
+
+func readAnswer(t testing.TB, resp *http.Response) *answer {
+	t.Helper()
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
-	return &answer{s.t, resp.StatusCode, resp.Header, data}
+	return &answer{t, resp.StatusCode, resp.Header, data}
 }
 
 // want fails the test unless the status is the one given.

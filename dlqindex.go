@@ -12,9 +12,9 @@ import (
 // dlqRow is one entry in the index. The entry itself stands in its task.
 type dlqRow struct {
 	letterHeader
-	id  uuid
-	pos uint32 // of the task
-	n   uint32 // which of the task's entries it is
+	id   uuid
+	task uuid
+	n    uint32 // which of the task's entries it is
 }
 
 // dlqIndex is guarded by the store's mutex. Rows are numbered in the order in
@@ -37,9 +37,9 @@ func (h *letterHeader) took() time.Duration { return max(h.resolved.sub(h.at), 0
 func newDLQIndex() *dlqIndex { return &dlqIndex{byID: map[uuid]uint32{}} }
 
 // appendDLQRows appends the rows of one task's entries.
-func appendDLQRows(rows []dlqRow, pos uint32, id uuid, letters []letterHeader) []dlqRow {
+func appendDLQRows(rows []dlqRow, id uuid, letters []letterHeader) []dlqRow {
 	for n, h := range letters {
-		rows = append(rows, dlqRow{h, dlqEntryID(id, h.at, h.seq), pos, uint32(n)})
+		rows = append(rows, dlqRow{h, dlqEntryID(id, h.at, h.seq), id, uint32(n)})
 	}
 	return rows
 }
@@ -62,7 +62,7 @@ func (x *dlqIndex) settle(t *task) {
 		id := dlqEntryID(t.id, h.at, h.seq)
 		i, ok := x.byID[id]
 		if !ok {
-			x.add(dlqRow{h, id, t.pos, uint32(n)})
+			x.add(dlqRow{h, id, t.id, uint32(n)})
 			continue
 		}
 		if x.rows[i].letterHeader != h {

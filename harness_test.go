@@ -122,7 +122,7 @@ func checkInvariants(t testing.TB, s *service) {
 		if sl.live != nil {
 			compareSteps(t, again, sl.live)
 		}
-		dead = appendDLQRows(dead, uint32(i), again.id, again.letterHeaders())
+		dead = appendDLQRows(dead, again.id, again.letterHeaders())
 		states[again.state]++
 		for st, n := range again.counts {
 			steps[st] += n

@@ -44,7 +44,7 @@ func (l *restorer) snapshotLine(line []byte) error {
 	for s, n := range h.counts {
 		l.s.index.steps[s] += n
 	}
-	for _, row := range appendDLQRows(nil, pos, h.id, h.dead) {
+	for _, row := range appendDLQRows(nil, h.id, h.dead) {
 		l.s.dead.add(row)
 	}
 	t, err := l.replayed(&h, tpl)

@@ -96,7 +96,7 @@ func (e *engine) loseLocked(c *change, l lostAttempt) error {
 	if err != nil {
 		return err
 	}
-	if t.steps[l.step].state != stepInProgress || e.running[runKey{t.pos, l.step}] != nil {
+	if t.steps[l.step].state != stepInProgress || e.running[runKey{t.id, l.step}] != nil {
 		return nil
 	}
 	return c.append(t, e.lostRecord(t, l.step))

@@ -110,7 +110,7 @@ func (e *engine) allowsLocked(t *task, i int, q *stepRequest) error {
 		if s.state != stepEnqueued && s.state != stepInProgress {
 			return refused(stepInError)
 		}
-		if k := e.running[runKey{t.pos, i}]; k != nil && s.state == stepInProgress {
+		if k := e.running[runKey{t.id, i}]; k != nil && s.state == stepInProgress {
 			return failf(conflict, "cannot fail step %q: its handler is running", name)
 		}
 	default:

@@ -20,15 +20,15 @@ type store struct {
 	full    chan struct{} // holds a token when the journal has grown enough for a snapshot
 
 	mu         sync.Mutex
-	seq        uint64                 // of the newest record; guarded by mu, as all below
-	slots      []slot                 // every task, by position: the order of creation
-	byID       map[uuid]uint32        // task id to position
-	identities map[identityKey]uint32 // who deduplicates, to position
-	index      *taskIndex             // positions by state, template, …
-	analytics  *analytics             // what has happened, counted by hour
-	dead       *dlqIndex              // the entries of the dead letter queue
-	scratch    []byte                 // for encoding a record
-	lastID     uuid                   // the greatest id that a task of this store took
+	seq        uint64               // of the newest record; guarded by mu, as all below
+	slots      []slot               // every task, by position: the order of creation
+	byID       map[uuid]uint32      // task id to position
+	identities map[identityKey]uuid // who deduplicates
+	index      *taskIndex           // positions by state, template, …
+	analytics  *analytics           // what has happened, counted by hour
+	dead       *dlqIndex            // the entries of the dead letter queue
+	scratch    []byte               // for encoding a record
+	lastID     uuid                 // the greatest id that a task of this store took
 
 	templatesMu sync.RWMutex
 	templates   map[string]*template // by hash, all that tasks refer to; guarded by templatesMu
@@ -46,7 +46,7 @@ func newStore(c clock, log *slog.Logger) *store {
 		clock:      c,
 		log:        log,
 		byID:       map[uuid]uint32{},
-		identities: map[identityKey]uint32{},
+		identities: map[identityKey]uuid{},
 		index:      newTaskIndex(),
 		analytics:  newAnalytics(),
 		dead:       newDLQIndex(),
@@ -75,7 +75,7 @@ func (s *store) enter(id uuid, sl slot, tpl *template, by *creation) uint32 {
 	s.slots = append(s.slots, sl)
 	s.byID[id] = pos
 	if by.identity != (identityKey{}) {
-		s.identities[by.identity] = pos
+		s.identities[by.identity] = id
 	}
 	s.index.add(pos, tpl, by)
 	if last := id.plus(tpl.ids() - 1); bytes.Compare(last[:], s.lastID[:]) > 0 {

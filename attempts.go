@@ -153,7 +153,7 @@ func (e *engine) finish(k *run, o outcome) {
 	_, err := e.store.update(func(c *change) error { return e.endLocked(c, k, o) })
 	f, refused := errors.AsType[*failure](err)
 	switch {
-	case err == nil:
+	case err == nil, refused && f.kind == notFound: // the task was dropped meanwhile
 	case e.ctx.Err() != nil: // the engine has stopped: the attempt is delivered again
 	case refused && f.kind == unavailable && f.retryAfter > 0:
 		afterReal(outcomeRetryEvery, func() { e.finish(k, o) })

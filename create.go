@@ -218,11 +218,12 @@ func (s *service) createTask(ctx context.Context, q *taskRequest, mayRead bool) 
 		return nil, err
 	}
 	id := s.ids.reserve(tpl.ids())
-	seq, err := s.store.update(func(c *change) error {
+	var t *task
+	seq, err := s.store.update(func(c *change) (err error) {
 		if err := s.admitLocked(by, mayRead); err != nil {
 			return err
 		}
-		_, err := c.create(&record{kind: recCreated, task: id, created: by}, tpl)
+		t, err = c.create(&record{kind: recCreated, task: id, created: by}, tpl)
 		return err
 	})
 	if err != nil {
@@ -232,7 +233,7 @@ func (s *service) createTask(ctx context.Context, q *taskRequest, mayRead bool) 
 	if err := s.store.journal.wait(ctx, seq); err != nil {
 		return nil, err
 	}
-	return s.store.view(id)
+	return s.store.viewAfter(t)
 }
 
 // ids is how many ids a task takes: its own, its steps', and a correlation id.

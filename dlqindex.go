@@ -28,6 +28,7 @@ type dlqIndex struct {
 	pending   [dlqReasons]bitset
 	counts    [dlqReasons][dlqStatuses]int
 	resolving [dlqReasons]time.Duration // that the entries which are not pending took, in sum
+	holes     int                       // rows of tasks that were dropped; their id is zero
 }
 
 // took is how long the entry took to leave Pending; never negative, whatever the
@@ -44,13 +45,18 @@ func appendDLQRows(rows []dlqRow, id uuid, letters []letterHeader) []dlqRow {
 	return rows
 }
 
+// maxDLQHoles is how many rows without an entry there may be beside as many others.
+const maxDLQHoles = 1024
+
 // inOrder is the index of the same entries in the order in which they were made,
 // whatever order a start found them in.
 func (x *dlqIndex) inOrder() *dlqIndex {
 	slices.SortFunc(x.rows, func(a, b dlqRow) int { return cmp.Compare(a.seq, b.seq) })
 	y := newDLQIndex()
 	for _, r := range x.rows {
-		y.add(r)
+		if !r.id.isZero() {
+			y.add(r)
+		}
 	}
 	return y
 }
@@ -70,6 +76,26 @@ func (x *dlqIndex) settle(t *task) {
 			x.rows[i].letterHeader = h
 			x.mark(i)
 		}
+	}
+}
+
+// remove takes the entries of a task out.
+func (x *dlqIndex) remove(task uuid, letters []letterHeader) {
+	for _, h := range letters {
+		id := dlqEntryID(task, h.at, h.seq)
+		i, ok := x.byID[id]
+		if !ok {
+			continue
+		}
+		x.unmark(i)
+		x.all.clear(i)
+		x.byReason[h.reason].clear(i)
+		delete(x.byID, id)
+		x.rows[i] = dlqRow{}
+		x.holes++
+	}
+	if x.holes > maxDLQHoles+len(x.byID) {
+		*x = *x.inOrder()
 	}
 }
 

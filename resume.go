@@ -93,6 +93,9 @@ func (e *engine) recordLost(lost []lostAttempt) {
 // loseLocked records that an attempt was lost, unless its step went on meanwhile.
 func (e *engine) loseLocked(c *change, l lostAttempt) error {
 	t, err := c.task(l.task)
+	if kindOf(err) == notFound {
+		return nil // dropped meanwhile
+	}
 	if err != nil {
 		return err
 	}

@@ -86,6 +86,9 @@ type storeConfig struct {
 	Memory         bool   // keep nothing on disk; Path is not used
 	Sync           string // always, interval or never
 	SyncIntervalMS int
+
+	RetainFinishedCount    int // finished tasks kept; 0 for all
+	RetainFinishedAgeHours int // how long they are kept; 0 for as long as they count
 }
 
 // docsConfig says what the page of the API's documentation is.
@@ -306,6 +309,17 @@ var configKeys = append([]configKey{
 		path: "store.sync_interval_ms", field: func(c *Config) any { return &c.Store.SyncIntervalMS },
 		def: int64(100), min: 1, max: 60_000,
 		help: `time between two syncs with sync = "interval", in milliseconds`,
+	},
+	{
+		path: "store.retain_finished_count", field: func(c *Config) any { return &c.Store.RetainFinishedCount },
+		def: int64(100_000), min: 0, max: 100 * maxConfigCount,
+		help: "finished tasks that are kept, those that finished last; 0: all of them",
+	},
+	{
+		path:  "store.retain_finished_age_hours",
+		field: func(c *Config) any { return &c.Store.RetainFinishedAgeHours },
+		def:   int64(0), min: 0, max: maxConfigCount,
+		help: "hours that a finished task is kept; 0: no limit",
 	},
 	{
 		path: "docs.swagger_ui", field: func(c *Config) any { return &c.Docs.SwaggerUI },

@@ -218,11 +218,12 @@ func (s *service) createTask(ctx context.Context, q *taskRequest, mayRead bool) 
 		return nil, err
 	}
 	id := s.ids.reserve(tpl.ids())
-	seq, err := s.store.update(func(c *change) error {
+	var t *task
+	seq, err := s.store.update(func(c *change) (err error) {
 		if err := s.admitLocked(by, mayRead); err != nil {
 			return err
 		}
-		_, err := c.create(&record{kind: recCreated, task: id, created: by}, tpl)
+		t, err = c.create(&record{kind: recCreated, task: id, created: by}, tpl)
 		return err
 	})
 	if err != nil {
@@ -232,7 +233,7 @@ func (s *service) createTask(ctx context.Context, q *taskRequest, mayRead bool) 
 	if err := s.store.journal.wait(ctx, seq); err != nil {
 		return nil, err
 	}
-	return s.store.view(id)
+	return s.store.viewAfter(t)
 }
 
 // ids is how many ids a task takes: its own, its steps', and a correlation id.
@@ -329,8 +330,8 @@ func identityOf(tpl *template, key string, context []byte) (k identityKey) {
 // admitLocked refuses a task that exists already, or that the queue has no room for.
 func (s *service) admitLocked(by *creation, mayRead bool) error {
 	if by.identity != (identityKey{}) {
-		if pos, ok := s.store.identities[by.identity]; ok {
-			return s.duplicateLocked(pos, mayRead)
+		if id, ok := s.store.identities[by.identity]; ok {
+			return duplicateOf(id, mayRead)
 		}
 	}
 	if n := s.engine.queuedLocked(); n >= s.cfg.Engine.MaxQueued {
@@ -340,10 +341,10 @@ func (s *service) admitLocked(by *creation, mayRead bool) error {
 	return nil
 }
 
-func (s *service) duplicateLocked(pos uint32, mayRead bool) error {
+func duplicateOf(id uuid, mayRead bool) error {
 	f := failf(conflict, "a task with this identity already exists")
 	if mayRead {
-		f.existing = s.store.idLocked(pos)
+		f.existing = id
 		f.message += ": " + f.existing.String()
 	}
 	return f

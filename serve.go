@@ -379,12 +379,12 @@ func (v *serving) curlToken() string {
 func (v *serving) stateLine() string {
 	c := &v.cfg.Store
 	if c.Memory {
-		return "in memory: gone when the process ends"
+		return "in memory: gone when the process ends; " + c.retention().String()
 	}
 	durability := map[string]string{
 		"always":   "on disk before a change is answered",
 		"interval": fmt.Sprintf("on disk within %d ms", c.SyncIntervalMS),
 		"never":    "written, never synced",
 	}
-	return fmt.Sprintf("%s, %s; every task is kept", c.Path, durability[c.Sync])
+	return fmt.Sprintf("%s, %s; %v", c.Path, durability[c.Sync], c.retention())
 }

@@ -140,6 +140,7 @@ func checkInvariants(t testing.TB, s *service) {
 		t.Errorf("the figures are\n%s\nwant what the tasks' logs give:\n%s", got, want)
 	}
 	checkDLQIndex(t, s.store.dead, dead)
+	checkRequestIndex(t, s.store)
 }
 
 func compareSteps(t testing.TB, again, live *task) {

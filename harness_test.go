@@ -144,6 +144,7 @@ func checkInvariants(t testing.TB, s *service) {
 	}
 	checkDLQIndex(t, s.store.dead, dead)
 	checkRetention(t, s.store)
+	checkRequestIndex(t, s.store)
 }
 
 func compareSteps(t testing.TB, again, live *task) {

@@ -90,6 +90,7 @@ type creation struct {
 	options           []byte  // JSON object, or nil
 	key               string  // the caller's idempotency_key
 	traceparent       string
+	request           requestMark // of the Idempotency-Key header
 }
 
 // identityKey is the hash that deduplicates tasks; zero for none.
@@ -210,7 +211,7 @@ func appendCreation(b []byte, c *creation) []byte {
 	b = appendNumber(b, "requested", int64(c.requested))
 	b = appendRaw(b, "options", c.options)
 	b = appendText(b, "key", c.key)
-	return appendText(b, "traceparent", c.traceparent)
+	return appendRequestMark(appendText(b, "traceparent", c.traceparent), c.request)
 }
 
 func appendEnding(b []byte, e *ending) []byte {

@@ -172,6 +172,11 @@ func (d *recordDecoder) creationMember(key string, value []byte) {
 		c.key = d.text(value)
 	case "traceparent":
 		c.traceparent = d.text(value)
+	case "request":
+		var ok bool
+		if c.request, ok = parseRequestMark(d.text(value)); !ok {
+			d.err = fmt.Errorf("not the mark of a request, 64 hex digits")
+		}
 	default:
 		d.err = fmt.Errorf("unknown member, from a newer version")
 	}

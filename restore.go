@@ -44,6 +44,7 @@ func (l *restorer) snapshotLine(line []byte) error {
 	}
 	l.s.seq = max(l.s.seq, h.lastSeq)
 	pos := l.s.enter(h.id, slot{line: line}, tpl, r.created)
+	l.s.requests.add(r.created.request, h.id, h.created)
 	l.s.index.move(pos, taskPending, h.state)
 	for s, n := range h.counts {
 		l.s.index.steps[s] += n
@@ -150,6 +151,7 @@ func (l *restorer) created(r *record) error {
 	}
 	t := newTask(r, tpl)
 	t.pos = s.enter(t.id, slot{live: t}, tpl, r.created)
+	s.requests.add(r.created.request, t.id, r.at)
 	return l.apply(t, r)
 }
 

@@ -167,6 +167,7 @@ func (s *store) leave(pos uint32) error {
 	if s.identities[r.created.identity] == h.id {
 		delete(s.identities, r.created.identity)
 	}
+	s.requests.remove(r.created.request.key, h.id)
 	s.dead.remove(h.id, h.dead)
 	s.index.remove(pos, h.state, &h.counts, sl.in)
 	delete(s.byID, h.id)

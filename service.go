@@ -131,6 +131,7 @@ func (s *service) warnOfChangedTemplates() {
 func (s *service) finish(ctx context.Context) {
 	s.draining.Store(true)
 	if s.store != nil {
+		s.store.releaseWaiters(waitShutdown)
 		s.engine.stop(ctx)
 	}
 }

@@ -27,6 +27,8 @@ type store struct {
 	index      *taskIndex           // positions by state, template, …
 	analytics  *analytics           // what has happened, counted by hour
 	dead       *dlqIndex            // the entries of the dead letter queue
+	waiters    waiters              // the requests that wait for a task
+	requests   *requestIndex        // the tasks of requests that may be repeated
 	retain     retention            // which finished tasks are kept
 	packing    packing              // of the positions
 	scratch    []byte               // for encoding a record
@@ -55,6 +57,7 @@ func newStore(c clock, log *slog.Logger) *store {
 		index:      newTaskIndex(),
 		analytics:  newAnalytics(),
 		dead:       newDLQIndex(),
+		requests:   newRequestIndex(),
 		templates:  map[string]*template{},
 		packing:    packing{floor: packFloor},
 		full:       make(chan struct{}, 1),
@@ -135,6 +138,7 @@ func (s *store) updateLocked(decide func(c *change) error) error {
 	err := decide(&c)
 	for _, t := range c.set {
 		s.settle(t)
+		s.tellWaiters(t)
 	}
 	if err == nil {
 		c.dropFinished(dropsPerUpdate)
@@ -227,6 +231,7 @@ func (c *change) create(r *record, tpl *template) (*task, error) {
 	c.write(r)
 	t := newTask(r, tpl)
 	t.pos = s.enter(t.id, slot{live: t}, tpl, r.created)
+	s.requests.add(r.created.request, t.id, r.at)
 	return t, c.fold(t, r)
 }
 
@@ -357,6 +362,7 @@ func (s *store) list(f *taskFilter, skip, limit int) ([]*task, int, error) {
 func (s *store) taskMoved(t *task, from, to taskState, at instant) {
 	s.analytics.taskMoved(t, from, to, at)
 	s.watch.taskMoved(t, from, to, at)
+	s.waiters.moved(t.id, to)
 }
 
 func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {

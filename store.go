@@ -14,6 +14,7 @@ import (
 // store holds the tasks in the order of their creation.
 type store struct {
 	clock   clock
+	ids     *idSource // for steps that tasks come to have
 	log     *slog.Logger
 	journal *journal
 	watch   observer      // told under mu of what live tasks do; set before the first update
@@ -78,10 +79,16 @@ func (s *store) enter(id uuid, sl slot, tpl *template, by *creation) uint32 {
 		s.identities[by.identity] = pos
 	}
 	s.index.add(pos, tpl, by)
-	if last := id.plus(tpl.ids() - 1); bytes.Compare(last[:], s.lastID[:]) > 0 {
-		s.lastID = last // racing callers are given their ids before their turn: the newest need not have the last
-	}
+	s.seenID(id.plus(tpl.ids() - 1))
 	return pos
+}
+
+// seenID notes an id that was given out. Racing callers are given theirs before
+// their turn: the newest need not be the last.
+func (s *store) seenID(id uuid) {
+	if bytes.Compare(id[:], s.lastID[:]) > 0 {
+		s.lastID = id
+	}
 }
 
 func (s *store) template(hash string) *template {
@@ -217,6 +224,9 @@ func (c *change) create(r *record, tpl *template) (*task, error) {
 // append journals a record about a task and applies it.
 func (c *change) append(t *task, r *record) error {
 	r.task = t.id
+	if n := t.newIDs(r); n > 0 {
+		r.ids = c.s.ids.reserve(n)
+	}
 	c.write(r)
 	return c.fold(t, r)
 }
@@ -240,6 +250,9 @@ func (c *change) fold(t *task, r *record) error {
 	if err := t.apply(r, c.s); err != nil {
 		c.s.log.Error("a change does not fit the state tables", "error", err)
 		return err
+	}
+	if !r.ids.isZero() {
+		c.s.seenID(t.plan.lastID())
 	}
 	return nil
 }

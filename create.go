@@ -220,11 +220,6 @@ func (s *service) templateFor(q *taskRequest) (*template, error) {
 	if err != nil {
 		return nil, err
 	}
-	if tpl.dynamic {
-		return nil, &failure{kind: invalidFields,
-			message: fmt.Sprintf("template %s has dynamic steps, which this version does not run", tpl.fullName()),
-			details: []fieldProblem{{"name", "names a template with decision, convergence or batch steps"}}}
-	}
 	if q.key == "" && tpl.strategy == strategyCallerProvided {
 		return nil, failf(badRequest, "template %s takes its identity from the caller: idempotency_key is required",
 			tpl.fullName())

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -149,6 +150,11 @@ func checkInvariants(t testing.TB, s *service) {
 
 func compareSteps(t testing.TB, again, live *task) {
 	t.Helper()
+	if len(again.steps) != len(live.steps) || !reflect.DeepEqual(again.plan, live.plan) {
+		t.Errorf("task %s: replay gives %d steps and the plan %+v; live are %d, %+v",
+			live.id, len(again.steps), again.plan, len(live.steps), live.plan)
+		return
+	}
 	for i := range live.steps {
 		a, b := again.steps[i], live.steps[i]
 		a.last, b.last, a.queued, b.queued = nil, nil, false, false

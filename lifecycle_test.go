@@ -241,7 +241,7 @@ func (l *randomWorld) checkSlots() {
 					l.t.Errorf("task %d step %d is in progress, and nothing runs it", pos, i)
 				}
 			case stepEnqueued:
-				outside := e.targetLocked(sl.live.tpl, i).kind == outsideActor
+				outside := e.targetLocked(sl.live, i).kind == outsideActor
 				if !outside && sl.live.runnable(i) && e.slots > 0 {
 					l.t.Errorf("task %d step %d could start and does not", pos, i)
 				}

@@ -63,6 +63,7 @@ type record struct {
 	created    *creation // created
 	startedAt  instant   // ran: when the attempt started; see started
 	end        *ending   // ran, ended, late, operator: what the attempt came to
+	ids        uuid      // ran, ended, operator: the first id of the instances that the step creates
 	action     stepAction
 	by         string // operator: who, as the request says
 	subject    string // operator, cancelled: who, as authentication found out; "" without
@@ -178,6 +179,7 @@ func appendRecordBody(b []byte, r *record) []byte {
 		b = appendText(b, "subject", r.subject)
 		b = appendText(b, "reason", r.reason)
 	}
+	b = appendID(b, "ids", r.ids)
 	if r.end != nil {
 		b = appendEnding(b, r.end)
 	}

@@ -105,6 +105,8 @@ func (d *recordDecoder) member(key, value []byte) bool {
 		d.r.by = d.text(value)
 	case "subject":
 		d.r.subject = d.text(value)
+	case "ids":
+		d.r.ids = d.id(value)
 	case "hash":
 		d.r.hash = d.text(value)
 	case "definition":

@@ -45,6 +45,7 @@ func (l *restorer) snapshotLine(line []byte) error {
 	l.s.seq = max(l.s.seq, h.lastSeq)
 	pos := l.s.enter(h.id, slot{line: line}, tpl, r.created)
 	l.s.requests.add(r.created.request, h.id, h.created)
+	l.s.tookID(h.lastID)
 	l.s.index.move(pos, taskPending, h.state)
 	for s, n := range h.counts {
 		l.s.index.steps[s] += n
@@ -169,6 +170,9 @@ func (l *restorer) apply(t *task, r *record) error {
 	l.s.analytics.begin(t, r)
 	if err := t.apply(r, l.s); err != nil {
 		return err
+	}
+	if !r.ids.isZero() {
+		l.s.tookID(t.plan.lastID())
 	}
 	l.s.settle(t)
 	return nil

@@ -92,6 +92,7 @@ func (s *service) openStore(disk diskFS) error {
 	if err != nil {
 		return err
 	}
+	s.store.ids = s.ids
 	if n := len(s.store.byID); n > 0 {
 		s.log.Info("the store was read", "tasks", n, "records", s.store.seq, "took", time.Since(began).String())
 	}

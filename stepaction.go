@@ -102,6 +102,7 @@ func (e *engine) allowsLocked(t *task, i int, q *stepRequest) error {
 		if _, ok := s.state.next(stepCompleteBy); !ok {
 			return refused(stepComplete)
 		}
+		return t.allowsResult(i, q.result)
 	case actionCancel:
 		if _, ok := s.state.next(stepCancel); !ok {
 			return refused(stepCancelled)

@@ -14,6 +14,7 @@ import (
 // store holds the tasks in the order of their creation.
 type store struct {
 	clock   clock
+	ids     *idSource // for steps that tasks come to have
 	log     *slog.Logger
 	journal *journal
 	watch   observer      // told under mu of what live tasks do; set before the first update
@@ -238,6 +239,9 @@ func (c *change) create(r *record, tpl *template) (*task, error) {
 // append journals a record about a task and applies it.
 func (c *change) append(t *task, r *record) error {
 	r.task = t.id
+	if n := t.newIDs(r); n > 0 {
+		r.ids = c.s.ids.reserve(n)
+	}
 	c.write(r)
 	return c.fold(t, r)
 }
@@ -261,6 +265,9 @@ func (c *change) fold(t *task, r *record) error {
 	if err := t.apply(r, c.s); err != nil {
 		c.s.log.Error("a change does not fit the state tables", "error", err)
 		return err
+	}
+	if !r.ids.isZero() {
+		c.s.tookID(t.plan.lastID())
 	}
 	return nil
 }

@@ -31,12 +31,14 @@ const (
 	recCancelled                   // the task was cancelled
 	recStale                       // the task stood still for too long
 	recDLQUpdate                   // an entry of the dead letter queue was updated
+	recClaimed                     // an outside actor's attempt started, under a lease
+	recExtended                    // its lease was extended
 	recordKinds
 )
 
 var recordKindNames = [recordKinds]string{
 	"template", "created", "started", "ran", "ended", "late", "due", "recovered", "operator", "cancelled",
-	"stale", "investigated",
+	"stale", "investigated", "claimed", "extended",
 }
 
 func (k recordKind) String() string { return recordKindNames[k] }
@@ -64,11 +66,12 @@ type record struct {
 	end        *ending   // ran, ended, late, operator: what the attempt came to
 	action     stepAction
 	by         string // operator: who, as the request says
-	subject    string // operator, cancelled: who, as authentication found out; "" without
+	subject    string // operator, cancelled, claimed, and what an outside actor ended: who, as authentication found out; "" without
 	reason     string // operator: why
 	hash       string // template
 	definition []byte // template: its normalized JSON
 
+	lease         *lease         // claimed; of extended the end alone
 	stale         *staleMark     // stale
 	investigation *investigation // investigated
 }
@@ -110,6 +113,7 @@ type ending struct {
 	retryAt  instant       // when the next attempt is due; 0 when there is none
 	took     time.Duration // in whole milliseconds
 	attempt  int           // late: the attempt that answered too late
+	worker   string        // the outside actor that made the attempt; "" for this service
 }
 
 // stepAction is what an operator or outside actor does to a step.
@@ -171,8 +175,11 @@ func appendRecordBody(b []byte, r *record) []byte {
 	if r.kind == recOperator {
 		b = appendText(b, "action", r.action.String())
 		b = appendText(b, "by", r.by)
-		b = appendText(b, "subject", r.subject)
-		b = appendText(b, "reason", r.reason)
+	}
+	b = appendText(b, "subject", r.subject)
+	b = appendText(b, "reason", r.reason)
+	if r.lease != nil {
+		b = appendLease(b, r.lease)
 	}
 	if r.end != nil {
 		b = appendEnding(b, r.end)
@@ -219,7 +226,8 @@ func appendEnding(b []byte, e *ending) []byte {
 	b = appendNumber(b, "retry_at", int64(e.retryAt))
 	b = appendRaw(b, "result", e.result)
 	b = appendRaw(b, "error", e.err)
-	return appendRaw(b, "metadata", e.metadata)
+	b = appendRaw(b, "metadata", e.metadata)
+	return appendText(b, "worker", e.worker)
 }
 
 // The append… helpers leave out what is empty, zero or the default.

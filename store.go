@@ -265,6 +265,37 @@ func (s *store) idLocked(pos uint32) uuid {
 	return h.id
 }
 
+// taskOfStep is the task that a step's id belongs to: steps' ids follow their
+// task's own.
+func (s *store) taskOfStep(id uuid) (task uuid, ok bool) {
+	most := 0
+	for _, tpl := range s.allTemplates() {
+		most = max(most, tpl.ids())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n := 1; n <= most; n++ {
+		task = id.plus(-n)
+		if pos, found := s.byID[task]; found {
+			return task, s.hasStepLocked(pos, n)
+		}
+	}
+	return uuid{}, false
+}
+
+// hasStepLocked reports whether the task at a position has an nth step, from 1.
+func (s *store) hasStepLocked(pos uint32, n int) bool {
+	if t := s.slots[pos].live; t != nil {
+		return n <= len(t.steps)
+	}
+	h, err := readTaskHeader(s.slots[pos].line)
+	steps := 0
+	for _, count := range h.counts {
+		steps += count
+	}
+	return err == nil && n <= steps
+}
+
 // view is a copy of a task that nobody changes.
 func (s *store) view(id uuid) (*task, error) {
 	return s.viewObserved(id, nil)

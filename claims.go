@@ -60,11 +60,12 @@ func fitsCallable(pattern, callable string) bool {
 
 // claim is a step that was given to an outside actor.
 type claim struct {
-	key     runKey
-	task    uuid
-	attempt *attempt
-	token   string
-	lease   *lease
+	key      runKey
+	task     uuid
+	callable string
+	attempt  *attempt
+	token    string
+	lease    *lease
 }
 
 // claimer waits for work.
@@ -253,7 +254,7 @@ func (e *engine) claimLocked(c *change, k runKey, q *claimRequest) (claim, error
 	a := e.attemptLocked(t, k.step, true)
 	a.number = t.steps[k.step].attempts
 	e.holdLocked(t, k.step)
-	return claim{k, t.id, a, token, l}, nil
+	return claim{k, t.id, t.def(k.step).callable, a, token, l}, nil
 }
 
 // unclaim gives back what nobody got to know of: it is delivered again under the

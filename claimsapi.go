@@ -136,7 +136,8 @@ func (v claimsView) appendJSON(b []byte) []byte {
 			b = append(b, ',')
 		}
 		b = c.attempt.envelope(b)
-		b = append(b[:len(b)-1], `,"lease":"`...)
+		b = appendJSONString(append(b[:len(b)-1], `,"callable":`...), c.callable)
+		b = append(b, `,"lease":"`...)
 		b = append(b, c.token...)
 		b = append(b, `","lease_expires_at":"`...)
 		b = c.lease.until.appendZoned(b)

@@ -103,8 +103,8 @@ var wireShapes = map[string]map[string]string{
 		"worker_id": "string?", "lease_expires_at": "zoned?",
 	},
 	"ClaimedStep": {
-		"task": "EnvelopeTask", "step": "EnvelopeStep", "dependency_results": "object", "lease": "string",
-		"lease_expires_at": "zoned",
+		"task": "EnvelopeTask", "step": "EnvelopeStep", "dependency_results": "object", "callable": "string",
+		"lease": "string", "lease_expires_at": "zoned",
 	},
 	"EnvelopeTask": {
 		"task_uuid": "uuid7", "namespace": "string", "name": "string", "version": "string",

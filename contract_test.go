@@ -133,7 +133,7 @@ func contentFor(content map[string]any, contentType string) map[string]any {
 // schemaKeywords are those that problems looks at, or that say nothing about values.
 var schemaKeywords = []string{
 	"$ref", "type", "const", "enum", "anyOf", "oneOf", "properties", "required", "additionalProperties", "items",
-	"pattern", "minLength", "maxLength", "minimum", "maximum",
+	"pattern", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems",
 	"description", "examples", "default", "format", "discriminator",
 }
 
@@ -214,6 +214,9 @@ func schemaValueProblems(path string, s map[string]any, v any) (problems []strin
 		if !within(n, s["minLength"], s["maxLength"]) {
 			wrong("%v to %v characters", s["minLength"], s["maxLength"])
 		}
+	}
+	if list, ok := v.([]any); ok && !within(float64(len(list)), s["minItems"], s["maxItems"]) {
+		wrong("%v to %v elements", s["minItems"], s["maxItems"])
 	}
 	if number, ok := v.(json.Number); ok {
 		if n, err := number.Float64(); err != nil || !within(n, s["minimum"], s["maximum"]) {

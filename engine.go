@@ -37,6 +37,7 @@ type engine struct {
 	webSlots int
 	running  map[runKey]*run
 	targets  map[*template][]target
+	outside  outsideWork
 	stopping bool
 }
 
@@ -48,6 +49,7 @@ func newEngine(s *store, h *handlerSet, ids *idSource, stats *counters, cfg *Con
 		webSlots: cfg.Worker.HTTPConcurrency,
 		running:  map[runKey]*run{},
 		targets:  map[*template][]target{},
+		outside:  newOutsideWork(),
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
@@ -59,6 +61,7 @@ func (e *engine) start() error {
 		return err
 	}
 	e.wg.Go(e.schedule)
+	e.wg.Go(e.feed)
 	e.wakeUp()
 	return nil
 }
@@ -70,6 +73,7 @@ func (e *engine) stop(ctx context.Context) {
 	e.stopping = true
 	e.store.mu.Unlock()
 	e.wakeUp()
+	e.wakeFeeder()
 	done := make(chan struct{})
 	go func() {
 		e.wg.Wait()
@@ -183,9 +187,13 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, _ instant) {
 	case stepWaitingForRetry:
 		e.armRetry(t, i, t.steps[i].retryAt)
 	}
+	if from == stepEnqueued {
+		e.outside.waiting.remove(runKey{t.id, i})
+	}
 	if from != stepInProgress {
 		return
 	}
+	e.letGoLocked(t, i)
 	k := e.running[runKey{t.id, i}]
 	if k == nil || k.gone {
 		return

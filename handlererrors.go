@@ -23,6 +23,7 @@ type stepError struct {
 // Error types that the program goes by, or gives in more than one place.
 const (
 	timeoutType         = "timeout"
+	workerLostType      = "worker_lost"
 	cancelledType       = "cancelled" // what run gives when its context was cancelled
 	invalidHandlerType  = "invalid_handler"
 	invalidConfigType   = "invalid_config"
@@ -45,7 +46,7 @@ type errorTypeRow struct {
 var handlerErrorTypes = []errorTypeRow{
 	{timeoutType, true, "the attempt took longer than timeout_seconds"},
 	{cancelledType, true, "the service cut the attempt off: its task was cancelled, or the service stops"},
-	{"worker_lost", true, "what ran the attempt went away: this service crashed, or an actor's lease expired"},
+	{workerLostType, true, "what ran the attempt went away: this service crashed, or an actor's lease expired"},
 	{"network_error", true, "no HTTP reply: name, connection, TLS or protocol failed"},
 	{"http_408", true, "HTTP 408 Request Timeout"},
 	{"http_425", true, "HTTP 425 Too Early"},

@@ -157,7 +157,10 @@ func compareSteps(t testing.TB, again, live *task) {
 	}
 	for i := range live.steps {
 		a, b := again.steps[i], live.steps[i]
-		a.last, b.last, a.queued, b.queued = nil, nil, false, false
+		if !reflect.DeepEqual(a.lease, b.lease) {
+			t.Errorf("task %s step %d: replay gives the lease %+v; live is %+v", live.id, i, a.lease, b.lease)
+		}
+		a.last, b.last, a.queued, b.queued, a.lease, b.lease = nil, nil, false, false, nil, nil
 		if a != b {
 			t.Errorf("task %s step %d: replay gives %+v; live is %+v", live.id, i, a, b)
 		}

@@ -107,7 +107,7 @@ func (a *auditor) begin(t *task, r *record) {
 		v.ExecutionTimeMS = new(r.end.took.Milliseconds())
 	}
 	if r.kind != recOperator {
-		v.WorkerUUID = new(stableID("worker", a.worker))
+		v.WorkerUUID = new(stableID("worker", orDefault(r.end.worker, a.worker)))
 	}
 	a.open = r.kind != recLate
 	if !a.open {

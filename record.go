@@ -32,12 +32,14 @@ const (
 	recStale                       // the task stood still for too long
 	recDLQUpdate                   // an entry of the dead letter queue was updated
 	recDropped                     // the task, finished before, is kept no longer
+	recClaimed                     // an outside actor's attempt started, under a lease
+	recExtended                    // its lease was extended
 	recordKinds
 )
 
 var recordKindNames = [recordKinds]string{
 	"template", "created", "started", "ran", "ended", "late", "due", "recovered", "operator", "cancelled",
-	"stale", "investigated", "dropped",
+	"stale", "investigated", "dropped", "claimed", "extended",
 }
 
 func (k recordKind) String() string { return recordKindNames[k] }
@@ -66,11 +68,12 @@ type record struct {
 	ids        uuid      // ran, ended, operator: the first id of the instances that the step creates
 	action     stepAction
 	by         string // operator: who, as the request says
-	subject    string // operator, cancelled: who, as authentication found out; "" without
+	subject    string // operator, cancelled, claimed, and what an outside actor ended: who, as authentication found out; "" without
 	reason     string // operator: why
 	hash       string // template
 	definition []byte // template: its normalized JSON
 
+	lease         *lease         // claimed; of extended the end alone
 	stale         *staleMark     // stale
 	investigation *investigation // investigated
 }
@@ -113,6 +116,7 @@ type ending struct {
 	retryAt  instant       // when the next attempt is due; 0 when there is none
 	took     time.Duration // in whole milliseconds
 	attempt  int           // late: the attempt that answered too late
+	worker   string        // the outside actor that made the attempt; "" for this service
 }
 
 // stepAction is what an operator or outside actor does to a step.
@@ -176,8 +180,11 @@ func appendRecordBody(b []byte, r *record) []byte {
 	if r.kind == recOperator {
 		b = appendText(b, "action", r.action.String())
 		b = appendText(b, "by", r.by)
-		b = appendText(b, "subject", r.subject)
-		b = appendText(b, "reason", r.reason)
+	}
+	b = appendText(b, "subject", r.subject)
+	b = appendText(b, "reason", r.reason)
+	if r.lease != nil {
+		b = appendLease(b, r.lease)
 	}
 	b = appendID(b, "ids", r.ids)
 	if r.end != nil {
@@ -225,7 +232,8 @@ func appendEnding(b []byte, e *ending) []byte {
 	b = appendNumber(b, "retry_at", int64(e.retryAt))
 	b = appendRaw(b, "result", e.result)
 	b = appendRaw(b, "error", e.err)
-	return appendRaw(b, "metadata", e.metadata)
+	b = appendRaw(b, "metadata", e.metadata)
+	return appendText(b, "worker", e.worker)
 }
 
 // The append… helpers leave out what is empty, zero or the default.

@@ -62,6 +62,9 @@ func (d *recordDecoder) complete() error {
 		}
 	case r.step < 0:
 		return fmt.Errorf("%s record without a step", r.kind)
+	case r.kind == recClaimed && (r.lease == nil || r.lease.hash == leaseHash{} || r.lease.until == 0),
+		r.kind == recExtended && (r.lease == nil || r.lease.until == 0):
+		return fmt.Errorf("%s record without its lease", r.kind)
 	case r.action == actionFail && (r.end == nil || r.end.success):
 		return fmt.Errorf("a failure by an operator without its error")
 	case r.end == nil && r.hasOutcome():
@@ -115,6 +118,14 @@ func (d *recordDecoder) member(key, value []byte) bool {
 		d.r.stale = d.staleMark(value)
 	case "dlq":
 		d.r.investigation = d.investigation(value)
+	case "lease", "until":
+		d.leaseMember(string(key), value)
+	case "worker": // a claim's, or an outcome's
+		if d.r.kind == recClaimed {
+			d.lease().worker = d.text(value)
+		} else {
+			d.endingMember(string(key), value)
+		}
 	case "sum":
 	case "reason": // an operator's, or a created task's
 		d.r.reason = d.text(value)
@@ -203,6 +214,8 @@ func (d *recordDecoder) endingMember(key string, value []byte) {
 		d.end.err = value
 	case "metadata":
 		d.end.metadata = value
+	case "worker":
+		d.end.worker = d.text(value)
 	}
 }
 

@@ -106,7 +106,7 @@ func (e *ending) standardMetadata(at instant, worker string) []byte {
 	b := append([]byte(nil), `{"execution_time_ms":`...)
 	b = strconv.AppendInt(b, e.took.Milliseconds(), 10)
 	b = append(b, `,"worker_id":`...)
-	b = appendJSONString(b, worker)
+	b = appendJSONString(b, orDefault(e.worker, worker))
 	b = append(b, `,"completed_at":`...)
 	if at == 0 {
 		b = append(b, `null`...)

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 )
 
 // stepRequest is one action on a step, checked for form but not against the
@@ -209,7 +210,8 @@ func (p *stepRequestParser) completion(q *stepRequest) {
 	}
 }
 
-// stepError reads {"message": string, "error_type"?: string, "retryable"?: bool}.
+// stepError reads {"message": string, "error_type"?: string, "retryable"?: bool,
+// "status_code"?: integer, "context"?: object}.
 func (p *stepRequestParser) stepError(q *stepRequest) {
 	raw, ok := p.members["error"]
 	if !ok || jsonKind(raw) != '{' {
@@ -223,13 +225,20 @@ func (p *stepRequestParser) stepError(q *stepRequest) {
 		case jsonKind(value) == 'n':
 		case key == "message":
 			given = true
-			q.err.message = p.text("error.message", value, 1, maxMessageLength)
+			q.err.message = cleanText([]byte(p.text("error.message", value, 1, maxMessageLength)))
 		case key == "error_type":
 			q.err.errorType = p.text("error.error_type", value, 1, maxNameLength)
 		case key == "retryable":
 			if q.err.retryable = string(value) == "true"; !q.err.retryable && string(value) != "false" {
 				p.complain("error.retryable", "must be true or false")
 			}
+		case key == "status_code":
+			n, ok := jsonInt(value)
+			if q.err.statusCode = int(n); !ok || n < 0 || n > math.MaxUint16 { // clients read 16 bits
+				p.complain("error.status_code", "must be an integer from 0 to %d", math.MaxUint16)
+			}
+		case key == "context":
+			q.err.context = hideCredentials(p.object("error.context", value))
 		}
 		return true
 	})

@@ -293,6 +293,32 @@ func (s *store) idLocked(pos uint32) uuid {
 	return id
 }
 
+// liveLocked is an unfinished task, or nil.
+func (s *store) liveLocked(id uuid) *task {
+	if pos, ok := s.byID[id]; ok {
+		return s.slots[pos].live
+	}
+	return nil
+}
+
+// taskOfStep is the task whose id a step's id follows, as those of declared
+// steps do. Whether it has that step is not looked at.
+func (s *store) taskOfStep(id uuid) (task uuid, ok bool) {
+	most := 0
+	for _, tpl := range s.allTemplates() {
+		most = max(most, tpl.ids())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n := 1; n <= most; n++ {
+		task = id.plus(-n)
+		if _, found := s.byID[task]; found {
+			return task, true
+		}
+	}
+	return uuid{}, false
+}
+
 // view is a copy of a task that nobody changes.
 func (s *store) view(id uuid) (*task, error) {
 	return s.viewObserved(id, nil)

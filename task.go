@@ -48,6 +48,7 @@ type step struct {
 	failed      instant // when an attempt last failed
 	retryAt     instant // when the next attempt is due; 0 when none is
 	last        *ending // of the latest attempt that ended, or the operator's completion
+	lease       *lease  // the outside actor's that has the step in progress; nil otherwise
 }
 
 // observer hears of every transition, in order, while a record is applied.
@@ -99,6 +100,11 @@ func (a *applier) run() {
 	case recEnded:
 		a.endAttempt(r.end)
 		a.evaluate(false)
+	case recClaimed:
+		a.start()
+		a.t.steps[r.step].lease = r.lease
+	case recExtended:
+		a.extend()
 	case recLate: // it stands in the log, for the audit; no state changes
 	case recDue:
 		a.moveStep(r.step, stepDue)
@@ -329,6 +335,7 @@ func (a *applier) moveStep(i int, e stepEvent) {
 		return
 	}
 	s.state = to
+	s.lease = nil
 	s.updated = a.r.at
 	s.completed = 0
 	if to.finished() {

@@ -96,6 +96,7 @@ func (s *service) storeMetrics(m *metricsText) {
 		tasks[i] = s.store.index.states[i].count()
 	}
 	queued, running := s.engine.queuedLocked(), len(s.engine.running)
+	waiting := s.store.waiters.count
 	s.store.mu.Unlock()
 
 	m.family("stepwell_tasks", "gauge", "Tasks kept, by state.")
@@ -122,6 +123,7 @@ func (s *service) storeMetrics(m *metricsText) {
 	m.histogram("stepwell_handler_duration_seconds", &c.durations)
 	m.single("stepwell_queue_depth", "gauge", "Steps that are ready and wait for a slot.", float64(queued))
 	m.single("stepwell_handlers_running", "gauge", "Attempts in flight in this process.", float64(running))
+	m.single("stepwell_waiting_requests", "gauge", "Requests that wait for a task.", float64(waiting))
 }
 
 func (s *service) journalMetrics(m *metricsText) {

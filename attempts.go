@@ -15,14 +15,13 @@ const outcomeRetryEvery = time.Second
 
 // runKey names a step in progress.
 type runKey struct {
-	pos  uint32
+	task uuid
 	step int
 }
 
 // run is an attempt in flight in this process.
 type run struct {
 	key     runKey
-	task    uuid
 	web     bool // it holds an HTTP slot, else a local one
 	number  int  // the attempt
 	started instant
@@ -79,7 +78,7 @@ func (e *engine) startDelayLocked(t *task, i int, o outcome, delay, timeout time
 
 // startRunLocked journals the start of an attempt and takes its slot.
 func (e *engine) startRunLocked(t *task, i int, web bool) (*run, error) {
-	k := &run{key: runKey{t.pos, i}, task: t.id, web: web}
+	k := &run{key: runKey{t.id, i}, web: web}
 	err := e.store.updateLocked(func(c *change) error {
 		k.started = c.now
 		return c.append(t, &record{kind: recStarted, step: i})
@@ -154,13 +153,13 @@ func (e *engine) finish(k *run, o outcome) {
 	_, err := e.store.update(func(c *change) error { return e.endLocked(c, k, o) })
 	f, refused := errors.AsType[*failure](err)
 	switch {
-	case err == nil:
+	case err == nil, refused && f.kind == notFound: // the task was dropped meanwhile
 	case e.ctx.Err() != nil: // the engine has stopped: the attempt is delivered again
 	case refused && f.kind == unavailable && f.retryAfter > 0:
 		afterReal(outcomeRetryEvery, func() { e.finish(k, o) })
 		return
 	default:
-		e.log.Error("the outcome of an attempt is lost", "task_uuid", k.task, "step", k.key.step, "error", err)
+		e.log.Error("the outcome of an attempt is lost", "task_uuid", k.key.task, "step", k.key.step, "error", err)
 	}
 	e.abandon(k)
 }
@@ -168,7 +167,7 @@ func (e *engine) finish(k *run, o outcome) {
 // endLocked records the outcome where it belongs: at the running step, or, when
 // that went on without it, in the audit alone.
 func (e *engine) endLocked(c *change, k *run, o outcome) error {
-	t, err := c.task(k.task)
+	t, err := c.task(k.key.task)
 	if err != nil {
 		return err
 	}

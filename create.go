@@ -299,8 +299,8 @@ func identityOf(tpl *template, key string, context []byte) (k identityKey) {
 // admitLocked refuses a task that exists already, or that the queue has no room for.
 func (s *service) admitLocked(by *creation, mayRead bool) error {
 	if by.identity != (identityKey{}) {
-		if pos, ok := s.store.identities[by.identity]; ok {
-			return s.duplicateLocked(pos, mayRead)
+		if id, ok := s.store.identities[by.identity]; ok {
+			return duplicateOf(id, mayRead)
 		}
 	}
 	if n := s.engine.queuedLocked(); n >= s.cfg.Engine.MaxQueued {
@@ -310,10 +310,10 @@ func (s *service) admitLocked(by *creation, mayRead bool) error {
 	return nil
 }
 
-func (s *service) duplicateLocked(pos uint32, mayRead bool) error {
+func duplicateOf(id uuid, mayRead bool) error {
 	f := failf(conflict, "a task with this identity already exists")
 	if mayRead {
-		f.existing = s.store.idLocked(pos)
+		f.existing = id
 		f.message += ": " + f.existing.String()
 	}
 	return f

@@ -185,7 +185,7 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, _ instant) {
 	if from != stepInProgress {
 		return
 	}
-	k := e.running[runKey{t.pos, i}]
+	k := e.running[runKey{t.id, i}]
 	if k == nil || k.gone {
 		return
 	}

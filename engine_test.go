@@ -612,7 +612,7 @@ func TestSlotOfAnAbandonedAttempt(t *testing.T) {
 		s.store.mu.Lock()
 		defer s.store.mu.Unlock()
 		for k := range s.engine.running {
-			if k.pos == 0 {
+			if k.task == first {
 				return false
 			}
 		}

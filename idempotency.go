@@ -89,30 +89,30 @@ func parseRequestMark(s string) (m requestMark, ok bool) {
 // requestIndex finds the task that a repeated request made. It is guarded by
 // store.mu.
 type requestIndex struct {
-	tasks   map[replayKey]uint32      // to position
+	tasks   map[replayKey]uuid
 	ages    []agedRequest             // oldest first
 	flights map[replayKey]requestMark // requests that are being answered
 }
 
 // agedRequest is a key that is to be forgotten.
 type agedRequest struct {
-	key replayKey
-	pos uint32
-	at  instant
+	key  replayKey
+	task uuid
+	at   instant
 }
 
 func newRequestIndex() *requestIndex {
-	return &requestIndex{tasks: map[replayKey]uint32{}, flights: map[replayKey]requestMark{}}
+	return &requestIndex{tasks: map[replayKey]uuid{}, flights: map[replayKey]requestMark{}}
 }
 
 // add remembers the request that created a task at an instant.
-func (x *requestIndex) add(m requestMark, pos uint32, at instant) {
+func (x *requestIndex) add(m requestMark, id uuid, at instant) {
 	if m == (requestMark{}) {
 		return
 	}
 	x.forget(at)
-	x.tasks[m.key] = pos
-	x.ages = append(x.ages, agedRequest{m.key, pos, at})
+	x.tasks[m.key] = id
+	x.ages = append(x.ages, agedRequest{m.key, id, at})
 }
 
 // forget drops the keys that are too old. Nothing else needs to: a key is looked
@@ -120,10 +120,15 @@ func (x *requestIndex) add(m requestMark, pos uint32, at instant) {
 func (x *requestIndex) forget(now instant) {
 	for len(x.ages) > 0 && x.ages[0].at.add(replayKeyAge) <= now {
 		old := x.ages[0]
-		if pos, ok := x.tasks[old.key]; ok && pos == old.pos {
-			delete(x.tasks, old.key)
-		}
+		x.remove(old.key, old.task)
 		x.ages = x.ages[1:]
+	}
+}
+
+// remove forgets the request that created a task.
+func (x *requestIndex) remove(key replayKey, id uuid) {
+	if x.tasks[key] == id {
+		delete(x.tasks, key)
 	}
 }
 
@@ -137,10 +142,10 @@ func (s *store) beginRequest(m requestMark) (earlier uuid, err error) {
 	x := s.requests
 	x.forget(s.clock.now())
 	flight, flies := x.flights[m.key]
-	pos, done := x.tasks[m.key]
+	id, done := x.tasks[m.key]
 	var kept slot
 	if done {
-		kept = s.slots[pos] // its creation never changes
+		kept = s.slots[s.byID[id]] // its creation never changes
 	}
 	if !flies && !done {
 		x.flights[m.key] = m

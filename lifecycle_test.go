@@ -233,7 +233,7 @@ func (l *randomWorld) checkSlots() {
 			continue
 		}
 		for i := range sl.live.steps {
-			k := e.running[runKey{uint32(pos), i}]
+			k := e.running[runKey{sl.live.id, i}]
 			switch sl.live.steps[i].state {
 			case stepInProgress:
 				inProgress++

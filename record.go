@@ -31,12 +31,13 @@ const (
 	recCancelled                   // the task was cancelled
 	recStale                       // the task stood still for too long
 	recDLQUpdate                   // an entry of the dead letter queue was updated
+	recDropped                     // the task, finished before, is kept no longer
 	recordKinds
 )
 
 var recordKindNames = [recordKinds]string{
 	"template", "created", "started", "ran", "ended", "late", "due", "recovered", "operator", "cancelled",
-	"stale", "investigated",
+	"stale", "investigated", "dropped",
 }
 
 func (k recordKind) String() string { return recordKindNames[k] }
@@ -44,7 +45,7 @@ func (k recordKind) String() string { return recordKindNames[k] }
 // ofStep reports whether a record of a task is about one of its steps.
 func (k recordKind) ofStep() bool {
 	switch k {
-	case recCreated, recCancelled, recStale, recDLQUpdate:
+	case recCreated, recCancelled, recStale, recDLQUpdate, recDropped:
 		return false
 	}
 	return true
@@ -163,6 +164,8 @@ func appendRecordBody(b []byte, r *record) []byte {
 		return appendStale(b, r.stale)
 	case recDLQUpdate:
 		return appendInvestigation(b, r.investigation)
+	case recDropped:
+		return b
 	}
 	b = append(b, `,"step":`...)
 	b = strconv.AppendInt(b, int64(r.step), 10)

@@ -51,7 +51,7 @@ func (d *recordDecoder) complete() error {
 			return fmt.Errorf("created record without its template")
 		}
 		fillCreation(r.created)
-	case r.kind == recCancelled:
+	case r.kind == recCancelled, r.kind == recDropped:
 	case r.kind == recStale:
 		if r.stale == nil {
 			return fmt.Errorf("stale record without its limit")

@@ -79,7 +79,7 @@ func (e *engine) due(id uuid, i int) {
 		}
 		return
 	}
-	if err != nil {
+	if err != nil && kindOf(err) != notFound { // or the task was dropped meanwhile
 		e.log.Error("a retry could not be made ready", "task_uuid", id, "step", i, "error", err)
 	}
 	e.wakeUp()

@@ -67,12 +67,13 @@ func (s *service) submitNew(ctx context.Context, b *submission) (*submitted, err
 	}
 	by.request = b.request
 	id := s.ids.reserve(tpl.ids())
+	var t *task
 	var n *waiter
-	seq, err := s.store.update(func(c *change) error {
+	seq, err := s.store.update(func(c *change) (err error) {
 		if err := s.admitLocked(by, b.mayRead); err != nil {
 			return err
 		}
-		t, err := c.create(&record{kind: recCreated, task: id, created: by}, tpl)
+		t, err = c.create(&record{kind: recCreated, task: id, created: by}, tpl)
 		if err == nil && b.waits {
 			n = c.s.waiters.add(id, terminalStates, t.state)
 		}
@@ -82,12 +83,12 @@ func (s *service) submitNew(ctx context.Context, b *submission) (*submitted, err
 		return nil, err
 	}
 	s.engine.pump(inlineBudget)
-	return s.answerNew(ctx, id, seq, n, b.limit)
+	return s.answerNew(ctx, t, seq, n, b.limit)
 }
 
 // answerNew gives the new task once it is durable, and once the waiter, if there
 // is one, was told.
-func (s *service) answerNew(ctx context.Context, id uuid, seq uint64, n *waiter, limit time.Duration) (*submitted, error) {
+func (s *service) answerNew(ctx context.Context, t *task, seq uint64, n *waiter, limit time.Duration) (*submitted, error) {
 	err := s.store.journal.wait(ctx, seq)
 	done := &submitted{}
 	switch {
@@ -97,7 +98,7 @@ func (s *service) answerNew(ctx context.Context, id uuid, seq uint64, n *waiter,
 	case n != nil:
 		done.task, done.end, err = s.waitOut(ctx, n, limit)
 	default:
-		done.task, err = s.store.view(id)
+		done.task, err = s.store.viewAfter(t)
 	}
 	if err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ type task struct {
 	dead      []deadLetter    // its entries in the dead letter queue, oldest first
 	log       []byte          // its records without the task's id, comma-separated
 
-	pos     uint32    // its place in the store
+	pos     uint32    // its place in the store, while the lock is held: tasks slide down, see packing
 	indexed taskState // the state that the store's index has it under
 }
 

@@ -72,6 +72,15 @@ func (t *task) appendTaskLine(b []byte) []byte {
 	return append(b, ']', '}')
 }
 
+// lineID is the id of the task that a line is about.
+func lineID(line []byte) (uuid, bool) {
+	const head = `{"task":"`
+	if len(line) < len(head)+36 {
+		return uuid{}, false
+	}
+	return parseUUID(string(line[len(head) : len(head)+36]))
+}
+
 // appendLog adds an applied record to the task's own log.
 func (t *task) appendLog(r *record) {
 	if len(t.log) > 0 {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -285,5 +286,61 @@ func TestIdempotencyFailures(t *testing.T) {
 	}
 	if got := keyed(t, s, "/v1/tasks", manualTask, "k").want(201).header.Get("Idempotency-Replayed"); got != "" {
 		t.Errorf("got Idempotency-Replayed %q; want none", got)
+	}
+}
+
+// TestRequestMarks tells requests apart by who asks, for which route, under
+// which key and with what, and by nothing else.
+func TestRequestMarks(t *testing.T) {
+	mark := func(subject, route, key, body string) requestMark {
+		t.Helper()
+		r := httptest.NewRequest("POST", "/", nil)
+		r = r.WithContext(withSecurity(t.Context(), &securityContext{subject: subject}))
+		r.Header.Set("Idempotency-Key", key)
+		m, err := requestMarkOf(r, route, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	first := mark("anna", "/v1/tasks", "k", `{"a":1,"b":"x"}`)
+	for _, tt := range []struct {
+		subject, route, key, body string
+		sameKey, sameBody         bool
+	}{
+		{"anna", "/v1/tasks", "k", `{ "b":"\u0078", "a":1 }`, true, true},
+		{"anna", "/v1/tasks", "k", `{"a":2,"b":"x"}`, true, false},
+		{"anna", "/v1/tasks", "k", `{"a":"1","b":"x"}`, true, false},
+		{"anna", "/v1/tasks", "k2", `{"a":1,"b":"x"}`, false, true},
+		{"anna", "/tasks", "k", `{"a":1,"b":"x"}`, false, true},
+		{"bert", "/v1/tasks", "k", `{"a":1,"b":"x"}`, false, true},
+		{"", "anna/v1/tasks", "k", `{"a":1,"b":"x"}`, false, true},
+	} {
+		m := mark(tt.subject, tt.route, tt.key, tt.body)
+		if (m.key == first.key) != tt.sameKey || (m.body == first.body) != tt.sameBody {
+			t.Errorf("%+v: got the same key %t, the same body %t", tt, m.key == first.key, m.body == first.body)
+		}
+		if again, ok := parseRequestMark(string(appendRequestMark(nil, m)[len(`,"request":"`):][:64])); !ok || again != m {
+			t.Errorf("%+v: got %v back, %t; want %v", tt, again, ok, m)
+		}
+	}
+}
+
+// TestRequestIndexMemory measures what a key costs beside its task.
+func TestRequestIndexMemory(t *testing.T) {
+	const many, most = 100_000, 150
+	x := newRequestIndex()
+	before := heapBytes()
+	for i := range many {
+		x.add(requestMark{key: hashOf(fmt.Append(nil, i))}, uuid{}.plus(i+1), testStart)
+	}
+	each := (heapBytes() - before) / many
+	t.Logf("%d bytes a key", each)
+	if each > most {
+		t.Errorf("a key takes %d bytes; want at most %d", each, most)
+	}
+	x.forget(testStart.add(replayKeyAge))
+	if len(x.tasks) != 0 || len(x.ages) != 0 {
+		t.Errorf("%d and %d keys are left; want none", len(x.tasks), len(x.ages))
 	}
 }

@@ -39,7 +39,11 @@ func (t *task) branching(i int, result []byte) (branching, error) {
 	case stepDecision:
 		return t.tpl.decision(t.declared(i), outcomeIn(result, decisionMember))
 	case stepBatchable:
-		return t.tpl.batches(t.declared(i), outcomeIn(result, batchMember))
+		b, err := t.tpl.batches(t.declared(i), outcomeIn(result, batchMember))
+		if len(b.cursors) == 0 { // another batchable step may have made instances, or the placeholder
+			b.workers = slices.DeleteFunc(b.workers, func(w int) bool { return len(t.plan.declared[w].steps) > 0 })
+		}
+		return b, err
 	}
 	return branching{}, nil
 }

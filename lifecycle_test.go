@@ -329,20 +329,21 @@ func checkFigures(t *testing.T, v *task, now instant) {
 	by := map[stepState]int{}
 	ready, satisfied := 0, 0
 	for i := range v.steps {
-		s, def := &v.steps[i], &v.tpl.steps[i]
+		s, def, parents := &v.steps[i], v.def(i), v.parents(i)
 		by[s.state]++
 		done := 0
-		for _, p := range def.parents {
+		for _, p := range parents {
 			done += boolInt(v.steps[p].state.satisfies())
 		}
 		eligible := s.attempts == 0 || def.retry.retryable && s.attempts < def.retry.maxAttempts
-		isReady := (s.state == stepPending || s.state == stepWaitingForRetry) && done == len(def.parents) &&
+		certain := done == len(parents) && !v.open(i)
+		isReady := (s.state == stepPending || s.state == stepWaitingForRetry) && certain &&
 			eligible && s.retryAt <= now
 		ready += boolInt(isReady)
 		satisfied += boolInt(s.state.satisfies())
 		x := v.stepView(i, now, "")
-		if x.CompletedParents != done || x.TotalParents != len(def.parents) || x.RetryEligible != eligible ||
-			x.ReadyForExecution != isReady || x.DependenciesSatisfied != (done == len(def.parents)) {
+		if x.CompletedParents != done || x.TotalParents != len(parents) || x.RetryEligible != eligible ||
+			x.ReadyForExecution != isReady || x.DependenciesSatisfied != certain {
 			t.Errorf("%s: step %d is shown as %+v", states(v), i, x)
 		}
 		if (s.state == stepWaitingForRetry) != (s.retryAt != 0) {

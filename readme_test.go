@@ -66,6 +66,8 @@ func TestReadmeTour(t *testing.T) { typeSession(t, "One minute", t.TempDir(), se
 
 func TestReadmeWaiting(t *testing.T) { typeSession(t, "Waiting", t.TempDir(), serve(t)) }
 
+func TestReadmeDynamicSteps(t *testing.T) { typeSession(t, "Dynamic steps", t.TempDir(), serve(t)) }
+
 func TestReadmeAuthentication(t *testing.T) {
 	keys := t.TempDir()
 	if code, _, stderr := runProgram(t, nil, "auth", "generate-keys", "--output-dir", keys+"/keys"); code != 0 {

@@ -277,3 +277,17 @@ func (e *engine) unclaim(given []claim) {
 		e.log.Error("claimed steps could not be given back", "error", err)
 	}
 }
+
+// outsideMetrics writes the figures of outside actors.
+func (s *service) outsideMetrics(m *metricsText) {
+	s.store.mu.Lock()
+	w := &s.engine.outside
+	claims, expired := w.claims, w.expired
+	waiting, leases, claimers := len(w.waiting.steps), len(w.leases.held), len(w.claimers)
+	s.store.mu.Unlock()
+	m.single("stepwell_claims_total", "counter", "Steps claimed by outside actors.", float64(claims))
+	m.single("stepwell_leases_expired_total", "counter", "Leases of claimed steps that expired.", float64(expired))
+	m.single("stepwell_claimable_steps", "gauge", "Enqueued steps that wait for an outside actor.", float64(waiting))
+	m.single("stepwell_leases", "gauge", "Steps that outside actors have claimed.", float64(leases))
+	m.single("stepwell_claimers_waiting", "gauge", "Outside actors that wait for a step to claim.", float64(claimers))
+}

@@ -76,6 +76,7 @@ func (s *service) metrics(h *httpStats) string {
 		s.clock.now().sub(s.started).Seconds())
 	if s.store != nil {
 		s.storeMetrics(&m)
+		s.outsideMetrics(&m)
 		s.dlqMetrics(&m)
 		s.journalMetrics(&m)
 	}

@@ -12,7 +12,7 @@ import (
 // before its engine goes on.
 func reread(t *testing.T, s *service, dir string) *store {
 	t.Helper()
-	again, err := openStore(journalOptions{dir: dir, log: s.log, now: s.clock.now}, s.clock, s.log)
+	again, err := openStore(journalOptions{dir: dir, log: s.log, now: s.clock.now}, defaultKeptEvents, s.clock, s.log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ type Config struct {
 	Tasks         tasksConfig
 	Engine        engineConfig
 	Store         storeConfig
+	Events        eventsConfig
 	Docs          docsConfig
 	Staleness     stalenessConfig
 	Log           logConfig
@@ -84,6 +85,11 @@ type storeConfig struct {
 	Memory         bool   // keep nothing on disk; Path is not used
 	Sync           string // always, interval or never
 	SyncIntervalMS int
+}
+
+// eventsConfig bounds what is held for followers of the event stream.
+type eventsConfig struct {
+	Keep int // transitions
 }
 
 // docsConfig says what the page of the API's documentation is.
@@ -294,6 +300,11 @@ var configKeys = append([]configKey{
 		path: "store.sync_interval_ms", field: func(c *Config) any { return &c.Store.SyncIntervalMS },
 		def: int64(100), min: 1, max: 60_000,
 		help: `time between two syncs with sync = "interval", in milliseconds`,
+	},
+	{
+		path: "events.keep", field: func(c *Config) any { return &c.Events.Keep },
+		def: int64(defaultKeptEvents), min: 1, max: 10 * maxConfigCount,
+		help: "newest transitions held for those who resume an event stream; about 40 bytes each",
 	},
 	{
 		path: "docs.swagger_ui", field: func(c *Config) any { return &c.Docs.SwaggerUI },

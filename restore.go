@@ -11,7 +11,8 @@ import (
 
 // restorer feeds a store that nobody uses yet.
 type restorer struct {
-	s *store
+	s      *store
+	events recollector
 }
 
 // snapshotLine takes one line of the snapshot: a template, figures, or a task.
@@ -22,6 +23,9 @@ func (l *restorer) snapshotLine(line []byte) error {
 	}
 	if bytes.HasPrefix(line, []byte(figuresHead)) {
 		return l.figuresLine(line)
+	}
+	if bytes.HasPrefix(line, []byte(eventsHead)) {
+		return l.eventsLine(line)
 	}
 	h, err := readTaskHeader(line)
 	if err != nil {
@@ -47,7 +51,7 @@ func (l *restorer) snapshotLine(line []byte) error {
 	for _, row := range appendDLQRows(nil, pos, h.id, h.dead) {
 		l.s.dead.add(row)
 	}
-	t, err := l.replayed(&h, tpl)
+	t, err := l.replayed(&h, tpl, pos)
 	if err != nil || h.state.ended() {
 		return err
 	}
@@ -56,18 +60,31 @@ func (l *restorer) snapshotLine(line []byte) error {
 	return nil
 }
 
-// replayed is the task of a line, or nil where nobody needs it: it is ended and
-// the figures count all of it. The records that they do not count yet, later
-// than what the snapshot covers, are counted here: the journal has them too,
-// but record passes them over.
-func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
-	if h.lastSeq > l.s.analytics.covered {
-		return h.replay(tpl, l.s.analytics)
+// replayed is the task of a line, or nil where nobody needs it: it is ended, the
+// figures count all of it, and the event log holds nothing of it. The records
+// that the figures do not count yet, later than what the snapshot covers, are
+// counted here: the journal has them too, but record passes them over.
+func (l *restorer) replayed(h *taskHeader, tpl *template, pos uint32) (*task, error) {
+	var obs replayer = unobserved{}
+	uncounted, recent := h.lastSeq > l.s.analytics.covered, l.events.wants(h.lastSeq)
+	if uncounted {
+		obs = l.s.analytics
 	}
-	if h.state.ended() {
+	if recent {
+		obs = &lineReplay{figures: obs, keeper: &l.events, pos: pos}
+	}
+	if h.state.ended() && !uncounted && !recent {
 		return nil, nil
 	}
-	return h.replay(tpl, unobserved{})
+	return h.replay(tpl, obs)
+}
+
+// eventsLine takes what the event log held. It stands before the tasks.
+func (l *restorer) eventsLine(line []byte) error {
+	if len(l.s.slots) > 0 {
+		return fmt.Errorf("what the event log held stands after a task")
+	}
+	return l.events.line(line)
 }
 
 // figuresLine takes figures. They stand before the tasks, and all are as of the
@@ -110,6 +127,7 @@ func (l *restorer) record(seq uint64, line []byte) error {
 	}
 	s := l.s
 	s.seq = max(s.seq, seq)
+	l.events.recall(&s.events, seq-1)
 	switch r.kind {
 	case recTemplate:
 		return l.template(r)
@@ -127,6 +145,7 @@ func (l *restorer) record(seq uint64, line []byte) error {
 		}
 	}
 	if seq <= t.lastSeq {
+		l.events.passOver(&s.events, seq)
 		return nil // the snapshot has it already
 	}
 	return l.apply(t, r)
@@ -135,6 +154,7 @@ func (l *restorer) record(seq uint64, line []byte) error {
 func (l *restorer) created(r *record) error {
 	s := l.s
 	if _, ok := s.byID[r.task]; ok {
+		l.events.passOver(&s.events, r.seq)
 		return nil // the snapshot has it already
 	}
 	tpl := s.template(r.created.template)
@@ -148,7 +168,7 @@ func (l *restorer) created(r *record) error {
 
 func (l *restorer) apply(t *task, r *record) error {
 	t.appendLog(r)
-	l.s.analytics.begin(t, r)
+	l.s.begin(t, r)
 	if err := t.apply(r, l.s); err != nil {
 		return err
 	}
@@ -187,9 +207,13 @@ func (s *store) snapshot() error {
 	}
 	s.mu.Lock()
 	covered := w.cut()
-	count, figures := len(s.slots), s.analytics.freeze()
+	count, figures, lost := len(s.slots), s.analytics.freeze(), s.events.lost
 	s.mu.Unlock()
-	if err := s.writeSnapshot(w, count, figures, covered); err != nil {
+	err = w.add(appendEventsLine(nil, lost))
+	if err == nil {
+		err = s.writeSnapshot(w, count, figures, covered)
+	}
+	if err != nil {
 		w.abort()
 		return err
 	}

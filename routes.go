@@ -41,6 +41,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /v1/tasks/{task_uuid}/workflow_steps/{step_uuid}/audit", needs(permStepsRead), a.getAudit},
 		{"PATCH /v1/tasks/{task_uuid}/workflow_steps/{step_uuid}", needs(permStepsResolve), a.actOnStep},
 		{"GET /v1/tasks/{task_uuid}/summary", needs(permTasksRead), a.getSummary},
+		{"GET /v1/events", needs(permTasksList), a.streamEvents},
 		{"GET /v1/dlq", needs(permDLQRead), a.listDLQ},
 		{"GET /v1/dlq/task/{task_uuid}", needs(permDLQRead), a.getTaskDLQ},
 		{"GET /v1/dlq/investigation-queue", needs(permDLQRead), a.dlqQueue},

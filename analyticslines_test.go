@@ -32,9 +32,12 @@ func snapshotAround(t *testing.T, s *store, between func()) {
 	}
 	s.mu.Lock()
 	covered := w.cut()
-	count, figures := len(s.slots), s.analytics.freeze()
+	count, figures, lost := len(s.slots), s.analytics.freeze(), s.events.lost
 	s.mu.Unlock()
 	between()
+	if err := w.add(appendEventsLine(nil, lost)); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.writeSnapshot(w, count, figures, covered); err != nil {
 		t.Fatal(err)
 	}

@@ -209,7 +209,9 @@ func TestEventStreamStalled(t *testing.T) {
 		w := newPipedServer(t, serviceTest{templates: apiTemplates})
 		r := w.get("/v1/events?after=0")
 		readBlock(t, r)
-		w.create("echo")
+		for range 20 { // more than the buffers between take
+			w.create("echo")
+		}
 		first := readEvent(t, r)                // and nothing more of what stands there
 		time.Sleep(eventPatience + time.Second) // of the bubble's time
 		synctest.Wait()

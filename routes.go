@@ -36,6 +36,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"DELETE /v1/tasks/{task_uuid}", needs(permTasksCancel), a.cancelTask},
 		{"GET /v1/tasks/{task_uuid}/context", needs(permTasksContextRead), a.getContext},
 		{"GET /v1/tasks/{task_uuid}/transitions", needs(permTasksRead), a.getTransitions},
+		{"GET /v1/tasks/{task_uuid}/explain", needs(permTasksRead), a.explainTask},
 		{"GET /v1/tasks/{task_uuid}/workflow_steps", needs(permStepsRead), a.listSteps},
 		{"GET /v1/tasks/{task_uuid}/workflow_steps/{step_uuid}", needs(permStepsRead), a.getStep},
 		{"GET /v1/tasks/{task_uuid}/workflow_steps/{step_uuid}/audit", needs(permStepsRead), a.getAudit},

@@ -44,7 +44,11 @@ func (q *readyQueue) Pop() any {
 // actors are not queued: they wait in enqueued until one acts.
 func (e *engine) pushLocked(t *task, i int) {
 	g := e.targetLocked(t.tpl, i)
-	if g.kind == outsideActor || t.steps[i].queued {
+	if g.kind == outsideActor {
+		e.causes.awaitsActor(t, i)
+		return
+	}
+	if t.steps[i].queued {
 		return
 	}
 	e.requeueLocked(readyItem{task: t, step: i, web: g.kind == httpHandler})

@@ -236,3 +236,12 @@ func TestEventsOverARestart(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkEventLog is what a transition costs to be held.
+func BenchmarkEventLog(b *testing.B) {
+	l := &eventLog{keep: defaultKeptEvents}
+	for n := uint64(0); b.Loop(); n++ {
+		l.maker.seq = n / 8
+		l.add(l.maker.taskMove(1, taskPending, taskInitializing, testStart))
+	}
+}

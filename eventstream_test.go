@@ -294,11 +294,11 @@ func TestEventReadersAndWriters(t *testing.T) {
 	streams := make([][]told, 3)
 	var writing, reading sync.WaitGroup
 	for i := range streams {
-		reading.Go(func() { streams[i] = s.followTorn(int64(20_000 * (1 + 10*i))) })
+		reading.Go(func() { streams[i] = s.followTorn(int64(60_000 * (1 + 10*i))) })
 	}
 	for range 4 {
 		writing.Go(func() {
-			for range 250 {
+			for range 60 {
 				mustCreate(t, s.svc, "diamond", `"context":{"order_id":1}`)
 			}
 		})

@@ -64,6 +64,12 @@ func typeSession(t *testing.T, heading, dir string, p *program) {
 
 func TestReadmeTour(t *testing.T) { typeSession(t, "One minute", t.TempDir(), serve(t)) }
 
+func TestReadmeExplain(t *testing.T) {
+	typeSession(t, "Why does it not go on?", t.TempDir(), serve(t))
+}
+
+func TestReadmeEvents(t *testing.T) { typeSession(t, "Events", t.TempDir(), serve(t)) }
+
 func TestReadmeAuthentication(t *testing.T) {
 	keys := t.TempDir()
 	if code, _, stderr := runProgram(t, nil, "auth", "generate-keys", "--output-dir", keys+"/keys"); code != 0 {

@@ -33,6 +33,7 @@ func newAuthSurface(t testing.TB, role string, set func(c *authConfig)) *authSur
 			set(a)
 		},
 	})
+	svc.store.events.close() // a stream that is let in ends at once
 	if role == "worker" {
 		return &authSurface{t, newWorkerAPI(svc).surface, log}
 	}

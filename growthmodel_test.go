@@ -290,6 +290,7 @@ func (w *growthWorld) check() {
 	if len(got) > 0 && v.counts[stepCancelled] == 0 {
 		checkFigures(w.t, v, testStart)
 	}
+	w.checkExplained()
 	w.checkHistory(v)
 	if w.t.Failed() {
 		w.t.Fatalf("%s\n%s\n%s", grown(v), w.o.extra[0], strings.Join(w.did, "\n"))
@@ -320,6 +321,15 @@ func (w *growthWorld) checkStep(v *task, i int) {
 	if w.steps[d].kind == stepBatchWorker && !strings.HasSuffix(name, "_000") && !strings.Contains(string(v.def(i).config), `"cursor":{`) {
 		w.t.Errorf("instance %s has the config %s", name, v.def(i).config)
 	}
+}
+
+func (w *growthWorld) checkExplained() {
+	w.t.Helper()
+	x, err := w.s.explain(w.id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	checkExplanation(w.t, w.s, x)
 }
 
 // checkHistory: each step is created once, and started no more often than it was acted on.

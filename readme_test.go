@@ -70,6 +70,12 @@ func TestReadmeDynamicSteps(t *testing.T) { typeSession(t, "Dynamic steps", t.Te
 
 func TestReadmeOutsideWorkers(t *testing.T) { typeSession(t, "Outside workers", t.TempDir(), serve(t)) }
 
+func TestReadmeExplain(t *testing.T) {
+	typeSession(t, "Why does it not go on?", t.TempDir(), serve(t))
+}
+
+func TestReadmeEvents(t *testing.T) { typeSession(t, "Events", t.TempDir(), serve(t)) }
+
 func TestReadmeAuthentication(t *testing.T) {
 	keys := t.TempDir()
 	if code, _, stderr := runProgram(t, nil, "auth", "generate-keys", "--output-dir", keys+"/keys"); code != 0 {

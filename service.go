@@ -88,7 +88,7 @@ func (s *service) openStore(disk diskFS) error {
 		dir: s.cfg.Store.Path, memory: s.cfg.Store.Memory, sync: syncModes[s.cfg.Store.Sync],
 		interval: time.Duration(s.cfg.Store.SyncIntervalMS) * time.Millisecond,
 		fs:       disk, log: s.log, now: s.clock.now,
-	}, s.clock, s.log)
+	}, s.cfg.Events.Keep, s.clock, s.log)
 	if err != nil {
 		return err
 	}
@@ -133,6 +133,7 @@ func (s *service) finish(ctx context.Context) {
 	s.draining.Store(true)
 	if s.store != nil {
 		s.store.releaseWaiters(waitShutdown)
+		s.store.events.close()
 		s.engine.stop(ctx)
 	}
 }

@@ -36,7 +36,7 @@ func (p *process) storeTool(_ context.Context, args []string) error {
 		return err
 	}
 	s := newStore(nil, slog.New(slog.DiscardHandler))
-	if err := checkStoreFiles(*dir, &restorer{s}, p.stdout); err != nil {
+	if err := checkStoreFiles(*dir, &restorer{s: s}, p.stdout); err != nil {
 		return err
 	}
 	states := []string{}

@@ -105,7 +105,7 @@ func (l *causeLog) awaitsActor(t *task, i int) {
 	}
 	l.outside[k] = true
 	l.tell(slog.LevelInfo, "a step waits for an outside actor, and so will others like it", "task_uuid", t.id,
-		"template", t.tpl.fullName(), "step", t.def(i).name, "callable", k.callable)
+		"template", t.tpl.fullName(), "step", t.def(i).name, "callable", redactName(k.callable))
 }
 
 func (l *causeLog) blocked(t *task) {

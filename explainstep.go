@@ -13,7 +13,7 @@ func (x *explainer) step(i int) stepExplanation {
 	t, s, def := x.t, &x.t.steps[i], x.t.def(i)
 	e := stepExplanation{
 		StepUUID: t.stepID(i), Name: def.name, CurrentState: s.state.String(), WaitsFor: []string{},
-		Actions: []string{}, Attempt: s.attempts + 1, MaxAttempts: max(s.maxAttempts, 1), Callable: def.callable,
+		Actions: []string{}, Attempt: s.attempts + 1, MaxAttempts: max(s.maxAttempts, 1), Callable: redactName(def.callable),
 	}
 	switch s.state {
 	case stepInError:
@@ -167,7 +167,7 @@ func (x *explainer) held(e *stepExplanation) {
 }
 
 func (x *explainer) enqueued(e *stepExplanation, i int) {
-	kind := x.handlers.resolve(e.Callable).kind
+	kind := x.handlers.resolve(x.t.def(i).callable).kind
 	use, what := x.local, "builtins and programs"
 	if kind == httpHandler {
 		use, what = x.web, "HTTP handlers"

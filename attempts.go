@@ -206,7 +206,7 @@ func (e *engine) attemptLocked(t *task, i int, inputs bool) *attempt {
 	a.namespace, a.name, a.version = t.tpl.namespace, t.tpl.name, t.tpl.version
 	a.correlationID = t.correlation().String()
 	a.traceparent = t.by.traceparent
-	a.context, a.inputs = t.by.context, t.by.context
+	a.context, a.inputs = t.by.context, t.inputsFor(i)
 	a.results = t.resultsFor(i)
 	return a
 }

@@ -463,11 +463,11 @@ func TestCancelTask(t *testing.T) {
 	wantStates(t, after, "cancelled: complete cancelled cancelled cancelled")
 	clock.advance(time.Minute)
 	wantStates(t, settled(t, s, v.id), "cancelled: complete cancelled cancelled cancelled")
-	if _, err := s.cancelTask(t.Context(), v.id, ""); kindOf(err) != badRequest {
-		t.Errorf("cancelling twice: got %v; want a bad request", err)
+	if _, err := s.cancelTask(t.Context(), v.id, ""); kindOf(err) != invalidTransition {
+		t.Errorf("cancelling twice: got %v; want an invalid transition", err)
 	}
-	if _, err := act(t, s, v, 1, resetAction); kindOf(err) != badRequest {
-		t.Errorf("acting in a cancelled task: got %v; want a bad request", err)
+	if _, err := act(t, s, v, 1, resetAction); kindOf(err) != invalidTransition {
+		t.Errorf("acting in a cancelled task: got %v; want an invalid transition", err)
 	}
 	wantFreeSlots(t, s)
 }

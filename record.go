@@ -31,12 +31,13 @@ const (
 	recCancelled                   // the task was cancelled
 	recStale                       // the task stood still for too long
 	recDLQUpdate                   // an entry of the dead letter queue was updated
+	recAdjusted                    // an operator changed what the next attempts of a step are made with
 	recordKinds
 )
 
 var recordKindNames = [recordKinds]string{
 	"template", "created", "started", "ran", "ended", "late", "due", "recovered", "operator", "cancelled",
-	"stale", "investigated",
+	"stale", "investigated", "adjusted",
 }
 
 func (k recordKind) String() string { return recordKindNames[k] }
@@ -64,13 +65,14 @@ type record struct {
 	end        *ending   // ran, ended, late, operator: what the attempt came to
 	action     stepAction
 	by         string // operator: who, as the request says
-	subject    string // operator, cancelled: who, as authentication found out; "" without
+	subject    string // operator, cancelled, adjusted: who, as authentication found out; "" without
 	reason     string // operator: why
 	hash       string // template
 	definition []byte // template: its normalized JSON
 
 	stale         *staleMark     // stale
 	investigation *investigation // investigated
+	adjustment    *adjustment    // adjusted
 }
 
 // creation is what a task is created with.
@@ -173,6 +175,9 @@ func appendRecordBody(b []byte, r *record) []byte {
 		b = appendText(b, "by", r.by)
 		b = appendText(b, "subject", r.subject)
 		b = appendText(b, "reason", r.reason)
+	}
+	if r.kind == recAdjusted {
+		return appendAdjustment(appendText(b, "subject", r.subject), r.adjustment)
 	}
 	if r.end != nil {
 		b = appendEnding(b, r.end)

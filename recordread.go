@@ -62,6 +62,8 @@ func (d *recordDecoder) complete() error {
 		}
 	case r.step < 0:
 		return fmt.Errorf("%s record without a step", r.kind)
+	case r.kind == recAdjusted:
+		return r.adjustment.problem()
 	case r.action == actionFail && (r.end == nil || r.end.success):
 		return fmt.Errorf("a failure by an operator without its error")
 	case r.end == nil && r.hasOutcome():
@@ -113,6 +115,8 @@ func (d *recordDecoder) member(key, value []byte) bool {
 		d.r.stale = d.staleMark(value)
 	case "dlq":
 		d.r.investigation = d.investigation(value)
+	case "max_attempts", "inputs":
+		d.adjustmentMember(string(key), value)
 	case "sum":
 	case "reason": // an operator's, or a created task's
 		d.r.reason = d.text(value)

@@ -147,12 +147,14 @@ func isTerminal(w any) bool {
 // service will.
 type gate struct {
 	starting startingAPI
-	surface  atomic.Pointer[surface]
+	surface  atomic.Pointer[http.Handler]
 }
+
+func (g *gate) open(h http.Handler) { g.surface.Store(&h) }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s := g.surface.Load(); s != nil {
-		s.ServeHTTP(w, r)
+		(*s).ServeHTTP(w, r)
 		return
 	}
 	g.starting.ServeHTTP(w, r)
@@ -165,10 +167,10 @@ type gates struct {
 
 func (g *gates) open(s *service) {
 	if s.cfg.Role != "worker" {
-		g.orchestration.surface.Store(newOrchestrationAPI(s).surface)
+		g.orchestration.open(newOrchestrationAPI(s))
 	}
 	if s.cfg.Role != "orchestration" {
-		g.worker.surface.Store(newWorkerAPI(s).surface)
+		g.worker.open(newWorkerAPI(s))
 	}
 }
 
@@ -218,6 +220,9 @@ func (v *serving) report() readyReport {
 	r := readyReport{PID: os.Getpid(), Version: version}
 	if v.orchestration != nil {
 		r.OrchestrationURL = v.orchestration.url()
+		if v.cfg.Mount.Path != "" {
+			r.MountURL = r.OrchestrationURL + v.cfg.Mount.Path
+		}
 	}
 	if v.worker != nil {
 		r.WorkerURL = v.worker.url()
@@ -341,6 +346,9 @@ func (v *serving) banner(p *process, templates int) {
 	urls := []string{}
 	if r.OrchestrationURL != "" {
 		urls = append(urls, "orchestration "+r.OrchestrationURL)
+	}
+	if r.MountURL != "" {
+		urls = append(urls, "mount point "+v.cfg.Mount.Path)
 	}
 	if r.WorkerURL != "" {
 		urls = append(urls, "worker "+r.WorkerURL)

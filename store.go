@@ -168,7 +168,7 @@ func (c *change) task(id uuid) (*task, error) {
 	return c.s.thawAt(pos)
 }
 
-func taskNotFound(id uuid) error { return failf(notFound, "task %s not found", id) }
+func taskNotFound(id uuid) error { return failf(taskMissing, "task %s not found", id) }
 
 // thawAt makes the task at a position, which is kept as its line, ready to be
 // changed. The store keeps the line until it settles the task.

@@ -6,18 +6,21 @@ package main
 
 import "slices"
 
-// taskFilter selects tasks; empty members select all. State is nil for any.
+// taskFilter selects tasks; empty members select all. State and status are nil
+// for any.
 type taskFilter struct {
 	namespace, name, version string
 	initiator, source        string
 	state                    *taskState
+	status                   *briefStatus
 }
 
 // taskIndex is guarded by the store's mutex.
 type taskIndex struct {
 	all         bitset
 	states      [taskStates]bitset
-	steps       [stepStates]int // how many steps of all tasks are in each state
+	statuses    [briefStatuses]bitset // each the union of the states that have it
+	steps       [stepStates]int       // how many steps of all tasks are in each state
 	byNamespace positionIndex
 	byName      positionIndex
 	byVersion   positionIndex
@@ -36,6 +39,7 @@ func newTaskIndex() *taskIndex {
 func (x *taskIndex) add(pos uint32, tpl *template, by *creation) {
 	x.all.set(pos)
 	x.states[taskPending].set(pos)
+	x.statuses[briefPending].set(pos)
 	x.byNamespace.add(tpl.namespace, pos)
 	x.byName.add(tpl.name, pos)
 	x.byVersion.add(tpl.version, pos)
@@ -47,6 +51,10 @@ func (x *taskIndex) add(pos uint32, tpl *template, by *creation) {
 func (x *taskIndex) move(pos uint32, from, to taskState) {
 	x.states[from].clear(pos)
 	x.states[to].set(pos)
+	if was, is := from.brief(), to.brief(); was != is {
+		x.statuses[was].clear(pos)
+		x.statuses[is].set(pos)
+	}
 }
 
 // page is the positions of one page, newest first, and the count of all.
@@ -113,6 +121,9 @@ func (x *taskIndex) matching(f *taskFilter) (sets []*bitset, few []uint32, ok bo
 	}
 	if f.state != nil {
 		sets = append(sets, &x.states[*f.state])
+	}
+	if f.status != nil {
+		sets = append(sets, &x.statuses[*f.status])
 	}
 	if len(sets) == 0 {
 		sets = append(sets, &x.all)

@@ -74,6 +74,18 @@ func (a *mountAPI) link(r *http.Request, path string) string {
 	return before + a.prefix + path
 }
 
+// document is the OpenAPI document, whose server is the mount point.
+func (a *mountAPI) document(w http.ResponseWriter, r *http.Request) error {
+	doc, err := a.openapi()
+	if err == nil {
+		doc, err = withServer(doc, a.link(r, ""))
+	}
+	if err != nil {
+		return err
+	}
+	return writeBody(w, http.StatusOK, "application/json", doc)
+}
+
 func (a *mountAPI) taskLink(r *http.Request, id uuid) string { return a.link(r, "/tasks/"+id.String()) }
 
 // mountPathForm is a path that needs no escaping, in patterns, links and headers.

@@ -97,7 +97,7 @@ func (a *mountAPI) routes() []route {
 		{"GET /health/live", public, a.healthLive},
 		{mountStatusRoute, public, a.healthStatus},
 		{mountMetricsRoute, public, a.metrics},
-	}, a.docsRoutes()...)
+	}, a.docsRoutesWith(a.document)...)
 }
 
 // The rows that [mount] can put behind a permission.

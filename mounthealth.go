@@ -188,7 +188,7 @@ func (s *store) mountFigures() (v mountFigures, err error) {
 	failed := s.index.steps[stepInError]
 	s.mu.Unlock()
 	if failed > 0 {
-		err = s.eachFailing(func(t *task) { v.Retries.count(t) })
+		err = s.countFailed(&v.Retries)
 	}
 	return v, err
 }
@@ -205,40 +205,52 @@ func (v *mountRetries) count(t *task) {
 	}
 }
 
-// eachFailing calls f for a copy of each task that may have a step in error,
-// taking the lock for a batch at a time.
-func (s *store) eachFailing(f func(*task)) error {
+// countFailed looks at every task that may have a step in error, taking the
+// lock for some at a time. Ended ones are looked at without it.
+func (s *store) countFailed(v *mountRetries) error {
 	next := uint32(0)
 	for more := true; more; {
-		var batch []slot
-		batch, next, more = s.failingBatch(next)
-		for _, sl := range batch {
-			t := sl.live
-			if t == nil {
-				var err error
-				if t, err = s.thaw(sl.line); err != nil {
-					return fmt.Errorf("looking at failed steps: %w", err)
-				}
+		var lines [][]byte
+		lines, next, more = s.countFailedBatch(v, next)
+		for _, line := range lines {
+			h, err := readTaskHeader(line)
+			if err == nil && h.counts[stepInError] == 0 {
+				continue
 			}
-			f(t)
+			t, err := s.thaw(line)
+			if err != nil {
+				return fmt.Errorf("looking at failed steps: %w", err)
+			}
+			v.count(t)
 		}
 	}
 	return nil
 }
 
-// failingBatch is some of those tasks from a position on, and where to go on.
-func (s *store) failingBatch(from uint32) (batch []slot, next uint32, more bool) {
+// maxStepsLooked is about how many steps are looked at under the lock at a time.
+const maxStepsLooked = 4096
+
+// countFailedBatch counts in some of those tasks from a position on. It returns
+// the lines of the ended ones among them, and where to go on.
+func (s *store) countFailedBatch(v *mountRetries, from uint32) (lines [][]byte, next uint32, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(batch) < snapshotBatch {
+	for looked := 0; looked < maxStepsLooked; {
 		pos, ok := s.index.statuses[briefError].next(from)
 		if !ok {
-			return batch, from, false
+			return lines, from, false
 		}
-		batch = append(batch, s.copyLocked(pos))
 		from = pos + 1
+		t := s.slots[pos].live
+		if t == nil {
+			lines = append(lines, s.slots[pos].line)
+			looked++
+			continue
+		}
+		looked += 1 + len(t.steps)
+		v.count(t)
 	}
-	return batch, from, true
+	return lines, from, true
 }
 
 func (a *mountAPI) metrics(w http.ResponseWriter, _ *http.Request) error {

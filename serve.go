@@ -204,8 +204,8 @@ func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler) (*htt
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s (%s): %w", address, flag, err)
 	}
-	if a := l.Addr().(*net.TCPAddr); !a.IP.IsLoopback() && !web.Auth.Enabled {
-		v.log.Warn("anyone who reaches this address can do everything: authentication is off", "address", a.String())
+	if a := l.Addr().(*net.TCPAddr); !a.IP.IsLoopback() {
+		v.warnOfOpenness(web, a.String())
 	}
 	s := newHTTPServer(l, h, v.log)
 	go func() {
@@ -214,6 +214,18 @@ func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler) (*htt
 		}
 	}()
 	return s, nil
+}
+
+// warnOfOpenness is about an address that others may reach.
+func (v *serving) warnOfOpenness(web *roleWebConfig, address string) {
+	m := &v.cfg.Mount
+	switch {
+	case !web.Auth.Enabled:
+		v.log.Warn("anyone who reaches this address can do everything: authentication is off", "address", address)
+	case web == &v.cfg.Orchestration.Web && m.Path != "" && !m.Auth.Enabled:
+		v.log.Warn("anyone who reaches this address can do everything at the mount point: authentication is off there",
+			"address", address, "path", m.Path)
+	}
 }
 
 func (v *serving) report() readyReport {

@@ -228,10 +228,53 @@ func TestMountAgreesWithTheRole(t *testing.T) {
 			l.operate()
 		}
 		api := newOrchestrationAPI(l.s)
-		for _, id := range l.tasks {
+		var want mountFigures
+		for n, id := range l.tasks {
+			if n%3 == 0 {
+				goStale(t, l.s, id)
+			}
 			checkAgreement(t, api, id.String())
+			want.addTask(l.view(id))
+		}
+		if got, err := l.s.store.mountFigures(); got != want || err != nil {
+			t.Errorf("got figures %+v, %v; want what the tasks come to, %+v", got, err, want)
 		}
 		closeTestService(t, l.s)
+	}
+}
+
+// goStale ends a task as stale, if its state allows that.
+func goStale(t *testing.T, s *service, id uuid) {
+	t.Helper()
+	_, err := s.store.update(func(c *change) error {
+		v, err := c.task(id)
+		if err != nil {
+			return err
+		}
+		if _, ok := v.state.next(taskStale); !ok {
+			return nil
+		}
+		return c.append(v, &record{kind: recStale, step: -1, stale: &staleMark{limit: 1, reason: noDLQReason}})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// addTask counts a task step by step.
+func (v *mountFigures) addTask(t *task) {
+	v.Tasks.add(t.state.brief(), 1)
+	for i := range t.steps {
+		s := &t.steps[i]
+		v.Steps.add(s.state.brief(), 1)
+		switch {
+		case s.state == stepWaitingForRetry:
+			v.Retries.InBackoff++
+		case s.state == stepInError && (s.attempts == 0 || t.def(i).retry.retryable && s.attempts < s.maxAttempts):
+			v.Retries.RetryableErrors++
+		case s.state == stepInError:
+			v.Retries.ExhaustedRetries++
+		}
 	}
 }
 

@@ -12,12 +12,23 @@ import (
 // orchestrationAPI is the surface under /v1 and /api/v1.
 type orchestrationAPI struct {
 	*surface
+	mount *mountAPI // the other surface on the listener; nil when it is switched off
 }
 
 func newOrchestrationAPI(s *service) *orchestrationAPI {
-	a := &orchestrationAPI{newSurface(s, "orchestration", orchestrationError)}
+	a := &orchestrationAPI{surface: newSurface(s, "orchestration", orchestrationError)}
 	a.handle(s.cfg.Orchestration.Web.enabled(a.routes()))
+	a.mount = newMountAPI(s, a.stats)
 	return a
+}
+
+// ServeHTTP leaves what is below the mount point to that surface.
+func (a *orchestrationAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if a.svc.cfg.Mount.under(r.URL.Path) {
+		a.mount.ServeHTTP(w, r)
+		return
+	}
+	a.surface.ServeHTTP(w, r)
 }
 
 // taskPath is where a task is found, under the prefix that the caller used.

@@ -82,7 +82,7 @@ func TestReadyFile(t *testing.T) {
 	if err != nil || info.Mode() != 0o600 {
 		t.Errorf("got mode %v, %v; want a file of mode 0600", info.Mode(), err)
 	}
-	want := readyReport{p.ready.OrchestrationURL, p.ready.WorkerURL, "", p.cmd.Process.Pid, version}
+	want := readyReport{p.ready.OrchestrationURL, p.ready.WorkerURL, p.ready.OrchestrationURL + "/stepwell", p.cmd.Process.Pid, version}
 	if p.ready != want || p.ready.OrchestrationURL == "" || p.ready.WorkerURL == "" {
 		t.Errorf("got %+v; want the URLs, pid %d and the version", p.ready, p.cmd.Process.Pid)
 	}

@@ -156,7 +156,7 @@ func (s *service) cancelTask(ctx context.Context, id uuid, subject string) (*tas
 			return err
 		}
 		if _, ok := t.state.next(taskCancel); !ok {
-			return failf(badRequest, "cannot cancel task %s: it is %s already", id, t.state)
+			return failf(invalidTransition, "cannot cancel task %s: it is %s already", id, t.state)
 		}
 		return c.append(t, &record{kind: recCancelled, step: -1, subject: subject})
 	})

@@ -290,6 +290,9 @@ func (w *growthWorld) check() {
 	if len(got) > 0 && v.counts[stepCancelled] == 0 {
 		checkFigures(w.t, v, testStart)
 	}
+	if got, want := v.state == taskBlockedByFailures, stuck(v); got != want {
+		w.t.Errorf("the task is %s; want it blocked: %v", v.state, want)
+	}
 	w.checkHistory(v)
 	if w.t.Failed() {
 		w.t.Fatalf("%s\n%s\n%s", grown(v), w.o.extra[0], strings.Join(w.did, "\n"))
@@ -320,6 +323,18 @@ func (w *growthWorld) checkStep(v *task, i int) {
 	if w.steps[d].kind == stepBatchWorker && !strings.HasSuffix(name, "_000") && !strings.Contains(string(v.def(i).config), `"cursor":{`) {
 		w.t.Errorf("instance %s has the config %s", name, v.def(i).config)
 	}
+}
+
+// stuck is whether a failed step, or one that was cancelled and that others wait
+// for, keeps the task from going on.
+func stuck(v *task) bool {
+	for i := range v.steps {
+		waits := func(c int) bool { return !v.steps[c].state.finished() }
+		if s := v.steps[i].state; s == stepInError || s == stepCancelled && slices.ContainsFunc(v.children(i), waits) {
+			return true
+		}
+	}
+	return false
 }
 
 // checkHistory: each step is created once, and started no more often than it was acted on.

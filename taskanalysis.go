@@ -128,7 +128,11 @@ func (a *taskAnalysis) longestPath() int {
 }
 
 func (a *taskAnalysis) graph() stepGraphView {
-	v := stepGraphView{Nodes: make([]stepNodeView, len(a.order)), Edges: []stepEdgeView{}}
+	edges := 0
+	for i := range a.standing {
+		edges += len(a.g.children(i))
+	}
+	v := stepGraphView{Nodes: make([]stepNodeView, len(a.order)), Edges: make([]stepEdgeView, 0, edges)}
 	for n, i := range a.order {
 		id, name := a.t.stepID(i), a.t.def(i).name
 		v.Nodes[n] = stepNodeView{id, name, a.level[i]}

@@ -333,6 +333,39 @@ func TestAnalysisIsLinear(t *testing.T) {
 	}
 }
 
+// TestAnalysisOfManyEdges has 100 layers of 100, each step waiting for a whole layer.
+func TestAnalysisOfManyEdges(t *testing.T) {
+	parents := make([][]int, 10000)
+	layer := make([]int, 100)
+	for i := range parents {
+		if i%100 == 0 && i > 0 {
+			layer = make([]int, 100)
+			for n := range layer {
+				layer[n] = i - 100 + n
+			}
+		}
+		if i >= 100 {
+			parents[i] = layer
+		}
+	}
+	task := analysisTask(parents, strings.Repeat("c", 100)+strings.Repeat("i", 100)+strings.Repeat("p", 9800))
+	g := newListedGraph(parents)
+	_, v := analyzeGraph(task, g, testStart)
+	if size := 10000 + 990000; g.looks > 40*size {
+		t.Errorf("%d looks for %d steps and dependencies", g.looks, size)
+	}
+	s, p := v.TaskExecutionSummary, v.CriticalPaths
+	if s.TotalDependencies != 990000 || s.LongestPathLength != 100 || v.ParallelismOpportunities.MaxParallelSteps != 100 {
+		t.Errorf("got %+v; want 990000 dependencies, 100 steps in a row, 100 in parallel", s)
+	}
+	if len(p.Paths) != 5 || p.Paths[4].Length != 100 || p.Paths[0].CompletionPercentage != 1 {
+		t.Errorf("got paths %+v; want 5 of 100 steps, of which one is completed", p.Paths)
+	}
+	if n := v.Bottlenecks.TotalBottlenecks; n != 100 || v.Bottlenecks.Bottlenecks[9].ImpactScore != 98.99 {
+		t.Errorf("got %d bottlenecks, %+v; want 100 for each of which 9800 of 9900 wait", n, v.Bottlenecks)
+	}
+}
+
 // TestAnalysisOfManyFailures has 9,998 failed steps before one that waits.
 func TestAnalysisOfManyFailures(t *testing.T) {
 	_, v := analyzeTask(analysisTask(fanGraph(10000), "c"+strings.Repeat("e", 9998)+"p"), testStart)

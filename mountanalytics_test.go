@@ -13,7 +13,7 @@ import (
 // newMountAnalyticsServer serves the two endpoints alone.
 func newMountAnalyticsServer(t *testing.T) (*testServer, *story) {
 	s, y := newStoryServer(t)
-	a := &mountAPI{newSurface(s.svc, "orchestration", orchestrationError)}
+	a := &mountAPI{surface: newSurface(s.svc, "orchestration", orchestrationError)}
 	a.handle([]route{
 		{"GET /analytics/performance", nil, a.performance},
 		{"GET /analytics/bottlenecks", nil, a.bottlenecks},

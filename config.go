@@ -58,6 +58,8 @@ type workerConfig struct {
 type webConfig struct {
 	MaxBodyBytes           int64
 	TrustedProxies         []string // addresses and prefixes
+	AllowedHosts           []string // names of ours, beside loopback ones
+	AllowedOrigins         []string // of pages that may do what ours may
 	ShutdownTimeoutSeconds int
 }
 
@@ -84,6 +86,9 @@ type storeConfig struct {
 	Memory         bool   // keep nothing on disk; Path is not used
 	Sync           string // always, interval or never
 	SyncIntervalMS int
+
+	RetainFinishedCount    int // finished tasks kept; 0 for all
+	RetainFinishedAgeHours int // how long they are kept; 0 for as long as they count
 }
 
 // docsConfig says what the page of the API's documentation is.
@@ -242,6 +247,16 @@ var configKeys = append([]configKey{
 		help: "largest request body, in bytes",
 	},
 	{
+		path: "web.allowed_hosts", field: func(c *Config) any { return &c.Web.AllowedHosts },
+		def: []string{}, check: checkHostValue,
+		help: "names, without ports, by which the service may be called without authentication, beside loopback ones",
+	},
+	{
+		path: "web.allowed_origins", field: func(c *Config) any { return &c.Web.AllowedOrigins },
+		def: []string{}, check: checkOriginValue,
+		help: "origins of pages that may change things without authentication",
+	},
+	{
 		path: "web.trusted_proxies", field: func(c *Config) any { return &c.Web.TrustedProxies },
 		def: []string{}, check: checkProxyAddress,
 		help: "addresses and prefixes of proxies whose X-Forwarded-* headers are believed",
@@ -294,6 +309,17 @@ var configKeys = append([]configKey{
 		path: "store.sync_interval_ms", field: func(c *Config) any { return &c.Store.SyncIntervalMS },
 		def: int64(100), min: 1, max: 60_000,
 		help: `time between two syncs with sync = "interval", in milliseconds`,
+	},
+	{
+		path: "store.retain_finished_count", field: func(c *Config) any { return &c.Store.RetainFinishedCount },
+		def: int64(100_000), min: 0, max: 100 * maxConfigCount,
+		help: "finished tasks that are kept, those that finished last; 0: all of them",
+	},
+	{
+		path:  "store.retain_finished_age_hours",
+		field: func(c *Config) any { return &c.Store.RetainFinishedAgeHours },
+		def:   int64(0), min: 0, max: maxConfigCount,
+		help: "hours that a finished task is kept; 0: no limit",
 	},
 	{
 		path: "docs.swagger_ui", field: func(c *Config) any { return &c.Docs.SwaggerUI },

@@ -134,7 +134,7 @@ func (e *engine) launchLocked(it readyItem) error {
 		t.steps[i].queued = false
 		return nil
 	}
-	g := e.targetLocked(t.tpl, i)
+	g := e.targetLocked(t, i)
 	if g.kind == builtinHandler {
 		return e.runBuiltinLocked(t, i, g)
 	}
@@ -147,7 +147,8 @@ func (t *task) runnable(i int) bool {
 	return t.steps[i].state == stepEnqueued && t.state == taskStepsInProcess
 }
 
-func (e *engine) targetLocked(tpl *template, i int) target {
+func (e *engine) targetLocked(t *task, i int) target {
+	tpl := t.tpl
 	all, ok := e.targets[tpl]
 	if !ok {
 		for j := range tpl.steps {
@@ -155,7 +156,7 @@ func (e *engine) targetLocked(tpl *template, i int) target {
 		}
 		e.targets[tpl] = all
 	}
-	return all[i]
+	return all[t.declared(i)]
 }
 
 // taskMoved, under the store's lock: a task that goes on after it was blocked
@@ -185,7 +186,7 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, _ instant) {
 	if from != stepInProgress {
 		return
 	}
-	k := e.running[runKey{t.pos, i}]
+	k := e.running[runKey{t.id, i}]
 	if k == nil || k.gone {
 		return
 	}

@@ -24,6 +24,7 @@ type stepSpec struct {
 	config         string // handler.initialization
 	retry          string // the retry object
 	timeout        int
+	kind           string // standard when empty
 }
 
 // testTemplate is a template of the namespace t.
@@ -34,8 +35,8 @@ func testTemplate(name string, steps ...stepSpec) string {
 		for _, a := range s.after {
 			after = append(after, fmt.Sprintf("%q", a))
 		}
-		parts[i] = fmt.Sprintf(`{"name":%q,"handler":{"callable":%q,"initialization":%s},"dependencies":[%s],"retry":%s,"timeout_seconds":%d}`,
-			s.name, s.callable, orDefault(s.config, "{}"), strings.Join(after, ","), orDefault(s.retry, "{}"), max(s.timeout, 30*boolInt(s.timeout == 0)))
+		parts[i] = fmt.Sprintf(`{"name":%q,"type":%q,"handler":{"callable":%q,"initialization":%s},"dependencies":[%s],"retry":%s,"timeout_seconds":%d}`,
+			s.name, orDefault(s.kind, stepStandard), s.callable, orDefault(s.config, "{}"), strings.Join(after, ","), orDefault(s.retry, "{}"), max(s.timeout, 30*boolInt(s.timeout == 0)))
 	}
 	return fmt.Sprintf(`{"namespace":"t","name":%q,"version":"1.0.0","identity_strategy":"always_unique","steps":[%s]}`,
 		name, strings.Join(parts, ","))
@@ -612,7 +613,7 @@ func TestSlotOfAnAbandonedAttempt(t *testing.T) {
 		s.store.mu.Lock()
 		defer s.store.mu.Unlock()
 		for k := range s.engine.running {
-			if k.pos == 0 {
+			if k.task == first {
 				return false
 			}
 		}

@@ -29,6 +29,7 @@ const (
 	forbidden
 	unavailable
 	backpressure
+	misdirected // the request was for a host that is not ours
 )
 
 // failure is an error that a caller of the service may be told about.

@@ -27,6 +27,7 @@ const (
 	invalidHandlerType  = "invalid_handler"
 	invalidConfigType   = "invalid_config"
 	invalidResultType   = "invalid_result"
+	invalidOutcomeType  = "invalid_outcome"
 	resultTooLargeType  = "result_too_large"
 	handlerErrorType    = "handler_error"
 	programUnusableType = "program_unusable"
@@ -53,6 +54,7 @@ var handlerErrorTypes = []errorTypeRow{
 	{"http_…", false, "any other HTTP status outside 2xx and 3xx, the status at the end"},
 	{"redirect", false, "HTTP 3xx: redirects are never followed"},
 	{invalidResultType, false, "the reply is not JSON, or a full outcome with a member of a wrong type"},
+	{invalidOutcomeType, false, "a decision or batchable step decided what its template does not allow"},
 	{resultTooLargeType, false, "the reply is larger than worker.max_result_bytes"},
 	{invalidHandlerType, false, "the callable is an unknown builtin, a malformed URL or no program"},
 	{invalidConfigType, false, "handler.initialization has a member of a wrong type or value"},

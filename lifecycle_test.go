@@ -233,7 +233,7 @@ func (l *randomWorld) checkSlots() {
 			continue
 		}
 		for i := range sl.live.steps {
-			k := e.running[runKey{uint32(pos), i}]
+			k := e.running[runKey{sl.live.id, i}]
 			switch sl.live.steps[i].state {
 			case stepInProgress:
 				inProgress++
@@ -241,7 +241,7 @@ func (l *randomWorld) checkSlots() {
 					l.t.Errorf("task %d step %d is in progress, and nothing runs it", pos, i)
 				}
 			case stepEnqueued:
-				outside := e.targetLocked(sl.live.tpl, i).kind == outsideActor
+				outside := e.targetLocked(sl.live, i).kind == outsideActor
 				if !outside && sl.live.runnable(i) && e.slots > 0 {
 					l.t.Errorf("task %d step %d could start and does not", pos, i)
 				}

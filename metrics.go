@@ -96,6 +96,7 @@ func (s *service) storeMetrics(m *metricsText) {
 		tasks[i] = s.store.index.states[i].count()
 	}
 	queued, running := s.engine.queuedLocked(), len(s.engine.running)
+	dropped := s.store.retain.dropped
 	s.store.mu.Unlock()
 
 	m.family("stepwell_tasks", "gauge", "Tasks kept, by state.")
@@ -106,6 +107,8 @@ func (s *service) storeMetrics(m *metricsText) {
 	for i, n := range steps {
 		m.sample("stepwell_steps", float64(n), "state", stepStateNames[i])
 	}
+	m.single("stepwell_tasks_dropped_total", "counter",
+		"Finished tasks that were dropped beyond the limits, since the store began.", float64(dropped))
 	m.family("stepwell_task_transitions_total", "counter", "Transitions of tasks into each state.")
 	for i, n := range c.taskMoves {
 		m.sample("stepwell_task_transitions_total", float64(n), "to", taskStateNames[i])

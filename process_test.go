@@ -37,7 +37,7 @@ func TestBanner(t *testing.T) {
 		want []string
 	}{
 		{"memory", []string{"--memory"}, []string{"in memory"}},
-		{"data", []string{"--data", data}, []string{data, "every task is kept"}},
+		{"data", []string{"--data", data}, []string{data, "the last 100000 finished tasks are kept"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := serve(t, tt.args...)

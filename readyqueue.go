@@ -43,7 +43,7 @@ func (q *readyQueue) Pop() any {
 // pushLocked queues an enqueued step for its kind of slot. Steps for outside
 // actors are not queued: they wait in enqueued until one acts.
 func (e *engine) pushLocked(t *task, i int) {
-	g := e.targetLocked(t.tpl, i)
+	g := e.targetLocked(t, i)
 	if g.kind == outsideActor || t.steps[i].queued {
 		return
 	}

@@ -31,12 +31,13 @@ const (
 	recCancelled                   // the task was cancelled
 	recStale                       // the task stood still for too long
 	recDLQUpdate                   // an entry of the dead letter queue was updated
+	recDropped                     // the task, finished before, is kept no longer
 	recordKinds
 )
 
 var recordKindNames = [recordKinds]string{
 	"template", "created", "started", "ran", "ended", "late", "due", "recovered", "operator", "cancelled",
-	"stale", "investigated",
+	"stale", "investigated", "dropped",
 }
 
 func (k recordKind) String() string { return recordKindNames[k] }
@@ -44,7 +45,7 @@ func (k recordKind) String() string { return recordKindNames[k] }
 // ofStep reports whether a record of a task is about one of its steps.
 func (k recordKind) ofStep() bool {
 	switch k {
-	case recCreated, recCancelled, recStale, recDLQUpdate:
+	case recCreated, recCancelled, recStale, recDLQUpdate, recDropped:
 		return false
 	}
 	return true
@@ -62,6 +63,7 @@ type record struct {
 	created    *creation // created
 	startedAt  instant   // ran: when the attempt started; see started
 	end        *ending   // ran, ended, late, operator: what the attempt came to
+	ids        uuid      // ran, ended, operator: the first id of the instances that the step creates
 	action     stepAction
 	by         string // operator: who, as the request says
 	subject    string // operator, cancelled: who, as authentication found out; "" without
@@ -89,6 +91,7 @@ type creation struct {
 	options           []byte  // JSON object, or nil
 	key               string  // the caller's idempotency_key
 	traceparent       string
+	request           requestMark // of the Idempotency-Key header
 }
 
 // identityKey is the hash that deduplicates tasks; zero for none.
@@ -162,6 +165,8 @@ func appendRecordBody(b []byte, r *record) []byte {
 		return appendStale(b, r.stale)
 	case recDLQUpdate:
 		return appendInvestigation(b, r.investigation)
+	case recDropped:
+		return b
 	}
 	b = append(b, `,"step":`...)
 	b = strconv.AppendInt(b, int64(r.step), 10)
@@ -174,6 +179,7 @@ func appendRecordBody(b []byte, r *record) []byte {
 		b = appendText(b, "subject", r.subject)
 		b = appendText(b, "reason", r.reason)
 	}
+	b = appendID(b, "ids", r.ids)
 	if r.end != nil {
 		b = appendEnding(b, r.end)
 	}
@@ -207,7 +213,7 @@ func appendCreation(b []byte, c *creation) []byte {
 	b = appendNumber(b, "requested", int64(c.requested))
 	b = appendRaw(b, "options", c.options)
 	b = appendText(b, "key", c.key)
-	return appendText(b, "traceparent", c.traceparent)
+	return appendRequestMark(appendText(b, "traceparent", c.traceparent), c.request)
 }
 
 func appendEnding(b []byte, e *ending) []byte {

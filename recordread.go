@@ -51,7 +51,7 @@ func (d *recordDecoder) complete() error {
 			return fmt.Errorf("created record without its template")
 		}
 		fillCreation(r.created)
-	case r.kind == recCancelled:
+	case r.kind == recCancelled, r.kind == recDropped:
 	case r.kind == recStale:
 		if r.stale == nil {
 			return fmt.Errorf("stale record without its limit")
@@ -105,6 +105,8 @@ func (d *recordDecoder) member(key, value []byte) bool {
 		d.r.by = d.text(value)
 	case "subject":
 		d.r.subject = d.text(value)
+	case "ids":
+		d.r.ids = d.id(value)
 	case "hash":
 		d.r.hash = d.text(value)
 	case "definition":
@@ -172,6 +174,11 @@ func (d *recordDecoder) creationMember(key string, value []byte) {
 		c.key = d.text(value)
 	case "traceparent":
 		c.traceparent = d.text(value)
+	case "request":
+		var ok bool
+		if c.request, ok = parseRequestMark(d.text(value)); !ok {
+			d.err = fmt.Errorf("not the mark of a request, 64 hex digits")
+		}
 	default:
 		d.err = fmt.Errorf("unknown member, from a newer version")
 	}

@@ -93,10 +93,13 @@ func (e *engine) recordLost(lost []lostAttempt) {
 // loseLocked records that an attempt was lost, unless its step went on meanwhile.
 func (e *engine) loseLocked(c *change, l lostAttempt) error {
 	t, err := c.task(l.task)
+	if kindOf(err) == notFound {
+		return nil // dropped meanwhile
+	}
 	if err != nil {
 		return err
 	}
-	if t.steps[l.step].state != stepInProgress || e.running[runKey{t.pos, l.step}] != nil {
+	if t.steps[l.step].state != stepInProgress || e.running[runKey{t.id, l.step}] != nil {
 		return nil
 	}
 	return c.append(t, e.lostRecord(t, l.step))

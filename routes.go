@@ -88,3 +88,6 @@ func (c *roleWebConfig) enabled(rows []route) []route {
 	}
 	return slices.DeleteFunc(rows, func(r route) bool { return r.pattern == configRoute })
 }
+
+// controlPath is where the control API of fixture mode stands.
+const controlPath = "/_stepwell"

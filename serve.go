@@ -48,6 +48,8 @@ func (p *process) serve(ctx context.Context, args []string) error {
 		return err
 	}
 	log := p.logger(cfg)
+	ctx, release := p.lifetime(ctx, flags, log)
+	defer release()
 	if err := checkSwaggerFiles(&cfg.Docs); err != nil {
 		return err
 	}
@@ -73,7 +75,7 @@ func (p *process) serve(ctx context.Context, args []string) error {
 		cfg: cfg, log: log, auth: auth, clock: v.clock, registry: registry, handlers: handlers,
 	})
 	if err != nil {
-		v.stopListening()
+		v.stopListening(closeTimeout)
 		return err
 	}
 	gates.open(svc)
@@ -89,7 +91,7 @@ func (p *process) serve(ctx context.Context, args []string) error {
 		err = v.wait(ctx)
 	}
 	defer dropReadyFile(flags.readyFile, report.PID)
-	return errors.Join(err, v.shutDown(svc))
+	return errors.Join(err, v.shutDown(ctx, svc))
 }
 
 // loadWork is what steps can be run by, and the templates that say which.
@@ -188,7 +190,7 @@ func (v *serving) listen() (*gates, error) {
 		v.worker, err = v.serveOn(&v.cfg.Worker.Web, "--worker-listen", &g.worker)
 	}
 	if err != nil {
-		v.stopListening()
+		v.stopListening(closeTimeout)
 	}
 	return g, err
 }
@@ -253,18 +255,19 @@ func (v *serving) wait(ctx context.Context) error {
 const closeTimeout = 2 * time.Second
 
 // shutDown lets running handlers end, with the API still answering; then the
-// requests; then it makes the store durable.
-func (v *serving) shutDown(svc *service) error {
-	limit := time.Duration(v.cfg.Web.ShutdownTimeoutSeconds) * time.Second
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+// requests; then it makes the store durable. ended is the context whose end it is.
+func (v *serving) shutDown(ended context.Context, svc *service) error {
+	handlers, requests := v.graces(ended)
+	ctx, cancel := context.WithTimeout(context.Background(), handlers)
 	defer cancel()
 	svc.finish(ctx)
-	v.stopListening()
+	v.stopListening(requests)
 	return svc.closeStore()
 }
 
-func (v *serving) stopListening() {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+// stopListening gives open requests until the limit.
+func (v *serving) stopListening(limit time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	for _, s := range []*httpServer{v.orchestration, v.worker} {
 		if s == nil {
@@ -376,12 +379,12 @@ func (v *serving) curlToken() string {
 func (v *serving) stateLine() string {
 	c := &v.cfg.Store
 	if c.Memory {
-		return "in memory: gone when the process ends"
+		return "in memory: gone when the process ends; " + c.retention().String()
 	}
 	durability := map[string]string{
 		"always":   "on disk before a change is answered",
 		"interval": fmt.Sprintf("on disk within %d ms", c.SyncIntervalMS),
 		"never":    "written, never synced",
 	}
-	return fmt.Sprintf("%s, %s; every task is kept", c.Path, durability[c.Sync])
+	return fmt.Sprintf("%s, %s; %v", c.Path, durability[c.Sync], c.retention())
 }

@@ -39,6 +39,7 @@ type surface struct {
 	svc     *service
 	log     *slog.Logger
 	auth    *authenticator
+	guard   *hostGuard // nil where callers are asked for credentials
 	mux     *http.ServeMux
 	stats   *httpStats
 	encode  func(f *failure, requestID string, now instant) any // the body of an error
@@ -49,7 +50,12 @@ type surface struct {
 
 func newSurface(svc *service, name string, encode func(*failure, string, instant) any) *surface {
 	auth := svc.auth.of(name)
+	var guard *hostGuard
+	if !auth.config.Enabled {
+		guard = newHostGuard(&svc.cfg.Web, svc.cfg.listen(name))
+	}
 	return &surface{
+		guard:   guard,
 		openapi: openAPIDocument(name, auth.config.APIKeyHeader), auth: auth, docs: newDocsSite(&svc.cfg.Docs),
 		svc: svc, log: svc.log.With("role", name), mux: http.NewServeMux(), stats: newHTTPStats(auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes,
@@ -69,6 +75,10 @@ func (s *surface) handle(routes []route) {
 func (s *surface) wrap(row route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.(*recorder).matched = true
+		if err := s.checkGuard(w, r, row); err != nil {
+			s.writeError(w, r, err)
+			return
+		}
 		r, err := s.admit(w, r, row.permissions)
 		if err == nil && r.ContentLength > s.maxBody {
 			err = bodyTooLarge(s.maxBody) // without asking for it
@@ -350,6 +360,7 @@ var statusOf = [...]struct {
 	forbidden:        {http.StatusForbidden, "AUTHORIZATION_FAILED", ""},
 	unavailable:      {http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", "service_unavailable"},
 	backpressure:     {http.StatusServiceUnavailable, "BACKPRESSURE", "backpressure"},
+	misdirected:      {http.StatusMisdirectedRequest, "MISDIRECTED_REQUEST", "misdirected_request"},
 }
 
 // writeError is the only code that turns an error into a response.
@@ -433,6 +444,7 @@ type httpServer struct {
 func newHTTPServer(l net.Listener, h http.Handler, logger *slog.Logger) *httpServer {
 	return &httpServer{l, &http.Server{
 		Handler:           h,
+		BaseContext:       ofListener,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      2 * requestTimeout,

@@ -23,9 +23,9 @@ type stepRequest struct {
 // actOnStep applies an action and returns the task after it, durable.
 func (s *service) actOnStep(ctx context.Context, taskID, stepID uuid, q *stepRequest) (*task, int, error) {
 	var at int
-	seq, err := s.store.update(func(c *change) error {
-		t, err := c.task(taskID)
-		if err != nil {
+	var t *task
+	seq, err := s.store.update(func(c *change) (err error) {
+		if t, err = c.task(taskID); err != nil {
 			return err
 		}
 		i, ok := t.stepIndex(stepID)
@@ -45,7 +45,7 @@ func (s *service) actOnStep(ctx context.Context, taskID, stepID uuid, q *stepReq
 	if err := s.store.journal.wait(ctx, seq); err != nil {
 		return nil, 0, err
 	}
-	t, err := s.store.view(taskID)
+	t, err = s.store.viewAfter(t)
 	return t, at, err
 }
 
@@ -102,6 +102,7 @@ func (e *engine) allowsLocked(t *task, i int, q *stepRequest) error {
 		if _, ok := s.state.next(stepCompleteBy); !ok {
 			return refused(stepComplete)
 		}
+		return t.allowsResult(i, q.result)
 	case actionCancel:
 		if _, ok := s.state.next(stepCancel); !ok {
 			return refused(stepCancelled)
@@ -110,7 +111,7 @@ func (e *engine) allowsLocked(t *task, i int, q *stepRequest) error {
 		if s.state != stepEnqueued && s.state != stepInProgress {
 			return refused(stepInError)
 		}
-		if k := e.running[runKey{t.pos, i}]; k != nil && s.state == stepInProgress {
+		if k := e.running[runKey{t.id, i}]; k != nil && s.state == stepInProgress {
 			return failf(conflict, "cannot fail step %q: its handler is running", name)
 		}
 	default:

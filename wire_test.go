@@ -357,6 +357,7 @@ var wireWords = map[string][]string{
 	"WorkerErrorCode": {
 		"invalid_request", "not_found", "template_not_found", "method_not_allowed", "conflict", "payload_too_large",
 		"unsupported_media_type", "validation_failed", "internal_error", "service_unavailable", "backpressure",
+		"misdirected_request",
 	},
 	"DLQReason": {
 		"StalenessTimeout", "MaxRetriesExceeded", "DependencyCycleDetected", "WorkerUnavailable", "ManualDlq",
@@ -374,6 +375,7 @@ var wireWords = map[string][]string{
 		"BAD_REQUEST", "INVALID_UUID", "JSON_ERROR", "AUTHENTICATION_FAILED", "AUTHORIZATION_FAILED",
 		"NOT_FOUND", "METHOD_NOT_ALLOWED", "CONFLICT", "PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE",
 		"VALIDATION_FAILED", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE", "BACKPRESSURE",
+		"MISDIRECTED_REQUEST",
 	},
 }
 

@@ -78,7 +78,7 @@ func (a *taskAnalysis) stand() {
 		}
 		x.completed = s.state.satisfies()
 		x.failed = s.state == stepInError || s.state == stepCancelled && x.waiting > 0
-		x.blocked = a.unfinished(i) && !x.failed && s.waitingFor > 0
+		x.blocked = a.unfinished(i) && !x.failed && !a.t.satisfied(i)
 		x.ready = a.t.readyForExecution(i, a.now)
 	}
 }

@@ -423,3 +423,22 @@ func BenchmarkAnalyzeTask(b *testing.B) {
 		}
 	}
 }
+
+// TestAnalysisOfAGrowingTask has steps that came to exist while it ran.
+func TestAnalysisOfAGrowingTask(t *testing.T) {
+	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: []string{testTemplate("grows",
+		stepSpec{kind: stepBatchable, name: "split", callable: "builtin:echo"},
+		stepSpec{kind: stepBatchWorker, name: "w", callable: "Outside", after: []string{"split"}},
+		stepSpec{kind: stepDeferredConvergence, name: "end", callable: "builtin:noop", after: []string{"w"}})}})
+	task := settled(t, s, mustCreate(t, s, "grows", `"context":`+createBatches("w", 3)).id)
+	d, v := analyzeTask(task, testStart)
+	const want = "ready [] blocked [end] completed [split]; errors 0:; bottlenecks 3: " +
+		"w_001 queued low 25 w_002 queued low 25 w_003 queued low 25; healthy"
+	if got := sketch(&d, &v); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if got := fmt.Sprint(v.DependencyGraph.DependencyLevels); len(v.DependencyGraph.Nodes) != 5 ||
+		len(v.DependencyGraph.Edges) != 6 || v.CriticalPaths.LongestPathLength != 3 || len(v.CriticalPaths.Paths) != 3 {
+		t.Errorf("got levels %s, %+v; want 5 steps, 6 dependencies, 3 paths of 3", got, v.CriticalPaths)
+	}
+}

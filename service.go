@@ -36,6 +36,8 @@ type service struct {
 
 	staleTasks atomic.Int64 // how many the latest search found
 
+	mountCache mountAnalytics // answers of the mount point's analytics
+
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup
 }

@@ -36,18 +36,11 @@ func (a *mountAPI) createTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q, err := parseTaskRequest(body)
+	done, err := a.submit(w, r, "mount /tasks", body)
 	if err != nil {
 		return err
 	}
-	q.traceparent = saneTraceparent(r.Header.Get("Traceparent"))
-	q.subject = subjectOf(r.Context())
-	t, err := a.svc.createTask(r.Context(), q, securityOf(r.Context()).may(permTasksRead))
-	if err != nil {
-		return err
-	}
-	w.Header()["Location"] = []string{a.taskLink(r, t.id)}
-	return writeText(w, http.StatusCreated, mountTaskView{task: t, sight: mountSight{contexts: true}})
+	return writeText(w, done.status(), mountTaskView{task: done.task, sight: mountSight{contexts: true}})
 }
 
 func (a *mountAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
@@ -91,11 +84,7 @@ func (a *mountAPI) getTask(w http.ResponseWriter, r *http.Request) error {
 	if q.err != nil {
 		return q.err
 	}
-	id, err := pathID(r, "id")
-	if err != nil {
-		return err
-	}
-	t, err := a.svc.store.view(id)
+	t, err := a.awaited(w, r, "id")
 	if err != nil {
 		return err
 	}

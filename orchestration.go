@@ -40,52 +40,15 @@ func taskPath(r *http.Request, id uuid) string {
 }
 
 func (a *orchestrationAPI) createTask(w http.ResponseWriter, r *http.Request) error {
-	b, err := a.submission(r)
-	if err != nil {
-		return err
-	}
-	if b.waits {
-		holdOpen(w, b.limit)
-	}
-	done, err := a.svc.submitTask(r.Context(), b)
-	if err != nil {
-		return err
-	}
-	w.Header()["Location"] = []string{taskPath(r, done.task.id)}
-	if done.replayed {
-		w.Header()["Idempotency-Replayed"] = []string{"true"}
-	}
-	setWaitEnd(w, done.end)
-	status := http.StatusCreated
-	if done.end != waitReached {
-		status = http.StatusAccepted
-	}
-	return writeText(w, status, taskView{done.task, a.svc.clock.now(), false, true})
-}
-
-// submission is the creation that a request asks for.
-func (a *orchestrationAPI) submission(r *http.Request) (*submission, error) {
-	query := queryOf(r)
-	b := &submission{mayRead: securityOf(r.Context()).may(permTasksRead)}
-	if query.err == nil {
-		b.limit, b.waits = query.wait("wait")
-	}
-	if query.err != nil {
-		return nil, query.err
-	}
 	body, err := readJSON(r, false)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if b.request, err = requestMarkOf(r, "/v1/tasks", body); err != nil {
-		return nil, err
+	done, err := a.submit(w, r, "/v1/tasks", body)
+	if err != nil {
+		return err
 	}
-	if b.taskRequest, err = parseTaskRequest(body); err != nil {
-		return nil, err
-	}
-	b.traceparent = saneTraceparent(r.Header.Get("Traceparent"))
-	b.subject = subjectOf(r.Context())
-	return b, nil
+	return writeText(w, done.status(), taskView{done.task, a.svc.clock.now(), false, true})
 }
 
 // saneTraceparent passes on a W3C trace context header and drops anything else.
@@ -189,27 +152,10 @@ func stepPath(r *http.Request) (taskID, stepID uuid, err error) {
 }
 
 func (a *orchestrationAPI) getTask(w http.ResponseWriter, r *http.Request) error {
-	wants, limit, err := taskWait(r)
+	t, err := a.awaited(w, r, "task_uuid")
 	if err != nil {
 		return err
 	}
-	if wants == 0 {
-		t, err := a.taskIn(r)
-		if err != nil {
-			return err
-		}
-		return a.writeTask(w, r, t)
-	}
-	id, err := pathID(r, "task_uuid")
-	if err != nil {
-		return err
-	}
-	holdOpen(w, limit)
-	t, end, err := a.svc.awaitTask(r.Context(), id, wants, limit)
-	if err != nil {
-		return err
-	}
-	setWaitEnd(w, end)
 	return a.writeTask(w, r, t)
 }
 

@@ -129,7 +129,8 @@ func TestMountFailures(t *testing.T) {
 	log := &logLines{}
 	s := newTestService(t, serviceTest{log: log})
 	api := newOrchestrationAPI(s)
-	api.mount.handle([]route{{"GET /stepwell/panic", public, func(http.ResponseWriter, *http.Request) error { panic("oops") }}})
+	fall := func(http.ResponseWriter, *http.Request) error { panic("oops") }
+	api.mount.handle([]route{{"GET /stepwell/panic", public, fall}})
 	ask := func(method, path, body string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(method, path, strings.NewReader(body))
@@ -177,10 +178,11 @@ func TestMountInheritsAuth(t *testing.T) {
 	if c.Mount.Auth.Enabled || !c.Orchestration.Web.Auth.Enabled {
 		t.Error("switching it off at the mount point: got it on there, or off at the role")
 	}
-	wantConfigProblems(t, configInput{files: map[string]string{"stepwell.toml": "[orchestration.web.auth]\nenabled = true"}},
+	file := func(text string) configInput { return configInput{files: map[string]string{"stepwell.toml": text}} }
+	wantConfigProblems(t, file("[orchestration.web.auth]\nenabled = true"),
 		"stepwell.toml:2: orchestration.web.auth.enabled: there is nothing to verify by: "+
 			"no key, no JWKS, no API keys, no authenticator")
-	wantConfigProblems(t, configInput{files: map[string]string{"stepwell.toml": "[mount.auth]\nenabled = true"}},
+	wantConfigProblems(t, file("[mount.auth]\nenabled = true"),
 		"stepwell.toml:2: mount.auth.enabled: there is nothing to verify by: "+
 			"no key, no JWKS, no API keys, no authenticator")
 }
@@ -327,7 +329,8 @@ func checkAgreement(t *testing.T, api http.Handler, id string) {
 			}
 		default:
 			failed, err := m["results"].(map[string]any), results["error"].(map[string]any)
-			if failed["error"] != err["message"] || failed["error_class"] != err["error_type"] || failed["retryable"] != err["retryable"] {
+			if failed["error"] != err["message"] || failed["error_class"] != err["error_type"] ||
+				failed["retryable"] != err["retryable"] {
 				t.Errorf("step %v: got results %v; want those of %v", m["id"], failed, err)
 			}
 		}

@@ -41,7 +41,8 @@ func startNginx(t *testing.T, upstream string) string {
 	address, dir := l.Addr().String(), t.TempDir()
 	l.Close()
 	locations := strings.ReplaceAll(readmeNginx(t), "http://127.0.0.1:8080", upstream)
-	writeFile(t, filepath.Join(dir, "nginx.conf"), fmt.Appendf(nil, `daemon off; master_process off; pid %[1]s/pid; error_log stderr;
+	writeFile(t, filepath.Join(dir, "nginx.conf"), fmt.Appendf(nil, `
+daemon off; master_process off; pid %[1]s/pid; error_log stderr;
 events {}
 http {
 	access_log off;

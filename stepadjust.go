@@ -123,9 +123,10 @@ func (t *task) allowsAdjustment(i int, by *adjustment) error {
 		return failf(invalidTransition, "cannot adjust step %q: its task is %s", name, t.state)
 	}
 	if by.maxAttempts > 0 && by.maxAttempts < t.leastAttempts(i) {
-		problem := fieldProblem{"retry_limit", fmt.Sprintf("must be at least %d: %d attempts were made and another one follows",
-			t.leastAttempts(i), s.attempts)}
-		return &failure{kind: invalidFields, message: "retry_limit " + problem.Message, details: []fieldProblem{problem}}
+		f := fieldReader{}
+		f.complain("retry_limit", "must be at least %d: %d attempts were made and another one follows",
+			t.leastAttempts(i), s.attempts)
+		return f.failure("the step is not changed")
 	}
 	return nil
 }

@@ -186,7 +186,7 @@ func (w *growthWorld) actOn(v *task, i int) {
 	err := w.act(name, q)
 	w.note("%s %s with %s: %v", q.action, name, q.result, err)
 	if err != nil {
-		if k := kindOf(err); k != badRequest && !(k == invalidFields && w.decided[d]) {
+		if k := kindOf(err); k != invalidTransition && !(k == invalidFields && w.decided[d]) {
 			w.t.Error(err)
 		}
 		return

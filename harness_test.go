@@ -28,6 +28,7 @@ type serviceTest struct {
 	clock     clock    // the real one when nil
 	disk      diskFS   // with dir; the real one when nil
 	log       io.Writer
+	state     io.Reader // a state document to begin with; none when nil
 }
 
 // testConfig is the standard configuration, in memory.
@@ -81,6 +82,7 @@ func openTestService(t testing.TB, o serviceTest) *service {
 	}
 	s, err := openService(serviceOptions{
 		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, c, log), clock: c, registry: registry, handlers: handlers, disk: o.disk,
+		state: o.state,
 	})
 	if err != nil {
 		t.Fatal(err)

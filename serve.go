@@ -71,7 +71,7 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	svc, err := openService(serviceOptions{
+	svc, err := openSeeded(flags.seed, serviceOptions{
 		cfg: cfg, log: log, auth: auth, clock: v.clock, registry: registry, handlers: handlers,
 	})
 	if err != nil {

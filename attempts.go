@@ -154,7 +154,7 @@ func (e *engine) finish(k *run, o outcome) {
 	_, err := e.store.update(func(c *change) error { return e.endLocked(c, k, o) })
 	f, refused := errors.AsType[*failure](err)
 	switch {
-	case err == nil, refused && f.kind == notFound: // the task was dropped meanwhile
+	case err == nil, refused && f.kind == taskMissing: // the task was dropped meanwhile
 	case e.ctx.Err() != nil: // the engine has stopped: the attempt is delivered again
 	case refused && f.kind == unavailable && f.retryAfter > 0:
 		afterReal(outcomeRetryEvery, func() { e.finish(k, o) })
@@ -206,7 +206,7 @@ func (e *engine) attemptLocked(t *task, i int, inputs bool) *attempt {
 	a.namespace, a.name, a.version = t.tpl.namespace, t.tpl.name, t.tpl.version
 	a.correlationID = t.correlation().String()
 	a.traceparent = t.by.traceparent
-	a.context, a.inputs = t.by.context, t.by.context
+	a.context, a.inputs = t.by.context, t.inputsFor(i)
 	a.results = t.resultsFor(i)
 	return a
 }

@@ -391,6 +391,39 @@ func TestClaimInBlockedTask(t *testing.T) {
 	}
 }
 
+// TestStaleLease: a task whose worker is at work is not one that lacks a worker.
+func TestStaleLease(t *testing.T) {
+	for _, row := range []struct {
+		claimed bool
+		want    dlqReason
+	}{{false, dlqWorkerUnavailable}, {true, dlqStalenessTimeout}} {
+		clock := newVirtualClock(testStart)
+		tpl := strings.Replace(testTemplate("stale", stepSpec{name: "a", callable: "Outside"}),
+			`"name":"stale"`, `"name":"stale","lifecycle":{"max_steps_in_process_minutes":10}`, 1)
+		s := newClaimServer(t, serviceTest{clock: clock, extra: []string{tpl}})
+		id := s.create(fmt.Sprintf(createOn, "stale"))
+		var c claimed
+		if row.claimed {
+			c = s.claimOne(`{"callables":["*"],"lease_seconds":3600}`)
+		}
+		clock.advance(15 * time.Minute)
+		u, _ := parseUUID(id)
+		v, err := s.svc.store.view(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := v.pendingLetter(); v.state != taskError || d == nil || d.reason != row.want {
+			t.Errorf("claimed %t: the task is %s with the entry %+v; want %s", row.claimed, v.state, d, row.want)
+		}
+		if row.claimed { // its result is kept all the same
+			s.answer(c, "complete", `,"result":1`).want(200)
+			if got := s.state(id); got != "error: complete" {
+				t.Errorf("after the answer: %s", got)
+			}
+		}
+	}
+}
+
 // awaitClaimers waits until so many claimers wait.
 func (s *testServer) awaitClaimers(n int) {
 	s.t.Helper()

@@ -19,6 +19,7 @@ import (
 // serveArgs is the parsed command line of "stepwell serve".
 type serveArgs struct {
 	configArgs
+	seed       string // --seed; "" for none
 	readyFile  string // --ready-file; "" for none
 	printReady bool
 
@@ -49,6 +50,7 @@ func serveFlags(fs *flag.FlagSet, a *serveArgs) {
 	for i := range configKeys {
 		keyFlag(fs, &configKeys[i], &a.configArgs)
 	}
+	fs.StringVar(&a.seed, "seed", "", "begin with the state of `FILE`, as \"store export\" writes it; the store must be empty")
 	fs.BoolVar(&a.quiet, "quiet", false, "no start-up banner")
 	fs.StringVar(&a.readyFile, "ready-file", "", "write `FILE` once requests are served, as JSON")
 	fs.BoolVar(&a.printReady, "print-ready", false, "print the same as the first line on standard output")

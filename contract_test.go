@@ -20,7 +20,8 @@ import (
 
 // apiContract is the document of a surface. A nil one has no objections.
 type apiContract struct {
-	doc map[string]any
+	doc    map[string]any
+	prefix string // before the document's paths
 }
 
 func newAPIContract(t testing.TB, surface string) *apiContract {
@@ -33,7 +34,11 @@ func newAPIContract(t testing.TB, surface string) *apiContract {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &apiContract{doc.(map[string]any)}
+	c := &apiContract{doc: doc.(map[string]any)}
+	if surface == "mount" {
+		c.prefix = mountTestPath
+	}
+	return c
 }
 
 // problem is what is wrong with an answer. Requests that match no operation are
@@ -57,6 +62,10 @@ func (c *apiContract) problem(a *convAnswer) error {
 
 // operation finds the operation of a request, nil when there is none.
 func (c *apiContract) operation(method, path string) map[string]any {
+	path, below := strings.CutPrefix(path, c.prefix)
+	if !below {
+		return nil
+	}
 	if rest, ok := strings.CutPrefix(path, "/api/v1/"); ok {
 		path = "/v1/" + rest
 	}

@@ -80,18 +80,22 @@ func eventsOf(t testing.TB, s *store, filter eventFilter, after uint64) string {
 	return string(b)
 }
 
+// eventTemplates have histories of many kinds.
+var eventTemplates = []string{
+	testTemplate("pair", stepSpec{name: "a", callable: "builtin:noop"}, stepSpec{name: "b", callable: "Outside", after: []string{"a"}}),
+	testTemplate("flaky", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":1}`}),
+	testTemplate("bad", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":false}`}),
+	testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":2000}`}),
+	testTemplate("grows", stepSpec{kind: stepDecision, name: "route", callable: "Outside"},
+		stepSpec{kind: stepBatchable, name: "split", callable: "Outside", after: []string{"route"}},
+		stepSpec{kind: stepBatchWorker, name: "work", callable: "builtin:noop", after: []string{"split"}},
+		stepSpec{kind: stepDeferredConvergence, name: "end", callable: "builtin:noop", after: []string{"work"}}),
+}
+
 // eventWorld is a service with tasks of many kinds of history.
 func eventWorld(t *testing.T, o serviceTest) *service {
 	t.Helper()
-	o.extra = append(o.extra,
-		testTemplate("pair", stepSpec{name: "a", callable: "builtin:noop"}, stepSpec{name: "b", callable: "Outside", after: []string{"a"}}),
-		testTemplate("flaky", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":1}`}),
-		testTemplate("bad", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":false}`}),
-		testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":2000}`}),
-		testTemplate("grows", stepSpec{kind: stepDecision, name: "route", callable: "Outside"},
-			stepSpec{kind: stepBatchable, name: "split", callable: "Outside", after: []string{"route"}},
-			stepSpec{kind: stepBatchWorker, name: "work", callable: "builtin:noop", after: []string{"split"}},
-			stepSpec{kind: stepDeferredConvergence, name: "end", callable: "builtin:noop", after: []string{"work"}}))
+	o.extra = append(o.extra, eventTemplates...)
 	s := openTestService(t, o)
 	moveWorld(t, s)
 	return s
@@ -394,6 +398,34 @@ func TestEventsOfACutJournal(t *testing.T) {
 			}
 			again.close()
 		}
+	}
+}
+
+// TestEventsOfAnImportedState: a document has no events; they begin after it, in
+// memory as on disk, and stay over a restart.
+func TestEventsOfAnImportedState(t *testing.T) {
+	from := eventWorld(t, serviceTest{clock: newVirtualClock(testStart)})
+	document, seq := exported(t, from), from.store.seq
+	closeTestService(t, from)
+	for _, dir := range []string{"", t.TempDir()} {
+		o := serviceTest{dir: dir, clock: newVirtualClock(testStart), extra: eventTemplates, state: strings.NewReader(document)}
+		s := openTestService(t, o)
+		if log := &s.store.events; log.oldest() != seq+1 || s.store.journal.published.Load() < seq {
+			t.Errorf("in %q: the oldest is %d; want %d", dir, log.oldest(), seq+1)
+		}
+		moveWorld(t, s)
+		whole := allEvents(t, s, eventFilter{}, 0)
+		checkSuffixes(t, s, whole)
+		closeTestService(t, s)
+		if dir == "" {
+			continue
+		}
+		o.state = nil
+		s = openTestService(t, o)
+		if again := allEvents(t, s, eventFilter{}, 0); again != whole || s.store.events.lost != seq {
+			t.Errorf("after a restart: got, missing up to %d,\n%s\nwant, up to %d,\n%s", s.store.events.lost, again, seq, whole)
+		}
+		closeTestService(t, s)
 	}
 }
 

@@ -418,7 +418,7 @@ func TestGrownIDs(t *testing.T) {
 		if err := a.s.store.snapshot(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.s.cancelTask(t.Context(), a.id, ""); err != nil && kindOf(err) != badRequest {
+		if _, err := a.s.cancelTask(t.Context(), a.id, ""); err != nil && kindOf(err) != invalidTransition {
 			t.Fatal(err)
 		}
 		closeTestService(t, a.s)

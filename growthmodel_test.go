@@ -186,7 +186,7 @@ func (w *growthWorld) actOn(v *task, i int) {
 	err := w.act(name, q)
 	w.note("%s %s with %s: %v", q.action, name, q.result, err)
 	if err != nil {
-		if k := kindOf(err); k != badRequest && !(k == invalidFields && w.decided[d]) {
+		if k := kindOf(err); k != invalidTransition && !(k == invalidFields && w.decided[d]) {
 			w.t.Error(err)
 		}
 		return
@@ -290,6 +290,9 @@ func (w *growthWorld) check() {
 	if len(got) > 0 && v.counts[stepCancelled] == 0 {
 		checkFigures(w.t, v, testStart)
 	}
+	if got, want := v.state == taskBlockedByFailures, stuck(v); got != want {
+		w.t.Errorf("the task is %s; want it blocked: %v", v.state, want)
+	}
 	w.checkExplained()
 	w.checkHistory(v)
 	if w.t.Failed() {
@@ -330,6 +333,18 @@ func (w *growthWorld) checkExplained() {
 		w.t.Fatal(err)
 	}
 	checkExplanation(w.t, w.s, x)
+}
+
+// stuck is whether a failed step, or one that was cancelled and that others wait
+// for, keeps the task from going on.
+func stuck(v *task) bool {
+	for i := range v.steps {
+		waits := func(c int) bool { return !v.steps[c].state.finished() }
+		if s := v.steps[i].state; s == stepInError || s == stepCancelled && slices.ContainsFunc(v.children(i), waits) {
+			return true
+		}
+	}
+	return false
 }
 
 // checkHistory: each step is created once, and started no more often than it was acted on.

@@ -28,6 +28,7 @@ type serviceTest struct {
 	clock     clock    // the real one when nil
 	disk      diskFS   // with dir; the real one when nil
 	log       io.Writer
+	state     io.Reader // a state document to begin with; none when nil
 }
 
 // testConfig is the standard configuration, in memory.
@@ -42,6 +43,9 @@ func testConfig(t testing.TB, o serviceTest) *Config {
 	}
 	if o.config != nil {
 		o.config(cfg)
+	}
+	if reflect.DeepEqual(cfg.Mount.Auth, defaultConfig().Mount.Auth) {
+		cfg.Mount.Auth = cfg.Orchestration.Web.Auth // as inherited
 	}
 	return cfg
 }
@@ -78,6 +82,7 @@ func openTestService(t testing.TB, o serviceTest) *service {
 	}
 	s, err := openService(serviceOptions{
 		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, c, log), clock: c, registry: registry, handlers: handlers, disk: o.disk,
+		state: o.state,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -103,6 +108,7 @@ func checkInvariants(t testing.TB, s *service) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	var states [taskStates]int
+	var statuses [briefStatuses]int
 	var steps [stepStates]int
 	recount := newAnalytics()
 	var dead []dlqRow
@@ -128,6 +134,7 @@ func checkInvariants(t testing.TB, s *service) {
 		}
 		dead = appendDLQRows(dead, again.id, again.letterHeaders())
 		states[again.state]++
+		statuses[again.state.brief()]++
 		for st, n := range again.counts {
 			steps[st] += n
 		}
@@ -135,6 +142,11 @@ func checkInvariants(t testing.TB, s *service) {
 	for st, n := range states {
 		if got := s.store.index.states[st].count(); got != n {
 			t.Errorf("the index has %d tasks in %s; want %d", got, taskState(st), n)
+		}
+	}
+	for st, n := range statuses {
+		if got := s.store.index.statuses[st].count(); got != n {
+			t.Errorf("the index has %d tasks with status %s; want %d", got, briefStatus(st), n)
 		}
 	}
 	if got := s.store.index.steps; got != steps {

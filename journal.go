@@ -365,6 +365,15 @@ func (j *journal) append(seq uint64, body []byte) {
 	}
 }
 
+// skipTo makes seq the last sequence of a journal in memory.
+func (j *journal) skipTo(seq uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.appended = seq
+	j.durableSeq.Store(seq)
+	j.publish(seq)
+}
+
 // offerToken puts a token into a channel that holds one.
 func offerToken(c chan struct{}) {
 	select {

@@ -322,7 +322,7 @@ func (s *service) stepOf(id, named uuid) (*task, int, error) {
 			return t, i, nil
 		}
 	}
-	return nil, 0, failf(notFound, "step %s not found", id)
+	return nil, 0, failf(stepMissing, "step %s not found", id)
 }
 
 // recordLate records the outcome of an attempt whose lease is over.

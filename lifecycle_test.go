@@ -102,7 +102,7 @@ func (l *randomWorld) note(format string, args ...any) {
 
 // operate does one random thing.
 func (l *randomWorld) operate() {
-	switch n := l.r.IntN(34); {
+	switch n := l.r.IntN(36); {
 	case n < 4 || len(l.tasks) == 0:
 		l.create()
 	case n < 15:
@@ -122,10 +122,33 @@ func (l *randomWorld) operate() {
 		l.restart()
 	case n < 28:
 		l.claim()
-	default:
+	case n < 34:
 		l.answer()
+	default:
+		l.adjust()
 	}
 	settle(l.s)
+}
+
+// adjust changes any step's limit, inputs or both.
+func (l *randomWorld) adjust() {
+	n := l.r.IntN(len(l.tasks))
+	v := l.view(l.tasks[n])
+	step, by := l.r.IntN(len(v.steps)), &adjustment{maxAttempts: 1 + l.r.IntN(6)}
+	if l.r.IntN(2) == 0 {
+		by.inputs = fmt.Appendf(nil, `{"n":%d}`, l.r.IntN(9))
+		by.maxAttempts *= l.r.IntN(2)
+	}
+	_, _, err := l.s.adjustStep(l.t.Context(), v.id, v.stepID(step), by, "ops")
+	l.note("adjust step %d of task %d to %d, %s: %v", step, n, by.maxAttempts, by.inputs, err)
+	switch kindOf(err) {
+	case invalidTransition, invalidFields:
+	default:
+		if err != nil {
+			l.t.Error(err)
+		}
+		l.acted[v.stepID(step)]++
+	}
 }
 
 func (l *randomWorld) create() {
@@ -152,7 +175,7 @@ func (l *randomWorld) act(v *task, step int, q stepRequest) {
 	_, _, err := l.s.actOnStep(l.t.Context(), v.id, v.stepID(step), &q)
 	l.note("%s step %d of task %d: %v", q.action, step, slices.Index(l.tasks, v.id), err)
 	switch kindOf(err) {
-	case badRequest, conflict:
+	case invalidTransition, conflict:
 	default:
 		if err != nil {
 			l.t.Error(err)
@@ -201,7 +224,7 @@ func (l *randomWorld) cancel() {
 	n := l.r.IntN(len(l.tasks))
 	_, err := l.s.cancelTask(l.t.Context(), l.tasks[n], "someone")
 	l.note("cancel task %d: %v", n, err)
-	if err != nil && kindOf(err) != badRequest {
+	if err != nil && kindOf(err) != invalidTransition {
 		l.t.Error(err)
 	}
 }
@@ -401,7 +424,7 @@ func checkFigures(t *testing.T, v *task, now instant) {
 		for _, p := range parents {
 			done += boolInt(v.steps[p].state.satisfies())
 		}
-		eligible := s.attempts == 0 || def.retry.retryable && s.attempts < def.retry.maxAttempts
+		eligible := s.attempts == 0 || def.retry.retryable && s.attempts < s.maxAttempts
 		certain := done == len(parents) && !v.open(i)
 		isReady := (s.state == stepPending || s.state == stepWaitingForRetry) && certain &&
 			eligible && s.retryAt <= now

@@ -90,7 +90,7 @@ func (p *process) commands() []command {
 		{"serve", "serve the API (what stepwell does without a command)", p.serve},
 		{"auth", "make keys and tokens, show permissions", p.auth},
 		{"config", "show the effective configuration, or check files", p.config},
-		{"store", "check the files of a data directory", p.storeTool},
+		{"store", "check, compact, export or import the files of a data directory", p.storeTool},
 		{"healthcheck", "ask a running service whether it lives; for container probes", p.healthcheck},
 		{"version", "print the version", p.version},
 	}

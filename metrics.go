@@ -171,7 +171,7 @@ type requestKey struct {
 }
 
 func newHTTPStats(auth *authenticator) *httpStats {
-	return &httpStats{requests: map[requestKey]uint64{}, times: map[string]*histogram{}, auth: &auth.metrics}
+	return &httpStats{requests: map[requestKey]uint64{}, times: map[string]*histogram{}, auth: auth.metrics}
 }
 
 func (h *httpStats) observe(route string, status int, took time.Duration) {

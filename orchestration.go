@@ -12,12 +12,23 @@ import (
 // orchestrationAPI is the surface under /v1 and /api/v1.
 type orchestrationAPI struct {
 	*surface
+	mount *mountAPI // the other surface on the listener; nil when it is switched off
 }
 
 func newOrchestrationAPI(s *service) *orchestrationAPI {
-	a := &orchestrationAPI{newSurface(s, "orchestration", orchestrationError)}
+	a := &orchestrationAPI{surface: newSurface(s, "orchestration", orchestrationError)}
 	a.handle(s.cfg.Orchestration.Web.enabled(a.routes()))
+	a.mount = newMountAPI(s, a.stats)
 	return a
+}
+
+// ServeHTTP leaves what is below the mount point to that surface.
+func (a *orchestrationAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if a.svc.cfg.Mount.under(r.URL.Path) {
+		a.mount.ServeHTTP(w, r)
+		return
+	}
+	a.surface.ServeHTTP(w, r)
 }
 
 // taskPath is where a task is found, under the prefix that the caller used.
@@ -29,52 +40,15 @@ func taskPath(r *http.Request, id uuid) string {
 }
 
 func (a *orchestrationAPI) createTask(w http.ResponseWriter, r *http.Request) error {
-	b, err := a.submission(r)
-	if err != nil {
-		return err
-	}
-	if b.waits {
-		holdOpen(w, b.limit)
-	}
-	done, err := a.svc.submitTask(r.Context(), b)
-	if err != nil {
-		return err
-	}
-	w.Header()["Location"] = []string{taskPath(r, done.task.id)}
-	if done.replayed {
-		w.Header()["Idempotency-Replayed"] = []string{"true"}
-	}
-	setWaitEnd(w, done.end)
-	status := http.StatusCreated
-	if done.end != waitReached {
-		status = http.StatusAccepted
-	}
-	return writeText(w, status, taskView{done.task, a.svc.clock.now(), false, true})
-}
-
-// submission is the creation that a request asks for.
-func (a *orchestrationAPI) submission(r *http.Request) (*submission, error) {
-	query := queryOf(r)
-	b := &submission{mayRead: securityOf(r.Context()).may(permTasksRead)}
-	if query.err == nil {
-		b.limit, b.waits = query.wait("wait")
-	}
-	if query.err != nil {
-		return nil, query.err
-	}
 	body, err := readJSON(r, false)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if b.request, err = requestMarkOf(r, "/v1/tasks", body); err != nil {
-		return nil, err
+	done, err := a.submit(w, r, "/v1/tasks", body)
+	if err != nil {
+		return err
 	}
-	if b.taskRequest, err = parseTaskRequest(body); err != nil {
-		return nil, err
-	}
-	b.traceparent = saneTraceparent(r.Header.Get("Traceparent"))
-	b.subject = subjectOf(r.Context())
-	return b, nil
+	return writeText(w, done.status(), taskView{done.task, a.svc.clock.now(), false, true})
 }
 
 // saneTraceparent passes on a W3C trace context header and drops anything else.
@@ -178,27 +152,10 @@ func stepPath(r *http.Request) (taskID, stepID uuid, err error) {
 }
 
 func (a *orchestrationAPI) getTask(w http.ResponseWriter, r *http.Request) error {
-	wants, limit, err := taskWait(r)
+	t, err := a.awaited(w, r, "task_uuid")
 	if err != nil {
 		return err
 	}
-	if wants == 0 {
-		t, err := a.taskIn(r)
-		if err != nil {
-			return err
-		}
-		return a.writeTask(w, r, t)
-	}
-	id, err := pathID(r, "task_uuid")
-	if err != nil {
-		return err
-	}
-	holdOpen(w, limit)
-	t, end, err := a.svc.awaitTask(r.Context(), id, wants, limit)
-	if err != nil {
-		return err
-	}
-	setWaitEnd(w, end)
 	return a.writeTask(w, r, t)
 }
 

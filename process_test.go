@@ -82,7 +82,7 @@ func TestReadyFile(t *testing.T) {
 	if err != nil || info.Mode() != 0o600 {
 		t.Errorf("got mode %v, %v; want a file of mode 0600", info.Mode(), err)
 	}
-	want := readyReport{p.ready.OrchestrationURL, p.ready.WorkerURL, "", p.cmd.Process.Pid, version}
+	want := readyReport{p.ready.OrchestrationURL, p.ready.WorkerURL, p.ready.OrchestrationURL + "/stepwell", p.cmd.Process.Pid, version}
 	if p.ready != want || p.ready.OrchestrationURL == "" || p.ready.WorkerURL == "" {
 		t.Errorf("got %+v; want the URLs, pid %d and the version", p.ready, p.cmd.Process.Pid)
 	}
@@ -481,6 +481,46 @@ func TestStoreCheckCommand(t *testing.T) {
 	wantParts(t, "log", p.stderr.String(), "cut off")
 	p.stop()
 	check(0, "a start would go on after sequence")
+}
+
+// TestStoreCommands takes a running store's state elsewhere, compacts it, and
+// serves it again; what would destroy something is refused.
+func TestStoreCommands(t *testing.T) {
+	dir := t.TempDir()
+	data, other, file := filepath.Join(dir, "data"), filepath.Join(dir, "other"), filepath.Join(dir, "state.json")
+	run := func(want int, part string, args ...string) {
+		t.Helper()
+		code, stdout, stderr := runProgram(t, nil, append([]string{"store"}, args...)...)
+		if code != want {
+			t.Errorf("store %v: got exit code %d; want %d", args, code, want)
+		}
+		wantParts(t, "store "+args[0], stdout+stderr, part)
+	}
+	p := serve(t, "--data", data)
+	id := p.api().create(`{"namespace":"demo","name":"diamond"}`)
+	run(0, "", "export", "--data", data, file)
+	run(1, fmt.Sprintf("in use by process %d", p.cmd.Process.Pid), "compact", "--data", data)
+	p.stop()
+	run(0, "1 tasks; journal", "compact", "--data", data)
+	if lines := strings.Count(string(readFile(t, filepath.Join(data, journalName))), "\n"); lines != 1 {
+		t.Errorf("the journal has %d lines after a compaction; want its header", lines)
+	}
+	run(0, "1 tasks, sequence 1 to 6", "import", file, "--data", other)
+	run(1, "holds a store already", "import", "--data", other, file)
+	run(1, "no such file", "export", "--data", filepath.Join(dir, "none"))
+	run(2, "usage", "import", "--data", other)
+	run(2, "there is no command", "destroy")
+	code, _, stderr := runProgram(t, nil, serveArguments("--data", data, "--seed", file)...)
+	if code != 1 || !strings.Contains(stderr, "holds a store already") {
+		t.Errorf("a seed beside a store: got exit code %d and %s", code, stderr)
+	}
+	for _, args := range [][]string{
+		{"--data", data}, {"--data", other}, {"--memory", "--seed", file}, {"--data", filepath.Join(dir, "new"), "--seed", file},
+	} {
+		p := serve(t, args...)
+		p.api().await(id, "complete")
+		p.stop()
+	}
 }
 
 // TestAuthCommands goes from no key to a token that is accepted, and one that

@@ -48,7 +48,8 @@ func typeSession(t *testing.T, heading, dir string, p *program) {
 	commands, outputs := readmeSession(t, heading)
 	const end = "-- end of a command --"
 	script := strings.NewReplacer("http://127.0.0.1:8080", p.ready.OrchestrationURL,
-		"$(go run . ", "$("+playsProgram+"=1 '"+self+"' ").Replace(strings.Join(commands, "\necho '"+end+"'\n"))
+		"$(go run . ", "$("+playsProgram+"=1 '"+self+"' ",
+		"\ngo run . ", "\n"+playsProgram+"=1 '"+self+"' ").Replace(strings.Join(commands, "\necho '"+end+"'\n"))
 	shell := exec.Command("sh", "-c", script)
 	shell.Dir = dir
 	got, err := shell.CombinedOutput()
@@ -75,6 +76,11 @@ func TestReadmeExplain(t *testing.T) {
 }
 
 func TestReadmeEvents(t *testing.T) { typeSession(t, "Events", t.TempDir(), serve(t)) }
+
+func TestReadmeStateDocument(t *testing.T) {
+	p := serve(t)
+	typeSession(t, "The store as one document", p.cmd.Dir, p)
+}
 
 func TestReadmeAuthentication(t *testing.T) {
 	keys := t.TempDir()

@@ -34,12 +34,13 @@ const (
 	recDropped                     // the task, finished before, is kept no longer
 	recClaimed                     // an outside actor's attempt started, under a lease
 	recExtended                    // its lease was extended
+	recAdjusted                    // an operator changed what the next attempts of a step are made with
 	recordKinds
 )
 
 var recordKindNames = [recordKinds]string{
 	"template", "created", "started", "ran", "ended", "late", "due", "recovered", "operator", "cancelled",
-	"stale", "investigated", "dropped", "claimed", "extended",
+	"stale", "investigated", "dropped", "claimed", "extended", "adjusted",
 }
 
 func (k recordKind) String() string { return recordKindNames[k] }
@@ -68,7 +69,7 @@ type record struct {
 	ids        uuid      // ran, ended, operator: the first id of the instances that the step creates
 	action     stepAction
 	by         string // operator: who, as the request says
-	subject    string // operator, cancelled, claimed, and what an outside actor ended: who, as authentication found out; "" without
+	subject    string // operator, cancelled, claimed, adjusted, and what an outside actor ended: who, as authentication found out; "" without
 	reason     string // operator: why
 	hash       string // template
 	definition []byte // template: its normalized JSON
@@ -76,6 +77,7 @@ type record struct {
 	lease         *lease         // claimed; of extended the end alone
 	stale         *staleMark     // stale
 	investigation *investigation // investigated
+	adjustment    *adjustment    // adjusted
 }
 
 // creation is what a task is created with.
@@ -185,6 +187,9 @@ func appendRecordBody(b []byte, r *record) []byte {
 	b = appendText(b, "reason", r.reason)
 	if r.lease != nil {
 		b = appendLease(b, r.lease)
+	}
+	if r.kind == recAdjusted {
+		return appendAdjustment(b, r.adjustment)
 	}
 	b = appendID(b, "ids", r.ids)
 	if r.end != nil {

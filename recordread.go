@@ -65,6 +65,8 @@ func (d *recordDecoder) complete() error {
 	case r.kind == recClaimed && (r.lease == nil || r.lease.hash == leaseHash{} || r.lease.until == 0),
 		r.kind == recExtended && (r.lease == nil || r.lease.until == 0):
 		return fmt.Errorf("%s record without its lease", r.kind)
+	case r.kind == recAdjusted:
+		return r.adjustment.problem()
 	case r.action == actionFail && (r.end == nil || r.end.success):
 		return fmt.Errorf("a failure by an operator without its error")
 	case r.end == nil && r.hasOutcome():
@@ -126,6 +128,8 @@ func (d *recordDecoder) member(key, value []byte) bool {
 		} else {
 			d.endingMember(string(key), value)
 		}
+	case "max_attempts", "inputs":
+		d.adjustmentMember(string(key), value)
 	case "sum":
 	case "reason": // an operator's, or a created task's
 		d.r.reason = d.text(value)

@@ -17,6 +17,7 @@ package main
 //	4 S' made and synced    J- J S' (S)       the same
 //	5 S' becomes S          J- J S            removes J- unread: S covers what is before J
 //	6 J- removed            J S               as in row 0
+//	7 an import, see there  J' S              renames J' to J
 //
 // A snapshot that failed or was given up leaves row 3 behind, and the next one
 // begins at step 4. The very first start makes journal.jsonl by steps 1 and 3.
@@ -73,6 +74,7 @@ type recovery struct {
 
 	files    []string // journals to read, the oldest first; none in a new store
 	undo     bool     // journal.old.jsonl is to be journal.jsonl again
+	imported bool     // journal.jsonl.tmp is to be journal.jsonl: an import ended before its last step
 	dropOld  bool     // the snapshot covers all of journal.old.jsonl
 	last     uint64   // sequence of the last record, or the one before the first to come
 	started  bool     // a journal's header was read: last counts
@@ -183,6 +185,13 @@ func (r *recovery) chooseJournals() error {
 	_, hasOld, err := r.journalFrom(journalOldName)
 	if err != nil && !(hasJournal && from <= r.covered+1) {
 		return err
+	}
+	if !hasJournal && !hasOld && r.hasSnapshot {
+		next, there, err := r.journalFrom(journalTempName)
+		if r.imported = err == nil && there && next == r.covered+1; r.imported {
+			r.files = []string{journalTempName}
+			return nil
+		}
 	}
 	switch {
 	case !hasJournal && hasOld:
@@ -350,6 +359,11 @@ func hasHole(line []byte, offset int64, whole bool) bool {
 func (r *recovery) tidy() error {
 	if r.undo {
 		if err := r.disk.rename(r.path(journalOldName), r.path(journalName)); err != nil {
+			return err
+		}
+	}
+	if r.imported {
+		if err := r.disk.rename(r.path(journalTempName), r.path(journalName)); err != nil {
 			return err
 		}
 	}

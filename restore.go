@@ -5,8 +5,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -18,7 +20,11 @@ type restorer struct {
 
 // snapshotLine takes one line of the snapshot: a template, figures, or a task.
 func (l *restorer) snapshotLine(line []byte) error {
-	line = cutSum(line)
+	return l.line(cutSum(line))
+}
+
+// line takes such a line without its checksum.
+func (l *restorer) line(line []byte) error {
 	if bytes.HasPrefix(line, []byte(`{"hash":`)) {
 		return l.templateLine(line)
 	}
@@ -278,13 +284,8 @@ func (s *store) snapshot() error {
 }
 
 func (s *store) writeSnapshot(w *snapshotWriter, count int, figures *frozenFigures, covered uint64) error {
-	var buf []byte
-	for _, tpl := range s.allTemplates() {
-		buf = append(append(buf[:0], `{"hash":"`...), tpl.hash...)
-		buf = append(append(buf, `","definition":`...), tpl.json...)
-		if err := w.add(buf); err != nil {
-			return err
-		}
+	if err := s.writeTemplates(w.add); err != nil {
+		return err
 	}
 	if err := figures.writeLines(covered, w.add); err != nil {
 		return err
@@ -306,6 +307,20 @@ func (s *store) writeSnapshot(w *snapshotWriter, count int, figures *frozenFigur
 	return nil
 }
 
+// writeTemplates gives every template's line to add, without its closing brace.
+func (s *store) writeTemplates(add func(line []byte) error) error {
+	var buf []byte
+	for _, tpl := range s.allTemplates() {
+		buf = append(append(buf[:0], `{"hash":"`...), tpl.hash...)
+		buf = append(append(buf, `","definition":`...), tpl.json...)
+		if err := add(buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allTemplates is all templates that tasks refer to, in the order of their hashes.
 func (s *store) allTemplates() []*template {
 	s.templatesMu.RLock()
 	defer s.templatesMu.RUnlock()
@@ -313,6 +328,7 @@ func (s *store) allTemplates() []*template {
 	for _, t := range s.templates {
 		all = append(all, t)
 	}
+	slices.SortFunc(all, func(a, b *template) int { return cmp.Compare(a.hash, b.hash) })
 	return all
 }
 

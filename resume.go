@@ -97,7 +97,7 @@ func (e *engine) recordLost(lost []lostAttempt) {
 // loseLocked records that an attempt was lost, unless its step went on meanwhile.
 func (e *engine) loseLocked(c *change, l lostAttempt) error {
 	t, err := c.task(l.task)
-	if kindOf(err) == notFound {
+	if kindOf(err) == taskMissing {
 		return nil // dropped meanwhile
 	}
 	if err != nil {

@@ -256,8 +256,9 @@ func (s *store) release() {
 	s.mu.Lock()
 	s.retain.held--
 	s.packing.walks--
+	more := s.retain.limited()
 	s.mu.Unlock()
-	for more, err := true, error(nil); more && err == nil; {
+	for err := error(nil); more && err == nil; {
 		more, err = s.dropSome()
 	}
 }

@@ -90,7 +90,7 @@ func (e *engine) due(id uuid, i int) {
 		}
 		return
 	}
-	if err != nil && kindOf(err) != notFound { // or the task was dropped meanwhile
+	if err != nil && kindOf(err) != taskMissing { // or the task was dropped meanwhile
 		e.log.Error("a retry could not be made ready", "task_uuid", id, "step", i, "error", err)
 	}
 	e.wakeUp()

@@ -84,6 +84,35 @@ func (a *workerAPI) routes() []route {
 	}, a.docsRoutes()...)
 }
 
+// The rows of the mount-point API, relative to its prefix.
+func (a *mountAPI) routes() []route {
+	return append([]route{
+		{"GET /handlers", needs(permSystemHandlersRead), a.listNamespaces},
+		{"GET /handlers/{namespace}", needs(permSystemHandlersRead), a.listHandlers},
+		{"GET /handlers/{namespace}/{name}", needs(permSystemHandlersRead), a.getHandler},
+		{"POST /tasks", needs(permTasksCreate), a.createTask},
+		{"GET /tasks", needs(permTasksList), a.listTasks},
+		{"GET /tasks/{id}", needs(permTasksRead), a.getTask},
+		{"DELETE /tasks/{id}", needs(permTasksCancel), a.cancelTask},
+		{"GET /tasks/{task_id}/workflow_steps", needs(permStepsRead), a.listSteps},
+		{"GET /tasks/{task_id}/workflow_steps/{step_id}", needs(permStepsRead), a.getStep},
+		{"PATCH /tasks/{task_id}/workflow_steps/{step_id}", needs(permStepsResolve), a.adjustStep},
+		{"DELETE /tasks/{task_id}/workflow_steps/{step_id}", needs(permStepsResolve), a.cancelStep},
+		{"GET /analytics/performance", needs(permSystemAnalyticsRead), a.performance},
+		{"GET /analytics/bottlenecks", needs(permSystemAnalyticsRead), a.bottlenecks},
+		{"GET /health/ready", public, a.healthReady},
+		{"GET /health/live", public, a.healthLive},
+		{mountStatusRoute, public, a.healthStatus},
+		{mountMetricsRoute, public, a.metrics},
+	}, a.docsRoutesWith(a.document)...)
+}
+
+// The rows that [mount] can put behind a permission.
+const (
+	mountStatusRoute  = "GET /health/status"
+	mountMetricsRoute = "GET /metrics"
+)
+
 // configRoute is the row that each role's config_endpoint_enabled switches.
 const configRoute = "GET /config"
 

@@ -71,7 +71,7 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	svc, err := openService(serviceOptions{
+	svc, err := openSeeded(flags.seed, serviceOptions{
 		cfg: cfg, log: log, auth: auth, clock: v.clock, registry: registry, handlers: handlers,
 	})
 	if err != nil {
@@ -149,12 +149,14 @@ func isTerminal(w any) bool {
 // service will.
 type gate struct {
 	starting startingAPI
-	surface  atomic.Pointer[surface]
+	surface  atomic.Pointer[http.Handler]
 }
+
+func (g *gate) open(h http.Handler) { g.surface.Store(&h) }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s := g.surface.Load(); s != nil {
-		s.ServeHTTP(w, r)
+		(*s).ServeHTTP(w, r)
 		return
 	}
 	g.starting.ServeHTTP(w, r)
@@ -167,10 +169,10 @@ type gates struct {
 
 func (g *gates) open(s *service) {
 	if s.cfg.Role != "worker" {
-		g.orchestration.surface.Store(newOrchestrationAPI(s).surface)
+		g.orchestration.open(newOrchestrationAPI(s))
 	}
 	if s.cfg.Role != "orchestration" {
-		g.worker.surface.Store(newWorkerAPI(s).surface)
+		g.worker.open(newWorkerAPI(s))
 	}
 }
 
@@ -204,8 +206,8 @@ func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler) (*htt
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s (%s): %w", address, flag, err)
 	}
-	if a := l.Addr().(*net.TCPAddr); !a.IP.IsLoopback() && !web.Auth.Enabled {
-		v.log.Warn("anyone who reaches this address can do everything: authentication is off", "address", a.String())
+	if a := l.Addr().(*net.TCPAddr); !a.IP.IsLoopback() {
+		v.warnOfOpenness(web, a.String())
 	}
 	s := newHTTPServer(l, h, v.log)
 	go func() {
@@ -216,10 +218,25 @@ func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler) (*htt
 	return s, nil
 }
 
+// warnOfOpenness is about an address that others may reach.
+func (v *serving) warnOfOpenness(web *roleWebConfig, address string) {
+	m := &v.cfg.Mount
+	switch {
+	case !web.Auth.Enabled:
+		v.log.Warn("anyone who reaches this address can do everything: authentication is off", "address", address)
+	case web == &v.cfg.Orchestration.Web && m.Path != "" && !m.Auth.Enabled:
+		v.log.Warn("anyone who reaches this address can do everything at the mount point: authentication is off there",
+			"address", address, "path", m.Path)
+	}
+}
+
 func (v *serving) report() readyReport {
 	r := readyReport{PID: os.Getpid(), Version: version}
 	if v.orchestration != nil {
 		r.OrchestrationURL = v.orchestration.url()
+		if v.cfg.Mount.Path != "" {
+			r.MountURL = r.OrchestrationURL + v.cfg.Mount.Path
+		}
 	}
 	if v.worker != nil {
 		r.WorkerURL = v.worker.url()
@@ -344,6 +361,9 @@ func (v *serving) banner(p *process, templates int) {
 	urls := []string{}
 	if r.OrchestrationURL != "" {
 		urls = append(urls, "orchestration "+r.OrchestrationURL)
+	}
+	if r.MountURL != "" {
+		urls = append(urls, "mount point "+v.cfg.Mount.Path)
 	}
 	if r.WorkerURL != "" {
 		urls = append(urls, "worker "+r.WorkerURL)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,8 @@ type service struct {
 
 	staleTasks atomic.Int64 // how many the latest search found
 
+	mountCache mountAnalytics // answers of the mount point's analytics
+
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup
 }
@@ -49,7 +52,8 @@ type serviceOptions struct {
 	seed     *[32]byte // of ids and chance; nil for the operating system's
 	registry *registry
 	handlers *handlerSet
-	disk     diskFS // nil for the real one
+	disk     diskFS    // nil for the real one
+	state    io.Reader // a state document for a store that is empty; nil for none
 }
 
 // workerID is the name of what runs steps here.
@@ -66,7 +70,7 @@ func openService(o serviceOptions) (*service, error) {
 	if o.cfg.Role == "worker" {
 		return s, nil
 	}
-	if err := s.openStore(o.disk); err != nil {
+	if err := s.openStore(o.disk, o.state); err != nil {
 		return nil, err
 	}
 	s.warnOfChangedTemplates()
@@ -81,14 +85,19 @@ func openService(o serviceOptions) (*service, error) {
 // syncModes are the words of store.sync.
 var syncModes = map[string]syncMode{"always": syncAlways, "interval": syncInterval, "never": syncNever}
 
-func (s *service) openStore(disk diskFS) error {
+func (s *service) openStore(disk diskFS, state io.Reader) error {
 	began := time.Now()
-	var err error
-	s.store, err = openStore(journalOptions{
+	jo := journalOptions{
 		dir: s.cfg.Store.Path, memory: s.cfg.Store.Memory, sync: syncModes[s.cfg.Store.Sync],
 		interval: time.Duration(s.cfg.Store.SyncIntervalMS) * time.Millisecond,
 		fs:       disk, log: s.log, now: s.clock.now,
-	}, s.cfg.Events.Keep, s.clock, s.log)
+	}
+	var err error
+	if state == nil {
+		s.store, err = openStore(jo, s.cfg.Events.Keep, s.clock, s.log)
+	} else {
+		s.store, err = openStoreWith(jo, state, s.cfg.Events.Keep, s.clock, s.log)
+	}
 	if err != nil {
 		return err
 	}
@@ -157,7 +166,7 @@ func (s *service) cancelTask(ctx context.Context, id uuid, subject string) (*tas
 			return err
 		}
 		if _, ok := t.state.next(taskCancel); !ok {
-			return failf(badRequest, "cannot cancel task %s: it is %s already", id, t.state)
+			return failf(invalidTransition, "cannot cancel task %s: it is %s already", id, t.state)
 		}
 		return c.append(t, &record{kind: recCancelled, step: -1, subject: subject})
 	})

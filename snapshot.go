@@ -74,16 +74,23 @@ func (j *journal) claimSnapshot() bool {
 // snapshot covers yet: then this one covers it, and the newest journal keeps
 // its records for once.
 func (s *snapshotWriter) open() error {
+	if err := s.openFile(); err != nil {
+		return err
+	}
+	if s.j.oldBytes.Load() > 0 {
+		return nil
+	}
+	return s.j.ask(s.j.rotate)
+}
+
+func (s *snapshotWriter) openFile() error {
 	f, err := s.j.o.fs.create(s.j.path(snapshotTemp))
 	if err != nil {
 		return err
 	}
 	s.file = f
 	s.out = bufio.NewWriterSize(io.NewOffsetWriter(f, snapshotHeaderSize), snapshotBuffer)
-	if s.j.oldBytes.Load() > 0 {
-		return nil
-	}
-	return s.j.ask(s.j.rotate)
+	return nil
 }
 
 // cut is called under the store's lock: what was appended so far is what the
@@ -169,6 +176,11 @@ func (s *snapshotWriter) finish() error {
 	if err := s.j.ask(func() error { return s.j.flush(true) }); err != nil {
 		return fmt.Errorf("sync the journal first: %w", err)
 	}
+	return s.seal()
+}
+
+// seal writes the header of a file whose lines were flushed, and gives it its name.
+func (s *snapshotWriter) seal() error {
 	if _, err := s.file.WriteAt(snapshotHeader(s.j.o.now(), s.covered, s.count), 0); err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func (s *service) actOnStep(ctx context.Context, taskID, stepID uuid, q *stepReq
 }
 
 func stepNotFound(taskID, stepID uuid) error {
-	return failf(notFound, "step %s not found in task %s", stepID, taskID)
+	return failf(stepMissing, "step %s not found in task %s", stepID, taskID)
 }
 
 // operatorRecord is the record of an allowed action.
@@ -85,10 +85,10 @@ func (e *engine) allowsLocked(t *task, i int, q *stepRequest) error {
 	s := &t.steps[i]
 	name := t.def(i).name
 	if t.state.final() {
-		return failf(badRequest, "cannot %s step %q: its task is %s", q.action, name, t.state)
+		return failf(invalidTransition, "cannot %s step %q: its task is %s", q.action, name, t.state)
 	}
 	refused := func(to stepState) error {
-		return failf(badRequest, "cannot %s step %q: no transition from %s to %s", q.action, name, s.state, to)
+		return failf(invalidTransition, "cannot %s step %q: no transition from %s to %s", q.action, name, s.state, to)
 	}
 	switch q.action {
 	case actionReset:

@@ -195,7 +195,7 @@ func (c *change) task(id uuid) (*task, error) {
 	return c.s.thawAt(pos)
 }
 
-func taskNotFound(id uuid) error { return failf(notFound, "task %s not found", id) }
+func taskNotFound(id uuid) error { return failf(taskMissing, "task %s not found", id) }
 
 // thawAt makes the task at a position, which is kept as its line, ready to be
 // changed. The store keeps the line until it settles the task.
@@ -357,7 +357,7 @@ func (s *store) viewObserved(id uuid, obs replayer) (*task, error) {
 // since, with very few kept, is shown as it was at its end.
 func (s *store) viewAfter(t *task) (*task, error) {
 	v, err := s.view(t.id)
-	if kindOf(err) != notFound {
+	if kindOf(err) != taskMissing {
 		return v, err
 	}
 	s.mu.Lock()

@@ -47,6 +47,7 @@ type step struct {
 	attempted   instant // when the latest attempt started
 	failed      instant // when an attempt last failed
 	retryAt     instant // when the next attempt is due; 0 when none is
+	inputs      string  // what an operator set them to, a JSON object; "" for the task's context
 	last        *ending // of the latest attempt that ended, or the operator's completion
 	lease       *lease  // the outside actor's that has the step in progress; nil otherwise
 }
@@ -124,6 +125,8 @@ func (a *applier) run() {
 		a.expire()
 	case recDLQUpdate:
 		a.investigate()
+	case recAdjusted:
+		a.adjust()
 	default:
 		a.err = fmt.Errorf("it is not about a task")
 	}

@@ -176,7 +176,9 @@ type replayer interface {
 
 // replay makes the task again by applying its log.
 func (h *taskHeader) replay(tpl *template, obs replayer) (t *task, err error) {
+	n := -1
 	eachElement(h.log, func(e []byte) bool {
+		n++
 		var r *record
 		if r, err = decodeRecord(e); err != nil {
 			return false
@@ -195,6 +197,8 @@ func (h *taskHeader) replay(tpl *template, obs replayer) (t *task, err error) {
 	})
 	if err == nil && t == nil {
 		err = fmt.Errorf("its log is empty")
+	} else if err != nil {
+		err = &logError{n, err}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("task %s: %w", h.id, err)

@@ -24,15 +24,12 @@ func (p *process) config(_ context.Context, args []string) error {
 	return configCommand(args, p.getenv, p.environ, p.stdout, p.stderr)
 }
 
-// storeTool is `store check`: it reads every line and applies every record, and
-// changes nothing.
-func (p *process) storeTool(_ context.Context, args []string) error {
-	if len(args) == 0 || args[0] != "check" {
-		return usagef("usage: stepwell store check [--data DIR]")
-	}
+// checkCommand is `store check`: it reads every line and applies every record,
+// and changes nothing.
+func (p *process) checkCommand(args []string) error {
 	fs := p.flags("store check")
-	dir := fs.String("data", "./stepwell-data", "the data directory")
-	if err := parseFlags(fs, args[1:]); err != nil {
+	dir := dataFlag(fs)
+	if err := parseFlags(fs, args); err != nil {
 		return err
 	}
 	s := newStore(nil, slog.New(slog.DiscardHandler))

@@ -60,6 +60,29 @@ func taskWait(r *http.Request) (wants stateSet, limit time.Duration, err error) 
 	return wants, limit, q.err
 }
 
+// awaited is the task that the path names: as it is, or once it is what the
+// request waits for.
+func (s *surface) awaited(w http.ResponseWriter, r *http.Request, name string) (*task, error) {
+	wants, limit, err := taskWait(r)
+	if err != nil {
+		return nil, err
+	}
+	id, err := pathID(r, name)
+	if err != nil {
+		return nil, err
+	}
+	if wants == 0 {
+		return s.svc.store.view(id)
+	}
+	holdOpen(w, limit)
+	t, end, err := s.svc.awaitTask(r.Context(), id, wants, limit)
+	if err != nil {
+		return nil, err
+	}
+	setWaitEnd(w, end)
+	return t, nil
+}
+
 // holdOpen puts off the deadlines of the connection, so that an answer after d
 // still arrives. Without it net/http would give up on the client meanwhile.
 func holdOpen(w http.ResponseWriter, d time.Duration) {

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// exported is the state of a service as a document.
+func exported(t testing.TB, s *service) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := s.store.exportState(&b, testStart); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestStateRoundTrip takes a document into memory and into a directory, and
+// exports the same bytes from both; the service goes on from there.
+func TestStateRoundTrip(t *testing.T) {
+	o := serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(3)}
+	s := newTestService(t, o)
+	tellStory(t, s)
+	tellStoryWithoutKey(t, s)
+	want := exported(t, s)
+	if !json.Valid([]byte(want)) {
+		t.Fatalf("the document is no JSON:\n%s", want)
+	}
+	var pretty bytes.Buffer
+	json.Indent(&pretty, []byte(want), "", "  ")
+	for name, text := range map[string]string{"as written": want, "indented": pretty.String()} {
+		for _, dir := range []string{"", t.TempDir()} {
+			t.Run(name+dir, func(t *testing.T) {
+				o := o
+				o.dir, o.state = dir, strings.NewReader(text)
+				s := newTestService(t, o)
+				if got := exported(t, s); got != want {
+					t.Errorf("got\n%s\nwant\n%s", got, want)
+				}
+				mustAct(t, s, mustCreate(t, s, "pair"), 0, completeAction)
+			})
+		}
+	}
+}
+
+// TestStateWithoutFigures takes a document of templates and tasks alone: the
+// figures are counted from the tasks.
+func TestStateWithoutFigures(t *testing.T) {
+	o := serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates}
+	s := newTestService(t, o)
+	tellStory(t, s)
+	var document map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(exported(t, s)), &document); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf(`{"format":1,"templates":%s,"tasks":%s}`, document["templates"], document["tasks"])
+	o.state = strings.NewReader(text)
+	if got, want := exported(t, newTestService(t, o)), exported(t, s); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// changingWriter has the state change while it is being exported.
+type changingWriter struct {
+	io.Writer
+	change func()
+}
+
+func (w changingWriter) Write(p []byte) (int, error) {
+	w.change()
+	return w.Writer.Write(p)
+}
+
+// TestExportAsOfOneSequence exports while tasks change and finish: the document
+// is that of the moment when the export began.
+func TestExportAsOfOneSequence(t *testing.T) {
+	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(500)})
+	var waiting []*task
+	for range 2 * snapshotBatch {
+		mustCreate(t, s, "noop", `"context":{"padding":"`+strings.Repeat("x", 500)+`"}`)
+		waiting = append(waiting, mustCreate(t, s, "pair"))
+	}
+	want := exported(t, s)
+	var got bytes.Buffer
+	change := func() {
+		if n := len(waiting); n > 0 {
+			mustAct(t, s, waiting[n-1], 0, completeAction)
+			waiting = waiting[:n-1]
+		}
+		mustCreate(t, s, "noop")
+	}
+	if err := s.store.exportState(changingWriter{&got, change}, testStart); err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != want {
+		t.Error("the document is another than before the changes")
+	}
+}
+
+// TestUnfitStateIsRefused names the place of whatever is wrong.
+func TestUnfitStateIsRefused(t *testing.T) {
+	o := serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates}
+	s := newTestService(t, o)
+	mustCreate(t, s, "noop")
+	mustAct(t, s, mustCreate(t, s, "pair", `"idempotency_key":"k"`), 0, completeAction)
+	good := exported(t, s)
+	lines := strings.Split(good, "\n")
+	last := strings.TrimSuffix(lines[len(lines)-2], "]}") // the second task
+	for _, tt := range []struct {
+		name, old, new string
+		want           string
+	}{
+		{"nothing", good, "", "unexpected EOF"},
+		{"no object", good, "[]", "[ stands where { belongs"},
+		{"cut off", "]}\n", "", "tasks: unexpected EOF"},
+		{"more", "]}\n", "]}{}", "something stands after it"},
+		{"no format", `"format":1,`, ``, "it has no format"},
+		{"a newer format", `"format":1,`, `"format":2,`, "format: it is 2, and this version of stepwell reads formats up to 1"},
+		{"another product", `"product":"stepwell"`, `"product":"other"`, `product: got "other"; want "stepwell"`},
+		{"a strange member", `"format":1,`, `"format":1,"novelty":1,`, "novelty: unknown member"},
+		{"an early sequence", `"seq":7,`, `"seq":6,`, "its seq is 6, but it tells of 7"},
+		{"no templates", `"templates":[`, `"analytics":[],"templates":[`, "templates: it stands after analytics"},
+		{"a changed template", `"definition":{"name":"noop"`, `"definition":{"name":"other"`, "templates[0]: "},
+		{"figures twice", `"analytics":[`, `"analytics":[` + strings.TrimSuffix(lines[5], ",") + `,`, "stand there twice"},
+		{"a state", `"state":"complete"`, `"state":"cancelled"`, "tasks[0]: its state is cancelled, but its log gives complete"},
+		{"a count", `"steps":{"complete":2}`, `"steps":{"complete":1}`, "tasks[1]: its steps is "},
+		{"a record that does not fit", `"kind":"operator"`, `"kind":"due"`, "tasks[1].log[1]: "},
+		{"a record of no kind", `"kind":"operator"`, `"kind":"nonsense"`, "tasks[1].log[1]: "},
+		{"records out of order", `{"seq":7,"at"`, `{"seq":5,"at"`, "tasks[1].log[2]: sequence 5 stands after 6"},
+		{"a task twice", last + "]}", last + ",\n" + last + "]}", "tasks[2]: its seq 5 is not after that of the task before it, 5"},
+		{"bad text", `"key":"k"`, "\"key\":\"\xff\"", "tasks[1]: "},
+		{"a member twice", `"key":"k"`, `"key":"k","key":"k"`, "tasks[1]: "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if !strings.Contains(good, tt.old) {
+				t.Fatalf("%q does not stand in\n%s", tt.old, good)
+			}
+			text := strings.Replace(good, tt.old, tt.new, 1)
+			dir := t.TempDir()
+			_, err := importStore(journalOptions{dir: dir, log: s.log, now: s.clock.now}, strings.NewReader(text), s.log)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v; want %q", err, tt.want)
+			}
+			if left := fileNames(filesIn(t, dir)); left != lockName {
+				t.Errorf("the directory holds %s; want the lock alone", left)
+			}
+		})
+	}
+}
+
+func filesIn(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, f := range list {
+		files[f.Name()] = string(readFile(t, filepath.Join(dir, f.Name())))
+	}
+	return files
+}
+
+// TestImportAtEveryFault has each operation of an import fail, with and without
+// having happened, and the machine die at it: the directory then holds no store,
+// or all of it.
+func TestImportAtEveryFault(t *testing.T) {
+	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates})
+	tellStory(t, s)
+	document, want := exported(t, s), lines(s)
+	whole := newMemDisk()
+	mustImport(t, whole, document, s)
+	found := map[string]int{}
+	look := func(name string, image *memDisk) {
+		again, err := openStore(diskOptions(image), defaultKeptEvents, s.clock, s.log)
+		if err != nil {
+			t.Fatalf("%s: a start is refused: %v", name, err)
+		}
+		got := lines(&service{store: again})
+		if got != "" && got != want {
+			t.Fatalf("%s: the store has\n%s\nwant nothing or\n%s", name, got, want)
+		}
+		found[got]++
+		again.close()
+	}
+	for at := range whole.ops {
+		disk := newMemDisk()
+		disk.dieAt = at + 1
+		importStore(diskOptions(disk), strings.NewReader(document), s.log)
+		for _, keep := range [][2]bool{{false, false}, {false, true}, {true, false}, {true, true}} {
+			look(fmt.Sprintf("killed at operation %d, %v kept", at+1, keep), disk.crash(keep[0], keep[1], nil))
+		}
+	}
+	for i, entry := range whole.log {
+		op, file, _ := strings.Cut(entry, " ")
+		skip := strings.Count(strings.Join(whole.log[:i], "\n")+"\n", entry+"\n")
+		for _, after := range []bool{false, true} {
+			disk := newMemDisk()
+			disk.fail(diskFault{op: op, file: file, skip: skip, times: 1, err: syscall.EIO, after: after})
+			importStore(diskOptions(disk), strings.NewReader(document), s.log)
+			look(fmt.Sprintf("%s failed, after it happened: %v", entry, after), disk.restart())
+		}
+	}
+	if found[""] == 0 || found[want] == 0 {
+		t.Errorf("got %d empty stores and %d whole ones; want some of both", found[""], found[want])
+	}
+}
+
+func mustImport(t *testing.T, disk *memDisk, document string, s *service) {
+	t.Helper()
+	if _, err := importStore(diskOptions(disk), strings.NewReader(document), s.log); err != nil {
+		t.Fatal(err)
+	}
+	second := disk.crash(true, true, nil)
+	if _, err := importStore(diskOptions(second), strings.NewReader(document), s.log); err == nil {
+		t.Error("a second import into the same directory: got no error")
+	}
+}

@@ -178,7 +178,10 @@ func TestConfigDefaults(t *testing.T) {
 		"staleness.waiting_for_dependencies_minutes": "60",
 		"staleness.waiting_for_retry_minutes":        "30", "staleness.steps_in_process_minutes": "30",
 		"staleness.max_lifetime_hours": "24", "log.level": `"info"`, "log.format": `"auto"`,
-		"web.trusted_proxies": "[]",
+		"web.trusted_proxies": "[]", "web.allowed_hosts": "[]", "web.allowed_origins": "[]",
+		"fixture.enabled": "false", "fixture.allow_remote": "false", "fixture.allow_data": "false",
+		"fixture.allow_targets": "[]", "fixture.port_range": `""`, "fixture.public_host": `""`,
+		"fixture.virtual_credentials": "false",
 	}
 	for key, value := range map[string]string{
 		"enabled": "false", "jwt_issuer": `"stepwell"`, "jwt_audience": `"stepwell-api"`,

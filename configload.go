@@ -86,6 +86,7 @@ func loadConfig(
 	l.loadFlags(args.flags)
 	l.config.Log.Quiet = args.quiet
 	l.checkTogether()
+	l.applyFixture()
 	l.checkAuth()
 	if err := newConfigError(l.problems); err != nil {
 		return nil, nil, err

@@ -17,6 +17,7 @@ type orchestrationAPI struct {
 func newOrchestrationAPI(s *service) *orchestrationAPI {
 	a := &orchestrationAPI{newSurface(s, "orchestration", orchestrationError)}
 	a.handle(s.cfg.Orchestration.Web.enabled(a.routes()))
+	a.addControl()
 	return a
 }
 

@@ -182,7 +182,7 @@ type stalenessRun struct {
 // watchStaleness has the detector run for the first time after one interval:
 // by then the retries are made that fell due while the process was down.
 func (s *service) watchStaleness() {
-	s.clock.schedule(s.clock.now().add(s.stalenessInterval()), func() { s.detectStale(0, &stalenessRun{}) })
+	s.clock.scheduleHousekeeping(s.clock.now().add(s.stalenessInterval()), func() { s.detectStale(0, &stalenessRun{}) })
 }
 
 func (s *service) stalenessInterval() time.Duration {
@@ -197,7 +197,7 @@ func (s *service) detectStale(from uint32, run *stalenessRun) {
 		s.log.Warn("stale tasks could not be moved; the next run tries again", "error", err)
 	}
 	if more {
-		s.clock.schedule(s.clock.now(), func() { s.detectStale(next, run) })
+		s.clock.scheduleHousekeeping(s.clock.now(), func() { s.detectStale(next, run) })
 		return
 	}
 	s.staleTasks.Store(int64(run.stale))

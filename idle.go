@@ -81,8 +81,12 @@ func (e *engine) blockersLocked() []blocker {
 		return cmp.Or(cmp.Compare(a.Since, b.Since), bytes.Compare(a.TaskUUID[:], b.TaskUUID[:]),
 			bytes.Compare(a.StepUUID[:], b.StepUUID[:]))
 	})
-	for _, q := range []*readyQueue{&e.local, &e.http} {
-		for _, it := range q.items[:min(len(q.items), maxBlockers)] {
+	for _, q := range []struct {
+		*readyQueue
+		free int
+	}{{&e.local, e.slots}, {&e.http, e.webSlots}} {
+		startable := min(len(q.items), max(q.free, 0), maxBlockers)
+		for _, it := range q.items[:startable] {
 			all = append(all, blocker{Reason: "ready"}.of(e.store, runKey{it.task.pos, it.step}))
 		}
 	}

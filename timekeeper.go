@@ -224,7 +224,7 @@ func (k *timekeeper) interrupted() error {
 	k.svc.store.mu.Lock()
 	blocking := k.svc.engine.blockersLocked()
 	k.svc.store.mu.Unlock()
-	f := failf(notIdle, "the service was not idle in time: %d things keep it busy", len(blocking))
+	f := failf(notIdle, "the service was not idle in time; what kept it busy stands in blocking")
 	f.blocking = blocking
 	return f
 }

@@ -1,7 +1,15 @@
 package main
 
 import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 const longTemplate = `{"namespace":"t","name":"long","version":"1.0.0","steps":[
@@ -31,4 +39,283 @@ func TestLongWaits(t *testing.T) {
 			t.Errorf("%s: the task took %v; want 175 h", move, span)
 		}
 	}
+}
+
+// frozenServer is a server whose clock stands still.
+func frozenServer(t *testing.T, o serviceTest) *fixtureServer {
+	t.Helper()
+	s := newFixtureServer(t, o)
+	s.clock(`{"freeze":true}`).want(200)
+	return s
+}
+
+// sleepTemplate has one step that sleeps.
+func sleepTemplate(name, duration string) string {
+	ms := must(time.ParseDuration(duration)).Milliseconds()
+	return testTemplate(name, stepSpec{name: "a", callable: "builtin:sleep", config: fmt.Sprintf(`{"duration_ms":%d}`, ms), timeout: 2_000_000})
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// status is the state of a task now.
+func (s *fixtureServer) status(id string) string {
+	s.t.Helper()
+	return s.do("GET", "/v1/tasks/"+id, "").want(200).text("status")
+}
+
+// TestClockActions goes through everything that can be done to the clock.
+func TestClockActions(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{extra: []string{sleepTemplate("minute", "1m"), sleepTemplate("hour", "1h")}})
+	at := func(a *answer) instant { return mustInstant(a.want(200).text("now")) }
+	wantClock := func(a *answer, now instant, mode, fired string) {
+		t.Helper()
+		if got := at(a); got != now || a.text("mode") != mode || a.text("fired") != fired {
+			t.Errorf("got %s; want %s, %s, fired %s", a.body, now.zoned(), mode, fired)
+		}
+	}
+	first := s.do("GET", "/_stepwell/clock", "").want(200)
+	if first.text("mode") != "real" || first.get("next_timer") != nil || at(first) > realNow() {
+		t.Errorf("got %s at the start; want real time", first.body)
+	}
+	start := at(s.clock(`{"freeze":true}`))
+	wantClock(s.do("GET", "/_stepwell/clock", ""), start, "frozen", "0")
+	minute, hour := s.create(`{"namespace":"t","name":"minute"}`), s.create(`{"namespace":"t","name":"hour"}`)
+	next := s.clock(`{"advance":"0s"}`)
+	wantClock(next, start, "frozen", "0")
+	if next.text("next_timer") != start.add(time.Minute).zoned() {
+		t.Errorf("got %s; want the minute's end next", next.body)
+	}
+	wantClock(s.clock(`{"advance":"59s","timeout":"5s"}`), start.add(59*time.Second), "frozen", "0")
+	wantClock(s.clock(`{"advance_to_next":true}`), start.add(time.Minute), "frozen", "1")
+	if got := s.status(minute) + " " + s.status(hour); got != "complete steps_in_process" {
+		t.Errorf("after a minute: got %s", got)
+	}
+	wantClock(s.clock(`{"set":%q}`, start.add(30*time.Minute).zoned()), start.add(30*time.Minute), "frozen", "0")
+	s.clock(`{"set":%q}`, start.zoned()).want(400)
+	wantClock(s.clock(`{"advance_to_next":true}`), start.add(time.Hour), "frozen", "1")
+	wantClock(s.clock(`{"advance_to_next":true}`), start.add(time.Hour), "frozen", "0")
+	wantClock(s.do("POST", "/_stepwell/wait-idle", "{}"), start.add(time.Hour), "frozen", "2")
+
+	again := s.create(`{"namespace":"t","name":"hour"}`)
+	s.clock(`{"auto":true}`).want(200)
+	wantClock(s.do("POST", "/_stepwell/wait-idle", `{"timeout":"20s"}`), start.add(2*time.Hour), "auto", "3")
+	if got := s.status(again); got != "complete" {
+		t.Errorf("in mode auto: got %s", got)
+	}
+	resumed := at(s.clock(`{"resume":true}`))
+	if later := at(s.do("GET", "/_stepwell/clock", "")); resumed < start.add(2*time.Hour) || later <= resumed {
+		t.Errorf("resumed at %s, then %s; want time to go on from %s", resumed.zoned(), later.zoned(),
+			start.add(2*time.Hour).zoned())
+	}
+}
+
+func TestClockRefusals(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{})
+	for body, want := range map[string]int{
+		`{}`: 422, `{"advance":90}`: 422, `{"advance":"-1s"}`: 422, `{"advance":"soon"}`: 422, `[]`: 400, ``: 400,
+		`{"freeze":false}`: 422, `{"freeze":true,"auto":true}`: 422, `{"stop":true}`: 422, `{"set":"2026-01-01"}`: 422,
+		`{"set":"2126-01-01T00:00:00"}`: 422, `{"set":"2001-01-01T00:00:00Z"}`: 400, `{"advance":"1ns"}`: 200,
+		`{"set":"9999-12-31T23:59:59.5Z"}`: 400, `{"timeout":"1s"}`: 422, `{"advance":"1s","timeout":"2h"}`: 422,
+	} {
+		if a := s.clock("%s", body); a.status != want {
+			t.Errorf("%s: got %d, %s; want %d", body, a.status, a.body, want)
+		}
+	}
+	s.do("POST", "/_stepwell/wait-idle", `{"timeout":"x"}`).want(422)
+	s.do("POST", "/_stepwell/wait-idle", `{"for":"1s"}`).want(422)
+}
+
+// TestDueTimersNeedNoAdvance: a retry without a back-off is made while the clock
+// stands still.
+func TestDueTimersNeedNoAdvance(t *testing.T) {
+	s := frozenServer(t, serviceTest{extra: []string{testTemplate("eager", stepSpec{name: "a", callable: "builtin:flaky",
+		config: `{"failures":2}`, retry: `{"max_attempts":3,"backoff":"none"}`})}})
+	id := s.create(`{"namespace":"t","name":"eager"}`)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	if got := s.status(id); got != "complete" {
+		t.Errorf("got %s; want complete", got)
+	}
+}
+
+// TestWhatIsIdle holds idleness against situations, one after the other.
+func TestWhatIsIdle(t *testing.T) {
+	h := newHeldHandler(t)
+	s := frozenServer(t, serviceTest{
+		config: func(c *Config) { c.Worker.Concurrency, c.Worker.HTTPConcurrency = 1, 1 },
+		extra: []string{sleepTemplate("minute", "1m"), testTemplate("act", stepSpec{name: "a", callable: "Outside"}),
+			testTemplate("held", stepSpec{name: "a", callable: h.url, timeout: 300})},
+	})
+	create := func(name string) string { return s.create(`{"namespace":"t","name":"` + name + `"}`) }
+	idle := func(what string, want bool) *answer {
+		t.Helper()
+		a := s.do("POST", "/_stepwell/wait-idle", map[bool]string{true: "{}", false: `{"timeout":"30ms"}`}[want])
+		if (a.status == 200) != want || a.status != 200 && a.status != 408 {
+			t.Errorf("%s: got %d, %s; want idle %v", what, a.status, a.body, want)
+		}
+		return a
+	}
+	idle("nothing was asked for", true)
+	create("act")
+	idle("a step waits for an outside actor", true)
+	create("minute")
+	idle("a delay of our own", true)
+	create("minute")
+	idle("a step waits for the slot of a delay", true)
+	held := create("held")
+	h.await(t)
+	busy := idle("a handler runs", false)
+	for path, want := range map[string]string{"reason": "running", "task_uuid": held, "step_name": "a", "handler": h.url, "attempt": "1"} {
+		if got := busy.text("error.blocking.0." + path); got != want {
+			t.Errorf("blocking has %s %s; want %s", path, got, want)
+		}
+	}
+	before := s.do("GET", "/_stepwell/clock", "").text("now")
+	if a := s.clock(`{"advance":"5m","timeout":"30ms"}`).want(408); a.text("error.blocking.0.reason") != "running" {
+		t.Errorf("got %s", a.body)
+	}
+	if now := s.do("GET", "/_stepwell/clock", "").text("now"); now != before {
+		t.Errorf("the clock went on to %s while a handler ran", now)
+	}
+	waiting := create("held")
+	if a := idle("a step waits for the slot of a handler", false); len(a.get("error.blocking").([]any)) != 1 {
+		t.Errorf("got %s; want the handler alone", a.body)
+	}
+	s.do("DELETE", "/v1/tasks/"+held, "").want(200)
+	h.await(t)
+	idle("the one is cancelled, the other runs", false)
+	h.release <- struct{}{}
+	idle("the handler has ended", true)
+	if got := s.status(waiting); got != "complete" {
+		t.Errorf("the task is %s when the service is idle; want complete", got)
+	}
+	s.clock(`{"advance":"2m"}`).want(200)
+	if next := s.do("GET", "/_stepwell/clock", "").get("next_timer"); next != nil {
+		t.Errorf("got a timer at %v; want none", next)
+	}
+}
+
+// TestCancelledTimersAreGone: mode auto does not wait for what nobody waits for.
+func TestCancelledTimersAreGone(t *testing.T) {
+	s := frozenServer(t, serviceTest{extra: []string{sleepTemplate("hour", "1h"), testTemplate("retry",
+		stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`, retry: `{"max_attempts":3,"backoff_base_ms":30000}`})}})
+	for _, name := range []string{"hour", "retry"} {
+		id := s.create(`{"namespace":"t","name":"` + name + `"}`)
+		s.do("POST", "/_stepwell/wait-idle", "").want(200)
+		if s.do("GET", "/_stepwell/clock", "").get("next_timer") == nil {
+			t.Errorf("%s: got no timer; want one", name)
+		}
+		s.do("DELETE", "/v1/tasks/"+id, "").want(200)
+		if next := s.do("GET", "/_stepwell/clock", "").get("next_timer"); next != nil {
+			t.Errorf("%s: got a timer at %v after the task was cancelled; want none", name, next)
+		}
+	}
+}
+
+// TestHousekeepingIsNoReasonToJump, but it is evaluated for the span that passes.
+func TestHousekeepingIsNoReasonToJump(t *testing.T) {
+	stale := `{"namespace":"t","name":"stale","version":"1.0.0","lifecycle":{"max_steps_in_process_minutes":10},
+		"steps":[{"name":"a","handler":{"callable":"Outside"}}]}`
+	s := frozenServer(t, serviceTest{extra: []string{stale, sleepTemplate("hour", "1h")}})
+	start := s.world.service().keeper.clock.now()
+	id := s.create(`{"namespace":"t","name":"stale"}`)
+	s.clock(`{"auto":true}`).want(200)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	if got := s.world.service().keeper.clock.now(); got != start {
+		t.Errorf("the clock went on to %s without work to do", got.zoned())
+	}
+	s.create(`{"namespace":"t","name":"hour"}`)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	entry := s.do("GET", "/v1/dlq/task/"+id, "").want(200)
+	found := s.world.service().started.add(15 * time.Minute) // the first run of the detector after its ten minutes
+	if got := mustInstant(entry.text("dlq_timestamp")); got < found || got > start.add(15*time.Minute) {
+		t.Errorf("the task was found stale at %s; want about %s", got.zoned(), found.zoned())
+	}
+}
+
+// TestAdvancesTakeTurns: each moves the clock by its own span.
+func TestAdvancesTakeTurns(t *testing.T) {
+	s := frozenServer(t, serviceTest{extra: []string{sleepTemplate("minute", "1m")}})
+	start := s.world.service().keeper.clock.now()
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			s.create(`{"namespace":"t","name":"minute"}`)
+			s.clock(`{"advance":"7m"}`).want(200)
+		})
+	}
+	wg.Wait()
+	if got, want := s.world.service().keeper.clock.now(), start.add(56*time.Minute); got != want {
+		t.Errorf("the clock stands at %s; want %s", got.zoned(), want.zoned())
+	}
+	if got := s.do("GET", "/v1/tasks?status=complete", "").text("pagination.total_count"); got != "8" {
+		t.Errorf("%s tasks are complete; want 8", got)
+	}
+}
+
+// TestEndReleasesWaiters: who waits for a clock is told when the service ends.
+func TestEndReleasesWaiters(t *testing.T) {
+	h := newHeldHandler(t)
+	s := frozenServer(t, serviceTest{extra: []string{testTemplate("held", stepSpec{name: "a", callable: h.url, timeout: 300})}})
+	s.create(createHeld)
+	h.await(t)
+	answers := make(chan int)
+	go func() { answers <- s.clock(`{"advance":"1m"}`).status }()
+	go func() { answers <- s.do("POST", "/_stepwell/wait-idle", "").status }()
+	eventually(t, "somebody moves the clock", func() bool { return len(s.world.service().keeper.turn) == 0 })
+	s.do("POST", "/_stepwell/reset", "").want(204)
+	for range 2 {
+		// One that was not yet under way finds the fresh service, which is idle.
+		if got := <-answers; got != 503 && got != 200 {
+			t.Errorf("got %d; want 503", got)
+		}
+	}
+}
+
+var clockRounds = flag.Int("clock-rounds", 200, "rounds of TestAdvanceNeverReturnsEarly")
+
+// slowHandler answers after up to a millisecond or two, every third time with a
+// failure that is retried.
+func slowHandler(t *testing.T) string {
+	var calls atomic.Int64
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if d := rand.N(4); d > 0 {
+			<-time.After(time.Duration(d*d) * 200 * time.Microsecond)
+		}
+		if calls.Add(1)%3 == 0 {
+			w.WriteHeader(503)
+			return
+		}
+		fmt.Fprint(w, `1`)
+	}))
+	t.Cleanup(h.Close)
+	return h.URL
+}
+
+// TestAdvanceNeverReturnsEarly: after every advance each task is where its
+// timers put it, whatever time its handlers took.
+func TestAdvanceNeverReturnsEarly(t *testing.T) {
+	url := slowHandler(t)
+	retry := `{"max_attempts":20,"backoff_base_ms":1000,"max_backoff_ms":4000,"backoff":"exponential"}`
+	s := frozenServer(t, serviceTest{extra: []string{testTemplate("mixed",
+		stepSpec{name: "a", callable: url, retry: retry}, stepSpec{name: "b", callable: url, retry: retry, after: []string{"a"}},
+		stepSpec{name: "c", callable: "builtin:sleep", config: `{"duration_ms":90000}`, timeout: 300, after: []string{"a"}},
+		stepSpec{name: "d", callable: "builtin:sum", after: []string{"b", "c"}})}})
+	began := realNow()
+	for round := range *clockRounds {
+		id := s.create(`{"namespace":"t","name":"mixed"}`)
+		s.clock(`{"advance":"89s"}`).want(200)
+		if got := s.status(id); got != "steps_in_process" {
+			t.Fatalf("round %d: got %s after 89 s; want c to sleep", round, got)
+		}
+		s.clock(`{"advance":"81s"}`).want(200)
+		if got := s.status(id); got != "complete" {
+			t.Fatalf("round %d: got %s; want complete", round, got)
+		}
+	}
+	t.Logf("%d rounds took %v", *clockRounds, realNow().sub(began))
 }

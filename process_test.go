@@ -37,6 +37,7 @@ func TestBanner(t *testing.T) {
 		want []string
 	}{
 		{"memory", []string{"--memory"}, []string{"in memory"}},
+		{"fixture", []string{"--fixture"}, []string{"in memory", controlPath}},
 		{"data", []string{"--data", data}, []string{data, "every task is kept"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

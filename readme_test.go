@@ -64,6 +64,10 @@ func typeSession(t *testing.T, heading, dir string, p *program) {
 
 func TestReadmeTour(t *testing.T) { typeSession(t, "One minute", t.TempDir(), serve(t)) }
 
+func TestReadmeFixtureMode(t *testing.T) {
+	typeSession(t, "Fixture mode", t.TempDir(), serve(t, "--fixture"))
+}
+
 func TestReadmeAuthentication(t *testing.T) {
 	keys := t.TempDir()
 	if code, _, stderr := runProgram(t, nil, "auth", "generate-keys", "--output-dir", keys+"/keys"); code != 0 {

@@ -98,7 +98,9 @@ func TestResetUnderLoad(t *testing.T) {
 	}
 	wg.Wait()
 	eventually(t, "handlers run", func() bool { return calls.Load() > 50 })
+	began := realNow()
 	s.do("POST", "/_stepwell/reset", "").want(204)
+	t.Logf("the reset of %d tasks took %v", tasks, realNow().sub(began))
 	s.wantEmpty(virgin)
 	s.world.ending.Wait()
 	eventually(t, "the handlers have ended", func() bool { return ends.Load() == calls.Load() })

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -318,4 +319,112 @@ func TestAdvanceNeverReturnsEarly(t *testing.T) {
 		}
 	}
 	t.Logf("%d rounds took %v", *clockRounds, realNow().sub(began))
+}
+
+// TestIdleAgainstTheStore holds the computed idleness, whenever a wait for it
+// ends, against all there is: no step that could run, no attempt without a timer.
+func TestIdleAgainstTheStore(t *testing.T) {
+	url := slowHandler(t)
+	retry := `{"max_attempts":4,"backoff_base_ms":1000}`
+	s := frozenServer(t, serviceTest{
+		config: func(c *Config) { c.Worker.HTTPConcurrency = 3 },
+		extra: []string{
+			testTemplate("t0", stepSpec{name: "a", callable: url, retry: retry}, stepSpec{name: "b", callable: url, retry: retry}),
+			testTemplate("t1", stepSpec{name: "a", callable: "builtin:flaky", retry: retry}, stepSpec{name: "b", callable: url, after: []string{"a"}}),
+			sleepTemplate("t2", "5s"), testTemplate("t3", stepSpec{name: "a", callable: "Outside"}),
+		},
+	})
+	for _, mode := range []string{"freeze", "auto"} {
+		s.clock(`{%q:true}`, mode).want(200)
+		for range 25 {
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() {
+					for range 3 {
+						id := s.create(fmt.Sprintf(`{"namespace":"t","name":"t%d"}`, rand.N(4)))
+						if rand.N(4) == 0 {
+							s.do("DELETE", "/v1/tasks/"+id, "")
+						}
+					}
+					if mode == "freeze" {
+						s.clock(`{"advance":"%dms"}`, rand.N(4000)).want(200)
+					}
+				})
+			}
+			wg.Wait()
+			s.do("POST", "/_stepwell/wait-idle", "").want(200)
+			s.wantIdle(mode == "auto")
+		}
+	}
+}
+
+// wantIdle looks through every task for something that is not idle.
+func (s *fixtureServer) wantIdle(atRest bool) {
+	s.t.Helper()
+	svc := s.world.service()
+	svc.store.mu.Lock()
+	defer svc.store.mu.Unlock()
+	now := svc.clock.now()
+	for _, sl := range svc.store.slots {
+		if sl.live == nil {
+			continue
+		}
+		for i := range sl.live.steps {
+			st := &sl.live.steps[i]
+			k := svc.engine.running[runKey{sl.live.pos, i}]
+			outside := svc.engine.targetLocked(sl.live.tpl, i).kind == outsideActor
+			switch {
+			case st.state == stepEnqueued && !outside && sl.live.runnable(i),
+				st.state == stepWaitingForRetry && (st.retryAt <= now || atRest),
+				st.state == stepInProgress && (k == nil || k.cancel != nil || atRest):
+				s.t.Errorf("idle with step %d of %s in %s", i, sl.live.id, st.state)
+			}
+		}
+	}
+}
+
+// TestRealTimeInFixtureMode: until somebody says otherwise, delays take their time.
+func TestRealTimeInFixtureMode(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{extra: []string{sleepTemplate("short", "50ms")}})
+	began := realNow()
+	id := s.create(`{"namespace":"t","name":"short"}`)
+	s.await(id, "complete")
+	if took := realNow().sub(began); took < 50*time.Millisecond {
+		t.Errorf("a sleep of 50 ms took %v", took)
+	}
+}
+
+// TestVirtualCredentials: tokens age with the virtual clock when that is asked
+// for, but never for the control API.
+func TestVirtualCredentials(t *testing.T) {
+	for _, virtual := range []bool{false, true} {
+		s := newFixtureServer(t, serviceTest{config: func(c *Config) {
+			c.Fixture.VirtualCredentials = virtual
+			a := &c.Orchestration.Web.Auth
+			a.Enabled, a.JWTPublicKey = true, publicPEM(t, authKeys().rsa)
+		}})
+		now := realNow().time().Unix()
+		token := "Authorization: Bearer " + rs256(t, fmt.Sprintf(`{"iss":"stepwell","aud":"stepwell-api","sub":"ci",
+			"iat":%d,"exp":%d,"permissions":["tasks:*","steps:*","dlq:*","templates:*","system:*","worker:*"]}`, now-10, now+3600))
+		ask := func(method, path, body string) int {
+			r := httptest.NewRequest(method, path, strings.NewReader(body))
+			r.Header = requestWith(token, "Content-Type: application/json").Header
+			w := httptest.NewRecorder()
+			s.world.gates.orchestration.ServeHTTP(w, r)
+			return w.Code
+		}
+		if got := ask("GET", "/v1/tasks", ""); got != 200 {
+			t.Fatalf("a fresh token: got %d", got)
+		}
+		if got := ask("POST", "/_stepwell/clock", `{"advance":"168h"}`); got != 200 {
+			t.Fatalf("got %d; want the clock a week on", got)
+		}
+		want := map[bool]int{false: 200, true: 401}[virtual]
+		if got := ask("GET", "/v1/tasks", ""); got != want {
+			t.Errorf("virtual %v, a week later: got %d; want %d", virtual, got, want)
+		}
+		if got := ask("GET", "/_stepwell/clock", ""); got != 200 {
+			t.Errorf("virtual %v: the control API is out of reach: %d", virtual, got)
+		}
+	}
 }

@@ -52,13 +52,13 @@ func (e *engine) owe(n int) {
 
 // blocker is something that keeps an engine from being idle.
 type blocker struct {
-	Reason   string    `json:"reason"` // running, computing, ready or unrecorded
+	Reason   string    `json:"reason"` // running, computing, ready, unrecorded or timer
 	TaskUUID uuid      `json:"task_uuid,omitzero"`
 	StepUUID uuid      `json:"step_uuid,omitzero"`
 	StepName string    `json:"step_name,omitempty"`
 	Handler  string    `json:"handler,omitempty"` // the callable
 	Attempt  int       `json:"attempt,omitempty"`
-	Since    zonedTime `json:"since,omitzero"` // when the attempt began
+	Since    zonedTime `json:"since,omitzero"` // when the attempt began, or the timer is due
 }
 
 // maxBlockers is how many blockers are listed of each kind.

@@ -81,7 +81,7 @@ func (p *process) serve(ctx context.Context, args []string) error {
 		v.banner(p, len(registry.all()))
 	}
 	report := v.report()
-	err = v.awaitReady(ctx, w.service())
+	err = v.awaitReady(ctx, w)
 	if err == nil && ctx.Err() == nil {
 		err = p.announce(report, flags)
 	}
@@ -201,8 +201,8 @@ const readyEvery = 100 * time.Millisecond
 
 // awaitReady returns when nothing keeps the service from its work any more, as
 // a full disk does, or when the process is told to end, or a listener failed.
-func (v *serving) awaitReady(ctx context.Context, svc *service) error {
-	for ctx.Err() == nil && !svc.ready() {
+func (v *serving) awaitReady(ctx context.Context, w *world) error {
+	for ctx.Err() == nil && !w.service().ready() {
 		if err, failed := receiveWithin(v.failed, readyEvery); failed {
 			return err
 		}

@@ -224,6 +224,9 @@ func (k *timekeeper) interrupted() error {
 	k.svc.store.mu.Lock()
 	blocking := k.svc.engine.blockersLocked()
 	k.svc.store.mu.Unlock()
+	if next, ok := k.clock.work.next(); ok && len(blocking) == 0 {
+		blocking = append(blocking, blocker{Reason: "timer", Since: zonedTime(next)})
+	}
 	f := failf(notIdle, "the service was not idle in time; what kept it busy stands in blocking")
 	f.blocking = blocking
 	return f

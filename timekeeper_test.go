@@ -3,7 +3,9 @@ package main
 import (
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -427,4 +429,31 @@ func TestVirtualCredentials(t *testing.T) {
 			t.Errorf("virtual %v: the control API is out of reach: %d", virtual, got)
 		}
 	}
+}
+
+// TestWaitsOutliveTheServersLimits: a request says itself how long it may take.
+func TestWaitsOutliveTheServersLimits(t *testing.T) {
+	held := newHeldHandler(t)
+	s := frozenServer(t, serviceTest{extra: []string{testTemplate("held", stepSpec{name: "a", callable: held.url, timeout: 300})}})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHTTPServer(l, &s.world.gates.orchestration, slog.New(slog.DiscardHandler))
+	h.server.ReadTimeout, h.server.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
+	go h.server.Serve(l)
+	t.Cleanup(func() { h.server.Close() })
+	s.create(createHeld)
+	held.await(t)
+	slow := &testServer{t: t, url: h.url()}
+	for _, path := range []string{"/_stepwell/wait-idle", "/_stepwell/clock"} {
+		body := map[string]string{"/_stepwell/wait-idle": `{"timeout":"300ms"}`, "/_stepwell/clock": `{"advance":"1s","timeout":"300ms"}`}[path]
+		began := realNow()
+		a := slow.do("POST", path, body).want(408)
+		if took := realNow().sub(began); took < 300*time.Millisecond || a.text("error.blocking.0.reason") != "running" {
+			t.Errorf("%s: after %v: %s", path, took, a.body)
+		}
+	}
+	close(held.release)
+	slow.do("POST", "/_stepwell/wait-idle", "").want(200)
 }

@@ -377,7 +377,7 @@ var wireWords = map[string][]string{
 	"StalenessHealth":     {"healthy", "warning", "stale"},
 	"OperationalState":    {"Normal", "Startup", "GracefulShutdown"},
 	"CircuitBreakerState": {"Closed", "Open", "HalfOpen"},
-	"BlockReason":         {"running", "computing", "ready", "unrecorded"},
+	"BlockReason":         {"running", "computing", "ready", "unrecorded", "timer"},
 	"ClockMode":           {"real", "frozen", "auto"},
 	"ErrorCode": {
 		"BAD_REQUEST", "INVALID_UUID", "JSON_ERROR", "AUTHENTICATION_FAILED", "AUTHORIZATION_FAILED",

@@ -67,7 +67,9 @@ func storedTemplates() []string {
 
 // storedService is a service on its own clock that no invariants are checked of.
 func storedService(b *testing.B) *service {
-	svc := openTestService(b, serviceTest{clock: newVirtualClock(testStart), log: io.Discard, extra: storedTemplates()})
+	svc := openTestService(b, serviceTest{
+		clock: newVirtualClock(testStart), log: io.Discard, extra: storedTemplates(), config: retaining(0),
+	})
 	b.Cleanup(func() {
 		svc.finish(context.Background())
 		svc.closeStore()

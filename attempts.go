@@ -15,14 +15,13 @@ const outcomeRetryEvery = time.Second
 
 // runKey names a step in progress.
 type runKey struct {
-	pos  uint32
+	task uuid
 	step int
 }
 
 // run is an attempt in flight in this process.
 type run struct {
 	key     runKey
-	task    uuid
 	web     bool // it holds an HTTP slot, else a local one
 	number  int  // the attempt
 	started instant
@@ -48,6 +47,7 @@ func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 	began := e.clock.now()
 	o, delay := g.builtin.run(a)
 	e.store.mu.Lock()
+	s = &t.steps[i] // the task may have been given more steps, in another place
 	overtaken := *s != before
 	e.slots++
 	e.computing--
@@ -82,7 +82,7 @@ func (e *engine) startDelayLocked(t *task, i int, o outcome, delay, timeout time
 
 // startRunLocked journals the start of an attempt and takes its slot.
 func (e *engine) startRunLocked(t *task, i int, web bool) (*run, error) {
-	k := &run{key: runKey{t.pos, i}, task: t.id, web: web}
+	k := &run{key: runKey{t.id, i}, web: web}
 	err := e.store.updateLocked(func(c *change) error {
 		k.started = c.now
 		return c.append(t, &record{kind: recStarted, step: i})
@@ -160,14 +160,14 @@ func (e *engine) finish(k *run, o outcome) {
 	_, err := e.store.update(func(c *change) error { return e.endLocked(c, k, o) })
 	f, refused := errors.AsType[*failure](err)
 	switch {
-	case err == nil:
+	case err == nil, refused && f.kind == taskMissing: // the task was dropped meanwhile
 	case e.ctx.Err() != nil: // the engine has stopped: the attempt is delivered again
 	case refused && f.kind == unavailable && f.retryAfter > 0:
 		e.hold(k)
 		afterReal(outcomeRetryEvery, func() { e.finish(k, o) })
 		return
 	default:
-		e.log.Error("the outcome of an attempt is lost", "task_uuid", k.task, "step", k.key.step, "error", err)
+		e.log.Error("the outcome of an attempt is lost", "task_uuid", k.key.task, "step", k.key.step, "error", err)
 	}
 	e.abandon(k)
 }
@@ -175,7 +175,7 @@ func (e *engine) finish(k *run, o outcome) {
 // endLocked records the outcome where it belongs: at the running step, or, when
 // that went on without it, in the audit alone.
 func (e *engine) endLocked(c *change, k *run, o outcome) error {
-	t, err := c.task(k.task)
+	t, err := c.task(k.key.task)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	if k.cancel == nil || wasCancelled(o) {
 		return nil
 	}
-	end := e.ending(t, k.key.step, o, c.now, k.started)
+	end := e.plainEnding(t, k.key.step, o, c.now, k.started)
 	end.retryAt, end.attempt = 0, k.number
 	e.stats.late++
 	return c.append(t, &record{kind: recLate, step: k.key.step, end: end})
@@ -213,7 +213,7 @@ func (e *engine) attemptLocked(t *task, i int, inputs bool) *attempt {
 	a.namespace, a.name, a.version = t.tpl.namespace, t.tpl.name, t.tpl.version
 	a.correlationID = t.correlation().String()
 	a.traceparent = t.by.traceparent
-	a.context, a.inputs = t.by.context, t.by.context
+	a.context, a.inputs = t.by.context, t.inputsFor(i)
 	a.results = t.resultsFor(i)
 	return a
 }
@@ -222,7 +222,7 @@ func (e *engine) attemptLocked(t *task, i int, inputs bool) *attempt {
 // parents alone where the template says so, in the order of the template.
 func (t *task) resultsFor(i int) []namedResult {
 	def := t.def(i)
-	wanted := def.parents
+	wanted := t.parents(i)
 	if !def.parentsOnly {
 		wanted = ancestorsOf(i, func(p int) []int { return t.parents(p) })
 	}

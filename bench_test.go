@@ -319,7 +319,10 @@ func BenchmarkStart(b *testing.B) {
 			dir := b.TempDir()
 			fillStore(b, dir, tasks)
 			for b.Loop() {
-				p := serve(b, "--data", dir, "--quiet")
+				p := launch(b, []string{"STEPWELL_STORE__RETAIN_FINISHED_COUNT=0"}, serveArguments("--data", dir, "--quiet")...)
+				if err := p.awaitReady(); err != nil {
+					b.Fatal(err)
+				}
 				c := dialClient(b, p.ready.OrchestrationURL)
 				if err := expect(200)(c.do("GET", "/v1/tasks?per_page=1", "")); err != nil {
 					b.Fatal(err)
@@ -348,7 +351,7 @@ func residentBytes(b *testing.B, pid int) int64 {
 func fillStore(b *testing.B, dir string, tasks int) {
 	svc := openTestService(b, serviceTest{
 		dir: dir, log: io.Discard,
-		config: func(c *Config) { c.Store.Sync = "never" },
+		config: func(c *Config) { c.Store.Sync, c.Store.RetainFinishedCount = "never", 0 },
 		extra:  []string{benchTemplate("diamond", "builtin:noop", diamondParents)},
 	})
 	q, err := parseTaskRequest([]byte(diamondBody))

@@ -56,6 +56,27 @@ func (s *bitset) clear(i uint32) {
 	}
 }
 
+// relocate puts position to in the place of position from.
+func (s *bitset) relocate(from, to uint32) {
+	s.set(to)
+	s.clear(from)
+	if b, _, _ := bitsetPlace(from); b == len(s.blocks)-1 && s.counts[b] == 0 {
+		s.trim()
+	}
+}
+
+// trim gives up the blocks above the highest position.
+func (s *bitset) trim() {
+	n := len(s.counts)
+	for n > 0 && s.counts[n-1] == 0 {
+		n--
+	}
+	s.blocks, s.counts = s.blocks[:n], s.counts[:n]
+	if cap(s.blocks) > 4*n+64 {
+		s.blocks, s.counts = slices.Clone(s.blocks), slices.Clone(s.counts)
+	}
+}
+
 // has reports whether position i is in the set.
 func (s *bitset) has(i uint32) bool {
 	b, word, bit := bitsetPlace(i)

@@ -17,6 +17,7 @@ type Config struct {
 	Orchestration orchestrationConfig
 	Worker        workerConfig
 	Web           webConfig
+	Mount         mountConfig
 	Templates     templatesConfig
 	Tasks         tasksConfig
 	Engine        engineConfig
@@ -64,6 +65,14 @@ type webConfig struct {
 	ShutdownTimeoutSeconds int
 }
 
+// mountConfig is the section of the mount-point API.
+type mountConfig struct {
+	Path               string // "" switches it off
+	StatusRequiresAuth bool
+	MetricsRequireAuth bool
+	Auth               authConfig // the orchestration role's, but for what is given
+}
+
 // templatesConfig says where templates come from.
 type templatesConfig struct {
 	Dirs               []string
@@ -87,6 +96,9 @@ type storeConfig struct {
 	Memory         bool   // keep nothing on disk; Path is not used
 	Sync           string // always, interval or never
 	SyncIntervalMS int
+
+	RetainFinishedCount    int // finished tasks kept; 0 for all
+	RetainFinishedAgeHours int // how long they are kept; 0 for as long as they count
 }
 
 // docsConfig says what the page of the API's documentation is.
@@ -132,6 +144,7 @@ const (
 // configKey is one row of the table of keys.
 type configKey struct {
 	path     string            // as in TOML
+	inherits string            // path of the key whose value it has unless it is given one
 	rival    string            // path of another form of the same value; a later layer's clears it
 	field    func(*Config) any // points at the value, whose type is the key's type
 	def      any               // string, bool, int64, []string, map[string]string or []apiKeyConfig
@@ -276,6 +289,21 @@ var configKeys = append([]configKey{
 		help:  "how long running handlers get to end at shutdown, in seconds",
 	},
 	{
+		path: "mount.path", field: func(c *Config) any { return &c.Mount.Path }, def: "/stepwell",
+		check: checkMountPath,
+		help:  "path below which the orchestration API's address serves the mount-point API; empty: nowhere",
+	},
+	{
+		path: "mount.status_requires_auth", field: func(c *Config) any { return &c.Mount.StatusRequiresAuth },
+		def:  false,
+		help: "ask for system:analytics_read at the mount point's /health/status",
+	},
+	{
+		path: "mount.metrics_require_auth", field: func(c *Config) any { return &c.Mount.MetricsRequireAuth },
+		def:  false,
+		help: "the same at the mount point's /metrics; the roles' own /metrics stay public",
+	},
+	{
 		path: "templates.dirs", field: func(c *Config) any { return &c.Templates.Dirs }, def: []string{},
 		flag: "templates", operand: "DIR[,DIR]", check: checkPathValue,
 		help: "directories that templates are read from",
@@ -318,6 +346,17 @@ var configKeys = append([]configKey{
 		path: "store.sync_interval_ms", field: func(c *Config) any { return &c.Store.SyncIntervalMS },
 		def: int64(100), min: 1, max: 60_000,
 		help: `time between two syncs with sync = "interval", in milliseconds`,
+	},
+	{
+		path: "store.retain_finished_count", field: func(c *Config) any { return &c.Store.RetainFinishedCount },
+		def: int64(100_000), min: 0, max: 100 * maxConfigCount,
+		help: "finished tasks that are kept, those that finished last; 0: all of them",
+	},
+	{
+		path:  "store.retain_finished_age_hours",
+		field: func(c *Config) any { return &c.Store.RetainFinishedAgeHours },
+		def:   int64(0), min: 0, max: maxConfigCount,
+		help: "hours that a finished task is kept; 0: no limit",
 	},
 	{
 		path: "docs.swagger_ui", field: func(c *Config) any { return &c.Docs.SwaggerUI },

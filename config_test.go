@@ -61,6 +61,9 @@ func wantConfigValues(t *testing.T, in configInput, want map[string]any) {
 	}
 	for _, k := range configKeys {
 		expected, ok := want[k.path]
+		if !ok && k.inherits != "" {
+			expected, ok = want[k.inherits]
+		}
 		if !ok {
 			expected = k.def
 		}
@@ -174,7 +177,8 @@ func TestConfigDefaults(t *testing.T) {
 		"worker.exec_dir": `""`, "worker.handlers": "{}", "worker.default_handler": `""`,
 		"worker.http_headers": "{}", "worker.http_proxy": `""`,
 		"store.path": `"./stepwell-data"`, "store.memory": "false", "store.sync": `"always"`,
-		"store.sync_interval_ms": "100", "staleness.interval_seconds": "300",
+		"store.sync_interval_ms": "100", "store.retain_finished_count": "100000", "store.retain_finished_age_hours": "0",
+		"staleness.interval_seconds":                 "300",
 		"staleness.waiting_for_dependencies_minutes": "60",
 		"staleness.waiting_for_retry_minutes":        "30", "staleness.steps_in_process_minutes": "30",
 		"staleness.max_lifetime_hours": "24", "log.level": `"info"`, "log.format": `"auto"`,
@@ -182,6 +186,8 @@ func TestConfigDefaults(t *testing.T) {
 		"fixture.enabled": "false", "fixture.allow_remote": "false", "fixture.allow_data": "false",
 		"fixture.allow_targets": "[]", "fixture.port_range": `""`, "fixture.public_host": `""`,
 		"fixture.virtual_credentials": "false",
+		"mount.path":                  `"/stepwell"`,
+		"mount.status_requires_auth":  "false", "mount.metrics_require_auth": "false",
 	}
 	for key, value := range map[string]string{
 		"enabled": "false", "jwt_issuer": `"stepwell"`, "jwt_audience": `"stepwell-api"`,
@@ -195,6 +201,7 @@ func TestConfigDefaults(t *testing.T) {
 		"authenticator_cache_seconds": "0",
 	} {
 		want["orchestration.web.auth."+key], want["worker.web.auth."+key] = value, value
+		want["mount.auth."+key] = value
 	}
 	got := make(map[string]string)
 	c := defaultConfig()

@@ -188,7 +188,7 @@ func (s *service) investigate(ctx context.Context, id uuid, q *investigation) er
 		if !ok {
 			return failf(notFound, "DLQ entry %s not found", id)
 		}
-		t, err := c.task(c.s.idLocked(row.pos))
+		t, err := c.task(row.task)
 		if err != nil {
 			return err
 		}

@@ -29,6 +29,9 @@ func checkDLQIndex(t testing.TB, got *dlqIndex, rows []dlqRow) {
 	want := newDLQIndex()
 	want.rows = slices.Clone(rows)
 	want = want.inOrder()
+	if got.holes > 0 {
+		got = got.inOrder()
+	}
 	if !slices.Equal(got.rows, want.rows) || !maps.Equal(got.byID, want.byID) {
 		t.Errorf("the index has entries %+v; want %+v", got.rows, want.rows)
 	}

@@ -12,9 +12,9 @@ import (
 // dlqRow is one entry in the index. The entry itself stands in its task.
 type dlqRow struct {
 	letterHeader
-	id  uuid
-	pos uint32 // of the task
-	n   uint32 // which of the task's entries it is
+	id   uuid
+	task uuid
+	n    uint32 // which of the task's entries it is
 }
 
 // dlqIndex is guarded by the store's mutex. Rows are numbered in the order in
@@ -28,6 +28,7 @@ type dlqIndex struct {
 	pending   [dlqReasons]bitset
 	counts    [dlqReasons][dlqStatuses]int
 	resolving [dlqReasons]time.Duration // that the entries which are not pending took, in sum
+	holes     int                       // rows of tasks that were dropped; their id is zero
 }
 
 // took is how long the entry took to leave Pending; never negative, whatever the
@@ -37,12 +38,15 @@ func (h *letterHeader) took() time.Duration { return max(h.resolved.sub(h.at), 0
 func newDLQIndex() *dlqIndex { return &dlqIndex{byID: map[uuid]uint32{}} }
 
 // appendDLQRows appends the rows of one task's entries.
-func appendDLQRows(rows []dlqRow, pos uint32, id uuid, letters []letterHeader) []dlqRow {
+func appendDLQRows(rows []dlqRow, id uuid, letters []letterHeader) []dlqRow {
 	for n, h := range letters {
-		rows = append(rows, dlqRow{h, dlqEntryID(id, h.at, h.seq), pos, uint32(n)})
+		rows = append(rows, dlqRow{h, dlqEntryID(id, h.at, h.seq), id, uint32(n)})
 	}
 	return rows
 }
+
+// maxDLQHoles is how many rows without an entry there may be beside as many others.
+const maxDLQHoles = 1024
 
 // inOrder is the index of the same entries in the order in which they were made,
 // whatever order a start found them in.
@@ -50,7 +54,9 @@ func (x *dlqIndex) inOrder() *dlqIndex {
 	slices.SortFunc(x.rows, func(a, b dlqRow) int { return cmp.Compare(a.seq, b.seq) })
 	y := newDLQIndex()
 	for _, r := range x.rows {
-		y.add(r)
+		if !r.id.isZero() {
+			y.add(r)
+		}
 	}
 	return y
 }
@@ -62,7 +68,7 @@ func (x *dlqIndex) settle(t *task) {
 		id := dlqEntryID(t.id, h.at, h.seq)
 		i, ok := x.byID[id]
 		if !ok {
-			x.add(dlqRow{h, id, t.pos, uint32(n)})
+			x.add(dlqRow{h, id, t.id, uint32(n)})
 			continue
 		}
 		if x.rows[i].letterHeader != h {
@@ -70,6 +76,26 @@ func (x *dlqIndex) settle(t *task) {
 			x.rows[i].letterHeader = h
 			x.mark(i)
 		}
+	}
+}
+
+// remove takes the entries of a task out.
+func (x *dlqIndex) remove(task uuid, letters []letterHeader) {
+	for _, h := range letters {
+		id := dlqEntryID(task, h.at, h.seq)
+		i, ok := x.byID[id]
+		if !ok {
+			continue
+		}
+		x.unmark(i)
+		x.all.clear(i)
+		x.byReason[h.reason].clear(i)
+		delete(x.byID, id)
+		x.rows[i] = dlqRow{}
+		x.holes++
+	}
+	if x.holes > maxDLQHoles+len(x.byID) {
+		*x = *x.inOrder()
 	}
 }
 

@@ -228,22 +228,22 @@ func (d *deadLetter) view(id uuid, snapshot *taskSnapshotView) dlqEntryView {
 func (s *service) dlqEntries(f dlqFilter, skip, limit int) ([]dlqEntryView, error) {
 	s.store.mu.Lock()
 	rows := s.store.dead.page(f, skip, limit)
-	logs := map[uint32]taskLog{}
+	logs := map[uuid]taskLog{}
 	for _, r := range rows {
-		logs[r.pos] = s.store.logLocked(r.pos)
+		logs[r.task] = s.store.logLocked(s.store.byID[r.task])
 	}
 	s.store.mu.Unlock()
-	ofTask := map[uint32][]dlqEntryView{}
+	ofTask := map[uuid][]dlqEntryView{}
 	views := make([]dlqEntryView, len(rows))
 	for i, r := range rows {
-		if ofTask[r.pos] == nil {
-			all, err := s.store.autopsy(logs[r.pos])
+		if ofTask[r.task] == nil {
+			all, err := s.store.autopsy(logs[r.task])
 			if err != nil {
 				return nil, err
 			}
-			ofTask[r.pos] = all
+			ofTask[r.task] = all
 		}
-		views[i] = ofTask[r.pos][r.n]
+		views[i] = ofTask[r.task][r.n]
 	}
 	return views, nil
 }
@@ -297,10 +297,11 @@ func (s *service) dlqQueue(only *dlqReason, limit int) ([]dlqQueueView, error) {
 	views := make([]dlqQueueView, len(rows))
 	ended := make([][]byte, len(rows)) // lines of tasks that ended
 	for i := range rows {
-		if t := s.store.slots[rows[i].pos].live; t != nil {
+		sl := &s.store.slots[s.store.byID[rows[i].task]]
+		if t := sl.live; t != nil {
 			views[i].place(t.id, t.tpl, t.state, now.sub(t.since))
 		} else {
-			ended[i] = s.store.slots[rows[i].pos].line
+			ended[i] = sl.line
 		}
 	}
 	s.store.mu.Unlock()

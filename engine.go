@@ -39,6 +39,7 @@ type engine struct {
 	webSlots int
 	running  map[runKey]*run
 	targets  map[*template][]target
+	outside  outsideWork
 	stopping bool
 }
 
@@ -52,6 +53,7 @@ func newEngine(s *store, h *handlerSet, ids *idSource, stats *counters, cfg *Con
 		retries:  map[runKey]*timer{},
 		busyWork: busyWork{inFlight: map[*run]struct{}{}},
 		targets:  map[*template][]target{},
+		outside:  newOutsideWork(),
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
@@ -63,6 +65,7 @@ func (e *engine) start() error {
 		return err
 	}
 	e.wg.Go(e.schedule)
+	e.wg.Go(e.feed)
 	e.wakeUp()
 	return nil
 }
@@ -74,6 +77,7 @@ func (e *engine) stop(ctx context.Context) {
 	e.stopping = true
 	e.store.mu.Unlock()
 	e.wakeUp()
+	e.wakeFeeder()
 	done := make(chan struct{})
 	go func() {
 		e.wg.Wait()
@@ -139,7 +143,7 @@ func (e *engine) launchLocked(it readyItem) error {
 		t.steps[i].queued = false
 		return nil
 	}
-	g := e.targetLocked(t.tpl, i)
+	g := e.targetLocked(t, i)
 	if g.kind == builtinHandler {
 		return e.runBuiltinLocked(t, i, g)
 	}
@@ -152,7 +156,8 @@ func (t *task) runnable(i int) bool {
 	return t.steps[i].state == stepEnqueued && t.state == taskStepsInProcess
 }
 
-func (e *engine) targetLocked(tpl *template, i int) target {
+func (e *engine) targetLocked(t *task, i int) target {
+	tpl := t.tpl
 	all, ok := e.targets[tpl]
 	if !ok {
 		for j := range tpl.steps {
@@ -160,7 +165,7 @@ func (e *engine) targetLocked(tpl *template, i int) target {
 		}
 		e.targets[tpl] = all
 	}
-	return all[i]
+	return all[t.declared(i)]
 }
 
 // taskMoved, under the store's lock: a task that goes on after it was blocked
@@ -190,10 +195,14 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, _ instant) {
 	if from == stepWaitingForRetry {
 		e.disarmRetryLocked(t, i)
 	}
+	if from == stepEnqueued {
+		e.outside.waiting.remove(runKey{t.id, i})
+	}
 	if from != stepInProgress {
 		return
 	}
-	k := e.running[runKey{t.pos, i}]
+	e.letGoLocked(t, i)
+	k := e.running[runKey{t.id, i}]
 	if k == nil || k.gone {
 		return
 	}

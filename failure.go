@@ -20,8 +20,12 @@ const (
 	invalidJSON
 	notFound
 	templateNotFound
+	namespaceNotFound
+	taskMissing
+	stepMissing
 	methodNotAllowed
 	conflict
+	invalidTransition // the state does not allow it
 	tooLarge
 	unsupportedMedia
 	invalidFields // carries details

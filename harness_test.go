@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -41,6 +42,9 @@ func testConfig(t testing.TB, o serviceTest) *Config {
 	}
 	if o.config != nil {
 		o.config(cfg)
+	}
+	if reflect.DeepEqual(cfg.Mount.Auth, defaultConfig().Mount.Auth) {
+		cfg.Mount.Auth = cfg.Orchestration.Web.Auth // as inherited
 	}
 	return cfg
 }
@@ -102,11 +106,15 @@ func checkInvariants(t testing.TB, s *service) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	var states [taskStates]int
+	var statuses [briefStatuses]int
 	var steps [stepStates]int
 	recount := newAnalytics()
 	var dead []dlqRow
 	for i := range s.store.slots {
 		sl := s.store.slots[i]
+		if sl.vacant() {
+			continue
+		}
 		line := sl.line
 		if sl.live != nil {
 			line = sl.live.appendTaskLine(nil)
@@ -122,8 +130,9 @@ func checkInvariants(t testing.TB, s *service) {
 		if sl.live != nil {
 			compareSteps(t, again, sl.live)
 		}
-		dead = appendDLQRows(dead, uint32(i), again.id, again.letterHeaders())
+		dead = appendDLQRows(dead, again.id, again.letterHeaders())
 		states[again.state]++
+		statuses[again.state.brief()]++
 		for st, n := range again.counts {
 			steps[st] += n
 		}
@@ -133,20 +142,35 @@ func checkInvariants(t testing.TB, s *service) {
 			t.Errorf("the index has %d tasks in %s; want %d", got, taskState(st), n)
 		}
 	}
+	for st, n := range statuses {
+		if got := s.store.index.statuses[st].count(); got != n {
+			t.Errorf("the index has %d tasks with status %s; want %d", got, briefStatus(st), n)
+		}
+	}
 	if got := s.store.index.steps; got != steps {
 		t.Errorf("the index counts steps %v; want %v", got, steps)
 	}
-	if got, want := figuresText(s.store.analytics), figuresText(recount); got != want {
+	if got, want := figuresText(s.store.analytics), figuresText(recount); got != want && s.store.retain.dropped == 0 {
 		t.Errorf("the figures are\n%s\nwant what the tasks' logs give:\n%s", got, want)
 	}
 	checkDLQIndex(t, s.store.dead, dead)
+	checkRetention(t, s.store)
+	checkRequestIndex(t, s.store)
 }
 
 func compareSteps(t testing.TB, again, live *task) {
 	t.Helper()
+	if len(again.steps) != len(live.steps) || !reflect.DeepEqual(again.plan, live.plan) {
+		t.Errorf("task %s: replay gives %d steps and the plan %+v; live are %d, %+v",
+			live.id, len(again.steps), again.plan, len(live.steps), live.plan)
+		return
+	}
 	for i := range live.steps {
 		a, b := again.steps[i], live.steps[i]
-		a.last, b.last, a.queued, b.queued = nil, nil, false, false
+		if !reflect.DeepEqual(a.lease, b.lease) {
+			t.Errorf("task %s step %d: replay gives the lease %+v; live is %+v", live.id, i, a.lease, b.lease)
+		}
+		a.last, b.last, a.queued, b.queued, a.lease, b.lease = nil, nil, false, false, nil, nil
 		if a != b {
 			t.Errorf("task %s step %d: replay gives %+v; live is %+v", live.id, i, a, b)
 		}

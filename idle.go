@@ -87,7 +87,7 @@ func (e *engine) blockersLocked() []blocker {
 	}{{&e.local, e.slots}, {&e.http, e.webSlots}} {
 		startable := min(len(q.items), max(q.free, 0), maxBlockers)
 		for _, it := range q.items[:startable] {
-			all = append(all, blocker{Reason: "ready"}.of(e.store, runKey{it.task.pos, it.step}))
+			all = append(all, blocker{Reason: "ready"}.of(e.store, runKey{it.task.id, it.step}))
 		}
 	}
 	if e.computing > 0 {
@@ -101,12 +101,13 @@ func (e *engine) blockersLocked() []blocker {
 
 // of names the step of a blocker.
 func (b blocker) of(s *store, key runKey) blocker {
-	t := s.slots[key.pos].live
-	if t == nil { // its task ended without it
-		b.TaskUUID = s.idLocked(key.pos)
+	b.TaskUUID = key.task
+	pos, ok := s.byID[key.task]
+	if !ok || s.slots[pos].live == nil { // its task ended without it
 		return b
 	}
+	t := s.slots[pos].live
 	def := t.def(key.step)
-	b.TaskUUID, b.StepUUID, b.StepName, b.Handler = t.id, t.stepID(key.step), def.name, def.callable
+	b.StepUUID, b.StepName, b.Handler = t.stepID(key.step), def.name, def.callable
 	return b
 }

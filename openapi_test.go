@@ -39,7 +39,8 @@ func openAPIRoutes() map[string]map[string]string {
 var openAPIRequestSchemas = []string{
 	"TaskCreation", "StepAction", "ResetForRetry", "ResolveManually", "CompleteManually", "CompletionData",
 	"FailStep", "CancelStep", "ActorError", "TemplateDefinition", "StepDefinition", "HandlerDefinition",
-	"InvestigationUpdate", "ClockChange", "IdleWait",
+	"InvestigationUpdate", "StepClaim", "LeaseExtension", "ClaimCompletion", "ClaimFailure",
+	"ClockChange", "IdleWait",
 }
 
 func readOpenAPI(t *testing.T) []byte {

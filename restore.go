@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strconv"
 )
 
 // restorer feeds a store that nobody uses yet.
@@ -22,6 +23,9 @@ func (l *restorer) snapshotLine(line []byte) error {
 	}
 	if bytes.HasPrefix(line, []byte(figuresHead)) {
 		return l.figuresLine(line)
+	}
+	if bytes.HasPrefix(line, []byte(droppedHead)) {
+		return l.droppedLine(line)
 	}
 	h, err := readTaskHeader(line)
 	if err != nil {
@@ -40,19 +44,22 @@ func (l *restorer) snapshotLine(line []byte) error {
 	}
 	l.s.seq = max(l.s.seq, h.lastSeq)
 	pos := l.s.enter(h.id, slot{line: line}, tpl, r.created)
+	l.s.requests.add(r.created.request, h.id, h.created)
+	l.s.tookID(h.lastID)
 	l.s.index.move(pos, taskPending, h.state)
 	for s, n := range h.counts {
 		l.s.index.steps[s] += n
 	}
-	for _, row := range appendDLQRows(nil, pos, h.id, h.dead) {
+	for _, row := range appendDLQRows(nil, h.id, h.dead) {
 		l.s.dead.add(row)
 	}
+	l.s.retain.note(&l.s.slots[pos], h.id, finishedAt(h.state, h.completed, h.dead))
 	t, err := l.replayed(&h, tpl)
 	if err != nil || h.state.ended() {
 		return err
 	}
 	t.pos, t.indexed = pos, t.state
-	l.s.slots[pos] = slot{live: t}
+	l.s.slots[pos].live, l.s.slots[pos].line = t, nil
 	return nil
 }
 
@@ -115,6 +122,8 @@ func (l *restorer) record(seq uint64, line []byte) error {
 		return l.template(r)
 	case recCreated:
 		return l.created(r)
+	case recDropped:
+		return l.dropped(r)
 	}
 	pos, ok := s.byID[r.task]
 	if !ok {
@@ -143,7 +152,17 @@ func (l *restorer) created(r *record) error {
 	}
 	t := newTask(r, tpl)
 	t.pos = s.enter(t.id, slot{live: t}, tpl, r.created)
+	s.requests.add(r.created.request, t.id, r.at)
 	return l.apply(t, r)
+}
+
+// dropped drops a task as it was dropped before.
+func (l *restorer) dropped(r *record) error {
+	pos, ok := l.s.byID[r.task]
+	if !ok || l.s.slots[pos].finished == 0 {
+		return fmt.Errorf("it drops task %s, which is not there or not finished", r.task)
+	}
+	return l.s.leave(pos)
 }
 
 func (l *restorer) apply(t *task, r *record) error {
@@ -152,8 +171,44 @@ func (l *restorer) apply(t *task, r *record) error {
 	if err := t.apply(r, l.s); err != nil {
 		return err
 	}
+	if !r.ids.isZero() {
+		l.s.tookID(t.plan.lastID())
+	}
 	l.s.settle(t)
 	return nil
+}
+
+// droppedHead is how the line begins that tells of dropped tasks:
+//
+//	{"dropped":12,"last_id":"…"}
+//
+// The id is the greatest that a task ever took, which may have been dropped.
+const droppedHead = `{"dropped":`
+
+// droppedLine is that line without its closing brace; nil while nothing was dropped.
+func (s *store) droppedLine() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.retain.dropped == 0 {
+		return nil
+	}
+	b := strconv.AppendUint([]byte(droppedHead), s.retain.dropped, 10)
+	return appendID(b, "last_id", s.lastID)
+}
+
+func (l *restorer) droppedLine(line []byte) error {
+	var d recordDecoder
+	d.members(line, func(key string, value []byte) {
+		switch key {
+		case "dropped":
+			l.s.retain.dropped = uint64(d.number(value))
+		case "last_id":
+			l.s.tookID(d.id(value))
+		default:
+			d.err = fmt.Errorf("unknown member %q, from a newer version", key)
+		}
+	})
+	return d.err
 }
 
 // snapshotBatch is how many tasks a snapshot takes at a time under the lock.
@@ -188,7 +243,9 @@ func (s *store) snapshot() error {
 	s.mu.Lock()
 	covered := w.cut()
 	count, figures := len(s.slots), s.analytics.freeze()
+	s.holdLocked()
 	s.mu.Unlock()
+	defer s.release()
 	if err := s.writeSnapshot(w, count, figures, covered); err != nil {
 		w.abort()
 		return err
@@ -207,6 +264,11 @@ func (s *store) writeSnapshot(w *snapshotWriter, count int, figures *frozenFigur
 	}
 	if err := figures.writeLines(covered, w.add); err != nil {
 		return err
+	}
+	if line := s.droppedLine(); line != nil {
+		if err := w.add(line); err != nil {
+			return err
+		}
 	}
 	lines := make([][]byte, 0, snapshotBatch)
 	for from := 0; from < count; from += snapshotBatch {
@@ -239,7 +301,9 @@ func (s *store) lineBatch(lines [][]byte, from, to int) [][]byte {
 		if live := s.slots[i].live; live != nil {
 			line = live.appendTaskLine(nil)
 		}
-		lines = append(lines, line)
+		if line != nil {
+			lines = append(lines, line)
+		}
 	}
 	return lines
 }

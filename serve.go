@@ -173,8 +173,8 @@ func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler) (*htt
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s (%s): %w", address, flag, err)
 	}
-	if a := l.Addr().(*net.TCPAddr); !a.IP.IsLoopback() && !web.Auth.Enabled {
-		v.log.Warn("anyone who reaches this address can do everything: authentication is off", "address", a.String())
+	if a := l.Addr().(*net.TCPAddr); !a.IP.IsLoopback() {
+		v.warnOfOpenness(web, a.String())
 	}
 	s := newHTTPServer(l, h, v.log)
 	go func() {
@@ -185,10 +185,25 @@ func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler) (*htt
 	return s, nil
 }
 
+// warnOfOpenness is about an address that others may reach.
+func (v *serving) warnOfOpenness(web *roleWebConfig, address string) {
+	m := &v.cfg.Mount
+	switch {
+	case !web.Auth.Enabled:
+		v.log.Warn("anyone who reaches this address can do everything: authentication is off", "address", address)
+	case web == &v.cfg.Orchestration.Web && m.Path != "" && !m.Auth.Enabled:
+		v.log.Warn("anyone who reaches this address can do everything at the mount point: authentication is off there",
+			"address", address, "path", m.Path)
+	}
+}
+
 func (v *serving) report() readyReport {
 	r := readyReport{PID: os.Getpid(), Version: version}
 	if v.orchestration != nil {
 		r.OrchestrationURL = v.orchestration.url()
+		if v.cfg.Mount.Path != "" {
+			r.MountURL = r.OrchestrationURL + v.cfg.Mount.Path
+		}
 	}
 	if v.worker != nil {
 		r.WorkerURL = v.worker.url()
@@ -314,6 +329,9 @@ func (v *serving) banner(p *process, templates int) {
 	if r.OrchestrationURL != "" {
 		urls = append(urls, "orchestration "+r.OrchestrationURL)
 	}
+	if r.MountURL != "" {
+		urls = append(urls, "mount point "+v.cfg.Mount.Path)
+	}
 	if r.WorkerURL != "" {
 		urls = append(urls, "worker "+r.WorkerURL)
 	}
@@ -352,12 +370,12 @@ func (v *serving) curlToken() string {
 func (v *serving) stateLine() string {
 	c := &v.cfg.Store
 	if c.Memory {
-		return "in memory: gone when the process ends"
+		return "in memory: gone when the process ends; " + c.retention().String()
 	}
 	durability := map[string]string{
 		"always":   "on disk before a change is answered",
 		"interval": fmt.Sprintf("on disk within %d ms", c.SyncIntervalMS),
 		"never":    "written, never synced",
 	}
-	return fmt.Sprintf("%s, %s; every task is kept", c.Path, durability[c.Sync])
+	return fmt.Sprintf("%s, %s; %v", c.Path, durability[c.Sync], c.retention())
 }

@@ -76,6 +76,7 @@ func openService(o serviceOptions) (*service, error) {
 		return nil, errors.Join(fmt.Errorf("taking up the unfinished tasks: %w", err), s.closeStore())
 	}
 	s.watchStaleness()
+	s.dropFinished()
 	return s, nil
 }
 
@@ -93,10 +94,12 @@ func (s *service) openStore(disk diskFS) error {
 	if err != nil {
 		return err
 	}
-	if n := len(s.store.slots); n > 0 {
+	s.store.ids = s.ids
+	if n := len(s.store.byID); n > 0 {
 		s.log.Info("the store was read", "tasks", n, "records", s.store.seq, "took", time.Since(began).String())
-		s.ids.observe(s.store.lastID)
 	}
+	s.ids.observe(s.store.lastID)
+	s.store.retainUpTo(s.cfg.Store.retention())
 	s.engine = newEngine(s.store, s.handlers, s.ids, new(counters), s.cfg, s.log)
 	s.store.watch = s.engine
 	ctx, cancel := context.WithCancel(context.Background())
@@ -134,6 +137,7 @@ func (s *service) finish(ctx context.Context) {
 		s.keeper.stop()
 	}
 	if s.store != nil {
+		s.store.releaseWaiters(waitShutdown)
 		s.engine.stop(ctx)
 	}
 }
@@ -151,13 +155,13 @@ func (s *service) closeStore() error {
 // cancelTask cancels a task with its unfinished steps and running handlers.
 // subject is the authenticated caller, or "".
 func (s *service) cancelTask(ctx context.Context, id uuid, subject string) (*task, error) {
-	seq, err := s.store.update(func(c *change) error {
-		t, err := c.task(id)
-		if err != nil {
+	var t *task
+	seq, err := s.store.update(func(c *change) (err error) {
+		if t, err = c.task(id); err != nil {
 			return err
 		}
 		if _, ok := t.state.next(taskCancel); !ok {
-			return failf(badRequest, "cannot cancel task %s: it is %s already", id, t.state)
+			return failf(invalidTransition, "cannot cancel task %s: it is %s already", id, t.state)
 		}
 		return c.append(t, &record{kind: recCancelled, step: -1, subject: subject})
 	})
@@ -167,5 +171,5 @@ func (s *service) cancelTask(ctx context.Context, id uuid, subject string) (*tas
 	if err := s.store.journal.wait(ctx, seq); err != nil {
 		return nil, err
 	}
-	return s.store.view(id)
+	return s.store.viewAfter(t)
 }

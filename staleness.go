@@ -126,6 +126,8 @@ const stalenessBatch = 256
 // their creation from the position from on, until a batch is done. It returns
 // where to go on, and whether there is more.
 func (s *store) eachWatchedLocked(from uint32, f func(t *task) error) (next uint32, more bool, err error) {
+	s.packing.walks++
+	defer func() { s.packing.walks-- }()
 	w := s.watchFrom(from)
 	for work := 0; work < stalenessBatch; {
 		pos, ok := w.take()
@@ -177,12 +179,15 @@ func (w *watchedWalk) take() (uint32, bool) {
 // stalenessRun is one run of the detector: what it found so far.
 type stalenessRun struct {
 	stale, moved, entries int
+	done                  func() // lets tasks change their positions again
 }
 
 // watchStaleness has the detector run for the first time after one interval:
 // by then the retries are made that fell due while the process was down.
 func (s *service) watchStaleness() {
-	s.clock.scheduleHousekeeping(s.clock.now().add(s.stalenessInterval()), func() { s.detectStale(0, &stalenessRun{}) })
+	s.clock.scheduleHousekeeping(s.clock.now().add(s.stalenessInterval()), func() {
+		s.detectStale(0, &stalenessRun{done: s.store.stay()})
+	})
 }
 
 func (s *service) stalenessInterval() time.Duration {
@@ -200,6 +205,7 @@ func (s *service) detectStale(from uint32, run *stalenessRun) {
 		s.clock.scheduleHousekeeping(s.clock.now(), func() { s.detectStale(next, run) })
 		return
 	}
+	run.done()
 	s.staleTasks.Store(int64(run.stale))
 	if run.moved > 0 {
 		s.log.Warn("stale tasks were moved to error", "tasks", run.moved, "dlq_entries", run.entries)
@@ -253,7 +259,7 @@ func (e *engine) staleReasonLocked(t *task) dlqReason {
 	for i := range t.steps {
 		switch t.steps[i].state {
 		case stepEnqueued, stepInProgress:
-			if e.targetLocked(t.tpl, i).kind != outsideActor {
+			if e.targetLocked(t, i).kind != outsideActor || t.steps[i].lease != nil {
 				return dlqStalenessTimeout
 			}
 			waiting++
@@ -284,6 +290,7 @@ type stalenessView struct {
 // staleness is the first limit of the unfinished tasks: stale ones first, then
 // those that have been longest in their state.
 func (s *service) staleness(limit int) []stalenessView {
+	defer s.store.stay()()
 	views := []stalenessView{}
 	now := s.clock.now()
 	for from, more := uint32(0), true; more; {

@@ -62,7 +62,7 @@ func wantStaleEntry(t *testing.T, s *service, v *task, reason string) {
 	t.Helper()
 	of, err := s.dlqOfTask(v.id)
 	if reason == "" {
-		if kindOf(err) != notFound {
+		if kindOf(err) != taskMissing {
 			t.Errorf("got %+v, %v; want no entry", of, err)
 		}
 		return
@@ -163,7 +163,7 @@ func TestStaleInEveryState(t *testing.T) {
 				v = mustAct(t, s, v, 0, *tc.prepare)
 			}
 			clock.set(testStart.add(tc.after))
-			s.detectStale(0, &stalenessRun{})
+			s.detectStale(0, &stalenessRun{done: s.store.stay()})
 			after := settled(t, s, v.id)
 			if after.state != taskError || len(after.dead) != len(tc.reasons) {
 				t.Fatalf("got %s with %d entries; want error with %d", after.state, len(after.dead), len(tc.reasons))

@@ -14,30 +14,38 @@ import (
 // store holds the tasks in the order of their creation.
 type store struct {
 	clock   clock
+	ids     *idSource // for steps that tasks come to have
 	log     *slog.Logger
 	journal *journal
 	watch   observer      // told under mu of what live tasks do; set before the first update
 	full    chan struct{} // holds a token when the journal has grown enough for a snapshot
 
 	mu         sync.Mutex
-	seq        uint64                 // of the newest record; guarded by mu, as all below
-	slots      []slot                 // every task, by position: the order of creation
-	byID       map[uuid]uint32        // task id to position
-	identities map[identityKey]uint32 // who deduplicates, to position
-	index      *taskIndex             // positions by state, template, …
-	analytics  *analytics             // what has happened, counted by hour
-	dead       *dlqIndex              // the entries of the dead letter queue
-	scratch    []byte                 // for encoding a record
-	lastID     uuid                   // the greatest id that a task of this store took
+	seq        uint64               // of the newest record; guarded by mu, as all below
+	slots      []slot               // every task, by position: the order of creation
+	byID       map[uuid]uint32      // task id to position
+	identities map[identityKey]uuid // who deduplicates
+	index      *taskIndex           // positions by state, template, …
+	analytics  *analytics           // what has happened, counted by hour
+	dead       *dlqIndex            // the entries of the dead letter queue
+	waiters    waiters              // the requests that wait for a task
+	requests   *requestIndex        // the tasks of requests that may be repeated
+	retain     retention            // which finished tasks are kept
+	packing    packing              // of the positions
+	scratch    []byte               // for encoding a record
+	lastID     uuid                 // the greatest id that a task of this store took
 
 	templatesMu sync.RWMutex
 	templates   map[string]*template // by hash, all that tasks refer to; guarded by templatesMu
 }
 
-// slot is the place of one task: live while it is unfinished, else its line.
+// slot is the place of one task: live until it has ended, else its line. It has
+// neither where a task was dropped.
 type slot struct {
-	live *task
-	line []byte
+	live     *task
+	line     []byte
+	in       *postings // where the index has it
+	finished instant   // when retention began to count it; 0 before
 }
 
 // newStore is an empty store without a journal.
@@ -46,11 +54,13 @@ func newStore(c clock, log *slog.Logger) *store {
 		clock:      c,
 		log:        log,
 		byID:       map[uuid]uint32{},
-		identities: map[identityKey]uint32{},
+		identities: map[identityKey]uuid{},
 		index:      newTaskIndex(),
 		analytics:  newAnalytics(),
 		dead:       newDLQIndex(),
+		requests:   newRequestIndex(),
 		templates:  map[string]*template{},
+		packing:    packing{floor: packFloor},
 		full:       make(chan struct{}, 1),
 		watch:      unobserved{},
 	}
@@ -75,13 +85,19 @@ func (s *store) enter(id uuid, sl slot, tpl *template, by *creation) uint32 {
 	s.slots = append(s.slots, sl)
 	s.byID[id] = pos
 	if by.identity != (identityKey{}) {
-		s.identities[by.identity] = pos
+		s.identities[by.identity] = id
 	}
-	s.index.add(pos, tpl, by)
-	if last := id.plus(tpl.ids() - 1); bytes.Compare(last[:], s.lastID[:]) > 0 {
-		s.lastID = last // racing callers are given their ids before their turn: the newest need not have the last
-	}
+	s.slots[pos].in = s.index.add(pos, tpl, by)
+	s.tookID(id.plus(tpl.ids() - 1))
 	return pos
+}
+
+// tookID keeps the greatest id: racing callers are given theirs before their
+// turn, so the newest task need not have it.
+func (s *store) tookID(id uuid) {
+	if bytes.Compare(id[:], s.lastID[:]) > 0 {
+		s.lastID = id
+	}
 }
 
 func (s *store) template(hash string) *template {
@@ -123,6 +139,10 @@ func (s *store) updateLocked(decide func(c *change) error) error {
 	err := decide(&c)
 	for _, t := range c.set {
 		s.settle(t)
+		s.tellWaiters(t)
+	}
+	if err == nil {
+		c.dropFinished(dropsPerUpdate)
 	}
 	if s.journal.snapshotDue() {
 		select {
@@ -142,6 +162,7 @@ func (s *store) settle(t *task) {
 	}
 	s.dead.settle(t)
 	sl := &s.slots[t.pos]
+	s.retain.note(sl, t.id, t.finished())
 	if t.state.ended() {
 		line := t.appendTaskLine(make([]byte, 0, len(t.log)+320))
 		sl.line, sl.live = append(make([]byte, 0, len(line)), line...), nil
@@ -168,7 +189,7 @@ func (c *change) task(id uuid) (*task, error) {
 	return c.s.thawAt(pos)
 }
 
-func taskNotFound(id uuid) error { return failf(notFound, "task %s not found", id) }
+func taskNotFound(id uuid) error { return failf(taskMissing, "task %s not found", id) }
 
 // thawAt makes the task at a position, which is kept as its line, ready to be
 // changed. The store keeps the line until it settles the task.
@@ -211,12 +232,16 @@ func (c *change) create(r *record, tpl *template) (*task, error) {
 	c.write(r)
 	t := newTask(r, tpl)
 	t.pos = s.enter(t.id, slot{live: t}, tpl, r.created)
+	s.requests.add(r.created.request, t.id, r.at)
 	return t, c.fold(t, r)
 }
 
 // append journals a record about a task and applies it.
 func (c *change) append(t *task, r *record) error {
 	r.task = t.id
+	if n := t.newIDs(r); n > 0 {
+		r.ids = c.s.ids.reserve(n)
+	}
 	c.write(r)
 	return c.fold(t, r)
 }
@@ -241,6 +266,9 @@ func (c *change) fold(t *task, r *record) error {
 		c.s.log.Error("a change does not fit the state tables", "error", err)
 		return err
 	}
+	if !r.ids.isZero() {
+		c.s.tookID(t.plan.lastID())
+	}
 	return nil
 }
 
@@ -258,11 +286,37 @@ func (s *store) idLocked(pos uint32) uuid {
 	if t := s.slots[pos].live; t != nil {
 		return t.id
 	}
-	h, err := readTaskHeader(s.slots[pos].line)
-	if err != nil {
-		s.log.Error("a task's line cannot be read", "position", pos, "error", err)
+	id, ok := lineID(s.slots[pos].line)
+	if !ok {
+		s.log.Error("a task's line cannot be read", "position", pos)
 	}
-	return h.id
+	return id
+}
+
+// liveLocked is an unfinished task, or nil.
+func (s *store) liveLocked(id uuid) *task {
+	if pos, ok := s.byID[id]; ok {
+		return s.slots[pos].live
+	}
+	return nil
+}
+
+// taskOfStep is the task whose id a step's id follows, as those of declared
+// steps do. Whether it has that step is not looked at.
+func (s *store) taskOfStep(id uuid) (task uuid, ok bool) {
+	most := 0
+	for _, tpl := range s.allTemplates() {
+		most = max(most, tpl.ids())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n := 1; n <= most; n++ {
+		task = id.plus(-n)
+		if _, found := s.byID[task]; found {
+			return task, true
+		}
+	}
+	return uuid{}, false
 }
 
 // view is a copy of a task that nobody changes.
@@ -291,6 +345,18 @@ func (s *store) viewObserved(id uuid, obs replayer) (*task, error) {
 		obs = unobserved{}
 	}
 	return s.thawObserved(kept.line, obs)
+}
+
+// viewAfter is a view of a task that was just changed. One that was dropped
+// since, with very few kept, is shown as it was at its end.
+func (s *store) viewAfter(t *task) (*task, error) {
+	v, err := s.view(t.id)
+	if kindOf(err) != taskMissing {
+		return v, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return t.clone(), nil
 }
 
 // copyLocked is a slot that later changes do not touch.
@@ -329,6 +395,7 @@ func (s *store) list(f *taskFilter, skip, limit int) ([]*task, int, error) {
 func (s *store) taskMoved(t *task, from, to taskState, at instant) {
 	s.analytics.taskMoved(t, from, to, at)
 	s.watch.taskMoved(t, from, to, at)
+	s.waiters.moved(t.id, to)
 }
 
 func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {

@@ -6,47 +6,148 @@ package main
 
 import "slices"
 
-// taskFilter selects tasks; empty members select all. State is nil for any.
+// taskFilter selects tasks; empty members select all. State and status are nil
+// for any.
 type taskFilter struct {
 	namespace, name, version string
 	initiator, source        string
 	state                    *taskState
+	status                   *briefStatus
 }
 
 // taskIndex is guarded by the store's mutex.
 type taskIndex struct {
 	all         bitset
 	states      [taskStates]bitset
-	steps       [stepStates]int // how many steps of all tasks are in each state
+	statuses    [briefStatuses]bitset // each the union of the states that have it
+	steps       [stepStates]int       // how many steps of all tasks are in each state
 	byNamespace positionIndex
 	byName      positionIndex
 	byVersion   positionIndex
 	byInitiator positionIndex
 	bySource    positionIndex
+	postings    map[postingsKey]*postings
+}
+
+// postings is where the tasks of one template, initiator and source stand.
+type postings struct {
+	key   postingsKey
+	tasks int
+	in    [5]*positions
+}
+
+type postingsKey struct {
+	tpl               *template
+	initiator, source string
 }
 
 func newTaskIndex() *taskIndex {
 	return &taskIndex{
 		byNamespace: positionIndex{}, byName: positionIndex{}, byVersion: positionIndex{},
-		byInitiator: positionIndex{}, bySource: positionIndex{},
+		byInitiator: positionIndex{}, bySource: positionIndex{}, postings: map[postingsKey]*postings{},
 	}
 }
 
 // add enters a pending task; its steps are counted as they come into being.
-func (x *taskIndex) add(pos uint32, tpl *template, by *creation) {
+func (x *taskIndex) add(pos uint32, tpl *template, by *creation) *postings {
 	x.all.set(pos)
 	x.states[taskPending].set(pos)
-	x.byNamespace.add(tpl.namespace, pos)
-	x.byName.add(tpl.name, pos)
-	x.byVersion.add(tpl.version, pos)
-	x.byInitiator.add(by.initiator, pos)
-	x.bySource.add(by.source, pos)
+	x.statuses[briefPending].set(pos)
+	p := x.postingsFor(postingsKey{tpl, by.initiator, by.source})
+	p.tasks++
+	for _, in := range p.in {
+		in.add(pos)
+	}
+	return p
+}
+
+func (x *taskIndex) postingsFor(k postingsKey) *postings {
+	if p := x.postings[k]; p != nil {
+		return p
+	}
+	p := &postings{key: k}
+	for i, by := range x.values(k) {
+		p.in[i] = by.index.get(by.key)
+	}
+	x.postings[k] = p
+	return p
+}
+
+// indexedValue is a value that tasks are found by.
+type indexedValue struct {
+	index positionIndex
+	key   string
+}
+
+func (x *taskIndex) values(k postingsKey) [5]indexedValue {
+	return [...]indexedValue{
+		{x.byNamespace, k.tpl.namespace}, {x.byName, k.tpl.name}, {x.byVersion, k.tpl.version},
+		{x.byInitiator, k.initiator}, {x.bySource, k.source},
+	}
+}
+
+// remove takes a task out that has this state and these steps.
+func (x *taskIndex) remove(pos uint32, state taskState, steps *[stepStates]int, p *postings) {
+	x.all.clear(pos)
+	x.states[state].clear(pos)
+	x.statuses[state.brief()].clear(pos)
+	for s, n := range steps {
+		x.steps[s] -= n
+	}
+	for _, in := range p.in {
+		in.remove(pos)
+	}
+	if p.tasks--; p.tasks > 0 {
+		return
+	}
+	delete(x.postings, p.key)
+	for i, by := range x.values(p.key) {
+		if p.in[i].empty() {
+			delete(by.index, by.key)
+		}
+	}
+}
+
+// relocate gives a task a lower position; there is none between the two.
+func (x *taskIndex) relocate(from, to uint32, p *postings) {
+	x.all.relocate(from, to)
+	for _, set := range x.stateSets() {
+		if set.has(from) {
+			set.relocate(from, to)
+		}
+	}
+	for _, in := range p.in {
+		in.relocate(from, to)
+	}
+}
+
+// trim gives up the room for positions that no task has any more.
+func (x *taskIndex) trim() {
+	x.all.trim()
+	for _, set := range x.stateSets() {
+		set.trim()
+	}
+}
+
+// stateSets is the sets by state and by status.
+func (x *taskIndex) stateSets() (sets [int(taskStates) + int(briefStatuses)]*bitset) {
+	for i := range x.states {
+		sets[i] = &x.states[i]
+	}
+	for i := range x.statuses {
+		sets[len(x.states)+i] = &x.statuses[i]
+	}
+	return sets
 }
 
 // move takes a task from one state to another.
 func (x *taskIndex) move(pos uint32, from, to taskState) {
 	x.states[from].clear(pos)
 	x.states[to].set(pos)
+	if was, is := from.brief(), to.brief(); was != is {
+		x.statuses[was].clear(pos)
+		x.statuses[is].set(pos)
+	}
 }
 
 // page is the positions of one page, newest first, and the count of all.
@@ -88,10 +189,7 @@ func pageOfFew(few []uint32, sets []*bitset, skip, limit int) (page []uint32, to
 // matching is what the filter selects: the intersection of the sets and, unless
 // it is nil, of the few, in descending order. It is not ok when nothing matches.
 func (x *taskIndex) matching(f *taskFilter) (sets []*bitset, few []uint32, ok bool) {
-	for _, by := range []struct {
-		index positionIndex
-		key   string
-	}{
+	for _, by := range []indexedValue{
 		{x.byNamespace, f.namespace}, {x.byName, f.name}, {x.byVersion, f.version},
 		{x.byInitiator, f.initiator}, {x.bySource, f.source},
 	} {
@@ -114,6 +212,9 @@ func (x *taskIndex) matching(f *taskFilter) (sets []*bitset, few []uint32, ok bo
 	if f.state != nil {
 		sets = append(sets, &x.states[*f.state])
 	}
+	if f.status != nil {
+		sets = append(sets, &x.statuses[*f.status])
+	}
 	if len(sets) == 0 {
 		sets = append(sets, &x.all)
 	}
@@ -133,12 +234,16 @@ type positions struct {
 // maxFew is how many positions a list may have.
 const maxFew = 64
 
-func (x positionIndex) add(key string, pos uint32) {
+func (x positionIndex) get(key string) *positions {
 	p := x[key]
 	if p == nil {
 		p = &positions{}
 		x[key] = p
 	}
+	return p
+}
+
+func (p *positions) add(pos uint32) {
 	if p.many == nil && len(p.few) < maxFew {
 		p.few = append(p.few, pos)
 		return
@@ -152,6 +257,28 @@ func (x positionIndex) add(key string, pos uint32) {
 	}
 	p.many.set(pos)
 }
+
+func (p *positions) remove(pos uint32) {
+	if p.many != nil {
+		p.many.clear(pos)
+		return
+	}
+	if i, ok := slices.BinarySearch(p.few, pos); ok {
+		p.few = slices.Delete(p.few, i, i+1)
+	}
+}
+
+func (p *positions) relocate(from, to uint32) {
+	if p.many != nil {
+		p.many.relocate(from, to)
+		return
+	}
+	if i, ok := slices.BinarySearch(p.few, from); ok {
+		p.few[i] = to
+	}
+}
+
+func (p *positions) empty() bool { return len(p.few) == 0 && (p.many == nil || p.many.count() == 0) }
 
 func (p *positions) has(pos uint32) bool {
 	if p.many != nil {

@@ -10,6 +10,8 @@ package main
 //
 //	"dlq":[{"seq":9,"at":…,"reason":"max_retries_exceeded","state":"blocked_by_failures","status":"pending"},…]
 //
+// and one with steps that its template does not declare "last_id", the greatest id of those.
+//
 // What stands before the log can be read without it.
 
 import (
@@ -30,6 +32,7 @@ type taskHeader struct {
 	lastSeq   uint64
 	counts    [stepStates]int
 	dead      []letterHeader
+	lastID    uuid   // of a step that the template does not declare; zero without one
 	log       []byte // JSON array of records; a slice of the line
 }
 
@@ -67,9 +70,21 @@ func (t *task) appendTaskLine(b []byte) []byte {
 		b = strconv.AppendInt(b, int64(n), 10)
 	}
 	b = appendLetters(append(b, '}'), t.dead)
+	if t.plan != nil {
+		b = appendID(b, "last_id", t.plan.lastID())
+	}
 	b = append(b, `,"log":[`...)
 	b = append(b, t.log...)
 	return append(b, ']', '}')
+}
+
+// lineID is the id of the task that a line is about.
+func lineID(line []byte) (uuid, bool) {
+	const head = `{"task":"`
+	if len(line) < len(head)+36 {
+		return uuid{}, false
+	}
+	return parseUUID(string(line[len(head) : len(head)+36]))
 }
 
 // appendLog adds an applied record to the task's own log.
@@ -125,6 +140,8 @@ func readTaskHeader(line []byte) (h taskHeader, err error) {
 			})
 		case "dlq":
 			h.dead = d.letterHeaders(value)
+		case "last_id":
+			h.lastID = d.id(value)
 		case "log":
 			h.log = value
 		default:

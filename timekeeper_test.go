@@ -373,8 +373,8 @@ func (s *fixtureServer) wantIdle(atRest bool) {
 		}
 		for i := range sl.live.steps {
 			st := &sl.live.steps[i]
-			k := svc.engine.running[runKey{sl.live.pos, i}]
-			outside := svc.engine.targetLocked(sl.live.tpl, i).kind == outsideActor
+			k := svc.engine.running[runKey{sl.live.id, i}]
+			outside := svc.engine.targetLocked(sl.live, i).kind == outsideActor
 			switch {
 			case st.state == stepEnqueued && !outside && sl.live.runnable(i),
 				st.state == stepWaitingForRetry && (st.retryAt <= now || atRest),

@@ -45,7 +45,7 @@ func (p *process) storeTool(_ context.Context, args []string) error {
 			states = append(states, fmt.Sprintf("%d %s", n, i))
 		}
 	}
-	fmt.Fprintf(p.stdout, "every record applies: %d tasks (%s)\n", len(s.slots), orDefault(strings.Join(states, ", "), "none"))
+	fmt.Fprintf(p.stdout, "every record applies: %d tasks (%s)\n", len(s.byID), orDefault(strings.Join(states, ", "), "none"))
 	return nil
 }
 

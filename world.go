@@ -18,12 +18,14 @@ import (
 // in the form that it will have.
 type gate struct {
 	starting startingAPI
-	surface  atomic.Pointer[surface]
+	surface  atomic.Pointer[http.Handler]
 }
+
+func (g *gate) open(h http.Handler) { g.surface.Store(&h) }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s := g.surface.Load(); s != nil {
-		s.ServeHTTP(w, r)
+		(*s).ServeHTTP(w, r)
 		return
 	}
 	g.starting.ServeHTTP(w, r)
@@ -36,10 +38,10 @@ type gates struct {
 
 func (g *gates) open(s *service) {
 	if s.cfg.Role != "worker" {
-		g.orchestration.surface.Store(newOrchestrationAPI(s).surface)
+		g.orchestration.open(newOrchestrationAPI(s))
 	}
 	if s.cfg.Role != "orchestration" {
-		g.worker.surface.Store(newWorkerAPI(s).surface)
+		g.worker.open(newWorkerAPI(s))
 	}
 }
 

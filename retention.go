@@ -1,0 +1,262 @@
+package main
+
+// Retention: how many finished tasks are kept, and for how long. A task is
+// finished when it has ended and none of its entries in the dead letter queue is
+// pending; those that have been finished longest are dropped first. A drop is a
+// record like any other change. The figures go on counting what was dropped.
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	dropsPerUpdate = 8   // that one change makes at the most, so that it costs the same as any other
+	dropBatch      = 256 // that are made under one lock where there is much to drop
+)
+
+// limits is what the configuration says; zero stands for no limit.
+type limits struct {
+	count int           // finished tasks kept
+	age   time.Duration // how long
+}
+
+// retention is the limits and what falls under them; the store's mutex guards it.
+type retention struct {
+	limits
+	finished int           // how many there are
+	dropped  uint64        // how many there were beyond that, since the store began
+	held     int           // how many snapshots are being taken; nothing is dropped meanwhile
+	queue    finishedQueue // in the order in which they finished; empty without a limit
+}
+
+// finishedTask is an entry of the queue. It is void when the task is not there
+// any more or has another time: it came back to life meanwhile.
+type finishedTask struct {
+	id uuid
+	at instant
+}
+
+// finishedQueue is first in, first out.
+type finishedQueue struct {
+	items []finishedTask
+	head  int
+}
+
+func (q *finishedQueue) push(f finishedTask) {
+	if len(q.items) == cap(q.items) && q.head > len(q.items)/2 {
+		q.items = append(q.items[:0], q.items[q.head:]...)
+		q.head = 0
+	}
+	q.items = append(q.items, f)
+}
+
+func (q *finishedQueue) first() (finishedTask, bool) {
+	if q.head == len(q.items) {
+		return finishedTask{}, false
+	}
+	return q.items[q.head], true
+}
+
+func (q *finishedQueue) pop() { q.head++ }
+
+func (c *storeConfig) retention() limits {
+	return limits{c.RetainFinishedCount, time.Duration(c.RetainFinishedAgeHours) * time.Hour}
+}
+
+func (l limits) limited() bool { return l.count > 0 || l.age > 0 }
+
+// String is the limits as the banner says them.
+func (l limits) String() string {
+	switch {
+	case !l.limited():
+		return "every task is kept"
+	case l.age == 0:
+		return fmt.Sprintf("the last %d finished tasks are kept", l.count)
+	case l.count == 0:
+		return fmt.Sprintf("finished tasks are kept for %v hours", l.age.Hours())
+	}
+	return fmt.Sprintf("the last %d finished tasks are kept, for %v hours", l.count, l.age.Hours())
+}
+
+// finished is when the task finished; 0 when it is not.
+func (t *task) finished() instant { return finishedAt(t.state, t.completed, t.letterHeaders()) }
+
+func finishedAt(state taskState, completed instant, dead []letterHeader) instant {
+	if !state.ended() {
+		return 0
+	}
+	for i := range dead {
+		if dead[i].status == dlqPending {
+			return 0
+		}
+		completed = max(completed, dead[i].resolved)
+	}
+	return completed
+}
+
+// note keeps when a task finished, or that it is not finished any more.
+func (r *retention) note(sl *slot, id uuid, at instant) {
+	switch {
+	case at == sl.finished:
+		return
+	case sl.finished == 0:
+		r.finished++
+	case at == 0:
+		r.finished--
+	}
+	sl.finished = at
+	if at != 0 && r.limited() {
+		r.queue.push(finishedTask{id, at})
+	}
+}
+
+// over reports whether the task that finished first has to go.
+func (r *retention) over(first finishedTask, now instant) bool {
+	return r.count > 0 && r.finished > r.count || r.age > 0 && first.at.add(r.age) <= now
+}
+
+// nextDrop is the position of the task to drop next, if there is one.
+func (s *store) nextDrop(now instant) (pos uint32, ok bool) {
+	r := &s.retain
+	for r.held == 0 {
+		f, ok := r.queue.first()
+		if !ok || !r.over(f, now) {
+			return 0, false
+		}
+		r.queue.pop()
+		pos, ok := s.byID[f.id]
+		if ok && s.slots[pos].finished == f.at {
+			return pos, true
+		}
+	}
+	return 0, false
+}
+
+// dropFinished drops up to most tasks, and reports whether there may be more.
+func (c *change) dropFinished(most int) (more bool) {
+	s := c.s
+	for range most {
+		pos, ok := s.nextDrop(c.now)
+		if !ok {
+			return false
+		}
+		id := s.idLocked(pos)
+		if err := s.leave(pos); err != nil {
+			s.log.Error("a finished task cannot be dropped", "task_uuid", id, "error", err)
+			continue
+		}
+		c.write(&record{kind: recDropped, task: id})
+	}
+	return true
+}
+
+// leave takes a finished task out of everything that enter and settle put it into.
+func (s *store) leave(pos uint32) error {
+	sl := &s.slots[pos]
+	h, err := readTaskHeader(sl.line)
+	if err != nil {
+		return err
+	}
+	r, err := h.creationRecord()
+	if err != nil {
+		return err
+	}
+	if s.identities[r.created.identity] == h.id {
+		delete(s.identities, r.created.identity)
+	}
+	s.requests.remove(r.created.request.key, h.id)
+	s.dead.remove(h.id, h.dead)
+	s.index.remove(pos, h.state, &h.counts, sl.in)
+	delete(s.byID, h.id)
+	*sl = slot{}
+	s.retain.finished--
+	s.retain.dropped++
+	s.packing.holes++
+	s.pack(packPerDrop)
+	return nil
+}
+
+// retainUpTo sets the limits of a store that was just opened.
+func (s *store) retainUpTo(l limits) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retain.limits = l
+	if l.limited() {
+		s.retain.queue = s.finishedInOrder()
+	}
+}
+
+// dropSome drops one batch of tasks, and reports whether there may be more.
+func (s *store) dropSome() (more bool, err error) {
+	_, err = s.update(func(c *change) error {
+		more = c.dropFinished(dropBatch)
+		return nil
+	})
+	return more, err
+}
+
+// finishedInOrder is the finished tasks, the one that finished first in front.
+func (s *store) finishedInOrder() (q finishedQueue) {
+	q.items = make([]finishedTask, 0, s.retain.finished)
+	for pos := range s.slots {
+		if at := s.slots[pos].finished; at != 0 {
+			q.push(finishedTask{s.idLocked(uint32(pos)), at})
+		}
+	}
+	slices.SortStableFunc(q.items, func(a, b finishedTask) int { return cmp.Compare(a.at, b.at) })
+	return q
+}
+
+// nextDue is when the task that finished first is too old; without any, when
+// one that finishes now is.
+func (s *store) nextDue(now instant) instant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	due := now.add(s.retain.age)
+	if f, ok := s.retain.queue.first(); ok {
+		due = min(due, f.at.add(s.retain.age))
+	}
+	return max(due, now+1)
+}
+
+// dropRetry is how soon it is tried again when the store takes no change.
+const dropRetry = time.Minute
+
+// dropFinished drops what is beyond the limits, batch by batch, so that timers
+// of others come between; then it waits for the next task to be too old.
+func (s *service) dropFinished() {
+	if s.draining.Load() {
+		return
+	}
+	now := s.clock.now()
+	more, err := s.store.dropSome()
+	switch {
+	case err != nil:
+		s.log.Warn("finished tasks could not be dropped; it is tried again", "error", err)
+		s.clock.scheduleHousekeeping(now.add(dropRetry), s.dropFinished)
+	case more:
+		s.clock.scheduleHousekeeping(now, s.dropFinished)
+	case s.store.retain.age > 0:
+		s.clock.scheduleHousekeeping(s.store.nextDue(now), s.dropFinished)
+	}
+}
+
+// holdLocked keeps every task, and its position, until release.
+func (s *store) holdLocked() {
+	s.retain.held++
+	s.packing.walks++
+}
+
+// release undoes holdLocked, and drops what had to wait for it.
+func (s *store) release() {
+	s.mu.Lock()
+	s.retain.held--
+	s.packing.walks--
+	s.mu.Unlock()
+	for more, err := true, error(nil); more && err == nil; {
+		more, err = s.dropSome()
+	}
+}

@@ -457,3 +457,35 @@ func TestWaitsOutliveTheServersLimits(t *testing.T) {
 	close(held.release)
 	slow.do("POST", "/_stepwell/wait-idle", "").want(200)
 }
+
+// TestLeasesAreWork: a lease that lapses is a reason to move on; one that is
+// gone, or was extended, is none.
+func TestLeasesAreWork(t *testing.T) {
+	s := frozenServer(t, serviceTest{extra: []string{testTemplate("act", stepSpec{name: "a", callable: "Outside", timeout: 600})}})
+	start := s.world.service().keeper.clock.now()
+	next := func(what string, want any) {
+		t.Helper()
+		if got := s.do("GET", "/_stepwell/clock", "").get("next_timer"); got != want {
+			t.Errorf("%s: got a timer at %v; want %v", what, got, want)
+		}
+	}
+	claim := func() string {
+		t.Helper()
+		a := s.do("POST", "/v1/steps/claim", `{"callables":["Outside"],"lease_seconds":60,"worker_id":"w"}`)
+		return a.want(200).text("0.task.task_uuid")
+	}
+	id := s.create(`{"namespace":"t","name":"act"}`)
+	claim()
+	next("claimed", start.add(time.Minute).zoned())
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	s.clock(`{"advance_to_next":true}`).want(200)
+	if got := s.do("GET", "/v1/tasks/"+id, "").text("steps.0.current_state"); got == "in_progress" {
+		t.Error("the lease did not lapse")
+	}
+	s.do("DELETE", "/v1/tasks/"+id, "").want(200)
+	next("the task is cancelled", nil)
+	s.create(`{"namespace":"t","name":"act"}`)
+	id = claim()
+	s.do("DELETE", "/v1/tasks/"+id, "").want(200)
+	next("the claimed task is cancelled", nil)
+}

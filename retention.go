@@ -236,11 +236,11 @@ func (s *service) dropFinished() {
 	switch {
 	case err != nil:
 		s.log.Warn("finished tasks could not be dropped; it is tried again", "error", err)
-		s.clock.schedule(now.add(dropRetry), s.dropFinished)
+		s.clock.scheduleHousekeeping(now.add(dropRetry), s.dropFinished)
 	case more:
-		s.clock.schedule(now, s.dropFinished)
+		s.clock.scheduleHousekeeping(now, s.dropFinished)
 	case s.store.retain.age > 0:
-		s.clock.schedule(s.store.nextDue(now), s.dropFinished)
+		s.clock.scheduleHousekeeping(s.store.nextDue(now), s.dropFinished)
 	}
 }
 

@@ -156,16 +156,12 @@ func (c *change) dropFinished(most int) (more bool) {
 // leave takes a finished task out of everything that enter and settle put it into.
 func (s *store) leave(pos uint32) error {
 	sl := &s.slots[pos]
-	h, err := readTaskHeader(sl.line)
+	h, err := readTaskHead(sl.line)
 	if err != nil {
 		return err
 	}
-	r, err := h.creationRecord()
-	if err != nil {
-		return err
-	}
-	if s.identities[r.created.identity] == h.id {
-		delete(s.identities, r.created.identity)
+	if key := h.identity(); s.identities[key] == h.id {
+		delete(s.identities, key)
 	}
 	s.dead.remove(h.id, h.dead)
 	s.index.remove(pos, h.state, &h.counts, sl.in)

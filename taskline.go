@@ -14,6 +14,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 )
@@ -145,6 +146,34 @@ func readTaskHeader(line []byte) (h taskHeader, err error) {
 		d.err = fmt.Errorf("a task needs its id, template and log")
 	}
 	return h, d.err
+}
+
+// readTaskHead is readTaskHeader without a look at the log, whatever its length.
+func readTaskHead(line []byte) (taskHeader, error) {
+	const log = `,"log":`
+	i := bytes.Index(line, []byte(log)) // nothing before it is text from outside
+	if i < 0 {
+		return readTaskHeader(line)
+	}
+	h, err := readTaskHeader(append(line[:i:i], log+"[]}"...))
+	h.log = line[i+len(log) : len(line)-1]
+	return h, err
+}
+
+// identity is what deduplicates the task; zero for none. It reads no further
+// than the creation.
+func (h *taskHeader) identity() (k identityKey) {
+	eachElement(h.log, func(e []byte) bool {
+		eachMemberBytes(e, func(key, value []byte) bool {
+			if string(key) != "identity" {
+				return true
+			}
+			hex.Decode(k[:], value[1:len(value)-1]) // its form was checked when it was read, or made here
+			return false
+		})
+		return false
+	})
+	return k
 }
 
 // creationRecord is the first record of the task's log.

@@ -26,7 +26,7 @@ type analytics struct {
 type countPlan struct {
 	tpl   *template
 	at    int
-	steps []int // by the definition's steps
+	steps []int // by the definition's steps; an instance counts as its batch_worker step
 }
 
 func newAnalytics() *analytics {
@@ -72,7 +72,7 @@ func (a *analytics) ofTask() *taskPairs {
 	return &a.task
 }
 
-// ofStep is the rows of one of its steps.
+// ofStep is the rows of one of its template's steps.
 func (a *analytics) ofStep(i int) figurePair {
 	if a.stepAt != i {
 		a.step = a.book.rows(&a.book.template(a.plan.at).steps[a.plan.steps[i]], a.hour)
@@ -81,7 +81,7 @@ func (a *analytics) ofStep(i int) figurePair {
 	return a.step
 }
 
-// addBoth counts for a step and for its template.
+// addBoth counts for a step of the template and for the template.
 func (a *analytics) addBoth(i int, f figure, n uint64) {
 	a.ofTask().add(f, n)
 	a.ofStep(i).add(f, n)
@@ -143,14 +143,16 @@ func (a *analytics) becameReady(t *task, i int, from stepState, at instant) {
 	if from != stepPending || t.steps[i].attempted != 0 || len(t.parents(i)) == 0 {
 		return
 	}
-	a.addBoth(i, dependencyWaits, 1)
-	a.addBoth(i, dependencyMicros, uint64(max(at-t.created, 0)))
+	d := t.declared(i)
+	a.addBoth(d, dependencyWaits, 1)
+	a.addBoth(d, dependencyMicros, uint64(max(at-t.stepCreated(i), 0)))
 }
 
 // attemptEnded counts an attempt. How long it ran is the difference of the
 // records' times, not the handler's own measure, which is kept in milliseconds.
 func (a *analytics) attemptEnded(t *task, i int, success bool, at instant) {
 	s := &t.steps[i]
+	i = t.declared(i)
 	a.addBoth(i, attemptsEnded, 1)
 	if !success {
 		a.addBoth(i, attemptsFailed, 1)

@@ -248,24 +248,26 @@ func (a *arithmeticTemplate) result(e *handlerEnvelope) (*big.Int, error) {
 	return product.Mul(product, product), nil
 }
 
-// TestArithmetic runs the four templates on 6. What the descriptions of two of
-// them promise is less than what their steps come to.
+// arithmeticRows are the templates, and what each comes to with 6 as its input: what
+// the descriptions of two of them promise is less than what their steps come to.
+var arithmeticRows = []struct {
+	file, last string
+	exponent   int64
+}{
+	{"rust_e2e_linear.mathematical_sequence.1.0.0.json", "linear_step_4", 16},
+	{"rust_e2e_diamond.diamond_pattern.1.0.0.json", "diamond_end", 16},
+	{"rust_e2e_mixed_dag.complex_dag.1.0.0.json", "dag_finalize", 64},
+	{"rust_e2e_tree.hierarchical_tree.1.0.0.json", "tree_final_convergence", 64},
+}
+
+// TestArithmetic runs the four templates on 6.
 func TestArithmetic(t *testing.T) {
 	if _, err := os.Stat(foreignTemplates); err != nil {
 		t.Skip("the templates are not here")
 	}
-	rows := []struct {
-		file, last string
-		exponent   int64
-	}{
-		{"rust_e2e_linear.mathematical_sequence.1.0.0.json", "linear_step_4", 16},
-		{"rust_e2e_diamond.diamond_pattern.1.0.0.json", "diamond_end", 16},
-		{"rust_e2e_mixed_dag.complex_dag.1.0.0.json", "dag_finalize", 64},
-		{"rust_e2e_tree.hierarchical_tree.1.0.0.json", "tree_final_convergence", 64},
-	}
 	h := &arithmeticHandler{t: t, keys: map[string]int{}}
 	steps := 0
-	for _, row := range rows {
+	for _, row := range arithmeticRows {
 		tpl := readArithmetic(t, row.file)
 		h.templates = append(h.templates, tpl)
 		steps += len(tpl.Steps)
@@ -280,14 +282,14 @@ func TestArithmetic(t *testing.T) {
 	}
 	args := []string{"--data", filepath.Join(t.TempDir(), "data"), "--templates", dir, "--config", config}
 	p := serve(t, args...)
-	ids := make([]string, len(rows))
-	for i := range rows {
+	ids := make([]string, len(arithmeticRows))
+	for i := range arithmeticRows {
 		ids[i] = p.api().create(fmt.Sprintf(`{"namespace":%q,"name":%q,"context":{"even_number":6}}`,
 			h.templates[i].Namespace, h.templates[i].Name))
 	}
 	look := func() {
 		t.Helper()
-		for i, row := range rows {
+		for i, row := range arithmeticRows {
 			p.api().await(ids[i], "complete")
 			want := new(big.Int).Exp(big.NewInt(6), big.NewInt(row.exponent), nil)
 			if got := resultText(t, p.api(), ids[i], row.last); got != want.String() {

@@ -45,6 +45,7 @@ func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 	began := e.clock.now()
 	o, delay := g.builtin.run(a)
 	e.store.mu.Lock()
+	s = &t.steps[i] // the task may have been given more steps, in another place
 	overtaken := *s != before
 	e.slots++
 	s.queued = false
@@ -153,7 +154,7 @@ func (e *engine) finish(k *run, o outcome) {
 	_, err := e.store.update(func(c *change) error { return e.endLocked(c, k, o) })
 	f, refused := errors.AsType[*failure](err)
 	switch {
-	case err == nil, refused && f.kind == notFound: // the task was dropped meanwhile
+	case err == nil, refused && f.kind == taskMissing: // the task was dropped meanwhile
 	case e.ctx.Err() != nil: // the engine has stopped: the attempt is delivered again
 	case refused && f.kind == unavailable && f.retryAfter > 0:
 		afterReal(outcomeRetryEvery, func() { e.finish(k, o) })
@@ -180,7 +181,7 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	if k.cancel == nil || wasCancelled(o) {
 		return nil
 	}
-	end := e.ending(t, k.key.step, o, c.now, k.started)
+	end := e.plainEnding(t, k.key.step, o, c.now, k.started)
 	end.retryAt, end.attempt = 0, k.number
 	e.stats.late++
 	return c.append(t, &record{kind: recLate, step: k.key.step, end: end})
@@ -205,7 +206,7 @@ func (e *engine) attemptLocked(t *task, i int, inputs bool) *attempt {
 	a.namespace, a.name, a.version = t.tpl.namespace, t.tpl.name, t.tpl.version
 	a.correlationID = t.correlation().String()
 	a.traceparent = t.by.traceparent
-	a.context, a.inputs = t.by.context, t.by.context
+	a.context, a.inputs = t.by.context, t.inputsFor(i)
 	a.results = t.resultsFor(i)
 	return a
 }
@@ -214,7 +215,7 @@ func (e *engine) attemptLocked(t *task, i int, inputs bool) *attempt {
 // parents alone where the template says so, in the order of the template.
 func (t *task) resultsFor(i int) []namedResult {
 	def := t.def(i)
-	wanted := def.parents
+	wanted := t.parents(i)
 	if !def.parentsOnly {
 		wanted = ancestorsOf(i, func(p int) []int { return t.parents(p) })
 	}

@@ -109,7 +109,8 @@ func (s *authSetup) checkMeans() {
 	switch {
 	case c.AuthenticatorURL != "":
 		s.checkAuthenticator()
-		if c.JWTPublicKeyPath+c.JWTPublicKey+c.JWKSURL != "" || c.APIKeysEnabled {
+		unused := c.JWTPublicKeyPath+c.JWTPublicKey+c.JWKSURL != "" || c.APIKeysEnabled
+		if unused && s.role != "mount" { // which inherits them, and has an authenticator in their place
 			s.warn("authenticator_url", "it is the only verifier: keys and API keys are not looked at")
 		}
 		return

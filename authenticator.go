@@ -22,7 +22,7 @@ type authenticator struct {
 	config  *authConfig
 	clock   clock
 	log     *slog.Logger
-	metrics authMetrics
+	metrics *authMetrics
 
 	forward *forwardAuth   // when set, the only verifier
 	tokens  *tokenVerifier // nil: bearer tokens are not accepted
@@ -47,7 +47,7 @@ func newAuthenticator(
 	if err := setup.err(); err != nil {
 		return nil, setup.warnings, err
 	}
-	a := &authenticator{config: c, clock: clock, log: log.With("role", role)}
+	a := &authenticator{config: c, clock: clock, log: log.With("role", role), metrics: new(authMetrics)}
 	a.cache = newAuthCache(maxCachedTokens)
 	a.forward, a.apiKeys = means.forward, means.apiKeys
 	switch {

@@ -228,7 +228,7 @@ func TestAuthorize(t *testing.T) {
 	if f == nil || f.message != "Missing required permission: worker:templates_read" {
 		t.Errorf("all but one: got %v; want the missing one named", f)
 	}
-	metrics := authMetricsText(&b.metrics)
+	metrics := authMetricsText(b.metrics)
 	for _, want := range []string{
 		`stepwell_permission_denials_total{permission="tasks:create"} 1` + "\n",
 		`stepwell_permission_denials_total{permission="worker:templates_read"} 1` + "\n",
@@ -362,7 +362,7 @@ func TestAuthMetrics(t *testing.T) {
 	b.ask("X-API-Key: guess")
 	b.metrics.verified(3 * time.Millisecond)
 	b.metrics.verified(time.Minute)
-	text := authMetricsText(&b.metrics, &authMetrics{})
+	text := authMetricsText(b.metrics, &authMetrics{})
 	for _, want := range []string{
 		"stepwell_auth_failures_total is a counter\n",
 		`stepwell_auth_failures_total{reason="missing"} 1` + "\n",

@@ -2,12 +2,16 @@ package main
 
 // The authenticators of the roles that a process serves.
 
-import "log/slog"
+import (
+	"log/slog"
+	"slices"
+)
 
 // authenticators are the roles' own ways to authenticate; nil for a role that is
-// not served.
+// not served. That of the mount point is the orchestration role's own unless it
+// is configured in another way.
 type authenticators struct {
-	orchestration, worker *authenticator
+	orchestration, worker, mount *authenticator
 }
 
 // newAuthenticators sets up the roles that are served. The error is a
@@ -29,6 +33,10 @@ func newAuthenticators(
 	}
 	if cfg.Role != "worker" {
 		set(&made.orchestration, "orchestration")
+		made.mount = made.orchestration
+		if cfg.Mount.Path != "" && !cfg.mountSharesAuth() {
+			set(&made.mount, "mount")
+		}
 	}
 	if cfg.Role != "orchestration" {
 		set(&made.worker, "worker")
@@ -37,21 +45,27 @@ func newAuthenticators(
 		made.close()
 		return nil, err
 	}
+	if made.mount != nil {
+		made.mount.metrics = made.orchestration.metrics // one listener, one count
+	}
 	return made, nil
 }
 
 // of is the authenticator of a role.
 func (a *authenticators) of(role string) *authenticator {
-	if role == "worker" {
+	switch role {
+	case "worker":
 		return a.worker
+	case "mount":
+		return a.mount
 	}
 	return a.orchestration
 }
 
 // each is those that there are.
 func (a *authenticators) each() (all []*authenticator) {
-	for _, one := range []*authenticator{a.orchestration, a.worker} {
-		if one != nil {
+	for _, one := range []*authenticator{a.orchestration, a.worker, a.mount} {
+		if one != nil && !slices.Contains(all, one) {
 			all = append(all, one)
 		}
 	}

@@ -209,16 +209,18 @@ func TestOpenAddressesAreWarnedOf(t *testing.T) {
 	p.run("auth", "generate-keys")
 	p.env["STEPWELL_JWT_PUBLIC_KEY_PATH"] = filepath.Join("keys", publicKeyName)
 	for _, tt := range []struct {
-		enabled string
-		args    []string
-		want    int // warnings
+		enabled, mount string
+		args           []string
+		want           int // warnings
 	}{
-		{"false", []string{"--listen", "0.0.0.0:0", "--worker-listen", "0.0.0.0:0"}, 2},
-		{"true", []string{"--listen", "0.0.0.0:0", "--worker-listen", "0.0.0.0:0"}, 1}, // the worker's
-		{"true", []string{"--listen", "0.0.0.0:0"}, 0},
-		{"false", nil, 0},
+		{"false", "false", []string{"--listen", "0.0.0.0:0", "--worker-listen", "0.0.0.0:0"}, 2},
+		{"true", "true", []string{"--listen", "0.0.0.0:0", "--worker-listen", "0.0.0.0:0"}, 1}, // the worker's
+		{"true", "true", []string{"--listen", "0.0.0.0:0"}, 0},
+		{"true", "false", []string{"--listen", "0.0.0.0:0"}, 1}, // the mount point's
+		{"false", "false", nil, 0},
 	} {
 		p.env["STEPWELL_ORCHESTRATION__WEB__AUTH__ENABLED"] = tt.enabled
+		p.env["STEPWELL_MOUNT__AUTH__ENABLED"] = tt.mount
 		_, log := p.serve(append([]string{"--memory"}, tt.args...)...)
 		if got := strings.Count(log.String(), warning); got != tt.want {
 			t.Errorf("%s, %q: got %d warnings; want %d: %s", tt.enabled, tt.args, got, tt.want, log)

@@ -17,6 +17,7 @@ func allRoutes() []surfaceRoutes {
 	return []surfaceRoutes{
 		{"orchestration", (&orchestrationAPI{}).routes()},
 		{"worker", (&workerAPI{}).routes()},
+		{"mount", (&mountAPI{}).routes()},
 	}
 }
 

@@ -28,6 +28,7 @@ func testBadInput(t *testing.T, baseURL string) {
 	t.Run("creation nulls", s.testCreationNulls)
 	t.Run("creation JSON", s.testCreationJSON)
 	t.Run("creation sizes", s.testCreationSizes)
+	t.Run("waits", s.testWaits)
 	t.Run("step action fields", s.testActionFields)
 	t.Run("step action JSON", s.testActionJSON)
 }
@@ -237,6 +238,36 @@ func (s *badInputServer) testCreationSizes(t *testing.T) {
 	s.refuses(t, "a body of unknown length over the limit", chunked, 413, "PAYLOAD_TOO_LARGE")
 	context := badPayload("context", `{"x": `+badLong(maxContext)+`}`)
 	s.refuses(t, "a context over the limit", s.create(t, context), 413, "PAYLOAD_TOO_LARGE")
+}
+
+// badDurations are no limits of a wait.
+var badDurations = []string{
+	"30", "s", "x", "-1s", "-1ns", "1h1ns", "2h", "99999999999h", "NaN", "1e3s", "0x1s", "1%20s", "30S", "1d", "%zz", "%00", "\u0663s",
+}
+
+// badStates are no states to wait for.
+var badStates = []string{"x", "done", "Complete", "TERMINAL", "30s", "complete,error", "complete%20", "%zz", "%ff"}
+
+// testWaits sees that no bad wait creates or waits for anything.
+func (s *badInputServer) testWaits(t *testing.T) {
+	before := s.taskCount(t)
+	for _, d := range badDurations {
+		body := strings.NewReader(badPayload("reason", `"r"`))
+		s.refuses(t, "wait="+d, s.send(t, "POST", "/v1/tasks?wait="+d, body), 400, "BAD_REQUEST")
+	}
+	if got := s.taskCount(t); got != before {
+		t.Errorf("got %d tasks; want %d", got, before)
+	}
+	step := s.waitingStep(t)
+	task, _, _ := strings.Cut(step, "/workflow_steps")
+	for _, d := range badDurations {
+		a := s.send(t, "GET", task+"?wait=terminal&timeout="+d, nil)
+		s.refuses(t, "timeout="+d, a, 400, "BAD_REQUEST")
+	}
+	for _, state := range badStates {
+		s.refuses(t, "wait="+state, s.send(t, "GET", task+"?wait="+state, nil), 400, "BAD_REQUEST")
+	}
+	s.leftAlone(t, step)
 }
 
 func (s *badInputServer) testActionFields(t *testing.T) {

@@ -36,6 +36,12 @@ var builtins = []builtin{
 		help: `fails retryably on the first failures attempts (1), then succeeds with {"attempts": n}`},
 	{name: "sum", run: runSum, needsInputs: true,
 		help: "succeeds with add (0) plus every dependency result that is a number or has a number as value"},
+	{name: "decide", run: runDecide, needsInputs: true,
+		help: "decides to create the steps that branches lists for the value of the input member field, else those of default"},
+	{name: "batch", run: runBatch, needsInputs: true,
+		help: "splits total_items (0) into batches of batch_size (100), both from the inputs if they are numbers there"},
+	{name: "tally", run: runTally,
+		help: `succeeds with {"value": n}, n being end_cursor - start_cursor of its batch`},
 }
 
 // findBuiltin is the builtin of a name.

@@ -58,6 +58,29 @@ func TestBuiltins(t *testing.T) {
 		{"sum", `{}`, 1, `ok 0`, 0},
 		{"sum", `{"add": 3}`, 1, `ok 3`, 0},
 		{"sum", `{"add": "3"}`, 1, "initialization.add is a string; want a number", 0},
+
+		{"decide", `{"field": "order", "branches": {"8": ["a", "b"], "9": []}, "default": ["c"]}`, 1,
+			`ok {"decision_point_outcome":{"type":"create_steps","step_names":["a","b"]}}`, 0},
+		{"decide", `{"field": "other", "branches": {"8": ["a"]}, "default": ["c"]}`, 1,
+			`ok {"decision_point_outcome":{"type":"create_steps","step_names":["c"]}}`, 0},
+		{"decide", `{"field": "order"}`, 1, `ok {"decision_point_outcome":{"type":"no_branches"}}`, 0},
+		{"decide", `{}`, 1, "initialization.field is missing; want the name of a member of the inputs", 0},
+		{"decide", `{"field": "order", "branches": []}`, 1,
+			"initialization.branches is a list; want an object of lists of step names", 0},
+
+		{"batch", `{}`, 1, `ok {"batch_processing_outcome":{"type":"no_batches"}}`, 0},
+		{"batch", `{"total_items": 5, "batch_size": 3, "worker_template_name": "w"}`, 1,
+			`ok {"batch_processing_outcome":{"type":"create_batches","worker_template_name":"w","worker_count":2,"cursor_configs":[` +
+				`{"batch_id":"001","start_cursor":0,"end_cursor":3,"batch_size":3},` +
+				`{"batch_id":"002","start_cursor":3,"end_cursor":5,"batch_size":3}],"total_items":5}}`, 0},
+		{"batch", `{"total_items": 5, "batch_size": 0}`, 1, "initialization.batch_size is 0; want at least 1", 0},
+		{"batch", `{"total_items": 10001, "batch_size": 1}`, 1, "10001 items make 10001 batches of 1, more than 10000", 0},
+
+		{"tally", `{}`, 1, `ok {"value":0}`, 0},
+		{"tally", `{"cursor": {"start_cursor": 20, "end_cursor": 25}}`, 1, `ok {"value":5}`, 0},
+		{"tally", `{"cursor": 7}`, 1, "initialization.cursor is 7; want an object", 0},
+		{"tally", `{"cursor": {"end_cursor": "x"}}`, 1,
+			"cursor.end_cursor is a string; want an integer from 0 to 1000000000000000", 0},
 	} {
 		a := newTestAttempt(row.config)
 		a.number = row.number

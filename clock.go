@@ -5,6 +5,8 @@ package main
 
 import (
 	"container/heap"
+	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"sync"
@@ -273,3 +275,23 @@ func receiveWithin[T any](c <-chan T, d time.Duration) (v T, ok bool) {
 		return v, false
 	}
 }
+
+// errTooLong is what closedWithin gives when its limit passed.
+var errTooLong = errors.New("the limit passed")
+
+// closedWithin waits until done is closed, ctx ends, or d passes.
+func closedWithin(ctx context.Context, done <-chan struct{}, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return errTooLong
+	}
+}
+
+// realTimeIn is the wall clock's time after d, as connections take deadlines.
+func realTimeIn(d time.Duration) time.Time { return time.Now().Add(d) }

@@ -17,6 +17,7 @@ type Config struct {
 	Orchestration orchestrationConfig
 	Worker        workerConfig
 	Web           webConfig
+	Mount         mountConfig
 	Templates     templatesConfig
 	Tasks         tasksConfig
 	Engine        engineConfig
@@ -58,7 +59,17 @@ type workerConfig struct {
 type webConfig struct {
 	MaxBodyBytes           int64
 	TrustedProxies         []string // addresses and prefixes
+	AllowedHosts           []string // names of ours, beside loopback ones
+	AllowedOrigins         []string // of pages that may do what ours may
 	ShutdownTimeoutSeconds int
+}
+
+// mountConfig is the section of the mount-point API.
+type mountConfig struct {
+	Path               string // "" switches it off
+	StatusRequiresAuth bool
+	MetricsRequireAuth bool
+	Auth               authConfig // the orchestration role's, but for what is given
 }
 
 // templatesConfig says where templates come from.
@@ -121,6 +132,7 @@ const (
 // configKey is one row of the table of keys.
 type configKey struct {
 	path     string            // as in TOML
+	inherits string            // path of the key whose value it has unless it is given one
 	rival    string            // path of another form of the same value; a later layer's clears it
 	field    func(*Config) any // points at the value, whose type is the key's type
 	def      any               // string, bool, int64, []string, map[string]string or []apiKeyConfig
@@ -245,6 +257,16 @@ var configKeys = append([]configKey{
 		help: "largest request body, in bytes",
 	},
 	{
+		path: "web.allowed_hosts", field: func(c *Config) any { return &c.Web.AllowedHosts },
+		def: []string{}, check: checkHostValue,
+		help: "names, without ports, by which the service may be called without authentication, beside loopback ones",
+	},
+	{
+		path: "web.allowed_origins", field: func(c *Config) any { return &c.Web.AllowedOrigins },
+		def: []string{}, check: checkOriginValue,
+		help: "origins of pages that may change things without authentication",
+	},
+	{
 		path: "web.trusted_proxies", field: func(c *Config) any { return &c.Web.TrustedProxies },
 		def: []string{}, check: checkProxyAddress,
 		help: "addresses and prefixes of proxies whose X-Forwarded-* headers are believed",
@@ -253,6 +275,21 @@ var configKeys = append([]configKey{
 		path: "web.shutdown_timeout_seconds", def: int64(10), min: 0, max: 3600,
 		field: func(c *Config) any { return &c.Web.ShutdownTimeoutSeconds },
 		help:  "how long running handlers get to end at shutdown, in seconds",
+	},
+	{
+		path: "mount.path", field: func(c *Config) any { return &c.Mount.Path }, def: "/stepwell",
+		check: checkMountPath,
+		help:  "path below which the orchestration API's address serves the mount-point API; empty: nowhere",
+	},
+	{
+		path: "mount.status_requires_auth", field: func(c *Config) any { return &c.Mount.StatusRequiresAuth },
+		def:  false,
+		help: "ask for system:analytics_read at the mount point's /health/status",
+	},
+	{
+		path: "mount.metrics_require_auth", field: func(c *Config) any { return &c.Mount.MetricsRequireAuth },
+		def:  false,
+		help: "the same at the mount point's /metrics; the roles' own /metrics stay public",
 	},
 	{
 		path: "templates.dirs", field: func(c *Config) any { return &c.Templates.Dirs }, def: []string{},

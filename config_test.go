@@ -61,6 +61,9 @@ func wantConfigValues(t *testing.T, in configInput, want map[string]any) {
 	}
 	for _, k := range configKeys {
 		expected, ok := want[k.path]
+		if !ok && k.inherits != "" {
+			expected, ok = want[k.inherits]
+		}
 		if !ok {
 			expected = k.def
 		}
@@ -179,7 +182,9 @@ func TestConfigDefaults(t *testing.T) {
 		"staleness.waiting_for_dependencies_minutes": "60",
 		"staleness.waiting_for_retry_minutes":        "30", "staleness.steps_in_process_minutes": "30",
 		"staleness.max_lifetime_hours": "24", "log.level": `"info"`, "log.format": `"auto"`,
-		"web.trusted_proxies": "[]",
+		"web.trusted_proxies": "[]", "web.allowed_hosts": "[]", "web.allowed_origins": "[]",
+		"mount.path":                 `"/stepwell"`,
+		"mount.status_requires_auth": "false", "mount.metrics_require_auth": "false",
 	}
 	for key, value := range map[string]string{
 		"enabled": "false", "jwt_issuer": `"stepwell"`, "jwt_audience": `"stepwell-api"`,
@@ -193,6 +198,7 @@ func TestConfigDefaults(t *testing.T) {
 		"authenticator_cache_seconds": "0",
 	} {
 		want["orchestration.web.auth."+key], want["worker.web.auth."+key] = value, value
+		want["mount.auth."+key] = value
 	}
 	got := make(map[string]string)
 	c := defaultConfig()

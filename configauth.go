@@ -8,12 +8,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 )
 
-// authRoles are the roles that have a section [<role>.web.auth].
+// authRoles are the roles that have a section [<role>.web.auth]. The mount-point
+// API has one too, which inherits the orchestration role's.
 var authRoles = []string{"orchestration", "worker"}
 
 // authConfig is the section of a role; nil when there is no such role.
@@ -23,6 +25,8 @@ func (c *Config) authConfig(role string) *authConfig {
 		return &c.Orchestration.Web.Auth
 	case "worker":
 		return &c.Worker.Web.Auth
+	case "mount":
+		return &c.Mount.Auth
 	}
 	return nil
 }
@@ -133,7 +137,7 @@ var authKeyTable = []authKeyRow{
 // authConfigKeys are the rows of authKeyTable for each role.
 func authConfigKeys() []configKey {
 	var rows []configKey
-	for _, role := range authRoles {
+	for _, role := range append(slices.Clone(authRoles), "mount") {
 		for _, row := range authKeyTable {
 			k := row.configKey
 			k.path = authKeyPath(role, k.path)
@@ -141,6 +145,9 @@ func authConfigKeys() []configKey {
 				k.rival = authKeyPath(role, k.rival)
 			}
 			k.field = func(c *Config) any { return row.at(c.authConfig(role)) }
+			if role == "mount" {
+				k.inherits = authKeyPath("orchestration", row.path)
+			}
 			rows = append(rows, k)
 		}
 	}
@@ -182,6 +189,19 @@ func (l *configLoader) loadPublicKeys(getenv func(string) string) {
 	}
 }
 
+// inherit gives keys that were given nothing the value of those they inherit.
+func (l *configLoader) inherit() {
+	for i := range configKeys {
+		k := &configKeys[i]
+		if k.inherits == "" || l.origin.of(k.path) != (configSource{}) {
+			continue
+		}
+		from := configKeyAt(k.inherits)
+		k.set(l.config, from.get(l.config))
+		l.origin.sources[k.path] = l.origin.of(k.inherits)
+	}
+}
+
 // clearRival empties the other form of a key when it comes from an earlier layer.
 func (l *configLoader) clearRival(k *configKey, value any, source configSource) {
 	if k.rival == "" || value == "" || l.origin.of(k.rival).sameLayer(source) {
@@ -213,6 +233,32 @@ func (l *configLoader) checkAuth() {
 			}
 		}
 	}
+	l.checkMountAuth()
+}
+
+// checkMountAuth checks the section of the mount point where it is served.
+// Problems that it inherits were reported where they are.
+func (l *configLoader) checkMountAuth() {
+	if l.config.Mount.Path == "" || l.config.Role == "worker" || l.config.mountSharesAuth() {
+		return
+	}
+	setup, before := newAuthSetup(&l.config.Mount.Auth, "mount"), l.problems
+	setup.check()
+	for _, p := range setup.problems {
+		source := l.origin.near(p.path)
+		inherited := slices.ContainsFunc(before, func(b configProblem) bool {
+			return b.source == source && b.message == p.err.Error()
+		})
+		if !inherited && !p.follows(before) {
+			l.report(source, p.path, p.err.Error())
+		}
+	}
+}
+
+// mountSharesAuth tells whether the mount point has the orchestration role's
+// section unchanged.
+func (c *Config) mountSharesAuth() bool {
+	return reflect.DeepEqual(c.Mount.Auth, c.Orchestration.Web.Auth)
 }
 
 // authProblem is one thing wrong with a section.

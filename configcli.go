@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 )
 
 // serveArgs is the parsed command line of "stepwell serve".
@@ -21,6 +22,9 @@ type serveArgs struct {
 	seed       string // --seed; "" for none
 	readyFile  string // --ready-file; "" for none
 	printReady bool
+
+	exitWithParent bool
+	maxLifetime    time.Duration // 0 for no end
 }
 
 // parseServeArgs reads the command line of serve. The error is flag.ErrHelp
@@ -50,6 +54,16 @@ func serveFlags(fs *flag.FlagSet, a *serveArgs) {
 	fs.BoolVar(&a.quiet, "quiet", false, "no start-up banner")
 	fs.StringVar(&a.readyFile, "ready-file", "", "write `FILE` once requests are served, as JSON")
 	fs.BoolVar(&a.printReady, "print-ready", false, "print the same as the first line on standard output")
+	fs.BoolVar(&a.exitWithParent, "exit-with-parent", false,
+		"end when standard input, a pipe from the parent, is closed")
+	fs.Func("max-lifetime", "end after a time, like 30m (`DURATION`)", func(text string) error {
+		d, err := time.ParseDuration(text)
+		if err == nil && d <= 0 {
+			err = errors.New("it must be more than 0")
+		}
+		a.maxLifetime = d
+		return err
+	})
 }
 
 func configFileFlag(fs *flag.FlagSet, a *configArgs) {

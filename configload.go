@@ -85,6 +85,7 @@ func loadConfig(
 	l.loadPublicKeys(getenv)
 	l.loadFlags(args.flags)
 	l.config.Log.Quiet = args.quiet
+	l.inherit()
 	l.checkTogether()
 	l.checkAuth()
 	if err := newConfigError(l.problems); err != nil {

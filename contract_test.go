@@ -20,7 +20,8 @@ import (
 
 // apiContract is the document of a surface. A nil one has no objections.
 type apiContract struct {
-	doc map[string]any
+	doc    map[string]any
+	prefix string // before the document's paths
 }
 
 func newAPIContract(t testing.TB, surface string) *apiContract {
@@ -33,7 +34,11 @@ func newAPIContract(t testing.TB, surface string) *apiContract {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &apiContract{doc.(map[string]any)}
+	c := &apiContract{doc: doc.(map[string]any)}
+	if surface == "mount" {
+		c.prefix = mountTestPath
+	}
+	return c
 }
 
 // problem is what is wrong with an answer. Requests that match no operation are
@@ -57,6 +62,10 @@ func (c *apiContract) problem(a *convAnswer) error {
 
 // operation finds the operation of a request, nil when there is none.
 func (c *apiContract) operation(method, path string) map[string]any {
+	path, below := strings.CutPrefix(path, c.prefix)
+	if !below {
+		return nil
+	}
 	if rest, ok := strings.CutPrefix(path, "/api/v1/"); ok {
 		path = "/v1/" + rest
 	}
@@ -133,7 +142,7 @@ func contentFor(content map[string]any, contentType string) map[string]any {
 // schemaKeywords are those that problems looks at, or that say nothing about values.
 var schemaKeywords = []string{
 	"$ref", "type", "const", "enum", "anyOf", "oneOf", "properties", "required", "additionalProperties", "items",
-	"pattern", "minLength", "maxLength", "minimum", "maximum",
+	"pattern", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems",
 	"description", "examples", "default", "format", "discriminator",
 }
 
@@ -214,6 +223,9 @@ func schemaValueProblems(path string, s map[string]any, v any) (problems []strin
 		if !within(n, s["minLength"], s["maxLength"]) {
 			wrong("%v to %v characters", s["minLength"], s["maxLength"])
 		}
+	}
+	if list, ok := v.([]any); ok && !within(float64(len(list)), s["minItems"], s["maxItems"]) {
+		wrong("%v to %v elements", s["minItems"], s["maxItems"])
 	}
 	if number, ok := v.(json.Number); ok {
 		if n, err := number.Float64(); err != nil || !within(n, s["minimum"], s["maximum"]) {

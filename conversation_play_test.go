@@ -272,6 +272,9 @@ func (p *convPlayer) standingProblem(a *convAnswer) error {
 		return fmt.Errorf("got Content-Type %q; want application/json", got)
 	}
 	_, path, _ := strings.Cut(a.request, " ")
+	if (&mountConfig{Path: mountTestPath}).under(path) {
+		return mountErrorProblem(a, path)
+	}
 	if a.code < 400 || strings.HasPrefix(path, "/health") || p.conversation.directives["surface"] == "worker" {
 		return nil
 	}

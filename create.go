@@ -5,8 +5,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -206,34 +204,11 @@ func (f *fieldReader) instant(key string, raw []byte) instant {
 // when it returns. mayRead tells whether the caller may learn the id of a task
 // that it duplicates.
 func (s *service) createTask(ctx context.Context, q *taskRequest, mayRead bool) (*task, error) {
-	if s.draining.Load() {
-		return nil, failf(unavailable, "the service is shutting down: no new task is taken")
-	}
-	tpl, err := s.templateFor(q)
+	done, err := s.submitTask(ctx, &submission{taskRequest: q, mayRead: mayRead})
 	if err != nil {
 		return nil, err
 	}
-	by, err := s.creation(q, tpl)
-	if err != nil {
-		return nil, err
-	}
-	id := s.ids.reserve(tpl.ids())
-	var t *task
-	seq, err := s.store.update(func(c *change) (err error) {
-		if err := s.admitLocked(by, mayRead); err != nil {
-			return err
-		}
-		t, err = c.create(&record{kind: recCreated, task: id, created: by}, tpl)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	s.engine.pump(inlineBudget)
-	if err := s.store.journal.wait(ctx, seq); err != nil {
-		return nil, err
-	}
-	return s.store.viewAfter(t)
+	return done.task, nil
 }
 
 // ids is how many ids a task takes: its own, its steps', and a correlation id.
@@ -244,11 +219,6 @@ func (s *service) templateFor(q *taskRequest) (*template, error) {
 	tpl, err := s.template(q.namespace, q.name, q.version)
 	if err != nil {
 		return nil, err
-	}
-	if tpl.dynamic {
-		return nil, &failure{kind: invalidFields,
-			message: fmt.Sprintf("template %s has dynamic steps, which this version does not run", tpl.fullName()),
-			details: []fieldProblem{{"name", "names a template with decision, convergence or batch steps"}}}
 	}
 	if q.key == "" && tpl.strategy == strategyCallerProvided {
 		return nil, failf(badRequest, "template %s takes its identity from the caller: idempotency_key is required",
@@ -318,13 +288,7 @@ func identityOf(tpl *template, key string, context []byte) (k identityKey) {
 	default:
 		return k
 	}
-	h := sha256.New()
-	for _, p := range parts {
-		h.Write(binary.AppendUvarint(nil, uint64(len(p))))
-		h.Write(p)
-	}
-	copy(k[:], h.Sum(nil))
-	return k
+	return hashOf(parts...)
 }
 
 // admitLocked refuses a task that exists already, or that the queue has no room for.

@@ -76,11 +76,14 @@ func writePage(w http.ResponseWriter, p webPage) error {
 }
 
 // docsRoutes are the documentation's rows of a surface.
-func (s *surface) docsRoutes() []route {
+func (s *surface) docsRoutes() []route { return s.docsRoutesWith(s.document) }
+
+// docsRoutesWith are the rows with another way to answer with the document.
+func (s *surface) docsRoutesWith(document handlerFunc) []route {
 	return []route{
 		{"GET /api-docs", public, s.docsPage},
-		{"GET /api-docs.json", public, s.document},
-		{"GET /api-docs/openapi.json", public, s.document},
+		{"GET /api-docs.json", public, document},
+		{"GET /api-docs/openapi.json", public, document},
 		{"GET /api-docs/ui", public, s.docsPage},
 		{"GET /api-docs/ui/{file...}", public, s.docsFile},
 	}
@@ -180,6 +183,7 @@ func webOrigin(s string) string {
 
 // swaggerFiles is where the files are, seen from the page's path.
 func swaggerFiles(path string) string {
+	path = path[max(strings.LastIndex(path, "/api-docs"), 0):] // below a mount point, too
 	switch {
 	case strings.HasPrefix(path, "/api-docs/ui/"):
 		return "."

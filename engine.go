@@ -37,6 +37,7 @@ type engine struct {
 	webSlots int
 	running  map[runKey]*run
 	targets  map[*template][]target
+	outside  outsideWork
 	stopping bool
 }
 
@@ -48,6 +49,7 @@ func newEngine(s *store, h *handlerSet, ids *idSource, stats *counters, cfg *Con
 		webSlots: cfg.Worker.HTTPConcurrency,
 		running:  map[runKey]*run{},
 		targets:  map[*template][]target{},
+		outside:  newOutsideWork(),
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
@@ -59,6 +61,7 @@ func (e *engine) start() error {
 		return err
 	}
 	e.wg.Go(e.schedule)
+	e.wg.Go(e.feed)
 	e.wakeUp()
 	return nil
 }
@@ -70,6 +73,7 @@ func (e *engine) stop(ctx context.Context) {
 	e.stopping = true
 	e.store.mu.Unlock()
 	e.wakeUp()
+	e.wakeFeeder()
 	done := make(chan struct{})
 	go func() {
 		e.wg.Wait()
@@ -134,7 +138,7 @@ func (e *engine) launchLocked(it readyItem) error {
 		t.steps[i].queued = false
 		return nil
 	}
-	g := e.targetLocked(t.tpl, i)
+	g := e.targetLocked(t, i)
 	if g.kind == builtinHandler {
 		return e.runBuiltinLocked(t, i, g)
 	}
@@ -147,7 +151,8 @@ func (t *task) runnable(i int) bool {
 	return t.steps[i].state == stepEnqueued && t.state == taskStepsInProcess
 }
 
-func (e *engine) targetLocked(tpl *template, i int) target {
+func (e *engine) targetLocked(t *task, i int) target {
+	tpl := t.tpl
 	all, ok := e.targets[tpl]
 	if !ok {
 		for j := range tpl.steps {
@@ -155,7 +160,7 @@ func (e *engine) targetLocked(tpl *template, i int) target {
 		}
 		e.targets[tpl] = all
 	}
-	return all[i]
+	return all[t.declared(i)]
 }
 
 // taskMoved, under the store's lock: a task that goes on after it was blocked
@@ -182,9 +187,13 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, _ instant) {
 	case stepWaitingForRetry:
 		e.armRetry(t, i, t.steps[i].retryAt)
 	}
+	if from == stepEnqueued {
+		e.outside.waiting.remove(runKey{t.id, i})
+	}
 	if from != stepInProgress {
 		return
 	}
+	e.letGoLocked(t, i)
 	k := e.running[runKey{t.id, i}]
 	if k == nil || k.gone {
 		return

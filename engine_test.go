@@ -24,6 +24,7 @@ type stepSpec struct {
 	config         string // handler.initialization
 	retry          string // the retry object
 	timeout        int
+	kind           string // standard when empty
 }
 
 // testTemplate is a template of the namespace t.
@@ -34,8 +35,8 @@ func testTemplate(name string, steps ...stepSpec) string {
 		for _, a := range s.after {
 			after = append(after, fmt.Sprintf("%q", a))
 		}
-		parts[i] = fmt.Sprintf(`{"name":%q,"handler":{"callable":%q,"initialization":%s},"dependencies":[%s],"retry":%s,"timeout_seconds":%d}`,
-			s.name, s.callable, orDefault(s.config, "{}"), strings.Join(after, ","), orDefault(s.retry, "{}"), max(s.timeout, 30*boolInt(s.timeout == 0)))
+		parts[i] = fmt.Sprintf(`{"name":%q,"type":%q,"handler":{"callable":%q,"initialization":%s},"dependencies":[%s],"retry":%s,"timeout_seconds":%d}`,
+			s.name, orDefault(s.kind, stepStandard), s.callable, orDefault(s.config, "{}"), strings.Join(after, ","), orDefault(s.retry, "{}"), max(s.timeout, 30*boolInt(s.timeout == 0)))
 	}
 	return fmt.Sprintf(`{"namespace":"t","name":%q,"version":"1.0.0","identity_strategy":"always_unique","steps":[%s]}`,
 		name, strings.Join(parts, ","))
@@ -269,19 +270,19 @@ func TestRefusedActions(t *testing.T) {
 		}
 	}
 	v := mustCreate(t, s, "two")
-	refuse(v, 0, resetAction, badRequest, "enqueued", "pending")
-	refuse(v, 1, failAction, badRequest, "pending", "error")
+	refuse(v, 0, resetAction, invalidTransition, "enqueued", "pending")
+	refuse(v, 1, failAction, invalidTransition, "pending", "error")
 	v = mustAct(t, s, v, 0, retryAction)
 	wantStates(t, v, "waiting_for_retry: waiting_for_retry pending")
-	refuse(v, 0, failAction, badRequest, "waiting_for_retry", "error")
+	refuse(v, 0, failAction, invalidTransition, "waiting_for_retry", "error")
 	v = mustAct(t, s, v, 0, completeAction)
 	wantStates(t, v, "steps_in_process: complete enqueued")
-	refuse(v, 0, completeAction, badRequest, "complete")
-	refuse(v, 0, resolveAction, badRequest, "complete", "resolved_manually")
+	refuse(v, 0, completeAction, invalidTransition, "complete")
+	refuse(v, 0, resolveAction, invalidTransition, "complete", "resolved_manually")
 	v = mustAct(t, s, v, 1, completeAction)
-	refuse(v, 1, resolveAction, badRequest, "complete")
+	refuse(v, 1, resolveAction, invalidTransition, "complete")
 	_, _, err := s.actOnStep(t.Context(), v.id, mustCreate(t, s, "two").stepID(0), &resetAction)
-	if kindOf(err) != notFound {
+	if kindOf(err) != stepMissing {
 		t.Errorf("a step of another task: got %v; want not found", err)
 	}
 }
@@ -463,11 +464,11 @@ func TestCancelTask(t *testing.T) {
 	wantStates(t, after, "cancelled: complete cancelled cancelled cancelled")
 	clock.advance(time.Minute)
 	wantStates(t, settled(t, s, v.id), "cancelled: complete cancelled cancelled cancelled")
-	if _, err := s.cancelTask(t.Context(), v.id, ""); kindOf(err) != badRequest {
-		t.Errorf("cancelling twice: got %v; want a bad request", err)
+	if _, err := s.cancelTask(t.Context(), v.id, ""); kindOf(err) != invalidTransition {
+		t.Errorf("cancelling twice: got %v; want an invalid transition", err)
 	}
-	if _, err := act(t, s, v, 1, resetAction); kindOf(err) != badRequest {
-		t.Errorf("acting in a cancelled task: got %v; want a bad request", err)
+	if _, err := act(t, s, v, 1, resetAction); kindOf(err) != invalidTransition {
+		t.Errorf("acting in a cancelled task: got %v; want an invalid transition", err)
 	}
 	wantFreeSlots(t, s)
 }

@@ -20,8 +20,12 @@ const (
 	invalidJSON
 	notFound
 	templateNotFound
+	namespaceNotFound
+	taskMissing
+	stepMissing
 	methodNotAllowed
 	conflict
+	invalidTransition // the state does not allow it
 	tooLarge
 	unsupportedMedia
 	invalidFields // carries details
@@ -29,6 +33,7 @@ const (
 	forbidden
 	unavailable
 	backpressure
+	misdirected // the request was for a host that is not ours
 )
 
 // failure is an error that a caller of the service may be told about.

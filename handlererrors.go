@@ -23,10 +23,12 @@ type stepError struct {
 // Error types that the program goes by, or gives in more than one place.
 const (
 	timeoutType         = "timeout"
+	workerLostType      = "worker_lost"
 	cancelledType       = "cancelled" // what run gives when its context was cancelled
 	invalidHandlerType  = "invalid_handler"
 	invalidConfigType   = "invalid_config"
 	invalidResultType   = "invalid_result"
+	invalidOutcomeType  = "invalid_outcome"
 	resultTooLargeType  = "result_too_large"
 	handlerErrorType    = "handler_error"
 	programUnusableType = "program_unusable"
@@ -44,7 +46,7 @@ type errorTypeRow struct {
 var handlerErrorTypes = []errorTypeRow{
 	{timeoutType, true, "the attempt took longer than timeout_seconds"},
 	{cancelledType, true, "the service cut the attempt off: its task was cancelled, or the service stops"},
-	{"worker_lost", true, "what ran the attempt went away: this service crashed, or an actor's lease expired"},
+	{workerLostType, true, "what ran the attempt went away: this service crashed, or an actor's lease expired"},
 	{"network_error", true, "no HTTP reply: name, connection, TLS or protocol failed"},
 	{"http_408", true, "HTTP 408 Request Timeout"},
 	{"http_425", true, "HTTP 425 Too Early"},
@@ -53,6 +55,7 @@ var handlerErrorTypes = []errorTypeRow{
 	{"http_…", false, "any other HTTP status outside 2xx and 3xx, the status at the end"},
 	{"redirect", false, "HTTP 3xx: redirects are never followed"},
 	{invalidResultType, false, "the reply is not JSON, or a full outcome with a member of a wrong type"},
+	{invalidOutcomeType, false, "a decision or batchable step decided what its template does not allow"},
 	{resultTooLargeType, false, "the reply is larger than worker.max_result_bytes"},
 	{invalidHandlerType, false, "the callable is an unknown builtin, a malformed URL or no program"},
 	{invalidConfigType, false, "handler.initialization has a member of a wrong type or value"},

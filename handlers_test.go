@@ -125,9 +125,9 @@ func TestResolve(t *testing.T) {
 
 		{"builtin:noop", "builtin noop"},
 		{"builtin:nope", `builtin refused: invalid_handler permanent: there is no builtin "nope"; ` +
-			"there are noop, echo, sleep, fail, flaky, sum"},
+			"there are noop, echo, sleep, fail, flaky, sum, decide, batch, tally"},
 		{"builtin:", `builtin refused: invalid_handler permanent: there is no builtin ""; ` +
-			"there are noop, echo, sleep, fail, flaky, sum"},
+			"there are noop, echo, sleep, fail, flaky, sum, decide, batch, tally"},
 		{"http://127.0.0.1:9000/a?b=c#d", "http http://127.0.0.1:9000/a?b=c"},
 		{"HTTPS://[::1]:443", "http https://[::1]:443"},
 		{"http://me:s3cret@h/a", "http http://h/a"},
@@ -228,7 +228,7 @@ func TestConfigurationProblemsComeTogether(t *testing.T) {
 		DefaultHandler: "http://h:x/",
 		HTTPProxy:      "proxy:s3cret@h",
 	}, "1", handlerTestEnv)
-	want := `worker.handlers: "A": there is no builtin "nope"; there are noop, echo, sleep, fail, flaky, sum
+	want := `worker.handlers: "A": there is no builtin "nope"; there are noop, echo, sleep, fail, flaky, sum, decide, batch, tally
 worker.handlers: "B*": the URL has no host
 worker.handlers: "C": the target is not builtin:…, http://…, https://… or exec:…
 worker.handlers: "E": the program is neither an absolute path nor a bare name

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -42,6 +43,9 @@ func testConfig(t testing.TB, o serviceTest) *Config {
 	}
 	if o.config != nil {
 		o.config(cfg)
+	}
+	if reflect.DeepEqual(cfg.Mount.Auth, defaultConfig().Mount.Auth) {
+		cfg.Mount.Auth = cfg.Orchestration.Web.Auth // as inherited
 	}
 	return cfg
 }
@@ -104,6 +108,7 @@ func checkInvariants(t testing.TB, s *service) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	var states [taskStates]int
+	var statuses [briefStatuses]int
 	var steps [stepStates]int
 	recount := newAnalytics()
 	var dead []dlqRow
@@ -129,6 +134,7 @@ func checkInvariants(t testing.TB, s *service) {
 		}
 		dead = appendDLQRows(dead, again.id, again.letterHeaders())
 		states[again.state]++
+		statuses[again.state.brief()]++
 		for st, n := range again.counts {
 			steps[st] += n
 		}
@@ -136,6 +142,11 @@ func checkInvariants(t testing.TB, s *service) {
 	for st, n := range states {
 		if got := s.store.index.states[st].count(); got != n {
 			t.Errorf("the index has %d tasks in %s; want %d", got, taskState(st), n)
+		}
+	}
+	for st, n := range statuses {
+		if got := s.store.index.statuses[st].count(); got != n {
+			t.Errorf("the index has %d tasks with status %s; want %d", got, briefStatus(st), n)
 		}
 	}
 	if got := s.store.index.steps; got != steps {
@@ -146,13 +157,22 @@ func checkInvariants(t testing.TB, s *service) {
 	}
 	checkDLQIndex(t, s.store.dead, dead)
 	checkRetention(t, s.store)
+	checkRequestIndex(t, s.store)
 }
 
 func compareSteps(t testing.TB, again, live *task) {
 	t.Helper()
+	if len(again.steps) != len(live.steps) || !reflect.DeepEqual(again.plan, live.plan) {
+		t.Errorf("task %s: replay gives %d steps and the plan %+v; live are %d, %+v",
+			live.id, len(again.steps), again.plan, len(live.steps), live.plan)
+		return
+	}
 	for i := range live.steps {
 		a, b := again.steps[i], live.steps[i]
-		a.last, b.last, a.queued, b.queued = nil, nil, false, false
+		if !reflect.DeepEqual(a.lease, b.lease) {
+			t.Errorf("task %s step %d: replay gives the lease %+v; live is %+v", live.id, i, a.lease, b.lease)
+		}
+		a.last, b.last, a.queued, b.queued, a.lease, b.lease = nil, nil, false, false, nil, nil
 		if a != b {
 			t.Errorf("task %s step %d: replay gives %+v; live is %+v", live.id, i, a, b)
 		}
@@ -229,12 +249,17 @@ func (s *testServer) do(method, path, body string) *answer {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	return readAnswer(s.t, resp)
+}
+
+func readAnswer(t testing.TB, resp *http.Response) *answer {
+	t.Helper()
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
-	return &answer{s.t, resp.StatusCode, resp.Header, data}
+	return &answer{t, resp.StatusCode, resp.Header, data}
 }
 
 // want fails the test unless the status is the one given.

@@ -79,6 +79,8 @@ type auditView struct {
 	ActedBy          string          `json:"acted_by,omitempty"`
 	Subject          string          `json:"subject,omitempty"` // who that was, by authentication
 	ActionReason     string          `json:"action_reason,omitempty"`
+	RetryLimit       int             `json:"retry_limit,omitempty"` // an adjustment's, as the inputs
+	Inputs           json.RawMessage `json:"inputs,omitempty"`
 }
 
 // auditor collects the audit of one step while its task is replayed: an entry
@@ -92,7 +94,7 @@ type auditor struct {
 
 func (a *auditor) begin(t *task, r *record) {
 	a.open = false
-	if r.step != a.step || r.end == nil && r.kind != recOperator {
+	if r.step != a.step || r.end == nil && r.kind != recOperator && r.kind != recAdjusted {
 		return
 	}
 	v := auditView{
@@ -106,8 +108,10 @@ func (a *auditor) begin(t *task, r *record) {
 		v.Result = r.end.outcomeJSON(v.WorkflowStepUUID, r.at, a.worker)
 		v.ExecutionTimeMS = new(r.end.took.Milliseconds())
 	}
-	if r.kind != recOperator {
-		v.WorkerUUID = new(stableID("worker", a.worker))
+	if r.kind == recAdjusted {
+		v.adjusted(r.adjustment, t.steps[a.step].state)
+	} else if r.kind != recOperator {
+		v.WorkerUUID = new(stableID("worker", orDefault(r.end.worker, a.worker)))
 	}
 	a.open = r.kind != recLate
 	if !a.open {

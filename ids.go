@@ -6,6 +6,7 @@ package main
 import (
 	cryptorand "crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
@@ -118,16 +119,18 @@ type idSource struct {
 
 	mu   sync.Mutex
 	rand *rand.Rand // guarded by mu
+	fake bool       // it is repeatable: secrets come from rand, too
 	last uuid       // the last id given out; guarded by mu
 }
 
 // newIDSource seeds from the operating system; a fixed seed makes it repeatable.
 func newIDSource(c clock, seed *[32]byte) *idSource {
-	if seed == nil {
+	fake := seed != nil
+	if !fake {
 		seed = new([32]byte)
 		cryptorand.Read(seed[:])
 	}
-	return &idSource{clock: c, rand: rand.New(rand.NewChaCha8(*seed))}
+	return &idSource{clock: c, rand: rand.New(rand.NewChaCha8(*seed)), fake: fake}
 }
 
 // reserve gives out n consecutive ids, of which it returns the first; the
@@ -163,6 +166,24 @@ func (s *idSource) float() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rand.Float64()
+}
+
+// secretBytes is how many random bytes a secret has.
+const secretBytes = 18
+
+// secret is a text that nobody can guess, unless the source is repeatable.
+func (s *idSource) secret() string {
+	var b [secretBytes]byte
+	if !s.fake {
+		cryptorand.Read(b[:])
+		return base64.RawURLEncoding.EncodeToString(b[:])
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range b {
+		b[i] = byte(s.rand.Uint32())
+	}
+	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
 func (u uuid) millis() uint64 { return binary.BigEndian.Uint64(u[0:]) >> 16 }

@@ -35,6 +35,7 @@ type randomWorld struct {
 	s     *service
 	tasks []uuid
 	acted map[uuid]int // operator actions that were taken, by step
+	held  []claim      // what was claimed, whatever became of it
 	did   []string     // for the report of a failure
 }
 
@@ -101,7 +102,7 @@ func (l *randomWorld) note(format string, args ...any) {
 
 // operate does one random thing.
 func (l *randomWorld) operate() {
-	switch n := l.r.IntN(24); {
+	switch n := l.r.IntN(36); {
 	case n < 4 || len(l.tasks) == 0:
 		l.create()
 	case n < 15:
@@ -117,10 +118,37 @@ func (l *randomWorld) operate() {
 		if err := l.s.store.snapshot(); err != nil {
 			l.t.Error(err)
 		}
-	default:
+	case n < 24:
 		l.restart()
+	case n < 28:
+		l.claim()
+	case n < 34:
+		l.answer()
+	default:
+		l.adjust()
 	}
 	settle(l.s)
+}
+
+// adjust changes any step's limit, inputs or both.
+func (l *randomWorld) adjust() {
+	n := l.r.IntN(len(l.tasks))
+	v := l.view(l.tasks[n])
+	step, by := l.r.IntN(len(v.steps)), &adjustment{maxAttempts: 1 + l.r.IntN(6)}
+	if l.r.IntN(2) == 0 {
+		by.inputs = fmt.Appendf(nil, `{"n":%d}`, l.r.IntN(9))
+		by.maxAttempts *= l.r.IntN(2)
+	}
+	_, _, err := l.s.adjustStep(l.t.Context(), v.id, v.stepID(step), by, "ops")
+	l.note("adjust step %d of task %d to %d, %s: %v", step, n, by.maxAttempts, by.inputs, err)
+	switch kindOf(err) {
+	case invalidTransition, invalidFields:
+	default:
+		if err != nil {
+			l.t.Error(err)
+		}
+		l.acted[v.stepID(step)]++
+	}
 }
 
 func (l *randomWorld) create() {
@@ -147,7 +175,7 @@ func (l *randomWorld) act(v *task, step int, q stepRequest) {
 	_, _, err := l.s.actOnStep(l.t.Context(), v.id, v.stepID(step), &q)
 	l.note("%s step %d of task %d: %v", q.action, step, slices.Index(l.tasks, v.id), err)
 	switch kindOf(err) {
-	case badRequest, conflict:
+	case invalidTransition, conflict:
 	default:
 		if err != nil {
 			l.t.Error(err)
@@ -156,11 +184,47 @@ func (l *randomWorld) act(v *task, step int, q stepRequest) {
 	}
 }
 
+// claim claims what there is, for a while.
+func (l *randomWorld) claim() {
+	q := &claimRequest{callables: []string{"Out*"}, limit: 1 + l.r.IntN(3), worker: "w",
+		lease: time.Duration(1+l.r.IntN(5)) * time.Second}
+	got, err := l.s.claim(l.t.Context(), q)
+	if err != nil {
+		l.t.Error(err)
+	}
+	l.note("claim %d steps for %s", len(got), q.lease)
+	l.held = append(l.held, got...)
+}
+
+// answer has an actor say something about what it claimed: in time, twice, or
+// late.
+func (l *randomWorld) answer() {
+	if len(l.held) == 0 {
+		return
+	}
+	c := l.held[max(0, len(l.held)-1-l.r.IntN(4))]
+	q := &leaseAnswer{verb: completeVerb, hash: hashLease(c.token), outcome: outcome{success: true, result: []byte("1")}}
+	switch l.r.IntN(4) {
+	case 0:
+		q.verb, q.lease = extendVerb, time.Duration(1+l.r.IntN(5))*time.Second
+	case 1:
+		q.verb, q.outcome = failVerb, failedOutcome("busy", "not now", l.r.IntN(3) > 0)
+	}
+	before := l.view(c.key.task)
+	holds := before.steps[c.key.step].lease
+	_, _, err := l.s.answerLease(l.t.Context(), c.attempt.stepID, q)
+	l.note("%s step %d of task %d: %v", q.verb, c.key.step, slices.Index(l.tasks, c.key.task), err)
+	mine := holds != nil && holds.is(q.hash) && holds.until > l.clock.now()
+	if mine != (err == nil) || err != nil && kindOf(err) != conflict {
+		l.t.Errorf("%s under the lease %+v gives %v", q.verb, holds, err)
+	}
+}
+
 func (l *randomWorld) cancel() {
 	n := l.r.IntN(len(l.tasks))
 	_, err := l.s.cancelTask(l.t.Context(), l.tasks[n], "someone")
 	l.note("cancel task %d: %v", n, err)
-	if err != nil && kindOf(err) != badRequest {
+	if err != nil && kindOf(err) != invalidTransition {
 		l.t.Error(err)
 	}
 }
@@ -206,7 +270,7 @@ func (l *randomWorld) check() {
 	for _, id := range l.tasks {
 		v := l.view(id)
 		checkFigures(l.t, v, l.clock.now())
-		law := &lawful{t: l.t, ended: map[int]int{}}
+		law := &lawful{t: l.t, ended: map[int]int{}, late: map[int]int{}}
 		if _, err := l.s.store.viewObserved(id, law); err != nil {
 			l.t.Error(err)
 		}
@@ -227,7 +291,7 @@ func (l *randomWorld) checkSlots() {
 	if e.slots+len(e.running) != l.s.cfg.Worker.Concurrency {
 		l.t.Errorf("got %d free slots beside %d attempts; want %d together", e.slots, len(e.running), l.s.cfg.Worker.Concurrency)
 	}
-	inProgress := 0
+	inProgress, held := 0, 0
 	for pos, sl := range e.store.slots {
 		if sl.live == nil {
 			continue
@@ -237,19 +301,28 @@ func (l *randomWorld) checkSlots() {
 			switch sl.live.steps[i].state {
 			case stepInProgress:
 				inProgress++
-				if k == nil || k.gone {
+				if leased := sl.live.steps[i].lease != nil; leased {
+					held++
+					if e.outside.leases.byID[sl.live.stepID(i)] == nil || k != nil {
+						l.t.Errorf("task %d step %d has a lease that nobody watches over", pos, i)
+					}
+				} else if k == nil || k.gone {
 					l.t.Errorf("task %d step %d is in progress, and nothing runs it", pos, i)
 				}
 			case stepEnqueued:
-				outside := e.targetLocked(sl.live.tpl, i).kind == outsideActor
+				outside := e.targetLocked(sl.live, i).kind == outsideActor
+				if outside && sl.live.runnable(i) && e.outside.waiting.steps[runKey{sl.live.id, i}] == nil {
+					l.t.Errorf("task %d step %d could be claimed and is forgotten", pos, i)
+				}
 				if !outside && sl.live.runnable(i) && e.slots > 0 {
 					l.t.Errorf("task %d step %d could start and does not", pos, i)
 				}
 			}
 		}
 	}
-	if inProgress != len(e.running) {
-		l.t.Errorf("got %d attempts in flight; want %d as steps are in progress", len(e.running), inProgress)
+	if inProgress != len(e.running)+held || held != len(e.outside.leases.held) {
+		l.t.Errorf("got %d attempts in flight and %d leases; want %d and %d as steps are in progress", len(e.running),
+			len(e.outside.leases.held), inProgress-held, held)
 	}
 }
 
@@ -265,10 +338,17 @@ func (l *randomWorld) checkAudit(v *task, law *lawful) {
 		if want := law.ended[i] + l.acted[v.stepID(i)]; len(audit) != want {
 			l.t.Errorf("task %s step %d has %d audit entries; want %d", v.id, i, len(audit), want)
 		}
+		late := 0
 		for _, a := range audit {
-			if a.ToState == "" || a.Action == "" && a.FromState != "in_progress" {
+			if a.FromState == "" { // a late result
+				late++
+			}
+			if a.ToState == "" || a.Action == "" && a.FromState != "in_progress" && a.FromState != "" {
 				l.t.Errorf("task %s step %d has the audit entry %+v", v.id, i, a)
 			}
+		}
+		if late != law.late[i] {
+			l.t.Errorf("task %s step %d has %d late results in its audit; want %d", v.id, i, late, law.late[i])
 		}
 	}
 }
@@ -297,12 +377,16 @@ type lawful struct {
 	t     *testing.T
 	r     *record
 	ended map[int]int
+	late  map[int]int // of these, too late
 }
 
 func (w *lawful) begin(_ *task, r *record) {
 	w.r = r
 	if r.kind == recRan || r.kind == recEnded || r.kind == recLate {
 		w.ended[r.step]++
+	}
+	if r.kind == recLate {
+		w.late[r.step]++
 	}
 }
 
@@ -329,20 +413,21 @@ func checkFigures(t *testing.T, v *task, now instant) {
 	by := map[stepState]int{}
 	ready, satisfied := 0, 0
 	for i := range v.steps {
-		s, def := &v.steps[i], &v.tpl.steps[i]
+		s, def, parents := &v.steps[i], v.def(i), v.parents(i)
 		by[s.state]++
 		done := 0
-		for _, p := range def.parents {
+		for _, p := range parents {
 			done += boolInt(v.steps[p].state.satisfies())
 		}
-		eligible := s.attempts == 0 || def.retry.retryable && s.attempts < def.retry.maxAttempts
-		isReady := (s.state == stepPending || s.state == stepWaitingForRetry) && done == len(def.parents) &&
+		eligible := s.attempts == 0 || def.retry.retryable && s.attempts < s.maxAttempts
+		certain := done == len(parents) && !v.open(i)
+		isReady := (s.state == stepPending || s.state == stepWaitingForRetry) && certain &&
 			eligible && s.retryAt <= now
 		ready += boolInt(isReady)
 		satisfied += boolInt(s.state.satisfies())
 		x := v.stepView(i, now, "")
-		if x.CompletedParents != done || x.TotalParents != len(def.parents) || x.RetryEligible != eligible ||
-			x.ReadyForExecution != isReady || x.DependenciesSatisfied != (done == len(def.parents)) {
+		if x.CompletedParents != done || x.TotalParents != len(parents) || x.RetryEligible != eligible ||
+			x.ReadyForExecution != isReady || x.DependenciesSatisfied != certain {
 			t.Errorf("%s: step %d is shown as %+v", states(v), i, x)
 		}
 		if (s.state == stepWaitingForRetry) != (s.retryAt != 0) {

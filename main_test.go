@@ -72,6 +72,12 @@ type program struct {
 // test kills it.
 func launch(t testing.TB, env []string, args ...string) *program {
 	t.Helper()
+	return launchReading(t, nil, env, args...)
+}
+
+// launchReading is launch with a standard input.
+func launchReading(t testing.TB, stdin *os.File, env []string, args ...string) *program {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -87,6 +93,9 @@ func launch(t testing.TB, env []string, args ...string) *program {
 	// With the race detector a process would rest for a second before it exits.
 	p.cmd.Env = append(append(p.cmd.Env, playsProgram+"=1", "GORACE=atexit_sleep_ms=0"), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
+	if stdin != nil {
+		p.cmd.Stdin = stdin
+	}
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -76,6 +76,7 @@ func (s *service) metrics(h *httpStats) string {
 		s.clock.now().sub(s.started).Seconds())
 	if s.store != nil {
 		s.storeMetrics(&m)
+		s.outsideMetrics(&m)
 		s.dlqMetrics(&m)
 		s.journalMetrics(&m)
 	}
@@ -96,6 +97,7 @@ func (s *service) storeMetrics(m *metricsText) {
 		tasks[i] = s.store.index.states[i].count()
 	}
 	queued, running := s.engine.queuedLocked(), len(s.engine.running)
+	waiting := s.store.waiters.count
 	dropped := s.store.retain.dropped
 	s.store.mu.Unlock()
 
@@ -125,6 +127,7 @@ func (s *service) storeMetrics(m *metricsText) {
 	m.histogram("stepwell_handler_duration_seconds", &c.durations)
 	m.single("stepwell_queue_depth", "gauge", "Steps that are ready and wait for a slot.", float64(queued))
 	m.single("stepwell_handlers_running", "gauge", "Attempts in flight in this process.", float64(running))
+	m.single("stepwell_waiting_requests", "gauge", "Requests that wait for a task.", float64(waiting))
 }
 
 func (s *service) journalMetrics(m *metricsText) {
@@ -158,7 +161,7 @@ type requestKey struct {
 }
 
 func newHTTPStats(auth *authenticator) *httpStats {
-	return &httpStats{requests: map[requestKey]uint64{}, times: map[string]*histogram{}, auth: &auth.metrics}
+	return &httpStats{requests: map[requestKey]uint64{}, times: map[string]*histogram{}, auth: auth.metrics}
 }
 
 func (h *httpStats) observe(route string, status int, took time.Duration) {

@@ -28,6 +28,20 @@ func openAPIDocument(surface, apiKeyHeader string) func() ([]byte, error) {
 	})
 }
 
+// withServer is a document of a surface that is found at url.
+func withServer(doc []byte, url string) ([]byte, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(doc, &members); err != nil {
+		return nil, fmt.Errorf("decoding the OpenAPI document: %w", err)
+	}
+	servers, err := json.Marshal([]map[string]string{{"url": url}})
+	if err != nil {
+		return nil, err
+	}
+	members["servers"] = servers
+	return json.Marshal(members)
+}
+
 func (s *surface) writeDocument(w http.ResponseWriter) error {
 	doc, err := s.openapi()
 	if err != nil {
@@ -36,8 +50,8 @@ func (s *surface) writeDocument(w http.ResponseWriter) error {
 	return writeBody(w, http.StatusOK, "application/json", doc)
 }
 
-// openAPIForSurface cuts the document of a surface, "orchestration" or
-// "worker", from the text of openapi.json: its operations and the components
+// openAPIForSurface cuts the document of a surface, "orchestration", "worker" or
+// "mount", from the text of openapi.json: its operations and the components
 // they refer to. The version is the program's; apiKeyHeader is the header that
 // the surface reads API keys from.
 func openAPIForSurface(file []byte, surface, version, apiKeyHeader string) ([]byte, error) {

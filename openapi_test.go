@@ -35,7 +35,7 @@ func openAPIRoutes() map[string]map[string]string {
 var openAPIRequestSchemas = []string{
 	"TaskCreation", "StepAction", "ResetForRetry", "ResolveManually", "CompleteManually", "CompletionData",
 	"FailStep", "CancelStep", "ActorError", "TemplateDefinition", "StepDefinition", "HandlerDefinition",
-	"InvestigationUpdate",
+	"InvestigationUpdate", "StepClaim", "LeaseExtension", "ClaimCompletion", "ClaimFailure",
 }
 
 func readOpenAPI(t *testing.T) []byte {

@@ -12,12 +12,23 @@ import (
 // orchestrationAPI is the surface under /v1 and /api/v1.
 type orchestrationAPI struct {
 	*surface
+	mount *mountAPI // the other surface on the listener; nil when it is switched off
 }
 
 func newOrchestrationAPI(s *service) *orchestrationAPI {
-	a := &orchestrationAPI{newSurface(s, "orchestration", orchestrationError)}
+	a := &orchestrationAPI{surface: newSurface(s, "orchestration", orchestrationError)}
 	a.handle(s.cfg.Orchestration.Web.enabled(a.routes()))
+	a.mount = newMountAPI(s, a.stats)
 	return a
+}
+
+// ServeHTTP leaves what is below the mount point to that surface.
+func (a *orchestrationAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if a.svc.cfg.Mount.under(r.URL.Path) {
+		a.mount.ServeHTTP(w, r)
+		return
+	}
+	a.surface.ServeHTTP(w, r)
 }
 
 // taskPath is where a task is found, under the prefix that the caller used.
@@ -33,18 +44,11 @@ func (a *orchestrationAPI) createTask(w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return err
 	}
-	q, err := parseTaskRequest(body)
+	done, err := a.submit(w, r, "/v1/tasks", body)
 	if err != nil {
 		return err
 	}
-	q.traceparent = saneTraceparent(r.Header.Get("Traceparent"))
-	q.subject = subjectOf(r.Context())
-	t, err := a.svc.createTask(r.Context(), q, securityOf(r.Context()).may(permTasksRead))
-	if err != nil {
-		return err
-	}
-	w.Header()["Location"] = []string{taskPath(r, t.id)}
-	return writeText(w, http.StatusCreated, taskView{t, a.svc.clock.now(), false, true})
+	return writeText(w, done.status(), taskView{done.task, a.svc.clock.now(), false, true})
 }
 
 // saneTraceparent passes on a W3C trace context header and drops anything else.
@@ -86,25 +90,32 @@ func (a *orchestrationAPI) listTasks(w http.ResponseWriter, r *http.Request) err
 	return writeText(w, http.StatusOK, v)
 }
 
-// taskState reads a filter for one state; existing clients say in_progress and
-// completed for two of them.
+// taskState reads a filter for one state.
 func (q *query) taskState(name string) *taskState {
 	word := q.values.Get(name)
 	if word == "" {
 		return nil
 	}
-	switch word {
-	case "in_progress":
-		word = taskStepsInProcess.String()
-	case "completed":
-		word = taskComplete.String()
-	}
-	s, ok := parseTaskState(word)
+	s, ok := filteredState(word)
 	if !ok {
-		q.err = failf(badRequest, "%s: %.60q is none of %s, in_progress, completed",
-			name, word, strings.Join(taskStateNames[:], ", "))
+		q.err = failf(badRequest, "%s: %.60q is none of %s", name, word, stateWords)
 	}
 	return &s
+}
+
+// stateWords are the words that filteredState knows.
+var stateWords = strings.Join(taskStateNames[:], ", ") + ", in_progress, completed"
+
+// filteredState reads a state as filters name it; existing clients say
+// in_progress and completed for two of them.
+func filteredState(word string) (taskState, bool) {
+	switch word {
+	case "in_progress":
+		return taskStepsInProcess, true
+	case "completed":
+		return taskComplete, true
+	}
+	return parseTaskState(word)
 }
 
 // taskIn is the task that the path names.
@@ -141,10 +152,14 @@ func stepPath(r *http.Request) (taskID, stepID uuid, err error) {
 }
 
 func (a *orchestrationAPI) getTask(w http.ResponseWriter, r *http.Request) error {
-	t, err := a.taskIn(r)
+	t, err := a.awaited(w, r, "task_uuid")
 	if err != nil {
 		return err
 	}
+	return a.writeTask(w, r, t)
+}
+
+func (a *orchestrationAPI) writeTask(w http.ResponseWriter, r *http.Request, t *task) error {
 	return writeText(w, http.StatusOK, taskView{t, a.svc.clock.now(), false, mayReadContexts(r.Context())})
 }
 

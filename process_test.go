@@ -4,6 +4,7 @@ package main
 // and how it starts and ends.
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -81,7 +82,7 @@ func TestReadyFile(t *testing.T) {
 	if err != nil || info.Mode() != 0o600 {
 		t.Errorf("got mode %v, %v; want a file of mode 0600", info.Mode(), err)
 	}
-	want := readyReport{p.ready.OrchestrationURL, p.ready.WorkerURL, "", p.cmd.Process.Pid, version}
+	want := readyReport{p.ready.OrchestrationURL, p.ready.WorkerURL, p.ready.OrchestrationURL + "/stepwell", p.cmd.Process.Pid, version}
 	if p.ready != want || p.ready.OrchestrationURL == "" || p.ready.WorkerURL == "" {
 		t.Errorf("got %+v; want the URLs, pid %d and the version", p.ready, p.cmd.Process.Pid)
 	}
@@ -298,6 +299,31 @@ func TestShutdown(t *testing.T) {
 				t.Errorf("the handler was called %d times more than %d", n, tt.calls)
 			}
 		})
+	}
+}
+
+// TestShutdownReleasesWaiters answers requests that wait for a task when the
+// process is told to end.
+func TestShutdownReleasesWaiters(t *testing.T) {
+	p := serve(t, "--memory")
+	const approval = `{"namespace":"demo","name":"approval"}`
+	id := p.api().create(approval)
+	answers := make(chan *answer, 2)
+	go func() { answers <- p.api().do("GET", "/v1/tasks/"+id+"?wait=terminal&timeout=1h", "") }()
+	go func() { answers <- p.api().do("POST", "/v1/tasks?wait=1h", approval) }()
+	awaitReal(t, "both to wait", func() bool {
+		metrics := p.api().do("GET", "/metrics", "").want(200)
+		return bytes.Contains(metrics.body, []byte("\nstepwell_waiting_requests 2\n"))
+	})
+	p.signal(syscall.SIGTERM)
+	for range 2 {
+		a := <-answers
+		if got := a.header.Get("X-Stepwell-Wait"); got != "shutdown" || a.text("status") != "steps_in_process" {
+			t.Errorf("got %d, %q, %s; want the task as it is", a.status, got, a.body)
+		}
+	}
+	if code := p.wait(); code != 0 {
+		t.Errorf("got exit code %d; want 0\n%s", code, p.stderr)
 	}
 }
 

@@ -70,6 +70,12 @@ func TestReadmeStateDocument(t *testing.T) {
 	typeSession(t, "The store as one document", p.cmd.Dir, p)
 }
 
+func TestReadmeWaiting(t *testing.T) { typeSession(t, "Waiting", t.TempDir(), serve(t)) }
+
+func TestReadmeDynamicSteps(t *testing.T) { typeSession(t, "Dynamic steps", t.TempDir(), serve(t)) }
+
+func TestReadmeOutsideWorkers(t *testing.T) { typeSession(t, "Outside workers", t.TempDir(), serve(t)) }
+
 func TestReadmeAuthentication(t *testing.T) {
 	keys := t.TempDir()
 	if code, _, stderr := runProgram(t, nil, "auth", "generate-keys", "--output-dir", keys+"/keys"); code != 0 {

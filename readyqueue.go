@@ -40,11 +40,14 @@ func (q *readyQueue) Pop() any {
 	return it
 }
 
-// pushLocked queues an enqueued step for its kind of slot. Steps for outside
-// actors are not queued: they wait in enqueued until one acts.
+// pushLocked queues an enqueued step for its kind of slot, or for outside actors.
 func (e *engine) pushLocked(t *task, i int) {
-	g := e.targetLocked(t.tpl, i)
-	if g.kind == outsideActor || t.steps[i].queued {
+	g := e.targetLocked(t, i)
+	if g.kind == outsideActor {
+		e.queueOutsideLocked(t, i)
+		return
+	}
+	if t.steps[i].queued {
 		return
 	}
 	e.requeueLocked(readyItem{task: t, step: i, web: g.kind == httpHandler})

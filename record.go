@@ -32,12 +32,15 @@ const (
 	recStale                       // the task stood still for too long
 	recDLQUpdate                   // an entry of the dead letter queue was updated
 	recDropped                     // the task, finished before, is kept no longer
+	recClaimed                     // an outside actor's attempt started, under a lease
+	recExtended                    // its lease was extended
+	recAdjusted                    // an operator changed what the next attempts of a step are made with
 	recordKinds
 )
 
 var recordKindNames = [recordKinds]string{
 	"template", "created", "started", "ran", "ended", "late", "due", "recovered", "operator", "cancelled",
-	"stale", "investigated", "dropped",
+	"stale", "investigated", "dropped", "claimed", "extended", "adjusted",
 }
 
 func (k recordKind) String() string { return recordKindNames[k] }
@@ -63,15 +66,18 @@ type record struct {
 	created    *creation // created
 	startedAt  instant   // ran: when the attempt started; see started
 	end        *ending   // ran, ended, late, operator: what the attempt came to
+	ids        uuid      // ran, ended, operator: the first id of the instances that the step creates
 	action     stepAction
 	by         string // operator: who, as the request says
-	subject    string // operator, cancelled: who, as authentication found out; "" without
+	subject    string // operator, cancelled, claimed, adjusted, and what an outside actor ended: who, as authentication found out; "" without
 	reason     string // operator: why
 	hash       string // template
 	definition []byte // template: its normalized JSON
 
+	lease         *lease         // claimed; of extended the end alone
 	stale         *staleMark     // stale
 	investigation *investigation // investigated
+	adjustment    *adjustment    // adjusted
 }
 
 // creation is what a task is created with.
@@ -90,6 +96,7 @@ type creation struct {
 	options           []byte  // JSON object, or nil
 	key               string  // the caller's idempotency_key
 	traceparent       string
+	request           requestMark // of the Idempotency-Key header
 }
 
 // identityKey is the hash that deduplicates tasks; zero for none.
@@ -111,6 +118,7 @@ type ending struct {
 	retryAt  instant       // when the next attempt is due; 0 when there is none
 	took     time.Duration // in whole milliseconds
 	attempt  int           // late: the attempt that answered too late
+	worker   string        // the outside actor that made the attempt; "" for this service
 }
 
 // stepAction is what an operator or outside actor does to a step.
@@ -174,9 +182,16 @@ func appendRecordBody(b []byte, r *record) []byte {
 	if r.kind == recOperator {
 		b = appendText(b, "action", r.action.String())
 		b = appendText(b, "by", r.by)
-		b = appendText(b, "subject", r.subject)
-		b = appendText(b, "reason", r.reason)
 	}
+	b = appendText(b, "subject", r.subject)
+	b = appendText(b, "reason", r.reason)
+	if r.lease != nil {
+		b = appendLease(b, r.lease)
+	}
+	if r.kind == recAdjusted {
+		return appendAdjustment(b, r.adjustment)
+	}
+	b = appendID(b, "ids", r.ids)
 	if r.end != nil {
 		b = appendEnding(b, r.end)
 	}
@@ -210,7 +225,7 @@ func appendCreation(b []byte, c *creation) []byte {
 	b = appendNumber(b, "requested", int64(c.requested))
 	b = appendRaw(b, "options", c.options)
 	b = appendText(b, "key", c.key)
-	return appendText(b, "traceparent", c.traceparent)
+	return appendRequestMark(appendText(b, "traceparent", c.traceparent), c.request)
 }
 
 func appendEnding(b []byte, e *ending) []byte {
@@ -222,7 +237,8 @@ func appendEnding(b []byte, e *ending) []byte {
 	b = appendNumber(b, "retry_at", int64(e.retryAt))
 	b = appendRaw(b, "result", e.result)
 	b = appendRaw(b, "error", e.err)
-	return appendRaw(b, "metadata", e.metadata)
+	b = appendRaw(b, "metadata", e.metadata)
+	return appendText(b, "worker", e.worker)
 }
 
 // The append… helpers leave out what is empty, zero or the default.

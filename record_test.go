@@ -66,6 +66,7 @@ var fuzzLogs = []string{
 {"seq":2,"at":2,"kind":"operator","step":0,"action":"fail","by":"x"}`,
 	`{"seq":1,"at":1,"kind":"created","template":"h"}
 {"seq":2,"at":2,"kind":"created","template":"h"}`,
+	`{"seq":1,"at":1,"kind":"created","template":"h","request":"` + strings.Repeat("1f", 32) + `"}`,
 	`{"seq":1,"at":1,"kind":"created","template":"h"}
 {"seq":2,"at":2,"kind":"cancelled","step":0,"ok":true}`,
 }
@@ -113,6 +114,8 @@ func TestDamagedLogsAreRefused(t *testing.T) {
 	tpl := replayTemplate(t)
 	for _, tc := range []struct{ log, want string }{
 		{``, "empty"},
+		{`{"seq":1,"at":1,"kind":"created","template":"h","request":"1f"}`, "64 hex digits"},
+		{`{"seq":1,"at":1,"kind":"created","template":"h","request":7}`, `member "request"`},
 		{`{"seq":1,"at":1,"kind":"due","step":0}`, "begin with its creation"},
 		{created + `{"seq":2,"at":2,"kind":"started","step":3}`, "no step 3"},
 		{created + `{"seq":2,"at":2,"kind":"started","step":1}`, "cannot take start"},

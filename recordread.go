@@ -62,6 +62,11 @@ func (d *recordDecoder) complete() error {
 		}
 	case r.step < 0:
 		return fmt.Errorf("%s record without a step", r.kind)
+	case r.kind == recClaimed && (r.lease == nil || r.lease.hash == leaseHash{} || r.lease.until == 0),
+		r.kind == recExtended && (r.lease == nil || r.lease.until == 0):
+		return fmt.Errorf("%s record without its lease", r.kind)
+	case r.kind == recAdjusted:
+		return r.adjustment.problem()
 	case r.action == actionFail && (r.end == nil || r.end.success):
 		return fmt.Errorf("a failure by an operator without its error")
 	case r.end == nil && r.hasOutcome():
@@ -105,6 +110,8 @@ func (d *recordDecoder) member(key, value []byte) bool {
 		d.r.by = d.text(value)
 	case "subject":
 		d.r.subject = d.text(value)
+	case "ids":
+		d.r.ids = d.id(value)
 	case "hash":
 		d.r.hash = d.text(value)
 	case "definition":
@@ -113,6 +120,16 @@ func (d *recordDecoder) member(key, value []byte) bool {
 		d.r.stale = d.staleMark(value)
 	case "dlq":
 		d.r.investigation = d.investigation(value)
+	case "lease", "until":
+		d.leaseMember(string(key), value)
+	case "worker": // a claim's, or an outcome's
+		if d.r.kind == recClaimed {
+			d.lease().worker = d.text(value)
+		} else {
+			d.endingMember(string(key), value)
+		}
+	case "max_attempts", "inputs":
+		d.adjustmentMember(string(key), value)
 	case "sum":
 	case "reason": // an operator's, or a created task's
 		d.r.reason = d.text(value)
@@ -172,6 +189,11 @@ func (d *recordDecoder) creationMember(key string, value []byte) {
 		c.key = d.text(value)
 	case "traceparent":
 		c.traceparent = d.text(value)
+	case "request":
+		var ok bool
+		if c.request, ok = parseRequestMark(d.text(value)); !ok {
+			d.err = fmt.Errorf("not the mark of a request, 64 hex digits")
+		}
 	default:
 		d.err = fmt.Errorf("unknown member, from a newer version")
 	}
@@ -196,6 +218,8 @@ func (d *recordDecoder) endingMember(key string, value []byte) {
 		d.end.err = value
 	case "metadata":
 		d.end.metadata = value
+	case "worker":
+		d.end.worker = d.text(value)
 	}
 }
 

@@ -50,6 +50,8 @@ func (l *restorer) line(line []byte) error {
 	}
 	l.s.seq = max(l.s.seq, h.lastSeq)
 	pos := l.s.enter(h.id, slot{line: line}, tpl, r.created)
+	l.s.requests.add(r.created.request, h.id, h.created)
+	l.s.tookID(h.lastID)
 	l.s.index.move(pos, taskPending, h.state)
 	for s, n := range h.counts {
 		l.s.index.steps[s] += n
@@ -156,6 +158,7 @@ func (l *restorer) created(r *record) error {
 	}
 	t := newTask(r, tpl)
 	t.pos = s.enter(t.id, slot{live: t}, tpl, r.created)
+	s.requests.add(r.created.request, t.id, r.at)
 	return l.apply(t, r)
 }
 
@@ -173,6 +176,9 @@ func (l *restorer) apply(t *task, r *record) error {
 	l.s.analytics.begin(t, r)
 	if err := t.apply(r, l.s); err != nil {
 		return err
+	}
+	if !r.ids.isZero() {
+		l.s.tookID(t.plan.lastID())
 	}
 	l.s.settle(t)
 	return nil

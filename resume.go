@@ -56,6 +56,10 @@ func (e *engine) resumeLocked(t *task, lost []lostAttempt) []lostAttempt {
 		case stepWaitingForRetry:
 			e.armRetry(t, i, s.retryAt)
 		case stepInProgress:
+			if s.lease != nil { // its worker is not of this process
+				e.holdLocked(t, i)
+				continue
+			}
 			lost = append(lost, lostAttempt{t.id, i})
 		}
 	}
@@ -93,7 +97,7 @@ func (e *engine) recordLost(lost []lostAttempt) {
 // loseLocked records that an attempt was lost, unless its step went on meanwhile.
 func (e *engine) loseLocked(c *change, l lostAttempt) error {
 	t, err := c.task(l.task)
-	if kindOf(err) == notFound {
+	if kindOf(err) == taskMissing {
 		return nil // dropped meanwhile
 	}
 	if err != nil {
@@ -111,6 +115,6 @@ func (e *engine) lostRecord(t *task, i int) *record {
 	if s.redelivered < maxRedeliveries {
 		return &record{kind: recRecovered, step: i}
 	}
-	o := typedFailure("worker_lost", "the process ended while the attempt ran, on every delivery")
+	o := typedFailure(workerLostType, "the process ended while the attempt ran, on every delivery")
 	return &record{kind: recEnded, step: i, end: e.ending(t, i, o, e.clock.now(), s.attempted)}
 }

@@ -160,9 +160,11 @@ func (s *store) leave(pos uint32) error {
 	if err != nil {
 		return err
 	}
-	if key := h.identity(); s.identities[key] == h.id {
-		delete(s.identities, key)
+	identity, request := h.keys()
+	if s.identities[identity] == h.id {
+		delete(s.identities, identity)
 	}
+	s.requests.remove(request.key, h.id)
 	s.dead.remove(h.id, h.dead)
 	s.index.remove(pos, h.state, &h.counts, sl.in)
 	delete(s.byID, h.id)

@@ -142,7 +142,7 @@ func TestRetentionByAge(t *testing.T) {
 	third := mustCreate(t, s, "noop").id
 	clock.advance(3 * time.Hour)
 	wantKept(t, s, waiting)
-	if _, err := s.store.view(third); kindOf(err) != notFound {
+	if _, err := s.store.view(third); kindOf(err) != taskMissing {
 		t.Errorf("a dropped task: got %v; want not found", err)
 	}
 }
@@ -183,7 +183,7 @@ func TestRetentionFreesIdentity(t *testing.T) {
 			t.Errorf("while it is kept: got %v; want a conflict", err)
 		}
 		last := mustCreate(t, s, "noop")
-		if _, err := s.store.view(v.id); kindOf(err) != notFound {
+		if _, err := s.store.view(v.id); kindOf(err) != taskMissing {
 			t.Errorf("the task before the last: got %v; want not found", err)
 		}
 		closeTestService(t, s)

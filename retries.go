@@ -8,8 +8,19 @@ import (
 	"time"
 )
 
-// ending is what an outcome means for the step: when it is tried again, if at all.
+// ending is what an outcome means for the step: when it is tried again, if at
+// all. A success that decides what cannot be is a failure.
 func (e *engine) ending(t *task, i int, o outcome, now, began instant) *ending {
+	if o.success && !t.decided(i) {
+		if err := t.checkBranching(i, o.result); err != nil {
+			o = typedFailure(invalidOutcomeType, "%v", err)
+		}
+	}
+	return e.plainEnding(t, i, o, now, began)
+}
+
+// plainEnding is ending for an outcome that decides nothing.
+func (e *engine) plainEnding(t *task, i int, o outcome, now, began instant) *ending {
 	end := &ending{success: o.success, result: o.result, metadata: o.metadata, took: max(now.sub(began), 0)}
 	if o.success {
 		return end
@@ -79,7 +90,7 @@ func (e *engine) due(id uuid, i int) {
 		}
 		return
 	}
-	if err != nil && kindOf(err) != notFound { // or the task was dropped meanwhile
+	if err != nil && kindOf(err) != taskMissing { // or the task was dropped meanwhile
 		e.log.Error("a retry could not be made ready", "task_uuid", id, "step", i, "error", err)
 	}
 	e.wakeUp()

@@ -41,6 +41,11 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /v1/tasks/{task_uuid}/workflow_steps/{step_uuid}/audit", needs(permStepsRead), a.getAudit},
 		{"PATCH /v1/tasks/{task_uuid}/workflow_steps/{step_uuid}", needs(permStepsResolve), a.actOnStep},
 		{"GET /v1/tasks/{task_uuid}/summary", needs(permTasksRead), a.getSummary},
+		{"GET /v1/steps", needs(permStepsRead), a.listOutsideSteps},
+		{"POST /v1/steps/claim", needs(permStepsResolve), a.claimSteps},
+		{"POST /v1/steps/{step_uuid}/extend", needs(permStepsResolve), a.extendLease},
+		{"POST /v1/steps/{step_uuid}/complete", needs(permStepsResolve), a.completeClaimed},
+		{"POST /v1/steps/{step_uuid}/fail", needs(permStepsResolve), a.failClaimed},
 		{"GET /v1/dlq", needs(permDLQRead), a.listDLQ},
 		{"GET /v1/dlq/task/{task_uuid}", needs(permDLQRead), a.getTaskDLQ},
 		{"GET /v1/dlq/investigation-queue", needs(permDLQRead), a.dlqQueue},
@@ -77,6 +82,35 @@ func (a *workerAPI) routes() []route {
 	}, a.docsRoutes()...)
 }
 
+// The rows of the mount-point API, relative to its prefix.
+func (a *mountAPI) routes() []route {
+	return append([]route{
+		{"GET /handlers", needs(permSystemHandlersRead), a.listNamespaces},
+		{"GET /handlers/{namespace}", needs(permSystemHandlersRead), a.listHandlers},
+		{"GET /handlers/{namespace}/{name}", needs(permSystemHandlersRead), a.getHandler},
+		{"POST /tasks", needs(permTasksCreate), a.createTask},
+		{"GET /tasks", needs(permTasksList), a.listTasks},
+		{"GET /tasks/{id}", needs(permTasksRead), a.getTask},
+		{"DELETE /tasks/{id}", needs(permTasksCancel), a.cancelTask},
+		{"GET /tasks/{task_id}/workflow_steps", needs(permStepsRead), a.listSteps},
+		{"GET /tasks/{task_id}/workflow_steps/{step_id}", needs(permStepsRead), a.getStep},
+		{"PATCH /tasks/{task_id}/workflow_steps/{step_id}", needs(permStepsResolve), a.adjustStep},
+		{"DELETE /tasks/{task_id}/workflow_steps/{step_id}", needs(permStepsResolve), a.cancelStep},
+		{"GET /analytics/performance", needs(permSystemAnalyticsRead), a.performance},
+		{"GET /analytics/bottlenecks", needs(permSystemAnalyticsRead), a.bottlenecks},
+		{"GET /health/ready", public, a.healthReady},
+		{"GET /health/live", public, a.healthLive},
+		{mountStatusRoute, public, a.healthStatus},
+		{mountMetricsRoute, public, a.metrics},
+	}, a.docsRoutesWith(a.document)...)
+}
+
+// The rows that [mount] can put behind a permission.
+const (
+	mountStatusRoute  = "GET /health/status"
+	mountMetricsRoute = "GET /metrics"
+)
+
 // configRoute is the row that each role's config_endpoint_enabled switches.
 const configRoute = "GET /config"
 
@@ -88,3 +122,6 @@ func (c *roleWebConfig) enabled(rows []route) []route {
 	}
 	return slices.DeleteFunc(rows, func(r route) bool { return r.pattern == configRoute })
 }
+
+// controlPath is where the control API of fixture mode stands.
+const controlPath = "/_stepwell"

@@ -48,6 +48,8 @@ func (p *process) serve(ctx context.Context, args []string) error {
 		return err
 	}
 	log := p.logger(cfg)
+	ctx, release := p.lifetime(ctx, flags, log)
+	defer release()
 	if err := checkSwaggerFiles(&cfg.Docs); err != nil {
 		return err
 	}
@@ -73,7 +75,7 @@ func (p *process) serve(ctx context.Context, args []string) error {
 		cfg: cfg, log: log, auth: auth, clock: v.clock, registry: registry, handlers: handlers,
 	})
 	if err != nil {
-		v.stopListening()
+		v.stopListening(closeTimeout)
 		return err
 	}
 	gates.open(svc)
@@ -89,7 +91,7 @@ func (p *process) serve(ctx context.Context, args []string) error {
 		err = v.wait(ctx)
 	}
 	defer dropReadyFile(flags.readyFile, report.PID)
-	return errors.Join(err, v.shutDown(svc))
+	return errors.Join(err, v.shutDown(ctx, svc))
 }
 
 // loadWork is what steps can be run by, and the templates that say which.
@@ -147,12 +149,14 @@ func isTerminal(w any) bool {
 // service will.
 type gate struct {
 	starting startingAPI
-	surface  atomic.Pointer[surface]
+	surface  atomic.Pointer[http.Handler]
 }
+
+func (g *gate) open(h http.Handler) { g.surface.Store(&h) }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s := g.surface.Load(); s != nil {
-		s.ServeHTTP(w, r)
+		(*s).ServeHTTP(w, r)
 		return
 	}
 	g.starting.ServeHTTP(w, r)
@@ -165,10 +169,10 @@ type gates struct {
 
 func (g *gates) open(s *service) {
 	if s.cfg.Role != "worker" {
-		g.orchestration.surface.Store(newOrchestrationAPI(s).surface)
+		g.orchestration.open(newOrchestrationAPI(s))
 	}
 	if s.cfg.Role != "orchestration" {
-		g.worker.surface.Store(newWorkerAPI(s).surface)
+		g.worker.open(newWorkerAPI(s))
 	}
 }
 
@@ -188,7 +192,7 @@ func (v *serving) listen() (*gates, error) {
 		v.worker, err = v.serveOn(&v.cfg.Worker.Web, "--worker-listen", &g.worker)
 	}
 	if err != nil {
-		v.stopListening()
+		v.stopListening(closeTimeout)
 	}
 	return g, err
 }
@@ -202,8 +206,8 @@ func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler) (*htt
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s (%s): %w", address, flag, err)
 	}
-	if a := l.Addr().(*net.TCPAddr); !a.IP.IsLoopback() && !web.Auth.Enabled {
-		v.log.Warn("anyone who reaches this address can do everything: authentication is off", "address", a.String())
+	if a := l.Addr().(*net.TCPAddr); !a.IP.IsLoopback() {
+		v.warnOfOpenness(web, a.String())
 	}
 	s := newHTTPServer(l, h, v.log)
 	go func() {
@@ -214,10 +218,25 @@ func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler) (*htt
 	return s, nil
 }
 
+// warnOfOpenness is about an address that others may reach.
+func (v *serving) warnOfOpenness(web *roleWebConfig, address string) {
+	m := &v.cfg.Mount
+	switch {
+	case !web.Auth.Enabled:
+		v.log.Warn("anyone who reaches this address can do everything: authentication is off", "address", address)
+	case web == &v.cfg.Orchestration.Web && m.Path != "" && !m.Auth.Enabled:
+		v.log.Warn("anyone who reaches this address can do everything at the mount point: authentication is off there",
+			"address", address, "path", m.Path)
+	}
+}
+
 func (v *serving) report() readyReport {
 	r := readyReport{PID: os.Getpid(), Version: version}
 	if v.orchestration != nil {
 		r.OrchestrationURL = v.orchestration.url()
+		if v.cfg.Mount.Path != "" {
+			r.MountURL = r.OrchestrationURL + v.cfg.Mount.Path
+		}
 	}
 	if v.worker != nil {
 		r.WorkerURL = v.worker.url()
@@ -253,18 +272,19 @@ func (v *serving) wait(ctx context.Context) error {
 const closeTimeout = 2 * time.Second
 
 // shutDown lets running handlers end, with the API still answering; then the
-// requests; then it makes the store durable.
-func (v *serving) shutDown(svc *service) error {
-	limit := time.Duration(v.cfg.Web.ShutdownTimeoutSeconds) * time.Second
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+// requests; then it makes the store durable. ended is the context whose end it is.
+func (v *serving) shutDown(ended context.Context, svc *service) error {
+	handlers, requests := v.graces(ended)
+	ctx, cancel := context.WithTimeout(context.Background(), handlers)
 	defer cancel()
 	svc.finish(ctx)
-	v.stopListening()
+	v.stopListening(requests)
 	return svc.closeStore()
 }
 
-func (v *serving) stopListening() {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+// stopListening gives open requests until the limit.
+func (v *serving) stopListening(limit time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	for _, s := range []*httpServer{v.orchestration, v.worker} {
 		if s == nil {
@@ -341,6 +361,9 @@ func (v *serving) banner(p *process, templates int) {
 	urls := []string{}
 	if r.OrchestrationURL != "" {
 		urls = append(urls, "orchestration "+r.OrchestrationURL)
+	}
+	if r.MountURL != "" {
+		urls = append(urls, "mount point "+v.cfg.Mount.Path)
 	}
 	if r.WorkerURL != "" {
 		urls = append(urls, "worker "+r.WorkerURL)

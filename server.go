@@ -39,20 +39,29 @@ type surface struct {
 	svc     *service
 	log     *slog.Logger
 	auth    *authenticator
+	guard   *hostGuard // nil where callers are asked for credentials
 	mux     *http.ServeMux
 	stats   *httpStats
 	encode  func(f *failure, requestID string, now instant) any // the body of an error
+	status  func(k failureKind) int
 	maxBody int64
 	openapi func() ([]byte, error) // its OpenAPI document
 	docs    *docsSite
+
+	taskPath func(r *http.Request, id uuid) string // where the caller finds a task
 }
 
 func newSurface(svc *service, name string, encode func(*failure, string, instant) any) *surface {
 	auth := svc.auth.of(name)
+	var guard *hostGuard
+	if !auth.config.Enabled {
+		guard = newHostGuard(&svc.cfg.Web, svc.cfg.listen(name))
+	}
 	return &surface{
+		guard:   guard,
 		openapi: openAPIDocument(name, auth.config.APIKeyHeader), auth: auth, docs: newDocsSite(&svc.cfg.Docs),
 		svc: svc, log: svc.log.With("role", name), mux: http.NewServeMux(), stats: newHTTPStats(auth), encode: encode,
-		maxBody: svc.cfg.Web.MaxBodyBytes,
+		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
 }
 
@@ -69,6 +78,10 @@ func (s *surface) handle(routes []route) {
 func (s *surface) wrap(row route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.(*recorder).matched = true
+		if err := s.checkGuard(w, r, row); err != nil {
+			s.writeError(w, r, err)
+			return
+		}
 		r, err := s.admit(w, r, row.permissions)
 		if err == nil && r.ContentLength > s.maxBody {
 			err = bodyTooLarge(s.maxBody) // without asking for it
@@ -335,22 +348,29 @@ var statusOf = [...]struct {
 	code   string
 	word   string
 }{
-	internalFailure:  {http.StatusInternalServerError, "INTERNAL_ERROR", "internal_error"},
-	badRequest:       {http.StatusBadRequest, "BAD_REQUEST", "invalid_request"},
-	invalidUUID:      {http.StatusBadRequest, "INVALID_UUID", "invalid_request"},
-	invalidJSON:      {http.StatusBadRequest, "JSON_ERROR", "invalid_request"},
-	notFound:         {http.StatusNotFound, "NOT_FOUND", "not_found"},
-	templateNotFound: {http.StatusNotFound, "NOT_FOUND", "template_not_found"},
-	methodNotAllowed: {http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "method_not_allowed"},
-	conflict:         {http.StatusConflict, "CONFLICT", "conflict"},
-	tooLarge:         {http.StatusRequestEntityTooLarge, "PAYLOAD_TOO_LARGE", "payload_too_large"},
-	unsupportedMedia: {http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE", "unsupported_media_type"},
-	invalidFields:    {http.StatusUnprocessableEntity, "VALIDATION_FAILED", "validation_failed"},
-	unauthenticated:  {http.StatusUnauthorized, "AUTHENTICATION_FAILED", ""},
-	forbidden:        {http.StatusForbidden, "AUTHORIZATION_FAILED", ""},
-	unavailable:      {http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", "service_unavailable"},
-	backpressure:     {http.StatusServiceUnavailable, "BACKPRESSURE", "backpressure"},
+	internalFailure:   {http.StatusInternalServerError, "INTERNAL_ERROR", "internal_error"},
+	badRequest:        {http.StatusBadRequest, "BAD_REQUEST", "invalid_request"},
+	invalidUUID:       {http.StatusBadRequest, "INVALID_UUID", "invalid_request"},
+	invalidJSON:       {http.StatusBadRequest, "JSON_ERROR", "invalid_request"},
+	notFound:          {http.StatusNotFound, "NOT_FOUND", "not_found"},
+	namespaceNotFound: {http.StatusNotFound, "NOT_FOUND", "not_found"},
+	templateNotFound:  {http.StatusNotFound, "NOT_FOUND", "template_not_found"},
+	taskMissing:       {http.StatusNotFound, "NOT_FOUND", "not_found"},
+	stepMissing:       {http.StatusNotFound, "NOT_FOUND", "not_found"},
+	methodNotAllowed:  {http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "method_not_allowed"},
+	conflict:          {http.StatusConflict, "CONFLICT", "conflict"},
+	invalidTransition: {http.StatusBadRequest, "BAD_REQUEST", "invalid_request"},
+	tooLarge:          {http.StatusRequestEntityTooLarge, "PAYLOAD_TOO_LARGE", "payload_too_large"},
+	unsupportedMedia:  {http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE", "unsupported_media_type"},
+	invalidFields:     {http.StatusUnprocessableEntity, "VALIDATION_FAILED", "validation_failed"},
+	unauthenticated:   {http.StatusUnauthorized, "AUTHENTICATION_FAILED", ""},
+	forbidden:         {http.StatusForbidden, "AUTHORIZATION_FAILED", ""},
+	unavailable:       {http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", "service_unavailable"},
+	backpressure:      {http.StatusServiceUnavailable, "BACKPRESSURE", "backpressure"},
+	misdirected:       {http.StatusMisdirectedRequest, "MISDIRECTED_REQUEST", "misdirected_request"},
 }
+
+func roleStatus(k failureKind) int { return statusOf[k].status }
 
 // writeError is the only code that turns an error into a response.
 func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) {
@@ -374,9 +394,9 @@ func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) 
 		h.Set("Retry-After", strconv.Itoa(retrySeconds(f)))
 	}
 	if !f.existing.isZero() {
-		h.Set("Location", taskPath(r, f.existing))
+		h.Set("Location", s.taskPath(r, f.existing))
 	}
-	if err := writeJSON(w, statusOf[f.kind].status, s.encode(f, id, s.svc.clock.now())); err != nil {
+	if err := writeJSON(w, s.status(f.kind), s.encode(f, id, s.svc.clock.now())); err != nil {
 		s.log.Error("an error could not be encoded", "request_id", id, "error", err)
 	}
 }
@@ -433,6 +453,7 @@ type httpServer struct {
 func newHTTPServer(l net.Listener, h http.Handler, logger *slog.Logger) *httpServer {
 	return &httpServer{l, &http.Server{
 		Handler:           h,
+		BaseContext:       ofListener,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      2 * requestTimeout,

@@ -110,7 +110,7 @@ func TestBackpressure(t *testing.T) {
 func TestDemos(t *testing.T) {
 	s := newTestServer(t, serviceTest{})
 	for name, status := range map[string]string{
-		"linear": "complete", "diamond": "complete", "fan_out": "complete", "flaky": "complete",
+		"linear": "complete", "diamond": "complete", "fan_out": "complete", "routing": "complete", "batch": "complete", "flaky": "complete",
 		"failing": "blocked_by_failures", "exhausted": "blocked_by_failures", "approval": "steps_in_process",
 	} {
 		id := s.create(`{"namespace":"demo","name":"` + name + `"}`)

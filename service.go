@@ -37,6 +37,8 @@ type service struct {
 
 	staleTasks atomic.Int64 // how many the latest search found
 
+	mountCache mountAnalytics // answers of the mount point's analytics
+
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup
 }
@@ -99,6 +101,7 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 	if err != nil {
 		return err
 	}
+	s.store.ids = s.ids
 	if n := len(s.store.byID); n > 0 {
 		s.log.Info("the store was read", "tasks", n, "records", s.store.seq, "took", time.Since(began).String())
 	}
@@ -138,6 +141,7 @@ func (s *service) warnOfChangedTemplates() {
 func (s *service) finish(ctx context.Context) {
 	s.draining.Store(true)
 	if s.store != nil {
+		s.store.releaseWaiters(waitShutdown)
 		s.engine.stop(ctx)
 	}
 }
@@ -161,7 +165,7 @@ func (s *service) cancelTask(ctx context.Context, id uuid, subject string) (*tas
 			return err
 		}
 		if _, ok := t.state.next(taskCancel); !ok {
-			return failf(badRequest, "cannot cancel task %s: it is %s already", id, t.state)
+			return failf(invalidTransition, "cannot cancel task %s: it is %s already", id, t.state)
 		}
 		return c.append(t, &record{kind: recCancelled, step: -1, subject: subject})
 	})

@@ -259,7 +259,7 @@ func (e *engine) staleReasonLocked(t *task) dlqReason {
 	for i := range t.steps {
 		switch t.steps[i].state {
 		case stepEnqueued, stepInProgress:
-			if e.targetLocked(t.tpl, i).kind != outsideActor {
+			if e.targetLocked(t, i).kind != outsideActor || t.steps[i].lease != nil {
 				return dlqStalenessTimeout
 			}
 			waiting++

@@ -62,7 +62,7 @@ func wantStaleEntry(t *testing.T, s *service, v *task, reason string) {
 	t.Helper()
 	of, err := s.dlqOfTask(v.id)
 	if reason == "" {
-		if kindOf(err) != notFound {
+		if kindOf(err) != taskMissing {
 			t.Errorf("got %+v, %v; want no entry", of, err)
 		}
 		return

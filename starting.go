@@ -30,6 +30,10 @@ const (
 func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := requestID(r, a.ids)
 	w.Header()["X-Request-Id"] = []string{id}
+	if !a.worker && a.cfg.Mount.under(r.URL.Path) {
+		a.serveMount(w, r, id)
+		return
+	}
 	switch r.URL.Path {
 	case "/health/live":
 		v := aliveView{Status: "alive", Timestamp: zonedTime(a.clock.now()), WorkerID: a.workerID()}
@@ -39,7 +43,7 @@ func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/health/detailed":
 		writeDetailed(w, a.health(readyChecks+otherChecks, workerReady+otherWorkChecks))
 	default:
-		a.refuse(w, id)
+		a.refuse(w, id, a.encode())
 	}
 }
 
@@ -69,12 +73,28 @@ func (a *startingAPI) health(orchestration, worker string) readyView {
 	return v
 }
 
-func (a *startingAPI) refuse(w http.ResponseWriter, requestID string) {
-	w.Header().Set("Retry-After", "1")
-	encode := orchestrationError
-	if a.worker {
-		encode = workerError
+// serveMount answers for the mount-point API.
+func (a *startingAPI) serveMount(w http.ResponseWriter, r *http.Request, id string) {
+	switch strings.TrimPrefix(r.URL.Path, a.cfg.Mount.Path) {
+	case "/health/live":
+		writeMountAlive(w, a.clock.now())
+	case "/health/ready":
+		writeMountReady(w, readyOf(map[string]checkView{"database": notYet, "scheduler": notYet}, a.clock.now()))
+	default:
+		a.refuse(w, id, mountError)
 	}
+}
+
+// encode makes the bodies of the role's errors.
+func (a *startingAPI) encode() func(*failure, string, instant) any {
+	if a.worker {
+		return workerError
+	}
+	return orchestrationError
+}
+
+func (a *startingAPI) refuse(w http.ResponseWriter, requestID string, encode func(*failure, string, instant) any) {
+	w.Header().Set("Retry-After", "1")
 	f := failf(unavailable, "the service is starting")
 	writeJSON(w, statusOf[f.kind].status, encode(f, requestID, a.clock.now()))
 }

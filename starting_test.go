@@ -15,7 +15,7 @@ func TestStarting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(v.stopListening)
+	t.Cleanup(func() { v.stopListening(closeTimeout) })
 	for name, g := range map[string]*gate{"orchestration": &gates.orchestration, "worker": &gates.worker} {
 		contract := newAPIContract(t, name)
 		for path, want := range map[string]struct {

@@ -49,15 +49,15 @@ type stepView struct {
 }
 
 func (t *task) stepView(i int, now instant, worker string) stepView {
-	s, def := &t.steps[i], t.def(i)
+	s, parents := &t.steps[i], len(t.parents(i))
 	v := stepView{
-		StepUUID: t.stepID(i), TaskUUID: t.id, Name: def.name,
-		CreatedAt: zonedTime(t.created), UpdatedAt: zonedTime(s.updated), CompletedAt: zonedTime(s.completed),
+		StepUUID: t.stepID(i), TaskUUID: t.id, Name: t.def(i).name,
+		CreatedAt: zonedTime(t.stepCreated(i)), UpdatedAt: zonedTime(s.updated), CompletedAt: zonedTime(s.completed),
 		CurrentState:          s.state.String(),
-		DependenciesSatisfied: s.waitingFor == 0,
+		DependenciesSatisfied: t.satisfied(i),
 		RetryEligible:         t.retryEligible(i),
 		ReadyForExecution:     t.readyForExecution(i, now),
-		TotalParents:          len(def.parents), CompletedParents: len(def.parents) - s.waitingFor,
+		TotalParents:          parents, CompletedParents: parents - s.waitingFor,
 		Attempts: s.attempts, MaxAttempts: s.maxAttempts,
 		LastFailureAt: zonedTime(s.failed), NextRetryAt: zonedTime(s.retryAt), LastAttemptedAt: zonedTime(s.attempted),
 	}
@@ -106,7 +106,7 @@ func (e *ending) standardMetadata(at instant, worker string) []byte {
 	b := append([]byte(nil), `{"execution_time_ms":`...)
 	b = strconv.AppendInt(b, e.took.Milliseconds(), 10)
 	b = append(b, `,"worker_id":`...)
-	b = appendJSONString(b, worker)
+	b = appendJSONString(b, orDefault(e.worker, worker))
 	b = append(b, `,"completed_at":`...)
 	if at == 0 {
 		b = append(b, `null`...)

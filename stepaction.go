@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 )
 
 // stepRequest is one action on a step, checked for form but not against the
@@ -50,7 +51,7 @@ func (s *service) actOnStep(ctx context.Context, taskID, stepID uuid, q *stepReq
 }
 
 func stepNotFound(taskID, stepID uuid) error {
-	return failf(notFound, "step %s not found in task %s", stepID, taskID)
+	return failf(stepMissing, "step %s not found in task %s", stepID, taskID)
 }
 
 // operatorRecord is the record of an allowed action.
@@ -84,10 +85,10 @@ func (e *engine) allowsLocked(t *task, i int, q *stepRequest) error {
 	s := &t.steps[i]
 	name := t.def(i).name
 	if t.state.final() {
-		return failf(badRequest, "cannot %s step %q: its task is %s", q.action, name, t.state)
+		return failf(invalidTransition, "cannot %s step %q: its task is %s", q.action, name, t.state)
 	}
 	refused := func(to stepState) error {
-		return failf(badRequest, "cannot %s step %q: no transition from %s to %s", q.action, name, s.state, to)
+		return failf(invalidTransition, "cannot %s step %q: no transition from %s to %s", q.action, name, s.state, to)
 	}
 	switch q.action {
 	case actionReset:
@@ -102,6 +103,7 @@ func (e *engine) allowsLocked(t *task, i int, q *stepRequest) error {
 		if _, ok := s.state.next(stepCompleteBy); !ok {
 			return refused(stepComplete)
 		}
+		return t.allowsResult(i, q.result)
 	case actionCancel:
 		if _, ok := s.state.next(stepCancel); !ok {
 			return refused(stepCancelled)
@@ -208,7 +210,8 @@ func (p *stepRequestParser) completion(q *stepRequest) {
 	}
 }
 
-// stepError reads {"message": string, "error_type"?: string, "retryable"?: bool}.
+// stepError reads {"message": string, "error_type"?: string, "retryable"?: bool,
+// "status_code"?: integer, "context"?: object}.
 func (p *stepRequestParser) stepError(q *stepRequest) {
 	raw, ok := p.members["error"]
 	if !ok || jsonKind(raw) != '{' {
@@ -222,13 +225,20 @@ func (p *stepRequestParser) stepError(q *stepRequest) {
 		case jsonKind(value) == 'n':
 		case key == "message":
 			given = true
-			q.err.message = p.text("error.message", value, 1, maxMessageLength)
+			q.err.message = cleanText([]byte(p.text("error.message", value, 1, maxMessageLength)))
 		case key == "error_type":
 			q.err.errorType = p.text("error.error_type", value, 1, maxNameLength)
 		case key == "retryable":
 			if q.err.retryable = string(value) == "true"; !q.err.retryable && string(value) != "false" {
 				p.complain("error.retryable", "must be true or false")
 			}
+		case key == "status_code":
+			n, ok := jsonInt(value)
+			if q.err.statusCode = int(n); !ok || n < 0 || n > math.MaxUint16 { // clients read 16 bits
+				p.complain("error.status_code", "must be an integer from 0 to %d", math.MaxUint16)
+			}
+		case key == "context":
+			q.err.context = hideCredentials(p.object("error.context", value))
 		}
 		return true
 	})

@@ -14,6 +14,7 @@ import (
 // store holds the tasks in the order of their creation.
 type store struct {
 	clock   clock
+	ids     *idSource // for steps that tasks come to have
 	log     *slog.Logger
 	journal *journal
 	watch   observer      // told under mu of what live tasks do; set before the first update
@@ -27,6 +28,8 @@ type store struct {
 	index      *taskIndex           // positions by state, template, …
 	analytics  *analytics           // what has happened, counted by hour
 	dead       *dlqIndex            // the entries of the dead letter queue
+	waiters    waiters              // the requests that wait for a task
+	requests   *requestIndex        // the tasks of requests that may be repeated
 	retain     retention            // which finished tasks are kept
 	packing    packing              // of the positions
 	scratch    []byte               // for encoding a record
@@ -55,6 +58,7 @@ func newStore(c clock, log *slog.Logger) *store {
 		index:      newTaskIndex(),
 		analytics:  newAnalytics(),
 		dead:       newDLQIndex(),
+		requests:   newRequestIndex(),
 		templates:  map[string]*template{},
 		packing:    packing{floor: packFloor},
 		full:       make(chan struct{}, 1),
@@ -135,6 +139,7 @@ func (s *store) updateLocked(decide func(c *change) error) error {
 	err := decide(&c)
 	for _, t := range c.set {
 		s.settle(t)
+		s.tellWaiters(t)
 	}
 	if err == nil {
 		c.dropFinished(dropsPerUpdate)
@@ -184,7 +189,7 @@ func (c *change) task(id uuid) (*task, error) {
 	return c.s.thawAt(pos)
 }
 
-func taskNotFound(id uuid) error { return failf(notFound, "task %s not found", id) }
+func taskNotFound(id uuid) error { return failf(taskMissing, "task %s not found", id) }
 
 // thawAt makes the task at a position, which is kept as its line, ready to be
 // changed. The store keeps the line until it settles the task.
@@ -227,12 +232,16 @@ func (c *change) create(r *record, tpl *template) (*task, error) {
 	c.write(r)
 	t := newTask(r, tpl)
 	t.pos = s.enter(t.id, slot{live: t}, tpl, r.created)
+	s.requests.add(r.created.request, t.id, r.at)
 	return t, c.fold(t, r)
 }
 
 // append journals a record about a task and applies it.
 func (c *change) append(t *task, r *record) error {
 	r.task = t.id
+	if n := t.newIDs(r); n > 0 {
+		r.ids = c.s.ids.reserve(n)
+	}
 	c.write(r)
 	return c.fold(t, r)
 }
@@ -257,6 +266,9 @@ func (c *change) fold(t *task, r *record) error {
 		c.s.log.Error("a change does not fit the state tables", "error", err)
 		return err
 	}
+	if !r.ids.isZero() {
+		c.s.tookID(t.plan.lastID())
+	}
 	return nil
 }
 
@@ -279,6 +291,32 @@ func (s *store) idLocked(pos uint32) uuid {
 		s.log.Error("a task's line cannot be read", "position", pos)
 	}
 	return id
+}
+
+// liveLocked is an unfinished task, or nil.
+func (s *store) liveLocked(id uuid) *task {
+	if pos, ok := s.byID[id]; ok {
+		return s.slots[pos].live
+	}
+	return nil
+}
+
+// taskOfStep is the task whose id a step's id follows, as those of declared
+// steps do. Whether it has that step is not looked at.
+func (s *store) taskOfStep(id uuid) (task uuid, ok bool) {
+	most := 0
+	for _, tpl := range s.allTemplates() {
+		most = max(most, tpl.ids())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n := 1; n <= most; n++ {
+		task = id.plus(-n)
+		if _, found := s.byID[task]; found {
+			return task, true
+		}
+	}
+	return uuid{}, false
 }
 
 // view is a copy of a task that nobody changes.
@@ -313,7 +351,7 @@ func (s *store) viewObserved(id uuid, obs replayer) (*task, error) {
 // since, with very few kept, is shown as it was at its end.
 func (s *store) viewAfter(t *task) (*task, error) {
 	v, err := s.view(t.id)
-	if kindOf(err) != notFound {
+	if kindOf(err) != taskMissing {
 		return v, err
 	}
 	s.mu.Lock()
@@ -357,6 +395,7 @@ func (s *store) list(f *taskFilter, skip, limit int) ([]*task, int, error) {
 func (s *store) taskMoved(t *task, from, to taskState, at instant) {
 	s.analytics.taskMoved(t, from, to, at)
 	s.watch.taskMoved(t, from, to, at)
+	s.waiters.moved(t.id, to)
 }
 
 func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {

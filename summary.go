@@ -124,9 +124,9 @@ func (t *task) summaryStep(i int) summaryStep {
 	s := &t.steps[i]
 	return summaryStep{
 		StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
-		CreatedAt: zonedTime(t.created), CompletedAt: zonedTime(s.completed), LastAttemptedAt: zonedTime(s.attempted),
+		CreatedAt: zonedTime(t.stepCreated(i)), CompletedAt: zonedTime(s.completed), LastAttemptedAt: zonedTime(s.attempted),
 		Attempts: s.attempts, MaxAttempts: s.maxAttempts,
-		DependenciesSatisfied: s.waitingFor == 0, RetryEligible: t.retryEligible(i), Error: s.fault(false),
+		DependenciesSatisfied: t.satisfied(i), RetryEligible: t.retryEligible(i), Error: s.fault(false),
 	}
 }
 

@@ -15,6 +15,7 @@ type task struct {
 	seq       uint64 // of the record that created it: the creation order
 	lastSeq   uint64 // of the newest record that it holds
 	tpl       *template
+	plan      *plan // where the template has dynamic steps; else nil
 	by        *creation
 	state     taskState
 	created   instant
@@ -46,7 +47,9 @@ type step struct {
 	attempted   instant // when the latest attempt started
 	failed      instant // when an attempt last failed
 	retryAt     instant // when the next attempt is due; 0 when none is
+	inputs      string  // what an operator set them to, a JSON object; "" for the task's context
 	last        *ending // of the latest attempt that ended, or the operator's completion
+	lease       *lease  // the outside actor's that has the step in progress; nil otherwise
 }
 
 // observer hears of every transition, in order, while a record is applied.
@@ -98,6 +101,11 @@ func (a *applier) run() {
 	case recEnded:
 		a.endAttempt(r.end)
 		a.evaluate(false)
+	case recClaimed:
+		a.start()
+		a.t.steps[r.step].lease = r.lease
+	case recExtended:
+		a.extend()
 	case recLate: // it stands in the log, for the audit; no state changes
 	case recDue:
 		a.moveStep(r.step, stepDue)
@@ -117,6 +125,8 @@ func (a *applier) run() {
 		a.expire()
 	case recDLQUpdate:
 		a.investigate()
+	case recAdjusted:
+		a.adjust()
 	default:
 		a.err = fmt.Errorf("it is not about a task")
 	}
@@ -125,6 +135,11 @@ func (a *applier) run() {
 // newTask is a task before its first record is applied.
 func newTask(r *record, tpl *template) *task {
 	t := &task{id: r.task, seq: r.seq, tpl: tpl, by: r.created, created: r.at, since: r.at}
+	if tpl.dynamic {
+		t.plan = newPlan(tpl)
+		(&applier{t: t, r: r, obs: unobserved{}}).newGrowth().begin()
+		return t
+	}
 	t.steps = make([]step, len(tpl.steps))
 	for i := range t.steps {
 		s := &t.steps[i]
@@ -141,9 +156,7 @@ func (a *applier) create() {
 	a.obs.taskMoved(t, noTaskState, taskPending, a.r.at)
 	for i := range t.steps {
 		a.obs.stepMoved(t, i, noStepState, stepPending, a.r.at)
-		if t.steps[i].waitingFor == 0 {
-			a.ready = append(a.ready, i)
-		}
+		a.becameReady(i)
 	}
 	a.moveTask(taskStart)
 	switch {
@@ -177,6 +190,7 @@ func (a *applier) endAttempt(e *ending) {
 	if e.success {
 		a.moveStep(i, stepSucceed)
 		a.moveStep(i, stepProcessed)
+		a.grow(i, e.result)
 		return
 	}
 	a.moveStep(i, stepFail)
@@ -204,15 +218,18 @@ func (a *applier) operate() {
 	case actionResolve:
 		s.retryAt = 0
 		a.moveStep(r.step, stepResolveBy)
+		a.grow(r.step, nil)
 	case actionComplete:
 		s.retryAt = 0
 		s.last = r.end
 		a.moveStep(r.step, stepCompleteBy)
+		a.grow(r.step, r.end.result)
 	case actionFail:
 		a.endAttempt(r.end)
 	case actionCancel:
 		s.retryAt = 0
 		a.moveStep(r.step, stepCancel)
+		a.branch(r.step, branching{})
 	default:
 		a.err = fmt.Errorf("it names no action")
 	}
@@ -279,7 +296,7 @@ func (a *applier) findReady() {
 
 // becameReady notes the step if it can be enqueued.
 func (a *applier) becameReady(i int) {
-	if s := &a.t.steps[i]; s.state == stepPending && s.waitingFor == 0 {
+	if a.t.steps[i].state == stepPending && a.t.satisfied(i) {
 		a.ready = append(a.ready, i)
 	}
 }
@@ -321,6 +338,7 @@ func (a *applier) moveStep(i int, e stepEvent) {
 		return
 	}
 	s.state = to
+	s.lease = nil
 	s.updated = a.r.at
 	s.completed = 0
 	if to.finished() {
@@ -390,33 +408,8 @@ func (t *task) clone() *task {
 	c.steps = append([]step(nil), t.steps...)
 	c.dead = append([]deadLetter(nil), t.dead...)
 	c.log = t.log[:len(t.log):len(t.log)]
+	if t.plan != nil {
+		c.plan = t.plan.clone()
+	}
 	return &c
 }
-
-// def is the definition of a step.
-func (t *task) def(i int) *stepTemplate { return &t.tpl.steps[i] }
-
-// parents are the steps that a step depends on, children those that depend on it.
-func (t *task) parents(i int) []int  { return t.tpl.steps[i].parents }
-func (t *task) children(i int) []int { return t.tpl.steps[i].children }
-
-// stepIndex finds one of the task's steps by its id.
-func (t *task) stepIndex(id uuid) (int, bool) {
-	n, ok := id.minus(t.id)
-	if !ok || n < 1 || n > len(t.steps) {
-		return 0, false
-	}
-	return n - 1, true
-}
-
-// correlation is the caller's correlation id, or else the one that follows the
-// ids of the steps.
-func (t *task) correlation() uuid {
-	if t.by.correlation.isZero() {
-		return t.id.plus(len(t.steps) + 1)
-	}
-	return t.by.correlation
-}
-
-// stepID is the id of a step: they follow the task's own.
-func (t *task) stepID(i int) uuid { return t.id.plus(i + 1) }

@@ -6,18 +6,21 @@ package main
 
 import "slices"
 
-// taskFilter selects tasks; empty members select all. State is nil for any.
+// taskFilter selects tasks; empty members select all. State and status are nil
+// for any.
 type taskFilter struct {
 	namespace, name, version string
 	initiator, source        string
 	state                    *taskState
+	status                   *briefStatus
 }
 
 // taskIndex is guarded by the store's mutex.
 type taskIndex struct {
 	all         bitset
 	states      [taskStates]bitset
-	steps       [stepStates]int // how many steps of all tasks are in each state
+	statuses    [briefStatuses]bitset // each the union of the states that have it
+	steps       [stepStates]int       // how many steps of all tasks are in each state
 	byNamespace positionIndex
 	byName      positionIndex
 	byVersion   positionIndex
@@ -49,6 +52,7 @@ func newTaskIndex() *taskIndex {
 func (x *taskIndex) add(pos uint32, tpl *template, by *creation) *postings {
 	x.all.set(pos)
 	x.states[taskPending].set(pos)
+	x.statuses[briefPending].set(pos)
 	p := x.postingsFor(postingsKey{tpl, by.initiator, by.source})
 	p.tasks++
 	for _, in := range p.in {
@@ -86,6 +90,7 @@ func (x *taskIndex) values(k postingsKey) [5]indexedValue {
 func (x *taskIndex) remove(pos uint32, state taskState, steps *[stepStates]int, p *postings) {
 	x.all.clear(pos)
 	x.states[state].clear(pos)
+	x.statuses[state.brief()].clear(pos)
 	for s, n := range steps {
 		x.steps[s] -= n
 	}
@@ -106,9 +111,9 @@ func (x *taskIndex) remove(pos uint32, state taskState, steps *[stepStates]int, 
 // relocate gives a task a lower position; there is none between the two.
 func (x *taskIndex) relocate(from, to uint32, p *postings) {
 	x.all.relocate(from, to)
-	for i := range x.states {
-		if x.states[i].has(from) {
-			x.states[i].relocate(from, to)
+	for _, set := range x.stateSets() {
+		if set.has(from) {
+			set.relocate(from, to)
 		}
 	}
 	for _, in := range p.in {
@@ -119,15 +124,30 @@ func (x *taskIndex) relocate(from, to uint32, p *postings) {
 // trim gives up the room for positions that no task has any more.
 func (x *taskIndex) trim() {
 	x.all.trim()
-	for i := range x.states {
-		x.states[i].trim()
+	for _, set := range x.stateSets() {
+		set.trim()
 	}
+}
+
+// stateSets is the sets by state and by status.
+func (x *taskIndex) stateSets() (sets [int(taskStates) + int(briefStatuses)]*bitset) {
+	for i := range x.states {
+		sets[i] = &x.states[i]
+	}
+	for i := range x.statuses {
+		sets[len(x.states)+i] = &x.statuses[i]
+	}
+	return sets
 }
 
 // move takes a task from one state to another.
 func (x *taskIndex) move(pos uint32, from, to taskState) {
 	x.states[from].clear(pos)
 	x.states[to].set(pos)
+	if was, is := from.brief(), to.brief(); was != is {
+		x.statuses[was].clear(pos)
+		x.statuses[is].set(pos)
+	}
 }
 
 // page is the positions of one page, newest first, and the count of all.
@@ -191,6 +211,9 @@ func (x *taskIndex) matching(f *taskFilter) (sets []*bitset, few []uint32, ok bo
 	}
 	if f.state != nil {
 		sets = append(sets, &x.states[*f.state])
+	}
+	if f.status != nil {
+		sets = append(sets, &x.statuses[*f.status])
 	}
 	if len(sets) == 0 {
 		sets = append(sets, &x.all)

@@ -37,12 +37,16 @@ func TestTaskIndex(t *testing.T) {
 		if r.IntN(2) == 0 {
 			f.state = new(taskState(r.IntN(int(taskStates))))
 		}
+		if r.IntN(3) == 0 {
+			f.status = new(briefStatus(r.IntN(int(briefStatuses))))
+		}
 		var want []uint32
 		for i := len(all) - 1; i >= 0; i-- {
 			e := &all[i]
 			if (f.namespace == "" || f.namespace == e.tpl.namespace) && (f.name == "" || f.name == e.tpl.name) &&
 				(f.version == "" || f.version == e.tpl.version) && (f.initiator == "" || f.initiator == e.by.initiator) &&
-				(f.source == "" || f.source == e.by.source) && (f.state == nil || *f.state == e.state) {
+				(f.source == "" || f.source == e.by.source) && (f.state == nil || *f.state == e.state) &&
+				(f.status == nil || *f.status == e.state.brief()) {
 				want = append(want, uint32(i))
 			}
 		}

@@ -10,6 +10,8 @@ package main
 //
 //	"dlq":[{"seq":9,"at":…,"reason":"max_retries_exceeded","state":"blocked_by_failures","status":"pending"},…]
 //
+// and one with steps that its template does not declare "last_id", the greatest id of those.
+//
 // What stands before the log can be read without it.
 
 import (
@@ -31,6 +33,7 @@ type taskHeader struct {
 	lastSeq   uint64
 	counts    [stepStates]int
 	dead      []letterHeader
+	lastID    uuid   // of a step that the template does not declare; zero without one
 	log       []byte // JSON array of records; a slice of the line
 }
 
@@ -68,6 +71,9 @@ func (t *task) appendTaskLine(b []byte) []byte {
 		b = strconv.AppendInt(b, int64(n), 10)
 	}
 	b = appendLetters(append(b, '}'), t.dead)
+	if t.plan != nil {
+		b = appendID(b, "last_id", t.plan.lastID())
+	}
 	b = append(b, `,"log":[`...)
 	b = append(b, t.log...)
 	return append(b, ']', '}')
@@ -135,6 +141,8 @@ func readTaskHeader(line []byte) (h taskHeader, err error) {
 			})
 		case "dlq":
 			h.dead = d.letterHeaders(value)
+		case "last_id":
+			h.lastID = d.id(value)
 		case "log":
 			h.log = value
 		default:
@@ -160,20 +168,22 @@ func readTaskHead(line []byte) (taskHeader, error) {
 	return h, err
 }
 
-// identity is what deduplicates the task; zero for none. It reads no further
-// than the creation.
-func (h *taskHeader) identity() (k identityKey) {
+// keys is what deduplicates the task and the request that created it; zero for
+// none. Their form was checked when they were read, or they were made here.
+func (h *taskHeader) keys() (identity identityKey, request requestMark) {
 	eachElement(h.log, func(e []byte) bool {
 		eachMemberBytes(e, func(key, value []byte) bool {
-			if string(key) != "identity" {
-				return true
+			switch string(key) {
+			case "identity":
+				hex.Decode(identity[:], value[1:len(value)-1])
+			case "request":
+				request, _ = parseRequestMark(string(value[1 : len(value)-1]))
 			}
-			hex.Decode(k[:], value[1:len(value)-1]) // its form was checked when it was read, or made here
-			return false
+			return true
 		})
 		return false
 	})
-	return k
+	return identity, request
 }
 
 // creationRecord is the first record of the task's log.

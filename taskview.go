@@ -82,13 +82,14 @@ func (t *task) appendReadiness(b []byte, i int, now instant) []byte {
 	o.id("named_step_uuid", def.id)
 	o.text("name", def.name)
 	o.text("current_state", s.state.String())
-	o.flag("dependencies_satisfied", s.waitingFor == 0)
+	o.flag("dependencies_satisfied", t.satisfied(i))
 	o.flag("retry_eligible", t.retryEligible(i))
 	o.flag("ready_for_execution", t.readyForExecution(i, now))
 	o.naive("last_failure_at", s.failed)
 	o.naive("next_retry_at", s.retryAt)
-	o.number("total_parents", len(def.parents))
-	o.number("completed_parents", len(def.parents)-s.waitingFor)
+	parents := len(t.parents(i))
+	o.number("total_parents", parents)
+	o.number("completed_parents", parents-s.waitingFor)
 	o.number("attempts", s.attempts)
 	o.number("max_attempts", s.maxAttempts)
 	o.name("backoff_request_seconds")
@@ -119,7 +120,7 @@ func (t *task) retryEligible(i int) bool {
 func (t *task) readyForExecution(i int, now instant) bool {
 	s := &t.steps[i]
 	return (s.state == stepPending || s.state == stepWaitingForRetry) &&
-		s.waitingFor == 0 && s.retryAt <= now && t.retryEligible(i)
+		t.satisfied(i) && s.retryAt <= now && t.retryEligible(i)
 }
 
 // execution is what can be said of a task's progress as a whole.

@@ -121,7 +121,8 @@ func TestLoadTemplatesListsEveryProblem(t *testing.T) {
 
 // TestDemoTemplates holds the demos to what a newcomer is promised of them.
 func TestDemoTemplates(t *testing.T) {
-	builtins := "builtin:noop builtin:echo builtin:sleep builtin:fail builtin:flaky builtin:sum"
+	builtins := "builtin:noop builtin:echo builtin:sleep builtin:fail builtin:flaky builtin:sum " +
+		"builtin:decide builtin:batch builtin:tally"
 	r, warnings, err := loadTemplates(nil, "development", func(callable string) error {
 		if strings.HasPrefix(callable, "builtin:") && !strings.Contains(builtins, callable) {
 			return errors.New("no such builtin")
@@ -132,8 +133,8 @@ func TestDemoTemplates(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkTemplateLines(t, "warnings", warnings, nil)
-	want := "demo.approval@1.0.0 demo.diamond@1.0.0 demo.exhausted@1.0.0 demo.failing@1.0.0 demo.fan_out@1.0.0 " +
-		"demo.flaky@1.0.0 demo.linear@1.0.0 demo.slow@1.0.0"
+	want := "demo.approval@1.0.0 demo.batch@1.0.0 demo.diamond@1.0.0 demo.exhausted@1.0.0 demo.failing@1.0.0 demo.fan_out@1.0.0 " +
+		"demo.flaky@1.0.0 demo.linear@1.0.0 demo.routing@1.0.0 demo.slow@1.0.0"
 	if got := fullTemplateNames(r.all()); got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}

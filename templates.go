@@ -53,6 +53,7 @@ type template struct {
 	steps                    []stepTemplate // in the order of the definition
 	order                    []int          // indexes, each after its parents; of the free, the first defined
 	dynamic                  bool           // some step's kind is not standard
+	flow                     *flow          // of a dynamic one; else nil
 	json                     []byte         // the normalized form, compact: what is served and kept
 	hash                     string         // lower-case hex of the first 16 bytes of SHA-256 over json
 }
@@ -313,5 +314,8 @@ func (d *templateDecoder) link(t *template) {
 	t.order = g.order
 	for i := range t.steps {
 		t.steps[i].parents, t.steps[i].children = parents[i], g.children[i]
+	}
+	if t.dynamic {
+		t.flow = newFlow(t)
 	}
 }

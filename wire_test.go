@@ -92,6 +92,29 @@ var wireShapes = map[string]map[string]string{
 		"max_attempts": "int", "last_failure_at": "zoned|null", "next_retry_at": "zoned|null",
 		"last_attempted_at": "zoned|null",
 	},
+	"OutsideStep": {
+		"step_uuid": "uuid7", "task_uuid": "uuid7", "name": "string", "created_at": "zoned",
+		"updated_at": "zoned", "completed_at": "zoned|null", "results": "StepResults|null",
+		"current_state": "StepState", "dependencies_satisfied": "bool", "retry_eligible": "bool",
+		"ready_for_execution": "bool", "total_parents": "int", "completed_parents": "int", "attempts": "int",
+		"max_attempts": "int", "last_failure_at": "zoned|null", "next_retry_at": "zoned|null",
+		"last_attempted_at": "zoned|null",
+		"namespace":         "string", "task_name": "string", "callable": "string", "priority": "int",
+		"worker_id": "string?", "lease_expires_at": "zoned?",
+	},
+	"ClaimedStep": {
+		"task": "EnvelopeTask", "step": "EnvelopeStep", "dependency_results": "object", "callable": "string",
+		"lease": "string", "lease_expires_at": "zoned",
+	},
+	"EnvelopeTask": {
+		"task_uuid": "uuid7", "namespace": "string", "name": "string", "version": "string",
+		"correlation_id": "uuid", "context": "object",
+	},
+	"EnvelopeStep": {
+		"step_uuid": "uuid7", "name": "string", "attempt": "int", "max_attempts": "int", "timeout_seconds": "int",
+		"config": "object", "inputs": "object",
+	},
+	"Lease": {"step_uuid": "uuid7", "lease_expires_at": "zoned"},
 	"StepResults": {
 		"step_uuid": "uuid7", "success": "bool", "result": "any", "metadata": "StepMetadata",
 		"status": "StepResultStatus", "error": "StepError|null",
@@ -357,6 +380,7 @@ var wireWords = map[string][]string{
 	"WorkerErrorCode": {
 		"invalid_request", "not_found", "template_not_found", "method_not_allowed", "conflict", "payload_too_large",
 		"unsupported_media_type", "validation_failed", "internal_error", "service_unavailable", "backpressure",
+		"misdirected_request",
 	},
 	"DLQReason": {
 		"StalenessTimeout", "MaxRetriesExceeded", "DependencyCycleDetected", "WorkerUnavailable", "ManualDlq",
@@ -374,6 +398,7 @@ var wireWords = map[string][]string{
 		"BAD_REQUEST", "INVALID_UUID", "JSON_ERROR", "AUTHENTICATION_FAILED", "AUTHORIZATION_FAILED",
 		"NOT_FOUND", "METHOD_NOT_ALLOWED", "CONFLICT", "PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE",
 		"VALIDATION_FAILED", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE", "BACKPRESSURE",
+		"MISDIRECTED_REQUEST",
 	},
 }
 

@@ -1,0 +1,21 @@
+# The image: one static binary, a numeric user, a read-only root, one volume.
+#   docker build -t stepwell . && docker run --read-only -p 8080:8080 -p 8081:8081 -v stepwell:/data stepwell
+FROM golang:1.26 AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+RUN CGO_ENABLED=0 go build -trimpath -ldflags=-s -o /out/stepwell . && mkdir /out/data
+
+FROM scratch
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build /out/stepwell /stepwell
+COPY --from=build --chown=65532:65532 /out/data /data
+ENV STEPWELL_ORCHESTRATION__WEB__LISTEN=0.0.0.0:8080 \
+    STEPWELL_WORKER__WEB__LISTEN=0.0.0.0:8081 \
+    STEPWELL_STORE__PATH=/data
+USER 65532:65532
+VOLUME /data
+EXPOSE 8080 8081
+HEALTHCHECK --interval=10s --timeout=4s --start-period=30s CMD ["/stepwell", "healthcheck", "--ready"]
+ENTRYPOINT ["/stepwell"]

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// countedAnswer is a question's answer that says how often it was computed.
+type countedAnswer struct {
+	cache answerCache[string, string]
+	clock *virtualClock
+	times map[string]int
+}
+
+func newCountedAnswer() *countedAnswer {
+	return &countedAnswer{clock: newVirtualClock(testStart), times: map[string]int{}}
+}
+
+func (c *countedAnswer) ask(key string) string {
+	v, hit, _ := c.cache.get(key, c.clock, time.Minute, func() (string, error) {
+		c.times[key]++
+		return fmt.Sprint(key, c.times[key]), nil
+	})
+	return fmt.Sprint(v, " ", hit)
+}
+
+func TestAnswerCache(t *testing.T) {
+	c := newCountedAnswer()
+	for _, step := range []struct {
+		wait time.Duration
+		key  string
+		want string
+	}{
+		{0, "a", "a1 false"}, {0, "a", "a1 true"}, {0, "b", "b1 false"},
+		{time.Minute - time.Microsecond, "a", "a1 true"},
+		{time.Microsecond, "a", "a2 false"}, {0, "b", "b2 false"}, {time.Second, "a", "a2 true"},
+		{time.Hour, "b", "b3 false"},
+	} {
+		c.clock.advance(step.wait)
+		if got := c.ask(step.key); got != step.want {
+			t.Errorf("at %s %s: got %s; want %s", c.clock.now().zoned(), step.key, got, step.want)
+		}
+	}
+	c.clock = newVirtualClock(testStart) // a clock that went back
+	if got := c.ask("b"); got != "b4 false" {
+		t.Errorf("before its time: got %s; want b4 false", got)
+	}
+}
+
+func TestAnswerCacheIsBounded(t *testing.T) {
+	c := newCountedAnswer()
+	for i := range 3 * maxCachedAnswers {
+		c.ask(fmt.Sprint("q", i, "."))
+		c.clock.advance(time.Microsecond)
+		if n := len(c.cache.entries); n > maxCachedAnswers {
+			t.Fatalf("got %d entries; want at most %d", n, maxCachedAnswers)
+		}
+	}
+	oldest, gone := 2*maxCachedAnswers, 2*maxCachedAnswers-1
+	if got, want := c.ask(fmt.Sprint("q", oldest, ".")), fmt.Sprint("q", oldest, ".1 true"); got != want {
+		t.Errorf("the oldest kept: got %s; want %s", got, want)
+	}
+	if got, want := c.ask(fmt.Sprint("q", gone, ".")), fmt.Sprint("q", gone, ".2 false"); got != want {
+		t.Errorf("the one before: got %s; want %s", got, want)
+	}
+}
+
+// TestAnswerIsComputedOnce asks from many sides while it is computed.
+func TestAnswerIsComputedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cache answerCache[string, int]
+		clk, release, times := newVirtualClock(testStart), make(chan struct{}), 0
+		ask := func() (int, bool, error) {
+			return cache.get("q", clk, time.Minute, func() (int, error) {
+				times++
+				<-release
+				return 42, nil
+			})
+		}
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				if v, hit, err := ask(); v != 42 || hit || err != nil {
+					t.Errorf("got %d, %t, %v; want 42, no hit", v, hit, err)
+				}
+			})
+		}
+		synctest.Wait() // all of them wait
+		if v, _, _ := cache.get("another", clk, time.Minute, func() (int, error) { return 7, nil }); v != 7 {
+			t.Errorf("another question: got %d; want 7, without waiting", v)
+		}
+		close(release)
+		all.Wait()
+		if v, hit, _ := ask(); v != 42 || !hit || times != 1 {
+			t.Errorf("then: got %d, %t after %d computations; want 42, a hit after 1", v, hit, times)
+		}
+	})
+}
+
+// TestAnswerCacheFailures has computations that fail and that panic, with
+// others waiting for them: neither is kept.
+func TestAnswerCacheFailures(t *testing.T) {
+	broken := errors.New("broken")
+	for name, failure := range map[string]func() (int, error){
+		"error": func() (int, error) { return 0, broken }, "panic": func() (int, error) { panic("no") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var cache answerCache[string, int]
+			clk, release := newVirtualClock(testStart), make(chan struct{})
+			go func() {
+				defer func() { recover() }()
+				cache.get("q", clk, time.Minute, func() (int, error) {
+					<-release
+					return failure()
+				})
+			}()
+			synctest.Wait()
+			done := make(chan error)
+			go func() {
+				_, _, err := cache.get("q", clk, time.Minute, failure)
+				done <- err
+			}()
+			synctest.Wait()
+			close(release)
+			if err := <-done; err == nil {
+				t.Errorf("%s: who waited got no error", name)
+			}
+			v, hit, err := cache.get("q", clk, time.Minute, func() (int, error) { return 1, nil })
+			if v != 1 || hit || err != nil {
+				t.Errorf("after the %s: got %d, %t, %v; want 1, newly computed", name, v, hit, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,57 @@
+#!/usr/bin/env node
+// A Stepwell worker: it claims steps over HTTP and runs them. Copy it, and write your own steps at its end.
+// STEPWELL_URL says where the service is; STEPWELL_TOKEN is a bearer token, if it asks for one.
+import { hostname } from "node:os";
+import { setTimeout as sleep } from "node:timers/promises";
+import { pathToFileURL } from "node:url";
+
+const URL = process.env.STEPWELL_URL ?? "http://127.0.0.1:8080";
+const LEASE = 30; // seconds that a step may go without a sign of life
+export const codec = { parse: JSON.parse, stringify: JSON.stringify }; // put another here for integers beyond 2^53
+
+// Thrown by a step that would fail again, however often it is tried.
+export class Permanent extends Error {}
+
+async function post(path, body) {
+  const headers = { "Content-Type": "application/json" };
+  if (process.env.STEPWELL_TOKEN) headers.Authorization = `Bearer ${process.env.STEPWELL_TOKEN}`;
+  const reply = await fetch(`${URL}/v1/steps/${path}`, { method: "POST", headers, body: codec.stringify(body) });
+  const text = await reply.text();
+  if (!reply.ok) throw new Error(`${path}: ${reply.status} ${text}`);
+  return codec.parse(text);
+}
+
+async function run(steps, claim) {
+  const { callable, lease } = claim;
+  const path = claim.step.step_uuid;
+  const extend = () => post(`${path}/extend`, { lease, lease_seconds: LEASE }).catch((e) => console.error(e.message));
+  const alive = setInterval(extend, (LEASE / 3) * 1000);
+  let answer;
+  try {
+    const fits = (name) => (name.endsWith("*") ? callable.startsWith(name.slice(0, -1)) : callable === name);
+    answer = ["complete", { lease, result: (await steps[Object.keys(steps).find(fits)](claim)) ?? null }];
+  } catch (e) {
+    const error = { message: String(e.message ?? e), error_type: e.name, retryable: !(e instanceof Permanent) };
+    answer = ["fail", { lease, error }];
+  } finally {
+    clearInterval(alive);
+  }
+  await post(`${path}/${answer[0]}`, answer[1]); // 409: the lease was over, and the step is somebody else's now
+}
+
+// work runs steps: an object from callables, or what many begin with and a *, to functions.
+export async function work(steps, worker_id = hostname()) {
+  const want = { callables: Object.keys(steps), limit: 10, lease_seconds: LEASE, wait_seconds: 30, worker_id };
+  for (;;) {
+    try {
+      await Promise.all((await post("claim", want)).map((claim) => run(steps, claim)));
+    } catch (e) {
+      console.error(e.message);
+      await sleep(1000);
+    }
+  }
+}
+
+if (import.meta.url === pathToFileURL(process.argv[1]).href) {
+  await work({ "demo.approve": async ({ task }) => ({ approved: task.context.amount < 1000, by: hostname() }) });
+}

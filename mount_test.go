@@ -1,0 +1,348 @@
+package main
+
+// Where the mount-point API is found, and that nothing below its prefix speaks
+// like the roles.
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestMountPaths(t *testing.T) {
+	for path, want := range map[string]string{
+		"": "", "/stepwell": "", "/ops/flow-1/x.y": "", "/healthy": "", "/v12": "",
+		"stepwell": "does not begin with a slash", "/": "ends with a slash", "/a/": "ends with a slash",
+		"//a": "is not a path", "/a//b": "is not a path", "/a b": "is not a path", "/{x}": "is not a path",
+		"/../a": "is not a path", "/a/..": "is not a path", "/a?b": "is not a path", "/a%2fb": "is not a path",
+		"/1/2/3/4/5/6/7/8/9": "is not a path", "/" + strings.Repeat("x", 200): "is not a path",
+		"/v1": "below /v1", "/v1/x": "below /v1", "/api/flow": "below /api", "/api-docs": "below /api-docs",
+		"/health": "below /health", "/health/x": "below /health", "/metrics": "below /metrics",
+		"/config": "below /config", "/_stepwell/x": "below /_stepwell",
+	} {
+		err := checkMountPath(path)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v; want %q", path, err, want)
+		}
+	}
+	wantConfigProblems(t, configInput{files: map[string]string{"stepwell.toml": "mount.path = '/v1/x'"}},
+		"stepwell.toml:1: mount.path: \"/v1/x\" is at or below /v1, which the orchestration API has itself")
+}
+
+// TestMountElsewhere serves the surface below another prefix, and not at all.
+func TestMountElsewhere(t *testing.T) {
+	s := newTestServer(t, serviceTest{config: func(c *Config) { c.Mount.Path = "/ops/flows" }})
+	a := s.do("POST", "/ops/flows/tasks", `{"name":"diamond","namespace":"demo"}`).want(201)
+	location := a.header.Get("Location")
+	if location != "/ops/flows/tasks/"+a.text("id") {
+		t.Errorf("got Location %s; want one below /ops/flows", location)
+	}
+	s.do("GET", location, "").want(200)
+	if got := s.do("GET", "/ops/flows/api-docs.json", "").want(200).text("servers.0.url"); got != "/ops/flows" {
+		t.Errorf("got server %s; want /ops/flows", got)
+	}
+	if got := s.do("GET", "/stepwell/tasks", "").want(404).get("error.request_id"); got == nil {
+		t.Error("a path that is no mount point is answered in its words")
+	}
+	if got := s.do("GET", "/ops", "").want(404).get("error.request_id"); got == nil {
+		t.Error("a path above the mount point is answered in its words")
+	}
+	off := newTestServer(t, serviceTest{config: func(c *Config) { c.Mount.Path = "" }})
+	off.do("GET", "/stepwell/tasks", "").want(404)
+	off.do("GET", "/tasks", "").want(404)
+	off.do("GET", "/v1/tasks", "").want(200)
+}
+
+// TestMountLinks has links below what a trusted proxy says that it took off, and
+// believes nobody else and nothing strange.
+func TestMountLinks(t *testing.T) {
+	for _, trusted := range []bool{true, false} {
+		s := newTestService(t, serviceTest{config: func(c *Config) {
+			if trusted {
+				c.Web.TrustedProxies = []string{"192.0.2.0/24"}
+			}
+		}})
+		for given, want := range map[string]string{
+			"": "", "/edge": "/edge", "/edge/": "/edge", "//evil.example": "", "/a\"b": "", "edge": "", "/edge/../x": "",
+		} {
+			if !trusted {
+				want = ""
+			}
+			r := httptest.NewRequest("POST", "/stepwell/tasks", strings.NewReader(`{"name":"diamond","namespace":"demo"}`))
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("X-Forwarded-Prefix", given)
+			w := httptest.NewRecorder()
+			newOrchestrationAPI(s).ServeHTTP(w, r)
+			if got := w.Header().Get("Location"); !strings.HasPrefix(got, want+"/stepwell/tasks/") {
+				t.Errorf("trusted %v, prefix %q: got %s; want one below %s/stepwell", trusted, given, got, want)
+			}
+		}
+	}
+}
+
+// wantMountError holds an answer against the surface's shape of errors.
+func wantMountError(t *testing.T, w *httptest.ResponseRecorder, status int, kind string) {
+	t.Helper()
+	a := &answer{t, w.Code, w.Header(), w.Body.Bytes()}
+	a.want(status)
+	checkShape(t, "MountError", a.body)
+	if a.text("error.type") != kind || a.get("error.request_id") != nil {
+		t.Errorf("got %s; want %s alone", a.body, kind)
+	}
+	if a.header.Get("X-Request-Id") == "" {
+		t.Error("got no X-Request-Id")
+	}
+}
+
+// TestMountStarting asks before there is a service.
+func TestMountStarting(t *testing.T) {
+	v := &serving{cfg: testConfig(t, serviceTest{}), clock: newRealClock()}
+	t.Cleanup(v.clock.stop)
+	a := &startingAPI{v.cfg, v.clock, newIDSource(v.clock, nil), false}
+	ask := func(path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		return w
+	}
+	contract := newAPIContract(t, "mount")
+	for path, want := range map[string]int{"/stepwell/health/live": 200, "/stepwell/health/ready": 503} {
+		w := ask(path)
+		if w.Code != want {
+			t.Errorf("%s: got %d; want %d", path, w.Code, want)
+		}
+		if err := contract.problem(&convAnswer{w.Code, w.Header(), w.Body.Bytes(), "GET " + path}); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	for _, path := range []string{"/stepwell", "/stepwell/tasks", "/stepwell/health/status", "/stepwell/metrics"} {
+		wantMountError(t, ask(path), 503, "ServiceUnavailable")
+	}
+}
+
+// TestMountFailures has a handler panic, a service that shuts down, and a disk
+// that is full.
+func TestMountFailures(t *testing.T) {
+	log := &logLines{}
+	s := newTestService(t, serviceTest{log: log})
+	api := newOrchestrationAPI(s)
+	fall := func(http.ResponseWriter, *http.Request) error { panic("oops") }
+	api.mount.handle([]route{{"GET /stepwell/panic", public, fall}})
+	ask := func(method, path, body string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		api.ServeHTTP(w, r)
+		return w
+	}
+	wantMountError(t, ask("GET", "/stepwell/panic", ""), 500, "InternalError")
+	if !strings.Contains(log.String(), "oops") {
+		t.Errorf("got log %s; want the panic in it", log)
+	}
+	s.finish(context.Background())
+	w := ask("POST", "/stepwell/tasks", `{"name":"diamond","namespace":"demo"}`)
+	wantMountError(t, w, 503, "ServiceUnavailable")
+	if w.Header().Get("Retry-After") == "" {
+		t.Error("got no Retry-After")
+	}
+	for _, path := range []string{"/stepwell/health/ready", "/stepwell/health/status"} {
+		if w := ask("GET", path, ""); w.Code != 503 || w.Header().Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: got %d, %v; want 503, not stored", path, w.Code, w.Header())
+		}
+	}
+}
+
+// TestMountInheritsAuth looks at what [mount.auth] comes to.
+func TestMountInheritsAuth(t *testing.T) {
+	load := func(lines ...string) (*Config, *provenance) {
+		t.Helper()
+		c, p, err := configInput{files: map[string]string{"stepwell.toml": strings.Join(lines, "\n")}}.load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, p
+	}
+	role := []string{"[orchestration.web.auth]", "enabled = true", "jwt_public_key_path = 'p'", "jwt_issuer = 'i'"}
+	c, p := load(role...)
+	if !c.mountSharesAuth() || p.of("mount.auth.jwt_issuer") != p.of("orchestration.web.auth.jwt_issuer") {
+		t.Errorf("got %+v from %v; want the role's", c.Mount.Auth, p.of("mount.auth.jwt_issuer"))
+	}
+	c, _ = load(append(role, "[mount.auth]", "jwt_public_key = 'own'")...)
+	if a := c.Mount.Auth; a.JWTPublicKey != "own" || a.JWTPublicKeyPath != "" || a.JWTIssuer != "i" || !a.Enabled {
+		t.Errorf("got %+v; want its own key in place of the role's, and the rest inherited", a)
+	}
+	c, _ = load(append(role, "[mount.auth]", "enabled = false")...)
+	if c.Mount.Auth.Enabled || !c.Orchestration.Web.Auth.Enabled {
+		t.Error("switching it off at the mount point: got it on there, or off at the role")
+	}
+	file := func(text string) configInput { return configInput{files: map[string]string{"stepwell.toml": text}} }
+	wantConfigProblems(t, file("[orchestration.web.auth]\nenabled = true"),
+		"stepwell.toml:2: orchestration.web.auth.enabled: there is nothing to verify by: "+
+			"no key, no JWKS, no API keys, no authenticator")
+	wantConfigProblems(t, file("[mount.auth]\nenabled = true"),
+		"stepwell.toml:2: mount.auth.enabled: there is nothing to verify by: "+
+			"no key, no JWKS, no API keys, no authenticator")
+}
+
+// TestMountAuthenticator has another service asked about requests below the mount
+// point alone, with the path that the caller used.
+func TestMountAuthenticator(t *testing.T) {
+	who := newWhoServer(t)
+	s := newTestServer(t, serviceTest{config: func(c *Config) {
+		a := &c.Orchestration.Web.Auth
+		a.Enabled, a.APIKeysEnabled, a.APIKeys = true, true, slices.Clone(surfaceKeys)
+		c.Mount.Auth = *a
+		c.Mount.Auth.AuthenticatorURL = who.URL
+	}})
+	who.say(200, `{"subject": "ann", "permissions": ["tasks:list"]}`)
+	s.do("GET", "/stepwell/tasks?page=1", "").want(200)
+	asked := who.questions()
+	if len(asked) != 1 || asked[0].Header.Get("X-Forwarded-Uri") != "/stepwell/tasks?page=1" {
+		t.Fatalf("got questions %v; want one about /stepwell/tasks?page=1", asked)
+	}
+	if got := s.do("GET", "/stepwell/handlers", "").want(403).text("error.type"); got != "AuthorizationError" {
+		t.Errorf("got %s; want AuthorizationError", got)
+	}
+	who.say(401, "")
+	if got := s.do("GET", "/stepwell/tasks", "").want(401).text("error.type"); got != "AuthenticationError" {
+		t.Errorf("got %s; want AuthenticationError", got)
+	}
+	who.say(500, "")
+	if got := s.do("GET", "/stepwell/tasks", "").want(503).text("error.type"); got != "ServiceUnavailable" {
+		t.Errorf("got %s; want ServiceUnavailable", got)
+	}
+	who.questions()
+	s.do("GET", "/v1/tasks", "").want(401)
+	if asked := who.questions(); len(asked) != 0 {
+		t.Errorf("got questions %v; want none about the role's requests", asked)
+	}
+}
+
+// TestMountAgreesWithTheRole lets random worlds live, and holds every task as
+// both surfaces show it against each other.
+func TestMountAgreesWithTheRole(t *testing.T) {
+	for seed := range uint64(4) {
+		l := newRandomWorld(t, 1000+seed)
+		for range 40 {
+			l.operate()
+		}
+		api := newOrchestrationAPI(l.s)
+		var want mountFigures
+		for n, id := range l.tasks {
+			if n%3 == 0 {
+				goStale(t, l.s, id)
+			}
+			checkAgreement(t, api, id.String())
+			want.addTask(l.view(id))
+		}
+		if got, err := l.s.store.mountFigures(); got != want || err != nil {
+			t.Errorf("got figures %+v, %v; want what the tasks come to, %+v", got, err, want)
+		}
+		closeTestService(t, l.s)
+	}
+}
+
+// goStale ends a task as stale, if its state allows that.
+func goStale(t *testing.T, s *service, id uuid) {
+	t.Helper()
+	_, err := s.store.update(func(c *change) error {
+		v, err := c.task(id)
+		if err != nil {
+			return err
+		}
+		if _, ok := v.state.next(taskStale); !ok {
+			return nil
+		}
+		return c.append(v, &record{kind: recStale, step: -1, stale: &staleMark{limit: 1, reason: noDLQReason}})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// addTask counts a task step by step.
+func (v *mountFigures) addTask(t *task) {
+	v.Tasks.add(t.state.brief(), 1)
+	for i := range t.steps {
+		s := &t.steps[i]
+		v.Steps.add(s.state.brief(), 1)
+		switch {
+		case s.state == stepWaitingForRetry:
+			v.Retries.InBackoff++
+		case s.state == stepInError && (s.attempts == 0 || t.def(i).retry.retryable && s.attempts < s.maxAttempts):
+			v.Retries.RetryableErrors++
+		case s.state == stepInError:
+			v.Retries.ExhaustedRetries++
+		}
+	}
+}
+
+// agreeing are the members that say the same, by their names at the mount point.
+var (
+	agreeingTask = map[string]string{
+		"id": "task_uuid", "task_id": "task_uuid", "name": "name", "namespace": "namespace", "version": "version",
+		"state": "status", "context": "context", "initiator": "initiator", "source_system": "source_system",
+		"reason": "reason", "tags": "tags", "priority": "priority", "created_at": "created_at",
+		"updated_at": "updated_at", "completed_at": "completed_at", "correlation_id": "correlation_id",
+	}
+	agreeingStep = map[string]string{
+		"id": "step_uuid", "workflow_step_id": "step_uuid", "task_id": "task_uuid", "name": "name",
+		"state": "current_state", "attempts": "attempts", "retry_limit": "max_attempts",
+		"retry_eligible": "retry_eligible", "completed_at": "completed_at", "last_attempted_at": "last_attempted_at",
+	}
+)
+
+func checkAgreement(t *testing.T, api http.Handler, id string) {
+	t.Helper()
+	ask := func(path string, into any) {
+		w := httptest.NewRecorder()
+		api.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		if err := json.Unmarshal(w.Body.Bytes(), into); w.Code != 200 || err != nil {
+			t.Fatalf("GET %s: got %d, %v: %s", path, w.Code, err, w.Body)
+		}
+	}
+	var mount, role map[string]any
+	ask("/stepwell/tasks/"+id, &mount)
+	ask("/v1/tasks/"+id, &role)
+	wantAgreement(t, agreeingTask, mount, role)
+	var roleSteps []map[string]any
+	ask("/v1/tasks/"+id+"/workflow_steps", &roleSteps)
+	mountSteps := mount["steps"].([]any)
+	if len(mountSteps) != len(roleSteps) {
+		t.Fatalf("task %s: got %d steps; want %d", id, len(mountSteps), len(roleSteps))
+	}
+	for _, step := range roleSteps {
+		i := slices.IndexFunc(mountSteps, func(s any) bool { return s.(map[string]any)["id"] == step["step_uuid"] })
+		if i < 0 {
+			t.Fatalf("task %s: got no step %v", id, step["step_uuid"])
+		}
+		m := mountSteps[i].(map[string]any)
+		wantAgreement(t, agreeingStep, m, step)
+		results, _ := step["results"].(map[string]any)
+		switch {
+		case results == nil || results["success"] == true:
+			if wireText(m["results"]) != wireText(results["result"]) {
+				t.Errorf("step %v: got results %v; want %v", m["id"], m["results"], results["result"])
+			}
+		default:
+			failed, err := m["results"].(map[string]any), results["error"].(map[string]any)
+			if failed["error"] != err["message"] || failed["error_class"] != err["error_type"] ||
+				failed["retryable"] != err["retryable"] {
+				t.Errorf("step %v: got results %v; want those of %v", m["id"], failed, err)
+			}
+		}
+	}
+}
+
+func wantAgreement(t *testing.T, members map[string]string, mount, role map[string]any) {
+	t.Helper()
+	for at, of := range members {
+		got, ok := mount[at]
+		if want, has := role[of]; !ok || !has || wireText(got) != wireText(want) {
+			t.Errorf("%v: got %s %v; want %s %v", mount["id"], at, got, of, want)
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package main
+
+// Tasks and steps as the mount-point API shows them.
+
+import (
+	"context"
+	"encoding/json"
+)
+
+// mountSight is how much of tasks a caller may see.
+type mountSight struct {
+	contexts bool // and inputs, which are the context unless an operator set others
+	results  bool
+}
+
+func mountSightOf(ctx context.Context) mountSight {
+	return mountSight{mayReadContexts(ctx), securityOf(ctx).may(permStepsRead)}
+}
+
+// mountTaskView is a task; with steps when it is looked at alone.
+type mountTaskView struct {
+	task      *task
+	sight     mountSight
+	withSteps bool
+	more      []namedJSON // members that come last
+}
+
+// namedJSON is a member of an object.
+type namedJSON struct {
+	name string
+	text json.RawMessage
+}
+
+func (v mountTaskView) appendJSON(b []byte) []byte {
+	t := v.task
+	o := jsonObject{b: append(b, '{')}
+	o.id("id", t.id)
+	o.id("task_id", t.id)
+	o.text("name", t.tpl.name)
+	o.text("namespace", t.tpl.namespace)
+	o.text("version", t.tpl.version)
+	o.text("full_name", t.tpl.fullName())
+	o.text("status", t.state.brief().String())
+	o.text("state", t.state.String())
+	taskView{task: t, withContext: v.sight.contexts}.appendContext(&o)
+	o.text("initiator", t.by.initiator)
+	o.text("source_system", t.by.source)
+	o.text("reason", t.by.reason)
+	o.texts("tags", t.by.tags)
+	o.number("priority", t.by.priority)
+	o.id("correlation_id", t.correlation())
+	o.flag("complete", t.state == taskComplete)
+	o.zoned("requested_at", t.requestedAt())
+	o.zoned("created_at", t.created)
+	o.zoned("updated_at", t.updated)
+	o.zoned("completed_at", t.completed)
+	if v.withSteps {
+		o.name("steps")
+		o.b = mountStepsView{t, v.sight}.appendList(o.b)
+	}
+	for _, m := range v.more {
+		o.raw(m.name, m.text)
+	}
+	return append(o.b, '}')
+}
+
+// requestedAt is when the caller says that it asked, else when the task was created.
+func (t *task) requestedAt() instant {
+	if t.by.requested != 0 {
+		return t.by.requested
+	}
+	return t.created
+}
+
+// mountStepsView is the steps of a task, each after those it depends on.
+type mountStepsView struct {
+	task  *task
+	sight mountSight
+}
+
+func (v mountStepsView) appendJSON(b []byte) []byte {
+	return append(v.appendList(append(b, `{"steps":`...)), '}')
+}
+
+func (v mountStepsView) appendList(b []byte) []byte {
+	b = append(b, '[')
+	for n, i := range v.task.stepOrder() {
+		if n > 0 {
+			b = append(b, ',')
+		}
+		b = mountStepView{v.task, i, v.sight}.appendJSON(b)
+	}
+	return append(b, ']')
+}
+
+// stepOrder is the steps' places, each after its parents'.
+func (t *task) stepOrder() []int {
+	parents := make([][]int, len(t.steps))
+	for i := range parents {
+		parents[i] = t.parents(i)
+	}
+	g, cycle := newGraph(parents)
+	if cycle != nil {
+		panic("a task's steps wait for each other") // no template has a cycle
+	}
+	return g.order
+}
+
+// mountStepView is one step.
+type mountStepView struct {
+	task  *task
+	step  int
+	sight mountSight
+}
+
+func (v mountStepView) appendJSON(b []byte) []byte {
+	t, i := v.task, v.step
+	s, def := &t.steps[i], t.def(i)
+	o := jsonObject{b: append(b, '{')}
+	o.id("id", t.stepID(i))
+	o.id("workflow_step_id", t.stepID(i))
+	o.id("task_id", t.id)
+	o.text("name", def.name)
+	o.text("status", s.state.brief().String())
+	o.text("state", s.state.String())
+	o.number("attempts", s.attempts)
+	o.number("retry_limit", s.maxAttempts)
+	o.flag("retryable", def.retry.retryable)
+	o.flag("retry_eligible", t.retryEligible(i))
+	o.flag("skippable", false)
+	o.flag("processed", s.state.satisfies())
+	o.flag("in_process", s.state.brief() == briefInProgress)
+	if seconds := s.backoffSeconds(); seconds != nil {
+		o.number("backoff_request_seconds", int(*seconds))
+	} else {
+		o.raw("backoff_request_seconds", []byte("null"))
+	}
+	v.appendInputs(&o)
+	v.appendResults(&o)
+	o.zoned("started_at", s.attempted)
+	o.zoned("completed_at", s.completed)
+	o.zoned("last_attempted_at", s.attempted)
+	o.ids("parents_ids", t, t.parents(i))
+	o.ids("children_ids", t, t.children(i))
+	names := make([]string, len(t.parents(i)))
+	for n, p := range t.parents(i) {
+		names[n] = t.def(p).name
+	}
+	o.texts("depends_on", names)
+	return append(o.b, '}')
+}
+
+// appendInputs shows what the next attempt gets. As far as that is the task's
+// context, it is guarded like it.
+func (v mountStepView) appendInputs(o *jsonObject) {
+	if v.task.steps[v.step].inputs == "" && !v.sight.contexts {
+		o.raw("inputs", []byte("{}"))
+		o.flag("inputs_redacted", true)
+		return
+	}
+	o.raw("inputs", v.task.inputsFor(v.step))
+}
+
+func (v mountStepView) appendResults(o *jsonObject) {
+	last := v.task.steps[v.step].last
+	switch {
+	case last == nil:
+		o.raw("results", []byte("null"))
+	case !v.sight.results:
+		o.raw("results", []byte("null"))
+		o.flag("results_redacted", true)
+	case last.success:
+		o.raw("results", appendOrNull(nil, last.result))
+	default:
+		o.raw("results", mountFailure(last.err))
+	}
+}
+
+// mountFailure is the error of an attempt with the names of this surface.
+func mountFailure(stepError []byte) []byte {
+	o := jsonObject{b: []byte{'{'}}
+	eachMemberBytes(stepError, func(key, value []byte) bool {
+		switch name := string(key); name {
+		case "message":
+			o.raw("error", value)
+		case "error_type":
+			o.raw("error_class", value)
+		default:
+			o.raw(name, value)
+		}
+		return true
+	})
+	return append(o.b, '}')
+}
+
+// ids appends the ids of some of a task's steps.
+func (o *jsonObject) ids(name string, t *task, steps []int) {
+	o.name(name)
+	o.b = append(o.b, '[')
+	for n, i := range steps {
+		if n > 0 {
+			o.b = append(o.b, ',')
+		}
+		o.b = append(t.stepID(i).appendText(append(o.b, '"')), '"')
+	}
+	o.b = append(o.b, ']')
+}
+
+// mountListView is one page of tasks, newest first.
+type mountListView struct {
+	tasks []*task
+	sight mountSight
+	page  paginationView
+}
+
+func (v mountListView) appendJSON(b []byte) []byte {
+	b = append(b, `{"tasks":[`...)
+	for i, t := range v.tasks {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = mountTaskView{task: t, sight: v.sight}.appendJSON(b)
+	}
+	o := jsonObject{b: append(b, `],"pagination":{`...)}
+	o.number("current_page", v.page.page)
+	o.number("per_page", v.page.perPage)
+	o.number("total_pages", v.page.pages())
+	o.number("total_count", v.page.total)
+	return append(o.b, '}', '}')
+}

@@ -156,18 +156,15 @@ func (c *change) dropFinished(most int) (more bool) {
 // leave takes a finished task out of everything that enter and settle put it into.
 func (s *store) leave(pos uint32) error {
 	sl := &s.slots[pos]
-	h, err := readTaskHeader(sl.line)
+	h, err := readTaskHead(sl.line)
 	if err != nil {
 		return err
 	}
-	r, err := h.creationRecord()
-	if err != nil {
-		return err
+	identity, request := h.keys()
+	if s.identities[identity] == h.id {
+		delete(s.identities, identity)
 	}
-	if s.identities[r.created.identity] == h.id {
-		delete(s.identities, r.created.identity)
-	}
-	s.requests.remove(r.created.request.key, h.id)
+	s.requests.remove(request.key, h.id)
 	s.dead.remove(h.id, h.dead)
 	s.index.remove(pos, h.state, &h.counts, sl.in)
 	delete(s.byID, h.id)

@@ -183,8 +183,11 @@ func TestConfigDefaults(t *testing.T) {
 		"staleness.waiting_for_retry_minutes":        "30", "staleness.steps_in_process_minutes": "30",
 		"staleness.max_lifetime_hours": "24", "log.level": `"info"`, "log.format": `"auto"`,
 		"web.trusted_proxies": "[]", "web.allowed_hosts": "[]", "web.allowed_origins": "[]",
-		"mount.path":                 `"/stepwell"`,
-		"mount.status_requires_auth": "false", "mount.metrics_require_auth": "false",
+		"fixture.enabled": "false", "fixture.allow_remote": "false", "fixture.allow_data": "false",
+		"fixture.allow_targets": "[]", "fixture.port_range": `""`, "fixture.public_host": `""`,
+		"fixture.virtual_credentials": "false",
+		"mount.path":                  `"/stepwell"`,
+		"mount.status_requires_auth":  "false", "mount.metrics_require_auth": "false",
 	}
 	for key, value := range map[string]string{
 		"enabled": "false", "jwt_issuer": `"stepwell"`, "jwt_audience": `"stepwell-api"`,

@@ -33,8 +33,10 @@ type engine struct {
 	wg     sync.WaitGroup // scheduler, and handlers in flight
 
 	// guarded by store.mu
-	local    readyQueue // for builtins and programs
-	http     readyQueue
+	local   readyQueue // for builtins and programs
+	http    readyQueue
+	retries map[runKey]*timer // of the steps that wait for a retry
+	busyWork
 	slots    int // free ones
 	webSlots int
 	running  map[runKey]*run
@@ -52,6 +54,8 @@ func newEngine(s *store, h *handlerSet, ids *idSource, stats *counters, cfg *Con
 		slots:    cfg.Worker.Concurrency,
 		webSlots: cfg.Worker.HTTPConcurrency,
 		running:  map[runKey]*run{},
+		retries:  map[runKey]*timer{},
+		busyWork: busyWork{inFlight: map[*run]struct{}{}},
 		targets:  map[*template][]target{},
 		outside:  newOutsideWork(),
 	}
@@ -115,6 +119,7 @@ func (e *engine) schedule() {
 func (e *engine) pump(budget int) (stopping bool) {
 	e.store.mu.Lock()
 	defer e.store.mu.Unlock()
+	defer e.lookUpLocked()
 	for !e.stopping {
 		it, ok := e.nextLocked()
 		if !ok {
@@ -205,6 +210,9 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, _ instant) {
 		e.armRetry(t, i, t.steps[i].retryAt)
 		e.causes.retryScheduled(t, i)
 	}
+	if from == stepWaitingForRetry {
+		e.disarmRetryLocked(t, i)
+	}
 	if from == stepEnqueued {
 		e.outside.waiting.remove(runKey{t.id, i})
 	}
@@ -218,7 +226,8 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, _ instant) {
 	}
 	k.gone = true
 	if k.cancel == nil {
-		e.releaseLocked(k) // nothing runs: only a timer, which may be far off, still knows of it
+		k.timer.cancel()
+		e.releaseLocked(k) // nothing runs
 		return
 	}
 	k.cancel()

@@ -162,10 +162,38 @@ func TestEventStreamsEndAtShutdown(t *testing.T) {
 	s := newTestServer(t, serviceTest{templates: apiTemplates})
 	r := s.openStream("")
 	readBlock(t, r)
+	n, err := s.svc.store.await(mustCreate(t, s.svc, "manual").id, setOf(taskComplete))
+	if err != nil {
+		t.Fatal(err)
+	}
+	readUntil(t, r, `"to_state":"steps_in_process"`)
 	s.svc.finish(t.Context())
+	wantEnded(t, r)
+	if !n.told() || n.end != waitShutdown {
+		t.Errorf("the wait ended with %q; want %q", n.end, waitShutdown)
+	}
+}
+
+func wantEnded(t *testing.T, r io.Reader) {
+	t.Helper()
 	rest, err := io.ReadAll(r)
-	if err != nil || string(rest) != ": the service is ending\n\n" {
+	if err != nil || !strings.HasSuffix(string(rest), ": the service is ending\n\n") {
 		t.Errorf("got %q, %v; want the end of the stream", rest, err)
+	}
+}
+
+// TestEventStreamsEndAtReset: what is resumed after it is another store's.
+func TestEventStreamsEndAtReset(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{templates: apiTemplates})
+	s.create(`{"namespace":"t","name":"manual"}`)
+	r := s.openStream("?after=0")
+	e := readUntil(t, r, `"to_state":"steps_in_process"`)
+	s.do("POST", "/_stepwell/reset", "").want(204)
+	wantEnded(t, r)
+	r = s.openStream("", fmt.Sprint(e[len(e)-1].id))
+	readBlock(t, r)
+	if got := readEvent(t, r); got.event != "gap" {
+		t.Errorf("got %+v; want a gap", got)
 	}
 }
 

@@ -18,6 +18,7 @@ type orchestrationAPI struct {
 func newOrchestrationAPI(s *service) *orchestrationAPI {
 	a := &orchestrationAPI{surface: newSurface(s, "orchestration", orchestrationError)}
 	a.handle(s.cfg.Orchestration.Web.enabled(a.routes()))
+	a.addControl()
 	a.mount = newMountAPI(s, a.stats)
 	return a
 }

@@ -65,6 +65,10 @@ func typeSession(t *testing.T, heading, dir string, p *program) {
 
 func TestReadmeTour(t *testing.T) { typeSession(t, "One minute", t.TempDir(), serve(t)) }
 
+func TestReadmeFixtureMode(t *testing.T) {
+	typeSession(t, "Fixture mode", t.TempDir(), serve(t, "--fixture"))
+}
+
 func TestReadmeWaiting(t *testing.T) { typeSession(t, "Waiting", t.TempDir(), serve(t)) }
 
 func TestReadmeDynamicSteps(t *testing.T) { typeSession(t, "Dynamic steps", t.TempDir(), serve(t)) }

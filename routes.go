@@ -84,6 +84,19 @@ func (a *workerAPI) routes() []route {
 	}, a.docsRoutes()...)
 }
 
+// routes of the control API, which is there in fixture mode alone.
+func (a *controlAPI) routes() []route {
+	return []route{
+		{"POST /_stepwell/reset", everything, a.reset},
+		{"GET /_stepwell/clock", everything, a.getClock},
+		{"POST /_stepwell/clock", everything, a.changeClock},
+		{"POST /_stepwell/wait-idle", everything, a.waitIdle},
+	}
+}
+
+// everything is asked for by the control API: each permission, not one of them.
+var everything = everyPermission.list()
+
 // The rows of the mount-point API, relative to its prefix.
 func (a *mountAPI) routes() []route {
 	return append([]route{

@@ -32,6 +32,8 @@ type service struct {
 	engine   *engine
 	workerID string
 	started  instant
+	world    *world        // that it belongs to, in fixture mode
+	keeper   *timekeeper   // of its clock, in fixture mode
 	draining atomic.Bool   // no new tasks are taken
 	patience time.Duration // how long the scheduler may take to answer a check, in real time
 
@@ -140,6 +142,9 @@ func (s *service) warnOfChangedTemplates() {
 // Attempts that were cut off are delivered again after the next start.
 func (s *service) finish(ctx context.Context) {
 	s.draining.Store(true)
+	if s.keeper != nil {
+		s.keeper.stop()
+	}
 	if s.store != nil {
 		s.store.releaseWaiters(waitShutdown)
 		s.store.events.close()

@@ -350,7 +350,7 @@ func (h *taskHeader) follows(line []byte) error {
 	}{
 		{"state", h.state, again.state}, {"created", h.created, again.created}, {"updated", h.updated, again.updated},
 		{"completed", h.completed, again.completed}, {"seq", h.seq, again.seq}, {"last", h.lastSeq, again.lastSeq},
-		{"steps", h.counts, again.counts},
+		{"steps", h.counts, again.counts}, {"last_id", h.lastID, again.lastID},
 	} {
 		if m.got != m.want {
 			return fmt.Errorf("its %s is %v, but its log gives %v", m.name, m.got, m.want)

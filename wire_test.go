@@ -325,7 +325,7 @@ var wireShapes = map[string]map[string]string{
 		"web_database": "HealthCheck", "orchestration_database": "HealthCheck",
 		"circuit_breaker": "HealthCheck", "orchestration_system": "HealthCheck",
 		"command_processor": "HealthCheck", "pool_utilization": "HealthCheck",
-		"queue_depth": "HealthCheck", "channel_saturation": "HealthCheck",
+		"queue_depth": "HealthCheck", "channel_saturation": "HealthCheck", "fixture": "HealthCheck?",
 	},
 	"WorkerHealthDetailed": {
 		"status": "DetailedStatus", "timestamp": "zoned", "worker_id": "string",
@@ -354,7 +354,13 @@ var wireShapes = map[string]map[string]string{
 	"Error": {"error": "ErrorBody"},
 	"ErrorBody": {
 		"code": "ErrorCode", "message": "string", "details": "[FieldProblem]?", "request_id": "string",
+		"blocking": "[Blocker]?",
 	},
+	"Blocker": {
+		"reason": "BlockReason", "task_uuid": "uuid?", "step_uuid": "uuid?", "step_name": "string?",
+		"handler": "string?", "attempt": "int?", "since": "zoned?",
+	},
+	"Clock":        {"now": "zoned", "mode": "ClockMode", "fired": "int", "next_timer": "zoned|null"},
 	"FieldProblem": {"field": "string", "message": "string"},
 }
 
@@ -404,11 +410,13 @@ var wireWords = map[string][]string{
 	"StalenessHealth":     {"healthy", "warning", "stale"},
 	"OperationalState":    {"Normal", "Startup", "GracefulShutdown"},
 	"CircuitBreakerState": {"Closed", "Open", "HalfOpen"},
+	"BlockReason":         {"running", "computing", "ready", "unrecorded", "timer"},
+	"ClockMode":           {"real", "frozen", "auto"},
 	"ErrorCode": {
 		"BAD_REQUEST", "INVALID_UUID", "JSON_ERROR", "AUTHENTICATION_FAILED", "AUTHORIZATION_FAILED",
 		"NOT_FOUND", "METHOD_NOT_ALLOWED", "CONFLICT", "PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE",
 		"VALIDATION_FAILED", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE", "BACKPRESSURE",
-		"MISDIRECTED_REQUEST",
+		"MISDIRECTED_REQUEST", "NOT_IDLE",
 	},
 }
 

@@ -92,7 +92,9 @@ func TestExplainCauses(t *testing.T) {
 				config: func(c *Config) { c.Worker.Concurrency, c.Engine.Jitter = 1, false },
 			})
 			if tt.name == "starting" { // the scheduler does not come to it
+				s.store.mu.Lock()
 				s.engine.stopping = true
+				s.store.mu.Unlock()
 			}
 			v := mustCreate(t, s, "x")
 			settle(s)

@@ -59,8 +59,11 @@ type stepExplanation struct {
 type taskExplanation struct {
 	TaskUUID uuid              `json:"task_uuid"`
 	Status   string            `json:"status"`
+	State    string            `json:"state,omitempty"` // at the mount point, whose statuses are coarser
 	Message  string            `json:"message"`
 	Steps    []stepExplanation `json:"steps"` // the unfinished ones
+
+	state taskState
 }
 
 // slotUse is how many slots of a kind are taken, of how many.
@@ -131,7 +134,7 @@ func (x *explainer) findStoppers() {
 }
 
 func (x *explainer) task() *taskExplanation {
-	v := &taskExplanation{TaskUUID: x.t.id, Status: x.t.state.String(), Steps: []stepExplanation{}}
+	v := &taskExplanation{TaskUUID: x.t.id, Status: x.t.state.String(), state: x.t.state, Steps: []stepExplanation{}}
 	var counts [stepCauses]int
 	for i := range x.t.steps {
 		if x.t.steps[i].state.finished() {

@@ -106,6 +106,7 @@ func (a *mountAPI) routes() []route {
 		{"POST /tasks", needs(permTasksCreate), a.createTask},
 		{"GET /tasks", needs(permTasksList), a.listTasks},
 		{"GET /tasks/{id}", needs(permTasksRead), a.getTask},
+		{"GET /tasks/{id}/explain", needs(permTasksRead), a.explainTask},
 		{"DELETE /tasks/{id}", needs(permTasksCancel), a.cancelTask},
 		{"GET /tasks/{task_id}/workflow_steps", needs(permStepsRead), a.listSteps},
 		{"GET /tasks/{task_id}/workflow_steps/{step_id}", needs(permStepsRead), a.getStep},

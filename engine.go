@@ -167,6 +167,9 @@ func (e *engine) targetLocked(t *task, i int) target {
 // has steps whose turn passed by while it stood still.
 func (e *engine) taskMoved(t *task, from, to taskState, _ instant) {
 	e.stats.taskMoved(from, to)
+	if to == taskError {
+		e.withdrawOutsideLocked(t)
+	}
 	if to != taskEvaluatingResults || from != taskBlockedByFailures && from != taskError {
 		return
 	}

@@ -133,12 +133,16 @@ func (e *engine) letGoLocked(t *task, i int) {
 	if len(q.held) == 0 {
 		return
 	}
-	id := t.stepID(i)
-	if h := q.byID[id]; h != nil {
-		delete(q.byID, id)
-		heap.Remove(q, h.place)
-		e.outside.claimed.remove(h.runKey)
+	if h := q.byID[t.stepID(i)]; h != nil {
+		e.forgetLocked(h)
 	}
+}
+
+// forgetLocked forgets a lease.
+func (e *engine) forgetLocked(h *heldStep) {
+	delete(e.outside.leases.byID, h.id)
+	heap.Remove(&e.outside.leases, h.place)
+	e.outside.claimed.remove(h.runKey)
 }
 
 // armLeasesLocked has the clock call when the first lease ends.
@@ -188,6 +192,10 @@ func (e *engine) expireLeases(timer instant) {
 // expireLocked ends an attempt as lost.
 func (e *engine) expireLocked(c *change, h *heldStep) error {
 	t, err := c.task(h.task)
+	if kindOf(err) == taskMissing { // stale and in error, it was dropped with its steps in progress
+		e.forgetLocked(h)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -230,8 +238,11 @@ func (q *leaseAnswer) setLease(token string) {
 // the step's index. An answer under a lease that is over goes to the audit alone.
 func (s *service) answerLease(ctx context.Context, stepID uuid, q *leaseAnswer) (*task, int, error) {
 	var taken *heldStep
+	var t *task
 	seq, err := s.store.update(func(c *change) (err error) {
-		taken, err = s.engine.answerLocked(c, stepID, q)
+		if taken, err = s.engine.answerLocked(c, stepID, q); taken != nil && err == nil {
+			t, err = c.task(taken.task)
+		}
 		return err
 	})
 	if err != nil {
@@ -244,7 +255,7 @@ func (s *service) answerLease(ctx context.Context, stepID uuid, q *leaseAnswer) 
 	if err := s.store.journal.wait(ctx, seq); err != nil {
 		return nil, 0, err
 	}
-	t, err := s.store.view(taken.task)
+	t, err = s.store.viewAfter(t)
 	return t, taken.step, err
 }
 

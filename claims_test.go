@@ -117,6 +117,16 @@ func TestLease(t *testing.T) {
 			s.answer(c, "extend", ``).want(409)
 		}, "complete: complete", "true enqueued_for_orchestration w1"},
 
+		{"adjusted, then completed twice", func(s *testServer, clock *virtualClock, c claimed) {
+			step, _ := parseUUID(c.Step.StepUUID)
+			task, _ := parseUUID(c.Task.TaskUUID)
+			if _, _, err := s.svc.adjustStep(s.t.Context(), task, step, &adjustment{maxAttempts: 5}, ""); err != nil {
+				s.t.Fatal(err)
+			}
+			s.answer(c, "complete", `,"result":1`).want(200)
+			s.answer(c, "complete", `,"result":1`).want(409)
+		}, "complete: complete", "true enqueued_for_orchestration w1, adjusted in_progress"},
+
 		{"failed, to be retried", func(s *testServer, clock *virtualClock, c claimed) {
 			s.answer(c, "fail", `,"error":{"message":"no"},"retry_after":5`).want(200)
 			if got := s.state(c.Task.TaskUUID); got != "waiting_for_retry: waiting_for_retry" {

@@ -343,7 +343,7 @@ func (s *service) recordLate(ctx context.Context, id uuid, past *pastLease, q *l
 		if err != nil {
 			return err
 		}
-		end := s.engine.ending(t, past.step, q.outcome, c.now, past.began)
+		end := s.engine.plainEnding(t, past.step, q.outcome, c.now, past.began)
 		end.retryAt, end.attempt, end.worker = 0, past.attempt, past.lease.worker
 		s.engine.stats.late++
 		return c.append(t, &record{kind: recLate, step: past.step, end: end, subject: q.subject})
@@ -374,7 +374,7 @@ func (p *pastLease) begin(_ *task, r *record) {
 		if p.current = r.lease.is(p.hash); p.current {
 			p.lease, p.began = r.lease, r.at
 		}
-	case recExtended:
+	case recExtended, recAdjusted: // the attempt goes on
 	case recLate:
 		p.answered = p.answered || p.lease != nil && r.end.attempt == p.attempt
 	default: // this ends the attempt

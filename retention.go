@@ -171,6 +171,7 @@ func (s *store) leave(pos uint32) error {
 	s.dead.remove(h.id, h.dead)
 	s.index.remove(pos, h.state, &h.counts, sl.in)
 	delete(s.byID, h.id)
+	s.waiters.left(h.id, *sl)
 	*sl = slot{}
 	s.retain.finished--
 	s.retain.dropped++

@@ -417,14 +417,14 @@ func checkFigures(t *testing.T, v *task, now instant) {
 		by[s.state]++
 		done := 0
 		for _, p := range parents {
-			done += boolInt(v.steps[p].state.satisfies())
+			done += boolCount(v.steps[p].state.satisfies())
 		}
 		eligible := s.attempts == 0 || def.retry.retryable && s.attempts < s.maxAttempts
 		certain := done == len(parents) && !v.open(i)
 		isReady := (s.state == stepPending || s.state == stepWaitingForRetry) && certain &&
 			eligible && s.retryAt <= now
-		ready += boolInt(isReady)
-		satisfied += boolInt(s.state.satisfies())
+		ready += boolCount(isReady)
+		satisfied += boolCount(s.state.satisfies())
 		x := v.stepView(i, now, "")
 		if x.CompletedParents != done || x.TotalParents != len(parents) || x.RetryEligible != eligible ||
 			x.ReadyForExecution != isReady || x.DependenciesSatisfied != certain {

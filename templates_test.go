@@ -161,7 +161,7 @@ func TestTemplateRules(t *testing.T) {
 		{"step.type", `"decision"`, ""},
 		{"step.type", `"deferred_convergence"`, ""},
 		{"step.type", `"batchable"`, ""},
-		{"step.type", `"batch_worker"`, ""},
+		{"step.type", `"batch_worker"`, "?steps[0]: no step of type batchable makes it, so that it never exists"},
 		{"step.step_type", `"odd"`, `steps[0].step_type: "odd" is none of standard, decision, deferred_convergence, ` +
 			`batchable, batch_worker`},
 		{"step.handler", ``, "steps[0].handler: is required"},

@@ -261,7 +261,7 @@ func (e *engine) claimLocked(c *change, k runKey, q *claimRequest) (claim, error
 	e.outside.claims++
 	a := e.attemptLocked(t, k.step, true)
 	a.number = t.steps[k.step].attempts
-	e.holdLocked(t, k.step)
+	e.holdLocked(t, k.step, l.until)
 	return claim{k, t.def(k.step).callable, a, token, l}, nil
 }
 

@@ -25,7 +25,7 @@ func hashLease(token string) (h leaseHash) {
 // lease is an outside actor's hold on a step in progress. It is never changed.
 type lease struct {
 	hash   leaseHash
-	until  instant
+	until  instant // its end as far as the journal knows; see heldStep
 	worker string
 }
 
@@ -78,13 +78,22 @@ func (a *applier) extend() {
 	s.lease = &l
 }
 
-// heldStep is a step under a lease.
+// heldStep is a step under a lease. An extension is journaled for longer than its
+// worker is told, so that the next ones need no record: only after a restart may a
+// lease hold until then.
 type heldStep struct {
 	runKey
-	id    uuid // the step's
-	until instant
-	place int // in the queue
+	id    uuid    // the step's
+	until instant // when the lease ends
+	place int     // in the queue
 }
+
+// maxLeaseSlack is how much longer at the most an extension is journaled for.
+const maxLeaseSlack = 10 * time.Minute
+
+// leaseSlack grows with the age of an attempt, so that the records of extensions
+// stay few, however long it takes.
+func leaseSlack(age time.Duration) time.Duration { return min(age/4, maxLeaseSlack) }
 
 // leaseQueue is a heap of the steps under leases, by when these end.
 type leaseQueue struct {
@@ -113,8 +122,8 @@ func (q *leaseQueue) Pop() any {
 }
 
 // holdLocked watches over the lease of a step: a new one, or a new end of it.
-func (e *engine) holdLocked(t *task, i int) {
-	q, id, until := &e.outside.leases, t.stepID(i), t.steps[i].lease.until
+func (e *engine) holdLocked(t *task, i int, until instant) {
+	q, id := &e.outside.leases, t.stepID(i)
 	if h := q.byID[id]; h != nil {
 		h.until = until
 		heap.Fix(q, h.place)
@@ -224,6 +233,7 @@ type leaseAnswer struct {
 	lease   time.Duration // extend: from now
 	outcome outcome       // complete, fail
 	subject string        // the authenticated caller, or ""
+	until   instant       // set by an extension: when the lease ends
 }
 
 // setLease keeps what tells of the lease.
@@ -273,10 +283,12 @@ func (e *engine) answerLocked(c *change, stepID uuid, q *leaseAnswer) (*heldStep
 	switch {
 	case !s.lease.is(q.hash):
 		return nil, nil
-	case s.lease.until <= c.now: // the timer is about to say so
+	case h.until <= c.now: // the timer is about to say so
 		return nil, e.expireLocked(c, h)
 	case q.verb == extendVerb:
-		return h, e.extendLocked(c, t, h.step, c.now.add(q.lease))
+		err := e.extendLocked(c, t, h, c.now.add(q.lease))
+		q.until = h.until
+		return h, err
 	}
 	end := e.ending(t, h.step, q.outcome, c.now, s.attempted)
 	end.worker = s.lease.worker
@@ -284,14 +296,17 @@ func (e *engine) answerLocked(c *change, stepID uuid, q *leaseAnswer) (*heldStep
 }
 
 // extendLocked moves the end of a lease, never to an earlier time.
-func (e *engine) extendLocked(c *change, t *task, i int, until instant) error {
-	if until <= t.steps[i].lease.until {
+func (e *engine) extendLocked(c *change, t *task, h *heldStep, until instant) error {
+	if until <= h.until {
 		return nil
 	}
-	if err := c.append(t, &record{kind: recExtended, step: i, lease: &lease{until: until}}); err != nil {
-		return err
+	if s := &t.steps[h.step]; until > s.lease.until {
+		known := until.add(leaseSlack(c.now.sub(s.attempted)))
+		if err := c.append(t, &record{kind: recExtended, step: h.step, lease: &lease{until: known}}); err != nil {
+			return err
+		}
 	}
-	e.holdLocked(t, i)
+	e.holdLocked(t, h.step, until)
 	return nil
 }
 

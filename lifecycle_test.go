@@ -212,12 +212,23 @@ func (l *randomWorld) answer() {
 	}
 	before := l.view(c.key.task)
 	holds := before.steps[c.key.step].lease
+	ends := l.leaseEnd(c.attempt.stepID)
 	_, _, err := l.s.answerLease(l.t.Context(), c.attempt.stepID, q)
 	l.note("%s step %d of task %d: %v", q.verb, c.key.step, slices.Index(l.tasks, c.key.task), err)
-	mine := holds != nil && holds.is(q.hash) && holds.until > l.clock.now()
+	mine := holds != nil && holds.is(q.hash) && ends > l.clock.now()
 	if mine != (err == nil) || err != nil && kindOf(err) != conflict {
 		l.t.Errorf("%s under the lease %+v gives %v", q.verb, holds, err)
 	}
+}
+
+// leaseEnd is when the lease of a step ends; 0 without one.
+func (l *randomWorld) leaseEnd(step uuid) instant {
+	l.s.store.mu.Lock()
+	defer l.s.store.mu.Unlock()
+	if h := l.s.engine.outside.leases.byID[step]; h != nil {
+		return h.until
+	}
+	return 0
 }
 
 func (l *randomWorld) cancel() {

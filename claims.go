@@ -153,6 +153,16 @@ func (e *engine) queueOutsideLocked(t *task, i int) {
 	e.wakeFeeder()
 }
 
+// withdrawOutsideLocked offers nothing of a task that ends with steps left over.
+// They come back when the task goes on.
+func (e *engine) withdrawOutsideLocked(t *task) {
+	for i := range t.steps {
+		if t.steps[i].state == stepEnqueued {
+			e.outside.waiting.remove(runKey{t.id, i})
+		}
+	}
+}
+
 func (t *task) claimKey(i int) claimKey { return claimKey{t.tpl.namespace, t.def(i).callable} }
 
 func (e *engine) wakeFeeder() {
@@ -251,7 +261,7 @@ func (e *engine) claimLocked(c *change, k runKey, q *claimRequest) (claim, error
 	e.outside.claims++
 	a := e.attemptLocked(t, k.step, true)
 	a.number = t.steps[k.step].attempts
-	e.holdLocked(t, k.step)
+	e.holdLocked(t, k.step, l.until)
 	return claim{k, t.def(k.step).callable, a, token, l}, nil
 }
 
@@ -261,6 +271,9 @@ func (e *engine) unclaim(given []claim) {
 	_, err := e.store.update(func(c *change) error {
 		for _, g := range given {
 			t, err := c.task(g.key.task)
+			if kindOf(err) == taskMissing {
+				continue // dropped meanwhile
+			}
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -116,6 +117,16 @@ func TestLease(t *testing.T) {
 			s.answer(c, "complete", `,"result":2`).want(409)
 			s.answer(c, "extend", ``).want(409)
 		}, "complete: complete", "true enqueued_for_orchestration w1"},
+
+		{"adjusted, then completed twice", func(s *testServer, clock *virtualClock, c claimed) {
+			step, _ := parseUUID(c.Step.StepUUID)
+			task, _ := parseUUID(c.Task.TaskUUID)
+			if _, _, err := s.svc.adjustStep(s.t.Context(), task, step, &adjustment{maxAttempts: 5}, ""); err != nil {
+				s.t.Fatal(err)
+			}
+			s.answer(c, "complete", `,"result":1`).want(200)
+			s.answer(c, "complete", `,"result":1`).want(409)
+		}, "complete: complete", "true enqueued_for_orchestration w1, adjusted in_progress"},
 
 		{"failed, to be retried", func(s *testServer, clock *virtualClock, c claimed) {
 			s.answer(c, "fail", `,"error":{"message":"no"},"retry_after":5`).want(200)
@@ -323,6 +334,42 @@ func TestLeaseSurvivesRestart(t *testing.T) {
 		t.Errorf("got %s after its last lease ended while the service was down", got)
 	}
 	closeTestService(t, s.svc)
+}
+
+// TestLongLease extends a lease every ten seconds, for a day: that writes little,
+// and the lease outlives a restart at any time.
+func TestLongLease(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	o := serviceTest{clock: clock, dir: t.TempDir(), extra: claimTemplates, config: func(c *Config) { c.Store.Sync = "never" }}
+	svc := openTestService(t, o)
+	v := mustCreate(t, svc, "one")
+	given := svc.engine.claim(t.Context(), &claimRequest{callables: []string{"*"}, limit: 1, lease: 30 * time.Second, worker: "w"})
+	c := given.steps[0]
+	extend := &leaseAnswer{verb: extendVerb, lease: 30 * time.Second}
+	extend.setLease(c.token)
+	for n := range 24 * 360 {
+		clock.advance(10 * time.Second)
+		if n%1000 == 0 { // at the moment at which the least may be known of the lease
+			clock.advance(19 * time.Second)
+			closeTestService(t, svc)
+			svc = openTestService(t, o)
+		}
+		if _, _, err := svc.answerLease(t.Context(), c.attempt.stepID, extend); err != nil {
+			t.Fatalf("extension %d: %v", n, err)
+		}
+		if want := clock.now().add(30 * time.Second); extend.until < want || n%1000 > 100 && extend.until != want {
+			t.Fatalf("extension %d: the lease ends %v; want %v", n, extend.until.zoned(), want.zoned())
+		}
+	}
+	v = settled(t, svc, v.id)
+	if n := bytes.Count(v.log, []byte(`"kind":"extended"`)); n > 250 {
+		t.Errorf("the task has %d records of extensions; want few", n)
+	}
+	clock.advance(30 * time.Second)
+	if got := states(settled(t, svc, v.id)); got != "steps_in_process: enqueued" {
+		t.Errorf("got %s when nobody extends the lease any more", got)
+	}
+	closeTestService(t, svc)
 }
 
 // TestClaimOrder gives steps out by priority, then by the age of their tasks.

@@ -175,17 +175,15 @@ type leaseView struct {
 }
 
 func (a *orchestrationAPI) extendLease(w http.ResponseWriter, r *http.Request) error {
+	var given *leaseAnswer
 	t, i, err := a.answer(r, extendVerb, func(p *actorReader, q *leaseAnswer) {
 		q.lease = p.seconds("lease_seconds", standardLease, 1, maxLeaseSeconds)
+		given = q
 	})
 	if err != nil {
 		return err
 	}
-	v := leaseView{StepUUID: t.stepID(i)}
-	if l := t.steps[i].lease; l != nil { // it may be over by now
-		v.LeaseExpiresAt = zonedTime(l.until)
-	}
-	return writeJSON(w, http.StatusOK, v)
+	return writeJSON(w, http.StatusOK, leaseView{t.stepID(i), zonedTime(given.until)})
 }
 
 func (a *orchestrationAPI) completeClaimed(w http.ResponseWriter, r *http.Request) error {
@@ -276,20 +274,22 @@ func (s *service) outsideSteps(claimed bool, matches func(claimKey) bool, offset
 	}
 	for _, k := range keys[min(offset, len(keys)):] {
 		if t := s.store.liveLocked(k.task); t != nil {
-			views = append(views, t.outsideStepView(k.step, now, s.workerID))
+			held := s.engine.outside.leases.byID[t.stepID(k.step)]
+			views = append(views, t.outsideStepView(k.step, held, now, s.workerID))
 		}
 	}
 	return views
 }
 
-func (t *task) outsideStepView(i int, now instant, worker string) outsideStepView {
+// outsideStepView is a step that an actor holds, or that nobody does.
+func (t *task) outsideStepView(i int, held *heldStep, now instant, worker string) outsideStepView {
 	v := outsideStepView{
 		stepView: t.stepView(i, now, worker), Namespace: t.tpl.namespace, TaskName: t.tpl.name,
 		Callable: t.def(i).callable, Priority: t.by.priority,
 	}
-	if l := t.steps[i].lease; l != nil {
-		v.WorkerID = l.worker
-		v.LeaseExpiresAt = new(zonedTime(l.until))
+	if held != nil {
+		v.WorkerID = t.steps[i].lease.worker
+		v.LeaseExpiresAt = new(zonedTime(held.until))
 	}
 	return v
 }

@@ -53,7 +53,7 @@ type programLife struct {
 type sentTask struct {
 	name  string
 	id    string // when its creation was acknowledged
-	keyed bool   // sent again after a crash, under the same idempotency_key
+	keyed bool   // sent again after a crash, under the same key
 }
 
 // sentAction is what a client did to a step.
@@ -81,6 +81,10 @@ func crashTemplates(url string) []string {
 			stepSpec{name: "b", callable: url, retry: soon, timeout: 600, after: []string{"act"}}),
 		testTemplate("wait", stepSpec{name: "a", callable: "builtin:noop"},
 			stepSpec{name: "act", callable: "Outside", after: []string{"a"}, retry: `{"max_attempts":50,"backoff_base_ms":1}`}),
+		testTemplate("grow", stepSpec{name: "a", kind: stepBatchable, callable: "builtin:batch",
+			config: `{"total_items":5,"batch_size":2,"worker_template_name":"w"}`},
+			stepSpec{name: "w", kind: stepBatchWorker, callable: url, retry: soon, timeout: 600, after: []string{"a"}},
+			stepSpec{name: "b", kind: stepDeferredConvergence, callable: "builtin:noop", after: []string{"w"}}),
 	}
 }
 
@@ -172,11 +176,11 @@ func (k *crashClient) run() {
 
 // send sends a request to the newest program. When it gets no answer it waits
 // for the next one, and returns a status of 0.
-func (k *crashClient) send(method, path, body string) (status int, reply []byte) {
+func (k *crashClient) send(method, path, body string, key ...string) (status int, reply []byte) {
 	k.c.mu.Lock()
 	life := k.c.life
 	k.c.mu.Unlock()
-	status, reply = sendOnce(k.http, method, life.url+path, body)
+	status, reply = sendOnce(k.http, method, life.url+path, body, key...)
 	if status == 0 {
 		select {
 		case <-life.next:
@@ -186,13 +190,17 @@ func (k *crashClient) send(method, path, body string) (status int, reply []byte)
 	return status, reply
 }
 
-// sendOnce sends a request; the status is 0 when the answer did not come whole.
-func sendOnce(client *http.Client, method, url, body string) (status int, reply []byte) {
+// sendOnce sends a request, with an Idempotency-Key or none; the status is 0 when
+// the answer did not come whole.
+func sendOnce(client *http.Client, method, url, body string, key ...string) (status int, reply []byte) {
 	req, err := http.NewRequest(method, url, strings.NewReader(body))
 	if err != nil {
 		panic(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	if len(key) > 0 {
+		req.Header["Idempotency-Key"] = key
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return 0, nil
@@ -220,29 +228,33 @@ type crashTask struct {
 	} `json:"steps"`
 }
 
-// create asks for a task. Every other one has a key and is asked for until
-// there is an answer.
+// create asks for a task. Most have a key, in the body or as a header, and are
+// asked for until there is an answer.
 func (k *crashClient) create() {
 	k.sent++
 	marker := fmt.Sprintf("%s-%d", k.name, k.sent)
-	s := &sentTask{name: k.names[rand.IntN(len(k.names))], keyed: rand.IntN(2) == 0}
+	s := &sentTask{name: k.names[rand.IntN(len(k.names))], keyed: rand.IntN(3) > 0}
 	body := fmt.Sprintf(`{"namespace":"t","name":%q,"context":{"marker":%q,"padding":%q}`, s.name, marker, k.c.padding)
-	if s.keyed {
+	var header []string // with it a repeated request gives the task, else a conflict
+	switch {
+	case s.keyed && rand.IntN(2) == 0:
+		header = []string{marker}
+	case s.keyed:
 		body += fmt.Sprintf(`,"idempotency_key":%q`, marker)
 	}
 	body += "}"
 	k.c.mu.Lock()
 	k.c.tasks[marker] = s
 	k.c.mu.Unlock()
-	status, reply := k.send("POST", "/v1/tasks", body)
+	status, reply := k.send("POST", "/v1/tasks", body, header...)
 	again := status == 0
 	for status == 0 && s.keyed && !k.ended() {
-		status, reply = k.send("POST", "/v1/tasks", body)
+		status, reply = k.send("POST", "/v1/tasks", body, header...)
 	}
 	switch {
 	case status == http.StatusCreated:
 		k.created(s, reply)
-	case status == http.StatusConflict && again:
+	case status == http.StatusConflict && again && header == nil:
 	case status != 0:
 		k.c.t.Errorf("creating %s: got status %d: %s", marker, status, reply)
 	}
@@ -608,7 +620,7 @@ func (c *crashTest) checkFiles() {
 func TestCrash(t *testing.T) {
 	c := newCrashTest(t, "")
 	c.start()
-	c.begin(16, "diamond", "flaky", "web", "act")
+	c.begin(16, "diamond", "flaky", "web", "act", "grow")
 	kills := 0
 	for began := time.Now(); kills < 4 || time.Since(began) < *crashDuration; kills++ {
 		<-time.After(time.Duration(50+rand.IntN(400)) * time.Millisecond)

@@ -189,6 +189,9 @@ func (e *engine) taskMoved(t *task, from, to taskState, _ instant) {
 	if to == taskBlockedByFailures {
 		e.causes.blocked(t)
 	}
+	if to == taskError {
+		e.withdrawOutsideLocked(t)
+	}
 	if to != taskEvaluatingResults || from != taskBlockedByFailures && from != taskError {
 		return
 	}

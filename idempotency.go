@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -90,9 +91,12 @@ func parseRequestMark(s string) (m requestMark, ok bool) {
 // store.mu.
 type requestIndex struct {
 	tasks   map[replayKey]uuid
-	ages    []agedRequest             // oldest first
-	flights map[replayKey]requestMark // requests that are being answered
+	ages    []agedRequest              // oldest first; also of tasks that were dropped
+	flights map[replayKey]*requestMark // requests that are being answered
 }
+
+// agesFloor is how many keys of dropped tasks are not worth being cleared away.
+const agesFloor = 1024
 
 // agedRequest is a key that is to be forgotten.
 type agedRequest struct {
@@ -102,7 +106,7 @@ type agedRequest struct {
 }
 
 func newRequestIndex() *requestIndex {
-	return &requestIndex{tasks: map[replayKey]uuid{}, flights: map[replayKey]requestMark{}}
+	return &requestIndex{tasks: map[replayKey]uuid{}, flights: map[replayKey]*requestMark{}}
 }
 
 // add remembers the request that created a task at an instant.
@@ -113,6 +117,14 @@ func (x *requestIndex) add(m requestMark, id uuid, at instant) {
 	x.forget(at)
 	x.tasks[m.key] = id
 	x.ages = append(x.ages, agedRequest{m.key, id, at})
+	if len(x.ages) > 2*len(x.tasks)+agesFloor {
+		x.clearAges()
+	}
+}
+
+// clearAges drops the entries of tasks that are kept no longer.
+func (x *requestIndex) clearAges() {
+	x.ages = slices.DeleteFunc(slices.Clone(x.ages), func(a agedRequest) bool { return x.tasks[a.key] != a.task })
 }
 
 // forget drops the keys that are too old. Nothing else needs to: a key is looked
@@ -132,45 +144,51 @@ func (x *requestIndex) remove(key replayKey, id uuid) {
 	}
 }
 
-// beginRequest marks a request as being answered, until endRequest. When an
-// earlier one has done its work, it gives the task that that made instead.
-func (s *store) beginRequest(m requestMark) (earlier uuid, err error) {
+// beginRequest marks a request as being answered, until endRequest is given the
+// flight. When an earlier one has done its work, it gives the task that that made
+// instead.
+func (s *store) beginRequest(m requestMark) (earlier uuid, flight *requestMark, err error) {
 	if m == (requestMark{}) {
-		return earlier, nil
+		return earlier, nil, nil
 	}
 	s.mu.Lock()
 	x := s.requests
 	x.forget(s.clock.now())
-	flight, flies := x.flights[m.key]
+	other := x.flights[m.key]
 	id, done := x.tasks[m.key]
 	var kept slot
-	if done {
+	switch {
+	case other != nil:
+	case done:
 		kept = s.slots[s.byID[id]] // its creation never changes
-	}
-	if !flies && !done {
-		x.flights[m.key] = m
+	default:
+		flight = &m
+		x.flights[m.key] = flight
 	}
 	s.mu.Unlock()
 	switch {
-	case flies && flight != m:
-		return earlier, otherBody()
-	case flies:
-		return earlier, &failure{kind: conflict, retryAfter: flightRetryTime,
+	case other != nil && *other != m:
+		err = otherBody()
+	case other != nil:
+		err = &failure{kind: conflict, retryAfter: flightRetryTime,
 			message: "the first request with this Idempotency-Key is still being answered"}
 	case done:
-		return kept.madeBy(m)
+		earlier, err = kept.madeBy(m)
 	}
-	return earlier, nil
+	return earlier, flight, err
 }
 
-// endRequest lets later requests with the key have what this one made.
-func (s *store) endRequest(m requestMark) {
-	if m == (requestMark{}) {
+// endRequest lets later requests with the key have what this one made. A flight
+// that is not known any more, after a reset, leaves others alone.
+func (s *store) endRequest(flight *requestMark) {
+	if flight == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.requests.flights, m.key)
+	if s.requests.flights[flight.key] == flight {
+		delete(s.requests.flights, flight.key)
+	}
 }
 
 // madeBy is the id of the task in a slot, if it was the same request that made it.

@@ -236,6 +236,51 @@ func TestIdempotencyInFlight(t *testing.T) {
 	}
 }
 
+// TestFlightOfAnotherWorld: the end of a request that began before a reset leaves
+// alone the request that came under its key after it.
+func TestFlightOfAnotherWorld(t *testing.T) {
+	s := newTestService(t, serviceTest{})
+	m := markFor("", "k", manualTask)
+	_, before, err := s.store.beginRequest(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.store.requests = newRequestIndex()
+	_, after, err := s.store.beginRequest(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.store.endRequest(before)
+	if _, _, err := s.store.beginRequest(m); kindOf(err) != conflict {
+		t.Errorf("got %v while the second request is in flight; want a conflict", err)
+	}
+	s.store.endRequest(after)
+	if _, _, err := s.store.beginRequest(m); err != nil {
+		t.Errorf("got %v once nothing is in flight", err)
+	}
+}
+
+// TestRequestIndexOfDroppedTasks: keys of tasks that are kept no longer take no
+// memory until their day is over.
+func TestRequestIndexOfDroppedTasks(t *testing.T) {
+	const kept = 100
+	x := newRequestIndex()
+	mark := func(i int) requestMark { return requestMark{key: hashOf(fmt.Append(nil, i))} }
+	for i := range 100 * kept {
+		x.add(mark(i), uuid{}.plus(i+1), testStart.add(time.Duration(i)*time.Millisecond))
+		if old := i - kept; old >= 0 {
+			x.remove(mark(old).key, uuid{}.plus(old+1))
+		}
+	}
+	if n := len(x.ages); len(x.tasks) != kept || n > 2*kept+agesFloor {
+		t.Errorf("%d keys take %d entries", len(x.tasks), n)
+	}
+	x.forget(testStart.add(replayKeyAge + time.Hour))
+	if len(x.tasks) != 0 || len(x.ages) != 0 {
+		t.Errorf("%d and %d keys are left after their day; want none", len(x.tasks), len(x.ages))
+	}
+}
+
 // TestIdempotencyRace sends the same request many times at once.
 func TestIdempotencyRace(t *testing.T) {
 	s := newTestService(t, serviceTest{templates: "testdata/templates"})

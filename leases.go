@@ -25,7 +25,7 @@ func hashLease(token string) (h leaseHash) {
 // lease is an outside actor's hold on a step in progress. It is never changed.
 type lease struct {
 	hash   leaseHash
-	until  instant
+	until  instant // its end as far as the journal knows; see heldStep
 	worker string
 }
 
@@ -78,13 +78,22 @@ func (a *applier) extend() {
 	s.lease = &l
 }
 
-// heldStep is a step under a lease.
+// heldStep is a step under a lease. An extension is journaled for longer than its
+// worker is told, so that the next ones need no record: only after a restart may a
+// lease hold until then.
 type heldStep struct {
 	runKey
-	id    uuid // the step's
-	until instant
-	place int // in the queue
+	id    uuid    // the step's
+	until instant // when the lease ends
+	place int     // in the queue
 }
+
+// maxLeaseSlack is how much longer at the most an extension is journaled for.
+const maxLeaseSlack = 10 * time.Minute
+
+// leaseSlack grows with the age of an attempt, so that the records of extensions
+// stay few, however long it takes.
+func leaseSlack(age time.Duration) time.Duration { return min(age/4, maxLeaseSlack) }
 
 // leaseQueue is a heap of the steps under leases, by when these end.
 type leaseQueue struct {
@@ -114,8 +123,8 @@ func (q *leaseQueue) Pop() any {
 }
 
 // holdLocked watches over the lease of a step: a new one, or a new end of it.
-func (e *engine) holdLocked(t *task, i int) {
-	q, id, until := &e.outside.leases, t.stepID(i), t.steps[i].lease.until
+func (e *engine) holdLocked(t *task, i int, until instant) {
+	q, id := &e.outside.leases, t.stepID(i)
 	if h := q.byID[id]; h != nil {
 		h.until = until
 		heap.Fix(q, h.place)
@@ -135,13 +144,17 @@ func (e *engine) letGoLocked(t *task, i int) {
 	if len(q.held) == 0 {
 		return
 	}
-	id := t.stepID(i)
-	if h := q.byID[id]; h != nil {
-		delete(q.byID, id)
-		heap.Remove(q, h.place)
-		e.outside.claimed.remove(h.runKey)
-		e.disarmLeasesLocked()
+	if h := q.byID[t.stepID(i)]; h != nil {
+		e.forgetLocked(h)
 	}
+}
+
+// forgetLocked forgets a lease.
+func (e *engine) forgetLocked(h *heldStep) {
+	delete(e.outside.leases.byID, h.id)
+	heap.Remove(&e.outside.leases, h.place)
+	e.outside.claimed.remove(h.runKey)
+	e.disarmLeasesLocked()
 }
 
 // armLeasesLocked has the clock call when the first lease ends.
@@ -207,6 +220,10 @@ func (e *engine) expireLeases(timer instant) {
 // expireLocked ends an attempt as lost.
 func (e *engine) expireLocked(c *change, h *heldStep) error {
 	t, err := c.task(h.task)
+	if kindOf(err) == taskMissing { // stale and in error, it was dropped with its steps in progress
+		e.forgetLocked(h)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -235,6 +252,7 @@ type leaseAnswer struct {
 	lease   time.Duration // extend: from now
 	outcome outcome       // complete, fail
 	subject string        // the authenticated caller, or ""
+	until   instant       // set by an extension: when the lease ends
 }
 
 // setLease keeps what tells of the lease.
@@ -249,8 +267,11 @@ func (q *leaseAnswer) setLease(token string) {
 // the step's index. An answer under a lease that is over goes to the audit alone.
 func (s *service) answerLease(ctx context.Context, stepID uuid, q *leaseAnswer) (*task, int, error) {
 	var taken *heldStep
+	var t *task
 	seq, err := s.store.update(func(c *change) (err error) {
-		taken, err = s.engine.answerLocked(c, stepID, q)
+		if taken, err = s.engine.answerLocked(c, stepID, q); taken != nil && err == nil {
+			t, err = c.task(taken.task)
+		}
 		return err
 	})
 	if err != nil {
@@ -263,7 +284,7 @@ func (s *service) answerLease(ctx context.Context, stepID uuid, q *leaseAnswer) 
 	if err := s.store.journal.wait(ctx, seq); err != nil {
 		return nil, 0, err
 	}
-	t, err := s.store.view(taken.task)
+	t, err = s.store.viewAfter(t)
 	return t, taken.step, err
 }
 
@@ -281,10 +302,12 @@ func (e *engine) answerLocked(c *change, stepID uuid, q *leaseAnswer) (*heldStep
 	switch {
 	case !s.lease.is(q.hash):
 		return nil, nil
-	case s.lease.until <= c.now: // the timer is about to say so
+	case h.until <= c.now: // the timer is about to say so
 		return nil, e.expireLocked(c, h)
 	case q.verb == extendVerb:
-		return h, e.extendLocked(c, t, h.step, c.now.add(q.lease))
+		err := e.extendLocked(c, t, h, c.now.add(q.lease))
+		q.until = h.until
+		return h, err
 	}
 	end := e.ending(t, h.step, q.outcome, c.now, s.attempted)
 	end.worker = s.lease.worker
@@ -292,14 +315,17 @@ func (e *engine) answerLocked(c *change, stepID uuid, q *leaseAnswer) (*heldStep
 }
 
 // extendLocked moves the end of a lease, never to an earlier time.
-func (e *engine) extendLocked(c *change, t *task, i int, until instant) error {
-	if until <= t.steps[i].lease.until {
+func (e *engine) extendLocked(c *change, t *task, h *heldStep, until instant) error {
+	if until <= h.until {
 		return nil
 	}
-	if err := c.append(t, &record{kind: recExtended, step: i, lease: &lease{until: until}}); err != nil {
-		return err
+	if s := &t.steps[h.step]; until > s.lease.until {
+		known := until.add(leaseSlack(c.now.sub(s.attempted)))
+		if err := c.append(t, &record{kind: recExtended, step: h.step, lease: &lease{until: known}}); err != nil {
+			return err
+		}
 	}
-	e.holdLocked(t, i)
+	e.holdLocked(t, h.step, until)
 	return nil
 }
 
@@ -351,7 +377,7 @@ func (s *service) recordLate(ctx context.Context, id uuid, past *pastLease, q *l
 		if err != nil {
 			return err
 		}
-		end := s.engine.ending(t, past.step, q.outcome, c.now, past.began)
+		end := s.engine.plainEnding(t, past.step, q.outcome, c.now, past.began)
 		end.retryAt, end.attempt, end.worker = 0, past.attempt, past.lease.worker
 		s.engine.stats.late++
 		return c.append(t, &record{kind: recLate, step: past.step, end: end, subject: q.subject})
@@ -382,7 +408,7 @@ func (p *pastLease) begin(_ *task, r *record) {
 		if p.current = r.lease.is(p.hash); p.current {
 			p.lease, p.began = r.lease, r.at
 		}
-	case recExtended:
+	case recExtended, recAdjusted: // the attempt goes on
 	case recLate:
 		p.answered = p.answered || p.lease != nil && r.end.attempt == p.attempt
 	default: // this ends the attempt

@@ -34,21 +34,26 @@ type randomWorld struct {
 	clock *virtualClock
 	s     *service
 	tasks []uuid
-	acted map[uuid]int // operator actions that were taken, by step
-	held  []claim      // what was claimed, whatever became of it
-	did   []string     // for the report of a failure
+	acted map[uuid]int    // operator actions that were taken, by step
+	held  []claim         // what was claimed, whatever became of it
+	keyed map[string]uuid // tasks by the Idempotency-Key and body that made them
+	did   []string        // for the report of a failure
 }
 
 func newRandomWorld(t *testing.T, seed uint64) *randomWorld {
-	l := &randomWorld{t: t, r: rand.New(rand.NewPCG(seed, 0)), clock: newVirtualClock(testStart), acted: map[uuid]int{}}
+	l := &randomWorld{t: t, r: rand.New(rand.NewPCG(seed, 0)), clock: newVirtualClock(testStart), acted: map[uuid]int{},
+		keyed: map[string]uuid{}}
 	l.o = serviceTest{dir: t.TempDir(), clock: l.clock,
 		config: func(c *Config) { c.Store.Sync, c.Worker.Concurrency = "never", 2 }}
-	for i := range 3 {
+	for i := range randomTemplates {
 		l.o.extra = append(l.o.extra, l.template(fmt.Sprintf("random%d", i)))
 	}
 	l.s = openTestService(t, l.o)
 	return l
 }
+
+// randomTemplates is how many templates a world has; the last one is dynamic.
+const randomTemplates = 4
 
 // template is a random graph of steps of every kind.
 func (l *randomWorld) template(name string) string {
@@ -56,7 +61,37 @@ func (l *randomWorld) template(name string) string {
 	for i := range steps {
 		steps[i] = l.step(i)
 	}
+	if name == fmt.Sprintf("random%d", randomTemplates-1) {
+		l.makeDynamic(steps)
+	}
 	return testTemplate(name, steps...)
+}
+
+// makeDynamic makes the first step, which every task has, one that decides, and
+// the others of any kind.
+func (l *randomWorld) makeDynamic(steps []stepSpec) {
+	kinds := []string{stepDecision, stepBatchable, stepBatchWorker, stepDeferredConvergence, stepStandard}
+	for i := range steps {
+		steps[i].kind = kinds[l.r.IntN(len(kinds))]
+		if i == 0 {
+			steps[i].kind = kinds[l.r.IntN(2)]
+		}
+		if maker(steps[i].kind) { // by an actor's result
+			steps[i].callable, steps[i].config = "Outside", ""
+		}
+	}
+}
+
+// result is one that decides something, if it is a dynamic step's: also what cannot be.
+func (l *randomWorld) result() []byte {
+	name := fmt.Sprintf("s%d", 1+l.r.IntN(6))
+	switch l.r.IntN(3) {
+	case 0:
+		return []byte(createSteps(name))
+	case 1:
+		return []byte(createBatches(name, l.r.IntN(4)))
+	}
+	return []byte("1")
 }
 
 func (l *randomWorld) step(i int) stepSpec {
@@ -152,9 +187,39 @@ func (l *randomWorld) adjust() {
 }
 
 func (l *randomWorld) create() {
-	v := mustCreate(l.t, l.s, fmt.Sprintf("random%d", l.r.IntN(3)), fmt.Sprintf(`"priority":%d`, l.r.IntN(3)))
+	name := fmt.Sprintf("random%d", l.r.IntN(randomTemplates))
+	if l.r.IntN(3) == 0 {
+		l.createKeyed(name)
+		return
+	}
+	l.created(mustCreate(l.t, l.s, name, fmt.Sprintf(`"priority":%d`, l.r.IntN(3))))
+}
+
+// createKeyed creates a task under one of a few keys: a repeated request gives
+// the task that the first one made, and another one with its key is refused.
+func (l *randomWorld) createKeyed(name string) {
+	key, body := fmt.Sprintf("k%d", l.r.IntN(4)), fmt.Sprintf(`{"namespace":"t","name":%q}`, name)
+	done, err := submitKeyed(l.t.Context(), l.s, "", key, body)
+	l.note("create %s under the key %s: %v", name, key, err)
+	earlier, again := l.keyed[key+body]
+	other := slices.ContainsFunc(slices.Collect(maps.Keys(l.keyed)), func(k string) bool { return strings.HasPrefix(k, key+"{") })
+	switch {
+	case err != nil:
+		if again || !other || kindOf(err) != invalidFields {
+			l.t.Errorf("creating %s under the key %s gives %v", name, key, err)
+		}
+	case done.replayed != again || again && done.task.id != earlier || !again && other:
+		l.t.Errorf("creating %s under the key %s gives task %s, replayed %t; earlier %s", name, key, done.task.id,
+			done.replayed, earlier)
+	case !again:
+		l.keyed[key+body] = done.task.id
+		l.created(done.task)
+	}
+}
+
+func (l *randomWorld) created(v *task) {
 	for _, id := range l.tasks {
-		if n, ok := v.id.minus(id); ok && n <= len(l.view(id).steps) {
+		if n, ok := v.id.minus(id); ok && n <= len(l.view(id).tpl.steps) {
 			l.t.Errorf("task %s has an id that is %s's or one of its steps'", v.id, id)
 		}
 	}
@@ -172,10 +237,17 @@ func (l *randomWorld) actAtRandom() {
 
 func (l *randomWorld) act(v *task, step int, q stepRequest) {
 	q.by, q.reason = "ops", "at random"
+	if q.action == actionComplete {
+		q.result = l.result()
+	}
 	_, _, err := l.s.actOnStep(l.t.Context(), v.id, v.stepID(step), &q)
 	l.note("%s step %d of task %d: %v", q.action, step, slices.Index(l.tasks, v.id), err)
 	switch kindOf(err) {
 	case invalidTransition, conflict:
+	case invalidFields:
+		if v.plan == nil {
+			l.t.Error(err)
+		}
 	default:
 		if err != nil {
 			l.t.Error(err)
@@ -203,7 +275,8 @@ func (l *randomWorld) answer() {
 		return
 	}
 	c := l.held[max(0, len(l.held)-1-l.r.IntN(4))]
-	q := &leaseAnswer{verb: completeVerb, hash: hashLease(c.token), outcome: outcome{success: true, result: []byte("1")}}
+	q := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true, result: l.result()}}
+	q.setLease(c.token)
 	switch l.r.IntN(4) {
 	case 0:
 		q.verb, q.lease = extendVerb, time.Duration(1+l.r.IntN(5))*time.Second
@@ -212,12 +285,23 @@ func (l *randomWorld) answer() {
 	}
 	before := l.view(c.key.task)
 	holds := before.steps[c.key.step].lease
+	ends := l.leaseEnd(c.attempt.stepID)
 	_, _, err := l.s.answerLease(l.t.Context(), c.attempt.stepID, q)
 	l.note("%s step %d of task %d: %v", q.verb, c.key.step, slices.Index(l.tasks, c.key.task), err)
-	mine := holds != nil && holds.is(q.hash) && holds.until > l.clock.now()
+	mine := holds != nil && holds.is(q.hash) && ends > l.clock.now()
 	if mine != (err == nil) || err != nil && kindOf(err) != conflict {
 		l.t.Errorf("%s under the lease %+v gives %v", q.verb, holds, err)
 	}
+}
+
+// leaseEnd is when the lease of a step ends; 0 without one.
+func (l *randomWorld) leaseEnd(step uuid) instant {
+	l.s.store.mu.Lock()
+	defer l.s.store.mu.Unlock()
+	if h := l.s.engine.outside.leases.byID[step]; h != nil {
+		return h.until
+	}
+	return 0
 }
 
 func (l *randomWorld) cancel() {
@@ -361,7 +445,7 @@ func (l *randomWorld) checkAudit(v *task, law *lawful) {
 // finish resolves every step by hand: what was not cancelled is then complete.
 func (l *randomWorld) finish() {
 	for _, id := range l.tasks {
-		for i := range l.view(id).steps {
+		for i := 0; i < len(l.view(id).steps); i++ { // they may become more
 			if v := l.view(id); v.state != taskCancelled && !v.steps[i].state.satisfies() {
 				l.act(v, i, resolveAction)
 				settle(l.s)
@@ -422,14 +506,14 @@ func checkFigures(t *testing.T, v *task, now instant) {
 		by[s.state]++
 		done := 0
 		for _, p := range parents {
-			done += boolInt(v.steps[p].state.satisfies())
+			done += boolCount(v.steps[p].state.satisfies())
 		}
 		eligible := s.attempts == 0 || def.retry.retryable && s.attempts < s.maxAttempts
 		certain := done == len(parents) && !v.open(i)
 		isReady := (s.state == stepPending || s.state == stepWaitingForRetry) && certain &&
 			eligible && s.retryAt <= now
-		ready += boolInt(isReady)
-		satisfied += boolInt(s.state.satisfies())
+		ready += boolCount(isReady)
+		satisfied += boolCount(s.state.satisfies())
 		x := v.stepView(i, now, "")
 		if x.CompletedParents != done || x.TotalParents != len(parents) || x.RetryEligible != eligible ||
 			x.ReadyForExecution != isReady || x.DependenciesSatisfied != certain {

@@ -57,7 +57,7 @@ func (e *engine) resumeLocked(t *task, lost []lostAttempt) []lostAttempt {
 			e.armRetry(t, i, s.retryAt)
 		case stepInProgress:
 			if s.lease != nil { // its worker is not of this process
-				e.holdLocked(t, i)
+				e.holdLocked(t, i, s.lease.until)
 				continue
 			}
 			lost = append(lost, lostAttempt{t.id, i})

@@ -169,6 +169,7 @@ func (s *store) leave(pos uint32) error {
 	s.events.taskDropped(h.lastSeq)
 	s.index.remove(pos, h.state, &h.counts, sl.in)
 	delete(s.byID, h.id)
+	s.waiters.left(h.id, *sl)
 	*sl = slot{}
 	s.retain.finished--
 	s.retain.dropped++

@@ -294,6 +294,7 @@ func (w *retentionWorld) run(n int) {
 	for range n {
 		w.o.clock.(*virtualClock).advance(time.Millisecond)
 		w.act()
+		settle(w.s) // or a task might finish only with the next one
 		w.model()
 		wantKept(w.t, w.s, w.tasks...)
 		w.s.store.mu.Lock()

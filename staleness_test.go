@@ -48,7 +48,7 @@ func TestStaleActions(t *testing.T) {
 			if v.state.String() != tc.state {
 				t.Fatalf("past the limit: got %s; want %s", v.state, tc.state)
 			}
-			if got, want := int(s.staleTasks.Load()), boolInt(tc.state != "error"); got != want {
+			if got, want := int(s.staleTasks.Load()), boolCount(tc.state != "error"); got != want {
 				t.Errorf("the latest search found %d stale tasks; want %d", got, want)
 			}
 			wantStaleEntry(t, s, v, tc.reason)

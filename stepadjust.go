@@ -87,9 +87,9 @@ func (s *service) adjustStep(
 		return nil, 0, failf(tooLarge, "the inputs have %d bytes, more than the %d allowed", len(by.inputs), limit)
 	}
 	var at int
-	seq, err := s.store.update(func(c *change) error {
-		t, err := c.task(taskID)
-		if err != nil {
+	var t *task
+	seq, err := s.store.update(func(c *change) (err error) {
+		if t, err = c.task(taskID); err != nil {
 			return err
 		}
 		i, ok := t.stepIndex(stepID)
@@ -109,7 +109,7 @@ func (s *service) adjustStep(
 	if err := s.store.journal.wait(ctx, seq); err != nil {
 		return nil, 0, err
 	}
-	t, err := s.store.view(taskID)
+	t, err = s.store.viewAfter(t)
 	return t, at, err
 }
 

@@ -31,14 +31,14 @@ func (s *service) submitTask(ctx context.Context, b *submission) (*submitted, er
 	if s.draining.Load() {
 		return nil, failf(unavailable, "the service is shutting down: no new task is taken")
 	}
-	earlier, err := s.store.beginRequest(b.request)
+	earlier, flight, err := s.store.beginRequest(b.request)
 	if err != nil {
 		return nil, err
 	}
 	if !earlier.isZero() {
 		return s.replayTask(ctx, earlier, b)
 	}
-	defer s.store.endRequest(b.request)
+	defer s.store.endRequest(flight)
 	return s.submitNew(ctx, b)
 }
 

@@ -139,13 +139,17 @@ func (d *templateDraft) stepName(i int) string {
 	return clippedText(name)
 }
 
-// checkWorkers warns of a batchable step whose worker is no batch_worker step.
+// checkWorkers warns of a batchable step whose worker is no batch_worker step,
+// and of a batch_worker step that nothing makes.
 func (r *templateReader) checkWorkers(t *template) {
 	workers := map[string]bool{}
 	for _, s := range t.steps {
 		workers[s.name] = s.kind == stepBatchWorker
 	}
 	for i, s := range t.steps {
+		if s.kind == stepBatchWorker && t.flow.makers[i] == 0 {
+			r.warn(templateItemPath("steps", i), "no step of type %s makes it, so that it never exists", stepBatchable)
+		}
 		if s.kind == stepBatchable && s.batchWorker != "" && !workers[s.batchWorker] {
 			r.warn(templateItemPath("steps", i), "its worker template %q is no step of type %s",
 				clippedText(s.batchWorker), stepBatchWorker)

@@ -161,7 +161,7 @@ func TestTemplateRules(t *testing.T) {
 		{"step.type", `"decision"`, ""},
 		{"step.type", `"deferred_convergence"`, ""},
 		{"step.type", `"batchable"`, ""},
-		{"step.type", `"batch_worker"`, ""},
+		{"step.type", `"batch_worker"`, "?steps[0]: no step of type batchable makes it, so that it never exists"},
 		{"step.step_type", `"odd"`, `steps[0].step_type: "odd" is none of standard, decision, deferred_convergence, ` +
 			`batchable, batch_worker`},
 		{"step.handler", ``, "steps[0].handler: is required"},
@@ -285,6 +285,11 @@ func TestRulesBetweenSteps(t *testing.T) {
 		{"worker that is no batch_worker", batchable + `,{"name":"w",` + handler + `}`,
 			nil, []string{`steps[0]: its worker template "w" is no step of type batch_worker`}},
 		{"worker that is one", batchable + `,{"name":"w","type":"batch_worker",` + handler + `}`, nil, nil},
+		{"worker of nobody", `{"name":"a",` + handler + `},{"name":"w","type":"batch_worker",` + handler +
+			`,"dependencies":["a"]}`,
+			nil, []string{`steps[1]: no step of type batchable makes it, so that it never exists`}},
+		{"worker of a batchable that it depends on", `{"name":"b","type":"batchable",` + handler + `},` +
+			`{"name":"w","type":"batch_worker",` + handler + `,"dependencies":["b"]}`, nil, nil},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -173,6 +173,19 @@ func (w *waiters) withdraw(n *waiter, why waitEnd, found slot) {
 	n.tell(why, found)
 }
 
+// left ends the waits for a task that is dropped, with the task as it was.
+func (w *waiters) left(id uuid, was slot) {
+	a := w.tasks[id]
+	if a == nil {
+		return
+	}
+	for _, n := range a.all {
+		n.tell(waitEnded, was)
+	}
+	w.count -= len(a.all)
+	delete(w.tasks, id)
+}
+
 // releaseAll ends every wait. The tasks are looked up afterwards, if they are
 // still there.
 func (w *waiters) releaseAll(why waitEnd) {

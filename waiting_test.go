@@ -282,6 +282,27 @@ func TestWaitOfOneThatEndsOtherwise(t *testing.T) {
 	}
 }
 
+// TestWaitOfADroppedTask: what nobody can bring to its end any more is not waited for.
+func TestWaitOfADroppedTask(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := newTestService(t, serviceTest{clock: clock, config: retaining(1), extra: append(storyTemplates, staleErrorTemplate())})
+	v := mustCreate(t, s, "stale")
+	clock.advance(15 * time.Minute)
+	n, err := s.store.await(v.id, setOf(taskComplete))
+	if err != nil || n.told() {
+		t.Fatalf("got %v, told %t; want to wait for what an operator may bring about", err, n.told())
+	}
+	mustCreate(t, s, "noop")
+	if !n.told() {
+		t.Fatal("it is waited for still after it was dropped")
+	}
+	got, end, err := s.waitOut(t.Context(), n, time.Hour)
+	if err != nil || end != waitEnded || got.state != taskError {
+		t.Errorf("got %v, %q; want the task in error, as it was dropped", err, end)
+	}
+	wantNobody(t, s)
+}
+
 // TestWaitLimit waits on real time, whatever the service's clock does.
 func TestWaitLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -191,6 +191,9 @@ var mountShapes = map[string]map[string]string{
 	"MountCacheInfo": {
 		"cached": "bool", "cache_key": "string", "ttl_base": "int",
 	},
+	"MountLinks": {
+		"service": "string", "version": "string", "links": "object",
+	},
 	"MountReady": {
 		"ready": "bool", "checks": "MountChecks", "message": "string", "timestamp": "zoned",
 		"check_duration": "number", "failed_checks": "[string]?",

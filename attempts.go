@@ -26,6 +26,7 @@ type run struct {
 	number  int  // the attempt
 	started instant
 	cancel  context.CancelFunc // nil for a delay of our own
+	timer   *timer             // of such a delay
 	gone    bool               // the step left in_progress without it; guarded by store.mu
 	freed   bool               // its slot was given back; guarded by store.mu
 }
@@ -41,6 +42,7 @@ func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 	}
 	before := *s
 	e.slots-- // or another goroutine that pumps would give it away meanwhile
+	e.computing++
 	e.store.mu.Unlock()
 	began := e.clock.now()
 	o, delay := g.builtin.run(a)
@@ -48,6 +50,7 @@ func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 	s = &t.steps[i] // the task may have been given more steps, in another place
 	overtaken := *s != before
 	e.slots++
+	e.computing--
 	s.queued = false
 	if !t.runnable(i) {
 		return nil // cancelled or resolved meanwhile: it never ran
@@ -73,7 +76,7 @@ func (e *engine) startDelayLocked(t *task, i int, o outcome, delay, timeout time
 	if timeout < delay {
 		delay, o = timeout, timedOut(timeout)
 	}
-	e.clock.schedule(k.started.add(delay), func() { e.finish(k, o) })
+	k.timer = e.clock.schedule(k.started.add(delay), func() { e.finish(k, o) })
 	return nil
 }
 
@@ -112,6 +115,7 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	a.number = k.number
 	ctx, cancel := context.WithCancel(e.ctx)
 	k.cancel = cancel
+	e.inFlight[k] = struct{}{}
 	e.wg.Go(func() {
 		defer cancel()
 		if err := e.store.journal.wait(ctx, seen); err != nil {
@@ -137,10 +141,12 @@ func (e *engine) releaseLocked(k *run) {
 		return
 	}
 	k.freed = true
+	delete(e.inFlight, k)
 	if e.running[k.key] == k {
 		delete(e.running, k.key)
 	}
 	*e.free(k.web)++
+	e.lookUpLocked()
 	e.wakeUp()
 }
 
@@ -157,6 +163,7 @@ func (e *engine) finish(k *run, o outcome) {
 	case err == nil, refused && f.kind == taskMissing: // the task was dropped meanwhile
 	case e.ctx.Err() != nil: // the engine has stopped: the attempt is delivered again
 	case refused && f.kind == unavailable && f.retryAfter > 0:
+		e.hold(k)
 		afterReal(outcomeRetryEvery, func() { e.finish(k, o) })
 		return
 	default:

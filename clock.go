@@ -87,20 +87,30 @@ func parseInstant(s string) (instant, error) {
 type clock interface {
 	now() instant
 	// schedule runs f once now() has reached when, in a goroutine of the
-	// clock's own or, for a virtual clock, in the one that advances it. A timer
-	// is never cancelled: f checks whether it still has something to do.
-	schedule(when instant, f func())
+	// clock's own or, for a virtual clock, in the one that moves it. f may be
+	// called although the timer was cancelled: it checks whether it still has
+	// something to do.
+	schedule(when instant, f func()) *timer
+	// scheduleHousekeeping is schedule for what no task waits for: it is never
+	// a reason to move a virtual clock.
+	scheduleHousekeeping(when instant, f func()) *timer
 }
 
-// timer is one entry of a timerHeap.
+// timer is one entry of a heap of timers.
 type timer struct {
 	when instant
 	seq  uint64 // order among timers due at the same instant
 	f    func()
+	in   *timers
+	at   int // its place in the heap; -1 once it left
 }
 
+// cancel takes the timer out, unless it fired already. It may be called under
+// any lock that f takes.
+func (t *timer) cancel() { t.in.remove(t) }
+
 // timerHeap orders timers by due time, then by the order of scheduling.
-type timerHeap []timer
+type timerHeap []*timer
 
 func (h timerHeap) Len() int { return len(h) }
 func (h timerHeap) Less(i, j int) bool {
@@ -109,13 +119,21 @@ func (h timerHeap) Less(i, j int) bool {
 	}
 	return h[i].seq < h[j].seq
 }
-func (h timerHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *timerHeap) Push(x any)   { *h = append(*h, x.(timer)) }
+func (h timerHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].at, h[j].at = i, j
+}
+func (h *timerHeap) Push(x any) {
+	t := x.(*timer)
+	t.at = len(*h)
+	*h = append(*h, t)
+}
 func (h *timerHeap) Pop() any {
 	old := *h
 	t := old[len(old)-1]
-	old[len(old)-1] = timer{}
+	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
+	t.at = -1
 	return t
 }
 
@@ -127,12 +145,21 @@ type timers struct {
 }
 
 // add enters a timer and reports whether it is now the earliest.
-func (t *timers) add(when instant, f func()) bool {
+func (t *timers) add(when instant, f func()) (added *timer, first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.seq++
-	heap.Push(&t.heap, timer{when, t.seq, f})
-	return t.heap[0].seq == t.seq
+	added = &timer{when: when, seq: t.seq, f: f, in: t}
+	heap.Push(&t.heap, added)
+	return added, t.heap[0] == added
+}
+
+func (t *timers) remove(which *timer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if which.at >= 0 {
+		heap.Remove(&t.heap, which.at)
+	}
 }
 
 // due takes the earliest timer if it is due at now.
@@ -142,7 +169,7 @@ func (t *timers) due(now instant) (func(), bool) {
 	if len(t.heap) == 0 || t.heap[0].when > now {
 		return nil, false
 	}
-	return heap.Pop(&t.heap).(timer).f, true
+	return heap.Pop(&t.heap).(*timer).f, true
 }
 
 // next is the due time of the earliest timer.
@@ -180,14 +207,15 @@ func newRealClock() *realClock {
 
 func (c *realClock) now() instant { return instantOf(time.Now()) }
 
-func (c *realClock) schedule(when instant, f func()) {
-	if c.timers.add(when, f) {
-		select {
-		case c.wake <- struct{}{}:
-		default:
-		}
+func (c *realClock) schedule(when instant, f func()) *timer {
+	t, first := c.timers.add(when, f)
+	if first {
+		offerToken(c.wake)
 	}
+	return t
 }
+
+func (c *realClock) scheduleHousekeeping(when instant, f func()) *timer { return c.schedule(when, f) }
 
 // overdue is how late the timers are.
 func (c *realClock) overdue() time.Duration { return c.timers.overdue(c.now()) }
@@ -218,51 +246,17 @@ func (c *realClock) run() {
 	}
 }
 
-// virtualClock stands still until it is advanced.
-type virtualClock struct {
-	timers timers
-	mu     sync.Mutex
-	at     instant // guarded by mu
-}
-
-func newVirtualClock(start instant) *virtualClock { return &virtualClock{at: start} }
-
-func (c *virtualClock) now() instant {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at
-}
-
-func (c *virtualClock) schedule(when instant, f func()) { c.timers.add(when, f) }
-
-// advance moves the clock to now + d and runs, in order and each at its own
-// instant, the timers that fall due on the way, in the caller's goroutine.
-func (c *virtualClock) advance(d time.Duration) {
-	end := c.now().add(d)
-	for {
-		next, ok := c.timers.next()
-		if !ok || next > end {
-			break
-		}
-		c.set(max(next, c.now()))
-		if f, ok := c.timers.due(c.now()); ok {
-			f()
-		}
-	}
-	c.set(end)
-}
-
-func (c *virtualClock) set(t instant) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = max(c.at, t)
-}
-
 // What follows runs on real time in every mode: limits on handlers outside,
 // and the patience with a disk or a peer.
 
+// realNow is the time of the machine.
+func realNow() instant { return instantOf(time.Now()) }
+
 // afterReal runs f after d, in a goroutine of its own.
 func afterReal(d time.Duration, f func()) { time.AfterFunc(d, f) }
+
+// realDeadline is d from now, for a connection.
+func realDeadline(d time.Duration) time.Time { return time.Now().Add(d) }
 
 // receiveWithin takes a value from c, unless d passes first.
 func receiveWithin[T any](c <-chan T, d time.Duration) (v T, ok bool) {

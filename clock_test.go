@@ -87,3 +87,14 @@ func TestRealClockTimers(t *testing.T) {
 		t.Errorf("the last timer fired after %s; want 30ms at least", took)
 	}
 }
+
+// advance moves a clock that no timekeeper keeps: it calls, in order and each at
+// its own instant, the functions that fall due, in the caller's goroutine.
+func (c *virtualClock) advance(d time.Duration) {
+	end := c.now().add(d)
+	for next, ok := c.next(); ok && next <= end; next, ok = c.next() {
+		c.set(next)
+		c.fire()
+	}
+	c.set(end)
+}

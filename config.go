@@ -22,8 +22,10 @@ type Config struct {
 	Tasks         tasksConfig
 	Engine        engineConfig
 	Store         storeConfig
+	Events        eventsConfig
 	Docs          docsConfig
 	Staleness     stalenessConfig
+	Fixture       fixtureConfig
 	Log           logConfig
 }
 
@@ -100,6 +102,11 @@ type storeConfig struct {
 	RetainFinishedAgeHours int // how long they are kept; 0 for as long as they count
 }
 
+// eventsConfig bounds what is held for followers of the event stream.
+type eventsConfig struct {
+	Keep int // transitions
+}
+
 // docsConfig says what the page of the API's documentation is.
 type docsConfig struct {
 	SwaggerUI string // directory or URL of a Swagger UI distribution; "" for the page of our own
@@ -112,6 +119,17 @@ type stalenessConfig struct {
 	WaitingForRetryMinutes        int // counted from when the retry was due
 	StepsInProcessMinutes         int
 	MaxLifetimeHours              int // of a task, in whatever state
+}
+
+// fixtureConfig is fixture mode: the control API for tests.
+type fixtureConfig struct {
+	Enabled            bool
+	AllowRemote        bool     // listen on addresses that others reach
+	AllowData          bool     // keep state on disk
+	AllowTargets       []string // hosts that templates added at run time may call, beside loopback ones
+	PortRange          string   // of sandboxes, as "9000-9099"; "" for any free port
+	PublicHost         string   // in the URLs of sandboxes; "" for the address listened on
+	VirtualCredentials bool     // hold the times in tokens against the virtual clock
 }
 
 // logConfig is what goes to standard error.
@@ -347,6 +365,11 @@ var configKeys = append([]configKey{
 		help: "hours that a finished task is kept; 0: no limit",
 	},
 	{
+		path: "events.keep", field: func(c *Config) any { return &c.Events.Keep },
+		def: int64(defaultKeptEvents), min: 1, max: 10 * maxConfigCount,
+		help: "newest transitions held for those who resume an event stream; 72 bytes each",
+	},
+	{
 		path: "docs.swagger_ui", field: func(c *Config) any { return &c.Docs.SwaggerUI },
 		def: "", secret: maskURLs, check: orEmptyValue(checkSwaggerValue),
 		help: "directory or URL of a Swagger UI distribution to serve at /api-docs/ui; empty: a page of our own",
@@ -375,6 +398,39 @@ var configKeys = append([]configKey{
 		path: "staleness.max_lifetime_hours", field: func(c *Config) any { return &c.Staleness.MaxLifetimeHours },
 		def: int64(24), min: 1, max: maxConfigCount,
 		help: "how old a task may become before it is stale, in hours",
+	},
+	{
+		path: "fixture.enabled", field: func(c *Config) any { return &c.Fixture.Enabled }, def: false,
+		flag: "fixture",
+		help: "fixture mode: the control API for tests under /_stepwell, and state in memory",
+	},
+	{
+		path: "fixture.allow_remote", field: func(c *Config) any { return &c.Fixture.AllowRemote }, def: false,
+		help: "allow fixture mode on addresses that are not loopback",
+	},
+	{
+		path: "fixture.allow_data", field: func(c *Config) any { return &c.Fixture.AllowData }, def: false,
+		help: "allow fixture mode on a data directory, which a reset empties",
+	},
+	{
+		path: "fixture.allow_targets", field: func(c *Config) any { return &c.Fixture.AllowTargets },
+		def: []string{}, check: checkHostValue,
+		help: "hosts that templates added in fixture mode may call, beside loopback ones",
+	},
+	{
+		path: "fixture.port_range", field: func(c *Config) any { return &c.Fixture.PortRange }, def: "",
+		check: orEmptyValue(checkPortRange),
+		help:  "ports of sandboxes, like 9000-9099; empty: any free ones",
+	},
+	{
+		path: "fixture.public_host", field: func(c *Config) any { return &c.Fixture.PublicHost }, def: "",
+		check: orEmptyValue(checkHostValue),
+		help:  "host in the URLs of sandboxes; empty: the address listened on",
+	},
+	{
+		path: "fixture.virtual_credentials", def: false,
+		field: func(c *Config) any { return &c.Fixture.VirtualCredentials },
+		help:  "hold the times in tokens against the virtual clock, except under /_stepwell",
 	},
 	{
 		path: "log.level", field: func(c *Config) any { return &c.Log.Level }, def: "info",

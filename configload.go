@@ -87,6 +87,7 @@ func loadConfig(
 	l.config.Log.Quiet = args.quiet
 	l.inherit()
 	l.checkTogether()
+	l.applyFixture()
 	l.checkAuth()
 	if err := newConfigError(l.problems); err != nil {
 		return nil, nil, err

@@ -226,6 +226,9 @@ type configRule struct {
 var configRules = []configRule{
 	{[]string{"orchestration.web.listen", "worker.web.listen"}, "role", checkListeners},
 	{[]string{"store.path", "store.memory"}, "", checkMemory},
+	{[]string{"fixture.enabled", "role"}, "", checkFixtureRole},
+	{[]string{"fixture.enabled", "orchestration.web.listen", "worker.web.listen"}, "role", checkFixtureListeners},
+	{[]string{"fixture.enabled", "store.path"}, "", checkFixtureData},
 }
 
 func checkListeners(c *Config, _ *provenance) error {

@@ -24,6 +24,8 @@ type engine struct {
 	stats    *counters
 	log      *slog.Logger
 	jitter   bool
+	causes   *causeLog
+	sizes    [2]int // how many slots there are, local and for HTTP
 
 	ctx    context.Context // of the running handlers
 	cancel context.CancelFunc
@@ -31,8 +33,10 @@ type engine struct {
 	wg     sync.WaitGroup // scheduler, and handlers in flight
 
 	// guarded by store.mu
-	local    readyQueue // for builtins and programs
-	http     readyQueue
+	local   readyQueue // for builtins and programs
+	http    readyQueue
+	retries map[runKey]*timer // of the steps that wait for a retry
+	busyWork
 	slots    int // free ones
 	webSlots int
 	running  map[runKey]*run
@@ -44,10 +48,14 @@ type engine struct {
 func newEngine(s *store, h *handlerSet, ids *idSource, stats *counters, cfg *Config, log *slog.Logger) *engine {
 	e := &engine{
 		store: s, clock: s.clock, ids: ids, handlers: h, stats: stats, log: log, jitter: cfg.Engine.Jitter,
+		causes:   newCauseLog(log, h),
+		sizes:    [2]int{cfg.Worker.Concurrency, cfg.Worker.HTTPConcurrency},
 		kick:     make(chan struct{}, 1),
 		slots:    cfg.Worker.Concurrency,
 		webSlots: cfg.Worker.HTTPConcurrency,
 		running:  map[runKey]*run{},
+		retries:  map[runKey]*timer{},
+		busyWork: busyWork{inFlight: map[*run]struct{}{}},
 		targets:  map[*template][]target{},
 		outside:  newOutsideWork(),
 	}
@@ -60,6 +68,7 @@ func (e *engine) start() error {
 	if err := e.resumeAll(); err != nil {
 		return err
 	}
+	e.causes.start()
 	e.wg.Go(e.schedule)
 	e.wg.Go(e.feed)
 	e.wakeUp()
@@ -85,6 +94,7 @@ func (e *engine) stop(ctx context.Context) {
 	}
 	e.cancel()
 	<-done
+	e.causes.stop()
 }
 
 // wakeUp has the scheduler look at the queues.
@@ -109,9 +119,11 @@ func (e *engine) schedule() {
 func (e *engine) pump(budget int) (stopping bool) {
 	e.store.mu.Lock()
 	defer e.store.mu.Unlock()
+	defer e.lookUpLocked()
 	for !e.stopping {
 		it, ok := e.nextLocked()
 		if !ok {
+			e.noteSlotsLocked()
 			return false
 		}
 		if budget == 0 {
@@ -128,6 +140,13 @@ func (e *engine) pump(budget int) (stopping bool) {
 		budget--
 	}
 	return true
+}
+
+// noteSlotsLocked has the log tell when steps begin to wait for slots, and end to.
+func (e *engine) noteSlotsLocked() {
+	local, web := e.local.Len(), e.http.Len()
+	e.causes.slots(&e.causes.local, "builtins and programs", local, e.sizes[0], local > 0 && e.slots <= 0, e.clock.now)
+	e.causes.slots(&e.causes.web, "HTTP handlers", web, e.sizes[1], web > 0 && e.webSlots <= 0, e.clock.now)
 }
 
 // launchLocked starts one step that left its queue. An error means that the
@@ -167,6 +186,9 @@ func (e *engine) targetLocked(t *task, i int) target {
 // has steps whose turn passed by while it stood still.
 func (e *engine) taskMoved(t *task, from, to taskState, _ instant) {
 	e.stats.taskMoved(from, to)
+	if to == taskBlockedByFailures {
+		e.causes.blocked(t)
+	}
 	if to != taskEvaluatingResults || from != taskBlockedByFailures && from != taskError {
 		return
 	}
@@ -186,6 +208,10 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, _ instant) {
 		e.pushLocked(t, i)
 	case stepWaitingForRetry:
 		e.armRetry(t, i, t.steps[i].retryAt)
+		e.causes.retryScheduled(t, i)
+	}
+	if from == stepWaitingForRetry {
+		e.disarmRetryLocked(t, i)
 	}
 	if from == stepEnqueued {
 		e.outside.waiting.remove(runKey{t.id, i})
@@ -200,7 +226,8 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, _ instant) {
 	}
 	k.gone = true
 	if k.cancel == nil {
-		e.releaseLocked(k) // nothing runs: only a timer, which may be far off, still knows of it
+		k.timer.cancel()
+		e.releaseLocked(k) // nothing runs
 		return
 	}
 	k.cancel()

@@ -34,6 +34,7 @@ const (
 	unavailable
 	backpressure
 	misdirected // the request was for a host that is not ours
+	notIdle     // in the time that was given; carries what is blocking
 )
 
 // failure is an error that a caller of the service may be told about.
@@ -43,6 +44,7 @@ type failure struct {
 	details    []fieldProblem // for invalidFields: every offending field
 	retryAfter time.Duration  // for unavailable and backpressure
 	existing   uuid           // for conflict: the task that is there already, if the caller may know
+	blocking   []blocker      // for notIdle
 	cause      error          // logged, never shown
 }
 

@@ -34,6 +34,9 @@ func (s *service) detailedHealth() map[string]checkView {
 	checks["pool_utilization"] = s.slotCheck(load)
 	checks["queue_depth"] = s.queueCheck(load)
 	checks["channel_saturation"] = s.bufferCheck()
+	if s.keeper != nil {
+		checks["fixture"] = s.keeper.check()
+	}
 	return checks
 }
 

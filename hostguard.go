@@ -44,8 +44,7 @@ func (c *Config) listen(role string) string {
 // check refuses what a page from elsewhere may have sent, on a route that
 // changes something or controls the service.
 func (g *hostGuard) check(r *http.Request, row route) error {
-	method, path, _ := strings.Cut(row.pattern, " ")
-	if method == http.MethodGet && !strings.HasPrefix(path, controlPath) {
+	if strings.HasPrefix(row.pattern, "GET ") && !row.controls() {
 		return nil
 	}
 	for _, origin := range r.Header["Origin"] {

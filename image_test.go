@@ -4,6 +4,7 @@ package main
 
 import (
 	"debug/elf"
+	"flag"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -58,10 +59,12 @@ func portOf(t *testing.T) string {
 	return ":" + port
 }
 
+var buildStatic = flag.Bool("build-static", false, "build the program as the Dockerfile does, and look at it")
+
 // TestStaticBinary builds as the Dockerfile does: nothing is loaded at run time.
 func TestStaticBinary(t *testing.T) {
-	if testing.Short() || runtime.GOOS != "linux" {
-		t.Skip("builds the program for Linux")
+	if !*buildStatic || runtime.GOOS != "linux" {
+		t.Skip("takes a minute or two: go test -run StaticBinary -build-static")
 	}
 	out := filepath.Join(t.TempDir(), "stepwell")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s", "-o", out, ".")

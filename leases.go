@@ -91,6 +91,7 @@ type leaseQueue struct {
 	held  []*heldStep
 	byID  map[uuid]*heldStep
 	armed instant // when the next timer fires; 0 for none
+	timer *timer  // the latest one
 }
 
 func (q *leaseQueue) Len() int           { return len(q.held) }
@@ -124,6 +125,7 @@ func (e *engine) holdLocked(t *task, i int) {
 		heap.Push(q, h)
 		e.outside.claimed.add(t, i)
 	}
+	e.disarmLeasesLocked()
 	e.armLeasesLocked()
 }
 
@@ -138,6 +140,7 @@ func (e *engine) letGoLocked(t *task, i int) {
 		delete(q.byID, id)
 		heap.Remove(q, h.place)
 		e.outside.claimed.remove(h.runKey)
+		e.disarmLeasesLocked()
 	}
 }
 
@@ -152,7 +155,19 @@ func (e *engine) armLeasesLocked() {
 		return
 	}
 	q.armed = first
-	e.clock.schedule(first, func() { e.expireLeases(first) })
+	q.timer = e.clock.schedule(first, func() { e.expireLeases(first) })
+}
+
+// disarmLeasesLocked has no timer left for a lease that is gone: a virtual clock
+// would move for it.
+func (e *engine) disarmLeasesLocked() {
+	q := &e.outside.leases
+	if q.armed == 0 || len(q.held) > 0 && q.held[0].until <= q.armed {
+		return
+	}
+	q.timer.cancel()
+	q.armed = 0
+	e.armLeasesLocked()
 }
 
 // leaseBatch is how many leases expire under the lock at a time.
@@ -171,7 +186,11 @@ func (e *engine) expireLeases(timer instant) {
 		h := q.held[0]
 		err := e.store.updateLocked(func(c *change) error { return e.expireLocked(c, h) })
 		if kindOf(err) == unavailable {
-			afterReal(outcomeRetryEvery, func() { e.expireLeases(timer) })
+			e.owed++
+			afterReal(outcomeRetryEvery, func() {
+				e.expireLeases(timer)
+				e.owe(-1)
+			})
 			return
 		}
 		if err != nil {

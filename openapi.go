@@ -21,10 +21,10 @@ import (
 var openAPIFile []byte
 
 // openAPIDocument makes the document of a surface, which reads API keys from a
-// header, when it is first asked for.
-func openAPIDocument(surface, apiKeyHeader string) func() ([]byte, error) {
+// header, and of others that it serves as well, when it is first asked for.
+func openAPIDocument(surface, apiKeyHeader string, also ...string) func() ([]byte, error) {
 	return sync.OnceValues(func() ([]byte, error) {
-		return openAPIForSurface(openAPIFile, surface, version, apiKeyHeader)
+		return openAPIForSurface(openAPIFile, surface, version, apiKeyHeader, also...)
 	})
 }
 
@@ -54,7 +54,7 @@ func (s *surface) writeDocument(w http.ResponseWriter) error {
 // "mount", from the text of openapi.json: its operations and the components
 // they refer to. The version is the program's; apiKeyHeader is the header that
 // the surface reads API keys from.
-func openAPIForSurface(file []byte, surface, version, apiKeyHeader string) ([]byte, error) {
+func openAPIForSurface(file []byte, surface, version, apiKeyHeader string, also ...string) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(file))
 	d.UseNumber() // examples keep their digits
 	var doc map[string]any
@@ -64,7 +64,7 @@ func openAPIForSurface(file []byte, surface, version, apiKeyHeader string) ([]by
 	info := doc["info"].(map[string]any)
 	info["version"] = version
 	info["title"] = fmt.Sprintf("%s %s API", info["title"], surface)
-	doc["paths"] = openAPIPaths(doc["paths"].(map[string]any), surface)
+	doc["paths"] = openAPIPaths(doc["paths"].(map[string]any), append(also, surface))
 	doc["tags"] = openAPITags(doc)
 	components := doc["components"].(map[string]any)
 	components["securitySchemes"].(map[string]any)["api_key_auth"].(map[string]any)["name"] = apiKeyHeader
@@ -72,14 +72,15 @@ func openAPIForSurface(file []byte, surface, version, apiKeyHeader string) ([]by
 	return json.Marshal(doc)
 }
 
-// openAPIPaths are the paths of a surface, without the marks of openapi.json.
-func openAPIPaths(paths map[string]any, surface string) map[string]any {
+// openAPIPaths are the paths of surfaces, without the marks of openapi.json.
+func openAPIPaths(paths map[string]any, surfaces []string) map[string]any {
 	kept := map[string]any{}
 	for key, item := range paths {
 		path, _, _ := strings.Cut(key, "#")
 		for method, operation := range item.(map[string]any) {
 			o := operation.(map[string]any)
-			if !slices.Contains(o["x-surfaces"].([]any), any(surface)) {
+			serves := func(s any) bool { return slices.Contains(surfaces, s.(string)) }
+			if !slices.ContainsFunc(o["x-surfaces"].([]any), serves) {
 				continue
 			}
 			delete(o, "x-surfaces")

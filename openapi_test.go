@@ -28,6 +28,10 @@ func openAPIRoutes() map[string]map[string]string {
 			routes[surface][pattern] = permission
 		}
 	}
+	routes["fixture"] = map[string]string{}
+	for _, row := range (&controlAPI{}).routes() {
+		routes["fixture"][row.pattern] = "*" // it asks for every permission
+	}
 	return routes
 }
 
@@ -36,6 +40,7 @@ var openAPIRequestSchemas = []string{
 	"TaskCreation", "StepAction", "ResetForRetry", "ResolveManually", "CompleteManually", "CompletionData",
 	"FailStep", "CancelStep", "ActorError", "TemplateDefinition", "StepDefinition", "HandlerDefinition",
 	"InvestigationUpdate", "StepClaim", "LeaseExtension", "ClaimCompletion", "ClaimFailure",
+	"ClockChange", "IdleWait",
 }
 
 func readOpenAPI(t *testing.T) []byte {
@@ -181,7 +186,9 @@ func TestOpenAPIOperationsAreDescribed(t *testing.T) {
 				checkOpenAPIContent(t, doc, route+" request", openAPIFollow(doc, body))
 			}
 			for code, response := range operation["responses"].(map[string]any) {
-				checkOpenAPIContent(t, doc, route+" "+code, openAPIFollow(doc, response))
+				if code != "204" { // which has no content
+					checkOpenAPIContent(t, doc, route+" "+code, openAPIFollow(doc, response))
+				}
 			}
 		})
 	})

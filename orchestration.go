@@ -18,6 +18,7 @@ type orchestrationAPI struct {
 func newOrchestrationAPI(s *service) *orchestrationAPI {
 	a := &orchestrationAPI{surface: newSurface(s, "orchestration", orchestrationError)}
 	a.handle(s.cfg.Orchestration.Web.enabled(a.routes()))
+	a.addControl()
 	a.mount = newMountAPI(s, a.stats)
 	return a
 }
@@ -195,6 +196,18 @@ func (a *orchestrationAPI) getTransitions(w http.ResponseWriter, r *http.Request
 		return err
 	}
 	v, err := a.svc.history(id)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, v)
+}
+
+func (a *orchestrationAPI) explainTask(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "task_uuid")
+	if err != nil {
+		return err
+	}
+	v, err := a.svc.explain(id)
 	if err != nil {
 		return err
 	}

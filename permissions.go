@@ -96,6 +96,17 @@ func parsePermissions(list []string) (set permissionSet, unknown []string) {
 // has tells whether the set allows p.
 func (s permissionSet) has(p permission) bool { return s>>p&1 == 1 }
 
+// list is the permissions of the set.
+func (s permissionSet) list() []permission {
+	list := []permission{}
+	for p := range permissionCount {
+		if s.has(p) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
 // names lists the permissions of the set, wildcards spelled out.
 func (s permissionSet) names() []string {
 	names := []string{}

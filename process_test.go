@@ -38,6 +38,7 @@ func TestBanner(t *testing.T) {
 		want []string
 	}{
 		{"memory", []string{"--memory"}, []string{"in memory"}},
+		{"fixture", []string{"--fixture"}, []string{"in memory", controlPath}},
 		{"data", []string{"--data", data}, []string{data, "the last 100000 finished tasks are kept"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -65,11 +65,21 @@ func typeSession(t *testing.T, heading, dir string, p *program) {
 
 func TestReadmeTour(t *testing.T) { typeSession(t, "One minute", t.TempDir(), serve(t)) }
 
+func TestReadmeFixtureMode(t *testing.T) {
+	typeSession(t, "Fixture mode", t.TempDir(), serve(t, "--fixture"))
+}
+
 func TestReadmeWaiting(t *testing.T) { typeSession(t, "Waiting", t.TempDir(), serve(t)) }
 
 func TestReadmeDynamicSteps(t *testing.T) { typeSession(t, "Dynamic steps", t.TempDir(), serve(t)) }
 
 func TestReadmeOutsideWorkers(t *testing.T) { typeSession(t, "Outside workers", t.TempDir(), serve(t)) }
+
+func TestReadmeExplain(t *testing.T) {
+	typeSession(t, "Why does it not go on?", t.TempDir(), serve(t))
+}
+
+func TestReadmeEvents(t *testing.T) { typeSession(t, "Events", t.TempDir(), serve(t)) }
 
 func TestReadmeStateDocument(t *testing.T) {
 	p := serve(t)

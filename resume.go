@@ -72,7 +72,11 @@ func (e *engine) recordLostLocked(lost []lostAttempt) error {
 	for n, l := range lost {
 		err := e.store.updateLocked(func(c *change) error { return e.loseLocked(c, l) })
 		if kindOf(err) == unavailable {
-			afterReal(outcomeRetryEvery, func() { e.recordLost(lost[n:]) })
+			e.owed++
+			afterReal(outcomeRetryEvery, func() {
+				e.recordLost(lost[n:])
+				e.owe(-1)
+			})
 			return nil
 		}
 		if err != nil {

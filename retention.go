@@ -156,19 +156,17 @@ func (c *change) dropFinished(most int) (more bool) {
 // leave takes a finished task out of everything that enter and settle put it into.
 func (s *store) leave(pos uint32) error {
 	sl := &s.slots[pos]
-	h, err := readTaskHeader(sl.line)
+	h, err := readTaskHead(sl.line)
 	if err != nil {
 		return err
 	}
-	r, err := h.creationRecord()
-	if err != nil {
-		return err
+	identity, request := h.keys()
+	if s.identities[identity] == h.id {
+		delete(s.identities, identity)
 	}
-	if s.identities[r.created.identity] == h.id {
-		delete(s.identities, r.created.identity)
-	}
-	s.requests.remove(r.created.request.key, h.id)
+	s.requests.remove(request.key, h.id)
 	s.dead.remove(h.id, h.dead)
+	s.events.taskDropped(h.lastSeq)
 	s.index.remove(pos, h.state, &h.counts, sl.in)
 	delete(s.byID, h.id)
 	*sl = slot{}
@@ -236,11 +234,11 @@ func (s *service) dropFinished() {
 	switch {
 	case err != nil:
 		s.log.Warn("finished tasks could not be dropped; it is tried again", "error", err)
-		s.clock.schedule(now.add(dropRetry), s.dropFinished)
+		s.clock.scheduleHousekeeping(now.add(dropRetry), s.dropFinished)
 	case more:
-		s.clock.schedule(now, s.dropFinished)
+		s.clock.scheduleHousekeeping(now, s.dropFinished)
 	case s.store.retain.age > 0:
-		s.clock.schedule(s.store.nextDue(now), s.dropFinished)
+		s.clock.scheduleHousekeeping(s.store.nextDue(now), s.dropFinished)
 	}
 }
 

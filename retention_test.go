@@ -322,6 +322,7 @@ func (w *retentionWorld) act() {
 		q := &stepRequest{action: action, by: "me", reason: "r", result: []byte("1"),
 			err: &stepError{message: "m", errorType: "t"}}
 		w.s.actOnStep(w.t.Context(), id, v.stepID(0), q)
+		settle(w.s)
 	case n < 16:
 		w.s.cancelTask(w.t.Context(), some(), "")
 	case n < 18:
@@ -336,6 +337,7 @@ func (w *retentionWorld) act() {
 	default:
 		closeTestService(w.t, w.s)
 		w.open()
+		settle(w.s)
 	}
 }
 

@@ -86,7 +86,11 @@ func (e *engine) due(id uuid, i int) {
 	})
 	if kindOf(err) == unavailable {
 		if e.ctx.Err() == nil {
-			afterReal(outcomeRetryEvery, func() { e.due(id, i) })
+			e.owe(1)
+			afterReal(outcomeRetryEvery, func() {
+				e.due(id, i)
+				e.owe(-1)
+			})
 		}
 		return
 	}
@@ -98,5 +102,14 @@ func (e *engine) due(id uuid, i int) {
 
 func (e *engine) armRetry(t *task, i int, when instant) {
 	id := t.id
-	e.clock.schedule(when, func() { e.due(id, i) })
+	e.retries[runKey{t.id, i}] = e.clock.schedule(when, func() { e.due(id, i) })
+}
+
+// disarmRetryLocked forgets the timer of a step that waits no longer.
+func (e *engine) disarmRetryLocked(t *task, i int) {
+	key := runKey{t.id, i}
+	if timer := e.retries[key]; timer != nil {
+		timer.cancel()
+		delete(e.retries, key)
+	}
 }

@@ -36,6 +36,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"DELETE /v1/tasks/{task_uuid}", needs(permTasksCancel), a.cancelTask},
 		{"GET /v1/tasks/{task_uuid}/context", needs(permTasksContextRead), a.getContext},
 		{"GET /v1/tasks/{task_uuid}/transitions", needs(permTasksRead), a.getTransitions},
+		{"GET /v1/tasks/{task_uuid}/explain", needs(permTasksRead), a.explainTask},
 		{"GET /v1/tasks/{task_uuid}/workflow_steps", needs(permStepsRead), a.listSteps},
 		{"GET /v1/tasks/{task_uuid}/workflow_steps/{step_uuid}", needs(permStepsRead), a.getStep},
 		{"GET /v1/tasks/{task_uuid}/workflow_steps/{step_uuid}/audit", needs(permStepsRead), a.getAudit},
@@ -46,6 +47,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"POST /v1/steps/{step_uuid}/extend", needs(permStepsResolve), a.extendLease},
 		{"POST /v1/steps/{step_uuid}/complete", needs(permStepsResolve), a.completeClaimed},
 		{"POST /v1/steps/{step_uuid}/fail", needs(permStepsResolve), a.failClaimed},
+		{"GET /v1/events", needs(permTasksList), a.streamEvents},
 		{"GET /v1/dlq", needs(permDLQRead), a.listDLQ},
 		{"GET /v1/dlq/task/{task_uuid}", needs(permDLQRead), a.getTaskDLQ},
 		{"GET /v1/dlq/investigation-queue", needs(permDLQRead), a.dlqQueue},
@@ -82,6 +84,19 @@ func (a *workerAPI) routes() []route {
 	}, a.docsRoutes()...)
 }
 
+// routes of the control API, which is there in fixture mode alone.
+func (a *controlAPI) routes() []route {
+	return []route{
+		{"POST /_stepwell/reset", everything, a.reset},
+		{"GET /_stepwell/clock", everything, a.getClock},
+		{"POST /_stepwell/clock", everything, a.changeClock},
+		{"POST /_stepwell/wait-idle", everything, a.waitIdle},
+	}
+}
+
+// everything is asked for by the control API: each permission, not one of them.
+var everything = everyPermission.list()
+
 // The rows of the mount-point API, relative to its prefix.
 func (a *mountAPI) routes() []route {
 	return append([]route{
@@ -91,6 +106,7 @@ func (a *mountAPI) routes() []route {
 		{"POST /tasks", needs(permTasksCreate), a.createTask},
 		{"GET /tasks", needs(permTasksList), a.listTasks},
 		{"GET /tasks/{id}", needs(permTasksRead), a.getTask},
+		{"GET /tasks/{id}/explain", needs(permTasksRead), a.explainTask},
 		{"DELETE /tasks/{id}", needs(permTasksCancel), a.cancelTask},
 		{"GET /tasks/{task_id}/workflow_steps", needs(permStepsRead), a.listSteps},
 		{"GET /tasks/{task_id}/workflow_steps/{step_id}", needs(permStepsRead), a.getStep},

@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -71,19 +70,18 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	svc, err := openSeeded(flags.seed, serviceOptions{
+	w, err := openWorld(flags.seed, serviceOptions{
 		cfg: cfg, log: log, auth: auth, clock: v.clock, registry: registry, handlers: handlers,
-	})
+	}, gates)
 	if err != nil {
 		v.stopListening(closeTimeout)
 		return err
 	}
-	gates.open(svc)
 	if !cfg.Log.Quiet {
 		v.banner(p, len(registry.all()))
 	}
 	report := v.report()
-	err = v.awaitReady(ctx, svc)
+	err = v.awaitReady(ctx, w)
 	if err == nil && ctx.Err() == nil {
 		err = p.announce(report, flags)
 	}
@@ -91,7 +89,7 @@ func (p *process) serve(ctx context.Context, args []string) error {
 		err = v.wait(ctx)
 	}
 	defer dropReadyFile(flags.readyFile, report.PID)
-	return errors.Join(err, v.shutDown(ctx, svc))
+	return errors.Join(err, v.shutDown(ctx, w))
 }
 
 // loadWork is what steps can be run by, and the templates that say which.
@@ -143,37 +141,6 @@ func isTerminal(w any) bool {
 	}
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-// gate answers for a listener until its service is there, in the form that the
-// service will.
-type gate struct {
-	starting startingAPI
-	surface  atomic.Pointer[http.Handler]
-}
-
-func (g *gate) open(h http.Handler) { g.surface.Store(&h) }
-
-func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if s := g.surface.Load(); s != nil {
-		(*s).ServeHTTP(w, r)
-		return
-	}
-	g.starting.ServeHTTP(w, r)
-}
-
-// gates are the two listeners' handlers.
-type gates struct {
-	orchestration, worker gate
-}
-
-func (g *gates) open(s *service) {
-	if s.cfg.Role != "worker" {
-		g.orchestration.open(newOrchestrationAPI(s))
-	}
-	if s.cfg.Role != "orchestration" {
-		g.worker.open(newWorkerAPI(s))
-	}
 }
 
 // listen opens the listeners of the roles that are switched on; once they are
@@ -249,8 +216,8 @@ const readyEvery = 100 * time.Millisecond
 
 // awaitReady returns when nothing keeps the service from its work any more, as
 // a full disk does, or when the process is told to end, or a listener failed.
-func (v *serving) awaitReady(ctx context.Context, svc *service) error {
-	for ctx.Err() == nil && !svc.ready() {
+func (v *serving) awaitReady(ctx context.Context, w *world) error {
+	for ctx.Err() == nil && !w.service().ready() {
 		if err, failed := receiveWithin(v.failed, readyEvery); failed {
 			return err
 		}
@@ -273,13 +240,13 @@ const closeTimeout = 2 * time.Second
 
 // shutDown lets running handlers end, with the API still answering; then the
 // requests; then it makes the store durable. ended is the context whose end it is.
-func (v *serving) shutDown(ended context.Context, svc *service) error {
+func (v *serving) shutDown(ended context.Context, w *world) error {
 	handlers, requests := v.graces(ended)
 	ctx, cancel := context.WithTimeout(context.Background(), handlers)
 	defer cancel()
-	svc.finish(ctx)
+	w.finish(ctx)
 	v.stopListening(requests)
-	return svc.closeStore()
+	return w.close()
 }
 
 // stopListening gives open requests until the limit.
@@ -374,6 +341,10 @@ func (v *serving) banner(p *process, templates int) {
 		return
 	}
 	fmt.Fprintf(p.stderr, "  state      %s\n", v.stateLine())
+	if v.cfg.Fixture.Enabled {
+		fmt.Fprintf(p.stderr, "  fixture    on: tests control the service and its clock under %s%s\n",
+			r.OrchestrationURL, controlPath)
+	}
 	if len(v.cfg.Templates.Dirs) > 0 {
 		fmt.Fprintf(p.stderr, "  templates  %d from %s\n", templates, strings.Join(v.cfg.Templates.Dirs, ", "))
 		fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/templates%s\n", r.OrchestrationURL, v.curlToken())

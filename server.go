@@ -82,7 +82,7 @@ func (s *surface) wrap(row route) http.Handler {
 			s.writeError(w, r, err)
 			return
 		}
-		r, err := s.admit(w, r, row.permissions)
+		r, err := s.admit(w, r, row)
 		if err == nil && r.ContentLength > s.maxBody {
 			err = bodyTooLarge(s.maxBody) // without asking for it
 		}
@@ -99,7 +99,7 @@ func (s *surface) wrap(row route) http.Handler {
 // ServeHTTP answers every request: matched ones by their route, others by a
 // 404 or 405 in the surface's own form.
 func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	began := s.svc.clock.now()
+	began := realNow() // also where the service's own time stands still
 	id := requestID(r, s.svc.ids)
 	rec := &recorder{ResponseWriter: w, requestID: id}
 	w.Header()["X-Request-Id"] = []string{id}
@@ -123,7 +123,7 @@ func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
 	if route == "" || rec.unmatched {
 		route = "unmatched"
 	}
-	s.stats.observe(route, rec.status, s.svc.clock.now().sub(began))
+	s.stats.observe(route, rec.status, realNow().sub(began))
 }
 
 // writeUnmatched replaces what the mux said about a path or method it lacks.
@@ -219,6 +219,12 @@ func writeText(w http.ResponseWriter, status int, v jsonText) error {
 	defer putBuffer(b)
 	b.Write(append(v.appendJSON(b.AvailableBuffer()), '\n'))
 	return writeBody(w, status, "application/json", b.Bytes())
+}
+
+// extendWriting lets an answer go out that takes longer than most.
+func extendWriting(w http.ResponseWriter, by time.Duration) {
+	// A test's recorder has no deadline: hence no check.
+	http.NewResponseController(w).SetWriteDeadline(realNow().add(by + requestTimeout).time())
 }
 
 func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) error {
@@ -368,6 +374,7 @@ var statusOf = [...]struct {
 	unavailable:       {http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", "service_unavailable"},
 	backpressure:      {http.StatusServiceUnavailable, "BACKPRESSURE", "backpressure"},
 	misdirected:       {http.StatusMisdirectedRequest, "MISDIRECTED_REQUEST", "misdirected_request"},
+	notIdle:           {http.StatusRequestTimeout, "NOT_IDLE", "not_idle"},
 }
 
 func roleStatus(k failureKind) int { return statusOf[k].status }
@@ -411,6 +418,7 @@ type errorView struct {
 		Details           []fieldProblem `json:"details,omitempty"`
 		RequestID         string         `json:"request_id,omitempty"`
 		RetryAfterSeconds int            `json:"retry_after_seconds,omitempty"`
+		Blocking          []blocker      `json:"blocking,omitempty"`
 	} `json:"error"`
 }
 
@@ -420,6 +428,7 @@ func orchestrationError(f *failure, requestID string, _ instant) any {
 	v.Error.Message = f.message
 	v.Error.Details = f.details
 	v.Error.RequestID = requestID
+	v.Error.Blocking = f.blocking
 	if f.retryAfter > 0 {
 		v.Error.RetryAfterSeconds = retrySeconds(f)
 	}

@@ -32,6 +32,8 @@ type service struct {
 	engine   *engine
 	workerID string
 	started  instant
+	world    *world        // that it belongs to, in fixture mode
+	keeper   *timekeeper   // of its clock, in fixture mode
 	draining atomic.Bool   // no new tasks are taken
 	patience time.Duration // how long the scheduler may take to answer a check, in real time
 
@@ -94,9 +96,9 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 	}
 	var err error
 	if state == nil {
-		s.store, err = openStore(jo, s.clock, s.log)
+		s.store, err = openStore(jo, s.cfg.Events.Keep, s.clock, s.log)
 	} else {
-		s.store, err = openStoreWith(jo, state, s.clock, s.log)
+		s.store, err = openStoreWith(jo, state, s.cfg.Events.Keep, s.clock, s.log)
 	}
 	if err != nil {
 		return err
@@ -140,8 +142,12 @@ func (s *service) warnOfChangedTemplates() {
 // Attempts that were cut off are delivered again after the next start.
 func (s *service) finish(ctx context.Context) {
 	s.draining.Store(true)
+	if s.keeper != nil {
+		s.keeper.stop()
+	}
 	if s.store != nil {
 		s.store.releaseWaiters(waitShutdown)
+		s.store.events.close()
 		s.engine.stop(ctx)
 	}
 }

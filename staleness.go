@@ -185,7 +185,7 @@ type stalenessRun struct {
 // watchStaleness has the detector run for the first time after one interval:
 // by then the retries are made that fell due while the process was down.
 func (s *service) watchStaleness() {
-	s.clock.schedule(s.clock.now().add(s.stalenessInterval()), func() {
+	s.clock.scheduleHousekeeping(s.clock.now().add(s.stalenessInterval()), func() {
 		s.detectStale(0, &stalenessRun{done: s.store.stay()})
 	})
 }
@@ -202,7 +202,7 @@ func (s *service) detectStale(from uint32, run *stalenessRun) {
 		s.log.Warn("stale tasks could not be moved; the next run tries again", "error", err)
 	}
 	if more {
-		s.clock.schedule(s.clock.now(), func() { s.detectStale(next, run) })
+		s.clock.scheduleHousekeeping(s.clock.now(), func() { s.detectStale(next, run) })
 		return
 	}
 	run.done()

@@ -16,6 +16,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 )
@@ -153,6 +154,36 @@ func readTaskHeader(line []byte) (h taskHeader, err error) {
 		d.err = fmt.Errorf("a task needs its id, template and log")
 	}
 	return h, d.err
+}
+
+// readTaskHead is readTaskHeader without a look at the log, whatever its length.
+func readTaskHead(line []byte) (taskHeader, error) {
+	const log = `,"log":`
+	i := bytes.Index(line, []byte(log)) // nothing before it is text from outside
+	if i < 0 {
+		return readTaskHeader(line)
+	}
+	h, err := readTaskHeader(append(line[:i:i], log+"[]}"...))
+	h.log = line[i+len(log) : len(line)-1]
+	return h, err
+}
+
+// keys is what deduplicates the task and the request that created it; zero for
+// none. Their form was checked when they were read, or they were made here.
+func (h *taskHeader) keys() (identity identityKey, request requestMark) {
+	eachElement(h.log, func(e []byte) bool {
+		eachMemberBytes(e, func(key, value []byte) bool {
+			switch string(key) {
+			case "identity":
+				hex.Decode(identity[:], value[1:len(value)-1])
+			case "request":
+				request, _ = parseRequestMark(string(value[1 : len(value)-1]))
+			}
+			return true
+		})
+		return false
+	})
+	return identity, request
 }
 
 // creationRecord is the first record of the task's log.

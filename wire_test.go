@@ -130,6 +130,12 @@ var wireShapes = map[string]map[string]string{
 		"success": "bool", "execution_time_ms": "int?", "result": "StepResults?", "step_name": "string",
 		"from_state": "StepState?", "to_state": "StepState", "subject": "string?",
 	},
+	"Explanation": {"task_uuid": "uuid7", "status": "TaskState", "message": "string", "steps": "[StepExplanation]"},
+	"StepExplanation": {
+		"step_uuid": "uuid7", "name": "string", "current_state": "StepState", "cause": "StepCause", "message": "string",
+		"waits_for": "[string]", "actions": "[string]", "since": "zoned|null", "due_at": "zoned|null",
+		"attempt": "int", "max_attempts": "int", "callable": "string",
+	},
 	"Transitions": {"task_uuid": "uuid7", "transitions": "[Transition]"},
 	"Transition": {
 		"sequence": "int", "recorded_at": "zoned", "step_uuid": "uuid7|null", "step_name": "string|null",
@@ -319,7 +325,7 @@ var wireShapes = map[string]map[string]string{
 		"web_database": "HealthCheck", "orchestration_database": "HealthCheck",
 		"circuit_breaker": "HealthCheck", "orchestration_system": "HealthCheck",
 		"command_processor": "HealthCheck", "pool_utilization": "HealthCheck",
-		"queue_depth": "HealthCheck", "channel_saturation": "HealthCheck",
+		"queue_depth": "HealthCheck", "channel_saturation": "HealthCheck", "fixture": "HealthCheck?",
 	},
 	"WorkerHealthDetailed": {
 		"status": "DetailedStatus", "timestamp": "zoned", "worker_id": "string",
@@ -348,7 +354,13 @@ var wireShapes = map[string]map[string]string{
 	"Error": {"error": "ErrorBody"},
 	"ErrorBody": {
 		"code": "ErrorCode", "message": "string", "details": "[FieldProblem]?", "request_id": "string",
+		"blocking": "[Blocker]?",
 	},
+	"Blocker": {
+		"reason": "BlockReason", "task_uuid": "uuid?", "step_uuid": "uuid?", "step_name": "string?",
+		"handler": "string?", "attempt": "int?", "since": "zoned?",
+	},
+	"Clock":        {"now": "zoned", "mode": "ClockMode", "fired": "int", "next_timer": "zoned|null"},
 	"FieldProblem": {"field": "string", "message": "string"},
 }
 
@@ -363,6 +375,10 @@ var wireWords = map[string][]string{
 		"pending", "enqueued", "in_progress", "enqueued_for_orchestration",
 		"enqueued_as_error_for_orchestration", "waiting_for_retry",
 		"complete", "error", "cancelled", "resolved_manually",
+	},
+	"StepCause": {
+		"failed", "running", "claimed", "cut_off", "retry_scheduled", "dependency_cancelled", "dependency_failed",
+		"dependencies", "decision", "task_stopped", "outside_actor", "slot", "starting",
 	},
 	"StepType":         {"standard", "decision", "deferred_convergence", "batchable", "batch_worker"},
 	"StepResultStatus": {"completed", "failed", "error"},
@@ -394,11 +410,13 @@ var wireWords = map[string][]string{
 	"StalenessHealth":     {"healthy", "warning", "stale"},
 	"OperationalState":    {"Normal", "Startup", "GracefulShutdown"},
 	"CircuitBreakerState": {"Closed", "Open", "HalfOpen"},
+	"BlockReason":         {"running", "computing", "ready", "unrecorded", "timer"},
+	"ClockMode":           {"real", "frozen", "auto"},
 	"ErrorCode": {
 		"BAD_REQUEST", "INVALID_UUID", "JSON_ERROR", "AUTHENTICATION_FAILED", "AUTHORIZATION_FAILED",
 		"NOT_FOUND", "METHOD_NOT_ALLOWED", "CONFLICT", "PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE",
 		"VALIDATION_FAILED", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE", "BACKPRESSURE",
-		"MISDIRECTED_REQUEST",
+		"MISDIRECTED_REQUEST", "NOT_IDLE",
 	},
 }
 

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"io/fs"
+	"strings"
+	"testing"
+)
+
+// TestFixtureConfiguration: what fixture mode goes with, and where state is.
+func TestFixtureConfiguration(t *testing.T) {
+	for _, tt := range []struct {
+		name, args, env string
+		problem         string // a part of it; "" when all is well
+		memory          bool
+	}{
+		{"off", "", "", "", false},
+		{"on", "--fixture", "", "", true},
+		{"by a variable", "", "STEPWELL_FIXTURE__ENABLED=true", "", true},
+		{"with --memory", "--fixture --memory", "", "", true},
+		{"a directory", "--fixture --data d", "", "fixture.allow_data", false},
+		{"a directory, allowed", "--fixture --data d", "STEPWELL_FIXTURE__ALLOW_DATA=true", "", false},
+		{"allowed, none given", "--fixture", "STEPWELL_FIXTURE__ALLOW_DATA=true", "", true},
+		{"the directory of an image", "--fixture", "STEPWELL_STORE__PATH=/data", "", true},
+		{"off, open to all", "--listen 0.0.0.0:0", "", "", false},
+		{"open to all", "--fixture --listen 0.0.0.0:0", "", "orchestration.web.listen", false},
+		{"open to all, empty host", "--fixture --listen :0", "", "orchestration.web.listen", false},
+		{"the worker open to all", "--fixture --worker-listen [::]:0", "", "worker.web.listen", false},
+		{"a name", "--fixture --listen build-host:0", "", "fixture.allow_remote", false},
+		{"localhost", "--fixture --listen localhost:0", "", "", true},
+		{"the other loopback", "--fixture --listen [::1]:0", "", "", true},
+		{"open to all, allowed", "--fixture --listen 0.0.0.0:0", "STEPWELL_FIXTURE__ALLOW_REMOTE=true", "", true},
+		{"without the worker's listener", "--fixture --role orchestration --worker-listen 0.0.0.0:0", "", "", true},
+		{"the worker role", "--fixture --role worker", "", "orchestration role", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			flags, err := parseServeArgs(strings.Fields(tt.args), &strings.Builder{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			noFile := func(string) ([]byte, error) { return nil, fs.ErrNotExist }
+			c, origin, err := loadConfig(flags.configArgs, func(string) string { return "" }, strings.Fields(tt.env), noFile)
+			switch {
+			case tt.problem != "":
+				if err == nil || !strings.Contains(err.Error(), tt.problem) {
+					t.Errorf("got %v; want a problem with %s", err, tt.problem)
+				}
+			case err != nil:
+				t.Error(err)
+			case c.Store.Memory != tt.memory:
+				t.Errorf("got store.memory %v (%s); want %v", c.Store.Memory, origin.of("store.memory"), tt.memory)
+			}
+		})
+	}
+}
+
+func TestPortRange(t *testing.T) {
+	for value, ok := range map[string]bool{
+		"9000-9099": true, "1-65535": true, "80-80": true, "9099-9000": false, "0-1": false, "80": false, "80-": false,
+		"1-65536": false, "a-b": false,
+	} {
+		if err := checkPortRange(value); (err == nil) != ok {
+			t.Errorf("%q: got %v; want ok %v", value, err, ok)
+		}
+	}
+}

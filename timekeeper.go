@@ -1,0 +1,247 @@
+package main
+
+// The timekeeper: it moves the virtual clock of one service by the rules of its
+// mode. Time never moves while something runs: the clock is set under the lock
+// of the store, in the same moment in which the engine is found idle.
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// timekeeper fires the timers of a virtual clock and moves it.
+type timekeeper struct {
+	clock *virtualClock
+	svc   *service
+
+	turn   chan struct{} // holds a token unless somebody moves the clock or fires its timers
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// newTimekeeper takes over the clock of a service whose engine runs.
+func newTimekeeper(svc *service, c *virtualClock) *timekeeper {
+	k := &timekeeper{clock: c, svc: svc, turn: make(chan struct{}, 1)}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	k.turn <- struct{}{}
+	svc.store.mu.Lock()
+	svc.engine.idled = c.stirred.beat
+	svc.store.mu.Unlock()
+	k.wg.Go(k.run)
+	return k
+}
+
+// stop ends the moving of the clock and releases who waits for it.
+func (k *timekeeper) stop() {
+	k.cancel()
+	k.wg.Wait()
+}
+
+// run sees to it that what is due fires, and in mode auto that time goes on.
+func (k *timekeeper) run() {
+	for k.ctx.Err() == nil {
+		stirred := k.clock.stirred.wait()
+		if k.take(k.ctx) != nil {
+			return
+		}
+		k.fireDue(k.ctx)
+		for k.clock.modeNow() == clockAuto && k.ctx.Err() == nil && k.jump() {
+			k.fireDue(k.ctx)
+		}
+		k.turn <- struct{}{}
+		k.sleep(stirred)
+	}
+}
+
+// sleep returns when something stirred, or in mode real a timer is due.
+func (k *timekeeper) sleep(stirred <-chan struct{}) {
+	var alarm <-chan time.Time
+	if next, ok := k.clock.next(); ok && k.clock.modeNow() == clockReal {
+		t := time.NewTimer(next.sub(k.clock.now()))
+		defer t.Stop()
+		alarm = t.C
+	}
+	select {
+	case <-stirred:
+	case <-alarm:
+	case <-k.ctx.Done():
+	}
+}
+
+// take waits for the turn to move the clock.
+func (k *timekeeper) take(ctx context.Context) error {
+	select {
+	case <-k.turn:
+		return nil
+	case <-ctx.Done():
+	case <-k.ctx.Done():
+	}
+	return k.interrupted()
+}
+
+// fireDue fires every timer that is due, one after the other.
+func (k *timekeeper) fireDue(ctx context.Context) {
+	for ctx.Err() == nil && k.ctx.Err() == nil && k.clock.fire() {
+	}
+}
+
+// moved is what came of a try to move the clock.
+type moved uint8
+
+const (
+	movedNot  moved = iota // something runs or is due
+	movedOn                // to an instant where a timer is due
+	movedFull              // to the end; nothing is due before it
+)
+
+// move goes on to the next instant where a timer is due, at most to end.
+func (k *timekeeper) move(end instant) moved {
+	k.svc.store.mu.Lock()
+	defer k.svc.store.mu.Unlock()
+	c := k.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !k.svc.engine.idleLocked() || !c.restLocked() {
+		return movedNot
+	}
+	next, ok := c.next()
+	if ok && next <= end {
+		c.setLocked(max(next, c.nowLocked()))
+		return movedOn
+	}
+	c.setLocked(max(end, c.nowLocked()))
+	return movedFull
+}
+
+// jump moves the clock towards the next work timer, if there is one and nothing
+// runs. Housekeeping before it has its own instants.
+func (k *timekeeper) jump() bool {
+	next, ok := k.clock.work.next()
+	return ok && k.move(next) == movedOn
+}
+
+// advance freezes the clock and moves it to an instant, then to the next one,
+// with everything that is due on the way. It returns once the service is idle
+// there; at the end of ctx, in real time, with what keeps it from that. The
+// instants are asked for when the clock stands at the one before.
+func (k *timekeeper) advance(ctx context.Context, to ...func(now instant) (instant, error)) (fired uint64, err error) {
+	if err := k.take(ctx); err != nil {
+		return 0, err
+	}
+	defer func() { k.turn <- struct{}{} }()
+	k.clock.setMode(clockFrozen)
+	before := k.clock.firedNow()
+	for _, next := range to {
+		end, err := next(k.clock.now())
+		if err == nil {
+			err = k.moveAll(ctx, end)
+		}
+		if err != nil {
+			return k.clock.firedNow() - before, err
+		}
+	}
+	return k.clock.firedNow() - before, nil
+}
+
+func (k *timekeeper) moveAll(ctx context.Context, end instant) error {
+	for {
+		stirred := k.clock.stirred.wait()
+		k.fireDue(ctx)
+		if ctx.Err() == nil && k.ctx.Err() == nil {
+			switch k.move(end) {
+			case movedOn:
+				continue
+			case movedFull:
+				return nil
+			}
+		}
+		select {
+		case <-stirred:
+		case <-ctx.Done():
+			return k.interrupted()
+		case <-k.ctx.Done():
+			return k.interrupted()
+		}
+	}
+}
+
+// here is where the clock stands.
+func here(now instant) (instant, error) { return now, nil }
+
+// nextWork is when the next work timer is due; now without one.
+func (k *timekeeper) nextWork(now instant) (instant, error) {
+	if next, ok := k.clock.work.next(); ok {
+		return max(next, now), nil
+	}
+	return now, nil
+}
+
+// setMode goes on in another mode, once nobody moves the clock.
+func (k *timekeeper) setMode(ctx context.Context, m clockMode) error {
+	if err := k.take(ctx); err != nil {
+		return err
+	}
+	k.clock.setMode(m)
+	k.turn <- struct{}{}
+	return nil
+}
+
+// awaitIdle returns when nothing runs, no step can start and no work timer is
+// due; in mode auto, where time jumps to the next one, when there is none.
+func (k *timekeeper) awaitIdle(ctx context.Context) error {
+	for {
+		stirred := k.clock.stirred.wait()
+		if k.idle() {
+			return nil
+		}
+		select {
+		case <-stirred:
+		case <-ctx.Done():
+			return k.interrupted()
+		case <-k.ctx.Done():
+			return k.interrupted()
+		}
+	}
+}
+
+func (k *timekeeper) idle() bool {
+	k.svc.store.mu.Lock()
+	defer k.svc.store.mu.Unlock()
+	c := k.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, waits := c.work.next()
+	return k.svc.engine.idleLocked() && c.restLocked() && !(waits && c.mode == clockAuto)
+}
+
+// interrupted is why something that waited did not come to its end.
+func (k *timekeeper) interrupted() error {
+	if k.ctx.Err() != nil {
+		return failf(unavailable, "the service ended or was reset meanwhile")
+	}
+	k.svc.store.mu.Lock()
+	blocking := k.svc.engine.blockersLocked()
+	k.svc.store.mu.Unlock()
+	if next, ok := k.clock.work.next(); ok && len(blocking) == 0 {
+		blocking = append(blocking, blocker{Reason: "timer", Since: zonedTime(next)})
+	}
+	f := failf(notIdle, "the service was not idle in time; what kept it busy stands in blocking")
+	f.blocking = blocking
+	return f
+}
+
+// durable waits until what happened until now is on disk.
+func (k *timekeeper) durable(ctx context.Context) error {
+	k.svc.store.mu.Lock()
+	seq := k.svc.store.seq
+	k.svc.store.mu.Unlock()
+	return k.svc.store.journal.wait(ctx, seq)
+}
+
+// check is what /health/detailed says of fixture mode.
+func (k *timekeeper) check() checkView {
+	return graded(false, "fixture mode is on: tests control the service under %s, and its clock, which is %s",
+		controlPath, k.clock.modeNow())
+}

@@ -1,0 +1,167 @@
+package main
+
+// A world: one service behind its surfaces. In fixture mode a reset puts a fresh
+// service in its place; whatever the one before left behind cannot reach it.
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// gate answers for a listener by the surface of the moment; until there is one
+// in the form that it will have.
+type gate struct {
+	starting startingAPI
+	surface  atomic.Pointer[http.Handler]
+}
+
+func (g *gate) open(h http.Handler) { g.surface.Store(&h) }
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s := g.surface.Load(); s != nil {
+		(*s).ServeHTTP(w, r)
+		return
+	}
+	g.starting.ServeHTTP(w, r)
+}
+
+// gates are the two listeners' handlers.
+type gates struct {
+	orchestration, worker gate
+}
+
+func (g *gates) open(s *service) {
+	if s.cfg.Role != "worker" {
+		g.orchestration.open(newOrchestrationAPI(s))
+	}
+	if s.cfg.Role != "orchestration" {
+		g.worker.open(newWorkerAPI(s))
+	}
+}
+
+// world holds a service, and what another one is opened with.
+type world struct {
+	parts serviceOptions // shared and immutable; with the clock of services that have none of their own
+	seed  string         // the file with the state at the start; "" for none
+	gates *gates
+
+	ending sync.WaitGroup // of services that were replaced
+
+	mu  sync.Mutex
+	svc *service // guarded by mu
+	end bool     // no other service takes its place; guarded by mu
+}
+
+// openWorld opens a service, with the state of a file unless seed is empty, and
+// the gates to it.
+func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
+	w := &world{parts: parts, seed: seed, gates: g}
+	svc, err := w.open()
+	if err != nil {
+		return nil, err
+	}
+	w.svc = svc
+	g.open(svc)
+	return w, nil
+}
+
+// open is a service of its own; in fixture mode with a clock that can be moved.
+func (w *world) open() (*service, error) {
+	o := w.parts
+	if !o.cfg.Fixture.Enabled {
+		return openSeeded(w.seed, o)
+	}
+	c := newVirtualClock(realNow())
+	c.setMode(clockReal)
+	o.clock = c
+	svc, err := openSeeded(w.seed, o)
+	if err != nil {
+		return nil, err
+	}
+	svc.world, svc.keeper = w, newTimekeeper(svc, c)
+	return svc, nil
+}
+
+// service is the one of the moment.
+func (w *world) service() *service {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.svc
+}
+
+// cutOffPatience is how long a reset waits for handlers that it cut off, in real
+// time. What they come to is nothing to the fresh service either way.
+const cutOffPatience = time.Second
+
+// reset puts a fresh service in the place of the one there is: no task, timer or
+// figure of before is left, and the clock is the real one again.
+func (w *world) reset() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.end {
+		return failf(unavailable, "the service is shutting down")
+	}
+	old := w.svc
+	if !old.cfg.Store.Memory { // the directory takes one service at a time
+		if err := errors.Join(abort(old), emptyStore(old.cfg.Store.Path)); err != nil {
+			return err
+		}
+	}
+	svc, err := w.open()
+	if err != nil {
+		return err
+	}
+	w.svc = svc
+	w.gates.open(svc)
+	if old.cfg.Store.Memory {
+		ended := make(chan struct{}, 1)
+		w.ending.Go(func() {
+			if err := abort(old); err != nil {
+				old.log.Warn("the service that was reset did not end well", "error", err)
+			}
+			ended <- struct{}{}
+		})
+		receiveWithin(ended, cutOffPatience)
+	}
+	return nil
+}
+
+// abort ends a service without waiting for its handlers, and closes its store,
+// so that nothing can be recorded in it any more.
+func abort(s *service) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	s.finish(ctx)
+	return s.closeStore()
+}
+
+// emptyStore removes the files of a store that is closed.
+func emptyStore(dir string) error {
+	var errs []error
+	for _, pattern := range []string{"*.tmp", journalName, journalOldName, snapshotName} {
+		names, _ := filepath.Glob(filepath.Join(dir, pattern))
+		for _, name := range names {
+			errs = append(errs, os.Remove(name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// finish ends the work of the world; see service.finish.
+func (w *world) finish(ctx context.Context) {
+	w.mu.Lock()
+	w.end = true
+	w.mu.Unlock()
+	w.svc.finish(ctx) // which no reset replaces any more
+}
+
+func (w *world) close() error {
+	w.ending.Wait()
+	return w.svc.closeStore()
+}

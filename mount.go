@@ -135,6 +135,7 @@ var mountErrorOf = [...]struct{ kind, code string }{
 	unavailable:       {"ServiceUnavailable", "SERVICE_UNAVAILABLE"},
 	backpressure:      {"ServiceUnavailable", "SERVICE_UNAVAILABLE"},
 	misdirected:       {"BadRequest", "BAD_REQUEST"},
+	notIdle:           {"ServiceUnavailable", "SERVICE_UNAVAILABLE"}, // which nothing here waits for
 }
 
 // mountStatus is the status of a failure, which differs from the roles' in one

@@ -117,6 +117,17 @@ func TestMountDocumentShowsGuards(t *testing.T) {
 	}
 }
 
+// TestMountErrorsOfEveryKind has a word for each kind of failure that there is.
+func TestMountErrorsOfEveryKind(t *testing.T) {
+	for k := range statusOf {
+		body, err := json.Marshal(mountError(failf(failureKind(k), "no"), "", 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkShape(t, "MountError", body)
+	}
+}
+
 // wantMountError holds an answer against the surface's shape of errors.
 func wantMountError(t *testing.T, w *httptest.ResponseRecorder, status int, kind string) {
 	t.Helper()

@@ -145,37 +145,51 @@ func fillStored(b *testing.B, tasks int) *service {
 // of another store: one for a page of as many tasks.
 type storedRequest struct{ path, name string }
 
-// storedRequests is every combination of filters, first page and last, and the
-// analytics.
+// storedRequests is the lists and the analytics of both surfaces. The mount
+// point's analytics are cached: of them it is the cache that is measured.
 func storedRequests(b *testing.B, svc *service) []storedRequest {
 	var requests []storedRequest
-	for _, path := range []string{"performance", "performance?hours=720", "bottlenecks"} {
-		requests = append(requests, storedRequest{"/v1/analytics/" + path, path})
+	for _, path := range []string{
+		"/v1/analytics/performance", "/v1/analytics/performance?hours=720", "/v1/analytics/bottlenecks",
+		"/stepwell/analytics/performance", "/stepwell/analytics/bottlenecks?namespace=bench1", "/stepwell/health/status",
+	} {
+		requests = append(requests, storedRequest{path, path})
 	}
-	for _, status := range []string{"", "&status=complete", "&status=cancelled", "&status=steps_in_process"} {
-		for _, namespace := range []string{"", "&namespace=bench1"} {
-			for _, name := range []string{"", "&name=auto3", "&name=manual3"} {
-				filters := status + namespace + name
-				f := taskFilter{}
-				if status != "" {
-					state, _ := parseTaskState(strings.TrimPrefix(status, "&status="))
+	states := []string{"", "complete", "cancelled", "steps_in_process"}
+	requests = append(requests, storedLists(b, svc, "/v1/tasks", states)...)
+	return append(requests, storedLists(b, svc, "/stepwell/tasks", append(briefStatusNames[:], states[0], states[3]))...)
+}
+
+// storedLists is every combination of filters, first page and last.
+func storedLists(b *testing.B, svc *service, path string, statuses []string) (requests []storedRequest) {
+	for _, status := range statuses {
+		for _, namespace := range []string{"", "bench1"} {
+			for _, name := range []string{"", "auto3", "manual3"} {
+				f := taskFilter{namespace: namespace, name: name}
+				if word, ok := parseBriefStatus(status); ok && path != "/v1/tasks" {
+					f.status = &word
+				} else if state, ok := parseTaskState(status); ok {
 					f.state = &state
 				}
-				f.namespace, f.name = strings.TrimPrefix(namespace, "&namespace="), strings.TrimPrefix(name, "&name=")
-				_, total, err := svc.store.list(&f, 0, 1)
-				if err != nil {
-					b.Fatal(err)
-				}
-				first := fmt.Sprintf("first page, %d tasks, %s", min(total, 25), filters)
-				requests = append(requests, storedRequest{"/v1/tasks?page=1" + filters, first})
-				if last := total / 25; last > 1 { // the last full one
-					path := fmt.Sprintf("/v1/tasks?page=%d%s", last, filters)
-					requests = append(requests, storedRequest{path, "last page, " + filters})
-				}
+				filters := fmt.Sprintf("&status=%s&namespace=%s&name=%s", status, namespace, name)
+				requests = append(requests, storedPages(b, svc, path, filters, &f)...)
 			}
 		}
 	}
 	return requests
+}
+
+func storedPages(b *testing.B, svc *service, path, filters string, f *taskFilter) []storedRequest {
+	_, total, err := svc.store.list(f, 0, 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	first := fmt.Sprintf("%s, first page, %d tasks, %s", path, min(total, 25), filters)
+	pages := []storedRequest{{path + "?page=1" + filters, first}}
+	if last := total / 25; last > 1 { // the last full one
+		pages = append(pages, storedRequest{fmt.Sprintf("%s?page=%d%s", path, last, filters), path + ", last page, " + filters})
+	}
+	return pages
 }
 
 // BenchmarkStored is every request with 1,000 tasks and with 1,000,000. The

@@ -6,6 +6,7 @@ package main
 // allowed, as the contract says.
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -66,6 +67,7 @@ func (c *apiContract) operation(method, path string) map[string]any {
 	if !below {
 		return nil
 	}
+	path = cmp.Or(path, "/")
 	if rest, ok := strings.CutPrefix(path, "/api/v1/"); ok {
 		path = "/v1/" + rest
 	}

@@ -214,6 +214,16 @@ func checkSwaggerFiles(c *docsConfig) error {
 	return nil
 }
 
+// writeLinks tells a program where things are, and sends a browser to the docs.
+func writeLinks(w http.ResponseWriter, r *http.Request, links map[string]string) error {
+	w.Header().Set("Vary", "Accept")
+	if wantsHTML(r) {
+		http.Redirect(w, r, links["docs"], http.StatusFound)
+		return nil
+	}
+	return writeJSON(w, http.StatusOK, map[string]any{"service": "stepwell", "version": version, "links": links})
+}
+
 // wantsHTML reports whether the caller names HTML among what it accepts, as
 // browsers do and programs do not.
 func wantsHTML(r *http.Request) bool {

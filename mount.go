@@ -28,6 +28,7 @@ func newMountAPI(s *service, stats *httpStats) *mountAPI {
 	}
 	a := &mountAPI{newSurface(s, "mount", mountError), c.Path, s.cfg.Web.trustedProxies()}
 	a.stats, a.status, a.taskPath = stats, mountStatus, a.taskLink
+	a.openapi = c.documented(a.openapi)
 	a.handle(c.mounted(a.routes()))
 	return a
 }
@@ -38,27 +39,35 @@ func (c *mountConfig) under(path string) bool {
 	return ok && c.Path != "" && (rest == "" || rest[0] == '/')
 }
 
-// mounted are the rows with the prefix before their paths. The two whose
-// guarding is the configuration's affair ask for a permission when it says so.
+// mounted are the rows with the prefix before their paths, those that the
+// configuration guards with their permission. The root answers with and without
+// a slash at its end.
 func (c *mountConfig) mounted(rows []route) []route {
-	for i := range rows {
-		switch rows[i].pattern {
-		case mountStatusRoute:
-			rows[i].permissions = c.guard(c.StatusRequiresAuth)
-		case mountMetricsRoute:
-			rows[i].permissions = c.guard(c.MetricsRequireAuth)
+	var mounted []route
+	for _, row := range rows {
+		if p, ok := c.guarded()[row.pattern]; ok {
+			row.permissions = p
 		}
-		method, path, _ := strings.Cut(rows[i].pattern, " ")
-		rows[i].pattern = method + " " + c.Path + path
+		method, path, _ := strings.Cut(row.pattern, " ")
+		if path == "/{$}" {
+			mounted = append(mounted, route{method + " " + c.Path, row.permissions, row.handle})
+		}
+		row.pattern = method + " " + c.Path + path
+		mounted = append(mounted, row)
 	}
-	return rows
+	return mounted
 }
 
-func (c *mountConfig) guard(on bool) []permission {
-	if on {
-		return needs(permSystemAnalyticsRead)
+// guarded is what the rows ask for that only the configuration guards.
+func (c *mountConfig) guarded() map[string][]permission {
+	guarded := map[string][]permission{}
+	if c.StatusRequiresAuth {
+		guarded[mountStatusRoute] = needs(permSystemAnalyticsRead)
 	}
-	return public
+	if c.MetricsRequireAuth {
+		guarded[mountMetricsRoute] = needs(permSystemAnalyticsRead)
+	}
+	return guarded
 }
 
 // link is a path of the surface as the caller can use it: below the mount
@@ -72,18 +81,6 @@ func (a *mountAPI) link(r *http.Request, path string) string {
 		before = ""
 	}
 	return before + a.prefix + path
-}
-
-// document is the OpenAPI document, whose server is the mount point.
-func (a *mountAPI) document(w http.ResponseWriter, r *http.Request) error {
-	doc, err := a.openapi()
-	if err == nil {
-		doc, err = withServer(doc, a.link(r, ""))
-	}
-	if err != nil {
-		return err
-	}
-	return writeBody(w, http.StatusOK, "application/json", doc)
 }
 
 func (a *mountAPI) taskLink(r *http.Request, id uuid) string { return a.link(r, "/tasks/"+id.String()) }
@@ -138,6 +135,7 @@ var mountErrorOf = [...]struct{ kind, code string }{
 	unavailable:       {"ServiceUnavailable", "SERVICE_UNAVAILABLE"},
 	backpressure:      {"ServiceUnavailable", "SERVICE_UNAVAILABLE"},
 	misdirected:       {"BadRequest", "BAD_REQUEST"},
+	notIdle:           {"ServiceUnavailable", "SERVICE_UNAVAILABLE"}, // which nothing here waits for
 }
 
 // mountStatus is the status of a failure, which differs from the roles' in one

@@ -6,6 +6,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -81,6 +83,48 @@ func TestMountLinks(t *testing.T) {
 				t.Errorf("trusted %v, prefix %q: got %s; want one below %s/stepwell", trusted, given, got, want)
 			}
 		}
+	}
+}
+
+// TestMountDocumentShowsGuards has the document ask for what the routes ask for.
+func TestMountDocumentShowsGuards(t *testing.T) {
+	for _, status := range []bool{true, false} {
+		for _, metrics := range []bool{true, false} {
+			s := newTestServer(t, serviceTest{config: func(c *Config) {
+				c.Mount.StatusRequiresAuth, c.Mount.MetricsRequireAuth = status, metrics
+			}})
+			want := map[string]string{}
+			for _, row := range s.svc.cfg.Mount.mounted((&mountAPI{}).routes()) {
+				pattern := strings.NewReplacer("/stepwell", "", "{$}", "", "...}", "}").Replace(row.pattern)
+				if want[pattern] = ""; row.permissions != nil {
+					want[pattern] = row.permissions[0].String()
+				}
+			}
+			delete(want, "GET ") // in the document there is no path without a slash
+			got := map[string]string{}
+			doc, err := wireDecode(s.do("GET", "/stepwell/api-docs.json", "").want(200).body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			eachOpenAPIOperation(doc.(map[string]any), func(route string, operation map[string]any) {
+				got[route], _ = operation["x-required-permission"].(string)
+				checkOpenAPIPermission(t, route, got[route], operation)
+			})
+			if !maps.Equal(got, want) {
+				t.Errorf("status guarded %v, metrics %v: got %q; want %q", status, metrics, got, want)
+			}
+		}
+	}
+}
+
+// TestMountErrorsOfEveryKind has a word for each kind of failure that there is.
+func TestMountErrorsOfEveryKind(t *testing.T) {
+	for k := range statusOf {
+		body, err := json.Marshal(mountError(failf(failureKind(k), "no"), "", 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkShape(t, "MountError", body)
 	}
 }
 
@@ -245,6 +289,55 @@ func TestMountAgreesWithTheRole(t *testing.T) {
 	}
 }
 
+// TestMountAgreesOnGrowingTasks does the same with tasks whose steps come to be.
+func TestMountAgreesOnGrowingTasks(t *testing.T) {
+	for seed := range uint64(8) {
+		w := newGrowthWorld(t, 1000+seed)
+		api := newOrchestrationAPI(w.s)
+		checkAgreement(t, api, w.id.String())
+		for range 20 {
+			w.operate()
+			if api.svc != w.s { // it was restarted
+				api = newOrchestrationAPI(w.s)
+			}
+			checkAgreement(t, api, w.id.String())
+		}
+		closeTestService(t, w.s)
+	}
+}
+
+// TestMountAgreesOnClaimedSteps looks at a step that an outside actor holds, with
+// inputs and a limit that an operator set.
+func TestMountAgreesOnClaimedSteps(t *testing.T) {
+	s := newTestServer(t, serviceTest{extra: []string{testTemplate("x", stepSpec{name: "a", callable: "Outside::A"})}})
+	api := newOrchestrationAPI(s.svc)
+	id := s.create(`{"namespace":"t","name":"x","context":{"n":1}}`)
+	step := "/stepwell/tasks/" + id + "/workflow_steps/" + s.do("GET", "/stepwell/tasks/"+id, "").text("steps.0.id")
+	s.do("PATCH", step, `{"inputs":{"n":2},"retry_limit":9}`).want(200)
+	c := s.claimOne(`{"callables":["Outside::A"]}`)
+	checkAgreement(t, api, id)
+	a := s.do("GET", step, "").want(200)
+	if got := a.text("status") + a.text("in_process") + a.text("attempts") + wireText(a.get("inputs")); got != `in_progresstrue1{"n":2}` {
+		t.Errorf("a claimed step: got %s; want it in progress, with the inputs that were set", a.body)
+	}
+	a = s.do("PATCH", step, `{"retry_limit":1,"inputs":{"n":3}}`).want(200) // for the attempts after the one that runs
+	if a.text("retry_limit") != "1" || a.text("in_process") != "true" {
+		t.Errorf("got %s; want it in progress, with the limit lowered", a.body)
+	}
+	s.answer(c, "fail", `,"error":{"message":"no","error_type":"E","retryable":true}`).want(200)
+	checkAgreement(t, api, id)
+	a = s.do("GET", step, "").want(200)
+	if got := a.text("status") + a.text("retry_eligible") + a.text("results.error_class"); got != "errorfalseE" {
+		t.Errorf("got %s; want it in error for good, with the limit lowered meanwhile", a.body)
+	}
+	s.do("PATCH", step, `{"retry_limit":2}`).want(200)
+	checkAgreement(t, api, id)
+	if c := s.claimOne(`{"callables":["Outside::A"]}`); c.Step.Attempt != 2 {
+		t.Errorf("got attempt %d; want the second", c.Step.Attempt)
+	}
+	checkAgreement(t, api, id)
+}
+
 // goStale ends a task as stale, if its state allows that.
 func goStale(t *testing.T, s *service, id uuid) {
 	t.Helper()
@@ -308,6 +401,13 @@ func checkAgreement(t *testing.T, api http.Handler, id string) {
 	ask("/stepwell/tasks/"+id, &mount)
 	ask("/v1/tasks/"+id, &role)
 	wantAgreement(t, agreeingTask, mount, role)
+	var list struct{ Tasks []map[string]any }
+	ask("/stepwell/tasks?per_page=100", &list)
+	at := slices.IndexFunc(list.Tasks, func(task map[string]any) bool { return task["id"] == id })
+	if at < 0 {
+		t.Fatalf("task %s is not listed", id)
+	}
+	wantAgreement(t, agreeingTask, list.Tasks[at], role)
 	var roleSteps []map[string]any
 	ask("/v1/tasks/"+id+"/workflow_steps", &roleSteps)
 	mountSteps := mount["steps"].([]any)
@@ -321,6 +421,9 @@ func checkAgreement(t *testing.T, api http.Handler, id string) {
 		}
 		m := mountSteps[i].(map[string]any)
 		wantAgreement(t, agreeingStep, m, step)
+		if n := fmt.Sprint(len(m["parents_ids"].([]any))); n != fmt.Sprint(step["total_parents"]) {
+			t.Errorf("step %v: got %s parents; want %v", m["id"], n, step["total_parents"])
+		}
 		results, _ := step["results"].(map[string]any)
 		switch {
 		case results == nil || results["success"] == true:

@@ -61,7 +61,7 @@ type handlerView struct {
 	Version         string          `json:"version"`
 	FullName        string          `json:"full_name"`
 	Description     *string         `json:"description"`
-	Available       bool            `json:"available"` // nothing is known that would keep its steps from running
+	Available       bool            `json:"available"` // each step can be run, here or by an outside actor
 	StepTemplates   []handlerStep   `json:"step_templates"`
 	Configuration   json.RawMessage `json:"configuration"`
 	DependencyGraph handlerGraph    `json:"dependency_graph"`
@@ -208,7 +208,7 @@ func (a *mountAPI) getHandler(w http.ResponseWriter, r *http.Request) error {
 func (s *service) handlerView(t *template) (handlerView, error) {
 	v := handlerView{
 		ID: t.handlerID(), Name: t.name, Namespace: t.namespace, Version: t.version, FullName: t.fullName(),
-		Description: withoutCredentials(t.description), Available: s.available(t), StepTemplates: []handlerStep{},
+		Description: withoutCredentials(t.description), Available: s.validateRegistered(t).Valid, StepTemplates: []handlerStep{},
 		Configuration: t.shownJSON(), DependencyGraph: t.handlerGraph(), GeneratedAt: zonedTime(s.clock.now()),
 	}
 	events, err := t.stepEvents()
@@ -216,11 +216,6 @@ func (s *service) handlerView(t *template) (handlerView, error) {
 		v.StepTemplates = append(v.StepTemplates, t.handlerStep(i, events[i]))
 	}
 	return v, err
-}
-
-// available tells whether nothing is known that would keep a step from running.
-func (s *service) available(t *template) bool {
-	return !slices.ContainsFunc(t.steps, func(st stepTemplate) bool { return s.handlers.warning(st.callable) != "" })
 }
 
 func (t *template) handlerStep(i int, events json.RawMessage) handlerStep {

@@ -9,8 +9,8 @@ import (
 
 // mountSight is how much of tasks a caller may see.
 type mountSight struct {
-	contexts bool // and inputs, which are the context unless an operator set others
-	results  bool
+	contexts bool // and inputs that are the context
+	results  bool // and inputs that an operator set, as the audit has them
 }
 
 func mountSightOf(ctx context.Context) mountSight {
@@ -150,10 +150,14 @@ func (v mountStepView) appendJSON(b []byte) []byte {
 	return append(o.b, '}')
 }
 
-// appendInputs shows what the next attempt gets. As far as that is the task's
-// context, it is guarded like it.
+// appendInputs shows what the next attempt gets: the task's context, which is
+// guarded like it, unless an operator set others.
 func (v mountStepView) appendInputs(o *jsonObject) {
-	if v.task.steps[v.step].inputs == "" && !v.sight.contexts {
+	seen := v.sight.contexts
+	if v.task.steps[v.step].inputs != "" {
+		seen = v.sight.results
+	}
+	if !seen {
 		o.raw("inputs", []byte("{}"))
 		o.flag("inputs_redacted", true)
 		return

@@ -82,21 +82,120 @@ var mountShapes = map[string]map[string]string{
 		"completed_steps": "[string]",
 	},
 	"MountDependencyAnalysis": {
-		"dependency_graph": "object", "critical_paths": "object", "parallelism_opportunities": "object",
-		"error_chains": "object", "bottlenecks": "object", "task_execution_summary": "object",
+		"dependency_graph": "MountStepGraph", "critical_paths": "MountCriticalPaths",
+		"parallelism_opportunities": "MountParallelism", "error_chains": "MountErrorChains",
+		"bottlenecks": "MountStepBottlenecks", "task_execution_summary": "MountTaskExecution",
 		"analysis_timestamp": "zoned",
 	},
+	"MountStepGraph": {
+		"nodes": "[MountStepNode]", "edges": "[MountStepEdge]", "total_edges": "int",
+		"edges_truncated": "bool", "dependency_levels": "object",
+	},
+	"MountStepNode": {
+		"id": "uuid", "name": "string", "level": "int",
+	},
+	"MountStepEdge": {
+		"from": "uuid", "to": "uuid", "from_name": "string", "to_name": "string",
+	},
+	"MountCriticalPaths": {
+		"longest_path_length": "int", "paths": "[MountCriticalPath]",
+	},
+	"MountCriticalPath": {
+		"step_names": "[string]", "length": "int", "completed_steps": "int", "blocked_steps": "int",
+		"error_steps": "int", "ready_steps": "int", "completion_percentage": "number",
+	},
+	"MountParallelism": {
+		"total_levels": "int", "max_parallel_steps": "int", "levels": "[MountStepLevel]",
+	},
+	"MountStepLevel": {
+		"level": "int", "total_steps": "int", "ready_steps": "int", "completed_steps": "int",
+		"step_names": "[string]",
+	},
+	"MountErrorChains": {
+		"total_error_steps": "int", "error_chains": "[MountErrorChain]",
+	},
+	"MountErrorChain": {
+		"error_step_name": "string", "downstream_steps": "[string]", "total_impact": "int",
+	},
+	"MountStepBottlenecks": {
+		"total_bottlenecks": "int", "bottlenecks": "[MountStepBottleneck]",
+	},
+	"MountStepBottleneck": {
+		"step_name": "string", "current_state": "StepState", "attempts": "int", "retry_limit": "int",
+		"impact_score": "number", "severity": "MountSeverity", "bottleneck_type": "MountBottleneckType",
+		"resolution_strategy": "string",
+	},
+	"MountTaskExecution": {
+		"total_steps": "int", "total_dependencies": "int", "dependency_levels": "int",
+		"longest_path_length": "int", "overall_health": "HealthStatus", "recommendations": "[string]",
+	},
 	"MountPerformance": {
-		"system_overview": "object", "performance_trends": "object", "telemetry_insights": "object",
-		"generated_at": "zoned", "cache_info": "MountCacheInfo",
+		"system_overview": "MountSystemOverview", "performance_trends": "MountTrends",
+		"telemetry_insights": "MountTelemetry", "generated_at": "zoned", "cache_info": "MountCacheInfo",
+	},
+	"MountSystemOverview": {
+		"active_tasks": "int", "total_namespaces": "int", "unique_task_types": "int",
+		"system_health_score": "number",
+	},
+	"MountTrends": {
+		"last_hour": "MountTrend", "last_4_hours": "MountTrend", "last_24_hours": "MountTrend",
+	},
+	"MountTrend": {
+		"task_throughput": "int", "completion_rate": "number", "error_rate": "number",
+		"avg_task_duration": "number", "avg_step_duration": "number", "step_throughput": "int",
+	},
+	"MountTelemetry": {
+		"tasks_created": "int", "tasks_completed": "int", "tasks_failed": "int",
+		"tasks_cancelled": "int", "steps_created": "int", "steps_completed": "int",
+		"steps_failed": "int", "steps_cancelled": "int", "steps_resolved_manually": "int",
+		"attempts_ended": "int", "attempts_failed": "int", "retries_ended": "int",
+		"retries_succeeded": "int",
 	},
 	"MountBottlenecks": {
-		"scope_summary": "object", "bottleneck_analysis": "object",
-		"performance_distribution": "object", "recommendations": "[string]", "scope": "object",
-		"analysis_period_hours": "int", "generated_at": "zoned", "cache_info": "MountCacheInfo",
+		"scope_summary": "MountScopeSummary", "bottleneck_analysis": "MountBottleneckAnalysis",
+		"performance_distribution": "MountDistribution", "recommendations": "[string]",
+		"scope": "MountScope", "analysis_period_hours": "int", "analysis_period_start": "zoned",
+		"generated_at": "zoned", "cache_info": "MountCacheInfo",
+	},
+	"MountScopeSummary": {
+		"total_tasks": "int", "unique_task_types": "int", "time_span_hours": "int",
+	},
+	"MountScope": {
+		"namespace": "string?", "name": "string?", "version": "string?",
+	},
+	"MountBottleneckAnalysis": {
+		"slowest_tasks": "[SlowTask]", "slowest_steps": "[SlowStep]",
+		"error_patterns": "MountErrorPatterns", "dependency_bottlenecks": "MountDependencyBottlenecks",
+	},
+	"MountErrorPatterns": {
+		"total_errors": "int", "recent_error_rate": "number",
+		"common_error_types": "[MountErrorTypeCount]", "retry_success_rate": "number",
+	},
+	"MountErrorTypeCount": {
+		"error_type": "string", "count": "int",
+	},
+	"MountDependencyBottlenecks": {
+		"blocking_dependencies": "int", "avg_wait_time": "number",
+		"most_blocked_steps": "[MountBlockedStep]",
+	},
+	"MountBlockedStep": {
+		"namespace_name": "string", "task_name": "string", "version": "string", "step_name": "string",
+		"average_wait_seconds": "number", "wait_count": "int",
+	},
+	"MountDistribution": {
+		"percentiles": "MountPercentiles", "distribution_buckets": "[MountBucket]",
+	},
+	"MountPercentiles": {
+		"p50": "number", "p95": "number", "p99": "number",
+	},
+	"MountBucket": {
+		"range": "string", "count": "int",
 	},
 	"MountCacheInfo": {
 		"cached": "bool", "cache_key": "string", "ttl_base": "int",
+	},
+	"MountLinks": {
+		"service": "string", "version": "string", "links": "object",
 	},
 	"MountReady": {
 		"ready": "bool", "checks": "MountChecks", "message": "string", "timestamp": "zoned",
@@ -144,6 +243,12 @@ var mountWords = map[string][]string{
 	},
 	"MountHealthStatus": {
 		"healthy", "unhealthy",
+	},
+	"MountSeverity": {
+		"critical", "high", "medium", "low",
+	},
+	"MountBottleneckType": {
+		"retries_exhausted", "permanent_failure", "cancelled", "waiting_for_retry", "running", "queued", "not_started",
 	},
 	"MountErrorType": {
 		"InternalError", "BadRequest", "NotFound", "NamespaceNotFound", "HandlerNotFound",

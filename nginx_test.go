@@ -4,6 +4,7 @@ package main
 // README shows. Skipped where nginx is not installed.
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -132,6 +133,50 @@ func TestBehindNginx(t *testing.T) {
 	}
 	if a := edge.do("GET", "/v1/tasks", ""); a.status != 404 || strings.Contains(string(a.body), "request_id") {
 		t.Errorf("got %d %s; want nothing of the role to be found", a.status, a.body)
+	}
+}
+
+// TestWaitBehindNginx has requests wait through nginx: one that gets what it
+// waits for, one whose limit passes, and one whose caller goes away.
+func TestWaitBehindNginx(t *testing.T) {
+	s := newTestServer(t, serviceTest{})
+	edge := startNginx(t, s.url)
+	id := s.create(`{"name":"approval","namespace":"demo"}`)
+	path := edge + "/stepwell/tasks/" + id + "?wait=terminal&timeout="
+	get := func(ctx context.Context, path string) chan *http.Response {
+		got := make(chan *http.Response, 1)
+		go func() {
+			r, err := http.NewRequestWithContext(ctx, "GET", path, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil && ctx.Err() == nil {
+				t.Errorf("GET %s: %v", path, err)
+			}
+			got <- resp
+		}()
+		return got
+	}
+
+	if a := readAnswer(t, <-get(t.Context(), path+"250ms")).want(200); a.header.Get("X-Stepwell-Wait") != "timeout" {
+		t.Errorf("got %v; want X-Stepwell-Wait: timeout", a.header)
+	}
+	gone, leave := context.WithCancel(t.Context())
+	left := get(gone, path+"50s")
+	awaitWaiters(t, s.svc, 1)
+	leave()
+	if resp := <-left; resp != nil {
+		t.Errorf("got %s; want no answer to who is gone", resp.Status)
+	}
+	awaitWaiters(t, s.svc, 0)
+
+	waits := get(t.Context(), path+"50s")
+	awaitWaiters(t, s.svc, 1)
+	s.do("DELETE", "/stepwell/tasks/"+id, "").want(200)
+	a := readAnswer(t, <-waits).want(200)
+	if a.text("status") != "cancelled" || a.header.Get("X-Stepwell-Wait") != "" {
+		t.Errorf("got %s, %v; want the task, cancelled, and no reason why not", a.body, a.header)
 	}
 }
 

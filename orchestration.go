@@ -291,16 +291,8 @@ func (a *orchestrationAPI) metrics(w http.ResponseWriter, _ *http.Request) error
 // links says at the root where everything is, and shows a browser the page that
 // says it better.
 func (a *orchestrationAPI) links(w http.ResponseWriter, r *http.Request) error {
-	w.Header().Set("Vary", "Accept")
-	if wantsHTML(r) {
-		http.Redirect(w, r, "/api-docs/ui", http.StatusFound)
-		return nil
-	}
-	return writeJSON(w, http.StatusOK, map[string]any{
-		"service": "stepwell", "version": version,
-		"links": map[string]string{
-			"tasks": "/v1/tasks", "templates": "/v1/templates", "health": "/health/ready",
-			"metrics": "/metrics", "openapi": "/api-docs/openapi.json", "docs": "/api-docs/ui",
-		},
+	return writeLinks(w, r, map[string]string{
+		"tasks": "/v1/tasks", "templates": "/v1/templates", "health": "/health/ready",
+		"metrics": "/metrics", "openapi": "/api-docs/openapi.json", "docs": "/api-docs/ui",
 	})
 }

@@ -81,6 +81,8 @@ func TestReadmeExplain(t *testing.T) {
 
 func TestReadmeEvents(t *testing.T) { typeSession(t, "Events", t.TempDir(), serve(t)) }
 
+func TestReadmeMountPoint(t *testing.T) { typeSession(t, "The mount point", t.TempDir(), serve(t)) }
+
 func TestReadmeStateDocument(t *testing.T) {
 	p := serve(t)
 	typeSession(t, "The store as one document", p.cmd.Dir, p)

@@ -118,6 +118,7 @@ func (a *mountAPI) routes() []route {
 		{"GET /health/live", public, a.healthLive},
 		{mountStatusRoute, public, a.healthStatus},
 		{mountMetricsRoute, public, a.metrics},
+		{"GET /{$}", public, a.links},
 	}, a.docsRoutesWith(a.document)...)
 }
 

@@ -15,6 +15,9 @@ const (
 	maxCriticalPaths = 5
 	maxErrorChains   = 10 // failed steps whose dependents are listed
 	maxStepBlockages = 10 // bottlenecks that are listed
+
+	// maxListedEdges keeps the answer about a dense graph within a few megabytes.
+	maxListedEdges = 20000
 )
 
 // taskAnalysis is an analysis in the making.
@@ -128,19 +131,16 @@ func (a *taskAnalysis) longestPath() int {
 }
 
 func (a *taskAnalysis) graph() stepGraphView {
-	edges := 0
-	for i := range a.standing {
-		edges += len(a.g.children(i))
-	}
-	v := stepGraphView{Nodes: make([]stepNodeView, len(a.order)), Edges: make([]stepEdgeView, 0, edges)}
+	v := stepGraphView{Nodes: make([]stepNodeView, len(a.order)), Edges: []stepEdgeView{}}
 	for n, i := range a.order {
-		id, name := a.t.stepID(i), a.t.def(i).name
+		id, name, children := a.t.stepID(i), a.t.def(i).name, a.g.children(i)
 		v.Nodes[n] = stepNodeView{id, name, a.level[i]}
-		for _, c := range a.g.children(i) {
+		v.TotalEdges += len(children)
+		for _, c := range children[:min(len(children), maxListedEdges-len(v.Edges))] {
 			v.Edges = append(v.Edges, stepEdgeView{id, a.t.stepID(c), name, a.t.def(c).name})
 		}
 	}
-	v.DependencyLevels = v.Nodes
+	v.DependencyLevels, v.EdgesTruncated = v.Nodes, len(v.Edges) < v.TotalEdges
 	return v
 }
 
@@ -302,7 +302,7 @@ func (t *task) blockage(i int) (kind, strategy string) {
 
 func (a *taskAnalysis) summary(v *dependencyAnalysisView) taskExecutionView {
 	return taskExecutionView{
-		TotalSteps: len(a.standing), TotalDependencies: len(v.DependencyGraph.Edges),
+		TotalSteps: len(a.standing), TotalDependencies: v.DependencyGraph.TotalEdges,
 		DependencyLevels: len(v.ParallelismOpportunities.Levels), LongestPathLength: a.longestPath(),
 		OverallHealth: a.t.execution(a.now).health, Recommendations: a.advice(),
 	}

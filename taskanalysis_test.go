@@ -117,7 +117,8 @@ func TestAnalysisOnTheWire(t *testing.T) {
 		`"00000000-0000-0000-8000-000000000004"`
 	wantText(t, v.DependencyGraph, `{"nodes":[{"id":`+a+`,"name":"a","level":0},{"id":`+b+`,"name":"b","level":1},`+
 		`{"id":`+c+`,"name":"c","level":1}],"edges":[{"from":`+a+`,"to":`+b+`,"from_name":"a","to_name":"b"},`+
-		`{"from":`+a+`,"to":`+c+`,"from_name":"a","to_name":"c"}],"dependency_levels":{`+a+`:0,`+b+`:1,`+c+`:1}}`)
+		`{"from":`+a+`,"to":`+c+`,"from_name":"a","to_name":"c"}],"total_edges":2,"edges_truncated":false,`+
+		`"dependency_levels":{`+a+`:0,`+b+`:1,`+c+`:1}}`)
 	wantText(t, v.CriticalPaths, `{"longest_path_length":2,"paths":[{"step_names":["a","b"],"length":2,"completed_steps":0,`+
 		`"blocked_steps":1,"error_steps":1,"ready_steps":0,"completion_percentage":0},{"step_names":["a","c"],"length":2,`+
 		`"completed_steps":0,"blocked_steps":1,"error_steps":1,"ready_steps":0,"completion_percentage":0}]}`)
@@ -362,6 +363,17 @@ func TestAnalysisOfManyEdges(t *testing.T) {
 	}
 	if n := v.Bottlenecks.TotalBottlenecks; n != 100 || v.Bottlenecks.Bottlenecks[9].ImpactScore != 98.99 {
 		t.Errorf("got %d bottlenecks, %+v; want 100 for each of which 9800 of 9900 wait", n, v.Bottlenecks)
+	}
+	d := v.DependencyGraph
+	if len(d.Nodes) != 10000 || len(d.Edges) != maxListedEdges || d.TotalEdges != 990000 || !d.EdgesTruncated {
+		t.Errorf("got %d nodes, %d of %d edges, truncated %v; want all nodes, the first %d edges of 990000, and so said",
+			len(d.Nodes), len(d.Edges), d.TotalEdges, d.EdgesTruncated, maxListedEdges)
+	}
+	if last := d.Edges[maxListedEdges-1]; d.Nodes[100].Level != 1 || last.ToName == "" {
+		t.Errorf("got last edge %+v; want one of the first levels", last)
+	}
+	if n := len(viewText(t, v)); n > 8<<20 {
+		t.Errorf("got %d bytes of JSON; want less than 8 MiB", n)
 	}
 }
 

@@ -23,10 +23,13 @@ type dependencyAnalysisView struct {
 	AnalysisTimestamp        zonedTime           `json:"analysis_timestamp"`
 }
 
-// stepGraphView lists the steps level by level.
+// stepGraphView lists the steps level by level. Of a dense graph only the first
+// edges are listed, and EdgesTruncated says so.
 type stepGraphView struct {
 	Nodes            []stepNodeView `json:"nodes"`
 	Edges            []stepEdgeView `json:"edges"`
+	TotalEdges       int            `json:"total_edges"`
+	EdgesTruncated   bool           `json:"edges_truncated"`
 	DependencyLevels stepLevelsView `json:"dependency_levels"`
 }
 

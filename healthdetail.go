@@ -88,7 +88,11 @@ func (s *service) queueCheck(l *engineLoad) checkView {
 
 // bufferCheck is whether the disk keeps up with the changes.
 func (s *service) bufferCheck() checkView {
-	n := s.store.journal.status().buffered
+	n := s.store.journal.status().backlog
+	if n >= backlogLimit {
+		return checkView{Status: unhealthyWord,
+			Message: fmt.Sprintf("%d bytes wait to be written to the journal; new tasks are refused from %d on", n, backlogLimit)}
+	}
 	return graded(n >= bufferWarning, "%d bytes wait to be written to the journal", n)
 }
 

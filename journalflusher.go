@@ -109,13 +109,13 @@ func (j *journal) flush(sync bool) error {
 	if cap(buf) <= keepBuffer {
 		j.spare = buf[:0]
 	}
-	if !sync {
-		return nil
+	if sync {
+		if err := j.syncFile(); err != nil {
+			return j.fail(err)
+		}
+		j.settle(last)
 	}
-	if err := j.syncFile(); err != nil {
-		return j.fail(err)
-	}
-	j.settle(last)
+	j.backlog.Add(-int64(len(buf)))
 	return nil
 }
 

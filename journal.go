@@ -67,6 +67,7 @@ type commitGroup struct {
 // snapshotDue and status may be called at any time by any goroutine.
 type journal struct {
 	o     journalOptions
+	most  int64 // backlog from which on new work is refused
 	lock  io.Closer
 	space journalSpace
 	wake  chan struct{}   // holds a token: somebody waits for the collecting group
@@ -163,6 +164,7 @@ func openJournal(o journalOptions, l loader) (*journal, error) {
 func newJournal(o journalOptions) *journal {
 	return &journal{
 		o:     o,
+		most:  backlogLimit,
 		space: journalSpace{disk: o.fs, dir: o.dir, log: o.log, short: make(chan struct{}, 1)},
 		wake:  make(chan struct{}, 1),
 		dirty: make(chan struct{}, 1),

@@ -12,7 +12,7 @@ const backlogLimit = 64 << 20
 
 // behind is the refusal of new work, or nil as long as the disk keeps up.
 func (j *journal) behind() error {
-	if n := j.backlog.Load(); n >= backlogLimit {
+	if n := j.backlog.Load(); n >= j.most {
 		return fellBehind(n)
 	}
 	return nil

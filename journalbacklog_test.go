@@ -70,6 +70,7 @@ type slowTest struct {
 	*testServer
 	disk             *slowDisk
 	arrived, release chan struct{}
+	letHandlerGo     func()
 }
 
 func newSlowTest(t *testing.T, mode string) *slowTest {
@@ -82,6 +83,8 @@ func newSlowTest(t *testing.T, mode string) *slowTest {
 		io.WriteString(w, `"done"`)
 	}))
 	t.Cleanup(handler.Close)
+	s.letHandlerGo = sync.OnceFunc(func() { close(s.release) })
+	t.Cleanup(s.letHandlerGo)
 	s.testServer = newTestServer(t, serviceTest{
 		disk: s.disk, dir: "/data",
 		config: func(c *Config) { c.Store.Sync, c.Store.SyncIntervalMS = mode, 1 },
@@ -91,9 +94,14 @@ func newSlowTest(t *testing.T, mode string) *slowTest {
 				stepSpec{name: "b", callable: "builtin:noop", after: []string{"a"}}),
 		},
 	})
+	s.svc.store.journal.most = testBacklog
+	s.create(`{"namespace":"t","name":"manual"}`) // with the template's record
 	t.Cleanup(s.disk.release)
 	return s
 }
+
+// testBacklog is the limit of these tests, and padding is in every task.
+const testBacklog = 4 << 20
 
 var padding = strings.Repeat("x", 900_000)
 
@@ -147,11 +155,11 @@ func TestBacklogRefusesTasks(t *testing.T) {
 			s.disk.hold()
 			refused, accepted, answers := s.createUntilRefused()
 			wantBackpressure(t, refused)
-			if got, most := s.svc.store.journal.status().backlog, int64(backlogLimit+len(padding)*2); got < backlogLimit || got > most {
-				t.Errorf("got a backlog of %d bytes; want %d to %d", got, backlogLimit, most)
+			if got, most := s.svc.store.journal.status().backlog, int64(testBacklog+len(padding)*2); got < testBacklog || got > most {
+				t.Errorf("got a backlog of %d bytes; want %d to %d", got, testBacklog, most)
 			}
 			s.do("GET", "/v1/tasks?per_page=1", "").want(200)
-			close(s.release)
+			s.letHandlerGo()
 			eventually(t, "the outcome is taken", func() bool {
 				return s.do("GET", "/v1/tasks/"+web, "").want(200).text("completed_steps") == "1"
 			})
@@ -179,21 +187,24 @@ func TestBacklogHoldsOutcomes(t *testing.T) {
 	s := newSlowTest(t, "never")
 	web := s.create(`{"namespace":"t","name":"web"}`)
 	<-s.arrived
+	tasks := make([]*answer, 40)
+	for i := range tasks {
+		tasks[i] = s.do("POST", "/v1/tasks", `{"namespace":"t","name":"manual"}`).want(201)
+	}
 	s.disk.hold()
-	_, accepted, answers := s.createUntilRefused()
+	s.createUntilRefused()
 	body := fmt.Sprintf(`{"action_type":"complete_manually","reason":"r","completed_by":"b","completion_data":{"result":%q}}`, padding)
 	var refused *answer
-	for range accepted {
-		v := <-answers
+	for _, v := range tasks {
 		path := "/v1/tasks/" + v.text("task_uuid") + "/workflow_steps/" + v.text("steps.0.workflow_step_uuid")
 		if refused = s.do("PATCH", path, body); refused.status != http.StatusOK {
 			break
 		}
 	}
 	wantBackpressure(t, refused)
-	close(s.release)
+	s.letHandlerGo()
 	held := s.svc.store.journal.status()
-	if most := int64(backlogLimit + spaceAhead + spaceStep + 2*len(padding)); held.backlog > most {
+	if most := int64(testBacklog + spaceAhead + spaceStep + 2*len(padding)); held.backlog > most {
 		t.Errorf("got a backlog of %d bytes; want at most %d", held.backlog, most)
 	}
 	if got := s.do("GET", "/v1/tasks/"+web, "").want(200).text("completed_steps"); got != "0" {

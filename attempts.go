@@ -162,7 +162,7 @@ func (e *engine) finish(k *run, o outcome) {
 	switch {
 	case err == nil, refused && f.kind == taskMissing: // the task was dropped meanwhile
 	case e.ctx.Err() != nil: // the engine has stopped: the attempt is delivered again
-	case refused && f.kind == unavailable && f.retryAfter > 0:
+	case refused && refusedForNow(err) && f.retryAfter > 0:
 		e.hold(k)
 		afterReal(outcomeRetryEvery, func() { e.finish(k, o) })
 		return

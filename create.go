@@ -298,6 +298,9 @@ func (s *service) admitLocked(by *creation, mayRead bool) error {
 			return duplicateOf(id, mayRead)
 		}
 	}
+	if err := s.store.journal.behind(); err != nil {
+		return err
+	}
 	if n := s.engine.queuedLocked(); n >= s.cfg.Engine.MaxQueued {
 		return &failure{kind: backpressure, retryAfter: outcomeRetryEvery,
 			message: fmt.Sprintf("%d steps wait to run already", n)}

@@ -157,6 +157,9 @@ func (e *engine) launchLocked(it readyItem) error {
 		t.steps[i].queued = false
 		return nil
 	}
+	if err := e.store.journal.behind(); err != nil {
+		return err
+	}
 	g := e.targetLocked(t, i)
 	if g.kind == builtinHandler {
 		return e.runBuiltinLocked(t, i, g)

@@ -91,7 +91,11 @@ func (s *service) queueCheck(l *engineLoad) checkView {
 
 // bufferCheck is whether the disk keeps up with the changes.
 func (s *service) bufferCheck() checkView {
-	n := s.store.journal.status().buffered
+	n := s.store.journal.status().backlog
+	if s.store.journal.behind() != nil {
+		return checkView{Status: unhealthyWord,
+			Message: fmt.Sprintf("%d bytes wait to be written to the journal; no new task is taken", n)}
+	}
 	return graded(n >= bufferWarning, "%d bytes wait to be written to the journal", n)
 }
 

@@ -92,11 +92,11 @@ func TestEveryHealthCheckCanFail(t *testing.T) {
 			map[string]string{"pool_utilization": "degraded", "queue_depth": "unhealthy"},
 			map[string]string{"step_processing": "degraded"}, 200},
 		{"the disk is slow", serviceTest{}, func(_ *testing.T, s *testServer) {
-			j := s.svc.store.journal
-			j.mu.Lock()
-			defer j.mu.Unlock()
-			j.buf = make([]byte, bufferWarning) // in memory mode nobody takes it
+			s.svc.store.journal.backlog.Store(bufferWarning) // in memory mode nobody takes it
 		}, map[string]string{"channel_saturation": "degraded"}, nil, 200},
+		{"the disk is behind", serviceTest{}, func(_ *testing.T, s *testServer) {
+			s.svc.store.journal.backlog.Store(backlogLimit)
+		}, map[string]string{"channel_saturation": "unhealthy"}, nil, 200},
 		{"timers are late", serviceTest{clock: lateClock()}, func(*testing.T, *testServer) {},
 			nil, map[string]string{"event_system": "unhealthy"}, 200},
 	}

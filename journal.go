@@ -67,6 +67,7 @@ type commitGroup struct {
 // snapshotDue and status may be called at any time by any goroutine.
 type journal struct {
 	o     journalOptions
+	most  int64 // backlog from which on new work is refused
 	lock  io.Closer
 	space journalSpace
 	wake  chan struct{}   // holds a token: somebody waits for the collecting group
@@ -100,6 +101,7 @@ type journal struct {
 
 	halted        atomic.Bool // broken or closed, or there is no disk at all; set under mu
 	durableSeq    atomic.Uint64
+	backlog       atomic.Int64 // bytes of records that are neither written nor, where callers wait for that, synced
 	fileBytes     atomic.Int64 // of the newest journal
 	oldBytes      atomic.Int64 // of journal.old.jsonl; 0 when it is not there
 	snapshotBytes atomic.Int64
@@ -125,7 +127,7 @@ type journalStatus struct {
 	syncs         uint64  // of the journal, since the start
 	bytesWritten  uint64  // to the journal, since the start
 	records       uint64  // appended since the start
-	buffered      int     // bytes in memory that the flusher did not take yet
+	backlog       int64   // bytes of records that are not on disk yet
 }
 
 // openJournal locks the directory, feeds l with what is stored there and makes
@@ -165,6 +167,7 @@ func openJournal(o journalOptions, l loader) (*journal, error) {
 func newJournal(o journalOptions) *journal {
 	return &journal{
 		o:     o,
+		most:  backlogLimit,
 		space: journalSpace{disk: o.fs, dir: o.dir, log: o.log, short: make(chan struct{}, 1)},
 		wake:  make(chan struct{}, 1),
 		dirty: make(chan struct{}, 1),
@@ -282,8 +285,8 @@ func (j *journal) setFile(f diskFile, size int64) {
 
 // reserve is asked before a change is applied: nil means that maxRecord more
 // bytes fit, whatever happens to the disk. It must be called under the lock
-// that append is called under. The error is a *failure of kind unavailable;
-// then nothing happened.
+// that append is called under. The error is a *failure of kind unavailable, or
+// backpressure when the disk is behind; then nothing happened.
 func (j *journal) reserve() error {
 	if j.space.room.Load() >= maxRecord {
 		return nil
@@ -295,6 +298,9 @@ func (j *journal) reserve() error {
 func (j *journal) reserveMore() error {
 	if f := j.refusal(); f != nil {
 		return f
+	}
+	if err := j.behind(); err != nil {
+		return err // the flusher sees to more room when it gets there
 	}
 	if !j.space.full.Load() {
 		j.space.extend()
@@ -359,6 +365,7 @@ func (j *journal) append(seq uint64, body []byte) {
 	before := len(j.buf)
 	j.buf = appendRecord(j.buf, seq, body)
 	j.space.room.Add(int64(before - len(j.buf)))
+	j.backlog.Add(int64(len(j.buf) - before))
 	if !j.lazyOn {
 		j.lazyOn = true
 		offerToken(j.dirty)
@@ -459,13 +466,11 @@ func (j *journal) status() journalStatus {
 		syncs:         j.syncs.Load(),
 		bytesWritten:  j.bytesWritten.Load(),
 		records:       j.records.Load(),
+		backlog:       j.backlog.Load(),
 	}
 	if j.o.memory {
 		s.durability = "memory"
 	}
-	j.mu.Lock()
-	s.buffered = len(j.buf)
-	j.mu.Unlock()
 	if f := j.refusal(); f != nil {
 		s.writable, s.reason = false, f.message
 	} else if j.space.full.Load() && j.space.room.Load() < maxRecord {

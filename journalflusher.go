@@ -109,16 +109,16 @@ func (j *journal) flush(sync bool) error {
 	if cap(buf) <= keepBuffer {
 		j.spare = buf[:0]
 	}
-	if !sync {
-		if j.o.sync == syncNever {
-			j.publish(last)
+	switch {
+	case sync:
+		if err := j.syncFile(); err != nil {
+			return j.fail(err)
 		}
-		return nil
+		j.settle(last)
+	case j.o.sync == syncNever:
+		j.publish(last)
 	}
-	if err := j.syncFile(); err != nil {
-		return j.fail(err)
-	}
-	j.settle(last)
+	j.backlog.Add(-int64(len(buf)))
 	return nil
 }
 

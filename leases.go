@@ -198,7 +198,7 @@ func (e *engine) expireLeases(timer instant) {
 	for n := 0; !e.stopping && n < leaseBatch && len(q.held) > 0 && q.held[0].until <= e.clock.now(); n++ {
 		h := q.held[0]
 		err := e.store.updateLocked(func(c *change) error { return e.expireLocked(c, h) })
-		if kindOf(err) == unavailable {
+		if refusedForNow(err) {
 			e.owed++
 			afterReal(outcomeRetryEvery, func() {
 				e.expireLeases(timer)

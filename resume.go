@@ -71,7 +71,7 @@ func (e *engine) resumeLocked(t *task, lost []lostAttempt) []lostAttempt {
 func (e *engine) recordLostLocked(lost []lostAttempt) error {
 	for n, l := range lost {
 		err := e.store.updateLocked(func(c *change) error { return e.loseLocked(c, l) })
-		if kindOf(err) == unavailable {
+		if refusedForNow(err) {
 			e.owed++
 			afterReal(outcomeRetryEvery, func() {
 				e.recordLost(lost[n:])

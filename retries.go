@@ -84,7 +84,7 @@ func (e *engine) due(id uuid, i int) {
 		}
 		return c.append(t, &record{kind: recDue, step: i})
 	})
-	if kindOf(err) == unavailable {
+	if refusedForNow(err) {
 		if e.ctx.Err() == nil {
 			e.owe(1)
 			afterReal(outcomeRetryEvery, func() {

@@ -7,12 +7,15 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
 // outsideWork is what the engine knows of the steps for outside actors, and of
 // these. It is guarded by the store's mutex.
 type outsideWork struct {
+	late sync.Mutex // held, and taken before the store's, while a late outcome is looked for and recorded
+
 	waiting  outsideIndex // enqueued steps; those of tasks that stand still may be missing
 	claimed  outsideIndex // steps in progress under a lease
 	leases   leaseQueue

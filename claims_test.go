@@ -471,6 +471,35 @@ func TestStaleLease(t *testing.T) {
 	}
 }
 
+// TestLateAtOnce: an outcome that comes too late, and several times at once, is
+// in the audit once.
+func TestLateAtOnce(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := newClaimServer(t, serviceTest{clock: clock})
+	for range 20 {
+		s.create(fmt.Sprintf(createOn, "one"))
+		c := s.claimOne(anyOne)
+		clock.advance(30 * time.Second)
+		q := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true}}
+		q.setLease(c.Lease)
+		id, _ := parseUUID(c.Step.StepUUID)
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				if _, _, err := s.svc.answerLease(t.Context(), id, q); kindOf(err) != conflict {
+					t.Errorf("got %v; want a conflict", err)
+				}
+			})
+		}
+		wg.Wait()
+		want := "true enqueued w1, false enqueued_as_error_for_orchestration w1"
+		if got := s.auditOf(c); got != want {
+			t.Fatalf("got the audit %q; want %q", got, want)
+		}
+		s.do("DELETE", "/v1/tasks/"+c.Task.TaskUUID, "").want(200)
+	}
+}
+
 // awaitClaimers waits until so many claimers wait.
 func (s *testServer) awaitClaimers(n int) {
 	s.t.Helper()

@@ -337,16 +337,15 @@ func (s *service) refuseAnswer(ctx context.Context, stepID uuid, q *leaseAnswer)
 		return err
 	}
 	past := &pastLease{step: i, hash: q.hash}
-	if _, err := s.store.viewObserved(t.id, past); err != nil {
+	seq, err := s.takeLate(t.id, past, q)
+	if err != nil {
 		return err
 	}
 	if past.lease == nil {
 		return failf(conflict, "cannot %s step %q: this is not its lease", q.verb, t.def(i).name)
 	}
-	if q.verb != extendVerb && !past.answered {
-		if err := s.recordLate(ctx, t.id, past, q); err != nil {
-			return err
-		}
+	if err := s.store.journal.wait(ctx, seq); err != nil {
+		return err
 	}
 	return failf(conflict, "cannot %s step %q: the lease is over, and the step is %s", q.verb, t.def(i).name,
 		t.steps[i].state)
@@ -370,9 +369,19 @@ func (s *service) stepOf(id, named uuid) (*task, int, error) {
 	return nil, 0, failf(stepMissing, "step %s not found", id)
 }
 
-// recordLate records the outcome of an attempt whose lease is over.
-func (s *service) recordLate(ctx context.Context, id uuid, past *pastLease, q *leaseAnswer) error {
-	seq, err := s.store.update(func(c *change) error {
+// takeLate looks for the attempt that an answer is about, and records its outcome
+// if that has not come before. One answer at a time, so that it is recorded once.
+func (s *service) takeLate(id uuid, past *pastLease, q *leaseAnswer) (seq uint64, err error) {
+	late := &s.engine.outside.late
+	late.Lock()
+	defer late.Unlock()
+	if _, err := s.store.viewObserved(id, past); err != nil {
+		return 0, err
+	}
+	if past.lease == nil || past.answered || q.verb == extendVerb {
+		return 0, nil
+	}
+	return s.store.update(func(c *change) error {
 		t, err := c.task(id)
 		if err != nil {
 			return err
@@ -382,10 +391,6 @@ func (s *service) recordLate(ctx context.Context, id uuid, past *pastLease, q *l
 		s.engine.stats.late++
 		return c.append(t, &record{kind: recLate, step: past.step, end: end, subject: q.subject})
 	})
-	if err != nil {
-		return err
-	}
-	return s.store.journal.wait(ctx, seq)
 }
 
 // pastLease looks in a replay for the attempt that was made under a lease.

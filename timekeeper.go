@@ -27,7 +27,7 @@ func newTimekeeper(svc *service, c *virtualClock) *timekeeper {
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.turn <- struct{}{}
 	svc.store.mu.Lock()
-	svc.engine.idled = c.stirred.beat
+	svc.engine.idled = c.stirred.ring
 	svc.store.mu.Unlock()
 	k.wg.Go(k.run)
 	return k
@@ -42,7 +42,7 @@ func (k *timekeeper) stop() {
 // run sees to it that what is due fires, and in mode auto that time goes on.
 func (k *timekeeper) run() {
 	for k.ctx.Err() == nil {
-		stirred := k.clock.stirred.wait()
+		stirred := k.clock.stirred.next()
 		if k.take(k.ctx) != nil {
 			return
 		}
@@ -147,7 +147,7 @@ func (k *timekeeper) advance(ctx context.Context, to ...func(now instant) (insta
 
 func (k *timekeeper) moveAll(ctx context.Context, end instant) error {
 	for {
-		stirred := k.clock.stirred.wait()
+		stirred := k.clock.stirred.next()
 		k.fireDue(ctx)
 		if ctx.Err() == nil && k.ctx.Err() == nil {
 			switch k.move(end) {
@@ -192,7 +192,7 @@ func (k *timekeeper) setMode(ctx context.Context, m clockMode) error {
 // due; in mode auto, where time jumps to the next one, when there is none.
 func (k *timekeeper) awaitIdle(ctx context.Context) error {
 	for {
-		stirred := k.clock.stirred.wait()
+		stirred := k.clock.stirred.next()
 		if k.idle() {
 			return nil
 		}

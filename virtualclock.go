@@ -21,7 +21,7 @@ const (
 // virtualClock is a clock that can be moved, and never goes back.
 type virtualClock struct {
 	work, chores timers // chores are housekeeping
-	stirred      pulse  // beats when there is something new to look at
+	stirred      bell   // rings when there is something new to look at
 
 	mu     sync.Mutex
 	mode   clockMode // guarded by mu, as all below
@@ -49,13 +49,13 @@ func (c *virtualClock) nowLocked() instant {
 
 func (c *virtualClock) schedule(when instant, f func()) *timer {
 	t, _ := c.work.add(when, f)
-	c.stirred.beat()
+	c.stirred.ring()
 	return t
 }
 
 func (c *virtualClock) scheduleHousekeeping(when instant, f func()) *timer {
 	t, _ := c.chores.add(when, f)
-	c.stirred.beat()
+	c.stirred.ring()
 	return t
 }
 
@@ -74,7 +74,7 @@ func (c *virtualClock) setMode(m clockMode) {
 	c.setLocked(c.nowLocked())
 	c.mode = m
 	c.mu.Unlock()
-	c.stirred.beat()
+	c.stirred.ring()
 }
 
 // fire calls the function of one timer that is due, work before housekeeping.
@@ -88,7 +88,7 @@ func (c *virtualClock) fire() bool {
 	c.mu.Lock()
 	c.firing = false
 	c.mu.Unlock()
-	c.stirred.beat()
+	c.stirred.ring()
 	return true
 }
 
@@ -124,30 +124,6 @@ func (c *virtualClock) next() (instant, bool) {
 		return w, true
 	}
 	return h, chore
-}
-
-// pulse wakes everybody who waits for its next beat.
-type pulse struct {
-	mu sync.Mutex
-	c  chan struct{} // closed at the next beat; nil while nobody waits; guarded by mu
-}
-
-func (p *pulse) wait() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.c == nil {
-		p.c = make(chan struct{})
-	}
-	return p.c
-}
-
-func (p *pulse) beat() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.c != nil {
-		close(p.c)
-		p.c = nil
-	}
 }
 
 func (c *virtualClock) modeNow() clockMode {

@@ -16,7 +16,12 @@ func TestConversations(t *testing.T) {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 			directives := conversationDirectives(file)
-			svc := newTestService(t, serviceTest{templates: apiTemplates, config: configuredBy(t, directives["config"])})
+			o := serviceTest{templates: apiTemplates, config: configuredBy(t, directives["config"])}
+			if testConfig(t, o).Fixture.Enabled {
+				runConversation(t, newFixtureServer(t, o).url, file)
+				return
+			}
+			svc := newTestService(t, o)
 			var h http.Handler = newOrchestrationAPI(svc)
 			if directives["surface"] == "worker" {
 				h = newWorkerAPI(svc)

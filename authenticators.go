@@ -51,6 +51,27 @@ func newAuthenticators(
 	return made, nil
 }
 
+// counted are the same authenticators with figures of their own. They end with
+// those that they were made of.
+func (a *authenticators) counted() *authenticators {
+	if a == nil {
+		return nil
+	}
+	own := func(one *authenticator) *authenticator {
+		if one == nil {
+			return nil
+		}
+		c := *one
+		c.metrics = new(authMetrics)
+		return &c
+	}
+	made := &authenticators{own(a.orchestration), own(a.worker), own(a.mount)}
+	if a.mount != nil {
+		made.mount.metrics = made.orchestration.metrics
+	}
+	return made
+}
+
 // of is the authenticator of a role.
 func (a *authenticators) of(role string) *authenticator {
 	switch role {

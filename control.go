@@ -21,7 +21,7 @@ func (a *orchestrationAPI) addControl() {
 		return
 	}
 	a.handle((&controlAPI{a.surface}).routes())
-	a.openapi = openAPIDocument("orchestration", a.auth.config.APIKeyHeader, "fixture")
+	a.openapi = a.svc.surfaces.document(a.auth.config.APIKeyHeader, "orchestration", "fixture")
 }
 
 // controls tells whether the route is of the control API, which asks for every

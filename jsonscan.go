@@ -33,9 +33,12 @@ func (e *jsonError) Error() string {
 //
 // It allocates only for an error and for objects with more than 16 members or
 // with escapes in a member's name.
-func checkJSON(data []byte) error {
+func checkJSON(data []byte) error { return checkDeepJSON(data, 0) }
+
+// checkDeepJSON is checkJSON for a text that may be that much deeper.
+func checkDeepJSON(data []byte, deeper int) error {
 	s := jsonScanner{data: data}
-	if err := s.document(); err != nil {
+	if err := s.document(-deeper); err != nil {
 		return err
 	}
 	return nil
@@ -48,8 +51,8 @@ type jsonScanner struct {
 	text string // data, once an object needed strings as map keys
 }
 
-func (s *jsonScanner) document() *jsonError {
-	i, err := s.value(s.space(0), 0)
+func (s *jsonScanner) document(depth int) *jsonError {
+	i, err := s.value(s.space(0), depth)
 	if err != nil {
 		return err
 	}

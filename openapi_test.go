@@ -40,7 +40,7 @@ var openAPIRequestSchemas = []string{
 	"TaskCreation", "StepAction", "ResetForRetry", "ResolveManually", "CompleteManually", "CompletionData",
 	"FailStep", "CancelStep", "ActorError", "TemplateDefinition", "StepDefinition", "HandlerDefinition",
 	"InvestigationUpdate", "StepClaim", "LeaseExtension", "ClaimCompletion", "ClaimFailure",
-	"ClockChange", "IdleWait",
+	"ClockChange", "IdleWait", "SandboxRequest",
 }
 
 func readOpenAPI(t *testing.T) []byte {

@@ -91,8 +91,32 @@ func (a *controlAPI) routes() []route {
 		{"GET /_stepwell/clock", everything, a.getClock},
 		{"POST /_stepwell/clock", everything, a.changeClock},
 		{"POST /_stepwell/wait-idle", everything, a.waitIdle},
+		{"GET /_stepwell/state", everything, a.getState},
+		{putStateRoute, everything, a.putState},
+		{addSandboxRoute, everything, a.addSandbox},
+		{"GET /_stepwell/sandboxes", everything, a.listSandboxes},
+		{"GET /_stepwell/sandboxes/{name}", everything, a.getSandbox},
+		{"DELETE /_stepwell/sandboxes/{name}", everything, a.deleteSandbox},
 	}
 }
+
+// bodyLimit is how many bytes a body may have, where limit is the usual: whole
+// states are larger than requests.
+func (r route) bodyLimit(limit int64) int64 {
+	if r.pattern == putStateRoute || r.pattern == addSandboxRoute {
+		return maxStateBytes
+	}
+	return limit
+}
+
+// The rows whose bodies are or hold whole states.
+const (
+	putStateRoute   = "PUT /_stepwell/state"
+	addSandboxRoute = "POST /_stepwell/sandboxes"
+)
+
+// maxStateBytes is how large such a body may be.
+const maxStateBytes = 1 << 30
 
 // everything is asked for by the control API: each permission, not one of them.
 var everything = everyPermission.list()

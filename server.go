@@ -39,8 +39,9 @@ type surface struct {
 	svc     *service
 	log     *slog.Logger
 	auth    *authenticator
-	guard   *hostGuard // nil where callers are asked for credentials
-	mux     *http.ServeMux
+	guard   *hostGuard    // nil where callers are asked for credentials
+	parts   *surfaceParts // shared with the surfaces of other services
+	rows    []route
 	stats   *httpStats
 	encode  func(f *failure, requestID string, now instant) any // the body of an error
 	status  func(k failureKind) int
@@ -58,9 +59,9 @@ func newSurface(svc *service, name string, encode func(*failure, string, instant
 		guard = newHostGuard(&svc.cfg.Web, svc.cfg.listen(name))
 	}
 	return &surface{
-		guard:   guard,
-		openapi: openAPIDocument(name, auth.config.APIKeyHeader), auth: auth, docs: newDocsSite(&svc.cfg.Docs),
-		svc: svc, log: svc.log.With("role", name), mux: http.NewServeMux(), stats: newHTTPStats(auth), encode: encode,
+		guard: guard, auth: auth, docs: svc.surfaces.docs(&svc.cfg.Docs),
+		openapi: svc.surfaces.document(auth.config.APIKeyHeader, name), parts: svc.surfaces.of(name),
+		svc: svc, log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
 }
@@ -68,32 +69,30 @@ func newSurface(svc *service, name string, encode func(*failure, string, instant
 // handle registers the routes of a table.
 func (s *surface) handle(routes []route) {
 	for _, row := range routes {
-		for _, pattern := range row.patterns() {
-			s.mux.Handle(pattern, s.wrap(row))
-		}
+		s.parts.route(len(s.rows), row)
+		s.rows = append(s.rows, row)
 	}
 }
 
-// wrap makes a row one of net/http's handlers.
-func (s *surface) wrap(row route) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.(*recorder).matched = true
-		if err := s.checkGuard(w, r, row); err != nil {
-			s.writeError(w, r, err)
-			return
-		}
-		r, err := s.admit(w, r, row)
-		if err == nil && r.ContentLength > s.maxBody {
-			err = bodyTooLarge(s.maxBody) // without asking for it
-		}
-		if err == nil {
-			r.Body = http.MaxBytesReader(w, r.Body, s.maxBody)
-			err = row.handle(w, r)
-		}
-		if err != nil {
-			s.writeError(w, r, err)
-		}
-	})
+// answer answers a request that a row matches.
+func (s *surface) answer(w *recorder, r *http.Request, row route) {
+	w.matched = true
+	if err := s.checkGuard(w, r, row); err != nil {
+		s.writeError(w, r, err)
+		return
+	}
+	r, err := s.admit(w, r, row)
+	limit := row.bodyLimit(s.maxBody)
+	if err == nil && r.ContentLength > limit {
+		err = bodyTooLarge(limit) // without asking for it
+	}
+	if err == nil {
+		r.Body = http.MaxBytesReader(w, r.Body, limit)
+		err = row.handle(w, r)
+	}
+	if err != nil {
+		s.writeError(w, r, err)
+	}
 }
 
 // ServeHTTP answers every request: matched ones by their route, others by a
@@ -101,10 +100,10 @@ func (s *surface) wrap(row route) http.Handler {
 func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := realNow() // also where the service's own time stands still
 	id := requestID(r, s.svc.ids)
-	rec := &recorder{ResponseWriter: w, requestID: id}
+	rec := &recorder{ResponseWriter: w, surface: s, requestID: id}
 	w.Header()["X-Request-Id"] = []string{id}
 	defer s.finish(rec, r, began)
-	s.mux.ServeHTTP(rec, r)
+	s.parts.mux.ServeHTTP(rec, r)
 	if !rec.matched {
 		s.writeUnmatched(rec, r)
 	}
@@ -141,6 +140,7 @@ func (s *surface) writeUnmatched(rec *recorder, r *http.Request) {
 // recorder notes the status, and swallows the mux's own answers.
 type recorder struct {
 	http.ResponseWriter
+	surface   *surface
 	requestID string
 	status    int
 	matched   bool // one of our handlers has the request
@@ -227,6 +227,11 @@ func extendWriting(w http.ResponseWriter, by time.Duration) {
 	http.NewResponseController(w).SetWriteDeadline(realNow().add(by + requestTimeout).time())
 }
 
+// extendReading lets a body arrive that takes longer than most.
+func extendReading(w http.ResponseWriter, by time.Duration) {
+	http.NewResponseController(w).SetReadDeadline(realTimeIn(by)) // which a test's recorder has not
+}
+
 func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) error {
 	h := w.Header()
 	h["Content-Type"] = []string{contentType}
@@ -240,6 +245,11 @@ func writeBody(w http.ResponseWriter, status int, contentType string, body []byt
 // readJSON reads the body, which must be one JSON value by the rules for JSON
 // from outside. An absent body is nil when it may be absent.
 func readJSON(r *http.Request, mayBeAbsent bool) ([]byte, error) {
+	return readDeepJSON(r, mayBeAbsent, 0)
+}
+
+// readDeepJSON is readJSON for a body that may be that much deeper.
+func readDeepJSON(r *http.Request, mayBeAbsent bool, deeper int) ([]byte, error) {
 	if r.ContentLength == 0 && mayBeAbsent {
 		return nil, nil
 	}
@@ -258,7 +268,7 @@ func readJSON(r *http.Request, mayBeAbsent bool) ([]byte, error) {
 	if len(bytes.TrimSpace(b.Bytes())) == 0 && mayBeAbsent {
 		return nil, nil
 	}
-	if err := checkJSON(b.Bytes()); err != nil {
+	if err := checkDeepJSON(b.Bytes(), deeper); err != nil {
 		return nil, &failure{kind: invalidJSON, message: err.Error()}
 	}
 	return bytes.TrimSpace(b.Bytes()), nil

@@ -28,6 +28,7 @@ type service struct {
 	registry *registry // templates that new tasks are made from
 	uses     *templateUse
 	handlers *handlerSet // how steps are run
+	surfaces *surfaceCache
 	store    *store
 	engine   *engine
 	workerID string
@@ -54,8 +55,11 @@ type serviceOptions struct {
 	seed     *[32]byte // of ids and chance; nil for the operating system's
 	registry *registry
 	handlers *handlerSet
-	disk     diskFS    // nil for the real one
-	state    io.Reader // a state document for a store that is empty; nil for none
+	disk     diskFS        // nil for the real one
+	state    io.Reader     // a state document for a store that is empty; nil for none
+	surfaces *surfaceCache // nil when nothing is shared
+
+	restoreClock bool // the clock, a virtual one, goes on as the state document says
 }
 
 // workerID is the name of what runs steps here.
@@ -65,7 +69,7 @@ func workerID(cfg *Config) string { return "stepwell-" + cfg.Role }
 func openService(o serviceOptions) (*service, error) {
 	s := &service{
 		cfg: o.cfg, log: o.log, auth: o.auth, clock: o.clock, ids: newIDSource(o.clock, o.seed),
-		registry: o.registry, handlers: o.handlers, workerID: workerID(o.cfg),
+		registry: o.registry, handlers: o.handlers, surfaces: o.surfaces, workerID: workerID(o.cfg),
 		started: o.clock.now(), patience: schedulerPatience, stopKeeping: func() {},
 	}
 	s.uses = newTemplateUse(o.registry, s.started)
@@ -75,6 +79,9 @@ func openService(o serviceOptions) (*service, error) {
 	if err := s.openStore(o.disk, o.state); err != nil {
 		return nil, err
 	}
+	if o.restoreClock {
+		s.resumeClock()
+	}
 	s.warnOfChangedTemplates()
 	if err := s.engine.start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("taking up the unfinished tasks: %w", err), s.closeStore())
@@ -82,6 +89,13 @@ func openService(o serviceOptions) (*service, error) {
 	s.watchStaleness()
 	s.dropFinished()
 	return s, nil
+}
+
+// resumeClock has the clock go on as it stood with the state document.
+func (s *service) resumeClock() {
+	s.clock.(*virtualClock).restore(s.store.carried)
+	s.started = s.clock.now()
+	s.uses = newTemplateUse(s.registry, s.started)
 }
 
 // syncModes are the words of store.sync.
@@ -113,7 +127,9 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 	s.store.watch = s.engine
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopKeeping = cancel
-	s.keeping.Go(func() { s.store.keepSmall(ctx) })
+	if !jo.memory { // where no snapshots are written
+		s.keeping.Go(func() { s.store.keepSmall(ctx) })
+	}
 	return nil
 }
 

@@ -3,12 +3,13 @@ package main
 // The state document: a whole store as one JSON document, made of the very lines
 // of a snapshot.
 //
-//	{"format":1,"product":"stepwell","version":"…","exported_at":"…","seq":120,"dropped":3,"last_id":"…",
+//	{"format":1,"product":"stepwell","version":"…","exported_at":"…","clock":{"now":"…","mode":"frozen"},
+//	"seq":120,"dropped":3,"last_id":"…",
 //	"templates":[{"hash":"…","definition":{…}},…],
 //	"analytics":[{"figures":…},…],
 //	"tasks":[{"task":…,"log":[…]},…]}
 //
-// All of it is as of one sequence, "seq". It is written and read as a stream; a
+// All of it is as of one sequence, "seq"; the clock is there in fixture mode. It is written and read as a stream; a
 // line each for templates, figures and tasks. What is read must follow from the
 // tasks' own records, which are applied one by one.
 
@@ -38,18 +39,22 @@ type stateCut struct {
 	figures *frozenFigures
 	dropped uint64
 	lastID  uuid
+	clock   clockState
 }
 
 // exportState writes the state as of one sequence, beside the running service.
-// Until it returns no task is dropped.
+// Until it returns no task is dropped. It is dated at, or by a virtual clock.
 func (s *store) exportState(w io.Writer, at instant) error {
 	s.mu.Lock()
-	cut := stateCut{s.seq, len(s.slots), s.analytics.freeze(), s.retain.dropped, s.lastID}
+	cut := stateCut{s.seq, len(s.slots), s.analytics.freeze(), s.retain.dropped, s.lastID, clockState{now: at}}
+	if c, ok := s.clock.(*virtualClock); ok {
+		cut.clock = c.state() // which moves under this lock alone
+	}
 	s.holdLocked()
 	s.mu.Unlock()
 	defer s.release()
 	e := &stateWriter{out: bufio.NewWriterSize(w, 64<<10)}
-	e.head(&cut, at)
+	e.head(&cut)
 	e.array(stateArrays[0], s.writeTemplates)
 	e.array(stateArrays[1], func(add func([]byte) error) error { return cut.figures.writeLines(cut.seq, add) })
 	e.array(stateArrays[2], func(add func([]byte) error) error { return s.writeTasks(&cut, add) })
@@ -76,9 +81,13 @@ func (e *stateWriter) text(s string) {
 	}
 }
 
-func (e *stateWriter) head(cut *stateCut, at instant) {
-	b := fmt.Appendf(nil, `{"format":%d,"product":%q,"version":%q,"exported_at":%q,"seq":%d`,
-		stateFormat, stateProduct, version, at.zoned(), cut.seq)
+func (e *stateWriter) head(cut *stateCut) {
+	b := fmt.Appendf(nil, `{"format":%d,"product":%q,"version":%q,"exported_at":%q`,
+		stateFormat, stateProduct, version, cut.clock.now.zoned())
+	if cut.clock.mode != "" {
+		b = fmt.Appendf(b, `,"clock":{"now":%q,"mode":%q}`, cut.clock.now.zoned(), cut.clock.mode)
+	}
+	b = fmt.Appendf(b, `,"seq":%d`, cut.seq)
 	b = appendNumber(b, "dropped", int64(cut.dropped))
 	e.text(string(appendID(b, "last_id", cut.lastID)))
 }
@@ -156,19 +165,37 @@ func (s *store) lineAsOf(line []byte, seq uint64) ([]byte, error) {
 func (s *store) readState(r io.Reader) error {
 	d := &stateReader{json: json.NewDecoder(bufio.NewReaderSize(r, 256<<10)), s: s, l: restorer{s: s}}
 	err := d.document()
-	if at := new(logError); errors.As(err, &at) {
-		return fmt.Errorf("state document: %s.%w", d.path, at)
-	}
-	if err != nil && d.path != "" {
-		return fmt.Errorf("state document: %s: %w", d.path, err)
-	}
 	if err != nil {
-		return fmt.Errorf("state document: %w", err)
+		return d.fault(err)
 	}
 	s.dead = s.dead.inOrder()
 	s.events.forget(s.seq) // what the tasks did before is no event here
 	s.journal.skipTo(s.seq)
 	return nil
+}
+
+// stateError says what is wrong with a document, and where.
+type stateError struct {
+	path string // like tasks[12].log[3]; "" for the document as a whole
+	err  error
+}
+
+func (e *stateError) Error() string {
+	if e.path == "" {
+		return e.err.Error()
+	}
+	return e.path + ": " + e.err.Error()
+}
+
+func (e *stateError) Unwrap() error { return e.err }
+
+// fault is the error that something was wrong where the reader stands.
+func (d *stateReader) fault(err error) error {
+	path := d.path
+	if at := new(logError); errors.As(err, &at) {
+		path, err = fmt.Sprintf("%s.log[%d]", path, at.at), at.err
+	}
+	return fmt.Errorf("state document: %w", &stateError{path, err})
 }
 
 // stateReader reads a document as a stream.
@@ -247,7 +274,9 @@ func (d *stateReader) member(key string) error {
 		if name := f.text(raw); name != stateProduct {
 			return fmt.Errorf("got %q; want %q", name, stateProduct)
 		}
-	case "version", "exported_at", "clock":
+	case "version", "exported_at":
+	case "clock":
+		return d.readClock(raw)
 	case "seq":
 		d.seq = uint64(f.number(raw))
 	case "dropped":
@@ -266,6 +295,33 @@ func (d *stateReader) readFormat(raw []byte) error {
 		return fmt.Errorf("it is %s, and this version of stepwell reads formats up to %d", raw, stateFormat)
 	}
 	d.format = n
+	return nil
+}
+
+func (d *stateReader) readClock(raw []byte) error {
+	var f fieldReader
+	c := &d.s.carried
+	if jsonKind(raw) != '{' || checkElement(raw) != nil {
+		return errors.New("it must be an object")
+	}
+	eachMember(raw, func(key string, value []byte) bool {
+		switch key {
+		case "now":
+			c.now = f.instant(key, value)
+		case "mode":
+			c.mode = clockMode(f.text(key, value, 1, maxNameLength))
+		default:
+			f.complain(key, "is not known")
+		}
+		return true
+	})
+	modes := []clockMode{clockReal, clockFrozen, clockAuto}
+	if len(f.problems) == 0 && !(slices.Contains(modes, c.mode) && c.now > 0 && c.now <= lastInstant) {
+		f.complain("now", "must be an instant, and mode one of %s", modes)
+	}
+	if len(f.problems) > 0 {
+		return errors.New(f.problems[0].Field + " " + f.problems[0].Message)
+	}
 	return nil
 }
 

@@ -19,6 +19,7 @@ type store struct {
 	journal *journal
 	watch   observer      // told under mu of what live tasks do; set before the first update
 	full    chan struct{} // holds a token when the journal has grown enough for a snapshot
+	carried clockState    // the clock of the state document that it began with
 
 	mu         sync.Mutex
 	seq        uint64               // of the newest record; guarded by mu, as all below

@@ -106,6 +106,27 @@ func (s *store) writeFiles(j *journal) error {
 	return j.o.fs.syncDir(j.o.dir)
 }
 
+// spoolState checks a document, and keeps it in a file in a directory: the
+// caller removes it.
+func spoolState(document io.Reader, dir string, log *slog.Logger) (*os.File, error) {
+	f, err := os.CreateTemp(dir, "state-*.json")
+	if err != nil {
+		return nil, fmt.Errorf("keep the state document: %w", err)
+	}
+	s := newStore(nil, log)
+	s.journal = newJournal(journalOptions{memory: true})
+	err = s.readState(io.TeeReader(document, f))
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		os.Remove(f.Name())
+		return nil, err
+	}
+	return f, nil
+}
+
 // openSeeded opens a service, with the state of a file unless seed is empty.
 func openSeeded(seed string, o serviceOptions) (*service, error) {
 	if seed == "" {

@@ -242,6 +242,6 @@ func (k *timekeeper) durable(ctx context.Context) error {
 
 // check is what /health/detailed says of fixture mode.
 func (k *timekeeper) check() checkView {
-	return graded(false, "fixture mode is on: tests control the service under %s, and its clock, which is %s",
-		controlPath, k.clock.modeNow())
+	return graded(false, "fixture mode is on: tests control the service under %s, and its clock, which is %s; %s",
+		controlPath, k.clock.modeNow(), k.svc.world.status())
 }

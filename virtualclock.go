@@ -18,6 +18,12 @@ const (
 	clockAuto   clockMode = "auto"   // it stands still while something runs, and jumps to what is due next
 )
 
+// clockState is a clock in a state document. Without a mode there is none.
+type clockState struct {
+	now  instant
+	mode clockMode
+}
+
 // virtualClock is a clock that can be moved, and never goes back.
 type virtualClock struct {
 	work, chores timers // chores are housekeeping
@@ -75,6 +81,27 @@ func (c *virtualClock) setMode(m clockMode) {
 	c.mode = m
 	c.mu.Unlock()
 	c.stirred.ring()
+}
+
+func (c *virtualClock) state() clockState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return clockState{c.nowLocked(), c.mode}
+}
+
+// restore sets a clock that nobody has looked at yet. Where time passes it goes
+// on from the present, unless the state is of later.
+func (c *virtualClock) restore(s clockState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch s.mode {
+	case "":
+		return
+	case clockReal:
+		s.now = max(s.now, c.nowLocked())
+	}
+	c.mode = s.mode
+	c.setLocked(s.now)
 }
 
 // fire calls the function of one timer that is due, work before housekeeping.

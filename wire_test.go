@@ -360,7 +360,17 @@ var wireShapes = map[string]map[string]string{
 		"reason": "BlockReason", "task_uuid": "uuid?", "step_uuid": "uuid?", "step_name": "string?",
 		"handler": "string?", "attempt": "int?", "since": "zoned?",
 	},
-	"Clock":        {"now": "zoned", "mode": "ClockMode", "fired": "int", "next_timer": "zoned|null"},
+	"Clock": {"now": "zoned", "mode": "ClockMode", "fired": "int", "next_timer": "zoned|null"},
+	"StateDocument": {
+		"format": "int", "product": "string", "version": "string", "exported_at": "zoned", "clock": "StateClock?",
+		"seq": "int", "dropped": "int", "last_id": "uuid?",
+		"templates": "[object]", "analytics": "[object]", "tasks": "[object]",
+	},
+	"StateClock": {"now": "zoned", "mode": "ClockMode"},
+	"Sandbox": {
+		"name": "string", "orchestration_url": "string", "worker_url": "string", "mount_url": "string",
+	},
+	"SandboxList":  {"sandboxes": "[Sandbox]"},
 	"FieldProblem": {"field": "string", "message": "string"},
 }
 

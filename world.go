@@ -1,11 +1,12 @@
 package main
 
 // A world: one service behind its surfaces. In fixture mode a reset puts a fresh
-// service in its place; whatever the one before left behind cannot reach it.
+// service in its place, and a state document one with that state; whatever the one before left behind cannot reach it.
 
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -45,11 +46,16 @@ func (g *gates) open(s *service) {
 	}
 }
 
+// opening makes a service of the parts that it is given.
+type opening func(serviceOptions) (*service, error)
+
 // world holds a service, and what another one is opened with.
 type world struct {
-	parts serviceOptions // shared and immutable; with the clock of services that have none of their own
-	seed  string         // the file with the state at the start; "" for none
-	gates *gates
+	parts   serviceOptions // shared and immutable; with the clock of services that have none of their own
+	atStart opening        // with the state at the start
+	gates   *gates
+	boxes   *sandboxes // in fixture mode; nil in a sandbox
+	sandbox string     // its name, in one
 
 	ending sync.WaitGroup // of services that were replaced
 
@@ -61,26 +67,36 @@ type world struct {
 // openWorld opens a service, with the state of a file unless seed is empty, and
 // the gates to it.
 func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
-	w := &world{parts: parts, seed: seed, gates: g}
-	svc, err := w.open()
-	if err != nil {
-		return nil, err
+	w := &world{parts: parts, gates: g}
+	w.atStart = func(o serviceOptions) (*service, error) { return openSeeded(seed, o) }
+	w.parts.surfaces = newSurfaceCache()
+	if parts.cfg.Fixture.Enabled {
+		w.boxes = newSandboxes(w.parts)
 	}
-	w.svc = svc
-	g.open(svc)
-	return w, nil
+	return w, w.begin()
 }
 
-// open is a service of its own; in fixture mode with a clock that can be moved.
-func (w *world) open() (*service, error) {
+// begin opens the first service.
+func (w *world) begin() error {
+	svc, err := w.open(w.atStart)
+	if err == nil {
+		w.svc = svc
+		w.gates.open(svc)
+	}
+	return err
+}
+
+// open is a service of its own; in fixture mode with a clock that can be moved,
+// and with figures of authentication that are its own.
+func (w *world) open(make opening) (*service, error) {
 	o := w.parts
 	if !o.cfg.Fixture.Enabled {
-		return openSeeded(w.seed, o)
+		return make(o)
 	}
 	c := newVirtualClock(realNow())
 	c.setMode(clockReal)
-	o.clock = c
-	svc, err := openSeeded(w.seed, o)
+	o.clock, o.restoreClock, o.auth = c, true, o.auth.counted()
+	svc, err := make(o)
 	if err != nil {
 		return nil, err
 	}
@@ -100,36 +116,85 @@ func (w *world) service() *service {
 const cutOffPatience = time.Second
 
 // reset puts a fresh service in the place of the one there is: no task, timer or
-// figure of before is left, and the clock is the real one again.
-func (w *world) reset() error {
+// figure of before is left, and the clock is the one of the start.
+func (w *world) reset() error { return w.replace(w.atStart) }
+
+// restore puts a service with the state of a document in the place of the one
+// there is, all or nothing.
+func (w *world) restore(document io.Reader) error {
+	if !w.parts.cfg.Store.Memory { // the service there is ends before the other one begins
+		f, err := spoolState(document, w.parts.cfg.Store.Path, w.parts.log)
+		if err != nil {
+			return err
+		}
+		defer os.Remove(f.Name())
+		defer f.Close()
+		document = f
+	}
+	return w.replace(withState(document))
+}
+
+// withState opens a service with the state of a document.
+func withState(document io.Reader) opening {
+	return func(o serviceOptions) (*service, error) {
+		o.state = document
+		return openService(o)
+	}
+}
+
+// replace puts another service in the place of the one there is.
+func (w *world) replace(make opening) error {
+	if !w.parts.cfg.Store.Memory {
+		return w.replaceOnDisk(make)
+	}
+	svc, err := w.open(make)
+	if err != nil {
+		return err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.end {
-		return failf(unavailable, "the service is shutting down")
+		return errors.Join(errEnding(), abort(svc))
 	}
 	old := w.svc
-	if !old.cfg.Store.Memory { // the directory takes one service at a time
-		if err := errors.Join(abort(old), emptyStore(old.cfg.Store.Path)); err != nil {
-			return err
-		}
+	w.svc = svc
+	w.gates.open(svc)
+	w.discard(old)
+	return nil
+}
+
+// replaceOnDisk is replace with a directory, which takes one service at a time.
+func (w *world) replaceOnDisk(make opening) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.end {
+		return errEnding()
 	}
-	svc, err := w.open()
+	if err := errors.Join(abort(w.svc), emptyStore(w.parts.cfg.Store.Path)); err != nil {
+		return err
+	}
+	svc, err := w.open(make)
 	if err != nil {
 		return err
 	}
 	w.svc = svc
 	w.gates.open(svc)
-	if old.cfg.Store.Memory {
-		ended := make(chan struct{}, 1)
-		w.ending.Go(func() {
-			if err := abort(old); err != nil {
-				old.log.Warn("the service that was reset did not end well", "error", err)
-			}
-			ended <- struct{}{}
-		})
-		receiveWithin(ended, cutOffPatience)
-	}
 	return nil
+}
+
+func errEnding() error { return failf(unavailable, "the service is shutting down") }
+
+// discard ends a service that was replaced, and waits for it as long as that
+// may take.
+func (w *world) discard(old *service) {
+	ended := make(chan struct{}, 1)
+	w.ending.Go(func() {
+		if err := abort(old); err != nil {
+			old.log.Warn("the service that was replaced did not end well", "error", err)
+		}
+		ended <- struct{}{}
+	})
+	receiveWithin(ended, cutOffPatience)
 }
 
 // abort ends a service without waiting for its handlers, and closes its store,
@@ -153,15 +218,23 @@ func emptyStore(dir string) error {
 	return errors.Join(errs...)
 }
 
-// finish ends the work of the world; see service.finish.
+// finish ends the work of the world and of its sandboxes; see service.finish.
 func (w *world) finish(ctx context.Context) {
 	w.mu.Lock()
 	w.end = true
 	w.mu.Unlock()
-	w.svc.finish(ctx) // which no reset replaces any more
+	var all sync.WaitGroup
+	if w.boxes != nil {
+		all.Go(func() { w.boxes.finish(ctx) })
+	}
+	w.svc.finish(ctx) // which nothing replaces any more
+	all.Wait()
 }
 
 func (w *world) close() error {
+	if w.boxes != nil {
+		w.boxes.close()
+	}
 	w.ending.Wait()
 	return w.svc.closeStore()
 }

@@ -300,7 +300,7 @@ func cpuTime(b *testing.B) time.Duration {
 func BenchmarkBesideSlowHandlers(b *testing.B) {
 	for _, slow := range []int{0, 1_000} {
 		b.Run(fmt.Sprintf("slow=%d", slow), func(b *testing.B) {
-			slowly := newSlowHandler(b, slow)
+			slowly := newStuckHandler(b, slow)
 			svc := newTestService(b, serviceTest{log: io.Discard, extra: []string{
 				benchTemplate("diamond", "builtin:noop", diamondParents), slowly.template("slow"),
 			}})

@@ -20,8 +20,8 @@ type stuckHandler struct {
 	arrived, release chan struct{}
 }
 
-// newSlowHandler is one that so many calls are expected of.
-func newSlowHandler(t testing.TB, calls int) *stuckHandler {
+// newStuckHandler is one that so many calls are expected of.
+func newStuckHandler(t testing.TB, calls int) *stuckHandler {
 	t.Helper()
 	h := &stuckHandler{t: t, calls: calls, arrived: make(chan struct{}, calls), release: make(chan struct{})}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -132,7 +132,7 @@ func TestManyWaiting(t *testing.T) {
 // meanwhile, and theirs when they are answered.
 func TestManySlowHandlers(t *testing.T) {
 	const slow, others = 1_000, 200
-	h := newSlowHandler(t, slow)
+	h := newStuckHandler(t, slow)
 	s := newTestServer(t, serviceTest{extra: []string{h.template("slow"), benchTemplate("diamond", "builtin:noop", diamondParents)}})
 	for range slow {
 		s.create(`{"namespace":"t","name":"slow"}`)

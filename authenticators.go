@@ -37,6 +37,9 @@ func newAuthenticators(
 		if cfg.Mount.Path != "" && !cfg.mountSharesAuth() {
 			set(&made.mount, "mount")
 		}
+		for _, key := range cfg.Mount.idleGuards() {
+			log.Warn(key + " has no effect: mount.auth.enabled is false")
+		}
 	}
 	if cfg.Role != "orchestration" {
 		set(&made.worker, "worker")

@@ -70,6 +70,20 @@ func (c *mountConfig) guarded() map[string][]permission {
 	return guarded
 }
 
+// idleGuards are the keys that ask for a permission where nobody is asked for any.
+func (c *mountConfig) idleGuards() (keys []string) {
+	if c.Path == "" || c.Auth.Enabled {
+		return nil
+	}
+	if c.StatusRequiresAuth {
+		keys = append(keys, "mount.status_requires_auth")
+	}
+	if c.MetricsRequireAuth {
+		keys = append(keys, "mount.metrics_require_auth")
+	}
+	return keys
+}
+
 // link is a path of the surface as the caller can use it: below the mount
 // point, and below what a trusted proxy says that it took off.
 func (a *mountAPI) link(r *http.Request, path string) string {

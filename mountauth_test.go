@@ -71,3 +71,32 @@ func TestMountAuthenticatorElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// TestMountGuardsWithoutEffect has an operator told that what should be guarded is not.
+func TestMountGuardsWithoutEffect(t *testing.T) {
+	for _, tt := range []struct {
+		set  func(c *mountConfig)
+		want string
+	}{
+		{func(c *mountConfig) {}, ""},
+		{func(c *mountConfig) { c.StatusRequiresAuth = true }, "mount.status_requires_auth"},
+		{func(c *mountConfig) { c.MetricsRequireAuth = true }, "mount.metrics_require_auth"},
+		{func(c *mountConfig) { c.MetricsRequireAuth, c.Path = true, "" }, ""},
+		{func(c *mountConfig) {
+			c.MetricsRequireAuth, c.Auth.Enabled, c.Auth.JWTPublicKey = true, true, publicPEM(t, authKeys().rsa)
+		}, ""},
+	} {
+		cfg, log := testConfig(t, serviceTest{}), &logLines{}
+		tt.set(&cfg.Mount)
+		clk := newVirtualClock(testStart)
+		made, err := newAuthenticators(cfg, &provenance{}, clk, log.logger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		made.close()
+		got := log.String()
+		if strings.Contains(got, "has no effect") != (tt.want != "") || !strings.Contains(got, tt.want) {
+			t.Errorf("got log %q; want %q to have no effect", got, tt.want)
+		}
+	}
+}

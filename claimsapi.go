@@ -147,23 +147,25 @@ func (v claimsView) appendJSON(b []byte) []byte {
 }
 
 // answer reads what the three ways to answer have in common, and takes the answer.
-func (a *orchestrationAPI) answer(r *http.Request, verb leaseVerb, read func(*actorReader, *leaseAnswer)) (*task, int, error) {
+func (a *orchestrationAPI) answer(
+	r *http.Request, verb leaseVerb, read func(*actorReader, *leaseAnswer),
+) (v stepView, err error) {
 	id, err := pathID(r, "step_uuid")
 	if err != nil {
-		return nil, 0, err
+		return v, err
 	}
 	p, err := readActor(r)
 	if err != nil {
-		return nil, 0, err
+		return v, err
 	}
 	q := &leaseAnswer{verb: verb, subject: subjectOf(r.Context())}
 	q.setLease(p.required("lease", maxNameLength))
 	read(p, q)
 	if err := p.failure("cannot " + string(verb) + " the step"); err != nil {
-		return nil, 0, err
+		return v, err
 	}
 	if limit := a.svc.cfg.Worker.MaxResultBytes; int64(len(q.outcome.result)) > limit {
-		return nil, 0, failf(tooLarge, "the result is larger than worker.max_result_bytes, %d", limit)
+		return v, failf(tooLarge, "the result is larger than worker.max_result_bytes, %d", limit)
 	}
 	return a.svc.answerLease(r.Context(), id, q)
 }
@@ -176,18 +178,18 @@ type leaseView struct {
 
 func (a *orchestrationAPI) extendLease(w http.ResponseWriter, r *http.Request) error {
 	var given *leaseAnswer
-	t, i, err := a.answer(r, extendVerb, func(p *actorReader, q *leaseAnswer) {
+	v, err := a.answer(r, extendVerb, func(p *actorReader, q *leaseAnswer) {
 		q.lease = p.seconds("lease_seconds", standardLease, 1, maxLeaseSeconds)
 		given = q
 	})
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, leaseView{t.stepID(i), zonedTime(given.until)})
+	return writeJSON(w, http.StatusOK, leaseView{v.StepUUID, zonedTime(given.until)})
 }
 
 func (a *orchestrationAPI) completeClaimed(w http.ResponseWriter, r *http.Request) error {
-	t, i, err := a.answer(r, completeVerb, func(p *actorReader, q *leaseAnswer) {
+	v, err := a.answer(r, completeVerb, func(p *actorReader, q *leaseAnswer) {
 		q.outcome.success = true
 		if p.result == nil {
 			p.complain("result", "is required")
@@ -200,11 +202,11 @@ func (a *orchestrationAPI) completeClaimed(w http.ResponseWriter, r *http.Reques
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, t.stepView(i, a.svc.clock.now(), a.svc.workerID))
+	return writeJSON(w, http.StatusOK, v)
 }
 
 func (a *orchestrationAPI) failClaimed(w http.ResponseWriter, r *http.Request) error {
-	t, i, err := a.answer(r, failVerb, func(p *actorReader, q *leaseAnswer) {
+	v, err := a.answer(r, failVerb, func(p *actorReader, q *leaseAnswer) {
 		var action stepRequest
 		p.stepError(&action)
 		q.outcome.err = action.err
@@ -213,7 +215,7 @@ func (a *orchestrationAPI) failClaimed(w http.ResponseWriter, r *http.Request) e
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, t.stepView(i, a.svc.clock.now(), a.svc.workerID))
+	return writeJSON(w, http.StatusOK, v)
 }
 
 // outsideStepView is a step that is for an outside actor.

@@ -263,29 +263,31 @@ func (q *leaseAnswer) setLease(token string) {
 	}
 }
 
-// answerLease records the answer and returns the task after it, durable, with
-// the step's index. An answer under a lease that is over goes to the audit alone.
-func (s *service) answerLease(ctx context.Context, stepID uuid, q *leaseAnswer) (*task, int, error) {
+// answerLease records the answer and returns the step after it, durable. An
+// answer under a lease that is over goes to the audit alone.
+func (s *service) answerLease(ctx context.Context, stepID uuid, q *leaseAnswer) (v stepView, err error) {
 	var taken *heldStep
-	var t *task
-	seq, err := s.store.update(func(c *change) (err error) {
-		if taken, err = s.engine.answerLocked(c, stepID, q); taken != nil && err == nil {
-			t, err = c.task(taken.task)
+	var after step
+	seq, err := s.store.update(func(c *change) error {
+		if taken, err = s.engine.answerLocked(c, stepID, q); taken == nil || err != nil {
+			return err
 		}
-		return err
+		t, err := c.task(taken.task)
+		if err != nil {
+			return err
+		}
+		v, after = t.bareStepView(taken.step, c.now), t.steps[taken.step] // a copy of the task would cost far more
+		return nil
 	})
 	if err != nil {
-		return nil, 0, err
+		return v, err
 	}
 	if taken == nil {
-		return nil, 0, s.refuseAnswer(ctx, stepID, q)
+		return v, s.refuseAnswer(ctx, stepID, q)
 	}
 	s.engine.wakeUp()
-	if err := s.store.journal.wait(ctx, seq); err != nil {
-		return nil, 0, err
-	}
-	t, err = s.store.viewAfter(t)
-	return t, taken.step, err
+	v.setResults(&after, s.workerID)
+	return v, s.store.journal.wait(ctx, seq)
 }
 
 // answerLocked takes the answer when the step is under its lease; nil when it is not.

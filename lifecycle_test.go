@@ -286,7 +286,7 @@ func (l *randomWorld) answer() {
 	before := l.view(c.key.task)
 	holds := before.steps[c.key.step].lease
 	ends := l.leaseEnd(c.attempt.stepID)
-	_, _, err := l.s.answerLease(l.t.Context(), c.attempt.stepID, q)
+	_, err := l.s.answerLease(l.t.Context(), c.attempt.stepID, q)
 	l.note("%s step %d of task %d: %v", q.verb, c.key.step, slices.Index(l.tasks, c.key.task), err)
 	mine := holds != nil && holds.is(q.hash) && ends > l.clock.now()
 	if mine != (err == nil) || err != nil && kindOf(err) != conflict {

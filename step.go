@@ -49,8 +49,23 @@ type stepView struct {
 }
 
 func (t *task) stepView(i int, now instant, worker string) stepView {
+	v := t.bareStepView(i, now)
+	v.setResults(&t.steps[i], worker)
+	return v
+}
+
+// setResults shows the latest outcome of the step, of which a copy will do.
+func (v *stepView) setResults(s *step, worker string) {
+	if s.last != nil {
+		v.Results = s.last.outcomeJSON(v.StepUUID, s.ended(), worker)
+	}
+}
+
+// bareStepView is stepView without the results, and costs the same whatever these
+// are and however many steps the task has.
+func (t *task) bareStepView(i int, now instant) stepView {
 	s, parents := &t.steps[i], len(t.parents(i))
-	v := stepView{
+	return stepView{
 		StepUUID: t.stepID(i), TaskUUID: t.id, Name: t.def(i).name,
 		CreatedAt: zonedTime(t.stepCreated(i)), UpdatedAt: zonedTime(s.updated), CompletedAt: zonedTime(s.completed),
 		CurrentState:          s.state.String(),
@@ -61,10 +76,6 @@ func (t *task) stepView(i int, now instant, worker string) stepView {
 		Attempts: s.attempts, MaxAttempts: s.maxAttempts,
 		LastFailureAt: zonedTime(s.failed), NextRetryAt: zonedTime(s.retryAt), LastAttemptedAt: zonedTime(s.attempted),
 	}
-	if s.last != nil {
-		v.Results = s.last.outcomeJSON(t.stepID(i), s.ended(), worker)
-	}
-	return v
 }
 
 // ended is when the step's latest outcome came.

@@ -486,7 +486,7 @@ func TestLateAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				if _, _, err := s.svc.answerLease(t.Context(), id, q); kindOf(err) != conflict {
+				if _, err := s.svc.answerLease(t.Context(), id, q); kindOf(err) != conflict {
 					t.Errorf("got %v; want a conflict", err)
 				}
 			})

@@ -131,7 +131,7 @@ func growWorld(t *testing.T, s *service) {
 				continue
 			}
 			q := &leaseAnswer{verb: completeVerb, hash: hashLease(c.token), outcome: outcome{success: true, result: []byte(result)}}
-			if _, _, err := s.answerLease(t.Context(), c.attempt.stepID, q); err != nil {
+			if _, err := s.answerLease(t.Context(), c.attempt.stepID, q); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -337,7 +337,7 @@ func BenchmarkStart(b *testing.B) {
 }
 
 // residentBytes is the memory that a process holds, as Linux counts it.
-func residentBytes(b *testing.B, pid int) int64 {
+func residentBytes(b testing.TB, pid int) int64 {
 	b.Helper()
 	fields := strings.Fields(string(readFile(b, fmt.Sprintf("/proc/%d/statm", pid))))
 	pages, err := strconv.ParseInt(fields[1], 10, 64)

@@ -193,6 +193,8 @@ func medianStep(b *testing.B, f func()) float64 {
 
 // BenchmarkBesideSnapshot is the latency of requests while a snapshot of a
 // million tasks is written, and as long again without.
+//
+//	go test -run XXX -bench BesideSnapshot -benchtime 3x .
 func BenchmarkBesideSnapshot(b *testing.B) {
 	dir := b.TempDir()
 	fillStore(b, dir, 1_000_000)

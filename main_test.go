@@ -82,7 +82,13 @@ func launchReading(t testing.TB, stdin *os.File, env []string, args ...string) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &program{t: t, cmd: exec.Command(self, args...), stdout: newOutput(), stderr: newOutput(),
+	return launchFile(t, self, stdin, env, args...)
+}
+
+// launchFile is launchReading of an executable file.
+func launchFile(t testing.TB, file string, stdin *os.File, env []string, args ...string) *program {
+	t.Helper()
+	p := &program{t: t, cmd: exec.Command(file, args...), stdout: newOutput(), stderr: newOutput(),
 		exited: make(chan struct{})}
 	p.cmd.Dir = t.TempDir()
 	for _, v := range os.Environ() {

@@ -313,7 +313,7 @@ func (s *soakTest) measure() (f soakFootprint) {
 	f.heap = metricValue(s.t, text, "stepwell_heap_bytes")
 	f.goroutines = metricValue(s.t, text, "stepwell_goroutines")
 	f.unfinished = metricValue(s.t, text, `stepwell_tasks{state="steps_in_process"}`) - int64(len(s.anchors))
-	f.rss, f.files = processMemory(s.t, s.program.cmd.Process.Pid), openFiles(s.t, s.program.cmd.Process.Pid)
+	f.rss, f.files = residentBytes(s.t, s.program.cmd.Process.Pid), openFiles(s.t, s.program.cmd.Process.Pid)
 	f.disk = directorySize(s.t, s.data)
 	s.t.Log(f)
 	return f
@@ -335,17 +335,6 @@ func metricValue(t *testing.T, text, sample string) int64 {
 		t.Fatal(err)
 	}
 	return int64(v)
-}
-
-// processMemory is a process's resident memory, as Linux counts it.
-func processMemory(t *testing.T, pid int) int64 {
-	t.Helper()
-	fields := strings.Fields(string(readFile(t, fmt.Sprintf("/proc/%d/statm", pid))))
-	pages, err := strconv.ParseInt(fields[1], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pages * int64(os.Getpagesize())
 }
 
 func openFiles(t *testing.T, pid int) int64 {

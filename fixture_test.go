@@ -3,6 +3,7 @@ package main
 // Fixture mode through its control API: the harness, and its conditions.
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
@@ -54,6 +55,10 @@ func closeTestWorld(t testing.TB, w *world) {
 		t.Errorf("closing the store: %v", err)
 	}
 	checkInvariants(t, w.service())
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	w.boxes.finish(ctx)
+	w.boxes.close()
 	w.ending.Wait()
 }
 

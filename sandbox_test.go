@@ -379,9 +379,9 @@ func TestSandboxesEndWithTheService(t *testing.T) {
 	}
 }
 
-// openFiles counts the descriptors of the process; -1 where that cannot be seen.
-func openFiles() int {
-	list, err := os.ReadDir("/proc/self/fd")
+// openFiles counts the descriptors of a process; -1 where that cannot be seen.
+func openFiles(pid int) int {
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {
 		return -1
 	}
@@ -394,7 +394,7 @@ func TestSandboxesLeaveNothing(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
 	s.deleteSandbox(s.used(s.sandbox(""))) // what is made once is made now
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	goroutines, files := runtime.NumGoroutine(), openFiles()
+	goroutines, files := runtime.NumGoroutine(), openFiles(os.Getpid())
 	var left []weak.Pointer[service]
 	var all []*sandboxClient
 	for range 200 {
@@ -405,14 +405,14 @@ func TestSandboxesLeaveNothing(t *testing.T) {
 	if got := runtime.NumGoroutine() - goroutines; got < 200 {
 		t.Fatalf("200 sandboxes have %d goroutines: they do not run", got)
 	}
-	t.Logf("200 sandboxes have %d goroutines and %d descriptors", runtime.NumGoroutine()-goroutines, openFiles()-files)
+	t.Logf("200 sandboxes have %d goroutines and %d descriptors", runtime.NumGoroutine()-goroutines, openFiles(os.Getpid())-files)
 	for _, c := range all {
 		s.deleteSandbox(c)
 	}
 	all = nil
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	eventually(t, "the goroutines are gone", func() bool { return runtime.NumGoroutine() <= goroutines })
-	eventually(t, "the descriptors are gone", func() bool { return openFiles() <= files })
+	eventually(t, "the descriptors are gone", func() bool { return openFiles(os.Getpid()) <= files })
 	eventually(t, "the services are gone", func() bool {
 		runtime.GC()
 		return !slices.ContainsFunc(left, func(w weak.Pointer[service]) bool { return w.Value() != nil })

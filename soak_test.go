@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -313,7 +312,7 @@ func (s *soakTest) measure() (f soakFootprint) {
 	f.heap = metricValue(s.t, text, "stepwell_heap_bytes")
 	f.goroutines = metricValue(s.t, text, "stepwell_goroutines")
 	f.unfinished = metricValue(s.t, text, `stepwell_tasks{state="steps_in_process"}`) - int64(len(s.anchors))
-	f.rss, f.files = residentBytes(s.t, s.program.cmd.Process.Pid), openFiles(s.t, s.program.cmd.Process.Pid)
+	f.rss, f.files = residentBytes(s.t, s.program.cmd.Process.Pid), int64(openFiles(s.program.cmd.Process.Pid))
 	f.disk = directorySize(s.t, s.data)
 	s.t.Log(f)
 	return f
@@ -335,15 +334,6 @@ func metricValue(t *testing.T, text, sample string) int64 {
 		t.Fatal(err)
 	}
 	return int64(v)
-}
-
-func openFiles(t *testing.T, pid int) int64 {
-	t.Helper()
-	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int64(len(open))
 }
 
 // directorySize is how long the files in a directory are.

@@ -27,6 +27,8 @@ type run struct {
 	started instant
 	cancel  context.CancelFunc // nil for a delay of our own
 	timer   *timer             // of such a delay
+	lost    bool               // what it comes to is lost, as a stub has it
+	stray   bool               // another delivery of the attempt, whose outcome comes too late
 	gone    bool               // the step left in_progress without it; guarded by store.mu
 	freed   bool               // its slot was given back; guarded by store.mu
 }
@@ -62,6 +64,11 @@ func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 	if delay > 0 {
 		return e.startDelayLocked(t, i, o, delay, a.timeout)
 	}
+	return e.ranLocked(t, i, o, began)
+}
+
+// ranLocked records an attempt that started and ended at once.
+func (e *engine) ranLocked(t *task, i int, o outcome, began instant) error {
 	return e.store.updateLocked(func(c *change) error {
 		return c.append(t, &record{kind: recRan, step: i, startedAt: began, end: e.ending(t, i, o, c.now, began)})
 	})
@@ -181,11 +188,14 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	}
 	if !k.gone {
 		k.gone = true
+		if k.lost {
+			return c.append(t, e.lostRecord(t, k.key.step))
+		}
 		end := e.ending(t, k.key.step, o, c.now, k.started)
 		e.stats.handlerDone(end)
 		return c.append(t, &record{kind: recEnded, step: k.key.step, end: end})
 	}
-	if k.cancel == nil || wasCancelled(o) {
+	if k.cancel == nil && !k.stray || wasCancelled(o) {
 		return nil
 	}
 	end := e.plainEnding(t, k.key.step, o, c.now, k.started)

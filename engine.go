@@ -40,6 +40,7 @@ type engine struct {
 	running  map[runKey]*run
 	targets  map[*template][]target
 	outside  outsideWork
+	stubs    *stubs // in fixture mode; else nil
 	stopping bool
 }
 
@@ -144,10 +145,19 @@ func (e *engine) launchLocked(it readyItem) error {
 		return nil
 	}
 	g := e.targetLocked(t, i)
+	if e.stubs.size() > 0 {
+		if played, err := e.playLocked(t, i, g); played {
+			return err
+		}
+	}
 	if g.kind == builtinHandler {
 		return e.runBuiltinLocked(t, i, g)
 	}
 	t.steps[i].queued = false
+	if g.kind == outsideActor { // its stub is gone, or has left it to an actor
+		e.queueOutsideLocked(t, i)
+		return nil
+	}
 	return e.startHandlerLocked(t, i, g)
 }
 

@@ -89,6 +89,12 @@ func (a *controlAPI) routes() []route {
 		{"GET /_stepwell/clock", everything, a.getClock},
 		{"POST /_stepwell/clock", everything, a.changeClock},
 		{"POST /_stepwell/wait-idle", everything, a.waitIdle},
+		{"POST /_stepwell/stubs", everything, a.addStub},
+		{"PUT /_stepwell/stubs", everything, a.replaceStubs},
+		{"GET /_stepwell/stubs", everything, a.listStubs},
+		{"DELETE /_stepwell/stubs", everything, a.removeStubs},
+		{"GET /_stepwell/stubs/{id}", everything, a.getStub},
+		{"DELETE /_stepwell/stubs/{id}", everything, a.removeStub},
 	}
 }
 

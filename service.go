@@ -111,6 +111,9 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 	s.store.retainUpTo(s.cfg.Store.retention())
 	s.engine = newEngine(s.store, s.handlers, s.ids, new(counters), s.cfg, s.log)
 	s.store.watch = s.engine
+	if s.cfg.Fixture.Enabled {
+		s.engine.stubs = new(stubs)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopKeeping = cancel
 	s.keeping.Go(func() { s.store.keepSmall(ctx) })

@@ -40,7 +40,8 @@ type engine struct {
 	running  map[runKey]*run
 	targets  map[*template][]target
 	outside  outsideWork
-	stubs    *stubs // in fixture mode; else nil
+	stubs    *stubs          // in fixture mode; else nil
+	calls    *requestJournal // in fixture mode; else nil
 	stopping bool
 }
 

@@ -95,6 +95,9 @@ func (a *controlAPI) routes() []route {
 		{"DELETE /_stepwell/stubs", everything, a.removeStubs},
 		{"GET /_stepwell/stubs/{id}", everything, a.getStub},
 		{"DELETE /_stepwell/stubs/{id}", everything, a.removeStub},
+		{"GET /_stepwell/requests", everything, a.listRequests},
+		{"DELETE /_stepwell/requests", everything, a.forgetRequests},
+		{"POST /_stepwell/verify", everything, a.verify},
 	}
 }
 

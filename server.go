@@ -37,6 +37,7 @@ type handlerFunc func(w http.ResponseWriter, r *http.Request) error
 // surface is one HTTP API: a route table and the form of its errors.
 type surface struct {
 	svc     *service
+	name    string // orchestration, worker or mount
 	log     *slog.Logger
 	auth    *authenticator
 	guard   *hostGuard // nil where callers are asked for credentials
@@ -60,7 +61,7 @@ func newSurface(svc *service, name string, encode func(*failure, string, instant
 	return &surface{
 		guard:   guard,
 		openapi: openAPIDocument(name, auth.config.APIKeyHeader), auth: auth, docs: newDocsSite(&svc.cfg.Docs),
-		svc: svc, log: svc.log.With("role", name), mux: http.NewServeMux(), stats: newHTTPStats(auth), encode: encode,
+		svc: svc, name: name, log: svc.log.With("role", name), mux: http.NewServeMux(), stats: newHTTPStats(auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
 }
@@ -83,6 +84,9 @@ func (s *surface) wrap(row route) http.Handler {
 			return
 		}
 		r, err := s.admit(w, r, row)
+		if err == nil {
+			w.(*recorder).witness.admitted(r)
+		}
 		if err == nil && r.ContentLength > s.maxBody {
 			err = bodyTooLarge(s.maxBody) // without asking for it
 		}
@@ -101,7 +105,7 @@ func (s *surface) wrap(row route) http.Handler {
 func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := realNow() // also where the service's own time stands still
 	id := requestID(r, s.svc.ids)
-	rec := &recorder{ResponseWriter: w, requestID: id}
+	rec := &recorder{ResponseWriter: w, requestID: id, witness: s.watch(r)}
 	w.Header()["X-Request-Id"] = []string{id}
 	defer s.finish(rec, r, began)
 	s.mux.ServeHTTP(rec, r)
@@ -124,6 +128,7 @@ func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
 		route = "unmatched"
 	}
 	s.stats.observe(route, rec.status, realNow().sub(began))
+	s.answered(rec.witness, rec.status, began)
 }
 
 // writeUnmatched replaces what the mux said about a path or method it lacks.
@@ -142,6 +147,7 @@ func (s *surface) writeUnmatched(rec *recorder, r *http.Request) {
 type recorder struct {
 	http.ResponseWriter
 	requestID string
+	witness   *witness // in fixture mode; else nil
 	status    int
 	matched   bool // one of our handlers has the request
 	unmatched bool // none had
@@ -375,6 +381,7 @@ var statusOf = [...]struct {
 	backpressure:      {http.StatusServiceUnavailable, "BACKPRESSURE", "backpressure"},
 	misdirected:       {http.StatusMisdirectedRequest, "MISDIRECTED_REQUEST", "misdirected_request"},
 	notIdle:           {http.StatusRequestTimeout, "NOT_IDLE", "not_idle"},
+	unverified:        {http.StatusUnprocessableEntity, "VERIFICATION_FAILED", "verification_failed"},
 }
 
 func roleStatus(k failureKind) int { return statusOf[k].status }
@@ -419,6 +426,7 @@ type errorView struct {
 		RequestID         string         `json:"request_id,omitempty"`
 		RetryAfterSeconds int            `json:"retry_after_seconds,omitempty"`
 		Blocking          []blocker      `json:"blocking,omitempty"`
+		Seen              *seenView      `json:"seen,omitempty"`
 	} `json:"error"`
 }
 
@@ -429,6 +437,7 @@ func orchestrationError(f *failure, requestID string, _ instant) any {
 	v.Error.Details = f.details
 	v.Error.RequestID = requestID
 	v.Error.Blocking = f.blocking
+	v.Error.Seen = f.seen
 	if f.retryAfter > 0 {
 		v.Error.RetryAfterSeconds = retrySeconds(f)
 	}

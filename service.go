@@ -32,10 +32,11 @@ type service struct {
 	engine   *engine
 	workerID string
 	started  instant
-	world    *world        // that it belongs to, in fixture mode
-	keeper   *timekeeper   // of its clock, in fixture mode
-	draining atomic.Bool   // no new tasks are taken
-	patience time.Duration // how long the scheduler may take to answer a check, in real time
+	world    *world          // that it belongs to, in fixture mode
+	keeper   *timekeeper     // of its clock, in fixture mode
+	requests *requestJournal // in fixture mode; else nil
+	draining atomic.Bool     // no new tasks are taken
+	patience time.Duration   // how long the scheduler may take to answer a check, in real time
 
 	staleTasks atomic.Int64 // how many the latest search found
 
@@ -112,7 +113,8 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 	s.engine = newEngine(s.store, s.handlers, s.ids, new(counters), s.cfg, s.log)
 	s.store.watch = s.engine
 	if s.cfg.Fixture.Enabled {
-		s.engine.stubs = new(stubs)
+		s.requests = &requestJournal{now: s.clock.now}
+		s.engine.stubs, s.engine.calls = new(stubs), s.requests
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopKeeping = cancel

@@ -62,9 +62,9 @@ func (e *engine) playLocked(t *task, i int, g target) (played bool, err error) {
 	}
 	t.steps[i].queued = false
 	if so.instant() {
-		err = e.ranLocked(t, i, *so.outcome, e.clock.now())
+		err = e.ranLocked(t, i, *so.outcome, e.clock.now(), e.noteLocked(t, i, t.steps[i].nextAttempt()).by(s, noFault))
 	} else {
-		err = e.startPlayedLocked(t, i, g, so)
+		err = e.startPlayedLocked(t, i, g, s, so)
 	}
 	if err == nil {
 		s.uses++
@@ -78,11 +78,12 @@ type playedRun struct {
 	*stubOutcome
 	delay   time.Duration // until it lands
 	timeout time.Duration
+	note    func(*run) // enters a delivery in the request journal
 }
 
 // startPlayedLocked begins an attempt that takes time or goes wrong. Where that
 // needs an outcome that the stub does not have, the step's own handler is called.
-func (e *engine) startPlayedLocked(t *task, i int, g target, so *stubOutcome) error {
+func (e *engine) startPlayedLocked(t *task, i int, g target, s *stub, so *stubOutcome) error {
 	seen := t.lastSeq
 	k, err := e.startRunLocked(t, i, g.kind == httpHandler)
 	if err != nil {
@@ -91,6 +92,12 @@ func (e *engine) startPlayedLocked(t *task, i int, g target, so *stubOutcome) er
 	a := e.attemptLocked(t, i, true)
 	a.number = k.number
 	p := &playedRun{run: k, stubOutcome: so, delay: so.delay, timeout: a.timeout}
+	callable := t.def(i).callable
+	p.note = func(k *run) {
+		k.call = noteOf(a, callable).by(s, so.fault)
+		e.calls.add(k.call)
+	}
+	p.note(k)
 	switch {
 	case so.hang:
 		p.delay = a.timeout + 1
@@ -113,6 +120,9 @@ func (e *engine) startPlayedLocked(t *task, i int, g target, so *stubOutcome) er
 // time for that.
 func (e *engine) landLocked(p *playedRun, o outcome) {
 	k, at, late := p.run, p.started.add(p.delay), p.started.add(p.timeout)
+	if p.fault == resultLost || p.fault == lateCompletion {
+		k.call.ended(o) // this is what the handler said, whatever becomes of it
+	}
 	end := func() { e.finish(k, o) }
 	switch {
 	case p.fault == lateCompletion:
@@ -128,10 +138,13 @@ func (e *engine) landLocked(p *playedRun, o outcome) {
 	case p.fault == duplicateDelivery:
 		second := k.again()
 		end = func() {
+			p.note(second)
 			e.finish(k, o)
 			e.finish(second, o)
 		}
-	case p.fault != noFault:
+	case p.fault == workerLost:
+		k.lost, k.call = true, nil // it never comes to anything
+	case p.fault == resultLost:
 		k.lost = true
 	}
 	k.timer = e.clock.schedule(at, end)
@@ -173,6 +186,9 @@ func (e *engine) callLocked(p *playedRun, g target, a *attempt, seen uint64) {
 	e.wg.Go(func() {
 		defer cancel()
 		for _, k := range []*run{k, second} {
+			if k == second {
+				p.note(k)
+			}
 			if o, ok := call(); ok {
 				e.finish(k, o)
 			} else {

@@ -15,6 +15,9 @@ import (
 // builtins is done before its creator is answered, a large one delays nobody.
 const inlineBudget = 64
 
+// maxTargets is of how many templates the targets are remembered.
+const maxTargets = 1000
+
 // engine runs the ready steps of one service.
 type engine struct {
 	store    *store
@@ -185,6 +188,9 @@ func (e *engine) targetLocked(t *task, i int) target {
 	tpl := t.tpl
 	all, ok := e.targets[tpl]
 	if !ok {
+		if len(e.targets) >= maxTargets { // of templates that may be gone
+			clear(e.targets)
+		}
 		for j := range tpl.steps {
 			all = append(all, e.handlers.resolve(tpl.steps[j].callable))
 		}

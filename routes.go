@@ -100,6 +100,7 @@ func (a *controlAPI) routes() []route {
 		{"GET /_stepwell/requests", everything, a.listRequests},
 		{"DELETE /_stepwell/requests", everything, a.forgetRequests},
 		{"POST /_stepwell/verify", everything, a.verify},
+		{"POST /_stepwell/templates", everything, a.addTemplate},
 	}
 }
 

@@ -20,23 +20,23 @@ const version = "0.1.0"
 // service is one world: its time, its ids, its tasks, and what runs them. Store
 // and engine are nil when the process has the worker role alone.
 type service struct {
-	cfg      *Config
-	log      *slog.Logger
-	auth     *authenticators // of the surfaces; may be another service's too
-	clock    clock
-	ids      *idSource
-	registry *registry // templates that new tasks are made from
-	uses     *templateUse
-	handlers *handlerSet // how steps are run
-	store    *store
-	engine   *engine
-	workerID string
-	started  instant
-	world    *world          // that it belongs to, in fixture mode
-	keeper   *timekeeper     // of its clock, in fixture mode
-	requests *requestJournal // in fixture mode; else nil
-	draining atomic.Bool     // no new tasks are taken
-	patience time.Duration   // how long the scheduler may take to answer a check, in real time
+	cfg       *Config
+	log       *slog.Logger
+	auth      *authenticators // of the surfaces; may be another service's too
+	clock     clock
+	ids       *idSource
+	templates atomic.Pointer[registry] // that new tasks are made from; see registry
+	uses      *templateUse
+	handlers  *handlerSet // how steps are run
+	store     *store
+	engine    *engine
+	workerID  string
+	started   instant
+	world     *world          // that it belongs to, in fixture mode
+	keeper    *timekeeper     // of its clock, in fixture mode
+	requests  *requestJournal // in fixture mode; else nil
+	draining  atomic.Bool     // no new tasks are taken
+	patience  time.Duration   // how long the scheduler may take to answer a check, in real time
 
 	staleTasks atomic.Int64 // how many the latest search found
 
@@ -45,6 +45,9 @@ type service struct {
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup
 }
+
+// registry is the templates that new tasks are made from.
+func (s *service) registry() *registry { return s.templates.Load() }
 
 // serviceOptions is what a service is given by whoever opens it.
 type serviceOptions struct {
@@ -66,9 +69,10 @@ func workerID(cfg *Config) string { return "stepwell-" + cfg.Role }
 func openService(o serviceOptions) (*service, error) {
 	s := &service{
 		cfg: o.cfg, log: o.log, auth: o.auth, clock: o.clock, ids: newIDSource(o.clock, o.seed),
-		registry: o.registry, handlers: o.handlers, workerID: workerID(o.cfg),
+		handlers: o.handlers, workerID: workerID(o.cfg),
 		started: o.clock.now(), patience: schedulerPatience, stopKeeping: func() {},
 	}
+	s.templates.Store(o.registry)
 	s.uses = newTemplateUse(o.registry, s.started)
 	if o.cfg.Role == "worker" {
 		return s, nil
@@ -132,7 +136,7 @@ func (s *service) warnOfChangedTemplates() {
 		}
 	}
 	for old, n := range unfinished {
-		now, ok := s.registry.get(old.namespace, old.name, old.version)
+		now, ok := s.registry().get(old.namespace, old.name, old.version)
 		switch {
 		case !ok:
 			s.log.Warn("a template is gone; its unfinished tasks run on by what they were created with",

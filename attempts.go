@@ -27,6 +27,9 @@ type run struct {
 	started instant
 	cancel  context.CancelFunc // nil for a delay of our own
 	timer   *timer             // of such a delay
+	call    *handlerCall       // in the request journal; nil without one
+	lost    bool               // what it comes to is lost, as a stub has it
+	stray   bool               // another delivery of the attempt, whose outcome comes too late
 	gone    bool               // the step left in_progress without it; guarded by store.mu
 	freed   bool               // its slot was given back; guarded by store.mu
 }
@@ -62,9 +65,19 @@ func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 	if delay > 0 {
 		return e.startDelayLocked(t, i, o, delay, a.timeout)
 	}
-	return e.store.updateLocked(func(c *change) error {
+	return e.ranLocked(t, i, o, began, e.noteLocked(t, i, a.number))
+}
+
+// ranLocked records an attempt that started and ended at once.
+func (e *engine) ranLocked(t *task, i int, o outcome, began instant, call *handlerCall) error {
+	err := e.store.updateLocked(func(c *change) error {
 		return c.append(t, &record{kind: recRan, step: i, startedAt: began, end: e.ending(t, i, o, c.now, began)})
 	})
+	if err == nil {
+		e.calls.add(call)
+		call.ended(o)
+	}
+	return err
 }
 
 // startDelayLocked begins an attempt that ends by itself after a delay of ours.
@@ -73,6 +86,8 @@ func (e *engine) startDelayLocked(t *task, i int, o outcome, delay, timeout time
 	if err != nil {
 		return err
 	}
+	k.call = e.noteLocked(t, i, k.number)
+	e.calls.add(k.call)
 	if timeout < delay {
 		delay, o = timeout, timedOut(timeout)
 	}
@@ -113,6 +128,8 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	}
 	a := e.attemptLocked(t, i, true)
 	a.number = k.number
+	k.call = e.noteLocked(t, i, k.number)
+	e.calls.add(k.call)
 	ctx, cancel := context.WithCancel(e.ctx)
 	k.cancel = cancel
 	e.inFlight[k] = struct{}{}
@@ -175,17 +192,21 @@ func (e *engine) finish(k *run, o outcome) {
 // endLocked records the outcome where it belongs: at the running step, or, when
 // that went on without it, in the audit alone.
 func (e *engine) endLocked(c *change, k *run, o outcome) error {
+	k.call.ended(o)
 	t, err := c.task(k.key.task)
 	if err != nil {
 		return err
 	}
 	if !k.gone {
 		k.gone = true
+		if k.lost {
+			return c.append(t, e.lostRecord(t, k.key.step))
+		}
 		end := e.ending(t, k.key.step, o, c.now, k.started)
 		e.stats.handlerDone(end)
 		return c.append(t, &record{kind: recEnded, step: k.key.step, end: end})
 	}
-	if k.cancel == nil || wasCancelled(o) {
+	if k.cancel == nil && !k.stray || wasCancelled(o) {
 		return nil
 	}
 	end := e.plainEnding(t, k.key.step, o, c.now, k.started)

@@ -28,8 +28,10 @@ func (a *orchestrationAPI) addControl() {
 // permission there is.
 func (r route) controls() bool {
 	_, path, _ := strings.Cut(r.pattern, " ")
-	return strings.HasPrefix(path, controlPath+"/")
+	return isControl(path)
 }
+
+func isControl(path string) bool { return strings.HasPrefix(path, controlPath+"/") }
 
 func (a *controlAPI) reset(w http.ResponseWriter, _ *http.Request) error {
 	if err := a.svc.world.reset(); err != nil {

@@ -233,7 +233,7 @@ func (s *service) unknownTemplate(namespace, name, version string) error {
 		full += "@" + version
 	}
 	f := failf(templateNotFound, "no template %s is registered", full)
-	if near := s.registry.nearest(namespace, name, version); near != "" {
+	if near := s.registry().nearest(namespace, name, version); near != "" {
 		f.message += "; did you mean " + near + "?"
 	}
 	return f

@@ -15,6 +15,9 @@ import (
 // builtins is done before its creator is answered, a large one delays nobody.
 const inlineBudget = 64
 
+// maxTargets is of how many templates the targets are remembered.
+const maxTargets = 1000
+
 // engine runs the ready steps of one service.
 type engine struct {
 	store    *store
@@ -42,6 +45,8 @@ type engine struct {
 	running  map[runKey]*run
 	targets  map[*template][]target
 	outside  outsideWork
+	stubs    *stubs          // in fixture mode; else nil
+	calls    *requestJournal // in fixture mode; else nil
 	stopping bool
 }
 
@@ -161,10 +166,19 @@ func (e *engine) launchLocked(it readyItem) error {
 		return err
 	}
 	g := e.targetLocked(t, i)
+	if e.stubs.size() > 0 {
+		if played, err := e.playLocked(t, i, g); played {
+			return err
+		}
+	}
 	if g.kind == builtinHandler {
 		return e.runBuiltinLocked(t, i, g)
 	}
 	t.steps[i].queued = false
+	if g.kind == outsideActor { // its stub is gone, or has left it to an actor
+		e.queueOutsideLocked(t, i)
+		return nil
+	}
 	return e.startHandlerLocked(t, i, g)
 }
 
@@ -177,6 +191,9 @@ func (e *engine) targetLocked(t *task, i int) target {
 	tpl := t.tpl
 	all, ok := e.targets[tpl]
 	if !ok {
+		if len(e.targets) >= maxTargets { // of templates that may be gone
+			clear(e.targets)
+		}
 		for j := range tpl.steps {
 			all = append(all, e.handlers.resolve(tpl.steps[j].callable))
 		}

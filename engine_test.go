@@ -717,7 +717,7 @@ func TestAttemptOvertakenWhileComputing(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, extra: []string{
 		testTemplate("first", stepSpec{name: "a", callable: "builtin:noop", retry: `{"backoff":"none"}`})}})
-	tpl, _ := s.registry.get("t", "first", "")
+	tpl, _ := s.registry().get("t", "first", "")
 	var numbers []int
 	s.store.mu.Lock()
 	s.engine.targets[tpl] = []target{{kind: builtinHandler, builtin: &builtin{

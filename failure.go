@@ -35,6 +35,7 @@ const (
 	backpressure
 	misdirected // the request was for a host that is not ours
 	notIdle     // in the time that was given; carries what is blocking
+	unverified  // carries what was seen instead
 )
 
 // failure is an error that a caller of the service may be told about.
@@ -45,6 +46,7 @@ type failure struct {
 	retryAfter time.Duration  // for unavailable and backpressure
 	existing   uuid           // for conflict: the task that is there already, if the caller may know
 	blocking   []blocker      // for notIdle
+	seen       *seenView      // for unverified
 	cause      error          // logged, never shown
 }
 

@@ -97,7 +97,7 @@ type handlerEdge struct {
 
 func (a *mountAPI) listNamespaces(w http.ResponseWriter, _ *http.Request) error {
 	v := handlerNamespaces{Namespaces: []handlerNamespace{}, GeneratedAt: zonedTime(a.svc.clock.now())}
-	r := a.svc.registry
+	r := a.svc.registry()
 	for _, n := range r.namespaces() {
 		v.Namespaces = append(v.Namespaces, r.handlerNamespace(n.Name))
 	}
@@ -141,7 +141,7 @@ func versionsOf(templates []*template) []string {
 
 func (a *mountAPI) listHandlers(w http.ResponseWriter, r *http.Request) error {
 	namespace := r.PathValue("namespace")
-	all := a.svc.registry.handlersOf(namespace)
+	all := a.svc.registry().handlersOf(namespace)
 	if len(all) == 0 {
 		return unknownNamespace(namespace)
 	}
@@ -191,7 +191,7 @@ func (a *mountAPI) getHandler(w http.ResponseWriter, r *http.Request) error {
 		return q.err
 	}
 	namespace := r.PathValue("namespace")
-	if len(a.svc.registry.handlersOf(namespace)) == 0 {
+	if len(a.svc.registry().handlersOf(namespace)) == 0 {
 		return unknownNamespace(namespace)
 	}
 	t, err := a.svc.template(namespace, r.PathValue("name"), q.text("version"))

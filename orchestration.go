@@ -273,7 +273,7 @@ func (a *orchestrationAPI) listTemplates(w http.ResponseWriter, r *http.Request)
 	if q.err != nil {
 		return q.err
 	}
-	return writeJSON(w, http.StatusOK, a.svc.registry.listView(q.text("namespace")))
+	return writeJSON(w, http.StatusOK, a.svc.registry().listView(q.text("namespace")))
 }
 
 func (a *orchestrationAPI) getTemplate(w http.ResponseWriter, r *http.Request) error {

@@ -43,7 +43,7 @@ func (q *readyQueue) Pop() any {
 // pushLocked queues an enqueued step for its kind of slot, or for outside actors.
 func (e *engine) pushLocked(t *task, i int) {
 	g := e.targetLocked(t, i)
-	if g.kind == outsideActor {
+	if g.kind == outsideActor && !e.stubbedLocked(t, i) {
 		e.queueOutsideLocked(t, i)
 		e.causes.awaitsActor(t, i)
 		return

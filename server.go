@@ -37,6 +37,7 @@ type handlerFunc func(w http.ResponseWriter, r *http.Request) error
 // surface is one HTTP API: a route table and the form of its errors.
 type surface struct {
 	svc     *service
+	name    string // orchestration, worker or mount
 	log     *slog.Logger
 	auth    *authenticator
 	guard   *hostGuard    // nil where callers are asked for credentials
@@ -61,7 +62,7 @@ func newSurface(svc *service, name string, encode func(*failure, string, instant
 	return &surface{
 		guard: guard, auth: auth, docs: svc.surfaces.docs(&svc.cfg.Docs),
 		openapi: svc.surfaces.document(auth.config.APIKeyHeader, name), parts: svc.surfaces.of(name),
-		svc: svc, log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
+		svc: svc, name: name, log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
 }
@@ -82,6 +83,9 @@ func (s *surface) answer(w *recorder, r *http.Request, row route) {
 		return
 	}
 	r, err := s.admit(w, r, row)
+	if err == nil {
+		w.witness.admitted(r)
+	}
 	limit := row.bodyLimit(s.maxBody)
 	if err == nil && r.ContentLength > limit {
 		err = bodyTooLarge(limit) // without asking for it
@@ -100,7 +104,7 @@ func (s *surface) answer(w *recorder, r *http.Request, row route) {
 func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := realNow() // also where the service's own time stands still
 	id := requestID(r, s.svc.ids)
-	rec := &recorder{ResponseWriter: w, surface: s, requestID: id}
+	rec := &recorder{ResponseWriter: w, surface: s, requestID: id, witness: s.watch(r)}
 	w.Header()["X-Request-Id"] = []string{id}
 	defer s.finish(rec, r, began)
 	s.parts.mux.ServeHTTP(rec, r)
@@ -123,6 +127,7 @@ func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
 		route = "unmatched"
 	}
 	s.stats.observe(route, rec.status, realNow().sub(began))
+	s.answered(rec.witness, rec.status, began)
 }
 
 // writeUnmatched replaces what the mux said about a path or method it lacks.
@@ -142,6 +147,7 @@ type recorder struct {
 	http.ResponseWriter
 	surface   *surface
 	requestID string
+	witness   *witness // in fixture mode; else nil
 	status    int
 	matched   bool // one of our handlers has the request
 	unmatched bool // none had
@@ -385,6 +391,7 @@ var statusOf = [...]struct {
 	backpressure:      {http.StatusServiceUnavailable, "BACKPRESSURE", "backpressure"},
 	misdirected:       {http.StatusMisdirectedRequest, "MISDIRECTED_REQUEST", "misdirected_request"},
 	notIdle:           {http.StatusRequestTimeout, "NOT_IDLE", "not_idle"},
+	unverified:        {http.StatusUnprocessableEntity, "VERIFICATION_FAILED", "verification_failed"},
 }
 
 func roleStatus(k failureKind) int { return statusOf[k].status }
@@ -429,6 +436,7 @@ type errorView struct {
 		RequestID         string         `json:"request_id,omitempty"`
 		RetryAfterSeconds int            `json:"retry_after_seconds,omitempty"`
 		Blocking          []blocker      `json:"blocking,omitempty"`
+		Seen              *seenView      `json:"seen,omitempty"`
 	} `json:"error"`
 }
 
@@ -439,6 +447,7 @@ func orchestrationError(f *failure, requestID string, _ instant) any {
 	v.Error.Details = f.details
 	v.Error.RequestID = requestID
 	v.Error.Blocking = f.blocking
+	v.Error.Seen = f.seen
 	if f.retryAfter > 0 {
 		v.Error.RetryAfterSeconds = retrySeconds(f)
 	}

@@ -20,23 +20,24 @@ const version = "0.1.0"
 // service is one world: its time, its ids, its tasks, and what runs them. Store
 // and engine are nil when the process has the worker role alone.
 type service struct {
-	cfg      *Config
-	log      *slog.Logger
-	auth     *authenticators // of the surfaces; may be another service's too
-	clock    clock
-	ids      *idSource
-	registry *registry // templates that new tasks are made from
-	uses     *templateUse
-	handlers *handlerSet // how steps are run
-	surfaces *surfaceCache
-	store    *store
-	engine   *engine
-	workerID string
-	started  instant
-	world    *world        // that it belongs to, in fixture mode
-	keeper   *timekeeper   // of its clock, in fixture mode
-	draining atomic.Bool   // no new tasks are taken
-	patience time.Duration // how long the scheduler may take to answer a check, in real time
+	cfg       *Config
+	log       *slog.Logger
+	auth      *authenticators // of the surfaces; may be another service's too
+	clock     clock
+	ids       *idSource
+	templates atomic.Pointer[registry] // that new tasks are made from; see registry
+	uses      *templateUse
+	handlers  *handlerSet // how steps are run
+	surfaces  *surfaceCache
+	store     *store
+	engine    *engine
+	workerID  string
+	started   instant
+	world     *world          // that it belongs to, in fixture mode
+	keeper    *timekeeper     // of its clock, in fixture mode
+	requests  *requestJournal // in fixture mode; else nil
+	draining  atomic.Bool     // no new tasks are taken
+	patience  time.Duration   // how long the scheduler may take to answer a check, in real time
 
 	staleTasks atomic.Int64 // how many the latest search found
 
@@ -45,6 +46,9 @@ type service struct {
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup
 }
+
+// registry is the templates that new tasks are made from.
+func (s *service) registry() *registry { return s.templates.Load() }
 
 // serviceOptions is what a service is given by whoever opens it.
 type serviceOptions struct {
@@ -69,9 +73,10 @@ func workerID(cfg *Config) string { return "stepwell-" + cfg.Role }
 func openService(o serviceOptions) (*service, error) {
 	s := &service{
 		cfg: o.cfg, log: o.log, auth: o.auth, clock: o.clock, ids: newIDSource(o.clock, o.seed),
-		registry: o.registry, handlers: o.handlers, surfaces: o.surfaces, workerID: workerID(o.cfg),
+		handlers: o.handlers, surfaces: o.surfaces, workerID: workerID(o.cfg),
 		started: o.clock.now(), patience: schedulerPatience, stopKeeping: func() {},
 	}
+	s.templates.Store(o.registry)
 	s.uses = newTemplateUse(o.registry, s.started)
 	if o.cfg.Role == "worker" {
 		return s, nil
@@ -95,7 +100,7 @@ func openService(o serviceOptions) (*service, error) {
 func (s *service) resumeClock() {
 	s.clock.(*virtualClock).restore(s.store.carried)
 	s.started = s.clock.now()
-	s.uses = newTemplateUse(s.registry, s.started)
+	s.uses = newTemplateUse(s.registry(), s.started)
 }
 
 // syncModes are the words of store.sync.
@@ -125,6 +130,10 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 	s.store.retainUpTo(s.cfg.Store.retention())
 	s.engine = newEngine(s.store, s.handlers, s.ids, new(counters), s.cfg, s.log)
 	s.store.watch = s.engine
+	if s.cfg.Fixture.Enabled {
+		s.requests = &requestJournal{now: s.clock.now}
+		s.engine.stubs, s.engine.calls = new(stubs), s.requests
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopKeeping = cancel
 	if !jo.memory { // where no snapshots are written
@@ -143,7 +152,7 @@ func (s *service) warnOfChangedTemplates() {
 		}
 	}
 	for old, n := range unfinished {
-		now, ok := s.registry.get(old.namespace, old.name, old.version)
+		now, ok := s.registry().get(old.namespace, old.name, old.version)
 		switch {
 		case !ok:
 			s.log.Warn("a template is gone; its unfinished tasks run on by what they were created with",

@@ -265,7 +265,7 @@ func TestReadersSeeNoChange(t *testing.T) {
 func TestIDsGoOnAfterARestart(t *testing.T) {
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
 	s := openTestService(t, o)
-	tpl, _ := s.registry.get("t", "pair", "")
+	tpl, _ := s.registry().get("t", "pair", "")
 	ids := []uuid{s.ids.reserve(4), s.ids.reserve(4)}
 	for i := range ids { // the other way round, as when two callers race
 		id := ids[len(ids)-1-i]
@@ -297,7 +297,7 @@ func TestSnapshotAfterALoneTemplate(t *testing.T) {
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
 	s := openTestService(t, o)
 	mustCreate(t, s, "noop")
-	tpl, _ := s.registry.get("t", "pair", "")
+	tpl, _ := s.registry().get("t", "pair", "")
 	if _, err := s.store.update(func(c *change) error {
 		c.write(&record{kind: recTemplate, hash: tpl.hash, definition: tpl.json})
 		s.store.keepTemplate(tpl)

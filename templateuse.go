@@ -43,7 +43,7 @@ func (u *templateUse) entry(t *template, now func() instant) *templateEntry {
 // template looks up a registered template; version "" and latest mean the
 // latest one.
 func (s *service) template(namespace, name, version string) (*template, error) {
-	t, ok := s.registry.get(namespace, name, version)
+	t, ok := s.registry().get(namespace, name, version)
 	if !ok {
 		s.uses.misses.Add(1)
 		return nil, s.unknownTemplate(namespace, name, version)
@@ -66,7 +66,7 @@ type templateCacheView struct {
 
 // templateCache is the figures over the templates that are registered now.
 func (s *service) templateCache() templateCacheView {
-	all, now := s.registry.all(), s.clock.now()
+	all, now := s.registry().all(), s.clock.now()
 	v := templateCacheView{
 		TotalCached: len(all), CacheHits: s.uses.hits.Load(), CacheMisses: s.uses.misses.Load(),
 		SupportedNamespaces: s.supportedNamespaces(),

@@ -20,10 +20,10 @@ func TestTemplateUse(t *testing.T) {
 	if got.CacheHits != 4 || got.CacheMisses != 1 || got.CacheEvictions != 0 || got.OldestEntryAgeSeconds != 90 {
 		t.Errorf("got %+v; want 4 hits, a miss, 90 seconds", got)
 	}
-	if want := 4 / float64(got.TotalCached); got.AverageAccessCount != want || got.TotalCached != len(s.registry.all()) {
+	if want := 4 / float64(got.TotalCached); got.AverageAccessCount != want || got.TotalCached != len(s.registry().all()) {
 		t.Errorf("got %+v; want an average of %v", got, want)
 	}
-	latest, _ := s.registry.get("t", "versions", "1.2.0")
+	latest, _ := s.registry().get("t", "versions", "1.2.0")
 	if n := s.uses.entry(latest, clock.now).count.Load(); n != 3 {
 		t.Errorf("got %d look-ups of the latest version; want 3", n)
 	}
@@ -38,13 +38,13 @@ func TestTemplateUseOfNewcomers(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: clock})
 	clock.advance(time.Hour)
 	late, _, _ := parseTemplate("late", []byte(testTemplate("late")), "json", "")
-	s.registry = newRegistry([]*template{late})
+	s.templates.Store(newRegistry([]*template{late}))
 	s.template("t", "late", "latest")
 	clock.advance(5 * time.Second)
 	if got := s.templateCache(); got.TotalCached != 1 || got.OldestEntryAgeSeconds != 5 || got.AverageAccessCount != 1 {
 		t.Errorf("got %+v; want one of 5 seconds, looked up once", got)
 	}
-	s.registry = newRegistry(nil)
+	s.templates.Store(newRegistry(nil))
 	if got := s.templateCache(); got.TotalCached != 0 || got.AverageAccessCount != 0 || len(got.SupportedNamespaces) != 0 {
 		t.Errorf("got %+v; want nothing", got)
 	}
@@ -53,7 +53,7 @@ func TestTemplateUseOfNewcomers(t *testing.T) {
 func TestTemplateUseAtOnce(t *testing.T) {
 	s := newTestService(t, serviceTest{})
 	tpl, _, _ := parseTemplate("late", []byte(testTemplate("late")), "json", "")
-	s.registry = s.registry.with(tpl)
+	s.templates.Store(s.registry().with(tpl))
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {

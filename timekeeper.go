@@ -242,6 +242,8 @@ func (k *timekeeper) durable(ctx context.Context) error {
 
 // check is what /health/detailed says of fixture mode.
 func (k *timekeeper) check() checkView {
-	return graded(false, "fixture mode is on: tests control the service under %s, and its clock, which is %s; %s",
-		controlPath, k.clock.modeNow(), k.svc.world.status())
+	n := 0
+	k.svc.engine.readStubs(func(l *stubs) { n = l.size() })
+	return graded(false, "fixture mode is on: tests control the service under %s, its clock, which is %s, and its "+
+		"handlers by %d stubs; %s", controlPath, k.clock.modeNow(), n, k.svc.world.status())
 }

@@ -354,7 +354,7 @@ var wireShapes = map[string]map[string]string{
 	"Error": {"error": "ErrorBody"},
 	"ErrorBody": {
 		"code": "ErrorCode", "message": "string", "details": "[FieldProblem]?", "request_id": "string",
-		"blocking": "[Blocker]?",
+		"blocking": "[Blocker]?", "seen": "SeenCalls?",
 	},
 	"Blocker": {
 		"reason": "BlockReason", "task_uuid": "uuid?", "step_uuid": "uuid?", "step_name": "string?",
@@ -426,7 +426,7 @@ var wireWords = map[string][]string{
 		"BAD_REQUEST", "INVALID_UUID", "JSON_ERROR", "AUTHENTICATION_FAILED", "AUTHORIZATION_FAILED",
 		"NOT_FOUND", "METHOD_NOT_ALLOWED", "CONFLICT", "PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE",
 		"VALIDATION_FAILED", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE", "BACKPRESSURE",
-		"MISDIRECTED_REQUEST", "NOT_IDLE",
+		"MISDIRECTED_REQUEST", "NOT_IDLE", "VERIFICATION_FAILED",
 	},
 }
 

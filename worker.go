@@ -99,7 +99,7 @@ func (a *workerAPI) metrics(w http.ResponseWriter, _ *http.Request) error {
 // supportedNamespaces is the namespaces that have templates, sorted.
 func (s *service) supportedNamespaces() []string {
 	names := []string{}
-	for _, n := range s.registry.namespaces() {
+	for _, n := range s.registry().namespaces() {
 		names = append(names, n.Name)
 	}
 	return names

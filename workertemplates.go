@@ -24,7 +24,7 @@ func (a *workerAPI) listTemplates(w http.ResponseWriter, r *http.Request) error 
 	if q.err != nil {
 		return q.err
 	}
-	list := a.svc.registry.listView(q.text("namespace"))
+	list := a.svc.registry().listView(q.text("namespace"))
 	v := workerTemplateList{
 		SupportedNamespaces: a.svc.supportedNamespaces(), TemplateCount: list.TotalCount,
 		WorkerCapabilities: a.svc.capabilities(), Templates: list.Templates,

@@ -1,0 +1,227 @@
+package main
+
+// Which stub counts, what is refused of stubs, and what waits for stubs.
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestStubPrecedence: the most specific one wins, then the newest, and the n-th
+// delivery takes the n-th outcome.
+func TestStubPrecedence(t *testing.T) {
+	rows := []struct {
+		name    string
+		matches []string // of stubs whose results are 1, 2, …
+		context string
+		want    string
+	}{
+		{"the newest of equals", []string{`{}`, `{}`}, `{}`, "2"},
+		{"more members", []string{`{"namespace":"t","step":"a"}`, `{"step":"a"}`}, `{}`, "1"},
+		{"what does not match counts nothing", []string{`{"step":"a"}`, `{"step":"b","namespace":"t","name":"one"}`}, `{}`, "1"},
+		{"version and attempt", []string{`{"version":"1.0.0","attempt":1}`, `{"version":"1.0.0","attempt":2}`}, `{}`, "1"},
+		{"callable", []string{`{"callable":"builtin:noop"}`, `{"callable":"noop"}`}, `{}`, "1"},
+		{"context", []string{`{"context":{"a":1}}`, `{}`}, `{"a":1,"b":2}`, "1"},
+		{"more of the context", []string{`{"context":{"a":1,"b":{"c":[1]}}}`, `{"context":{"a":1}}`}, `{"a":1.0,"b":{"c":[1e0],"d":1}}`, "1"},
+		{"arrays are equal", []string{`{}`, `{"context":{"a":[1]}}`}, `{"a":[1,2]}`, "1"},
+		{"objects in arrays are equal", []string{`{}`, `{"context":{"a":[{"x":1}]}}`}, `{"a":[{"x":1,"y":2}]}`, "1"},
+		{"numbers by value", []string{`{}`, `{"context":{"a":10000000000000000000001}}`}, `{"a":1.0000000000000000000001e22}`, "2"},
+		{"digits count", []string{`{}`, `{"context":{"a":10000000000000000000001}}`}, `{"a":10000000000000000000002}`, "1"},
+		{"strings by value", []string{`{}`, `{"context":{"a":"\u0041"}}`}, `{"a":"A"}`, "2"},
+		{"kinds differ", []string{`{}`, `{"context":{"a":"1"}}`}, `{"a":1}`, "1"},
+		{"null is there", []string{`{}`, `{"context":{"a":null}}`}, `{}`, "1"},
+		{"none", []string{`{"name":"two"}`}, `{}`, "<nil>"},
+	}
+	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("one", stepSpec{name: "a", callable: "builtin:noop"})}})
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			s.t = t
+			s.do("DELETE", "/_stepwell/stubs", "").want(204)
+			for i, match := range row.matches {
+				s.stub(`{"match":%s,"outcomes":[{"result":%d}]}`, match, i+1)
+			}
+			id := s.create(fmt.Sprintf(`{"namespace":"t","name":"one","context":%s}`, row.context))
+			want := "complete after 1 attempts, 1 deliveries: " + row.want
+			if got := s.story(id); got != want {
+				t.Errorf("got %s; want %s", got, want)
+			}
+		})
+	}
+}
+
+// TestStubsAreShown with what they were used for, and go.
+func TestStubsAreShown(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("one", stepSpec{name: "a", callable: "builtin:noop"})}})
+	a := s.do("POST", "/_stepwell/stubs", `{"match":{},"outcomes":[{"result":1},{"result":2}],"then":"handler"}`).want(201)
+	if got := a.header.Get("Location"); got != "/_stepwell/stubs/stub-1" || a.text("uses") != "0" {
+		t.Errorf("got %s with %s", got, a.body)
+	}
+	for want := range 4 {
+		if got := s.do("GET", "/_stepwell/stubs/stub-1", "").want(200).text("uses"); got != fmt.Sprint(min(want, 2)) {
+			t.Errorf("after %d tasks the stub was used %s times", want, got)
+		}
+		s.create(`{"namespace":"t","name":"one"}`)
+		s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	}
+	s.stub(`{"match":{"step":"a"},"outcomes":[{"hang":true}]}`)
+	list := s.do("GET", "/_stepwell/stubs", "").want(200)
+	if list.text("stubs.0.id") != "stub-2" || list.text("stubs.1.id") != "stub-1" {
+		t.Errorf("got %s; want the more specific one first", list.body)
+	}
+	if got := s.do("GET", "/health/detailed", "").text("checks.fixture.message"); !strings.Contains(got, "2 stubs") {
+		t.Errorf("/health/detailed says %s", got)
+	}
+	s.do("DELETE", "/_stepwell/stubs/stub-2", "").want(204)
+	s.do("DELETE", "/_stepwell/stubs/stub-2", "").want(404)
+	s.do("GET", "/_stepwell/stubs/stub-2", "").want(404)
+	put := s.do("PUT", "/_stepwell/stubs", `{"stubs":[{"match":{},"outcomes":[{"result":3}]}]}`).want(200)
+	if put.text("stubs.0.id") != "stub-3" || strings.Count(string(put.body), `"id"`) != 1 {
+		t.Errorf("got %s; want the new one alone", put.body)
+	}
+	s.do("POST", "/_stepwell/reset", "").want(204)
+	if got := strings.TrimSpace(string(s.do("GET", "/_stepwell/stubs", "").body)); got != `{"stubs":[]}` {
+		t.Errorf("a reset left %s", got)
+	}
+}
+
+// TestStubsAreBounded in number.
+func TestStubsAreBounded(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{})
+	one := `{"match":{},"outcomes":[{"result":1}]}`
+	many := func(n int) string { return `{"stubs":[` + strings.Repeat(one+",", n-1) + one + `]}` }
+	s.do("PUT", "/_stepwell/stubs", many(maxStubs)).want(200)
+	s.do("POST", "/_stepwell/stubs", one).want(409)
+	s.do("PUT", "/_stepwell/stubs", many(maxStubs+1)).want(409)
+	if got := strings.Count(string(s.do("GET", "/_stepwell/stubs", "").body), `"id"`); got != maxStubs {
+		t.Errorf("%d stubs are left; want those of before", got)
+	}
+}
+
+// TestStubsAreStrict: each mistake is named by its path.
+func TestStubsAreStrict(t *testing.T) {
+	const match, outcomes = `"match":{}`, `"outcomes":[{"result":1}]`
+	rows := []struct{ body, fields string }{
+		{`{}`, "match outcomes"},
+		{`{` + match + `}`, "outcomes"},
+		{`{` + match + `,"outcomes":[]}`, "outcomes"},
+		{`{` + match + `,"outcomes":{}}`, "outcomes"},
+		{`{"match":[],` + outcomes + `}`, "match"},
+		{`{"match":null,` + outcomes + `}`, "match"},
+		{`{` + match + `,` + outcomes + `,"than":"last"}`, "than"},
+		{`{` + match + `,` + outcomes + `,"then":"again"}`, "then"},
+		{`{"match":{"stpe":"a","name":1,"attempt":0,"context":[]},` + outcomes + `}`,
+			"match.stpe match.name match.attempt match.context"},
+		{`{"match":{"attempt":"1"},` + outcomes + `}`, "match.attempt"},
+		{`{` + match + `,"outcomes":[{"result":1},{}]}`, "outcomes[1]"},
+		{`{` + match + `,"outcomes":[1]}`, "outcomes[0]"},
+		{`{` + match + `,"outcomes":[{"reslut":1}]}`, "outcomes[0].reslut"},
+		{`{` + match + `,"outcomes":[{"result":1,"error":{"message":"m"}}]}`, "outcomes[0].error"},
+		{`{` + match + `,"outcomes":[{"error":{}}]}`, "outcomes[0].error.message"},
+		{`{` + match + `,"outcomes":[{"error":"m"}]}`, "outcomes[0].error"},
+		{`{` + match + `,"outcomes":[{"error":{"message":"","type":"x","error_type":1,"retryable":1,"retry_after":5}}]}`,
+			"outcomes[0].error.message outcomes[0].error.type outcomes[0].error.error_type outcomes[0].error.retryable outcomes[0].error.retry_after"},
+		{`{` + match + `,"outcomes":[{"error":{"message":"m","retry_after":"61m"}}]}`, "outcomes[0].error.retry_after"},
+		{`{` + match + `,"outcomes":[{"delay":"-1s"}]}`, "outcomes[0].delay"},
+		{`{` + match + `,"outcomes":[{"delay":2}]}`, "outcomes[0].delay"},
+		{`{` + match + `,"outcomes":[{"delay":"1000000h"}]}`, "outcomes[0].delay"},
+		{`{` + match + `,"outcomes":[{"hang":false}]}`, "outcomes[0].hang"},
+		{`{` + match + `,"outcomes":[{"hang":true,"delay":"1s"}]}`, "outcomes[0].hang"},
+		{`{` + match + `,"outcomes":[{"fault":"oops"}]}`, "outcomes[0].fault"},
+		{`{` + match + `,"outcomes":[{"fault":"worker_lost","result":1}]}`, "outcomes[0].fault"},
+		{`{` + match + `,"outcomes":[{"fault":"duplicate_delivery","delay":"1s"}]}`, "outcomes[0].delay"},
+	}
+	s := newFixtureServer(t, serviceTest{})
+	for _, row := range rows {
+		for path, body := range map[string]string{"POST": row.body, "PUT": `{"stubs":[{` + match + `,` + outcomes + `},` + row.body + `]}`} {
+			before := map[string]string{"PUT": "stubs[1]."}[path]
+			a := s.do(path, "/_stepwell/stubs", body).want(422)
+			var got []string
+			for i := range strings.Count(string(a.body), `"field"`) {
+				got = append(got, strings.TrimPrefix(a.text(fmt.Sprintf("error.details.%d.field", i)), before))
+			}
+			if strings.Join(got, " ") != row.fields {
+				t.Errorf("%s %s: got %q; want %q", path, body, got, row.fields)
+			}
+		}
+	}
+	s.do("PUT", "/_stepwell/stubs", `{"stub":[]}`).want(422)
+	s.do("PUT", "/_stepwell/stubs", `{}`).want(422)
+	s.do("PUT", "/_stepwell/stubs", `{"stubs":{}}`).want(422)
+	s.do("PUT", "/_stepwell/stubs", `[]`).want(400)
+	s.do("POST", "/_stepwell/stubs", `[]`).want(400)
+	if got := strings.TrimSpace(string(s.do("GET", "/_stepwell/stubs", "").body)); got != `{"stubs":[]}` {
+		t.Errorf("what was refused left %s", got)
+	}
+}
+
+// TestStubTakesWaitingSteps: a step that waits for an outside actor is played
+// once there is a stub for it, and waits again when the stub has left it.
+func TestStubTakesWaitingSteps(t *testing.T) {
+	s := frozenServer(t, serviceTest{extra: []string{testTemplate("out", stepSpec{name: "a", callable: "charge",
+		retry: `{"max_attempts":5,"backoff":"linear","backoff_base_ms":1000}`})}})
+	var ids []string
+	for range 3 {
+		ids = append(ids, s.create(`{"namespace":"t","name":"out"}`))
+	}
+	s.stub(`{"match":{"callable":"charge","attempt":2},"outcomes":[{"result":"never"}]}`)
+	s.stub(`{"match":{"callable":"charge"},"outcomes":[{"result":1},{"fault":"worker_lost"}],"then":"handler"}`)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	got := []string{s.status(ids[0]), s.status(ids[1]), s.status(ids[2])}
+	if want := "[complete steps_in_process steps_in_process]"; fmt.Sprint(got) != want {
+		t.Errorf("the tasks are %v; want %s", got, want)
+	}
+	if got := s.do("GET", "/v1/steps?callable=charge", "").want(200); strings.Count(string(got.body), "task_uuid") != 2 {
+		t.Errorf("for outside actors there is %s; want two steps", got.body)
+	}
+	c := s.claimOne(`{"callables":["charge"]}`)
+	s.testServer.answer(c, "fail", `,"error":{"message":"no"}`).want(200)
+	s.clock(`{"advance":"1s"}`).want(200)
+	if got := s.status(ids[1]); got != "complete" {
+		t.Errorf("attempt 2 by the stub: the task is %s", got)
+	}
+}
+
+// TestHangIsATimer: nothing runs while an attempt hangs, and its slot is free after it.
+func TestHangIsATimer(t *testing.T) {
+	s := frozenServer(t, serviceTest{
+		config: func(c *Config) { c.Worker.Concurrency = 1 },
+		extra:  []string{testTemplate("one", stepSpec{name: "a", callable: "builtin:noop", retry: `{"retryable":false}`})},
+	})
+	s.stub(`{"match":{},"outcomes":[{"hang":true}],"then":"handler"}`)
+	first, second := s.create(`{"namespace":"t","name":"one"}`), s.create(`{"namespace":"t","name":"one"}`)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	s.clock(`{"advance":"29s"}`).want(200)
+	if got := s.status(first) + s.status(second); got != "steps_in_processsteps_in_process" {
+		t.Errorf("the tasks are %s", got)
+	}
+	s.clock(`{"advance_to_next":true}`).want(200)
+	if got := s.status(first) + " " + s.status(second); got != "blocked_by_failures complete" {
+		t.Errorf("the tasks are %s", got)
+	}
+	wantFreeSlots(t, s.world.service())
+}
+
+// TestCancelledStubs: a task that is cancelled while a stub delays it, or has
+// lost it, hears nothing of that any more.
+func TestCancelledStubs(t *testing.T) {
+	handler := newHandlerLog(t)
+	for _, outcome := range []string{`{"delay":"5s"}`, `{"hang":true}`, `{"fault":"worker_lost","delay":"5s"}`,
+		`{"fault":"result_lost","delay":"5s"}`, `{"fault":"late_completion"}`} {
+		for _, callable := range []string{"builtin:noop", handler.url, "charge"} {
+			s := frozenServer(t, serviceTest{extra: []string{testTemplate("one", stepSpec{name: "a", callable: callable})}})
+			s.stub(`{"match":{},"outcomes":[%s]}`, outcome)
+			id := s.create(`{"namespace":"t","name":"one"}`)
+			s.do("POST", "/_stepwell/wait-idle", "").want(200)
+			s.do("DELETE", "/v1/tasks/"+id, "").want(200)
+			clock := s.clock(`{"advance":"1h"}`).want(200)
+			if got := clock.text("fired"); got != "0" {
+				t.Errorf("%s of %s: %s timers fired after the end", outcome, callable, got)
+			}
+			if got := s.story(id); got != "cancelled after 1 attempts, 1 deliveries: " {
+				t.Errorf("%s of %s: got %s", outcome, callable, got)
+			}
+			wantFreeSlots(t, s.world.service())
+		}
+	}
+}

@@ -16,6 +16,11 @@ func TestConversations(t *testing.T) {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 			directives := conversationDirectives(file)
+			if directives["surface"] == "fixture" {
+				o := serviceTest{templates: apiTemplates, config: configuredBy(t, directives["config"])}
+				runConversation(t, newFixtureServer(t, o).url, file)
+				return
+			}
 			svc := newTestService(t, serviceTest{templates: apiTemplates, config: configuredBy(t, directives["config"])})
 			var h http.Handler = newOrchestrationAPI(svc)
 			if directives["surface"] == "worker" {

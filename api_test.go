@@ -17,7 +17,7 @@ func TestConversations(t *testing.T) {
 			t.Parallel()
 			directives := conversationDirectives(file)
 			o := serviceTest{templates: apiTemplates, config: configuredBy(t, directives["config"])}
-			if testConfig(t, o).Fixture.Enabled {
+			if directives["surface"] == "fixture" || testConfig(t, o).Fixture.Enabled {
 				runConversation(t, newFixtureServer(t, o).url, file)
 				return
 			}

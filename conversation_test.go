@@ -106,7 +106,8 @@ func conversationFiles(t *testing.T) []string {
 }
 
 // conversationDirectives are the `# key: value` lines at the head of a file,
-// which say what server it wants: surface (orchestration unless it says worker;
+// which say what server it wants: surface (orchestration unless it says worker, or
+// fixture for the control API, of whose answers its document tells;
 // mount is the orchestration server, too, with paths that begin with mount.path,
 // and answers below it are held against the mount-point API's document), templates (a directory) and config (`key = value`, the value as an
 // environment variable has it; several lines are joined by line breaks). A file that does not parse has none.

@@ -1,0 +1,187 @@
+package main
+
+// The request journal, and verifying against it.
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// journalServer has a template with a builtin, an HTTP handler whose URL has a
+// password, and a step that fails.
+func journalServer(t *testing.T) *fixtureServer {
+	handler := newHandlerLog(t)
+	url := strings.Replace(handler.url, "http://", "http://me:secret@", 1)
+	return newFixtureServer(t, serviceTest{extra: []string{
+		testTemplate("pair", stepSpec{name: "a", callable: "builtin:echo"}, stepSpec{name: "b", callable: url, after: []string{"a"}}),
+		testTemplate("fail", stepSpec{name: "a", callable: "builtin:fail"}),
+	}})
+}
+
+// entries is one line for each entry of the journal that a query gives.
+func (s *fixtureServer) entries(query string) string {
+	s.t.Helper()
+	a := s.do("GET", "/_stepwell/requests"+query, "").want(200)
+	var lines []string
+	for i := range strings.Count(string(a.body), `"kind":`) {
+		p := fmt.Sprintf("entries.%d.", i)
+		if a.text(p+"kind") == "request" {
+			lines = append(lines, fmt.Sprintf("%s %s %s", a.text(p+"method"), a.text(p+"path"), a.text(p+"status")))
+		} else {
+			came := a.get(p+"outcome") != nil && a.text(p+"outcome.success") == "true"
+			lines = append(lines, fmt.Sprintf("%s %s %s %t", a.text(p+"step"), a.text(p+"attempt"), a.text(p+"stubbed"), came))
+		}
+	}
+	return strings.Join(lines, ", ")
+}
+
+// TestRequestJournal: what was asked and what was called, by query.
+func TestRequestJournal(t *testing.T) {
+	s := journalServer(t)
+	s.stub(`{"match":{"name":"fail"},"outcomes":[{"fault":"worker_lost"},{"result":1}]}`)
+	id := s.create(`{"namespace":"t","name":"pair","context":{"n":12345678901234567890}}`)
+	s.create(`{"namespace":"t","name":"fail"}`)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	s.do("GET", "/v1/nothing?x=http://me:secret@h/", "").want(404)
+	s.do("POST", "/v1/tasks", `{"name":`).want(400)
+	rows := []struct{ query, want string }{
+		{"?kind=request", "POST /v1/tasks 201, POST /v1/tasks 201, GET /v1/nothing 404, POST /v1/tasks 400"},
+		{"?status=201&limit=1", "POST /v1/tasks 201"},
+		{"?method=GET&path=/v1/no", "GET /v1/nothing 404"},
+		{"?surface=worker", ""},
+		{"?name=pair", "a 1 false true, b 1 false true"},
+		{"?task_uuid=" + id + "&step=b", "b 1 false true"},
+		{"?kind=handler&limit=1&stubbed=true&attempt=1", "a 1 true true"},
+		{"?name=fail&since=2000-01-01T00:00:00Z&namespace=t", "a 1 true false, a 1 true true"},
+		{"?since=2999-01-01T00:00:00Z", ""},
+	}
+	for _, row := range rows {
+		if got := s.entries(row.query); got != row.want {
+			t.Errorf("%s: got %s; want %s", row.query, got, row.want)
+		}
+	}
+	all := s.do("GET", "/_stepwell/requests", "").want(200)
+	if strings.Contains(string(all.body), "secret") || strings.Contains(string(all.body), controlPath) {
+		t.Errorf("credentials, or requests to the control API, are in %s", all.body)
+	}
+	if !strings.Contains(string(all.body), `"context":{"n":12345678901234567890}`) || !strings.Contains(string(all.body), `"body":"{\"name\":"`) {
+		t.Errorf("bodies are missing in %s", all.body)
+	}
+	for _, query := range []string{"?kind=x", "?limit=0", "?since=x", "?nmae=x", "?kind=request&step=a", "?step=a&status=201"} {
+		s.do("GET", "/_stepwell/requests"+query, "").want(400)
+	}
+	s.do("DELETE", "/_stepwell/requests", "").want(204)
+	if got := s.entries(""); got != "" {
+		t.Errorf("cleared, the journal has %s", got)
+	}
+}
+
+// TestRequestJournalKnowsWhoAsks, but no key.
+func TestRequestJournalKnowsWhoAsks(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{config: func(c *Config) {
+		a := &c.Orchestration.Web.Auth
+		a.Enabled, a.APIKeysEnabled = true, true
+		a.APIKeys = []apiKeyConfig{{Key: "the-key", Permissions: allWildcards(), Description: "anna"}}
+		a.JWTPublicKey = publicPEM(t, authKeys().rsa)
+	}})
+	s.as("the-key", "GET", "/v1/tasks")
+	s.do("GET", "/v1/tasks", "").want(401)
+	a := s.as("the-key", "GET", "/_stepwell/requests").want(200)
+	if a.text("entries.0.subject") == "" || a.text("entries.1.subject") != "" || strings.Contains(string(a.body), "the-key") {
+		t.Errorf("got %s; want a subject in the first one, and no key", a.body)
+	}
+}
+
+// TestRequestJournalIsBounded by entries, bytes and the size of a body.
+func TestRequestJournalIsBounded(t *testing.T) {
+	j := &requestJournal{now: func() instant { return testStart }}
+	for range maxJournalEntries + 5 {
+		j.addRequest(&apiCall{})
+	}
+	if n, d := len(j.requests.held()), j.requests.dropped; n != maxJournalEntries || d != 5 {
+		t.Errorf("%d entries are held and %d dropped", n, d)
+	}
+	for i := range 1000 {
+		c := &handlerCall{attempt: &attempt{number: i, inputs: make([]byte, 100<<10)}}
+		j.add(c)
+		c.ended(outcome{success: true, result: make([]byte, 100<<10)})
+		if j.calls.bytes > maxJournalBytes {
+			t.Fatalf("after %d calls %d bytes are held", i+1, j.calls.bytes)
+		}
+	}
+	first := j.calls.held()[0]
+	if n := len(j.calls.held()); n < 70 || n+int(j.calls.dropped) != 1000 || first.attempt.number != 1000-n {
+		t.Errorf("%d calls are held from %d on, %d dropped", n, first.attempt.number, j.calls.dropped)
+	}
+	if cap(j.calls.entries) > 2000 || len(j.calls.entries) > 2*len(j.calls.held())+1 {
+		t.Errorf("room for %d entries is kept", cap(j.calls.entries))
+	}
+	s := journalServer(t)
+	s.do("POST", "/v1/tasks", `{"name":"`+strings.Repeat("x", maxJournalBody)+`"}`).want(http.StatusUnprocessableEntity)
+	a := s.do("GET", "/_stepwell/requests", "").want(200)
+	if n := len(a.text("entries.0.body")); n != maxJournalBody || a.text("entries.0.body_truncated") != "true" {
+		t.Errorf("%d bytes of the body are kept", n)
+	}
+}
+
+// TestVerify: what was called and asked, how often.
+func TestVerify(t *testing.T) {
+	s := journalServer(t)
+	s.create(`{"namespace":"t","name":"pair","context":{"order":{"id":7},"x":1}}`)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	rows := []struct {
+		match, count string
+		status       int
+	}{
+		{`{}`, ``, 200},
+		{`{}`, `,"count":{"exactly":2}`, 200},
+		{`{}`, `,"count":{"exactly":1}`, 422},
+		{`{}`, `,"count":{"at_least":3}`, 422},
+		{`{}`, `,"count":{"at_most":1}`, 422},
+		{`{"step":"a","attempt":1,"context":{"order":{"id":7.0}}}`, `,"count":{"exactly":1}`, 200},
+		{`{"context":{"order":{"id":8}}}`, `,"count":{"exactly":0}`, 200},
+		{`{"stubbed":true}`, `,"count":{"at_most":0}`, 200},
+		{`{"kind":"request","method":"POST","path":"/v1/tasks","status":201,"body":{"name":"pair"}}`, `,"count":{"exactly":1}`, 200},
+		{`{"kind":"request","path_prefix":"/v1","surface":"orchestration"}`, `,"count":{"exactly":1}`, 200},
+		{`{"kind":"request","path":"/v1"}`, ``, 422},
+		{`{"kind":"request","step":"a"}`, ``, 422},
+		{`{"kind":"other"}`, ``, 422},
+		{`{"stpe":"a"}`, ``, 422},
+		{`[]`, ``, 422},
+		{`{}`, `,"count":{}`, 422},
+		{`{}`, `,"count":{"exactly":1,"at_most":1}`, 422},
+		{`{}`, `,"count":{"exactly":-1}`, 422},
+		{`{}`, `,"count":2`, 422},
+		{`{}`, `,"cuont":{}`, 422},
+	}
+	for _, row := range rows {
+		body := fmt.Sprintf(`{"match":%s%s}`, row.match, row.count)
+		if a := s.do("POST", "/_stepwell/verify", body); a.status != row.status {
+			t.Errorf("%s: got %d, %s; want %d", body, a.status, a.body, row.status)
+		}
+	}
+	a := s.do("POST", "/_stepwell/verify", `{"match":{"step":"b","attempt":2}}`).want(422)
+	if a.text("error.code") != "VERIFICATION_FAILED" || a.text("error.seen.count") != "0" ||
+		a.text("error.seen.nearest.0.entry.step") != "b" || a.text("error.seen.nearest.0.differs.0") != `attempt is "1", not "2"` {
+		t.Errorf("got %s; want the call that differs least, and why", a.body)
+	}
+}
+
+// TestVerifyKnowsWhatItDoesNotKnow: where calls were dropped, the answer is given
+// only if they cannot change it.
+func TestVerifyKnowsWhatItDoesNotKnow(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{})
+	j := s.world.service().requests
+	for range maxJournalEntries + 1 {
+		j.add(&handlerCall{attempt: &attempt{stepName: "a", number: 1}})
+	}
+	for count, want := range map[string]int{
+		`{"at_least":10000}`: 200, `{"at_least":10001}`: 409, `{"exactly":10000}`: 409, `{"at_most":9999}`: 422, `{"at_most":10001}`: 409,
+	} {
+		s.do("POST", "/_stepwell/verify", `{"match":{"step":"a"},"count":`+count+`}`).want(want)
+	}
+	s.do("DELETE", "/_stepwell/requests", "").want(204)
+	s.do("POST", "/_stepwell/verify", `{"match":{},"count":{"exactly":0}}`).want(200)
+}

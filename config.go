@@ -420,12 +420,12 @@ var configKeys = append([]configKey{
 	{
 		path: "fixture.port_range", field: func(c *Config) any { return &c.Fixture.PortRange }, def: "",
 		check: orEmptyValue(checkPortRange),
-		help:  "ports of sandboxes, like 9000-9099; empty: any free ones",
+		help:  "ports of sandboxes, two for each, like 9000-9099; empty: any free ones",
 	},
 	{
 		path: "fixture.public_host", field: func(c *Config) any { return &c.Fixture.PublicHost }, def: "",
 		check: orEmptyValue(checkHostValue),
-		help:  "host in the URLs of sandboxes; empty: the address listened on",
+		help:  "host in the URLs of sandboxes, as clients in other containers have it; empty: the address listened on",
 	},
 	{
 		path: "fixture.virtual_credentials", def: false,

@@ -15,10 +15,15 @@ import (
 // openStoreWith opens an empty store with the state of a document.
 func openStoreWith(o journalOptions, state io.Reader, keepEvents int, c clock, log *slog.Logger) (*store, error) {
 	if !o.memory {
-		if _, err := importStore(o, state, log); err != nil {
+		imported, err := importStore(o, state, log)
+		if err != nil {
 			return nil, err
 		}
-		return openStore(o, keepEvents, c, log)
+		s, err := openStore(o, keepEvents, c, log)
+		if err == nil {
+			s.carried = imported.carried // which the files do not have
+		}
+		return s, err
 	}
 	s, err := openStore(o, keepEvents, c, log)
 	if err != nil {

@@ -14,7 +14,13 @@ func readmeSession(t *testing.T, heading string) (commands, outputs []string) {
 	t.Helper()
 	_, section, _ := strings.Cut(string(readFile(t, "README.md")), "\n## "+heading+"\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(section, -1) {
+	return consoleSession(t, heading, section)
+}
+
+// consoleSession is the commands and outputs of a text's console blocks.
+func consoleSession(t *testing.T, name, text string) (commands, outputs []string) {
+	t.Helper()
+	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(text, -1) {
 		session := false // until the first "$ ": a block without is for another terminal
 		for line := range strings.Lines(block[1]) {
 			if command, ok := strings.CutPrefix(line, "$ "); ok {
@@ -27,7 +33,7 @@ func readmeSession(t *testing.T, heading string) (commands, outputs []string) {
 		}
 	}
 	if len(commands) < 3 {
-		t.Fatalf("%s: got %d commands; want a session", heading, len(commands))
+		t.Fatalf("%s: got %d commands; want a session", name, len(commands))
 	}
 	return commands, outputs
 }
@@ -36,16 +42,22 @@ func readmeSession(t *testing.T, heading string) (commands, outputs []string) {
 // a running server, and compares what is printed.
 func typeSession(t *testing.T, heading, dir string, p *program) {
 	t.Helper()
+	commands, outputs := readmeSession(t, heading)
+	typeCommands(t, commands, outputs, dir, p)
+}
+
+// typeCommands is typeSession of any commands.
+func typeCommands(t *testing.T, commands, outputs []string, dir string, p *program) {
+	t.Helper()
 	for _, tool := range []string{"sh", "curl", "jq"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("the README's sessions need %s", tool)
+			t.Skipf("the sessions of the documents need %s", tool)
 		}
 	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	commands, outputs := readmeSession(t, heading)
 	const end = "-- end of a command --"
 	script := strings.NewReplacer("http://127.0.0.1:8080", p.ready.OrchestrationURL,
 		"$(go run . ", "$("+playsProgram+"=1 '"+self+"' ",

@@ -1,0 +1,59 @@
+// Package order tests what an application has Stepwell do: the real service, scripted steps, a clock that tests move.
+package order
+
+import (
+	_ "embed"
+	"fmt"
+	"testing"
+)
+
+//go:embed order.json
+var template string // the application's
+
+type orderTest struct {
+	t         *testing.T
+	url, task string
+}
+
+// newOrder makes an order as the application does; charge is what the attempts to charge come to.
+func newOrder(t *testing.T, charge string) *orderTest {
+	o := &orderTest{t: t, url: newService(t)}
+	o.control("templates", template)
+	o.control("stubs", `{"match": {"step": "charge"}, "outcomes": `+charge+`}`)
+	o.control("stubs", `{"match": {"step": "settle"}, "outcomes": [{"result": "settled"}]}`)
+	o.task = call(t, "POST", o.url+"/v1/tasks", `{"namespace": "shop", "name": "order"}`)["task_uuid"].(string)
+	return o
+}
+
+func (o *orderTest) control(path, body string) { call(o.t, "POST", o.url+"/_stepwell/"+path, body) }
+
+func (o *orderTest) check(status, step string, calls int) {
+	o.t.Helper()
+	o.control("wait-idle", "")
+	if got := call(o.t, "GET", o.url+"/v1/tasks/"+o.task, "")["status"]; got != status {
+		o.t.Errorf("the order is %v; want %s", got, status)
+	}
+	verify := fmt.Sprintf(`{"match": {"step": %q}, "count": {"exactly": %d}}`, step, calls)
+	call(o.t, "POST", o.url+"/_stepwell/verify", verify)
+}
+
+func TestDeclinedCardIsTriedAgainAfterAnHour(t *testing.T) {
+	o := newOrder(t, `[{"error": {"message": "declined"}}, {"result": {"receipt": 1}}]`)
+	o.check("waiting_for_retry", "charge", 1)
+	o.control("clock", `{"advance": "1h"}`)
+	o.check("steps_in_process", "charge", 2)
+}
+
+func TestSettledAfterSevenDays(t *testing.T) {
+	o := newOrder(t, `[{"result": {"receipt": 1}}]`)
+	o.control("clock", `{"advance": "167h59m"}`)
+	o.check("steps_in_process", "settle", 0)
+	o.control("clock", `{"advance": "1m"}`)
+	o.check("complete", "settle", 1)
+}
+
+func TestWorkerDiesAndStepIsDeliveredAgain(t *testing.T) {
+	o := newOrder(t, `[{"fault": "worker_lost"}, {"result": {"receipt": 1}}]`)
+	o.control("clock", `{"auto": true}`) // whatever is to come, at once
+	o.check("complete", "charge", 2)
+}

@@ -356,7 +356,7 @@ func (r *flowRace) createOnce(chance *rand.Rand, namespace, name string) string 
 			mu.Lock()
 			defer mu.Unlock()
 			ids[i] = id
-			first += boolInt(!replayed)
+			first += boolCount(!replayed)
 		})
 	}
 	wg.Wait()

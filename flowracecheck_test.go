@@ -177,7 +177,7 @@ func (r *flowRace) checkTask(id string, h *racedHistory) {
 	if known.name == "sentinel" {
 		end = "complete"
 	}
-	if v.Status != end || known.cancels != boolInt(end == "cancelled") {
+	if v.Status != end || known.cancels != boolCount(end == "cancelled") {
 		r.t.Errorf("task %s is %s; want %s, after %d cancellations", id, v.Status, end, known.cancels)
 	}
 	steps, passed := r.checkHistory(id, known, h)
@@ -214,7 +214,7 @@ func (m *racedMoves) add(v *raceMove) {
 	case v.From == "error" && v.To == "pending":
 		m.resets++
 	}
-	m.completed += boolInt(v.To == "complete")
+	m.completed += boolCount(v.To == "complete")
 }
 
 // checkHistory reads a task's history, for its steps and for the readers of events.
@@ -278,8 +278,8 @@ func (r *flowRace) checkStep(task, id, state string, moves *racedMoves) {
 		switch {
 		case a.Action != "":
 			operated++
-			resets += boolInt(a.Action == "reset_for_retry")
-			ended += boolInt(a.Action == "fail")
+			resets += boolCount(a.Action == "reset_for_retry")
+			ended += boolCount(a.Action == "fail")
 		case a.From == "":
 			late++
 		default:

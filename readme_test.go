@@ -14,6 +14,12 @@ func readmeSession(t *testing.T, heading string) (commands, outputs []string) {
 	t.Helper()
 	_, section, _ := strings.Cut(string(readFile(t, "README.md")), "\n## "+heading+"\n")
 	section, _, _ = strings.Cut(section, "\n## ")
+	return sessionIn(t, heading, section)
+}
+
+// sessionIn is the commands and outputs of a text.
+func sessionIn(t *testing.T, heading, section string) (commands, outputs []string) {
+	t.Helper()
 	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(section, -1) {
 		session := false // until the first "$ ": a block without is for another terminal
 		for line := range strings.Lines(block[1]) {
@@ -36,6 +42,12 @@ func readmeSession(t *testing.T, heading string) (commands, outputs []string) {
 // a running server, and compares what is printed.
 func typeSession(t *testing.T, heading, dir string, p *program) {
 	t.Helper()
+	commands, outputs := readmeSession(t, heading)
+	typeCommands(t, commands, outputs, dir, p)
+}
+
+func typeCommands(t *testing.T, commands, outputs []string, dir string, p *program) {
+	t.Helper()
 	for _, tool := range []string{"sh", "curl", "jq"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("the README's sessions need %s", tool)
@@ -45,7 +57,6 @@ func typeSession(t *testing.T, heading, dir string, p *program) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	commands, outputs := readmeSession(t, heading)
 	const end = "-- end of a command --"
 	script := strings.NewReplacer("http://127.0.0.1:8080", p.ready.OrchestrationURL,
 		"$(go run . ", "$("+playsProgram+"=1 '"+self+"' ",
@@ -67,6 +78,12 @@ func TestReadmeTour(t *testing.T) { typeSession(t, "One minute", t.TempDir(), se
 
 func TestReadmeFixtureMode(t *testing.T) {
 	typeSession(t, "Fixture mode", t.TempDir(), serve(t, "--fixture"))
+}
+
+// TestFixturePage types what stands in docs/fixture.md.
+func TestFixturePage(t *testing.T) {
+	commands, outputs := sessionIn(t, "docs/fixture.md", string(readFile(t, "docs/fixture.md")))
+	typeCommands(t, commands, outputs, t.TempDir(), serve(t, "--fixture"))
 }
 
 func TestReadmeWaiting(t *testing.T) { typeSession(t, "Waiting", t.TempDir(), serve(t)) }

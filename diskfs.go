@@ -35,6 +35,7 @@ type diskFile interface {
 	sync() error                 // makes contents and size durable
 	allocate(off, n int64) error // sets blocks aside; the size stays
 	truncate(size int64) error   // also gives back blocks set aside beyond size
+	orphan() bool                // no name leads to the file any more
 }
 
 // osDisk is the real file system.

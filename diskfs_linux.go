@@ -17,6 +17,11 @@ func (f osFile) allocate(off, n int64) error {
 	})
 }
 
+func (f osFile) orphan() bool {
+	var s syscall.Stat_t
+	return f.call("fstat", func(fd int) error { return syscall.Fstat(fd, &s) }) == nil && s.Nlink == 0
+}
+
 func (osDisk) free(dir string) (int64, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

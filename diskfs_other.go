@@ -15,6 +15,8 @@ func (f osFile) sync() error { return f.Sync() }
 
 func (osFile) allocate(off, n int64) error { return errors.ErrUnsupported }
 
+func (osFile) orphan() bool { return false }
+
 func (osDisk) free(dir string) (int64, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

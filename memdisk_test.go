@@ -379,4 +379,15 @@ func (f *memFile) size() (int64, error) {
 	return int64(len(f.node.data)), nil
 }
 
+func (f *memFile) orphan() bool {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	for _, n := range f.disk.names {
+		if n == f.node {
+			return false
+		}
+	}
+	return true
+}
+
 func (f *memFile) Close() error { return nil }

@@ -187,15 +187,50 @@ func (s *snapshotWriter) seal() error {
 	if err := s.file.sync(); err != nil {
 		return err
 	}
-	if err := s.j.o.fs.rename(s.j.path(snapshotTemp), s.j.path(snapshotName)); err != nil {
+	return s.j.replaceFile(snapshotName, func() error {
+		return s.j.o.fs.rename(s.j.path(snapshotTemp), s.j.path(snapshotName))
+	})
+}
+
+// replaceFile has do take a file's name away, durably. What the name stood for
+// goes step by step.
+func (j *journal) replaceFile(name string, do func() error) error {
+	f, openErr := j.o.fs.edit(j.path(name))
+	err := do()
+	if err == nil {
+		err = j.o.fs.syncDir(j.o.dir)
+	}
+	if openErr != nil {
 		return err
 	}
-	return s.j.o.fs.syncDir(s.j.o.dir)
+	if err != nil { // the name may come back with a crash
+		f.Close()
+		return err
+	}
+	shrinkAway(f)
+	return nil
+}
+
+// shrinkStep is how much of a file is given back at a time.
+const shrinkStep = 8 << 20
+
+// shrinkAway closes a file that has no name any more, step by step: a file
+// system that gives back a gigabyte at once lets syncs of other files wait.
+// What goes wrong is of no matter: closing gives back the rest.
+func shrinkAway(f diskFile) {
+	defer f.Close()
+	size, err := f.size()
+	for err == nil && size > shrinkStep && f.orphan() {
+		size -= shrinkStep
+		if err = f.truncate(size); err == nil {
+			err = f.sync()
+		}
+	}
 }
 
 // dropOld removes the journal file that the snapshot covers.
 func (j *journal) dropOld() {
-	err := j.o.fs.remove(j.path(journalOldName))
+	err := j.replaceFile(journalOldName, func() error { return j.o.fs.remove(j.path(journalOldName)) })
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		j.o.log.Warn("a journal that the snapshot covers stays until the next one",
 			"file", j.path(journalOldName), "error", err)

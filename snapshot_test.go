@@ -331,3 +331,52 @@ func TestSnapshotLeavesSpace(t *testing.T) {
 	mustClose(t, j)
 	checkUsable(t, "after it", disk.crash(true, true, nil), last)
 }
+
+// TestSnapshotGivesBackInSteps: the file that a snapshot replaces is shrunk step
+// by step, if no name leads to it and none may come back.
+func TestSnapshotGivesBackInSteps(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		do    func(d *memDisk, path string)
+		steps int
+		fails bool
+	}{
+		{"replaced", func(*memDisk, string) {}, 3, false},
+		{"with another name", func(d *memDisk, path string) { d.names[path+".backup"] = d.names[path] }, 0, false},
+		{"in a directory that cannot be synced", func(d *memDisk, path string) {
+			d.fail(diskFault{op: "syncdir", file: "data", skip: 2, times: 1, err: syscall.EIO})
+		}, 0, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			disk := newMemDisk()
+			j, _ := mustOpen(t, diskOptions(disk))
+			mustStore(t, j, 1)
+			large, err := j.startSnapshot()
+			if err != nil {
+				t.Fatal(err)
+			}
+			large.cut()
+			line := fmt.Appendf(nil, `{"pad":%q`, strings.Repeat("x", shrinkStep))
+			for range 3 {
+				if err := large.add(line); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := large.commit(); err != nil {
+				t.Fatal(err)
+			}
+			before := disk.files()[snapshotName]
+			mustStore(t, j, 1)
+			tc.do(disk, j.path(snapshotName))
+			if err := writeSnapshot(j); (err != nil) != tc.fails {
+				t.Errorf("got %v; want an error: %v", err, tc.fails)
+			}
+			if got := disk.count("truncate", snapshotName); got != tc.steps {
+				t.Errorf("the file was shrunk %d times; want %d", got, tc.steps)
+			}
+			if tc.fails && disk.crash(false, true, nil).files()[snapshotName] != before {
+				t.Error("the snapshot that a crash brings back is not whole")
+			}
+		})
+	}
+}

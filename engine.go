@@ -40,6 +40,7 @@ type engine struct {
 	running  map[runKey]*run
 	targets  map[*template][]target
 	outside  outsideWork
+	lockstep *lockstep // nil unless steps run in batches
 	stopping bool
 }
 
@@ -114,6 +115,9 @@ func (e *engine) pump(budget int) (stopping bool) {
 	e.store.mu.Lock()
 	defer e.store.mu.Unlock()
 	defer e.lookUpLocked()
+	if e.lockstep != nil {
+		return e.runBatchesLocked()
+	}
 	for !e.stopping {
 		it, ok := e.nextLocked()
 		if !ok {
@@ -144,6 +148,9 @@ func (e *engine) launchLocked(it readyItem) error {
 		return nil
 	}
 	g := e.targetLocked(t, i)
+	if g.kind == builtinHandler && e.lockstep != nil {
+		return e.joinBuiltinLocked(t, i, g)
+	}
 	if g.kind == builtinHandler {
 		return e.runBuiltinLocked(t, i, g)
 	}

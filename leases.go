@@ -249,7 +249,7 @@ func (q *leaseAnswer) setLease(token string) {
 // the step's index. An answer under a lease that is over goes to the audit alone.
 func (s *service) answerLease(ctx context.Context, stepID uuid, q *leaseAnswer) (*task, int, error) {
 	var taken *heldStep
-	seq, err := s.store.update(func(c *change) (err error) {
+	seq, err := s.engine.change(ctx, func(c *change) (err error) {
 		taken, err = s.engine.answerLocked(c, stepID, q)
 		return err
 	})
@@ -346,7 +346,7 @@ func (s *service) stepOf(id, named uuid) (*task, int, error) {
 
 // recordLate records the outcome of an attempt whose lease is over.
 func (s *service) recordLate(ctx context.Context, id uuid, past *pastLease, q *leaseAnswer) error {
-	seq, err := s.store.update(func(c *change) error {
+	seq, err := s.engine.change(ctx, func(c *change) error {
 		t, err := c.task(id)
 		if err != nil {
 			return err

@@ -56,15 +56,27 @@ type serviceOptions struct {
 	handlers *handlerSet
 	disk     diskFS    // nil for the real one
 	state    io.Reader // a state document for a store that is empty; nil for none
+
+	// What ids and chance follow from, with steps in lockstep; "" for neither.
+	// It needs a virtual clock and a timekeeper.
+	deterministic string
 }
 
 // workerID is the name of what runs steps here.
 func workerID(cfg *Config) string { return "stepwell-" + cfg.Role }
 
+// idSource is the service's source of ids and chance.
+func (o *serviceOptions) idSource() *idSource {
+	if o.deterministic != "" {
+		return newDerivedIDs(o.clock, o.deterministic)
+	}
+	return newIDSource(o.clock, o.seed)
+}
+
 // openService recovers the store and starts the engine.
 func openService(o serviceOptions) (*service, error) {
 	s := &service{
-		cfg: o.cfg, log: o.log, auth: o.auth, clock: o.clock, ids: newIDSource(o.clock, o.seed),
+		cfg: o.cfg, log: o.log, auth: o.auth, clock: o.clock, ids: o.idSource(),
 		registry: o.registry, handlers: o.handlers, workerID: workerID(o.cfg),
 		started: o.clock.now(), patience: schedulerPatience, stopKeeping: func() {},
 	}
@@ -110,6 +122,9 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 	s.ids.observe(s.store.lastID)
 	s.store.retainUpTo(s.cfg.Store.retention())
 	s.engine = newEngine(s.store, s.handlers, s.ids, new(counters), s.cfg, s.log)
+	if c, ok := s.clock.(*virtualClock); ok && s.ids.derives() {
+		s.engine.lockstep = &lockstep{clock: c}
+	}
 	s.store.watch = s.engine
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopKeeping = cancel
@@ -165,7 +180,7 @@ func (s *service) closeStore() error {
 // subject is the authenticated caller, or "".
 func (s *service) cancelTask(ctx context.Context, id uuid, subject string) (*task, error) {
 	var t *task
-	seq, err := s.store.update(func(c *change) (err error) {
+	seq, err := s.engine.change(ctx, func(c *change) (err error) {
 		if t, err = c.task(id); err != nil {
 			return err
 		}

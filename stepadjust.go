@@ -87,7 +87,7 @@ func (s *service) adjustStep(
 		return nil, 0, failf(tooLarge, "the inputs have %d bytes, more than the %d allowed", len(by.inputs), limit)
 	}
 	var at int
-	seq, err := s.store.update(func(c *change) error {
+	seq, err := s.engine.change(ctx, func(c *change) error {
 		t, err := c.task(taskID)
 		if err != nil {
 			return err

@@ -77,8 +77,7 @@ func (w *world) open() (*service, error) {
 	if !o.cfg.Fixture.Enabled {
 		return openSeeded(w.seed, o)
 	}
-	c := newVirtualClock(realNow())
-	c.setMode(clockReal)
+	c := o.startClock()
 	o.clock = c
 	svc, err := openSeeded(w.seed, o)
 	if err != nil {
@@ -86,6 +85,20 @@ func (w *world) open() (*service, error) {
 	}
 	svc.world, svc.keeper = w, newTimekeeper(svc, c)
 	return svc, nil
+}
+
+// deterministicStart is when the clock of a deterministic service stands still at
+// its start: 2026-01-01T00:00:00Z.
+const deterministicStart instant = 1_767_225_600_000_000
+
+// startClock is the clock that a service in fixture mode begins with.
+func (o *serviceOptions) startClock() *virtualClock {
+	if o.deterministic != "" {
+		return newVirtualClock(deterministicStart)
+	}
+	c := newVirtualClock(realNow())
+	c.setMode(clockReal)
+	return c
 }
 
 // service is the one of the moment.
@@ -100,7 +113,7 @@ func (w *world) service() *service {
 const cutOffPatience = time.Second
 
 // reset puts a fresh service in the place of the one there is: no task, timer or
-// figure of before is left, and the clock is the real one again.
+// figure of before is left, and the clock is as at the start.
 func (w *world) reset() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

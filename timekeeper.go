@@ -97,7 +97,7 @@ func (k *timekeeper) fireDue(ctx context.Context) {
 // fireInStep is fireDue between the batches of an engine in lockstep, which goes
 // on once nothing is due.
 func (k *timekeeper) fireInStep(ctx context.Context) {
-	e := k.svc.engine
+	e, fired := k.svc.engine, false
 	for ctx.Err() == nil && k.ctx.Err() == nil {
 		e.store.mu.Lock()
 		var f func()
@@ -109,8 +109,11 @@ func (k *timekeeper) fireInStep(ctx context.Context) {
 			break
 		}
 		k.clock.call(f)
+		fired = true
 	}
-	e.wakeUp()
+	if fired {
+		e.wakeUp()
+	}
 }
 
 // moved is what came of a try to move the clock.

@@ -12,7 +12,7 @@ import (
 // before its engine goes on.
 func reread(t *testing.T, s *service, dir string) *store {
 	t.Helper()
-	again, err := openStore(journalOptions{dir: dir, log: s.log, now: s.clock.now}, s.clock, s.log)
+	again, err := openStore(journalOptions{dir: dir, log: s.log, now: s.clock.now}, defaultKeptEvents, s.clock, s.log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,9 +32,14 @@ func snapshotAround(t *testing.T, s *store, between func()) {
 	}
 	s.mu.Lock()
 	covered := w.cut()
-	count, figures := len(s.slots), s.analytics.freeze()
+	count, figures, lost := len(s.slots), s.analytics.freeze(), s.events.missing()
+	s.holdLocked()
 	s.mu.Unlock()
+	defer s.release()
 	between()
+	if err := w.add(appendEventsLine(nil, lost)); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.writeSnapshot(w, count, figures, covered); err != nil {
 		t.Fatal(err)
 	}

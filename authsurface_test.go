@@ -34,6 +34,7 @@ func newAuthSurface(t testing.TB, role string, set func(c *authConfig)) *authSur
 			set(a)
 		},
 	})
+	svc.store.events.close() // a stream that is let in ends at once
 	switch role {
 	case "worker":
 		return &authSurface{t, newWorkerAPI(svc).surface, log, ""}

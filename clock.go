@@ -255,6 +255,9 @@ func realNow() instant { return instantOf(time.Now()) }
 // afterReal runs f after d, in a goroutine of its own.
 func afterReal(d time.Duration, f func()) { time.AfterFunc(d, f) }
 
+// realDeadline is d from now, for a connection.
+func realDeadline(d time.Duration) time.Time { return time.Now().Add(d) }
+
 // receiveWithin takes a value from c, unless d passes first.
 func receiveWithin[T any](c <-chan T, d time.Duration) (v T, ok bool) {
 	t := time.NewTimer(d)

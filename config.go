@@ -22,6 +22,7 @@ type Config struct {
 	Tasks         tasksConfig
 	Engine        engineConfig
 	Store         storeConfig
+	Events        eventsConfig
 	Docs          docsConfig
 	Staleness     stalenessConfig
 	Fixture       fixtureConfig
@@ -99,6 +100,11 @@ type storeConfig struct {
 
 	RetainFinishedCount    int // finished tasks kept; 0 for all
 	RetainFinishedAgeHours int // how long they are kept; 0 for as long as they count
+}
+
+// eventsConfig bounds what is held for followers of the event stream.
+type eventsConfig struct {
+	Keep int // transitions
 }
 
 // docsConfig says what the page of the API's documentation is.
@@ -358,6 +364,11 @@ var configKeys = append([]configKey{
 		field: func(c *Config) any { return &c.Store.RetainFinishedAgeHours },
 		def:   int64(0), min: 0, max: maxConfigCount,
 		help: "hours that a finished task is kept; 0: no limit",
+	},
+	{
+		path: "events.keep", field: func(c *Config) any { return &c.Events.Keep },
+		def: int64(defaultKeptEvents), min: 1, max: 10 * maxConfigCount,
+		help: "newest transitions held for those who resume an event stream; 72 bytes each",
 	},
 	{
 		path: "docs.swagger_ui", field: func(c *Config) any { return &c.Docs.SwaggerUI },

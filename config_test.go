@@ -178,7 +178,7 @@ func TestConfigDefaults(t *testing.T) {
 		"worker.http_headers": "{}", "worker.http_proxy": `""`,
 		"store.path": `"./stepwell-data"`, "store.memory": "false", "store.sync": `"always"`,
 		"store.sync_interval_ms": "100", "store.retain_finished_count": "100000", "store.retain_finished_age_hours": "0",
-		"staleness.interval_seconds":                 "300",
+		"events.keep": "100000", "staleness.interval_seconds": "300",
 		"staleness.waiting_for_dependencies_minutes": "60",
 		"staleness.waiting_for_retry_minutes":        "30", "staleness.steps_in_process_minutes": "30",
 		"staleness.max_lifetime_hours": "24", "log.level": `"info"`, "log.format": `"auto"`,

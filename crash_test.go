@@ -591,7 +591,7 @@ func (c *crashTest) checkHandler() {
 // checkFiles: the files are in order, and every task is what its records make it.
 func (c *crashTest) checkFiles() {
 	var report bytes.Buffer
-	if err := checkStoreFiles(c.data, &restorer{newStore(nil, slog.New(slog.DiscardHandler))}, &report); err != nil {
+	if err := checkStoreFiles(c.data, &restorer{s: newStore(nil, slog.New(slog.DiscardHandler))}, &report); err != nil {
 		c.t.Errorf("%v\n%s", err, &report)
 	}
 	s := openTestService(c.t, serviceTest{dir: c.data})

@@ -24,6 +24,8 @@ type engine struct {
 	stats    *counters
 	log      *slog.Logger
 	jitter   bool
+	causes   *causeLog
+	sizes    [2]int // how many slots there are, local and for HTTP
 
 	ctx    context.Context // of the running handlers
 	cancel context.CancelFunc
@@ -47,6 +49,8 @@ type engine struct {
 func newEngine(s *store, h *handlerSet, ids *idSource, stats *counters, cfg *Config, log *slog.Logger) *engine {
 	e := &engine{
 		store: s, clock: s.clock, ids: ids, handlers: h, stats: stats, log: log, jitter: cfg.Engine.Jitter,
+		causes:   newCauseLog(log, h),
+		sizes:    [2]int{cfg.Worker.Concurrency, cfg.Worker.HTTPConcurrency},
 		kick:     make(chan struct{}, 1),
 		slots:    cfg.Worker.Concurrency,
 		webSlots: cfg.Worker.HTTPConcurrency,
@@ -65,6 +69,7 @@ func (e *engine) start() error {
 	if err := e.resumeAll(); err != nil {
 		return err
 	}
+	e.causes.start()
 	e.wg.Go(e.schedule)
 	e.wg.Go(e.feed)
 	e.wakeUp()
@@ -90,6 +95,7 @@ func (e *engine) stop(ctx context.Context) {
 	}
 	e.cancel()
 	<-done
+	e.causes.stop()
 }
 
 // wakeUp has the scheduler look at the queues.
@@ -121,6 +127,7 @@ func (e *engine) pump(budget int) (stopping bool) {
 	for !e.stopping {
 		it, ok := e.nextLocked()
 		if !ok {
+			e.noteSlotsLocked()
 			return false
 		}
 		if budget == 0 {
@@ -137,6 +144,13 @@ func (e *engine) pump(budget int) (stopping bool) {
 		budget--
 	}
 	return true
+}
+
+// noteSlotsLocked has the log tell when steps begin to wait for slots, and end to.
+func (e *engine) noteSlotsLocked() {
+	local, web := e.local.Len(), e.http.Len()
+	e.causes.slots(&e.causes.local, "builtins and programs", local, e.sizes[0], local > 0 && e.slots <= 0, e.clock.now)
+	e.causes.slots(&e.causes.web, "HTTP handlers", web, e.sizes[1], web > 0 && e.webSlots <= 0, e.clock.now)
 }
 
 // launchLocked starts one step that left its queue. An error means that the
@@ -179,6 +193,9 @@ func (e *engine) targetLocked(t *task, i int) target {
 // has steps whose turn passed by while it stood still.
 func (e *engine) taskMoved(t *task, from, to taskState, _ instant) {
 	e.stats.taskMoved(from, to)
+	if to == taskBlockedByFailures {
+		e.causes.blocked(t)
+	}
 	if to != taskEvaluatingResults || from != taskBlockedByFailures && from != taskError {
 		return
 	}
@@ -198,6 +215,7 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, _ instant) {
 		e.pushLocked(t, i)
 	case stepWaitingForRetry:
 		e.armRetry(t, i, t.steps[i].retryAt)
+		e.causes.retryScheduled(t, i)
 	}
 	if from == stepWaitingForRetry {
 		e.disarmRetryLocked(t, i)

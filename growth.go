@@ -152,7 +152,8 @@ func (g *growth) enter(d int, def *stepTemplate, id uuid) int {
 	i := len(t.steps)
 	t.steps = append(t.steps, step{maxAttempts: def.retry.maxAttempts, updated: at})
 	t.counts[stepPending]++
-	g.p.steps = append(g.p.steps, planStep{def: def, declared: d, id: id, created: at})
+	g.p.steps = append(g.p.steps,
+		planStep{def: def, declared: d, instance: g.p.declared[d].instances, id: id, created: at})
 	g.a.obs.stepMoved(t, i, noStepState, stepPending, at)
 	return i
 }

@@ -293,6 +293,7 @@ func (w *growthWorld) check() {
 	if got, want := v.state == taskBlockedByFailures, stuck(v); got != want {
 		w.t.Errorf("the task is %s; want it blocked: %v", v.state, want)
 	}
+	w.checkExplained()
 	w.checkHistory(v)
 	if w.t.Failed() {
 		w.t.Fatalf("%s\n%s\n%s", grown(v), w.o.extra[0], strings.Join(w.did, "\n"))
@@ -323,6 +324,15 @@ func (w *growthWorld) checkStep(v *task, i int) {
 	if w.steps[d].kind == stepBatchWorker && !strings.HasSuffix(name, "_000") && !strings.Contains(string(v.def(i).config), `"cursor":{`) {
 		w.t.Errorf("instance %s has the config %s", name, v.def(i).config)
 	}
+}
+
+func (w *growthWorld) checkExplained() {
+	w.t.Helper()
+	x, err := w.s.explain(w.id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	checkExplanation(w.t, w.s, x)
 }
 
 // stuck is whether a failed step, or one that was cancelled and that others wait

@@ -44,20 +44,28 @@ func (h *historian) taskMoved(_ *task, from, to taskState, at instant) {
 }
 
 func (h *historian) stepMoved(t *task, i int, from, to stepState, at instant) {
+	at, attempt := t.momentOf(i, to, at, h.record.started())
 	v := transitionView{
 		Sequence: h.record.seq, RecordedAt: zonedTime(at), ToState: to.String(),
-		StepUUID: new(t.stepID(i)), StepName: &t.def(i).name, Attempt: t.steps[i].attempts,
-	}
-	if to == stepInProgress { // the move stands before the count
-		v.RecordedAt = zonedTime(h.record.started())
-		if !t.steps[i].redeliver {
-			v.Attempt++
-		}
+		StepUUID: new(t.stepID(i)), StepName: &t.def(i).name, Attempt: attempt,
 	}
 	if from != noStepState {
 		v.FromState = new(from.String())
 	}
 	h.moves = append(h.moves, v)
+}
+
+// momentOf is when a step came into a state, by a record of a time that started
+// an attempt, if it did, at another; and which attempt it was in.
+func (t *task) momentOf(i int, to stepState, at, started instant) (instant, int) {
+	s := &t.steps[i]
+	switch {
+	case to != stepInProgress:
+		return at, s.attempts
+	case s.redeliver:
+		return started, s.attempts
+	}
+	return started, s.attempts + 1 // the move stands before the count
 }
 
 // auditView is one entry of a step's audit.

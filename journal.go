@@ -95,6 +95,9 @@ type journal struct {
 	crowded  bool   // several callers waited for the last group
 	closeErr error  // of the end; others read it once done is closed
 
+	published  atomic.Uint64 // last sequence as durable as the mode means it
+	publishing bell          // rings when published grew
+
 	halted        atomic.Bool // broken or closed, or there is no disk at all; set under mu
 	durableSeq    atomic.Uint64
 	fileBytes     atomic.Int64 // of the newest journal
@@ -191,6 +194,7 @@ func (j *journal) recover(l loader) error {
 	}
 	j.appended, j.taken, j.written = r.last, r.last, r.last
 	j.durableSeq.Store(r.last)
+	j.published.Store(r.last)
 	j.oldBytes.Store(r.oldBytes)
 	j.snapshotBytes.Store(r.snapshotBytes)
 	return nil
@@ -341,6 +345,7 @@ func (j *journal) append(seq uint64, body []byte) {
 		j.appended = seq
 		j.records.Add(1)
 		j.durableSeq.Store(seq)
+		j.publish(seq)
 		return
 	}
 	if j.halted.Load() {
@@ -366,6 +371,7 @@ func (j *journal) skipTo(seq uint64) {
 	defer j.mu.Unlock()
 	j.appended = seq
 	j.durableSeq.Store(seq)
+	j.publish(seq)
 }
 
 // offerToken puts a token into a channel that holds one.
@@ -431,6 +437,12 @@ func unknownOutcome(cause error) *failure {
 	f.cause = cause
 	f.retryAfter = retryAfterBroken
 	return f
+}
+
+// publish lets followers see the records up to seq.
+func (j *journal) publish(seq uint64) {
+	j.published.Store(seq)
+	j.publishing.ring()
 }
 
 // durable is the last sequence that was synced, or, without a disk, appended.

@@ -110,6 +110,9 @@ func (j *journal) flush(sync bool) error {
 		j.spare = buf[:0]
 	}
 	if !sync {
+		if j.o.sync == syncNever {
+			j.publish(last)
+		}
 		return nil
 	}
 	if err := j.syncFile(); err != nil {
@@ -170,6 +173,7 @@ func (j *journal) settle(last uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.durableSeq.Store(last)
+	j.publish(last)
 	if j.flying != nil {
 		j.crowded = j.flying.waiters > 1
 		close(j.flying.done)

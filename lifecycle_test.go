@@ -270,6 +270,11 @@ func (l *randomWorld) check() {
 	for _, id := range l.tasks {
 		v := l.view(id)
 		checkFigures(l.t, v, l.clock.now())
+		x, err := l.s.explain(id)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		checkExplanation(l.t, l.s, x)
 		law := &lawful{t: l.t, ended: map[int]int{}, late: map[int]int{}}
 		if _, err := l.s.store.viewObserved(id, law); err != nil {
 			l.t.Error(err)

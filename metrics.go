@@ -79,6 +79,7 @@ func (s *service) metrics(h *httpStats) string {
 		s.outsideMetrics(&m)
 		s.dlqMetrics(&m)
 		s.journalMetrics(&m)
+		s.eventMetrics(&m)
 	}
 	h.write(&m)
 	var mem runtime.MemStats
@@ -128,6 +129,15 @@ func (s *service) storeMetrics(m *metricsText) {
 	m.single("stepwell_queue_depth", "gauge", "Steps that are ready and wait for a slot.", float64(queued))
 	m.single("stepwell_handlers_running", "gauge", "Attempts in flight in this process.", float64(running))
 	m.single("stepwell_waiting_requests", "gauge", "Requests that wait for a task.", float64(waiting))
+}
+
+func (s *service) eventMetrics(m *metricsText) {
+	log := &s.store.events
+	m.single("stepwell_event_streams", "gauge", "Event streams open now.", float64(log.streams.Load()))
+	m.single("stepwell_events_delivered_total", "counter", "Transitions written to event streams.",
+		float64(log.delivered.Load()))
+	m.single("stepwell_event_streams_cut_total", "counter", "Event streams ended because their reader was too slow.",
+		float64(log.cut.Load()))
 }
 
 func (s *service) journalMetrics(m *metricsText) {

@@ -97,6 +97,19 @@ func (a *mountAPI) getTask(w http.ResponseWriter, r *http.Request) error {
 	return writeText(w, http.StatusOK, v)
 }
 
+func (a *mountAPI) explainTask(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "id")
+	if err != nil {
+		return err
+	}
+	v, err := a.svc.explain(id)
+	if err != nil {
+		return err
+	}
+	v.Status, v.State = v.state.brief().String(), v.state.String()
+	return writeJSON(w, http.StatusOK, v)
+}
+
 // dependencyMembers is the analysis of a task's dependencies.
 func dependencyMembers(t *task, now instant) ([]namedJSON, error) {
 	dependencies, analysis := analyzeTask(t, now)

@@ -56,6 +56,9 @@ var mountShapes = map[string]map[string]string{
 		"completed_at": "zoned|null", "steps": "[MountStep]?", "dependencies": "MountDependencies?",
 		"dependency_analysis": "MountDependencyAnalysis?",
 	},
+	"MountExplanation": {
+		"task_uuid": "uuid7", "status": "BriefStatus", "state": "TaskState", "message": "string", "steps": "[StepExplanation]",
+	},
 	"MountTaskList": {
 		"tasks": "[MountTask]", "pagination": "MountPagination",
 	},

@@ -202,6 +202,18 @@ func (a *orchestrationAPI) getTransitions(w http.ResponseWriter, r *http.Request
 	return writeJSON(w, http.StatusOK, v)
 }
 
+func (a *orchestrationAPI) explainTask(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "task_uuid")
+	if err != nil {
+		return err
+	}
+	v, err := a.svc.explain(id)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, v)
+}
+
 func (a *orchestrationAPI) listSteps(w http.ResponseWriter, r *http.Request) error {
 	t, err := a.taskIn(r)
 	if err != nil {

@@ -18,6 +18,7 @@ type plan struct {
 type planStep struct {
 	def               *stepTemplate
 	declared          int // its step in the template; of an instance the batch_worker step
+	instance          int // of a batch_worker step: which one; 0 is the placeholder
 	id                uuid
 	created           instant
 	parents, children []int // steps of the task
@@ -101,6 +102,14 @@ func (t *task) declared(i int) int {
 	return i
 }
 
+// instance tells the instances of a batch_worker step apart; 0 for other steps.
+func (t *task) instance(i int) int {
+	if t.plan != nil {
+		return t.plan.steps[i].instance
+	}
+	return 0
+}
+
 // parents are the steps that a step depends on.
 func (t *task) parents(i int) []int {
 	if t.plan != nil {
@@ -124,6 +133,35 @@ func (t *task) satisfied(i int) bool { return t.steps[i].waitingFor == 0 && !t.o
 // open reports whether a step may still be given parents.
 func (t *task) open(i int) bool {
 	return t.plan != nil && t.plan.declared[t.plan.steps[i].declared].unsettled > 0
+}
+
+// deciders are the steps that decide which parents an open step will be given.
+func (t *task) deciders(i int) (found []int) {
+	f, seen := t.tpl.flow, make([]bool, len(t.tpl.steps))
+	var look func(d int)
+	look = func(d int) {
+		if seen[d] {
+			return
+		}
+		seen[d] = true
+		for _, p := range f.parents[d] {
+			s := &t.plan.declared[p]
+			switch makes := t.tpl.makes(p, d); {
+			case f.makers[d] > 0 && !makes: // it has no say in that
+			case !s.settled:
+				look(p)
+			case makes && !s.decided:
+				found = append(found, s.steps...)
+			}
+		}
+	}
+	for _, p := range f.parents[t.declared(i)] {
+		if !t.plan.declared[p].settled {
+			look(p)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
 }
 
 // stepCreated is when a step was created.

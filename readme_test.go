@@ -75,6 +75,12 @@ func TestReadmeDynamicSteps(t *testing.T) { typeSession(t, "Dynamic steps", t.Te
 
 func TestReadmeOutsideWorkers(t *testing.T) { typeSession(t, "Outside workers", t.TempDir(), serve(t)) }
 
+func TestReadmeExplain(t *testing.T) {
+	typeSession(t, "Why does it not go on?", t.TempDir(), serve(t))
+}
+
+func TestReadmeEvents(t *testing.T) { typeSession(t, "Events", t.TempDir(), serve(t)) }
+
 func TestReadmeStateDocument(t *testing.T) {
 	p := serve(t)
 	typeSession(t, "The store as one document", p.cmd.Dir, p)

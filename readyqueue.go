@@ -45,6 +45,7 @@ func (e *engine) pushLocked(t *task, i int) {
 	g := e.targetLocked(t, i)
 	if g.kind == outsideActor {
 		e.queueOutsideLocked(t, i)
+		e.causes.awaitsActor(t, i)
 		return
 	}
 	if t.steps[i].queued {

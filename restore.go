@@ -14,7 +14,8 @@ import (
 
 // restorer feeds a store that nobody uses yet.
 type restorer struct {
-	s *store
+	s      *store
+	events recollector
 }
 
 // snapshotLine takes one line of the snapshot: a template, figures, or a task.
@@ -32,6 +33,9 @@ func (l *restorer) line(line []byte) error {
 	}
 	if bytes.HasPrefix(line, []byte(droppedHead)) {
 		return l.droppedLine(line)
+	}
+	if bytes.HasPrefix(line, []byte(eventsHead)) {
+		return l.eventsLine(line)
 	}
 	h, err := readTaskHeader(line)
 	if err != nil {
@@ -69,18 +73,31 @@ func (l *restorer) line(line []byte) error {
 	return nil
 }
 
-// replayed is the task of a line, or nil where nobody needs it: it is ended and
-// the figures count all of it. The records that they do not count yet, later
-// than what the snapshot covers, are counted here: the journal has them too,
-// but record passes them over.
+// replayed is the task of a line, or nil where nobody needs it: it is ended, the
+// figures count all of it, and the event log holds nothing of it. The records
+// that the figures do not count yet, later than what the snapshot covers, are
+// counted here: the journal has them too, but record passes them over.
 func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
-	if h.lastSeq > l.s.analytics.covered {
-		return h.replay(tpl, l.s.analytics)
+	var obs replayer = unobserved{}
+	uncounted, recent := h.lastSeq > l.s.analytics.covered, l.events.wants(h.lastSeq)
+	if uncounted {
+		obs = l.s.analytics
 	}
-	if h.state.ended() {
+	if recent {
+		obs = &lineReplay{figures: obs, keeper: &l.events, maker: &l.s.events.maker}
+	}
+	if h.state.ended() && !uncounted && !recent {
 		return nil, nil
 	}
-	return h.replay(tpl, unobserved{})
+	return h.replay(tpl, obs)
+}
+
+// eventsLine takes what the event log held. It stands before the tasks.
+func (l *restorer) eventsLine(line []byte) error {
+	if len(l.s.slots) > 0 {
+		return fmt.Errorf("what the event log held stands after a task")
+	}
+	return l.events.line(line)
 }
 
 // figuresLine takes figures. They stand before the tasks, and all are as of the
@@ -123,6 +140,7 @@ func (l *restorer) record(seq uint64, line []byte) error {
 	}
 	s := l.s
 	s.seq = max(s.seq, seq)
+	l.events.recall(&s.events, seq-1)
 	switch r.kind {
 	case recTemplate:
 		return l.template(r)
@@ -142,6 +160,7 @@ func (l *restorer) record(seq uint64, line []byte) error {
 		}
 	}
 	if seq <= t.lastSeq {
+		l.events.passOver(&s.events, seq)
 		return nil // the snapshot has it already
 	}
 	return l.apply(t, r)
@@ -150,6 +169,7 @@ func (l *restorer) record(seq uint64, line []byte) error {
 func (l *restorer) created(r *record) error {
 	s := l.s
 	if _, ok := s.byID[r.task]; ok {
+		l.events.passOver(&s.events, r.seq)
 		return nil // the snapshot has it already
 	}
 	tpl := s.template(r.created.template)
@@ -173,7 +193,7 @@ func (l *restorer) dropped(r *record) error {
 
 func (l *restorer) apply(t *task, r *record) error {
 	t.appendLog(r)
-	l.s.analytics.begin(t, r)
+	l.s.begin(t, r)
 	if err := t.apply(r, l.s); err != nil {
 		return err
 	}
@@ -248,11 +268,15 @@ func (s *store) snapshot() error {
 	}
 	s.mu.Lock()
 	covered := w.cut()
-	count, figures := len(s.slots), s.analytics.freeze()
+	count, figures, missing := len(s.slots), s.analytics.freeze(), s.events.missing()
 	s.holdLocked()
 	s.mu.Unlock()
 	defer s.release()
-	if err := s.writeSnapshot(w, count, figures, covered); err != nil {
+	err = w.add(appendEventsLine(nil, missing))
+	if err == nil {
+		err = s.writeSnapshot(w, count, figures, covered)
+	}
+	if err != nil {
 		w.abort()
 		return err
 	}

@@ -166,6 +166,7 @@ func (s *store) leave(pos uint32) error {
 	}
 	s.requests.remove(request.key, h.id)
 	s.dead.remove(h.id, h.dead)
+	s.events.taskDropped(h.lastSeq)
 	s.index.remove(pos, h.state, &h.counts, sl.in)
 	delete(s.byID, h.id)
 	*sl = slot{}

@@ -119,6 +119,8 @@ func TestSecretsStayInside(t *testing.T) {
 			t.Errorf("%s has a secret in it: …%s…", what, text[max(at-100, 0):min(at+60, len(text))])
 		}
 	}
+	s.svc.store.events.close() // or its stream would not end
+	leaks("the events", allEvents(t, s.svc, eventFilter{}, 0))
 	everyGET(t, s, newOrchestrationAPI(s.svc).routes(), values, leaks)
 	everyGET(t, w, newWorkerAPI(s.svc).routes(), values, leaks)
 	for _, body := range []string{"", secretTemplate, strings.Replace(secretTemplate, `"own"`, `"default"`, 1)} {

@@ -108,9 +108,9 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 	}
 	var err error
 	if state == nil {
-		s.store, err = openStore(jo, s.clock, s.log)
+		s.store, err = openStore(jo, s.cfg.Events.Keep, s.clock, s.log)
 	} else {
-		s.store, err = openStoreWith(jo, state, s.clock, s.log)
+		s.store, err = openStoreWith(jo, state, s.cfg.Events.Keep, s.clock, s.log)
 	}
 	if err != nil {
 		return err
@@ -162,6 +162,7 @@ func (s *service) finish(ctx context.Context) {
 	}
 	if s.store != nil {
 		s.store.releaseWaiters(waitShutdown)
+		s.store.events.close()
 		s.engine.stop(ctx)
 	}
 }

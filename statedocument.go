@@ -154,7 +154,7 @@ func (s *store) lineAsOf(line []byte, seq uint64) ([]byte, error) {
 // readState takes a document into a store that is new and that nobody uses yet.
 // The error names the place in the document; then the store is of no use.
 func (s *store) readState(r io.Reader) error {
-	d := &stateReader{json: json.NewDecoder(bufio.NewReaderSize(r, 256<<10)), s: s, l: restorer{s}}
+	d := &stateReader{json: json.NewDecoder(bufio.NewReaderSize(r, 256<<10)), s: s, l: restorer{s: s}}
 	err := d.document()
 	if at := new(logError); errors.As(err, &at) {
 		return fmt.Errorf("state document: %s.%w", d.path, at)
@@ -166,6 +166,7 @@ func (s *store) readState(r io.Reader) error {
 		return fmt.Errorf("state document: %w", err)
 	}
 	s.dead = s.dead.inOrder()
+	s.events.forget(s.seq) // what the tasks did before is no event here
 	s.journal.skipTo(s.seq)
 	return nil
 }

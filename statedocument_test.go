@@ -179,7 +179,7 @@ func TestImportAtEveryFault(t *testing.T) {
 	mustImport(t, whole, document, s)
 	found := map[string]int{}
 	look := func(name string, image *memDisk) {
-		again, err := openStore(diskOptions(image), s.clock, s.log)
+		again, err := openStore(diskOptions(image), defaultKeptEvents, s.clock, s.log)
 		if err != nil {
 			t.Fatalf("%s: a start is refused: %v", name, err)
 		}

@@ -29,6 +29,7 @@ type store struct {
 	analytics  *analytics           // what has happened, counted by hour
 	dead       *dlqIndex            // the entries of the dead letter queue
 	waiters    waiters              // the requests that wait for a task
+	events     eventLog             // the newest transitions
 	requests   *requestIndex        // the tasks of requests that may be repeated
 	retain     retention            // which finished tasks are kept
 	packing    packing              // of the positions
@@ -63,18 +64,23 @@ func newStore(c clock, log *slog.Logger) *store {
 		packing:    packing{floor: packFloor},
 		full:       make(chan struct{}, 1),
 		watch:      unobserved{},
+		events:     eventLog{keep: defaultKeptEvents, closed: make(chan struct{})},
 	}
 }
 
 // openStore reads what the directory holds and makes the store ready to write.
-func openStore(o journalOptions, c clock, log *slog.Logger) (*store, error) {
+// keepEvents is how many transitions stay for those who follow them.
+func openStore(o journalOptions, keepEvents int, c clock, log *slog.Logger) (*store, error) {
 	s := newStore(c, log)
-	j, err := openJournal(o, &restorer{s: s})
+	s.events.keep = keepEvents
+	r := &restorer{s: s}
+	j, err := openJournal(o, r)
 	if err != nil {
 		return nil, err
 	}
 	s.journal = j
 	s.seq = max(s.seq, j.durable()) // the last record may be of no task, and covered by the snapshot
+	r.events.recall(&s.events, s.seq)
 	s.dead = s.dead.inOrder()
 	return s, nil
 }
@@ -261,7 +267,7 @@ func (c *change) fold(t *task, r *record) error {
 		c.set = append(c.set, t)
 	}
 	t.appendLog(r)
-	c.s.analytics.begin(t, r)
+	c.s.begin(t, r)
 	if err := t.apply(r, c.s); err != nil {
 		c.s.log.Error("a change does not fit the state tables", "error", err)
 		return err
@@ -391,8 +397,14 @@ func (s *store) list(f *taskFilter, skip, limit int) ([]*task, int, error) {
 	return tasks, total, nil
 }
 
-// taskMoved and stepMoved make the store the observer of its live tasks.
+// begin, taskMoved and stepMoved make the store follow its live tasks.
+func (s *store) begin(t *task, r *record) {
+	s.analytics.begin(t, r)
+	s.events.maker.begin(t, r)
+}
+
 func (s *store) taskMoved(t *task, from, to taskState, at instant) {
+	s.events.add(s.events.maker.taskMove(t, from, to, at))
 	s.analytics.taskMoved(t, from, to, at)
 	s.watch.taskMoved(t, from, to, at)
 	s.waiters.moved(t.id, to)
@@ -403,6 +415,7 @@ func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {
 		s.index.steps[from]--
 	}
 	s.index.steps[to]++
+	s.events.add(s.events.maker.stepMove(t, i, from, to, at))
 	s.analytics.stepMoved(t, i, from, to, at)
 	s.watch.stepMoved(t, i, from, to, at)
 }

@@ -216,7 +216,7 @@ func TestDamageIsNamed(t *testing.T) {
 	at := bytes.Index(data, []byte(`"kind":"created"`)) + 9
 	data[at] ^= 1
 	writeFile(t, name, data)
-	_, err := openStore(journalOptions{dir: dir, log: s.log, now: s.clock.now}, s.clock, s.log)
+	_, err := openStore(journalOptions{dir: dir, log: s.log, now: s.clock.now}, defaultKeptEvents, s.clock, s.log)
 	if err == nil {
 		t.Fatal("a damaged journal was opened")
 	}

@@ -67,7 +67,7 @@ func reopened(t *testing.T, files map[string]string) (ids []uuid, err error) {
 func keptOn(t *testing.T, disk *memDisk) (ids []uuid, err error) {
 	t.Helper()
 	c := newVirtualClock(testStart)
-	s, err := openStore(diskOptions(disk), c, diskOptions(disk).log)
+	s, err := openStore(diskOptions(disk), defaultKeptEvents, c, diskOptions(disk).log)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func TestDropsKillPoints(t *testing.T) {
 func dropUntilDeath(t *testing.T, disk *memDisk) (states [][]uuid, err error) {
 	t.Helper()
 	c := newVirtualClock(testStart)
-	s, err := openStore(diskOptions(disk), c, diskOptions(disk).log)
+	s, err := openStore(diskOptions(disk), defaultKeptEvents, c, diskOptions(disk).log)
 	if err != nil {
 		return [][]uuid{nil}, err
 	}

@@ -13,14 +13,14 @@ import (
 )
 
 // openStoreWith opens an empty store with the state of a document.
-func openStoreWith(o journalOptions, state io.Reader, c clock, log *slog.Logger) (*store, error) {
+func openStoreWith(o journalOptions, state io.Reader, keepEvents int, c clock, log *slog.Logger) (*store, error) {
 	if !o.memory {
 		if _, err := importStore(o, state, log); err != nil {
 			return nil, err
 		}
-		return openStore(o, c, log)
+		return openStore(o, keepEvents, c, log)
 	}
-	s, err := openStore(o, c, log)
+	s, err := openStore(o, keepEvents, c, log)
 	if err != nil {
 		return nil, err
 	}

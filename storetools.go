@@ -86,7 +86,7 @@ func (p *process) compactCommand(args []string) error {
 	if err != nil {
 		return fmt.Errorf("compact store: %w", err)
 	}
-	s, err := openStore(o, nil, o.log)
+	s, err := openStore(o, defaultKeptEvents, nil, o.log)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (p *process) exportCommand(args []string) error {
 		return fmt.Errorf("export store: %w", err)
 	}
 	s := newStore(nil, o.log)
-	r := &recovery{disk: osDisk{}, dir: *dir, loader: &restorer{s}}
+	r := &recovery{disk: osDisk{}, dir: *dir, loader: &restorer{s: s}}
 	if err := r.read(); err != nil {
 		return fmt.Errorf("export store %s: %w", *dir, err)
 	}

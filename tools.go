@@ -33,7 +33,7 @@ func (p *process) checkCommand(args []string) error {
 		return err
 	}
 	s := newStore(nil, slog.New(slog.DiscardHandler))
-	if err := checkStoreFiles(*dir, &restorer{s}, p.stdout); err != nil {
+	if err := checkStoreFiles(*dir, &restorer{s: s}, p.stdout); err != nil {
 		return err
 	}
 	states := []string{}

@@ -41,8 +41,8 @@ func wantNobody(t *testing.T, s *service) {
 	}
 }
 
-// move is a transition of a task, and what it takes to come there.
-type move struct {
+// awaitedMove is a transition of a task, and what it takes to come there.
+type awaitedMove struct {
 	name     string
 	template string
 	before   []stepRequest // actions on the first step, before the move
@@ -65,7 +65,7 @@ func passing(d time.Duration) func(*testing.T, *service, *task) {
 	return func(_ *testing.T, s *service, _ *task) { s.clock.(*virtualClock).advance(d) }
 }
 
-var moves = []move{
+var moves = []awaitedMove{
 	{"an actor completes the last step", "one", nil, acting(completeAction), []string{"evaluating_results"}, "complete"},
 	{"an actor completes a step", "two", nil, acting(completeAction),
 		[]string{"evaluating_results", "enqueuing_steps"}, "steps_in_process"},
@@ -82,7 +82,7 @@ var moves = []move{
 	{"the task is found stale", "stale", nil, passing(time.Hour), nil, "error"},
 }
 
-func (m *move) service(t *testing.T) (*service, *task) {
+func (m *awaitedMove) service(t *testing.T) (*service, *task) {
 	t.Helper()
 	outside := stepSpec{name: "a", callable: "Outside", retry: `{"backoff_base_ms":60000}`}
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: []string{
@@ -111,7 +111,7 @@ func stateOf(t *testing.T, word string) stateSet {
 }
 
 // words are what a wait may ask for to be told of the move.
-func (m *move) words() []string {
+func (m *awaitedMove) words() []string {
 	s, _ := parseTaskState(m.to)
 	if terminalStates.has(s) {
 		return []string{m.to, "terminal"}

@@ -130,6 +130,12 @@ var wireShapes = map[string]map[string]string{
 		"success": "bool", "execution_time_ms": "int?", "result": "StepResults?", "step_name": "string",
 		"from_state": "StepState?", "to_state": "StepState", "subject": "string?",
 	},
+	"Explanation": {"task_uuid": "uuid7", "status": "TaskState", "message": "string", "steps": "[StepExplanation]"},
+	"StepExplanation": {
+		"step_uuid": "uuid7", "name": "string", "current_state": "StepState", "cause": "StepCause", "message": "string",
+		"waits_for": "[string]", "actions": "[string]", "since": "zoned|null", "due_at": "zoned|null",
+		"attempt": "int", "max_attempts": "int", "callable": "string",
+	},
 	"Transitions": {"task_uuid": "uuid7", "transitions": "[Transition]"},
 	"Transition": {
 		"sequence": "int", "recorded_at": "zoned", "step_uuid": "uuid7|null", "step_name": "string|null",
@@ -369,6 +375,10 @@ var wireWords = map[string][]string{
 		"pending", "enqueued", "in_progress", "enqueued_for_orchestration",
 		"enqueued_as_error_for_orchestration", "waiting_for_retry",
 		"complete", "error", "cancelled", "resolved_manually",
+	},
+	"StepCause": {
+		"failed", "running", "claimed", "cut_off", "retry_scheduled", "dependency_cancelled", "dependency_failed",
+		"dependencies", "decision", "task_stopped", "outside_actor", "slot", "starting",
 	},
 	"StepType":         {"standard", "decision", "deferred_convergence", "batchable", "batch_worker"},
 	"StepResultStatus": {"completed", "failed", "error"},

@@ -80,10 +80,15 @@ type eventMetricsView struct {
 	WorkerID     string          `json:"worker_id"`
 }
 
-// metricsEvents counts what was delivered to event streams. The service has no
-// such streams, so nothing was.
+// metricsEvents counts what was delivered to event streams: all of it durable,
+// within this process. An error is a stream that was too slow.
 func (a *workerAPI) metricsEvents(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, eventMetricsView{
-		CapturedAt: zonedTime(a.svc.clock.now()), WorkerID: a.svc.workerID,
-	})
+	v := eventMetricsView{CapturedAt: zonedTime(a.svc.clock.now()), WorkerID: a.svc.workerID}
+	if a.svc.store != nil {
+		log := &a.svc.store.events
+		n := log.delivered.Load()
+		v.Router = eventRouterView{TotalRouted: n, DurableRouted: n, RoutingErrors: log.cut.Load()}
+		v.InProcessBus.TotalEventsDispatched = n
+	}
+	return writeJSON(w, http.StatusOK, v)
 }

@@ -1,0 +1,220 @@
+package main
+
+// The event stream on the wire: a response that ends only when its reader goes,
+// falls behind, or the service ends.
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+)
+
+// How long an idle stream is silent, and how long a write to its reader may
+// take; both in real time.
+const (
+	eventHeartbeat = 15 * time.Second
+	eventPatience  = 10 * time.Second
+)
+
+// eventStream is one open stream.
+type eventStream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	store   *store
+	from    *follower
+	told    uint64      // the newest id that the reader has
+	lapsed  func() bool // the reader's credential is valid no longer
+	buf     []byte
+}
+
+func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) error {
+	after, given, err := lastEventID(r)
+	if err != nil {
+		return err
+	}
+	filter, err := eventFilterOf(r)
+	if err != nil {
+		return err
+	}
+	if a.svc.draining.Load() {
+		return failf(unavailable, "the service is shutting down")
+	}
+	store := a.svc.store
+	if !given {
+		after = store.journal.published.Load()
+	}
+	f, err := store.follow(filter, after)
+	if err != nil {
+		return err
+	}
+	if !given {
+		f.missed = false // in an empty store "now" is before everything
+	}
+	s := &eventStream{w: w, control: http.NewResponseController(w), store: store, from: f, lapsed: a.lapse(r)}
+	s.open(after)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	store.events.streams.Add(1)
+	defer store.events.streams.Add(-1)
+	s.run(r.Context())
+	return nil
+}
+
+// lastEventID is the sequence that the reader has already: in the header, which
+// readers that reconnect by themselves send, or else in the query.
+func lastEventID(r *http.Request) (after uint64, given bool, err error) {
+	name, text := "Last-Event-ID", r.Header.Get("Last-Event-ID")
+	if text == "" {
+		q := queryOf(r)
+		if q.err != nil {
+			return 0, false, q.err
+		}
+		name, text = "after", q.text("after")
+	}
+	if text == "" {
+		return 0, false, nil
+	}
+	if after, err = strconv.ParseUint(text, 10, 63); err != nil {
+		return 0, false, failf(badRequest, "%s must be the id of an event, a number, not %.60q", name, text)
+	}
+	return after, true, nil
+}
+
+func eventFilterOf(r *http.Request) (f eventFilter, err error) {
+	q := queryOf(r)
+	if q.err != nil {
+		return f, q.err
+	}
+	f.namespace = q.text("namespace")
+	if text := q.text("task_uuid"); text != "" {
+		id, ok := parseUUID(text)
+		if !ok {
+			return f, failf(invalidUUID, "task_uuid: %.60q is not a UUID", text)
+		}
+		f.task = id
+	}
+	return f, nil
+}
+
+// lapse tells when the credential of a request has come to its end.
+func (a *orchestrationAPI) lapse(r *http.Request) func() bool {
+	sc := securityOf(r.Context())
+	return func() bool { return sc != nil && sc.expiry != 0 && a.credentialTime(route{}) > sc.expiry }
+}
+
+// open sends the headers and where the stream begins, and frees the connection
+// from the limits of a usual request.
+func (s *eventStream) open(after uint64) {
+	h := s.w.Header()
+	h["Content-Type"] = []string{"text/event-stream"}
+	h["Cache-Control"] = []string{"no-store"}
+	h["X-Accel-Buffering"] = []string{"no"} // for proxies
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+	s.control.SetReadDeadline(time.Time{}) // or the end of the request would be taken for the reader's
+	s.w.WriteHeader(http.StatusOK)
+	s.buf = append(s.buf, ": stepwell events\nretry: 1000\n"...)
+	if !s.from.missed {
+		s.mark()
+		s.buf = append(s.buf, '\n')
+		return
+	}
+	s.buf = appendEventID(append(s.buf, '\n'), s.from.after)
+	s.buf = append(s.buf, "event: gap\ndata: {"...)
+	s.buf = strconv.AppendUint(append(s.buf, `"requested":`...), after, 10)
+	s.buf = strconv.AppendUint(append(s.buf, `,"oldest_available":`...), s.from.oldest, 10)
+	s.buf = append(s.buf, "}\n\n"...)
+	s.told = s.from.after
+}
+
+// mark tells the reader how far the stream is: records that are not for it pass
+// by too. Without data that is no event, only an id.
+func (s *eventStream) mark() {
+	if s.from.after > s.told {
+		s.told = s.from.after
+		s.buf = appendEventID(s.buf, s.told)
+	}
+}
+
+// run writes events until there is a reason to end.
+func (s *eventStream) run(ctx context.Context) {
+	beat := time.NewTicker(eventHeartbeat)
+	defer beat.Stop()
+	for ctx.Err() == nil {
+		news := s.store.journal.publishing.next()
+		more, open := s.send()
+		if !open || !more && !s.await(ctx, news, beat.C) {
+			return
+		}
+	}
+}
+
+// await returns when there may be something to send, or is no reason to go on.
+func (s *eventStream) await(ctx context.Context, news <-chan struct{}, beat <-chan time.Time) (open bool) {
+	select {
+	case <-s.store.events.closed:
+		s.end("the service is ending")
+		return false
+	case <-ctx.Done():
+		return false
+	case <-beat:
+	case <-news:
+		return true
+	}
+	if s.lapsed() {
+		s.end("the credential has expired")
+		return false
+	}
+	s.buf = append(s.buf, ": heartbeat\n"...)
+	s.mark()
+	s.buf = append(s.buf, '\n')
+	return true
+}
+
+// send writes what is in the buffer, and the next batch. The stream is not open
+// any more when the reader is gone or too slow.
+func (s *eventStream) send() (more, open bool) {
+	batch, more, behind := s.from.take()
+	if behind {
+		s.store.events.cut.Add(1)
+		s.end("this stream fell behind what is held: resume with the last id")
+		return false, false
+	}
+	for i := range batch {
+		s.buf = batch[i].append(s.buf)
+		if batch[i].last {
+			s.told = batch[i].seq
+		}
+	}
+	if !s.flush() {
+		return false, false
+	}
+	s.store.events.delivered.Add(uint64(len(batch)))
+	return more, true
+}
+
+// end tells why the stream ends, as far as the reader still listens.
+func (s *eventStream) end(why string) {
+	s.buf = append(append(append(s.buf, ": "...), why...), "\n\n"...)
+	s.flush()
+}
+
+// flush writes the buffer. It reports whether the reader took it in time.
+func (s *eventStream) flush() bool {
+	if len(s.buf) == 0 {
+		return true
+	}
+	s.control.SetWriteDeadline(realDeadline(eventPatience))
+	_, err := s.w.Write(s.buf)
+	if err == nil {
+		err = s.control.Flush()
+	}
+	s.buf = s.buf[:0]
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		s.store.events.cut.Add(1)
+	}
+	return err == nil
+}

@@ -1,0 +1,222 @@
+package main
+
+// Every cause that a step can have, each held against the task's state.
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestExplainCauses(t *testing.T) {
+	one := func(callable, config, retry string) stepSpec {
+		return stepSpec{name: "a", callable: callable, config: config, retry: retry}
+	}
+	after := stepSpec{name: "b", callable: "builtin:noop", after: []string{"a"}}
+	sleep := stepSpec{name: "c", callable: "builtin:sleep", config: `{"duration_ms":60000}`, timeout: 90}
+	outside := stepSpec{name: "d", callable: "Outside"}
+	good := `{"backoff":"linear","backoff_base_ms":5000,"max_attempts":5}`
+	a, decision := one("builtin:noop", "", ""), stepSpec{name: "d", kind: stepDecision, callable: "Outside"}
+	other := stepSpec{name: "e", kind: stepDecision, callable: "Outside"}
+	inner := stepSpec{name: "c", kind: stepDecision, callable: "Outside", after: []string{"d"}}
+	leaf := stepSpec{name: "b", callable: "Outside", after: []string{"c"}}
+	end := stepSpec{name: "z", kind: stepDeferredConvergence, callable: "Outside", after: []string{"a", "b"}}
+	open := []stepSpec{a, decision, {name: "b", callable: "Outside", after: []string{"d"}}, end}
+	for _, tt := range []struct {
+		name  string
+		steps []stepSpec
+		do    func(t *testing.T, s *service, v *task)
+		want  string // name, cause and part of the message of each unfinished step
+		task  string // part of the task's
+	}{
+		{"finished", []stepSpec{one("builtin:noop", "", ""), after}, nil, "", "the task is complete"},
+		{"running", []stepSpec{sleep}, nil,
+			"c running attempt 1 of 3 runs since 2026-01-01T00:00:00.000000Z in builtin:sleep, and times out at 2026-01-01T00:01:30.000000Z",
+			"0 of 1 steps are finished; of the others 1 run"},
+		{"retry", []stepSpec{one("builtin:fail", `{"retryable":true}`, good), after}, nil,
+			"a retry_scheduled attempt 2 of 5 is due at 2026-01-01T00:00:05.000000Z;b dependencies waits for step \"a\"", "1 wait for a retry, 1 wait for other"},
+		{"failed", []stepSpec{one("builtin:fail", `{"retryable":false,"error_type":"Broken"}`, ""), after, outside}, nil,
+			"a failed attempt 1 of 3 failed for good (Broken);b dependency_failed step \"a\", which it needs, failed;" +
+				"d task_stopped blocked_by_failures starts before an operator acts, because step \"a\" failed", "until an operator acts: step \"a\" failed for good"},
+		{"cancelled", []stepSpec{one("Outside", "", ""), after, outside}, func(t *testing.T, s *service, v *task) {
+			mustAct(t, s, v, 0, stepRequest{action: actionCancel})
+		}, "b dependency_cancelled step \"a\", which it needs, was cancelled;d task_stopped because step \"a\", which others need, was",
+			"step \"a\", which others need, was cancelled"},
+		{"outside", []stepSpec{outside}, nil, "d outside_actor nothing here handles callable \"Outside\"", "1 wait for an outside actor"},
+		{"claimed", []stepSpec{outside}, func(t *testing.T, s *service, v *task) { mustClaim(t, s) },
+			"d claimed attempt 1 of 3 was claimed by w, whose lease ends at 2026-01-01T00:01:00.000000Z", "1 are claimed"},
+		{"claim given back", []stepSpec{outside}, func(t *testing.T, s *service, v *task) {
+			s.engine.unclaim(mustClaim(t, s))
+		}, "d outside_actor an outside actor must claim", "1 wait for an outside actor"},
+		{"undecided", open, nil,
+			"d outside_actor nothing here;z decision waits for what step \"d\" may create", "1 wait for a decision"},
+		{"undecided in a decision", []stepSpec{a, decision, inner, leaf, end}, nil,
+			"d outside_actor nothing here;z decision waits for what step \"d\" may create", ""},
+		{"undecided by two", []stepSpec{a, decision, other, {name: "b", callable: "Outside", after: []string{"d", "e"}}, end}, nil,
+			"d outside_actor nothing here;e outside_actor nothing here;z decision what steps \"d\", \"e\" may create", ""},
+		{"decided", open, func(t *testing.T, s *service, v *task) {
+			mustAct(t, s, v, 1, stepRequest{action: actionComplete, result: []byte(createSteps("b"))})
+		}, "z dependencies waits for step \"b\";b outside_actor nothing here", ""},
+		{"decision in error", open, func(t *testing.T, s *service, v *task) { mustAct(t, s, v, 1, failAction) },
+			"d failed attempt 1;z dependency_failed step \"d\", which decides what it needs, failed", "step \"d\" failed for good"},
+		{"decision cancelled", open, func(t *testing.T, s *service, v *task) {
+			mustAct(t, s, v, 1, stepRequest{action: actionCancel})
+		}, "z outside_actor nothing here", ""},
+		{"branch cancelled", open, func(t *testing.T, s *service, v *task) {
+			v = mustAct(t, s, v, 1, stepRequest{action: actionComplete, result: []byte(createSteps("b"))})
+			mustAct(t, s, v, 3, stepRequest{action: actionCancel})
+		}, "z dependency_cancelled step \"b\", which it needs, was cancelled", "step \"b\", which others need, was cancelled"},
+		{"undecided batch", []stepSpec{a, {name: "d", kind: stepBatchable, callable: "Outside"},
+			{name: "b", kind: stepBatchWorker, callable: "Outside", after: []string{"d"}}, end}, nil,
+			"d outside_actor nothing here;z decision waits for what step \"d\" may create", ""},
+		{"slot", []stepSpec{sleep, one("builtin:noop", "", "")}, nil, "c running attempt;a slot all 1 for builtins and programs are taken", ""},
+		{"retry of a blocked task", []stepSpec{one("builtin:fail", `{"retryable":true}`, good),
+			{name: "x", callable: "builtin:fail", config: `{"retryable":false}`}}, nil,
+			"a retry_scheduled does not start while the task is blocked_by_failures;x failed for good", ""},
+		{"cancelled task", []stepSpec{outside}, func(t *testing.T, s *service, v *task) {
+			if _, err := s.cancelTask(t.Context(), v.id, ""); err != nil {
+				t.Fatal(err)
+			}
+		}, "", "the task is cancelled"},
+		{"cut off", []stepSpec{sleep}, func(_ *testing.T, s *service, v *task) {
+			s.store.mu.Lock()
+			defer s.store.mu.Unlock()
+			s.engine.releaseLocked(s.engine.running[runKey{v.id, 0}]) // as when the engine gives up
+		}, "c cut_off attempt 1 of 3 was cut off", "1 were cut off"},
+		{"starting", []stepSpec{one("builtin:noop", "", "")}, nil, "a starting at any moment", "1 are about to start"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newTestService(t, serviceTest{
+				clock: newVirtualClock(testStart), extra: []string{testTemplate("x", tt.steps...)},
+				config: func(c *Config) { c.Worker.Concurrency, c.Engine.Jitter = 1, false },
+			})
+			if tt.name == "starting" { // the scheduler does not come to it
+				s.store.mu.Lock()
+				s.engine.stopping = true
+				s.store.mu.Unlock()
+			}
+			v := mustCreate(t, s, "x")
+			settle(s)
+			if tt.do != nil {
+				tt.do(t, s, v)
+			}
+			x, err := s.explain(v.id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkExplanation(t, s, x)
+			if !strings.Contains(x.Message, tt.task) {
+				t.Errorf("got %q; want %q", x.Message, tt.task)
+			}
+			var want []string
+			if tt.want != "" {
+				want = strings.Split(tt.want, ";")
+			}
+			if len(x.Steps) != len(want) {
+				t.Fatalf("got %+v; want %q", x.Steps, want)
+			}
+			for i, w := range want {
+				e := x.Steps[i]
+				words := strings.SplitN(w, " ", 3)
+				if e.Name != words[0] || e.Cause != words[1] || !strings.Contains(e.Message, words[2]) {
+					t.Errorf("got %s %s %s; want %s", e.Name, e.Cause, e.Message, w)
+				}
+			}
+		})
+	}
+}
+
+// checkExplanation sees that each unfinished step has one cause that is true of
+// its state, and that the actions it names are taken.
+func checkExplanation(t testing.TB, s *service, x *taskExplanation) {
+	t.Helper()
+	v, err := s.store.view(x.TaskUUID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for i := range v.steps {
+		if v.steps[i].state.finished() {
+			continue
+		}
+		if n == len(x.Steps) || x.Steps[n].StepUUID != v.stepID(i) {
+			t.Fatalf("%s: got %+v; want one cause for step %d", states(v), x.Steps, i)
+		}
+		e := &x.Steps[n]
+		n++
+		if !causeIsTrue(s, v, i, e) || e.Message == "" || x.Message == "" {
+			t.Errorf("step %d of %s: got %+v, which is not true", i, states(v), e)
+		}
+		for _, word := range e.Actions {
+			action := stepAction(slices.Index(stepActionNames[:], word))
+			if err := s.engine.allowsLocked(v, i, &stepRequest{action: action}); err != nil {
+				t.Errorf("step %d of %s, %s: %v", i, states(v), e.Cause, err)
+			}
+		}
+	}
+	if n != len(x.Steps) {
+		t.Errorf("%s: got %+v; want causes for unfinished steps alone", states(v), x.Steps)
+	}
+}
+
+// causeIsTrue looks naively at the task.
+func causeIsTrue(s *service, v *task, i int, e *stepExplanation) bool {
+	var in, unsatisfied [stepStates]int
+	names := []string{}
+	for _, p := range v.parents(i) {
+		in[v.steps[p].state]++
+		if !v.steps[p].state.satisfies() {
+			unsatisfied[v.steps[p].state]++
+			names = append(names, v.def(p).name)
+		}
+	}
+	state, stopped := v.steps[i].state, v.state == taskBlockedByFailures || v.state == taskError
+	outside := s.handlers.resolve(v.def(i).callable).kind == outsideActor
+	switch e.cause {
+	case causeFailed:
+		return state == stepInError
+	case causeRunning:
+		return state == stepInProgress && v.steps[i].lease == nil && time.Time(instant(e.DueAt).time()).After(instant(e.Since).time())
+	case causeClaimed:
+		return state == stepInProgress && v.steps[i].lease != nil && instant(e.DueAt) == v.steps[i].lease.until
+	case causeCutOff:
+		return state == stepInProgress && v.steps[i].lease == nil
+	case causeRetry:
+		return state == stepWaitingForRetry && instant(e.DueAt) == v.steps[i].retryAt && e.Attempt == v.steps[i].attempts+1
+	case causeCancelled:
+		return state == stepPending && unsatisfied[stepCancelled] > 0 && slices.Equal(names, e.WaitsFor)
+	case causeParentFailed:
+		return state == stepPending && in[stepCancelled] == 0 && (in[stepInError] > 0 && slices.Equal(names, e.WaitsFor) ||
+			len(names) == 0 && undecidedBy(v, i, e.WaitsFor)[stepInError] > 0)
+	case causeDependencies:
+		return state == stepPending && len(names) > 0 && slices.Equal(names, e.WaitsFor) && in[stepInError]+in[stepCancelled] == 0
+	case causeUndecided:
+		by := undecidedBy(v, i, e.WaitsFor)
+		return state == stepPending && len(names) == 0 && len(by) > 0 && by[stepInError] == 0
+	case causeTaskStopped:
+		return stopped && len(names) == 0 && !v.open(i) && (state == stepPending || state == stepEnqueued)
+	case causeOutside:
+		return state == stepEnqueued && outside && !stopped
+	case causeSlot, causeStarting:
+		return state == stepEnqueued && !outside && !stopped
+	}
+	return false
+}
+
+// undecidedBy counts by their states the steps that are said to decide what a step
+// will depend on; none when one of them does not.
+func undecidedBy(v *task, i int, names []string) map[stepState]int {
+	by := map[stepState]int{}
+	if !v.open(i) {
+		return by
+	}
+	for _, name := range names {
+		d := slices.IndexFunc(v.plan.steps, func(p planStep) bool { return p.def.name == name })
+		if d < 0 || !maker(v.def(d).kind) || v.decided(d) || !v.tpl.flow.descends(v.declared(i), v.declared(d)) {
+			return nil
+		}
+		by[v.steps[d].state]++
+	}
+	return by
+}

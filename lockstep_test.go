@@ -199,10 +199,12 @@ func (p *player) account() string {
 	if err := json.Unmarshal(tell("/v1/tasks?per_page=100").body, &list); err != nil || len(list.Tasks) == 0 {
 		p.t.Fatalf("the list has %d tasks, %v", len(list.Tasks), err)
 	}
+	moves := 0
 	for _, task := range list.Tasks {
 		at := "/v1/tasks/" + task.UUID
 		tell(at)
-		tell(at + "/transitions")
+		moves += strings.Count(string(tell(at+"/transitions").body), `"to_state"`)
+		tell(at + "/explain")
 		tell(at + "/summary")
 		var steps []struct {
 			UUID string `json:"step_uuid"`
@@ -217,6 +219,13 @@ func (p *player) account() string {
 	for _, path := range []string{"/v1/dlq", "/v1/dlq/stats", "/v1/dlq/staleness", "/v1/dlq/investigation-queue",
 		"/v1/analytics/performance", "/v1/analytics/bottlenecks", "/_stepwell/clock"} {
 		tell(path)
+	}
+	stream := p.openStream("?after=0")
+	for n := 0; n < moves; {
+		if event := readBlock(p.t, stream); strings.Contains(event, "\ndata:") { // others only mark the place
+			b.WriteString(event)
+			n++
+		}
 	}
 	return b.String()
 }

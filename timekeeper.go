@@ -15,15 +15,20 @@ type timekeeper struct {
 	clock *virtualClock
 	svc   *service
 
+	patience time.Duration // of changes that wait for their turn, in real time
+
 	turn   chan struct{} // holds a token unless somebody moves the clock or fires its timers
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
 
+// turnPatience is how long a change waits until a deterministic service is at rest.
+const turnPatience = 10 * time.Second
+
 // newTimekeeper takes over the clock of a service whose engine runs.
 func newTimekeeper(svc *service, c *virtualClock) *timekeeper {
-	k := &timekeeper{clock: c, svc: svc, turn: make(chan struct{}, 1)}
+	k := &timekeeper{clock: c, svc: svc, patience: turnPatience, turn: make(chan struct{}, 1)}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.turn <- struct{}{}
 	svc.store.mu.Lock()
@@ -248,13 +253,10 @@ func (k *timekeeper) idle() bool {
 	return k.svc.engine.idleLocked() && c.restLocked() && !(waits && c.mode == clockAuto)
 }
 
-// turnPatience is how long a change waits for its turn, in real time.
-const turnPatience = 10 * time.Second
-
 // inTurn calls f under the lock of the store once nothing runs, can start or is
 // due, and nobody moves the clock; in mode auto once no work timer is left.
 func (k *timekeeper) inTurn(ctx context.Context, f func() error) error {
-	limited, cancel := context.WithTimeout(ctx, turnPatience)
+	limited, cancel := context.WithTimeout(ctx, k.patience)
 	defer cancel()
 	for {
 		stirred := k.clock.stirred.wait()
@@ -304,7 +306,7 @@ func (k *timekeeper) noTurn(ctx context.Context) error {
 		return failf(unavailable, "the service ended or was reset meanwhile")
 	}
 	f := failf(unavailable, "with deterministic ids a change waits for what runs at its instant, and that took longer than %v",
-		turnPatience)
+		k.patience)
 	f.retryAfter = outcomeRetryEvery
 	return f
 }

@@ -160,7 +160,7 @@ func (e *engine) closeBatch() {
 func (e *engine) recordMemberLocked(k *run) bool {
 	if o := k.outcome; o != nil && !(e.ctx.Err() != nil && wasCancelled(*o)) {
 		err := e.store.updateLocked(func(c *change) error { return e.endLocked(c, k, *o) })
-		if e.refusedForNow(k, err) {
+		if e.offeredAgain(k, err) {
 			return false
 		}
 	}

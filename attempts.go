@@ -193,7 +193,7 @@ func (e *engine) finish(k *run, o outcome) {
 		return
 	}
 	_, err := e.store.update(func(c *change) error { return e.endLocked(c, k, o) })
-	if e.recordableLater(k, err) {
+	if e.offeredAgain(k, err) {
 		e.hold(k)
 		afterReal(outcomeRetryEvery, func() { e.finish(k, o) })
 		return
@@ -201,8 +201,8 @@ func (e *engine) finish(k *run, o outcome) {
 	e.abandon(k)
 }
 
-// recordableLater tells whether an outcome that was not recorded can be later on.
-func (e *engine) recordableLater(k *run, err error) bool {
+// offeredAgain tells whether an outcome that was not recorded can be later on.
+func (e *engine) offeredAgain(k *run, err error) bool {
 	f, refused := errors.AsType[*failure](err)
 	switch {
 	case err == nil, refused && f.kind == taskMissing: // the task was dropped meanwhile

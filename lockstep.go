@@ -183,7 +183,7 @@ func (e *engine) recordMemberLocked(k *run) bool {
 	}
 	if o := k.outcome; o != nil && !(e.ctx.Err() != nil && wasCancelled(*o)) {
 		err := e.store.updateLocked(func(c *change) error { return e.endLocked(c, k, *o) })
-		if e.recordableLater(k, err) {
+		if e.offeredAgain(k, err) {
 			return false
 		}
 	}

@@ -30,9 +30,9 @@ func whimHandler(t testing.TB) string {
 		_, attempt, _ := strings.Cut(r.Header.Get("Idempotency-Key"), ":")
 		switch {
 		case r.URL.Path == "/fails2" && attempt < "3":
-			http.Error(w, "not yet", 503)
+			http.Error(w, "not yet", http.StatusServiceUnavailable)
 		case r.URL.Path == "/never":
-			http.Error(w, "no", 400)
+			http.Error(w, "no", http.StatusBadRequest)
 		case r.URL.Path == "/choose":
 			fmt.Fprint(w, `{"type":"create_steps","step_names":["left","right"]}`)
 		default:

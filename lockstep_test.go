@@ -84,6 +84,7 @@ func whimTemplates(url string) []string {
 // player plays a script against one service.
 type player struct {
 	*testServer
+	url   string              // of the handlers
 	reads func(s *testServer) // between the others; nil for none
 }
 
@@ -146,6 +147,7 @@ func (p *player) play() string {
 	p.idle()
 	p.clock(`{"freeze":true}`)
 	p.make("fan", "chain")
+	p.stubbed()
 	p.clock(`{"advance":"3h"}`) // the detector of stale tasks runs on the way
 	return p.account()
 }
@@ -272,7 +274,7 @@ func TestSameScriptSameState(t *testing.T) {
 	var document, account string
 	for n := range plays {
 		s := newDeterministicServer(t, url, "seed")
-		p := &player{testServer: s.testServer}
+		p := &player{testServer: s.testServer, url: url}
 		var storm *getStorm
 		if n%2 == 1 {
 			storm = startGetStorm(s.testServer)
@@ -291,7 +293,7 @@ func TestSameScriptSameState(t *testing.T) {
 		}
 	}
 	other := newDeterministicServer(t, url, "another seed")
-	(&player{testServer: other.testServer}).play()
+	(&player{testServer: other.testServer, url: url}).play()
 	if got := other.document(); got == document {
 		t.Error("another seed gives the same state")
 	}
@@ -326,14 +328,15 @@ func (g *getStorm) end() {
 	g.wg.Wait()
 }
 
-// TestSameScriptTwoProcesses: the journals of two processes are the same bytes.
+// TestSameScriptTwoProcesses: the journals and the states of two processes are
+// the same bytes.
 func TestSameScriptTwoProcesses(t *testing.T) {
 	url := whimHandler(t)
 	templates := t.TempDir()
 	for i, text := range whimTemplates(url) {
 		writeFile(t, filepath.Join(templates, fmt.Sprintf("t%d.json", i)), []byte(text))
 	}
-	var journals, accounts []string
+	var journals, accounts, documents []string
 	for range 2 {
 		data := filepath.Join(t.TempDir(), "data")
 		p := launch(t, []string{configEnvPrefix + "FIXTURE__ALLOW_DATA=true"}, serveArguments("--fixture",
@@ -345,10 +348,12 @@ func TestSameScriptTwoProcesses(t *testing.T) {
 			got.text("now") != "2026-01-01T00:00:00.000000Z" {
 			t.Errorf("the clock is %s; want it frozen at the start of 2026", got.body)
 		}
-		accounts = append(accounts, (&player{testServer: p.api()}).play())
+		accounts = append(accounts, (&player{testServer: p.api(), url: url}).play())
+		documents = append(documents, string(p.api().do("GET", "/_stepwell/state", "").want(200).body))
 		p.stop()
 		journals = append(journals, string(readFile(t, filepath.Join(data, journalName))))
 	}
 	wantSame(t, "the journal", journals[1], journals[0])
+	wantSame(t, "the state", documents[1], documents[0])
 	wantSame(t, "the account", accounts[1], accounts[0])
 }

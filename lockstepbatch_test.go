@@ -110,6 +110,8 @@ func TestChangesWaitForTheBatch(t *testing.T) {
 		{"DELETE", "/v1/tasks/" + id, ""},
 		{"PATCH", at, `{"action_type":"cancel","reason":"r","cancelled_by":"me"}`},
 		{"POST", "/v1/steps/claim", anyOne},
+		{"POST", "/_stepwell/stubs", `{"match":{},"outcomes":[{"result":1}]}`},
+		{"DELETE", "/_stepwell/stubs", ""},
 	} {
 		a := s.do(change.method, change.path, change.body).want(503)
 		if a.header.Get("Retry-After") == "" || !strings.Contains(string(a.body), "longer than 20ms") {

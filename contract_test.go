@@ -261,6 +261,10 @@ func (c *apiContract) memberProblems(path string, s, object map[string]any) (pro
 		if !ok {
 			member, ok = s["additionalProperties"], s["additionalProperties"] != nil
 		}
+		if member == false {
+			problems = append(problems, fmt.Sprintf("%s.%s: must not be there", path, name))
+			continue
+		}
 		if ok {
 			problems = append(problems, c.problems(path+"."+name, member, object[name])...)
 		}
@@ -273,6 +277,9 @@ func TestSchemasUseKnownKeywords(t *testing.T) {
 	eachOpenAPIDocument(t, func(t *testing.T, _ string, doc map[string]any) {
 		var visit func(path string, schema any)
 		visit = func(path string, schema any) {
+			if schema == false {
+				return // which no value is allowed by
+			}
 			s, ok := schema.(map[string]any)
 			if !ok {
 				t.Errorf("%s: got %s; want a schema", path, wireText(schema))

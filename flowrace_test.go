@@ -142,12 +142,11 @@ const (
 	raceInterfered
 	raceCancelled
 	raceTorn
-	raceRepeated
 	raceCounts
 )
 
 var raceCountNames = [raceCounts]string{"replays", "timeouts", "deaths", "late", "twice", "blocked", "interfered",
-	"cancelled", "torn streams", "repeated events"}
+	"cancelled", "torn streams"}
 
 func newFlowRace(t *testing.T, o serviceTest) *flowRace {
 	t.Helper()

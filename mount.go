@@ -150,6 +150,7 @@ var mountErrorOf = [...]struct{ kind, code string }{
 	backpressure:      {"ServiceUnavailable", "SERVICE_UNAVAILABLE"},
 	misdirected:       {"BadRequest", "BAD_REQUEST"},
 	notIdle:           {"ServiceUnavailable", "SERVICE_UNAVAILABLE"}, // which nothing here waits for
+	unverified:        {"ValidationError", "INVALID_TASK_CONFIG"},    // which nothing here asks for
 }
 
 // mountStatus is the status of a failure, which differs from the roles' in one

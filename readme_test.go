@@ -81,6 +81,12 @@ func TestReadmeFixtureMode(t *testing.T) {
 	typeSession(t, "Fixture mode", t.TempDir(), serve(t, "--fixture"))
 }
 
+// TestFixturePage types what stands in docs/fixture.md.
+func TestFixturePage(t *testing.T) {
+	commands, outputs := consoleSession(t, "docs/fixture.md", string(readFile(t, "docs/fixture.md")))
+	typeCommands(t, commands, outputs, t.TempDir(), serve(t, "--fixture"))
+}
+
 func TestReadmeWaiting(t *testing.T) { typeSession(t, "Waiting", t.TempDir(), serve(t)) }
 
 func TestReadmeDynamicSteps(t *testing.T) { typeSession(t, "Dynamic steps", t.TempDir(), serve(t)) }

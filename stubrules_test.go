@@ -176,7 +176,7 @@ func TestStubTakesWaitingSteps(t *testing.T) {
 	}
 	c := s.claimOne(`{"callables":["charge"]}`)
 	s.testServer.answer(c, "fail", `,"error":{"message":"no"}`).want(200)
-	s.clock(`{"advance":"1s"}`).want(200)
+	s.clock(`{"advance":"2s"}`).want(200)
 	if got := s.status(ids[1]); got != "complete" {
 		t.Errorf("attempt 2 by the stub: the task is %s", got)
 	}

@@ -32,6 +32,12 @@ type run struct {
 	stray   bool               // another delivery of the attempt, whose outcome comes too late
 	gone    bool               // the step left in_progress without it; guarded by store.mu
 	freed   bool               // its slot was given back; guarded by store.mu
+
+	born    uint64   // the task's place in the order of creation
+	member  bool     // its outcome is held until those of its batch are there
+	outcome *outcome // of a member that has ended; guarded by store.mu
+
+	goesWrong *playedRun // how a member's outcome does when it is recorded; nil for not at all
 }
 
 // runBuiltinLocked computes a builtin without the lock, on a slot. What it came
@@ -88,16 +94,20 @@ func (e *engine) startDelayLocked(t *task, i int, o outcome, delay, timeout time
 	}
 	k.call = e.noteLocked(t, i, k.number)
 	e.calls.add(k.call)
+	e.delayLocked(k, o, delay, timeout)
+	return nil
+}
+
+func (e *engine) delayLocked(k *run, o outcome, delay, timeout time.Duration) {
 	if timeout < delay {
 		delay, o = timeout, timedOut(timeout)
 	}
 	k.timer = e.clock.schedule(k.started.add(delay), func() { e.finish(k, o) })
-	return nil
 }
 
 // startRunLocked journals the start of an attempt and takes its slot.
 func (e *engine) startRunLocked(t *task, i int, web bool) (*run, error) {
-	k := &run{key: runKey{t.id, i}, web: web}
+	k := &run{key: runKey{t.id, i}, web: web, born: t.seq}
 	err := e.store.updateLocked(func(c *change) error {
 		k.started = c.now
 		return c.append(t, &record{kind: recStarted, step: i})
@@ -132,7 +142,7 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	e.calls.add(k.call)
 	ctx, cancel := context.WithCancel(e.ctx)
 	k.cancel = cancel
-	e.inFlight[k] = struct{}{}
+	e.joinLocked(k)
 	e.wg.Go(func() {
 		defer cancel()
 		if err := e.store.journal.wait(ctx, seen); err != nil {
@@ -147,6 +157,10 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 // abandon gives up an attempt without an outcome: the engine stops, or nothing
 // can be written any more. It is delivered again after a restart.
 func (e *engine) abandon(k *run) {
+	if k.member {
+		e.memberEnded(k, nil)
+		return
+	}
 	e.store.mu.Lock()
 	defer e.store.mu.Unlock()
 	e.releaseLocked(k)
@@ -170,23 +184,35 @@ func (e *engine) releaseLocked(k *run) {
 // finish records what an attempt came to. When the store has no room the
 // outcome is held, with its slot, until it has.
 func (e *engine) finish(k *run, o outcome) {
+	if k.member {
+		e.memberEnded(k, &o)
+		return
+	}
 	if e.ctx.Err() != nil && wasCancelled(o) {
 		e.abandon(k)
 		return
 	}
 	_, err := e.store.update(func(c *change) error { return e.endLocked(c, k, o) })
+	if e.offeredAgain(k, err) {
+		e.hold(k)
+		afterReal(outcomeRetryEvery, func() { e.finish(k, o) })
+		return
+	}
+	e.abandon(k)
+}
+
+// offeredAgain tells whether an outcome that was not recorded can be later on.
+func (e *engine) offeredAgain(k *run, err error) bool {
 	f, refused := errors.AsType[*failure](err)
 	switch {
 	case err == nil, refused && f.kind == taskMissing: // the task was dropped meanwhile
 	case e.ctx.Err() != nil: // the engine has stopped: the attempt is delivered again
 	case refused && refusedForNow(err) && f.retryAfter > 0:
-		e.hold(k)
-		afterReal(outcomeRetryEvery, func() { e.finish(k, o) })
-		return
+		return true
 	default:
 		e.log.Error("the outcome of an attempt is lost", "task_uuid", k.key.task, "step", k.key.step, "error", err)
 	}
-	e.abandon(k)
+	return false
 }
 
 // endLocked records the outcome where it belongs: at the running step, or, when

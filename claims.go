@@ -104,7 +104,11 @@ func (s *service) claim(ctx context.Context, q *claimRequest) ([]claim, error) {
 
 func (e *engine) claim(ctx context.Context, q *claimRequest) claims {
 	c := &claimer{request: q, given: make(chan claims, 1)}
-	if e.enter(c) || q.wait == 0 {
+	served, err := e.enter(ctx, c)
+	if err != nil {
+		return claims{err: err}
+	}
+	if served || q.wait == 0 {
 		return e.leave(c)
 	}
 	wait, cancel := context.WithTimeout(ctx, q.wait)
@@ -119,9 +123,15 @@ func (e *engine) claim(ctx context.Context, q *claimRequest) claims {
 
 // enter gives the claimer what there is now, after those who came before it,
 // and has it wait when that is nothing. It reports whether it was given something.
-func (e *engine) enter(c *claimer) (served bool) {
-	e.store.mu.Lock()
-	defer e.store.mu.Unlock()
+func (e *engine) enter(ctx context.Context, c *claimer) (served bool, err error) {
+	err = e.inTurn(ctx, func() error {
+		served = e.enterLocked(c)
+		return nil
+	})
+	return served, err
+}
+
+func (e *engine) enterLocked(c *claimer) (served bool) {
 	e.feedLocked()
 	if served = e.stopping || e.serveLocked(c); served {
 		return true
@@ -179,7 +189,9 @@ func (e *engine) wakeFeeder() {
 func (e *engine) feed() {
 	for range e.outside.kick {
 		e.store.mu.Lock()
-		e.feedLocked()
+		if e.lockstep == nil || e.stopping { // in lockstep claimers come after the batches
+			e.feedLocked()
+		}
 		stopping := e.stopping
 		e.store.mu.Unlock()
 		if stopping {
@@ -255,7 +267,7 @@ func (e *engine) claimableLocked(matches func(claimKey) bool, limit int) (found 
 // claimLocked starts an attempt by an outside actor.
 func (e *engine) claimLocked(c *change, k runKey, q *claimRequest) (claim, error) {
 	t := e.store.liveLocked(k.task)
-	token := leaseToken(t.id, e.ids.secret())
+	token := leaseToken(t.id, e.ids.secretOf(t.stepID(k.step), e.store.seq))
 	l := &lease{hash: hashLease(token), until: c.now.add(q.lease), worker: q.worker}
 	err := c.append(t, &record{kind: recClaimed, step: k.step, lease: l, subject: q.subject})
 	if err != nil {

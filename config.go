@@ -130,6 +130,7 @@ type fixtureConfig struct {
 	PortRange          string   // of sandboxes, as "9000-9099"; "" for any free port
 	PublicHost         string   // in the URLs of sandboxes; "" for the address listened on
 	VirtualCredentials bool     // hold the times in tokens against the virtual clock
+	DeterministicIDs   string   // the seed of ids and chance, with steps in lockstep; "" for neither
 }
 
 // logConfig is what goes to standard error.
@@ -431,6 +432,11 @@ var configKeys = append([]configKey{
 		path: "fixture.virtual_credentials", def: false,
 		field: func(c *Config) any { return &c.Fixture.VirtualCredentials },
 		help:  "hold the times in tokens against the virtual clock, except under /_stepwell",
+	},
+	{
+		path: "fixture.deterministic_ids", field: func(c *Config) any { return &c.Fixture.DeterministicIDs }, def: "",
+		flag: "deterministic-ids",
+		help: "with fixture mode: a seed that ids follow from; the same requests give the same state",
 	},
 	{
 		path: "log.level", field: func(c *Config) any { return &c.Log.Level }, def: "info",

@@ -184,7 +184,7 @@ func TestConfigDefaults(t *testing.T) {
 		"staleness.max_lifetime_hours": "24", "log.level": `"info"`, "log.format": `"auto"`,
 		"web.trusted_proxies": "[]", "web.allowed_hosts": "[]", "web.allowed_origins": "[]",
 		"fixture.enabled": "false", "fixture.allow_remote": "false", "fixture.allow_data": "false",
-		"fixture.allow_targets": "[]", "fixture.port_range": `""`, "fixture.public_host": `""`,
+		"fixture.allow_targets": "[]", "fixture.deterministic_ids": `""`, "fixture.port_range": `""`, "fixture.public_host": `""`,
 		"fixture.virtual_credentials": "false",
 		"mount.path":                  `"/stepwell"`,
 		"mount.status_requires_auth":  "false", "mount.metrics_require_auth": "false",

@@ -55,6 +55,15 @@ func checkFixtureData(c *Config, p *provenance) error {
 	return nil
 }
 
+// checkDeterministicIDs keeps made-up ids and a clock that stands still from work
+// that is meant.
+func checkDeterministicIDs(c *Config, _ *provenance) error {
+	if c.Fixture.DeterministicIDs != "" && !c.Fixture.Enabled {
+		return errors.New("fixture.deterministic_ids (--deterministic-ids) needs fixture mode: --fixture")
+	}
+	return nil
+}
+
 // applyFixture has fixture mode keep state in memory, unless it may use a
 // directory and was given one.
 func (l *configLoader) applyFixture() {

@@ -30,6 +30,8 @@ func TestFixtureConfiguration(t *testing.T) {
 		{"the other loopback", "--fixture --listen [::1]:0", "", "", true},
 		{"open to all, allowed", "--fixture --listen 0.0.0.0:0", "STEPWELL_FIXTURE__ALLOW_REMOTE=true", "", true},
 		{"without the worker's listener", "--fixture --role orchestration --worker-listen 0.0.0.0:0", "", "", true},
+		{"a seed", "--fixture --deterministic-ids s1", "", "", true},
+		{"a seed without fixture mode", "--deterministic-ids s1", "", "--fixture", false},
 		{"the worker role", "--fixture --role worker", "", "orchestration role", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

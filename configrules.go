@@ -229,6 +229,7 @@ var configRules = []configRule{
 	{[]string{"fixture.enabled", "role"}, "", checkFixtureRole},
 	{[]string{"fixture.enabled", "orchestration.web.listen", "worker.web.listen"}, "role", checkFixtureListeners},
 	{[]string{"fixture.enabled", "store.path"}, "", checkFixtureData},
+	{[]string{"fixture.deterministic_ids", "fixture.enabled"}, "", checkDeterministicIDs},
 }
 
 func checkListeners(c *Config, _ *provenance) error {

@@ -43,7 +43,7 @@ func (a *controlAPI) addStub(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var v stubView
-	err = a.svc.engine.changeStubs(func(l *stubs) error {
+	err = a.svc.engine.changeStubs(r.Context(), func(l *stubs) error {
 		err := l.add([]*stub{s})
 		v = s.view()
 		return err
@@ -65,7 +65,7 @@ func (a *controlAPI) replaceStubs(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	var v stubList
-	err = a.svc.engine.changeStubs(func(l *stubs) error {
+	err = a.svc.engine.changeStubs(r.Context(), func(l *stubs) error {
 		err := l.replace(all)
 		v = l.view()
 		return err
@@ -97,7 +97,7 @@ func (a *controlAPI) getStub(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *controlAPI) removeStub(w http.ResponseWriter, r *http.Request) error {
-	err := a.svc.engine.changeStubs(func(l *stubs) error {
+	err := a.svc.engine.changeStubs(r.Context(), func(l *stubs) error {
 		if !l.remove(r.PathValue("id")) {
 			return stubNotFound(r.PathValue("id"))
 		}
@@ -109,8 +109,8 @@ func (a *controlAPI) removeStub(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-func (a *controlAPI) removeStubs(w http.ResponseWriter, _ *http.Request) error {
-	err := a.svc.engine.changeStubs(func(l *stubs) error { return l.replace(nil) })
+func (a *controlAPI) removeStubs(w http.ResponseWriter, r *http.Request) error {
+	err := a.svc.engine.changeStubs(r.Context(), func(l *stubs) error { return l.replace(nil) })
 	if err == nil {
 		w.WriteHeader(http.StatusNoContent)
 	}

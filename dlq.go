@@ -183,7 +183,7 @@ func (t *task) currentLetter() *deadLetter {
 
 // investigate records an update of an entry, durable when it returns.
 func (s *service) investigate(ctx context.Context, id uuid, q *investigation) error {
-	seq, err := s.store.update(func(c *change) error {
+	seq, err := s.engine.change(ctx, func(c *change) error {
 		row, ok := c.s.dead.find(id)
 		if !ok {
 			return failf(notFound, "DLQ entry %s not found", id)

@@ -47,6 +47,7 @@ type engine struct {
 	outside  outsideWork
 	stubs    *stubs          // in fixture mode; else nil
 	calls    *requestJournal // in fixture mode; else nil
+	lockstep *lockstep       // nil unless steps run in batches
 	stopping bool
 }
 
@@ -125,6 +126,9 @@ func (e *engine) pump(budget int) (stopping bool) {
 	e.store.mu.Lock()
 	defer e.store.mu.Unlock()
 	defer e.lookUpLocked()
+	if e.lockstep != nil {
+		return e.runBatchesLocked()
+	}
 	for !e.stopping {
 		it, ok := e.nextLocked()
 		if !ok {
@@ -170,6 +174,9 @@ func (e *engine) launchLocked(it readyItem) error {
 		if played, err := e.playLocked(t, i, g); played {
 			return err
 		}
+	}
+	if g.kind == builtinHandler && e.lockstep != nil {
+		return e.joinBuiltinLocked(t, i, g)
 	}
 	if g.kind == builtinHandler {
 		return e.runBuiltinLocked(t, i, g)

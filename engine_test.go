@@ -323,11 +323,11 @@ func TestBackoff(t *testing.T) {
 		jitter := &engine{jitter: true, ids: newIDSource(newVirtualClock(0), new([32]byte))}
 		for i, want := range tc.want {
 			d := time.Duration(want) * time.Millisecond
-			if got := exact.backoff(p, i+1, 0); got != d {
+			if got := exact.backoff(p, i+1, 0, uuid{}); got != d {
 				t.Errorf("%s after %d attempts: got %s; want %s", tc.kind, i+1, got, d)
 			}
 			for range 100 {
-				got := jitter.backoff(p, i+1, 0)
+				got := jitter.backoff(p, i+1, 0, uuid{})
 				if got < d*9/10 || got > min(d*11/10, time.Duration(tc.most)*time.Millisecond) {
 					t.Fatalf("%s after %d attempts with jitter: got %s; want %s ± 10 %%, at most %d ms", tc.kind, i+1, got, d, tc.most)
 				}
@@ -336,13 +336,13 @@ func TestBackoff(t *testing.T) {
 	}
 	e := &engine{}
 	p := &retryPolicy{backoff: backoffLinear, baseMS: 1000, maxMS: 2000}
-	if got := e.backoff(p, 1, 90*time.Second); got != 90*time.Second {
+	if got := e.backoff(p, 1, 90*time.Second, uuid{}); got != 90*time.Second {
 		t.Errorf("Retry-After: got %s; want it to win", got)
 	}
-	if got := e.backoff(p, 1, 5*time.Hour); got != time.Hour {
+	if got := e.backoff(p, 1, 5*time.Hour, uuid{}); got != time.Hour {
 		t.Errorf("a long Retry-After: got %s; want it capped at 1h", got)
 	}
-	if got := e.backoff(&retryPolicy{backoff: backoffExponential, baseMS: 1000, maxMS: 30000}, 5000, 0); got != 30*time.Second {
+	if got := e.backoff(&retryPolicy{backoff: backoffExponential, baseMS: 1000, maxMS: 30000}, 5000, 0, uuid{}); got != 30*time.Second {
 		t.Errorf("after 5000 attempts: got %s; want 30s", got)
 	}
 }

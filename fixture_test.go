@@ -39,6 +39,7 @@ func newFixtureServer(t testing.TB, o serviceTest) *fixtureServer {
 	t.Cleanup(rc.stop)
 	w, err := openWorld("", serviceOptions{
 		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, rc, log), clock: rc, registry: registry, handlers: handlers,
+		deterministic: cfg.Fixture.DeterministicIDs,
 	}, &gates{})
 	if err != nil {
 		t.Fatal(err)

@@ -82,7 +82,7 @@ func openTestService(t testing.TB, o serviceTest) *service {
 	}
 	s, err := openService(serviceOptions{
 		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, c, log), clock: c, registry: registry, handlers: handlers, disk: o.disk,
-		state: o.state,
+		state: o.state, deterministic: cfg.Fixture.DeterministicIDs,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -22,8 +22,12 @@ type busyWork struct {
 // idleLocked tells whether nothing runs and no step could start. A step that
 // waits for a slot is no work as long as delays alone hold the slots.
 func (e *engine) idleLocked() bool {
-	startable := e.local.Len() > 0 && e.slots > 0 || e.http.Len() > 0 && e.webSlots > 0
-	return !startable && len(e.inFlight) == 0 && e.computing == 0 && e.owed == 0
+	return !e.startableLocked() && len(e.inFlight) == 0 && e.computing == 0 && e.owed == 0 && !e.busyLocked()
+}
+
+// startableLocked tells whether a step is ready for a slot that is free.
+func (e *engine) startableLocked() bool {
+	return e.local.Len() > 0 && e.slots > 0 || e.http.Len() > 0 && e.webSlots > 0
 }
 
 // lookUpLocked tells those who wait for it that the engine is idle, if it is.
@@ -71,8 +75,11 @@ func (e *engine) blockersLocked() []blocker {
 		if len(all) == maxBlockers {
 			break
 		}
+		if k.outcome != nil && e.lockstep.waiting > 0 {
+			continue // it waits for others of its batch
+		}
 		b := blocker{Reason: "running", Attempt: k.number, Since: zonedTime(k.started)}
-		if k.cancel == nil {
+		if k.cancel == nil || k.outcome != nil {
 			b.Reason = "unrecorded"
 		}
 		all = append(all, b.of(e.store, k.key))

@@ -121,6 +121,8 @@ type idSource struct {
 	rand *rand.Rand // guarded by mu
 	fake bool       // it is repeatable: secrets come from rand, too
 	last uuid       // the last id given out; guarded by mu
+
+	derived *derivation // nil unless ids follow from a seed
 }
 
 // newIDSource seeds from the operating system; a fixed seed makes it repeatable.
@@ -156,8 +158,12 @@ func (s *idSource) reserve(n int) uuid {
 func (s *idSource) observe(u uuid) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if string(u[:]) > string(s.last[:]) {
-		s.last = u
+	last := &s.last
+	if s.derived != nil {
+		last = &s.derived.last
+	}
+	if string(u[:]) > string(last[:]) {
+		*last = u
 	}
 }
 

@@ -268,7 +268,7 @@ func (q *leaseAnswer) setLease(token string) {
 func (s *service) answerLease(ctx context.Context, stepID uuid, q *leaseAnswer) (v stepView, err error) {
 	var taken *heldStep
 	var after step
-	seq, err := s.store.update(func(c *change) error {
+	seq, err := s.engine.change(ctx, func(c *change) error {
 		if taken, err = s.engine.answerLocked(c, stepID, q); taken == nil || err != nil {
 			return err
 		}
@@ -339,7 +339,7 @@ func (s *service) refuseAnswer(ctx context.Context, stepID uuid, q *leaseAnswer)
 		return err
 	}
 	past := &pastLease{step: i, hash: q.hash}
-	seq, err := s.takeLate(t.id, past, q)
+	seq, err := s.takeLate(ctx, t.id, past, q)
 	if err != nil {
 		return err
 	}
@@ -373,7 +373,9 @@ func (s *service) stepOf(id, named uuid) (*task, int, error) {
 
 // takeLate looks for the attempt that an answer is about, and records its outcome
 // if that has not come before. One answer at a time, so that it is recorded once.
-func (s *service) takeLate(id uuid, past *pastLease, q *leaseAnswer) (seq uint64, err error) {
+func (s *service) takeLate(
+	ctx context.Context, id uuid, past *pastLease, q *leaseAnswer,
+) (seq uint64, err error) {
 	late := &s.engine.outside.late
 	late.Lock()
 	defer late.Unlock()
@@ -383,7 +385,7 @@ func (s *service) takeLate(id uuid, past *pastLease, q *leaseAnswer) (seq uint64
 	if past.lease == nil || past.answered || q.verb == extendVerb {
 		return 0, nil
 	}
-	return s.store.update(func(c *change) error {
+	return s.engine.change(ctx, func(c *change) error {
 		t, err := c.task(id)
 		if err != nil {
 			return err

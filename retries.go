@@ -33,20 +33,20 @@ func (e *engine) plainEnding(t *task, i int, o outcome, now, began instant) *end
 		attempts++
 	}
 	if o.err.retryable && policy.retryable && attempts < s.maxAttempts {
-		end.retryAt = max(now.add(e.backoff(policy, attempts, o.retryAfter)), 1)
+		end.retryAt = max(now.add(e.backoff(policy, attempts, o.retryAfter, t.stepID(i))), 1)
 	}
 	return end
 }
 
-// backoff is the wait before the next attempt, n attempts having been made.
-func (e *engine) backoff(p *retryPolicy, n int, retryAfter time.Duration) time.Duration {
+// backoff is the wait before the next attempt of a step, n attempts having been made.
+func (e *engine) backoff(p *retryPolicy, n int, retryAfter time.Duration, step uuid) time.Duration {
 	if retryAfter > 0 {
 		return min(retryAfter, time.Hour)
 	}
 	limit := float64(p.maxMS)
 	ms := min(backoffFactor(p.backoff, n)*float64(p.baseMS), limit)
 	if e.jitter {
-		ms = min(ms*(0.9+0.2*e.ids.float()), limit)
+		ms = min(ms*(0.9+0.2*e.ids.floatOf(step, n)), limit)
 	}
 	return time.Duration(ms * float64(time.Millisecond))
 }

@@ -7,7 +7,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -127,8 +126,7 @@ func (b *sandboxes) open(box *sandbox, q *sandboxRequest) error {
 		w.atStart = func(o serviceOptions) (*service, error) { return withState(q.document())(o) }
 	}
 	if q.deterministic {
-		sum := sha256.Sum256([]byte(q.ids))
-		w.parts.seed = &sum
+		w.parts.deterministic = q.ids
 	}
 	if err := b.listen(box, &cfg, w.gates); err != nil {
 		return err

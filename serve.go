@@ -72,6 +72,7 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	}
 	w, err := openWorld(flags.seed, serviceOptions{
 		cfg: cfg, log: log, auth: auth, clock: v.clock, registry: registry, handlers: handlers,
+		deterministic: cfg.Fixture.DeterministicIDs,
 	}, gates)
 	if err != nil {
 		v.stopListening(closeTimeout)

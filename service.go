@@ -64,15 +64,27 @@ type serviceOptions struct {
 	surfaces *surfaceCache // nil when nothing is shared
 
 	restoreClock bool // the clock, a virtual one, goes on as the state document says
+
+	// What ids and chance follow from, with steps in lockstep; "" for neither.
+	// It needs a virtual clock and a timekeeper.
+	deterministic string
 }
 
 // workerID is the name of what runs steps here.
 func workerID(cfg *Config) string { return "stepwell-" + cfg.Role }
 
+// idSource is the service's source of ids and chance.
+func (o *serviceOptions) idSource() *idSource {
+	if o.deterministic != "" {
+		return newDerivedIDs(o.clock, o.deterministic)
+	}
+	return newIDSource(o.clock, o.seed)
+}
+
 // openService recovers the store and starts the engine.
 func openService(o serviceOptions) (*service, error) {
 	s := &service{
-		cfg: o.cfg, log: o.log, auth: o.auth, clock: o.clock, ids: newIDSource(o.clock, o.seed),
+		cfg: o.cfg, log: o.log, auth: o.auth, clock: o.clock, ids: o.idSource(),
 		handlers: o.handlers, surfaces: o.surfaces, workerID: workerID(o.cfg),
 		started: o.clock.now(), patience: schedulerPatience, stopKeeping: func() {},
 	}
@@ -129,6 +141,9 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 	s.ids.observe(s.store.lastID)
 	s.store.retainUpTo(s.cfg.Store.retention())
 	s.engine = newEngine(s.store, s.handlers, s.ids, new(counters), s.cfg, s.log)
+	if c, ok := s.clock.(*virtualClock); ok && s.ids.derives() {
+		s.engine.lockstep = &lockstep{clock: c}
+	}
 	s.store.watch = s.engine
 	if s.cfg.Fixture.Enabled {
 		s.requests = &requestJournal{now: s.clock.now}
@@ -191,7 +206,7 @@ func (s *service) closeStore() error {
 // subject is the authenticated caller, or "".
 func (s *service) cancelTask(ctx context.Context, id uuid, subject string) (*task, error) {
 	var t *task
-	seq, err := s.store.update(func(c *change) (err error) {
+	seq, err := s.engine.change(ctx, func(c *change) (err error) {
 		if t, err = c.task(id); err != nil {
 			return err
 		}

@@ -25,7 +25,7 @@ type stepRequest struct {
 func (s *service) actOnStep(ctx context.Context, taskID, stepID uuid, q *stepRequest) (*task, int, error) {
 	var at int
 	var t *task
-	seq, err := s.store.update(func(c *change) (err error) {
+	seq, err := s.engine.change(ctx, func(c *change) (err error) {
 		if t, err = c.task(taskID); err != nil {
 			return err
 		}

@@ -88,7 +88,7 @@ func (s *service) adjustStep(
 	}
 	var at int
 	var t *task
-	seq, err := s.store.update(func(c *change) (err error) {
+	seq, err := s.engine.change(ctx, func(c *change) (err error) {
 		if t, err = c.task(taskID); err != nil {
 			return err
 		}

@@ -247,7 +247,7 @@ func (c *change) create(r *record, tpl *template) (*task, error) {
 func (c *change) append(t *task, r *record) error {
 	r.task = t.id
 	if n := t.newIDs(r); n > 0 {
-		r.ids = c.s.ids.reserve(n)
+		r.ids = c.s.ids.block(n, t.stepID(r.step), t.def(r.step).name)
 	}
 	c.write(r)
 	return c.fold(t, r)

@@ -61,7 +61,7 @@ func (e *engine) playLocked(t *task, i int, g target) (played bool, err error) {
 		return false, nil
 	}
 	t.steps[i].queued = false
-	if so.instant() {
+	if so.instant() && e.lockstep == nil {
 		err = e.ranLocked(t, i, *so.outcome, e.clock.now(), e.noteLocked(t, i, t.steps[i].nextAttempt()).by(s, noFault))
 	} else {
 		err = e.startPlayedLocked(t, i, g, s, so)
@@ -99,6 +99,8 @@ func (e *engine) startPlayedLocked(t *task, i int, g target, s *stub, so *stubOu
 	}
 	p.note(k)
 	switch {
+	case so.instant():
+		e.joinPlayedLocked(k, *so.outcome)
 	case so.hang:
 		p.delay = a.timeout + 1
 		e.landLocked(p, *so.outcome)
@@ -150,9 +152,18 @@ func (e *engine) landLocked(p *playedRun, o outcome) {
 	k.timer = e.clock.schedule(at, end)
 }
 
+// joinPlayedLocked has an attempt that ends at once take part in its batch.
+func (e *engine) joinPlayedLocked(k *run, o outcome) {
+	k.cancel = func() {} // it cannot be cut off
+	e.joinBatchLocked(k)
+	e.memberEndedLocked(k, &o)
+}
+
 // again is another delivery of an attempt: what it comes to is too late.
 func (k *run) again() *run {
-	return &run{key: k.key, web: k.web, number: k.number, started: k.started, gone: true, stray: true, freed: true}
+	return &run{
+		key: k.key, web: k.web, number: k.number, started: k.started, born: k.born, gone: true, stray: true, freed: true,
+	}
 }
 
 // callLocked calls the handler of an attempt that goes wrong: once, or twice
@@ -161,7 +172,7 @@ func (e *engine) callLocked(p *playedRun, g target, a *attempt, seen uint64) {
 	k := p.run
 	ctx, cancel := context.WithCancel(e.ctx)
 	k.cancel = cancel
-	e.inFlight[k] = struct{}{}
+	e.joinLocked(k)
 	call := func() (o outcome, ok bool) {
 		if err := e.store.journal.wait(ctx, seen); err != nil {
 			return o, false
@@ -169,6 +180,7 @@ func (e *engine) callLocked(p *playedRun, g target, a *attempt, seen uint64) {
 		return e.handlers.run(ctx, g, a), true
 	}
 	if p.fault != duplicateDelivery {
+		k.goesWrong = p
 		e.wg.Go(func() {
 			defer cancel()
 			if o, ok := call(); ok {
@@ -182,11 +194,14 @@ func (e *engine) callLocked(p *playedRun, g target, a *attempt, seen uint64) {
 	second := k.again()
 	second.freed = false
 	*e.free(k.web)--
-	e.inFlight[second] = struct{}{}
+	e.joinLocked(second)
+	if second.member {
+		p.note(second) // in the order of the batch
+	}
 	e.wg.Go(func() {
 		defer cancel()
 		for _, k := range []*run{k, second} {
-			if k == second {
+			if k == second && !k.member {
 				p.note(k)
 			}
 			if o, ok := call(); ok {
@@ -203,23 +218,29 @@ func (e *engine) callLocked(p *playedRun, g target, a *attempt, seen uint64) {
 func (e *engine) park(p *playedRun, o outcome) {
 	e.store.mu.Lock()
 	k := p.run
-	if k.gone || wasCancelled(o) {
+	if k.member || k.gone || wasCancelled(o) {
 		e.store.mu.Unlock()
 		e.finish(k, o)
 		return
 	}
-	e.landLocked(p, o)
-	k.cancel = nil
-	delete(e.inFlight, k)
+	e.parkLocked(p, o)
 	e.lookUpLocked()
 	e.store.mu.Unlock()
 }
 
+func (e *engine) parkLocked(p *playedRun, o outcome) {
+	p.member, p.cancel = false, nil
+	delete(e.inFlight, p.run)
+	e.landLocked(p, o)
+}
+
 // changeStubs changes the stubs, and has those steps be played that waited for
 // outside actors until now.
-func (e *engine) changeStubs(f func(*stubs) error) error {
-	e.store.mu.Lock()
-	defer e.store.mu.Unlock()
+func (e *engine) changeStubs(ctx context.Context, f func(*stubs) error) error {
+	return e.inTurn(ctx, func() error { return e.changeStubsLocked(f) })
+}
+
+func (e *engine) changeStubsLocked(f func(*stubs) error) error {
 	if err := f(e.stubs); err != nil {
 		return err
 	}

@@ -66,12 +66,18 @@ func (s *service) submitNew(ctx context.Context, b *submission) (*submitted, err
 		return nil, err
 	}
 	by.request = b.request
-	id := s.ids.reserve(tpl.ids())
+	var id uuid
+	if !s.ids.derives() {
+		id = s.ids.reserve(tpl.ids())
+	}
 	var t *task
 	var n *waiter
-	seq, err := s.store.update(func(c *change) (err error) {
+	seq, err := s.engine.change(ctx, func(c *change) (err error) {
 		if err := s.admitLocked(by, b.mayRead); err != nil {
 			return err
+		}
+		if s.ids.derives() { // a refused creation leaves no gap
+			id = s.ids.block(tpl.ids(), uuid{}, tpl.fullName())
 		}
 		t, err = c.create(&record{kind: recCreated, task: id, created: by}, tpl)
 		if err == nil && b.waits {

@@ -15,19 +15,27 @@ type timekeeper struct {
 	clock *virtualClock
 	svc   *service
 
+	patience time.Duration // of changes that wait for their turn, in real time
+
 	turn   chan struct{} // holds a token unless somebody moves the clock or fires its timers
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
 
+// turnPatience is how long a change waits until a deterministic service is at rest.
+const turnPatience = 10 * time.Second
+
 // newTimekeeper takes over the clock of a service whose engine runs.
 func newTimekeeper(svc *service, c *virtualClock) *timekeeper {
-	k := &timekeeper{clock: c, svc: svc, turn: make(chan struct{}, 1)}
+	k := &timekeeper{clock: c, svc: svc, patience: turnPatience, turn: make(chan struct{}, 1)}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.turn <- struct{}{}
 	svc.store.mu.Lock()
 	svc.engine.idled = c.stirred.ring
+	if l := svc.engine.lockstep; l != nil {
+		l.inTurn = k.inTurn
+	}
 	svc.store.mu.Unlock()
 	k.wg.Go(k.run)
 	return k
@@ -83,7 +91,33 @@ func (k *timekeeper) take(ctx context.Context) error {
 
 // fireDue fires every timer that is due, one after the other.
 func (k *timekeeper) fireDue(ctx context.Context) {
+	if k.svc.engine.lockstep != nil {
+		k.fireInStep(ctx)
+		return
+	}
 	for ctx.Err() == nil && k.ctx.Err() == nil && k.clock.fire() {
+	}
+}
+
+// fireInStep is fireDue between the batches of an engine in lockstep, which goes
+// on once nothing is due.
+func (k *timekeeper) fireInStep(ctx context.Context) {
+	e, fired := k.svc.engine, false
+	for ctx.Err() == nil && k.ctx.Err() == nil {
+		e.store.mu.Lock()
+		var f func()
+		if !e.lockstep.open {
+			f = k.clock.take()
+		}
+		e.store.mu.Unlock()
+		if f == nil {
+			break
+		}
+		k.clock.call(f)
+		fired = true
+	}
+	if fired {
+		e.wakeUp()
 	}
 }
 
@@ -209,11 +243,72 @@ func (k *timekeeper) awaitIdle(ctx context.Context) error {
 func (k *timekeeper) idle() bool {
 	k.svc.store.mu.Lock()
 	defer k.svc.store.mu.Unlock()
+	if k.svc.engine.lockstep != nil {
+		return k.quietLocked()
+	}
 	c := k.clock
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, waits := c.work.next()
 	return k.svc.engine.idleLocked() && c.restLocked() && !(waits && c.mode == clockAuto)
+}
+
+// inTurn calls f under the lock of the store once nothing runs, can start or is
+// due, and nobody moves the clock; in mode auto once no work timer is left.
+func (k *timekeeper) inTurn(ctx context.Context, f func() error) error {
+	limited, cancel := context.WithTimeout(ctx, k.patience)
+	defer cancel()
+	for {
+		stirred := k.clock.stirred.next()
+		done, err := k.tryTurn(limited, f)
+		if done {
+			return err
+		}
+		select {
+		case <-stirred:
+			continue
+		case <-limited.Done():
+		case <-k.ctx.Done():
+		}
+		return k.noTurn(ctx)
+	}
+}
+
+// tryTurn calls f if it is its turn.
+func (k *timekeeper) tryTurn(ctx context.Context, f func() error) (done bool, err error) {
+	if k.take(ctx) != nil {
+		return false, nil
+	}
+	defer func() { k.turn <- struct{}{} }()
+	k.svc.store.mu.Lock()
+	defer k.svc.store.mu.Unlock()
+	if !k.quietLocked() {
+		return false, nil
+	}
+	return true, f()
+}
+
+// quietLocked is idle for housekeeping, too.
+func (k *timekeeper) quietLocked() bool {
+	c := k.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, waits := c.work.next()
+	return k.svc.engine.idleLocked() && c.settledLocked() && !(waits && c.mode == clockAuto)
+}
+
+// noTurn is why a change did not get its turn.
+func (k *timekeeper) noTurn(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if k.ctx.Err() != nil {
+		return failf(unavailable, "the service ended or was reset meanwhile")
+	}
+	f := failf(unavailable, "with deterministic ids a change waits for what runs at its instant, and that took longer than %v",
+		k.patience)
+	f.retryAfter = outcomeRetryEvery
+	return f
 }
 
 // interrupted is why something that waited did not come to its end.
@@ -244,6 +339,10 @@ func (k *timekeeper) durable(ctx context.Context) error {
 func (k *timekeeper) check() checkView {
 	n := 0
 	k.svc.engine.readStubs(func(l *stubs) { n = l.size() })
+	ids := ""
+	if k.svc.engine.lockstep != nil {
+		ids = "; ids are deterministic"
+	}
 	return graded(false, "fixture mode is on: tests control the service under %s, its clock, which is %s, and its "+
-		"handlers by %d stubs; %s", controlPath, k.clock.modeNow(), n, k.svc.world.status())
+		"handlers by %d stubs; %s%s", controlPath, k.clock.modeNow(), n, k.svc.world.status(), ids)
 }

@@ -111,12 +111,17 @@ func (c *virtualClock) fire() bool {
 	if f == nil {
 		return false
 	}
+	c.call(f)
+	return true
+}
+
+// call calls what take gave.
+func (c *virtualClock) call(f func()) {
 	f()
 	c.mu.Lock()
 	c.firing = false
 	c.mu.Unlock()
 	c.stirred.ring()
-	return true
 }
 
 // take is the function of a due timer, which counts as being called from here on.
@@ -137,6 +142,18 @@ func (c *virtualClock) take() func() {
 // timer is due.
 func (c *virtualClock) restLocked() bool {
 	next, ok := c.work.next()
+	return !c.firing && !(ok && next <= c.nowLocked())
+}
+
+// settled tells whether no timer of either kind is due or being called.
+func (c *virtualClock) settled() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.settledLocked()
+}
+
+func (c *virtualClock) settledLocked() bool {
+	next, ok := c.next()
 	return !c.firing && !(ok && next <= c.nowLocked())
 }
 

@@ -93,8 +93,7 @@ func (w *world) open(make opening) (*service, error) {
 	if !o.cfg.Fixture.Enabled {
 		return make(o)
 	}
-	c := newVirtualClock(realNow())
-	c.setMode(clockReal)
+	c := o.startClock()
 	o.clock, o.restoreClock, o.auth = c, true, o.auth.counted()
 	svc, err := make(o)
 	if err != nil {
@@ -102,6 +101,20 @@ func (w *world) open(make opening) (*service, error) {
 	}
 	svc.world, svc.keeper = w, newTimekeeper(svc, c)
 	return svc, nil
+}
+
+// deterministicStart is when the clock of a deterministic service stands still at
+// its start: 2026-01-01T00:00:00Z.
+const deterministicStart instant = 1_767_225_600_000_000
+
+// startClock is the clock that a service in fixture mode begins with.
+func (o *serviceOptions) startClock() *virtualClock {
+	if o.deterministic != "" {
+		return newVirtualClock(deterministicStart)
+	}
+	c := newVirtualClock(realNow())
+	c.setMode(clockReal)
+	return c
 }
 
 // service is the one of the moment.
@@ -116,7 +129,7 @@ func (w *world) service() *service {
 const cutOffPatience = time.Second
 
 // reset puts a fresh service in the place of the one there is: no task, timer or
-// figure of before is left, and the clock is the one of the start.
+// figure of before is left, and the clock is as at the start.
 func (w *world) reset() error { return w.replace(w.atStart) }
 
 // restore puts a service with the state of a document in the place of the one

@@ -1,0 +1,359 @@
+package main
+
+// Deterministic services: the same script gives the same state, byte for byte,
+// however fast its handlers are.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// whimHandler answers after a while that nobody knows, by the path: /ok with the
+// step's attempt, /fails2 as that on the third attempt only, /never.
+func whimHandler(t testing.TB) string {
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(rand.N(8 * time.Millisecond)):
+		case <-r.Context().Done():
+		}
+		_, attempt, _ := strings.Cut(r.Header.Get("Idempotency-Key"), ":")
+		switch {
+		case r.URL.Path == "/fails2" && attempt < "3":
+			http.Error(w, "not yet", http.StatusServiceUnavailable)
+		case r.URL.Path == "/never":
+			http.Error(w, "no", http.StatusBadRequest)
+		case r.URL.Path == "/choose":
+			fmt.Fprint(w, `{"type":"create_steps","step_names":["left","right"]}`)
+		default:
+			fmt.Fprintf(w, `{"attempt":%s}`, attempt)
+		}
+	}))
+	t.Cleanup(h.Close)
+	return h.URL
+}
+
+// whimTemplates have something of everything, run by handlers at a URL.
+func whimTemplates(url string) []string {
+	fan := []stepSpec{{name: "start", callable: "builtin:noop"}}
+	join := stepSpec{name: "join", callable: "builtin:sum"}
+	for i := range 8 {
+		s := stepSpec{name: fmt.Sprintf("s%d", i), callable: url + "/ok", after: []string{"start"}}
+		switch i % 4 {
+		case 1:
+			s.callable = "builtin:echo"
+		case 2:
+			s.callable, s.retry = url+"/fails2", `{"max_attempts":4,"backoff":"exponential","backoff_base_ms":1000}`
+		case 3:
+			s.callable, s.config = "builtin:flaky", `{"failures":1}`
+			s.retry = `{"max_attempts":3,"backoff":"none"}`
+		}
+		fan, join.after = append(fan, s), append(join.after, s.name)
+	}
+	return []string{
+		testTemplate("fan", append(fan, join)...),
+		testTemplate("chain", stepSpec{name: "a", callable: url + "/ok"},
+			stepSpec{name: "b", callable: "builtin:sleep", config: `{"duration_ms":1500}`, after: []string{"a"}},
+			stepSpec{name: "c", callable: url + "/ok", after: []string{"b"}}),
+		testTemplate("dead", stepSpec{name: "a", callable: url + "/never"}, stepSpec{name: "b", callable: url + "/ok"},
+			stepSpec{name: "c", callable: "builtin:noop"}, stepSpec{name: "d", callable: "builtin:noop", after: []string{"c"}}),
+		testTemplate("choice", stepSpec{name: "d", callable: url + "/choose", kind: stepDecision},
+			stepSpec{name: "left", callable: url + "/ok", after: []string{"d"}},
+			stepSpec{name: "right", callable: "builtin:noop", after: []string{"d"}},
+			stepSpec{name: "end", callable: url + "/ok", kind: stepDeferredConvergence, after: []string{"left", "right"}}),
+		testTemplate("batches", stepSpec{name: "split", callable: "builtin:batch", kind: stepBatchable,
+			config: `{"worker_template_name":"w","total_items":5,"batch_size":1}`},
+			stepSpec{name: "w", callable: url + "/ok", kind: stepBatchWorker, after: []string{"split"}},
+			stepSpec{name: "end", callable: "builtin:noop", kind: stepDeferredConvergence, after: []string{"w"}}),
+		testTemplate("outside", stepSpec{name: "before", callable: url + "/ok"},
+			stepSpec{name: "pack", callable: "Shop::Pack", retry: `{"max_attempts":3,"backoff_base_ms":500}`, after: []string{"before"}},
+			stepSpec{name: "after", callable: url + "/ok", after: []string{"pack"}}),
+	}
+}
+
+// player plays a script against one service.
+type player struct {
+	*testServer
+	url   string              // of the handlers
+	reads func(s *testServer) // between the others; nil for none
+}
+
+func (p *player) clock(body string) {
+	p.t.Helper()
+	p.do("POST", "/_stepwell/clock", body).want(200)
+	p.idle()
+}
+
+func (p *player) idle() {
+	p.t.Helper()
+	p.do("POST", "/_stepwell/wait-idle", "").want(200)
+}
+
+func (p *player) make(names ...string) (ids []string) {
+	p.t.Helper()
+	for i, name := range names {
+		if p.reads != nil {
+			p.reads(p.testServer)
+		}
+		ids = append(ids, p.create(fmt.Sprintf(`{"namespace":"t","name":%q,"priority":%d,"context":{"n":%d}}`, name, i%3, i)))
+	}
+	return ids
+}
+
+// stepIDs are the steps of a task by name.
+func (p *player) stepIDs(task string) map[string]string {
+	p.t.Helper()
+	var steps []struct {
+		UUID string `json:"step_uuid"`
+		Name string `json:"name"`
+	}
+	if err := json.Unmarshal(p.do("GET", "/v1/tasks/"+task+"/workflow_steps", "").want(200).body, &steps); err != nil {
+		p.t.Fatal(err)
+	}
+	ids := map[string]string{}
+	for _, s := range steps {
+		ids[s.Name] = s.UUID
+	}
+	return ids
+}
+
+// play does one thing after the other, without waiting for what it brings about,
+// and returns everything that the API tells in the end.
+func (p *player) play() string {
+	p.t.Helper()
+	p.make("fan", "chain", "fan", "batches", "choice")
+	p.clock(`{"advance":"1s"}`)
+	dead := p.make("dead", "fan", "outside", "outside")
+	p.do("POST", "/v1/tasks", `{"namespace":"t","name":"nothing"}`).want(404)
+	p.idle()
+	p.letters(dead[0])
+	p.outside()
+	cancelled := p.make("chain", "fan")
+	p.do("DELETE", "/v1/tasks/"+cancelled[0], "").want(200)
+	p.clock(`{"advance_to_next":true}`)
+	p.make("batches", "dead", "choice", "outside")
+	p.clock(`{"auto":true}`)
+	p.make("chain", "fan", "batches")
+	p.idle()
+	p.clock(`{"freeze":true}`)
+	p.make("fan", "chain")
+	p.stubbed()
+	p.clock(`{"advance":"3h"}`) // the detector of stale tasks runs on the way
+	return p.account()
+}
+
+// letters has an operator deal with a task that failed.
+func (p *player) letters(task string) {
+	p.t.Helper()
+	entry := p.do("GET", "/v1/dlq", "").want(200).text("0.dlq_entry_uuid")
+	p.do("PATCH", "/v1/dlq/entry/"+entry, `{"resolution_status":"ManuallyResolved","resolution_notes":"by hand","resolved_by":"op"}`).want(200)
+	at := "/v1/tasks/" + task + "/workflow_steps/" + p.stepIDs(task)["a"]
+	p.do("PATCH", at, `{"action_type":"reset_for_retry","reason":"again","reset_by":"op"}`).want(200)
+	p.do("PATCH", at, `{"action_type":"resolve_manually","reason":"enough","resolved_by":"op"}`).want(200)
+}
+
+// outside has actors claim steps: one completes its own, one fails, and one,
+// who waits already, gets another and is silent.
+func (p *player) outside() {
+	p.t.Helper()
+	first := p.claimOne(anyOne)
+	second := p.claimOne(anyOne)
+	var wg sync.WaitGroup
+	wg.Go(func() { p.claimOne(`{"callables":["*"],"worker_id":"w9","wait_seconds":20,"lease_seconds":60}`) })
+	eventually(p.t, "an actor waits", func() bool {
+		return strings.Contains(string(p.do("GET", "/metrics", "").body), "\nstepwell_claimers_waiting 1\n")
+	})
+	p.make("outside")
+	wg.Wait()
+	p.answer(first, "complete", `,"result":{"ok":1}`).want(200)
+	p.answer(second, "fail", `,"error":{"message":"broken"}`).want(200)
+	p.clock(`{"advance":"90s"}`) // the lease expires, and the retry is due
+	for _, c := range p.claim(anyTen) {
+		p.answer(c, "complete", `,"result":2`).want(200)
+	}
+}
+
+// account is everything that the API tells of the tasks.
+func (p *player) account() string {
+	p.t.Helper()
+	p.idle()
+	var b bytes.Buffer
+	tell := func(path string) *answer {
+		a := p.do("GET", path, "").want(200)
+		fmt.Fprintf(&b, "%s\n%s\n", path, a.body)
+		return a
+	}
+	var list struct {
+		Tasks []struct {
+			UUID string `json:"task_uuid"`
+		} `json:"tasks"`
+	}
+	if err := json.Unmarshal(tell("/v1/tasks?per_page=100").body, &list); err != nil || len(list.Tasks) == 0 {
+		p.t.Fatalf("the list has %d tasks, %v", len(list.Tasks), err)
+	}
+	moves := 0
+	for _, task := range list.Tasks {
+		at := "/v1/tasks/" + task.UUID
+		tell(at)
+		moves += strings.Count(string(tell(at+"/transitions").body), `"to_state"`)
+		tell(at + "/explain")
+		tell(at + "/summary")
+		var steps []struct {
+			UUID string `json:"step_uuid"`
+		}
+		if err := json.Unmarshal(tell(at+"/workflow_steps").body, &steps); err != nil || len(steps) == 0 {
+			p.t.Fatalf("the task has %d steps, %v", len(steps), err)
+		}
+		for _, s := range steps {
+			tell(at + "/workflow_steps/" + s.UUID + "/audit")
+		}
+	}
+	for _, path := range []string{"/v1/dlq", "/v1/dlq/stats", "/v1/dlq/staleness", "/v1/dlq/investigation-queue",
+		"/v1/analytics/performance", "/v1/analytics/bottlenecks", "/_stepwell/clock"} {
+		tell(path)
+	}
+	stream := p.openStream("?after=0")
+	for n := 0; n < moves; {
+		if event := readBlock(p.t, stream); strings.Contains(event, "\ndata:") { // others only mark the place
+			b.WriteString(event)
+			n++
+		}
+	}
+	return b.String()
+}
+
+// document is the state of a service.
+func (s *fixtureServer) document() string {
+	s.t.Helper()
+	var b bytes.Buffer
+	svc := s.world.service()
+	if err := svc.store.exportState(&b, svc.clock.now()); err != nil {
+		s.t.Fatal(err)
+	}
+	return b.String()
+}
+
+func newDeterministicServer(t testing.TB, url, seed string) *fixtureServer {
+	return newFixtureServer(t, serviceTest{extra: whimTemplates(url), config: func(c *Config) {
+		c.Fixture.DeterministicIDs = seed
+		c.Worker.HTTPConcurrency, c.Worker.Concurrency = 6, 4 // less than is ready at times
+	}})
+}
+
+// wantSame fails the test at the first line that differs.
+func wantSame(t *testing.T, what, got, want string) {
+	t.Helper()
+	a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			t.Fatalf("%s, line %d:\n%.3000s\nthe first time:\n%.3000s", what, i+1, a[i], b[i])
+		}
+	}
+	if len(a) != len(b) {
+		t.Fatalf("%s: %d lines; the first time %d", what, len(a), len(b))
+	}
+}
+
+// TestSameScriptSameState, again after a reset, and with reads in between.
+func TestSameScriptSameState(t *testing.T) {
+	url := whimHandler(t)
+	plays := 20
+	if testing.Short() {
+		plays = 4
+	}
+	var document, account string
+	for n := range plays {
+		s := newDeterministicServer(t, url, "seed")
+		p := &player{testServer: s.testServer, url: url}
+		var storm *getStorm
+		if n%2 == 1 {
+			storm = startGetStorm(s.testServer)
+		}
+		for _, what := range []string{"fresh", "after a reset"} {
+			a, d := p.play(), s.document()
+			if document == "" {
+				account, document = a, d
+			}
+			wantSame(t, "the state, "+what, d, document)
+			wantSame(t, "the account, "+what, a, account)
+			s.do("POST", "/_stepwell/reset", "").want(204)
+		}
+		if storm != nil {
+			storm.end()
+		}
+	}
+	other := newDeterministicServer(t, url, "another seed")
+	(&player{testServer: other.testServer, url: url}).play()
+	if got := other.document(); got == document {
+		t.Error("another seed gives the same state")
+	}
+}
+
+// getStorm reads all the time.
+type getStorm struct {
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	reads  atomic.Int64
+}
+
+func startGetStorm(s *testServer) *getStorm {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	storm := &getStorm{cancel: cancel}
+	for range 2 {
+		storm.wg.Go(func() {
+			for ctx.Err() == nil {
+				for _, path := range []string{"/v1/tasks", "/v1/steps", "/v1/dlq", "/v1/tasks/00000000-0000-7000-8000-000000000000",
+					"/metrics", "/v1/analytics/performance", "/_stepwell/clock", "/v1/templates"} {
+					s.do("GET", path, "")
+					storm.reads.Add(1)
+				}
+			}
+		})
+	}
+	return storm
+}
+
+func (g *getStorm) end() {
+	g.cancel()
+	g.wg.Wait()
+}
+
+// TestSameScriptTwoProcesses: the journals and the states of two processes are
+// the same bytes.
+func TestSameScriptTwoProcesses(t *testing.T) {
+	url := whimHandler(t)
+	templates := t.TempDir()
+	for i, text := range whimTemplates(url) {
+		writeFile(t, filepath.Join(templates, fmt.Sprintf("t%d.json", i)), []byte(text))
+	}
+	var journals, accounts, documents []string
+	for range 2 {
+		data := filepath.Join(t.TempDir(), "data")
+		p := launch(t, []string{configEnvPrefix + "FIXTURE__ALLOW_DATA=true"}, serveArguments("--fixture",
+			"--deterministic-ids", "s1", "--data", data, "--templates", templates)...)
+		if err := p.awaitReady(); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.api().do("GET", "/_stepwell/clock", "").want(200); got.text("mode") != "frozen" ||
+			got.text("now") != "2026-01-01T00:00:00.000000Z" {
+			t.Errorf("the clock is %s; want it frozen at the start of 2026", got.body)
+		}
+		accounts = append(accounts, (&player{testServer: p.api(), url: url}).play())
+		documents = append(documents, string(p.api().do("GET", "/_stepwell/state", "").want(200).body))
+		p.stop()
+		journals = append(journals, string(readFile(t, filepath.Join(data, journalName))))
+	}
+	wantSame(t, "the journal", journals[1], journals[0])
+	wantSame(t, "the state", documents[1], documents[0])
+	wantSame(t, "the account", accounts[1], accounts[0])
+}

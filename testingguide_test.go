@@ -15,21 +15,9 @@ import (
 
 const testingGuide = "docs/testing.md"
 
-// needControls skips a test of the guide while the control API lacks a route of it.
-func needControls(t *testing.T) {
-	t.Helper()
-	document := string(readFile(t, "openapi.json"))
-	for _, path := range []string{"sandboxes", "state", "templates", "stubs", "requests", "verify"} {
-		if !strings.Contains(document, `"`+controlPath+"/"+path+`"`) {
-			t.Skipf("there is no %s/%s", controlPath, path)
-		}
-	}
-}
-
 // TestTestingGuideSuites runs the guide's suites against this program. That they
 // end shows that they leave no process, which would hold their standard error.
 func TestTestingGuideSuites(t *testing.T) {
-	needControls(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +69,6 @@ func TestTestingGuideFiles(t *testing.T) {
 
 // TestTestingGuideSession types all of the guide's commands into one shell.
 func TestTestingGuideSession(t *testing.T) {
-	needControls(t)
 	dir := t.TempDir()
 	if err := os.CopyFS(filepath.Join(dir, "examples"), os.DirFS("examples")); err != nil {
 		t.Fatal(err)
@@ -93,11 +80,11 @@ func TestTestingGuideSession(t *testing.T) {
 // TestTestingGuideSettings: the settings that the guide names are there.
 func TestTestingGuideSettings(t *testing.T) {
 	text := string(readFile(t, testingGuide))
-	known := map[string]bool{"STEPWELL_URL": true}
+	known := map[string]bool{}
 	for _, k := range configKeys {
 		known[k.path], known[k.envName()] = true, true
 	}
-	named := regexp.MustCompile(`STEPWELL_\w+|\b(fixture|web|engine)\.[a-z_]+\b`).FindAllString(text, -1)
+	named := regexp.MustCompile(`STEPWELL_\w+|\b(fixture|web|engine)\.[a-z_]{3,}\b`).FindAllString(text, -1)
 	if len(named) < 10 {
 		t.Errorf("got %q; want all settings", named)
 	}
@@ -118,7 +105,6 @@ func TestTestingGuideSettings(t *testing.T) {
 // TestTestingGuideCompose starts what the guide's compose file starts: the image's
 // program, with both environments.
 func TestTestingGuideCompose(t *testing.T) {
-	needControls(t)
 	dir := t.TempDir()
 	compose := string(readFile(t, filepath.FromSlash("examples/testing/compose.yaml")))
 	replace := strings.NewReplacer("/data", filepath.Join(dir, "data"), ":8080", portOf(t), ":8081", portOf(t),
@@ -135,7 +121,7 @@ func TestTestingGuideCompose(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := p.api().do("POST", "/_stepwell/sandboxes", "").want(201).text("orchestration_url")
-	if !strings.HasPrefix(url, "http://localhost:") {
+	if !strings.HasPrefix(url, "http://127.0.0.1:") {
 		t.Errorf("got the address %s; want the public host in it", url)
 	}
 	(&testServer{t: t, url: url}).do("GET", "/health/ready", "").want(200)

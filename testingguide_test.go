@@ -95,7 +95,7 @@ func TestTestingGuideSettings(t *testing.T) {
 	}
 	_, _, help := runProgram(t, nil, "serve", "--help")
 	for _, flag := range regexp.MustCompile(`[ `+"`"+`"]--(fixture|memory|quiet|seed|listen|worker-listen|print-ready|ready-file|`+
-		`exit-with-parent|max-lifetime|templates)\b`).FindAllString(text, -1) {
+		`exit-with-parent|max-lifetime|deterministic-ids|templates)\b`).FindAllString(text, -1) {
 		if !strings.Contains(help, flag[1:]) {
 			t.Errorf("there is no flag %s", flag[1:])
 		}

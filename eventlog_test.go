@@ -57,6 +57,12 @@ func parseEvents(text string) (events []told, lastID uint64) {
 // allEvents is everything that a follower is told now, as text.
 func allEvents(t testing.TB, s *service, filter eventFilter, after uint64) string {
 	t.Helper()
+	s.store.mu.Lock()
+	newest := s.store.seq
+	s.store.mu.Unlock()
+	if err := s.store.journal.wait(t.Context(), newest); err != nil { // nothing is streamed before
+		t.Fatal(err)
+	}
 	return eventsOf(t, s.store, filter, after)
 }
 

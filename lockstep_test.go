@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -264,13 +265,12 @@ func wantSame(t *testing.T, what, got, want string) {
 	}
 }
 
+var scriptPlays = flag.Int("script-plays", 5, "plays of the script of TestSameScriptSameState")
+
 // TestSameScriptSameState, again after a reset, and with reads in between.
 func TestSameScriptSameState(t *testing.T) {
 	url := whimHandler(t)
-	plays := 20
-	if testing.Short() {
-		plays = 4
-	}
+	plays := *scriptPlays
 	var document, account string
 	for n := range plays {
 		s := newDeterministicServer(t, url, "seed")

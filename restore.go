@@ -56,7 +56,7 @@ func (l *restorer) line(line []byte) error {
 	pos := l.s.enter(h.id, slot{line: line}, tpl, r.created)
 	l.s.requests.add(r.created.request, h.id, h.created)
 	l.s.tookID(h.lastID)
-	l.s.index.move(pos, taskPending, h.state)
+	l.s.index.move(pos, taskPending, h.state, l.s.slots[pos].in)
 	for s, n := range h.counts {
 		l.s.index.steps[s] += n
 	}

@@ -164,7 +164,7 @@ func (s *store) updateLocked(decide func(c *change) error) error {
 // one as its line.
 func (s *store) settle(t *task) {
 	if t.indexed != t.state {
-		s.index.move(t.pos, t.indexed, t.state)
+		s.index.move(t.pos, t.indexed, t.state, s.slots[t.pos].in)
 		t.indexed = t.state
 	}
 	s.dead.settle(t)

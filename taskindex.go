@@ -31,9 +31,10 @@ type taskIndex struct {
 
 // postings is where the tasks of one template, initiator and source stand.
 type postings struct {
-	key   postingsKey
-	tasks int
-	in    [5]*positions
+	key    postingsKey
+	tasks  int
+	states [taskStates]int // of these, by state
+	in     [5]*positions
 }
 
 type postingsKey struct {
@@ -55,6 +56,7 @@ func (x *taskIndex) add(pos uint32, tpl *template, by *creation) *postings {
 	x.statuses[briefPending].set(pos)
 	p := x.postingsFor(postingsKey{tpl, by.initiator, by.source})
 	p.tasks++
+	p.states[taskPending]++
 	for _, in := range p.in {
 		in.add(pos)
 	}
@@ -97,6 +99,7 @@ func (x *taskIndex) remove(pos uint32, state taskState, steps *[stepStates]int, 
 	for _, in := range p.in {
 		in.remove(pos)
 	}
+	p.states[state]--
 	if p.tasks--; p.tasks > 0 {
 		return
 	}
@@ -141,7 +144,9 @@ func (x *taskIndex) stateSets() (sets [int(taskStates) + int(briefStatuses)]*bit
 }
 
 // move takes a task from one state to another.
-func (x *taskIndex) move(pos uint32, from, to taskState) {
+func (x *taskIndex) move(pos uint32, from, to taskState, p *postings) {
+	p.states[from]--
+	p.states[to]++
 	x.states[from].clear(pos)
 	x.states[to].set(pos)
 	if was, is := from.brief(), to.brief(); was != is {
@@ -159,6 +164,9 @@ func (x *taskIndex) page(f *taskFilter, skip, limit int) ([]uint32, int) {
 	if few != nil {
 		return pageOfFew(few, sets, skip, limit)
 	}
+	if x.nothing(f) {
+		return nil, 0
+	}
 	total := intersectCount(sets...)
 	if skip >= total {
 		return nil, total
@@ -169,6 +177,41 @@ func (x *taskIndex) page(f *taskFilter, skip, limit int) ([]uint32, int) {
 		return len(page) < cap(page)
 	})
 	return page, total
+}
+
+// maxCounted is how many postings are looked at before any set is.
+const maxCounted = 1024
+
+// nothing reports that no task matches, where that is cheap to tell: to find it
+// out of large sets that have nothing in common, all of both would be looked at.
+func (x *taskIndex) nothing(f *taskFilter) bool {
+	if len(x.postings) > maxCounted {
+		return false
+	}
+	for _, p := range x.postings {
+		if p.key.matches(f) && p.some(f) {
+			return false
+		}
+	}
+	return true
+}
+
+// matches leaves out the states.
+func (k postingsKey) matches(f *taskFilter) bool {
+	return (f.namespace == "" || f.namespace == k.tpl.namespace) && (f.name == "" || f.name == k.tpl.name) &&
+		(f.version == "" || f.version == k.tpl.version) && (f.initiator == "" || f.initiator == k.initiator) &&
+		(f.source == "" || f.source == k.source)
+}
+
+// some reports whether a task is in a state that the filter asks for.
+func (p *postings) some(f *taskFilter) bool {
+	for s, n := range p.states {
+		state := taskState(s)
+		if n > 0 && (f.state == nil || *f.state == state) && (f.status == nil || *f.status == state.brief()) {
+			return true
+		}
+	}
+	return false
 }
 
 // pageOfFew is page where one of the filters has few positions, which come in

@@ -10,23 +10,32 @@ import (
 // TestTaskIndex holds pages of every kind of filter against a plain search:
 // values that few tasks have, that many have, and that none has.
 func TestTaskIndex(t *testing.T) {
+	for name, users := range map[string]int{"many combinations": 200, "few combinations": 9} {
+		t.Run(name, func(t *testing.T) { testTaskIndex(t, users) })
+	}
+}
+
+func testTaskIndex(t *testing.T, users int) {
 	type entry struct {
-		tpl   template
+		tpl   *template
 		by    creation
 		state taskState
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	x := newTaskIndex()
+	templates := make([]*template, 15)
+	for i := range templates {
+		templates[i] = &template{namespace: fmt.Sprint("n", i%3), name: fmt.Sprint("t", i%5), version: "1.0.0"}
+	}
 	var all []entry
 	for i := range 3000 {
 		e := entry{
-			tpl:   template{namespace: fmt.Sprint("n", r.IntN(3)), name: fmt.Sprint("t", r.IntN(5)), version: "1.0.0"},
-			by:    creation{initiator: fmt.Sprint("user", r.IntN(200)), source: fmt.Sprint("s", r.IntN(2))},
+			tpl:   templates[r.IntN(len(templates))],
+			by:    creation{initiator: fmt.Sprint("user", r.IntN(users)), source: fmt.Sprint("s", r.IntN(2))},
 			state: taskState(r.IntN(int(taskStates))),
 		}
 		all = append(all, e)
-		x.add(uint32(i), &e.tpl, &e.by)
-		x.move(uint32(i), taskPending, e.state)
+		x.move(uint32(i), taskPending, e.state, x.add(uint32(i), e.tpl, &e.by))
 	}
 	choose := func(values ...string) string { return values[r.IntN(len(values))] }
 	for range 2000 {

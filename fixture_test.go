@@ -24,17 +24,7 @@ func newFixtureServer(t testing.TB, o serviceTest) *fixtureServer {
 	cfg := testConfig(t, o)
 	cfg.Fixture.Enabled = true
 	log := slog.New(&failingHandler{t: t, out: o.log})
-	handlers, registry, err := loadWork(cfg, log, func(string) string { return "" })
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, text := range o.extra {
-		tpl, problems, _ := parseTemplate("extra", []byte(text), "json", "")
-		if len(problems) > 0 {
-			t.Fatal(problems)
-		}
-		registry = registry.with(tpl)
-	}
+	handlers, registry := loadTestWork(t, cfg, log, o.extra)
 	rc := newRealClock()
 	t.Cleanup(rc.stop)
 	w, err := openWorld("", serviceOptions{

@@ -59,21 +59,28 @@ func newTestService(t testing.TB, o serviceTest) *service {
 	return s
 }
 
-func openTestService(t testing.TB, o serviceTest) *service {
+// loadTestWork is loadWork with more templates, as JSON.
+func loadTestWork(t testing.TB, cfg *Config, log *slog.Logger, extra []string) (*handlerSet, *registry) {
 	t.Helper()
-	cfg := testConfig(t, o)
-	log := slog.New(&failingHandler{t: t, out: o.log})
 	handlers, registry, err := loadWork(cfg, log, func(string) string { return "" })
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range o.extra {
+	for _, text := range extra {
 		tpl, problems, _ := parseTemplate("extra", []byte(text), "json", "")
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}
 		registry = registry.with(tpl)
 	}
+	return handlers, registry
+}
+
+func openTestService(t testing.TB, o serviceTest) *service {
+	t.Helper()
+	cfg := testConfig(t, o)
+	log := slog.New(&failingHandler{t: t, out: o.log})
+	handlers, registry := loadTestWork(t, cfg, log, o.extra)
 	c := o.clock
 	if c == nil {
 		rc := newRealClock()

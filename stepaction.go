@@ -23,8 +23,19 @@ type stepRequest struct {
 
 // actOnStep applies an action and returns the task after it, durable.
 func (s *service) actOnStep(ctx context.Context, taskID, stepID uuid, q *stepRequest) (*task, int, error) {
-	var at int
-	var t *task
+	return s.changeStep(ctx, taskID, stepID, func(c *change, t *task, i int) (*record, error) {
+		if err := s.engine.allowsLocked(t, i, q); err != nil {
+			return nil, err
+		}
+		return s.operatorRecord(c, t, i, q), nil
+	})
+}
+
+// changeStep records what decide makes of a step, and returns the task after
+// it, durable, with the step's index.
+func (s *service) changeStep(
+	ctx context.Context, taskID, stepID uuid, decide func(c *change, t *task, i int) (*record, error),
+) (t *task, at int, err error) {
 	seq, err := s.engine.change(ctx, func(c *change) (err error) {
 		if t, err = c.task(taskID); err != nil {
 			return err
@@ -34,10 +45,11 @@ func (s *service) actOnStep(ctx context.Context, taskID, stepID uuid, q *stepReq
 			return stepNotFound(taskID, stepID)
 		}
 		at = i
-		if err := s.engine.allowsLocked(t, i, q); err != nil {
+		r, err := decide(c, t, i)
+		if err != nil {
 			return err
 		}
-		return c.append(t, s.operatorRecord(c, t, i, q))
+		return c.append(t, r)
 	})
 	if err != nil {
 		return nil, 0, err

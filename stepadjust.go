@@ -86,31 +86,12 @@ func (s *service) adjustStep(
 	if limit := s.cfg.Tasks.MaxContextBytes; int64(len(by.inputs)) > limit {
 		return nil, 0, failf(tooLarge, "the inputs have %d bytes, more than the %d allowed", len(by.inputs), limit)
 	}
-	var at int
-	var t *task
-	seq, err := s.engine.change(ctx, func(c *change) (err error) {
-		if t, err = c.task(taskID); err != nil {
-			return err
-		}
-		i, ok := t.stepIndex(stepID)
-		if !ok {
-			return stepNotFound(taskID, stepID)
-		}
-		at = i
+	return s.changeStep(ctx, taskID, stepID, func(_ *change, t *task, i int) (*record, error) {
 		if err := t.allowsAdjustment(i, by); err != nil {
-			return err
+			return nil, err
 		}
-		return c.append(t, &record{kind: recAdjusted, step: i, adjustment: by, subject: subject})
+		return &record{kind: recAdjusted, step: i, adjustment: by, subject: subject}, nil
 	})
-	if err != nil {
-		return nil, 0, err
-	}
-	s.engine.wakeUp()
-	if err := s.store.journal.wait(ctx, seq); err != nil {
-		return nil, 0, err
-	}
-	t, err = s.store.viewAfter(t)
-	return t, at, err
 }
 
 // allowsAdjustment says why a step cannot be adjusted so.

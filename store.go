@@ -99,8 +99,8 @@ func (s *store) enter(id uuid, sl slot, tpl *template, by *creation) uint32 {
 	return pos
 }
 
-// tookID keeps the greatest id: racing callers are given theirs before their
-// turn, so the newest task need not have it.
+// tookID keeps the greatest id: a task that comes to have steps takes more of
+// them later, so the newest task need not have it.
 func (s *store) tookID(id uuid) {
 	if bytes.Compare(id[:], s.lastID[:]) > 0 {
 		s.lastID = id

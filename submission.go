@@ -66,19 +66,13 @@ func (s *service) submitNew(ctx context.Context, b *submission) (*submitted, err
 		return nil, err
 	}
 	by.request = b.request
-	var id uuid
-	if !s.ids.derives() {
-		id = s.ids.reserve(tpl.ids())
-	}
 	var t *task
 	var n *waiter
 	seq, err := s.engine.change(ctx, func(c *change) (err error) {
 		if err := s.admitLocked(by, b.mayRead); err != nil {
 			return err
 		}
-		if s.ids.derives() { // a refused creation leaves no gap
-			id = s.ids.block(tpl.ids(), uuid{}, tpl.fullName())
-		}
+		id := s.ids.block(tpl.ids(), uuid{}, tpl.fullName()) // a refused creation leaves no gap
 		t, err = c.create(&record{kind: recCreated, task: id, created: by}, tpl)
 		if err == nil && b.waits {
 			n = c.s.waiters.add(id, terminalStates, t.state)

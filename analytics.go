@@ -10,7 +10,9 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -148,7 +150,8 @@ func (r *figureRow) outcomes() uint64 {
 
 // completionRate and taskErrorRate are shares of the outcomes, in percent.
 func (r *figureRow) completionRate() float64 { return percent(r.counts[tasksCompleted], r.outcomes()) }
-func (r *figureRow) taskErrorRate() float64  { return percent(r.counts[tasksFailed], r.outcomes()) }
+
+func (r *figureRow) taskErrorRate() float64 { return percent(r.counts[tasksFailed], r.outcomes()) }
 
 // attemptErrorRate is the share of attempts that failed, in percent.
 func (r *figureRow) attemptErrorRate() float64 {
@@ -202,17 +205,6 @@ func (r *figureRow) errorTypes() []errorTypeCount {
 type stateCounts struct {
 	tasks [taskStates]int
 	steps [stepStates]int
-}
-
-// figures is everything that was counted, and the states, as of one moment.
-func (s *store) figures() (*frozenFigures, stateCounts) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	counts := stateCounts{steps: s.index.steps}
-	for i := range counts.tasks {
-		counts.tasks[i] = s.index.states[i].count()
-	}
-	return s.analytics.freeze(), counts
 }
 
 // active is how many tasks are neither ended nor blocked.
@@ -379,4 +371,236 @@ func (c *stateCounts) view() map[string]int {
 		v["total_steps"] += n
 	}
 	return v
+}
+
+// Recommendations: sentences about what stands out in the figures. Each names
+// what was measured; where nothing stands out there is none.
+
+const (
+	maxRecommendations = 5
+	adviceEach         = 2    // at most so many of one sort
+	highErrorRate      = 10.0 // percent of a step's attempts
+	dominantShare      = 0.5  // of the average task, in one of several steps
+	wideSpread         = 10.0 // the 95th percentile over the median
+	spreadFrom         = 1e6  // µs; a faster 95th percentile is no trouble
+)
+
+// recommendations looks at templates and steps with enough executions, the
+// slowest first.
+func recommendations(tasks, steps []namedFigures, states *stateCounts) []string {
+	advice := []string{}
+	if n := states.tasks[taskBlockedByFailures]; n > 0 {
+		advice = append(advice, fmt.Sprintf("Tasks blocked by failures: %d. They wait for an operator to reset, "+
+			"complete or resolve their failed steps.", n))
+	}
+	advice = append(advice, adviceOnFailures(steps)...)
+	advice = append(advice, adviceOnSlowSteps(tasks, steps)...)
+	advice = append(advice, adviceOnSpread(tasks)...)
+	return advice[:min(len(advice), maxRecommendations)]
+}
+
+func (id templateID) fullName() string { return id.namespace + "." + id.name + "@" + id.version }
+
+// adviceOnFailures names the steps that fail most often.
+func adviceOnFailures(steps []namedFigures) []string {
+	failing := slices.DeleteFunc(slices.Clone(steps), func(n namedFigures) bool {
+		return n.attemptErrorRate() < highErrorRate
+	})
+	slices.SortStableFunc(failing, func(a, b namedFigures) int {
+		return cmp.Compare(b.attemptErrorRate(), a.attemptErrorRate())
+	})
+	var advice []string
+	for _, n := range failing[:min(len(failing), adviceEach)] {
+		advice = append(advice, fmt.Sprintf("Step %s of %s fails in %.2f %% of its %d attempts, "+
+			"most often with %s.", n.step, n.fullName(), n.attemptErrorRate(), n.attempts(), n.errorTypes()[0].ErrorType))
+	}
+	return advice
+}
+
+// adviceOnSlowSteps names the steps that make up most of their tasks' time.
+func adviceOnSlowSteps(tasks, steps []namedFigures) []string {
+	slowest := map[templateID]*namedFigures{}
+	for i := range steps {
+		if slowest[steps[i].templateID] == nil {
+			slowest[steps[i].templateID] = &steps[i]
+		}
+	}
+	var advice []string
+	for _, t := range tasks {
+		step := slowest[t.templateID]
+		several := t.counts[stepsCreated] > t.counts[tasksCreated]
+		if step == nil || !several || len(advice) == adviceEach || t.times.sum == 0 {
+			continue
+		}
+		if step.times.mean() >= dominantShare*t.times.mean() {
+			advice = append(advice, fmt.Sprintf("Step %s runs %.3f s on average; whole tasks of %s take %.3f s.",
+				step.step, step.averageTime(), t.fullName(), t.averageTime()))
+		}
+	}
+	return advice
+}
+
+// adviceOnSpread names the templates some of whose tasks take far longer than most.
+func adviceOnSpread(tasks []namedFigures) []string {
+	var advice []string
+	for _, t := range tasks {
+		median, high := t.times.quantile(0.5), t.times.quantile(0.95)
+		if high < spreadFrom || high < wideSpread*median || len(advice) == adviceEach {
+			continue
+		}
+		advice = append(advice, fmt.Sprintf("Half of the tasks of %s take up to %.3f s, but one in twenty "+
+			"takes %.3f s or more.", t.fullName(), median/1e6, high/1e6))
+	}
+	return advice
+}
+
+// Durations counted in logarithmic bins: percentiles from little memory.
+
+// histogramOctave is how many bins there are from one power of two to the next.
+// With 8 a bin's middle is at most 1/17, 5.9 %, away from all that it counts.
+const histogramOctave = 8
+
+// logHistogram counts durations in microseconds. The zero value is empty, and
+// only bins in which something was counted take memory, 8 bytes each. Count,
+// sum and max are exact.
+type logHistogram struct {
+	bins  []histogramBin // ascending
+	count uint64
+	sum   int64
+	max   int64
+}
+
+// histogramBin is a bin's number in the upper 16 bits, its count in the lower 48.
+type histogramBin uint64
+
+const histogramCountBits = 48
+
+func makeHistogramBin(number int, count uint64) histogramBin {
+	return histogramBin(uint64(number)<<histogramCountBits | count)
+}
+
+func (b histogramBin) number() int { return int(b >> histogramCountBits) }
+
+func (b histogramBin) count() uint64 { return uint64(b) & (1<<histogramCountBits - 1) }
+
+// binOf is the number of the bin for a duration. Below 16 µs each microsecond
+// has its own, and so has none an error.
+func binOf(us int64) int {
+	v := uint64(max(us, 0))
+	if v < 2*histogramOctave {
+		return int(v)
+	}
+	shift := bits.Len64(v) - 4 // leaves four bits: 8 to 15
+	return shift*histogramOctave + int(v>>shift)
+}
+
+// binRange is the durations that a bin counts: from lo up to, not including, hi.
+func binRange(number int) (lo, hi float64) {
+	if number < 2*histogramOctave {
+		return float64(number), float64(number + 1)
+	}
+	shift := number/histogramOctave - 1
+	top := number%histogramOctave + histogramOctave
+	return math.Ldexp(float64(top), shift), math.Ldexp(float64(top+1), shift)
+}
+
+// binMiddle is the duration that stands for a bin: as far, in proportion, from
+// its lower as from its upper end.
+func binMiddle(number int) float64 {
+	if number < 2*histogramOctave {
+		return float64(number)
+	}
+	lo, hi := binRange(number)
+	return 2 * lo * hi / (lo + hi)
+}
+
+// observe counts one duration; a negative one, of a clock that went back, as 0.
+func (h *logHistogram) observe(us int64) {
+	us = max(us, 0)
+	h.count++
+	h.sum += us
+	h.max = max(h.max, us)
+	number := binOf(us)
+	i := h.place(number)
+	if i == len(h.bins) || h.bins[i].number() != number {
+		h.bins = slices.Insert(h.bins, i, makeHistogramBin(number, 0))
+	}
+	h.bins[i]++
+}
+
+// place is where the bin is, or belongs.
+func (h *logHistogram) place(number int) int {
+	lo, hi := 0, len(h.bins)
+	for lo < hi {
+		mid := int(uint(lo+hi) / 2)
+		if h.bins[mid].number() < number {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// add counts all that another histogram has.
+func (h *logHistogram) add(o *logHistogram) {
+	h.count += o.count
+	h.sum += o.sum
+	h.max = max(h.max, o.max)
+	for _, b := range o.bins {
+		i := h.place(b.number())
+		if i == len(h.bins) || h.bins[i].number() != b.number() {
+			h.bins = slices.Insert(h.bins, i, makeHistogramBin(b.number(), 0))
+		}
+		h.bins[i] += histogramBin(b.count())
+	}
+}
+
+// clone is a copy that later observations do not touch.
+func (h *logHistogram) clone() logHistogram {
+	c := *h
+	c.bins = slices.Clone(h.bins)
+	return c
+}
+
+// quantile is the duration in microseconds below or at which the share q of all
+// are, by nearest rank; at most 6 % off. 0 when nothing was counted.
+func (h *logHistogram) quantile(q float64) float64 {
+	if h.count == 0 {
+		return 0
+	}
+	rank := uint64(max(math.Ceil(q*float64(h.count)), 1))
+	var seen uint64
+	for _, b := range h.bins {
+		if seen += b.count(); seen >= rank {
+			return min(binMiddle(b.number()), float64(h.max))
+		}
+	}
+	return float64(h.max)
+}
+
+// mean is the exact average in microseconds, 0 when nothing was counted.
+func (h *logHistogram) mean() float64 { return ratio(float64(h.sum), float64(h.count)) }
+
+// distribution counts the durations between edges, ascending, in microseconds:
+// one count below each edge, and one from the last on. A bin counts whole, by
+// its middle.
+func (h *logHistogram) distribution(edges []int64) []uint64 {
+	counts := make([]uint64, len(edges)+1)
+	at := 0
+	for _, b := range h.bins {
+		for at < len(edges) && binMiddle(b.number()) >= float64(edges[at]) {
+			at++
+		}
+		counts[at] += b.count()
+	}
+	return counts
+}
+
+// ratio is part / whole, 0 when there is no whole.
+func ratio(part, whole float64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return part / whole
 }

@@ -576,3 +576,6 @@ func (k *configKey) shownText(s string) string {
 	}
 	return s
 }
+
+// defaultKeptEvents is how many moves are held where nothing else was said.
+const defaultKeptEvents = 100_000

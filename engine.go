@@ -4,10 +4,15 @@ package main
 // and what it hears of transitions. It decides; records and apply change.
 
 import (
+	"bytes"
+	"cmp"
+	"container/heap"
 	"context"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
+	"time"
 )
 
 // inlineBudget is how many builtin steps the goroutine that made them ready
@@ -261,4 +266,348 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, _ instant) {
 		return
 	}
 	k.cancel()
+}
+
+// The ready queue: steps that wait for a slot, best first.
+
+// readyItem is a step that waits for a slot.
+type readyItem struct {
+	task *task
+	step int
+	seq  uint64 // order of becoming ready
+	web  bool
+}
+
+// readyQueue is a heap: highest priority first, then the oldest task, then the
+// step that became ready first.
+type readyQueue struct {
+	items []readyItem
+	seq   uint64
+}
+
+func (q *readyQueue) Len() int { return len(q.items) }
+
+func (q *readyQueue) Less(i, j int) bool {
+	a, b := &q.items[i], &q.items[j]
+	if a.task.by.priority != b.task.by.priority {
+		return a.task.by.priority > b.task.by.priority
+	}
+	if a.task.seq != b.task.seq {
+		return a.task.seq < b.task.seq
+	}
+	return a.seq < b.seq
+}
+
+func (q *readyQueue) Swap(i, j int) { q.items[i], q.items[j] = q.items[j], q.items[i] }
+
+func (q *readyQueue) Push(x any) { q.items = append(q.items, x.(readyItem)) }
+
+func (q *readyQueue) Pop() any {
+	last := len(q.items) - 1
+	it := q.items[last]
+	q.items[last] = readyItem{}
+	q.items = q.items[:last]
+	return it
+}
+
+// pushLocked queues an enqueued step for its kind of slot, or for outside actors.
+func (e *engine) pushLocked(t *task, i int) {
+	g := e.targetLocked(t, i)
+	if g.kind == outsideActor && !e.stubbedLocked(t, i) {
+		e.queueOutsideLocked(t, i)
+		e.causes.awaitsActor(t, i)
+		return
+	}
+	if t.steps[i].queued {
+		return
+	}
+	e.requeueLocked(readyItem{task: t, step: i, web: g.kind == httpHandler})
+}
+
+func (e *engine) requeueLocked(it readyItem) {
+	it.task.steps[it.step].queued = true
+	q := &e.local
+	if it.web {
+		q = &e.http
+	}
+	if it.seq == 0 {
+		q.seq++
+		it.seq = q.seq
+	}
+	heap.Push(q, it)
+}
+
+// nextLocked takes the best ready step for which a slot is free.
+func (e *engine) nextLocked() (readyItem, bool) {
+	q := &e.local
+	if q.Len() == 0 || e.slots <= 0 {
+		q = &e.http
+		if q.Len() == 0 || e.webSlots <= 0 {
+			return readyItem{}, false
+		}
+	}
+	return heap.Pop(q).(readyItem), true
+}
+
+// queued is how many steps wait for a slot.
+func (e *engine) queuedLocked() int { return e.local.Len() + e.http.Len() }
+
+// Idle: whether an engine has nothing to do before time passes or somebody asks
+// for something. It is computed from what the engine counts, never guessed.
+
+// busyWork is what an engine has in hand outside its queues. It is guarded by
+// store.mu. Whatever goes from one place to the next is in the next before it
+// leaves the one before.
+type busyWork struct {
+	inFlight  map[*run]struct{} // handlers in flight, and outcomes that the store could not take yet
+	computing int               // builtins
+	owed      int               // other changes that the store could not take yet
+	idled     func()            // called under the lock when it may have become idle; nil when nobody asks
+}
+
+// idleLocked tells whether nothing runs and no step could start. A step that
+// waits for a slot is no work as long as delays alone hold the slots.
+func (e *engine) idleLocked() bool {
+	return !e.startableLocked() && len(e.inFlight) == 0 && e.computing == 0 && e.owed == 0 && !e.busyLocked()
+}
+
+// startableLocked tells whether a step is ready for a slot that is free.
+func (e *engine) startableLocked() bool {
+	return e.local.Len() > 0 && e.slots > 0 || e.http.Len() > 0 && e.webSlots > 0
+}
+
+// lookUpLocked tells those who wait for it that the engine is idle, if it is.
+func (e *engine) lookUpLocked() {
+	if e.idled != nil && e.idleLocked() {
+		e.idled()
+	}
+}
+
+// hold counts an attempt whose outcome the store cannot take yet.
+func (e *engine) hold(k *run) {
+	e.store.mu.Lock()
+	defer e.store.mu.Unlock()
+	if !k.freed {
+		e.inFlight[k] = struct{}{}
+	}
+}
+
+// owe counts changes that the store cannot take yet.
+func (e *engine) owe(n int) {
+	e.store.mu.Lock()
+	defer e.store.mu.Unlock()
+	e.owed += n
+	e.lookUpLocked()
+}
+
+// blocker is something that keeps an engine from being idle.
+type blocker struct {
+	Reason   string    `json:"reason"` // running, computing, ready, unrecorded or timer
+	TaskUUID uuid      `json:"task_uuid,omitzero"`
+	StepUUID uuid      `json:"step_uuid,omitzero"`
+	StepName string    `json:"step_name,omitempty"`
+	Handler  string    `json:"handler,omitempty"` // the callable
+	Attempt  int       `json:"attempt,omitempty"`
+	Since    zonedTime `json:"since,omitzero"` // when the attempt began, or the timer is due
+}
+
+// maxBlockers is how many blockers are listed of each kind.
+const maxBlockers = 100
+
+// blockersLocked is what keeps the engine from being idle.
+func (e *engine) blockersLocked() []blocker {
+	all := []blocker{}
+	for k := range e.inFlight {
+		if len(all) == maxBlockers {
+			break
+		}
+		if k.outcome != nil && e.lockstep.waiting > 0 {
+			continue // it waits for others of its batch
+		}
+		b := blocker{Reason: "running", Attempt: k.number, Since: zonedTime(k.started)}
+		if k.cancel == nil || k.outcome != nil {
+			b.Reason = "unrecorded"
+		}
+		all = append(all, b.of(e.store, k.key))
+	}
+	slices.SortFunc(all, func(a, b blocker) int {
+		return cmp.Or(cmp.Compare(a.Since, b.Since), bytes.Compare(a.TaskUUID[:], b.TaskUUID[:]),
+			bytes.Compare(a.StepUUID[:], b.StepUUID[:]))
+	})
+	for _, q := range []struct {
+		*readyQueue
+		free int
+	}{{&e.local, e.slots}, {&e.http, e.webSlots}} {
+		startable := min(len(q.items), max(q.free, 0), maxBlockers)
+		for _, it := range q.items[:startable] {
+			all = append(all, blocker{Reason: "ready"}.of(e.store, runKey{it.task.id, it.step}))
+		}
+	}
+	if e.computing > 0 {
+		all = append(all, blocker{Reason: "computing"})
+	}
+	if e.owed > 0 {
+		all = append(all, blocker{Reason: "unrecorded"})
+	}
+	return all
+}
+
+// of names the step of a blocker.
+func (b blocker) of(s *store, key runKey) blocker {
+	b.TaskUUID = key.task
+	pos, ok := s.byID[key.task]
+	if !ok || s.slots[pos].live == nil { // its task ended without it
+		return b
+	}
+	t := s.slots[pos].live
+	def := t.def(key.step)
+	b.StepUUID, b.StepName, b.Handler = t.stepID(key.step), def.name, def.callable
+	return b
+}
+
+// The causes that explain gives, told in the log as they arise: once each, and
+// written by a goroutine of their own, because they arise under the store's lock.
+
+const (
+	causeBacklog   = 256         // causes that wait to be written; what comes beyond is not told
+	maxOutsideTold = 1000        // templates' callables that are told of
+	slotsToldEvery = time.Minute // at most, for each kind of slot
+)
+
+// outsideKey names what waits for an outside actor: told once, not for each task.
+type outsideKey struct {
+	tpl      *template
+	callable string
+}
+
+// slotsTold is what was told of a kind of slot.
+type slotsTold struct {
+	short bool
+	at    instant
+}
+
+// causeLog tells causes. The store's mutex guards outside, local and web.
+type causeLog struct {
+	log      *slog.Logger
+	handlers *handlerSet
+	backlog  chan func()
+	quit     chan struct{}
+	once     sync.Once
+	writing  sync.WaitGroup
+
+	outside    map[outsideKey]bool
+	local, web slotsTold
+}
+
+func newCauseLog(log *slog.Logger, h *handlerSet) *causeLog {
+	return &causeLog{
+		log: log, handlers: h, backlog: make(chan func(), causeBacklog), quit: make(chan struct{}),
+		outside: map[outsideKey]bool{},
+	}
+}
+
+func (l *causeLog) start() { l.writing.Go(l.run) }
+
+// stop returns when what was told is written.
+func (l *causeLog) stop() {
+	l.once.Do(func() { close(l.quit) })
+	l.writing.Wait()
+}
+
+func (l *causeLog) run() {
+	for {
+		select {
+		case write := <-l.backlog:
+			write()
+			continue
+		default:
+		}
+		select {
+		case write := <-l.backlog:
+			write()
+		case <-l.quit:
+			return
+		}
+	}
+}
+
+// tell has a line written, unless too many wait for it.
+func (l *causeLog) tell(level slog.Level, message string, args ...any) {
+	select {
+	case l.backlog <- func() { l.log.Log(context.Background(), level, message, args...) }:
+	default:
+	}
+}
+
+func (l *causeLog) enabled(level slog.Level) bool { return l.log.Enabled(context.Background(), level) }
+
+// tellStep tells the cause of a step of a live task.
+func (l *causeLog) tellStep(level slog.Level, what string, t *task, i int) {
+	if !l.enabled(level) {
+		return
+	}
+	x := explainer{t: t, handlers: l.handlers}
+	e := x.step(i)
+	l.tell(level, what, "task_uuid", t.id, "template", t.tpl.fullName(), "step", e.Name, "cause", e.Message)
+}
+
+func (l *causeLog) retryScheduled(t *task, i int) {
+	l.tellStep(slog.LevelDebug, "a step waits for its retry", t, i)
+}
+
+// awaitsActor tells once of a template and callable, with the first task.
+func (l *causeLog) awaitsActor(t *task, i int) {
+	k := outsideKey{t.tpl, t.def(i).callable}
+	if l.outside[k] || len(l.outside) >= maxOutsideTold {
+		return
+	}
+	l.outside[k] = true
+	l.tell(slog.LevelInfo, "a step waits for an outside actor, and so will others like it", "task_uuid", t.id,
+		"template", t.tpl.fullName(), "step", t.def(i).name, "callable", redactName(k.callable))
+}
+
+func (l *causeLog) blocked(t *task) {
+	if !l.enabled(slog.LevelInfo) {
+		return
+	}
+	x := explainer{t: t, handlers: l.handlers}
+	x.findStoppers()
+	l.tell(slog.LevelInfo, "a task is blocked", "task_uuid", t.id, "template", t.tpl.fullName(), "cause", x.stoppedBy())
+}
+
+// slots tells when steps begin to wait for slots of a kind, and when none does
+// any more.
+func (l *causeLog) slots(told *slotsTold, what string, waiting, all int, short bool, now func() instant) {
+	if told.short == short {
+		return
+	}
+	at := now()
+	if short && told.at != 0 && at.sub(told.at) < slotsToldEvery {
+		return
+	}
+	told.short, told.at = short, at
+	if short {
+		l.tell(slog.LevelWarn, "every slot is taken, ready steps wait", "slots", what, "of", all, "waiting", waiting)
+	} else {
+		l.tell(slog.LevelInfo, "slots are free again", "slots", what, "of", all)
+	}
+}
+
+// staleReasonLocked tells a task that nothing moves on from one that only waits
+// for outside actors.
+func (e *engine) staleReasonLocked(t *task) dlqReason {
+	waiting := 0
+	for i := range t.steps {
+		switch t.steps[i].state {
+		case stepEnqueued, stepInProgress:
+			if e.targetLocked(t, i).kind != outsideActor || t.steps[i].lease != nil {
+				return dlqStalenessTimeout
+			}
+			waiting++
+		}
+	}
+	if waiting == 0 || t.state != taskStepsInProcess {
+		return dlqStalenessTimeout
+	}
+	return dlqWorkerUnavailable
 }

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -16,6 +20,49 @@ import (
 	"time"
 	"weak"
 )
+
+// TestCausesAreLoggedOnce: each cause as it arises, one for an outside actor's
+// callable, one for slots that run out and one when they do no more.
+func TestCausesAreLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	clock := newVirtualClock(testStart)
+	s := openTestService(t, serviceTest{
+		clock: clock, log: &log, config: func(c *Config) { c.Worker.Concurrency, c.Engine.Jitter = 1, false },
+		extra: []string{
+			testTemplate("outside", stepSpec{name: "a", callable: "Them::Do"}),
+			testTemplate("bad", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":false}`}),
+			testTemplate("flaky", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":1}`}),
+			testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":5000}`}),
+		},
+	})
+	for _, name := range []string{"outside", "outside", "bad", "flaky"} {
+		mustCreate(t, s, name)
+		settle(s)
+	}
+	clock.advance(time.Minute)
+	settle(s)
+	for range 3 {
+		mustCreate(t, s, "slow")
+		settle(s)
+	}
+	for range 3 {
+		clock.advance(5 * time.Second)
+		settle(s)
+	}
+	closeTestService(t, s)
+	for _, want := range []string{
+		"INFO a step waits for an outside actor, and so will others like it task_uuid=",
+		"callable=Them::Do",
+		`INFO a task is blocked task_uuid=`, `cause=step "a" failed for good`,
+		"DEBUG a step waits for its retry task_uuid=", "cause=attempt 2 of 3 is due at 2026-01-01T00:00:01.000000Z",
+		"WARN every slot is taken, ready steps wait slots=builtins and programs of=1 waiting=1",
+		"INFO slots are free again slots=builtins and programs of=1",
+	} {
+		if n := strings.Count(log.String(), want); n != 1 {
+			t.Errorf("got %q %d times; want it once in\n%s", want, n, &log)
+		}
+	}
+}
 
 // stepSpec is one step of a template made for a test.
 type stepSpec struct {
@@ -747,4 +794,711 @@ func overtake(t *testing.T, s *service, clock *virtualClock) {
 		t.Error(err)
 	}
 	clock.advance(0)
+}
+
+// A randomized model test of the core: random graphs on a virtual clock, random
+// operations of operators, time and restarts, and after each of them what must
+// hold whatever happened.
+
+// lifecycleBudget is the real time that the model test takes at most, about.
+const lifecycleBudget = 2 * time.Second
+
+func TestLifecycle(t *testing.T) {
+	began := time.Now()
+	for seed := uint64(1); time.Since(began) < lifecycleBudget && !t.Failed(); seed++ {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { newRandomWorld(t, seed).run() })
+	}
+}
+
+// randomWorld is one random world.
+type randomWorld struct {
+	t     *testing.T
+	r     *rand.Rand
+	o     serviceTest
+	clock *virtualClock
+	s     *service
+	tasks []uuid
+	acted map[uuid]int    // operator actions that were taken, by step
+	held  []claim         // what was claimed, whatever became of it
+	keyed map[string]uuid // tasks by the Idempotency-Key and body that made them
+	did   []string        // for the report of a failure
+}
+
+func newRandomWorld(t *testing.T, seed uint64) *randomWorld {
+	l := &randomWorld{t: t, r: rand.New(rand.NewPCG(seed, 0)), clock: newVirtualClock(testStart), acted: map[uuid]int{},
+		keyed: map[string]uuid{}}
+	l.o = serviceTest{dir: t.TempDir(), clock: l.clock,
+		config: func(c *Config) { c.Store.Sync, c.Worker.Concurrency = "never", 2 }}
+	for i := range randomTemplates {
+		l.o.extra = append(l.o.extra, l.template(fmt.Sprintf("random%d", i)))
+	}
+	l.s = openTestService(t, l.o)
+	return l
+}
+
+// randomTemplates is how many templates a world has; the last one is dynamic.
+const randomTemplates = 4
+
+// template is a random graph of steps of every kind.
+func (l *randomWorld) template(name string) string {
+	steps := make([]stepSpec, 1+l.r.IntN(7))
+	for i := range steps {
+		steps[i] = l.step(i)
+	}
+	if name == fmt.Sprintf("random%d", randomTemplates-1) {
+		l.makeDynamic(steps)
+	}
+	return testTemplate(name, steps...)
+}
+
+// makeDynamic makes the first step, which every task has, one that decides, and
+// the others of any kind.
+func (l *randomWorld) makeDynamic(steps []stepSpec) {
+	kinds := []string{stepDecision, stepBatchable, stepBatchWorker, stepDeferredConvergence, stepStandard}
+	for i := range steps {
+		steps[i].kind = kinds[l.r.IntN(len(kinds))]
+		if i == 0 {
+			steps[i].kind = kinds[l.r.IntN(2)]
+		}
+		if maker(steps[i].kind) { // by an actor's result
+			steps[i].callable, steps[i].config = "Outside", ""
+		}
+	}
+}
+
+// result is one that decides something, if it is a dynamic step's: also what cannot be.
+func (l *randomWorld) result() []byte {
+	name := fmt.Sprintf("s%d", 1+l.r.IntN(6))
+	switch l.r.IntN(3) {
+	case 0:
+		return []byte(createSteps(name))
+	case 1:
+		return []byte(createBatches(name, l.r.IntN(4)))
+	}
+	return []byte("1")
+}
+
+func (l *randomWorld) step(i int) stepSpec {
+	s := stepSpec{name: fmt.Sprintf("s%d", i), timeout: 1 + l.r.IntN(6)}
+	for p := range i {
+		if l.r.IntN(3) == 0 {
+			s.after = append(s.after, fmt.Sprintf("s%d", p))
+		}
+	}
+	backoffs := []string{"none", "linear", "exponential", "fibonacci"}
+	s.retry = fmt.Sprintf(`{"retryable":%t,"max_attempts":%d,"backoff":%q,"backoff_base_ms":%d}`,
+		l.r.IntN(4) > 0, l.r.IntN(4), backoffs[l.r.IntN(4)], 100+l.r.IntN(2000))
+	switch l.r.IntN(6) {
+	case 0, 1:
+		s.callable = "Outside"
+	case 2:
+		s.callable = "builtin:noop"
+	case 3:
+		s.callable, s.config = "builtin:fail", fmt.Sprintf(`{"retryable":%t}`, l.r.IntN(2) == 0)
+	case 4:
+		s.callable, s.config = "builtin:flaky", fmt.Sprintf(`{"failures":%d}`, 1+l.r.IntN(2))
+	case 5:
+		s.callable, s.config = "builtin:sleep", fmt.Sprintf(`{"duration_ms":%d}`, 500+l.r.IntN(5000))
+	}
+	return s
+}
+
+func (l *randomWorld) run() {
+	for range 60 {
+		l.operate()
+		l.check()
+	}
+	l.finish()
+	closeTestService(l.t, l.s)
+	if l.t.Failed() {
+		l.t.Logf("templates:\n%s\noperations:\n%s", strings.Join(l.o.extra, "\n"), strings.Join(l.did, "\n"))
+	}
+}
+
+func (l *randomWorld) note(format string, args ...any) {
+	l.did = append(l.did, fmt.Sprintf(format, args...))
+}
+
+// operate does one random thing.
+func (l *randomWorld) operate() {
+	switch n := l.r.IntN(36); {
+	case n < 4 || len(l.tasks) == 0:
+		l.create()
+	case n < 15:
+		l.actAtRandom()
+	case n < 16:
+		l.cancel()
+	case n < 22:
+		d := time.Duration(l.r.Int64N(int64(3 * time.Second)))
+		l.note("advance %s", d)
+		l.clock.advance(d)
+	case n < 23:
+		l.note("snapshot")
+		if err := l.s.store.snapshot(); err != nil {
+			l.t.Error(err)
+		}
+	case n < 24:
+		l.restart()
+	case n < 28:
+		l.claim()
+	case n < 34:
+		l.answer()
+	default:
+		l.adjust()
+	}
+	settle(l.s)
+}
+
+// adjust changes any step's limit, inputs or both.
+func (l *randomWorld) adjust() {
+	n := l.r.IntN(len(l.tasks))
+	v := l.view(l.tasks[n])
+	step, by := l.r.IntN(len(v.steps)), &adjustment{maxAttempts: 1 + l.r.IntN(6)}
+	if l.r.IntN(2) == 0 {
+		by.inputs = fmt.Appendf(nil, `{"n":%d}`, l.r.IntN(9))
+		by.maxAttempts *= l.r.IntN(2)
+	}
+	_, _, err := l.s.adjustStep(l.t.Context(), v.id, v.stepID(step), by, "ops")
+	l.note("adjust step %d of task %d to %d, %s: %v", step, n, by.maxAttempts, by.inputs, err)
+	switch kindOf(err) {
+	case invalidTransition, invalidFields:
+	default:
+		if err != nil {
+			l.t.Error(err)
+		}
+		l.acted[v.stepID(step)]++
+	}
+}
+
+func (l *randomWorld) create() {
+	name := fmt.Sprintf("random%d", l.r.IntN(randomTemplates))
+	if l.r.IntN(3) == 0 {
+		l.createKeyed(name)
+		return
+	}
+	l.created(mustCreate(l.t, l.s, name, fmt.Sprintf(`"priority":%d`, l.r.IntN(3))))
+}
+
+// createKeyed creates a task under one of a few keys: a repeated request gives
+// the task that the first one made, and another one with its key is refused.
+func (l *randomWorld) createKeyed(name string) {
+	key, body := fmt.Sprintf("k%d", l.r.IntN(4)), fmt.Sprintf(`{"namespace":"t","name":%q}`, name)
+	done, err := submitKeyed(l.t.Context(), l.s, "", key, body)
+	l.note("create %s under the key %s: %v", name, key, err)
+	earlier, again := l.keyed[key+body]
+	other := slices.ContainsFunc(slices.Collect(maps.Keys(l.keyed)), func(k string) bool { return strings.HasPrefix(k, key+"{") })
+	switch {
+	case err != nil:
+		if again || !other || kindOf(err) != invalidFields {
+			l.t.Errorf("creating %s under the key %s gives %v", name, key, err)
+		}
+	case done.replayed != again || again && done.task.id != earlier || !again && other:
+		l.t.Errorf("creating %s under the key %s gives task %s, replayed %t; earlier %s", name, key, done.task.id,
+			done.replayed, earlier)
+	case !again:
+		l.keyed[key+body] = done.task.id
+		l.created(done.task)
+	}
+}
+
+func (l *randomWorld) created(v *task) {
+	for _, id := range l.tasks {
+		if n, ok := v.id.minus(id); ok && n <= len(l.view(id).tpl.steps) {
+			l.t.Errorf("task %s has an id that is %s's or one of its steps'", v.id, id)
+		}
+	}
+	l.tasks = append(l.tasks, v.id)
+	l.note("create %s as task %d", v.tpl.name, len(l.tasks)-1)
+}
+
+// actAtRandom takes any action on any step; whether it is allowed is the service's to say.
+func (l *randomWorld) actAtRandom() {
+	n := l.r.IntN(len(l.tasks))
+	v := l.view(l.tasks[n])
+	actions := []stepRequest{resetAction, resetAction, resolveAction, completeAction, failAction, retryAction}
+	l.act(v, l.r.IntN(len(v.steps)), actions[l.r.IntN(len(actions))])
+}
+
+func (l *randomWorld) act(v *task, step int, q stepRequest) {
+	q.by, q.reason = "ops", "at random"
+	if q.action == actionComplete {
+		q.result = l.result()
+	}
+	_, _, err := l.s.actOnStep(l.t.Context(), v.id, v.stepID(step), &q)
+	l.note("%s step %d of task %d: %v", q.action, step, slices.Index(l.tasks, v.id), err)
+	switch kindOf(err) {
+	case invalidTransition, conflict:
+	case invalidFields:
+		if v.plan == nil {
+			l.t.Error(err)
+		}
+	default:
+		if err != nil {
+			l.t.Error(err)
+		}
+		l.acted[v.stepID(step)]++
+	}
+}
+
+// claim claims what there is, for a while.
+func (l *randomWorld) claim() {
+	q := &claimRequest{callables: []string{"Out*"}, limit: 1 + l.r.IntN(3), worker: "w",
+		lease: time.Duration(1+l.r.IntN(5)) * time.Second}
+	got, err := l.s.claim(l.t.Context(), q)
+	if err != nil {
+		l.t.Error(err)
+	}
+	l.note("claim %d steps for %s", len(got), q.lease)
+	l.held = append(l.held, got...)
+}
+
+// answer has an actor say something about what it claimed: in time, twice, or
+// late.
+func (l *randomWorld) answer() {
+	if len(l.held) == 0 {
+		return
+	}
+	c := l.held[max(0, len(l.held)-1-l.r.IntN(4))]
+	q := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true, result: l.result()}}
+	q.setLease(c.token)
+	switch l.r.IntN(4) {
+	case 0:
+		q.verb, q.lease = extendVerb, time.Duration(1+l.r.IntN(5))*time.Second
+	case 1:
+		q.verb, q.outcome = failVerb, failedOutcome("busy", "not now", l.r.IntN(3) > 0)
+	}
+	before := l.view(c.key.task)
+	holds := before.steps[c.key.step].lease
+	ends := l.leaseEnd(c.attempt.stepID)
+	_, err := l.s.answerLease(l.t.Context(), c.attempt.stepID, q)
+	l.note("%s step %d of task %d: %v", q.verb, c.key.step, slices.Index(l.tasks, c.key.task), err)
+	mine := holds != nil && holds.is(q.hash) && ends > l.clock.now()
+	if mine != (err == nil) || err != nil && kindOf(err) != conflict {
+		l.t.Errorf("%s under the lease %+v gives %v", q.verb, holds, err)
+	}
+}
+
+// leaseEnd is when the lease of a step ends; 0 without one.
+func (l *randomWorld) leaseEnd(step uuid) instant {
+	l.s.store.mu.Lock()
+	defer l.s.store.mu.Unlock()
+	if h := l.s.engine.outside.leases.byID[step]; h != nil {
+		return h.until
+	}
+	return 0
+}
+
+func (l *randomWorld) cancel() {
+	n := l.r.IntN(len(l.tasks))
+	_, err := l.s.cancelTask(l.t.Context(), l.tasks[n], "someone")
+	l.note("cancel task %d: %v", n, err)
+	if err != nil && kindOf(err) != invalidTransition {
+		l.t.Error(err)
+	}
+}
+
+// restart ends the process, at any moment that nothing computes, and starts another.
+func (l *randomWorld) restart() {
+	l.note("restart")
+	before := l.ended()
+	closeTestService(l.t, l.s)
+	l.s = openTestService(l.t, l.o)
+	if after := l.ended(); !maps.Equal(before, after) {
+		l.t.Errorf("the ended tasks are after a restart\n%v\nwant\n%v", after, before)
+	}
+}
+
+// ended is the ended tasks, as their lines.
+func (l *randomWorld) ended() map[int]string {
+	l.s.store.mu.Lock()
+	defer l.s.store.mu.Unlock()
+	m := map[int]string{}
+	for i, sl := range l.s.store.slots {
+		if sl.live == nil {
+			m[i] = string(sl.line)
+		}
+	}
+	return m
+}
+
+func (l *randomWorld) view(id uuid) *task {
+	l.t.Helper()
+	v, err := l.s.store.view(id)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return v
+}
+
+// check is what must hold after every operation.
+func (l *randomWorld) check() {
+	l.t.Helper()
+	checkInvariants(l.t, l.s)
+	l.checkSlots()
+	for _, id := range l.tasks {
+		v := l.view(id)
+		checkFigures(l.t, v, l.clock.now())
+		x, err := l.s.explain(id)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		checkExplanation(l.t, l.s, x)
+		law := &lawful{t: l.t, ended: map[int]int{}, late: map[int]int{}}
+		if _, err := l.s.store.viewObserved(id, law); err != nil {
+			l.t.Error(err)
+		}
+		l.checkAudit(v, law)
+	}
+	if l.t.Failed() {
+		l.t.Fatalf("templates:\n%s\noperations:\n%s", strings.Join(l.o.extra, "\n"), strings.Join(l.did, "\n"))
+	}
+}
+
+// checkSlots holds the slots against the attempts in flight, those against the
+// steps in progress, and finds steps that are ready and forgotten.
+func (l *randomWorld) checkSlots() {
+	l.t.Helper()
+	e := l.s.engine
+	e.store.mu.Lock()
+	defer e.store.mu.Unlock()
+	if e.slots+len(e.running) != l.s.cfg.Worker.Concurrency {
+		l.t.Errorf("got %d free slots beside %d attempts; want %d together", e.slots, len(e.running), l.s.cfg.Worker.Concurrency)
+	}
+	inProgress, held := 0, 0
+	for pos, sl := range e.store.slots {
+		if sl.live == nil {
+			continue
+		}
+		for i := range sl.live.steps {
+			k := e.running[runKey{sl.live.id, i}]
+			switch sl.live.steps[i].state {
+			case stepInProgress:
+				inProgress++
+				if leased := sl.live.steps[i].lease != nil; leased {
+					held++
+					if e.outside.leases.byID[sl.live.stepID(i)] == nil || k != nil {
+						l.t.Errorf("task %d step %d has a lease that nobody watches over", pos, i)
+					}
+				} else if k == nil || k.gone {
+					l.t.Errorf("task %d step %d is in progress, and nothing runs it", pos, i)
+				}
+			case stepEnqueued:
+				outside := e.targetLocked(sl.live, i).kind == outsideActor
+				if outside && sl.live.runnable(i) && e.outside.waiting.steps[runKey{sl.live.id, i}] == nil {
+					l.t.Errorf("task %d step %d could be claimed and is forgotten", pos, i)
+				}
+				if !outside && sl.live.runnable(i) && e.slots > 0 {
+					l.t.Errorf("task %d step %d could start and does not", pos, i)
+				}
+			}
+		}
+	}
+	if inProgress != len(e.running)+held || held != len(e.outside.leases.held) {
+		l.t.Errorf("got %d attempts in flight and %d leases; want %d and %d as steps are in progress", len(e.running),
+			len(e.outside.leases.held), inProgress-held, held)
+	}
+}
+
+// checkAudit counts: one entry for each attempt that ended, each action of an
+// operator, each late result.
+func (l *randomWorld) checkAudit(v *task, law *lawful) {
+	l.t.Helper()
+	for i := range v.steps {
+		audit, err := l.s.audit(v.id, v.stepID(i))
+		if err != nil {
+			l.t.Error(err)
+		}
+		if want := law.ended[i] + l.acted[v.stepID(i)]; len(audit) != want {
+			l.t.Errorf("task %s step %d has %d audit entries; want %d", v.id, i, len(audit), want)
+		}
+		late := 0
+		for _, a := range audit {
+			if a.FromState == "" { // a late result
+				late++
+			}
+			if a.ToState == "" || a.Action == "" && a.FromState != "in_progress" && a.FromState != "" {
+				l.t.Errorf("task %s step %d has the audit entry %+v", v.id, i, a)
+			}
+		}
+		if late != law.late[i] {
+			l.t.Errorf("task %s step %d has %d late results in its audit; want %d", v.id, i, late, law.late[i])
+		}
+	}
+}
+
+// finish resolves every step by hand: what was not cancelled is then complete.
+func (l *randomWorld) finish() {
+	for _, id := range l.tasks {
+		for i := 0; i < len(l.view(id).steps); i++ { // they may become more
+			if v := l.view(id); v.state != taskCancelled && !v.steps[i].state.satisfies() {
+				l.act(v, i, resolveAction)
+				settle(l.s)
+			}
+		}
+		if v := l.view(id); v.state != taskComplete && v.state != taskCancelled {
+			l.t.Errorf("every step of task %s is resolved, and it is %s", id, states(v))
+		}
+	}
+	l.clock.advance(time.Hour)
+	settle(l.s)
+	l.check()
+}
+
+// lawful follows a replay: which starts were not allowed, and how many attempts
+// of a step ended, or ended too late, without an operator.
+type lawful struct {
+	t     *testing.T
+	r     *record
+	ended map[int]int
+	late  map[int]int // of these, too late
+}
+
+func (w *lawful) begin(_ *task, r *record) {
+	w.r = r
+	if r.kind == recRan || r.kind == recEnded || r.kind == recLate {
+		w.ended[r.step]++
+	}
+	if r.kind == recLate {
+		w.late[r.step]++
+	}
+}
+
+func (w *lawful) taskMoved(*task, taskState, taskState, instant) {}
+
+func (w *lawful) stepMoved(t *task, i int, _, to stepState, _ instant) {
+	if to != stepInProgress && to != stepEnqueued || w.r.kind == recRecovered {
+		return
+	}
+	for _, p := range t.parents(i) {
+		if !t.steps[p].state.satisfies() {
+			w.t.Errorf("record %d: step %d of task %s became %s while its parent %d was %s",
+				w.r.seq, i, t.id, to, p, t.steps[p].state)
+		}
+	}
+	if to == stepInProgress && w.r.kind != recOperator && t.state != taskStepsInProcess {
+		w.t.Errorf("record %d: step %d of task %s started while the task was %s", w.r.seq, i, t.id, t.state)
+	}
+}
+
+// checkFigures holds what the API says of a task against a naive look at its steps.
+func checkFigures(t *testing.T, v *task, now instant) {
+	t.Helper()
+	by := map[stepState]int{}
+	ready, satisfied := 0, 0
+	for i := range v.steps {
+		s, def, parents := &v.steps[i], v.def(i), v.parents(i)
+		by[s.state]++
+		done := 0
+		for _, p := range parents {
+			done += boolCount(v.steps[p].state.satisfies())
+		}
+		eligible := s.attempts == 0 || def.retry.retryable && s.attempts < s.maxAttempts
+		certain := done == len(parents) && !v.open(i)
+		isReady := (s.state == stepPending || s.state == stepWaitingForRetry) && certain &&
+			eligible && s.retryAt <= now
+		ready += boolCount(isReady)
+		satisfied += boolCount(s.state.satisfies())
+		x := v.stepView(i, now, "")
+		if x.CompletedParents != done || x.TotalParents != len(parents) || x.RetryEligible != eligible ||
+			x.ReadyForExecution != isReady || x.DependenciesSatisfied != certain {
+			t.Errorf("%s: step %d is shown as %+v", states(v), i, x)
+		}
+		if (s.state == stepWaitingForRetry) != (s.retryAt != 0) {
+			t.Errorf("%s: step %d has its next retry at %d", states(v), i, s.retryAt)
+		}
+	}
+	var x bareTask
+	if err := json.Unmarshal(taskView{task: v, now: now}.appendJSON(nil), &x); err != nil {
+		t.Error(err)
+	}
+	got := []any{x.TotalSteps, x.PendingSteps, x.InProgressSteps, x.CompletedSteps, x.FailedSteps, x.ReadySteps,
+		x.ExecutionStatus, x.CompletionPercentage, x.CompletedAt != nil}
+	want := []any{len(v.steps), by[stepPending], by[stepInProgress], satisfied, by[stepInError], ready,
+		naiveStatus(by, ready, len(v.steps)), math.Round(float64(satisfied)*10000/float64(len(v.steps))) / 100,
+		v.state == taskComplete || v.state == taskCancelled}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s is shown as %v; want %v", states(v), got, want)
+	}
+	if want := naiveState(by, len(v.steps)); v.state != want {
+		t.Errorf("got %s; want the task %s", states(v), want)
+	}
+}
+
+func naiveStatus(by map[stepState]int, ready, total int) string {
+	switch {
+	case by[stepInError]+by[stepCancelled] > 0:
+		return "blocked_by_failures"
+	case ready > 0:
+		return "has_ready_steps"
+	case by[stepInProgress]+by[stepEnqueued] > 0:
+		return "processing"
+	case by[stepComplete]+by[stepResolvedManually] == total:
+		return "all_complete"
+	}
+	return "waiting_for_dependencies"
+}
+
+// naiveState is the state that a task rests in.
+func naiveState(by map[stepState]int, total int) taskState {
+	switch {
+	case by[stepCancelled] > 0:
+		return taskCancelled
+	case by[stepInError] > 0:
+		return taskBlockedByFailures
+	case by[stepComplete]+by[stepResolvedManually] == total:
+		return taskComplete
+	case by[stepInProgress]+by[stepEnqueued] > 0:
+		return taskStepsInProcess
+	case by[stepWaitingForRetry] > 0:
+		return taskWaitingForRetry
+	}
+	return taskWaitingForDependencies
+}
+
+// Tasks that are wide and deep, and many at once: what must not depend on how
+// much there is, counted rather than timed.
+
+// stuckHandler is an HTTP handler whose calls last until release is closed.
+type stuckHandler struct {
+	t                testing.TB
+	url              string
+	calls            int
+	arrived, release chan struct{}
+}
+
+// newStuckHandler is one that so many calls are expected of.
+func newStuckHandler(t testing.TB, calls int) *stuckHandler {
+	t.Helper()
+	h := &stuckHandler{t: t, calls: calls, arrived: make(chan struct{}, calls), release: make(chan struct{})}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.arrived <- struct{}{}
+		select {
+		case <-h.release:
+			fmt.Fprint(w, `"done"`)
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(s.Close)
+	h.url = s.URL
+	return h
+}
+
+// template is one step that the handler runs, once, for an hour at the most.
+func (h *stuckHandler) template(name string) string {
+	return testTemplate(name, stepSpec{name: "a", callable: h.url, timeout: 3600, retry: `{"max_attempts":1}`})
+}
+
+// awaitAll returns once every call has arrived.
+func (h *stuckHandler) awaitAll() {
+	h.t.Helper()
+	for n := range h.calls {
+		if _, ok := receiveWithin(h.arrived, patience); !ok {
+			h.t.Fatalf("%d of %d calls arrived", n, h.calls)
+		}
+	}
+}
+
+// TestManySteps runs tasks of 10,000 steps through the API. Each step is one
+// record, in whatever graph.
+func TestManySteps(t *testing.T) {
+	const n = 10_000
+	for _, shape := range stepShapes {
+		t.Run(shape.name, func(t *testing.T) {
+			s := newTestServer(t, serviceTest{
+				extra: []string{benchTemplate("shape", "builtin:noop", shapeParents(n, shape.parents))}})
+			before := s.svc.store.journal.status().records
+			v := s.do("POST", "/v1/tasks?wait=1m", `{"namespace":"bench","name":"shape"}`).want(201)
+			if got := v.text("status") + " " + v.text("completed_steps"); got != "complete 10000" {
+				t.Errorf("got %s; want complete 10000", got)
+			}
+			// Beside the steps': the template and the creation.
+			if got := s.svc.store.journal.status().records - before; got != n+2 {
+				t.Errorf("got %d records; want %d", got, n+2)
+			}
+			path := "/v1/tasks/" + v.text("task_uuid")
+			steps := s.do("GET", path+"/workflow_steps", "").want(200)
+			if got := steps.length(); got != n {
+				t.Fatalf("got %d steps; want %d", got, n)
+			}
+			last := s.do("GET", path+"/workflow_steps/"+steps.text("9999.step_uuid"), "").want(200)
+			if got := last.text("name") + " " + last.text("current_state"); got != "s9999 complete" {
+				t.Errorf("the last step is %s; want s9999 complete", got)
+			}
+			if got := s.do("GET", path, "").want(200).text("completion_percentage"); got != "100" {
+				t.Errorf("got %s %% complete; want 100", got)
+			}
+		})
+	}
+}
+
+// TestManyWaiting has 100,000 tasks wait an hour for their next attempt: no
+// goroutine and no record comes of that.
+func TestManyWaiting(t *testing.T) {
+	tasks := uint64(100_000)
+	if testing.Short() {
+		tasks = 10_000
+	}
+	clock := newVirtualClock(testStart)
+	s := newTestService(t, serviceTest{clock: clock, config: func(c *Config) { c.Engine.Jitter = false },
+		extra: []string{testTemplate("later", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":1}`,
+			retry: `{"max_attempts":2,"backoff_base_ms":3600000,"max_backoff_ms":3600000}`})}})
+	mustCreate(t, s, "later")
+	goroutines, records := runtime.NumGoroutine(), s.store.journal.status().records
+	for range tasks - 1 {
+		mustCreate(t, s, "later")
+	}
+	wantSteps := func(state stepState) {
+		t.Helper()
+		settle(s)
+		s.store.mu.Lock()
+		defer s.store.mu.Unlock()
+		if got := uint64(s.store.index.steps[state]); got != tasks {
+			t.Errorf("got %d steps %s; want %d", got, state, tasks)
+		}
+	}
+	wantSteps(stepWaitingForRetry)
+	const each = 2 // a creation and an attempt
+	if got := s.store.journal.status().records - records; got != each*(tasks-1) {
+		t.Errorf("got %d records; want %d", got, each*(tasks-1))
+	}
+	if got := runtime.NumGoroutine(); got > goroutines+10 {
+		t.Errorf("got %d goroutines; there were %d with one task", got, goroutines)
+	}
+	records = s.store.journal.status().records
+	clock.advance(59 * time.Minute)
+	wantSteps(stepWaitingForRetry)
+	if got := s.store.journal.status().records - records; got != 0 {
+		t.Errorf("waiting wrote %d records", got)
+	}
+	clock.advance(time.Minute)
+	wantSteps(stepComplete)
+}
+
+// TestManySlowHandlers has a thousand HTTP handlers wait: other tasks are done
+// meanwhile, and theirs when they are answered.
+func TestManySlowHandlers(t *testing.T) {
+	const slow, others = 1_000, 200
+	h := newStuckHandler(t, slow)
+	s := newTestServer(t, serviceTest{extra: []string{h.template("slow"), benchTemplate("diamond", "builtin:noop", diamondParents)}})
+	for range slow {
+		s.create(`{"namespace":"t","name":"slow"}`)
+	}
+	h.awaitAll()
+	for range others {
+		if got := s.do("POST", "/v1/tasks?wait=30s", diamondBody).want(201).text("status"); got != "complete" {
+			t.Fatalf("a diamond is %s; want complete", got)
+		}
+	}
+	wantCount := func(name, status, want string) {
+		t.Helper()
+		if got := s.do("GET", "/v1/tasks?per_page=1&name="+name+"&status="+status, "").want(200).text("pagination.total_count"); got != want {
+			t.Errorf("got %s tasks %s in %s; want %s", got, name, status, want)
+		}
+	}
+	wantCount("diamond", "complete", "200")
+	wantCount("slow", "steps_in_process", "1000")
+	close(h.release)
+	eventually(t, "the slow tasks are complete", func() bool {
+		return s.do("GET", "/v1/tasks?per_page=1&name=slow&status=complete", "").want(200).text("pagination.total_count") == "1000"
+	})
 }

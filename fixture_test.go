@@ -6,9 +6,17 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // fixtureServer is a world in fixture mode behind a listener.
@@ -127,4 +135,342 @@ func (s *fixtureServer) as(key, method, path string) *answer {
 	w := httptest.NewRecorder()
 	s.world.gates.orchestration.ServeHTTP(w, r)
 	return &answer{s.t, w.Code, w.Header(), w.Body.Bytes()}
+}
+
+// The shapes of the control API's answers.
+
+func init() {
+	maps.Copy(wireShapes, fixtureShapes)
+	wireWords["JournalKind"] = []string{"request", "handler"}
+	wireWords["StubThen"] = []string{"last", "handler", "fail"}
+	openAPIRequestSchemas = append(openAPIRequestSchemas,
+		"StubDefinition", "StubMatch", "StubOutcome", "StubError", "StubReplacement",
+		"Verification", "VerificationMatch")
+}
+
+var fixtureShapes = map[string]map[string]string{
+	"StubList":       {"stubs": "[Stub]"},
+	"Stub":           {"id": "string", "match": "object", "outcomes": "[object]", "then": "StubThen", "uses": "int"},
+	"Verified":       {"count": "int"},
+	"RequestJournal": {"entries": "[JournalEntry]", "total": "int", "dropped": "DroppedEntries"},
+	"DroppedEntries": {"requests": "int", "handler_calls": "int"},
+	"JournalEntry": {
+		"id": "int", "kind": "JournalKind", "at": "zoned",
+		"surface": "string?", "method": "string?", "path": "string?", "query": "string?", "status": "int?",
+		"duration_ms": "number?", "subject": "string?", "body": "any?", "body_truncated": "bool?",
+		"task_uuid": "uuid?", "step_uuid": "uuid?", "namespace": "string?", "name": "string?", "version": "string?",
+		"step": "string?", "callable": "string?", "attempt": "int?", "stubbed": "bool?", "stub": "string|null?",
+		"fault": "string|null?", "envelope": "object?", "outcome": "object|null?",
+	},
+	"SeenCalls": {"count": "int", "matched": "[JournalEntry]", "nearest": "[NearMiss]"},
+	"NearMiss":  {"entry": "JournalEntry", "differs": "[string]"},
+}
+
+// metricLines are the samples that count what happened to tasks.
+func metricLines(text string) (lines []string) {
+	for line := range strings.Lines(text) {
+		for _, family := range []string{"stepwell_tasks", "stepwell_steps", "stepwell_task_transitions", "stepwell_step_transitions",
+			"stepwell_attempts", "stepwell_late", "stepwell_handler", "stepwell_queue", "stepwell_dlq", "stepwell_journal_records"} {
+			if strings.HasPrefix(line, family) {
+				lines = append(lines, line)
+			}
+		}
+	}
+	return lines
+}
+
+// wantEmpty fails the test unless the service is as after a start.
+func (s *fixtureServer) wantEmpty(virgin []string) {
+	s.t.Helper()
+	if got := s.do("GET", "/v1/tasks", "").want(200).text("pagination.total_count"); got != "0" {
+		s.t.Errorf("%s tasks are left", got)
+	}
+	if got := string(s.do("GET", "/v1/dlq", "").want(200).body); strings.TrimSpace(got) != "[]" {
+		s.t.Errorf("entries are left: %s", got)
+	}
+	if got := metricLines(string(s.do("GET", "/metrics", "").body)); !slices.Equal(got, virgin) {
+		s.t.Errorf("the figures are\n%s\nwant\n%s", got, virgin)
+	}
+	clock := s.do("GET", "/_stepwell/clock", "").want(200)
+	if clock.text("mode") != "real" || clock.text("fired") != "0" || clock.get("next_timer") != nil ||
+		mustInstant(clock.text("now")) > realNow() {
+		s.t.Errorf("the clock is %s; want it as at the start", clock.body)
+	}
+}
+
+// TestReset takes everything back to the start.
+func TestReset(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{extra: []string{sleepTemplate("hour", "1h"),
+		testTemplate("fail", stepSpec{name: "a", callable: "builtin:fail"})}})
+	virgin := metricLines(string(s.do("GET", "/metrics", "").body))
+	for range 2 {
+		id := s.create(`{"namespace":"t","name":"hour"}`)
+		s.create(`{"namespace":"t","name":"fail"}`)
+		s.clock(`{"advance":"240h"}`).want(200)
+		s.create(`{"namespace":"t","name":"hour"}`)
+		s.do("POST", "/_stepwell/reset", "").want(204)
+		s.wantEmpty(virgin)
+		s.do("GET", "/v1/tasks/"+id, "").want(404)
+	}
+}
+
+// TestResetUnderLoad: whatever runs or waits when a reset comes reaches nothing
+// after it. The handlers answer just when they are cut off.
+func TestResetUnderLoad(t *testing.T) {
+	tasks := 10_000
+	if testing.Short() {
+		tasks = 1000
+	}
+	var calls, ends atomic.Int64
+	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		select { // half of them race their answers with the reset
+		case <-r.Context().Done():
+		case <-time.After(time.Duration(calls.Load()%100) * 10 * time.Millisecond):
+			fmt.Fprint(w, `1`)
+		}
+		ends.Add(1)
+	}))
+	t.Cleanup(handler.Close)
+	s := newFixtureServer(t, serviceTest{
+		config: func(c *Config) { c.Worker.HTTPConcurrency, c.Worker.Concurrency = 100, 20_000 },
+		extra: []string{sleepTemplate("wait", "1s"), testTemplate("call", stepSpec{name: "a", callable: handler.URL, timeout: 60},
+			stepSpec{name: "b", callable: "builtin:noop", after: []string{"a"}}),
+			testTemplate("retry", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`,
+				retry: `{"max_attempts":9,"backoff_base_ms":1000}`})},
+	})
+	virgin := metricLines(string(s.do("GET", "/metrics", "").body))
+	old := s.world.service()
+	var wg sync.WaitGroup
+	for worker := range 8 {
+		wg.Go(func() {
+			for i := worker; i < tasks; i += 8 {
+				s.create(fmt.Sprintf(`{"namespace":"t","name":%q}`, []string{"wait", "call", "retry"}[i%3]))
+			}
+		})
+	}
+	wg.Wait()
+	eventually(t, "handlers run", func() bool { return calls.Load() > 50 })
+	began := realNow()
+	s.do("POST", "/_stepwell/reset", "").want(204)
+	t.Logf("the reset of %d tasks took %v", tasks, realNow().sub(began))
+	s.wantEmpty(virgin)
+	s.world.ending.Wait()
+	eventually(t, "the handlers have ended", func() bool { return ends.Load() == calls.Load() })
+	s.wantEmpty(virgin)
+	if _, err := old.store.update(func(*change) error { return nil }); kindOf(err) != unavailable {
+		t.Errorf("the service of before takes a change: %v", err)
+	}
+	s.create(`{"namespace":"t","name":"retry"}`)
+	if got := s.do("GET", "/v1/tasks", "").want(200).text("pagination.total_count"); got != "1" {
+		t.Errorf("got %s tasks; want the new one alone", got)
+	}
+}
+
+// TestResetWhileCreating: a task that was answered before the reset is gone, one
+// that was answered after it is there, whoever creates at the same time.
+func TestResetWhileCreating(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{})
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if a := s.do("POST", "/v1/tasks", `{"namespace":"demo","name":"diamond"}`); a.status != 201 && a.status != 503 {
+					t.Errorf("got %d: %s", a.status, a.body)
+				}
+			}
+		})
+	}
+	for range 30 {
+		before := s.create(`{"namespace":"demo","name":"approval"}`)
+		s.do("POST", "/_stepwell/reset", "").want(204)
+		s.do("GET", "/v1/tasks/"+before, "").want(404)
+		s.do("GET", "/v1/tasks/"+s.create(`{"namespace":"demo","name":"approval"}`), "").want(200)
+	}
+	close(stop)
+	wg.Wait()
+}
+
+// TestResetEmptiesTheDirectory, of what is ours in it.
+func TestResetEmptiesTheDirectory(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(dir, "notes.txt")
+	writeFile(t, other, []byte("not ours"))
+	s := newFixtureServer(t, serviceTest{dir: dir})
+	id := s.create(`{"namespace":"demo","name":"approval"}`)
+	s.do("POST", "/_stepwell/reset", "").want(204)
+	s.do("GET", "/v1/tasks/"+id, "").want(404)
+	if strings.Contains(string(readFile(t, filepath.Join(dir, journalName))), id) {
+		t.Error("the journal still has the task")
+	}
+	readFile(t, other)
+	again := s.create(`{"namespace":"demo","name":"approval"}`)
+	if !strings.Contains(string(readFile(t, filepath.Join(dir, journalName))), again) {
+		t.Error("the journal lacks the new task")
+	}
+}
+
+// GET and PUT /_stepwell/state.
+
+// state is the whole state.
+func (s *fixtureServer) state() string {
+	s.t.Helper()
+	return string(s.do("GET", "/_stepwell/state", "").want(200).body)
+}
+
+// putState replaces it.
+func (s *fixtureServer) putState(document string) *answer {
+	s.t.Helper()
+	return s.do("PUT", "/_stepwell/state", document)
+}
+
+// TestPutState brings back all of a state: the tasks, the clock, and what is due
+// on it.
+func TestPutState(t *testing.T) {
+	for _, dir := range []string{"", t.TempDir()} {
+		t.Run(dir, func(t *testing.T) {
+			s := newFixtureServer(t, serviceTest{extra: sandboxTemplates, dir: dir})
+			s.putState(frozenAt(testStart)).want(204)
+			id := s.create(`{"namespace":"t","name":"retried"}`)
+			s.create(`{"namespace":"t","name":"quick"}`)
+			s.create(`{"namespace":"demo","name":"approval"}`)
+			s.do("POST", "/_stepwell/wait-idle", "").want(200)
+			want := s.state()
+			for range 2 {
+				s.clock(`{"advance":"10m"}`).want(200)
+				s.create(`{"namespace":"t","name":"quick"}`)
+				if got := s.do("GET", "/v1/tasks/"+id, "").text("status"); got != "blocked_by_failures" {
+					t.Errorf("the task is %s; want every retry to have happened", got)
+				}
+				s.putState(want).want(204)
+				if got := s.state(); got != want {
+					t.Errorf("got\n%s\nwant\n%s", got, want)
+				}
+			}
+			s.do("POST", "/_stepwell/reset", "").want(204)
+			if got := s.do("GET", "/_stepwell/clock", "").text("mode"); got != "real" {
+				t.Errorf("after a reset the clock is %s; want a real one", got)
+			}
+			if dir != "" {
+				wantStoreFiles(t, dir)
+			}
+		})
+	}
+}
+
+// wantStoreFiles fails the test when something beside the store's own files is there.
+func wantStoreFiles(t *testing.T, dir string) {
+	t.Helper()
+	own := []string{lockName, journalName, journalOldName, snapshotName}
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range list {
+		if !slices.Contains(own, f.Name()) {
+			t.Errorf("%s is left", filepath.Join(dir, f.Name()))
+		}
+	}
+}
+
+// TestPutClock: what each mode of a document's clock comes to.
+func TestPutClock(t *testing.T) {
+	for _, tt := range []struct {
+		clock string
+		mode  string
+		now   string // "" for the present
+	}{
+		{`{"now":"2020-02-03T04:05:06.000007Z","mode":"frozen"}`, "frozen", "2020-02-03T04:05:06.000007Z"},
+		{`{"now":"2020-02-03T04:05:06.000007Z","mode":"auto"}`, "auto", "2020-02-03T04:05:06.000007Z"},
+		{`{"now":"2020-02-03T04:05:06Z","mode":"real"}`, "real", ""},
+		{`{"now":"2220-02-03T04:05:06Z","mode":"real"}`, "real", "2220-02-03T04:05"},
+	} {
+		s := newFixtureServer(t, serviceTest{})
+		before := realNow()
+		s.putState(fmt.Sprintf(`{"format":1,"clock":%s}`, tt.clock)).want(204)
+		got := s.do("GET", "/_stepwell/clock", "").want(200)
+		now := mustInstant(got.text("now"))
+		if got.text("mode") != tt.mode || !strings.HasPrefix(got.text("now"), tt.now) ||
+			tt.now == "" && (now < before || now > realNow()) {
+			t.Errorf("%s: got %s; want mode %s at %s", tt.clock, got.body, tt.mode, tt.now)
+		}
+	}
+}
+
+// TestUnfitStateChangesNothing, and the answer names the place.
+func TestUnfitStateChangesNothing(t *testing.T) {
+	for _, dir := range []string{"", t.TempDir()} {
+		s := newFixtureServer(t, serviceTest{extra: sandboxTemplates, dir: dir})
+		s.putState(frozenAt(testStart)).want(204)
+		s.create(`{"namespace":"t","name":"quick"}`)
+		s.create(`{"namespace":"t","name":"retried"}`)
+		want := s.state()
+		for _, tt := range []struct{ old, new, field string }{
+			{`"state":"complete"`, `"state":"cancelled"`, "tasks[0]"},
+			{`"kind":"ran"`, `"kind":"nonsense"`, "tasks[0].log[1]"},
+			{`"definition":{`, `"definition":{"x":1,`, "templates[0]"},
+			{`"format":1`, `"format":7`, "format"},
+			{`"mode":"frozen"`, `"mode":"fast"`, "clock"},
+			{`{"now":"2026-01-01T00:00:00.000000Z","mode":"frozen"}`, `{"mode":"frozen"}`, "clock"},
+			{`"mode":"frozen"}`, `"mode":"frozen","zone":1}`, "clock"},
+			{"]}\n", "", "tasks"},
+			{want, "", "document"},
+			{want, "nonsense", "document"},
+		} {
+			if !strings.Contains(want, tt.old) {
+				t.Fatalf("%s does not stand in\n%s", tt.old, want)
+			}
+			bad := strings.Replace(want, tt.old, tt.new, 1)
+			if got := s.putState(bad + " ").want(422).text("error.details.0.field"); got != tt.field {
+				t.Errorf("%s for %s: got %s; want %s", tt.new, tt.old, got, tt.field)
+			}
+			if got := s.state(); got != want {
+				t.Fatalf("%s for %s: the state became\n%s", tt.new, tt.old, got)
+			}
+		}
+	}
+}
+
+// TestStateMayBeLarge: the limit on other bodies is none on states.
+func TestStateMayBeLarge(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{config: func(c *Config) { c.Web.MaxBodyBytes = 1024 }})
+	s.putState(frozenAt(testStart)).want(204)
+	for range 20 {
+		s.create(`{"namespace":"demo","name":"approval"}`)
+	}
+	want := s.state()
+	s.do("POST", "/v1/tasks", `{"name":"`+strings.Repeat("x", 1024)+`"}`).want(413)
+	s.putState(want).want(204)
+	if got := s.state(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	c := s.sandbox(`{"seed":%s}`, want)
+	if got := c.state(); got != want {
+		t.Errorf("the sandbox has\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestSeedKeepsItsClock: the document of --seed has a clock, too.
+func TestSeedKeepsItsClock(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "state.json")
+	writeFile(t, file, []byte(frozenAt(testStart)))
+	p := serve(t, "--fixture", "--seed", file)
+	for range 2 {
+		if got := p.api().do("GET", "/_stepwell/clock", "").text("now"); got != testStart.zoned() {
+			t.Errorf("the clock stands at %s; want %s", got, testStart.zoned())
+		}
+		p.api().do("POST", "/_stepwell/reset", "").want(204)
+	}
+	p.stop()
+	p = serve(t, "--memory", "--seed", file)
+	if got := p.api().do("GET", "/health", "").text("timestamp"); mustInstant(got) < testStart.add(1) {
+		t.Errorf("without fixture mode it is %s; want the present", got)
+	}
+	p.stop()
 }

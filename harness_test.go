@@ -198,8 +198,11 @@ type failingHandler struct {
 }
 
 func (h *failingHandler) Enabled(_ context.Context, l slog.Level) bool { return true }
-func (h *failingHandler) WithAttrs([]slog.Attr) slog.Handler           { return h }
-func (h *failingHandler) WithGroup(string) slog.Handler                { return h }
+
+func (h *failingHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+func (h *failingHandler) WithGroup(string) slog.Handler { return h }
+
 func (h *failingHandler) Handle(_ context.Context, r slog.Record) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", r.Level, r.Message)

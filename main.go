@@ -62,13 +62,6 @@ const (
 	exitUsage  = 2
 )
 
-// usageError is a command line that cannot be understood.
-type usageError struct{ message string }
-
-func (e *usageError) Error() string { return e.message }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
-
 func exitCode(err error) int {
 	if err == nil {
 		return 0

@@ -5,11 +5,16 @@ package main
 // like, and what its errors are.
 
 import (
-	"errors"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
-	"regexp"
+	"slices"
 	"strings"
+	"sync"
 )
 
 // mountAPI is the surface under mount.path.
@@ -58,32 +63,6 @@ func (c *mountConfig) mounted(rows []route) []route {
 	return mounted
 }
 
-// guarded is what the rows ask for that only the configuration guards.
-func (c *mountConfig) guarded() map[string][]permission {
-	guarded := map[string][]permission{}
-	if c.StatusRequiresAuth {
-		guarded[mountStatusRoute] = needs(permSystemAnalyticsRead)
-	}
-	if c.MetricsRequireAuth {
-		guarded[mountMetricsRoute] = needs(permSystemAnalyticsRead)
-	}
-	return guarded
-}
-
-// idleGuards are the keys that ask for a permission where nobody is asked for any.
-func (c *mountConfig) idleGuards() (keys []string) {
-	if c.Path == "" || c.Auth.Enabled {
-		return nil
-	}
-	if c.StatusRequiresAuth {
-		keys = append(keys, "mount.status_requires_auth")
-	}
-	if c.MetricsRequireAuth {
-		keys = append(keys, "mount.metrics_require_auth")
-	}
-	return keys
-}
-
 // link is a path of the surface as the caller can use it: below the mount
 // point, and below what a trusted proxy says that it took off.
 func (a *mountAPI) link(r *http.Request, path string) string {
@@ -98,33 +77,6 @@ func (a *mountAPI) link(r *http.Request, path string) string {
 }
 
 func (a *mountAPI) taskLink(r *http.Request, id uuid) string { return a.link(r, "/tasks/"+id.String()) }
-
-// mountPathForm is a path that needs no escaping, in patterns, links and headers.
-var mountPathForm = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*){1,8}$`)
-
-// reservedMounts are the first parts of paths that the orchestration role has.
-var reservedMounts = []string{"v1", "api", "api-docs", "health", "metrics", "config", "_stepwell"}
-
-// checkMountPath is for mount.path.
-func checkMountPath(s string) error {
-	switch {
-	case s == "":
-		return nil
-	case s[0] != '/':
-		return errors.New("does not begin with a slash")
-	case strings.HasSuffix(s, "/"):
-		return errors.New("ends with a slash")
-	case len(s) > 200 || !mountPathForm.MatchString(s):
-		return errors.New(`is not a path like /stepwell: up to 8 parts of letters, digits, "_", "-", "~" and "."`)
-	}
-	first, _, _ := strings.Cut(s[1:], "/")
-	for _, reserved := range reservedMounts {
-		if first == reserved {
-			return errors.New("is at or below /" + reserved + ", which the orchestration API has itself")
-		}
-	}
-	return nil
-}
 
 // mountErrorOf gives each kind of failure the type and code that the surface
 // has for it.
@@ -183,4 +135,558 @@ func mountError(f *failure, _ string, _ instant) any {
 		v.Error.Details[p.Field] = append(v.Error.Details[p.Field], p.Message)
 	}
 	return v
+}
+
+// What the mount point says about itself: where its parts are, and its OpenAPI
+// document, with the mount point as the server and the operations that the
+// configuration guards shown as guarded.
+
+// links tells what there is below the mount point.
+func (a *mountAPI) links(w http.ResponseWriter, r *http.Request) error {
+	links := map[string]string{
+		"handlers": "/handlers", "tasks": "/tasks", "performance": "/analytics/performance",
+		"bottlenecks": "/analytics/bottlenecks", "health": "/health/ready", "status": "/health/status",
+		"metrics": "/metrics", "openapi": "/api-docs.json", "docs": "/api-docs/ui",
+	}
+	for name, path := range links {
+		links[name] = a.link(r, path)
+	}
+	return writeLinks(w, r, links)
+}
+
+// document is the OpenAPI document, whose server is the mount point.
+func (a *mountAPI) document(w http.ResponseWriter, r *http.Request) error {
+	doc, err := a.openapi()
+	if err == nil {
+		doc, err = withServer(doc, a.link(r, ""))
+	}
+	if err != nil {
+		return err
+	}
+	return writeBody(w, http.StatusOK, "application/json", doc)
+}
+
+// documented makes a document in which the operations that the configuration
+// guards ask for their permission.
+func (c *mountConfig) documented(document func() ([]byte, error)) func() ([]byte, error) {
+	return sync.OnceValues(func() ([]byte, error) {
+		text, err := document()
+		if err != nil {
+			return nil, err
+		}
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber() // examples keep their digits
+		var doc map[string]any
+		if err := d.Decode(&doc); err != nil {
+			return nil, fmt.Errorf("decoding the OpenAPI document: %w", err)
+		}
+		for pattern, permissions := range c.guarded() {
+			method, path, _ := strings.Cut(pattern, " ")
+			item := doc["paths"].(map[string]any)[path].(map[string]any)
+			openAPIGuard(item[strings.ToLower(method)].(map[string]any), permissions[0])
+		}
+		return json.Marshal(doc)
+	})
+}
+
+// openAPIGuard has an operation ask for a permission, in the words of openapi.json.
+func openAPIGuard(operation map[string]any, p permission) {
+	operation["security"] = []map[string][]string{{"bearer_auth": {}}, {"api_key_auth": {}}}
+	operation["x-required-permission"] = p.String()
+	operation["description"] = fmt.Sprintf("%s\n\n**Required Permission:** `%s`", operation["description"], p)
+}
+
+// Health and metrics of the mount-point API.
+
+// mountCheck is one check.
+type mountCheck struct {
+	Status         string `json:"status"`
+	Message        string `json:"message"`
+	ResponseTimeMS int64  `json:"response_time_ms"`
+}
+
+// mountReady is the answer of /health/ready.
+type mountReady struct {
+	Ready         bool                  `json:"ready"`
+	Checks        map[string]mountCheck `json:"checks"`
+	Message       string                `json:"message"`
+	Timestamp     zonedTime             `json:"timestamp"`
+	CheckDuration float64               `json:"check_duration"` // seconds
+	FailedChecks  []string              `json:"failed_checks,omitempty"`
+}
+
+// mountAlive is the answer of /health/live.
+type mountAlive struct {
+	Alive     bool      `json:"alive"`
+	Timestamp zonedTime `json:"timestamp"`
+	Service   string    `json:"service"`
+}
+
+// mountHealth is the answer of /health/status.
+type mountHealth struct {
+	Healthy       bool                  `json:"healthy"`
+	Status        string                `json:"status"`
+	Metrics       mountFigures          `json:"metrics"`
+	Database      mountDatabase         `json:"database"`
+	Checks        map[string]mountCheck `json:"checks"`
+	Version       string                `json:"version"`
+	UptimeSeconds int64                 `json:"uptime_seconds"`
+	Timestamp     zonedTime             `json:"timestamp"`
+}
+
+// mountFigures are counts of what the store holds now.
+type mountFigures struct {
+	Tasks   mountCounts  `json:"tasks"`
+	Steps   mountCounts  `json:"steps"`
+	Retries mountRetries `json:"retries"`
+}
+
+// mountCounts is a count by status.
+type mountCounts struct {
+	Total            int `json:"total"`
+	Pending          int `json:"pending"`
+	InProgress       int `json:"in_progress"`
+	Complete         int `json:"complete"`
+	Error            int `json:"error"`
+	Cancelled        int `json:"cancelled"`
+	ResolvedManually int `json:"resolved_manually"`
+}
+
+func (c *mountCounts) add(s briefStatus, n int) {
+	c.Total += n
+	*[briefStatuses]*int{&c.Pending, &c.InProgress, &c.Complete, &c.Error, &c.Cancelled, &c.ResolvedManually}[s] += n
+}
+
+// mountRetries counts failed steps, and those that wait to be tried again.
+type mountRetries struct {
+	RetryableErrors  int `json:"retryable_errors"` // in error, with attempts left: they failed for good before
+	ExhaustedRetries int `json:"exhausted_retries"`
+	InBackoff        int `json:"in_backoff"`
+}
+
+// mountDatabase is where state is kept, and how safely.
+type mountDatabase struct {
+	Path          *string   `json:"path"` // null in memory
+	JournalBytes  int64     `json:"journal_bytes"`
+	SnapshotBytes int64     `json:"snapshot_bytes"`
+	LastSyncAt    zonedTime `json:"last_sync_at"`
+	Durability    string    `json:"durability"`
+}
+
+// neverStored keeps answers that are true for a moment out of caches.
+func neverStored(w http.ResponseWriter) { w.Header().Set("Cache-Control", "no-store") }
+
+// mountChecks are the checks of the surface.
+func (a *mountAPI) checks() map[string]checkView {
+	scheduler, _ := a.svc.schedulerCheck()
+	checks := map[string]checkView{
+		"database":  a.svc.checked("the journal can be written", a.svc.checkStore),
+		"scheduler": scheduler,
+	}
+	a.svc.addAuthCheck(checks, a.auth)
+	return checks
+}
+
+// readyOf is the answer that checks make. What they took is for the caller to add.
+func readyOf(checks map[string]checkView, now instant) mountReady {
+	v := mountReady{Ready: true, Checks: map[string]mountCheck{}, Message: "ready", Timestamp: zonedTime(now)}
+	for _, name := range slices.Sorted(maps.Keys(checks)) {
+		c := checks[name]
+		v.Checks[name] = mountCheck{c.Status, c.Message, c.DurationMS}
+		if c.Status != healthyWord {
+			v.Ready = false
+			v.FailedChecks = append(v.FailedChecks, name)
+		}
+	}
+	if !v.Ready {
+		v.Message = "not ready: " + strings.Join(v.FailedChecks, ", ")
+	}
+	return v
+}
+
+// writeMountReady answers 200 when every check is healthy, else 503.
+func writeMountReady(w http.ResponseWriter, v mountReady) error {
+	neverStored(w)
+	if v.Ready {
+		return writeJSON(w, http.StatusOK, v)
+	}
+	w.Header().Set("Retry-After", "1")
+	return writeJSON(w, http.StatusServiceUnavailable, v)
+}
+
+func writeMountAlive(w http.ResponseWriter, now instant) error {
+	neverStored(w)
+	return writeJSON(w, http.StatusOK, mountAlive{true, zonedTime(now), "stepwell"})
+}
+
+func (a *mountAPI) healthReady(w http.ResponseWriter, _ *http.Request) error {
+	began := a.svc.clock.now()
+	v := readyOf(a.checks(), began)
+	v.CheckDuration = max(a.svc.clock.now().sub(began), 0).Seconds()
+	return writeMountReady(w, v)
+}
+
+func (a *mountAPI) healthLive(w http.ResponseWriter, _ *http.Request) error {
+	return writeMountAlive(w, a.svc.clock.now())
+}
+
+func (a *mountAPI) healthStatus(w http.ResponseWriter, _ *http.Request) error {
+	now := a.svc.clock.now()
+	ready := readyOf(a.checks(), now)
+	figures, err := a.svc.store.mountFigures()
+	if err != nil {
+		return err
+	}
+	v := mountHealth{
+		Healthy: ready.Ready, Status: healthyWord, Metrics: figures, Database: a.svc.database(),
+		Checks: ready.Checks, Version: version, UptimeSeconds: int64(max(now.sub(a.svc.started), 0).Seconds()),
+		Timestamp: zonedTime(now),
+	}
+	neverStored(w)
+	if v.Healthy {
+		return writeJSON(w, http.StatusOK, v)
+	}
+	v.Status = unhealthyWord
+	w.Header().Set("Retry-After", "1")
+	return writeJSON(w, http.StatusServiceUnavailable, v)
+}
+
+func (s *service) database() mountDatabase {
+	st := s.store.journal.status()
+	v := mountDatabase{
+		JournalBytes: st.journalBytes, SnapshotBytes: st.snapshotBytes,
+		LastSyncAt: zonedTime(st.lastSync), Durability: st.durability,
+	}
+	if !s.cfg.Store.Memory {
+		v.Path = &s.cfg.Store.Path
+	}
+	return v
+}
+
+// mountFigures counts tasks and steps by status, and looks at the failed ones.
+func (s *store) mountFigures() (v mountFigures, err error) {
+	s.mu.Lock()
+	for status := range s.index.statuses {
+		v.Tasks.add(briefStatus(status), s.index.statuses[status].count())
+	}
+	for state, n := range s.index.steps {
+		v.Steps.add(stepState(state).brief(), n)
+	}
+	v.Retries.InBackoff = s.index.steps[stepWaitingForRetry]
+	failed := s.index.steps[stepInError]
+	s.mu.Unlock()
+	if failed > 0 {
+		err = s.countFailed(&v.Retries)
+	}
+	return v, err
+}
+
+func (v *mountRetries) count(t *task) {
+	for i := range t.steps {
+		switch {
+		case t.steps[i].state != stepInError:
+		case t.retryEligible(i):
+			v.RetryableErrors++
+		default:
+			v.ExhaustedRetries++
+		}
+	}
+}
+
+// countFailed looks at every task that may have a step in error, taking the
+// lock for some at a time. Ended ones are looked at without it.
+func (s *store) countFailed(v *mountRetries) error {
+	next := uint32(0)
+	for more := true; more; {
+		var lines [][]byte
+		lines, next, more = s.countFailedBatch(v, next)
+		for _, line := range lines {
+			h, err := readTaskHeader(line)
+			if err == nil && h.counts[stepInError] == 0 {
+				continue
+			}
+			t, err := s.thaw(line)
+			if err != nil {
+				return fmt.Errorf("looking at failed steps: %w", err)
+			}
+			v.count(t)
+		}
+	}
+	return nil
+}
+
+// maxStepsLooked is about how many steps are looked at under the lock at a time.
+const maxStepsLooked = 4096
+
+// countFailedBatch counts in some of those tasks from a position on. It returns
+// the lines of the ended ones among them, and where to go on.
+func (s *store) countFailedBatch(v *mountRetries, from uint32) (lines [][]byte, next uint32, more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for looked := 0; looked < maxStepsLooked; {
+		pos, ok := s.index.statuses[briefError].next(from)
+		if !ok {
+			return lines, from, false
+		}
+		from = pos + 1
+		t := s.slots[pos].live
+		if t == nil {
+			lines = append(lines, s.slots[pos].line)
+			looked++
+			continue
+		}
+		looked += 1 + len(t.steps)
+		v.count(t)
+	}
+	return lines, from, true
+}
+
+func (a *mountAPI) metrics(w http.ResponseWriter, _ *http.Request) error {
+	neverStored(w)
+	return writeBody(w, http.StatusOK, metricsContentType, []byte(a.svc.metrics(a.stats)))
+}
+
+// Templates as the mount-point API shows them: handlers of tasks, by namespace
+// and name.
+
+// handlerNamespaces is the answer of GET /handlers.
+type handlerNamespaces struct {
+	Namespaces      []handlerNamespace `json:"namespaces"`
+	TotalNamespaces int                `json:"total_namespaces"`
+	GeneratedAt     zonedTime          `json:"generated_at"`
+}
+
+// handlerNamespace is one namespace that has templates.
+type handlerNamespace struct {
+	Name         string            `json:"name"`
+	Description  *string           `json:"description"` // always null: a namespace is not described anywhere
+	HandlerCount int               `json:"handler_count"`
+	Handlers     []string          `json:"handlers"`
+	Metadata     namespaceMetadata `json:"metadata"`
+}
+
+// namespaceMetadata sums up the templates of a namespace.
+type namespaceMetadata struct {
+	Versions     []string `json:"versions"` // that any handler has, ascending
+	VersionCount int      `json:"version_count"`
+	StepCount    int      `json:"step_count"` // of the latest versions
+}
+
+// handlerList is the answer of GET /handlers/{namespace}.
+type handlerList struct {
+	Namespace     string           `json:"namespace"`
+	Handlers      []handlerSummary `json:"handlers"`
+	TotalHandlers int              `json:"total_handlers"`
+}
+
+// handlerSummary is one handler, in its latest version.
+type handlerSummary struct {
+	ID            uuid     `json:"id"`
+	Name          string   `json:"name"`
+	Namespace     string   `json:"namespace"`
+	Version       string   `json:"version"`
+	Versions      []string `json:"versions"` // ascending
+	LatestVersion string   `json:"latest_version"`
+	Description   *string  `json:"description"`
+	StepCount     int      `json:"step_count"`
+	StepNames     []string `json:"step_names"`
+}
+
+// handlerView is the answer of GET /handlers/{namespace}/{name}.
+type handlerView struct {
+	ID              uuid            `json:"id"`
+	Name            string          `json:"name"`
+	Namespace       string          `json:"namespace"`
+	Version         string          `json:"version"`
+	FullName        string          `json:"full_name"`
+	Description     *string         `json:"description"`
+	Available       bool            `json:"available"` // each step can be run, here or by an outside actor
+	StepTemplates   []handlerStep   `json:"step_templates"`
+	Configuration   json.RawMessage `json:"configuration"`
+	DependencyGraph handlerGraph    `json:"dependency_graph"`
+	GeneratedAt     zonedTime       `json:"generated_at"`
+}
+
+// handlerStep is one step of a handler.
+type handlerStep struct {
+	Name              string          `json:"name"`
+	Description       *string         `json:"description"`
+	HandlerClass      string          `json:"handler_class"`
+	DependsOnStep     *string         `json:"depends_on_step"` // the only one, or null
+	DependsOnSteps    []string        `json:"depends_on_steps"`
+	Configuration     json.RawMessage `json:"configuration"`
+	DefaultRetryable  bool            `json:"default_retryable"`
+	DefaultRetryLimit int             `json:"default_retry_limit"`
+	Skippable         bool            `json:"skippable"`
+	CustomEvents      json.RawMessage `json:"custom_events"`
+}
+
+// handlerGraph is how a handler's steps depend on each other, by name.
+type handlerGraph struct {
+	Nodes          []string      `json:"nodes"`
+	Edges          []handlerEdge `json:"edges"`
+	ExecutionOrder []string      `json:"execution_order"`
+}
+
+// handlerEdge leads from a step to one that depends on it.
+type handlerEdge struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+func (a *mountAPI) listNamespaces(w http.ResponseWriter, _ *http.Request) error {
+	v := handlerNamespaces{Namespaces: []handlerNamespace{}, GeneratedAt: zonedTime(a.svc.clock.now())}
+	r := a.svc.registry()
+	for _, n := range r.namespaces() {
+		v.Namespaces = append(v.Namespaces, r.handlerNamespace(n.Name))
+	}
+	v.TotalNamespaces = len(v.Namespaces)
+	return writeJSON(w, http.StatusOK, v)
+}
+
+func (r *registry) handlerNamespace(name string) handlerNamespace {
+	v := handlerNamespace{Name: name}
+	var all []*template
+	for _, versions := range r.handlersOf(name) {
+		v.Handlers = append(v.Handlers, versions[0].name)
+		v.Metadata.StepCount += len(latestTemplate(versions).steps)
+		all = append(all, versions...)
+	}
+	v.HandlerCount, v.Metadata.VersionCount = len(v.Handlers), len(all)
+	slices.SortFunc(all, func(x, y *template) int {
+		return cmp.Or(x.semver.compare(y.semver), cmp.Compare(x.version, y.version))
+	})
+	v.Metadata.Versions = slices.Compact(versionsOf(all))
+	return v
+}
+
+// handlersOf are the versions of each handler of a namespace.
+func (r *registry) handlersOf(namespace string) (handlers [][]*template) {
+	for _, t := range r.all() {
+		if versions := r.versions(t.namespace, t.name); t.namespace == namespace && versions[0] == t {
+			handlers = append(handlers, versions)
+		}
+	}
+	return handlers
+}
+
+func versionsOf(templates []*template) []string {
+	versions := make([]string, len(templates))
+	for i, t := range templates {
+		versions[i] = t.version
+	}
+	return versions
+}
+
+func (a *mountAPI) listHandlers(w http.ResponseWriter, r *http.Request) error {
+	namespace := r.PathValue("namespace")
+	all := a.svc.registry().handlersOf(namespace)
+	if len(all) == 0 {
+		return unknownNamespace(namespace)
+	}
+	v := handlerList{Namespace: namespace, TotalHandlers: len(all)}
+	for _, versions := range all {
+		v.Handlers = append(v.Handlers, handlerSummaryOf(versions))
+	}
+	return writeJSON(w, http.StatusOK, v)
+}
+
+func unknownNamespace(name string) error {
+	return failf(namespaceNotFound, "no handler is registered in a namespace %.60q", name)
+}
+
+func handlerSummaryOf(versions []*template) handlerSummary {
+	t := latestTemplate(versions)
+	return handlerSummary{
+		ID: t.handlerID(), Name: t.name, Namespace: t.namespace, Version: t.version,
+		Versions: versionsOf(versions), LatestVersion: t.version, Description: withoutCredentials(t.description),
+		StepCount: len(t.steps), StepNames: t.stepNames(indexesOf(t.steps)),
+	}
+}
+
+// handlerID is the same for the same identity, whatever service is asked.
+func (t *template) handlerID() uuid { return stableID("handler", t.namespace, t.name, t.version) }
+
+func indexesOf[E any](s []E) []int {
+	indexes := make([]int, len(s))
+	for i := range s {
+		indexes[i] = i
+	}
+	return indexes
+}
+
+func (a *mountAPI) getHandler(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r)
+	if q.err != nil {
+		return q.err
+	}
+	namespace := r.PathValue("namespace")
+	if len(a.svc.registry().handlersOf(namespace)) == 0 {
+		return unknownNamespace(namespace)
+	}
+	t, err := a.svc.template(namespace, r.PathValue("name"), q.text("version"))
+	if err != nil {
+		return err
+	}
+	v, err := a.svc.handlerView(t)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, v)
+}
+
+func (s *service) handlerView(t *template) (handlerView, error) {
+	v := handlerView{
+		ID: t.handlerID(), Name: t.name, Namespace: t.namespace, Version: t.version, FullName: t.fullName(),
+		Description: withoutCredentials(t.description), Available: s.validateRegistered(t).Valid, StepTemplates: []handlerStep{},
+		Configuration: t.shownJSON(), DependencyGraph: t.handlerGraph(), GeneratedAt: zonedTime(s.clock.now()),
+	}
+	events, err := t.stepEvents()
+	for i := range t.steps {
+		v.StepTemplates = append(v.StepTemplates, t.handlerStep(i, events[i]))
+	}
+	return v, err
+}
+
+func (t *template) handlerStep(i int, events json.RawMessage) handlerStep {
+	s := &t.steps[i]
+	v := handlerStep{
+		Name: s.name, Description: withoutCredentials(s.description), HandlerClass: s.shownCallable(),
+		DependsOnSteps: t.stepNames(s.parents), Configuration: hideCredentials(s.config),
+		DefaultRetryable: s.retry.retryable, DefaultRetryLimit: s.retry.maxAttempts, CustomEvents: events,
+	}
+	if len(v.DependsOnSteps) == 1 {
+		v.DependsOnStep = &v.DependsOnSteps[0]
+	}
+	return v
+}
+
+// stepEvents is what each step's publishes_events says, a list.
+func (t *template) stepEvents() ([]json.RawMessage, error) {
+	var definition struct {
+		Steps []struct {
+			Events json.RawMessage `json:"publishes_events"`
+		} `json:"steps"`
+	}
+	events := make([]json.RawMessage, len(t.steps))
+	err := json.Unmarshal(t.shownJSON(), &definition)
+	for i := range events {
+		events[i] = json.RawMessage("[]")
+		if i < len(definition.Steps) && jsonKind(definition.Steps[i].Events) == '[' {
+			events[i] = definition.Steps[i].Events
+		}
+	}
+	return events, err
+}
+
+func (t *template) handlerGraph() handlerGraph {
+	g := handlerGraph{
+		Nodes: t.stepNames(indexesOf(t.steps)), Edges: []handlerEdge{}, ExecutionOrder: t.stepNames(t.order),
+	}
+	for i := range t.steps {
+		for _, p := range t.steps[i].parents {
+			g.Edges = append(g.Edges, handlerEdge{t.steps[p].name, t.steps[i].name})
+		}
+	}
+	return g
 }

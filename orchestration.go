@@ -6,7 +6,6 @@ package main
 import (
 	"encoding/json"
 	"net/http"
-	"strings"
 )
 
 // orchestrationAPI is the surface under /v1 and /api/v1.
@@ -30,14 +29,6 @@ func (a *orchestrationAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.surface.ServeHTTP(w, r)
-}
-
-// taskPath is where a task is found, under the prefix that the caller used.
-func taskPath(r *http.Request, id uuid) string {
-	if strings.HasPrefix(r.URL.Path, "/api/") {
-		return "/api/v1/tasks/" + id.String()
-	}
-	return "/v1/tasks/" + id.String()
 }
 
 func (a *orchestrationAPI) createTask(w http.ResponseWriter, r *http.Request) error {
@@ -102,21 +93,6 @@ func (q *query) taskState(name string) *taskState {
 		q.err = failf(badRequest, "%s: %.60q is none of %s", name, word, stateWords)
 	}
 	return &s
-}
-
-// stateWords are the words that filteredState knows.
-var stateWords = strings.Join(taskStateNames[:], ", ") + ", in_progress, completed"
-
-// filteredState reads a state as filters name it; existing clients say
-// in_progress and completed for two of them.
-func filteredState(word string) (taskState, bool) {
-	switch word {
-	case "in_progress":
-		return taskStepsInProcess, true
-	case "completed":
-		return taskComplete, true
-	}
-	return parseTaskState(word)
 }
 
 // taskIn is the task that the path names.
@@ -295,4 +271,173 @@ func (a *orchestrationAPI) links(w http.ResponseWriter, r *http.Request) error {
 		"tasks": "/v1/tasks", "templates": "/v1/templates", "health": "/health/ready",
 		"metrics": "/metrics", "openapi": "/api-docs/openapi.json", "docs": "/api-docs/ui",
 	})
+}
+
+// GET /config of both roles: the effective configuration without its secrets,
+// in the form that existing clients know.
+
+// configMetadataView says when and of what the configuration is shown.
+type configMetadataView struct {
+	Timestamp   zonedTime `json:"timestamp"`
+	Environment string    `json:"environment"`
+	Version     string    `json:"version"`
+}
+
+// authConfigView is how a role authenticates, without keys.
+type authConfigView struct {
+	Enabled            bool     `json:"enabled"`
+	VerificationMethod string   `json:"verification_method"`
+	JWTIssuer          string   `json:"jwt_issuer"`
+	JWTAudience        string   `json:"jwt_audience"`
+	APIKeyHeader       string   `json:"api_key_header"`
+	APIKeyCount        int      `json:"api_key_count"`
+	StrictValidation   bool     `json:"strict_validation"`
+	AllowedAlgorithms  []string `json:"allowed_algorithms"`
+}
+
+// authView is the authentication of a role.
+func authView(c *roleWebConfig) authConfigView {
+	a := &c.Auth
+	return authConfigView{
+		Enabled: a.Enabled, VerificationMethod: a.JWTVerificationMethod,
+		JWTIssuer: a.JWTIssuer, JWTAudience: a.JWTAudience,
+		APIKeyHeader: a.APIKeyHeader, APIKeyCount: len(a.APIKeys),
+		StrictValidation: a.StrictValidation, AllowedAlgorithms: a.JWTAllowedAlgorithms,
+	}
+}
+
+// breakerConfigView is of circuit breakers, which one process has no use for.
+type breakerConfigView struct {
+	Enabled          bool `json:"enabled"`
+	FailureThreshold int  `json:"failure_threshold"`
+	TimeoutSeconds   int  `json:"timeout_seconds"`
+	SuccessThreshold int  `json:"success_threshold"`
+}
+
+// poolConfigView is of database pools: the journal has one writer.
+type poolConfigView struct {
+	WebAPIPoolSize       int `json:"web_api_pool_size"`
+	WebAPIMaxConnections int `json:"web_api_max_connections"`
+}
+
+// messagingConfigView is how steps reach their handlers.
+type messagingConfigView struct {
+	Backend string   `json:"backend"`
+	Queues  []string `json:"queues"`
+}
+
+// orchestrationConfigView is the orchestration role's answer.
+type orchestrationConfigView struct {
+	Metadata        configMetadataView  `json:"metadata"`
+	Auth            authConfigView      `json:"auth"`
+	CircuitBreakers breakerConfigView   `json:"circuit_breakers"`
+	DatabasePools   poolConfigView      `json:"database_pools"`
+	DeploymentMode  string              `json:"deployment_mode"`
+	Messaging       messagingConfigView `json:"messaging"`
+	Config          map[string]any      `json:"config"`
+}
+
+// workerConfigView is the worker role's answer.
+type workerConfigView struct {
+	Metadata   configMetadataView  `json:"metadata"`
+	WorkerID   string              `json:"worker_id"`
+	WorkerType string              `json:"worker_type"`
+	Auth       authConfigView      `json:"auth"`
+	Messaging  messagingConfigView `json:"messaging"`
+	Config     map[string]any      `json:"config"`
+}
+
+func (s *service) configMetadata() configMetadataView {
+	return configMetadataView{zonedTime(s.clock.now()), s.cfg.Environment, version}
+}
+
+// messagingView names the engine's two queues, where there is an engine.
+func (s *service) messagingView() messagingConfigView {
+	v := messagingConfigView{Backend: "in_process", Queues: []string{}}
+	if s.engine != nil {
+		v.Queues = []string{"local", "http"}
+	}
+	return v
+}
+
+func (a *orchestrationAPI) config(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, orchestrationConfigView{
+		Metadata:       a.svc.configMetadata(),
+		Auth:           authView(&a.svc.cfg.Orchestration.Web),
+		DatabasePools:  poolConfigView{1, 1},
+		DeploymentMode: "standalone",
+		Messaging:      a.svc.messagingView(),
+		Config:         a.svc.cfg.redacted(),
+	})
+}
+
+// workerSections are the parts of the configuration that the worker's surface
+// shows: its own, and those that it shares.
+var workerSections = []string{"environment", "role", "worker", "web", "templates", "docs", "log"}
+
+func (a *workerAPI) config(w http.ResponseWriter, _ *http.Request) error {
+	all, shown := a.svc.cfg.redacted(), map[string]any{}
+	for _, name := range workerSections {
+		shown[name] = all[name]
+	}
+	return writeJSON(w, http.StatusOK, workerConfigView{
+		Metadata:   a.svc.configMetadata(),
+		WorkerID:   a.svc.workerID,
+		WorkerType: workerType,
+		Auth:       authView(&a.svc.cfg.Worker.Web),
+		Messaging:  a.svc.messagingView(),
+		Config:     shown,
+	})
+}
+
+// The analytics endpoints of the orchestration role.
+
+// Bounds of the query of /v1/analytics/bottlenecks.
+const (
+	maxBottlenecks   = 1000
+	maxMinExecutions = 1_000_000_000
+)
+
+func (a *orchestrationAPI) performance(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r)
+	hours := q.number("hours", 24, 1, keptHours)
+	if q.err != nil {
+		return q.err
+	}
+	return writeJSON(w, http.StatusOK, a.svc.performance(hours))
+}
+
+func (a *orchestrationAPI) bottlenecks(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r)
+	limit := q.number("limit", 10, 1, maxBottlenecks)
+	minimum := q.number("min_executions", 5, 0, maxMinExecutions)
+	if q.err != nil {
+		return q.err
+	}
+	return writeJSON(w, http.StatusOK, a.svc.bottlenecks(limit, minimum))
+}
+
+func (a *orchestrationAPI) health(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, aliveView{Status: "healthy", Timestamp: zonedTime(a.svc.clock.now())})
+}
+
+func (a *orchestrationAPI) healthLive(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, aliveView{Status: "alive", Timestamp: zonedTime(a.svc.clock.now())})
+}
+
+func (a *orchestrationAPI) healthReady(w http.ResponseWriter, _ *http.Request) error {
+	checks, _ := a.svc.readiness()
+	return writeReady(w, a.checkedView(checks))
+}
+
+func (a *orchestrationAPI) healthDetailed(w http.ResponseWriter, _ *http.Request) error {
+	return writeDetailed(w, a.checkedView(a.svc.detailedHealth()))
+}
+
+// checkedView is an answer with these checks.
+func (a *orchestrationAPI) checkedView(checks map[string]checkView) readyView {
+	s := a.svc
+	return readyView{
+		Timestamp: zonedTime(s.clock.now()), Checks: checks, Info: healthInfo(s.cfg, s.operationalState()),
+	}
 }

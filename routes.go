@@ -4,29 +4,10 @@ package main
 // and the method behind it. No logic.
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 )
-
-// route is one row. Permissions are alternatives; none means public.
-type route struct {
-	pattern     string // a pattern of net/http's ServeMux
-	permissions []permission
-	handle      handlerFunc
-}
-
-// patterns is where the row answers: under /api/v1 too when it is under /v1.
-func (r route) patterns() []string {
-	method, path, _ := strings.Cut(r.pattern, " ")
-	if strings.HasPrefix(path, "/v1/") {
-		return []string{r.pattern, method + " /api" + path}
-	}
-	return []string{r.pattern}
-}
-
-func needs(p ...permission) []permission { return p }
-
-var public []permission
 
 func (a *orchestrationAPI) routes() []route {
 	return append([]route{
@@ -84,53 +65,6 @@ func (a *workerAPI) routes() []route {
 	}, a.docsRoutes()...)
 }
 
-// routes of the control API, which is there in fixture mode alone.
-func (a *controlAPI) routes() []route {
-	return []route{
-		{"POST /_stepwell/reset", everything, a.reset},
-		{"GET /_stepwell/clock", everything, a.getClock},
-		{"POST /_stepwell/clock", everything, a.changeClock},
-		{"POST /_stepwell/wait-idle", everything, a.waitIdle},
-		{"POST /_stepwell/stubs", everything, a.addStub},
-		{"PUT /_stepwell/stubs", everything, a.replaceStubs},
-		{"GET /_stepwell/stubs", everything, a.listStubs},
-		{"DELETE /_stepwell/stubs", everything, a.removeStubs},
-		{"GET /_stepwell/stubs/{id}", everything, a.getStub},
-		{"DELETE /_stepwell/stubs/{id}", everything, a.removeStub},
-		{"GET /_stepwell/requests", everything, a.listRequests},
-		{"DELETE /_stepwell/requests", everything, a.forgetRequests},
-		{"POST /_stepwell/verify", everything, a.verify},
-		{"POST /_stepwell/templates", everything, a.addTemplate},
-		{"GET /_stepwell/state", everything, a.getState},
-		{putStateRoute, everything, a.putState},
-		{addSandboxRoute, everything, a.addSandbox},
-		{"GET /_stepwell/sandboxes", everything, a.listSandboxes},
-		{"GET /_stepwell/sandboxes/{name}", everything, a.getSandbox},
-		{"DELETE /_stepwell/sandboxes/{name}", everything, a.deleteSandbox},
-	}
-}
-
-// bodyLimit is how many bytes a body may have, where limit is the usual: whole
-// states are larger than requests.
-func (r route) bodyLimit(limit int64) int64 {
-	if r.pattern == putStateRoute || r.pattern == addSandboxRoute {
-		return maxStateBytes
-	}
-	return limit
-}
-
-// The rows whose bodies are or hold whole states.
-const (
-	putStateRoute   = "PUT /_stepwell/state"
-	addSandboxRoute = "POST /_stepwell/sandboxes"
-)
-
-// maxStateBytes is how large such a body may be.
-const maxStateBytes = 1 << 30
-
-// everything is asked for by the control API: each permission, not one of them.
-var everything = everyPermission.list()
-
 // The rows of the mount-point API, relative to its prefix.
 func (a *mountAPI) routes() []route {
 	return append([]route{
@@ -174,5 +108,110 @@ func (c *roleWebConfig) enabled(rows []route) []route {
 	return slices.DeleteFunc(rows, func(r route) bool { return r.pattern == configRoute })
 }
 
-// controlPath is where the control API of fixture mode stands.
-const controlPath = "/_stepwell"
+// What a listener answers while the store is still being read: that the process
+// lives, is not ready, and takes nothing yet.
+
+// startingAPI stands in for the surface of a role that has no service yet.
+type startingAPI struct {
+	cfg    *Config
+	clock  clock
+	ids    *idSource // for requests without an id
+	worker bool      // the role
+}
+
+// notYet is every check before there is anything to look at.
+var notYet = checkView{Status: unknownWord, Message: "the service is starting"}
+
+// The names of the checks, by role: those of /health/ready, and the others.
+const (
+	readyChecks     = "web_database orchestration_database circuit_breaker orchestration_system command_processor"
+	otherChecks     = " pool_utilization queue_depth channel_saturation"
+	workerReady     = "database command_processor queue_processing"
+	otherWorkChecks = " event_system step_processing circuit_breakers"
+)
+
+func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := requestID(r, a.ids)
+	w.Header()["X-Request-Id"] = []string{id}
+	if !a.worker && a.cfg.Mount.under(r.URL.Path) {
+		a.serveMount(w, r, id)
+		return
+	}
+	switch r.URL.Path {
+	case "/health/live":
+		v := aliveView{Status: "alive", Timestamp: zonedTime(a.clock.now()), WorkerID: a.workerID()}
+		writeJSON(w, http.StatusOK, v)
+	case "/health/ready":
+		writeReady(w, a.health(readyChecks, workerReady))
+	case "/health/detailed":
+		writeDetailed(w, a.health(readyChecks+otherChecks, workerReady+otherWorkChecks))
+	default:
+		a.refuse(w, id, a.encode())
+	}
+}
+
+func (a *startingAPI) workerID() string {
+	if !a.worker {
+		return ""
+	}
+	return workerID(a.cfg)
+}
+
+// health is an answer whose checks, by the role's names, all say "not yet".
+func (a *startingAPI) health(orchestration, worker string) readyView {
+	v := readyView{Timestamp: zonedTime(a.clock.now()), WorkerID: a.workerID(), Checks: map[string]checkView{}}
+	names, check := orchestration, notYet
+	if a.worker {
+		names, check.LastChecked = worker, v.Timestamp
+		v.System = systemInfoView{
+			Version: version, Environment: a.cfg.Environment, WorkerType: workerType, DatabasePoolSize: 1,
+			SupportedNamespaces: []string{},
+		}
+	} else {
+		v.Info = healthInfo(a.cfg, "Startup")
+	}
+	for name := range strings.FieldsSeq(names) {
+		v.Checks[name] = check
+	}
+	return v
+}
+
+// serveMount answers for the mount-point API.
+func (a *startingAPI) serveMount(w http.ResponseWriter, r *http.Request, id string) {
+	switch strings.TrimPrefix(r.URL.Path, a.cfg.Mount.Path) {
+	case "/health/live":
+		writeMountAlive(w, a.clock.now())
+	case "/health/ready":
+		writeMountReady(w, readyOf(map[string]checkView{"database": notYet, "scheduler": notYet}, a.clock.now()))
+	default:
+		a.refuse(w, id, mountError)
+	}
+}
+
+// encode makes the bodies of the role's errors.
+func (a *startingAPI) encode() func(*failure, string, instant) any {
+	if a.worker {
+		return workerError
+	}
+	return orchestrationError
+}
+
+func (a *startingAPI) refuse(w http.ResponseWriter, requestID string, encode func(*failure, string, instant) any) {
+	w.Header().Set("Retry-After", "1")
+	f := failf(unavailable, "the service is starting")
+	writeJSON(w, statusOf[f.kind].status, encode(f, requestID, a.clock.now()))
+}
+
+// gates are the two listeners' handlers.
+type gates struct {
+	orchestration, worker gate
+}
+
+func (g *gates) open(s *service) {
+	if s.cfg.Role != "worker" {
+		g.orchestration.open(newOrchestrationAPI(s))
+	}
+	if s.cfg.Role != "orchestration" {
+		g.worker.open(newWorkerAPI(s))
+	}
+}

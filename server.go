@@ -4,22 +4,17 @@ package main
 // an answer written, and the one place where an error becomes a response.
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"log"
 	"log/slog"
-	"mime"
 	"net"
 	"net/http"
-	"net/url"
+	"net/netip"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -192,284 +187,9 @@ func saneRequestID(id string) bool {
 	}) < 0
 }
 
-var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-// maxPooledBuffer is the largest buffer worth keeping.
-const maxPooledBuffer = 256 << 10
-
-func putBuffer(b *bytes.Buffer) {
-	if b.Cap() <= maxPooledBuffer {
-		b.Reset()
-		buffers.Put(b)
-	}
-}
-
-// writeJSON encodes v before anything is sent, so that a failure to encode is
-// still an error that can be answered.
-func writeJSON(w http.ResponseWriter, status int, v any) error {
-	b := buffers.Get().(*bytes.Buffer)
-	defer putBuffer(b)
-	enc := json.NewEncoder(b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return fmt.Errorf("encoding the answer: %w", err)
-	}
-	return writeBody(w, status, "application/json", b.Bytes())
-}
-
-// jsonText is an answer that writes itself.
-type jsonText interface{ appendJSON(b []byte) []byte }
-
-func writeText(w http.ResponseWriter, status int, v jsonText) error {
-	b := buffers.Get().(*bytes.Buffer)
-	defer putBuffer(b)
-	b.Write(append(v.appendJSON(b.AvailableBuffer()), '\n'))
-	return writeBody(w, status, "application/json", b.Bytes())
-}
-
-// extendWriting lets an answer go out that takes longer than most.
-func extendWriting(w http.ResponseWriter, by time.Duration) {
-	// A test's recorder has no deadline: hence no check.
-	http.NewResponseController(w).SetWriteDeadline(realNow().add(by + requestTimeout).time())
-}
-
-// extendReading lets a body arrive that takes longer than most.
-func extendReading(w http.ResponseWriter, by time.Duration) {
-	http.NewResponseController(w).SetReadDeadline(realTimeIn(by)) // which a test's recorder has not
-}
-
-func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) error {
-	h := w.Header()
-	h["Content-Type"] = []string{contentType}
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	h["X-Content-Type-Options"] = []string{"nosniff"}
-	w.WriteHeader(status)
-	w.Write(body) // a client that went away is its own affair
-	return nil
-}
-
-// readJSON reads the body, which must be one JSON value by the rules for JSON
-// from outside. An absent body is nil when it may be absent.
-func readJSON(r *http.Request, mayBeAbsent bool) ([]byte, error) {
-	return readDeepJSON(r, mayBeAbsent, 0)
-}
-
-// readDeepJSON is readJSON for a body that may be that much deeper.
-func readDeepJSON(r *http.Request, mayBeAbsent bool, deeper int) ([]byte, error) {
-	if r.ContentLength == 0 && mayBeAbsent {
-		return nil, nil
-	}
-	var b bytes.Buffer
-	if r.ContentLength > 0 {
-		b.Grow(int(min(r.ContentLength, 1<<20)) + bytes.MinRead)
-	}
-	if _, err := b.ReadFrom(r.Body); err != nil {
-		return nil, readFailure(err)
-	}
-	if b.Len() > 0 { // its length need not have been announced
-		if err := checkContentType(r); err != nil {
-			return nil, err
-		}
-	}
-	if len(bytes.TrimSpace(b.Bytes())) == 0 && mayBeAbsent {
-		return nil, nil
-	}
-	if err := checkDeepJSON(b.Bytes(), deeper); err != nil {
-		return nil, &failure{kind: invalidJSON, message: err.Error()}
-	}
-	return bytes.TrimSpace(b.Bytes()), nil
-}
-
-// checkContentType asks for JSON. Without a body nothing is asked.
-func checkContentType(r *http.Request) error {
-	if r.ContentLength == 0 {
-		return nil
-	}
-	given := r.Header.Get("Content-Type")
-	media, _, err := mime.ParseMediaType(given)
-	if err == nil && (media == "application/json" || strings.HasSuffix(media, "+json")) {
-		return nil
-	}
-	return failf(unsupportedMedia, "the body must be application/json, not %.100q", given)
-}
-
-func bodyTooLarge(limit int64) error {
-	return failf(tooLarge, "the body is larger than the %d bytes allowed", limit)
-}
-
-func readFailure(err error) error {
-	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return bodyTooLarge(large.Limit)
-	}
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return failf(badRequest, "the body ended before its Content-Length")
-	}
-	if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
-		return failf(badRequest, "the body did not arrive in time")
-	}
-	return &failure{kind: badRequest, message: "the body could not be read", cause: err}
-}
-
-// query is the parsed query of a request, read with checks.
-type query struct {
-	values url.Values
-	err    error
-}
-
-func queryOf(r *http.Request) *query {
-	values, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return &query{err: failf(badRequest, "the query is malformed: %v", err)}
-	}
-	return &query{values: values}
-}
-
-func (q *query) text(name string) string { return q.values.Get(name) }
-
-// number is an integer from lo to hi; absent or blank it is the standard.
-func (q *query) number(name string, standard, lo, hi int) int {
-	s := q.values.Get(name)
-	if s == "" || q.err != nil {
-		return standard
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < lo || n > hi {
-		q.err = failf(badRequest, "%s must be an integer from %d to %d, not %.60q", name, lo, hi, s)
-	}
-	return n
-}
-
-// flag is true or false; absent or blank it is false.
-func (q *query) flag(name string) bool {
-	s := q.values.Get(name)
-	if q.err == nil && s != "" && s != "true" && s != "false" {
-		q.err = failf(badRequest, "%s must be true or false, not %.60q", name, s)
-	}
-	return s == "true"
-}
-
-// pathID is an identifier in the path.
-func pathID(r *http.Request, name string) (uuid, error) {
-	s := r.PathValue(name)
-	id, ok := parseUUID(s)
-	if !ok {
-		return id, failf(invalidUUID, "%s: %.60q is not a UUID", name, s)
-	}
-	return id, nil
-}
-
 // templateIn is the registered template that the path names.
 func (s *surface) templateIn(r *http.Request) (*template, error) {
 	return s.svc.template(r.PathValue("namespace"), r.PathValue("name"), r.PathValue("version"))
-}
-
-// statusOf gives each kind of failure its status, its code, and its word in the
-// worker role's errors.
-var statusOf = [...]struct {
-	status int
-	code   string
-	word   string
-}{
-	internalFailure:   {http.StatusInternalServerError, "INTERNAL_ERROR", "internal_error"},
-	badRequest:        {http.StatusBadRequest, "BAD_REQUEST", "invalid_request"},
-	invalidUUID:       {http.StatusBadRequest, "INVALID_UUID", "invalid_request"},
-	invalidJSON:       {http.StatusBadRequest, "JSON_ERROR", "invalid_request"},
-	notFound:          {http.StatusNotFound, "NOT_FOUND", "not_found"},
-	namespaceNotFound: {http.StatusNotFound, "NOT_FOUND", "not_found"},
-	templateNotFound:  {http.StatusNotFound, "NOT_FOUND", "template_not_found"},
-	taskMissing:       {http.StatusNotFound, "NOT_FOUND", "not_found"},
-	stepMissing:       {http.StatusNotFound, "NOT_FOUND", "not_found"},
-	methodNotAllowed:  {http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "method_not_allowed"},
-	conflict:          {http.StatusConflict, "CONFLICT", "conflict"},
-	invalidTransition: {http.StatusBadRequest, "BAD_REQUEST", "invalid_request"},
-	tooLarge:          {http.StatusRequestEntityTooLarge, "PAYLOAD_TOO_LARGE", "payload_too_large"},
-	unsupportedMedia:  {http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE", "unsupported_media_type"},
-	invalidFields:     {http.StatusUnprocessableEntity, "VALIDATION_FAILED", "validation_failed"},
-	unauthenticated:   {http.StatusUnauthorized, "AUTHENTICATION_FAILED", ""},
-	forbidden:         {http.StatusForbidden, "AUTHORIZATION_FAILED", ""},
-	unavailable:       {http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", "service_unavailable"},
-	backpressure:      {http.StatusServiceUnavailable, "BACKPRESSURE", "backpressure"},
-	misdirected:       {http.StatusMisdirectedRequest, "MISDIRECTED_REQUEST", "misdirected_request"},
-	notIdle:           {http.StatusRequestTimeout, "NOT_IDLE", "not_idle"},
-	unverified:        {http.StatusUnprocessableEntity, "VERIFICATION_FAILED", "verification_failed"},
-}
-
-func roleStatus(k failureKind) int { return statusOf[k].status }
-
-// writeError is the only code that turns an error into a response.
-func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) {
-	f, ok := errors.AsType[*failure](err)
-	if !ok {
-		f = &failure{message: "internal error", cause: err}
-		if errors.Is(err, context.Canceled) {
-			f = failf(unavailable, "the request was cancelled")
-		}
-	}
-	id := w.(*recorder).requestID
-	if f.kind == internalFailure {
-		s.log.Error("a request failed", "request_id", id, "method", r.Method, "path", r.URL.Path, "error", f.cause)
-		f.message = "internal error"
-	}
-	h := w.Header()
-	if f.retryAfter == 0 && f.kind == unavailable {
-		f.retryAfter = time.Second
-	}
-	if f.retryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(retrySeconds(f)))
-	}
-	if !f.existing.isZero() {
-		h.Set("Location", s.taskPath(r, f.existing))
-	}
-	if err := writeJSON(w, s.status(f.kind), s.encode(f, id, s.svc.clock.now())); err != nil {
-		s.log.Error("an error could not be encoded", "request_id", id, "error", err)
-	}
-}
-
-func retrySeconds(f *failure) int { return max(int((f.retryAfter+time.Second-1)/time.Second), 1) }
-
-// errorView is the body of an error of the orchestration role.
-type errorView struct {
-	Error struct {
-		Code              string         `json:"code"`
-		Message           string         `json:"message"`
-		Details           []fieldProblem `json:"details,omitempty"`
-		RequestID         string         `json:"request_id,omitempty"`
-		RetryAfterSeconds int            `json:"retry_after_seconds,omitempty"`
-		Blocking          []blocker      `json:"blocking,omitempty"`
-		Seen              *seenView      `json:"seen,omitempty"`
-	} `json:"error"`
-}
-
-func orchestrationError(f *failure, requestID string, _ instant) any {
-	var v errorView
-	v.Error.Code = statusOf[f.kind].code
-	v.Error.Message = f.message
-	v.Error.Details = f.details
-	v.Error.RequestID = requestID
-	v.Error.Blocking = f.blocking
-	v.Error.Seen = f.seen
-	if f.retryAfter > 0 {
-		v.Error.RetryAfterSeconds = retrySeconds(f)
-	}
-	return v
-}
-
-// workerErrorView is the body of an error of the worker role.
-type workerErrorView struct {
-	Error     string    `json:"error"`
-	Message   string    `json:"message"`
-	Timestamp zonedTime `json:"timestamp"`
-	RequestID string    `json:"request_id"`
-}
-
-// workerError is the body of an error of the worker role; of 401 and 403, for
-// which there is no word, the orchestration role's.
-func workerError(f *failure, requestID string, now instant) any {
-	word := statusOf[f.kind].word
-	if word == "" {
-		return orchestrationError(f, requestID, now)
-	}
-	return workerErrorView{word, f.message, zonedTime(now), requestID}
 }
 
 // httpServer serves one surface on a listener that is open already.
@@ -510,4 +230,322 @@ func reachableURL(address string) string {
 		host = "127.0.0.1"
 	}
 	return "http://" + net.JoinHostPort(host, port)
+}
+
+// What the surfaces of one kind have in common, whatever service they belong
+// to: made once for all services of a process, so that another one costs little.
+
+// surfaceCache is shared by services whose configurations differ in addresses
+// and in where state is kept, but not in what is served. A nil one shares nothing.
+type surfaceCache struct {
+	mu        sync.Mutex
+	parts     map[string]*surfaceParts          // by the surface's name; guarded by mu, as all below
+	documents map[string]func() ([]byte, error) // OpenAPI documents, by the surfaces in them
+	site      *docsSite
+}
+
+// surfaceParts leads from a path to the number of a row in the surface's table.
+type surfaceParts struct {
+	mux *http.ServeMux
+
+	mu     sync.Mutex
+	routed int // rows that mux has; guarded by mu
+}
+
+// rowNumber answers by the row of that number of the surface that was asked.
+type rowNumber int
+
+func (n rowNumber) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	rec := w.(*recorder)
+	rec.surface.answer(rec, r, rec.surface.rows[n])
+}
+
+func newSurfaceCache() *surfaceCache {
+	return &surfaceCache{parts: map[string]*surfaceParts{}, documents: map[string]func() ([]byte, error){}}
+}
+
+// of is the parts of a surface.
+func (c *surfaceCache) of(name string) *surfaceParts {
+	if c == nil {
+		return &surfaceParts{mux: http.NewServeMux()}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.parts[name] == nil {
+		c.parts[name] = &surfaceParts{mux: http.NewServeMux()}
+	}
+	return c.parts[name]
+}
+
+// route registers the n-th row of the table, unless another surface did.
+func (p *surfaceParts) route(n int, row route) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n < p.routed {
+		return
+	}
+	p.routed++
+	for _, pattern := range row.patterns() {
+		p.mux.Handle(pattern, rowNumber(n))
+	}
+}
+
+// document is openAPIDocument.
+func (c *surfaceCache) document(apiKeyHeader, surface string, also ...string) func() ([]byte, error) {
+	if c == nil {
+		return openAPIDocument(surface, apiKeyHeader, also...)
+	}
+	key := strings.Join(append(also, surface), " ")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.documents[key] == nil {
+		c.documents[key] = openAPIDocument(surface, apiKeyHeader, also...)
+	}
+	return c.documents[key]
+}
+
+func (c *surfaceCache) docs(cfg *docsConfig) *docsSite {
+	if c == nil {
+		return newDocsSite(cfg)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.site == nil {
+		c.site = newDocsSite(cfg)
+	}
+	return c.site
+}
+
+// The authentication step of the surfaces: between finding the route and reading
+// the body it finds out who asks, and refuses who may not.
+
+// admit is the request with its security context when the caller may go on, or
+// why not. Public routes take everybody, whatever credentials came. Nothing of
+// the body is read.
+func (s *surface) admit(w http.ResponseWriter, r *http.Request, row route) (*http.Request, error) {
+	if len(row.permissions) == 0 {
+		return r, nil
+	}
+	sc, f := s.auth.authenticateAt(r, s.credentialTime(row))
+	switch {
+	case f != nil:
+	case row.controls():
+		f = s.auth.authorizeAll(sc)
+	default:
+		f = s.auth.authorize(sc, row.permissions...)
+	}
+	s.logAdmission(w, r, sc, f)
+	if f != nil {
+		f.setHeaders(w.Header())
+		leaveBody(w, r)
+		return r, f.failure()
+	}
+	return r.WithContext(withSecurity(r.Context(), sc)), nil
+}
+
+// credentialTime is what the times in credentials are held against: real time,
+// unless fixture mode was told otherwise. The control API stays within reach
+// wherever the virtual clock stands.
+func (s *surface) credentialTime(row route) instant {
+	f := &s.svc.cfg.Fixture
+	if f.Enabled && f.VirtualCredentials && !row.controls() && s.auth.forward == nil {
+		return s.svc.clock.now()
+	}
+	return s.auth.clock.now()
+}
+
+// leaveBody lets the answer go out at once. On a connection that stays, net/http
+// would first read a good part of a body that nobody wants, for as long as the
+// client likes to take.
+func leaveBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		w.Header().Set("Connection", "close")
+	}
+}
+
+// logAdmission says who was let in and who was not, and why. A credential is
+// nowhere in it.
+func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *securityContext, f *authFailure) {
+	level, message := slog.LevelDebug, "a request was let in"
+	switch {
+	case f == nil && sc.method == authByNothing:
+		return
+	case f == nil:
+	case f.severity == severityLow:
+		level, message = slog.LevelInfo, "a request was refused"
+	default:
+		level, message = slog.LevelWarn, "a request was refused"
+	}
+	if !s.log.Enabled(r.Context(), level) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("route", r.Pattern), slog.String("request_id", w.(*recorder).requestID),
+	}
+	if sc != nil {
+		attrs = append(attrs, slog.String("subject", sc.subject), slog.String("method", string(sc.method)))
+	} else {
+		attrs = append(attrs, slog.String("method", string(f.method)))
+	}
+	if f != nil {
+		attrs = append(attrs, slog.Int("status", f.status), slog.String("reason", string(f.reason)),
+			slog.String("detail", f.detail))
+	}
+	s.log.LogAttrs(r.Context(), level, message, attrs...)
+}
+
+// mayReadContexts tells whether the caller may see the context of a task,
+// wherever it appears.
+func mayReadContexts(ctx context.Context) bool { return securityOf(ctx).may(permTasksContextRead) }
+
+// The guard against pages of others: where nobody is asked for credentials, a
+// browser must not be made to change things here by a page from elsewhere.
+
+// hostGuard says which names and origins are our own. It is never changed.
+type hostGuard struct {
+	hosts   map[string]bool // that are never foreign, beside loopback ones
+	origins map[string]bool // that may do what our own pages may
+}
+
+func newHostGuard(web *webConfig, listen string) *hostGuard {
+	g := &hostGuard{map[string]bool{"host.docker.internal": true}, map[string]bool{}}
+	if own, err := parseListen(listen); err == nil && own.host != "" && !(own.ip.IsValid() && own.ip.IsUnspecified()) {
+		g.hosts[own.host] = true
+	}
+	for _, host := range web.AllowedHosts {
+		g.hosts[strings.ToLower(host)] = true
+	}
+	for _, origin := range web.AllowedOrigins {
+		g.origins[strings.ToLower(origin)] = true
+	}
+	return g
+}
+
+// listen is the configured address of a role.
+func (c *Config) listen(role string) string {
+	if role == "worker" {
+		return c.Worker.Web.Listen
+	}
+	return c.Orchestration.Web.Listen
+}
+
+// check refuses what a page from elsewhere may have sent, on a route that
+// changes something or controls the service.
+func (g *hostGuard) check(r *http.Request, row route) error {
+	if strings.HasPrefix(row.pattern, "GET ") && !row.controls() {
+		return nil
+	}
+	for _, origin := range r.Header["Origin"] {
+		if g.foreignOrigin(origin, r.Host) {
+			return failf(badRequest, "a page of %.200q may not do this; web.allowed_origins lets it", origin)
+		}
+	}
+	if onLoopback(r.Context()) && g.foreignHost(r.Host) {
+		return failf(misdirected, "%.200q is not a name of this service; web.allowed_hosts makes it one", r.Host)
+	}
+	return nil
+}
+
+// foreignOrigin tells whether an origin is neither the one that was asked nor
+// one that may do the same.
+func (g *hostGuard) foreignOrigin(origin, host string) bool {
+	origin = strings.ToLower(origin)
+	_, asked, ok := strings.Cut(origin, "://")
+	switch {
+	case origin == "" || g.origins[origin]:
+		return false
+	case !ok:
+		return true // null, as of a file or a sandboxed frame
+	}
+	return asked != strings.ToLower(host) && g.foreignHost(asked)
+}
+
+// foreignHost tells whether host, with or without a port, is no name of ours.
+func (g *hostGuard) foreignHost(host string) bool {
+	name := hostName(host)
+	if name == "" || name == "localhost" || strings.HasSuffix(name, ".localhost") || g.hosts[name] {
+		return false
+	}
+	ip, err := netip.ParseAddr(name)
+	return err != nil || !ip.Unmap().IsLoopback()
+}
+
+// listenerKey is the key of a listener's address in the contexts of its requests.
+type listenerKey struct{}
+
+// ofListener is the context that requests to a listener descend from.
+func ofListener(l net.Listener) context.Context {
+	return context.WithValue(context.Background(), listenerKey{}, l.Addr())
+}
+
+// onLoopback tells whether a request came to a listener that only this machine reaches.
+func onLoopback(ctx context.Context) bool {
+	a, ok := ctx.Value(listenerKey{}).(*net.TCPAddr)
+	return ok && a.IP.IsLoopback()
+}
+
+// checkGuard is hostGuard.check where callers are not asked for credentials.
+func (s *surface) checkGuard(w http.ResponseWriter, r *http.Request, row route) error {
+	if s.guard == nil {
+		return nil
+	}
+	err := s.guard.check(r, row)
+	if err != nil {
+		leaveBody(w, r)
+	}
+	return err
+}
+
+// taskPath is where a task is found, under the prefix that the caller used.
+func taskPath(r *http.Request, id uuid) string {
+	if strings.HasPrefix(r.URL.Path, "/api/") {
+		return "/api/v1/tasks/" + id.String()
+	}
+	return "/v1/tasks/" + id.String()
+}
+
+// route is one row. Permissions are alternatives; none means public.
+type route struct {
+	pattern     string // a pattern of net/http's ServeMux
+	permissions []permission
+	handle      handlerFunc
+}
+
+// patterns is where the row answers: under /api/v1 too when it is under /v1.
+func (r route) patterns() []string {
+	method, path, _ := strings.Cut(r.pattern, " ")
+	if strings.HasPrefix(path, "/v1/") {
+		return []string{r.pattern, method + " /api" + path}
+	}
+	return []string{r.pattern}
+}
+
+func needs(p ...permission) []permission { return p }
+
+var public []permission
+
+// bodyLimit is how many bytes a body may have, where limit is the usual: whole
+// states are larger than requests.
+func (r route) bodyLimit(limit int64) int64 {
+	if r.pattern == putStateRoute || r.pattern == addSandboxRoute {
+		return maxStateBytes
+	}
+	return limit
+}
+
+// gate answers for a listener by the surface of the moment; until there is one
+// in the form that it will have.
+type gate struct {
+	starting startingAPI
+	surface  atomic.Pointer[http.Handler]
+}
+
+func (g *gate) open(h http.Handler) { g.surface.Store(&h) }
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s := g.surface.Load(); s != nil {
+		(*s).ServeHTTP(w, r)
+		return
+	}
+	g.starting.ServeHTTP(w, r)
 }

@@ -1,16 +1,506 @@
 package main
 
+// Who may not is told so before the body comes: measured on a real connection.
+
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
+
+// authListener serves a surface with authentication on a port of its own.
+func authListener(t *testing.T) (address string) {
+	t.Helper()
+	s := newAuthSurface(t, "orchestration", unchanged)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHTTPServer(l, s, s.surface.log)
+	go h.server.Serve(l)
+	t.Cleanup(func() { h.server.Close() })
+	return l.Addr().String()
+}
+
+// authDial opens a connection that gives up long before the server does.
+func authDial(t *testing.T, address string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.SetDeadline(time.Now().Add(requestTimeout / 4))
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// refusedHead begins a request that is refused, with more header lines.
+func refusedHead(lines ...string) string {
+	lines = append([]string{
+		"POST /v1/tasks HTTP/1.1", "Host: x", "Content-Type: application/json", "Authorization: Bearer x.y.z",
+	}, lines...)
+	return strings.Join(lines, "\r\n") + "\r\n\r\n"
+}
+
+func wantRefusal(t *testing.T, what string, r *bufio.Reader) *http.Response {
+	t.Helper()
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatalf("%s: got %v; want an answer", what, err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if resp.StatusCode != 401 || err != nil || !strings.Contains(string(body), "AUTHENTICATION_FAILED") {
+		t.Errorf("%s: got %s %s, %v; want 401 and its body", what, resp.Status, body, err)
+	}
+	return resp
+}
+
+// TestRefusedBodyIsNotTaken sends a body of 1 GB with a token that does not
+// hold: the answer comes at once, and the client gets rid of no more than what
+// lies in the buffers in between.
+func TestRefusedBodyIsNotTaken(t *testing.T) {
+	const size, most = 1 << 30, 32 << 20
+	conn := authDial(t, authListener(t))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	io.WriteString(conn, refusedHead("Transfer-Encoding: chunked"))
+	sent := make(chan int, 1)
+	go func() {
+		chunk := []byte("10000\r\n" + strings.Repeat(" ", 0x10000) + "\r\n")
+		n := 0
+		for n < size {
+			wrote, err := conn.Write(chunk)
+			n += wrote
+			if err != nil {
+				break
+			}
+		}
+		sent <- n
+	}()
+	resp := wantRefusal(t, "1 GB", bufio.NewReader(conn))
+	if !resp.Close {
+		t.Error("got a connection that stays; want it closed: nobody reads the rest")
+	}
+	n := <-sent
+	runtime.ReadMemStats(&after)
+	t.Logf("the client sent %d bytes; %d bytes were allocated", n, after.TotalAlloc-before.TotalAlloc)
+	if n > most {
+		t.Errorf("the client sent %d bytes; want at most %d of %d", n, most, size)
+	}
+	if got := after.TotalAlloc - before.TotalAlloc; got > 8<<20 {
+		t.Errorf("got %d bytes allocated; want few", got)
+	}
+}
+
+// TestRefusalDoesNotWaitForTheBody announces bodies that never come.
+func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
+	address := authListener(t)
+	for _, line := range []string{
+		"Content-Length: 100", "Content-Length: 200000", "Content-Length: 10000000000", "Transfer-Encoding: chunked",
+		"Content-Length: 100\r\nExpect: 100-continue", "Transfer-Encoding: chunked\r\nExpect: 100-continue",
+	} {
+		conn := authDial(t, address)
+		began := time.Now()
+		io.WriteString(conn, refusedHead(line))
+		wantRefusal(t, line, bufio.NewReader(conn))
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("%s: the answer took %s; want it at once", line, took)
+		}
+	}
+}
+
+// TestRefusalWithoutBodyKeepsTheConnection asks again and again on one connection.
+func TestRefusalWithoutBodyKeepsTheConnection(t *testing.T) {
+	conn := authDial(t, authListener(t))
+	r := bufio.NewReader(conn)
+	for i := range 3 {
+		io.WriteString(conn, refusedHead("Content-Length: 0"))
+		if resp := wantRefusal(t, fmt.Sprint("request ", i), r); resp.Close {
+			t.Errorf("request %d: got the connection closed; want it kept", i)
+		}
+	}
+}
+
+// TestRefusalReachesOrdinaryClients sends bodies by net/http, which writes and
+// reads at once.
+func TestRefusalReachesOrdinaryClients(t *testing.T) {
+	address := authListener(t)
+	for _, size := range []int64{1, 1 << 10, 100 << 10, 1 << 20, 64 << 20} {
+		body := io.LimitReader(endlessBody{}, size)
+		r, err := http.NewRequest("POST", "http://"+address+"/v1/tasks", io.NopCloser(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.ContentLength = size
+		r.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatalf("%d bytes: got %v; want an answer", size, err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 401 {
+			t.Errorf("%d bytes: got %s; want 401", size, resp.Status)
+		}
+	}
+}
+
+// endlessBody is a body without end.
+type endlessBody struct{}
+
+func (endlessBody) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+// guardedServer serves a surface of its own listener, as serving does.
+type guardedServer struct {
+	t   *testing.T
+	url string
+}
+
+func newGuardedServer(t *testing.T, h http.Handler, address string) *guardedServer {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Skipf("%s cannot be listened on: %v", address, err)
+	}
+	s := newHTTPServer(l, h, slog.New(slog.DiscardHandler))
+	go s.server.Serve(l)
+	t.Cleanup(func() { s.server.Close() })
+	return &guardedServer{t, s.url()}
+}
+
+// ask sends an empty object with a Host and an Origin; "" for the usual and none.
+func (s *guardedServer) ask(method, path, host, origin string) *answer {
+	s.t.Helper()
+	req, err := http.NewRequest(method, s.url+path, strings.NewReader("{}"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if host != "" {
+		req.Host = host
+	}
+	if origin != "" {
+		req.Header.Set("Origin", origin)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return readAnswer(s.t, resp)
+}
+
+func guardConfig(c *Config) {
+	c.Web.AllowedHosts = []string{"Steps.Test", "10.9.8.7"}
+	c.Web.AllowedOrigins = []string{"https://app.example:8443"}
+}
+
+// TestForeignPages sends what browsers send for pages of others, and for our own.
+func TestForeignPages(t *testing.T) {
+	const let = 422 // as an empty object is no task
+	svc := newTestService(t, serviceTest{config: guardConfig})
+	loopback := newGuardedServer(t, newOrchestrationAPI(svc), "127.0.0.1:0")
+	wide := newGuardedServer(t, newOrchestrationAPI(svc), "0.0.0.0:0")
+	own := strings.TrimPrefix(loopback.url, "http://")
+	for _, tt := range []struct {
+		host, origin   string
+		loopback, wide int
+	}{
+		{"", "", let, let},
+		{"", "http://evil.example", 400, 400},
+		{"", "http://evil.example:8080", 400, 400},
+		{"", "http://localhost.evil.example", 400, 400},
+		{"", "http://127.0.0.1.evil.example", 400, 400},
+		{"", "http://evillocalhost", 400, 400},
+		{"", "null", 400, 400},
+		{"", "https://app.example", 400, 400},
+		{"", "https://app.example:8443", let, let},
+		{"", "https://APP.example:8443", let, let},
+		{"", "http://" + own, let, let},
+		{"", "http://localhost:3000", let, let},
+		{"", "http://console.localhost", let, let},
+		{"", "http://[::1]:3000", let, let},
+		{"", "http://steps.test", let, let},
+		{"evil.example", "", 421, let},
+		{"evil.example:8080", "http://evil.example:8080", 421, let}, // its name was made to point here
+		{"evil.example", "http://other.example", 400, 400},
+		{"localhost", "", let, let},
+		{"LOCALHOST.:1", "", let, let},
+		{"a.b.localhost:9", "", let, let},
+		{"127.9.9.9", "", let, let},
+		{"[::1]:99", "", let, let},
+		{"[::ffff:127.0.0.1]", "", let, let},
+		{"host.docker.internal:8080", "", let, let},
+		{"steps.test:80", "", let, let},
+		{"10.9.8.7", "", let, let},
+		{"10.9.8.8", "", 421, let},
+		{"0.0.0.0:8080", "", 421, let},
+		{"127.0.0.1.evil.example", "", 421, let},
+	} {
+		for s, want := range map[*guardedServer]int{loopback: tt.loopback, wide: tt.wide} {
+			a := s.ask("POST", "/v1/tasks", tt.host, tt.origin)
+			code := map[int]string{400: "BAD_REQUEST", 421: "MISDIRECTED_REQUEST", let: "VALIDATION_FAILED"}[want]
+			if a.status != want || a.text("error.code") != code {
+				t.Errorf("%s, Host %q, Origin %q: got %d, %s; want %d", s.url, tt.host, tt.origin, a.status, a.body, want)
+			}
+		}
+	}
+}
+
+// TestForeignPagesMayRead: what changes nothing is refused to nobody.
+func TestForeignPagesMayRead(t *testing.T) {
+	svc := newTestService(t, serviceTest{})
+	s := newGuardedServer(t, newOrchestrationAPI(svc), "127.0.0.1:0")
+	for _, path := range []string{"/health", "/health/ready", "/metrics", "/api-docs", "/api-docs.json", "/v1/tasks"} {
+		for _, method := range []string{"GET", "HEAD"} {
+			if a := s.ask(method, path, "evil.example", "http://evil.example"); a.status != 200 {
+				t.Errorf("%s %s: got %d; want 200", method, path, a.status)
+			}
+		}
+	}
+}
+
+// TestWorkerRefusesForeignPages: in the worker role's own form.
+func TestWorkerRefusesForeignPages(t *testing.T) {
+	svc := newTestService(t, serviceTest{})
+	s := newGuardedServer(t, newWorkerAPI(svc), "127.0.0.1:0")
+	const path = "/v1/templates/demo/diamond/1.0.0/validate"
+	a := s.ask("POST", path, "evil.example", "").want(421)
+	if a.text("error") != "misdirected_request" || !strings.Contains(a.text("message"), "web.allowed_hosts") {
+		t.Errorf("got %s", a.body)
+	}
+	if a = s.ask("POST", path, "", "http://evil.example").want(400); a.text("error") != "invalid_request" {
+		t.Errorf("got %s", a.body)
+	}
+}
+
+// TestCredentialsReplaceTheGuard: with authentication on, a page has none.
+func TestCredentialsReplaceTheGuard(t *testing.T) {
+	svc := newTestService(t, serviceTest{config: func(c *Config) {
+		a := &c.Orchestration.Web.Auth
+		a.Enabled, a.APIKeysEnabled, a.APIKeys = true, true, surfaceKeys
+		a.JWTPublicKey = publicPEM(t, authKeys().rsa)
+	}})
+	s := newGuardedServer(t, newOrchestrationAPI(svc), "127.0.0.1:0")
+	if a := s.ask("POST", "/v1/tasks", "evil.example", "http://evil.example"); a.status != 401 {
+		t.Errorf("got %d; want 401: %s", a.status, a.body)
+	}
+}
+
+// TestGuardConfiguration: a port or a path in a name would never match.
+func TestGuardConfiguration(t *testing.T) {
+	for value, ok := range map[string]bool{
+		"steps.test": true, "10.9.8.7": true, "::1": true, "steps.test:80": false, "http://steps.test": false, "": false,
+	} {
+		if err := checkHostValue(value); (err == nil) != ok {
+			t.Errorf("web.allowed_hosts %q: got %v; want ok %v", value, err, ok)
+		}
+	}
+	for value, ok := range map[string]bool{
+		"https://a.example": true, "http://a.example:8080": true, "https://a.example/": false, "a.example": false,
+		"null": false, "https://": false, "https://user@a.example": false,
+	} {
+		if err := checkOriginValue(value); (err == nil) != ok {
+			t.Errorf("web.allowed_origins %q: got %v; want ok %v", value, err, ok)
+		}
+	}
+}
+
+// No secret of the configuration, and no credential in a URL, shows in anything
+// that the service says.
+
+// plantedSecret is the secret that a test puts into a key.
+func plantedSecret(key string) string { return "s3cr3t-of-" + strings.ReplaceAll(key, ".", "-") }
+
+// plantSecrets puts a secret wherever the table of keys says that one may be, and
+// returns the text that an environment variable would have, by key. Where a
+// value with a secret in it is refused there is nothing to find.
+func plantSecrets(t *testing.T, c *Config) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for i := range configKeys {
+		k := &configKeys[i]
+		if k.secret == notSecret {
+			continue
+		}
+		for _, value := range secretCandidates(k) {
+			if text, ok := secretText(k.def, value); !ok {
+				t.Errorf("%s: no test knows how to put a secret into a %T", k.path, k.def)
+			} else if planted, faults := k.convertText(text); faults == nil {
+				k.set(c, planted)
+				texts[k.path] = text
+				break
+			}
+		}
+	}
+	if len(texts) < 5 {
+		t.Fatalf("got secrets in %v; want more", texts)
+	}
+	return texts
+}
+
+// secretCandidates are values for a key, the one with the most secrets first.
+func secretCandidates(k *configKey) []string {
+	s := plantedSecret(k.path)
+	if k.secret == maskURLs {
+		return []string{"http://user:" + s + "@127.0.0.1:1/p?key=" + s + "#" + s, "http://user:" + s + "@127.0.0.1:1"}
+	}
+	return []string{s}
+}
+
+// secretText is a value, or a table with one entry of it, as a variable has it.
+func secretText(def any, value string) (string, bool) {
+	switch def.(type) {
+	case string:
+		return value, true
+	case map[string]string:
+		text, err := json.Marshal(map[string]string{"X-Planted": value})
+		return string(text), err == nil
+	case []apiKeyConfig:
+		text, err := json.Marshal([]map[string]any{{"key": value, "permissions": []string{"tasks:read"}}})
+		return string(text), err == nil
+	}
+	return "", false
+}
+
+// lockedText is a log that several goroutines write.
+type lockedText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+const secretTemplate = `{
+	"namespace": "t", "name": "leaky", "version": "1.0.0", "identity_strategy": "always_unique",
+	"description": "see https://user:s3cr3t-of-text@example.com/",
+	"steps": [
+		{"name": "mapped", "handler": {"callable": "X-Planted"}, "retry": {"max_attempts": 1}},
+		{"name": "default", "handler": {"callable": "Nobody"}, "retry": {"max_attempts": 1}},
+		{"name": "own", "handler": {"callable": "http://user:s3cr3t-of-url@127.0.0.1:1/"}, "retry": {"max_attempts": 1}},
+		{"name": "program", "handler": {"callable": "exec:s3cr3t"}, "dependencies": ["own"]}
+	]
+}`
+
+func TestSecretsStayInside(t *testing.T) {
+	var log lockedText
+	var texts map[string]string
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "leaky.json"), []byte(secretTemplate))
+	s := newTestServer(t, serviceTest{log: &log, templates: dir, config: func(c *Config) {
+		texts = plantSecrets(t, c)
+		c.Orchestration.Web.ConfigEndpointEnabled = true
+	}})
+	w := s.with(newWorkerAPI(s.svc))
+	id := s.create(`{"namespace":"t","name":"leaky"}`)
+	task := s.await(id, "blocked_by_failures")
+	values := map[string]string{
+		"task_uuid": id, "step_uuid": task.text("steps.0.workflow_step_uuid"),
+		"namespace": "t", "name": "leaky", "version": "1.0.0", "file": "x",
+	}
+	leaks := func(what, text string) {
+		t.Helper()
+		if at := strings.Index(text, "s3cr3t-of"); at >= 0 {
+			t.Errorf("%s has a secret in it: …%s…", what, text[max(at-100, 0):min(at+60, len(text))])
+		}
+	}
+	s.svc.store.events.close() // or its stream would not end
+	leaks("the events", allEvents(t, s.svc, eventFilter{}, 0))
+	everyGET(t, s, newOrchestrationAPI(s.svc).routes(), values, leaks)
+	everyGET(t, w, newWorkerAPI(s.svc).routes(), values, leaks)
+	for _, body := range []string{"", secretTemplate, strings.Replace(secretTemplate, `"own"`, `"default"`, 1)} {
+		leaks("validate", string(w.do("POST", "/v1/templates/t/leaky/1.0.0/validate", body).want(200).body))
+	}
+	leaks("the task", string(task.body))
+	leaks("the log", log.String())
+	if !strings.Contains(log.String(), "leaky") {
+		t.Errorf("got the log %q; want one that warns of the template", &log)
+	}
+	secretsInConfigShow(t, texts, leaks)
+}
+
+var pathParameter = regexp.MustCompile(`\{(\w+)(\.\.\.)?\}`)
+
+// everyGET asks every GET route of a surface, with real ids and with unknown
+// ones, as a program and as a browser.
+func everyGET(t *testing.T, s *testServer, rows []route, values map[string]string, leaks func(what, text string)) {
+	t.Helper()
+	asked := 0
+	for _, pattern := range patternsOf(rows) {
+		path, ok := strings.CutPrefix(pattern, "GET ")
+		if !ok {
+			continue
+		}
+		path = strings.Replace(path, "{$}", "", 1)
+		real := pathParameter.ReplaceAllStringFunc(path, func(p string) string {
+			value := values[pathParameter.FindStringSubmatch(p)[1]]
+			if value == "" {
+				t.Errorf("%s: no value for %s is known to this test", pattern, p)
+			}
+			return value
+		})
+		unknown := pathParameter.ReplaceAllString(path, "00000000-0000-7000-8000-000000000000")
+		for _, target := range []string{real, real + "?include_cache_stats=true&namespace=t", unknown} {
+			a := s.do("GET", target, "")
+			if target == real && a.status != http.StatusOK && !strings.Contains(pattern, "{file...}") {
+				t.Errorf("GET %s: got %d; want 200: %s", target, a.status, a.body)
+			}
+			leaks("GET "+target, fmt.Sprint(a.header)+string(a.body))
+			asked++
+		}
+	}
+	if asked < 30 {
+		t.Errorf("got %d requests; want more", asked)
+	}
+}
+
+// secretsInConfigShow has "config show" print the same secrets, from each of the
+// places that they may come from.
+func secretsInConfigShow(t *testing.T, texts map[string]string, leaks func(what, text string)) {
+	t.Helper()
+	env := map[string]string{}
+	for path, text := range texts {
+		env[configKeyAt(path).envName()] = text
+	}
+	for _, output := range []string{"table", "json"} {
+		out, err := runConfig(env, "show", "-o", output)
+		if err != nil || !strings.Contains(out, redactedText) {
+			t.Errorf("config show -o %s: got %v, %s; want secrets redacted", output, err, out)
+		}
+		leaks("config show -o "+output, out)
+	}
+	for path := range texts { // what is wrong with a value is told without it
+		broken := map[string]string{configKeyAt(path).envName(): "\x01{" + plantedSecret(path) + "@\x00"}
+		out, err := runConfig(broken, "show")
+		leaks("config show with a broken "+path, fmt.Sprint(out, err))
+	}
+}
 
 // TestInternalErrorsStayInside has a route fail and another panic: the caller
 // learns nothing but the request id, which stands in the log too.

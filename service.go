@@ -9,13 +9,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 )
-
-// version is the release that this source is.
-const version = "0.1.0"
 
 // service is one world: its time, its ids, its tasks, and what runs them. Store
 // and engine are nil when the process has the worker role alone.
@@ -202,24 +200,39 @@ func (s *service) closeStore() error {
 	return s.store.close()
 }
 
-// cancelTask cancels a task with its unfinished steps and running handlers.
-// subject is the authenticated caller, or "".
-func (s *service) cancelTask(ctx context.Context, id uuid, subject string) (*task, error) {
-	var t *task
-	seq, err := s.engine.change(ctx, func(c *change) (err error) {
-		if t, err = c.task(id); err != nil {
-			return err
-		}
-		if _, ok := t.state.next(taskCancel); !ok {
-			return failf(invalidTransition, "cannot cancel task %s: it is %s already", id, t.state)
-		}
-		return c.append(t, &record{kind: recCancelled, step: -1, subject: subject})
-	})
+// dropFinished drops what is beyond the limits, batch by batch, so that timers
+// of others come between; then it waits for the next task to be too old.
+func (s *service) dropFinished() {
+	if s.draining.Load() {
+		return
+	}
+	now := s.clock.now()
+	more, err := s.store.dropSome()
+	switch {
+	case err != nil:
+		s.log.Warn("finished tasks could not be dropped; it is tried again", "error", err)
+		s.clock.scheduleHousekeeping(now.add(dropRetry), s.dropFinished)
+	case more:
+		s.clock.scheduleHousekeeping(now, s.dropFinished)
+	case s.store.retain.age > 0:
+		s.clock.scheduleHousekeeping(s.store.nextDue(now), s.dropFinished)
+	}
+}
+
+// openSeeded opens a service, with the state of a file unless seed is empty.
+func openSeeded(seed string, o serviceOptions) (*service, error) {
+	if seed == "" {
+		return openService(o)
+	}
+	f, err := os.Open(seed)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--seed: %w", err)
 	}
-	if err := s.store.journal.wait(ctx, seq); err != nil {
-		return nil, err
+	defer f.Close()
+	o.state = f
+	s, err := openService(o)
+	if err != nil {
+		return nil, fmt.Errorf("--seed %s: %w", seed, err)
 	}
-	return s.store.viewAfter(t)
+	return s, nil
 }

@@ -423,3 +423,335 @@ func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {
 
 // close makes what was written durable and lets go of the directory.
 func (s *store) close() error { return s.journal.close() }
+
+// taskLog is what a task can be replayed from, without any lock.
+type taskLog struct {
+	line []byte // of an ended task
+	id   uuid   // of a live one, as the two below
+	tpl  *template
+	log  []byte
+}
+
+// logLocked is the log of a task as it is now.
+func (s *store) logLocked(pos uint32) taskLog {
+	if t := s.slots[pos].live; t != nil {
+		return taskLog{id: t.id, tpl: t.tpl, log: t.log[:len(t.log):len(t.log)]}
+	}
+	return taskLog{line: s.slots[pos].line}
+}
+
+// autopsy is all entries of a task, oldest first.
+func (s *store) autopsy(l taskLog) ([]dlqEntryView, error) {
+	c := &coroner{}
+	t, err := s.replayLog(l, c)
+	if err != nil {
+		return nil, err
+	}
+	c.note(t)
+	views := make([]dlqEntryView, len(t.dead))
+	for i := range t.dead {
+		views[i] = t.dead[i].view(t.id, c.snapshots[i])
+	}
+	return views, nil
+}
+
+func (s *store) replayLog(l taskLog, obs replayer) (*task, error) {
+	if l.line != nil {
+		return s.thawObserved(l.line, obs)
+	}
+	log := make([]byte, 0, len(l.log)+2)
+	h := taskHeader{id: l.id, log: append(append(append(log, '['), l.log...), ']')}
+	return h.replay(l.tpl, obs)
+}
+
+// watchedStates are the states that a task can become stale in.
+var watchedStates = [...]taskState{
+	taskStepsInProcess, taskWaitingForDependencies, taskWaitingForRetry, taskBlockedByFailures,
+}
+
+// stalenessBatch is how many tasks a search looks at under the lock at a time; a
+// task counts once more for every 64 of its steps.
+const stalenessBatch = 256
+
+// eachWatchedLocked calls f for the tasks in a watched state, in the order of
+// their creation from the position from on, until a batch is done. It returns
+// where to go on, and whether there is more.
+func (s *store) eachWatchedLocked(from uint32, f func(t *task) error) (next uint32, more bool, err error) {
+	s.packing.walks++
+	defer func() { s.packing.walks-- }()
+	w := s.watchFrom(from)
+	for work := 0; work < stalenessBatch; {
+		pos, ok := w.take()
+		if !ok {
+			return 0, false, nil
+		}
+		t := s.slots[pos].live
+		work += 1 + len(t.steps)/64
+		from = pos + 1
+		if err := f(t); err != nil {
+			return 0, false, err
+		}
+	}
+	return from, true, nil
+}
+
+// watchedWalk goes through the tasks in watched states by position. It holds
+// while the tasks change that it has passed.
+type watchedWalk struct {
+	sets [len(watchedStates)]*bitset
+	next [len(watchedStates)]uint32
+	left [len(watchedStates)]bool
+}
+
+func (s *store) watchFrom(from uint32) *watchedWalk {
+	w := &watchedWalk{}
+	for i, state := range watchedStates {
+		w.sets[i] = &s.index.states[state]
+		w.next[i], w.left[i] = w.sets[i].next(from)
+	}
+	return w
+}
+
+func (w *watchedWalk) take() (uint32, bool) {
+	best := -1
+	for i := range w.sets {
+		if w.left[i] && (best < 0 || w.next[i] < w.next[best]) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return 0, false
+	}
+	pos := w.next[best]
+	w.next[best], w.left[best] = w.sets[best].next(pos + 1)
+	return pos, true
+}
+
+// waitEnd says why a wait was over.
+type waitEnd string
+
+const (
+	waitReached  waitEnd = ""         // the task came into the state
+	waitTimedOut waitEnd = "timeout"  // the limit passed first
+	waitEnded    waitEnd = "ended"    // the task is over and can never come into it
+	waitShutdown waitEnd = "shutdown" // the service ends
+	waitReset    waitEnd = "reset"    // the service was set back to its start
+)
+
+// waiters are the requests that wait, by task. All of it is guarded by store.mu.
+type waiters struct {
+	tasks  map[uuid]*awaited
+	count  int     // how many wait
+	closed waitEnd // why nobody may wait any more; "" while one may
+}
+
+// awaited is one task and those that wait for it.
+type awaited struct {
+	wants  stateSet // what any of them waits for, and the final states
+	passed stateSet // what the task came into since it was last settled
+	all    []*waiter
+}
+
+// waiter is one wait. What its end was may be read once done is closed.
+type waiter struct {
+	task  uuid
+	wants stateSet
+	place int // in awaited.all
+	done  chan struct{}
+	end   waitEnd
+	found slot // the task at that moment; empty when it is to be looked up
+}
+
+// add makes a waiter for a task that is in a state.
+func (w *waiters) add(id uuid, wants stateSet, state taskState) *waiter {
+	n := &waiter{task: id, wants: wants, done: make(chan struct{})}
+	if w.closed != "" {
+		n.tell(w.closed, slot{})
+		return n
+	}
+	if w.tasks == nil {
+		w.tasks = map[uuid]*awaited{}
+	}
+	a := w.tasks[id]
+	if a == nil {
+		a = &awaited{wants: finalStates}
+		w.tasks[id] = a
+	}
+	n.place = len(a.all)
+	a.all = append(a.all, n)
+	a.wants |= wants
+	a.passed |= wants & setOf(state) // of a task that is being created
+	w.count++
+	return n
+}
+
+// moved hears of every transition. It costs next to nothing while nobody waits.
+func (w *waiters) moved(id uuid, to taskState) {
+	if w.count == 0 {
+		return
+	}
+	if a := w.tasks[id]; a != nil {
+		a.passed |= setOf(to)
+	}
+}
+
+// due reports whether settled has somebody to tell.
+func (w *waiters) due(id uuid) bool {
+	if w.count == 0 {
+		return false
+	}
+	a := w.tasks[id]
+	if a == nil {
+		return false
+	}
+	if a.passed&a.wants == 0 {
+		a.passed = 0
+		return false
+	}
+	return true
+}
+
+// settled tells those who wait for what the task came into. All of them share
+// the slot: the task as it is now.
+func (w *waiters) settled(id uuid, now slot) {
+	a := w.tasks[id]
+	all, passed := a.all, a.passed
+	a.all, a.wants, a.passed = all[:0], finalStates, 0
+	for _, n := range all {
+		switch {
+		case n.wants&passed != 0:
+			n.tell(waitReached, now)
+		case passed&finalStates != 0:
+			n.tell(waitEnded, now)
+		default:
+			n.place = len(a.all)
+			a.all = append(a.all, n)
+			a.wants |= n.wants
+		}
+	}
+	w.count -= len(all) - len(a.all)
+	clear(all[len(a.all):])
+	if len(a.all) == 0 {
+		delete(w.tasks, id)
+	}
+}
+
+// tell ends the wait.
+func (n *waiter) tell(end waitEnd, found slot) {
+	n.end, n.found = end, found
+	close(n.done)
+}
+
+// told reports whether the wait has ended.
+func (n *waiter) told() bool {
+	select {
+	case <-n.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// withdraw ends the wait for a reason of the waiter's own, unless it has ended.
+// What others wait for is left as it was: too many looks do no harm.
+func (w *waiters) withdraw(n *waiter, why waitEnd, found slot) {
+	if n.told() {
+		return
+	}
+	a := w.tasks[n.task]
+	last := len(a.all) - 1
+	a.all[n.place] = a.all[last]
+	a.all[n.place].place = n.place
+	a.all[last] = nil
+	if a.all = a.all[:last]; last == 0 {
+		delete(w.tasks, n.task)
+	}
+	w.count--
+	n.tell(why, found)
+}
+
+// left ends the waits for a task that is dropped, with the task as it was.
+func (w *waiters) left(id uuid, was slot) {
+	a := w.tasks[id]
+	if a == nil {
+		return
+	}
+	for _, n := range a.all {
+		n.tell(waitEnded, was)
+	}
+	w.count -= len(a.all)
+	delete(w.tasks, id)
+}
+
+// releaseAll ends every wait. The tasks are looked up afterwards, if they are
+// still there.
+func (w *waiters) releaseAll(why waitEnd) {
+	for _, a := range w.tasks {
+		for _, n := range a.all {
+			n.tell(why, slot{})
+		}
+	}
+	w.tasks, w.count = nil, 0
+}
+
+// await begins a wait for a task to come into one of the states. It is over
+// already when the task is in one, or can never be.
+func (s *store) await(id uuid, wants stateSet) (*waiter, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pos, ok := s.byID[id]
+	if !ok {
+		return nil, taskNotFound(id)
+	}
+	state, err := s.stateLocked(pos)
+	if err != nil {
+		return nil, err
+	}
+	end, over := waitReached, wants.has(state)
+	if !over && state.final() {
+		end, over = waitEnded, true
+	}
+	if over {
+		n := &waiter{task: id, wants: wants, done: make(chan struct{})}
+		n.tell(end, s.copyLocked(pos))
+		return n, nil
+	}
+	return s.waiters.add(id, wants, state), nil
+}
+
+// stateLocked is the state of the task at a position.
+func (s *store) stateLocked(pos uint32) (taskState, error) {
+	if live := s.slots[pos].live; live != nil {
+		return live.state, nil
+	}
+	h, err := readTaskHeader(s.slots[pos].line)
+	return h.state, err
+}
+
+// giveUp ends a wait at its limit, with the task as it is, unless it has ended.
+func (s *store) giveUp(n *waiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found slot
+	if pos, ok := s.byID[n.task]; ok && !n.told() {
+		found = s.copyLocked(pos)
+	}
+	s.waiters.withdraw(n, waitTimedOut, found)
+}
+
+// tellWaiters tells those who wait for what a settled task came into.
+func (s *store) tellWaiters(t *task) {
+	if s.waiters.due(t.id) {
+		s.waiters.settled(t.id, s.copyLocked(t.pos))
+	}
+}
+
+// releaseWaiters ends every wait, and refuses later ones when the service ends.
+func (s *store) releaseWaiters(why waitEnd) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if why == waitShutdown {
+		s.waiters.closed = why
+	}
+	s.waiters.releaseAll(why)
+}

@@ -2,7 +2,10 @@ package main
 
 // A task in memory, and apply: the one place where records change it.
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // maxRedeliveries is how often an attempt that a crash cut off is delivered
 // again before it ends as worker_lost.
@@ -412,4 +415,553 @@ func (t *task) clone() *task {
 		c.plan = t.plan.clone()
 	}
 	return &c
+}
+
+// Growth: how the outcome of a decision or batchable step becomes steps of the
+// task. It is part of apply, and as deterministic.
+//
+// A declared step comes to exist
+//   - when a decision on which it depends names it;
+//   - as instances, when it is a batch_worker and a batchable step names it;
+//   - when one of its dependencies exists, when it is a deferred_convergence;
+//   - else when all its dependencies exist.
+//
+// It runs when those of its dependencies that exist are done and no other one
+// can come to exist any more: what could have created it has decided otherwise,
+// or will never exist itself.
+
+// growth is one application of a decision, or the creation of the task.
+type growth struct {
+	a      *applier
+	t      *task
+	p      *plan
+	first  int   // the first step that is new
+	create []int // declared steps that have come to exist and wait for their creation
+	closed []int // declared steps whose parents became all settled
+}
+
+func (a *applier) newGrowth() *growth {
+	return &growth{a: a, t: a.t, p: a.t.plan, first: len(a.t.steps)}
+}
+
+// begin creates the steps that exist from the start, in the template's order.
+func (g *growth) begin() {
+	for d, exists := range g.t.tpl.fromTheStart() {
+		if exists {
+			g.add(d, &g.t.tpl.steps[d], g.t.id.plus(d+1))
+		}
+	}
+	for d := range g.p.declared {
+		if g.t.tpl.steps[d].kind == stepBatchWorker && g.p.declared[d].undecided == 0 {
+			g.settle(d) // nothing makes it
+		}
+	}
+}
+
+// fromTheStart tells of each step whether a new task has it.
+func (t *template) fromTheStart() []bool {
+	exists := make([]bool, len(t.steps))
+	for _, d := range t.order {
+		n := 0
+		for _, p := range t.flow.parents[d] {
+			n += boolCount(exists[p])
+		}
+		switch {
+		case t.steps[d].kind == stepBatchWorker || t.flow.makers[d] > 0:
+		case t.steps[d].kind == stepDeferredConvergence && n > 0:
+			exists[d] = true
+		default:
+			exists[d] = n == len(t.flow.parents[d])
+		}
+	}
+	return exists
+}
+
+// decided reports whether the step made what it makes, or makes nothing.
+func (t *task) decided(i int) bool {
+	return t.plan == nil || !maker(t.def(i).kind) || t.plan.declared[t.declared(i)].decided
+}
+
+// grow creates what the step, which is over, has decided.
+func (a *applier) grow(i int, result []byte) {
+	if a.t.decided(i) {
+		return
+	}
+	b, err := a.t.branching(i, result)
+	if err != nil {
+		a.fail(fmt.Errorf("step %q: %w", a.t.def(i).name, err))
+		return
+	}
+	a.branch(i, b)
+}
+
+// branch is grow with what was decided.
+func (a *applier) branch(i int, b branching) {
+	if a.t.decided(i) {
+		return
+	}
+	if b.instances() > 0 && a.r.ids.isZero() {
+		a.fail(fmt.Errorf("there are no ids for the steps that step %q creates", a.t.def(i).name))
+		return
+	}
+	g := a.newGrowth()
+	d := g.t.declared(i)
+	for _, s := range b.steps {
+		if g.t.tpl.branchOf(s, d) && len(g.p.declared[s].steps) == 0 { // what else is named follows by itself
+			g.add(s, &g.t.tpl.steps[s], g.t.id.plus(s+1))
+		}
+	}
+	g.instantiate(b)
+	g.decide(d)
+	g.drain()
+	g.ready()
+}
+
+// instantiate creates the instances of a batch worker, or its placeholders.
+func (g *growth) instantiate(b branching) {
+	if n := b.instances(); n > 0 {
+		g.p.blocks = append(g.p.blocks, idBlock{g.a.r.ids, len(g.t.steps), n})
+	}
+	for n, cursor := range b.cursors {
+		d := b.workers[0]
+		g.p.declared[d].instances++
+		def := g.t.tpl.instance(d, g.p.declared[d].instances, cursor)
+		g.add(d, def, g.a.r.ids.plus(n))
+	}
+	if len(b.cursors) > 0 {
+		return
+	}
+	for n, d := range b.workers {
+		g.placeholder(d, g.a.r.ids.plus(n))
+	}
+}
+
+// placeholder stands for batches of which there are none.
+func (g *growth) placeholder(d int, id uuid) {
+	i := g.enter(d, g.t.tpl.instance(d, 0, nil), id)
+	g.t.steps[i].last = &ending{success: true}
+	g.a.moveStep(i, stepCompleteBy)
+	g.link(i)
+}
+
+// instance is the definition of an instance of a batch_worker step.
+func (t *template) instance(d, n int, cursor []byte) *stepTemplate {
+	def := t.steps[d]
+	def.name = instanceName(def.name, n)
+	def.id = stableID(t.namespace, t.name, t.version, def.name)
+	if cursor != nil {
+		def.config = mergeObjects(nil, def.config, append(append([]byte(`{"cursor":`), cursor...), '}'))
+	}
+	return &def
+}
+
+// instanceName is the name of the nth instance of a batch_worker step; 0 is the placeholder's.
+func instanceName(worker string, n int) string { return fmt.Sprintf("%s_%03d", worker, n) }
+
+// add creates a step and takes note of what follows from it.
+func (g *growth) add(d int, def *stepTemplate, id uuid) { g.link(g.enter(d, def, id)) }
+
+// enter gives a new step its place.
+func (g *growth) enter(d int, def *stepTemplate, id uuid) int {
+	t, at := g.t, g.a.r.at
+	i := len(t.steps)
+	t.steps = append(t.steps, step{maxAttempts: def.retry.maxAttempts, updated: at})
+	t.counts[stepPending]++
+	g.p.steps = append(g.p.steps,
+		planStep{def: def, declared: d, instance: g.p.declared[d].instances, id: id, created: at})
+	g.a.obs.stepMoved(t, i, noStepState, stepPending, at)
+	return i
+}
+
+// link connects a step with those that exist, and passes on that it does.
+func (g *growth) link(i int) {
+	f, d := g.t.tpl.flow, g.p.steps[i].declared
+	for _, p := range f.parents[d] {
+		for _, parent := range g.p.declared[p].steps {
+			g.depend(parent, i)
+		}
+	}
+	for _, c := range f.children[d] {
+		for _, child := range g.p.declared[c].steps {
+			g.depend(i, child)
+		}
+	}
+	s := &g.p.declared[d]
+	s.steps = append(s.steps, i)
+	if len(s.steps) > 1 {
+		return
+	}
+	for _, c := range f.children[d] {
+		g.p.declared[c].missing--
+		g.exists(c)
+	}
+	if g.t.tpl.steps[d].kind != stepBatchWorker {
+		g.settle(d)
+	}
+}
+
+// depend makes child wait for parent.
+func (g *growth) depend(parent, child int) {
+	p, c := &g.p.steps[parent], &g.p.steps[child]
+	p.children, c.parents = append(p.children, child), append(c.parents, parent)
+	s := &g.t.steps[parent]
+	if !s.state.satisfies() {
+		g.t.steps[child].waitingFor++
+	}
+	if s.state == stepCancelled && !g.t.steps[child].state.finished() {
+		if s.openKids++; s.openKids == 1 {
+			g.t.blockers++
+		}
+	}
+}
+
+// exists notes a declared step for creation once what exists makes it exist.
+func (g *growth) exists(d int) {
+	s := &g.p.declared[d]
+	switch kind := g.t.tpl.steps[d].kind; {
+	case kind == stepBatchWorker || g.t.tpl.flow.makers[d] > 0 || len(s.steps) > 0:
+	case s.missing == 0, kind == stepDeferredConvergence && s.missing == len(g.t.tpl.flow.parents[d])-1:
+		g.create = append(g.create, d)
+	}
+}
+
+// drain creates what has come to exist, and what that brings about.
+func (g *growth) drain() {
+	for len(g.create) > 0 {
+		d := g.create[0]
+		g.create = g.create[1:]
+		if len(g.p.declared[d].steps) == 0 {
+			g.add(d, &g.t.tpl.steps[d], g.t.id.plus(d+1))
+		}
+	}
+}
+
+// decide notes that a maker has made what it makes.
+func (g *growth) decide(d int) {
+	g.p.declared[d].decided = true
+	for _, c := range g.t.tpl.flow.children[d] {
+		if g.t.tpl.makes(d, c) {
+			g.unmade(c)
+		}
+	}
+}
+
+// unmade notes that one maker fewer may make the step.
+func (g *growth) unmade(d int) {
+	s := &g.p.declared[d]
+	if s.undecided--; s.undecided == 0 && !s.settled {
+		g.settle(d)
+	}
+}
+
+// settle notes that nothing more will come of a declared step, and what follows
+// for those that depend on it.
+func (g *growth) settle(d int) {
+	s := &g.p.declared[d]
+	if s.settled {
+		return
+	}
+	s.settled = true
+	never := len(s.steps) == 0
+	for _, c := range g.t.tpl.flow.children[d] {
+		child := &g.p.declared[c]
+		if child.unsettled--; child.unsettled == 0 {
+			g.closed = append(g.closed, c)
+		}
+		switch {
+		case g.t.tpl.makes(d, c):
+			if never {
+				g.unmade(c)
+			}
+		case g.t.tpl.flow.makers[c] > 0: // its makers alone decide
+		case g.t.tpl.steps[c].kind == stepDeferredConvergence:
+			if child.unsettled == 0 && child.missing == len(g.t.tpl.flow.parents[c]) {
+				g.settle(c)
+			}
+		case never:
+			g.settle(c)
+		}
+	}
+}
+
+// ready collects the steps that can be enqueued now: new ones, and those that
+// waited for nothing but certainty.
+func (g *growth) ready() {
+	for i := g.first; i < len(g.t.steps); i++ {
+		g.a.becameReady(i)
+	}
+	for _, d := range g.closed {
+		for _, i := range g.p.declared[d].steps {
+			if i < g.first {
+				g.a.becameReady(i)
+			}
+		}
+	}
+}
+
+// resultsFor is the results of the step's completed ancestors, or of its
+// parents alone where the template says so, in the order of the template.
+func (t *task) resultsFor(i int) []namedResult {
+	def := t.def(i)
+	wanted := t.parents(i)
+	if !def.parentsOnly {
+		wanted = ancestorsOf(i, func(p int) []int { return t.parents(p) })
+	}
+	results := make([]namedResult, 0, len(wanted))
+	for _, p := range wanted {
+		s := &t.steps[p]
+		r := namedResult{step: t.def(p).name}
+		switch {
+		case s.state == stepComplete && s.last != nil:
+			r.result = s.last.result
+		case !s.state.satisfies():
+			continue
+		}
+		results = append(results, r)
+	}
+	return results
+}
+
+// dlqReason is why a task is in the dead letter queue.
+type dlqReason uint8
+
+const (
+	dlqStalenessTimeout dlqReason = iota
+	dlqMaxRetriesExceeded
+	dlqDependencyCycle // nothing makes it
+	dlqWorkerUnavailable
+	dlqManual // nothing makes it
+	dlqReasons
+	noDLQReason = dlqReason(255)
+)
+
+// The names on the wire; the words stand in the journal and in summaries, and
+// requests may use either.
+var (
+	dlqReasonNames = [dlqReasons]string{
+		"StalenessTimeout", "MaxRetriesExceeded", "DependencyCycleDetected", "WorkerUnavailable", "ManualDlq",
+	}
+	dlqReasonWords = [dlqReasons]string{
+		"staleness_timeout", "max_retries_exceeded", "dependency_cycle_detected", "worker_unavailable",
+		"manual_dlq",
+	}
+)
+
+func (r dlqReason) String() string { return dlqReasonNames[r] }
+
+func (r dlqReason) word() string { return dlqReasonWords[r] }
+
+// dlqStatus is how far the investigation of an entry is.
+type dlqStatus uint8
+
+const (
+	dlqPending dlqStatus = iota
+	dlqManuallyResolved
+	dlqPermanentlyFailed
+	dlqCancelled
+	dlqStatuses
+	noDLQStatus = dlqStatus(255)
+)
+
+var (
+	dlqStatusNames = [dlqStatuses]string{"Pending", "ManuallyResolved", "PermanentlyFailed", "Cancelled"}
+	dlqStatusWords = [dlqStatuses]string{"pending", "manually_resolved", "permanently_failed", "cancelled"}
+)
+
+func (s dlqStatus) String() string { return dlqStatusNames[s] }
+
+func (s dlqStatus) word() string { return dlqStatusWords[s] }
+
+func parseDLQReason(s string) (dlqReason, bool) {
+	i := max(slices.Index(dlqReasonNames[:], s), slices.Index(dlqReasonWords[:], s))
+	return dlqReason(max(i, 0)), i >= 0
+}
+
+func parseDLQStatus(s string) (dlqStatus, bool) {
+	i := max(slices.Index(dlqStatusNames[:], s), slices.Index(dlqStatusWords[:], s))
+	return dlqStatus(max(i, 0)), i >= 0
+}
+
+// deadLetter is one entry of a task.
+type deadLetter struct {
+	seq      uint64 // of the record that made it
+	at       instant
+	reason   dlqReason
+	state    taskState // of the task when it was made; of a stale one, before it moved
+	status   dlqStatus
+	resolved instant // when it left Pending; 0 while it is in it
+	updated  instant
+	notes    *string // nil until given, as the two below
+	by       *string
+	metadata []byte // a JSON object
+}
+
+// dlqEntryID is the id of the entry that a record made.
+func dlqEntryID(id uuid, at instant, seq uint64) uuid {
+	return recordID(&task{id: id}, &record{at: at, seq: seq}, 3)
+}
+
+// staleMark is what a record of the kind stale says: the limit, in minutes,
+// that the task broke, and the reason of its entry; noDLQReason for none.
+type staleMark struct {
+	limit  int
+	reason dlqReason
+}
+
+// investigation is an update of an entry. What was not given is nil or noDLQStatus.
+type investigation struct {
+	entry    uint64 // the seq of the entry
+	status   dlqStatus
+	notes    *string
+	by       *string
+	metadata []byte
+}
+
+// bury makes an entry, unless one is pending already.
+func (a *applier) bury(reason dlqReason) {
+	t := a.t
+	if t.pendingLetter() != nil {
+		return
+	}
+	t.dead = append(t.dead, deadLetter{
+		seq: a.r.seq, at: a.r.at, reason: reason, state: t.state, status: dlqPending, updated: a.r.at,
+	})
+}
+
+// expire takes a stale task to error.
+func (a *applier) expire() {
+	if a.r.stale.reason != noDLQReason {
+		a.bury(a.r.stale.reason)
+	}
+	a.moveTask(taskStale)
+}
+
+// investigate updates an entry.
+func (a *applier) investigate() {
+	q := a.r.investigation
+	i := slices.IndexFunc(a.t.dead, func(d deadLetter) bool { return d.seq == q.entry })
+	if i < 0 {
+		a.err = fmt.Errorf("it has no dead letter of record %d", q.entry)
+		return
+	}
+	d := &a.t.dead[i]
+	d.updated = a.r.at
+	if q.status != noDLQStatus {
+		switch {
+		case q.status == dlqPending:
+			d.resolved = 0
+		case d.status == dlqPending:
+			d.resolved = a.r.at
+		}
+		d.status = q.status
+	}
+	if q.notes != nil {
+		d.notes = q.notes
+	}
+	if q.by != nil {
+		d.by = q.by
+	}
+	if q.metadata != nil {
+		d.metadata = q.metadata
+	}
+}
+
+// pendingLetter is the one entry of the task that is pending, or nil.
+func (t *task) pendingLetter() *deadLetter {
+	for i := range t.dead {
+		if t.dead[i].status == dlqPending {
+			return &t.dead[i]
+		}
+	}
+	return nil
+}
+
+// currentLetter is the pending entry, else the newest; nil when there is none.
+func (t *task) currentLetter() *deadLetter {
+	if d := t.pendingLetter(); d != nil || len(t.dead) == 0 {
+		return d
+	}
+	return &t.dead[len(t.dead)-1]
+}
+
+// letterHeader is what the header of a task's line says of an entry: enough to
+// index it.
+type letterHeader struct {
+	seq          uint64
+	at, resolved instant
+	reason       dlqReason
+	state        taskState
+	status       dlqStatus
+}
+
+func (d *deadLetter) header() letterHeader {
+	return letterHeader{d.seq, d.at, d.resolved, d.reason, d.state, d.status}
+}
+
+func (t *task) letterHeaders() []letterHeader {
+	list := make([]letterHeader, len(t.dead))
+	for i := range t.dead {
+		list[i] = t.dead[i].header()
+	}
+	return list
+}
+
+// extend applies an extension.
+func (a *applier) extend() {
+	s := &a.t.steps[a.r.step]
+	if s.lease == nil {
+		a.fail(fmt.Errorf("step %q in %s has no lease", a.t.def(a.r.step).name, s.state))
+		return
+	}
+	l := *s.lease
+	l.until = a.r.lease.until
+	s.lease = &l
+}
+
+// maxRetryLimit is how many attempts an operator may allow a step.
+const maxRetryLimit = 100
+
+// adjustment is what an operator changed of a step.
+type adjustment struct {
+	maxAttempts int    // 0: as it was
+	inputs      []byte // a JSON object; nil: as they were
+}
+
+// problem is what keeps a record's adjustment from being applied.
+func (a *adjustment) problem() error {
+	switch {
+	case a == nil || a.maxAttempts == 0 && a.inputs == nil:
+		return fmt.Errorf("adjusted record that changes nothing")
+	case a.maxAttempts < 0 || a.inputs != nil && jsonKind(a.inputs) != '{':
+		return fmt.Errorf("adjusted record with a limit below 0, or inputs that are no object")
+	}
+	return nil
+}
+
+// adjust applies an adjustment. A failed step whose new limit leaves attempts
+// is tried again, and its attempts count on.
+func (a *applier) adjust() {
+	s, by := &a.t.steps[a.r.step], a.r.adjustment
+	if by.inputs != nil {
+		s.inputs = string(by.inputs)
+	}
+	if by.maxAttempts == 0 {
+		return
+	}
+	s.maxAttempts = by.maxAttempts
+	if s.state != stepInError || !a.t.retryEligible(a.r.step) {
+		return
+	}
+	a.moveStep(a.r.step, stepReset)
+	s.redeliver, s.redelivered = false, 0
+	a.becameReady(a.r.step)
+	a.evaluate(true)
+}
+
+// inputsFor is what the next attempt of a step gets as its inputs.
+func (t *task) inputsFor(i int) []byte {
+	if s := &t.steps[i]; s.inputs != "" {
+		return []byte(s.inputs)
+	}
+	return t.by.context
 }

@@ -2,7 +2,9 @@ package main
 
 // The worker role's API, on a listener of its own.
 
-import "net/http"
+import (
+	"net/http"
+)
 
 // workerType is what kind of worker this is, to clients of several kinds.
 const workerType = "stepwell"
@@ -70,37 +72,130 @@ func (a *workerAPI) checkedView(checks map[string]checkView) readyView {
 	}
 }
 
-func (s *service) uptimeSeconds() int64 { return max(int64(s.clock.now().sub(s.started).Seconds()), 0) }
-
-// workerAlone is every check of what a process with the worker role alone has
-// not: a store, and an engine with its queues.
-var workerAlone = checkView{Status: healthyWord, Message: "not used: this process has the worker role alone"}
-
-// workerChecks is the worker's three, and what the engine has to do; nil when it
-// does not answer or there is none.
-func (s *service) workerChecks() (map[string]checkView, *engineLoad) {
-	if s.engine == nil {
-		return map[string]checkView{
-			"database": workerAlone, "command_processor": workerAlone, "queue_processing": workerAlone,
-		}, nil
-	}
-	scheduler, load := s.schedulerCheck()
-	return map[string]checkView{
-		"database":          s.checked("the journal can be written", s.checkStore),
-		"command_processor": scheduler,
-		"queue_processing":  s.checked("ready steps are started", s.checkOperational),
-	}, load
-}
-
 func (a *workerAPI) metrics(w http.ResponseWriter, _ *http.Request) error {
 	return writeBody(w, http.StatusOK, metricsContentType, []byte(a.svc.metrics(a.stats)))
 }
 
-// supportedNamespaces is the namespaces that have templates, sorted.
-func (s *service) supportedNamespaces() []string {
-	names := []string{}
-	for _, n := range s.registry().namespaces() {
-		names = append(names, n.Name)
+// The worker role's metrics as JSON, beside the Prometheus text of /metrics.
+
+func (a *workerAPI) metricsJSON(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, workerMetricsView{
+		a.svc.workerMetrics(), zonedTime(a.svc.clock.now()), a.svc.workerID,
+	})
+}
+
+// eventRouterView counts transitions by the way they went to event streams.
+type eventRouterView struct {
+	TotalRouted        uint64 `json:"total_routed"`
+	DurableRouted      uint64 `json:"durable_routed"`
+	FastRouted         uint64 `json:"fast_routed"`
+	BroadcastRouted    uint64 `json:"broadcast_routed"`
+	FastDeliveryErrors uint64 `json:"fast_delivery_errors"`
+	RoutingErrors      uint64 `json:"routing_errors"`
+}
+
+// eventBusView counts deliveries within the process.
+type eventBusView struct {
+	TotalEventsDispatched  uint64 `json:"total_events_dispatched"`
+	RustHandlerDispatches  uint64 `json:"rust_handler_dispatches"`
+	FFIChannelDispatches   uint64 `json:"ffi_channel_dispatches"`
+	RustHandlerErrors      uint64 `json:"rust_handler_errors"`
+	FFIChannelDrops        uint64 `json:"ffi_channel_drops"`
+	RustSubscriberPatterns uint64 `json:"rust_subscriber_patterns"`
+	RustHandlerCount       uint64 `json:"rust_handler_count"`
+	FFISubscriberCount     uint64 `json:"ffi_subscriber_count"`
+}
+
+type eventMetricsView struct {
+	Router       eventRouterView `json:"router"`
+	InProcessBus eventBusView    `json:"in_process_bus"`
+	CapturedAt   zonedTime       `json:"captured_at"`
+	WorkerID     string          `json:"worker_id"`
+}
+
+// metricsEvents counts what was delivered to event streams: all of it durable,
+// within this process. An error is a stream that was too slow.
+func (a *workerAPI) metricsEvents(w http.ResponseWriter, _ *http.Request) error {
+	v := eventMetricsView{CapturedAt: zonedTime(a.svc.clock.now()), WorkerID: a.svc.workerID}
+	if a.svc.store != nil {
+		log := &a.svc.store.events
+		n := log.delivered.Load()
+		v.Router = eventRouterView{TotalRouted: n, DurableRouted: n, RoutingErrors: log.cut.Load()}
+		v.InProcessBus.TotalEventsDispatched = n
 	}
-	return names
+	return writeJSON(w, http.StatusOK, v)
+}
+
+// The worker role's templates: the list, one template resolved, and whether a
+// template can be run by this worker.
+
+// workerTemplateList is the answer of GET /v1/templates.
+type workerTemplateList struct {
+	SupportedNamespaces []string           `json:"supported_namespaces"`
+	TemplateCount       int                `json:"template_count"` // of all templates, whatever the filter
+	CacheStats          *templateCacheView `json:"cache_stats"`
+	WorkerCapabilities  []string           `json:"worker_capabilities"`
+	Templates           []templateSummary  `json:"templates"`
+}
+
+func (a *workerAPI) listTemplates(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r)
+	withStats := q.flag("include_cache_stats")
+	if q.err != nil {
+		return q.err
+	}
+	list := a.svc.registry().listView(q.text("namespace"))
+	v := workerTemplateList{
+		SupportedNamespaces: a.svc.supportedNamespaces(), TemplateCount: list.TotalCount,
+		WorkerCapabilities: a.svc.capabilities(), Templates: list.Templates,
+	}
+	if withStats {
+		stats := a.svc.templateCache()
+		v.CacheStats = &stats
+	}
+	return writeJSON(w, http.StatusOK, v)
+}
+
+// workerTemplateDetail is the answer of GET /v1/templates/{namespace}/{name}/{version}.
+type workerTemplateDetail struct {
+	Template        resolvedTemplateView `json:"template"`
+	HandlerMetadata handlerMetadataView  `json:"handler_metadata"`
+	Cached          bool                 `json:"cached"`
+	CacheAgeSeconds int64                `json:"cache_age_seconds"`
+	AccessCount     uint64               `json:"access_count"`
+}
+
+func (a *workerAPI) getTemplate(w http.ResponseWriter, r *http.Request) error {
+	t, err := a.templateIn(r)
+	if err != nil {
+		return err
+	}
+	e := a.svc.uses.entry(t, a.svc.clock.now)
+	return writeJSON(w, http.StatusOK, workerTemplateDetail{
+		Template:        resolvedTemplateView{t.shownJSON(), a.svc.cfg.Environment, zonedTime(e.since)},
+		HandlerMetadata: t.handlerMetadata(e.since),
+		Cached:          true,
+		CacheAgeSeconds: e.ageSeconds(a.svc.clock.now()),
+		AccessCount:     e.count.Load(),
+	})
+}
+
+// validateTemplate checks the registered template, or the one that the body is.
+func (a *workerAPI) validateTemplate(w http.ResponseWriter, r *http.Request) error {
+	body, err := readJSON(r, true)
+	if err != nil {
+		return err
+	}
+	if len(body) > 0 && body[0] != '{' && !templateNull(body) {
+		return failf(badRequest, "the body must be a template, an object, or be left out")
+	}
+	if len(templateMembers(body)) > 0 {
+		named := templateName{r.PathValue("namespace"), r.PathValue("name")}
+		return writeJSON(w, http.StatusOK, a.svc.validateDefinition(body, named, r.PathValue("version")))
+	}
+	t, err := a.templateIn(r)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, a.svc.validateRegistered(t))
 }

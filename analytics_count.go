@@ -1,0 +1,753 @@
+package main
+
+// Counting: what a record means for the figures. It is part of applying the
+// record and goes by nothing but the record and the task, so that a start which
+// reads the same records comes to the same figures, in whatever order.
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// analytics counts while records are applied; the store's mutex guards it. It
+// is told of a record before it is applied, and of each transition then.
+type analytics struct {
+	book    figureBook
+	covered uint64                   // records up to this one are in the book already, from a snapshot
+	plans   map[*template]*countPlan // where the figures of each definition are
+
+	// of the record that is being applied
+	counting bool
+	before   taskState // the task's, before the record
+	unknown  bool      // nobody knows how long the attempt ran: the action that ends it starts it
+	plan     *countPlan
+	hour     int64
+	task     taskPairs  // rows of the template and the whole, once they are needed
+	step     figurePair // rows of step stepAt
+	stepAt   int        // -1 for none
+}
+
+// countPlan is where the figures of one definition stand in the book.
+type countPlan struct {
+	tpl   *template
+	at    int
+	steps []int // by the definition's steps; an instance counts as its batch_worker step
+}
+
+func newAnalytics() *analytics {
+	return &analytics{plans: map[*template]*countPlan{}, book: figureBook{byName: map[templateID]int{}}}
+}
+
+// freeze is the figures as they are now.
+func (a *analytics) freeze() *frozenFigures { return a.book.freeze() }
+
+func (a *analytics) begin(t *task, r *record) {
+	a.counting = r.seq > a.covered
+	if !a.counting {
+		return
+	}
+	a.before, a.hour = t.state, hourOf(r.at)
+	a.unknown = r.kind == recOperator && r.step < len(t.steps) && t.steps[r.step].state == stepEnqueued
+	a.task, a.stepAt = taskPairs{}, -1
+	if a.plan == nil || a.plan.tpl != t.tpl {
+		a.plan = a.planFor(t.tpl)
+	}
+}
+
+func (a *analytics) planFor(tpl *template) *countPlan {
+	if p := a.plans[tpl]; p != nil {
+		return p
+	}
+	at := a.book.find(templateID{tpl.namespace, tpl.name, tpl.version})
+	p := &countPlan{tpl: tpl, at: at, steps: make([]int, len(tpl.steps))}
+	f := a.book.template(at)
+	for i := range tpl.steps {
+		p.steps[i] = f.find(tpl.steps[i].name)
+	}
+	a.plans[tpl] = p
+	return p
+}
+
+// ofTask is the rows of the task's template and the whole.
+func (a *analytics) ofTask() *taskPairs {
+	if a.task.own.all == nil {
+		a.task.own = a.book.rows(&a.book.template(a.plan.at).own, a.hour)
+		a.task.whole = a.book.rows(&a.book.whole, a.hour)
+	}
+	return &a.task
+}
+
+// ofStep is the rows of one of its template's steps.
+func (a *analytics) ofStep(i int) figurePair {
+	if a.stepAt != i {
+		a.step = a.book.rows(&a.book.template(a.plan.at).steps[a.plan.steps[i]], a.hour)
+		a.stepAt = i
+	}
+	return a.step
+}
+
+// addBoth counts for a step of the template and for the template.
+func (a *analytics) addBoth(i int, f figure, n uint64) {
+	a.ofTask().add(f, n)
+	a.ofStep(i).add(f, n)
+}
+
+// failed reports a state in which a task counts as failed.
+func (s taskState) failed() bool { return s == taskBlockedByFailures || s == taskError }
+
+func (a *analytics) taskMoved(t *task, from, to taskState, at instant) {
+	if !a.counting {
+		return
+	}
+	switch {
+	case from == noTaskState:
+		a.ofTask().add(tasksCreated, 1)
+	case to == taskComplete:
+		a.ofTask().add(tasksCompleted, 1)
+		a.ofTask().observe(int64(at - t.created))
+		a.ofTask().seen(at)
+	case to == taskCancelled:
+		a.ofTask().add(tasksCancelled, 1)
+	case to.failed() && !a.before.failed():
+		a.ofTask().add(tasksFailed, 1)
+		a.ofTask().seen(at)
+	}
+}
+
+func (a *analytics) stepMoved(t *task, i int, from, to stepState, at instant) {
+	if !a.counting || from == to {
+		return
+	}
+	switch to {
+	case stepPending:
+		if from == noStepState {
+			a.ofTask().add(stepsCreated, 1)
+		}
+	case stepEnqueued:
+		a.becameReady(t, i, from, at)
+	case stepEnqueuedForOrchestration:
+		a.attemptEnded(t, i, true, at)
+	case stepEnqueuedAsError:
+		a.attemptEnded(t, i, false, at)
+	case stepComplete:
+		a.ofTask().add(stepsCompleted, 1)
+		if from == stepInProgress { // an outside actor completed what it had, or was, started
+			a.attemptEnded(t, i, true, at)
+		}
+	case stepInError:
+		a.ofTask().add(stepsFailed, 1)
+	case stepCancelled:
+		a.ofTask().add(stepsCancelled, 1)
+	case stepResolvedManually:
+		a.ofTask().add(stepsResolved, 1)
+	}
+}
+
+// becameReady counts how long a step waited for the steps it depends on.
+func (a *analytics) becameReady(t *task, i int, from stepState, at instant) {
+	if from != stepPending || t.steps[i].attempted != 0 || len(t.parents(i)) == 0 {
+		return
+	}
+	d := t.declared(i)
+	a.addBoth(d, dependencyWaits, 1)
+	a.addBoth(d, dependencyMicros, uint64(max(at-t.stepCreated(i), 0)))
+}
+
+// attemptEnded counts an attempt. How long it ran is the difference of the
+// records' times, not the handler's own measure, which is kept in milliseconds.
+func (a *analytics) attemptEnded(t *task, i int, success bool, at instant) {
+	s := &t.steps[i]
+	i = t.declared(i)
+	a.addBoth(i, attemptsEnded, 1)
+	if !success {
+		a.addBoth(i, attemptsFailed, 1)
+		kind := errorKind(s.last.err)
+		a.ofTask().addType(kind)
+		a.ofStep(i).addType(kind)
+	}
+	if s.attempts > 1 {
+		a.addBoth(i, retriesEnded, 1)
+		if success {
+			a.addBoth(i, retriesSucceeded, 1)
+		}
+	}
+	a.ofStep(i).seen(at)
+	if a.unknown {
+		return
+	}
+	us := int64(max(at-s.attempted, 0))
+	a.addBoth(i, attemptsMeasured, 1)
+	a.addBoth(i, attemptMicros, uint64(us))
+	a.ofStep(i).observe(us)
+}
+
+// errorKind is the place of a step error's type in handlerErrorTypes, the one
+// after the last for a type that is not documented there.
+func errorKind(stepError []byte) uint8 {
+	name := ""
+	eachMember(stepError, func(key string, value []byte) bool {
+		if key == "error_type" {
+			name, _ = jsonString(value)
+		}
+		return key != "error_type"
+	})
+	for i, r := range handlerErrorTypes {
+		if r.fits(name) {
+			return uint8(i)
+		}
+	}
+	return uint8(len(handlerErrorTypes))
+}
+
+// otherErrorType stands for all that handlerErrorTypes does not document.
+const otherErrorType = "other"
+
+// errorKindName is the documented name of an error type's place.
+func errorKindName(kind uint8) string {
+	if int(kind) < len(handlerErrorTypes) {
+		return handlerErrorTypes[kind].name
+	}
+	return otherErrorType
+}
+
+// errorKindNamed is the place of a documented name; the one of all others when
+// it is none, or none any more.
+func errorKindNamed(name string) uint8 {
+	for i, r := range handlerErrorTypes {
+		if r.name == name {
+			return uint8(i)
+		}
+	}
+	return uint8(len(handlerErrorTypes))
+}
+
+// The figures as lines of the snapshot, one for each template and each step:
+//
+//	{"figures":"template","seq":120,"namespace":"t","name":"pair","version":"1.0.0",
+//	 "all":{row},"hours":[{row},…]}
+//	{"figures":"step", …,"step":"a","all":{row},"hours":[{row},…]}
+//
+// with rows like
+//
+//	{"hour":490896,"counts":{"attempts_ended":3,…},"bins":[[21,2],[40,1]],"sum":5310,"max":5000,
+//	 "types":{"timeout":1},"last":1767225600123456}
+//
+// "hour" counts from the Unix epoch, durations are in microseconds. All lines
+// of a snapshot are as of one sequence, the one that it covers.
+
+// figuresHead is how a line of figures begins.
+const figuresHead = `{"figures":`
+
+// The two kinds of lines.
+const (
+	templateFiguresKind = "template"
+	stepFiguresKind     = "step"
+)
+
+// figuresLine is one line on disk.
+type figuresLine struct {
+	Figures   string      `json:"figures"`
+	Seq       uint64      `json:"seq"`
+	Namespace string      `json:"namespace"`
+	Name      string      `json:"name"`
+	Version   string      `json:"version"`
+	Step      string      `json:"step,omitempty"`
+	All       rowOnDisk   `json:"all"`
+	Hours     []rowOnDisk `json:"hours"`
+}
+
+// rowOnDisk is one row on disk; what is zero is left out.
+type rowOnDisk struct {
+	Hour   int64             `json:"hour,omitempty"`
+	Counts map[string]uint64 `json:"counts,omitempty"`
+	Bins   [][2]uint64       `json:"bins,omitempty"` // number and count
+	Sum    int64             `json:"sum,omitempty"`
+	Max    int64             `json:"max,omitempty"`
+	Types  map[string]uint64 `json:"types,omitempty"`
+	Last   instant           `json:"last,omitempty"`
+}
+
+// writeLines gives every line to add, without its closing brace.
+func (f *frozenFigures) writeLines(seq uint64, add func(line []byte) error) error {
+	for _, t := range f.templates {
+		if err := f.writeLine(t.line(templateFiguresKind, seq), t.own, add); err != nil {
+			return err
+		}
+		for i, s := range t.steps {
+			line := t.line(stepFiguresKind, seq)
+			line.Step = t.names[i]
+			if err := f.writeLine(line, s, add); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (t *templateFigures) line(kind string, seq uint64) figuresLine {
+	return figuresLine{
+		Figures: kind, Seq: seq, Namespace: t.name.namespace, Name: t.name.name, Version: t.name.version,
+	}
+}
+
+func (f *frozenFigures) writeLine(line figuresLine, s *figureSeries, add func(line []byte) error) error {
+	if s == nil {
+		return nil
+	}
+	line.All = s.all.onDisk()
+	line.Hours = []rowOnDisk{}
+	for _, r := range s.past[firstHour(s.past, f.newest-keptHours):] {
+		line.Hours = append(line.Hours, r.onDisk())
+	}
+	if s.now != nil && s.now.hour >= f.newest-keptHours {
+		line.Hours = append(line.Hours, s.now.onDisk())
+	}
+	text, err := json.Marshal(line)
+	if err != nil {
+		return fmt.Errorf("encoding figures: %w", err)
+	}
+	return add(text[:len(text)-1])
+}
+
+func (r *figureRow) onDisk() rowOnDisk {
+	d := rowOnDisk{Hour: r.hour, Counts: map[string]uint64{}, Sum: r.times.sum, Max: r.times.max, Last: r.last}
+	for f, n := range r.counts {
+		if n > 0 {
+			d.Counts[figureNames[f]] = n
+		}
+	}
+	for _, b := range r.times.bins {
+		d.Bins = append(d.Bins, [2]uint64{uint64(b.number()), b.count()})
+	}
+	if len(r.types) > 0 {
+		d.Types = map[string]uint64{}
+	}
+	for _, t := range r.types {
+		d.Types[errorKindName(t.kind)] = t.count
+	}
+	return d
+}
+
+// load takes a line of a snapshot into a book that nothing was counted in yet.
+func (a *analytics) load(line []byte) error {
+	var l figuresLine
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&l); err != nil {
+		return fmt.Errorf("figures: %w", err)
+	}
+	if l.Seq == 0 || a.covered != 0 && l.Seq != a.covered {
+		return fmt.Errorf("figures as of sequence %d stand beside some as of %d", l.Seq, a.covered)
+	}
+	a.covered = l.Seq
+	s, err := l.series(&a.book)
+	if err != nil {
+		return fmt.Errorf("figures of %s.%s@%s %s: %w", l.Namespace, l.Name, l.Version, l.Step, err)
+	}
+	f := a.book.template(a.book.find(templateID{l.Namespace, l.Name, l.Version}))
+	p := &f.own
+	switch l.Figures {
+	case templateFiguresKind:
+	case stepFiguresKind:
+		p = &f.steps[f.find(l.Step)]
+	default:
+		return fmt.Errorf("figures of an unknown kind %q, from a newer version", l.Figures)
+	}
+	if *p != nil {
+		return fmt.Errorf("figures of %s.%s@%s %s stand there twice", l.Namespace, l.Name, l.Version, l.Step)
+	}
+	*p = s
+	if l.Figures == templateFiguresKind {
+		a.book.addToWhole(s)
+	}
+	return nil
+}
+
+func (l *figuresLine) series(b *figureBook) (*figureSeries, error) {
+	all, err := l.All.row(b.gen)
+	s := &figureSeries{gen: b.gen, all: all}
+	for i := range l.Hours {
+		r, rowErr := l.Hours[i].row(b.gen)
+		if err == nil {
+			err = rowErr
+		}
+		if s.now != nil && s.now.hour >= r.hour {
+			return nil, fmt.Errorf("hour %d stands after %d", r.hour, s.now.hour)
+		}
+		if s.now != nil {
+			s.past = append(s.past, s.now)
+		}
+		s.now = r
+		b.newest = max(b.newest, r.hour)
+	}
+	return s, err
+}
+
+func (d *rowOnDisk) row(gen uint64) (*figureRow, error) {
+	r := &figureRow{gen: gen, hour: d.Hour, last: d.Last}
+	known := 0
+	for f, name := range figureNames {
+		if n, ok := d.Counts[name]; ok {
+			r.counts[f] = n
+			known++
+		}
+	}
+	if known < len(d.Counts) {
+		return r, fmt.Errorf("unknown counts, from a newer version: %v", d.Counts)
+	}
+	r.times.sum, r.times.max = d.Sum, d.Max
+	for _, b := range d.Bins {
+		r.times.bins = append(r.times.bins, makeHistogramBin(int(b[0]), b[1]))
+		r.times.count += b[1]
+	}
+	for name, n := range d.Types {
+		r.addType(errorKindNamed(name), n)
+	}
+	return r, nil
+}
+
+// Where the figures are kept: for every template and every step of one, a row
+// over all time and a row for each of the last hours in which something was
+// counted. A reader gets all of it as of one moment without a copy: rows are
+// shared until they change (see freeze).
+
+// keptHours is how many full hours are kept beside the current one, so that
+// the last 720 hours are covered at any minute. Older hours are in the row over
+// all time alone.
+const keptHours = 720
+
+const hourMicros = int64(time.Hour / time.Microsecond)
+
+// hourOf is the hour of an instant, counted from the Unix epoch.
+func hourOf(at instant) int64 {
+	h := int64(at) / hourMicros
+	if int64(at)%hourMicros < 0 {
+		h--
+	}
+	return h
+}
+
+// hourStart is the instant at which an hour begins.
+func hourStart(hour int64) instant { return instant(hour * hourMicros) }
+
+// figure is one of the counts in a row.
+type figure uint8
+
+const (
+	tasksCreated figure = iota
+	tasksCompleted
+	tasksFailed // became blocked_by_failures or error
+	tasksCancelled
+	stepsCreated
+	stepsCompleted
+	stepsFailed // for good
+	stepsCancelled
+	stepsResolved
+	attemptsEnded    // with success or not
+	attemptsFailed   // of these
+	attemptsMeasured // of these: it is known how long they ran
+	attemptMicros    // how long those ran, together
+	retriesEnded     // attempts but the first of their step
+	retriesSucceeded // of these
+	dependencyWaits  // steps with dependencies that became ready for the first time
+	dependencyMicros // how long after their task's creation, together
+	figureCount      // how many there are
+)
+
+// figureNames stand in the snapshot.
+var figureNames = [figureCount]string{
+	"tasks_created", "tasks_completed", "tasks_failed", "tasks_cancelled",
+	"steps_created", "steps_completed", "steps_failed", "steps_cancelled", "steps_resolved",
+	"attempts_ended", "attempts_failed", "attempts_measured", "attempt_micros",
+	"retries_ended", "retries_succeeded", "dependency_waits", "dependency_micros",
+}
+
+// figureRow is what was counted over one span of time.
+type figureRow struct {
+	gen    uint64 // the generation that may change it; see freeze
+	hour   int64  // 0 in a row over all time
+	counts [figureCount]uint64
+	times  logHistogram // of a template: creation to completion; of a step: attempts
+	types  []typeCount  // failed attempts by error type, ascending
+	last   instant      // when a task last completed or failed; an attempt last ended
+}
+
+// typeCount counts an error type by its place in handlerErrorTypes; the one
+// after the last stands for all others.
+type typeCount struct {
+	kind  uint8
+	count uint64
+}
+
+// clone is a copy for another generation.
+func (r *figureRow) clone(gen uint64) *figureRow {
+	c := *r
+	c.gen = gen
+	c.times = r.times.clone()
+	c.types = slices.Clone(r.types)
+	return &c
+}
+
+// add counts all that another row has.
+func (r *figureRow) add(o *figureRow) {
+	for f, n := range o.counts {
+		r.counts[f] += n
+	}
+	r.times.add(&o.times)
+	for _, t := range o.types {
+		r.addType(t.kind, t.count)
+	}
+	r.last = max(r.last, o.last)
+}
+
+func (r *figureRow) addType(kind uint8, n uint64) {
+	i, found := slices.BinarySearchFunc(r.types, kind, func(t typeCount, kind uint8) int {
+		return cmp.Compare(t.kind, kind)
+	})
+	if !found {
+		r.types = slices.Insert(r.types, i, typeCount{kind: kind})
+	}
+	r.types[i].count += n
+}
+
+// figureSeries is the rows of one template, or of one step.
+type figureSeries struct {
+	gen  uint64
+	all  *figureRow
+	now  *figureRow   // the newest hour; nil before the first
+	past []*figureRow // hours before it, ascending, only those in which something was counted
+}
+
+// templateFigures is all that is kept about one template. Definitions that
+// share namespace, name and version share it.
+type templateFigures struct {
+	gen    uint64
+	name   templateID
+	own    *figureSeries
+	names  []string        // of the steps; only ever appended to
+	steps  []*figureSeries // by the same index; nil before something was counted
+	byName map[string]int  // index of a step; not for readers of a frozen one
+}
+
+// templateID names one version of a template.
+type templateID struct{ namespace, name, version string }
+
+// figureBook is every row there is. The store's mutex guards it.
+type figureBook struct {
+	gen       uint64
+	newest    int64         // the newest hour in which something was counted
+	whole     *figureSeries // what the templates' own come to together; nil before the first
+	templates []*templateFigures
+	byName    map[templateID]int // index of a template
+	lost      figureRow          // takes what belongs to an hour that is not kept any more
+}
+
+// frozenFigures is the book as it was at one moment. It never changes.
+type frozenFigures struct {
+	newest    int64
+	whole     *figureSeries
+	templates []*templateFigures
+}
+
+// freeze hands out the book as it is. What it holds belongs to the generation
+// that ends here: whoever changes a series or row of an older generation
+// changes a copy and puts that in its place. Slices that are shared are
+// appended to but not written within their length.
+func (b *figureBook) freeze() *frozenFigures {
+	b.gen++
+	return &frozenFigures{b.newest, b.whole, slices.Clone(b.templates)}
+}
+
+// template is the figures at a place of the book, to be changed.
+func (b *figureBook) template(at int) *templateFigures {
+	f := b.templates[at]
+	if f.gen != b.gen {
+		c := *f
+		c.gen = b.gen
+		c.steps = slices.Clone(f.steps)
+		f = &c
+		b.templates[at] = f
+	}
+	return f
+}
+
+// figurePair is the two rows in which an event counts.
+type figurePair struct{ all, hour *figureRow }
+
+func (p figurePair) add(f figure, n uint64) {
+	p.all.counts[f] += n
+	p.hour.counts[f] += n
+}
+
+func (p figurePair) observe(us int64) {
+	p.all.times.observe(us)
+	p.hour.times.observe(us)
+}
+
+func (p figurePair) addType(kind uint8) {
+	p.all.addType(kind, 1)
+	p.hour.addType(kind, 1)
+}
+
+func (p figurePair) seen(at instant) {
+	p.all.last = max(p.all.last, at)
+	p.hour.last = max(p.hour.last, at)
+}
+
+// taskPairs is the rows in which an event counts for its template and for the whole.
+type taskPairs struct{ own, whole figurePair }
+
+func (t *taskPairs) add(f figure, n uint64) {
+	t.own.add(f, n)
+	t.whole.add(f, n)
+}
+
+func (t *taskPairs) observe(us int64) {
+	t.own.observe(us)
+	t.whole.observe(us)
+}
+
+func (t *taskPairs) addType(kind uint8) {
+	t.own.addType(kind)
+	t.whole.addType(kind)
+}
+
+func (t *taskPairs) seen(at instant) {
+	t.own.seen(at)
+	t.whole.seen(at)
+}
+
+// addToWhole counts a template's series that comes from a snapshot in the whole.
+func (b *figureBook) addToWhole(s *figureSeries) {
+	whole := b.series(&b.whole)
+	whole.all.add(s.all)
+	for _, r := range s.past {
+		b.hour(whole, r.hour).add(r)
+	}
+	if s.now != nil {
+		b.hour(whole, s.now.hour).add(s.now)
+	}
+}
+
+// rows is the rows of the series at p for an hour, to be changed.
+func (b *figureBook) rows(p **figureSeries, hour int64) figurePair {
+	s := b.series(p)
+	return figurePair{s.all, b.hour(s, hour)}
+}
+
+// series is the series at p with its row over all time, to be changed.
+func (b *figureBook) series(p **figureSeries) *figureSeries {
+	s := *p
+	if s == nil {
+		s = &figureSeries{gen: b.gen, all: &figureRow{gen: b.gen}}
+		*p = s
+	}
+	if s.gen != b.gen {
+		c := *s
+		c.gen, c.all = b.gen, s.all.clone(b.gen)
+		s = &c
+		*p = s
+	}
+	return s
+}
+
+// hour is the row for an hour of a series that may be changed, likewise.
+func (b *figureBook) hour(s *figureSeries, hour int64) *figureRow {
+	if s.now == nil || s.now.hour != hour {
+		return b.otherHour(s, hour)
+	}
+	if s.now.gen != b.gen {
+		s.now = s.now.clone(b.gen)
+	}
+	return s.now
+}
+
+// otherHour is the row for an hour that is not the newest of the series: a new
+// one, or an older one when the clock went back or a start counts what it reads
+// in another order than it happened.
+func (b *figureBook) otherHour(s *figureSeries, hour int64) *figureRow {
+	b.newest = max(b.newest, hour)
+	if hour < b.newest-keptHours {
+		return &b.lost
+	}
+	if s.now == nil || hour > s.now.hour {
+		if s.now != nil {
+			s.past = append(s.past, s.now)
+		}
+		s.now = &figureRow{gen: b.gen, hour: hour}
+		s.past = s.past[firstHour(s.past, b.newest-keptHours):]
+		return s.now
+	}
+	i := firstHour(s.past, hour)
+	found := i < len(s.past) && s.past[i].hour == hour
+	if found && s.past[i].gen == b.gen {
+		return s.past[i]
+	}
+	s.past = slices.Clone(s.past)
+	if found {
+		s.past[i] = s.past[i].clone(b.gen)
+	} else {
+		s.past = slices.Insert(s.past, i, &figureRow{gen: b.gen, hour: hour})
+	}
+	return s.past[i]
+}
+
+// firstHour is the place of the first row that is not before an hour.
+func firstHour(rows []*figureRow, hour int64) int {
+	i, _ := slices.BinarySearchFunc(rows, hour, func(r *figureRow, hour int64) int {
+		return cmp.Compare(r.hour, hour)
+	})
+	return i
+}
+
+// allTime, for an hour to begin with, stands for the row over all time.
+const allTime = math.MinInt64
+
+// since adds to sum what was counted in an hour and after it, and reports
+// whether that was anything.
+func (s *figureSeries) since(hour int64, sum *figureRow) bool {
+	if s == nil {
+		return false
+	}
+	if hour == allTime {
+		sum.add(s.all)
+		return true
+	}
+	rows := s.past[firstHour(s.past, hour):]
+	for _, r := range rows {
+		sum.add(r)
+	}
+	if s.now == nil || s.now.hour < hour {
+		return len(rows) > 0
+	}
+	sum.add(s.now)
+	return true
+}
+
+// find is the place of a template in the book; one that is not there yet is entered.
+func (b *figureBook) find(name templateID) int {
+	at, ok := b.byName[name]
+	if !ok {
+		at = len(b.templates)
+		b.byName[name] = at
+		b.templates = append(b.templates, &templateFigures{gen: b.gen, name: name, byName: map[string]int{}})
+	}
+	return at
+}
+
+// find is the place of a step among those of a template, entered likewise.
+func (f *templateFigures) find(name string) int {
+	at, ok := f.byName[name]
+	if !ok {
+		at = len(f.names)
+		f.byName[name] = at
+		f.names = append(f.names, name)
+		f.steps = append(f.steps, nil)
+	}
+	return at
+}

@@ -1,0 +1,669 @@
+package main
+
+// Reading and verifying tokens. Everything that the library would let pass is
+// refused before it sees the token; no error holds any part of a token.
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+const (
+	maxTokenBytes       = 16 << 10
+	maxTokenPermissions = 256
+	maxTokenSeconds     = 1 << 53            // exclusive
+	lastInstant         = 253402300799 * 1e6 // the end of year 9999
+	maxTokenKeyID       = 256                // bytes; a longer kid names no key
+)
+
+// authReason classifies a refusal; the words go to the client and to metrics.
+type authReason string
+
+const (
+	reasonMissing   authReason = "missing"
+	reasonExpired   authReason = "expired"
+	reasonInvalid   authReason = "invalid"
+	reasonMalformed authReason = "malformed"
+	reasonForbidden authReason = "forbidden"
+)
+
+// tokenError is why a token is refused. The detail is for its owner at the
+// command line and for debugging; a client of the service sees the reason alone.
+type tokenError struct {
+	reason authReason
+	detail string
+	forged bool // it looks made up: no mistake leads to it
+}
+
+func (e *tokenError) Error() string { return e.detail }
+
+func malformedToken(detail string) *tokenError {
+	return &tokenError{reason: reasonMalformed, detail: detail}
+}
+
+func invalidToken(detail string) *tokenError {
+	return &tokenError{reason: reasonInvalid, detail: detail}
+}
+
+func forgedToken(detail string) *tokenError {
+	return &tokenError{reason: reasonInvalid, detail: detail, forged: true}
+}
+
+// errKeysUnavailable says that no key can be had for the moment: not the
+// caller's fault.
+var errKeysUnavailable = errors.New("the keys to verify tokens with are unavailable")
+
+// verificationKey is a public key and what it may be used for.
+type verificationKey struct {
+	id         string   // kid; "" for a key from a file
+	algorithms []string // of its family, or the only one it was published for
+	public     crypto.PublicKey
+}
+
+// keySource finds the key that a token names. The error is a *tokenError, or
+// errKeysUnavailable.
+type keySource interface {
+	find(ctx context.Context, header *tokenHeader) (*verificationKey, error)
+}
+
+// staticKey is the one key of a service without a key set; no token chooses.
+type staticKey verificationKey
+
+func newStaticKey(public crypto.PublicKey) (*staticKey, error) {
+	algorithms, err := keyAlgorithms(public)
+	if err != nil {
+		return nil, err
+	}
+	return &staticKey{algorithms: algorithms, public: public}, nil
+}
+
+func (k *staticKey) find(context.Context, *tokenHeader) (*verificationKey, error) {
+	return (*verificationKey)(k), nil
+}
+
+// tokenRules are what a token must satisfy, beside its signature.
+type tokenRules struct {
+	issuer, audience string   // never ""
+	algorithms       []string // out of signingAlgorithms
+	leeway           time.Duration
+	permissionsClaim string
+}
+
+// tokenVerifier verifies tokens by rules and keys.
+type tokenVerifier struct {
+	rules tokenRules
+	keys  keySource
+}
+
+// verify checks a token at an instant. The error is a *tokenError or
+// errKeysUnavailable.
+func (v *tokenVerifier) verify(ctx context.Context, token string, now instant) (*tokenClaims, error) {
+	header, claims, err := decodeToken(token, v.rules.permissionsClaim)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(v.rules.algorithms, header.algorithm) {
+		return nil, forgedToken("its algorithm is not allowed")
+	}
+	key, err := v.keys.find(ctx, header)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(key.algorithms, header.algorithm) {
+		return nil, forgedToken("its algorithm does not belong to the key")
+	}
+	_, err = v.parser(now).Parse(token, func(*jwt.Token) (any, error) { return key.public, nil })
+	if err != nil {
+		return nil, v.refusal(err, claims)
+	}
+	return claims, nil
+}
+
+func (v *tokenVerifier) parser(now instant) *jwt.Parser {
+	return jwt.NewParser(
+		jwt.WithValidMethods(v.rules.algorithms),
+		jwt.WithTimeFunc(now.time),
+		jwt.WithLeeway(v.rules.leeway),
+		jwt.WithExpirationRequired(),
+		jwt.WithIssuer(v.rules.issuer),
+		jwt.WithAudience(v.rules.audience),
+		jwt.WithIssuedAt(),
+		jwt.WithStrictDecoding(),
+	)
+}
+
+// refusal turns the library's error into ours. A token counts as expired only
+// when nothing else is wrong with it.
+func (v *tokenVerifier) refusal(err error, claims *tokenClaims) *tokenError {
+	is := func(target error) bool { return errors.Is(err, target) }
+	switch {
+	case !is(jwt.ErrTokenInvalidClaims):
+		return forgedToken("its signature does not match the key")
+	case claims.issuer != v.rules.issuer:
+		return invalidToken("its issuer is not the expected one")
+	case !slices.Contains(claims.audience, v.rules.audience):
+		return invalidToken("it is not for the expected audience")
+	case is(jwt.ErrTokenNotValidYet), is(jwt.ErrTokenUsedBeforeIssued):
+		return invalidToken("it is not valid yet")
+	case !claims.hasExpiry:
+		return invalidToken("it has no expiry")
+	}
+	return &tokenError{reason: reasonExpired, detail: "it has expired"}
+}
+
+// tokenHeader is what counts in a token's header; jwk, jku, x5c and the like
+// are of no interest: a token does not bring its own key.
+type tokenHeader struct {
+	algorithm string
+	keyID     string // kid; "" when absent
+}
+
+// tokenClaims is what a token says.
+type tokenClaims struct {
+	issuer, subject string
+	audience        []string
+	expiry          instant
+	hasExpiry       bool
+	notBefore       instant // zero when absent
+	issuedAt        instant // zero when absent
+	permissions     []string
+}
+
+// decodeToken takes a token apart without believing it.
+func decodeToken(token, permissionsClaim string) (*tokenHeader, *tokenClaims, error) {
+	if len(token) > maxTokenBytes {
+		return nil, nil, malformedToken("it is too long")
+	}
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return nil, nil, malformedToken("it does not have three parts")
+	}
+	var decoded [3][]byte
+	for i, p := range parts {
+		var err error
+		decoded[i], err = base64.RawURLEncoding.Strict().DecodeString(p)
+		// The decoder skips line breaks.
+		if err != nil || len(decoded[i]) == 0 || strings.ContainsAny(p, "\r\n") {
+			return nil, nil, malformedToken("its parts are not canonical base64url")
+		}
+	}
+	header, err := decodeTokenHeader(decoded[0])
+	if err != nil {
+		return nil, nil, err
+	}
+	claims, err := decodeClaims(decoded[1], permissionsClaim)
+	if err != nil {
+		return nil, nil, err
+	}
+	return header, claims, nil
+}
+
+func decodeTokenHeader(data []byte) (*tokenHeader, error) {
+	h := &tokenHeader{}
+	err := eachTokenMember(data, func(key string, value []byte) (err error) {
+		switch key {
+		case "alg":
+			h.algorithm, err = tokenString(value)
+		case "kid":
+			h.keyID, err = tokenString(value)
+		case "crit":
+			err = malformedToken("its header has critical extensions")
+		}
+		return err
+	})
+	if err == nil && h.algorithm == "" {
+		err = malformedToken("its header names no algorithm")
+	}
+	return h, err
+}
+
+func decodeClaims(data []byte, permissionsClaim string) (*tokenClaims, error) {
+	c := &tokenClaims{}
+	err := eachTokenMember(data, func(key string, value []byte) error {
+		if err := c.setRegistered(key, value); err != nil || key != permissionsClaim {
+			return err
+		}
+		var err error
+		c.permissions, err = tokenPermissions(value)
+		return err
+	})
+	return c, err
+}
+
+// setRegistered reads one of the claims of RFC 7519 that we look at.
+func (c *tokenClaims) setRegistered(key string, value []byte) (err error) {
+	switch key {
+	case "iss":
+		c.issuer, err = tokenString(value)
+	case "sub":
+		c.subject, err = tokenString(value)
+	case "aud":
+		c.audience, err = tokenAudience(value)
+	case "exp":
+		c.hasExpiry = true
+		c.expiry, err = tokenTime(value)
+	case "nbf":
+		c.notBefore, err = tokenTime(value)
+	case "iat":
+		c.issuedAt, err = tokenTime(value)
+	}
+	return err
+}
+
+// eachTokenMember calls f for each member of a JSON object until f fails. That
+// no member stands twice is checkJSON's work.
+func eachTokenMember(data []byte, f func(key string, value []byte) error) error {
+	if checkJSON(data) != nil {
+		return malformedToken("it holds unsound JSON")
+	}
+	var err error
+	isObject := eachMember(data, func(key string, value []byte) bool {
+		err = f(key, value)
+		return err == nil
+	})
+	if !isObject {
+		return malformedToken("its header or claims are no JSON object")
+	}
+	return err
+}
+
+// tokenString reads a JSON string. (json.Unmarshal would take null for one.)
+func tokenString(value []byte) (s string, err error) {
+	if value[0] != '"' || json.Unmarshal(value, &s) != nil {
+		return "", malformedToken("a string was expected in it")
+	}
+	return s, nil
+}
+
+// tokenStrings reads a list of JSON strings.
+func tokenStrings(value []byte) ([]string, error) {
+	if value[0] != '[' {
+		return nil, malformedToken("a list was expected in it")
+	}
+	list := []string{}
+	var err error
+	eachElement(value, func(v []byte) bool {
+		var s string
+		s, err = tokenString(v)
+		list = append(list, s)
+		return err == nil
+	})
+	return list, err
+}
+
+// tokenTime reads seconds since the epoch. A fraction is allowed and, as in the
+// library, dropped.
+func tokenTime(value []byte) (instant, error) {
+	seconds, err := strconv.ParseFloat(string(value), 64)
+	if err != nil || seconds < 0 || seconds >= maxTokenSeconds {
+		return 0, malformedToken("a time in it is no number of seconds")
+	}
+	return instant(min(math.Trunc(seconds)*1e6, lastInstant)), nil
+}
+
+// tokenAudience reads one string or a list of them.
+func tokenAudience(value []byte) ([]string, error) {
+	if value[0] == '"' {
+		s, err := tokenString(value)
+		return []string{s}, err
+	}
+	return tokenStrings(value)
+}
+
+// tokenPermissions reads a list of strings, or one string with spaces between.
+func tokenPermissions(value []byte) (list []string, err error) {
+	if value[0] == '"' {
+		var s string
+		s, err = tokenString(value)
+		list = strings.FieldsFunc(s, func(r rune) bool { return r == ' ' })
+	} else {
+		list, err = tokenStrings(value)
+	}
+	if err == nil && len(list) > maxTokenPermissions {
+		err = malformedToken("it lists too many permissions")
+	}
+	return list, err
+}
+
+// Making tokens, for the command line and for clients that hold a private key.
+
+// tokenSpec is what a new token is to say.
+type tokenSpec struct {
+	subject, issuer, audience string
+	permissions               []string
+	issued                    instant
+	life                      time.Duration
+}
+
+// signToken makes a token with the first algorithm of the key's family, one
+// that this service would read.
+func signToken(spec tokenSpec, key crypto.Signer) (string, error) {
+	algorithms, err := keyAlgorithms(key.Public())
+	if err != nil {
+		return "", fmt.Errorf("signing a token: %w", err)
+	}
+	if n := len(spec.permissions); n > maxTokenPermissions {
+		return "", fmt.Errorf("signing a token: %d permissions; at most %d fit", n, maxTokenPermissions)
+	}
+	claims := jwt.MapClaims{
+		"iss":         spec.issuer,
+		"aud":         spec.audience,
+		"sub":         spec.subject,
+		"iat":         spec.issued.time().Unix(),
+		"nbf":         spec.issued.time().Unix(),
+		"exp":         spec.issued.add(spec.life).time().Unix(),
+		"permissions": spec.permissions,
+	}
+	token, err := jwt.NewWithClaims(jwt.GetSigningMethod(algorithms[0]), claims).SignedString(key)
+	if err != nil {
+		return "", fmt.Errorf("signing a token: %w", err)
+	}
+	if len(token) > maxTokenBytes {
+		return "", fmt.Errorf("signing a token: it has %d bytes; at most %d are read", len(token), maxTokenBytes)
+	}
+	return token, nil
+}
+
+// Keys as PEM: reading public and private ones, and which of them can be trusted
+// with which algorithm; writing a new pair. No error repeats any part of a key.
+
+const (
+	minRSABits = 2048
+	maxRSABits = 8192 // a longer key makes every verification a burden
+	maxKeyFile = 64 << 10
+)
+
+// signingAlgorithms are all that can be allowed. "none" and the HMAC family can
+// never be.
+var signingAlgorithms = []string{
+	"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA",
+}
+
+// keyAlgorithms are the algorithms of a public key's family, the one we sign
+// with first; the error says why the key cannot be used.
+func keyAlgorithms(key crypto.PublicKey) ([]string, error) {
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		if err := checkRSA(k); err != nil {
+			return nil, err
+		}
+		return signingAlgorithms[:6], nil
+	case *ecdsa.PublicKey:
+		switch k.Curve {
+		case elliptic.P256():
+			return []string{"ES256"}, nil
+		case elliptic.P384():
+			return []string{"ES384"}, nil
+		}
+		return nil, errors.New("an EC key must be on P-256 or P-384")
+	case ed25519.PublicKey:
+		return []string{"EdDSA"}, nil
+	}
+	return nil, errors.New("a key must be RSA, EC or Ed25519")
+}
+
+func checkRSA(k *rsa.PublicKey) error {
+	if bits := k.N.BitLen(); bits < minRSABits || bits > maxRSABits {
+		return fmt.Errorf("an RSA key of %d bits; want %d to %d", bits, minRSABits, maxRSABits)
+	}
+	if k.E < 3 || k.E%2 == 0 {
+		return errors.New("an RSA key with an unsound public exponent")
+	}
+	return nil
+}
+
+// parsePublicKey reads a PEM public key: PKIX, PKCS#1 or a certificate.
+func parsePublicKey(text []byte) (crypto.PublicKey, error) {
+	block, err := keyBlock(text)
+	if err != nil {
+		return nil, err
+	}
+	key, err := publicKeyOf(block)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := keyAlgorithms(key); err != nil {
+		return nil, err
+	}
+	return key, nil
+}
+
+func publicKeyOf(block *pem.Block) (key crypto.PublicKey, err error) {
+	switch block.Type {
+	case "PUBLIC KEY":
+		key, err = x509.ParsePKIXPublicKey(block.Bytes)
+	case "RSA PUBLIC KEY":
+		key, err = x509.ParsePKCS1PublicKey(block.Bytes)
+	case "CERTIFICATE":
+		var c *x509.Certificate
+		if c, err = x509.ParseCertificate(block.Bytes); err == nil {
+			key = c.PublicKey
+		}
+	default:
+		if strings.Contains(block.Type, "PRIVATE KEY") {
+			return nil, errors.New("it holds a private key; want a public one")
+		}
+		return nil, errors.New("want a PUBLIC KEY, an RSA PUBLIC KEY or a CERTIFICATE")
+	}
+	if err != nil {
+		return nil, errors.New("the key does not parse")
+	}
+	return key, nil
+}
+
+// parsePrivateKey reads a PEM private key: PKCS#8, PKCS#1 or SEC 1.
+func parsePrivateKey(text []byte) (crypto.Signer, error) {
+	block, err := keyBlock(text)
+	if err != nil {
+		return nil, err
+	}
+	var key any
+	switch block.Type {
+	case "PRIVATE KEY":
+		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+	case "RSA PRIVATE KEY":
+		key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
+	case "EC PRIVATE KEY":
+		key, err = x509.ParseECPrivateKey(block.Bytes)
+	default:
+		return nil, errors.New("want an unencrypted PRIVATE KEY")
+	}
+	signer, ok := key.(crypto.Signer)
+	if err != nil || !ok {
+		return nil, errors.New("the key does not parse")
+	}
+	if _, err := keyAlgorithms(signer.Public()); err != nil {
+		return nil, err
+	}
+	return signer, nil
+}
+
+// keyBlock is the PEM block with the key. A key on one line, as environments
+// carry it, has its line breaks written as \n.
+func keyBlock(text []byte) (*pem.Block, error) {
+	if !strings.Contains(string(text), "\n") {
+		text = []byte(strings.ReplaceAll(string(text), `\n`, "\n"))
+	}
+	for {
+		block, rest := pem.Decode(text)
+		if block == nil {
+			return nil, errors.New("it is not PEM")
+		}
+		if block.Type != "EC PARAMETERS" { // openssl puts these before an EC key
+			return block, nil
+		}
+		text = rest
+	}
+}
+
+// readKeyFile reads a file of at most maxKeyFile bytes.
+func readKeyFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
+	if err == nil && len(text) > maxKeyFile {
+		err = fmt.Errorf("%s is too long for a key file", path)
+	}
+	return text, err
+}
+
+// readPublicKey reads a PEM public key from a file; the error names the file.
+func readPublicKey(path string) (crypto.PublicKey, error) {
+	text, err := readKeyFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the public key: %w", err)
+	}
+	key, err := parsePublicKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("reading the public key %s: %w", path, err)
+	}
+	return key, nil
+}
+
+// readPrivateKey reads a PEM private key from a file; the error names the file.
+func readPrivateKey(path string) (crypto.Signer, error) {
+	text, err := readKeyFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the private key: %w", err)
+	}
+	key, err := parsePrivateKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("reading the private key %s: %w", path, err)
+	}
+	return key, nil
+}
+
+// newKeyPair makes an RSA key: PKCS#8 private, PKIX public, both PEM.
+func newKeyPair(bits int) (private, public []byte, err error) {
+	key, err := rsa.GenerateKey(rand.Reader, bits)
+	if err != nil {
+		return nil, nil, fmt.Errorf("generating a key: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encoding the private key: %w", err)
+	}
+	private = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	if der, err = x509.MarshalPKIXPublicKey(key.Public()); err != nil {
+		return nil, nil, fmt.Errorf("encoding the public key: %w", err)
+	}
+	return private, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
+}
+
+// keyFile is a file to be installed.
+type keyFile struct {
+	path string
+	data []byte
+	mode fs.FileMode
+}
+
+// installKeyFiles writes all of the files or leaves everything as it was. A file
+// that exists is replaced only with force; otherwise the error is fs.ErrExist.
+func installKeyFiles(files []keyFile, force bool) error {
+	var backups []keyBackup
+	var failed error
+	for _, f := range files {
+		back, err := f.install(force)
+		if err != nil {
+			failed = err
+			break
+		}
+		backups = append(backups, back)
+	}
+	for _, back := range backups {
+		if failed != nil {
+			back.restore()
+		} else {
+			back.discard()
+		}
+	}
+	return failed
+}
+
+// stage writes the contents beside the file and returns the path.
+func (f keyFile) stage() (path string, err error) {
+	t, err := os.CreateTemp(filepath.Dir(f.path), ".stepwell-key-*")
+	if err != nil {
+		return "", fmt.Errorf("writing %s: %w", f.path, err)
+	}
+	_, err = t.Write(f.data)
+	err = errors.Join(err, t.Chmod(f.mode), t.Sync(), t.Close())
+	if err != nil {
+		os.Remove(t.Name())
+		return "", fmt.Errorf("writing %s: %w", f.path, err)
+	}
+	return t.Name(), nil
+}
+
+// install writes the file and tells how to take it back. A link, unlike a
+// rename, refuses to replace a file that has just come to be.
+func (f keyFile) install(force bool) (keyBackup, error) {
+	back := keyBackup{path: f.path}
+	staged, err := f.stage()
+	if err != nil {
+		return back, err
+	}
+	defer os.Remove(staged)
+	if !force {
+		if err := os.Link(staged, f.path); err != nil {
+			return back, fmt.Errorf("writing %s: %w", f.path, err)
+		}
+		return back, nil
+	}
+	switch err := os.Link(f.path, staged+".old"); {
+	case err == nil:
+		back.old = staged + ".old"
+	case !errors.Is(err, fs.ErrNotExist):
+		return back, fmt.Errorf("keeping the old %s: %w", f.path, err)
+	}
+	if err := os.Rename(staged, f.path); err != nil {
+		back.discard()
+		return back, fmt.Errorf("writing %s: %w", f.path, err)
+	}
+	return back, nil
+}
+
+// keyBackup knows what stood in the place of an installed file.
+type keyBackup struct {
+	path string
+	old  string // a second name of the old file; "" when there was none
+}
+
+func (b keyBackup) restore() {
+	if b.old == "" {
+		os.Remove(b.path)
+		return
+	}
+	os.Rename(b.old, b.path)
+}
+
+func (b keyBackup) discard() {
+	if b.old != "" {
+		os.Remove(b.old)
+	}
+}

@@ -1,0 +1,641 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// rsaMembers are the members n and e of a web key.
+func rsaMembers(k *rsa.PublicKey) string {
+	return fmt.Sprintf(`"n":"%s","e":"%s"`, base64.RawURLEncoding.EncodeToString(k.N.Bytes()),
+		base64.RawURLEncoding.EncodeToString(big.NewInt(int64(k.E)).Bytes()))
+}
+
+func ecMembers(t testing.TB, k *ecdsa.PublicKey) string {
+	t.Helper()
+	point, err := k.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := (len(point) - 1) / 2
+	return fmt.Sprintf(`"crv":%q,"x":"%s","y":"%s"`, k.Curve.Params().Name,
+		base64.RawURLEncoding.EncodeToString(point[1:1+half]), base64.RawURLEncoding.EncodeToString(point[1+half:]))
+}
+
+// rsaWebKey is a key as an honest server publishes it.
+func rsaWebKey(kid string, k *rsa.PublicKey) string {
+	return fmt.Sprintf(`{"kty":"RSA","use":"sig","alg":"RS256","kid":%q,%s}`, kid, rsaMembers(k))
+}
+
+func webKeySet(keys ...string) string { return `{"keys":[` + strings.Join(keys, ",") + `]}` }
+
+func TestWebKeys(t *testing.T) {
+	keys := authKeys()
+	r := rsaMembers(&keys.rsa.PublicKey)
+	p256, p384 := ecMembers(t, &keys.p256.PublicKey), ecMembers(t, &keys.p384.PublicKey)
+	ed := `"crv":"Ed25519","x":"` + segment(string(keys.ed.Public().(ed25519.PublicKey))) + `"`
+	modulus := func(bits int, e string) string {
+		n := new(big.Int).Lsh(big.NewInt(1), uint(bits-1))
+		return `"n":"` + segment(string(n.SetBit(n, 0, 1).Bytes())) + `","e":"` + e + `"`
+	}
+	const rs, es256, es384, eddsa = "RS256 RS384 RS512 PS256 PS384 PS512", "ES256", "ES384", "EdDSA"
+	for _, tt := range []struct{ name, key, want string }{
+		{"RSA", `"kty":"RSA","kid":"a",` + r, rs},
+		{"RSA for one algorithm", `"kty":"RSA","kid":"a","alg":"PS384",` + r, "PS384"},
+		{"RSA, everything said", `"kty":"RSA","kid":"a","use":"sig","alg":"RS256","key_ops":["verify"],` + r,
+			"RS256"},
+		{"EC P-256", `"kty":"EC","kid":"a",` + p256, es256},
+		{"EC P-384", `"kty":"EC","kid":"a",` + p384, es384},
+		{"Ed25519", `"kty":"OKP","kid":"a",` + ed, eddsa},
+		{"RSA of 2048 bits", `"kty":"RSA","kid":"a",` + modulus(2048, "AQAB"), rs},
+		{"exponent 3", `"kty":"RSA","kid":"a",` + modulus(2048, "Aw"), rs},
+
+		{"no kid", `"kty":"RSA",` + r, ""},
+		{"empty kid", `"kty":"RSA","kid":"",` + r, ""},
+		{"kid a number", `"kty":"RSA","kid":1,` + r, ""},
+		{"for encryption", `"kty":"RSA","kid":"a","use":"enc",` + r, ""},
+		{"use empty", `"kty":"RSA","kid":"a","use":"",` + r, ""},
+		{"use a list", `"kty":"RSA","kid":"a","use":["sig"],` + r, ""},
+		{"key_ops without verify", `"kty":"RSA","kid":"a","key_ops":["encrypt"],` + r, ""},
+		{"an encryption algorithm", `"kty":"RSA","kid":"a","alg":"RSA-OAEP",` + r, ""},
+		{"alg none", `"kty":"RSA","kid":"a","alg":"none",` + r, ""},
+		{"alg null", `"kty":"RSA","kid":"a","alg":null,` + r, ""},
+		{"alg of another family", `"kty":"RSA","kid":"a","alg":"ES256",` + r, ""},
+		{"an HMAC secret", `"kty":"oct","kid":"a","alg":"HS256","k":"c2VjcmV0"`, ""},
+		{"no kty", `"kid":"a",` + r, ""},
+		{"RSA of 2040 bits", `"kty":"RSA","kid":"a",` + modulus(2040, "AQAB"), ""},
+		{"RSA of 16384 bits", `"kty":"RSA","kid":"a",` + modulus(16384, "AQAB"), ""},
+		{"exponent 1", `"kty":"RSA","kid":"a",` + modulus(2048, "AQ"), ""},
+		{"exponent 0", `"kty":"RSA","kid":"a",` + modulus(2048, "AA"), ""},
+		{"exponent 2", `"kty":"RSA","kid":"a",` + modulus(2048, "Ag"), ""},
+		{"exponent absent", `"kty":"RSA","kid":"a",` + modulus(2048, ""), ""},
+		{"exponent beyond 31 bits", `"kty":"RSA","kid":"a",` + modulus(2048, "gAAAAQ"), ""},
+		{"exponent of 9 bytes", `"kty":"RSA","kid":"a",` + modulus(2048, "AQAAAAAAAAAB"), ""},
+		{"modulus absent", `"kty":"RSA","kid":"a","e":"AQAB"`, ""},
+		{"modulus with padding", `"kty":"RSA","kid":"a","e":"AQAB","n":"` + strings.Repeat("A", 342) + `=="`, ""},
+		{"a curve that we do not know", `"kty":"EC","kid":"a","crv":"secp256k1","x":"AA","y":"AA"`, ""},
+		{"a point off the curve", `"kty":"EC","kid":"a","crv":"P-256","x":"` + segment(strings.Repeat("\x01", 32)) +
+			`","y":"` + segment(strings.Repeat("\x02", 32)) + `"`, ""},
+		{"the point 0, 0", `"kty":"EC","kid":"a","crv":"P-256","x":"` + segment(strings.Repeat("\x00", 32)) +
+			`","y":"` + segment(strings.Repeat("\x00", 32)) + `"`, ""},
+		{"a P-384 point said to be on P-256", `"kty":"EC","kid":"a",` + strings.Replace(p384, "P-384", "P-256",
+			1), ""},
+		{"X25519", `"kty":"OKP","kid":"a",` + strings.Replace(ed, "Ed25519", "X25519", 1), ""},
+		{"an Ed25519 key of 31 bytes", `"kty":"OKP","kid":"a","crv":"Ed25519","x":"` + segment(strings.Repeat("a",
+			31)) + `"`, ""},
+	} {
+		var got string
+		if k := decodeWebKey([]byte("{"+tt.key+"}"), signingAlgorithms); k != nil {
+			got = strings.Join(k.algorithms, " ")
+		}
+		if got != tt.want {
+			t.Errorf("%s: got %q; want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestWebKeysThatAreNotAllowed(t *testing.T) {
+	keys := authKeys()
+	allowed := []string{"RS256", "ES384"}
+	for _, tt := range []struct{ name, key, want string }{
+		{"RSA", `{"kty":"RSA","kid":"a",` + rsaMembers(&keys.rsa.PublicKey) + `}`, "RS256"},
+		{"RSA for PS256", `{"kty":"RSA","kid":"a","alg":"PS256",` + rsaMembers(&keys.rsa.PublicKey) + `}`, ""},
+		{"P-256", `{"kty":"EC","kid":"a",` + ecMembers(t, &keys.p256.PublicKey) + `}`, ""},
+		{"P-384", `{"kty":"EC","kid":"a",` + ecMembers(t, &keys.p384.PublicKey) + `}`, "ES384"},
+	} {
+		var got string
+		if k := decodeWebKey([]byte(tt.key), allowed); k != nil {
+			got = strings.Join(k.algorithms, " ")
+		}
+		if got != tt.want {
+			t.Errorf("%s: got %q; want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestDecodeKeySet(t *testing.T) {
+	key := rsaWebKey("a", &authKeys().rsa.PublicKey)
+	for _, tt := range []struct {
+		name, text string
+		want       int // keys; 0 for an error
+	}{
+		{"one key", webKeySet(key), 1},
+		{"two keys", webKeySet(key, strings.Replace(key, `"a"`, `"b"`, 1)), 2},
+		{"one key among others", webKeySet(`{}`, `null`, `1`, `"x"`, `[]`, key, `{"kty":"oct"}`), 1},
+		{"more members", `{"x":[1],"keys":[` + key + `],"y":null}`, 1},
+		{"no usable key", webKeySet(`{}`), 0},
+		{"no keys", webKeySet(), 0},
+		{"keys an object", `{"keys":{"a":` + key + `}}`, 0},
+		{"keys null", `{"keys":null}`, 0},
+		{"keys absent", `{}`, 0},
+		{"a bare list", `[` + key + `]`, 0},
+		{"null", `null`, 0},
+		{"nothing", ``, 0},
+		{"HTML", `<html>not found</html>`, 0},
+		{"cut off", webKeySet(key)[:100], 0},
+		{"something behind", webKeySet(key) + `{}`, 0},
+		{"keys twice", `{"keys":[],"keys":[` + key + `]}`, 0},
+	} {
+		got, err := decodeKeySet([]byte(tt.text), signingAlgorithms)
+		if len(got) != tt.want || (err != nil) != (tt.want == 0) {
+			t.Errorf("%s: got %d keys, %v; want %d", tt.name, len(got), err, tt.want)
+		}
+	}
+}
+
+func FuzzDecodeKeySet(f *testing.F) {
+	keys := authKeys()
+	f.Add([]byte(webKeySet(rsaWebKey("a", &keys.rsa.PublicKey))))
+	f.Add([]byte(webKeySet(`{"kty":"EC","kid":"a",` + ecMembers(f, &keys.p256.PublicKey) + `}`)))
+	f.Add([]byte(`{"keys":[{"kty":"OKP","kid":"a","crv":"Ed25519","x":""}]}`))
+	f.Add([]byte(`{"keys":[{"kty":"RSA","kid":"a","n":"AA","e":"AA"}]}`))
+	f.Add([]byte(`{"keys":{}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		set, err := decodeKeySet(data, signingAlgorithms)
+		if (err == nil) != (len(set) > 0) {
+			t.Errorf("got %d keys, %v; want keys or an error", len(set), err)
+		}
+		for _, k := range set {
+			if family, err := keyAlgorithms(k.public); err != nil || k.id == "" || len(k.algorithms) > len(family) {
+				t.Errorf("got a key %q for %q, %v; want a sound one with a kid", k.id, k.algorithms, err)
+			}
+		}
+		if !sameKeys(set, set) {
+			t.Error("a set differs from itself")
+		}
+	})
+}
+
+func TestKeyFetch(t *testing.T) {
+	set := webKeySet(rsaWebKey("a", &authKeys().rsa.PublicKey))
+	mux := http.NewServeMux()
+	answer := func(path string, status int, body string) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(status)
+			fmt.Fprint(w, body)
+		})
+	}
+	filled := func(length int) string { return set + strings.Repeat(" ", length-len(set)) }
+	answer("/good", 200, set)
+	answer("/full", 200, filled(maxKeySetBytes))
+	answer("/huge", 200, filled(maxKeySetBytes+1))
+	answer("/broken", 200, set[:50])
+	answer("/html", 200, "<html>")
+	answer("/empty", 200, "")
+	answer("/absent", 404, set)
+	answer("/failing", 500, set)
+	answer("/created", 201, set)
+	mux.Handle("/moved", http.RedirectHandler("/good", http.StatusFound))
+	mux.Handle("/moved-for-good", http.RedirectHandler("/good", http.StatusPermanentRedirect))
+	mux.HandleFunc("/slow", func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	mux.HandleFunc("/dripping", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, set[:10])
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	mux.HandleFunc("/cut", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", fmt.Sprint(len(set)))
+		fmt.Fprint(w, set[:50])
+	})
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	for path, want := range map[string]string{
+		"/good": "", "/full": "",
+		"/huge": "more than 1048576 bytes", "/broken": "no sound JSON", "/html": "no sound JSON", "/empty": "no sound JSON",
+		"/absent": "answered 404", "/failing": "answered 500", "/created": "answered 201",
+		"/moved": "answered 302", "/moved-for-good": "answered 308",
+		"/slow": "exceeded", "/dripping": "exceeded", "/cut": "unexpected EOF",
+	} {
+		client := newKeyClient(true)
+		if want == "exceeded" {
+			client.Timeout = 50 * time.Millisecond
+		}
+		url := strings.Replace(s.URL, "http://", "http://user:hunter2@", 1) + path
+		keys, err := (&keyFetcher{url, signingAlgorithms, client}).fetch(context.Background())
+		if want == "" && (err != nil || len(keys) != 1) {
+			t.Errorf("%s: got %d keys, %v; want one", path, len(keys), err)
+		}
+		if want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v; want an error with %q", path, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: the error holds the URL's password: %v", path, err)
+		}
+		client.CloseIdleConnections()
+	}
+	if got := newKeyClient(true).Timeout; got != 10*time.Second {
+		t.Errorf("timeout: got %v; want 10s", got)
+	}
+}
+
+func TestKeyFetchOverTLS(t *testing.T) {
+	set := webKeySet(rsaWebKey("a", &authKeys().rsa.PublicKey))
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		fmt.Fprint(w, set)
+	}))
+	s.Config.ErrorLog = (&logLines{}).stdLogger()
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	client := newKeyClient(true)
+	if _, err := (&keyFetcher{s.URL, signingAlgorithms, client}).fetch(context.Background()); err == nil {
+		t.Error("a certificate of nobody: got success; want an error")
+	}
+	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{
+		RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs,
+	}
+	if keys, err := (&keyFetcher{s.URL, signingAlgorithms,
+		client}).fetch(context.Background()); err != nil || len(keys) != 1 {
+		t.Errorf("a trusted certificate: got %d keys, %v; want one", len(keys), err)
+	}
+	client.CloseIdleConnections()
+}
+
+func TestKeyFetchRefusesPrivateHosts(t *testing.T) {
+	s := newKeyServer(t, webKeySet(rsaWebKey("a", &authKeys().rsa.PublicKey)))
+	port := s.URL[strings.LastIndex(s.URL, ":"):]
+	for _, host := range []string{"127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0", "[::]"} {
+		_, err := (&keyFetcher{"http://" + host + port, signingAlgorithms,
+			newKeyClient(false)}).fetch(context.Background())
+		if !errors.Is(err, errPrivateHost) {
+			t.Errorf("%s: got %v; want errPrivateHost", host, err)
+		}
+	}
+	s.wantFetches(t, "private hosts", 0)
+}
+
+func TestIsPrivateHost(t *testing.T) {
+	for text, want := range map[string]bool{
+		"127.0.0.1": true, "127.255.255.254": true, "::1": true, "0.0.0.0": true, "0.1.2.3": true, "::": true,
+		"169.254.169.254": true, "169.254.0.1": true, "fe80::1": true, "fe80::1%eth0": true, "fd00:ec2::254": true,
+		"100.100.100.200": true, "168.63.129.16": true, "255.255.255.255": true, "224.0.0.1": true, "ff02::1": true,
+		"::ffff:127.0.0.1": true, "::ffff:169.254.169.254": true, "64:ff9b::7f00:1": true, "64:ff9b::a9fe:a9fe": true,
+		"::127.0.0.1": true,
+		"10.0.0.1":    false, "192.168.1.1": false, "172.16.0.1": false, "fd00::1": false, "100.64.0.1": false,
+		"8.8.8.8": false, "2606:4700::1111": false, "::ffff:8.8.8.8": false, "64:ff9b::808:808": false, "128.0.0.1": false,
+	} {
+		if got := isPrivateHost(netip.MustParseAddr(text)); got != want {
+			t.Errorf("%s: got %v; want %v", text, got, want)
+		}
+	}
+}
+
+// keyServer publishes a key set.
+type keyServer struct {
+	*httptest.Server
+
+	mu     sync.Mutex
+	status int
+	body   string
+	hits   int
+	gate   chan struct{} // when set, answers wait for it; they are made before
+}
+
+func newKeyServer(t testing.TB, body string) *keyServer {
+	t.Helper()
+	s := &keyServer{status: http.StatusOK, body: body}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.hits++
+		status, body, gate := s.status, s.body, s.gate
+		s.mu.Unlock()
+		if gate != nil {
+			select {
+			case <-gate:
+			case <-r.Context().Done():
+			}
+		}
+		w.WriteHeader(status)
+		fmt.Fprint(w, body)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *keyServer) publish(status int, body string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status, s.body = status, body
+}
+
+func (s *keyServer) hold(gate chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gate = gate
+}
+
+func (s *keyServer) fetches() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hits
+}
+
+// wantFetches fails unless the server was asked n times so far.
+func (s *keyServer) wantFetches(t *testing.T, when string, n int) {
+	t.Helper()
+	if got := s.fetches(); got != n {
+		t.Errorf("%s: got %d fetches; want %d", when, got, n)
+	}
+}
+
+// newKeySetBench is an authenticator with the server's key set, and more set.
+func newKeySetBench(t testing.TB, s *keyServer, set func(c *authConfig)) *authBench {
+	t.Helper()
+	b := newAuthBench(t, func(c *authConfig) {
+		c.JWTPublicKey, c.JWTVerificationMethod = "", "jwks"
+		c.JWKSURL, c.JWKSURLAllowHTTP = s.URL, true
+		set(c)
+	})
+	b.settle()
+	return b
+}
+
+// settle waits until no fetch is in flight.
+func (b *authBench) settle() {
+	for {
+		b.keys.mu.Lock()
+		flight := b.keys.flight
+		b.keys.mu.Unlock()
+		if flight == nil {
+			return
+		}
+		<-flight.done
+	}
+}
+
+// pass lets time pass in small steps, so that what falls due in between is done.
+func (b *authBench) pass(d time.Duration) {
+	for d > 0 {
+		step := min(d, time.Second)
+		b.clock.advance(step)
+		b.settle()
+		d -= step
+	}
+}
+
+// keyedToken is a token that is good for ten years, with a kid.
+func keyedToken(t testing.TB, kid string, key any) string {
+	t.Helper()
+	claims := claimsWith("exp", fmt.Sprint(int64(authTestNow/1e6)+10*365*24*3600))
+	return signedText(t, "RS256", key, fmt.Sprintf(`{"alg":"RS256","kid":%q}`, kid), claims)
+}
+
+// want fails unless the token is refused for the reason, "" for not at all.
+func (b *authBench) want(t *testing.T, when, token string, want authReason) {
+	t.Helper()
+	if _, f := b.bearer(token); reasonOf(f) != want {
+		t.Errorf("%s: got %q (%+v); want %q", when, reasonOf(f), f, want)
+	}
+}
+
+func TestKeyRotation(t *testing.T) {
+	keys := authKeys()
+	a, other := rsaWebKey("a", &keys.rsa.PublicKey), &keys.rsa2.PublicKey
+	s := newKeyServer(t, webKeySet(a))
+	b := newKeySetBench(t, s, unchanged)
+	tokenA, tokenB, tokenC := keyedToken(t, "a", keys.rsa), keyedToken(t, "b", keys.rsa2), keyedToken(t, "c",
+		keys.rsa2)
+
+	b.want(t, "the first key", tokenA, "")
+	b.want(t, "the first key's kid, another key", keyedToken(t, "a", keys.rsa2), "invalid")
+	s.wantFetches(t, "before the rotation", 1)
+
+	s.publish(200, webKeySet(rsaWebKey("b", other)))
+	b.want(t, "before anybody knows of the rotation", tokenA, "") // from the cache
+	b.want(t, "the second key", tokenB, "")
+	s.wantFetches(t, "after the rotation", 2)
+	b.want(t, "the first key, rotated away", tokenA, "invalid")
+	s.wantFetches(t, "after asking for the key rotated away", 3)
+
+	b.clock.advance(2 * time.Second)
+	s.publish(200, webKeySet(rsaWebKey("c", other)))
+	b.want(t, "the third key, seconds later", tokenC, "")
+	s.wantFetches(t, "after the second rotation", 4)
+
+	// The refresh of every hour brings back a key without being asked.
+	s.publish(200, webKeySet(a))
+	b.pass(time.Hour)
+	s.wantFetches(t, "after an hour", 5)
+	b.want(t, "the first key again", tokenA, "")
+	b.want(t, "the third key, rotated away", tokenC, "invalid")
+}
+
+func TestUnknownKeyIsFetchedOnce(t *testing.T) {
+	keys := authKeys()
+	s := newKeyServer(t, webKeySet(rsaWebKey("a", &keys.rsa.PublicKey)))
+	b := newKeySetBench(t, s, unchanged)
+	gate := make(chan struct{})
+	s.hold(gate)
+	token := keyedToken(t, "unheard-of", keys.rsa2)
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() { b.want(t, "all at once", token, "invalid") })
+	}
+	close(gate)
+	all.Wait()
+	s.wantFetches(t, "fifty requests at once", 2)
+	b.want(t, "later", token, "invalid")
+	b.clock.advance(9 * time.Second)
+	b.want(t, "9 s later", token, "invalid")
+	s.wantFetches(t, "within 10 s", 2)
+	b.clock.advance(time.Second)
+	b.want(t, "10 s later", token, "invalid")
+	s.wantFetches(t, "after 10 s", 3)
+	b.want(t, "the known key meanwhile", keyedToken(t, "a", keys.rsa), "")
+}
+
+func TestRandomKeyIDsHaveABudget(t *testing.T) {
+	keys := authKeys()
+	s := newKeyServer(t, webKeySet(rsaWebKey("a", &keys.rsa.PublicKey)))
+	b := newKeySetBench(t, s, unchanged)
+	for minute := 1; minute <= 2; minute++ {
+		for i := range 30 {
+			b.want(t, "a random kid", keyedToken(t, fmt.Sprint("random", minute, i), keys.rsa2), "invalid")
+			b.clock.advance(time.Second)
+		}
+		s.wantFetches(t, "30 random kids in half a minute", 1+10*minute)
+		b.clock.advance(time.Minute)
+	}
+}
+
+func TestKeyIDsThatNameNoKey(t *testing.T) {
+	keys := authKeys()
+	s := newKeyServer(t, webKeySet(rsaWebKey("a", &keys.rsa.PublicKey)))
+	b := newKeySetBench(t, s, unchanged)
+	b.want(t, "no kid", rs256(t, goodClaims("")), "invalid")
+	b.want(t, "an empty kid", keyedToken(t, "", keys.rsa), "invalid")
+	b.want(t, "a long kid", keyedToken(t, strings.Repeat("a", 257), keys.rsa), "invalid")
+	s.wantFetches(t, "kids that cannot name a key", 1)
+	for _, kid := range []string{"../a", "/etc/passwd", "a' OR '1'='1", "A", "a ", "http://evil.example/a"} {
+		b.want(t, kid, keyedToken(t, kid, keys.rsa), "invalid")
+	}
+	nul := signedText(t, "RS256", keys.rsa, `{"alg":"RS256","kid":"a\u0000"}`, goodClaims(""))
+	b.want(t, "a kid with NUL", nul, "malformed")
+}
+
+func TestFetchBegunBeforeIsNotTheLastWord(t *testing.T) {
+	keys := authKeys()
+	a, published := rsaWebKey("a", &keys.rsa.PublicKey), rsaWebKey("b", &keys.rsa2.PublicKey)
+	s := newKeyServer(t, webKeySet(a))
+	b := newKeySetBench(t, s, unchanged)
+	gate := make(chan struct{})
+	s.hold(gate)
+	var all sync.WaitGroup
+	all.Go(func() { b.want(t, "an unknown kid", keyedToken(t, "x", keys.rsa2), "invalid") })
+	for s.fetches() < 2 { // the answer without the key b is made
+		runtime.Gosched()
+	}
+	s.publish(200, webKeySet(a, published))
+	all.Go(func() { b.want(t, "a kid published meanwhile", keyedToken(t, "b", keys.rsa2), "") })
+	close(gate)
+	all.Wait()
+	s.wantFetches(t, "two unknown kids", 3)
+}
+
+func TestStaleKeys(t *testing.T) {
+	keys := authKeys()
+	set := webKeySet(rsaWebKey("a", &keys.rsa.PublicKey))
+	for _, stale := range []int{300, 0} {
+		t.Run(fmt.Sprint(stale), func(t *testing.T) {
+			s := newKeyServer(t, set)
+			b := newKeySetBench(t, s, func(c *authConfig) { c.JWKSMaxStaleSeconds = stale })
+			token := keyedToken(t, "a", keys.rsa)
+			b.want(t, "at first", token, "")
+			s.publish(http.StatusInternalServerError, "")
+			b.pass(time.Hour - time.Second)
+			b.want(t, "at the end of the interval", token, "")
+			s.wantFetches(t, "within the interval", 1)
+			b.pass(time.Duration(stale) * time.Second)
+			b.want(t, "at the end of the stale time", token, "")
+			if err := b.ready(); err != nil {
+				t.Errorf("at the end of the stale time: got %v; want ready", err)
+			}
+			b.pass(time.Second)
+			b.want(t, "too stale", token, "unavailable")
+			if b.ready() == nil {
+				t.Error("too stale: got ready; want an error")
+			}
+			if !strings.Contains(b.log.String(), "level=WARN") {
+				t.Error("got no warning in the log")
+			}
+			s.publish(200, set)
+			b.pass(longestRetryWait)
+			b.want(t, "after the server came back", token, "")
+			if err := b.ready(); err != nil {
+				t.Errorf("after the server came back: got %v; want ready", err)
+			}
+		})
+	}
+}
+
+func TestKeyServerDownAtStart(t *testing.T) {
+	keys := authKeys()
+	s := newKeyServer(t, "")
+	s.publish(http.StatusBadGateway, "")
+	b := newKeySetBench(t, s, unchanged)
+	token := keyedToken(t, "a", keys.rsa)
+	b.want(t, "down", token, "unavailable")
+	if b.ready() == nil {
+		t.Error("down: got ready; want an error")
+	}
+	b.pass(10 * time.Minute)
+	if n := s.fetches(); n < 20 || n > 30 {
+		t.Errorf("got %d tries in ten minutes; want 20 to 30", n)
+	}
+	tries := s.fetches()
+	for range 100 {
+		b.want(t, "down", token, "unavailable")
+	}
+	s.wantFetches(t, "a hundred requests without keys", tries)
+	s.publish(200, webKeySet(rsaWebKey("a", &keys.rsa.PublicKey)))
+	b.pass(longestRetryWait)
+	b.want(t, "up", token, "")
+	if err := b.ready(); err != nil {
+		t.Errorf("up: got %v; want ready", err)
+	}
+}
+
+func TestUnknownKeyWhileServerIsDown(t *testing.T) {
+	keys := authKeys()
+	s := newKeyServer(t, webKeySet(rsaWebKey("a", &keys.rsa.PublicKey)))
+	b := newKeySetBench(t, s, unchanged)
+	s.publish(http.StatusBadGateway, "")
+	b.want(t, "an unknown kid: nobody can tell", keyedToken(t, "b", keys.rsa2), "unavailable")
+	b.want(t, "a known kid", keyedToken(t, "a", keys.rsa), "")
+	s.publish(200, webKeySet(rsaWebKey("b", &keys.rsa2.PublicKey)))
+	b.pass(firstRetryPause)
+	b.want(t, "after the retry", keyedToken(t, "b", keys.rsa2), "")
+}
+
+func TestRequestsWaitForTheFirstFetch(t *testing.T) {
+	keys := authKeys()
+	s := newKeyServer(t, webKeySet(rsaWebKey("a", &keys.rsa.PublicKey)))
+	gate := make(chan struct{})
+	s.hold(gate)
+	b := newAuthBench(t, func(c *authConfig) {
+		c.JWTPublicKey, c.JWTVerificationMethod, c.JWKSURL, c.JWKSURLAllowHTTP = "", "jwks", s.URL, true
+	})
+	if b.ready() == nil {
+		t.Error("before the first fetch: got ready; want an error")
+	}
+	token := keyedToken(t, "a", keys.rsa)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, f := b.authenticate(requestWith("Authorization: Bearer " + token).WithContext(ctx))
+	if reasonOf(f) != "unavailable" {
+		t.Errorf("a caller that went away: got %q; want unavailable", reasonOf(f))
+	}
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() { b.want(t, "during the first fetch", token, "") })
+	}
+	close(gate)
+	all.Wait()
+	s.wantFetches(t, "at start", 1)
+}
+
+func TestCloseEndsAFetch(t *testing.T) {
+	s := newKeyServer(t, "")
+	s.hold(make(chan struct{}))
+	b := newAuthBench(t, func(c *authConfig) {
+		c.JWTPublicKey, c.JWTVerificationMethod, c.JWKSURL, c.JWKSURLAllowHTTP = "", "jwks", s.URL, true
+	})
+	b.close()
+	b.pass(2 * time.Hour)
+	if n := s.fetches(); n > 1 {
+		t.Errorf("got %d fetches after the end; want no more than the first", n)
+	}
+	b.want(t, "after the end", keyedToken(t, "a", authKeys().rsa), "unavailable")
+}
+
+func TestMissingKeysAreBounded(t *testing.T) {
+	b := newKeySetBench(t, newKeyServer(t, webKeySet(rsaWebKey("a", &authKeys().rsa.PublicKey))), unchanged)
+	b.keys.mu.Lock()
+	defer b.keys.mu.Unlock()
+	for i := range 3 * maxMissingKeys {
+		b.keys.noteMissingLocked(map[string]bool{fmt.Sprint(i): true, "a": true})
+	}
+	if n := len(b.keys.missing); n != maxMissingKeys {
+		t.Errorf("got %d remembered; want %d", n, maxMissingKeys)
+	}
+	b.clock.advance(missingKeyPause)
+	b.keys.noteMissingLocked(nil)
+	if n := len(b.keys.missing); n != 0 {
+		t.Errorf("got %d remembered after the pause; want 0", n)
+	}
+}

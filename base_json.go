@@ -1,0 +1,734 @@
+package main
+
+// What is done with JSON texts without decoding them into values: walking,
+// compacting, merging, reading and writing strings. Everything here takes a
+// text that passed checkJSON, or one value inside such a text, and does not
+// validate again; an empty text is no value and no error.
+
+import (
+	"bytes"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// jsonKind is what sort of value raw is: its first byte, one of { [ " n t f, or
+// 0x30 ('0') for every number. It is 0 when there is no value.
+func jsonKind(raw []byte) byte {
+	i := skipJSONSpace(raw, 0)
+	switch {
+	case i == len(raw):
+		return 0
+	case raw[i] == '-' || '0' <= raw[i] && raw[i] <= '9':
+		return '0'
+	}
+	return raw[i]
+}
+
+// jsonString is the value of raw if it is a string.
+func jsonString(raw []byte) (string, bool) {
+	if jsonKind(raw) != '"' {
+		return "", false
+	}
+	start := skipJSONSpace(raw, 0)
+	return string(unescapeJSON(raw[start:skipJSONString(raw, start)])), true
+}
+
+// jsonInt is the value of raw if it is an integer, written without fraction and
+// exponent, that fits.
+func jsonInt(raw []byte) (int64, bool) {
+	if jsonKind(raw) != '0' {
+		return 0, false
+	}
+	start := skipJSONSpace(raw, 0)
+	number := raw[start:skipJSONValue(raw, start)]
+	negative := number[0] == '-'
+	if negative {
+		number = number[1:]
+	}
+	var n int64 // counts down: there are more numbers below zero than above
+	const lowest = -1 << 63
+	for _, c := range number {
+		d := int64(c) - '0'
+		if d < 0 || d > 9 || n < lowest/10 || n*10 < lowest+d {
+			return 0, false
+		}
+		n = n*10 - d
+	}
+	if negative {
+		return n, true
+	}
+	return -n, n != lowest
+}
+
+// eachMember calls f for each member of the object data in order, with the
+// unescaped key and the raw value, until f returns false. It reports whether
+// data is an object. The key is a string of its own, which may be kept and may
+// cost an allocation (eachMemberBytes does without); the value is a part of data.
+func eachMember(data []byte, f func(key string, value []byte) bool) bool {
+	return eachMemberBytes(data, func(key, value []byte) bool { return f(string(key), value) })
+}
+
+// eachMemberBytes is eachMember without allocations, except for keys with
+// escapes: a key without is a part of data, as the value is. A caller that
+// compares keys writes switch string(key), which does not copy.
+func eachMemberBytes(data []byte, f func(key, value []byte) bool) bool {
+	w := walkJSON(data, '{')
+	for w.nextMember() {
+		if !f(unescapeJSON(w.name), w.value) {
+			break
+		}
+	}
+	return w.data != nil
+}
+
+// eachElement is eachMember for arrays.
+func eachElement(data []byte, f func(value []byte) bool) bool {
+	w := walkJSON(data, '[')
+	for w.nextElement() {
+		if !f(w.value) {
+			break
+		}
+	}
+	return w.data != nil
+}
+
+// jsonWalker steps through the members or elements of one value.
+type jsonWalker struct {
+	data  []byte // nil when the value is of another kind
+	i     int    // at the bracket or comma before the next one, or at the closing bracket
+	name  []byte // of the current member, with quotes and escapes
+	value []byte // of the current member or element
+}
+
+// walkJSON is a walker over data if that is of the kind, else over nothing.
+func walkJSON(data []byte, kind byte) jsonWalker {
+	if jsonKind(data) != kind {
+		return jsonWalker{}
+	}
+	return jsonWalker{data: data, i: skipJSONSpace(data, 0)}
+}
+
+func (w *jsonWalker) nextMember() bool {
+	start, ok := w.next()
+	if !ok {
+		return false
+	}
+	end := skipJSONString(w.data, start)
+	w.name = w.data[start:end:end]
+	w.take(skipJSONSpace(w.data, skipJSONSpace(w.data, end)+1))
+	return true
+}
+
+func (w *jsonWalker) nextElement() bool {
+	start, ok := w.next()
+	if ok {
+		w.take(start)
+	}
+	return ok
+}
+
+// next is where the next member or element starts, if there is one.
+func (w *jsonWalker) next() (int, bool) {
+	if w.data == nil || w.data[w.i] == '}' || w.data[w.i] == ']' {
+		return 0, false
+	}
+	start := skipJSONSpace(w.data, w.i+1)
+	if w.data[start] == '}' || w.data[start] == ']' {
+		w.i = start
+		return 0, false
+	}
+	return start, true
+}
+
+// take makes the value that starts at start the current one.
+func (w *jsonWalker) take(start int) {
+	end := skipJSONValue(w.data, start)
+	w.value = w.data[start:end:end]
+	w.i = skipJSONSpace(w.data, end)
+}
+
+// skipJSONSpace is the offset of the first byte from i on that is no white space.
+func skipJSONSpace(data []byte, i int) int {
+	for i < len(data) && (data[i] == ' ' || data[i] == '\n' || data[i] == '\r' || data[i] == '\t') {
+		i++
+	}
+	return i
+}
+
+// skipJSONValue is the offset after the value at i.
+func skipJSONValue(data []byte, i int) int {
+	switch data[i] {
+	case '"':
+		return skipJSONString(data, i)
+	case '{', '[':
+		return skipJSONNested(data, i)
+	}
+	for i < len(data) {
+		switch data[i] {
+		case ',', '}', ']', ' ', '\n', '\r', '\t':
+			return i
+		}
+		i++
+	}
+	return i
+}
+
+// skipJSONNested is the offset after the array or object at i.
+func skipJSONNested(data []byte, i int) int {
+	for depth := 0; ; i++ {
+		switch data[i] {
+		case '"':
+			i = skipJSONString(data, i) - 1
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+}
+
+// skipJSONString is the offset after the string at i.
+func skipJSONString(data []byte, i int) int {
+	for i++; ; i++ {
+		i += bytes.IndexByte(data[i:], '"')
+		backslashes := 0
+		for data[i-1-backslashes] == '\\' {
+			backslashes++
+		}
+		if backslashes%2 == 0 {
+			return i + 1
+		}
+	}
+}
+
+// unescapeJSON is the value of a string from quote to quote: a part of raw when
+// it has no escape.
+func unescapeJSON(raw []byte) []byte {
+	raw = raw[1 : len(raw)-1 : len(raw)-1]
+	i := bytes.IndexByte(raw, '\\')
+	if i < 0 {
+		return raw
+	}
+	text := append(make([]byte, 0, len(raw)), raw[:i]...)
+	for i < len(raw) {
+		if raw[i] != '\\' {
+			text = append(text, raw[i])
+			i++
+			continue
+		}
+		var r rune
+		r, i = unescapeJSONRune(raw, i)
+		text = utf8.AppendRune(text, r)
+	}
+	return text
+}
+
+// unescapeJSONRune is what the escape at i stands for, and the offset after it.
+func unescapeJSONRune(raw []byte, i int) (rune, int) {
+	switch c := raw[i+1]; c {
+	case 'b':
+		return '\b', i + 2
+	case 'f':
+		return '\f', i + 2
+	case 'n':
+		return '\n', i + 2
+	case 'r':
+		return '\r', i + 2
+	case 't':
+		return '\t', i + 2
+	case 'u':
+		r := jsonHex4(raw[i+2:])
+		if utf16.IsSurrogate(r) {
+			return utf16.DecodeRune(r, jsonHex4(raw[i+8:])), i + 12
+		}
+		return r, i + 6
+	default:
+		return rune(c), i + 2
+	}
+}
+
+// jsonHex4 is the number that the first four digits of b spell.
+func jsonHex4(b []byte) rune {
+	return rune(unhex(b[0]))<<12 | rune(unhex(b[1]))<<8 | rune(unhex(b[2]))<<4 | rune(unhex(b[3]))
+}
+
+// appendJSONString appends s, valid UTF-8, as a JSON string, escaping only what
+// must be: quote, backslash and control characters. Bytes that are not UTF-8
+// become U+FFFD, so that the text is JSON in any case.
+func appendJSONString(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	done := 0 // s[:done] is in dst
+	for i := 0; i < len(s); {
+		if jsonPlain[s[i]] {
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if n == 1 {
+			dst = appendJSONRune(append(dst, s[done:i]...), r)
+			done = i + 1
+		}
+		i += n
+	}
+	return append(append(dst, s[done:]...), '"')
+}
+
+// appendJSONRune appends r as it stands in a string with minimal escaping.
+func appendJSONRune(dst []byte, r rune) []byte {
+	switch r {
+	case '"', '\\':
+		return append(dst, '\\', byte(r))
+	case '\b':
+		return append(dst, `\b`...)
+	case '\f':
+		return append(dst, `\f`...)
+	case '\n':
+		return append(dst, `\n`...)
+	case '\r':
+		return append(dst, `\r`...)
+	case '\t':
+		return append(dst, `\t`...)
+	}
+	if r < ' ' {
+		const digits = "0123456789abcdef"
+		return append(dst, '\\', 'u', '0', '0', digits[r>>4], digits[r&15])
+	}
+	return utf8.AppendRune(dst, r)
+}
+
+// compactJSON appends data without white space; nothing else changes.
+func compactJSON(dst, data []byte) []byte {
+	done := 0 // data[:done] is in dst
+	for i := 0; i < len(data); {
+		switch data[i] {
+		case '"':
+			i = skipJSONString(data, i)
+		case ' ', '\n', '\r', '\t':
+			dst = append(dst, data[done:i]...)
+			i = skipJSONSpace(data, i)
+			done = i
+		default:
+			i++
+		}
+	}
+	return append(dst, data[done:]...)
+}
+
+// mergeObjects appends the object base with over's top-level members over it:
+// base's members in place, replaced where over has them, then over's others.
+// Names and values are copied as they are, so the result is compact when both
+// are. What is no object counts as one without members.
+func mergeObjects(dst, base, over []byte) []byte {
+	var room [fewJSONMembers]jsonMember
+	others := appendJSONMembers(room[:0], over)
+	index := indexJSONMembers(others)
+	dst = append(dst, '{')
+	first := len(dst)
+	for w := walkJSON(base, '{'); w.nextMember(); {
+		value := w.value
+		if i := findJSONMember(others, index, unescapeJSON(w.name)); i >= 0 {
+			value = others[i].value
+			others[i].merged = true
+		}
+		dst = appendJSONMember(dst, first, w.name, value)
+	}
+	for _, m := range others {
+		if !m.merged {
+			dst = appendJSONMember(dst, first, m.name, m.value)
+		}
+	}
+	return append(dst, '}')
+}
+
+// jsonMember is one member of an object that is merged over another.
+type jsonMember struct {
+	name   []byte // with quotes and escapes
+	key    []byte // the name without
+	value  []byte
+	merged bool
+}
+
+func appendJSONMembers(members []jsonMember, object []byte) []jsonMember {
+	for w := walkJSON(object, '{'); w.nextMember(); {
+		members = append(members, jsonMember{name: w.name, key: unescapeJSON(w.name), value: w.value})
+	}
+	return members
+}
+
+// indexJSONMembers finds members by key; it is nil for few, which
+// findJSONMember compares one by one.
+func indexJSONMembers(members []jsonMember) map[string]int {
+	if len(members) <= fewJSONMembers {
+		return nil
+	}
+	index := make(map[string]int, len(members))
+	for i, m := range members {
+		index[string(m.key)] = i
+	}
+	return index
+}
+
+// findJSONMember is the place of key among members, or -1.
+func findJSONMember(members []jsonMember, index map[string]int, key []byte) int {
+	if index != nil {
+		if i, ok := index[string(key)]; ok {
+			return i
+		}
+		return -1
+	}
+	return slices.IndexFunc(members, func(m jsonMember) bool { return bytes.Equal(m.key, key) })
+}
+
+// appendJSONMember appends a member to the object whose first one begins at first.
+func appendJSONMember(dst []byte, first int, name, value []byte) []byte {
+	if len(dst) > first {
+		dst = append(dst, ',')
+	}
+	return append(append(append(dst, name...), ':'), value...)
+}
+
+// Answers written by hand: objects whose members are appended one by one. Only
+// what is sent often is written so; the rest goes through encoding/json.
+
+// jsonObject appends members to an object that was opened already.
+type jsonObject struct {
+	b []byte // ends with the opening brace, or with a member
+}
+
+// name appends a member's name, which needs no escaping; its value comes next.
+func (o *jsonObject) name(name string) {
+	if o.b[len(o.b)-1] != '{' {
+		o.b = append(o.b, ',')
+	}
+	o.b = append(o.b, '"')
+	o.b = append(o.b, name...)
+	o.b = append(o.b, '"', ':')
+}
+
+func (o *jsonObject) text(name, value string) {
+	o.name(name)
+	o.b = appendJSONString(o.b, value)
+}
+
+func (o *jsonObject) texts(name string, values []string) {
+	o.name(name)
+	o.b = append(o.b, '[')
+	for i, v := range values {
+		if i > 0 {
+			o.b = append(o.b, ',')
+		}
+		o.b = appendJSONString(o.b, v)
+	}
+	o.b = append(o.b, ']')
+}
+
+func (o *jsonObject) number(name string, n int) {
+	o.name(name)
+	o.b = strconv.AppendInt(o.b, int64(n), 10)
+}
+
+func (o *jsonObject) fraction(name string, f float64) {
+	o.name(name)
+	o.b = strconv.AppendFloat(o.b, f, 'f', -1, 64)
+}
+
+func (o *jsonObject) flag(name string, v bool) {
+	o.name(name)
+	o.b = strconv.AppendBool(o.b, v)
+}
+
+// id appends an identifier, null when there is none.
+func (o *jsonObject) id(name string, id uuid) {
+	o.name(name)
+	if id.isZero() {
+		o.b = append(o.b, "null"...)
+		return
+	}
+	o.b = append(id.appendText(append(o.b, '"')), '"')
+}
+
+// raw appends a JSON text as it is.
+func (o *jsonObject) raw(name string, text []byte) {
+	o.name(name)
+	o.b = append(o.b, text...)
+}
+
+// zoned appends a time with its zone, null when there is none.
+func (o *jsonObject) zoned(name string, at instant) { o.time(name, at, instant.appendZoned) }
+
+// naive appends a time without a zone, null when there is none.
+func (o *jsonObject) naive(name string, at instant) { o.time(name, at, instant.appendNaive) }
+
+func (o *jsonObject) time(name string, at instant, form func(instant, []byte) []byte) {
+	o.name(name)
+	if at == 0 {
+		o.b = append(o.b, "null"...)
+		return
+	}
+	o.b = append(form(at, append(o.b, '"')), '"')
+}
+
+// The canonical form of JSON texts that passed checkJSON, by which two
+// spellings of one value are recognized as the same.
+
+// canonicalJSON appends the one text that stands for all spellings of data: no
+// white space, members sorted by the bytes of their unescaped names at every
+// level, strings with minimal escaping, numbers as written.
+func canonicalJSON(dst, data []byte) []byte {
+	i := skipJSONSpace(data, 0)
+	if i == len(data) {
+		return dst
+	}
+	c := jsonCanonicalizer{data: data}
+	dst, _ = c.value(dst, i)
+	return dst
+}
+
+// jsonCanonicalizer is one pass over a text. Its methods append what begins at i
+// and return the offset after it. Members are written as they come and put in
+// order when their object ends, so that nothing is scanned twice.
+type jsonCanonicalizer struct {
+	data    []byte
+	scratch []byte // the members of the object that is being put in order
+}
+
+func (c *jsonCanonicalizer) value(dst []byte, i int) ([]byte, int) {
+	switch c.data[i] {
+	case '{':
+		return c.object(dst, i)
+	case '[':
+		return c.array(dst, i)
+	}
+	end := skipJSONValue(c.data, i)
+	if c.data[i] == '"' {
+		return appendCanonicalString(dst, c.data[i:end]), end
+	}
+	return append(dst, c.data[i:end]...), end
+}
+
+func (c *jsonCanonicalizer) array(dst []byte, i int) ([]byte, int) {
+	dst = append(dst, '[')
+	for i = c.space(i + 1); c.data[i] != ']'; {
+		if c.data[i] == ',' {
+			dst = append(dst, ',')
+			i = c.space(i + 1)
+		}
+		dst, i = c.value(dst, i)
+		i = c.space(i)
+	}
+	return append(dst, ']'), i + 1
+}
+
+func (c *jsonCanonicalizer) object(dst []byte, i int) ([]byte, int) {
+	var room [fewJSONMembers]canonicalMember
+	members := room[:0]
+	dst = append(dst, '{')
+	for i = c.space(i + 1); c.data[i] != '}'; {
+		if c.data[i] == ',' {
+			dst = append(dst, ',')
+			i = c.space(i + 1)
+		}
+		m := canonicalMember{start: len(dst)}
+		end := skipJSONString(c.data, i)
+		m.key = unescapeJSON(c.data[i:end])
+		dst = append(appendCanonicalString(dst, c.data[i:end]), ':')
+		dst, i = c.value(dst, c.space(c.space(end)+1))
+		i = c.space(i)
+		m.end = len(dst)
+		members = append(members, m)
+	}
+	c.sort(dst, members)
+	return append(dst, '}'), i + 1
+}
+
+func (c *jsonCanonicalizer) space(i int) int { return skipJSONSpace(c.data, i) }
+
+// canonicalMember is a member that has been written.
+type canonicalMember struct {
+	key        []byte
+	start, end int // in the destination
+}
+
+// sort puts the members at the end of dst, with commas between them, in order.
+func (c *jsonCanonicalizer) sort(dst []byte, members []canonicalMember) {
+	if slices.IsSortedFunc(members, compareCanonicalMembers) {
+		return
+	}
+	base := members[0].start
+	if c.scratch == nil {
+		c.scratch = make([]byte, 0, len(c.data)) // no canonical text is longer than its source
+	}
+	c.scratch = append(c.scratch[:0], dst[base:]...)
+	slices.SortFunc(members, compareCanonicalMembers)
+	dst = dst[:base]
+	for i, m := range members {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, c.scratch[m.start-base:m.end-base]...)
+	}
+}
+
+func compareCanonicalMembers(a, b canonicalMember) int { return bytes.Compare(a.key, b.key) }
+
+// appendCanonicalString appends the string raw, from quote to quote, with
+// minimal escaping.
+func appendCanonicalString(dst, raw []byte) []byte {
+	for {
+		i := bytes.IndexByte(raw, '\\')
+		if i < 0 {
+			return append(dst, raw...)
+		}
+		r, next := unescapeJSONRune(raw, i)
+		dst = appendJSONRune(append(dst, raw[:i]...), r)
+		raw = raw[next:]
+	}
+}
+
+// Subsets of JSON values: whether a value has everything that another one names.
+
+// jsonSubset is what a JSON value must have, compiled.
+type jsonSubset struct {
+	members map[string]*jsonSubset // of an object; nil for any other value
+	value   []byte                 // of what is no object
+	leaves  int                    // how many values it names, at all levels
+}
+
+// newJSONSubset compiles a text that passed checkJSON.
+func newJSONSubset(raw []byte) *jsonSubset {
+	if jsonKind(raw) != '{' {
+		return &jsonSubset{value: raw, leaves: 1}
+	}
+	s := &jsonSubset{members: map[string]*jsonSubset{}}
+	eachMember(raw, func(key string, value []byte) bool {
+		m := newJSONSubset(value)
+		s.members[key] = m
+		s.leaves += m.leaves
+		return true
+	})
+	return s
+}
+
+// fits tells whether a value has each member named, as it is named: objects may
+// have more of them, arrays must be equal, numbers count by their value.
+func (s *jsonSubset) fits(raw []byte) bool {
+	if s.members == nil {
+		return sameJSON(s.value, raw)
+	}
+	found := 0
+	isObject := eachMember(raw, func(key string, value []byte) bool {
+		m := s.members[key]
+		if m != nil && !m.fits(value) {
+			return false
+		}
+		if m != nil {
+			found++
+		}
+		return found < len(s.members)
+	})
+	return isObject && found == len(s.members)
+}
+
+// sameJSON tells whether two texts that passed checkJSON stand for one value.
+func sameJSON(a, b []byte) bool {
+	kind := jsonKind(a)
+	if kind != jsonKind(b) {
+		return false
+	}
+	switch kind {
+	case '0':
+		return exactNumber(compactJSON(nil, a)).Cmp(exactNumber(compactJSON(nil, b))) == 0
+	case '"':
+		s, _ := jsonString(a)
+		t, _ := jsonString(b)
+		return s == t
+	case '[':
+		return sameElements(a, b)
+	case '{':
+		return newJSONSubset(a).equals(b)
+	}
+	return true
+}
+
+func sameElements(a, b []byte) bool {
+	var all [][]byte
+	eachElement(b, func(e []byte) bool { all = append(all, e); return true })
+	same := true
+	eachElement(a, func(e []byte) bool {
+		same = len(all) > 0 && sameJSON(e, all[0])
+		if same {
+			all = all[1:]
+		}
+		return same
+	})
+	return same && len(all) == 0
+}
+
+// equals is fits for an object that has no member more, at any level.
+func (s *jsonSubset) equals(raw []byte) bool {
+	if s.members == nil {
+		return sameJSON(s.value, raw)
+	}
+	same := jsonKind(raw) == '{' && countMembers(raw) == len(s.members)
+	if same {
+		eachMember(raw, func(key string, value []byte) bool {
+			m := s.members[key]
+			same = m != nil && m.equals(value)
+			return same
+		})
+	}
+	return same
+}
+
+func countMembers(object []byte) (n int) {
+	eachMember(object, func(string, []byte) bool { n++; return true })
+	return n
+}
+
+// exactNumber is the value of a JSON number, exact as long as that takes no more
+// than some thousand digits, else as a float64.
+func exactNumber(text []byte) *big.Rat {
+	const most = 1000
+	s := string(text)
+	exponent := 0
+	if i := strings.IndexAny(s, "eE"); i >= 0 {
+		var err error
+		if exponent, err = strconv.Atoi(s[i+1:]); err != nil {
+			exponent = most + 1
+		}
+	}
+	if len(s) <= most && -most <= exponent && exponent <= most {
+		if r, ok := new(big.Rat).SetString(s); ok {
+			return r
+		}
+	}
+	f, _ := strconv.ParseFloat(s, 64) // finite: checkJSON saw to that
+	return new(big.Rat).SetFloat64(f)
+}
+
+// decimalText is a number with all its digits, which sums of decimals have a
+// finite number of.
+func decimalText(r *big.Rat) string {
+	digits, _ := r.FloatPrec()
+	return r.FloatString(digits)
+}
+
+func appendOrNull(b, raw []byte) []byte {
+	if raw == nil {
+		return append(b, "null"...)
+	}
+	return append(b, raw...)
+}
+
+func orEmptyObject(raw []byte) []byte {
+	if raw == nil {
+		return []byte("{}")
+	}
+	return raw
+}

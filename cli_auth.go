@@ -1,0 +1,513 @@
+package main
+
+// The command line of authentication: "stepwell auth …".
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+)
+
+const authUsage = `usage: stepwell auth <command> [flags]
+
+  generate-keys      make an RSA key pair for tokens
+  generate-token     make a token
+  validate-token     show what a token says, or why it is refused
+  show-permissions   list the permissions, the routes that ask for them and the roles
+
+"stepwell auth <command> --help" lists the flags of a command.
+`
+
+// authCLI is what the auth commands work with.
+type authCLI struct {
+	getenv         func(string) string
+	now            func() instant
+	stdout, stderr io.Writer
+}
+
+// authCommand runs "stepwell auth args…". A *usageError means that the command
+// line was wrong, any other error that the command failed.
+func authCommand(
+	args []string, getenv func(string) string, now func() instant, stdout, stderr io.Writer,
+) error {
+	c := &authCLI{getenv, now, stdout, stderr}
+	verb := ""
+	if len(args) > 0 {
+		verb, args = args[0], args[1:]
+	}
+	switch verb {
+	case "generate-keys":
+		return c.generateKeys(args)
+	case "generate-token":
+		return c.generateToken(args)
+	case "validate-token":
+		return c.validateToken(args)
+	case "show-permissions":
+		return c.showPermissions(args)
+	case "help", "-h", "-help", "--help":
+		_, err := io.WriteString(stdout, authUsage)
+		return err
+	case "":
+		return &usageError{"auth: a command is missing\n" + authUsage}
+	}
+	return &usageError{fmt.Sprintf("auth: unknown command %q\n%s", verb, authUsage)}
+}
+
+// authSettings is the environment, and behind it the configuration files, so that
+// tokens fit the service that reads the same files. They are read when a key is
+// asked for that the environment does not set.
+func (p *process) authSettings() func(name string) string {
+	configured := sync.OnceValue(func() *Config {
+		c, _, err := loadConfig(configArgs{}, p.getenv, p.environ, os.ReadFile)
+		if err != nil {
+			fmt.Fprintf(p.stderr, "warning: only the environment counts: %v\n", err)
+		}
+		return c
+	})
+	return func(name string) string {
+		i := slices.IndexFunc(configKeys, func(k configKey) bool { return k.envName() == name })
+		if v := p.getenv(name); v != "" || i < 0 || configured() == nil {
+			return v
+		}
+		return fmt.Sprint(configKeys[i].get(configured()))
+	}
+}
+
+// authFlags are the flags of one command.
+type authFlags struct {
+	*flag.FlagSet
+	output string // -o
+}
+
+func newAuthFlags(command string) *authFlags {
+	f := &authFlags{FlagSet: flag.NewFlagSet("auth "+command, flag.ContinueOnError)}
+	f.SetOutput(io.Discard)
+	f.StringVar(&f.output, "o", "table", "output: `table or json`")
+	return f
+}
+
+// read parses args. done means that they asked for help, which was given.
+func (f *authFlags) read(args []string, stdout io.Writer) (done bool, err error) {
+	switch err := f.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintf(stdout, "usage: stepwell %s [flags]\n\n", f.Name())
+		f.SetOutput(stdout)
+		f.PrintDefaults()
+		return true, nil
+	case err != nil:
+		return false, f.misuse("%v", err)
+	case f.NArg() > 0:
+		return false, f.misuse("there are %d arguments too many", f.NArg())
+	case f.output != "table" && f.output != "json":
+		return false, f.misuse("-o takes table or json")
+	}
+	return false, nil
+}
+
+func (f *authFlags) misuse(format string, args ...any) error {
+	return &usageError{f.Name() + ": " + fmt.Sprintf(format, args...)}
+}
+
+// print writes a result: as JSON, or as what table writes, columns aligned.
+func (c *authCLI) print(f *authFlags, result any, table func(w io.Writer)) error {
+	if f.output == "json" {
+		e := json.NewEncoder(c.stdout)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(result)
+	}
+	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+	table(w)
+	return w.Flush()
+}
+
+func (c *authCLI) generateKeys(args []string) error {
+	f := newAuthFlags("generate-keys")
+	dir := f.String("output-dir", keysDir, "the `directory` to write to; made when missing")
+	bits := f.Int("key-size", minRSABits, "`bits` of the RSA key, 2048 to 8192")
+	force := f.Bool("force", false, "replace keys that exist")
+	if done, err := f.read(args, c.stdout); done || err != nil {
+		return err
+	}
+	if *bits < minRSABits || *bits > maxRSABits || *bits%8 != 0 {
+		return f.misuse("--key-size must be %d to %d, a multiple of 8", minRSABits, maxRSABits)
+	}
+	private, public := filepath.Join(*dir, privateKeyName), filepath.Join(*dir, publicKeyName)
+	if err := writeNewKeys(private, public, *bits, *force); err != nil {
+		return fmt.Errorf("auth generate-keys: %w", err)
+	}
+	result := map[string]string{"private_key": private, "public_key": public}
+	return c.print(f, result, func(w io.Writer) {
+		fmt.Fprintf(w, "private key\t%s\tkeep it secret: who has it can make any token\n", private)
+		fmt.Fprintf(w, "public key\t%s\tgive it to the service as jwt_public_key_path\n", public)
+	})
+}
+
+// writeNewKeys makes a pair and writes both files or none.
+func writeNewKeys(private, public string, bits int, force bool) error {
+	for _, path := range []string{private, public} {
+		// Asked beforehand so that nobody waits for a key that cannot be kept.
+		if _, err := os.Lstat(path); err == nil && !force {
+			return keyExistsError(path)
+		}
+	}
+	privatePEM, publicPEM, err := newKeyPair(bits)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(private), 0o700); err != nil {
+		return fmt.Errorf("making the directory: %w", err)
+	}
+	err = installKeyFiles([]keyFile{{private, privatePEM, 0o600}, {public, publicPEM, 0o644}}, force)
+	if errors.Is(err, fs.ErrExist) {
+		return keyExistsError(filepath.Dir(private))
+	}
+	return err
+}
+
+func keyExistsError(path string) error {
+	return fmt.Errorf("%s holds a key already; --force replaces it, and tokens of the old key end", path)
+}
+
+func (c *authCLI) showPermissions(args []string) error {
+	f := newAuthFlags("show-permissions")
+	if done, err := f.read(args, c.stdout); done || err != nil {
+		return err
+	}
+	type shown struct {
+		Permission string   `json:"permission"`
+		Resource   string   `json:"resource"`
+		Routes     []string `json:"routes"`
+	}
+	result := struct {
+		Permissions []shown             `json:"permissions"`
+		Wildcards   []string            `json:"wildcards"`
+		Roles       map[string][]string `json:"roles"`
+	}{Wildcards: allWildcards(), Roles: map[string][]string{}}
+	for p, routes := range askedBy() {
+		name, resource := permission(p).String(), permission(p).resource()
+		result.Permissions = append(result.Permissions, shown{name, resource, append([]string{}, routes...)})
+	}
+	for _, r := range rolePatterns {
+		result.Roles[r.name] = r.permissions
+	}
+	return c.print(f, result, printPermissions)
+}
+
+// printPermissions is the table of show-permissions.
+func printPermissions(w io.Writer) {
+	resource := ""
+	asked := askedBy()
+	for p := range permissionCount {
+		if p.resource() != resource {
+			resource = p.resource()
+			fmt.Fprintf(w, "%s (all: %s:*)\n", resource, resource)
+		}
+		name := p.String()
+		if len(asked[p]) == 0 {
+			fmt.Fprintf(w, "  %s\t%s\n", name, "no route asks for it yet")
+		}
+		for _, route := range asked[p] {
+			fmt.Fprintf(w, "  %s\t%s\n", name, route)
+			name = ""
+		}
+	}
+	fmt.Fprintln(w, "\nroles (auth generate-token --role …)")
+	for _, r := range rolePatterns {
+		fmt.Fprintf(w, "  %s\t%s\n", r.name, strings.Join(r.permissions, ", "))
+	}
+}
+
+// The commands about tokens: "stepwell auth generate-token" and "validate-token".
+
+func (c *authCLI) generateToken(args []string) error {
+	f := newAuthFlags("generate-token")
+	permissions := f.String("permissions", "", "the `permissions`, with commas between")
+	roles := f.String("role", "", "role `patterns`, with commas between: "+strings.Join(roleNames(), ", "))
+	subject := f.String("subject", "stepwell-cli", "who the token is for")
+	keyPath := f.String("private-key", c.keyPath("STEPWELL_JWT_PRIVATE_KEY_PATH", privateKeyName),
+		"the private key's `file`")
+	hours := f.Int("expiry-hours", c.defaultHours(), "`hours` that the token is valid")
+	issuer := f.String("issuer", c.setting("jwt_issuer", defaultIssuer), "the issuer that the service expects")
+	audience := f.String("audience", c.setting("jwt_audience", defaultAudience), "the audience that the service expects")
+	allowUnknown := f.Bool("allow-unknown", false, "put in permissions that this service does not know")
+	if done, err := f.read(args, c.stdout); done || err != nil {
+		return err
+	}
+	list, err := c.tokenPermissions(f, *permissions, *roles, *allowUnknown)
+	if err != nil {
+		return err
+	}
+	switch {
+	case *hours < 1 || *hours > maxExpiryHours:
+		return f.misuse("--expiry-hours must be 1 to %d", maxExpiryHours)
+	case *issuer == "" || *audience == "" || *subject == "":
+		return f.misuse("--issuer, --audience and --subject must not be empty")
+	case *hours > 24:
+		fmt.Fprintln(c.stderr, "warning: a token of more than 24 hours cannot be taken back but by a new key")
+	}
+	life := time.Duration(*hours) * time.Hour
+	return c.printNewToken(f, *keyPath, tokenSpec{*subject, *issuer, *audience, list, c.now(), life})
+}
+
+// tokenPermissions is what the flags ask for, each string once, in order.
+func (c *authCLI) tokenPermissions(f *authFlags, permissions, roles string, allowUnknown bool) ([]string, error) {
+	var list []string
+	for _, name := range authList(roles) {
+		role, ok := rolePermissions(name)
+		if !ok {
+			return nil, f.misuse("unknown role %q; want one of %s", name, strings.Join(roleNames(), ", "))
+		}
+		list = append(list, role...)
+	}
+	list = append(list, authList(permissions)...)
+	if len(list) == 0 {
+		return nil, f.misuse("--permissions or --role is needed")
+	}
+	_, unknown := parsePermissions(list)
+	if len(unknown) > 0 && !allowUnknown {
+		return nil, f.misuse("unknown permissions: %s (see auth show-permissions, or --allow-unknown)",
+			strings.Join(unknown, ", "))
+	}
+	if len(unknown) > 0 {
+		fmt.Fprintf(c.stderr, "warning: unknown permissions: %s; strict validation refuses the token\n",
+			strings.Join(unknown, ", "))
+	}
+	return authOnce(list), nil
+}
+
+func (c *authCLI) printNewToken(f *authFlags, keyPath string, spec tokenSpec) error {
+	key, err := readPrivateKey(keyPath)
+	if err != nil {
+		return fmt.Errorf("auth generate-token: %w", err)
+	}
+	token, err := signToken(spec, key)
+	if err != nil {
+		return fmt.Errorf("auth generate-token: %w", err)
+	}
+	result := struct {
+		Token       string   `json:"token"`
+		Subject     string   `json:"subject"`
+		ExpiresAt   string   `json:"expires_at"`
+		Permissions []string `json:"permissions"`
+	}{token, spec.subject, spec.issued.add(spec.life).zoned(), spec.permissions}
+	return c.print(f, result, func(w io.Writer) { fmt.Fprintln(w, token) })
+}
+
+func (c *authCLI) validateToken(args []string) error {
+	f := newAuthFlags("validate-token")
+	token := f.String("token", "", "the `token`; without it STEPWELL_AUTH_TOKEN is read")
+	keyPath := f.String("public-key", c.keyPath("STEPWELL_JWT_PUBLIC_KEY_PATH", publicKeyName),
+		"the public key's `file`")
+	issuer := f.String("issuer", c.setting("jwt_issuer", defaultIssuer), "the issuer to expect")
+	audience := f.String("audience", c.setting("jwt_audience", defaultAudience), "the audience to expect")
+	claim := f.String("permissions-claim", "permissions", "the `claim` with the permissions")
+	allowUnknown := f.Bool("allow-unknown", false, "do not mind unknown permissions")
+	if done, err := f.read(args, c.stdout); done || err != nil {
+		return err
+	}
+	if *token == "" {
+		*token = c.getenv("STEPWELL_AUTH_TOKEN")
+	}
+	if *token == "" || *issuer == "" || *audience == "" {
+		return f.misuse("--token is needed; --issuer and --audience must not be empty")
+	}
+	rules := tokenRules{issuer: *issuer, audience: *audience, leeway: defaultLeeway, permissionsClaim: *claim}
+	claims, err := c.verifiedClaims(*keyPath, strings.TrimSpace(*token), rules)
+	if err != nil {
+		return fmt.Errorf("auth validate-token: %w", err)
+	}
+	_, unknown := parsePermissions(claims.permissions)
+	if len(unknown) > 0 && !*allowUnknown {
+		return fmt.Errorf("auth validate-token: unknown permissions: %s; strict validation refuses the token",
+			strings.Join(authPrintables(unknown), ", "))
+	}
+	return c.printClaims(f, claims)
+}
+
+// verifiedClaims verifies a token by the key in a file, with any algorithm of
+// the key's family.
+func (c *authCLI) verifiedClaims(keyPath, token string, rules tokenRules) (*tokenClaims, error) {
+	public, err := readPublicKey(keyPath)
+	if err != nil {
+		return nil, err
+	}
+	key, err := newStaticKey(public)
+	if err != nil {
+		return nil, err
+	}
+	rules.algorithms = key.algorithms
+	claims, err := (&tokenVerifier{rules, key}).verify(context.Background(), token, c.now())
+	if refused, ok := errors.AsType[*tokenError](err); ok {
+		return nil, fmt.Errorf("the token is refused (%s): %w", refused.reason, err)
+	}
+	return claims, err
+}
+
+func (c *authCLI) printClaims(f *authFlags, claims *tokenClaims) error {
+	at := func(i instant) string {
+		if i == 0 {
+			return ""
+		}
+		return i.zoned()
+	}
+	result := struct {
+		Valid       bool     `json:"valid"`
+		Subject     string   `json:"subject"`
+		Issuer      string   `json:"issuer"`
+		Audience    []string `json:"audience"`
+		IssuedAt    string   `json:"issued_at,omitempty"`
+		NotBefore   string   `json:"not_before,omitempty"`
+		ExpiresAt   string   `json:"expires_at"`
+		Permissions []string `json:"permissions"`
+	}{
+		true, claims.subject, claims.issuer, claims.audience,
+		at(claims.issuedAt), at(claims.notBefore), at(claims.expiry), claims.permissions,
+	}
+	return c.print(f, result, func(w io.Writer) {
+		for _, row := range [][2]string{
+			{"subject", authPrintable(claims.subject)},
+			{"issuer", authPrintable(claims.issuer)},
+			{"audience", strings.Join(authPrintables(claims.audience), ", ")},
+			{"issued at", result.IssuedAt},
+			{"not before", result.NotBefore},
+			{"expires at", result.ExpiresAt},
+			{"permissions", strings.Join(authPrintables(claims.permissions), ", ")},
+		} {
+			if row[1] != "" {
+				fmt.Fprintf(w, "%s\t%s\n", row[0], row[1])
+			}
+		}
+	})
+}
+
+// setting is a key of the orchestration role's authentication, as the
+// environment sets it.
+func (c *authCLI) setting(key, fallback string) string {
+	return authSetting(c.getenv, "orchestration", key, fallback)
+}
+
+// defaultHours is the configured validity of tokens.
+func (c *authCLI) defaultHours() int {
+	if n, err := strconv.Atoi(c.setting("jwt_token_expiry_hours", "")); err == nil {
+		return n
+	}
+	return defaultExpiryHours
+}
+
+// keyPath is where a key is looked for without a flag.
+func (c *authCLI) keyPath(variable, name string) string {
+	if path := c.getenv(variable); path != "" {
+		return path
+	}
+	return filepath.Join(keysDir, name)
+}
+
+func roleNames() []string {
+	names := make([]string, len(rolePatterns))
+	for i, r := range rolePatterns {
+		names[i] = r.name
+	}
+	return names
+}
+
+// authList splits at commas; blanks around and empty places do not count.
+func authList(s string) []string {
+	var list []string
+	for item := range strings.SplitSeq(s, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			list = append(list, item)
+		}
+	}
+	return list
+}
+
+// authOnce drops repetitions.
+func authOnce(list []string) []string {
+	var once []string
+	for _, s := range list {
+		if !slices.Contains(once, s) {
+			once = append(once, s)
+		}
+	}
+	return once
+}
+
+// authPrintable quotes what would confuse a terminal or a reader.
+func authPrintable(s string) string {
+	if q := strconv.Quote(s); q != `"`+s+`"` {
+		return q
+	}
+	return s
+}
+
+func authPrintables(list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = authPrintable(s)
+	}
+	return out
+}
+
+// Which routes ask for which permission, as "auth show-permissions" prints it:
+// read from the route tables.
+
+// surfaceRoutes is the route table of one surface.
+type surfaceRoutes struct {
+	surface string
+	routes  []route
+}
+
+// allRoutes are the tables of all surfaces, for reading: their handlers have no
+// service behind them.
+func allRoutes() []surfaceRoutes {
+	return []surfaceRoutes{
+		{"orchestration", (&orchestrationAPI{}).routes()},
+		{"worker", (&workerAPI{}).routes()},
+		{"mount", (&mountAPI{}).routes()},
+	}
+}
+
+// askedBy lists, by permission, the routes that ask for it: method and path, what
+// else would do, and the surface unless it is the orchestration role's.
+func askedBy() (asked [permissionCount][]string) {
+	for _, table := range allRoutes() {
+		for _, row := range table.routes {
+			for _, p := range row.permissions {
+				asked[p] = append(asked[p], describeRoute(table.surface, row, p))
+			}
+		}
+	}
+	asked[permTasksContextRead] = append(asked[permTasksContextRead], "a task's context wherever it appears")
+	return asked
+}
+
+// describeRoute is a row of a table as one sees it who holds p.
+func describeRoute(surface string, row route, p permission) string {
+	text := row.pattern
+	if surface != "orchestration" {
+		text += " (" + surface + ")"
+	}
+	var others []string
+	for _, other := range row.permissions {
+		if other != p {
+			others = append(others, other.String())
+		}
+	}
+	if len(others) > 0 {
+		text += " (or " + strings.Join(others, ", ") + ")"
+	}
+	return text
+}

@@ -1,0 +1,651 @@
+package main
+
+// Where the configuration comes from: defaults, files, their overlays,
+// environment and flags, each checked alone, then laid over the ones before.
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+)
+
+const (
+	configEnvPrefix   = "STEPWELL_"
+	defaultConfigFile = "stepwell.toml"
+)
+
+// configArgs is what a command line says about the configuration.
+type configArgs struct {
+	files []string          // --config, in order
+	flags map[string]string // what flags of keys say, by the key's path
+	quiet bool
+}
+
+// configSourceKind is a layer of the configuration; a later one wins.
+type configSourceKind uint8
+
+const (
+	fromDefault configSourceKind = iota
+	fromFile
+	fromEnv
+	fromFlag
+)
+
+// configSource is where a value came from.
+type configSource struct {
+	kind configSourceKind
+	name string // of the file, the variable or the flag
+	line int    // in the file, from 1; 0 when not known
+}
+
+func (s configSource) String() string {
+	switch {
+	case s.kind == fromEnv:
+		return "env " + s.name
+	case s.kind == fromFlag:
+		return "flag --" + s.name
+	case s.kind == fromDefault:
+		return "default"
+	case s.line == 0:
+		return s.name
+	}
+	return fmt.Sprintf("%s:%d", s.name, s.line)
+}
+
+// provenance says where each value of a Config came from.
+type provenance struct {
+	files   []string                // read, in order
+	sources map[string]configSource // by path of a key or table entry
+}
+
+// of is the source of the key or table entry at a path.
+func (p *provenance) of(path string) configSource { return p.sources[path] }
+
+// loadConfig makes the configuration. A *usageError means that nothing but
+// flags is at fault; any other error is a *configError. Either lists every
+// problem of every source, without secrets.
+func loadConfig(
+	args configArgs, getenv func(string) string, environ []string, readFile func(string) ([]byte, error),
+) (*Config, *provenance, error) {
+	l := &configLoader{
+		readFile: readFile,
+		config:   defaultConfig(),
+		origin:   &provenance{sources: make(map[string]configSource)},
+	}
+	for _, name := range l.loadFiles(args.files, getenv("STEPWELL_CONFIG")) {
+		l.loadOverlay(name, cmp.Or(args.flags["environment"], getenv("STEPWELL_ENV")))
+	}
+	l.loadVariables(getenv, environ)
+	l.loadPublicKeys(getenv)
+	l.loadFlags(args.flags)
+	l.config.Log.Quiet = args.quiet
+	l.inherit()
+	l.checkTogether()
+	l.applyFixture()
+	l.checkAuth()
+	if err := newConfigError(l.problems); err != nil {
+		return nil, nil, err
+	}
+	return l.config, l.origin, nil
+}
+
+// configLoader lays one source after the other over a configuration.
+type configLoader struct {
+	readFile func(string) ([]byte, error)
+	config   *Config
+	origin   *provenance
+	problems []configProblem
+}
+
+func (l *configLoader) report(source configSource, path, message string) {
+	l.problems = append(l.problems, configProblem{source, path, message})
+}
+
+// loadFiles reads the files that the command line names, or else the
+// environment, or else the one in the working directory, which may be missing.
+// It returns those that may have an overlay.
+func (l *configLoader) loadFiles(named []string, fromEnv string) []string {
+	if len(named) == 0 && fromEnv != "" {
+		named = []string{fromEnv}
+	}
+	if len(named) == 0 {
+		l.loadFile(defaultConfigFile, true)
+		return slices.Clone(l.origin.files)
+	}
+	for _, name := range named {
+		l.loadFile(name, false)
+	}
+	return named
+}
+
+// loadOverlay reads <name>.<environment>.toml, if there is one, when the
+// command line or the environment names an environment.
+func (l *configLoader) loadOverlay(name, environment string) {
+	if environment == "" || checkEnvironmentValue(environment) != nil {
+		return // loadVariables or loadFlags reports it
+	}
+	l.loadFile(strings.TrimSuffix(name, ".toml")+"."+environment+".toml", true)
+}
+
+func (l *configLoader) loadFile(name string, mayMiss bool) {
+	source := configSource{kind: fromFile, name: name}
+	data, err := l.readFile(name)
+	if mayMiss && errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err != nil {
+		if e, ok := errors.AsType[*fs.PathError](err); ok {
+			err = e.Err // the name is in the source
+		}
+		l.report(source, "", fmt.Sprintf("reading the file: %v", err))
+		return
+	}
+	l.origin.files = append(l.origin.files, name)
+	var table map[string]any
+	if _, err := toml.Decode(string(data), &table); err != nil {
+		if e, ok := errors.AsType[toml.ParseError](err); ok {
+			source.line = e.Position.Line
+		}
+		l.report(source, "", tomlSyntaxProblem(err))
+		return
+	}
+	before := len(l.problems)
+	l.loadTable(&configFile{source, findConfigLines(string(data))}, "", table)
+	slices.SortStableFunc(l.problems[before:], func(a, b configProblem) int {
+		return a.source.line - b.source.line
+	})
+}
+
+// configFile is a decoded file.
+type configFile struct {
+	source configSource
+	lines  configLines
+}
+
+func (f *configFile) at(path string) configSource {
+	s := f.source
+	s.line = f.lines.of(path)
+	return s
+}
+
+// loadTable checks the table at a path against the table of keys.
+func (l *configLoader) loadTable(f *configFile, path string, table map[string]any) {
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		inner, value := joinConfigPath(path, name), table[name]
+		if k := configKeyAt(inner); k != nil {
+			l.loadValue(f, k, value)
+			continue
+		}
+		if !isConfigSection(inner) {
+			l.report(f.at(inner), inner, unknownConfigName("key", inner, configPaths()))
+			continue
+		}
+		section, ok := value.(map[string]any)
+		if !ok {
+			l.report(f.at(inner), inner, "want a table, got "+tomlTypeName(value))
+			continue
+		}
+		l.loadTable(f, inner, section)
+	}
+}
+
+func (l *configLoader) loadValue(f *configFile, k *configKey, raw any) {
+	value, faults := k.convert(raw)
+	l.accept(k, value, faults, f.at)
+	if entries, ok := raw.(map[string]any); ok && faults == nil {
+		for name := range entries { // only the file's own spelling leads to the line
+			l.origin.sources[joinConfigPath(k.path, k.entryName(name))] = f.at(joinConfigPath(k.path, name))
+		}
+	}
+}
+
+// accept takes a converted value, or reports what is wrong with it. at is the
+// source of a path.
+func (l *configLoader) accept(
+	k *configKey, value any, faults []configFault, at func(path string) configSource,
+) {
+	for _, fault := range faults {
+		l.report(at(fault.path), fault.path, fault.message)
+	}
+	if len(faults) > 0 {
+		return
+	}
+	k.set(l.config, value)
+	l.origin.sources[k.path] = at(k.path)
+	l.clearRival(k, value, at(k.path))
+	switch value := value.(type) {
+	case map[string]string:
+		for name := range value {
+			path := joinConfigPath(k.path, name)
+			l.origin.sources[path] = at(path)
+		}
+	case []apiKeyConfig:
+		for i := range value {
+			path := fmt.Sprintf("%s[%d]", k.path, i)
+			l.origin.sources[path] = at(path)
+		}
+	}
+}
+
+// loadVariables takes the names with "__" in them and the few that the table
+// gives; any other STEPWELL_ variable is somebody else's.
+func (l *configLoader) loadVariables(getenv func(string) string, environ []string) {
+	keys := make(map[string]*configKey)
+	for i := range configKeys {
+		k := &configKeys[i]
+		keys[k.envName()] = k
+		if k.env != "" && getenv(k.env) != "" {
+			l.loadText(k, getenv(k.env), configSource{kind: fromEnv, name: k.env})
+		}
+	}
+	delete(keys, "")
+	for _, variable := range slices.Sorted(slices.Values(environ)) {
+		name, text, _ := strings.Cut(variable, "=")
+		if !strings.HasPrefix(name, configEnvPrefix) || !strings.Contains(name, "__") {
+			continue
+		}
+		source := configSource{kind: fromEnv, name: name}
+		if k := keys[name]; k != nil {
+			l.loadText(k, text, source)
+		} else {
+			l.report(source, "", unknownConfigName("variable", name, slices.Sorted(maps.Keys(keys))))
+		}
+	}
+}
+
+func (l *configLoader) loadFlags(flags map[string]string) {
+	for i := range configKeys {
+		k := &configKeys[i]
+		if text, ok := flags[k.path]; ok {
+			l.loadText(k, text, configSource{kind: fromFlag, name: k.flag})
+		}
+	}
+}
+
+func (l *configLoader) loadText(k *configKey, text string, source configSource) {
+	value, faults := k.convertText(text)
+	l.accept(k, value, faults, func(string) configSource { return source })
+}
+
+// checkTogether puts a broken rule down to the one of its keys that the
+// strongest source set.
+func (l *configLoader) checkTogether() {
+	for _, rule := range configRules {
+		broken := slices.ContainsFunc(l.problems, func(p configProblem) bool {
+			return slices.Contains(rule.paths, p.path) || p.path != "" && p.path == rule.given
+		})
+		if broken {
+			continue
+		}
+		if err := rule.check(l.config, l.origin); err != nil {
+			last := slices.MaxFunc(rule.paths, func(a, b string) int {
+				return cmp.Compare(l.origin.of(a).kind, l.origin.of(b).kind)
+			})
+			l.report(l.origin.of(last), last, err.Error())
+		}
+	}
+}
+
+// checkConfigCallables lets check say which builtins do not exist among those
+// that worker.handlers and worker.default_handler name.
+func checkConfigCallables(c *Config, p *provenance, check func(callable string) error) error {
+	const handlers, byDefault = "worker.handlers", "worker.default_handler"
+	targets := map[string]string{byDefault: c.Worker.DefaultHandler}
+	for name, target := range c.Worker.Handlers {
+		targets[joinConfigPath(handlers, name)] = target
+	}
+	var problems []configProblem
+	for _, path := range slices.Sorted(maps.Keys(targets)) {
+		if !strings.HasPrefix(targets[path], "builtin:") {
+			continue
+		}
+		if err := check(targets[path]); err != nil {
+			problems = append(problems, configProblem{p.of(path), path, err.Error()})
+		}
+	}
+	return newConfigError(problems)
+}
+
+// isConfigSection reports whether keys stand in the table at a path.
+func isConfigSection(path string) bool {
+	return slices.ContainsFunc(configKeys, func(k configKey) bool {
+		return strings.HasPrefix(k.path, path+".")
+	})
+}
+
+// configPaths is whatever a file may name: keys, and the tables that they stand
+// in.
+func configPaths() []string {
+	var paths []string
+	for i := range configKeys {
+		path := configKeys[i].path
+		paths = append(paths, path)
+		for dot := strings.LastIndexByte(path, '.'); dot >= 0; dot = strings.LastIndexByte(path, '.') {
+			path = path[:dot]
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// What is wrong with a configuration, told all at once and without secrets.
+
+// configProblem is one thing wrong.
+type configProblem struct {
+	source  configSource
+	path    string // of a key or within one; "" when it is not about a key
+	message string
+}
+
+func (p configProblem) String() string {
+	if p.path == "" {
+		return fmt.Sprintf("%v: %s", p.source, p.message)
+	}
+	return fmt.Sprintf("%v: %s: %s", p.source, redactName(p.path), p.message)
+}
+
+// configError is everything that is wrong with a configuration.
+type configError struct{ problems []configProblem }
+
+func (e *configError) Error() string {
+	if len(e.problems) == 1 {
+		return "configuration: " + e.problems[0].String()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "configuration: %d problems", len(e.problems))
+	for _, p := range e.problems {
+		fmt.Fprintf(&b, "\n  %v", p)
+	}
+	return b.String()
+}
+
+// newConfigError is nil without problems, and a *usageError when only flags
+// are at fault.
+func newConfigError(problems []configProblem) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	err := &configError{problems}
+	if slices.ContainsFunc(problems, func(p configProblem) bool { return p.source.kind != fromFlag }) {
+		return err
+	}
+	return &usageError{err.Error()}
+}
+
+// unknownConfigName says that there is no such key or variable, and which one
+// may have been meant.
+func unknownConfigName(what, name string, known []string) string {
+	if near := nearestConfigName(name, known); near != "" {
+		return fmt.Sprintf("unknown %s; did you mean %s?", what, near)
+	}
+	return "unknown " + what
+}
+
+// nearestConfigName is the known name that takes the fewest changes of a
+// letter, or else one with the same last part; "" when none is near.
+func nearestConfigName(name string, known []string) string {
+	best, limit := "", max(2, len(strings.TrimPrefix(name, configEnvPrefix))/3)
+	for _, k := range known {
+		if d := typoDistance(name, k, limit); d < limit || d == limit && best == "" {
+			best, limit = k, d
+		}
+	}
+	if best != "" {
+		return best
+	}
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	for _, k := range known {
+		if strings.HasSuffix(k, "."+last) {
+			return k
+		}
+	}
+	return ""
+}
+
+// quotedCharacter is a single character that the decoder quotes.
+var quotedCharacter = regexp.MustCompile(`'\\?[^']'|"\\?[^"]"|'\\x[0-9a-f]{2}'|'\\u[0-9a-f]{4}'`)
+
+// tomlSyntaxProblem is the decoder's message unless it may repeat a value: it
+// does not know which ones are secret.
+func tomlSyntaxProblem(err error) string {
+	e, ok := errors.AsType[toml.ParseError](err)
+	if !ok {
+		return "not TOML"
+	}
+	quotes := strings.ContainsAny(quotedCharacter.ReplaceAllString(e.Message, ""), `'"`)
+	if quotes && !strings.HasPrefix(e.Message, "Key '") || strings.Contains(e.Message, "out of range") {
+		return "not TOML: what stands there is not a value (text stands in quotes)"
+	}
+	return "not TOML: " + e.Message
+}
+
+// Where in a TOML text its keys stand: the decoder does not say. The text has
+// been decoded before; of any other, the lines may be wrong or missing.
+
+// configLines holds the line, from 1, of each key of a TOML text by its dotted
+// path, as joinConfigPath makes it; the path of an array element ends in "[0]".
+type configLines map[string]int
+
+func findConfigLines(text string) configLines {
+	s := &configLineScanner{
+		text: strings.TrimPrefix(text, "\ufeff"), line: 1,
+		lines: make(configLines), tables: make(map[string]int),
+	}
+	for table := ""; ; {
+		s.skipBlank("")
+		switch {
+		case s.pos == len(s.text):
+			return s.lines
+		case s.text[s.pos] == '[':
+			table = s.header()
+		default:
+			s.pair(table)
+		}
+	}
+}
+
+// of is the line of a path, or else of the nearest thing around it; 0 when
+// there is none.
+func (l configLines) of(path string) int {
+	for path != "" {
+		if line := l[path]; line > 0 {
+			return line
+		}
+		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+	}
+	return 0
+}
+
+// configLineScanner walks through a TOML text. Every step gets on by a byte at
+// least, whatever the text.
+type configLineScanner struct {
+	text   string
+	pos    int
+	line   int // of pos
+	lines  configLines
+	tables map[string]int // how often [[path]] stood there
+}
+
+// header reads [path] or [[path]] and returns the path of the table.
+func (s *configLineScanner) header() string {
+	line := s.line
+	s.next()
+	many := s.peek() == '['
+	if many {
+		s.next()
+	}
+	path := ""
+	parts := s.key()
+	for i, part := range parts {
+		path = joinConfigPath(path, part)
+		s.record(path, line)
+		if many && i == len(parts)-1 {
+			s.tables[path]++
+		}
+		if n := s.tables[path]; n > 0 {
+			path = fmt.Sprintf("%s[%d]", path, n-1)
+			s.record(path, line)
+		}
+	}
+	for s.peek() == ']' {
+		s.next()
+	}
+	return path
+}
+
+// pair reads key = value within the table at path.
+func (s *configLineScanner) pair(path string) {
+	line := s.line
+	for _, part := range s.key() {
+		path = joinConfigPath(path, part)
+		s.record(path, line)
+	}
+	s.skipBlank("")
+	if s.peek() != '=' {
+		s.next()
+		return
+	}
+	s.next()
+	s.skipBlank("")
+	s.value(path)
+}
+
+// key reads a key: parts between dots, bare or quoted.
+func (s *configLineScanner) key() (parts []string) {
+	for {
+		s.skipBlank("")
+		start := s.pos
+		if c := s.peek(); c == '"' || c == '\'' {
+			s.quoted()
+			parts = append(parts, unquoteTOML(s.text[start:s.pos]))
+		} else {
+			s.until("=.]#\"' \t\r\n")
+			parts = append(parts, s.text[start:s.pos])
+		}
+		s.skipBlank("")
+		if s.peek() != '.' {
+			return parts
+		}
+		s.next()
+	}
+}
+
+func (s *configLineScanner) value(path string) {
+	switch s.peek() {
+	case '"', '\'':
+		s.quoted()
+	case '[':
+		s.next()
+		for i := 0; s.inside(']'); i++ {
+			element := fmt.Sprintf("%s[%d]", path, i)
+			s.record(element, s.line)
+			s.value(element)
+		}
+	case '{':
+		s.next()
+		for s.inside('}') {
+			s.pair(path)
+		}
+	default:
+		s.until(",]}#\n")
+	}
+}
+
+// inside goes to the next item of an array or inline table. At its end, it
+// steps over the bracket and reports false.
+func (s *configLineScanner) inside(end byte) bool {
+	s.skipBlank(",")
+	switch s.peek() {
+	case end:
+		s.next()
+		return false
+	case ']', '}', 0:
+		return false
+	}
+	return true
+}
+
+// quoted steps over a string, on one line or on several.
+func (s *configLineScanner) quoted() {
+	quote := s.text[s.pos : s.pos+1]
+	if triple := strings.Repeat(quote, 3); strings.HasPrefix(s.text[s.pos:], triple) {
+		quote = triple
+	}
+	s.skip(len(quote))
+	for s.pos < len(s.text) && !strings.HasPrefix(s.text[s.pos:], quote) {
+		if s.text[s.pos] == '\\' && quote[0] == '"' {
+			s.next()
+		}
+		s.next()
+	}
+	s.skip(len(quote))
+	for len(quote) == 3 && s.peek() == quote[0] { // """ may follow one or two of its own
+		s.next()
+	}
+}
+
+// skipBlank steps over white space, comments and the bytes of more.
+func (s *configLineScanner) skipBlank(more string) {
+	for s.pos < len(s.text) {
+		switch c := s.text[s.pos]; {
+		case c == '#':
+			s.until("\n")
+		case strings.IndexByte(" \t\r\n", c) >= 0 || strings.IndexByte(more, c) >= 0:
+			s.next()
+		default:
+			return
+		}
+	}
+}
+
+func (s *configLineScanner) until(stop string) {
+	for s.pos < len(s.text) && strings.IndexByte(stop, s.text[s.pos]) < 0 {
+		s.next()
+	}
+}
+
+func (s *configLineScanner) skip(n int) {
+	for range n {
+		s.next()
+	}
+}
+
+func (s *configLineScanner) next() {
+	if s.pos < len(s.text) {
+		if s.text[s.pos] == '\n' {
+			s.line++
+		}
+		s.pos++
+	}
+}
+
+// peek is the byte at hand, 0 at the end.
+func (s *configLineScanner) peek() byte {
+	if s.pos == len(s.text) {
+		return 0
+	}
+	return s.text[s.pos]
+}
+
+// record keeps the first line of a path.
+func (s *configLineScanner) record(path string, line int) {
+	if _, ok := s.lines[path]; !ok {
+		s.lines[path] = line
+	}
+}
+
+// unquoteTOML is what a quoted key on one line stands for.
+func unquoteTOML(quoted string) string {
+	var v struct{ Key string }
+	if _, err := toml.Decode("key = "+quoted, &v); err != nil {
+		return quoted
+	}
+	return v.Key
+}

@@ -1,0 +1,732 @@
+package main
+
+// From what a file, a variable or a flag says to a value of a key, and back to
+// the TOML that says it.
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"net/textproto"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/BurntSushi/toml"
+)
+
+// configFault is what is wrong with a value.
+type configFault struct {
+	path    string // of the key, or of the entry or element within it
+	message string
+}
+
+// convert makes a value of the key's type of what toml.Decode made of it, and
+// lists everything that is wrong with it. The value is nil when anything is.
+func (k *configKey) convert(raw any) (any, []configFault) {
+	var value any
+	var faults []configFault
+	switch k.def.(type) {
+	case bool:
+		v, ok := raw.(bool)
+		value, faults = v, k.wantConfigType(raw, ok)
+	case int64:
+		v, ok := raw.(int64)
+		value, faults = v, k.wantConfigType(raw, ok)
+		if ok {
+			faults = k.checkRange(v)
+		}
+	case string:
+		v, ok := raw.(string)
+		value, faults = v, k.wantConfigType(raw, ok)
+		if ok {
+			faults = k.checkString(k.path, v)
+		}
+	case []string:
+		value, faults = k.convertList(raw)
+	case map[string]string:
+		value, faults = k.convertTable(raw)
+	case []apiKeyConfig:
+		value, faults = k.convertAPIKeys(raw)
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return value, nil
+}
+
+func (k *configKey) wantConfigType(raw any, ok bool) []configFault {
+	if ok {
+		return nil
+	}
+	return []configFault{{k.path, fmt.Sprintf("want %s, got %s", tomlTypeName(k.def), tomlTypeName(raw))}}
+}
+
+func (k *configKey) checkRange(n int64) []configFault {
+	if k.min <= n && n <= k.max {
+		return nil
+	}
+	return []configFault{{k.path, fmt.Sprintf("%d is not in the range from %d to %d", n, k.min, k.max)}}
+}
+
+func (k *configKey) checkString(path, s string) []configFault {
+	if k.words != nil && !slices.Contains(k.words, s) {
+		message := fmt.Sprintf("%q is not one of %s", k.shownText(s), strings.Join(k.words, ", "))
+		return []configFault{{path, message}}
+	}
+	if k.check == nil {
+		return nil
+	}
+	if err := k.check(s); err != nil {
+		return []configFault{{path, fmt.Sprintf("%q %v", k.shownText(s), err)}}
+	}
+	return nil
+}
+
+func (k *configKey) convertList(raw any) ([]string, []configFault) {
+	elements, ok := raw.([]any)
+	if !ok {
+		return nil, k.wantConfigType(raw, false)
+	}
+	list := make([]string, 0, len(elements))
+	var faults []configFault
+	for i, e := range elements {
+		path := fmt.Sprintf("%s[%d]", k.path, i)
+		s, ok := e.(string)
+		if !ok {
+			faults = append(faults, configFault{path, "want a string, got " + tomlTypeName(e)})
+			continue
+		}
+		faults = append(faults, k.checkString(path, s)...)
+		list = append(list, s)
+	}
+	return list, faults
+}
+
+func (k *configKey) convertTable(raw any) (map[string]string, []configFault) {
+	entries, ok := raw.(map[string]any)
+	if !ok {
+		return nil, k.wantConfigType(raw, false)
+	}
+	table := make(map[string]string, len(entries))
+	var faults []configFault
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		path := joinConfigPath(k.path, name)
+		s, ok := entries[name].(string)
+		if !ok {
+			faults = append(faults, configFault{path, "want a string, got " + tomlTypeName(entries[name])})
+			continue
+		}
+		faults = append(faults, k.checkEntryName(path, name)...)
+		faults = append(faults, k.checkString(path, s)...)
+		canonical := k.entryName(name)
+		if _, twice := table[canonical]; twice {
+			faults = append(faults, configFault{path, fmt.Sprintf("%q is there twice", canonical)})
+		}
+		table[canonical] = s
+	}
+	return table, faults
+}
+
+func (k *configKey) checkEntryName(path, name string) []configFault {
+	if k.checkName == nil {
+		return nil
+	}
+	if err := k.checkName(name); err != nil {
+		return []configFault{{path, fmt.Sprintf("%q %v", redactName(name), err)}}
+	}
+	return nil
+}
+
+// entryName is the one spelling of the name of a table entry.
+func (k *configKey) entryName(name string) string {
+	if k.canonName == nil {
+		return name
+	}
+	return k.canonName(name)
+}
+
+// convertText is convert for a variable or a flag: lists are separated by
+// commas, tables are JSON objects, lists of tables JSON arrays.
+func (k *configKey) convertText(text string) (any, []configFault) {
+	var raw any
+	var err error
+	switch k.def.(type) {
+	case bool:
+		raw, err = strconv.ParseBool(text)
+	case int64:
+		raw, err = strconv.ParseInt(text, 10, 64)
+	case string:
+		raw = text
+	case []string:
+		raw = splitConfigList(text)
+	case map[string]string:
+		raw, err = parseConfigTable(text)
+	case []apiKeyConfig:
+		raw, err = parseConfigEntries(text)
+	}
+	if err != nil {
+		message := fmt.Sprintf("%q is not %s", k.shownText(text), textTypeName(k.def))
+		return nil, []configFault{{k.path, message}}
+	}
+	return k.convert(raw)
+}
+
+func splitConfigList(text string) []any {
+	list := []any{}
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			list = append(list, item)
+		}
+	}
+	return list
+}
+
+func parseConfigTable(text string) (map[string]any, error) {
+	if err := checkJSON([]byte(text)); err != nil {
+		return nil, err
+	}
+	var table map[string]any
+	if err := json.Unmarshal([]byte(text), &table); err != nil {
+		return nil, err
+	}
+	if table == nil {
+		return nil, fmt.Errorf("null is no object")
+	}
+	return table, nil
+}
+
+// tomlTypeName says what a decoded value, or the default of a key, is.
+func tomlTypeName(v any) string {
+	switch v.(type) {
+	case string:
+		return "a string"
+	case bool:
+		return "a boolean"
+	case int64:
+		return "an integer"
+	case float64:
+		return "a float"
+	case time.Time:
+		return "a date or time"
+	case []string:
+		return "an array of strings"
+	case []any:
+		return "an array"
+	case []map[string]any, []apiKeyConfig:
+		return "an array of tables"
+	case map[string]string:
+		return "a table of strings"
+	case map[string]any:
+		return "a table"
+	}
+	return "null" // only JSON has it
+}
+
+// textTypeName is tomlTypeName for the text of a variable or a flag.
+func textTypeName(def any) string {
+	switch def.(type) {
+	case bool:
+		return "true or false"
+	case map[string]string:
+		return "a JSON object of strings"
+	case []apiKeyConfig:
+		return "a JSON array of objects"
+	}
+	return tomlTypeName(def)
+}
+
+// joinConfigPath appends a part to a dotted path, quoted where TOML asks for it.
+func joinConfigPath(path, part string) string {
+	part = toml.Key{part}.String()
+	if path == "" {
+		return part
+	}
+	return path + "." + part
+}
+
+// tomlLiteral is a value of a key as TOML.
+func tomlLiteral(v any) string {
+	switch v := v.(type) {
+	case string:
+		return quoteTOML(v)
+	case []string:
+		items := make([]string, len(v))
+		for i, s := range v {
+			items[i] = quoteTOML(s)
+		}
+		return "[" + strings.Join(items, ", ") + "]"
+	case map[string]string:
+		items := make([]string, 0, len(v))
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			items = append(items, joinConfigPath("", name)+" = "+quoteTOML(v[name]))
+		}
+		return "{" + strings.Join(items, ", ") + "}"
+	case []apiKeyConfig:
+		return apiKeysLiteral(v)
+	}
+	return fmt.Sprint(v)
+}
+
+// quoteTOML is a basic string on one line, with everything escaped that a
+// terminal might obey.
+func quoteTOML(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case !strconv.IsPrint(r):
+			fmt.Fprintf(&b, `\U%08X`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+// What configuration values must look like, alone and together, and how much
+// of them is shown. The checks of one value go on from it, as in "is not an
+// address", and never repeat it.
+
+const redactedText = "[REDACTED]"
+
+var (
+	environmentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	listenHostName  = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9.])?$`)
+	httpHeaderName  = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+)
+
+// fixedHTTPHeaders are what a request to a handler is made of, so that nobody may
+// set them.
+var fixedHTTPHeaders = []string{
+	"Connection", "Content-Length", "Content-Type", "Host", "Idempotency-Key",
+	"Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+// orEmptyValue allows the empty string too.
+func orEmptyValue(check func(string) error) func(string) error {
+	return func(s string) error {
+		if s == "" {
+			return nil
+		}
+		return check(s)
+	}
+}
+
+func checkTextValue(s string) error {
+	if strings.ContainsRune(s, 0) {
+		return errors.New("has a NUL character in it")
+	}
+	return nil
+}
+
+func checkPathValue(s string) error {
+	if s == "" {
+		return errors.New("is not a path")
+	}
+	return checkTextValue(s)
+}
+
+// checkEnvironmentValue keeps the name fit for a part of a file name.
+func checkEnvironmentValue(s string) error {
+	if !environmentName.MatchString(s) {
+		return errors.New(`is not a name of up to 64 letters, digits, ".", "_" and "-"`)
+	}
+	return nil
+}
+
+func checkSchemaValue(s string) error {
+	if s != "off" {
+		return errors.New(`is not supported yet, only "off" is`)
+	}
+	return nil
+}
+
+func checkListenValue(s string) error {
+	if _, err := parseListen(s); err != nil {
+		return fmt.Errorf("is not an address like 127.0.0.1:8080: %w", err)
+	}
+	return nil
+}
+
+// listenAddress is a listen address in parts.
+type listenAddress struct {
+	host string     // lower case; "" for every address
+	ip   netip.Addr // of host, also of localhost, when it has one
+	port uint16
+}
+
+// parseListen reads "host:port". Its errors do not repeat the text.
+func parseListen(s string) (a listenAddress, err error) {
+	colon := strings.LastIndexByte(s, ':')
+	if colon < 0 {
+		return a, errors.New("the port is missing")
+	}
+	port, err := strconv.ParseUint(s[colon+1:], 10, 16)
+	if err != nil {
+		return a, errors.New("the port is not a number from 0 to 65535")
+	}
+	a.port, a.host = uint16(port), strings.ToLower(s[:colon])
+	inner, bracketed := strings.CutPrefix(a.host, "[")
+	inner, closed := strings.CutSuffix(inner, "]")
+	if bracketed != closed || !bracketed && strings.ContainsRune(a.host, ':') {
+		return a, errors.New("an IPv6 address stands in brackets")
+	}
+	a.host = inner
+	a.ip, err = netip.ParseAddr(a.host)
+	switch {
+	case err == nil && a.ip.Is4() != bracketed, a.host == "" && !bracketed:
+		return a, nil
+	case a.host == "localhost" && !bracketed:
+		a.ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		return a, nil
+	case bracketed || !listenHostName.MatchString(a.host):
+		return a, errors.New("the host is neither a name nor an IP address")
+	}
+	return a, nil
+}
+
+// overlaps reports whether not both addresses can be listened on.
+func (a listenAddress) overlaps(b listenAddress) bool {
+	if a.port != b.port || a.port == 0 {
+		return false
+	}
+	return a.host == b.host || a.ip.IsValid() && a.ip == b.ip || a.covers(b) || b.covers(a)
+}
+
+// covers reports whether a stands for all addresses of a family that b is in.
+func (a listenAddress) covers(b listenAddress) bool {
+	if a.host == "" || a.ip == netip.IPv6Unspecified() {
+		return true
+	}
+	return a.ip == netip.IPv4Unspecified() && b.ip.Is4()
+}
+
+// checkTargetValue is for what may run a callable. Whether a builtin exists is for
+// checkConfigCallables.
+func checkTargetValue(s string) error {
+	if name, ok := strings.CutPrefix(s, "builtin:"); ok && name != "" {
+		return nil
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return errors.New("is not builtin:…, http://… or https://…")
+	}
+	return nil
+}
+
+// checkCallableName is for the left side of worker.handlers.
+func checkCallableName(s string) error {
+	star := strings.IndexByte(s, '*')
+	switch {
+	case s == "" || len(s) > 500:
+		return errors.New("is not a name of 1 to 500 bytes")
+	case star >= 0 && star < len(s)-1:
+		return errors.New(`may have a "*" at its end only`)
+	}
+	return nil
+}
+
+// checkProxyValue leaves no room beside the address, where a mistyped password
+// would not be known for one.
+func checkProxyValue(s string) error {
+	u, err := url.Parse(s)
+	if err != nil || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme) || u.Hostname() == "" {
+		return errors.New("is not a URL like http://user:password@proxy:3128")
+	}
+	if strings.Trim(u.Path, "/") != "" || strings.ContainsAny(s, "?#") {
+		return errors.New("has more than the address of a proxy")
+	}
+	return nil
+}
+
+// checkSwaggerValue is for what every visitor of the page is told.
+func checkSwaggerValue(s string) error {
+	if !isWebURL(s) {
+		return checkPathValue(s)
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Hostname() == "" || u.User != nil || strings.ContainsAny(s, "?#;,'\" ") {
+		return errors.New("is not a URL like https://cdn.example.com/swagger-ui-dist@5, without user and query")
+	}
+	return nil
+}
+
+// isWebURL reports whether s is meant to be a URL of the web, in lower case.
+func isWebURL(s string) bool {
+	return strings.HasPrefix(s, "http://") || strings.HasPrefix(s, "https://")
+}
+
+// checkVariableName keeps our own settings, secrets among them, from programs.
+func checkVariableName(s string) error {
+	switch {
+	case s == "" || strings.ContainsAny(s, "=\x00"):
+		return errors.New("is not a name of an environment variable")
+	case strings.HasPrefix(strings.ToUpper(s), configEnvPrefix):
+		return errors.New("is a variable of stepwell itself and never passed on")
+	}
+	return nil
+}
+
+func checkHeaderName(s string) error {
+	switch {
+	case !httpHeaderName.MatchString(s):
+		return errors.New("is not a name of a header")
+	case slices.Contains(fixedHTTPHeaders, canonicalHeaderName(s)):
+		return errors.New("is a header that stepwell sets itself")
+	}
+	return nil
+}
+
+func checkHeaderValue(s string) error {
+	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+		return errors.New("has a control character in it")
+	}
+	return nil
+}
+
+func canonicalHeaderName(s string) string { return textproto.CanonicalMIMEHeaderKey(s) }
+
+// configRule is a rule about several keys. It is left out when one of them has
+// a problem of its own.
+type configRule struct {
+	paths []string // of the keys that may be at fault
+	given string   // of a key that it depends on besides; "" for none
+	check func(*Config, *provenance) error
+}
+
+var configRules = []configRule{
+	{[]string{"orchestration.web.listen", "worker.web.listen"}, "role", checkListeners},
+	{[]string{"store.path", "store.memory"}, "", checkMemory},
+	{[]string{"fixture.enabled", "role"}, "", checkFixtureRole},
+	{[]string{"fixture.enabled", "orchestration.web.listen", "worker.web.listen"}, "role", checkFixtureListeners},
+	{[]string{"fixture.enabled", "store.path"}, "", checkFixtureData},
+	{[]string{"fixture.deterministic_ids", "fixture.enabled"}, "", checkDeterministicIDs},
+}
+
+func checkListeners(c *Config, _ *provenance) error {
+	if c.Role != "all" {
+		return nil
+	}
+	a, errA := parseListen(c.Orchestration.Web.Listen)
+	b, errB := parseListen(c.Worker.Web.Listen)
+	if errA != nil || errB != nil || !a.overlaps(b) {
+		return nil
+	}
+	return fmt.Errorf("orchestration.web.listen, %q, and worker.web.listen, %q, need two addresses",
+		c.Orchestration.Web.Listen, c.Worker.Web.Listen)
+}
+
+// checkMemory stops one who names a directory and would find nothing in it.
+func checkMemory(c *Config, p *provenance) error {
+	if !c.Store.Memory || p.of("store.path").kind != fromFlag {
+		return nil
+	}
+	return fmt.Errorf("store.memory (%v) would keep nothing in the directory of --data; "+
+		"leave one of them out, or say --memory=false", p.of("store.memory"))
+}
+
+// redactURL hides what may be user, password, query or fragment of a URL. It
+// goes by the last "@", because a password may have any character in it.
+func redactURL(s string) string {
+	scheme, rest, ok := strings.Cut(s, "://")
+	if ok {
+		scheme += "://"
+	} else {
+		scheme, rest = "", s
+	}
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		rest = redactedText + rest[at:]
+	}
+	if query := strings.IndexAny(rest, "?#"); query >= 0 {
+		rest = rest[:query+1] + redactedText
+	}
+	return scheme + rest
+}
+
+// redactName hides the same in a name or path that has a URL in it.
+func redactName(s string) string {
+	if !strings.Contains(s, "://") {
+		return s
+	}
+	return redactURL(s)
+}
+
+// The configuration of fixture mode: what it does not go with, and what it
+// brings about.
+
+// checkPortRange reads "low-high".
+func checkPortRange(s string) error {
+	low, high, ok := strings.Cut(s, "-")
+	a, errA := strconv.ParseUint(low, 10, 16)
+	b, errB := strconv.ParseUint(high, 10, 16)
+	if !ok || errA != nil || errB != nil || a == 0 || a > b {
+		return errors.New("is not a range of ports like 9000-9099")
+	}
+	return nil
+}
+
+func checkFixtureRole(c *Config, _ *provenance) error {
+	if c.Fixture.Enabled && c.Role == "worker" {
+		return errors.New("fixture.enabled needs the orchestration role, which serves the control API")
+	}
+	return nil
+}
+
+// checkFixtureListeners keeps the control API from everybody but this machine.
+func checkFixtureListeners(c *Config, _ *provenance) error {
+	if !c.Fixture.Enabled || c.Fixture.AllowRemote {
+		return nil
+	}
+	listens := map[string]string{"orchestration.web.listen": c.Orchestration.Web.Listen}
+	if c.Role == "all" {
+		listens["worker.web.listen"] = c.Worker.Web.Listen
+	}
+	for _, path := range []string{"orchestration.web.listen", "worker.web.listen"} {
+		a, err := parseListen(listens[path])
+		if listens[path] != "" && err == nil && !a.ip.IsLoopback() {
+			return fmt.Errorf("fixture mode would be open to others on %s, %q; fixture.allow_remote allows it",
+				path, listens[path])
+		}
+	}
+	return nil
+}
+
+// checkFixtureData keeps a reset from data that somebody wants.
+func checkFixtureData(c *Config, p *provenance) error {
+	if c.Fixture.Enabled && !c.Fixture.AllowData && p.of("store.path").kind == fromFlag {
+		return errors.New("fixture mode keeps state in memory; fixture.allow_data lets it use, and empty, the directory of --data")
+	}
+	return nil
+}
+
+// checkDeterministicIDs keeps made-up ids and a clock that stands still from work
+// that is meant.
+func checkDeterministicIDs(c *Config, _ *provenance) error {
+	if c.Fixture.DeterministicIDs != "" && !c.Fixture.Enabled {
+		return errors.New("fixture.deterministic_ids (--deterministic-ids) needs fixture mode: --fixture")
+	}
+	return nil
+}
+
+// applyFixture has fixture mode keep state in memory, unless it may use a
+// directory and was given one.
+func (l *configLoader) applyFixture() {
+	c := l.config
+	given := l.origin.of("store.path").kind != fromDefault
+	if c.Fixture.Enabled && !c.Store.Memory && !(c.Fixture.AllowData && given) {
+		c.Store.Memory = true
+		l.origin.sources["store.memory"] = l.origin.of("fixture.enabled")
+	}
+}
+
+// The ports that sandboxes listen on.
+
+// portRange gives out the ports of a range in turn, so that one that was given
+// back is not soon another's. The zero value gives out any free port.
+type portRange struct {
+	low, high int
+
+	mu   sync.Mutex
+	next int // guarded by mu
+}
+
+// parsePortRange reads fixture.port_range, which the configuration checked.
+func parsePortRange(s string) *portRange {
+	low, high, _ := strings.Cut(s, "-")
+	p := new(portRange)
+	p.low, _ = strconv.Atoi(low)
+	p.high, _ = strconv.Atoi(high)
+	p.next = p.low
+	return p
+}
+
+// listen listens on the next free port of a host.
+func (p *portRange) listen(host string) (net.Listener, error) {
+	for range p.high - p.low + 1 {
+		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(p.take())))
+		if err == nil {
+			return l, nil
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || p.low == 0 {
+			return nil, &failure{kind: unavailable, message: "no port for a sandbox: " + err.Error()}
+		}
+	}
+	return nil, failf(unavailable, "no port for a sandbox: all of fixture.port_range, %d-%d, are in use", p.low, p.high)
+}
+
+func (p *portRange) take() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	port := p.next
+	if p.next++; p.next > p.high {
+		p.next = p.low
+	}
+	return port
+}
+
+// hostName is a host in lower case, without port, brackets and final dot.
+func hostName(host string) string {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	return strings.TrimSuffix(strings.ToLower(host), ".")
+}
+
+func checkHostValue(s string) error {
+	if ip, err := netip.ParseAddr(s); err == nil && ip.Zone() == "" {
+		return nil
+	}
+	if !listenHostName.MatchString(s) {
+		return errors.New("is neither a host name nor an IP address, without a port")
+	}
+	return nil
+}
+
+func checkOriginValue(s string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme == "" || u.Host == "" || s != u.Scheme+"://"+u.Host {
+		return errors.New("is not an origin like https://app.example.com:8443")
+	}
+	return nil
+}
+
+// mountPathForm is a path that needs no escaping, in patterns, links and headers.
+var mountPathForm = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*){1,8}$`)
+
+// reservedMounts are the first parts of paths that the orchestration role has.
+var reservedMounts = []string{"v1", "api", "api-docs", "health", "metrics", "config", "_stepwell"}
+
+// checkMountPath is for mount.path.
+func checkMountPath(s string) error {
+	switch {
+	case s == "":
+		return nil
+	case s[0] != '/':
+		return errors.New("does not begin with a slash")
+	case strings.HasSuffix(s, "/"):
+		return errors.New("ends with a slash")
+	case len(s) > 200 || !mountPathForm.MatchString(s):
+		return errors.New(`is not a path like /stepwell: up to 8 parts of letters, digits, "_", "-", "~" and "."`)
+	}
+	first, _, _ := strings.Cut(s[1:], "/")
+	for _, reserved := range reservedMounts {
+		if first == reserved {
+			return errors.New("is at or below /" + reserved + ", which the orchestration API has itself")
+		}
+	}
+	return nil
+}

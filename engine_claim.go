@@ -1,0 +1,644 @@
+package main
+
+// Claims: how outside actors are given steps to work on, at once or when there
+// are some, fairly. What becomes of a claimed step stands in leases.go.
+
+import (
+	"container/heap"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// outsideWork is what the engine knows of the steps for outside actors, and of
+// these. It is guarded by the store's mutex.
+type outsideWork struct {
+	late sync.Mutex // held, and taken before the store's, while a late outcome is looked for and recorded
+
+	waiting  outsideIndex // enqueued steps; those of tasks that stand still may be missing
+	claimed  outsideIndex // steps in progress under a lease
+	leases   leaseQueue
+	claimers []*claimer        // who waits for work, the oldest first
+	fresh    map[claimKey]bool // what was queued since the claimers were last looked at
+	kick     chan struct{}     // holds a token when they should be
+
+	claims  uint64 // steps claimed since the start
+	expired uint64 // leases that expired since then
+}
+
+func newOutsideWork() outsideWork {
+	return outsideWork{
+		leases: leaseQueue{byID: map[uuid]*heldStep{}},
+		fresh:  map[claimKey]bool{},
+		kick:   make(chan struct{}, 1),
+	}
+}
+
+// claimRequest is what an outside actor asks for.
+type claimRequest struct {
+	callables  []string // each one callable, or all that begin with what stands before a final *
+	namespaces []string // nil for any
+	limit      int
+	lease      time.Duration
+	wait       time.Duration // how long to wait for the first step, in real time
+	worker     string
+	subject    string // the authenticated caller, or ""
+}
+
+func (q *claimRequest) matches(key claimKey) bool {
+	if q.namespaces != nil && !slices.Contains(q.namespaces, key.namespace) {
+		return false
+	}
+	return slices.ContainsFunc(q.callables, func(pattern string) bool { return fitsCallable(pattern, key.callable) })
+}
+
+// fitsCallable reports whether a pattern, which may end in *, stands for a callable.
+func fitsCallable(pattern, callable string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(callable, prefix)
+	}
+	return pattern == callable
+}
+
+// claim is a step that was given to an outside actor.
+type claim struct {
+	key      runKey
+	callable string
+	attempt  *attempt
+	token    string
+	lease    *lease
+}
+
+// claimer waits for work.
+type claimer struct {
+	request *claimRequest
+	given   chan claims // takes one value, in the end
+}
+
+// claims is what a claimer was given. No steps and no error: it need not wait
+// any more, as the service stops.
+type claims struct {
+	steps []claim
+	seq   uint64 // of the record that it depends on
+	err   error
+}
+
+func (e *engine) claim(ctx context.Context, q *claimRequest) claims {
+	c := &claimer{request: q, given: make(chan claims, 1)}
+	served, err := e.enter(ctx, c)
+	if err != nil {
+		return claims{err: err}
+	}
+	if served || q.wait == 0 {
+		return e.leave(c)
+	}
+	wait, cancel := context.WithTimeout(ctx, q.wait)
+	defer cancel()
+	select {
+	case got := <-c.given:
+		return got
+	case <-wait.Done():
+		return e.leave(c)
+	}
+}
+
+// enter gives the claimer what there is now, after those who came before it,
+// and has it wait when that is nothing. It reports whether it was given something.
+func (e *engine) enter(ctx context.Context, c *claimer) (served bool, err error) {
+	err = e.inTurn(ctx, func() error {
+		served = e.enterLocked(c)
+		return nil
+	})
+	return served, err
+}
+
+func (e *engine) enterLocked(c *claimer) (served bool) {
+	e.feedLocked()
+	if served = e.stopping || e.serveLocked(c); served {
+		return true
+	}
+	e.outside.claimers = append(e.outside.claimers, c)
+	return false
+}
+
+// leave ends the claimer's wait and returns what it was given until then.
+func (e *engine) leave(c *claimer) claims {
+	e.store.mu.Lock()
+	defer e.store.mu.Unlock()
+	if i := slices.Index(e.outside.claimers, c); i >= 0 {
+		e.outside.claimers = slices.Delete(e.outside.claimers, i, i+1)
+	}
+	select {
+	case got := <-c.given:
+		return got
+	default:
+		return claims{}
+	}
+}
+
+// queueOutsideLocked takes up an enqueued step for outside actors.
+func (e *engine) queueOutsideLocked(t *task, i int) {
+	w := &e.outside
+	w.waiting.add(t, i)
+	if len(w.claimers) == 0 {
+		return
+	}
+	w.fresh[t.claimKey(i)] = true
+	e.wakeFeeder()
+}
+
+// withdrawOutsideLocked offers nothing of a task that ends with steps left over.
+// They come back when the task goes on.
+func (e *engine) withdrawOutsideLocked(t *task) {
+	for i := range t.steps {
+		if t.steps[i].state == stepEnqueued {
+			e.outside.waiting.remove(runKey{t.id, i})
+		}
+	}
+}
+
+func (t *task) claimKey(i int) claimKey { return claimKey{t.tpl.namespace, t.def(i).callable} }
+
+func (e *engine) wakeFeeder() {
+	select {
+	case e.outside.kick <- struct{}{}:
+	default:
+	}
+}
+
+// feed gives claimers what they wait for, until the engine stops.
+func (e *engine) feed() {
+	for range e.outside.kick {
+		e.store.mu.Lock()
+		if e.lockstep == nil || e.stopping { // in lockstep claimers come after the batches
+			e.feedLocked()
+		}
+		stopping := e.stopping
+		e.store.mu.Unlock()
+		if stopping {
+			return
+		}
+	}
+}
+
+// feedLocked gives out what became ready to those who wait, oldest first. When
+// the engine stops it releases them all.
+func (e *engine) feedLocked() {
+	w := &e.outside
+	if len(w.fresh) == 0 && !e.stopping {
+		return
+	}
+	w.claimers = slices.DeleteFunc(w.claimers, func(c *claimer) bool {
+		if e.stopping {
+			c.given <- claims{}
+			return true
+		}
+		for key := range w.fresh {
+			if c.request.matches(key) {
+				return e.serveLocked(c)
+			}
+		}
+		return false
+	})
+	clear(w.fresh)
+}
+
+// serveLocked gives the claimer what there is for it, or the reason why it
+// cannot have that. It reports whether it did.
+func (e *engine) serveLocked(c *claimer) bool {
+	picked := e.claimableLocked(c.request.matches, c.request.limit)
+	if len(picked) == 0 {
+		return false
+	}
+	got := claims{}
+	got.err = e.store.updateLocked(func(ch *change) error {
+		for _, k := range picked {
+			given, err := e.claimLocked(ch, k, c.request)
+			if err != nil {
+				return err
+			}
+			got.steps = append(got.steps, given)
+		}
+		return nil
+	})
+	got.seq = e.store.seq
+	c.given <- got
+	return true
+}
+
+// claimableLocked is the first steps that match and can be claimed, in order.
+// Those of tasks that stand still are dropped from the index: they come back
+// when their task goes on.
+func (e *engine) claimableLocked(matches func(claimKey) bool, limit int) (found []runKey) {
+	var idle []runKey
+	e.outside.waiting.walk(matches, func(o *outsideStep) bool {
+		if t := e.store.liveLocked(o.task); t != nil && t.runnable(o.step) {
+			found = append(found, o.runKey)
+		} else {
+			idle = append(idle, o.runKey)
+		}
+		return len(found) < limit
+	})
+	for _, k := range idle {
+		e.outside.waiting.remove(k)
+	}
+	return found
+}
+
+// claimLocked starts an attempt by an outside actor.
+func (e *engine) claimLocked(c *change, k runKey, q *claimRequest) (claim, error) {
+	t := e.store.liveLocked(k.task)
+	token := leaseToken(t.id, e.ids.secretOf(t.stepID(k.step), e.store.seq))
+	l := &lease{hash: hashLease(token), until: c.now.add(q.lease), worker: q.worker}
+	err := c.append(t, &record{kind: recClaimed, step: k.step, lease: l, subject: q.subject})
+	if err != nil {
+		return claim{}, err
+	}
+	e.outside.claims++
+	a := e.attemptLocked(t, k.step, true)
+	a.number = t.steps[k.step].attempts
+	e.holdLocked(t, k.step, l.until)
+	return claim{k, t.def(k.step).callable, a, token, l}, nil
+}
+
+// unclaim gives back what nobody got to know of: it is delivered again under the
+// same attempt numbers.
+func (e *engine) unclaim(given []claim) {
+	_, err := e.store.update(func(c *change) error {
+		for _, g := range given {
+			t, err := c.task(g.key.task)
+			if kindOf(err) == taskMissing {
+				continue // dropped meanwhile
+			}
+			if err != nil {
+				return err
+			}
+			if t.steps[g.key.step].lease != g.lease {
+				continue
+			}
+			if err := c.append(t, &record{kind: recRecovered, step: g.key.step}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil && kindOf(err) != unavailable { // their leases will expire
+		e.log.Error("claimed steps could not be given back", "error", err)
+	}
+}
+
+// The index of the steps that are for outside actors: those that wait for one,
+// and those that one has claimed. They stand by namespace and callable, in the
+// order in which they are given out.
+
+// claimKey is what claimers choose by.
+type claimKey struct{ namespace, callable string }
+
+// outsideStep is a step that is for an outside actor.
+type outsideStep struct {
+	runKey
+	priority int
+	created  uint64 // the task's place in the order of creation
+	seq      uint64 // order of becoming ready
+	place    int    // in its queue
+	queue    *outsideQueue
+}
+
+// before orders as the ready queue does: highest priority first, then the oldest
+// task, then the step that became ready first.
+func (o *outsideStep) before(p *outsideStep) bool {
+	switch {
+	case o.priority != p.priority:
+		return o.priority > p.priority
+	case o.created != p.created:
+		return o.created < p.created
+	}
+	return o.seq < p.seq
+}
+
+// outsideQueue is a heap of the steps with one key.
+type outsideQueue struct {
+	key   claimKey
+	steps []*outsideStep
+}
+
+func (q *outsideQueue) Len() int { return len(q.steps) }
+
+func (q *outsideQueue) Less(i, j int) bool { return q.steps[i].before(q.steps[j]) }
+
+func (q *outsideQueue) Swap(i, j int) {
+	q.steps[i], q.steps[j] = q.steps[j], q.steps[i]
+	q.steps[i].place, q.steps[j].place = i, j
+}
+
+func (q *outsideQueue) Push(x any) {
+	o := x.(*outsideStep)
+	o.place = len(q.steps)
+	q.steps = append(q.steps, o)
+}
+
+func (q *outsideQueue) Pop() any {
+	last := len(q.steps) - 1
+	o := q.steps[last]
+	q.steps[last] = nil
+	q.steps = q.steps[:last]
+	return o
+}
+
+// outsideIndex holds steps in queues. Its zero value is ready to use; it keeps
+// nothing of steps that left it.
+type outsideIndex struct {
+	queues map[claimKey]*outsideQueue
+	steps  map[runKey]*outsideStep
+	seq    uint64
+}
+
+// add takes up a step of a task, unless it is there already.
+func (x *outsideIndex) add(t *task, i int) {
+	key, k := t.claimKey(i), runKey{t.id, i}
+	if x.steps[k] != nil {
+		return
+	}
+	if x.queues == nil {
+		x.queues, x.steps = map[claimKey]*outsideQueue{}, map[runKey]*outsideStep{}
+	}
+	q := x.queues[key]
+	if q == nil {
+		q = &outsideQueue{key: key}
+		x.queues[key] = q
+	}
+	x.seq++
+	o := &outsideStep{runKey: k, priority: t.by.priority, created: t.seq, seq: x.seq, queue: q}
+	x.steps[k] = o
+	heap.Push(q, o)
+}
+
+// remove drops a step, if it is there.
+func (x *outsideIndex) remove(k runKey) {
+	o := x.steps[k]
+	if o == nil {
+		return
+	}
+	delete(x.steps, k)
+	heap.Remove(o.queue, o.place)
+	if len(o.queue.steps) == 0 {
+		delete(x.queues, o.queue.key)
+	}
+}
+
+// walk calls f for the steps whose keys match, in order, until f returns false.
+// It looks at every key, and then only at the steps that it passes and a few
+// more. f must not change the index.
+func (x *outsideIndex) walk(matches func(claimKey) bool, f func(o *outsideStep) bool) {
+	var next outsideFront
+	for key, q := range x.queues {
+		if matches(key) {
+			next = append(next, q.steps[0])
+		}
+	}
+	heap.Init(&next)
+	for len(next) > 0 {
+		o := heap.Pop(&next).(*outsideStep)
+		if !f(o) {
+			return
+		}
+		for child := 2*o.place + 1; child <= 2*o.place+2 && child < len(o.queue.steps); child++ {
+			heap.Push(&next, o.queue.steps[child])
+		}
+	}
+}
+
+// first is the first steps whose keys match, in order.
+func (x *outsideIndex) first(matches func(claimKey) bool, limit int) (found []runKey) {
+	x.walk(matches, func(o *outsideStep) bool {
+		found = append(found, o.runKey)
+		return len(found) < limit
+	})
+	return found
+}
+
+// outsideFront is where a walk through heaps has come to: a heap of the steps
+// that may be next.
+type outsideFront []*outsideStep
+
+func (f outsideFront) Len() int { return len(f) }
+
+func (f outsideFront) Less(i, j int) bool { return f[i].before(f[j]) }
+
+func (f outsideFront) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
+
+func (f *outsideFront) Push(x any) { *f = append(*f, x.(*outsideStep)) }
+
+func (f *outsideFront) Pop() any {
+	last := len(*f) - 1
+	o := (*f)[last]
+	*f = (*f)[:last]
+	return o
+}
+
+// Leases: what an outside actor has of a step that it claimed, how it answers,
+// and what happens when it does not.
+
+// heldStep is a step under a lease. An extension is journaled for longer than its
+// worker is told, so that the next ones need no record: only after a restart may a
+// lease hold until then.
+type heldStep struct {
+	runKey
+	id    uuid    // the step's
+	until instant // when the lease ends
+	place int     // in the queue
+}
+
+// maxLeaseSlack is how much longer at the most an extension is journaled for.
+const maxLeaseSlack = 10 * time.Minute
+
+// leaseSlack grows with the age of an attempt, so that the records of extensions
+// stay few, however long it takes.
+func leaseSlack(age time.Duration) time.Duration { return min(age/4, maxLeaseSlack) }
+
+// leaseQueue is a heap of the steps under leases, by when these end.
+type leaseQueue struct {
+	held  []*heldStep
+	byID  map[uuid]*heldStep
+	armed instant // when the next timer fires; 0 for none
+	timer *timer  // the latest one
+}
+
+func (q *leaseQueue) Len() int { return len(q.held) }
+
+func (q *leaseQueue) Less(i, j int) bool { return q.held[i].until < q.held[j].until }
+
+func (q *leaseQueue) Swap(i, j int) {
+	q.held[i], q.held[j] = q.held[j], q.held[i]
+	q.held[i].place, q.held[j].place = i, j
+}
+
+func (q *leaseQueue) Push(x any) {
+	h := x.(*heldStep)
+	h.place = len(q.held)
+	q.held = append(q.held, h)
+}
+
+func (q *leaseQueue) Pop() any {
+	last := len(q.held) - 1
+	h := q.held[last]
+	q.held[last] = nil
+	q.held = q.held[:last]
+	return h
+}
+
+// holdLocked watches over the lease of a step: a new one, or a new end of it.
+func (e *engine) holdLocked(t *task, i int, until instant) {
+	q, id := &e.outside.leases, t.stepID(i)
+	if h := q.byID[id]; h != nil {
+		h.until = until
+		heap.Fix(q, h.place)
+	} else {
+		h := &heldStep{runKey: runKey{t.id, i}, id: id, until: until}
+		q.byID[id] = h
+		heap.Push(q, h)
+		e.outside.claimed.add(t, i)
+	}
+	e.disarmLeasesLocked()
+	e.armLeasesLocked()
+}
+
+// letGoLocked forgets the lease of a step that left in_progress, if it had one.
+func (e *engine) letGoLocked(t *task, i int) {
+	q := &e.outside.leases
+	if len(q.held) == 0 {
+		return
+	}
+	if h := q.byID[t.stepID(i)]; h != nil {
+		e.forgetLocked(h)
+	}
+}
+
+// forgetLocked forgets a lease.
+func (e *engine) forgetLocked(h *heldStep) {
+	delete(e.outside.leases.byID, h.id)
+	heap.Remove(&e.outside.leases, h.place)
+	e.outside.claimed.remove(h.runKey)
+	e.disarmLeasesLocked()
+}
+
+// armLeasesLocked has the clock call when the first lease ends.
+func (e *engine) armLeasesLocked() {
+	q := &e.outside.leases
+	if len(q.held) == 0 {
+		return
+	}
+	first := q.held[0].until
+	if q.armed != 0 && q.armed <= first {
+		return
+	}
+	q.armed = first
+	q.timer = e.clock.schedule(first, func() { e.expireLeases(first) })
+}
+
+// disarmLeasesLocked has no timer left for a lease that is gone: a virtual clock
+// would move for it.
+func (e *engine) disarmLeasesLocked() {
+	q := &e.outside.leases
+	if q.armed == 0 || len(q.held) > 0 && q.held[0].until <= q.armed {
+		return
+	}
+	q.timer.cancel()
+	q.armed = 0
+	e.armLeasesLocked()
+}
+
+// leaseBatch is how many leases expire under the lock at a time.
+const leaseBatch = 256
+
+// expireLeases ends the attempts whose leases are over, as a timer says that was
+// set for a certain time.
+func (e *engine) expireLeases(timer instant) {
+	e.store.mu.Lock()
+	defer e.store.mu.Unlock()
+	q := &e.outside.leases
+	if q.armed == timer {
+		q.armed = 0
+	}
+	for n := 0; !e.stopping && n < leaseBatch && len(q.held) > 0 && q.held[0].until <= e.clock.now(); n++ {
+		h := q.held[0]
+		err := e.store.updateLocked(func(c *change) error { return e.expireLocked(c, h) })
+		if refusedForNow(err) {
+			e.owed++
+			afterReal(outcomeRetryEvery, func() {
+				e.expireLeases(timer)
+				e.owe(-1)
+			})
+			return
+		}
+		if err != nil {
+			e.log.Error("an expired lease could not be ended", "task_uuid", h.task, "step_uuid", h.id, "error", err)
+			return
+		}
+	}
+	if !e.stopping {
+		e.armLeasesLocked()
+	}
+	e.wakeUp()
+}
+
+// expireLocked ends an attempt as lost.
+func (e *engine) expireLocked(c *change, h *heldStep) error {
+	t, err := c.task(h.task)
+	if kindOf(err) == taskMissing { // stale and in error, it was dropped with its steps in progress
+		e.forgetLocked(h)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s := &t.steps[h.step]
+	o := typedFailure(workerLostType, "the lease of %s expired", s.lease.worker)
+	end := e.ending(t, h.step, o, c.now, s.attempted)
+	end.worker = s.lease.worker
+	e.outside.expired++
+	return c.append(t, &record{kind: recEnded, step: h.step, end: end})
+}
+
+// answerLocked takes the answer when the step is under its lease; nil when it is not.
+func (e *engine) answerLocked(c *change, stepID uuid, q *leaseAnswer) (*heldStep, error) {
+	h := e.outside.leases.byID[stepID]
+	if h == nil {
+		return nil, nil
+	}
+	t, err := c.task(h.task)
+	if err != nil {
+		return nil, err
+	}
+	s := &t.steps[h.step]
+	switch {
+	case !s.lease.is(q.hash):
+		return nil, nil
+	case h.until <= c.now: // the timer is about to say so
+		return nil, e.expireLocked(c, h)
+	case q.verb == extendVerb:
+		err := e.extendLocked(c, t, h, c.now.add(q.lease))
+		q.until = h.until
+		return h, err
+	}
+	end := e.ending(t, h.step, q.outcome, c.now, s.attempted)
+	end.worker = s.lease.worker
+	return h, c.append(t, &record{kind: recEnded, step: h.step, end: end, subject: q.subject})
+}
+
+// extendLocked moves the end of a lease, never to an earlier time.
+func (e *engine) extendLocked(c *change, t *task, h *heldStep, until instant) error {
+	if until <= h.until {
+		return nil
+	}
+	if s := &t.steps[h.step]; until > s.lease.until {
+		known := until.add(leaseSlack(c.now.sub(s.attempted)))
+		if err := c.append(t, &record{kind: recExtended, step: h.step, lease: &lease{until: known}}); err != nil {
+			return err
+		}
+	}
+	e.holdLocked(t, h.step, until)
+	return nil
+}

@@ -1,0 +1,363 @@
+package main
+
+// Why a task does not go on: for each of its unfinished steps the one cause, and
+// what would end it. The log tells the causes by the same words.
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// stepCause is why a step is not finished.
+type stepCause uint8
+
+const (
+	causeNone         stepCause = iota // it is finished
+	causeFailed                        // it is in error
+	causeRunning                       // an attempt runs in this process
+	causeClaimed                       // an outside actor has claimed it
+	causeCutOff                        // the process that ran it ended
+	causeRetry                         // the next attempt is due later
+	causeCancelled                     // a step it needs was cancelled
+	causeParentFailed                  // a step it needs is in error
+	causeDependencies                  // a step it needs is not finished
+	causeUndecided                     // a step that exists already decides what else it needs
+	causeTaskStopped                   // it is ready, but its task is blocked or in error
+	causeOutside                       // nobody here handles it
+	causeSlot                          // every slot is taken
+	causeStarting                      // it starts at any moment
+	stepCauses
+)
+
+var stepCauseNames = [stepCauses]string{
+	"", "failed", "running", "claimed", "cut_off", "retry_scheduled", "dependency_cancelled", "dependency_failed",
+	"dependencies", "decision", "task_stopped", "outside_actor", "slot", "starting",
+}
+
+func (c stepCause) String() string { return stepCauseNames[c] }
+
+// stepExplanation is the cause of one unfinished step. What does not belong to
+// the cause is null, empty or 0.
+type stepExplanation struct {
+	StepUUID     uuid      `json:"step_uuid"`
+	Name         string    `json:"name"`
+	CurrentState string    `json:"current_state"`
+	Cause        string    `json:"cause"`
+	Message      string    `json:"message"`
+	WaitsFor     []string  `json:"waits_for"` // names of the task's steps
+	Actions      []string  `json:"actions"`   // of an operator, any of which ends the cause
+	Since        zonedTime `json:"since"`     // when the attempt started
+	DueAt        zonedTime `json:"due_at"`    // the retry, or the attempt's timeout, or the end of its lease
+	Attempt      int       `json:"attempt"`   // the one that runs, is due or comes next
+	MaxAttempts  int       `json:"max_attempts"`
+	Callable     string    `json:"callable"`
+
+	cause stepCause
+}
+
+// taskExplanation is why a task does not go on.
+type taskExplanation struct {
+	TaskUUID uuid              `json:"task_uuid"`
+	Status   string            `json:"status"`
+	State    string            `json:"state,omitempty"` // at the mount point, whose statuses are coarser
+	Message  string            `json:"message"`
+	Steps    []stepExplanation `json:"steps"` // the unfinished ones
+
+	state taskState
+}
+
+// slotUse is how many slots of a kind are taken, of how many.
+type slotUse struct{ taken, all int }
+
+func (u slotUse) exhausted() bool { return u.taken >= u.all }
+
+// explainer explains one task: a copy of it, and what the engine had to do with
+// it at the same moment.
+type explainer struct {
+	t        *task
+	handlers *handlerSet
+	running  map[int]bool // steps that run in this process
+	local    slotUse
+	web      slotUse
+	failed   []string // steps in error
+	dropped  []string // cancelled steps that others need
+}
+
+// findStoppers collects the steps that keep a blocked task from going on.
+func (x *explainer) findStoppers() {
+	for i := range x.t.steps {
+		switch s := &x.t.steps[i]; {
+		case s.state == stepInError:
+			x.failed = append(x.failed, x.t.def(i).name)
+		case s.state == stepCancelled && s.openKids > 0:
+			x.dropped = append(x.dropped, x.t.def(i).name)
+		}
+	}
+}
+
+func (x *explainer) task() *taskExplanation {
+	v := &taskExplanation{TaskUUID: x.t.id, Status: x.t.state.String(), state: x.t.state, Steps: []stepExplanation{}}
+	var counts [stepCauses]int
+	for i := range x.t.steps {
+		if x.t.steps[i].state.finished() {
+			continue
+		}
+		e := x.step(i)
+		counts[e.cause]++
+		v.Steps = append(v.Steps, e)
+	}
+	v.Message = x.taskMessage(&counts)
+	return v
+}
+
+// taskMessage is one sentence about the whole task.
+func (x *explainer) taskMessage(counts *[stepCauses]int) string {
+	switch t := x.t; {
+	case t.state.final():
+		return fmt.Sprintf("the task is %s: nothing is left to do", t.state)
+	case t.state == taskError:
+		return "the task ended in error; an action on one of its steps that leaves none in error gets it going again"
+	case t.state == taskBlockedByFailures:
+		return "the task is blocked until an operator acts: " + x.stoppedBy()
+	}
+	words := []string{}
+	for c, n := range counts {
+		if n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n, causeCounted[c]))
+		}
+	}
+	return fmt.Sprintf("%d of %d steps are finished; of the others %s",
+		len(x.t.steps)-x.unfinished(counts), len(x.t.steps), strings.Join(words, ", "))
+}
+
+func (x *explainer) unfinished(counts *[stepCauses]int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+// causeCounted is what follows the number of steps that have a cause.
+var causeCounted = [stepCauses]string{
+	causeFailed: "failed for good", causeRunning: "run", causeClaimed: "are claimed", causeCutOff: "were cut off", causeRetry: "wait for a retry",
+	causeCancelled: "need a cancelled step", causeParentFailed: "need a failed step",
+	causeDependencies: "wait for other steps", causeUndecided: "wait for a decision", causeTaskStopped: "are held by the task",
+	causeOutside: "wait for an outside actor", causeSlot: "wait for a slot", causeStarting: "are about to start",
+}
+
+// stoppedBy says which steps block the task, and why.
+func (x *explainer) stoppedBy() string {
+	failed := quotedNames(x.failed) + " failed for good"
+	dropped := fmt.Sprintf("%s, which others need, %s cancelled", quotedNames(x.dropped), pick(len(x.dropped) == 1, "was", "were"))
+	switch {
+	case len(x.dropped) == 0:
+		return failed
+	case len(x.failed) == 0:
+		return dropped
+	}
+	return failed + "; " + dropped
+}
+
+func pick(first bool, a, b string) string {
+	if first {
+		return a
+	}
+	return b
+}
+
+// quotedNames is up to five names as a message has them.
+func quotedNames(names []string) string {
+	const most = 5
+	quoted := []string{}
+	for _, n := range names[:min(len(names), most)] {
+		quoted = append(quoted, fmt.Sprintf("%q", n))
+	}
+	if more := len(names) - most; more > 0 {
+		quoted = append(quoted, fmt.Sprintf("%d more", more))
+	}
+	return pick(len(names) == 1, "step ", "steps ") + strings.Join(quoted, ", ")
+}
+
+// The cause of one step.
+
+// step explains an unfinished step. Each state has its causes, and the first
+// that holds is the one.
+func (x *explainer) step(i int) stepExplanation {
+	t, s, def := x.t, &x.t.steps[i], x.t.def(i)
+	e := stepExplanation{
+		StepUUID: t.stepID(i), Name: def.name, CurrentState: s.state.String(), WaitsFor: []string{},
+		Actions: []string{}, Attempt: s.attempts + 1, MaxAttempts: max(s.maxAttempts, 1), Callable: redactName(def.callable),
+	}
+	switch s.state {
+	case stepInError:
+		x.inError(&e, s)
+	case stepInProgress:
+		x.inProgress(&e, i)
+	case stepWaitingForRetry:
+		x.retry(&e, s)
+	case stepPending:
+		x.pending(&e, i)
+	default:
+		x.enqueued(&e, i)
+	}
+	e.Cause = e.cause.String()
+	return e
+}
+
+// because sets the cause and its sentence.
+func (e *stepExplanation) because(c stepCause, format string, args ...any) {
+	e.cause, e.Message = c, fmt.Sprintf(format, args...)
+}
+
+// may lists what an operator can do about the cause.
+func (e *stepExplanation) may(actions ...stepAction) {
+	for _, a := range actions {
+		e.Actions = append(e.Actions, a.String())
+	}
+}
+
+func (x *explainer) inError(e *stepExplanation, s *step) {
+	e.Attempt = s.attempts
+	errorType := "unknown"
+	if s.last != nil {
+		errorType = errorTypeIn(s.last.err)
+	}
+	e.because(causeFailed, "attempt %d of %d failed for good (%s): an operator must reset, resolve, complete or cancel it",
+		e.Attempt, e.MaxAttempts, errorType)
+	e.may(actionReset, actionResolve, actionComplete, actionCancel)
+}
+
+// errorTypeIn is the error_type of an ending's error.
+func errorTypeIn(err []byte) (errorType string) {
+	eachMember(err, func(key string, value []byte) bool {
+		if key == "error_type" {
+			errorType, _ = jsonString(value)
+		}
+		return true
+	})
+	return errorType
+}
+
+func (x *explainer) inProgress(e *stepExplanation, i int) {
+	s := &x.t.steps[i]
+	e.Attempt, e.Since = s.attempts, zonedTime(s.attempted)
+	if s.lease != nil {
+		e.claimed(s.lease)
+		return
+	}
+	if !x.running[i] {
+		e.because(causeCutOff, "attempt %d of %d was cut off with the process that ran it, and is to be delivered again",
+			e.Attempt, e.MaxAttempts)
+		return
+	}
+	e.DueAt = zonedTime(s.attempted.add(time.Duration(x.t.def(i).timeoutSeconds) * time.Second))
+	e.because(causeRunning, "attempt %d of %d runs since %s in %s, and times out at %s", e.Attempt, e.MaxAttempts,
+		s.attempted.zoned(), e.Callable, instant(e.DueAt).zoned())
+}
+
+// claimed explains a step that an outside actor works on, or had better.
+func (e *stepExplanation) claimed(l *lease) {
+	e.DueAt = zonedTime(l.until)
+	e.because(causeClaimed, "attempt %d of %d was claimed by %s, whose lease ends at %s", e.Attempt, e.MaxAttempts,
+		l.worker, l.until.zoned())
+	e.may(actionComplete, actionFail, actionResolve, actionCancel)
+}
+
+func (x *explainer) retry(e *stepExplanation, s *step) {
+	e.DueAt = zonedTime(s.retryAt)
+	after := ""
+	if x.t.stopped() {
+		after = fmt.Sprintf(", but does not start while the task is %s", x.t.state)
+	}
+	e.because(causeRetry, "attempt %d of %d is due at %s%s", e.Attempt, e.MaxAttempts, s.retryAt.zoned(), after)
+}
+
+// stopped reports whether no step of the task may start.
+func (t *task) stopped() bool { return t.state == taskBlockedByFailures || t.state == taskError }
+
+// pending explains a step that was never ready, or not ready since.
+func (x *explainer) pending(e *stepExplanation, i int) {
+	switch {
+	case x.t.steps[i].waitingFor > 0:
+		x.needs(e, i)
+	case x.t.open(i):
+		x.undecided(e, i)
+	default:
+		x.held(e)
+	}
+}
+
+// needs explains a step with parents that are not done.
+func (x *explainer) needs(e *stepExplanation, i int) {
+	cause, first := causeDependencies, ""
+	for _, p := range x.t.parents(i) {
+		switch s := x.t.steps[p].state; {
+		case s.satisfies():
+			continue
+		case s == stepCancelled && cause != causeCancelled:
+			cause, first = causeCancelled, x.t.def(p).name
+		case s == stepInError && cause == causeDependencies:
+			cause, first = causeParentFailed, x.t.def(p).name
+		}
+		e.WaitsFor = append(e.WaitsFor, x.t.def(p).name)
+	}
+	switch cause {
+	case causeCancelled:
+		e.because(cause, "step %q, which it needs, was cancelled: an operator must resolve, complete or cancel it", first)
+		e.may(actionResolve, actionComplete, actionCancel)
+	case causeParentFailed:
+		e.because(cause, "step %q, which it needs, failed for good: an operator must act on that one", first)
+	default:
+		e.because(cause, "it waits for %s", quotedNames(e.WaitsFor))
+	}
+}
+
+// undecided explains a step whose parents are done, but may become more.
+func (x *explainer) undecided(e *stepExplanation, i int) {
+	failed := ""
+	for _, d := range x.t.deciders(i) {
+		e.WaitsFor = append(e.WaitsFor, x.t.def(d).name)
+		if failed == "" && x.t.steps[d].state == stepInError {
+			failed = x.t.def(d).name
+		}
+	}
+	if failed != "" {
+		e.because(causeParentFailed, "step %q, which decides what it needs, failed for good: an operator must act on that one",
+			failed)
+		return
+	}
+	e.because(causeUndecided, "it waits for what %s may create", quotedNames(e.WaitsFor))
+}
+
+// held explains a step that is ready while its task stands still.
+func (x *explainer) held(e *stepExplanation) {
+	e.WaitsFor = append(append(e.WaitsFor, x.failed...), x.dropped...)
+	why := ""
+	if len(e.WaitsFor) > 0 {
+		why = ", because " + x.stoppedBy()
+	}
+	e.because(causeTaskStopped, "it is ready, but no step of a task in %s starts before an operator acts%s", x.t.state, why)
+}
+
+func (x *explainer) enqueued(e *stepExplanation, i int) {
+	kind := x.handlers.resolve(x.t.def(i).callable).kind
+	use, what := x.local, "builtins and programs"
+	if kind == httpHandler {
+		use, what = x.web, "HTTP handlers"
+	}
+	switch {
+	case x.t.stopped():
+		x.held(e)
+	case kind == outsideActor:
+		e.because(causeOutside, "nothing here handles callable %q: an outside actor must claim, complete or fail it", e.Callable)
+		e.may(actionComplete, actionFail, actionResolve, actionCancel)
+	case use.exhausted():
+		e.because(causeSlot, "it waits for a slot: all %d for %s are taken", use.all, what)
+	default:
+		e.because(causeStarting, "it is ready and starts at any moment")
+	}
+	if x.t.steps[i].redeliver {
+		e.Attempt = x.t.steps[i].attempts
+	}
+}

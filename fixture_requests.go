@@ -1,0 +1,693 @@
+package main
+
+// The request journal of fixture mode: the last API requests and the last
+// deliveries to handlers, for tests to look at. It holds no header and no
+// credential, and a bounded number of entries and bytes.
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+)
+
+// Limits of each of the journal's two halves, and of a body in it.
+const (
+	maxJournalEntries = 10_000
+	maxJournalBytes   = 16 << 20
+	maxJournalBody    = 64 << 10
+)
+
+// requestJournal is the journal of one service. A nil one takes nothing.
+type requestJournal struct {
+	now func() instant
+
+	mu       sync.Mutex
+	seq      uint64                // of both; guarded by mu, as all below
+	requests journalRing[*apiCall] // how they came is the order in which they were answered
+	calls    journalRing[*handlerCall]
+}
+
+// journalRing is the newest entries of a kind. What left it for lack of room was
+// dropped.
+type journalRing[E interface{ size() int }] struct {
+	entries []E
+	first   int // of the entries that are still there
+	bytes   int
+	dropped uint64
+}
+
+func (g *journalRing[E]) held() []E { return g.entries[g.first:] }
+
+func (g *journalRing[E]) add(e E) {
+	g.entries = append(g.entries, e)
+	g.grow(e.size())
+}
+
+// grow counts bytes more, and drops the oldest entries beyond the limits.
+func (g *journalRing[E]) grow(bytes int) {
+	var none E
+	for g.bytes += bytes; len(g.held()) > 1 && (g.bytes > maxJournalBytes || len(g.held()) > maxJournalEntries); {
+		g.bytes -= g.entries[g.first].size()
+		g.entries[g.first] = none
+		g.first++
+		g.dropped++
+	}
+	if g.first > len(g.entries)/2 {
+		n := copy(g.entries, g.held())
+		clear(g.entries[n:])
+		g.entries, g.first = g.entries[:n], 0
+	}
+}
+
+// apiCall is a request to the service. It is never changed once it is in the journal.
+type apiCall struct {
+	seq                          uint64
+	at                           instant
+	surface, method, path, query string
+	status                       int
+	tookMicros                   int64 // real time
+	subject                      string
+	body                         []byte
+	truncated                    bool
+}
+
+func (c *apiCall) size() int {
+	return 256 + len(c.path) + len(c.query) + len(c.subject) + len(c.body)
+}
+
+func (c *apiCall) fact(member string) string {
+	switch member {
+	case "surface":
+		return c.surface
+	case "method":
+		return c.method
+	case "path", "path_prefix":
+		return c.path
+	case "query":
+		return c.query
+	case "status":
+		return strconv.Itoa(c.status)
+	case "subject":
+		return c.subject
+	}
+	return ""
+}
+
+// document is the body, when it is JSON and all there.
+func (c *apiCall) document(string) []byte {
+	if c.truncated || len(c.body) == 0 || checkJSON(c.body) != nil {
+		return nil
+	}
+	return c.body
+}
+
+// handlerCall is a delivery of an attempt to its handler, or to a stub.
+type handlerCall struct {
+	seq      uint64
+	at       instant
+	callable string // without credentials
+	attempt  *attempt
+	stub     string // the stub's id; "" for the handler itself
+	fault    stubFault
+	outcome  *outcome // nil while there is none; guarded by the journal's mu
+	in       *requestJournal
+}
+
+func (c *handlerCall) size() int {
+	n := 512 + len(c.callable) + c.attempt.envelopeSize()
+	if c.outcome != nil {
+		n += c.outcome.size()
+	}
+	return n
+}
+
+func (o *outcome) size() int {
+	n := len(o.result) + len(o.metadata)
+	if o.err != nil {
+		n += len(o.err.message) + len(o.err.context) + 64
+	}
+	return n
+}
+
+func (c *handlerCall) fact(member string) string {
+	switch member {
+	case "namespace":
+		return c.attempt.namespace
+	case "name":
+		return c.attempt.name
+	case "version":
+		return c.attempt.version
+	case "step":
+		return c.attempt.stepName
+	case "callable":
+		return c.callable
+	case "attempt":
+		return strconv.Itoa(c.attempt.number)
+	case "task_uuid":
+		return c.attempt.taskID.String()
+	case "stubbed":
+		return strconv.FormatBool(c.stub != "")
+	}
+	return ""
+}
+
+func (c *handlerCall) document(string) []byte { return appendObject(nil, c.attempt.context) }
+
+// add enters a delivery that begins.
+func (j *requestJournal) add(c *handlerCall) {
+	if j == nil || c == nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.seq++
+	c.seq, c.at, c.in = j.seq, j.now(), j
+	j.calls.add(c)
+}
+
+// ended notes what a delivery came to; the first outcome counts.
+func (c *handlerCall) ended(o outcome) {
+	if c == nil || c.in == nil {
+		return
+	}
+	c.in.mu.Lock()
+	defer c.in.mu.Unlock()
+	if c.outcome != nil {
+		return
+	}
+	c.outcome = &o
+	if held := c.in.calls.held(); len(held) > 0 && held[0].seq <= c.seq {
+		c.in.calls.grow(o.size())
+	}
+}
+
+func (j *requestJournal) addRequest(c *apiCall) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.seq++
+	c.seq = j.seq
+	j.requests.add(c)
+}
+
+// clear forgets everything, also what was dropped.
+func (j *requestJournal) clear() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.requests, j.calls = journalRing[*apiCall]{}, journalRing[*handlerCall]{}
+}
+
+// noteLocked is the delivery of an attempt for the journal; nil without one.
+func (e *engine) noteLocked(t *task, i, number int) *handlerCall {
+	if e.calls == nil {
+		return nil
+	}
+	a := e.attemptLocked(t, i, true)
+	a.number = number
+	return noteOf(a, t.def(i).callable)
+}
+
+func noteOf(a *attempt, callable string) *handlerCall {
+	return &handlerCall{attempt: a, callable: string(hideCredentials([]byte(callable)))}
+}
+
+// by marks a delivery as one that a stub decides.
+func (c *handlerCall) by(s *stub, fault stubFault) *handlerCall {
+	if c != nil {
+		c.stub, c.fault = s.id, fault
+	}
+	return c
+}
+
+// witness watches one API request for the journal.
+type witness struct {
+	call apiCall
+	body io.ReadCloser
+}
+
+// watch begins to note a request that is not of the control API; nil without a journal.
+func (s *surface) watch(r *http.Request) *witness {
+	if s.svc.requests == nil || isControl(r.URL.Path) {
+		return nil
+	}
+	w := &witness{body: r.Body, call: apiCall{
+		at: s.svc.clock.now(), surface: s.name, method: r.Method, path: r.URL.Path,
+		query: string(hideCredentials([]byte(r.URL.RawQuery))),
+	}}
+	r.Body = w
+	return w
+}
+
+// Read notes what a handler reads of the body.
+func (w *witness) Read(p []byte) (int, error) {
+	n, err := w.body.Read(p)
+	room := min(n, maxJournalBody-len(w.call.body))
+	w.call.body = append(w.call.body, p[:room]...)
+	w.call.truncated = w.call.truncated || room < n
+	return n, err
+}
+
+func (w *witness) Close() error { return w.body.Close() }
+
+// admitted notes who asks.
+func (w *witness) admitted(r *http.Request) {
+	if w != nil {
+		w.call.subject = subjectOf(r.Context())
+	}
+}
+
+// answered enters the request in the journal.
+func (s *surface) answered(w *witness, status int, began instant) {
+	if w == nil {
+		return
+	}
+	call := w.call // without the connection's body
+	call.status, call.tookMicros = status, realNow().sub(began).Microseconds()
+	call.body = hideCredentials(call.body)
+	s.svc.requests.addRequest(&call)
+}
+
+// The request journal of the control API: what is shown of it, and how it is
+// filtered.
+
+// The kinds of entries in the journal.
+const (
+	requestEntry = "request"
+	handlerEntry = "handler"
+)
+
+// entryView is an entry of the request journal on the wire: an API request or a
+// delivery to a handler.
+type entryView struct {
+	ID   uint64    `json:"id"` // in the order of requests answered and deliveries begun
+	Kind string    `json:"kind"`
+	At   zonedTime `json:"at"`
+	*requestView
+	*deliveryView
+}
+
+// requestView is an API request.
+type requestView struct {
+	Surface       string          `json:"surface"`
+	Method        string          `json:"method"`
+	Path          string          `json:"path"`
+	Query         string          `json:"query"`
+	Status        int             `json:"status"`
+	DurationMS    float64         `json:"duration_ms"` // real time
+	Subject       string          `json:"subject"`
+	Body          json.RawMessage `json:"body"` // as JSON, or in a string; null without one
+	BodyTruncated bool            `json:"body_truncated"`
+}
+
+// deliveryView is a delivery of an attempt to its handler, or to a stub.
+type deliveryView struct {
+	TaskUUID  uuid            `json:"task_uuid"`
+	StepUUID  uuid            `json:"step_uuid"`
+	Namespace string          `json:"namespace"`
+	Name      string          `json:"name"`
+	Version   string          `json:"version"`
+	Step      string          `json:"step"`
+	Callable  string          `json:"callable"`
+	Attempt   int             `json:"attempt"`
+	Stubbed   bool            `json:"stubbed"`
+	Stub      *string         `json:"stub"`
+	Fault     *stubFault      `json:"fault"`
+	Envelope  json.RawMessage `json:"envelope"`
+	Outcome   json.RawMessage `json:"outcome"` // null while it has none
+}
+
+func (c *apiCall) view() entryView {
+	v := &requestView{
+		Surface: c.surface, Method: c.method, Path: c.path, Query: c.query, Status: c.status,
+		DurationMS: float64(c.tookMicros) / 1000, Subject: c.subject, BodyTruncated: c.truncated,
+	}
+	if v.Body = c.document("body"); v.Body == nil && len(c.body) > 0 {
+		v.Body = appendJSONString(nil, cleanText(c.body))
+	}
+	return entryView{ID: c.seq, Kind: requestEntry, At: zonedTime(c.at), requestView: v}
+}
+
+func (c *handlerCall) view() entryView {
+	a := c.attempt
+	v := &deliveryView{
+		TaskUUID: a.taskID, StepUUID: a.stepID, Namespace: a.namespace, Name: a.name, Version: a.version,
+		Step: a.stepName, Callable: c.callable, Attempt: a.number, Stubbed: c.stub != "",
+		Envelope: hideCredentials(a.envelope(nil)), Outcome: c.outcome.view(),
+	}
+	if c.stub != "" {
+		v.Stub = &c.stub
+	}
+	if c.fault != noFault {
+		v.Fault = &c.fault
+	}
+	return entryView{ID: c.seq, Kind: handlerEntry, At: zonedTime(c.at), deliveryView: v}
+}
+
+// view is {"success", "result"} or {"success", "error"}; nil for none.
+func (o *outcome) view() json.RawMessage {
+	switch {
+	case o == nil:
+		return nil
+	case o.success && o.result == nil:
+		return json.RawMessage(`{"success":true,"result":null}`)
+	case o.success:
+		return slices.Concat([]byte(`{"success":true,"result":`), o.result, []byte{'}'})
+	}
+	return append(o.err.appendJSON([]byte(`{"success":false,"error":`)), '}')
+}
+
+// copies are the entries of the journal as they are now, oldest first.
+func (j *requestJournal) copies() (requests []*apiCall, calls []*handlerCall, dropped droppedView) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, c := range j.calls.held() {
+		copied := *c
+		calls = append(calls, &copied)
+	}
+	return slices.Clone(j.requests.held()), calls, droppedView{j.requests.dropped, j.calls.dropped}
+}
+
+// droppedView is how many entries were dropped for lack of room.
+type droppedView struct {
+	Requests     uint64 `json:"requests"`
+	HandlerCalls uint64 `json:"handler_calls"`
+}
+
+// requestsView is the answer of GET /_stepwell/requests.
+type requestsView struct {
+	Entries []entryView `json:"entries"` // oldest first
+	Total   int         `json:"total"`   // that match
+	Dropped droppedView `json:"dropped"`
+}
+
+// journalFilter chooses entries by a query.
+type journalFilter struct {
+	kind  string
+	rules matcher // of members that the kind has
+	since instant
+	limit int
+}
+
+// journalFilters are the members that a query can name, by kind. One that only
+// one kind has chooses that kind.
+var journalFilters = map[string][]matchMember{
+	requestEntry: {{"surface", matchText}, {"method", matchText}, {"path", matchPrefix}, {"status", matchText}},
+	handlerEntry: {{"task_uuid", matchText}, {"namespace", matchText}, {"name", matchText}, {"step", matchText},
+		{"callable", matchText}, {"attempt", matchText}, {"stubbed", matchText}},
+}
+
+func parseJournalFilter(r *http.Request) (*journalFilter, error) {
+	q := queryOf(r)
+	f := &journalFilter{kind: q.text("kind"), limit: q.number("limit", 1000, 1, maxJournalEntries)}
+	if s := q.text("since"); s != "" && q.err == nil {
+		if f.since, q.err = parseInstant(s); q.err != nil {
+			q.err = failf(badRequest, "since: %.60q is not a timestamp like 2026-01-31T12:00:00Z", s)
+		}
+	}
+	if f.kind != "" && journalFilters[f.kind] == nil {
+		return nil, failf(badRequest, "kind must be request or handler, not %.60q", f.kind)
+	}
+	for name, values := range q.values {
+		if err := f.rule(name, values[0]); err != nil && q.err == nil {
+			q.err = err
+		}
+	}
+	return f, q.err
+}
+
+// rule takes up one name of the query.
+func (f *journalFilter) rule(name, value string) error {
+	if value == "" || slices.Contains([]string{"kind", "limit", "since"}, name) {
+		return nil
+	}
+	for kind, members := range journalFilters {
+		at := slices.IndexFunc(members, func(m matchMember) bool { return m.name == name })
+		if at < 0 {
+			continue
+		}
+		if f.kind != "" && f.kind != kind {
+			return failf(badRequest, "%s does not go with entries of the kind %s", name, f.kind)
+		}
+		f.kind = kind
+		f.rules = append(f.rules, matchRule{member: name, form: members[at].form, want: value})
+		return nil
+	}
+	return failf(badRequest, "%.60s is none of kind, since, limit, %s, %s", name,
+		memberNames(journalFilters[requestEntry]), memberNames(journalFilters[handlerEntry]))
+}
+
+func (a *controlAPI) listRequests(w http.ResponseWriter, r *http.Request) error {
+	f, err := parseJournalFilter(r)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, f.view(a.svc.requests))
+}
+
+// view is the newest entries that fit.
+func (f *journalFilter) view(j *requestJournal) requestsView {
+	requests, calls, dropped := j.copies()
+	var fit []journalEntry
+	for _, c := range requests {
+		if f.kind != handlerEntry && c.at >= f.since && f.rules.fits(c) {
+			fit = append(fit, c)
+		}
+	}
+	for _, c := range calls {
+		if f.kind != requestEntry && c.at >= f.since && f.rules.fits(c) {
+			fit = append(fit, c)
+		}
+	}
+	slices.SortFunc(fit, func(a, b journalEntry) int { return cmp.Compare(a.place(), b.place()) })
+	return requestsView{viewsOf(fit[max(0, len(fit)-f.limit):]), len(fit), dropped}
+}
+
+// journalEntry is an entry of either kind.
+type journalEntry interface {
+	matchable
+	place() uint64
+	view() entryView
+}
+
+func (c *apiCall) place() uint64 { return c.seq }
+
+func (c *handlerCall) place() uint64 { return c.seq }
+
+func viewsOf(entries []journalEntry) []entryView {
+	views := make([]entryView, len(entries))
+	for i, e := range entries {
+		views[i] = e.view()
+	}
+	return views
+}
+
+func (a *controlAPI) forgetRequests(w http.ResponseWriter, _ *http.Request) error {
+	a.svc.requests.clear()
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// Verifying: whether the handler calls and API requests that a test expects were
+// made, as often as it expects.
+
+// verification is what is asked.
+type verification struct {
+	kind  string
+	match matcher
+	bound countBound
+}
+
+// countBound is how often something shall have happened.
+type countBound struct {
+	how string // exactly, at_least or at_most
+	n   int
+}
+
+func (b countBound) String() string {
+	return map[string]string{"exactly": "exactly", "at_least": "at least", "at_most": "at most"}[b.how] + fmt.Sprintf(" %d", b.n)
+}
+
+// holds tells whether n is as asked; settled whether it stays so, or stays not
+// so, when there are more.
+func (b countBound) holds(n int) (holds, settled bool) {
+	switch b.how {
+	case "at_least":
+		return n >= b.n, n >= b.n
+	case "at_most":
+		return n <= b.n, n > b.n
+	}
+	return n == b.n, n > b.n
+}
+
+// parseVerification reads {"match": {"kind"?, …}, "count"?: {…}}.
+func parseVerification(body []byte) (*verification, error) {
+	if jsonKind(body) != '{' {
+		return nil, failf(badRequest, "the body must be a JSON object")
+	}
+	q, f := &verification{kind: handlerEntry, bound: countBound{"at_least", 1}}, &fieldReader{}
+	given := false
+	eachMember(body, func(key string, raw []byte) bool {
+		switch key {
+		case "match":
+			given = true
+			q.readMatch(f, raw)
+		case "count":
+			q.bound = f.countBound(raw)
+		default:
+			f.complain(key, "is none of match, count")
+		}
+		return true
+	})
+	if !given {
+		f.complain("match", "is required; {} matches every handler call")
+	}
+	return q, f.failure("nothing was verified")
+}
+
+// readMatch reads a match, whose member kind says which members it may have.
+func (q *verification) readMatch(f *fieldReader, raw []byte) {
+	members := []byte{'{'}
+	eachMember(raw, func(key string, value []byte) bool {
+		if key == "kind" {
+			q.kind = f.word("match.kind", value, handlerEntry, requestEntry)
+			return true
+		}
+		if len(members) > 1 {
+			members = append(members, ',')
+		}
+		members = append(append(appendJSONString(members, key), ':'), value...)
+		return true
+	})
+	if jsonKind(raw) == '{' {
+		raw = append(members, '}')
+	}
+	known := callMembers
+	if q.kind == requestEntry {
+		known = requestMembers
+	}
+	q.match = f.matcher("match", raw, known)
+}
+
+func (f *fieldReader) countBound(raw []byte) (b countBound) {
+	given := 0
+	isObject := eachMember(raw, func(key string, value []byte) bool {
+		given++
+		if b.how = key; !slices.Contains([]string{"exactly", "at_least", "at_most"}, key) {
+			f.complain("count."+key, "is none of exactly, at_least, at_most")
+			return true
+		}
+		n, ok := jsonInt(value)
+		if b.n = int(n); !ok || n < 0 || n > 1<<31 {
+			f.complain("count."+key, "must be an integer from 0")
+		}
+		return true
+	})
+	if !isObject || given != 1 {
+		f.complain("count", "must be an object with one of exactly, at_least, at_most")
+	}
+	return b
+}
+
+// Limits of what a failed verification shows.
+const (
+	maxSeen = 20
+	maxNear = 5
+)
+
+// seenView is what was seen by a verification that failed.
+type seenView struct {
+	Count   int         `json:"count"`
+	Matched []entryView `json:"matched"` // the newest
+	Nearest []nearView  `json:"nearest"` // the likeliest that do not match
+}
+
+// nearView is an entry that does not match, and why.
+type nearView struct {
+	Entry   entryView `json:"entry"`
+	Differs []string  `json:"differs"`
+}
+
+// verifiedView is the answer of a verification that holds.
+type verifiedView struct {
+	Count int `json:"count"`
+}
+
+func (a *controlAPI) verify(w http.ResponseWriter, r *http.Request) error {
+	body, err := readJSON(r, false)
+	if err != nil {
+		return err
+	}
+	q, err := parseVerification(body)
+	if err != nil {
+		return err
+	}
+	n, err := q.verify(a.svc.requests)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, verifiedView{n})
+}
+
+// verify counts what matches. Where entries were dropped that might change the
+// answer there is none.
+func (q *verification) verify(j *requestJournal) (int, error) {
+	all, dropped := q.entries(j)
+	var matched, others []journalEntry
+	for _, e := range all {
+		if q.match.fits(e) {
+			matched = append(matched, e)
+		} else {
+			others = append(others, e)
+		}
+	}
+	holds, settled := q.bound.holds(len(matched))
+	switch {
+	case dropped > 0 && !settled:
+		return 0, failf(conflict, "%d entries of the kind %s were dropped from the journal for lack of room, "+
+			"so that nobody knows; DELETE %s/requests before what is to be verified", dropped, q.kind, controlPath)
+	case holds:
+		return len(matched), nil
+	}
+	f := failf(unverified, "%d entries of the kind %s match; %s should", len(matched), q.kind, q.bound)
+	f.seen = &seenView{len(matched), viewsOf(matched[max(0, len(matched)-maxSeen):]), q.nearest(others)}
+	return 0, f
+}
+
+// entries are those of the kind, and how many of it were dropped.
+func (q *verification) entries(j *requestJournal) (all []journalEntry, dropped uint64) {
+	requests, calls, lost := j.copies()
+	if q.kind == requestEntry {
+		for _, c := range requests {
+			all = append(all, c)
+		}
+		return all, lost.Requests
+	}
+	for _, c := range calls {
+		all = append(all, c)
+	}
+	return all, lost.HandlerCalls
+}
+
+// nearest are the entries that differ least, the newest of them first.
+func (q *verification) nearest(others []journalEntry) []nearView {
+	type near struct {
+		entry   journalEntry
+		differs []string
+	}
+	all := make([]near, len(others))
+	for i, e := range others {
+		all[i] = near{e, q.match.differences(e)}
+	}
+	slices.SortFunc(all, func(a, b near) int {
+		return cmp.Or(cmp.Compare(len(a.differs), len(b.differs)), cmp.Compare(b.entry.place(), a.entry.place()))
+	})
+	views := []nearView{}
+	for _, n := range all[:min(len(all), maxNear)] {
+		views = append(views, nearView{n.entry.view(), n.differs})
+	}
+	return views
+}

@@ -1,0 +1,395 @@
+package main
+
+// Sandboxes: isolated copies of a service in fixture mode, each on ports of its
+// own. What no test changes is shared: configuration, handlers, templates of the
+// start, authentication, and the routing.
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// maxSandboxes is how many there may be at a time.
+const maxSandboxes = 1000
+
+// sandbox is one of them.
+type sandbox struct {
+	view    sandboxView
+	number  uint64 // in the order of creation
+	world   *world
+	servers []*httpServer
+}
+
+// sandboxView is a sandbox on the wire.
+type sandboxView struct {
+	Name             string `json:"name"`
+	OrchestrationURL string `json:"orchestration_url"`
+	WorkerURL        string `json:"worker_url"`
+	MountURL         string `json:"mount_url"`
+}
+
+// sandboxes are those of one service.
+type sandboxes struct {
+	parts serviceOptions // of the service that they are copies of
+	ports *portRange
+
+	ending sync.WaitGroup // of those that were deleted
+
+	mu    sync.Mutex
+	all   map[string]*sandbox // nil for one that is being made; guarded by mu
+	begun uint64              // how many ever; guarded by mu
+	end   bool                // no others are made; guarded by mu
+}
+
+func newSandboxes(parts serviceOptions) *sandboxes {
+	return &sandboxes{
+		parts: parts, ports: parsePortRange(parts.cfg.Fixture.PortRange), all: map[string]*sandbox{},
+	}
+}
+
+// create makes a sandbox and serves it.
+func (b *sandboxes) create(q *sandboxRequest) (*sandbox, error) {
+	box, err := b.reserve(q.name)
+	if err != nil {
+		return nil, err
+	}
+	if err = b.open(box, q); err == nil && !b.enter(box) {
+		err = errEnding()
+	}
+	if err != nil {
+		b.forget(box)
+		box.close()
+		return nil, err
+	}
+	return box, nil
+}
+
+// reserve keeps a name for a sandbox that is being made; "" for any.
+func (b *sandboxes) reserve(name string) (*sandbox, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.end {
+		return nil, errEnding()
+	}
+	if len(b.all) >= maxSandboxes {
+		return nil, failf(unavailable, "there are %d sandboxes already; delete some", maxSandboxes)
+	}
+	if _, taken := b.all[name]; taken {
+		return nil, failf(conflict, "there is a sandbox %q already", name)
+	}
+	b.begun++
+	for n := b.begun; name == ""; n++ {
+		free := fmt.Sprintf("sandbox-%d", n)
+		if _, taken := b.all[free]; !taken {
+			name = free
+		}
+	}
+	b.all[name] = nil
+	return &sandbox{view: sandboxView{Name: name}, number: b.begun}, nil
+}
+
+// enter makes a sandbox known, unless they are ending.
+func (b *sandboxes) enter(box *sandbox) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.end {
+		return false
+	}
+	b.all[box.view.Name] = box
+	return true
+}
+
+func (b *sandboxes) forget(box *sandbox) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.all, box.view.Name)
+}
+
+// open opens the sandbox's listeners, then its service, and serves. What it
+// opened before an error is the caller's to close.
+func (b *sandboxes) open(box *sandbox, q *sandboxRequest) error {
+	w := &world{parts: b.parts, sandbox: box.view.Name, gates: &gates{}, atStart: openService}
+	cfg := *b.parts.cfg // of its own for the addresses
+	cfg.Store.Memory = true
+	if cfg.Fixture.PublicHost != "" {
+		cfg.Web.AllowedHosts = append(slices.Clone(cfg.Web.AllowedHosts), cfg.Fixture.PublicHost)
+	}
+	w.parts.cfg, w.parts.log = &cfg, b.parts.log.With("sandbox", box.view.Name)
+	if q.seed != nil {
+		w.atStart = func(o serviceOptions) (*service, error) { return withState(q.document())(o) }
+	}
+	if q.deterministic {
+		w.parts.deterministic = q.ids
+	}
+	if err := b.listen(box, &cfg, w.gates); err != nil {
+		return err
+	}
+	if err := w.begin(); err != nil {
+		return err
+	}
+	box.world = w
+	for _, s := range box.servers {
+		go box.serve(s)
+	}
+	return nil
+}
+
+// listen opens a listener for each role, where the role's own one is.
+func (b *sandboxes) listen(box *sandbox, cfg *Config, g *gates) error {
+	err := b.listenFor(box, &cfg.Orchestration.Web, &g.orchestration, &box.view.OrchestrationURL)
+	if err == nil && cfg.Mount.Path != "" {
+		box.view.MountURL = box.view.OrchestrationURL + cfg.Mount.Path
+	}
+	if err == nil && cfg.Role != "orchestration" {
+		err = b.listenFor(box, &cfg.Worker.Web, &g.worker, &box.view.WorkerURL)
+	}
+	return err
+}
+
+func (b *sandboxes) listenFor(box *sandbox, web *roleWebConfig, h http.Handler, url *string) error {
+	own, err := parseListen(web.Listen)
+	if err != nil {
+		return fmt.Errorf("the address %s: %w", web.Listen, err)
+	}
+	l, err := b.ports.listen(own.host)
+	if err != nil {
+		return err
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	web.Listen = net.JoinHostPort(own.host, port)
+	*url = reachableURL(l.Addr().String())
+	if host := b.parts.cfg.Fixture.PublicHost; host != "" {
+		*url = "http://" + net.JoinHostPort(host, port)
+	}
+	box.servers = append(box.servers, newHTTPServer(l, h, b.parts.log))
+	return nil
+}
+
+func (box *sandbox) serve(s *httpServer) {
+	if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		box.world.parts.log.Error("a sandbox's listener failed", "error", err)
+	}
+}
+
+// get is a sandbox that is there.
+func (b *sandboxes) get(name string) (*sandbox, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if box := b.all[name]; box != nil {
+		return box, nil
+	}
+	return nil, failf(notFound, "there is no sandbox %q", name)
+}
+
+// list is those that are there, oldest first.
+func (b *sandboxes) list() []*sandbox {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	found := make([]*sandbox, 0, len(b.all))
+	for _, box := range b.all {
+		if box != nil {
+			found = append(found, box)
+		}
+	}
+	slices.SortFunc(found, func(x, y *sandbox) int { return cmp.Compare(x.number, y.number) })
+	return found
+}
+
+// delete ends a sandbox: its listeners, connections, handlers and timers. It
+// waits for its handlers as long as a reset does.
+func (b *sandboxes) delete(name string) error {
+	b.mu.Lock()
+	box := b.all[name]
+	if box != nil {
+		delete(b.all, name)
+		b.ending.Add(1)
+	}
+	b.mu.Unlock()
+	if box == nil {
+		return failf(notFound, "there is no sandbox %q", name)
+	}
+	ended := make(chan struct{}, 1)
+	go func() {
+		defer b.ending.Done()
+		box.close()
+		ended <- struct{}{}
+	}()
+	receiveWithin(ended, cutOffPatience)
+	return nil
+}
+
+// close ends everything of a sandbox at once.
+func (box *sandbox) close() {
+	for _, s := range box.servers {
+		s.server.Close()
+		s.listener.Close() // which the server has not yet, if it never served
+	}
+	if box.world == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	box.world.finish(ctx)
+	if err := box.world.close(); err != nil {
+		box.world.parts.log.Warn("a sandbox did not end well", "error", err)
+	}
+}
+
+// finish makes no others, and gives the handlers of all that there are until
+// ctx ends.
+func (b *sandboxes) finish(ctx context.Context) {
+	b.mu.Lock()
+	b.end = true
+	b.mu.Unlock()
+	var all sync.WaitGroup
+	for _, box := range b.list() {
+		all.Go(func() { box.world.finish(ctx) })
+	}
+	all.Wait()
+}
+
+// close ends what finish left of them.
+func (b *sandboxes) close() {
+	for _, box := range b.list() {
+		b.delete(box.view.Name)
+	}
+	b.ending.Wait()
+}
+
+// status is what /health/detailed says of them.
+func (w *world) status() string {
+	if w.boxes == nil {
+		return "this is sandbox " + w.sandbox
+	}
+	return fmt.Sprintf("%d sandboxes", len(w.boxes.list()))
+}
+
+// sandboxName tells whether a name can be in a path, and in a host's name.
+func sandboxName(s string) bool {
+	return len(s) >= 1 && len(s) <= 63 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}
+
+// The routes of the control API for sandboxes.
+
+// sandboxListView is the sandboxes of a service.
+type sandboxListView struct {
+	Sandboxes []sandboxView `json:"sandboxes"`
+}
+
+// sandboxRequest is the body that asks for one.
+type sandboxRequest struct {
+	name          string // "" for any
+	seed          []byte // the state document that it starts with; nil for none
+	deterministic bool   // ids and chance follow from ids
+	ids           string
+}
+
+func (q *sandboxRequest) document() io.Reader { return bytes.NewReader(q.seed) }
+
+// seedDepth is how much deeper than other bodies one with a seed may be.
+const seedDepth = elementDepth + 4
+
+func parseSandboxRequest(body []byte) (*sandboxRequest, error) {
+	q, f := &sandboxRequest{}, &fieldReader{}
+	if body == nil {
+		return q, nil
+	}
+	if jsonKind(body) != '{' {
+		return nil, failf(badRequest, "the body must be a JSON object")
+	}
+	eachMember(body, func(key string, raw []byte) bool {
+		switch key {
+		case "name":
+			if q.name = f.text(key, raw, 1, 63); !f.complainedOf(key) && !sandboxName(q.name) {
+				f.complain(key, "may have lower case letters, digits and - alone")
+			}
+		case "seed":
+			if q.seed = raw; jsonKind(raw) != '{' {
+				f.complain(key, "must be a state document, an object")
+			}
+		case "deterministic_ids":
+			q.ids, q.deterministic = f.text(key, raw, 1, maxNameLength), true
+		default:
+			f.complain(key, "is not known; name, seed and deterministic_ids are")
+		}
+		return true
+	})
+	return q, f.failure("no sandbox was made")
+}
+
+// sandboxes are those of the service; a sandbox has none of its own.
+func (a *controlAPI) sandboxes() (*sandboxes, error) {
+	w := a.svc.world
+	if w.boxes == nil {
+		return nil, failf(conflict, "this is sandbox %q, which has no sandboxes of its own", w.sandbox)
+	}
+	return w.boxes, nil
+}
+
+func (a *controlAPI) addSandbox(w http.ResponseWriter, r *http.Request) error {
+	all, err := a.sandboxes()
+	if err != nil {
+		return err
+	}
+	extendReading(w, stateTimeout)
+	body, err := readDeepJSON(r, true, seedDepth)
+	if err != nil {
+		return err
+	}
+	q, err := parseSandboxRequest(body)
+	if err != nil {
+		return err
+	}
+	extendWriting(w, stateTimeout)
+	box, err := all.create(q)
+	if err != nil {
+		return refusedState(err, "seed.", "no sandbox was made")
+	}
+	w.Header().Set("Location", controlPath+"/sandboxes/"+box.view.Name)
+	return writeJSON(w, http.StatusCreated, box.view)
+}
+
+func (a *controlAPI) listSandboxes(w http.ResponseWriter, _ *http.Request) error {
+	all, err := a.sandboxes()
+	if err != nil {
+		return err
+	}
+	v := sandboxListView{[]sandboxView{}}
+	for _, box := range all.list() {
+		v.Sandboxes = append(v.Sandboxes, box.view)
+	}
+	return writeJSON(w, http.StatusOK, v)
+}
+
+func (a *controlAPI) getSandbox(w http.ResponseWriter, r *http.Request) error {
+	all, err := a.sandboxes()
+	if err != nil {
+		return err
+	}
+	box, err := all.get(r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, box.view)
+}
+
+func (a *controlAPI) deleteSandbox(w http.ResponseWriter, r *http.Request) error {
+	all, err := a.sandboxes()
+	if err != nil {
+		return err
+	}
+	if err := all.delete(r.PathValue("name")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,583 @@
+package main
+
+// Stubs: scripted outcomes of attempts, which tests in fixture mode put in the
+// place of handlers. This is what they are, and which one counts for an attempt;
+// how they are played stands in stubplay.go.
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// stubFault is what goes wrong with a delivery.
+type stubFault string
+
+const (
+	noFault           stubFault = ""
+	workerLost        stubFault = "worker_lost"        // the process crashed before there was a result
+	resultLost        stubFault = "result_lost"        // it crashed with the result
+	duplicateDelivery stubFault = "duplicate_delivery" // the handler gets the attempt twice
+	lateCompletion    stubFault = "late_completion"    // the result comes when the attempt has timed out
+)
+
+// stubOutcome is what one delivery comes to.
+type stubOutcome struct {
+	outcome *outcome      // nil: of a fault the handler's own, else null
+	delay   time.Duration // in the service's time
+	hang    bool          // until the step's timeout
+	fault   stubFault
+}
+
+// instant tells whether the attempt starts and ends in one.
+func (s *stubOutcome) instant() bool { return s.fault == noFault && !s.hang && s.delay == 0 }
+
+// stubThen says what follows after the last outcome.
+type stubThen string
+
+const (
+	thenLast    stubThen = "last"    // that one again
+	thenHandler stubThen = "handler" // the step's own handler
+	thenFail    stubThen = "fail"    // a permanent failure
+)
+
+// stub takes the place of the handlers of the attempts that it matches: the n-th
+// delivery of them comes to the n-th outcome.
+type stub struct {
+	id       string
+	seq      int
+	match    matcher
+	outcomes []stubOutcome
+	then     stubThen
+	uses     int // deliveries that it has decided; guarded by store.mu, alone of all
+
+	matchText, outcomesText []byte // as they were given, compact
+}
+
+// next is what the next delivery comes to; nil leaves it to the handler.
+func (s *stub) next() *stubOutcome {
+	switch last := len(s.outcomes) - 1; {
+	case s.uses <= last:
+		return &s.outcomes[s.uses]
+	case s.then == thenLast:
+		return &s.outcomes[last]
+	case s.then == thenFail:
+		o := typedFailure(stubExhaustedType, "%s has no outcome left for delivery %d", s.id, s.uses+1)
+		return &stubOutcome{outcome: &o}
+	}
+	return nil
+}
+
+// maxStubs is how many stubs a service takes: each is looked at for an attempt.
+const maxStubs = 1000
+
+// stubs are those of a service. It is guarded by store.mu.
+type stubs struct {
+	list []*stub // the most specific first, then the newest
+	made int
+}
+
+// add takes up new stubs, the later ones being newer.
+func (l *stubs) add(all []*stub) error {
+	if len(l.list)+len(all) > maxStubs {
+		return failf(conflict, "there may be %d stubs at most; there are %d", maxStubs, len(l.list))
+	}
+	for _, s := range all {
+		l.made++
+		s.seq, s.id = l.made, "stub-"+strconv.Itoa(l.made)
+	}
+	l.list = slices.Concat(l.list, all)
+	slices.SortFunc(l.list, func(a, b *stub) int {
+		return cmp.Or(cmp.Compare(b.match.specificity(), a.match.specificity()), cmp.Compare(b.seq, a.seq))
+	})
+	return nil
+}
+
+// replace puts others in the place of all, which stay when that is refused.
+func (l *stubs) replace(all []*stub) error {
+	before := l.list
+	l.list = nil
+	err := l.add(all)
+	if err != nil {
+		l.list = before
+	}
+	return err
+}
+
+func (l *stubs) remove(id string) (found bool) {
+	n := len(l.list)
+	l.list = slices.DeleteFunc(slices.Clone(l.list), func(s *stub) bool { return s.id == id })
+	return len(l.list) < n
+}
+
+func (l *stubs) find(id string) *stub {
+	i := slices.IndexFunc(l.list, func(s *stub) bool { return s.id == id })
+	if i < 0 {
+		return nil
+	}
+	return l.list[i]
+}
+
+// choose is the stub that counts for an attempt that is to start, or nil.
+func (l *stubs) choose(x matchable) *stub {
+	for _, s := range l.list {
+		if s.match.fits(x) {
+			return s
+		}
+	}
+	return nil
+}
+
+// mayAct tells whether some attempt of a step may be played. Which one it will
+// be need not be settled yet.
+func (l *stubs) mayAct(x matchable) bool {
+	return slices.ContainsFunc(l.list, func(s *stub) bool { return s.next() != nil && s.match.fitsBut(x, "attempt") })
+}
+
+// size is how many there are, of a service that has any or not.
+func (l *stubs) size() int {
+	if l == nil {
+		return 0
+	}
+	return len(l.list)
+}
+
+// Reading stubs from requests. Whatever is not known or does not go together is
+// refused, with its path: a misspelled test must not pass silently.
+
+// maxStubOutcomes is how many outcomes a stub may have.
+const maxStubOutcomes = 1000
+
+// parseStub reads one stub.
+func parseStub(body []byte) (*stub, error) {
+	if jsonKind(body) != '{' {
+		return nil, failf(badRequest, "the body must be a JSON object")
+	}
+	f := &fieldReader{}
+	s := f.stub("", body)
+	return s, f.failure("the stub is refused")
+}
+
+// parseStubs reads {"stubs": [...]}.
+func parseStubs(body []byte) (all []*stub, err error) {
+	if jsonKind(body) != '{' {
+		return nil, failf(badRequest, "the body must be a JSON object")
+	}
+	f, given := &fieldReader{}, false
+	eachMember(body, func(key string, raw []byte) bool {
+		if given = key == "stubs"; !given {
+			f.complain(key, "is not known; stubs is")
+		} else if !eachElement(raw, func(e []byte) bool {
+			all = append(all, f.stub(fmt.Sprintf("stubs[%d].", len(all)), e))
+			return len(all) <= maxStubs
+		}) {
+			f.complain(key, "must be an array of stubs")
+		}
+		return true
+	})
+	if !given && len(f.problems) == 0 {
+		f.complain("stubs", "is required")
+	}
+	return all, f.failure("the stubs stay as they are")
+}
+
+// stub reads a stub; before stands before the paths of its members.
+func (f *fieldReader) stub(before string, raw []byte) *stub {
+	s := &stub{then: thenLast}
+	if jsonKind(raw) != '{' {
+		f.complain(before+"match", "is required, in an object")
+		return s
+	}
+	eachMember(raw, func(key string, value []byte) bool {
+		switch path := before + key; key {
+		case "match":
+			s.match, s.matchText = f.matcher(path, value, stubMembers), compactJSON(nil, value)
+		case "outcomes":
+			s.outcomes, s.outcomesText = f.stubOutcomes(path, value), compactJSON(nil, value)
+		case "then":
+			s.then = stubThen(f.word(path, value, string(thenLast), string(thenHandler), string(thenFail)))
+		default:
+			f.complain(path, "is none of match, outcomes, then")
+		}
+		return true
+	})
+	if s.matchText == nil {
+		f.complain(before+"match", "is required; {} matches everything")
+	}
+	if s.outcomesText == nil {
+		f.complain(before+"outcomes", "is required")
+	}
+	return s
+}
+
+func (f *fieldReader) stubOutcomes(path string, raw []byte) (all []stubOutcome) {
+	isArray := eachElement(raw, func(e []byte) bool {
+		all = append(all, f.stubOutcome(fmt.Sprintf("%s[%d]", path, len(all)), e))
+		return len(all) <= maxStubOutcomes
+	})
+	if n := len(all); !isArray || n == 0 || n > maxStubOutcomes {
+		f.complain(path, "must be an array of 1 to %d outcomes", maxStubOutcomes)
+	}
+	return all
+}
+
+func (f *fieldReader) stubOutcome(path string, raw []byte) (s stubOutcome) {
+	const known = "result, error, delay, hang, fault"
+	if jsonKind(raw) != '{' {
+		f.complain(path, "must be an object with any of %s", known)
+		return s
+	}
+	given := map[string]bool{}
+	eachMember(raw, func(key string, value []byte) bool {
+		given[key] = true
+		f.stubOutcomeMember(&s, path+"."+key, key, value, known)
+		return true
+	})
+	f.stubOutcomeRules(&s, path, given)
+	if s.outcome == nil && s.fault == noFault {
+		s.outcome = &outcome{success: true}
+	}
+	return s
+}
+
+func (f *fieldReader) stubOutcomeMember(s *stubOutcome, path, key string, raw []byte, known string) {
+	switch key {
+	case "result":
+		s.outcome = &outcome{success: true, result: compactResult(raw)}
+	case "error":
+		s.outcome = f.stubError(path, raw)
+	case "delay":
+		s.delay = f.boundedDuration(path, raw, maxSleepMS*time.Millisecond)
+	case "hang":
+		if s.hang = jsonKind(raw) == 't'; !s.hang {
+			f.complain(path, "must be true")
+		}
+	case "fault":
+		s.fault = stubFault(f.word(path, raw, string(workerLost), string(resultLost),
+			string(duplicateDelivery), string(lateCompletion)))
+	default:
+		f.complain(path, "is none of %s", known)
+	}
+}
+
+// stubOutcomeRules are about what does not go together.
+func (f *fieldReader) stubOutcomeRules(s *stubOutcome, path string, given map[string]bool) {
+	switch {
+	case len(given) == 0:
+		f.complain(path, "must have a result, an error, a delay, hang or a fault")
+	case given["result"] && given["error"]:
+		f.complain(path+".error", "does not go with a result")
+	case given["hang"] && len(given) > 1:
+		f.complain(path+".hang", "goes with nothing else")
+	case s.fault == workerLost && s.outcome != nil:
+		f.complain(path+".fault", "worker_lost comes before a result or an error")
+	case s.fault == duplicateDelivery && given["delay"]:
+		f.complain(path+".delay", "does not go with duplicate_delivery")
+	}
+}
+
+// stubError reads {"message", "error_type"?, "retryable"?, "retry_after"?}.
+func (f *fieldReader) stubError(path string, raw []byte) *outcome {
+	o := typedFailure(handlerErrorType, "")
+	const known = "message, error_type, retryable, retry_after"
+	if jsonKind(raw) != '{' {
+		f.complain(path, "must be an object with any of %s", known)
+		return &o
+	}
+	eachMember(raw, func(key string, value []byte) bool {
+		at := path + "." + key
+		switch key {
+		case "message":
+			o.err.message = cleanText([]byte(f.text(at, value, 1, maxMessageLength)))
+		case "error_type":
+			o.err.errorType = f.text(at, value, 1, maxNameLength)
+		case "retryable":
+			if o.err.retryable = jsonKind(value) == 't'; !o.err.retryable && jsonKind(value) != 'f' {
+				f.complain(at, "must be true or false")
+			}
+		case "retry_after":
+			o.retryAfter = clampRetryAfter(f.boundedDuration(at, value, maxRetryAfter))
+		default:
+			f.complain(at, "is none of %s", known)
+		}
+		return true
+	})
+	if o.err.message == "" && !f.complainedOf(path+".message") {
+		f.complain(path+".message", "is required")
+	}
+	return &o
+}
+
+// Matchers: which handler calls, or which API requests, a stub or a check is
+// about. What they look at is named by the members of a request.
+
+// matchable is something with named facts.
+type matchable interface {
+	fact(member string) string     // "" for one that it lacks
+	document(member string) []byte // a JSON text; nil for one that it lacks
+}
+
+// matchForm is how a member of a match is written.
+type matchForm uint8
+
+const (
+	matchText matchForm = iota
+	matchPrefix
+	matchCount // an integer from 1
+	matchFlag
+	matchID
+	matchSubset // a JSON object, or for a body any value
+)
+
+// matchMember is a member that a match may have.
+type matchMember struct {
+	name string
+	form matchForm
+}
+
+// stubMembers are those of a stub, which chooses among attempts that are to start.
+var stubMembers = []matchMember{
+	{"namespace", matchText}, {"name", matchText}, {"version", matchText}, {"step", matchText},
+	{"callable", matchText}, {"attempt", matchCount}, {"context", matchSubset},
+}
+
+// callMembers are those of a match for handler calls that were made.
+var callMembers = append(slices.Clone(stubMembers), matchMember{"task_uuid", matchID}, matchMember{"stubbed", matchFlag})
+
+// requestMembers are those of a match for API requests.
+var requestMembers = []matchMember{
+	{"surface", matchText}, {"method", matchText}, {"path", matchText}, {"path_prefix", matchPrefix},
+	{"query", matchText}, {"status", matchCount}, {"subject", matchText}, {"body", matchSubset},
+}
+
+func memberNames(members []matchMember) string {
+	names := make([]string, len(members))
+	for i, m := range members {
+		names[i] = m.name
+	}
+	return strings.Join(names, ", ")
+}
+
+// matcher is what must hold, all of it. It is never changed.
+type matcher []matchRule
+
+// matchRule asks for one fact.
+type matchRule struct {
+	member string
+	form   matchForm
+	want   string      // as the fact is written
+	subset *jsonSubset // of a document
+}
+
+func (m matcher) fits(x matchable) bool { return m.fitsBut(x, "") }
+
+// fitsBut is fits without asking for one of the members.
+func (m matcher) fitsBut(x matchable, member string) bool {
+	for i := range m {
+		if m[i].member != member && !m[i].fits(x) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *matchRule) fits(x matchable) bool {
+	switch r.form {
+	case matchSubset:
+		raw := x.document(r.member)
+		return raw != nil && r.subset.fits(raw)
+	case matchPrefix:
+		return strings.HasPrefix(x.fact(r.member), r.want)
+	}
+	return x.fact(r.member) == r.want
+}
+
+// specificity is how much is asked for: each member counts one, a document as
+// many as it names values.
+func (m matcher) specificity() (n int) {
+	for i := range m {
+		n++
+		if m[i].subset != nil {
+			n += m[i].subset.leaves - 1
+		}
+	}
+	return n
+}
+
+// differences says of each rule that does not hold what there is instead.
+func (m matcher) differences(x matchable) (all []string) {
+	for i := range m {
+		r := &m[i]
+		switch {
+		case r.fits(x):
+		case r.form == matchSubset:
+			all = append(all, r.member+" lacks what is asked for")
+		default:
+			all = append(all, fmt.Sprintf("%s is %q, not %q", r.member, x.fact(r.member), r.want))
+		}
+	}
+	return all
+}
+
+// matcher reads the members of a match. Everything that is not known is a
+// mistake: what is misspelled must not match everything.
+func (f *fieldReader) matcher(path string, raw []byte, members []matchMember) (m matcher) {
+	if jsonKind(raw) != '{' {
+		f.complain(path, "must be an object with any of %s", memberNames(members))
+		return nil
+	}
+	eachMember(raw, func(key string, value []byte) bool {
+		at := slices.IndexFunc(members, func(m matchMember) bool { return m.name == key })
+		if at < 0 {
+			f.complain(path+"."+key, "is none of %s", memberNames(members))
+			return true
+		}
+		m = append(m, f.matchRule(path+"."+key, members[at], value))
+		return true
+	})
+	slices.SortStableFunc(m, func(a, b matchRule) int { return cmp.Compare(a.form, b.form) }) // documents cost most
+	return m
+}
+
+func (f *fieldReader) matchRule(path string, member matchMember, raw []byte) matchRule {
+	r := matchRule{member: member.name, form: member.form}
+	switch member.form {
+	case matchText, matchPrefix:
+		r.want = f.text(path, raw, 1, maxReasonLength*10)
+	case matchCount:
+		n, ok := jsonInt(raw)
+		if !ok || n < 1 {
+			f.complain(path, "must be an integer from 1")
+		}
+		r.want = strconv.FormatInt(n, 10)
+	case matchFlag:
+		if r.want = string(raw); r.want != "true" && r.want != "false" {
+			f.complain(path, "must be true or false")
+		}
+	case matchID:
+		r.want = f.id(path, raw).String()
+	case matchSubset:
+		if jsonKind(raw) != '{' && member.name != "body" {
+			f.complain(path, "must be an object")
+		}
+		r.subset = newJSONSubset(compactJSON(nil, raw))
+	}
+	return r
+}
+
+// The stubs of the control API: adding, listing and removing them.
+
+// stubView is a stub on the wire.
+type stubView struct {
+	ID       string          `json:"id"`
+	Match    json.RawMessage `json:"match"`
+	Outcomes json.RawMessage `json:"outcomes"`
+	Then     stubThen        `json:"then"`
+	Uses     int             `json:"uses"` // deliveries that it has decided
+}
+
+// stubList is every stub, in the order in which they are tried.
+type stubList struct {
+	Stubs []stubView `json:"stubs"`
+}
+
+func (s *stub) view() stubView { return stubView{s.id, s.matchText, s.outcomesText, s.then, s.uses} }
+
+func (l *stubs) view() stubList {
+	v := stubList{make([]stubView, len(l.list))}
+	for i, s := range l.list {
+		v.Stubs[i] = s.view()
+	}
+	return v
+}
+
+func stubNotFound(id string) *failure { return failf(notFound, "there is no stub %.60q", id) }
+
+func (a *controlAPI) addStub(w http.ResponseWriter, r *http.Request) error {
+	body, err := readJSON(r, false)
+	if err != nil {
+		return err
+	}
+	s, err := parseStub(body)
+	if err != nil {
+		return err
+	}
+	var v stubView
+	err = a.svc.engine.changeStubs(r.Context(), func(l *stubs) error {
+		err := l.add([]*stub{s})
+		v = s.view()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", controlPath+"/stubs/"+v.ID)
+	return writeJSON(w, http.StatusCreated, v)
+}
+
+func (a *controlAPI) replaceStubs(w http.ResponseWriter, r *http.Request) error {
+	body, err := readJSON(r, false)
+	if err != nil {
+		return err
+	}
+	all, err := parseStubs(body)
+	if err != nil {
+		return err
+	}
+	var v stubList
+	err = a.svc.engine.changeStubs(r.Context(), func(l *stubs) error {
+		err := l.replace(all)
+		v = l.view()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, v)
+}
+
+func (a *controlAPI) listStubs(w http.ResponseWriter, _ *http.Request) error {
+	var v stubList
+	a.svc.engine.readStubs(func(l *stubs) { v = l.view() })
+	return writeJSON(w, http.StatusOK, v)
+}
+
+func (a *controlAPI) getStub(w http.ResponseWriter, r *http.Request) error {
+	var v stubView
+	found := false
+	a.svc.engine.readStubs(func(l *stubs) {
+		if s := l.find(r.PathValue("id")); s != nil {
+			v, found = s.view(), true
+		}
+	})
+	if !found {
+		return stubNotFound(r.PathValue("id"))
+	}
+	return writeJSON(w, http.StatusOK, v)
+}
+
+func (a *controlAPI) removeStub(w http.ResponseWriter, r *http.Request) error {
+	err := a.svc.engine.changeStubs(r.Context(), func(l *stubs) error {
+		if !l.remove(r.PathValue("id")) {
+			return stubNotFound(r.PathValue("id"))
+		}
+		return nil
+	})
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
+}
+
+func (a *controlAPI) removeStubs(w http.ResponseWriter, r *http.Request) error {
+	err := a.svc.engine.changeStubs(r.Context(), func(l *stubs) error { return l.replace(nil) })
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
+}

@@ -1,0 +1,384 @@
+package main
+
+// Which stub counts, what is refused of stubs, and what waits for stubs.
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// TestStubPrecedence: the most specific one wins, then the newest, and the n-th
+// delivery takes the n-th outcome.
+func TestStubPrecedence(t *testing.T) {
+	rows := []struct {
+		name    string
+		matches []string // of stubs whose results are 1, 2, …
+		context string
+		want    string
+	}{
+		{"the newest of equals", []string{`{}`, `{}`}, `{}`, "2"},
+		{"more members", []string{`{"namespace":"t","step":"a"}`, `{"step":"a"}`}, `{}`, "1"},
+		{"what does not match counts nothing", []string{`{"step":"a"}`, `{"step":"b","namespace":"t","name":"one"}`}, `{}`, "1"},
+		{"version and attempt", []string{`{"version":"1.0.0","attempt":1}`, `{"version":"1.0.0","attempt":2}`}, `{}`, "1"},
+		{"callable", []string{`{"callable":"builtin:noop"}`, `{"callable":"noop"}`}, `{}`, "1"},
+		{"context", []string{`{"context":{"a":1}}`, `{}`}, `{"a":1,"b":2}`, "1"},
+		{"more of the context", []string{`{"context":{"a":1,"b":{"c":[1]}}}`, `{"context":{"a":1}}`}, `{"a":1.0,"b":{"c":[1e0],"d":1}}`, "1"},
+		{"arrays are equal", []string{`{}`, `{"context":{"a":[1]}}`}, `{"a":[1,2]}`, "1"},
+		{"objects in arrays are equal", []string{`{}`, `{"context":{"a":[{"x":1}]}}`}, `{"a":[{"x":1,"y":2}]}`, "1"},
+		{"numbers by value", []string{`{}`, `{"context":{"a":10000000000000000000001}}`}, `{"a":1.0000000000000000000001e22}`, "2"},
+		{"digits count", []string{`{}`, `{"context":{"a":10000000000000000000001}}`}, `{"a":10000000000000000000002}`, "1"},
+		{"strings by value", []string{`{}`, `{"context":{"a":"\u0041"}}`}, `{"a":"A"}`, "2"},
+		{"kinds differ", []string{`{}`, `{"context":{"a":"1"}}`}, `{"a":1}`, "1"},
+		{"null is there", []string{`{}`, `{"context":{"a":null}}`}, `{}`, "1"},
+		{"none", []string{`{"name":"two"}`}, `{}`, "<nil>"},
+	}
+	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("one", stepSpec{name: "a", callable: "builtin:noop"})}})
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			s.t = t
+			s.do("DELETE", "/_stepwell/stubs", "").want(204)
+			for i, match := range row.matches {
+				s.stub(`{"match":%s,"outcomes":[{"result":%d}]}`, match, i+1)
+			}
+			id := s.create(fmt.Sprintf(`{"namespace":"t","name":"one","context":%s}`, row.context))
+			want := "complete after 1 attempts, 1 deliveries: " + row.want
+			if got := s.story(id); got != want {
+				t.Errorf("got %s; want %s", got, want)
+			}
+		})
+	}
+}
+
+// TestStubsAreShown with what they were used for, and go.
+func TestStubsAreShown(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("one", stepSpec{name: "a", callable: "builtin:noop"})}})
+	a := s.do("POST", "/_stepwell/stubs", `{"match":{},"outcomes":[{"result":1},{"result":2}],"then":"handler"}`).want(201)
+	if got := a.header.Get("Location"); got != "/_stepwell/stubs/stub-1" || a.text("uses") != "0" {
+		t.Errorf("got %s with %s", got, a.body)
+	}
+	for want := range 4 {
+		if got := s.do("GET", "/_stepwell/stubs/stub-1", "").want(200).text("uses"); got != fmt.Sprint(min(want, 2)) {
+			t.Errorf("after %d tasks the stub was used %s times", want, got)
+		}
+		s.create(`{"namespace":"t","name":"one"}`)
+		s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	}
+	s.stub(`{"match":{"step":"a"},"outcomes":[{"hang":true}]}`)
+	list := s.do("GET", "/_stepwell/stubs", "").want(200)
+	if list.text("stubs.0.id") != "stub-2" || list.text("stubs.1.id") != "stub-1" {
+		t.Errorf("got %s; want the more specific one first", list.body)
+	}
+	if got := s.do("GET", "/health/detailed", "").text("checks.fixture.message"); !strings.Contains(got, "2 stubs") {
+		t.Errorf("/health/detailed says %s", got)
+	}
+	s.do("DELETE", "/_stepwell/stubs/stub-2", "").want(204)
+	s.do("DELETE", "/_stepwell/stubs/stub-2", "").want(404)
+	s.do("GET", "/_stepwell/stubs/stub-2", "").want(404)
+	put := s.do("PUT", "/_stepwell/stubs", `{"stubs":[{"match":{},"outcomes":[{"result":3}]}]}`).want(200)
+	if put.text("stubs.0.id") != "stub-3" || strings.Count(string(put.body), `"id"`) != 1 {
+		t.Errorf("got %s; want the new one alone", put.body)
+	}
+	s.do("POST", "/_stepwell/reset", "").want(204)
+	if got := strings.TrimSpace(string(s.do("GET", "/_stepwell/stubs", "").body)); got != `{"stubs":[]}` {
+		t.Errorf("a reset left %s", got)
+	}
+}
+
+// TestStubsAreBounded in number.
+func TestStubsAreBounded(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{})
+	one := `{"match":{},"outcomes":[{"result":1}]}`
+	many := func(n int) string { return `{"stubs":[` + strings.Repeat(one+",", n-1) + one + `]}` }
+	s.do("PUT", "/_stepwell/stubs", many(maxStubs)).want(200)
+	s.do("POST", "/_stepwell/stubs", one).want(409)
+	s.do("PUT", "/_stepwell/stubs", many(maxStubs+1)).want(409)
+	if got := strings.Count(string(s.do("GET", "/_stepwell/stubs", "").body), `"id"`); got != maxStubs {
+		t.Errorf("%d stubs are left; want those of before", got)
+	}
+}
+
+// TestStubsAreStrict: each mistake is named by its path.
+func TestStubsAreStrict(t *testing.T) {
+	const match, outcomes = `"match":{}`, `"outcomes":[{"result":1}]`
+	rows := []struct{ body, fields string }{
+		{`{}`, "match outcomes"},
+		{`{` + match + `}`, "outcomes"},
+		{`{` + match + `,"outcomes":[]}`, "outcomes"},
+		{`{` + match + `,"outcomes":{}}`, "outcomes"},
+		{`{"match":[],` + outcomes + `}`, "match"},
+		{`{"match":null,` + outcomes + `}`, "match"},
+		{`{` + match + `,` + outcomes + `,"than":"last"}`, "than"},
+		{`{` + match + `,` + outcomes + `,"then":"again"}`, "then"},
+		{`{"match":{"stpe":"a","name":1,"attempt":0,"context":[]},` + outcomes + `}`,
+			"match.stpe match.name match.attempt match.context"},
+		{`{"match":{"attempt":"1"},` + outcomes + `}`, "match.attempt"},
+		{`{` + match + `,"outcomes":[{"result":1},{}]}`, "outcomes[1]"},
+		{`{` + match + `,"outcomes":[1]}`, "outcomes[0]"},
+		{`{` + match + `,"outcomes":[{"reslut":1}]}`, "outcomes[0].reslut"},
+		{`{` + match + `,"outcomes":[{"result":1,"error":{"message":"m"}}]}`, "outcomes[0].error"},
+		{`{` + match + `,"outcomes":[{"error":{}}]}`, "outcomes[0].error.message"},
+		{`{` + match + `,"outcomes":[{"error":"m"}]}`, "outcomes[0].error"},
+		{`{` + match + `,"outcomes":[{"error":{"message":"","type":"x","error_type":1,"retryable":1,"retry_after":5}}]}`,
+			"outcomes[0].error.message outcomes[0].error.type outcomes[0].error.error_type outcomes[0].error.retryable outcomes[0].error.retry_after"},
+		{`{` + match + `,"outcomes":[{"error":{"message":"m","retry_after":"61m"}}]}`, "outcomes[0].error.retry_after"},
+		{`{` + match + `,"outcomes":[{"delay":"-1s"}]}`, "outcomes[0].delay"},
+		{`{` + match + `,"outcomes":[{"delay":2}]}`, "outcomes[0].delay"},
+		{`{` + match + `,"outcomes":[{"delay":"1000000h"}]}`, "outcomes[0].delay"},
+		{`{` + match + `,"outcomes":[{"hang":false}]}`, "outcomes[0].hang"},
+		{`{` + match + `,"outcomes":[{"hang":true,"delay":"1s"}]}`, "outcomes[0].hang"},
+		{`{` + match + `,"outcomes":[{"fault":"oops"}]}`, "outcomes[0].fault"},
+		{`{` + match + `,"outcomes":[{"fault":"worker_lost","result":1}]}`, "outcomes[0].fault"},
+		{`{` + match + `,"outcomes":[{"fault":"duplicate_delivery","delay":"1s"}]}`, "outcomes[0].delay"},
+	}
+	s := newFixtureServer(t, serviceTest{})
+	for _, row := range rows {
+		for path, body := range map[string]string{"POST": row.body, "PUT": `{"stubs":[{` + match + `,` + outcomes + `},` + row.body + `]}`} {
+			before := map[string]string{"PUT": "stubs[1]."}[path]
+			a := s.do(path, "/_stepwell/stubs", body).want(422)
+			var got []string
+			for i := range strings.Count(string(a.body), `"field"`) {
+				got = append(got, strings.TrimPrefix(a.text(fmt.Sprintf("error.details.%d.field", i)), before))
+			}
+			if strings.Join(got, " ") != row.fields {
+				t.Errorf("%s %s: got %q; want %q", path, body, got, row.fields)
+			}
+		}
+	}
+	s.do("PUT", "/_stepwell/stubs", `{"stub":[]}`).want(422)
+	s.do("PUT", "/_stepwell/stubs", `{}`).want(422)
+	s.do("PUT", "/_stepwell/stubs", `{"stubs":{}}`).want(422)
+	s.do("PUT", "/_stepwell/stubs", `[]`).want(400)
+	s.do("POST", "/_stepwell/stubs", `[]`).want(400)
+	if got := strings.TrimSpace(string(s.do("GET", "/_stepwell/stubs", "").body)); got != `{"stubs":[]}` {
+		t.Errorf("what was refused left %s", got)
+	}
+}
+
+// TestStubTakesWaitingSteps: a step that waits for an outside actor is played
+// once there is a stub for it, and waits again when the stub has left it.
+func TestStubTakesWaitingSteps(t *testing.T) {
+	s := frozenServer(t, serviceTest{extra: []string{testTemplate("out", stepSpec{name: "a", callable: "charge",
+		retry: `{"max_attempts":5,"backoff":"linear","backoff_base_ms":1000}`})}})
+	var ids []string
+	for range 3 {
+		ids = append(ids, s.create(`{"namespace":"t","name":"out"}`))
+	}
+	s.stub(`{"match":{"callable":"charge","attempt":2},"outcomes":[{"result":"never"}]}`)
+	s.stub(`{"match":{"callable":"charge"},"outcomes":[{"result":1},{"fault":"worker_lost"}],"then":"handler"}`)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	got := []string{s.status(ids[0]), s.status(ids[1]), s.status(ids[2])}
+	if want := "[complete steps_in_process steps_in_process]"; fmt.Sprint(got) != want {
+		t.Errorf("the tasks are %v; want %s", got, want)
+	}
+	if got := s.do("GET", "/v1/steps?callable=charge", "").want(200); strings.Count(string(got.body), "task_uuid") != 2 {
+		t.Errorf("for outside actors there is %s; want two steps", got.body)
+	}
+	c := s.claimOne(`{"callables":["charge"]}`)
+	s.testServer.answer(c, "fail", `,"error":{"message":"no"}`).want(200)
+	s.clock(`{"advance":"2s"}`).want(200)
+	if got := s.status(ids[1]); got != "complete" {
+		t.Errorf("attempt 2 by the stub: the task is %s", got)
+	}
+}
+
+// TestHangIsATimer: nothing runs while an attempt hangs, and its slot is free after it.
+func TestHangIsATimer(t *testing.T) {
+	s := frozenServer(t, serviceTest{
+		config: func(c *Config) { c.Worker.Concurrency = 1 },
+		extra:  []string{testTemplate("one", stepSpec{name: "a", callable: "builtin:noop", retry: `{"retryable":false}`})},
+	})
+	s.stub(`{"match":{},"outcomes":[{"hang":true}],"then":"handler"}`)
+	first, second := s.create(`{"namespace":"t","name":"one"}`), s.create(`{"namespace":"t","name":"one"}`)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	s.clock(`{"advance":"29s"}`).want(200)
+	if got := s.status(first) + s.status(second); got != "steps_in_processsteps_in_process" {
+		t.Errorf("the tasks are %s", got)
+	}
+	s.clock(`{"advance_to_next":true}`).want(200)
+	if got := s.status(first) + " " + s.status(second); got != "blocked_by_failures complete" {
+		t.Errorf("the tasks are %s", got)
+	}
+	wantFreeSlots(t, s.world.service())
+}
+
+// TestCancelledStubs: a task that is cancelled while a stub delays it, or has
+// lost it, hears nothing of that any more.
+func TestCancelledStubs(t *testing.T) {
+	handler := newHandlerLog(t)
+	for _, outcome := range []string{`{"delay":"5s"}`, `{"hang":true}`, `{"fault":"worker_lost","delay":"5s"}`,
+		`{"fault":"result_lost","delay":"5s"}`, `{"fault":"late_completion"}`} {
+		for _, callable := range []string{"builtin:noop", handler.url, "charge"} {
+			s := frozenServer(t, serviceTest{extra: []string{testTemplate("one", stepSpec{name: "a", callable: callable})}})
+			s.stub(`{"match":{},"outcomes":[%s]}`, outcome)
+			id := s.create(`{"namespace":"t","name":"one"}`)
+			s.do("POST", "/_stepwell/wait-idle", "").want(200)
+			s.do("DELETE", "/v1/tasks/"+id, "").want(200)
+			clock := s.clock(`{"advance":"1h"}`).want(200)
+			if got := clock.text("fired"); got != "0" {
+				t.Errorf("%s of %s: %s timers fired after the end", outcome, callable, got)
+			}
+			if got := s.story(id); got != "cancelled after 1 attempts, 1 deliveries: " {
+				t.Errorf("%s of %s: got %s", outcome, callable, got)
+			}
+			wantFreeSlots(t, s.world.service())
+		}
+	}
+}
+
+// Stubs through the control API, on the virtual clock.
+
+// handlerLog is an HTTP handler that answers with the number of the call, and
+// notes the keys of the calls.
+type handlerLog struct {
+	url  string
+	mu   sync.Mutex
+	keys []string // guarded by mu
+}
+
+func newHandlerLog(t *testing.T) *handlerLog {
+	l := &handlerLog{}
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.keys = append(l.keys, r.Header.Get("Idempotency-Key"))
+		fmt.Fprint(w, len(l.keys))
+	}))
+	t.Cleanup(h.Close)
+	l.url = h.URL
+	return l
+}
+
+func (l *handlerLog) calls() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string(nil), l.keys...)
+}
+
+func (l *handlerLog) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keys = nil
+}
+
+// stub adds a stub and returns its id.
+func (s *fixtureServer) stub(format string, args ...any) string {
+	s.t.Helper()
+	return s.do("POST", "/_stepwell/stubs", fmt.Sprintf(format, args...)).want(201).text("id")
+}
+
+// story is what became of a task's first step: its state, how many attempts it
+// took and on how many deliveries, the audit from the oldest entry on, and when
+// the last change was, in seconds after the task's creation.
+func (s *fixtureServer) story(id string) string {
+	s.t.Helper()
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	step := s.do("GET", "/v1/tasks/"+id+"/workflow_steps", "").want(200)
+	at := "/v1/tasks/" + id + "/workflow_steps/" + step.text("0.step_uuid")
+	audit := s.do("GET", at+"/audit", "").want(200)
+	var entries []string
+	for i := strings.Count(string(audit.body), `"audit_uuid"`) - 1; i >= 0; i-- {
+		p := fmt.Sprintf("%d.", i)
+		what := audit.text(p + "result.result")
+		if audit.text(p+"success") == "false" {
+			what = audit.text(p + "result.error.error_type")
+		}
+		if !strings.Contains(string(audit.body), `"from_state"`) || audit.get(p+"from_state") == nil {
+			what = "late " + what
+		}
+		entries = append(entries, what)
+	}
+	starts := strings.Count(string(s.do("GET", "/v1/tasks/"+id+"/transitions", "").want(200).body), `"to_state":"in_progress"`)
+	return fmt.Sprintf("%s after %s attempts, %d deliveries: %s", step.text("0.current_state"), step.text("0.attempts"), starts,
+		strings.Join(entries, ", "))
+}
+
+// TestStubOutcomes plays every outcome and fault on each kind of handler.
+func TestStubOutcomes(t *testing.T) {
+	const policy = `{"max_attempts":3,"backoff":"linear","backoff_base_ms":1000}`
+	type row struct {
+		name, outcomes, then  string
+		builtin, web, outside string // the stories; outside "" when it is the builtin's
+		calls                 int    // of the HTTP handler
+	}
+	rows := []row{
+		{"result", `[{"result":{"n":1.0}}]`, "", `complete after 1 attempts, 1 deliveries: map[n:1.0]`, "=", "=", 0},
+		{"null", `[{"result":null}]`, "", `complete after 1 attempts, 1 deliveries: <nil>`, "=", "=", 0},
+		{"permanent", `[{"error":{"message":"no","error_type":"card","retryable":false}}]`, "",
+			`error after 1 attempts, 1 deliveries: card`, "=", "=", 0},
+		{"retried", `[{"error":{"message":"no"}},{"error":{"message":"no","retry_after":"30s"}},{"result":3}]`, "",
+			`complete after 3 attempts, 3 deliveries: handler_error, handler_error, 3`, "=", "=", 0},
+		{"last again", `[{"error":{"message":"no"}}]`, "last",
+			`error after 3 attempts, 3 deliveries: handler_error, handler_error, handler_error`, "=", "=", 0},
+		{"then fail", `[{"error":{"message":"no"}}]`, "fail",
+			`error after 2 attempts, 2 deliveries: handler_error, stub_exhausted`, "=", "=", 0},
+		{"then handler", `[{"error":{"message":"no"}}]`, "handler",
+			`complete after 2 attempts, 2 deliveries: handler_error, 7`, `complete after 2 attempts, 2 deliveries: handler_error, 1`,
+			`enqueued after 1 attempts, 1 deliveries: handler_error`, 1},
+		{"delay", `[{"delay":"20s"}]`, "", `complete after 1 attempts, 1 deliveries: <nil>`, "=", "=", 0},
+		{"delayed error", `[{"delay":"2s","error":{"message":"no"}},{"delay":"1h","result":1},{"delay":"29s","result":3}]`, "",
+			`complete after 3 attempts, 3 deliveries: handler_error, timeout, 3`, "=", "=", 0},
+		{"hang", `[{"hang":true},{"result":2}]`, "", `complete after 2 attempts, 2 deliveries: timeout, 2`, "=", "=", 0},
+		{"worker lost", `[{"fault":"worker_lost"},{"result":2}]`, "", `complete after 1 attempts, 2 deliveries: 2`, "=", "=", 0},
+		{"worker lost later", `[{"fault":"worker_lost","delay":"5s"},{"result":2}]`, "",
+			`complete after 1 attempts, 2 deliveries: 2`, "=", "=", 0},
+		{"worker lost, then handled", `[{"fault":"worker_lost"}]`, "handler", `complete after 1 attempts, 2 deliveries: 7`,
+			`complete after 1 attempts, 2 deliveries: 1`, `enqueued after 1 attempts, 1 deliveries: `, 1},
+		{"worker lost for good", `[{"fault":"worker_lost"}]`, "",
+			`error after 3 attempts, 12 deliveries: worker_lost, worker_lost, worker_lost`, "=", "=", 0},
+		{"result lost", `[{"fault":"result_lost"}]`, "handler", `complete after 1 attempts, 2 deliveries: 7`,
+			`complete after 1 attempts, 2 deliveries: 2`, `enqueued after 1 attempts, 1 deliveries: `, 2},
+		{"stub's result lost", `[{"fault":"result_lost","result":1},{"result":2}]`, "",
+			`complete after 1 attempts, 2 deliveries: 2`, "=", "=", 0},
+		{"duplicate", `[{"fault":"duplicate_delivery"}]`, "", `complete after 1 attempts, 1 deliveries: 7, late 7`,
+			`complete after 1 attempts, 1 deliveries: 1, late 2`, `complete after 1 attempts, 1 deliveries: <nil>, late <nil>`, 2},
+		{"duplicate failure", `[{"fault":"duplicate_delivery","error":{"message":"no"}},{"result":2}]`, "",
+			`complete after 2 attempts, 2 deliveries: handler_error, late handler_error, 2`, "=", "=", 0},
+		{"late", `[{"fault":"late_completion"}]`, "handler", `complete after 2 attempts, 2 deliveries: timeout, late 7, 7`,
+			`complete after 2 attempts, 2 deliveries: timeout, late 1, 2`,
+			`enqueued after 1 attempts, 1 deliveries: timeout, late <nil>`, 2},
+		{"very late", `[{"fault":"late_completion","result":1,"delay":"1m"},{"result":2}]`, "",
+			`complete after 2 attempts, 2 deliveries: timeout, 2, late 1`, "=", "=", 0},
+	}
+	handler := newHandlerLog(t)
+	callables := []string{"builtin:sum", handler.url, "charge"}
+	s := newFixtureServer(t, serviceTest{extra: []string{
+		testTemplate("k0", stepSpec{name: "a", callable: callables[0], config: `{"add":7}`, retry: policy}),
+		testTemplate("k1", stepSpec{name: "a", callable: callables[1], retry: policy}),
+		testTemplate("k2", stepSpec{name: "a", callable: callables[2], retry: policy}),
+	}})
+	for _, row := range rows {
+		for kind, want := range []string{row.builtin, row.web, row.outside} {
+			t.Run(fmt.Sprintf("%s/%s", row.name, []string{"builtin", "http", "outside"}[kind]), func(t *testing.T) {
+				s.t = t
+				if want == "=" {
+					want = row.builtin
+				}
+				s.do("POST", "/_stepwell/reset", "").want(204)
+				s.clock(`{"auto":true}`).want(200)
+				then := ""
+				if row.then != "" {
+					then = fmt.Sprintf(`,"then":%q`, row.then)
+				}
+				handler.forget()
+				s.stub(`{"match":{"namespace":"t"},"outcomes":%s%s}`, row.outcomes, then)
+				id := s.create(fmt.Sprintf(`{"namespace":"t","name":"k%d"}`, kind))
+				if got := s.story(id); got != want {
+					t.Errorf("got  %s\nwant %s", got, want)
+				}
+				keys := handler.calls()
+				if kind == 1 && len(keys) != row.calls {
+					t.Errorf("the handler was called with %q; want %d calls", keys, row.calls)
+				}
+				if len(keys) == 2 && (keys[0] == keys[1]) == (row.name == "late") {
+					t.Errorf("the handler was called with %q", keys)
+				}
+			})
+		}
+	}
+}

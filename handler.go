@@ -1,0 +1,625 @@
+package main
+
+// How a step is run: what a handler is given, what comes back, and which
+// handler a callable stands for. Each kind of handler has a file of its own.
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// attempt is one delivery of a step to its handler. Everything in it is
+// immutable; the byte slices are JSON texts that passed checkJSON.
+type attempt struct {
+	taskID, stepID           uuid
+	namespace, name, version string // of the template
+	correlationID            string
+	traceparent              string // "" when the task has none
+	context                  []byte // the task's context, an object
+	stepName                 string
+	number                   int // from 1
+	maxAttempts              int
+	timeout                  time.Duration
+	config                   []byte        // handler.initialization, an object
+	inputs                   []byte        // an object; the context unless an operator set others
+	results                  []namedResult // completed ancestors
+}
+
+// namedResult is the bare result of a completed step.
+type namedResult struct {
+	step   string
+	result []byte // JSON; nil stands for null
+}
+
+// outcome is what an attempt came to.
+type outcome struct {
+	success    bool
+	result     []byte     // JSON that passed checkJSON, compact; nil stands for null
+	metadata   []byte     // a JSON object that the handler sent along, or nil
+	err        *stepError // set unless success
+	retryAfter time.Duration
+}
+
+// handlerKind is how a step is run.
+type handlerKind uint8
+
+const (
+	builtinHandler handlerKind = iota
+	httpHandler
+	execHandler
+	outsideActor
+)
+
+func (k handlerKind) String() string { return [...]string{"builtin", "http", "exec", "outside"}[k] }
+
+// target is what a callable stands for.
+type target struct {
+	kind    handlerKind
+	builtin *builtin     // of a builtinHandler; another kind has one when it cannot run: it fails, saying why
+	http    *httpAddress // of an httpHandler that can run
+	program string       // of an execHandler that can run: a bare name or an absolute path
+}
+
+// refusal is a target of a kind whose every attempt fails for good.
+func refusal(kind handlerKind, errorType, why string) target {
+	fail := func(*attempt) (outcome, time.Duration) { return typedFailure(errorType, "%s", why), 0 }
+	return target{kind: kind, builtin: &builtin{run: fail}}
+}
+
+// handlerSet is everything that can run steps, by the worker's configuration.
+// It is immutable and shared by all services of the process.
+type handlerSet struct {
+	outside   bool              // nothing runs here
+	exact     map[string]target // of worker.handlers
+	prefixes  []mappedPrefix    // of worker.handlers, the longest first
+	byDefault target
+	web       *httpCaller
+	programs  *programRunner
+}
+
+// mappedPrefix is a key of worker.handlers that ends in *.
+type mappedPrefix struct {
+	prefix string // without the *
+	target target
+}
+
+// newHandlerSet makes the handlers that the configuration describes. The error
+// names every target and address that will not do. getenv is where programs get
+// their PATH, HOME, LANG and TZ from.
+func newHandlerSet(c *workerConfig, version string, getenv func(string) string) (*handlerSet, error) {
+	web, err := newHTTPCaller(c, version)
+	h := &handlerSet{
+		exact:    map[string]target{},
+		web:      web,
+		programs: newProgramRunner(c, getenv),
+	}
+	return h, errors.Join(h.mapAll(c.Handlers), h.setDefault(c.DefaultHandler), err)
+}
+
+// outsideOnly is a set in which every step waits for an outside actor.
+func outsideOnly() *handlerSet { return &handlerSet{outside: true} }
+
+// mapAll takes up worker.handlers.
+func (h *handlerSet) mapAll(handlers map[string]string) error {
+	var problems []error
+	for _, callable := range slices.Sorted(maps.Keys(handlers)) {
+		t, err := h.mappable(handlers[callable])
+		if err != nil {
+			problems = append(problems, fmt.Errorf("worker.handlers: %q: %w", callable, err))
+		}
+		if prefix, ok := strings.CutSuffix(callable, "*"); ok {
+			h.prefixes = append(h.prefixes, mappedPrefix{prefix, t})
+		} else {
+			h.exact[callable] = t
+		}
+	}
+	slices.SortFunc(h.prefixes, func(a, b mappedPrefix) int { return cmp.Compare(len(b.prefix), len(a.prefix)) })
+	return errors.Join(problems...)
+}
+
+// setDefault takes up worker.default_handler, if there is one.
+func (h *handlerSet) setDefault(callable string) (err error) {
+	h.byDefault = target{kind: outsideActor}
+	if callable == "" {
+		return nil
+	}
+	if h.byDefault, err = h.mappable(callable); err != nil {
+		return fmt.Errorf("worker.default_handler: %w", err)
+	}
+	return nil
+}
+
+// mappable is the target of a callable that others are mapped to: one that
+// names its handler by a prefix.
+func (h *handlerSet) mappable(callable string) (target, error) {
+	t, err := h.parse(callable)
+	if err == nil && t.kind == outsideActor {
+		err = errors.New("the target is not builtin:…, http://…, https://… or exec:…")
+	}
+	return t, err
+}
+
+// resolve is what runs a callable. A malformed one and a program that is not
+// allowed give a target whose every attempt fails for good, saying why.
+func (h *handlerSet) resolve(callable string) target {
+	t, _ := h.find(callable)
+	return t
+}
+
+// check is what is wrong with a callable: an unknown builtin, a malformed URL
+// or program. The text does not repeat the callable. Whether programs are
+// allowed is a matter of warning.
+func (h *handlerSet) check(callable string) error {
+	_, err := h.find(callable)
+	return err
+}
+
+// warning says that no attempt of the callable can succeed while the
+// configuration is as it is; "" means that there is nothing to say.
+func (h *handlerSet) warning(callable string) string {
+	if h.resolve(callable).kind == execHandler && !h.programs.allowed {
+		return execNotAllowed
+	}
+	return ""
+}
+
+// missingProgram is an error when the callable stands for an allowed program
+// that is not there now.
+func (h *handlerSet) missingProgram(callable string) error {
+	t := h.resolve(callable)
+	if t.program == "" {
+		return nil
+	}
+	_, err := h.programs.find(t.program)
+	return err
+}
+
+func (h *handlerSet) find(callable string) (target, error) {
+	if h.outside {
+		return target{kind: outsideActor}, nil
+	}
+	if t, ok := h.mapped(callable); ok {
+		return t, nil
+	}
+	t, err := h.parse(callable)
+	if err == nil && t.kind == outsideActor {
+		t = h.byDefault
+	}
+	return t, err
+}
+
+// mapped is the target that worker.handlers gives a callable.
+func (h *handlerSet) mapped(callable string) (target, bool) {
+	if t, ok := h.exact[callable]; ok {
+		return t, true
+	}
+	for _, m := range h.prefixes {
+		if strings.HasPrefix(callable, m.prefix) {
+			return m.target, true
+		}
+	}
+	return target{}, false
+}
+
+// parse is the target that a callable names by its prefix, an outside actor
+// when it has none. With an error the target is one that fails.
+func (h *handlerSet) parse(callable string) (t target, err error) {
+	switch prefix, rest := cutHandlerPrefix(callable); prefix {
+	case "builtin:":
+		t.kind = builtinHandler
+		t.builtin, err = findBuiltin(rest)
+	case "http://", "https://":
+		t.kind = httpHandler
+		t.http, err = parseHTTPAddress(callable)
+	case "exec:":
+		t.kind = execHandler
+		t.program, err = parseProgram(rest)
+		if err == nil && !h.programs.allowed {
+			t = refusal(execHandler, "exec_not_allowed", execNotAllowed)
+		}
+	default:
+		t.kind = outsideActor
+	}
+	if err != nil {
+		t = refusal(t.kind, invalidHandlerType, err.Error())
+	}
+	return t, err
+}
+
+// cutHandlerPrefix splits off which of the four prefixes a callable has, "" for
+// none. Schemes of URLs are the same in either case.
+func cutHandlerPrefix(callable string) (prefix, rest string) {
+	for _, prefix := range [...]string{"builtin:", "exec:"} {
+		if rest, ok := strings.CutPrefix(callable, prefix); ok {
+			return prefix, rest
+		}
+	}
+	for _, prefix := range [...]string{"http://", "https://"} {
+		if n := len(prefix); len(callable) >= n && strings.EqualFold(callable[:n], prefix) {
+			return prefix, callable[n:]
+		}
+	}
+	return "", callable
+}
+
+// run has an HTTP or exec handler do the attempt and blocks until that is done,
+// at most for the attempt's timeout, in real time. When ctx is cancelled before
+// that, the outcome has the type cancelled.
+func (h *handlerSet) run(ctx context.Context, t target, a *attempt) outcome {
+	if t.builtin != nil {
+		o, _ := t.builtin.run(a)
+		return o
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	switch t.kind {
+	case httpHandler:
+		return h.web.call(ctx, t.http, a)
+	case execHandler:
+		return h.programs.run(ctx, t.program, a)
+	}
+	return typedFailure(invalidHandlerType, "nothing here runs the step: it is for an outside actor")
+}
+
+// cutOff is the outcome of an attempt that ended because ctx did, if so.
+func cutOff(ctx context.Context, a *attempt) (o outcome, ok bool) {
+	switch {
+	case ctx.Err() == nil:
+		return o, false
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return timedOut(a.timeout), true
+	}
+	return typedFailure(cancelledType, "the attempt was cancelled"), true
+}
+
+// The envelope: what an HTTP or exec handler and an outside actor get to see of
+// an attempt.
+
+// envelope appends the attempt as the JSON object that handlers get.
+func (a *attempt) envelope(dst []byte) []byte {
+	dst = slices.Grow(dst, a.envelopeSize())
+	dst = a.appendTask(append(dst, `{"task":`...))
+	dst = a.appendStep(append(dst, `,"step":`...))
+	dst = append(dst, `,"dependency_results":{`...)
+	for i, r := range a.results {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(appendJSONString(dst, r.step), ':')
+		if r.result == nil {
+			dst = append(dst, "null"...)
+		}
+		dst = append(dst, r.result...)
+	}
+	return append(dst, "}}"...)
+}
+
+// envelopeSize is about how many bytes the envelope takes.
+func (a *attempt) envelopeSize() int {
+	n := 512 + len(a.context) + len(a.config) + len(a.inputs)
+	for _, r := range a.results {
+		n += len(r.step) + len(r.result) + 8
+	}
+	return n
+}
+
+func (a *attempt) appendTask(dst []byte) []byte {
+	dst = a.taskID.appendText(append(dst, `{"task_uuid":"`...))
+	dst = appendJSONString(append(dst, `","namespace":`...), a.namespace)
+	dst = appendJSONString(append(dst, `,"name":`...), a.name)
+	dst = appendJSONString(append(dst, `,"version":`...), a.version)
+	dst = appendJSONString(append(dst, `,"correlation_id":`...), a.correlationID)
+	return append(appendObject(append(dst, `,"context":`...), a.context), '}')
+}
+
+func (a *attempt) appendStep(dst []byte) []byte {
+	dst = a.stepID.appendText(append(dst, `{"step_uuid":"`...))
+	dst = appendJSONString(append(dst, `","name":`...), a.stepName)
+	dst = strconv.AppendInt(append(dst, `,"attempt":`...), int64(a.number), 10)
+	dst = strconv.AppendInt(append(dst, `,"max_attempts":`...), int64(a.maxAttempts), 10)
+	dst = strconv.AppendInt(append(dst, `,"timeout_seconds":`...), int64(a.timeout/time.Second), 10)
+	dst = appendObject(append(dst, `,"config":`...), a.config)
+	return append(appendObject(append(dst, `,"inputs":`...), a.inputs), '}')
+}
+
+// Why attempts fail: the error of a step, and the error types that the service
+// itself gives.
+
+// stepError is why an attempt failed.
+type stepError struct {
+	message    string
+	errorType  string
+	retryable  bool
+	statusCode int    // HTTP status of the handler's reply; 0 when there was none
+	context    []byte // a JSON object, or nil
+}
+
+// Error types that the program goes by, or gives in more than one place.
+const (
+	timeoutType         = "timeout"
+	workerLostType      = "worker_lost"
+	cancelledType       = "cancelled" // what run gives when its context was cancelled
+	invalidHandlerType  = "invalid_handler"
+	invalidConfigType   = "invalid_config"
+	invalidResultType   = "invalid_result"
+	invalidOutcomeType  = "invalid_outcome"
+	resultTooLargeType  = "result_too_large"
+	handlerErrorType    = "handler_error"
+	stubExhaustedType   = "stub_exhausted"
+	programUnusableType = "program_unusable"
+)
+
+// errorTypeRow documents an error type and decides whether it is retryable.
+type errorTypeRow struct {
+	name      string // with … at the end: every type that begins so
+	retryable bool
+	help      string
+}
+
+// handlerErrorTypes holds every error_type that does not come from a handler's
+// reply or configuration; the first row that fits counts.
+var handlerErrorTypes = []errorTypeRow{
+	{timeoutType, true, "the attempt took longer than timeout_seconds"},
+	{cancelledType, true, "the service cut the attempt off: its task was cancelled, or the service stops"},
+	{workerLostType, true, "what ran the attempt went away: this service crashed, or an actor's lease expired"},
+	{"network_error", true, "no HTTP reply: name, connection, TLS or protocol failed"},
+	{"http_408", true, "HTTP 408 Request Timeout"},
+	{"http_425", true, "HTTP 425 Too Early"},
+	{"http_429", true, "HTTP 429 Too Many Requests"},
+	{"http_5…", true, "HTTP 5xx, the status at the end"},
+	{"http_…", false, "any other HTTP status outside 2xx and 3xx, the status at the end"},
+	{"redirect", false, "HTTP 3xx: redirects are never followed"},
+	{invalidResultType, false, "the reply is not JSON, or a full outcome with a member of a wrong type"},
+	{invalidOutcomeType, false, "a decision or batchable step decided what its template does not allow"},
+	{resultTooLargeType, false, "the reply is larger than worker.max_result_bytes"},
+	{invalidHandlerType, false, "the callable is an unknown builtin, a malformed URL or no program"},
+	{invalidConfigType, false, "handler.initialization has a member of a wrong type or value"},
+	{"exec_not_allowed", false, "the handler is a program, and worker.allow_exec is off"},
+	{programUnusableType, false, "the program is not there or cannot be executed"},
+	{"exec_unavailable", true, "the system has no room for another process now"},
+	{"exit_75", true, "the program exited with 75, EX_TEMPFAIL"},
+	{"exit_…", false, "the program exited with this other code"},
+	{"signal_…", true, "a signal of this number ended the program"},
+	{handlerErrorType, true, "the reply is a failure without an error_type; permanent if it says so"},
+	{stubExhaustedType, false, "fixture mode: a stub that fails then has no outcome left"},
+	{"builtin_fail", false, "builtin:fail without an error_type; retryable if so configured"},
+	{"builtin_flaky", true, "builtin:flaky on one of its failures"},
+}
+
+func (r errorTypeRow) fits(errorType string) bool {
+	if prefix, ok := strings.CutSuffix(r.name, "…"); ok {
+		return strings.HasPrefix(errorType, prefix)
+	}
+	return errorType == r.name
+}
+
+// failedOutcome is the outcome of an attempt that failed.
+func failedOutcome(errorType, message string, retryable bool) outcome {
+	return outcome{err: &stepError{message: message, errorType: errorType, retryable: retryable}}
+}
+
+// typedFailure is failedOutcome for a type of handlerErrorTypes, as retryable
+// as it says there.
+func typedFailure(errorType, format string, args ...any) outcome {
+	o := failedOutcome(errorType, fmt.Sprintf(format, args...), false)
+	for _, r := range handlerErrorTypes {
+		if r.fits(errorType) {
+			o.err.retryable = r.retryable
+			break
+		}
+	}
+	return o
+}
+
+func timedOut(limit time.Duration) outcome {
+	return typedFailure(timeoutType, "the attempt took longer than %v", limit)
+}
+
+func resultTooLarge(limit int64) outcome {
+	return typedFailure(resultTooLargeType, "the reply is larger than worker.max_result_bytes, %d", limit)
+}
+
+// appendJSON appends the error as a JSON object with all its members: an absent
+// status_code is null, an absent context {}.
+func (e *stepError) appendJSON(dst []byte) []byte {
+	dst = appendJSONString(append(dst, `{"message":`...), e.message)
+	dst = appendJSONString(append(dst, `,"error_type":`...), e.errorType)
+	dst = strconv.AppendBool(append(dst, `,"retryable":`...), e.retryable)
+	dst = append(dst, `,"status_code":`...)
+	if e.statusCode == 0 {
+		dst = append(dst, "null"...)
+	} else {
+		dst = strconv.AppendInt(dst, int64(e.statusCode), 10)
+	}
+	dst = append(dst, `,"context":`...)
+	return append(appendObject(dst, e.context), '}')
+}
+
+// appendObject appends a JSON object; nil stands for one without members.
+func appendObject(dst, object []byte) []byte {
+	if object == nil {
+		return append(dst, "{}"...)
+	}
+	return append(dst, object...)
+}
+
+// maxErrorText is how many bytes of what a handler printed its error keeps.
+const maxErrorText = 8 << 10
+
+// attach adds text that the handler printed to the error's context, unless
+// there is none or the context has that member already.
+func (e *stepError) attach(member string, text []byte) {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return
+	}
+	object := appendJSONString([]byte{'{'}, member)
+	object = appendJSONString(append(object, ':'), cleanText(text))
+	e.context = mergeObjects(nil, append(object, '}'), appendObject(nil, e.context))
+}
+
+// cleanText makes text from outside fit for a JSON string that others will
+// read: valid UTF-8, no NUL, no credentials in URLs.
+func cleanText(text []byte) string {
+	s := strings.ToValidUTF8(string(hideCredentials(text)), "\ufffd")
+	return strings.ReplaceAll(s, "\x00", "\ufffd")
+}
+
+// What a handler replied, read into an outcome.
+
+// parseReply is the outcome that a reply of at most limit bytes stands for. An
+// object with a boolean member success is a full outcome, any other JSON is the
+// result, and nothing at all the result null.
+func parseReply(data []byte, limit int64) outcome {
+	if int64(len(data)) > limit {
+		return resultTooLarge(limit)
+	}
+	if len(bytes.Trim(data, " \t\r\n")) == 0 {
+		return outcome{success: true}
+	}
+	if err := checkJSON(data); err != nil {
+		return typedFailure(invalidResultType, "the reply: %v", err)
+	}
+	if success, ok := replySuccess(data); ok {
+		return fullOutcome(data, success)
+	}
+	return outcome{success: true, result: compactResult(data)}
+}
+
+// replySuccess is the boolean member success of a reply; ok is false when it
+// has none.
+func replySuccess(data []byte) (success, ok bool) {
+	eachMember(data, func(key string, value []byte) bool {
+		if key != "success" {
+			return true
+		}
+		switch jsonKind(value) {
+		case 't':
+			success, ok = true, true
+		case 'f':
+			success, ok = false, true
+		}
+		return false
+	})
+	return success, ok
+}
+
+// fullOutcome reads a reply that is a full outcome. A member that is null counts
+// as absent, one with another name is left to later versions.
+func fullOutcome(data []byte, success bool) outcome {
+	r := replyReader{outcome: outcome{success: success}}
+	r.err = stepError{
+		message:   "the handler reported a failure and gave no message",
+		errorType: handlerErrorType,
+		retryable: true,
+	}
+	eachMember(data, func(key string, value []byte) bool {
+		r.member(key, value)
+		return r.problem == ""
+	})
+	if r.problem != "" {
+		return typedFailure(invalidResultType, "the reply's %s", r.problem)
+	}
+	if !success {
+		r.outcome.err = &r.err
+	}
+	return r.outcome
+}
+
+// replyReader gathers the members of a full outcome.
+type replyReader struct {
+	outcome outcome
+	err     stepError
+	problem string // the first member that will not do; "" while there is none
+}
+
+func (r *replyReader) member(key string, value []byte) {
+	switch {
+	case jsonKind(value) == 'n':
+	case key == "result":
+		r.outcome.result = compactResult(value)
+	case key == "metadata":
+		r.outcome.metadata = r.object(key, value)
+	case key == "error":
+		if r.object(key, value) == nil {
+			return
+		}
+		eachMember(value, func(key string, value []byte) bool {
+			r.errorMember(key, value)
+			return r.problem == ""
+		})
+	}
+}
+
+func (r *replyReader) errorMember(key string, value []byte) {
+	if jsonKind(value) == 'n' {
+		return
+	}
+	path := "error." + key
+	switch key {
+	case "message":
+		r.text(path, value, &r.err.message)
+	case "error_type":
+		r.text(path, value, &r.err.errorType)
+	case "retryable":
+		if r.err.retryable = jsonKind(value) == 't'; !r.err.retryable && jsonKind(value) != 'f' {
+			r.wrong(path, value, "true or false")
+		}
+	case "status_code":
+		n, ok := jsonInt(value)
+		if r.err.statusCode = int(n); !ok || n < 0 || n > 65535 { // clients read 16 bits
+			r.wrong(path, value, "an integer from 0 to 65535")
+		}
+	case "context":
+		r.err.context = hideCredentials(r.object(path, value))
+	}
+}
+
+// text sets dst unless the string is empty.
+func (r *replyReader) text(path string, value []byte, dst *string) {
+	switch s, ok := jsonString(value); {
+	case !ok:
+		r.wrong(path, value, "a string")
+	case s != "":
+		*dst = cleanText([]byte(s))
+	}
+}
+
+// object is the object value, compact; nil when it is something else.
+func (r *replyReader) object(path string, value []byte) []byte {
+	if jsonKind(value) != '{' {
+		r.wrong(path, value, "an object")
+		return nil
+	}
+	return compactJSON(nil, value)
+}
+
+func (r *replyReader) wrong(path string, value []byte, want string) {
+	r.problem = wrongKind(path, value, want)
+}
+
+// wrongKind says that a member is not what it should be. It shows the value
+// only where that is a number.
+func wrongKind(path string, value []byte, want string) string {
+	got := templateValueKind(value)
+	if jsonKind(value) == '0' && len(value) <= 32 {
+		got = string(value)
+	}
+	return fmt.Sprintf("%s is %s; want %s", path, got, want)
+}
+
+// compactResult is a result as outcomes hold it: nil for null.
+func compactResult(value []byte) []byte {
+	compact := compactJSON(make([]byte, 0, len(value)), value)
+	if string(compact) == "null" {
+		return nil
+	}
+	return compact
+}

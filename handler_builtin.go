@@ -1,0 +1,309 @@
+package main
+
+// The builtin handlers: small steps for demos, tests and glue. They compute at
+// once; a delay they ask for is a timer of the engine.
+
+import (
+	"cmp"
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// builtin is a handler that is part of the program.
+type builtin struct {
+	name        string // as it stands after builtin:
+	help        string // one line: what it does with which members of handler.initialization
+	needsInputs bool   // it reads more of the attempt than number and config
+	// run computes the outcome, which is to count once the delay has passed, in
+	// the service's time. It is called without locks and keeps nothing.
+	run func(a *attempt) (o outcome, delay time.Duration)
+}
+
+// builtins is every builtin, in the order in which they are documented.
+var builtins = []builtin{
+	{name: "noop", run: runNoop,
+		help: "succeeds with null"},
+	{name: "echo", run: runEcho, needsInputs: true,
+		help: "succeeds with its inputs, which are the task's context unless an operator set others"},
+	{name: "sleep", run: runSleep,
+		help: "succeeds with null after duration_ms milliseconds (0)"},
+	{name: "fail", run: runFail,
+		help: `fails with message, error_type ("builtin_fail") and retryable (false)`},
+	{name: "flaky", run: runFlaky,
+		help: `fails retryably on the first failures attempts (1), then succeeds with {"attempts": n}`},
+	{name: "sum", run: runSum, needsInputs: true,
+		help: "succeeds with add (0) plus every dependency result that is a number or has a number as value"},
+	{name: "decide", run: runDecide, needsInputs: true,
+		help: "decides to create the steps that branches lists for the value of the input member field, else those of default"},
+	{name: "batch", run: runBatch, needsInputs: true,
+		help: "splits total_items (0) into batches of batch_size (100), both from the inputs if they are numbers there"},
+	{name: "tally", run: runTally,
+		help: `succeeds with {"value": n}, n being end_cursor - start_cursor of its batch`},
+}
+
+// findBuiltin is the builtin of a name.
+func findBuiltin(name string) (*builtin, error) {
+	names := make([]string, len(builtins))
+	for i := range builtins {
+		if builtins[i].name == name {
+			return &builtins[i], nil
+		}
+		names[i] = builtins[i].name
+	}
+	return nil, fmt.Errorf("there is no builtin %q; there are %s", name, strings.Join(names, ", "))
+}
+
+func runNoop(*attempt) (outcome, time.Duration) { return outcome{success: true}, 0 }
+
+func runEcho(a *attempt) (outcome, time.Duration) {
+	return outcome{success: true, result: compactResult(a.inputs)}, 0
+}
+
+// maxSleepMS is the longest sleep that can be asked for, some thirty years.
+const maxSleepMS = 1_000_000_000_000
+
+func runSleep(a *attempt) (outcome, time.Duration) {
+	c := initialization{data: a.config}
+	ms := c.integer("duration_ms", 0, maxSleepMS)
+	if c.problem != "" {
+		return c.failure(), 0
+	}
+	return outcome{success: true}, time.Duration(ms) * time.Millisecond
+}
+
+func runFail(a *attempt) (outcome, time.Duration) {
+	c := initialization{data: a.config}
+	message := c.text("message", "the step fails on purpose")
+	errorType := c.text("error_type", "builtin_fail")
+	retryable := c.flag("retryable", false)
+	if c.problem != "" {
+		return c.failure(), 0
+	}
+	return failedOutcome(errorType, message, retryable), 0
+}
+
+func runFlaky(a *attempt) (outcome, time.Duration) {
+	const most = 1_000_000
+	c := initialization{data: a.config}
+	failures := c.integer("failures", 1, most)
+	if c.problem != "" {
+		return c.failure(), 0
+	}
+	if int64(a.number) <= failures {
+		return typedFailure("builtin_flaky", "attempt %d of %d that fail on purpose", a.number, failures), 0
+	}
+	return outcome{success: true, result: fmt.Appendf(nil, `{"attempts":%d}`, a.number)}, 0
+}
+
+func runSum(a *attempt) (outcome, time.Duration) {
+	c := initialization{data: a.config}
+	sum := c.number("add")
+	if c.problem != "" {
+		return c.failure(), 0
+	}
+	for _, r := range a.results {
+		if n := summand(r.result); n != nil {
+			sum.Add(sum, exactNumber(n))
+		}
+	}
+	text := decimalText(sum)
+	if _, err := strconv.ParseFloat(text, 64); err != nil {
+		return typedFailure(invalidResultType, "the sum is too large for a number"), 0
+	}
+	return outcome{success: true, result: []byte(text)}, 0
+}
+
+// summand is the number that a result is or has as its member value; nil
+// without one.
+func summand(result []byte) []byte {
+	if jsonKind(result) == '{' {
+		result = objectMember(result, "value")
+	}
+	if jsonKind(result) != '0' {
+		return nil
+	}
+	return result
+}
+
+// initialization reads members of a builtin's configuration. One that is null
+// counts as absent.
+type initialization struct {
+	data    []byte
+	problem string // the first member that will not do; "" while there is none
+}
+
+// failure is the outcome for a configuration with a problem.
+func (c *initialization) failure() outcome {
+	return typedFailure(invalidConfigType, "initialization.%s", c.problem)
+}
+
+// member is the value of a member of one of the kinds; nil when it is absent or
+// of another kind, which is a problem.
+func (c *initialization) member(name, kinds, want string) []byte {
+	value := objectMember(c.data, name)
+	if value == nil || jsonKind(value) == 'n' {
+		return nil
+	}
+	if strings.IndexByte(kinds, jsonKind(value)) < 0 {
+		c.wrong(name, value, want)
+		return nil
+	}
+	return value
+}
+
+func (c *initialization) wrong(name string, value []byte, want string) {
+	if c.problem == "" {
+		c.problem = wrongKind(name, value, want)
+	}
+}
+
+// text is absent when the member is absent or empty.
+func (c *initialization) text(name, absent string) string {
+	value := c.member(name, `"`, "a string")
+	if value == nil {
+		return absent
+	}
+	s, _ := jsonString(value)
+	return cmp.Or(cleanText([]byte(s)), absent)
+}
+
+func (c *initialization) flag(name string, absent bool) bool {
+	value := c.member(name, "tf", "true or false")
+	if value == nil {
+		return absent
+	}
+	return jsonKind(value) == 't'
+}
+
+func (c *initialization) integer(name string, absent, most int64) int64 {
+	want := fmt.Sprintf("an integer from 0 to %d", most)
+	value := c.member(name, "0", want)
+	if value == nil {
+		return absent
+	}
+	n, ok := jsonInt(value)
+	if !ok || n < 0 || n > most {
+		c.wrong(name, value, want)
+	}
+	return n
+}
+
+// number is 0 when the member is absent.
+func (c *initialization) number(name string) *big.Rat {
+	value := c.member(name, "0", "a number")
+	if value == nil {
+		return new(big.Rat)
+	}
+	return exactNumber(value)
+}
+
+// objectMember is the value of a member of an object; nil when there is none.
+func objectMember(object []byte, name string) (found []byte) {
+	eachMember(object, func(key string, value []byte) bool {
+		if key == name {
+			found = value
+		}
+		return found == nil
+	})
+	return found
+}
+
+// The builtins for dynamic steps: one that decides, one that splits into
+// batches, and one that works on a batch.
+
+// runDecide looks up the value of an input member among the branches.
+func runDecide(a *attempt) (outcome, time.Duration) {
+	c := initialization{data: a.config}
+	field := c.text("field", "")
+	branches := c.member("branches", "{", "an object of lists of step names")
+	chosen := c.member("default", "[", "a list of step names")
+	if c.problem == "" && field == "" {
+		c.problem = "field is missing; want the name of a member of the inputs"
+	}
+	if c.problem != "" {
+		return c.failure(), 0
+	}
+	if list := objectMember(branches, valueText(objectMember(a.inputs, field))); branches != nil && list != nil {
+		chosen = list
+	}
+	if chosen == nil {
+		return outcome{success: true, result: []byte(`{"decision_point_outcome":{"type":"no_branches"}}`)}, 0
+	}
+	return outcome{success: true, result: compactResult(fmt.Appendf(nil,
+		`{"decision_point_outcome":{"type":"create_steps","step_names":%s}}`, chosen))}, 0
+}
+
+// valueText is a string without its quotes, another value as it is written.
+func valueText(value []byte) string {
+	if s, ok := jsonString(value); ok {
+		return s
+	}
+	return string(value)
+}
+
+// runBatch splits total_items into batches of batch_size.
+func runBatch(a *attempt) (outcome, time.Duration) {
+	const most = 1_000_000_000_000_000
+	c := initialization{data: mergeObjects(nil, a.config, numbersOf(a.inputs, "total_items", "batch_size"))}
+	total, size := c.integer("total_items", 0, most), c.integer("batch_size", 100, most)
+	worker := c.text("worker_template_name", "")
+	if c.problem == "" && size == 0 {
+		c.problem = "batch_size is 0; want at least 1"
+	}
+	if c.problem != "" {
+		return c.failure(), 0
+	}
+	if total == 0 {
+		return outcome{success: true, result: []byte(`{"batch_processing_outcome":{"type":"no_batches"}}`)}, 0
+	}
+	n := (total + size - 1) / size
+	if n > maxInstances {
+		return typedFailure(invalidConfigType, "%d items make %d batches of %d, more than %d", total, n, size, maxInstances), 0
+	}
+	b := []byte(`{"batch_processing_outcome":{"type":"create_batches",`)
+	if worker != "" {
+		b = append(appendJSONString(append(b, `"worker_template_name":`...), worker), ',')
+	}
+	b = fmt.Appendf(b, `"worker_count":%d,"cursor_configs":[`, n)
+	for i := range n {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = fmt.Appendf(b, `{"batch_id":"%03d","start_cursor":%d,"end_cursor":%d,"batch_size":%d}`,
+			i+1, i*size, min((i+1)*size, total), size)
+	}
+	return outcome{success: true, result: fmt.Appendf(b, `],"total_items":%d}}`, total)}, 0
+}
+
+// numbersOf is an object of those of the named members that are numbers.
+func numbersOf(object []byte, names ...string) []byte {
+	var o templateObject
+	for _, name := range names {
+		if value := objectMember(object, name); value != nil && jsonKind(value) == '0' {
+			o = append(o, templateMember{name, value})
+		}
+	}
+	return o.json()
+}
+
+// runTally counts the items of the batch that an instance of a batch_worker
+// step is for.
+func runTally(a *attempt) (outcome, time.Duration) {
+	c := initialization{data: a.config}
+	cursor := initialization{data: c.member("cursor", "{", "an object")}
+	if c.problem != "" {
+		return c.failure(), 0
+	}
+	const most = 1_000_000_000_000_000
+	from, to := int64(0), int64(0)
+	if cursor.data != nil {
+		from, to = cursor.integer("start_cursor", 0, most), cursor.integer("end_cursor", 0, most)
+	}
+	if cursor.problem != "" {
+		return typedFailure(invalidConfigType, "cursor.%s", cursor.problem), 0
+	}
+	return outcome{success: true, result: fmt.Appendf(nil, `{"value":%d}`, max(to-from, 0))}, 0
+}

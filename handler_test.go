@@ -1,0 +1,437 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// newTestHandlers is the set of a configuration with small limits, changed by
+// change, with an empty environment but for PATH.
+func newTestHandlers(t testing.TB, change func(c *workerConfig)) *handlerSet {
+	t.Helper()
+	c := &workerConfig{MaxResultBytes: 1000, HTTPConcurrency: 16, AllowExec: true}
+	if change != nil {
+		change(c)
+	}
+	h, err := newHandlerSet(c, "1.2.3", handlerTestEnv)
+	if err != nil {
+		t.Fatalf("newHandlerSet: %v", err)
+	}
+	t.Cleanup(h.web.transport.CloseIdleConnections)
+	return h
+}
+
+func handlerTestEnv(name string) string {
+	return map[string]string{
+		"PATH": "/usr/bin:relative:/bin", "TZ": "UTC", "STEPWELL_ADMIN_KEY": "secret", "OTHER": "x",
+	}[name]
+}
+
+// newTestAttempt is an attempt with a configuration.
+func newTestAttempt(config string) *attempt {
+	return &attempt{
+		taskID:        stableID("task"),
+		stepID:        stableID("step"),
+		namespace:     "shop",
+		name:          "order",
+		version:       "1.0.0",
+		correlationID: "c-1",
+		context:       []byte(`{"order":7}`),
+		stepName:      "pay",
+		number:        2,
+		maxAttempts:   3,
+		timeout:       30 * time.Second,
+		config:        []byte(config),
+		inputs:        []byte(`{"order":8}`),
+	}
+}
+
+// showOutcome is an outcome without its error's message and context: "ok" and
+// the result, or the error type, how it is taken, and the status.
+func showOutcome(o outcome) string {
+	var s string
+	switch {
+	case o.success && o.err == nil && o.result == nil:
+		s = "ok null"
+	case o.success && o.err == nil:
+		s = "ok " + string(o.result)
+	case o.success || o.err == nil:
+		return "an outcome that contradicts itself"
+	case o.err.retryable:
+		s = o.err.errorType + " retryable"
+	default:
+		s = o.err.errorType + " permanent"
+	}
+	if o.err != nil && o.err.statusCode != 0 {
+		s += fmt.Sprint(" ", o.err.statusCode)
+	}
+	if o.metadata != nil {
+		s += " metadata " + string(o.metadata)
+	}
+	return s
+}
+
+// errorText is all the text of an outcome's error.
+func errorText(o outcome) string {
+	if o.err == nil {
+		return ""
+	}
+	return o.err.message + " " + string(o.err.context)
+}
+
+// showTarget is what a target would do.
+func showTarget(t target) string {
+	switch {
+	case t.builtin != nil && t.builtin.name == "":
+		o, _ := t.builtin.run(nil)
+		return t.kind.String() + " refused: " + showOutcome(o) + ": " + o.err.message
+	case t.builtin != nil:
+		return "builtin " + t.builtin.name
+	case t.http != nil:
+		return "http " + t.http.url.String()
+	case t.program != "":
+		return "exec " + t.program
+	}
+	return t.kind.String()
+}
+
+func TestResolve(t *testing.T) {
+	h := newTestHandlers(t, func(c *workerConfig) {
+		c.Handlers = map[string]string{
+			"Pay":              "builtin:noop",
+			"Pay*":             "builtin:echo",
+			"Pay::Card::*":     "http://h/card",
+			"Pay::Card::Visa":  "exec:visa",
+			"builtin:sleep":    "builtin:fail",
+			"http://old/*":     "http://new/",
+			"exec:only-mapped": "builtin:sum",
+		}
+	})
+	for _, row := range []struct{ callable, want string }{
+		{"Pay", "builtin noop"},
+		{"Payment", "builtin echo"},
+		{"Pay::Card", "builtin echo"},
+		{"Pay::Card::", "http http://h/card"},
+		{"Pay::Card::Amex", "http http://h/card"},
+		{"Pay::Card::Visa", "exec visa"},
+		{"Pay::Card::Visa2", "http http://h/card"},
+		{"pay", "outside"},
+		{"builtin:sleep", "builtin fail"},
+		{"http://old/a/b", "http http://new/"},
+		{"exec:only-mapped", "builtin sum"},
+
+		{"builtin:noop", "builtin noop"},
+		{"builtin:nope", `builtin refused: invalid_handler permanent: there is no builtin "nope"; ` +
+			"there are noop, echo, sleep, fail, flaky, sum, decide, batch, tally"},
+		{"builtin:", `builtin refused: invalid_handler permanent: there is no builtin ""; ` +
+			"there are noop, echo, sleep, fail, flaky, sum, decide, batch, tally"},
+		{"http://127.0.0.1:9000/a?b=c#d", "http http://127.0.0.1:9000/a?b=c"},
+		{"HTTPS://[::1]:443", "http https://[::1]:443"},
+		{"http://me:s3cret@h/a", "http http://h/a"},
+		{"http://", "http refused: invalid_handler permanent: the URL has no host"},
+		{"http:///a", "http refused: invalid_handler permanent: the URL has no host"},
+		{"http://:80/a", "http refused: invalid_handler permanent: the URL has no host"},
+		{"http://h:0/", "http refused: invalid_handler permanent: the URL is malformed"},
+		{"http://h:65536/", "http refused: invalid_handler permanent: the URL is malformed"},
+		{"http://me:s3/cret@h/", "http refused: invalid_handler permanent: the URL is malformed"},
+		{"https://h h/", "http refused: invalid_handler permanent: the URL is malformed"},
+		{"exec:/bin/tool", "exec /bin/tool"},
+		{"exec:tool", "exec tool"},
+		{"exec:", "exec refused: invalid_handler permanent: exec: names no program"},
+		{"exec:./tool", "exec refused: invalid_handler permanent: " +
+			"the program is neither an absolute path nor a bare name"},
+
+		{"Http::Client", "outside"},
+		{"http::client", "outside"},
+		{"http", "outside"},
+		{"builtin", "outside"},
+		{"exec", "outside"},
+		{"", "outside"},
+	} {
+		got := showTarget(h.resolve(row.callable))
+		if got != row.want {
+			t.Errorf("resolve(%q): got %s; want %s", row.callable, got, row.want)
+		}
+		if err := h.check(row.callable); (err != nil) != strings.Contains(row.want, "refused") {
+			t.Errorf("check(%q): got %v for %s", row.callable, err, row.want)
+		}
+	}
+}
+
+func TestDefaultHandler(t *testing.T) {
+	h := newTestHandlers(t, func(c *workerConfig) {
+		c.DefaultHandler = "builtin:echo"
+		c.Handlers = map[string]string{"A": "builtin:noop"}
+	})
+	for callable, want := range map[string]string{
+		"A": "builtin noop", "B": "builtin echo", "builtin:sum": "builtin sum", "exec:x": "exec x",
+	} {
+		if got := showTarget(h.resolve(callable)); got != want {
+			t.Errorf("resolve(%q): got %s; want %s", callable, got, want)
+		}
+	}
+	if got := h.resolve("builtin:nope").builtin.name; got != "" {
+		t.Errorf("an unknown builtin fell through to %q", got)
+	}
+}
+
+func TestMappedToEverything(t *testing.T) {
+	h := newTestHandlers(t, func(c *workerConfig) { c.Handlers = map[string]string{"*": "builtin:echo"} })
+	if got := showTarget(h.resolve("any")); got != "builtin echo" {
+		t.Errorf("got %s; want builtin echo", got)
+	}
+}
+
+func TestOutsideOnly(t *testing.T) {
+	for _, callable := range []string{"builtin:noop", "http://h/", "exec:x", "A"} {
+		if got := outsideOnly().resolve(callable); got.kind != outsideActor {
+			t.Errorf("resolve(%q): got %s; want outside", callable, showTarget(got))
+		}
+	}
+}
+
+func TestExecNotAllowed(t *testing.T) {
+	h := newTestHandlers(t, func(c *workerConfig) {
+		c.AllowExec = false
+		c.Handlers = map[string]string{"A": "exec:tool"}
+	})
+	for callable, warned := range map[string]bool{
+		"A": true, "exec:/bin/tool": true, "builtin:noop": false, "B": false,
+	} {
+		if err := h.check(callable); err != nil {
+			t.Errorf("check(%q): %v", callable, err)
+		}
+		if got := h.warning(callable) != ""; got != warned {
+			t.Errorf("warning(%q): got %q", callable, h.warning(callable))
+		}
+		if err := h.missingProgram(callable); err != nil {
+			t.Errorf("missingProgram(%q): looked for a program that is not allowed: %v", callable, err)
+		}
+	}
+	o := h.run(t.Context(), h.resolve("A"), newTestAttempt(`{}`))
+	if got, want := showOutcome(o), "exec_not_allowed permanent"; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+	if got := newTestHandlers(t, nil).warning("exec:/bin/tool"); got != "" {
+		t.Errorf("warning of an allowed program: %q", got)
+	}
+}
+
+func TestConfigurationProblemsComeTogether(t *testing.T) {
+	_, err := newHandlerSet(&workerConfig{
+		Handlers: map[string]string{
+			"A": "builtin:nope", "B*": "http://me:s3cret@", "C": "Other::Name", "D": "builtin:noop", "E": "exec:a/b",
+		},
+		DefaultHandler: "http://h:x/",
+		HTTPProxy:      "proxy:s3cret@h",
+	}, "1", handlerTestEnv)
+	want := `worker.handlers: "A": there is no builtin "nope"; there are noop, echo, sleep, fail, flaky, sum, decide, batch, tally
+worker.handlers: "B*": the URL has no host
+worker.handlers: "C": the target is not builtin:…, http://…, https://… or exec:…
+worker.handlers: "E": the program is neither an absolute path nor a bare name
+worker.default_handler: the URL is malformed
+worker.http_proxy: not a URL like http://proxy:3128`
+	if fmt.Sprint(err) != want {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+}
+
+func TestEnvelope(t *testing.T) {
+	a := newTestAttempt(`{"to":"x"}`)
+	a.results = []namedResult{{"first", []byte(`{"n":1.50}`)}, {`by "hand"`, nil}}
+	want := `{"task":{"task_uuid":"` + a.taskID.String() + `",` +
+		`"namespace":"shop","name":"order","version":"1.0.0","correlation_id":"c-1","context":{"order":7}},` +
+		`"step":{"step_uuid":"` + a.stepID.String() + `","name":"pay","attempt":2,"max_attempts":3,` +
+		`"timeout_seconds":30,"config":{"to":"x"},"inputs":{"order":8}},` +
+		`"dependency_results":{"first":{"n":1.50},"by \"hand\"":null}}`
+	if got := string(a.envelope([]byte("["))); got != "["+want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+	if empty := (&attempt{}).envelope(nil); !json.Valid(empty) {
+		t.Errorf("the envelope of nothing is no JSON: %s", empty)
+	}
+}
+
+func TestStepErrorJSON(t *testing.T) {
+	for _, row := range []struct {
+		err  stepError
+		want string
+	}{
+		{stepError{message: `a "b"`, errorType: "timeout", retryable: true},
+			`{"message":"a \"b\"","error_type":"timeout","retryable":true,"status_code":null,"context":{}}`},
+		{stepError{message: "m", errorType: "http_404", statusCode: 404, context: []byte(`{"body":"x"}`)},
+			`{"message":"m","error_type":"http_404","retryable":false,"status_code":404,"context":{"body":"x"}}`},
+	} {
+		if got := string(row.err.appendJSON(nil)); got != row.want {
+			t.Errorf("got %s; want %s", got, row.want)
+		}
+	}
+}
+
+func TestAttachedTextIsCleanAndYields(t *testing.T) {
+	for _, row := range []struct{ context, text, want string }{
+		{"", "", ""},
+		{"", " \n", ""},
+		{"", "a\x00b\xffc", `{"stderr":"a` + "\ufffd" + `b` + "\ufffd" + `c"}`},
+		{"", "no route to postgres://u:s3cret@db/x", `{"stderr":"no route to postgres://[REDACTED]@db/x"}`},
+		{`{"stderr":"own"}`, "other", `{"stderr":"own"}`},
+	} {
+		e := stepError{}
+		if row.context != "" {
+			e.context = []byte(row.context)
+		}
+		e.attach("stderr", []byte(row.text))
+		if got := string(e.context); got != row.want {
+			t.Errorf("attach %q to %s: got %s; want %s", row.text, row.context, got, row.want)
+		}
+	}
+}
+
+func TestErrorTypesAreFoundInOrder(t *testing.T) {
+	for errorType, want := range map[string]bool{
+		"timeout": true, "cancelled": true, "http_408": true, "http_425": true, "http_429": true, "http_500": true,
+		"http_599": true, "http_400": false, "http_404": false, "http_101": false, "redirect": false,
+		"exit_75": true, "exit_7": false, "exit_750": false, "signal_9": true, "result_too_large": false,
+	} {
+		if got := typedFailure(errorType, "m").err.retryable; got != want {
+			t.Errorf("%s: got retryable %v; want %v", errorType, got, want)
+		}
+	}
+}
+
+func TestParseReply(t *testing.T) {
+	for _, row := range []struct{ reply, want string }{
+		{``, `ok null`},
+		{" \r\n\t", `ok null`},
+		{`null`, `ok null`},
+		{`"text"`, `ok "text"`},
+		{"1.50\n", `ok 1.50`},
+		{`12345678901234567890123`, `ok 12345678901234567890123`},
+		{`{ "b": 1, "a": [ 1E5, "x y" ] }`, `ok {"b":1,"a":[1E5,"x y"]}`},
+		{`{}`, `ok {}`},
+
+		{`{"success": "yes", "result": 1}`, `ok {"success":"yes","result":1}`},
+		{`{"success": null}`, `ok {"success":null}`},
+		{`[{"success": true}]`, `ok [{"success":true}]`},
+		{`{"success": true}`, `ok null`},
+		{`{"success": true, "result": null, "error": null, "metadata": null}`, `ok null`},
+		{`{"result": {"a": 1}, "success": true, "extra": 1}`, `ok {"a":1}`},
+		{`{"success": true, "result": [1, 2], "metadata": {"k": 1}}`, `ok [1,2] metadata {"k":1}`},
+		{`{"success": true, "error": {"message": "ignored"}}`, `ok null`},
+
+		{`{"success": false}`, `handler_error retryable`},
+		{`{"success": false, "error": null}`, `handler_error retryable`},
+		{`{"success": false, "error": {}}`, `handler_error retryable`},
+		{`{"success": false, "error": {"error_type": "declined", "retryable": false}}`, `declined permanent`},
+		{`{"success": false, "error": {"error_type": "busy", "retryable": true, "status_code": 503}}`,
+			`busy retryable 503`},
+		{`{"success": false, "error": {"message": null, "error_type": null, "retryable": null, ` +
+			`"status_code": null, "context": null}}`, `handler_error retryable`},
+		{`{"success": false, "error": {"error_type": ""}, "metadata": {"k": 1}}`,
+			`handler_error retryable metadata {"k":1}`},
+
+		{`{"success": false, "error": "text"}`, `invalid_result permanent: error is a string; want an object`},
+		{`{"success": true, "metadata": [1]}`, `invalid_result permanent: metadata is a list; want an object`},
+		{`{"success": true, "error": 5}`, `invalid_result permanent: error is 5; want an object`},
+		{`{"success": false, "error": {"message": 1}}`,
+			`invalid_result permanent: error.message is 1; want a string`},
+		{`{"success": false, "error": {"error_type": true}}`,
+			`invalid_result permanent: error.error_type is true or false; want a string`},
+		{`{"success": false, "error": {"retryable": "no"}}`,
+			`invalid_result permanent: error.retryable is a string; want true or false`},
+		{`{"success": false, "error": {"status_code": 503.0}}`,
+			`invalid_result permanent: error.status_code is 503.0; want an integer from 0 to 65535`},
+		{`{"success": false, "error": {"status_code": -1}}`,
+			`invalid_result permanent: error.status_code is -1; want an integer from 0 to 65535`},
+		{`{"success": false, "error": {"status_code": 65536}}`,
+			`invalid_result permanent: error.status_code is 65536; want an integer from 0 to 65535`},
+		{`{"success": false, "error": {"context": "x"}}`,
+			`invalid_result permanent: error.context is a string; want an object`},
+
+		{`hello`, `invalid_result permanent`},
+		{`{"a": 1} x`, `invalid_result permanent`},
+		{`{"a":`, `invalid_result permanent`},
+		{`1e400`, `invalid_result permanent`},
+		{"\v", `invalid_result permanent`},
+		{strings.Repeat(" ", 200) + `1`, `ok 1`},
+		{strings.Repeat(" ", 300), `result_too_large permanent`},
+	} {
+		o := parseReply([]byte(row.reply), 256)
+		got := showOutcome(o)
+		if strings.Contains(row.want, ": ") && o.err != nil {
+			got += ": " + strings.TrimPrefix(o.err.message, "the reply's ")
+		}
+		if strings.HasPrefix(row.want, "ok ") {
+			row.want = strings.TrimSpace(row.want)
+		}
+		if got != row.want {
+			t.Errorf("%.80s: got %s; want %s", row.reply, got, row.want)
+		}
+		if o.err != nil && o.err.message == "" {
+			t.Errorf("%.80s: an error without a message", row.reply)
+		}
+	}
+}
+
+func TestReplyLimitIsExact(t *testing.T) {
+	for length, want := range map[int]string{10: `ok "12345678"`, 11: "result_too_large permanent"} {
+		reply := `"` + "123456789"[:length-2] + `"`
+		if got := showOutcome(parseReply([]byte(reply), 10)); got != want {
+			t.Errorf("%d bytes: got %s; want %s", length, got, want)
+		}
+	}
+}
+
+func TestReplyErrorTexts(t *testing.T) {
+	o := parseReply([]byte(`{"success": false, "error": {"message": "cannot reach amqp://u:s3cret@h/",
+		"context": {"n": 1.0, "to": "amqp://u:s3cret@h/"}}}`), 1000)
+	if got, want := o.err.message, "cannot reach amqp://[REDACTED]@h/"; got != want {
+		t.Errorf("message: got %s; want %s", got, want)
+	}
+	if got, want := string(o.err.context), `{"n":1.0,"to":"amqp://[REDACTED]@h/"}`; got != want {
+		t.Errorf("context: got %s; want %s", got, want)
+	}
+}
+
+func FuzzParseReply(f *testing.F) {
+	for _, seed := range []string{
+		``, `null`, ` {"a" : [1, "x"]}`, `{"success":true,"result":{"a":1e3},"metadata":{}}`,
+		`{"success":false,"error":{"message":"m","error_type":"t","retryable":false,"status_code":4,"context":{}}}`,
+		`{"success":false,"error":{"context":{"a":"x://u:p@h\n"}}}`, `{"success":false,"error":7}`,
+		`{"success":1}`, `[`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		given := bytes.Clone(data)
+		o := parseReply(data, 1000)
+		if !bytes.Equal(given, data) {
+			t.Fatalf("the reply was changed to %q", data)
+		}
+		if o.success != (o.err == nil) {
+			t.Fatalf("success %v with the error %v", o.success, o.err)
+		}
+		for _, text := range [][]byte{o.result, o.metadata} {
+			if text != nil && (checkJSON(text) != nil || !bytes.Equal(compactJSON(nil, text), text)) {
+				t.Fatalf("not JSON, or not compact: %q", text)
+			}
+		}
+		if o.metadata != nil && o.metadata[0] != '{' {
+			t.Fatalf("metadata is no object: %q", o.metadata)
+		}
+		if o.err == nil {
+			return
+		}
+		if o.err.message == "" || o.err.errorType == "" || o.err.statusCode < 0 {
+			t.Fatalf("incomplete error: %+v", o.err)
+		}
+		var members map[string]any
+		if err := json.Unmarshal(o.err.appendJSON(nil), &members); err != nil || len(members) != 5 {
+			t.Fatalf("error as JSON: %s: %v", o.err.appendJSON(nil), err)
+		}
+	})
+}

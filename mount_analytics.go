@@ -1,0 +1,388 @@
+package main
+
+// The analytics of the mount point: the figures that are kept with the tasks,
+// over some hours and for some templates, in the form of the embedded service.
+// Hours count whole, as everywhere: the oldest is the one in which the
+// time asked for began.
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// How long an answer is shown again.
+const (
+	performanceTTL = 90 * time.Second
+	bottlenecksTTL = 120 * time.Second
+)
+
+const (
+	maxSlowest = 10 // entries of each list
+	adviceFrom = 5  // executions of what a recommendation is about
+)
+
+// mountAnalytics keeps the answers given lately.
+type mountAnalytics struct {
+	performance answerCache[struct{}, mountPerformanceView]
+	bottlenecks answerCache[bottleneckQuery, mountBottlenecksView]
+}
+
+// bottleneckQuery is what is asked of the bottlenecks; two that differ never
+// share an answer.
+type bottleneckQuery struct {
+	figureFilter
+	hours int
+}
+
+// cacheKey shows the query as it could stand in a URL.
+func (q bottleneckQuery) cacheKey() string {
+	v := url.Values{"period": {strconv.Itoa(q.hours)}}
+	for name, value := range map[string]string{"namespace": q.namespace, "name": q.name, "version": q.version} {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	return "bottlenecks?" + v.Encode()
+}
+
+// analyticsReady refuses where there are no tasks to analyze. All figures are
+// in memory: a journal that cannot be written does not matter.
+func (s *service) analyticsReady() error {
+	if s.store == nil {
+		return failf(unavailable, "analytics cannot be computed: this process keeps no tasks")
+	}
+	return nil
+}
+
+// mountPerformance is how the service does, at most performanceTTL ago.
+func (s *service) mountPerformance() (mountPerformanceView, error) {
+	v, hit, err := s.mountCache.performance.get(struct{}{}, s.clock, performanceTTL, s.computePerformance)
+	v.CacheInfo = cacheInfoView{hit, "performance", int(performanceTTL.Seconds())}
+	return v, err
+}
+
+func (s *service) computePerformance() (v mountPerformanceView, err error) {
+	if err := s.analyticsReady(); err != nil {
+		return v, err
+	}
+	now := s.clock.now()
+	figures, states := s.store.figures()
+	day := figures.total(figureFilter{}, hoursAgo(now, 24))
+	v.SystemOverview = systemOverviewView{
+		ActiveTasks: states.active(), TotalNamespaces: len(s.registry().namespaces()),
+		UniqueTaskTypes: len(s.registry().byName), SystemHealthScore: day.health(),
+	}
+	v.PerformanceTrends = trendsView{
+		figures.total(figureFilter{}, hoursAgo(now, 1)).trend(),
+		figures.total(figureFilter{}, hoursAgo(now, 4)).trend(), day.trend(),
+	}
+	v.TelemetryInsights = figures.total(figureFilter{}, allTime).telemetry()
+	v.GeneratedAt = zonedTime(now)
+	return v, nil
+}
+
+func (r *figureRow) trend() trendView {
+	return trendView{
+		TaskThroughput: r.counts[tasksCreated], CompletionRate: r.completionRate(), ErrorRate: r.taskErrorRate(),
+		AvgTaskDuration: r.averageTime(), AvgStepDuration: r.averageAttempt(), StepThroughput: r.counts[stepsCreated],
+	}
+}
+
+func (r *figureRow) telemetry() telemetryView {
+	c := &r.counts
+	return telemetryView{
+		TasksCreated: c[tasksCreated], TasksCompleted: c[tasksCompleted],
+		TasksFailed: c[tasksFailed], TasksCancelled: c[tasksCancelled],
+		StepsCreated: c[stepsCreated], StepsCompleted: c[stepsCompleted], StepsFailed: c[stepsFailed],
+		StepsCancelled: c[stepsCancelled], StepsResolvedManually: c[stepsResolved],
+		AttemptsEnded: c[attemptsEnded], AttemptsFailed: c[attemptsFailed],
+		RetriesEnded: c[retriesEnded], RetriesSucceeded: c[retriesSucceeded],
+	}
+}
+
+// The distribution's edges in microseconds, and what is between them.
+var (
+	distributionEdges  = []int64{10e3, 100e3, 1e6, 10e6, 60e6, 600e6, 3600e6}
+	distributionRanges = []string{"<10ms", "10ms-100ms", "100ms-1s", "1s-10s", "10s-1m", "1m-10m", "10m-1h", ">=1h"}
+)
+
+// mountBottlenecks is what took long or failed, at most bottlenecksTTL ago.
+func (s *service) mountBottlenecks(q bottleneckQuery) (mountBottlenecksView, error) {
+	v, hit, err := s.mountCache.bottlenecks.get(q, s.clock, bottlenecksTTL, func() (mountBottlenecksView, error) {
+		return s.computeBottlenecks(q)
+	})
+	v.CacheInfo = cacheInfoView{hit, q.cacheKey(), int(bottlenecksTTL.Seconds())}
+	return v, err
+}
+
+func (s *service) computeBottlenecks(q bottleneckQuery) (v mountBottlenecksView, err error) {
+	if err := s.analyticsReady(); err != nil {
+		return v, err
+	}
+	now := s.clock.now()
+	from := hoursAgo(now, q.hours)
+	figures, _ := s.store.figures()
+	tasks, steps := figures.byTemplate(q.figureFilter, from), figures.byStep(q.figureFilter, from)
+	sum := figures.total(q.figureFilter, from)
+	recent := figures.total(q.figureFilter, hoursAgo(now, 1))
+	return mountBottlenecksView{
+		ScopeSummary: scopeSummaryView{sum.counts[tasksCreated], taskTypes(tasks), q.hours},
+		BottleneckAnalysis: bottleneckAnalysisView{
+			SlowestTasks: slowestTasks(tasks), SlowestSteps: slowestSteps(steps),
+			ErrorPatterns: errorPatternsView{
+				sum.counts[attemptsFailed], recent.attemptErrorRate(), sum.errorTypes(), sum.retrySuccessRate(),
+			},
+			DependencyBottlenecks: dependencyBottlenecksView{
+				sum.counts[dependencyWaits], sum.averageWait(), mostBlocked(steps),
+			},
+		},
+		PerformanceDistribution: sum.distribution(),
+		Recommendations:         s.adviceFor(q, tasks, steps),
+		Scope:                   scopeView{q.namespace, q.name, q.version}, AnalysisPeriodHours: q.hours,
+		AnalysisPeriodStart: zonedTime(hourStart(from)), GeneratedAt: zonedTime(now),
+	}, nil
+}
+
+// taskTypes is how many different names the templates have.
+func taskTypes(templates []namedFigures) int {
+	types := map[templateName]bool{}
+	for _, t := range templates {
+		types[templateName{t.namespace, t.name}] = true
+	}
+	return len(types)
+}
+
+func slowestTasks(all []namedFigures) []slowTaskView {
+	all = slowest(slices.Clone(all), (*figureRow).executions, 1)
+	views := make([]slowTaskView, min(len(all), maxSlowest))
+	for i := range views {
+		views[i] = all[i].slowTask()
+	}
+	return views
+}
+
+func slowestSteps(all []namedFigures) []slowStepView {
+	all = slowest(slices.Clone(all), (*figureRow).attempts, 1)
+	views := make([]slowStepView, min(len(all), maxSlowest))
+	for i := range views {
+		views[i] = all[i].slowStep()
+	}
+	return views
+}
+
+// mostBlocked is the steps that waited longest, on average, for others.
+func mostBlocked(all []namedFigures) []blockedStepView {
+	views := []blockedStepView{}
+	for i := range all {
+		n := &all[i]
+		if waits := n.counts[dependencyWaits]; waits > 0 {
+			views = append(views, blockedStepView{n.namespace, n.name, n.version, n.step, n.averageWait(), waits})
+		}
+	}
+	slices.SortFunc(views, func(a, b blockedStepView) int {
+		return cmp.Or(cmp.Compare(b.AverageWaitSeconds, a.AverageWaitSeconds),
+			strings.Compare(a.NamespaceName, b.NamespaceName), strings.Compare(a.TaskName, b.TaskName),
+			strings.Compare(a.Version, b.Version), strings.Compare(a.StepName, b.StepName))
+	})
+	return views[:min(len(views), maxSlowest)]
+}
+
+// distribution is by the histogram's bins: percentiles are at most 6 % off, and
+// so is where a bucket ends.
+func (r *figureRow) distribution() distributionView {
+	seconds := func(q float64) float64 { return microSeconds(r.times.quantile(q)) }
+	v := distributionView{Percentiles: percentilesView{seconds(0.5), seconds(0.95), seconds(0.99)}}
+	for i, n := range r.times.distribution(distributionEdges) {
+		v.DistributionBuckets = append(v.DistributionBuckets, bucketView{distributionRanges[i], n})
+	}
+	return v
+}
+
+// adviceFor is recommendations about the scope of a query.
+func (s *service) adviceFor(q bottleneckQuery, tasks, steps []namedFigures) []string {
+	var states stateCounts
+	blocked := taskBlockedByFailures
+	states.tasks[blocked] = s.store.count(&taskFilter{
+		namespace: q.namespace, name: q.name, version: q.version, state: &blocked,
+	})
+	return recommendations(slowest(slices.Clone(tasks), (*figureRow).executions, adviceFrom),
+		slowest(slices.Clone(steps), (*figureRow).attempts, adviceFrom), &states)
+}
+
+func (a *mountAPI) performance(w http.ResponseWriter, _ *http.Request) error {
+	v, err := a.svc.mountPerformance()
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, v)
+}
+
+func (a *mountAPI) bottlenecks(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r)
+	if q.err != nil {
+		return q.err
+	}
+	asked := bottleneckQuery{
+		figureFilter{namespace: q.filter("namespace"), name: q.filter("name"), version: q.filter("version")},
+		q.number("period", 24, 1, keptHours),
+	}
+	if q.err != nil {
+		return q.err
+	}
+	v, err := a.svc.mountBottlenecks(asked)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, v)
+}
+
+// filter is an exact value to select by; a blank one selects all.
+func (q *query) filter(name string) string {
+	if strings.TrimSpace(q.text(name)) == "" {
+		return ""
+	}
+	return q.text(name)
+}
+
+// The analytics of the mount point on the wire. Durations are in seconds.
+
+// cacheInfoView says where an answer comes from; ttl_base is in seconds.
+type cacheInfoView struct {
+	Cached   bool   `json:"cached"`
+	CacheKey string `json:"cache_key"`
+	TTLBase  int    `json:"ttl_base"`
+}
+
+// mountPerformanceView is the answer of /analytics/performance.
+type mountPerformanceView struct {
+	SystemOverview    systemOverviewView `json:"system_overview"`
+	PerformanceTrends trendsView         `json:"performance_trends"`
+	TelemetryInsights telemetryView      `json:"telemetry_insights"`
+	GeneratedAt       zonedTime          `json:"generated_at"`
+	CacheInfo         cacheInfoView      `json:"cache_info"`
+}
+
+// systemOverviewView counts the registered templates by namespace and by name;
+// the score is that of the last 24 hours.
+type systemOverviewView struct {
+	ActiveTasks       int     `json:"active_tasks"`
+	TotalNamespaces   int     `json:"total_namespaces"`
+	UniqueTaskTypes   int     `json:"unique_task_types"`
+	SystemHealthScore float64 `json:"system_health_score"`
+}
+
+type trendsView struct {
+	LastHour    trendView `json:"last_hour"`
+	Last4Hours  trendView `json:"last_4_hours"`
+	Last24Hours trendView `json:"last_24_hours"`
+}
+
+// trendView is some hours. Throughput is what was created; the rates, in
+// percent, are of the tasks that completed, failed or were cancelled.
+type trendView struct {
+	TaskThroughput  uint64  `json:"task_throughput"`
+	CompletionRate  float64 `json:"completion_rate"`
+	ErrorRate       float64 `json:"error_rate"`
+	AvgTaskDuration float64 `json:"avg_task_duration"`
+	AvgStepDuration float64 `json:"avg_step_duration"`
+	StepThroughput  uint64  `json:"step_throughput"`
+}
+
+// telemetryView counts transitions over all time, across restarts.
+type telemetryView struct {
+	TasksCreated          uint64 `json:"tasks_created"`
+	TasksCompleted        uint64 `json:"tasks_completed"`
+	TasksFailed           uint64 `json:"tasks_failed"` // into blocked_by_failures or error
+	TasksCancelled        uint64 `json:"tasks_cancelled"`
+	StepsCreated          uint64 `json:"steps_created"`
+	StepsCompleted        uint64 `json:"steps_completed"`
+	StepsFailed           uint64 `json:"steps_failed"` // for good
+	StepsCancelled        uint64 `json:"steps_cancelled"`
+	StepsResolvedManually uint64 `json:"steps_resolved_manually"`
+	AttemptsEnded         uint64 `json:"attempts_ended"`
+	AttemptsFailed        uint64 `json:"attempts_failed"`
+	RetriesEnded          uint64 `json:"retries_ended"`
+	RetriesSucceeded      uint64 `json:"retries_succeeded"`
+}
+
+// mountBottlenecksView is the answer of /analytics/bottlenecks.
+type mountBottlenecksView struct {
+	ScopeSummary            scopeSummaryView       `json:"scope_summary"`
+	BottleneckAnalysis      bottleneckAnalysisView `json:"bottleneck_analysis"`
+	PerformanceDistribution distributionView       `json:"performance_distribution"`
+	Recommendations         []string               `json:"recommendations"`
+	Scope                   scopeView              `json:"scope"`
+	AnalysisPeriodHours     int                    `json:"analysis_period_hours"`
+	AnalysisPeriodStart     zonedTime              `json:"analysis_period_start"` // of the oldest hour counted
+	GeneratedAt             zonedTime              `json:"generated_at"`
+	CacheInfo               cacheInfoView          `json:"cache_info"`
+}
+
+// scopeSummaryView counts the tasks created, and the names of templates, of
+// whatever version, with which anything happened.
+type scopeSummaryView struct {
+	TotalTasks      uint64 `json:"total_tasks"`
+	UniqueTaskTypes int    `json:"unique_task_types"`
+	TimeSpanHours   int    `json:"time_span_hours"`
+}
+
+type scopeView struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	Version   string `json:"version,omitempty"`
+}
+
+type bottleneckAnalysisView struct {
+	SlowestTasks          []slowTaskView            `json:"slowest_tasks"`
+	SlowestSteps          []slowStepView            `json:"slowest_steps"`
+	ErrorPatterns         errorPatternsView         `json:"error_patterns"`
+	DependencyBottlenecks dependencyBottlenecksView `json:"dependency_bottlenecks"`
+}
+
+// errorPatternsView is about attempts that failed. The rates are in percent:
+// of all attempts of the last hour, and of retries.
+type errorPatternsView struct {
+	TotalErrors      uint64           `json:"total_errors"`
+	RecentErrorRate  float64          `json:"recent_error_rate"`
+	CommonErrorTypes []errorTypeCount `json:"common_error_types"`
+	RetrySuccessRate float64          `json:"retry_success_rate"`
+}
+
+// dependencyBottlenecksView is about steps with dependencies that became ready:
+// how many did, and how long after their task's creation.
+type dependencyBottlenecksView struct {
+	BlockingDependencies uint64            `json:"blocking_dependencies"`
+	AvgWaitTime          float64           `json:"avg_wait_time"`
+	MostBlockedSteps     []blockedStepView `json:"most_blocked_steps"`
+}
+
+type blockedStepView struct {
+	NamespaceName      string  `json:"namespace_name"`
+	TaskName           string  `json:"task_name"`
+	Version            string  `json:"version"`
+	StepName           string  `json:"step_name"`
+	AverageWaitSeconds float64 `json:"average_wait_seconds"`
+	WaitCount          uint64  `json:"wait_count"`
+}
+
+// distributionView is how long tasks took from creation to completion.
+type distributionView struct {
+	Percentiles         percentilesView `json:"percentiles"`
+	DistributionBuckets []bucketView    `json:"distribution_buckets"`
+}
+
+type percentilesView struct {
+	P50 float64 `json:"p50"`
+	P95 float64 `json:"p95"`
+	P99 float64 `json:"p99"`
+}
+
+type bucketView struct {
+	Range string `json:"range"`
+	Count uint64 `json:"count"`
+}

@@ -1,0 +1,456 @@
+package main
+
+// The mount-point API's operations on tasks and steps: they read requests, call
+// the service, and write answers.
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+)
+
+// readNested reads a body that may stand under a name: {"task": {…}} for {…}.
+func readNested(r *http.Request, name string) ([]byte, error) {
+	body, err := readJSON(r, false)
+	if err != nil {
+		return nil, err
+	}
+	if jsonKind(body) != '{' {
+		return nil, failf(badRequest, "the body must be a JSON object")
+	}
+	f := fieldReader{}
+	eachMember(body, func(key string, raw []byte) bool {
+		if key != name || jsonKind(raw) == 'n' {
+			return true
+		}
+		if body = raw; jsonKind(raw) != '{' {
+			f.complain(name, "must be an object")
+		}
+		return false
+	})
+	return body, f.failure("the request is refused")
+}
+
+func (a *mountAPI) createTask(w http.ResponseWriter, r *http.Request) error {
+	body, err := readNested(r, "task")
+	if err != nil {
+		return err
+	}
+	done, err := a.submit(w, r, "mount /tasks", body)
+	if err != nil {
+		return err
+	}
+	return writeText(w, done.status(), mountTaskView{task: done.task, sight: mountSight{contexts: true}})
+}
+
+func (a *mountAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r)
+	page := q.number("page", 1, 1, 1<<31-1)
+	perPage := q.number("per_page", 25, 1, 100)
+	f := taskFilter{namespace: q.text("namespace"), name: q.text("name"), version: q.text("version")}
+	q.briefStatus("status", &f)
+	if q.err != nil {
+		return q.err
+	}
+	tasks, total, err := a.svc.store.list(&f, (page-1)*perPage, perPage)
+	if err != nil {
+		return err
+	}
+	v := mountListView{tasks, mountSightOf(r.Context()), paginationView{page, perPage, total}}
+	return writeText(w, http.StatusOK, v)
+}
+
+// briefStatus reads a filter for a status of this surface, or for an exact state.
+func (q *query) briefStatus(name string, f *taskFilter) {
+	word := q.values.Get(name)
+	if word == "" {
+		return
+	}
+	if status, ok := parseBriefStatus(word); ok {
+		f.status = &status
+		return
+	}
+	state, ok := parseTaskState(word)
+	if !ok && q.err == nil {
+		q.err = failf(badRequest, "%s: %.60q is none of %s; nor one of the exact states %s", name, word,
+			strings.Join(briefStatusNames[:], ", "), strings.Join(taskStateNames[:], ", "))
+	}
+	f.state = &state
+}
+
+func (a *mountAPI) getTask(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r)
+	analyzed := q.flag("include_dependencies")
+	if q.err != nil {
+		return q.err
+	}
+	t, err := a.awaited(w, r, "id")
+	if err != nil {
+		return err
+	}
+	v := mountTaskView{task: t, sight: mountSightOf(r.Context()), withSteps: true}
+	if analyzed {
+		if v.more, err = dependencyMembers(t, a.svc.clock.now()); err != nil {
+			return err
+		}
+	}
+	return writeText(w, http.StatusOK, v)
+}
+
+func (a *mountAPI) explainTask(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "id")
+	if err != nil {
+		return err
+	}
+	v, err := a.svc.explain(id)
+	if err != nil {
+		return err
+	}
+	v.Status, v.State = v.state.brief().String(), v.state.String()
+	return writeJSON(w, http.StatusOK, v)
+}
+
+// dependencyMembers is the analysis of a task's dependencies.
+func dependencyMembers(t *task, now instant) ([]namedJSON, error) {
+	dependencies, analysis := analyzeTask(t, now)
+	first, err := json.Marshal(dependencies)
+	if err != nil {
+		return nil, err
+	}
+	second, err := json.Marshal(analysis)
+	return []namedJSON{{"dependencies", first}, {"dependency_analysis", second}}, err
+}
+
+func (a *mountAPI) cancelTask(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "id")
+	if err != nil {
+		return err
+	}
+	t, err := a.svc.cancelTask(r.Context(), id, subjectOf(r.Context()))
+	if err != nil {
+		return err
+	}
+	return writeText(w, http.StatusOK, mountTaskView{task: t, sight: mountSightOf(r.Context())})
+}
+
+func (a *mountAPI) listSteps(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "task_id")
+	if err != nil {
+		return err
+	}
+	t, err := a.svc.store.view(id)
+	if err != nil {
+		return err
+	}
+	return writeText(w, http.StatusOK, mountStepsView{t, mountSightOf(r.Context())})
+}
+
+// stepPath is the step that the path names.
+func (a *mountAPI) stepPath(r *http.Request) (taskID, stepID uuid, err error) {
+	if taskID, err = pathID(r, "task_id"); err == nil {
+		stepID, err = pathID(r, "step_id")
+	}
+	return taskID, stepID, err
+}
+
+func (a *mountAPI) getStep(w http.ResponseWriter, r *http.Request) error {
+	taskID, stepID, err := a.stepPath(r)
+	if err != nil {
+		return err
+	}
+	t, err := a.svc.store.view(taskID)
+	if err != nil {
+		return err
+	}
+	i, ok := t.stepIndex(stepID)
+	if !ok {
+		return stepNotFound(taskID, stepID)
+	}
+	return writeText(w, http.StatusOK, mountStepView{t, i, mountSightOf(r.Context())})
+}
+
+func (a *mountAPI) adjustStep(w http.ResponseWriter, r *http.Request) error {
+	taskID, stepID, err := a.stepPath(r)
+	if err != nil {
+		return err
+	}
+	body, err := readNested(r, "workflow_step")
+	if err != nil {
+		return err
+	}
+	by, err := parseAdjustment(body)
+	if err != nil {
+		return err
+	}
+	t, i, err := a.svc.adjustStep(r.Context(), taskID, stepID, by, subjectOf(r.Context()))
+	if err != nil {
+		return err
+	}
+	return writeText(w, http.StatusOK, mountStepView{t, i, mountSightOf(r.Context())})
+}
+
+// parseAdjustment reads {"retry_limit"?: 1–100, "inputs"?: object}, of which at
+// least one must be there.
+func parseAdjustment(body []byte) (*adjustment, error) {
+	f, by := fieldReader{}, &adjustment{}
+	eachMember(body, func(key string, raw []byte) bool {
+		switch {
+		case jsonKind(raw) == 'n':
+		case key == "retry_limit":
+			by.maxAttempts = f.count(key, raw, 1, maxRetryLimit)
+		case key == "inputs":
+			by.inputs = f.object(key, raw)
+		}
+		return true
+	})
+	if by.maxAttempts == 0 && by.inputs == nil && len(f.problems) == 0 {
+		f.complain("retry_limit", "is required unless inputs is given")
+		f.complain("inputs", "is required unless retry_limit is given")
+	}
+	return by, f.failure("the step is not changed")
+}
+
+// cancelStep is the step action cancel, in the name of who is authenticated.
+func (a *mountAPI) cancelStep(w http.ResponseWriter, r *http.Request) error {
+	taskID, stepID, err := a.stepPath(r)
+	if err != nil {
+		return err
+	}
+	subject := subjectOf(r.Context())
+	q := &stepRequest{action: actionCancel, by: orDefault(subject, defaultInitiator), subject: subject,
+		reason: "Cancelled at the mount point"}
+	t, i, err := a.svc.actOnStep(r.Context(), taskID, stepID, q)
+	if err != nil {
+		return err
+	}
+	return writeText(w, http.StatusOK, mountStepView{t, i, mountSightOf(r.Context())})
+}
+
+// Tasks and steps as the mount-point API shows them.
+
+// mountSight is how much of tasks a caller may see.
+type mountSight struct {
+	contexts bool // and inputs that are the context
+	results  bool // and inputs that an operator set, as the audit has them
+}
+
+func mountSightOf(ctx context.Context) mountSight {
+	return mountSight{mayReadContexts(ctx), securityOf(ctx).may(permStepsRead)}
+}
+
+// mountTaskView is a task; with steps when it is looked at alone.
+type mountTaskView struct {
+	task      *task
+	sight     mountSight
+	withSteps bool
+	more      []namedJSON // members that come last
+}
+
+// namedJSON is a member of an object.
+type namedJSON struct {
+	name string
+	text json.RawMessage
+}
+
+func (v mountTaskView) appendJSON(b []byte) []byte {
+	t := v.task
+	o := jsonObject{b: append(b, '{')}
+	o.id("id", t.id)
+	o.id("task_id", t.id)
+	o.text("name", t.tpl.name)
+	o.text("namespace", t.tpl.namespace)
+	o.text("version", t.tpl.version)
+	o.text("full_name", t.tpl.fullName())
+	o.text("status", t.state.brief().String())
+	o.text("state", t.state.String())
+	taskView{task: t, withContext: v.sight.contexts}.appendContext(&o)
+	o.text("initiator", t.by.initiator)
+	o.text("source_system", t.by.source)
+	o.text("reason", t.by.reason)
+	o.texts("tags", t.by.tags)
+	o.number("priority", t.by.priority)
+	o.id("correlation_id", t.correlation())
+	o.flag("complete", t.state == taskComplete)
+	o.zoned("requested_at", t.requestedAt())
+	o.zoned("created_at", t.created)
+	o.zoned("updated_at", t.updated)
+	o.zoned("completed_at", t.completed)
+	if v.withSteps {
+		o.name("steps")
+		o.b = mountStepsView{t, v.sight}.appendList(o.b)
+	}
+	for _, m := range v.more {
+		o.raw(m.name, m.text)
+	}
+	return append(o.b, '}')
+}
+
+// requestedAt is when the caller says that it asked, else when the task was created.
+func (t *task) requestedAt() instant {
+	if t.by.requested != 0 {
+		return t.by.requested
+	}
+	return t.created
+}
+
+// mountStepsView is the steps of a task, each after those it depends on.
+type mountStepsView struct {
+	task  *task
+	sight mountSight
+}
+
+func (v mountStepsView) appendJSON(b []byte) []byte {
+	return append(v.appendList(append(b, `{"steps":`...)), '}')
+}
+
+func (v mountStepsView) appendList(b []byte) []byte {
+	b = append(b, '[')
+	for n, i := range v.task.stepOrder() {
+		if n > 0 {
+			b = append(b, ',')
+		}
+		b = mountStepView{v.task, i, v.sight}.appendJSON(b)
+	}
+	return append(b, ']')
+}
+
+// stepOrder is the steps' places, each after its parents'.
+func (t *task) stepOrder() []int {
+	parents := make([][]int, len(t.steps))
+	for i := range parents {
+		parents[i] = t.parents(i)
+	}
+	g, cycle := newGraph(parents)
+	if cycle != nil {
+		panic("a task's steps wait for each other") // no template has a cycle
+	}
+	return g.order
+}
+
+// mountStepView is one step.
+type mountStepView struct {
+	task  *task
+	step  int
+	sight mountSight
+}
+
+func (v mountStepView) appendJSON(b []byte) []byte {
+	t, i := v.task, v.step
+	s, def := &t.steps[i], t.def(i)
+	o := jsonObject{b: append(b, '{')}
+	o.id("id", t.stepID(i))
+	o.id("workflow_step_id", t.stepID(i))
+	o.id("task_id", t.id)
+	o.text("name", def.name)
+	o.text("status", s.state.brief().String())
+	o.text("state", s.state.String())
+	o.number("attempts", s.attempts)
+	o.number("retry_limit", s.maxAttempts)
+	o.flag("retryable", def.retry.retryable)
+	o.flag("retry_eligible", t.retryEligible(i))
+	o.flag("skippable", false)
+	o.flag("processed", s.state.satisfies())
+	o.flag("in_process", s.state.brief() == briefInProgress)
+	if seconds := s.backoffSeconds(); seconds != nil {
+		o.number("backoff_request_seconds", int(*seconds))
+	} else {
+		o.raw("backoff_request_seconds", []byte("null"))
+	}
+	v.appendInputs(&o)
+	v.appendResults(&o)
+	o.zoned("started_at", s.attempted)
+	o.zoned("completed_at", s.completed)
+	o.zoned("last_attempted_at", s.attempted)
+	o.ids("parents_ids", t, t.parents(i))
+	o.ids("children_ids", t, t.children(i))
+	names := make([]string, len(t.parents(i)))
+	for n, p := range t.parents(i) {
+		names[n] = t.def(p).name
+	}
+	o.texts("depends_on", names)
+	return append(o.b, '}')
+}
+
+// appendInputs shows what the next attempt gets: the task's context, which is
+// guarded like it, unless an operator set others.
+func (v mountStepView) appendInputs(o *jsonObject) {
+	seen := v.sight.contexts
+	if v.task.steps[v.step].inputs != "" {
+		seen = v.sight.results
+	}
+	if !seen {
+		o.raw("inputs", []byte("{}"))
+		o.flag("inputs_redacted", true)
+		return
+	}
+	o.raw("inputs", v.task.inputsFor(v.step))
+}
+
+func (v mountStepView) appendResults(o *jsonObject) {
+	last := v.task.steps[v.step].last
+	switch {
+	case last == nil:
+		o.raw("results", []byte("null"))
+	case !v.sight.results:
+		o.raw("results", []byte("null"))
+		o.flag("results_redacted", true)
+	case last.success:
+		o.raw("results", appendOrNull(nil, last.result))
+	default:
+		o.raw("results", mountFailure(last.err))
+	}
+}
+
+// mountFailure is the error of an attempt with the names of this surface.
+func mountFailure(stepError []byte) []byte {
+	o := jsonObject{b: []byte{'{'}}
+	eachMemberBytes(stepError, func(key, value []byte) bool {
+		switch name := string(key); name {
+		case "message":
+			o.raw("error", value)
+		case "error_type":
+			o.raw("error_class", value)
+		default:
+			o.raw(name, value)
+		}
+		return true
+	})
+	return append(o.b, '}')
+}
+
+// ids appends the ids of some of a task's steps.
+func (o *jsonObject) ids(name string, t *task, steps []int) {
+	o.name(name)
+	o.b = append(o.b, '[')
+	for n, i := range steps {
+		if n > 0 {
+			o.b = append(o.b, ',')
+		}
+		o.b = append(t.stepID(i).appendText(append(o.b, '"')), '"')
+	}
+	o.b = append(o.b, ']')
+}
+
+// mountListView is one page of tasks, newest first.
+type mountListView struct {
+	tasks []*task
+	sight mountSight
+	page  paginationView
+}
+
+func (v mountListView) appendJSON(b []byte) []byte {
+	b = append(b, `{"tasks":[`...)
+	for i, t := range v.tasks {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = mountTaskView{task: t, sight: v.sight}.appendJSON(b)
+	}
+	o := jsonObject{b: append(b, `],"pagination":{`...)}
+	o.number("current_page", v.page.page)
+	o.number("per_page", v.page.perPage)
+	o.number("total_pages", v.page.pages())
+	o.number("total_count", v.page.total)
+	return append(o.b, '}', '}')
+}

@@ -1,0 +1,397 @@
+package main
+
+// The event stream as its readers see it.
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// openStream opens a stream; the test's end closes it.
+func (s *testServer) openStream(query string, header ...string) *bufio.Reader {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(s.t.Context())
+	s.t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, "GET", s.url+"/v1/events"+query, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, id := range header {
+		req.Header.Set("Last-Event-ID", id)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if got := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || got != "text/event-stream" {
+		s.t.Fatalf("got %d, %s; want a stream", resp.StatusCode, got)
+	}
+	return bufio.NewReader(resp.Body)
+}
+
+// readBlock reads a stream to the next empty line.
+func readBlock(t testing.TB, r *bufio.Reader) string {
+	t.Helper()
+	var b strings.Builder
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatalf("%v after %q", err, b.String())
+		}
+		if line == "\n" {
+			return b.String()
+		}
+		b.WriteString(line)
+	}
+}
+
+func readEvent(t testing.TB, r *bufio.Reader) told {
+	t.Helper()
+	events, _ := parseEvents(readBlock(t, r))
+	if len(events) != 1 {
+		t.Fatalf("got %v; want one event", events)
+	}
+	return events[0]
+}
+
+// readUntil reads a stream up to an event that has the text in its data.
+func readUntil(t testing.TB, r *bufio.Reader, text string) (events []told) {
+	t.Helper()
+	for {
+		block, _ := parseEvents(readBlock(t, r))
+		events = append(events, block...)
+		if n := len(events); n > 0 && strings.Contains(events[n-1].data, text) {
+			return events
+		}
+	}
+}
+
+func TestEventStreamFromNowOn(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: apiTemplates})
+	s.create(`{"namespace":"t","name":"echo"}`)
+	r := s.openStream("")
+	if got, want := readBlock(t, r), fmt.Sprintf(": stepwell events\nretry: 1000\nid: %d\n", s.svc.store.seq); got != want {
+		t.Errorf("got %q; want %q", got, want)
+	}
+	id := s.create(`{"namespace":"t","name":"echo"}`)
+	for _, e := range readUntil(t, r, `"to_state":"complete"`) {
+		if !strings.Contains(e.data, id) {
+			t.Errorf("got %s; want the new task alone", e.data)
+		}
+	}
+}
+
+func TestEventStreamFilters(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: apiTemplates})
+	first := s.create(`{"namespace":"t","name":"echo"}`)
+	s.create(`{"namespace":"u","name":"solo"}`)
+	second := s.create(`{"namespace":"t","name":"echo"}`)
+	const done = `"to_state":"complete"}`
+	for query, want := range map[string][]string{
+		"?after=0&task_uuid=" + second:            {second},
+		"?after=0&namespace=t":                    {first, second},
+		"?after=0&namespace=t&task_uuid=" + first: {first},
+	} {
+		r := s.openStream(query)
+		readBlock(t, r)
+		for _, id := range want {
+			for _, e := range readUntil(t, r, done) {
+				if !strings.Contains(e.data, id) {
+					t.Errorf("%s: got %s; want what task %s did", query, e.data, id)
+				}
+			}
+		}
+	}
+}
+
+func TestEventStreamRefusals(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: apiTemplates})
+	for query, want := range map[string]int{
+		"?after=x": 400, "?after=-1": 400, "?after=1.5": 400, "?task_uuid=x": 400, "?after=99999999999999999999": 400,
+		"?task_uuid=01890a5d-ac96-774b-bcce-b302099a8057": 404,
+	} {
+		s.do("GET", "/v1/events"+query, "").want(want)
+	}
+	if a := s.do("HEAD", "/v1/events", "").want(200); len(a.body) > 0 {
+		t.Errorf("got %q; want no body", a.body)
+	}
+	s.svc.draining.Store(true)
+	s.do("GET", "/v1/events", "").want(503)
+}
+
+func TestEventStreamGap(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: apiTemplates, config: func(c *Config) { c.Events.Keep = 10 }})
+	for range 5 {
+		s.create(`{"namespace":"t","name":"echo"}`)
+	}
+	log := &s.svc.store.events
+	gap := func(requested uint64) string {
+		return fmt.Sprintf(`{"requested":%d,"oldest_available":%d}`, requested, log.oldest())
+	}
+	for id, want := range map[uint64]string{
+		0: "", log.lost: "", s.svc.store.seq: "", 1: gap(1), log.lost - 1: gap(log.lost - 1), s.svc.store.seq + 1: gap(s.svc.store.seq + 1),
+	} {
+		r := s.openStream("?after=7", fmt.Sprint(id)) // the header goes before the query
+		readBlock(t, r)
+		if want != "" {
+			if e := readEvent(t, r); e.event != "gap" || e.data != want || e.id != log.lost {
+				t.Errorf("after %d: got %+v; want a gap with %s and id %d", id, e, want, log.lost)
+			}
+		}
+		if id == s.svc.store.seq {
+			continue
+		}
+		if e := readEvent(t, r); uint64(e.place(t).Seq) != log.oldest() || e.place(t).N != 1 {
+			t.Errorf("after %d: got %+v; want the oldest, %d", id, e, log.oldest())
+		}
+	}
+}
+
+func TestEventStreamsEndAtShutdown(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: apiTemplates})
+	r := s.openStream("")
+	readBlock(t, r)
+	n, err := s.svc.store.await(mustCreate(t, s.svc, "manual").id, setOf(taskComplete))
+	if err != nil {
+		t.Fatal(err)
+	}
+	readUntil(t, r, `"to_state":"steps_in_process"`)
+	s.svc.finish(t.Context())
+	wantEnded(t, r)
+	if !n.told() || n.end != waitShutdown {
+		t.Errorf("the wait ended with %q; want %q", n.end, waitShutdown)
+	}
+}
+
+func wantEnded(t *testing.T, r io.Reader) {
+	t.Helper()
+	rest, err := io.ReadAll(r)
+	if err != nil || !strings.HasSuffix(string(rest), ": the service is ending\n\n") {
+		t.Errorf("got %q, %v; want the end of the stream", rest, err)
+	}
+}
+
+// TestEventStreamsEndAtReset: what is resumed after it is another store's.
+func TestEventStreamsEndAtReset(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{templates: apiTemplates})
+	s.create(`{"namespace":"t","name":"manual"}`)
+	r := s.openStream("?after=0")
+	e := readUntil(t, r, `"to_state":"steps_in_process"`)
+	s.do("POST", "/_stepwell/reset", "").want(204)
+	wantEnded(t, r)
+	r = s.openStream("", fmt.Sprint(e[len(e)-1].id))
+	readBlock(t, r)
+	if got := readEvent(t, r); got.event != "gap" {
+		t.Errorf("got %+v; want a gap", got)
+	}
+}
+
+// TestEventStreamOutlastsRequestLimits: the limits of a usual request are not
+// those of a stream.
+func TestEventStreamOutlastsRequestLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newPipedServer(t, serviceTest{templates: apiTemplates})
+		r := w.get("/v1/events")
+		readBlock(t, r)
+		for n := range 20 { // five minutes
+			if got := readBlock(t, r); got != ": heartbeat\n" {
+				t.Fatalf("heartbeat %d: got %q", n, got)
+			}
+		}
+		if got := time.Since(w.began); got != 300*time.Second {
+			t.Errorf("20 heartbeats took %v; want 300 s", got)
+		}
+		w.create("echo")
+		readUntil(t, r, `"to_state":"complete"`)
+	})
+}
+
+// TestEventHeartbeatMovesTheID past records that are not for the reader.
+func TestEventHeartbeatMovesTheID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newPipedServer(t, serviceTest{templates: apiTemplates})
+		r := w.get("/v1/events?namespace=nobody")
+		readBlock(t, r)
+		w.create("echo")
+		if got, want := readBlock(t, r), fmt.Sprintf(": heartbeat\nid: %d\n", w.svc.store.seq); got != want {
+			t.Errorf("got %q; want %q", got, want)
+		}
+	})
+}
+
+// TestEventStreamStalled: a reader that takes nothing is cut off after the
+// patience with it, and is told the rest when it comes back.
+func TestEventStreamStalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newPipedServer(t, serviceTest{templates: apiTemplates})
+		r := w.get("/v1/events?after=0")
+		readBlock(t, r)
+		for range 20 { // more than the buffers between take
+			w.create("echo")
+		}
+		first := readEvent(t, r)                // and nothing more of what stands there
+		time.Sleep(eventPatience + time.Second) // of the bubble's time
+		synctest.Wait()
+		log := &w.svc.store.events
+		if cut, open := log.cut.Load(), log.streams.Load(); cut != 1 || open != 0 {
+			t.Errorf("got %d streams cut off and %d open; want 1 and 0", cut, open)
+		}
+		again := w.get("/v1/events?after=0")
+		readBlock(t, again)
+		if got := readEvent(t, again); got != first {
+			t.Errorf("got %+v; want %+v again", got, first)
+		}
+	})
+}
+
+// TestEventStreamFallsBehind: a follower that the log went on without ends.
+func TestEventStreamFallsBehind(t *testing.T) {
+	s := newTestService(t, serviceTest{templates: apiTemplates, config: func(c *Config) { c.Events.Keep = 10 }})
+	f, err := s.store.follow(eventFilter{}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustCreate(t, s, "echo")
+	mustCreate(t, s, "echo")
+	if _, _, behind := f.take(); !behind {
+		t.Errorf("got behind %v; want true", behind)
+	}
+}
+
+// pipedServer serves over pipes, in a synctest bubble, by the server and the
+// limits of the process.
+type pipedServer struct {
+	t     *testing.T
+	svc   *service
+	conns chan net.Conn
+	began time.Time
+}
+
+func (p *pipedServer) Accept() (net.Conn, error) {
+	c, ok := <-p.conns
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (p *pipedServer) Close() error { return nil }
+
+func (p *pipedServer) Addr() net.Addr { return &net.TCPAddr{} }
+
+func newPipedServer(t *testing.T, o serviceTest) *pipedServer {
+	p := &pipedServer{t: t, svc: newTestService(t, o), conns: make(chan net.Conn), began: time.Now()}
+	server := newHTTPServer(p, newOrchestrationAPI(p.svc), p.svc.log).server
+	go server.Serve(p)
+	t.Cleanup(func() {
+		close(p.conns)
+		server.Close()
+	})
+	return p
+}
+
+// get opens a connection and reads the headers of the answer.
+func (p *pipedServer) get(path string) *bufio.Reader {
+	p.t.Helper()
+	mine, theirs := net.Pipe()
+	p.t.Cleanup(func() { mine.Close() })
+	p.conns <- theirs
+	fmt.Fprintf(mine, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
+	resp, err := http.ReadResponse(bufio.NewReader(mine), nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return bufio.NewReader(resp.Body)
+}
+
+func (p *pipedServer) create(name string) { mustCreate(p.t, p.svc, name) }
+
+// TestEventReadersAndWriters: every reader sees every transition once, in order,
+// however often it is torn off.
+func TestEventReadersAndWriters(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: apiTemplates})
+	streams := make([][]told, 3)
+	var writing, reading sync.WaitGroup
+	for i := range streams {
+		reading.Go(func() { streams[i] = s.followTorn(int64(60_000 * (1 + 10*i))) })
+	}
+	for range 4 {
+		writing.Go(func() {
+			for range 60 {
+				mustCreate(t, s.svc, "diamond", `"context":{"order_id":1}`)
+			}
+		})
+	}
+	writing.Wait()
+	settle(s.svc)
+	mustCreate(t, s.svc, "empty")
+	reading.Wait()
+	whole, _ := parseEvents(allEvents(t, s.svc, eventFilter{}, 0))
+	for i, got := range streams {
+		if !slices.Equal(got, whole) {
+			t.Errorf("reader %d got %d events; want the %d that there were", i, len(got), len(whole))
+		}
+	}
+}
+
+// followTorn follows from the beginning until a task of the template empty is
+// complete, over connections that it closes after so many bytes each, and leaves
+// out what it was told before.
+func (s *testServer) followTorn(each int64) (events []told) {
+	for id := uint64(0); ; {
+		ctx, cancel := context.WithCancel(s.t.Context())
+		req, err := http.NewRequestWithContext(ctx, "GET", s.url+"/v1/events", nil)
+		if err != nil {
+			s.t.Error(err)
+		}
+		req.Header.Set("Last-Event-ID", fmt.Sprint(id))
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			s.t.Error(err)
+			cancel()
+			return events
+		}
+		blocks := bufio.NewScanner(io.LimitReader(resp.Body, each))
+		blocks.Split(splitBlocks)
+		for blocks.Scan() {
+			got, last := parseEvents(blocks.Text())
+			id = max(id, last)
+			for _, e := range got {
+				if n := len(events); n == 0 || events[n-1].before(s.t, e) {
+					events = append(events, e)
+				}
+				if strings.Contains(e.data, `"name":"empty"`) && strings.Contains(e.data, `"to_state":"complete"`) {
+					cancel()
+					return events
+				}
+			}
+		}
+		cancel()
+	}
+}
+
+// splitBlocks is a bufio.SplitFunc: what is torn off in a block is dropped.
+func splitBlocks(data []byte, _ bool) (advance int, token []byte, err error) {
+	end := bytes.Index(data, []byte("\n\n"))
+	if end < 0 {
+		return 0, nil, nil
+	}
+	return end + 2, data[:end], nil
+}
+
+// before is whether an event stands before another in the order of all.
+func (e told) before(t testing.TB, other told) bool {
+	a, b := e.place(t), other.place(t)
+	return a.Seq < b.Seq || a.Seq == b.Seq && a.N < b.N
+}

@@ -1,0 +1,631 @@
+package main
+
+// Every route of every surface against every sort of credentials.
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// authSurface is a surface with authentication on, at authTestNow.
+type authSurface struct {
+	t testing.TB
+	*surface
+	log    *logLines
+	prefix string // before the paths of its routes
+}
+
+// newAuthSurface opens the surface of a role, which trusts the keyring's RSA key
+// and the API keys of surfaceKeys, with its section changed by set.
+func newAuthSurface(t testing.TB, role string, set func(c *authConfig)) *authSurface {
+	t.Helper()
+	log := &logLines{}
+	svc := newTestService(t, serviceTest{
+		clock: newVirtualClock(authTestNow), log: log, templates: apiTemplates,
+		config: func(c *Config) {
+			c.Orchestration.Web.ConfigEndpointEnabled = true
+			a := c.authConfig(role)
+			a.Enabled, a.JWTPublicKey = true, publicPEM(t, authKeys().rsa)
+			a.APIKeysEnabled, a.APIKeys = true, slices.Clone(surfaceKeys)
+			set(a)
+		},
+	})
+	svc.store.events.close() // a stream that is let in ends at once
+	switch role {
+	case "worker":
+		return &authSurface{t, newWorkerAPI(svc).surface, log, ""}
+	case "mount":
+		return &authSurface{t, newOrchestrationAPI(svc).mount.surface, log, svc.cfg.Mount.Path}
+	}
+	return &authSurface{t, newOrchestrationAPI(svc).surface, log, ""}
+}
+
+// add registers a row beside those of the surface.
+func (s *authSurface) add(row route) {
+	method, path, _ := strings.Cut(row.pattern, " ")
+	row.pattern = method + " " + s.prefix + path
+	s.handle([]route{row})
+}
+
+var surfaceKeys = []apiKeyConfig{
+	{Key: "the-key-that-may-do-everything", Permissions: []string{"*"}, Description: "root"},
+	{Key: "the-key-that-may-do-little", Permissions: []string{"system:*"}, Description: "metrics"},
+}
+
+// ask sends a request to a route of the table, with its header lines; what its
+// path names does not exist.
+func (s *authSurface) ask(pattern string, lines ...string) *answer {
+	s.t.Helper()
+	method, path, _ := strings.Cut(pattern, " ")
+	path = strings.ReplaceAll(path, "{$}", "")
+	for strings.Contains(path, "{") {
+		before, rest, _ := strings.Cut(path, "{")
+		_, after, _ := strings.Cut(rest, "}")
+		path = before + "01890a5d-ac96-774b-bcce-b302099a8057" + after
+	}
+	r := httptest.NewRequest(method, s.prefix+path, strings.NewReader(`{}`))
+	r.Header = requestWith(lines...).Header
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return &answer{s.t, w.Code, w.Header(), w.Body.Bytes()}
+}
+
+// authWant is how a request is answered, as far as authentication goes.
+type authWant struct {
+	status           int // 0: it was let in
+	message          string
+	reason, severity string
+	retry            string
+	challenge        string
+}
+
+func (want authWant) check(t *testing.T, what string, a *answer) {
+	t.Helper()
+	got := authWant{
+		reason: a.header.Get("X-Auth-Failure-Reason"), severity: a.header.Get("X-Auth-Failure-Severity"),
+		challenge: a.header.Get("WWW-Authenticate"),
+	}
+	if want.status == 0 {
+		if a.status == 401 || a.status == 403 || got != (authWant{}) {
+			t.Errorf("%s: got %d, %+v, %s; want it let in", what, a.status, got, a.body)
+		}
+		return
+	}
+	got.status, got.message, got.retry = a.status, a.text("error.message"), a.header.Get("Retry-After")
+	if got != want {
+		t.Errorf("%s: got %+v; want %+v", what, got, want)
+	}
+	code := map[int]string{401: "AUTHENTICATION_FAILED", 403: "AUTHORIZATION_FAILED"}[want.status]
+	named := a.get("error.type") != nil || a.text("error.request_id") == a.header.Get("X-Request-Id")
+	if a.text("error.code") != code || !named { // the mount-point API names a request in the header alone
+		t.Errorf("%s: got %s; want code %s and the request id of the header", what, a.body, code)
+	}
+	if got := a.header.Get("Content-Type"); got != "application/json" {
+		t.Errorf("%s: got Content-Type %q; want application/json", what, got)
+	}
+}
+
+const (
+	challengeMissing = `Bearer error="invalid_request"`
+	challengeInvalid = `Bearer error="invalid_token"`
+)
+
+var (
+	wantLetIn     = authWant{}
+	wantMissing   = authWant{401, "Missing credentials", "missing", "low", "", challengeMissing}
+	wantExpired   = authWant{401, "Expired credentials", "expired", "low", "", challengeInvalid}
+	wantMalformed = authWant{401, "Malformed credentials", "malformed", "medium", "5", challengeInvalid}
+	wantInvalid   = authWant{401, "Invalid credentials", "invalid", "medium", "5", challengeInvalid}
+	wantForged    = authWant{401, "Invalid credentials", "invalid", "high", "60", challengeInvalid}
+)
+
+func wantUnknown(names string) authWant {
+	return authWant{401, "Unknown permissions: " + names, "invalid", "medium", "5", challengeInvalid}
+}
+
+func wantLacking(p permission) authWant {
+	return authWant{403, "Missing required permission: " + p.String(), "forbidden", "low", "", ""}
+}
+
+// tokenMaker makes tokens by their permissions, each once.
+type tokenMaker struct {
+	t    testing.TB
+	made map[string]string
+}
+
+func (k tokenMaker) with(permissions ...string) string {
+	list, err := json.Marshal(append([]string{}, permissions...))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if k.made[string(list)] == "" {
+		k.made[string(list)] = "Authorization: Bearer " + rs256(k.t, claimsWith("permissions", string(list)))
+	}
+	return k.made[string(list)]
+}
+
+// without is a token for every permission but some.
+func (k tokenMaker) without(needed []permission) string {
+	var names []string
+	for p := range permissionCount {
+		if !slices.Contains(needed, p) {
+			names = append(names, p.String())
+		}
+	}
+	return k.with(names...)
+}
+
+// credentialCase is what a caller sends, and what a protected route says to it.
+type credentialCase struct {
+	name            string
+	lines           []string
+	strict, lenient authWant
+}
+
+// brokenCredentials are refused by every protected route.
+func brokenCredentials(t testing.TB) []credentialCase {
+	bearer := func(token string) []string { return []string{"Authorization: Bearer " + token} }
+	claims := func(name, value string) []string { return bearer(rs256(t, claimsWith(name, value))) }
+	other := signedText(t, "RS256", authKeys().rsa2, `{"alg":"RS256"}`, goodClaims(""))
+	both := func(name string, lines []string, want authWant) credentialCase {
+		return credentialCase{name, lines, want, want}
+	}
+	return []credentialCase{
+		both("no credentials", nil, wantMissing),
+		both("another scheme", []string{"Authorization: Basic eDp5"}, wantMissing),
+		both("a broken token", bearer("x.y"), wantMalformed),
+		both("no token", []string{"Authorization: Bearer"}, wantMalformed),
+		both("two tokens", append(bearer("x"), bearer("y")...), wantMalformed),
+		both("a token of another key", bearer(other), wantForged),
+		both("an expired token", claims("exp", "1"), wantExpired),
+		both("a token without end", claims("exp", ""), wantInvalid),
+		both("another issuer", claims("iss", `"other"`), wantInvalid),
+		both("another audience", claims("aud", `["other"]`), wantInvalid),
+		both("not yet valid", claims("nbf", "1767272400"), wantInvalid),
+		both("an unknown key", []string{"X-API-Key: the-key-of-nobody-at-all"}, wantForged),
+		both("two keys", []string{"X-API-Key: a", "X-API-Key: b"}, wantMalformed),
+		both("an empty key", []string{"X-API-Key: "}, wantMissing),
+		both("an expired token and a good key",
+			append(claims("exp", "1"), "X-API-Key: the-key-that-may-do-everything"), wantExpired),
+	}
+}
+
+// routeCredentials are what a route that needs any of some permissions makes of
+// sound credentials.
+func (k tokenMaker) routeCredentials(needed []permission) []credentialCase {
+	root, little := "X-API-Key: the-key-that-may-do-everything", "X-API-Key: the-key-that-may-do-little"
+	lacking, byLittle := wantLacking(needed[0]), wantLacking(needed[0])
+	if slices.ContainsFunc(needed, func(p permission) bool { return p.resource() == "system" }) {
+		byLittle = wantLetIn
+	}
+	cases := []credentialCase{
+		{"a token for nothing", []string{k.with()}, lacking, lacking},
+		{"all but what it takes", []string{k.without(needed)}, lacking, lacking},
+		{"a star alone", []string{k.with("*")}, wantUnknown("*"), lacking},
+		{"unknown permissions alone", []string{k.with("tasks:destroy", "x")}, wantUnknown("tasks:destroy, x"), lacking},
+		{"an unknown one beside all wildcards", []string{k.with(append(allWildcards(), "tasks:destroy")...)},
+			wantUnknown("tasks:destroy"), wantLetIn},
+		{"a permission in capitals", []string{k.with(strings.ToUpper(needed[0].String()))},
+			wantUnknown(strings.ToUpper(needed[0].String())), lacking},
+		{"all wildcards", []string{k.with(allWildcards()...)}, wantLetIn, wantLetIn},
+		{"the superuser's key", []string{root}, wantLetIn, wantLetIn},
+		{"a key that may do little", []string{little}, byLittle, byLittle},
+		{"a good token and an unknown key", []string{k.with(allWildcards()...), "X-API-Key: x"}, wantLetIn, wantLetIn},
+		{"a token that may not and a key that may", []string{k.without(needed), root}, lacking, lacking},
+	}
+	for _, p := range needed {
+		wildcard := p.resource() + ":*"
+		cases = append(cases,
+			credentialCase{"holding " + p.String(), []string{k.with(p.String())}, wantLetIn, wantLetIn},
+			credentialCase{"holding " + wildcard, []string{k.with(wildcard)}, wantLetIn, wantLetIn})
+	}
+	return cases
+}
+
+// TestEveryRouteAsks sends every sort of credentials to every route of every
+// surface, under each of its paths, strict and lenient.
+func TestEveryRouteAsks(t *testing.T) {
+	broken, made := brokenCredentials(t), tokenMaker{t, map[string]string{}}
+	for _, table := range allRoutes() {
+		for _, strict := range []bool{true, false} {
+			s := newAuthSurface(t, table.surface, func(c *authConfig) { c.StrictValidation = strict })
+			probe := route{"POST /probe", needs(permWorkerConfigRead), func(w http.ResponseWriter, r *http.Request) error {
+				return writeJSON(w, http.StatusOK, subjectOf(r.Context()))
+			}}
+			s.add(probe) // so that each surface has a protected route
+			for _, row := range append(table.routes, probe) {
+				cases := broken
+				if len(row.permissions) > 0 {
+					cases = append(slices.Clone(broken), made.routeCredentials(row.permissions)...)
+				}
+				for _, pattern := range row.patterns() {
+					checkRoute(t, s, row, pattern, cases, strict)
+				}
+			}
+		}
+	}
+}
+
+func checkRoute(t *testing.T, s *authSurface, row route, pattern string, cases []credentialCase, strict bool) {
+	t.Helper()
+	bare := s.ask(pattern)
+	for _, c := range cases {
+		want := c.lenient
+		if strict {
+			want = c.strict
+		}
+		if len(row.permissions) == 0 {
+			want = wantLetIn
+		}
+		a := s.ask(pattern, c.lines...)
+		want.check(t, pattern+", "+c.name, a)
+		if len(row.permissions) == 0 && a.status != bare.status {
+			t.Errorf("%s, %s: got %d; want %d, as without credentials", pattern, c.name, a.status, bare.status)
+		}
+	}
+}
+
+// TestDisabledAuthenticationLetsEverybodyIn sends broken credentials to every
+// route of a service that asks for none.
+func TestDisabledAuthenticationLetsEverybodyIn(t *testing.T) {
+	for _, table := range allRoutes() {
+		s := newAuthSurface(t, table.surface, func(c *authConfig) { c.Enabled = false })
+		for _, row := range table.routes {
+			for _, c := range brokenCredentials(t) {
+				wantLetIn.check(t, row.pattern+", "+c.name, s.ask(row.pattern, c.lines...))
+			}
+		}
+		if log := s.log.String(); strings.Contains(log, "refused") || strings.Contains(log, "let in") {
+			t.Errorf("got %s; want nothing said of callers", log)
+		}
+	}
+}
+
+// TestRolesAuthenticateAlone gives the roles different keys and audiences: what
+// is good for one is nothing to the other.
+func TestRolesAuthenticateAlone(t *testing.T) {
+	svc := newTestService(t, serviceTest{clock: newVirtualClock(authTestNow), config: func(c *Config) {
+		a, b := &c.Orchestration.Web.Auth, &c.Worker.Web.Auth
+		a.Enabled, a.JWTPublicKey, a.JWTAudience = true, publicPEM(t, authKeys().rsa), "orchestration"
+		b.Enabled, b.JWTPublicKey, b.JWTAudience = true, publicPEM(t, authKeys().rsa), "worker"
+	}})
+	probe := []route{{"GET /probe", needs(permTasksRead), func(w http.ResponseWriter, r *http.Request) error {
+		return writeJSON(w, http.StatusOK, nil)
+	}}}
+	surfaces := map[string]*authSurface{
+		"orchestration": {t, newOrchestrationAPI(svc).surface, nil, ""}, "worker": {t, newWorkerAPI(svc).surface, nil, ""},
+	}
+	for at, s := range surfaces {
+		s.handle(probe)
+		for audience := range surfaces {
+			want := wantInvalid
+			if at == audience {
+				want = wantLetIn
+			}
+			token := rs256(t, claimsWith("aud", `"`+audience+`"`))
+			want.check(t, audience+"'s token at "+at, s.ask("GET /probe", "Authorization: Bearer "+token))
+		}
+	}
+}
+
+// TestAdmissionIsLogged reads what the log says of callers.
+func TestAdmissionIsLogged(t *testing.T) {
+	s := newAuthSurface(t, "orchestration", unchanged)
+	k := tokenMaker{t, map[string]string{}}
+	for _, tt := range []struct{ line, want string }{
+		{k.with("tasks:list"), "DEBUG a request was let in route=GET /v1/tasks request_id=r1 subject=ci method=jwt"},
+		{"X-API-Key: the-key-that-may-do-everything",
+			"DEBUG a request was let in route=GET /v1/tasks request_id=r1 subject=root method=api_key"},
+		{k.with("tasks:read"), "INFO a request was refused route=GET /v1/tasks request_id=r1 subject=ci method=jwt " +
+			"status=403 reason=forbidden detail=Missing required permission: tasks:list"},
+		{"X-A: b", "INFO a request was refused route=GET /v1/tasks request_id=r1 method=none status=401 " +
+			"reason=missing detail=no credentials"},
+		{"Authorization: Bearer x", "WARN a request was refused route=GET /v1/tasks request_id=r1 method=jwt " +
+			"status=401 reason=malformed detail=it does not have three parts"},
+		{"X-API-Key: guess", "WARN a request was refused route=GET /v1/tasks request_id=r1 method=api_key " +
+			"status=401 reason=invalid detail=the API key is unknown"},
+	} {
+		before := len(s.log.String())
+		s.ask("GET /v1/tasks", tt.line, "X-Request-Id: r1")
+		if got := strings.TrimSpace(s.log.String()[before:]); got != tt.want {
+			t.Errorf("%.20s: got  %s\nwant %s", tt.line, got, tt.want)
+		}
+	}
+}
+
+// TestSecretsStayOutOfEverything plants a secret wherever a credential can be
+// and looks for it in the answers, the log and the metrics.
+func TestSecretsStayOutOfEverything(t *testing.T) {
+	const secret = "hunter2hunter2hunter2"
+	for _, strict := range []bool{true, false} {
+		s := newAuthSurface(t, "orchestration", func(c *authConfig) {
+			c.StrictValidation = strict
+			c.APIKeys = append(c.APIKeys,
+				apiKeyConfig{Key: secret, Permissions: []string{"tasks:read"}, Description: "somebody"},
+				apiKeyConfig{Key: secret + "-with-a-typo", Permissions: []string{"tasks:raed"}, Description: "typo"})
+		})
+		token := rs256(t, claimsWith("jti", `"`+secret+`"`))
+		parts := strings.Split(token, ".")
+		unsigned := segment(`{"alg":"none","kid":"`+secret+`"}`) + "." + segment(`{"sub":"`+secret+`"}`) + ".e30"
+		var said strings.Builder
+		for _, line := range []string{
+			"Authorization: Bearer " + token, "Authorization: Bearer " + token + "A", "Authorization: Bearer " + secret,
+			"Authorization: Bearer " + parts[0] + "." + parts[1] + ".", "Authorization: " + secret,
+			"Authorization: Basic " + secret, "Authorization: Bearer " + secret + " " + secret,
+			"Authorization: Bearer " + unsigned, "Cookie: session=" + secret,
+			"X-API-Key: " + secret, "X-API-Key: " + secret + "x", "X-API-Key: " + secret + "-with-a-typo",
+		} {
+			for _, route := range []string{"GET /v1/tasks/{task_uuid}", "POST /v1/tasks", "GET /health/ready", "GET /nowhere"} {
+				a := s.ask(route, line)
+				said.Write(a.body)
+				for name, values := range a.header {
+					said.WriteString(name + strings.Join(values, " "))
+				}
+			}
+		}
+		said.WriteString(s.log.String())
+		said.Write(s.ask("GET /metrics").body)
+		for _, part := range append(parts, secret, segment(secret)) {
+			if strings.Contains(said.String(), part) {
+				t.Errorf("strict %v: %.20s… is in what was said: %s", strict, part, said.String())
+			}
+		}
+	}
+}
+
+// TestReadinessWaitsForTheKeySet looks at /health/ready of both roles before and
+// after the key set can be had.
+func TestReadinessWaitsForTheKeySet(t *testing.T) {
+	for _, role := range authRoles {
+		t.Run(role, func(t *testing.T) {
+			gate := make(chan struct{})
+			keys := newKeyServer(t, webKeySet(rsaWebKey("a", &authKeys().rsa.PublicKey)))
+			keys.hold(gate)
+			s := newAuthSurface(t, role, func(c *authConfig) {
+				c.JWTVerificationMethod, c.JWKSURL, c.JWKSURLAllowHTTP = "jwks", keys.URL, true
+			})
+			a := s.ask("GET /health/ready").want(503)
+			if got := a.text("checks.authentication.status"); got != "unhealthy" || a.text("status") != "not_ready" {
+				t.Errorf("got %s; want authentication unhealthy", a.body)
+			}
+			s.ask("GET /health/live").want(200)
+			close(gate)
+			(&authBench{authenticator: s.auth}).settle()
+			if got := s.ask("GET /health/ready").want(200).text("checks.authentication.status"); got != "healthy" {
+				t.Errorf("got %s; want healthy", got)
+			}
+		})
+	}
+}
+
+// TestUnverifiableCredentials has nobody to ask: no caller is let in, and none is
+// told that it is at fault.
+func TestUnverifiableCredentials(t *testing.T) {
+	who := newWhoServer(t)
+	who.Close()
+	for _, role := range authRoles {
+		s := newAuthSurface(t, role, func(c *authConfig) { c.AuthenticatorURL = who.URL })
+		s.handle([]route{{"GET /probe", needs(permTasksRead), func(w http.ResponseWriter, _ *http.Request) error {
+			return writeJSON(w, http.StatusOK, nil)
+		}}})
+		a := s.ask("GET /probe", "X-API-Key: the-key-that-may-do-everything").want(503)
+		if a.header.Get("Retry-After") != "5" || a.header.Get("X-Auth-Failure-Reason") != "" {
+			t.Errorf("%s: got %v; want it to be tried again, and no reason", role, a.header)
+		}
+		if !strings.Contains(string(a.body), "Credentials cannot be verified at the moment") ||
+			strings.Contains(string(a.body), who.URL) {
+			t.Errorf("%s: got %s", role, a.body)
+		}
+		if !strings.Contains(s.log.String(), "WARN a request was refused route=GET /probe") {
+			t.Errorf("%s: got %s; want a warning", role, s.log)
+		}
+		s.ask("GET /health", "X-API-Key: x").want(200)
+	}
+}
+
+// TestForwardedIdentities takes who asks from another service, unknown
+// permissions and all.
+func TestForwardedIdentities(t *testing.T) {
+	who := newWhoServer(t)
+	who.say(200, `{"subject":"ann","permissions":["tasks:create","tasks:raed"]}`)
+	for _, strict := range []bool{true, false} {
+		s := newAuthSurface(t, "orchestration", func(c *authConfig) {
+			c.AuthenticatorURL, c.StrictValidation = who.URL, strict
+		})
+		r := httptest.NewRequest("POST", "/v1/tasks", strings.NewReader(`{"namespace":"t","name":"manual"}`))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		logged := strings.Contains(s.log.String(), "credentials with unknown permissions")
+		switch body := w.Body.String(); {
+		case strict && (w.Code != 401 || !strings.Contains(body, "Unknown permissions: tasks:raed") || logged):
+			t.Errorf("strict: got %d %s, logged %v; want 401", w.Code, body, logged)
+		case !strict && (w.Code != 201 || !strings.Contains(body, `"initiator":"ann"`) || !logged):
+			t.Errorf("lenient: got %d %s, logged %v; want 201 for ann, and the unknown permission logged", w.Code, body, logged)
+		}
+	}
+}
+
+// What each role serves: alone in a process, and together.
+
+// TestWorkerAlone has no engine and no store, and serves all of its API.
+func TestWorkerAlone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	s := &testServer{t: t, svc: openTestService(t, serviceTest{
+		dir: dir, templates: apiTemplates, config: func(c *Config) { c.Role = "worker" },
+	})}
+	if s.svc.store != nil || s.svc.engine != nil {
+		t.Fatal("got a store or an engine; want neither")
+	}
+	api := newWorkerAPI(s.svc)
+	w := s.with(api)
+	values := map[string]string{"namespace": "t", "name": "diamond", "version": "latest", "file": "x"}
+	contract := newAPIContract(t, "worker")
+	everyGET(t, w, api.routes(), values, func(string, string) {})
+	for _, path := range []string{"/health/ready", "/health/detailed", "/config", "/metrics/worker", "/v1/templates"} {
+		a := w.do("GET", path, "").want(200)
+		if err := contract.problem(&convAnswer{a.status, a.header, a.body, "GET " + path}); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := w.do("GET", "/v1/templates", "").text("worker_capabilities"); got != "[template_validation]" {
+		t.Errorf("got capabilities %s; want template_validation alone", got)
+	}
+	if got := w.do("GET", "/health/ready", "").text("system_info.command_processor_active"); got != "false" {
+		t.Errorf("got an active command processor: %s", got)
+	}
+	if got := w.do("POST", "/v1/templates/w/surroundings/1.0.0/validate", "").text("required_capabilities"); got != "[http outside]" {
+		t.Errorf("got required capabilities %s; want [http outside]", got)
+	}
+	s.svc.finish(context.Background())
+	if err := s.svc.closeStore(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("a data directory was made; want none")
+	}
+}
+
+// TestOrchestrationAlone runs nothing itself: every step, of builtins too, waits
+// for an outside actor.
+func TestOrchestrationAlone(t *testing.T) {
+	s := newTestServer(t, serviceTest{config: func(c *Config) { c.Role = "orchestration" }})
+	id := s.create(`{"namespace":"demo","name":"linear"}`)
+	for range 20 {
+		task := s.do("GET", "/v1/tasks/"+id, "").want(200)
+		if task.text("status") == "complete" {
+			return
+		}
+		step := ""
+		for _, v := range task.get("steps").([]any) {
+			if st := v.(map[string]any); st["current_state"] == "enqueued" {
+				step = st["workflow_step_uuid"].(string)
+			} else if st["current_state"] == "in_progress" {
+				t.Fatalf("a step runs: %s", task.body)
+			}
+		}
+		s.do("PATCH", "/v1/tasks/"+id+"/workflow_steps/"+step, `{"action_type":"complete_manually",
+			"completion_data":{"result":1},"reason":"r","completed_by":"actor"}`).want(200)
+	}
+	t.Error("the task does not end")
+}
+
+// TestServeRoles starts the program in each role and asks both listeners.
+func TestServeRoles(t *testing.T) {
+	for role, want := range map[string]struct{ orchestration, worker bool }{
+		"all": {true, true}, "orchestration": {true, false}, "worker": {false, true},
+	} {
+		t.Run(role, func(t *testing.T) {
+			t.Parallel()
+			report := startProgram(t, "--role", role)
+			if got := report.OrchestrationURL != ""; got != want.orchestration {
+				t.Errorf("orchestration: got %v; want %v", got, want.orchestration)
+			}
+			if got := report.WorkerURL != ""; got != want.worker {
+				t.Errorf("worker: got %v; want %v", got, want.worker)
+			}
+			for url, path := range map[string]string{
+				report.OrchestrationURL: "/v1/tasks", report.WorkerURL: "/v1/templates?include_cache_stats=true",
+			} {
+				if url == "" {
+					continue
+				}
+				s := &testServer{t: t, url: url}
+				s.do("GET", "/health/ready", "").want(http.StatusOK)
+				s.do("GET", path, "").want(http.StatusOK)
+			}
+		})
+	}
+}
+
+// startProgram runs "stepwell serve" in memory on free ports until the test
+// ends, and returns what it tells on its first line.
+func startProgram(t *testing.T, args ...string) readyReport {
+	t.Helper()
+	read, write := io.Pipe()
+	p := process{getenv: func(string) string { return "" }, stdout: write, stderr: io.Discard}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	args = append([]string{"serve", "--memory", "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0",
+		"--print-ready", "--quiet"}, args...)
+	go func() {
+		done <- p.run(ctx, args)
+		write.Close()
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err, ok := receiveWithin(done, 10*time.Second); err != nil || !ok {
+			t.Errorf("got error %v, ended %v; want a clean end", err, ok)
+		}
+	})
+	var report readyReport
+	line, err := bufio.NewReader(read).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &report)
+	}
+	if err != nil {
+		t.Fatalf("got %q, %v; want the report of being ready", line, err)
+	}
+	return report
+}
+
+// TestStarting asks both roles before there is a service, and holds the answers
+// against their documents.
+func TestStarting(t *testing.T) {
+	v := &serving{cfg: testConfig(t, serviceTest{}), clock: newRealClock()}
+	t.Cleanup(v.clock.stop)
+	v.cfg.Orchestration.Web.Listen, v.cfg.Worker.Web.Listen = "127.0.0.1:0", "127.0.0.1:0"
+	gates, err := v.listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { v.stopListening(closeTimeout) })
+	for name, g := range map[string]*gate{"orchestration": &gates.orchestration, "worker": &gates.worker} {
+		contract := newAPIContract(t, name)
+		for path, want := range map[string]struct {
+			status int
+			member string
+			value  string
+		}{
+			"/health/live":            {200, "status", "alive"},
+			"/health/ready":           {503, "status", "not_ready"},
+			"/health/detailed":        {200, "status", "degraded"},
+			"/v1/templates":           {503, "", ""},
+			"/api-docs/ui?anything=1": {503, "", ""},
+		} {
+			w := httptest.NewRecorder()
+			g.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+			a := &answer{t, w.Code, w.Header(), w.Body.Bytes()}
+			a.want(want.status)
+			if a.header.Get("X-Request-Id") == "" || a.status == 503 && a.header.Get("Retry-After") == "" {
+				t.Errorf("%s %s: got headers %v; want an id, and when to come again", name, path, a.header)
+			}
+			if want.member == "" {
+				checkShape(t, map[string]string{"orchestration": "Error", "worker": "WorkerError"}[name], a.body)
+				continue
+			}
+			if got := a.text(want.member); got != want.value {
+				t.Errorf("%s %s: got %s; want %s", name, path, got, want.value)
+			}
+			if err := contract.problem(&convAnswer{a.status, a.header, a.body, "GET " + path}); err != nil {
+				t.Errorf("%s %s: %v", name, path, err)
+			}
+		}
+	}
+	w := httptest.NewRecorder()
+	gates.orchestration.ServeHTTP(w, httptest.NewRequest("GET", "/health/ready", nil))
+	if got := (&answer{t, w.Code, w.Header(), w.Body.Bytes()}).text("info.operational_state"); got != "Startup" {
+		t.Errorf("got operational state %s; want Startup", got)
+	}
+}

@@ -1,0 +1,262 @@
+package main
+
+// /metrics: the Prometheus text format, version 0.0.4. Label values come from
+// fixed sets: states, route patterns, methods and status codes.
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/http"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// metricsText collects families of metrics in the text format.
+type metricsText struct {
+	b strings.Builder
+}
+
+// family begins a metric; kind is counter, gauge or histogram.
+func (m *metricsText) family(name, kind, help string) {
+	fmt.Fprintf(&m.b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+}
+
+// sample adds one value. Labels are name, value, name, value, …
+func (m *metricsText) sample(name string, value float64, labels ...string) {
+	m.b.WriteString(name)
+	for i := 0; i < len(labels); i += 2 {
+		sep := byte(',')
+		if i == 0 {
+			sep = '{'
+		}
+		m.b.WriteByte(sep)
+		fmt.Fprintf(&m.b, `%s="%s"`, labels[i], labelEscaper.Replace(labels[i+1]))
+	}
+	if len(labels) > 0 {
+		m.b.WriteByte('}')
+	}
+	m.b.WriteByte(' ')
+	m.b.WriteString(strconv.FormatFloat(value, 'g', -1, 64))
+	m.b.WriteByte('\n')
+}
+
+// single is a family of one sample.
+func (m *metricsText) single(name, kind, help string, value float64) {
+	m.family(name, kind, help)
+	m.sample(name, value)
+}
+
+// histogram adds the samples of a histogram.
+func (m *metricsText) histogram(name string, h *histogram, labels ...string) {
+	var total uint64
+	for i, n := range h.counts {
+		total += n
+		le := "+Inf"
+		if i < len(histogramBounds) {
+			le = strconv.FormatFloat(histogramBounds[i].Seconds(), 'g', -1, 64)
+		}
+		m.sample(name+"_bucket", float64(total), append(slices.Clone(labels), "le", le)...)
+	}
+	m.sample(name+"_sum", h.sum.Seconds(), labels...)
+	m.sample(name+"_count", float64(total), labels...)
+}
+
+var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+// metrics is the text for one of the roles' listeners.
+func (s *service) metrics(h *httpStats) string {
+	var m metricsText
+	m.family("stepwell_build_info", "gauge", "Always 1; the label tells the version.")
+	m.sample("stepwell_build_info", 1, "version", version)
+	m.single("stepwell_uptime_seconds", "gauge", "Seconds since the service started.",
+		s.clock.now().sub(s.started).Seconds())
+	if s.store != nil {
+		s.storeMetrics(&m)
+		s.outsideMetrics(&m)
+		s.dlqMetrics(&m)
+		s.journalMetrics(&m)
+		s.eventMetrics(&m)
+	}
+	h.write(&m)
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	m.single("stepwell_goroutines", "gauge", "Goroutines of the process.", float64(runtime.NumGoroutine()))
+	m.single("stepwell_heap_bytes", "gauge", "Bytes of live and not yet collected heap.", float64(mem.HeapAlloc))
+	return m.b.String()
+}
+
+func (s *service) storeMetrics(m *metricsText) {
+	s.store.mu.Lock()
+	c := s.engine.stats.copyLocked()
+	steps := s.store.index.steps
+	var tasks [taskStates]int
+	for i := range tasks {
+		tasks[i] = s.store.index.states[i].count()
+	}
+	queued, running := s.engine.queuedLocked(), len(s.engine.running)
+	waiting := s.store.waiters.count
+	dropped := s.store.retain.dropped
+	s.store.mu.Unlock()
+
+	m.family("stepwell_tasks", "gauge", "Tasks kept, by state.")
+	for i, n := range tasks {
+		m.sample("stepwell_tasks", float64(n), "state", taskStateNames[i])
+	}
+	m.family("stepwell_steps", "gauge", "Steps of the tasks kept, by state.")
+	for i, n := range steps {
+		m.sample("stepwell_steps", float64(n), "state", stepStateNames[i])
+	}
+	m.single("stepwell_tasks_dropped_total", "counter",
+		"Finished tasks that were dropped beyond the limits, since the store began.", float64(dropped))
+	m.family("stepwell_task_transitions_total", "counter", "Transitions of tasks into each state.")
+	for i, n := range c.taskMoves {
+		m.sample("stepwell_task_transitions_total", float64(n), "to", taskStateNames[i])
+	}
+	m.family("stepwell_step_transitions_total", "counter", "Transitions of steps into each state.")
+	for i, n := range c.stepMoves {
+		m.sample("stepwell_step_transitions_total", float64(n), "to", stepStateNames[i])
+	}
+	m.family("stepwell_attempts_total", "counter", "Step attempts that ended, by outcome.")
+	m.sample("stepwell_attempts_total", float64(c.attempts[0]), "outcome", "failure")
+	m.sample("stepwell_attempts_total", float64(c.attempts[1]), "outcome", "success")
+	m.single("stepwell_late_results_total", "counter", "Handler results that came too late to count.", float64(c.late))
+	m.family("stepwell_handler_duration_seconds", "histogram", "How long attempts took in HTTP, exec and delayed handlers.")
+	m.histogram("stepwell_handler_duration_seconds", &c.durations)
+	m.single("stepwell_queue_depth", "gauge", "Steps that are ready and wait for a slot.", float64(queued))
+	m.single("stepwell_handlers_running", "gauge", "Attempts in flight in this process.", float64(running))
+	m.single("stepwell_waiting_requests", "gauge", "Requests that wait for a task.", float64(waiting))
+}
+
+func (s *service) eventMetrics(m *metricsText) {
+	log := &s.store.events
+	m.single("stepwell_event_streams", "gauge", "Event streams open now.", float64(log.streams.Load()))
+	m.single("stepwell_events_delivered_total", "counter", "Transitions written to event streams.",
+		float64(log.delivered.Load()))
+	m.single("stepwell_event_streams_cut_total", "counter", "Event streams ended because their reader was too slow.",
+		float64(log.cut.Load()))
+}
+
+func (s *service) journalMetrics(m *metricsText) {
+	st := s.store.journal.status()
+	m.single("stepwell_journal_bytes", "gauge", "Size of the journal on disk.", float64(st.journalBytes))
+	m.single("stepwell_snapshot_bytes", "gauge", "Size of the snapshot on disk.", float64(st.snapshotBytes))
+	m.single("stepwell_journal_records_total", "counter", "Records appended to the journal.", float64(st.records))
+	m.single("stepwell_journal_fsyncs_total", "counter", "Times the journal was made durable.", float64(st.syncs))
+	writable := 0.0
+	if st.writable {
+		writable = 1
+	}
+	m.single("stepwell_journal_writable", "gauge", "1 while changes can be recorded.", writable)
+}
+
+// copyLocked is the counters as they are now.
+func (c *counters) copyLocked() counters { return *c }
+
+// httpStats counts the requests of one listener by route pattern.
+type httpStats struct {
+	mu       sync.Mutex
+	requests map[requestKey]uint64 // guarded by mu
+	times    map[string]*histogram // by route pattern; guarded by mu
+
+	auth *authMetrics
+}
+
+type requestKey struct {
+	route  string // a pattern of the route table, or "unmatched"
+	status int
+}
+
+func newHTTPStats(auth *authenticator) *httpStats {
+	return &httpStats{requests: map[requestKey]uint64{}, times: map[string]*histogram{}, auth: auth.metrics}
+}
+
+func (h *httpStats) observe(route string, status int, took time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.requests[requestKey{route, status}]++
+	t := h.times[route]
+	if t == nil {
+		t = new(histogram)
+		h.times[route] = t
+	}
+	t.observe(max(took, 0)) // the clock may have been set back
+}
+
+func (h *httpStats) write(m *metricsText) {
+	writeAuthMetrics(m, h.auth)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	keys := slices.SortedFunc(maps.Keys(h.requests), func(a, b requestKey) int {
+		return cmp.Or(cmp.Compare(a.route, b.route), cmp.Compare(a.status, b.status))
+	})
+	m.family("stepwell_http_requests_total", "counter", "Requests answered, by route and status.")
+	for _, k := range keys {
+		m.sample("stepwell_http_requests_total", float64(h.requests[k]), "route", k.route, "status", strconv.Itoa(k.status))
+	}
+	m.family("stepwell_http_request_duration_seconds", "histogram", "Time to answer, by route.")
+	for _, route := range slices.Sorted(maps.Keys(h.times)) {
+		m.histogram("stepwell_http_request_duration_seconds", h.times[route], "route", route)
+	}
+}
+
+const metricsContentType = "text/plain; version=0.0.4; charset=utf-8"
+
+// outsideMetrics writes the figures of outside actors.
+func (s *service) outsideMetrics(m *metricsText) {
+	s.store.mu.Lock()
+	w := &s.engine.outside
+	claims, expired := w.claims, w.expired
+	waiting, leases, claimers := len(w.waiting.steps), len(w.leases.held), len(w.claimers)
+	s.store.mu.Unlock()
+	m.single("stepwell_claims_total", "counter", "Steps claimed by outside actors.", float64(claims))
+	m.single("stepwell_leases_expired_total", "counter", "Leases of claimed steps that expired.", float64(expired))
+	m.single("stepwell_claimable_steps", "gauge", "Enqueued steps that wait for an outside actor.", float64(waiting))
+	m.single("stepwell_leases", "gauge", "Steps that outside actors have claimed.", float64(leases))
+	m.single("stepwell_claimers_waiting", "gauge", "Outside actors that wait for a step to claim.", float64(claimers))
+}
+
+func (s *service) dlqMetrics(m *metricsText) {
+	s.store.mu.Lock()
+	counts := s.store.dead.counts
+	s.store.mu.Unlock()
+	m.family("stepwell_dlq_entries", "gauge", "Entries of the dead letter queue, by reason and resolution status.")
+	for reason, ofReason := range counts {
+		for status, n := range ofReason {
+			m.sample("stepwell_dlq_entries", float64(n),
+				"reason", dlqReasonWords[reason], "status", dlqStatusWords[status])
+		}
+	}
+	m.single("stepwell_stale_tasks", "gauge",
+		"Stale tasks that the latest search found, also those it moved to error.", float64(s.staleTasks.Load()))
+}
+
+// writeReady answers 200 when every check is healthy, else 503.
+func writeReady(w http.ResponseWriter, v readyView) error {
+	v.Status = "ready"
+	status := http.StatusOK
+	for _, c := range v.Checks {
+		if c.Status != healthyWord {
+			v.Status, status = "not_ready", http.StatusServiceUnavailable
+		}
+	}
+	if status != http.StatusOK {
+		w.Header().Set("Retry-After", "1")
+	}
+	return writeJSON(w, status, v)
+}
+
+// writeDetailed answers 200 whatever the checks came to.
+func writeDetailed(w http.ResponseWriter, v readyView) error {
+	v.Status = healthyWord
+	for _, c := range v.Checks {
+		if c.Status != healthyWord {
+			v.Status = degradedWord
+		}
+	}
+	return writeJSON(w, http.StatusOK, v)
+}

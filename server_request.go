@@ -1,0 +1,489 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// requestMarkOf is the mark of a request with an Idempotency-Key to a route. The
+// route is the same under every prefix, the body one that passed checkJSON.
+func requestMarkOf(r *http.Request, route string, body []byte) (m requestMark, err error) {
+	given := r.Header["Idempotency-Key"]
+	if len(given) == 0 {
+		return m, nil
+	}
+	if len(given) > 1 || !visible(given[0]) || len(given[0]) > maxReplayKey {
+		return m, failf(badRequest, "the header Idempotency-Key must be given once, with 1 to %d visible characters", maxReplayKey)
+	}
+	m.key = hashOf([]byte(subjectOf(r.Context())), []byte(route), []byte(given[0]))
+	m.body = hashOf(canonicalJSON(nil, body))
+	return m, nil
+}
+
+// visible reports whether a text is not empty and of visible ASCII characters alone.
+func visible(s string) bool {
+	for _, c := range []byte(s) {
+		if c < '!' || c > '~' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// stateWords are the words that filteredState knows.
+var stateWords = strings.Join(taskStateNames[:], ", ") + ", in_progress, completed"
+
+// filteredState reads a state as filters name it; existing clients say
+// in_progress and completed for two of them.
+func filteredState(word string) (taskState, bool) {
+	switch word {
+	case "in_progress":
+		return taskStepsInProcess, true
+	case "completed":
+		return taskComplete, true
+	}
+	return parseTaskState(word)
+}
+
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// maxPooledBuffer is the largest buffer worth keeping.
+const maxPooledBuffer = 256 << 10
+
+func putBuffer(b *bytes.Buffer) {
+	if b.Cap() <= maxPooledBuffer {
+		b.Reset()
+		buffers.Put(b)
+	}
+}
+
+// writeJSON encodes v before anything is sent, so that a failure to encode is
+// still an error that can be answered.
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	b := buffers.Get().(*bytes.Buffer)
+	defer putBuffer(b)
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
+	}
+	return writeBody(w, status, "application/json", b.Bytes())
+}
+
+// jsonText is an answer that writes itself.
+type jsonText interface{ appendJSON(b []byte) []byte }
+
+func writeText(w http.ResponseWriter, status int, v jsonText) error {
+	b := buffers.Get().(*bytes.Buffer)
+	defer putBuffer(b)
+	b.Write(append(v.appendJSON(b.AvailableBuffer()), '\n'))
+	return writeBody(w, status, "application/json", b.Bytes())
+}
+
+// extendWriting lets an answer go out that takes longer than most.
+func extendWriting(w http.ResponseWriter, by time.Duration) {
+	// A test's recorder has no deadline: hence no check.
+	http.NewResponseController(w).SetWriteDeadline(realNow().add(by + requestTimeout).time())
+}
+
+// extendReading lets a body arrive that takes longer than most.
+func extendReading(w http.ResponseWriter, by time.Duration) {
+	http.NewResponseController(w).SetReadDeadline(realTimeIn(by)) // which a test's recorder has not
+}
+
+func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) error {
+	h := w.Header()
+	h["Content-Type"] = []string{contentType}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+	w.WriteHeader(status)
+	w.Write(body) // a client that went away is its own affair
+	return nil
+}
+
+// readJSON reads the body, which must be one JSON value by the rules for JSON
+// from outside. An absent body is nil when it may be absent.
+func readJSON(r *http.Request, mayBeAbsent bool) ([]byte, error) {
+	return readDeepJSON(r, mayBeAbsent, 0)
+}
+
+// readDeepJSON is readJSON for a body that may be that much deeper.
+func readDeepJSON(r *http.Request, mayBeAbsent bool, deeper int) ([]byte, error) {
+	if r.ContentLength == 0 && mayBeAbsent {
+		return nil, nil
+	}
+	var b bytes.Buffer
+	if r.ContentLength > 0 {
+		b.Grow(int(min(r.ContentLength, 1<<20)) + bytes.MinRead)
+	}
+	if _, err := b.ReadFrom(r.Body); err != nil {
+		return nil, readFailure(err)
+	}
+	if b.Len() > 0 { // its length need not have been announced
+		if err := checkContentType(r); err != nil {
+			return nil, err
+		}
+	}
+	if len(bytes.TrimSpace(b.Bytes())) == 0 && mayBeAbsent {
+		return nil, nil
+	}
+	if err := checkDeepJSON(b.Bytes(), deeper); err != nil {
+		return nil, &failure{kind: invalidJSON, message: err.Error()}
+	}
+	return bytes.TrimSpace(b.Bytes()), nil
+}
+
+// checkContentType asks for JSON. Without a body nothing is asked.
+func checkContentType(r *http.Request) error {
+	if r.ContentLength == 0 {
+		return nil
+	}
+	given := r.Header.Get("Content-Type")
+	media, _, err := mime.ParseMediaType(given)
+	if err == nil && (media == "application/json" || strings.HasSuffix(media, "+json")) {
+		return nil
+	}
+	return failf(unsupportedMedia, "the body must be application/json, not %.100q", given)
+}
+
+func bodyTooLarge(limit int64) error {
+	return failf(tooLarge, "the body is larger than the %d bytes allowed", limit)
+}
+
+func readFailure(err error) error {
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return bodyTooLarge(large.Limit)
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return failf(badRequest, "the body ended before its Content-Length")
+	}
+	if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
+		return failf(badRequest, "the body did not arrive in time")
+	}
+	return &failure{kind: badRequest, message: "the body could not be read", cause: err}
+}
+
+// query is the parsed query of a request, read with checks.
+type query struct {
+	values url.Values
+	err    error
+}
+
+func queryOf(r *http.Request) *query {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return &query{err: failf(badRequest, "the query is malformed: %v", err)}
+	}
+	return &query{values: values}
+}
+
+func (q *query) text(name string) string { return q.values.Get(name) }
+
+// number is an integer from lo to hi; absent or blank it is the standard.
+func (q *query) number(name string, standard, lo, hi int) int {
+	s := q.values.Get(name)
+	if s == "" || q.err != nil {
+		return standard
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < lo || n > hi {
+		q.err = failf(badRequest, "%s must be an integer from %d to %d, not %.60q", name, lo, hi, s)
+	}
+	return n
+}
+
+// flag is true or false; absent or blank it is false.
+func (q *query) flag(name string) bool {
+	s := q.values.Get(name)
+	if q.err == nil && s != "" && s != "true" && s != "false" {
+		q.err = failf(badRequest, "%s must be true or false, not %.60q", name, s)
+	}
+	return s == "true"
+}
+
+// pathID is an identifier in the path.
+func pathID(r *http.Request, name string) (uuid, error) {
+	s := r.PathValue(name)
+	id, ok := parseUUID(s)
+	if !ok {
+		return id, failf(invalidUUID, "%s: %.60q is not a UUID", name, s)
+	}
+	return id, nil
+}
+
+// statusOf gives each kind of failure its status, its code, and its word in the
+// worker role's errors.
+var statusOf = [...]struct {
+	status int
+	code   string
+	word   string
+}{
+	internalFailure:   {http.StatusInternalServerError, "INTERNAL_ERROR", "internal_error"},
+	badRequest:        {http.StatusBadRequest, "BAD_REQUEST", "invalid_request"},
+	invalidUUID:       {http.StatusBadRequest, "INVALID_UUID", "invalid_request"},
+	invalidJSON:       {http.StatusBadRequest, "JSON_ERROR", "invalid_request"},
+	notFound:          {http.StatusNotFound, "NOT_FOUND", "not_found"},
+	namespaceNotFound: {http.StatusNotFound, "NOT_FOUND", "not_found"},
+	templateNotFound:  {http.StatusNotFound, "NOT_FOUND", "template_not_found"},
+	taskMissing:       {http.StatusNotFound, "NOT_FOUND", "not_found"},
+	stepMissing:       {http.StatusNotFound, "NOT_FOUND", "not_found"},
+	methodNotAllowed:  {http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "method_not_allowed"},
+	conflict:          {http.StatusConflict, "CONFLICT", "conflict"},
+	invalidTransition: {http.StatusBadRequest, "BAD_REQUEST", "invalid_request"},
+	tooLarge:          {http.StatusRequestEntityTooLarge, "PAYLOAD_TOO_LARGE", "payload_too_large"},
+	unsupportedMedia:  {http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE", "unsupported_media_type"},
+	invalidFields:     {http.StatusUnprocessableEntity, "VALIDATION_FAILED", "validation_failed"},
+	unauthenticated:   {http.StatusUnauthorized, "AUTHENTICATION_FAILED", ""},
+	forbidden:         {http.StatusForbidden, "AUTHORIZATION_FAILED", ""},
+	unavailable:       {http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", "service_unavailable"},
+	backpressure:      {http.StatusServiceUnavailable, "BACKPRESSURE", "backpressure"},
+	misdirected:       {http.StatusMisdirectedRequest, "MISDIRECTED_REQUEST", "misdirected_request"},
+	notIdle:           {http.StatusRequestTimeout, "NOT_IDLE", "not_idle"},
+	unverified:        {http.StatusUnprocessableEntity, "VERIFICATION_FAILED", "verification_failed"},
+}
+
+func roleStatus(k failureKind) int { return statusOf[k].status }
+
+// writeError is the only code that turns an error into a response.
+func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	f, ok := errors.AsType[*failure](err)
+	if !ok {
+		f = &failure{message: "internal error", cause: err}
+		if errors.Is(err, context.Canceled) {
+			f = failf(unavailable, "the request was cancelled")
+		}
+	}
+	id := w.(*recorder).requestID
+	if f.kind == internalFailure {
+		s.log.Error("a request failed", "request_id", id, "method", r.Method, "path", r.URL.Path, "error", f.cause)
+		f.message = "internal error"
+	}
+	h := w.Header()
+	if f.retryAfter == 0 && f.kind == unavailable {
+		f.retryAfter = time.Second
+	}
+	if f.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(retrySeconds(f)))
+	}
+	if !f.existing.isZero() {
+		h.Set("Location", s.taskPath(r, f.existing))
+	}
+	if err := writeJSON(w, s.status(f.kind), s.encode(f, id, s.svc.clock.now())); err != nil {
+		s.log.Error("an error could not be encoded", "request_id", id, "error", err)
+	}
+}
+
+func retrySeconds(f *failure) int { return max(int((f.retryAfter+time.Second-1)/time.Second), 1) }
+
+// errorView is the body of an error of the orchestration role.
+type errorView struct {
+	Error struct {
+		Code              string         `json:"code"`
+		Message           string         `json:"message"`
+		Details           []fieldProblem `json:"details,omitempty"`
+		RequestID         string         `json:"request_id,omitempty"`
+		RetryAfterSeconds int            `json:"retry_after_seconds,omitempty"`
+		Blocking          []blocker      `json:"blocking,omitempty"`
+		Seen              *seenView      `json:"seen,omitempty"`
+	} `json:"error"`
+}
+
+func orchestrationError(f *failure, requestID string, _ instant) any {
+	var v errorView
+	v.Error.Code = statusOf[f.kind].code
+	v.Error.Message = f.message
+	v.Error.Details = f.details
+	v.Error.RequestID = requestID
+	v.Error.Blocking = f.blocking
+	v.Error.Seen = f.seen
+	if f.retryAfter > 0 {
+		v.Error.RetryAfterSeconds = retrySeconds(f)
+	}
+	return v
+}
+
+// workerErrorView is the body of an error of the worker role.
+type workerErrorView struct {
+	Error     string    `json:"error"`
+	Message   string    `json:"message"`
+	Timestamp zonedTime `json:"timestamp"`
+	RequestID string    `json:"request_id"`
+}
+
+// workerError is the body of an error of the worker role; of 401 and 403, for
+// which there is no word, the orchestration role's.
+func workerError(f *failure, requestID string, now instant) any {
+	word := statusOf[f.kind].word
+	if word == "" {
+		return orchestrationError(f, requestID, now)
+	}
+	return workerErrorView{word, f.message, zonedTime(now), requestID}
+}
+
+// bodyReader keeps the error that ended the reading of a body.
+type bodyReader struct {
+	body io.Reader
+	err  error // nil at the end of the body
+}
+
+func (b *bodyReader) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
+	if err != nil && err != io.EOF {
+		b.err = err
+	}
+	return n, err
+}
+
+// submit creates the task that a body asks for, and sets the headers of its
+// answer. The route is what an Idempotency-Key counts for.
+func (s *surface) submit(w http.ResponseWriter, r *http.Request, route string, body []byte) (*submitted, error) {
+	b, err := readSubmission(r, route, body)
+	if err != nil {
+		return nil, err
+	}
+	if b.waits {
+		holdOpen(w, b.limit)
+	}
+	done, err := s.svc.submitTask(r.Context(), b)
+	if err != nil {
+		return nil, err
+	}
+	w.Header()["Location"] = []string{s.taskPath(r, done.task.id)}
+	if done.replayed {
+		w.Header()["Idempotency-Replayed"] = []string{"true"}
+	}
+	setWaitEnd(w, done.end)
+	return done, nil
+}
+
+// readSubmission is the creation that a request asks for.
+func readSubmission(r *http.Request, route string, body []byte) (b *submission, err error) {
+	query := queryOf(r)
+	b = &submission{mayRead: securityOf(r.Context()).may(permTasksRead)}
+	if query.err == nil {
+		b.limit, b.waits = query.wait("wait")
+	}
+	if query.err != nil {
+		return nil, query.err
+	}
+	if b.request, err = requestMarkOf(r, route, body); err != nil {
+		return nil, err
+	}
+	if b.taskRequest, err = parseTaskRequest(body); err != nil {
+		return nil, err
+	}
+	b.traceparent = saneTraceparent(r.Header.Get("Traceparent"))
+	b.subject = subjectOf(r.Context())
+	return b, nil
+}
+
+// status is 202 where the end that was to be awaited has not come.
+func (d *submitted) status() int {
+	if d.end != waitReached {
+		return http.StatusAccepted
+	}
+	return http.StatusCreated
+}
+
+// Limits of a wait. It costs memory only, so that the longest is long.
+const (
+	standardWait = 30 * time.Second
+	maxWait      = time.Hour
+)
+
+// wait is a duration from 0 to maxWait; given is false when it is absent or blank.
+func (q *query) wait(name string) (d time.Duration, given bool) {
+	s := q.values.Get(name)
+	if s == "" || q.err != nil {
+		return 0, false
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 || d > maxWait {
+		q.err = failf(badRequest, "%s must be a duration like 30s or 1m30s, from 0s to 1h, not %.60q", name, s)
+	}
+	return d, true
+}
+
+// awaitedStates are the states that wait names: terminal, or one state; none
+// when it is absent or blank.
+func (q *query) awaitedStates() stateSet {
+	word := q.text("wait")
+	switch word {
+	case "":
+		return 0
+	case "terminal":
+		return terminalStates
+	}
+	s, ok := filteredState(word)
+	if !ok {
+		q.err = failf(badRequest, "wait: %.60q is none of terminal, %s", word, stateWords)
+	}
+	return setOf(s)
+}
+
+// taskWait is what a request for one task waits for, and for how long.
+func taskWait(r *http.Request) (wants stateSet, limit time.Duration, err error) {
+	q := queryOf(r)
+	if q.err != nil {
+		return 0, 0, q.err
+	}
+	wants = q.awaitedStates()
+	limit, given := q.wait("timeout")
+	if given && wants == 0 && q.err == nil {
+		q.err = failf(badRequest, "timeout belongs to wait, which is missing")
+	}
+	if !given {
+		limit = standardWait
+	}
+	return wants, limit, q.err
+}
+
+// awaited is the task that the path names: as it is, or once it is what the
+// request waits for.
+func (s *surface) awaited(w http.ResponseWriter, r *http.Request, name string) (*task, error) {
+	wants, limit, err := taskWait(r)
+	if err != nil {
+		return nil, err
+	}
+	id, err := pathID(r, name)
+	if err != nil {
+		return nil, err
+	}
+	if wants == 0 {
+		return s.svc.store.view(id)
+	}
+	holdOpen(w, limit)
+	t, end, err := s.svc.awaitTask(r.Context(), id, wants, limit)
+	if err != nil {
+		return nil, err
+	}
+	setWaitEnd(w, end)
+	return t, nil
+}
+
+// holdOpen puts off the deadlines of the connection, so that an answer after d
+// still arrives. Without it net/http would give up on the client meanwhile.
+func holdOpen(w http.ResponseWriter, d time.Duration) {
+	c, end := http.NewResponseController(w), realTimeIn(d+2*requestTimeout)
+	c.SetReadDeadline(end) // what takes no deadlines, as in tests, needs none
+	c.SetWriteDeadline(end)
+}
+
+// setWaitEnd tells why a wait ended without what it was for.
+func setWaitEnd(w http.ResponseWriter, end waitEnd) {
+	if end != waitReached {
+		w.Header()["X-Stepwell-Wait"] = []string{string(end)}
+	}
+}

@@ -1,0 +1,918 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// claimed is one step as a claimer is given it.
+type claimed struct {
+	Task struct {
+		TaskUUID string          `json:"task_uuid"`
+		Name     string          `json:"name"`
+		Context  json.RawMessage `json:"context"`
+	} `json:"task"`
+	Step struct {
+		StepUUID string `json:"step_uuid"`
+		Name     string `json:"name"`
+		Attempt  int    `json:"attempt"`
+	} `json:"step"`
+	Results map[string]json.RawMessage `json:"dependency_results"`
+	Lease   string                     `json:"lease"`
+	Expires string                     `json:"lease_expires_at"`
+}
+
+// claim claims as a body says.
+func (s *testServer) claim(body string) []claimed {
+	s.t.Helper()
+	var got []claimed
+	if err := json.Unmarshal(s.do("POST", "/v1/steps/claim", body).want(200).body, &got); err != nil {
+		s.t.Fatal(err)
+	}
+	return got
+}
+
+// claimOne claims one step that must be there.
+func (s *testServer) claimOne(body string) claimed {
+	s.t.Helper()
+	got := s.claim(body)
+	if len(got) != 1 {
+		s.t.Fatalf("claimed %d steps with %s; want 1", len(got), body)
+	}
+	return got[0]
+}
+
+// answer sends an outside actor's answer, with more members.
+func (s *testServer) answer(c claimed, verb, more string) *answer {
+	s.t.Helper()
+	return s.do("POST", "/v1/steps/"+c.Step.StepUUID+"/"+verb, fmt.Sprintf(`{"lease":%q%s}`, c.Lease, more))
+}
+
+// state is the states of a task, as states gives them.
+func (s *testServer) state(id string) string {
+	s.t.Helper()
+	u, _ := parseUUID(id)
+	settle(s.svc)
+	v, err := s.svc.store.view(u)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return states(v)
+}
+
+const twice = `{"max_attempts":2,"backoff":"none"}`
+
+// claimTemplates are what the tests of claims work on.
+var claimTemplates = []string{
+	testTemplate("one", stepSpec{name: "a", callable: "Shop::Pack", retry: twice}),
+	testTemplate("two", stepSpec{name: "a", callable: "Shop::Pack"},
+		stepSpec{name: "b", callable: "Shop::Send", after: []string{"a"}}),
+	testTemplate("pair", stepSpec{name: "a", callable: "Shop::Pack", retry: `{"max_attempts":1}`},
+		stepSpec{name: "b", callable: "Shop::Send"}),
+}
+
+func newClaimServer(t *testing.T, o serviceTest) *testServer {
+	t.Helper()
+	if o.clock == nil {
+		o.clock = newVirtualClock(testStart)
+	}
+	o.extra = append(o.extra, claimTemplates...)
+	return newTestServer(t, o)
+}
+
+const (
+	anyOne   = `{"callables":["*"],"worker_id":"w1"}`
+	anyTen   = `{"callables":["*"],"limit":10}`
+	createOn = `{"namespace":"t","name":%q,"context":{"n":7}}`
+)
+
+// TestLease is what becomes of a step that was claimed. The lease holds 30 s,
+// and the step has two attempts.
+func TestLease(t *testing.T) {
+	rows := []struct {
+		name   string
+		do     func(s *testServer, clock *virtualClock, c claimed)
+		states string
+		audit  string // newest first: outcome, or the action, and the state after it
+	}{
+		{"completed", func(s *testServer, clock *virtualClock, c claimed) {
+			s.answer(c, "complete", `,"result":{"ok":1},"metadata":{"m":2}`).want(200)
+		}, "complete: complete", "true enqueued_for_orchestration w1"},
+
+		{"completed with null", func(s *testServer, clock *virtualClock, c claimed) {
+			s.answer(c, "complete", `,"result":null`).want(200)
+		}, "complete: complete", "true enqueued_for_orchestration w1"},
+
+		{"completed twice", func(s *testServer, clock *virtualClock, c claimed) {
+			s.answer(c, "complete", `,"result":1`).want(200)
+			s.answer(c, "complete", `,"result":2`).want(409)
+			s.answer(c, "extend", ``).want(409)
+		}, "complete: complete", "true enqueued_for_orchestration w1"},
+
+		{"adjusted, then completed twice", func(s *testServer, clock *virtualClock, c claimed) {
+			step, _ := parseUUID(c.Step.StepUUID)
+			task, _ := parseUUID(c.Task.TaskUUID)
+			if _, _, err := s.svc.adjustStep(s.t.Context(), task, step, &adjustment{maxAttempts: 5}, ""); err != nil {
+				s.t.Fatal(err)
+			}
+			s.answer(c, "complete", `,"result":1`).want(200)
+			s.answer(c, "complete", `,"result":1`).want(409)
+		}, "complete: complete", "true enqueued_for_orchestration w1, adjusted in_progress"},
+
+		{"failed, to be retried", func(s *testServer, clock *virtualClock, c claimed) {
+			s.answer(c, "fail", `,"error":{"message":"no"},"retry_after":5`).want(200)
+			if got := s.state(c.Task.TaskUUID); got != "waiting_for_retry: waiting_for_retry" {
+				s.t.Errorf("after the failure: %s", got)
+			}
+			clock.advance(5 * time.Second)
+		}, "steps_in_process: enqueued", "false enqueued_as_error_for_orchestration w1"},
+
+		{"failed for good", func(s *testServer, clock *virtualClock, c claimed) {
+			s.answer(c, "fail", `,"error":{"message":"no","retryable":false}`).want(200)
+		}, "blocked_by_failures: error", "false enqueued_as_error_for_orchestration w1"},
+
+		{"almost over", func(s *testServer, clock *virtualClock, c claimed) {
+			clock.advance(30*time.Second - time.Microsecond)
+			s.answer(c, "complete", `,"result":1`).want(200)
+		}, "complete: complete", "true enqueued_for_orchestration w1"},
+
+		{"over", func(s *testServer, clock *virtualClock, c claimed) {
+			clock.advance(30 * time.Second)
+			clock.advance(0)
+		}, "steps_in_process: enqueued", "false enqueued_as_error_for_orchestration w1"},
+
+		{"over, then completed", func(s *testServer, clock *virtualClock, c claimed) {
+			clock.advance(30 * time.Second)
+			s.answer(c, "complete", `,"result":1`).want(409)
+			s.answer(c, "complete", `,"result":1`).want(409)
+			s.answer(c, "extend", ``).want(409)
+		}, "steps_in_process: enqueued", "true enqueued w1, false enqueued_as_error_for_orchestration w1"},
+
+		{"over, claimed by another, then failed", func(s *testServer, clock *virtualClock, c claimed) {
+			clock.advance(30 * time.Second)
+			again := s.claimOne(`{"callables":["*"],"worker_id":"w2"}`)
+			if again.Step.Attempt != 2 || again.Lease == c.Lease {
+				s.t.Errorf("claimed again: %+v", again)
+			}
+			s.answer(c, "fail", `,"error":{"message":"no"}`).want(409)
+			s.answer(again, "complete", `,"result":1`).want(200)
+		}, "complete: complete", "true enqueued_for_orchestration w2, false in_progress w1, " +
+			"false enqueued_as_error_for_orchestration w1"},
+
+		{"over as often as there are attempts", func(s *testServer, clock *virtualClock, c claimed) {
+			clock.advance(30 * time.Second)
+			s.claimOne(anyOne)
+			clock.advance(30 * time.Second)
+		}, "blocked_by_failures: error", "false enqueued_as_error_for_orchestration w1, " +
+			"false enqueued_as_error_for_orchestration w1"},
+
+		{"extended", func(s *testServer, clock *virtualClock, c claimed) {
+			for range 5 {
+				clock.advance(20 * time.Second)
+				s.answer(c, "extend", ``).want(200)
+			}
+			clock.advance(29 * time.Second)
+			s.answer(c, "complete", `,"result":1`).want(200)
+		}, "complete: complete", "true enqueued_for_orchestration w1"},
+
+		{"extended, then over", func(s *testServer, clock *virtualClock, c claimed) {
+			clock.advance(10 * time.Second)
+			if got := s.answer(c, "extend", `,"lease_seconds":60`).text("lease_expires_at"); got != "2026-01-01T00:01:10.000000Z" {
+				s.t.Errorf("extended to %s", got)
+			}
+			clock.advance(60 * time.Second)
+			s.answer(c, "extend", ``).want(409)
+		}, "steps_in_process: enqueued", "false enqueued_as_error_for_orchestration w1"},
+
+		{"not shortened by an extension", func(s *testServer, clock *virtualClock, c claimed) {
+			if got := s.answer(c, "extend", `,"lease_seconds":1`).text("lease_expires_at"); got != c.Expires {
+				s.t.Errorf("extended to %s; want %s as before", got, c.Expires)
+			}
+			clock.advance(29 * time.Second)
+			s.answer(c, "complete", `,"result":1`).want(200)
+		}, "complete: complete", "true enqueued_for_orchestration w1"},
+
+		{"another's lease", func(s *testServer, clock *virtualClock, c claimed) {
+			c.Lease = "AAAAAAAAAAAAAAAAAAAAAAAA"
+			s.answer(c, "complete", `,"result":1`).want(409)
+			s.answer(c, "fail", `,"error":{"message":"no"}`).want(409)
+			s.answer(c, "extend", ``).want(409)
+		}, "steps_in_process: in_progress", ""},
+
+		{"completed by an operator", func(s *testServer, clock *virtualClock, c claimed) {
+			s.patch(c, `{"action_type":"complete_manually","reason":"r","completed_by":"me","completion_data":{"result":3}}`)
+			s.answer(c, "complete", `,"result":1`).want(409)
+			clock.advance(time.Minute)
+		}, "complete: complete", "true complete w1, complete_manually complete"},
+
+		{"failed by an operator", func(s *testServer, clock *virtualClock, c claimed) {
+			s.patch(c, `{"action_type":"fail","reason":"r","failed_by":"me","error":{"message":"no","retryable":false}}`)
+			s.answer(c, "complete", `,"result":1`).want(409)
+		}, "blocked_by_failures: error", "true error w1, fail enqueued_as_error_for_orchestration"},
+
+		{"resolved by an operator", func(s *testServer, clock *virtualClock, c claimed) {
+			s.patch(c, `{"action_type":"resolve_manually","reason":"r","resolved_by":"me"}`)
+			s.answer(c, "extend", ``).want(409)
+		}, "complete: resolved_manually", "resolve_manually resolved_manually"},
+
+		{"the task cancelled", func(s *testServer, clock *virtualClock, c claimed) {
+			s.do("DELETE", "/v1/tasks/"+c.Task.TaskUUID, "").want(200)
+			s.answer(c, "fail", `,"error":{"message":"no"}`).want(409)
+			clock.advance(time.Minute)
+		}, "cancelled: cancelled", "false cancelled w1"},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			clock := newVirtualClock(testStart)
+			s := newClaimServer(t, serviceTest{clock: clock})
+			id := s.create(fmt.Sprintf(createOn, "one"))
+			c := s.claimOne(anyOne)
+			if c.Task.TaskUUID != id || string(c.Task.Context) != `{"n":7}` || c.Step.Attempt != 1 || !strings.HasPrefix(c.Lease, id+".") {
+				t.Errorf("claimed %+v", c)
+			}
+			row.do(s, clock, c)
+			if got := s.state(id); got != row.states {
+				t.Errorf("got %s; want %s", got, row.states)
+			}
+			if got := s.auditOf(c); got != row.audit {
+				t.Errorf("got the audit %q; want %q", got, row.audit)
+			}
+		})
+	}
+}
+
+func (s *testServer) patch(c claimed, action string) {
+	s.t.Helper()
+	s.do("PATCH", "/v1/tasks/"+c.Task.TaskUUID+"/workflow_steps/"+c.Step.StepUUID, action).want(200)
+}
+
+// auditOf is a step's audit, newest first, in short.
+func (s *testServer) auditOf(c claimed) string {
+	s.t.Helper()
+	a := s.do("GET", "/v1/tasks/"+c.Task.TaskUUID+"/workflow_steps/"+c.Step.StepUUID+"/audit", "").want(200)
+	var list []auditEntry
+	if err := json.Unmarshal(a.body, &list); err != nil {
+		s.t.Fatal(err)
+	}
+	words := make([]string, len(list))
+	for i, e := range list {
+		words[i] = fmt.Sprintf("%t %s %s", e.Success, e.ToState, e.Result.Metadata.WorkerID)
+		if e.Action != "" {
+			words[i] = e.Action + " " + e.ToState
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// auditEntry is what auditOf goes by.
+type auditEntry struct {
+	Success bool   `json:"success"`
+	ToState string `json:"to_state"`
+	Action  string `json:"action"`
+	Result  struct {
+		Metadata struct {
+			WorkerID string `json:"worker_id"`
+		} `json:"metadata"`
+	} `json:"result"`
+}
+
+// TestLeaseSurvivesRestart ends the service while steps are claimed: the actors
+// live on.
+func TestLeaseSurvivesRestart(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	o := serviceTest{clock: clock, dir: t.TempDir(), extra: claimTemplates}
+	open := func() *testServer {
+		svc := openTestService(t, o)
+		return (&testServer{t: t, svc: svc}).with(newOrchestrationAPI(svc))
+	}
+	s := open()
+	var claims []claimed
+	for range 4 {
+		s.create(fmt.Sprintf(createOn, "one"))
+		claims = append(claims, s.claimOne(anyOne))
+	}
+	s.answer(claims[1], "extend", `,"lease_seconds":90`).want(200)
+	for _, snapshot := range []bool{false, true} {
+		if snapshot {
+			if err := s.svc.store.snapshot(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closeTestService(t, s.svc)
+		clock.advance(10 * time.Second)
+		s = open()
+	}
+	if got := s.claim(anyTen); len(got) > 0 {
+		t.Errorf("leased steps were given out again: %+v", got)
+	}
+	s.answer(claims[0], "complete", `,"result":1`).want(200)
+	clock.advance(10 * time.Second)
+	got := s.state(claims[0].Task.TaskUUID) + "; " + s.state(claims[1].Task.TaskUUID) + "; " + s.state(claims[2].Task.TaskUUID)
+	if want := "complete: complete; steps_in_process: in_progress; steps_in_process: enqueued"; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+	s.answer(claims[1], "complete", `,"result":1`).want(200)
+	s.answer(claims[3], "complete", `,"result":1`).want(409)
+	again := s.claim(anyTen)
+	if len(again) != 2 || again[0].Step.Attempt != 2 {
+		t.Errorf("claimed after the leases ended: %+v", again)
+	}
+	closeTestService(t, s.svc)
+	clock.advance(time.Hour)
+	s = open()
+	s.answer(again[0], "complete", `,"result":1`).want(409) // over, though no timer has said so yet
+	if got := s.state(again[0].Task.TaskUUID); got != "blocked_by_failures: error" {
+		t.Errorf("got %s after its last lease ended while the service was down", got)
+	}
+	closeTestService(t, s.svc)
+}
+
+// TestLongLease extends a lease every ten seconds, for a day: that writes little,
+// and the lease outlives a restart at any time.
+func TestLongLease(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	o := serviceTest{clock: clock, dir: t.TempDir(), extra: claimTemplates, config: func(c *Config) { c.Store.Sync = "never" }}
+	svc := openTestService(t, o)
+	v := mustCreate(t, svc, "one")
+	given := svc.engine.claim(t.Context(), &claimRequest{callables: []string{"*"}, limit: 1, lease: 30 * time.Second, worker: "w"})
+	c := given.steps[0]
+	extend := &leaseAnswer{verb: extendVerb, lease: 30 * time.Second}
+	extend.setLease(c.token)
+	for n := range 24 * 360 {
+		clock.advance(10 * time.Second)
+		if n%1000 == 0 { // at the moment at which the least may be known of the lease
+			clock.advance(19 * time.Second)
+			closeTestService(t, svc)
+			svc = openTestService(t, o)
+		}
+		if _, err := svc.answerLease(t.Context(), c.attempt.stepID, extend); err != nil {
+			t.Fatalf("extension %d: %v", n, err)
+		}
+		if want := clock.now().add(30 * time.Second); extend.until < want || n%1000 > 100 && extend.until != want {
+			t.Fatalf("extension %d: the lease ends %v; want %v", n, extend.until.zoned(), want.zoned())
+		}
+	}
+	v = settled(t, svc, v.id)
+	if n := bytes.Count(v.log, []byte(`"kind":"extended"`)); n > 250 {
+		t.Errorf("the task has %d records of extensions; want few", n)
+	}
+	clock.advance(30 * time.Second)
+	if got := states(settled(t, svc, v.id)); got != "steps_in_process: enqueued" {
+		t.Errorf("got %s when nobody extends the lease any more", got)
+	}
+	closeTestService(t, svc)
+}
+
+// TestClaimOrder gives steps out by priority, then by the age of their tasks.
+func TestClaimOrder(t *testing.T) {
+	s := newClaimServer(t, serviceTest{})
+	var ids []string
+	for _, priority := range []int{0, 5, 0, -3, 5} {
+		ids = append(ids, s.create(fmt.Sprintf(`{"namespace":"t","name":"pair","priority":%d}`, priority)))
+	}
+	var got []string
+	for _, c := range append(s.claim(`{"callables":["*"],"limit":4}`), s.claim(anyTen)...) {
+		got = append(got, fmt.Sprintf("%d%s", slices.Index(ids, c.Task.TaskUUID), c.Step.Name))
+	}
+	if want := "1a 1b 4a 4b 0a 0b 2a 2b 3a 3b"; strings.Join(got, " ") != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+}
+
+// TestClaimPatterns claims by callable and namespace.
+func TestClaimPatterns(t *testing.T) {
+	for body, want := range map[string]int{
+		`{"callables":["Shop::Pack"],"limit":9}`:                            1,
+		`{"callables":["Shop::*"],"limit":9}`:                               2,
+		`{"callables":["Shop::Send","Shop::Pack"],"limit":9}`:               2,
+		`{"callables":["*"]}`:                                               1,
+		`{"callables":["Shop::"],"limit":9}`:                                0,
+		`{"callables":["builtin:*"],"limit":9}`:                             0,
+		`{"callables":["*"],"namespaces":["other"],"limit":9}`:              0,
+		`{"callables":["*"],"namespaces":["other","t"],"limit":9}`:          2,
+		`{"callables":["*"],"namespaces":null,"limit":null,"worker_id":""}`: -422,
+	} {
+		t.Run(body, func(t *testing.T) {
+			s := newClaimServer(t, serviceTest{})
+			s.create(fmt.Sprintf(createOn, "pair"))
+			if want < 0 {
+				s.do("POST", "/v1/steps/claim", body).want(-want)
+				return
+			}
+			if got := s.claim(body); len(got) != want {
+				t.Errorf("claimed %d steps; want %d", len(got), want)
+			}
+		})
+	}
+}
+
+// TestClaimInBlockedTask: a task that is blocked gives no steps, and does again
+// when it is not blocked any more.
+func TestClaimInBlockedTask(t *testing.T) {
+	s := newClaimServer(t, serviceTest{})
+	s.create(fmt.Sprintf(createOn, "pair"))
+	a := s.claimOne(`{"callables":["Shop::Pack"]}`)
+	s.answer(a, "fail", `,"error":{"message":"no","retryable":false}`).want(200)
+	if got := s.state(a.Task.TaskUUID); got != "blocked_by_failures: error enqueued" {
+		t.Fatal(got)
+	}
+	if got := s.do("GET", "/v1/steps", "").want(200); string(got.body) != "[]\n" {
+		t.Errorf("listed %s", got.body)
+	}
+	got := make(chan []claimed)
+	go func() { got <- s.claim(`{"callables":["Shop::Send"],"wait_seconds":60}`) }()
+	s.awaitClaimers(1)
+	s.patch(a, `{"action_type":"reset_for_retry","reason":"r","reset_by":"me"}`)
+	b, ok := receiveWithin(got, patience)
+	if !ok || len(b) != 1 || b[0].Step.Name != "b" {
+		t.Errorf("claimed %+v once the task went on", b)
+	}
+}
+
+// TestStaleLease: a task whose worker is at work is not one that lacks a worker.
+func TestStaleLease(t *testing.T) {
+	for _, row := range []struct {
+		claimed bool
+		want    dlqReason
+	}{{false, dlqWorkerUnavailable}, {true, dlqStalenessTimeout}} {
+		clock := newVirtualClock(testStart)
+		tpl := strings.Replace(testTemplate("stale", stepSpec{name: "a", callable: "Outside"}),
+			`"name":"stale"`, `"name":"stale","lifecycle":{"max_steps_in_process_minutes":10}`, 1)
+		s := newClaimServer(t, serviceTest{clock: clock, extra: []string{tpl}})
+		id := s.create(fmt.Sprintf(createOn, "stale"))
+		var c claimed
+		if row.claimed {
+			c = s.claimOne(`{"callables":["*"],"lease_seconds":3600}`)
+		}
+		clock.advance(15 * time.Minute)
+		u, _ := parseUUID(id)
+		v, err := s.svc.store.view(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := v.pendingLetter(); v.state != taskError || d == nil || d.reason != row.want {
+			t.Errorf("claimed %t: the task is %s with the entry %+v; want %s", row.claimed, v.state, d, row.want)
+		}
+		if row.claimed { // its result is kept all the same
+			s.answer(c, "complete", `,"result":1`).want(200)
+			if got := s.state(id); got != "error: complete" {
+				t.Errorf("after the answer: %s", got)
+			}
+		}
+	}
+}
+
+// TestLateAtOnce: an outcome that comes too late, and several times at once, is
+// in the audit once.
+func TestLateAtOnce(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := newClaimServer(t, serviceTest{clock: clock})
+	for range 20 {
+		s.create(fmt.Sprintf(createOn, "one"))
+		c := s.claimOne(anyOne)
+		clock.advance(30 * time.Second)
+		q := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true}}
+		q.setLease(c.Lease)
+		id, _ := parseUUID(c.Step.StepUUID)
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				if _, err := s.svc.answerLease(t.Context(), id, q); kindOf(err) != conflict {
+					t.Errorf("got %v; want a conflict", err)
+				}
+			})
+		}
+		wg.Wait()
+		want := "true enqueued w1, false enqueued_as_error_for_orchestration w1"
+		if got := s.auditOf(c); got != want {
+			t.Fatalf("got the audit %q; want %q", got, want)
+		}
+		s.do("DELETE", "/v1/tasks/"+c.Task.TaskUUID, "").want(200)
+	}
+}
+
+// awaitClaimers waits until so many claimers wait.
+func (s *testServer) awaitClaimers(n int) {
+	s.t.Helper()
+	awaitReal(s.t.(*testing.T), fmt.Sprintf("%d claimers to wait", n), func() bool {
+		s.svc.store.mu.Lock()
+		defer s.svc.store.mu.Unlock()
+		return len(s.svc.engine.outside.claimers) == n
+	})
+}
+
+// TestLongPoll: who waits is served in turn, as far as there is something.
+func TestLongPoll(t *testing.T) {
+	s := newClaimServer(t, serviceTest{})
+	got := make(chan int, 8)
+	wait := func(n int, callable string) {
+		before := len(s.claimers())
+		go func() {
+			if len(s.claim(fmt.Sprintf(`{"callables":[%q],"wait_seconds":60}`, callable))) == 1 {
+				got <- n
+			} else {
+				got <- -n
+			}
+		}()
+		s.awaitClaimers(before + 1)
+	}
+	next := func(want int) {
+		t.Helper()
+		if n, ok := receiveWithin(got, patience); !ok || n != want {
+			t.Errorf("served %d; want %d", n, want)
+		}
+	}
+	wait(1, "Nothing")
+	wait(2, "Shop::Pack")
+	wait(3, "Shop::*")
+	wait(4, "Shop::Send")
+	s.create(fmt.Sprintf(createOn, "one"))
+	next(2)
+	s.create(fmt.Sprintf(createOn, "pair"))
+	first, second := <-got, <-got
+	if first+second != 7 {
+		t.Errorf("served %d and %d; want 3 and 4", first, second)
+	}
+	if left := s.claimers(); len(left) != 1 {
+		t.Errorf("%d claimers wait; want the one for which there is nothing", len(left))
+	}
+	wait(5, "Nothing")
+	s.svc.finish(context.Background())
+	if n, m := <-got, <-got; n+m != -6 {
+		t.Errorf("got %d and %d as the service stops; want to be told that there is nothing", n, m)
+	}
+	s.do("POST", "/v1/steps/claim", anyOne).want(503)
+}
+
+func (s *testServer) claimers() []*claimer {
+	s.svc.store.mu.Lock()
+	defer s.svc.store.mu.Unlock()
+	return slices.Clone(s.svc.engine.outside.claimers)
+}
+
+// TestLongPollEnds: the wait is over after its time, and when the client goes away.
+func TestLongPollEnds(t *testing.T) {
+	s := newClaimServer(t, serviceTest{})
+	if got := s.claim(`{"callables":["*"],"wait_seconds":1}`); len(got) != 0 {
+		t.Errorf("claimed %+v", got)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	done := make(chan claims, 1)
+	q := &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Minute, wait: time.Hour, worker: "w"}
+	go func() { done <- s.svc.engine.claim(ctx, q) }()
+	s.awaitClaimers(1)
+	leave()
+	<-done
+	s.awaitClaimers(0)
+	id := s.create(fmt.Sprintf(createOn, "one"))
+	if got := s.state(id); got != "steps_in_process: enqueued" {
+		t.Errorf("a client that went away was given a step: %s", got)
+	}
+}
+
+// TestUnclaim: what a client that went away was given is given to the next, as
+// the same attempt.
+func TestUnclaim(t *testing.T) {
+	s := newClaimServer(t, serviceTest{})
+	id := s.create(fmt.Sprintf(createOn, "one"))
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	q := &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Minute, worker: "w"}
+	if got, err := s.svc.claim(ctx, q); err == nil {
+		t.Errorf("claimed %+v for nobody", got)
+	}
+	if got := s.state(id); got != "steps_in_process: enqueued" {
+		t.Fatal(got)
+	}
+	c := s.claimOne(anyOne)
+	if c.Step.Attempt != 1 {
+		t.Errorf("claimed attempt %d; want 1", c.Step.Attempt)
+	}
+	if got := s.auditOf(c); got != "" {
+		t.Errorf("got the audit %q; want none", got)
+	}
+}
+
+// TestManyOutsideSteps: a task with 10,000 steps for outside actors, claimed,
+// completed, and listed.
+func TestManyOutsideSteps(t *testing.T) {
+	const n = 10_000
+	steps := make([]stepSpec, n)
+	for i := range steps {
+		steps[i] = stepSpec{name: fmt.Sprintf("s%d", i), callable: "Outside"}
+	}
+	svc := newTestService(t, serviceTest{extra: []string{testTemplate("wide", steps...)}})
+	v := mustCreate(t, svc, "wide")
+	q := &claimRequest{callables: []string{"*"}, limit: maxClaims, lease: time.Minute, worker: "w"}
+	done := 0
+	for {
+		got, err := svc.claim(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) == 0 {
+			break
+		}
+		for _, c := range got {
+			a := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true}}
+			a.setLease(c.token)
+			if _, err := svc.answerLease(t.Context(), c.attempt.stepID, a); err != nil {
+				t.Fatal(err)
+			}
+			done++
+		}
+	}
+	if got := settled(t, svc, v.id); done != n || got.state != taskComplete {
+		t.Errorf("completed %d steps, and the task is %s", done, got.state)
+	}
+	wantNothingOutside(t, svc)
+}
+
+// wantNothingOutside: the index keeps nothing of what is over.
+func wantNothingOutside(t *testing.T, s *service) {
+	t.Helper()
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	w := &s.engine.outside
+	for what, n := range map[string]int{
+		"waiting steps": len(w.waiting.steps), "waiting queues": len(w.waiting.queues), "claimed steps": len(w.claimed.steps),
+		"claimed queues": len(w.claimed.queues), "leases": len(w.leases.held) + len(w.leases.byID), "claimers": len(w.claimers),
+	} {
+		if n != 0 {
+			t.Errorf("%d %s are left", n, what)
+		}
+	}
+}
+
+// TestClaimStress: many actors work on many tasks of two steps in a row. Every
+// step is done once.
+func TestClaimStress(t *testing.T) {
+	const actors, tasks = 32, 2000
+	before := runtime.NumGoroutine()
+	svc := openTestService(t, serviceTest{extra: claimTemplates})
+	var mu sync.Mutex
+	done := map[uuid]int{}
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for n := range actors {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(n), 0))
+			for ctx.Err() == nil {
+				q := &claimRequest{callables: []string{"Shop::*"}, limit: 1 + r.IntN(4), lease: time.Minute, wait: time.Minute, worker: "w"}
+				got, err := svc.claim(ctx, q)
+				if err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				for _, c := range got {
+					a := &leaseAnswer{verb: completeVerb, hash: hashLease(c.token), outcome: outcome{success: true}}
+					if _, err := svc.answerLease(context.Background(), c.attempt.stepID, a); err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					done[c.attempt.stepID]++
+					if len(done) == 2*tasks {
+						stop()
+					}
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for range tasks {
+		mustCreate(t, svc, "two")
+	}
+	wg.Wait()
+	stop()
+	for id, n := range done {
+		if n != 1 {
+			t.Errorf("step %s was done %d times", id, n)
+		}
+	}
+	if got := svc.store.index.states[taskComplete].count(); got != tasks {
+		t.Errorf("%d tasks are complete; want %d", got, tasks)
+	}
+	wantNothingOutside(t, svc)
+	closeTestService(t, svc)
+	svc.clock.(*realClock).stop()
+	awaitReal(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// Tests of claims on tasks that retention drops.
+
+// staleErrorTemplate is a task that ends in error, without an entry in the dead
+// letter queue, once it stood still for ten minutes.
+func staleErrorTemplate() string {
+	return strings.Replace(testTemplate("stale", stepSpec{name: "a", callable: "Outside"}, stepSpec{name: "b", callable: "Other"}),
+		`"name":"stale"`, `"name":"stale","lifecycle":{"max_steps_in_process_minutes":10,"staleness_action":"error"}`, 1)
+}
+
+// TestLeaseOfADroppedTask: the end of a lease whose task is gone keeps no other
+// lease from ending.
+func TestLeaseOfADroppedTask(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := newClaimServer(t, serviceTest{clock: clock, config: retaining(1),
+		extra: append(storyTemplates, staleErrorTemplate())})
+	s.create(fmt.Sprintf(createOn, "stale"))
+	s.claimOne(`{"callables":["Outside"],"lease_seconds":3600}`)
+	clock.advance(15 * time.Minute)
+	done := mustCreate(t, s.svc, "noop")
+	wantKept(t, s.svc, done.id)
+	id := s.create(fmt.Sprintf(createOn, "one"))
+	s.claimOne(`{"callables":["Shop::Pack"],"lease_seconds":3600}`)
+	clock.advance(time.Hour)
+	if got := s.state(id); got != "steps_in_process: enqueued" {
+		t.Errorf("got %s after its lease ended", got)
+	}
+	s.do("DELETE", "/v1/tasks/"+id, "").want(200)
+	wantNothingOutside(t, s.svc)
+}
+
+// TestAnswersOfDroppedTasks: the last answer of a task is taken although others
+// have pushed the task out by the time that it could be shown.
+func TestAnswersOfDroppedTasks(t *testing.T) {
+	svc := newTestService(t, serviceTest{config: retaining(1), extra: claimTemplates, dir: t.TempDir()})
+	var given []claim
+	for range 64 {
+		mustCreate(t, svc, "one")
+		q := &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Minute, worker: "w"}
+		given = append(given, svc.engine.claim(t.Context(), q).steps...)
+	}
+	var wg sync.WaitGroup
+	for _, c := range given {
+		wg.Go(func() {
+			q := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true}}
+			q.setLease(c.token)
+			v, err := svc.answerLease(t.Context(), c.attempt.stepID, q)
+			if err != nil || v.CurrentState != "complete" {
+				t.Errorf("got %v; want the step as it was then", err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestUnclaimOfADroppedTask: what is left of what nobody got to know of is given back.
+func TestUnclaimOfADroppedTask(t *testing.T) {
+	s := newClaimServer(t, serviceTest{config: retaining(1), extra: storyTemplates})
+	gone, left := s.create(fmt.Sprintf(createOn, "one")), s.create(fmt.Sprintf(createOn, "one"))
+	q := &claimRequest{callables: []string{"*"}, limit: 2, lease: time.Minute, worker: "w"}
+	got := s.svc.engine.claim(context.Background(), q)
+	if len(got.steps) != 2 {
+		t.Fatalf("claimed %d steps; want 2", len(got.steps))
+	}
+	s.do("DELETE", "/v1/tasks/"+gone, "").want(200)
+	mustCreate(t, s.svc, "noop")
+	s.do("GET", "/v1/tasks/"+gone, "").want(404)
+	s.svc.engine.unclaim(got.steps)
+	if got := s.state(left); got != "steps_in_process: enqueued" {
+		t.Errorf("the other task is %s", got)
+	}
+}
+
+// mustAdjust adjusts a step, and returns the task once it has settled.
+func mustAdjust(t *testing.T, s *service, v *task, step int, by adjustment) *task {
+	t.Helper()
+	if _, _, err := s.adjustStep(t.Context(), v.id, v.stepID(step), &by, "ops"); err != nil {
+		t.Fatal(err)
+	}
+	return settled(t, s, v.id)
+}
+
+// TestAdjustedLimit gives steps in every state another limit: one that failed
+// is tried again, and its attempts count on.
+func TestAdjustedLimit(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := newTestService(t, serviceTest{clock: clock, config: func(c *Config) { c.Engine.Jitter = false }, extra: []string{
+		testTemplate("fails", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`, retry: `{"max_attempts":1,"backoff_base_ms":1000}`}),
+		testTemplate("once", stepSpec{name: "a", callable: "builtin:fail", retry: `{"retryable":false}`}),
+		testTemplate("flaky", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":1}`, retry: `{"max_attempts":1}`},
+			stepSpec{name: "b", callable: "builtin:noop", after: []string{"a"}}),
+	}})
+	v := mustCreate(t, s, "fails")
+	wantStates(t, v, "blocked_by_failures: error")
+	v = mustAdjust(t, s, v, 0, adjustment{maxAttempts: 1})
+	wantStates(t, v, "blocked_by_failures: error")
+	v = mustAdjust(t, s, v, 0, adjustment{maxAttempts: 3})
+	wantStates(t, v, "waiting_for_retry: waiting_for_retry")
+	if got := v.steps[0]; got.attempts != 2 || got.maxAttempts != 3 {
+		t.Errorf("got %d of %d attempts; want 2 of 3", got.attempts, got.maxAttempts)
+	}
+	_, _, err := s.adjustStep(t.Context(), v.id, v.stepID(0), &adjustment{maxAttempts: 2}, "")
+	if kindOf(err) != invalidFields || !strings.Contains(err.Error(), "at least 3") {
+		t.Errorf("taking away the attempt that it waits for: got %v; want at least 3", err)
+	}
+	clock.advance(time.Minute)
+	wantStates(t, settled(t, s, v.id), "blocked_by_failures: error")
+
+	v = mustAdjust(t, s, mustCreate(t, s, "once"), 0, adjustment{maxAttempts: 9})
+	wantStates(t, v, "blocked_by_failures: error") // its template lets nobody retry it
+	v = mustAdjust(t, s, mustCreate(t, s, "flaky"), 0, adjustment{maxAttempts: 2})
+	wantStates(t, v, "complete: complete complete")
+	if v.steps[0].attempts != 2 {
+		t.Errorf("got %d attempts; want 2", v.steps[0].attempts)
+	}
+}
+
+// TestAdjustedInputs sets what a step gets, and looks at it after a restart,
+// with and without a snapshot.
+func TestAdjustedInputs(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	o := serviceTest{dir: t.TempDir(), clock: clock, extra: []string{
+		testTemplate("echo", stepSpec{name: "a", callable: "Outside"},
+			stepSpec{name: "b", callable: "builtin:echo", after: []string{"a"}})}}
+	s := openTestService(t, o)
+	v := mustCreate(t, s, "echo", `"context":{"n":1}`)
+	mustAdjust(t, s, v, 1, adjustment{inputs: []byte(`{"n":2.50}`)})
+	mustAdjust(t, s, v, 1, adjustment{maxAttempts: 5})
+	for _, snapshot := range []bool{false, true} {
+		if snapshot {
+			if err := s.store.snapshot(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closeTestService(t, s)
+		s = openTestService(t, o)
+		got := settled(t, s, v.id)
+		if string(got.inputsFor(1)) != `{"n":2.50}` || string(got.inputsFor(0)) != `{"n":1}` || got.steps[1].maxAttempts != 5 {
+			t.Errorf("snapshot %v: got inputs %s and %s, limit %d", snapshot, got.inputsFor(0), got.inputsFor(1), got.steps[1].maxAttempts)
+		}
+	}
+	v = mustAct(t, s, v, 0, completeAction)
+	v = settled(t, s, v.id)
+	wantStates(t, v, "complete: complete complete")
+	if got := string(v.steps[1].last.result); got != `{"n":2.50}` {
+		t.Errorf("got result %s; want the inputs that were set", got)
+	}
+	closeTestService(t, s)
+}
+
+// TestAdjustmentsInHistory finds them in the audit of the step, and the move of
+// one in the transitions.
+func TestAdjustmentsInHistory(t *testing.T) {
+	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: []string{
+		testTemplate("fails", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`, retry: `{"max_attempts":1,"backoff_base_ms":1000}`})}})
+	v := mustCreate(t, s, "fails")
+	v = mustAdjust(t, s, v, 0, adjustment{maxAttempts: 2, inputs: []byte(`{}`)})
+	audit, err := s.audit(v.id, v.stepID(0))
+	if err != nil || len(audit) != 3 {
+		t.Fatalf("got %+v, %v; want two attempts and an adjustment", audit, err)
+	}
+	a := audit[1]
+	if a.Action != "adjusted" || a.FromState != "error" || a.ToState != "pending" || a.RetryLimit != 2 ||
+		string(a.Inputs) != "{}" || a.Subject != "ops" || a.WorkerUUID != nil {
+		t.Errorf("got %+v; want what was adjusted, by whom", a)
+	}
+	h, err := s.history(v.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := slices.ContainsFunc(h.Transitions, func(m transitionView) bool {
+		return m.StepName != nil && m.FromState != nil && *m.FromState == "error" && m.ToState == "pending" && m.Attempt == 1
+	})
+	if !moved {
+		t.Errorf("got %+v; want a move from error to pending", h.Transitions)
+	}
+}
+
+// TestAdjustmentRecords reads records back, and refuses what changes nothing or
+// cannot be.
+func TestAdjustmentRecords(t *testing.T) {
+	for line, ok := range map[string]bool{
+		`{"seq":1,"kind":"adjusted","step":0,"max_attempts":3}`:               true,
+		`{"seq":1,"kind":"adjusted","step":0,"inputs":{}}`:                    true,
+		`{"seq":1,"kind":"adjusted","step":0,"subject":"a","inputs":{"a":1}}`: true,
+		`{"seq":1,"kind":"adjusted","step":0}`:                                false,
+		`{"seq":1,"kind":"adjusted","max_attempts":3}`:                        false,
+		`{"seq":1,"kind":"adjusted","step":0,"max_attempts":-3}`:              false,
+		`{"seq":1,"kind":"adjusted","step":0,"inputs":[]}`:                    false,
+	} {
+		r, err := decodeRecord([]byte(line))
+		if (err == nil) != ok {
+			t.Errorf("%s: got error %v; want one: %v", line, err, !ok)
+		}
+		if err != nil {
+			continue
+		}
+		again, err := decodeRecord(append(append([]byte{'{'}, appendRecordBody(nil, r)...), '}'))
+		if err != nil || again.adjustment.text() != r.adjustment.text() {
+			t.Errorf("%s: got %+v, %v; want the same again", line, again, err)
+		}
+	}
+}
+
+// adjustmentText is an adjustment that can be compared.
+type adjustmentText struct {
+	maxAttempts int
+	inputs      string
+}
+
+func (a *adjustment) text() adjustmentText { return adjustmentText{a.maxAttempts, string(a.inputs)} }

@@ -1,0 +1,473 @@
+package main
+
+// The analysis of a task's dependencies: how its steps stand, and what holds
+// them up. The whole takes time linear in steps + dependencies. Paths are not
+// enumerated, and what waits behind a step, which for all steps together is
+// more than linear, is followed for a fixed number of steps only.
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+const (
+	maxCriticalPaths = 5
+	maxErrorChains   = 10 // failed steps whose dependents are listed
+	maxStepBlockages = 10 // bottlenecks that are listed
+
+	// maxListedEdges keeps the answer about a dense graph within a few megabytes.
+	maxListedEdges = 20000
+)
+
+// taskAnalysis is an analysis in the making.
+type taskAnalysis struct {
+	t            *task
+	g            dependencyGraph // the task's own
+	now          instant
+	order, level []int
+	paths        [][]int
+	standing     []standing // by step
+	walk         graphWalk
+	behind       map[int][]int // by step, as far as they were asked for
+}
+
+// standing is how a step stands. At most one of the four words holds; a step
+// that runs, or waits for its retry, has none.
+type standing struct {
+	ready     bool // by the rule that holds everywhere, readyForExecution
+	blocked   bool // unfinished, and a step it depends on is not completed, whether it ever can be or not
+	completed bool // complete, or resolved by an operator
+	failed    bool // in error, or cancelled while an unfinished step depends on it
+	waiting   int  // unfinished steps that depend on it directly
+	chain     int  // steps of the longest chain of unfinished steps behind it
+}
+
+// atLeast is how many unfinished steps wait for the step for certain: those
+// that depend on it directly, and the rest of the longest chain.
+func (s *standing) atLeast() int { return s.waiting + max(s.chain-1, 0) }
+
+// analyzeTask is the dependencies of a task, in short and in full, at an instant.
+func analyzeTask(t *task, now instant) (dependenciesView, dependencyAnalysisView) {
+	return analyzeGraph(t, t, now)
+}
+
+func analyzeGraph(t *task, g dependencyGraph, now instant) (dependenciesView, dependencyAnalysisView) {
+	a := &taskAnalysis{t: t, g: g, now: now, behind: map[int][]int{}}
+	a.order, a.level = graphLevels(g, len(t.steps))
+	a.paths = longestPaths(g, a.order, maxCriticalPaths)
+	a.walk = graphWalk{g: g, open: a.unfinished, seen: make([]int, len(t.steps))}
+	a.stand()
+	v := dependencyAnalysisView{
+		DependencyGraph: a.graph(), CriticalPaths: a.criticalPaths(), ParallelismOpportunities: a.parallelism(),
+		ErrorChains: a.errorChains(), Bottlenecks: a.bottlenecks(), AnalysisTimestamp: zonedTime(now),
+	}
+	v.TaskExecutionSummary = a.summary(&v)
+	return a.dependencies(), v
+}
+
+func (a *taskAnalysis) unfinished(i int) bool { return !a.t.steps[i].state.finished() }
+
+// stand finds out how every step stands, dependents first.
+func (a *taskAnalysis) stand() {
+	a.standing = make([]standing, len(a.t.steps))
+	for _, i := range slices.Backward(a.order) {
+		s, x := &a.t.steps[i], &a.standing[i]
+		for _, c := range a.g.children(i) {
+			if a.unfinished(c) {
+				x.waiting++
+				x.chain = max(x.chain, a.standing[c].chain+1)
+			}
+		}
+		x.completed = s.state.satisfies()
+		x.failed = s.state == stepInError || s.state == stepCancelled && x.waiting > 0
+		x.blocked = a.unfinished(i) && !x.failed && !a.t.satisfied(i)
+		x.ready = a.t.readyForExecution(i, a.now)
+	}
+}
+
+// names is the names of steps.
+func (a *taskAnalysis) names(steps []int) []string {
+	names := make([]string, len(steps))
+	for n, i := range steps {
+		names[n] = a.t.def(i).name
+	}
+	return names
+}
+
+// those is the steps that stand so, in the order of the task.
+func (a *taskAnalysis) those(are func(s *standing) bool) []int {
+	found := []int{}
+	for i := range a.standing {
+		if are(&a.standing[i]) {
+			found = append(found, i)
+		}
+	}
+	return found
+}
+
+func (s *standing) isReady() bool { return s.ready }
+
+func (s *standing) isBlocked() bool { return s.blocked }
+
+func (s *standing) isCompleted() bool { return s.completed }
+
+func (s *standing) isFailed() bool { return s.failed }
+
+func (a *taskAnalysis) dependencies() dependenciesView {
+	ready, blocked := a.those((*standing).isReady), a.those((*standing).isBlocked)
+	completed, failed := a.those((*standing).isCompleted), a.those((*standing).isFailed)
+	return dependenciesView{
+		Analysis: fmt.Sprintf("Of the task's steps (%d), %d are completed, %d ready, %d blocked and %d failed; "+
+			"the longest path has %d.", len(a.standing), len(completed), len(ready), len(blocked), len(failed),
+			a.longestPath()),
+		ReadySteps: a.names(ready), BlockedSteps: a.names(blocked), CompletedSteps: a.names(completed),
+	}
+}
+
+// longestPath is the length of the longest path, in steps.
+func (a *taskAnalysis) longestPath() int {
+	if len(a.paths) == 0 {
+		return 0
+	}
+	return len(a.paths[0])
+}
+
+func (a *taskAnalysis) graph() stepGraphView {
+	v := stepGraphView{Nodes: make([]stepNodeView, len(a.order)), Edges: []stepEdgeView{}}
+	for n, i := range a.order {
+		id, name, children := a.t.stepID(i), a.t.def(i).name, a.g.children(i)
+		v.Nodes[n] = stepNodeView{id, name, a.level[i]}
+		v.TotalEdges += len(children)
+		for _, c := range children[:min(len(children), maxListedEdges-len(v.Edges))] {
+			v.Edges = append(v.Edges, stepEdgeView{id, a.t.stepID(c), name, a.t.def(c).name})
+		}
+	}
+	v.DependencyLevels, v.EdgesTruncated = v.Nodes, len(v.Edges) < v.TotalEdges
+	return v
+}
+
+func (a *taskAnalysis) criticalPaths() criticalPathsView {
+	v := criticalPathsView{LongestPathLength: a.longestPath(), Paths: make([]criticalPathView, len(a.paths))}
+	for n, path := range a.paths {
+		p := criticalPathView{StepNames: a.names(path), Length: len(path)}
+		for _, i := range path {
+			x := &a.standing[i]
+			p.CompletedSteps += oneIf(x.completed)
+			p.BlockedSteps += oneIf(x.blocked)
+			p.ErrorSteps += oneIf(x.failed)
+			p.ReadySteps += oneIf(x.ready)
+		}
+		p.CompletionPercentage = percent(uint64(p.CompletedSteps), uint64(p.Length))
+		v.Paths[n] = p
+	}
+	return v
+}
+
+func oneIf(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// parallelism goes by level: steps of one level do not wait for each other.
+func (a *taskAnalysis) parallelism() parallelismView {
+	v := parallelismView{TotalLevels: a.longestPath()}
+	v.Levels = make([]stepLevelView, v.TotalLevels)
+	for i := range a.standing {
+		l := &v.Levels[a.level[i]]
+		l.Level = a.level[i]
+		l.TotalSteps++
+		l.ReadySteps += oneIf(a.standing[i].ready)
+		l.CompletedSteps += oneIf(a.standing[i].completed)
+		l.StepNames = append(l.StepNames, a.t.def(i).name)
+		v.MaxParallelSteps = max(v.MaxParallelSteps, l.TotalSteps)
+	}
+	return v
+}
+
+// most is at most n of the steps, those for which the most steps wait for
+// certain; of equal ones the first level first.
+func (a *taskAnalysis) most(n int, are func(s *standing) bool) []int {
+	var kept []int
+	for _, i := range a.order {
+		if !are(&a.standing[i]) {
+			continue
+		}
+		at := len(kept)
+		for at > 0 && a.standing[kept[at-1]].atLeast() < a.standing[i].atLeast() {
+			at--
+		}
+		if at < n {
+			kept = slices.Insert(kept, at, i)
+			kept = kept[:min(n, len(kept))]
+		}
+	}
+	return kept
+}
+
+// downstream is the unfinished steps that wait for a step, directly or by way
+// of other unfinished steps.
+func (a *taskAnalysis) downstream(i int) []int {
+	if a.behind[i] == nil {
+		a.behind[i] = a.walk.behind(i)
+	}
+	return a.behind[i]
+}
+
+// errorChains lists what waits for failed steps, for a few of them.
+func (a *taskAnalysis) errorChains() errorChainsView {
+	v := errorChainsView{TotalErrorSteps: len(a.those((*standing).isFailed)), ErrorChains: []errorChainView{}}
+	for _, i := range a.most(maxErrorChains, (*standing).isFailed) {
+		behind := a.downstream(i)
+		v.ErrorChains = append(v.ErrorChains, errorChainView{a.t.def(i).name, a.names(behind), len(behind)})
+	}
+	return v
+}
+
+// bottleneck reports that unfinished steps wait for the step, while it waits
+// for none itself.
+func (s *standing) bottleneck() bool { return s.waiting > 0 && !s.completed && !s.blocked }
+
+// bottlenecks has the greatest impact first.
+func (a *taskAnalysis) bottlenecks() stepBottlenecksView {
+	v := stepBottlenecksView{
+		TotalBottlenecks: len(a.those((*standing).bottleneck)), Bottlenecks: []stepBottleneckView{},
+	}
+	for _, i := range a.most(maxStepBlockages, (*standing).bottleneck) {
+		v.Bottlenecks = append(v.Bottlenecks, a.bottleneck(i))
+	}
+	slices.SortStableFunc(v.Bottlenecks, func(x, y stepBottleneckView) int {
+		return cmp.Compare(y.ImpactScore, x.ImpactScore)
+	})
+	return v
+}
+
+// unfinishedSteps is how many steps are neither completed nor cancelled.
+func (a *taskAnalysis) unfinishedSteps() int {
+	c := &a.t.counts
+	return len(a.t.steps) - c[stepComplete] - c[stepResolvedManually] - c[stepCancelled]
+}
+
+// bottleneck describes one. Its impact score is the share of the task's
+// unfinished steps that wait for it, in percent.
+func (a *taskAnalysis) bottleneck(i int) stepBottleneckView {
+	s := &a.t.steps[i]
+	v := stepBottleneckView{
+		StepName: a.t.def(i).name, CurrentState: s.state.String(), Attempts: s.attempts, RetryLimit: s.maxAttempts,
+		ImpactScore: percent(uint64(len(a.downstream(i))), uint64(a.unfinishedSteps())),
+	}
+	v.BottleneckType, v.ResolutionStrategy = a.t.blockage(i)
+	v.Severity = s.severity(v.ImpactScore)
+	return v
+}
+
+// wideImpact is the impact score from which on even a step without a failure
+// is more than a minor bottleneck.
+const wideImpact = 50.0
+
+// severity is critical where only an operator gets things going, high where an
+// attempt has failed, medium where many steps wait, else low.
+func (s *step) severity(impact float64) string {
+	switch {
+	case s.state == stepInError || s.state == stepCancelled:
+		return "critical"
+	case s.state == stepWaitingForRetry || s.attempts > 1:
+		return "high"
+	case impact >= wideImpact:
+		return "medium"
+	}
+	return "low"
+}
+
+// blockage says why a step that others wait for is not done, and what to do.
+func (t *task) blockage(i int) (kind, strategy string) {
+	s := &t.steps[i]
+	switch s.state {
+	case stepCancelled:
+		return "cancelled", "Complete or resolve by hand the steps that wait for it, or cancel the task."
+	case stepInError:
+		if f := s.fault(false); t.def(i).retry.retryable && (f == nil || f.Retryable) && s.attempts >= s.maxAttempts {
+			return "retries_exhausted", "Remove the cause, then reset the step; or complete or resolve it by hand."
+		}
+		return "permanent_failure", "Correct what the error says, then reset the step; or complete or resolve it by hand."
+	case stepWaitingForRetry:
+		return "waiting_for_retry", fmt.Sprintf("Wait for attempt %d of %d, due at %s.",
+			s.attempts+1, s.maxAttempts, s.retryAt.zoned())
+	case stepEnqueued:
+		return "queued", "It waits for a free slot or an outside actor, which has to take it."
+	case stepPending:
+		return "not_started", "It starts by itself once no failed step blocks the task."
+	}
+	return "running", fmt.Sprintf("Wait for attempt %d of %d to end.", s.attempts, s.maxAttempts)
+}
+
+func (a *taskAnalysis) summary(v *dependencyAnalysisView) taskExecutionView {
+	return taskExecutionView{
+		TotalSteps: len(a.standing), TotalDependencies: v.DependencyGraph.TotalEdges,
+		DependencyLevels: len(v.ParallelismOpportunities.Levels), LongestPathLength: a.longestPath(),
+		OverallHealth: a.t.execution(a.now).health, Recommendations: a.advice(),
+	}
+}
+
+// advice is sentences about what stands out; where nothing does there is none.
+func (a *taskAnalysis) advice() []string {
+	advice := []string{}
+	if failed := a.those((*standing).isFailed); len(failed) > 0 {
+		advice = append(advice, fmt.Sprintf("Failed steps: %d, for which %d unfinished ones wait. "+
+			"An operator has to act on them.", len(failed), len(a.walk.behind(failed...))))
+	}
+	if n, next := a.retries(); n > 0 {
+		advice = append(advice, fmt.Sprintf("Steps that wait for another attempt: %d, the first due at %s.", n, next.zoned()))
+	}
+	if n := a.longestPath(); n >= longSingleFile && n == len(a.standing) {
+		advice = append(advice, fmt.Sprintf("All %d steps run one after another; "+
+			"those that do not need each other's results could run side by side.", n))
+	}
+	return advice
+}
+
+// longSingleFile is from how many steps on a chain is worth a remark.
+const longSingleFile = 5
+
+// retries is how many steps wait for another attempt, and when the first is due.
+func (a *taskAnalysis) retries() (n int, first instant) {
+	for i := range a.t.steps {
+		s := &a.t.steps[i]
+		if s.state != stepWaitingForRetry {
+			continue
+		}
+		if n++; n == 1 || s.retryAt < first {
+			first = s.retryAt
+		}
+	}
+	return n, first
+}
+
+// The analysis of a task's dependencies on the wire of the mount point.
+
+// dependenciesView says in short how the steps of a task stand.
+type dependenciesView struct {
+	Analysis       string   `json:"analysis"` // one sentence
+	ReadySteps     []string `json:"ready_steps"`
+	BlockedSteps   []string `json:"blocked_steps"`
+	CompletedSteps []string `json:"completed_steps"`
+}
+
+// dependencyAnalysisView is all that the graph of a task's steps shows.
+type dependencyAnalysisView struct {
+	DependencyGraph          stepGraphView       `json:"dependency_graph"`
+	CriticalPaths            criticalPathsView   `json:"critical_paths"`
+	ParallelismOpportunities parallelismView     `json:"parallelism_opportunities"`
+	ErrorChains              errorChainsView     `json:"error_chains"`
+	Bottlenecks              stepBottlenecksView `json:"bottlenecks"`
+	TaskExecutionSummary     taskExecutionView   `json:"task_execution_summary"`
+	AnalysisTimestamp        zonedTime           `json:"analysis_timestamp"`
+}
+
+// stepGraphView lists the steps level by level. Of a dense graph only the first
+// edges are listed, and EdgesTruncated says so.
+type stepGraphView struct {
+	Nodes            []stepNodeView `json:"nodes"`
+	Edges            []stepEdgeView `json:"edges"`
+	TotalEdges       int            `json:"total_edges"`
+	EdgesTruncated   bool           `json:"edges_truncated"`
+	DependencyLevels stepLevelsView `json:"dependency_levels"`
+}
+
+type stepNodeView struct {
+	ID    uuid   `json:"id"`
+	Name  string `json:"name"`
+	Level int    `json:"level"`
+}
+
+type stepEdgeView struct {
+	From     uuid   `json:"from"` // the step that the other waits for
+	To       uuid   `json:"to"`
+	FromName string `json:"from_name"`
+	ToName   string `json:"to_name"`
+}
+
+// stepLevelsView is an object: a step's id to its level.
+type stepLevelsView []stepNodeView
+
+// MarshalJSON implements json.Marshaler; a map would be sorted.
+func (v stepLevelsView) MarshalJSON() ([]byte, error) {
+	b := append(make([]byte, 0, 2+48*len(v)), '{')
+	for i, n := range v {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(n.ID.appendText(append(b, '"')), `":`...)
+		b = strconv.AppendInt(b, int64(n.Level), 10)
+	}
+	return append(b, '}'), nil
+}
+
+type criticalPathsView struct {
+	LongestPathLength int                `json:"longest_path_length"` // in steps
+	Paths             []criticalPathView `json:"paths"`
+}
+
+// criticalPathView counts the steps of a path by how they stand.
+type criticalPathView struct {
+	StepNames            []string `json:"step_names"`
+	Length               int      `json:"length"`
+	CompletedSteps       int      `json:"completed_steps"`
+	BlockedSteps         int      `json:"blocked_steps"`
+	ErrorSteps           int      `json:"error_steps"`
+	ReadySteps           int      `json:"ready_steps"`
+	CompletionPercentage float64  `json:"completion_percentage"`
+}
+
+type parallelismView struct {
+	TotalLevels      int             `json:"total_levels"`
+	MaxParallelSteps int             `json:"max_parallel_steps"` // the most on one level
+	Levels           []stepLevelView `json:"levels"`
+}
+
+type stepLevelView struct {
+	Level          int      `json:"level"`
+	TotalSteps     int      `json:"total_steps"`
+	ReadySteps     int      `json:"ready_steps"`
+	CompletedSteps int      `json:"completed_steps"`
+	StepNames      []string `json:"step_names"`
+}
+
+type errorChainsView struct {
+	TotalErrorSteps int              `json:"total_error_steps"`
+	ErrorChains     []errorChainView `json:"error_chains"`
+}
+
+type errorChainView struct {
+	ErrorStepName   string   `json:"error_step_name"`
+	DownstreamSteps []string `json:"downstream_steps"` // the nearest first
+	TotalImpact     int      `json:"total_impact"`     // how many those are
+}
+
+type stepBottlenecksView struct {
+	TotalBottlenecks int                  `json:"total_bottlenecks"`
+	Bottlenecks      []stepBottleneckView `json:"bottlenecks"`
+}
+
+type stepBottleneckView struct {
+	StepName           string  `json:"step_name"`
+	CurrentState       string  `json:"current_state"`
+	Attempts           int     `json:"attempts"`
+	RetryLimit         int     `json:"retry_limit"`
+	ImpactScore        float64 `json:"impact_score"`
+	Severity           string  `json:"severity"`
+	BottleneckType     string  `json:"bottleneck_type"`
+	ResolutionStrategy string  `json:"resolution_strategy"`
+}
+
+type taskExecutionView struct {
+	TotalSteps        int      `json:"total_steps"`
+	TotalDependencies int      `json:"total_dependencies"`
+	DependencyLevels  int      `json:"dependency_levels"`
+	LongestPathLength int      `json:"longest_path_length"`
+	OverallHealth     string   `json:"overall_health"`
+	Recommendations   []string `json:"recommendations"`
+}

@@ -1,0 +1,336 @@
+package main
+
+// Creating a task: its payload and the rules for every field, the template it
+// names, and its identity.
+
+import (
+	"context"
+	"fmt"
+	"time"
+	"unicode/utf8"
+)
+
+// taskRequest is the payload of a creation, read and checked field by field.
+type taskRequest struct {
+	name, namespace, version string
+	context                  []byte // JSON object, compact; nil when not given
+	initiator, source        string
+	reason                   string
+	tags                     []string
+	priority                 int
+	correlation, parent      uuid
+	key                      string
+	requested                instant
+	options                  []byte
+	traceparent              string
+	subject                  string // the authenticated caller, or ""
+}
+
+// parseTaskRequest reads a payload that passed checkJSON. A failure of the kind
+// invalidFields names every offending field.
+func parseTaskRequest(body []byte) (*taskRequest, error) {
+	if jsonKind(body) != '{' {
+		return nil, failf(badRequest, "the body must be a JSON object")
+	}
+	q := &taskRequest{namespace: "default"}
+	f := fieldReader{}
+	eachMember(body, func(key string, raw []byte) bool {
+		if jsonKind(raw) != 'n' {
+			q.field(&f, key, raw)
+		}
+		return true
+	})
+	if q.name == "" && !f.complainedOf("name") {
+		f.complain("name", "is required")
+	}
+	return q, f.failure("the task cannot be created")
+}
+
+func (q *taskRequest) field(f *fieldReader, key string, raw []byte) {
+	switch key {
+	case "name":
+		q.name = f.text(key, raw, 1, maxNameLength)
+	case "namespace":
+		q.namespace = f.text(key, raw, 1, maxNameLength)
+	case "version":
+		q.version = f.text(key, raw, 1, maxNameLength)
+	case "context":
+		q.context = f.object(key, raw)
+	case "initiator":
+		q.initiator = f.text(key, raw, 1, maxNameLength)
+	case "source_system":
+		q.source = f.text(key, raw, 1, maxNameLength)
+	case "reason":
+		q.reason = f.text(key, raw, 1, maxReasonLength)
+	case "tags":
+		q.tags = f.texts(key, raw)
+	case "priority":
+		q.priority = f.clamped(key, raw, priorityLimit)
+	case "correlation_id":
+		q.correlation = f.id(key, raw)
+	case "parent_correlation_id":
+		q.parent = f.id(key, raw)
+	case "idempotency_key":
+		q.key = f.text(key, raw, 1, maxNameLength)
+	case "requested_at":
+		q.requested = f.instant(key, raw)
+	case "options":
+		q.options = f.object(key, raw)
+	}
+}
+
+// createTask creates a task and lets its first steps run. The task is durable
+// when it returns. mayRead tells whether the caller may learn the id of a task
+// that it duplicates.
+func (s *service) createTask(ctx context.Context, q *taskRequest, mayRead bool) (*task, error) {
+	done, err := s.submitTask(ctx, &submission{taskRequest: q, mayRead: mayRead})
+	if err != nil {
+		return nil, err
+	}
+	return done.task, nil
+}
+
+// templateFor is the template that a payload names.
+func (s *service) templateFor(q *taskRequest) (*template, error) {
+	tpl, err := s.template(q.namespace, q.name, q.version)
+	if err != nil {
+		return nil, err
+	}
+	if q.key == "" && tpl.strategy == strategyCallerProvided {
+		return nil, failf(badRequest, "template %s takes its identity from the caller: idempotency_key is required",
+			tpl.fullName())
+	}
+	return tpl, nil
+}
+
+func (s *service) unknownTemplate(namespace, name, version string) error {
+	full := namespace + "." + name
+	if version != "" {
+		full += "@" + version
+	}
+	f := failf(templateNotFound, "no template %s is registered", full)
+	if near := s.registry().nearest(namespace, name, version); near != "" {
+		f.message += "; did you mean " + near + "?"
+	}
+	return f
+}
+
+// creation is what the task will keep of its payload.
+func (s *service) creation(q *taskRequest, tpl *template) (*creation, error) {
+	by := &creation{
+		template: tpl.hash, context: tpl.defaultContext,
+		initiator: q.initiatorOr(defaultInitiator), source: orDefault(q.source, defaultSource),
+		reason: orDefault(q.reason, defaultReason), tags: q.tags, priority: q.priority,
+		correlation: q.correlation, parentCorrelation: q.parent, requested: q.requested,
+		options: q.options, key: q.key, traceparent: q.traceparent,
+	}
+	if q.context != nil {
+		by.context = mergeObjects(nil, tpl.defaultContext, q.context)
+	}
+	if limit := s.cfg.Tasks.MaxContextBytes; int64(len(by.context)) > limit {
+		return nil, failf(tooLarge, "the task's context has %d bytes, more than the %d allowed", len(by.context), limit)
+	}
+	by.identity = identityOf(tpl, q.key, by.context)
+	return by, nil
+}
+
+// initiatorOr is the initiator: the one given, else the authenticated caller as
+// far as there is room, else the standard one.
+func (q *taskRequest) initiatorOr(standard string) string {
+	subject := q.subject
+	if utf8.RuneCountInString(subject) > maxNameLength {
+		subject = string([]rune(subject)[:maxNameLength])
+	}
+	return orDefault(q.initiator, orDefault(subject, standard))
+}
+
+// identityOf is what makes two tasks the same: the caller's key within
+// namespace and name, else by the template's strategy.
+func identityOf(tpl *template, key string, context []byte) (k identityKey) {
+	var parts [][]byte
+	switch {
+	case key != "":
+		parts = [][]byte{[]byte("key"), []byte(tpl.namespace), []byte(tpl.name), []byte(key)}
+	case tpl.strategy == strategyStrict:
+		parts = [][]byte{[]byte("strict"), []byte(tpl.namespace), []byte(tpl.name), []byte(tpl.version),
+			canonicalJSON(nil, context)}
+	default:
+		return k
+	}
+	return hashOf(parts...)
+}
+
+// admitLocked refuses a task that exists already, or that the queue has no room for.
+func (s *service) admitLocked(by *creation, mayRead bool) error {
+	if by.identity != (identityKey{}) {
+		if id, ok := s.store.identities[by.identity]; ok {
+			return duplicateOf(id, mayRead)
+		}
+	}
+	if err := s.store.journal.behind(); err != nil {
+		return err
+	}
+	if n := s.engine.queuedLocked(); n >= s.cfg.Engine.MaxQueued {
+		return &failure{kind: backpressure, retryAfter: outcomeRetryEvery,
+			message: fmt.Sprintf("%d steps wait to run already", n)}
+	}
+	return nil
+}
+
+func duplicateOf(id uuid, mayRead bool) error {
+	f := failf(conflict, "a task with this identity already exists")
+	if mayRead {
+		f.existing = id
+		f.message += ": " + f.existing.String()
+	}
+	return f
+}
+
+// Submissions: creations with what their callers ask for besides, to have the
+// task's end awaited, and to be answered again when they are repeated.
+
+// submission is a creation as its caller asks for it.
+type submission struct {
+	*taskRequest
+	mayRead bool          // the caller may learn the id of a task that it duplicates
+	request requestMark   // of its Idempotency-Key; zero without one
+	waits   bool          // it is answered at the task's end
+	limit   time.Duration // or when this has passed, in real time
+}
+
+// submitted is what a submission came to.
+type submitted struct {
+	task     *task
+	replayed bool    // an earlier request with the same Idempotency-Key created it
+	end      waitEnd // how the wait ended
+}
+
+// submitTask creates a task, or finds the one that an earlier request with the
+// same Idempotency-Key created, and waits for its end if that is asked for.
+// What it returns is durable.
+func (s *service) submitTask(ctx context.Context, b *submission) (*submitted, error) {
+	if s.draining.Load() {
+		return nil, failf(unavailable, "the service is shutting down: no new task is taken")
+	}
+	earlier, flight, err := s.store.beginRequest(b.request)
+	if err != nil {
+		return nil, err
+	}
+	if !earlier.isZero() {
+		return s.replayTask(ctx, earlier, b)
+	}
+	defer s.store.endRequest(flight)
+	return s.submitNew(ctx, b)
+}
+
+// replayTask answers a repeated submission.
+func (s *service) replayTask(ctx context.Context, id uuid, b *submission) (*submitted, error) {
+	wants := terminalStates
+	if !b.waits {
+		wants = anyState
+	}
+	t, end, err := s.awaitTask(ctx, id, wants, b.limit)
+	if err != nil {
+		return nil, err
+	}
+	return &submitted{t, true, end}, nil
+}
+
+// submitNew creates the task and lets its first steps run.
+func (s *service) submitNew(ctx context.Context, b *submission) (*submitted, error) {
+	tpl, err := s.templateFor(b.taskRequest)
+	if err != nil {
+		return nil, err
+	}
+	by, err := s.creation(b.taskRequest, tpl)
+	if err != nil {
+		return nil, err
+	}
+	by.request = b.request
+	var t *task
+	var n *waiter
+	seq, err := s.engine.change(ctx, func(c *change) (err error) {
+		if err := s.admitLocked(by, b.mayRead); err != nil {
+			return err
+		}
+		id := s.ids.block(tpl.ids(), uuid{}, tpl.fullName()) // a refused creation leaves no gap
+		t, err = c.create(&record{kind: recCreated, task: id, created: by}, tpl)
+		if err == nil && b.waits {
+			n = c.s.waiters.add(id, terminalStates, t.state)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.engine.pump(inlineBudget)
+	return s.answerNew(ctx, t, seq, n, b.limit)
+}
+
+// answerNew gives the new task once it is durable, and once the waiter, if there
+// is one, was told.
+func (s *service) answerNew(ctx context.Context, t *task, seq uint64, n *waiter, limit time.Duration) (*submitted, error) {
+	err := s.store.journal.wait(ctx, seq)
+	done := &submitted{}
+	switch {
+	case err != nil && n != nil:
+		s.store.giveUp(n)
+	case err != nil:
+	case n != nil:
+		done.task, done.end, err = s.waitOut(ctx, n, limit)
+	default:
+		done.task, err = s.store.viewAfter(t)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return done, nil
+}
+
+// Waiting: requests that are answered when a task comes into a state. A waiter is
+// an entry in a map and a channel; nothing polls, and its request's goroutine is
+// the only one.
+
+// awaitTask returns the task once it is in one of the states, or as it was just
+// after it passed through one; or as it is when the wait ends otherwise. What is
+// returned is durable.
+func (s *service) awaitTask(ctx context.Context, id uuid, wants stateSet, limit time.Duration) (*task, waitEnd, error) {
+	n, err := s.store.await(id, wants)
+	if err != nil {
+		return nil, "", err
+	}
+	return s.waitOut(ctx, n, limit)
+}
+
+// waitOut waits until the waiter is told, for at most limit of real time.
+func (s *service) waitOut(ctx context.Context, n *waiter, limit time.Duration) (*task, waitEnd, error) {
+	err := closedWithin(ctx, n.done, limit)
+	if err != nil {
+		s.store.giveUp(n) // it may have been told meanwhile
+	}
+	if ctx.Err() != nil {
+		return nil, "", ctx.Err()
+	}
+	t, err := s.waitedFor(n)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := s.store.journal.wait(ctx, t.lastSeq); err != nil {
+		return nil, "", err
+	}
+	if n.wants.has(t.state) {
+		return t, waitReached, nil // also when it was released just before
+	}
+	return t, n.end, nil
+}
+
+// waitedFor is the task that the waiter was told of.
+func (s *service) waitedFor(n *waiter) (*task, error) {
+	switch {
+	case n.found.live != nil:
+		return n.found.live, nil
+	case n.found.line != nil:
+		return s.store.thaw(n.found.line)
+	}
+	return s.store.view(n.task)
+}

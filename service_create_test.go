@@ -1,0 +1,1071 @@
+package main
+
+// The bodies of requests, read and checked.
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+)
+
+// FuzzRequests reads any JSON as a creation payload and as a step action: both
+// accept it or say why not, and what is accepted can be journaled and read again.
+func FuzzRequests(f *testing.F) {
+	for _, body := range []string{
+		`{"name":"n","namespace":null,"context":{"a":[1.50]},"tags":["x","\u00e9"],"priority":1e400}`,
+		`{"name":"n","priority":-12345678901234567890,"correlation_id":"0198c0de-0000-7000-8000-000000000001",` +
+			`"requested_at":"2026-01-02T03:04:05.123456789","options":{},"idempotency_key":"k","version":""}`,
+		`{"action_type":"reset_for_retry","reason":"r","reset_by":"b"}`,
+		`{"action_type":"complete_manually","completion_data":{"result":null,"metadata":{"a":1}},"reason":"r","completed_by":"b"}`,
+		`{"action_type":"fail","error":{"message":"m","error_type":null,"retryable":false},"reason":"r","failed_by":"b"}`,
+		`{"action_type":"resolve_manually","reason":5}`, `[]`, `null`, ` {"name" : "n" } `,
+	} {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if checkJSON(body) != nil {
+			return
+		}
+		if q, err := parseTaskRequest(body); acceptable(t, err) {
+			checkCreationRoundTrip(t, q)
+		}
+		if q, err := parseStepRequest(body); acceptable(t, err) {
+			checkActionRoundTrip(t, q)
+		}
+	})
+}
+
+// acceptable is whether a body was accepted; if not, the refusal must say why.
+func acceptable(t *testing.T, err error) bool {
+	t.Helper()
+	if err == nil {
+		return true
+	}
+	f, ok := err.(*failure)
+	if !ok || f.kind != badRequest && (f.kind != invalidFields || len(f.details) == 0) || !utf8.ValidString(f.message) {
+		t.Errorf("refused by %#v", err)
+	}
+	return false
+}
+
+func checkCreationRoundTrip(t *testing.T, q *taskRequest) {
+	t.Helper()
+	by := &creation{template: "h", context: q.context, initiator: orDefault(q.initiator, defaultInitiator),
+		source: orDefault(q.source, defaultSource), reason: orDefault(q.reason, defaultReason), tags: q.tags,
+		priority: q.priority, correlation: q.correlation, parentCorrelation: q.parent, requested: q.requested,
+		options: q.options, key: q.key}
+	if by.context == nil {
+		by.context = []byte("{}")
+	}
+	if q.name == "" || q.namespace == "" || max(q.priority, -q.priority) > priorityLimit {
+		t.Errorf("accepted %+v", q)
+	}
+	checkRoundTrip(t, &record{kind: recCreated, step: -1, created: by})
+}
+
+func checkActionRoundTrip(t *testing.T, q *stepRequest) {
+	t.Helper()
+	r := &record{kind: recOperator, action: q.action, by: q.by, reason: q.reason}
+	switch q.action {
+	case noAction:
+		t.Errorf("accepted %+v", q)
+	case actionComplete:
+		r.end = &ending{success: true, result: q.result, metadata: q.completionMetadata()}
+	case actionFail:
+		r.end = &ending{err: q.err.appendJSON(nil)}
+	}
+	checkRoundTrip(t, r)
+}
+
+// checkRoundTrip writes a record, reads it and writes it again.
+func checkRoundTrip(t *testing.T, r *record) {
+	t.Helper()
+	text := append(appendRecordMembers([]byte{'{'}, r), '}')
+	if err := checkJSON(text); err != nil || !json.Valid(text) {
+		t.Fatalf("%s is not JSON: %v", text, err)
+	}
+	again, err := decodeRecord(text)
+	if err != nil {
+		t.Fatalf("%s is refused: %v", text, err)
+	}
+	if got := append(appendRecordMembers([]byte{'{'}, again), '}'); string(got) != string(text) {
+		t.Errorf("got %s; want %s", got, text)
+	}
+}
+
+// Tests of the Idempotency-Key header.
+
+// checkRequestIndex holds the index of repeated requests against the tasks.
+func checkRequestIndex(t testing.TB, s *store) {
+	t.Helper()
+	again := newRequestIndex()
+	for i, sl := range s.slots {
+		if sl.live == nil && sl.line == nil {
+			continue // it was dropped
+		}
+		task, err := sl.task(s)
+		if err != nil {
+			t.Errorf("the task at %d cannot be read: %v", i, err)
+			continue
+		}
+		again.add(task.by.request, task.id, task.created)
+	}
+	again.forget(s.clock.now())
+	s.requests.forget(s.clock.now())
+	ages := slices.DeleteFunc(slices.Clone(s.requests.ages), func(a agedRequest) bool {
+		return s.requests.tasks[a.key] != a.task // of a task that was dropped
+	})
+	if !maps.Equal(again.tasks, s.requests.tasks) || !slices.Equal(again.ages, ages) {
+		t.Errorf("the index of requests is %v, %v; want %v, %v", s.requests.tasks, ages, again.tasks, again.ages)
+	}
+}
+
+// task is the task in a slot, live or thawed.
+func (sl slot) task(s *store) (*task, error) {
+	if sl.live != nil {
+		return sl.live, nil
+	}
+	return s.thaw(sl.line)
+}
+
+// keyed sends a creation with an Idempotency-Key.
+func keyed(t *testing.T, s *testServer, path, body string, keys ...string) *answer {
+	t.Helper()
+	req, err := http.NewRequest("POST", s.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header["Idempotency-Key"] = keys
+	return send(t, req)
+}
+
+func send(t *testing.T, req *http.Request) *answer {
+	t.Helper()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return &answer{t, resp.StatusCode, resp.Header, b.Bytes()}
+}
+
+const manualTask = `{"namespace":"t","name":"manual"}`
+
+func TestIdempotencyKeyForm(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: "testdata/templates"})
+	for _, keys := range [][]string{
+		{""}, {" "}, {"a b"}, {"a\tb"}, {"\u00e4"}, {"\xff"}, {strings.Repeat("k", 256)}, {"a", "a"}, {"a", "b"},
+	} {
+		a := keyed(t, s, "/v1/tasks", manualTask, keys...).want(400)
+		if !strings.Contains(a.text("error.message"), "Idempotency-Key") {
+			t.Errorf("%q: got %s; want the header's name", keys, a.body)
+		}
+	}
+	for _, key := range []string{"!", "~", `"quoted"`, strings.Repeat("k", 255)} {
+		keyed(t, s, "/v1/tasks", manualTask, key).want(201)
+	}
+}
+
+// submitKeyed creates a task of a template of the namespace t under a key.
+func submitKeyed(ctx context.Context, s *service, subject, key, body string) (*submitted, error) {
+	q, err := parseTaskRequest([]byte(body))
+	if err != nil {
+		return nil, err
+	}
+	return s.submitTask(ctx, &submission{taskRequest: q, request: markFor(subject, key, body)})
+}
+
+// markFor is the mark of a creation.
+func markFor(subject, key, body string) (m requestMark) {
+	m.key = hashOf([]byte(subject), []byte("/v1/tasks"), []byte(key))
+	m.body = hashOf(canonicalJSON(nil, []byte(body)))
+	return m
+}
+
+// mustReplay fails the test unless the key gives the task, replayed or not.
+func mustReplay(t *testing.T, s *service, key string, want uuid, replayed bool) uuid {
+	t.Helper()
+	done, err := submitKeyed(t.Context(), s, "", key, manualTask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done.replayed != replayed || replayed && done.task.id != want {
+		t.Errorf("key %s: got task %s, replayed %t; want %s, %t", key, done.task.id, done.replayed, want, replayed)
+	}
+	return done.task.id
+}
+
+// TestIdempotencyKeysSurviveRestarts has keys in the journal, in the snapshot,
+// and of tasks that are live and that have ended.
+func TestIdempotencyKeysSurviveRestarts(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	o := serviceTest{dir: t.TempDir(), templates: "testdata/templates", clock: clock}
+	s := openTestService(t, o)
+	ids := map[string]uuid{}
+	for _, key := range []string{"old", "older"} {
+		ids[key] = mustReplay(t, s, key, uuid{}, false)
+		clock.advance(time.Hour)
+	}
+	if _, err := s.cancelTask(t.Context(), ids["old"], ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.store.snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	ids["new"] = mustReplay(t, s, "new", uuid{}, false)
+	for range 3 {
+		closeTestService(t, s)
+		s = openTestService(t, o)
+		for key, id := range ids {
+			mustReplay(t, s, key, id, true)
+		}
+		if _, err := submitKeyed(t.Context(), s, "", "new", `{"namespace":"t","name":"diamond"}`); kindOf(err) != invalidFields {
+			t.Errorf("another body after a restart: got %v; want it refused", err)
+		}
+		if err := s.store.snapshot(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeTestService(t, s)
+}
+
+// TestIdempotencyKeysExpire has them remembered for 24 hours to the microsecond,
+// also by a service that was started meanwhile.
+func TestIdempotencyKeysExpire(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	o := serviceTest{dir: t.TempDir(), templates: "testdata/templates", clock: clock}
+	s := openTestService(t, o)
+	first := mustReplay(t, s, "a", uuid{}, false)
+	clock.advance(time.Hour)
+	other := mustReplay(t, s, "b", uuid{}, false)
+	clock.advance(23*time.Hour - time.Microsecond)
+	mustReplay(t, s, "a", first, true) // does not prolong it
+	clock.advance(time.Microsecond)
+	second := mustReplay(t, s, "a", uuid{}, false)
+	if second == first {
+		t.Fatalf("got task %s again", first)
+	}
+	mustReplay(t, s, "b", other, true)
+	closeTestService(t, s)
+	s = newTestService(t, o)
+	mustReplay(t, s, "a", second, true)
+	mustReplay(t, s, "b", other, true)
+	clock.advance(24 * time.Hour)
+	mustReplay(t, s, "b", uuid{}, false)
+	if n := len(s.store.requests.ages); n != 1 {
+		t.Errorf("got %d keys; want the new one alone", n)
+	}
+}
+
+func TestIdempotencyScope(t *testing.T) {
+	s := newTestService(t, serviceTest{templates: "testdata/templates"})
+	seen := map[uuid]bool{}
+	for _, subject := range []string{"", "anna", "bert"} {
+		for _, key := range []string{"k", "K"} {
+			done, err := submitKeyed(t.Context(), s, subject, key, manualTask)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if done.replayed || seen[done.task.id] {
+				t.Errorf("%q of %q: got task %s again; want one of its own", key, subject, done.task.id)
+			}
+			seen[done.task.id] = true
+		}
+	}
+}
+
+// TestIdempotencyInFlight has a request repeated while the first one waits: it
+// is refused until that one is answered, and a replay afterwards.
+func TestIdempotencyInFlight(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: "testdata/templates"})
+	ctx, cancel := context.WithCancel(t.Context())
+	q, err := parseTaskRequest([]byte(manualTask))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error)
+	go func() {
+		_, err := s.svc.submitTask(ctx, &submission{
+			taskRequest: q, request: markFor("", "k", manualTask), waits: true, limit: time.Hour})
+		answered <- err
+	}()
+	awaitWaiters(t, s.svc, 1)
+	a := keyed(t, s, "/v1/tasks", manualTask, "k").want(409)
+	if a.header.Get("Retry-After") != "1" || a.text("error.code") != "CONFLICT" {
+		t.Errorf("got %v %s; want a conflict with Retry-After", a.header, a.body)
+	}
+	keyed(t, s, "/v1/tasks", `{"namespace":"t","name":"diamond"}`, "k").want(422)
+	keyed(t, s, "/v1/tasks", manualTask, "other").want(201)
+	cancel() // the client goes away
+	if err := <-answered; err != context.Canceled {
+		t.Errorf("got %v; want the cancellation", err)
+	}
+	if got := keyed(t, s, "/v1/tasks", manualTask, "k").want(201).header.Get("Idempotency-Replayed"); got != "true" {
+		t.Errorf("got Idempotency-Replayed %q; want true", got)
+	}
+	s.svc.store.mu.Lock()
+	defer s.svc.store.mu.Unlock()
+	if n := len(s.svc.store.requests.flights); n > 0 {
+		t.Errorf("%d requests are still being answered; want none", n)
+	}
+}
+
+// TestFlightOfAnotherWorld: the end of a request that began before a reset leaves
+// alone the request that came under its key after it.
+func TestFlightOfAnotherWorld(t *testing.T) {
+	s := newTestService(t, serviceTest{})
+	m := markFor("", "k", manualTask)
+	_, before, err := s.store.beginRequest(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.store.requests = newRequestIndex()
+	_, after, err := s.store.beginRequest(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.store.endRequest(before)
+	if _, _, err := s.store.beginRequest(m); kindOf(err) != conflict {
+		t.Errorf("got %v while the second request is in flight; want a conflict", err)
+	}
+	s.store.endRequest(after)
+	if _, _, err := s.store.beginRequest(m); err != nil {
+		t.Errorf("got %v once nothing is in flight", err)
+	}
+}
+
+// TestRequestIndexOfDroppedTasks: keys of tasks that are kept no longer take no
+// memory until their day is over.
+func TestRequestIndexOfDroppedTasks(t *testing.T) {
+	const kept = 100
+	x := newRequestIndex()
+	mark := func(i int) requestMark { return requestMark{key: hashOf(fmt.Append(nil, i))} }
+	for i := range 100 * kept {
+		x.add(mark(i), uuid{}.plus(i+1), testStart.add(time.Duration(i)*time.Millisecond))
+		if old := i - kept; old >= 0 {
+			x.remove(mark(old).key, uuid{}.plus(old+1))
+		}
+	}
+	if n := len(x.ages); len(x.tasks) != kept || n > 2*kept+agesFloor {
+		t.Errorf("%d keys take %d entries", len(x.tasks), n)
+	}
+	x.forget(testStart.add(replayKeyAge + time.Hour))
+	if len(x.tasks) != 0 || len(x.ages) != 0 {
+		t.Errorf("%d and %d keys are left after their day; want none", len(x.tasks), len(x.ages))
+	}
+}
+
+// TestIdempotencyRace sends the same request many times at once.
+func TestIdempotencyRace(t *testing.T) {
+	s := newTestService(t, serviceTest{templates: "testdata/templates"})
+	for round := range 20 {
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		ids, created := map[uuid]bool{}, 0
+		for range 16 {
+			wg.Go(func() {
+				done, err := submitKeyed(t.Context(), s, "", fmt.Sprint(round), manualTask)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					if kindOf(err) != conflict {
+						t.Errorf("got %v; want a task or a conflict", err)
+					}
+					return
+				}
+				ids[done.task.id] = true
+				if !done.replayed {
+					created++
+				}
+			})
+		}
+		wg.Wait()
+		if len(ids) != 1 || created != 1 {
+			t.Fatalf("got %d tasks, %d of them created; want one of each", len(ids), created)
+		}
+	}
+}
+
+// TestIdempotencyFailures has requests that failed forgotten.
+func TestIdempotencyFailures(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: "testdata/templates",
+		config: func(c *Config) { c.Tasks.MaxContextBytes = 100 }})
+	large := fmt.Sprintf(`{"namespace":"t","name":"manual","context":{"a":%q}}`, strings.Repeat("x", 100))
+	for _, tt := range []struct {
+		body string
+		want int
+	}{
+		{`{"namespace":"t","name":"manul"}`, 404},
+		{`{"namespace":"t","name":"manual","priority":"high"}`, 422},
+		{`{"namespace":"t"`, 400},
+		{`{"namespace":"t","name":"keyed"}`, 400},
+		{large, 413},
+	} {
+		keyed(t, s, "/v1/tasks", tt.body, "k").want(tt.want)
+	}
+	if got := keyed(t, s, "/v1/tasks", manualTask, "k").want(201).header.Get("Idempotency-Replayed"); got != "" {
+		t.Errorf("got Idempotency-Replayed %q; want none", got)
+	}
+}
+
+// TestRequestMarks tells requests apart by who asks, for which route, under
+// which key and with what, and by nothing else.
+func TestRequestMarks(t *testing.T) {
+	mark := func(subject, route, key, body string) requestMark {
+		t.Helper()
+		r := httptest.NewRequest("POST", "/", nil)
+		r = r.WithContext(withSecurity(t.Context(), &securityContext{subject: subject}))
+		r.Header.Set("Idempotency-Key", key)
+		m, err := requestMarkOf(r, route, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	first := mark("anna", "/v1/tasks", "k", `{"a":1,"b":"x"}`)
+	for _, tt := range []struct {
+		subject, route, key, body string
+		sameKey, sameBody         bool
+	}{
+		{"anna", "/v1/tasks", "k", `{ "b":"\u0078", "a":1 }`, true, true},
+		{"anna", "/v1/tasks", "k", `{"a":2,"b":"x"}`, true, false},
+		{"anna", "/v1/tasks", "k", `{"a":"1","b":"x"}`, true, false},
+		{"anna", "/v1/tasks", "k2", `{"a":1,"b":"x"}`, false, true},
+		{"anna", "/tasks", "k", `{"a":1,"b":"x"}`, false, true},
+		{"bert", "/v1/tasks", "k", `{"a":1,"b":"x"}`, false, true},
+		{"", "anna/v1/tasks", "k", `{"a":1,"b":"x"}`, false, true},
+	} {
+		m := mark(tt.subject, tt.route, tt.key, tt.body)
+		if (m.key == first.key) != tt.sameKey || (m.body == first.body) != tt.sameBody {
+			t.Errorf("%+v: got the same key %t, the same body %t", tt, m.key == first.key, m.body == first.body)
+		}
+		if again, ok := parseRequestMark(string(appendRequestMark(nil, m)[len(`,"request":"`):][:64])); !ok || again != m {
+			t.Errorf("%+v: got %v back, %t; want %v", tt, again, ok, m)
+		}
+	}
+}
+
+// TestRequestIndexMemory measures what a key costs beside its task.
+func TestRequestIndexMemory(t *testing.T) {
+	const many, most = 100_000, 150
+	x := newRequestIndex()
+	before := heapBytes()
+	for i := range many {
+		x.add(requestMark{key: hashOf(fmt.Append(nil, i))}, uuid{}.plus(i+1), testStart)
+	}
+	each := (heapBytes() - before) / many
+	t.Logf("%d bytes a key", each)
+	if each > most {
+		t.Errorf("a key takes %d bytes; want at most %d", each, most)
+	}
+	x.forget(testStart.add(replayKeyAge))
+	if len(x.tasks) != 0 || len(x.ages) != 0 {
+		t.Errorf("%d and %d keys are left; want none", len(x.tasks), len(x.ages))
+	}
+}
+
+// Tests of waiting: whenever a wait begins, it sees what it is for; whatever
+// ends it, nothing of it is left.
+
+// awaitWaiters returns once n wait.
+func awaitWaiters(t *testing.T, s *service, n int) {
+	t.Helper()
+	awaitReal(t, fmt.Sprint(n, " waiters"), func() bool { return waiting(s) == n })
+}
+
+func waiting(s *service) int {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	return s.store.waiters.count
+}
+
+// wantNobody fails the test if anything of a wait is left.
+func wantNobody(t *testing.T, s *service) {
+	t.Helper()
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	if w := &s.store.waiters; w.count != 0 || len(w.tasks) != 0 {
+		t.Errorf("%d waiters for %d tasks are left", w.count, len(w.tasks))
+	}
+}
+
+// awaitedMove is a transition of a task, and what it takes to come there.
+type awaitedMove struct {
+	name     string
+	template string
+	before   []stepRequest // actions on the first step, before the move
+	do       func(t *testing.T, s *service, v *task)
+	passes   []string // states that it passes through
+	to       string
+}
+
+func acting(q stepRequest) func(*testing.T, *service, *task) {
+	return func(t *testing.T, s *service, v *task) { mustAct(t, s, v, 0, q) }
+}
+
+func cancelling(t *testing.T, s *service, v *task) {
+	if _, err := s.cancelTask(t.Context(), v.id, ""); err != nil {
+		t.Error(err)
+	}
+}
+
+func passing(d time.Duration) func(*testing.T, *service, *task) {
+	return func(_ *testing.T, s *service, _ *task) { s.clock.(*virtualClock).advance(d) }
+}
+
+var moves = []awaitedMove{
+	{"an actor completes the last step", "one", nil, acting(completeAction), []string{"evaluating_results"}, "complete"},
+	{"an actor completes a step", "two", nil, acting(completeAction),
+		[]string{"evaluating_results", "enqueuing_steps"}, "steps_in_process"},
+	{"a step fails for good", "one", nil, acting(failAction), []string{"evaluating_results"}, "blocked_by_failures"},
+	{"a step fails for now", "one", nil, acting(retryAction), []string{"evaluating_results"}, "waiting_for_retry"},
+	{"a retry is due", "one", []stepRequest{retryAction}, passing(time.Hour),
+		[]string{"evaluating_results", "enqueuing_steps"}, "steps_in_process"},
+	{"a failed step is reset", "one", []stepRequest{failAction}, acting(resetAction),
+		[]string{"evaluating_results", "enqueuing_steps"}, "steps_in_process"},
+	{"a failed step is resolved", "one", []stepRequest{failAction}, acting(resolveAction),
+		[]string{"evaluating_results"}, "complete"},
+	{"the task is cancelled", "one", nil, cancelling, nil, "cancelled"},
+	{"a blocked task is cancelled", "one", []stepRequest{failAction}, cancelling, nil, "cancelled"},
+	{"the task is found stale", "stale", nil, passing(time.Hour), nil, "error"},
+}
+
+func (m *awaitedMove) service(t *testing.T) (*service, *task) {
+	t.Helper()
+	outside := stepSpec{name: "a", callable: "Outside", retry: `{"backoff_base_ms":60000}`}
+	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: []string{
+		testTemplate("one", outside),
+		testTemplate("two", outside, stepSpec{name: "b", callable: "Outside", after: []string{"a"}}),
+		withLifecycle(testTemplate("stale", outside), `{"staleness_action":"error"}`),
+	}})
+	v := mustCreate(t, s, m.template)
+	for _, q := range m.before {
+		v = mustAct(t, s, v, 0, q)
+	}
+	return s, v
+}
+
+// stateOf is the set of the states that a word stands for.
+func stateOf(t *testing.T, word string) stateSet {
+	t.Helper()
+	if word == "terminal" {
+		return terminalStates
+	}
+	s, ok := parseTaskState(word)
+	if !ok {
+		t.Fatalf("no state %s", word)
+	}
+	return setOf(s)
+}
+
+// words are what a wait may ask for to be told of the move.
+func (m *awaitedMove) words() []string {
+	s, _ := parseTaskState(m.to)
+	if terminalStates.has(s) {
+		return []string{m.to, "terminal"}
+	}
+	return []string{m.to}
+}
+
+// TestWaitBefore begins the wait before each transition, for where it leads and
+// for what it passes through.
+func TestWaitBefore(t *testing.T) {
+	for _, m := range moves {
+		for _, word := range append(m.words(), m.passes...) {
+			t.Run(m.name+"/"+word, func(t *testing.T) {
+				s, v := m.service(t)
+				if v.state.String() == word || word == "terminal" && terminalStates.has(v.state) {
+					t.Skip("it holds already")
+				}
+				n, err := s.store.await(v.id, stateOf(t, word))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n.told() {
+					t.Fatal("it was told before the transition")
+				}
+				m.do(t, s, v)
+				wantTold(t, s, n, m.to)
+				wantNobody(t, s)
+			})
+		}
+	}
+}
+
+// wantTold takes what the waiter was told, without waiting for it.
+func wantTold(t *testing.T, s *service, n *waiter, state string) {
+	t.Helper()
+	got, end, err := s.waitOut(t.Context(), n, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if end != waitReached || got.state.String() != state {
+		t.Errorf("got %s, %q; want %s", got.state, end, state)
+	}
+}
+
+// TestWaitAfter begins it after the transition, and again when it is repeated.
+func TestWaitAfter(t *testing.T) {
+	for _, m := range moves {
+		for _, word := range m.words() {
+			t.Run(m.name+"/"+word, func(t *testing.T) {
+				s, v := m.service(t)
+				m.do(t, s, v)
+				for range 2 {
+					n, err := s.store.await(v.id, stateOf(t, word))
+					if err != nil {
+						t.Fatal(err)
+					}
+					wantTold(t, s, n, m.to)
+				}
+				wantNobody(t, s)
+			})
+		}
+	}
+}
+
+// TestWaitWhile has waits and the transition race for the lock.
+func TestWaitWhile(t *testing.T) {
+	for _, m := range moves {
+		for _, word := range m.words() {
+			t.Run(m.name+"/"+word, func(t *testing.T) {
+				s, v := m.service(t)
+				var wg sync.WaitGroup
+				s.store.mu.Lock()
+				for range 8 {
+					wg.Go(func() {
+						got, end, err := s.awaitTask(t.Context(), v.id, stateOf(t, word), time.Hour)
+						if err != nil || end != waitReached || !stateOf(t, word).has(got.state) {
+							t.Errorf("got %v, %q, %v; want %s", got, end, err, word)
+						}
+					})
+				}
+				wg.Go(func() { m.do(t, s, v) })
+				s.store.mu.Unlock()
+				wg.Wait()
+				wantNobody(t, s)
+			})
+		}
+	}
+}
+
+// TestWaiters walks the registry alone through every state.
+func TestWaiters(t *testing.T) {
+	id := uuid{1}
+	for to := range taskStates {
+		for wanted := range taskStates {
+			var w waiters
+			n := w.add(id, setOf(wanted), taskStates)
+			w.moved(uuid{2}, wanted)
+			if w.due(uuid{2}) {
+				t.Fatal("another task's transition is due")
+			}
+			w.moved(id, to)
+			due := w.due(id)
+			if due {
+				w.settled(id, slot{})
+			}
+			switch {
+			case to == wanted && (!n.told() || n.end != waitReached):
+				t.Errorf("in %s: got %t, %q; want it told", to, n.told(), n.end)
+			case to != wanted && to.final() && (!n.told() || n.end != waitEnded):
+				t.Errorf("for %s in %s: got %t, %q; want it ended", wanted, to, n.told(), n.end)
+			case to != wanted && !to.final() && (n.told() || due || w.count != 1):
+				t.Errorf("for %s in %s: it was told; want it to wait", wanted, to)
+			}
+			if n.told() && (w.count != 0 || len(w.tasks) != 0) {
+				t.Errorf("%d waiters are left", w.count)
+			}
+		}
+	}
+}
+
+// TestWaitersOfOneTask lets some go and others stay.
+func TestWaitersOfOneTask(t *testing.T) {
+	var w waiters
+	id := uuid{1}
+	var all []*waiter
+	for i := range 12 {
+		all = append(all, w.add(id, setOf(taskState(i%3)), taskStates))
+	}
+	w.withdraw(all[4], waitTimedOut, slot{})
+	w.withdraw(all[4], waitShutdown, slot{}) // no more than once
+	w.moved(id, 0)
+	if !w.due(id) {
+		t.Fatal("nobody is told")
+	}
+	w.settled(id, slot{})
+	w.withdraw(all[11], waitTimedOut, slot{})
+	for i, n := range all {
+		want := i%3 == 0 || i == 4 || i == 11
+		if n.told() != want {
+			t.Errorf("waiter %d: told %t; want %t", i, n.told(), want)
+		}
+	}
+	if all[4].end != waitTimedOut || w.count != 6 {
+		t.Errorf("got %q, %d left; want a timeout and 6", all[4].end, w.count)
+	}
+	w.releaseAll(waitReset)
+	if all[1].end != waitReset || all[0].end != waitReached || w.count != 0 || w.tasks != nil {
+		t.Errorf("got %q, %q and %d left; want all released", all[1].end, all[0].end, w.count)
+	}
+}
+
+// TestWaitOfOneThatEndsOtherwise is answered when the state can never come.
+func TestWaitOfOneThatEndsOtherwise(t *testing.T) {
+	m := moves[0]
+	s, v := m.service(t)
+	n, err := s.store.await(v.id, setOf(taskError))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.do(t, s, v)
+	got, end, err := s.waitOut(t.Context(), n, time.Hour)
+	if err != nil || end != waitEnded || got.state != taskComplete {
+		t.Errorf("got %v, %q, %v; want it complete and ended", got, end, err)
+	}
+	got, end, err = s.awaitTask(t.Context(), v.id, setOf(taskError), time.Hour)
+	if err != nil || end != waitEnded || got.state != taskComplete {
+		t.Errorf("afterwards: got %v, %q, %v; want it complete and ended", got, end, err)
+	}
+}
+
+// TestWaitOfADroppedTask: what nobody can bring to its end any more is not waited for.
+func TestWaitOfADroppedTask(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := newTestService(t, serviceTest{clock: clock, config: retaining(1), extra: append(storyTemplates, staleErrorTemplate())})
+	v := mustCreate(t, s, "stale")
+	clock.advance(15 * time.Minute)
+	n, err := s.store.await(v.id, setOf(taskComplete))
+	if err != nil || n.told() {
+		t.Fatalf("got %v, told %t; want to wait for what an operator may bring about", err, n.told())
+	}
+	mustCreate(t, s, "noop")
+	if !n.told() {
+		t.Fatal("it is waited for still after it was dropped")
+	}
+	got, end, err := s.waitOut(t.Context(), n, time.Hour)
+	if err != nil || end != waitEnded || got.state != taskError {
+		t.Errorf("got %v, %q; want the task in error, as it was dropped", err, end)
+	}
+	wantNobody(t, s)
+}
+
+// TestWaitLimit waits on real time, whatever the service's clock does.
+func TestWaitLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, v := moves[0].service(t)
+		began := time.Now()
+		got, end, err := s.awaitTask(t.Context(), v.id, terminalStates, 10*time.Second)
+		if err != nil || end != waitTimedOut || got.state != taskStepsInProcess {
+			t.Errorf("got %v, %q, %v; want a timeout", got, end, err)
+		}
+		if took := time.Since(began); took != 10*time.Second {
+			t.Errorf("it took %s; want 10 s", took)
+		}
+		wantNobody(t, s)
+	})
+}
+
+// TestWaitOfAClientThatIsGone ends with its request.
+func TestWaitOfAClientThatIsGone(t *testing.T) {
+	s, v := moves[0].service(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, _, err := s.awaitTask(ctx, v.id, terminalStates, time.Hour)
+		ended <- err
+	}()
+	awaitWaiters(t, s, 1)
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v; want the cancellation", err)
+	}
+	wantNobody(t, s)
+}
+
+// TestWaitAtShutdown is answered at once, with what is, and so are later ones.
+func TestWaitAtShutdown(t *testing.T) {
+	s, v := moves[0].service(t)
+	ended := make(chan waitEnd)
+	go func() {
+		got, end, err := s.awaitTask(t.Context(), v.id, terminalStates, time.Hour)
+		if err != nil || got.state != taskStepsInProcess {
+			t.Errorf("got %v, %v; want the task as it is", got, err)
+		}
+		ended <- end
+	}()
+	awaitWaiters(t, s, 1)
+	s.finish(t.Context())
+	if end := <-ended; end != waitShutdown {
+		t.Errorf("got %q; want shutdown", end)
+	}
+	if _, end, err := s.awaitTask(t.Context(), v.id, terminalStates, time.Hour); err != nil || end != waitShutdown {
+		t.Errorf("a later wait: got %q, %v; want shutdown", end, err)
+	}
+	if _, end, err := s.awaitTask(t.Context(), v.id, setOf(taskStepsInProcess), 0); err != nil || end != waitReached {
+		t.Errorf("a later wait for what is: got %q, %v; want it reached", end, err)
+	}
+	wantNobody(t, s)
+}
+
+// TestWaitIsDurable answers a waiter when the end is on disk, not before.
+func TestWaitIsDurable(t *testing.T) {
+	s := newTestService(t, serviceTest{dir: t.TempDir(),
+		extra: []string{testTemplate("one", stepSpec{name: "a", callable: "Outside"})}})
+	v := mustCreate(t, s, "one")
+	n, err := s.store.await(v.id, terminalStates)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := holdFlusher(t, s)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.cancelTask(gone, v.id, ""); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v; want the cancellation to be under way", err)
+	}
+	if !n.told() {
+		t.Fatal("the waiter was not told")
+	}
+	if _, _, err := s.waitOut(gone, n, time.Hour); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v; want an answer to wait for the disk", err)
+	}
+	release()
+	got, end, err := s.waitOut(t.Context(), n, time.Hour)
+	if err != nil || end != waitReached || got.state != taskCancelled {
+		t.Fatalf("got %v, %q, %v; want it cancelled", got, end, err)
+	}
+	if durable := s.store.journal.durable(); durable < got.lastSeq {
+		t.Errorf("told of record %d with %d on disk", got.lastSeq, durable)
+	}
+}
+
+// TestWaitOutlivesDeadlines has a server whose deadlines are shorter than a wait.
+func TestWaitOutlivesDeadlines(t *testing.T) {
+	s, v := moves[0].service(t)
+	h := httptest.NewUnstartedServer(newOrchestrationAPI(s))
+	h.Config.ReadTimeout, h.Config.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
+	h.Start()
+	defer h.Close()
+	for _, path := range []string{"GET /v1/tasks/" + v.id.String() + "?wait=terminal&timeout=200ms", "POST /v1/tasks?wait=200ms"} {
+		method, path, _ := strings.Cut(path, " ")
+		req, err := http.NewRequest(method, h.URL+path, strings.NewReader(`{"namespace":"t","name":"one"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if method == "GET" {
+			req.Body = http.NoBody
+		}
+		req.Header.Set("Content-Type", "application/json")
+		if a := send(t, req); a.header.Get("X-Stepwell-Wait") != "timeout" || a.text("status") != "steps_in_process" {
+			t.Errorf("%s %s: got %d %v %s; want a timeout", method, path, a.status, a.header, a.body)
+		}
+	}
+}
+
+// TestWaitOfALostConnection leaves nothing behind.
+func TestWaitOfALostConnection(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: "testdata/templates"})
+	id := s.create(manualTask)
+	for _, request := range []string{
+		"GET /v1/tasks/" + id + "?wait=terminal&timeout=1h HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		fmt.Sprintf("POST /v1/tasks?wait=1h HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
+			"Idempotency-Key: k\r\nContent-Length: %d\r\n\r\n%s", len(manualTask), manualTask),
+	} {
+		c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := bufio.NewWriter(c)
+		w.WriteString(request)
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		awaitWaiters(t, s.svc, 1)
+		c.Close()
+		awaitWaiters(t, s.svc, 0)
+		wantNobody(t, s.svc)
+	}
+	awaitReal(t, "the request with the key to end", func() bool {
+		return keyed(t, s, "/v1/tasks", manualTask, "k").status == 201
+	})
+}
+
+// TestManyWaiters has 10,000 wait for a hundred tasks, unevenly, and lets all of them
+// go in each way there is.
+func TestManyWaiters(t *testing.T) {
+	const many = 10_000
+	m := moves[0]
+	s, one := m.service(t)
+	ids := []uuid{one.id}
+	for range 99 {
+		ids = append(ids, mustCreate(t, s, "one").id)
+	}
+	for _, tc := range []struct {
+		name    string
+		release func(cancel func())
+		end     waitEnd
+		err     error
+	}{
+		{"their clients go", func(cancel func()) { cancel() }, "", context.Canceled},
+		{"a reset", func(func()) { s.store.releaseWaiters(waitReset) }, waitReset, nil},
+		{"their tasks end", func(func()) {
+			for _, id := range ids {
+				if _, err := s.cancelTask(t.Context(), id, ""); err != nil {
+					t.Error(err)
+				}
+			}
+		}, waitReached, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var wg sync.WaitGroup
+			for i := range many {
+				n, err := s.store.await(ids[i*i%len(ids)], terminalStates)
+				if err != nil {
+					t.Fatal(err)
+				}
+				wg.Go(func() {
+					if _, end, err := s.waitOut(ctx, n, time.Hour); end != tc.end || !errors.Is(err, tc.err) {
+						t.Errorf("got %q, %v; want %q, %v", end, err, tc.end, tc.err)
+					}
+				})
+			}
+			if n := waiting(s); n != many {
+				t.Errorf("%d wait; want %d", n, many)
+			}
+			tc.release(cancel)
+			wg.Wait()
+			wantNobody(t, s)
+		})
+	}
+}
+
+// TestWaiterMemory measures what a waiter costs beside its request.
+func TestWaiterMemory(t *testing.T) {
+	const many, most = 10_000, 400
+	var w waiters
+	kept := make([]*waiter, many)
+	before := heapBytes()
+	for i := range kept {
+		kept[i] = w.add(uuid{}.plus(i+1), terminalStates, taskStepsInProcess)
+	}
+	each := (heapBytes() - before) / many
+	t.Logf("%d bytes a waiter", each)
+	if each > most {
+		t.Errorf("a waiter takes %d bytes; want at most %d", each, most)
+	}
+	runtime.KeepAlive(kept)
+}
+
+func heapBytes() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestTransitionsWithoutWaiters allocate nothing for those who do not wait.
+func TestTransitionsWithoutWaiters(t *testing.T) {
+	var w waiters
+	for _, others := range []int{0, 1} {
+		for i := range others {
+			w.add(uuid{9}.plus(i), terminalStates, taskPending)
+		}
+		if n := testing.AllocsPerRun(100, func() {
+			w.moved(uuid{1}, taskComplete)
+			if w.due(uuid{1}) {
+				t.Error("somebody is told")
+			}
+		}); n != 0 {
+			t.Errorf("with %d waiters for others: got %v allocations; want none", others, n)
+		}
+	}
+}
+
+// TestWaitStress creates, waits, acts and cancels at once: each waiter must see
+// its end.
+func TestWaitStress(t *testing.T) {
+	s := newTestService(t, serviceTest{dir: t.TempDir(), config: func(c *Config) { c.Store.Sync = "never" }, extra: []string{
+		testTemplate("one", stepSpec{name: "a", callable: "Outside"}),
+		testTemplate("quick", stepSpec{name: "a", callable: "builtin:noop"},
+			stepSpec{name: "b", callable: "builtin:noop", after: []string{"a"}}),
+		testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":1}`}),
+		testTemplate("fails", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":false}`}),
+	}})
+	var wg sync.WaitGroup
+	for worker := range 8 {
+		wg.Go(func() {
+			for i := range 60 {
+				name := []string{"one", "quick", "slow", "fails"}[(worker+i)%4]
+				stressOne(t, s, name, i)
+			}
+		})
+	}
+	wg.Wait()
+	wantNobody(t, s)
+}
+
+// stressOne creates a task, waits for it in three ways and ends it, if nothing
+// else does.
+func stressOne(t *testing.T, s *service, name string, i int) {
+	body := fmt.Sprintf(`{"namespace":"t","name":%q}`, name)
+	q, err := parseTaskRequest([]byte(body))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if name != "one" && i%2 == 0 { // its creator waits
+		done, err := s.submitTask(t.Context(), &submission{taskRequest: q, waits: true, limit: time.Minute})
+		if err != nil || done.end != waitReached || !terminalStates.has(done.task.state) {
+			t.Errorf("%s: got %+v, %v; want its end", name, done, err)
+		}
+		return
+	}
+	made, err := s.createTask(t.Context(), q, true)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			got, end, err := s.awaitTask(t.Context(), made.id, terminalStates, time.Minute)
+			if err != nil || end != waitReached || !terminalStates.has(got.state) {
+				t.Errorf("%s: got %v, %q, %v; want its end", name, got, end, err)
+			}
+		})
+	}
+	wg.Go(func() { // times out at once, or sees the end
+		if _, _, err := s.awaitTask(t.Context(), made.id, terminalStates, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	if name == "one" {
+		if _, err := s.cancelTask(t.Context(), made.id, ""); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Wait()
+}

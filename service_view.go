@@ -1,0 +1,643 @@
+package main
+
+// What the API shows of a task and its steps, and the figures derived from
+// them. Both are computed here alone, for every surface.
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// taskView is a task on the wire of the roles, as it is at an instant. Lists
+// leave the steps out, as existing clients expect.
+type taskView struct {
+	task  *task
+	now   instant
+	brief bool
+
+	withContext bool // the caller may see the context
+}
+
+// appendJSON is written by hand: two of three requests answer with a task.
+func (v taskView) appendJSON(b []byte) []byte {
+	t := v.task
+	x := t.execution(v.now)
+	o := jsonObject{b: append(b, '{')}
+	o.id("task_uuid", t.id)
+	o.text("name", t.tpl.name)
+	o.text("namespace", t.tpl.namespace)
+	o.text("version", t.tpl.version)
+	o.text("status", t.state.String())
+	o.zoned("created_at", t.created)
+	o.zoned("updated_at", t.updated)
+	o.zoned("completed_at", t.completed)
+	v.appendContext(&o)
+	o.text("initiator", t.by.initiator)
+	o.text("source_system", t.by.source)
+	o.text("reason", t.by.reason)
+	o.number("priority", t.by.priority)
+	o.texts("tags", t.by.tags)
+	o.id("correlation_id", t.correlation())
+	o.id("parent_correlation_id", t.by.parentCorrelation)
+	o.number("total_steps", len(t.steps))
+	o.number("pending_steps", t.counts[stepPending])
+	o.number("in_progress_steps", t.counts[stepInProgress])
+	o.number("completed_steps", t.counts[stepComplete]+t.counts[stepResolvedManually])
+	o.number("failed_steps", t.counts[stepInError])
+	o.number("ready_steps", x.ready)
+	o.text("execution_status", x.status)
+	o.text("recommended_action", x.action)
+	o.fraction("completion_percentage", x.completion)
+	o.text("health_status", x.health)
+	o.name("steps")
+	o.b = append(o.b, '[')
+	for i := range t.steps {
+		if v.brief {
+			break
+		}
+		if i > 0 {
+			o.b = append(o.b, ',')
+		}
+		o.b = t.appendReadiness(o.b, i, v.now)
+	}
+	return append(o.b, ']', '}')
+}
+
+// appendContext shows the context, or that there is one which is not shown.
+func (v taskView) appendContext(o *jsonObject) {
+	if v.withContext {
+		o.raw("context", v.task.by.context)
+		return
+	}
+	o.raw("context", []byte("{}"))
+	o.flag("context_redacted", true)
+}
+
+// appendReadiness is a step as it stands inside a task: its times are naive.
+func (t *task) appendReadiness(b []byte, i int, now instant) []byte {
+	s, def := &t.steps[i], t.def(i)
+	o := jsonObject{b: append(b, '{')}
+	o.id("workflow_step_uuid", t.stepID(i))
+	o.id("task_uuid", t.id)
+	o.id("named_step_uuid", def.id)
+	o.text("name", def.name)
+	o.text("current_state", s.state.String())
+	o.flag("dependencies_satisfied", t.satisfied(i))
+	o.flag("retry_eligible", t.retryEligible(i))
+	o.flag("ready_for_execution", t.readyForExecution(i, now))
+	o.naive("last_failure_at", s.failed)
+	o.naive("next_retry_at", s.retryAt)
+	parents := len(t.parents(i))
+	o.number("total_parents", parents)
+	o.number("completed_parents", parents-s.waitingFor)
+	o.number("attempts", s.attempts)
+	o.number("max_attempts", s.maxAttempts)
+	o.name("backoff_request_seconds")
+	if seconds := s.backoffSeconds(); seconds == nil {
+		o.b = append(o.b, "null"...)
+	} else {
+		o.b = strconv.AppendInt(o.b, *seconds, 10)
+	}
+	o.naive("last_attempted_at", s.attempted)
+	return append(o.b, '}')
+}
+
+// backoffSeconds is the wait that the failed attempt asked for, rounded up; nil
+// when the step does not wait for a retry.
+func (s *step) backoffSeconds() *int64 {
+	if s.retryAt == 0 {
+		return nil
+	}
+	seconds := int64(math.Ceil(max(s.retryAt.sub(s.failed), 0).Seconds()))
+	return &seconds
+}
+
+func (t *task) retryEligible(i int) bool {
+	s := &t.steps[i]
+	return s.attempts == 0 || t.def(i).retry.retryable && s.attempts < s.maxAttempts
+}
+
+func (t *task) readyForExecution(i int, now instant) bool {
+	s := &t.steps[i]
+	return (s.state == stepPending || s.state == stepWaitingForRetry) &&
+		t.satisfied(i) && s.retryAt <= now && t.retryEligible(i)
+}
+
+// execution is what can be said of a task's progress as a whole.
+type execution struct {
+	status, action, health string
+	ready                  int
+	completion             float64 // percent, two decimals
+}
+
+// execution says how the task stands. A cancelled step counts as a failed one.
+func (t *task) execution(now instant) execution {
+	var x execution
+	if t.counts[stepPending]+t.counts[stepWaitingForRetry] > 0 {
+		for i := range t.steps {
+			if t.readyForExecution(i, now) {
+				x.ready++
+			}
+		}
+	}
+	done := t.counts[stepComplete] + t.counts[stepResolvedManually]
+	if len(t.steps) > 0 {
+		x.completion = math.Round(float64(done)/float64(len(t.steps))*10000) / 100
+	}
+	failed := t.counts[stepInError] + t.counts[stepCancelled]
+	working := t.counts[stepInProgress] + t.counts[stepEnqueued] +
+		t.counts[stepEnqueuedForOrchestration] + t.counts[stepEnqueuedAsError]
+	switch {
+	case failed > 0:
+		x.status, x.action = "blocked_by_failures", "handle_failures"
+	case x.ready > 0:
+		x.status, x.action = "has_ready_steps", "execute_ready_steps"
+	case working > 0:
+		x.status, x.action = "processing", "wait_for_completion"
+	case done == len(t.steps) && done > 0:
+		x.status, x.action = "all_complete", "finalize_task"
+	default:
+		x.status, x.action = "waiting_for_dependencies", "wait_for_dependencies"
+	}
+	switch {
+	case failed > 0:
+		x.health = "blocked"
+	case t.counts[stepWaitingForRetry] > 0:
+		x.health = "recovering"
+	default:
+		x.health = "healthy"
+	}
+	return x
+}
+
+// paginationView is where a page stands in its list.
+type paginationView struct {
+	page, perPage, total int
+}
+
+func (p paginationView) pages() int { return (p.total + p.perPage - 1) / p.perPage }
+
+// taskListView is one page of tasks, newest first.
+type taskListView struct {
+	tasks []*task
+	now   instant
+	page  paginationView
+
+	withContexts bool // the caller may see them
+}
+
+func (v taskListView) appendJSON(b []byte) []byte {
+	b = append(b, `{"tasks":[`...)
+	for i, t := range v.tasks {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = taskView{t, v.now, true, v.withContexts}.appendJSON(b)
+	}
+	b = append(b, `],"pagination":`...)
+	o := jsonObject{b: append(b, '{')}
+	o.number("page", v.page.page)
+	o.number("per_page", v.page.perPage)
+	o.number("total_count", v.page.total)
+	o.number("total_pages", v.page.pages())
+	o.flag("has_next", v.page.page < v.page.pages())
+	o.flag("has_previous", v.page.page > 1)
+	return append(o.b, '}', '}')
+}
+
+// A step on the wire, and its results.
+
+// stepView is one workflow step; its times are zoned.
+type stepView struct {
+	StepUUID              uuid            `json:"step_uuid"`
+	TaskUUID              uuid            `json:"task_uuid"`
+	Name                  string          `json:"name"`
+	CreatedAt             zonedTime       `json:"created_at"`
+	UpdatedAt             zonedTime       `json:"updated_at"`
+	CompletedAt           zonedTime       `json:"completed_at"`
+	Results               json.RawMessage `json:"results"`
+	CurrentState          string          `json:"current_state"`
+	DependenciesSatisfied bool            `json:"dependencies_satisfied"`
+	RetryEligible         bool            `json:"retry_eligible"`
+	ReadyForExecution     bool            `json:"ready_for_execution"`
+	TotalParents          int             `json:"total_parents"`
+	CompletedParents      int             `json:"completed_parents"`
+	Attempts              int             `json:"attempts"`
+	MaxAttempts           int             `json:"max_attempts"`
+	LastFailureAt         zonedTime       `json:"last_failure_at"`
+	NextRetryAt           zonedTime       `json:"next_retry_at"`
+	LastAttemptedAt       zonedTime       `json:"last_attempted_at"`
+}
+
+func (t *task) stepView(i int, now instant, worker string) stepView {
+	v := t.bareStepView(i, now)
+	v.setResults(&t.steps[i], worker)
+	return v
+}
+
+// setResults shows the latest outcome of the step, of which a copy will do.
+func (v *stepView) setResults(s *step, worker string) {
+	if s.last != nil {
+		v.Results = s.last.outcomeJSON(v.StepUUID, s.ended(), worker)
+	}
+}
+
+// bareStepView is stepView without the results, and costs the same whatever these
+// are and however many steps the task has.
+func (t *task) bareStepView(i int, now instant) stepView {
+	s, parents := &t.steps[i], len(t.parents(i))
+	return stepView{
+		StepUUID: t.stepID(i), TaskUUID: t.id, Name: t.def(i).name,
+		CreatedAt: zonedTime(t.stepCreated(i)), UpdatedAt: zonedTime(s.updated), CompletedAt: zonedTime(s.completed),
+		CurrentState:          s.state.String(),
+		DependenciesSatisfied: t.satisfied(i),
+		RetryEligible:         t.retryEligible(i),
+		ReadyForExecution:     t.readyForExecution(i, now),
+		TotalParents:          parents, CompletedParents: parents - s.waitingFor,
+		Attempts: s.attempts, MaxAttempts: s.maxAttempts,
+		LastFailureAt: zonedTime(s.failed), NextRetryAt: zonedTime(s.retryAt), LastAttemptedAt: zonedTime(s.attempted),
+	}
+}
+
+// ended is when the step's latest outcome came.
+func (s *step) ended() instant {
+	if s.last.success {
+		return s.completed
+	}
+	return s.failed
+}
+
+// outcomeJSON is the full outcome of an attempt, as existing clients read it:
+// {"step_uuid", "success", "result", "metadata", "status", "error"}.
+func (e *ending) outcomeJSON(id uuid, at instant, worker string) json.RawMessage {
+	b := make([]byte, 0, 320+len(e.result)+len(e.err)+len(e.metadata))
+	b = append(b, `{"step_uuid":"`...)
+	b = id.appendText(b)
+	b = append(b, `","success":`...)
+	b = strconv.AppendBool(b, e.success)
+	b = append(b, `,"result":`...)
+	b = appendOrNull(b, e.result)
+	b = append(b, `,"metadata":`...)
+	b = mergeObjects(b, orEmptyObject(e.metadata), e.standardMetadata(at, worker))
+	b = append(b, `,"status":`...)
+	switch {
+	case e.success:
+		b = append(b, `"completed"`...)
+	case e.retryAt != 0:
+		b = append(b, `"failed"`...)
+	default:
+		b = append(b, `"error"`...)
+	}
+	b = append(b, `,"error":`...)
+	return append(appendOrNull(b, e.err), '}')
+}
+
+// standardMetadata is what existing clients parse in every outcome. It stands
+// above what came with the outcome, which may be of any type.
+func (e *ending) standardMetadata(at instant, worker string) []byte {
+	b := append([]byte(nil), `{"execution_time_ms":`...)
+	b = strconv.AppendInt(b, e.took.Milliseconds(), 10)
+	b = append(b, `,"worker_id":`...)
+	b = appendJSONString(b, orDefault(e.worker, worker))
+	b = append(b, `,"completed_at":`...)
+	if at == 0 {
+		b = append(b, `null`...)
+	} else {
+		b = append(b, '"')
+		b = at.appendZoned(b)
+		b = append(b, '"')
+	}
+	return append(b, '}')
+}
+
+// A task's summary: the task, its template's steps, its own steps and its place
+// in the dead letter queue in one answer, without context and results.
+
+// summaryView is the answer of GET /v1/tasks/{uuid}/summary; its times are zoned.
+type summaryView struct {
+	Task     summaryTask     `json:"task"`
+	Template summaryTemplate `json:"template"`
+	Steps    []summaryStep   `json:"steps"`
+	DLQ      summaryDLQ      `json:"dlq"`
+	Links    summaryLinks    `json:"links"`
+}
+
+type summaryTask struct {
+	TaskUUID             uuid      `json:"task_uuid"`
+	Name                 string    `json:"name"`
+	Namespace            string    `json:"namespace"`
+	Version              string    `json:"version"`
+	Status               string    `json:"status"`
+	CreatedAt            zonedTime `json:"created_at"`
+	UpdatedAt            zonedTime `json:"updated_at"`
+	CompletedAt          zonedTime `json:"completed_at"`
+	Initiator            string    `json:"initiator"`
+	SourceSystem         string    `json:"source_system"`
+	Reason               string    `json:"reason"`
+	CorrelationID        uuid      `json:"correlation_id"`
+	TotalSteps           int       `json:"total_steps"`
+	PendingSteps         int       `json:"pending_steps"`
+	InProgressSteps      int       `json:"in_progress_steps"`
+	CompletedSteps       int       `json:"completed_steps"`
+	FailedSteps          int       `json:"failed_steps"`
+	CompletionPercentage float64   `json:"completion_percentage"`
+	HealthStatus         string    `json:"health_status"`
+	ExecutionStatus      string    `json:"execution_status"`
+	RecommendedAction    string    `json:"recommended_action"`
+}
+
+type summaryTemplate struct {
+	Steps []summaryTemplateStep `json:"steps"`
+}
+
+type summaryTemplateStep struct {
+	Name         string   `json:"name"`
+	StepType     string   `json:"step_type"`
+	Handler      string   `json:"handler"` // the callable
+	Dependencies []string `json:"dependencies"`
+	Retryable    bool     `json:"retryable"`
+	MaxAttempts  int      `json:"max_attempts"`
+}
+
+type summaryStep struct {
+	StepUUID              uuid           `json:"step_uuid"`
+	Name                  string         `json:"name"`
+	CurrentState          string         `json:"current_state"`
+	CreatedAt             zonedTime      `json:"created_at"`
+	CompletedAt           zonedTime      `json:"completed_at"`
+	LastAttemptedAt       zonedTime      `json:"last_attempted_at"`
+	Attempts              int            `json:"attempts"`
+	MaxAttempts           int            `json:"max_attempts"`
+	DependenciesSatisfied bool           `json:"dependencies_satisfied"`
+	RetryEligible         bool           `json:"retry_eligible"`
+	Error                 *stepFaultView `json:"error"` // of the latest attempt, without its message
+}
+
+// summaryDLQ tells of the pending entry, else of the newest; without one its
+// words are null. This alone spells them in snake case.
+type summaryDLQ struct {
+	InDLQ            bool    `json:"in_dlq"` // an entry is pending
+	DLQReason        *string `json:"dlq_reason"`
+	ResolutionStatus *string `json:"resolution_status"`
+}
+
+// summaryLinks are paths on the same surface.
+type summaryLinks struct {
+	Task  string `json:"task"`
+	Steps string `json:"steps"`
+	DLQ   string `json:"dlq"`
+}
+
+// summary is the task at the instant now, without links.
+func (t *task) summary(now instant) *summaryView {
+	v := &summaryView{
+		Task: t.summaryTask(now), DLQ: t.summaryDLQ(),
+		Template: summaryTemplate{make([]summaryTemplateStep, len(t.tpl.steps))},
+		Steps:    make([]summaryStep, len(t.steps)),
+	}
+	for i := range t.tpl.steps {
+		v.Template.Steps[i] = t.tpl.summaryStep(i)
+	}
+	for i := range t.steps {
+		v.Steps[i] = t.summaryStep(i)
+	}
+	return v
+}
+
+func (t *task) summaryTask(now instant) summaryTask {
+	x := t.execution(now)
+	return summaryTask{
+		TaskUUID: t.id, Name: t.tpl.name, Namespace: t.tpl.namespace, Version: t.tpl.version,
+		Status:    t.state.String(),
+		CreatedAt: zonedTime(t.created), UpdatedAt: zonedTime(t.updated), CompletedAt: zonedTime(t.completed),
+		Initiator: t.by.initiator, SourceSystem: t.by.source, Reason: t.by.reason, CorrelationID: t.correlation(),
+		TotalSteps: len(t.steps), PendingSteps: t.counts[stepPending], InProgressSteps: t.counts[stepInProgress],
+		CompletedSteps: t.counts[stepComplete] + t.counts[stepResolvedManually], FailedSteps: t.counts[stepInError],
+		CompletionPercentage: x.completion,
+		HealthStatus:         x.health, ExecutionStatus: x.status, RecommendedAction: x.action,
+	}
+}
+
+func (t *template) summaryStep(i int) summaryTemplateStep {
+	s := &t.steps[i]
+	v := summaryTemplateStep{
+		Name: s.name, StepType: s.kind, Handler: s.shownCallable(), Dependencies: make([]string, len(s.parents)),
+		Retryable: s.retry.retryable, MaxAttempts: s.retry.maxAttempts,
+	}
+	for j, p := range s.parents {
+		v.Dependencies[j] = t.steps[p].name
+	}
+	return v
+}
+
+func (t *task) summaryStep(i int) summaryStep {
+	s := &t.steps[i]
+	return summaryStep{
+		StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
+		CreatedAt: zonedTime(t.stepCreated(i)), CompletedAt: zonedTime(s.completed), LastAttemptedAt: zonedTime(s.attempted),
+		Attempts: s.attempts, MaxAttempts: s.maxAttempts,
+		DependenciesSatisfied: t.satisfied(i), RetryEligible: t.retryEligible(i), Error: s.fault(false),
+	}
+}
+
+func (t *task) summaryDLQ() (v summaryDLQ) {
+	if d := t.currentLetter(); d != nil {
+		v.InDLQ = d.status == dlqPending
+		v.DLQReason, v.ResolutionStatus = new(d.reason.word()), new(d.status.word())
+	}
+	return v
+}
+
+// What happened to a task, read back from its log: every transition of it and
+// its steps, and the audit of a step. Nothing of this is stored twice.
+
+// transitionView is one move of a task, or of one of its steps.
+type transitionView struct {
+	Sequence   uint64    `json:"sequence"` // of the journal record that made it
+	RecordedAt zonedTime `json:"recorded_at"`
+	StepUUID   *uuid     `json:"step_uuid"`
+	StepName   *string   `json:"step_name"`
+	FromState  *string   `json:"from_state"`
+	ToState    string    `json:"to_state"`
+	Attempt    int       `json:"attempt,omitempty"`
+}
+
+// historyView is every transition of a task, oldest first.
+type historyView struct {
+	TaskUUID    uuid             `json:"task_uuid"`
+	Transitions []transitionView `json:"transitions"`
+}
+
+// historian collects transitions while a task is replayed.
+type historian struct {
+	record *record
+	moves  []transitionView
+}
+
+func (h *historian) begin(_ *task, r *record) { h.record = r }
+
+func (h *historian) taskMoved(_ *task, from, to taskState, at instant) {
+	v := transitionView{Sequence: h.record.seq, RecordedAt: zonedTime(at), ToState: to.String()}
+	if from != noTaskState {
+		v.FromState = new(from.String())
+	}
+	h.moves = append(h.moves, v)
+}
+
+func (h *historian) stepMoved(t *task, i int, from, to stepState, at instant) {
+	at, attempt := t.momentOf(i, to, at, h.record.started())
+	v := transitionView{
+		Sequence: h.record.seq, RecordedAt: zonedTime(at), ToState: to.String(),
+		StepUUID: new(t.stepID(i)), StepName: &t.def(i).name, Attempt: attempt,
+	}
+	if from != noStepState {
+		v.FromState = new(from.String())
+	}
+	h.moves = append(h.moves, v)
+}
+
+// auditView is one entry of a step's audit.
+type auditView struct {
+	AuditUUID        uuid            `json:"audit_uuid"`
+	WorkflowStepUUID uuid            `json:"workflow_step_uuid"`
+	TransitionUUID   uuid            `json:"transition_uuid"`
+	TaskUUID         uuid            `json:"task_uuid"`
+	RecordedAt       zonedTime       `json:"recorded_at"`
+	WorkerUUID       *uuid           `json:"worker_uuid,omitempty"`
+	CorrelationID    *uuid           `json:"correlation_id,omitempty"`
+	Success          bool            `json:"success"`
+	ExecutionTimeMS  *int64          `json:"execution_time_ms,omitempty"`
+	Result           json.RawMessage `json:"result,omitempty"`
+	StepName         string          `json:"step_name"`
+	FromState        string          `json:"from_state,omitempty"`
+	ToState          string          `json:"to_state"`
+	Action           string          `json:"action,omitempty"` // an operator's
+	ActedBy          string          `json:"acted_by,omitempty"`
+	Subject          string          `json:"subject,omitempty"` // who that was, by authentication
+	ActionReason     string          `json:"action_reason,omitempty"`
+	RetryLimit       int             `json:"retry_limit,omitempty"` // an adjustment's, as the inputs
+	Inputs           json.RawMessage `json:"inputs,omitempty"`
+}
+
+// auditor collects the audit of one step while its task is replayed: an entry
+// for each attempt that ended, each operator action and each late result.
+type auditor struct {
+	step    int
+	worker  string
+	entries []auditView
+	open    bool // the newest entry still waits for its transition
+}
+
+func (a *auditor) begin(t *task, r *record) {
+	a.open = false
+	if r.step != a.step || r.end == nil && r.kind != recOperator && r.kind != recAdjusted {
+		return
+	}
+	v := auditView{
+		AuditUUID: recordID(t, r, 1), TransitionUUID: recordID(t, r, 2),
+		WorkflowStepUUID: t.stepID(a.step), TaskUUID: t.id, RecordedAt: zonedTime(r.at),
+		CorrelationID: new(t.correlation()), Success: true, StepName: t.def(a.step).name,
+		Action: r.action.String(), ActedBy: r.by, Subject: r.subject, ActionReason: r.reason,
+	}
+	if r.end != nil {
+		v.Success = r.end.success
+		v.Result = r.end.outcomeJSON(v.WorkflowStepUUID, r.at, a.worker)
+		v.ExecutionTimeMS = new(r.end.took.Milliseconds())
+	}
+	if r.kind == recAdjusted {
+		v.adjusted(r.adjustment, t.steps[a.step].state)
+	} else if r.kind != recOperator {
+		v.WorkerUUID = new(stableID("worker", orDefault(r.end.worker, a.worker)))
+	}
+	a.open = r.kind != recLate
+	if !a.open {
+		v.ToState = t.steps[a.step].state.String()
+	}
+	a.entries = append(a.entries, v)
+}
+
+func (a *auditor) taskMoved(*task, taskState, taskState, instant) {}
+
+// stepMoved takes the first move of the record that is not the start of the
+// attempt: for an attempt its end, for an operator what the action did.
+func (a *auditor) stepMoved(_ *task, i int, from, to stepState, _ instant) {
+	if !a.open || i != a.step || to == stepInProgress {
+		return
+	}
+	v := &a.entries[len(a.entries)-1]
+	v.FromState, v.ToState = from.String(), to.String()
+	a.open = false
+}
+
+// newestFirst is the audit as the API shows it.
+func (a *auditor) newestFirst() []auditView {
+	slices.Reverse(a.entries)
+	return a.entries
+}
+
+// history is every transition of a task.
+func (s *service) history(id uuid) (*historyView, error) {
+	h := &historian{}
+	t, err := s.store.viewObserved(id, h)
+	if err != nil {
+		return nil, err
+	}
+	return &historyView{t.id, h.moves}, nil
+}
+
+// audit is the audit of one step, newest first.
+func (s *service) audit(taskID, stepID uuid) ([]auditView, error) {
+	t, err := s.store.view(taskID)
+	if err != nil {
+		return nil, err
+	}
+	i, ok := t.stepIndex(stepID)
+	if !ok {
+		return nil, stepNotFound(taskID, stepID)
+	}
+	a := &auditor{step: i, worker: s.workerID, entries: []auditView{}}
+	if _, err := s.store.viewObserved(taskID, a); err != nil {
+		return nil, err
+	}
+	return a.newestFirst(), nil
+}
+
+// explain says why a task does not go on.
+func (s *service) explain(id uuid) (*taskExplanation, error) {
+	x := &explainer{handlers: s.handlers, running: map[int]bool{}}
+	kept, err := s.copyToExplain(id, x)
+	if err != nil {
+		return nil, err
+	}
+	if x.t = kept.live; x.t == nil {
+		if x.t, err = s.store.thaw(kept.line); err != nil {
+			return nil, err
+		}
+	}
+	x.findStoppers()
+	return x.task(), nil
+}
+
+// copyToExplain takes, under one lock, the task and the engine's part.
+func (s *service) copyToExplain(id uuid, x *explainer) (slot, error) {
+	e := s.engine
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	pos, ok := s.store.byID[id]
+	if !ok {
+		return slot{}, taskNotFound(id)
+	}
+	kept := s.store.copyLocked(pos)
+	x.local = slotUse{s.cfg.Worker.Concurrency - e.slots, s.cfg.Worker.Concurrency}
+	x.web = slotUse{s.cfg.Worker.HTTPConcurrency - e.webSlots, s.cfg.Worker.HTTPConcurrency}
+	if t := kept.live; t != nil && t.counts[stepInProgress] > 0 {
+		for i := range t.steps {
+			if k := e.running[runKey{id, i}]; k != nil && !k.gone {
+				x.running[i] = true
+			}
+		}
+	}
+	return kept, nil
+}

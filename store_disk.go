@@ -1,0 +1,274 @@
+package main
+
+// The file operations that journal and snapshot need, behind an interface so
+// that tests can make each of them fail, and their form on a real disk. What
+// differs between operating systems is in diskfs_linux.go and diskfs_other.go.
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// diskFS is a file system. A file that is not there gives fs.ErrNotExist.
+type diskFS interface {
+	makeDir(dir string) error             // with its parents, mode 0700, synced; no error when it is there
+	open(name string) (diskFile, error)   // to read
+	edit(name string) (diskFile, error)   // to write, as it is
+	create(name string) (diskFile, error) // to write, emptied or new with mode 0600
+	rename(from, to string) error         // replaces to
+	remove(name string) error             // a file
+	syncDir(dir string) error             // makes names durable
+	free(dir string) (int64, error)       // bytes that can still be written below dir
+	lock(name string) (io.Closer, error)  // exclusive, until closed or the process ends
+}
+
+// diskFile is an open file.
+type diskFile interface {
+	io.Reader
+	io.WriterAt
+	io.Closer
+	size() (int64, error)
+	sync() error                 // makes contents and size durable
+	allocate(off, n int64) error // sets blocks aside; the size stays
+	truncate(size int64) error   // also gives back blocks set aside beyond size
+	orphan() bool                // no name leads to the file any more
+}
+
+// osDisk is the real file system.
+type osDisk struct{}
+
+// osFile is an open file of it.
+type osFile struct{ *os.File }
+
+func (d osDisk) makeDir(dir string) error {
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		return &fs.PathError{Op: "open", Path: dir, Err: syscall.ENOTDIR}
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	parent := filepath.Dir(dir)
+	if err := d.makeDir(parent); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return d.syncDir(parent)
+}
+
+func (osDisk) open(name string) (diskFile, error) { return osOpen(name, os.O_RDONLY) }
+
+func (osDisk) edit(name string) (diskFile, error) { return osOpen(name, os.O_RDWR) }
+
+func (osDisk) create(name string) (diskFile, error) {
+	return osOpen(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+}
+
+func osOpen(name string, flag int) (diskFile, error) {
+	f, err := os.OpenFile(name, flag, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+func (osDisk) rename(from, to string) error { return os.Rename(from, to) }
+
+func (osDisk) remove(name string) error { return os.Remove(name) }
+
+func (osDisk) syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	// Some network and user-space file systems have no sync for directories.
+	if err := f.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return nil
+}
+
+func (f osFile) size() (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+func (f osFile) truncate(size int64) error { return f.Truncate(size) }
+
+// call runs a system call on the file, again when a signal interrupted it.
+func (f osFile) call(op string, do func(fd int) error) error {
+	for {
+		err := do(int(f.Fd()))
+		switch err {
+		case nil:
+			return nil
+		case syscall.EINTR:
+		default:
+			return &fs.PathError{Op: op, Path: f.Name(), Err: err}
+		}
+	}
+}
+
+// Disk space set aside for the journal ahead of its end, so that a full disk is
+// known before a change is applied and not while it is written.
+
+const (
+	maxRecord  = 6 << 20           // bytes that one change may take in the journal
+	spaceStep  = 8 << 20           // bytes set aside at once
+	spaceAhead = 8 << 20           // bytes kept set aside, at the least, ahead of what is buffered
+	spaceRetry = time.Second       // how often a full disk is tried again
+	spaceShut  = math.MinInt64 / 2 // room of a journal that takes nothing any more
+)
+
+// journalSpace keeps blocks set aside behind the end of one file.
+type journalSpace struct {
+	room  atomic.Int64  // bytes set aside and neither written nor buffered
+	full  atomic.Bool   // the last extension found no space
+	short chan struct{} // holds a token once full is set: the flusher then tries again by and by
+	disk  diskFS
+	dir   string
+	log   *slog.Logger
+
+	mu   sync.Mutex // one extension at a time, none while the file changes
+	file diskFile
+	end  int64 // offset up to which blocks are set aside
+}
+
+// extend sees to spaceAhead bytes of room. It is cheap when they are there.
+func (s *journalSpace) extend() error {
+	if !s.wanting() {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	for err == nil && s.file != nil && s.wanting() {
+		if err = s.allocate(s.file, s.end, spaceStep, s.room.Load()); err == nil {
+			s.end += spaceStep
+			s.room.Add(spaceStep)
+		}
+	}
+	s.note(err)
+	return err
+}
+
+// wanting says whether there is too little room, but not none for good.
+func (s *journalSpace) wanting() bool {
+	room := s.room.Load()
+	return room < spaceAhead && room > spaceShut/2
+}
+
+// allocate sets n bytes aside from off on. A file system that cannot do that
+// must have the bytes free, beside the promised ones set aside that way before.
+func (s *journalSpace) allocate(file diskFile, off, n, promised int64) error {
+	// A reservation that fails may keep what it got so far, so it is not tried in vain.
+	free, err := s.disk.free(s.dir)
+	if err != nil {
+		return err
+	}
+	if free < n {
+		return syscall.ENOSPC
+	}
+	if err := file.allocate(off, n); !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	if free < n+max(promised, 0)+spaceStep {
+		return syscall.ENOSPC
+	}
+	return nil
+}
+
+// note keeps the outcome of an extension and logs when it changes.
+func (s *journalSpace) note(err error) {
+	was := s.full.Swap(err != nil)
+	switch {
+	case err != nil && !was:
+		s.log.Warn("no space for the journal, changes are refused until there is", "dir", s.dir, "error", err)
+	case err == nil && was:
+		s.log.Info("there is space for the journal again", "dir", s.dir)
+	}
+	if err != nil {
+		offerToken(s.short)
+	}
+}
+
+// shut takes all room away, for good.
+func (s *journalSpace) shut() { s.room.Store(spaceShut) }
+
+// The lock of a data directory: flock on a file that holds the pid of whoever
+// has it. The lock dies with its process; the file stays.
+
+const lockName = "lock"
+
+// storeLock is a lock that is held.
+type storeLock struct{ file *os.File }
+
+func (osDisk) lock(name string) (io.Closer, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = osFile{f}.call("flock", func(fd int) error {
+		return syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB)
+	})
+	if err != nil {
+		defer f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, lockHeld(filepath.Dir(name), lockHolder(f))
+		}
+		return nil, err
+	}
+	writePID(f)
+	return &storeLock{f}, nil
+}
+
+// Close gives the lock up, and the pid with it.
+func (l *storeLock) Close() error {
+	l.file.Truncate(0)
+	return l.file.Close()
+}
+
+// writePID is for the error message of the next one only: a full disk must not
+// keep a store from being opened, so errors do not matter.
+func writePID(f *os.File) {
+	f.Truncate(0)
+	f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
+}
+
+func lockHeld(dir string, pid int) error {
+	if pid == 0 {
+		return fmt.Errorf("data directory %s is in use by another process", dir)
+	}
+	return fmt.Errorf("data directory %s is in use by process %d", dir, pid)
+}
+
+// lockHolder is the pid that a lock file names; 0 when it names none.
+func lockHolder(f io.Reader) int {
+	text, err := io.ReadAll(io.LimitReader(f, 32))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0
+	}
+	return pid
+}

@@ -1,0 +1,440 @@
+package main
+
+// The event log: the newest transitions of all tasks and steps, in the order of
+// the journal, for those who follow them. Nothing of it is stored: after a
+// restart it is made again from the tasks' own logs.
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sort"
+	"strconv"
+	"sync"
+	"sync/atomic"
+)
+
+// move is one transition, with all that is told of it: its task may be dropped
+// meanwhile. It has no pointers, so that the garbage collector need not look at a
+// hundred thousand of them.
+type move struct {
+	seq      uint64 // of the record that made it
+	at       instant
+	task     uuid
+	step     uuid   // zero when the task itself moved
+	n        uint32 // place within its record, from 1
+	template uint32 // place in the maker's list
+	declared int32  // the step in the template
+	instance int32  // of a batch_worker step
+	attempt  int32
+	from, to uint8 // a stepState, or of a task a taskState
+}
+
+// moveMaker makes moves of what an observer hears while a record is applied.
+type moveMaker struct {
+	seq     uint64
+	started instant // of the attempt, if the record starts one
+	n       uint32  // moves of the record so far
+
+	current   *template // of the record's task
+	place     uint32    // where it stands in templates
+	templates []*template
+	places    map[*template]uint32
+}
+
+func (m *moveMaker) begin(t *task, r *record) {
+	m.seq, m.started, m.n = r.seq, r.started(), 0
+	if m.current != t.tpl {
+		m.current, m.place = t.tpl, m.placeOf(t.tpl)
+	}
+}
+
+// placeOf is where a template stands in the list; one that is not there is added.
+func (m *moveMaker) placeOf(tpl *template) uint32 {
+	place, ok := m.places[tpl]
+	if ok {
+		return place
+	}
+	if m.places == nil {
+		m.places = map[*template]uint32{}
+	}
+	place = uint32(len(m.templates))
+	m.templates, m.places[tpl] = append(m.templates, tpl), place
+	return place
+}
+
+func (m *moveMaker) taskMove(t *task, from, to taskState, at instant) move {
+	m.n++
+	return move{
+		seq: m.seq, at: at, task: t.id, n: m.n, template: m.place, from: uint8(from), to: uint8(to),
+	}
+}
+
+func (m *moveMaker) stepMove(t *task, i int, from, to stepState, at instant) move {
+	m.n++
+	at, attempt := t.momentOf(i, to, at, m.started)
+	return move{
+		seq: m.seq, at: at, task: t.id, step: t.stepID(i), n: m.n, template: m.place,
+		declared: int32(t.declared(i)), instance: int32(t.instance(i)), attempt: int32(attempt),
+		from: uint8(from), to: uint8(to),
+	}
+}
+
+// eventLog is a ring of moves. The store's mutex guards it; a record stands in it
+// with all its moves or with none.
+type eventLog struct {
+	keep    int // how many moves are held, and more only where one record makes more
+	ring    []move
+	head    int    // index of the oldest
+	held    int    // how many there are
+	first   uint64 // number of the oldest: they are numbered from 0 in this process
+	lost    uint64 // the last sequence of which moves may be missing here
+	dropped uint64 // the last sequence of any task that the store has dropped
+	maker   moveMaker
+
+	closing sync.Once
+	closed  chan struct{} // when nobody shall follow any longer
+
+	streams   atomic.Int64  // open now
+	delivered atomic.Uint64 // moves written to streams
+	cut       atomic.Uint64 // streams that were too slow
+}
+
+// close releases all who follow.
+func (l *eventLog) close() { l.closing.Do(func() { close(l.closed) }) }
+
+// add appends a move, and drops the oldest records for it.
+func (l *eventLog) add(m move) {
+	for l.held >= l.keep && l.ring[l.head].seq != m.seq {
+		l.dropRecord()
+	}
+	if l.held == len(l.ring) {
+		l.grow()
+	}
+	l.ring[l.index(l.held)] = m
+	l.held++
+}
+
+// dropRecord drops the oldest record.
+func (l *eventLog) dropRecord() {
+	for l.lost = l.ring[l.head].seq; l.held > 0 && l.ring[l.head].seq == l.lost; l.held-- {
+		l.head = l.index(1)
+		l.first++
+	}
+}
+
+// index is where the n-th move held stands.
+func (l *eventLog) index(n int) int {
+	if n += l.head; n >= len(l.ring) {
+		n -= len(l.ring)
+	}
+	return n
+}
+
+func (l *eventLog) grow() {
+	size := max(2*len(l.ring), 256)
+	if len(l.ring) < l.keep {
+		size = min(size, l.keep)
+	}
+	ring := make([]move, size)
+	n := copy(ring, l.ring[l.head:])
+	copy(ring[n:], l.ring[:l.head])
+	l.ring, l.head = ring, 0
+}
+
+// end is the number of the move to come.
+func (l *eventLog) end() uint64 { return l.first + uint64(l.held) }
+
+// move is the move with a number that is held.
+func (l *eventLog) move(number uint64) *move { return &l.ring[l.index(int(number-l.first))] }
+
+// after is the number of the first move later than a sequence.
+func (l *eventLog) after(seq uint64) uint64 {
+	return l.first + uint64(sort.Search(l.held, func(n int) bool { return l.ring[l.index(n)].seq > seq }))
+}
+
+// forget drops everything up to a sequence, and so all that is held.
+func (l *eventLog) forget(seq uint64) {
+	l.first += uint64(l.held)
+	l.head, l.held, l.lost = 0, 0, seq
+}
+
+// oldest is the first sequence that nothing is missing of.
+func (l *eventLog) oldest() uint64 {
+	if l.held > 0 {
+		return l.ring[l.head].seq
+	}
+	return l.lost + 1
+}
+
+// taskDropped notes that the task with this newest record is kept no longer: its
+// moves stay, but the next snapshot has no line to make them from again.
+func (l *eventLog) taskDropped(lastSeq uint64) { l.dropped = max(l.dropped, lastSeq) }
+
+// missing is the last sequence of which moves may be missing in what is made of a
+// snapshot that is written now.
+func (l *eventLog) missing() uint64 { return max(l.lost, l.dropped) }
+
+// How the event log is made again while a store is read: from the journal's
+// records as they are applied, and before them from the logs in the snapshot's
+// lines, of which the snapshot says how far back they were held.
+
+// eventsHead is how the snapshot's line about the event log begins.
+const eventsHead = `{"events_after":`
+
+// appendEventsLine is that line, without its closing brace: the moves of all
+// records later than the sequence were held.
+func appendEventsLine(b []byte, lost uint64) []byte {
+	return fmt.Appendf(b, `%s%d`, eventsHead, lost)
+}
+
+// recollector collects the moves of the snapshot's tasks, and gives them to the
+// log in the order of their records.
+type recollector struct {
+	known bool   // the snapshot says how far back
+	after uint64 // moves of later records are held
+	moves []move // not in the log yet
+	begun bool   // the last line of the snapshot was read
+}
+
+// line takes what appendEventsLine wrote.
+func (c *recollector) line(text []byte) error {
+	var v struct {
+		After *uint64 `json:"events_after"`
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil || v.After == nil {
+		return fmt.Errorf("events: %.80q is not what the event log held", text)
+	}
+	if c.known {
+		return fmt.Errorf("what the event log held stands there twice")
+	}
+	c.known, c.after = true, *v.After
+	return nil
+}
+
+// wants reports whether a task whose newest record this is has moves to collect.
+func (c *recollector) wants(lastSeq uint64) bool { return c.known && lastSeq > c.after }
+
+// recall gives the log the collected moves of the records up to seq.
+func (c *recollector) recall(log *eventLog, seq uint64) {
+	if !c.begun {
+		c.begin(log, seq)
+	}
+	n := 0
+	for n < len(c.moves) && c.moves[n].seq <= seq {
+		log.add(c.moves[n])
+		n++
+	}
+	c.moves = c.moves[n:]
+}
+
+// begin puts in order what was collected, before the first record after seq.
+func (c *recollector) begin(log *eventLog, seq uint64) {
+	c.begun = true
+	if !c.known {
+		c.after = seq
+	}
+	log.lost = c.after
+	slices.SortFunc(c.moves, func(a, b move) int {
+		return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.n, b.n))
+	})
+}
+
+// passOver notes a record of the journal that is not applied, because the line of
+// its task has it: its moves were collected, or are lost.
+func (c *recollector) passOver(log *eventLog, seq uint64) {
+	if !c.known {
+		log.forget(seq)
+	}
+}
+
+// lineReplay follows the replay of a snapshot's line: for the figures, and for
+// the event log.
+type lineReplay struct {
+	figures replayer
+	keeper  *recollector
+	maker   *moveMaker
+}
+
+func (r *lineReplay) begin(t *task, rec *record) {
+	r.figures.begin(t, rec)
+	r.maker.begin(t, rec)
+}
+
+func (r *lineReplay) taskMoved(t *task, from, to taskState, at instant) {
+	r.figures.taskMoved(t, from, to, at)
+	r.keep(r.maker.taskMove(t, from, to, at))
+}
+
+func (r *lineReplay) stepMoved(t *task, i int, from, to stepState, at instant) {
+	r.figures.stepMoved(t, i, from, to, at)
+	r.keep(r.maker.stepMove(t, i, from, to, at))
+}
+
+func (r *lineReplay) keep(m move) {
+	if r.keeper.wants(m.seq) {
+		r.keeper.moves = append(r.keeper.moves, m)
+	}
+}
+
+// The event stream: a follower reads the event log, as far as it is durable, and
+// writes what it reads as server-sent events. Of one record all transitions
+// are told, in order; the id stands on the last of them alone, so that a reader
+// who was torn off in between is told all of them again.
+
+// eventBatch is how many moves a follower looks at under the store's lock.
+const eventBatch = 512
+
+// eventFilter selects tasks; empty members select all.
+type eventFilter struct {
+	task      uuid
+	namespace string
+}
+
+// selects reports whether a move of a task made from the template is wanted.
+func (f *eventFilter) selects(m *move, tpl *template) bool {
+	return (f.task.isZero() || f.task == m.task) && (f.namespace == "" || f.namespace == tpl.namespace)
+}
+
+// event is a move as a follower takes it out of the log.
+type event struct {
+	move
+	tpl  *template
+	last bool // of its record
+}
+
+// follower is one reader of the event log.
+type follower struct {
+	store  *store
+	filter eventFilter
+	missed bool   // something before what it begins with is gone
+	oldest uint64 // first sequence that could be told when it began
+	after  uint64 // last sequence that was taken whole, or needs not be told
+	next   uint64 // number of the next move to take
+	batch  []event
+}
+
+// follow is a follower from a sequence on, from 0 the oldest one held. It missed
+// transitions, and begins with the oldest, where the log does not reach back to
+// the sequence, or the sequence is of another store.
+func (s *store) follow(filter eventFilter, after uint64) (*follower, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.byID[filter.task]; !ok && !filter.task.isZero() {
+		return nil, taskNotFound(filter.task)
+	}
+	log := &s.events
+	f := &follower{store: s, filter: filter, after: after, oldest: log.oldest()}
+	if after < log.lost || after > s.seq {
+		f.missed, f.after = after != 0, log.lost
+	}
+	f.next = log.after(f.after)
+	return f, nil
+}
+
+// take copies what is to be told of the next moves, as far as they are durable.
+// The batch is the follower's until the next call. There may be more at once; it
+// is behind when the log dropped what comes next.
+func (f *follower) take() (batch []event, more, behind bool) {
+	limit := f.store.journal.published.Load()
+	s := f.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	log := &s.events
+	f.batch = f.batch[:0]
+	if f.next < log.first {
+		return nil, false, true
+	}
+	end := log.end()
+	for n := 0; n < eventBatch && f.next < end; n++ {
+		m := log.move(f.next)
+		if m.seq > limit {
+			end = f.next
+			break
+		}
+		last := f.next+1 == end || log.move(f.next+1).seq != m.seq
+		if tpl := log.maker.templates[m.template]; f.filter.selects(m, tpl) {
+			f.batch = append(f.batch, event{*m, tpl, last})
+		}
+		f.next++
+		if last {
+			f.after = m.seq
+		}
+	}
+	if f.next == end {
+		f.after = max(f.after, limit) // records that moved nothing need no telling
+	}
+	return f.batch, f.next < end, false
+}
+
+// append appends an event as it goes out.
+func (e *event) append(b []byte) []byte {
+	if e.last {
+		b = appendEventID(b, e.seq)
+	}
+	if e.step.isZero() {
+		b = append(b, "event: task\ndata: "...)
+	} else {
+		b = append(b, "event: step\ndata: "...)
+	}
+	return append(e.appendJSON(b), "\n\n"...)
+}
+
+func appendEventID(b []byte, seq uint64) []byte {
+	return append(strconv.AppendUint(append(b, "id: "...), seq, 10), '\n')
+}
+
+// appendJSON appends the data of an event.
+func (e *event) appendJSON(b []byte) []byte {
+	from, to := e.states()
+	o := jsonObject{b: append(b, '{')}
+	o.number("seq", int(e.seq))
+	o.number("n", int(e.n))
+	o.zoned("recorded_at", e.at)
+	o.id("task_uuid", e.task)
+	o.text("namespace", e.tpl.namespace)
+	o.text("name", e.tpl.name)
+	o.text("version", e.tpl.version)
+	if !e.step.isZero() {
+		o.id("step_uuid", e.step)
+		o.text("step_name", e.stepName())
+	}
+	if o.name("from_state"); from == "" {
+		o.b = append(o.b, "null"...)
+	} else {
+		o.b = appendJSONString(o.b, from)
+	}
+	o.text("to_state", to)
+	if !e.step.isZero() {
+		o.number("attempt", int(e.attempt))
+	}
+	return append(o.b, '}')
+}
+
+// stepName is the name of the step that moved.
+func (e *event) stepName() string {
+	def := &e.tpl.steps[e.declared]
+	if def.kind == stepBatchWorker {
+		return instanceName(def.name, int(e.instance))
+	}
+	return def.name
+}
+
+// states are the names of the states that a move is between; from is "" at the
+// beginning.
+func (m *move) states() (from, to string) {
+	if m.step.isZero() {
+		if f := taskState(m.from); f != noTaskState {
+			from = f.String()
+		}
+		return from, taskState(m.to).String()
+	}
+	if f := stepState(m.from); f != noStepState {
+		from = f.String()
+	}
+	return from, stepState(m.to).String()
+}

@@ -1,0 +1,365 @@
+package main
+
+// The lines of the store's files: how they are framed, checked and read.
+//
+//	header of a journal   {"format":1,"journal":"stepwell","from":N,"sum":"…"}
+//	record of a journal   {"seq":N, members of the caller ,"sum":"…"}
+//	header of a snapshot  {"format":1,"snapshot":"stepwell","at":…,"seq":S,"count":C     ,"sum":"…"}
+//	line of a snapshot    {members of the caller,"sum":"…"}
+//
+// The sum is the CRC-32C, as 8 lower-case hexadecimal digits, of the bytes of
+// the line before `,"sum":"`. Each line ends with one newline.
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+const (
+	storeFormat = 1 // the newest version of both files that is read, and the one written
+	sumTail     = `,"sum":"00000000"}`
+	recordHead  = `{"seq":`
+
+	snapshotHeaderSize = 160       // with its newline; padded with spaces
+	lineChunk          = 256 << 10 // lines are handed out as slices of chunks of this size
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// appendSumTail closes a line whose bytes so far have this sum.
+func appendSumTail(dst []byte, sum uint32) []byte {
+	const digits = "0123456789abcdef"
+	dst = append(dst, `,"sum":"`...)
+	for shift := 28; shift >= 0; shift -= 4 {
+		dst = append(dst, digits[sum>>shift&15])
+	}
+	return append(dst, "\"}\n"...)
+}
+
+// appendRecord appends a record of the journal with its newline.
+func appendRecord(dst []byte, seq uint64, body []byte) []byte {
+	start := len(dst)
+	dst = append(dst, recordHead...)
+	dst = strconv.AppendUint(dst, seq, 10)
+	dst = append(dst, ',')
+	dst = append(dst, body...)
+	return appendSumTail(dst, crc32.Checksum(dst[start:], castagnoli))
+}
+
+// appendJournalHeader appends the first line of a journal whose first record
+// has, or will have, the sequence from.
+func appendJournalHeader(dst []byte, from uint64) []byte {
+	start := len(dst)
+	dst = fmt.Appendf(dst, `{"format":%d,"journal":"stepwell","from":%d`, storeFormat, from)
+	return appendSumTail(dst, crc32.Checksum(dst[start:], castagnoli))
+}
+
+// snapshotHeader makes the first line of a snapshot, of a fixed length because
+// it is written last.
+func snapshotHeader(at instant, covered, count uint64) []byte {
+	b := fmt.Appendf(nil, `{"format":%d,"snapshot":"stepwell","at":%q,"seq":%d,"count":%d`,
+		storeFormat, at.zoned(), covered, count)
+	for len(b) < snapshotHeaderSize-len(sumTail)-1 {
+		b = append(b, ' ')
+	}
+	return appendSumTail(b, crc32.Checksum(b, castagnoli))
+}
+
+// lineFault is what is wrong with a line (without its newline), or "".
+func lineFault(line []byte) string {
+	n := len(line) - len(sumTail)
+	if n < 1 || line[0] != '{' {
+		return "it is not a line of this format"
+	}
+	var buf [len(sumTail) + 1]byte
+	tail := appendSumTail(buf[:0], crc32.Checksum(line[:n], castagnoli))
+	if !bytes.Equal(line[n:], tail[:len(sumTail)]) {
+		return "the checksum does not match"
+	}
+	return ""
+}
+
+// recordSeq is the sequence of a record, or what is wrong with the line.
+func recordSeq(line []byte) (uint64, string) {
+	if fault := lineFault(line); fault != "" {
+		return 0, fault
+	}
+	rest, ok := bytes.CutPrefix(line, []byte(recordHead))
+	end := bytes.IndexByte(rest, ',')
+	if !ok || end < 1 {
+		return 0, "it has no sequence number"
+	}
+	var seq uint64
+	for _, c := range rest[:end] {
+		if c < '0' || c > '9' {
+			return 0, "it has no sequence number"
+		}
+		seq = seq*10 + uint64(c-'0')
+	}
+	return seq, ""
+}
+
+// storeHeader is the first line of either file.
+type storeHeader struct {
+	Format   int    `json:"format"`
+	Journal  string `json:"journal"`
+	Snapshot string `json:"snapshot"`
+	From     uint64 `json:"from"`  // journal: sequence of the first record
+	Seq      uint64 `json:"seq"`   // snapshot: sequence covered
+	Count    uint64 `json:"count"` // snapshot: lines that follow
+}
+
+// readHeader reads the first line of a file. The format comes first: nothing
+// else is known about the lines of a newer one.
+func readHeader(file string, s *journalScanner) (storeHeader, error) {
+	var h storeHeader
+	line, whole, err := s.next()
+	if err == io.EOF {
+		return h, &damage{file, 1, "the file is empty"}
+	}
+	if err != nil {
+		return h, fmt.Errorf("read %s: %w", file, err)
+	}
+	if !whole {
+		return h, &damage{file, 1, "the header is incomplete"}
+	}
+	if json.Unmarshal(line, &h) == nil && h.Format > storeFormat {
+		return h, fmt.Errorf("%s has format %d, and this version of stepwell reads formats up to %d",
+			file, h.Format, storeFormat)
+	}
+	if fault := lineFault(line); fault != "" {
+		return h, &damage{file, 1, fault}
+	}
+	return h, nil
+}
+
+// damage is a place in a file of the store that is not as it was written.
+type damage struct {
+	file   string
+	line   int // from 1
+	reason string
+}
+
+func (d *damage) Error() string { return fmt.Sprintf("%s, line %d: %s", d.file, d.line, d.reason) }
+
+// journalScanner hands out the lines of a file. They are slices of big chunks that
+// are never written again, so whoever gets a line may keep it.
+type journalScanner struct {
+	src    io.Reader
+	left   int64  // bytes of the file that are not read yet, as far as known
+	chunk  []byte // chunk[at:] is read but not handed out
+	at     int
+	eof    bool
+	number int   // of the line handed out last, from 1
+	start  int64 // its offset in the file
+	end    int64 // the offset after it
+}
+
+func newJournalScanner(src io.Reader, size int64) *journalScanner {
+	return &journalScanner{src: src, left: size}
+}
+
+// next is the next line without its newline; whole says whether it had one.
+// The error is io.EOF after the last line.
+func (s *journalScanner) next() (line []byte, whole bool, err error) {
+	for seen := 0; ; {
+		if i := bytes.IndexByte(s.chunk[s.at+seen:], '\n'); i >= 0 {
+			return s.take(seen+i, 1), true, nil
+		}
+		seen = len(s.chunk) - s.at
+		if s.eof && seen == 0 {
+			return nil, false, io.EOF
+		}
+		if s.eof {
+			return s.take(seen, 0), false, nil
+		}
+		if err := s.fill(); err != nil {
+			return nil, false, err
+		}
+	}
+}
+
+// take hands out n bytes and steps over the newline, if there is one.
+func (s *journalScanner) take(n, newline int) []byte {
+	line := s.chunk[s.at : s.at+n : s.at+n]
+	s.at += n + newline
+	s.number++
+	s.start = s.end
+	s.end += int64(n + newline)
+	return line
+}
+
+// fill reads more. When the chunk is full a new one begins with what was not
+// handed out of it.
+func (s *journalScanner) fill() error {
+	if len(s.chunk) == cap(s.chunk) {
+		rest := s.chunk[s.at:]
+		more := min(int64(max(lineChunk, len(rest))), max(s.left, 0)+512)
+		s.chunk = append(make([]byte, 0, int64(len(rest))+more), rest...)
+		s.at = 0
+	}
+	n, err := s.src.Read(s.chunk[len(s.chunk):cap(s.chunk)])
+	s.chunk = s.chunk[:len(s.chunk)+n]
+	s.left -= int64(n)
+	if err == io.EOF {
+		s.eof = true
+		return nil
+	}
+	return err
+}
+
+// `stepwell store check`: reads every line of every file of a store, changes
+// nothing, and says what a start would make of it.
+
+// fileSurvey is what one file holds.
+type fileSurvey struct {
+	lines  int     // without the header
+	bad    int     // lines that do not check out
+	damage *damage // the first of them
+	first  uint64  // sequences of the good records
+	last   uint64
+	bytes  int64
+}
+
+// checkStoreFiles reports on the store in dir and has l take every line, as a
+// start would. The error is what a start would refuse the store for. It takes
+// no lock, so it works beside the process that has it.
+func checkStoreFiles(dir string, l loader, w io.Writer) error {
+	if _, err := os.Stat(dir); err != nil {
+		return fmt.Errorf("check store: %w", err)
+	}
+	return checkStore(osDisk{}, dir, l, w)
+}
+
+func checkStore(disk diskFS, dir string, l loader, w io.Writer) error {
+	if pid := lockNamed(disk, dir); pid != 0 {
+		fmt.Fprintf(w, "the lock names process %d: while it writes, the end of the journal may look torn\n", pid)
+	}
+	r := &recovery{disk: disk, dir: dir, loader: l}
+	verdict := r.read()
+	found := 0
+	for _, name := range []string{snapshotName, journalOldName, journalName} {
+		there, err := r.report(w, name)
+		if err != nil {
+			return fmt.Errorf("check store: %w", err)
+		}
+		if there {
+			found++
+		}
+	}
+	if found == 0 {
+		return fmt.Errorf("check store: there is no store in %s", dir)
+	}
+	if verdict != nil {
+		return fmt.Errorf("a start would refuse the store: %w", verdict)
+	}
+	fmt.Fprintf(w, "a start would go on after sequence %d\n", r.last)
+	return nil
+}
+
+// lockNamed is the pid in the lock file; 0 when there is none.
+func lockNamed(disk diskFS, dir string) int {
+	f, err := disk.open(filepath.Join(dir, lockName))
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	return lockHolder(f)
+}
+
+// report writes what a file holds, if it is there.
+func (r *recovery) report(w io.Writer, name string) (there bool, err error) {
+	s, f, err := r.scan(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return true, err
+	}
+	defer f.Close()
+	h, err := readHeader(name, s)
+	if err != nil {
+		fmt.Fprintln(w, err) // it names the file
+		return true, nil
+	}
+	survey, err := surveyLines(name, s)
+	if err != nil {
+		return true, err
+	}
+	fmt.Fprintf(w, "%s: %d bytes, %d lines, %s\n", name, survey.bytes, survey.lines, survey.sequences(h))
+	switch {
+	case survey.damage == nil:
+	case r.torn > 0 && r.isNewest(name) && survey.damage.line == r.tornLine:
+		fmt.Fprintf(w, "%s: torn from line %d on: a start cuts the last %d bytes off\n", name, r.tornLine, r.torn)
+	default:
+		fmt.Fprintf(w, "%v (bad lines in all: %d)\n", survey.damage, survey.bad)
+	}
+	if name == journalOldName && r.dropOld {
+		fmt.Fprintf(w, "%s: not needed, the snapshot covers it\n", name)
+	}
+	return true, nil
+}
+
+func (r *recovery) isNewest(name string) bool {
+	return len(r.files) > 0 && name == r.files[len(r.files)-1]
+}
+
+// surveyLines reads the lines after the header.
+func surveyLines(name string, s *journalScanner) (fileSurvey, error) {
+	var v fileSurvey
+	for {
+		line, whole, err := s.next()
+		if err == io.EOF {
+			v.bytes = s.end
+			return v, nil
+		}
+		if err != nil {
+			return v, fmt.Errorf("read %s: %w", name, err)
+		}
+		v.lines++
+		v.note(name, s.number, line, whole)
+	}
+}
+
+func (v *fileSurvey) note(name string, number int, line []byte, whole bool) {
+	seq, fault := uint64(0), lineFault(line)
+	if fault == "" && name != snapshotName {
+		seq, fault = recordSeq(line)
+	}
+	if !whole {
+		fault = "the line is incomplete"
+	}
+	if fault == "" && seq != 0 && v.last != 0 && seq <= v.last {
+		fault = fmt.Sprintf("sequence %d stands after %d", seq, v.last)
+	}
+	if fault != "" {
+		v.bad++
+		if v.damage == nil {
+			v.damage = &damage{name, number, fault}
+		}
+		return
+	}
+	if v.first == 0 {
+		v.first = seq
+	}
+	v.last = seq
+}
+
+// sequences says which ones the file is about.
+func (v *fileSurvey) sequences(h storeHeader) string {
+	switch {
+	case h.Snapshot != "":
+		return fmt.Sprintf("covers sequence 1 to %d, %d lines expected", h.Seq, h.Count)
+	case v.first == 0:
+		return fmt.Sprintf("no records, the first would be %d", h.From)
+	}
+	return fmt.Sprintf("sequence %d to %d", v.first, v.last)
+}

@@ -1,0 +1,713 @@
+package main
+
+// Indexes over the tasks: which positions in the creation sequence have a
+// state, a namespace, a name, and so on. A page of any combination of filters
+// is found without looking at the tasks.
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// taskFilter selects tasks; empty members select all. State and status are nil
+// for any.
+type taskFilter struct {
+	namespace, name, version string
+	initiator, source        string
+	state                    *taskState
+	status                   *briefStatus
+}
+
+// taskIndex is guarded by the store's mutex.
+type taskIndex struct {
+	all         bitset
+	states      [taskStates]bitset
+	statuses    [briefStatuses]bitset // each the union of the states that have it
+	steps       [stepStates]int       // how many steps of all tasks are in each state
+	byNamespace positionIndex
+	byName      positionIndex
+	byVersion   positionIndex
+	byInitiator positionIndex
+	bySource    positionIndex
+	postings    map[postingsKey]*postings
+}
+
+// postings is where the tasks of one template, initiator and source stand.
+type postings struct {
+	key    postingsKey
+	tasks  int
+	states [taskStates]int // of these, by state
+	in     [5]*positions
+}
+
+type postingsKey struct {
+	tpl               *template
+	initiator, source string
+}
+
+func newTaskIndex() *taskIndex {
+	return &taskIndex{
+		byNamespace: positionIndex{}, byName: positionIndex{}, byVersion: positionIndex{},
+		byInitiator: positionIndex{}, bySource: positionIndex{}, postings: map[postingsKey]*postings{},
+	}
+}
+
+// add enters a pending task; its steps are counted as they come into being.
+func (x *taskIndex) add(pos uint32, tpl *template, by *creation) *postings {
+	x.all.set(pos)
+	x.states[taskPending].set(pos)
+	x.statuses[briefPending].set(pos)
+	p := x.postingsFor(postingsKey{tpl, by.initiator, by.source})
+	p.tasks++
+	p.states[taskPending]++
+	for _, in := range p.in {
+		in.add(pos)
+	}
+	return p
+}
+
+func (x *taskIndex) postingsFor(k postingsKey) *postings {
+	if p := x.postings[k]; p != nil {
+		return p
+	}
+	p := &postings{key: k}
+	for i, by := range x.values(k) {
+		p.in[i] = by.index.get(by.key)
+	}
+	x.postings[k] = p
+	return p
+}
+
+// indexedValue is a value that tasks are found by.
+type indexedValue struct {
+	index positionIndex
+	key   string
+}
+
+func (x *taskIndex) values(k postingsKey) [5]indexedValue {
+	return [...]indexedValue{
+		{x.byNamespace, k.tpl.namespace}, {x.byName, k.tpl.name}, {x.byVersion, k.tpl.version},
+		{x.byInitiator, k.initiator}, {x.bySource, k.source},
+	}
+}
+
+// remove takes a task out that has this state and these steps.
+func (x *taskIndex) remove(pos uint32, state taskState, steps *[stepStates]int, p *postings) {
+	x.all.clear(pos)
+	x.states[state].clear(pos)
+	x.statuses[state.brief()].clear(pos)
+	for s, n := range steps {
+		x.steps[s] -= n
+	}
+	for _, in := range p.in {
+		in.remove(pos)
+	}
+	p.states[state]--
+	if p.tasks--; p.tasks > 0 {
+		return
+	}
+	delete(x.postings, p.key)
+	for i, by := range x.values(p.key) {
+		if p.in[i].empty() {
+			delete(by.index, by.key)
+		}
+	}
+}
+
+// relocate gives a task a lower position; there is none between the two.
+func (x *taskIndex) relocate(from, to uint32, p *postings) {
+	x.all.relocate(from, to)
+	for _, set := range x.stateSets() {
+		if set.has(from) {
+			set.relocate(from, to)
+		}
+	}
+	for _, in := range p.in {
+		in.relocate(from, to)
+	}
+}
+
+// trim gives up the room for positions that no task has any more.
+func (x *taskIndex) trim() {
+	x.all.trim()
+	for _, set := range x.stateSets() {
+		set.trim()
+	}
+}
+
+// stateSets is the sets by state and by status.
+func (x *taskIndex) stateSets() (sets [int(taskStates) + int(briefStatuses)]*bitset) {
+	for i := range x.states {
+		sets[i] = &x.states[i]
+	}
+	for i := range x.statuses {
+		sets[len(x.states)+i] = &x.statuses[i]
+	}
+	return sets
+}
+
+// move takes a task from one state to another.
+func (x *taskIndex) move(pos uint32, from, to taskState, p *postings) {
+	p.states[from]--
+	p.states[to]++
+	x.states[from].clear(pos)
+	x.states[to].set(pos)
+	if was, is := from.brief(), to.brief(); was != is {
+		x.statuses[was].clear(pos)
+		x.statuses[is].set(pos)
+	}
+}
+
+// page is the positions of one page, newest first, and the count of all.
+func (x *taskIndex) page(f *taskFilter, skip, limit int) ([]uint32, int) {
+	sets, few, ok := x.matching(f)
+	if !ok {
+		return nil, 0
+	}
+	if few != nil {
+		return pageOfFew(few, sets, skip, limit)
+	}
+	if x.nothing(f) {
+		return nil, 0
+	}
+	total := intersectCount(sets...)
+	if skip >= total {
+		return nil, total
+	}
+	page := make([]uint32, 0, min(limit, total-skip))
+	descend(sets, skip, func(pos uint32) bool {
+		page = append(page, pos)
+		return len(page) < cap(page)
+	})
+	return page, total
+}
+
+// maxCounted is how many postings are looked at before any set is.
+const maxCounted = 1024
+
+// nothing reports that no task matches, where that is cheap to tell: to find it
+// out of large sets that have nothing in common, all of both would be looked at.
+func (x *taskIndex) nothing(f *taskFilter) bool {
+	if len(x.postings) > maxCounted {
+		return false
+	}
+	for _, p := range x.postings {
+		if p.key.matches(f) && p.some(f) {
+			return false
+		}
+	}
+	return true
+}
+
+// matches leaves out the states.
+func (k postingsKey) matches(f *taskFilter) bool {
+	return (f.namespace == "" || f.namespace == k.tpl.namespace) && (f.name == "" || f.name == k.tpl.name) &&
+		(f.version == "" || f.version == k.tpl.version) && (f.initiator == "" || f.initiator == k.initiator) &&
+		(f.source == "" || f.source == k.source)
+}
+
+// some reports whether a task is in a state that the filter asks for.
+func (p *postings) some(f *taskFilter) bool {
+	for s, n := range p.states {
+		state := taskState(s)
+		if n > 0 && (f.state == nil || *f.state == state) && (f.status == nil || *f.status == state.brief()) {
+			return true
+		}
+	}
+	return false
+}
+
+// pageOfFew is page where one of the filters has few positions, which come in
+// descending order.
+func pageOfFew(few []uint32, sets []*bitset, skip, limit int) (page []uint32, total int) {
+	for _, pos := range few {
+		if slices.ContainsFunc(sets, func(s *bitset) bool { return !s.has(pos) }) {
+			continue
+		}
+		if total >= skip && len(page) < limit {
+			page = append(page, pos)
+		}
+		total++
+	}
+	return page, total
+}
+
+// matching is what the filter selects: the intersection of the sets and, unless
+// it is nil, of the few, in descending order. It is not ok when nothing matches.
+func (x *taskIndex) matching(f *taskFilter) (sets []*bitset, few []uint32, ok bool) {
+	for _, by := range []indexedValue{
+		{x.byNamespace, f.namespace}, {x.byName, f.name}, {x.byVersion, f.version},
+		{x.byInitiator, f.initiator}, {x.bySource, f.source},
+	} {
+		if by.key == "" {
+			continue
+		}
+		p := by.index[by.key]
+		switch {
+		case p == nil:
+			return nil, nil, false
+		case p.many != nil:
+			sets = append(sets, p.many)
+		case few == nil:
+			few = slices.Clone(p.few)
+			slices.Reverse(few)
+		default:
+			few = slices.DeleteFunc(few, func(pos uint32) bool { return !p.has(pos) })
+		}
+	}
+	if f.state != nil {
+		sets = append(sets, &x.states[*f.state])
+	}
+	if f.status != nil {
+		sets = append(sets, &x.statuses[*f.status])
+	}
+	if len(sets) == 0 {
+		sets = append(sets, &x.all)
+	}
+	return sets, few, true
+}
+
+// positionIndex finds the positions that have a value.
+type positionIndex map[string]*positions
+
+// positions is a growing set of positions: a short list, which costs next to
+// nothing for values that are nearly unique, or a bitset.
+type positions struct {
+	few  []uint32 // ascending; used while many is nil
+	many *bitset
+}
+
+// maxFew is how many positions a list may have.
+const maxFew = 64
+
+func (x positionIndex) get(key string) *positions {
+	p := x[key]
+	if p == nil {
+		p = &positions{}
+		x[key] = p
+	}
+	return p
+}
+
+func (p *positions) add(pos uint32) {
+	if p.many == nil && len(p.few) < maxFew {
+		p.few = append(p.few, pos)
+		return
+	}
+	if p.many == nil {
+		p.many = &bitset{}
+		for _, old := range p.few {
+			p.many.set(old)
+		}
+		p.few = nil
+	}
+	p.many.set(pos)
+}
+
+func (p *positions) remove(pos uint32) {
+	if p.many != nil {
+		p.many.clear(pos)
+		return
+	}
+	if i, ok := slices.BinarySearch(p.few, pos); ok {
+		p.few = slices.Delete(p.few, i, i+1)
+	}
+}
+
+func (p *positions) relocate(from, to uint32) {
+	if p.many != nil {
+		p.many.relocate(from, to)
+		return
+	}
+	if i, ok := slices.BinarySearch(p.few, from); ok {
+		p.few[i] = to
+	}
+}
+
+func (p *positions) empty() bool { return len(p.few) == 0 && (p.many == nil || p.many.count() == 0) }
+
+func (p *positions) has(pos uint32) bool {
+	if p.many != nil {
+		return p.many.has(pos)
+	}
+	_, ok := slices.BinarySearch(p.few, pos)
+	return ok
+}
+
+// The index over the entries of the dead letter queue: all of them in the order
+// they were made, by reason and by status, and the figures that need no scan.
+
+// dlqRow is one entry in the index. The entry itself stands in its task.
+type dlqRow struct {
+	letterHeader
+	id   uuid
+	task uuid
+	n    uint32 // which of the task's entries it is
+}
+
+// dlqIndex is guarded by the store's mutex. Rows are numbered in the order in
+// which the entries were made.
+type dlqIndex struct {
+	rows      []dlqRow
+	byID      map[uuid]uint32
+	all       bitset
+	byReason  [dlqReasons]bitset
+	byStatus  [dlqStatuses]bitset
+	pending   [dlqReasons]bitset
+	counts    [dlqReasons][dlqStatuses]int
+	resolving [dlqReasons]time.Duration // that the entries which are not pending took, in sum
+	holes     int                       // rows of tasks that were dropped; their id is zero
+}
+
+// took is how long the entry took to leave Pending; never negative, whatever the
+// clock did.
+func (h *letterHeader) took() time.Duration { return max(h.resolved.sub(h.at), 0) }
+
+func newDLQIndex() *dlqIndex { return &dlqIndex{byID: map[uuid]uint32{}} }
+
+// appendDLQRows appends the rows of one task's entries.
+func appendDLQRows(rows []dlqRow, id uuid, letters []letterHeader) []dlqRow {
+	for n, h := range letters {
+		rows = append(rows, dlqRow{h, dlqEntryID(id, h.at, h.seq), id, uint32(n)})
+	}
+	return rows
+}
+
+// maxDLQHoles is how many rows without an entry there may be beside as many others.
+const maxDLQHoles = 1024
+
+// inOrder is the index of the same entries in the order in which they were made,
+// whatever order a start found them in.
+func (x *dlqIndex) inOrder() *dlqIndex {
+	slices.SortFunc(x.rows, func(a, b dlqRow) int { return cmp.Compare(a.seq, b.seq) })
+	y := newDLQIndex()
+	for _, r := range x.rows {
+		if !r.id.isZero() {
+			y.add(r)
+		}
+	}
+	return y
+}
+
+// settle brings the index up to date with the entries of a changed task.
+func (x *dlqIndex) settle(t *task) {
+	for n := range t.dead {
+		h := t.dead[n].header()
+		id := dlqEntryID(t.id, h.at, h.seq)
+		i, ok := x.byID[id]
+		if !ok {
+			x.add(dlqRow{h, id, t.id, uint32(n)})
+			continue
+		}
+		if x.rows[i].letterHeader != h {
+			x.unmark(i)
+			x.rows[i].letterHeader = h
+			x.mark(i)
+		}
+	}
+}
+
+// remove takes the entries of a task out.
+func (x *dlqIndex) remove(task uuid, letters []letterHeader) {
+	for _, h := range letters {
+		id := dlqEntryID(task, h.at, h.seq)
+		i, ok := x.byID[id]
+		if !ok {
+			continue
+		}
+		x.unmark(i)
+		x.all.clear(i)
+		x.byReason[h.reason].clear(i)
+		delete(x.byID, id)
+		x.rows[i] = dlqRow{}
+		x.holes++
+	}
+	if x.holes > maxDLQHoles+len(x.byID) {
+		*x = *x.inOrder()
+	}
+}
+
+func (x *dlqIndex) add(r dlqRow) {
+	i := uint32(len(x.rows))
+	x.rows = append(x.rows, r)
+	x.byID[r.id] = i
+	x.all.set(i)
+	x.byReason[r.reason].set(i)
+	x.mark(i)
+}
+
+// mark enters a row where its status belongs.
+func (x *dlqIndex) mark(i uint32) {
+	r := &x.rows[i]
+	x.byStatus[r.status].set(i)
+	x.counts[r.reason][r.status]++
+	if r.status == dlqPending {
+		x.pending[r.reason].set(i)
+		return
+	}
+	x.resolving[r.reason] += r.took()
+}
+
+// unmark undoes mark.
+func (x *dlqIndex) unmark(i uint32) {
+	r := &x.rows[i]
+	x.byStatus[r.status].clear(i)
+	x.counts[r.reason][r.status]--
+	if r.status == dlqPending {
+		x.pending[r.reason].clear(i)
+		return
+	}
+	x.resolving[r.reason] -= r.took()
+}
+
+func (x *dlqIndex) find(id uuid) (dlqRow, bool) {
+	i, ok := x.byID[id]
+	if !ok {
+		return dlqRow{}, false
+	}
+	return x.rows[i], true
+}
+
+// dlqFilter selects entries; a member that is nil selects all.
+type dlqFilter struct {
+	status *dlqStatus
+	reason *dlqReason
+}
+
+// page is one page of the entries that match, newest first.
+func (x *dlqIndex) page(f dlqFilter, skip, limit int) []dlqRow {
+	sets := []*bitset{&x.all}
+	if f.status != nil {
+		sets = append(sets, &x.byStatus[*f.status])
+	}
+	if f.reason != nil {
+		sets = append(sets, &x.byReason[*f.reason])
+	}
+	var page []dlqRow
+	descend(sets, skip, func(i uint32) bool {
+		page = append(page, x.rows[i])
+		return len(page) < limit
+	})
+	return page
+}
+
+// waited is how long the entry has been there at the instant now; never negative.
+func (r *dlqRow) waited(now instant) time.Duration { return max(now.sub(r.at), 0) }
+
+// priority is an entry's place in the investigation queue at the instant now.
+func (r *dlqRow) priority(now instant) float64 {
+	return dlqWeights[r.reason] + r.waited(now).Minutes()
+}
+
+// queue is the pending entries with the highest priority, highest first, of one
+// reason alone unless that is nil. Within a reason those are the oldest ones, so
+// no more than limit of each are looked at.
+func (x *dlqIndex) queue(only *dlqReason, now instant, limit int) []dlqRow {
+	var rows []dlqRow
+	for reason := range x.pending {
+		if only != nil && *only != dlqReason(reason) {
+			continue
+		}
+		set := &x.pending[reason]
+		i, ok := set.next(0)
+		for n := 0; ok && n < limit; n++ {
+			rows = append(rows, x.rows[i])
+			i, ok = set.next(i + 1)
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b dlqRow) int { return cmp.Compare(b.priority(now), a.priority(now)) })
+	return rows[:min(limit, len(rows))]
+}
+
+// dlqFigures is what the statistics say of one reason.
+type dlqFigures struct {
+	reason         dlqReason
+	counts         [dlqStatuses]int
+	total          int
+	oldest, newest instant
+	resolving      time.Duration // in sum, of those that are not pending
+}
+
+// figures is one for each reason that has entries.
+func (x *dlqIndex) figures() []dlqFigures {
+	var list []dlqFigures
+	for reason := range x.byReason {
+		set := &x.byReason[reason]
+		oldest, ok := set.next(0)
+		if !ok {
+			continue
+		}
+		f := dlqFigures{
+			reason: dlqReason(reason), counts: x.counts[reason], total: set.count(),
+			oldest: x.rows[oldest].at, resolving: x.resolving[reason],
+		}
+		descend([]*bitset{set}, 0, func(i uint32) bool {
+			f.newest = x.rows[i].at
+			return false
+		})
+		list = append(list, f)
+	}
+	return list
+}
+
+// figures is everything that was counted, and the states, as of one moment.
+func (s *store) figures() (*frozenFigures, stateCounts) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counts := stateCounts{steps: s.index.steps}
+	for i := range counts.tasks {
+		counts.tasks[i] = s.index.states[i].count()
+	}
+	return s.analytics.freeze(), counts
+}
+
+// Limits of the header: its length, how long the service remembers it, and when
+// a caller who came too early may come again.
+const (
+	maxReplayKey    = 255
+	replayKeyAge    = 24 * time.Hour
+	flightRetryTime = time.Second
+)
+
+// requestIndex finds the task that a repeated request made. It is guarded by
+// store.mu.
+type requestIndex struct {
+	tasks   map[replayKey]uuid
+	ages    []agedRequest              // oldest first; also of tasks that were dropped
+	flights map[replayKey]*requestMark // requests that are being answered
+}
+
+// agesFloor is how many keys of dropped tasks are not worth being cleared away.
+const agesFloor = 1024
+
+// agedRequest is a key that is to be forgotten.
+type agedRequest struct {
+	key  replayKey
+	task uuid
+	at   instant
+}
+
+func newRequestIndex() *requestIndex {
+	return &requestIndex{tasks: map[replayKey]uuid{}, flights: map[replayKey]*requestMark{}}
+}
+
+// add remembers the request that created a task at an instant.
+func (x *requestIndex) add(m requestMark, id uuid, at instant) {
+	if m == (requestMark{}) {
+		return
+	}
+	x.forget(at)
+	x.tasks[m.key] = id
+	x.ages = append(x.ages, agedRequest{m.key, id, at})
+	if len(x.ages) > 2*len(x.tasks)+agesFloor {
+		x.clearAges()
+	}
+}
+
+// clearAges drops the entries of tasks that are kept no longer.
+func (x *requestIndex) clearAges() {
+	x.ages = slices.DeleteFunc(slices.Clone(x.ages), func(a agedRequest) bool { return x.tasks[a.key] != a.task })
+}
+
+// forget drops the keys that are too old. Nothing else needs to: a key is looked
+// up after it.
+func (x *requestIndex) forget(now instant) {
+	for len(x.ages) > 0 && x.ages[0].at.add(replayKeyAge) <= now {
+		old := x.ages[0]
+		x.remove(old.key, old.task)
+		x.ages = x.ages[1:]
+	}
+}
+
+// remove forgets the request that created a task.
+func (x *requestIndex) remove(key replayKey, id uuid) {
+	if x.tasks[key] == id {
+		delete(x.tasks, key)
+	}
+}
+
+// beginRequest marks a request as being answered, until endRequest is given the
+// flight. When an earlier one has done its work, it gives the task that that made
+// instead.
+func (s *store) beginRequest(m requestMark) (earlier uuid, flight *requestMark, err error) {
+	if m == (requestMark{}) {
+		return earlier, nil, nil
+	}
+	s.mu.Lock()
+	x := s.requests
+	x.forget(s.clock.now())
+	other := x.flights[m.key]
+	id, done := x.tasks[m.key]
+	var kept slot
+	switch {
+	case other != nil:
+	case done:
+		kept = s.slots[s.byID[id]] // its creation never changes
+	default:
+		flight = &m
+		x.flights[m.key] = flight
+	}
+	s.mu.Unlock()
+	switch {
+	case other != nil && *other != m:
+		err = otherBody()
+	case other != nil:
+		err = &failure{kind: conflict, retryAfter: flightRetryTime,
+			message: "the first request with this Idempotency-Key is still being answered"}
+	case done:
+		earlier, err = kept.madeBy(m)
+	}
+	return earlier, flight, err
+}
+
+// endRequest lets later requests with the key have what this one made. A flight
+// that is not known any more, after a reset, leaves others alone.
+func (s *store) endRequest(flight *requestMark) {
+	if flight == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.requests.flights[flight.key] == flight {
+		delete(s.requests.flights, flight.key)
+	}
+}
+
+// madeBy is the id of the task in a slot, if it was the same request that made it.
+func (sl slot) madeBy(m requestMark) (uuid, error) {
+	id, by, err := sl.origin()
+	if err == nil && by.request != m {
+		return uuid{}, otherBody()
+	}
+	return id, err
+}
+
+// origin is the id of the task in a slot and what it was created with.
+func (sl slot) origin() (uuid, *creation, error) {
+	if sl.live != nil {
+		return sl.live.id, sl.live.by, nil
+	}
+	h, err := readTaskHeader(sl.line)
+	if err != nil {
+		return uuid{}, nil, err
+	}
+	r, err := h.creationRecord()
+	if err != nil {
+		return uuid{}, nil, err
+	}
+	return h.id, r.created, nil
+}
+
+func otherBody() *failure {
+	return &failure{kind: invalidFields, message: "the Idempotency-Key was used for a request with another body",
+		details: []fieldProblem{{"Idempotency-Key", "was used for a request with another body"}}}
+}
+
+// count is how many tasks match.
+func (s *store) count(f *taskFilter) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, n := s.index.page(f, len(s.slots), 1)
+	return n
+}

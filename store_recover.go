@@ -1,0 +1,610 @@
+package main
+
+// Reading a store at its start: which files count, what they must look like,
+// and what is done about the ones a crash left behind.
+//
+// Every file but the newest journal was synced as a whole before it got its
+// name, so only the end of the newest journal can be torn. The steps of a
+// snapshot, what is there after each of them, and what a start does that finds
+// it so (J journal.jsonl, J- journal.old.jsonl, S snapshot.jsonl; J' and S' are
+// the temporary files beside J and S, which a start removes):
+//
+//	step                    files             a start
+//	0 nothing under way     J or J S          reads S, then what J has after it
+//	1 J' made and synced    J J' or J J' S    the same
+//	2 J becomes J-          J- J' or J- J' S  reads J- as if it were J, and renames it to J
+//	3 J' becomes J          J- J or J- J S    reads S, J-, J; the next snapshot removes J-
+//	4 S' made and synced    J- J S' (S)       the same
+//	5 S' becomes S          J- J S            removes J- unread: S covers what is before J
+//	6 J- removed            J S               as in row 0
+//	7 an import, see there  J' S              renames J' to J
+//
+// A snapshot that failed or was given up leaves row 3 behind, and the next one
+// begins at step 4. The very first start makes journal.jsonl by steps 1 and 3.
+// The directory is synced after steps 2, 3 and 5; nothing is written to the new
+// journal before that of step 3. A snapshot without a journal is no such state
+// and is refused: the journal's records would be missing unnoticed.
+//
+// The torn end. A group of records is one write and is acknowledged after its
+// sync, so only the last group can be torn. What did not reach the disk is
+// missing at the end or reads as zeros, in whole sectors: the blocks ahead of
+// the end were never written before. So the rest of the newest journal, from
+// its first bad line on, is cut off if no good record follows and it is one
+// line without an end or has a hole of zeros. Anything else is damage, also in
+// the very last line: a record that was changed after it was acknowledged is
+// refused, not dropped. So is a hole with good records after it: it cannot be
+// told from a lost sector. (In modes interval and never, "the last group" is
+// everything since the last sync.)
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+)
+
+const (
+	journalName     = "journal.jsonl"
+	journalOldName  = "journal.old.jsonl"
+	journalTempName = "journal.jsonl.tmp"
+	snapshotName    = "snapshot.jsonl"
+	snapshotTemp    = "snapshot.jsonl.tmp"
+
+	diskSector = 512 // bytes that a disk writes as a whole or not at all
+)
+
+// loader takes in what a start reads: the lines of the snapshot, then the
+// records after the sequence it covers. The lines are whole, without their
+// newline, and checked; the callee may keep them but not write to them.
+type loader interface {
+	snapshotLine(line []byte) error
+	record(seq uint64, line []byte) error
+}
+
+// recovery reads the files of one store. It changes nothing before tidy.
+type recovery struct {
+	disk   diskFS
+	dir    string
+	loader loader
+
+	hasSnapshot   bool
+	snapshotBytes int64
+	covered       uint64 // sequence the snapshot covers
+
+	files    []string // journals to read, the oldest first; none in a new store
+	undo     bool     // journal.old.jsonl is to be journal.jsonl again
+	imported bool     // journal.jsonl.tmp is to be journal.jsonl: an import ended before its last step
+	dropOld  bool     // the snapshot covers all of journal.old.jsonl
+	last     uint64   // sequence of the last record, or the one before the first to come
+	started  bool     // a journal's header was read: last counts
+	oldBytes int64    // of journal.old.jsonl where it is still needed
+	bytes    int64    // of the newest journal, without its torn end
+	torn     int64    // bytes of that end
+	tornLine int      // its line
+}
+
+func (r *recovery) path(name string) string { return filepath.Join(r.dir, name) }
+
+// read feeds the loader. The error names file, line and reason.
+func (r *recovery) read() error {
+	if err := r.readSnapshot(); err != nil {
+		return err
+	}
+	if err := r.chooseJournals(); err != nil {
+		return err
+	}
+	for i, name := range r.files {
+		newest := i == len(r.files)-1 && !r.undo
+		if err := r.readJournal(name, newest); err != nil {
+			return err
+		}
+	}
+	if r.last < r.covered {
+		return fmt.Errorf("%s ends at sequence %d, but %s covers %d: records are missing",
+			journalName, r.last, snapshotName, r.covered)
+	}
+	return nil
+}
+
+// scan opens a file for reading by lines.
+func (r *recovery) scan(name string) (*journalScanner, diskFile, error) {
+	f, err := r.disk.open(r.path(name))
+	if err != nil {
+		return nil, nil, err
+	}
+	size, err := f.size()
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return newJournalScanner(f, size), f, nil
+}
+
+func (r *recovery) readSnapshot() error {
+	s, f, err := r.scan(snapshotName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h, err := readHeader(snapshotName, s)
+	if err != nil {
+		return err
+	}
+	if h.Snapshot == "" {
+		return &damage{snapshotName, 1, "it is not the header of a snapshot"}
+	}
+	if err := r.readSnapshotLines(s, h.Count); err != nil {
+		return err
+	}
+	r.hasSnapshot, r.covered, r.last, r.snapshotBytes = true, h.Seq, h.Seq, s.end
+	return nil
+}
+
+func (r *recovery) readSnapshotLines(s *journalScanner, count uint64) error {
+	for n := uint64(0); ; n++ {
+		line, whole, err := s.next()
+		if err == io.EOF && n != count {
+			return &damage{snapshotName, s.number, fmt.Sprintf("the file ends after %d of %d lines", n, count)}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", snapshotName, err)
+		}
+		if reason := snapshotLineFault(line, whole, n < count); reason != "" {
+			return &damage{snapshotName, s.number, reason}
+		}
+		if err := r.loader.snapshotLine(line); err != nil {
+			return fmt.Errorf("%s, line %d: %w", snapshotName, s.number, err)
+		}
+	}
+}
+
+// snapshotLineFault is what is wrong with a line of a snapshot, or "".
+func snapshotLineFault(line []byte, whole, expected bool) string {
+	switch {
+	case !whole:
+		return "the line is incomplete"
+	case !expected:
+		return "there are more lines than the header says"
+	}
+	return lineFault(line)
+}
+
+// chooseJournals finds out where in the table above the store is.
+func (r *recovery) chooseJournals() error {
+	from, hasJournal, err := r.journalFrom(journalName)
+	if err != nil {
+		return err
+	}
+	_, hasOld, err := r.journalFrom(journalOldName)
+	if err != nil && !(hasJournal && from <= r.covered+1) {
+		return err
+	}
+	if !hasJournal && !hasOld && r.hasSnapshot {
+		next, there, err := r.journalFrom(journalTempName)
+		if r.imported = err == nil && there && next == r.covered+1; r.imported {
+			r.files = []string{journalTempName}
+			return nil
+		}
+	}
+	switch {
+	case !hasJournal && hasOld:
+		r.files, r.undo = []string{journalOldName}, true
+	case !hasJournal && r.hasSnapshot:
+		return fmt.Errorf("%s is missing, and %s alone may be behind it", journalName, snapshotName)
+	case !hasJournal:
+		r.files = nil
+	case hasOld && from > r.covered+1:
+		r.files = []string{journalOldName, journalName}
+	default:
+		r.files, r.dropOld = []string{journalName}, hasOld
+	}
+	return nil
+}
+
+// journalFrom is the first sequence of a journal, if it is there.
+func (r *recovery) journalFrom(name string) (from uint64, there bool, err error) {
+	s, f, err := r.scan(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, true, err
+	}
+	defer f.Close()
+	h, err := readHeader(name, s)
+	if err == nil && (h.Journal == "" || h.From == 0) {
+		err = &damage{name, 1, "it is not the header of a journal"}
+	}
+	return h.From, true, err
+}
+
+// readJournal reads one journal and joins it to what was read before.
+func (r *recovery) readJournal(name string, newest bool) error {
+	from, _, err := r.journalFrom(name)
+	if err != nil {
+		return err
+	}
+	if from > r.last+1 || r.started && from != r.last+1 {
+		reason := fmt.Sprintf("the file begins at sequence %d, but what comes before it ends at %d", from, r.last)
+		return &damage{name, 1, reason}
+	}
+	r.started, r.last = true, from-1
+	s, f, err := r.scan(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, _, err := s.next(); err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	if err := r.readRecords(name, s, newest); err != nil {
+		return err
+	}
+	if name == journalOldName && !r.undo {
+		r.oldBytes = s.end
+	}
+	return nil
+}
+
+// readRecords feeds the records of a journal whose header was read.
+func (r *recovery) readRecords(name string, s *journalScanner, newest bool) error {
+	for {
+		r.bytes = s.end
+		line, whole, err := s.next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", name, err)
+		}
+		seq, fault := recordSeq(line)
+		if !whole || fault != "" {
+			return r.badRecord(name, s, line, whole, newest)
+		}
+		if seq != r.last+1 {
+			return &damage{name, s.number, fmt.Sprintf("sequence %d stands where %d belongs", seq, r.last+1)}
+		}
+		r.last = seq
+		if seq <= r.covered {
+			continue
+		}
+		if err := r.loader.record(seq, line); err != nil {
+			return fmt.Errorf("%s, line %d: %w", name, s.number, err)
+		}
+	}
+}
+
+// badRecord decides whether the rest of a journal, from this line on, is torn
+// or damaged.
+func (r *recovery) badRecord(name string, s *journalScanner, line []byte, whole, newest bool) error {
+	_, reason := recordSeq(line)
+	if !whole {
+		reason = "the line is incomplete"
+	}
+	bad := &damage{name, s.number, reason}
+	if !newest {
+		return bad
+	}
+	torn, err := tornEnd(s, line, whole)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	if !torn {
+		return bad
+	}
+	r.torn, r.tornLine = s.end-r.bytes, bad.line
+	return nil
+}
+
+// tornEnd says whether the rest of the file, from this line on, can be what an
+// interrupted write left.
+func tornEnd(s *journalScanner, line []byte, whole bool) (bool, error) {
+	if !whole {
+		return hasHole(line, s.start, whole) || !isOverwrittenNewline(line), nil
+	}
+	if !hasHole(line, s.start, whole) {
+		return false, nil
+	}
+	for {
+		line, whole, err := s.next()
+		if err == io.EOF {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if _, fault := recordSeq(line); whole && fault == "" {
+			return false, nil
+		}
+	}
+}
+
+// isOverwrittenNewline says whether the last line of a file is a good record
+// with another byte in the place of its newline.
+func isOverwrittenNewline(line []byte) bool {
+	_, fault := recordSeq(line[:len(line)-1])
+	return fault == ""
+}
+
+// hasHole says whether the line, which is at this offset of its file, has a run
+// of zeros that ends with a sector, or the file, and begins with a sector, or
+// the line: the interrupted write may have begun there.
+func hasHole(line []byte, offset int64, whole bool) bool {
+	for i := 0; i < len(line); i++ {
+		if line[i] != 0 {
+			continue
+		}
+		first := i
+		for i < len(line) && line[i] == 0 {
+			i++
+		}
+		begins := first == 0 || (offset+int64(first))%diskSector == 0
+		ends := i == len(line) && !whole || (offset+int64(i))%diskSector == 0
+		if begins && ends {
+			return true
+		}
+	}
+	return false
+}
+
+// tidy brings the files into the state of row 0 or row 3 of the table. The torn
+// end of the newest journal is cut off when that is opened to be written.
+func (r *recovery) tidy() error {
+	if r.undo {
+		if err := r.disk.rename(r.path(journalOldName), r.path(journalName)); err != nil {
+			return err
+		}
+	}
+	if r.imported {
+		if err := r.disk.rename(r.path(journalTempName), r.path(journalName)); err != nil {
+			return err
+		}
+	}
+	drop := []string{journalTempName, snapshotTemp}
+	if r.dropOld {
+		drop = append(drop, journalOldName)
+	}
+	for _, name := range drop {
+		if err := r.disk.remove(r.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return r.disk.syncDir(r.dir)
+}
+
+// Recovery: the store made again from its snapshot and journal, through the
+// same apply that made it the first time; and the writing of snapshots.
+
+// restorer feeds a store that nobody uses yet.
+type restorer struct {
+	s      *store
+	events recollector
+}
+
+// snapshotLine takes one line of the snapshot: a template, figures, or a task.
+func (l *restorer) snapshotLine(line []byte) error {
+	return l.line(cutSum(line))
+}
+
+// line takes such a line without its checksum.
+func (l *restorer) line(line []byte) error {
+	if bytes.HasPrefix(line, []byte(`{"hash":`)) {
+		return l.templateLine(line)
+	}
+	if bytes.HasPrefix(line, []byte(figuresHead)) {
+		return l.figuresLine(line)
+	}
+	if bytes.HasPrefix(line, []byte(droppedHead)) {
+		return l.droppedLine(line)
+	}
+	if bytes.HasPrefix(line, []byte(eventsHead)) {
+		return l.eventsLine(line)
+	}
+	h, err := readTaskHeader(line)
+	if err != nil {
+		return err
+	}
+	tpl := l.s.template(h.template)
+	if tpl == nil {
+		return fmt.Errorf("task %s: its template %s does not stand before it", h.id, h.template)
+	}
+	if _, twice := l.s.byID[h.id]; twice {
+		return fmt.Errorf("task %s stands there twice", h.id)
+	}
+	r, err := h.creationRecord()
+	if err != nil {
+		return err
+	}
+	l.s.seq = max(l.s.seq, h.lastSeq)
+	pos := l.s.enter(h.id, slot{line: line}, tpl, r.created)
+	l.s.requests.add(r.created.request, h.id, h.created)
+	l.s.tookID(h.lastID)
+	l.s.index.move(pos, taskPending, h.state, l.s.slots[pos].in)
+	for s, n := range h.counts {
+		l.s.index.steps[s] += n
+	}
+	for _, row := range appendDLQRows(nil, h.id, h.dead) {
+		l.s.dead.add(row)
+	}
+	l.s.retain.note(&l.s.slots[pos], h.id, finishedAt(h.state, h.completed, h.dead))
+	t, err := l.replayed(&h, tpl)
+	if err != nil || h.state.ended() {
+		return err
+	}
+	t.pos, t.indexed = pos, t.state
+	l.s.slots[pos].live, l.s.slots[pos].line = t, nil
+	return nil
+}
+
+// replayed is the task of a line, or nil where nobody needs it: it is ended, the
+// figures count all of it, and the event log holds nothing of it. The records
+// that the figures do not count yet, later than what the snapshot covers, are
+// counted here: the journal has them too, but record passes them over.
+func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
+	var obs replayer = unobserved{}
+	uncounted, recent := h.lastSeq > l.s.analytics.covered, l.events.wants(h.lastSeq)
+	if uncounted {
+		obs = l.s.analytics
+	}
+	if recent {
+		obs = &lineReplay{figures: obs, keeper: &l.events, maker: &l.s.events.maker}
+	}
+	if h.state.ended() && !uncounted && !recent {
+		return nil, nil
+	}
+	return h.replay(tpl, obs)
+}
+
+// eventsLine takes what the event log held. It stands before the tasks.
+func (l *restorer) eventsLine(line []byte) error {
+	if len(l.s.slots) > 0 {
+		return fmt.Errorf("what the event log held stands after a task")
+	}
+	return l.events.line(line)
+}
+
+// figuresLine takes figures. They stand before the tasks, and all are as of the
+// sequence that the snapshot covers.
+func (l *restorer) figuresLine(line []byte) error {
+	if len(l.s.slots) > 0 {
+		return fmt.Errorf("figures stand after a task")
+	}
+	return l.s.analytics.load(line)
+}
+
+// templateLine takes {"hash":"…","definition":{…}}.
+func (l *restorer) templateLine(line []byte) error {
+	var d recordDecoder
+	d.r = &record{}
+	eachMemberBytes(line, d.member)
+	if d.err != nil {
+		return d.err
+	}
+	return l.template(d.r)
+}
+
+func (l *restorer) template(r *record) error {
+	tpl, err := templateFromNormalized(r.definition)
+	if err != nil {
+		return fmt.Errorf("template %s: %w", r.hash, err)
+	}
+	if tpl.hash != r.hash {
+		return fmt.Errorf("template %s has the hash %s", r.hash, tpl.hash)
+	}
+	l.s.keepTemplate(tpl)
+	return nil
+}
+
+// record takes one line of the journal.
+func (l *restorer) record(seq uint64, line []byte) error {
+	r, err := decodeRecord(line)
+	if err != nil {
+		return err
+	}
+	s := l.s
+	s.seq = max(s.seq, seq)
+	l.events.recall(&s.events, seq-1)
+	switch r.kind {
+	case recTemplate:
+		return l.template(r)
+	case recCreated:
+		return l.created(r)
+	case recDropped:
+		return l.dropped(r)
+	}
+	pos, ok := s.byID[r.task]
+	if !ok {
+		return fmt.Errorf("it is about task %s, which was never created", r.task)
+	}
+	t := s.slots[pos].live
+	if t == nil {
+		if t, err = s.thawAt(pos); err != nil {
+			return err
+		}
+	}
+	if seq <= t.lastSeq {
+		l.events.passOver(&s.events, seq)
+		return nil // the snapshot has it already
+	}
+	return l.apply(t, r)
+}
+
+func (l *restorer) created(r *record) error {
+	s := l.s
+	if _, ok := s.byID[r.task]; ok {
+		l.events.passOver(&s.events, r.seq)
+		return nil // the snapshot has it already
+	}
+	tpl := s.template(r.created.template)
+	if tpl == nil {
+		return fmt.Errorf("its template %s was never recorded", r.created.template)
+	}
+	t := newTask(r, tpl)
+	t.pos = s.enter(t.id, slot{live: t}, tpl, r.created)
+	s.requests.add(r.created.request, t.id, r.at)
+	return l.apply(t, r)
+}
+
+// dropped drops a task as it was dropped before.
+func (l *restorer) dropped(r *record) error {
+	pos, ok := l.s.byID[r.task]
+	if !ok || l.s.slots[pos].finished == 0 {
+		return fmt.Errorf("it drops task %s, which is not there or not finished", r.task)
+	}
+	return l.s.leave(pos)
+}
+
+func (l *restorer) apply(t *task, r *record) error {
+	t.appendLog(r)
+	l.s.begin(t, r)
+	if err := t.apply(r, l.s); err != nil {
+		return err
+	}
+	if !r.ids.isZero() {
+		l.s.tookID(t.plan.lastID())
+	}
+	l.s.settle(t)
+	return nil
+}
+
+// droppedHead is how the line begins that tells of dropped tasks:
+//
+//	{"dropped":12,"last_id":"…"}
+//
+// The id is the greatest that a task ever took, which may have been dropped.
+const droppedHead = `{"dropped":`
+
+// droppedLine is that line without its closing brace; nil while nothing was dropped.
+func (s *store) droppedLine() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.retain.dropped == 0 {
+		return nil
+	}
+	b := strconv.AppendUint([]byte(droppedHead), s.retain.dropped, 10)
+	return appendID(b, "last_id", s.lastID)
+}
+
+func (l *restorer) droppedLine(line []byte) error {
+	var d recordDecoder
+	d.members(line, func(key string, value []byte) {
+		switch key {
+		case "dropped":
+			l.s.retain.dropped = uint64(d.number(value))
+		case "last_id":
+			l.s.tookID(d.id(value))
+		default:
+			d.err = fmt.Errorf("unknown member %q, from a newer version", key)
+		}
+	})
+	return d.err
+}

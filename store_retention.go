@@ -1,0 +1,332 @@
+package main
+
+// Retention: how many finished tasks are kept, and for how long. A task is
+// finished when it has ended and none of its entries in the dead letter queue is
+// pending; those that have been finished longest are dropped first. A drop is a
+// record like any other change. The figures go on counting what was dropped.
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	dropsPerUpdate = 8   // that one change makes at the most, so that it costs the same as any other
+	dropBatch      = 256 // that are made under one lock where there is much to drop
+)
+
+// limits is what the configuration says; zero stands for no limit.
+type limits struct {
+	count int           // finished tasks kept
+	age   time.Duration // how long
+}
+
+// retention is the limits and what falls under them; the store's mutex guards it.
+type retention struct {
+	limits
+	finished int           // how many there are
+	dropped  uint64        // how many there were beyond that, since the store began
+	held     int           // how many snapshots are being taken; nothing is dropped meanwhile
+	queue    finishedQueue // in the order in which they finished; empty without a limit
+}
+
+// finishedTask is an entry of the queue. It is void when the task is not there
+// any more or has another time: it came back to life meanwhile.
+type finishedTask struct {
+	id uuid
+	at instant
+}
+
+// finishedQueue is first in, first out.
+type finishedQueue struct {
+	items []finishedTask
+	head  int
+}
+
+func (q *finishedQueue) push(f finishedTask) {
+	if len(q.items) == cap(q.items) && q.head > len(q.items)/2 {
+		q.items = append(q.items[:0], q.items[q.head:]...)
+		q.head = 0
+	}
+	q.items = append(q.items, f)
+}
+
+func (q *finishedQueue) first() (finishedTask, bool) {
+	if q.head == len(q.items) {
+		return finishedTask{}, false
+	}
+	return q.items[q.head], true
+}
+
+func (q *finishedQueue) pop() { q.head++ }
+
+func (c *storeConfig) retention() limits {
+	return limits{c.RetainFinishedCount, time.Duration(c.RetainFinishedAgeHours) * time.Hour}
+}
+
+func (l limits) limited() bool { return l.count > 0 || l.age > 0 }
+
+// String is the limits as the banner says them.
+func (l limits) String() string {
+	switch {
+	case !l.limited():
+		return "every task is kept"
+	case l.age == 0:
+		return fmt.Sprintf("the last %d finished tasks are kept", l.count)
+	case l.count == 0:
+		return fmt.Sprintf("finished tasks are kept for %v hours", l.age.Hours())
+	}
+	return fmt.Sprintf("the last %d finished tasks are kept, for %v hours", l.count, l.age.Hours())
+}
+
+// finished is when the task finished; 0 when it is not.
+func (t *task) finished() instant { return finishedAt(t.state, t.completed, t.letterHeaders()) }
+
+func finishedAt(state taskState, completed instant, dead []letterHeader) instant {
+	if !state.ended() {
+		return 0
+	}
+	for i := range dead {
+		if dead[i].status == dlqPending {
+			return 0
+		}
+		completed = max(completed, dead[i].resolved)
+	}
+	return completed
+}
+
+// note keeps when a task finished, or that it is not finished any more.
+func (r *retention) note(sl *slot, id uuid, at instant) {
+	switch {
+	case at == sl.finished:
+		return
+	case sl.finished == 0:
+		r.finished++
+	case at == 0:
+		r.finished--
+	}
+	sl.finished = at
+	if at != 0 && r.limited() {
+		r.queue.push(finishedTask{id, at})
+	}
+}
+
+// over reports whether the task that finished first has to go.
+func (r *retention) over(first finishedTask, now instant) bool {
+	return r.count > 0 && r.finished > r.count || r.age > 0 && first.at.add(r.age) <= now
+}
+
+// nextDrop is the position of the task to drop next, if there is one.
+func (s *store) nextDrop(now instant) (pos uint32, ok bool) {
+	r := &s.retain
+	for r.held == 0 {
+		f, ok := r.queue.first()
+		if !ok || !r.over(f, now) {
+			return 0, false
+		}
+		r.queue.pop()
+		pos, ok := s.byID[f.id]
+		if ok && s.slots[pos].finished == f.at {
+			return pos, true
+		}
+	}
+	return 0, false
+}
+
+// dropFinished drops up to most tasks, and reports whether there may be more.
+func (c *change) dropFinished(most int) (more bool) {
+	s := c.s
+	for range most {
+		pos, ok := s.nextDrop(c.now)
+		if !ok {
+			return false
+		}
+		id := s.idLocked(pos)
+		if err := s.leave(pos); err != nil {
+			s.log.Error("a finished task cannot be dropped", "task_uuid", id, "error", err)
+			continue
+		}
+		c.write(&record{kind: recDropped, task: id})
+	}
+	return true
+}
+
+// leave takes a finished task out of everything that enter and settle put it into.
+func (s *store) leave(pos uint32) error {
+	sl := &s.slots[pos]
+	h, err := readTaskHead(sl.line)
+	if err != nil {
+		return err
+	}
+	identity, request := h.keys()
+	if s.identities[identity] == h.id {
+		delete(s.identities, identity)
+	}
+	s.requests.remove(request.key, h.id)
+	s.dead.remove(h.id, h.dead)
+	s.events.taskDropped(h.lastSeq)
+	s.index.remove(pos, h.state, &h.counts, sl.in)
+	delete(s.byID, h.id)
+	s.waiters.left(h.id, *sl)
+	*sl = slot{}
+	s.retain.finished--
+	s.retain.dropped++
+	s.packing.holes++
+	s.pack(packPerDrop)
+	return nil
+}
+
+// retainUpTo sets the limits of a store that was just opened.
+func (s *store) retainUpTo(l limits) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retain.limits = l
+	if l.limited() {
+		s.retain.queue = s.finishedInOrder()
+	}
+}
+
+// dropSome drops one batch of tasks, and reports whether there may be more.
+func (s *store) dropSome() (more bool, err error) {
+	_, err = s.update(func(c *change) error {
+		more = c.dropFinished(dropBatch)
+		return nil
+	})
+	return more, err
+}
+
+// finishedInOrder is the finished tasks, the one that finished first in front.
+func (s *store) finishedInOrder() (q finishedQueue) {
+	q.items = make([]finishedTask, 0, s.retain.finished)
+	for pos := range s.slots {
+		if at := s.slots[pos].finished; at != 0 {
+			q.push(finishedTask{s.idLocked(uint32(pos)), at})
+		}
+	}
+	slices.SortStableFunc(q.items, func(a, b finishedTask) int { return cmp.Compare(a.at, b.at) })
+	return q
+}
+
+// nextDue is when the task that finished first is too old; without any, when
+// one that finishes now is.
+func (s *store) nextDue(now instant) instant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	due := now.add(s.retain.age)
+	if f, ok := s.retain.queue.first(); ok {
+		due = min(due, f.at.add(s.retain.age))
+	}
+	return max(due, now+1)
+}
+
+// dropRetry is how soon it is tried again when the store takes no change.
+const dropRetry = time.Minute
+
+// holdLocked keeps every task, and its position, until release.
+func (s *store) holdLocked() {
+	s.retain.held++
+	s.packing.walks++
+}
+
+// release undoes holdLocked, and drops what had to wait for it.
+func (s *store) release() {
+	s.mu.Lock()
+	s.retain.held--
+	s.packing.walks--
+	more := s.retain.limited()
+	s.mu.Unlock()
+	for err := error(nil); more && err == nil; {
+		more, err = s.dropSome()
+	}
+}
+
+// Packing: dropped tasks leave holes among the positions. Now and then the tasks
+// after them slide down, a few with each drop, so that memory goes by what is
+// kept and not by what ever was. Their order stays the order of creation at
+// every moment in between.
+
+const (
+	packFloor   = 4096 // holes that are not worth a pass, and 128 KiB or so
+	packPerDrop = 4    // tasks that slide with each drop: a pass ends, as each drop comes with one new task
+	packLook    = 64   // holes that cost as much as one task
+)
+
+// packing is one pass over the positions, or none; the store's mutex guards it.
+type packing struct {
+	floor    int    // holes that are not worth a pass
+	holes    int    // positions without a task
+	walks    int    // walks by position that are under way; nothing slides meanwhile
+	on       bool   // a pass is under way
+	from, to uint32 // the next position to look at, and the one its task slides to
+}
+
+// pack lets up to n tasks slide, when there are more than twice as many holes
+// as tasks, or a pass has begun.
+func (s *store) pack(n int) {
+	p := &s.packing
+	if p.walks > 0 {
+		return
+	}
+	if !p.on {
+		if p.holes <= p.floor+2*len(s.byID) {
+			return
+		}
+		p.on, p.from, p.to = true, 0, 0
+	}
+	for work := 0; work < n*packLook; work++ {
+		switch {
+		case int(p.from) == len(s.slots):
+			s.endPacking()
+			return
+		case s.slots[p.from].vacant():
+		case p.from == p.to:
+			p.to++
+		default:
+			s.relocate(p.from, p.to)
+			p.to++
+			work += packLook - 1
+		}
+		p.from++
+	}
+}
+
+// endPacking gives up the positions above the highest task.
+func (s *store) endPacking() {
+	p := &s.packing
+	p.holes -= len(s.slots) - int(p.to)
+	p.on = false
+	s.slots = s.slots[:p.to]
+	if cap(s.slots) > 4*len(s.slots)+p.floor {
+		s.slots = slices.Clone(s.slots)
+	}
+	s.index.trim()
+}
+
+// relocate gives a task a lower position, with nothing between the two.
+func (s *store) relocate(from, to uint32) {
+	sl := s.slots[from]
+	s.slots[to], s.slots[from] = sl, slot{}
+	if sl.live != nil {
+		sl.live.pos = to
+	}
+	s.byID[s.idLocked(to)] = to
+	s.index.relocate(from, to, sl.in)
+}
+
+// vacant reports whether no task is there.
+func (sl *slot) vacant() bool { return sl.live == nil && sl.line == nil }
+
+// stay keeps every task at its position until the function returned is called,
+// for a walk that lets go of the lock in between.
+func (s *store) stay() (done func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.packing.walks++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.packing.walks--
+	}
+}

@@ -1,0 +1,441 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+)
+
+// checkRetention holds what the store knows of finished tasks, and of where they
+// are, against the tasks. The store's lock is held.
+func checkRetention(t testing.TB, s *store) {
+	t.Helper()
+	holes, finished := 0, 0
+	ids, keys := map[uuid]uint32{}, map[identityKey]uuid{}
+	for pos := range s.slots {
+		sl := &s.slots[pos]
+		if sl.vacant() {
+			holes++
+			continue
+		}
+		v, err := s.viewAt(uint32(pos))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		ids[v.id] = uint32(pos)
+		if v.by.identity != (identityKey{}) {
+			keys[v.by.identity] = v.id
+		}
+		if at := v.finished(); at != 0 {
+			finished++
+			if sl.finished != at {
+				t.Errorf("task %s finished at %d; the store has %d", v.id, at, sl.finished)
+			}
+		}
+		if sl.in.key.tpl != v.tpl || !s.index.all.has(uint32(pos)) {
+			t.Errorf("task %s is indexed under %+v", v.id, sl.in.key)
+		}
+	}
+	if !maps.Equal(ids, s.byID) || !maps.Equal(keys, s.identities) {
+		t.Errorf("the store finds %v by id and %v by identity; want %v and %v", s.byID, s.identities, ids, keys)
+	}
+	if s.packing.holes != holes || s.retain.finished != finished || s.index.all.count() != len(ids) {
+		t.Errorf("the store counts %d holes, %d finished tasks, %d in all; want %d, %d, %d",
+			s.packing.holes, s.retain.finished, s.index.all.count(), holes, finished, len(ids))
+	}
+	if l := s.retain.limits; l.count > 0 && s.retain.held == 0 && finished > l.count {
+		t.Errorf("%d finished tasks are kept; want at most %d", finished, l.count)
+	}
+}
+
+// viewAt is the task at a position; the lock is held.
+func (s *store) viewAt(pos uint32) (*task, error) {
+	if live := s.slots[pos].live; live != nil {
+		return live, nil
+	}
+	return s.thaw(s.slots[pos].line)
+}
+
+// retaining is a configuration that keeps n finished tasks.
+func retaining(n int) func(c *Config) {
+	return func(c *Config) { c.Store.RetainFinishedCount = n }
+}
+
+// kept is the ids of the tasks of a store, in the order of their creation.
+func kept(s *service) (ids []uuid) {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	for pos := range s.store.slots {
+		if !s.store.slots[pos].vacant() {
+			ids = append(ids, s.store.idLocked(uint32(pos)))
+		}
+	}
+	return ids
+}
+
+func wantKept(t *testing.T, s *service, want ...uuid) {
+	t.Helper()
+	if got := kept(s); !slices.Equal(got, want) {
+		t.Errorf("the store keeps %v; want %v", got, want)
+	}
+}
+
+// TestRetention drops those that finished first, whenever they were created, and
+// nothing that is unfinished or under investigation.
+func TestRetention(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	o := serviceTest{dir: t.TempDir(), clock: clock, config: retaining(2), extra: append(storyTemplates, dlqTemplates[1])}
+	s := openTestService(t, o)
+	old := mustCreate(t, s, "pair") // waits for an actor
+	first, second := mustCreate(t, s, "noop"), mustCreate(t, s, "noop")
+	wantKept(t, s, old.id, first.id, second.id)
+	mustAct(t, s, old, 0, completeAction)
+	wantKept(t, s, old.id, second.id)
+	failed := mustCreate(t, s, "one")
+	mustAct(t, s, failed, 0, failAction)
+	if _, err := s.cancelTask(t.Context(), failed.id, ""); err != nil {
+		t.Fatal(err)
+	}
+	third := mustCreate(t, s, "noop")
+	wantKept(t, s, old.id, failed.id, third.id)
+	for restart := range 2 {
+		closeTestService(t, s)
+		s = openTestService(t, o)
+		if got := kept(s); !slices.Equal(got, []uuid{old.id, failed.id, third.id}) {
+			t.Fatalf("after restart %d: got %v", restart, got)
+		}
+		if err := s.store.snapshot(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entry := s.store.dead.rows[0].id
+	if err := s.investigate(t.Context(), entry, &investigation{status: dlqCancelled}); err != nil {
+		t.Fatal(err)
+	}
+	wantKept(t, s, failed.id, third.id)
+	last := mustCreate(t, s, "noop")
+	wantKept(t, s, failed.id, last.id)
+	closeTestService(t, s)
+}
+
+// TestRetentionByAge drops what finished too long ago when the clock says so,
+// without any change that would have it looked at.
+func TestRetentionByAge(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := newTestService(t, serviceTest{clock: clock, extra: storyTemplates, config: func(c *Config) {
+		c.Store.RetainFinishedCount, c.Store.RetainFinishedAgeHours = 0, 2
+	}})
+	waiting := mustCreate(t, s, "pair").id
+	first := mustCreate(t, s, "noop").id
+	clock.advance(time.Hour)
+	second := mustCreate(t, s, "noop").id
+	clock.advance(time.Hour - time.Microsecond)
+	wantKept(t, s, waiting, first, second)
+	clock.advance(time.Microsecond)
+	wantKept(t, s, waiting, second)
+	clock.advance(48 * time.Hour)
+	wantKept(t, s, waiting)
+	third := mustCreate(t, s, "noop").id
+	clock.advance(3 * time.Hour)
+	wantKept(t, s, waiting)
+	if _, err := s.store.view(third); kindOf(err) != taskMissing {
+		t.Errorf("a dropped task: got %v; want not found", err)
+	}
+}
+
+// TestRetentionAtRestart starts with other limits than before: a smaller one is
+// worked off, a larger one brings nothing back.
+func TestRetentionAtRestart(t *testing.T) {
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
+	s := openTestService(t, o)
+	var ids []uuid
+	for range dropBatch + 20 {
+		ids = append(ids, mustCreate(t, s, "noop").id)
+	}
+	for i, limit := range []int{10, 1000, 0, 5} {
+		closeTestService(t, s)
+		o.config = retaining(limit)
+		s = openTestService(t, o)
+		o.clock.(*virtualClock).advance(time.Second)
+		if i == 0 || i == 3 {
+			ids = ids[len(ids)-limit:]
+		}
+		wantKept(t, s, ids...)
+	}
+	closeTestService(t, s)
+}
+
+// TestRetentionFreesIdentity lets a task be created again once it was dropped.
+func TestRetentionFreesIdentity(t *testing.T) {
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(1)}
+	s := openTestService(t, o)
+	body := `{"namespace":"t","name":"noop","idempotency_key":"k"}`
+	for range 3 {
+		v, err := parseAndCreate(s, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parseAndCreate(s, body); kindOf(err) != conflict {
+			t.Errorf("while it is kept: got %v; want a conflict", err)
+		}
+		last := mustCreate(t, s, "noop")
+		if _, err := s.store.view(v.id); kindOf(err) != taskMissing {
+			t.Errorf("the task before the last: got %v; want not found", err)
+		}
+		closeTestService(t, s)
+		s = openTestService(t, o)
+		wantKept(t, s, last.id)
+	}
+	closeTestService(t, s)
+}
+
+// TestRetentionKeepsFigures drops tasks, and restarts from the journal and from a
+// snapshot: the figures count them as before, and no id is given out again.
+func TestRetentionKeepsFigures(t *testing.T) {
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(1)}
+	s := openTestService(t, o)
+	for range 10 {
+		mustCreate(t, s, "noop")
+	}
+	figures, id := figuresText(s.store.analytics), s.ids.reserve(1).String()
+	for _, back := range []time.Duration{0, time.Hour, 2 * time.Hour} {
+		closeTestService(t, s)
+		o.clock = newVirtualClock(testStart.add(-back))
+		s = openTestService(t, o)
+		if got := figuresText(s.store.analytics); got != figures {
+			t.Errorf("the figures are\n%s\nwant\n%s", got, figures)
+		}
+		if s.store.retain.dropped != 9 {
+			t.Errorf("got %d tasks dropped; want 9", s.store.retain.dropped)
+		}
+		if got := s.ids.reserve(1).String(); got < id {
+			t.Errorf("got id %s on a clock that went back; want one after %s", got, id)
+		}
+		if err := s.store.snapshot(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeTestService(t, s)
+}
+
+// TestRetentionWaitsForSnapshot drops nothing between the moment that a snapshot
+// is as of and its last line, and makes up for it then.
+func TestRetentionWaitsForSnapshot(t *testing.T) {
+	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(2)})
+	s.store.mu.Lock()
+	s.store.holdLocked()
+	s.store.mu.Unlock()
+	var ids []uuid
+	for range 9 {
+		ids = append(ids, mustCreate(t, s, "noop").id)
+	}
+	wantKept(t, s, ids...)
+	s.store.release()
+	wantKept(t, s, ids[7:]...)
+}
+
+// TestDroppedMeanwhile ends attempts and retries of tasks that are gone by then.
+func TestDroppedMeanwhile(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := newTestService(t, serviceTest{clock: clock, config: retaining(1), extra: append(storyTemplates,
+		testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":60000}`}))})
+	slow, retrying := mustCreate(t, s, "slow"), mustAct(t, s, mustCreate(t, s, "pair"), 0, retryAction)
+	for _, id := range []uuid{slow.id, retrying.id} {
+		if _, err := s.cancelTask(t.Context(), id, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := mustCreate(t, s, "noop")
+	wantKept(t, s, last.id)
+	clock.advance(2 * time.Hour) // the log fails the test on an error
+	wantKept(t, s, last.id)
+	if err := s.engine.recordLostLocked([]lostAttempt{{slow.id, 0}}); err != nil {
+		t.Errorf("an attempt of a dropped task: %v", err)
+	}
+}
+
+// TestRetentionAtRandom does anything to tasks, with packing at every chance, and
+// holds what is kept against a plain model.
+func TestRetentionAtRandom(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { newRetentionWorld(t, seed).run(250) })
+	}
+}
+
+// retentionWorld is a service and what it should keep.
+type retentionWorld struct {
+	t        *testing.T
+	r        *rand.Rand
+	o        serviceTest
+	s        *service
+	tasks    []uuid // all that should be kept, in the order of their creation
+	finished []uuid // of these, in the order in which they finished
+}
+
+func newRetentionWorld(t *testing.T, seed uint64) *retentionWorld {
+	w := &retentionWorld{t: t, r: rand.New(rand.NewPCG(seed, 1)), o: serviceTest{
+		dir: t.TempDir(), clock: newVirtualClock(testStart), extra: append(storyTemplates, dlqTemplates[1]),
+		config: func(c *Config) { c.Store.Sync, c.Store.RetainFinishedCount = "never", 1+int(seed)*3 },
+	}}
+	w.open()
+	return w
+}
+
+func (w *retentionWorld) open() {
+	w.s = openTestService(w.t, w.o)
+	w.s.store.packing.floor = 1
+}
+
+func (w *retentionWorld) run(n int) {
+	for range n {
+		w.o.clock.(*virtualClock).advance(time.Millisecond)
+		w.act()
+		settle(w.s) // or a task might finish only with the next one
+		w.model()
+		wantKept(w.t, w.s, w.tasks...)
+		w.s.store.mu.Lock()
+		checkRetention(w.t, w.s.store)
+		w.s.store.mu.Unlock()
+		if w.t.Failed() {
+			break
+		}
+	}
+	closeTestService(w.t, w.s)
+}
+
+// act does one thing to the service. Refusals are fine.
+func (w *retentionWorld) act() {
+	some := func() uuid { return w.tasks[w.r.IntN(len(w.tasks))] }
+	switch n := w.r.IntN(20); {
+	case n < 8 || len(w.tasks) == 0:
+		w.tasks = append(w.tasks, mustCreate(w.t, w.s, []string{"noop", "pair", "one"}[w.r.IntN(3)]).id)
+	case n < 15:
+		id := some()
+		v, err := w.s.store.view(id)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		action := []stepAction{actionComplete, actionFail, actionReset}[w.r.IntN(3)]
+		q := &stepRequest{action: action, by: "me", reason: "r", result: []byte("1"),
+			err: &stepError{message: "m", errorType: "t"}}
+		w.s.actOnStep(w.t.Context(), id, v.stepID(0), q)
+		settle(w.s)
+	case n < 16:
+		w.s.cancelTask(w.t.Context(), some(), "")
+	case n < 18:
+		if rows := w.s.store.dead.page(dlqFilter{}, 0, 5); len(rows) > 0 {
+			q := &investigation{status: []dlqStatus{dlqPending, dlqCancelled}[w.r.IntN(2)]}
+			w.s.investigate(w.t.Context(), rows[w.r.IntN(len(rows))].id, q)
+		}
+	case n < 19:
+		if err := w.s.store.snapshot(); err != nil {
+			w.t.Error(err)
+		}
+	default:
+		closeTestService(w.t, w.s)
+		w.open()
+		settle(w.s)
+	}
+}
+
+// model brings what should be kept up to date: one task at the most finished.
+func (w *retentionWorld) model() {
+	w.finished = slices.DeleteFunc(w.finished, func(id uuid) bool { return w.finishedAt(id) == 0 })
+	for _, id := range w.tasks {
+		if !slices.Contains(w.finished, id) && w.finishedAt(id) != 0 {
+			w.finished = append(w.finished, id)
+		}
+	}
+	limit := w.s.cfg.Store.RetainFinishedCount
+	for ; len(w.finished) > limit; w.finished = w.finished[1:] {
+		gone := w.finished[0]
+		w.tasks = slices.DeleteFunc(w.tasks, func(id uuid) bool { return id == gone })
+	}
+}
+
+// finishedAt is when a task finished; one that was dropped never did anything else.
+func (w *retentionWorld) finishedAt(id uuid) instant {
+	v, err := w.s.store.view(id)
+	if err != nil {
+		return 1
+	}
+	return v.finished()
+}
+
+// TestPackingBoundsMemory creates many tasks and keeps few: all that grows with
+// positions stays small, whatever stands in front.
+func TestPackingBoundsMemory(t *testing.T) {
+	s := newTestService(t, serviceTest{extra: append(storyTemplates, dlqTemplates[1]), config: retaining(50)})
+	mustCreate(t, s, "pair")
+	for i := range 40_000 {
+		mustCreate(t, s, "noop", fmt.Sprintf(`"initiator":"user %d"`, i))
+	}
+	st := s.store
+	const room = 8 * packFloor
+	if len(st.slots) > room || cap(st.slots) > room || cap(st.retain.queue.items) > room {
+		t.Errorf("got %d positions, room for %d, and for %d in the queue; want at most %d",
+			len(st.slots), cap(st.slots), cap(st.retain.queue.items), room)
+	}
+	if n := len(st.index.all.blocks); n > room/bitBlockBits {
+		t.Errorf("got %d blocks of positions; want at most %d", n, room/bitBlockBits)
+	}
+	if len(st.index.postings) > 60 || len(st.index.byInitiator) > 60 || len(st.byID) > 60 {
+		t.Errorf("got %d and %d entries in indexes of %d tasks",
+			len(st.index.postings), len(st.index.byInitiator), len(st.byID))
+	}
+}
+
+// What it costs to keep few tasks of many: memory and latency must stay flat.
+
+// BenchmarkChurn creates diamonds of which the last thousand are kept, with one
+// unfinished task in front, and reports the live heap early and at the end.
+//
+//	go test -run XXX -bench Churn -benchtime 1000000x .
+func BenchmarkChurn(b *testing.B) {
+	svc := openTestService(b, serviceTest{log: io.Discard, config: retaining(1000), extra: []string{
+		benchTemplate("diamond", "builtin:noop", diamondParents), benchTemplate("manual", "Outside::Actor", diamondParents),
+	}})
+	defer closeTestService(b, svc)
+	create := func(body string) {
+		q, err := parseTaskRequest([]byte(body))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := svc.createTask(b.Context(), q, true); err != nil {
+			b.Fatal(err)
+		}
+	}
+	create(manualBody)
+	times := make([]time.Duration, 0, b.N)
+	early := b.N / 20
+	for i := range b.N {
+		if i == early {
+			b.ReportMetric(liveHeap()-float64(cap(times))*8/1e6, "early-MB")
+		}
+		at := time.Now()
+		create(diamondBody)
+		times = append(times, time.Since(at))
+	}
+	b.ReportMetric(liveHeap()-float64(cap(times))*8/1e6, "end-MB")
+	report := func(name string, part []time.Duration) {
+		part = slices.Clone(part)
+		slices.Sort(part)
+		b.ReportMetric(float64(part[len(part)*999/1000].Microseconds()), name)
+	}
+	report("early-p99.9-µs", times[:len(times)/4+1])
+	report("late-p99.9-µs", times[len(times)*3/4:])
+}
+
+// liveHeap is the megabytes that are still in use after a collection.
+func liveHeap() float64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc) / 1e6
+}

@@ -1,0 +1,413 @@
+package main
+
+// Writing a snapshot beside the running journal. The files it goes through, and
+// what a start makes of them after a crash, stand in recovery.go.
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"slices"
+	"syscall"
+	"time"
+)
+
+const (
+	snapshotBuffer = 256 << 10
+	// After so many bytes a snapshot is synced: a disk that has much to write
+	// at once keeps the journal's syncs waiting.
+	snapshotSyncStep = 4 << 20
+)
+
+// snapshotWriter writes one snapshot. One goroutine uses it: cut once, add for
+// every line, commit; abort at any time, and after commit without effect.
+type snapshotWriter struct {
+	j        *journal
+	file     diskFile
+	out      *bufio.Writer
+	size     int64 // of the file
+	unsynced int64 // bytes since the last sync
+	covered  uint64
+	count    uint64
+	ended    bool
+}
+
+// snapshotDue says whether the journal has outgrown the snapshot.
+func (j *journal) snapshotDue() bool {
+	size := j.fileBytes.Load() + j.oldBytes.Load()
+	if size <= max(snapshotFloor, j.snapshotBytes.Load()/4) || j.halted.Load() {
+		return false
+	}
+	j.snapshotMu.Lock()
+	defer j.snapshotMu.Unlock()
+	return !j.snapshotting && !time.Now().Before(j.snapshotAfter)
+}
+
+// startSnapshot opens the temporary file and begins a new journal file. It
+// takes several syncs and must not be called under the store's lock. The caller
+// ends the writer with commit or abort.
+func (j *journal) startSnapshot() (*snapshotWriter, error) {
+	if j.o.memory {
+		return nil, errors.New("start snapshot: the store is in memory only")
+	}
+	if !j.claimSnapshot() {
+		return nil, errors.New("start snapshot: another one is being written")
+	}
+	s := &snapshotWriter{j: j, size: snapshotHeaderSize}
+	if err := s.open(); err != nil {
+		return nil, s.fail("start", err)
+	}
+	return s, nil
+}
+
+func (j *journal) claimSnapshot() bool {
+	j.snapshotMu.Lock()
+	defer j.snapshotMu.Unlock()
+	claimed := !j.snapshotting
+	j.snapshotting = true
+	return claimed
+}
+
+// open makes the files. A journal.old.jsonl that is still there is one that no
+// snapshot covers yet: then this one covers it, and the newest journal keeps
+// its records for once.
+func (s *snapshotWriter) open() error {
+	if err := s.openFile(); err != nil {
+		return err
+	}
+	if s.j.oldBytes.Load() > 0 {
+		return nil
+	}
+	return s.j.ask(s.j.rotate)
+}
+
+func (s *snapshotWriter) openFile() error {
+	f, err := s.j.o.fs.create(s.j.path(snapshotTemp))
+	if err != nil {
+		return err
+	}
+	s.file = f
+	s.out = bufio.NewWriterSize(io.NewOffsetWriter(f, snapshotHeaderSize), snapshotBuffer)
+	return nil
+}
+
+// cut is called under the store's lock: what was appended so far is what the
+// snapshot covers. It returns the last sequence of that.
+func (s *snapshotWriter) cut() uint64 {
+	s.j.mu.Lock()
+	defer s.j.mu.Unlock()
+	s.covered = s.j.appended
+	return s.covered
+}
+
+// add writes a line, given without its closing brace and not kept. After an
+// error the snapshot is given up.
+func (s *snapshotWriter) add(line []byte) error {
+	if s.ended {
+		return errors.New("write snapshot: it has ended")
+	}
+	if err := s.write(line); err != nil {
+		return s.fail("write", err)
+	}
+	s.count++
+	return nil
+}
+
+func (s *snapshotWriter) write(line []byte) error {
+	var buf [len(sumTail) + 1]byte
+	tail := appendSumTail(buf[:0], crc32.Checksum(line, castagnoli))
+	s.out.Write(line) // a bufio.Writer keeps its first error for the next call
+	if _, err := s.out.Write(tail); err != nil {
+		return err
+	}
+	n := int64(len(line) + len(tail))
+	s.size += n
+	s.unsynced += n
+	if s.unsynced < snapshotSyncStep {
+		return nil
+	}
+	s.unsynced = 0
+	return s.syncSome()
+}
+
+// syncSome brings what was written so far to disk, and stops while there is
+// still space for the journal to grow.
+func (s *snapshotWriter) syncSome() error {
+	if err := s.out.Flush(); err != nil {
+		return err
+	}
+	free, err := s.j.o.fs.free(s.j.o.dir)
+	if err != nil {
+		return err
+	}
+	if free < spaceStep {
+		return syscall.ENOSPC
+	}
+	return s.file.sync()
+}
+
+// commit makes the snapshot the one that a start reads, and removes the journal
+// that it covers. After an error the one before counts, or, when only the sync
+// of the directory failed, either: both are whole.
+func (s *snapshotWriter) commit() error {
+	if s.ended {
+		return errors.New("commit snapshot: it has ended")
+	}
+	if err := s.finish(); err != nil {
+		return s.fail("commit", err)
+	}
+	s.j.snapshotBytes.Store(s.size)
+	s.j.dropOld()
+	s.file.Close()
+	s.end()
+	s.j.noteSnapshot(nil)
+	return nil
+}
+
+// finish writes the header and renames the file. Before it the journal is
+// synced: a line may show changes later than covered, which must be on disk
+// before they can be seen here, or a start would give their numbers out again.
+func (s *snapshotWriter) finish() error {
+	if err := s.out.Flush(); err != nil {
+		return err
+	}
+	if err := s.j.ask(func() error { return s.j.flush(true) }); err != nil {
+		return fmt.Errorf("sync the journal first: %w", err)
+	}
+	return s.seal()
+}
+
+// seal writes the header of a file whose lines were flushed, and gives it its name.
+func (s *snapshotWriter) seal() error {
+	if _, err := s.file.WriteAt(snapshotHeader(s.j.o.now(), s.covered, s.count), 0); err != nil {
+		return err
+	}
+	if err := s.file.sync(); err != nil {
+		return err
+	}
+	return s.j.replaceFile(snapshotName, func() error {
+		return s.j.o.fs.rename(s.j.path(snapshotTemp), s.j.path(snapshotName))
+	})
+}
+
+// replaceFile has do take a file's name away, durably. What the name stood for
+// goes step by step.
+func (j *journal) replaceFile(name string, do func() error) error {
+	f, openErr := j.o.fs.edit(j.path(name))
+	err := do()
+	if err == nil {
+		err = j.o.fs.syncDir(j.o.dir)
+	}
+	if openErr != nil {
+		return err
+	}
+	if err != nil { // the name may come back with a crash
+		f.Close()
+		return err
+	}
+	shrinkAway(f)
+	return nil
+}
+
+// shrinkStep is how much of a file is given back at a time.
+const shrinkStep = 8 << 20
+
+// shrinkAway closes a file that has no name any more, step by step: a file
+// system that gives back a gigabyte at once lets syncs of other files wait.
+// What goes wrong is of no matter: closing gives back the rest.
+func shrinkAway(f diskFile) {
+	defer f.Close()
+	size, err := f.size()
+	for err == nil && size > shrinkStep && f.orphan() {
+		size -= shrinkStep
+		if err = f.truncate(size); err == nil {
+			err = f.sync()
+		}
+	}
+}
+
+// dropOld removes the journal file that the snapshot covers.
+func (j *journal) dropOld() {
+	err := j.replaceFile(journalOldName, func() error { return j.o.fs.remove(j.path(journalOldName)) })
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		j.o.log.Warn("a journal that the snapshot covers stays until the next one",
+			"file", j.path(journalOldName), "error", err)
+		return
+	}
+	j.oldBytes.Store(0)
+}
+
+// abort gives the snapshot up. The journal goes on.
+func (s *snapshotWriter) abort() {
+	if s.ended {
+		return
+	}
+	s.drop()
+	s.end()
+}
+
+// fail gives the snapshot up because of an error.
+func (s *snapshotWriter) fail(doing string, err error) error {
+	err = fmt.Errorf("%s snapshot: %w", doing, err)
+	s.drop()
+	s.end()
+	s.j.noteSnapshot(err)
+	return err
+}
+
+func (s *snapshotWriter) drop() {
+	if s.file != nil {
+		s.j.dropFile(s.file, snapshotTemp)
+	}
+}
+
+// end lets the next snapshot begin.
+func (s *snapshotWriter) end() {
+	s.ended = true
+	s.j.snapshotMu.Lock()
+	defer s.j.snapshotMu.Unlock()
+	s.j.snapshotting = false
+}
+
+// noteSnapshot keeps what a snapshot came to. After a failure none is due for a
+// while; only the first failure after a success is logged.
+func (j *journal) noteSnapshot(err error) {
+	j.snapshotMu.Lock()
+	defer j.snapshotMu.Unlock()
+	if err == nil {
+		j.snapshotAfter, j.snapshotWarned = time.Time{}, false
+		return
+	}
+	j.snapshotAfter = time.Now().Add(snapshotPause)
+	if !j.snapshotWarned {
+		j.snapshotWarned = true
+		j.o.log.Warn("a snapshot was given up, the journal goes on", "dir", j.o.dir, "error", err)
+	}
+}
+
+// snapshotBatch is how many tasks a snapshot takes at a time under the lock.
+const snapshotBatch = 256
+
+// keepSmall writes a snapshot whenever the journal has grown enough, until ctx
+// ends. One that fails is tried again when the journal has grown further.
+func (s *store) keepSmall(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.full:
+		}
+		if !s.journal.snapshotDue() {
+			continue
+		}
+		if err := s.snapshot(); err != nil {
+			s.log.Warn("the snapshot could not be written; the journal goes on", "error", err)
+		}
+	}
+}
+
+// snapshot writes every task, in batches, beside the running service. A line
+// may be newer than the sequence the snapshot covers: it carries its own. The
+// figures are as of that sequence to the record.
+func (s *store) snapshot() error {
+	w, err := s.journal.startSnapshot()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	covered := w.cut()
+	count, figures, missing := len(s.slots), s.analytics.freeze(), s.events.missing()
+	s.holdLocked()
+	s.mu.Unlock()
+	defer s.release()
+	err = w.add(appendEventsLine(nil, missing))
+	if err == nil {
+		err = s.writeSnapshot(w, count, figures, covered)
+	}
+	if err != nil {
+		w.abort()
+		return err
+	}
+	return w.commit()
+}
+
+func (s *store) writeSnapshot(w *snapshotWriter, count int, figures *frozenFigures, covered uint64) error {
+	if err := s.writeTemplates(w.add); err != nil {
+		return err
+	}
+	if err := figures.writeLines(covered, w.add); err != nil {
+		return err
+	}
+	if line := s.droppedLine(); line != nil {
+		if err := w.add(line); err != nil {
+			return err
+		}
+	}
+	lines := make([][]byte, 0, snapshotBatch)
+	for from := 0; from < count; from += snapshotBatch {
+		lines = s.lineBatch(lines[:0], from, min(from+snapshotBatch, count))
+		for _, line := range lines {
+			if err := w.add(line[:len(line)-1]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// writeTemplates gives every template's line to add, without its closing brace.
+func (s *store) writeTemplates(add func(line []byte) error) error {
+	var buf []byte
+	for _, tpl := range s.allTemplates() {
+		buf = append(append(buf[:0], `{"hash":"`...), tpl.hash...)
+		buf = append(append(buf, `","definition":`...), tpl.json...)
+		if err := add(buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allTemplates is all templates that tasks refer to, in the order of their hashes.
+func (s *store) allTemplates() []*template {
+	s.templatesMu.RLock()
+	defer s.templatesMu.RUnlock()
+	all := make([]*template, 0, len(s.templates))
+	for _, t := range s.templates {
+		all = append(all, t)
+	}
+	slices.SortFunc(all, func(a, b *template) int { return cmp.Compare(a.hash, b.hash) })
+	return all
+}
+
+// lineBatch takes the lock for one batch of lines.
+func (s *store) lineBatch(lines [][]byte, from, to int) [][]byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := from; i < to; i++ {
+		line := s.slots[i].line
+		if live := s.slots[i].live; live != nil {
+			line = live.appendTaskLine(nil)
+		}
+		if line != nil {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// compact writes a snapshot after which the journal is empty. Where one was
+// given up before, the first covers the old journal alone.
+func (s *store) compact() error {
+	if s.journal.oldBytes.Load() > 0 {
+		if err := s.snapshot(); err != nil {
+			return err
+		}
+	}
+	return s.snapshot()
+}

@@ -1,0 +1,576 @@
+package main
+
+// The state document: a whole store as one JSON document, made of the very lines
+// of a snapshot.
+//
+//	{"format":1,"product":"stepwell","version":"…","exported_at":"…","clock":{"now":"…","mode":"frozen"},
+//	"seq":120,"dropped":3,"last_id":"…",
+//	"templates":[{"hash":"…","definition":{…}},…],
+//	"analytics":[{"figures":…},…],
+//	"tasks":[{"task":…,"log":[…]},…]}
+//
+// All of it is as of one sequence, "seq"; the clock is there in fixture mode. It is written and read as a stream; a
+// line each for templates, figures and tasks. What is read must follow from the
+// tasks' own records, which are applied one by one.
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+)
+
+const (
+	stateFormat  = 1
+	stateProduct = "stepwell"
+)
+
+// The arrays of a document, in the order in which they must stand.
+var stateArrays = [...]string{"templates", "analytics", "tasks"}
+
+// stateCut is what an export is as of.
+type stateCut struct {
+	seq     uint64
+	count   int // positions
+	figures *frozenFigures
+	dropped uint64
+	lastID  uuid
+	clock   clockState
+}
+
+// exportState writes the state as of one sequence, beside the running service.
+// Until it returns no task is dropped. It is dated at, or by a virtual clock.
+func (s *store) exportState(w io.Writer, at instant) error {
+	s.mu.Lock()
+	cut := stateCut{s.seq, len(s.slots), s.analytics.freeze(), s.retain.dropped, s.lastID, clockState{now: at}}
+	if c, ok := s.clock.(*virtualClock); ok {
+		cut.clock = c.state() // which moves under this lock alone
+	}
+	s.holdLocked()
+	s.mu.Unlock()
+	defer s.release()
+	e := &stateWriter{out: bufio.NewWriterSize(w, 64<<10)}
+	e.head(&cut)
+	e.array(stateArrays[0], s.writeTemplates)
+	e.array(stateArrays[1], func(add func([]byte) error) error { return cut.figures.writeLines(cut.seq, add) })
+	e.array(stateArrays[2], func(add func([]byte) error) error { return s.writeTasks(&cut, add) })
+	e.text("}\n")
+	if e.err == nil {
+		e.err = e.out.Flush()
+	}
+	if e.err != nil {
+		return fmt.Errorf("export the state: %w", e.err)
+	}
+	return nil
+}
+
+// stateWriter writes a document; the first error stays.
+type stateWriter struct {
+	out *bufio.Writer
+	n   int // elements of the array so far
+	err error
+}
+
+func (e *stateWriter) text(s string) {
+	if e.err == nil {
+		_, e.err = e.out.WriteString(s)
+	}
+}
+
+func (e *stateWriter) head(cut *stateCut) {
+	b := fmt.Appendf(nil, `{"format":%d,"product":%q,"version":%q,"exported_at":%q`,
+		stateFormat, stateProduct, version, cut.clock.now.zoned())
+	if cut.clock.mode != "" {
+		b = fmt.Appendf(b, `,"clock":{"now":%q,"mode":%q}`, cut.clock.now.zoned(), cut.clock.mode)
+	}
+	b = fmt.Appendf(b, `,"seq":%d`, cut.seq)
+	b = appendNumber(b, "dropped", int64(cut.dropped))
+	e.text(string(appendID(b, "last_id", cut.lastID)))
+}
+
+// array writes the lines that write gives to add, without their closing brace.
+func (e *stateWriter) array(name string, write func(add func(line []byte) error) error) {
+	e.n = 0
+	e.text(",\n\"" + name + "\":[")
+	if e.err == nil {
+		e.err = write(e.add)
+	}
+	e.text("]")
+}
+
+func (e *stateWriter) add(line []byte) error {
+	if e.n++; e.n > 1 {
+		e.text(",")
+	}
+	e.text("\n")
+	if e.err == nil {
+		_, e.err = e.out.Write(line)
+	}
+	e.text("}")
+	return e.err
+}
+
+// writeTasks gives every task as it was at the cut.
+func (s *store) writeTasks(cut *stateCut, add func(line []byte) error) error {
+	lines := make([][]byte, 0, snapshotBatch)
+	for from := 0; from < cut.count; from += snapshotBatch {
+		lines = s.lineBatch(lines[:0], from, min(from+snapshotBatch, cut.count))
+		for _, line := range lines {
+			line, err := s.lineAsOf(line, cut.seq)
+			if err == nil {
+				err = add(line[:len(line)-1])
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lineAsOf is a task's line without the records after a sequence, which is not
+// before its creation.
+func (s *store) lineAsOf(line []byte, seq uint64) ([]byte, error) {
+	h, err := readTaskHeader(line)
+	if err != nil || h.lastSeq <= seq {
+		return line, err
+	}
+	log := make([]byte, 0, len(h.log))
+	eachElement(h.log, func(e []byte) bool {
+		var r *record
+		if r, err = decodeRecord(e); err != nil || r.seq > seq {
+			return false
+		}
+		log = append(append(log, ','), e...)
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	log[0] = '['
+	h.log = append(log, ']')
+	t, err := h.replay(s.template(h.template), unobserved{})
+	if err != nil {
+		return nil, err
+	}
+	return t.appendTaskLine(nil), nil
+}
+
+// readState takes a document into a store that is new and that nobody uses yet.
+// The error names the place in the document; then the store is of no use.
+func (s *store) readState(r io.Reader) error {
+	d := &stateReader{json: json.NewDecoder(bufio.NewReaderSize(r, 256<<10)), s: s, l: restorer{s: s}}
+	err := d.document()
+	if err != nil {
+		return d.fault(err)
+	}
+	s.dead = s.dead.inOrder()
+	s.events.forget(s.seq) // what the tasks did before is no event here
+	s.journal.skipTo(s.seq)
+	return nil
+}
+
+// stateError says what is wrong with a document, and where.
+type stateError struct {
+	path string // like tasks[12].log[3]; "" for the document as a whole
+	err  error
+}
+
+func (e *stateError) Error() string {
+	if e.path == "" {
+		return e.err.Error()
+	}
+	return e.path + ": " + e.err.Error()
+}
+
+func (e *stateError) Unwrap() error { return e.err }
+
+// fault is the error that something was wrong where the reader stands.
+func (d *stateReader) fault(err error) error {
+	path := d.path
+	if at := new(logError); errors.As(err, &at) {
+		path, err = fmt.Sprintf("%s.log[%d]", path, at.at), at.err
+	}
+	return fmt.Errorf("state document: %w", &stateError{path, err})
+}
+
+// stateReader reads a document as a stream.
+type stateReader struct {
+	json   *json.Decoder
+	s      *store
+	l      restorer
+	path   string // of what is being read
+	format int
+	seq    uint64 // that the document is as of; 0 when it does not say
+	array  int    // which of stateArrays was begun last, from 1
+	newest uint64 // creation of the last task
+}
+
+func (d *stateReader) document() error {
+	if err := d.delimiter('{'); err != nil {
+		return err
+	}
+	for d.json.More() {
+		key, err := d.json.Token()
+		if err != nil {
+			return err
+		}
+		if err := d.member(key.(string)); err != nil {
+			return err
+		}
+	}
+	d.path = ""
+	if err := d.delimiter('}'); err != nil {
+		return err
+	}
+	if _, err := d.json.Token(); err != io.EOF {
+		return errors.New("something stands after it")
+	}
+	return d.finish()
+}
+
+// finish checks what only the end shows.
+func (d *stateReader) finish() error {
+	if d.format == 0 {
+		return errors.New("it has no format: it is none, or cut off")
+	}
+	s := d.s
+	if last := max(s.seq, s.analytics.covered); d.seq != 0 && d.seq < last {
+		return fmt.Errorf("its seq is %d, but it tells of %d", d.seq, last)
+	}
+	s.seq = max(s.seq, s.analytics.covered, d.seq)
+	return nil
+}
+
+func (d *stateReader) delimiter(want json.Delim) error {
+	token, err := d.json.Token()
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	if err == nil && token != want {
+		err = fmt.Errorf("%v stands where %v belongs", token, want)
+	}
+	return err
+}
+
+func (d *stateReader) member(key string) error {
+	d.path = key
+	if i := slices.Index(stateArrays[:], key); i >= 0 {
+		return d.elements(i)
+	}
+	var raw json.RawMessage
+	if err := d.json.Decode(&raw); err != nil {
+		return err
+	}
+	var f recordDecoder
+	switch key {
+	case "format":
+		return d.readFormat(raw)
+	case "product":
+		if name := f.text(raw); name != stateProduct {
+			return fmt.Errorf("got %q; want %q", name, stateProduct)
+		}
+	case "version", "exported_at":
+	case "clock":
+		return d.readClock(raw)
+	case "seq":
+		d.seq = uint64(f.number(raw))
+	case "dropped":
+		d.s.retain.dropped = uint64(f.number(raw))
+	case "last_id":
+		d.s.tookID(f.id(raw))
+	default:
+		return errors.New("unknown member, from a newer version")
+	}
+	return f.err
+}
+
+func (d *stateReader) readFormat(raw []byte) error {
+	n, err := strconv.Atoi(string(raw))
+	if err != nil || n < 1 || n > stateFormat {
+		return fmt.Errorf("it is %s, and this version of stepwell reads formats up to %d", raw, stateFormat)
+	}
+	d.format = n
+	return nil
+}
+
+func (d *stateReader) readClock(raw []byte) error {
+	var f fieldReader
+	c := &d.s.carried
+	if jsonKind(raw) != '{' || checkElement(raw) != nil {
+		return errors.New("it must be an object")
+	}
+	eachMember(raw, func(key string, value []byte) bool {
+		switch key {
+		case "now":
+			c.now = f.instant(key, value)
+		case "mode":
+			c.mode = clockMode(f.text(key, value, 1, maxNameLength))
+		default:
+			f.complain(key, "is not known")
+		}
+		return true
+	})
+	modes := []clockMode{clockReal, clockFrozen, clockAuto}
+	if len(f.problems) == 0 && !(slices.Contains(modes, c.mode) && c.now > 0 && c.now <= lastInstant) {
+		f.complain("now", "must be an instant, and mode one of %s", modes)
+	}
+	if len(f.problems) > 0 {
+		return errors.New(f.problems[0].Field + " " + f.problems[0].Message)
+	}
+	return nil
+}
+
+// elements reads one of stateArrays.
+func (d *stateReader) elements(which int) error {
+	if which < d.array {
+		return fmt.Errorf("it stands after %s: templates, analytics and tasks must come in this order",
+			stateArrays[d.array-1])
+	}
+	d.array = which + 1
+	if err := d.delimiter('['); err != nil {
+		return err
+	}
+	take := [...]func(line []byte) error{d.l.templateLine, d.l.figuresLine, d.task}[which]
+	for n := 0; d.json.More(); n++ {
+		d.path = stateArrays[which] + "[" + strconv.Itoa(n) + "]"
+		var raw json.RawMessage
+		if err := d.json.Decode(&raw); err != nil {
+			return err
+		}
+		if err := checkElement(raw); err != nil {
+			return err
+		}
+		if err := take(compactJSON(make([]byte, 0, len(raw)), raw)); err != nil {
+			return err
+		}
+	}
+	d.path = stateArrays[which]
+	return d.delimiter(']')
+}
+
+// elementDepth is how deep in an element a value from outside may stand, which
+// may itself be as deep as any.
+const elementDepth = 8
+
+func checkElement(raw []byte) error {
+	s := jsonScanner{data: raw}
+	if _, err := s.value(0, -elementDepth); err != nil {
+		return err
+	}
+	return nil
+}
+
+// task takes a task, as it follows from its log.
+func (d *stateReader) task(line []byte) error {
+	h, err := readTaskHeader(line)
+	if err != nil {
+		return err
+	}
+	tpl := d.s.template(h.template)
+	if tpl == nil {
+		return fmt.Errorf("its template %s is not among the templates", h.template)
+	}
+	order := &logOrder{}
+	t, err := h.replay(tpl, order)
+	if err = cmp.Or(err, order.err); err != nil {
+		return err
+	}
+	line = t.appendTaskLine(nil)
+	if err := h.follows(line); err != nil {
+		return err
+	}
+	if h.seq <= d.newest {
+		return fmt.Errorf("its seq %d is not after that of the task before it, %d", h.seq, d.newest)
+	}
+	d.newest = h.seq
+	if first, twice := d.s.identities[t.by.identity]; twice {
+		return fmt.Errorf("it has the same identity as task %s", first)
+	}
+	return d.l.line(line)
+}
+
+// follows checks the header against the one that a replay of the log gives.
+func (h *taskHeader) follows(line []byte) error {
+	again, err := readTaskHeader(line)
+	if err != nil {
+		return err
+	}
+	for _, m := range []struct {
+		name      string
+		got, want any
+	}{
+		{"state", h.state, again.state}, {"created", h.created, again.created}, {"updated", h.updated, again.updated},
+		{"completed", h.completed, again.completed}, {"seq", h.seq, again.seq}, {"last", h.lastSeq, again.lastSeq},
+		{"steps", h.counts, again.counts}, {"last_id", h.lastID, again.lastID},
+	} {
+		if m.got != m.want {
+			return fmt.Errorf("its %s is %v, but its log gives %v", m.name, m.got, m.want)
+		}
+	}
+	if !slices.Equal(h.dead, again.dead) {
+		return fmt.Errorf("its dlq does not follow from its log")
+	}
+	return nil
+}
+
+// logOrder checks that the records of a task are in order.
+type logOrder struct {
+	unobserved
+	n    int
+	last uint64
+	err  error
+}
+
+func (o *logOrder) begin(_ *task, r *record) {
+	if r.seq <= o.last && o.err == nil {
+		o.err = &logError{o.n, fmt.Errorf("sequence %d stands after %d", r.seq, o.last)}
+	}
+	o.last = r.seq
+	o.n++
+}
+
+// A store made from a state document: in memory, or as the files of a directory,
+// all or nothing.
+
+// openStoreWith opens an empty store with the state of a document.
+func openStoreWith(o journalOptions, state io.Reader, keepEvents int, c clock, log *slog.Logger) (*store, error) {
+	if !o.memory {
+		imported, err := importStore(o, state, log)
+		if err != nil {
+			return nil, err
+		}
+		s, err := openStore(o, keepEvents, c, log)
+		if err == nil {
+			s.carried = imported.carried // which the files do not have
+		}
+		return s, err
+	}
+	s, err := openStore(o, keepEvents, c, log)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.readState(state)
+}
+
+// importStore makes the files of a store from a document in a directory that
+// holds none. They are written under temporary names, and the snapshot gets its
+// name before the journal: what a crash leaves is no store, or all of it.
+func importStore(o journalOptions, state io.Reader, log *slog.Logger) (*store, error) {
+	if o.fs == nil {
+		o.fs = osDisk{}
+	}
+	if err := o.fs.makeDir(o.dir); err != nil {
+		return nil, fmt.Errorf("make data directory %s: %w", o.dir, err)
+	}
+	j := newJournal(o)
+	lock, err := o.fs.lock(j.path(lockName))
+	if err != nil {
+		return nil, fmt.Errorf("lock data directory %s: %w", o.dir, err)
+	}
+	defer lock.Close()
+	if err := j.holdsNothing(); err != nil {
+		return nil, err
+	}
+	s := newStore(nil, log)
+	s.journal = newJournal(journalOptions{memory: true})
+	if err := s.readState(state); err != nil {
+		return nil, err
+	}
+	if err := s.writeFiles(j); err != nil {
+		return nil, fmt.Errorf("import into %s: %w", o.dir, err)
+	}
+	return s, nil
+}
+
+// holdsNothing refuses a directory with the files of a store.
+func (j *journal) holdsNothing() error {
+	for _, name := range []string{journalName, journalOldName, snapshotName} {
+		f, err := j.o.fs.open(j.path(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			f.Close()
+			err = fmt.Errorf("data directory %s holds a store already (%s): a state is taken into an empty one only",
+				j.o.dir, name)
+		}
+		return err
+	}
+	return nil
+}
+
+// writeFiles writes the store as a snapshot and an empty journal after it.
+func (s *store) writeFiles(j *journal) error {
+	f, _, err := j.newFile(s.seq + 1)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := j.o.fs.syncDir(j.o.dir); err != nil {
+		return err
+	}
+	w := &snapshotWriter{j: j, size: snapshotHeaderSize, covered: s.seq}
+	if err := w.openFile(); err != nil {
+		return err
+	}
+	defer w.file.Close()
+	if err := s.writeSnapshot(w, len(s.slots), s.analytics.freeze(), w.covered); err != nil {
+		return err
+	}
+	if err := w.out.Flush(); err != nil {
+		return err
+	}
+	if err := w.seal(); err != nil {
+		return err
+	}
+	if err := j.o.fs.rename(j.path(journalTempName), j.path(journalName)); err != nil {
+		return err
+	}
+	return j.o.fs.syncDir(j.o.dir)
+}
+
+// spoolState checks a document, and keeps it in a file in a directory: the
+// caller removes it.
+func spoolState(document io.Reader, dir string, log *slog.Logger) (*os.File, error) {
+	f, err := os.CreateTemp(dir, "state-*.json")
+	if err != nil {
+		return nil, fmt.Errorf("keep the state document: %w", err)
+	}
+	s := newStore(nil, log)
+	s.journal = newJournal(journalOptions{memory: true})
+	err = s.readState(io.TeeReader(document, f))
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		os.Remove(f.Name())
+		return nil, err
+	}
+	return f, nil
+}
+
+// clockMode says what moves a virtual clock.
+type clockMode string
+
+const (
+	clockReal   clockMode = "real"   // time passes
+	clockFrozen clockMode = "frozen" // it stands still until it is advanced
+	clockAuto   clockMode = "auto"   // it stands still while something runs, and jumps to what is due next
+)
+
+// clockState is a clock in a state document. Without a mode there is none.
+type clockState struct {
+	now  instant
+	mode clockMode
+}

@@ -1,0 +1,568 @@
+package main
+
+// What a task is made of beside its template, when that has dynamic steps:
+// which of the declared steps exist, the instances of batch workers, and how
+// all of them depend on each other.
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// plan is the steps that a task has and may get. Steps and dependencies are
+// only ever added.
+type plan struct {
+	steps    []planStep     // by step of the task, in the order of their creation
+	declared []declaredStep // by step of the template
+	blocks   []idBlock      // ids of steps that the template does not declare, in order
+}
+
+// planStep is the place of one step of the task.
+type planStep struct {
+	def               *stepTemplate
+	declared          int // its step in the template; of an instance the batch_worker step
+	instance          int // of a batch_worker step: which one; 0 is the placeholder
+	id                uuid
+	created           instant
+	parents, children []int // steps of the task
+}
+
+// declaredStep is what has become of one step of the template. A batch_worker
+// step exists as its instances.
+type declaredStep struct {
+	steps     []int // the task's steps that it is; none while it does not exist
+	instances int   // of a batch_worker step: without the placeholder
+	missing   int   // parents that do not exist
+	unsettled int   // parents of which it is not settled whether they will exist
+	undecided int   // makers that may still make it; see (*template).makes
+	settled   bool  // nothing more will come of it: it exists, or never will
+	decided   bool  // of a maker: what it makes is made
+}
+
+// idBlock is the consecutive ids of steps that were created together.
+type idBlock struct {
+	first uuid
+	from  int // the first of the steps
+	n     int
+}
+
+// newPlan is a plan of no steps.
+func newPlan(tpl *template) *plan {
+	p := &plan{declared: make([]declaredStep, len(tpl.steps))}
+	for d := range p.declared {
+		n := len(tpl.flow.parents[d])
+		p.declared[d] = declaredStep{missing: n, unsettled: n, undecided: tpl.flow.makers[d]}
+	}
+	return p
+}
+
+// clone is a copy that does not change with the plan. What the lists of parents
+// and children hold is never changed, only added to: they can be shared.
+func (p *plan) clone() *plan {
+	return &plan{slices.Clone(p.steps), slices.Clone(p.declared), slices.Clone(p.blocks)}
+}
+
+// stepIndex finds a step by its id.
+func (p *plan) stepIndex(task, id uuid) (int, bool) {
+	if n, ok := id.minus(task); ok && n <= len(p.declared) {
+		if n < 1 || len(p.declared[n-1].steps) == 0 || p.steps[p.declared[n-1].steps[0]].id != id {
+			return 0, false
+		}
+		return p.declared[n-1].steps[0], true
+	}
+	for _, b := range p.blocks {
+		if n, ok := id.minus(b.first); ok && n < b.n {
+			return b.from + n, true
+		}
+	}
+	return 0, false
+}
+
+// lastID is the greatest id of a step that the template does not declare; zero
+// without one.
+func (p *plan) lastID() uuid {
+	if len(p.blocks) == 0 {
+		return uuid{}
+	}
+	b := p.blocks[len(p.blocks)-1]
+	return b.first.plus(b.n - 1)
+}
+
+// def is the definition of a step; an instance of a batch worker has its own.
+// What it depends on is told by parents and children alone.
+func (t *task) def(i int) *stepTemplate {
+	if t.plan != nil {
+		return t.plan.steps[i].def
+	}
+	return &t.tpl.steps[i]
+}
+
+// declared is the step of the template that a step is, or is an instance of.
+func (t *task) declared(i int) int {
+	if t.plan != nil {
+		return t.plan.steps[i].declared
+	}
+	return i
+}
+
+// instance tells the instances of a batch_worker step apart; 0 for other steps.
+func (t *task) instance(i int) int {
+	if t.plan != nil {
+		return t.plan.steps[i].instance
+	}
+	return 0
+}
+
+// parents are the steps that a step depends on.
+func (t *task) parents(i int) []int {
+	if t.plan != nil {
+		return t.plan.steps[i].parents
+	}
+	return t.tpl.steps[i].parents
+}
+
+// children are the steps that depend on a step.
+func (t *task) children(i int) []int {
+	if t.plan != nil {
+		return t.plan.steps[i].children
+	}
+	return t.tpl.steps[i].children
+}
+
+// satisfied reports whether nothing keeps a step from running: all its parents
+// are done, and no other declared parent can come to exist any more.
+func (t *task) satisfied(i int) bool { return t.steps[i].waitingFor == 0 && !t.open(i) }
+
+// open reports whether a step may still be given parents.
+func (t *task) open(i int) bool {
+	return t.plan != nil && t.plan.declared[t.plan.steps[i].declared].unsettled > 0
+}
+
+// deciders are the steps that decide which parents an open step will be given.
+func (t *task) deciders(i int) (found []int) {
+	f, seen := t.tpl.flow, make([]bool, len(t.tpl.steps))
+	var look func(d int)
+	look = func(d int) {
+		if seen[d] {
+			return
+		}
+		seen[d] = true
+		for _, p := range f.parents[d] {
+			s := &t.plan.declared[p]
+			switch makes := t.tpl.makes(p, d); {
+			case f.makers[d] > 0 && !makes: // it has no say in that
+			case !s.settled:
+				look(p)
+			case makes && !s.decided:
+				found = append(found, s.steps...)
+			}
+		}
+	}
+	for _, p := range f.parents[t.declared(i)] {
+		if !t.plan.declared[p].settled {
+			look(p)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// stepCreated is when a step was created.
+func (t *task) stepCreated(i int) instant {
+	if t.plan != nil {
+		return t.plan.steps[i].created
+	}
+	return t.created
+}
+
+// stepIndex finds one of the task's steps by its id.
+func (t *task) stepIndex(id uuid) (int, bool) {
+	if t.plan != nil {
+		return t.plan.stepIndex(t.id, id)
+	}
+	n, ok := id.minus(t.id)
+	if !ok || n < 1 || n > len(t.steps) {
+		return 0, false
+	}
+	return n - 1, true
+}
+
+// stepID is the id of a step: those of declared steps follow the task's own.
+func (t *task) stepID(i int) uuid {
+	if t.plan != nil {
+		return t.plan.steps[i].id
+	}
+	return t.id.plus(i + 1)
+}
+
+// correlation is the caller's correlation id, or else the one that follows the
+// ids of the declared steps.
+func (t *task) correlation() uuid {
+	if t.by.correlation.isZero() {
+		return t.id.plus(len(t.tpl.steps) + 1)
+	}
+	return t.by.correlation
+}
+
+// What decision and batchable steps decide: the outcome that their result may
+// carry, and what of it their template allows.
+
+const (
+	decisionMember = "decision_point_outcome"
+	batchMember    = "batch_processing_outcome"
+
+	maxInstances    = 10_000    // that one outcome may create
+	maxDependencies = 1_000_000 // that these may have
+)
+
+// branching is what a step decided to create.
+type branching struct {
+	steps   []int    // of the template, ascending: the branches of a decision
+	cursors [][]byte // of a batch: one for each instance of workers[0]
+	workers []int    // of the template: who has the cursors, or one placeholder each
+}
+
+// instances is how many steps are created that the template does not declare.
+func (b *branching) instances() int {
+	if len(b.cursors) > 0 {
+		return len(b.cursors)
+	}
+	return len(b.workers)
+}
+
+// branching reads what the result of a step decides, by its kind; a result that
+// says nothing decides to create nothing.
+func (t *task) branching(i int, result []byte) (branching, error) {
+	switch t.def(i).kind {
+	case stepDecision:
+		return t.tpl.decision(t.declared(i), outcomeIn(result, decisionMember))
+	case stepBatchable:
+		b, err := t.tpl.batches(t.declared(i), outcomeIn(result, batchMember))
+		if len(b.cursors) == 0 { // another batchable step may have made instances, or the placeholder
+			b.workers = slices.DeleteFunc(b.workers, func(w int) bool { return len(t.plan.declared[w].steps) > 0 })
+		}
+		return b, err
+	}
+	return branching{}, nil
+}
+
+// outcomeIn is a member of a result; nil when that has none or has null.
+func outcomeIn(result []byte, member string) []byte {
+	if result == nil || jsonKind(result) != '{' {
+		return nil
+	}
+	if outcome := objectMember(result, member); outcome != nil && jsonKind(outcome) != 'n' {
+		return outcome
+	}
+	return nil
+}
+
+// checkBranching says why a result decides what cannot be.
+func (t *task) checkBranching(i int, result []byte) error {
+	b, err := t.branching(i, result)
+	if err != nil {
+		return err
+	}
+	if n := t.dependenciesOf(b); n > maxDependencies {
+		return fmt.Errorf("%s: %d instances would have %d dependencies, more than %d",
+			batchMember, len(b.cursors), n, maxDependencies)
+	}
+	if err := t.checkNames(b); err != nil {
+		return err
+	}
+	return t.checkIndirect(i, b)
+}
+
+// checkNames looks for instances that would have the name of a declared step.
+func (t *task) checkNames(b branching) error {
+	for n := range b.cursors {
+		w := b.workers[0]
+		name := instanceName(t.tpl.steps[w].name, t.plan.declared[w].instances+n+1)
+		if _, taken := t.tpl.flow.index[name]; taken {
+			return fmt.Errorf("%s: an instance would have the name of the step %q", batchMember, name)
+		}
+	}
+	return nil
+}
+
+// dependenciesOf is how many dependencies the instances will have.
+func (t *task) dependenciesOf(b branching) int {
+	if len(b.cursors) == 0 {
+		return 0
+	}
+	n, f := 0, t.tpl.flow
+	for _, p := range f.parents[b.workers[0]] {
+		n += len(t.plan.declared[p].steps)
+	}
+	for _, c := range f.children[b.workers[0]] {
+		n += max(len(t.plan.declared[c].steps), 1)
+	}
+	return n * len(b.cursors)
+}
+
+// allowsResult says why an operator cannot complete a step with a result.
+func (t *task) allowsResult(i int, result []byte) error {
+	err := error(nil)
+	switch {
+	case t.plan == nil:
+		return nil
+	case !t.decided(i):
+		err = t.checkBranching(i, result)
+	case maker(t.def(i).kind) && t.creates(i, result):
+		err = errors.New("it was resolved without an outcome before, and cannot create steps any more")
+	}
+	if err == nil {
+		return nil
+	}
+	return &failure{kind: invalidFields, message: fmt.Sprintf("cannot complete step %q: %v", t.def(i).name, err),
+		details: []fieldProblem{{"completion_data.result", err.Error()}}}
+}
+
+// creates reports whether a result asks for steps, rightly or not.
+func (t *task) creates(i int, result []byte) bool {
+	b, err := t.branching(i, result)
+	return err != nil || len(b.steps)+len(b.cursors) > 0
+}
+
+// newIDs is how many ids a record needs for steps that the template does not declare.
+func (t *task) newIDs(r *record) int {
+	if t.plan == nil || !r.kind.ofStep() || t.def(r.step).kind != stepBatchable || t.decided(r.step) {
+		return 0
+	}
+	var result []byte
+	switch {
+	case r.kind == recOperator && r.action == actionResolve:
+	case r.kind != recLate && r.end != nil && r.end.success:
+		result = r.end.result
+	default:
+		return 0
+	}
+	b, err := t.branching(r.step, result)
+	if err != nil {
+		return 0 // apply will say so
+	}
+	return b.instances()
+}
+
+// decision reads {"type": "no_branches"} or {"type": "create_steps", "step_names": […]}.
+func (t *template) decision(d int, outcome []byte) (b branching, err error) {
+	if outcome == nil {
+		return b, nil
+	}
+	o, err := readOutcome(decisionMember, outcome)
+	if err != nil {
+		return b, err
+	}
+	switch o.kind {
+	case "no_branches":
+		return b, nil
+	case "create_steps":
+		return t.branches(d, o.member("step_names"))
+	}
+	return b, fmt.Errorf("%s.type %.60q is neither no_branches nor create_steps", decisionMember, o.kind)
+}
+
+// branches are the steps of a list of names.
+func (t *template) branches(d int, names []byte) (b branching, err error) {
+	if names == nil || jsonKind(names) != '[' {
+		return b, fmt.Errorf("%s.step_names must be a list of names", decisionMember)
+	}
+	eachElement(names, func(e []byte) bool {
+		var at int
+		at, err = t.branchNamed(d, e)
+		b.steps = append(b.steps, at)
+		return err == nil
+	})
+	slices.Sort(b.steps)
+	b.steps = slices.Compact(b.steps)
+	return b, err
+}
+
+// branchNamed is the step of a name that the decision d may create.
+func (t *template) branchNamed(d int, raw []byte) (int, error) {
+	name, ok := jsonString(raw)
+	if !ok {
+		return 0, fmt.Errorf("%s", wrongKind(decisionMember+".step_names[]", raw, "a name"))
+	}
+	at, ok := t.flow.index[name]
+	switch {
+	case !ok:
+		return 0, fmt.Errorf("%s.step_names: the template has no step %.120q", decisionMember, name)
+	case t.steps[at].kind == stepBatchWorker:
+		return 0, fmt.Errorf("%s.step_names: step %q is a batch_worker, which only a batchable step creates",
+			decisionMember, name)
+	case !t.flow.descends(at, d):
+		return 0, fmt.Errorf("%s.step_names: step %q does not depend on the decision %q",
+			decisionMember, name, t.steps[d].name)
+	}
+	return at, nil
+}
+
+// branchOf reports whether the decision d decides about step s, as its direct dependent.
+func (t *template) branchOf(s, d int) bool {
+	return slices.Contains(t.flow.parents[s], d) && t.makes(d, s)
+}
+
+// descends reports whether step i depends on step d, directly or not.
+func (f *flow) descends(i, d int) bool {
+	return slices.Contains(f.parents[i], d) ||
+		slices.Contains(ancestorsOf(i, func(p int) []int { return f.parents[p] }), d)
+}
+
+// checkIndirect looks for steps that a decision names and that depend on it only
+// through others: they must come to exist with those.
+func (t *task) checkIndirect(i int, b branching) error {
+	d := t.declared(i)
+	indirect := slices.DeleteFunc(slices.Clone(b.steps), func(s int) bool { return t.tpl.branchOf(s, d) })
+	if len(indirect) == 0 {
+		return nil
+	}
+	c := t.clone()
+	(&applier{t: c, r: &record{}, obs: unobserved{}}).branch(i, b)
+	for _, s := range indirect {
+		if len(c.plan.declared[s].steps) == 0 {
+			return fmt.Errorf("%s.step_names: step %q depends on the decision only through steps that it does not create",
+				decisionMember, t.tpl.steps[s].name)
+		}
+	}
+	return nil
+}
+
+// batches reads {"type": "no_batches"} or {"type": "create_batches", "worker_template_name",
+// "worker_count", "cursor_configs": […], "total_items"}.
+func (t *template) batches(d int, outcome []byte) (b branching, err error) {
+	if outcome == nil {
+		return branching{workers: t.idleWorkers(d)}, nil
+	}
+	o, err := readOutcome(batchMember, outcome)
+	if err != nil {
+		return b, err
+	}
+	switch o.kind {
+	case "no_batches":
+		return branching{workers: t.idleWorkers(d)}, nil
+	case "create_batches":
+		return t.cursors(d, o)
+	}
+	return b, fmt.Errorf("%s.type %.60q is neither no_batches nor create_batches", batchMember, o.kind)
+}
+
+// idleWorkers are the workers that get a placeholder when there are no batches:
+// the one that the step's definition names, else all that depend on it.
+func (t *template) idleWorkers(d int) []int {
+	if w, ok := t.flow.index[t.steps[d].batchWorker]; ok && t.worksFor(w, d) {
+		return []int{w}
+	}
+	var all []int
+	for _, c := range t.flow.children[d] {
+		if t.worksFor(c, d) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// worksFor reports whether w is a batch_worker step that depends on the batchable step d.
+func (t *template) worksFor(w, d int) bool {
+	return t.steps[w].kind == stepBatchWorker && slices.Contains(t.flow.parents[w], d)
+}
+
+func (t *template) cursors(d int, o outcomeObject) (b branching, err error) {
+	worker, err := t.workerNamed(d, o.member("worker_template_name"))
+	if err != nil {
+		return b, err
+	}
+	b.workers = []int{worker}
+	list := o.member("cursor_configs")
+	if list == nil || jsonKind(list) != '[' {
+		return b, fmt.Errorf("%s.cursor_configs must be a list, one for each worker", batchMember)
+	}
+	eachElement(list, func(e []byte) bool {
+		b.cursors = append(b.cursors, e)
+		return true
+	})
+	for _, name := range []string{"worker_count", "total_items"} {
+		if raw := o.member(name); raw != nil {
+			n, ok := jsonInt(raw)
+			if !ok || n < 0 {
+				return b, fmt.Errorf("%s", wrongKind(batchMember+"."+name, raw, "an integer from 0"))
+			}
+			if name == "worker_count" && n != int64(len(b.cursors)) {
+				return b, fmt.Errorf("%s.worker_count is %d, and there are %d cursor_configs", batchMember, n, len(b.cursors))
+			}
+		}
+	}
+	if len(b.cursors) > maxInstances {
+		return b, fmt.Errorf("%s asks for %d workers, more than %d", batchMember, len(b.cursors), maxInstances)
+	}
+	return b, nil
+}
+
+// workerNamed is the batch_worker step of a name, or the one that the step's
+// definition names where none is given.
+func (t *template) workerNamed(d int, raw []byte) (int, error) {
+	name := t.steps[d].batchWorker
+	if raw != nil {
+		var ok bool
+		if name, ok = jsonString(raw); !ok {
+			return 0, fmt.Errorf("%s", wrongKind(batchMember+".worker_template_name", raw, "a name"))
+		}
+	}
+	w, ok := t.flow.index[name]
+	switch {
+	case name == "":
+		return 0, fmt.Errorf("%s.worker_template_name is missing", batchMember)
+	case !ok:
+		return 0, fmt.Errorf("%s.worker_template_name: the template has no step %.120q", batchMember, name)
+	case t.steps[w].kind != stepBatchWorker:
+		return 0, fmt.Errorf("%s.worker_template_name: step %q is no batch_worker", batchMember, name)
+	case !t.worksFor(w, d):
+		return 0, fmt.Errorf("%s.worker_template_name: step %q does not depend on the batchable step %q",
+			batchMember, name, t.steps[d].name)
+	}
+	return w, nil
+}
+
+// outcomeObject is an outcome with its type.
+type outcomeObject struct {
+	kind string
+	data []byte
+}
+
+func readOutcome(name string, data []byte) (o outcomeObject, err error) {
+	if jsonKind(data) != '{' {
+		return o, fmt.Errorf("%s", wrongKind(name, data, "an object"))
+	}
+	o.data = data
+	raw := o.member("type")
+	if raw == nil {
+		return o, fmt.Errorf("%s.type is missing", name)
+	}
+	var ok bool
+	if o.kind, ok = jsonString(raw); !ok {
+		return o, fmt.Errorf("%s", wrongKind(name+".type", raw, "a word"))
+	}
+	return o, nil
+}
+
+// member is a member of the outcome; nil when it is absent or null.
+func (o outcomeObject) member(name string) []byte {
+	if raw := objectMember(o.data, name); raw != nil && jsonKind(raw) != 'n' {
+		return raw
+	}
+	return nil
+}
+
+// momentOf is when a step came into a state, by a record of a time that started
+// an attempt, if it did, at another; and which attempt it was in.
+func (t *task) momentOf(i int, to stepState, at, started instant) (instant, int) {
+	s := &t.steps[i]
+	switch {
+	case to != stepInProgress:
+		return at, s.attempts
+	case s.redeliver:
+		return started, s.attempts
+	}
+	return started, s.attempts + 1 // the move stands before the count
+}

@@ -1,0 +1,361 @@
+package main
+
+// Both state machines as data: the states, the events that move them, and the
+// two tables. Nothing else in the program decides where an event leads.
+
+// taskState is one of the twelve states of a task.
+type taskState uint8
+
+const (
+	taskPending taskState = iota
+	taskInitializing
+	taskEnqueuingSteps
+	taskStepsInProcess
+	taskEvaluatingResults
+	taskWaitingForDependencies
+	taskWaitingForRetry
+	taskBlockedByFailures
+	taskComplete
+	taskError
+	taskCancelled
+	taskResolvedManually
+	taskStates // how many there are
+)
+
+var taskStateNames = [taskStates]string{
+	"pending", "initializing", "enqueuing_steps", "steps_in_process", "evaluating_results",
+	"waiting_for_dependencies", "waiting_for_retry", "blocked_by_failures",
+	"complete", "error", "cancelled", "resolved_manually",
+}
+
+func (s taskState) String() string { return taskStateNames[s] }
+
+// ended reports whether the task is over; error is over only until an operator acts.
+func (s taskState) ended() bool { return s >= taskComplete }
+
+// final reports whether nothing can ever move the task again.
+func (s taskState) final() bool { return s.ended() && s != taskError }
+
+// parseTaskState reads a state's name as it stands in records and filters.
+func parseTaskState(name string) (taskState, bool) {
+	for s, n := range taskStateNames {
+		if n == name {
+			return taskState(s), true
+		}
+	}
+	return 0, false
+}
+
+// taskEvent is what can happen to a task.
+type taskEvent uint8
+
+const (
+	taskStart         taskEvent = iota
+	taskReadyFound              // ready steps were found
+	taskNoSteps                 // the template has no steps
+	taskNoneReady               // none ready, none due, nothing runs
+	taskEnqueued                // the ready steps were enqueued
+	taskEnqueueFailed           // they could not be
+	taskStepChanged             // a step ended, an operator or actor acted, a retry is due
+	taskAllSuccessful           // every step is complete or resolved
+	taskOnlyRetries             // only retries are due later
+	taskStillRunning            // a step runs or waits for an actor
+	taskStepFailed              // a step failed for good
+	taskUnblocked               // an operator dealt with the failed step, no other is in error
+	taskStale                   // stale, and the action says so
+	taskCancel                  // somebody cancelled it
+	taskEvents                  // how many there are
+	noTaskState       = taskState(255)
+)
+
+var taskEventNames = [taskEvents]string{
+	"start", "ready_steps_found", "no_steps", "none_ready", "steps_enqueued", "enqueue_failed", "step_changed",
+	"all_successful", "only_retries_due", "still_running", "step_failed", "unblocked", "stale", "cancel",
+}
+
+func (e taskEvent) String() string { return taskEventNames[e] }
+
+type taskRow struct {
+	from  taskState
+	event taskEvent
+	to    taskState
+}
+
+// taskRows is the task table, a row for each move that is allowed.
+var taskRows = []taskRow{
+	{taskPending, taskStart, taskInitializing},
+
+	{taskInitializing, taskReadyFound, taskEnqueuingSteps},
+	{taskInitializing, taskNoSteps, taskComplete},
+	{taskInitializing, taskNoneReady, taskWaitingForDependencies},
+
+	{taskEnqueuingSteps, taskEnqueued, taskStepsInProcess},
+	{taskEnqueuingSteps, taskEnqueueFailed, taskError},
+
+	{taskStepsInProcess, taskStepChanged, taskEvaluatingResults},
+	{taskWaitingForDependencies, taskStepChanged, taskEvaluatingResults},
+	{taskWaitingForRetry, taskStepChanged, taskEvaluatingResults},
+
+	{taskEvaluatingResults, taskAllSuccessful, taskComplete},
+	{taskEvaluatingResults, taskReadyFound, taskEnqueuingSteps},
+	{taskEvaluatingResults, taskOnlyRetries, taskWaitingForRetry},
+	{taskEvaluatingResults, taskStillRunning, taskStepsInProcess},
+	{taskEvaluatingResults, taskNoneReady, taskWaitingForDependencies},
+	{taskEvaluatingResults, taskStepFailed, taskBlockedByFailures},
+
+	{taskBlockedByFailures, taskUnblocked, taskEvaluatingResults},
+	{taskError, taskUnblocked, taskEvaluatingResults},
+
+	{taskStepsInProcess, taskStale, taskError},
+	{taskWaitingForDependencies, taskStale, taskError},
+	{taskWaitingForRetry, taskStale, taskError},
+	{taskBlockedByFailures, taskStale, taskError},
+
+	{taskPending, taskCancel, taskCancelled},
+	{taskInitializing, taskCancel, taskCancelled},
+	{taskEnqueuingSteps, taskCancel, taskCancelled},
+	{taskStepsInProcess, taskCancel, taskCancelled},
+	{taskEvaluatingResults, taskCancel, taskCancelled},
+	{taskWaitingForDependencies, taskCancel, taskCancelled},
+	{taskWaitingForRetry, taskCancel, taskCancelled},
+	{taskBlockedByFailures, taskCancel, taskCancelled},
+}
+
+// stepState is one of the ten states of a step.
+type stepState uint8
+
+const (
+	stepPending stepState = iota
+	stepEnqueued
+	stepInProgress
+	stepEnqueuedForOrchestration
+	stepEnqueuedAsError
+	stepWaitingForRetry
+	stepComplete
+	stepInError
+	stepCancelled
+	stepResolvedManually
+	stepStates // how many there are
+)
+
+var stepStateNames = [stepStates]string{
+	"pending", "enqueued", "in_progress", "enqueued_for_orchestration", "enqueued_as_error_for_orchestration",
+	"waiting_for_retry", "complete", "error", "cancelled", "resolved_manually",
+}
+
+func (s stepState) String() string { return stepStateNames[s] }
+
+// satisfies reports whether a parent in this state lets its children run.
+func (s stepState) satisfies() bool { return s == stepComplete || s == stepResolvedManually }
+
+// finished reports whether the step needs nothing more: a failed one does.
+func (s stepState) finished() bool { return s.satisfies() || s == stepCancelled }
+
+func parseStepState(name string) (stepState, bool) {
+	for s, n := range stepStateNames {
+		if n == name {
+			return stepState(s), true
+		}
+	}
+	return 0, false
+}
+
+// stepEvent is what can happen to a step.
+type stepEvent uint8
+
+const (
+	stepEnqueue    stepEvent = iota
+	stepStart                // a worker starts it, an actor claims it
+	stepSucceed              // the attempt succeeded
+	stepFail                 // the attempt failed
+	stepRecover              // its worker was lost with this process
+	stepProcessed            // the result is taken over
+	stepRetry                // retryable, and attempts are left
+	stepGiveUp               // not retryable, or none left
+	stepDue                  // the back-off is over
+	stepReset                // an operator starts it over
+	stepCompleteBy           // an operator completes it with a result
+	stepResolveBy            // an operator resolves it
+	stepCancel               // it, or its task, was cancelled
+	stepEvents               // how many there are
+	noStepState    = stepState(255)
+)
+
+var stepEventNames = [stepEvents]string{
+	"enqueue", "start", "succeed", "fail", "recover", "processed", "retry", "give_up", "due",
+	"reset", "complete_manually", "resolve_manually", "cancel",
+}
+
+func (e stepEvent) String() string { return stepEventNames[e] }
+
+type stepRow struct {
+	from  stepState
+	event stepEvent
+	to    stepState
+}
+
+// stepRows is the step table.
+var stepRows = []stepRow{
+	{stepPending, stepEnqueue, stepEnqueued},
+	{stepEnqueued, stepStart, stepInProgress},
+	{stepInProgress, stepSucceed, stepEnqueuedForOrchestration},
+	{stepInProgress, stepFail, stepEnqueuedAsError},
+	{stepInProgress, stepRecover, stepEnqueued},
+	{stepEnqueuedForOrchestration, stepProcessed, stepComplete},
+	{stepEnqueuedAsError, stepRetry, stepWaitingForRetry},
+	{stepEnqueuedAsError, stepGiveUp, stepInError},
+	{stepWaitingForRetry, stepDue, stepPending},
+	{stepInError, stepReset, stepPending},
+
+	{stepPending, stepCompleteBy, stepComplete},
+	{stepEnqueued, stepCompleteBy, stepComplete},
+	{stepInProgress, stepCompleteBy, stepComplete},
+	{stepEnqueuedForOrchestration, stepCompleteBy, stepComplete},
+	{stepEnqueuedAsError, stepCompleteBy, stepComplete},
+	{stepWaitingForRetry, stepCompleteBy, stepComplete},
+	{stepInError, stepCompleteBy, stepComplete},
+	{stepResolvedManually, stepCompleteBy, stepComplete},
+
+	{stepPending, stepResolveBy, stepResolvedManually},
+	{stepEnqueued, stepResolveBy, stepResolvedManually},
+	{stepInProgress, stepResolveBy, stepResolvedManually},
+	{stepEnqueuedForOrchestration, stepResolveBy, stepResolvedManually},
+	{stepEnqueuedAsError, stepResolveBy, stepResolvedManually},
+	{stepWaitingForRetry, stepResolveBy, stepResolvedManually},
+	{stepInError, stepResolveBy, stepResolvedManually},
+	{stepResolvedManually, stepResolveBy, stepResolvedManually},
+
+	{stepPending, stepCancel, stepCancelled},
+	{stepEnqueued, stepCancel, stepCancelled},
+	{stepInProgress, stepCancel, stepCancelled},
+	{stepEnqueuedForOrchestration, stepCancel, stepCancelled},
+	{stepEnqueuedAsError, stepCancel, stepCancelled},
+	{stepWaitingForRetry, stepCancel, stepCancelled},
+	{stepInError, stepCancel, stepCancelled},
+}
+
+var (
+	taskTable = buildTaskTable()
+	stepTable = buildStepTable()
+)
+
+func buildTaskTable() (table [taskStates][taskEvents]taskState) {
+	for s := range table {
+		for e := range table[s] {
+			table[s][e] = noTaskState
+		}
+	}
+	for _, r := range taskRows {
+		table[r.from][r.event] = r.to
+	}
+	return table
+}
+
+func buildStepTable() (table [stepStates][stepEvents]stepState) {
+	for s := range table {
+		for e := range table[s] {
+			table[s][e] = noStepState
+		}
+	}
+	for _, r := range stepRows {
+		table[r.from][r.event] = r.to
+	}
+	return table
+}
+
+// next is the state that an event leads to, if the table has the row.
+func (s taskState) next(e taskEvent) (taskState, bool) {
+	to := taskTable[s][e]
+	return to, to != noTaskState
+}
+
+// next is the state that an event leads to, if the table has the row.
+func (s stepState) next(e stepEvent) (stepState, bool) {
+	to := stepTable[s][e]
+	return to, to != noStepState
+}
+
+// The six words that the mount-point API has for the states of tasks and steps.
+
+// briefStatus is a state as the mount-point API tells it.
+type briefStatus uint8
+
+const (
+	briefPending briefStatus = iota
+	briefInProgress
+	briefComplete
+	briefError
+	briefCancelled
+	briefResolved
+	briefStatuses // how many there are
+)
+
+var briefStatusNames = [briefStatuses]string{
+	"pending", "in_progress", "complete", "error", "cancelled", "resolved_manually",
+}
+
+func (s briefStatus) String() string { return briefStatusNames[s] }
+
+func parseBriefStatus(name string) (briefStatus, bool) {
+	for s, n := range briefStatusNames {
+		if n == name {
+			return briefStatus(s), true
+		}
+	}
+	return 0, false
+}
+
+// taskBriefs is the status of a task, by its state.
+var taskBriefs = [taskStates]briefStatus{
+	taskPending:                briefPending,
+	taskInitializing:           briefPending,
+	taskEnqueuingSteps:         briefInProgress,
+	taskStepsInProcess:         briefInProgress,
+	taskEvaluatingResults:      briefInProgress,
+	taskWaitingForDependencies: briefInProgress,
+	taskWaitingForRetry:        briefInProgress,
+	taskBlockedByFailures:      briefError,
+	taskComplete:               briefComplete,
+	taskError:                  briefError,
+	taskCancelled:              briefCancelled,
+	taskResolvedManually:       briefResolved,
+}
+
+func (s taskState) brief() briefStatus { return taskBriefs[s] }
+
+// stepBriefs is the status of a step, by its state.
+var stepBriefs = [stepStates]briefStatus{
+	stepPending:                  briefPending,
+	stepEnqueued:                 briefPending,
+	stepInProgress:               briefInProgress,
+	stepEnqueuedForOrchestration: briefInProgress,
+	stepEnqueuedAsError:          briefInProgress,
+	stepWaitingForRetry:          briefPending,
+	stepComplete:                 briefComplete,
+	stepInError:                  briefError,
+	stepCancelled:                briefCancelled,
+	stepResolvedManually:         briefResolved,
+}
+
+func (s stepState) brief() briefStatus { return stepBriefs[s] }
+
+// stateSet is a set of task states, a bit each.
+type stateSet uint16
+
+func setOf(states ...taskState) (set stateSet) {
+	for _, s := range states {
+		set |= 1 << s
+	}
+	return set
+}
+
+func (set stateSet) has(s taskState) bool { return set&(1<<s) != 0 }
+
+// terminalStates are those that a task does not leave without an operator.
+var terminalStates = setOf(taskBlockedByFailures, taskComplete, taskError, taskCancelled, taskResolvedManually)
+
+// finalStates are those that nothing leads out of.
+var finalStates = setOf(taskComplete, taskCancelled, taskResolvedManually)
+
+// anyState is no wait at all.
+const anyState = stateSet(1<<taskStates - 1)

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestBriefStatuses is the contract's mapping of all states, word for word.
+func TestBriefStatuses(t *testing.T) {
+	tasks := map[string]string{
+		"pending": "pending", "initializing": "pending",
+		"enqueuing_steps": "in_progress", "steps_in_process": "in_progress", "evaluating_results": "in_progress",
+		"waiting_for_dependencies": "in_progress", "waiting_for_retry": "in_progress",
+		"complete": "complete", "blocked_by_failures": "error", "error": "error",
+		"cancelled": "cancelled", "resolved_manually": "resolved_manually",
+	}
+	if len(tasks) != int(taskStates) {
+		t.Fatalf("got %d rows for tasks; want %d", len(tasks), taskStates)
+	}
+	for s := range taskStates {
+		if got := s.brief().String(); got != tasks[s.String()] {
+			t.Errorf("a task in %s: got %s; want %s", s, got, tasks[s.String()])
+		}
+	}
+	steps := map[string]string{
+		"pending": "pending", "enqueued": "pending", "waiting_for_retry": "pending",
+		"in_progress": "in_progress", "enqueued_for_orchestration": "in_progress",
+		"enqueued_as_error_for_orchestration": "in_progress",
+		"complete":                            "complete", "error": "error", "cancelled": "cancelled", "resolved_manually": "resolved_manually",
+	}
+	if len(steps) != int(stepStates) {
+		t.Fatalf("got %d rows for steps; want %d", len(steps), stepStates)
+	}
+	for s := range stepStates {
+		if got := s.brief().String(); got != steps[s.String()] {
+			t.Errorf("a step in %s: got %s; want %s", s, got, steps[s.String()])
+		}
+	}
+}
+
+// readStates reads testdata/states.txt: "task from event" to the state it leads to.
+func readStates(t *testing.T) map[string]string {
+	t.Helper()
+	data, err := os.ReadFile("testdata/states.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	moves := map[string]string{}
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
+		if len(f) == 0 || f[0] == "#" {
+			continue
+		}
+		if len(f) != 4 {
+			t.Fatalf("states.txt: %q has %d words; want 4", line, len(f))
+		}
+		for from := range strings.SplitSeq(f[1], ",") {
+			moves[f[0]+" "+from+" "+f[2]] = f[3]
+		}
+	}
+	return moves
+}
+
+func TestStateTables(t *testing.T) {
+	want := readStates(t)
+	seen := 0
+	compare := func(pair, got string, ok bool) {
+		if ok {
+			seen++
+		}
+		if got != want[pair] {
+			t.Errorf("%s leads to %q; want %q", pair, got, want[pair])
+		}
+	}
+	for s := range taskStates {
+		for e := range taskEvents {
+			to, ok := s.next(e)
+			got := ""
+			if ok {
+				got = to.String()
+			}
+			compare("task "+s.String()+" "+e.String(), got, ok)
+		}
+	}
+	for s := range stepStates {
+		for e := range stepEvents {
+			to, ok := s.next(e)
+			got := ""
+			if ok {
+				got = to.String()
+			}
+			compare("step "+s.String()+" "+e.String(), got, ok)
+		}
+	}
+	if seen != len(want) {
+		t.Errorf("the tables have %d moves; states.txt has %d", seen, len(want))
+	}
+}
+
+func TestStatesOfNoReturn(t *testing.T) {
+	for s := range taskStates {
+		moves := 0
+		for e := range taskEvents {
+			if _, ok := s.next(e); ok {
+				moves++
+			}
+		}
+		if s.final() != (moves == 0) {
+			t.Errorf("%s: final is %t with %d moves", s, s.final(), moves)
+		}
+	}
+	if taskError.final() || !taskError.ended() {
+		t.Errorf("error: final %t, ended %t; want false, true", taskError.final(), taskError.ended())
+	}
+}

@@ -1,0 +1,714 @@
+package main
+
+// What a workflow template is once it is resolved, and how it is read back
+// from its normalized form. How that form comes about stands in
+// templateread.go and templatefields.go.
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// identityStrategy says when two tasks of a template are the same task.
+type identityStrategy string
+
+const (
+	strategyStrict         identityStrategy = "strict"
+	strategyCallerProvided identityStrategy = "caller_provided"
+	strategyAlwaysUnique   identityStrategy = "always_unique"
+)
+
+// backoffKind says how the delay before a retry grows.
+type backoffKind string
+
+const (
+	backoffNone        backoffKind = "none"
+	backoffLinear      backoffKind = "linear"
+	backoffExponential backoffKind = "exponential"
+	backoffFibonacci   backoffKind = "fibonacci"
+)
+
+// The kinds of steps.
+const (
+	stepStandard            = "standard"
+	stepDecision            = "decision"
+	stepDeferredConvergence = "deferred_convergence"
+	stepBatchable           = "batchable"
+	stepBatchWorker         = "batch_worker"
+)
+
+// template is one resolved workflow definition; immutable once made. Its byte
+// slices are JSON texts, most of them parts of json.
+type template struct {
+	namespace, name, version string
+	semver                   semver // version, read
+	description              *string
+	strategy                 identityStrategy
+	defaultContext           []byte         // an object
+	lifecycle                *lifecycle     // nil when the template has none
+	steps                    []stepTemplate // in the order of the definition
+	order                    []int          // indexes, each after its parents; of the free, the first defined
+	dynamic                  bool           // some step's kind is not standard
+	flow                     *flow          // of a dynamic one; else nil
+	json                     []byte         // the normalized form, compact: what is served and kept
+	hash                     string         // lower-case hex of the first 16 bytes of SHA-256 over json
+}
+
+// lifecycle holds a template's own limits, in minutes; nil: the service's limit.
+type lifecycle struct {
+	maxDurationMinutes               *int
+	maxWaitingForDependenciesMinutes *int
+	maxWaitingForRetryMinutes        *int
+	maxStepsInProcessMinutes         *int
+	stalenessAction                  string // dlq, error, none; "" when the template has no word on it
+}
+
+// stepTemplate is one step of a template.
+type stepTemplate struct {
+	name, kind        string
+	description       *string
+	callable, method  string // method is "" when absent
+	resolver          *string
+	handler           []byte // the whole handler, an object
+	config            []byte // handler.initialization, an object
+	parents, children []int  // indexes into template.steps; parents as listed, children ascending
+	retry             retryPolicy
+	timeoutSeconds    int
+	parentsOnly       bool   // the handler gets the results of its parents, not of all ancestors
+	id                uuid   // named_step_uuid
+	resultSchema      []byte // nil when absent
+	batchWorker       string // the step that batches are made of; "" when nothing names one
+}
+
+// retryPolicy says whether and when a failed step is tried again.
+type retryPolicy struct {
+	retryable     bool
+	maxAttempts   int // counts the first attempt; 0 behaves as 1
+	backoff       backoffKind
+	baseMS, maxMS int
+}
+
+func (t *template) fullName() string { return t.namespace + "." + t.name + "@" + t.version }
+
+// templateFromNormalized reads what template.json was: the same json, hash and
+// fields. It checks the shape, not the rules for new templates, so that what
+// was once accepted can always be read back.
+func templateFromNormalized(data []byte) (*template, error) {
+	if err := checkJSON(data); err != nil {
+		return nil, fmt.Errorf("normalized template: %w", err)
+	}
+	t := &template{json: bytes.Clone(data), strategy: strategyStrict, defaultContext: []byte("{}")}
+	d := &templateDecoder{}
+	d.members(t.json, func(key string, value []byte) { d.templateMember(t, key, value) })
+	d.identify(t)
+	d.link(t)
+	if d.err != nil {
+		return nil, fmt.Errorf("normalized template: %w", d.err)
+	}
+	return t, nil
+}
+
+// templateDecoder fills a template from its normalized form and keeps the first error.
+type templateDecoder struct {
+	err          error
+	dependencies [][]string // by step
+}
+
+func (d *templateDecoder) fail(err error) {
+	if d.err == nil {
+		d.err = err
+	}
+}
+
+// scalar decodes a string, number, bool or null; null leaves what a pointer points to alone.
+func (d *templateDecoder) scalar(data []byte, into any) {
+	if err := json.Unmarshal(data, into); err != nil {
+		d.fail(err)
+	}
+}
+
+// object is data, which must be an object.
+func (d *templateDecoder) object(data []byte) []byte {
+	if data[0] != '{' {
+		d.fail(errors.New("an object is missing"))
+	}
+	return data
+}
+
+func (d *templateDecoder) members(data []byte, f func(key string, value []byte)) {
+	if templateNull(data) {
+		return
+	}
+	if !eachMember(data, func(key string, value []byte) bool { f(key, value); return d.err == nil }) {
+		d.fail(errors.New("an object is missing"))
+	}
+}
+
+func (d *templateDecoder) elements(data []byte, f func(value []byte)) {
+	if templateNull(data) {
+		return
+	}
+	if !eachElement(data, func(value []byte) bool { f(value); return d.err == nil }) {
+		d.fail(errors.New("a list is missing"))
+	}
+}
+
+func (d *templateDecoder) templateMember(t *template, key string, value []byte) {
+	switch key {
+	case "namespace_name":
+		d.scalar(value, &t.namespace)
+	case "name":
+		d.scalar(value, &t.name)
+	case "version":
+		d.scalar(value, &t.version)
+	case "description":
+		d.scalar(value, &t.description)
+	case "identity_strategy":
+		d.scalar(value, (*string)(&t.strategy))
+	case "default_context":
+		t.defaultContext = d.object(value)
+	case "lifecycle":
+		if !templateNull(value) {
+			t.lifecycle = &lifecycle{}
+			d.members(value, func(key string, value []byte) { d.lifecycleMember(t.lifecycle, key, value) })
+		}
+	case "steps":
+		d.elements(value, func(value []byte) { d.step(t, value) })
+	}
+}
+
+func (d *templateDecoder) lifecycleMember(l *lifecycle, key string, value []byte) {
+	switch key {
+	case "max_duration_minutes":
+		d.scalar(value, &l.maxDurationMinutes)
+	case "max_waiting_for_dependencies_minutes":
+		d.scalar(value, &l.maxWaitingForDependenciesMinutes)
+	case "max_waiting_for_retry_minutes":
+		d.scalar(value, &l.maxWaitingForRetryMinutes)
+	case "max_steps_in_process_minutes":
+		d.scalar(value, &l.maxStepsInProcessMinutes)
+	case "staleness_action":
+		d.scalar(value, &l.stalenessAction)
+	}
+}
+
+func (d *templateDecoder) step(t *template, data []byte) {
+	s := stepTemplate{
+		kind:           stepStandard,
+		config:         []byte("{}"),
+		retry:          retryPolicy{true, 3, backoffExponential, 1000, 30000},
+		timeoutSeconds: 30,
+	}
+	d.dependencies = append(d.dependencies, nil)
+	batchConfig := []byte("{}")
+	d.members(data, func(key string, value []byte) {
+		if key == "batch_config" {
+			batchConfig = value
+		}
+		d.stepMember(&s, key, value)
+	})
+	s.parentsOnly = templateText(s.config, "dependency_results") == "parents"
+	s.batchWorker = templateText(s.config, "worker_template_name")
+	if name := templateText(batchConfig, "worker_template"); name != "" {
+		s.batchWorker = name
+	}
+	t.dynamic = t.dynamic || s.kind != stepStandard
+	t.steps = append(t.steps, s)
+}
+
+func (d *templateDecoder) stepMember(s *stepTemplate, key string, value []byte) {
+	switch key {
+	case "name":
+		d.scalar(value, &s.name)
+	case "description":
+		d.scalar(value, &s.description)
+	case "type":
+		d.scalar(value, &s.kind)
+	case "handler":
+		s.handler = value
+		d.members(value, func(key string, value []byte) { d.handlerMember(s, key, value) })
+	case "dependencies":
+		last := &d.dependencies[len(d.dependencies)-1]
+		d.elements(value, func(value []byte) {
+			*last = append(*last, "")
+			d.scalar(value, &(*last)[len(*last)-1])
+		})
+	case "retry":
+		d.members(value, func(key string, value []byte) { d.retryMember(&s.retry, key, value) })
+	case "timeout_seconds":
+		d.scalar(value, &s.timeoutSeconds)
+	case "result_schema":
+		s.resultSchema = d.object(value)
+	}
+}
+
+func (d *templateDecoder) handlerMember(s *stepTemplate, key string, value []byte) {
+	switch key {
+	case "callable":
+		d.scalar(value, &s.callable)
+	case "method":
+		d.scalar(value, &s.method)
+	case "resolver":
+		d.scalar(value, &s.resolver)
+	case "initialization":
+		s.config = d.object(value)
+	}
+}
+
+func (d *templateDecoder) retryMember(p *retryPolicy, key string, value []byte) {
+	switch key {
+	case "retryable":
+		d.scalar(value, &p.retryable)
+	case "max_attempts":
+		d.scalar(value, &p.maxAttempts)
+	case "backoff":
+		d.scalar(value, (*string)(&p.backoff))
+	case "backoff_base_ms":
+		d.scalar(value, &p.baseMS)
+	case "max_backoff_ms":
+		d.scalar(value, &p.maxMS)
+	}
+}
+
+// identify sets what follows from the template's names and text.
+func (d *templateDecoder) identify(t *template) {
+	var ok bool
+	if t.semver, ok = parseSemver(t.version); !ok || t.namespace == "" || t.name == "" {
+		d.fail(errors.New("namespace, name and version do not identify it"))
+	}
+	sum := sha256.Sum256(t.json)
+	t.hash = hex.EncodeToString(sum[:16])
+	for i := range t.steps {
+		t.steps[i].id = stableID(t.namespace, t.name, t.version, t.steps[i].name)
+	}
+}
+
+// link turns the names of dependencies into parents, children and an order.
+func (d *templateDecoder) link(t *template) {
+	index := make(map[string]int, len(t.steps))
+	for i, s := range t.steps {
+		index[s.name] = i
+	}
+	parents := make([][]int, len(t.steps))
+	lastChild := make([]int, len(t.steps)) // by parent, plus 1
+	for i, names := range d.dependencies {
+		for _, name := range names {
+			p, ok := index[name]
+			if !ok || lastChild[p] == i+1 {
+				d.fail(fmt.Errorf("step %q cannot depend on %q", t.steps[i].name, name))
+				return
+			}
+			lastChild[p] = i + 1
+			parents[i] = append(parents[i], p)
+		}
+	}
+	g, cycle := newGraph(parents)
+	if cycle != nil || len(index) < len(t.steps) {
+		d.fail(errors.New("its steps do not make a graph"))
+		return
+	}
+	t.order = g.order
+	for i := range t.steps {
+		t.steps[i].parents, t.steps[i].children = parents[i], g.children[i]
+	}
+	if t.dynamic {
+		t.flow = newFlow(t)
+	}
+}
+
+// The registry: the templates that tasks can be created from, by identity, and
+// which version is the latest.
+
+// latestVersion is the word for the latest version of a template.
+const latestVersion = "latest"
+
+// registry is a set of templates; immutable, so are the slices it hands out.
+type registry struct {
+	sorted []*template                  // by namespace, name, version
+	byName map[templateName][]*template // parts of sorted
+}
+
+// templateName names all versions of a template.
+type templateName struct{ namespace, name string }
+
+// newRegistry makes a registry of templates, each identity once.
+func newRegistry(templates []*template) *registry {
+	r := &registry{sorted: slices.SortedFunc(slices.Values(templates), compareTemplates)}
+	r.byName = make(map[templateName][]*template)
+	for i := 0; i < len(r.sorted); {
+		first, name := i, r.sorted[i].names()
+		for i < len(r.sorted) && r.sorted[i].names() == name {
+			i++
+		}
+		r.byName[name] = r.sorted[first:i:i]
+	}
+	return r
+}
+
+func (t *template) names() templateName { return templateName{t.namespace, t.name} }
+
+// compareTemplates orders by namespace, name and precedence of versions; what
+// differs in build metadata alone, by its text.
+func compareTemplates(a, b *template) int {
+	return cmp.Or(
+		strings.Compare(a.namespace, b.namespace),
+		strings.Compare(a.name, b.name),
+		a.semver.compare(b.semver),
+		strings.Compare(a.version, b.version),
+	)
+}
+
+// with is r and t, which replaces a template of the same identity.
+func (r *registry) with(t *template) *registry {
+	others := slices.DeleteFunc(slices.Clone(r.sorted), func(o *template) bool {
+		return o.names() == t.names() && o.version == t.version
+	})
+	return newRegistry(append(others, t))
+}
+
+// get finds a template; version "" and latest mean the latest one.
+func (r *registry) get(namespace, name, version string) (*template, bool) {
+	versions := r.versions(namespace, name)
+	if len(versions) == 0 {
+		return nil, false
+	}
+	if version == "" || version == latestVersion {
+		return latestTemplate(versions), true
+	}
+	i := slices.IndexFunc(versions, func(t *template) bool { return t.version == version })
+	if i < 0 {
+		return nil, false
+	}
+	return versions[i], true
+}
+
+// latestTemplate is the highest release, or the highest of all where none is a
+// release. Versions ascend.
+func latestTemplate(versions []*template) *template {
+	for _, t := range slices.Backward(versions) {
+		if t.semver.isRelease() {
+			return t
+		}
+	}
+	return versions[len(versions)-1]
+}
+
+// versions are the templates of that name, the lowest version first.
+func (r *registry) versions(namespace, name string) []*template {
+	return r.byName[templateName{namespace, name}]
+}
+
+// all are the templates by namespace, name and version.
+func (r *registry) all() []*template { return r.sorted }
+
+// nearest is the full name of the registered template that was most likely
+// meant by one that is not, "" when none is close: another version, the same
+// name in another namespace, or a few letters changed.
+func (r *registry) nearest(namespace, name, version string) string {
+	type distance struct{ total, namespace int }
+	best, found := distance{}, (*template)(nil)
+	name, limit := strings.ToLower(name), typoLimit(name)
+	for i := 0; i < len(r.sorted); {
+		versions := r.byName[r.sorted[i].names()]
+		i += len(versions)
+		of := versions[0]
+		d := distance{typoDistance(name, strings.ToLower(of.name), limit), 0}
+		if d.total > limit {
+			continue
+		}
+		if of.namespace != namespace {
+			d.total++ // a namespace is forgotten as a whole more often than it is misspelled
+			d.namespace = typoDistance(namespace, of.namespace, 8)
+		}
+		if found == nil || d.total < best.total || d.total == best.total && d.namespace < best.namespace {
+			best, found = d, latestTemplate(versions)
+			if t, ok := r.get(of.namespace, of.name, version); ok {
+				found = t
+			}
+		}
+	}
+	if found == nil {
+		return ""
+	}
+	return found.fullName()
+}
+
+// Semantic versions (2.0.0): reading them strictly, and their precedence.
+
+// semver is a version that was read. Numbers stay text: they have no upper bound.
+type semver struct {
+	core [3]string // major, minor, patch
+	pre  []string  // the pre-release identifiers; empty for a release
+}
+
+// parseSemver reads a version such as 1.2.3, 1.2.3-rc.1 or 1.2.3+build.5.
+// Nothing else is accepted: no leading v or zero, no missing part.
+func parseSemver(s string) (v semver, ok bool) {
+	s, build, hasBuild := strings.Cut(s, "+")
+	if hasBuild && !semverIdentifiers(build, false) {
+		return semver{}, false
+	}
+	s, pre, hasPre := strings.Cut(s, "-")
+	if hasPre {
+		if !semverIdentifiers(pre, true) {
+			return semver{}, false
+		}
+		v.pre = strings.Split(pre, ".")
+	}
+	parts := strings.Split(s, ".")
+	if len(parts) != len(v.core) {
+		return semver{}, false
+	}
+	for i, p := range parts {
+		if !semverDigits(p) || semverLeadingZero(p) {
+			return semver{}, false
+		}
+		v.core[i] = p
+	}
+	return v, true
+}
+
+// semverIdentifiers checks a dotted list; strict forbids numbers with a leading zero.
+func semverIdentifiers(list string, strict bool) bool {
+	for id := range strings.SplitSeq(list, ".") {
+		if id == "" || strings.ContainsFunc(id, notSemverRune) {
+			return false
+		}
+		if strict && semverDigits(id) && semverLeadingZero(id) {
+			return false
+		}
+	}
+	return true
+}
+
+func notSemverRune(c rune) bool {
+	return !('0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '-')
+}
+
+func semverDigits(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c < '0' || c > '9' })
+}
+
+func semverLeadingZero(digits string) bool { return len(digits) > 1 && digits[0] == '0' }
+
+// isRelease reports whether v has no pre-release part.
+func (v semver) isRelease() bool { return len(v.pre) == 0 }
+
+// compare is the precedence of v and w: negative when v is the older one.
+func (v semver) compare(w semver) int {
+	for i := range v.core {
+		if c := compareSemverNumbers(v.core[i], w.core[i]); c != 0 {
+			return c
+		}
+	}
+	if v.isRelease() || w.isRelease() {
+		return cmp.Compare(len(w.pre), len(v.pre)) // a release is above its pre-releases
+	}
+	for i := range min(len(v.pre), len(w.pre)) {
+		if c := comparePreReleases(v.pre[i], w.pre[i]); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(len(v.pre), len(w.pre))
+}
+
+// comparePreReleases orders two identifiers: numbers by value, below words.
+func comparePreReleases(a, b string) int {
+	switch numA, numB := semverDigits(a), semverDigits(b); {
+	case numA && numB:
+		return compareSemverNumbers(a, b)
+	case numA:
+		return -1
+	case numB:
+		return 1
+	}
+	return strings.Compare(a, b)
+}
+
+// compareSemverNumbers compares numbers without leading zeros by value.
+func compareSemverNumbers(a, b string) int {
+	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
+}
+
+// Loading templates at start-up: which files there are, and every problem of
+// every file in one error. The demo templates are embedded here.
+
+// demoTemplates are what a service without template directories runs.
+//
+//go:embed templates/demo/*.json templates/demo/*.toml
+var demoTemplates embed.FS
+
+// templateProblems is the error of templates that cannot be loaded.
+type templateProblems []templateProblem
+
+// Error has one line for each problem.
+func (p templateProblems) Error() string {
+	lines := make([]string, len(p))
+	for i, problem := range p {
+		lines[i] = problem.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// loadTemplates reads all templates in the directories, or the demo templates
+// when there are no directories, resolved for the environment. checkCallable
+// tells what is wrong with a callable (nil: nothing is asked). The error is a
+// templateProblems with every problem of every file; the warnings name their
+// files, too.
+func loadTemplates(dirs []string, env string, checkCallable func(callable string) error) (
+	*registry, []string, error) {
+	l := &templateLoader{
+		env:           env,
+		checkCallable: checkCallable,
+		files:         map[string]bool{},
+		defined:       map[string]string{},
+	}
+	if len(dirs) == 0 {
+		l.embedded()
+	}
+	for _, dir := range dirs {
+		if files, ok := l.directory(filepath.Clean(dir)); ok && files == 0 {
+			l.warnings = append(l.warnings, dir+": no *.json or *.toml file with a template in it")
+		}
+	}
+	if len(l.problems) > 0 {
+		return nil, l.warnings, l.problems
+	}
+	return newRegistry(l.templates), l.warnings, nil
+}
+
+// templateLoader collects what is found in files.
+type templateLoader struct {
+	env           string
+	checkCallable func(callable string) error
+	templates     []*template
+	warnings      []string
+	problems      templateProblems
+	files         map[string]bool   // read already: directories may overlap
+	defined       map[string]string // full name of a template: its file
+}
+
+func (l *templateLoader) problem(file string, err error) {
+	l.problems = append(l.problems, templateProblem{file: file, reason: err.Error()})
+}
+
+// directory reads the files of a directory and of those in it, in the order of
+// their names; hidden ones and links to directories are passed over. It
+// returns the number of files, and whether the directory itself could be read.
+func (l *templateLoader) directory(dir string) (files int, ok bool) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		l.problem(dir, fmt.Errorf("reading the templates directory: %w", templateFileReason(err)))
+		return 0, false
+	}
+	for _, e := range entries {
+		name := filepath.Join(dir, e.Name())
+		switch {
+		case strings.HasPrefix(e.Name(), "."):
+		case e.IsDir():
+			below, _ := l.directory(name)
+			files += below
+		case templateFormat(name) != "":
+			l.file(name)
+			files++
+		}
+	}
+	return files, true
+}
+
+// templateFileReason is what went wrong without the path, which the problem names.
+func templateFileReason(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err
+	}
+	return err
+}
+
+// templateFormat is json or toml by a file's name, "" for other files.
+func templateFormat(name string) string {
+	format := strings.TrimPrefix(path.Ext(name), ".")
+	if slices.Contains([]string{"json", "toml"}, format) {
+		return format
+	}
+	return ""
+}
+
+func (l *templateLoader) file(name string) {
+	if l.files[name] {
+		return
+	}
+	l.files[name] = true
+	data, err := readTemplateFile(name)
+	if err != nil {
+		l.problem(name, fmt.Errorf("reading the template: %w", templateFileReason(err)))
+		return
+	}
+	l.add(name, data)
+}
+
+// readTemplateFile refuses what might never end, such as a pipe.
+func readTemplateFile(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("not a regular file")
+	}
+	return os.ReadFile(name)
+}
+
+func (l *templateLoader) embedded() {
+	names, err := fs.Glob(demoTemplates, "templates/demo/*")
+	if err != nil {
+		l.problem("templates/demo", err)
+	}
+	for _, name := range names {
+		data, err := demoTemplates.ReadFile(name)
+		if err != nil {
+			l.problem(name, err)
+			continue
+		}
+		l.add("built-in "+name, data)
+	}
+}
+
+// add reads one definition.
+func (l *templateLoader) add(file string, data []byte) {
+	t, problems, warnings := parseCheckedTemplate(file, data, templateFormat(file), l.env, l.checkCallable)
+	l.problems = append(l.problems, problems...)
+	l.warnings = append(l.warnings, warnings...)
+	if t == nil {
+		return
+	}
+	if other, taken := l.defined[t.fullName()]; taken {
+		l.problem(file, fmt.Errorf("%s is defined in %s already", t.fullName(), other))
+		return
+	}
+	l.defined[t.fullName()] = file
+	l.templates = append(l.templates, t)
+}
+
+// ids is how many ids a task takes: its own, its steps', and a correlation id.
+func (t *template) ids() int { return len(t.steps) + 2 }
+
+// stepNames are the names of some steps.
+func (t *template) stepNames(steps []int) []string {
+	names := make([]string, len(steps))
+	for n, i := range steps {
+		names[n] = t.steps[i].name
+	}
+	return names
+}

@@ -1,0 +1,349 @@
+package main
+
+// The dependency graph of steps, as lists of indexes: order, levels, children
+// and cycles. It knows nothing of templates or tasks.
+
+import (
+	"container/heap"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// graph is what follows from the parents of each node; immutable.
+type graph struct {
+	children [][]int // by node, ascending
+	order    []int   // every node after its parents; of those that are free, the lowest first
+	level    []int   // by node: edges on the longest way from a node without parents
+}
+
+// newGraph analyzes the graph in which node i waits for the nodes parents[i],
+// each listed once. Where nodes wait for each other there is no graph, but one
+// such cycle: each node waits for the next and the last for the first, which
+// is the lowest.
+func newGraph(parents [][]int) (g *graph, cycle []int) {
+	g = &graph{
+		children: graphChildren(parents),
+		order:    make([]int, 0, len(parents)),
+		level:    make([]int, len(parents)),
+	}
+	waits := make([]int, len(parents)) // parents that are not in the order yet
+	free := &freeNodes{}
+	for i, p := range parents {
+		if waits[i] = len(p); waits[i] == 0 {
+			*free = append(*free, i) // ascending, so a heap already
+		}
+	}
+	for free.Len() > 0 {
+		i := heap.Pop(free).(int)
+		g.order = append(g.order, i)
+		for _, c := range g.children[i] {
+			g.level[c] = max(g.level[c], g.level[i]+1)
+			if waits[c]--; waits[c] == 0 {
+				heap.Push(free, c)
+			}
+		}
+	}
+	if len(g.order) < len(parents) {
+		return nil, graphCycle(parents, waits)
+	}
+	return g, nil
+}
+
+// graphChildren turns parents around. All lists share one array.
+func graphChildren(parents [][]int) [][]int {
+	count, edges := make([]int, len(parents)), 0
+	for _, list := range parents {
+		edges += len(list)
+		for _, p := range list {
+			count[p]++
+		}
+	}
+	children, rest := make([][]int, len(parents)), make([]int, edges)
+	for i, n := range count {
+		children[i], rest = rest[:0:n], rest[n:]
+	}
+	for i, list := range parents {
+		for _, p := range list {
+			children[p] = append(children[p], i)
+		}
+	}
+	return children
+}
+
+// graphCycle finds a cycle among the nodes that still wait. Each of them waits
+// for another of them, so that following the first such parent must come round.
+func graphCycle(parents [][]int, waits []int) []int {
+	waiting := func(i int) bool { return waits[i] > 0 }
+	at := slices.IndexFunc(waits, func(n int) bool { return n > 0 })
+	place := map[int]int{} // node: its place in path
+	var path []int
+	for {
+		if start, seen := place[at]; seen {
+			return cycleFromLowest(path[start:])
+		}
+		place[at] = len(path)
+		path = append(path, at)
+		at = parents[at][slices.IndexFunc(parents[at], waiting)]
+	}
+}
+
+func cycleFromLowest(cycle []int) []int {
+	i := slices.Index(cycle, slices.Min(cycle))
+	return slices.Concat(cycle[i:], cycle[:i])
+}
+
+// cycleText writes a cycle as "a -> b -> a"; of a long one the middle is left out.
+func cycleText(cycle []int, name func(node int) string) string {
+	const head, tail = 12, 4
+	var words []string
+	for i, node := range cycle {
+		switch {
+		case len(cycle) <= head+tail+1 || i < head || i >= len(cycle)-tail:
+			words = append(words, name(node))
+		case i == head:
+			words = append(words, fmt.Sprintf("(%d more)", len(cycle)-head-tail))
+		}
+	}
+	return strings.Join(append(words, name(cycle[0])), " -> ")
+}
+
+// freeNodes is a heap of nodes whose parents are all in the order.
+type freeNodes []int
+
+func (f freeNodes) Len() int { return len(f) }
+
+func (f freeNodes) Less(i, j int) bool { return f[i] < f[j] }
+
+func (f freeNodes) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
+
+func (f *freeNodes) Push(x any) { *f = append(*f, x.(int)) }
+
+func (f *freeNodes) Pop() any {
+	old := *f
+	x := old[len(old)-1]
+	*f = old[:len(old)-1]
+	return x
+}
+
+// ancestorsOf is every node that the node depends on, directly or not, in
+// ascending order.
+func ancestorsOf(node int, parents func(node int) []int) []int {
+	seen := map[int]bool{}
+	var found []int
+	visit := slices.Clone(parents(node))
+	for len(visit) > 0 {
+		p := visit[len(visit)-1]
+		visit = visit[:len(visit)-1]
+		if seen[p] {
+			continue
+		}
+		seen[p] = true
+		found = append(found, p)
+		visit = append(visit, parents(p)...)
+	}
+	slices.Sort(found)
+	return found
+}
+
+// What the shape of a graph of dependencies says: levels, longest paths, what
+// lies behind a node. Each takes time linear in nodes and edges.
+
+// dependencyGraph is a graph without cycles; its nodes count from 0. A task is one.
+type dependencyGraph interface {
+	parents(node int) []int
+	children(node int) []int
+}
+
+// graphLevels lists the n nodes level by level. A node's level is the longest
+// distance to it, in edges, from a node without parents.
+func graphLevels(g dependencyGraph, n int) (order, level []int) {
+	order, level = make([]int, 0, n), make([]int, n)
+	waits := make([]int, n) // parents that are not in the order yet
+	for i := range n {
+		if waits[i] = len(g.parents(i)); waits[i] == 0 {
+			order = append(order, i)
+		}
+	}
+	for at := 0; at < len(order); at++ {
+		i := order[at]
+		for _, c := range g.children(i) {
+			level[c] = max(level[c], level[i]+1)
+			if waits[c]--; waits[c] == 0 {
+				order = append(order, c)
+			}
+		}
+	}
+	return order, level
+}
+
+// pathEnd is one of the longest paths to a node. It comes from the path with a
+// rank among those to a parent; from none, -1, where the node has no parents.
+type pathEnd struct{ length, parent, rank int }
+
+// longestPaths is up to k different paths from a node without parents to one
+// without children, such that none of the others is longer: the longest first,
+// equal ones in the order of their last nodes, then of the parents as listed.
+// Each node keeps only the k longest paths that lead to it, for a longer path
+// through it can be made of no others.
+func longestPaths(g dependencyGraph, order []int, k int) [][]int {
+	to := make([][]pathEnd, len(order))
+	for _, i := range order {
+		if len(g.parents(i)) == 0 {
+			to[i] = []pathEnd{{1, -1, 0}}
+		}
+		for _, p := range g.parents(i) {
+			to[i] = keepLongest(to[i], p, to[p], 1, k)
+		}
+	}
+	var ends []pathEnd
+	for i := range to {
+		if len(g.children(i)) == 0 {
+			ends = keepLongest(ends, i, to[i], 0, k)
+		}
+	}
+	paths := make([][]int, len(ends))
+	for n, end := range ends {
+		paths[n] = make([]int, end.length)
+		for at := end.length - 1; at >= 0; at-- {
+			paths[n][at] = end.parent
+			end = to[end.parent][end.rank]
+		}
+	}
+	return paths
+}
+
+// keepLongest enters the paths to a node, each longer by step, among the k longest.
+func keepLongest(kept []pathEnd, node int, paths []pathEnd, step, k int) []pathEnd {
+	for rank, p := range paths {
+		at := len(kept)
+		for at > 0 && kept[at-1].length < p.length+step {
+			at--
+		}
+		if at == k {
+			break // nor do the others, which are no longer
+		}
+		if len(kept) < k {
+			kept = append(kept, pathEnd{})
+		}
+		copy(kept[at+1:], kept[at:])
+		kept[at] = pathEnd{p.length + step, node, rank}
+	}
+	return kept
+}
+
+// graphWalk finds what lies behind nodes; one may walk many times.
+type graphWalk struct {
+	g     dependencyGraph
+	open  func(node int) bool // closed nodes are not entered
+	seen  []int               // by node: the walk that came there last
+	walks int
+}
+
+// behind is the open nodes that can be reached from some nodes by way of open
+// nodes, the nearest first. The nodes to start from are not among them.
+func (w *graphWalk) behind(from ...int) []int {
+	w.walks++
+	for _, i := range from {
+		w.seen[i] = w.walks
+	}
+	found := []int{}
+	visit := func(i int) {
+		for _, c := range w.g.children(i) {
+			if w.seen[c] != w.walks && w.open(c) {
+				w.seen[c] = w.walks
+				found = append(found, c)
+			}
+		}
+	}
+	for _, i := range from {
+		visit(i)
+	}
+	for at := 0; at < len(found); at++ {
+		visit(found[at])
+	}
+	return found
+}
+
+// What the dynamic steps of a template mean for the others: which step may be
+// brought about by which, and what a step must wait for to come to exist.
+
+// flow is the graph of a template with dynamic steps; immutable. Its edges are
+// the declared dependencies, and for a batch_worker step that declares none on
+// a batchable step one on each batchable that names it.
+type flow struct {
+	index    map[string]int // steps by name
+	parents  [][]int        // by step, as declared
+	children [][]int        // by step, ascending
+	makers   []int          // by step: parents that decide whether it comes to exist
+}
+
+// newFlow is the flow of a linked template.
+func newFlow(t *template) *flow {
+	f := &flow{index: make(map[string]int, len(t.steps)), makers: make([]int, len(t.steps))}
+	declared := make([][]int, len(t.steps))
+	for i := range t.steps {
+		f.index[t.steps[i].name] = i
+		declared[i] = t.steps[i].parents
+	}
+	f.parents = f.withNamedWorkers(t, declared)
+	if _, cycle := newGraph(f.parents); cycle != nil {
+		f.parents = declared
+	}
+	f.children = graphChildren(f.parents)
+	for i := range t.steps {
+		for _, p := range f.parents[i] {
+			f.makers[i] += boolCount(t.makes(p, i))
+		}
+	}
+	return f
+}
+
+// withNamedWorkers adds the dependencies that go without saying.
+func (f *flow) withNamedWorkers(t *template, declared [][]int) [][]int {
+	parents := make([][]int, len(declared))
+	for i, list := range declared {
+		parents[i] = list[:len(list):len(list)]
+	}
+	for b := range t.steps {
+		w, ok := f.index[t.steps[b].batchWorker]
+		if !ok || t.steps[b].kind != stepBatchable || t.steps[w].kind != stepBatchWorker || t.hasMaker(w) {
+			continue
+		}
+		parents[w] = append(parents[w], b)
+	}
+	return parents
+}
+
+// hasMaker reports whether a step declares a dependency on one that makes it.
+func (t *template) hasMaker(i int) bool {
+	for _, p := range t.steps[i].parents {
+		if t.makes(p, i) {
+			return true
+		}
+	}
+	return false
+}
+
+// makes reports whether step p, on which step i depends, decides whether i
+// comes to exist: a decision its branches, a batchable step its workers. A
+// convergence is nobody's branch: it follows what exists.
+func (t *template) makes(p, i int) bool {
+	switch t.steps[i].kind {
+	case stepBatchWorker:
+		return t.steps[p].kind == stepBatchable
+	case stepDeferredConvergence:
+		return false
+	}
+	return t.steps[p].kind == stepDecision
+}
+
+// maker reports whether a step of the kind makes others.
+func maker(kind string) bool { return kind == stepDecision || kind == stepBatchable }
+
+func boolCount(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

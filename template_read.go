@@ -1,0 +1,864 @@
+package main
+
+// Reading a template from outside: a definition is checked against the tables
+// of templatefields.go and written again in its normalized form, and every
+// problem is noted with its place.
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/BurntSushi/toml"
+)
+
+// templateProblem is one reason why a definition is not accepted.
+type templateProblem struct {
+	file   string // "" for a definition that is in no file
+	path   string // like steps[3].retry.max_attempts; "" for the whole
+	reason string
+}
+
+func (p templateProblem) String() string {
+	s := p.reason
+	if p.path != "" {
+		s = p.path + ": " + s
+	}
+	if p.file != "" {
+		s = p.file + ": " + s
+	}
+	return s
+}
+
+// parseTemplate reads a definition in a format, json or toml, and resolves it
+// for an environment ("": no overrides). There is a template or there are
+// problems: all of them. The file is only named in problems and warnings.
+func parseTemplate(file string, data []byte, format, env string) (*template, []templateProblem, []string) {
+	return parseCheckedTemplate(file, data, format, env, nil)
+}
+
+// parseCheckedTemplate is parseTemplate where, besides, checkCallable must have
+// no error for the callable of any step.
+func parseCheckedTemplate(file string, data []byte, format, env string, checkCallable func(string) error) (
+	*template, []templateProblem, []string) {
+	r := &templateReader{file: file, checkCallable: checkCallable, blamed: map[string]bool{}}
+	t := r.template(data, format, env)
+	return t, r.problems, r.warnings
+}
+
+// templateReader collects what is wrong with one definition.
+type templateReader struct {
+	file          string
+	checkCallable func(callable string) error // nil: not asked
+	problems      []templateProblem
+	warnings      []string
+	blamed        map[string]bool   // paths that have a problem
+	spelling      map[string]string // path of a field: its path as the definition spells it, if by an alias
+}
+
+// problem notes the first thing that is wrong at a path; what else is found
+// there mostly follows from it.
+func (r *templateReader) problem(path, format string, args ...any) {
+	if !r.blamed[path] {
+		r.blamed[path] = true
+		r.problems = append(r.problems, templateProblem{r.file, path, fmt.Sprintf(format, args...)})
+	}
+}
+
+func (r *templateReader) warn(path, format string, args ...any) {
+	r.warnings = append(r.warnings, templateProblem{r.file, path, fmt.Sprintf(format, args...)}.String())
+}
+
+// template is nil when there are problems.
+func (r *templateReader) template(data []byte, format, env string) *template {
+	if format == "toml" {
+		if data = r.fromTOML(data); data == nil {
+			return nil
+		}
+	}
+	if err := checkJSON(data); err != nil {
+		if format == "toml" {
+			err = fmt.Errorf("as JSON: %w", err) // so that nobody looks for the offset in the file
+		}
+		r.problem("", "%v", err)
+		return nil
+	}
+	normal := readTemplate(r, "", compactJSON(nil, data))
+	normal = r.resolve(normal, env)
+	if len(r.problems) > 0 {
+		return nil
+	}
+	t, err := templateFromNormalized(normal)
+	if err != nil {
+		r.problem("", "%v", err)
+		return nil
+	}
+	r.checkWorkers(t)
+	return t
+}
+
+// templateRule checks the value at path, compact JSON, and returns its normalized
+// form; where it notes a problem, null.
+type templateRule func(r *templateReader, path string, data []byte) []byte
+
+// templateField is one field of an object. A field that is null counts as not given.
+type templateField struct {
+	name     string // in the normalized form
+	alias    string // another name for it, or ""
+	value    templateRule
+	required bool
+	absent   string // stands for a field that is not given: JSON that value reads, or null; "" leaves it out
+}
+
+var templateNullJSON = []byte("null")
+
+// objectOf is an object with the given fields; others are kept, after them and
+// sorted, with a warning.
+func objectOf(fields ...templateField) templateRule {
+	return func(r *templateReader, path string, data []byte) []byte {
+		return r.object(path, data, fields, false)
+	}
+}
+
+// openObjectOf is objectOf where other fields are welcome.
+func openObjectOf(fields ...templateField) templateRule {
+	return func(r *templateReader, path string, data []byte) []byte {
+		return r.object(path, data, fields, true)
+	}
+}
+
+func (r *templateReader) object(path string, data []byte, fields []templateField, open bool) []byte {
+	if !r.isKind(path, data, "an object") {
+		return templateNullJSON
+	}
+	given, others := r.assign(path, data, fields)
+	var members templateObject
+	for i, f := range fields {
+		if v := r.field(path, f, given[i]); v != nil {
+			members = append(members, templateMember{f.name, v})
+		}
+	}
+	others.sort()
+	for _, m := range others {
+		if !open {
+			hint := templateFieldHint(m.key, fields)
+			r.warn(templateMemberPath(path, m.key), "unknown field, kept as it is%s", hint)
+		}
+		members = append(members, templateMember{m.key, canonicalJSON(nil, m.value)})
+	}
+	return members.json()
+}
+
+// assign finds the member given for each field, with the key it is spelled by
+// and nothing when there is none, and the members that are no field.
+func (r *templateReader) assign(path string, data []byte, fields []templateField) (
+	given, others templateObject) {
+	given = make(templateObject, len(fields))
+	for _, m := range templateMembers(data) {
+		i := slices.IndexFunc(fields, func(f templateField) bool { return m.key == f.name || m.key == f.alias })
+		switch {
+		case i < 0 || m.key == "":
+			others = append(others, m)
+		case templateNull(m.value):
+		case given[i].value != nil:
+			r.problem(templateMemberPath(path, m.key), "is given twice, here and as %s", given[i].key)
+		default:
+			given[i] = m
+		}
+	}
+	return given, others
+}
+
+// field is the normalized value of a field, nil when it is to be left out.
+func (r *templateReader) field(path string, f templateField, m templateMember) []byte {
+	at := templateMemberPath(path, f.name)
+	switch {
+	case m.value != nil:
+		if spelled := templateMemberPath(path, m.key); spelled != at {
+			r.respell(at, spelled)
+			at = spelled
+		}
+		return f.value(r, at, m.value)
+	case f.required:
+		r.problem(at, "is required")
+		return templateNullJSON
+	case f.absent == "":
+		return nil
+	case f.absent == "null":
+		return templateNullJSON
+	}
+	return f.value(r, at, []byte(f.absent))
+}
+
+func (r *templateReader) respell(path, spelled string) {
+	if r.spelling == nil {
+		r.spelling = map[string]string{}
+	}
+	r.spelling[path] = spelled
+}
+
+// spelled is the path of a field as the definition spells it.
+func (r *templateReader) spelled(path string) string { return cmp.Or(r.spelling[path], path) }
+
+// listOf is a list with each item as item says.
+func listOf(item templateRule) templateRule {
+	return func(r *templateReader, path string, data []byte) []byte {
+		if !r.isKind(path, data, "a list") {
+			return templateNullJSON
+		}
+		var items [][]byte
+		for i, v := range templateElements(data) {
+			items = append(items, item(r, templateItemPath(path, i), v))
+		}
+		return templateListJSON(items)
+	}
+}
+
+// mapOf is an object whose keys are free, sorted, with each value as value says.
+func mapOf(value templateRule) templateRule {
+	return func(r *templateReader, path string, data []byte) []byte {
+		if !r.isKind(path, data, "an object") {
+			return templateNullJSON
+		}
+		var members templateObject
+		for _, m := range templateMembers(data) {
+			if !templateNull(m.value) {
+				members = append(members, templateMember{m.key, value(r, templateMemberPath(path, m.key), m.value)})
+			}
+		}
+		members.sort()
+		return members.json()
+	}
+}
+
+// textOf is a string of least to most characters; most 0: of any length.
+func textOf(least, most int) templateRule {
+	return func(r *templateReader, path string, data []byte) []byte {
+		s, ok := r.text(path, data)
+		if !ok {
+			return templateNullJSON
+		}
+		switch n := utf8.RuneCountInString(s); {
+		case n < least:
+			r.problem(path, "is empty")
+		case most > 0 && n > most:
+			r.problem(path, "has %d characters, above %d", n, most)
+		}
+		return appendJSONString(nil, s)
+	}
+}
+
+// text decodes a string; another kind of value is a problem.
+func (r *templateReader) text(path string, data []byte) (s string, ok bool) {
+	if !r.isKind(path, data, "a string") {
+		return "", false
+	}
+	return templateString(data)
+}
+
+// wordOf is one of the given words.
+func wordOf(words ...string) templateRule {
+	return func(r *templateReader, path string, data []byte) []byte {
+		s, ok := r.text(path, data)
+		if !ok {
+			return templateNullJSON
+		}
+		if !slices.Contains(words, s) {
+			r.problem(path, "%s is none of %s", clippedText(strconv.Quote(s)), strings.Join(words, ", "))
+		}
+		return appendJSONString(nil, s)
+	}
+}
+
+// integerOf is an integer from least to most.
+func integerOf(least, most int64) templateRule { return usualIntegerOf(least, most, least, most) }
+
+// usualIntegerOf is an integer from least to most; outside low to high it is warned of.
+func usualIntegerOf(least, most, low, high int64) templateRule {
+	return func(r *templateReader, path string, data []byte) []byte {
+		if !r.isKind(path, data, "a number") {
+			return templateNullJSON
+		}
+		text := clippedText(string(data))
+		if strings.ContainsAny(string(data), ".eE") {
+			r.problem(path, "%s is no integer", text)
+			return templateNullJSON
+		}
+		n, _ := strconv.ParseInt(string(data), 10, 64) // the nearest int64 when it is out of range
+		switch {
+		case n < least:
+			r.problem(path, "%s is below %d", text, least)
+		case n > most:
+			r.problem(path, "%s is above %d", text, most)
+		case n < low:
+			r.warn(path, "%d is unusual, below %d", n, low)
+		case n > high:
+			r.warn(path, "%d is unusual, above %d", n, high)
+		}
+		return strconv.AppendInt(nil, n, 10)
+	}
+}
+
+func boolValue(r *templateReader, path string, data []byte) []byte {
+	if !r.isKind(path, data, "true or false") {
+		return templateNullJSON
+	}
+	return data
+}
+
+// freeObject is an object whose content is its author's business.
+func freeObject(r *templateReader, path string, data []byte) []byte {
+	if !r.isKind(path, data, "an object") {
+		return templateNullJSON
+	}
+	return canonicalJSON(nil, data)
+}
+
+func anyValue(r *templateReader, path string, data []byte) []byte { return canonicalJSON(nil, data) }
+
+// isKind reports whether data is of the kind; otherwise it notes the problem.
+func (r *templateReader) isKind(path string, data []byte, want string) bool {
+	got := templateValueKind(data)
+	if got != want {
+		r.problem(path, "is %s; want %s", got, want)
+	}
+	return got == want
+}
+
+func templateValueKind(data []byte) string {
+	switch data[0] {
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	case '"':
+		return "a string"
+	case 't', 'f':
+		return "true or false"
+	case 'n':
+		return "null"
+	}
+	return "a number"
+}
+
+// templateFieldHint names the field that was likely meant by another key.
+func templateFieldHint(key string, fields []templateField) string {
+	for _, f := range fields {
+		if typoDistance(strings.ToLower(key), f.name, typoLimit(key)) <= typoLimit(key) {
+			return " (is " + f.name + " meant?)"
+		}
+	}
+	return ""
+}
+
+// The fields of a template as tables, and the rules for single values that only
+// templates have. What holds between fields stands in templateresolve.go.
+
+// The limits of numbers.
+const (
+	maxBackoffMS        = 7 * 24 * 60 * 60 * 1000
+	maxTimeoutSeconds   = 1<<31 - 1
+	maxLifecycleMinutes = 100_000_000 // 190 years; more overflows a time.Duration
+)
+
+// The tables refer to each other, the inner ones first. Their order is the
+// order of members in the normalized form.
+var (
+	retryFields = []templateField{
+		{name: "retryable", value: boolValue, absent: "true"},
+		{name: "max_attempts", value: attemptsValue, absent: "3"},
+		{name: "backoff", value: wordOf("none", "linear", "exponential", "fibonacci"), absent: `"exponential"`},
+		{name: "backoff_base_ms", value: usualIntegerOf(0, maxBackoffMS, 100, 3600000), absent: "1000"},
+		{name: "max_backoff_ms", value: usualIntegerOf(0, maxBackoffMS, 1000, 3600000), absent: "30000"},
+	}
+	handlerFields = []templateField{
+		{name: "callable", value: callableText, required: true},
+		{name: "method", value: textOf(0, 0)},
+		{name: "resolver", value: textOf(0, 0), absent: "null"},
+		{name: "initialization", value: freeObject, absent: "{}"},
+	}
+	batchFields = []templateField{
+		{name: "batch_size", value: integerOf(1, 1<<31-1), required: true},
+		{name: "parallelism", value: integerOf(1, 1<<31-1), required: true},
+		{name: "cursor_field", value: textOf(1, 0), required: true},
+		{name: "worker_template", value: textOf(1, 255), required: true},
+		{name: "failure_strategy", value: wordOf("continue_on_failure", "fail_fast", "isolate"), required: true},
+	}
+	publishedEventFields = []templateField{
+		{name: "name", value: textOf(1, 0), required: true},
+		{name: "description", value: textOf(0, 0), required: true},
+		{name: "schema", value: freeObject, required: true},
+		{name: "condition", value: textOf(1, 0)},
+		{name: "delivery_mode", value: textOf(1, 0)},
+		{name: "publisher", value: textOf(1, 0)},
+	}
+	stepFields = []templateField{
+		{name: "name", value: textOf(1, 255), required: true},
+		{name: "description", value: textOf(0, 0), absent: "null"},
+		{name: "type", alias: "step_type", value: wordOf(stepStandard, stepDecision, stepDeferredConvergence,
+			stepBatchable, stepBatchWorker), absent: `"standard"`},
+		{name: "handler", value: objectOf(handlerFields...), required: true},
+		{name: "dependencies", alias: "depends_on", value: listOf(textOf(1, 255)), absent: "[]"},
+		{name: "retry", value: objectOf(retryFields...), absent: "{}"},
+		{name: "timeout_seconds", value: integerOf(1, maxTimeoutSeconds), absent: "30"},
+		{name: "result_schema", value: freeObject},
+		{name: "system_dependency", value: textOf(0, 0), absent: "null"},
+		{name: "publishes_events", value: listOf(objectOf(publishedEventFields...)), absent: "[]"},
+		{name: "batch_config", value: objectOf(batchFields...), absent: "null"},
+		{name: "composition", value: anyValue},
+	}
+	overrideFields = []templateField{
+		{name: "name", value: textOf(1, 255), required: true},
+		{name: "handler", value: objectOf(templateField{name: "initialization", value: freeObject})},
+		{name: "timeout_seconds", value: integerOf(1, maxTimeoutSeconds)},
+		{name: "retry", value: objectOf(retryFields...)},
+	}
+	environmentFields = []templateField{
+		{name: "steps", value: listOf(objectOf(overrideFields...)), absent: "[]"},
+	}
+	lifecycleMinutes = integerOf(1, maxLifecycleMinutes)
+	lifecycleFields  = []templateField{
+		{name: "max_duration_minutes", value: lifecycleMinutes},
+		{name: "max_waiting_for_dependencies_minutes", value: lifecycleMinutes},
+		{name: "max_waiting_for_retry_minutes", value: lifecycleMinutes},
+		{name: "max_steps_in_process_minutes", value: lifecycleMinutes},
+		{name: "staleness_action", value: wordOf("dlq", "error", "none")},
+	}
+	metadataFields = []templateField{
+		{name: "author", value: textOf(0, 0)},
+		{name: "tags", value: listOf(textOf(0, 0))},
+		{name: "documentation_url", value: textOf(0, 0)},
+	}
+	systemFields = []templateField{
+		{name: "primary", value: textOf(1, 0), absent: `"default"`},
+		{name: "secondary", value: listOf(textOf(1, 0)), absent: "[]"},
+	}
+	domainEventFields = []templateField{
+		{name: "name", value: textOf(1, 0), required: true},
+		{name: "description", value: textOf(0, 0)},
+		{name: "schema", value: freeObject},
+	}
+	readTemplate = objectOf([]templateField{
+		{name: "name", value: textOf(1, 255), required: true},
+		{name: "namespace_name", alias: "namespace", value: namespaceText, absent: `"default"`},
+		{name: "version", value: versionText, required: true},
+		{name: "description", value: textOf(0, 0), absent: "null"},
+		{name: "metadata", value: openObjectOf(metadataFields...), absent: "null"},
+		{name: "identity_strategy", value: wordOf("strict", "caller_provided", "always_unique"), absent: `"strict"`},
+		{name: "default_context", value: freeObject, absent: "{}"},
+		{name: "input_schema", value: freeObject, absent: "null"},
+		{name: "lifecycle", value: objectOf(lifecycleFields...), absent: "null"},
+		{name: "system_dependencies", value: objectOf(systemFields...), absent: "{}"},
+		{name: "domain_events", value: listOf(objectOf(domainEventFields...)), absent: "[]"},
+		{name: "task_handler", value: anyValue},
+		{name: "environments", value: mapOf(objectOf(environmentFields...)), absent: "{}"},
+		{name: "steps", value: listOf(objectOf(stepFields...)), absent: "[]"},
+	}...)
+)
+
+func namespaceText(r *templateReader, path string, data []byte) []byte {
+	data = textOf(1, 29)(r, path, data)
+	if s, ok := templateString(data); ok && !isTemplateNamespace(s) {
+		r.problem(path, "%q is not made of a-z, 0-9 and _, starting with a letter", clippedText(s))
+	}
+	return data
+}
+
+func isTemplateNamespace(s string) bool {
+	for i, c := range []byte(s) {
+		letter := 'a' <= c && c <= 'z'
+		if !letter && (i == 0 || c != '_' && (c < '0' || c > '9')) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func versionText(r *templateReader, path string, data []byte) []byte {
+	s, ok := r.text(path, data)
+	if !ok {
+		return templateNullJSON
+	}
+	if _, ok := parseSemver(s); !ok {
+		r.problem(path, "%q is no semantic version like 1.2.3", clippedText(s))
+	}
+	return appendJSONString(nil, s)
+}
+
+func callableText(r *templateReader, path string, data []byte) []byte {
+	data = textOf(1, 500)(r, path, data)
+	if s, ok := templateString(data); ok && r.checkCallable != nil {
+		if err := r.checkCallable(s); err != nil {
+			r.problem(path, "%v", err)
+		}
+	}
+	return data
+}
+
+func attemptsValue(r *templateReader, path string, data []byte) []byte {
+	data = integerOf(0, 100)(r, path, data)
+	if string(data) == "0" {
+		r.warn(path, "0 behaves as 1")
+	}
+	return data
+}
+
+// The JSON that templates are made of, taken apart and put together, and how
+// TOML becomes such JSON.
+
+// templateObject is an object taken apart, its members in their order.
+type templateObject []templateMember
+
+// templateMember is one member of an object, the value as JSON.
+type templateMember struct {
+	key   string
+	value []byte
+}
+
+// templateMembers takes an object apart; other values have no members.
+func templateMembers(data []byte) templateObject {
+	var o templateObject
+	if len(data) == 0 {
+		return nil
+	}
+	eachMember(data, func(key string, value []byte) bool {
+		o = append(o, templateMember{key, value})
+		return true
+	})
+	return o
+}
+
+// value is the value of a member, nil when there is none.
+func (o templateObject) value(key string) []byte {
+	if i := o.index(key); i >= 0 {
+		return o[i].value
+	}
+	return nil
+}
+
+// set replaces the value of a member, if there is one.
+func (o templateObject) set(key string, value []byte) {
+	if i := o.index(key); i >= 0 {
+		o[i].value = value
+	}
+}
+
+func (o templateObject) index(key string) int {
+	return slices.IndexFunc(o, func(m templateMember) bool { return m.key == key })
+}
+
+func (o templateObject) sort() {
+	slices.SortFunc(o, func(a, b templateMember) int { return strings.Compare(a.key, b.key) })
+}
+
+// json puts the object together.
+func (o templateObject) json() []byte {
+	text := []byte{'{'}
+	for i, m := range o {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = append(appendJSONString(text, m.key), ':')
+		text = append(text, m.value...)
+	}
+	return append(text, '}')
+}
+
+// templateElements takes a list apart; other values have no elements.
+func templateElements(data []byte) [][]byte {
+	var elements [][]byte
+	if len(data) == 0 {
+		return nil
+	}
+	eachElement(data, func(value []byte) bool {
+		elements = append(elements, value)
+		return true
+	})
+	return elements
+}
+
+// templateListJSON puts a list together.
+func templateListJSON(elements [][]byte) []byte {
+	text := []byte{'['}
+	for i, e := range elements {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = append(text, e...)
+	}
+	return append(text, ']')
+}
+
+// templateText is the member of an object where that is a string, else "".
+func templateText(object []byte, key string) string {
+	text, _ := templateString(templateMembers(object).value(key))
+	return text
+}
+
+// templateString decodes data where it is a string.
+func templateString(data []byte) (text string, ok bool) {
+	if len(data) == 0 || data[0] != '"' {
+		return "", false
+	}
+	err := json.Unmarshal(data, &text)
+	return text, err == nil
+}
+
+func templateNull(data []byte) bool { return string(data) == "null" }
+
+// templateMemberPath is the path of a member: a.b, or a["b c"] for an unusual key.
+func templateMemberPath(path, key string) string {
+	switch {
+	case key == "" || len(key) > 60 || strings.ContainsFunc(key, unusualInTemplatePath):
+		return path + "[" + clippedText(strconv.Quote(key)) + "]"
+	case path == "":
+		return key
+	}
+	return path + "." + key
+}
+
+func unusualInTemplatePath(c rune) bool { return c != '_' && notSemverRune(c) }
+
+func templateItemPath(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+
+// clippedText shortens what a message quotes from a definition.
+func clippedText(s string) string {
+	const limit = 80
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + "…"
+}
+
+// fromTOML is the definition as JSON, nil when it is no TOML. Values that JSON
+// has not are problems, and null in the result.
+func (r *templateReader) fromTOML(data []byte) []byte {
+	var table map[string]any
+	if err := toml.Unmarshal(data, &table); err != nil {
+		r.problem("", "%s", templateTOMLReason(err))
+		return nil
+	}
+	return r.tomlValue("", table)
+}
+
+func templateTOMLReason(err error) string {
+	if p, ok := errors.AsType[toml.ParseError](err); ok {
+		return fmt.Sprintf("line %d: %s", p.Position.Line, p.Message)
+	}
+	return strings.TrimPrefix(err.Error(), "toml: ")
+}
+
+// tomlValue is a decoded value as JSON: integers exactly, floats in their
+// shortest form, which keeps a point or an exponent.
+func (r *templateReader) tomlValue(path string, value any) []byte {
+	switch v := value.(type) {
+	case string:
+		return appendJSONString(nil, v)
+	case bool:
+		return strconv.AppendBool(nil, v)
+	case int64:
+		return strconv.AppendInt(nil, v, 10)
+	case float64:
+		return r.tomlFloat(path, v)
+	case map[string]any:
+		var o templateObject
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			o = append(o, templateMember{key, r.tomlValue(templateMemberPath(path, key), v[key])})
+		}
+		return o.json()
+	case []map[string]any:
+		return tomlList(r, path, v)
+	case []any:
+		return tomlList(r, path, v)
+	case time.Time:
+		r.problem(path, "is a TOML date or time; write it as a string")
+	default:
+		r.problem(path, "is a %T, which JSON has not", value)
+	}
+	return templateNullJSON
+}
+
+func tomlList[T any](r *templateReader, path string, list []T) []byte {
+	var elements [][]byte
+	for i, v := range list {
+		elements = append(elements, r.tomlValue(templateItemPath(path, i), v))
+	}
+	return templateListJSON(elements)
+}
+
+func (r *templateReader) tomlFloat(path string, f float64) []byte {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		r.problem(path, "is %v, which JSON has not", f)
+		return templateNullJSON
+	}
+	text := strconv.AppendFloat(nil, f, 'g', -1, 64)
+	if !strings.ContainsAny(string(text), ".e") {
+		text = append(text, ".0"...)
+	}
+	return text
+}
+
+// Resolving a normalized definition: the overrides of an environment, and the
+// rules that hold between steps.
+
+// everyStep is the name by which an environment means each step.
+const everyStep = "ALL"
+
+// stepDraft is one step while its template is resolved.
+type stepDraft struct {
+	templateObject
+	path string
+}
+
+func (s *stepDraft) name() (string, bool) { return templateString(s.value("name")) }
+
+// override replaces what an environment has for the step; initialization is merged.
+func (s *stepDraft) override(over templateObject) {
+	for _, key := range []string{"timeout_seconds", "retry"} {
+		if value := over.value(key); value != nil {
+			s.set(key, value)
+		}
+	}
+	initialization := templateMembers(over.value("handler")).value("initialization")
+	if initialization == nil {
+		return
+	}
+	handler := templateMembers(s.value("handler"))
+	merged := mergeObjects(nil, handler.value("initialization"), initialization)
+	handler.set("initialization", canonicalJSON(nil, merged))
+	s.set("handler", handler.json())
+}
+
+// templateDraft is a template while it is resolved.
+type templateDraft struct {
+	templateObject
+	steps []stepDraft
+	index map[string]int // steps by name, of equal names the first
+}
+
+// resolve applies the environment to a normalized definition and checks what
+// holds between its steps. Where r has problems, parts of both may be null.
+func (r *templateReader) resolve(normal []byte, env string) []byte {
+	d := &templateDraft{templateObject: templateMembers(normal), index: map[string]int{}}
+	for i, step := range templateElements(d.value("steps")) {
+		d.steps = append(d.steps, stepDraft{templateMembers(step), templateItemPath("steps", i)})
+	}
+	r.indexSteps(d)
+	for _, m := range templateMembers(d.value("environments")) {
+		path := templateMemberPath("environments", m.key) + ".steps"
+		for i, over := range templateElements(templateMembers(m.value).value("steps")) {
+			r.override(d, templateItemPath(path, i), templateMembers(over), m.key == env)
+		}
+	}
+	r.checkDependencies(d)
+	return d.normal()
+}
+
+// normal puts the definition together again.
+func (d *templateDraft) normal() []byte {
+	var steps [][]byte
+	for _, s := range d.steps {
+		steps = append(steps, s.json())
+	}
+	d.set("steps", templateListJSON(steps))
+	return d.json()
+}
+
+func (r *templateReader) indexSteps(d *templateDraft) {
+	for i, s := range d.steps {
+		name, ok := s.name()
+		if !ok {
+			continue
+		}
+		if first, taken := d.index[name]; taken {
+			r.problem(s.path+".name", "%q is the name of steps[%d] already", clippedText(name), first)
+			continue
+		}
+		d.index[name] = i
+	}
+}
+
+// override checks one entry of an environment's steps and, where it is the
+// environment that is asked for, applies it. Entries apply in their order.
+func (r *templateReader) override(d *templateDraft, path string, over templateObject, apply bool) {
+	name, ok := templateString(over.value("name"))
+	if !ok {
+		return // noted when it was read
+	}
+	first, after := 0, len(d.steps)
+	if name != everyStep {
+		i, known := d.index[name]
+		if !known {
+			r.warn(path+".name", "there is no step %q to override", clippedText(name))
+			return
+		}
+		first, after = i, i+1
+	}
+	for i := first; i < after && apply && len(r.problems) == 0; i++ {
+		d.steps[i].override(over)
+	}
+}
+
+// checkDependencies looks for names that are no step, and for cycles. A name
+// that is listed twice is listed once afterwards.
+func (r *templateReader) checkDependencies(d *templateDraft) {
+	parents := make([][]int, len(d.steps))
+	lastChild := make([]int, len(d.steps)) // by parent, plus 1
+	for i := range d.steps {
+		s, path := &d.steps[i], r.spelled(d.steps[i].path+".dependencies")
+		var kept [][]byte
+		for j, value := range templateElements(s.value("dependencies")) {
+			name, ok := templateString(value)
+			if !ok {
+				continue
+			}
+			switch p, known := d.index[name]; {
+			case !known:
+				r.problem(templateItemPath(path, j), "there is no step %q", clippedText(name))
+			case p == i:
+				r.problem(templateItemPath(path, j), "a step cannot depend on itself")
+			case lastChild[p] == i+1:
+				r.warn(templateItemPath(path, j), "%q is listed twice", clippedText(name))
+			default:
+				lastChild[p] = i + 1
+				parents[i] = append(parents[i], p)
+				kept = append(kept, value)
+			}
+		}
+		s.set("dependencies", templateListJSON(kept))
+	}
+	if _, cycle := newGraph(parents); cycle != nil {
+		r.problem("steps", "they depend on each other, each on the next: %s", cycleText(cycle, d.stepName))
+	}
+}
+
+func (d *templateDraft) stepName(i int) string {
+	name, _ := d.steps[i].name()
+	return clippedText(name)
+}
+
+// checkWorkers warns of a batchable step whose worker is no batch_worker step,
+// and of a batch_worker step that nothing makes.
+func (r *templateReader) checkWorkers(t *template) {
+	workers := map[string]bool{}
+	for _, s := range t.steps {
+		workers[s.name] = s.kind == stepBatchWorker
+	}
+	for i, s := range t.steps {
+		if s.kind == stepBatchWorker && t.flow.makers[i] == 0 {
+			r.warn(templateItemPath("steps", i), "no step of type %s makes it, so that it never exists", stepBatchable)
+		}
+		if s.kind == stepBatchable && s.batchWorker != "" && !workers[s.batchWorker] {
+			r.warn(templateItemPath("steps", i), "its worker template %q is no step of type %s",
+				clippedText(s.batchWorker), stepBatchWorker)
+		}
+	}
+}

@@ -1,0 +1,1092 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// registryOf makes a registry of templates without steps, given as full names.
+func registryOf(t *testing.T, names ...string) *registry {
+	t.Helper()
+	var templates []*template
+	for _, full := range names {
+		name, version, _ := strings.Cut(full, "@")
+		namespace, name, _ := strings.Cut(name, ".")
+		templates = append(templates, mustParseTemplate(t,
+			`{"namespace":"`+namespace+`","name":"`+name+`","version":"`+version+`"}`))
+	}
+	return newRegistry(templates)
+}
+
+func TestRegistryGet(t *testing.T) {
+	r := registryOf(t, "n.mixed@1.10.0", "n.mixed@1.9.0", "n.mixed@2.0.0-rc.1", "n.pre@1.0.0-a", "n.pre@1.0.0-b",
+		"n.build@1.0.0+b", "n.build@1.0.0+a", "other.mixed@9.0.0")
+	tests := []struct{ namespace, name, version, want string }{
+		{"n", "mixed", "", "n.mixed@1.10.0"},
+		{"n", "mixed", "latest", "n.mixed@1.10.0"},
+		{"n", "mixed", "1.9.0", "n.mixed@1.9.0"},
+		{"n", "mixed", "2.0.0-rc.1", "n.mixed@2.0.0-rc.1"},
+		{"n", "mixed", "9.0.0", ""},
+		{"n", "mixed", "1.10", ""},
+		{"n", "pre", "", "n.pre@1.0.0-b"},
+		{"n", "build", "latest", "n.build@1.0.0+b"},
+		{"n", "build", "1.0.0", ""},
+		{"n", "build", "1.0.0+a", "n.build@1.0.0+a"},
+		{"n", "nothing", "", ""},
+		{"", "mixed", "", ""},
+		{"other", "mixed", "latest", "other.mixed@9.0.0"},
+	}
+	for _, test := range tests {
+		got := ""
+		if found, ok := r.get(test.namespace, test.name, test.version); ok {
+			got = found.fullName()
+		}
+		if got != test.want {
+			t.Errorf("%s.%s@%s: got %q; want %q", test.namespace, test.name, test.version, got, test.want)
+		}
+	}
+}
+
+func TestRegistryOrder(t *testing.T) {
+	r := registryOf(t, "b.x@1.0.0", "a.y@1.10.0", "a.y@1.9.0", "a.y@1.10.0-rc.1", "a.x@1.0.0")
+	want := "a.x@1.0.0 a.y@1.9.0 a.y@1.10.0-rc.1 a.y@1.10.0 b.x@1.0.0"
+	if got := fullTemplateNames(r.all()); got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+	if got, want := fullTemplateNames(r.versions("a", "y")), "a.y@1.9.0 a.y@1.10.0-rc.1 a.y@1.10.0"; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+}
+
+func TestRegistryWith(t *testing.T) {
+	r := registryOf(t, "n.a@1.0.0", "n.b@1.0.0")
+	added := mustParseTemplate(t, `{"namespace":"n","name":"a","version":"1.1.0"}`)
+	other := mustParseTemplate(t, `{"namespace":"n","name":"a","version":"1.0.0","description":"other"}`)
+	if got, want := fullTemplateNames(r.with(added).all()), "n.a@1.0.0 n.a@1.1.0 n.b@1.0.0"; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+	if got, _ := r.with(other).get("n", "a", ""); got != other {
+		t.Errorf("got %s; want the new one", got.json)
+	}
+	if got, want := fullTemplateNames(r.all()), "n.a@1.0.0 n.b@1.0.0"; got != want {
+		t.Errorf("the registry itself: got %s; want %s", got, want)
+	}
+}
+
+func TestNearestTemplate(t *testing.T) {
+	r := registryOf(t, "demo.linear@1.0.0", "demo.linear@1.2.0", "demo.diamond@1.0.0",
+		"shop.order@1.0.0", "stop.order@2.0.0", "demo.ab@1.0.0")
+	tests := []struct{ namespace, name, version, want string }{
+		{"demo", "linear", "3.0.0", "demo.linear@1.2.0"},
+		{"default", "linear", "", "demo.linear@1.2.0"},
+		{"default", "linear", "1.0.0", "demo.linear@1.0.0"},
+		{"demo", "liner", "", "demo.linear@1.2.0"},
+		{"demo", "Diamnod", "latest", "demo.diamond@1.0.0"},
+		{"shop", "order", "2.0.0", "shop.order@1.0.0"},
+		{"stop", "oder", "", "stop.order@2.0.0"},
+		{"stopp", "order", "", "stop.order@2.0.0"},
+		{"default", "liner", "", "demo.linear@1.2.0"},
+		{"demo", "ax", "", "demo.ab@1.0.0"},
+		{"demo", "xy", "", ""},
+		{"demo", "", "", ""},
+		{"demo", "something_else", "1.0.0", ""},
+		{"demo", strings.Repeat("linear", 100000), "", ""},
+	}
+	for _, test := range tests {
+		if got := r.nearest(test.namespace, test.name, test.version); got != test.want {
+			t.Errorf("%s.%s@%s: got %q; want %q", test.namespace, clippedText(test.name), test.version, got, test.want)
+		}
+	}
+}
+
+func TestTypoDistance(t *testing.T) {
+	tests := []struct {
+		a, b  string
+		limit int
+		want  int
+	}{
+		{"", "", 0, 0}, {"a", "", 3, 1}, {"kitten", "sitting", 3, 3}, {"kitten", "sitting", 2, 3}, {"abc",
+			"abc", 0, 0},
+		{"abc", "abd", 0, 1}, {"abcdef", "a", 3, 4}, {"flaw", "lawn", 2, 2},
+	}
+	for _, test := range tests {
+		for _, pair := range [][2]string{{test.a, test.b}, {test.b, test.a}} {
+			if got := typoDistance(pair[0], pair[1], test.limit); got != test.want {
+				t.Errorf("%v, limit %d: got %d; want %d", pair, test.limit, got, test.want)
+			}
+		}
+	}
+}
+
+func TestListView(t *testing.T) {
+	r := registryOf(t, "a.x@1.0.0", "a.y@1.0.0", "b.x@1.0.0").with(mustParseTemplate(t,
+		`{"name":"s","version":"1.0.0","description":"d","steps":[{"name":"one","handler":{"callable":"x"}}]}`))
+	const namespaces = `{"namespaces":[{"name":"a","description":null,"template_count":2},` +
+		`{"name":"b","description":null,"template_count":1},{"name":"default","description":null,"template_count":1}],` +
+		`"templates":`
+	tests := []struct{ namespace, want string }{
+		{"default", `[{"name":"s","namespace":"default","version":"1.0.0","description":"d","step_count":1}]`},
+		{"b", `[{"name":"x","namespace":"b","version":"1.0.0","description":null,"step_count":0}]`},
+		{"unheard_of", `[]`},
+	}
+	for _, test := range tests {
+		want := namespaces + test.want + `,"total_count":4}`
+		if got := templateTestJSON(t, r.listView(test.namespace)); got != want {
+			t.Errorf("%s: got\n%s\nwant\n%s", test.namespace, got, want)
+		}
+	}
+	if got := len(r.listView("").Templates); got != 4 {
+		t.Errorf("no filter: got %d templates; want 4", got)
+	}
+	want := `{"namespaces":[],"templates":[],"total_count":0}`
+	if got := templateTestJSON(t, newRegistry(nil).listView("")); got != want {
+		t.Errorf("empty: got %s; want %s", got, want)
+	}
+}
+
+func TestDetailView(t *testing.T) {
+	parsed := mustParseTemplate(t, `{"name":"t","version":"1.0.0","steps":[
+		{"name":"a","handler":{"callable":"x"},"result_schema":{"type":"object"}},
+		{"name":"b","handler":{"callable":"y"},"type":"decision","depends_on":["a"],"description":"d",
+			"retry":{"retryable":false,"max_attempts":1}}]}`)
+	want := `{"name":"t","namespace":"default","version":"1.0.0","description":null,"configuration":` +
+		string(parsed.json) + `,"steps":[{"name":"a","description":null,"default_retryable":true,"default_max_attempts":3,` +
+		`"result_schema":{"type":"object"},"dependencies":[],` +
+		`"handler":{"callable":"x","resolver":null,"initialization":{}},"type":"standard"},` +
+		`{"name":"b","description":"d","default_retryable":false,"default_max_attempts":1,"result_schema":null,` +
+		`"dependencies":["a"],"handler":{"callable":"y","resolver":null,"initialization":{}},"type":"decision"}]}`
+	if got := templateTestJSON(t, parsed.detailView()); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestCredentialsInURLsAreHidden(t *testing.T) {
+	const secret = "s3cret"
+	parsed := mustParseTemplate(t, `{"name":"t","version":"1.0.0","description":"see https://me:s3cret@example.org/",
+		"metadata":{"documentation_url":"http:\/\/me:s3cret@example.org"},
+		"steps":[{"name":"a","description":"http://s3cret@h/","result_schema":{"x":"ftp://a:s3cret@h"},
+			"handler":{"callable":"http://me:s3c@s3cret@h:1/p","initialization":{"to":"amqp://u:s3cret@h/v"}}}]}`)
+	r := newRegistry([]*template{parsed})
+	shown := templateTestJSON(t, parsed.detailView()) + templateTestJSON(t, r.listView("")) +
+		parsed.steps[0].shownCallable()
+	if strings.Contains(shown, secret) || strings.Contains(shown, "s3c") {
+		t.Errorf("got %s; want no credentials", shown)
+	}
+	if got, want := parsed.steps[0].shownCallable(), "http://[REDACTED]@h:1/p"; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+	if !json.Valid(parsed.shownJSON()) || !strings.Contains(string(parsed.json), secret) {
+		t.Errorf("got %s; want it valid, and what is kept unchanged", parsed.shownJSON())
+	}
+	for _, plain := range []string{"http://h/a@b", "http://h?x=@", "me@example.org", "x:y@z", "http://h and a@b"} {
+		if got := string(hideCredentials([]byte(plain))); got != plain {
+			t.Errorf("got %s; want it left alone", got)
+		}
+	}
+}
+
+func TestParseSemver(t *testing.T) {
+	good := []string{
+		"0.0.0", "1.2.3", "10.20.30", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-0.3.7", "1.0.0-x.7.z.92",
+		"1.0.0-x-y-z.--", "1.0.0+20130313144700", "1.0.0-beta+exp.sha.5114f85", "1.0.0+21AF26D3----117B344092BD",
+		"1.0.0+001", "1.0.0-0a", "99999999999999999999999.999999999999999999.99999999999999999", "1.0.0-a+b-c",
+	}
+	for _, s := range good {
+		if _, ok := parseSemver(s); !ok {
+			t.Errorf("got %q refused; want it accepted", s)
+		}
+	}
+	bad := []string{
+		"", "1", "1.2", "1.2.3.4", "v1.2.3", "01.2.3", "1.02.3", "1.2.03", "1.2.3-", "1.2.3+", "1.2.3-+", "1.2.3-a..b",
+		"1.2.3-01", "1.2.3+a..b", "1.2.3+a+b", "1.2.3-ä", "1.2.3 ", " 1.2.3", "1.2.-3", "-1.2.3", "1.2.x", "latest",
+		"1.2.3-a_b", "1..3", "1.2.3\n", "１.2.3",
+	}
+	for _, s := range bad {
+		if _, ok := parseSemver(s); ok {
+			t.Errorf("got %q accepted; want it refused", s)
+		}
+	}
+}
+
+// TestSemverPrecedence compares each version with each; equal ones share a row.
+func TestSemverPrecedence(t *testing.T) {
+	ascending := [][]string{
+		{"0.0.1"}, {"0.1.0"}, {"0.9.10"}, {"0.10.9"}, {"1.0.0-0"}, {"1.0.0-2"}, {"1.0.0-10", "1.0.0-10+a"},
+		{"1.0.0--"}, {"1.0.0-alpha"}, {"1.0.0-alpha.1"}, {"1.0.0-alpha.beta"}, {"1.0.0-beta"}, {"1.0.0-beta.2"},
+		{"1.0.0-beta.11"}, {"1.0.0-rc.1"}, {"1.0.0", "1.0.0+a", "1.0.0+b"}, {"1.0.1-a"}, {"1.0.1"}, {"2.0.0"},
+		{"18446744073709551616.0.0"}, {"18446744073709551617.0.0"},
+	}
+	for i, row := range ascending {
+		for j, other := range ascending {
+			for _, a := range row {
+				for _, b := range other {
+					checkPrecedence(t, a, b, i-j)
+				}
+			}
+		}
+	}
+}
+
+func checkPrecedence(t *testing.T, a, b string, want int) {
+	t.Helper()
+	v, okA := parseSemver(a)
+	w, okB := parseSemver(b)
+	if !okA || !okB {
+		t.Fatalf("got %s or %s refused; want both accepted", a, b)
+	}
+	if got := v.compare(w); got > 0 != (want > 0) || got < 0 != (want < 0) {
+		t.Errorf("%s, %s: got %d; want the sign of %d", a, b, got, want)
+	}
+}
+
+// writeTemplateFiles makes the files in a new directory and returns it.
+func writeTemplateFiles(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func namedDefinition(name string) string { return `{"name":"` + name + `","version":"1.0.0"}` }
+
+func fullTemplateNames(templates []*template) string {
+	var names []string
+	for _, t := range templates {
+		names = append(names, t.fullName())
+	}
+	return strings.Join(names, " ")
+}
+
+func TestLoadTemplates(t *testing.T) {
+	dir := writeTemplateFiles(t, map[string]string{
+		"b.json":           namedDefinition("b"),
+		"a.toml":           "name = 'a'\nversion = '1.0.0'\nodd = 1\n",
+		"deeper/c.json":    namedDefinition("c"),
+		"deeper/d/e.json":  namedDefinition("e"),
+		".hidden/x.json":   namedDefinition("x"),
+		".x.json":          "not read",
+		"readme.md":        "not read",
+		"x.json.bak":       "not read",
+		"elsewhere/f.text": namedDefinition("f"),
+	})
+	if err := os.Symlink("b.json", filepath.Join(dir, "link.txt")); err != nil {
+		t.Fatal(err)
+	}
+	other := writeTemplateFiles(t, map[string]string{"data/f.json": namedDefinition("f")})
+	hidden := filepath.Join(dir, ".hidden", "x.json") // read by the link to it alone
+	if err := os.Symlink(hidden, filepath.Join(other, "linked.json")); err != nil {
+		t.Fatal(err)
+	}
+	overlap := filepath.Join(dir, "deeper")
+	r, warnings, err := loadTemplates([]string{dir, other, overlap + "/"}, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "default.a@1.0.0 default.b@1.0.0 default.c@1.0.0 default.e@1.0.0 default.f@1.0.0 default.x@1.0.0"
+	if got := fullTemplateNames(r.all()); got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+	checkTemplateLines(t, "warnings", warnings, []string{
+		filepath.Join(dir, "a.toml") + ": odd: unknown field, kept as it is",
+	})
+}
+
+func TestLoadTemplatesFromAnEmptyDirectory(t *testing.T) {
+	dir := t.TempDir()
+	r, warnings, err := loadTemplates([]string{dir}, "", nil)
+	if err != nil || len(r.all()) != 0 {
+		t.Fatalf("got %v; want no template and no error", err)
+	}
+	checkTemplateLines(t, "warnings", warnings, []string{dir + ": no *.json or *.toml file with a template in it"})
+}
+
+func TestLoadTemplatesListsEveryProblem(t *testing.T) {
+	dir := writeTemplateFiles(t, map[string]string{
+		"a.json": namedDefinition("t"),
+		"b.json": `{"name":"t","version":"1.0.0","namespace":"default"}`,
+		"c.json": `{"name":"c","version":"x","steps":[{"name":"s","handler":{"callable":"bad"}}]}`,
+		"d.toml": "name = ",
+		"e.toml": "name = 'e'\nversion = '1.0.0'\n[[steps]]\nname = 's'\nhandler.callable = 'bad'\n",
+	})
+	if err := os.Symlink("nowhere", filepath.Join(dir, "f.json")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(t.TempDir(), filepath.Join(dir, "g.json")); err != nil {
+		t.Fatal(err)
+	}
+	missing := filepath.Join(dir, "missing")
+	r, _, err := loadTemplates([]string{dir, missing}, "", refuseBadCallable)
+	problems, ok := errors.AsType[templateProblems](err)
+	if r != nil || !ok {
+		t.Fatalf("got %v, %v; want template problems", r, err)
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	want := []string{
+		in("b.json") + ": default.t@1.0.0 is defined in " + in("a.json") + " already",
+		in("c.json") + `: version: "x" is no semantic version like 1.2.3`,
+		in("c.json") + ": steps[0].handler.callable: no such handler",
+		in("d.toml") + ": line 1: ",
+		in("e.toml") + ": steps[0].handler.callable: no such handler",
+		in("f.json") + ": reading the template: no such file or directory",
+		in("g.json") + ": reading the template: not a regular file",
+		missing + ": reading the templates directory: no such file or directory",
+	}
+	got := strings.Split(problems.Error(), "\n")
+	if len(got) != len(want) {
+		t.Fatalf("got\n%s\nwant\n%s", err, strings.Join(want, "\n"))
+	}
+	for i := range want {
+		if !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("got %q; want it to begin with %q", got[i], want[i])
+		}
+	}
+}
+
+// TestDemoTemplates holds the demos to what a newcomer is promised of them.
+func TestDemoTemplates(t *testing.T) {
+	builtins := "builtin:noop builtin:echo builtin:sleep builtin:fail builtin:flaky builtin:sum " +
+		"builtin:decide builtin:batch builtin:tally"
+	r, warnings, err := loadTemplates(nil, "development", func(callable string) error {
+		if strings.HasPrefix(callable, "builtin:") && !strings.Contains(builtins, callable) {
+			return errors.New("no such builtin")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkTemplateLines(t, "warnings", warnings, nil)
+	want := "demo.approval@1.0.0 demo.batch@1.0.0 demo.diamond@1.0.0 demo.exhausted@1.0.0 demo.failing@1.0.0 demo.fan_out@1.0.0 " +
+		"demo.flaky@1.0.0 demo.linear@1.0.0 demo.routing@1.0.0 demo.slow@1.0.0"
+	if got := fullTemplateNames(r.all()); got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+	for _, demo := range r.all() {
+		if demo.strategy != strategyAlwaysUnique || demo.description == nil {
+			t.Errorf("%s: got %s, description %v; want always_unique and some",
+				demo.name, demo.strategy, demo.description)
+		}
+		for _, s := range demo.steps {
+			if s.description == nil {
+				t.Errorf("%s: got no description of step %s; want one", demo.name, s.name)
+			}
+		}
+		checkTemplateReload(t, demo, "development")
+	}
+}
+
+func TestLoadTemplatesChecksDemoCallables(t *testing.T) {
+	_, _, err := loadTemplates(nil, "", func(string) error { return errors.New("refused") })
+	want := "built-in templates/demo/approval.json: steps[0].handler.callable: refused\n"
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %v; want it to begin with %q", err, want)
+	}
+}
+
+// templateDefinition is a small template with fields set to JSON texts: those that
+// begin with "step." in its only step, the others in the template. An empty
+// text removes the field.
+func templateDefinition(t *testing.T, fields map[string]string) []byte {
+	t.Helper()
+	step := map[string]json.RawMessage{"name": []byte(`"a"`), "handler": []byte(`{"callable": "x"}`)}
+	whole := map[string]json.RawMessage{"name": []byte(`"t"`), "version": []byte(`"1.0.0"`)}
+	set := func(object map[string]json.RawMessage, key, text string) {
+		if object[key] = []byte(text); text == "" {
+			delete(object, key)
+		}
+	}
+	for key, text := range fields {
+		if name, ok := strings.CutPrefix(key, "step."); ok {
+			set(step, name, text)
+		}
+	}
+	whole["steps"] = []byte("[" + templateTestJSON(t, step) + "]")
+	for key, text := range fields {
+		if !strings.HasPrefix(key, "step.") {
+			set(whole, key, text)
+		}
+	}
+	return []byte(templateTestJSON(t, whole))
+}
+
+func templateTestJSON(t *testing.T, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatalf("encoding a definition: %v", err)
+	}
+	return string(data)
+}
+
+// mustParseTemplate is a template in JSON, without an environment.
+func mustParseTemplate(t *testing.T, data string) *template {
+	t.Helper()
+	return mustResolveTemplate(t, data, "json", "")
+}
+
+// mustResolveTemplate fails the test unless data is accepted.
+func mustResolveTemplate(t *testing.T, data, format, env string) *template {
+	t.Helper()
+	parsed, problems, _ := parseTemplate("", []byte(data), format, env)
+	if len(problems) > 0 {
+		t.Fatalf("got problems %v; want none in %s", problems, data)
+	}
+	return parsed
+}
+
+// TestTemplateRules has a row for each rule of a single field: a value, and
+// the problem or, after a question mark, the warning that it gives; "" for neither.
+func TestTemplateRules(t *testing.T) {
+	long := func(n int) string { return `"` + strings.Repeat("ä", n) + `"` }
+	retry := func(member string) string { return `{` + member + `}` }
+	batch := `{"batch_size":1,"parallelism":1,"cursor_field":"id","worker_template":"w",` +
+		`"failure_strategy":"isolate"}`
+	override := func(member string) string { return `{"test":{"steps":[{"name":"a",` + member + `}]}}` }
+	event := `{"name":"n","description":"d","schema":{}}`
+	tests := []struct{ field, value, want string }{
+		{"name", ``, "name: is required"},
+		{"name", `null`, "name: is required"},
+		{"name", `""`, "name: is empty"},
+		{"name", `7`, "name: is a number; want a string"},
+		{"name", long(255), ""},
+		{"name", long(256), "name: has 256 characters, above 255"},
+		{"namespace_name", `null`, ""},
+		{"namespace_name", `"a_1"`, ""},
+		{"namespace_name", `"abcdefghijklmnopqrstuvwxyz012"`, ""},
+		{"namespace_name", `"abcdefghijklmnopqrstuvwxyz0123"`, "namespace_name: has 30 characters, above 29"},
+		{"namespace_name", `""`, "namespace_name: is empty"},
+		{"namespace_name", `"1a"`, `namespace_name: "1a" is not made of a-z, 0-9 and _, starting with a letter`},
+		{"namespace_name", `"_a"`, `namespace_name: "_a" is not made of a-z, 0-9 and _, starting with a letter`},
+		{"namespace", `"Ab"`, `namespace: "Ab" is not made of a-z, 0-9 and _, starting with a letter`},
+		{"namespace", `"a-b"`, `namespace: "a-b" is not made of a-z, 0-9 and _, starting with a letter`},
+		{"version", ``, "version: is required"},
+		{"version", `"1.0"`, `version: "1.0" is no semantic version like 1.2.3`},
+		{"version", `1.0`, "version: is a number; want a string"},
+		{"version", `"1.0.0-rc.1+b"`, ""},
+		{"description", `null`, ""},
+		{"description", `[]`, "description: is a list; want a string"},
+		{"metadata", `{"author":"x","tags":["a"],"documentation_url":null,"other":[1,null]}`, ""},
+		{"metadata", `[]`, "metadata: is a list; want an object"},
+		{"metadata", `{"author":1}`, "metadata.author: is a number; want a string"},
+		{"metadata", `{"tags":["a",1]}`, "metadata.tags[1]: is a number; want a string"},
+		{"metadata", `{"tags":"a"}`, "metadata.tags: is a string; want a list"},
+		{"metadata", `{"documentation_url":true}`, "metadata.documentation_url: is true or false; want a string"},
+		{"identity_strategy", `"caller_provided"`, ""},
+		{"identity_strategy", `"always_unique"`, ""},
+		{"identity_strategy", `"STRICT"`,
+			`identity_strategy: "STRICT" is none of strict, caller_provided, always_unique`},
+		{"default_context", `{"a":1e2}`, ""},
+		{"default_context", `null`, ""},
+		{"default_context", `[]`, "default_context: is a list; want an object"},
+		{"input_schema", `true`, "input_schema: is true or false; want an object"},
+		{"lifecycle", `{}`, ""},
+		{"lifecycle", `[]`, "lifecycle: is a list; want an object"},
+		{"lifecycle", `{"max_duration_minutes":0}`, "lifecycle.max_duration_minutes: 0 is below 1"},
+		{"lifecycle", `{"max_duration_minutes":1.5}`, "lifecycle.max_duration_minutes: 1.5 is no integer"},
+		{"lifecycle", `{"max_duration_minutes":100000001}`,
+			"lifecycle.max_duration_minutes: 100000001 is above 100000000"},
+		{"lifecycle", `{"max_waiting_for_dependencies_minutes":-1}`,
+			"lifecycle.max_waiting_for_dependencies_minutes: -1 is below 1"},
+		{"lifecycle", `{"max_waiting_for_retry_minutes":"5"}`,
+			"lifecycle.max_waiting_for_retry_minutes: is a string; want a number"},
+		{"lifecycle", `{"max_steps_in_process_minutes":1}`, ""},
+		{"lifecycle", `{"staleness_action":"retry"}`,
+			`lifecycle.staleness_action: "retry" is none of dlq, error, none`},
+		{"lifecycle", `{"auto":true}`, "?lifecycle.auto: unknown field, kept as it is"},
+		{"environments", `[]`, "environments: is a list; want an object"},
+		{"environments", `{"test":null}`, ""},
+		{"environments", `{"test":[]}`, "environments.test: is a list; want an object"},
+		{"environments", `{"a b":{"steps":{}}}`, `environments["a b"].steps: is an object; want a list`},
+		{"environments", `{"test":{"steps":[{}]}}`, "environments.test.steps[0].name: is required"},
+		{"environments", `{"test":{"steps":[{"name":"b"}]}}`,
+			`?environments.test.steps[0].name: there is no step "b" to override`},
+		{"environments", `{"test":{"steps":[{"name":"ALL"}]}}`, ""},
+		{"environments", override(`"timeout_seconds":0`),
+			"environments.test.steps[0].timeout_seconds: 0 is below 1"},
+		{"environments", override(`"retry":{"max_attempts":101}`),
+			"environments.test.steps[0].retry.max_attempts: 101 is above 100"},
+		{"environments", override(`"handler":{"initialization":1}`),
+			"environments.test.steps[0].handler.initialization: is a number; want an object"},
+		{"environments", override(`"handler":{"callable":"y"}`),
+			"?environments.test.steps[0].handler.callable: unknown field, kept as it is"},
+		{"environments", `{"test":{"step":[]}}`,
+			"?environments.test.step: unknown field, kept as it is (is steps meant?)"},
+		{"system_dependencies", `{"primary":"db","secondary":["x"]}`, ""},
+		{"system_dependencies", `{"primary":1}`, "system_dependencies.primary: is a number; want a string"},
+		{"system_dependencies", `{"secondary":[1]}`,
+			"system_dependencies.secondary[0]: is a number; want a string"},
+		{"domain_events", `[{"name":"e"}]`, ""},
+		{"domain_events", `[{}]`, "domain_events[0].name: is required"},
+		{"domain_events", `[{"name":"e","schema":1}]`, "domain_events[0].schema: is a number; want an object"},
+		{"task_handler", `[1,{"a":null}]`, ""},
+		{"steps", ``, ""},
+		{"steps", `null`, ""},
+		{"steps", `{}`, "steps: is an object; want a list"},
+		{"steps", `[null]`, "steps[0]: is null; want an object"},
+		{"extra", `{"a":null}`, "?extra: unknown field, kept as it is"},
+		{"Name", `"x"`, "?Name: unknown field, kept as it is (is name meant?)"},
+
+		{"step.name", ``, "steps[0].name: is required"},
+		{"step.name", long(256), "steps[0].name: has 256 characters, above 255"},
+		{"step.description", `1`, "steps[0].description: is a number; want a string"},
+		{"step.type", `"decision"`, ""},
+		{"step.type", `"deferred_convergence"`, ""},
+		{"step.type", `"batchable"`, ""},
+		{"step.type", `"batch_worker"`, "?steps[0]: no step of type batchable makes it, so that it never exists"},
+		{"step.step_type", `"odd"`, `steps[0].step_type: "odd" is none of standard, decision, deferred_convergence, ` +
+			`batchable, batch_worker`},
+		{"step.handler", ``, "steps[0].handler: is required"},
+		{"step.handler", `"x"`, "steps[0].handler: is a string; want an object"},
+		{"step.handler", `{}`, "steps[0].handler.callable: is required"},
+		{"step.handler", `{"callable":""}`, "steps[0].handler.callable: is empty"},
+		{"step.handler", `{"callable":` + long(500) + `}`, ""},
+		{"step.handler", `{"callable":` + long(501) + `}`,
+			"steps[0].handler.callable: has 501 characters, above 500"},
+		{"step.handler", `{"callable":"x","method":1}`, "steps[0].handler.method: is a number; want a string"},
+		{"step.handler", `{"callable":"x","resolver":null,"method":null,"initialization":null}`, ""},
+		{"step.handler", `{"callable":"x","resolver":1}`, "steps[0].handler.resolver: is a number; want a string"},
+		{"step.handler", `{"callable":"x","initialization":[]}`,
+			"steps[0].handler.initialization: is a list; want an object"},
+		{"step.handler", `{"callable":"x","initialisation":{}}`,
+			"?steps[0].handler.initialisation: unknown field, kept as it is (is initialization meant?)"},
+		{"step.dependencies", `"a"`, "steps[0].dependencies: is a string; want a list"},
+		{"step.dependencies", `[null]`, "steps[0].dependencies[0]: is null; want a string"},
+		{"step.dependencies", `["b"]`, `steps[0].dependencies[0]: there is no step "b"`},
+		{"step.depends_on", `["b"]`, `steps[0].depends_on[0]: there is no step "b"`},
+		{"step.depends_on", `["a"]`, "steps[0].depends_on[0]: a step cannot depend on itself"},
+		{"step.retry", `null`, ""},
+		{"step.retry", `5`, "steps[0].retry: is a number; want an object"},
+		{"step.retry", retry(`"retryable":"yes"`), "steps[0].retry.retryable: is a string; want true or false"},
+		{"step.retry", retry(`"max_attempts":200`), "steps[0].retry.max_attempts: 200 is above 100"},
+		{"step.retry", retry(`"max_attempts":-1`), "steps[0].retry.max_attempts: -1 is below 0"},
+		{"step.retry", retry(`"max_attempts":100`), ""},
+		{"step.retry", retry(`"max_attempts":0`), "?steps[0].retry.max_attempts: 0 behaves as 1"},
+		{"step.retry", retry(`"max_attempts":3.0`), "steps[0].retry.max_attempts: 3.0 is no integer"},
+		{"step.retry", retry(`"max_attempts":1e1`), "steps[0].retry.max_attempts: 1e1 is no integer"},
+		{"step.retry", retry(`"max_attempts":99999999999999999999`),
+			"steps[0].retry.max_attempts: 99999999999999999999 is above 100"},
+		{"step.retry", retry(`"backoff":"none"`), ""},
+		{"step.retry", retry(`"backoff":"linear"`), ""},
+		{"step.retry", retry(`"backoff":"fibonacci"`), ""},
+		{"step.retry", retry(`"backoff":"random"`),
+			`steps[0].retry.backoff: "random" is none of none, linear, exponential, fibonacci`},
+		{"step.retry", retry(`"backoff_base_ms":-1`), "steps[0].retry.backoff_base_ms: -1 is below 0"},
+		{"step.retry", retry(`"backoff_base_ms":604800001`),
+			"steps[0].retry.backoff_base_ms: 604800001 is above 604800000"},
+		{"step.retry", retry(`"backoff_base_ms":99`), "?steps[0].retry.backoff_base_ms: 99 is unusual, below 100"},
+		{"step.retry", retry(`"backoff_base_ms":100`), ""},
+		{"step.retry", retry(`"backoff_base_ms":3600000`), ""},
+		{"step.retry", retry(`"backoff_base_ms":604800000`),
+			"?steps[0].retry.backoff_base_ms: 604800000 is unusual, above 3600000"},
+		{"step.retry", retry(`"max_backoff_ms":604800001`),
+			"steps[0].retry.max_backoff_ms: 604800001 is above 604800000"},
+		{"step.retry", retry(`"max_backoff_ms":999`), "?steps[0].retry.max_backoff_ms: 999 is unusual, below 1000"},
+		{"step.retry", retry(`"max_backoff_ms":3600001`),
+			"?steps[0].retry.max_backoff_ms: 3600001 is unusual, above 3600000"},
+		{"step.retry", retry(`"limit":1`), "?steps[0].retry.limit: unknown field, kept as it is"},
+		{"step.timeout_seconds", `0`, "steps[0].timeout_seconds: 0 is below 1"},
+		{"step.timeout_seconds", `2147483648`, "steps[0].timeout_seconds: 2147483648 is above 2147483647"},
+		{"step.timeout_seconds", `"30"`, "steps[0].timeout_seconds: is a string; want a number"},
+		{"step.result_schema", `[]`, "steps[0].result_schema: is a list; want an object"},
+		{"step.result_schema", `null`, ""},
+		{"step.system_dependency", `null`, ""},
+		{"step.system_dependency", `1`, "steps[0].system_dependency: is a number; want a string"},
+		{"step.publishes_events", `[` + event + `]`, ""},
+		{"step.publishes_events", `[{"name":"n","schema":{}}]`,
+			"steps[0].publishes_events[0].description: is required"},
+		{"step.publishes_events", `[{"name":"n","description":"d"}]`,
+			"steps[0].publishes_events[0].schema: is required"},
+		{"step.publishes_events", `[{"description":"d","schema":{}}]`,
+			"steps[0].publishes_events[0].name: is required"},
+		{"step.batch_config", batch, ""},
+		{"step.batch_config", `{}`, "steps[0].batch_config.batch_size: is required"},
+		{"step.batch_config", strings.Replace(batch, "1", "0", 1),
+			"steps[0].batch_config.batch_size: 0 is below 1"},
+		{"step.batch_config", strings.Replace(batch, "isolate", "stop", 1),
+			`steps[0].batch_config.failure_strategy: "stop" is none of continue_on_failure, fail_fast, isolate`},
+		{"step.composition", `"anything"`, ""},
+		{"step.tiemout_seconds", `5`,
+			"?steps[0].tiemout_seconds: unknown field, kept as it is (is timeout_seconds meant?)"},
+	}
+	for _, test := range tests {
+		t.Run(test.field+"="+clippedText(test.value), func(t *testing.T) {
+			data := templateDefinition(t, map[string]string{test.field: test.value})
+			parsed, problems, warnings := parseTemplate("", data, "json", "")
+			if (parsed == nil) != (len(problems) > 0) {
+				t.Fatalf("got template %v with problems %v", parsed, problems)
+			}
+			got := ""
+			switch {
+			case len(problems) > 0:
+				got = problems[0].String()
+			case len(warnings) > 0:
+				got = "?" + strings.Join(warnings, "\n")
+			}
+			if got != test.want {
+				t.Errorf("got %q; want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestRulesBetweenSteps(t *testing.T) {
+	const handler = `"handler":{"callable":"x"}`
+	batchable := `{"name":"b","type":"batchable",` +
+		`"handler":{"callable":"x","initialization":{"worker_template_name":"w"}}}`
+	tests := []struct {
+		name, steps        string
+		problems, warnings []string
+	}{
+		{"two of a name", `{"name":"a",` + handler + `},{"name":"a",` + handler + `}`,
+			[]string{`steps[1].name: "a" is the name of steps[0] already`}, nil},
+		{"cycle", `{"name":"a",` + handler + `,"dependencies":["c"]},` +
+			`{"name":"b",` + handler + `,"dependencies":["a"]},` +
+			`{"name":"c",` + handler + `,"depends_on":["b"]}`,
+			[]string{"steps: they depend on each other, each on the next: a -> c -> b -> a"}, nil},
+		{"self-reference next to a cycle", `{"name":"a",` + handler + `,"dependencies":["a","b"]},` +
+			`{"name":"b",` + handler + `,"dependencies":["a"]}`,
+			[]string{"steps[0].dependencies[0]: a step cannot depend on itself",
+				"steps: they depend on each other, each on the next: a -> b -> a"}, nil},
+		{"dependency listed twice", `{"name":"a",` + handler + `},` +
+			`{"name":"b",` + handler + `,"dependencies":["a","a"]}`,
+			nil, []string{`steps[1].dependencies[1]: "a" is listed twice`}},
+		{"both spellings", `{"name":"a",` + handler + `,"dependencies":[],"depends_on":[]}`,
+			[]string{"steps[0].depends_on: is given twice, here and as dependencies"}, nil},
+		{"one spelling null", `{"name":"a",` + handler + `,"dependencies":null,"depends_on":[]}`, nil, nil},
+		{"worker that is no batch_worker", batchable + `,{"name":"w",` + handler + `}`,
+			nil, []string{`steps[0]: its worker template "w" is no step of type batch_worker`}},
+		{"worker that is one", batchable + `,{"name":"w","type":"batch_worker",` + handler + `}`, nil, nil},
+		{"worker of nobody", `{"name":"a",` + handler + `},{"name":"w","type":"batch_worker",` + handler +
+			`,"dependencies":["a"]}`,
+			nil, []string{`steps[1]: no step of type batchable makes it, so that it never exists`}},
+		{"worker of a batchable that it depends on", `{"name":"b","type":"batchable",` + handler + `},` +
+			`{"name":"w","type":"batch_worker",` + handler + `,"dependencies":["b"]}`, nil, nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			data := templateDefinition(t, map[string]string{"steps": "[" + test.steps + "]"})
+			_, problems, warnings := parseTemplate("", data, "json", "")
+			checkTemplateLines(t, "problems", templateProblemLines(problems), test.problems)
+			checkTemplateLines(t, "warnings", warnings, test.warnings)
+		})
+	}
+}
+
+func templateProblemLines(problems []templateProblem) []string {
+	var lines []string
+	for _, p := range problems {
+		lines = append(lines, p.String())
+	}
+	return lines
+}
+
+func checkTemplateLines(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("got %s\n  %s\nwant\n  %s", what, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+func TestEveryProblemAtOnce(t *testing.T) {
+	const data = `{
+		"name": "", "namespace": "Demo", "version": "one", "lifecycle": {"max_duration_minutes": 0},
+		"environments": {"test": {"steps": [{"name": "a", "timeout_seconds": -1}]}},
+		"steps": [
+			{"name": "a", "handler": {"callable": 5}, "dependencies": ["a", "nobody", 7]},
+			{"name": "b", "dependencies": ["c"], "retry": {"max_attempts": 200, "backoff": "odd"}},
+			{"name": "c", "handler": {"callable": "x"}, "depends_on": ["b"]},
+			{"name": "c", "handler": {"callable": "bad:x"}}
+		]}`
+	_, problems, _ := parseCheckedTemplate("t.json", []byte(data), "json", "test", refuseBadCallable)
+	checkTemplateLines(t, "problems", templateProblemLines(problems), []string{
+		"t.json: name: is empty",
+		`t.json: namespace: "Demo" is not made of a-z, 0-9 and _, starting with a letter`,
+		`t.json: version: "one" is no semantic version like 1.2.3`,
+		"t.json: lifecycle.max_duration_minutes: 0 is below 1",
+		"t.json: environments.test.steps[0].timeout_seconds: -1 is below 1",
+		"t.json: steps[0].handler.callable: is a number; want a string",
+		"t.json: steps[0].dependencies[2]: is a number; want a string",
+		"t.json: steps[1].handler: is required",
+		"t.json: steps[1].retry.max_attempts: 200 is above 100",
+		`t.json: steps[1].retry.backoff: "odd" is none of none, linear, exponential, fibonacci`,
+		"t.json: steps[3].handler.callable: no such handler",
+		`t.json: steps[3].name: "c" is the name of steps[2] already`,
+		"t.json: steps[0].dependencies[0]: a step cannot depend on itself",
+		`t.json: steps[0].dependencies[1]: there is no step "nobody"`,
+		"t.json: steps: they depend on each other, each on the next: b -> c -> b",
+	})
+}
+
+func TestBrokenDefinitions(t *testing.T) {
+	tests := []struct{ name, format, data, want string }{
+		{"empty", "json", ``, ""},
+		{"cut off", "json", `{"name": "t"`, ""},
+		{"two values", "json", `{"name":"t","version":"1.0.0"} {}`, ""},
+		{"no object", "json", `[]`, "f: is a list; want an object"},
+		{"null", "json", `null`, "f: is null; want an object"},
+		{"TOML syntax", "toml", "name = 't'\nversion =\n", "f: line 2: "},
+		{"TOML key twice", "toml", "name = 't'\nname = 'u'\n", "f: line 2: "},
+		{"TOML time", "toml", "name = 't'\nversion = '1.0.0'\ndefault_context = {at = 2026-01-31T12:00:00Z}\n",
+			"f: default_context.at: is a TOML date or time; write it as a string"},
+		{"TOML date of a required field", "toml", "name = 2026-01-31\nversion = '1.0.0'\n",
+			"f: name: is a TOML date or time; write it as a string"},
+		{"TOML nan", "toml", "name = 't'\nversion = '1.0.0'\n[default_context]\nx = [1, nan]\n",
+			"f: default_context.x[1]: is NaN, which JSON has not"},
+		{"TOML inf", "toml", "name = 't'\nversion = '1.0.0'\nmetadata = {x = -inf}\n",
+			"f: metadata.x: is -Inf, which JSON has not"},
+		{"TOML float for an integer", "toml", "name = 't'\nversion = '1.0.0'\nlifecycle = {max_duration_minutes = 5.0}\n",
+			"f: lifecycle.max_duration_minutes: 5.0 is no integer"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			parsed, problems, _ := parseTemplate("f", []byte(test.data), test.format, "")
+			if parsed != nil || len(problems) != 1 {
+				t.Fatalf("got template %v and problems %v; want one problem", parsed, problems)
+			}
+			if got := problems[0].String(); !strings.HasPrefix(got, test.want) {
+				t.Errorf("got %q; want it to begin with %q", got, test.want)
+			}
+		})
+	}
+}
+
+// TestNormalizedForm shows the whole normalized form, with and without what is optional.
+func TestNormalizedForm(t *testing.T) {
+	least := mustParseTemplate(t, `{"version": "1.0.0", "name": "t", "zeta": null, "alpha": [ 1.50, 1e3 ],
+		"steps": [{"handler": {"callable": "x"}, "name": "a", "own": {}}]}`)
+	want := `{"name":"t","namespace_name":"default","version":"1.0.0","description":null,"metadata":null,` +
+		`"identity_strategy":"strict","default_context":{},"input_schema":null,"lifecycle":null,` +
+		`"system_dependencies":{"primary":"default","secondary":[]},"domain_events":[],"environments":{},` +
+		`"steps":[{"name":"a","description":null,"type":"standard",` +
+		`"handler":{"callable":"x","resolver":null,"initialization":{}},"dependencies":[],` +
+		`"retry":{"retryable":true,"max_attempts":3,"backoff":"exponential","backoff_base_ms":1000,` +
+		`"max_backoff_ms":30000},"timeout_seconds":30,"system_dependency":null,"publishes_events":[],` +
+		`"batch_config":null,"own":{}}],"alpha":[1.50,1e3],"zeta":null}`
+	if got := string(least.json); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+
+	most := mustParseTemplate(t, `{"name": "t", "namespace": "n", "version": "2.0.0-rc.1", "description": "d",
+		"metadata": {"other": null, "documentation_url": null, "tags": ["x"], "author": "me"},
+		"identity_strategy": "caller_provided", "default_context": {"n": 12345678901234567890.10},
+		"input_schema": {"type": "object"}, "lifecycle": {"staleness_action": "none", "max_duration_minutes": 5},
+		"system_dependencies": {"secondary": ["s"]}, "domain_events": [{"schema": null, "name": "e"}],
+		"task_handler": {"any": 1}, "environments": {"e": {"steps": [{"retry": {"max_attempts": 1}, "name": "ALL"}]}},
+		"steps": [{"name": "a", "step_type": "batch_worker", "description": "s", "depends_on": null,
+			"handler": {"callable": "x", "method": "m", "resolver": "r", "initialization": {"k": null}},
+			"retry": {"retryable": false}, "timeout_seconds": 7, "result_schema": {}, "system_dependency": "db",
+			"publishes_events": [{"publisher": "p", "name": "n", "schema": {}, "description": ""}],
+			"batch_config": {"worker_template": "a", "batch_size": 1, "parallelism": 2, "cursor_field": "id",
+				"failure_strategy": "isolate"}, "composition": "c"}]}`)
+	want = `{"name":"t","namespace_name":"n","version":"2.0.0-rc.1","description":"d",` +
+		`"metadata":{"author":"me","tags":["x"],"other":null},"identity_strategy":"caller_provided",` +
+		`"default_context":{"n":12345678901234567890.10},"input_schema":{"type":"object"},` +
+		`"lifecycle":{"max_duration_minutes":5,"staleness_action":"none"},` +
+		`"system_dependencies":{"primary":"default","secondary":["s"]},"domain_events":[{"name":"e"}],` +
+		`"task_handler":{"any":1},"environments":{"e":{"steps":[{"name":"ALL","retry":{"retryable":true,` +
+		`"max_attempts":1,"backoff":"exponential","backoff_base_ms":1000,"max_backoff_ms":30000}}]}},` +
+		`"steps":[{"name":"a","description":"s","type":"batch_worker","handler":{"callable":"x","method":"m",` +
+		`"resolver":"r","initialization":{"k":null}},"dependencies":[],"retry":{"retryable":false,"max_attempts":3,` +
+		`"backoff":"exponential","backoff_base_ms":1000,"max_backoff_ms":30000},"timeout_seconds":7,` +
+		`"result_schema":{},"system_dependency":"db","publishes_events":[{"name":"n","description":"",` +
+		`"schema":{},"publisher":"p"}],"batch_config":{"batch_size":1,"parallelism":2,"cursor_field":"id",` +
+		`"worker_template":"a","failure_strategy":"isolate"},"composition":"c"}]}`
+	if got := string(most.json); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestTemplateFields(t *testing.T) {
+	got := mustParseTemplate(t, `{"name": "t", "namespace": "n", "version": "2.0.0", "description": "d",
+		"identity_strategy": "always_unique", "default_context": {"a": 1},
+		"lifecycle": {"max_duration_minutes": 5, "staleness_action": "error"},
+		"steps": [
+			{"name": "end", "depends_on": ["right", "left"],
+				"handler": {"callable": "y", "method": "m", "resolver": "r"}},
+			{"name": "start", "handler": {"callable": "x", "initialization": {"dependency_results": "parents"}}},
+			{"name": "left", "depends_on": ["start"], "handler": {"callable": "x"}, "timeout_seconds": 5,
+				"retry": {"backoff": "linear", "backoff_base_ms": 200, "max_backoff_ms": 2000, "max_attempts": 7}},
+			{"name": "right", "depends_on": ["start"], "description": "r", "result_schema": {"type": "null"},
+				"handler": {"callable": "x", "initialization": {"worker_template_name": "w"}}}
+		]}`)
+	if got.fullName() != "n.t@2.0.0" || *got.description != "d" || got.strategy != strategyAlwaysUnique ||
+		got.dynamic {
+		t.Errorf("got %s, %q, %s, dynamic %v", got.fullName(), *got.description, got.strategy, got.dynamic)
+	}
+	if string(got.defaultContext) != `{"a":1}` {
+		t.Errorf("got default context %s", got.defaultContext)
+	}
+	l := got.lifecycle
+	if *l.maxDurationMinutes != 5 || l.maxStepsInProcessMinutes != nil || l.stalenessAction != "error" {
+		t.Errorf("got lifecycle %+v", l)
+	}
+	if want := []int{1, 2, 3, 0}; !slices.Equal(got.order, want) {
+		t.Errorf("got order %v; want %v", got.order, want)
+	}
+	end, start, left, right := got.steps[0], got.steps[1], got.steps[2], got.steps[3]
+	if !slices.Equal(end.parents, []int{3, 2}) || !slices.Equal(start.children, []int{2, 3}) {
+		t.Errorf("got parents %v and children %v; want [3 2] and [2 3]", end.parents, start.children)
+	}
+	if end.callable != "y" || end.method != "m" || *end.resolver != "r" ||
+		start.resolver != nil || start.method != "" {
+		t.Errorf("got handlers %s and %s", end.handler, start.handler)
+	}
+	if !start.parentsOnly || left.parentsOnly || string(left.config) != "{}" {
+		t.Errorf("got parentsOnly %v, %v; want true, false", start.parentsOnly, left.parentsOnly)
+	}
+	if want := (retryPolicy{true, 7, backoffLinear, 200, 2000}); left.retry != want || left.timeoutSeconds != 5 {
+		t.Errorf("got %+v, %d s; want %+v, 5 s", left.retry, left.timeoutSeconds, want)
+	}
+	if string(right.resultSchema) != `{"type":"null"}` || left.resultSchema != nil || right.batchWorker != "w" {
+		t.Errorf("got %s, %s, %q", right.resultSchema, left.resultSchema, right.batchWorker)
+	}
+	if want := stableID("n", "t", "2.0.0", "right"); right.id != want {
+		t.Errorf("got id %v; want %v", right.id, want)
+	}
+}
+
+func TestBatchConfigNamesTheWorker(t *testing.T) {
+	data := templateDefinition(t, map[string]string{
+		"step.type":    `"batch_worker"`,
+		"step.handler": `{"callable":"x","initialization":{"worker_template_name":"other"}}`,
+		"step.batch_config": `{"batch_size":1,"parallelism":1,"cursor_field":"id","worker_template":"a",` +
+			`"failure_strategy":"isolate"}`,
+	})
+	got := mustParseTemplate(t, string(data))
+	if got.steps[0].batchWorker != "a" || !got.dynamic {
+		t.Errorf("got %q, dynamic %v; want a, true", got.steps[0].batchWorker, got.dynamic)
+	}
+}
+
+func TestTOMLIsJSON(t *testing.T) {
+	fromTOML := mustResolveTemplate(t, `
+name = "t"
+namespace = "n"
+version = "1.0.0"
+unknown = [1, -2.5, 1e21, 3.0, true, "ü\"\n"]
+[default_context]
+big = 9223372036854775807
+[[steps]]
+name = "a"
+handler = { callable = "x", initialization = { a = 1, b = { c = [] } } }
+[[steps]]
+name = "b"
+depends_on = ["a"]
+timeout_seconds = 5
+handler.callable = "y"
+[[environments.test.steps]]
+name = "ALL"
+timeout_seconds = 9
+`, "toml", "test")
+	fromJSON := mustResolveTemplate(t, `{"name": "t", "namespace": "n", "version": "1.0.0",
+		"unknown": [1, -2.5, 1e+21, 3.0, true, "ü\"\n"],
+		"default_context": {"big": 9223372036854775807},
+		"steps": [
+			{"name": "a", "handler": {"callable": "x", "initialization": {"a": 1, "b": {"c": []}}}},
+			{"name": "b", "depends_on": ["a"], "timeout_seconds": 5, "handler": {"callable": "y"}}],
+		"environments": {"test": {"steps": [{"name": "ALL", "timeout_seconds": 9}]}}}`, "json", "test")
+	if string(fromTOML.json) != string(fromJSON.json) {
+		t.Errorf("got\n%s\nwant\n%s", fromTOML.json, fromJSON.json)
+	}
+	if fromTOML.hash != fromJSON.hash {
+		t.Errorf("got hash %s; want %s", fromTOML.hash, fromJSON.hash)
+	}
+}
+
+func TestEnvironments(t *testing.T) {
+	const data = `{"name": "t", "version": "1.0.0",
+		"steps": [
+			{"name": "a", "handler": {"callable": "x", "initialization": {"keep": 1, "own": 1}}, "timeout_seconds": 5,
+				"retry": {"max_attempts": 9, "backoff": "linear"}},
+			{"name": "b", "handler": {"callable": "x"}}],
+		"environments": {
+			"test": {"steps": [
+				{"name": "ALL", "timeout_seconds": 7, "handler": {"initialization": {"all": true}}},
+				{"name": "a", "handler": {"initialization": {"own": {"n": 2}}}, "retry": {"max_attempts": 2}}]},
+			"late": {"steps": [{"name": "a", "timeout_seconds": 8}, {"name": "ALL", "timeout_seconds": 7}]}}}`
+	tests := []struct {
+		env               string
+		timeoutA, timeB   int
+		retryA            retryPolicy
+		configA, configB  string
+		differsFromNoEnvs bool
+	}{
+		{"", 5, 30, retryPolicy{true, 9, backoffLinear, 1000, 30000}, `{"keep":1,"own":1}`, `{}`, false},
+		{"unheard_of", 5, 30, retryPolicy{true, 9, backoffLinear, 1000, 30000}, `{"keep":1,"own":1}`, `{}`, false},
+		{"test", 7, 7, retryPolicy{true, 2, backoffExponential, 1000, 30000},
+			`{"all":true,"keep":1,"own":{"n":2}}`, `{"all":true}`, true},
+		{"late", 7, 7, retryPolicy{true, 9, backoffLinear, 1000, 30000}, `{"keep":1,"own":1}`, `{}`, true},
+	}
+	plain := mustParseTemplate(t, data)
+	for _, test := range tests {
+		t.Run("env="+test.env, func(t *testing.T) {
+			got := mustResolveTemplate(t, data, "json", test.env)
+			a, b := got.steps[0], got.steps[1]
+			if a.timeoutSeconds != test.timeoutA || b.timeoutSeconds != test.timeB {
+				t.Errorf("got %d s, %d s; want %d s, %d s", a.timeoutSeconds, b.timeoutSeconds, test.timeoutA, test.timeB)
+			}
+			if a.retry != test.retryA {
+				t.Errorf("got %+v; want %+v", a.retry, test.retryA)
+			}
+			if string(a.config) != test.configA || string(b.config) != test.configB {
+				t.Errorf("got %s, %s; want %s, %s", a.config, b.config, test.configA, test.configB)
+			}
+			if differs := got.hash != plain.hash; differs != test.differsFromNoEnvs {
+				t.Errorf("got other hash %v; want %v", differs, test.differsFromNoEnvs)
+			}
+			checkTemplateReload(t, got, test.env)
+		})
+	}
+}
+
+// checkTemplateReload checks that a template reads back as itself, from what is kept
+// and from what is served, resolved once more.
+func checkTemplateReload(t *testing.T, want *template, env string) {
+	t.Helper()
+	kept, err := templateFromNormalized(want.json)
+	if err != nil {
+		t.Fatalf("got %v; want %s read back", err, want.json)
+	}
+	if !reflect.DeepEqual(kept, want) {
+		t.Errorf("got %+v; want %+v", kept, want)
+	}
+	again, problems, _ := parseTemplate("", want.json, "json", env)
+	if again == nil {
+		t.Fatalf("got problems %v; want none in %s", problems, want.json)
+	}
+	if !reflect.DeepEqual(again, want) {
+		t.Errorf("resolved twice: got\n%s\nwant\n%s", again.json, want.json)
+	}
+}
+
+func TestTemplateFromBrokenNormalizedForm(t *testing.T) {
+	good := string(mustParseTemplate(t, string(templateDefinition(t, nil))).json)
+	tests := []struct{ name, old, new string }{
+		{"cut off", `]}`, ``},
+		{"no name", `"name":"t",`, ``},
+		{"no version", `"version":"1.0.0"`, `"version":"1"`},
+		{"name of another kind", `"name":"t"`, `"name":7`},
+		{"steps of another kind", `"steps":[`, `"steps":{},"x":[`},
+		{"step of another kind", `"steps":[`, `"steps":[7,`},
+		{"config of another kind", `"initialization":{}`, `"initialization":7`},
+		{"handler of another kind", `"handler":{`, `"handler":[],"x":{`},
+		{"unknown dependency", `"dependencies":[]`, `"dependencies":["b"]`},
+		{"cycle", `"dependencies":[]`, `"dependencies":["a"]`},
+		{"dependency of another kind", `"dependencies":[]`, `"dependencies":[1]`},
+		{"attempts of another kind", `"max_attempts":3`, `"max_attempts":3.5`},
+	}
+	for _, test := range tests {
+		broken := strings.Replace(good, test.old, test.new, 1)
+		if broken == good {
+			t.Fatalf("%s: nothing to replace in %s", test.name, good)
+		}
+		if got, err := templateFromNormalized([]byte(broken)); err == nil {
+			t.Errorf("%s: got %s; want an error", test.name, got.json)
+		}
+	}
+}
+
+func TestTemplateOfTenThousandSteps(t *testing.T) {
+	var b bytes.Buffer
+	b.WriteString(`{"name":"t","version":"1.0.0","steps":[`)
+	for i := range 10000 {
+		if i > 0 {
+			b.WriteString(`,{"depends_on":["s` + templateItemPath("", i-1) + `"],`)
+		} else {
+			b.WriteString(`{`)
+		}
+		b.WriteString(`"name":"s` + templateItemPath("", i) + `","handler":{"callable":"builtin:noop"}}`)
+	}
+	b.WriteString(`]}`)
+	got := mustParseTemplate(t, b.String())
+	if len(got.order) != 10000 || got.order[9999] != 9999 {
+		t.Errorf("got %d steps in the order; want 10000", len(got.order))
+	}
+}
+
+// TestRealTemplates loads templates as they are used elsewhere.
+func TestRealTemplates(t *testing.T) {
+	dir := filepath.Join("..", "shared", "data", "templates")
+	if _, err := os.Stat(dir); err != nil {
+		t.Skipf("no real templates here: %v", err)
+	}
+	for _, env := range []string{"", "test", "development"} {
+		r, warnings, err := loadTemplates([]string{dir}, env, nil)
+		if err != nil {
+			t.Fatalf("env %q: %v", env, err)
+		}
+		if len(r.all()) == 0 {
+			t.Errorf("env %q: got no template; want some", env)
+		}
+		for _, w := range warnings {
+			if strings.Contains(w, "unknown field") {
+				t.Errorf("env %q: got warning %s; want none of this kind", env, w)
+			}
+		}
+		for _, parsed := range r.all() {
+			checkTemplateReload(t, parsed, env)
+		}
+	}
+}
+
+// refuseBadCallable is a check of callables that refuses those that begin with bad.
+func refuseBadCallable(callable string) error {
+	if strings.HasPrefix(callable, "bad") {
+		return errors.New("no such handler")
+	}
+	return nil
+}
+
+func FuzzTemplateJSON(f *testing.F) { fuzzTemplate(f, "json", "templates/demo/*.json") }
+
+func FuzzTemplateTOML(f *testing.F) { fuzzTemplate(f, "toml", "templates/demo/*.toml") }
+
+// fuzzTemplate checks that no definition is too much, and that what loads
+// reloads as the same.
+func fuzzTemplate(f *testing.F, format, seeds string) {
+	names, err := filepath.Glob(seeds)
+	if err != nil || len(names) == 0 {
+		f.Fatalf("got no seeds in %s: %v", seeds, err)
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	for _, seed := range []string{
+		`{"name":"t","version":"1.0.0","environments":{"test":{"steps":[{"name":"ALL","timeout_seconds":5}]}}}`,
+		`{"name":"t","namespace":"n","version":"1.0.0-a+b","x":[1.50,null],"steps":[{"name":"a",` +
+			`"handler":{"callable":"x"},"retry":{"max_attempts":0}},{"name":"b","handler":{"callable":"x",` +
+			`"initialization":{"dependency_results":"parents"}},"depends_on":["a","a"]}]}`,
+		"name = 't'\nversion = '1.0.0'\n[environments.test]\nsteps = [{name = 'a', retry = {}}]\n" +
+			"[[steps]]\nname = 'a'\nhandler = {callable = 'x', initialization = {f = 1e9, d = [0x10, -0.0]}}\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		parsed, problems, _ := parseTemplate("", data, format, "test")
+		if (parsed == nil) != (len(problems) > 0) {
+			t.Fatalf("got template %v with problems %v", parsed, problems)
+		}
+		if parsed != nil {
+			checkTemplateReload(t, parsed, "test")
+		}
+	})
+}

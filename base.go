@@ -452,3 +452,83 @@ func withoutCredentials(text *string) *string {
 	shown := string(hideCredentials([]byte(*text)))
 	return &shown
 }
+
+// priorityQueue is a binary heap: pop takes the element that orders before all
+// others. Where elements have to be moved or removed from the middle, placed is
+// told the place of an element whenever it changes. It is not safe for
+// concurrent use.
+type priorityQueue[E any] struct {
+	items  []E
+	before func(a, b E) bool
+	placed func(e E, place int) // nil when nobody needs places
+}
+
+// push adds an element.
+func (q *priorityQueue[E]) push(e E) {
+	q.items = append(q.items, e)
+	q.up(len(q.items) - 1)
+}
+
+// pop removes the first element of a queue that is not empty.
+func (q *priorityQueue[E]) pop() E { return q.remove(0) }
+
+// remove takes the element at a place out of the queue.
+func (q *priorityQueue[E]) remove(place int) E {
+	e, last := q.items[place], len(q.items)-1
+	moved := q.items[last]
+	clear(q.items[last:])
+	q.items = q.items[:last]
+	if place < last {
+		q.put(place, moved)
+		q.fix(place)
+	}
+	return e
+}
+
+// fix restores the order after the element at a place has changed.
+func (q *priorityQueue[E]) fix(place int) {
+	if q.up(place) == place {
+		q.down(place)
+	}
+}
+
+func (q *priorityQueue[E]) put(place int, e E) {
+	q.items[place] = e
+	if q.placed != nil {
+		q.placed(e, place)
+	}
+}
+
+// up moves an element towards the front and returns where it comes to rest.
+func (q *priorityQueue[E]) up(place int) int {
+	e := q.items[place]
+	for place > 0 {
+		parent := (place - 1) / 2
+		if !q.before(e, q.items[parent]) {
+			break
+		}
+		q.put(place, q.items[parent])
+		place = parent
+	}
+	q.put(place, e)
+	return place
+}
+
+func (q *priorityQueue[E]) down(place int) {
+	e := q.items[place]
+	for {
+		child := 2*place + 1
+		if child >= len(q.items) {
+			break
+		}
+		if right := child + 1; right < len(q.items) && q.before(q.items[right], q.items[child]) {
+			child = right
+		}
+		if !q.before(q.items[child], e) {
+			break
+		}
+		q.put(place, q.items[child])
+		place = child
+	}
+	q.put(place, e)
+}

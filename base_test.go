@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -134,5 +136,48 @@ func TestAnswerCacheFailures(t *testing.T) {
 				t.Errorf("after the %s: got %d, %t, %v; want 1, newly computed", name, v, hit, err)
 			}
 		})
+	}
+}
+
+// TestPriorityQueue pushes, changes, removes and pops at random, and compares
+// with a sorted slice.
+func TestPriorityQueue(t *testing.T) {
+	type element struct{ value, place int }
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		q := priorityQueue[*element]{
+			before: func(a, b *element) bool { return a.value < b.value },
+			placed: func(e *element, place int) { e.place = place },
+		}
+		var all []*element
+		for range 100 {
+			switch n := r.IntN(4); {
+			case n < 2 || len(all) == 0:
+				e := &element{value: r.IntN(50)}
+				q.push(e)
+				all = append(all, e)
+			case n == 2:
+				e := all[r.IntN(len(all))]
+				e.value = r.IntN(50)
+				q.fix(e.place)
+			default:
+				i := r.IntN(len(all))
+				if got := q.remove(all[i].place); got != all[i] {
+					t.Fatalf("remove(%d): got %v; want %v", all[i].place, *got, *all[i])
+				}
+				all = slices.Delete(all, i, i+1)
+			}
+			for i, e := range q.items {
+				if e.place != i {
+					t.Fatalf("the element at place %d was told %d", i, e.place)
+				}
+			}
+		}
+		slices.SortFunc(all, func(a, b *element) int { return a.value - b.value })
+		for _, want := range all {
+			if got := q.pop(); got.value != want.value {
+				t.Fatalf("pop: got %d; want %d", got.value, want.value)
+			}
+		}
 	}
 }

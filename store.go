@@ -137,6 +137,21 @@ func (s *store) update(decide func(c *change) error) (uint64, error) {
 	return s.seq, err
 }
 
+// locked calls f with the store's lock held. The engine keeps what it knows of
+// running and waiting steps under this lock too, so that both change together.
+func (s *store) locked(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+// unlocked calls f with the lock, which the caller holds, released meanwhile.
+func (s *store) unlocked(f func()) {
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	f()
+}
+
 func (s *store) updateLocked(decide func(c *change) error) error {
 	if err := s.journal.reserve(); err != nil {
 		return err

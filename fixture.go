@@ -277,7 +277,7 @@ func refusedState(err error, under, what string) error {
 	}
 	return &failure{
 		kind: invalidFields, message: fmt.Sprintf("%s: %s: %v", what, path, at.err),
-		details: []fieldProblem{{path, at.err.Error()}},
+		details: inputProblems{{Field: path, Message: at.err.Error()}},
 	}
 }
 

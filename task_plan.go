@@ -315,7 +315,7 @@ func (t *task) allowsResult(i int, result []byte) error {
 		return nil
 	}
 	return &failure{kind: invalidFields, message: fmt.Sprintf("cannot complete step %q: %v", t.def(i).name, err),
-		details: []fieldProblem{{"completion_data.result", err.Error()}}}
+		details: inputProblems{{Field: "completion_data.result", Message: err.Error()}}}
 }
 
 // creates reports whether a result asks for steps, rightly or not.

@@ -338,6 +338,7 @@ func (w *world) open(make opening) (*service, error) {
 		return nil, err
 	}
 	svc.world, svc.keeper = w, newTimekeeper(svc, c)
+	svc.health.extra = map[string]func() checkView{"fixture": svc.keeper.check}
 	return svc, nil
 }
 
@@ -536,7 +537,7 @@ func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	t, replaced, err := a.svc.addTemplate(body)
+	t, replaced, err := a.svc.templates.add(body)
 	if err != nil {
 		return err
 	}

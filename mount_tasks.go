@@ -103,7 +103,7 @@ func (a *mountAPI) explainTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v, err := a.svc.explain(id)
+	v, err := a.svc.engine.explain(id)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (a *mountAPI) cancelTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	t, err := a.svc.cancelTask(r.Context(), id, subjectOf(r.Context()))
+	t, err := a.svc.operator.cancelTask(r.Context(), id, subjectOf(r.Context()))
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (a *mountAPI) adjustStep(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	t, i, err := a.svc.adjustStep(r.Context(), taskID, stepID, by, subjectOf(r.Context()))
+	t, i, err := a.svc.operator.adjust(r.Context(), taskID, stepID, by, subjectOf(r.Context()))
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (a *mountAPI) cancelStep(w http.ResponseWriter, r *http.Request) error {
 	subject := subjectOf(r.Context())
 	q := &stepRequest{action: actionCancel, by: orDefault(subject, defaultInitiator), subject: subject,
 		reason: "Cancelled at the mount point"}
-	t, i, err := a.svc.actOnStep(r.Context(), taskID, stepID, q)
+	t, i, err := a.svc.operator.act(r.Context(), taskID, stepID, q)
 	if err != nil {
 		return err
 	}

@@ -147,7 +147,7 @@ func (a *orchestrationAPI) cancelTask(w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return err
 	}
-	t, err := a.svc.cancelTask(r.Context(), id, subjectOf(r.Context()))
+	t, err := a.svc.operator.cancelTask(r.Context(), id, subjectOf(r.Context()))
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (a *orchestrationAPI) getTransitions(w http.ResponseWriter, r *http.Request
 	if err != nil {
 		return err
 	}
-	v, err := a.svc.history(id)
+	v, err := a.svc.history.transitions(id)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (a *orchestrationAPI) explainTask(w http.ResponseWriter, r *http.Request) e
 	if err != nil {
 		return err
 	}
-	v, err := a.svc.explain(id)
+	v, err := a.svc.engine.explain(id)
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (a *orchestrationAPI) getAudit(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	v, err := a.svc.audit(taskID, stepID)
+	v, err := a.svc.history.audit(taskID, stepID)
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (a *orchestrationAPI) actOnStep(w http.ResponseWriter, r *http.Request) err
 		return err
 	}
 	q.subject = subjectOf(r.Context())
-	t, i, err := a.svc.actOnStep(r.Context(), taskID, stepID, q)
+	t, i, err := a.svc.operator.act(r.Context(), taskID, stepID, q)
 	if err != nil {
 		return err
 	}
@@ -251,7 +251,7 @@ func (a *orchestrationAPI) listTemplates(w http.ResponseWriter, r *http.Request)
 	if q.err != nil {
 		return q.err
 	}
-	return writeJSON(w, http.StatusOK, a.svc.registry().listView(q.text("namespace")))
+	return writeJSON(w, http.StatusOK, a.svc.templates.registry().listView(q.text("namespace")))
 }
 
 func (a *orchestrationAPI) getTemplate(w http.ResponseWriter, r *http.Request) error {
@@ -428,18 +428,18 @@ func (a *orchestrationAPI) healthLive(w http.ResponseWriter, _ *http.Request) er
 }
 
 func (a *orchestrationAPI) healthReady(w http.ResponseWriter, _ *http.Request) error {
-	checks, _ := a.svc.readiness()
+	checks := a.svc.health.checks("orchestration", false)
 	return writeReady(w, a.checkedView(checks))
 }
 
 func (a *orchestrationAPI) healthDetailed(w http.ResponseWriter, _ *http.Request) error {
-	return writeDetailed(w, a.checkedView(a.svc.detailedHealth()))
+	return writeDetailed(w, a.checkedView(a.svc.health.checks("orchestration", true)))
 }
 
 // checkedView is an answer with these checks.
 func (a *orchestrationAPI) checkedView(checks map[string]checkView) readyView {
 	s := a.svc
 	return readyView{
-		Timestamp: zonedTime(s.clock.now()), Checks: checks, Info: healthInfo(s.cfg, s.operationalState()),
+		Timestamp: zonedTime(s.clock.now()), Checks: checks, Info: healthInfo(s.cfg, s.health.operationalState()),
 	}
 }

@@ -35,7 +35,7 @@ func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) er
 	q.worker = cmp.Or(q.worker, firstCharacters(q.subject, maxNameLength), defaultOutsideName)
 	// A read deadline that passes while a handler works would cancel its request.
 	http.NewResponseController(w).SetReadDeadline(time.Time{})
-	given, err := a.svc.claim(r.Context(), q)
+	given, err := a.svc.outside.claim(r.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (a *orchestrationAPI) answer(
 	if limit := a.svc.cfg.Worker.MaxResultBytes; int64(len(q.outcome.result)) > limit {
 		return v, failf(tooLarge, "the result is larger than worker.max_result_bytes, %d", limit)
 	}
-	return a.svc.answerLease(r.Context(), id, q)
+	return a.svc.outside.answer(r.Context(), id, q)
 }
 
 // leaseView says how long a lease holds.
@@ -231,7 +231,7 @@ func (a *orchestrationAPI) listOutsideSteps(w http.ResponseWriter, r *http.Reque
 	matches := func(key claimKey) bool {
 		return (callable == "" || fitsCallable(callable, key.callable)) && (namespace == "" || namespace == key.namespace)
 	}
-	return writeJSON(w, http.StatusOK, a.svc.outsideSteps(claimed, matches, offset, limit))
+	return writeJSON(w, http.StatusOK, a.svc.outside.steps(claimed, matches, offset, limit))
 }
 
 // claimedSteps reads the state that is listed: of the claimed steps, or of those
@@ -285,7 +285,7 @@ func (a *orchestrationAPI) listDLQ(w http.ResponseWriter, r *http.Request) error
 	if q.err != nil {
 		return q.err
 	}
-	v, err := a.svc.dlqEntries(f, offset, limit)
+	v, err := a.svc.dlq.entries(f, offset, limit)
 	if err != nil {
 		return err
 	}
@@ -297,7 +297,7 @@ func (a *orchestrationAPI) getTaskDLQ(w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return err
 	}
-	v, err := a.svc.dlqOfTask(id)
+	v, err := a.svc.dlq.ofTask(id)
 	if err != nil {
 		return err
 	}
@@ -311,7 +311,7 @@ func (a *orchestrationAPI) dlqQueue(w http.ResponseWriter, r *http.Request) erro
 	if q.err != nil {
 		return q.err
 	}
-	v, err := a.svc.dlqQueue(reason, limit)
+	v, err := a.svc.dlq.queue(reason, limit)
 	if err != nil {
 		return err
 	}
@@ -324,11 +324,11 @@ func (a *orchestrationAPI) staleness(w http.ResponseWriter, r *http.Request) err
 	if q.err != nil {
 		return q.err
 	}
-	return writeJSON(w, http.StatusOK, a.svc.staleness(limit))
+	return writeJSON(w, http.StatusOK, a.svc.staleness.report(limit))
 }
 
 func (a *orchestrationAPI) dlqStats(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, a.svc.dlqStats())
+	return writeJSON(w, http.StatusOK, a.svc.dlq.stats())
 }
 
 // dlqUpdateView answers an update of an entry.
@@ -351,7 +351,7 @@ func (a *orchestrationAPI) updateDLQ(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	if err := a.svc.investigate(r.Context(), id, q); err != nil {
+	if err := a.svc.dlq.update(r.Context(), id, q); err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, dlqUpdateView{true, "DLQ entry updated", id})

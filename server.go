@@ -188,7 +188,7 @@ func saneRequestID(id string) bool {
 
 // templateIn is the registered template that the path names.
 func (s *surface) templateIn(r *http.Request) (*template, error) {
-	return s.svc.template(r.PathValue("namespace"), r.PathValue("name"), r.PathValue("version"))
+	return s.svc.templates.find(r.PathValue("namespace"), r.PathValue("name"), r.PathValue("version"))
 }
 
 // httpServer serves one surface on a listener that is open already.

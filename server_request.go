@@ -356,7 +356,7 @@ func (s *surface) submit(w http.ResponseWriter, r *http.Request, route string, b
 	if b.waits {
 		holdOpen(w, b.limit)
 	}
-	done, err := s.svc.submitTask(r.Context(), b)
+	done, err := s.svc.tasks.submit(r.Context(), b)
 	if err != nil {
 		return nil, err
 	}
@@ -465,7 +465,7 @@ func (s *surface) awaited(w http.ResponseWriter, r *http.Request, name string) (
 		return s.svc.store.view(id)
 	}
 	holdOpen(w, limit)
-	t, end, err := s.svc.awaitTask(r.Context(), id, wants, limit)
+	t, end, err := s.svc.tasks.await(r.Context(), id, wants, limit)
 	if err != nil {
 		return nil, err
 	}

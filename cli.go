@@ -46,7 +46,8 @@ func (p *process) checkCommand(args []string) error {
 			states = append(states, fmt.Sprintf("%d %s", n, taskState(i)))
 		}
 	}
-	fmt.Fprintf(p.stdout, "every record applies: %d tasks (%s)\n", s.size(), orDefault(strings.Join(states, ", "), "none"))
+	tasks, _ := s.size()
+	fmt.Fprintf(p.stdout, "every record applies: %d tasks (%s)\n", tasks, orDefault(strings.Join(states, ", "), "none"))
 	return nil
 }
 
@@ -469,8 +470,9 @@ func (p *process) compactCommand(args []string) error {
 	if err = errors.Join(err, s.close()); err != nil {
 		return fmt.Errorf("compact store: %w", err)
 	}
+	tasks, _ := s.size()
 	fmt.Fprintf(p.stdout, "%s: %d tasks; journal %d bytes before, %d now; snapshot %d bytes before, %d now\n",
-		*dir, s.size(), before.journalBytes, after.journalBytes, before.snapshotBytes, after.snapshotBytes)
+		*dir, tasks, before.journalBytes, after.journalBytes, before.snapshotBytes, after.snapshotBytes)
 	return nil
 }
 
@@ -541,6 +543,7 @@ func (p *process) importCommand(args []string) error {
 	if err != nil {
 		return fmt.Errorf("import store: %w", err)
 	}
-	fmt.Fprintf(p.stdout, "%s: %d tasks, sequence 1 to %d\n", *dir, s.size(), s.sequence())
+	tasks, last := s.size()
+	fmt.Fprintf(p.stdout, "%s: %d tasks, sequence 1 to %d\n", *dir, tasks, last)
 	return nil
 }

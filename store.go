@@ -10,7 +10,12 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 )
+
+// outcomeRetryEvery is how often a change that has to be made is offered again to
+// a store that cannot take it, in real time.
+const outcomeRetryEvery = time.Second
 
 // store holds the tasks in the order of their creation.
 type store struct {
@@ -153,6 +158,69 @@ func (s *store) unlocked(f func()) {
 	f()
 }
 
+// wait returns when the record of a sequence is durable.
+func (s *store) wait(ctx context.Context, seq uint64) error { return s.journal.wait(ctx, seq) }
+
+// waitAll returns when every change until now is durable.
+func (s *store) waitAll(ctx context.Context) error {
+	s.mu.Lock()
+	seq := s.seq
+	s.mu.Unlock()
+	return s.wait(ctx, seq)
+}
+
+// behind returns why nothing new should start, while too much waits for the disk.
+func (s *store) behind() error { return s.journal.behind() }
+
+// size returns how many tasks the store holds, and the sequence of the newest record.
+func (s *store) size() (tasks int, records uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.byID), s.seq
+}
+
+// seqLocked returns the sequence of the newest record.
+func (s *store) seqLocked() uint64 { return s.seq }
+
+// attach connects a store that nobody uses yet to the source of the ids of steps
+// that tasks grow by, and to the observer of its live tasks.
+func (s *store) attach(ids *idSource, watch observer) {
+	ids.observe(s.lastID)
+	s.ids, s.watch = ids, watch
+}
+
+// eachLiveLocked calls f for the tasks that have not ended, in the order of
+// their creation.
+func (s *store) eachLiveLocked(f func(t *task)) {
+	for i := range s.slots {
+		if t := s.slots[i].live; t != nil {
+			f(t)
+		}
+	}
+}
+
+// eachUnsettledErrorLocked calls f for the tasks that ended in error with a step
+// in progress or waiting for a retry. They are not live: f gets a copy.
+func (s *store) eachUnsettledErrorLocked(f func(t *task)) error {
+	failed := &s.index.states[taskError]
+	for pos, ok := failed.next(0); ok; pos, ok = failed.next(pos + 1) {
+		h, err := readTaskHeader(s.slots[pos].line)
+		if err != nil {
+			return err
+		}
+		if h.counts[stepInProgress]+h.counts[stepWaitingForRetry] == 0 {
+			continue
+		}
+		t, err := s.thawAt(pos)
+		if err != nil {
+			return err
+		}
+		f(t)
+	}
+	return nil
+}
+
+// updateLocked is update for a caller who holds the lock.
 func (s *store) updateLocked(decide func(c *change) error) error {
 	if err := s.journal.reserve(); err != nil {
 		return err
@@ -543,36 +611,6 @@ func (w *watchedWalk) take() (uint32, bool) {
 
 // What others ask of the store.
 
-// attach sets the source of ids for new steps and the observer of transitions.
-// It belongs between opening the store and the first update.
-func (s *store) attach(ids *idSource, watch observer) {
-	s.ids, s.watch = ids, watch
-	ids.observe(s.lastID)
-}
-
-// carriedClock returns the clock of the state document that the store began with.
-func (s *store) carriedClock() clockState { return s.carried }
-
-// size returns how many tasks the store holds.
-func (s *store) size() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.byID)
-}
-
-// sequence returns the sequence of the newest record.
-func (s *store) sequence() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.seq
-}
-
-// wait returns once everything up to a sequence is durable.
-func (s *store) wait(ctx context.Context, seq uint64) error { return s.journal.wait(ctx, seq) }
-
-// behind refuses new work while the disk does not keep up; else it returns nil.
-func (s *store) behind() error { return s.journal.behind() }
-
 // status returns the state of the files.
 func (s *store) status() journalStatus { return s.journal.status() }
 
@@ -587,15 +625,6 @@ type storeLoad struct {
 // loadLocked returns the load as of now.
 func (s *store) loadLocked() storeLoad {
 	return storeLoad{s.countsLocked(), s.waiters.count, s.retain.dropped, s.dead.counts}
-}
-
-// eachLiveLocked calls f for every unfinished task, in the order of creation.
-func (s *store) eachLiveLocked(f func(t *task)) {
-	for i := range s.slots {
-		if t := s.slots[i].live; t != nil {
-			f(t)
-		}
-	}
 }
 
 // duplicate returns the task that already has this identity.

@@ -30,17 +30,17 @@ type eventStream struct {
 	buf     []byte
 }
 
-func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) (any, error) {
 	after, given, err := lastEventID(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	filter, err := eventFilterOf(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if a.svc.draining.Load() {
-		return failf(unavailable, "the service is shutting down")
+		return nil, failf(unavailable, "the service is shutting down")
 	}
 	store := a.svc.store
 	if !given {
@@ -48,7 +48,7 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 	}
 	f, err := store.follow(filter, after)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !given {
 		f.missed = false // in an empty store "now" is before everything
@@ -56,12 +56,12 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 	s := &eventStream{w: w, control: http.NewResponseController(w), store: store, from: f, lapsed: a.lapse(r)}
 	s.open(after)
 	if r.Method == http.MethodHead {
-		return nil
+		return written{}, nil
 	}
 	store.events.streams.Add(1)
 	defer store.events.streams.Add(-1)
 	s.run(r.Context())
-	return nil
+	return written{}, nil
 }
 
 // lastEventID is the sequence that the reader has already: in the header, which

@@ -48,18 +48,51 @@ const (
 type failure struct {
 	kind       failureKind
 	message    string
-	details    []fieldProblem // for invalidFields: every offending field
-	retryAfter time.Duration  // for unavailable and backpressure
-	existing   uuid           // for conflict: the task that is there already, if the caller may know
-	blocking   []blocker      // for notIdle
-	seen       *seenView      // for unverified
-	cause      error          // logged, never shown
+	details    inputProblems // for invalidFields: every offending field
+	retryAfter time.Duration // for unavailable and backpressure
+	existing   uuid          // for conflict: the task that is there already, if the caller may know
+	blocking   []blocker     // for notIdle
+	seen       *seenView     // for unverified
+	cause      error         // logged, never shown
 }
 
-// fieldProblem names one offending field of a request body.
-type fieldProblem struct {
-	Field   string `json:"field"`
+// inputProblem is one thing wrong with a request, a configuration or a template.
+type inputProblem struct {
+	Source  string `json:"-"`     // a file, perhaps with a line, a variable or a flag; "" for a request
+	Field   string `json:"field"` // its path in the source; "" for the whole source
 	Message string `json:"message"`
+}
+
+// String returns "source: field: message", without what is empty.
+func (p inputProblem) String() string {
+	s := p.Message
+	if p.Field != "" {
+		s = p.Field + ": " + s
+	}
+	if p.Source != "" {
+		s = p.Source + ": " + s
+	}
+	return s
+}
+
+// inputProblems is everything wrong with an input.
+type inputProblems []inputProblem
+
+// Error returns one line for each problem.
+func (all inputProblems) Error() string {
+	lines := make([]string, len(all))
+	for i, p := range all {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// orNil returns the problems as an error, or nil when there are none.
+func (all inputProblems) orNil() error {
+	if len(all) == 0 {
+		return nil
+	}
+	return all
 }
 
 func (f *failure) Error() string {
@@ -269,11 +302,11 @@ const (
 
 // fieldReader reads the members of a body and collects what is wrong with them.
 type fieldReader struct {
-	problems []fieldProblem
+	problems inputProblems
 }
 
 func (f *fieldReader) complain(field, format string, args ...any) {
-	f.problems = append(f.problems, fieldProblem{field, fmt.Sprintf(format, args...)})
+	f.problems = append(f.problems, inputProblem{Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
 func (f *fieldReader) complainedOf(field string) bool {

@@ -43,51 +43,51 @@ type authKeyRow struct {
 var authKeyTable = []authKeyRow{
 	{func(a *authConfig) any { return &a.Enabled }, configKey{
 		path: "enabled", def: false,
-		help: "ask every caller of a protected route for credentials",
+		help: "require credentials for protected routes",
 	}},
 	{func(a *authConfig) any { return &a.JWTIssuer }, configKey{
 		path: "jwt_issuer", def: defaultIssuer,
-		help: "what the iss of a token must be",
+		help: "required iss claim of a token",
 	}},
 	{func(a *authConfig) any { return &a.JWTAudience }, configKey{
 		path: "jwt_audience", def: defaultAudience,
-		help: "what the aud of a token must hold",
+		help: "audience that a token's aud claim must contain",
 	}},
 	{func(a *authConfig) any { return &a.JWTTokenExpiryHours }, configKey{
 		path: "jwt_token_expiry_hours", def: int64(defaultExpiryHours), min: 0, max: maxExpiryHours,
-		help: "how long tokens that the command line makes are good, in hours; 1 to 24 is sensible",
+		help: "lifetime of tokens made on the command line, in hours; 1 to 24 is sensible",
 	}},
 	{func(a *authConfig) any { return &a.JWTVerificationMethod }, configKey{
 		path: "jwt_verification_method", def: "public_key", words: []string{"public_key", "jwks"},
-		help: "where the keys that verify tokens come from: public_key or jwks",
+		help: "source of the keys that verify tokens: public_key or jwks",
 	}},
 	{func(a *authConfig) any { return &a.JWTPublicKeyPath }, configKey{
 		path: "jwt_public_key_path", def: "", rival: "jwt_public_key", check: checkTextValue,
-		help: "file with the public key, as PEM; STEPWELL_JWT_PUBLIC_KEY_PATH sets it for both roles",
+		help: "file with the public key in PEM; STEPWELL_JWT_PUBLIC_KEY_PATH sets it for both roles",
 	}},
 	{func(a *authConfig) any { return &a.JWTPublicKey }, configKey{
 		path: "jwt_public_key", def: "", rival: "jwt_public_key_path", secret: secretValue,
-		help: "the public key itself, unless there is a file; STEPWELL_JWT_PUBLIC_KEY sets it for both roles",
+		help: "public key in PEM, used when no file is set; STEPWELL_JWT_PUBLIC_KEY sets it for both roles",
 	}},
 	{func(a *authConfig) any { return &a.JWTPrivateKey }, configKey{
 		path: "jwt_private_key", def: "", secret: secretValue,
-		help: "the private key, as PEM; serving only looks whether it belongs to the public one",
+		help: "private key in PEM; the service only checks that it matches the public key",
 	}},
 	{func(a *authConfig) any { return &a.JWKSURL }, configKey{
 		path: "jwks_url", def: "", secret: maskURLs,
-		help: "where the key set is",
+		help: "URL of the key set",
 	}},
 	{func(a *authConfig) any { return &a.JWKSRefreshIntervalSeconds }, configKey{
 		path: "jwks_refresh_interval_seconds", def: int64(3600), min: 1, max: 7 * 24 * 3600,
-		help: "time between two fetches of the key set, in seconds",
+		help: "time between fetches of the key set, in seconds",
 	}},
 	{func(a *authConfig) any { return &a.JWKSMaxStaleSeconds }, configKey{
 		path: "jwks_max_stale_seconds", def: int64(300), min: 0, max: 30 * 24 * 3600,
-		help: "how long the key set is used beyond that while fetching it fails, in seconds",
+		help: "how much longer to use the key set while fetching it fails, in seconds",
 	}},
 	{func(a *authConfig) any { return &a.JWKSURLAllowHTTP }, configKey{
 		path: "jwks_url_allow_http", def: false,
-		help: "allow a key set over plain http, and from any address: whoever is in between can make tokens",
+		help: "allow a key set over plain http and from any address; anyone on the network path can then forge tokens",
 	}},
 	{func(a *authConfig) any { return &a.JWKSAllowPrivateHosts }, configKey{
 		path: "jwks_allow_private_hosts", def: false,
@@ -95,44 +95,44 @@ var authKeyTable = []authKeyRow{
 	}},
 	{func(a *authConfig) any { return &a.JWTLeewaySeconds }, configKey{
 		path: "jwt_leeway_seconds", def: int64(defaultLeeway / time.Second), min: 0, max: 3600,
-		help: "how far clocks may be apart for exp, nbf and iat, in seconds",
+		help: "tolerated clock difference for exp, nbf and iat, in seconds",
 	}},
 	{func(a *authConfig) any { return &a.JWTAllowedAlgorithms }, configKey{
 		path: "jwt_allowed_algorithms", def: []string{"RS256"},
-		help: "algorithms of tokens, some of " + strings.Join(signingAlgorithms, ", "),
+		help: "allowed token algorithms, from " + strings.Join(signingAlgorithms, ", "),
 	}},
 	{func(a *authConfig) any { return &a.PermissionsClaim }, configKey{
 		path: "permissions_claim", def: "permissions",
-		help: "the claim that lists the permissions",
+		help: "claim that lists the permissions",
 	}},
 	{func(a *authConfig) any { return &a.StrictValidation }, configKey{
 		path: "strict_validation", def: true,
-		help: "refuse credentials with a permission that is not known",
+		help: "refuse credentials with an unknown permission",
 	}},
 	{func(a *authConfig) any { return &a.LogUnknownPermissions }, configKey{
 		path: "log_unknown_permissions", def: true,
-		help: "log permissions that are not known, where they are not refused",
+		help: "log unknown permissions that are not refused",
 	}},
 	{func(a *authConfig) any { return &a.APIKeyHeader }, configKey{
 		path: "api_key_header", def: defaultAPIKeyHeader,
-		help: "the header that API keys come in",
+		help: "header that carries the API key",
 	}},
 	{func(a *authConfig) any { return &a.APIKeysEnabled }, configKey{
 		path: "api_keys_enabled", def: false,
-		help: "accept the API keys of api_keys",
+		help: "accept the API keys in api_keys",
 	}},
 	{func(a *authConfig) any { return &a.APIKeys }, configKey{
 		path: "api_keys", def: []apiKeyConfig{}, secret: secretValue,
-		help:   `API keys, what each may do, and the subject it stands for; ["*"] is everything`,
+		help:   `API keys, each with its permissions (["*"]: all) and its description, which is the subject`,
 		sample: `api_keys = [{key = "<16 characters or more>", permissions = ["tasks:*"], description = "ci"}]`,
 	}},
 	{func(a *authConfig) any { return &a.AuthenticatorURL }, configKey{
 		path: "authenticator_url", def: "", secret: maskURLs,
-		help: "service to ask about every request, instead of any other verification",
+		help: "URL of a service that authenticates every request, instead of any other verification",
 	}},
 	{func(a *authConfig) any { return &a.AuthenticatorCacheSeconds }, configKey{
 		path: "authenticator_cache_seconds", def: int64(0), min: 0, max: maxForwardCacheTime,
-		help: "how long its consent is remembered, in seconds",
+		help: "how long to remember that the authenticator accepted a request, in seconds",
 	}},
 }
 

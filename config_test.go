@@ -373,9 +373,9 @@ func TestExampleSamplesAreValid(t *testing.T) {
 // the tables that they stand in, then the keys that are tables themselves.
 func configExampleText() string {
 	var b strings.Builder
-	b.WriteString("# Every key of the configuration, with its default. The first line above a key says what it is\n" +
-		"# for, the second one its range and what else sets it: environment variable, flag (the stronger).\n" +
-		"# [mount.auth] has the values of [orchestration.web.auth], but for the keys that are given there.\n\n")
+	b.WriteString("# Every configuration key with its default. Above each key, the first line says what it does; the\n" +
+		"# second gives its range, its environment variable and its flag, which overrides the variable.\n" +
+		"# [mount.auth] takes every key it does not set from [orchestration.web.auth].\n\n")
 	sections := make(map[string][]configKey)
 	for _, k := range configKeys {
 		section, _ := splitExampleKey(k)

@@ -23,12 +23,12 @@ type controlAPI struct {
 }
 
 // addControl adds the control API to the surface of a service in fixture mode.
-func (a *orchestrationAPI) addControl() {
+func (a *orchestrationAPI) addControl(shared *surfaceCache) {
 	if a.svc.world == nil {
 		return
 	}
 	a.handle((&controlAPI{a.surface}).routes())
-	a.openapi = a.svc.surfaces.document(a.auth.config.APIKeyHeader, "orchestration", "fixture")
+	a.openapi = shared.document(a.auth.config.APIKeyHeader, "orchestration", "fixture")
 }
 
 // controls tells whether the route is of the control API, which asks for every
@@ -275,7 +275,7 @@ func refusedState(err error, under, what string) error {
 	}
 	return &failure{
 		kind: invalidFields, message: fmt.Sprintf("%s: %s: %v", what, path, at.err),
-		details: []fieldProblem{{path, at.err.Error()}},
+		details: inputProblems{{Field: path, Message: at.err.Error()}},
 	}
 }
 
@@ -305,9 +305,9 @@ type world struct {
 func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 	w := &world{parts: parts, gates: g}
 	w.atStart = func(o serviceOptions) (*service, error) { return openSeeded(seed, o) }
-	w.parts.surfaces = newSurfaceCache()
+	g.shared = newSurfaceCache()
 	if parts.cfg.Fixture.Enabled {
-		w.boxes = newSandboxes(w.parts)
+		w.boxes = newSandboxes(w.parts, g.shared)
 	}
 	return w, w.begin()
 }

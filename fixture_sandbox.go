@@ -39,8 +39,9 @@ type sandboxView struct {
 
 // sandboxes are those of one service.
 type sandboxes struct {
-	parts serviceOptions // of the service that they are copies of
-	ports *portRange
+	parts  serviceOptions // of the service that they are copies of
+	shared *surfaceCache
+	ports  *portRange
 
 	ending sync.WaitGroup // of those that were deleted
 
@@ -50,9 +51,9 @@ type sandboxes struct {
 	end   bool                // no others are made; guarded by mu
 }
 
-func newSandboxes(parts serviceOptions) *sandboxes {
+func newSandboxes(parts serviceOptions, shared *surfaceCache) *sandboxes {
 	return &sandboxes{
-		parts: parts, ports: parsePortRange(parts.cfg.Fixture.PortRange), all: map[string]*sandbox{},
+		parts: parts, shared: shared, ports: parsePortRange(parts.cfg.Fixture.PortRange), all: map[string]*sandbox{},
 	}
 }
 
@@ -117,7 +118,7 @@ func (b *sandboxes) forget(box *sandbox) {
 // open opens the sandbox's listeners, then its service, and serves. What it
 // opened before an error is the caller's to close.
 func (b *sandboxes) open(box *sandbox, q *sandboxRequest) error {
-	w := &world{parts: b.parts, sandbox: box.view.Name, gates: &gates{}, atStart: openService}
+	w := &world{parts: b.parts, sandbox: box.view.Name, gates: &gates{shared: b.shared}, atStart: openService}
 	cfg := *b.parts.cfg // of its own for the addresses
 	cfg.Store.Memory = true
 	if cfg.Fixture.PublicHost != "" {

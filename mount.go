@@ -20,18 +20,21 @@ import (
 // mountAPI is the surface under mount.path.
 type mountAPI struct {
 	*surface
-	prefix  string         // mount.path
-	trusted []netip.Prefix // proxies whose X-Forwarded-Prefix counts
+	prefix    string         // mount.path
+	trusted   []netip.Prefix // proxies whose X-Forwarded-Prefix counts
+	analytics *mountAnalytics
 }
 
 // newMountAPI is the surface, or nil where it is switched off. It is served by
 // the listener of the orchestration role, with whose requests its own are counted.
-func newMountAPI(s *service, stats *httpStats) *mountAPI {
+func newMountAPI(s *service, shared *surfaceCache, stats *httpStats) *mountAPI {
 	c := &s.cfg.Mount
 	if c.Path == "" {
 		return nil
 	}
-	a := &mountAPI{newSurface(s, "mount", mountError), c.Path, s.cfg.Web.trustedProxies()}
+	a := &mountAPI{
+		newSurface(s, shared, "mount", mountError), c.Path, s.cfg.Web.trustedProxies(), &mountAnalytics{service: s},
+	}
 	a.stats, a.status, a.taskPath = stats, mountStatus, a.taskLink
 	a.openapi = c.documented(a.openapi)
 	a.handle(c.mounted(a.routes()))

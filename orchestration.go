@@ -14,11 +14,13 @@ type orchestrationAPI struct {
 	mount *mountAPI // the other surface on the listener; nil when it is switched off
 }
 
-func newOrchestrationAPI(s *service) *orchestrationAPI {
-	a := &orchestrationAPI{surface: newSurface(s, "orchestration", orchestrationError)}
+// newOrchestrationAPI makes the surface of a service. shared is nil when nothing
+// is shared with the surfaces of other services.
+func newOrchestrationAPI(s *service, shared *surfaceCache) *orchestrationAPI {
+	a := &orchestrationAPI{surface: newSurface(s, shared, "orchestration", orchestrationError)}
 	a.handle(s.cfg.Orchestration.Web.enabled(a.routes()))
-	a.addControl()
-	a.mount = newMountAPI(s, a.stats)
+	a.addControl(shared)
+	a.mount = newMountAPI(s, shared, a.stats)
 	return a
 }
 

@@ -205,13 +205,15 @@ func (a *startingAPI) health(orchestration, worker string) readyView {
 // gates are the two listeners' handlers.
 type gates struct {
 	orchestration, worker gate
+
+	shared *surfaceCache // by the surfaces of all services; nil for none
 }
 
 func (g *gates) open(s *service) {
 	if s.cfg.Role != "worker" {
-		g.orchestration.open(newOrchestrationAPI(s))
+		g.orchestration.open(newOrchestrationAPI(s, g.shared))
 	}
 	if s.cfg.Role != "orchestration" {
-		g.worker.open(newWorkerAPI(s))
+		g.worker.open(newWorkerAPI(s, g.shared))
 	}
 }

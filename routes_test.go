@@ -43,11 +43,11 @@ func newAuthSurface(t testing.TB, role string, set func(c *authConfig)) *authSur
 	svc.store.events.close() // a stream that is let in ends at once
 	switch role {
 	case "worker":
-		return &authSurface{t, newWorkerAPI(svc).surface, log, ""}
+		return &authSurface{t, newWorkerAPI(svc, nil).surface, log, ""}
 	case "mount":
-		return &authSurface{t, newOrchestrationAPI(svc).mount.surface, log, svc.cfg.Mount.Path}
+		return &authSurface{t, newOrchestrationAPI(svc, nil).mount.surface, log, svc.cfg.Mount.Path}
 	}
-	return &authSurface{t, newOrchestrationAPI(svc).surface, log, ""}
+	return &authSurface{t, newOrchestrationAPI(svc, nil).surface, log, ""}
 }
 
 // add registers a row beside those of the surface.
@@ -304,7 +304,7 @@ func TestRolesAuthenticateAlone(t *testing.T) {
 		return nil, nil
 	}}}
 	surfaces := map[string]*authSurface{
-		"orchestration": {t, newOrchestrationAPI(svc).surface, nil, ""}, "worker": {t, newWorkerAPI(svc).surface, nil, ""},
+		"orchestration": {t, newOrchestrationAPI(svc, nil).surface, nil, ""}, "worker": {t, newWorkerAPI(svc, nil).surface, nil, ""},
 	}
 	for at, s := range surfaces {
 		s.handle(probe)
@@ -468,7 +468,7 @@ func TestWorkerAlone(t *testing.T) {
 	if s.svc.store != nil || s.svc.engine != nil {
 		t.Fatal("got a store or an engine; want neither")
 	}
-	api := newWorkerAPI(s.svc)
+	api := newWorkerAPI(s.svc, nil)
 	w := s.with(api)
 	values := map[string]string{"namespace": "t", "name": "diamond", "version": "latest", "file": "x"}
 	contract := newAPIContract(t, "worker")

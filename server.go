@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -50,15 +49,15 @@ type surface struct {
 	taskPath func(r *http.Request, id uuid) string // where the caller finds a task
 }
 
-func newSurface(svc *service, name string, encode func(*failure, string, instant) any) *surface {
+func newSurface(svc *service, shared *surfaceCache, name string, encode func(*failure, string, instant) any) *surface {
 	auth := svc.auth.of(name)
 	var guard *hostGuard
 	if !auth.config.Enabled {
 		guard = newHostGuard(&svc.cfg.Web, svc.cfg.listen(name))
 	}
 	return &surface{
-		guard: guard, auth: auth, docs: svc.surfaces.docs(&svc.cfg.Docs),
-		openapi: svc.surfaces.document(auth.config.APIKeyHeader, name), parts: svc.surfaces.of(name),
+		guard: guard, auth: auth, docs: shared.docs(&svc.cfg.Docs),
+		openapi: shared.document(auth.config.APIKeyHeader, name), parts: shared.of(name),
 		svc: svc, name: name, log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
@@ -468,11 +467,7 @@ func (g *hostGuard) foreignOrigin(origin, host string) bool {
 // foreignHost tells whether host, with or without a port, is no name of ours.
 func (g *hostGuard) foreignHost(host string) bool {
 	name := hostName(host)
-	if name == "" || name == "localhost" || strings.HasSuffix(name, ".localhost") || g.hosts[name] {
-		return false
-	}
-	ip, err := netip.ParseAddr(name)
-	return err != nil || !ip.Unmap().IsLoopback()
+	return name != "" && !g.hosts[name] && !isLoopbackName(name)
 }
 
 // listenerKey is the key of a listener's address in the contexts of its requests.

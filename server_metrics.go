@@ -92,7 +92,7 @@ func (s *service) metrics(h *httpStats) string {
 
 func (s *service) storeMetrics(m *metricsText) {
 	s.store.mu.Lock()
-	c := s.engine.stats.copyLocked()
+	c := *s.engine.stats
 	steps := s.store.index.steps
 	var tasks [taskStates]int
 	for i := range tasks {
@@ -153,9 +153,6 @@ func (s *service) journalMetrics(m *metricsText) {
 	}
 	m.single("stepwell_journal_writable", "gauge", "1 while changes can be recorded.", writable)
 }
-
-// copyLocked is the counters as they are now.
-func (c *counters) copyLocked() counters { return *c }
 
 // httpStats counts the requests of one listener by route pattern.
 type httpStats struct {

@@ -325,13 +325,13 @@ func retrySeconds(f *failure) int { return max(int((f.retryAfter+time.Second-1)/
 // errorView is the body of an error of the orchestration role.
 type errorView struct {
 	Error struct {
-		Code              string         `json:"code"`
-		Message           string         `json:"message"`
-		Details           []fieldProblem `json:"details,omitempty"`
-		RequestID         string         `json:"request_id,omitempty"`
-		RetryAfterSeconds int            `json:"retry_after_seconds,omitempty"`
-		Blocking          []blocker      `json:"blocking,omitempty"`
-		Seen              *seenView      `json:"seen,omitempty"`
+		Code              string        `json:"code"`
+		Message           string        `json:"message"`
+		Details           inputProblems `json:"details,omitempty"`
+		RequestID         string        `json:"request_id,omitempty"`
+		RetryAfterSeconds int           `json:"retry_after_seconds,omitempty"`
+		Blocking          []blocker     `json:"blocking,omitempty"`
+		Seen              *seenView     `json:"seen,omitempty"`
 	} `json:"error"`
 }
 

@@ -474,7 +474,7 @@ func TestBadFieldsNamed(t *testing.T) {
 // TestContentType sends bodies of a known and an unknown length: only where there
 // is a body it must be JSON.
 func TestContentType(t *testing.T) {
-	api := newOrchestrationAPI(newTestService(t, serviceTest{}))
+	api := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)
 	for _, tc := range []struct {
 		body, given string
 		length      int64

@@ -26,7 +26,6 @@ type service struct {
 	templates atomic.Pointer[registry] // that new tasks are made from; see registry
 	uses      *templateUse
 	handlers  *handlerSet // how steps are run
-	surfaces  *surfaceCache
 	store     *store
 	engine    *engine
 	workerID  string
@@ -38,8 +37,6 @@ type service struct {
 	patience  time.Duration   // how long the scheduler may take to answer a check, in real time
 
 	staleTasks atomic.Int64 // how many the latest search found
-
-	mountCache mountAnalytics // answers of the mount point's analytics
 
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup
@@ -57,9 +54,8 @@ type serviceOptions struct {
 	seed     *[32]byte // of ids and chance; nil for the operating system's
 	registry *registry
 	handlers *handlerSet
-	disk     diskFS        // nil for the real one
-	state    io.Reader     // a state document for a store that is empty; nil for none
-	surfaces *surfaceCache // nil when nothing is shared
+	disk     diskFS    // nil for the real one
+	state    io.Reader // a state document for a store that is empty; nil for none
 
 	restoreClock bool // the clock, a virtual one, goes on as the state document says
 
@@ -83,7 +79,7 @@ func (o *serviceOptions) idSource() *idSource {
 func openService(o serviceOptions) (*service, error) {
 	s := &service{
 		cfg: o.cfg, log: o.log, auth: o.auth, clock: o.clock, ids: o.idSource(),
-		handlers: o.handlers, surfaces: o.surfaces, workerID: workerID(o.cfg),
+		handlers: o.handlers, workerID: workerID(o.cfg),
 		started: o.clock.now(), patience: schedulerPatience, stopKeeping: func() {},
 	}
 	s.templates.Store(o.registry)
@@ -108,7 +104,7 @@ func openService(o serviceOptions) (*service, error) {
 
 // resumeClock has the clock go on as it stood with the state document.
 func (s *service) resumeClock() {
-	s.clock.(*virtualClock).restore(s.store.carried)
+	s.store.resumeClock()
 	s.started = s.clock.now()
 	s.uses = newTemplateUse(s.registry(), s.started)
 }
@@ -132,17 +128,15 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 	if err != nil {
 		return err
 	}
-	s.store.ids = s.ids
-	if n := len(s.store.byID); n > 0 {
-		s.log.Info("the store was read", "tasks", n, "records", s.store.seq, "took", time.Since(began).String())
+	if tasks, records := s.store.size(); tasks > 0 {
+		s.log.Info("the store was read", "tasks", tasks, "records", records, "took", time.Since(began).String())
 	}
-	s.ids.observe(s.store.lastID)
 	s.store.retainUpTo(s.cfg.Store.retention())
 	s.engine = newEngine(s.store, s.handlers, s.ids, new(counters), s.cfg, s.log)
 	if c, ok := s.clock.(*virtualClock); ok && s.ids.derives() {
 		s.engine.lockstep = &lockstep{clock: c}
 	}
-	s.store.watch = s.engine
+	s.store.attach(s.ids, s.engine)
 	if s.cfg.Fixture.Enabled {
 		s.requests = &requestJournal{now: s.clock.now}
 		s.engine.stubs, s.engine.calls = new(stubs), s.requests
@@ -159,11 +153,9 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 // definition than the one registered now.
 func (s *service) warnOfChangedTemplates() {
 	unfinished := map[*template]int{}
-	for i := range s.store.slots {
-		if t := s.store.slots[i].live; t != nil {
-			unfinished[t.tpl]++
-		}
-	}
+	s.store.locked(func() {
+		s.store.eachLiveLocked(func(t *task) { unfinished[t.tpl]++ })
+	})
 	for old, n := range unfinished {
 		now, ok := s.registry().get(old.namespace, old.name, old.version)
 		switch {
@@ -185,7 +177,7 @@ func (s *service) finish(ctx context.Context) {
 	}
 	if s.store != nil {
 		s.store.releaseWaiters(waitShutdown)
-		s.store.events.close()
+		s.store.closeEvents()
 		s.engine.stop(ctx)
 	}
 }
@@ -214,8 +206,10 @@ func (s *service) dropFinished() {
 		s.clock.scheduleHousekeeping(now.add(dropRetry), s.dropFinished)
 	case more:
 		s.clock.scheduleHousekeeping(now, s.dropFinished)
-	case s.store.retain.age > 0:
-		s.clock.scheduleHousekeeping(s.store.nextDue(now), s.dropFinished)
+	default:
+		if due, ok := s.store.nextDue(now); ok {
+			s.clock.scheduleHousekeeping(due, s.dropFinished)
+		}
 	}
 }
 

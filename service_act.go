@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"time"
 )
 
 // stepRequest is one action on a step, checked for form but not against the
@@ -381,34 +380,6 @@ func (t *task) outsideStepView(i int, held *heldStep, now instant, worker string
 		v.LeaseExpiresAt = new(zonedTime(held.until))
 	}
 	return v
-}
-
-// leaseVerb is what an outside actor does about a step that it claimed.
-type leaseVerb string
-
-const (
-	extendVerb   leaseVerb = "extend"
-	completeVerb leaseVerb = "complete"
-	failVerb     leaseVerb = "fail"
-)
-
-// leaseAnswer is what an outside actor says about a step that it claimed.
-type leaseAnswer struct {
-	verb    leaseVerb
-	hash    leaseHash
-	task    uuid          // as the lease says, which anybody may have written
-	lease   time.Duration // extend: from now
-	outcome outcome       // complete, fail
-	subject string        // the authenticated caller, or ""
-	until   instant       // set by an extension: when the lease ends
-}
-
-// setLease keeps what tells of the lease.
-func (q *leaseAnswer) setLease(token string) {
-	q.hash = hashLease(token)
-	if len(token) > len(q.task.String()) {
-		q.task, _ = parseUUID(token[:len(q.task.String())])
-	}
 }
 
 // answerLease records the answer and returns the step after it, durable. An

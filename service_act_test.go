@@ -292,7 +292,7 @@ func TestLeaseSurvivesRestart(t *testing.T) {
 	o := serviceTest{clock: clock, dir: t.TempDir(), extra: claimTemplates}
 	open := func() *testServer {
 		svc := openTestService(t, o)
-		return (&testServer{t: t, svc: svc}).with(newOrchestrationAPI(svc))
+		return (&testServer{t: t, svc: svc}).with(newOrchestrationAPI(svc, nil))
 	}
 	s := open()
 	var claims []claimed

@@ -863,7 +863,7 @@ func TestWaitIsDurable(t *testing.T) {
 // TestWaitOutlivesDeadlines has a server whose deadlines are shorter than a wait.
 func TestWaitOutlivesDeadlines(t *testing.T) {
 	s, v := moves[0].service(t)
-	h := httptest.NewUnstartedServer(newOrchestrationAPI(s))
+	h := httptest.NewUnstartedServer(newOrchestrationAPI(s, nil))
 	h.Config.ReadTimeout, h.Config.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
 	h.Start()
 	defer h.Close()

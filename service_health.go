@@ -330,7 +330,7 @@ func (s *service) workerMetrics() map[string]workerMetric {
 		return metrics
 	}
 	s.store.mu.Lock()
-	c, queued, running := s.engine.stats.copyLocked(), s.engine.queuedLocked(), len(s.engine.running)
+	c, queued, running := *s.engine.stats, s.engine.queuedLocked(), len(s.engine.running)
 	s.store.mu.Unlock()
 	add("gauge", "queue_depth", float64(queued), "Steps that are ready and wait for a slot.")
 	add("gauge", "handlers_running", float64(running), "Attempts in flight in this process.")

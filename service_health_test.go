@@ -124,8 +124,8 @@ func TestEveryHealthCheckCanFail(t *testing.T) {
 			t.Parallel()
 			s := newTestServer(t, tt.o)
 			tt.fail(t, s)
-			orchestration := healthAPI{newOrchestrationAPI(s.svc), contract}
-			worker := healthAPI{newWorkerAPI(s.svc), workerContract}
+			orchestration := healthAPI{newOrchestrationAPI(s.svc, nil), contract}
+			worker := healthAPI{newWorkerAPI(s.svc, nil), workerContract}
 			checkHealth(t, orchestration.get(t, "/health/detailed"), tt.want)
 			checkHealth(t, worker.get(t, "/health/detailed"), tt.work)
 			for _, h := range []healthAPI{orchestration, worker} {

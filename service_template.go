@@ -256,7 +256,7 @@ func (s *service) checkAddedCallable(callable string) error {
 	}
 	host := hostName(to.url.Host)
 	allowed := slices.ContainsFunc(s.cfg.Fixture.AllowTargets, func(h string) bool { return hostName(h) == host })
-	if ours := new(hostGuard); ours.foreignHost(to.url.Host) && !allowed {
+	if !isLoopbackName(host) && !allowed {
 		return fmt.Errorf("%s is not loopback, and fixture.allow_targets does not name it", host)
 	}
 	return nil
@@ -336,6 +336,9 @@ func handlerClass(taskHandler []byte) string {
 	}
 	return workerType
 }
+
+// workerType tells clients of several kinds of workers which kind this is.
+const workerType = "stepwell"
 
 // templateVerdict is the answer of POST …/validate.
 type templateVerdict struct {

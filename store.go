@@ -6,10 +6,16 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 )
+
+// outcomeRetryEvery is how often a change that has to be made is offered again to
+// a store that cannot take it, in real time.
+const outcomeRetryEvery = time.Second
 
 // store holds the tasks in the order of their creation.
 type store struct {
@@ -152,6 +158,69 @@ func (s *store) unlocked(f func()) {
 	f()
 }
 
+// wait returns when the record of a sequence is durable.
+func (s *store) wait(ctx context.Context, seq uint64) error { return s.journal.wait(ctx, seq) }
+
+// waitAll returns when every change until now is durable.
+func (s *store) waitAll(ctx context.Context) error {
+	s.mu.Lock()
+	seq := s.seq
+	s.mu.Unlock()
+	return s.wait(ctx, seq)
+}
+
+// behind returns why nothing new should start, while too much waits for the disk.
+func (s *store) behind() error { return s.journal.behind() }
+
+// size returns how many tasks the store holds, and the sequence of the newest record.
+func (s *store) size() (tasks int, records uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.byID), s.seq
+}
+
+// seqLocked returns the sequence of the newest record.
+func (s *store) seqLocked() uint64 { return s.seq }
+
+// attach connects a store that nobody uses yet to the source of the ids of steps
+// that tasks grow by, and to the observer of its live tasks.
+func (s *store) attach(ids *idSource, watch observer) {
+	ids.observe(s.lastID)
+	s.ids, s.watch = ids, watch
+}
+
+// eachLiveLocked calls f for the tasks that have not ended, in the order of
+// their creation.
+func (s *store) eachLiveLocked(f func(t *task)) {
+	for i := range s.slots {
+		if t := s.slots[i].live; t != nil {
+			f(t)
+		}
+	}
+}
+
+// eachUnsettledErrorLocked calls f for the tasks that ended in error with a step
+// in progress or waiting for a retry. They are not live: f gets a copy.
+func (s *store) eachUnsettledErrorLocked(f func(t *task)) error {
+	failed := &s.index.states[taskError]
+	for pos, ok := failed.next(0); ok; pos, ok = failed.next(pos + 1) {
+		h, err := readTaskHeader(s.slots[pos].line)
+		if err != nil {
+			return err
+		}
+		if h.counts[stepInProgress]+h.counts[stepWaitingForRetry] == 0 {
+			continue
+		}
+		t, err := s.thawAt(pos)
+		if err != nil {
+			return err
+		}
+		f(t)
+	}
+	return nil
+}
+
+// updateLocked is update for a caller who holds the lock.
 func (s *store) updateLocked(decide func(c *change) error) error {
 	if err := s.journal.reserve(); err != nil {
 		return err

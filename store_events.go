@@ -102,6 +102,9 @@ type eventLog struct {
 	cut       atomic.Uint64 // streams that were too slow
 }
 
+// closeEvents ends the streams of all who follow the events.
+func (s *store) closeEvents() { s.events.close() }
+
 // close releases all who follow.
 func (l *eventLog) close() { l.closing.Do(func() { close(l.closed) }) }
 

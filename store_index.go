@@ -701,7 +701,7 @@ func (sl slot) origin() (uuid, *creation, error) {
 
 func otherBody() *failure {
 	return &failure{kind: invalidFields, message: "the Idempotency-Key was used for a request with another body",
-		details: []fieldProblem{{"Idempotency-Key", "was used for a request with another body"}}}
+		details: inputProblems{{Field: "Idempotency-Key", Message: "was used for a request with another body"}}}
 }
 
 // count is how many tasks match.

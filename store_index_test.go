@@ -205,7 +205,7 @@ func BenchmarkStored(b *testing.B) {
 
 func benchStored(b *testing.B, tasks int, small map[string]storedTimes) {
 	svc := fillStored(b, tasks)
-	h := httptest.NewServer(newOrchestrationAPI(svc))
+	h := httptest.NewServer(newOrchestrationAPI(svc, nil))
 	defer h.Close()
 	c := dialClient(b, h.URL)
 	defer c.conn.Close()

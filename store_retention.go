@@ -209,16 +209,19 @@ func (s *store) finishedInOrder() (q finishedQueue) {
 	return q
 }
 
-// nextDue is when the task that finished first is too old; without any, when
-// one that finishes now is.
-func (s *store) nextDue(now instant) instant {
+// nextDue returns when the task that finished first is too old; without any, when
+// one that finishes now is. It reports false where no task is ever too old.
+func (s *store) nextDue(now instant) (due instant, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	due := now.add(s.retain.age)
+	if s.retain.age <= 0 {
+		return 0, false
+	}
+	due = now.add(s.retain.age)
 	if f, ok := s.retain.queue.first(); ok {
 		due = min(due, f.at.add(s.retain.age))
 	}
-	return max(due, now+1)
+	return max(due, now+1), true
 }
 
 // dropRetry is how soon it is tried again when the store takes no change.

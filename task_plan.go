@@ -212,8 +212,7 @@ const (
 	decisionMember = "decision_point_outcome"
 	batchMember    = "batch_processing_outcome"
 
-	maxInstances    = 10_000    // that one outcome may create
-	maxDependencies = 1_000_000 // that these may have
+	maxDependencies = 1_000_000 // of the steps that one outcome may create
 )
 
 // branching is what a step decided to create.
@@ -316,7 +315,7 @@ func (t *task) allowsResult(i int, result []byte) error {
 		return nil
 	}
 	return &failure{kind: invalidFields, message: fmt.Sprintf("cannot complete step %q: %v", t.def(i).name, err),
-		details: []fieldProblem{{"completion_data.result", err.Error()}}}
+		details: inputProblems{{Field: "completion_data.result", Message: err.Error()}}}
 }
 
 // creates reports whether a result asks for steps, rightly or not.

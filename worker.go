@@ -6,16 +6,13 @@ import (
 	"net/http"
 )
 
-// workerType is what kind of worker this is, to clients of several kinds.
-const workerType = "stepwell"
-
 // workerAPI is the surface of the worker role.
 type workerAPI struct {
 	*surface
 }
 
-func newWorkerAPI(s *service) *workerAPI {
-	a := &workerAPI{newSurface(s, "worker", workerError)}
+func newWorkerAPI(s *service, shared *surfaceCache) *workerAPI {
+	a := &workerAPI{newSurface(s, shared, "worker", workerError)}
 	a.handle(s.cfg.Worker.Web.enabled(a.routes()))
 	return a
 }

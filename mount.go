@@ -145,7 +145,7 @@ func mountError(f *failure, _ string, _ instant) any {
 // configuration guards shown as guarded.
 
 // links tells what there is below the mount point.
-func (a *mountAPI) links(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
 	links := map[string]string{
 		"handlers": "/handlers", "tasks": "/tasks", "performance": "/analytics/performance",
 		"bottlenecks": "/analytics/bottlenecks", "health": "/health/ready", "status": "/health/status",
@@ -154,19 +154,19 @@ func (a *mountAPI) links(w http.ResponseWriter, r *http.Request) error {
 	for name, path := range links {
 		links[name] = a.link(r, path)
 	}
-	return writeLinks(w, r, links)
+	return linksReply(w, r, links), nil
 }
 
 // document is the OpenAPI document, whose server is the mount point.
-func (a *mountAPI) document(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) document(_ http.ResponseWriter, r *http.Request) (any, error) {
 	doc, err := a.openapi()
 	if err == nil {
 		doc, err = withServer(doc, a.link(r, ""))
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeBody(w, http.StatusOK, "application/json", doc)
+	return textReply{"application/json", doc}, nil
 }
 
 // documented makes a document in which the operations that the configuration
@@ -307,51 +307,38 @@ func readyOf(checks map[string]checkView, now instant) mountReady {
 	return v
 }
 
-// writeMountReady answers 200 when every check is healthy, else 503.
-func writeMountReady(w http.ResponseWriter, v mountReady) error {
-	neverStored(w)
-	if v.Ready {
-		return writeJSON(w, http.StatusOK, v)
-	}
-	w.Header().Set("Retry-After", "1")
-	return writeJSON(w, http.StatusServiceUnavailable, v)
-}
+func mountAliveAt(now instant) mountAlive { return mountAlive{true, zonedTime(now), "stepwell"} }
 
-func writeMountAlive(w http.ResponseWriter, now instant) error {
-	neverStored(w)
-	return writeJSON(w, http.StatusOK, mountAlive{true, zonedTime(now), "stepwell"})
-}
-
-func (a *mountAPI) healthReady(w http.ResponseWriter, _ *http.Request) error {
+func (a *mountAPI) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
 	began := a.svc.clock.now()
 	v := readyOf(a.checks(), began)
 	v.CheckDuration = max(a.svc.clock.now().sub(began), 0).Seconds()
-	return writeMountReady(w, v)
+	neverStored(w)
+	return checkedReply(w, v.Ready, v), nil
 }
 
-func (a *mountAPI) healthLive(w http.ResponseWriter, _ *http.Request) error {
-	return writeMountAlive(w, a.svc.clock.now())
+func (a *mountAPI) healthLive(w http.ResponseWriter, _ *http.Request) (any, error) {
+	neverStored(w)
+	return mountAliveAt(a.svc.clock.now()), nil
 }
 
-func (a *mountAPI) healthStatus(w http.ResponseWriter, _ *http.Request) error {
+func (a *mountAPI) healthStatus(w http.ResponseWriter, _ *http.Request) (any, error) {
 	now := a.svc.clock.now()
 	ready := readyOf(a.checks(), now)
 	figures, err := mountFiguresOf(a.svc.store)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v := mountHealth{
 		Healthy: ready.Ready, Status: healthyWord, Metrics: figures, Database: a.svc.database(),
 		Checks: ready.Checks, Version: version, UptimeSeconds: int64(max(now.sub(a.svc.started), 0).Seconds()),
 		Timestamp: zonedTime(now),
 	}
-	neverStored(w)
-	if v.Healthy {
-		return writeJSON(w, http.StatusOK, v)
+	if !v.Healthy {
+		v.Status = unhealthyWord
 	}
-	v.Status = unhealthyWord
-	w.Header().Set("Retry-After", "1")
-	return writeJSON(w, http.StatusServiceUnavailable, v)
+	neverStored(w)
+	return checkedReply(w, v.Healthy, v), nil
 }
 
 func (s *service) database() mountDatabase {
@@ -394,9 +381,9 @@ func (v *mountRetries) count(t *task) {
 	}
 }
 
-func (a *mountAPI) metrics(w http.ResponseWriter, _ *http.Request) error {
+func (a *mountAPI) metrics(w http.ResponseWriter, _ *http.Request) (any, error) {
 	neverStored(w)
-	return writeBody(w, http.StatusOK, metricsContentType, []byte(a.svc.metrics(a.stats)))
+	return textReply{metricsContentType, []byte(a.svc.metrics(a.stats))}, nil
 }
 
 // Templates as the mount-point API shows them: handlers of tasks, by namespace
@@ -487,14 +474,14 @@ type handlerEdge struct {
 	To   string `json:"to"`
 }
 
-func (a *mountAPI) listNamespaces(w http.ResponseWriter, _ *http.Request) error {
+func (a *mountAPI) listNamespaces(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	v := handlerNamespaces{Namespaces: []handlerNamespace{}, GeneratedAt: zonedTime(a.svc.clock.now())}
 	r := a.svc.registry()
 	for _, n := range r.namespaces() {
 		v.Namespaces = append(v.Namespaces, r.handlerNamespace(n.Name))
 	}
 	v.TotalNamespaces = len(v.Namespaces)
-	return writeJSON(w, http.StatusOK, v)
+	return v, nil
 }
 
 func (r *registry) handlerNamespace(name string) handlerNamespace {
@@ -531,17 +518,17 @@ func versionsOf(templates []*template) []string {
 	return versions
 }
 
-func (a *mountAPI) listHandlers(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) listHandlers(_ http.ResponseWriter, r *http.Request) (any, error) {
 	namespace := r.PathValue("namespace")
 	all := a.svc.registry().handlersOf(namespace)
 	if len(all) == 0 {
-		return unknownNamespace(namespace)
+		return nil, unknownNamespace(namespace)
 	}
 	v := handlerList{Namespace: namespace, TotalHandlers: len(all)}
 	for _, versions := range all {
 		v.Handlers = append(v.Handlers, handlerSummaryOf(versions))
 	}
-	return writeJSON(w, http.StatusOK, v)
+	return v, nil
 }
 
 func unknownNamespace(name string) error {
@@ -568,24 +555,20 @@ func indexesOf[E any](s []E) []int {
 	return indexes
 }
 
-func (a *mountAPI) getHandler(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) getHandler(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
 	namespace := r.PathValue("namespace")
 	if len(a.svc.registry().handlersOf(namespace)) == 0 {
-		return unknownNamespace(namespace)
+		return nil, unknownNamespace(namespace)
 	}
 	t, err := a.svc.template(namespace, r.PathValue("name"), q.text("version"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	v, err := a.svc.handlerView(t)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, v)
+	return a.svc.handlerView(t)
 }
 
 func (s *service) handlerView(t *template) (handlerView, error) {

@@ -175,7 +175,7 @@ func TestMountFailures(t *testing.T) {
 	log := &logLines{}
 	s := newTestService(t, serviceTest{log: log})
 	api := newOrchestrationAPI(s, nil)
-	fall := func(http.ResponseWriter, *http.Request) error { panic("oops") }
+	fall := func(http.ResponseWriter, *http.Request) (any, error) { panic("oops") }
 	api.mount.handle([]route{{"GET /stepwell/panic", public, fall}})
 	ask := func(method, path, body string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()

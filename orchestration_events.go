@@ -29,17 +29,17 @@ type eventStream struct {
 	buf     []byte
 }
 
-func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) (any, error) {
 	after, given, err := lastEventID(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	filter, err := eventFilterOf(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if a.svc.draining.Load() {
-		return failf(unavailable, "the service is shutting down")
+		return nil, failf(unavailable, "the service is shutting down")
 	}
 	var f *follower
 	if given {
@@ -48,16 +48,16 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 		f, after, err = a.svc.store.followNow(filter)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s := &eventStream{w: w, control: http.NewResponseController(w), from: f, lapsed: a.lapse(r)}
 	s.open(after)
 	if r.Method == http.MethodHead {
-		return nil
+		return written{}, nil
 	}
 	defer f.open()()
 	s.run(r.Context())
-	return nil
+	return written{}, nil
 }
 
 // lastEventID is the sequence that the reader has already: in the header, which

@@ -229,28 +229,38 @@ func (s *service) dlqMetrics(m *metricsText) {
 		"Stale tasks that the latest search found, also those it moved to error.", float64(s.staleTasks.Load()))
 }
 
-// writeReady answers 200 when every check is healthy, else 503.
-func writeReady(w http.ResponseWriter, v readyView) error {
-	v.Status = "ready"
-	status := http.StatusOK
-	for _, c := range v.Checks {
-		if c.Status != healthyWord {
-			v.Status, status = "not_ready", http.StatusServiceUnavailable
-		}
+// readyReply answers 200 when every check is healthy, else 503.
+func readyReply(w http.ResponseWriter, v readyView) reply {
+	healthy := v.healthy()
+	if v.Status = "ready"; !healthy {
+		v.Status = "not_ready"
 	}
-	if status != http.StatusOK {
-		w.Header().Set("Retry-After", "1")
-	}
-	return writeJSON(w, status, v)
+	return checkedReply(w, healthy, v)
 }
 
-// writeDetailed answers 200 whatever the checks came to.
-func writeDetailed(w http.ResponseWriter, v readyView) error {
-	v.Status = healthyWord
+// detailedReply answers 200 whatever the checks found.
+func detailedReply(v readyView) readyView {
+	if v.Status = healthyWord; !v.healthy() {
+		v.Status = degradedWord
+	}
+	return v
+}
+
+func (v *readyView) healthy() bool {
 	for _, c := range v.Checks {
 		if c.Status != healthyWord {
-			v.Status = degradedWord
+			return false
 		}
 	}
-	return writeJSON(w, http.StatusOK, v)
+	return true
+}
+
+// checkedReply answers 200 when every check is healthy, else 503 with the time
+// after which to ask again.
+func checkedReply(w http.ResponseWriter, healthy bool, v any) reply {
+	if healthy {
+		return reply{http.StatusOK, v}
+	}
+	w.Header().Set("Retry-After", "1")
+	return reply{http.StatusServiceUnavailable, v}
 }

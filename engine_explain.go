@@ -369,32 +369,28 @@ func (e *engine) explain(id uuid) (*taskExplanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if x.t = kept.live; x.t == nil {
-		if x.t, err = e.store.thaw(kept.line); err != nil {
-			return nil, err
-		}
+	if x.t, err = e.store.taskIn(kept); err != nil {
+		return nil, err
 	}
 	x.findStoppers()
 	return x.task(), nil
 }
 
 // copyToExplain copies the task and the engine's part under one lock.
-func (e *engine) copyToExplain(id uuid, x *explainer) (slot, error) {
-	e.store.mu.Lock()
-	defer e.store.mu.Unlock()
-	pos, ok := e.store.byID[id]
-	if !ok {
-		return slot{}, taskNotFound(id)
-	}
-	kept := e.store.copyLocked(pos)
-	x.local = slotUse{e.sizes[0] - e.slots, e.sizes[0]}
-	x.web = slotUse{e.sizes[1] - e.webSlots, e.sizes[1]}
-	if t := kept.live; t != nil && t.counts[stepInProgress] > 0 {
-		for i := range t.steps {
-			if k := e.running[runKey{id, i}]; k != nil && !k.gone {
-				x.running[i] = true
+func (e *engine) copyToExplain(id uuid, x *explainer) (kept slot, err error) {
+	e.store.locked(func() {
+		if kept, err = e.store.findLocked(id); err != nil {
+			return
+		}
+		x.local = slotUse{e.sizes[0] - e.slots, e.sizes[0]}
+		x.web = slotUse{e.sizes[1] - e.webSlots, e.sizes[1]}
+		if t := kept.live; t != nil && t.counts[stepInProgress] > 0 {
+			for i := range t.steps {
+				if k := e.running[runKey{id, i}]; k != nil && !k.gone {
+					x.running[i] = true
+				}
 			}
 		}
-	}
-	return kept, nil
+	})
+	return kept, err
 }

@@ -122,21 +122,47 @@ type startingAPI struct {
 func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := requestID(r, a.ids)
 	w.Header()["X-Request-Id"] = []string{id}
-	if !a.worker && a.cfg.Mount.under(r.URL.Path) {
-		a.serveMount(w, r, id)
-		return
+	answer, encode := a.answer, orchestrationError
+	switch {
+	case a.worker:
+		encode = workerError
+	case a.cfg.Mount.under(r.URL.Path):
+		answer, encode = a.mountAnswer, mountError
 	}
-	switch r.URL.Path {
+	v := answer(w, r.URL.Path)
+	if v == nil {
+		w.Header().Set("Retry-After", "1")
+		f := failf(unavailable, "the service is starting")
+		v = reply{statusOf[f.kind].status, encode(f, id, a.clock.now())}
+	}
+	writeReply(w, v)
+}
+
+// answer answers for the role; nil where only a service can.
+func (a *startingAPI) answer(w http.ResponseWriter, path string) any {
+	switch path {
 	case "/health/live":
-		v := aliveView{Status: "alive", Timestamp: zonedTime(a.clock.now()), WorkerID: a.workerID()}
-		writeJSON(w, http.StatusOK, v)
+		return aliveView{Status: "alive", Timestamp: zonedTime(a.clock.now()), WorkerID: a.workerID()}
 	case "/health/ready":
-		writeReady(w, a.health(false))
+		return readyReply(w, a.health(false))
 	case "/health/detailed":
-		writeDetailed(w, a.health(true))
-	default:
-		a.refuse(w, id, a.encode())
+		return detailedReply(a.health(true))
 	}
+	return nil
+}
+
+// mountAnswer is answer for the mount-point API.
+func (a *startingAPI) mountAnswer(w http.ResponseWriter, path string) any {
+	switch strings.TrimPrefix(path, a.cfg.Mount.Path) {
+	case "/health/live":
+		neverStored(w)
+		return mountAliveAt(a.clock.now())
+	case "/health/ready":
+		v := readyOf(startingChecks("mount", false), a.clock.now())
+		neverStored(w)
+		return checkedReply(w, v.Ready, v)
+	}
+	return nil
 }
 
 func (a *startingAPI) workerID() string {
@@ -159,32 +185,6 @@ func (a *startingAPI) health(detailed bool) readyView {
 		v.Checks, v.Info = startingChecks("orchestration", detailed), healthInfo(a.cfg, "Startup")
 	}
 	return v
-}
-
-// serveMount answers for the mount-point API.
-func (a *startingAPI) serveMount(w http.ResponseWriter, r *http.Request, id string) {
-	switch strings.TrimPrefix(r.URL.Path, a.cfg.Mount.Path) {
-	case "/health/live":
-		writeMountAlive(w, a.clock.now())
-	case "/health/ready":
-		writeMountReady(w, readyOf(startingChecks("mount", false), a.clock.now()))
-	default:
-		a.refuse(w, id, mountError)
-	}
-}
-
-// encode makes the bodies of the role's errors.
-func (a *startingAPI) encode() func(*failure, string, instant) any {
-	if a.worker {
-		return workerError
-	}
-	return orchestrationError
-}
-
-func (a *startingAPI) refuse(w http.ResponseWriter, requestID string, encode func(*failure, string, instant) any) {
-	w.Header().Set("Retry-After", "1")
-	f := failf(unavailable, "the service is starting")
-	writeJSON(w, statusOf[f.kind].status, encode(f, requestID, a.clock.now()))
 }
 
 // gates are the two listeners' handlers.

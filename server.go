@@ -25,8 +25,10 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-// handlerFunc answers a request, or says why it cannot.
-type handlerFunc func(w http.ResponseWriter, r *http.Request) error
+// handlerFunc answers a request with a value, which is encoded as JSON with
+// status 200 unless its type says otherwise (see writeReply), or with an error.
+// Headers are set on w.
+type handlerFunc func(w http.ResponseWriter, r *http.Request) (any, error)
 
 // surface is one HTTP API: a route table and the form of its errors.
 type surface struct {
@@ -86,7 +88,10 @@ func (s *surface) answer(w *recorder, r *http.Request, row route) {
 	}
 	if err == nil {
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
-		err = row.handle(w, r)
+		var v any
+		if v, err = row.handle(w, r); err == nil {
+			err = writeReply(w, v)
+		}
 	}
 	if err != nil {
 		s.writeError(w, r, err)

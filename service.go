@@ -105,7 +105,7 @@ func openService(o serviceOptions) (*service, error) {
 
 // resumeClock has the clock go on as it stood with the state document.
 func (s *service) resumeClock() {
-	s.clock.(*virtualClock).restore(s.store.carried)
+	s.store.resumeClock()
 	s.started = s.clock.now()
 }
 
@@ -147,17 +147,15 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 	if err != nil {
 		return err
 	}
-	s.store.ids = s.ids
-	if n := len(s.store.byID); n > 0 {
-		s.log.Info("the store was read", "tasks", n, "records", s.store.seq, "took", time.Since(began).String())
+	if tasks, records := s.store.size(); tasks > 0 {
+		s.log.Info("the store was read", "tasks", tasks, "records", records, "took", time.Since(began).String())
 	}
-	s.ids.observe(s.store.lastID)
 	s.store.retainUpTo(s.cfg.Store.retention())
 	s.engine = newEngine(s.store, s.handlers, s.ids, new(counters), s.cfg, s.log)
 	if c, ok := s.clock.(*virtualClock); ok && s.ids.derives() {
 		s.engine.lockstep = &lockstep{clock: c}
 	}
-	s.store.watch = s.engine
+	s.store.attach(s.ids, s.engine)
 	if s.cfg.Fixture.Enabled {
 		s.requests = &requestJournal{now: s.clock.now}
 		s.engine.stubs, s.engine.calls = new(stubs), s.requests
@@ -174,11 +172,7 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 // definition than the one registered now.
 func (s *service) warnOfChangedTemplates() {
 	unfinished := map[*template]int{}
-	for i := range s.store.slots {
-		if t := s.store.slots[i].live; t != nil {
-			unfinished[t.tpl]++
-		}
-	}
+	s.store.locked(func() { s.store.eachLiveLocked(func(t *task) { unfinished[t.tpl]++ }) })
 	for old, n := range unfinished {
 		now, ok := s.templates.registry().get(old.namespace, old.name, old.version)
 		switch {
@@ -200,7 +194,6 @@ func (s *service) finish(ctx context.Context) {
 	}
 	if s.store != nil {
 		s.store.releaseWaiters(waitShutdown)
-		s.store.events.close()
 		s.engine.stop(ctx)
 	}
 }
@@ -221,16 +214,12 @@ func (s *service) dropFinished() {
 	if s.draining.Load() {
 		return
 	}
-	now := s.clock.now()
-	more, err := s.store.dropSome()
-	switch {
-	case err != nil:
+	next, err := s.store.dropDue(s.clock.now())
+	if err != nil {
 		s.log.Warn("finished tasks could not be dropped; it is tried again", "error", err)
-		s.clock.scheduleHousekeeping(now.add(dropRetry), s.dropFinished)
-	case more:
-		s.clock.scheduleHousekeeping(now, s.dropFinished)
-	case s.store.retain.age > 0:
-		s.clock.scheduleHousekeeping(s.store.nextDue(now), s.dropFinished)
+	}
+	if next != 0 {
+		s.clock.scheduleHousekeeping(next, s.dropFinished)
 	}
 }
 

@@ -233,7 +233,7 @@ func (p *healthProbe) journal() checkView {
 		return workerAlone
 	}
 	return p.timed("the journal can be written", func() error {
-		if st := p.store.journal.status(); !st.writable {
+		if st := p.store.status(); !st.writable {
 			return fmt.Errorf("changes cannot be recorded: %s", st.reason)
 		}
 		return nil
@@ -270,10 +270,10 @@ func (p *healthProbe) scheduler() checkView {
 func (p *healthProbe) askEngine() error {
 	answer := make(chan *engineLoad, 1)
 	go func() {
-		p.store.mu.Lock()
-		defer p.store.mu.Unlock()
-		e := p.engine
-		answer <- &engineLoad{e.stopping, e.local.Len(), e.http.Len(), e.slots, e.webSlots}
+		p.store.locked(func() {
+			e := p.engine
+			answer <- &engineLoad{e.stopping, e.local.Len(), e.http.Len(), e.slots, e.webSlots}
+		})
 	}()
 	switch p.load, _ = receiveWithin(answer, p.patience); {
 	case p.load == nil:
@@ -330,8 +330,8 @@ func (h *health) processingCheck(l *engineLoad) checkView {
 
 // backlog checks whether the disk keeps up with the changes.
 func (p *healthProbe) backlog() checkView {
-	n := p.store.journal.status().backlog
-	if p.store.journal.behind() != nil {
+	n := p.store.status().backlog
+	if p.store.behind() != nil {
 		return unhealthy("%d bytes wait to be written to the journal; no new task is taken", n)
 	}
 	return graded(n >= bufferWarning, "%d bytes wait to be written to the journal", n)

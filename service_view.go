@@ -114,11 +114,6 @@ func (s *step) backoffSeconds() *int64 {
 	return &seconds
 }
 
-func (t *task) retryEligible(i int) bool {
-	s := &t.steps[i]
-	return s.attempts == 0 || t.def(i).retry.retryable && s.attempts < s.maxAttempts
-}
-
 func (t *task) readyForExecution(i int, now instant) bool {
 	s := &t.steps[i]
 	return (s.state == stepPending || s.state == stepWaitingForRetry) &&

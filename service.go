@@ -153,9 +153,7 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 // definition than the one registered now.
 func (s *service) warnOfChangedTemplates() {
 	unfinished := map[*template]int{}
-	s.store.locked(func() {
-		s.store.eachLiveLocked(func(t *task) { unfinished[t.tpl]++ })
-	})
+	s.store.locked(func() { s.store.eachLiveLocked(func(t *task) { unfinished[t.tpl]++ }) })
 	for old, n := range unfinished {
 		now, ok := s.registry().get(old.namespace, old.name, old.version)
 		switch {
@@ -177,7 +175,6 @@ func (s *service) finish(ctx context.Context) {
 	}
 	if s.store != nil {
 		s.store.releaseWaiters(waitShutdown)
-		s.store.closeEvents()
 		s.engine.stop(ctx)
 	}
 }
@@ -198,18 +195,12 @@ func (s *service) dropFinished() {
 	if s.draining.Load() {
 		return
 	}
-	now := s.clock.now()
-	more, err := s.store.dropSome()
-	switch {
-	case err != nil:
+	next, err := s.store.dropDue(s.clock.now())
+	if err != nil {
 		s.log.Warn("finished tasks could not be dropped; it is tried again", "error", err)
-		s.clock.scheduleHousekeeping(now.add(dropRetry), s.dropFinished)
-	case more:
-		s.clock.scheduleHousekeeping(now, s.dropFinished)
-	default:
-		if due, ok := s.store.nextDue(now); ok {
-			s.clock.scheduleHousekeeping(due, s.dropFinished)
-		}
+	}
+	if next != 0 {
+		s.clock.scheduleHousekeeping(next, s.dropFinished)
 	}
 }
 

@@ -55,7 +55,7 @@ func (s *service) changeStep(
 		return nil, 0, err
 	}
 	s.engine.wakeUp()
-	if err := s.store.journal.wait(ctx, seq); err != nil {
+	if err := s.store.wait(ctx, seq); err != nil {
 		return nil, 0, err
 	}
 	t, err = s.store.viewAfter(t)
@@ -325,7 +325,7 @@ func (s *service) claim(ctx context.Context, q *claimRequest) ([]claim, error) {
 	if got.err != nil || len(got.steps) == 0 {
 		return nil, got.err
 	}
-	err := s.store.journal.wait(ctx, got.seq)
+	err := s.store.wait(ctx, got.seq)
 	if ctx.Err() != nil { // the caller went away, and never got to know the leases
 		s.engine.unclaim(got.steps)
 		return nil, ctx.Err()
@@ -349,20 +349,20 @@ type outsideStepView struct {
 func (s *service) outsideSteps(claimed bool, matches func(claimKey) bool, offset, limit int) []outsideStepView {
 	views := []outsideStepView{}
 	now := s.clock.now()
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	var keys []runKey
-	if claimed {
-		keys = s.engine.outside.claimed.first(matches, offset+limit)
-	} else {
-		keys = s.engine.claimableLocked(matches, offset+limit)
-	}
-	for _, k := range keys[min(offset, len(keys)):] {
-		if t := s.store.liveLocked(k.task); t != nil {
-			held := s.engine.outside.leases.byID[t.stepID(k.step)]
-			views = append(views, t.outsideStepView(k.step, held, now, s.workerID))
+	s.store.locked(func() {
+		var keys []runKey
+		if claimed {
+			keys = s.engine.outside.claimed.first(matches, offset+limit)
+		} else {
+			keys = s.engine.claimableLocked(matches, offset+limit)
 		}
-	}
+		for _, k := range keys[min(offset, len(keys)):] {
+			if t := s.store.liveLocked(k.task); t != nil {
+				held := s.engine.outside.leases.byID[t.stepID(k.step)]
+				views = append(views, t.outsideStepView(k.step, held, now, s.workerID))
+			}
+		}
+	})
 	return views
 }
 
@@ -403,7 +403,7 @@ func (s *service) answerLease(ctx context.Context, stepID uuid, q *leaseAnswer) 
 	}
 	s.engine.wakeUp()
 	v.setResults(&after, s.workerID)
-	return v, s.store.journal.wait(ctx, seq)
+	return v, s.store.wait(ctx, seq)
 }
 
 // refuseAnswer says why an answer is not taken. The outcome of an attempt whose
@@ -421,7 +421,7 @@ func (s *service) refuseAnswer(ctx context.Context, stepID uuid, q *leaseAnswer)
 	if past.lease == nil {
 		return failf(conflict, "cannot %s step %q: this is not its lease", q.verb, t.def(i).name)
 	}
-	if err := s.store.journal.wait(ctx, seq); err != nil {
+	if err := s.store.wait(ctx, seq); err != nil {
 		return err
 	}
 	return failf(conflict, "cannot %s step %q: the lease is over, and the step is %s", q.verb, t.def(i).name,
@@ -530,7 +530,7 @@ func (s *service) cancelTask(ctx context.Context, id uuid, subject string) (*tas
 	if err != nil {
 		return nil, err
 	}
-	if err := s.store.journal.wait(ctx, seq); err != nil {
+	if err := s.store.wait(ctx, seq); err != nil {
 		return nil, err
 	}
 	return s.store.viewAfter(t)

@@ -157,14 +157,12 @@ func identityOf(tpl *template, key string, context []byte) (k identityKey) {
 	return hashOf(parts...)
 }
 
-// admitLocked refuses a task that exists already, or that the queue has no room for.
-func (s *service) admitLocked(by *creation, mayRead bool) error {
-	if by.identity != (identityKey{}) {
-		if id, ok := s.store.identities[by.identity]; ok {
-			return duplicateOf(id, mayRead)
-		}
+// admit refuses a task that exists already, or that the queue has no room for.
+func (s *service) admit(c *change, by *creation, mayRead bool) error {
+	if id, ok := c.duplicate(by.identity); ok {
+		return duplicateOf(id, mayRead)
 	}
-	if err := s.store.journal.behind(); err != nil {
+	if err := s.store.behind(); err != nil {
 		return err
 	}
 	if n := s.engine.queuedLocked(); n >= s.cfg.Engine.MaxQueued {
@@ -247,13 +245,13 @@ func (s *service) submitNew(ctx context.Context, b *submission) (*submitted, err
 	var t *task
 	var n *waiter
 	seq, err := s.engine.change(ctx, func(c *change) (err error) {
-		if err := s.admitLocked(by, b.mayRead); err != nil {
+		if err := s.admit(c, by, b.mayRead); err != nil {
 			return err
 		}
 		id := s.ids.block(tpl.ids(), uuid{}, tpl.fullName()) // a refused creation leaves no gap
 		t, err = c.create(&record{kind: recCreated, task: id, created: by}, tpl)
 		if err == nil && b.waits {
-			n = c.s.waiters.add(id, terminalStates, t.state)
+			n = c.awaitEnd(t)
 		}
 		return err
 	})
@@ -267,7 +265,7 @@ func (s *service) submitNew(ctx context.Context, b *submission) (*submitted, err
 // answerNew gives the new task once it is durable, and once the waiter, if there
 // is one, was told.
 func (s *service) answerNew(ctx context.Context, t *task, seq uint64, n *waiter, limit time.Duration) (*submitted, error) {
-	err := s.store.journal.wait(ctx, seq)
+	err := s.store.wait(ctx, seq)
 	done := &submitted{}
 	switch {
 	case err != nil && n != nil:
@@ -312,7 +310,7 @@ func (s *service) waitOut(ctx context.Context, n *waiter, limit time.Duration) (
 	if err != nil {
 		return nil, "", err
 	}
-	if err := s.store.journal.wait(ctx, t.lastSeq); err != nil {
+	if err := s.store.wait(ctx, t.lastSeq); err != nil {
 		return nil, "", err
 	}
 	if n.wants.has(t.state) {
@@ -323,11 +321,8 @@ func (s *service) waitOut(ctx context.Context, n *waiter, limit time.Duration) (
 
 // waitedFor is the task that the waiter was told of.
 func (s *service) waitedFor(n *waiter) (*task, error) {
-	switch {
-	case n.found.live != nil:
-		return n.found.live, nil
-	case n.found.line != nil:
-		return s.store.thaw(n.found.line)
+	if n.found.vacant() {
+		return s.store.view(n.task)
 	}
-	return s.store.view(n.task)
+	return s.store.taskIn(n.found)
 }

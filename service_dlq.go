@@ -149,33 +149,48 @@ func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
 	return v
 }
 
-// coroner takes the snapshots of a task's entries while the task is replayed: of
-// a stale one as it was before it moved to error, of a blocked one as it is then.
-type coroner struct {
+// letterObserver takes the snapshots of a task's entries while the task is
+// replayed: of a stale task before it moves to error, of a blocked one after.
+type letterObserver struct {
 	unobserved
 	record    *record
 	before    *taskSnapshotView
 	snapshots []*taskSnapshotView // one for each entry
 }
 
-func (c *coroner) begin(t *task, r *record) {
-	c.note(t)
-	c.record, c.before = r, nil
+func (o *letterObserver) begin(t *task, r *record) {
+	o.note(t)
+	o.record, o.before = r, nil
 	if r.kind == recStale && r.stale.reason != noDLQReason {
-		c.before = t.snapshot(r.at, r.stale.limit)
+		o.before = t.snapshot(r.at, r.stale.limit)
 	}
 }
 
-// note takes the snapshot of the entry that the record before made, if it did.
-func (c *coroner) note(t *task) {
-	if len(t.dead) == len(c.snapshots) {
+// note takes the snapshot of the entry that the previous record made, if any.
+func (o *letterObserver) note(t *task) {
+	if len(t.dead) == len(o.snapshots) {
 		return
 	}
-	s := c.before
+	s := o.before
 	if s == nil {
-		s = t.snapshot(c.record.at, 0)
+		s = t.snapshot(o.record.at, 0)
 	}
-	c.snapshots = append(c.snapshots, s)
+	o.snapshots = append(o.snapshots, s)
+}
+
+// letterViews returns all entries of a task, oldest first.
+func (s *service) letterViews(l taskLog) ([]dlqEntryView, error) {
+	o := &letterObserver{}
+	t, err := s.store.replayLog(l, o)
+	if err != nil {
+		return nil, err
+	}
+	o.note(t)
+	views := make([]dlqEntryView, len(t.dead))
+	for i := range t.dead {
+		views[i] = t.dead[i].view(t.id, o.snapshots[i])
+	}
+	return views, nil
 }
 
 func (d *deadLetter) view(id uuid, snapshot *taskSnapshotView) dlqEntryView {
@@ -190,18 +205,12 @@ func (d *deadLetter) view(id uuid, snapshot *taskSnapshotView) dlqEntryView {
 
 // dlqEntries is one page of the entries that match, newest first.
 func (s *service) dlqEntries(f dlqFilter, skip, limit int) ([]dlqEntryView, error) {
-	s.store.mu.Lock()
-	rows := s.store.dead.page(f, skip, limit)
-	logs := map[uuid]taskLog{}
-	for _, r := range rows {
-		logs[r.task] = s.store.logLocked(s.store.byID[r.task])
-	}
-	s.store.mu.Unlock()
+	rows, logs := s.store.deadLetters(f, skip, limit)
 	ofTask := map[uuid][]dlqEntryView{}
 	views := make([]dlqEntryView, len(rows))
 	for i, r := range rows {
 		if ofTask[r.task] == nil {
-			all, err := s.store.autopsy(logs[r.task])
+			all, err := s.letterViews(logs[r.task])
 			if err != nil {
 				return nil, err
 			}
@@ -214,15 +223,11 @@ func (s *service) dlqEntries(f dlqFilter, skip, limit int) ([]dlqEntryView, erro
 
 // dlqOfTask is all entries of a task, newest first. No entry is not found.
 func (s *service) dlqOfTask(id uuid) (*dlqTaskView, error) {
-	s.store.mu.Lock()
-	pos, ok := s.store.byID[id]
-	if !ok {
-		s.store.mu.Unlock()
-		return nil, taskNotFound(id)
+	log, err := s.store.logOf(id)
+	if err != nil {
+		return nil, err
 	}
-	log := s.store.logLocked(pos)
-	s.store.mu.Unlock()
-	entries, err := s.store.autopsy(log)
+	entries, err := s.letterViews(log)
 	if err != nil {
 		return nil, err
 	}
@@ -255,44 +260,26 @@ type dlqQueueView struct {
 // dlqQueue is the pending entries with the highest priority, highest first; of
 // one reason alone unless that is nil.
 func (s *service) dlqQueue(only *dlqReason, limit int) ([]dlqQueueView, error) {
-	s.store.mu.Lock()
 	now := s.clock.now()
-	rows := s.store.dead.queue(only, now, limit)
-	views := make([]dlqQueueView, len(rows))
-	ended := make([][]byte, len(rows)) // lines of tasks that ended
-	for i := range rows {
-		sl := &s.store.slots[s.store.byID[rows[i].task]]
-		if t := sl.live; t != nil {
-			views[i].place(t.id, t.tpl, t.state, now.sub(t.since))
-		} else {
-			ended[i] = sl.line
-		}
+	queue, err := s.store.letterQueue(only, now, limit)
+	if err != nil {
+		return nil, err
 	}
-	s.store.mu.Unlock()
-	for i := range rows {
-		views[i].describe(&rows[i], now)
-		if ended[i] == nil {
-			continue
-		}
-		h, err := readTaskHeader(ended[i])
-		if err != nil {
-			return nil, err
-		}
-		views[i].place(h.id, s.store.template(h.template), h.state, now.sub(h.completed))
+	views := make([]dlqQueueView, len(queue))
+	for i := range queue {
+		views[i] = queue[i].view(now)
 	}
 	return views, nil
 }
 
-// describe fills in what the queue says of the entry itself.
-func (v *dlqQueueView) describe(r *dlqRow, now instant) {
-	v.DLQEntryUUID, v.OriginalState, v.DLQReason = r.id, r.state.String(), r.reason.String()
-	v.DLQTimestamp, v.MinutesInDLQ, v.PriorityScore = naiveTime(r.at), r.waited(now).Minutes(), r.priority(now)
-}
-
-// place fills in what it says of the task as it is now.
-func (v *dlqQueueView) place(id uuid, tpl *template, state taskState, since time.Duration) {
-	v.TaskUUID, v.NamespaceName, v.TaskName = id, tpl.namespace, tpl.name
-	v.CurrentState, v.TimeInStateMinutes = state.String(), wholeMinutes(since)
+func (q *queuedLetter) view(now instant) dlqQueueView {
+	return dlqQueueView{
+		DLQEntryUUID: q.id, TaskUUID: q.task, OriginalState: q.dlqRow.state.String(), DLQReason: q.reason.String(),
+		DLQTimestamp: naiveTime(q.at), MinutesInDLQ: q.waited(now).Minutes(),
+		NamespaceName: q.tpl.namespace, TaskName: q.tpl.name,
+		CurrentState: q.state.String(), TimeInStateMinutes: wholeMinutes(now.sub(q.since)),
+		PriorityScore: q.priority(now),
+	}
 }
 
 // dlqStatsView is the figures of one reason.
@@ -309,9 +296,7 @@ type dlqStatsView struct {
 }
 
 func (s *service) dlqStats() []dlqStatsView {
-	s.store.mu.Lock()
-	figures := s.store.dead.figures()
-	s.store.mu.Unlock()
+	figures := s.store.dlqFigures()
 	views := make([]dlqStatsView, len(figures))
 	for i, f := range figures {
 		views[i] = dlqStatsView{
@@ -333,16 +318,10 @@ func (s *service) dlqStats() []dlqStatsView {
 // entry as that record is applied, one that is stale with the record that says
 // so, and an update is a record too. An entry changes no task.
 
-// dlqWeights is what an entry's reason counts in the investigation queue.
-var dlqWeights = [dlqReasons]float64{
-	dlqDependencyCycle: 1000, dlqMaxRetriesExceeded: 500, dlqStalenessTimeout: 100, dlqWorkerUnavailable: 50,
-	dlqManual: 10,
-}
-
 // investigate records an update of an entry, durable when it returns.
 func (s *service) investigate(ctx context.Context, id uuid, q *investigation) error {
 	seq, err := s.engine.change(ctx, func(c *change) error {
-		row, ok := c.s.dead.find(id)
+		row, ok := c.letter(id)
 		if !ok {
 			return failf(notFound, "DLQ entry %s not found", id)
 		}
@@ -361,7 +340,7 @@ func (s *service) investigate(ctx context.Context, id uuid, q *investigation) er
 	if err != nil {
 		return err
 	}
-	return s.store.journal.wait(ctx, seq)
+	return s.store.wait(ctx, seq)
 }
 
 // Staleness: tasks that stand still for longer than their limits allow. What is
@@ -510,20 +489,21 @@ func (s *service) detectStale(from uint32, run *stalenessRun) {
 }
 
 func (s *service) staleBatch(from uint32, run *stalenessRun) (next uint32, more bool, err error) {
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	if s.engine.stopping {
-		return 0, false, nil
-	}
-	now := s.clock.now()
-	return s.store.eachWatchedLocked(from, func(t *task) error {
-		a := s.cfg.Staleness.aging(t, now)
-		if a.health != staleTask {
-			return nil
+	s.store.locked(func() {
+		if s.engine.stopping {
+			return
 		}
-		run.stale++
-		return s.expireLocked(t, a, run)
+		now := s.clock.now()
+		next, more, err = s.store.eachWatchedLocked(from, func(t *task) error {
+			a := s.cfg.Staleness.aging(t, now)
+			if a.health != staleTask {
+				return nil
+			}
+			run.stale++
+			return s.expireLocked(t, a, run)
+		})
 	})
+	return next, more, err
 }
 
 // expireLocked does about a stale task what its template says.
@@ -591,17 +571,17 @@ func firstStale(views []stalenessView, limit int) []stalenessView {
 }
 
 func (s *service) viewWatched(from uint32, now instant, views *[]stalenessView) (next uint32, more bool) {
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	next, more, _ = s.store.eachWatchedLocked(from, func(t *task) error {
-		a := s.cfg.Staleness.aging(t, now)
-		*views = append(*views, stalenessView{
-			TaskUUID: t.id, NamespaceName: t.tpl.namespace, TaskName: t.tpl.name, CurrentState: t.state.String(),
-			TimeInStateMinutes: wholeMinutes(a.inState), TaskAgeMinutes: wholeMinutes(a.age),
-			StalenessThresholdMinutes: a.limit, HealthStatus: a.health.String(), Priority: t.by.priority,
-			stale: a.health == staleTask, inState: a.inState,
+	s.store.locked(func() {
+		next, more, _ = s.store.eachWatchedLocked(from, func(t *task) error {
+			a := s.cfg.Staleness.aging(t, now)
+			*views = append(*views, stalenessView{
+				TaskUUID: t.id, NamespaceName: t.tpl.namespace, TaskName: t.tpl.name, CurrentState: t.state.String(),
+				TimeInStateMinutes: wholeMinutes(a.inState), TaskAgeMinutes: wholeMinutes(a.age),
+				StalenessThresholdMinutes: a.limit, HealthStatus: a.health.String(), Priority: t.by.priority,
+				stale: a.health == staleTask, inState: a.inState,
+			})
+			return nil
 		})
-		return nil
 	})
 	return next, more
 }

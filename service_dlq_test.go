@@ -576,14 +576,13 @@ func TestSummary(t *testing.T) {
 
 // TestQueueAfterClockWentBack has an entry that was made in what is the future now.
 func TestQueueAfterClockWentBack(t *testing.T) {
-	r := &dlqRow{letterHeader: letterHeader{at: testStart, reason: dlqMaxRetriesExceeded}}
+	q := &queuedLetter{dlqRow: dlqRow{letterHeader: letterHeader{at: testStart, reason: dlqMaxRetriesExceeded}}, tpl: &template{}}
 	now := testStart.add(-time.Hour)
-	if got := r.priority(now); got != 500 {
+	if got := q.priority(now); got != 500 {
 		t.Errorf("got priority %v; want 500", got)
 	}
-	var v dlqQueueView
-	if v.describe(r, now); v.MinutesInDLQ != 0 {
-		t.Errorf("got %v minutes in the queue; want 0", v.MinutesInDLQ)
+	if got := q.view(now).MinutesInDLQ; got != 0 {
+		t.Errorf("got %v minutes in the queue; want 0", got)
 	}
 }
 

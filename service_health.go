@@ -64,7 +64,7 @@ func (s *service) checked(healthy string, check func() error) checkView {
 
 // checkStore is whether a change can be recorded now.
 func (s *service) checkStore() error {
-	if st := s.store.journal.status(); !st.writable {
+	if st := s.store.status(); !st.writable {
 		return fmt.Errorf("changes cannot be recorded: %s", st.reason)
 	}
 	return nil
@@ -85,10 +85,10 @@ type engineLoad struct {
 func (s *service) engineLoad() *engineLoad {
 	answer := make(chan *engineLoad, 1)
 	go func() {
-		s.store.mu.Lock()
-		defer s.store.mu.Unlock()
-		e := s.engine
-		answer <- &engineLoad{e.stopping, e.local.Len(), e.http.Len(), e.slots, e.webSlots}
+		s.store.locked(func() {
+			e := s.engine
+			answer <- &engineLoad{e.stopping, e.local.Len(), e.http.Len(), e.slots, e.webSlots}
+		})
 	}()
 	l, _ := receiveWithin(answer, s.patience)
 	return l
@@ -240,8 +240,8 @@ func (s *service) queueCheck(l *engineLoad) checkView {
 
 // bufferCheck is whether the disk keeps up with the changes.
 func (s *service) bufferCheck() checkView {
-	n := s.store.journal.status().backlog
-	if s.store.journal.behind() != nil {
+	n := s.store.status().backlog
+	if s.store.behind() != nil {
 		return checkView{Status: unhealthyWord,
 			Message: fmt.Sprintf("%d bytes wait to be written to the journal; no new task is taken", n)}
 	}
@@ -329,9 +329,11 @@ func (s *service) workerMetrics() map[string]workerMetric {
 	if s.engine == nil {
 		return metrics
 	}
-	s.store.mu.Lock()
-	c, queued, running := *s.engine.stats, s.engine.queuedLocked(), len(s.engine.running)
-	s.store.mu.Unlock()
+	var c counters
+	var queued, running int
+	s.store.locked(func() {
+		c, queued, running = *s.engine.stats, s.engine.queuedLocked(), len(s.engine.running)
+	})
 	add("gauge", "queue_depth", float64(queued), "Steps that are ready and wait for a slot.")
 	add("gauge", "handlers_running", float64(running), "Attempts in flight in this process.")
 	add("counter", "attempts_succeeded_total", float64(c.attempts[1]), "Step attempts that succeeded.")

@@ -114,11 +114,6 @@ func (s *step) backoffSeconds() *int64 {
 	return &seconds
 }
 
-func (t *task) retryEligible(i int) bool {
-	s := &t.steps[i]
-	return s.attempts == 0 || t.def(i).retry.retryable && s.attempts < s.maxAttempts
-}
-
 func (t *task) readyForExecution(i int, now instant) bool {
 	s := &t.steps[i]
 	return (s.state == stepPending || s.state == stepWaitingForRetry) &&
@@ -604,40 +599,36 @@ func (s *service) audit(taskID, stepID uuid) ([]auditView, error) {
 	return a.newestFirst(), nil
 }
 
-// explain says why a task does not go on.
+// explain returns why a task does not make progress.
 func (s *service) explain(id uuid) (*taskExplanation, error) {
 	x := &explainer{handlers: s.handlers, running: map[int]bool{}}
 	kept, err := s.copyToExplain(id, x)
 	if err != nil {
 		return nil, err
 	}
-	if x.t = kept.live; x.t == nil {
-		if x.t, err = s.store.thaw(kept.line); err != nil {
-			return nil, err
-		}
+	if x.t, err = s.store.taskIn(kept); err != nil {
+		return nil, err
 	}
 	x.findStoppers()
 	return x.task(), nil
 }
 
-// copyToExplain takes, under one lock, the task and the engine's part.
-func (s *service) copyToExplain(id uuid, x *explainer) (slot, error) {
-	e := s.engine
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	pos, ok := s.store.byID[id]
-	if !ok {
-		return slot{}, taskNotFound(id)
-	}
-	kept := s.store.copyLocked(pos)
-	x.local = slotUse{s.cfg.Worker.Concurrency - e.slots, s.cfg.Worker.Concurrency}
-	x.web = slotUse{s.cfg.Worker.HTTPConcurrency - e.webSlots, s.cfg.Worker.HTTPConcurrency}
-	if t := kept.live; t != nil && t.counts[stepInProgress] > 0 {
-		for i := range t.steps {
-			if k := e.running[runKey{id, i}]; k != nil && !k.gone {
-				x.running[i] = true
+// copyToExplain takes the task and the engine's part in it under one lock.
+func (s *service) copyToExplain(id uuid, x *explainer) (kept slot, err error) {
+	s.store.locked(func() {
+		if kept, err = s.store.findLocked(id); err != nil {
+			return
+		}
+		e := s.engine
+		x.local = slotUse{s.cfg.Worker.Concurrency - e.slots, s.cfg.Worker.Concurrency}
+		x.web = slotUse{s.cfg.Worker.HTTPConcurrency - e.webSlots, s.cfg.Worker.HTTPConcurrency}
+		if t := kept.live; t != nil && t.counts[stepInProgress] > 0 {
+			for i := range t.steps {
+				if k := e.running[runKey{id, i}]; k != nil && !k.gone {
+					x.running[i] = true
+				}
 			}
 		}
-	}
-	return kept, nil
+	})
+	return kept, err
 }

@@ -115,10 +115,9 @@ type eventMetricsView struct {
 func (a *workerAPI) metricsEvents(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	v := eventMetricsView{CapturedAt: zonedTime(a.svc.clock.now()), WorkerID: a.svc.workerID}
 	if a.svc.store != nil {
-		log := &a.svc.store.events
-		n := log.delivered.Load()
-		v.Router = eventRouterView{TotalRouted: n, DurableRouted: n, RoutingErrors: log.cut.Load()}
-		v.InProcessBus.TotalEventsDispatched = n
+		f := a.svc.store.streamFigures()
+		v.Router = eventRouterView{TotalRouted: f.delivered, DurableRouted: f.delivered, RoutingErrors: f.cut}
+		v.InProcessBus.TotalEventsDispatched = f.delivered
 	}
 	return v, nil
 }

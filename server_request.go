@@ -432,6 +432,25 @@ func readSubmission(r *http.Request, route string, body []byte) (b *submission, 
 	return b, nil
 }
 
+// saneTraceparent passes on a W3C trace context header and drops anything else.
+func saneTraceparent(h string) string {
+	const form = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-00"
+	if len(h) < len(form) || len(h) > 256 {
+		return ""
+	}
+	for i := range form {
+		if (h[i] == '-') != (form[i] == '-') || h[i] != '-' && unhex(h[i]) > 15 {
+			return ""
+		}
+	}
+	for _, c := range []byte(h[len(form):]) {
+		if c < 0x21 || c > 0x7e {
+			return ""
+		}
+	}
+	return h
+}
+
 // status is 202 where the end that was to be awaited has not come.
 func (d *submitted) status() int {
 	if d.end != waitReached {

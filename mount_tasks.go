@@ -16,9 +16,6 @@ func readNested(r *http.Request, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	f := fieldReader{}
 	eachMember(body, func(key string, raw []byte) bool {
 		if key != name || jsonKind(raw) == 'n' {

@@ -45,25 +45,6 @@ func (a *orchestrationAPI) createTask(w http.ResponseWriter, r *http.Request) (a
 	return reply{done.status(), taskView{done.task, a.svc.clock.now(), false, true}}, nil
 }
 
-// saneTraceparent passes on a W3C trace context header and drops anything else.
-func saneTraceparent(h string) string {
-	const form = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-00"
-	if len(h) < len(form) || len(h) > 256 {
-		return ""
-	}
-	for i := range form {
-		if (h[i] == '-') != (form[i] == '-') || h[i] != '-' && unhex(h[i]) > 15 {
-			return ""
-		}
-	}
-	for _, c := range []byte(h[len(form):]) {
-		if c < 0x21 || c > 0x7e {
-			return ""
-		}
-	}
-	return h
-}
-
 func (a *orchestrationAPI) listTasks(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	page := q.number("page", 1, 1, 1<<31-1)

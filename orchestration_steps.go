@@ -60,9 +60,6 @@ func readActor(r *http.Request) (*actorReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	p := &actorReader{stepRequestParser: stepRequestParser{members: map[string][]byte{}}}
 	eachMember(body, func(key string, raw []byte) bool {
 		if key == "result" {
@@ -348,9 +345,6 @@ func (a *orchestrationAPI) updateDLQ(_ http.ResponseWriter, r *http.Request) (an
 // parseInvestigation reads the body of an update. A failure of the kind
 // invalidFields names every offending field.
 func parseInvestigation(body []byte) (*investigation, error) {
-	if jsonKind(body) != '{' {
-		return nil, failf(invalidJSON, "the body must be a JSON object")
-	}
 	q := &investigation{status: noDLQStatus}
 	var f fieldReader
 	eachMember(body, func(key string, raw []byte) bool {

@@ -533,10 +533,10 @@ func (r route) bodyLimit(limit int64) int64 {
 	return limit
 }
 
-// gate answers for a listener by the surface of the moment; until there is one
-// in the form that it will have.
+// gate is the handler of a listener: it passes requests on to the current
+// surface, which a reset replaces, and until the first one is open to starting.
 type gate struct {
-	starting startingAPI
+	starting http.Handler
 	surface  atomic.Pointer[http.Handler]
 }
 

@@ -144,9 +144,6 @@ func (e *engine) allowsLocked(t *task, i int, q *stepRequest) error {
 // parseStepRequest reads the body of a step action. A failure of the kind
 // invalidFields names every offending field.
 func parseStepRequest(body []byte) (*stepRequest, error) {
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	members := map[string][]byte{}
 	eachMember(body, func(key string, raw []byte) bool {
 		if jsonKind(raw) != 'n' {

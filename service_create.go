@@ -37,12 +37,9 @@ type taskRequest struct {
 	subject                  string // the authenticated caller, or ""
 }
 
-// parseTaskRequest reads a payload that passed checkJSON. A failure of the kind
+// parseTaskRequest reads a payload, an object that passed checkJSON. A failure of the kind
 // invalidFields names every offending field.
 func parseTaskRequest(body []byte) (*taskRequest, error) {
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	q := &taskRequest{namespace: "default"}
 	f := fieldReader{}
 	eachMember(body, func(key string, raw []byte) bool {

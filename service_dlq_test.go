@@ -266,7 +266,7 @@ func TestDLQUpdates(t *testing.T) {
 		{"/v1/dlq/entry/" + nobody, `{}`, 404, "NOT_FOUND", nobody},
 		{path, ``, 400, "JSON_ERROR", ""},
 		{path, `{`, 400, "JSON_ERROR", "offset"},
-		{path, `[]`, 400, "JSON_ERROR", "object"},
+		{path, `[]`, 400, "BAD_REQUEST", "object"},
 		{path, `{"resolution_status":"Done"}`, 422, "VALIDATION_FAILED", "Pending, ManuallyResolved, PermanentlyFailed, Cancelled"},
 		{path, `{"resolution_status":7}`, 422, "VALIDATION_FAILED", "resolution_status"},
 		{path, `{"resolution_notes":7,"resolved_by":"","metadata":[]}`, 422, "VALIDATION_FAILED", "metadata must be an object"},

@@ -186,9 +186,6 @@ func (a *workerAPI) validateTemplate(_ http.ResponseWriter, r *http.Request) (an
 	if err != nil {
 		return nil, err
 	}
-	if len(body) > 0 && body[0] != '{' && !templateNull(body) {
-		return nil, failf(badRequest, "the body must be a template, an object, or be left out")
-	}
 	if len(templateMembers(body)) > 0 {
 		named := templateName{r.PathValue("namespace"), r.PathValue("name")}
 		return a.svc.templates.validateDefinition(body, named, r.PathValue("version")), nil

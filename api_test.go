@@ -22,9 +22,9 @@ func TestConversations(t *testing.T) {
 				return
 			}
 			svc := newTestService(t, o)
-			var h http.Handler = newOrchestrationAPI(svc)
+			var h http.Handler = newOrchestrationAPI(svc, nil)
 			if directives["surface"] == "worker" {
-				h = newWorkerAPI(svc)
+				h = newWorkerAPI(svc, nil)
 			}
 			server := httptest.NewServer(h)
 			t.Cleanup(server.Close)

@@ -256,7 +256,7 @@ func BenchmarkCreate(b *testing.B) {
 		drive(b, h.URL, 16, func(c *client) error { return expect(201)(c.do("POST", "/v1/tasks", manualBody)) })
 	})
 	b.Run("stepwell", func(b *testing.B) {
-		h := httptest.NewServer(newOrchestrationAPI(benchService(b, "")))
+		h := httptest.NewServer(newOrchestrationAPI(benchService(b, ""), nil))
 		defer h.Close()
 		drive(b, h.URL, 16, func(c *client) error { return expect(201)(c.do("POST", "/v1/tasks", manualBody)) })
 	})
@@ -295,7 +295,7 @@ func BenchmarkDiamond(b *testing.B) {
 					dir = b.TempDir()
 				}
 				svc := benchService(b, dir)
-				h := httptest.NewServer(newOrchestrationAPI(svc))
+				h := httptest.NewServer(newOrchestrationAPI(svc, nil))
 				defer h.Close()
 				before := svc.store.journal.status().syncs
 				drive(b, h.URL, clients, runDiamond)
@@ -497,7 +497,7 @@ func benchRequest(b *testing.B, name string) *taskRequest {
 
 // createAndFinish creates a task and waits until it is complete.
 func createAndFinish(b *testing.B, svc *service, q *taskRequest) *task {
-	done, err := svc.submitTask(b.Context(), &submission{taskRequest: q, waits: true, limit: time.Minute})
+	done, err := svc.tasks.submit(b.Context(), &submission{taskRequest: q, waits: true, limit: time.Minute})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -652,7 +652,7 @@ func BenchmarkBesideSnapshot(b *testing.B) {
 		svc.finish(context.Background())
 		svc.closeStore()
 	}()
-	h := httptest.NewServer(newOrchestrationAPI(svc))
+	h := httptest.NewServer(newOrchestrationAPI(svc, nil))
 	defer h.Close()
 	for b.Loop() {
 		began := time.Now()
@@ -765,7 +765,7 @@ func BenchmarkBesideSlowHandlers(b *testing.B) {
 				}
 			}
 			slowly.awaitAll()
-			h := httptest.NewServer(newOrchestrationAPI(svc))
+			h := httptest.NewServer(newOrchestrationAPI(svc, nil))
 			defer h.Close()
 			drive(b, h.URL, 16, runDiamond)
 		})

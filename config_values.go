@@ -680,6 +680,16 @@ func hostName(host string) string {
 	return strings.TrimSuffix(strings.ToLower(host), ".")
 }
 
+// isLoopbackName reports whether a host name, as hostName returns it, means this
+// machine.
+func isLoopbackName(name string) bool {
+	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(name)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
 func checkHostValue(s string) error {
 	if ip, err := netip.ParseAddr(s); err == nil && ip.Zone() == "" {
 		return nil

@@ -602,6 +602,34 @@ func (e *engine) expireLocked(c *change, h *heldStep) error {
 	return c.append(t, &record{kind: recEnded, step: h.step, end: end})
 }
 
+// leaseVerb is what an outside actor does about a step that it claimed.
+type leaseVerb string
+
+const (
+	extendVerb   leaseVerb = "extend"
+	completeVerb leaseVerb = "complete"
+	failVerb     leaseVerb = "fail"
+)
+
+// leaseAnswer is what an outside actor says about a step that it claimed.
+type leaseAnswer struct {
+	verb    leaseVerb
+	hash    leaseHash
+	task    uuid          // as the lease says, which anybody may have written
+	lease   time.Duration // extend: from now
+	outcome outcome       // complete, fail
+	subject string        // the authenticated caller, or ""
+	until   instant       // set by an extension: when the lease ends
+}
+
+// setLease keeps what tells of the lease.
+func (q *leaseAnswer) setLease(token string) {
+	q.hash = hashLease(token)
+	if len(token) > len(q.task.String()) {
+		q.task, _ = parseUUID(token[:len(q.task.String())])
+	}
+}
+
 // answerLocked takes the answer when the step is under its lease; nil when it is not.
 func (e *engine) answerLocked(c *change, stepID uuid, q *leaseAnswer) (*heldStep, error) {
 	h := e.outside.leases.byID[stepID]

@@ -39,8 +39,9 @@ type sandboxView struct {
 
 // sandboxes are those of one service.
 type sandboxes struct {
-	parts serviceOptions // of the service that they are copies of
-	ports *portRange
+	parts  serviceOptions // of the service that they are copies of
+	shared *surfaceCache
+	ports  *portRange
 
 	ending sync.WaitGroup // of those that were deleted
 
@@ -50,9 +51,9 @@ type sandboxes struct {
 	end   bool                // no others are made; guarded by mu
 }
 
-func newSandboxes(parts serviceOptions) *sandboxes {
+func newSandboxes(parts serviceOptions, shared *surfaceCache) *sandboxes {
 	return &sandboxes{
-		parts: parts, ports: parsePortRange(parts.cfg.Fixture.PortRange), all: map[string]*sandbox{},
+		parts: parts, shared: shared, ports: parsePortRange(parts.cfg.Fixture.PortRange), all: map[string]*sandbox{},
 	}
 }
 
@@ -117,7 +118,7 @@ func (b *sandboxes) forget(box *sandbox) {
 // open opens the sandbox's listeners, then its service, and serves. What it
 // opened before an error is the caller's to close.
 func (b *sandboxes) open(box *sandbox, q *sandboxRequest) error {
-	w := &world{parts: b.parts, sandbox: box.view.Name, gates: &gates{}, atStart: openService}
+	w := &world{parts: b.parts, sandbox: box.view.Name, gates: &gates{shared: b.shared}, atStart: openService}
 	cfg := *b.parts.cfg // of its own for the addresses
 	cfg.Store.Memory = true
 	if cfg.Fixture.PublicHost != "" {
@@ -303,9 +304,6 @@ func parseSandboxRequest(body []byte) (*sandboxRequest, error) {
 	if body == nil {
 		return q, nil
 	}
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	eachMember(body, func(key string, raw []byte) bool {
 		switch key {
 		case "name":
@@ -335,61 +333,60 @@ func (a *controlAPI) sandboxes() (*sandboxes, error) {
 	return w.boxes, nil
 }
 
-func (a *controlAPI) addSandbox(w http.ResponseWriter, r *http.Request) error {
+func (a *controlAPI) addSandbox(w http.ResponseWriter, r *http.Request) (any, error) {
 	all, err := a.sandboxes()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	extendReading(w, stateTimeout)
-	body, err := readDeepJSON(r, true, seedDepth)
+	body, err := bodyRules{optional: true, deeper: seedDepth}.read(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q, err := parseSandboxRequest(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	extendWriting(w, stateTimeout)
 	box, err := all.create(q)
 	if err != nil {
-		return refusedState(err, "seed.", "no sandbox was made")
+		return nil, refusedState(err, "seed.", "no sandbox was made")
 	}
 	w.Header().Set("Location", controlPath+"/sandboxes/"+box.view.Name)
-	return writeJSON(w, http.StatusCreated, box.view)
+	return reply{http.StatusCreated, box.view}, nil
 }
 
-func (a *controlAPI) listSandboxes(w http.ResponseWriter, _ *http.Request) error {
+func (a *controlAPI) listSandboxes(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	all, err := a.sandboxes()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v := sandboxListView{[]sandboxView{}}
 	for _, box := range all.list() {
 		v.Sandboxes = append(v.Sandboxes, box.view)
 	}
-	return writeJSON(w, http.StatusOK, v)
+	return v, nil
 }
 
-func (a *controlAPI) getSandbox(w http.ResponseWriter, r *http.Request) error {
+func (a *controlAPI) getSandbox(_ http.ResponseWriter, r *http.Request) (any, error) {
 	all, err := a.sandboxes()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	box, err := all.get(r.PathValue("name"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, box.view)
+	return box.view, nil
 }
 
-func (a *controlAPI) deleteSandbox(w http.ResponseWriter, r *http.Request) error {
+func (a *controlAPI) deleteSandbox(_ http.ResponseWriter, r *http.Request) (any, error) {
 	all, err := a.sandboxes()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := all.delete(r.PathValue("name")); err != nil {
-		return err
+		return nil, err
 	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent{}, nil
 }

@@ -154,7 +154,7 @@ func newFlowRace(t *testing.T, o serviceTest) *flowRace {
 		t: t, svc: openTestService(t, o), events: make([]raceMarks, raceReaders+1),
 		tasks: map[string]*racedTask{}, steps: map[string]*racedStep{}, abandoned: map[string][]*racedLease{},
 	}
-	r.web = httptest.NewServer(newOrchestrationAPI(r.svc))
+	r.web = httptest.NewServer(newOrchestrationAPI(r.svc, nil))
 	r.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4 * raceClients}}
 	r.ctx, r.cancel = context.WithTimeout(t.Context(), 4*patience+time.Duration(*raceTasks)*100*time.Millisecond)
 	return r

@@ -309,7 +309,7 @@ func (r *flowRace) checkResult(task, id string, nonce int64) {
 // checkAgain: a service that takes up the store tells the same events.
 func (r *flowRace) checkAgain(o serviceTest) {
 	again := &flowRace{t: r.t, svc: openTestService(r.t, o), client: r.client, ctx: r.t.Context(), cancel: func() {}}
-	again.web = httptest.NewServer(newOrchestrationAPI(again.svc))
+	again.web = httptest.NewServer(newOrchestrationAPI(again.svc, nil))
 	defer again.close()
 	var m raceMarks
 	if err := again.read(again.ctx, &m, ""); err != nil {

@@ -227,7 +227,7 @@ type testServer struct {
 func newTestServer(t testing.TB, o serviceTest) *testServer {
 	t.Helper()
 	s := &testServer{t: t, svc: newTestService(t, o)}
-	return s.with(newOrchestrationAPI(s.svc))
+	return s.with(newOrchestrationAPI(s.svc, nil))
 }
 
 // with is another surface of the same service, on a listener of its own.

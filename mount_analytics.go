@@ -26,8 +26,9 @@ const (
 	adviceFrom = 5  // executions of what a recommendation is about
 )
 
-// mountAnalytics keeps the answers given lately.
+// mountAnalytics computes the figures of one service, and keeps recent answers.
 type mountAnalytics struct {
+	*service
 	performance answerCache[struct{}, mountPerformanceView]
 	bottlenecks answerCache[bottleneckQuery, mountBottlenecksView]
 }
@@ -52,21 +53,21 @@ func (q bottleneckQuery) cacheKey() string {
 
 // analyticsReady refuses where there are no tasks to analyze. All figures are
 // in memory: a journal that cannot be written does not matter.
-func (s *service) analyticsReady() error {
+func (s *mountAnalytics) analyticsReady() error {
 	if s.store == nil {
 		return failf(unavailable, "analytics cannot be computed: this process keeps no tasks")
 	}
 	return nil
 }
 
-// mountPerformance is how the service does, at most performanceTTL ago.
-func (s *service) mountPerformance() (mountPerformanceView, error) {
-	v, hit, err := s.mountCache.performance.get(struct{}{}, s.clock, performanceTTL, s.computePerformance)
+// answerPerformance is how the service does, at most performanceTTL ago.
+func (s *mountAnalytics) answerPerformance() (mountPerformanceView, error) {
+	v, hit, err := s.performance.get(struct{}{}, s.clock, performanceTTL, s.computePerformance)
 	v.CacheInfo = cacheInfoView{hit, "performance", int(performanceTTL.Seconds())}
 	return v, err
 }
 
-func (s *service) computePerformance() (v mountPerformanceView, err error) {
+func (s *mountAnalytics) computePerformance() (v mountPerformanceView, err error) {
 	if err := s.analyticsReady(); err != nil {
 		return v, err
 	}
@@ -74,8 +75,8 @@ func (s *service) computePerformance() (v mountPerformanceView, err error) {
 	figures, states := s.store.figures()
 	day := figures.total(figureFilter{}, hoursAgo(now, 24))
 	v.SystemOverview = systemOverviewView{
-		ActiveTasks: states.active(), TotalNamespaces: len(s.registry().namespaces()),
-		UniqueTaskTypes: len(s.registry().byName), SystemHealthScore: day.health(),
+		ActiveTasks: states.active(), TotalNamespaces: len(s.templates.registry().namespaces()),
+		UniqueTaskTypes: len(s.templates.registry().byName), SystemHealthScore: day.health(),
 	}
 	v.PerformanceTrends = trendsView{
 		figures.total(figureFilter{}, hoursAgo(now, 1)).trend(),
@@ -111,16 +112,16 @@ var (
 	distributionRanges = []string{"<10ms", "10ms-100ms", "100ms-1s", "1s-10s", "10s-1m", "1m-10m", "10m-1h", ">=1h"}
 )
 
-// mountBottlenecks is what took long or failed, at most bottlenecksTTL ago.
-func (s *service) mountBottlenecks(q bottleneckQuery) (mountBottlenecksView, error) {
-	v, hit, err := s.mountCache.bottlenecks.get(q, s.clock, bottlenecksTTL, func() (mountBottlenecksView, error) {
+// answerBottlenecks is what took long or failed, at most bottlenecksTTL ago.
+func (s *mountAnalytics) answerBottlenecks(q bottleneckQuery) (mountBottlenecksView, error) {
+	v, hit, err := s.bottlenecks.get(q, s.clock, bottlenecksTTL, func() (mountBottlenecksView, error) {
 		return s.computeBottlenecks(q)
 	})
 	v.CacheInfo = cacheInfoView{hit, q.cacheKey(), int(bottlenecksTTL.Seconds())}
 	return v, err
 }
 
-func (s *service) computeBottlenecks(q bottleneckQuery) (v mountBottlenecksView, err error) {
+func (s *mountAnalytics) computeBottlenecks(q bottleneckQuery) (v mountBottlenecksView, err error) {
 	if err := s.analyticsReady(); err != nil {
 		return v, err
 	}
@@ -204,7 +205,7 @@ func (r *figureRow) distribution() distributionView {
 }
 
 // adviceFor is recommendations about the scope of a query.
-func (s *service) adviceFor(q bottleneckQuery, tasks, steps []namedFigures) []string {
+func (s *mountAnalytics) adviceFor(q bottleneckQuery, tasks, steps []namedFigures) []string {
 	var states stateCounts
 	blocked := taskBlockedByFailures
 	states.tasks[blocked] = s.store.count(&taskFilter{
@@ -214,31 +215,23 @@ func (s *service) adviceFor(q bottleneckQuery, tasks, steps []namedFigures) []st
 		slowest(slices.Clone(steps), (*figureRow).attempts, adviceFrom), &states)
 }
 
-func (a *mountAPI) performance(w http.ResponseWriter, _ *http.Request) error {
-	v, err := a.svc.mountPerformance()
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, v)
+func (a *mountAPI) performance(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return a.analytics.answerPerformance()
 }
 
-func (a *mountAPI) bottlenecks(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) bottlenecks(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
 	asked := bottleneckQuery{
 		figureFilter{namespace: q.filter("namespace"), name: q.filter("name"), version: q.filter("version")},
 		q.number("period", 24, 1, keptHours),
 	}
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
-	v, err := a.svc.mountBottlenecks(asked)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, v)
+	return a.analytics.answerBottlenecks(asked)
 }
 
 // filter is an exact value to select by; a blank one selects all.

@@ -13,7 +13,10 @@ import (
 // newMountAnalyticsServer serves the two endpoints alone.
 func newMountAnalyticsServer(t *testing.T) (*testServer, *story) {
 	s, y := newStoryServer(t)
-	a := &mountAPI{surface: newSurface(s.svc, "orchestration", orchestrationError)}
+	a := &mountAPI{
+		surface:   newSurface(s.svc, nil, "orchestration", orchestrationError),
+		analytics: &mountAnalytics{service: s.svc},
+	}
 	a.handle([]route{
 		{"GET /analytics/performance", nil, a.performance},
 		{"GET /analytics/bottlenecks", nil, a.bottlenecks},
@@ -38,8 +41,8 @@ func TestMountPerformance(t *testing.T) {
 	}
 	wantJSON(t, a, map[string]string{
 		"system_overview.active_tasks": "1", "system_overview.system_health_score": "0.6",
-		"system_overview.total_namespaces":  fmt.Sprint(len(s.svc.registry().namespaces())),
-		"system_overview.unique_task_types": fmt.Sprint(len(s.svc.registry().listView("").Templates)), // each in one version
+		"system_overview.total_namespaces":  fmt.Sprint(len(s.svc.templates.registry().namespaces())),
+		"system_overview.unique_task_types": fmt.Sprint(len(s.svc.templates.registry().listView("").Templates)), // each in one version
 		"telemetry_insights.tasks_created":  "6", "telemetry_insights.tasks_completed": "3",
 		"telemetry_insights.tasks_failed": "2", "telemetry_insights.tasks_cancelled": "1",
 		"telemetry_insights.steps_created": "12", "telemetry_insights.steps_completed": "7",
@@ -249,9 +252,9 @@ func TestMountAnalyticsRefuse(t *testing.T) {
 	s.do("GET", "/analytics/bottlenecks?%zz", "").want(400)
 	s.do("GET", "/analytics/bottlenecks?period=720", "").want(200)
 	s.do("GET", "/analytics/bottlenecks?period=1", "").want(200)
-	none := &service{clock: s.svc.clock} // as with the worker role alone
-	_, err := none.mountPerformance()
-	_, err2 := none.mountBottlenecks(bottleneckQuery{hours: 24})
+	none := &mountAnalytics{service: &service{clock: s.svc.clock}} // as with the worker role alone
+	_, err := none.answerPerformance()
+	_, err2 := none.answerBottlenecks(bottleneckQuery{hours: 24})
 	for _, err := range []error{err, err2} {
 		if kindOf(err) != unavailable || statusOf[kindOf(err)].status != http.StatusServiceUnavailable {
 			t.Errorf("without a store: got %v; want a 503", err)
@@ -262,6 +265,7 @@ func TestMountAnalyticsRefuse(t *testing.T) {
 // TestMountAnalyticsBesideChanges asks many questions while tasks are run.
 func TestMountAnalyticsBesideChanges(t *testing.T) {
 	s := newTestService(t, serviceTest{extra: storyTemplates})
+	a := &mountAnalytics{service: s}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -270,11 +274,11 @@ func TestMountAnalyticsBesideChanges(t *testing.T) {
 		}
 	}()
 	for hours := 1; ; hours = hours%keptHours + 1 {
-		v, err := s.mountBottlenecks(bottleneckQuery{hours: hours})
+		v, err := a.answerBottlenecks(bottleneckQuery{hours: hours})
 		if err != nil || v.ScopeSummary.TotalTasks > 300 {
 			t.Fatalf("got %d tasks, %v; want at most 300", v.ScopeSummary.TotalTasks, err)
 		}
-		if _, err := s.mountPerformance(); err != nil {
+		if _, err := a.answerPerformance(); err != nil {
 			t.Fatal(err)
 		}
 		select {

@@ -80,7 +80,7 @@ func TestMountLinks(t *testing.T) {
 			r.Header.Set("Content-Type", "application/json")
 			r.Header.Set("X-Forwarded-Prefix", given)
 			w := httptest.NewRecorder()
-			newOrchestrationAPI(s).ServeHTTP(w, r)
+			newOrchestrationAPI(s, nil).ServeHTTP(w, r)
 			if got := w.Header().Get("Location"); !strings.HasPrefix(got, want+"/stepwell/tasks/") {
 				t.Errorf("trusted %v, prefix %q: got %s; want one below %s/stepwell", trusted, given, got, want)
 			}
@@ -174,8 +174,8 @@ func TestMountStarting(t *testing.T) {
 func TestMountFailures(t *testing.T) {
 	log := &logLines{}
 	s := newTestService(t, serviceTest{log: log})
-	api := newOrchestrationAPI(s)
-	fall := func(http.ResponseWriter, *http.Request) error { panic("oops") }
+	api := newOrchestrationAPI(s, nil)
+	fall := func(http.ResponseWriter, *http.Request) (any, error) { panic("oops") }
 	api.mount.handle([]route{{"GET /stepwell/panic", public, fall}})
 	ask := func(method, path, body string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
@@ -275,7 +275,7 @@ func TestMountAgreesWithTheRole(t *testing.T) {
 		for range 40 {
 			l.operate()
 		}
-		api := newOrchestrationAPI(l.s)
+		api := newOrchestrationAPI(l.s, nil)
 		var want mountFigures
 		for n, id := range l.tasks {
 			if n%3 == 0 {
@@ -284,7 +284,7 @@ func TestMountAgreesWithTheRole(t *testing.T) {
 			checkAgreement(t, api, id.String())
 			want.addTask(l.view(id))
 		}
-		if got, err := l.s.store.mountFigures(); got != want || err != nil {
+		if got, err := mountFiguresOf(l.s.store); got != want || err != nil {
 			t.Errorf("got figures %+v, %v; want what the tasks come to, %+v", got, err, want)
 		}
 		closeTestService(t, l.s)
@@ -295,12 +295,12 @@ func TestMountAgreesWithTheRole(t *testing.T) {
 func TestMountAgreesOnGrowingTasks(t *testing.T) {
 	for seed := range uint64(8) {
 		w := newGrowthWorld(t, 1000+seed)
-		api := newOrchestrationAPI(w.s)
+		api := newOrchestrationAPI(w.s, nil)
 		checkAgreement(t, api, w.id.String())
 		for range 20 {
 			w.operate()
 			if api.svc != w.s { // it was restarted
-				api = newOrchestrationAPI(w.s)
+				api = newOrchestrationAPI(w.s, nil)
 			}
 			checkAgreement(t, api, w.id.String())
 		}
@@ -312,7 +312,7 @@ func TestMountAgreesOnGrowingTasks(t *testing.T) {
 // inputs and a limit that an operator set.
 func TestMountAgreesOnClaimedSteps(t *testing.T) {
 	s := newTestServer(t, serviceTest{extra: []string{testTemplate("x", stepSpec{name: "a", callable: "Outside::A"})}})
-	api := newOrchestrationAPI(s.svc)
+	api := newOrchestrationAPI(s.svc, nil)
 	id := s.create(`{"namespace":"t","name":"x","context":{"n":1}}`)
 	step := "/stepwell/tasks/" + id + "/workflow_steps/" + s.do("GET", "/stepwell/tasks/"+id, "").text("steps.0.id")
 	s.do("PATCH", step, `{"inputs":{"n":2},"retry_limit":9}`).want(200)
@@ -462,7 +462,7 @@ func TestMountAuthenticatesAlone(t *testing.T) {
 		a.Enabled, a.JWTPublicKey = true, publicPEM(t, authKeys().rsa)
 		b.Enabled, b.JWTPublicKey = true, publicPEM(t, authKeys().rsa2)
 	}})
-	api := newOrchestrationAPI(svc)
+	api := newOrchestrationAPI(svc, nil)
 	claims, header := claimsWith("permissions", `["tasks:list"]`), `{"alg":"RS256","typ":"JWT"}`
 	tokens := map[string]string{
 		"GET /v1/tasks":       signedText(t, "RS256", authKeys().rsa, header, claims),
@@ -500,7 +500,7 @@ func TestMountAuthenticatorElsewhere(t *testing.T) {
 		r.Header.Set(name, value)
 	}
 	w := httptest.NewRecorder()
-	newOrchestrationAPI(s).ServeHTTP(w, r)
+	newOrchestrationAPI(s, nil).ServeHTTP(w, r)
 	a := (&answer{t, w.Code, w.Header(), w.Body.Bytes()}).want(201)
 	if want := "/edge/ops/flows/tasks/" + a.text("id"); a.header.Get("Location") != want {
 		t.Errorf("got Location %s; want %s", a.header.Get("Location"), want)

@@ -292,7 +292,7 @@ func (p *pipedServer) Addr() net.Addr { return &net.TCPAddr{} }
 
 func newPipedServer(t *testing.T, o serviceTest) *pipedServer {
 	p := &pipedServer{t: t, svc: newTestService(t, o), conns: make(chan net.Conn), began: time.Now()}
-	server := newHTTPServer(p, newOrchestrationAPI(p.svc), p.svc.log).server
+	server := newHTTPServer(p, newOrchestrationAPI(p.svc, nil), p.svc.log).server
 	go server.Serve(p)
 	t.Cleanup(func() {
 		close(p.conns)

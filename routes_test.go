@@ -43,11 +43,11 @@ func newAuthSurface(t testing.TB, role string, set func(c *authConfig)) *authSur
 	svc.store.events.close() // a stream that is let in ends at once
 	switch role {
 	case "worker":
-		return &authSurface{t, newWorkerAPI(svc).surface, log, ""}
+		return &authSurface{t, newWorkerAPI(svc, nil).surface, log, ""}
 	case "mount":
-		return &authSurface{t, newOrchestrationAPI(svc).mount.surface, log, svc.cfg.Mount.Path}
+		return &authSurface{t, newOrchestrationAPI(svc, nil).mount.surface, log, svc.cfg.Mount.Path}
 	}
-	return &authSurface{t, newOrchestrationAPI(svc).surface, log, ""}
+	return &authSurface{t, newOrchestrationAPI(svc, nil).surface, log, ""}
 }
 
 // add registers a row beside those of the surface.
@@ -240,8 +240,8 @@ func TestEveryRouteAsks(t *testing.T) {
 	for _, table := range allRoutes() {
 		for _, strict := range []bool{true, false} {
 			s := newAuthSurface(t, table.surface, func(c *authConfig) { c.StrictValidation = strict })
-			probe := route{"POST /probe", needs(permWorkerConfigRead), func(w http.ResponseWriter, r *http.Request) error {
-				return writeJSON(w, http.StatusOK, subjectOf(r.Context()))
+			probe := route{"POST /probe", needs(permWorkerConfigRead), func(_ http.ResponseWriter, r *http.Request) (any, error) {
+				return subjectOf(r.Context()), nil
 			}}
 			s.add(probe) // so that each surface has a protected route
 			for _, row := range append(table.routes, probe) {
@@ -300,11 +300,11 @@ func TestRolesAuthenticateAlone(t *testing.T) {
 		a.Enabled, a.JWTPublicKey, a.JWTAudience = true, publicPEM(t, authKeys().rsa), "orchestration"
 		b.Enabled, b.JWTPublicKey, b.JWTAudience = true, publicPEM(t, authKeys().rsa), "worker"
 	}})
-	probe := []route{{"GET /probe", needs(permTasksRead), func(w http.ResponseWriter, r *http.Request) error {
-		return writeJSON(w, http.StatusOK, nil)
+	probe := []route{{"GET /probe", needs(permTasksRead), func(_ http.ResponseWriter, r *http.Request) (any, error) {
+		return nil, nil
 	}}}
 	surfaces := map[string]*authSurface{
-		"orchestration": {t, newOrchestrationAPI(svc).surface, nil, ""}, "worker": {t, newWorkerAPI(svc).surface, nil, ""},
+		"orchestration": {t, newOrchestrationAPI(svc, nil).surface, nil, ""}, "worker": {t, newWorkerAPI(svc, nil).surface, nil, ""},
 	}
 	for at, s := range surfaces {
 		s.handle(probe)
@@ -416,8 +416,8 @@ func TestUnverifiableCredentials(t *testing.T) {
 	who.Close()
 	for _, role := range authRoles {
 		s := newAuthSurface(t, role, func(c *authConfig) { c.AuthenticatorURL = who.URL })
-		s.handle([]route{{"GET /probe", needs(permTasksRead), func(w http.ResponseWriter, _ *http.Request) error {
-			return writeJSON(w, http.StatusOK, nil)
+		s.handle([]route{{"GET /probe", needs(permTasksRead), func(_ http.ResponseWriter, _ *http.Request) (any, error) {
+			return nil, nil
 		}}})
 		a := s.ask("GET /probe", "X-API-Key: the-key-that-may-do-everything").want(503)
 		if a.header.Get("Retry-After") != "5" || a.header.Get("X-Auth-Failure-Reason") != "" {
@@ -468,7 +468,7 @@ func TestWorkerAlone(t *testing.T) {
 	if s.svc.store != nil || s.svc.engine != nil {
 		t.Fatal("got a store or an engine; want neither")
 	}
-	api := newWorkerAPI(s.svc)
+	api := newWorkerAPI(s.svc, nil)
 	w := s.with(api)
 	values := map[string]string{"namespace": "t", "name": "diamond", "version": "latest", "file": "x"}
 	contract := newAPIContract(t, "worker")

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/textproto"
 	"runtime/debug"
 	"strings"
@@ -27,8 +26,10 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-// handlerFunc answers a request, or says why it cannot.
-type handlerFunc func(w http.ResponseWriter, r *http.Request) error
+// handlerFunc answers a request with a value, which is encoded as JSON with
+// status 200 unless its type says otherwise (see writeReply), or with an error.
+// Headers are set on w.
+type handlerFunc func(w http.ResponseWriter, r *http.Request) (any, error)
 
 // surface is one HTTP API: a route table and the form of its errors.
 type surface struct {
@@ -49,15 +50,15 @@ type surface struct {
 	taskPath func(r *http.Request, id uuid) string // where the caller finds a task
 }
 
-func newSurface(svc *service, name string, encode func(*failure, string, instant) any) *surface {
+func newSurface(svc *service, shared *surfaceCache, name string, encode func(*failure, string, instant) any) *surface {
 	auth := svc.auth.of(name)
 	var guard *hostGuard
 	if !auth.config.Enabled {
 		guard = newHostGuard(&svc.cfg.Web, svc.cfg.listen(name))
 	}
 	return &surface{
-		guard: guard, auth: auth, docs: svc.surfaces.docs(&svc.cfg.Docs),
-		openapi: svc.surfaces.document(auth.config.APIKeyHeader, name), parts: svc.surfaces.of(name),
+		guard: guard, auth: auth, docs: shared.docs(&svc.cfg.Docs),
+		openapi: shared.document(auth.config.APIKeyHeader, name), parts: shared.of(name),
 		svc: svc, name: name, log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
@@ -88,7 +89,10 @@ func (s *surface) answer(w *recorder, r *http.Request, row route) {
 	}
 	if err == nil {
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
-		err = row.handle(w, r)
+		var v any
+		if v, err = row.handle(w, r); err == nil {
+			err = writeReply(w, v)
+		}
 	}
 	if err != nil {
 		s.writeError(w, r, err)
@@ -190,7 +194,7 @@ func saneRequestID(id string) bool {
 
 // templateIn is the registered template that the path names.
 func (s *surface) templateIn(r *http.Request) (*template, error) {
-	return s.svc.template(r.PathValue("namespace"), r.PathValue("name"), r.PathValue("version"))
+	return s.svc.templates.find(r.PathValue("namespace"), r.PathValue("name"), r.PathValue("version"))
 }
 
 // httpServer serves one surface on a listener that is open already.
@@ -485,11 +489,7 @@ func (g *hostGuard) foreignOrigin(origin, host string) bool {
 // foreignHost tells whether host, with or without a port, is no name of ours.
 func (g *hostGuard) foreignHost(host string) bool {
 	name := hostName(host)
-	if name == "" || name == "localhost" || strings.HasSuffix(name, ".localhost") || g.hosts[name] {
-		return false
-	}
-	ip, err := netip.ParseAddr(name)
-	return err != nil || !ip.Unmap().IsLoopback()
+	return name != "" && !g.hosts[name] && !isLoopbackName(name)
 }
 
 // listenerKey is the key of a listener's address in the contexts of its requests.
@@ -555,10 +555,10 @@ func (r route) bodyLimit(limit int64) int64 {
 	return limit
 }
 
-// gate answers for a listener by the surface of the moment; until there is one
-// in the form that it will have.
+// gate is the handler of a listener: it passes requests on to the current
+// surface, which a reset replaces, and until the first one is open to starting.
 type gate struct {
-	starting startingAPI
+	starting http.Handler
 	surface  atomic.Pointer[http.Handler]
 }
 

@@ -68,13 +68,13 @@ func contentHash(text []byte) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// writePage answers with a page.
-func writePage(w http.ResponseWriter, p webPage) error {
+// reply sets the headers of a page.
+func (p webPage) reply(w http.ResponseWriter) textReply {
 	h := w.Header()
 	h.Set("Content-Security-Policy", p.policy)
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-cache")
-	return writeBody(w, http.StatusOK, "text/html; charset=utf-8", p.html)
+	return textReply{"text/html; charset=utf-8", p.html}
 }
 
 // docsRoutes are the documentation's rows of a surface.
@@ -91,31 +91,34 @@ func (s *surface) docsRoutesWith(document handlerFunc) []route {
 	}
 }
 
-func (s *surface) document(w http.ResponseWriter, _ *http.Request) error { return s.writeDocument(w) }
+func (s *surface) document(http.ResponseWriter, *http.Request) (any, error) {
+	doc, err := s.openapi()
+	return textReply{"application/json", doc}, err
+}
 
 // docsPage is the page, wherever it is asked for.
-func (s *surface) docsPage(w http.ResponseWriter, r *http.Request) error {
+func (s *surface) docsPage(w http.ResponseWriter, r *http.Request) (any, error) {
 	if s.docs.swagger == "" {
-		return writePage(w, s.docs.page())
+		return s.docs.page().reply(w), nil
 	}
-	return writePage(w, swaggerPage(s.docs.swagger, r.URL.Path))
+	return swaggerPage(s.docs.swagger, r.URL.Path).reply(w), nil
 }
 
 // docsFile is a file of the Swagger UI distribution.
-func (s *surface) docsFile(w http.ResponseWriter, r *http.Request) error {
+func (s *surface) docsFile(w http.ResponseWriter, r *http.Request) (any, error) {
 	name := r.PathValue("file")
 	if name == "" || name == "index.html" && s.docs.swagger != "" {
 		return s.docsPage(w, r)
 	}
 	f, info, err := s.docs.open(name)
 	if err != nil {
-		return failf(notFound, "no such path: %s", r.URL.Path)
+		return nil, failf(notFound, "no such path: %s", r.URL.Path)
 	}
 	defer f.Close()
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Content-Security-Policy", "default-src 'none'"+closedPolicy) // for files opened by themselves
 	http.ServeContent(w, r, info.Name(), info.ModTime(), f)
-	return nil
+	return written{}, nil
 }
 
 // open opens a regular file within the directory of the distribution.
@@ -216,14 +219,14 @@ func checkSwaggerFiles(c *docsConfig) error {
 	return nil
 }
 
-// writeLinks tells a program where things are, and sends a browser to the docs.
-func writeLinks(w http.ResponseWriter, r *http.Request, links map[string]string) error {
+// linksReply tells a program where things are, and sends a browser to the docs.
+func linksReply(w http.ResponseWriter, r *http.Request, links map[string]string) any {
 	w.Header().Set("Vary", "Accept")
 	if wantsHTML(r) {
 		http.Redirect(w, r, links["docs"], http.StatusFound)
-		return nil
+		return written{}
 	}
-	return writeJSON(w, http.StatusOK, map[string]any{"service": "stepwell", "version": version, "links": links})
+	return map[string]any{"service": "stepwell", "version": version, "links": links}
 }
 
 // wantsHTML reports whether the caller names HTML among what it accepts, as
@@ -268,14 +271,6 @@ func withServer(doc []byte, url string) ([]byte, error) {
 	}
 	members["servers"] = servers
 	return json.Marshal(members)
-}
-
-func (s *surface) writeDocument(w http.ResponseWriter) error {
-	doc, err := s.openapi()
-	if err != nil {
-		return err
-	}
-	return writeBody(w, http.StatusOK, "application/json", doc)
 }
 
 // openAPIForSurface cuts the document of a surface, "orchestration", "worker" or

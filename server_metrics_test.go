@@ -213,7 +213,7 @@ func (r *metricsReader) checkHistogram(name string) {
 // made to break out of labels or to make ever more of them.
 func TestMetricsText(t *testing.T) {
 	s := newTestServer(t, serviceTest{templates: apiTemplates})
-	w := s.with(newWorkerAPI(s.svc))
+	w := s.with(newWorkerAPI(s.svc, nil))
 	for _, name := range []string{"diamond", "fails", "manual"} {
 		s.create(`{"namespace":"t","name":"` + name + `"}`)
 	}
@@ -227,8 +227,8 @@ func TestMetricsText(t *testing.T) {
 			server.do("BREW", path, "")
 		}
 	}
-	checkMetrics(t, s, patternsOf(newOrchestrationAPI(s.svc).routes()))
-	checkMetrics(t, w, patternsOf(newWorkerAPI(s.svc).routes()))
+	checkMetrics(t, s, patternsOf(newOrchestrationAPI(s.svc, nil).routes()))
+	checkMetrics(t, w, patternsOf(newWorkerAPI(s.svc, nil).routes()))
 }
 
 func patternsOf(rows []route) (patterns []string) {

@@ -215,8 +215,8 @@ func guardConfig(c *Config) {
 func TestForeignPages(t *testing.T) {
 	const let = 422 // as an empty object is no task
 	svc := newTestService(t, serviceTest{config: guardConfig})
-	loopback := newGuardedServer(t, newOrchestrationAPI(svc), "127.0.0.1:0")
-	wide := newGuardedServer(t, newOrchestrationAPI(svc), "0.0.0.0:0")
+	loopback := newGuardedServer(t, newOrchestrationAPI(svc, nil), "127.0.0.1:0")
+	wide := newGuardedServer(t, newOrchestrationAPI(svc, nil), "0.0.0.0:0")
 	own := strings.TrimPrefix(loopback.url, "http://")
 	for _, tt := range []struct {
 		host, origin   string
@@ -266,7 +266,7 @@ func TestForeignPages(t *testing.T) {
 // TestForeignPagesMayRead: what changes nothing is refused to nobody.
 func TestForeignPagesMayRead(t *testing.T) {
 	svc := newTestService(t, serviceTest{})
-	s := newGuardedServer(t, newOrchestrationAPI(svc), "127.0.0.1:0")
+	s := newGuardedServer(t, newOrchestrationAPI(svc, nil), "127.0.0.1:0")
 	for _, path := range []string{"/health", "/health/ready", "/metrics", "/api-docs", "/api-docs.json", "/v1/tasks"} {
 		for _, method := range []string{"GET", "HEAD"} {
 			if a := s.ask(method, path, "evil.example", "http://evil.example"); a.status != 200 {
@@ -279,7 +279,7 @@ func TestForeignPagesMayRead(t *testing.T) {
 // TestWorkerRefusesForeignPages: in the worker role's own form.
 func TestWorkerRefusesForeignPages(t *testing.T) {
 	svc := newTestService(t, serviceTest{})
-	s := newGuardedServer(t, newWorkerAPI(svc), "127.0.0.1:0")
+	s := newGuardedServer(t, newWorkerAPI(svc, nil), "127.0.0.1:0")
 	const path = "/v1/templates/demo/diamond/1.0.0/validate"
 	a := s.ask("POST", path, "evil.example", "").want(421)
 	if a.text("error") != "misdirected_request" || !strings.Contains(a.text("message"), "web.allowed_hosts") {
@@ -297,7 +297,7 @@ func TestCredentialsReplaceTheGuard(t *testing.T) {
 		a.Enabled, a.APIKeysEnabled, a.APIKeys = true, true, surfaceKeys
 		a.JWTPublicKey = publicPEM(t, authKeys().rsa)
 	}})
-	s := newGuardedServer(t, newOrchestrationAPI(svc), "127.0.0.1:0")
+	s := newGuardedServer(t, newOrchestrationAPI(svc, nil), "127.0.0.1:0")
 	if a := s.ask("POST", "/v1/tasks", "evil.example", "http://evil.example"); a.status != 401 {
 		t.Errorf("got %d; want 401: %s", a.status, a.body)
 	}
@@ -417,7 +417,7 @@ func TestSecretsStayInside(t *testing.T) {
 		texts = plantSecrets(t, c)
 		c.Orchestration.Web.ConfigEndpointEnabled = true
 	}})
-	w := s.with(newWorkerAPI(s.svc))
+	w := s.with(newWorkerAPI(s.svc, nil))
 	id := s.create(`{"namespace":"t","name":"leaky"}`)
 	task := s.await(id, "blocked_by_failures")
 	values := map[string]string{
@@ -432,8 +432,8 @@ func TestSecretsStayInside(t *testing.T) {
 	}
 	s.svc.store.events.close() // or its stream would not end
 	leaks("the events", allEvents(t, s.svc, eventFilter{}, 0))
-	everyGET(t, s, newOrchestrationAPI(s.svc).routes(), values, leaks)
-	everyGET(t, w, newWorkerAPI(s.svc).routes(), values, leaks)
+	everyGET(t, s, newOrchestrationAPI(s.svc, nil).routes(), values, leaks)
+	everyGET(t, w, newWorkerAPI(s.svc, nil).routes(), values, leaks)
 	for _, body := range []string{"", secretTemplate, strings.Replace(secretTemplate, `"own"`, `"default"`, 1)} {
 		leaks("validate", string(w.do("POST", "/v1/templates/t/leaky/1.0.0/validate", body).want(200).body))
 	}
@@ -507,10 +507,10 @@ func secretsInConfigShow(t *testing.T, texts map[string]string, leaks func(what,
 func TestInternalErrorsStayInside(t *testing.T) {
 	var log strings.Builder
 	svc := newTestService(t, serviceTest{log: &log})
-	a := newOrchestrationAPI(svc)
+	a := newOrchestrationAPI(svc, nil)
 	a.handle([]route{
-		{"GET /fails", public, func(http.ResponseWriter, *http.Request) error { return errors.New("the secret cause") }},
-		{"GET /panics", public, func(http.ResponseWriter, *http.Request) error { panic("the secret cause") }},
+		{"GET /fails", public, func(http.ResponseWriter, *http.Request) (any, error) { return nil, errors.New("the secret cause") }},
+		{"GET /panics", public, func(http.ResponseWriter, *http.Request) (any, error) { panic("the secret cause") }},
 	})
 	for _, path := range []string{"/fails", "/panics"} {
 		w := httptest.NewRecorder()
@@ -549,7 +549,7 @@ func TestSlowClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHTTPServer(l, newOrchestrationAPI(svc), svc.log)
+	h := newHTTPServer(l, newOrchestrationAPI(svc, nil), svc.log)
 	if h.server.ReadHeaderTimeout != headerTimeout || h.server.ReadTimeout != requestTimeout {
 		t.Errorf("got timeouts %s and %s", h.server.ReadHeaderTimeout, h.server.ReadTimeout)
 	}

@@ -14,7 +14,7 @@ import (
 func TestDurationsOfAClockSetBack(t *testing.T) {
 	clock := &laggingClock{virtualClock: newVirtualClock(testStart)}
 	s := newTestService(t, serviceTest{clock: clock})
-	v := s.checked("well", func() error {
+	v := s.health.timed("well", func() error {
 		clock.lag.Store(5_000_000)
 		return nil
 	})
@@ -124,8 +124,8 @@ func TestEveryHealthCheckCanFail(t *testing.T) {
 			t.Parallel()
 			s := newTestServer(t, tt.o)
 			tt.fail(t, s)
-			orchestration := healthAPI{newOrchestrationAPI(s.svc), contract}
-			worker := healthAPI{newWorkerAPI(s.svc), workerContract}
+			orchestration := healthAPI{newOrchestrationAPI(s.svc, nil), contract}
+			worker := healthAPI{newWorkerAPI(s.svc, nil), workerContract}
 			checkHealth(t, orchestration.get(t, "/health/detailed"), tt.want)
 			checkHealth(t, worker.get(t, "/health/detailed"), tt.work)
 			for _, h := range []healthAPI{orchestration, worker} {
@@ -176,7 +176,7 @@ func breakJournal(t *testing.T, s *testServer) {
 
 // holdStore keeps the lock that the engine works under.
 func holdStore(t *testing.T, s *testServer) {
-	s.svc.patience = 10 * time.Millisecond
+	s.svc.health.patience = 10 * time.Millisecond
 	s.svc.store.mu.Lock()
 	t.Cleanup(s.svc.store.mu.Unlock)
 }

@@ -100,7 +100,7 @@ func storedLines(b *testing.B) (*service, [][]byte) {
 			ns, n := i/storedNames, i%storedNames
 			createStored(b, svc, ns, fmt.Sprintf("auto%d", n))
 			if (hour+i)%10 == 0 {
-				if _, err := svc.cancelTask(b.Context(), createStored(b, svc, ns, fmt.Sprintf("manual%d", n)).id, ""); err != nil {
+				if _, err := svc.operator.cancelTask(b.Context(), createStored(b, svc, ns, fmt.Sprintf("manual%d", n)).id, ""); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -205,7 +205,7 @@ func BenchmarkStored(b *testing.B) {
 
 func benchStored(b *testing.B, tasks int, small map[string]storedTimes) {
 	svc := fillStored(b, tasks)
-	h := httptest.NewServer(newOrchestrationAPI(svc))
+	h := httptest.NewServer(newOrchestrationAPI(svc, nil))
 	defer h.Close()
 	c := dialClient(b, h.URL)
 	defer c.conn.Close()

@@ -212,8 +212,7 @@ const (
 	decisionMember = "decision_point_outcome"
 	batchMember    = "batch_processing_outcome"
 
-	maxInstances    = 10_000    // that one outcome may create
-	maxDependencies = 1_000_000 // that these may have
+	maxDependencies = 1_000_000 // of the steps that one outcome may create
 )
 
 // branching is what a step decided to create.

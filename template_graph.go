@@ -278,6 +278,9 @@ type flow struct {
 	makers   []int          // by step: parents that decide whether it comes to exist
 }
 
+// maxInstances is how many steps one outcome may create.
+const maxInstances = 10_000
+
 // newFlow is the flow of a linked template.
 func newFlow(t *template) *flow {
 	f := &flow{index: make(map[string]int, len(t.steps)), makers: make([]int, len(t.steps))}

@@ -27,7 +27,7 @@ func TestValidateLooksForPrograms(t *testing.T) {
 		o.extra = append(o.extra, testTemplate(fmt.Sprint("p", i), stepSpec{name: "a", callable: "exec:" + p.program}))
 	}
 	s := newTestServer(t, o)
-	w := s.with(newWorkerAPI(s.svc))
+	w := s.with(newWorkerAPI(s.svc, nil))
 	for i, p := range programs {
 		a := w.do("POST", fmt.Sprintf("/v1/templates/t/p%d/1.0.0/validate", i), "").want(200)
 		if a.get("valid") != p.valid || (len(a.get("errors").([]any)) == 0) != p.valid {

@@ -279,16 +279,8 @@ type mountDatabase struct {
 // neverStored keeps answers that are true for a moment out of caches.
 func neverStored(w http.ResponseWriter) { w.Header().Set("Cache-Control", "no-store") }
 
-// mountChecks are the checks of the surface.
-func (a *mountAPI) checks() map[string]checkView {
-	scheduler, _ := a.svc.schedulerCheck()
-	checks := map[string]checkView{
-		"database":  a.svc.checked("the journal can be written", a.svc.checkStore),
-		"scheduler": scheduler,
-	}
-	a.svc.addAuthCheck(checks, a.auth)
-	return checks
-}
+// checks runs the checks of the surface.
+func (a *mountAPI) checks() map[string]checkView { return a.svc.health.checks("mount", false) }
 
 // readyOf is the answer that checks make. What they took is for the caller to add.
 func readyOf(checks map[string]checkView, now instant) mountReady {
@@ -325,7 +317,7 @@ func (a *mountAPI) healthLive(w http.ResponseWriter, _ *http.Request) (any, erro
 func (a *mountAPI) healthStatus(w http.ResponseWriter, _ *http.Request) (any, error) {
 	now := a.svc.clock.now()
 	ready := readyOf(a.checks(), now)
-	figures, err := a.svc.store.mountFigures()
+	figures, err := mountFiguresOf(a.svc.store)
 	if err != nil {
 		return nil, err
 	}
@@ -342,7 +334,7 @@ func (a *mountAPI) healthStatus(w http.ResponseWriter, _ *http.Request) (any, er
 }
 
 func (s *service) database() mountDatabase {
-	st := s.store.journal.status()
+	st := s.store.status()
 	v := mountDatabase{
 		JournalBytes: st.journalBytes, SnapshotBytes: st.snapshotBytes,
 		LastSyncAt: zonedTime(st.lastSync), Durability: st.durability,
@@ -353,20 +345,18 @@ func (s *service) database() mountDatabase {
 	return v
 }
 
-// mountFigures counts tasks and steps by status, and looks at the failed ones.
-func (s *store) mountFigures() (v mountFigures, err error) {
-	s.mu.Lock()
-	for status := range s.index.statuses {
-		v.Tasks.add(briefStatus(status), s.index.statuses[status].count())
+// mountFiguresOf counts tasks and steps by status, and looks at the failed ones.
+func mountFiguresOf(s *store) (v mountFigures, err error) {
+	counts := s.counts()
+	for state, n := range counts.tasks {
+		v.Tasks.add(taskState(state).brief(), n)
 	}
-	for state, n := range s.index.steps {
+	for state, n := range counts.steps {
 		v.Steps.add(stepState(state).brief(), n)
 	}
-	v.Retries.InBackoff = s.index.steps[stepWaitingForRetry]
-	failed := s.index.steps[stepInError]
-	s.mu.Unlock()
-	if failed > 0 {
-		err = s.countFailed(&v.Retries)
+	v.Retries.InBackoff = counts.steps[stepWaitingForRetry]
+	if counts.steps[stepInError] > 0 {
+		err = s.eachInError(v.Retries.count)
 	}
 	return v, err
 }
@@ -381,54 +371,6 @@ func (v *mountRetries) count(t *task) {
 			v.ExhaustedRetries++
 		}
 	}
-}
-
-// countFailed looks at every task that may have a step in error, taking the
-// lock for some at a time. Ended ones are looked at without it.
-func (s *store) countFailed(v *mountRetries) error {
-	next := uint32(0)
-	for more := true; more; {
-		var lines [][]byte
-		lines, next, more = s.countFailedBatch(v, next)
-		for _, line := range lines {
-			h, err := readTaskHeader(line)
-			if err == nil && h.counts[stepInError] == 0 {
-				continue
-			}
-			t, err := s.thaw(line)
-			if err != nil {
-				return fmt.Errorf("looking at failed steps: %w", err)
-			}
-			v.count(t)
-		}
-	}
-	return nil
-}
-
-// maxStepsLooked is about how many steps are looked at under the lock at a time.
-const maxStepsLooked = 4096
-
-// countFailedBatch counts in some of those tasks from a position on. It returns
-// the lines of the ended ones among them, and where to go on.
-func (s *store) countFailedBatch(v *mountRetries, from uint32) (lines [][]byte, next uint32, more bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for looked := 0; looked < maxStepsLooked; {
-		pos, ok := s.index.statuses[briefError].next(from)
-		if !ok {
-			return lines, from, false
-		}
-		from = pos + 1
-		t := s.slots[pos].live
-		if t == nil {
-			lines = append(lines, s.slots[pos].line)
-			looked++
-			continue
-		}
-		looked += 1 + len(t.steps)
-		v.count(t)
-	}
-	return lines, from, true
 }
 
 func (a *mountAPI) metrics(w http.ResponseWriter, _ *http.Request) (any, error) {
@@ -526,7 +468,7 @@ type handlerEdge struct {
 
 func (a *mountAPI) listNamespaces(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	v := handlerNamespaces{Namespaces: []handlerNamespace{}, GeneratedAt: zonedTime(a.svc.clock.now())}
-	r := a.svc.registry()
+	r := a.svc.templates.registry()
 	for _, n := range r.namespaces() {
 		v.Namespaces = append(v.Namespaces, r.handlerNamespace(n.Name))
 	}
@@ -570,7 +512,7 @@ func versionsOf(templates []*template) []string {
 
 func (a *mountAPI) listHandlers(_ http.ResponseWriter, r *http.Request) (any, error) {
 	namespace := r.PathValue("namespace")
-	all := a.svc.registry().handlersOf(namespace)
+	all := a.svc.templates.registry().handlersOf(namespace)
 	if len(all) == 0 {
 		return nil, unknownNamespace(namespace)
 	}
@@ -611,10 +553,10 @@ func (a *mountAPI) getHandler(_ http.ResponseWriter, r *http.Request) (any, erro
 		return nil, q.err
 	}
 	namespace := r.PathValue("namespace")
-	if len(a.svc.registry().handlersOf(namespace)) == 0 {
+	if len(a.svc.templates.registry().handlersOf(namespace)) == 0 {
 		return nil, unknownNamespace(namespace)
 	}
-	t, err := a.svc.template(namespace, r.PathValue("name"), q.text("version"))
+	t, err := a.svc.templates.find(namespace, r.PathValue("name"), q.text("version"))
 	if err != nil {
 		return nil, err
 	}
@@ -624,7 +566,7 @@ func (a *mountAPI) getHandler(_ http.ResponseWriter, r *http.Request) (any, erro
 func (s *service) handlerView(t *template) (handlerView, error) {
 	v := handlerView{
 		ID: t.handlerID(), Name: t.name, Namespace: t.namespace, Version: t.version, FullName: t.fullName(),
-		Description: withoutCredentials(t.description), Available: s.validateRegistered(t).Valid, StepTemplates: []handlerStep{},
+		Description: withoutCredentials(t.description), Available: s.templates.validateRegistered(t).Valid, StepTemplates: []handlerStep{},
 		Configuration: t.shownJSON(), DependencyGraph: t.handlerGraph(), GeneratedAt: zonedTime(s.clock.now()),
 	}
 	events, err := t.stepEvents()

@@ -284,7 +284,7 @@ func TestMountAgreesWithTheRole(t *testing.T) {
 			checkAgreement(t, api, id.String())
 			want.addTask(l.view(id))
 		}
-		if got, err := l.s.store.mountFigures(); got != want || err != nil {
+		if got, err := mountFiguresOf(l.s.store); got != want || err != nil {
 			t.Errorf("got figures %+v, %v; want what the tasks come to, %+v", got, err, want)
 		}
 		closeTestService(t, l.s)

@@ -193,7 +193,7 @@ func saneRequestID(id string) bool {
 
 // templateIn is the registered template that the path names.
 func (s *surface) templateIn(r *http.Request) (*template, error) {
-	return s.svc.template(r.PathValue("namespace"), r.PathValue("name"), r.PathValue("version"))
+	return s.svc.templates.find(r.PathValue("namespace"), r.PathValue("name"), r.PathValue("version"))
 }
 
 // httpServer serves one surface on a listener that is open already.
@@ -533,10 +533,10 @@ func (r route) bodyLimit(limit int64) int64 {
 	return limit
 }
 
-// gate answers for a listener by the surface of the moment; until there is one
-// in the form that it will have.
+// gate is the handler of a listener: it passes requests on to the current
+// surface, which a reset replaces, and until the first one is open to starting.
 type gate struct {
-	starting startingAPI
+	starting http.Handler
 	surface  atomic.Pointer[http.Handler]
 }
 

@@ -70,7 +70,7 @@ func (c *mountConfig) mounted(rows []route) []route {
 // point, and below what a trusted proxy says that it took off.
 func (a *mountAPI) link(r *http.Request, path string) string {
 	before := ""
-	if isTrustedProxy(peerAddress(r), a.trusted) {
+	if isTrustedProxy(peerAddress(r.RemoteAddr), a.trusted) {
 		before = strings.TrimRight(r.Header.Get("X-Forwarded-Prefix"), "/")
 	}
 	if !mountPathForm.MatchString(before) {

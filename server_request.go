@@ -314,6 +314,7 @@ func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) 
 		f.message = "internal error"
 	}
 	h := w.Header()
+	setRefusalHeaders(h, f)
 	if f.retryAfter == 0 && f.kind == unavailable {
 		f.retryAfter = time.Second
 	}

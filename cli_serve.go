@@ -219,7 +219,7 @@ const readyEvery = 100 * time.Millisecond
 // awaitReady returns when nothing keeps the service from its work any more, as
 // a full disk does, or when the process is told to end, or a listener failed.
 func (v *serving) awaitReady(ctx context.Context, w *world) error {
-	for ctx.Err() == nil && !w.service().ready() {
+	for ctx.Err() == nil && !w.service().health.ready() {
 		if err, failed := receiveWithin(v.failed, readyEvery); failed {
 			return err
 		}

@@ -330,6 +330,7 @@ func (w *world) open(make opening) (*service, error) {
 		return nil, err
 	}
 	svc.world, svc.keeper = w, newTimekeeper(svc, c)
+	svc.health.extra = map[string]func() checkView{"fixture": svc.keeper.check}
 	return svc, nil
 }
 
@@ -528,7 +529,7 @@ func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) (any, e
 	if err != nil {
 		return nil, err
 	}
-	t, replaced, err := a.svc.addTemplate(body)
+	t, replaced, err := a.svc.templates.add(body)
 	if err != nil {
 		return nil, err
 	}

@@ -314,6 +314,7 @@ func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) 
 		f.message = "internal error"
 	}
 	h := w.Header()
+	setRefusalHeaders(h, f)
 	if f.retryAfter == 0 && f.kind == unavailable {
 		f.retryAfter = time.Second
 	}
@@ -399,7 +400,7 @@ func (s *surface) submit(w http.ResponseWriter, r *http.Request, route string, b
 	if b.waits {
 		holdOpen(w, b.limit)
 	}
-	done, err := s.svc.submitTask(r.Context(), b)
+	done, err := s.svc.tasks.submit(r.Context(), b)
 	if err != nil {
 		return nil, err
 	}
@@ -527,7 +528,7 @@ func (s *surface) awaited(w http.ResponseWriter, r *http.Request, name string) (
 		return s.svc.store.view(id)
 	}
 	holdOpen(w, limit)
-	t, end, err := s.svc.awaitTask(r.Context(), id, wants, limit)
+	t, end, err := s.svc.tasks.await(r.Context(), id, wants, limit)
 	if err != nil {
 		return nil, err
 	}

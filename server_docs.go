@@ -35,7 +35,7 @@ var docsJS []byte
 
 // docsSite makes the documentation page.
 type docsSite struct {
-	swagger string // docs.swagger_ui
+	swagger string         // docs.swagger_ui
 	page    func() webPage // the page in web/
 }
 

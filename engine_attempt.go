@@ -10,10 +10,6 @@ import (
 	"time"
 )
 
-// outcomeRetryEvery is how often the outcome of a finished attempt is offered
-// to a store that cannot take it, in real time.
-const outcomeRetryEvery = time.Second
-
 // runKey names a step in progress.
 type runKey struct {
 	task uuid

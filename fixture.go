@@ -40,12 +40,11 @@ func (r route) controls() bool {
 
 func isControl(path string) bool { return strings.HasPrefix(path, controlPath+"/") }
 
-func (a *controlAPI) reset(w http.ResponseWriter, _ *http.Request) error {
+func (a *controlAPI) reset(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	if err := a.svc.world.reset(); err != nil {
-		return err
+		return nil, err
 	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent{}, nil
 }
 
 // clockView is a virtual clock on the wire.
@@ -56,27 +55,27 @@ type clockView struct {
 	NextTimer *zonedTime `json:"next_timer"` // when the next work timer is due
 }
 
-func (a *controlAPI) writeClock(w http.ResponseWriter, fired uint64) error {
+func (a *controlAPI) clockView(fired uint64) clockView {
 	c := a.svc.keeper.clock
 	v := clockView{Now: zonedTime(c.now()), Mode: c.modeNow(), Fired: fired}
 	if next, ok := c.work.next(); ok {
 		v.NextTimer = (*zonedTime)(&next)
 	}
-	return writeJSON(w, http.StatusOK, v)
+	return v
 }
 
-func (a *controlAPI) getClock(w http.ResponseWriter, _ *http.Request) error {
-	return a.writeClock(w, a.svc.keeper.clock.firedNow())
+func (a *controlAPI) getClock(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return a.clockView(a.svc.keeper.clock.firedNow()), nil
 }
 
-func (a *controlAPI) changeClock(w http.ResponseWriter, r *http.Request) error {
-	body, err := readJSON(r, false)
+func (a *controlAPI) changeClock(w http.ResponseWriter, r *http.Request) (any, error) {
+	body, err := readBody(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q, err := parseClockRequest(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := q.limit(w, r)
 	defer cancel()
@@ -85,29 +84,29 @@ func (a *controlAPI) changeClock(w http.ResponseWriter, r *http.Request) error {
 		err = a.svc.keeper.durable(ctx)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return a.writeClock(w, fired)
+	return a.clockView(fired), nil
 }
 
-func (a *controlAPI) waitIdle(w http.ResponseWriter, r *http.Request) error {
-	body, err := readJSON(r, true)
+func (a *controlAPI) waitIdle(w http.ResponseWriter, r *http.Request) (any, error) {
+	body, err := bodyRules{optional: true}.read(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q, err := parseIdleRequest(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := q.limit(w, r)
 	defer cancel()
 	if err := a.svc.keeper.awaitIdle(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if err := a.svc.keeper.durable(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	return a.writeClock(w, a.svc.keeper.clock.firedNow())
+	return a.clockView(a.svc.keeper.clock.firedNow()), nil
 }
 
 // clockRequest is one thing to do to a clock.
@@ -126,9 +125,6 @@ const (
 // parseClockRequest reads the body of a change to the clock.
 func parseClockRequest(body []byte) (*clockRequest, error) {
 	q, f := &clockRequest{timeout: controlTimeout}, &fieldReader{}
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	const actions = "freeze, advance, advance_to_next, set, auto, resume"
 	eachMember(body, func(key string, raw []byte) bool {
 		if key == "timeout" {
@@ -170,9 +166,6 @@ func parseIdleRequest(body []byte) (*clockRequest, error) {
 	q, f := &clockRequest{timeout: controlTimeout}, &fieldReader{}
 	if body == nil {
 		return q, nil
-	}
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
 	}
 	eachMember(body, func(key string, raw []byte) bool {
 		if key != "timeout" {
@@ -230,11 +223,11 @@ func inTime(to, now instant) (instant, error) {
 // stateTimeout is how long a whole state may take on its way, in real time.
 const stateTimeout = 10 * time.Minute
 
-func (a *controlAPI) getState(w http.ResponseWriter, r *http.Request) error {
+func (a *controlAPI) getState(w http.ResponseWriter, r *http.Request) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), stateTimeout)
 	defer cancel()
 	if err := a.svc.keeper.durable(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	extendWriting(w, stateTimeout)
 	w.Header().Set("Content-Type", "application/json")
@@ -243,25 +236,24 @@ func (a *controlAPI) getState(w http.ResponseWriter, r *http.Request) error {
 		a.log.Error("a state document was cut off", "error", err)
 		panic(http.ErrAbortHandler) // so that nobody takes it for a whole one
 	}
-	return nil
+	return written{}, nil
 }
 
-func (a *controlAPI) putState(w http.ResponseWriter, r *http.Request) error {
+func (a *controlAPI) putState(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err := checkContentType(r); err != nil {
-		return err
+		return nil, err
 	}
 	extendReading(w, stateTimeout)
 	extendWriting(w, stateTimeout)
 	body := &bodyReader{body: r.Body}
 	err := a.svc.world.restore(body)
 	if body.err != nil {
-		return readFailure(body.err)
+		return nil, readFailure(body.err)
 	}
 	if err != nil {
-		return refusedState(err, "", "the state stays as it is")
+		return nil, refusedState(err, "", "the state stays as it is")
 	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent{}, nil
 }
 
 // refusedState is the failure of a document that will not do, which stood under
@@ -338,6 +330,7 @@ func (w *world) open(make opening) (*service, error) {
 		return nil, err
 	}
 	svc.world, svc.keeper = w, newTimekeeper(svc, c)
+	svc.health.extra = map[string]func() checkView{"fixture": svc.keeper.check}
 	return svc, nil
 }
 
@@ -531,19 +524,19 @@ var everything = everyPermission.list()
 // controlPath is where the control API of fixture mode stands.
 const controlPath = "/_stepwell"
 
-func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) error {
-	body, err := readJSON(r, false)
+func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
+	body, err := readBody(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	t, replaced, err := a.svc.addTemplate(body)
+	t, replaced, err := a.svc.templates.add(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	status := http.StatusCreated
 	if replaced {
 		status = http.StatusOK
 	}
 	w.Header().Set("Location", "/v1/templates/"+url.PathEscape(t.namespace)+"/"+url.PathEscape(t.name)+"/"+url.PathEscape(t.version))
-	return writeJSON(w, status, t.detailView())
+	return reply{status, t.detailView()}, nil
 }

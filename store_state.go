@@ -50,7 +50,7 @@ type stateCut struct {
 func (s *store) exportState(w io.Writer, at instant) error {
 	s.mu.Lock()
 	cut := stateCut{s.seq, len(s.slots), s.analytics.freeze(), s.retain.dropped, s.lastID, clockState{now: at}}
-	if c, ok := s.clock.(*virtualClock); ok {
+	if c, ok := s.clock.(statefulClock); ok {
 		cut.clock = c.state() // which moves under this lock alone
 	}
 	s.holdLocked()
@@ -573,4 +573,19 @@ const (
 type clockState struct {
 	now  instant
 	mode clockMode
+}
+
+// statefulClock is a clock that state documents carry.
+type statefulClock interface {
+	state() clockState
+	// restore sets a clock that nobody has looked at yet.
+	restore(s clockState)
+}
+
+// resumeClock sets the clock of a store that was just opened, if it is a stateful
+// one, to where it stood in the state document.
+func (s *store) resumeClock() {
+	if c, ok := s.clock.(statefulClock); ok {
+		c.restore(s.carried)
+	}
 }

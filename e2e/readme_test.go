@@ -104,7 +104,7 @@ func TestReadmeOutsideWorkers(t *testing.T) {
 
 func TestReadmeExplain(t *testing.T) {
 	t.Parallel()
-	typeSession(t, "Why does it not go on?", t.TempDir(), serve(t))
+	typeSession(t, "Why is my task stuck?", t.TempDir(), serve(t))
 }
 
 func TestReadmeEvents(t *testing.T) {

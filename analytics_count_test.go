@@ -37,7 +37,7 @@ func snapshotAround(t *testing.T, s *store, between func()) {
 	s.mu.Unlock()
 	defer s.release()
 	between()
-	if err := w.add(appendEventsLine(nil, lost)); err != nil {
+	if err := w.line(appendEventsLine(nil, lost)); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.writeSnapshot(w, count, figures, covered); err != nil {
@@ -201,10 +201,10 @@ func TestUnfitFiguresAreRefused(t *testing.T) {
 // TestFiguresRoundTrip has every member of a row on disk.
 func TestFiguresRoundTrip(t *testing.T) {
 	a := newAnalytics()
-	own := &a.book.template(a.book.find(templateID{"n", "m", "1.0.0"})).own
+	own := &a.book.template(a.book.findOrAdd(templateID{"n", "m", "1.0.0"})).own
 	p := &taskPairs{a.book.rows(own, hourOf(testStart)), a.book.rows(&a.book.whole, hourOf(testStart))}
 	for f := range figureCount {
-		p.add(f, uint64(f)+1)
+		p.count(f, uint64(f)+1)
 	}
 	p.observe(int64(time.Second / time.Microsecond))
 	p.addType(errorKind(timedOnce.err.appendJSON(nil)))

@@ -443,7 +443,7 @@ func TestCountingOrder(t *testing.T) {
 		var held []*frozenFigures
 		var texts []string
 		for i, line := range all {
-			if _, err := s.store.thawObserved([]byte(line), a); err != nil {
+			if _, err := s.store.replayLine([]byte(line), a); err != nil {
 				t.Fatal(err)
 			}
 			if i%10 == 0 {
@@ -527,7 +527,7 @@ func TestHistogramBins(t *testing.T) {
 func TestHistogramError(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		var h logHistogram
+		var h latencyHistogram
 		exact := make([]int64, 1+r.IntN(500))
 		for i := range exact {
 			exact[i] = int64(math.Exp(r.Float64() * 30)) // 1 µs to four months
@@ -547,7 +547,7 @@ func TestHistogramError(t *testing.T) {
 }
 
 func TestHistogramSmall(t *testing.T) {
-	var h logHistogram
+	var h latencyHistogram
 	if h.quantile(0.5) != 0 || h.mean() != 0 {
 		t.Errorf("of nothing: got %g and %g; want 0", h.quantile(0.5), h.mean())
 	}
@@ -570,8 +570,8 @@ func TestHistogramSmall(t *testing.T) {
 // TestHistogramAdd: adding histograms gives what counting everything in one does.
 func TestHistogramAdd(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	var parts [3]logHistogram
-	var whole, sum logHistogram
+	var parts [3]latencyHistogram
+	var whole, sum latencyHistogram
 	for i := range 1000 {
 		us := r.Int64N(1 << (1 + i%40))
 		parts[i%3].observe(us)
@@ -579,7 +579,7 @@ func TestHistogramAdd(t *testing.T) {
 	}
 	before := parts[0].clone()
 	for i := range parts {
-		sum.add(&parts[i])
+		sum.merge(&parts[i])
 	}
 	if !slices.Equal(sum.bins, whole.bins) || sum.count != whole.count || sum.sum != whole.sum || sum.max != whole.max {
 		t.Errorf("got %+v; want %+v", sum, whole)

@@ -408,7 +408,7 @@ func (e *engine) resumeFailedLocked(lost []lostAttempt) ([]lostAttempt, error) {
 		if h.counts[stepInProgress]+h.counts[stepWaitingForRetry] == 0 {
 			continue
 		}
-		t, err := e.store.thawAt(pos)
+		t, err := e.store.taskAt(pos)
 		if err != nil {
 			return nil, err
 		}

@@ -486,7 +486,7 @@ type pastLease struct {
 	answered bool // the actor ended it itself, or its late outcome is there already
 }
 
-func (p *pastLease) begin(_ *task, r *record) {
+func (p *pastLease) startRecord(_ *task, r *record) {
 	if r.step != p.step {
 		return
 	}

@@ -272,7 +272,7 @@ func (s *service) answerNew(ctx context.Context, t *task, seq uint64, n *waiter,
 	done := &submitted{}
 	switch {
 	case err != nil && n != nil:
-		s.store.giveUp(n)
+		s.store.stopWaiting(n)
 	case err != nil:
 	case n != nil:
 		done.task, done.end, err = s.waitOut(ctx, n, limit)
@@ -304,7 +304,7 @@ func (s *service) awaitTask(ctx context.Context, id uuid, wants stateSet, limit 
 func (s *service) waitOut(ctx context.Context, n *waiter, limit time.Duration) (*task, waitEnd, error) {
 	err := closedWithin(ctx, n.done, limit)
 	if err != nil {
-		s.store.giveUp(n) // it may have been told meanwhile
+		s.store.stopWaiting(n) // it may have been told meanwhile
 	}
 	if ctx.Err() != nil {
 		return nil, "", ctx.Err()

@@ -158,7 +158,7 @@ type letterObserver struct {
 	snapshots []*taskSnapshotView // one for each entry
 }
 
-func (o *letterObserver) begin(t *task, r *record) {
+func (o *letterObserver) startRecord(t *task, r *record) {
 	o.note(t)
 	o.record, o.before = r, nil
 	if r.kind == recStale && r.stale.reason != noDLQReason {
@@ -459,7 +459,7 @@ type stalenessRun struct {
 // by then the retries are made that fell due while the process was down.
 func (s *service) watchStaleness() {
 	s.clock.scheduleHousekeeping(s.clock.now().add(s.stalenessInterval()), func() {
-		s.detectStale(0, &stalenessRun{done: s.store.stay()})
+		s.detectStale(0, &stalenessRun{done: s.store.holdPositions()})
 	})
 }
 
@@ -545,7 +545,7 @@ type stalenessView struct {
 // staleness is the first limit of the unfinished tasks: stale ones first, then
 // those that have been longest in their state.
 func (s *service) staleness(limit int) []stalenessView {
-	defer s.store.stay()()
+	defer s.store.holdPositions()()
 	views := []stalenessView{}
 	now := s.clock.now()
 	for from, more := uint32(0), true; more; {

@@ -140,7 +140,7 @@ func newTask(r *record, tpl *template) *task {
 	t := &task{id: r.task, seq: r.seq, tpl: tpl, by: r.created, created: r.at, since: r.at}
 	if tpl.dynamic {
 		t.plan = newPlan(tpl)
-		(&applier{t: t, r: r, obs: unobserved{}}).newGrowth().begin()
+		(&applier{t: t, r: r, obs: unobserved{}}).newGrowth().createInitial()
 		return t
 	}
 	t.steps = make([]step, len(tpl.steps))
@@ -270,7 +270,7 @@ func (a *applier) evaluate(operator bool) {
 	case t.blockers > 0:
 		a.moveTask(taskStepFailed)
 		if t.counts[stepInError] > 0 { // not for a cancelled step that others wait for
-			a.bury(dlqMaxRetriesExceeded)
+			a.addDeadLetter(dlqMaxRetriesExceeded)
 		}
 	case t.allFinished():
 		a.moveTask(taskAllSuccessful)
@@ -444,11 +444,11 @@ func (a *applier) newGrowth() *growth {
 	return &growth{a: a, t: a.t, p: a.t.plan, first: len(a.t.steps)}
 }
 
-// begin creates the steps that exist from the start, in the template's order.
-func (g *growth) begin() {
+// createInitial creates the steps that exist from the start, in the template's order.
+func (g *growth) createInitial() {
 	for d, exists := range g.t.tpl.fromTheStart() {
 		if exists {
-			g.add(d, &g.t.tpl.steps[d], g.t.id.plus(d+1))
+			g.createStep(d, &g.t.tpl.steps[d], g.t.id.plus(d+1))
 		}
 	}
 	for d := range g.p.declared {
@@ -508,12 +508,12 @@ func (a *applier) branch(i int, b branching) {
 	d := g.t.declared(i)
 	for _, s := range b.steps {
 		if g.t.tpl.branchOf(s, d) && len(g.p.declared[s].steps) == 0 { // what else is named follows by itself
-			g.add(s, &g.t.tpl.steps[s], g.t.id.plus(s+1))
+			g.createStep(s, &g.t.tpl.steps[s], g.t.id.plus(s+1))
 		}
 	}
 	g.instantiate(b)
 	g.decide(d)
-	g.drain()
+	g.createPending()
 	g.ready()
 }
 
@@ -526,7 +526,7 @@ func (g *growth) instantiate(b branching) {
 		d := b.workers[0]
 		g.p.declared[d].instances++
 		def := g.t.tpl.instance(d, g.p.declared[d].instances, cursor)
-		g.add(d, def, g.a.r.ids.plus(n))
+		g.createStep(d, def, g.a.r.ids.plus(n))
 	}
 	if len(b.cursors) > 0 {
 		return
@@ -558,8 +558,8 @@ func (t *template) instance(d, n int, cursor []byte) *stepTemplate {
 // instanceName is the name of the nth instance of a batch_worker step; 0 is the placeholder's.
 func instanceName(worker string, n int) string { return fmt.Sprintf("%s_%03d", worker, n) }
 
-// add creates a step and takes note of what follows from it.
-func (g *growth) add(d int, def *stepTemplate, id uuid) { g.link(g.enter(d, def, id)) }
+// createStep creates a step and takes note of what follows from it.
+func (g *growth) createStep(d int, def *stepTemplate, id uuid) { g.link(g.enter(d, def, id)) }
 
 // enter gives a new step its place.
 func (g *growth) enter(d int, def *stepTemplate, id uuid) int {
@@ -625,13 +625,13 @@ func (g *growth) exists(d int) {
 	}
 }
 
-// drain creates what has come to exist, and what that brings about.
-func (g *growth) drain() {
+// createPending creates what has come to exist, and what that brings about.
+func (g *growth) createPending() {
 	for len(g.create) > 0 {
 		d := g.create[0]
 		g.create = g.create[1:]
 		if len(g.p.declared[d].steps) == 0 {
-			g.add(d, &g.t.tpl.steps[d], g.t.id.plus(d+1))
+			g.createStep(d, &g.t.tpl.steps[d], g.t.id.plus(d+1))
 		}
 	}
 }
@@ -817,8 +817,8 @@ type investigation struct {
 	metadata []byte
 }
 
-// bury makes an entry, unless one is pending already.
-func (a *applier) bury(reason dlqReason) {
+// addDeadLetter makes an entry, unless one is pending already.
+func (a *applier) addDeadLetter(reason dlqReason) {
 	t := a.t
 	if t.pendingLetter() != nil {
 		return
@@ -831,7 +831,7 @@ func (a *applier) bury(reason dlqReason) {
 // expire takes a stale task to error.
 func (a *applier) expire() {
 	if a.r.stale.reason != noDLQReason {
-		a.bury(a.r.stale.reason)
+		a.addDeadLetter(a.r.stale.reason)
 	}
 	a.moveTask(taskStale)
 }

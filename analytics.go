@@ -235,14 +235,12 @@ type performanceView struct {
 	CalculatedAt               zonedTime `json:"calculated_at"`
 }
 
-// performance is how the service did within the last hours: how many tasks were
-// created (total_tasks ever), completed and failed, how fast, how reliably.
-// Rates per hour are of what was created.
-func (s *service) performance(hours int) performanceView {
-	now := s.clock.now()
+// performance returns how the service did within the last hours: how many tasks
+// were created (total_tasks ever), completed and failed, how fast, how reliably.
+// Rates per hour count what was created.
+func (f *frozenFigures) performance(states *stateCounts, now instant, hours int) performanceView {
 	from := hoursAgo(now, hours)
-	figures, states := s.store.figures()
-	ever, r := figures.total(figureFilter{}, allTime), figures.total(figureFilter{}, from)
+	ever, r := f.total(figureFilter{}, allTime), f.total(figureFilter{}, from)
 	perHour := func(n uint64) int64 {
 		return int64(math.Round(float64(n) / now.sub(hourStart(from)).Hours()))
 	}
@@ -300,16 +298,15 @@ type resourceUtilizationView struct {
 	SystemHealth            map[string]int `json:"system_health"`
 }
 
-// bottlenecks is what took longest on average, over all time: at most limit
-// steps and as many templates that were executed at least minimum times.
-func (s *service) bottlenecks(limit, minimum int) bottlenecksView {
-	figures, states := s.store.figures()
-	steps := slowest(figures.byStep(figureFilter{}, allTime), (*figureRow).attempts, minimum)
-	tasks := slowest(figures.byTemplate(figureFilter{}, allTime), (*figureRow).executions, minimum)
+// bottlenecks returns what took longest on average, over all time: at most limit
+// steps and as many templates, of those executed at least minimum times.
+func (f *frozenFigures) bottlenecks(states *stateCounts, limit, minimum int) bottlenecksView {
+	steps := slowest(f.byStep(figureFilter{}, allTime), (*figureRow).attempts, minimum)
+	tasks := slowest(f.byTemplate(figureFilter{}, allTime), (*figureRow).executions, minimum)
 	v := bottlenecksView{
 		SlowSteps: []slowStepView{}, SlowTasks: []slowTaskView{},
 		ResourceUtilization: resourceUtilizationView{SystemHealth: states.view()},
-		Recommendations:     recommendations(tasks, steps, &states),
+		Recommendations:     recommendations(tasks, steps, states),
 	}
 	for i := range steps[:min(limit, len(steps))] {
 		v.SlowSteps = append(v.SlowSteps, steps[i].slowStep())
@@ -460,7 +457,7 @@ func adviceOnSpread(tasks []namedFigures) []string {
 // With 8 a bin's middle is at most 1/17, 5.9 %, away from all that it counts.
 const histogramOctave = 8
 
-// logHistogram counts durations in microseconds. The zero value is empty, and
+// latencyHistogram counts durations in microseconds. The zero value is empty, and
 // only bins in which something was counted take memory, 8 bytes each. Count,
 // sum and max are exact.
 type latencyHistogram struct {

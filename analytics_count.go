@@ -166,7 +166,8 @@ func (a *analytics) attemptEnded(t *task, i int, success bool, at instant) {
 	a.countBoth(i, attemptsEnded, 1)
 	if !success {
 		a.countBoth(i, attemptsFailed, 1)
-		kind := errorKind(s.last.err)
+		f, _ := s.last.fault()
+		kind := errorKind(f.errorType)
 		a.ofTask().addType(kind)
 		a.ofStep(i).addType(kind)
 	}
@@ -186,16 +187,9 @@ func (a *analytics) attemptEnded(t *task, i int, success bool, at instant) {
 	a.ofStep(i).observe(us)
 }
 
-// errorKind is the place of a step error's type in handlerErrorTypes, the one
-// after the last for a type that is not documented there.
-func errorKind(stepError []byte) uint8 {
-	name := ""
-	eachMember(stepError, func(key string, value []byte) bool {
-		if key == "error_type" {
-			name, _ = jsonString(value)
-		}
-		return key != "error_type"
-	})
+// errorKind returns the index of an error type in handlerErrorTypes; for a type
+// that is not documented there, the index after the last.
+func errorKind(name string) uint8 {
 	for i, r := range handlerErrorTypes {
 		if r.fits(name) {
 			return uint8(i)

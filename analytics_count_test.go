@@ -114,7 +114,7 @@ func TestFiguresOutliveTasks(t *testing.T) {
 	o := storyOptions(t.TempDir())
 	s := openTestService(t, o)
 	tellFigures(newStory(t, s))
-	before := s.performance(1)
+	before := performanceOf(s, 1)
 	before.ActiveTasks = 0
 	w, err := s.store.journal.startSnapshot()
 	if err != nil {
@@ -134,7 +134,7 @@ func TestFiguresOutliveTasks(t *testing.T) {
 	if n := len(s.store.slots); n != 0 {
 		t.Fatalf("%d tasks are still there", n)
 	}
-	if got := s.performance(1); got != before {
+	if got := performanceOf(s, 1); got != before {
 		t.Errorf("without its tasks the store reports\n%+v\nwant\n%+v", got, before)
 	}
 }
@@ -207,10 +207,10 @@ func TestFiguresRoundTrip(t *testing.T) {
 		p.count(f, uint64(f)+1)
 	}
 	p.observe(int64(time.Second / time.Microsecond))
-	p.addType(errorKind(timedOnce.err.appendJSON(nil)))
-	p.addType(errorKind([]byte(`{"error_type":"http_503"}`)))
-	p.addType(errorKind([]byte(`{"error_type":"of its own"}`)))
-	p.addType(errorKind(nil))
+	p.addType(errorKind(timedOnce.err.errorType))
+	p.addType(errorKind("http_503"))
+	p.addType(errorKind("of its own"))
+	p.addType(errorKind(""))
 	p.seen(testStart)
 	b := newAnalytics()
 	for line := range strings.SplitSeq(figuresText(a), "\n") {

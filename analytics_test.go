@@ -239,7 +239,7 @@ func TestRecommendations(t *testing.T) {
 		y.run(id, 0, time.Second, succeeded)
 		y.run(id, 1, time.Second, succeeded)
 	}
-	got := s.svc.bottlenecks(10, 3).Recommendations
+	got := bottlenecksOf(s.svc, 10, 3).Recommendations
 	want := []string{
 		blockedAdvice,
 		"Step a of t.chain@1.0.0 fails in 33.33 % of its 3 attempts, most often with timeout.",
@@ -250,6 +250,16 @@ func TestRecommendations(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+}
+
+func performanceOf(s *service, hours int) performanceView {
+	figures, states := s.store.figures()
+	return figures.performance(&states, s.clock.now(), hours)
+}
+
+func bottlenecksOf(s *service, limit, minimum int) bottlenecksView {
+	figures, states := s.store.figures()
+	return figures.bottlenecks(&states, limit, minimum)
 }
 
 // TestFiguresForTrends is what the mount point's analytics are made of.
@@ -349,7 +359,7 @@ func TestHourEdges(t *testing.T) {
 		if got := figures.total(figureFilter{}, from).counts[tasksCreated]; got != tc.want {
 			t.Errorf("at %s, %d hours: got %d tasks; want %d", y.clock.now().zoned(), tc.hours, got, tc.want)
 		}
-		if v := y.svc.performance(tc.hours); v.TotalTasks != 2 {
+		if v := performanceOf(y.svc, tc.hours); v.TotalTasks != 2 {
 			t.Errorf("at %s: got %d tasks in all; want 2", y.clock.now().zoned(), v.TotalTasks)
 		}
 	}
@@ -373,7 +383,7 @@ func TestKeptHours(t *testing.T) {
 	if own.all.counts[tasksCreated] != keptHours+100 {
 		t.Errorf("over all time: got %d tasks; want %d", own.all.counts[tasksCreated], keptHours+100)
 	}
-	if v := y.svc.performance(720); v.TotalTasks != keptHours+100 || v.TasksPerHour != 1 {
+	if v := performanceOf(y.svc, 720); v.TotalTasks != keptHours+100 || v.TasksPerHour != 1 {
 		t.Errorf("got %d tasks, %d per hour; want %d, 1", v.TotalTasks, v.TasksPerHour, keptHours+100)
 	}
 }
@@ -480,7 +490,7 @@ func TestAnalyticsBesideChanges(t *testing.T) {
 			running = false
 		default:
 		}
-		s.bottlenecks(10, 1)
+		bottlenecksOf(s, 10, 1)
 		figures, states := s.store.figures()
 		r := figures.total(figureFilter{}, allTime)
 		created, completed := r.counts[tasksCreated], r.counts[tasksCompleted]

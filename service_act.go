@@ -27,7 +27,11 @@ func (s *service) actOnStep(ctx context.Context, taskID, stepID uuid, q *stepReq
 		if err := s.engine.allowsLocked(t, i, q); err != nil {
 			return nil, err
 		}
-		return s.operatorRecord(c, t, i, q), nil
+		r := s.operatorRecord(c, t, i, q)
+		if q.action == actionComplete {
+			return r, t.allowsCompletion(i, r.end)
+		}
+		return r, nil
 	})
 }
 
@@ -115,7 +119,6 @@ func (e *engine) allowsLocked(t *task, i int, q *stepRequest) error {
 		if _, ok := s.state.next(stepCompleteBy); !ok {
 			return refused(stepComplete)
 		}
-		return t.allowsResult(i, q.result)
 	case actionCancel:
 		if _, ok := s.state.next(stepCancel); !ok {
 			return refused(stepCancelled)

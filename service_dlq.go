@@ -91,29 +91,16 @@ type stepFaultView struct {
 	StatusCode *int64  `json:"status_code"`
 }
 
-// fault is why the latest attempt failed; nil when it did not.
-func (s *step) fault(withMessage bool) *stepFaultView {
-	if s.last == nil || s.last.success || s.last.err == nil {
+// faultView returns why the latest attempt failed; nil when it did not.
+func (s *step) faultView(withMessage bool) *stepFaultView {
+	f, failed := s.last.fault()
+	if !failed {
 		return nil
 	}
-	v := &stepFaultView{}
-	eachMember(s.last.err, func(key string, value []byte) bool {
-		switch text, ok := jsonString(value); key {
-		case "message":
-			if withMessage && ok {
-				v.Message = withoutCredentials(&text)
-			}
-		case "error_type":
-			v.ErrorType = text
-		case "retryable":
-			v.Retryable = string(value) == "true"
-		case "status_code":
-			if n, ok := jsonInt(value); ok {
-				v.StatusCode = &n
-			}
-		}
-		return true
-	})
+	v := &stepFaultView{ErrorType: f.errorType, Retryable: f.retryable, StatusCode: f.statusCode}
+	if text, ok := jsonString(f.message); ok && withMessage {
+		v.Message = withoutCredentials(&text)
+	}
 	return v
 }
 
@@ -143,7 +130,7 @@ func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
 			StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
 			Attempts: s.attempts, MaxAttempts: s.maxAttempts, LastAttemptedAt: naiveTime(s.attempted),
 			LastFailureAt: naiveTime(s.failed), NextRetryAt: naiveTime(s.retryAt), CompletedAt: naiveTime(s.completed),
-			Error: s.fault(true),
+			Error: s.faultView(true),
 		}
 	}
 	return v

@@ -433,7 +433,7 @@ func (t *task) summaryStep(i int) summaryStep {
 		StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
 		CreatedAt: zonedTime(t.stepCreated(i)), CompletedAt: zonedTime(s.completed), LastAttemptedAt: zonedTime(s.attempted),
 		Attempts: s.attempts, MaxAttempts: s.maxAttempts,
-		DependenciesSatisfied: t.satisfied(i), RetryEligible: t.retryEligible(i), Error: s.fault(false),
+		DependenciesSatisfied: t.satisfied(i), RetryEligible: t.retryEligible(i), Error: s.faultView(false),
 	}
 }
 

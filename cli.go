@@ -266,7 +266,7 @@ const configUsage = `usage: stepwell config <command> [flags]
 `
 
 // configCommand runs "stepwell config args…". A *usageError means that the
-// command line was wrong; a *configError lists what is wrong with the configuration.
+// command line was wrong; a *failure lists what is wrong with the configuration.
 func configCommand(
 	args []string, getenv func(string) string, environ []string, stdout, _ io.Writer,
 ) error {

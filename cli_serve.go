@@ -150,8 +150,8 @@ func isTerminal(w any) bool {
 func (v *serving) listen() (*gates, error) {
 	ids := newIDSource(v.clock, nil)
 	g := &gates{
-		orchestration: gate{starting: startingAPI{v.cfg, v.clock, ids, false}},
-		worker:        gate{starting: startingAPI{v.cfg, v.clock, ids, true}},
+		orchestration: gate{starting: &startingAPI{v.cfg, v.clock, ids, false}},
+		worker:        gate{starting: &startingAPI{v.cfg, v.clock, ids, true}},
 	}
 	var err error
 	if v.cfg.Role != "worker" {
@@ -219,7 +219,7 @@ const readyEvery = 100 * time.Millisecond
 // awaitReady returns when nothing keeps the service from its work any more, as
 // a full disk does, or when the process is told to end, or a listener failed.
 func (v *serving) awaitReady(ctx context.Context, w *world) error {
-	for ctx.Err() == nil && !w.service().ready() {
+	for ctx.Err() == nil && !w.service().health.ready() {
 		if err, failed := receiveWithin(v.failed, readyEvery); failed {
 			return err
 		}

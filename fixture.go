@@ -125,9 +125,6 @@ const (
 // parseClockRequest reads the body of a change to the clock.
 func parseClockRequest(body []byte) (*clockRequest, error) {
 	q, f := &clockRequest{timeout: controlTimeout}, &fieldReader{}
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	const actions = "freeze, advance, advance_to_next, set, auto, resume"
 	eachMember(body, func(key string, raw []byte) bool {
 		if key == "timeout" {
@@ -169,9 +166,6 @@ func parseIdleRequest(body []byte) (*clockRequest, error) {
 	q, f := &clockRequest{timeout: controlTimeout}, &fieldReader{}
 	if body == nil {
 		return q, nil
-	}
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
 	}
 	eachMember(body, func(key string, raw []byte) bool {
 		if key != "timeout" {
@@ -336,6 +330,7 @@ func (w *world) open(make opening) (*service, error) {
 		return nil, err
 	}
 	svc.world, svc.keeper = w, newTimekeeper(svc, c)
+	svc.health.extra = map[string]func() checkView{"fixture": svc.keeper.check}
 	return svc, nil
 }
 
@@ -534,7 +529,7 @@ func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) (any, e
 	if err != nil {
 		return nil, err
 	}
-	t, replaced, err := a.svc.addTemplate(body)
+	t, replaced, err := a.svc.templates.add(body)
 	if err != nil {
 		return nil, err
 	}

@@ -524,9 +524,6 @@ func (b countBound) holds(n int) (holds, settled bool) {
 
 // parseVerification reads {"match": {"kind"?, …}, "count"?: {…}}.
 func parseVerification(body []byte) (*verification, error) {
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	q, f := &verification{kind: handlerEntry, bound: countBound{"at_least", 1}}, &fieldReader{}
 	given := false
 	eachMember(body, func(key string, raw []byte) bool {

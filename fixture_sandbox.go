@@ -304,9 +304,6 @@ func parseSandboxRequest(body []byte) (*sandboxRequest, error) {
 	if body == nil {
 		return q, nil
 	}
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	eachMember(body, func(key string, raw []byte) bool {
 		switch key {
 		case "name":

@@ -155,9 +155,6 @@ const maxStubOutcomes = 1000
 
 // parseStub reads one stub.
 func parseStub(body []byte) (*stub, error) {
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	f := &fieldReader{}
 	s := f.stub("", body)
 	return s, f.failure("the stub is refused")
@@ -165,9 +162,6 @@ func parseStub(body []byte) (*stub, error) {
 
 // parseStubs reads {"stubs": [...]}.
 func parseStubs(body []byte) (all []*stub, err error) {
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	f, given := &fieldReader{}, false
 	eachMember(body, func(key string, raw []byte) bool {
 		if given = key == "stubs"; !given {

@@ -70,7 +70,7 @@ func (c *mountConfig) mounted(rows []route) []route {
 // point, and below what a trusted proxy says that it took off.
 func (a *mountAPI) link(r *http.Request, path string) string {
 	before := ""
-	if isTrustedProxy(peerAddress(r), a.trusted) {
+	if isTrustedProxy(peerAddress(r.RemoteAddr), a.trusted) {
 		before = strings.TrimRight(r.Header.Get("X-Forwarded-Prefix"), "/")
 	}
 	if !mountPathForm.MatchString(before) {
@@ -279,16 +279,8 @@ type mountDatabase struct {
 // neverStored keeps answers that are true for a moment out of caches.
 func neverStored(w http.ResponseWriter) { w.Header().Set("Cache-Control", "no-store") }
 
-// mountChecks are the checks of the surface.
-func (a *mountAPI) checks() map[string]checkView {
-	scheduler, _ := a.svc.schedulerCheck()
-	checks := map[string]checkView{
-		"database":  a.svc.checked("the journal can be written", a.svc.checkStore),
-		"scheduler": scheduler,
-	}
-	a.svc.addAuthCheck(checks, a.auth)
-	return checks
-}
+// checks runs the checks of the surface.
+func (a *mountAPI) checks() map[string]checkView { return a.svc.health.checks("mount", false) }
 
 // readyOf is the answer that checks make. What they took is for the caller to add.
 func readyOf(checks map[string]checkView, now instant) mountReady {
@@ -476,7 +468,7 @@ type handlerEdge struct {
 
 func (a *mountAPI) listNamespaces(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	v := handlerNamespaces{Namespaces: []handlerNamespace{}, GeneratedAt: zonedTime(a.svc.clock.now())}
-	r := a.svc.registry()
+	r := a.svc.templates.registry()
 	for _, n := range r.namespaces() {
 		v.Namespaces = append(v.Namespaces, r.handlerNamespace(n.Name))
 	}
@@ -520,7 +512,7 @@ func versionsOf(templates []*template) []string {
 
 func (a *mountAPI) listHandlers(_ http.ResponseWriter, r *http.Request) (any, error) {
 	namespace := r.PathValue("namespace")
-	all := a.svc.registry().handlersOf(namespace)
+	all := a.svc.templates.registry().handlersOf(namespace)
 	if len(all) == 0 {
 		return nil, unknownNamespace(namespace)
 	}
@@ -561,10 +553,10 @@ func (a *mountAPI) getHandler(_ http.ResponseWriter, r *http.Request) (any, erro
 		return nil, q.err
 	}
 	namespace := r.PathValue("namespace")
-	if len(a.svc.registry().handlersOf(namespace)) == 0 {
+	if len(a.svc.templates.registry().handlersOf(namespace)) == 0 {
 		return nil, unknownNamespace(namespace)
 	}
-	t, err := a.svc.template(namespace, r.PathValue("name"), q.text("version"))
+	t, err := a.svc.templates.find(namespace, r.PathValue("name"), q.text("version"))
 	if err != nil {
 		return nil, err
 	}
@@ -574,7 +566,7 @@ func (a *mountAPI) getHandler(_ http.ResponseWriter, r *http.Request) (any, erro
 func (s *service) handlerView(t *template) (handlerView, error) {
 	v := handlerView{
 		ID: t.handlerID(), Name: t.name, Namespace: t.namespace, Version: t.version, FullName: t.fullName(),
-		Description: withoutCredentials(t.description), Available: s.validateRegistered(t).Valid, StepTemplates: []handlerStep{},
+		Description: withoutCredentials(t.description), Available: s.templates.validateRegistered(t).Valid, StepTemplates: []handlerStep{},
 		Configuration: t.shownJSON(), DependencyGraph: t.handlerGraph(), GeneratedAt: zonedTime(s.clock.now()),
 	}
 	events, err := t.stepEvents()

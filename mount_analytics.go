@@ -75,8 +75,8 @@ func (s *mountAnalytics) computePerformance() (v mountPerformanceView, err error
 	figures, states := s.store.figures()
 	day := figures.total(figureFilter{}, hoursAgo(now, 24))
 	v.SystemOverview = systemOverviewView{
-		ActiveTasks: states.active(), TotalNamespaces: len(s.registry().namespaces()),
-		UniqueTaskTypes: len(s.registry().byName), SystemHealthScore: day.health(),
+		ActiveTasks: states.active(), TotalNamespaces: len(s.templates.registry().namespaces()),
+		UniqueTaskTypes: len(s.templates.registry().byName), SystemHealthScore: day.health(),
 	}
 	v.PerformanceTrends = trendsView{
 		figures.total(figureFilter{}, hoursAgo(now, 1)).trend(),

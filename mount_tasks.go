@@ -16,9 +16,6 @@ func readNested(r *http.Request, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	f := fieldReader{}
 	eachMember(body, func(key string, raw []byte) bool {
 		if key != name || jsonKind(raw) == 'n' {
@@ -103,7 +100,7 @@ func (a *mountAPI) explainTask(_ http.ResponseWriter, r *http.Request) (any, err
 	if err != nil {
 		return nil, err
 	}
-	v, err := a.svc.explain(id)
+	v, err := a.svc.engine.explain(id)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +124,7 @@ func (a *mountAPI) cancelTask(_ http.ResponseWriter, r *http.Request) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	t, err := a.svc.cancelTask(r.Context(), id, subjectOf(r.Context()))
+	t, err := a.svc.operator.cancelTask(r.Context(), id, subjectOf(r.Context()))
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +180,7 @@ func (a *mountAPI) adjustStep(_ http.ResponseWriter, r *http.Request) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	t, i, err := a.svc.adjustStep(r.Context(), taskID, stepID, by, subjectOf(r.Context()))
+	t, i, err := a.svc.operator.adjust(r.Context(), taskID, stepID, by, subjectOf(r.Context()))
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +217,7 @@ func (a *mountAPI) cancelStep(_ http.ResponseWriter, r *http.Request) (any, erro
 	subject := subjectOf(r.Context())
 	q := &stepRequest{action: actionCancel, by: orDefault(subject, defaultInitiator), subject: subject,
 		reason: "Cancelled at the mount point"}
-	t, i, err := a.svc.actOnStep(r.Context(), taskID, stepID, q)
+	t, i, err := a.svc.operator.act(r.Context(), taskID, stepID, q)
 	if err != nil {
 		return nil, err
 	}

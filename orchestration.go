@@ -45,25 +45,6 @@ func (a *orchestrationAPI) createTask(w http.ResponseWriter, r *http.Request) (a
 	return reply{done.status(), taskView{done.task, a.svc.clock.now(), false, true}}, nil
 }
 
-// saneTraceparent passes on a W3C trace context header and drops anything else.
-func saneTraceparent(h string) string {
-	const form = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-00"
-	if len(h) < len(form) || len(h) > 256 {
-		return ""
-	}
-	for i := range form {
-		if (h[i] == '-') != (form[i] == '-') || h[i] != '-' && unhex(h[i]) > 15 {
-			return ""
-		}
-	}
-	for _, c := range []byte(h[len(form):]) {
-		if c < 0x21 || c > 0x7e {
-			return ""
-		}
-	}
-	return h
-}
-
 func (a *orchestrationAPI) listTasks(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	page := q.number("page", 1, 1, 1<<31-1)
@@ -148,7 +129,7 @@ func (a *orchestrationAPI) cancelTask(_ http.ResponseWriter, r *http.Request) (a
 	if err != nil {
 		return nil, err
 	}
-	t, err := a.svc.cancelTask(r.Context(), id, subjectOf(r.Context()))
+	t, err := a.svc.operator.cancelTask(r.Context(), id, subjectOf(r.Context()))
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +155,7 @@ func (a *orchestrationAPI) getTransitions(_ http.ResponseWriter, r *http.Request
 	if err != nil {
 		return nil, err
 	}
-	return a.svc.history(id)
+	return a.svc.history.transitions(id)
 }
 
 func (a *orchestrationAPI) explainTask(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -182,7 +163,7 @@ func (a *orchestrationAPI) explainTask(_ http.ResponseWriter, r *http.Request) (
 	if err != nil {
 		return nil, err
 	}
-	return a.svc.explain(id)
+	return a.svc.engine.explain(id)
 }
 
 func (a *orchestrationAPI) listSteps(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -211,7 +192,7 @@ func (a *orchestrationAPI) getAudit(_ http.ResponseWriter, r *http.Request) (any
 	if err != nil {
 		return nil, err
 	}
-	return a.svc.audit(taskID, stepID)
+	return a.svc.history.audit(taskID, stepID)
 }
 
 func (a *orchestrationAPI) actOnStep(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -228,7 +209,7 @@ func (a *orchestrationAPI) actOnStep(_ http.ResponseWriter, r *http.Request) (an
 		return nil, err
 	}
 	q.subject = subjectOf(r.Context())
-	t, i, err := a.svc.actOnStep(r.Context(), taskID, stepID, q)
+	t, i, err := a.svc.operator.act(r.Context(), taskID, stepID, q)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +221,7 @@ func (a *orchestrationAPI) listTemplates(_ http.ResponseWriter, r *http.Request)
 	if q.err != nil {
 		return nil, q.err
 	}
-	return a.svc.registry().listView(q.text("namespace")), nil
+	return a.svc.templates.registry().listView(q.text("namespace")), nil
 }
 
 func (a *orchestrationAPI) getTemplate(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -420,18 +401,18 @@ func (a *orchestrationAPI) healthLive(_ http.ResponseWriter, _ *http.Request) (a
 }
 
 func (a *orchestrationAPI) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
-	checks, _ := a.svc.readiness()
+	checks := a.svc.health.checks("orchestration", false)
 	return readyReply(w, a.checkedView(checks)), nil
 }
 
 func (a *orchestrationAPI) healthDetailed(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return detailedReply(a.checkedView(a.svc.detailedHealth())), nil
+	return detailedReply(a.checkedView(a.svc.health.checks("orchestration", true))), nil
 }
 
 // checkedView is an answer with these checks.
 func (a *orchestrationAPI) checkedView(checks map[string]checkView) readyView {
 	s := a.svc
 	return readyView{
-		Timestamp: zonedTime(s.clock.now()), Checks: checks, Info: healthInfo(s.cfg, s.operationalState()),
+		Timestamp: zonedTime(s.clock.now()), Checks: checks, Info: healthInfo(s.cfg, s.health.operationalState()),
 	}
 }

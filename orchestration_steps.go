@@ -35,7 +35,7 @@ func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (a
 	q.worker = cmp.Or(q.worker, firstCharacters(q.subject, maxNameLength), defaultOutsideName)
 	// A read deadline that passes while a handler works would cancel its request.
 	http.NewResponseController(w).SetReadDeadline(time.Time{})
-	given, err := a.svc.claim(r.Context(), q)
+	given, err := a.svc.outside.claim(r.Context(), q)
 	if err != nil {
 		return nil, err
 	}
@@ -59,9 +59,6 @@ func readActor(r *http.Request) (*actorReader, error) {
 	body, err := readBody(r)
 	if err != nil {
 		return nil, err
-	}
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
 	}
 	p := &actorReader{stepRequestParser: stepRequestParser{members: map[string][]byte{}}}
 	eachMember(body, func(key string, raw []byte) bool {
@@ -167,7 +164,7 @@ func (a *orchestrationAPI) answer(
 	if limit := a.svc.cfg.Worker.MaxResultBytes; int64(len(q.outcome.result)) > limit {
 		return v, failf(tooLarge, "the result is larger than worker.max_result_bytes, %d", limit)
 	}
-	return a.svc.answerLease(r.Context(), id, q)
+	return a.svc.outside.answer(r.Context(), id, q)
 }
 
 // leaseView says how long a lease holds.
@@ -231,7 +228,7 @@ func (a *orchestrationAPI) listOutsideSteps(_ http.ResponseWriter, r *http.Reque
 	matches := func(key claimKey) bool {
 		return (callable == "" || fitsCallable(callable, key.callable)) && (namespace == "" || namespace == key.namespace)
 	}
-	return a.svc.outsideSteps(claimed, matches, offset, limit), nil
+	return a.svc.outside.steps(claimed, matches, offset, limit), nil
 }
 
 // claimedSteps reads the state that is listed: of the claimed steps, or of those
@@ -285,7 +282,7 @@ func (a *orchestrationAPI) listDLQ(_ http.ResponseWriter, r *http.Request) (any,
 	if q.err != nil {
 		return nil, q.err
 	}
-	return a.svc.dlqEntries(f, offset, limit)
+	return a.svc.dlq.entries(f, offset, limit)
 }
 
 func (a *orchestrationAPI) getTaskDLQ(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -293,7 +290,7 @@ func (a *orchestrationAPI) getTaskDLQ(_ http.ResponseWriter, r *http.Request) (a
 	if err != nil {
 		return nil, err
 	}
-	return a.svc.dlqOfTask(id)
+	return a.svc.dlq.ofTask(id)
 }
 
 func (a *orchestrationAPI) dlqQueue(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -303,7 +300,7 @@ func (a *orchestrationAPI) dlqQueue(_ http.ResponseWriter, r *http.Request) (any
 	if q.err != nil {
 		return nil, q.err
 	}
-	return a.svc.dlqQueue(reason, limit)
+	return a.svc.dlq.queue(reason, limit)
 }
 
 func (a *orchestrationAPI) staleness(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -312,11 +309,11 @@ func (a *orchestrationAPI) staleness(_ http.ResponseWriter, r *http.Request) (an
 	if q.err != nil {
 		return nil, q.err
 	}
-	return a.svc.staleness(limit), nil
+	return a.svc.staleness.report(limit), nil
 }
 
 func (a *orchestrationAPI) dlqStats(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return a.svc.dlqStats(), nil
+	return a.svc.dlq.stats(), nil
 }
 
 // dlqUpdateView answers an update of an entry.
@@ -339,7 +336,7 @@ func (a *orchestrationAPI) updateDLQ(_ http.ResponseWriter, r *http.Request) (an
 	if err != nil {
 		return nil, err
 	}
-	if err := a.svc.investigate(r.Context(), id, q); err != nil {
+	if err := a.svc.dlq.update(r.Context(), id, q); err != nil {
 		return nil, err
 	}
 	return dlqUpdateView{true, "DLQ entry updated", id}, nil
@@ -348,9 +345,6 @@ func (a *orchestrationAPI) updateDLQ(_ http.ResponseWriter, r *http.Request) (an
 // parseInvestigation reads the body of an update. A failure of the kind
 // invalidFields names every offending field.
 func parseInvestigation(body []byte) (*investigation, error) {
-	if jsonKind(body) != '{' {
-		return nil, failf(invalidJSON, "the body must be a JSON object")
-	}
 	q := &investigation{status: noDLQStatus}
 	var f fieldReader
 	eachMember(body, func(key string, raw []byte) bool {

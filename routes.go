@@ -46,7 +46,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /health/detailed", public, a.healthDetailed},
 		{"GET /metrics", public, a.metrics},
 		{"GET /{$}", public, a.links},
-	}, a.docsRoutes()...)
+	}, a.docsRoutes(a.document)...)
 }
 
 func (a *workerAPI) routes() []route {
@@ -62,7 +62,7 @@ func (a *workerAPI) routes() []route {
 		{"GET /metrics", public, a.metrics},
 		{"GET /metrics/worker", public, a.metricsJSON},
 		{"GET /metrics/events", public, a.metricsEvents},
-	}, a.docsRoutes()...)
+	}, a.docsRoutes(a.document)...)
 }
 
 // The rows of the mount-point API, relative to its prefix.
@@ -87,7 +87,7 @@ func (a *mountAPI) routes() []route {
 		{mountStatusRoute, public, a.healthStatus},
 		{mountMetricsRoute, public, a.metrics},
 		{"GET /{$}", public, a.links},
-	}, a.docsRoutesWith(a.document)...)
+	}, a.docsRoutes(a.document)...)
 }
 
 // The rows that [mount] can put behind a permission.
@@ -119,17 +119,6 @@ type startingAPI struct {
 	worker bool      // the role
 }
 
-// notYet is every check before there is anything to look at.
-var notYet = checkView{Status: unknownWord, Message: "the service is starting"}
-
-// The names of the checks, by role: those of /health/ready, and the others.
-const (
-	readyChecks     = "web_database orchestration_database circuit_breaker orchestration_system command_processor"
-	otherChecks     = " pool_utilization queue_depth channel_saturation"
-	workerReady     = "database command_processor queue_processing"
-	otherWorkChecks = " event_system step_processing circuit_breakers"
-)
-
 func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := requestID(r, a.ids)
 	w.Header()["X-Request-Id"] = []string{id}
@@ -155,9 +144,9 @@ func (a *startingAPI) answer(w http.ResponseWriter, path string) any {
 	case "/health/live":
 		return aliveView{Status: "alive", Timestamp: zonedTime(a.clock.now()), WorkerID: a.workerID()}
 	case "/health/ready":
-		return readyReply(w, a.health(readyChecks, workerReady))
+		return readyReply(w, a.health(false))
 	case "/health/detailed":
-		return detailedReply(a.health(readyChecks+otherChecks, workerReady+otherWorkChecks))
+		return detailedReply(a.health(true))
 	}
 	return nil
 }
@@ -169,7 +158,7 @@ func (a *startingAPI) mountAnswer(w http.ResponseWriter, path string) any {
 		neverStored(w)
 		return mountAliveAt(a.clock.now())
 	case "/health/ready":
-		v := readyOf(map[string]checkView{"database": notYet, "scheduler": notYet}, a.clock.now())
+		v := readyOf(startingChecks("mount", false), a.clock.now())
 		neverStored(w)
 		return checkedReply(w, v.Ready, v)
 	}
@@ -183,21 +172,17 @@ func (a *startingAPI) workerID() string {
 	return workerID(a.cfg)
 }
 
-// health is an answer whose checks, by the role's names, all say "not yet".
-func (a *startingAPI) health(orchestration, worker string) readyView {
-	v := readyView{Timestamp: zonedTime(a.clock.now()), WorkerID: a.workerID(), Checks: map[string]checkView{}}
-	names, check := orchestration, notYet
+// health answers that every check of the role is unknown so far.
+func (a *startingAPI) health(detailed bool) readyView {
+	v := readyView{Timestamp: zonedTime(a.clock.now()), WorkerID: a.workerID()}
 	if a.worker {
-		names, check.LastChecked = worker, v.Timestamp
+		v.Checks = dated(startingChecks("worker", detailed), v.Timestamp)
 		v.System = systemInfoView{
 			Version: version, Environment: a.cfg.Environment, WorkerType: workerType, DatabasePoolSize: 1,
 			SupportedNamespaces: []string{},
 		}
 	} else {
-		v.Info = healthInfo(a.cfg, "Startup")
-	}
-	for name := range strings.FieldsSeq(names) {
-		v.Checks[name] = check
+		v.Checks, v.Info = startingChecks("orchestration", detailed), healthInfo(a.cfg, "Startup")
 	}
 	return v
 }

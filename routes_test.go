@@ -334,7 +334,7 @@ func TestAdmissionIsLogged(t *testing.T) {
 		{"Authorization: Bearer x", "WARN a request was refused route=GET /v1/tasks request_id=r1 method=jwt " +
 			"status=401 reason=malformed detail=it does not have three parts"},
 		{"X-API-Key: guess", "WARN a request was refused route=GET /v1/tasks request_id=r1 method=api_key " +
-			"status=401 reason=invalid detail=the API key is unknown"},
+			"status=401 reason=invalid detail=unknown API key"},
 	} {
 		before := len(s.log.String())
 		s.ask("GET /v1/tasks", tt.line, "X-Request-Id: r1")

@@ -226,7 +226,7 @@ func (s *service) dlqMetrics(m *metricsText) {
 		}
 	}
 	m.single("stepwell_stale_tasks", "gauge",
-		"Stale tasks that the latest search found, also those it moved to error.", float64(s.staleTasks.Load()))
+		"Stale tasks that the latest search found, also those it moved to error.", float64(s.staleness.found.Load()))
 }
 
 // readyReply answers 200 when every check is healthy, else 503.

@@ -144,17 +144,18 @@ func writeBody(w http.ResponseWriter, status int, contentType string, body []byt
 	w.Write(body) // an error means that the client went away
 }
 
-// bodyRules say what the body of a request may be besides one JSON value.
+// bodyRules say in what the body of a request may differ from a JSON object.
 type bodyRules struct {
-	optional bool // it may be absent
+	optional bool // it may be absent or null
 	deeper   int  // how many levels deeper it may be than other JSON from outside
 }
 
-// readBody reads the body of a request, which must be one JSON value by the
+// readBody reads the body of a request, which must be one JSON object by the
 // rules for JSON from outside.
 func readBody(r *http.Request) ([]byte, error) { return bodyRules{}.read(r) }
 
-// read is readBody by other rules. It returns nil for an absent body.
+// read reads a body by other rules than those of readBody. It returns nil for a
+// body that is absent.
 func (rules bodyRules) read(r *http.Request) ([]byte, error) {
 	if r.ContentLength == 0 && rules.optional {
 		return nil, nil
@@ -177,7 +178,14 @@ func (rules bodyRules) read(r *http.Request) ([]byte, error) {
 	if err := checkDeepJSON(b.Bytes(), rules.deeper); err != nil {
 		return nil, &failure{kind: invalidJSON, message: err.Error()}
 	}
-	return bytes.TrimSpace(b.Bytes()), nil
+	body := bytes.TrimSpace(b.Bytes())
+	switch kind := jsonKind(body); {
+	case kind == '{':
+		return body, nil
+	case kind == 'n' && rules.optional:
+		return nil, nil
+	}
+	return nil, failf(badRequest, "the body must be a JSON object")
 }
 
 // checkContentType asks for JSON. Without a body nothing is asked.
@@ -306,6 +314,7 @@ func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) 
 		f.message = "internal error"
 	}
 	h := w.Header()
+	setRefusalHeaders(h, f)
 	if f.retryAfter == 0 && f.kind == unavailable {
 		f.retryAfter = time.Second
 	}
@@ -391,7 +400,7 @@ func (s *surface) submit(w http.ResponseWriter, r *http.Request, route string, b
 	if b.waits {
 		holdOpen(w, b.limit)
 	}
-	done, err := s.svc.submitTask(r.Context(), b)
+	done, err := s.svc.tasks.submit(r.Context(), b)
 	if err != nil {
 		return nil, err
 	}
@@ -422,6 +431,25 @@ func readSubmission(r *http.Request, route string, body []byte) (b *submission, 
 	b.traceparent = saneTraceparent(r.Header.Get("Traceparent"))
 	b.subject = subjectOf(r.Context())
 	return b, nil
+}
+
+// saneTraceparent passes on a W3C trace context header and drops anything else.
+func saneTraceparent(h string) string {
+	const form = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-00"
+	if len(h) < len(form) || len(h) > 256 {
+		return ""
+	}
+	for i := range form {
+		if (h[i] == '-') != (form[i] == '-') || h[i] != '-' && unhex(h[i]) > 15 {
+			return ""
+		}
+	}
+	for _, c := range []byte(h[len(form):]) {
+		if c < 0x21 || c > 0x7e {
+			return ""
+		}
+	}
+	return h
 }
 
 // status is 202 where the end that was to be awaited has not come.
@@ -500,7 +528,7 @@ func (s *surface) awaited(w http.ResponseWriter, r *http.Request, name string) (
 		return s.svc.store.view(id)
 	}
 	holdOpen(w, limit)
-	t, end, err := s.svc.awaitTask(r.Context(), id, wants, limit)
+	t, end, err := s.svc.tasks.await(r.Context(), id, wants, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -18,32 +18,33 @@ import (
 // service is one world: its time, its ids, its tasks, and what runs them. Store
 // and engine are nil when the process has the worker role alone.
 type service struct {
-	cfg       *Config
-	log       *slog.Logger
-	auth      *authenticators // of the surfaces; may be another service's too
-	clock     clock
-	ids       *idSource
-	templates atomic.Pointer[registry] // that new tasks are made from; see registry
-	uses      *templateUse
-	handlers  *handlerSet // how steps are run
-	store     *store
-	engine    *engine
-	workerID  string
-	started   instant
-	world     *world          // that it belongs to, in fixture mode
-	keeper    *timekeeper     // of its clock, in fixture mode
-	requests  *requestJournal // in fixture mode; else nil
-	draining  atomic.Bool     // no new tasks are taken
-	patience  time.Duration   // how long the scheduler may take to answer a check, in real time
+	cfg      *Config
+	log      *slog.Logger
+	auth     *authenticators // of the surfaces; may be another service's too
+	clock    clock
+	ids      *idSource
+	handlers *handlerSet // how steps are run
+	store    *store
+	engine   *engine
+	workerID string
+	started  instant
+	world    *world          // that it belongs to, in fixture mode
+	keeper   *timekeeper     // of its clock, in fixture mode
+	requests *requestJournal // in fixture mode; else nil
+	draining atomic.Bool     // no new tasks are taken
 
-	staleTasks atomic.Int64 // how many the latest search found
+	templates *catalog
+	tasks     *creator
+	operator  *operator
+	outside   *outsideActors
+	dlq       *deadLetters
+	staleness *stalenessWatch
+	history   *historyReader
+	health    *health
 
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup
 }
-
-// registry is the templates that new tasks are made from.
-func (s *service) registry() *registry { return s.templates.Load() }
 
 // serviceOptions is what a service is given by whoever opens it.
 type serviceOptions struct {
@@ -80,11 +81,10 @@ func openService(o serviceOptions) (*service, error) {
 	s := &service{
 		cfg: o.cfg, log: o.log, auth: o.auth, clock: o.clock, ids: o.idSource(),
 		handlers: o.handlers, workerID: workerID(o.cfg),
-		started: o.clock.now(), patience: schedulerPatience, stopKeeping: func() {},
+		started: o.clock.now(), stopKeeping: func() {},
 	}
-	s.templates.Store(o.registry)
-	s.uses = newTemplateUse(o.registry, s.started)
 	if o.cfg.Role == "worker" {
+		s.assemble(o.registry)
 		return s, nil
 	}
 	if err := s.openStore(o.disk, o.state); err != nil {
@@ -93,11 +93,12 @@ func openService(o serviceOptions) (*service, error) {
 	if o.restoreClock {
 		s.resumeClock()
 	}
+	s.assemble(o.registry)
 	s.warnOfChangedTemplates()
 	if err := s.engine.start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("taking up the unfinished tasks: %w", err), s.closeStore())
 	}
-	s.watchStaleness()
+	s.staleness.start()
 	s.dropFinished()
 	return s, nil
 }
@@ -106,8 +107,26 @@ func openService(o serviceOptions) (*service, error) {
 func (s *service) resumeClock() {
 	s.store.resumeClock()
 	s.started = s.clock.now()
-	s.uses = newTemplateUse(s.registry(), s.started)
 }
+
+// assemble makes the parts of the service, each with what it needs.
+func (s *service) assemble(r *registry) {
+	s.templates = newCatalog(s.cfg, s.log, s.clock, s.handlers, r)
+	s.tasks = &creator{s.cfg, s.ids, s.store, s.engine, s.templates, &s.draining}
+	s.operator = &operator{s.cfg, s.store, s.engine}
+	s.outside = &outsideActors{s.clock, s.store, s.engine, s.workerID, &s.draining}
+	s.dlq = &deadLetters{s.clock, s.store, s.engine}
+	s.staleness = &stalenessWatch{
+		cfg: &s.cfg.Staleness, log: s.log, clock: s.clock, store: s.store, engine: s.engine, draining: &s.draining,
+	}
+	s.history = &historyReader{s.store, s.workerID}
+	s.health = &health{
+		cfg: s.cfg, clock: s.clock, auth: s.auth, store: s.store, engine: s.engine, draining: &s.draining,
+		patience: schedulerPatience,
+	}
+}
+
+func (s *service) uptimeSeconds() int64 { return max(int64(s.clock.now().sub(s.started).Seconds()), 0) }
 
 // syncModes are the words of store.sync.
 var syncModes = map[string]syncMode{"always": syncAlways, "interval": syncInterval, "never": syncNever}
@@ -155,7 +174,7 @@ func (s *service) warnOfChangedTemplates() {
 	unfinished := map[*template]int{}
 	s.store.locked(func() { s.store.eachLiveLocked(func(t *task) { unfinished[t.tpl]++ }) })
 	for old, n := range unfinished {
-		now, ok := s.registry().get(old.namespace, old.name, old.version)
+		now, ok := s.templates.registry().get(old.namespace, old.name, old.version)
 		switch {
 		case !ok:
 			s.log.Warn("a template is gone; its unfinished tasks run on by what they were created with",

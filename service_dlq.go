@@ -9,8 +9,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -165,8 +167,8 @@ func (o *letterObserver) note(t *task) {
 	o.snapshots = append(o.snapshots, s)
 }
 
-// letterViews returns all entries of a task, oldest first.
-func (s *service) letterViews(l taskLog) ([]dlqEntryView, error) {
+// views returns all entries of a task, oldest first.
+func (s *deadLetters) views(l taskLog) ([]dlqEntryView, error) {
 	o := &letterObserver{}
 	t, err := s.store.replayLog(l, o)
 	if err != nil {
@@ -190,14 +192,21 @@ func (d *deadLetter) view(id uuid, snapshot *taskSnapshotView) dlqEntryView {
 	}
 }
 
-// dlqEntries is one page of the entries that match, newest first.
-func (s *service) dlqEntries(f dlqFilter, skip, limit int) ([]dlqEntryView, error) {
+// deadLetters shows and updates the entries of the dead letter queue.
+type deadLetters struct {
+	clock  clock
+	store  *store
+	engine *engine
+}
+
+// entries is one page of the entries that match, newest first.
+func (s *deadLetters) entries(f dlqFilter, skip, limit int) ([]dlqEntryView, error) {
 	rows, logs := s.store.deadLetters(f, skip, limit)
 	ofTask := map[uuid][]dlqEntryView{}
 	views := make([]dlqEntryView, len(rows))
 	for i, r := range rows {
 		if ofTask[r.task] == nil {
-			all, err := s.letterViews(logs[r.task])
+			all, err := s.views(logs[r.task])
 			if err != nil {
 				return nil, err
 			}
@@ -208,13 +217,13 @@ func (s *service) dlqEntries(f dlqFilter, skip, limit int) ([]dlqEntryView, erro
 	return views, nil
 }
 
-// dlqOfTask is all entries of a task, newest first. No entry is not found.
-func (s *service) dlqOfTask(id uuid) (*dlqTaskView, error) {
+// ofTask is all entries of a task, newest first. No entry is not found.
+func (s *deadLetters) ofTask(id uuid) (*dlqTaskView, error) {
 	log, err := s.store.logOf(id)
 	if err != nil {
 		return nil, err
 	}
-	entries, err := s.letterViews(log)
+	entries, err := s.views(log)
 	if err != nil {
 		return nil, err
 	}
@@ -244,9 +253,9 @@ type dlqQueueView struct {
 	PriorityScore      float64   `json:"priority_score"`
 }
 
-// dlqQueue is the pending entries with the highest priority, highest first; of
+// queue is the pending entries with the highest priority, highest first; of
 // one reason alone unless that is nil.
-func (s *service) dlqQueue(only *dlqReason, limit int) ([]dlqQueueView, error) {
+func (s *deadLetters) queue(only *dlqReason, limit int) ([]dlqQueueView, error) {
 	now := s.clock.now()
 	queue, err := s.store.letterQueue(only, now, limit)
 	if err != nil {
@@ -282,7 +291,7 @@ type dlqStatsView struct {
 	AvgResolutionTimeMinutes float64   `json:"avg_resolution_time_minutes"` // 0 while none is resolved
 }
 
-func (s *service) dlqStats() []dlqStatsView {
+func (s *deadLetters) stats() []dlqStatsView {
 	figures := s.store.dlqFigures()
 	views := make([]dlqStatsView, len(figures))
 	for i, f := range figures {
@@ -305,8 +314,8 @@ func (s *service) dlqStats() []dlqStatsView {
 // entry as that record is applied, one that is stale with the record that says
 // so, and an update is a record too. An entry changes no task.
 
-// investigate records an update of an entry, durable when it returns.
-func (s *service) investigate(ctx context.Context, id uuid, q *investigation) error {
+// update records an update of an entry, durable when it returns.
+func (s *deadLetters) update(ctx context.Context, id uuid, q *investigation) error {
 	seq, err := s.engine.change(ctx, func(c *change) error {
 		row, ok := c.letter(id)
 		if !ok {
@@ -436,53 +445,65 @@ func (t *template) stalenessAction() string {
 	return cmp.Or(t.lifecycle.stalenessAction, staleToDLQ)
 }
 
+// stalenessWatch looks for stale tasks, at intervals and for whoever asks.
+type stalenessWatch struct {
+	cfg      *stalenessConfig
+	log      *slog.Logger
+	clock    clock
+	store    *store
+	engine   *engine
+	draining *atomic.Bool
+
+	found atomic.Int64 // how many stale tasks the latest run found
+}
+
 // stalenessRun is one run of the detector: what it found so far.
 type stalenessRun struct {
 	stale, moved, entries int
 	done                  func() // lets tasks change their positions again
 }
 
-// watchStaleness has the detector run for the first time after one interval:
+// start has the detector run for the first time after one interval:
 // by then the retries are made that fell due while the process was down.
-func (s *service) watchStaleness() {
-	s.clock.scheduleHousekeeping(s.clock.now().add(s.stalenessInterval()), func() {
-		s.detectStale(0, &stalenessRun{done: s.store.holdPositions()})
+func (s *stalenessWatch) start() {
+	s.clock.scheduleHousekeeping(s.clock.now().add(s.interval()), func() {
+		s.detect(0, &stalenessRun{done: s.store.holdPositions()})
 	})
 }
 
-func (s *service) stalenessInterval() time.Duration {
-	return time.Duration(s.cfg.Staleness.IntervalSeconds) * time.Second
+func (s *stalenessWatch) interval() time.Duration {
+	return time.Duration(s.cfg.IntervalSeconds) * time.Second
 }
 
-// detectStale looks at one batch of tasks, and has the clock go on with the
+// detect looks at one batch of tasks, and has the clock go on with the
 // next one, so that timers of others come between.
-func (s *service) detectStale(from uint32, run *stalenessRun) {
-	next, more, err := s.staleBatch(from, run)
+func (s *stalenessWatch) detect(from uint32, run *stalenessRun) {
+	next, more, err := s.batch(from, run)
 	if err != nil {
 		s.log.Warn("stale tasks could not be moved; the next run tries again", "error", err)
 	}
 	if more {
-		s.clock.scheduleHousekeeping(s.clock.now(), func() { s.detectStale(next, run) })
+		s.clock.scheduleHousekeeping(s.clock.now(), func() { s.detect(next, run) })
 		return
 	}
 	run.done()
-	s.staleTasks.Store(int64(run.stale))
+	s.found.Store(int64(run.stale))
 	if run.moved > 0 {
 		s.log.Warn("stale tasks were moved to error", "tasks", run.moved, "dlq_entries", run.entries)
 	}
 	if !s.draining.Load() {
-		s.watchStaleness()
+		s.start()
 	}
 }
 
-func (s *service) staleBatch(from uint32, run *stalenessRun) (next uint32, more bool, err error) {
+func (s *stalenessWatch) batch(from uint32, run *stalenessRun) (next uint32, more bool, err error) {
 	s.store.locked(func() {
 		if s.engine.stopping {
 			return
 		}
 		now := s.clock.now()
 		next, more, err = s.store.eachWatchedLocked(from, func(t *task) error {
-			a := s.cfg.Staleness.aging(t, now)
+			a := s.cfg.aging(t, now)
 			if a.health != staleTask {
 				return nil
 			}
@@ -494,7 +515,7 @@ func (s *service) staleBatch(from uint32, run *stalenessRun) (next uint32, more 
 }
 
 // expireLocked does about a stale task what its template says.
-func (s *service) expireLocked(t *task, a aging, run *stalenessRun) error {
+func (s *stalenessWatch) expireLocked(t *task, a aging, run *stalenessRun) error {
 	mark := &staleMark{limit: a.broken, reason: noDLQReason}
 	switch t.tpl.stalenessAction() {
 	case staleNothing:
@@ -529,14 +550,14 @@ type stalenessView struct {
 	inState time.Duration
 }
 
-// staleness is the first limit of the unfinished tasks: stale ones first, then
+// report is the first limit of the unfinished tasks: stale ones first, then
 // those that have been longest in their state.
-func (s *service) staleness(limit int) []stalenessView {
+func (s *stalenessWatch) report(limit int) []stalenessView {
 	defer s.store.holdPositions()()
 	views := []stalenessView{}
 	now := s.clock.now()
 	for from, more := uint32(0), true; more; {
-		from, more = s.viewWatched(from, now, &views)
+		from, more = s.viewBatch(from, now, &views)
 		if len(views) > 2*limit+stalenessBatch {
 			views = firstStale(views, limit)
 		}
@@ -557,10 +578,10 @@ func firstStale(views []stalenessView, limit int) []stalenessView {
 	return views[:min(limit, len(views))]
 }
 
-func (s *service) viewWatched(from uint32, now instant, views *[]stalenessView) (next uint32, more bool) {
+func (s *stalenessWatch) viewBatch(from uint32, now instant, views *[]stalenessView) (next uint32, more bool) {
 	s.store.locked(func() {
 		next, more, _ = s.store.eachWatchedLocked(from, func(t *task) error {
-			a := s.cfg.Staleness.aging(t, now)
+			a := s.cfg.aging(t, now)
 			*views = append(*views, stalenessView{
 				TaskUUID: t.id, NamespaceName: t.tpl.namespace, TaskName: t.tpl.name, CurrentState: t.state.String(),
 				TimeInStateMinutes: wholeMinutes(a.inState), TaskAgeMinutes: wholeMinutes(a.age),

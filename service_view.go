@@ -572,8 +572,14 @@ func (a *auditor) newestFirst() []auditView {
 	return a.entries
 }
 
-// history is every transition of a task.
-func (s *service) history(id uuid) (*historyView, error) {
+// historyReader reads what happened to tasks back from their logs.
+type historyReader struct {
+	store    *store
+	workerID string
+}
+
+// transitions is every transition of a task.
+func (s *historyReader) transitions(id uuid) (*historyView, error) {
 	h := &historian{}
 	t, err := s.store.viewObserved(id, h)
 	if err != nil {
@@ -583,7 +589,7 @@ func (s *service) history(id uuid) (*historyView, error) {
 }
 
 // audit is the audit of one step, newest first.
-func (s *service) audit(taskID, stepID uuid) ([]auditView, error) {
+func (s *historyReader) audit(taskID, stepID uuid) ([]auditView, error) {
 	t, err := s.store.view(taskID)
 	if err != nil {
 		return nil, err
@@ -597,38 +603,4 @@ func (s *service) audit(taskID, stepID uuid) ([]auditView, error) {
 		return nil, err
 	}
 	return a.newestFirst(), nil
-}
-
-// explain returns why a task does not make progress.
-func (s *service) explain(id uuid) (*taskExplanation, error) {
-	x := &explainer{handlers: s.handlers, running: map[int]bool{}}
-	kept, err := s.copyToExplain(id, x)
-	if err != nil {
-		return nil, err
-	}
-	if x.t, err = s.store.taskIn(kept); err != nil {
-		return nil, err
-	}
-	x.findStoppers()
-	return x.task(), nil
-}
-
-// copyToExplain takes the task and the engine's part in it under one lock.
-func (s *service) copyToExplain(id uuid, x *explainer) (kept slot, err error) {
-	s.store.locked(func() {
-		if kept, err = s.store.findLocked(id); err != nil {
-			return
-		}
-		e := s.engine
-		x.local = slotUse{s.cfg.Worker.Concurrency - e.slots, s.cfg.Worker.Concurrency}
-		x.web = slotUse{s.cfg.Worker.HTTPConcurrency - e.webSlots, s.cfg.Worker.HTTPConcurrency}
-		if t := kept.live; t != nil && t.counts[stepInProgress] > 0 {
-			for i := range t.steps {
-				if k := e.running[runKey{id, i}]; k != nil && !k.gone {
-					x.running[i] = true
-				}
-			}
-		}
-	})
-	return kept, err
 }

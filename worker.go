@@ -41,32 +41,36 @@ func (a *workerAPI) healthLive(_ http.ResponseWriter, _ *http.Request) (any, err
 }
 
 func (a *workerAPI) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
-	checks, _ := a.svc.workerChecks()
+	checks := a.svc.health.checks("worker", false)
 	return readyReply(w, a.checkedView(checks)), nil
 }
 
 func (a *workerAPI) healthDetailed(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return detailedReply(a.checkedView(a.svc.detailedWorkerHealth())), nil
+	return detailedReply(a.checkedView(a.svc.health.checks("worker", true))), nil
 }
 
 // checkedView is an answer with these checks, which it dates.
 func (a *workerAPI) checkedView(checks map[string]checkView) readyView {
 	s := a.svc
 	now := s.clock.now()
-	s.addAuthCheck(checks, s.auth.worker)
-	for name, c := range checks {
-		c.LastChecked = zonedTime(now)
-		checks[name] = c
-	}
 	return readyView{
-		Timestamp: zonedTime(now), WorkerID: s.workerID, Checks: checks,
+		Timestamp: zonedTime(now), WorkerID: s.workerID, Checks: dated(checks, zonedTime(now)),
 		System: systemInfoView{
 			Version: version, Environment: s.cfg.Environment,
 			UptimeSeconds: s.uptimeSeconds(), WorkerType: workerType, DatabasePoolSize: 1,
 			CommandProcessorActive: s.engine != nil && checks["command_processor"].Status == healthyWord,
-			SupportedNamespaces:    s.supportedNamespaces(),
+			SupportedNamespaces:    s.templates.namespaces(),
 		},
 	}
+}
+
+// dated sets when each check was made.
+func dated(checks map[string]checkView, at zonedTime) map[string]checkView {
+	for name, c := range checks {
+		c.LastChecked = at
+		checks[name] = c
+	}
+	return checks
 }
 
 func (a *workerAPI) metrics(_ http.ResponseWriter, _ *http.Request) (any, error) {
@@ -77,7 +81,7 @@ func (a *workerAPI) metrics(_ http.ResponseWriter, _ *http.Request) (any, error)
 
 func (a *workerAPI) metricsJSON(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	return workerMetricsView{
-		a.svc.workerMetrics(), zonedTime(a.svc.clock.now()), a.svc.workerID,
+		a.figures(), zonedTime(a.svc.clock.now()), a.svc.workerID,
 	}, nil
 }
 
@@ -140,13 +144,13 @@ func (a *workerAPI) listTemplates(_ http.ResponseWriter, r *http.Request) (any, 
 	if q.err != nil {
 		return nil, q.err
 	}
-	list := a.svc.registry().listView(q.text("namespace"))
+	list := a.svc.templates.registry().listView(q.text("namespace"))
 	v := workerTemplateList{
-		SupportedNamespaces: a.svc.supportedNamespaces(), TemplateCount: list.TotalCount,
-		WorkerCapabilities: a.svc.capabilities(), Templates: list.Templates,
+		SupportedNamespaces: a.svc.templates.namespaces(), TemplateCount: list.TotalCount,
+		WorkerCapabilities: a.svc.templates.capabilities(), Templates: list.Templates,
 	}
 	if withStats {
-		stats := a.svc.templateCache()
+		stats := a.svc.templates.usage()
 		v.CacheStats = &stats
 	}
 	return v, nil
@@ -166,7 +170,7 @@ func (a *workerAPI) getTemplate(_ http.ResponseWriter, r *http.Request) (any, er
 	if err != nil {
 		return nil, err
 	}
-	e := a.svc.uses.entry(t, a.svc.clock.now)
+	e := a.svc.templates.entry(t)
 	return workerTemplateDetail{
 		Template:        resolvedTemplateView{t.shownJSON(), a.svc.cfg.Environment, zonedTime(e.since)},
 		HandlerMetadata: t.handlerMetadata(e.since),
@@ -182,16 +186,56 @@ func (a *workerAPI) validateTemplate(_ http.ResponseWriter, r *http.Request) (an
 	if err != nil {
 		return nil, err
 	}
-	if len(body) > 0 && body[0] != '{' && !templateNull(body) {
-		return nil, failf(badRequest, "the body must be a template, an object, or be left out")
-	}
 	if len(templateMembers(body)) > 0 {
 		named := templateName{r.PathValue("namespace"), r.PathValue("name")}
-		return a.svc.validateDefinition(body, named, r.PathValue("version")), nil
+		return a.svc.templates.validateDefinition(body, named, r.PathValue("version")), nil
 	}
 	t, err := a.templateIn(r)
 	if err != nil {
 		return nil, err
 	}
-	return a.svc.validateRegistered(t), nil
+	return a.svc.templates.validateRegistered(t), nil
+}
+
+// workerMetric is one figure.
+type workerMetric struct {
+	Value      float64           `json:"value"`
+	MetricType string            `json:"metric_type"` // counter or gauge
+	Labels     map[string]string `json:"labels"`
+	Help       string            `json:"help"`
+}
+
+type workerMetricsView struct {
+	Metrics   map[string]workerMetric `json:"metrics"`
+	Timestamp zonedTime               `json:"timestamp"`
+	WorkerID  string                  `json:"worker_id"`
+}
+
+// figures is the figures by name. Those of the engine are left out where
+// there is none.
+func (a *workerAPI) figures() map[string]workerMetric {
+	s, metrics := a.svc, map[string]workerMetric{}
+	add := func(kind, name string, value float64, help string) {
+		metrics[name] = workerMetric{value, kind, map[string]string{}, help}
+	}
+	add("gauge", "uptime_seconds", float64(s.uptimeSeconds()), "Seconds since the service started.")
+	add("gauge", "database_pool_size", 1, "Writers of the journal.")
+	templates := s.templates.usage()
+	add("gauge", "templates_cached", float64(templates.TotalCached), "Templates registered.")
+	add("counter", "template_cache_hits_total", float64(templates.CacheHits), "Look-ups of registered templates.")
+	add("counter", "template_cache_misses_total", float64(templates.CacheMisses), "Look-ups of unknown templates.")
+	if s.engine == nil {
+		return metrics
+	}
+	var c counters
+	var queued, running int
+	s.store.locked(func() {
+		c, queued, running = *s.engine.stats, s.engine.queuedLocked(), len(s.engine.running)
+	})
+	add("gauge", "queue_depth", float64(queued), "Steps that are ready and wait for a slot.")
+	add("gauge", "handlers_running", float64(running), "Attempts in flight in this process.")
+	add("counter", "attempts_succeeded_total", float64(c.attempts[1]), "Step attempts that succeeded.")
+	add("counter", "attempts_failed_total", float64(c.attempts[0]), "Step attempts that failed.")
+	add("counter", "late_results_total", float64(c.late), "Handler results that came too late to count.")
+	return metrics
 }

@@ -128,7 +128,7 @@ func checkInvariants(t testing.TB, s *service) {
 		if sl.live != nil {
 			line = sl.live.appendTaskLine(nil)
 		}
-		again, err := s.store.thawObserved(line, recount)
+		again, err := s.store.replayLine(line, recount)
 		if err != nil {
 			t.Errorf("the task at %d does not replay: %v", i, err)
 			continue

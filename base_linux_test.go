@@ -1,9 +1,12 @@
 package main
 
+// The system calls of base_linux.go, through the journal and the exec handler.
+
 import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -99,5 +102,25 @@ func TestJournalOnReadOnlyDisk(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("data directory %s: ", o.dir)) {
 			t.Errorf("open: got %v; want an error naming %s", err, o.dir)
 		}
+	}
+}
+
+// TestExecReapsOrphans makes this process what the first process of a container
+// is: the one that orphans fall to.
+func TestExecReapsOrphans(t *testing.T) {
+	const setChildSubreaper = 36 // PR_SET_CHILD_SUBREAPER
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); errno != 0 {
+		t.Skip("no orphans here:", errno)
+	}
+	defer syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 0, 0)
+	h := newTestHandlers(t, nil)
+	a := newTestAttempt(`{"args": ["-c", "while :; do read line; done <&- >&- 2>&- & echo $!"]}`)
+	o := h.run(t.Context(), h.resolve("exec:sh"), a)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(o.result)))
+	if err != nil {
+		t.Fatalf("%s (%s): %v", showOutcome(o), errorText(o), err)
+	}
+	if err := syscall.Kill(pid, 0); err != syscall.ESRCH {
+		t.Errorf("the orphan is still known: %v", err)
 	}
 }

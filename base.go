@@ -8,15 +8,20 @@ package main
 //	base_ids.go         identifiers, random numbers and secrets
 //	base_json.go        JSON texts: walking, reading, writing, merging, comparing
 //	base_json_check.go  which JSON texts are accepted from outside
+//	base_linux.go       system calls that package os lacks
+//	base_other.go       the same for other Unix systems, weaker or not at all
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unicode/utf8"
 )
@@ -569,5 +574,19 @@ func (c *answerCache[K, V]) drop(key K, e *cachedAnswer[V]) {
 	defer c.mu.Unlock()
 	if c.entries[key] == e {
 		delete(c.entries, key)
+	}
+}
+
+// fileCall makes a system call on a file, again when a signal interrupts it.
+func fileCall(f *os.File, op string, do func(fd int) error) error {
+	for {
+		err := do(int(f.Fd()))
+		switch err {
+		case nil:
+			return nil
+		case syscall.EINTR:
+		default:
+			return &fs.PathError{Op: op, Path: f.Name(), Err: err}
+		}
 	}
 }

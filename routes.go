@@ -46,7 +46,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /health/detailed", public, a.healthDetailed},
 		{"GET /metrics", public, a.metrics},
 		{"GET /{$}", public, a.links},
-	}, a.docsRoutes()...)
+	}, a.docsRoutes(a.document)...)
 }
 
 func (a *workerAPI) routes() []route {
@@ -62,7 +62,7 @@ func (a *workerAPI) routes() []route {
 		{"GET /metrics", public, a.metrics},
 		{"GET /metrics/worker", public, a.metricsJSON},
 		{"GET /metrics/events", public, a.metricsEvents},
-	}, a.docsRoutes()...)
+	}, a.docsRoutes(a.document)...)
 }
 
 // The rows of the mount-point API, relative to its prefix.
@@ -87,7 +87,7 @@ func (a *mountAPI) routes() []route {
 		{mountStatusRoute, public, a.healthStatus},
 		{mountMetricsRoute, public, a.metrics},
 		{"GET /{$}", public, a.links},
-	}, a.docsRoutesWith(a.document)...)
+	}, a.docsRoutes(a.document)...)
 }
 
 // The rows that [mount] can put behind a permission.

@@ -84,6 +84,19 @@ func (c *mountConfig) mounted(rows []route) []route {
 	return mounted
 }
 
+// guarded returns the rows that the configuration guards, by pattern, with the
+// permissions they require.
+func (c *mountConfig) guarded() map[string][]permission {
+	guarded := map[string][]permission{}
+	if c.StatusRequiresAuth {
+		guarded[mountStatusRoute] = needs(permSystemAnalyticsRead)
+	}
+	if c.MetricsRequireAuth {
+		guarded[mountMetricsRoute] = needs(permSystemAnalyticsRead)
+	}
+	return guarded
+}
+
 // link is a path of the surface as the caller can use it: below the mount
 // point, and below what a trusted proxy says that it took off.
 func (a *mountAPI) link(r *http.Request, path string) string {

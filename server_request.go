@@ -133,7 +133,7 @@ func extendWriting(w http.ResponseWriter, by time.Duration) {
 
 // extendReading lets a body arrive that takes longer than most.
 func extendReading(w http.ResponseWriter, by time.Duration) {
-	http.NewResponseController(w).SetReadDeadline(realTimeIn(by)) // which a test's recorder has not
+	http.NewResponseController(w).SetReadDeadline(realDeadline(by)) // which a test's recorder has not
 }
 
 func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
@@ -550,7 +550,7 @@ func (s *surface) awaited(w http.ResponseWriter, r *http.Request, name string) (
 // holdOpen puts off the deadlines of the connection, so that an answer after d
 // still arrives. Without it net/http would give up on the client meanwhile.
 func holdOpen(w http.ResponseWriter, d time.Duration) {
-	c, end := http.NewResponseController(w), realTimeIn(d+2*requestTimeout)
+	c, end := http.NewResponseController(w), realDeadline(d+2*requestTimeout)
 	c.SetReadDeadline(end) // what takes no deadlines, as in tests, needs none
 	c.SetWriteDeadline(end)
 }

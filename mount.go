@@ -53,7 +53,8 @@ const (
 	mountMetricsRoute = "GET /metrics"
 )
 
-// guarded returns the permissions of the rows that the configuration guards.
+// guarded returns the rows that the configuration guards, by pattern, with the
+// permissions they require.
 func (c *mountConfig) guarded() map[string][]permission {
 	guarded := map[string][]permission{}
 	if c.StatusRequiresAuth {
@@ -82,19 +83,6 @@ func (c *mountConfig) mounted(rows []route) []route {
 		mounted = append(mounted, row)
 	}
 	return mounted
-}
-
-// guarded returns the rows that the configuration guards, by pattern, with the
-// permissions they require.
-func (c *mountConfig) guarded() map[string][]permission {
-	guarded := map[string][]permission{}
-	if c.StatusRequiresAuth {
-		guarded[mountStatusRoute] = needs(permSystemAnalyticsRead)
-	}
-	if c.MetricsRequireAuth {
-		guarded[mountMetricsRoute] = needs(permSystemAnalyticsRead)
-	}
-	return guarded
 }
 
 // link is a path of the surface as the caller can use it: below the mount

@@ -43,7 +43,7 @@ func analysisTask(parents [][]int, states string) *task {
 		}
 		s.waitingFor = 0
 		for _, p := range parents[i] {
-			s.waitingFor += oneIf(!analysisStates[states[p]].satisfies())
+			s.waitingFor += boolCount(!analysisStates[states[p]].satisfies())
 		}
 	}
 	return t
@@ -252,14 +252,14 @@ func TestAnalysisByBruteForce(t *testing.T) {
 		for by := range task.steps {
 			n, direct := 0, 0
 			for i := range task.steps {
-				n += oneIf(waitsFor(task, i, by))
-				direct += oneIf(!task.steps[i].state.finished() && slices.Contains(parents[i], by))
+				n += boolCount(waitsFor(task, i, by))
+				direct += boolCount(!task.steps[i].state.finished() && slices.Contains(parents[i], by))
 			}
 			s := &task.steps[by]
 			impact[task.def(by).name] = n
-			failed += oneIf(s.state == stepInError || s.state == stepCancelled && direct > 0)
+			failed += boolCount(s.state == stepInError || s.state == stepCancelled && direct > 0)
 			free := s.waitingFor == 0 || s.state == stepCancelled
-			holding += oneIf(direct > 0 && !s.state.satisfies() && free)
+			holding += boolCount(direct > 0 && !s.state.satisfies() && free)
 		}
 		if v.ErrorChains.TotalErrorSteps != failed || v.Bottlenecks.TotalBottlenecks != holding {
 			t.Fatalf("seed %d: got %d failed steps, %d bottlenecks; want %d, %d", seed,

@@ -40,7 +40,7 @@ const (
 	unavailable
 	backpressure
 	misdirected // the request was for a host that is not ours
-	notIdle     // in the time that was given; carries what is blocking
+	notIdle     // in the time that was given; carries what kept it busy
 	unverified  // carries what was seen instead
 )
 
@@ -51,8 +51,7 @@ type failure struct {
 	details    inputProblems // for invalidFields: every offending field
 	retryAfter time.Duration // for unavailable and backpressure
 	existing   uuid          // for conflict: the task that is there already, if the caller may know
-	blocking   []blocker     // for notIdle
-	seen       *seenView     // for unverified
+	extra      errorMember   // for notIdle and unverified
 	cause      error         // logged, never shown
 }
 
@@ -93,6 +92,12 @@ func (all inputProblems) orNil() error {
 		return nil
 	}
 	return all
+}
+
+// errorMember is one more member of an error's body. The zero value is none.
+type errorMember struct {
+	name  string
+	value any
 }
 
 func (f *failure) Error() string {

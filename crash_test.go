@@ -611,7 +611,7 @@ func (c *crashTest) checkFiles() {
 	cancel()
 	s.finish(ctx)
 	checkInvariants(c.t, s)
-	if err := s.closeStore(); err != nil {
+	if err := s.close(); err != nil {
 		c.t.Error(err)
 	}
 }

@@ -139,14 +139,6 @@ func (l *stubs) mayAct(x matchable) bool {
 	return slices.ContainsFunc(l.list, func(s *stub) bool { return s.next() != nil && s.match.fitsBut(x, "attempt") })
 }
 
-// size is how many there are, of a service that has any or not.
-func (l *stubs) size() int {
-	if l == nil {
-		return 0
-	}
-	return len(l.list)
-}
-
 // Reading stubs from requests. Whatever is not known or does not go together is
 // refused, with its path: a misspelled test must not pass silently.
 
@@ -508,7 +500,7 @@ func (a *controlAPI) addStub(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var v stubView
-	err = a.svc.engine.changeStubs(r.Context(), func(l *stubs) error {
+	err = a.fixture.changeStubs(r.Context(), func(l *stubs) error {
 		err := l.add([]*stub{s})
 		v = s.view()
 		return err
@@ -530,7 +522,7 @@ func (a *controlAPI) replaceStubs(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	var v stubList
-	err = a.svc.engine.changeStubs(r.Context(), func(l *stubs) error {
+	err = a.fixture.changeStubs(r.Context(), func(l *stubs) error {
 		err := l.replace(all)
 		v = l.view()
 		return err
@@ -543,14 +535,14 @@ func (a *controlAPI) replaceStubs(w http.ResponseWriter, r *http.Request) error 
 
 func (a *controlAPI) listStubs(w http.ResponseWriter, _ *http.Request) error {
 	var v stubList
-	a.svc.engine.readStubs(func(l *stubs) { v = l.view() })
+	a.fixture.readStubs(func(l *stubs) { v = l.view() })
 	return writeJSON(w, http.StatusOK, v)
 }
 
 func (a *controlAPI) getStub(w http.ResponseWriter, r *http.Request) error {
 	var v stubView
 	found := false
-	a.svc.engine.readStubs(func(l *stubs) {
+	a.fixture.readStubs(func(l *stubs) {
 		if s := l.find(r.PathValue("id")); s != nil {
 			v, found = s.view(), true
 		}
@@ -562,7 +554,7 @@ func (a *controlAPI) getStub(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *controlAPI) removeStub(w http.ResponseWriter, r *http.Request) error {
-	err := a.svc.engine.changeStubs(r.Context(), func(l *stubs) error {
+	err := a.fixture.changeStubs(r.Context(), func(l *stubs) error {
 		if !l.remove(r.PathValue("id")) {
 			return stubNotFound(r.PathValue("id"))
 		}
@@ -575,7 +567,7 @@ func (a *controlAPI) removeStub(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *controlAPI) removeStubs(w http.ResponseWriter, r *http.Request) error {
-	err := a.svc.engine.changeStubs(r.Context(), func(l *stubs) error { return l.replace(nil) })
+	err := a.fixture.changeStubs(r.Context(), func(l *stubs) error { return l.replace(nil) })
 	if err == nil {
 		w.WriteHeader(http.StatusNoContent)
 	}

@@ -19,7 +19,9 @@ type orchestrationAPI struct {
 func newOrchestrationAPI(s *service, shared *surfaceCache) *orchestrationAPI {
 	a := &orchestrationAPI{surface: newSurface(s, shared, "orchestration", orchestrationError)}
 	a.handle(s.cfg.Orchestration.Web.enabled(a.routes()))
-	a.addControl(shared)
+	if a.extension != nil {
+		a.extension.extend(a.surface, shared)
+	}
 	a.mount = newMountAPI(s, shared, a.stats)
 	return a
 }

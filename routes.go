@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 )
 
 func (a *orchestrationAPI) routes() []route {
@@ -200,6 +201,23 @@ func (a *startingAPI) refuse(w http.ResponseWriter, requestID string, encode fun
 	w.Header().Set("Retry-After", "1")
 	f := failf(unavailable, "the service is starting")
 	writeJSON(w, statusOf[f.kind].status, encode(f, requestID, a.clock.now()))
+}
+
+// gate answers for a listener by the surface of the moment; until there is one
+// in the form that it will have.
+type gate struct {
+	starting startingAPI
+	surface  atomic.Pointer[http.Handler]
+}
+
+func (g *gate) open(h http.Handler) { g.surface.Store(&h) }
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s := g.surface.Load(); s != nil {
+		(*s).ServeHTTP(w, r)
+		return
+	}
+	g.starting.ServeHTTP(w, r)
 }
 
 // gates are the two listeners' handlers.

@@ -88,7 +88,7 @@ func (s *service) engineLoad() *engineLoad {
 		s.store.mu.Lock()
 		defer s.store.mu.Unlock()
 		e := s.engine
-		answer <- &engineLoad{e.stopping, e.local.Len(), e.http.Len(), e.slots, e.webSlots}
+		answer <- &engineLoad{e.stopping, len(e.local.items), len(e.http.items), e.slots, e.webSlots}
 	}()
 	l, _ := receiveWithin(answer, s.patience)
 	return l
@@ -183,8 +183,8 @@ func (s *service) detailedHealth() map[string]checkView {
 	checks["pool_utilization"] = s.slotCheck(load)
 	checks["queue_depth"] = s.queueCheck(load)
 	checks["channel_saturation"] = s.bufferCheck()
-	if s.keeper != nil {
-		checks["fixture"] = s.keeper.check()
+	if s.extension != nil {
+		checks["fixture"] = s.extension.check()
 	}
 	return checks
 }

@@ -1,4 +1,5 @@
-# The image: one static binary, a numeric user, a read-only root, one volume.
+# The image holds one static binary, runs as a numeric user with a read-only root, and keeps state in a volume.
+# Build and run:
 #   docker build -t stepwell . && docker run --read-only -p 8080:8080 -p 8081:8081 -v stepwell:/data stepwell
 FROM golang:1.26 AS build
 WORKDIR /src

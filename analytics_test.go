@@ -97,7 +97,7 @@ func (y *story) act(id uuid, step int, q stepRequest) {
 
 func (y *story) cancel(id uuid) {
 	y.t.Helper()
-	if _, err := y.svc.cancelTask(y.t.Context(), id, ""); err != nil {
+	if _, err := y.svc.operator.cancelTask(y.t.Context(), id, ""); err != nil {
 		y.t.Fatal(err)
 	}
 }

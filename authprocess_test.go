@@ -152,14 +152,14 @@ func TestSubjectsSurviveARestart(t *testing.T) {
 		t.Errorf("got initiator %q; want the subject, cut to %d characters", made.by.initiator, maxNameLength)
 	}
 	act := &stepRequest{action: actionResolve, by: "bob", subject: "ann \"\n", reason: "fine"}
-	if _, _, err := s.actOnStep(t.Context(), made.id, made.stepID(0), act); err != nil {
+	if _, _, err := s.operator.act(t.Context(), made.id, made.stepID(0), act); err != nil {
 		t.Fatal(err)
 	}
 	gone, err := s.createTask(t.Context(), q, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.cancelTask(t.Context(), gone.id, "carl"); err != nil {
+	if _, err := s.operator.cancelTask(t.Context(), gone.id, "carl"); err != nil {
 		t.Fatal(err)
 	}
 	closeTestService(t, s)
@@ -168,7 +168,7 @@ func TestSubjectsSurviveARestart(t *testing.T) {
 		t.Errorf("got no subject of the cancellation in %s", journal)
 	}
 	s = newTestService(t, o)
-	audit, err := s.audit(made.id, made.stepID(0))
+	audit, err := s.history.audit(made.id, made.stepID(0))
 	if err != nil || len(audit) != 1 || audit[0].Subject != act.subject || audit[0].ActedBy != "bob" {
 		t.Errorf("got %+v, %v; want one entry of subject %q", audit, err, act.subject)
 	}

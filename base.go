@@ -48,11 +48,12 @@ const (
 type failure struct {
 	kind       failureKind
 	message    string
-	details    inputProblems // for invalidFields: every offending field
-	retryAfter time.Duration // for unavailable and backpressure
-	existing   uuid          // for conflict: the task that is there already, if the caller may know
-	extra      errorMember   // for notIdle and unverified
-	cause      error         // logged, never shown
+	details    inputProblems      // for invalidFields: every offending field
+	retryAfter time.Duration      // for unavailable and backpressure
+	existing   uuid               // for conflict: the task that is there already, if the caller may know
+	extra      errorMember        // for notIdle and unverified
+	refusal    *credentialRefusal // for credentials that were refused or cannot be verified
+	cause      error              // logged, never shown
 }
 
 // inputProblem is one thing wrong with a request, a configuration or a template.
@@ -98,6 +99,14 @@ func (all inputProblems) orNil() error {
 type errorMember struct {
 	name  string
 	value any
+}
+
+// credentialRefusal says why credentials were refused, in the words of the auth family.
+type credentialRefusal struct {
+	reason   string // one word for the client and the metrics; "" when nobody could verify them
+	severity string // low, medium or high
+	method   string // how the caller tried to authenticate; "" for a known caller without permission
+	detail   string // for the log alone
 }
 
 func (f *failure) Error() string {

@@ -497,7 +497,7 @@ func benchRequest(b *testing.B, name string) *taskRequest {
 
 // createAndFinish creates a task and waits until it is complete.
 func createAndFinish(b *testing.B, svc *service, q *taskRequest) *task {
-	done, err := svc.submitTask(b.Context(), &submission{taskRequest: q, waits: true, limit: time.Minute})
+	done, err := svc.tasks.submit(b.Context(), &submission{taskRequest: q, waits: true, limit: time.Minute})
 	if err != nil {
 		b.Fatal(err)
 	}

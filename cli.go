@@ -41,12 +41,13 @@ func (p *process) checkCommand(args []string) error {
 		return err
 	}
 	states := []string{}
-	for i := range taskStates {
-		if n := s.index.states[i].count(); n > 0 {
-			states = append(states, fmt.Sprintf("%d %s", n, i))
+	for i, n := range s.counts().tasks {
+		if n > 0 {
+			states = append(states, fmt.Sprintf("%d %s", n, taskState(i)))
 		}
 	}
-	fmt.Fprintf(p.stdout, "every record applies: %d tasks (%s)\n", len(s.byID), orDefault(strings.Join(states, ", "), "none"))
+	tasks, _ := s.size()
+	fmt.Fprintf(p.stdout, "every record applies: %d tasks (%s)\n", tasks, orDefault(strings.Join(states, ", "), "none"))
 	return nil
 }
 
@@ -265,7 +266,7 @@ const configUsage = `usage: stepwell config <command> [flags]
 `
 
 // configCommand runs "stepwell config args…". A *usageError means that the
-// command line was wrong; a *configError lists what is wrong with the configuration.
+// command line was wrong; a *failure lists what is wrong with the configuration.
 func configCommand(
 	args []string, getenv func(string) string, environ []string, stdout, _ io.Writer,
 ) error {
@@ -463,14 +464,15 @@ func (p *process) compactCommand(args []string) error {
 	if err != nil {
 		return err
 	}
-	before := s.journal.status()
+	before := s.status()
 	err = s.compact()
-	after := s.journal.status()
+	after := s.status()
 	if err = errors.Join(err, s.close()); err != nil {
 		return fmt.Errorf("compact store: %w", err)
 	}
+	tasks, _ := s.size()
 	fmt.Fprintf(p.stdout, "%s: %d tasks; journal %d bytes before, %d now; snapshot %d bytes before, %d now\n",
-		*dir, len(s.byID), before.journalBytes, after.journalBytes, before.snapshotBytes, after.snapshotBytes)
+		*dir, tasks, before.journalBytes, after.journalBytes, before.snapshotBytes, after.snapshotBytes)
 	return nil
 }
 
@@ -486,15 +488,10 @@ func (p *process) exportCommand(args []string) error {
 	if err != nil {
 		return fmt.Errorf("export store: %w", err)
 	}
-	s := newStore(nil, o.log)
-	r := &recovery{disk: osDisk{}, dir: *dir, loader: &restorer{s: s}}
-	if err := r.read(); err != nil {
+	s, err := readStore(*dir, o.log)
+	if err != nil {
 		return fmt.Errorf("export store %s: %w", *dir, err)
 	}
-	if len(r.files) == 0 {
-		return fmt.Errorf("export store: there is no store in %s", *dir)
-	}
-	s.seq, s.journal = max(s.seq, r.last), newJournal(journalOptions{memory: true})
 	return p.writeTo(name, func(w io.Writer) error { return s.exportState(w, o.now()) })
 }
 
@@ -546,6 +543,7 @@ func (p *process) importCommand(args []string) error {
 	if err != nil {
 		return fmt.Errorf("import store: %w", err)
 	}
-	fmt.Fprintf(p.stdout, "%s: %d tasks, sequence 1 to %d\n", *dir, len(s.byID), s.seq)
+	tasks, last := s.size()
+	fmt.Fprintf(p.stdout, "%s: %d tasks, sequence 1 to %d\n", *dir, tasks, last)
 	return nil
 }

@@ -171,8 +171,8 @@ func isTerminal(w any) bool {
 func (v *serving) listen() (*gates, error) {
 	ids := newIDSource(v.clock, nil)
 	g := &gates{
-		orchestration: gate{starting: startingAPI{v.cfg, v.clock, ids, false}},
-		worker:        gate{starting: startingAPI{v.cfg, v.clock, ids, true}},
+		orchestration: gate{starting: &startingAPI{v.cfg, v.clock, ids, false}},
+		worker:        gate{starting: &startingAPI{v.cfg, v.clock, ids, true}},
 	}
 	var err error
 	if v.cfg.Role != "worker" {

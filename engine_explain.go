@@ -492,3 +492,36 @@ func (l *causeLog) slots(told *slotsTold, what string, waiting, all int, short b
 		l.tell(slog.LevelInfo, "slots are free again", "slots", what, "of", all)
 	}
 }
+
+// explain says why a task makes no progress.
+func (e *engine) explain(id uuid) (*taskExplanation, error) {
+	x := &explainer{handlers: e.handlers, running: map[int]bool{}}
+	kept, err := e.copyToExplain(id, x)
+	if err != nil {
+		return nil, err
+	}
+	if x.t, err = e.store.taskIn(kept); err != nil {
+		return nil, err
+	}
+	x.findStoppers()
+	return x.task(), nil
+}
+
+// copyToExplain copies the task and the engine's part under one lock.
+func (e *engine) copyToExplain(id uuid, x *explainer) (kept slot, err error) {
+	e.store.locked(func() {
+		if kept, err = e.store.findLocked(id); err != nil {
+			return
+		}
+		x.local = slotUse{e.sizes[0] - e.slots, e.sizes[0]}
+		x.web = slotUse{e.sizes[1] - e.webSlots, e.sizes[1]}
+		if t := kept.live; t != nil && t.counts[stepInProgress] > 0 {
+			for i := range t.steps {
+				if k := e.running[runKey{id, i}]; k != nil && !k.gone {
+					x.running[i] = true
+				}
+			}
+		}
+	})
+	return kept, err
+}

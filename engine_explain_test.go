@@ -75,7 +75,7 @@ func TestExplainCauses(t *testing.T) {
 			{name: "x", callable: "builtin:fail", config: `{"retryable":false}`}}, nil,
 			"a retry_scheduled does not start while the task is blocked_by_failures;x failed for good", ""},
 		{"cancelled task", []stepSpec{outside}, func(t *testing.T, s *service, v *task) {
-			if _, err := s.cancelTask(t.Context(), v.id, ""); err != nil {
+			if _, err := s.operator.cancelTask(t.Context(), v.id, ""); err != nil {
 				t.Fatal(err)
 			}
 		}, "", "the task is cancelled"},
@@ -101,7 +101,7 @@ func TestExplainCauses(t *testing.T) {
 			if tt.do != nil {
 				tt.do(t, s, v)
 			}
-			x, err := s.explain(v.id)
+			x, err := s.engine.explain(v.id)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -179,7 +179,7 @@ func wantStates(t *testing.T, v *task, want string) {
 func act(t *testing.T, s *service, v *task, step int, q stepRequest) (*task, error) {
 	t.Helper()
 	q.by, q.reason = "ops", "because"
-	if _, _, err := s.actOnStep(t.Context(), v.id, v.stepID(step), &q); err != nil {
+	if _, _, err := s.operator.act(t.Context(), v.id, v.stepID(step), &q); err != nil {
 		return nil, err
 	}
 	return settled(t, s, v.id), nil
@@ -321,7 +321,7 @@ func TestRefusedActions(t *testing.T) {
 	refuse(v, 0, resolveAction, invalidTransition, "complete", "resolved_manually")
 	v = mustAct(t, s, v, 1, completeAction)
 	refuse(v, 1, resolveAction, invalidTransition, "complete")
-	_, _, err := s.actOnStep(t.Context(), v.id, mustCreate(t, s, "two").stepID(0), &resetAction)
+	_, _, err := s.operator.act(t.Context(), v.id, mustCreate(t, s, "two").stepID(0), &resetAction)
 	if kindOf(err) != stepMissing {
 		t.Errorf("a step of another task: got %v; want not found", err)
 	}
@@ -338,14 +338,14 @@ func TestRacingOperators(t *testing.T) {
 			wg.Go(func() {
 				q := resetAction
 				q.by, q.reason = fmt.Sprint("operator ", i), "race"
-				_, _, errs[i] = s.actOnStep(context.Background(), v.id, v.stepID(0), &q)
+				_, _, errs[i] = s.operator.act(context.Background(), v.id, v.stepID(0), &q)
 			})
 		}
 		wg.Wait()
 		if (errs[0] == nil) == (errs[1] == nil) {
 			t.Fatalf("got %v and %v; want one to win", errs[0], errs[1])
 		}
-		a, err := s.audit(v.id, v.stepID(0))
+		a, err := s.history.audit(v.id, v.stepID(0))
 		if err != nil || len(a) != 2 {
 			t.Fatalf("got %d audit entries, %v; want 2", len(a), err)
 		}
@@ -497,14 +497,14 @@ func TestCancelTask(t *testing.T) {
 	}})
 	v := mustCreate(t, s, "mixed")
 	wantStates(t, v, "steps_in_process: complete in_progress enqueued pending")
-	after, err := s.cancelTask(t.Context(), v.id, "")
+	after, err := s.operator.cancelTask(t.Context(), v.id, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantStates(t, after, "cancelled: complete cancelled cancelled cancelled")
 	clock.advance(time.Minute)
 	wantStates(t, settled(t, s, v.id), "cancelled: complete cancelled cancelled cancelled")
-	if _, err := s.cancelTask(t.Context(), v.id, ""); kindOf(err) != invalidTransition {
+	if _, err := s.operator.cancelTask(t.Context(), v.id, ""); kindOf(err) != invalidTransition {
 		t.Errorf("cancelling twice: got %v; want an invalid transition", err)
 	}
 	if _, err := act(t, s, v, 1, resetAction); kindOf(err) != invalidTransition {
@@ -520,7 +520,7 @@ func TestHistoryAndAudit(t *testing.T) {
 	v = mustAct(t, s, v, 0, failAction)
 	v = mustAct(t, s, v, 0, resetAction)
 	v = mustAct(t, s, v, 0, completeAction)
-	h, err := s.history(v.id)
+	h, err := s.history.transitions(v.id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -550,7 +550,7 @@ func TestHistoryAndAudit(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got history\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	audit, err := s.audit(v.id, v.stepID(0))
+	audit, err := s.history.audit(v.id, v.stepID(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -594,7 +594,7 @@ func TestWideAndDeep(t *testing.T) {
 // each way there is: its slot is free at once, not when the delay is over.
 func TestSlotOfADelayEndsWithItsStep(t *testing.T) {
 	cancel := func(t *testing.T, s *service, v *task) {
-		if _, err := s.cancelTask(t.Context(), v.id, ""); err != nil {
+		if _, err := s.operator.cancelTask(t.Context(), v.id, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -646,7 +646,7 @@ func TestSlotOfAnAbandonedAttempt(t *testing.T) {
 	first, second := createAside(t, s, "web"), createAside(t, s, "web")
 	gone, cancel := context.WithCancel(t.Context())
 	cancel() // the answer would wait for the disk
-	if _, err := s.cancelTask(gone, first, ""); !errors.Is(err, context.Canceled) {
+	if _, err := s.operator.cancelTask(gone, first, ""); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v; want the cancellation to be under way", err)
 	}
 	awaitReal(t, "the slot to be free again or taken", func() bool {
@@ -764,7 +764,7 @@ func TestAttemptOvertakenWhileComputing(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, extra: []string{
 		testTemplate("first", stepSpec{name: "a", callable: "builtin:noop", retry: `{"backoff":"none"}`})}})
-	tpl, _ := s.registry().get("t", "first", "")
+	tpl, _ := s.templates.registry().get("t", "first", "")
 	var numbers []int
 	s.store.mu.Lock()
 	s.engine.targets[tpl] = []target{{kind: builtinHandler, builtin: &builtin{
@@ -790,7 +790,7 @@ func overtake(t *testing.T, s *service, clock *virtualClock) {
 	s.store.mu.Unlock()
 	q := retryAction
 	q.by, q.reason = "ops", "because"
-	if _, _, err := s.actOnStep(t.Context(), v.id, v.stepID(0), &q); err != nil {
+	if _, _, err := s.operator.act(t.Context(), v.id, v.stepID(0), &q); err != nil {
 		t.Error(err)
 	}
 	clock.advance(0)
@@ -958,7 +958,7 @@ func (l *randomWorld) adjust() {
 		by.inputs = fmt.Appendf(nil, `{"n":%d}`, l.r.IntN(9))
 		by.maxAttempts *= l.r.IntN(2)
 	}
-	_, _, err := l.s.adjustStep(l.t.Context(), v.id, v.stepID(step), by, "ops")
+	_, _, err := l.s.operator.adjust(l.t.Context(), v.id, v.stepID(step), by, "ops")
 	l.note("adjust step %d of task %d to %d, %s: %v", step, n, by.maxAttempts, by.inputs, err)
 	switch kindOf(err) {
 	case invalidTransition, invalidFields:
@@ -1024,7 +1024,7 @@ func (l *randomWorld) act(v *task, step int, q stepRequest) {
 	if q.action == actionComplete {
 		q.result = l.result()
 	}
-	_, _, err := l.s.actOnStep(l.t.Context(), v.id, v.stepID(step), &q)
+	_, _, err := l.s.operator.act(l.t.Context(), v.id, v.stepID(step), &q)
 	l.note("%s step %d of task %d: %v", q.action, step, slices.Index(l.tasks, v.id), err)
 	switch kindOf(err) {
 	case invalidTransition, conflict:
@@ -1044,7 +1044,7 @@ func (l *randomWorld) act(v *task, step int, q stepRequest) {
 func (l *randomWorld) claim() {
 	q := &claimRequest{callables: []string{"Out*"}, limit: 1 + l.r.IntN(3), worker: "w",
 		lease: time.Duration(1+l.r.IntN(5)) * time.Second}
-	got, err := l.s.claim(l.t.Context(), q)
+	got, err := l.s.outside.claim(l.t.Context(), q)
 	if err != nil {
 		l.t.Error(err)
 	}
@@ -1070,7 +1070,7 @@ func (l *randomWorld) answer() {
 	before := l.view(c.key.task)
 	holds := before.steps[c.key.step].lease
 	ends := l.leaseEnd(c.attempt.stepID)
-	_, err := l.s.answerLease(l.t.Context(), c.attempt.stepID, q)
+	_, err := l.s.outside.answer(l.t.Context(), c.attempt.stepID, q)
 	l.note("%s step %d of task %d: %v", q.verb, c.key.step, slices.Index(l.tasks, c.key.task), err)
 	mine := holds != nil && holds.is(q.hash) && ends > l.clock.now()
 	if mine != (err == nil) || err != nil && kindOf(err) != conflict {
@@ -1090,7 +1090,7 @@ func (l *randomWorld) leaseEnd(step uuid) instant {
 
 func (l *randomWorld) cancel() {
 	n := l.r.IntN(len(l.tasks))
-	_, err := l.s.cancelTask(l.t.Context(), l.tasks[n], "someone")
+	_, err := l.s.operator.cancelTask(l.t.Context(), l.tasks[n], "someone")
 	l.note("cancel task %d: %v", n, err)
 	if err != nil && kindOf(err) != invalidTransition {
 		l.t.Error(err)
@@ -1138,7 +1138,7 @@ func (l *randomWorld) check() {
 	for _, id := range l.tasks {
 		v := l.view(id)
 		checkFigures(l.t, v, l.clock.now())
-		x, err := l.s.explain(id)
+		x, err := l.s.engine.explain(id)
 		if err != nil {
 			l.t.Fatal(err)
 		}
@@ -1204,7 +1204,7 @@ func (l *randomWorld) checkSlots() {
 func (l *randomWorld) checkAudit(v *task, law *lawful) {
 	l.t.Helper()
 	for i := range v.steps {
-		audit, err := l.s.audit(v.id, v.stepID(i))
+		audit, err := l.s.history.audit(v.id, v.stepID(i))
 		if err != nil {
 			l.t.Error(err)
 		}

@@ -54,6 +54,7 @@ func (f *fixture) attach(s *service) {
 // start takes over the clock of a service whose engine runs.
 func (f *fixture) start() {
 	f.keeper = newTimekeeper(f.clock, f.svc.engine, f.lockstep)
+	f.svc.health.extra = map[string]func() checkView{"fixture": f.check}
 }
 
 // stop ends the moving of the clock.
@@ -143,29 +144,28 @@ const maxStateBytes = 1 << 30
 // one of them.
 var everything = everyPermission.list()
 
-func (a *controlAPI) reset(w http.ResponseWriter, _ *http.Request) error {
+func (a *controlAPI) reset(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	if err := a.fixture.world.reset(); err != nil {
-		return err
+		return nil, err
 	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent{}, nil
 }
 
-func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) error {
-	body, err := readJSON(r, false)
+func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
+	body, err := readBody(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	t, replaced, err := a.svc.addTemplate(body)
+	t, replaced, err := a.svc.templates.add(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	status := http.StatusCreated
 	if replaced {
 		status = http.StatusOK
 	}
 	w.Header().Set("Location", "/v1/templates/"+url.PathEscape(t.namespace)+"/"+url.PathEscape(t.name)+"/"+url.PathEscape(t.version))
-	return writeJSON(w, status, t.detailView())
+	return reply{status, t.detailView()}, nil
 }
 
 // GET and PUT /_stepwell/state: the whole state as one document.
@@ -173,11 +173,11 @@ func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) error {
 // stateTimeout is how long a whole state may take on its way, in real time.
 const stateTimeout = 10 * time.Minute
 
-func (a *controlAPI) getState(w http.ResponseWriter, r *http.Request) error {
+func (a *controlAPI) getState(w http.ResponseWriter, r *http.Request) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), stateTimeout)
 	defer cancel()
 	if err := a.svc.store.waitAll(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	extendWriting(w, stateTimeout)
 	w.Header().Set("Content-Type", "application/json")
@@ -186,25 +186,24 @@ func (a *controlAPI) getState(w http.ResponseWriter, r *http.Request) error {
 		a.log.Error("a state document was cut off", "error", err)
 		panic(http.ErrAbortHandler) // so that nobody takes it for a whole one
 	}
-	return nil
+	return written{}, nil
 }
 
-func (a *controlAPI) putState(w http.ResponseWriter, r *http.Request) error {
+func (a *controlAPI) putState(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err := checkContentType(r); err != nil {
-		return err
+		return nil, err
 	}
 	extendReading(w, stateTimeout)
 	extendWriting(w, stateTimeout)
 	body := &bodyReader{body: r.Body}
 	err := a.fixture.world.restore(body)
 	if body.err != nil {
-		return readFailure(body.err)
+		return nil, readFailure(body.err)
 	}
 	if err != nil {
-		return refusedState(err, "", "the state stays as it is")
+		return nil, refusedState(err, "", "the state stays as it is")
 	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent{}, nil
 }
 
 // refusedState is the failure of a document that will not do, which stood under

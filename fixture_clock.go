@@ -582,27 +582,27 @@ type clockView struct {
 	NextTimer *zonedTime `json:"next_timer"` // when the next work timer is due
 }
 
-func (a *controlAPI) writeClock(w http.ResponseWriter, fired uint64) error {
+func (a *controlAPI) clockView(fired uint64) clockView {
 	c := a.fixture.keeper.clock
 	v := clockView{Now: zonedTime(c.now()), Mode: c.modeNow(), Fired: fired}
 	if next, ok := c.work.next(); ok {
 		v.NextTimer = (*zonedTime)(&next)
 	}
-	return writeJSON(w, http.StatusOK, v)
+	return v
 }
 
-func (a *controlAPI) getClock(w http.ResponseWriter, _ *http.Request) error {
-	return a.writeClock(w, a.fixture.keeper.clock.firedNow())
+func (a *controlAPI) getClock(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return a.clockView(a.fixture.keeper.clock.firedNow()), nil
 }
 
-func (a *controlAPI) changeClock(w http.ResponseWriter, r *http.Request) error {
-	body, err := readJSON(r, false)
+func (a *controlAPI) changeClock(w http.ResponseWriter, r *http.Request) (any, error) {
+	body, err := readBody(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q, err := parseClockRequest(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := q.limit(w, r)
 	defer cancel()
@@ -611,29 +611,29 @@ func (a *controlAPI) changeClock(w http.ResponseWriter, r *http.Request) error {
 		err = a.svc.store.waitAll(ctx)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return a.writeClock(w, fired)
+	return a.clockView(fired), nil
 }
 
-func (a *controlAPI) waitIdle(w http.ResponseWriter, r *http.Request) error {
-	body, err := readJSON(r, true)
+func (a *controlAPI) waitIdle(w http.ResponseWriter, r *http.Request) (any, error) {
+	body, err := bodyRules{optional: true}.read(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q, err := parseIdleRequest(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := q.limit(w, r)
 	defer cancel()
 	if err := a.fixture.keeper.awaitIdle(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if err := a.svc.store.waitAll(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	return a.writeClock(w, a.fixture.keeper.clock.firedNow())
+	return a.clockView(a.fixture.keeper.clock.firedNow()), nil
 }
 
 // clockRequest is one thing to do to a clock.
@@ -652,9 +652,6 @@ const (
 // parseClockRequest reads the body of a change to the clock.
 func parseClockRequest(body []byte) (*clockRequest, error) {
 	q, f := &clockRequest{timeout: controlTimeout}, &fieldReader{}
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	const actions = "freeze, advance, advance_to_next, set, auto, resume"
 	eachMember(body, func(key string, raw []byte) bool {
 		if key == "timeout" {
@@ -696,9 +693,6 @@ func parseIdleRequest(body []byte) (*clockRequest, error) {
 	q, f := &clockRequest{timeout: controlTimeout}, &fieldReader{}
 	if body == nil {
 		return q, nil
-	}
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
 	}
 	eachMember(body, func(key string, raw []byte) bool {
 		if key != "timeout" {

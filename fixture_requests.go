@@ -420,12 +420,12 @@ func (f *journalFilter) rule(name, value string) error {
 		memberNames(journalFilters[requestEntry]), memberNames(journalFilters[handlerEntry]))
 }
 
-func (a *controlAPI) listRequests(w http.ResponseWriter, r *http.Request) error {
+func (a *controlAPI) listRequests(_ http.ResponseWriter, r *http.Request) (any, error) {
 	f, err := parseJournalFilter(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, f.view(a.fixture.requests))
+	return f.view(a.fixture.requests), nil
 }
 
 // view is the newest entries that fit.
@@ -465,10 +465,9 @@ func viewsOf(entries []journalEntry) []entryView {
 	return views
 }
 
-func (a *controlAPI) forgetRequests(w http.ResponseWriter, _ *http.Request) error {
+func (a *controlAPI) forgetRequests(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	a.fixture.requests.clear()
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent{}, nil
 }
 
 // Verifying: whether the handler calls and API requests that a test expects were
@@ -505,9 +504,6 @@ func (b countBound) holds(n int) (holds, settled bool) {
 
 // parseVerification reads {"match": {"kind"?, …}, "count"?: {…}}.
 func parseVerification(body []byte) (*verification, error) {
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	q, f := &verification{kind: handlerEntry, bound: countBound{"at_least", 1}}, &fieldReader{}
 	given := false
 	eachMember(body, func(key string, raw []byte) bool {
@@ -596,20 +592,20 @@ type verifiedView struct {
 	Count int `json:"count"`
 }
 
-func (a *controlAPI) verify(w http.ResponseWriter, r *http.Request) error {
-	body, err := readJSON(r, false)
+func (a *controlAPI) verify(_ http.ResponseWriter, r *http.Request) (any, error) {
+	body, err := readBody(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q, err := parseVerification(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	n, err := q.verify(a.fixture.requests)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, verifiedView{n})
+	return verifiedView{n}, nil
 }
 
 // verify counts what matches. Where entries were dropped that might change the

@@ -304,9 +304,6 @@ func parseSandboxRequest(body []byte) (*sandboxRequest, error) {
 	if body == nil {
 		return q, nil
 	}
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	eachMember(body, func(key string, raw []byte) bool {
 		switch key {
 		case "name":
@@ -336,61 +333,60 @@ func (a *controlAPI) sandboxes() (*sandboxes, error) {
 	return w.boxes, nil
 }
 
-func (a *controlAPI) addSandbox(w http.ResponseWriter, r *http.Request) error {
+func (a *controlAPI) addSandbox(w http.ResponseWriter, r *http.Request) (any, error) {
 	all, err := a.sandboxes()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	extendReading(w, stateTimeout)
-	body, err := readDeepJSON(r, true, seedDepth)
+	body, err := bodyRules{optional: true, deeper: seedDepth}.read(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q, err := parseSandboxRequest(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	extendWriting(w, stateTimeout)
 	box, err := all.create(q)
 	if err != nil {
-		return refusedState(err, "seed.", "no sandbox was made")
+		return nil, refusedState(err, "seed.", "no sandbox was made")
 	}
 	w.Header().Set("Location", controlPath+"/sandboxes/"+box.view.Name)
-	return writeJSON(w, http.StatusCreated, box.view)
+	return reply{http.StatusCreated, box.view}, nil
 }
 
-func (a *controlAPI) listSandboxes(w http.ResponseWriter, _ *http.Request) error {
+func (a *controlAPI) listSandboxes(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	all, err := a.sandboxes()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v := sandboxListView{[]sandboxView{}}
 	for _, box := range all.list() {
 		v.Sandboxes = append(v.Sandboxes, box.view)
 	}
-	return writeJSON(w, http.StatusOK, v)
+	return v, nil
 }
 
-func (a *controlAPI) getSandbox(w http.ResponseWriter, r *http.Request) error {
+func (a *controlAPI) getSandbox(_ http.ResponseWriter, r *http.Request) (any, error) {
 	all, err := a.sandboxes()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	box, err := all.get(r.PathValue("name"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, box.view)
+	return box.view, nil
 }
 
-func (a *controlAPI) deleteSandbox(w http.ResponseWriter, r *http.Request) error {
+func (a *controlAPI) deleteSandbox(_ http.ResponseWriter, r *http.Request) (any, error) {
 	all, err := a.sandboxes()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := all.delete(r.PathValue("name")); err != nil {
-		return err
+		return nil, err
 	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return noContent{}, nil
 }

@@ -147,9 +147,6 @@ const maxStubOutcomes = 1000
 
 // parseStub reads one stub.
 func parseStub(body []byte) (*stub, error) {
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	f := &fieldReader{}
 	s := f.stub("", body)
 	return s, f.failure("the stub is refused")
@@ -157,9 +154,6 @@ func parseStub(body []byte) (*stub, error) {
 
 // parseStubs reads {"stubs": [...]}.
 func parseStubs(body []byte) (all []*stub, err error) {
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	f, given := &fieldReader{}, false
 	eachMember(body, func(key string, raw []byte) bool {
 		if given = key == "stubs"; !given {
@@ -490,14 +484,14 @@ func (l *stubs) view() stubList {
 
 func stubNotFound(id string) *failure { return failf(notFound, "there is no stub %.60q", id) }
 
-func (a *controlAPI) addStub(w http.ResponseWriter, r *http.Request) error {
-	body, err := readJSON(r, false)
+func (a *controlAPI) addStub(w http.ResponseWriter, r *http.Request) (any, error) {
+	body, err := readBody(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s, err := parseStub(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var v stubView
 	err = a.fixture.changeStubs(r.Context(), func(l *stubs) error {
@@ -506,20 +500,20 @@ func (a *controlAPI) addStub(w http.ResponseWriter, r *http.Request) error {
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	w.Header().Set("Location", controlPath+"/stubs/"+v.ID)
-	return writeJSON(w, http.StatusCreated, v)
+	return reply{http.StatusCreated, v}, nil
 }
 
-func (a *controlAPI) replaceStubs(w http.ResponseWriter, r *http.Request) error {
-	body, err := readJSON(r, false)
+func (a *controlAPI) replaceStubs(_ http.ResponseWriter, r *http.Request) (any, error) {
+	body, err := readBody(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	all, err := parseStubs(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var v stubList
 	err = a.fixture.changeStubs(r.Context(), func(l *stubs) error {
@@ -528,18 +522,18 @@ func (a *controlAPI) replaceStubs(w http.ResponseWriter, r *http.Request) error 
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, v)
+	return v, nil
 }
 
-func (a *controlAPI) listStubs(w http.ResponseWriter, _ *http.Request) error {
+func (a *controlAPI) listStubs(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	var v stubList
 	a.fixture.readStubs(func(l *stubs) { v = l.view() })
-	return writeJSON(w, http.StatusOK, v)
+	return v, nil
 }
 
-func (a *controlAPI) getStub(w http.ResponseWriter, r *http.Request) error {
+func (a *controlAPI) getStub(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var v stubView
 	found := false
 	a.fixture.readStubs(func(l *stubs) {
@@ -548,28 +542,22 @@ func (a *controlAPI) getStub(w http.ResponseWriter, r *http.Request) error {
 		}
 	})
 	if !found {
-		return stubNotFound(r.PathValue("id"))
+		return nil, stubNotFound(r.PathValue("id"))
 	}
-	return writeJSON(w, http.StatusOK, v)
+	return v, nil
 }
 
-func (a *controlAPI) removeStub(w http.ResponseWriter, r *http.Request) error {
+func (a *controlAPI) removeStub(_ http.ResponseWriter, r *http.Request) (any, error) {
 	err := a.fixture.changeStubs(r.Context(), func(l *stubs) error {
 		if !l.remove(r.PathValue("id")) {
 			return stubNotFound(r.PathValue("id"))
 		}
 		return nil
 	})
-	if err == nil {
-		w.WriteHeader(http.StatusNoContent)
-	}
-	return err
+	return noContent{}, err
 }
 
-func (a *controlAPI) removeStubs(w http.ResponseWriter, r *http.Request) error {
+func (a *controlAPI) removeStubs(_ http.ResponseWriter, r *http.Request) (any, error) {
 	err := a.fixture.changeStubs(r.Context(), func(l *stubs) error { return l.replace(nil) })
-	if err == nil {
-		w.WriteHeader(http.StatusNoContent)
-	}
-	return err
+	return noContent{}, err
 }

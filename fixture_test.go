@@ -101,7 +101,7 @@ func TestFixtureShows(t *testing.T) {
 func TestControlAsksForEverything(t *testing.T) {
 	keys := []apiKeyConfig{{Key: "everything-and-more", Permissions: allWildcards()}}
 	for p := range permissionCount {
-		keys = append(keys, apiKeyConfig{Key: "all-but-" + p.String(), Permissions: (everyPermission &^ (1 << p)).names()})
+		keys = append(keys, apiKeyConfig{Key: "all-but-" + p.String(), Permissions: namesOf(everyPermission &^ (1 << p))})
 	}
 	s := newFixtureServer(t, serviceTest{config: func(c *Config) {
 		a := &c.Orchestration.Web.Auth

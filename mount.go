@@ -70,7 +70,7 @@ func (c *mountConfig) mounted(rows []route) []route {
 // point, and below what a trusted proxy says that it took off.
 func (a *mountAPI) link(r *http.Request, path string) string {
 	before := ""
-	if isTrustedProxy(peerAddress(r), a.trusted) {
+	if isTrustedProxy(peerAddress(r.RemoteAddr), a.trusted) {
 		before = strings.TrimRight(r.Header.Get("X-Forwarded-Prefix"), "/")
 	}
 	if !mountPathForm.MatchString(before) {
@@ -145,7 +145,7 @@ func mountError(f *failure, _ string, _ instant) any {
 // configuration guards shown as guarded.
 
 // links tells what there is below the mount point.
-func (a *mountAPI) links(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
 	links := map[string]string{
 		"handlers": "/handlers", "tasks": "/tasks", "performance": "/analytics/performance",
 		"bottlenecks": "/analytics/bottlenecks", "health": "/health/ready", "status": "/health/status",
@@ -154,19 +154,19 @@ func (a *mountAPI) links(w http.ResponseWriter, r *http.Request) error {
 	for name, path := range links {
 		links[name] = a.link(r, path)
 	}
-	return writeLinks(w, r, links)
+	return linksReply(w, r, links), nil
 }
 
 // document is the OpenAPI document, whose server is the mount point.
-func (a *mountAPI) document(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) document(_ http.ResponseWriter, r *http.Request) (any, error) {
 	doc, err := a.openapi()
 	if err == nil {
 		doc, err = withServer(doc, a.link(r, ""))
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeBody(w, http.StatusOK, "application/json", doc)
+	return textReply{"application/json", doc}, nil
 }
 
 // documented makes a document in which the operations that the configuration
@@ -279,16 +279,8 @@ type mountDatabase struct {
 // neverStored keeps answers that are true for a moment out of caches.
 func neverStored(w http.ResponseWriter) { w.Header().Set("Cache-Control", "no-store") }
 
-// mountChecks are the checks of the surface.
-func (a *mountAPI) checks() map[string]checkView {
-	scheduler, _ := a.svc.schedulerCheck()
-	checks := map[string]checkView{
-		"database":  a.svc.checked("the journal can be written", a.svc.checkStore),
-		"scheduler": scheduler,
-	}
-	a.svc.addAuthCheck(checks, a.auth)
-	return checks
-}
+// checks runs the checks of the surface.
+func (a *mountAPI) checks() map[string]checkView { return a.svc.health.checks("mount", false) }
 
 // readyOf is the answer that checks make. What they took is for the caller to add.
 func readyOf(checks map[string]checkView, now instant) mountReady {
@@ -307,55 +299,42 @@ func readyOf(checks map[string]checkView, now instant) mountReady {
 	return v
 }
 
-// writeMountReady answers 200 when every check is healthy, else 503.
-func writeMountReady(w http.ResponseWriter, v mountReady) error {
-	neverStored(w)
-	if v.Ready {
-		return writeJSON(w, http.StatusOK, v)
-	}
-	w.Header().Set("Retry-After", "1")
-	return writeJSON(w, http.StatusServiceUnavailable, v)
-}
+func mountAliveAt(now instant) mountAlive { return mountAlive{true, zonedTime(now), "stepwell"} }
 
-func writeMountAlive(w http.ResponseWriter, now instant) error {
-	neverStored(w)
-	return writeJSON(w, http.StatusOK, mountAlive{true, zonedTime(now), "stepwell"})
-}
-
-func (a *mountAPI) healthReady(w http.ResponseWriter, _ *http.Request) error {
+func (a *mountAPI) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
 	began := a.svc.clock.now()
 	v := readyOf(a.checks(), began)
 	v.CheckDuration = max(a.svc.clock.now().sub(began), 0).Seconds()
-	return writeMountReady(w, v)
+	neverStored(w)
+	return checkedReply(w, v.Ready, v), nil
 }
 
-func (a *mountAPI) healthLive(w http.ResponseWriter, _ *http.Request) error {
-	return writeMountAlive(w, a.svc.clock.now())
+func (a *mountAPI) healthLive(w http.ResponseWriter, _ *http.Request) (any, error) {
+	neverStored(w)
+	return mountAliveAt(a.svc.clock.now()), nil
 }
 
-func (a *mountAPI) healthStatus(w http.ResponseWriter, _ *http.Request) error {
+func (a *mountAPI) healthStatus(w http.ResponseWriter, _ *http.Request) (any, error) {
 	now := a.svc.clock.now()
 	ready := readyOf(a.checks(), now)
-	figures, err := a.svc.store.mountFigures()
+	figures, err := mountFiguresOf(a.svc.store)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v := mountHealth{
 		Healthy: ready.Ready, Status: healthyWord, Metrics: figures, Database: a.svc.database(),
 		Checks: ready.Checks, Version: version, UptimeSeconds: int64(max(now.sub(a.svc.started), 0).Seconds()),
 		Timestamp: zonedTime(now),
 	}
-	neverStored(w)
-	if v.Healthy {
-		return writeJSON(w, http.StatusOK, v)
+	if !v.Healthy {
+		v.Status = unhealthyWord
 	}
-	v.Status = unhealthyWord
-	w.Header().Set("Retry-After", "1")
-	return writeJSON(w, http.StatusServiceUnavailable, v)
+	neverStored(w)
+	return checkedReply(w, v.Healthy, v), nil
 }
 
 func (s *service) database() mountDatabase {
-	st := s.store.journal.status()
+	st := s.store.status()
 	v := mountDatabase{
 		JournalBytes: st.journalBytes, SnapshotBytes: st.snapshotBytes,
 		LastSyncAt: zonedTime(st.lastSync), Durability: st.durability,
@@ -366,20 +345,18 @@ func (s *service) database() mountDatabase {
 	return v
 }
 
-// mountFigures counts tasks and steps by status, and looks at the failed ones.
-func (s *store) mountFigures() (v mountFigures, err error) {
-	s.mu.Lock()
-	for status := range s.index.statuses {
-		v.Tasks.add(briefStatus(status), s.index.statuses[status].count())
+// mountFiguresOf counts tasks and steps by status, and looks at the failed ones.
+func mountFiguresOf(s *store) (v mountFigures, err error) {
+	counts := s.counts()
+	for state, n := range counts.tasks {
+		v.Tasks.add(taskState(state).brief(), n)
 	}
-	for state, n := range s.index.steps {
+	for state, n := range counts.steps {
 		v.Steps.add(stepState(state).brief(), n)
 	}
-	v.Retries.InBackoff = s.index.steps[stepWaitingForRetry]
-	failed := s.index.steps[stepInError]
-	s.mu.Unlock()
-	if failed > 0 {
-		err = s.countFailed(&v.Retries)
+	v.Retries.InBackoff = counts.steps[stepWaitingForRetry]
+	if counts.steps[stepInError] > 0 {
+		err = s.eachInError(v.Retries.count)
 	}
 	return v, err
 }
@@ -396,57 +373,9 @@ func (v *mountRetries) count(t *task) {
 	}
 }
 
-// countFailed looks at every task that may have a step in error, taking the
-// lock for some at a time. Ended ones are looked at without it.
-func (s *store) countFailed(v *mountRetries) error {
-	next := uint32(0)
-	for more := true; more; {
-		var lines [][]byte
-		lines, next, more = s.countFailedBatch(v, next)
-		for _, line := range lines {
-			h, err := readTaskHeader(line)
-			if err == nil && h.counts[stepInError] == 0 {
-				continue
-			}
-			t, err := s.thaw(line)
-			if err != nil {
-				return fmt.Errorf("looking at failed steps: %w", err)
-			}
-			v.count(t)
-		}
-	}
-	return nil
-}
-
-// maxStepsLooked is about how many steps are looked at under the lock at a time.
-const maxStepsLooked = 4096
-
-// countFailedBatch counts in some of those tasks from a position on. It returns
-// the lines of the ended ones among them, and where to go on.
-func (s *store) countFailedBatch(v *mountRetries, from uint32) (lines [][]byte, next uint32, more bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for looked := 0; looked < maxStepsLooked; {
-		pos, ok := s.index.statuses[briefError].next(from)
-		if !ok {
-			return lines, from, false
-		}
-		from = pos + 1
-		t := s.slots[pos].live
-		if t == nil {
-			lines = append(lines, s.slots[pos].line)
-			looked++
-			continue
-		}
-		looked += 1 + len(t.steps)
-		v.count(t)
-	}
-	return lines, from, true
-}
-
-func (a *mountAPI) metrics(w http.ResponseWriter, _ *http.Request) error {
+func (a *mountAPI) metrics(w http.ResponseWriter, _ *http.Request) (any, error) {
 	neverStored(w)
-	return writeBody(w, http.StatusOK, metricsContentType, []byte(a.svc.metrics(a.stats)))
+	return textReply{metricsContentType, []byte(a.svc.metrics(a.stats))}, nil
 }
 
 // Templates as the mount-point API shows them: handlers of tasks, by namespace
@@ -537,14 +466,14 @@ type handlerEdge struct {
 	To   string `json:"to"`
 }
 
-func (a *mountAPI) listNamespaces(w http.ResponseWriter, _ *http.Request) error {
+func (a *mountAPI) listNamespaces(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	v := handlerNamespaces{Namespaces: []handlerNamespace{}, GeneratedAt: zonedTime(a.svc.clock.now())}
-	r := a.svc.registry()
+	r := a.svc.templates.registry()
 	for _, n := range r.namespaces() {
 		v.Namespaces = append(v.Namespaces, r.handlerNamespace(n.Name))
 	}
 	v.TotalNamespaces = len(v.Namespaces)
-	return writeJSON(w, http.StatusOK, v)
+	return v, nil
 }
 
 func (r *registry) handlerNamespace(name string) handlerNamespace {
@@ -581,17 +510,17 @@ func versionsOf(templates []*template) []string {
 	return versions
 }
 
-func (a *mountAPI) listHandlers(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) listHandlers(_ http.ResponseWriter, r *http.Request) (any, error) {
 	namespace := r.PathValue("namespace")
-	all := a.svc.registry().handlersOf(namespace)
+	all := a.svc.templates.registry().handlersOf(namespace)
 	if len(all) == 0 {
-		return unknownNamespace(namespace)
+		return nil, unknownNamespace(namespace)
 	}
 	v := handlerList{Namespace: namespace, TotalHandlers: len(all)}
 	for _, versions := range all {
 		v.Handlers = append(v.Handlers, handlerSummaryOf(versions))
 	}
-	return writeJSON(w, http.StatusOK, v)
+	return v, nil
 }
 
 func unknownNamespace(name string) error {
@@ -618,30 +547,26 @@ func indexesOf[E any](s []E) []int {
 	return indexes
 }
 
-func (a *mountAPI) getHandler(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) getHandler(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
 	namespace := r.PathValue("namespace")
-	if len(a.svc.registry().handlersOf(namespace)) == 0 {
-		return unknownNamespace(namespace)
+	if len(a.svc.templates.registry().handlersOf(namespace)) == 0 {
+		return nil, unknownNamespace(namespace)
 	}
-	t, err := a.svc.template(namespace, r.PathValue("name"), q.text("version"))
+	t, err := a.svc.templates.find(namespace, r.PathValue("name"), q.text("version"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	v, err := a.svc.handlerView(t)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, v)
+	return a.svc.handlerView(t)
 }
 
 func (s *service) handlerView(t *template) (handlerView, error) {
 	v := handlerView{
 		ID: t.handlerID(), Name: t.name, Namespace: t.namespace, Version: t.version, FullName: t.fullName(),
-		Description: withoutCredentials(t.description), Available: s.validateRegistered(t).Valid, StepTemplates: []handlerStep{},
+		Description: withoutCredentials(t.description), Available: s.templates.validateRegistered(t).Valid, StepTemplates: []handlerStep{},
 		Configuration: t.shownJSON(), DependencyGraph: t.handlerGraph(), GeneratedAt: zonedTime(s.clock.now()),
 	}
 	events, err := t.stepEvents()

@@ -75,8 +75,8 @@ func (s *mountAnalytics) computePerformance() (v mountPerformanceView, err error
 	figures, states := s.store.figures()
 	day := figures.total(figureFilter{}, hoursAgo(now, 24))
 	v.SystemOverview = systemOverviewView{
-		ActiveTasks: states.active(), TotalNamespaces: len(s.registry().namespaces()),
-		UniqueTaskTypes: len(s.registry().byName), SystemHealthScore: day.health(),
+		ActiveTasks: states.active(), TotalNamespaces: len(s.templates.registry().namespaces()),
+		UniqueTaskTypes: len(s.templates.registry().byName), SystemHealthScore: day.health(),
 	}
 	v.PerformanceTrends = trendsView{
 		figures.total(figureFilter{}, hoursAgo(now, 1)).trend(),
@@ -215,31 +215,23 @@ func (s *mountAnalytics) adviceFor(q bottleneckQuery, tasks, steps []namedFigure
 		slowest(slices.Clone(steps), (*figureRow).attempts, adviceFrom), &states)
 }
 
-func (a *mountAPI) performance(w http.ResponseWriter, _ *http.Request) error {
-	v, err := a.analytics.answerPerformance()
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, v)
+func (a *mountAPI) performance(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return a.analytics.answerPerformance()
 }
 
-func (a *mountAPI) bottlenecks(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) bottlenecks(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
 	asked := bottleneckQuery{
 		figureFilter{namespace: q.filter("namespace"), name: q.filter("name"), version: q.filter("version")},
 		q.number("period", 24, 1, keptHours),
 	}
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
-	v, err := a.analytics.answerBottlenecks(asked)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, v)
+	return a.analytics.answerBottlenecks(asked)
 }
 
 // filter is an exact value to select by; a blank one selects all.

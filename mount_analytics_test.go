@@ -41,8 +41,8 @@ func TestMountPerformance(t *testing.T) {
 	}
 	wantJSON(t, a, map[string]string{
 		"system_overview.active_tasks": "1", "system_overview.system_health_score": "0.6",
-		"system_overview.total_namespaces":  fmt.Sprint(len(s.svc.registry().namespaces())),
-		"system_overview.unique_task_types": fmt.Sprint(len(s.svc.registry().listView("").Templates)), // each in one version
+		"system_overview.total_namespaces":  fmt.Sprint(len(s.svc.templates.registry().namespaces())),
+		"system_overview.unique_task_types": fmt.Sprint(len(s.svc.templates.registry().listView("").Templates)), // each in one version
 		"telemetry_insights.tasks_created":  "6", "telemetry_insights.tasks_completed": "3",
 		"telemetry_insights.tasks_failed": "2", "telemetry_insights.tasks_cancelled": "1",
 		"telemetry_insights.steps_created": "12", "telemetry_insights.steps_completed": "7",

@@ -12,12 +12,9 @@ import (
 
 // readNested reads a body that may stand under a name: {"task": {…}} for {…}.
 func readNested(r *http.Request, name string) ([]byte, error) {
-	body, err := readJSON(r, false)
+	body, err := readBody(r)
 	if err != nil {
 		return nil, err
-	}
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
 	}
 	f := fieldReader{}
 	eachMember(body, func(key string, raw []byte) bool {
@@ -32,33 +29,33 @@ func readNested(r *http.Request, name string) ([]byte, error) {
 	return body, f.failure("the request is refused")
 }
 
-func (a *mountAPI) createTask(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) createTask(w http.ResponseWriter, r *http.Request) (any, error) {
 	body, err := readNested(r, "task")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	done, err := a.submit(w, r, "mount /tasks", body)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeText(w, done.status(), mountTaskView{task: done.task, sight: mountSight{contexts: true}})
+	return reply{done.status(), mountTaskView{task: done.task, sight: mountSight{contexts: true}}}, nil
 }
 
-func (a *mountAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) listTasks(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	page := q.number("page", 1, 1, 1<<31-1)
 	perPage := q.number("per_page", 25, 1, 100)
 	f := taskFilter{namespace: q.text("namespace"), name: q.text("name"), version: q.text("version")}
 	q.briefStatus("status", &f)
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
 	tasks, total, err := a.svc.store.list(&f, (page-1)*perPage, perPage)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v := mountListView{tasks, mountSightOf(r.Context()), paginationView{page, perPage, total}}
-	return writeText(w, http.StatusOK, v)
+	return v, nil
 }
 
 // briefStatus reads a filter for a status of this surface, or for an exact state.
@@ -79,36 +76,36 @@ func (q *query) briefStatus(name string, f *taskFilter) {
 	f.state = &state
 }
 
-func (a *mountAPI) getTask(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) getTask(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	analyzed := q.flag("include_dependencies")
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
 	t, err := a.awaited(w, r, "id")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v := mountTaskView{task: t, sight: mountSightOf(r.Context()), withSteps: true}
 	if analyzed {
 		if v.more, err = dependencyMembers(t, a.svc.clock.now()); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return writeText(w, http.StatusOK, v)
+	return v, nil
 }
 
-func (a *mountAPI) explainTask(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) explainTask(_ http.ResponseWriter, r *http.Request) (any, error) {
 	id, err := pathID(r, "id")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	v, err := a.svc.explain(id)
+	v, err := a.svc.engine.explain(id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v.Status, v.State = v.state.brief().String(), v.state.String()
-	return writeJSON(w, http.StatusOK, v)
+	return v, nil
 }
 
 // dependencyMembers is the analysis of a task's dependencies.
@@ -122,28 +119,28 @@ func dependencyMembers(t *task, now instant) ([]namedJSON, error) {
 	return []namedJSON{{"dependencies", first}, {"dependency_analysis", second}}, err
 }
 
-func (a *mountAPI) cancelTask(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) cancelTask(_ http.ResponseWriter, r *http.Request) (any, error) {
 	id, err := pathID(r, "id")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	t, err := a.svc.cancelTask(r.Context(), id, subjectOf(r.Context()))
+	t, err := a.svc.operator.cancelTask(r.Context(), id, subjectOf(r.Context()))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeText(w, http.StatusOK, mountTaskView{task: t, sight: mountSightOf(r.Context())})
+	return mountTaskView{task: t, sight: mountSightOf(r.Context())}, nil
 }
 
-func (a *mountAPI) listSteps(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) listSteps(_ http.ResponseWriter, r *http.Request) (any, error) {
 	id, err := pathID(r, "task_id")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	t, err := a.svc.store.view(id)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeText(w, http.StatusOK, mountStepsView{t, mountSightOf(r.Context())})
+	return mountStepsView{t, mountSightOf(r.Context())}, nil
 }
 
 // stepPath is the step that the path names.
@@ -154,40 +151,40 @@ func (a *mountAPI) stepPath(r *http.Request) (taskID, stepID uuid, err error) {
 	return taskID, stepID, err
 }
 
-func (a *mountAPI) getStep(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) getStep(_ http.ResponseWriter, r *http.Request) (any, error) {
 	taskID, stepID, err := a.stepPath(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	t, err := a.svc.store.view(taskID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	i, ok := t.stepIndex(stepID)
 	if !ok {
-		return stepNotFound(taskID, stepID)
+		return nil, stepNotFound(taskID, stepID)
 	}
-	return writeText(w, http.StatusOK, mountStepView{t, i, mountSightOf(r.Context())})
+	return mountStepView{t, i, mountSightOf(r.Context())}, nil
 }
 
-func (a *mountAPI) adjustStep(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) adjustStep(_ http.ResponseWriter, r *http.Request) (any, error) {
 	taskID, stepID, err := a.stepPath(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	body, err := readNested(r, "workflow_step")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	by, err := parseAdjustment(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	t, i, err := a.svc.adjustStep(r.Context(), taskID, stepID, by, subjectOf(r.Context()))
+	t, i, err := a.svc.operator.adjust(r.Context(), taskID, stepID, by, subjectOf(r.Context()))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeText(w, http.StatusOK, mountStepView{t, i, mountSightOf(r.Context())})
+	return mountStepView{t, i, mountSightOf(r.Context())}, nil
 }
 
 // parseAdjustment reads {"retry_limit"?: 1–100, "inputs"?: object}, of which at
@@ -212,19 +209,19 @@ func parseAdjustment(body []byte) (*adjustment, error) {
 }
 
 // cancelStep is the step action cancel, in the name of who is authenticated.
-func (a *mountAPI) cancelStep(w http.ResponseWriter, r *http.Request) error {
+func (a *mountAPI) cancelStep(_ http.ResponseWriter, r *http.Request) (any, error) {
 	taskID, stepID, err := a.stepPath(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	subject := subjectOf(r.Context())
 	q := &stepRequest{action: actionCancel, by: orDefault(subject, defaultInitiator), subject: subject,
 		reason: "Cancelled at the mount point"}
-	t, i, err := a.svc.actOnStep(r.Context(), taskID, stepID, q)
+	t, i, err := a.svc.operator.act(r.Context(), taskID, stepID, q)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeText(w, http.StatusOK, mountStepView{t, i, mountSightOf(r.Context())})
+	return mountStepView{t, i, mountSightOf(r.Context())}, nil
 }
 
 // Tasks and steps as the mount-point API shows them.

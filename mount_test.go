@@ -175,7 +175,7 @@ func TestMountFailures(t *testing.T) {
 	log := &logLines{}
 	s := newTestService(t, serviceTest{log: log})
 	api := newOrchestrationAPI(s, nil)
-	fall := func(http.ResponseWriter, *http.Request) error { panic("oops") }
+	fall := func(http.ResponseWriter, *http.Request) (any, error) { panic("oops") }
 	api.mount.handle([]route{{"GET /stepwell/panic", public, fall}})
 	ask := func(method, path, body string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
@@ -284,7 +284,7 @@ func TestMountAgreesWithTheRole(t *testing.T) {
 			checkAgreement(t, api, id.String())
 			want.addTask(l.view(id))
 		}
-		if got, err := l.s.store.mountFigures(); got != want || err != nil {
+		if got, err := mountFiguresOf(l.s.store); got != want || err != nil {
 			t.Errorf("got figures %+v, %v; want what the tasks come to, %+v", got, err, want)
 		}
 		closeTestService(t, l.s)

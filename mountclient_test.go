@@ -25,7 +25,7 @@ func TestMountClient(t *testing.T) {
 		"demo/diamond": "demo.diamond@1.0.0: complete; Of the task's steps (4), 4 are completed, 0 ready, 0 blocked " +
 			"and 0 failed; the longest path has 3.\n  start: complete\n    left: complete (after start)\n" +
 			"    right: complete (after start)\n      end: complete (after left, right)\n",
-		"demo/nothing": "no handler demo/nothing; there are: demo/approval, demo/batch, ",
+		"demo/nothing": "no handler demo/nothing; handlers: demo/approval, demo/batch, ",
 	} {
 		out, err := run(handler)
 		if !strings.HasPrefix(out, want) || (err == nil) != (handler == "demo/diamond") {

@@ -35,38 +35,19 @@ func (a *orchestrationAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.surface.ServeHTTP(w, r)
 }
 
-func (a *orchestrationAPI) createTask(w http.ResponseWriter, r *http.Request) error {
-	body, err := readJSON(r, false)
+func (a *orchestrationAPI) createTask(w http.ResponseWriter, r *http.Request) (any, error) {
+	body, err := readBody(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	done, err := a.submit(w, r, "/v1/tasks", body)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeText(w, done.status(), taskView{done.task, a.svc.clock.now(), false, true})
+	return reply{done.status(), taskView{done.task, a.svc.clock.now(), false, true}}, nil
 }
 
-// saneTraceparent passes on a W3C trace context header and drops anything else.
-func saneTraceparent(h string) string {
-	const form = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-00"
-	if len(h) < len(form) || len(h) > 256 {
-		return ""
-	}
-	for i := range form {
-		if (h[i] == '-') != (form[i] == '-') || h[i] != '-' && unhex(h[i]) > 15 {
-			return ""
-		}
-	}
-	for _, c := range []byte(h[len(form):]) {
-		if c < 0x21 || c > 0x7e {
-			return ""
-		}
-	}
-	return h
-}
-
-func (a *orchestrationAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) listTasks(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	page := q.number("page", 1, 1, 1<<31-1)
 	perPage := q.number("per_page", 25, 1, 100)
@@ -76,14 +57,14 @@ func (a *orchestrationAPI) listTasks(w http.ResponseWriter, r *http.Request) err
 		state: q.taskState("status"),
 	}
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
 	tasks, total, err := a.svc.store.list(&f, (page-1)*perPage, perPage)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v := taskListView{tasks, a.svc.clock.now(), paginationView{page, perPage, total}, mayReadContexts(r.Context())}
-	return writeText(w, http.StatusOK, v)
+	return v, nil
 }
 
 // taskState reads a filter for one state.
@@ -132,28 +113,29 @@ func stepPath(r *http.Request) (taskID, stepID uuid, err error) {
 	return taskID, stepID, err
 }
 
-func (a *orchestrationAPI) getTask(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) getTask(w http.ResponseWriter, r *http.Request) (any, error) {
 	t, err := a.awaited(w, r, "task_uuid")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return a.writeTask(w, r, t)
+	return a.taskView(r, t), nil
 }
 
-func (a *orchestrationAPI) writeTask(w http.ResponseWriter, r *http.Request, t *task) error {
-	return writeText(w, http.StatusOK, taskView{t, a.svc.clock.now(), false, mayReadContexts(r.Context())})
+// taskView is a task as the caller may see it.
+func (a *orchestrationAPI) taskView(r *http.Request, t *task) taskView {
+	return taskView{t, a.svc.clock.now(), false, mayReadContexts(r.Context())}
 }
 
-func (a *orchestrationAPI) cancelTask(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) cancelTask(_ http.ResponseWriter, r *http.Request) (any, error) {
 	id, err := pathID(r, "task_uuid")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	t, err := a.svc.cancelTask(r.Context(), id, subjectOf(r.Context()))
+	t, err := a.svc.operator.cancelTask(r.Context(), id, subjectOf(r.Context()))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeText(w, http.StatusOK, taskView{t, a.svc.clock.now(), false, mayReadContexts(r.Context())})
+	return a.taskView(r, t), nil
 }
 
 // contextView is a task's context alone.
@@ -162,119 +144,107 @@ type contextView struct {
 	Context  json.RawMessage `json:"context"`
 }
 
-func (a *orchestrationAPI) getContext(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) getContext(_ http.ResponseWriter, r *http.Request) (any, error) {
 	t, err := a.taskIn(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, contextView{t.id, t.by.context})
+	return contextView{t.id, t.by.context}, nil
 }
 
-func (a *orchestrationAPI) getTransitions(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) getTransitions(_ http.ResponseWriter, r *http.Request) (any, error) {
 	id, err := pathID(r, "task_uuid")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	v, err := a.svc.history(id)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, v)
+	return a.svc.history.transitions(id)
 }
 
-func (a *orchestrationAPI) explainTask(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) explainTask(_ http.ResponseWriter, r *http.Request) (any, error) {
 	id, err := pathID(r, "task_uuid")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	v, err := a.svc.explain(id)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, v)
+	return a.svc.engine.explain(id)
 }
 
-func (a *orchestrationAPI) listSteps(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) listSteps(_ http.ResponseWriter, r *http.Request) (any, error) {
 	t, err := a.taskIn(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	now := a.svc.clock.now()
 	views := make([]stepView, len(t.steps))
 	for i := range t.steps {
 		views[i] = t.stepView(i, now, a.svc.workerID)
 	}
-	return writeJSON(w, http.StatusOK, views)
+	return views, nil
 }
 
-func (a *orchestrationAPI) getStep(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) getStep(_ http.ResponseWriter, r *http.Request) (any, error) {
 	t, i, err := a.stepIn(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, t.stepView(i, a.svc.clock.now(), a.svc.workerID))
+	return t.stepView(i, a.svc.clock.now(), a.svc.workerID), nil
 }
 
-func (a *orchestrationAPI) getAudit(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) getAudit(_ http.ResponseWriter, r *http.Request) (any, error) {
 	taskID, stepID, err := stepPath(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	v, err := a.svc.audit(taskID, stepID)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, v)
+	return a.svc.history.audit(taskID, stepID)
 }
 
-func (a *orchestrationAPI) actOnStep(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) actOnStep(_ http.ResponseWriter, r *http.Request) (any, error) {
 	taskID, stepID, err := stepPath(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	body, err := readJSON(r, false)
+	body, err := readBody(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q, err := parseStepRequest(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q.subject = subjectOf(r.Context())
-	t, i, err := a.svc.actOnStep(r.Context(), taskID, stepID, q)
+	t, i, err := a.svc.operator.act(r.Context(), taskID, stepID, q)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, t.stepView(i, a.svc.clock.now(), a.svc.workerID))
+	return t.stepView(i, a.svc.clock.now(), a.svc.workerID), nil
 }
 
-func (a *orchestrationAPI) listTemplates(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) listTemplates(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
-	return writeJSON(w, http.StatusOK, a.svc.registry().listView(q.text("namespace")))
+	return a.svc.templates.registry().listView(q.text("namespace")), nil
 }
 
-func (a *orchestrationAPI) getTemplate(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) getTemplate(_ http.ResponseWriter, r *http.Request) (any, error) {
 	tpl, err := a.templateIn(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, tpl.detailView())
+	return tpl.detailView(), nil
 }
 
-func (a *orchestrationAPI) metrics(w http.ResponseWriter, _ *http.Request) error {
-	return writeBody(w, http.StatusOK, metricsContentType, []byte(a.svc.metrics(a.stats)))
+func (a *orchestrationAPI) metrics(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return textReply{metricsContentType, []byte(a.svc.metrics(a.stats))}, nil
 }
 
 // links says at the root where everything is, and shows a browser the page that
 // says it better.
-func (a *orchestrationAPI) links(w http.ResponseWriter, r *http.Request) error {
-	return writeLinks(w, r, map[string]string{
+func (a *orchestrationAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
+	return linksReply(w, r, map[string]string{
 		"tasks": "/v1/tasks", "templates": "/v1/templates", "health": "/health/ready",
 		"metrics": "/metrics", "openapi": "/api-docs/openapi.json", "docs": "/api-docs/ui",
-	})
+	}), nil
 }
 
 // GET /config of both roles: the effective configuration without its secrets,
@@ -364,34 +334,34 @@ func (s *service) messagingView() messagingConfigView {
 	return v
 }
 
-func (a *orchestrationAPI) config(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, orchestrationConfigView{
+func (a *orchestrationAPI) config(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return orchestrationConfigView{
 		Metadata:       a.svc.configMetadata(),
 		Auth:           authView(&a.svc.cfg.Orchestration.Web),
 		DatabasePools:  poolConfigView{1, 1},
 		DeploymentMode: "standalone",
 		Messaging:      a.svc.messagingView(),
 		Config:         a.svc.cfg.redacted(),
-	})
+	}, nil
 }
 
 // workerSections are the parts of the configuration that the worker's surface
 // shows: its own, and those that it shares.
 var workerSections = []string{"environment", "role", "worker", "web", "templates", "docs", "log"}
 
-func (a *workerAPI) config(w http.ResponseWriter, _ *http.Request) error {
+func (a *workerAPI) config(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	all, shown := a.svc.cfg.redacted(), map[string]any{}
 	for _, name := range workerSections {
 		shown[name] = all[name]
 	}
-	return writeJSON(w, http.StatusOK, workerConfigView{
+	return workerConfigView{
 		Metadata:   a.svc.configMetadata(),
 		WorkerID:   a.svc.workerID,
 		WorkerType: workerType,
 		Auth:       authView(&a.svc.cfg.Worker.Web),
 		Messaging:  a.svc.messagingView(),
 		Config:     shown,
-	})
+	}, nil
 }
 
 // The analytics endpoints of the orchestration role.
@@ -402,46 +372,46 @@ const (
 	maxMinExecutions = 1_000_000_000
 )
 
-func (a *orchestrationAPI) performance(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) performance(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	hours := q.number("hours", 24, 1, keptHours)
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
-	return writeJSON(w, http.StatusOK, a.svc.performance(hours))
+	return a.svc.performance(hours), nil
 }
 
-func (a *orchestrationAPI) bottlenecks(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) bottlenecks(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	limit := q.number("limit", 10, 1, maxBottlenecks)
 	minimum := q.number("min_executions", 5, 0, maxMinExecutions)
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
-	return writeJSON(w, http.StatusOK, a.svc.bottlenecks(limit, minimum))
+	return a.svc.bottlenecks(limit, minimum), nil
 }
 
-func (a *orchestrationAPI) health(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, aliveView{Status: "healthy", Timestamp: zonedTime(a.svc.clock.now())})
+func (a *orchestrationAPI) health(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return aliveView{Status: "healthy", Timestamp: zonedTime(a.svc.clock.now())}, nil
 }
 
-func (a *orchestrationAPI) healthLive(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, aliveView{Status: "alive", Timestamp: zonedTime(a.svc.clock.now())})
+func (a *orchestrationAPI) healthLive(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return aliveView{Status: "alive", Timestamp: zonedTime(a.svc.clock.now())}, nil
 }
 
-func (a *orchestrationAPI) healthReady(w http.ResponseWriter, _ *http.Request) error {
-	checks, _ := a.svc.readiness()
-	return writeReady(w, a.checkedView(checks))
+func (a *orchestrationAPI) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
+	checks := a.svc.health.checks("orchestration", false)
+	return readyReply(w, a.checkedView(checks)), nil
 }
 
-func (a *orchestrationAPI) healthDetailed(w http.ResponseWriter, _ *http.Request) error {
-	return writeDetailed(w, a.checkedView(a.svc.detailedHealth()))
+func (a *orchestrationAPI) healthDetailed(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return detailedReply(a.checkedView(a.svc.health.checks("orchestration", true))), nil
 }
 
 // checkedView is an answer with these checks.
 func (a *orchestrationAPI) checkedView(checks map[string]checkView) readyView {
 	s := a.svc
 	return readyView{
-		Timestamp: zonedTime(s.clock.now()), Checks: checks, Info: healthInfo(s.cfg, s.operationalState()),
+		Timestamp: zonedTime(s.clock.now()), Checks: checks, Info: healthInfo(s.cfg, s.health.operationalState()),
 	}
 }

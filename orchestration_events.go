@@ -23,45 +23,41 @@ const (
 type eventStream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	store   *store
 	from    *follower
 	told    uint64      // the newest id that the reader has
 	lapsed  func() bool // the reader's credential is valid no longer
 	buf     []byte
 }
 
-func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) (any, error) {
 	after, given, err := lastEventID(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	filter, err := eventFilterOf(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if a.svc.draining.Load() {
-		return failf(unavailable, "the service is shutting down")
+		return nil, failf(unavailable, "the service is shutting down")
 	}
-	store := a.svc.store
-	if !given {
-		after = store.journal.published.Load()
+	var f *follower
+	if given {
+		f, err = a.svc.store.follow(filter, after)
+	} else {
+		f, after, err = a.svc.store.followNow(filter)
 	}
-	f, err := store.follow(filter, after)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if !given {
-		f.missed = false // in an empty store "now" is before everything
-	}
-	s := &eventStream{w: w, control: http.NewResponseController(w), store: store, from: f, lapsed: a.lapse(r)}
+	s := &eventStream{w: w, control: http.NewResponseController(w), from: f, lapsed: a.lapse(r)}
 	s.open(after)
 	if r.Method == http.MethodHead {
-		return nil
+		return written{}, nil
 	}
-	store.events.streams.Add(1)
-	defer store.events.streams.Add(-1)
+	defer f.open()()
 	s.run(r.Context())
-	return nil
+	return written{}, nil
 }
 
 // lastEventID is the sequence that the reader has already: in the header, which
@@ -144,7 +140,7 @@ func (s *eventStream) run(ctx context.Context) {
 	beat := time.NewTicker(eventHeartbeat)
 	defer beat.Stop()
 	for ctx.Err() == nil {
-		news := s.store.journal.publishing.next()
+		news := s.from.news()
 		more, open := s.send()
 		if !open || !more && !s.await(ctx, news, beat.C) {
 			return
@@ -155,7 +151,7 @@ func (s *eventStream) run(ctx context.Context) {
 // await returns when there may be something to send, or is no reason to go on.
 func (s *eventStream) await(ctx context.Context, news <-chan struct{}, beat <-chan time.Time) (open bool) {
 	select {
-	case <-s.store.events.closed:
+	case <-s.from.ended():
 		s.end("the service is ending")
 		return false
 	case <-ctx.Done():
@@ -179,7 +175,7 @@ func (s *eventStream) await(ctx context.Context, news <-chan struct{}, beat <-ch
 func (s *eventStream) send() (more, open bool) {
 	batch, more, behind := s.from.take()
 	if behind {
-		s.store.events.cut.Add(1)
+		s.from.cutOff()
 		s.end("this stream fell behind what is held: resume with the last id")
 		return false, false
 	}
@@ -192,7 +188,7 @@ func (s *eventStream) send() (more, open bool) {
 	if !s.flush() {
 		return false, false
 	}
-	s.store.events.delivered.Add(uint64(len(batch)))
+	s.from.sent(len(batch))
 	return more, true
 }
 
@@ -214,7 +210,7 @@ func (s *eventStream) flush() bool {
 	}
 	s.buf = s.buf[:0]
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		s.store.events.cut.Add(1)
+		s.from.cutOff()
 	}
 	return err == nil
 }

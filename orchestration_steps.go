@@ -22,24 +22,24 @@ const (
 	defaultOutsideName = "outside-actor" // of one that gives no worker_id, without authentication
 )
 
-func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (any, error) {
 	p, err := readActor(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q, err := p.claimRequest()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q.subject = subjectOf(r.Context())
 	q.worker = cmp.Or(q.worker, firstCharacters(q.subject, maxNameLength), defaultOutsideName)
 	// A read deadline that passes while a handler works would cancel its request.
 	http.NewResponseController(w).SetReadDeadline(time.Time{})
-	given, err := a.svc.claim(r.Context(), q)
+	given, err := a.svc.outside.claim(r.Context(), q)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeText(w, http.StatusOK, claimsView(given))
+	return claimsView(given), nil
 }
 
 func firstCharacters(s string, n int) string {
@@ -56,12 +56,9 @@ type actorReader struct {
 }
 
 func readActor(r *http.Request) (*actorReader, error) {
-	body, err := readJSON(r, false)
+	body, err := readBody(r)
 	if err != nil {
 		return nil, err
-	}
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
 	}
 	p := &actorReader{stepRequestParser: stepRequestParser{members: map[string][]byte{}}}
 	eachMember(body, func(key string, raw []byte) bool {
@@ -167,7 +164,7 @@ func (a *orchestrationAPI) answer(
 	if limit := a.svc.cfg.Worker.MaxResultBytes; int64(len(q.outcome.result)) > limit {
 		return v, failf(tooLarge, "the result is larger than worker.max_result_bytes, %d", limit)
 	}
-	return a.svc.answerLease(r.Context(), id, q)
+	return a.svc.outside.answer(r.Context(), id, q)
 }
 
 // leaseView says how long a lease holds.
@@ -176,19 +173,19 @@ type leaseView struct {
 	LeaseExpiresAt zonedTime `json:"lease_expires_at"`
 }
 
-func (a *orchestrationAPI) extendLease(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) extendLease(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var given *leaseAnswer
 	v, err := a.answer(r, extendVerb, func(p *actorReader, q *leaseAnswer) {
 		q.lease = p.seconds("lease_seconds", standardLease, 1, maxLeaseSeconds)
 		given = q
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, leaseView{v.StepUUID, zonedTime(given.until)})
+	return leaseView{v.StepUUID, zonedTime(given.until)}, nil
 }
 
-func (a *orchestrationAPI) completeClaimed(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) completeClaimed(_ http.ResponseWriter, r *http.Request) (any, error) {
 	v, err := a.answer(r, completeVerb, func(p *actorReader, q *leaseAnswer) {
 		q.outcome.success = true
 		if p.result == nil {
@@ -200,12 +197,12 @@ func (a *orchestrationAPI) completeClaimed(w http.ResponseWriter, r *http.Reques
 		}
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, v)
+	return v, nil
 }
 
-func (a *orchestrationAPI) failClaimed(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) failClaimed(_ http.ResponseWriter, r *http.Request) (any, error) {
 	v, err := a.answer(r, failVerb, func(p *actorReader, q *leaseAnswer) {
 		var action stepRequest
 		p.stepError(&action)
@@ -213,25 +210,25 @@ func (a *orchestrationAPI) failClaimed(w http.ResponseWriter, r *http.Request) e
 		q.outcome.retryAfter = p.seconds("retry_after", 0, 0, int64(maxRetryAfter/time.Second))
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, v)
+	return v, nil
 }
 
 // listOutsideSteps lists the steps that outside actors can claim, or have.
-func (a *orchestrationAPI) listOutsideSteps(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) listOutsideSteps(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	limit := q.number("limit", 50, 1, 500)
 	offset := q.number("offset", 0, 0, 10000)
 	claimed := q.claimedSteps()
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
 	callable, namespace := q.text("callable"), q.text("namespace")
 	matches := func(key claimKey) bool {
 		return (callable == "" || fitsCallable(callable, key.callable)) && (namespace == "" || namespace == key.namespace)
 	}
-	return writeJSON(w, http.StatusOK, a.svc.outsideSteps(claimed, matches, offset, limit))
+	return a.svc.outside.steps(claimed, matches, offset, limit), nil
 }
 
 // claimedSteps reads the state that is listed: of the claimed steps, or of those
@@ -278,57 +275,45 @@ func queryWord[T any](q *query, name string, parse func(string) (T, bool), words
 	return &v
 }
 
-func (a *orchestrationAPI) listDLQ(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) listDLQ(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	f := dlqFilter{q.dlqStatus(), q.dlqReason()}
 	limit, offset := q.number("limit", 50, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
-	v, err := a.svc.dlqEntries(f, offset, limit)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, v)
+	return a.svc.dlq.entries(f, offset, limit)
 }
 
-func (a *orchestrationAPI) getTaskDLQ(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) getTaskDLQ(_ http.ResponseWriter, r *http.Request) (any, error) {
 	id, err := pathID(r, "task_uuid")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	v, err := a.svc.dlqOfTask(id)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, v)
+	return a.svc.dlq.ofTask(id)
 }
 
-func (a *orchestrationAPI) dlqQueue(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) dlqQueue(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	reason := q.dlqReason()
 	limit := q.number("limit", 100, 1, maxDLQLimit)
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
-	v, err := a.svc.dlqQueue(reason, limit)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, v)
+	return a.svc.dlq.queue(reason, limit)
 }
 
-func (a *orchestrationAPI) staleness(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) staleness(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	limit := q.number("limit", 100, 1, maxDLQLimit)
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
-	return writeJSON(w, http.StatusOK, a.svc.staleness(limit))
+	return a.svc.staleness.report(limit), nil
 }
 
-func (a *orchestrationAPI) dlqStats(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, a.svc.dlqStats())
+func (a *orchestrationAPI) dlqStats(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return a.svc.dlq.stats(), nil
 }
 
 // dlqUpdateView answers an update of an entry.
@@ -338,31 +323,28 @@ type dlqUpdateView struct {
 	DLQEntryUUID uuid   `json:"dlq_entry_uuid"`
 }
 
-func (a *orchestrationAPI) updateDLQ(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) updateDLQ(_ http.ResponseWriter, r *http.Request) (any, error) {
 	id, err := pathID(r, "dlq_entry_uuid")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	body, err := readJSON(r, false)
+	body, err := readBody(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q, err := parseInvestigation(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := a.svc.investigate(r.Context(), id, q); err != nil {
-		return err
+	if err := a.svc.dlq.update(r.Context(), id, q); err != nil {
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, dlqUpdateView{true, "DLQ entry updated", id})
+	return dlqUpdateView{true, "DLQ entry updated", id}, nil
 }
 
 // parseInvestigation reads the body of an update. A failure of the kind
 // invalidFields names every offending field.
 func parseInvestigation(body []byte) (*investigation, error) {
-	if jsonKind(body) != '{' {
-		return nil, failf(invalidJSON, "the body must be a JSON object")
-	}
 	q := &investigation{status: noDLQStatus}
 	var f fieldReader
 	eachMember(body, func(key string, raw []byte) bool {
@@ -393,14 +375,14 @@ func (q *investigation) field(f *fieldReader, key string, raw []byte) {
 	}
 }
 
-func (a *orchestrationAPI) getSummary(w http.ResponseWriter, r *http.Request) error {
+func (a *orchestrationAPI) getSummary(_ http.ResponseWriter, r *http.Request) (any, error) {
 	t, err := a.taskIn(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v := t.summary(a.svc.clock.now())
 	v.Links = summaryLinksOf(r, t.id)
-	return writeJSON(w, http.StatusOK, v)
+	return v, nil
 }
 
 // summaryLinksOf is where more is found, under the prefix that the caller used.

@@ -94,7 +94,7 @@ func TestReadmeDynamicSteps(t *testing.T) { typeSession(t, "Dynamic steps", t.Te
 func TestReadmeOutsideWorkers(t *testing.T) { typeSession(t, "Outside workers", t.TempDir(), serve(t)) }
 
 func TestReadmeExplain(t *testing.T) {
-	typeSession(t, "Why does it not go on?", t.TempDir(), serve(t))
+	typeSession(t, "Why is my task stuck?", t.TempDir(), serve(t))
 }
 
 func TestReadmeEvents(t *testing.T) { typeSession(t, "Events", t.TempDir(), serve(t)) }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 )
 
 func (a *orchestrationAPI) routes() []route {
@@ -47,7 +46,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /health/detailed", public, a.healthDetailed},
 		{"GET /metrics", public, a.metrics},
 		{"GET /{$}", public, a.links},
-	}, a.docsRoutes()...)
+	}, a.docsRoutes(a.document)...)
 }
 
 func (a *workerAPI) routes() []route {
@@ -63,7 +62,7 @@ func (a *workerAPI) routes() []route {
 		{"GET /metrics", public, a.metrics},
 		{"GET /metrics/worker", public, a.metricsJSON},
 		{"GET /metrics/events", public, a.metricsEvents},
-	}, a.docsRoutes()...)
+	}, a.docsRoutes(a.document)...)
 }
 
 // The rows of the mount-point API, relative to its prefix.
@@ -88,7 +87,7 @@ func (a *mountAPI) routes() []route {
 		{mountStatusRoute, public, a.healthStatus},
 		{mountMetricsRoute, public, a.metrics},
 		{"GET /{$}", public, a.links},
-	}, a.docsRoutesWith(a.document)...)
+	}, a.docsRoutes(a.document)...)
 }
 
 // The rows that [mount] can put behind a permission.
@@ -120,35 +119,50 @@ type startingAPI struct {
 	worker bool      // the role
 }
 
-// notYet is every check before there is anything to look at.
-var notYet = checkView{Status: unknownWord, Message: "the service is starting"}
-
-// The names of the checks, by role: those of /health/ready, and the others.
-const (
-	readyChecks     = "web_database orchestration_database circuit_breaker orchestration_system command_processor"
-	otherChecks     = " pool_utilization queue_depth channel_saturation"
-	workerReady     = "database command_processor queue_processing"
-	otherWorkChecks = " event_system step_processing circuit_breakers"
-)
-
 func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := requestID(r, a.ids)
 	w.Header()["X-Request-Id"] = []string{id}
-	if !a.worker && a.cfg.Mount.under(r.URL.Path) {
-		a.serveMount(w, r, id)
-		return
+	answer, encode := a.answer, orchestrationError
+	switch {
+	case a.worker:
+		encode = workerError
+	case a.cfg.Mount.under(r.URL.Path):
+		answer, encode = a.mountAnswer, mountError
 	}
-	switch r.URL.Path {
+	v := answer(w, r.URL.Path)
+	if v == nil {
+		w.Header().Set("Retry-After", "1")
+		f := failf(unavailable, "the service is starting")
+		v = reply{statusOf[f.kind].status, encode(f, id, a.clock.now())}
+	}
+	writeReply(w, v)
+}
+
+// answer answers for the role; nil where only a service can.
+func (a *startingAPI) answer(w http.ResponseWriter, path string) any {
+	switch path {
 	case "/health/live":
-		v := aliveView{Status: "alive", Timestamp: zonedTime(a.clock.now()), WorkerID: a.workerID()}
-		writeJSON(w, http.StatusOK, v)
+		return aliveView{Status: "alive", Timestamp: zonedTime(a.clock.now()), WorkerID: a.workerID()}
 	case "/health/ready":
-		writeReady(w, a.health(readyChecks, workerReady))
+		return readyReply(w, a.health(false))
 	case "/health/detailed":
-		writeDetailed(w, a.health(readyChecks+otherChecks, workerReady+otherWorkChecks))
-	default:
-		a.refuse(w, id, a.encode())
+		return detailedReply(a.health(true))
 	}
+	return nil
+}
+
+// mountAnswer is answer for the mount-point API.
+func (a *startingAPI) mountAnswer(w http.ResponseWriter, path string) any {
+	switch strings.TrimPrefix(path, a.cfg.Mount.Path) {
+	case "/health/live":
+		neverStored(w)
+		return mountAliveAt(a.clock.now())
+	case "/health/ready":
+		v := readyOf(startingChecks("mount", false), a.clock.now())
+		neverStored(w)
+		return checkedReply(w, v.Ready, v)
+	}
+	return nil
 }
 
 func (a *startingAPI) workerID() string {
@@ -158,66 +172,19 @@ func (a *startingAPI) workerID() string {
 	return workerID(a.cfg)
 }
 
-// health is an answer whose checks, by the role's names, all say "not yet".
-func (a *startingAPI) health(orchestration, worker string) readyView {
-	v := readyView{Timestamp: zonedTime(a.clock.now()), WorkerID: a.workerID(), Checks: map[string]checkView{}}
-	names, check := orchestration, notYet
+// health answers that every check of the role is unknown so far.
+func (a *startingAPI) health(detailed bool) readyView {
+	v := readyView{Timestamp: zonedTime(a.clock.now()), WorkerID: a.workerID()}
 	if a.worker {
-		names, check.LastChecked = worker, v.Timestamp
+		v.Checks = dated(startingChecks("worker", detailed), v.Timestamp)
 		v.System = systemInfoView{
 			Version: version, Environment: a.cfg.Environment, WorkerType: workerType, DatabasePoolSize: 1,
 			SupportedNamespaces: []string{},
 		}
 	} else {
-		v.Info = healthInfo(a.cfg, "Startup")
-	}
-	for name := range strings.FieldsSeq(names) {
-		v.Checks[name] = check
+		v.Checks, v.Info = startingChecks("orchestration", detailed), healthInfo(a.cfg, "Startup")
 	}
 	return v
-}
-
-// serveMount answers for the mount-point API.
-func (a *startingAPI) serveMount(w http.ResponseWriter, r *http.Request, id string) {
-	switch strings.TrimPrefix(r.URL.Path, a.cfg.Mount.Path) {
-	case "/health/live":
-		writeMountAlive(w, a.clock.now())
-	case "/health/ready":
-		writeMountReady(w, readyOf(map[string]checkView{"database": notYet, "scheduler": notYet}, a.clock.now()))
-	default:
-		a.refuse(w, id, mountError)
-	}
-}
-
-// encode makes the bodies of the role's errors.
-func (a *startingAPI) encode() func(*failure, string, instant) any {
-	if a.worker {
-		return workerError
-	}
-	return orchestrationError
-}
-
-func (a *startingAPI) refuse(w http.ResponseWriter, requestID string, encode func(*failure, string, instant) any) {
-	w.Header().Set("Retry-After", "1")
-	f := failf(unavailable, "the service is starting")
-	writeJSON(w, statusOf[f.kind].status, encode(f, requestID, a.clock.now()))
-}
-
-// gate answers for a listener by the surface of the moment; until there is one
-// in the form that it will have.
-type gate struct {
-	starting startingAPI
-	surface  atomic.Pointer[http.Handler]
-}
-
-func (g *gate) open(h http.Handler) { g.surface.Store(&h) }
-
-func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if s := g.surface.Load(); s != nil {
-		(*s).ServeHTTP(w, r)
-		return
-	}
-	g.starting.ServeHTTP(w, r)
 }
 
 // gates are the two listeners' handlers.

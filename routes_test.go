@@ -240,8 +240,8 @@ func TestEveryRouteAsks(t *testing.T) {
 	for _, table := range allRoutes() {
 		for _, strict := range []bool{true, false} {
 			s := newAuthSurface(t, table.surface, func(c *authConfig) { c.StrictValidation = strict })
-			probe := route{"POST /probe", needs(permWorkerConfigRead), func(w http.ResponseWriter, r *http.Request) error {
-				return writeJSON(w, http.StatusOK, subjectOf(r.Context()))
+			probe := route{"POST /probe", needs(permWorkerConfigRead), func(_ http.ResponseWriter, r *http.Request) (any, error) {
+				return subjectOf(r.Context()), nil
 			}}
 			s.add(probe) // so that each surface has a protected route
 			for _, row := range append(table.routes, probe) {
@@ -300,8 +300,8 @@ func TestRolesAuthenticateAlone(t *testing.T) {
 		a.Enabled, a.JWTPublicKey, a.JWTAudience = true, publicPEM(t, authKeys().rsa), "orchestration"
 		b.Enabled, b.JWTPublicKey, b.JWTAudience = true, publicPEM(t, authKeys().rsa), "worker"
 	}})
-	probe := []route{{"GET /probe", needs(permTasksRead), func(w http.ResponseWriter, r *http.Request) error {
-		return writeJSON(w, http.StatusOK, nil)
+	probe := []route{{"GET /probe", needs(permTasksRead), func(_ http.ResponseWriter, r *http.Request) (any, error) {
+		return nil, nil
 	}}}
 	surfaces := map[string]*authSurface{
 		"orchestration": {t, newOrchestrationAPI(svc, nil).surface, nil, ""}, "worker": {t, newWorkerAPI(svc, nil).surface, nil, ""},
@@ -334,7 +334,7 @@ func TestAdmissionIsLogged(t *testing.T) {
 		{"Authorization: Bearer x", "WARN a request was refused route=GET /v1/tasks request_id=r1 method=jwt " +
 			"status=401 reason=malformed detail=it does not have three parts"},
 		{"X-API-Key: guess", "WARN a request was refused route=GET /v1/tasks request_id=r1 method=api_key " +
-			"status=401 reason=invalid detail=the API key is unknown"},
+			"status=401 reason=invalid detail=unknown API key"},
 	} {
 		before := len(s.log.String())
 		s.ask("GET /v1/tasks", tt.line, "X-Request-Id: r1")
@@ -416,8 +416,8 @@ func TestUnverifiableCredentials(t *testing.T) {
 	who.Close()
 	for _, role := range authRoles {
 		s := newAuthSurface(t, role, func(c *authConfig) { c.AuthenticatorURL = who.URL })
-		s.handle([]route{{"GET /probe", needs(permTasksRead), func(w http.ResponseWriter, _ *http.Request) error {
-			return writeJSON(w, http.StatusOK, nil)
+		s.handle([]route{{"GET /probe", needs(permTasksRead), func(_ http.ResponseWriter, _ *http.Request) (any, error) {
+			return nil, nil
 		}}})
 		a := s.ask("GET /probe", "X-API-Key: the-key-that-may-do-everything").want(503)
 		if a.header.Get("Retry-After") != "5" || a.header.Get("X-Auth-Failure-Reason") != "" {

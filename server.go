@@ -11,9 +11,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/textproto"
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -25,8 +27,10 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-// handlerFunc answers a request, or says why it cannot.
-type handlerFunc func(w http.ResponseWriter, r *http.Request) error
+// handlerFunc answers a request with a value, which is encoded as JSON with
+// status 200 unless its type says otherwise (see writeReply), or with an error.
+// Headers are set on w.
+type handlerFunc func(w http.ResponseWriter, r *http.Request) (any, error)
 
 // surface is one HTTP API: a route table and the form of its errors.
 type surface struct {
@@ -109,7 +113,10 @@ func (s *surface) answer(w *recorder, r *http.Request, row servedRoute) {
 	}
 	if err == nil {
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
-		err = row.handle(w, r)
+		var v any
+		if v, err = row.handle(w, r); err == nil {
+			err = writeReply(w, v)
+		}
 	}
 	if err != nil {
 		s.writeError(w, r, err)
@@ -216,7 +223,7 @@ func saneRequestID(id string) bool {
 
 // templateIn is the registered template that the path names.
 func (s *surface) templateIn(r *http.Request) (*template, error) {
-	return s.svc.template(r.PathValue("namespace"), r.PathValue("name"), r.PathValue("version"))
+	return s.svc.templates.find(r.PathValue("namespace"), r.PathValue("name"), r.PathValue("version"))
 }
 
 // httpServer serves one surface on a listener that is open already.
@@ -353,7 +360,7 @@ func (s *surface) admit(w http.ResponseWriter, r *http.Request, row servedRoute)
 	if len(row.permissions) == 0 {
 		return r, nil
 	}
-	sc, f := s.auth.authenticateAt(r, s.credentialTime(row))
+	sc, f := s.auth.authenticate(r.Context(), callerOf(r), s.credentialTime(row))
 	switch {
 	case f != nil:
 	case row.controls:
@@ -363,11 +370,32 @@ func (s *surface) admit(w http.ResponseWriter, r *http.Request, row servedRoute)
 	}
 	s.logAdmission(w, r, sc, f)
 	if f != nil {
-		f.setHeaders(w.Header())
 		leaveBody(w, r)
-		return r, f.failure()
+		return r, f
 	}
 	return r.WithContext(withSecurity(r.Context(), sc)), nil
+}
+
+// callerOf returns what identifies the sender of a request.
+func callerOf(r *http.Request) caller {
+	return caller{textproto.MIMEHeader(r.Header), r.Method, r.URL, r.Host, r.RemoteAddr, r.TLS != nil}
+}
+
+// setRefusalHeaders tells a client why its credentials were refused.
+func setRefusalHeaders(h http.Header, f *failure) {
+	if f.refusal == nil || f.refusal.reason == "" {
+		return
+	}
+	h.Set("X-Auth-Failure-Reason", f.refusal.reason)
+	h.Set("X-Auth-Failure-Severity", f.refusal.severity)
+	if f.kind != unauthenticated {
+		return
+	}
+	code := "invalid_token" // of RFC 6750
+	if f.refusal.reason == reasonMissing {
+		code = "invalid_request"
+	}
+	h.Set("WWW-Authenticate", `Bearer error="`+code+`"`)
 }
 
 // credentialTime is what the times in credentials are held against: real time,
@@ -392,13 +420,13 @@ func leaveBody(w http.ResponseWriter, r *http.Request) {
 
 // logAdmission says who was let in and who was not, and why. A credential is
 // nowhere in it.
-func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *securityContext, f *authFailure) {
+func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *securityContext, f *failure) {
 	level, message := slog.LevelDebug, "a request was let in"
 	switch {
 	case f == nil && sc.method == authByNothing:
 		return
 	case f == nil:
-	case f.severity == severityLow:
+	case f.refusal.severity == severityLow:
 		level, message = slog.LevelInfo, "a request was refused"
 	default:
 		level, message = slog.LevelWarn, "a request was refused"
@@ -410,13 +438,13 @@ func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *secur
 		slog.String("route", r.Pattern), slog.String("request_id", w.(*recorder).requestID),
 	}
 	if sc != nil {
-		attrs = append(attrs, slog.String("subject", sc.subject), slog.String("method", string(sc.method)))
+		attrs = append(attrs, slog.String("subject", sc.subject), slog.String("method", sc.method))
 	} else {
-		attrs = append(attrs, slog.String("method", string(f.method)))
+		attrs = append(attrs, slog.String("method", f.refusal.method))
 	}
 	if f != nil {
-		attrs = append(attrs, slog.Int("status", f.status), slog.String("reason", string(f.reason)),
-			slog.String("detail", f.detail))
+		attrs = append(attrs, slog.Int("status", statusOf[f.kind].status), slog.String("reason", f.refusal.reason),
+			slog.String("detail", f.refusal.detail))
 	}
 	s.log.LogAttrs(r.Context(), level, message, attrs...)
 }
@@ -553,3 +581,20 @@ func (r route) patterns() []string {
 func needs(p ...permission) []permission { return p }
 
 var public []permission
+
+// gate is the handler of a listener: it passes requests on to the current
+// surface, which a reset replaces, and until the first one is open to starting.
+type gate struct {
+	starting http.Handler
+	surface  atomic.Pointer[http.Handler]
+}
+
+func (g *gate) open(h http.Handler) { g.surface.Store(&h) }
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s := g.surface.Load(); s != nil {
+		(*s).ServeHTTP(w, r)
+		return
+	}
+	g.starting.ServeHTTP(w, r)
+}

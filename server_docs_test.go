@@ -155,8 +155,8 @@ func TestSwaggerFilesAreChecked(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(empty, "swagger-ui.css"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := checkSwaggerFiles(&docsConfig{empty}); err == nil || !strings.HasSuffix(err.Error(), ": it is no file") {
-		t.Errorf("got %v; want that it is no file", err)
+	if err := checkSwaggerFiles(&docsConfig{empty}); err == nil || !strings.HasSuffix(err.Error(), ": not a regular file") {
+		t.Errorf("got %v; want that it is not a regular file", err)
 	}
 }
 

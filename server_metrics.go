@@ -91,28 +91,24 @@ func (s *service) metrics(h *httpStats) string {
 }
 
 func (s *service) storeMetrics(m *metricsText) {
-	s.store.mu.Lock()
-	c := *s.engine.stats
-	steps := s.store.index.steps
-	var tasks [taskStates]int
-	for i := range tasks {
-		tasks[i] = s.store.index.states[i].count()
-	}
-	queued, running := s.engine.queuedLocked(), len(s.engine.running)
-	waiting := s.store.waiters.count
-	dropped := s.store.retain.dropped
-	s.store.mu.Unlock()
+	var c counters
+	var queued, running int
+	var load storeLoad
+	s.store.locked(func() {
+		c, queued, running = *s.engine.stats, s.engine.queuedLocked(), len(s.engine.running)
+		load = s.store.loadLocked()
+	})
 
 	m.family("stepwell_tasks", "gauge", "Tasks kept, by state.")
-	for i, n := range tasks {
+	for i, n := range load.tasks {
 		m.sample("stepwell_tasks", float64(n), "state", taskStateNames[i])
 	}
 	m.family("stepwell_steps", "gauge", "Steps of the tasks kept, by state.")
-	for i, n := range steps {
+	for i, n := range load.steps {
 		m.sample("stepwell_steps", float64(n), "state", stepStateNames[i])
 	}
 	m.single("stepwell_tasks_dropped_total", "counter",
-		"Finished tasks that were dropped beyond the limits, since the store began.", float64(dropped))
+		"Finished tasks that were dropped beyond the limits, since the store began.", float64(load.dropped))
 	m.family("stepwell_task_transitions_total", "counter", "Transitions of tasks into each state.")
 	for i, n := range c.taskMoves {
 		m.sample("stepwell_task_transitions_total", float64(n), "to", taskStateNames[i])
@@ -129,20 +125,20 @@ func (s *service) storeMetrics(m *metricsText) {
 	m.histogram("stepwell_handler_duration_seconds", &c.durations)
 	m.single("stepwell_queue_depth", "gauge", "Steps that are ready and wait for a slot.", float64(queued))
 	m.single("stepwell_handlers_running", "gauge", "Attempts in flight in this process.", float64(running))
-	m.single("stepwell_waiting_requests", "gauge", "Requests that wait for a task.", float64(waiting))
+	m.single("stepwell_waiting_requests", "gauge", "Requests that wait for a task.", float64(load.waiting))
 }
 
 func (s *service) eventMetrics(m *metricsText) {
-	log := &s.store.events
-	m.single("stepwell_event_streams", "gauge", "Event streams open now.", float64(log.streams.Load()))
+	f := s.store.streamFigures()
+	m.single("stepwell_event_streams", "gauge", "Event streams open now.", float64(f.open))
 	m.single("stepwell_events_delivered_total", "counter", "Transitions written to event streams.",
-		float64(log.delivered.Load()))
+		float64(f.delivered))
 	m.single("stepwell_event_streams_cut_total", "counter", "Event streams ended because their reader was too slow.",
-		float64(log.cut.Load()))
+		float64(f.cut))
 }
 
 func (s *service) journalMetrics(m *metricsText) {
-	st := s.store.journal.status()
+	st := s.store.status()
 	m.single("stepwell_journal_bytes", "gauge", "Size of the journal on disk.", float64(st.journalBytes))
 	m.single("stepwell_snapshot_bytes", "gauge", "Size of the snapshot on disk.", float64(st.snapshotBytes))
 	m.single("stepwell_journal_records_total", "counter", "Records appended to the journal.", float64(st.records))
@@ -205,11 +201,13 @@ const metricsContentType = "text/plain; version=0.0.4; charset=utf-8"
 
 // outsideMetrics writes the figures of outside actors.
 func (s *service) outsideMetrics(m *metricsText) {
-	s.store.mu.Lock()
-	w := &s.engine.outside
-	claims, expired := w.claims, w.expired
-	waiting, leases, claimers := len(w.waiting.steps), len(w.leases.held.items), len(w.claimers)
-	s.store.mu.Unlock()
+	var claims, expired uint64
+	var waiting, leases, claimers int
+	s.store.locked(func() {
+		w := &s.engine.outside
+		claims, expired = w.claims, w.expired
+		waiting, leases, claimers = len(w.waiting.steps), len(w.leases.held.items), len(w.claimers)
+	})
 	m.single("stepwell_claims_total", "counter", "Steps claimed by outside actors.", float64(claims))
 	m.single("stepwell_leases_expired_total", "counter", "Leases of claimed steps that expired.", float64(expired))
 	m.single("stepwell_claimable_steps", "gauge", "Enqueued steps that wait for an outside actor.", float64(waiting))
@@ -218,42 +216,51 @@ func (s *service) outsideMetrics(m *metricsText) {
 }
 
 func (s *service) dlqMetrics(m *metricsText) {
-	s.store.mu.Lock()
-	counts := s.store.dead.counts
-	s.store.mu.Unlock()
+	var load storeLoad
+	s.store.locked(func() { load = s.store.loadLocked() })
 	m.family("stepwell_dlq_entries", "gauge", "Entries of the dead letter queue, by reason and resolution status.")
-	for reason, ofReason := range counts {
+	for reason, ofReason := range load.letters {
 		for status, n := range ofReason {
 			m.sample("stepwell_dlq_entries", float64(n),
 				"reason", dlqReasonWords[reason], "status", dlqStatusWords[status])
 		}
 	}
 	m.single("stepwell_stale_tasks", "gauge",
-		"Stale tasks that the latest search found, also those it moved to error.", float64(s.staleTasks.Load()))
+		"Stale tasks that the latest search found, also those it moved to error.", float64(s.staleness.found.Load()))
 }
 
-// writeReady answers 200 when every check is healthy, else 503.
-func writeReady(w http.ResponseWriter, v readyView) error {
-	v.Status = "ready"
-	status := http.StatusOK
-	for _, c := range v.Checks {
-		if c.Status != healthyWord {
-			v.Status, status = "not_ready", http.StatusServiceUnavailable
-		}
+// readyReply answers 200 when every check is healthy, else 503.
+func readyReply(w http.ResponseWriter, v readyView) reply {
+	healthy := v.healthy()
+	if v.Status = "ready"; !healthy {
+		v.Status = "not_ready"
 	}
-	if status != http.StatusOK {
-		w.Header().Set("Retry-After", "1")
-	}
-	return writeJSON(w, status, v)
+	return checkedReply(w, healthy, v)
 }
 
-// writeDetailed answers 200 whatever the checks came to.
-func writeDetailed(w http.ResponseWriter, v readyView) error {
-	v.Status = healthyWord
+// detailedReply answers 200 whatever the checks found.
+func detailedReply(v readyView) readyView {
+	if v.Status = healthyWord; !v.healthy() {
+		v.Status = degradedWord
+	}
+	return v
+}
+
+func (v *readyView) healthy() bool {
 	for _, c := range v.Checks {
 		if c.Status != healthyWord {
-			v.Status = degradedWord
+			return false
 		}
 	}
-	return writeJSON(w, http.StatusOK, v)
+	return true
+}
+
+// checkedReply answers 200 when every check is healthy, else 503 with the time
+// after which to ask again.
+func checkedReply(w http.ResponseWriter, healthy bool, v any) reply {
+	if healthy {
+		return reply{http.StatusOK, v}
+	}
+	w.Header().Set("Retry-After", "1")
+	return reply{http.StatusServiceUnavailable, v}
 }

@@ -69,15 +69,55 @@ func putBuffer(b *bytes.Buffer) {
 	}
 }
 
+// Answers of handlers that are not simply JSON with status 200.
+type (
+	// reply is JSON with another status.
+	reply struct {
+		status int
+		body   any
+	}
+	// textReply is a body that is sent as it is, with status 200.
+	textReply struct {
+		contentType string
+		body        []byte
+	}
+	// noContent is status 204, without a body.
+	noContent struct{}
+	// written is the answer of a handler that wrote its response itself.
+	written struct{}
+)
+
+// jsonText is a value that appends its own JSON, without reflection.
+type jsonText interface{ appendJSON(b []byte) []byte }
+
+// writeReply writes what a handler returned.
+func writeReply(w http.ResponseWriter, v any) error {
+	switch v := v.(type) {
+	case reply:
+		return writeJSON(w, v.status, v.body)
+	case textReply:
+		writeBody(w, http.StatusOK, v.contentType, v.body)
+	case noContent:
+		w.WriteHeader(http.StatusNoContent)
+	case written:
+	default:
+		return writeJSON(w, http.StatusOK, v)
+	}
+	return nil
+}
+
 // writeJSON encodes v before anything is sent, so that a failure to encode is
 // still an error that can be answered.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
 	b := buffers.Get().(*bytes.Buffer)
 	defer putBuffer(b)
-	if err := encodeJSON(b, v); err != nil {
+	if text, ok := v.(jsonText); ok {
+		b.Write(append(text.appendJSON(b.AvailableBuffer()), '\n'))
+	} else if err := encodeJSON(b, v); err != nil {
 		return fmt.Errorf("encoding the answer: %w", err)
 	}
-	return writeBody(w, status, "application/json", b.Bytes())
+	writeBody(w, status, "application/json", b.Bytes())
+	return nil
 }
 
 // encodeJSON appends v and a newline, leaving <, > and & as they are.
@@ -85,16 +125,6 @@ func encodeJSON(b *bytes.Buffer, v any) error {
 	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
-}
-
-// jsonText is an answer that writes itself.
-type jsonText interface{ appendJSON(b []byte) []byte }
-
-func writeText(w http.ResponseWriter, status int, v jsonText) error {
-	b := buffers.Get().(*bytes.Buffer)
-	defer putBuffer(b)
-	b.Write(append(v.appendJSON(b.AvailableBuffer()), '\n'))
-	return writeBody(w, status, "application/json", b.Bytes())
 }
 
 // extendWriting lets an answer go out that takes longer than most.
@@ -108,25 +138,29 @@ func extendReading(w http.ResponseWriter, by time.Duration) {
 	http.NewResponseController(w).SetReadDeadline(realTimeIn(by)) // which a test's recorder has not
 }
 
-func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) error {
+func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
 	h := w.Header()
 	h["Content-Type"] = []string{contentType}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	h["X-Content-Type-Options"] = []string{"nosniff"}
 	w.WriteHeader(status)
-	w.Write(body) // a client that went away is its own affair
-	return nil
+	w.Write(body) // an error means that the client went away
 }
 
-// readJSON reads the body, which must be one JSON value by the rules for JSON
-// from outside. An absent body is nil when it may be absent.
-func readJSON(r *http.Request, mayBeAbsent bool) ([]byte, error) {
-	return readDeepJSON(r, mayBeAbsent, 0)
+// bodyRules say in what the body of a request may differ from a JSON object.
+type bodyRules struct {
+	optional bool // it may be absent or null
+	deeper   int  // how many levels deeper it may be than other JSON from outside
 }
 
-// readDeepJSON is readJSON for a body that may be that much deeper.
-func readDeepJSON(r *http.Request, mayBeAbsent bool, deeper int) ([]byte, error) {
-	if r.ContentLength == 0 && mayBeAbsent {
+// readBody reads the body of a request, which must be one JSON object by the
+// rules for JSON from outside.
+func readBody(r *http.Request) ([]byte, error) { return bodyRules{}.read(r) }
+
+// read reads a body by other rules than those of readBody. It returns nil for a
+// body that is absent.
+func (rules bodyRules) read(r *http.Request) ([]byte, error) {
+	if r.ContentLength == 0 && rules.optional {
 		return nil, nil
 	}
 	var b bytes.Buffer
@@ -141,13 +175,20 @@ func readDeepJSON(r *http.Request, mayBeAbsent bool, deeper int) ([]byte, error)
 			return nil, err
 		}
 	}
-	if len(bytes.TrimSpace(b.Bytes())) == 0 && mayBeAbsent {
+	if len(bytes.TrimSpace(b.Bytes())) == 0 && rules.optional {
 		return nil, nil
 	}
-	if err := checkDeepJSON(b.Bytes(), deeper); err != nil {
+	if err := checkDeepJSON(b.Bytes(), rules.deeper); err != nil {
 		return nil, &failure{kind: invalidJSON, message: err.Error()}
 	}
-	return bytes.TrimSpace(b.Bytes()), nil
+	body := bytes.TrimSpace(b.Bytes())
+	switch kind := jsonKind(body); {
+	case kind == '{':
+		return body, nil
+	case kind == 'n' && rules.optional:
+		return nil, nil
+	}
+	return nil, failf(badRequest, "the body must be a JSON object")
 }
 
 // checkContentType asks for JSON. Without a body nothing is asked.
@@ -276,6 +317,7 @@ func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) 
 		f.message = "internal error"
 	}
 	h := w.Header()
+	setRefusalHeaders(h, f)
 	if f.retryAfter == 0 && f.kind == unavailable {
 		f.retryAfter = time.Second
 	}
@@ -375,7 +417,7 @@ func (s *surface) submit(w http.ResponseWriter, r *http.Request, route string, b
 	if b.waits {
 		holdOpen(w, b.limit)
 	}
-	done, err := s.svc.submitTask(r.Context(), b)
+	done, err := s.svc.tasks.submit(r.Context(), b)
 	if err != nil {
 		return nil, err
 	}
@@ -406,6 +448,25 @@ func readSubmission(r *http.Request, route string, body []byte) (b *submission, 
 	b.traceparent = saneTraceparent(r.Header.Get("Traceparent"))
 	b.subject = subjectOf(r.Context())
 	return b, nil
+}
+
+// saneTraceparent passes on a W3C trace context header and drops anything else.
+func saneTraceparent(h string) string {
+	const form = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-00"
+	if len(h) < len(form) || len(h) > 256 {
+		return ""
+	}
+	for i := range form {
+		if (h[i] == '-') != (form[i] == '-') || h[i] != '-' && unhex(h[i]) > 15 {
+			return ""
+		}
+	}
+	for _, c := range []byte(h[len(form):]) {
+		if c < 0x21 || c > 0x7e {
+			return ""
+		}
+	}
+	return h
 }
 
 // status is 202 where the end that was to be awaited has not come.
@@ -484,7 +545,7 @@ func (s *surface) awaited(w http.ResponseWriter, r *http.Request, name string) (
 		return s.svc.store.view(id)
 	}
 	holdOpen(w, limit)
-	t, end, err := s.svc.awaitTask(r.Context(), id, wants, limit)
+	t, end, err := s.svc.tasks.await(r.Context(), id, wants, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -500,3 +500,83 @@ func TestContentType(t *testing.T) {
 		}
 	}
 }
+
+// badBodies are mistakes that every route answers alike. A route whose body is
+// optional takes those marked so for no body at all.
+var badBodies = []struct {
+	name, contentType, body string
+	status                  int
+	code                    string
+	absent                  bool
+}{
+	{"an empty list", "application/json", `[]`, 400, "BAD_REQUEST", false},
+	{"a list", "application/json", `[{}]`, 400, "BAD_REQUEST", false},
+	{"an empty string", "application/json", `""`, 400, "BAD_REQUEST", false},
+	{"a number", "application/json", ` 0 `, 400, "BAD_REQUEST", false},
+	{"a boolean", "application/json", `true`, 400, "BAD_REQUEST", false},
+	{"null", "application/json", `null`, 400, "BAD_REQUEST", true},
+	{"nothing", "application/json", ``, 400, "JSON_ERROR", true},
+	{"white space", "application/json", " \n", 400, "JSON_ERROR", true},
+	{"a brace", "application/json", `{`, 400, "JSON_ERROR", false},
+	{"a bracket", "application/json", `[`, 400, "JSON_ERROR", false},
+	{"junk after the object", "application/json", `{} x`, 400, "JSON_ERROR", false},
+	{"junk after a list", "application/json", `[] x`, 400, "JSON_ERROR", false},
+	{"a second object", "application/json", `{}{}`, 400, "JSON_ERROR", false},
+	{"a duplicate member", "application/json", `{"a":1,"a":1}`, 400, "JSON_ERROR", false},
+	{"a form", "application/x-www-form-urlencoded", `a=1`, 415, "UNSUPPORTED_MEDIA_TYPE", false},
+	{"an object as text", "text/plain", `{}`, 415, "UNSUPPORTED_MEDIA_TYPE", false},
+	{"a list without a type", "", `[]`, 415, "UNSUPPORTED_MEDIA_TYPE", false},
+}
+
+// optionalBodies are the routes that do without a body.
+var optionalBodies = []string{
+	"POST /v1/templates/{namespace}/{name}/{version}/validate", "POST /_stepwell/wait-idle", "POST /_stepwell/sandboxes",
+}
+
+// otherBodies are the routes that read no body, and the one whose body is a
+// document that it checks while it reads it.
+var otherBodies = []string{"POST /_stepwell/reset", "PUT /_stepwell/state"}
+
+// TestBadBodies sends every mistake to every route that reads a body.
+func TestBadBodies(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{templates: apiTemplates})
+	worker := newWorkerAPI(s.world.service(), nil)
+	tables := append(allRoutes(), surfaceRoutes{"orchestration", (&controlAPI{}).routes()})
+	ids := strings.NewReplacer("{namespace}", "t", "{name}", "diamond", "{version}", "1.0.0")
+	for _, table := range tables {
+		for _, row := range table.routes {
+			method, path, _ := strings.Cut(row.pattern, " ")
+			if method == "GET" || method == "DELETE" || slices.Contains(otherBodies, row.pattern) {
+				continue
+			}
+			path = pathParameter.ReplaceAllString(ids.Replace(path), "01890a5d-ac96-774b-bcce-b302099a8057")
+			handler, code := http.Handler(&s.world.gates.orchestration), "error.code"
+			switch table.surface {
+			case "worker":
+				handler, code = worker, "error"
+			case "mount":
+				path = worker.svc.cfg.Mount.Path + path
+			}
+			for _, bad := range badBodies {
+				want := bad.code
+				switch {
+				case bad.absent && slices.Contains(optionalBodies, row.pattern):
+					continue
+				case table.surface == "worker":
+					want = map[int]string{400: "invalid_request", 415: "unsupported_media_type"}[bad.status]
+				case table.surface == "mount" && bad.status == 400:
+					want = "BAD_REQUEST"
+				}
+				r := httptest.NewRequest(method, path, strings.NewReader(bad.body))
+				r.Host = "localhost"
+				r.Header.Set("Content-Type", bad.contentType)
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, r)
+				a := &answer{t, w.Code, w.Header(), w.Body.Bytes()}
+				if a.status != bad.status || a.text(code) != want {
+					t.Errorf("%s with %s: got %d %s; want %d %s", row.pattern, bad.name, a.status, a.body, bad.status, want)
+				}
+			}
+		}
+	}
+}

@@ -509,8 +509,8 @@ func TestInternalErrorsStayInside(t *testing.T) {
 	svc := newTestService(t, serviceTest{log: &log})
 	a := newOrchestrationAPI(svc, nil)
 	a.handle([]route{
-		{"GET /fails", public, func(http.ResponseWriter, *http.Request) error { return errors.New("the secret cause") }},
-		{"GET /panics", public, func(http.ResponseWriter, *http.Request) error { panic("the secret cause") }},
+		{"GET /fails", public, func(http.ResponseWriter, *http.Request) (any, error) { return nil, errors.New("the secret cause") }},
+		{"GET /panics", public, func(http.ResponseWriter, *http.Request) (any, error) { panic("the secret cause") }},
 	})
 	for _, path := range []string{"/fails", "/panics"} {
 		w := httptest.NewRecorder()

@@ -33,18 +33,22 @@ type service struct {
 	auth      *authenticators // of the surfaces; may be another service's too
 	clock     clock
 	ids       *idSource
-	templates atomic.Pointer[registry] // that new tasks are made from; see registry
-	uses      *templateUse
 	handlers  *handlerSet // how steps are run
 	store     *store
 	engine    *engine
 	workerID  string
 	started   instant
-	extension extension     // nil without one
-	draining  atomic.Bool   // no new tasks are taken
-	patience  time.Duration // how long the scheduler may take to answer a check, in real time
+	extension extension   // nil without one
+	draining  atomic.Bool // no new tasks are taken
 
-	staleTasks atomic.Int64 // how many the latest search found
+	templates *catalog
+	tasks     *creator
+	operator  *operator
+	outside   *outsideActors
+	dlq       *deadLetters
+	staleness *stalenessWatch
+	history   *historyReader
+	health    *health
 
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup
@@ -55,11 +59,7 @@ type service struct {
 type extension interface {
 	attach(s *service) // when the store is open, before the engine starts
 	stop()             // before the engine stops
-	check() checkView  // for the detailed health
 }
-
-// registry returns the templates that new tasks are made from.
-func (s *service) registry() *registry { return s.templates.Load() }
 
 // serviceOptions are the parts that a service is opened with.
 type serviceOptions struct {
@@ -94,11 +94,10 @@ func openService(o serviceOptions) (*service, error) {
 	s := &service{
 		cfg: o.cfg, log: o.log, auth: o.auth, clock: o.clock, ids: o.idSource(),
 		handlers: o.handlers, workerID: workerID(o.cfg), extension: o.extension,
-		started: o.clock.now(), patience: schedulerPatience, stopKeeping: func() {},
+		started: o.clock.now(), stopKeeping: func() {},
 	}
-	s.templates.Store(o.registry)
-	s.uses = newTemplateUse(o.registry, s.started)
 	if o.cfg.Role == "worker" {
+		s.assemble(o.registry)
 		return s, nil
 	}
 	if err := s.openStore(o.disk, o.state); err != nil {
@@ -107,11 +106,12 @@ func openService(o serviceOptions) (*service, error) {
 	if s.extension != nil {
 		s.extension.attach(s)
 	}
+	s.assemble(o.registry)
 	s.warnOfChangedTemplates()
 	if err := s.engine.start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("taking up the unfinished tasks: %w", err), s.close())
 	}
-	s.watchStaleness()
+	s.staleness.start()
 	s.dropFinished()
 	return s, nil
 }
@@ -121,8 +121,26 @@ func openService(o serviceOptions) (*service, error) {
 func (s *service) resumeClock() {
 	s.store.resumeClock()
 	s.started = s.clock.now()
-	s.uses = newTemplateUse(s.registry(), s.started)
 }
+
+// assemble makes the parts of the service, each with what it needs.
+func (s *service) assemble(r *registry) {
+	s.templates = newCatalog(s.cfg, s.log, s.clock, s.handlers, r)
+	s.tasks = &creator{s.cfg, s.ids, s.store, s.engine, s.templates, &s.draining}
+	s.operator = &operator{s.cfg, s.store, s.engine}
+	s.outside = &outsideActors{s.clock, s.store, s.engine, s.workerID, &s.draining}
+	s.dlq = &deadLetters{s.clock, s.store, s.engine}
+	s.staleness = &stalenessWatch{
+		cfg: &s.cfg.Staleness, log: s.log, clock: s.clock, store: s.store, engine: s.engine, draining: &s.draining,
+	}
+	s.history = &historyReader{s.store, s.workerID}
+	s.health = &health{
+		cfg: s.cfg, clock: s.clock, auth: s.auth, store: s.store, engine: s.engine, draining: &s.draining,
+		patience: schedulerPatience,
+	}
+}
+
+func (s *service) uptimeSeconds() int64 { return max(int64(s.clock.now().sub(s.started).Seconds()), 0) }
 
 // syncModes are the words of store.sync.
 var syncModes = map[string]syncMode{"always": syncAlways, "interval": syncInterval, "never": syncNever}
@@ -161,11 +179,9 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 // definition than the one registered now.
 func (s *service) warnOfChangedTemplates() {
 	unfinished := map[*template]int{}
-	s.store.locked(func() {
-		s.store.eachLiveLocked(func(t *task) { unfinished[t.tpl]++ })
-	})
+	s.store.locked(func() { s.store.eachLiveLocked(func(t *task) { unfinished[t.tpl]++ }) })
 	for old, n := range unfinished {
-		now, ok := s.registry().get(old.namespace, old.name, old.version)
+		now, ok := s.templates.registry().get(old.namespace, old.name, old.version)
 		switch {
 		case !ok:
 			s.log.Warn("a template is gone; its unfinished tasks run on by what they were created with",
@@ -185,10 +201,12 @@ func (s *service) finish(ctx context.Context) {
 	}
 	if s.store != nil {
 		s.store.releaseWaiters(waitShutdown)
-		s.store.closeEvents()
 		s.engine.stop(ctx)
 	}
 }
+
+// ready reports whether nothing keeps the service from its work.
+func (s *service) ready() bool { return s.health.ready() }
 
 // close makes the store durable and lets go of it.
 func (s *service) close() error {
@@ -206,18 +224,12 @@ func (s *service) dropFinished() {
 	if s.draining.Load() {
 		return
 	}
-	now := s.clock.now()
-	more, err := s.store.dropSome()
-	switch {
-	case err != nil:
+	next, err := s.store.dropDue(s.clock.now())
+	if err != nil {
 		s.log.Warn("finished tasks could not be dropped; it is tried again", "error", err)
-		s.clock.scheduleHousekeeping(now.add(dropRetry), s.dropFinished)
-	case more:
-		s.clock.scheduleHousekeeping(now, s.dropFinished)
-	default:
-		if due, ok := s.store.nextDue(now); ok {
-			s.clock.scheduleHousekeeping(due, s.dropFinished)
-		}
+	}
+	if next != 0 {
+		s.clock.scheduleHousekeeping(next, s.dropFinished)
 	}
 }
 

@@ -7,7 +7,15 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sync/atomic"
 )
+
+// operator changes tasks and steps for people.
+type operator struct {
+	cfg    *Config
+	store  *store
+	engine *engine
+}
 
 // stepRequest is one action on a step, checked for form but not against the
 // step's state.
@@ -21,19 +29,19 @@ type stepRequest struct {
 	err      *stepError // fail
 }
 
-// actOnStep applies an action and returns the task after it, durable.
-func (s *service) actOnStep(ctx context.Context, taskID, stepID uuid, q *stepRequest) (*task, int, error) {
+// act applies an action and returns the task after it, durable.
+func (s *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest) (*task, int, error) {
 	return s.changeStep(ctx, taskID, stepID, func(c *change, t *task, i int) (*record, error) {
 		if err := s.engine.allowsLocked(t, i, q); err != nil {
 			return nil, err
 		}
-		return s.operatorRecord(c, t, i, q), nil
+		return s.record(c, t, i, q), nil
 	})
 }
 
 // changeStep records what decide makes of a step, and returns the task after
 // it, durable, with the step's index.
-func (s *service) changeStep(
+func (s *operator) changeStep(
 	ctx context.Context, taskID, stepID uuid, decide func(c *change, t *task, i int) (*record, error),
 ) (t *task, at int, err error) {
 	seq, err := s.engine.change(ctx, func(c *change) (err error) {
@@ -55,7 +63,7 @@ func (s *service) changeStep(
 		return nil, 0, err
 	}
 	s.engine.wakeUp()
-	if err := s.store.journal.wait(ctx, seq); err != nil {
+	if err := s.store.wait(ctx, seq); err != nil {
 		return nil, 0, err
 	}
 	t, err = s.store.viewAfter(t)
@@ -66,8 +74,8 @@ func stepNotFound(taskID, stepID uuid) error {
 	return failf(stepMissing, "step %s not found in task %s", stepID, taskID)
 }
 
-// operatorRecord is the record of an allowed action.
-func (s *service) operatorRecord(c *change, t *task, i int, q *stepRequest) *record {
+// record is the record of an allowed action.
+func (s *operator) record(c *change, t *task, i int, q *stepRequest) *record {
 	r := &record{kind: recOperator, step: i, action: q.action, by: q.by, subject: q.subject, reason: q.reason}
 	switch q.action {
 	case actionComplete:
@@ -136,9 +144,6 @@ func (e *engine) allowsLocked(t *task, i int, q *stepRequest) error {
 // parseStepRequest reads the body of a step action. A failure of the kind
 // invalidFields names every offending field.
 func parseStepRequest(body []byte) (*stepRequest, error) {
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	members := map[string][]byte{}
 	eachMember(body, func(key string, raw []byte) bool {
 		if jsonKind(raw) != 'n' {
@@ -271,9 +276,9 @@ func (v *auditView) adjusted(by *adjustment, state stepState) {
 	v.FromState, v.ToState = state.String(), state.String()
 }
 
-// adjustStep adjusts a step and returns the task after it, durable. subject is
+// adjust adjusts a step and returns the task after it, durable. subject is
 // the authenticated caller, or "".
-func (s *service) adjustStep(
+func (s *operator) adjust(
 	ctx context.Context, taskID, stepID uuid, by *adjustment, subject string,
 ) (*task, int, error) {
 	if limit := s.cfg.Tasks.MaxContextBytes; int64(len(by.inputs)) > limit {
@@ -318,9 +323,19 @@ func (t *task) leastAttempts(i int) int {
 	}
 }
 
+// outsideActors gives steps to outside actors, under leases, and takes their
+// answers.
+type outsideActors struct {
+	clock    clock
+	store    *store
+	engine   *engine
+	workerID string
+	draining *atomic.Bool
+}
+
 // claim gives the caller steps under leases, durably. With nothing to claim it
 // waits as long as the request says.
-func (s *service) claim(ctx context.Context, q *claimRequest) ([]claim, error) {
+func (s *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claim, error) {
 	if s.draining.Load() {
 		return nil, failf(unavailable, "the service is shutting down: no steps are given out")
 	}
@@ -328,7 +343,7 @@ func (s *service) claim(ctx context.Context, q *claimRequest) ([]claim, error) {
 	if got.err != nil || len(got.steps) == 0 {
 		return nil, got.err
 	}
-	err := s.store.journal.wait(ctx, got.seq)
+	err := s.store.wait(ctx, got.seq)
 	if ctx.Err() != nil { // the caller went away, and never got to know the leases
 		s.engine.unclaim(got.steps)
 		return nil, ctx.Err()
@@ -347,25 +362,25 @@ type outsideStepView struct {
 	LeaseExpiresAt *zonedTime `json:"lease_expires_at,omitempty"`
 }
 
-// outsideSteps lists the steps that are claimed, or that can be, in the order in
+// steps lists the steps that are claimed, or that can be, in the order in
 // which they are, or were, given out.
-func (s *service) outsideSteps(claimed bool, matches func(claimKey) bool, offset, limit int) []outsideStepView {
+func (s *outsideActors) steps(claimed bool, matches func(claimKey) bool, offset, limit int) []outsideStepView {
 	views := []outsideStepView{}
 	now := s.clock.now()
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	var keys []runKey
-	if claimed {
-		keys = s.engine.outside.claimed.first(matches, offset+limit)
-	} else {
-		keys = s.engine.claimableLocked(matches, offset+limit)
-	}
-	for _, k := range keys[min(offset, len(keys)):] {
-		if t := s.store.liveLocked(k.task); t != nil {
-			held := s.engine.outside.leases.byID[t.stepID(k.step)]
-			views = append(views, t.outsideStepView(k.step, held, now, s.workerID))
+	s.store.locked(func() {
+		var keys []runKey
+		if claimed {
+			keys = s.engine.outside.claimed.first(matches, offset+limit)
+		} else {
+			keys = s.engine.claimableLocked(matches, offset+limit)
 		}
-	}
+		for _, k := range keys[min(offset, len(keys)):] {
+			if t := s.store.liveLocked(k.task); t != nil {
+				held := s.engine.outside.leases.byID[t.stepID(k.step)]
+				views = append(views, t.outsideStepView(k.step, held, now, s.workerID))
+			}
+		}
+	})
 	return views
 }
 
@@ -382,9 +397,9 @@ func (t *task) outsideStepView(i int, held *heldStep, now instant, worker string
 	return v
 }
 
-// answerLease records the answer and returns the step after it, durable. An
+// answer records the answer and returns the step after it, durable. An
 // answer under a lease that is over goes to the audit alone.
-func (s *service) answerLease(ctx context.Context, stepID uuid, q *leaseAnswer) (v stepView, err error) {
+func (s *outsideActors) answer(ctx context.Context, stepID uuid, q *leaseAnswer) (v stepView, err error) {
 	var taken *heldStep
 	var after step
 	seq, err := s.engine.change(ctx, func(c *change) error {
@@ -406,12 +421,12 @@ func (s *service) answerLease(ctx context.Context, stepID uuid, q *leaseAnswer) 
 	}
 	s.engine.wakeUp()
 	v.setResults(&after, s.workerID)
-	return v, s.store.journal.wait(ctx, seq)
+	return v, s.store.wait(ctx, seq)
 }
 
 // refuseAnswer says why an answer is not taken. The outcome of an attempt whose
 // lease is over stands in the audit before that.
-func (s *service) refuseAnswer(ctx context.Context, stepID uuid, q *leaseAnswer) error {
+func (s *outsideActors) refuseAnswer(ctx context.Context, stepID uuid, q *leaseAnswer) error {
 	t, i, err := s.stepOf(stepID, q.task)
 	if err != nil {
 		return err
@@ -424,7 +439,7 @@ func (s *service) refuseAnswer(ctx context.Context, stepID uuid, q *leaseAnswer)
 	if past.lease == nil {
 		return failf(conflict, "cannot %s step %q: this is not its lease", q.verb, t.def(i).name)
 	}
-	if err := s.store.journal.wait(ctx, seq); err != nil {
+	if err := s.store.wait(ctx, seq); err != nil {
 		return err
 	}
 	return failf(conflict, "cannot %s step %q: the lease is over, and the step is %s", q.verb, t.def(i).name,
@@ -433,7 +448,7 @@ func (s *service) refuseAnswer(ctx context.Context, stepID uuid, q *leaseAnswer)
 
 // stepOf finds a step: in the task that a lease names, or else in the one whose
 // id it follows.
-func (s *service) stepOf(id, named uuid) (*task, int, error) {
+func (s *outsideActors) stepOf(id, named uuid) (*task, int, error) {
 	t, err := s.store.view(named)
 	if err == nil {
 		if i, ok := t.stepIndex(id); ok {
@@ -451,7 +466,7 @@ func (s *service) stepOf(id, named uuid) (*task, int, error) {
 
 // takeLate looks for the attempt that an answer is about, and records its outcome
 // if that has not come before. One answer at a time, so that it is recorded once.
-func (s *service) takeLate(
+func (s *outsideActors) takeLate(
 	ctx context.Context, id uuid, past *pastLease, q *leaseAnswer,
 ) (seq uint64, err error) {
 	late := &s.engine.outside.late
@@ -519,7 +534,7 @@ func (p *pastLease) stepMoved(t *task, i int, _, to stepState, _ instant) {
 
 // cancelTask cancels a task with its unfinished steps and running handlers.
 // subject is the authenticated caller, or "".
-func (s *service) cancelTask(ctx context.Context, id uuid, subject string) (*task, error) {
+func (s *operator) cancelTask(ctx context.Context, id uuid, subject string) (*task, error) {
 	var t *task
 	seq, err := s.engine.change(ctx, func(c *change) (err error) {
 		if t, err = c.task(id); err != nil {
@@ -533,7 +548,7 @@ func (s *service) cancelTask(ctx context.Context, id uuid, subject string) (*tas
 	if err != nil {
 		return nil, err
 	}
-	if err := s.store.journal.wait(ctx, seq); err != nil {
+	if err := s.store.wait(ctx, seq); err != nil {
 		return nil, err
 	}
 	return s.store.viewAfter(t)

@@ -121,7 +121,7 @@ func TestLease(t *testing.T) {
 		{"adjusted, then completed twice", func(s *testServer, clock *virtualClock, c claimed) {
 			step, _ := parseUUID(c.Step.StepUUID)
 			task, _ := parseUUID(c.Task.TaskUUID)
-			if _, _, err := s.svc.adjustStep(s.t.Context(), task, step, &adjustment{maxAttempts: 5}, ""); err != nil {
+			if _, _, err := s.svc.operator.adjust(s.t.Context(), task, step, &adjustment{maxAttempts: 5}, ""); err != nil {
 				s.t.Fatal(err)
 			}
 			s.answer(c, "complete", `,"result":1`).want(200)
@@ -354,7 +354,7 @@ func TestLongLease(t *testing.T) {
 			closeTestService(t, svc)
 			svc = openTestService(t, o)
 		}
-		if _, err := svc.answerLease(t.Context(), c.attempt.stepID, extend); err != nil {
+		if _, err := svc.outside.answer(t.Context(), c.attempt.stepID, extend); err != nil {
 			t.Fatalf("extension %d: %v", n, err)
 		}
 		if want := clock.now().add(30 * time.Second); extend.until < want || n%1000 > 100 && extend.until != want {
@@ -486,7 +486,7 @@ func TestLateAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				if _, err := s.svc.answerLease(t.Context(), id, q); kindOf(err) != conflict {
+				if _, err := s.svc.outside.answer(t.Context(), id, q); kindOf(err) != conflict {
 					t.Errorf("got %v; want a conflict", err)
 				}
 			})
@@ -587,7 +587,7 @@ func TestUnclaim(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
 	q := &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Minute, worker: "w"}
-	if got, err := s.svc.claim(ctx, q); err == nil {
+	if got, err := s.svc.outside.claim(ctx, q); err == nil {
 		t.Errorf("claimed %+v for nobody", got)
 	}
 	if got := s.state(id); got != "steps_in_process: enqueued" {
@@ -615,7 +615,7 @@ func TestManyOutsideSteps(t *testing.T) {
 	q := &claimRequest{callables: []string{"*"}, limit: maxClaims, lease: time.Minute, worker: "w"}
 	done := 0
 	for {
-		got, err := svc.claim(t.Context(), q)
+		got, err := svc.outside.claim(t.Context(), q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -625,7 +625,7 @@ func TestManyOutsideSteps(t *testing.T) {
 		for _, c := range got {
 			a := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true}}
 			a.setLease(c.token)
-			if _, err := svc.answerLease(t.Context(), c.attempt.stepID, a); err != nil {
+			if _, err := svc.outside.answer(t.Context(), c.attempt.stepID, a); err != nil {
 				t.Fatal(err)
 			}
 			done++
@@ -668,13 +668,13 @@ func TestClaimStress(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(n), 0))
 			for ctx.Err() == nil {
 				q := &claimRequest{callables: []string{"Shop::*"}, limit: 1 + r.IntN(4), lease: time.Minute, wait: time.Minute, worker: "w"}
-				got, err := svc.claim(ctx, q)
+				got, err := svc.outside.claim(ctx, q)
 				if err != nil && ctx.Err() == nil {
 					t.Error(err)
 				}
 				for _, c := range got {
 					a := &leaseAnswer{verb: completeVerb, hash: hashLease(c.token), outcome: outcome{success: true}}
-					if _, err := svc.answerLease(context.Background(), c.attempt.stepID, a); err != nil {
+					if _, err := svc.outside.answer(context.Background(), c.attempt.stepID, a); err != nil {
 						t.Error(err)
 					}
 					mu.Lock()
@@ -751,7 +751,7 @@ func TestAnswersOfDroppedTasks(t *testing.T) {
 		wg.Go(func() {
 			q := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true}}
 			q.setLease(c.token)
-			v, err := svc.answerLease(t.Context(), c.attempt.stepID, q)
+			v, err := svc.outside.answer(t.Context(), c.attempt.stepID, q)
 			if err != nil || v.CurrentState != "complete" {
 				t.Errorf("got %v; want the step as it was then", err)
 			}
@@ -781,7 +781,7 @@ func TestUnclaimOfADroppedTask(t *testing.T) {
 // mustAdjust adjusts a step, and returns the task once it has settled.
 func mustAdjust(t *testing.T, s *service, v *task, step int, by adjustment) *task {
 	t.Helper()
-	if _, _, err := s.adjustStep(t.Context(), v.id, v.stepID(step), &by, "ops"); err != nil {
+	if _, _, err := s.operator.adjust(t.Context(), v.id, v.stepID(step), &by, "ops"); err != nil {
 		t.Fatal(err)
 	}
 	return settled(t, s, v.id)
@@ -806,7 +806,7 @@ func TestAdjustedLimit(t *testing.T) {
 	if got := v.steps[0]; got.attempts != 2 || got.maxAttempts != 3 {
 		t.Errorf("got %d of %d attempts; want 2 of 3", got.attempts, got.maxAttempts)
 	}
-	_, _, err := s.adjustStep(t.Context(), v.id, v.stepID(0), &adjustment{maxAttempts: 2}, "")
+	_, _, err := s.operator.adjust(t.Context(), v.id, v.stepID(0), &adjustment{maxAttempts: 2}, "")
 	if kindOf(err) != invalidFields || !strings.Contains(err.Error(), "at least 3") {
 		t.Errorf("taking away the attempt that it waits for: got %v; want at least 3", err)
 	}
@@ -862,7 +862,7 @@ func TestAdjustmentsInHistory(t *testing.T) {
 		testTemplate("fails", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`, retry: `{"max_attempts":1,"backoff_base_ms":1000}`})}})
 	v := mustCreate(t, s, "fails")
 	v = mustAdjust(t, s, v, 0, adjustment{maxAttempts: 2, inputs: []byte(`{}`)})
-	audit, err := s.audit(v.id, v.stepID(0))
+	audit, err := s.history.audit(v.id, v.stepID(0))
 	if err != nil || len(audit) != 3 {
 		t.Fatalf("got %+v, %v; want two attempts and an adjustment", audit, err)
 	}
@@ -871,7 +871,7 @@ func TestAdjustmentsInHistory(t *testing.T) {
 		string(a.Inputs) != "{}" || a.Subject != "ops" || a.WorkerUUID != nil {
 		t.Errorf("got %+v; want what was adjusted, by whom", a)
 	}
-	h, err := s.history(v.id)
+	h, err := s.history.transitions(v.id)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,9 +6,20 @@ package main
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 )
+
+// creator creates tasks and waits for them.
+type creator struct {
+	cfg       *Config
+	ids       *idSource
+	store     *store
+	engine    *engine
+	templates *catalog
+	draining  *atomic.Bool
+}
 
 // taskRequest is the payload of a creation, read and checked field by field.
 type taskRequest struct {
@@ -26,12 +37,9 @@ type taskRequest struct {
 	subject                  string // the authenticated caller, or ""
 }
 
-// parseTaskRequest reads a payload that passed checkJSON. A failure of the kind
+// parseTaskRequest reads a payload, an object that passed checkJSON. A failure of the kind
 // invalidFields names every offending field.
 func parseTaskRequest(body []byte) (*taskRequest, error) {
-	if jsonKind(body) != '{' {
-		return nil, failf(badRequest, "the body must be a JSON object")
-	}
 	q := &taskRequest{namespace: "default"}
 	f := fieldReader{}
 	eachMember(body, func(key string, raw []byte) bool {
@@ -79,20 +87,9 @@ func (q *taskRequest) field(f *fieldReader, key string, raw []byte) {
 	}
 }
 
-// createTask creates a task and lets its first steps run. The task is durable
-// when it returns. mayRead tells whether the caller may learn the id of a task
-// that it duplicates.
-func (s *service) createTask(ctx context.Context, q *taskRequest, mayRead bool) (*task, error) {
-	done, err := s.submitTask(ctx, &submission{taskRequest: q, mayRead: mayRead})
-	if err != nil {
-		return nil, err
-	}
-	return done.task, nil
-}
-
 // templateFor is the template that a payload names.
-func (s *service) templateFor(q *taskRequest) (*template, error) {
-	tpl, err := s.template(q.namespace, q.name, q.version)
+func (s *creator) templateFor(q *taskRequest) (*template, error) {
+	tpl, err := s.templates.find(q.namespace, q.name, q.version)
 	if err != nil {
 		return nil, err
 	}
@@ -103,20 +100,8 @@ func (s *service) templateFor(q *taskRequest) (*template, error) {
 	return tpl, nil
 }
 
-func (s *service) unknownTemplate(namespace, name, version string) error {
-	full := namespace + "." + name
-	if version != "" {
-		full += "@" + version
-	}
-	f := failf(templateNotFound, "no template %s is registered", full)
-	if near := s.registry().nearest(namespace, name, version); near != "" {
-		f.message += "; did you mean " + near + "?"
-	}
-	return f
-}
-
 // creation is what the task will keep of its payload.
-func (s *service) creation(q *taskRequest, tpl *template) (*creation, error) {
+func (s *creator) creation(q *taskRequest, tpl *template) (*creation, error) {
 	by := &creation{
 		template: tpl.hash, context: tpl.defaultContext,
 		initiator: q.initiatorOr(defaultInitiator), source: orDefault(q.source, defaultSource),
@@ -160,14 +145,12 @@ func identityOf(tpl *template, key string, context []byte) (k identityKey) {
 	return hashOf(parts...)
 }
 
-// admitLocked refuses a task that exists already, or that the queue has no room for.
-func (s *service) admitLocked(by *creation, mayRead bool) error {
-	if by.identity != (identityKey{}) {
-		if id, ok := s.store.identities[by.identity]; ok {
-			return duplicateOf(id, mayRead)
-		}
+// admit refuses a task that exists already, or that the queue has no room for.
+func (s *creator) admit(c *change, by *creation, mayRead bool) error {
+	if id, ok := c.duplicate(by.identity); ok {
+		return duplicateOf(id, mayRead)
 	}
-	if err := s.store.journal.behind(); err != nil {
+	if err := s.store.behind(); err != nil {
 		return err
 	}
 	if n := s.engine.queuedLocked(); n >= s.cfg.Engine.MaxQueued {
@@ -205,10 +188,10 @@ type submitted struct {
 	end      waitEnd // how the wait ended
 }
 
-// submitTask creates a task, or finds the one that an earlier request with the
+// submit creates a task, or finds the one that an earlier request with the
 // same Idempotency-Key created, and waits for its end if that is asked for.
 // What it returns is durable.
-func (s *service) submitTask(ctx context.Context, b *submission) (*submitted, error) {
+func (s *creator) submit(ctx context.Context, b *submission) (*submitted, error) {
 	if s.draining.Load() {
 		return nil, failf(unavailable, "the service is shutting down: no new task is taken")
 	}
@@ -217,19 +200,19 @@ func (s *service) submitTask(ctx context.Context, b *submission) (*submitted, er
 		return nil, err
 	}
 	if !earlier.isZero() {
-		return s.replayTask(ctx, earlier, b)
+		return s.replay(ctx, earlier, b)
 	}
 	defer s.store.endRequest(flight)
 	return s.submitNew(ctx, b)
 }
 
-// replayTask answers a repeated submission.
-func (s *service) replayTask(ctx context.Context, id uuid, b *submission) (*submitted, error) {
+// replay answers a repeated submission.
+func (s *creator) replay(ctx context.Context, id uuid, b *submission) (*submitted, error) {
 	wants := terminalStates
 	if !b.waits {
 		wants = anyState
 	}
-	t, end, err := s.awaitTask(ctx, id, wants, b.limit)
+	t, end, err := s.await(ctx, id, wants, b.limit)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +220,7 @@ func (s *service) replayTask(ctx context.Context, id uuid, b *submission) (*subm
 }
 
 // submitNew creates the task and lets its first steps run.
-func (s *service) submitNew(ctx context.Context, b *submission) (*submitted, error) {
+func (s *creator) submitNew(ctx context.Context, b *submission) (*submitted, error) {
 	tpl, err := s.templateFor(b.taskRequest)
 	if err != nil {
 		return nil, err
@@ -250,13 +233,13 @@ func (s *service) submitNew(ctx context.Context, b *submission) (*submitted, err
 	var t *task
 	var n *waiter
 	seq, err := s.engine.change(ctx, func(c *change) (err error) {
-		if err := s.admitLocked(by, b.mayRead); err != nil {
+		if err := s.admit(c, by, b.mayRead); err != nil {
 			return err
 		}
 		id := s.ids.block(tpl.ids(), uuid{}, tpl.fullName()) // a refused creation leaves no gap
 		t, err = c.create(&record{kind: recCreated, task: id, created: by}, tpl)
 		if err == nil && b.waits {
-			n = c.s.waiters.add(id, terminalStates, t.state)
+			n = c.awaitEnd(t)
 		}
 		return err
 	})
@@ -269,8 +252,8 @@ func (s *service) submitNew(ctx context.Context, b *submission) (*submitted, err
 
 // answerNew gives the new task once it is durable, and once the waiter, if there
 // is one, was told.
-func (s *service) answerNew(ctx context.Context, t *task, seq uint64, n *waiter, limit time.Duration) (*submitted, error) {
-	err := s.store.journal.wait(ctx, seq)
+func (s *creator) answerNew(ctx context.Context, t *task, seq uint64, n *waiter, limit time.Duration) (*submitted, error) {
+	err := s.store.wait(ctx, seq)
 	done := &submitted{}
 	switch {
 	case err != nil && n != nil:
@@ -291,10 +274,10 @@ func (s *service) answerNew(ctx context.Context, t *task, seq uint64, n *waiter,
 // an entry in a map and a channel; nothing polls, and its request's goroutine is
 // the only one.
 
-// awaitTask returns the task once it is in one of the states, or as it was just
+// await returns the task once it is in one of the states, or as it was just
 // after it passed through one; or as it is when the wait ends otherwise. What is
 // returned is durable.
-func (s *service) awaitTask(ctx context.Context, id uuid, wants stateSet, limit time.Duration) (*task, waitEnd, error) {
+func (s *creator) await(ctx context.Context, id uuid, wants stateSet, limit time.Duration) (*task, waitEnd, error) {
 	n, err := s.store.await(id, wants)
 	if err != nil {
 		return nil, "", err
@@ -303,7 +286,7 @@ func (s *service) awaitTask(ctx context.Context, id uuid, wants stateSet, limit 
 }
 
 // waitOut waits until the waiter is told, for at most limit of real time.
-func (s *service) waitOut(ctx context.Context, n *waiter, limit time.Duration) (*task, waitEnd, error) {
+func (s *creator) waitOut(ctx context.Context, n *waiter, limit time.Duration) (*task, waitEnd, error) {
 	err := closedWithin(ctx, n.done, limit)
 	if err != nil {
 		s.store.giveUp(n) // it may have been told meanwhile
@@ -315,7 +298,7 @@ func (s *service) waitOut(ctx context.Context, n *waiter, limit time.Duration) (
 	if err != nil {
 		return nil, "", err
 	}
-	if err := s.store.journal.wait(ctx, t.lastSeq); err != nil {
+	if err := s.store.wait(ctx, t.lastSeq); err != nil {
 		return nil, "", err
 	}
 	if n.wants.has(t.state) {
@@ -325,12 +308,9 @@ func (s *service) waitOut(ctx context.Context, n *waiter, limit time.Duration) (
 }
 
 // waitedFor is the task that the waiter was told of.
-func (s *service) waitedFor(n *waiter) (*task, error) {
-	switch {
-	case n.found.live != nil:
-		return n.found.live, nil
-	case n.found.line != nil:
-		return s.store.thaw(n.found.line)
+func (s *creator) waitedFor(n *waiter) (*task, error) {
+	if n.found.vacant() {
+		return s.store.view(n.task)
 	}
-	return s.store.view(n.task)
+	return s.store.taskIn(n.found)
 }

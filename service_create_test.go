@@ -23,6 +23,15 @@ import (
 	"unicode/utf8"
 )
 
+// createTask creates a task and returns it once it is durable.
+func (s *service) createTask(ctx context.Context, q *taskRequest, mayRead bool) (*task, error) {
+	done, err := s.tasks.submit(ctx, &submission{taskRequest: q, mayRead: mayRead})
+	if err != nil {
+		return nil, err
+	}
+	return done.task, nil
+}
+
 // FuzzRequests reads any JSON as a creation payload and as a step action: both
 // accept it or say why not, and what is accepted can be journaled and read again.
 func FuzzRequests(f *testing.F) {
@@ -192,7 +201,7 @@ func submitKeyed(ctx context.Context, s *service, subject, key, body string) (*s
 	if err != nil {
 		return nil, err
 	}
-	return s.submitTask(ctx, &submission{taskRequest: q, request: markFor(subject, key, body)})
+	return s.tasks.submit(ctx, &submission{taskRequest: q, request: markFor(subject, key, body)})
 }
 
 // markFor is the mark of a creation.
@@ -226,7 +235,7 @@ func TestIdempotencyKeysSurviveRestarts(t *testing.T) {
 		ids[key] = mustReplay(t, s, key, uuid{}, false)
 		clock.advance(time.Hour)
 	}
-	if _, err := s.cancelTask(t.Context(), ids["old"], ""); err != nil {
+	if _, err := s.operator.cancelTask(t.Context(), ids["old"], ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.store.snapshot(); err != nil {
@@ -305,7 +314,7 @@ func TestIdempotencyInFlight(t *testing.T) {
 	}
 	answered := make(chan error)
 	go func() {
-		_, err := s.svc.submitTask(ctx, &submission{
+		_, err := s.svc.tasks.submit(ctx, &submission{
 			taskRequest: q, request: markFor("", "k", manualTask), waits: true, limit: time.Hour})
 		answered <- err
 	}()
@@ -524,7 +533,7 @@ func acting(q stepRequest) func(*testing.T, *service, *task) {
 }
 
 func cancelling(t *testing.T, s *service, v *task) {
-	if _, err := s.cancelTask(t.Context(), v.id, ""); err != nil {
+	if _, err := s.operator.cancelTask(t.Context(), v.id, ""); err != nil {
 		t.Error(err)
 	}
 }
@@ -615,7 +624,7 @@ func TestWaitBefore(t *testing.T) {
 // wantTold takes what the waiter was told, without waiting for it.
 func wantTold(t *testing.T, s *service, n *waiter, state string) {
 	t.Helper()
-	got, end, err := s.waitOut(t.Context(), n, 0)
+	got, end, err := s.tasks.waitOut(t.Context(), n, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -654,7 +663,7 @@ func TestWaitWhile(t *testing.T) {
 				s.store.mu.Lock()
 				for range 8 {
 					wg.Go(func() {
-						got, end, err := s.awaitTask(t.Context(), v.id, stateOf(t, word), time.Hour)
+						got, end, err := s.tasks.await(t.Context(), v.id, stateOf(t, word), time.Hour)
 						if err != nil || end != waitReached || !stateOf(t, word).has(got.state) {
 							t.Errorf("got %v, %q, %v; want %s", got, end, err, word)
 						}
@@ -740,11 +749,11 @@ func TestWaitOfOneThatEndsOtherwise(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.do(t, s, v)
-	got, end, err := s.waitOut(t.Context(), n, time.Hour)
+	got, end, err := s.tasks.waitOut(t.Context(), n, time.Hour)
 	if err != nil || end != waitEnded || got.state != taskComplete {
 		t.Errorf("got %v, %q, %v; want it complete and ended", got, end, err)
 	}
-	got, end, err = s.awaitTask(t.Context(), v.id, setOf(taskError), time.Hour)
+	got, end, err = s.tasks.await(t.Context(), v.id, setOf(taskError), time.Hour)
 	if err != nil || end != waitEnded || got.state != taskComplete {
 		t.Errorf("afterwards: got %v, %q, %v; want it complete and ended", got, end, err)
 	}
@@ -764,7 +773,7 @@ func TestWaitOfADroppedTask(t *testing.T) {
 	if !n.told() {
 		t.Fatal("it is waited for still after it was dropped")
 	}
-	got, end, err := s.waitOut(t.Context(), n, time.Hour)
+	got, end, err := s.tasks.waitOut(t.Context(), n, time.Hour)
 	if err != nil || end != waitEnded || got.state != taskError {
 		t.Errorf("got %v, %q; want the task in error, as it was dropped", err, end)
 	}
@@ -776,7 +785,7 @@ func TestWaitLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, v := moves[0].service(t)
 		began := time.Now()
-		got, end, err := s.awaitTask(t.Context(), v.id, terminalStates, 10*time.Second)
+		got, end, err := s.tasks.await(t.Context(), v.id, terminalStates, 10*time.Second)
 		if err != nil || end != waitTimedOut || got.state != taskStepsInProcess {
 			t.Errorf("got %v, %q, %v; want a timeout", got, end, err)
 		}
@@ -793,7 +802,7 @@ func TestWaitOfAClientThatIsGone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		_, _, err := s.awaitTask(ctx, v.id, terminalStates, time.Hour)
+		_, _, err := s.tasks.await(ctx, v.id, terminalStates, time.Hour)
 		ended <- err
 	}()
 	awaitWaiters(t, s, 1)
@@ -809,7 +818,7 @@ func TestWaitAtShutdown(t *testing.T) {
 	s, v := moves[0].service(t)
 	ended := make(chan waitEnd)
 	go func() {
-		got, end, err := s.awaitTask(t.Context(), v.id, terminalStates, time.Hour)
+		got, end, err := s.tasks.await(t.Context(), v.id, terminalStates, time.Hour)
 		if err != nil || got.state != taskStepsInProcess {
 			t.Errorf("got %v, %v; want the task as it is", got, err)
 		}
@@ -820,10 +829,10 @@ func TestWaitAtShutdown(t *testing.T) {
 	if end := <-ended; end != waitShutdown {
 		t.Errorf("got %q; want shutdown", end)
 	}
-	if _, end, err := s.awaitTask(t.Context(), v.id, terminalStates, time.Hour); err != nil || end != waitShutdown {
+	if _, end, err := s.tasks.await(t.Context(), v.id, terminalStates, time.Hour); err != nil || end != waitShutdown {
 		t.Errorf("a later wait: got %q, %v; want shutdown", end, err)
 	}
-	if _, end, err := s.awaitTask(t.Context(), v.id, setOf(taskStepsInProcess), 0); err != nil || end != waitReached {
+	if _, end, err := s.tasks.await(t.Context(), v.id, setOf(taskStepsInProcess), 0); err != nil || end != waitReached {
 		t.Errorf("a later wait for what is: got %q, %v; want it reached", end, err)
 	}
 	wantNobody(t, s)
@@ -841,17 +850,17 @@ func TestWaitIsDurable(t *testing.T) {
 	release := holdFlusher(t, s)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.cancelTask(gone, v.id, ""); !errors.Is(err, context.Canceled) {
+	if _, err := s.operator.cancelTask(gone, v.id, ""); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v; want the cancellation to be under way", err)
 	}
 	if !n.told() {
 		t.Fatal("the waiter was not told")
 	}
-	if _, _, err := s.waitOut(gone, n, time.Hour); !errors.Is(err, context.Canceled) {
+	if _, _, err := s.tasks.waitOut(gone, n, time.Hour); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v; want an answer to wait for the disk", err)
 	}
 	release()
-	got, end, err := s.waitOut(t.Context(), n, time.Hour)
+	got, end, err := s.tasks.waitOut(t.Context(), n, time.Hour)
 	if err != nil || end != waitReached || got.state != taskCancelled {
 		t.Fatalf("got %v, %q, %v; want it cancelled", got, end, err)
 	}
@@ -931,7 +940,7 @@ func TestManyWaiters(t *testing.T) {
 		{"a reset", func(func()) { s.store.releaseWaiters(waitReset) }, waitReset, nil},
 		{"their tasks end", func(func()) {
 			for _, id := range ids {
-				if _, err := s.cancelTask(t.Context(), id, ""); err != nil {
+				if _, err := s.operator.cancelTask(t.Context(), id, ""); err != nil {
 					t.Error(err)
 				}
 			}
@@ -947,7 +956,7 @@ func TestManyWaiters(t *testing.T) {
 					t.Fatal(err)
 				}
 				wg.Go(func() {
-					if _, end, err := s.waitOut(ctx, n, time.Hour); end != tc.end || !errors.Is(err, tc.err) {
+					if _, end, err := s.tasks.waitOut(ctx, n, time.Hour); end != tc.end || !errors.Is(err, tc.err) {
 						t.Errorf("got %q, %v; want %q, %v", end, err, tc.end, tc.err)
 					}
 				})
@@ -1037,7 +1046,7 @@ func stressOne(t *testing.T, s *service, name string, i int) {
 		return
 	}
 	if name != "one" && i%2 == 0 { // its creator waits
-		done, err := s.submitTask(t.Context(), &submission{taskRequest: q, waits: true, limit: time.Minute})
+		done, err := s.tasks.submit(t.Context(), &submission{taskRequest: q, waits: true, limit: time.Minute})
 		if err != nil || done.end != waitReached || !terminalStates.has(done.task.state) {
 			t.Errorf("%s: got %+v, %v; want its end", name, done, err)
 		}
@@ -1051,19 +1060,19 @@ func stressOne(t *testing.T, s *service, name string, i int) {
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
-			got, end, err := s.awaitTask(t.Context(), made.id, terminalStates, time.Minute)
+			got, end, err := s.tasks.await(t.Context(), made.id, terminalStates, time.Minute)
 			if err != nil || end != waitReached || !terminalStates.has(got.state) {
 				t.Errorf("%s: got %v, %q, %v; want its end", name, got, end, err)
 			}
 		})
 	}
 	wg.Go(func() { // times out at once, or sees the end
-		if _, _, err := s.awaitTask(t.Context(), made.id, terminalStates, 0); err != nil {
+		if _, _, err := s.tasks.await(t.Context(), made.id, terminalStates, 0); err != nil {
 			t.Error(err)
 		}
 	})
 	if name == "one" {
-		if _, err := s.cancelTask(t.Context(), made.id, ""); err != nil {
+		if _, err := s.operator.cancelTask(t.Context(), made.id, ""); err != nil {
 			t.Error(err)
 		}
 	}

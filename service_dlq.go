@@ -9,8 +9,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -149,33 +151,48 @@ func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
 	return v
 }
 
-// coroner takes the snapshots of a task's entries while the task is replayed: of
-// a stale one as it was before it moved to error, of a blocked one as it is then.
-type coroner struct {
+// letterObserver takes the snapshots of a task's entries while the task is
+// replayed: of a stale task before it moves to error, of a blocked one after.
+type letterObserver struct {
 	unobserved
 	record    *record
 	before    *taskSnapshotView
 	snapshots []*taskSnapshotView // one for each entry
 }
 
-func (c *coroner) begin(t *task, r *record) {
-	c.note(t)
-	c.record, c.before = r, nil
+func (o *letterObserver) begin(t *task, r *record) {
+	o.note(t)
+	o.record, o.before = r, nil
 	if r.kind == recStale && r.stale.reason != noDLQReason {
-		c.before = t.snapshot(r.at, r.stale.limit)
+		o.before = t.snapshot(r.at, r.stale.limit)
 	}
 }
 
-// note takes the snapshot of the entry that the record before made, if it did.
-func (c *coroner) note(t *task) {
-	if len(t.dead) == len(c.snapshots) {
+// note takes the snapshot of the entry that the previous record made, if any.
+func (o *letterObserver) note(t *task) {
+	if len(t.dead) == len(o.snapshots) {
 		return
 	}
-	s := c.before
+	s := o.before
 	if s == nil {
-		s = t.snapshot(c.record.at, 0)
+		s = t.snapshot(o.record.at, 0)
 	}
-	c.snapshots = append(c.snapshots, s)
+	o.snapshots = append(o.snapshots, s)
+}
+
+// views returns all entries of a task, oldest first.
+func (s *deadLetters) views(l taskLog) ([]dlqEntryView, error) {
+	o := &letterObserver{}
+	t, err := s.store.replayLog(l, o)
+	if err != nil {
+		return nil, err
+	}
+	o.note(t)
+	views := make([]dlqEntryView, len(t.dead))
+	for i := range t.dead {
+		views[i] = t.dead[i].view(t.id, o.snapshots[i])
+	}
+	return views, nil
 }
 
 func (d *deadLetter) view(id uuid, snapshot *taskSnapshotView) dlqEntryView {
@@ -188,20 +205,21 @@ func (d *deadLetter) view(id uuid, snapshot *taskSnapshotView) dlqEntryView {
 	}
 }
 
-// dlqEntries is one page of the entries that match, newest first.
-func (s *service) dlqEntries(f dlqFilter, skip, limit int) ([]dlqEntryView, error) {
-	s.store.mu.Lock()
-	rows := s.store.dead.page(f, skip, limit)
-	logs := map[uuid]taskLog{}
-	for _, r := range rows {
-		logs[r.task] = s.store.logLocked(s.store.byID[r.task])
-	}
-	s.store.mu.Unlock()
+// deadLetters shows and updates the entries of the dead letter queue.
+type deadLetters struct {
+	clock  clock
+	store  *store
+	engine *engine
+}
+
+// entries is one page of the entries that match, newest first.
+func (s *deadLetters) entries(f dlqFilter, skip, limit int) ([]dlqEntryView, error) {
+	rows, logs := s.store.deadLetters(f, skip, limit)
 	ofTask := map[uuid][]dlqEntryView{}
 	views := make([]dlqEntryView, len(rows))
 	for i, r := range rows {
 		if ofTask[r.task] == nil {
-			all, err := s.store.autopsy(logs[r.task])
+			all, err := s.views(logs[r.task])
 			if err != nil {
 				return nil, err
 			}
@@ -212,17 +230,13 @@ func (s *service) dlqEntries(f dlqFilter, skip, limit int) ([]dlqEntryView, erro
 	return views, nil
 }
 
-// dlqOfTask is all entries of a task, newest first. No entry is not found.
-func (s *service) dlqOfTask(id uuid) (*dlqTaskView, error) {
-	s.store.mu.Lock()
-	pos, ok := s.store.byID[id]
-	if !ok {
-		s.store.mu.Unlock()
-		return nil, taskNotFound(id)
+// ofTask is all entries of a task, newest first. No entry is not found.
+func (s *deadLetters) ofTask(id uuid) (*dlqTaskView, error) {
+	log, err := s.store.logOf(id)
+	if err != nil {
+		return nil, err
 	}
-	log := s.store.logLocked(pos)
-	s.store.mu.Unlock()
-	entries, err := s.store.autopsy(log)
+	entries, err := s.views(log)
 	if err != nil {
 		return nil, err
 	}
@@ -252,47 +266,29 @@ type dlqQueueView struct {
 	PriorityScore      float64   `json:"priority_score"`
 }
 
-// dlqQueue is the pending entries with the highest priority, highest first; of
+// queue is the pending entries with the highest priority, highest first; of
 // one reason alone unless that is nil.
-func (s *service) dlqQueue(only *dlqReason, limit int) ([]dlqQueueView, error) {
-	s.store.mu.Lock()
+func (s *deadLetters) queue(only *dlqReason, limit int) ([]dlqQueueView, error) {
 	now := s.clock.now()
-	rows := s.store.dead.queue(only, now, limit)
-	views := make([]dlqQueueView, len(rows))
-	ended := make([][]byte, len(rows)) // lines of tasks that ended
-	for i := range rows {
-		sl := &s.store.slots[s.store.byID[rows[i].task]]
-		if t := sl.live; t != nil {
-			views[i].place(t.id, t.tpl, t.state, now.sub(t.since))
-		} else {
-			ended[i] = sl.line
-		}
+	queue, err := s.store.letterQueue(only, now, limit)
+	if err != nil {
+		return nil, err
 	}
-	s.store.mu.Unlock()
-	for i := range rows {
-		views[i].describe(&rows[i], now)
-		if ended[i] == nil {
-			continue
-		}
-		h, err := readTaskHeader(ended[i])
-		if err != nil {
-			return nil, err
-		}
-		views[i].place(h.id, s.store.template(h.template), h.state, now.sub(h.completed))
+	views := make([]dlqQueueView, len(queue))
+	for i := range queue {
+		views[i] = queue[i].view(now)
 	}
 	return views, nil
 }
 
-// describe fills in what the queue says of the entry itself.
-func (v *dlqQueueView) describe(r *dlqRow, now instant) {
-	v.DLQEntryUUID, v.OriginalState, v.DLQReason = r.id, r.state.String(), r.reason.String()
-	v.DLQTimestamp, v.MinutesInDLQ, v.PriorityScore = naiveTime(r.at), r.waited(now).Minutes(), r.priority(now)
-}
-
-// place fills in what it says of the task as it is now.
-func (v *dlqQueueView) place(id uuid, tpl *template, state taskState, since time.Duration) {
-	v.TaskUUID, v.NamespaceName, v.TaskName = id, tpl.namespace, tpl.name
-	v.CurrentState, v.TimeInStateMinutes = state.String(), wholeMinutes(since)
+func (q *queuedLetter) view(now instant) dlqQueueView {
+	return dlqQueueView{
+		DLQEntryUUID: q.id, TaskUUID: q.task, OriginalState: q.dlqRow.state.String(), DLQReason: q.reason.String(),
+		DLQTimestamp: naiveTime(q.at), MinutesInDLQ: q.waited(now).Minutes(),
+		NamespaceName: q.tpl.namespace, TaskName: q.tpl.name,
+		CurrentState: q.state.String(), TimeInStateMinutes: wholeMinutes(now.sub(q.since)),
+		PriorityScore: q.priority(now),
+	}
 }
 
 // dlqStatsView is the figures of one reason.
@@ -308,10 +304,8 @@ type dlqStatsView struct {
 	AvgResolutionTimeMinutes float64   `json:"avg_resolution_time_minutes"` // 0 while none is resolved
 }
 
-func (s *service) dlqStats() []dlqStatsView {
-	s.store.mu.Lock()
-	figures := s.store.dead.figures()
-	s.store.mu.Unlock()
+func (s *deadLetters) stats() []dlqStatsView {
+	figures := s.store.dlqFigures()
 	views := make([]dlqStatsView, len(figures))
 	for i, f := range figures {
 		views[i] = dlqStatsView{
@@ -333,16 +327,10 @@ func (s *service) dlqStats() []dlqStatsView {
 // entry as that record is applied, one that is stale with the record that says
 // so, and an update is a record too. An entry changes no task.
 
-// dlqWeights is what an entry's reason counts in the investigation queue.
-var dlqWeights = [dlqReasons]float64{
-	dlqDependencyCycle: 1000, dlqMaxRetriesExceeded: 500, dlqStalenessTimeout: 100, dlqWorkerUnavailable: 50,
-	dlqManual: 10,
-}
-
-// investigate records an update of an entry, durable when it returns.
-func (s *service) investigate(ctx context.Context, id uuid, q *investigation) error {
+// update records an update of an entry, durable when it returns.
+func (s *deadLetters) update(ctx context.Context, id uuid, q *investigation) error {
 	seq, err := s.engine.change(ctx, func(c *change) error {
-		row, ok := c.s.dead.find(id)
+		row, ok := c.letter(id)
 		if !ok {
 			return failf(notFound, "DLQ entry %s not found", id)
 		}
@@ -361,7 +349,7 @@ func (s *service) investigate(ctx context.Context, id uuid, q *investigation) er
 	if err != nil {
 		return err
 	}
-	return s.store.journal.wait(ctx, seq)
+	return s.store.wait(ctx, seq)
 }
 
 // Staleness: tasks that stand still for longer than their limits allow. What is
@@ -470,64 +458,77 @@ func (t *template) stalenessAction() string {
 	return cmp.Or(t.lifecycle.stalenessAction, staleToDLQ)
 }
 
+// stalenessWatch looks for stale tasks, at intervals and for whoever asks.
+type stalenessWatch struct {
+	cfg      *stalenessConfig
+	log      *slog.Logger
+	clock    clock
+	store    *store
+	engine   *engine
+	draining *atomic.Bool
+
+	found atomic.Int64 // how many stale tasks the latest run found
+}
+
 // stalenessRun is one run of the detector: what it found so far.
 type stalenessRun struct {
 	stale, moved, entries int
 	done                  func() // lets tasks change their positions again
 }
 
-// watchStaleness has the detector run for the first time after one interval:
+// start has the detector run for the first time after one interval:
 // by then the retries are made that fell due while the process was down.
-func (s *service) watchStaleness() {
-	s.clock.scheduleHousekeeping(s.clock.now().add(s.stalenessInterval()), func() {
-		s.detectStale(0, &stalenessRun{done: s.store.stay()})
+func (s *stalenessWatch) start() {
+	s.clock.scheduleHousekeeping(s.clock.now().add(s.interval()), func() {
+		s.detect(0, &stalenessRun{done: s.store.stay()})
 	})
 }
 
-func (s *service) stalenessInterval() time.Duration {
-	return time.Duration(s.cfg.Staleness.IntervalSeconds) * time.Second
+func (s *stalenessWatch) interval() time.Duration {
+	return time.Duration(s.cfg.IntervalSeconds) * time.Second
 }
 
-// detectStale looks at one batch of tasks, and has the clock go on with the
+// detect looks at one batch of tasks, and has the clock go on with the
 // next one, so that timers of others come between.
-func (s *service) detectStale(from uint32, run *stalenessRun) {
-	next, more, err := s.staleBatch(from, run)
+func (s *stalenessWatch) detect(from uint32, run *stalenessRun) {
+	next, more, err := s.batch(from, run)
 	if err != nil {
 		s.log.Warn("stale tasks could not be moved; the next run tries again", "error", err)
 	}
 	if more {
-		s.clock.scheduleHousekeeping(s.clock.now(), func() { s.detectStale(next, run) })
+		s.clock.scheduleHousekeeping(s.clock.now(), func() { s.detect(next, run) })
 		return
 	}
 	run.done()
-	s.staleTasks.Store(int64(run.stale))
+	s.found.Store(int64(run.stale))
 	if run.moved > 0 {
 		s.log.Warn("stale tasks were moved to error", "tasks", run.moved, "dlq_entries", run.entries)
 	}
 	if !s.draining.Load() {
-		s.watchStaleness()
+		s.start()
 	}
 }
 
-func (s *service) staleBatch(from uint32, run *stalenessRun) (next uint32, more bool, err error) {
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	if s.engine.stopping {
-		return 0, false, nil
-	}
-	now := s.clock.now()
-	return s.store.eachWatchedLocked(from, func(t *task) error {
-		a := s.cfg.Staleness.aging(t, now)
-		if a.health != staleTask {
-			return nil
+func (s *stalenessWatch) batch(from uint32, run *stalenessRun) (next uint32, more bool, err error) {
+	s.store.locked(func() {
+		if s.engine.stopping {
+			return
 		}
-		run.stale++
-		return s.expireLocked(t, a, run)
+		now := s.clock.now()
+		next, more, err = s.store.eachWatchedLocked(from, func(t *task) error {
+			a := s.cfg.aging(t, now)
+			if a.health != staleTask {
+				return nil
+			}
+			run.stale++
+			return s.expireLocked(t, a, run)
+		})
 	})
+	return next, more, err
 }
 
 // expireLocked does about a stale task what its template says.
-func (s *service) expireLocked(t *task, a aging, run *stalenessRun) error {
+func (s *stalenessWatch) expireLocked(t *task, a aging, run *stalenessRun) error {
 	mark := &staleMark{limit: a.broken, reason: noDLQReason}
 	switch t.tpl.stalenessAction() {
 	case staleNothing:
@@ -562,14 +563,14 @@ type stalenessView struct {
 	inState time.Duration
 }
 
-// staleness is the first limit of the unfinished tasks: stale ones first, then
+// report is the first limit of the unfinished tasks: stale ones first, then
 // those that have been longest in their state.
-func (s *service) staleness(limit int) []stalenessView {
+func (s *stalenessWatch) report(limit int) []stalenessView {
 	defer s.store.stay()()
 	views := []stalenessView{}
 	now := s.clock.now()
 	for from, more := uint32(0), true; more; {
-		from, more = s.viewWatched(from, now, &views)
+		from, more = s.viewBatch(from, now, &views)
 		if len(views) > 2*limit+stalenessBatch {
 			views = firstStale(views, limit)
 		}
@@ -590,18 +591,18 @@ func firstStale(views []stalenessView, limit int) []stalenessView {
 	return views[:min(limit, len(views))]
 }
 
-func (s *service) viewWatched(from uint32, now instant, views *[]stalenessView) (next uint32, more bool) {
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	next, more, _ = s.store.eachWatchedLocked(from, func(t *task) error {
-		a := s.cfg.Staleness.aging(t, now)
-		*views = append(*views, stalenessView{
-			TaskUUID: t.id, NamespaceName: t.tpl.namespace, TaskName: t.tpl.name, CurrentState: t.state.String(),
-			TimeInStateMinutes: wholeMinutes(a.inState), TaskAgeMinutes: wholeMinutes(a.age),
-			StalenessThresholdMinutes: a.limit, HealthStatus: a.health.String(), Priority: t.by.priority,
-			stale: a.health == staleTask, inState: a.inState,
+func (s *stalenessWatch) viewBatch(from uint32, now instant, views *[]stalenessView) (next uint32, more bool) {
+	s.store.locked(func() {
+		next, more, _ = s.store.eachWatchedLocked(from, func(t *task) error {
+			a := s.cfg.aging(t, now)
+			*views = append(*views, stalenessView{
+				TaskUUID: t.id, NamespaceName: t.tpl.namespace, TaskName: t.tpl.name, CurrentState: t.state.String(),
+				TimeInStateMinutes: wholeMinutes(a.inState), TaskAgeMinutes: wholeMinutes(a.age),
+				StalenessThresholdMinutes: a.limit, HealthStatus: a.health.String(), Priority: t.by.priority,
+				stale: a.health == staleTask, inState: a.inState,
+			})
+			return nil
 		})
-		return nil
 	})
 	return next, more
 }

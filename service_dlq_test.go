@@ -266,7 +266,7 @@ func TestDLQUpdates(t *testing.T) {
 		{"/v1/dlq/entry/" + nobody, `{}`, 404, "NOT_FOUND", nobody},
 		{path, ``, 400, "JSON_ERROR", ""},
 		{path, `{`, 400, "JSON_ERROR", "offset"},
-		{path, `[]`, 400, "JSON_ERROR", "object"},
+		{path, `[]`, 400, "BAD_REQUEST", "object"},
 		{path, `{"resolution_status":"Done"}`, 422, "VALIDATION_FAILED", "Pending, ManuallyResolved, PermanentlyFailed, Cancelled"},
 		{path, `{"resolution_status":7}`, 422, "VALIDATION_FAILED", "resolution_status"},
 		{path, `{"resolution_notes":7,"resolved_by":"","metadata":[]}`, 422, "VALIDATION_FAILED", "metadata must be an object"},
@@ -419,11 +419,11 @@ func TestDLQOutlivesTheProcess(t *testing.T) {
 
 func investigateNewest(t *testing.T, s *service, v *task, q *investigation) {
 	t.Helper()
-	of, err := s.dlqOfTask(v.id)
+	of, err := s.dlq.ofTask(v.id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.investigate(t.Context(), of.DLQEntryUUID, q); err != nil {
+	if err := s.dlq.update(t.Context(), of.DLQEntryUUID, q); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -431,15 +431,15 @@ func investigateNewest(t *testing.T, s *service, v *task, q *investigation) {
 // dlqText is everything that the queue shows.
 func dlqText(t *testing.T, s *service) string {
 	t.Helper()
-	entries, err := s.dlqEntries(dlqFilter{}, 0, 1000)
+	entries, err := s.dlq.entries(dlqFilter{}, 0, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	queue, err := s.dlqQueue(nil, 1000)
+	queue, err := s.dlq.queue(nil, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := json.MarshalIndent([]any{entries, queue, s.dlqStats()}, "", " ")
+	text, err := json.MarshalIndent([]any{entries, queue, s.dlq.stats()}, "", " ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -487,7 +487,7 @@ func TestRacingInvestigators(t *testing.T) {
 			investigateNewest(t, s, v, &investigation{status: dlqCancelled})
 			v = mustAct(t, s, v, 0, resetAction)
 		}
-		of, err := s.dlqOfTask(v.id)
+		of, err := s.dlq.ofTask(v.id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -495,7 +495,7 @@ func TestRacingInvestigators(t *testing.T) {
 		errs := make([]error, 2)
 		for i := range errs {
 			wg.Go(func() {
-				errs[i] = s.investigate(t.Context(), of.Entries[i].DLQEntryUUID, &investigation{status: dlqPending})
+				errs[i] = s.dlq.update(t.Context(), of.Entries[i].DLQEntryUUID, &investigation{status: dlqPending})
 			})
 		}
 		wg.Wait()
@@ -576,14 +576,13 @@ func TestSummary(t *testing.T) {
 
 // TestQueueAfterClockWentBack has an entry that was made in what is the future now.
 func TestQueueAfterClockWentBack(t *testing.T) {
-	r := &dlqRow{letterHeader: letterHeader{at: testStart, reason: dlqMaxRetriesExceeded}}
+	q := &queuedLetter{dlqRow: dlqRow{letterHeader: letterHeader{at: testStart, reason: dlqMaxRetriesExceeded}}, tpl: &template{}}
 	now := testStart.add(-time.Hour)
-	if got := r.priority(now); got != 500 {
+	if got := q.priority(now); got != 500 {
 		t.Errorf("got priority %v; want 500", got)
 	}
-	var v dlqQueueView
-	if v.describe(r, now); v.MinutesInDLQ != 0 {
-		t.Errorf("got %v minutes in the queue; want 0", v.MinutesInDLQ)
+	if got := q.view(now).MinutesInDLQ; got != 0 {
+		t.Errorf("got %v minutes in the queue; want 0", got)
 	}
 }
 
@@ -597,7 +596,7 @@ func TestQueueOrder(t *testing.T) {
 	mustAct(t, s, mustCreate(t, s, "one"), 0, failAction) // 400 minutes ahead of slow
 	check := func(want string) {
 		t.Helper()
-		queue, err := s.dlqQueue(nil, 1000)
+		queue, err := s.dlq.queue(nil, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -609,7 +608,7 @@ func TestQueueOrder(t *testing.T) {
 			t.Errorf("got %s; want %s", strings.Join(got, ", "), want)
 		}
 		for limit := range len(queue) + 1 {
-			if first, err := s.dlqQueue(nil, limit); err != nil || !slices.Equal(first, queue[:limit]) {
+			if first, err := s.dlq.queue(nil, limit); err != nil || !slices.Equal(first, queue[:limit]) {
 				t.Errorf("got %+v, %v; want the first %d", first, err, limit)
 			}
 		}
@@ -661,7 +660,7 @@ func TestStaleActions(t *testing.T) {
 			if v.state.String() != tc.state {
 				t.Fatalf("past the limit: got %s; want %s", v.state, tc.state)
 			}
-			if got, want := int(s.staleTasks.Load()), boolCount(tc.state != "error"); got != want {
+			if got, want := int(s.staleness.found.Load()), boolCount(tc.state != "error"); got != want {
 				t.Errorf("the latest search found %d stale tasks; want %d", got, want)
 			}
 			wantStaleEntry(t, s, v, tc.reason)
@@ -673,7 +672,7 @@ func TestStaleActions(t *testing.T) {
 // steps_in_process after 30 minutes; reason "" means none.
 func wantStaleEntry(t *testing.T, s *service, v *task, reason string) {
 	t.Helper()
-	of, err := s.dlqOfTask(v.id)
+	of, err := s.dlq.ofTask(v.id)
 	if reason == "" {
 		if kindOf(err) != notFound {
 			t.Errorf("got %+v, %v; want no entry", of, err)
@@ -776,7 +775,7 @@ func TestStaleInEveryState(t *testing.T) {
 				v = mustAct(t, s, v, 0, *tc.prepare)
 			}
 			clock.set(testStart.add(tc.after))
-			s.detectStale(0, &stalenessRun{done: s.store.stay()})
+			s.staleness.detect(0, &stalenessRun{done: s.store.stay()})
 			after := settled(t, s, v.id)
 			if after.state != taskError || len(after.dead) != len(tc.reasons) {
 				t.Fatalf("got %s with %d entries; want error with %d", after.state, len(after.dead), len(tc.reasons))
@@ -786,7 +785,7 @@ func TestStaleInEveryState(t *testing.T) {
 					t.Errorf("got an entry for %s in %s; want %s in %s", d.reason, d.state, tc.reasons[i], tc.state)
 				}
 			}
-			of, err := s.dlqOfTask(v.id)
+			of, err := s.dlq.ofTask(v.id)
 			if err != nil || of.TaskSnapshot.ThresholdMinutes != tc.limit {
 				t.Errorf("got %+v, %v; want a threshold of %d", of, err, tc.limit)
 			}
@@ -891,16 +890,16 @@ func TestManyStaleTasks(t *testing.T) {
 	}
 	clock.advance(35 * time.Minute)
 	stale := (2*stalenessBatch + 10 + 2) / 3
-	if got := len(s.staleness(10_000)); got != stale {
+	if got := len(s.staleness.report(10_000)); got != stale {
 		t.Errorf("got %d unfinished tasks; want %d", got, stale)
 	}
-	if got := s.staleTasks.Load(); got != int64(stale) {
+	if got := s.staleness.found.Load(); got != int64(stale) {
 		t.Errorf("the latest search found %d; want the %d that nothing is done about", got, stale)
 	}
-	if got := len(s.staleness(7)); got != 7 {
+	if got := len(s.staleness.report(7)); got != 7 {
 		t.Errorf("got %d; want the limit of 7", got)
 	}
-	f := s.dlqStats()
+	f := s.dlq.stats()
 	if len(f) != 1 || f[0].TotalEntries != 2*stalenessBatch+10-stale {
 		t.Errorf("got %+v; want %d entries of one reason", f, 2*stalenessBatch+10-stale)
 	}

@@ -14,7 +14,7 @@ import (
 func TestDurationsOfAClockSetBack(t *testing.T) {
 	clock := &laggingClock{virtualClock: newVirtualClock(testStart)}
 	s := newTestService(t, serviceTest{clock: clock})
-	v := s.checked("well", func() error {
+	v := s.health.timed("well", func() error {
 		clock.lag.Store(5_000_000)
 		return nil
 	})
@@ -176,7 +176,7 @@ func breakJournal(t *testing.T, s *testServer) {
 
 // holdStore keeps the lock that the engine works under.
 func holdStore(t *testing.T, s *testServer) {
-	s.svc.patience = 10 * time.Millisecond
+	s.svc.health.patience = 10 * time.Millisecond
 	s.svc.store.mu.Lock()
 	t.Cleanup(s.svc.store.mu.Unlock)
 }

@@ -8,14 +8,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 )
 
-// templateUse counts look-ups, for one service.
-type templateUse struct {
+// catalog is the templates that new tasks are made from, and counts how often
+// each is looked up.
+type catalog struct {
+	cfg      *Config
+	log      *slog.Logger
+	clock    clock
+	handlers *handlerSet
+
+	current      atomic.Pointer[registry]
 	hits, misses atomic.Uint64
 	entries      sync.Map // *template to *templateEntry
 }
@@ -26,36 +34,52 @@ type templateEntry struct {
 	count atomic.Uint64
 }
 
-// newTemplateUse begins to count for the templates of a registry.
-func newTemplateUse(r *registry, now instant) *templateUse {
-	u := new(templateUse)
+// newCatalog makes a catalog of the templates in a registry.
+func newCatalog(cfg *Config, log *slog.Logger, clock clock, handlers *handlerSet, r *registry) *catalog {
+	s := &catalog{cfg: cfg, log: log, clock: clock, handlers: handlers}
+	s.current.Store(r)
 	for _, t := range r.all() {
-		u.entries.Store(t, &templateEntry{since: now})
+		s.entries.Store(t, &templateEntry{since: clock.now()})
 	}
-	return u
+	return s
 }
 
-// entry is the use of a template; one that joined the registry later counts
+// registry returns the templates that new tasks are made from.
+func (s *catalog) registry() *registry { return s.current.Load() }
+
+// entry returns the use of a template; one that joined the registry later counts
 // from its first look-up.
-func (u *templateUse) entry(t *template, now func() instant) *templateEntry {
-	e, ok := u.entries.Load(t)
+func (s *catalog) entry(t *template) *templateEntry {
+	e, ok := s.entries.Load(t)
 	if !ok {
-		e, _ = u.entries.LoadOrStore(t, &templateEntry{since: now()})
+		e, _ = s.entries.LoadOrStore(t, &templateEntry{since: s.clock.now()})
 	}
 	return e.(*templateEntry)
 }
 
-// template looks up a registered template; version "" and latest mean the
-// latest one.
-func (s *service) template(namespace, name, version string) (*template, error) {
+// find looks up a registered template; version "" and latest mean the latest
+// one.
+func (s *catalog) find(namespace, name, version string) (*template, error) {
 	t, ok := s.registry().get(namespace, name, version)
 	if !ok {
-		s.uses.misses.Add(1)
-		return nil, s.unknownTemplate(namespace, name, version)
+		s.misses.Add(1)
+		return nil, s.unknown(namespace, name, version)
 	}
-	s.uses.hits.Add(1)
-	s.uses.entry(t, s.clock.now).count.Add(1)
+	s.hits.Add(1)
+	s.entry(t).count.Add(1)
 	return t, nil
+}
+
+func (s *catalog) unknown(namespace, name, version string) error {
+	full := namespace + "." + name
+	if version != "" {
+		full += "@" + version
+	}
+	f := failf(templateNotFound, "no template %s is registered", full)
+	if near := s.registry().nearest(namespace, name, version); near != "" {
+		f.message += "; did you mean " + near + "?"
+	}
+	return f
 }
 
 // templateCacheView is the figures of templateUse on the wire.
@@ -69,16 +93,16 @@ type templateCacheView struct {
 	SupportedNamespaces   []string `json:"supported_namespaces"`
 }
 
-// templateCache is the figures over the templates that are registered now.
-func (s *service) templateCache() templateCacheView {
+// usage is the figures over the templates that are registered now.
+func (s *catalog) usage() templateCacheView {
 	all, now := s.registry().all(), s.clock.now()
 	v := templateCacheView{
-		TotalCached: len(all), CacheHits: s.uses.hits.Load(), CacheMisses: s.uses.misses.Load(),
-		SupportedNamespaces: s.supportedNamespaces(),
+		TotalCached: len(all), CacheHits: s.hits.Load(), CacheMisses: s.misses.Load(),
+		SupportedNamespaces: s.namespaces(),
 	}
 	var accesses uint64
 	for _, t := range all {
-		e := s.uses.entry(t, s.clock.now)
+		e := s.entry(t)
 		accesses += e.count.Load()
 		v.OldestEntryAgeSeconds = max(v.OldestEntryAgeSeconds, e.ageSeconds(now))
 	}
@@ -207,9 +231,9 @@ func (s *stepTemplate) shownCallable() string { return string(hideCredentials([]
 // Templates at run time: in fixture mode a test adds templates to the service
 // that it works with. They are gone with it; start-up templates are not touched.
 
-// addTemplate registers a definition, which passed checkJSON, in the place of a
-// template of the same identity. A failure names every problem.
-func (s *service) addTemplate(definition []byte) (t *template, replaced bool, err error) {
+// add registers a definition, which passed checkJSON, in the place of a
+// find of the same identity. A failure names every problem.
+func (s *catalog) add(definition []byte) (t *template, replaced bool, err error) {
 	t, problems, warnings := parseCheckedTemplate("", definition, "json", s.cfg.Environment, s.checkAddedCallable)
 	if t == nil {
 		return nil, false, refusedTemplate(problems)
@@ -220,8 +244,8 @@ func (s *service) addTemplate(definition []byte) (t *template, replaced bool, er
 	for {
 		before := s.registry()
 		old, ok := before.get(t.namespace, t.name, t.version)
-		if s.templates.CompareAndSwap(before, before.with(t)) {
-			s.uses.replaced(old, t, s.clock.now())
+		if s.current.CompareAndSwap(before, before.with(t)) {
+			s.replaced(old, t)
 			return t, ok, nil
 		}
 	}
@@ -239,7 +263,7 @@ func refusedTemplate(problems []templateProblem) error {
 // from outside: it must not have us run programs, or call anybody but this
 // machine and the hosts allowed. What the configuration maps a callable to is
 // the configuration's affair.
-func (s *service) checkAddedCallable(callable string) error {
+func (s *catalog) checkAddedCallable(callable string) error {
 	if err := s.handlers.check(callable); err != nil {
 		return err
 	}
@@ -264,15 +288,15 @@ func (s *service) checkAddedCallable(callable string) error {
 
 // replaced begins to count for a template that was added, and forgets the one
 // that it takes the place of, which may be nil.
-func (u *templateUse) replaced(old, t *template, now instant) {
-	u.entries.Store(t, &templateEntry{since: now})
+func (s *catalog) replaced(old, t *template) {
+	s.entries.Store(t, &templateEntry{since: s.clock.now()})
 	if old != nil {
-		u.entries.Delete(old)
+		s.entries.Delete(old)
 	}
 }
 
-// supportedNamespaces is the namespaces that have templates, sorted.
-func (s *service) supportedNamespaces() []string {
+// namespaces is the namespaces that have templates, sorted.
+func (s *catalog) namespaces() []string {
 	names := []string{}
 	for _, n := range s.registry().namespaces() {
 		names = append(names, n.Name)
@@ -282,9 +306,9 @@ func (s *service) supportedNamespaces() []string {
 
 // capabilities is what this process does with templates: it validates them, and
 // where it has an engine it runs these kinds of handlers.
-func (s *service) capabilities() []string {
+func (s *catalog) capabilities() []string {
 	list := []string{"template_validation"}
-	if s.engine == nil {
+	if s.cfg.Role == "worker" {
 		return list
 	}
 	list = append(list, builtinHandler.String(), httpHandler.String())
@@ -351,7 +375,7 @@ type templateVerdict struct {
 
 // newVerdict is the verdict on a template whose form is right, as far as its
 // steps' handlers go.
-func (s *service) newVerdict(t *template) *templateVerdict {
+func (s *catalog) newVerdict(t *template) *templateVerdict {
 	v := &templateVerdict{}
 	for i := range t.steps {
 		step := &t.steps[i]
@@ -393,7 +417,7 @@ func (v *templateVerdict) done() *templateVerdict {
 
 // validateRegistered asks whether a registered template, whose form was checked
 // when it was loaded, can be run here now.
-func (s *service) validateRegistered(t *template) *templateVerdict {
+func (s *catalog) validateRegistered(t *template) *templateVerdict {
 	v := s.newVerdict(t)
 	for i := range t.steps {
 		if err := s.handlers.missingProgram(t.steps[i].callable); err != nil {
@@ -405,7 +429,7 @@ func (s *service) validateRegistered(t *template) *templateVerdict {
 
 // validateDefinition checks a template from outside under the rules for files.
 // Programs are not looked up: whoever asks would learn which files there are.
-func (s *service) validateDefinition(definition []byte, named templateName, version string) *templateVerdict {
+func (s *catalog) validateDefinition(definition []byte, named templateName, version string) *templateVerdict {
 	t, problems, warnings := parseCheckedTemplate("", definition, "json", s.cfg.Environment, s.handlers.check)
 	v := &templateVerdict{}
 	if t != nil {

@@ -72,7 +72,7 @@ func TestTargetsAreBounded(t *testing.T) {
 	svc := s.world.service()
 	for i := range maxTargets + 10 {
 		text := testTemplate("late", stepSpec{name: "a", callable: "builtin:sum", config: fmt.Sprintf(`{"add":%d}`, i)})
-		if _, replaced, err := svc.addTemplate([]byte(text)); err != nil || replaced != (i > 0) {
+		if _, replaced, err := svc.templates.add([]byte(text)); err != nil || replaced != (i > 0) {
 			t.Fatalf("got %v, error %v", replaced, err)
 		}
 		mustCreate(t, svc, "late")
@@ -90,22 +90,22 @@ func TestTemplateUse(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: clock, templates: apiTemplates})
 	other := newTestService(t, serviceTest{clock: clock, templates: apiTemplates})
 	clock.advance(90 * time.Second)
-	look := func(version string) { s.template("t", "versions", version) }
+	look := func(version string) { s.templates.find("t", "versions", version) }
 	for _, version := range []string{"", "latest", "1.2.0", "1.0.0", "9.9.9"} {
 		look(version)
 	}
-	got := s.templateCache()
+	got := s.templates.usage()
 	if got.CacheHits != 4 || got.CacheMisses != 1 || got.CacheEvictions != 0 || got.OldestEntryAgeSeconds != 90 {
 		t.Errorf("got %+v; want 4 hits, a miss, 90 seconds", got)
 	}
-	if want := 4 / float64(got.TotalCached); got.AverageAccessCount != want || got.TotalCached != len(s.registry().all()) {
+	if want := 4 / float64(got.TotalCached); got.AverageAccessCount != want || got.TotalCached != len(s.templates.registry().all()) {
 		t.Errorf("got %+v; want an average of %v", got, want)
 	}
-	latest, _ := s.registry().get("t", "versions", "1.2.0")
-	if n := s.uses.entry(latest, clock.now).count.Load(); n != 3 {
+	latest, _ := s.templates.registry().get("t", "versions", "1.2.0")
+	if n := s.templates.entry(latest).count.Load(); n != 3 {
 		t.Errorf("got %d look-ups of the latest version; want 3", n)
 	}
-	if v := other.templateCache(); v.CacheHits != 0 || v.OldestEntryAgeSeconds != 90 {
+	if v := other.templates.usage(); v.CacheHits != 0 || v.OldestEntryAgeSeconds != 90 {
 		t.Errorf("another service: got %+v; want its own figures", v)
 	}
 }
@@ -116,14 +116,14 @@ func TestTemplateUseOfNewcomers(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: clock})
 	clock.advance(time.Hour)
 	late, _, _ := parseTemplate("late", []byte(testTemplate("late")), "json", "")
-	s.templates.Store(newRegistry([]*template{late}))
-	s.template("t", "late", "latest")
+	s.templates.current.Store(newRegistry([]*template{late}))
+	s.templates.find("t", "late", "latest")
 	clock.advance(5 * time.Second)
-	if got := s.templateCache(); got.TotalCached != 1 || got.OldestEntryAgeSeconds != 5 || got.AverageAccessCount != 1 {
+	if got := s.templates.usage(); got.TotalCached != 1 || got.OldestEntryAgeSeconds != 5 || got.AverageAccessCount != 1 {
 		t.Errorf("got %+v; want one of 5 seconds, looked up once", got)
 	}
-	s.templates.Store(newRegistry(nil))
-	if got := s.templateCache(); got.TotalCached != 0 || got.AverageAccessCount != 0 || len(got.SupportedNamespaces) != 0 {
+	s.templates.current.Store(newRegistry(nil))
+	if got := s.templates.usage(); got.TotalCached != 0 || got.AverageAccessCount != 0 || len(got.SupportedNamespaces) != 0 {
 		t.Errorf("got %+v; want nothing", got)
 	}
 }
@@ -131,20 +131,20 @@ func TestTemplateUseOfNewcomers(t *testing.T) {
 func TestTemplateUseAtOnce(t *testing.T) {
 	s := newTestService(t, serviceTest{})
 	tpl, _, _ := parseTemplate("late", []byte(testTemplate("late")), "json", "")
-	s.templates.Store(s.registry().with(tpl))
+	s.templates.current.Store(s.templates.registry().with(tpl))
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
 			for range 100 {
-				s.template("t", "late", "1.0.0")
-				s.template("t", "nobody", "")
-				s.templateCache()
+				s.templates.find("t", "late", "1.0.0")
+				s.templates.find("t", "nobody", "")
+				s.templates.usage()
 			}
 		})
 	}
 	all.Wait()
-	if n := s.uses.entry(tpl, s.clock.now).count.Load(); n != 800 || s.uses.misses.Load() != 800 {
-		t.Errorf("got %d look-ups and %d misses; want 800 of each", n, s.uses.misses.Load())
+	if n := s.templates.entry(tpl).count.Load(); n != 800 || s.templates.misses.Load() != 800 {
+		t.Errorf("got %d look-ups and %d misses; want 800 of each", n, s.templates.misses.Load())
 	}
 }
 
@@ -154,7 +154,7 @@ func TestCreatingCountsAsUse(t *testing.T) {
 	s.create(`{"namespace":"demo","name":"diamond"}`)
 	s.do("GET", "/v1/templates/demo/diamond/latest", "").want(200)
 	s.do("POST", "/v1/tasks", `{"namespace":"demo","name":"nobody"}`).want(404)
-	if got := s.svc.templateCache(); got.CacheHits != 2 || got.CacheMisses != 1 {
+	if got := s.svc.templates.usage(); got.CacheHits != 2 || got.CacheMisses != 1 {
 		t.Errorf("got %+v; want 2 hits and a miss", got)
 	}
 }

@@ -114,11 +114,6 @@ func (s *step) backoffSeconds() *int64 {
 	return &seconds
 }
 
-func (t *task) retryEligible(i int) bool {
-	s := &t.steps[i]
-	return s.attempts == 0 || t.def(i).retry.retryable && s.attempts < s.maxAttempts
-}
-
 func (t *task) readyForExecution(i int, now instant) bool {
 	s := &t.steps[i]
 	return (s.state == stepPending || s.state == stepWaitingForRetry) &&
@@ -577,8 +572,14 @@ func (a *auditor) newestFirst() []auditView {
 	return a.entries
 }
 
-// history is every transition of a task.
-func (s *service) history(id uuid) (*historyView, error) {
+// historyReader reads what happened to tasks back from their logs.
+type historyReader struct {
+	store    *store
+	workerID string
+}
+
+// transitions is every transition of a task.
+func (s *historyReader) transitions(id uuid) (*historyView, error) {
 	h := &historian{}
 	t, err := s.store.viewObserved(id, h)
 	if err != nil {
@@ -588,7 +589,7 @@ func (s *service) history(id uuid) (*historyView, error) {
 }
 
 // audit is the audit of one step, newest first.
-func (s *service) audit(taskID, stepID uuid) ([]auditView, error) {
+func (s *historyReader) audit(taskID, stepID uuid) ([]auditView, error) {
 	t, err := s.store.view(taskID)
 	if err != nil {
 		return nil, err
@@ -602,42 +603,4 @@ func (s *service) audit(taskID, stepID uuid) ([]auditView, error) {
 		return nil, err
 	}
 	return a.newestFirst(), nil
-}
-
-// explain says why a task does not go on.
-func (s *service) explain(id uuid) (*taskExplanation, error) {
-	x := &explainer{handlers: s.handlers, running: map[int]bool{}}
-	kept, err := s.copyToExplain(id, x)
-	if err != nil {
-		return nil, err
-	}
-	if x.t = kept.live; x.t == nil {
-		if x.t, err = s.store.thaw(kept.line); err != nil {
-			return nil, err
-		}
-	}
-	x.findStoppers()
-	return x.task(), nil
-}
-
-// copyToExplain takes, under one lock, the task and the engine's part.
-func (s *service) copyToExplain(id uuid, x *explainer) (slot, error) {
-	e := s.engine
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	pos, ok := s.store.byID[id]
-	if !ok {
-		return slot{}, taskNotFound(id)
-	}
-	kept := s.store.copyLocked(pos)
-	x.local = slotUse{s.cfg.Worker.Concurrency - e.slots, s.cfg.Worker.Concurrency}
-	x.web = slotUse{s.cfg.Worker.HTTPConcurrency - e.webSlots, s.cfg.Worker.HTTPConcurrency}
-	if t := kept.live; t != nil && t.counts[stepInProgress] > 0 {
-		for i := range t.steps {
-			if k := e.running[runKey{id, i}]; k != nil && !k.gone {
-				x.running[i] = true
-			}
-		}
-	}
-	return kept, nil
 }

@@ -417,14 +417,12 @@ func (s *store) view(id uuid) (*task, error) {
 
 // viewObserved is view; with an observer it is told every transition there was.
 func (s *store) viewObserved(id uuid, obs replayer) (*task, error) {
-	s.mu.Lock()
-	pos, ok := s.byID[id]
-	if !ok {
-		s.mu.Unlock()
-		return nil, taskNotFound(id)
+	var kept slot
+	var err error
+	s.locked(func() { kept, err = s.findLocked(id) })
+	if err != nil {
+		return nil, err
 	}
-	kept := s.copyLocked(pos)
-	s.mu.Unlock()
 	if obs != nil && kept.live != nil {
 		kept.line = kept.live.appendTaskLine(nil)
 		kept.live = nil
@@ -450,6 +448,23 @@ func (s *store) viewAfter(t *task) (*task, error) {
 	return t.clone(), nil
 }
 
+// findLocked returns a copy of the slot of a task.
+func (s *store) findLocked(id uuid) (slot, error) {
+	pos, ok := s.byID[id]
+	if !ok {
+		return slot{}, taskNotFound(id)
+	}
+	return s.copyLocked(pos), nil
+}
+
+// taskIn returns the task of a slot that was copied. It needs no lock.
+func (s *store) taskIn(sl slot) (*task, error) {
+	if sl.live != nil {
+		return sl.live, nil
+	}
+	return s.thaw(sl.line)
+}
+
 // copyLocked is a slot that later changes do not touch.
 func (s *store) copyLocked(pos uint32) slot {
 	sl := s.slots[pos]
@@ -470,10 +485,7 @@ func (s *store) list(f *taskFilter, skip, limit int) ([]*task, int, error) {
 	s.mu.Unlock()
 	tasks := make([]*task, len(kept))
 	for i, sl := range kept {
-		if tasks[i] = sl.live; sl.live != nil {
-			continue
-		}
-		t, err := s.thaw(sl.line)
+		t, err := s.taskIn(sl)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -524,21 +536,7 @@ func (s *store) logLocked(pos uint32) taskLog {
 	return taskLog{line: s.slots[pos].line}
 }
 
-// autopsy is all entries of a task, oldest first.
-func (s *store) autopsy(l taskLog) ([]dlqEntryView, error) {
-	c := &coroner{}
-	t, err := s.replayLog(l, c)
-	if err != nil {
-		return nil, err
-	}
-	c.note(t)
-	views := make([]dlqEntryView, len(t.dead))
-	for i := range t.dead {
-		views[i] = t.dead[i].view(t.id, c.snapshots[i])
-	}
-	return views, nil
-}
-
+// replayLog replays a log for an observer, and returns the task. It needs no lock.
 func (s *store) replayLog(l taskLog, obs replayer) (*task, error) {
 	if l.line != nil {
 		return s.thawObserved(l.line, obs)
@@ -611,231 +609,151 @@ func (w *watchedWalk) take() (uint32, bool) {
 	return pos, true
 }
 
-// waitEnd says why a wait was over.
-type waitEnd string
+// What others ask of the store.
 
-const (
-	waitReached  waitEnd = ""         // the task came into the state
-	waitTimedOut waitEnd = "timeout"  // the limit passed first
-	waitEnded    waitEnd = "ended"    // the task is over and can never come into it
-	waitShutdown waitEnd = "shutdown" // the service ends
-	waitReset    waitEnd = "reset"    // the service was set back to its start
-)
+// status returns the state of the files.
+func (s *store) status() journalStatus { return s.journal.status() }
 
-// waiters are the requests that wait, by task. All of it is guarded by store.mu.
-type waiters struct {
-	tasks  map[uuid]*awaited
-	count  int     // how many wait
-	closed waitEnd // why nobody may wait any more; "" while one may
+// storeLoad is what the metrics show of the store.
+type storeLoad struct {
+	stateCounts
+	waiting int    // requests that wait for a task
+	dropped uint64 // finished tasks dropped since the store was first made
+	letters [dlqReasons][dlqStatuses]int
 }
 
-// awaited is one task and those that wait for it.
-type awaited struct {
-	wants  stateSet // what any of them waits for, and the final states
-	passed stateSet // what the task came into since it was last settled
-	all    []*waiter
+// loadLocked returns the load as of now.
+func (s *store) loadLocked() storeLoad {
+	return storeLoad{s.countsLocked(), s.waiters.count, s.retain.dropped, s.dead.counts}
 }
 
-// waiter is one wait. What its end was may be read once done is closed.
-type waiter struct {
-	task  uuid
-	wants stateSet
-	place int // in awaited.all
-	done  chan struct{}
-	end   waitEnd
-	found slot // the task at that moment; empty when it is to be looked up
+// duplicate returns the task that already has this identity.
+func (c *change) duplicate(identity identityKey) (id uuid, ok bool) {
+	if identity == (identityKey{}) {
+		return uuid{}, false
+	}
+	id, ok = c.s.identities[identity]
+	return id, ok
 }
 
-// add makes a waiter for a task that is in a state.
-func (w *waiters) add(id uuid, wants stateSet, state taskState) *waiter {
-	n := &waiter{task: id, wants: wants, done: make(chan struct{})}
-	if w.closed != "" {
-		n.tell(w.closed, slot{})
-		return n
-	}
-	if w.tasks == nil {
-		w.tasks = map[uuid]*awaited{}
-	}
-	a := w.tasks[id]
-	if a == nil {
-		a = &awaited{wants: finalStates}
-		w.tasks[id] = a
-	}
-	n.place = len(a.all)
-	a.all = append(a.all, n)
-	a.wants |= wants
-	a.passed |= wants & setOf(state) // of a task that is being created
-	w.count++
-	return n
-}
+// awaitEnd returns a waiter for the end of a task that this change creates.
+func (c *change) awaitEnd(t *task) *waiter { return c.s.waiters.add(t.id, terminalStates, t.state) }
 
-// moved hears of every transition. It costs next to nothing while nobody waits.
-func (w *waiters) moved(id uuid, to taskState) {
-	if w.count == 0 {
-		return
-	}
-	if a := w.tasks[id]; a != nil {
-		a.passed |= setOf(to)
-	}
-}
+// letter finds a dead letter by its id.
+func (c *change) letter(id uuid) (dlqRow, bool) { return c.s.dead.find(id) }
 
-// due reports whether settled has somebody to tell.
-func (w *waiters) due(id uuid) bool {
-	if w.count == 0 {
-		return false
-	}
-	a := w.tasks[id]
-	if a == nil {
-		return false
-	}
-	if a.passed&a.wants == 0 {
-		a.passed = 0
-		return false
-	}
-	return true
-}
-
-// settled tells those who wait for what the task came into. All of them share
-// the slot: the task as it is now.
-func (w *waiters) settled(id uuid, now slot) {
-	a := w.tasks[id]
-	all, passed := a.all, a.passed
-	a.all, a.wants, a.passed = all[:0], finalStates, 0
-	for _, n := range all {
-		switch {
-		case n.wants&passed != 0:
-			n.tell(waitReached, now)
-		case passed&finalStates != 0:
-			n.tell(waitEnded, now)
-		default:
-			n.place = len(a.all)
-			a.all = append(a.all, n)
-			a.wants |= n.wants
-		}
-	}
-	w.count -= len(all) - len(a.all)
-	clear(all[len(a.all):])
-	if len(a.all) == 0 {
-		delete(w.tasks, id)
-	}
-}
-
-// tell ends the wait.
-func (n *waiter) tell(end waitEnd, found slot) {
-	n.end, n.found = end, found
-	close(n.done)
-}
-
-// told reports whether the wait has ended.
-func (n *waiter) told() bool {
-	select {
-	case <-n.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// withdraw ends the wait for a reason of the waiter's own, unless it has ended.
-// What others wait for is left as it was: too many looks do no harm.
-func (w *waiters) withdraw(n *waiter, why waitEnd, found slot) {
-	if n.told() {
-		return
-	}
-	a := w.tasks[n.task]
-	last := len(a.all) - 1
-	a.all[n.place] = a.all[last]
-	a.all[n.place].place = n.place
-	a.all[last] = nil
-	if a.all = a.all[:last]; last == 0 {
-		delete(w.tasks, n.task)
-	}
-	w.count--
-	n.tell(why, found)
-}
-
-// left ends the waits for a task that is dropped, with the task as it was.
-func (w *waiters) left(id uuid, was slot) {
-	a := w.tasks[id]
-	if a == nil {
-		return
-	}
-	for _, n := range a.all {
-		n.tell(waitEnded, was)
-	}
-	w.count -= len(a.all)
-	delete(w.tasks, id)
-}
-
-// releaseAll ends every wait. The tasks are looked up afterwards, if they are
-// still there.
-func (w *waiters) releaseAll(why waitEnd) {
-	for _, a := range w.tasks {
-		for _, n := range a.all {
-			n.tell(why, slot{})
-		}
-	}
-	w.tasks, w.count = nil, 0
-}
-
-// await begins a wait for a task to come into one of the states. It is over
-// already when the task is in one, or can never be.
-func (s *store) await(id uuid, wants stateSet) (*waiter, error) {
+// logOf returns the log of a task.
+func (s *store) logOf(id uuid) (taskLog, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pos, ok := s.byID[id]
 	if !ok {
-		return nil, taskNotFound(id)
+		return taskLog{}, taskNotFound(id)
 	}
-	state, err := s.stateLocked(pos)
-	if err != nil {
-		return nil, err
-	}
-	end, over := waitReached, wants.has(state)
-	if !over && state.final() {
-		end, over = waitEnded, true
-	}
-	if over {
-		n := &waiter{task: id, wants: wants, done: make(chan struct{})}
-		n.tell(end, s.copyLocked(pos))
-		return n, nil
-	}
-	return s.waiters.add(id, wants, state), nil
+	return s.logLocked(pos), nil
 }
 
-// stateLocked is the state of the task at a position.
-func (s *store) stateLocked(pos uint32) (taskState, error) {
-	if live := s.slots[pos].live; live != nil {
-		return live.state, nil
-	}
-	h, err := readTaskHeader(s.slots[pos].line)
-	return h.state, err
-}
-
-// giveUp ends a wait at its limit, with the task as it is, unless it has ended.
-func (s *store) giveUp(n *waiter) {
+// deadLetters returns one page of the letters that match, newest first, and the
+// logs of their tasks.
+func (s *store) deadLetters(f dlqFilter, skip, limit int) (page []dlqRow, logs map[uuid]taskLog) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var found slot
-	if pos, ok := s.byID[n.task]; ok && !n.told() {
-		found = s.copyLocked(pos)
+	page = s.dead.page(f, skip, limit)
+	logs = map[uuid]taskLog{}
+	for _, r := range page {
+		logs[r.task] = s.logLocked(s.byID[r.task])
 	}
-	s.waiters.withdraw(n, waitTimedOut, found)
+	return page, logs
 }
 
-// tellWaiters tells those who wait for what a settled task came into.
-func (s *store) tellWaiters(t *task) {
-	if s.waiters.due(t.id) {
-		s.waiters.settled(t.id, s.copyLocked(t.pos))
-	}
+// queuedLetter is a letter of the investigation queue and its task as it is now.
+type queuedLetter struct {
+	dlqRow
+	tpl   *template
+	state taskState
+	since instant // when the task came into the state
 }
 
-// releaseWaiters ends every wait, and refuses later ones when the service ends.
-func (s *store) releaseWaiters(why waitEnd) {
+// letterQueue returns the pending letters with the highest priority, highest
+// first; of one reason alone unless that is nil.
+func (s *store) letterQueue(only *dlqReason, now instant, limit int) ([]queuedLetter, error) {
+	s.mu.Lock()
+	rows := s.dead.queue(only, now, limit)
+	queue := make([]queuedLetter, len(rows))
+	ended := make([][]byte, len(rows)) // lines of tasks that ended
+	for i, r := range rows {
+		queue[i].dlqRow = r
+		sl := &s.slots[s.byID[r.task]]
+		if t := sl.live; t != nil {
+			queue[i].tpl, queue[i].state, queue[i].since = t.tpl, t.state, t.since
+		} else {
+			ended[i] = sl.line
+		}
+	}
+	s.mu.Unlock()
+	for i, line := range ended {
+		if line == nil {
+			continue
+		}
+		h, err := readTaskHeader(line)
+		if err != nil {
+			return nil, err
+		}
+		queue[i].tpl, queue[i].state, queue[i].since = s.template(h.template), h.state, h.completed
+	}
+	return queue, nil
+}
+
+// dlqFigures returns the statistics of the dead letter queue.
+func (s *store) dlqFigures() []dlqFigures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if why == waitShutdown {
-		s.waiters.closed = why
+	return s.dead.figures()
+}
+
+// maxStepsLooked is about how many steps a walk looks at under the lock at a time.
+const maxStepsLooked = 4096
+
+// eachInError calls f for every task that may have a step in error: for live ones
+// under the lock, which it takes for some tasks at a time.
+func (s *store) eachInError(f func(t *task)) error {
+	from := uint32(0)
+	for more := true; more; {
+		var lines [][]byte
+		lines, from, more = s.inErrorBatch(from, f)
+		for _, line := range lines {
+			if h, err := readTaskHeader(line); err == nil && h.counts[stepInError] == 0 {
+				continue
+			}
+			t, err := s.thaw(line)
+			if err != nil {
+				return fmt.Errorf("looking at failed steps: %w", err)
+			}
+			f(t)
+		}
 	}
-	s.waiters.releaseAll(why)
+	return nil
+}
+
+// inErrorBatch calls f for the live ones of some tasks from a position on. It
+// returns the lines of the ended ones, and the position to go on from.
+func (s *store) inErrorBatch(from uint32, f func(t *task)) (lines [][]byte, next uint32, more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for looked := 0; looked < maxStepsLooked; {
+		pos, ok := s.index.statuses[briefError].next(from)
+		if !ok {
+			return lines, from, false
+		}
+		from = pos + 1
+		t := s.slots[pos].live
+		if t == nil {
+			lines = append(lines, s.slots[pos].line)
+			looked++
+			continue
+		}
+		looked += 1 + len(t.steps)
+		f(t)
+	}
+	return lines, from, true
 }

@@ -102,9 +102,6 @@ type eventLog struct {
 	cut       atomic.Uint64 // streams that were too slow
 }
 
-// closeEvents ends the streams of all who follow the events.
-func (s *store) closeEvents() { s.events.close() }
-
 // close releases all who follow.
 func (l *eventLog) close() { l.closing.Do(func() { close(l.closed) }) }
 
@@ -339,6 +336,45 @@ func (s *store) follow(filter eventFilter, after uint64) (*follower, error) {
 	return f, nil
 }
 
+// followNow follows from the newest durable record on.
+func (s *store) followNow(filter eventFilter) (*follower, uint64, error) {
+	now := s.journal.published.Load()
+	f, err := s.follow(filter, now)
+	if err != nil {
+		return nil, 0, err
+	}
+	f.missed = false // in an empty store "now" is before everything
+	return f, now, nil
+}
+
+// news returns a channel that is closed when more is durable.
+func (f *follower) news() <-chan struct{} { return f.store.journal.publishing.next() }
+
+// ended returns a channel that is closed when the service ends.
+func (f *follower) ended() <-chan struct{} { return f.store.events.closed }
+
+// open counts a stream as open until it calls the function returned.
+func (f *follower) open() (closed func()) {
+	f.store.events.streams.Add(1)
+	return func() { f.store.events.streams.Add(-1) }
+}
+
+// sent counts moves written to a stream, cutOff a stream ended for being slow.
+func (f *follower) sent(moves int) { f.store.events.delivered.Add(uint64(moves)) }
+func (f *follower) cutOff()        { f.store.events.cut.Add(1) }
+
+// streamFigures is what was counted of the event streams.
+type streamFigures struct {
+	open      int64
+	delivered uint64 // moves written
+	cut       uint64 // streams that were too slow
+}
+
+func (s *store) streamFigures() streamFigures {
+	l := &s.events
+	return streamFigures{l.streams.Load(), l.delivered.Load(), l.cut.Load()}
+}
+
 // take copies what is to be told of the next moves, as far as they are durable.
 // The batch is the follower's until the next call. There may be more at once; it
 // is behind when the log dropped what comes next.
@@ -440,4 +476,237 @@ func (m *move) states() (from, to string) {
 		from = f.String()
 	}
 	return from, stepState(m.to).String()
+}
+
+// Waiting for a task: requests that are answered when it comes into a state.
+
+// waitEnd says why a wait was over.
+type waitEnd string
+
+const (
+	waitReached  waitEnd = ""         // the task came into the state
+	waitTimedOut waitEnd = "timeout"  // the limit passed first
+	waitEnded    waitEnd = "ended"    // the task is over and can never come into it
+	waitShutdown waitEnd = "shutdown" // the service ends
+	waitReset    waitEnd = "reset"    // the service was set back to its start
+)
+
+// waiters are the requests that wait, by task. All of it is guarded by store.mu.
+type waiters struct {
+	tasks  map[uuid]*awaited
+	count  int     // how many wait
+	closed waitEnd // why nobody may wait any more; "" while one may
+}
+
+// awaited is one task and those that wait for it.
+type awaited struct {
+	wants  stateSet // what any of them waits for, and the final states
+	passed stateSet // what the task came into since it was last settled
+	all    []*waiter
+}
+
+// waiter is one wait. What its end was may be read once done is closed.
+type waiter struct {
+	task  uuid
+	wants stateSet
+	place int // in awaited.all
+	done  chan struct{}
+	end   waitEnd
+	found slot // the task at that moment; empty when it is to be looked up
+}
+
+// add makes a waiter for a task that is in a state.
+func (w *waiters) add(id uuid, wants stateSet, state taskState) *waiter {
+	n := &waiter{task: id, wants: wants, done: make(chan struct{})}
+	if w.closed != "" {
+		n.tell(w.closed, slot{})
+		return n
+	}
+	if w.tasks == nil {
+		w.tasks = map[uuid]*awaited{}
+	}
+	a := w.tasks[id]
+	if a == nil {
+		a = &awaited{wants: finalStates}
+		w.tasks[id] = a
+	}
+	n.place = len(a.all)
+	a.all = append(a.all, n)
+	a.wants |= wants
+	a.passed |= wants & setOf(state) // of a task that is being created
+	w.count++
+	return n
+}
+
+// moved hears of every transition. It costs next to nothing while nobody waits.
+func (w *waiters) moved(id uuid, to taskState) {
+	if w.count == 0 {
+		return
+	}
+	if a := w.tasks[id]; a != nil {
+		a.passed |= setOf(to)
+	}
+}
+
+// due reports whether settled has somebody to tell.
+func (w *waiters) due(id uuid) bool {
+	if w.count == 0 {
+		return false
+	}
+	a := w.tasks[id]
+	if a == nil {
+		return false
+	}
+	if a.passed&a.wants == 0 {
+		a.passed = 0
+		return false
+	}
+	return true
+}
+
+// settled tells those who wait for what the task came into. All of them share
+// the slot: the task as it is now.
+func (w *waiters) settled(id uuid, now slot) {
+	a := w.tasks[id]
+	all, passed := a.all, a.passed
+	a.all, a.wants, a.passed = all[:0], finalStates, 0
+	for _, n := range all {
+		switch {
+		case n.wants&passed != 0:
+			n.tell(waitReached, now)
+		case passed&finalStates != 0:
+			n.tell(waitEnded, now)
+		default:
+			n.place = len(a.all)
+			a.all = append(a.all, n)
+			a.wants |= n.wants
+		}
+	}
+	w.count -= len(all) - len(a.all)
+	clear(all[len(a.all):])
+	if len(a.all) == 0 {
+		delete(w.tasks, id)
+	}
+}
+
+// tell ends the wait.
+func (n *waiter) tell(end waitEnd, found slot) {
+	n.end, n.found = end, found
+	close(n.done)
+}
+
+// told reports whether the wait has ended.
+func (n *waiter) told() bool {
+	select {
+	case <-n.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// withdraw ends the wait for a reason of the waiter's own, unless it has ended.
+// What others wait for is left as it was: too many looks do no harm.
+func (w *waiters) withdraw(n *waiter, why waitEnd, found slot) {
+	if n.told() {
+		return
+	}
+	a := w.tasks[n.task]
+	last := len(a.all) - 1
+	a.all[n.place] = a.all[last]
+	a.all[n.place].place = n.place
+	a.all[last] = nil
+	if a.all = a.all[:last]; last == 0 {
+		delete(w.tasks, n.task)
+	}
+	w.count--
+	n.tell(why, found)
+}
+
+// left ends the waits for a task that is dropped, with the task as it was.
+func (w *waiters) left(id uuid, was slot) {
+	a := w.tasks[id]
+	if a == nil {
+		return
+	}
+	for _, n := range a.all {
+		n.tell(waitEnded, was)
+	}
+	w.count -= len(a.all)
+	delete(w.tasks, id)
+}
+
+// releaseAll ends every wait. The tasks are looked up afterwards, if they are
+// still there.
+func (w *waiters) releaseAll(why waitEnd) {
+	for _, a := range w.tasks {
+		for _, n := range a.all {
+			n.tell(why, slot{})
+		}
+	}
+	w.tasks, w.count = nil, 0
+}
+
+// await begins a wait for a task to come into one of the states. It is over
+// already when the task is in one, or can never be.
+func (s *store) await(id uuid, wants stateSet) (*waiter, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pos, ok := s.byID[id]
+	if !ok {
+		return nil, taskNotFound(id)
+	}
+	state, err := s.stateLocked(pos)
+	if err != nil {
+		return nil, err
+	}
+	end, over := waitReached, wants.has(state)
+	if !over && state.final() {
+		end, over = waitEnded, true
+	}
+	if over {
+		n := &waiter{task: id, wants: wants, done: make(chan struct{})}
+		n.tell(end, s.copyLocked(pos))
+		return n, nil
+	}
+	return s.waiters.add(id, wants, state), nil
+}
+
+// stateLocked is the state of the task at a position.
+func (s *store) stateLocked(pos uint32) (taskState, error) {
+	if live := s.slots[pos].live; live != nil {
+		return live.state, nil
+	}
+	h, err := readTaskHeader(s.slots[pos].line)
+	return h.state, err
+}
+
+// giveUp ends a wait at its limit, with the task as it is, unless it has ended.
+func (s *store) giveUp(n *waiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found slot
+	if pos, ok := s.byID[n.task]; ok && !n.told() {
+		found = s.copyLocked(pos)
+	}
+	s.waiters.withdraw(n, waitTimedOut, found)
+}
+
+// tellWaiters tells those who wait for what a settled task came into.
+func (s *store) tellWaiters(t *task) {
+	if s.waiters.due(t.id) {
+		s.waiters.settled(t.id, s.copyLocked(t.pos))
+	}
+}
+
+// releaseWaiters ends every wait. When the service ends it refuses later ones, and
+// ends the event streams too.
+func (s *store) releaseWaiters(why waitEnd) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if why == waitShutdown {
+		s.waiters.closed = why
+		s.events.close()
+	}
+	s.waiters.releaseAll(why)
 }

@@ -137,7 +137,7 @@ func growWorld(t *testing.T, s *service) {
 				continue
 			}
 			q := &leaseAnswer{verb: completeVerb, hash: hashLease(c.token), outcome: outcome{success: true, result: []byte(result)}}
-			if _, err := s.answerLease(t.Context(), c.attempt.stepID, q); err != nil {
+			if _, err := s.outside.answer(t.Context(), c.attempt.stepID, q); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -151,7 +151,7 @@ func growWorld(t *testing.T, s *service) {
 // mustClaim claims what there is.
 func mustClaim(t *testing.T, s *service) []claim {
 	t.Helper()
-	got, err := s.claim(t.Context(), &claimRequest{callables: []string{"Outside"}, limit: 100, lease: time.Minute, worker: "w"})
+	got, err := s.outside.claim(t.Context(), &claimRequest{callables: []string{"Outside"}, limit: 100, lease: time.Minute, worker: "w"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func historyEvents(t *testing.T, s *service) (lines []string) {
 	}
 	var all []at
 	for pos := range s.store.slots {
-		h, err := s.history(s.store.idLocked(uint32(pos)))
+		h, err := s.history.transitions(s.store.idLocked(uint32(pos)))
 		if err != nil {
 			t.Fatal(err)
 		}

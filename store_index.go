@@ -495,6 +495,12 @@ func (x *dlqIndex) page(f dlqFilter, skip, limit int) []dlqRow {
 // waited is how long the entry has been there at the instant now; never negative.
 func (r *dlqRow) waited(now instant) time.Duration { return max(now.sub(r.at), 0) }
 
+// dlqWeights is what an entry's reason counts in the investigation queue.
+var dlqWeights = [dlqReasons]float64{
+	dlqDependencyCycle: 1000, dlqMaxRetriesExceeded: 500, dlqStalenessTimeout: 100, dlqWorkerUnavailable: 50,
+	dlqManual: 10,
+}
+
 // priority is an entry's place in the investigation queue at the instant now.
 func (r *dlqRow) priority(now instant) float64 {
 	return dlqWeights[r.reason] + r.waited(now).Minutes()
@@ -555,11 +561,22 @@ func (x *dlqIndex) figures() []dlqFigures {
 func (s *store) figures() (*frozenFigures, stateCounts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	counts := stateCounts{steps: s.index.steps}
-	for i := range counts.tasks {
-		counts.tasks[i] = s.index.states[i].count()
+	return s.analytics.freeze(), s.countsLocked()
+}
+
+// counts returns how many tasks and steps are in each state.
+func (s *store) counts() stateCounts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.countsLocked()
+}
+
+func (s *store) countsLocked() stateCounts {
+	c := stateCounts{steps: s.index.steps}
+	for i := range c.tasks {
+		c.tasks[i] = s.index.states[i].count()
 	}
-	return s.analytics.freeze(), counts
+	return c
 }
 
 // Limits of the header: its length, how long the service remembers it, and when

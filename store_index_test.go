@@ -100,7 +100,7 @@ func storedLines(b *testing.B) (*service, [][]byte) {
 			ns, n := i/storedNames, i%storedNames
 			createStored(b, svc, ns, fmt.Sprintf("auto%d", n))
 			if (hour+i)%10 == 0 {
-				if _, err := svc.cancelTask(b.Context(), createStored(b, svc, ns, fmt.Sprintf("manual%d", n)).id, ""); err != nil {
+				if _, err := svc.operator.cancelTask(b.Context(), createStored(b, svc, ns, fmt.Sprintf("manual%d", n)).id, ""); err != nil {
 					b.Fatal(err)
 				}
 			}

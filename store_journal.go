@@ -500,6 +500,9 @@ func (j *journal) close() error {
 // space that is set aside for the journal lasts; then every change is refused.
 const backlogLimit = 64 << 20
 
+// backlogRetryAfter is when a caller refused because of the backlog may try again.
+const backlogRetryAfter = time.Second
+
 // behind is the refusal of new work, or nil as long as the disk keeps up.
 func (j *journal) behind() error {
 	if n := j.backlog.Load(); n >= j.most {
@@ -509,7 +512,7 @@ func (j *journal) behind() error {
 }
 
 func fellBehind(n int64) error {
-	return &failure{kind: backpressure, retryAfter: outcomeRetryEvery,
+	return &failure{kind: backpressure, retryAfter: backlogRetryAfter,
 		message: fmt.Sprintf("the disk does not keep up: %d bytes wait for it; nothing was changed", n)}
 }
 

@@ -42,6 +42,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"path/filepath"
 	"strconv"
 )
@@ -574,6 +575,21 @@ func (l *restorer) apply(t *task, r *record) error {
 	}
 	l.s.settle(t)
 	return nil
+}
+
+// readStore reads the files of a directory into a store that is only to be read.
+// It takes no lock and changes no file.
+func readStore(dir string, log *slog.Logger) (*store, error) {
+	s := newStore(nil, log)
+	r := &recovery{disk: osDisk{}, dir: dir, loader: &restorer{s: s}}
+	if err := r.read(); err != nil {
+		return nil, err
+	}
+	if len(r.files) == 0 {
+		return nil, errors.New("there is no store in this directory")
+	}
+	s.seq, s.journal = max(s.seq, r.last), newJournal(journalOptions{memory: true})
+	return s, nil
 }
 
 // droppedHead is how the line begins that tells of dropped tasks:

@@ -188,6 +188,19 @@ func (s *store) retainUpTo(l limits) {
 	}
 }
 
+// dropDue drops one batch of the tasks beyond the limits. It returns when to call
+// it again; 0 means never.
+func (s *store) dropDue(now instant) (next instant, err error) {
+	more, err := s.dropSome()
+	switch {
+	case err != nil:
+		return now.add(dropRetry), err
+	case more:
+		return now, nil
+	}
+	return s.nextDue(now), nil
+}
+
 // dropSome drops one batch of tasks, and reports whether there may be more.
 func (s *store) dropSome() (more bool, err error) {
 	_, err = s.update(func(c *change) error {
@@ -209,19 +222,19 @@ func (s *store) finishedInOrder() (q finishedQueue) {
 	return q
 }
 
-// nextDue returns when the task that finished first is too old; without any, when
-// one that finishes now is. It reports false where no task is ever too old.
-func (s *store) nextDue(now instant) (due instant, ok bool) {
+// nextDue returns when the task that finished first will be too old; without any,
+// when one that finishes now will be; 0 without a limit on the age.
+func (s *store) nextDue(now instant) instant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.retain.age <= 0 {
-		return 0, false
+	if s.retain.age == 0 {
+		return 0
 	}
-	due = now.add(s.retain.age)
+	due := now.add(s.retain.age)
 	if f, ok := s.retain.queue.first(); ok {
 		due = min(due, f.at.add(s.retain.age))
 	}
-	return max(due, now+1), true
+	return max(due, now+1)
 }
 
 // dropRetry is how soon it is tried again when the store takes no change.

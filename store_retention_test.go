@@ -99,7 +99,7 @@ func TestRetention(t *testing.T) {
 	wantKept(t, s, old.id, second.id)
 	failed := mustCreate(t, s, "one")
 	mustAct(t, s, failed, 0, failAction)
-	if _, err := s.cancelTask(t.Context(), failed.id, ""); err != nil {
+	if _, err := s.operator.cancelTask(t.Context(), failed.id, ""); err != nil {
 		t.Fatal(err)
 	}
 	third := mustCreate(t, s, "noop")
@@ -115,7 +115,7 @@ func TestRetention(t *testing.T) {
 		}
 	}
 	entry := s.store.dead.rows[0].id
-	if err := s.investigate(t.Context(), entry, &investigation{status: dlqCancelled}); err != nil {
+	if err := s.dlq.update(t.Context(), entry, &investigation{status: dlqCancelled}); err != nil {
 		t.Fatal(err)
 	}
 	wantKept(t, s, failed.id, third.id)
@@ -247,7 +247,7 @@ func TestDroppedMeanwhile(t *testing.T) {
 		testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":60000}`}))})
 	slow, retrying := mustCreate(t, s, "slow"), mustAct(t, s, mustCreate(t, s, "pair"), 0, retryAction)
 	for _, id := range []uuid{slow.id, retrying.id} {
-		if _, err := s.cancelTask(t.Context(), id, ""); err != nil {
+		if _, err := s.operator.cancelTask(t.Context(), id, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -324,14 +324,14 @@ func (w *retentionWorld) act() {
 		action := []stepAction{actionComplete, actionFail, actionReset}[w.r.IntN(3)]
 		q := &stepRequest{action: action, by: "me", reason: "r", result: []byte("1"),
 			err: &stepError{message: "m", errorType: "t"}}
-		w.s.actOnStep(w.t.Context(), id, v.stepID(0), q)
+		w.s.operator.act(w.t.Context(), id, v.stepID(0), q)
 		settle(w.s)
 	case n < 16:
-		w.s.cancelTask(w.t.Context(), some(), "")
+		w.s.operator.cancelTask(w.t.Context(), some(), "")
 	case n < 18:
 		if rows := w.s.store.dead.page(dlqFilter{}, 0, 5); len(rows) > 0 {
 			q := &investigation{status: []dlqStatus{dlqPending, dlqCancelled}[w.r.IntN(2)]}
-			w.s.investigate(w.t.Context(), rows[w.r.IntN(len(rows))].id, q)
+			w.s.dlq.update(w.t.Context(), rows[w.r.IntN(len(rows))].id, q)
 		}
 	case n < 19:
 		if err := w.s.store.snapshot(); err != nil {

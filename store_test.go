@@ -32,7 +32,7 @@ func tellStory(t *testing.T, s *service) {
 	v := mustAct(t, s, mustCreate(t, s, "pair"), 0, failAction)
 	mustAct(t, s, mustAct(t, s, v, 0, resetAction), 0, completeAction)
 	mustAct(t, s, mustCreate(t, s, "pair"), 0, failAction)
-	if _, err := s.cancelTask(t.Context(), mustCreate(t, s, "pair").id, "someone"); err != nil {
+	if _, err := s.operator.cancelTask(t.Context(), mustCreate(t, s, "pair").id, "someone"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -267,7 +267,7 @@ func TestReadersSeeNoChange(t *testing.T) {
 func TestIDsGoOnAfterARestart(t *testing.T) {
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
 	s := openTestService(t, o)
-	tpl, _ := s.registry().get("t", "pair", "")
+	tpl, _ := s.templates.registry().get("t", "pair", "")
 	ids := []uuid{s.ids.reserve(4), s.ids.reserve(4)}
 	for i := range ids { // the other way round, as when two callers race
 		id := ids[len(ids)-1-i]
@@ -299,7 +299,7 @@ func TestSnapshotAfterALoneTemplate(t *testing.T) {
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
 	s := openTestService(t, o)
 	mustCreate(t, s, "noop")
-	tpl, _ := s.registry().get("t", "pair", "")
+	tpl, _ := s.templates.registry().get("t", "pair", "")
 	if _, err := s.store.update(func(c *change) error {
 		c.write(&record{kind: recTemplate, hash: tpl.hash, definition: tpl.json})
 		s.store.keepTemplate(tpl)

@@ -958,6 +958,12 @@ func (a *applier) adjust() {
 	a.evaluate(true)
 }
 
+// retryEligible reports whether a step may be tried again.
+func (t *task) retryEligible(i int) bool {
+	s := &t.steps[i]
+	return s.attempts == 0 || t.def(i).retry.retryable && s.attempts < s.maxAttempts
+}
+
 // inputsFor is what the next attempt of a step gets as its inputs.
 func (t *task) inputsFor(i int) []byte {
 	if s := &t.steps[i]; s.inputs != "" {

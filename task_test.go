@@ -55,7 +55,7 @@ func (a *actor) act(name string, q stepRequest) error {
 	a.t.Helper()
 	q.by, q.reason = "actor", "a test"
 	v := a.view()
-	_, _, err := a.s.actOnStep(a.t.Context(), a.id, v.stepID(a.step(name)), &q)
+	_, _, err := a.s.operator.act(a.t.Context(), a.id, v.stepID(a.step(name)), &q)
 	settle(a.s)
 	return err
 }
@@ -421,7 +421,7 @@ func TestGrownIDs(t *testing.T) {
 		if err := a.s.store.snapshot(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.s.cancelTask(t.Context(), a.id, ""); err != nil && kindOf(err) != invalidTransition {
+		if _, err := a.s.operator.cancelTask(t.Context(), a.id, ""); err != nil && kindOf(err) != invalidTransition {
 			t.Fatal(err)
 		}
 		closeTestService(t, a.s)
@@ -807,7 +807,7 @@ func (w *growthWorld) checkStep(v *task, i int) {
 
 func (w *growthWorld) checkExplained() {
 	w.t.Helper()
-	x, err := w.s.explain(w.id)
+	x, err := w.s.engine.explain(w.id)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -829,7 +829,7 @@ func stuck(v *task) bool {
 // checkHistory: each step is created once, and started no more often than it was acted on.
 func (w *growthWorld) checkHistory(v *task) {
 	w.t.Helper()
-	h, err := w.s.history(v.id)
+	h, err := w.s.history.transitions(v.id)
 	if err != nil {
 		w.t.Fatal(err)
 	}

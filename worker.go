@@ -32,53 +32,57 @@ func (a *workerAPI) alive(status string) aliveView {
 	return aliveView{Status: status, Timestamp: zonedTime(a.svc.clock.now()), WorkerID: a.svc.workerID}
 }
 
-func (a *workerAPI) health(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, a.alive("healthy"))
+func (a *workerAPI) health(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return a.alive("healthy"), nil
 }
 
-func (a *workerAPI) healthLive(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, a.alive("alive"))
+func (a *workerAPI) healthLive(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return a.alive("alive"), nil
 }
 
-func (a *workerAPI) healthReady(w http.ResponseWriter, _ *http.Request) error {
-	checks, _ := a.svc.workerChecks()
-	return writeReady(w, a.checkedView(checks))
+func (a *workerAPI) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
+	checks := a.svc.health.checks("worker", false)
+	return readyReply(w, a.checkedView(checks)), nil
 }
 
-func (a *workerAPI) healthDetailed(w http.ResponseWriter, _ *http.Request) error {
-	return writeDetailed(w, a.checkedView(a.svc.detailedWorkerHealth()))
+func (a *workerAPI) healthDetailed(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return detailedReply(a.checkedView(a.svc.health.checks("worker", true))), nil
 }
 
 // checkedView is an answer with these checks, which it dates.
 func (a *workerAPI) checkedView(checks map[string]checkView) readyView {
 	s := a.svc
 	now := s.clock.now()
-	s.addAuthCheck(checks, s.auth.worker)
-	for name, c := range checks {
-		c.LastChecked = zonedTime(now)
-		checks[name] = c
-	}
 	return readyView{
-		Timestamp: zonedTime(now), WorkerID: s.workerID, Checks: checks,
+		Timestamp: zonedTime(now), WorkerID: s.workerID, Checks: dated(checks, zonedTime(now)),
 		System: systemInfoView{
 			Version: version, Environment: s.cfg.Environment,
 			UptimeSeconds: s.uptimeSeconds(), WorkerType: workerType, DatabasePoolSize: 1,
 			CommandProcessorActive: s.engine != nil && checks["command_processor"].Status == healthyWord,
-			SupportedNamespaces:    s.supportedNamespaces(),
+			SupportedNamespaces:    s.templates.namespaces(),
 		},
 	}
 }
 
-func (a *workerAPI) metrics(w http.ResponseWriter, _ *http.Request) error {
-	return writeBody(w, http.StatusOK, metricsContentType, []byte(a.svc.metrics(a.stats)))
+// dated sets when each check was made.
+func dated(checks map[string]checkView, at zonedTime) map[string]checkView {
+	for name, c := range checks {
+		c.LastChecked = at
+		checks[name] = c
+	}
+	return checks
+}
+
+func (a *workerAPI) metrics(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return textReply{metricsContentType, []byte(a.svc.metrics(a.stats))}, nil
 }
 
 // The worker role's metrics as JSON, beside the Prometheus text of /metrics.
 
-func (a *workerAPI) metricsJSON(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, workerMetricsView{
-		a.svc.workerMetrics(), zonedTime(a.svc.clock.now()), a.svc.workerID,
-	})
+func (a *workerAPI) metricsJSON(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return workerMetricsView{
+		a.figures(), zonedTime(a.svc.clock.now()), a.svc.workerID,
+	}, nil
 }
 
 // eventRouterView counts transitions by the way they went to event streams.
@@ -112,15 +116,14 @@ type eventMetricsView struct {
 
 // metricsEvents counts what was delivered to event streams: all of it durable,
 // within this process. An error is a stream that was too slow.
-func (a *workerAPI) metricsEvents(w http.ResponseWriter, _ *http.Request) error {
+func (a *workerAPI) metricsEvents(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	v := eventMetricsView{CapturedAt: zonedTime(a.svc.clock.now()), WorkerID: a.svc.workerID}
 	if a.svc.store != nil {
-		log := &a.svc.store.events
-		n := log.delivered.Load()
-		v.Router = eventRouterView{TotalRouted: n, DurableRouted: n, RoutingErrors: log.cut.Load()}
-		v.InProcessBus.TotalEventsDispatched = n
+		f := a.svc.store.streamFigures()
+		v.Router = eventRouterView{TotalRouted: f.delivered, DurableRouted: f.delivered, RoutingErrors: f.cut}
+		v.InProcessBus.TotalEventsDispatched = f.delivered
 	}
-	return writeJSON(w, http.StatusOK, v)
+	return v, nil
 }
 
 // The worker role's templates: the list, one template resolved, and whether a
@@ -135,22 +138,22 @@ type workerTemplateList struct {
 	Templates           []templateSummary  `json:"templates"`
 }
 
-func (a *workerAPI) listTemplates(w http.ResponseWriter, r *http.Request) error {
+func (a *workerAPI) listTemplates(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	withStats := q.flag("include_cache_stats")
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
-	list := a.svc.registry().listView(q.text("namespace"))
+	list := a.svc.templates.registry().listView(q.text("namespace"))
 	v := workerTemplateList{
-		SupportedNamespaces: a.svc.supportedNamespaces(), TemplateCount: list.TotalCount,
-		WorkerCapabilities: a.svc.capabilities(), Templates: list.Templates,
+		SupportedNamespaces: a.svc.templates.namespaces(), TemplateCount: list.TotalCount,
+		WorkerCapabilities: a.svc.templates.capabilities(), Templates: list.Templates,
 	}
 	if withStats {
-		stats := a.svc.templateCache()
+		stats := a.svc.templates.usage()
 		v.CacheStats = &stats
 	}
-	return writeJSON(w, http.StatusOK, v)
+	return v, nil
 }
 
 // workerTemplateDetail is the answer of GET /v1/templates/{namespace}/{name}/{version}.
@@ -162,37 +165,77 @@ type workerTemplateDetail struct {
 	AccessCount     uint64               `json:"access_count"`
 }
 
-func (a *workerAPI) getTemplate(w http.ResponseWriter, r *http.Request) error {
+func (a *workerAPI) getTemplate(_ http.ResponseWriter, r *http.Request) (any, error) {
 	t, err := a.templateIn(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	e := a.svc.uses.entry(t, a.svc.clock.now)
-	return writeJSON(w, http.StatusOK, workerTemplateDetail{
+	e := a.svc.templates.entry(t)
+	return workerTemplateDetail{
 		Template:        resolvedTemplateView{t.shownJSON(), a.svc.cfg.Environment, zonedTime(e.since)},
 		HandlerMetadata: t.handlerMetadata(e.since),
 		Cached:          true,
 		CacheAgeSeconds: e.ageSeconds(a.svc.clock.now()),
 		AccessCount:     e.count.Load(),
-	})
+	}, nil
 }
 
 // validateTemplate checks the registered template, or the one that the body is.
-func (a *workerAPI) validateTemplate(w http.ResponseWriter, r *http.Request) error {
-	body, err := readJSON(r, true)
+func (a *workerAPI) validateTemplate(_ http.ResponseWriter, r *http.Request) (any, error) {
+	body, err := bodyRules{optional: true}.read(r)
 	if err != nil {
-		return err
-	}
-	if len(body) > 0 && body[0] != '{' && !templateNull(body) {
-		return failf(badRequest, "the body must be a template, an object, or be left out")
+		return nil, err
 	}
 	if len(templateMembers(body)) > 0 {
 		named := templateName{r.PathValue("namespace"), r.PathValue("name")}
-		return writeJSON(w, http.StatusOK, a.svc.validateDefinition(body, named, r.PathValue("version")))
+		return a.svc.templates.validateDefinition(body, named, r.PathValue("version")), nil
 	}
 	t, err := a.templateIn(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, a.svc.validateRegistered(t))
+	return a.svc.templates.validateRegistered(t), nil
+}
+
+// workerMetric is one figure.
+type workerMetric struct {
+	Value      float64           `json:"value"`
+	MetricType string            `json:"metric_type"` // counter or gauge
+	Labels     map[string]string `json:"labels"`
+	Help       string            `json:"help"`
+}
+
+type workerMetricsView struct {
+	Metrics   map[string]workerMetric `json:"metrics"`
+	Timestamp zonedTime               `json:"timestamp"`
+	WorkerID  string                  `json:"worker_id"`
+}
+
+// figures is the figures by name. Those of the engine are left out where
+// there is none.
+func (a *workerAPI) figures() map[string]workerMetric {
+	s, metrics := a.svc, map[string]workerMetric{}
+	add := func(kind, name string, value float64, help string) {
+		metrics[name] = workerMetric{value, kind, map[string]string{}, help}
+	}
+	add("gauge", "uptime_seconds", float64(s.uptimeSeconds()), "Seconds since the service started.")
+	add("gauge", "database_pool_size", 1, "Writers of the journal.")
+	templates := s.templates.usage()
+	add("gauge", "templates_cached", float64(templates.TotalCached), "Templates registered.")
+	add("counter", "template_cache_hits_total", float64(templates.CacheHits), "Look-ups of registered templates.")
+	add("counter", "template_cache_misses_total", float64(templates.CacheMisses), "Look-ups of unknown templates.")
+	if s.engine == nil {
+		return metrics
+	}
+	var c counters
+	var queued, running int
+	s.store.locked(func() {
+		c, queued, running = *s.engine.stats, s.engine.queuedLocked(), len(s.engine.running)
+	})
+	add("gauge", "queue_depth", float64(queued), "Steps that are ready and wait for a slot.")
+	add("gauge", "handlers_running", float64(running), "Attempts in flight in this process.")
+	add("counter", "attempts_succeeded_total", float64(c.attempts[1]), "Step attempts that succeeded.")
+	add("counter", "attempts_failed_total", float64(c.attempts[0]), "Step attempts that failed.")
+	add("counter", "late_results_total", float64(c.late), "Handler results that came too late to count.")
+	return metrics
 }

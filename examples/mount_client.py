@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs one task through the mount-point API and prints its graph as an outline.
+"""Runs a task through the mount-point API and prints its graph as an outline.
 
     python3 examples/mount_client.py [--url URL] [--token TOKEN] [NAMESPACE/NAME]
 """
@@ -12,7 +12,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-ENDED = ("complete", "cancelled", "resolved_manually", "error")  # the last until an operator acts
+ENDED = ("complete", "cancelled", "resolved_manually", "error")  # error: until an operator acts
 
 
 class Client:
@@ -36,11 +36,11 @@ class Client:
 
 
 def choose(client, wanted):
-    """The handler NAMESPACE/NAME; ends the program with a list when there is none."""
+    """Returns the handler NAMESPACE/NAME, or exits with a list of handlers if it does not exist."""
     namespaces = client.call("GET", "handlers")["namespaces"]
     names = [f"{n['name']}/{handler}" for n in namespaces for handler in n["handlers"]]
     if wanted not in names:
-        sys.exit(f"no handler {wanted}; there are: " + ", ".join(names))
+        sys.exit(f"no handler {wanted}; handlers: " + ", ".join(names))
     return client.call("GET", "handlers", *wanted.split("/", 1))
 
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env node
-// A Stepwell worker: it claims steps over HTTP and runs them. Copy it, and write your own steps at its end.
-// STEPWELL_URL says where the service is; STEPWELL_TOKEN is a bearer token, if it asks for one.
+// A Stepwell worker: claims steps over HTTP and runs them. Copy it, and replace the steps at the end.
+// STEPWELL_URL is the URL of the service; STEPWELL_TOKEN is a bearer token, if the service requires one.
 import { hostname } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 
 const URL = process.env.STEPWELL_URL ?? "http://127.0.0.1:8080";
-const LEASE = 30; // seconds that a step may go without a sign of life
-export const codec = { parse: JSON.parse, stringify: JSON.stringify }; // put another here for integers beyond 2^53
+const LEASE = 30; // seconds; each claim is extended every third of this
+export const codec = { parse: JSON.parse, stringify: JSON.stringify }; // replace for integers beyond 2^53
 
-// Thrown by a step that would fail again, however often it is tried.
+// Thrown by a step to fail without a retry.
 export class Permanent extends Error {}
 
 async function post(path, body) {
@@ -36,10 +36,10 @@ async function run(steps, claim) {
   } finally {
     clearInterval(alive);
   }
-  await post(`${path}/${answer[0]}`, answer[1]); // 409: the lease was over, and the step is somebody else's now
+  await post(`${path}/${answer[0]}`, answer[1]); // 409: the lease has expired
 }
 
-// work runs steps: an object from callables, or what many begin with and a *, to functions.
+// work claims and runs steps. steps maps each callable, or a prefix and *, to a function.
 export async function work(steps, worker_id = hostname()) {
   const want = { callables: Object.keys(steps), limit: 10, lease_seconds: LEASE, wait_seconds: 30, worker_id };
   for (;;) {

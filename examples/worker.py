@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""A Stepwell worker: it claims steps over HTTP and runs them. Copy it, and write your own steps at its end.
-STEPWELL_URL says where the service is; STEPWELL_TOKEN is a bearer token, if it asks for one."""
+"""A Stepwell worker: claims steps over HTTP and runs them. Copy it, and replace the steps at the end.
+STEPWELL_URL is the URL of the service; STEPWELL_TOKEN is a bearer token, if the service requires one."""
 import fnmatch, json, os, socket, threading, time, urllib.error, urllib.request
 
 URL = os.environ.get("STEPWELL_URL", "http://127.0.0.1:8080")
-LEASE = 30  # seconds that a step may go without a sign of life
-STEPS = {}  # a callable, or what many begin with and a *, to the function for it
+LEASE = 30  # seconds; each claim is extended every third of this
+STEPS = {}  # maps a callable, or a prefix and *, to a function
 
 def step(callable):
     return lambda function: STEPS.setdefault(callable, function)
 
 class Permanent(Exception):
-    """Raised by a step that would fail again, however often it is tried."""
+    """Raised by a step to fail without a retry."""
 
 def post(path, **body):
     headers = {"Content-Type": "application/json"}
@@ -25,7 +25,7 @@ def extend(path, lease, done):
     while not done.wait(LEASE / 3):
         try:
             post(path + "extend", lease=lease, lease_seconds=LEASE)
-        except OSError as e:  # the next time may be better
+        except OSError as e:  # try again at the next interval
             print("not extended:", e)
 
 def run(claim):
@@ -38,14 +38,14 @@ def run(claim):
         error = {"message": str(e) or repr(e), "error_type": type(e).__name__, "retryable": not isinstance(e, Permanent)}
         path, body = path + "fail", {"error": error}
     done.set()
-    post(path, lease=lease, **body)  # 409: the lease was over, and the step is somebody else's now
+    post(path, lease=lease, **body)  # 409: the lease has expired
 
 def work(worker_id=socket.gethostname()):
     while True:
         try:
             for claim in post("claim", callables=list(STEPS), lease_seconds=LEASE, wait_seconds=30, worker_id=worker_id):
                 run(claim)
-        except OSError as e:  # which an HTTP error is, too
+        except OSError as e:  # includes HTTP errors
             print(e, e.read().decode() if isinstance(e, urllib.error.HTTPError) else "")
             time.sleep(1)
 

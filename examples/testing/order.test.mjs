@@ -1,4 +1,4 @@
-// Tests of what an application has Stepwell do: node --test order.test.mjs. STEPWELL is the program.
+// Tests of an application's Stepwell workflow. Run: node --test order.test.mjs. STEPWELL is the command to run.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { after, afterEach, beforeEach, test } from "node:test";
 
 const serve = "--fixture --quiet --listen 127.0.0.1:0 --worker-listen 127.0.0.1:0 --print-ready --exit-with-parent";
-const template = JSON.parse(readFileSync(new URL("order.json", import.meta.url))); // the application's
+const template = JSON.parse(readFileSync(new URL("order.json", import.meta.url))); // the application's template
 
 async function request(method, url, body) {
   const headers = { "Content-Type": "application/json" };
@@ -15,7 +15,7 @@ async function request(method, url, body) {
   return reply.status === 204 ? null : reply.json();
 }
 
-// One process for all tests, which ends when its standard input does, and a service of its own for each.
+// One process for all tests, which exits when its standard input closes. Each test gets its own sandbox.
 const options = { shell: true, stdio: ["pipe", "pipe", "inherit"] };
 const stepwell = spawn(`${process.env.STEPWELL ?? "stepwell"} ${serve}`, options);
 const sandboxes = JSON.parse((await once(stepwell.stdout, "data"))[0]).orchestration_url + "/_stepwell/sandboxes";
@@ -29,7 +29,7 @@ beforeEach(async () => {
 afterEach(() => request("DELETE", `${sandboxes}/${box.name}`));
 after(() => stepwell.stdin.end());
 
-async function order(charge) { // as the application does; charge is what the attempts to charge come to
+async function order(charge) { // as the application does; charge lists the outcomes of the charge step
   await control("stubs", { match: { step: "charge" }, outcomes: charge });
   await control("stubs", { match: { step: "settle" }, outcomes: [{ result: "settled" }] });
   task = await request("POST", `${box.orchestration_url}/v1/tasks`, { namespace: "shop", name: "order" });
@@ -39,21 +39,21 @@ async function check(status, step, calls) {
   assert.equal((await request("GET", `${box.orchestration_url}/v1/tasks/${task.task_uuid}`)).status, status);
   await control("verify", { match: { step }, count: { exactly: calls } });
 }
-test("a declined card is tried again after an hour", async () => {
+test("a declined card is retried after an hour", async () => {
   await order([{ error: { message: "declined" } }, { result: { receipt: 1 } }]);
   await check("waiting_for_retry", "charge", 1);
   await control("clock", { advance: "1h" });
   await check("steps_in_process", "charge", 2);
 });
-test("the money is settled after seven days", async () => {
+test("the payment is settled after seven days", async () => {
   await order([{ result: { receipt: 1 } }]);
   await control("clock", { advance: "167h59m" });
   await check("steps_in_process", "settle", 0);
   await control("clock", { advance: "1m" });
   await check("complete", "settle", 1);
 });
-test("a worker dies, and the step is delivered again", async () => {
+test("a lost worker's step is delivered again", async () => {
   await order([{ fault: "worker_lost" }, { result: { receipt: 1 } }]);
-  await control("clock", { auto: true }); // whatever is to come, at once
+  await control("clock", { auto: true }); // jump to each timer
   await check("complete", "charge", 2);
 });

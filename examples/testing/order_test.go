@@ -1,4 +1,4 @@
-// Package order tests what an application has Stepwell do: the real service, scripted steps, a clock that tests move.
+// Package order tests an application's Stepwell workflow against the real service, with scripted steps and a virtual clock.
 package order
 
 import (
@@ -8,14 +8,14 @@ import (
 )
 
 //go:embed order.json
-var template string // the application's
+var template string // the application's template
 
 type orderTest struct {
 	t         *testing.T
 	url, task string
 }
 
-// newOrder makes an order as the application does; charge is what the attempts to charge come to.
+// newOrder creates an order as the application does; charge lists the outcomes of the charge step.
 func newOrder(t *testing.T, charge string) *orderTest {
 	o := &orderTest{t: t, url: newService(t)}
 	o.control("templates", template)
@@ -37,14 +37,14 @@ func (o *orderTest) check(status, step string, calls int) {
 	call(o.t, "POST", o.url+"/_stepwell/verify", verify)
 }
 
-func TestDeclinedCardIsTriedAgainAfterAnHour(t *testing.T) {
+func TestDeclinedCardIsRetriedAfterAnHour(t *testing.T) {
 	o := newOrder(t, `[{"error": {"message": "declined"}}, {"result": {"receipt": 1}}]`)
 	o.check("waiting_for_retry", "charge", 1)
 	o.control("clock", `{"advance": "1h"}`)
 	o.check("steps_in_process", "charge", 2)
 }
 
-func TestSettledAfterSevenDays(t *testing.T) {
+func TestPaymentIsSettledAfterSevenDays(t *testing.T) {
 	o := newOrder(t, `[{"result": {"receipt": 1}}]`)
 	o.control("clock", `{"advance": "167h59m"}`)
 	o.check("steps_in_process", "settle", 0)
@@ -52,8 +52,8 @@ func TestSettledAfterSevenDays(t *testing.T) {
 	o.check("complete", "settle", 1)
 }
 
-func TestWorkerDiesAndStepIsDeliveredAgain(t *testing.T) {
+func TestStepOfLostWorkerIsDeliveredAgain(t *testing.T) {
 	o := newOrder(t, `[{"fault": "worker_lost"}, {"result": {"receipt": 1}}]`)
-	o.control("clock", `{"auto": true}`) // whatever is to come, at once
+	o.control("clock", `{"auto": true}`) // jump to each timer
 	o.check("complete", "charge", 2)
 }

@@ -1,7 +1,7 @@
 package order
 
-// One Stepwell for all tests of a package, and a service of its own for each. STEPWELL is the program;
-// without it "go run stepwell" builds one, as "go tool stepwell" does where go.mod names the tool.
+// One Stepwell process for all tests of a package, with one sandbox for each test. STEPWELL is the command
+// to run; the default "go run stepwell" builds it, as does "go tool stepwell" if go.mod lists the tool.
 
 import (
 	"cmp"
@@ -16,13 +16,13 @@ import (
 
 const serve = " --fixture --quiet --listen 127.0.0.1:0 --worker-listen 127.0.0.1:0 --print-ready --exit-with-parent"
 
-var sandboxes string // where there are services to be had
+var sandboxes string // URL that creates sandboxes
 
 func TestMain(m *testing.M) {
 	args := strings.Fields(cmp.Or(os.Getenv("STEPWELL"), "go run stepwell") + serve)
 	program := exec.Command(args[0], args[1:]...)
 	program.Stderr = os.Stderr
-	program.StdinPipe() // closes with this process, and so ends the program
+	program.StdinPipe() // closes when this process ends, which stops Stepwell
 	stdout, _ := program.StdoutPipe()
 	var ready map[string]any
 	if err := cmp.Or(program.Start(), json.NewDecoder(stdout).Decode(&ready)); err != nil {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// newService returns the address of a service that is the test's alone, where time stands still.
+// newService creates a sandbox for the test, freezes its clock, and returns its URL.
 func newService(t *testing.T) string {
 	box := call(t, "POST", sandboxes, "")
 	t.Cleanup(func() { call(t, "DELETE", sandboxes+"/"+box["name"].(string), "") })
@@ -41,7 +41,7 @@ func newService(t *testing.T) string {
 	return url
 }
 
-// call sends a request, which must be answered well, and returns the answer.
+// call sends a request, fails the test on an error status, and returns the response.
 func call(t *testing.T, method, url, body string) (answer map[string]any) {
 	t.Helper()
 	request, _ := http.NewRequest(method, url, strings.NewReader(body))
@@ -51,7 +51,7 @@ func call(t *testing.T, method, url, body string) (answer map[string]any) {
 		t.Fatal(err)
 	}
 	defer reply.Body.Close()
-	json.NewDecoder(reply.Body).Decode(&answer) // 204 has none
+	json.NewDecoder(reply.Body).Decode(&answer) // 204 has no body
 	if reply.StatusCode >= 400 {
 		t.Fatalf("%s %s: %s %v", method, url, reply.Status, answer)
 	}

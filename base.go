@@ -7,10 +7,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unicode/utf8"
 )
@@ -578,4 +581,18 @@ func (q *priorityQueue[E]) down(place int) {
 		place = child
 	}
 	q.put(place, e)
+}
+
+// fileCall makes a system call on a file, again when a signal interrupts it.
+func fileCall(f *os.File, op string, do func(fd int) error) error {
+	for {
+		err := do(int(f.Fd()))
+		switch err {
+		case nil:
+			return nil
+		case syscall.EINTR:
+		default:
+			return &fs.PathError{Op: op, Path: f.Name(), Err: err}
+		}
+	}
 }

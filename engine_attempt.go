@@ -284,12 +284,13 @@ func (e *engine) attemptLocked(t *task, i int, inputs bool) *attempt {
 // ending returns what an outcome means for the step, and when it is tried again,
 // if at all. A success whose decision the template does not allow is a failure.
 func (e *engine) ending(t *task, i int, o outcome, now, began instant) *ending {
+	end := e.plainEnding(t, i, o, now, began)
 	if o.success && !t.decided(i) {
-		if err := t.checkBranching(i, o.result); err != nil {
-			o = typedFailure(invalidOutcomeType, "%v", err)
+		if err := t.checkBranching(i, end); err != nil {
+			return e.plainEnding(t, i, typedFailure(invalidOutcomeType, "%v", err), now, began)
 		}
 	}
-	return e.plainEnding(t, i, o, now, began)
+	return end
 }
 
 // plainEnding is ending for an outcome whose decision does not count.

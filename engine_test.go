@@ -1253,7 +1253,7 @@ type lawful struct {
 	late  map[int]int // of these, too late
 }
 
-func (w *lawful) begin(_ *task, r *record) {
+func (w *lawful) startRecord(_ *task, r *record) {
 	w.r = r
 	if r.kind == recRan || r.kind == recEnded || r.kind == recLate {
 		w.ended[r.step]++

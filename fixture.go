@@ -80,10 +80,7 @@ func (f *fixture) check() checkView {
 func (f *fixture) extend(s *surface, shared *surfaceCache) {
 	a := &controlAPI{s, f}
 	for _, row := range a.routes() {
-		s.serve(servedRoute{route: row, controls: true})
-	}
-	for _, row := range a.stateRoutes() {
-		s.serve(servedRoute{route: row, controls: true, maxBody: maxStateBytes})
+		s.serve(servedRoute{route: row, controls: true, maxBody: controlBodies[row.pattern]})
 	}
 	s.openapi = shared.document(s.auth.config.APIKeyHeader, "orchestration", "fixture")
 }
@@ -105,7 +102,7 @@ type controlAPI struct {
 	fixture *fixture
 }
 
-// routes returns the rows of the control API, except those of whole states.
+// routes returns the rows of the control API.
 func (a *controlAPI) routes() []route {
 	return []route{
 		{"POST /_stepwell/reset", everything, a.reset},
@@ -123,22 +120,16 @@ func (a *controlAPI) routes() []route {
 		{"POST /_stepwell/verify", everything, a.verify},
 		{"POST /_stepwell/templates", everything, a.addTemplate},
 		{"GET /_stepwell/state", everything, a.getState},
+		{"PUT /_stepwell/state", everything, a.putState},
+		{"POST /_stepwell/sandboxes", everything, a.addSandbox},
 		{"GET /_stepwell/sandboxes", everything, a.listSandboxes},
 		{"GET /_stepwell/sandboxes/{name}", everything, a.getSandbox},
 		{"DELETE /_stepwell/sandboxes/{name}", everything, a.deleteSandbox},
 	}
 }
 
-// stateRoutes returns the rows whose bodies are or hold whole states.
-func (a *controlAPI) stateRoutes() []route {
-	return []route{
-		{"PUT /_stepwell/state", everything, a.putState},
-		{"POST /_stepwell/sandboxes", everything, a.addSandbox},
-	}
-}
-
-// maxStateBytes bounds such a body.
-const maxStateBytes = 1 << 30
+// controlBodies are the limits, in bytes, of the bodies that are or hold a whole state.
+var controlBodies = map[string]int64{"PUT /_stepwell/state": 1 << 30, "POST /_stepwell/sandboxes": 1 << 30}
 
 // everything is the permissions that the control API asks for: each of them, not
 // one of them.

@@ -378,7 +378,9 @@ func (a *orchestrationAPI) performance(_ http.ResponseWriter, r *http.Request) (
 	if q.err != nil {
 		return nil, q.err
 	}
-	return a.svc.performance(hours), nil
+	now := a.svc.clock.now()
+	figures, states := a.svc.store.figures()
+	return figures.performance(&states, now, hours), nil
 }
 
 func (a *orchestrationAPI) bottlenecks(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -388,7 +390,8 @@ func (a *orchestrationAPI) bottlenecks(_ http.ResponseWriter, r *http.Request) (
 	if q.err != nil {
 		return nil, q.err
 	}
-	return a.svc.bottlenecks(limit, minimum), nil
+	figures, states := a.svc.store.figures()
+	return figures.bottlenecks(&states, limit, minimum), nil
 }
 
 func (a *orchestrationAPI) health(_ http.ResponseWriter, _ *http.Request) (any, error) {

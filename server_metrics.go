@@ -52,13 +52,13 @@ func (m *metricsText) single(name, kind, help string, value float64) {
 }
 
 // histogram adds the samples of a histogram.
-func (m *metricsText) histogram(name string, h *histogram, labels ...string) {
+func (m *metricsText) histogram(name string, h *promHistogram, labels ...string) {
 	var total uint64
 	for i, n := range h.counts {
 		total += n
 		le := "+Inf"
-		if i < len(histogramBounds) {
-			le = strconv.FormatFloat(histogramBounds[i].Seconds(), 'g', -1, 64)
+		if i < len(promBounds) {
+			le = strconv.FormatFloat(promBounds[i].Seconds(), 'g', -1, 64)
 		}
 		m.sample(name+"_bucket", float64(total), append(slices.Clone(labels), "le", le)...)
 	}
@@ -153,8 +153,8 @@ func (s *service) journalMetrics(m *metricsText) {
 // httpStats counts the requests of one listener by route pattern.
 type httpStats struct {
 	mu       sync.Mutex
-	requests map[requestKey]uint64 // guarded by mu
-	times    map[string]*histogram // by route pattern; guarded by mu
+	requests map[requestKey]uint64     // guarded by mu
+	times    map[string]*promHistogram // by route pattern; guarded by mu
 
 	auth *authMetrics
 }
@@ -165,7 +165,7 @@ type requestKey struct {
 }
 
 func newHTTPStats(auth *authenticator) *httpStats {
-	return &httpStats{requests: map[requestKey]uint64{}, times: map[string]*histogram{}, auth: auth.metrics}
+	return &httpStats{requests: map[requestKey]uint64{}, times: map[string]*promHistogram{}, auth: auth.metrics}
 }
 
 func (h *httpStats) observe(route string, status int, took time.Duration) {
@@ -174,7 +174,7 @@ func (h *httpStats) observe(route string, status int, took time.Duration) {
 	h.requests[requestKey{route, status}]++
 	t := h.times[route]
 	if t == nil {
-		t = new(histogram)
+		t = new(promHistogram)
 		h.times[route] = t
 	}
 	t.observe(max(took, 0)) // the clock may have been set back

@@ -257,7 +257,7 @@ func (s *creator) answerNew(ctx context.Context, t *task, seq uint64, n *waiter,
 	done := &submitted{}
 	switch {
 	case err != nil && n != nil:
-		s.store.giveUp(n)
+		s.store.stopWaiting(n)
 	case err != nil:
 	case n != nil:
 		done.task, done.end, err = s.waitOut(ctx, n, limit)
@@ -289,7 +289,7 @@ func (s *creator) await(ctx context.Context, id uuid, wants stateSet, limit time
 func (s *creator) waitOut(ctx context.Context, n *waiter, limit time.Duration) (*task, waitEnd, error) {
 	err := closedWithin(ctx, n.done, limit)
 	if err != nil {
-		s.store.giveUp(n) // it may have been told meanwhile
+		s.store.stopWaiting(n) // it may have been told meanwhile
 	}
 	if ctx.Err() != nil {
 		return nil, "", ctx.Err()

@@ -433,7 +433,7 @@ func (t *task) summaryStep(i int) summaryStep {
 		StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
 		CreatedAt: zonedTime(t.stepCreated(i)), CompletedAt: zonedTime(s.completed), LastAttemptedAt: zonedTime(s.attempted),
 		Attempts: s.attempts, MaxAttempts: s.maxAttempts,
-		DependenciesSatisfied: t.satisfied(i), RetryEligible: t.retryEligible(i), Error: s.fault(false),
+		DependenciesSatisfied: t.satisfied(i), RetryEligible: t.retryEligible(i), Error: s.faultView(false),
 	}
 }
 
@@ -471,7 +471,7 @@ type historian struct {
 	moves  []transitionView
 }
 
-func (h *historian) begin(_ *task, r *record) { h.record = r }
+func (h *historian) startRecord(_ *task, r *record) { h.record = r }
 
 func (h *historian) taskMoved(_ *task, from, to taskState, at instant) {
 	v := transitionView{Sequence: h.record.seq, RecordedAt: zonedTime(at), ToState: to.String()}
@@ -525,7 +525,7 @@ type auditor struct {
 	open    bool // the newest entry still waits for its transition
 }
 
-func (a *auditor) begin(t *task, r *record) {
+func (a *auditor) startRecord(t *task, r *record) {
 	a.open = false
 	if r.step != a.step || r.end == nil && r.kind != recOperator && r.kind != recAdjusted {
 		return

@@ -183,7 +183,7 @@ func TestDecisionByHandler(t *testing.T) {
 	a := &actor{t, s, mustCreate(t, s, "grows", `"context":`+createSteps("auto", "validate")).id}
 	a.want("blocked_by_failures: validate=complete route=error")
 	v = a.view()
-	e := v.steps[1].fault(true)
+	e := v.steps[1].faultView(true)
 	if e.ErrorType != invalidOutcomeType || e.Retryable || !strings.Contains(*e.Message, `"validate"`) || v.steps[1].attempts != 1 {
 		t.Errorf("got %+v after %d attempts; want a permanent invalid_outcome that names the step", e, v.steps[1].attempts)
 	}

@@ -44,7 +44,7 @@ func (f *fixture) attach(s *service) {
 	f.svc = s
 	s.resumeClock()
 	e := s.engine
-	e.substitute, e.observer, e.idled = f, f, f.clock.stirred.ring
+	e.substitute, e.observer, e.idled = f, f, f.clock.stirred.notify
 	if s.ids.derives() {
 		f.lockstep = &lockstep{fixture: f, engine: e, clock: f.clock}
 		e.pacer = f.lockstep

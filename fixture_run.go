@@ -464,7 +464,7 @@ func (l *lockstep) close() {
 		l.done = l.done[1:]
 	}
 	l.done, l.open = nil, false
-	l.clock.stirred.ring() // for the timers that had to wait
+	l.clock.stirred.notify() // for the timers that had to wait
 	l.engine.checkIdleLocked()
 	if !empty { // or a store that takes nothing would be asked again at once
 		l.engine.wakeUp()

@@ -123,7 +123,7 @@ func TestMountDocumentShowsGuards(t *testing.T) {
 
 // TestMountErrorsOfEveryKind has a word for each kind of failure that there is.
 func TestMountErrorsOfEveryKind(t *testing.T) {
-	for k := range statusOf {
+	for k := range failureForms {
 		body, err := json.Marshal(mountError(failf(failureKind(k), "no"), "", 0))
 		if err != nil {
 			t.Fatal(err)

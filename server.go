@@ -443,7 +443,7 @@ func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *secur
 		attrs = append(attrs, slog.String("method", f.refusal.method))
 	}
 	if f != nil {
-		attrs = append(attrs, slog.Int("status", statusOf[f.kind].status), slog.String("reason", f.refusal.reason),
+		attrs = append(attrs, slog.Int("status", failureForms[f.kind].status), slog.String("reason", f.refusal.reason),
 			slog.String("detail", f.refusal.detail))
 	}
 	s.log.LogAttrs(r.Context(), level, message, attrs...)

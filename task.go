@@ -146,7 +146,7 @@ func newTask(r *record, tpl *template) *task {
 	t.steps = make([]step, len(tpl.steps))
 	for i := range t.steps {
 		s := &t.steps[i]
-		s.maxAttempts = tpl.steps[i].retry.maxAttempts
+		s.maxAttempts = tpl.steps[i].retry.MaxAttempts
 		s.waitingFor = len(tpl.steps[i].parents)
 		s.updated = r.at
 	}
@@ -565,7 +565,7 @@ func (g *growth) add(d int, def *stepTemplate, id uuid) { g.link(g.enter(d, def,
 func (g *growth) enter(d int, def *stepTemplate, id uuid) int {
 	t, at := g.t, g.a.r.at
 	i := len(t.steps)
-	t.steps = append(t.steps, step{maxAttempts: def.retry.maxAttempts, updated: at})
+	t.steps = append(t.steps, step{maxAttempts: def.retry.MaxAttempts, updated: at})
 	t.counts[stepPending]++
 	g.p.steps = append(g.p.steps,
 		planStep{def: def, declared: d, instance: g.p.declared[d].instances, id: id, created: at})
@@ -961,7 +961,7 @@ func (a *applier) adjust() {
 // retryEligible reports whether a step may be tried again.
 func (t *task) retryEligible(i int) bool {
 	s := &t.steps[i]
-	return s.attempts == 0 || t.def(i).retry.retryable && s.attempts < s.maxAttempts
+	return s.attempts == 0 || t.def(i).retry.Retryable && s.attempts < s.maxAttempts
 }
 
 // inputsFor is what the next attempt of a step gets as its inputs.

@@ -22,9 +22,9 @@ import (
 type counters struct {
 	taskMoves [taskStates]uint64 // transitions into each state
 	stepMoves [stepStates]uint64
-	attempts  [2]uint64 // attempts that ended: failed, succeeded
-	durations histogram // of attempts run by handlers, in seconds
-	late      uint64    // results that came too late to count
+	attempts  [2]uint64     // attempts that ended: failed, succeeded
+	durations promHistogram // of attempts run by handlers, in seconds
+	late      uint64        // results that came too late to count
 }
 
 func (c *counters) taskMoved(_, to taskState) { c.taskMoves[to]++ }
@@ -46,25 +46,25 @@ func (c *counters) stepMoved(from, to stepState) {
 func (c *counters) handlerDone(e *ending) { c.durations.observe(e.took) }
 
 // histogram counts durations in fixed buckets.
-type histogram struct {
-	counts [len(histogramBounds) + 1]uint64 // the last for what is longer
+type promHistogram struct {
+	counts [len(promBounds) + 1]uint64 // the last for what is longer
 	sum    time.Duration
 }
 
-var histogramBounds = [...]time.Duration{
+var promBounds = [...]time.Duration{
 	time.Millisecond / 2, time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond,
 	100 * time.Millisecond, 500 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second, 5 * time.Minute,
 }
 
-func (h *histogram) observe(d time.Duration) {
+func (h *promHistogram) observe(d time.Duration) {
 	h.sum += d
-	for i, bound := range histogramBounds {
+	for i, bound := range promBounds {
 		if d <= bound {
 			h.counts[i]++
 			return
 		}
 	}
-	h.counts[len(histogramBounds)]++
+	h.counts[len(promBounds)]++
 }
 
 // figureFilter selects templates; empty members select all.
@@ -235,14 +235,12 @@ type performanceView struct {
 	CalculatedAt               zonedTime `json:"calculated_at"`
 }
 
-// performance is how the service did within the last hours: how many tasks were
-// created (total_tasks ever), completed and failed, how fast, how reliably.
-// Rates per hour are of what was created.
-func (s *service) performance(hours int) performanceView {
-	now := s.clock.now()
+// performance returns how the service did within the last hours: how many tasks
+// were created (total_tasks ever), completed and failed, how fast, how reliably.
+// Rates per hour count what was created.
+func (f *frozenFigures) performance(states *stateCounts, now instant, hours int) performanceView {
 	from := hoursAgo(now, hours)
-	figures, states := s.store.figures()
-	ever, r := figures.total(figureFilter{}, allTime), figures.total(figureFilter{}, from)
+	ever, r := f.total(figureFilter{}, allTime), f.total(figureFilter{}, from)
 	perHour := func(n uint64) int64 {
 		return int64(math.Round(float64(n) / now.sub(hourStart(from)).Hours()))
 	}
@@ -300,16 +298,15 @@ type resourceUtilizationView struct {
 	SystemHealth            map[string]int `json:"system_health"`
 }
 
-// bottlenecks is what took longest on average, over all time: at most limit
-// steps and as many templates that were executed at least minimum times.
-func (s *service) bottlenecks(limit, minimum int) bottlenecksView {
-	figures, states := s.store.figures()
-	steps := slowest(figures.byStep(figureFilter{}, allTime), (*figureRow).attempts, minimum)
-	tasks := slowest(figures.byTemplate(figureFilter{}, allTime), (*figureRow).executions, minimum)
+// bottlenecks returns what took longest on average, over all time: at most limit
+// steps and as many templates, of those executed at least minimum times.
+func (f *frozenFigures) bottlenecks(states *stateCounts, limit, minimum int) bottlenecksView {
+	steps := slowest(f.byStep(figureFilter{}, allTime), (*figureRow).attempts, minimum)
+	tasks := slowest(f.byTemplate(figureFilter{}, allTime), (*figureRow).executions, minimum)
 	v := bottlenecksView{
 		SlowSteps: []slowStepView{}, SlowTasks: []slowTaskView{},
 		ResourceUtilization: resourceUtilizationView{SystemHealth: states.view()},
-		Recommendations:     recommendations(tasks, steps, &states),
+		Recommendations:     recommendations(tasks, steps, states),
 	}
 	for i := range steps[:min(limit, len(steps))] {
 		v.SlowSteps = append(v.SlowSteps, steps[i].slowStep())
@@ -460,10 +457,10 @@ func adviceOnSpread(tasks []namedFigures) []string {
 // With 8 a bin's middle is at most 1/17, 5.9 %, away from all that it counts.
 const histogramOctave = 8
 
-// logHistogram counts durations in microseconds. The zero value is empty, and
+// latencyHistogram counts durations in microseconds. The zero value is empty, and
 // only bins in which something was counted take memory, 8 bytes each. Count,
 // sum and max are exact.
-type logHistogram struct {
+type latencyHistogram struct {
 	bins  []histogramBin // ascending
 	count uint64
 	sum   int64
@@ -515,7 +512,7 @@ func binMiddle(number int) float64 {
 }
 
 // observe counts one duration; a negative one, of a clock that went back, as 0.
-func (h *logHistogram) observe(us int64) {
+func (h *latencyHistogram) observe(us int64) {
 	us = max(us, 0)
 	h.count++
 	h.sum += us
@@ -529,7 +526,7 @@ func (h *logHistogram) observe(us int64) {
 }
 
 // place is where the bin is, or belongs.
-func (h *logHistogram) place(number int) int {
+func (h *latencyHistogram) place(number int) int {
 	lo, hi := 0, len(h.bins)
 	for lo < hi {
 		mid := int(uint(lo+hi) / 2)
@@ -542,8 +539,8 @@ func (h *logHistogram) place(number int) int {
 	return lo
 }
 
-// add counts all that another histogram has.
-func (h *logHistogram) add(o *logHistogram) {
+// merge counts all that another histogram has.
+func (h *latencyHistogram) merge(o *latencyHistogram) {
 	h.count += o.count
 	h.sum += o.sum
 	h.max = max(h.max, o.max)
@@ -557,7 +554,7 @@ func (h *logHistogram) add(o *logHistogram) {
 }
 
 // clone is a copy that later observations do not touch.
-func (h *logHistogram) clone() logHistogram {
+func (h *latencyHistogram) clone() latencyHistogram {
 	c := *h
 	c.bins = slices.Clone(h.bins)
 	return c
@@ -565,7 +562,7 @@ func (h *logHistogram) clone() logHistogram {
 
 // quantile is the duration in microseconds below or at which the share q of all
 // are, by nearest rank; at most 6 % off. 0 when nothing was counted.
-func (h *logHistogram) quantile(q float64) float64 {
+func (h *latencyHistogram) quantile(q float64) float64 {
 	if h.count == 0 {
 		return 0
 	}
@@ -580,12 +577,12 @@ func (h *logHistogram) quantile(q float64) float64 {
 }
 
 // mean is the exact average in microseconds, 0 when nothing was counted.
-func (h *logHistogram) mean() float64 { return ratio(float64(h.sum), float64(h.count)) }
+func (h *latencyHistogram) mean() float64 { return ratio(float64(h.sum), float64(h.count)) }
 
 // distribution counts the durations between edges, ascending, in microseconds:
 // one count below each edge, and one from the last on. A bin counts whole, by
 // its middle.
-func (h *logHistogram) distribution(edges []int64) []uint64 {
+func (h *latencyHistogram) distribution(edges []int64) []uint64 {
 	counts := make([]uint64, len(edges)+1)
 	at := 0
 	for _, b := range h.bins {

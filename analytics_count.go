@@ -46,7 +46,7 @@ func newAnalytics() *analytics {
 // freeze is the figures as they are now.
 func (a *analytics) freeze() *frozenFigures { return a.book.freeze() }
 
-func (a *analytics) begin(t *task, r *record) {
+func (a *analytics) startRecord(t *task, r *record) {
 	a.counting = r.seq > a.covered
 	if !a.counting {
 		return
@@ -63,11 +63,11 @@ func (a *analytics) planFor(tpl *template) *countPlan {
 	if p := a.plans[tpl]; p != nil {
 		return p
 	}
-	at := a.book.find(templateID{tpl.namespace, tpl.name, tpl.version})
+	at := a.book.findOrAdd(templateID{tpl.namespace, tpl.name, tpl.version})
 	p := &countPlan{tpl: tpl, at: at, steps: make([]int, len(tpl.steps))}
 	f := a.book.template(at)
 	for i := range tpl.steps {
-		p.steps[i] = f.find(tpl.steps[i].name)
+		p.steps[i] = f.findOrAdd(tpl.steps[i].name)
 	}
 	a.plans[tpl] = p
 	return p
@@ -91,10 +91,10 @@ func (a *analytics) ofStep(i int) figurePair {
 	return a.step
 }
 
-// addBoth counts for a step of the template and for the template.
-func (a *analytics) addBoth(i int, f figure, n uint64) {
-	a.ofTask().add(f, n)
-	a.ofStep(i).add(f, n)
+// countBoth counts for a step of the template and for the template.
+func (a *analytics) countBoth(i int, f figure, n uint64) {
+	a.ofTask().count(f, n)
+	a.ofStep(i).count(f, n)
 }
 
 // failed reports a state in which a task counts as failed.
@@ -106,15 +106,15 @@ func (a *analytics) taskMoved(t *task, from, to taskState, at instant) {
 	}
 	switch {
 	case from == noTaskState:
-		a.ofTask().add(tasksCreated, 1)
+		a.ofTask().count(tasksCreated, 1)
 	case to == taskComplete:
-		a.ofTask().add(tasksCompleted, 1)
+		a.ofTask().count(tasksCompleted, 1)
 		a.ofTask().observe(int64(at - t.created))
 		a.ofTask().seen(at)
 	case to == taskCancelled:
-		a.ofTask().add(tasksCancelled, 1)
+		a.ofTask().count(tasksCancelled, 1)
 	case to.failed() && !a.before.failed():
-		a.ofTask().add(tasksFailed, 1)
+		a.ofTask().count(tasksFailed, 1)
 		a.ofTask().seen(at)
 	}
 }
@@ -126,7 +126,7 @@ func (a *analytics) stepMoved(t *task, i int, from, to stepState, at instant) {
 	switch to {
 	case stepPending:
 		if from == noStepState {
-			a.ofTask().add(stepsCreated, 1)
+			a.ofTask().count(stepsCreated, 1)
 		}
 	case stepEnqueued:
 		a.becameReady(t, i, from, at)
@@ -135,16 +135,16 @@ func (a *analytics) stepMoved(t *task, i int, from, to stepState, at instant) {
 	case stepEnqueuedAsError:
 		a.attemptEnded(t, i, false, at)
 	case stepComplete:
-		a.ofTask().add(stepsCompleted, 1)
+		a.ofTask().count(stepsCompleted, 1)
 		if from == stepInProgress { // an outside actor completed what it had, or was, started
 			a.attemptEnded(t, i, true, at)
 		}
 	case stepInError:
-		a.ofTask().add(stepsFailed, 1)
+		a.ofTask().count(stepsFailed, 1)
 	case stepCancelled:
-		a.ofTask().add(stepsCancelled, 1)
+		a.ofTask().count(stepsCancelled, 1)
 	case stepResolvedManually:
-		a.ofTask().add(stepsResolved, 1)
+		a.ofTask().count(stepsResolved, 1)
 	}
 }
 
@@ -154,8 +154,8 @@ func (a *analytics) becameReady(t *task, i int, from stepState, at instant) {
 		return
 	}
 	d := t.declared(i)
-	a.addBoth(d, dependencyWaits, 1)
-	a.addBoth(d, dependencyMicros, uint64(max(at-t.stepCreated(i), 0)))
+	a.countBoth(d, dependencyWaits, 1)
+	a.countBoth(d, dependencyMicros, uint64(max(at-t.stepCreated(i), 0)))
 }
 
 // attemptEnded counts an attempt. How long it ran is the difference of the
@@ -163,17 +163,18 @@ func (a *analytics) becameReady(t *task, i int, from stepState, at instant) {
 func (a *analytics) attemptEnded(t *task, i int, success bool, at instant) {
 	s := &t.steps[i]
 	i = t.declared(i)
-	a.addBoth(i, attemptsEnded, 1)
+	a.countBoth(i, attemptsEnded, 1)
 	if !success {
-		a.addBoth(i, attemptsFailed, 1)
-		kind := errorKind(s.last.err)
+		a.countBoth(i, attemptsFailed, 1)
+		f, _ := s.last.fault()
+		kind := errorKind(f.errorType)
 		a.ofTask().addType(kind)
 		a.ofStep(i).addType(kind)
 	}
 	if s.attempts > 1 {
-		a.addBoth(i, retriesEnded, 1)
+		a.countBoth(i, retriesEnded, 1)
 		if success {
-			a.addBoth(i, retriesSucceeded, 1)
+			a.countBoth(i, retriesSucceeded, 1)
 		}
 	}
 	a.ofStep(i).seen(at)
@@ -181,21 +182,14 @@ func (a *analytics) attemptEnded(t *task, i int, success bool, at instant) {
 		return
 	}
 	us := int64(max(at-s.attempted, 0))
-	a.addBoth(i, attemptsMeasured, 1)
-	a.addBoth(i, attemptMicros, uint64(us))
+	a.countBoth(i, attemptsMeasured, 1)
+	a.countBoth(i, attemptMicros, uint64(us))
 	a.ofStep(i).observe(us)
 }
 
-// errorKind is the place of a step error's type in handlerErrorTypes, the one
-// after the last for a type that is not documented there.
-func errorKind(stepError []byte) uint8 {
-	name := ""
-	eachMember(stepError, func(key string, value []byte) bool {
-		if key == "error_type" {
-			name, _ = jsonString(value)
-		}
-		return key != "error_type"
-	})
+// errorKind returns the index of an error type in handlerErrorTypes; for a type
+// that is not documented there, the index after the last.
+func errorKind(name string) uint8 {
 	for i, r := range handlerErrorTypes {
 		if r.fits(name) {
 			return uint8(i)
@@ -349,12 +343,12 @@ func (a *analytics) load(line []byte) error {
 	if err != nil {
 		return fmt.Errorf("figures of %s.%s@%s %s: %w", l.Namespace, l.Name, l.Version, l.Step, err)
 	}
-	f := a.book.template(a.book.find(templateID{l.Namespace, l.Name, l.Version}))
+	f := a.book.template(a.book.findOrAdd(templateID{l.Namespace, l.Name, l.Version}))
 	p := &f.own
 	switch l.Figures {
 	case templateFiguresKind:
 	case stepFiguresKind:
-		p = &f.steps[f.find(l.Step)]
+		p = &f.steps[f.findOrAdd(l.Step)]
 	default:
 		return fmt.Errorf("figures of an unknown kind %q, from a newer version", l.Figures)
 	}
@@ -472,9 +466,9 @@ type figureRow struct {
 	gen    uint64 // the generation that may change it; see freeze
 	hour   int64  // 0 in a row over all time
 	counts [figureCount]uint64
-	times  logHistogram // of a template: creation to completion; of a step: attempts
-	types  []typeCount  // failed attempts by error type, ascending
-	last   instant      // when a task last completed or failed; an attempt last ended
+	times  latencyHistogram // of a template: creation to completion; of a step: attempts
+	types  []typeCount      // failed attempts by error type, ascending
+	last   instant          // when a task last completed or failed; an attempt last ended
 }
 
 // typeCount counts an error type by its place in handlerErrorTypes; the one
@@ -493,12 +487,12 @@ func (r *figureRow) clone(gen uint64) *figureRow {
 	return &c
 }
 
-// add counts all that another row has.
-func (r *figureRow) add(o *figureRow) {
+// merge counts all that another row has.
+func (r *figureRow) merge(o *figureRow) {
 	for f, n := range o.counts {
 		r.counts[f] += n
 	}
-	r.times.add(&o.times)
+	r.times.merge(&o.times)
 	for _, t := range o.types {
 		r.addType(t.kind, t.count)
 	}
@@ -579,7 +573,7 @@ func (b *figureBook) template(at int) *templateFigures {
 // figurePair is the two rows in which an event counts.
 type figurePair struct{ all, hour *figureRow }
 
-func (p figurePair) add(f figure, n uint64) {
+func (p figurePair) count(f figure, n uint64) {
 	p.all.counts[f] += n
 	p.hour.counts[f] += n
 }
@@ -602,9 +596,9 @@ func (p figurePair) seen(at instant) {
 // taskPairs is the rows in which an event counts for its template and for the whole.
 type taskPairs struct{ own, whole figurePair }
 
-func (t *taskPairs) add(f figure, n uint64) {
-	t.own.add(f, n)
-	t.whole.add(f, n)
+func (t *taskPairs) count(f figure, n uint64) {
+	t.own.count(f, n)
+	t.whole.count(f, n)
 }
 
 func (t *taskPairs) observe(us int64) {
@@ -625,12 +619,12 @@ func (t *taskPairs) seen(at instant) {
 // addToWhole counts a template's series that comes from a snapshot in the whole.
 func (b *figureBook) addToWhole(s *figureSeries) {
 	whole := b.series(&b.whole)
-	whole.all.add(s.all)
+	whole.all.merge(s.all)
 	for _, r := range s.past {
-		b.hour(whole, r.hour).add(r)
+		b.hour(whole, r.hour).merge(r)
 	}
 	if s.now != nil {
-		b.hour(whole, s.now.hour).add(s.now)
+		b.hour(whole, s.now.hour).merge(s.now)
 	}
 }
 
@@ -715,22 +709,22 @@ func (s *figureSeries) since(hour int64, sum *figureRow) bool {
 		return false
 	}
 	if hour == allTime {
-		sum.add(s.all)
+		sum.merge(s.all)
 		return true
 	}
 	rows := s.past[firstHour(s.past, hour):]
 	for _, r := range rows {
-		sum.add(r)
+		sum.merge(r)
 	}
 	if s.now == nil || s.now.hour < hour {
 		return len(rows) > 0
 	}
-	sum.add(s.now)
+	sum.merge(s.now)
 	return true
 }
 
-// find is the place of a template in the book; one that is not there yet is entered.
-func (b *figureBook) find(name templateID) int {
+// findOrAdd is the place of a template in the book; one that is not there yet is entered.
+func (b *figureBook) findOrAdd(name templateID) int {
 	at, ok := b.byName[name]
 	if !ok {
 		at = len(b.templates)
@@ -740,8 +734,8 @@ func (b *figureBook) find(name templateID) int {
 	return at
 }
 
-// find is the place of a step among those of a template, entered likewise.
-func (f *templateFigures) find(name string) int {
+// findOrAdd is the place of a step among those of a template, entered likewise.
+func (f *templateFigures) findOrAdd(name string) int {
 	at, ok := f.byName[name]
 	if !ok {
 		at = len(f.names)

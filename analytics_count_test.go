@@ -37,7 +37,7 @@ func snapshotAround(t *testing.T, s *store, between func()) {
 	s.mu.Unlock()
 	defer s.release()
 	between()
-	if err := w.add(appendEventsLine(nil, lost)); err != nil {
+	if err := w.line(appendEventsLine(nil, lost)); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.writeSnapshot(w, count, figures, covered); err != nil {
@@ -114,7 +114,7 @@ func TestFiguresOutliveTasks(t *testing.T) {
 	o := storyOptions(t.TempDir())
 	s := openTestService(t, o)
 	tellFigures(newStory(t, s))
-	before := s.performance(1)
+	before := performanceOf(s, 1)
 	before.ActiveTasks = 0
 	w, err := s.store.journal.startSnapshot()
 	if err != nil {
@@ -134,7 +134,7 @@ func TestFiguresOutliveTasks(t *testing.T) {
 	if n := len(s.store.slots); n != 0 {
 		t.Fatalf("%d tasks are still there", n)
 	}
-	if got := s.performance(1); got != before {
+	if got := performanceOf(s, 1); got != before {
 		t.Errorf("without its tasks the store reports\n%+v\nwant\n%+v", got, before)
 	}
 }
@@ -201,16 +201,16 @@ func TestUnfitFiguresAreRefused(t *testing.T) {
 // TestFiguresRoundTrip has every member of a row on disk.
 func TestFiguresRoundTrip(t *testing.T) {
 	a := newAnalytics()
-	own := &a.book.template(a.book.find(templateID{"n", "m", "1.0.0"})).own
+	own := &a.book.template(a.book.findOrAdd(templateID{"n", "m", "1.0.0"})).own
 	p := &taskPairs{a.book.rows(own, hourOf(testStart)), a.book.rows(&a.book.whole, hourOf(testStart))}
 	for f := range figureCount {
-		p.add(f, uint64(f)+1)
+		p.count(f, uint64(f)+1)
 	}
 	p.observe(int64(time.Second / time.Microsecond))
-	p.addType(errorKind(timedOnce.err.appendJSON(nil)))
-	p.addType(errorKind([]byte(`{"error_type":"http_503"}`)))
-	p.addType(errorKind([]byte(`{"error_type":"of its own"}`)))
-	p.addType(errorKind(nil))
+	p.addType(errorKind(timedOnce.err.errorType))
+	p.addType(errorKind("http_503"))
+	p.addType(errorKind("of its own"))
+	p.addType(errorKind(""))
 	p.seen(testStart)
 	b := newAnalytics()
 	for line := range strings.SplitSeq(figuresText(a), "\n") {

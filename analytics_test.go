@@ -239,7 +239,7 @@ func TestRecommendations(t *testing.T) {
 		y.run(id, 0, time.Second, succeeded)
 		y.run(id, 1, time.Second, succeeded)
 	}
-	got := s.svc.bottlenecks(10, 3).Recommendations
+	got := bottlenecksOf(s.svc, 10, 3).Recommendations
 	want := []string{
 		blockedAdvice,
 		"Step a of t.chain@1.0.0 fails in 33.33 % of its 3 attempts, most often with timeout.",
@@ -250,6 +250,16 @@ func TestRecommendations(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+}
+
+func performanceOf(s *service, hours int) performanceView {
+	figures, states := s.store.figures()
+	return figures.performance(&states, s.clock.now(), hours)
+}
+
+func bottlenecksOf(s *service, limit, minimum int) bottlenecksView {
+	figures, states := s.store.figures()
+	return figures.bottlenecks(&states, limit, minimum)
 }
 
 // TestFiguresForTrends is what the mount point's analytics are made of.
@@ -349,7 +359,7 @@ func TestHourEdges(t *testing.T) {
 		if got := figures.total(figureFilter{}, from).counts[tasksCreated]; got != tc.want {
 			t.Errorf("at %s, %d hours: got %d tasks; want %d", y.clock.now().zoned(), tc.hours, got, tc.want)
 		}
-		if v := y.svc.performance(tc.hours); v.TotalTasks != 2 {
+		if v := performanceOf(y.svc, tc.hours); v.TotalTasks != 2 {
 			t.Errorf("at %s: got %d tasks in all; want 2", y.clock.now().zoned(), v.TotalTasks)
 		}
 	}
@@ -373,7 +383,7 @@ func TestKeptHours(t *testing.T) {
 	if own.all.counts[tasksCreated] != keptHours+100 {
 		t.Errorf("over all time: got %d tasks; want %d", own.all.counts[tasksCreated], keptHours+100)
 	}
-	if v := y.svc.performance(720); v.TotalTasks != keptHours+100 || v.TasksPerHour != 1 {
+	if v := performanceOf(y.svc, 720); v.TotalTasks != keptHours+100 || v.TasksPerHour != 1 {
 		t.Errorf("got %d tasks, %d per hour; want %d, 1", v.TotalTasks, v.TasksPerHour, keptHours+100)
 	}
 }
@@ -443,7 +453,7 @@ func TestCountingOrder(t *testing.T) {
 		var held []*frozenFigures
 		var texts []string
 		for i, line := range all {
-			if _, err := s.store.thawObserved([]byte(line), a); err != nil {
+			if _, err := s.store.replayLine([]byte(line), a); err != nil {
 				t.Fatal(err)
 			}
 			if i%10 == 0 {
@@ -480,7 +490,7 @@ func TestAnalyticsBesideChanges(t *testing.T) {
 			running = false
 		default:
 		}
-		s.bottlenecks(10, 1)
+		bottlenecksOf(s, 10, 1)
 		figures, states := s.store.figures()
 		r := figures.total(figureFilter{}, allTime)
 		created, completed := r.counts[tasksCreated], r.counts[tasksCompleted]
@@ -527,7 +537,7 @@ func TestHistogramBins(t *testing.T) {
 func TestHistogramError(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		var h logHistogram
+		var h latencyHistogram
 		exact := make([]int64, 1+r.IntN(500))
 		for i := range exact {
 			exact[i] = int64(math.Exp(r.Float64() * 30)) // 1 µs to four months
@@ -547,7 +557,7 @@ func TestHistogramError(t *testing.T) {
 }
 
 func TestHistogramSmall(t *testing.T) {
-	var h logHistogram
+	var h latencyHistogram
 	if h.quantile(0.5) != 0 || h.mean() != 0 {
 		t.Errorf("of nothing: got %g and %g; want 0", h.quantile(0.5), h.mean())
 	}
@@ -570,8 +580,8 @@ func TestHistogramSmall(t *testing.T) {
 // TestHistogramAdd: adding histograms gives what counting everything in one does.
 func TestHistogramAdd(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	var parts [3]logHistogram
-	var whole, sum logHistogram
+	var parts [3]latencyHistogram
+	var whole, sum latencyHistogram
 	for i := range 1000 {
 		us := r.Int64N(1 << (1 + i%40))
 		parts[i%3].observe(us)
@@ -579,7 +589,7 @@ func TestHistogramAdd(t *testing.T) {
 	}
 	before := parts[0].clone()
 	for i := range parts {
-		sum.add(&parts[i])
+		sum.merge(&parts[i])
 	}
 	if !slices.Equal(sum.bins, whole.bins) || sum.count != whole.count || sum.sum != whole.sum || sum.max != whole.max {
 		t.Errorf("got %+v; want %+v", sum, whole)

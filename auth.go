@@ -1,61 +1,80 @@
 package main
 
-// Who is asking: the security context of a request.
+// The auth family: who a caller is, and what they may do. It knows base alone:
+// the configuration, HTTP servers and routes are above it.
+//
+//	auth.go         permissions, refusals, the authenticator of a role, its metrics and its cache
+//	auth_config.go  the settings of a role, their checks, API keys, and the credentials of a client
+//	auth_jwt.go     reading, verifying and making tokens; keys as PEM
+//	auth_keyset.go  a key set (JWKS): its refresh, and reading its text
+//	auth_fetch.go   the HTTP clients: fetching a key set, asking a forward authenticator
 
 import (
 	"context"
-	"net/http"
+	"crypto/sha256"
+	"log/slog"
+	"net/netip"
+	"net/textproto"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// authMethod is how a caller proved who it is; the words are metric labels.
-type authMethod string
-
+// How a caller authenticated; the words are metric labels.
 const (
-	authByNothing authMethod = "none" // authentication is disabled
-	authByToken   authMethod = "jwt"
-	authByAPIKey  authMethod = "api_key"
-	authByForward authMethod = "forward"
+	authByNothing = "none" // authentication is disabled
+	authByToken   = "jwt"
+	authByAPIKey  = "api_key"
+	authByForward = "forward"
 )
 
-// securityContext is who asks, and what it may do. It is never changed once made.
+// securityContext is an authenticated caller. It is never changed once made.
 type securityContext struct {
 	subject     string // "" when the credential names none
-	method      authMethod
+	method      string // authByNothing, …
 	permissions permissionSet
 	issuer      string  // of a token
-	expiry      instant // of a token; zero when the credential has no end
+	expiry      instant // of a token; zero when the credential does not expire
 }
 
-// unrestricted is the context of every request while authentication is disabled.
+// unrestricted returns the context of every request while authentication is disabled.
 func unrestricted() *securityContext {
 	return &securityContext{method: authByNothing, permissions: everyPermission}
 }
 
-// may tells whether the context holds p. A nil context may do nothing.
+// may reports whether the caller has permission p. A nil context has none.
 func (sc *securityContext) may(p permission) bool { return sc != nil && sc.permissions.has(p) }
 
 // securityKey is the key of the security context in a context.Context.
 type securityKey struct{}
 
-// withSecurity hands sc down to whatever handles the request.
+// withSecurity returns a context that carries sc.
 func withSecurity(ctx context.Context, sc *securityContext) context.Context {
 	return context.WithValue(ctx, securityKey{}, sc)
 }
 
-// securityOf is the security context of a request; nil where no authentication
-// has taken place, as on public resources.
+// securityOf returns the security context of a request, or nil when the request
+// was not authenticated, as on public routes.
 func securityOf(ctx context.Context) *securityContext {
 	sc, _ := ctx.Value(securityKey{}).(*securityContext)
 	return sc
 }
 
-// Permissions: the vocabulary, and who may do what with it. Pure.
+// subjectOf returns the subject of a request's caller, "" when it has none.
+func subjectOf(ctx context.Context) string {
+	if sc := securityOf(ctx); sc != nil {
+		return sc.subject
+	}
+	return ""
+}
 
-// permission is one of the 17 things that a route can ask for.
+// Permissions: the vocabulary, sets of them, and the role patterns.
+
+// permission is one of the 17 permissions that a route can require.
 type permission uint8
 
 const (
@@ -90,7 +109,7 @@ var permissionNames = [permissionCount]string{
 
 func (p permission) String() string { return permissionNames[p] }
 
-// resource is the part before the colon.
+// resource returns the part before the colon.
 func (p permission) resource() string {
 	r, _, _ := strings.Cut(permissionNames[p], ":")
 	return r
@@ -99,7 +118,7 @@ func (p permission) resource() string {
 // permissionResources are the resources, in the order of the vocabulary.
 var permissionResources = []string{"tasks", "steps", "dlq", "templates", "system", "worker"}
 
-// allWildcards lists the wildcards, which together grant everything.
+// allWildcards returns the wildcards, which together grant everything.
 func allWildcards() []string {
 	wildcards := make([]string, len(permissionResources))
 	for i, r := range permissionResources {
@@ -108,15 +127,15 @@ func allWildcards() []string {
 	return wildcards
 }
 
-// permissionSet holds permissions, one bit each; a wildcard is the bits of its
-// resource. The zero value allows nothing.
+// permissionSet holds permissions, one bit each; a wildcard sets every bit of
+// its resource. The zero value allows nothing.
 type permissionSet uint32
 
-// everyPermission is what the six wildcards grant.
+// everyPermission is the set that the six wildcards grant.
 const everyPermission permissionSet = 1<<permissionCount - 1
 
-// permissionSets is what each string of the vocabulary grants: the 17
-// permissions and the six wildcards.
+// permissionSets maps each string of the vocabulary, the 17 permissions and the
+// six wildcards, to the set it grants.
 var permissionSets = makePermissionSets()
 
 func makePermissionSets() map[string]permissionSet {
@@ -128,9 +147,9 @@ func makePermissionSets() map[string]permissionSet {
 	return sets
 }
 
-// parsePermissions makes a set of what a credential lists. Strings outside the
-// vocabulary grant nothing and come back, each once, in the order given. A bare
-// "*" is one of them.
+// parsePermissions returns the set that a credential's list grants. Strings
+// outside the vocabulary, a bare "*" among them, grant nothing and are returned
+// once each, in the order given.
 func parsePermissions(list []string) (set permissionSet, unknown []string) {
 	seen := make(map[string]bool)
 	for _, s := range list {
@@ -144,10 +163,10 @@ func parsePermissions(list []string) (set permissionSet, unknown []string) {
 	return set, unknown
 }
 
-// has tells whether the set allows p.
+// has reports whether the set contains p.
 func (s permissionSet) has(p permission) bool { return s>>p&1 == 1 }
 
-// list is the permissions of the set.
+// list returns the permissions of the set.
 func (s permissionSet) list() []permission {
 	list := []permission{}
 	for p := range permissionCount {
@@ -158,24 +177,13 @@ func (s permissionSet) list() []permission {
 	return list
 }
 
-// names lists the permissions of the set, wildcards spelled out.
-func (s permissionSet) names() []string {
-	names := []string{}
-	for p := range permissionCount {
-		if s.has(p) {
-			names = append(names, p.String())
-		}
-	}
-	return names
-}
-
-// rolePattern is a customary set of permissions, by name.
+// rolePattern is a named set of permissions for a common role.
 type rolePattern struct {
 	name        string
 	permissions []string // as a token lists them
 }
 
-// rolePatterns are the roles that the command line knows.
+// rolePatterns are the roles that the command line offers.
 var rolePatterns = []rolePattern{
 	{"read-only-operator", []string{"tasks:read", "tasks:list", "steps:read", "dlq:read", "dlq:stats"}},
 	{"task-submitter", []string{"tasks:create", "tasks:read", "tasks:list"}},
@@ -184,7 +192,7 @@ var rolePatterns = []rolePattern{
 	{"full-access", allWildcards()},
 }
 
-// rolePermissions are the permissions of a role pattern.
+// rolePermissions returns the permissions of a role pattern.
 func rolePermissions(name string) ([]string, bool) {
 	for _, r := range rolePatterns {
 		if r.name == name {
@@ -194,121 +202,67 @@ func rolePermissions(name string) ([]string, bool) {
 	return nil, false
 }
 
-// How a refused request is answered, as far as authentication decides it.
+// Refusals: failures that say why a request was not let through. They contain
+// nothing of a credential except the names of unknown permissions.
 
-// authSeverity says how alarming a refusal is; it also sets how long the caller
-// is asked to wait.
-type authSeverity string
-
+// Reasons of a refusal; the words go to the client and to the metrics.
 const (
-	severityLow    authSeverity = "low"    // everyday: no credentials, expired, not permitted
-	severityMedium authSeverity = "medium" // a broken or misdirected client
-	severityHigh   authSeverity = "high"   // looks like guessing or forging
+	reasonMissing   = "missing"
+	reasonExpired   = "expired"
+	reasonInvalid   = "invalid"
+	reasonMalformed = "malformed"
+	reasonForbidden = "forbidden"
 )
 
-// authFailure is why a request is not let through. Nothing of a credential is in
-// it, but for the names of unknown permissions.
-type authFailure struct {
-	status   int    // 401, 403 or 503
-	code     string // of the error body
-	message  string // of the error body
-	reason   authReason
-	severity authSeverity
-	detail   string     // for the log alone
-	method   authMethod // how the caller tried; "" for one who was known and not permitted
+// Severities of a refusal. They also decide how long the caller should wait.
+const (
+	severityLow    = "low"    // everyday: no credentials, expired, not permitted
+	severityMedium = "medium" // a broken or misdirected client
+	severityHigh   = "high"   // looks like guessing or forging
+)
+
+// refused returns a 401 for a reason. The detail is for the log.
+func refused(reason, severity, detail string) *failure {
+	f := failf(unauthenticated, "%s credentials", map[string]string{
+		reasonMissing:   "Missing",
+		reasonExpired:   "Expired",
+		reasonInvalid:   "Invalid",
+		reasonMalformed: "Malformed",
+	}[reason])
+	f.refusal = &credentialRefusal{reason: reason, severity: severity, detail: detail}
+	switch severity {
+	case severityMedium:
+		f.retryAfter = 5 * time.Second
+	case severityHigh:
+		f.retryAfter = time.Minute
+	}
+	return f
 }
 
-func (f *authFailure) Error() string { return f.message }
-
-// setHeaders sets the headers that go with the failure.
-func (f *authFailure) setHeaders(h http.Header) {
-	if n := f.retrySeconds(); n > 0 {
-		h.Set("Retry-After", strconv.Itoa(n))
-	}
-	if f.status == http.StatusServiceUnavailable {
-		return
-	}
-	h.Set("X-Auth-Failure-Reason", string(f.reason))
-	h.Set("X-Auth-Failure-Severity", string(f.severity))
-	if f.status == http.StatusUnauthorized {
-		h.Set("WWW-Authenticate", `Bearer error="`+f.bearerError()+`"`)
-	}
-}
-
-// retrySeconds is the Retry-After; 0 means none.
-func (f *authFailure) retrySeconds() int {
-	switch {
-	case f.status == http.StatusServiceUnavailable, f.severity == severityMedium:
-		return 5
-	case f.severity == severityHigh:
-		return 60
-	}
-	return 0
-}
-
-// failure is the failure that the surfaces make a response of; setHeaders goes
-// before.
-func (f *authFailure) failure() *failure {
-	kind := map[int]failureKind{
-		http.StatusUnauthorized:       unauthenticated,
-		http.StatusForbidden:          forbidden,
-		http.StatusServiceUnavailable: unavailable,
-	}[f.status]
-	return &failure{kind: kind, message: f.message, retryAfter: time.Duration(f.retrySeconds()) * time.Second}
-}
-
-// bearerError is the error code of RFC 6750.
-func (f *authFailure) bearerError() string {
-	if f.reason == reasonMissing {
-		return "invalid_request"
-	}
-	return "invalid_token"
-}
-
-// refused is a 401 for a reason.
-func refused(reason authReason, severity authSeverity, detail string) *authFailure {
-	message := map[authReason]string{
-		reasonMissing:   "Missing credentials",
-		reasonExpired:   "Expired credentials",
-		reasonInvalid:   "Invalid credentials",
-		reasonMalformed: "Malformed credentials",
-	}[reason]
-	return &authFailure{
-		status: http.StatusUnauthorized, code: "AUTHENTICATION_FAILED", message: message,
-		reason: reason, severity: severity, detail: detail,
-	}
-}
-
-// unknownPermissions is the 401 of strict validation.
-func unknownPermissions(unknown []string) *authFailure {
+// unknownPermissions returns the 401 of strict validation.
+func unknownPermissions(unknown []string) *failure {
 	f := refused(reasonInvalid, severityMedium, "unknown permissions")
 	f.message = "Unknown permissions: " + strings.Join(unknown, ", ")
 	return f
 }
 
-// notPermitted is a 403.
-func notPermitted(message string) *authFailure {
-	return &authFailure{
-		status: http.StatusForbidden, code: "AUTHORIZATION_FAILED", message: message,
-		reason: reasonForbidden, severity: severityLow, detail: message,
-	}
+// notPermitted returns a 403.
+func notPermitted(message string) *failure {
+	return &failure{kind: forbidden, message: message,
+		refusal: &credentialRefusal{reason: reasonForbidden, severity: severityLow, detail: message}}
 }
 
-// cannotTell is a 503: whoever could verify the credentials does not answer.
-func cannotTell(detail string) *authFailure {
-	return &authFailure{
-		status:  http.StatusServiceUnavailable,
-		code:    "SERVICE_UNAVAILABLE",
-		message: "Credentials cannot be verified at the moment",
-		detail:  detail,
-	}
+// cannotVerify returns a 503: whoever could verify the credentials does not answer.
+func cannotVerify(detail string) *failure {
+	return &failure{kind: unavailable, message: "Credentials cannot be verified at the moment",
+		retryAfter: 5 * time.Second, refusal: &credentialRefusal{detail: detail}}
 }
 
-// tokenRefused is the answer to what a tokenVerifier said.
-func tokenRefused(err error) *authFailure {
+// tokenRefused returns the failure for an error of a tokenVerifier.
+func tokenRefused(err error) *failure {
 	t, ok := err.(*tokenError)
 	if !ok {
-		return cannotTell(err.Error())
+		return cannotVerify(err.Error())
 	}
 	severity := severityMedium
 	switch {
@@ -320,12 +274,385 @@ func tokenRefused(err error) *authFailure {
 	return refused(t.reason, severity, t.detail)
 }
 
-// Counters of authentication, with fixed labels: nothing that a caller sends
-// becomes a label.
+// The authenticator of a role: from the headers of a request to its security
+// context or a refusal, and from there to whether a route may be used.
+
+// caller is the part of a request that identifies its sender.
+type caller struct {
+	header textproto.MIMEHeader
+	method string
+	url    *url.URL
+	host   string // that the request was for
+	remote string // address and port of the peer
+	secure bool   // the request came over TLS
+}
+
+const maxCachedTokens = 10_000
+
+// authenticator is the authentication of one role. It is safe for concurrent use.
+type authenticator struct {
+	config  *authConfig
+	clock   clock
+	log     *slog.Logger
+	metrics *authMetrics
+
+	forward *forwardAuth   // when set, the only verifier
+	tokens  *tokenVerifier // nil: bearer tokens are not accepted
+	keys    *keySet        // nil: the tokens' key is static
+	cache   *authCache     // of tokens
+	apiKeys apiKeyRegistry // nil: API keys are ignored
+}
+
+// newAuthenticator sets up the authentication of a role (orchestration, worker
+// or mount) behind trusted proxies. The error is an inputProblems; the warnings
+// are for the start-up log. The clock is the real one: keys are refreshed by it.
+// The configuration must not change afterwards.
+func newAuthenticator(
+	c *authConfig, role string, trusted []netip.Prefix, clock clock, log *slog.Logger,
+) (*authenticator, []string, error) {
+	setup := newAuthSetup(c, role)
+	setup.check()
+	var means authMeans
+	if c.Enabled {
+		means = setup.means(trusted)
+	}
+	if err := setup.problems.orNil(); err != nil {
+		return nil, setup.warnings, err
+	}
+	a := &authenticator{config: c, clock: clock, log: log.With("role", role), metrics: new(authMetrics)}
+	a.cache = newAuthCache(maxCachedTokens)
+	a.forward, a.apiKeys = means.forward, means.apiKeys
+	switch {
+	case means.static != nil:
+		a.tokens = &tokenVerifier{c.rules(), means.static}
+	case means.jwks != nil:
+		a.keys = newKeySet(means.jwks.fetch, time.Duration(c.JWKSRefreshIntervalSeconds)*time.Second,
+			time.Duration(c.JWKSMaxStaleSeconds)*time.Second, clock, a.log, a.cache.clear)
+		a.tokens = &tokenVerifier{c.rules(), a.keys}
+	}
+	return a, setup.warnings, nil
+}
+
+// close stops the refresh of keys and the connections to the forward authenticator.
+func (a *authenticator) close() {
+	if a.keys != nil {
+		a.keys.close()
+	}
+	if a.forward != nil {
+		a.forward.close()
+	}
+}
+
+// ready returns nil once credentials can be verified.
+func (a *authenticator) ready() error {
+	if a.keys == nil {
+		return nil
+	}
+	return a.keys.ready()
+}
+
+// authenticate finds out who sent a request, from its headers alone. The times
+// in tokens are compared with now.
+func (a *authenticator) authenticate(ctx context.Context, c caller, now instant) (*securityContext, *failure) {
+	if !a.config.Enabled {
+		return unrestricted(), nil
+	}
+	method, sc, f := a.identify(ctx, c, now)
+	a.metrics.countRequest(method, f)
+	if f != nil {
+		f.refusal.method = method
+		return nil, f
+	}
+	return sc, nil
+}
+
+// identify tries the credentials of a request: a bearer token first, then an API key.
+func (a *authenticator) identify(ctx context.Context, c caller, now instant) (string, *securityContext, *failure) {
+	if a.forward != nil {
+		sc, unknown, f := a.forward.identity(ctx, c, now)
+		a.logUnknown(unknown)
+		return a.validate(authByForward, sc, unknown, f)
+	}
+	token, form := bearerToken(c.header["Authorization"])
+	switch {
+	case form == bearerBroken:
+		return authByToken, nil, refused(reasonMalformed, severityMedium, "the Authorization header is malformed")
+	case form == bearerFound:
+		sc, f := a.tokenIdentity(ctx, token, now)
+		return authByToken, sc, f
+	}
+	keys := c.header.Values(a.config.APIKeyHeader)
+	switch {
+	case a.apiKeys == nil || len(keys) == 0 || len(keys) == 1 && keys[0] == "":
+		return authByNothing, nil, refused(reasonMissing, severityLow, "no credentials")
+	case len(keys) > 1:
+		return authByAPIKey, nil, refused(reasonMalformed, severityMedium, "more than one API key")
+	}
+	key := a.apiKeys.find(keys[0])
+	if key == nil {
+		return authByAPIKey, nil, refused(reasonInvalid, severityHigh, "unknown API key")
+	}
+	return a.validate(authByAPIKey, key.sc, key.unknown, nil)
+}
+
+// validate applies strict validation to an identified caller.
+func (a *authenticator) validate(
+	method string, sc *securityContext, unknown []string, f *failure,
+) (string, *securityContext, *failure) {
+	if f == nil && len(unknown) > 0 && a.config.StrictValidation {
+		f = unknownPermissions(unknown)
+	}
+	return method, sc, f
+}
+
+// tokenIdentity returns the caller that a token identifies, from the cache if possible.
+func (a *authenticator) tokenIdentity(ctx context.Context, token string, now instant) (*securityContext, *failure) {
+	if a.tokens == nil {
+		return nil, refused(reasonInvalid, severityMedium, "bearer tokens are not accepted")
+	}
+	if len(token) > maxTokenBytes {
+		return nil, tokenRefused(malformedToken("it is too long"))
+	}
+	digest := credentialDigest(sha256.Sum256([]byte(token)))
+	sc, epoch := a.cache.get(digest, now)
+	if sc != nil && (a.keys == nil || a.keys.usable()) {
+		return sc, nil
+	}
+	return a.verify(ctx, token, now, func(e *cachedIdentity) { a.cache.put(digest, e, epoch) })
+}
+
+// verify verifies a token that is not in the cache; keep caches the result.
+func (a *authenticator) verify(
+	ctx context.Context, token string, now instant, keep func(*cachedIdentity),
+) (*securityContext, *failure) {
+	begun := a.clock.now()
+	claims, err := a.tokens.verify(ctx, token, now)
+	a.metrics.countVerification(a.clock.now().sub(begun))
+	if err != nil {
+		return nil, tokenRefused(err)
+	}
+	set, unknown := parsePermissions(claims.permissions)
+	if len(unknown) > 0 && a.config.StrictValidation {
+		return nil, unknownPermissions(unknown)
+	}
+	a.logUnknown(unknown)
+	sc := &securityContext{claims.subject, authByToken, set, claims.issuer, claims.expiry}
+	leeway := a.tokens.rules.leeway
+	from := max(claims.notBefore, claims.issuedAt).add(-leeway)
+	keep(&cachedIdentity{sc, from, claims.expiry.add(leeway)})
+	return sc, nil
+}
+
+// logUnknown logs permissions that are unknown and not refused. Those of API
+// keys are logged once, at start-up.
+func (a *authenticator) logUnknown(unknown []string) {
+	if len(unknown) > 0 && !a.config.StrictValidation && a.config.LogUnknownPermissions {
+		a.log.Warn("credentials with unknown permissions", "unknown", unknown)
+	}
+}
+
+// bearerForm classifies an Authorization header.
+type bearerForm uint8
+
+const (
+	bearerAbsent bearerForm = iota // no header, or another scheme
+	bearerFound
+	bearerBroken
+)
+
+// bearerToken returns the token in the Authorization header: the scheme in any
+// case, spaces, and a token without blanks (RFC 6750). Two headers are broken,
+// whatever they contain.
+func bearerToken(headers []string) (token string, form bearerForm) {
+	if len(headers) == 0 {
+		return "", bearerAbsent
+	}
+	if len(headers) > 1 {
+		return "", bearerBroken
+	}
+	value := strings.Trim(headers[0], " \t")
+	end := strings.IndexAny(value, " \t")
+	if end < 0 {
+		end = len(value)
+	}
+	if !strings.EqualFold(value[:end], "bearer") {
+		return "", bearerAbsent
+	}
+	token = strings.TrimLeft(value[end:], " ")
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return "", bearerBroken
+	}
+	return token, bearerFound
+}
+
+// authorize lets a caller pass who has any of the permissions needed; the
+// refusal names the first.
+func (a *authenticator) authorize(sc *securityContext, needed ...permission) *failure {
+	if len(needed) == 0 || slices.ContainsFunc(needed, sc.may) {
+		return nil
+	}
+	return a.deny(needed[0])
+}
+
+// authorizeAll lets a caller pass who has every permission.
+func (a *authenticator) authorizeAll(sc *securityContext) *failure {
+	for p := range permissionCount {
+		if !sc.may(p) {
+			return a.deny(p)
+		}
+	}
+	return nil
+}
+
+func (a *authenticator) deny(p permission) *failure {
+	a.metrics.countDenial(p)
+	return notPermitted("Missing required permission: " + p.String())
+}
+
+// authenticators are those of the roles that a process serves; nil for a role
+// that is not served. The mount point shares the orchestration role's unless it
+// is configured differently.
+type authenticators struct {
+	orchestration, worker, mount *authenticator
+}
+
+// counted returns the same authenticators with new counters. Closing the
+// originals closes them too.
+func (a *authenticators) counted() *authenticators {
+	if a == nil {
+		return nil
+	}
+	own := func(one *authenticator) *authenticator {
+		if one == nil {
+			return nil
+		}
+		c := *one
+		c.metrics = new(authMetrics)
+		return &c
+	}
+	made := &authenticators{own(a.orchestration), own(a.worker), own(a.mount)}
+	if a.mount != nil {
+		made.mount.metrics = made.orchestration.metrics
+	}
+	return made
+}
+
+// of returns the authenticator of a role.
+func (a *authenticators) of(role string) *authenticator {
+	switch role {
+	case "worker":
+		return a.worker
+	case "mount":
+		return a.mount
+	}
+	return a.orchestration
+}
+
+// each returns the configured authenticators, without repeats.
+func (a *authenticators) each() (all []*authenticator) {
+	for _, one := range []*authenticator{a.orchestration, a.worker, a.mount} {
+		if one != nil && !slices.Contains(all, one) {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// ready returns nil once every role can verify credentials.
+func (a *authenticators) ready() error {
+	for _, one := range a.each() {
+		if err := one.ready(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *authenticators) close() {
+	for _, one := range a.each() {
+		one.close()
+	}
+}
+
+// A bounded cache of verified credentials. It stores their SHA-256 digests only.
+
+// credentialDigest is the digest of a credential.
+type credentialDigest [sha256.Size]byte
+
+// authCache maps credentials to callers. It has two generations: entries used
+// since the last rotation, and older ones, which the next rotation drops.
+type authCache struct {
+	limit int // entries
+
+	mu     sync.Mutex
+	recent map[credentialDigest]*cachedIdentity // at most limit/2; guarded by mu
+	older  map[credentialDigest]*cachedIdentity // at most limit/2; guarded by mu
+	epoch  uint64                               // how often it was cleared; guarded by mu
+}
+
+// cachedIdentity is an entry, valid at from and later, before until.
+type cachedIdentity struct {
+	sc          *securityContext
+	from, until instant
+}
+
+func newAuthCache(limit int) *authCache {
+	return &authCache{limit: limit, recent: make(map[credentialDigest]*cachedIdentity)}
+}
+
+// get returns the caller of a credential if its entry is valid at now, and drops
+// the entry if it is not. The epoch is for put.
+func (c *authCache) get(d credentialDigest, now instant) (sc *securityContext, epoch uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.recent[d]
+	if !ok {
+		if e, ok = c.older[d]; !ok {
+			return nil, c.epoch
+		}
+		delete(c.older, d)
+		c.putLocked(d, e)
+	}
+	if now < e.from || now >= e.until {
+		delete(c.recent, d)
+		return nil, c.epoch
+	}
+	return e.sc, c.epoch
+}
+
+// put stores an identity that was established after a get, unless the cache was
+// cleared in between.
+func (c *authCache) put(d credentialDigest, e *cachedIdentity, epoch uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if epoch == c.epoch {
+		c.putLocked(d, e)
+	}
+}
+
+func (c *authCache) putLocked(d credentialDigest, e *cachedIdentity) {
+	if len(c.recent) >= c.limit/2 {
+		c.older = c.recent
+		c.recent = make(map[credentialDigest]*cachedIdentity)
+	}
+	c.recent[d] = e
+}
+
+// clear drops all entries, and those that are being established at the moment.
+func (c *authCache) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.epoch++
+	c.recent = make(map[credentialDigest]*cachedIdentity)
+	c.older = nil
+}
+
+// Metrics of authentication. Their labels are fixed words: nothing that a caller
+// sends becomes a label.
 
 var (
-	authReasons = []authReason{reasonMissing, reasonExpired, reasonInvalid, reasonMalformed, reasonForbidden}
-	authMethods = []authMethod{authByNothing, authByToken, authByAPIKey, authByForward}
+	authReasons = []string{reasonMissing, reasonExpired, reasonInvalid, reasonMalformed, reasonForbidden}
+	authMethods = []string{authByNothing, authByToken, authByAPIKey, authByForward}
 	authResults = []string{"success", "failure", "unavailable"}
 )
 
@@ -336,50 +663,46 @@ var verificationBounds = [...]time.Duration{
 	100 * time.Millisecond, 500 * time.Millisecond, time.Second, 10 * time.Second,
 }
 
-// authMetrics counts what an authenticator does. The zero value is ready.
+// authMetrics are the counters of an authenticator. The zero value is ready.
 type authMetrics struct {
-	failures [5]atomic.Uint64    // by place in authReasons
-	requests [4][3]atomic.Uint64 // by place in authMethods and authResults
+	failures [5]atomic.Uint64    // by index in authReasons
+	requests [4][3]atomic.Uint64 // by index in authMethods and authResults
 	denials  [permissionCount]atomic.Uint64
 
-	verifications [len(verificationBounds) + 1]atomic.Uint64 // the last one is beyond the bounds
+	verifications [len(verificationBounds) + 1]atomic.Uint64 // the last one is above all bounds
 	verifying     atomic.Int64                               // nanoseconds in all
 }
 
-// answered counts a request; f is nil for one that was let through.
-func (m *authMetrics) answered(method authMethod, f *authFailure) {
+// countRequest counts an authenticated request, or one that failed with f.
+func (m *authMetrics) countRequest(method string, f *failure) {
 	result := 0
 	switch {
 	case f == nil:
-	case f.reason == "":
+	case f.kind == unavailable:
 		result = 2
 	default:
 		result = 1
-		m.failed(f.reason)
+		m.countFailure(f.refusal.reason)
 	}
-	for i, known := range authMethods {
-		if method == known {
-			m.requests[i][result].Add(1)
-		}
+	if i := slices.Index(authMethods, method); i >= 0 {
+		m.requests[i][result].Add(1)
 	}
 }
 
-func (m *authMetrics) failed(reason authReason) {
-	for i, known := range authReasons {
-		if reason == known {
-			m.failures[i].Add(1)
-		}
+func (m *authMetrics) countFailure(reason string) {
+	if i := slices.Index(authReasons, reason); i >= 0 {
+		m.failures[i].Add(1)
 	}
 }
 
-// denied counts a request that lacked a permission.
-func (m *authMetrics) denied(p permission) {
-	m.failed(reasonForbidden)
+// countDenial counts a request that lacked a permission.
+func (m *authMetrics) countDenial(p permission) {
+	m.countFailure(reasonForbidden)
 	m.denials[p].Add(1)
 }
 
-// verified counts a token verification that was not answered by the cache.
-func (m *authMetrics) verified(took time.Duration) {
+// countVerification counts the verification of a token that was not in the cache.
+func (m *authMetrics) countVerification(took time.Duration) {
 	bucket := 0
 	for bucket < len(verificationBounds) && took > verificationBounds[bucket] {
 		bucket++
@@ -388,13 +711,13 @@ func (m *authMetrics) verified(took time.Duration) {
 	m.verifying.Add(int64(took))
 }
 
-// metricsSink takes families of metrics, as /metrics writes them.
+// metricsSink receives families of metrics, as /metrics writes them.
 type metricsSink interface {
 	family(name, kind, help string)
 	sample(name string, value float64, labels ...string) // labels are name, value, name, value, …
 }
 
-// writeAuthMetrics writes the sums of several authenticators' counters.
+// writeAuthMetrics writes the sums of the counters of several authenticators.
 func writeAuthMetrics(to metricsSink, all ...*authMetrics) {
 	sum := func(one func(*authMetrics) uint64) (n float64) {
 		for _, m := range all {
@@ -403,20 +726,20 @@ func writeAuthMetrics(to metricsSink, all ...*authMetrics) {
 		return n
 	}
 	const failures, requests = "stepwell_auth_failures_total", "stepwell_auth_requests_total"
-	to.family(failures, "counter", "Requests refused, by reason.")
+	to.family(failures, "counter", "Requests refused by authentication, by reason.")
 	for i, reason := range authReasons {
 		n := sum(func(m *authMetrics) uint64 { return m.failures[i].Load() })
-		to.sample(failures, n, "reason", string(reason))
+		to.sample(failures, n, "reason", reason)
 	}
-	to.family(requests, "counter", "Requests that were to be authenticated, by method and result.")
+	to.family(requests, "counter", "Requests to protected routes, by method and result.")
 	for i, method := range authMethods {
 		for j, result := range authResults {
 			n := sum(func(m *authMetrics) uint64 { return m.requests[i][j].Load() })
-			to.sample(requests, n, "method", string(method), "result", result)
+			to.sample(requests, n, "method", method, "result", result)
 		}
 	}
 	const denials = "stepwell_permission_denials_total"
-	to.family(denials, "counter", "Requests that lacked a permission, by permission.")
+	to.family(denials, "counter", "Requests refused for lack of a permission, by permission.")
 	for p := range permissionCount {
 		n := sum(func(m *authMetrics) uint64 { return m.denials[p].Load() })
 		to.sample(denials, n, "permission", p.String())
@@ -439,12 +762,4 @@ func writeVerifications(to metricsSink, sum func(func(*authMetrics) uint64) floa
 	spent := sum(func(m *authMetrics) uint64 { return uint64(m.verifying.Load()) })
 	to.sample(name+"_sum", spent/float64(time.Second))
 	to.sample(name+"_count", total)
-}
-
-// subjectOf is who asks; "" where authentication is off or names nobody.
-func subjectOf(ctx context.Context) string {
-	if sc := securityOf(ctx); sc != nil {
-		return sc.subject
-	}
-	return ""
 }

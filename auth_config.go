@@ -49,14 +49,14 @@ type authConfig struct {
 type authSetup struct {
 	c        *authConfig
 	role     string // orchestration, worker or mount
-	problems authProblems
+	problems inputProblems
 	warnings []string
 }
 
 func newAuthSetup(c *authConfig, role string) *authSetup { return &authSetup{c: c, role: role} }
 
 func (s *authSetup) problem(key, format string, args ...any) {
-	s.problems = append(s.problems, authProblem{authKeyPath(s.role, key), fmt.Errorf(format, args...)})
+	s.problems = append(s.problems, inputProblem{Field: authKeyPath(s.role, key), Message: fmt.Sprintf(format, args...)})
 }
 
 func (s *authSetup) warn(key, format string, args ...any) {
@@ -209,13 +209,13 @@ func (s *authSetup) staticKey() *staticKey {
 	}
 	public, err := from(source)
 	if err != nil {
-		s.problem(key, "%w", err)
+		s.problem(key, "%v", err)
 		return nil
 	}
 	s.checkPrivateKey(public)
 	static, err := newStaticKey(public)
 	if err != nil {
-		s.problem(key, "%w", err)
+		s.problem(key, "%v", err)
 		return nil
 	}
 	static.algorithms = slices.DeleteFunc(slices.Clone(static.algorithms), func(a string) bool {
@@ -234,7 +234,7 @@ func (s *authSetup) checkPrivateKey(public crypto.PublicKey) {
 	}
 	private, err := parsePrivateKey([]byte(s.c.JWTPrivateKey))
 	if err != nil {
-		s.problem("jwt_private_key", "%w", err)
+		s.problem("jwt_private_key", "%v", err)
 		return
 	}
 	if !private.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(public) {
@@ -256,7 +256,7 @@ func (s *authSetup) checkKeySet() {
 	}
 	ip, err := netip.ParseAddr(u.Hostname())
 	if err == nil && isPrivateHost(ip) || strings.EqualFold(u.Hostname(), "localhost") {
-		s.problem("jwks_url", "%w; jwks_allow_private_hosts would allow it", errPrivateHost)
+		s.problem("jwks_url", "%v; jwks_allow_private_hosts would allow it", errPrivateHost)
 	}
 }
 
@@ -357,14 +357,6 @@ func isHeaderText(s string) bool {
 	})
 }
 
-// err is all problems in one, an authProblems, or nil.
-func (s *authSetup) err() error {
-	if len(s.problems) == 0 {
-		return nil
-	}
-	return s.problems
-}
-
 // API keys: who presents which.
 
 // apiKeyConfig is an entry of the registry as configured.
@@ -439,23 +431,6 @@ func authKeyPath(role, key string) string {
 		return "mount.auth." + key
 	}
 	return role + ".web.auth." + key
-}
-
-// authProblem is one thing wrong with a section.
-type authProblem struct {
-	path string // of a key or within one
-	err  error
-}
-
-// authProblems is everything that is wrong with a section.
-type authProblems []authProblem
-
-func (all authProblems) Error() string {
-	lines := make([]string, len(all))
-	for i, p := range all {
-		lines[i] = p.path + ": " + p.err.Error()
-	}
-	return strings.Join(lines, "\n")
 }
 
 const (

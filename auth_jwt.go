@@ -38,21 +38,10 @@ const (
 	maxTokenKeyID       = 256                // bytes; a longer kid names no key
 )
 
-// authReason classifies a refusal; the words go to the client and to metrics.
-type authReason string
-
-const (
-	reasonMissing   authReason = "missing"
-	reasonExpired   authReason = "expired"
-	reasonInvalid   authReason = "invalid"
-	reasonMalformed authReason = "malformed"
-	reasonForbidden authReason = "forbidden"
-)
-
 // tokenError is why a token is refused. The detail is for its owner at the
 // command line and for debugging; a client of the service sees the reason alone.
 type tokenError struct {
-	reason authReason
+	reason string // reasonExpired, …
 	detail string
 	forged bool // it looks made up: no mistake leads to it
 }

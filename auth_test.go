@@ -11,8 +11,10 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"log"
 	"log/slog"
 	"net/http"
@@ -21,6 +23,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 )
@@ -212,12 +215,17 @@ func testAuthenticators(t testing.TB, cfg *Config, c clock, log *slog.Logger) *a
 func unchanged(*authConfig) {}
 
 // ask authenticates a request with header lines like "Authorization: Bearer x".
-func (b *authBench) ask(lines ...string) (*securityContext, *authFailure) {
-	return b.authenticate(requestWith(lines...))
+func (b *authBench) ask(lines ...string) (*securityContext, *failure) {
+	return b.request(requestWith(lines...))
+}
+
+// request authenticates a request at the time of the clock.
+func (b *authBench) request(r *http.Request) (*securityContext, *failure) {
+	return b.authenticate(r.Context(), callerOf(r), b.clock.now())
 }
 
 // bearer authenticates a request with a token.
-func (b *authBench) bearer(token string) (*securityContext, *authFailure) {
+func (b *authBench) bearer(token string) (*securityContext, *failure) {
 	return b.ask("Authorization: Bearer " + token)
 }
 
@@ -249,18 +257,27 @@ func authMetricsText(all ...*authMetrics) string {
 }
 
 // reasonOf is the reason of a refusal, "" for none, "unavailable" for a 503.
-func reasonOf(f *authFailure) authReason {
+func reasonOf(f *failure) string {
 	switch {
 	case f == nil:
 		return ""
-	case f.status == http.StatusServiceUnavailable:
+	case f.kind == unavailable:
 		return "unavailable"
 	}
-	return f.reason
+	return f.refusal.reason
 }
 
 // stdLogger is for servers that complain to a log.Logger.
 func (l *logLines) stdLogger() *log.Logger { return log.New(l, "", 0) }
+
+// namesOf lists the permissions of a set.
+func namesOf(set permissionSet) []string {
+	names := []string{}
+	for _, p := range set.list() {
+		names = append(names, p.String())
+	}
+	return names
+}
 
 // named finds a permission by its string.
 func named(t testing.TB, s string) permission {
@@ -329,7 +346,7 @@ func TestPermissionVocabulary(t *testing.T) {
 	if set, unknown := parsePermissions(permissionNames[:]); set != everyPermission || unknown != nil {
 		t.Errorf("all 17: got %b, unknown %q; want %b and none", set, unknown, everyPermission)
 	}
-	if got := everyPermission.names(); !slices.Equal(got, permissionNames[:]) {
+	if got := namesOf(everyPermission); !slices.Equal(got, permissionNames[:]) {
 		t.Errorf("names: got %q; want the vocabulary", got)
 	}
 }
@@ -339,7 +356,7 @@ func TestUnknownPermissions(t *testing.T) {
 	if want := []string{"b", "*", "", "tasks:bogus"}; !slices.Equal(unknown, want) {
 		t.Errorf("unknown: got %q; want %q", unknown, want)
 	}
-	if got, want := set.names(), []string{"tasks:read"}; !slices.Equal(got, want) {
+	if got, want := namesOf(set), []string{"tasks:read"}; !slices.Equal(got, want) {
 		t.Errorf("known: got %q; want %q", got, want)
 	}
 	if set, unknown := parsePermissions(nil); set != 0 || unknown != nil {
@@ -395,5 +412,536 @@ func BenchmarkPermissionCheck(b *testing.B) {
 		if set.has(permission(i % int(permissionCount))) {
 			allowed++
 		}
+	}
+}
+
+// testAPIKey is long enough not to be warned of.
+const testAPIKey = "an-api-key-of-the-tests"
+
+// withAPIKeys adds a registry to a configuration.
+func withAPIKeys(c *authConfig) {
+	c.APIKeysEnabled = true
+	c.APIKeys = []apiKeyConfig{
+		{Key: testAPIKey, Permissions: []string{"tasks:read", "dlq:*"}, Description: "nightly build"},
+		{Key: "the-superuser-key-of-the-tests", Permissions: []string{"*"}, Description: "root"},
+		{Key: "a-key-with-a-typo", Permissions: []string{"tasks:raed", "tasks:read", "nonsense"}},
+		{Key: "a-key-with-a-star-among-others", Permissions: []string{"*", "tasks:read"}},
+	}
+}
+
+func TestAuthorizationHeader(t *testing.T) {
+	for _, tt := range []struct {
+		headers []string
+		token   string
+		form    bearerForm
+	}{
+		{nil, "", bearerAbsent},
+		{[]string{""}, "", bearerAbsent},
+		{[]string{"Bearer abc"}, "abc", bearerFound},
+		{[]string{"bearer abc"}, "abc", bearerFound},
+		{[]string{"BEARER abc"}, "abc", bearerFound},
+		{[]string{"bEaReR abc"}, "abc", bearerFound},
+		{[]string{"Bearer   abc"}, "abc", bearerFound},
+		{[]string{" Bearer abc"}, "abc", bearerFound},
+		{[]string{"Bearer abc  "}, "abc", bearerFound},
+		{[]string{"Bearer abc\t"}, "abc", bearerFound},
+		{[]string{"Bearer a.b-c_d~e+f/g="}, "a.b-c_d~e+f/g=", bearerFound},
+		{[]string{"Bearer"}, "", bearerBroken},
+		{[]string{"Bearer "}, "", bearerBroken},
+		{[]string{"Bearer\tabc"}, "", bearerBroken},
+		{[]string{"Bearer \tabc"}, "", bearerBroken},
+		{[]string{"Bearer abc def"}, "", bearerBroken},
+		{[]string{"Bearer abc,Bearer def"}, "", bearerBroken},
+		{[]string{"Bearer abc\tdef"}, "", bearerBroken},
+		{[]string{"Bearer abc\x00"}, "", bearerBroken},
+		{[]string{"Bearer ab\u00a0c"}, "", bearerBroken},
+		{[]string{"Bearer a", "Bearer a"}, "", bearerBroken},
+		{[]string{"Bearer a", "Basic b"}, "", bearerBroken},
+		{[]string{"Basic a", "Basic b"}, "", bearerBroken},
+		{[]string{"Basic dXNlcjpwYXNz"}, "", bearerAbsent},
+		{[]string{"Bearerabc"}, "", bearerAbsent},
+		{[]string{"Bearer:abc"}, "", bearerAbsent},
+		{[]string{"Bearers abc"}, "", bearerAbsent},
+		{[]string{"abc"}, "", bearerAbsent},
+	} {
+		token, form := bearerToken(tt.headers)
+		if token != tt.token || form != tt.form {
+			t.Errorf("%q: got %q, %d; want %q, %d", tt.headers, token, form, tt.token, tt.form)
+		}
+	}
+}
+
+func FuzzBearerToken(f *testing.F) {
+	for _, v := range []string{"Bearer abc", "bearer  abc ", "Bearer", "Basic x", "Bearer a b", "Bearer\tx",
+		"\u212aearer x"} {
+		f.Add(v)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		token, form := bearerToken([]string{value})
+		if (form == bearerFound) != (token != "") {
+			t.Errorf("got %q, %d; want a token exactly when one is found", token, form)
+		}
+		if strings.ContainsAny(token, " \t\r\n\x00") || !strings.Contains(value, token) {
+			t.Errorf("got %q; want a piece of the header without blanks", token)
+		}
+		if form != bearerAbsent && !strings.EqualFold(strings.Trim(value, " \t")[:6], "bearer") {
+			t.Errorf("got %d; want the scheme to be bearer", form)
+		}
+	})
+}
+
+func TestCredentials(t *testing.T) {
+	good, expired := "Authorization: Bearer "+rs256(t, goodClaims("")), "Authorization: Bearer "+rs256(t,
+		claimsWith("exp", "1"))
+	key := "X-API-Key: " + testAPIKey
+	withBoth := newAuthBench(t, withAPIKeys)
+	keysOnly := newAuthBench(t, func(c *authConfig) { withAPIKeys(c); c.JWTPublicKey = "" })
+	tokensOnly := newAuthBench(t, unchanged)
+	for _, tt := range []struct {
+		name    string
+		b       *authBench
+		lines   []string
+		subject string
+		want    string
+	}{
+		{"nothing", withBoth, nil, "", "missing"},
+		{"a token", withBoth, []string{good}, "ci", ""},
+		{"a key", withBoth, []string{key}, "nightly build", ""},
+		{"the token goes first", withBoth, []string{key, good}, "ci", ""},
+		{"with a token the key is not looked at", withBoth, []string{key, expired}, "", "expired"},
+		{"nor with an unusable one", withBoth, []string{key, "Authorization: Bearer"}, "", "malformed"},
+		{"nor with two headers", withBoth, []string{key, good, good}, "", "malformed"},
+		{"nor where only keys are accepted", keysOnly, []string{key, good}, "", "invalid"},
+		{"another scheme beside the key", withBoth, []string{key, "Authorization: Basic eDp5"}, "nightly build",
+			""},
+		{"another scheme alone", withBoth, []string{"Authorization: Basic eDp5"}, "", "missing"},
+		{"an unknown key", withBoth, []string{"X-API-Key: " + testAPIKey + "x"}, "", "invalid"},
+		{"the key's beginning", withBoth, []string{"X-API-Key: " + testAPIKey[:10]}, "", "invalid"},
+		{"the key in capitals", withBoth, []string{"X-API-Key: " + strings.ToUpper(testAPIKey)}, "", "invalid"},
+		{"an empty key", withBoth, []string{"X-API-Key: "}, "", "missing"},
+		{"two keys", withBoth, []string{key, key}, "", "malformed"},
+		{"a key as a token", withBoth, []string{"Authorization: Bearer " + testAPIKey}, "", "malformed"},
+		{"a key where there are none", tokensOnly, []string{key}, "", "missing"},
+		{"a key with unknown permissions", withBoth, []string{"X-API-Key: a-key-with-a-typo"}, "", "invalid"},
+		{"a star among others", withBoth, []string{"X-API-Key: a-key-with-a-star-among-others"}, "", "invalid"},
+		{"the header in another case", withBoth, []string{"x-api-key: " + testAPIKey}, "nightly build", ""},
+	} {
+		sc, f := tt.b.ask(tt.lines...)
+		if reasonOf(f) != tt.want || sc != nil && sc.subject != tt.subject {
+			t.Errorf("%s: got %+v, %q; want subject %q, %q", tt.name, sc, reasonOf(f), tt.subject, tt.want)
+		}
+	}
+}
+
+func TestAPIKeyContext(t *testing.T) {
+	b := newAuthBench(t, func(c *authConfig) { withAPIKeys(c); c.APIKeyHeader = "x-service-key" })
+	sc, f := b.ask("X-Service-Key: " + testAPIKey)
+	if f != nil {
+		t.Fatal(f)
+	}
+	set, _ := parsePermissions([]string{"tasks:read", "dlq:*"})
+	if want := (securityContext{subject: "nightly build", method: authByAPIKey, permissions: set}); *sc != want {
+		t.Errorf("got %+v; want %+v", *sc, want)
+	}
+	sc, f = b.ask("X-Service-Key: the-superuser-key-of-the-tests")
+	if f != nil || sc.permissions != everyPermission {
+		t.Errorf("the superuser key: got %+v, %v; want every permission", sc, f)
+	}
+	if _, f = b.ask("X-API-Key: " + testAPIKey); reasonOf(f) != "missing" {
+		t.Errorf("the default header: got %q; want missing", reasonOf(f))
+	}
+}
+
+func TestUnknownPermissionsByValidation(t *testing.T) {
+	token := rs256(t, claimsWith("permissions", `["tasks:raed","tasks:read","*","tasks:raed"]`))
+	for _, tt := range []struct {
+		name        string
+		strict, log bool
+	}{{"strict", true, true}, {"lenient, logged", false, true}, {"lenient, silent", false, false}} {
+		b := newAuthBench(t, func(c *authConfig) {
+			withAPIKeys(c)
+			c.StrictValidation, c.LogUnknownPermissions = tt.strict, tt.log
+		})
+		sc, f := b.bearer(token)
+		keySC, keyF := b.ask("X-API-Key: a-key-with-a-typo")
+		if tt.strict {
+			if f == nil || f.message != "Unknown permissions: tasks:raed, *" || f.kind != unauthenticated {
+				t.Errorf("%s: got %v; want 401 naming tasks:raed, *", tt.name, f)
+			}
+			if keyF == nil || keyF.message != "Unknown permissions: tasks:raed, nonsense" {
+				t.Errorf("%s: got %v; want 401 naming tasks:raed, nonsense", tt.name, keyF)
+			}
+			continue
+		}
+		if f != nil || keyF != nil || sc.permissions != 1<<permTasksRead || keySC.permissions != 1<<permTasksRead {
+			t.Errorf("%s: got %+v, %v and %+v, %v; want tasks:read alone", tt.name, sc, f, keySC, keyF)
+		}
+		if got := strings.Contains(b.log.String(), "tasks:raed"); got != tt.log {
+			t.Errorf("%s: logged: got %v; want %v", tt.name, got, tt.log)
+		}
+	}
+}
+
+func TestDisabledAuthentication(t *testing.T) {
+	b := newAuthBench(t, func(c *authConfig) { c.Enabled = false; c.JWTPublicKeyPath = "absent.pem" })
+	for _, lines := range [][]string{nil, {"Authorization: Bearer broken"}, {"X-API-Key: broken"}} {
+		sc, f := b.ask(lines...)
+		if f != nil || sc.permissions != everyPermission || sc.method != authByNothing {
+			t.Errorf("%q: got %+v, %v; want everything permitted", lines, sc, f)
+		}
+	}
+	if err := b.ready(); err != nil {
+		t.Errorf("got %v; want ready", err)
+	}
+}
+
+func TestAuthorize(t *testing.T) {
+	b := newAuthBench(t, unchanged)
+	may := func(names ...string) *securityContext {
+		set, _ := parsePermissions(names)
+		return &securityContext{permissions: set}
+	}
+	for _, tt := range []struct {
+		name   string
+		sc     *securityContext
+		needed []permission
+		want   string
+	}{
+		{"held", may("tasks:create"), []permission{permTasksCreate}, ""},
+		{"held by wildcard", may("tasks:*"), []permission{permTasksCreate}, ""},
+		{"the second of two", may("system:handlers_read"), []permission{permTemplatesRead,
+			permSystemHandlersRead}, ""},
+		{"nothing needed", may(), nil, ""},
+		{"not held", may("tasks:read"), []permission{permTasksCreate}, "Missing required permission: tasks:create"},
+		{"neither of two", may(), []permission{permTemplatesRead, permSystemHandlersRead},
+			"Missing required permission: templates:read"},
+		{"no context", nil, []permission{permDLQRead}, "Missing required permission: dlq:read"},
+	} {
+		f := b.authorize(tt.sc, tt.needed...)
+		switch {
+		case f == nil && tt.want != "", f != nil && f.message != tt.want:
+			t.Errorf("%s: got %v; want %q", tt.name, f, tt.want)
+		case f != nil && (f.kind != forbidden || f.refusal.reason != reasonForbidden):
+			t.Errorf("%s: got %+v; want a 403", tt.name, f)
+		}
+	}
+	if f := b.authorizeAll(may(allWildcards()...)); f != nil {
+		t.Errorf("all: got %v; want success", f)
+	}
+	f := b.authorizeAll(may("tasks:*", "steps:*", "dlq:*", "templates:*", "system:*", "worker:config_read"))
+	if f == nil || f.message != "Missing required permission: worker:templates_read" {
+		t.Errorf("all but one: got %v; want the missing one named", f)
+	}
+	metrics := authMetricsText(b.metrics)
+	for _, want := range []string{
+		`stepwell_permission_denials_total{permission="tasks:create"} 1` + "\n",
+		`stepwell_permission_denials_total{permission="worker:templates_read"} 1` + "\n",
+		`stepwell_permission_denials_total{permission="system:handlers_read"} 0` + "\n",
+		`stepwell_auth_failures_total{reason="forbidden"} 4` + "\n",
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("got no %q in %s", want, metrics)
+		}
+	}
+}
+
+func TestFailureHeaders(t *testing.T) {
+	b := newAuthBench(t, withAPIKeys)
+	expired := rs256(t, claimsWith("exp", "1"))
+	forged := signedText(t, "RS256", authKeys().rsa2, `{"alg":"RS256"}`, goodClaims(""))
+	refusal := func(lines ...string) *failure {
+		_, f := b.ask(lines...)
+		return f
+	}
+	for _, tt := range []struct {
+		name                          string
+		f                             *failure
+		status                        int
+		reason, severity, retry, auth string
+	}{
+		{"missing", refusal(), 401, "missing", "low", "", `Bearer error="invalid_request"`},
+		{"expired", refusal("Authorization: Bearer " + expired), 401, "expired", "low", "",
+			`Bearer error="invalid_token"`},
+		{"malformed", refusal("Authorization: Bearer x"), 401, "malformed", "medium", "5",
+			`Bearer error="invalid_token"`},
+		{"another issuer", refusal("Authorization: Bearer " + rs256(t, claimsWith("iss", `"x"`))),
+			401, "invalid", "medium", "5", `Bearer error="invalid_token"`},
+		{"forged", refusal("Authorization: Bearer " + forged), 401, "invalid", "high", "60",
+			`Bearer error="invalid_token"`},
+		{"a guessed key", refusal("X-API-Key: guess"), 401, "invalid", "high", "60",
+			`Bearer error="invalid_token"`},
+		{"forbidden", b.authorize(nil, permDLQRead), 403, "forbidden", "low", "", ""},
+		{"nobody can tell", cannotVerify("x"), 503, "", "", "5", ""},
+	} {
+		h := http.Header{}
+		setRefusalHeaders(h, tt.f)
+		retry := ""
+		if tt.f.retryAfter > 0 {
+			retry = fmt.Sprint(retrySeconds(tt.f))
+		}
+		got := []string{
+			h.Get("X-Auth-Failure-Reason"), h.Get("X-Auth-Failure-Severity"), retry, h.Get("WWW-Authenticate"),
+		}
+		want := []string{tt.reason, tt.severity, tt.retry, tt.auth}
+		if status := roleStatus(tt.f.kind); status != tt.status || !slices.Equal(got, want) {
+			t.Errorf("%s: got %d %q; want %d %q", tt.name, status, got, tt.status, want)
+		}
+		code := map[int]string{401: "AUTHENTICATION_FAILED", 403: "AUTHORIZATION_FAILED", 503: "SERVICE_UNAVAILABLE"}
+		if got, want := failureForms[tt.f.kind].code, code[tt.status]; got != want {
+			t.Errorf("%s: got code %s; want %s", tt.name, got, want)
+		}
+	}
+}
+
+func TestBodyIsNotRead(t *testing.T) {
+	b := newAuthBench(t, withAPIKeys)
+	body := &countingReader{}
+	for _, line := range []string{"X-A: b", "Authorization: Bearer x", "X-API-Key: " + testAPIKey,
+		"Authorization: Bearer " + rs256(t, goodClaims(""))} {
+		r := requestWith(line)
+		r.Method, r.Body = "POST", io.NopCloser(body)
+		b.request(r)
+	}
+	if body.reads != 0 {
+		t.Errorf("got %d reads of the body; want none", body.reads)
+	}
+}
+
+type countingReader struct{ reads int }
+
+func (c *countingReader) Read([]byte) (int, error) {
+	c.reads++
+	return 0, io.EOF
+}
+
+// countingKeys counts how often a key is asked for, so how often a token is
+// verified from scratch.
+type countingKeys struct {
+	keySource
+	n int
+}
+
+func (c *countingKeys) find(ctx context.Context, h *tokenHeader) (*verificationKey, error) {
+	c.n++
+	return c.keySource.find(ctx, h)
+}
+
+func TestRepeatedTokenIsVerifiedOnce(t *testing.T) {
+	b := newAuthBench(t, unchanged)
+	counted := &countingKeys{keySource: b.tokens.keys}
+	b.tokens.keys = counted
+	token := rs256(t, claimsWith("nbf", fmt.Sprint(int64(authTestNow/1e6)+30)))
+	for range 5 {
+		b.want(t, "while it is valid", token, "")
+	}
+	if counted.n != 1 {
+		t.Errorf("got %d verifications; want 1", counted.n)
+	}
+	b.clock.advance(time.Hour + 59*time.Second + 999*time.Millisecond)
+	b.want(t, "at the end of the leeway", token, "")
+	if counted.n != 1 {
+		t.Errorf("got %d verifications; want 1", counted.n)
+	}
+	b.clock.advance(time.Millisecond)
+	b.want(t, "after the leeway", token, "expired")
+	// On the clock of a fixture time may stand elsewhere.
+	r := requestWith("Authorization: Bearer " + token)
+	for _, tt := range []struct {
+		at   time.Duration
+		want string
+	}{{0, ""}, {2 * time.Hour, "expired"}, {0, ""}, {-31 * time.Second, "invalid"}, {time.Minute, ""}} {
+		if _, f := b.authenticate(r.Context(), callerOf(r), authTestNow.add(tt.at)); reasonOf(f) != tt.want {
+			t.Errorf("at %v: got %q; want %q", tt.at, reasonOf(f), tt.want)
+		}
+	}
+}
+
+func TestAuthMetrics(t *testing.T) {
+	b := newAuthBench(t, withAPIKeys)
+	token := rs256(t, goodClaims(""))
+	b.bearer(token)
+	b.bearer(token)
+	b.bearer("x")
+	b.ask()
+	b.ask("X-API-Key: " + testAPIKey)
+	b.ask("X-API-Key: guess")
+	b.metrics.countVerification(3 * time.Millisecond)
+	b.metrics.countVerification(time.Minute)
+	text := authMetricsText(b.metrics, &authMetrics{})
+	for _, want := range []string{
+		"stepwell_auth_failures_total is a counter\n",
+		`stepwell_auth_failures_total{reason="missing"} 1` + "\n",
+		`stepwell_auth_failures_total{reason="invalid"} 1` + "\n",
+		`stepwell_auth_failures_total{reason="malformed"} 1` + "\n",
+		`stepwell_auth_requests_total{method="jwt",result="success"} 2` + "\n",
+		`stepwell_auth_requests_total{method="jwt",result="failure"} 1` + "\n",
+		`stepwell_auth_requests_total{method="api_key",result="success"} 1` + "\n",
+		`stepwell_auth_requests_total{method="api_key",result="failure"} 1` + "\n",
+		`stepwell_auth_requests_total{method="none",result="failure"} 1` + "\n",
+		`stepwell_auth_requests_total{method="forward",result="unavailable"} 0` + "\n",
+		"stepwell_auth_jwt_verification_duration_seconds is a histogram\n",
+		// Two tokens in no time at all on the virtual clock, and the two above.
+		`stepwell_auth_jwt_verification_duration_seconds_bucket{le="2.5e-05"} 2` + "\n",
+		`stepwell_auth_jwt_verification_duration_seconds_bucket{le="0.005"} 3` + "\n",
+		`stepwell_auth_jwt_verification_duration_seconds_bucket{le="10"} 3` + "\n",
+		`stepwell_auth_jwt_verification_duration_seconds_bucket{le="+Inf"} 4` + "\n",
+		"stepwell_auth_jwt_verification_duration_seconds_sum 60.003\n",
+		"stepwell_auth_jwt_verification_duration_seconds_count 4\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("got no %q in %s", want, text)
+		}
+	}
+}
+
+func TestSecretsStayOutOfLogsAndErrors(t *testing.T) {
+	b := newAuthBench(t, withAPIKeys)
+	token := rs256(t, claimsWith("exp", "1"))
+	for _, line := range []string{
+		"Authorization: Bearer " + token, "Authorization: Bearer " + token + "A",
+		"Authorization: Bearer hunter2hunter2",
+		"Authorization: Basic hunter2hunter2", "X-API-Key: hunter2hunter2", "X-API-Key: " + testAPIKey,
+	} {
+		_, f := b.ask(line)
+		text := b.log.String()
+		if f != nil {
+			h := http.Header{}
+			setRefusalHeaders(h, f)
+			text += fmt.Sprintf("%+v %+v %v", *f, *f.refusal, h)
+		}
+		for _, secret := range append(strings.Split(token, "."), "hunter2", testAPIKey) {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s…: a secret is in %s", line[:20], text)
+			}
+		}
+	}
+}
+
+func TestAuthOverHTTP(t *testing.T) {
+	b := newAuthBench(t, withAPIKeys)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, f := b.request(r); f != nil {
+			w.WriteHeader(roleStatus(f.kind))
+		}
+	}))
+	t.Cleanup(s.Close)
+	for value, want := range map[string]int{
+		"Bearer " + rs256(t, goodClaims("")):            200,
+		"  Bearer   " + rs256(t, goodClaims("")) + "  ": 200,
+		"Bearer " + strings.Repeat("a", 100_000):        401,
+	} {
+		r, err := http.NewRequest("GET", s.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", value)
+		res, err := s.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("%.20q: got %d; want %d", value, res.StatusCode, want)
+		}
+	}
+}
+
+func BenchmarkTokenCached(b *testing.B) {
+	bench := newAuthBench(b, unchanged)
+	r := requestWith("Authorization: Bearer " + rs256(b, goodClaims("")))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, f := bench.request(r); f != nil {
+			b.Fatal(f)
+		}
+	}
+}
+
+func BenchmarkTokenUncached(b *testing.B) {
+	bench := newAuthBench(b, unchanged)
+	r := requestWith("Authorization: Bearer " + rs256(b, goodClaims("")))
+	b.ReportAllocs()
+	for b.Loop() {
+		bench.cache.clear()
+		if _, f := bench.request(r); f != nil {
+			b.Fatal(f)
+		}
+	}
+}
+
+func BenchmarkAPIKey(b *testing.B) {
+	bench := newAuthBench(b, func(c *authConfig) {
+		withAPIKeys(c)
+		for i := range 100 {
+			c.APIKeys = append(c.APIKeys, apiKeyConfig{Key: fmt.Sprintf("one-of-a-hundred-%d", i),
+				Permissions: []string{"tasks:*"}})
+		}
+	})
+	r := requestWith("X-API-Key: " + testAPIKey)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, f := bench.request(r); f != nil {
+			b.Fatal(f)
+		}
+	}
+}
+
+func digestNo(n int) (d credentialDigest) {
+	binary.BigEndian.PutUint64(d[:], uint64(n))
+	return d
+}
+
+func TestAuthCacheHoldsForItsTime(t *testing.T) {
+	c := newAuthCache(10)
+	sc := &securityContext{subject: "a"}
+	c.put(digestNo(1), &cachedIdentity{sc, 100, 200}, 0)
+	for _, tt := range []struct {
+		now  instant
+		want *securityContext
+	}{{150, sc}, {100, sc}, {199, sc}, {200, nil}, {150, nil}} { // once out of its time it is gone
+		if got, _ := c.get(digestNo(1), tt.now); got != tt.want {
+			t.Errorf("at %d: got %v; want %v", tt.now, got, tt.want)
+		}
+	}
+	c.put(digestNo(1), &cachedIdentity{sc, 100, 200}, 0)
+	if got, _ := c.get(digestNo(1), 99); got != nil {
+		t.Errorf("before its time: got %v; want nil", got)
+	}
+}
+
+func TestAuthCacheIsBounded(t *testing.T) {
+	c := newAuthCache(100)
+	for i := range 10_000 {
+		c.put(digestNo(i), &cachedIdentity{&securityContext{}, 0, 10}, 0)
+		if i%10 == 0 {
+			c.get(digestNo(0), 5) // asked for all the time, so it stays
+		}
+		if n := len(c.recent) + len(c.older); n > 100 {
+			t.Fatalf("after %d entries: got %d; want at most 100", i, n)
+		}
+	}
+	if got, _ := c.get(digestNo(0), 5); got == nil {
+		t.Error("the entry in use: got nil; want it kept")
+	}
+	if got, _ := c.get(digestNo(9_999), 5); got == nil {
+		t.Error("the newest entry: got nil; want it kept")
+	}
+	if got, _ := c.get(digestNo(1), 5); got != nil {
+		t.Error("the oldest unused entry: got it; want nil")
+	}
+}
+
+func TestAuthCacheClear(t *testing.T) {
+	c := newAuthCache(10)
+	_, epoch := c.get(digestNo(1), 0)
+	c.put(digestNo(2), &cachedIdentity{&securityContext{}, 0, 10}, epoch)
+	c.clear()
+	if got, _ := c.get(digestNo(2), 5); got != nil {
+		t.Error("an entry of before the clearing: got it; want nil")
+	}
+	// Verified with the keys of before, so it must not come in afterwards.
+	c.put(digestNo(1), &cachedIdentity{&securityContext{}, 0, 10}, epoch)
+	if got, _ := c.get(digestNo(1), 5); got != nil {
+		t.Error("a late entry of before the clearing: got it; want nil")
 	}
 }

@@ -344,8 +344,7 @@ func (v *serving) banner(p *process, templates int) {
 	}
 	fmt.Fprintf(p.stderr, "  state      %s\n", v.stateLine())
 	if v.cfg.Fixture.Enabled {
-		fmt.Fprintf(p.stderr, "  fixture    on: tests control the service, its clock and up to %d sandboxes under %s%s\n",
-			maxSandboxes, r.OrchestrationURL, controlPath)
+		fmt.Fprintf(p.stderr, "  fixture    %s\n", fixtureBanner(r.OrchestrationURL))
 	}
 	if len(v.cfg.Templates.Dirs) > 0 {
 		fmt.Fprintf(p.stderr, "  templates  %d from %s\n", templates, strings.Join(v.cfg.Templates.Dirs, ", "))

@@ -222,8 +222,8 @@ func (l *configLoader) checkAuth() {
 		setup.check()
 		before := l.problems
 		for _, p := range setup.problems {
-			if !p.follows(before) {
-				l.report(l.origin.near(p.path), p.path, p.err.Error())
+			if !followsFrom(before, p) {
+				l.report(l.origin.near(p.Field), p.Field, p.Message)
 			}
 		}
 	}
@@ -239,12 +239,12 @@ func (l *configLoader) checkMountAuth() {
 	setup, before := newAuthSetup(&l.config.Mount.Auth, "mount"), l.problems
 	setup.check()
 	for _, p := range setup.problems {
-		source := l.origin.near(p.path)
-		inherited := slices.ContainsFunc(before, func(b configProblem) bool {
-			return b.source == source && b.message == p.err.Error()
+		source := l.origin.near(p.Field)
+		inherited := slices.ContainsFunc(before, func(b inputProblem) bool {
+			return b.Source == source.String() && b.Message == p.Message
 		})
-		if !inherited && !p.follows(before) {
-			l.report(source, p.path, p.err.Error())
+		if !inherited && !followsFrom(before, p) {
+			l.report(source, p.Field, p.Message)
 		}
 	}
 }
@@ -255,21 +255,12 @@ func (c *Config) mountSharesAuth() bool {
 	return reflect.DeepEqual(c.Mount.Auth, c.Orchestration.Web.Auth)
 }
 
-// follows tells whether the key, or for the one that is about the whole section
-// any key of it, is known to be wrong.
-func (p authProblem) follows(known []configProblem) bool {
-	key, _, _ := strings.Cut(p.path, "[")
+// followsFrom reports whether the key of a problem is known to be wrong; for the
+// problem of a whole section, any key of it.
+func followsFrom(known inputProblems, p inputProblem) bool {
+	key, _, _ := strings.Cut(p.Field, "[")
 	key = strings.TrimSuffix(key, ".enabled")
-	return slices.ContainsFunc(known, func(k configProblem) bool { return strings.HasPrefix(k.path, key) })
-}
-
-// of says where in a configuration the problems come from.
-func (all authProblems) of(origin *provenance) []configProblem {
-	problems := make([]configProblem, len(all))
-	for i, p := range all {
-		problems[i] = configProblem{origin.near(p.path), p.path, p.err.Error()}
-	}
-	return problems
+	return slices.ContainsFunc(known, func(k inputProblem) bool { return strings.HasPrefix(k.Field, key) })
 }
 
 // near is the source of a path, or of what that is in.
@@ -284,13 +275,13 @@ func (p *provenance) near(path string) configSource {
 }
 
 // convertAPIKeys reads a list of API keys, as a file or JSON has it.
-func (k *configKey) convertAPIKeys(raw any) ([]apiKeyConfig, []configFault) {
+func (k *configKey) convertAPIKeys(raw any) ([]apiKeyConfig, inputProblems) {
 	entries, ok := configEntries(raw)
 	if !ok {
 		return nil, k.wantConfigType(raw, false)
 	}
 	list := make([]apiKeyConfig, len(entries))
-	var faults []configFault
+	var faults inputProblems
 	for i, raw := range entries {
 		r := apiKeyReader{path: fmt.Sprintf("%s[%d]", k.path, i), into: &list[i]}
 		r.read(raw)
@@ -318,17 +309,17 @@ func configEntries(raw any) (entries []any, ok bool) {
 type apiKeyReader struct {
 	path   string
 	into   *apiKeyConfig
-	faults []configFault
+	faults inputProblems
 }
 
 func (r *apiKeyReader) complain(member, message string) {
-	r.faults = append(r.faults, configFault{joinConfigPath(r.path, member), message})
+	r.faults = append(r.faults, inputProblem{Field: joinConfigPath(r.path, member), Message: message})
 }
 
 func (r *apiKeyReader) read(raw any) {
 	table, ok := raw.(map[string]any)
 	if !ok {
-		r.faults = append(r.faults, configFault{r.path, "want a table, got " + tomlTypeName(raw)})
+		r.faults = append(r.faults, inputProblem{Field: r.path, Message: "want a table, got " + tomlTypeName(raw)})
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(table)) {
@@ -367,7 +358,7 @@ func (r *apiKeyReader) member(name string, value any) {
 func (r *apiKeyReader) text(name string, value any) string {
 	s, ok := value.(string)
 	if !ok {
-		r.faults = append(r.faults, configFault{r.path + "." + name, "want a string, got " + tomlTypeName(value)})
+		r.faults = append(r.faults, inputProblem{Field: r.path + "." + name, Message: "want a string, got " + tomlTypeName(value)})
 	}
 	return s
 }
@@ -429,20 +420,22 @@ func (c *webConfig) trustedProxies() []netip.Prefix {
 	return trusted
 }
 
-// newAuthenticators sets up the roles that are served. The error is a
-// *configError with every problem of every role.
+// newAuthenticators sets up the authentication of the roles that are served. The
+// error lists every problem of every role.
 func newAuthenticators(
 	cfg *Config, origin *provenance, clock clock, log *slog.Logger,
 ) (*authenticators, error) {
 	made := &authenticators{}
-	var problems []configProblem
+	var problems inputProblems
 	set := func(at **authenticator, role string) {
 		a, warnings, err := newAuthenticator(cfg.authConfig(role), role, cfg.Web.trustedProxies(), clock, log)
 		for _, w := range warnings {
 			log.Warn(w)
 		}
-		if found, ok := err.(authProblems); ok {
-			problems = append(problems, found.of(origin)...)
+		if found, ok := err.(inputProblems); ok {
+			for _, p := range found {
+				problems = append(problems, inputProblem{origin.near(p.Field).String(), p.Field, p.Message})
+			}
 		}
 		*at = a
 	}
@@ -459,7 +452,7 @@ func newAuthenticators(
 	if cfg.Role != "orchestration" {
 		set(&made.worker, "worker")
 	}
-	if err := newConfigError(problems); err != nil {
+	if err := configError(problems); err != nil {
 		made.close()
 		return nil, err
 	}
@@ -467,18 +460,6 @@ func newAuthenticators(
 		made.mount.metrics = made.orchestration.metrics // one listener, one count
 	}
 	return made, nil
-}
-
-// guarded is what the rows ask for that only the configuration guards.
-func (c *mountConfig) guarded() map[string][]permission {
-	guarded := map[string][]permission{}
-	if c.StatusRequiresAuth {
-		guarded[mountStatusRoute] = needs(permSystemAnalyticsRead)
-	}
-	if c.MetricsRequireAuth {
-		guarded[mountMetricsRoute] = needs(permSystemAnalyticsRead)
-	}
-	return guarded
 }
 
 // idleGuards are the keys that ask for a permission where nobody is asked for any.

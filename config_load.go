@@ -69,7 +69,7 @@ type provenance struct {
 func (p *provenance) of(path string) configSource { return p.sources[path] }
 
 // loadConfig makes the configuration. A *usageError means that nothing but
-// flags is at fault; any other error is a *configError. Either lists every
+// flags is at fault; any other error is a *failure. Either lists every
 // problem of every source, without secrets.
 func loadConfig(
 	args configArgs, getenv func(string) string, environ []string, readFile func(string) ([]byte, error),
@@ -90,10 +90,14 @@ func loadConfig(
 	l.checkTogether()
 	l.applyFixture()
 	l.checkAuth()
-	if err := newConfigError(l.problems); err != nil {
-		return nil, nil, err
+	err := configError(l.problems)
+	switch {
+	case err == nil:
+		return l.config, l.origin, nil
+	case !l.beyondFlags:
+		err = &usageError{err.Error()}
 	}
-	return l.config, l.origin, nil
+	return nil, nil, err
 }
 
 // configLoader lays one source after the other over a configuration.
@@ -101,11 +105,14 @@ type configLoader struct {
 	readFile func(string) ([]byte, error)
 	config   *Config
 	origin   *provenance
-	problems []configProblem
+	problems inputProblems
+
+	beyondFlags bool // a source that is not a flag has a problem
 }
 
 func (l *configLoader) report(source configSource, path, message string) {
-	l.problems = append(l.problems, configProblem{source, path, message})
+	l.problems = append(l.problems, inputProblem{source.String(), path, message})
+	l.beyondFlags = l.beyondFlags || source.kind != fromFlag
 }
 
 // loadFiles reads the files that the command line names, or else the
@@ -156,10 +163,10 @@ func (l *configLoader) loadFile(name string, mayMiss bool) {
 		l.report(source, "", tomlSyntaxProblem(err))
 		return
 	}
-	before := len(l.problems)
-	l.loadTable(&configFile{source, findConfigLines(string(data))}, "", table)
-	slices.SortStableFunc(l.problems[before:], func(a, b configProblem) int {
-		return a.source.line - b.source.line
+	before, lines := len(l.problems), findConfigLines(string(data))
+	l.loadTable(&configFile{source, lines}, "", table)
+	slices.SortStableFunc(l.problems[before:], func(a, b inputProblem) int {
+		return lines.of(a.Field) - lines.of(b.Field)
 	})
 }
 
@@ -209,10 +216,10 @@ func (l *configLoader) loadValue(f *configFile, k *configKey, raw any) {
 // accept takes a converted value, or reports what is wrong with it. at is the
 // source of a path.
 func (l *configLoader) accept(
-	k *configKey, value any, faults []configFault, at func(path string) configSource,
+	k *configKey, value any, faults inputProblems, at func(path string) configSource,
 ) {
 	for _, fault := range faults {
-		l.report(at(fault.path), fault.path, fault.message)
+		l.report(at(fault.Field), fault.Field, fault.Message)
 	}
 	if len(faults) > 0 {
 		return
@@ -278,8 +285,8 @@ func (l *configLoader) loadText(k *configKey, text string, source configSource) 
 // strongest source set.
 func (l *configLoader) checkTogether() {
 	for _, rule := range configRules {
-		broken := slices.ContainsFunc(l.problems, func(p configProblem) bool {
-			return slices.Contains(rule.paths, p.path) || p.path != "" && p.path == rule.given
+		broken := slices.ContainsFunc(l.problems, func(p inputProblem) bool {
+			return slices.Contains(rule.paths, p.Field) || p.Field != "" && p.Field == rule.given
 		})
 		if broken {
 			continue
@@ -301,16 +308,16 @@ func checkConfigCallables(c *Config, p *provenance, check func(callable string) 
 	for name, target := range c.Worker.Handlers {
 		targets[joinConfigPath(handlers, name)] = target
 	}
-	var problems []configProblem
+	var problems inputProblems
 	for _, path := range slices.Sorted(maps.Keys(targets)) {
 		if !strings.HasPrefix(targets[path], "builtin:") {
 			continue
 		}
 		if err := check(targets[path]); err != nil {
-			problems = append(problems, configProblem{p.of(path), path, err.Error()})
+			problems = append(problems, inputProblem{p.of(path).String(), path, err.Error()})
 		}
 	}
-	return newConfigError(problems)
+	return configError(problems)
 }
 
 // isConfigSection reports whether keys stand in the table at a path.
@@ -337,46 +344,21 @@ func configPaths() []string {
 
 // What is wrong with a configuration, told all at once and without secrets.
 
-// configProblem is one thing wrong.
-type configProblem struct {
-	source  configSource
-	path    string // of a key or within one; "" when it is not about a key
-	message string
-}
-
-func (p configProblem) String() string {
-	if p.path == "" {
-		return fmt.Sprintf("%v: %s", p.source, p.message)
-	}
-	return fmt.Sprintf("%v: %s: %s", p.source, redactName(p.path), p.message)
-}
-
-// configError is everything that is wrong with a configuration.
-type configError struct{ problems []configProblem }
-
-func (e *configError) Error() string {
-	if len(e.problems) == 1 {
-		return "configuration: " + e.problems[0].String()
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "configuration: %d problems", len(e.problems))
-	for _, p := range e.problems {
-		fmt.Fprintf(&b, "\n  %v", p)
-	}
-	return b.String()
-}
-
-// newConfigError is nil without problems, and a *usageError when only flags
-// are at fault.
-func newConfigError(problems []configProblem) error {
+// configError returns the error of a configuration, which lists every problem, or
+// nil when there are none.
+func configError(problems inputProblems) error {
 	if len(problems) == 0 {
 		return nil
 	}
-	err := &configError{problems}
-	if slices.ContainsFunc(problems, func(p configProblem) bool { return p.source.kind != fromFlag }) {
-		return err
+	for i := range problems {
+		problems[i].Field = redactName(problems[i].Field)
 	}
-	return &usageError{err.Error()}
+	f := &failure{kind: invalidFields, message: "configuration: " + problems[0].String(), details: problems}
+	if len(problems) > 1 {
+		f.message = fmt.Sprintf("configuration: %d problems\n  %s", len(problems),
+			strings.ReplaceAll(problems.Error(), "\n", "\n  "))
+	}
+	return f
 }
 
 // unknownConfigName says that there is no such key or variable, and which one
@@ -433,24 +415,6 @@ func tomlSyntaxProblem(err error) string {
 // path, as joinConfigPath makes it; the path of an array element ends in "[0]".
 type configLines map[string]int
 
-func findConfigLines(text string) configLines {
-	s := &configLineScanner{
-		text: strings.TrimPrefix(text, "\ufeff"), line: 1,
-		lines: make(configLines), tables: make(map[string]int),
-	}
-	for table := ""; ; {
-		s.skipBlank("")
-		switch {
-		case s.pos == len(s.text):
-			return s.lines
-		case s.text[s.pos] == '[':
-			table = s.header()
-		default:
-			s.pair(table)
-		}
-	}
-}
-
 // of is the line of a path, or else of the nearest thing around it; 0 when
 // there is none.
 func (l configLines) of(path string) int {
@@ -463,186 +427,131 @@ func (l configLines) of(path string) int {
 	return 0
 }
 
-// configLineScanner walks through a TOML text. Every step gets on by a byte at
-// least, whatever the text.
-type configLineScanner struct {
-	text   string
-	pos    int
-	line   int // of pos
-	lines  configLines
-	tables map[string]int // how often [[path]] stood there
+// tomlToken matches a string, a comment, a line break, a bare word or a mark.
+var tomlToken = regexp.MustCompile(`"""(?:[^\\]|\\[\s\S])*?"{3,5}|'''[\s\S]*?'{3,5}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|` +
+	`#[^\n]*|\n|[^\s"'#\[\]{},=.]+|\S`)
+
+// lineFinder passes over the tokens of a TOML text and records where keys are.
+type lineFinder struct {
+	lines    configLines
+	tables   map[string]int // how often [[path]] occurred
+	line     int            // of the token
+	scopes   []tomlScope    // around the token: a table, and within it arrays and inline tables
+	brackets int            // opening ones of a header
+	key      []string       // the parts of a key so far
+	path     string         // of the last key
+	value    bool           // the last key has its "="
 }
 
-// header reads [path] or [[path]] and returns the path of the table.
-func (s *configLineScanner) header() string {
-	line := s.line
-	s.next()
-	many := s.peek() == '['
-	if many {
-		s.next()
-	}
-	path := ""
-	parts := s.key()
-	for i, part := range parts {
-		path = joinConfigPath(path, part)
-		s.record(path, line)
-		if many && i == len(parts)-1 {
-			s.tables[path]++
-		}
-		if n := s.tables[path]; n > 0 {
-			path = fmt.Sprintf("%s[%d]", path, n-1)
-			s.record(path, line)
-		}
-	}
-	for s.peek() == ']' {
-		s.next()
-	}
-	return path
+// tomlScope is a table or an array.
+type tomlScope struct {
+	path  string
+	array bool
+	index int // of the current element
 }
 
-// pair reads key = value within the table at path.
-func (s *configLineScanner) pair(path string) {
-	line := s.line
-	for _, part := range s.key() {
-		path = joinConfigPath(path, part)
-		s.record(path, line)
-	}
-	s.skipBlank("")
-	if s.peek() != '=' {
-		s.next()
-		return
-	}
-	s.next()
-	s.skipBlank("")
-	s.value(path)
-}
-
-// key reads a key: parts between dots, bare or quoted.
-func (s *configLineScanner) key() (parts []string) {
-	for {
-		s.skipBlank("")
-		start := s.pos
-		if c := s.peek(); c == '"' || c == '\'' {
-			s.quoted()
-			parts = append(parts, unquoteTOML(s.text[start:s.pos]))
-		} else {
-			s.until("=.]#\"' \t\r\n")
-			parts = append(parts, s.text[start:s.pos])
-		}
-		s.skipBlank("")
-		if s.peek() != '.' {
-			return parts
-		}
-		s.next()
-	}
-}
-
-func (s *configLineScanner) value(path string) {
-	switch s.peek() {
-	case '"', '\'':
-		s.quoted()
-	case '[':
-		s.next()
-		for i := 0; s.inside(']'); i++ {
-			element := fmt.Sprintf("%s[%d]", path, i)
-			s.record(element, s.line)
-			s.value(element)
-		}
-	case '{':
-		s.next()
-		for s.inside('}') {
-			s.pair(path)
-		}
-	default:
-		s.until(",]}#\n")
-	}
-}
-
-// inside goes to the next item of an array or inline table. At its end, it
-// steps over the bracket and reports false.
-func (s *configLineScanner) inside(end byte) bool {
-	s.skipBlank(",")
-	switch s.peek() {
-	case end:
-		s.next()
-		return false
-	case ']', '}', 0:
-		return false
-	}
-	return true
-}
-
-// quoted steps over a string, on one line or on several.
-func (s *configLineScanner) quoted() {
-	quote := s.text[s.pos : s.pos+1]
-	if triple := strings.Repeat(quote, 3); strings.HasPrefix(s.text[s.pos:], triple) {
-		quote = triple
-	}
-	s.skip(len(quote))
-	for s.pos < len(s.text) && !strings.HasPrefix(s.text[s.pos:], quote) {
-		if s.text[s.pos] == '\\' && quote[0] == '"' {
-			s.next()
-		}
-		s.next()
-	}
-	s.skip(len(quote))
-	for len(quote) == 3 && s.peek() == quote[0] { // """ may follow one or two of its own
-		s.next()
-	}
-}
-
-// skipBlank steps over white space, comments and the bytes of more.
-func (s *configLineScanner) skipBlank(more string) {
-	for s.pos < len(s.text) {
-		switch c := s.text[s.pos]; {
-		case c == '#':
-			s.until("\n")
-		case strings.IndexByte(" \t\r\n", c) >= 0 || strings.IndexByte(more, c) >= 0:
-			s.next()
+func findConfigLines(text string) configLines {
+	f := &lineFinder{lines: configLines{}, tables: map[string]int{}, line: 1, scopes: make([]tomlScope, 1)}
+	for _, token := range tomlToken.FindAllString(strings.TrimPrefix(text, "\ufeff"), -1) {
+		scope := &f.scopes[len(f.scopes)-1]
+		switch {
+		case token[0] == '#':
+		case scope.array || f.value:
+			f.readValue(token, scope)
 		default:
-			return
+			f.readKey(token, scope)
+		}
+		f.line += strings.Count(token, "\n")
+	}
+	return f.lines
+}
+
+// readKey takes a token of a key or a header.
+func (f *lineFinder) readKey(token string, scope *tomlScope) {
+	switch token {
+	case "\n", ",":
+		f.key = nil
+	case ".":
+	case "[":
+		f.brackets++
+	case "]":
+		f.readHeader()
+	case "}":
+		f.close()
+	case "=":
+		f.path = scope.path
+		for _, part := range f.key {
+			f.path = joinConfigPath(f.path, part)
+			f.record(f.path)
+		}
+		f.key, f.value = nil, true
+	default:
+		f.key = append(f.key, unquoteTOML(token))
+	}
+}
+
+// readHeader opens the table of [key] or [[key]].
+func (f *lineFinder) readHeader() {
+	path := ""
+	for i, part := range f.key {
+		path = joinConfigPath(path, part)
+		f.record(path)
+		if f.brackets > 1 && i == len(f.key)-1 {
+			f.tables[path]++
+		}
+		if n := f.tables[path]; n > 0 {
+			path = fmt.Sprintf("%s[%d]", path, n-1)
+			f.record(path)
+		}
+	}
+	if f.brackets > 0 { // else it is the second closing one
+		f.scopes = append(f.scopes[:0], tomlScope{path: path})
+	}
+	f.key, f.brackets = nil, 0
+}
+
+// readValue takes a token of a value or the one that ends it.
+func (f *lineFinder) readValue(token string, scope *tomlScope) {
+	switch {
+	case token == "\n":
+		f.value = f.value && len(f.scopes) > 1
+	case token == "," && scope.array:
+		scope.index++
+	case token == ",":
+		f.value = false
+	case token == "]" || token == "}":
+		f.close()
+	default:
+		path := f.path
+		if scope.array {
+			path = fmt.Sprintf("%s[%d]", scope.path, scope.index)
+			f.record(path)
+		}
+		if token == "[" || token == "{" {
+			f.scopes = append(f.scopes, tomlScope{path: path, array: token == "["})
+			f.value = false
 		}
 	}
 }
 
-func (s *configLineScanner) until(stop string) {
-	for s.pos < len(s.text) && strings.IndexByte(stop, s.text[s.pos]) < 0 {
-		s.next()
-	}
-}
-
-func (s *configLineScanner) skip(n int) {
-	for range n {
-		s.next()
-	}
-}
-
-func (s *configLineScanner) next() {
-	if s.pos < len(s.text) {
-		if s.text[s.pos] == '\n' {
-			s.line++
-		}
-		s.pos++
-	}
-}
-
-// peek is the byte at hand, 0 at the end.
-func (s *configLineScanner) peek() byte {
-	if s.pos == len(s.text) {
-		return 0
-	}
-	return s.text[s.pos]
+// close leaves an array or inline table, which is a value.
+func (f *lineFinder) close() {
+	f.scopes = f.scopes[:max(len(f.scopes)-1, 1)]
+	f.key, f.value = nil, true
 }
 
 // record keeps the first line of a path.
-func (s *configLineScanner) record(path string, line int) {
-	if _, ok := s.lines[path]; !ok {
-		s.lines[path] = line
+func (f *lineFinder) record(path string) {
+	if _, ok := f.lines[path]; !ok {
+		f.lines[path] = f.line
 	}
 }
 
-// unquoteTOML is what a quoted key on one line stands for.
+// unquoteTOML returns a part of a key without its quotes.
 func unquoteTOML(quoted string) string {
+	if !strings.ContainsAny(quoted[:1], `"'`) {
+		return quoted
+	}
 	var v struct{ Key string }
 	if _, err := toml.Decode("key = "+quoted, &v); err != nil {
 		return quoted

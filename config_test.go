@@ -285,8 +285,8 @@ func TestConfigFilesAreReadForReal(t *testing.T) {
 		t.Errorf("got %+v, %v; want the role of the file", c, err)
 	}
 	_, _, err = loadConfig(configArgs{files: []string{dir}}, noEnv, nil, os.ReadFile)
-	if _, ok := errors.AsType[*configError](err); !ok {
-		t.Errorf("a directory: got %v; want a *configError", err)
+	if _, ok := errors.AsType[*failure](err); !ok {
+		t.Errorf("a directory: got %v; want a *failure", err)
 	}
 }
 

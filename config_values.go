@@ -16,24 +16,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/BurntSushi/toml"
 )
 
-// configFault is what is wrong with a value.
-type configFault struct {
-	path    string // of the key, or of the entry or element within it
-	message string
-}
-
 // convert makes a value of the key's type of what toml.Decode made of it, and
 // lists everything that is wrong with it. The value is nil when anything is.
-func (k *configKey) convert(raw any) (any, []configFault) {
+func (k *configKey) convert(raw any) (any, inputProblems) {
 	var value any
-	var faults []configFault
+	var faults inputProblems
 	switch k.def.(type) {
 	case bool:
 		v, ok := raw.(bool)
@@ -63,46 +55,46 @@ func (k *configKey) convert(raw any) (any, []configFault) {
 	return value, nil
 }
 
-func (k *configKey) wantConfigType(raw any, ok bool) []configFault {
+func (k *configKey) wantConfigType(raw any, ok bool) inputProblems {
 	if ok {
 		return nil
 	}
-	return []configFault{{k.path, fmt.Sprintf("want %s, got %s", tomlTypeName(k.def), tomlTypeName(raw))}}
+	return inputProblems{{Field: k.path, Message: fmt.Sprintf("want %s, got %s", tomlTypeName(k.def), tomlTypeName(raw))}}
 }
 
-func (k *configKey) checkRange(n int64) []configFault {
+func (k *configKey) checkRange(n int64) inputProblems {
 	if k.min <= n && n <= k.max {
 		return nil
 	}
-	return []configFault{{k.path, fmt.Sprintf("%d is not in the range from %d to %d", n, k.min, k.max)}}
+	return inputProblems{{Field: k.path, Message: fmt.Sprintf("%d is not in the range from %d to %d", n, k.min, k.max)}}
 }
 
-func (k *configKey) checkString(path, s string) []configFault {
+func (k *configKey) checkString(path, s string) inputProblems {
 	if k.words != nil && !slices.Contains(k.words, s) {
 		message := fmt.Sprintf("%q is not one of %s", k.shownText(s), strings.Join(k.words, ", "))
-		return []configFault{{path, message}}
+		return inputProblems{{Field: path, Message: message}}
 	}
 	if k.check == nil {
 		return nil
 	}
 	if err := k.check(s); err != nil {
-		return []configFault{{path, fmt.Sprintf("%q %v", k.shownText(s), err)}}
+		return inputProblems{{Field: path, Message: fmt.Sprintf("%q %v", k.shownText(s), err)}}
 	}
 	return nil
 }
 
-func (k *configKey) convertList(raw any) ([]string, []configFault) {
+func (k *configKey) convertList(raw any) ([]string, inputProblems) {
 	elements, ok := raw.([]any)
 	if !ok {
 		return nil, k.wantConfigType(raw, false)
 	}
 	list := make([]string, 0, len(elements))
-	var faults []configFault
+	var faults inputProblems
 	for i, e := range elements {
 		path := fmt.Sprintf("%s[%d]", k.path, i)
 		s, ok := e.(string)
 		if !ok {
-			faults = append(faults, configFault{path, "want a string, got " + tomlTypeName(e)})
+			faults = append(faults, inputProblem{Field: path, Message: "want a string, got " + tomlTypeName(e)})
 			continue
 		}
 		faults = append(faults, k.checkString(path, s)...)
@@ -111,37 +103,37 @@ func (k *configKey) convertList(raw any) ([]string, []configFault) {
 	return list, faults
 }
 
-func (k *configKey) convertTable(raw any) (map[string]string, []configFault) {
+func (k *configKey) convertTable(raw any) (map[string]string, inputProblems) {
 	entries, ok := raw.(map[string]any)
 	if !ok {
 		return nil, k.wantConfigType(raw, false)
 	}
 	table := make(map[string]string, len(entries))
-	var faults []configFault
+	var faults inputProblems
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		path := joinConfigPath(k.path, name)
 		s, ok := entries[name].(string)
 		if !ok {
-			faults = append(faults, configFault{path, "want a string, got " + tomlTypeName(entries[name])})
+			faults = append(faults, inputProblem{Field: path, Message: "want a string, got " + tomlTypeName(entries[name])})
 			continue
 		}
 		faults = append(faults, k.checkEntryName(path, name)...)
 		faults = append(faults, k.checkString(path, s)...)
 		canonical := k.entryName(name)
 		if _, twice := table[canonical]; twice {
-			faults = append(faults, configFault{path, fmt.Sprintf("%q is there twice", canonical)})
+			faults = append(faults, inputProblem{Field: path, Message: fmt.Sprintf("%q is there twice", canonical)})
 		}
 		table[canonical] = s
 	}
 	return table, faults
 }
 
-func (k *configKey) checkEntryName(path, name string) []configFault {
+func (k *configKey) checkEntryName(path, name string) inputProblems {
 	if k.checkName == nil {
 		return nil
 	}
 	if err := k.checkName(name); err != nil {
-		return []configFault{{path, fmt.Sprintf("%q %v", redactName(name), err)}}
+		return inputProblems{{Field: path, Message: fmt.Sprintf("%q %v", redactName(name), err)}}
 	}
 	return nil
 }
@@ -156,7 +148,7 @@ func (k *configKey) entryName(name string) string {
 
 // convertText is convert for a variable or a flag: lists are separated by
 // commas, tables are JSON objects, lists of tables JSON arrays.
-func (k *configKey) convertText(text string) (any, []configFault) {
+func (k *configKey) convertText(text string) (any, inputProblems) {
 	var raw any
 	var err error
 	switch k.def.(type) {
@@ -175,7 +167,7 @@ func (k *configKey) convertText(text string) (any, []configFault) {
 	}
 	if err != nil {
 		message := fmt.Sprintf("%q is not %s", k.shownText(text), textTypeName(k.def))
-		return nil, []configFault{{k.path, message}}
+		return nil, inputProblems{{Field: k.path, Message: message}}
 	}
 	return k.convert(raw)
 }
@@ -630,51 +622,6 @@ func (l *configLoader) applyFixture() {
 		c.Store.Memory = true
 		l.origin.sources["store.memory"] = l.origin.of("fixture.enabled")
 	}
-}
-
-// The ports that sandboxes listen on.
-
-// portRange gives out the ports of a range in turn, so that one that was given
-// back is not soon another's. The zero value gives out any free port.
-type portRange struct {
-	low, high int
-
-	mu   sync.Mutex
-	next int // guarded by mu
-}
-
-// parsePortRange reads fixture.port_range, which the configuration checked.
-func parsePortRange(s string) *portRange {
-	low, high, _ := strings.Cut(s, "-")
-	p := new(portRange)
-	p.low, _ = strconv.Atoi(low)
-	p.high, _ = strconv.Atoi(high)
-	p.next = p.low
-	return p
-}
-
-// listen listens on the next free port of a host.
-func (p *portRange) listen(host string) (net.Listener, error) {
-	for range p.high - p.low + 1 {
-		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(p.take())))
-		if err == nil {
-			return l, nil
-		}
-		if !errors.Is(err, syscall.EADDRINUSE) || p.low == 0 {
-			return nil, &failure{kind: unavailable, message: "no port for a sandbox: " + err.Error()}
-		}
-	}
-	return nil, failf(unavailable, "no port for a sandbox: all of fixture.port_range, %d-%d, are in use", p.low, p.high)
-}
-
-func (p *portRange) take() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	port := p.next
-	if p.next++; p.next > p.high {
-		p.next = p.low
-	}
-	return port
 }
 
 // hostName is a host in lower case, without port, brackets and final dot.

@@ -110,10 +110,7 @@ func (e *engine) stop(ctx context.Context) {
 
 // wakeUp has the scheduler look at the queues.
 func (e *engine) wakeUp() {
-	select {
-	case e.kick <- struct{}{}:
-	default:
-	}
+	offerToken(e.kick)
 }
 
 // schedule runs ready steps until the engine stops.

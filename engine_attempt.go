@@ -268,12 +268,13 @@ func (e *engine) attemptLocked(t *task, i int, inputs bool) *attempt {
 // ending is what an outcome means for the step: when it is tried again, if at
 // all. A success that decides what cannot be is a failure.
 func (e *engine) ending(t *task, i int, o outcome, now, began instant) *ending {
+	end := e.plainEnding(t, i, o, now, began)
 	if o.success && !t.decided(i) {
-		if err := t.checkBranching(i, o.result); err != nil {
-			o = typedFailure(invalidOutcomeType, "%v", err)
+		if err := t.checkBranching(i, end); err != nil {
+			return e.plainEnding(t, i, typedFailure(invalidOutcomeType, "%v", err), now, began)
 		}
 	}
-	return e.plainEnding(t, i, o, now, began)
+	return end
 }
 
 // plainEnding is ending for an outcome that decides nothing.
@@ -408,7 +409,7 @@ func (e *engine) resumeFailedLocked(lost []lostAttempt) ([]lostAttempt, error) {
 		if h.counts[stepInProgress]+h.counts[stepWaitingForRetry] == 0 {
 			continue
 		}
-		t, err := e.store.thawAt(pos)
+		t, err := e.store.taskAt(pos)
 		if err != nil {
 			return nil, err
 		}

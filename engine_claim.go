@@ -162,10 +162,7 @@ func (e *engine) withdrawOutsideLocked(t *task) {
 func (t *task) claimKey(i int) claimKey { return claimKey{t.tpl.namespace, t.def(i).callable} }
 
 func (e *engine) wakeFeeder() {
-	select {
-	case e.outside.kick <- struct{}{}:
-	default:
-	}
+	offerToken(e.outside.kick)
 }
 
 // feed gives claimers what they wait for, until the engine stops.

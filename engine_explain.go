@@ -220,23 +220,12 @@ func (e *stepExplanation) may(actions ...stepAction) {
 func (x *explainer) inError(e *stepExplanation, s *step) {
 	e.Attempt = s.attempts
 	errorType := "unknown"
-	if s.last != nil {
-		errorType = errorTypeIn(s.last.err)
+	if f, failed := s.last.fault(); failed {
+		errorType = f.errorType
 	}
 	e.because(causeFailed, "attempt %d of %d failed for good (%s): an operator must reset, resolve, complete or cancel it",
 		e.Attempt, e.MaxAttempts, errorType)
 	e.may(actionReset, actionResolve, actionComplete, actionCancel)
-}
-
-// errorTypeIn is the error_type of an ending's error.
-func errorTypeIn(err []byte) (errorType string) {
-	eachMember(err, func(key string, value []byte) bool {
-		if key == "error_type" {
-			errorType, _ = jsonString(value)
-		}
-		return true
-	})
-	return errorType
 }
 
 func (x *explainer) inProgress(e *stepExplanation, i int) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -83,7 +84,7 @@ func testTemplate(name string, steps ...stepSpec) string {
 			after = append(after, fmt.Sprintf("%q", a))
 		}
 		parts[i] = fmt.Sprintf(`{"name":%q,"type":%q,"handler":{"callable":%q,"initialization":%s},"dependencies":[%s],"retry":%s,"timeout_seconds":%d}`,
-			s.name, orDefault(s.kind, stepStandard), s.callable, orDefault(s.config, "{}"), strings.Join(after, ","), orDefault(s.retry, "{}"), max(s.timeout, 30*boolCount(s.timeout == 0)))
+			s.name, cmp.Or(s.kind, stepStandard), s.callable, cmp.Or(s.config, "{}"), strings.Join(after, ","), cmp.Or(s.retry, "{}"), max(s.timeout, 30*boolCount(s.timeout == 0)))
 	}
 	return fmt.Sprintf(`{"namespace":"t","name":%q,"version":"1.0.0","identity_strategy":"always_unique","steps":[%s]}`,
 		name, strings.Join(parts, ","))
@@ -1253,7 +1254,7 @@ type lawful struct {
 	late  map[int]int // of these, too late
 }
 
-func (w *lawful) begin(_ *task, r *record) {
+func (w *lawful) startRecord(_ *task, r *record) {
 	w.r = r
 	if r.kind == recRan || r.kind == recEnded || r.kind == recLate {
 		w.ended[r.step]++

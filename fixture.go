@@ -524,6 +524,12 @@ var everything = everyPermission.list()
 // controlPath is where the control API of fixture mode stands.
 const controlPath = "/_stepwell"
 
+// fixtureBanner says at start-up what fixture mode offers at the orchestration URL.
+func fixtureBanner(url string) string {
+	return fmt.Sprintf("on: tests control the service, its clock and up to %d sandboxes under %s%s",
+		maxSandboxes, url, controlPath)
+}
+
 func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
 	body, err := readBody(r)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 
 // virtualClock is a clock that can be moved, and never goes back.
 type virtualClock struct {
-	work, chores timers // chores are housekeeping
-	stirred      bell   // rings when there is something new to look at
+	work, chores timers   // chores are housekeeping
+	stirred      notifier // notifies when there is something new to look at
 
 	mu     sync.Mutex
 	mode   clockMode // guarded by mu, as all below
@@ -40,22 +40,15 @@ func (c *virtualClock) nowLocked() instant {
 }
 
 func (c *virtualClock) schedule(when instant, f func()) *timer {
-	t, _ := c.work.add(when, f)
-	c.stirred.ring()
+	t, _ := c.work.insert(when, f)
+	c.stirred.notify()
 	return t
 }
 
 func (c *virtualClock) scheduleHousekeeping(when instant, f func()) *timer {
-	t, _ := c.chores.add(when, f)
-	c.stirred.ring()
+	t, _ := c.chores.insert(when, f)
+	c.stirred.notify()
 	return t
-}
-
-// set moves the clock on to an instant, if that is not past.
-func (c *virtualClock) set(t instant) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.setLocked(max(t, c.nowLocked()))
 }
 
 func (c *virtualClock) setLocked(t instant) { c.at, c.since = t, time.Now() }
@@ -66,7 +59,7 @@ func (c *virtualClock) setMode(m clockMode) {
 	c.setLocked(c.nowLocked())
 	c.mode = m
 	c.mu.Unlock()
-	c.stirred.ring()
+	c.stirred.notify()
 }
 
 func (c *virtualClock) state() clockState {
@@ -107,7 +100,7 @@ func (c *virtualClock) call(f func()) {
 	c.mu.Lock()
 	c.firing = false
 	c.mu.Unlock()
-	c.stirred.ring()
+	c.stirred.notify()
 }
 
 // take is the function of a due timer, which counts as being called from here on.
@@ -195,7 +188,7 @@ func newTimekeeper(svc *service, c *virtualClock) *timekeeper {
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.turn <- struct{}{}
 	svc.store.mu.Lock()
-	svc.engine.idled = c.stirred.ring
+	svc.engine.idled = c.stirred.notify
 	if l := svc.engine.lockstep; l != nil {
 		l.inTurn = k.inTurn
 	}

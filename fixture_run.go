@@ -414,7 +414,7 @@ func (e *engine) closeBatchLocked() {
 		l.ended = l.ended[1:]
 	}
 	l.ended, l.open = nil, false
-	l.clock.stirred.ring() // for the timers that had to wait
+	l.clock.stirred.notify() // for the timers that had to wait
 	e.lookUpLocked()
 	if !empty { // or a store that takes nothing would be asked again at once
 		e.wakeUp()

@@ -331,30 +331,26 @@ func (g *getStorm) end() {
 	g.wg.Wait()
 }
 
-// TestSameScriptTwoProcesses: the journals and the states of two processes are
+// TestSameScriptTwoStores: the journals and the states of two services with files are
 // the same bytes.
-func TestSameScriptTwoProcesses(t *testing.T) {
+func TestSameScriptTwoStores(t *testing.T) {
 	url := whimHandler(t)
-	templates := t.TempDir()
-	for i, text := range whimTemplates(url) {
-		writeFile(t, filepath.Join(templates, fmt.Sprintf("t%d.json", i)), []byte(text))
-	}
 	var journals, accounts, documents []string
 	for range 2 {
-		data := filepath.Join(t.TempDir(), "data")
-		p := launch(t, []string{configEnvPrefix + "FIXTURE__ALLOW_DATA=true"}, serveArguments("--fixture",
-			"--deterministic-ids", "s1", "--data", data, "--templates", templates)...)
-		if err := p.awaitReady(); err != nil {
-			t.Fatal(err)
-		}
-		if got := p.api().do("GET", "/_stepwell/clock", "").want(200); got.text("mode") != "frozen" ||
+		dir := t.TempDir()
+		s := newFixtureServer(t, serviceTest{dir: dir, extra: whimTemplates(url), config: func(c *Config) {
+			c.Fixture.AllowData, c.Fixture.DeterministicIDs = true, "s1"
+		}})
+		if got := s.do("GET", "/_stepwell/clock", "").want(200); got.text("mode") != "frozen" ||
 			got.text("now") != "2026-01-01T00:00:00.000000Z" {
 			t.Errorf("the clock is %s; want it frozen at the start of 2026", got.body)
 		}
-		accounts = append(accounts, (&player{testServer: p.api(), url: url}).play())
-		documents = append(documents, string(p.api().do("GET", "/_stepwell/state", "").want(200).body))
-		p.stop()
-		journals = append(journals, string(readFile(t, filepath.Join(data, journalName))))
+		accounts = append(accounts, (&player{testServer: s.testServer, url: url}).play())
+		documents = append(documents, string(s.do("GET", "/_stepwell/state", "").want(200).body))
+		if err := abort(s.world.service()); err != nil {
+			t.Fatal(err)
+		}
+		journals = append(journals, string(readFile(t, filepath.Join(dir, journalName))))
 	}
 	wantSame(t, "the journal", journals[1], journals[0])
 	wantSame(t, "the state", documents[1], documents[0])

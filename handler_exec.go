@@ -224,6 +224,18 @@ func (p *programRun) end() {
 	p.gone = true
 }
 
+// wait waits until the program has ended, kills what it left running in its
+// process group, and reads its output to the end.
+func (p *programRun) wait() {
+	pid := p.cmd.Process.Pid
+	if awaitExit(pid) {
+		p.end()
+	}
+	p.cmd.Wait()
+	p.end()
+	reapOrphans(pid)
+}
+
 // outcome is what the program, which has ended, came to.
 func (p *programRun) outcome(ctx context.Context, a *attempt) outcome {
 	if p.stdout.full {

@@ -128,7 +128,7 @@ func checkInvariants(t testing.TB, s *service) {
 		if sl.live != nil {
 			line = sl.live.appendTaskLine(nil)
 		}
-		again, err := s.store.thawObserved(line, recount)
+		again, err := s.store.replayLine(line, recount)
 		if err != nil {
 			t.Errorf("the task at %d does not replay: %v", i, err)
 			continue
@@ -353,3 +353,62 @@ func writeFile(t testing.TB, name string, data []byte) {
 		t.Fatal(err)
 	}
 }
+
+// apiTemplates is the directory with the templates of the conversations.
+const apiTemplates = "testdata/templates"
+
+// patience is how long tests wait for what happens in real time. It is long because
+// the machine may be busy with other things.
+const patience = 30 * time.Second
+
+// eventually polls until the condition holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// heldHandler is an HTTP handler whose calls wait until they are released.
+type heldHandler struct {
+	url     string
+	called  chan string // the Idempotency-Key of each call
+	release chan struct{}
+}
+
+func newHeldHandler(t *testing.T) *heldHandler {
+	h := &heldHandler{called: make(chan string, 16), release: make(chan struct{})}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		json.NewDecoder(r.Body).Decode(new(any)) // or the end of the connection would go unseen
+		h.called <- r.Header.Get("Idempotency-Key")
+		select {
+		case <-h.release:
+			fmt.Fprint(w, `"done"`)
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(s.Close)
+	h.url = s.URL
+	return h
+}
+
+// await returns the key of the next call.
+func (h *heldHandler) await(t *testing.T) string {
+	t.Helper()
+	key, ok := receiveWithin(h.called, patience)
+	if !ok {
+		t.Fatal("the handler was not called")
+	}
+	return key
+}
+
+// createHeld creates a task of a template whose step a heldHandler runs.
+const createHeld = `{"namespace":"t","name":"held"}`

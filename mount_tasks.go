@@ -4,6 +4,7 @@ package main
 // the service, and write answers.
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -215,7 +216,7 @@ func (a *mountAPI) cancelStep(_ http.ResponseWriter, r *http.Request) (any, erro
 		return nil, err
 	}
 	subject := subjectOf(r.Context())
-	q := &stepRequest{action: actionCancel, by: orDefault(subject, defaultInitiator), subject: subject,
+	q := &stepRequest{action: actionCancel, by: cmp.Or(subject, defaultInitiator), subject: subject,
 		reason: "Cancelled at the mount point"}
 	t, i, err := a.svc.operator.act(r.Context(), taskID, stepID, q)
 	if err != nil {

@@ -169,7 +169,7 @@ func TestEventStreamsEndAtShutdown(t *testing.T) {
 	readUntil(t, r, `"to_state":"steps_in_process"`)
 	s.svc.finish(t.Context())
 	wantEnded(t, r)
-	if !n.told() || n.end != waitShutdown {
+	if !n.finished() || n.end != waitShutdown {
 		t.Errorf("the wait ended with %q; want %q", n.end, waitShutdown)
 	}
 }

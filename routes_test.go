@@ -334,7 +334,7 @@ func TestAdmissionIsLogged(t *testing.T) {
 		{"Authorization: Bearer x", "WARN a request was refused route=GET /v1/tasks request_id=r1 method=jwt " +
 			"status=401 reason=malformed detail=it does not have three parts"},
 		{"X-API-Key: guess", "WARN a request was refused route=GET /v1/tasks request_id=r1 method=api_key " +
-			"status=401 reason=invalid detail=the API key is unknown"},
+			"status=401 reason=invalid detail=unknown API key"},
 	} {
 		before := len(s.log.String())
 		s.ask("GET /v1/tasks", tt.line, "X-Request-Id: r1")
@@ -475,7 +475,7 @@ func TestWorkerAlone(t *testing.T) {
 	everyGET(t, w, api.routes(), values, func(string, string) {})
 	for _, path := range []string{"/health/ready", "/health/detailed", "/config", "/metrics/worker", "/v1/templates"} {
 		a := w.do("GET", path, "").want(200)
-		if err := contract.problem(&convAnswer{a.status, a.header, a.body, "GET " + path}); err != nil {
+		if err := contractProblem(contract, a, "GET "+path); err != nil {
 			t.Error(err)
 		}
 	}
@@ -618,7 +618,7 @@ func TestStarting(t *testing.T) {
 			if got := a.text(want.member); got != want.value {
 				t.Errorf("%s %s: got %s; want %s", name, path, got, want.value)
 			}
-			if err := contract.problem(&convAnswer{a.status, a.header, a.body, "GET " + path}); err != nil {
+			if err := contractProblem(contract, a, "GET "+path); err != nil {
 				t.Errorf("%s %s: %v", name, path, err)
 			}
 		}

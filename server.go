@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/textproto"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -330,7 +331,7 @@ func (s *surface) admit(w http.ResponseWriter, r *http.Request, row route) (*htt
 	if len(row.permissions) == 0 {
 		return r, nil
 	}
-	sc, f := s.auth.authenticateAt(r, s.credentialTime(row))
+	sc, f := s.auth.authenticate(r.Context(), callerOf(r), s.credentialTime(row))
 	switch {
 	case f != nil:
 	case row.controls():
@@ -340,11 +341,32 @@ func (s *surface) admit(w http.ResponseWriter, r *http.Request, row route) (*htt
 	}
 	s.logAdmission(w, r, sc, f)
 	if f != nil {
-		f.setHeaders(w.Header())
 		leaveBody(w, r)
-		return r, f.failure()
+		return r, f
 	}
 	return r.WithContext(withSecurity(r.Context(), sc)), nil
+}
+
+// callerOf returns what identifies the sender of a request.
+func callerOf(r *http.Request) caller {
+	return caller{textproto.MIMEHeader(r.Header), r.Method, r.URL, r.Host, r.RemoteAddr, r.TLS != nil}
+}
+
+// setRefusalHeaders tells a client why its credentials were refused.
+func setRefusalHeaders(h http.Header, f *failure) {
+	if f.refusal == nil || f.refusal.reason == "" {
+		return
+	}
+	h.Set("X-Auth-Failure-Reason", f.refusal.reason)
+	h.Set("X-Auth-Failure-Severity", f.refusal.severity)
+	if f.kind != unauthenticated {
+		return
+	}
+	code := "invalid_token" // of RFC 6750
+	if f.refusal.reason == reasonMissing {
+		code = "invalid_request"
+	}
+	h.Set("WWW-Authenticate", `Bearer error="`+code+`"`)
 }
 
 // credentialTime is what the times in credentials are held against: real time,
@@ -369,13 +391,13 @@ func leaveBody(w http.ResponseWriter, r *http.Request) {
 
 // logAdmission says who was let in and who was not, and why. A credential is
 // nowhere in it.
-func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *securityContext, f *authFailure) {
+func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *securityContext, f *failure) {
 	level, message := slog.LevelDebug, "a request was let in"
 	switch {
 	case f == nil && sc.method == authByNothing:
 		return
 	case f == nil:
-	case f.severity == severityLow:
+	case f.refusal.severity == severityLow:
 		level, message = slog.LevelInfo, "a request was refused"
 	default:
 		level, message = slog.LevelWarn, "a request was refused"
@@ -387,13 +409,13 @@ func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *secur
 		slog.String("route", r.Pattern), slog.String("request_id", w.(*recorder).requestID),
 	}
 	if sc != nil {
-		attrs = append(attrs, slog.String("subject", sc.subject), slog.String("method", string(sc.method)))
+		attrs = append(attrs, slog.String("subject", sc.subject), slog.String("method", sc.method))
 	} else {
-		attrs = append(attrs, slog.String("method", string(f.method)))
+		attrs = append(attrs, slog.String("method", f.refusal.method))
 	}
 	if f != nil {
-		attrs = append(attrs, slog.Int("status", f.status), slog.String("reason", string(f.reason)),
-			slog.String("detail", f.detail))
+		attrs = append(attrs, slog.Int("status", failureForms[f.kind].status), slog.String("reason", f.refusal.reason),
+			slog.String("detail", f.refusal.detail))
 	}
 	s.log.LogAttrs(r.Context(), level, message, attrs...)
 }

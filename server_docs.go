@@ -1,7 +1,8 @@
 package main
 
-// The page of a surface's documentation: one of our own, which is a single file
-// without anything from elsewhere, or a genuine Swagger UI (docs.swagger_ui).
+// The documentation of a surface: its OpenAPI document, cut from openapi.json, and
+// the page that shows it. The page is either the one in web/, sent as a single
+// file that loads nothing, or a Swagger UI distribution (docs.swagger_ui).
 
 import (
 	"bytes"
@@ -32,24 +33,24 @@ var docsCSS []byte
 //go:embed web/docs.js
 var docsJS []byte
 
-// docsSite is the documentation of a surface.
+// docsSite makes the documentation page.
 type docsSite struct {
-	swagger string // docs.swagger_ui
-	page    func() webPage
+	swagger string         // docs.swagger_ui
+	page    func() webPage // the page in web/
 }
 
 func newDocsSite(c *docsConfig) *docsSite {
 	return &docsSite{c.SwaggerUI, sync.OnceValue(func() webPage { return inlinePage(docsHTML, docsCSS, docsJS) })}
 }
 
-// webPage is a page, and the policy that lets a browser run its own parts alone.
+// webPage is a page with a policy that lets a browser run only its own parts.
 type webPage struct {
 	html   []byte
 	policy string // Content-Security-Policy
 }
 
-// inlinePage puts style and script where the page has <!--style--> and
-// <!--script-->, and makes a policy that names them by their hashes.
+// inlinePage replaces <!--style--> and <!--script--> in the page and makes a
+// policy that names style and script by their hashes.
 func inlinePage(page, style, script []byte) webPage {
 	page = bytes.Replace(page, []byte("<!--style-->"), tagged("style", style), 1)
 	page = bytes.Replace(page, []byte("<!--script-->"), tagged("script", script), 1)
@@ -57,18 +58,18 @@ func inlinePage(page, style, script []byte) webPage {
 		"; style-src " + contentHash(style) + "; connect-src 'self'; img-src data:" + closedPolicy}
 }
 
-// closedPolicy ends the policy of every page: no forms, no frames, no base.
+// closedPolicy ends every policy: it forbids forms, framing and a base URL.
 const closedPolicy = "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 func tagged(tag string, text []byte) []byte { return fmt.Appendf(nil, "<%s>%s</%s>", tag, text, tag) }
 
-// contentHash is how a policy names an inline script or style.
+// contentHash returns the name of an inline script or style in a policy.
 func contentHash(text []byte) string {
 	sum := sha256.Sum256(text)
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// reply sets the headers of a page.
+// reply sets the page's headers and returns the answer.
 func (p webPage) reply(w http.ResponseWriter) textReply {
 	h := w.Header()
 	h.Set("Content-Security-Policy", p.policy)
@@ -77,11 +78,9 @@ func (p webPage) reply(w http.ResponseWriter) textReply {
 	return textReply{"text/html; charset=utf-8", p.html}
 }
 
-// docsRoutes are the documentation's rows of a surface.
-func (s *surface) docsRoutes() []route { return s.docsRoutesWith(s.document) }
-
-// docsRoutesWith are the rows with another way to answer with the document.
-func (s *surface) docsRoutesWith(document handlerFunc) []route {
+// docsRoutes returns the documentation's rows. The handler answers with the
+// surface's OpenAPI document.
+func (s *surface) docsRoutes(document handlerFunc) []route {
 	return []route{
 		{"GET /api-docs", public, s.docsPage},
 		{"GET /api-docs.json", public, document},
@@ -91,12 +90,13 @@ func (s *surface) docsRoutesWith(document handlerFunc) []route {
 	}
 }
 
+// document answers with the OpenAPI document.
 func (s *surface) document(http.ResponseWriter, *http.Request) (any, error) {
 	doc, err := s.openapi()
 	return textReply{"application/json", doc}, err
 }
 
-// docsPage is the page, wherever it is asked for.
+// docsPage answers with the page.
 func (s *surface) docsPage(w http.ResponseWriter, r *http.Request) (any, error) {
 	if s.docs.swagger == "" {
 		return s.docs.page().reply(w), nil
@@ -104,7 +104,7 @@ func (s *surface) docsPage(w http.ResponseWriter, r *http.Request) (any, error) 
 	return swaggerPage(s.docs.swagger, r.URL.Path).reply(w), nil
 }
 
-// docsFile is a file of the Swagger UI distribution.
+// docsFile answers with a file of the Swagger UI distribution.
 func (s *surface) docsFile(w http.ResponseWriter, r *http.Request) (any, error) {
 	name := r.PathValue("file")
 	if name == "" || name == "index.html" && s.docs.swagger != "" {
@@ -116,12 +116,12 @@ func (s *surface) docsFile(w http.ResponseWriter, r *http.Request) (any, error) 
 	}
 	defer f.Close()
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'"+closedPolicy) // for files opened by themselves
+	w.Header().Set("Content-Security-Policy", "default-src 'none'"+closedPolicy) // of a file opened on its own
 	http.ServeContent(w, r, info.Name(), info.ModTime(), f)
 	return written{}, nil
 }
 
-// open opens a regular file within the directory of the distribution.
+// open opens a regular file in the directory of the distribution.
 func (d *docsSite) open(name string) (*os.File, fs.FileInfo, error) {
 	if d.swagger == "" || isWebURL(d.swagger) {
 		return nil, nil, fs.ErrNotExist
@@ -133,7 +133,7 @@ func (d *docsSite) open(name string) (*os.File, fs.FileInfo, error) {
 	defer root.Close()
 	info, err := root.Stat(name)
 	if err == nil && !info.Mode().IsRegular() {
-		err = fs.ErrInvalid // opening a pipe might never end
+		err = fs.ErrInvalid // opening a pipe might block forever
 	}
 	if err != nil {
 		return nil, nil, err
@@ -142,7 +142,7 @@ func (d *docsSite) open(name string) (*os.File, fs.FileInfo, error) {
 	return f, info, err
 }
 
-// swaggerHTML loads a Swagger UI distribution from FILES.
+// swaggerHTML is a page that loads a Swagger UI distribution from FILES.
 const swaggerHTML = `<!doctype html>
 <html lang="en">
 <head>
@@ -160,14 +160,14 @@ const swaggerHTML = `<!doctype html>
 </html>
 `
 
-// swaggerStart begins once the bundle is loaded; the document's path is the
-// page's own up to /api-docs, so that a prefix put before it does not matter.
+// swaggerStart runs once the bundle is loaded. It derives the document's path from
+// the page's own, up to /api-docs, so that any prefix is kept.
 const swaggerStart = `window.onload = () => SwaggerUIBundle({
   url: location.pathname.replace(/\/api-docs(\/.*)?$/, "") + "/api-docs/openapi.json",
   dom_id: "#swagger-ui", deepLinking: true, validatorUrl: null
 });`
 
-// swaggerPage is the page for a distribution, as asked for under a path.
+// swaggerPage makes the page for a distribution and a request path.
 func swaggerPage(distribution, path string) webPage {
 	files, origin := swaggerFiles(path), ""
 	if isWebURL(distribution) {
@@ -179,16 +179,16 @@ func swaggerPage(distribution, path string) webPage {
 		"; font-src 'self' data:" + origin + "; connect-src 'self'" + closedPolicy}
 }
 
-// webOrigin is scheme and host of a URL that checkSwaggerValue accepted.
+// webOrigin returns scheme and host of a URL that checkSwaggerValue accepted.
 func webOrigin(s string) string {
 	scheme, rest, _ := strings.Cut(s, "://")
 	host, _, _ := strings.Cut(rest, "/")
 	return scheme + "://" + host
 }
 
-// swaggerFiles is where the files are, seen from the page's path.
+// swaggerFiles returns the directory of the files relative to the page's path.
 func swaggerFiles(path string) string {
-	path = path[max(strings.LastIndex(path, "/api-docs"), 0):] // below a mount point, too
+	path = path[max(strings.LastIndex(path, "/api-docs"), 0):] // without the prefix of a mount point
 	switch {
 	case strings.HasPrefix(path, "/api-docs/ui/"):
 		return "."
@@ -198,8 +198,8 @@ func swaggerFiles(path string) string {
 	return "./api-docs/ui"
 }
 
-// checkSwaggerFiles is whether docs.swagger_ui, where it is a directory, holds
-// what the page needs.
+// checkSwaggerFiles checks that docs.swagger_ui, if it is a directory, has the
+// files that the page loads.
 func checkSwaggerFiles(c *docsConfig) error {
 	if c.SwaggerUI == "" || isWebURL(c.SwaggerUI) {
 		return nil
@@ -207,7 +207,7 @@ func checkSwaggerFiles(c *docsConfig) error {
 	for _, name := range []string{"swagger-ui.css", "swagger-ui-bundle.js"} {
 		info, err := os.Stat(filepath.Join(c.SwaggerUI, name))
 		if err == nil && !info.Mode().IsRegular() {
-			err = errors.New("it is no file")
+			err = errors.New("not a regular file")
 		}
 		if p, ok := errors.AsType[*fs.PathError](err); ok {
 			err = p.Err
@@ -219,7 +219,7 @@ func checkSwaggerFiles(c *docsConfig) error {
 	return nil
 }
 
-// linksReply tells a program where things are, and sends a browser to the docs.
+// linksReply answers a program with the links, and redirects a browser to the docs.
 func linksReply(w http.ResponseWriter, r *http.Request, links map[string]string) any {
 	w.Header().Set("Vary", "Accept")
 	if wantsHTML(r) {
@@ -229,8 +229,7 @@ func linksReply(w http.ResponseWriter, r *http.Request, links map[string]string)
 	return map[string]any{"service": "stepwell", "version": version, "links": links}
 }
 
-// wantsHTML reports whether the caller names HTML among what it accepts, as
-// browsers do and programs do not.
+// wantsHTML reports whether the caller accepts HTML by name, as browsers do.
 func wantsHTML(r *http.Request) bool {
 	for accepted := range strings.SplitSeq(strings.Join(r.Header["Accept"], ","), ",") {
 		media, parameters, err := mime.ParseMediaType(accepted)
@@ -242,24 +241,22 @@ func wantsHTML(r *http.Request) bool {
 	return false
 }
 
-// The OpenAPI documents: one for each surface, cut from openapi.json.
-//
-// In openapi.json each operation names the surfaces that serve it in
-// x-surfaces. Where two surfaces answer one path differently, the path is there
-// twice, the second time with "#" and the surface behind it.
+// The OpenAPI documents. In openapi.json each operation lists the surfaces that
+// serve it in x-surfaces. If two surfaces answer one path differently, the path
+// appears twice, the second time followed by "#" and the surface.
 
 //go:embed openapi.json
 var openAPIFile []byte
 
-// openAPIDocument makes the document of a surface, which reads API keys from a
-// header, and of others that it serves as well, when it is first asked for.
+// openAPIDocument returns a function that makes the document of a surface, with
+// the operations of the others in also, when it is first called.
 func openAPIDocument(surface, apiKeyHeader string, also ...string) func() ([]byte, error) {
 	return sync.OnceValues(func() ([]byte, error) {
 		return openAPIForSurface(openAPIFile, surface, version, apiKeyHeader, also...)
 	})
 }
 
-// withServer is a document of a surface that is found at url.
+// withServer returns the document with url as its only server.
 func withServer(doc []byte, url string) ([]byte, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(doc, &members); err != nil {
@@ -273,10 +270,9 @@ func withServer(doc []byte, url string) ([]byte, error) {
 	return json.Marshal(members)
 }
 
-// openAPIForSurface cuts the document of a surface, "orchestration", "worker" or
-// "mount", from the text of openapi.json: its operations and the components
-// they refer to. The version is the program's; apiKeyHeader is the header that
-// the surface reads API keys from.
+// openAPIForSurface cuts the document of a surface (orchestration, worker or
+// mount) from the text of openapi.json: its operations and the components that
+// they refer to. The surface reads API keys from the header apiKeyHeader.
 func openAPIForSurface(file []byte, surface, version, apiKeyHeader string, also ...string) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(file))
 	d.UseNumber() // examples keep their digits
@@ -295,7 +291,7 @@ func openAPIForSurface(file []byte, surface, version, apiKeyHeader string, also 
 	return json.Marshal(doc)
 }
 
-// openAPIPaths are the paths of surfaces, without the marks of openapi.json.
+// openAPIPaths returns the operations of some surfaces, without x-surfaces.
 func openAPIPaths(paths map[string]any, surfaces []string) map[string]any {
 	kept := map[string]any{}
 	for key, item := range paths {
@@ -316,7 +312,7 @@ func openAPIPaths(paths map[string]any, surfaces []string) map[string]any {
 	return kept
 }
 
-// openAPITags are the tags that an operation of doc has.
+// openAPITags returns the tags that the operations of doc use.
 func openAPITags(doc map[string]any) []any {
 	used := map[any]bool{}
 	for _, item := range doc["paths"].(map[string]any) {
@@ -331,7 +327,8 @@ func openAPITags(doc map[string]any) []any {
 	})
 }
 
-// openAPIPrune removes the components that no path of doc leads to.
+// openAPIPrune removes the components that no path of doc refers to, directly or
+// through others.
 func openAPIPrune(doc, components map[string]any) {
 	const prefix = "#/components/"
 	reached := map[string]bool{}
@@ -355,7 +352,7 @@ func openAPIPrune(doc, components map[string]any) {
 	}
 }
 
-// openAPIReferences calls f for every "$ref" within v.
+// openAPIReferences calls f for every "$ref" in v.
 func openAPIReferences(v any, f func(ref string)) {
 	switch v := v.(type) {
 	case map[string]any:

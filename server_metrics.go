@@ -16,6 +16,8 @@ import (
 	"time"
 )
 
+const metricsContentType = "text/plain; version=0.0.4; charset=utf-8"
+
 // metricsText collects families of metrics in the text format.
 type metricsText struct {
 	b strings.Builder
@@ -52,13 +54,13 @@ func (m *metricsText) single(name, kind, help string, value float64) {
 }
 
 // histogram adds the samples of a histogram.
-func (m *metricsText) histogram(name string, h *histogram, labels ...string) {
+func (m *metricsText) histogram(name string, h *promHistogram, labels ...string) {
 	var total uint64
 	for i, n := range h.counts {
 		total += n
 		le := "+Inf"
-		if i < len(histogramBounds) {
-			le = strconv.FormatFloat(histogramBounds[i].Seconds(), 'g', -1, 64)
+		if i < len(promBounds) {
+			le = strconv.FormatFloat(promBounds[i].Seconds(), 'g', -1, 64)
 		}
 		m.sample(name+"_bucket", float64(total), append(slices.Clone(labels), "le", le)...)
 	}
@@ -68,7 +70,12 @@ func (m *metricsText) histogram(name string, h *histogram, labels ...string) {
 
 var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
-// metrics is the text for one of the roles' listeners.
+// metrics answers with the metrics of the service and of the surface's listener.
+func (s *surface) metrics(http.ResponseWriter, *http.Request) (any, error) {
+	return textReply{metricsContentType, []byte(s.svc.metrics(s.stats))}, nil
+}
+
+// metrics writes the metrics of the service and of one listener.
 func (s *service) metrics(h *httpStats) string {
 	var m metricsText
 	m.family("stepwell_build_info", "gauge", "Always 1; the label tells the version.")
@@ -153,8 +160,8 @@ func (s *service) journalMetrics(m *metricsText) {
 // httpStats counts the requests of one listener by route pattern.
 type httpStats struct {
 	mu       sync.Mutex
-	requests map[requestKey]uint64 // guarded by mu
-	times    map[string]*histogram // by route pattern; guarded by mu
+	requests map[requestKey]uint64     // guarded by mu
+	times    map[string]*promHistogram // by route pattern; guarded by mu
 
 	auth *authMetrics
 }
@@ -165,7 +172,7 @@ type requestKey struct {
 }
 
 func newHTTPStats(auth *authenticator) *httpStats {
-	return &httpStats{requests: map[requestKey]uint64{}, times: map[string]*histogram{}, auth: auth.metrics}
+	return &httpStats{requests: map[requestKey]uint64{}, times: map[string]*promHistogram{}, auth: auth.metrics}
 }
 
 func (h *httpStats) observe(route string, status int, took time.Duration) {
@@ -174,7 +181,7 @@ func (h *httpStats) observe(route string, status int, took time.Duration) {
 	h.requests[requestKey{route, status}]++
 	t := h.times[route]
 	if t == nil {
-		t = new(histogram)
+		t = new(promHistogram)
 		h.times[route] = t
 	}
 	t.observe(max(took, 0)) // the clock may have been set back
@@ -196,8 +203,6 @@ func (h *httpStats) write(m *metricsText) {
 		m.histogram("stepwell_http_request_duration_seconds", h.times[route], "route", route)
 	}
 }
-
-const metricsContentType = "text/plain; version=0.0.4; charset=utf-8"
 
 // outsideMetrics writes the figures of outside actors.
 func (s *service) outsideMetrics(m *metricsText) {
@@ -229,33 +234,55 @@ func (s *service) dlqMetrics(m *metricsText) {
 		"Stale tasks that the latest search found, also those it moved to error.", float64(s.staleness.found.Load()))
 }
 
-// readyReply answers 200 when every check is healthy, else 503.
-func readyReply(w http.ResponseWriter, v readyView) reply {
-	healthy := v.healthy()
-	if v.Status = "ready"; !healthy {
-		v.Status = "not_ready"
-	}
-	return checkedReply(w, healthy, v)
+// The health routes that both roles have.
+
+// roleHealth answers the health routes of a role.
+type roleHealth struct {
+	clock    clock
+	workerID string // "" on the orchestration role
+	checks   func(detailed bool) map[string]checkView
+	complete func(v *readyView) // adds what only this role reports
 }
 
-// detailedReply answers 200 whatever the checks found.
-func detailedReply(v readyView) readyView {
-	if v.Status = healthyWord; !v.healthy() {
-		v.Status = degradedWord
-	}
-	return v
+func (h *roleHealth) alive(status string) aliveView {
+	return aliveView{status, zonedTime(h.clock.now()), h.workerID}
 }
 
-func (v *readyView) healthy() bool {
+func (h *roleHealth) health(http.ResponseWriter, *http.Request) (any, error) {
+	return h.alive("healthy"), nil
+}
+
+func (h *roleHealth) healthLive(http.ResponseWriter, *http.Request) (any, error) {
+	return h.alive("alive"), nil
+}
+
+// healthReady answers 200 if every check is healthy, else 503.
+func (h *roleHealth) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
+	v, healthy := h.view(false, "ready", "not_ready")
+	return checkedReply(w, healthy, v), nil
+}
+
+// healthDetailed answers 200 whatever the checks found.
+func (h *roleHealth) healthDetailed(http.ResponseWriter, *http.Request) (any, error) {
+	v, _ := h.view(true, healthyWord, degradedWord)
+	return v, nil
+}
+
+// view runs the checks. The answer's status is good if every check is healthy,
+// else bad.
+func (h *roleHealth) view(detailed bool, good, bad string) (v readyView, healthy bool) {
+	v = readyView{Status: good, WorkerID: h.workerID, Checks: h.checks(detailed)}
+	v.Timestamp, healthy = zonedTime(h.clock.now()), true
 	for _, c := range v.Checks {
 		if c.Status != healthyWord {
-			return false
+			v.Status, healthy = bad, false
 		}
 	}
-	return true
+	h.complete(&v)
+	return v, healthy
 }
 
-// checkedReply answers 200 when every check is healthy, else 503 with the time
+// checkedReply answers 200 if every check is healthy, else 503 with the time
 // after which to ask again.
 func checkedReply(w http.ResponseWriter, healthy bool, v any) reply {
 	if healthy {

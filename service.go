@@ -163,7 +163,7 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopKeeping = cancel
 	if !jo.memory { // where no snapshots are written
-		s.keeping.Go(func() { s.store.keepSmall(ctx) })
+		s.keeping.Go(func() { s.store.runSnapshots(ctx) })
 	}
 	return nil
 }

@@ -35,7 +35,11 @@ func (s *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest)
 		if err := s.engine.allowsLocked(t, i, q); err != nil {
 			return nil, err
 		}
-		return s.record(c, t, i, q), nil
+		r := s.record(c, t, i, q)
+		if q.action == actionComplete {
+			return r, t.allowsCompletion(i, r.end)
+		}
+		return r, nil
 	})
 }
 
@@ -123,7 +127,6 @@ func (e *engine) allowsLocked(t *task, i int, q *stepRequest) error {
 		if _, ok := s.state.next(stepCompleteBy); !ok {
 			return refused(stepComplete)
 		}
-		return t.allowsResult(i, q.result)
 	case actionCancel:
 		if _, ok := s.state.next(stepCancel); !ok {
 			return refused(stepCancelled)
@@ -501,7 +504,7 @@ type pastLease struct {
 	answered bool // the actor ended it itself, or its late outcome is there already
 }
 
-func (p *pastLease) begin(_ *task, r *record) {
+func (p *pastLease) startRecord(_ *task, r *record) {
 	if r.step != p.step {
 		return
 	}

@@ -4,6 +4,7 @@ package main
 // names, and its identity.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -104,8 +105,8 @@ func (s *creator) templateFor(q *taskRequest) (*template, error) {
 func (s *creator) creation(q *taskRequest, tpl *template) (*creation, error) {
 	by := &creation{
 		template: tpl.hash, context: tpl.defaultContext,
-		initiator: q.initiatorOr(defaultInitiator), source: orDefault(q.source, defaultSource),
-		reason: orDefault(q.reason, defaultReason), tags: q.tags, priority: q.priority,
+		initiator: q.initiatorOr(defaultInitiator), source: cmp.Or(q.source, defaultSource),
+		reason: cmp.Or(q.reason, defaultReason), tags: q.tags, priority: q.priority,
 		correlation: q.correlation, parentCorrelation: q.parent, requested: q.requested,
 		options: q.options, key: q.key, traceparent: q.traceparent,
 	}
@@ -126,7 +127,7 @@ func (q *taskRequest) initiatorOr(standard string) string {
 	if utf8.RuneCountInString(subject) > maxNameLength {
 		subject = string([]rune(subject)[:maxNameLength])
 	}
-	return orDefault(q.initiator, orDefault(subject, standard))
+	return cmp.Or(q.initiator, cmp.Or(subject, standard))
 }
 
 // identityOf is what makes two tasks the same: the caller's key within
@@ -257,7 +258,7 @@ func (s *creator) answerNew(ctx context.Context, t *task, seq uint64, n *waiter,
 	done := &submitted{}
 	switch {
 	case err != nil && n != nil:
-		s.store.giveUp(n)
+		s.store.stopWaiting(n)
 	case err != nil:
 	case n != nil:
 		done.task, done.end, err = s.waitOut(ctx, n, limit)
@@ -289,7 +290,7 @@ func (s *creator) await(ctx context.Context, id uuid, wants stateSet, limit time
 func (s *creator) waitOut(ctx context.Context, n *waiter, limit time.Duration) (*task, waitEnd, error) {
 	err := closedWithin(ctx, n.done, limit)
 	if err != nil {
-		s.store.giveUp(n) // it may have been told meanwhile
+		s.store.stopWaiting(n) // it may have been told meanwhile
 	}
 	if ctx.Err() != nil {
 		return nil, "", ctx.Err()

@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -74,8 +75,8 @@ func acceptable(t *testing.T, err error) bool {
 
 func checkCreationRoundTrip(t *testing.T, q *taskRequest) {
 	t.Helper()
-	by := &creation{template: "h", context: q.context, initiator: orDefault(q.initiator, defaultInitiator),
-		source: orDefault(q.source, defaultSource), reason: orDefault(q.reason, defaultReason), tags: q.tags,
+	by := &creation{template: "h", context: q.context, initiator: cmp.Or(q.initiator, defaultInitiator),
+		source: cmp.Or(q.source, defaultSource), reason: cmp.Or(q.reason, defaultReason), tags: q.tags,
 		priority: q.priority, correlation: q.correlation, parentCorrelation: q.parent, requested: q.requested,
 		options: q.options, key: q.key}
 	if by.context == nil {
@@ -132,7 +133,7 @@ func checkRequestIndex(t testing.TB, s *store) {
 			t.Errorf("the task at %d cannot be read: %v", i, err)
 			continue
 		}
-		again.add(task.by.request, task.id, task.created)
+		again.insert(task.by.request, task.id, task.created)
 	}
 	again.forget(s.clock.now())
 	s.requests.forget(s.clock.now())
@@ -149,7 +150,7 @@ func (sl slot) task(s *store) (*task, error) {
 	if sl.live != nil {
 		return sl.live, nil
 	}
-	return s.thaw(sl.line)
+	return s.readTaskLine(sl.line)
 }
 
 // keyed sends a creation with an Idempotency-Key.
@@ -370,7 +371,7 @@ func TestRequestIndexOfDroppedTasks(t *testing.T) {
 	x := newRequestIndex()
 	mark := func(i int) requestMark { return requestMark{key: hashOf(fmt.Append(nil, i))} }
 	for i := range 100 * kept {
-		x.add(mark(i), uuid{}.plus(i+1), testStart.add(time.Duration(i)*time.Millisecond))
+		x.insert(mark(i), uuid{}.plus(i+1), testStart.add(time.Duration(i)*time.Millisecond))
 		if old := i - kept; old >= 0 {
 			x.remove(mark(old).key, uuid{}.plus(old+1))
 		}
@@ -480,7 +481,7 @@ func TestRequestIndexMemory(t *testing.T) {
 	x := newRequestIndex()
 	before := heapBytes()
 	for i := range many {
-		x.add(requestMark{key: hashOf(fmt.Append(nil, i))}, uuid{}.plus(i+1), testStart)
+		x.insert(requestMark{key: hashOf(fmt.Append(nil, i))}, uuid{}.plus(i+1), testStart)
 	}
 	each := (heapBytes() - before) / many
 	t.Logf("%d bytes a key", each)
@@ -610,7 +611,7 @@ func TestWaitBefore(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if n.told() {
+				if n.finished() {
 					t.Fatal("it was told before the transition")
 				}
 				m.do(t, s, v)
@@ -684,25 +685,25 @@ func TestWaiters(t *testing.T) {
 	for to := range taskStates {
 		for wanted := range taskStates {
 			var w waiters
-			n := w.add(id, setOf(wanted), taskStates)
+			n := w.join(id, setOf(wanted), taskStates)
 			w.moved(uuid{2}, wanted)
-			if w.due(uuid{2}) {
+			if w.hasNews(uuid{2}) {
 				t.Fatal("another task's transition is due")
 			}
 			w.moved(id, to)
-			due := w.due(id)
+			due := w.hasNews(id)
 			if due {
-				w.settled(id, slot{})
+				w.notify(id, slot{})
 			}
 			switch {
-			case to == wanted && (!n.told() || n.end != waitReached):
-				t.Errorf("in %s: got %t, %q; want it told", to, n.told(), n.end)
-			case to != wanted && to.final() && (!n.told() || n.end != waitEnded):
-				t.Errorf("for %s in %s: got %t, %q; want it ended", wanted, to, n.told(), n.end)
-			case to != wanted && !to.final() && (n.told() || due || w.count != 1):
+			case to == wanted && (!n.finished() || n.end != waitReached):
+				t.Errorf("in %s: got %t, %q; want it told", to, n.finished(), n.end)
+			case to != wanted && to.final() && (!n.finished() || n.end != waitEnded):
+				t.Errorf("for %s in %s: got %t, %q; want it ended", wanted, to, n.finished(), n.end)
+			case to != wanted && !to.final() && (n.finished() || due || w.count != 1):
 				t.Errorf("for %s in %s: it was told; want it to wait", wanted, to)
 			}
-			if n.told() && (w.count != 0 || len(w.tasks) != 0) {
+			if n.finished() && (w.count != 0 || len(w.tasks) != 0) {
 				t.Errorf("%d waiters are left", w.count)
 			}
 		}
@@ -715,20 +716,20 @@ func TestWaitersOfOneTask(t *testing.T) {
 	id := uuid{1}
 	var all []*waiter
 	for i := range 12 {
-		all = append(all, w.add(id, setOf(taskState(i%3)), taskStates))
+		all = append(all, w.join(id, setOf(taskState(i%3)), taskStates))
 	}
 	w.withdraw(all[4], waitTimedOut, slot{})
 	w.withdraw(all[4], waitShutdown, slot{}) // no more than once
 	w.moved(id, 0)
-	if !w.due(id) {
+	if !w.hasNews(id) {
 		t.Fatal("nobody is told")
 	}
-	w.settled(id, slot{})
+	w.notify(id, slot{})
 	w.withdraw(all[11], waitTimedOut, slot{})
 	for i, n := range all {
 		want := i%3 == 0 || i == 4 || i == 11
-		if n.told() != want {
-			t.Errorf("waiter %d: told %t; want %t", i, n.told(), want)
+		if n.finished() != want {
+			t.Errorf("waiter %d: told %t; want %t", i, n.finished(), want)
 		}
 	}
 	if all[4].end != waitTimedOut || w.count != 6 {
@@ -766,11 +767,11 @@ func TestWaitOfADroppedTask(t *testing.T) {
 	v := mustCreate(t, s, "stale")
 	clock.advance(15 * time.Minute)
 	n, err := s.store.await(v.id, setOf(taskComplete))
-	if err != nil || n.told() {
-		t.Fatalf("got %v, told %t; want to wait for what an operator may bring about", err, n.told())
+	if err != nil || n.finished() {
+		t.Fatalf("got %v, told %t; want to wait for what an operator may bring about", err, n.finished())
 	}
 	mustCreate(t, s, "noop")
-	if !n.told() {
+	if !n.finished() {
 		t.Fatal("it is waited for still after it was dropped")
 	}
 	got, end, err := s.tasks.waitOut(t.Context(), n, time.Hour)
@@ -853,7 +854,7 @@ func TestWaitIsDurable(t *testing.T) {
 	if _, err := s.operator.cancelTask(gone, v.id, ""); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v; want the cancellation to be under way", err)
 	}
-	if !n.told() {
+	if !n.finished() {
 		t.Fatal("the waiter was not told")
 	}
 	if _, _, err := s.tasks.waitOut(gone, n, time.Hour); !errors.Is(err, context.Canceled) {
@@ -978,7 +979,7 @@ func TestWaiterMemory(t *testing.T) {
 	kept := make([]*waiter, many)
 	before := heapBytes()
 	for i := range kept {
-		kept[i] = w.add(uuid{}.plus(i+1), terminalStates, taskStepsInProcess)
+		kept[i] = w.join(uuid{}.plus(i+1), terminalStates, taskStepsInProcess)
 	}
 	each := (heapBytes() - before) / many
 	t.Logf("%d bytes a waiter", each)
@@ -1000,11 +1001,11 @@ func TestTransitionsWithoutWaiters(t *testing.T) {
 	var w waiters
 	for _, others := range []int{0, 1} {
 		for i := range others {
-			w.add(uuid{9}.plus(i), terminalStates, taskPending)
+			w.join(uuid{9}.plus(i), terminalStates, taskPending)
 		}
 		if n := testing.AllocsPerRun(100, func() {
 			w.moved(uuid{1}, taskComplete)
-			if w.due(uuid{1}) {
+			if w.hasNews(uuid{1}) {
 				t.Error("somebody is told")
 			}
 		}); n != 0 {

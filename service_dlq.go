@@ -93,29 +93,16 @@ type stepFaultView struct {
 	StatusCode *int64  `json:"status_code"`
 }
 
-// fault is why the latest attempt failed; nil when it did not.
-func (s *step) fault(withMessage bool) *stepFaultView {
-	if s.last == nil || s.last.success || s.last.err == nil {
+// faultView returns why the latest attempt failed; nil when it did not.
+func (s *step) faultView(withMessage bool) *stepFaultView {
+	f, failed := s.last.fault()
+	if !failed {
 		return nil
 	}
-	v := &stepFaultView{}
-	eachMember(s.last.err, func(key string, value []byte) bool {
-		switch text, ok := jsonString(value); key {
-		case "message":
-			if withMessage && ok {
-				v.Message = withoutCredentials(&text)
-			}
-		case "error_type":
-			v.ErrorType = text
-		case "retryable":
-			v.Retryable = string(value) == "true"
-		case "status_code":
-			if n, ok := jsonInt(value); ok {
-				v.StatusCode = &n
-			}
-		}
-		return true
-	})
+	v := &stepFaultView{ErrorType: f.errorType, Retryable: f.retryable, StatusCode: f.statusCode}
+	if text, ok := jsonString(f.message); ok && withMessage {
+		v.Message = withoutCredentials(&text)
+	}
 	return v
 }
 
@@ -145,7 +132,7 @@ func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
 			StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
 			Attempts: s.attempts, MaxAttempts: s.maxAttempts, LastAttemptedAt: naiveTime(s.attempted),
 			LastFailureAt: naiveTime(s.failed), NextRetryAt: naiveTime(s.retryAt), CompletedAt: naiveTime(s.completed),
-			Error: s.fault(true),
+			Error: s.faultView(true),
 		}
 	}
 	return v
@@ -160,7 +147,7 @@ type letterObserver struct {
 	snapshots []*taskSnapshotView // one for each entry
 }
 
-func (o *letterObserver) begin(t *task, r *record) {
+func (o *letterObserver) startRecord(t *task, r *record) {
 	o.note(t)
 	o.record, o.before = r, nil
 	if r.kind == recStale && r.stale.reason != noDLQReason {
@@ -480,7 +467,7 @@ type stalenessRun struct {
 // by then the retries are made that fell due while the process was down.
 func (s *stalenessWatch) start() {
 	s.clock.scheduleHousekeeping(s.clock.now().add(s.interval()), func() {
-		s.detect(0, &stalenessRun{done: s.store.stay()})
+		s.detect(0, &stalenessRun{done: s.store.holdPositions()})
 	})
 }
 
@@ -566,7 +553,7 @@ type stalenessView struct {
 // report is the first limit of the unfinished tasks: stale ones first, then
 // those that have been longest in their state.
 func (s *stalenessWatch) report(limit int) []stalenessView {
-	defer s.store.stay()()
+	defer s.store.holdPositions()()
 	views := []stalenessView{}
 	now := s.clock.now()
 	for from, more := uint32(0), true; more; {

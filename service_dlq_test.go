@@ -775,7 +775,7 @@ func TestStaleInEveryState(t *testing.T) {
 				v = mustAct(t, s, v, 0, *tc.prepare)
 			}
 			clock.set(testStart.add(tc.after))
-			s.staleness.detect(0, &stalenessRun{done: s.store.stay()})
+			s.staleness.detect(0, &stalenessRun{done: s.store.holdPositions()})
 			after := settled(t, s, v.id)
 			if after.state != taskError || len(after.dead) != len(tc.reasons) {
 				t.Fatalf("got %s with %d entries; want error with %d", after.state, len(after.dead), len(tc.reasons))

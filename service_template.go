@@ -5,6 +5,7 @@ package main
 // clients ask about, and a miss is a look-up of what is not registered.
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -254,7 +255,7 @@ func (s *catalog) add(definition []byte) (t *template, replaced bool, err error)
 func refusedTemplate(problems inputProblems) error {
 	f := fieldReader{}
 	for _, p := range problems {
-		f.complain(orDefault(p.Field, "template"), "%s", p.Message)
+		f.complain(cmp.Or(p.Field, "template"), "%s", p.Message)
 	}
 	return f.failure("the template is refused")
 }

@@ -162,7 +162,7 @@ func TestCreatingCountsAsUse(t *testing.T) {
 // TestEveryFailureHasAWord keeps the table of failures whole: a worker's error
 // without a word is one of the two that have the orchestration role's body.
 func TestEveryFailureHasAWord(t *testing.T) {
-	for kind, row := range statusOf {
+	for kind, row := range failureForms {
 		without := failureKind(kind) == unauthenticated || failureKind(kind) == forbidden
 		if row.status == 0 || row.code == "" || (row.word == "") != without {
 			t.Errorf("kind %d: got %+v; want status, code and word", kind, row)

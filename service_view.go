@@ -4,6 +4,7 @@ package main
 // them. Both are computed here alone, for every surface.
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"slices"
@@ -295,7 +296,7 @@ func (e *ending) standardMetadata(at instant, worker string) []byte {
 	b := append([]byte(nil), `{"execution_time_ms":`...)
 	b = strconv.AppendInt(b, e.took.Milliseconds(), 10)
 	b = append(b, `,"worker_id":`...)
-	b = appendJSONString(b, orDefault(e.worker, worker))
+	b = appendJSONString(b, cmp.Or(e.worker, worker))
 	b = append(b, `,"completed_at":`...)
 	if at == 0 {
 		b = append(b, `null`...)
@@ -433,7 +434,7 @@ func (t *task) summaryStep(i int) summaryStep {
 		StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
 		CreatedAt: zonedTime(t.stepCreated(i)), CompletedAt: zonedTime(s.completed), LastAttemptedAt: zonedTime(s.attempted),
 		Attempts: s.attempts, MaxAttempts: s.maxAttempts,
-		DependenciesSatisfied: t.satisfied(i), RetryEligible: t.retryEligible(i), Error: s.fault(false),
+		DependenciesSatisfied: t.satisfied(i), RetryEligible: t.retryEligible(i), Error: s.faultView(false),
 	}
 }
 
@@ -471,7 +472,7 @@ type historian struct {
 	moves  []transitionView
 }
 
-func (h *historian) begin(_ *task, r *record) { h.record = r }
+func (h *historian) startRecord(_ *task, r *record) { h.record = r }
 
 func (h *historian) taskMoved(_ *task, from, to taskState, at instant) {
 	v := transitionView{Sequence: h.record.seq, RecordedAt: zonedTime(at), ToState: to.String()}
@@ -525,7 +526,7 @@ type auditor struct {
 	open    bool // the newest entry still waits for its transition
 }
 
-func (a *auditor) begin(t *task, r *record) {
+func (a *auditor) startRecord(t *task, r *record) {
 	a.open = false
 	if r.step != a.step || r.end == nil && r.kind != recOperator && r.kind != recAdjusted {
 		return
@@ -544,7 +545,7 @@ func (a *auditor) begin(t *task, r *record) {
 	if r.kind == recAdjusted {
 		v.adjusted(r.adjustment, t.steps[a.step].state)
 	} else if r.kind != recOperator {
-		v.WorkerUUID = new(stableID("worker", orDefault(r.end.worker, a.worker)))
+		v.WorkerUUID = new(stableID("worker", cmp.Or(r.end.worker, a.worker)))
 	}
 	a.open = r.kind != recLate
 	if !a.open {

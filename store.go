@@ -87,27 +87,27 @@ func openStore(o journalOptions, keepEvents int, c clock, log *slog.Logger) (*st
 	}
 	s.journal = j
 	s.seq = max(s.seq, j.durable()) // the last record may be of no task, and covered by the snapshot
-	r.events.recall(&s.events, s.seq)
+	r.events.appendTo(&s.events, s.seq)
 	s.dead = s.dead.inOrder()
 	return s, nil
 }
 
-// enter gives a task its place, and indexes it as pending.
-func (s *store) enter(id uuid, sl slot, tpl *template, by *creation) uint32 {
+// insert gives a task its place, and indexes it as pending.
+func (s *store) insert(id uuid, sl slot, tpl *template, by *creation) uint32 {
 	pos := uint32(len(s.slots))
 	s.slots = append(s.slots, sl)
 	s.byID[id] = pos
 	if by.identity != (identityKey{}) {
 		s.identities[by.identity] = id
 	}
-	s.slots[pos].in = s.index.add(pos, tpl, by)
-	s.tookID(id.plus(tpl.ids() - 1))
+	s.slots[pos].in = s.index.insert(pos, tpl, by)
+	s.noteID(id.plus(tpl.ids() - 1))
 	return pos
 }
 
-// tookID keeps the greatest id: a task that comes to have steps takes more of
+// noteID keeps the greatest id: a task that comes to have steps takes more of
 // them later, so the newest task need not have it.
-func (s *store) tookID(id uuid) {
+func (s *store) noteID(id uuid) {
 	if bytes.Compare(id[:], s.lastID[:]) > 0 {
 		s.lastID = id
 	}
@@ -211,7 +211,7 @@ func (s *store) eachUnsettledErrorLocked(f func(t *task)) error {
 		if h.counts[stepInProgress]+h.counts[stepWaitingForRetry] == 0 {
 			continue
 		}
-		t, err := s.thawAt(pos)
+		t, err := s.taskAt(pos)
 		if err != nil {
 			return err
 		}
@@ -229,29 +229,26 @@ func (s *store) updateLocked(decide func(c *change) error) error {
 	c.set = c.one[:0]
 	err := decide(&c)
 	for _, t := range c.set {
-		s.settle(t)
-		s.tellWaiters(t)
+		s.reindex(t)
+		s.notifyWaiters(t)
 	}
 	if err == nil {
 		c.dropFinished(dropsPerUpdate)
 	}
 	if s.journal.snapshotDue() {
-		select {
-		case s.full <- struct{}{}:
-		default:
-		}
+		offerToken(s.full)
 	}
 	return err
 }
 
-// settle brings the indexes up to date with a changed task, and keeps an ended
+// reindex brings the indexes up to date with a changed task, and keeps an ended
 // one as its line.
-func (s *store) settle(t *task) {
+func (s *store) reindex(t *task) {
 	if t.indexed != t.state {
 		s.index.move(t.pos, t.indexed, t.state, s.slots[t.pos].in)
 		t.indexed = t.state
 	}
-	s.dead.settle(t)
+	s.dead.update(t)
 	sl := &s.slots[t.pos]
 	s.retain.note(sl, t.id, t.finished())
 	if t.state.ended() {
@@ -277,15 +274,15 @@ func (c *change) task(id uuid) (*task, error) {
 	if live := c.s.slots[pos].live; live != nil {
 		return live, nil
 	}
-	return c.s.thawAt(pos)
+	return c.s.taskAt(pos)
 }
 
 func taskNotFound(id uuid) error { return failf(taskMissing, "task %s not found", id) }
 
-// thawAt makes the task at a position, which is kept as its line, ready to be
+// taskAt makes the task at a position, which is kept as its line, ready to be
 // changed. The store keeps the line until it settles the task.
-func (s *store) thawAt(pos uint32) (*task, error) {
-	t, err := s.thaw(s.slots[pos].line)
+func (s *store) taskAt(pos uint32) (*task, error) {
+	t, err := s.readTaskLine(s.slots[pos].line)
 	if err != nil {
 		return nil, err
 	}
@@ -293,12 +290,12 @@ func (s *store) thawAt(pos uint32) (*task, error) {
 	return t, nil
 }
 
-// thaw makes a task from its line. It needs no lock.
-func (s *store) thaw(line []byte) (*task, error) {
-	return s.thawObserved(line, unobserved{})
+// readTaskLine makes a task from its line. It needs no lock.
+func (s *store) readTaskLine(line []byte) (*task, error) {
+	return s.replayLine(line, unobserved{})
 }
 
-func (s *store) thawObserved(line []byte, obs replayer) (*task, error) {
+func (s *store) replayLine(line []byte, obs replayer) (*task, error) {
 	h, err := readTaskHeader(line)
 	if err != nil {
 		return nil, err
@@ -322,8 +319,8 @@ func (c *change) create(r *record, tpl *template) (*task, error) {
 	}
 	c.write(r)
 	t := newTask(r, tpl)
-	t.pos = s.enter(t.id, slot{live: t}, tpl, r.created)
-	s.requests.add(r.created.request, t.id, r.at)
+	t.pos = s.insert(t.id, slot{live: t}, tpl, r.created)
+	s.requests.insert(r.created.request, t.id, r.at)
 	return t, c.fold(t, r)
 }
 
@@ -352,13 +349,13 @@ func (c *change) fold(t *task, r *record) error {
 		c.set = append(c.set, t)
 	}
 	t.appendLog(r)
-	c.s.begin(t, r)
+	c.s.startRecord(t, r)
 	if err := t.apply(r, c.s); err != nil {
 		c.s.log.Error("a change does not fit the state tables", "error", err)
 		return err
 	}
 	if !r.ids.isZero() {
-		c.s.tookID(t.plan.lastID())
+		c.s.noteID(t.plan.lastID())
 	}
 	return nil
 }
@@ -433,7 +430,7 @@ func (s *store) viewObserved(id uuid, obs replayer) (*task, error) {
 	if obs == nil {
 		obs = unobserved{}
 	}
-	return s.thawObserved(kept.line, obs)
+	return s.replayLine(kept.line, obs)
 }
 
 // viewAfter is a view of a task that was just changed. One that was dropped
@@ -462,7 +459,7 @@ func (s *store) taskIn(sl slot) (*task, error) {
 	if sl.live != nil {
 		return sl.live, nil
 	}
-	return s.thaw(sl.line)
+	return s.readTaskLine(sl.line)
 }
 
 // copyLocked is a slot that later changes do not touch.
@@ -495,13 +492,13 @@ func (s *store) list(f *taskFilter, skip, limit int) ([]*task, int, error) {
 }
 
 // begin, taskMoved and stepMoved make the store follow its live tasks.
-func (s *store) begin(t *task, r *record) {
-	s.analytics.begin(t, r)
-	s.events.maker.begin(t, r)
+func (s *store) startRecord(t *task, r *record) {
+	s.analytics.startRecord(t, r)
+	s.events.maker.startRecord(t, r)
 }
 
 func (s *store) taskMoved(t *task, from, to taskState, at instant) {
-	s.events.add(s.events.maker.taskMove(t, from, to, at))
+	s.events.append(s.events.maker.taskMove(t, from, to, at))
 	s.analytics.taskMoved(t, from, to, at)
 	s.watch.taskMoved(t, from, to, at)
 	s.waiters.moved(t.id, to)
@@ -512,7 +509,7 @@ func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {
 		s.index.steps[from]--
 	}
 	s.index.steps[to]++
-	s.events.add(s.events.maker.stepMove(t, i, from, to, at))
+	s.events.append(s.events.maker.stepMove(t, i, from, to, at))
 	s.analytics.stepMoved(t, i, from, to, at)
 	s.watch.stepMoved(t, i, from, to, at)
 }
@@ -539,7 +536,7 @@ func (s *store) logLocked(pos uint32) taskLog {
 // replayLog replays a log for an observer, and returns the task. It needs no lock.
 func (s *store) replayLog(l taskLog, obs replayer) (*task, error) {
 	if l.line != nil {
-		return s.thawObserved(l.line, obs)
+		return s.replayLine(l.line, obs)
 	}
 	log := make([]byte, 0, len(l.log)+2)
 	h := taskHeader{id: l.id, log: append(append(append(log, '['), l.log...), ']')}
@@ -637,7 +634,7 @@ func (c *change) duplicate(identity identityKey) (id uuid, ok bool) {
 }
 
 // awaitEnd returns a waiter for the end of a task that this change creates.
-func (c *change) awaitEnd(t *task) *waiter { return c.s.waiters.add(t.id, terminalStates, t.state) }
+func (c *change) awaitEnd(t *task) *waiter { return c.s.waiters.join(t.id, terminalStates, t.state) }
 
 // letter finds a dead letter by its id.
 func (c *change) letter(id uuid) (dlqRow, bool) { return c.s.dead.find(id) }
@@ -725,7 +722,7 @@ func (s *store) eachInError(f func(t *task)) error {
 			if h, err := readTaskHeader(line); err == nil && h.counts[stepInError] == 0 {
 				continue
 			}
-			t, err := s.thaw(line)
+			t, err := s.readTaskLine(line)
 			if err != nil {
 				return fmt.Errorf("looking at failed steps: %w", err)
 			}

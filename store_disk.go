@@ -113,18 +113,18 @@ func (f osFile) size() (int64, error) {
 
 func (f osFile) truncate(size int64) error { return f.Truncate(size) }
 
-// call runs a system call on the file, again when a signal interrupted it.
-func (f osFile) call(op string, do func(fd int) error) error {
-	for {
-		err := do(int(f.Fd()))
-		switch err {
-		case nil:
-			return nil
-		case syscall.EINTR:
-		default:
-			return &fs.PathError{Op: op, Path: f.Name(), Err: err}
-		}
+func (f osFile) sync() error { return syncData(f.File) }
+
+func (f osFile) allocate(off, n int64) error { return reserveBlocks(f.File, off, n) }
+
+func (f osFile) orphan() bool { return isUnlinked(f.File) }
+
+func (osDisk) free(dir string) (int64, error) {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		return 0, os.NewSyscallError("statfs", err)
 	}
+	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
 // Disk space set aside for the journal ahead of its end, so that a full disk is
@@ -226,7 +226,7 @@ func (osDisk) lock(name string) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = osFile{f}.call("flock", func(fd int) error {
+	err = fileCall(f, "flock", func(fd int) error {
 		return syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB)
 	})
 	if err != nil {

@@ -44,7 +44,7 @@ type moveMaker struct {
 	places    map[*template]uint32
 }
 
-func (m *moveMaker) begin(t *task, r *record) {
+func (m *moveMaker) startRecord(t *task, r *record) {
 	m.seq, m.started, m.n = r.seq, r.started(), 0
 	if m.current != t.tpl {
 		m.current, m.place = t.tpl, m.placeOf(t.tpl)
@@ -105,8 +105,8 @@ type eventLog struct {
 // close releases all who follow.
 func (l *eventLog) close() { l.closing.Do(func() { close(l.closed) }) }
 
-// add appends a move, and drops the oldest records for it.
-func (l *eventLog) add(m move) {
+// append appends a move, and drops the oldest records for it.
+func (l *eventLog) append(m move) {
 	for l.held >= l.keep && l.ring[l.head].seq != m.seq {
 		l.dropRecord()
 	}
@@ -192,7 +192,7 @@ func appendEventsLine(b []byte, lost uint64) []byte {
 
 // recollector collects the moves of the snapshot's tasks, and gives them to the
 // log in the order of their records.
-type recollector struct {
+type moveCollector struct {
 	known bool   // the snapshot says how far back
 	after uint64 // moves of later records are held
 	moves []move // not in the log yet
@@ -200,7 +200,7 @@ type recollector struct {
 }
 
 // line takes what appendEventsLine wrote.
-func (c *recollector) line(text []byte) error {
+func (c *moveCollector) line(text []byte) error {
 	var v struct {
 		After *uint64 `json:"events_after"`
 	}
@@ -217,23 +217,23 @@ func (c *recollector) line(text []byte) error {
 }
 
 // wants reports whether a task whose newest record this is has moves to collect.
-func (c *recollector) wants(lastSeq uint64) bool { return c.known && lastSeq > c.after }
+func (c *moveCollector) wants(lastSeq uint64) bool { return c.known && lastSeq > c.after }
 
-// recall gives the log the collected moves of the records up to seq.
-func (c *recollector) recall(log *eventLog, seq uint64) {
+// appendTo gives the log the collected moves of the records up to seq.
+func (c *moveCollector) appendTo(log *eventLog, seq uint64) {
 	if !c.begun {
-		c.begin(log, seq)
+		c.sortMoves(log, seq)
 	}
 	n := 0
 	for n < len(c.moves) && c.moves[n].seq <= seq {
-		log.add(c.moves[n])
+		log.append(c.moves[n])
 		n++
 	}
 	c.moves = c.moves[n:]
 }
 
-// begin puts in order what was collected, before the first record after seq.
-func (c *recollector) begin(log *eventLog, seq uint64) {
+// sortMoves puts in order what was collected, before the first record after seq.
+func (c *moveCollector) sortMoves(log *eventLog, seq uint64) {
 	c.begun = true
 	if !c.known {
 		c.after = seq
@@ -244,9 +244,9 @@ func (c *recollector) begin(log *eventLog, seq uint64) {
 	})
 }
 
-// passOver notes a record of the journal that is not applied, because the line of
+// skip notes a record of the journal that is not applied, because the line of
 // its task has it: its moves were collected, or are lost.
-func (c *recollector) passOver(log *eventLog, seq uint64) {
+func (c *moveCollector) skip(log *eventLog, seq uint64) {
 	if !c.known {
 		log.forget(seq)
 	}
@@ -256,13 +256,13 @@ func (c *recollector) passOver(log *eventLog, seq uint64) {
 // the event log.
 type lineReplay struct {
 	figures replayer
-	keeper  *recollector
+	keeper  *moveCollector
 	maker   *moveMaker
 }
 
-func (r *lineReplay) begin(t *task, rec *record) {
-	r.figures.begin(t, rec)
-	r.maker.begin(t, rec)
+func (r *lineReplay) startRecord(t *task, rec *record) {
+	r.figures.startRecord(t, rec)
+	r.maker.startRecord(t, rec)
 }
 
 func (r *lineReplay) taskMoved(t *task, from, to taskState, at instant) {
@@ -515,11 +515,11 @@ type waiter struct {
 	found slot // the task at that moment; empty when it is to be looked up
 }
 
-// add makes a waiter for a task that is in a state.
-func (w *waiters) add(id uuid, wants stateSet, state taskState) *waiter {
+// join makes a waiter for a task that is in a state.
+func (w *waiters) join(id uuid, wants stateSet, state taskState) *waiter {
 	n := &waiter{task: id, wants: wants, done: make(chan struct{})}
 	if w.closed != "" {
-		n.tell(w.closed, slot{})
+		n.finish(w.closed, slot{})
 		return n
 	}
 	if w.tasks == nil {
@@ -548,8 +548,8 @@ func (w *waiters) moved(id uuid, to taskState) {
 	}
 }
 
-// due reports whether settled has somebody to tell.
-func (w *waiters) due(id uuid) bool {
+// hasNews reports whether settled has somebody to tell.
+func (w *waiters) hasNews(id uuid) bool {
 	if w.count == 0 {
 		return false
 	}
@@ -564,18 +564,18 @@ func (w *waiters) due(id uuid) bool {
 	return true
 }
 
-// settled tells those who wait for what the task came into. All of them share
+// notify tells those who wait for what the task came into. All of them share
 // the slot: the task as it is now.
-func (w *waiters) settled(id uuid, now slot) {
+func (w *waiters) notify(id uuid, now slot) {
 	a := w.tasks[id]
 	all, passed := a.all, a.passed
 	a.all, a.wants, a.passed = all[:0], finalStates, 0
 	for _, n := range all {
 		switch {
 		case n.wants&passed != 0:
-			n.tell(waitReached, now)
+			n.finish(waitReached, now)
 		case passed&finalStates != 0:
-			n.tell(waitEnded, now)
+			n.finish(waitEnded, now)
 		default:
 			n.place = len(a.all)
 			a.all = append(a.all, n)
@@ -589,14 +589,14 @@ func (w *waiters) settled(id uuid, now slot) {
 	}
 }
 
-// tell ends the wait.
-func (n *waiter) tell(end waitEnd, found slot) {
+// finish ends the wait.
+func (n *waiter) finish(end waitEnd, found slot) {
 	n.end, n.found = end, found
 	close(n.done)
 }
 
-// told reports whether the wait has ended.
-func (n *waiter) told() bool {
+// finished reports whether the wait has ended.
+func (n *waiter) finished() bool {
 	select {
 	case <-n.done:
 		return true
@@ -608,7 +608,7 @@ func (n *waiter) told() bool {
 // withdraw ends the wait for a reason of the waiter's own, unless it has ended.
 // What others wait for is left as it was: too many looks do no harm.
 func (w *waiters) withdraw(n *waiter, why waitEnd, found slot) {
-	if n.told() {
+	if n.finished() {
 		return
 	}
 	a := w.tasks[n.task]
@@ -620,17 +620,17 @@ func (w *waiters) withdraw(n *waiter, why waitEnd, found slot) {
 		delete(w.tasks, n.task)
 	}
 	w.count--
-	n.tell(why, found)
+	n.finish(why, found)
 }
 
-// left ends the waits for a task that is dropped, with the task as it was.
-func (w *waiters) left(id uuid, was slot) {
+// dropTask ends the waits for a task that is dropped, with the task as it was.
+func (w *waiters) dropTask(id uuid, was slot) {
 	a := w.tasks[id]
 	if a == nil {
 		return
 	}
 	for _, n := range a.all {
-		n.tell(waitEnded, was)
+		n.finish(waitEnded, was)
 	}
 	w.count -= len(a.all)
 	delete(w.tasks, id)
@@ -641,7 +641,7 @@ func (w *waiters) left(id uuid, was slot) {
 func (w *waiters) releaseAll(why waitEnd) {
 	for _, a := range w.tasks {
 		for _, n := range a.all {
-			n.tell(why, slot{})
+			n.finish(why, slot{})
 		}
 	}
 	w.tasks, w.count = nil, 0
@@ -666,10 +666,10 @@ func (s *store) await(id uuid, wants stateSet) (*waiter, error) {
 	}
 	if over {
 		n := &waiter{task: id, wants: wants, done: make(chan struct{})}
-		n.tell(end, s.copyLocked(pos))
+		n.finish(end, s.copyLocked(pos))
 		return n, nil
 	}
-	return s.waiters.add(id, wants, state), nil
+	return s.waiters.join(id, wants, state), nil
 }
 
 // stateLocked is the state of the task at a position.
@@ -681,21 +681,21 @@ func (s *store) stateLocked(pos uint32) (taskState, error) {
 	return h.state, err
 }
 
-// giveUp ends a wait at its limit, with the task as it is, unless it has ended.
-func (s *store) giveUp(n *waiter) {
+// stopWaiting ends a wait at its limit, with the task as it is, unless it has ended.
+func (s *store) stopWaiting(n *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var found slot
-	if pos, ok := s.byID[n.task]; ok && !n.told() {
+	if pos, ok := s.byID[n.task]; ok && !n.finished() {
 		found = s.copyLocked(pos)
 	}
 	s.waiters.withdraw(n, waitTimedOut, found)
 }
 
-// tellWaiters tells those who wait for what a settled task came into.
-func (s *store) tellWaiters(t *task) {
-	if s.waiters.due(t.id) {
-		s.waiters.settled(t.id, s.copyLocked(t.pos))
+// notifyWaiters tells those who wait for what a settled task came into.
+func (s *store) notifyWaiters(t *task) {
+	if s.waiters.hasNews(t.id) {
+		s.waiters.notify(t.id, s.copyLocked(t.pos))
 	}
 }
 

@@ -439,7 +439,7 @@ func TestEventsOfAnImportedState(t *testing.T) {
 func BenchmarkEventLog(b *testing.B) {
 	l, of := &eventLog{keep: defaultKeptEvents}, &task{tpl: &template{}}
 	for n := uint64(0); b.Loop(); n++ {
-		l.maker.begin(of, &record{seq: n / 8})
-		l.add(l.maker.taskMove(of, taskPending, taskInitializing, testStart))
+		l.maker.startRecord(of, &record{seq: n / 8})
+		l.append(l.maker.taskMove(of, taskPending, taskInitializing, testStart))
 	}
 }

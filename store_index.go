@@ -53,8 +53,8 @@ func newTaskIndex() *taskIndex {
 	}
 }
 
-// add enters a pending task; its steps are counted as they come into being.
-func (x *taskIndex) add(pos uint32, tpl *template, by *creation) *postings {
+// insert enters a pending task; its steps are counted as they come into being.
+func (x *taskIndex) insert(pos uint32, tpl *template, by *creation) *postings {
 	x.all.set(pos)
 	x.states[taskPending].set(pos)
 	x.statuses[briefPending].set(pos)
@@ -62,7 +62,7 @@ func (x *taskIndex) add(pos uint32, tpl *template, by *creation) *postings {
 	p.tasks++
 	p.states[taskPending]++
 	for _, in := range p.in {
-		in.add(pos)
+		in.insert(pos)
 	}
 	return p
 }
@@ -290,7 +290,7 @@ func (x positionIndex) get(key string) *positions {
 	return p
 }
 
-func (p *positions) add(pos uint32) {
+func (p *positions) insert(pos uint32) {
 	if p.many == nil && len(p.few) < maxFew {
 		p.few = append(p.few, pos)
 		return
@@ -384,20 +384,20 @@ func (x *dlqIndex) inOrder() *dlqIndex {
 	y := newDLQIndex()
 	for _, r := range x.rows {
 		if !r.id.isZero() {
-			y.add(r)
+			y.insert(r)
 		}
 	}
 	return y
 }
 
-// settle brings the index up to date with the entries of a changed task.
-func (x *dlqIndex) settle(t *task) {
+// update brings the index up to date with the entries of a changed task.
+func (x *dlqIndex) update(t *task) {
 	for n := range t.dead {
 		h := t.dead[n].header()
 		id := dlqEntryID(t.id, h.at, h.seq)
 		i, ok := x.byID[id]
 		if !ok {
-			x.add(dlqRow{h, id, t.id, uint32(n)})
+			x.insert(dlqRow{h, id, t.id, uint32(n)})
 			continue
 		}
 		if x.rows[i].letterHeader != h {
@@ -428,7 +428,7 @@ func (x *dlqIndex) remove(task uuid, letters []letterHeader) {
 	}
 }
 
-func (x *dlqIndex) add(r dlqRow) {
+func (x *dlqIndex) insert(r dlqRow) {
 	i := uint32(len(x.rows))
 	x.rows = append(x.rows, r)
 	x.byID[r.id] = i
@@ -609,8 +609,8 @@ func newRequestIndex() *requestIndex {
 	return &requestIndex{tasks: map[replayKey]uuid{}, flights: map[replayKey]*requestMark{}}
 }
 
-// add remembers the request that created a task at an instant.
-func (x *requestIndex) add(m requestMark, id uuid, at instant) {
+// insert remembers the request that created a task at an instant.
+func (x *requestIndex) insert(m requestMark, id uuid, at instant) {
 	if m == (requestMark{}) {
 		return
 	}

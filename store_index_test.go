@@ -37,7 +37,7 @@ func BenchmarkCounting(b *testing.B) {
 		b.Run(bc.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := svc.store.thawObserved(line, bc.obs); err != nil {
+				if _, err := svc.store.replayLine(line, bc.obs); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -286,7 +286,7 @@ func testTaskIndex(t *testing.T, users int) {
 			state: taskState(r.IntN(int(taskStates))),
 		}
 		all = append(all, e)
-		x.move(uint32(i), taskPending, e.state, x.add(uint32(i), e.tpl, &e.by))
+		x.move(uint32(i), taskPending, e.state, x.insert(uint32(i), e.tpl, &e.by))
 	}
 	choose := func(values ...string) string { return values[r.IntN(len(values))] }
 	for range 2000 {

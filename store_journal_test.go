@@ -148,7 +148,7 @@ func writeSnapshot(j *journal) error {
 	}
 	defer s.abort()
 	for n := uint64(1); n <= s.cut(); n++ {
-		if err := s.add(fmt.Appendf(nil, `{"n":%d`, n)); err != nil {
+		if err := s.line(fmt.Appendf(nil, `{"n":%d`, n)); err != nil {
 			return err
 		}
 	}
@@ -989,7 +989,7 @@ func BenchmarkRecovery(b *testing.B) {
 		b.Fatal(err)
 	}
 	for range lines {
-		if err := s.add(line); err != nil {
+		if err := s.line(line); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -388,7 +388,7 @@ func (r *recovery) tidy() error {
 // restorer feeds a store that nobody uses yet.
 type restorer struct {
 	s      *store
-	events recollector
+	events moveCollector
 }
 
 // snapshotLine takes one line of the snapshot: a template, figures, or a task.
@@ -426,15 +426,15 @@ func (l *restorer) line(line []byte) error {
 		return err
 	}
 	l.s.seq = max(l.s.seq, h.lastSeq)
-	pos := l.s.enter(h.id, slot{line: line}, tpl, r.created)
-	l.s.requests.add(r.created.request, h.id, h.created)
-	l.s.tookID(h.lastID)
+	pos := l.s.insert(h.id, slot{line: line}, tpl, r.created)
+	l.s.requests.insert(r.created.request, h.id, h.created)
+	l.s.noteID(h.lastID)
 	l.s.index.move(pos, taskPending, h.state, l.s.slots[pos].in)
 	for s, n := range h.counts {
 		l.s.index.steps[s] += n
 	}
 	for _, row := range appendDLQRows(nil, h.id, h.dead) {
-		l.s.dead.add(row)
+		l.s.dead.insert(row)
 	}
 	l.s.retain.note(&l.s.slots[pos], h.id, finishedAt(h.state, h.completed, h.dead))
 	t, err := l.replayed(&h, tpl)
@@ -513,7 +513,7 @@ func (l *restorer) record(seq uint64, line []byte) error {
 	}
 	s := l.s
 	s.seq = max(s.seq, seq)
-	l.events.recall(&s.events, seq-1)
+	l.events.appendTo(&s.events, seq-1)
 	switch r.kind {
 	case recTemplate:
 		return l.template(r)
@@ -528,12 +528,12 @@ func (l *restorer) record(seq uint64, line []byte) error {
 	}
 	t := s.slots[pos].live
 	if t == nil {
-		if t, err = s.thawAt(pos); err != nil {
+		if t, err = s.taskAt(pos); err != nil {
 			return err
 		}
 	}
 	if seq <= t.lastSeq {
-		l.events.passOver(&s.events, seq)
+		l.events.skip(&s.events, seq)
 		return nil // the snapshot has it already
 	}
 	return l.apply(t, r)
@@ -542,7 +542,7 @@ func (l *restorer) record(seq uint64, line []byte) error {
 func (l *restorer) created(r *record) error {
 	s := l.s
 	if _, ok := s.byID[r.task]; ok {
-		l.events.passOver(&s.events, r.seq)
+		l.events.skip(&s.events, r.seq)
 		return nil // the snapshot has it already
 	}
 	tpl := s.template(r.created.template)
@@ -550,8 +550,8 @@ func (l *restorer) created(r *record) error {
 		return fmt.Errorf("its template %s was never recorded", r.created.template)
 	}
 	t := newTask(r, tpl)
-	t.pos = s.enter(t.id, slot{live: t}, tpl, r.created)
-	s.requests.add(r.created.request, t.id, r.at)
+	t.pos = s.insert(t.id, slot{live: t}, tpl, r.created)
+	s.requests.insert(r.created.request, t.id, r.at)
 	return l.apply(t, r)
 }
 
@@ -561,19 +561,19 @@ func (l *restorer) dropped(r *record) error {
 	if !ok || l.s.slots[pos].finished == 0 {
 		return fmt.Errorf("it drops task %s, which is not there or not finished", r.task)
 	}
-	return l.s.leave(pos)
+	return l.s.remove(pos)
 }
 
 func (l *restorer) apply(t *task, r *record) error {
 	t.appendLog(r)
-	l.s.begin(t, r)
+	l.s.startRecord(t, r)
 	if err := t.apply(r, l.s); err != nil {
 		return err
 	}
 	if !r.ids.isZero() {
-		l.s.tookID(t.plan.lastID())
+		l.s.noteID(t.plan.lastID())
 	}
-	l.s.settle(t)
+	l.s.reindex(t)
 	return nil
 }
 
@@ -617,7 +617,7 @@ func (l *restorer) droppedLine(line []byte) error {
 		case "dropped":
 			l.s.retain.dropped = uint64(d.number(value))
 		case "last_id":
-			l.s.tookID(d.id(value))
+			l.s.noteID(d.id(value))
 		default:
 			d.err = fmt.Errorf("unknown member %q, from a newer version", key)
 		}

@@ -144,7 +144,7 @@ func (c *change) dropFinished(most int) (more bool) {
 			return false
 		}
 		id := s.idLocked(pos)
-		if err := s.leave(pos); err != nil {
+		if err := s.remove(pos); err != nil {
 			s.log.Error("a finished task cannot be dropped", "task_uuid", id, "error", err)
 			continue
 		}
@@ -153,8 +153,8 @@ func (c *change) dropFinished(most int) (more bool) {
 	return true
 }
 
-// leave takes a finished task out of everything that enter and settle put it into.
-func (s *store) leave(pos uint32) error {
+// remove takes a finished task out of everything that enter and settle put it into.
+func (s *store) remove(pos uint32) error {
 	sl := &s.slots[pos]
 	h, err := readTaskHead(sl.line)
 	if err != nil {
@@ -169,7 +169,7 @@ func (s *store) leave(pos uint32) error {
 	s.events.taskDropped(h.lastSeq)
 	s.index.remove(pos, h.state, &h.counts, sl.in)
 	delete(s.byID, h.id)
-	s.waiters.left(h.id, *sl)
+	s.waiters.dropTask(h.id, *sl)
 	*sl = slot{}
 	s.retain.finished--
 	s.retain.dropped++
@@ -334,9 +334,9 @@ func (s *store) relocate(from, to uint32) {
 // vacant reports whether no task is there.
 func (sl *slot) vacant() bool { return sl.live == nil && sl.line == nil }
 
-// stay keeps every task at its position until the function returned is called,
+// holdPositions keeps every task at its position until the function returned is called,
 // for a walk that lets go of the lock in between.
-func (s *store) stay() (done func()) {
+func (s *store) holdPositions() (done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.packing.walks++

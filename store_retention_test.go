@@ -59,7 +59,7 @@ func (s *store) viewAt(pos uint32) (*task, error) {
 	if live := s.slots[pos].live; live != nil {
 		return live, nil
 	}
-	return s.thaw(s.slots[pos].line)
+	return s.readTaskLine(s.slots[pos].line)
 }
 
 // retaining is a configuration that keeps n finished tasks.

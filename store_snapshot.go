@@ -105,9 +105,9 @@ func (s *snapshotWriter) cut() uint64 {
 	return s.covered
 }
 
-// add writes a line, given without its closing brace and not kept. After an
+// line writes a line, given without its closing brace and not kept. After an
 // error the snapshot is given up.
-func (s *snapshotWriter) add(line []byte) error {
+func (s *snapshotWriter) line(line []byte) error {
 	if s.ended {
 		return errors.New("write snapshot: it has ended")
 	}
@@ -293,9 +293,9 @@ func (j *journal) noteSnapshot(err error) {
 // snapshotBatch is how many tasks a snapshot takes at a time under the lock.
 const snapshotBatch = 256
 
-// keepSmall writes a snapshot whenever the journal has grown enough, until ctx
+// runSnapshots writes a snapshot whenever the journal has grown enough, until ctx
 // ends. One that fails is tried again when the journal has grown further.
-func (s *store) keepSmall(ctx context.Context) {
+func (s *store) runSnapshots(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -325,7 +325,7 @@ func (s *store) snapshot() error {
 	s.holdLocked()
 	s.mu.Unlock()
 	defer s.release()
-	err = w.add(appendEventsLine(nil, missing))
+	err = w.line(appendEventsLine(nil, missing))
 	if err == nil {
 		err = s.writeSnapshot(w, count, figures, covered)
 	}
@@ -337,14 +337,14 @@ func (s *store) snapshot() error {
 }
 
 func (s *store) writeSnapshot(w *snapshotWriter, count int, figures *frozenFigures, covered uint64) error {
-	if err := s.writeTemplates(w.add); err != nil {
+	if err := s.writeTemplates(w.line); err != nil {
 		return err
 	}
-	if err := figures.writeLines(covered, w.add); err != nil {
+	if err := figures.writeLines(covered, w.line); err != nil {
 		return err
 	}
 	if line := s.droppedLine(); line != nil {
-		if err := w.add(line); err != nil {
+		if err := w.line(line); err != nil {
 			return err
 		}
 	}
@@ -352,7 +352,7 @@ func (s *store) writeSnapshot(w *snapshotWriter, count int, figures *frozenFigur
 	for from := 0; from < count; from += snapshotBatch {
 		lines = s.lineBatch(lines[:0], from, min(from+snapshotBatch, count))
 		for _, line := range lines {
-			if err := w.add(line[:len(line)-1]); err != nil {
+			if err := w.line(line[:len(line)-1]); err != nil {
 				return err
 			}
 		}

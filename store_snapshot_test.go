@@ -33,7 +33,7 @@ func TestSnapshotReplacesJournal(t *testing.T) {
 	}
 	mustStore(t, j, 2)
 	for n := range 7 {
-		if err := s.add(fmt.Appendf(nil, `{"n":%d`, n+1)); err != nil {
+		if err := s.line(fmt.Appendf(nil, `{"n":%d`, n+1)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -41,7 +41,7 @@ func TestSnapshotReplacesJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.abort()
-	if s.add([]byte("{")) == nil || s.commit() == nil {
+	if s.line([]byte("{")) == nil || s.commit() == nil {
 		t.Error("add and commit after the end: got no error")
 	}
 	mustStore(t, j, 1)
@@ -142,7 +142,7 @@ func TestSnapshotSyncsWhatItShows(t *testing.T) {
 	covered := s.cut()
 	appendTest(j, 3)
 	for n := range covered {
-		s.add(fmt.Appendf(nil, `{"n":%d`, n+1))
+		s.line(fmt.Appendf(nil, `{"n":%d`, n+1))
 	}
 	if err := s.commit(); err != nil {
 		t.Fatal(err)
@@ -319,7 +319,7 @@ func TestSnapshotLeavesSpace(t *testing.T) {
 	line := append([]byte(`{"pad":"`), bytes.Repeat([]byte("x"), 1<<20)...)
 	line = append(line, '"')
 	for err == nil {
-		err = s.add(line)
+		err = s.line(line)
 	}
 	if !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("add: got %v; want no space", err)
@@ -358,7 +358,7 @@ func TestSnapshotGivesBackInSteps(t *testing.T) {
 			large.cut()
 			line := fmt.Appendf(nil, `{"pad":%q`, strings.Repeat("x", shrinkStep))
 			for range 3 {
-				if err := large.add(line); err != nil {
+				if err := large.line(line); err != nil {
 					t.Fatal(err)
 				}
 			}

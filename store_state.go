@@ -100,12 +100,12 @@ func (e *stateWriter) array(name string, write func(add func(line []byte) error)
 	e.n = 0
 	e.text(",\n\"" + name + "\":[")
 	if e.err == nil {
-		e.err = write(e.add)
+		e.err = write(e.element)
 	}
 	e.text("]")
 }
 
-func (e *stateWriter) add(line []byte) error {
+func (e *stateWriter) element(line []byte) error {
 	if e.n++; e.n > 1 {
 		e.text(",")
 	}
@@ -285,7 +285,7 @@ func (d *stateReader) member(key string) error {
 	case "dropped":
 		d.s.retain.dropped = uint64(f.number(raw))
 	case "last_id":
-		d.s.tookID(f.id(raw))
+		d.s.noteID(f.id(raw))
 	default:
 		return errors.New("unknown member, from a newer version")
 	}
@@ -429,7 +429,7 @@ type logOrder struct {
 	err  error
 }
 
-func (o *logOrder) begin(_ *task, r *record) {
+func (o *logOrder) startRecord(_ *task, r *record) {
 	if r.seq <= o.last && o.err == nil {
 		o.err = &logError{o.n, fmt.Errorf("sequence %d stands after %d", r.seq, o.last)}
 	}

@@ -202,7 +202,7 @@ func (h *taskHeader) creationRecord() (r *record, err error) {
 // transitions that it makes.
 type replayer interface {
 	observer
-	begin(t *task, r *record)
+	startRecord(t *task, r *record)
 }
 
 // replay makes the task again by applying its log.
@@ -222,7 +222,7 @@ func (h *taskHeader) replay(tpl *template, obs replayer) (t *task, err error) {
 			}
 			t = newTask(r, tpl)
 		}
-		obs.begin(t, r)
+		obs.startRecord(t, r)
 		err = t.apply(r, obs)
 		return err == nil
 	})
@@ -241,7 +241,7 @@ func (h *taskHeader) replay(tpl *template, obs replayer) (t *task, err error) {
 // unobserved is the observer of a replay whose transitions are known already.
 type unobserved struct{}
 
-func (unobserved) begin(*task, *record) {}
+func (unobserved) startRecord(*task, *record) {}
 
 func (unobserved) taskMoved(*task, taskState, taskState, instant) {}
 

@@ -124,6 +124,8 @@ type ending struct {
 	took     time.Duration // in whole milliseconds
 	attempt  int           // late: the attempt that answered too late
 	worker   string        // the outside actor that made the attempt; "" for this service
+
+	decision *branching // what result decides, between reading and applying it; not stored
 }
 
 // stepAction is what an operator or outside actor does to a step.
@@ -736,10 +738,41 @@ func (d *recordDecoder) leaseMember(key string, value []byte) {
 	copy(l.hash[:], raw)
 }
 
-// isLost reports a failure that only says that the actor was lost.
+// stepFault is what the error of a failed attempt says.
+type stepFault struct {
+	message    []byte // a JSON value
+	errorType  string
+	retryable  bool
+	statusCode *int64 // nil for none
+}
+
+// fault reads why the attempt failed. It reports false where none did; e may be nil.
+func (e *ending) fault() (f stepFault, failed bool) {
+	if e == nil || e.success || e.err == nil {
+		return f, false
+	}
+	eachMemberBytes(e.err, func(key, value []byte) bool {
+		switch string(key) {
+		case "message":
+			f.message = value
+		case "error_type":
+			f.errorType, _ = jsonString(value)
+		case "retryable":
+			f.retryable = string(value) == "true"
+		case "status_code":
+			if n, ok := jsonInt(value); ok {
+				f.statusCode = &n
+			}
+		}
+		return true
+	})
+	return f, true
+}
+
+// isLost reports whether the attempt failed only because its worker was lost.
 func (e *ending) isLost() bool {
-	f := (&step{last: e}).fault(false)
-	return f != nil && f.ErrorType == workerLostType
+	f, _ := e.fault()
+	return f.errorType == workerLostType
 }
 
 func appendAdjustment(b []byte, a *adjustment) []byte {

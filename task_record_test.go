@@ -77,7 +77,7 @@ type rewriter struct {
 	t task
 }
 
-func (w *rewriter) begin(_ *task, r *record) { w.t.appendLog(r) }
+func (w *rewriter) startRecord(_ *task, r *record) { w.t.appendLog(r) }
 
 // rewrite is the log as we would have written it.
 func rewrite(t *testing.T, h taskHeader, tpl *template) (taskHeader, *task) {

@@ -341,9 +341,8 @@ func templateFieldHint(key string, fields []templateField) string {
 
 // The limits of numbers.
 const (
-	maxBackoffMS        = 7 * 24 * 60 * 60 * 1000
-	maxTimeoutSeconds   = 1<<31 - 1
-	maxLifecycleMinutes = 100_000_000 // 190 years; more overflows a time.Duration
+	maxBackoffMS      = 7 * 24 * 60 * 60 * 1000
+	maxTimeoutSeconds = 1<<31 - 1
 )
 
 // The tables refer to each other, the inner ones first. Their order is the

@@ -1,15 +1,15 @@
 "use strict";
-// The documentation page: it reads the OpenAPI document of its own surface,
-// lists the operations, and sends requests to it. Everything from the document
-// and from answers becomes text nodes, never markup.
+// The documentation page: it reads the OpenAPI document of its surface, lists the
+// operations, and sends requests to them. Text from the document and from
+// responses becomes text nodes, never markup.
 
 const base = location.pathname.replace(/\/api-docs(\/.*)?$/, "");
 const methods = ["get", "post", "put", "patch", "delete"];
 const byId = (id) => document.getElementById(id);
-let api; // the document
-const inputs = []; // of path parameters: {name, input, touched, changed}
+let api; // the OpenAPI document
+const inputs = []; // the path parameters: {field, changed}
 
-// el makes an element; strings among the children become text.
+// el makes an element. Strings among the children become text nodes.
 function el(tag, properties, ...children) {
   const e = document.createElement(tag);
   for (const [name, value] of Object.entries(properties || {})) {
@@ -20,7 +20,7 @@ function el(tag, properties, ...children) {
   return e;
 }
 
-// follow is what a reference leads to, or the value itself.
+// follow resolves a reference; any other value is returned as it is.
 function follow(value) {
   for (let hops = 0; value && value.$ref && hops < 20; hops++) {
     value = value.$ref.split("/").slice(1).reduce((v, part) => v && v[part.replace(/~1/g, "/").replace(/~0/g, "~")], api);
@@ -42,10 +42,10 @@ function inline(text) {
   });
 }
 
-// jsonTokens splits JSON into strings, numbers, words, marks and white space.
+// jsonTokens matches strings, numbers, words, punctuation and white space.
 const jsonTokens = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null|[[\]{},:]|\s+|./gs;
 
-// prettyJSON indents JSON without touching its numbers and strings.
+// prettyJSON indents JSON and keeps numbers and strings as they are.
 function prettyJSON(text) {
   const out = [];
   let depth = 0, tokens = text.match(jsonTokens) || [];
@@ -78,7 +78,7 @@ function tokenKind(token, next) {
   return /^[-\d]/.test(token) ? "number" : "word";
 }
 
-// codeBlock shows text, coloured when it is JSON of a bearable size.
+// codeBlock shows text, with colours if it is JSON that is not too large.
 function codeBlock(text, isJSON) {
   const pre = el("pre", { tabIndex: 0 });
   if (!isJSON || text.length > 200000) {
@@ -102,7 +102,7 @@ function kindOf(schema) {
   return name && s.type === "string" ? name : type;
 }
 
-// limits says what else must hold for a value.
+// limits describes the constraints on a value.
 function limits(s) {
   const parts = [];
   if (s.enum) parts.push("one of " + s.enum.join(", "));
@@ -115,8 +115,8 @@ function limits(s) {
   return parts.join(" · ");
 }
 
-// membersOf is what can be unfolded below a schema: its members, or those of
-// its items or alternatives.
+// membersOf returns the object schemas in a schema: itself, its items or its
+// alternatives.
 function membersOf(schema) {
   const s = follow(schema);
   if (s.properties) return [s];
@@ -125,8 +125,8 @@ function membersOf(schema) {
   return (s.oneOf || s.anyOf || []).flatMap(membersOf);
 }
 
-// schemaView lists the members of a schema; what is below one is made when it
-// is unfolded, so that schemas may contain themselves.
+// schemaView lists the members of a schema. Nested members are made when they are
+// unfolded, because a schema may contain itself.
 function schemaView(schema) {
   const tables = membersOf(schema);
   if (!tables.length) {
@@ -157,7 +157,7 @@ function memberView(owner, name, member) {
   return el("li", {}, more);
 }
 
-// examplesOf are the examples of a body, by name.
+// examplesOf returns the examples of a body by name.
 function examplesOf(media) {
   if (media.example !== undefined) return { example: media.example };
   return Object.fromEntries(Object.entries(media.examples || {}).map(([name, e]) => [name, follow(e).value]));
@@ -165,8 +165,8 @@ function examplesOf(media) {
 
 function exampleText(value) { return typeof value === "string" ? value : JSON.stringify(value, null, 2); }
 
-// operationView is the card of an operation; what is inside is made when it is
-// opened for the first time.
+// operationView makes the card of an operation. Its content is made when it is
+// first opened.
 function operationView(op) {
   const card = el("details", { className: "operation", id: op.operationId },
     el("summary", {},
@@ -203,7 +203,7 @@ function parametersView(request) {
   const views = (headers) => parameters.filter((p) => (p.in === "header") === headers).map((p) => fieldView(request, p));
   const plain = views(false), headers = views(true);
   return el("section", {}, el("h3", {}, "Parameters"), el("div", { className: "fields" }, plain,
-    headers.length ? el("details", {}, el("summary", {}, plain.length ? "Headers" : "None but headers"), headers) : ""));
+    headers.length ? el("details", {}, el("summary", {}, plain.length ? "Headers" : "Headers only"), headers) : ""));
 }
 
 function fieldView(request, p) {
@@ -247,8 +247,8 @@ function bodyView(request) {
     text, problem, body.description ? el("p", { className: "prose" }, inline(body.description)) : "", schema);
 }
 
-// target is the path and query that the fields make; a path parameter without
-// value stays as it is in the pattern.
+// target builds path and query from the fields. A path parameter without a value
+// keeps its placeholder.
 function target(request) {
   let path = request.op.path;
   const query = new URLSearchParams();
@@ -270,7 +270,7 @@ function headersOf(request) {
 
 const hasBody = (request) => Boolean(request.body && request.body.text.value.trim());
 
-// keyHeader is the header that this surface reads API keys from.
+// keyHeader returns the header that the surface reads API keys from.
 function keyHeader() {
   const scheme = Object.values((api.components || {}).securitySchemes || {}).find((s) => s.type === "apiKey");
   return scheme ? scheme.name : "X-API-Key";
@@ -278,8 +278,8 @@ function keyHeader() {
 
 const quoted = (text) => "'" + text.replace(/'/g, "'\\''") + "'";
 
-// curlOf is the request as a command for a shell. Credentials are named, not
-// written: the command may end in a history or a chat.
+// curlOf returns the request as a shell command. It names environment variables
+// instead of credentials, because commands end up in histories and chats.
 function curlOf(request) {
   const method = request.op.method.toUpperCase();
   const parts = ["curl -sS" + (method === "GET" ? "" : " -X " + method) + " " + quoted(location.origin + target(request))];
@@ -290,7 +290,7 @@ function curlOf(request) {
   return parts.join(" \\\n  ");
 }
 
-// sendView is the command, the button, and the place of the answer.
+// sendView makes the command, the button, and the place for the response.
 function sendView(request) {
   const command = el("pre", { className: "wrap", tabIndex: 0 });
   const place = el("div", { "aria-live": "polite" });
@@ -306,7 +306,7 @@ function sendView(request) {
   return [el("section", {}, el("div", { className: "row" }, el("h3", {}, "Request"), copyButton(() => command.textContent), send), command), place];
 }
 
-const commands = []; // what writes the curl commands anew
+const commands = []; // functions that rewrite the curl commands
 
 function copyButton(text) {
   const button = el("button", { type: "button", className: "quiet small" }, "Copy");
@@ -315,14 +315,14 @@ function copyButton(text) {
       await navigator.clipboard.writeText(text());
       button.textContent = "Copied";
     } catch {
-      button.textContent = "Select and copy by hand";
+      button.textContent = "Copying failed; select the text instead";
     }
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   });
   return button;
 }
 
-// incomplete marks the first field that keeps a request from being sent.
+// incomplete reports whether a required field is empty, and marks the first one.
 function incomplete(request) {
   const missing = request.fields.find((f) => f.required && !f.input.value.trim());
   if (missing) {
@@ -335,7 +335,7 @@ function incomplete(request) {
   try {
     if (hasBody(request)) JSON.parse(request.body.text.value);
   } catch (e) {
-    problem = "This is no JSON: " + e.message; // sent all the same: the service has the last word
+    problem = "Not valid JSON: " + e.message; // sent anyway: the service decides
   }
   request.body.problem.textContent = problem;
   return false;
@@ -355,8 +355,8 @@ async function submit(request, send, place) {
     const text = await response.text();
     place.replaceChildren(answerView(response, text, performance.now() - began));
   } catch (e) {
-    place.replaceChildren(el("div", { className: "answer bad" }, el("p", { className: "status" }, "No answer"),
-      el("p", {}, "The request did not get through: " + e.message)));
+    place.replaceChildren(el("div", { className: "answer bad" }, el("p", { className: "status" }, "No response"),
+      el("p", {}, "The request failed: " + e.message)));
   } finally {
     send.disabled = false;
   }
@@ -380,10 +380,10 @@ function sizeText(text) {
   return bytes < 10240 ? bytes + " bytes" : Math.round(bytes / 1024) + " KiB";
 }
 
-const known = {}; // ids seen in answers, by the name of the path parameter
+const known = {}; // ids seen in responses, by the name of the path parameter
 
-// learn takes the first ids of an answer over into path parameters that nobody
-// has touched, so that the next request can follow from this one.
+// learn copies the first ids in a response into the path parameters that the user
+// has not edited, so that the next request can refer to them.
 function learn(text) {
   let value;
   try {
@@ -438,7 +438,7 @@ function responseInside(response) {
   return el("div", {}, bodies, headers.length ? [el("h4", {}, "Headers"), el("table", { className: "headers" }, el("tbody", {}, headers))] : "");
 }
 
-// readOperations lists the operations by tag, in the order of the document's tags.
+// readOperations returns the operations by tag, in the order of the document's tags.
 function readOperations() {
   const all = [];
   for (const [path, item] of Object.entries(api.paths)) {
@@ -470,7 +470,7 @@ function show(groups) {
     }
     byId("contents").append(group.heading, ...group.operations.map((op) => op.link));
   }
-  const none = el("p", { className: "none", hidden: true, role: "status" }, "No operation has that in its path, name or permission.");
+  const none = el("p", { className: "none", hidden: true, role: "status" }, "No operation matches.");
   byId("operations").append(none);
   byId("filter").addEventListener("input", () => filter(groups, none));
   openHash(operations);
@@ -507,7 +507,7 @@ function markCurrent() {
   }
 }
 
-// Light, dark, or as the system has it.
+// Light, dark, or the system's setting.
 const themes = ["auto", "light", "dark"];
 
 function setTheme(theme) {
@@ -522,7 +522,7 @@ function stored(value) {
     if (value) localStorage.setItem("stepwell-theme", value);
     return themes.includes(localStorage.getItem("stepwell-theme")) ? localStorage.getItem("stepwell-theme") : "auto";
   } catch {
-    return value || "auto"; // a browser that keeps nothing
+    return value || "auto"; // the browser denies storage
   }
 }
 
@@ -561,13 +561,13 @@ function begin() {
 async function load() {
   try {
     const response = await fetch(base + "/api-docs/openapi.json", { cache: "no-cache" });
-    if (!response.ok) throw new Error(`the service answered ${response.status}`);
+    if (!response.ok) throw new Error(`The service answered with status ${response.status}.`);
     api = await response.json();
     show(readOperations());
   } catch (e) {
     const again = el("button", { type: "button" }, "Try again");
     again.addEventListener("click", () => location.reload());
-    byId("intro").replaceChildren(el("h1", {}, "The document could not be loaded"), el("p", { role: "alert" }, e.message), again);
+    byId("intro").replaceChildren(el("h1", {}, "The OpenAPI document could not be loaded"), el("p", { role: "alert" }, e.message), again);
   }
 }
 

@@ -1,0 +1,721 @@
+package e2e
+
+// The program killed under load, again and again: what it acknowledged must be
+// there afterwards, and nothing else but what was sent.
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// snapshotFloor is the size of a journal, in bytes, below which no snapshot is due.
+const snapshotFloor = 16 << 20
+
+var crashDuration = flag.Duration("crash.duration", 2*time.Second, "how long TestCrash goes on killing")
+
+// crashTest is a directory of data, the load on it, and the books.
+type crashTest struct {
+	t       *testing.T
+	args    []string
+	data    string
+	padding string // in the context of every task
+	handler *crashHandler
+	program *program
+
+	over chan struct{} // closed: the clients end
+	load sync.WaitGroup
+
+	mu      sync.Mutex
+	life    *programLife           // the newest
+	tasks   map[string]*sentTask   // by marker
+	actions map[string]*sentAction // by marker
+}
+
+// programLife is one start of the program, from when it is ready.
+type programLife struct {
+	url  string
+	next chan struct{} // closed when there is another one
+}
+
+// sentTask is a task that a client asked for.
+type sentTask struct {
+	name  string
+	id    string // when its creation was acknowledged
+	keyed bool   // sent again after a crash, under the same key
+}
+
+// sentAction is what a client did to a step.
+type sentAction struct {
+	task, step string
+	action     string
+	acked      bool
+}
+
+// crashTemplates are tasks of every kind: builtins that end at once, that fail
+// and that wait, handlers, and a step for an outside actor, which the clients are.
+func crashTemplates(url string) []string {
+	soon := `{"max_attempts":6,"backoff_base_ms":5,"max_backoff_ms":20}`
+	return []string{
+		testTemplate("diamond", stepSpec{name: "a", callable: "builtin:noop"},
+			stepSpec{name: "b", callable: "builtin:noop", after: []string{"a"}},
+			stepSpec{name: "c", callable: "builtin:noop", after: []string{"a"}},
+			stepSpec{name: "d", callable: "builtin:noop", after: []string{"b", "c"}}),
+		testTemplate("flaky", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":2}`, retry: soon},
+			stepSpec{name: "b", callable: "builtin:sleep", config: `{"duration_ms":20}`, after: []string{"a"}}),
+		testTemplate("web", stepSpec{name: "a", callable: url, retry: soon, timeout: 600},
+			stepSpec{name: "b", callable: url, retry: soon, timeout: 600, after: []string{"a"}}),
+		testTemplate("act", stepSpec{name: "a", callable: "builtin:noop"},
+			stepSpec{name: "act", callable: "Outside", after: []string{"a"}, retry: `{"max_attempts":50,"backoff_base_ms":1}`},
+			stepSpec{name: "b", callable: url, retry: soon, timeout: 600, after: []string{"act"}}),
+		testTemplate("wait", stepSpec{name: "a", callable: "builtin:noop"},
+			stepSpec{name: "act", callable: "Outside", after: []string{"a"}, retry: `{"max_attempts":50,"backoff_base_ms":1}`}),
+		testTemplate("grow", stepSpec{name: "a", kind: "batchable", callable: "builtin:batch",
+			config: `{"total_items":5,"batch_size":2,"worker_template_name":"w"}`},
+			stepSpec{name: "w", kind: "batch_worker", callable: url, retry: soon, timeout: 600, after: []string{"a"}},
+			stepSpec{name: "b", kind: "deferred_convergence", callable: "builtin:noop", after: []string{"w"}}),
+	}
+}
+
+func newCrashTest(t *testing.T, padding string) *crashTest {
+	t.Helper()
+	c := &crashTest{t: t, padding: padding, over: make(chan struct{}), handler: newCrashHandler(t),
+		data: filepath.Join(t.TempDir(), "data"), tasks: map[string]*sentTask{}, actions: map[string]*sentAction{}}
+	templates := templateDir(t, crashTemplates(c.handler.url)...)
+	c.args = serveArguments("--data", c.data, "--sync", "always", "--templates", templates)
+	return c
+}
+
+// start starts the program and gives it to the clients.
+func (c *crashTest) start() {
+	c.t.Helper()
+	c.program = launch(c.t, nil, c.args...)
+	if err := c.program.awaitReady(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.life != nil {
+		close(c.life.next)
+	}
+	c.life = &programLife{c.program.ready.OrchestrationURL, make(chan struct{})}
+}
+
+// kill is the crash.
+func (c *crashTest) kill() {
+	c.t.Helper()
+	c.program.kill()
+	c.checkLog()
+}
+
+// checkLog looks for errors in what the program logged.
+func (c *crashTest) checkLog() {
+	c.t.Helper()
+	for line := range strings.Lines(c.program.stderr.String()) {
+		if !strings.HasPrefix(line, `{"time":`) && !strings.HasPrefix(line, "Stepwell") && !strings.HasPrefix(line, "  ") ||
+			strings.Contains(line, `"level":"ERROR"`) {
+			c.t.Errorf("the program says: %s", line)
+		}
+	}
+}
+
+// begin starts clients that create tasks, and act on steps, until c.over closes.
+func (c *crashTest) begin(clients int, names ...string) {
+	for i := range clients {
+		client := &http.Client{Transport: &http.Transport{}}
+		k := &crashClient{c: c, http: client, name: fmt.Sprintf("client-%d", i), names: names}
+		c.load.Go(k.run)
+	}
+}
+
+// crashClient is one client: it sends one request after the other.
+type crashClient struct {
+	c     *crashTest
+	http  *http.Client
+	name  string
+	names []string // of the templates that it makes tasks of
+	sent  int
+	open  []*openStep // that it will act on
+}
+
+// openStep is a step that waits for its actor.
+type openStep struct {
+	task, step string
+	unsure     bool // an action was sent and not answered
+}
+
+// run sends requests at a pace that leaves the machine some air.
+func (k *crashClient) run() {
+	defer k.http.CloseIdleConnections()
+	pace := time.NewTicker(3 * time.Millisecond)
+	defer pace.Stop()
+	for {
+		select {
+		case <-pace.C:
+		case <-k.c.over:
+			return
+		}
+		if len(k.open) > 0 && rand.IntN(3) == 0 {
+			k.act()
+		} else {
+			k.create()
+		}
+	}
+}
+
+// send sends a request to the newest program. When it gets no answer it waits
+// for the next one, and returns a status of 0.
+func (k *crashClient) send(method, path, body string, key ...string) (status int, reply []byte) {
+	k.c.mu.Lock()
+	life := k.c.life
+	k.c.mu.Unlock()
+	status, reply = sendOnce(k.http, method, life.url+path, body, key...)
+	if status == 0 {
+		select {
+		case <-life.next:
+		case <-k.c.over:
+		}
+	}
+	return status, reply
+}
+
+// sendOnce sends a request, with an Idempotency-Key or none; the status is 0 when
+// the answer did not come whole.
+func sendOnce(client *http.Client, method, url, body string, key ...string) (status int, reply []byte) {
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		panic(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if len(key) > 0 {
+		req.Header["Idempotency-Key"] = key
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, nil
+	}
+	defer resp.Body.Close()
+	if reply, err = io.ReadAll(resp.Body); err != nil {
+		return 0, nil
+	}
+	return resp.StatusCode, reply
+}
+
+// crashTask is what the test reads of a task.
+type crashTask struct {
+	TaskUUID string `json:"task_uuid"`
+	Name     string `json:"name"`
+	Status   string `json:"status"`
+	Context  struct {
+		Marker string `json:"marker"`
+	} `json:"context"`
+	InProgressSteps int `json:"in_progress_steps"`
+	CompletedSteps  int `json:"completed_steps"`
+	FailedSteps     int `json:"failed_steps"`
+	Steps           []struct {
+		WorkflowStepUUID string `json:"workflow_step_uuid"`
+	} `json:"steps"`
+}
+
+// create asks for a task. Most have a key, in the body or as a header, and are
+// asked for until there is an answer.
+func (k *crashClient) create() {
+	k.sent++
+	marker := fmt.Sprintf("%s-%d", k.name, k.sent)
+	s := &sentTask{name: k.names[rand.IntN(len(k.names))], keyed: rand.IntN(3) > 0}
+	body := fmt.Sprintf(`{"namespace":"t","name":%q,"context":{"marker":%q,"padding":%q}`, s.name, marker, k.c.padding)
+	var header []string // with it a repeated request gives the task, else a conflict
+	switch {
+	case s.keyed && rand.IntN(2) == 0:
+		header = []string{marker}
+	case s.keyed:
+		body += fmt.Sprintf(`,"idempotency_key":%q`, marker)
+	}
+	body += "}"
+	k.c.mu.Lock()
+	k.c.tasks[marker] = s
+	k.c.mu.Unlock()
+	status, reply := k.send("POST", "/v1/tasks", body, header...)
+	again := status == 0
+	for status == 0 && s.keyed && !k.ended() {
+		status, reply = k.send("POST", "/v1/tasks", body, header...)
+	}
+	switch {
+	case status == http.StatusCreated:
+		k.created(s, reply)
+	case status == http.StatusConflict && again && header == nil:
+	case status != 0:
+		k.c.t.Errorf("creating %s: got status %d: %s", marker, status, reply)
+	}
+}
+
+func (k *crashClient) ended() bool {
+	select {
+	case <-k.c.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// created enters an acknowledged task. Three of four steps for actors get one.
+func (k *crashClient) created(s *sentTask, reply []byte) {
+	var v crashTask
+	if err := json.Unmarshal(reply, &v); err != nil {
+		k.c.t.Errorf("%v in %s", err, reply)
+		return
+	}
+	k.c.mu.Lock()
+	s.id = v.TaskUUID
+	k.c.mu.Unlock()
+	if len(v.Steps) > 1 && v.hasActor() && rand.IntN(4) > 0 {
+		k.open = append(k.open, &openStep{task: v.TaskUUID, step: v.Steps[1].WorkflowStepUUID})
+	}
+}
+
+// act fails, resolves or completes an open step.
+func (k *crashClient) act() {
+	k.sent++
+	at := rand.IntN(len(k.open))
+	o := k.open[at]
+	marker := fmt.Sprintf("%s-%d", k.name, k.sent)
+	s := &sentAction{task: o.task, step: o.step, action: "complete_manually"}
+	body := fmt.Sprintf(`{"action_type":"complete_manually","reason":"r","completed_by":%q,`+
+		`"completion_data":{"result":{"by":%q}}}`, marker, marker)
+	switch rand.IntN(4) {
+	case 0:
+		s.action = "fail"
+		body = fmt.Sprintf(`{"action_type":"fail","reason":"r","failed_by":%q,`+
+			`"error":{"message":"m","retryable":true}}`, marker)
+	case 1:
+		s.action = "resolve_manually"
+		body = fmt.Sprintf(`{"action_type":"resolve_manually","reason":"r","resolved_by":%q}`, marker)
+	}
+	k.c.mu.Lock()
+	k.c.actions[marker] = s
+	k.c.mu.Unlock()
+	status, reply := k.send("PATCH", "/v1/tasks/"+o.task+"/workflow_steps/"+o.step, body)
+	ends := s.action != "fail"
+	switch {
+	case status == http.StatusOK:
+		k.c.mu.Lock()
+		s.acked = true
+		k.c.mu.Unlock()
+	case status == 0:
+		o.unsure = true
+		return
+	case status == http.StatusBadRequest && (!ends || o.unsure):
+		// The step waits for its next attempt, or an action without an answer ended it.
+		ends = ends && o.unsure
+	default:
+		k.c.t.Errorf("%s of %s: got status %d: %s", s.action, marker, status, reply)
+	}
+	if ends {
+		k.open = slices.Delete(k.open, at, at+1)
+	}
+}
+
+// crashHandler runs steps and keeps the books about its calls.
+type crashHandler struct {
+	url     string
+	release chan struct{} // closed: no call is held any more
+
+	mu      sync.Mutex
+	calls   map[string]int      // by Idempotency-Key
+	cut     map[string]bool     // keys of calls that a crash cut off
+	given   map[string][]string // by task: what b was given as a's result
+	replies map[string][]string // by step: what was replied
+	seen    map[string]bool     // tasks
+	n       int
+}
+
+func newCrashHandler(t *testing.T) *crashHandler {
+	h := &crashHandler{release: make(chan struct{}), calls: map[string]int{}, cut: map[string]bool{},
+		given: map[string][]string{}, replies: map[string][]string{}, seen: map[string]bool{}}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e, err := readEnvelope(r)
+		if err != nil {
+			if r.Context().Err() == nil && !strings.Contains(err.Error(), "unexpected EOF") {
+				t.Errorf("the handler got %v", err)
+			}
+			return
+		}
+		h.call(w, r, e)
+	}))
+	t.Cleanup(s.Close)
+	h.url = s.URL
+	return h
+}
+
+// call answers most calls at once, the first of some keys never, and the first
+// attempt of some steps with an error.
+func (h *crashHandler) call(w http.ResponseWriter, r *http.Request, e *handlerEnvelope) {
+	key := r.Header.Get("Idempotency-Key")
+	if h.enter(key, e) == 1 && rand.IntN(8) == 0 {
+		select {
+		case <-h.release:
+		case <-r.Context().Done():
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.cut[key] = true
+			return
+		}
+	}
+	if e.Step.Attempt == 1 && rand.IntN(8) == 0 {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprint(w, h.reply(e.Step.StepUUID))
+}
+
+// enter books a call and returns how often its key was called.
+func (h *crashHandler) enter(key string, e *handlerEnvelope) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls[key]++
+	h.seen[e.Task.TaskUUID] = true
+	if e.Task.Name == "web" && e.Step.Name == "b" {
+		h.given[e.Task.TaskUUID] = append(h.given[e.Task.TaskUUID], string(e.DependencyResults["a"]))
+	}
+	return h.calls[key]
+}
+
+// reply is a number that was never given before.
+func (h *crashHandler) reply(step string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.n++
+	text := fmt.Sprint(h.n)
+	h.replies[step] = append(h.replies[step], text)
+	return text
+}
+
+// finish ends the load, lets everything run to its end, and checks the books.
+func (c *crashTest) finish() {
+	c.t.Helper()
+	close(c.over)
+	c.load.Wait()
+	close(c.handler.release)
+	eventually(c.t, "every task has run as far as it goes", c.settled)
+	c.checkTasks()
+	c.checkActions()
+	c.checkHandler()
+	before := c.everything()
+	c.program.stop()
+	c.checkLog()
+	c.checkFiles(before)
+}
+
+// list is a page of the tasks in a state, and the number of all of them.
+func (c *crashTest) list(status string, page, perPage int) (tasks []crashTask, total int) {
+	var v struct {
+		Tasks      []crashTask `json:"tasks"`
+		Pagination struct {
+			TotalCount int `json:"total_count"`
+		} `json:"pagination"`
+	}
+	c.get(fmt.Sprintf("/v1/tasks?status=%s&page=%d&per_page=%d", status, page, perPage), &v)
+	return v.Tasks, v.Pagination.TotalCount
+}
+
+func (c *crashTest) get(path string, v any) {
+	c.t.Helper()
+	if err := json.Unmarshal(c.program.api().do("GET", path, "").want(200).body, v); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// all is every task in a state.
+func (c *crashTest) all(status string) (tasks []crashTask) {
+	const perPage = 50
+	for page := 1; ; page++ {
+		more, _ := c.list(status, page, perPage)
+		if tasks = append(tasks, more...); len(more) < perPage {
+			return tasks
+		}
+	}
+}
+
+// settled says whether every task is complete or waits for its actor.
+func (c *crashTest) settled() bool {
+	_, total := c.list("", 1, 1)
+	_, complete := c.list("complete", 1, 1)
+	_, open := c.list("steps_in_process", 1, 1)
+	moves := func(v crashTask) bool { return !v.waitsForActor() }
+	return complete+open == total && !slices.ContainsFunc(c.all("steps_in_process"), moves)
+}
+
+// hasActor says whether the task's second step is for an outside actor.
+func (v *crashTask) hasActor() bool { return v.Name == "act" || v.Name == "wait" }
+
+// waitsForActor says whether a task in process stands where only an actor can move it.
+func (v *crashTask) waitsForActor() bool {
+	return v.hasActor() && v.CompletedSteps == 1 && v.InProgressSteps == 0 && v.FailedSteps == 0
+}
+
+// checkTasks: each acknowledged task is there, and none but those that were sent, once.
+func (c *crashTest) checkTasks() {
+	ids, markers := map[string]string{}, map[string]string{}
+	for _, v := range c.all("") {
+		s, marker := c.tasks[v.Context.Marker], v.Context.Marker
+		if ids[v.TaskUUID] != "" || markers[marker] != "" {
+			c.t.Errorf("task %s (%s) is there twice", v.TaskUUID, marker)
+		}
+		ids[v.TaskUUID], markers[marker] = marker, v.TaskUUID
+		if s == nil || s.name != v.Name {
+			c.t.Errorf("task %s (%s, %s) was never sent", v.TaskUUID, v.Name, marker)
+		}
+	}
+	acked := 0
+	for marker, s := range c.tasks {
+		if s.id == "" {
+			continue
+		}
+		acked++
+		if markers[marker] != s.id {
+			c.t.Errorf("the acknowledged task %s (%s, %s) is not there", s.id, s.name, marker)
+		}
+	}
+	for id := range c.handler.seen {
+		if ids[id] == "" {
+			c.t.Errorf("a handler was called for task %s, which is not there", id)
+		}
+	}
+	c.t.Logf("%d tasks sent, %d acknowledged, %d there", len(c.tasks), acked, len(ids))
+}
+
+// crashAudit is what the test reads of an audit entry.
+type crashAudit struct {
+	Success bool   `json:"success"`
+	ToState string `json:"to_state"`
+	Action  string `json:"action"`
+	ActedBy string `json:"acted_by"`
+}
+
+// checkActions: each acknowledged action stands in the audit, once, and what
+// ended the step last decides its state and result (a resolved one may still be
+// completed); none stands there that was not sent.
+func (c *crashTest) checkActions() {
+	steps := map[string]*sentAction{}
+	for _, s := range c.actions {
+		steps[s.step] = s
+	}
+	audited := map[string]bool{}
+	for _, s := range steps {
+		var audit []crashAudit
+		c.get("/v1/tasks/"+s.task+"/workflow_steps/"+s.step+"/audit", &audit)
+		var last *crashAudit
+		for i, a := range audit {
+			sent := c.actions[a.ActedBy]
+			if sent == nil || sent.step != s.step || sent.action != a.Action || audited[a.ActedBy] {
+				c.t.Errorf("the audit of step %s has %+v, which was not sent, or is there twice", s.step, a)
+				continue
+			}
+			audited[a.ActedBy] = true
+			switch {
+			case sent.action == "fail":
+			case last == nil: // the newest stands first
+				last = &audit[i]
+			case sent.action != "resolve_manually":
+				c.t.Errorf("step %s was ended twice: by %+v, then by %+v", s.step, a, *last)
+			}
+		}
+		c.checkActedStep(s, last)
+	}
+	acked := 0
+	for marker, s := range c.actions {
+		if s.acked {
+			acked++
+		}
+		if s.acked && !audited[marker] {
+			c.t.Errorf("the acknowledged %s of step %s by %s is not in the audit", s.action, s.step, marker)
+		}
+	}
+	c.t.Logf("%d actions sent, %d acknowledged, %d in the audit", len(c.actions), acked, len(audited))
+}
+
+// checkActedStep holds a step against what ended it, if anything did.
+func (c *crashTest) checkActedStep(s *sentAction, last *crashAudit) {
+	var v struct {
+		CurrentState string `json:"current_state"`
+		Results      struct {
+			Result struct {
+				By string `json:"by"`
+			} `json:"result"`
+		} `json:"results"`
+	}
+	c.get("/v1/tasks/"+s.task+"/workflow_steps/"+s.step, &v)
+	want, by := "enqueued", ""
+	if last != nil {
+		want = last.ToState
+		if last.Action == "complete_manually" {
+			by = last.ActedBy
+		}
+	}
+	if v.CurrentState != want || v.Results.Result.By != by {
+		c.t.Errorf("step %s is %s with the result of %q; want %s and %q", s.step, v.CurrentState, v.Results.Result.By, want, by)
+	}
+}
+
+// checkHandler: an attempt that a crash cut off came again under its key, and
+// a's result is what b was told, whenever it was.
+func (c *crashTest) checkHandler() {
+	h := c.handler
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key := range h.cut {
+		if h.calls[key] < 2 {
+			c.t.Errorf("the attempt %s was cut off and never delivered again", key)
+		}
+	}
+	for id, given := range h.given {
+		var steps []struct {
+			StepUUID string `json:"step_uuid"`
+			Results  struct {
+				Result json.RawMessage `json:"result"`
+			} `json:"results"`
+		}
+		c.get("/v1/tasks/"+id+"/workflow_steps", &steps)
+		for _, s := range steps {
+			if !slices.Contains(h.replies[s.StepUUID], string(s.Results.Result)) {
+				c.t.Errorf("step %s has the result %s, which the handler never gave", s.StepUUID, s.Results.Result)
+			}
+		}
+		for _, g := range given {
+			if g != string(steps[0].Results.Result) {
+				c.t.Errorf("task %s: b was given %v as the result of a, which is %s", id, given, steps[0].Results.Result)
+			}
+		}
+	}
+	c.t.Logf("%d attempts delivered, %d of them cut off and delivered again", len(h.calls), len(h.cut))
+}
+
+// checkFiles: the files are in order, and a start makes of them what the program that
+// ended had in memory.
+func (c *crashTest) checkFiles(before string) {
+	if code, stdout, stderr := runProgram(c.t, nil, "store", "check", "--data", c.data); code != 0 {
+		c.t.Errorf("store check: got exit code %d; want 0\n%s%s", code, stdout, stderr)
+	}
+	c.program = launch(c.t, nil, c.args...)
+	if err := c.program.awaitReady(); err != nil {
+		c.t.Fatal(err)
+	}
+	if after := c.everything(); after != before {
+		c.t.Errorf("after the last start there is\n%s\nbefore it there was\n%s", after, before)
+	}
+	c.program.stop()
+	c.checkLog()
+}
+
+// everything returns what the API tells of all tasks, and the figures of their states.
+func (c *crashTest) everything() string {
+	var b strings.Builder
+	for _, v := range c.all("") {
+		for _, path := range []string{"", "/workflow_steps", "/transitions"} {
+			fmt.Fprintf(&b, "%s\n", c.program.api().do("GET", "/v1/tasks/"+v.TaskUUID+path, "").want(200).body)
+		}
+	}
+	for line := range strings.Lines(c.program.api().metrics()) {
+		if strings.HasPrefix(line, "stepwell_tasks{") || strings.HasPrefix(line, "stepwell_steps{") || strings.HasPrefix(line, "stepwell_dlq_entries") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// TestCrash kills the program at random moments: while it works, or while it starts.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	c := newCrashTest(t, "")
+	c.start()
+	c.begin(16, "diamond", "flaky", "web", "act", "grow")
+	kills := 0
+	for began := time.Now(); kills < 4 || time.Since(began) < *crashDuration; kills++ {
+		<-time.After(time.Duration(50+rand.IntN(400)) * time.Millisecond)
+		c.kill()
+		if rand.IntN(3) == 0 {
+			c.program = launch(t, nil, c.args...)
+			<-time.After(time.Duration(rand.IntN(30)) * time.Millisecond)
+			c.kill()
+		}
+		c.start()
+	}
+	c.finish()
+	if len(c.handler.cut) == 0 {
+		t.Error("no handler was cut off: the test tested too little")
+	}
+	t.Logf("%d kills", kills)
+}
+
+// TestCrashInSnapshot kills the program while it writes snapshots, between any
+// two of the steps that recovery.go lists.
+func TestCrashInSnapshot(t *testing.T) {
+	t.Parallel()
+	c := newCrashTest(t, strings.Repeat("0123456789abcdef", 20<<10)) // snapshots are due often
+	c.start()
+	c.begin(4, "diamond", "wait")
+	for _, moment := range []struct {
+		name string
+		now  func() bool
+	}{
+		{"the new journal is made", func() bool { return c.fileSize("journal.jsonl.tmp") >= 0 }},
+		{"the journals have their names", func() bool { return c.fileSize("journal.old.jsonl") >= 0 }},
+		{"half of the snapshot is written", func() bool { return c.fileSize("snapshot.jsonl.tmp") >= snapshotFloor/2 }},
+		{"the snapshot has its name", func() bool { return c.fileSize("snapshot.jsonl") >= 0 }},
+		{"half of the next one is written", func() bool { return c.fileSize("snapshot.jsonl.tmp") >= snapshotFloor/2 }},
+	} {
+		c.await(moment.name, moment.now)
+		c.kill()
+		t.Logf("killed when %s, leaving %v", moment.name, c.files())
+		c.start()
+	}
+	c.finish()
+}
+
+// await waits for a moment that may be gone a moment later.
+func (c *crashTest) await(moment string, now func() bool) {
+	c.t.Helper()
+	tick := time.NewTicker(100 * time.Microsecond)
+	defer tick.Stop()
+	limit := time.NewTimer(2 * patience)
+	defer limit.Stop()
+	for !now() {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			c.t.Fatalf("the moment never came when %s", moment)
+		}
+	}
+}
+
+// fileSize is the size of a file beside the journal, -1 when it is not there.
+func (c *crashTest) fileSize(name string) int64 {
+	info, err := os.Lstat(filepath.Join(c.data, name))
+	if err != nil {
+		return -1
+	}
+	return info.Size()
+}
+
+// files is what the data directory holds.
+func (c *crashTest) files() (names []string) {
+	entries, err := os.ReadDir(c.data)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}

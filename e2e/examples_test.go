@@ -1,0 +1,164 @@
+package e2e
+
+// The example workers in other languages, run against a real server.
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// exampleWorkers are how the example workers are run.
+var exampleWorkers = []struct{ language, example, arithmetic string }{
+	{"python3", "examples/worker.py", "testdata/workers/arithmetic.py"},
+	{"node", "examples/worker.mjs", "testdata/workers/arithmetic.mjs"},
+}
+
+// startWorker runs an example worker until the test ends.
+func startWorker(t *testing.T, p *program, language, file string, env ...string) {
+	t.Helper()
+	if _, err := exec.LookPath(language); err != nil {
+		t.Skipf("needs %s", language)
+	}
+	worker := exec.Command(language, repository(file))
+	worker.Env = append(os.Environ(), append(env, "STEPWELL_URL="+p.ready.OrchestrationURL, "PYTHONPATH="+repository("examples"),
+		"PYTHONDONTWRITEBYTECODE=1")...)
+	said := newOutput()
+	worker.Stdout, worker.Stderr = said, said
+	if err := worker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		worker.Process.Kill()
+		worker.Wait()
+		if t.Failed() {
+			t.Logf("%s said:\n%s", file, said)
+		}
+	})
+}
+
+func TestExampleWorkers(t *testing.T) {
+	t.Parallel()
+	for _, w := range exampleWorkers {
+		t.Run(w.language, func(t *testing.T) {
+			t.Parallel()
+			p := serve(t)
+			startWorker(t, p, w.language, w.example)
+			id := p.api().create(`{"namespace":"demo","name":"approval"}`)
+			eventually(t, "the approval", func() bool {
+				return p.api().do("GET", "/v1/tasks/"+id, "").want(200).text("status") == "complete"
+			})
+			steps := p.api().do("GET", "/v1/tasks/"+id+"/workflow_steps", "").want(200)
+			if got := steps.text("1.results.result.approved"); got != "true" {
+				t.Errorf("approved: %s", got)
+			}
+		})
+	}
+}
+
+// TestArithmeticOutside is TestArithmetic with workers in other languages.
+func TestArithmeticOutside(t *testing.T) {
+	t.Parallel()
+	dir := needForeignTemplates(t)
+	for _, w := range exampleWorkers {
+		t.Run(w.language, func(t *testing.T) {
+			t.Parallel()
+			p := serve(t, "--data", filepath.Join(t.TempDir(), "data"), "--templates", dir)
+			startWorker(t, p, w.language, w.arithmetic, arithmeticParents(t))
+			for i, id := range createArithmetic(t, p, 0) {
+				wantArithmetic(t, p, i, id)
+			}
+		})
+	}
+}
+
+// TestArithmeticShared has the workers of both languages at work at once: each
+// computes part of the steps, from what the other computed.
+func TestArithmeticShared(t *testing.T) {
+	t.Parallel()
+	dir := needForeignTemplates(t)
+	p := serve(t, "--data", filepath.Join(t.TempDir(), "data"), "--templates", dir)
+	parents := arithmeticParents(t)
+	for i, w := range exampleWorkers {
+		startWorker(t, p, w.language, w.arithmetic, parents)
+		eventually(t, w.arithmetic+" to wait for steps", func() bool {
+			text := p.api().do("GET", "/metrics", "").want(200).body
+			return bytes.Contains(text, fmt.Appendf(nil, "\nstepwell_claimers_waiting %d\n", i+1))
+		})
+	}
+	var ids []string
+	for round := range 5 {
+		ids = append(ids, createArithmetic(t, p, round)...)
+	}
+	done := map[string]int{}
+	for i, id := range ids {
+		wantArithmetic(t, p, i%len(arithmeticRows), id)
+		countWorkers(t, p, id, done)
+	}
+	for _, w := range exampleWorkers {
+		if done[filepath.Base(w.arithmetic)] == 0 || len(done) != len(exampleWorkers) {
+			t.Errorf("the steps were done by %v; want %s among two", done, w.arithmetic)
+		}
+	}
+}
+
+// arithmeticParents tells a worker which results are the factors of a step.
+func arithmeticParents(t *testing.T) string {
+	t.Helper()
+	parents := map[string][]string{}
+	for _, row := range arithmeticRows {
+		for _, s := range readArithmetic(t, row.file).Steps {
+			parents[s.Name] = append([]string{}, s.Dependencies...)
+		}
+	}
+	text, err := json.Marshal(parents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "STEP_PARENTS=" + string(text)
+}
+
+// createArithmetic creates a task of each of the templates, in the order of the rows.
+// Rounds tell them from others of the same.
+func createArithmetic(t *testing.T, p *program, round int) (ids []string) {
+	t.Helper()
+	for _, row := range arithmeticRows {
+		tpl := readArithmetic(t, row.file)
+		ids = append(ids, p.api().create(fmt.Sprintf(
+			`{"namespace":%q,"name":%q,"context":{"even_number":6},"idempotency_key":"%d"}`, tpl.Namespace, tpl.Name, round)))
+	}
+	return ids
+}
+
+// wantArithmetic waits for the result of a row.
+func wantArithmetic(t *testing.T, p *program, row int, id string) {
+	t.Helper()
+	p.api().await(id, "complete")
+	want := new(big.Int).Exp(big.NewInt(6), big.NewInt(arithmeticRows[row].exponent), nil)
+	if got := resultText(t, p.api(), id, arithmeticRows[row].last); got != want.String() {
+		t.Errorf("%s: got %s; want 6^%d = %s", arithmeticRows[row].last, got, arithmeticRows[row].exponent, want)
+	}
+}
+
+// countWorkers counts the steps of a task by who did them.
+func countWorkers(t *testing.T, p *program, id string, done map[string]int) {
+	t.Helper()
+	var steps []struct {
+		Results struct {
+			Metadata struct {
+				Worker string `json:"worker_id"`
+			} `json:"metadata"`
+		} `json:"results"`
+	}
+	if err := json.Unmarshal(p.api().do("GET", "/v1/tasks/"+id+"/workflow_steps", "").want(200).body, &steps); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range steps {
+		done[s.Results.Metadata.Worker]++
+	}
+}

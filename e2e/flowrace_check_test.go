@@ -1,0 +1,348 @@
+package e2e
+
+// What must hold when the race of flowrace_test.go is over.
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// raceMark is one transition, with a hash of all that is told of it.
+type raceMark struct {
+	seq uint64
+	n   int
+	sum uint64
+}
+
+func (m raceMark) compare(o raceMark) int {
+	return cmp.Or(cmp.Compare(m.seq, o.seq), cmp.Compare(m.n, o.n))
+}
+
+// raceMove is one transition as the stream and the histories tell it.
+type raceMove struct {
+	Seq       uint64 `json:"seq"`
+	Sequence  uint64 `json:"sequence"`
+	N         int    `json:"n"`
+	At        string `json:"recorded_at"`
+	Task      string `json:"task_uuid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Step      string `json:"step_uuid"`
+	StepName  string `json:"step_name"`
+	From      string `json:"from_state"`
+	To        string `json:"to_state"`
+	Attempt   int    `json:"attempt"`
+}
+
+func (v *raceMove) mark() raceMark {
+	h := fnv.New64a()
+	fmt.Fprint(h, v.Task, " ", v.Namespace, " ", v.Name, " ", v.Step, " ", v.StepName, " ", v.From, " ", v.To, " ", v.Attempt, " ", v.At)
+	return raceMark{v.Seq, v.N, h.Sum64()}
+}
+
+// raceMarks is what a reader of the event stream was told, each transition once.
+type raceMarks struct {
+	marks    []raceMark
+	lastID   uint64
+	repeated int
+	over     bool // the sentinel was seen
+}
+
+// take adds whole events.
+func (m *raceMarks) take(text string) error {
+	events, lastID := parseEvents(text)
+	for _, e := range events {
+		var v raceMove
+		if err := json.Unmarshal([]byte(e.data), &v); err != nil || e.event == "gap" {
+			return fmt.Errorf("%w in %+v", err, e)
+		}
+		if err := m.add(v.mark()); err != nil {
+			return err
+		}
+		m.over = m.over || v.Name == "sentinel" && v.Step == "" && v.To == "complete"
+	}
+	m.lastID = max(m.lastID, lastID)
+	return nil
+}
+
+// add adds a mark later than all others, or checks that it is one of them.
+func (m *raceMarks) add(next raceMark) error {
+	if len(m.marks) == 0 || m.marks[len(m.marks)-1].compare(next) < 0 {
+		m.marks = append(m.marks, next)
+		return nil
+	}
+	m.repeated++
+	i, found := slices.BinarySearchFunc(m.marks, next, raceMark.compare)
+	if !found || m.marks[i] != next || next.seq <= m.lastID && m.lastID < m.marks[len(m.marks)-1].seq {
+		return fmt.Errorf("%d.%d came after %d.%d, with the id %d", next.seq, next.n,
+			m.marks[len(m.marks)-1].seq, m.marks[len(m.marks)-1].n, m.lastID)
+	}
+	return nil
+}
+
+// racedHistory is a task's part of the events.
+type racedHistory struct {
+	all, u raceMarks // of all namespaces, and of u
+}
+
+// check holds everything that the participants know against what the service says.
+func (r *flowRace) check() {
+	r.checkNobodyLeft()
+	ids := make(chan string)
+	var workers sync.WaitGroup
+	histories := make([]racedHistory, 8)
+	for i := range histories {
+		workers.Go(func() {
+			for id := range ids {
+				r.checkTask(id, &histories[i])
+			}
+		})
+	}
+	for id := range r.tasks {
+		ids <- id
+	}
+	close(ids)
+	workers.Wait()
+	var told racedHistory
+	for _, h := range histories {
+		told.all.marks = append(told.all.marks, h.all.marks...)
+		told.u.marks = append(told.u.marks, h.u.marks...)
+	}
+	r.checkReaders(&told)
+	var list struct {
+		Pagination struct {
+			Total int `json:"total_count"`
+		} `json:"pagination"`
+	}
+	r.ask("GET", "/v1/tasks?per_page=1", "", 200).into(r.t, &list)
+	if list.Pagination.Total != len(r.tasks) {
+		r.t.Errorf("there are %d tasks; %d were created", list.Pagination.Total, len(r.tasks))
+	}
+}
+
+// checkNobodyLeft: nobody waits, claims or follows any more, and nothing is left to claim.
+func (r *flowRace) checkNobodyLeft() {
+	for _, sample := range []string{"stepwell_waiting_requests", "stepwell_claimers_waiting", "stepwell_event_streams",
+		"stepwell_claimable_steps", "stepwell_leases"} {
+		eventually(r.t, sample+" is 0", func() bool { return r.program.api().metric(sample) == 0 })
+	}
+}
+
+// checkReaders: every reader was told all that the histories say, in one order.
+func (r *flowRace) checkReaders(told *racedHistory) {
+	slices.SortFunc(told.all.marks, raceMark.compare)
+	slices.SortFunc(told.u.marks, raceMark.compare)
+	repeated := 0
+	for i := range r.events {
+		want := told.all.marks
+		if i == len(r.events)-1 {
+			want = told.u.marks
+		}
+		wantMarks(r.t, fmt.Sprintf("reader %d", i), r.events[i].marks, want)
+		repeated += r.events[i].repeated
+	}
+	r.t.Logf("%d transitions, and %d more in which readers were told them again", len(told.all.marks), repeated)
+}
+
+func wantMarks(t *testing.T, who string, got, want []raceMark) {
+	t.Helper()
+	for i := range min(len(got), len(want)) {
+		if got[i] != want[i] {
+			t.Errorf("%s: transition %d is %+v; want %+v", who, i, got[i], want[i])
+			return
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%s was told %d transitions; want %d", who, len(got), len(want))
+	}
+}
+
+// checkTask: the task came to its end, and to it in a way that the histories of
+// its steps, their audits and the participants agree on.
+func (r *flowRace) checkTask(id string, h *racedHistory) {
+	var v raceTaskView
+	r.ask("GET", "/v1/tasks/"+id, "", 200).into(r.t, &v)
+	known := r.tasks[id]
+	end := known.end
+	if known.name == "sentinel" {
+		end = "complete"
+	}
+	if v.Status != end || (known.cancels == 1) != (end == "cancelled") || known.cancels > 1 {
+		r.t.Errorf("task %s is %s; want %s, after %d cancellations", id, v.Status, end, known.cancels)
+	}
+	steps, passed := r.checkHistory(id, known, h)
+	for state := range known.passed {
+		if !passed[state] {
+			r.t.Errorf("task %s: a wait for the state %s was answered, which it never came into", id, state)
+		}
+	}
+	for _, s := range v.Steps {
+		if steps[s.StepUUID] == nil {
+			r.t.Errorf("the history of task %s has nothing of step %s", id, s.StepUUID)
+			continue
+		}
+		r.checkStep(id, s.StepUUID, s.State, steps[s.StepUUID])
+	}
+}
+
+// racedMoves is what the history of a task says of one step.
+type racedMoves struct {
+	starts    map[int]int // attempts, less those that were given back
+	attempt   int         // the newest
+	ended     int         // attempts
+	completed int
+	resets    int
+}
+
+func (m *racedMoves) add(v *raceMove) {
+	switch {
+	case v.To == "in_progress":
+		m.attempt = v.Attempt
+		m.starts[v.Attempt]++
+	case v.From == "in_progress" && v.To == "enqueued":
+		m.starts[m.attempt]--
+	case v.From == "in_progress" && v.To != "complete" && v.To != "resolved_manually" && v.To != "cancelled":
+		m.ended++
+	case v.From == "error" && v.To == "pending":
+		m.resets++
+	}
+	if v.To == "complete" {
+		m.completed++
+	}
+}
+
+// checkHistory reads a task's history, for its steps and for the readers of events.
+func (r *flowRace) checkHistory(id string, known *racedTask, h *racedHistory) (map[string]*racedMoves, stateSet) {
+	var v struct {
+		Transitions []raceMove `json:"transitions"`
+	}
+	r.ask("GET", "/v1/tasks/"+id+"/transitions", "", 200).into(r.t, &v)
+	steps, passed, last := map[string]*racedMoves{}, stateSet{}, raceMove{}
+	for _, m := range v.Transitions {
+		m.Seq, m.N, m.Task, m.Namespace, m.Name = m.Sequence, 1, id, known.namespace, known.name
+		if m.Seq == last.Seq {
+			m.N = last.N + 1
+		}
+		last = m
+		h.all.marks = append(h.all.marks, m.mark())
+		if m.Namespace == "u" {
+			h.u.marks = append(h.u.marks, m.mark())
+		}
+		if m.Step == "" {
+			passed[m.To] = true
+		} else if steps[m.Step] == nil {
+			steps[m.Step] = &racedMoves{starts: map[int]int{}}
+		}
+		if m.Step != "" {
+			steps[m.Step].add(&m)
+		}
+	}
+	return steps, passed
+}
+
+// raceAudit is what is looked at of an audit entry.
+type raceAudit struct {
+	Action string `json:"action"`
+	From   string `json:"from_state"`
+	To     string `json:"to_state"`
+}
+
+// checkStep: no attempt was given out twice, the result is the one that was
+// taken, and the audit has an entry for each thing that happened.
+func (r *flowRace) checkStep(task, id, state string, moves *racedMoves) {
+	known := r.steps[id]
+	if known == nil {
+		known = &racedStep{}
+	}
+	for attempt, n := range known.given {
+		if n > moves.starts[attempt] {
+			r.t.Errorf("step %s: attempt %d was given out %d times, and began %d times", id, attempt, n, moves.starts[attempt])
+		}
+	}
+	if moves.completed > 1 || known.completed > moves.completed {
+		r.t.Errorf("step %s was completed %d times, by %d answers", id, moves.completed, known.completed)
+	}
+	if known.completed > 0 {
+		r.checkResult(task, id, known.nonce)
+	}
+	var audit []raceAudit
+	r.ask("GET", "/v1/tasks/"+task+"/workflow_steps/"+id+"/audit", "", 200).into(r.t, &audit)
+	ended, operated, late, resets := 0, 0, 0, 0
+	for _, a := range audit {
+		switch {
+		case a.Action != "":
+			operated++
+			switch a.Action {
+			case "reset_for_retry":
+				resets++
+			case "fail":
+				ended++
+			}
+		case a.From == "":
+			late++
+		default:
+			ended++
+		}
+	}
+	if ended != moves.ended || operated != known.operated || late != known.late || resets != moves.resets {
+		r.t.Errorf("step %s of task %s, %s: the audit has %d ended attempts, %d actions, %d late outcomes, %d resets; want %d, %d, %d, %d: %+v",
+			id, task, state, ended, operated, late, resets, moves.ended, known.operated, known.late, moves.resets, audit)
+	}
+}
+
+func (r *flowRace) checkResult(task, id string, nonce int64) {
+	var v struct {
+		Results struct {
+			Result struct {
+				Nonce int64 `json:"nonce"`
+			} `json:"result"`
+		} `json:"results"`
+	}
+	r.ask("GET", "/v1/tasks/"+task+"/workflow_steps/"+id, "", 200).into(r.t, &v)
+	if got := v.Results.Result.Nonce; got != nonce {
+		r.t.Errorf("the result of step %s is %d; want %d, which was taken", id, got, nonce)
+	}
+}
+
+// checkAgain: a program that takes up the store tells the same events.
+func (r *flowRace) checkAgain(p *program) {
+	again := &flowRace{t: r.t, program: p, client: r.client, ctx: r.t.Context()}
+	var m raceMarks
+	if err := again.read(again.ctx, &m, ""); err != nil {
+		r.t.Error(err)
+	}
+	wantMarks(r.t, "a reader after the restart", m.marks, r.events[0].marks)
+	p.stop()
+}
+
+// raceEvent is one event of a stream.
+type raceEvent struct{ event, data string }
+
+// parseEvents reads a stream as the rules of server-sent events say.
+func parseEvents(text string) (events []raceEvent, lastID uint64) {
+	for block := range strings.SplitSeq(text, "\n\n") {
+		e := raceEvent{}
+		for line := range strings.SplitSeq(block, "\n") {
+			name, value, _ := strings.Cut(line, ": ")
+			switch name {
+			case "id":
+				lastID, _ = strconv.ParseUint(value, 10, 64)
+			case "event":
+				e.event = value
+			case "data":
+				e.data = value
+			}
+		}
+		if e.data != "" {
+			events = append(events, e)
+		}
+	}
+	return events, lastID
+}

@@ -1,0 +1,179 @@
+package e2e
+
+// Processes that live for something else: they end with their parent, or after
+// a time; and many of them at once.
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// launchWithPipe starts a server whose standard input is a pipe.
+func launchWithPipe(t *testing.T, args ...string) (*program, io.WriteCloser) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	p := launchReading(t, r, nil, serveArguments(args...)...)
+	r.Close()
+	if err := p.awaitReady(); err != nil {
+		t.Fatal(err)
+	}
+	return p, w
+}
+
+// TestExitWithParent: the end is an orderly one, and does not wait for handlers.
+func TestExitWithParent(t *testing.T) {
+	t.Parallel()
+	h := newHeldHandler(t)
+	ready := filepath.Join(t.TempDir(), "ready.json")
+	p, stdin := launchWithPipe(t, "--memory", "--templates", h.templates(t), "--exit-with-parent", "--ready-file", ready)
+	p.api().create(createHeld)
+	h.await(t)
+	fmt.Fprintln(stdin, "what a parent says is not listened to")
+	p.api().do("GET", "/health/ready", "").want(200)
+	began := time.Now()
+	stdin.Close()
+	if code := p.wait(); code != 0 {
+		t.Errorf("got exit code %d; want 0\n%s", code, p.stderr)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("the process lived on for %v; want 2 s at most", took)
+	}
+	wantNoFiles(t, filepath.Dir(ready))
+	wantParts(t, "log", p.stderr.String(), "the parent is gone")
+}
+
+// TestParentKilled: the child of a process that is killed notices. A shell
+// stands for the parent; it holds the only writing end of the pipe.
+func TestParentKilled(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip("needs sh")
+	}
+	ready := filepath.Join(t.TempDir(), "ready.json")
+	arguments := serveArguments("--memory", "--quiet", "--exit-with-parent", "--ready-file", ready)
+	parent := exec.Command("sh", "-c", `sleep 600 | "$0" "$@"; :`, programFile(t))
+	parent.Args = append(parent.Args, arguments...)
+	parent.Env = programEnv()
+	parent.Dir = t.TempDir()
+	parent.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(-parent.Process.Pid, syscall.SIGKILL)
+	var report readyReport
+	eventually(t, "the ready file", func() bool {
+		b, err := os.ReadFile(ready)
+		return err == nil && json.Unmarshal(b, &report) == nil
+	})
+	killWriters(t, parent.Process.Pid, report.PID)
+	began := time.Now()
+	eventually(t, "the end of the child", func() bool { return syscall.Kill(report.PID, 0) != nil || isZombie(report.PID) })
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("the child lived on for %v; want 2 s at most", took)
+	}
+	wantNoFiles(t, filepath.Dir(ready))
+	parent.Wait()
+}
+
+// killWriters kills the processes of a group but one.
+func killWriters(t *testing.T, group, but int) {
+	t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil || len(dirs) == 0 {
+		t.Skip("needs /proc")
+	}
+	for _, name := range dirs {
+		pid, _ := strconv.Atoi(strings.Split(name, "/")[2])
+		if got, err := syscall.Getpgid(pid); err == nil && got == group && pid != but {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// isZombie is whether a process has ended whose parent does not know yet.
+func isZombie(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || strings.Contains(string(b), ") Z ")
+}
+
+func TestMaxLifetime(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	p := serve(t, "--memory", "--max-lifetime", "300ms")
+	if code := p.wait(); code != 0 {
+		t.Errorf("got exit code %d; want 0\n%s", code, p.stderr)
+	}
+	if took := time.Since(began); took < 300*time.Millisecond {
+		t.Errorf("it ended after %v; want 300 ms at least", took)
+	}
+	wantParts(t, "log", p.stderr.String(), "--max-lifetime")
+	for _, bad := range []string{"0s", "-1m", "soon", "30"} {
+		if code, _, _ := runProgram(t, nil, "--max-lifetime", bad); code != 2 {
+			t.Errorf("--max-lifetime %s: got exit code %d; want 2", bad, code)
+		}
+	}
+}
+
+// TestStartsInParallel starts processes as a test suite does, and uses each at
+// once. A ready file that is there can be read, and what it names answers.
+func TestStartsInParallel(t *testing.T) {
+	t.Parallel()
+	rounds, width := 10, 20
+	if testing.Short() {
+		rounds = 2
+	}
+	for range rounds {
+		var wg sync.WaitGroup
+		for range width {
+			wg.Go(func() { startAndUse(t) })
+		}
+		wg.Wait()
+	}
+}
+
+func startAndUse(t *testing.T) {
+	ready := filepath.Join(t.TempDir(), "ready.json")
+	p := launch(t, nil, serveArguments("--memory", "--quiet", "--ready-file", ready)...)
+	defer p.kill()
+	var text []byte
+	tick, limit := time.NewTicker(time.Millisecond), time.After(patience)
+	defer tick.Stop()
+	for err := error(os.ErrNotExist); err != nil; text, err = os.ReadFile(ready) {
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Errorf("no ready file after %v\n%s", patience, p.stderr)
+			return
+		}
+	}
+	var report readyReport
+	if err := json.Unmarshal(text, &report); err != nil {
+		t.Errorf("the ready file holds %q: %v", text, err)
+		return
+	}
+	body := strings.NewReader(`{"namespace":"demo","name":"diamond"}`)
+	resp, err := http.Post(report.OrchestrationURL+"/v1/tasks", "application/json", body)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 201 {
+		t.Errorf("the first task: got %s; want 201", resp.Status)
+	}
+}

@@ -1,0 +1,795 @@
+package e2e
+
+// The program as its user meets it: what it prints, its exit codes, its files,
+// and how it starts and ends.
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestBanner(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	for _, tt := range []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"memory", []string{"--memory"}, []string{"in memory"}},
+		{"fixture", []string{"--fixture"}, []string{"in memory", "/_stepwell"}},
+		{"data", []string{"--data", data}, []string{data, "the last 100000 finished tasks are kept"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := serve(t, tt.args...)
+			eventually(t, "a banner", func() bool { return strings.Contains(p.stderr.String(), "curl") })
+			try := regexp.MustCompile(`curl -s (\S+) -H 'Content-Type: application/json' -d '(.*)'`).
+				FindStringSubmatch(p.stderr.String())
+			if try == nil {
+				t.Fatalf("the banner shows nothing to try: %s", p.stderr)
+			}
+			path := strings.TrimPrefix(try[1], p.ready.OrchestrationURL)
+			p.api().do("POST", path, try[2]).want(201)
+			p.stop()
+			banner := p.stderr.String()
+			wantParts(t, "banner", banner, append(tt.want, "Stepwell "+programVersion(t), p.ready.OrchestrationURL, p.ready.WorkerURL)...)
+			if n := strings.Count(banner, "\n"); n > 6 {
+				t.Errorf("the banner has %d lines; want at most 6:\n%s", n, banner)
+			}
+			if n := strings.Count(p.stdout.String(), "\n"); n != 1 {
+				t.Errorf("standard output has %d lines; want the report alone:\n%s", n, p.stdout)
+			}
+		})
+	}
+}
+
+func TestQuiet(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--memory", "--quiet")
+	p.stop()
+	if got := p.stderr.String(); got != "" {
+		t.Errorf("got %q on standard error; want nothing", got)
+	}
+}
+
+func TestReadyFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ready.json")
+	writeFile(t, path, []byte("an old one"))
+	p := serve(t, "--memory", "--ready-file", path)
+	if got := string(readFile(t, path)); got != p.stdout.String() {
+		t.Errorf("the file holds %q; standard output %q", got, p.stdout)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("got mode %v, %v; want a file of mode 0600", info.Mode(), err)
+	}
+	want := readyReport{p.ready.OrchestrationURL, p.ready.WorkerURL, p.ready.OrchestrationURL + "/stepwell", p.cmd.Process.Pid, programVersion(t)}
+	if p.ready != want || p.ready.OrchestrationURL == "" || p.ready.WorkerURL == "" {
+		t.Errorf("got %+v; want the URLs, pid %d and the version", p.ready, p.cmd.Process.Pid)
+	}
+	p.api().do("GET", "/health/ready", "").want(200)
+	(&api{t, p.ready.WorkerURL}).do("GET", "/health/ready", "").want(200)
+	p.stop()
+	wantNoFiles(t, filepath.Dir(path))
+}
+
+// TestRoles: one role has one listener.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	for _, role := range []string{"worker", "orchestration"} {
+		t.Run(role, func(t *testing.T) {
+			p := serve(t, "--memory", "--role", role)
+			url, other := p.ready.OrchestrationURL, p.ready.WorkerURL
+			if role == "worker" {
+				url, other = other, url
+			}
+			if url == "" || other != "" {
+				t.Errorf("got %+v; want one URL", p.ready)
+			}
+			(&api{t, url}).do("GET", "/health/ready", "").want(200)
+			p.stop()
+		})
+	}
+}
+
+// wantNoFiles fails the test when the directory has anything in it.
+func wantNoFiles(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("%s holds %v, %v; want nothing", dir, left, err)
+	}
+}
+
+// TestReadyFileOfAnother: a file that names another process stays.
+func TestReadyFileOfAnother(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ready.json")
+	p := serve(t, "--memory", "--ready-file", path)
+	const other = `{"pid":1}`
+	writeFile(t, path, []byte(other))
+	p.stop()
+	if got := string(readFile(t, path)); got != other {
+		t.Errorf("the file of another process became %q", got)
+	}
+}
+
+// TestReadyFileAfterCrash: a crash leaves the file, and the next start replaces it.
+func TestReadyFileAfterCrash(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ready.json")
+	p := serve(t, "--memory", "--ready-file", path)
+	p.kill()
+	p = serve(t, "--memory", "--ready-file", path)
+	p.stop()
+	wantNoFiles(t, filepath.Dir(path))
+}
+
+func TestPortTaken(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	taken := l.Addr().String()
+	for _, flag := range []string{"--listen", "--worker-listen"} {
+		t.Run(flag, func(t *testing.T) {
+			old := filepath.Join(t.TempDir(), "ready.json")
+			writeFile(t, old, []byte("{}"))
+			code, stdout, stderr := runProgram(t, nil, serveArguments("--memory", "--ready-file", old, flag, taken)...)
+			if code != 1 || stdout != "" || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("got exit code %d, standard output %q; want 1, nothing, and one line of error", code, stdout)
+			}
+			wantParts(t, "standard error", stderr, taken, flag)
+			wantNoFiles(t, filepath.Dir(old)) // the old file goes before anything listens
+		})
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	bad := filepath.Join(t.TempDir(), "bad.toml")
+	writeFile(t, bad, []byte("role = \"boss\"\n[store]\nsink = \"always\"\n[worker]\nconcurrency = 0\n"))
+	broken := templateDir(t, `{"name":"x"`)
+	for _, tt := range []struct {
+		name string
+		args []string
+		code int
+		want []string
+	}{
+		{"unknown flag", []string{"--memroy"}, 2, []string{"memroy"}},
+		{"unknown flag of a command", []string{"store", "check", "--dat", "x"}, 2, []string{"dat"}},
+		{"unknown command", []string{"sreve"}, 2, []string{`"sreve"`, "healthcheck"}},
+		{"an argument too many", []string{"serve", "now"}, 2, []string{`"now"`}},
+		{"bad flag value", []string{"--listen", "here"}, 2, []string{"--listen"}},
+		{"bad file", []string{"--config", bad}, 1,
+			[]string{bad + ":1: role", bad + ":3: store.sink", bad + ":5: worker.concurrency"}},
+		{"missing file", []string{"--config", bad + "x"}, 1, []string{bad + "x"}},
+		{"bad template", []string{"--templates", broken}, 1, []string{"0.json"}},
+		{"help", []string{"--help"}, 0, nil},
+		{"help of serve", []string{"serve", "--help"}, 0, []string{"--ready-file"}},
+		{"version", []string{"version"}, 0, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			code, stdout, stderr := runProgram(t, nil, tt.args...)
+			if code != tt.code {
+				t.Errorf("got exit code %d; want %d", code, tt.code)
+			}
+			if tt.code != 0 && stdout != "" {
+				t.Errorf("got %q on standard output; want nothing", stdout)
+			}
+			wantParts(t, "standard error", stderr, tt.want...)
+		})
+	}
+	if _, stdout, _ := runProgram(t, nil, "version"); !regexp.MustCompile(`^stepwell \S+\n$`).MatchString(stdout) {
+		t.Errorf("version: got %q", stdout)
+	}
+}
+
+// heldHandler is an HTTP handler whose calls wait until they are released.
+type heldHandler struct {
+	url     string
+	called  chan string // the Idempotency-Key of each call
+	release chan struct{}
+}
+
+func newHeldHandler(t *testing.T) *heldHandler {
+	h := &heldHandler{called: make(chan string, 16), release: make(chan struct{})}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		json.NewDecoder(r.Body).Decode(new(any)) // or the end of the connection would go unseen
+		h.called <- r.Header.Get("Idempotency-Key")
+		select {
+		case <-h.release:
+			fmt.Fprint(w, `"done"`)
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(s.Close)
+	h.url = s.URL
+	return h
+}
+
+// await is the key of the next call.
+func (h *heldHandler) await(t *testing.T) string {
+	t.Helper()
+	key, ok := receiveWithin(h.called, patience)
+	if !ok {
+		t.Fatal("the handler was not called")
+	}
+	return key
+}
+
+const createHeld = `{"namespace":"t","name":"held"}`
+
+// templates is a directory with one template, of one step that the handler runs.
+func (h *heldHandler) templates(t *testing.T) string {
+	return templateDir(t, testTemplate("held", stepSpec{name: "a", callable: h.url, timeout: 300}))
+}
+
+// TestShutdown: readiness goes at once and no task is taken, but the API
+// answers as long as a handler runs, until its time is over.
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		signal os.Signal
+		limit  string // seconds
+		ends   bool   // the handler ends within its time
+		calls  int    // until the task is complete after another start
+	}{
+		{"a handler ends in time", syscall.SIGTERM, "60", true, 1},
+		{"a handler does not end", os.Interrupt, "1", false, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHeldHandler(t)
+			data := filepath.Join(t.TempDir(), "data")
+			args := []string{"--data", data, "--templates", h.templates(t)}
+			config := filepath.Join(t.TempDir(), "stepwell.toml")
+			writeFile(t, config, []byte("[web]\nshutdown_timeout_seconds = "+tt.limit+"\n"))
+			p := serve(t, append(args, "--config", config)...)
+			api := p.api()
+			id := api.create(createHeld)
+			key := h.await(t)
+			began := time.Now()
+			p.signal(tt.signal)
+			if tt.ends {
+				watchDraining(t, api, id)
+				close(h.release)
+			}
+			if code := p.wait(); code != 0 {
+				t.Errorf("got exit code %d; want 0\n%s", code, p.stderr)
+			}
+			if took := time.Since(began); !tt.ends && (took < time.Second || took > 20*time.Second) {
+				t.Errorf("the end took %v; want the second that handlers have, and not much more", took)
+			}
+			if !tt.ends {
+				close(h.release)
+			}
+			p = serve(t, args...)
+			p.api().await(id, "complete")
+			p.stop()
+			for range tt.calls - 1 {
+				if again := h.await(t); again != key {
+					t.Errorf("the attempt that was cut off came again as %s; want %s", again, key)
+				}
+			}
+			if n := len(h.called); n > 0 {
+				t.Errorf("the handler was called %d times more than %d", n, tt.calls)
+			}
+		})
+	}
+}
+
+// TestShutdownReleasesWaiters answers requests that wait for a task when the
+// process is told to end.
+func TestShutdownReleasesWaiters(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--memory")
+	const approval = `{"namespace":"demo","name":"approval"}`
+	id := p.api().create(approval)
+	answers := make(chan *answer, 2)
+	go func() { answers <- p.api().do("GET", "/v1/tasks/"+id+"?wait=terminal&timeout=1h", "") }()
+	go func() { answers <- p.api().do("POST", "/v1/tasks?wait=1h", approval) }()
+	eventually(t, "both wait", func() bool { return p.api().metric("stepwell_waiting_requests") == 2 })
+	p.signal(syscall.SIGTERM)
+	for range 2 {
+		a := <-answers
+		if got := a.header.Get("X-Stepwell-Wait"); got != "shutdown" || a.text("status") != "steps_in_process" {
+			t.Errorf("got %d, %q, %s; want the task as it is", a.status, got, a.body)
+		}
+	}
+	if code := p.wait(); code != 0 {
+		t.Errorf("got exit code %d; want 0\n%s", code, p.stderr)
+	}
+}
+
+// watchDraining looks at a service that waits for its last handler.
+func watchDraining(t *testing.T, api *api, id string) {
+	t.Helper()
+	eventually(t, "not ready", func() bool { return api.do("GET", "/health/ready", "").status == 503 })
+	api.do("GET", "/health/live", "").want(200)
+	refused := api.do("POST", "/v1/tasks", `{"namespace":"t","name":"held"}`).want(503)
+	if refused.header.Get("Retry-After") == "" || refused.text("error.code") != "SERVICE_UNAVAILABLE" {
+		t.Errorf("a task while draining: got Retry-After %q and %s", refused.header.Get("Retry-After"), refused.body)
+	}
+	if got := api.do("GET", "/v1/tasks/"+id, "").want(200).text("status"); got != "steps_in_process" {
+		t.Errorf("the task is %s while its handler runs", got)
+	}
+}
+
+// TestSecondSignal: it ends the process whatever still runs, also right after
+// the first.
+func TestSecondSignal(t *testing.T) {
+	t.Parallel()
+	h := newHeldHandler(t)
+	config := filepath.Join(t.TempDir(), "stepwell.toml")
+	writeFile(t, config, []byte("[web]\nshutdown_timeout_seconds = 600\n"))
+	args := []string{"--memory", "--templates", h.templates(t), "--config", config}
+	for _, tt := range []struct {
+		name     string
+		draining bool // before the second signal
+		second   os.Signal
+	}{
+		{"while draining", true, syscall.SIGTERM},
+		{"at the same moment", false, os.Interrupt},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := serve(t, args...)
+			p.api().create(createHeld)
+			h.await(t)
+			p.signal(syscall.SIGTERM)
+			if tt.draining {
+				eventually(t, "not ready", func() bool { return p.api().do("GET", "/health/ready", "").status == 503 })
+			}
+			p.signal(tt.second)
+			if code := p.wait(); code == 0 {
+				t.Error("got exit code 0 from a process that was cut short")
+			}
+		})
+	}
+}
+
+// TestEarlySignal ends the process in its first milliseconds. Before the
+// program's first line runs that is the system's doing.
+func TestEarlySignal(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	data, ready := filepath.Join(dir, "data"), filepath.Join(dir, "ready", "file")
+	if err := os.Mkdir(filepath.Dir(ready), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	args := serveArguments("--data", data, "--ready-file", ready)
+	byItself := 0
+	for ms := 0; ms < 60; ms += 4 {
+		p := launch(t, nil, args...)
+		<-time.After(time.Duration(ms) * time.Millisecond)
+		p.signal(syscall.SIGTERM)
+		code := p.wait()
+		ws := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+		switch {
+		case code == 0:
+			byItself++
+		case ws.Signal() != syscall.SIGTERM || p.stderr.String() != "":
+			t.Errorf("after %d ms: %v\n%s", ms, p.cmd.ProcessState, p.stderr)
+		}
+		wantNoFiles(t, filepath.Dir(ready))
+	}
+	t.Logf("%d processes ended by themselves", byItself)
+	p := serve(t, "--data", data)
+	p.api().create(`{"namespace":"demo","name":"diamond"}`)
+	p.stop()
+}
+
+func TestOneProcessPerDirectory(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	p := serve(t, "--data", data)
+	code, stdout, stderr := runProgram(t, nil, serveArguments("--data", data)...)
+	if code != 1 || stdout != "" {
+		t.Errorf("got exit code %d, standard output %q; want 1 and nothing", code, stdout)
+	}
+	wantParts(t, "standard error", stderr, data, fmt.Sprintf("process %d", p.cmd.Process.Pid))
+	p.api().create(`{"namespace":"demo","name":"diamond"}`)
+	p.kill()
+	p = serve(t, "--data", data) // the lock died with its process
+	p.stop()
+}
+
+func TestHealthcheckCommand(t *testing.T) {
+	t.Parallel()
+	h := newHeldHandler(t)
+	p := serve(t, "--memory", "--templates", h.templates(t))
+	address := strings.TrimPrefix(p.ready.OrchestrationURL, "http://")
+	configured := []string{"STEPWELL_ORCHESTRATION__WEB__LISTEN=" + address}
+	check := func(want int, env []string, args ...string) {
+		t.Helper()
+		if code, stdout, stderr := runProgram(t, env, append([]string{"healthcheck"}, args...)...); code != want {
+			t.Errorf("healthcheck %v: got exit code %d; want %d\n%s%s", args, code, want, stdout, stderr)
+		}
+	}
+	check(0, nil, "--url", p.ready.OrchestrationURL)
+	check(0, nil, "--ready", "--url", p.ready.WorkerURL+"/")
+	check(0, configured)
+	check(0, configured, "--ready")
+	p.api().create(createHeld)
+	h.await(t)
+	p.signal(syscall.SIGTERM)
+	eventually(t, "not ready", func() bool { return p.api().do("GET", "/health/ready", "").status == 503 })
+	check(1, configured, "--ready")
+	check(0, configured)
+	close(h.release)
+	p.wait()
+	check(1, configured)
+	check(2, nil, "--urll", "x")
+}
+
+func TestStoreCheckCommand(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	journal := filepath.Join(data, "journal.jsonl")
+	check := func(want int, parts ...string) {
+		t.Helper()
+		code, stdout, stderr := runProgram(t, nil, "store", "check", "--data", data)
+		if code != want {
+			t.Errorf("store check: got exit code %d; want %d", code, want)
+		}
+		wantParts(t, "store check", stdout+stderr, parts...)
+	}
+	check(1, data) // there is nothing yet
+	p := serve(t, "--data", data)
+	id := p.api().create(`{"namespace":"demo","name":"diamond"}`)
+	check(0, fmt.Sprintf("process %d", p.cmd.Process.Pid))
+	p.stop()
+	check(0, "a start would go on after sequence")
+
+	good := readFile(t, journal)
+	damaged := strings.Replace(string(good), `"kind":"created"`, `"kind":"creeted"`, 1)
+	writeFile(t, journal, []byte(damaged))
+	check(1, "journal.jsonl"+", line 3", "checksum")
+	code, _, stderr := runProgram(t, nil, serveArguments("--data", data)...)
+	if code != 1 {
+		t.Errorf("a start on damaged files: got exit code %d; want 1", code)
+	}
+	wantParts(t, "a start on damaged files", stderr, data, "journal.jsonl"+", line 3", "checksum", "store check")
+	if string(readFile(t, journal)) != damaged {
+		t.Error("the refused start changed the file")
+	}
+
+	writeFile(t, journal, append(good, `{"seq":99,"ta`...))
+	check(0, "torn")
+	p = serve(t, "--data", data)
+	p.api().await(id, "complete")
+	wantParts(t, "log", p.stderr.String(), "cut off")
+	p.stop()
+	check(0, "a start would go on after sequence")
+}
+
+// TestStoreCommands takes a running store's state elsewhere, compacts it, and
+// serves it again; what would destroy something is refused.
+func TestStoreCommands(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	data, other, file := filepath.Join(dir, "data"), filepath.Join(dir, "other"), filepath.Join(dir, "state.json")
+	run := func(want int, part string, args ...string) {
+		t.Helper()
+		code, stdout, stderr := runProgram(t, nil, append([]string{"store"}, args...)...)
+		if code != want {
+			t.Errorf("store %v: got exit code %d; want %d", args, code, want)
+		}
+		wantParts(t, "store "+args[0], stdout+stderr, part)
+	}
+	p := serve(t, "--data", data)
+	id := p.api().create(`{"namespace":"demo","name":"diamond"}`)
+	run(0, "", "export", "--data", data, file)
+	run(1, fmt.Sprintf("in use by process %d", p.cmd.Process.Pid), "compact", "--data", data)
+	p.stop()
+	run(0, "1 tasks; journal", "compact", "--data", data)
+	if lines := strings.Count(string(readFile(t, filepath.Join(data, "journal.jsonl"))), "\n"); lines != 1 {
+		t.Errorf("the journal has %d lines after a compaction; want its header", lines)
+	}
+	run(0, "1 tasks, sequence 1 to 6", "import", file, "--data", other)
+	run(1, "holds a store already", "import", "--data", other, file)
+	run(1, "no such file", "export", "--data", filepath.Join(dir, "none"))
+	run(2, "usage", "import", "--data", other)
+	run(2, "there is no command", "destroy")
+	code, _, stderr := runProgram(t, nil, serveArguments("--data", data, "--seed", file)...)
+	if code != 1 || !strings.Contains(stderr, "holds a store already") {
+		t.Errorf("a seed beside a store: got exit code %d and %s", code, stderr)
+	}
+	for _, args := range [][]string{
+		{"--data", data}, {"--data", other}, {"--memory", "--seed", file}, {"--data", filepath.Join(dir, "new"), "--seed", file},
+	} {
+		p := serve(t, args...)
+		p.api().await(id, "complete")
+		p.stop()
+	}
+}
+
+// TestAuthCommands goes from no key to a token that is accepted, and one that
+// is not.
+func TestAuthCommands(t *testing.T) {
+	t.Parallel()
+	keys := filepath.Join(t.TempDir(), "keys")
+	private, public := filepath.Join(keys, "jwt-private-key.pem"), filepath.Join(keys, "jwt-public-key.pem")
+	run := func(want int, args ...string) string {
+		t.Helper()
+		code, stdout, stderr := runProgram(t, nil, append([]string{"auth"}, args...)...)
+		if code != want {
+			t.Fatalf("auth %v: got exit code %d; want %d\n%s%s", args, code, want, stdout, stderr)
+		}
+		return stdout
+	}
+	run(0, "generate-keys", "--output-dir", keys)
+	run(1, "generate-keys", "--output-dir", keys) // it would end every token
+	for path, mode := range map[string]os.FileMode{private: 0o600, public: 0o644} {
+		if info, err := os.Stat(path); err != nil || info.Mode() != mode {
+			t.Errorf("%s: got %v, %v; want mode %v", path, info.Mode(), err, mode)
+		}
+	}
+	made := run(0, "generate-token", "--private-key", private, "--permissions", "tasks:create,tasks:read",
+		"--subject", "ci", "-o", "json")
+	var token struct {
+		Token string `json:"token"`
+	}
+	if err := json.Unmarshal([]byte(made), &token); err != nil || strings.Count(token.Token, ".") != 2 {
+		t.Fatalf("generate-token printed %s (%v)", made, err)
+	}
+	said := run(0, "validate-token", "--public-key", public, "--token", token.Token)
+	wantParts(t, "validate-token", said, "ci", "tasks:create", "tasks:read")
+	header, _, _ := strings.Cut(token.Token, ".")
+	run(1, "validate-token", "--public-key", public, "--token", header+".e30.AAAA")
+	run(2, "generate-token", "--private-key", private, "--permissions", "tasks:creat")
+	run(2, "generate-key")
+}
+
+// mountTmpfs makes a small file system of n bytes, or skips the test.
+func mountTmpfs(t *testing.T, n int) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to mount a file system")
+	}
+	dir := t.TempDir()
+	if err := mountSmall(dir, n); err != nil {
+		t.Skipf("no file system can be mounted here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unmount(dir); err != nil {
+			t.Errorf("unmounting %s: %v", dir, err)
+		}
+	})
+	return dir
+}
+
+func TestReadOnlyDirectory(t *testing.T) {
+	t.Parallel()
+	root := mountTmpfs(t, 32<<20)
+	data := filepath.Join(root, "data")
+	p := serve(t, "--data", data)
+	p.api().create(`{"namespace":"demo","name":"diamond"}`)
+	p.stop()
+	if err := remountReadOnly(root); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{data, filepath.Join(root, "new")} {
+		code, stdout, stderr := runProgram(t, nil, serveArguments("--data", dir)...)
+		if code != 1 || stdout != "" {
+			t.Errorf("%s: got exit code %d, standard output %q; want 1 and nothing", dir, code, stdout)
+		}
+		wantParts(t, "standard error", stderr, dir, "read-only")
+	}
+}
+
+// ballast is a file that fills a file system.
+type ballast struct {
+	t    *testing.T
+	path string
+}
+
+// fillDisk takes all the space that is left.
+func fillDisk(t *testing.T, dir string) *ballast {
+	t.Helper()
+	b := &ballast{t, filepath.Join(dir, "ballast")}
+	f, err := os.Create(b.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	chunk := make([]byte, 64<<10)
+	for err == nil {
+		_, err = f.Write(chunk)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// drop gives the space back.
+func (b *ballast) drop() {
+	b.t.Helper()
+	if err := os.Remove(b.path); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// fillToTheBrim creates tasks until the store takes no more, and returns their ids.
+func fillToTheBrim(t *testing.T, api *api) (ids []string) {
+	t.Helper()
+	body := fmt.Sprintf(`{"namespace":"t","name":"noop","context":{"padding":%q}}`, strings.Repeat("x", 200<<10))
+	for range 500 {
+		a := api.do("POST", "/v1/tasks", body)
+		if a.status == 201 {
+			ids = append(ids, a.text("task_uuid"))
+			continue
+		}
+		if a.want(503).header.Get("Retry-After") == "" {
+			t.Errorf("503 without Retry-After: %s", a.body)
+		}
+		return ids
+	}
+	t.Fatal("the disk never was full")
+	return nil
+}
+
+// fullDiskTest is a server on a file system that a file then fills: one task's
+// handler still runs, one waits for an outside actor.
+type fullDiskTest struct {
+	held         *heldHandler
+	args         []string
+	program      *program
+	ballast      *ballast
+	running, act string   // ids
+	ids          []string // of tasks that are done
+}
+
+func newFullDiskTest(t *testing.T) *fullDiskTest {
+	t.Helper()
+	root := mountTmpfs(t, 48<<20)
+	h := newHeldHandler(t)
+	f := &fullDiskTest{held: h, args: []string{"--data", filepath.Join(root, "data"), "--templates", templateDir(t,
+		testTemplate("held", stepSpec{name: "a", callable: h.url, timeout: 300}),
+		testTemplate("noop", stepSpec{name: "a", callable: "builtin:noop"}),
+		testTemplate("act", stepSpec{name: "a", callable: "Outside"}))}}
+	f.program = serve(t, f.args...)
+	api := f.program.api()
+	f.running, f.act = api.create(createHeld), api.create(`{"namespace":"t","name":"act"}`)
+	h.await(t)
+	f.ballast = fillDisk(t, root)
+	f.ids = fillToTheBrim(t, api)
+	return f
+}
+
+// checkFull looks at a server whose disk is full: it reads, and says so.
+func (f *fullDiskTest) checkFull(t *testing.T) {
+	t.Helper()
+	api := f.program.api()
+	wantParts(t, "readiness", string(api.do("GET", "/health/ready", "").want(503).body), "no space left")
+	api.do("GET", "/health/live", "").want(200)
+	api.do("POST", "/v1/tasks", createHeld).want(503)
+	if got := api.do("GET", "/v1/tasks/"+f.running, "").want(200).text("status"); got != "steps_in_process" {
+		t.Errorf("the running task is %s", got)
+	}
+	list := api.do("GET", "/v1/tasks?per_page=1", "").want(200)
+	if got, want := list.text("pagination.total_count"), fmt.Sprint(len(f.ids)+2); got != want {
+		t.Errorf("there are %s tasks; want the %s that were acknowledged", got, want)
+	}
+}
+
+// checkWorking waits until the server takes changes again, and holds what it
+// has against what was acknowledged.
+func (f *fullDiskTest) checkWorking(t *testing.T) {
+	t.Helper()
+	api := f.program.api()
+	eventually(t, "ready again", func() bool { return api.do("GET", "/health/ready", "").status == 200 })
+	api.await(f.running, "complete")
+	for _, id := range f.ids {
+		api.await(id, "complete")
+	}
+	f.ids = append(f.ids, api.create(`{"namespace":"t","name":"noop"}`))
+	if got := api.do("GET", "/v1/tasks/"+f.act, "").want(200).text("steps.0.current_state"); got != "enqueued" {
+		t.Errorf("the step for an actor is %s; want it enqueued", got)
+	}
+}
+
+// TestFullDisk: changes are refused, reads go on, what a handler answered
+// meanwhile is held, and the service recovers by itself.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	f := newFullDiskTest(t)
+	f.checkFull(t)
+	close(f.held.release)
+	f.checkFull(t)
+	f.ballast.drop()
+	f.checkWorking(t)
+	f.program.kill()
+	f.program = serve(t, f.args...)
+	f.checkWorking(t)
+	f.program.stop()
+	if n := len(f.held.called); n > 0 {
+		t.Errorf("the handler was called %d times more", n)
+	}
+}
+
+// TestStartOnFullDisk: a restart on the full disk still serves reads, is not
+// announced as ready, and goes on once there is space.
+func TestStartOnFullDisk(t *testing.T) {
+	t.Parallel()
+	f := newFullDiskTest(t)
+	f.program.kill()
+	free := freePort(t)
+	args := serveArguments(append(f.args, "--listen", free)...)
+	f.program = launch(t, nil, args...)
+	f.program.ready.OrchestrationURL = "http://" + free
+	eventually(t, "reads", func() bool {
+		if !f.program.running() {
+			t.Fatalf("the program ended on a full disk: %s", f.program.stderr)
+		}
+		resp, err := http.Get(f.program.ready.OrchestrationURL + "/v1/tasks/" + f.act)
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == 200
+	})
+	f.checkFull(t)
+	if got := f.program.stdout.String(); got != "" {
+		t.Errorf("it said %s while it was not ready", got)
+	}
+	close(f.held.release)
+	f.ballast.drop()
+	f.checkWorking(t)
+	if err := f.program.awaitReady(); err != nil {
+		t.Error(err)
+	}
+	f.program.stop()
+}
+
+// TestStopOnFullDisk: the end is as orderly as ever, whether the program was
+// ready or not; an outcome that could not be kept is asked for again.
+func TestStopOnFullDisk(t *testing.T) {
+	t.Parallel()
+	f := newFullDiskTest(t)
+	config := filepath.Join(t.TempDir(), "stepwell.toml")
+	writeFile(t, config, []byte("[web]\nshutdown_timeout_seconds = 0\n"))
+	args := append(f.args, "--config", config)
+	f.program.kill()
+	f.program = launch(t, nil, serveArguments(args...)...)
+	select {
+	case <-f.program.stderr.line: // it warns of the full disk
+	case <-time.After(patience):
+		t.Fatal("it says nothing")
+	}
+	f.program.stop()
+	close(f.held.release)
+	f.ballast.drop()
+	f.program = serve(t, args...)
+	f.checkWorking(t)
+	if n := len(f.held.called); n != 1 {
+		t.Errorf("the handler was called %d times more; want once", n)
+	}
+	f.program.stop()
+}
+
+// freePort is an address that nobody listened on a moment ago.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}

@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// readmeSession is the commands of a section of the README, which stand after
+// "$ " in its console blocks, each with the output that stands below it.
+func readmeSession(t *testing.T, heading string) (commands, outputs []string) {
+	t.Helper()
+	_, section, _ := strings.Cut(string(readFile(t, repository("README.md"))), "\n## "+heading+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	return consoleSession(t, heading, section)
+}
+
+// consoleSession is the commands and outputs of a text's console blocks.
+func consoleSession(t *testing.T, name, text string) (commands, outputs []string) {
+	t.Helper()
+	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		session := false // until the first "$ ": a block without is for another terminal
+		for line := range strings.Lines(block[1]) {
+			if command, ok := strings.CutPrefix(line, "$ "); ok {
+				session = true
+				commands = append(commands, strings.TrimSpace(command))
+				outputs = append(outputs, "")
+			} else if session {
+				outputs[len(outputs)-1] += line
+			}
+		}
+	}
+	if len(commands) < 3 {
+		t.Fatalf("%s: got %d commands; want a session", name, len(commands))
+	}
+	return commands, outputs
+}
+
+// typeSession types a section's commands into a shell, in a directory, against
+// a running server, and compares what is printed.
+func typeSession(t *testing.T, heading, dir string, p *program) {
+	t.Helper()
+	commands, outputs := readmeSession(t, heading)
+	typeCommands(t, commands, outputs, dir, p)
+}
+
+// typeCommands is typeSession of any commands.
+func typeCommands(t *testing.T, commands, outputs []string, dir string, p *program) {
+	t.Helper()
+	for _, tool := range []string{"sh", "curl", "jq"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("the sessions of the documents need %s", tool)
+		}
+	}
+	const end = "-- end of a command --"
+	script := strings.NewReplacer("http://127.0.0.1:8080", p.ready.OrchestrationURL,
+		"$(go run . ", "$('"+programFile(t)+"' ",
+		"\ngo run . ", "\n'"+programFile(t)+"' ").Replace(strings.Join(commands, "\necho '"+end+"'\n"))
+	shell := exec.Command("sh", "-c", script)
+	shell.Dir, shell.Env = dir, programEnv()
+	got, err := shell.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, got)
+	}
+	for i, printed := range strings.Split(string(got), end+"\n") {
+		if printed != outputs[i] {
+			t.Errorf("$ %s\ngot  %s\nwant %s", commands[i], printed, outputs[i])
+		}
+	}
+}
+
+func TestReadmeTour(t *testing.T) {
+	t.Parallel()
+	typeSession(t, "One minute", t.TempDir(), serve(t))
+}
+
+func TestReadmeFixtureMode(t *testing.T) {
+	t.Parallel()
+	typeSession(t, "Fixture mode", t.TempDir(), serve(t, "--fixture"))
+}
+
+// TestFixturePage types what stands in docs/fixture.md.
+func TestFixturePage(t *testing.T) {
+	t.Parallel()
+	commands, outputs := consoleSession(t, "docs/fixture.md", string(readFile(t, repository("docs/fixture.md"))))
+	typeCommands(t, commands, outputs, t.TempDir(), serve(t, "--fixture"))
+}
+
+func TestReadmeWaiting(t *testing.T) {
+	t.Parallel()
+	typeSession(t, "Waiting", t.TempDir(), serve(t))
+}
+
+func TestReadmeDynamicSteps(t *testing.T) {
+	t.Parallel()
+	typeSession(t, "Dynamic steps", t.TempDir(), serve(t))
+}
+
+func TestReadmeOutsideWorkers(t *testing.T) {
+	t.Parallel()
+	typeSession(t, "Outside workers", t.TempDir(), serve(t))
+}
+
+func TestReadmeExplain(t *testing.T) {
+	t.Parallel()
+	typeSession(t, "Why is my task stuck?", t.TempDir(), serve(t))
+}
+
+func TestReadmeEvents(t *testing.T) {
+	t.Parallel()
+	typeSession(t, "Events", t.TempDir(), serve(t))
+}
+
+func TestReadmeMountPoint(t *testing.T) {
+	t.Parallel()
+	typeSession(t, "The mount point", t.TempDir(), serve(t))
+}
+
+func TestReadmeStateDocument(t *testing.T) {
+	t.Parallel()
+	p := serve(t)
+	typeSession(t, "The store as one document", p.cmd.Dir, p)
+}
+
+func TestReadmeAuthentication(t *testing.T) {
+	t.Parallel()
+	keys := t.TempDir()
+	if code, _, stderr := runProgram(t, nil, "auth", "generate-keys", "--output-dir", keys+"/keys"); code != 0 {
+		t.Fatal(stderr)
+	}
+	p := launch(t, []string{
+		"STEPWELL_JWT_PUBLIC_KEY_PATH=" + keys + "/keys/jwt-public-key.pem",
+		"STEPWELL_ORCHESTRATION__WEB__AUTH__ENABLED=true", "STEPWELL_WORKER__WEB__AUTH__ENABLED=true",
+	}, serveArguments()...)
+	if err := p.awaitReady(); err != nil {
+		t.Fatal(err)
+	}
+	typeSession(t, "Authentication", keys, p)
+}

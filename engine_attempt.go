@@ -306,7 +306,7 @@ func (e *engine) plainEnding(t *task, i int, o outcome, now, began instant) *end
 	if s.state == stepEnqueued && !s.redeliver { // it starts and ends in one record
 		attempts++
 	}
-	if o.err.retryable && policy.retryable && attempts < s.maxAttempts {
+	if o.err.retryable && policy.Retryable && attempts < s.maxAttempts {
 		end.retryAt = max(now.add(e.backoff(policy, attempts, o.retryAfter, t.stepID(i))), 1)
 	}
 	return end
@@ -317,8 +317,8 @@ func (e *engine) backoff(p *retryPolicy, n int, retryAfter time.Duration, step u
 	if retryAfter > 0 {
 		return min(retryAfter, time.Hour)
 	}
-	limit := float64(p.maxMS)
-	ms := min(backoffFactor(p.backoff, n)*float64(p.baseMS), limit)
+	limit := float64(p.MaxMS)
+	ms := min(backoffFactor(p.Backoff, n)*float64(p.BaseMS), limit)
 	if e.jitter {
 		ms = min(ms*(0.9+0.2*e.ids.floatOf(step, n)), limit)
 	}

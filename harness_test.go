@@ -67,7 +67,7 @@ func loadTestWork(t testing.TB, cfg *Config, log *slog.Logger, extra []string) (
 		t.Fatal(err)
 	}
 	for _, text := range extra {
-		tpl, problems, _ := parseTemplate("extra", []byte(text), "json", "")
+		tpl, problems, _ := parseTemplate("extra", []byte(text), "json", "", nil)
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}

@@ -130,7 +130,7 @@ func TestFiguresOutliveTasks(t *testing.T) {
 	closeTestService(t, s)
 	s = openTestService(t, o)
 	s.finish(context.Background())
-	defer s.closeStore()
+	defer s.close()
 	if n := len(s.store.slots); n != 0 {
 		t.Fatalf("%d tasks are still there", n)
 	}

@@ -316,25 +316,23 @@ func BenchmarkDiamond(b *testing.B) {
 	})
 }
 
-// BenchmarkStart is from exec to the first answered request, of a real process,
+// BenchmarkStart is from exec to the first answered request of the released program,
 // with nothing and with a million finished tasks in its directory.
 func BenchmarkStart(b *testing.B) {
+	file := buildRelease(b)
 	for _, tasks := range []int{0, 1_000_000} {
 		b.Run(fmt.Sprintf("tasks=%d", tasks), func(b *testing.B) {
 			dir := b.TempDir()
 			fillStore(b, dir, tasks)
 			for b.Loop() {
-				p := launch(b, []string{"STEPWELL_STORE__RETAIN_FINISHED_COUNT=0"}, serveArguments("--data", dir, "--quiet")...)
-				if err := p.awaitReady(); err != nil {
-					b.Fatal(err)
-				}
-				c := dialClient(b, p.ready.OrchestrationURL)
+				p := startRelease(b, file, dir)
+				c := dialClient(b, p.url)
 				if err := expect(200)(c.do("GET", "/v1/tasks?per_page=1", "")); err != nil {
 					b.Fatal(err)
 				}
 				b.StopTimer()
-				b.ReportMetric(float64(residentBytes(b, p.cmd.Process.Pid))/1e6, "RSS-MB")
-				p.stop()
+				b.ReportMetric(float64(residentBytes(b, p.Process.Pid))/1e6, "RSS-MB")
+				p.stop(b)
 				b.StartTimer()
 			}
 		})
@@ -368,7 +366,7 @@ func fillStore(b *testing.B, dir string, tasks int) {
 			b.Fatal(err)
 		}
 	}
-	if err := svc.closeStore(); err != nil {
+	if err := svc.close(); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -407,6 +405,45 @@ func buildRelease(b *testing.B) string {
 	return out
 }
 
+// benchProgram is a running server.
+type benchProgram struct {
+	*exec.Cmd
+	url string
+}
+
+// startRelease starts a program that serves a data directory, and waits until it is ready.
+func startRelease(b *testing.B, file, dir string) *benchProgram {
+	b.Helper()
+	p := &benchProgram{Cmd: exec.Command(file, "--data", dir, "--quiet", "--print-ready",
+		"--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0")}
+	p.Env = append(os.Environ(), "STEPWELL_STORE__RETAIN_FINISHED_COUNT=0")
+	p.Stderr = os.Stderr
+	stdout, err := p.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		b.Fatal(err)
+	}
+	var ready readyReport
+	if err := json.NewDecoder(stdout).Decode(&ready); err != nil {
+		b.Fatal(err)
+	}
+	p.url = ready.OrchestrationURL
+	return p
+}
+
+// stop ends the program as a service manager does.
+func (p *benchProgram) stop(b *testing.B) {
+	b.Helper()
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+		b.Fatal(err)
+	}
+	if err := p.Wait(); err != nil {
+		b.Fatal(err)
+	}
+}
+
 // BenchmarkBinary reports the size of the released program. Its time is the build's.
 //
 //	go test -run XXX -bench Binary -benchtime 1x .
@@ -431,20 +468,17 @@ func BenchmarkIdle(b *testing.B) {
 	file := buildRelease(b)
 	for b.Loop() {
 		b.StopTimer()
-		args := serveArguments("--data", b.TempDir(), "--quiet")
+		dir := b.TempDir()
 		b.StartTimer()
-		p := launchFile(b, file, nil, nil, args...)
-		if err := p.awaitReady(); err != nil {
-			b.Fatal(err)
-		}
-		c := dialClient(b, p.ready.OrchestrationURL)
+		p := startRelease(b, file, dir)
+		c := dialClient(b, p.url)
 		if err := expect(200)(c.do("GET", "/v1/tasks?per_page=1", "")); err != nil {
 			b.Fatal(err)
 		}
 		b.StopTimer()
-		b.ReportMetric(float64(residentBytes(b, p.cmd.Process.Pid))/1e6, "RSS-MB")
+		b.ReportMetric(float64(residentBytes(b, p.Process.Pid))/1e6, "RSS-MB")
 		c.conn.Close()
-		p.stop()
+		p.stop(b)
 		b.StartTimer()
 	}
 }
@@ -650,7 +684,7 @@ func BenchmarkBesideSnapshot(b *testing.B) {
 		extra: []string{benchTemplate("diamond", "builtin:noop", diamondParents)}})
 	defer func() { // without the invariants of a million tasks
 		svc.finish(context.Background())
-		svc.closeStore()
+		svc.close()
 	}()
 	h := httptest.NewServer(newOrchestrationAPI(svc, nil))
 	defer h.Close()

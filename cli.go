@@ -3,6 +3,7 @@ package main
 // The commands beside serve: what operators and container probes run.
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,7 +48,7 @@ func (p *process) checkCommand(args []string) error {
 		}
 	}
 	tasks, _ := s.size()
-	fmt.Fprintf(p.stdout, "every record applies: %d tasks (%s)\n", tasks, orDefault(strings.Join(states, ", "), "none"))
+	fmt.Fprintf(p.stdout, "every record applies: %d tasks (%s)\n", tasks, cmp.Or(strings.Join(states, ", "), "none"))
 	return nil
 }
 

@@ -331,30 +331,26 @@ func (g *getStorm) end() {
 	g.wg.Wait()
 }
 
-// TestSameScriptTwoProcesses: the journals and the states of two processes are
+// TestSameScriptTwoStores: the journals and the states of two services with files are
 // the same bytes.
-func TestSameScriptTwoProcesses(t *testing.T) {
+func TestSameScriptTwoStores(t *testing.T) {
 	url := whimHandler(t)
-	templates := t.TempDir()
-	for i, text := range whimTemplates(url) {
-		writeFile(t, filepath.Join(templates, fmt.Sprintf("t%d.json", i)), []byte(text))
-	}
 	var journals, accounts, documents []string
 	for range 2 {
-		data := filepath.Join(t.TempDir(), "data")
-		p := launch(t, []string{configEnvPrefix + "FIXTURE__ALLOW_DATA=true"}, serveArguments("--fixture",
-			"--deterministic-ids", "s1", "--data", data, "--templates", templates)...)
-		if err := p.awaitReady(); err != nil {
-			t.Fatal(err)
-		}
-		if got := p.api().do("GET", "/_stepwell/clock", "").want(200); got.text("mode") != "frozen" ||
+		dir := t.TempDir()
+		s := newFixtureServer(t, serviceTest{dir: dir, extra: whimTemplates(url), config: func(c *Config) {
+			c.Fixture.AllowData, c.Fixture.DeterministicIDs = true, "s1"
+		}})
+		if got := s.do("GET", "/_stepwell/clock", "").want(200); got.text("mode") != "frozen" ||
 			got.text("now") != "2026-01-01T00:00:00.000000Z" {
 			t.Errorf("the clock is %s; want it frozen at the start of 2026", got.body)
 		}
-		accounts = append(accounts, (&player{testServer: p.api(), url: url}).play())
-		documents = append(documents, string(p.api().do("GET", "/_stepwell/state", "").want(200).body))
-		p.stop()
-		journals = append(journals, string(readFile(t, filepath.Join(data, journalName))))
+		accounts = append(accounts, (&player{testServer: s.testServer, url: url}).play())
+		documents = append(documents, string(s.do("GET", "/_stepwell/state", "").want(200).body))
+		if err := abort(s.world.service()); err != nil {
+			t.Fatal(err)
+		}
+		journals = append(journals, string(readFile(t, filepath.Join(dir, journalName))))
 	}
 	wantSame(t, "the journal", journals[1], journals[0])
 	wantSame(t, "the state", documents[1], documents[0])
@@ -436,11 +432,11 @@ func TestBatchOrder(t *testing.T) {
 // awaitHeld waits until so many outcomes are held.
 func (s *fixtureServer) awaitHeld(n int) {
 	s.t.Helper()
-	e := s.world.service().engine
+	svc := s.world.service()
 	eventually(s.t, fmt.Sprintf("%d outcomes are held", n), func() bool {
-		e.store.mu.Lock()
-		defer e.store.mu.Unlock()
-		return len(e.lockstep.ended) == n
+		svc.store.mu.Lock()
+		defer svc.store.mu.Unlock()
+		return len(fixtureOf(svc).lockstep.done) == n
 	})
 }
 
@@ -449,7 +445,7 @@ func (s *fixtureServer) awaitHeld(n int) {
 func TestChangesWaitForTheBatch(t *testing.T) {
 	url, gates := gatedHandler(t, "a")
 	s := newBatchServer(t, stepSpec{name: "a", callable: url + "/a"})
-	k := s.world.service().keeper
+	k := fixtureOf(s.world.service()).keeper
 	id := s.create(`{"namespace":"t","name":"batch"}`)
 	k.patience = 20 * time.Millisecond
 	at := "/v1/tasks/" + id + "/workflow_steps/" + (&player{testServer: s.testServer}).stepIDs(id)["a"]
@@ -494,7 +490,7 @@ func TestCallingBack(t *testing.T) {
 	}))
 	t.Cleanup(h.Close)
 	s = newBatchServer(t, stepSpec{name: "a", callable: h.URL})
-	s.world.service().keeper.patience = 50 * time.Millisecond
+	fixtureOf(s.world.service()).keeper.patience = 50 * time.Millisecond
 	id := s.create(`{"namespace":"t","name":"batch"}`)
 	if got := <-answered; got != 503 {
 		t.Errorf("got %d; want 503", got)
@@ -508,7 +504,7 @@ func TestBatchRests(t *testing.T) {
 		s := newDeterministicWorld(t)
 		mustCreate(t, s, "slow")
 		synctest.Wait() // which a service that is busy with itself never ends
-		if err := s.keeper.setMode(t.Context(), clockAuto); err != nil {
+		if err := fixtureOf(s).keeper.setMode(t.Context(), clockAuto); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -528,7 +524,7 @@ func newDeterministicWorld(t *testing.T) *service {
 	c := newVirtualClock(deterministicStart)
 	s := openTestService(t, serviceTest{clock: c, config: func(c *Config) { c.Fixture.DeterministicIDs = "rest" },
 		extra: []string{sleepTemplate("slow", "1s")}})
-	s.keeper = newTimekeeper(s, c)
+	fixtureOf(s).start()
 	return s
 }
 
@@ -562,7 +558,7 @@ func TestHeldBatch(t *testing.T) {
 	awaitReal(t, "an outcome that cannot be recorded", func() bool {
 		s.svc.store.mu.Lock()
 		defer s.svc.store.mu.Unlock()
-		l := s.svc.engine.lockstep
+		l := fixtureOf(s.svc).lockstep
 		return l.open && l.waiting == 0
 	})
 	disk.setCapacity(1 << 40)

@@ -4,7 +4,6 @@ package main
 // when it is deleted.
 
 import (
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -524,16 +523,4 @@ func BenchmarkSandbox(b *testing.B) {
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
-}
-
-// TestSandboxesOfAProgram: they end with it, and it ends well.
-func TestSandboxesOfAProgram(t *testing.T) {
-	p := serve(t, "--fixture")
-	a := p.api().do("POST", "/_stepwell/sandboxes", "").want(201)
-	box := &testServer{t: t, url: a.text("orchestration_url")}
-	box.create(`{"namespace":"demo","name":"slow"}`)
-	p.stop()
-	if _, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", strings.TrimPrefix(box.url, "http://")); err == nil {
-		t.Error("the sandbox outlived the program")
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -47,6 +46,9 @@ func newFixtureServer(t testing.TB, o serviceTest) *fixtureServer {
 	t.Cleanup(h.Close)
 	return &fixtureServer{&testServer{t: t, url: h.URL}, w}
 }
+
+// fixtureOf returns the fixture mode of a service.
+func fixtureOf(s *service) *fixture { return s.extension.(*fixture) }
 
 func closeTestWorld(t testing.TB, w *world) {
 	t.Helper()
@@ -135,35 +137,6 @@ func (s *fixtureServer) as(key, method, path string) *answer {
 	w := httptest.NewRecorder()
 	s.world.gates.orchestration.ServeHTTP(w, r)
 	return &answer{s.t, w.Code, w.Header(), w.Body.Bytes()}
-}
-
-// The shapes of the control API's answers.
-
-func init() {
-	maps.Copy(wireShapes, fixtureShapes)
-	wireWords["JournalKind"] = []string{"request", "handler"}
-	wireWords["StubThen"] = []string{"last", "handler", "fail"}
-	openAPIRequestSchemas = append(openAPIRequestSchemas,
-		"StubDefinition", "StubMatch", "StubOutcome", "StubError", "StubReplacement",
-		"Verification", "VerificationMatch")
-}
-
-var fixtureShapes = map[string]map[string]string{
-	"StubList":       {"stubs": "[Stub]"},
-	"Stub":           {"id": "string", "match": "object", "outcomes": "[object]", "then": "StubThen", "uses": "int"},
-	"Verified":       {"count": "int"},
-	"RequestJournal": {"entries": "[JournalEntry]", "total": "int", "dropped": "DroppedEntries"},
-	"DroppedEntries": {"requests": "int", "handler_calls": "int"},
-	"JournalEntry": {
-		"id": "int", "kind": "JournalKind", "at": "zoned",
-		"surface": "string?", "method": "string?", "path": "string?", "query": "string?", "status": "int?",
-		"duration_ms": "number?", "subject": "string?", "body": "any?", "body_truncated": "bool?",
-		"task_uuid": "uuid?", "step_uuid": "uuid?", "namespace": "string?", "name": "string?", "version": "string?",
-		"step": "string?", "callable": "string?", "attempt": "int?", "stubbed": "bool?", "stub": "string|null?",
-		"fault": "string|null?", "envelope": "object?", "outcome": "object|null?",
-	},
-	"SeenCalls": {"count": "int", "matched": "[JournalEntry]", "nearest": "[NearMiss]"},
-	"NearMiss":  {"entry": "JournalEntry", "differs": "[string]"},
 }
 
 // metricLines are the samples that count what happened to tasks.
@@ -454,23 +427,4 @@ func TestStateMayBeLarge(t *testing.T) {
 	if got := c.state(); got != want {
 		t.Errorf("the sandbox has\n%s\nwant\n%s", got, want)
 	}
-}
-
-// TestSeedKeepsItsClock: the document of --seed has a clock, too.
-func TestSeedKeepsItsClock(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "state.json")
-	writeFile(t, file, []byte(frozenAt(testStart)))
-	p := serve(t, "--fixture", "--seed", file)
-	for range 2 {
-		if got := p.api().do("GET", "/_stepwell/clock", "").text("now"); got != testStart.zoned() {
-			t.Errorf("the clock stands at %s; want %s", got, testStart.zoned())
-		}
-		p.api().do("POST", "/_stepwell/reset", "").want(204)
-	}
-	p.stop()
-	p = serve(t, "--memory", "--seed", file)
-	if got := p.api().do("GET", "/health", "").text("timestamp"); mustInstant(got) < testStart.add(1) {
-		t.Errorf("without fixture mode it is %s; want the present", got)
-	}
-	p.stop()
 }

@@ -67,7 +67,7 @@ func loadTestWork(t testing.TB, cfg *Config, log *slog.Logger, extra []string) (
 		t.Fatal(err)
 	}
 	for _, text := range extra {
-		tpl, problems, _ := parseTemplate("extra", []byte(text), "json", "")
+		tpl, problems, _ := parseTemplate("extra", []byte(text), "json", "", nil)
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}
@@ -87,8 +87,12 @@ func openTestService(t testing.TB, o serviceTest) *service {
 		t.Cleanup(rc.stop)
 		c = rc
 	}
+	var x extension
+	if v, ok := c.(*virtualClock); ok && cfg.Fixture.DeterministicIDs != "" {
+		x = newFixture(&world{sandbox: "test"}, v)
+	}
 	s, err := openService(serviceOptions{
-		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, c, log), clock: c, registry: registry, handlers: handlers, disk: o.disk,
+		extension: x, cfg: cfg, log: log, auth: testAuthenticators(t, cfg, c, log), clock: c, registry: registry, handlers: handlers, disk: o.disk,
 		state: o.state, deterministic: cfg.Fixture.DeterministicIDs,
 	})
 	if err != nil {
@@ -103,7 +107,7 @@ func closeTestService(t testing.TB, s *service) {
 	defer cancel()
 	s.finish(ctx)
 	checkInvariants(t, s)
-	if err := s.closeStore(); err != nil {
+	if err := s.close(); err != nil {
 		t.Errorf("closing the store: %v", err)
 	}
 }
@@ -353,3 +357,62 @@ func writeFile(t testing.TB, name string, data []byte) {
 		t.Fatal(err)
 	}
 }
+
+// apiTemplates is the directory with the templates of the conversations.
+const apiTemplates = "testdata/templates"
+
+// patience is how long tests wait for what happens in real time. It is long because
+// the machine may be busy with other things.
+const patience = 30 * time.Second
+
+// eventually polls until the condition holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// heldHandler is an HTTP handler whose calls wait until they are released.
+type heldHandler struct {
+	url     string
+	called  chan string // the Idempotency-Key of each call
+	release chan struct{}
+}
+
+func newHeldHandler(t *testing.T) *heldHandler {
+	h := &heldHandler{called: make(chan string, 16), release: make(chan struct{})}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		json.NewDecoder(r.Body).Decode(new(any)) // or the end of the connection would go unseen
+		h.called <- r.Header.Get("Idempotency-Key")
+		select {
+		case <-h.release:
+			fmt.Fprint(w, `"done"`)
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(s.Close)
+	h.url = s.URL
+	return h
+}
+
+// await returns the key of the next call.
+func (h *heldHandler) await(t *testing.T) string {
+	t.Helper()
+	key, ok := receiveWithin(h.called, patience)
+	if !ok {
+		t.Fatal("the handler was not called")
+	}
+	return key
+}
+
+// createHeld creates a task of a template whose step a heldHandler runs.
+const createHeld = `{"namespace":"t","name":"held"}`

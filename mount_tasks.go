@@ -4,6 +4,7 @@ package main
 // the service, and write answers.
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -215,7 +216,7 @@ func (a *mountAPI) cancelStep(_ http.ResponseWriter, r *http.Request) (any, erro
 		return nil, err
 	}
 	subject := subjectOf(r.Context())
-	q := &stepRequest{action: actionCancel, by: orDefault(subject, defaultInitiator), subject: subject,
+	q := &stepRequest{action: actionCancel, by: cmp.Or(subject, defaultInitiator), subject: subject,
 		reason: "Cancelled at the mount point"}
 	t, i, err := a.svc.operator.act(r.Context(), taskID, stepID, q)
 	if err != nil {
@@ -344,7 +345,7 @@ func (v mountStepView) appendJSON(b []byte) []byte {
 	o.text("state", s.state.String())
 	o.number("attempts", s.attempts)
 	o.number("retry_limit", s.maxAttempts)
-	o.flag("retryable", def.retry.retryable)
+	o.flag("retryable", def.retry.Retryable)
 	o.flag("retry_eligible", t.retryEligible(i))
 	o.flag("skippable", false)
 	o.flag("processed", s.state.satisfies())

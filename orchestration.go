@@ -11,6 +11,7 @@ import (
 // orchestrationAPI is the surface under /v1 and /api/v1.
 type orchestrationAPI struct {
 	*surface
+	*roleHealth
 	mount *mountAPI // the other surface on the listener; nil when it is switched off
 }
 
@@ -18,8 +19,15 @@ type orchestrationAPI struct {
 // is shared with the surfaces of other services.
 func newOrchestrationAPI(s *service, shared *surfaceCache) *orchestrationAPI {
 	a := &orchestrationAPI{surface: newSurface(s, shared, "orchestration", orchestrationError)}
+	a.roleHealth = &roleHealth{
+		clock:    s.clock,
+		checks:   func(detailed bool) map[string]checkView { return s.health.checks("orchestration", detailed) },
+		complete: func(v *readyView) { v.Info = healthInfo(s.cfg, s.health.operationalState()) },
+	}
 	a.handle(s.cfg.Orchestration.Web.enabled(a.routes()))
-	a.addControl(shared)
+	if a.extension != nil {
+		a.extension.extend(a.surface, shared)
+	}
 	a.mount = newMountAPI(s, shared, a.stats)
 	return a
 }
@@ -232,10 +240,6 @@ func (a *orchestrationAPI) getTemplate(_ http.ResponseWriter, r *http.Request) (
 	return tpl.detailView(), nil
 }
 
-func (a *orchestrationAPI) metrics(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return textReply{metricsContentType, []byte(a.svc.metrics(a.stats))}, nil
-}
-
 // links says at the root where everything is, and shows a browser the page that
 // says it better.
 func (a *orchestrationAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -390,29 +394,4 @@ func (a *orchestrationAPI) bottlenecks(_ http.ResponseWriter, r *http.Request) (
 	}
 	figures, states := a.svc.store.figures()
 	return figures.bottlenecks(&states, limit, minimum), nil
-}
-
-func (a *orchestrationAPI) health(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return aliveView{Status: "healthy", Timestamp: zonedTime(a.svc.clock.now())}, nil
-}
-
-func (a *orchestrationAPI) healthLive(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return aliveView{Status: "alive", Timestamp: zonedTime(a.svc.clock.now())}, nil
-}
-
-func (a *orchestrationAPI) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
-	checks := a.svc.health.checks("orchestration", false)
-	return readyReply(w, a.checkedView(checks)), nil
-}
-
-func (a *orchestrationAPI) healthDetailed(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return detailedReply(a.checkedView(a.svc.health.checks("orchestration", true))), nil
-}
-
-// checkedView is an answer with these checks.
-func (a *orchestrationAPI) checkedView(checks map[string]checkView) readyView {
-	s := a.svc
-	return readyView{
-		Timestamp: zonedTime(s.clock.now()), Checks: checks, Info: healthInfo(s.cfg, s.health.operationalState()),
-	}
 }

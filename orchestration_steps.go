@@ -234,7 +234,7 @@ func (a *orchestrationAPI) listOutsideSteps(_ http.ResponseWriter, r *http.Reque
 // claimedSteps reads the state that is listed: of the claimed steps, or of those
 // that can be.
 func (q *query) claimedSteps() bool {
-	word := orDefault(q.text("state"), stepEnqueued.String())
+	word := cmp.Or(q.text("state"), stepEnqueued.String())
 	state, known := parseStepState(word)
 	switch {
 	case q.err != nil:

@@ -90,12 +90,6 @@ func (a *mountAPI) routes() []route {
 	}, a.docsRoutes(a.document)...)
 }
 
-// The rows that [mount] can put behind a permission.
-const (
-	mountStatusRoute  = "GET /health/status"
-	mountMetricsRoute = "GET /metrics"
-)
-
 // configRoute is the row that each role's config_endpoint_enabled switches.
 const configRoute = "GET /config"
 
@@ -108,10 +102,10 @@ func (c *roleWebConfig) enabled(rows []route) []route {
 	return slices.DeleteFunc(rows, func(r route) bool { return r.pattern == configRoute })
 }
 
-// What a listener answers while the store is still being read: that the process
-// lives, is not ready, and takes nothing yet.
+// The answers of a listener while the store is still being read: the process is
+// alive, not ready, and takes no work yet.
 
-// startingAPI stands in for the surface of a role that has no service yet.
+// startingAPI answers for a role that has no service yet.
 type startingAPI struct {
 	cfg    *Config
 	clock  clock
@@ -129,62 +123,53 @@ func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case a.cfg.Mount.under(r.URL.Path):
 		answer, encode = a.mountAnswer, mountError
 	}
-	v := answer(w, r.URL.Path)
+	v := answer(w, r)
 	if v == nil {
 		w.Header().Set("Retry-After", "1")
 		f := failf(unavailable, "the service is starting")
-		v = reply{statusOf[f.kind].status, encode(f, id, a.clock.now())}
+		v = reply{roleStatus(f.kind), encode(f, id, a.clock.now())}
 	}
 	writeReply(w, v)
 }
 
-// answer answers for the role; nil where only a service can.
-func (a *startingAPI) answer(w http.ResponseWriter, path string) any {
-	switch path {
+// answer returns the role's answer, or nil if it takes a service to answer.
+func (a *startingAPI) answer(w http.ResponseWriter, r *http.Request) (v any) {
+	h := a.health()
+	switch r.URL.Path {
 	case "/health/live":
-		return aliveView{Status: "alive", Timestamp: zonedTime(a.clock.now()), WorkerID: a.workerID()}
+		v, _ = h.healthLive(w, r)
 	case "/health/ready":
-		return readyReply(w, a.health(false))
+		v, _ = h.healthReady(w, r)
 	case "/health/detailed":
-		return detailedReply(a.health(true))
-	}
-	return nil
-}
-
-// mountAnswer is answer for the mount-point API.
-func (a *startingAPI) mountAnswer(w http.ResponseWriter, path string) any {
-	switch strings.TrimPrefix(path, a.cfg.Mount.Path) {
-	case "/health/live":
-		neverStored(w)
-		return mountAliveAt(a.clock.now())
-	case "/health/ready":
-		v := readyOf(startingChecks("mount", false), a.clock.now())
-		neverStored(w)
-		return checkedReply(w, v.Ready, v)
-	}
-	return nil
-}
-
-func (a *startingAPI) workerID() string {
-	if !a.worker {
-		return ""
-	}
-	return workerID(a.cfg)
-}
-
-// health answers that every check of the role is unknown so far.
-func (a *startingAPI) health(detailed bool) readyView {
-	v := readyView{Timestamp: zonedTime(a.clock.now()), WorkerID: a.workerID()}
-	if a.worker {
-		v.Checks = dated(startingChecks("worker", detailed), v.Timestamp)
-		v.System = systemInfoView{
-			Version: version, Environment: a.cfg.Environment, WorkerType: workerType, DatabasePoolSize: 1,
-			SupportedNamespaces: []string{},
-		}
-	} else {
-		v.Checks, v.Info = startingChecks("orchestration", detailed), healthInfo(a.cfg, "Startup")
+		v, _ = h.healthDetailed(w, r)
 	}
 	return v
+}
+
+func (a *startingAPI) health() *roleHealth {
+	if a.worker {
+		return &roleHealth{
+			clock: a.clock, workerID: workerID(a.cfg),
+			checks:   func(detailed bool) map[string]checkView { return startingChecks("worker", detailed) },
+			complete: func(v *readyView) { v.complete(workerInfo(a.cfg)) },
+		}
+	}
+	return &roleHealth{
+		clock:    a.clock,
+		checks:   func(detailed bool) map[string]checkView { return startingChecks("orchestration", detailed) },
+		complete: func(v *readyView) { v.Info = healthInfo(a.cfg, "Startup") },
+	}
+}
+
+// mountAnswer is answer on the mount-point API.
+func (a *startingAPI) mountAnswer(w http.ResponseWriter, r *http.Request) any {
+	switch strings.TrimPrefix(r.URL.Path, a.cfg.Mount.Path) {
+	case "/health/live":
+		return mountAliveReply(w, a.clock.now())
+	case "/health/ready":
+		return mountReadyReply(w, readyOf(startingChecks("mount", false), a.clock.now()))
+	}
+	return nil
 }
 
 // gates are the two listeners' handlers.

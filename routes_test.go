@@ -475,7 +475,7 @@ func TestWorkerAlone(t *testing.T) {
 	everyGET(t, w, api.routes(), values, func(string, string) {})
 	for _, path := range []string{"/health/ready", "/health/detailed", "/config", "/metrics/worker", "/v1/templates"} {
 		a := w.do("GET", path, "").want(200)
-		if err := contract.problem(&convAnswer{a.status, a.header, a.body, "GET " + path}); err != nil {
+		if err := contractProblem(contract, a, "GET "+path); err != nil {
 			t.Error(err)
 		}
 	}
@@ -489,7 +489,7 @@ func TestWorkerAlone(t *testing.T) {
 		t.Errorf("got required capabilities %s; want [http outside]", got)
 	}
 	s.svc.finish(context.Background())
-	if err := s.svc.closeStore(); err != nil {
+	if err := s.svc.close(); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(dir); err == nil {
@@ -618,7 +618,7 @@ func TestStarting(t *testing.T) {
 			if got := a.text(want.member); got != want.value {
 				t.Errorf("%s %s: got %s; want %s", name, path, got, want.value)
 			}
-			if err := contract.problem(&convAnswer{a.status, a.header, a.body, "GET " + path}); err != nil {
+			if err := contractProblem(contract, a, "GET "+path); err != nil {
 				t.Errorf("%s %s: %v", name, path, err)
 			}
 		}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"stepwell/e2e/wire"
 )
 
 // inlineParts are the scripts and styles of a page.
@@ -208,6 +210,8 @@ var openAPIRequestSchemas = []string{
 	"FailStep", "CancelStep", "ActorError", "TemplateDefinition", "StepDefinition", "HandlerDefinition",
 	"InvestigationUpdate", "StepClaim", "LeaseExtension", "ClaimCompletion", "ClaimFailure",
 	"ClockChange", "IdleWait", "SandboxRequest",
+	"StubDefinition", "StubMatch", "StubOutcome", "StubError", "StubReplacement", "Verification", "VerificationMatch",
+	"MountTaskCreation", "StepAdjustment",
 }
 
 func readOpenAPI(t *testing.T) []byte {
@@ -228,7 +232,7 @@ func eachOpenAPIDocument(t *testing.T, f func(t *testing.T, surface string, doc 
 			if err != nil {
 				t.Fatal(err)
 			}
-			doc, err := wireDecode(text)
+			doc, err := wire.Decode(text)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -262,7 +266,7 @@ func TestOpenAPIRoutesAndPermissions(t *testing.T) {
 
 func checkOpenAPIPermission(t *testing.T, route, permission string, operation map[string]any) {
 	t.Helper()
-	security := wireText(operation["security"])
+	security := wire.Text(operation["security"])
 	description, _ := operation["description"].(string)
 	_, marked := operation["x-surfaces"]
 	if permission == "" {
@@ -303,10 +307,10 @@ func TestOpenAPIDocumentsAreWhole(t *testing.T) {
 				}
 			}
 		}
-		if got, _ := wireLookUp(doc, "components.securitySchemes.api_key_auth.name"); got != "X-Key" {
+		if got, _ := wire.LookUp(doc, "components.securitySchemes.api_key_auth.name"); got != "X-Key" {
 			t.Errorf("api key header: got %v; want X-Key", got)
 		}
-		if got, _ := wireLookUp(doc, "info.version"); got != "1.2.3" {
+		if got, _ := wire.LookUp(doc, "info.version"); got != "1.2.3" {
 			t.Errorf("version: got %v; want 1.2.3", got)
 		}
 	})
@@ -336,7 +340,7 @@ func openAPIFollow(doc map[string]any, v any) map[string]any {
 
 func TestOpenAPIOperationsAreDescribed(t *testing.T) {
 	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
-		ids, tags := map[any]string{}, wireText(doc["tags"])
+		ids, tags := map[any]string{}, wire.Text(doc["tags"])
 		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {
 			id := operation["operationId"]
 			if ids[id] != "" || id == nil {
@@ -344,7 +348,7 @@ func TestOpenAPIOperationsAreDescribed(t *testing.T) {
 			}
 			ids[id] = route
 			for _, tag := range operation["tags"].([]any) {
-				if !strings.Contains(tags, wireText(tag)) {
+				if !strings.Contains(tags, wire.Text(tag)) {
 					t.Errorf("%s: got unknown tag %v", route, tag)
 				}
 			}
@@ -373,7 +377,7 @@ func checkOpenAPIParameters(t *testing.T, doc map[string]any, route string, oper
 			declared = append(declared, "{"+name+"}")
 		}
 		if parameter["schema"] == nil || parameter["example"] == nil || parameter["description"] == nil {
-			t.Errorf("%s: got %s; want schema, example and description", route, wireText(parameter))
+			t.Errorf("%s: got %s; want schema, example and description", route, wire.Text(parameter))
 		}
 	}
 	inPath := regexp.MustCompile(`\{[^}]*\}`).FindAllString(route, -1)
@@ -389,7 +393,7 @@ func checkOpenAPIContent(t *testing.T, doc map[string]any, what string, body map
 	t.Helper()
 	content, _ := body["content"].(map[string]any)
 	if len(content) == 0 || body["description"] == nil {
-		t.Errorf("%s: got %s; want a description and content", what, wireText(body))
+		t.Errorf("%s: got %s; want a description and content", what, wire.Text(body))
 	}
 	for mediaType, c := range content {
 		media := c.(map[string]any)
@@ -414,11 +418,11 @@ func checkOpenAPIContent(t *testing.T, doc map[string]any, what string, body map
 func openAPIProblems(doc map[string]any, schema, value any) []string {
 	kind := openAPIKind(schema)
 	if !slices.Contains(openAPIRequestSchemas, kind) {
-		return wireProblems(kind, kind, value)
+		return wire.Problems(kind, kind, value)
 	}
 	object, _ := value.(map[string]any)
 	s := openAPIFollow(doc, schema)
-	if mapping, ok := wireLookUp(s, "discriminator.mapping"); ok {
+	if mapping, ok := wire.LookUp(s, "discriminator.mapping"); ok {
 		action, _ := object["action_type"].(string)
 		ref := mapping.(map[string]any)[action]
 		return openAPIProblems(doc, map[string]any{"$ref": ref}, value)
@@ -438,7 +442,7 @@ func openAPIProblems(doc map[string]any, schema, value any) []string {
 	return problems
 }
 
-// openAPIKind writes a schema as a kind of wireShapes.
+// openAPIKind writes a schema as a kind of wire.Shapes.
 func openAPIKind(schema any) string {
 	s, _ := schema.(map[string]any)
 	if ref, ok := s["$ref"].(string); ok {
@@ -480,7 +484,7 @@ func openAPIJoin(alternatives []any, kind func(v any) string) string {
 }
 
 // TestOpenAPISchemasAreTheShapes compares openapi.json with the tables of
-// wire_test.go, both ways.
+// package wire, both ways.
 func TestOpenAPISchemasAreTheShapes(t *testing.T) {
 	var doc struct {
 		Components struct {
@@ -495,12 +499,12 @@ func TestOpenAPISchemasAreTheShapes(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := doc.Components.Schemas
-	for name, words := range wireWords {
+	for name, words := range wire.Words {
 		if !slices.Equal(got[name].Enum, words) {
 			t.Errorf("%s: got %q; want %q", name, got[name].Enum, words)
 		}
 	}
-	for name, shape := range wireShapes {
+	for name, shape := range wire.Shapes {
 		members := map[string]string{}
 		for member, schema := range got[name].Properties {
 			members[member] = openAPIKind(schema)
@@ -518,7 +522,7 @@ func TestOpenAPISchemasAreTheShapes(t *testing.T) {
 	}
 	for name := range got {
 		scalar := name == "Uuid" || name == "ZonedTime" || name == "NaiveTime"
-		if !scalar && !wireKnowsKind(name) && !slices.Contains(openAPIRequestSchemas, name) {
+		if !scalar && !wire.KnowsKind(name) && !slices.Contains(openAPIRequestSchemas, name) {
 			t.Errorf("got schema %s; want none that no shape has", name)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -645,7 +646,7 @@ func wantNothingOutside(t *testing.T, s *service) {
 	w := &s.engine.outside
 	for what, n := range map[string]int{
 		"waiting steps": len(w.waiting.steps), "waiting queues": len(w.waiting.queues), "claimed steps": len(w.claimed.steps),
-		"claimed queues": len(w.claimed.queues), "leases": len(w.leases.held) + len(w.leases.byID), "claimers": len(w.claimers),
+		"claimed queues": len(w.claimed.queues), "leases": len(w.leases.held.items) + len(w.leases.byID), "claimers": len(w.claimers),
 	} {
 		if n != 0 {
 			t.Errorf("%d %s are left", n, what)
@@ -916,3 +917,38 @@ type adjustmentText struct {
 }
 
 func (a *adjustment) text() adjustmentText { return adjustmentText{a.maxAttempts, string(a.inputs)} }
+
+// TestSubjectsSurviveARestart opens the store again, from the journal.
+func TestSubjectsSurviveARestart(t *testing.T) {
+	o := serviceTest{dir: t.TempDir(), templates: "testdata/templates"}
+	s := openTestService(t, o)
+	q := &taskRequest{namespace: "t", name: "manual", subject: strings.Repeat("ü", 300)}
+	made, err := s.createTask(t.Context(), q, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Repeat("ü", maxNameLength); made.by.initiator != want {
+		t.Errorf("got initiator %q; want the subject, cut to %d characters", made.by.initiator, maxNameLength)
+	}
+	act := &stepRequest{action: actionResolve, by: "bob", subject: "ann \"\n", reason: "fine"}
+	if _, _, err := s.operator.act(t.Context(), made.id, made.stepID(0), act); err != nil {
+		t.Fatal(err)
+	}
+	gone, err := s.createTask(t.Context(), q, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.operator.cancelTask(t.Context(), gone.id, "carl"); err != nil {
+		t.Fatal(err)
+	}
+	closeTestService(t, s)
+	journal := string(readFile(t, filepath.Join(o.dir, journalName)))
+	if !strings.Contains(journal, `"kind":"cancelled","subject":"carl"`) {
+		t.Errorf("got no subject of the cancellation in %s", journal)
+	}
+	s = newTestService(t, o)
+	audit, err := s.history.audit(made.id, made.stepID(0))
+	if err != nil || len(audit) != 1 || audit[0].Subject != act.subject || audit[0].ActedBy != "bob" {
+		t.Errorf("got %+v, %v; want one entry of subject %q", audit, err, act.subject)
+	}
+}

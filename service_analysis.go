@@ -282,7 +282,7 @@ func (t *task) blockage(i int) (kind, strategy string) {
 	case stepCancelled:
 		return "cancelled", "Complete or resolve by hand the steps that wait for it, or cancel the task."
 	case stepInError:
-		if f, failed := s.last.fault(); t.def(i).retry.retryable && (!failed || f.retryable) && s.attempts >= s.maxAttempts {
+		if f, failed := s.last.fault(); t.def(i).retry.Retryable && (!failed || f.retryable) && s.attempts >= s.maxAttempts {
 			return "retries_exhausted", "Remove the cause, then reset the step; or complete or resolve it by hand."
 		}
 		return "permanent_failure", "Correct what the error says, then reset the step; or complete or resolve it by hand."

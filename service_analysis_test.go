@@ -27,7 +27,7 @@ func analysisTask(parents [][]int, states string) *task {
 			name = string(rune('a' + i))
 		}
 		tpl.steps[i] = stepTemplate{name: name, parents: parents[i], children: children[i]}
-		tpl.steps[i].retry.retryable, tpl.steps[i].retry.maxAttempts = true, 3
+		tpl.steps[i].retry.Retryable, tpl.steps[i].retry.MaxAttempts = true, 3
 	}
 	t := newTask(&record{task: uuid{15: 1}, at: testStart, created: &creation{}}, tpl)
 	t.counts = [stepStates]int{}
@@ -191,7 +191,7 @@ func TestBlockage(t *testing.T) {
 			s.attempts, s.last = 3, &ending{err: []byte(`{"message":"late","retryable":true}`)}
 		}, "retries_exhausted critical"},
 		{"a step that is never tried again", 'e', func(t *task, s *step) {
-			t.tpl.steps[0].retry.retryable, s.attempts = false, 3
+			t.tpl.steps[0].retry.Retryable, s.attempts = false, 3
 		}, "permanent_failure critical"},
 		{"its second attempt", 'i', func(_ *task, s *step) { s.attempts = 2 }, "running high"},
 		{"its first attempt", 'i', nil, "running medium"},

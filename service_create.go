@@ -4,6 +4,7 @@ package main
 // names, and its identity.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -104,8 +105,8 @@ func (s *creator) templateFor(q *taskRequest) (*template, error) {
 func (s *creator) creation(q *taskRequest, tpl *template) (*creation, error) {
 	by := &creation{
 		template: tpl.hash, context: tpl.defaultContext,
-		initiator: q.initiatorOr(defaultInitiator), source: orDefault(q.source, defaultSource),
-		reason: orDefault(q.reason, defaultReason), tags: q.tags, priority: q.priority,
+		initiator: q.initiatorOr(defaultInitiator), source: cmp.Or(q.source, defaultSource),
+		reason: cmp.Or(q.reason, defaultReason), tags: q.tags, priority: q.priority,
 		correlation: q.correlation, parentCorrelation: q.parent, requested: q.requested,
 		options: q.options, key: q.key, traceparent: q.traceparent,
 	}
@@ -126,7 +127,7 @@ func (q *taskRequest) initiatorOr(standard string) string {
 	if utf8.RuneCountInString(subject) > maxNameLength {
 		subject = string([]rune(subject)[:maxNameLength])
 	}
-	return orDefault(q.initiator, orDefault(subject, standard))
+	return cmp.Or(q.initiator, cmp.Or(subject, standard))
 }
 
 // identityOf is what makes two tasks the same: the caller's key within

@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 // TestDurationsOfAClockSetBack sets the clock back while something is timed:
@@ -31,17 +33,18 @@ func TestDurationsOfAClockSetBack(t *testing.T) {
 // healthAPI is a surface with its contract, asked in the caller's goroutine.
 type healthAPI struct {
 	http.Handler
-	contract *apiContract
+	contract *wire.Contract
 }
 
 func (h healthAPI) get(t *testing.T, path string) *answer {
 	t.Helper()
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
-	if err := h.contract.problem(&convAnswer{w.Code, w.Header(), w.Body.Bytes(), "GET " + path}); err != nil {
+	a := &answer{t, w.Code, w.Header(), w.Body.Bytes()}
+	if err := contractProblem(h.contract, a, "GET "+path); err != nil {
 		t.Error(err)
 	}
-	return &answer{t, w.Code, w.Header(), w.Body.Bytes()}
+	return a
 }
 
 // busyTemplate has steps of an hour, on slots for builtins or for HTTP handlers.

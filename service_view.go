@@ -4,6 +4,7 @@ package main
 // them. Both are computed here alone, for every surface.
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"slices"
@@ -295,7 +296,7 @@ func (e *ending) standardMetadata(at instant, worker string) []byte {
 	b := append([]byte(nil), `{"execution_time_ms":`...)
 	b = strconv.AppendInt(b, e.took.Milliseconds(), 10)
 	b = append(b, `,"worker_id":`...)
-	b = appendJSONString(b, orDefault(e.worker, worker))
+	b = appendJSONString(b, cmp.Or(e.worker, worker))
 	b = append(b, `,"completed_at":`...)
 	if at == 0 {
 		b = append(b, `null`...)
@@ -419,7 +420,7 @@ func (t *template) summaryStep(i int) summaryTemplateStep {
 	s := &t.steps[i]
 	v := summaryTemplateStep{
 		Name: s.name, StepType: s.kind, Handler: s.shownCallable(), Dependencies: make([]string, len(s.parents)),
-		Retryable: s.retry.retryable, MaxAttempts: s.retry.maxAttempts,
+		Retryable: s.retry.Retryable, MaxAttempts: s.retry.MaxAttempts,
 	}
 	for j, p := range s.parents {
 		v.Dependencies[j] = t.steps[p].name
@@ -544,7 +545,7 @@ func (a *auditor) startRecord(t *task, r *record) {
 	if r.kind == recAdjusted {
 		v.adjusted(r.adjustment, t.steps[a.step].state)
 	} else if r.kind != recOperator {
-		v.WorkerUUID = new(stableID("worker", orDefault(r.end.worker, a.worker)))
+		v.WorkerUUID = new(stableID("worker", cmp.Or(r.end.worker, a.worker)))
 	}
 	a.open = r.kind != recLate
 	if !a.open {

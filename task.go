@@ -155,7 +155,7 @@ func newTask(r *record, tpl *template) *task {
 	t.steps = make([]step, len(tpl.steps))
 	for i := range t.steps {
 		s := &t.steps[i]
-		s.maxAttempts = tpl.steps[i].retry.maxAttempts
+		s.maxAttempts = tpl.steps[i].retry.MaxAttempts
 		s.waitingFor = len(tpl.steps[i].parents)
 		s.updated = r.at
 	}
@@ -696,7 +696,7 @@ func (a *applier) adjust() {
 // retryEligible reports whether a step may be tried again.
 func (t *task) retryEligible(i int) bool {
 	s := &t.steps[i]
-	return s.attempts == 0 || t.def(i).retry.retryable && s.attempts < s.maxAttempts
+	return s.attempts == 0 || t.def(i).retry.Retryable && s.attempts < s.maxAttempts
 }
 
 // inputsFor returns the inputs of a step's next attempt.

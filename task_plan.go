@@ -730,7 +730,7 @@ func (g *growth) createStep(d int, def *stepTemplate, id uuid) { g.link(g.enter(
 func (g *growth) enter(d int, def *stepTemplate, id uuid) int {
 	t, at := g.t, g.a.r.at
 	i := len(t.steps)
-	t.steps = append(t.steps, step{maxAttempts: def.retry.maxAttempts, updated: at})
+	t.steps = append(t.steps, step{maxAttempts: def.retry.MaxAttempts, updated: at})
 	t.counts[stepPending]++
 	g.p.steps = append(g.p.steps,
 		planStep{def: def, declared: d, instance: g.p.declared[d].instances, id: id, created: at})

@@ -3,6 +3,7 @@ package main
 // Tasks that grow: decisions, convergences and batches, acted out step by step.
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -26,7 +27,7 @@ type actor struct {
 func newActor(t *testing.T, o serviceTest, steps ...stepSpec) *actor {
 	t.Helper()
 	for i := range steps {
-		steps[i].callable = orDefault(steps[i].callable, "Outside")
+		steps[i].callable = cmp.Or(steps[i].callable, "Outside")
 	}
 	o.extra = append(o.extra, testTemplate("grows", steps...))
 	s := newTestService(t, o)
@@ -550,7 +551,7 @@ func newGrowthWorld(t *testing.T, seed uint64) *growthWorld {
 func (w *growthWorld) makers(d int) []int {
 	kind := map[string]string{stepBatchWorker: stepBatchable, stepDeferredConvergence: "none"}[w.steps[d].kind]
 	return slices.DeleteFunc(slices.Clone(w.parents[d]), func(p int) bool {
-		return w.steps[p].kind != orDefault(kind, stepDecision)
+		return w.steps[p].kind != cmp.Or(kind, stepDecision)
 	})
 }
 

@@ -1,4 +1,4 @@
-package main
+package e2e
 
 // Conversations with the API: the files testdata/api/*.txt, one conversation a
 // file, each against a fresh server. This is their format and how they are
@@ -28,7 +28,7 @@ package main
 //	~  !~           matches a regular expression; what is no string is matched as JSON
 //	has             an object with these members, whatever else it has
 //	exists absent null
-//	is KIND         is of a kind of wireShapes
+//	is KIND         is of a kind of wire.Shapes
 //
 // and `shape NAME` is short for `json . is NAME`. A path is made of member names
 // and indexes joined by dots (`\.` is a dot within one), `.` being the whole
@@ -37,6 +37,7 @@ package main
 // A variable is set from `json PATH`, `header NAME` or `repeat "x" 1000`.
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -47,9 +48,18 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"stepwell/e2e/wire"
 )
 
-// conversation is one file, read.
+// conversation is one file, read. Its directives, the "# key: value" lines at its
+// head, say which server it wants:
+//
+//	surface    orchestration unless it says worker, mount or fixture. mount is the orchestration
+//	           server, with paths that begin with mount.path, whose answers the mount-point API's
+//	           document describes; fixture is the control API.
+//	templates  a directory
+//	config     "key = value" of a configuration file; several lines are joined by line breaks
 type conversation struct {
 	file       string
 	directives map[string]string
@@ -95,29 +105,18 @@ var (
 		`^(?:(code|body)|(header|json) (\S+)) (?:(==|!=|~|!~|is|has) (.+)|(exists|absent|null))$`)
 )
 
-// conversationFiles are the files of testdata/api, sorted.
+// conversationFiles returns the files of testdata/api, sorted.
 func conversationFiles(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob("testdata/api/*.txt")
+	files, err := filepath.Glob(repository("testdata/api/*.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("testdata/api: got %d conversations, error %v; want some", len(files), err)
 	}
 	return files
 }
 
-// conversationDirectives are the `# key: value` lines at the head of a file,
-// which say what server it wants: surface (orchestration unless it says worker, or
-// fixture for the control API, of whose answers its document tells;
-// mount is the orchestration server, too, with paths that begin with mount.path,
-// and answers below it are held against the mount-point API's document), templates (a directory) and config (`key = value`, the value as an
-// environment variable has it; several lines are joined by line breaks). A file that does not parse has none.
-func conversationDirectives(file string) map[string]string {
-	c, err := readConversation(file)
-	if err != nil {
-		return nil
-	}
-	return c.directives
-}
+// surface returns the surface that the conversation talks to.
+func (c *conversation) surface() string { return cmp.Or(c.directives["surface"], "orchestration") }
 
 // readConversation reads a file; errors name the line.
 func readConversation(file string) (*conversation, error) {
@@ -267,13 +266,13 @@ func (k *convCheck) validate() (err error) {
 	switch {
 	case k.op == "==" || k.op == "!=" || k.op == "has":
 		if byValue {
-			_, err = wireDecode([]byte(conversationVariable.ReplaceAllString(k.want, "0")))
+			_, err = wire.Decode([]byte(conversationVariable.ReplaceAllString(k.want, "0")))
 		}
 	case k.op == "~" || k.op == "!~":
 		_, err = regexp.Compile(k.want)
 	case k.op == "is":
 		for alternative := range strings.SplitSeq(k.want, "|") {
-			if !wireKnowsKind(alternative) {
+			if !wire.KnowsKind(alternative) {
 				err = fmt.Errorf("unknown kind %q", alternative)
 			}
 		}

@@ -1,4 +1,4 @@
-package main
+package e2e
 
 // A soak: the program under mixed load, killed now and then, that keeps few of
 // the many tasks it gets. What it acknowledged must be there after each kill,
@@ -12,8 +12,8 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -229,7 +229,7 @@ func (c *soakClient) claim() {
 	if reply == nil {
 		return
 	}
-	var claims []claimed
+	var claims []claimedStep
 	if err := json.Unmarshal(reply, &claims); err != nil {
 		c.s.t.Errorf("%v in %s", err, reply)
 	}
@@ -312,7 +312,7 @@ func (s *soakTest) measure() (f soakFootprint) {
 	f.heap = metricValue(s.t, text, "stepwell_heap_bytes")
 	f.goroutines = metricValue(s.t, text, "stepwell_goroutines")
 	f.unfinished = metricValue(s.t, text, `stepwell_tasks{state="steps_in_process"}`) - int64(len(s.anchors))
-	f.rss, f.files = residentBytes(s.t, s.program.cmd.Process.Pid), int64(openFiles(s.program.cmd.Process.Pid))
+	f.rss, f.files = residentBytes(s.t, s.program.cmd.Process.Pid), openFiles(s.t, s.program.cmd.Process.Pid)
 	f.disk = directorySize(s.t, s.data)
 	s.t.Log(f)
 	return f
@@ -320,20 +320,6 @@ func (s *soakTest) measure() (f soakFootprint) {
 
 func (s *soakTest) metrics() string {
 	return string(s.program.api().do("GET", "/metrics", "").want(200).body)
-}
-
-// metricValue is a sample in the text of /metrics.
-func metricValue(t *testing.T, text, sample string) int64 {
-	t.Helper()
-	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(sample) + ` (\S+)$`).FindStringSubmatch(text)
-	if m == nil {
-		t.Fatalf("no %s in the metrics", sample)
-	}
-	v, err := strconv.ParseFloat(m[1], 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int64(v)
 }
 
 // directorySize is how long the files in a directory are.
@@ -382,8 +368,9 @@ func (s *soakTest) pause(d time.Duration) { receiveWithin(s.over, d) }
 
 // TestSoak spends half of its time with kills and half in one life.
 //
-//	go test -run TestSoak -soak.duration 10m -timeout 20m -v .
+//	go test -run TestSoak -soak.duration 10m -timeout 20m -v ./e2e
 func TestSoak(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("looks into /proc")
 	}
@@ -410,4 +397,38 @@ func TestSoak(t *testing.T) {
 	if end.requests == warm.requests || len(s.recent) < soakRecent/4 {
 		t.Error("there was hardly any load: the test tested too little")
 	}
+}
+
+// residentBytes returns the memory that a process holds, as Linux counts it.
+func residentBytes(t testing.TB, pid int) int64 {
+	t.Helper()
+	fields := strings.Fields(string(readFile(t, fmt.Sprintf("/proc/%d/statm", pid))))
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// openFiles returns how many files a process has open.
+func openFiles(t testing.TB, pid int) int64 {
+	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(len(entries))
+}
+
+// claimedStep is what an outside worker reads of a step that it claimed.
+type claimedStep struct {
+	Task struct {
+		TaskUUID string `json:"task_uuid"`
+	} `json:"task"`
+	Step struct {
+		StepUUID string `json:"step_uuid"`
+		Attempt  int    `json:"attempt"`
+	} `json:"step"`
+	Lease   string `json:"lease"`
+	Expires string `json:"lease_expires_at"`
 }

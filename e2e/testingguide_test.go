@@ -1,4 +1,4 @@
-package main
+package e2e
 
 // The guide to testing with the fixture: what it lists is what is in the
 // repository, its suites run in their languages, and its commands do what it shows.
@@ -13,15 +13,12 @@ import (
 	"testing"
 )
 
-const testingGuide = "docs/testing.md"
+var testingGuide = repository("docs/testing.md")
 
 // TestTestingGuideSuites runs the guide's suites against this program. That they
 // end shows that they leave no process, which would hold their standard error.
 func TestTestingGuideSuites(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
 	for _, tt := range []struct{ command, passed string }{
 		{"go test -count=1 -v .", "(?m)^--- PASS"},
 		{"python3 -m unittest -v test_order.py", `\.\.\. ok`},
@@ -30,13 +27,13 @@ func TestTestingGuideSuites(t *testing.T) {
 		args := strings.Fields(tt.command)
 		t.Run(args[0], func(t *testing.T) {
 			if _, err := exec.LookPath(args[0]); err != nil {
-				t.Skipf("%s is not here", args[0])
+				t.Skipf("needs %s", args[0])
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 			defer cancel()
 			suite := exec.CommandContext(ctx, args[0], args[1:]...)
-			suite.Dir = filepath.FromSlash("examples/testing")
-			suite.Env = append(os.Environ(), "STEPWELL="+self, playsProgram+"=1", "PYTHONDONTWRITEBYTECODE=1")
+			suite.Dir = repository("examples/testing")
+			suite.Env = append(os.Environ(), "STEPWELL="+programFile(t), "PYTHONDONTWRITEBYTECODE=1")
 			said, err := suite.CombinedOutput()
 			if n := len(regexp.MustCompile(tt.passed).FindAll(said, -1)); err != nil || n != 3 {
 				t.Errorf("%s: %v, %d tests passed; want 3\n%s", tt.command, err, n, said)
@@ -48,13 +45,14 @@ func TestTestingGuideSuites(t *testing.T) {
 // TestTestingGuideFiles: a block below the name of a file is that file, and
 // short enough to be copied.
 func TestTestingGuideFiles(t *testing.T) {
+	t.Parallel()
 	listing := regexp.MustCompile("(?s)\n\\[`([^`]+)`\\]\\(([^)]+)\\)[^\n]*:\n\n```[a-z]+\n(.*?)```\n")
 	listed := listing.FindAllSubmatch(readFile(t, testingGuide), -1)
 	if len(listed) < 4 {
 		t.Errorf("got %d listings; want the suites", len(listed))
 	}
 	for _, l := range listed {
-		file := filepath.Join("docs", string(l[2]))
+		file := filepath.Join(repository("docs"), string(l[2]))
 		if text := string(readFile(t, file)); text != string(l[3]) {
 			t.Errorf("%s is not what %s lists; to list it, copy it there", file, testingGuide)
 		}
@@ -69,8 +67,9 @@ func TestTestingGuideFiles(t *testing.T) {
 
 // TestTestingGuideSession types all of the guide's commands into one shell.
 func TestTestingGuideSession(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
-	if err := os.CopyFS(filepath.Join(dir, "examples"), os.DirFS("examples")); err != nil {
+	if err := os.CopyFS(filepath.Join(dir, "examples"), os.DirFS(repository("examples"))); err != nil {
 		t.Fatal(err)
 	}
 	commands, outputs := consoleSession(t, testingGuide, string(readFile(t, testingGuide)))
@@ -79,10 +78,12 @@ func TestTestingGuideSession(t *testing.T) {
 
 // TestTestingGuideSettings: the settings that the guide names are there.
 func TestTestingGuideSettings(t *testing.T) {
+	t.Parallel()
 	text := string(readFile(t, testingGuide))
-	known := map[string]bool{}
-	for _, k := range configKeys {
-		known[k.path], known[k.envName()] = true, true
+	known := map[string]bool{"STEPWELL_CONFIG": true}
+	_, shown, _ := runProgram(t, nil, "config", "show")
+	for _, m := range regexp.MustCompile(`(?m)^([a-z_.]+) `).FindAllStringSubmatch(shown, -1) {
+		known[m[1]], known["STEPWELL_"+strings.ToUpper(strings.ReplaceAll(m[1], ".", "__"))] = true, true
 	}
 	named := regexp.MustCompile(`STEPWELL_\w+|\b(fixture|web|engine)\.[a-z_]{3,}\b`).FindAllString(text, -1)
 	if len(named) < 10 {
@@ -105,8 +106,9 @@ func TestTestingGuideSettings(t *testing.T) {
 // TestTestingGuideCompose starts what the guide's compose file starts: the image's
 // program, with both environments.
 func TestTestingGuideCompose(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
-	compose := string(readFile(t, filepath.FromSlash("examples/testing/compose.yaml")))
+	compose := string(readFile(t, repository("examples/testing/compose.yaml")))
 	replace := strings.NewReplacer("/data", filepath.Join(dir, "data"), ":8080", portOf(t), ":8081", portOf(t),
 		"9000-9099", "20000-60000")
 	var env []string
@@ -124,7 +126,7 @@ func TestTestingGuideCompose(t *testing.T) {
 	if !strings.HasPrefix(url, "http://127.0.0.1:") {
 		t.Errorf("got the address %s; want the public host in it", url)
 	}
-	(&testServer{t: t, url: url}).do("GET", "/health/ready", "").want(200)
+	(&api{t, url}).do("GET", "/health/ready", "").want(200)
 	if code, stdout, stderr := runProgram(t, env, "healthcheck", "--ready"); code != 0 {
 		t.Errorf("the health check: got exit code %d; want 0\n%s%s", code, stdout, stderr)
 	}

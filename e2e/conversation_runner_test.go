@@ -1,4 +1,4 @@
-package main
+package e2e
 
 // Tests of the conversation runner itself, against a small server.
 

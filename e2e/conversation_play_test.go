@@ -1,35 +1,30 @@
-package main
+package e2e
 
 // Playing a conversation: sending its requests, replacing its variables, and
 // holding the answers against its checks.
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
-// runConversation plays a file against the server at baseURL. A check that
-// fails ends the checks of its request, and the conversation goes on; a variable
-// that cannot be set or a wait that was in vain ends it. Beside its own checks
-// every answer must keep those of standingProblem.
-func runConversation(t *testing.T, baseURL string, file string) {
+// runConversation plays a conversation against the server at baseURL. A check that
+// fails ends the checks of its request, and the conversation goes on. A variable that
+// cannot be set, or a wait in vain, ends it. Beside its own checks every answer must
+// pass standingProblem.
+func runConversation(t *testing.T, baseURL string, c *conversation, contract *wire.Contract) {
 	t.Helper()
-	c, err := readConversation(file)
-	if err != nil {
-		t.Fatal(err)
-	}
 	p := newConvPlayer(c, baseURL, 10*time.Second)
-	p.contract = newAPIContract(t, cmp.Or(c.directives["surface"], "orchestration"))
+	p.contract = contract
 	for _, problem := range p.playAll() {
 		t.Error(problem)
 	}
@@ -64,7 +59,7 @@ type convPlayer struct {
 	patience     time.Duration
 	client       *http.Client
 	vars         map[string]string
-	contract     *apiContract // that every answer must keep; nil for none
+	contract     *wire.Contract // that every answer must keep; nil for none
 }
 
 func newConvPlayer(c *conversation, baseURL string, patience time.Duration) *convPlayer {
@@ -80,16 +75,8 @@ func newConvPlayer(c *conversation, baseURL string, patience time.Duration) *con
 	}
 }
 
-// convAnswer is a response, read to its end.
-type convAnswer struct {
-	code    int
-	header  http.Header
-	body    []byte
-	request string // method and path, for messages
-}
-
 func (p *convPlayer) play(e *convExchange) error {
-	var a *convAnswer
+	var a *wire.Answer
 	if e.method != "" {
 		var err error
 		if a, err = p.ask(e); err != nil {
@@ -113,12 +100,12 @@ func (p *convPlayer) play(e *convExchange) error {
 	return nil
 }
 
-func (p *convPlayer) problem(line int, what string, err error, a *convAnswer) error {
+func (p *convPlayer) problem(line int, what string, err error, a *wire.Answer) error {
 	return fmt.Errorf("%s:%d: %s: %w\n%s", p.conversation.file, line, what, err, a)
 }
 
 // ask sends the request of e.
-func (p *convPlayer) ask(e *convExchange) (*convAnswer, error) {
+func (p *convPlayer) ask(e *convExchange) (*wire.Answer, error) {
 	path, err := p.replace(e.path)
 	if err != nil {
 		return nil, err
@@ -160,7 +147,7 @@ func (p *convPlayer) setHeaders(req *http.Request, headers [][2]string) error {
 	return nil
 }
 
-func conversationSend(client *http.Client, req *http.Request) (*convAnswer, error) {
+func conversationSend(client *http.Client, req *http.Request) (*wire.Answer, error) {
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("sending a request: %w", err)
@@ -170,29 +157,7 @@ func conversationSend(client *http.Client, req *http.Request) (*convAnswer, erro
 	if err != nil {
 		return nil, fmt.Errorf("reading the answer: %w", err)
 	}
-	return &convAnswer{resp.StatusCode, resp.Header, body, req.Method + " " + req.URL.RequestURI()}, nil
-}
-
-// String is the answer as a message shows it.
-func (a *convAnswer) String() string {
-	if a == nil {
-		return ""
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "\t%s answered %d\n", a.request, a.code)
-	for _, name := range slices.Sorted(maps.Keys(a.header)) {
-		fmt.Fprintf(&b, "\t%s: %s\n", name, strings.Join(a.header[name], ", "))
-	}
-	fmt.Fprintf(&b, "\t%s", conversationCut(string(a.body)))
-	return b.String()
-}
-
-func conversationCut(s string) string {
-	const most = 4000
-	if len(s) <= most {
-		return s
-	}
-	return fmt.Sprintf("%s… (%d bytes)", s[:most], len(s))
+	return &wire.Answer{Code: resp.StatusCode, Header: resp.Header, Body: body, Request: req.Method + " " + req.URL.RequestURI()}, nil
 }
 
 // expandBody is a body with the variables' values in its plain parts.
@@ -229,7 +194,7 @@ func (p *convPlayer) replace(text string) (string, error) { return expandVariabl
 
 // waitFor repeats the request of e until k holds for the answer, of which a is
 // the first. The error is that of the last answer.
-func (p *convPlayer) waitFor(e *convExchange, k convCheck, a *convAnswer) (*convAnswer, error) {
+func (p *convPlayer) waitFor(e *convExchange, k convCheck, a *wire.Answer) (*wire.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), p.patience)
 	defer cancel()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -256,41 +221,65 @@ func (p *convPlayer) waitFor(e *convExchange, k convCheck, a *convAnswer) (*conv
 // one carries a request id, is what the OpenAPI document of the surface says, and
 // says that JSON is JSON; an error of the
 // orchestration role has the contract's body, with the same request id.
-func (p *convPlayer) standingProblem(a *convAnswer) error {
-	id := a.header.Get("X-Request-Id")
+func (p *convPlayer) standingProblem(a *wire.Answer) error {
+	id := a.Header.Get("X-Request-Id")
 	if id == "" {
 		return errors.New("got no X-Request-Id; want one")
 	}
-	if err := p.contract.problem(a); err != nil {
+	if err := p.contract.Problem(a); err != nil {
 		return err
 	}
-	if len(a.body) == 0 {
+	if len(a.Body) == 0 {
 		return nil
 	}
-	got := a.header.Get("Content-Type")
-	if mayBeJSON := a.body[0] == '{' || a.body[0] == '['; mayBeJSON && got != "application/json" {
+	got := a.Header.Get("Content-Type")
+	if mayBeJSON := a.Body[0] == '{' || a.Body[0] == '['; mayBeJSON && got != "application/json" {
 		return fmt.Errorf("got Content-Type %q; want application/json", got)
 	}
-	_, path, _ := strings.Cut(a.request, " ")
-	if (&mountConfig{Path: mountTestPath}).under(path) {
+	_, path, _ := strings.Cut(a.Request, " ")
+	if path == mountTestPath || strings.HasPrefix(path, mountTestPath+"/") {
 		return mountErrorProblem(a, path)
 	}
-	if a.code < 400 || strings.HasPrefix(path, "/health") || p.conversation.directives["surface"] == "worker" {
+	if a.Code < 400 || strings.HasPrefix(path, "/health") || p.conversation.directives["surface"] == "worker" {
 		return nil
 	}
-	return conversationErrorProblem(a.body, id)
+	return conversationErrorProblem(a.Body, id)
 }
 
 func conversationErrorProblem(body []byte, requestID string) error {
-	v, err := wireDecode(body)
+	v, err := wire.Decode(body)
 	if err != nil {
 		return err
 	}
-	if problems := wireProblems("Error", "Error", v); problems != nil {
+	if problems := wire.Problems("Error", "Error", v); problems != nil {
 		return errors.New(strings.Join(problems, "; "))
 	}
-	if got, _ := wireLookUp(v, "error.request_id"); got != any(requestID) {
+	if got, _ := wire.LookUp(v, "error.request_id"); got != any(requestID) {
 		return fmt.Errorf("got error.request_id %v; want %s, that of the header", got, requestID)
+	}
+	return nil
+}
+
+// mountTestPath is mount.path in conversations.
+const mountTestPath = "/stepwell"
+
+// mountErrorProblem tells what is wrong with an answer that is an error: it must
+// have the surface's own shape. Health says in its own way that it is not well.
+func mountErrorProblem(a *wire.Answer, path string) error {
+	if a.Code < 400 || a.Code == 503 && strings.HasPrefix(path, mountTestPath+"/health/") {
+		return nil
+	}
+	v, err := wire.Decode(a.Body)
+	if err != nil {
+		return err
+	}
+	if problems := wire.Problems("MountError", "MountError", v); problems != nil {
+		return errors.New(strings.Join(problems, "; "))
+	}
+	for _, name := range []string{"error.request_id", "error.retry_after_seconds", "timestamp"} {
+		if got, ok := wire.LookUp(v, name); ok {
+			return fmt.Errorf("got %s %v; want none, which the roles' errors have", name, got)
+		}
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package e2e
 
 // The mount-point API behind a real nginx, with the configuration that the
 // README shows. Skipped where nginx is not installed.
@@ -19,7 +19,7 @@ import (
 // readmeNginx is the configuration of the README.
 func readmeNginx(t *testing.T) string {
 	t.Helper()
-	_, rest, ok := strings.Cut(string(readFile(t, "README.md")), "```nginx\n")
+	_, rest, ok := strings.Cut(string(readFile(t, repository("README.md"))), "```nginx\n")
 	text, _, closed := strings.Cut(rest, "```")
 	if !ok || !closed {
 		t.Fatal("got no nginx configuration in README.md; want one")
@@ -33,7 +33,7 @@ func startNginx(t *testing.T, upstream string) string {
 	t.Helper()
 	path, err := exec.LookPath("nginx")
 	if err != nil {
-		t.Skip("nginx is not installed")
+		t.Skip("needs nginx")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -55,7 +55,7 @@ http {
 	}
 }
 `, dir, address, locations))
-	said := &logLines{}
+	said := newOutput()
 	cmd := exec.Command(path, "-p", dir, "-e", "stderr", "-c", filepath.Join(dir, "nginx.conf"))
 	cmd.Stdout, cmd.Stderr = said, said
 	if err := cmd.Start(); err != nil {
@@ -92,28 +92,31 @@ func awaitListener(t *testing.T, address string, ended <-chan error, said fmt.St
 
 // TestBehindNginx has links, prefixes, refusals and large bodies go through.
 func TestBehindNginx(t *testing.T) {
-	who := newWhoServer(t)
-	who.say(200, `{"subject": "ann", "permissions": ["tasks:*", "steps:*", "system:*"]}`)
-	s := newTestServer(t, serviceTest{config: func(c *Config) {
-		c.Web.TrustedProxies = []string{"127.0.0.1"}
-		c.Mount.Auth.Enabled, c.Mount.Auth.AuthenticatorURL = true, who.URL
-	}})
-	edge := &testServer{t: t, svc: s.svc, url: startNginx(t, s.url)}
+	t.Parallel()
+	asked := make(chan *http.Request, 16)
+	who := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r
+		fmt.Fprint(w, `{"subject": "ann", "permissions": ["tasks:*", "steps:*", "system:*"]}`)
+	}))
+	t.Cleanup(who.Close)
+	p := serve(t, "--memory", "--quiet", "--config", configFile(t, fmt.Sprintf(
+		"[web]\ntrusted_proxies = [\"127.0.0.1\"]\n[mount.auth]\nenabled = true\nauthenticator_url = %q\n", who.URL)))
+	edge := &api{t, startNginx(t, p.ready.OrchestrationURL)}
 
 	a := edge.do("POST", "/stepwell/tasks", `{"name":"diamond","namespace":"demo"}`).want(201)
 	location := a.header.Get("Location")
 	if location != "/stepwell/tasks/"+a.text("id") {
 		t.Errorf("got Location %s; want it below /stepwell", location)
 	}
-	asked := who.questions()
 	if len(asked) != 1 {
 		t.Fatalf("got %d questions to the authenticator; want 1", len(asked))
 	}
+	question := <-asked
 	for name, want := range map[string]string{
 		"X-Forwarded-Uri": "/stepwell/tasks", "X-Forwarded-Proto": "http", "X-Forwarded-For": "127.0.0.1, 127.0.0.1",
 		"X-Forwarded-Host": strings.TrimPrefix(edge.url, "http://"),
 	} {
-		if got := asked[0].Header.Get(name); got != want {
+		if got := question.Header.Get(name); got != want {
 			t.Errorf("the authenticator is told %s %q; want %q", name, got, want)
 		}
 	}
@@ -139,7 +142,8 @@ func TestBehindNginx(t *testing.T) {
 // TestWaitBehindNginx has requests wait through nginx: one that gets what it
 // waits for, one whose limit passes, and one whose caller goes away.
 func TestWaitBehindNginx(t *testing.T) {
-	s := newTestServer(t, serviceTest{})
+	t.Parallel()
+	s := serve(t, "--memory", "--quiet").api()
 	edge := startNginx(t, s.url)
 	id := s.create(`{"name":"approval","namespace":"demo"}`)
 	path := edge + "/stepwell/tasks/" + id + "?wait=terminal&timeout="
@@ -164,15 +168,15 @@ func TestWaitBehindNginx(t *testing.T) {
 	}
 	gone, leave := context.WithCancel(t.Context())
 	left := get(gone, path+"50s")
-	awaitWaiters(t, s.svc, 1)
+	awaitWaiters(t, s, 1)
 	leave()
 	if resp := <-left; resp != nil {
 		t.Errorf("got %s; want no answer to who is gone", resp.Status)
 	}
-	awaitWaiters(t, s.svc, 0)
+	awaitWaiters(t, s, 0)
 
 	waits := get(t.Context(), path+"50s")
-	awaitWaiters(t, s.svc, 1)
+	awaitWaiters(t, s, 1)
 	s.do("DELETE", "/stepwell/tasks/"+id, "").want(200)
 	a := readAnswer(t, <-waits).want(200)
 	if a.text("status") != "cancelled" || a.header.Get("X-Stepwell-Wait") != "" {
@@ -180,9 +184,16 @@ func TestWaitBehindNginx(t *testing.T) {
 	}
 }
 
+// awaitWaiters waits until n requests wait for a task.
+func awaitWaiters(t *testing.T, s *api, n int64) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d requests wait", n), func() bool { return s.metric("stepwell_waiting_requests") == n })
+}
+
 // TestNginxBuffersNothing has the first line of an answer come through while the
 // second one is still to be written.
 func TestNginxBuffersNothing(t *testing.T) {
+	t.Parallel()
 	first := make(chan struct{})
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")

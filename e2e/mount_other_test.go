@@ -1,8 +1,10 @@
 //go:build !linux
 
-package main
+package e2e
 
-import "errors"
+import (
+	"errors"
+)
 
 func mountSmall(string, int) error { return errors.ErrUnsupported }
 

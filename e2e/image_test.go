@@ -1,4 +1,4 @@
-package main
+package e2e
 
 // The image cannot be built everywhere; what it rests on can be looked at.
 
@@ -17,13 +17,14 @@ import (
 // dockerfileEnv is the environment that the Dockerfile sets.
 func dockerfileEnv(t *testing.T) []string {
 	t.Helper()
-	text := string(readFile(t, "Dockerfile"))
+	text := string(readFile(t, repository("Dockerfile")))
 	return regexp.MustCompile(`STEPWELL_[A-Z_]+=\S+`).FindAllString(text, -1)
 }
 
 // TestImageEnvironment serves on all addresses in the one place of the volume,
 // and is found by the image's own health check.
 func TestImageEnvironment(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	replace := strings.NewReplacer("/data", filepath.Join(dir, "data"), ":8080", portOf(t), ":8081", portOf(t))
 	var env []string
@@ -35,7 +36,7 @@ func TestImageEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.api().do("GET", "/health/ready", "").want(200)
-	check := regexp.MustCompile(`CMD \["/stepwell", (.*)\]`).FindStringSubmatch(string(readFile(t, "Dockerfile")))
+	check := regexp.MustCompile(`CMD \["/stepwell", (.*)\]`).FindStringSubmatch(string(readFile(t, repository("Dockerfile"))))
 	if check == nil {
 		t.Fatal("the Dockerfile has no health check")
 	}
@@ -67,7 +68,7 @@ func TestStaticBinary(t *testing.T) {
 		t.Skip("takes a minute or two: go test -run StaticBinary -build-static")
 	}
 	out := filepath.Join(t.TempDir(), "stepwell")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s", "-o", out, ".")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s", "-o", out, "..")
 	build.Env = append(build.Environ(), "CGO_ENABLED=0")
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)

@@ -1,4 +1,4 @@
-package main
+package e2e
 
 // Processes that live for something else: they end with their parent, or after
 // a time; and many of them at once.
@@ -37,6 +37,7 @@ func launchWithPipe(t *testing.T, args ...string) (*program, io.WriteCloser) {
 
 // TestExitWithParent: the end is an orderly one, and does not wait for handlers.
 func TestExitWithParent(t *testing.T) {
+	t.Parallel()
 	h := newHeldHandler(t)
 	ready := filepath.Join(t.TempDir(), "ready.json")
 	p, stdin := launchWithPipe(t, "--memory", "--templates", h.templates(t), "--exit-with-parent", "--ready-file", ready)
@@ -59,18 +60,15 @@ func TestExitWithParent(t *testing.T) {
 // TestParentKilled: the child of a process that is killed notices. A shell
 // stands for the parent; it holds the only writing end of the pipe.
 func TestParentKilled(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip("needs sh")
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	ready := filepath.Join(t.TempDir(), "ready.json")
 	arguments := serveArguments("--memory", "--quiet", "--exit-with-parent", "--ready-file", ready)
-	parent := exec.Command("sh", "-c", `sleep 600 | "$0" "$@"; :`, self)
+	parent := exec.Command("sh", "-c", `sleep 600 | "$0" "$@"; :`, programFile(t))
 	parent.Args = append(parent.Args, arguments...)
-	parent.Env = append(os.Environ(), playsProgram+"=1", "GORACE=atexit_sleep_ms=0")
+	parent.Env = programEnv()
 	parent.Dir = t.TempDir()
 	parent.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := parent.Start(); err != nil {
@@ -114,6 +112,7 @@ func isZombie(pid int) bool {
 }
 
 func TestMaxLifetime(t *testing.T) {
+	t.Parallel()
 	began := time.Now()
 	p := serve(t, "--memory", "--max-lifetime", "300ms")
 	if code := p.wait(); code != 0 {
@@ -133,6 +132,7 @@ func TestMaxLifetime(t *testing.T) {
 // TestStartsInParallel starts processes as a test suite does, and uses each at
 // once. A ready file that is there can be read, and what it names answers.
 func TestStartsInParallel(t *testing.T) {
+	t.Parallel()
 	rounds, width := 10, 20
 	if testing.Short() {
 		rounds = 2

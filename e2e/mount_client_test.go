@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"os/exec"
@@ -8,16 +8,14 @@ import (
 
 // TestMountClient runs the example client, as a new user would.
 func TestMountClient(t *testing.T) {
+	t.Parallel()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("needs python3")
 	}
-	s := newTestServer(t, serviceTest{})
-	if s.do("GET", "/stepwell/handlers", "").status == 404 {
-		t.Skip("the mount point is not served here")
-	}
+	p := serve(t, "--memory")
 	run := func(args ...string) (string, error) {
-		args = append([]string{"examples/mount_client.py", "--url", s.url + "/stepwell"}, args...)
+		args = append([]string{repository("examples/mount_client.py"), "--url", p.ready.MountURL}, args...)
 		out, err := exec.CommandContext(t.Context(), python, args...).CombinedOutput()
 		return string(out), err
 	}

@@ -1,7 +1,6 @@
-package main
+package e2e
 
 import (
-	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -12,7 +11,7 @@ import (
 // "$ " in its console blocks, each with the output that stands below it.
 func readmeSession(t *testing.T, heading string) (commands, outputs []string) {
 	t.Helper()
-	_, section, _ := strings.Cut(string(readFile(t, "README.md")), "\n## "+heading+"\n")
+	_, section, _ := strings.Cut(string(readFile(t, repository("README.md"))), "\n## "+heading+"\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	return consoleSession(t, heading, section)
 }
@@ -54,16 +53,12 @@ func typeCommands(t *testing.T, commands, outputs []string, dir string, p *progr
 			t.Skipf("the sessions of the documents need %s", tool)
 		}
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	const end = "-- end of a command --"
 	script := strings.NewReplacer("http://127.0.0.1:8080", p.ready.OrchestrationURL,
-		"$(go run . ", "$("+playsProgram+"=1 '"+self+"' ",
-		"\ngo run . ", "\n"+playsProgram+"=1 '"+self+"' ").Replace(strings.Join(commands, "\necho '"+end+"'\n"))
+		"$(go run . ", "$('"+programFile(t)+"' ",
+		"\ngo run . ", "\n'"+programFile(t)+"' ").Replace(strings.Join(commands, "\necho '"+end+"'\n"))
 	shell := exec.Command("sh", "-c", script)
-	shell.Dir = dir
+	shell.Dir, shell.Env = dir, programEnv()
 	got, err := shell.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, got)
@@ -75,38 +70,61 @@ func typeCommands(t *testing.T, commands, outputs []string, dir string, p *progr
 	}
 }
 
-func TestReadmeTour(t *testing.T) { typeSession(t, "One minute", t.TempDir(), serve(t)) }
+func TestReadmeTour(t *testing.T) {
+	t.Parallel()
+	typeSession(t, "One minute", t.TempDir(), serve(t))
+}
 
 func TestReadmeFixtureMode(t *testing.T) {
+	t.Parallel()
 	typeSession(t, "Fixture mode", t.TempDir(), serve(t, "--fixture"))
 }
 
 // TestFixturePage types what stands in docs/fixture.md.
 func TestFixturePage(t *testing.T) {
-	commands, outputs := consoleSession(t, "docs/fixture.md", string(readFile(t, "docs/fixture.md")))
+	t.Parallel()
+	commands, outputs := consoleSession(t, "docs/fixture.md", string(readFile(t, repository("docs/fixture.md"))))
 	typeCommands(t, commands, outputs, t.TempDir(), serve(t, "--fixture"))
 }
 
-func TestReadmeWaiting(t *testing.T) { typeSession(t, "Waiting", t.TempDir(), serve(t)) }
+func TestReadmeWaiting(t *testing.T) {
+	t.Parallel()
+	typeSession(t, "Waiting", t.TempDir(), serve(t))
+}
 
-func TestReadmeDynamicSteps(t *testing.T) { typeSession(t, "Dynamic steps", t.TempDir(), serve(t)) }
+func TestReadmeDynamicSteps(t *testing.T) {
+	t.Parallel()
+	typeSession(t, "Dynamic steps", t.TempDir(), serve(t))
+}
 
-func TestReadmeOutsideWorkers(t *testing.T) { typeSession(t, "Outside workers", t.TempDir(), serve(t)) }
+func TestReadmeOutsideWorkers(t *testing.T) {
+	t.Parallel()
+	typeSession(t, "Outside workers", t.TempDir(), serve(t))
+}
 
 func TestReadmeExplain(t *testing.T) {
+	t.Parallel()
 	typeSession(t, "Why is my task stuck?", t.TempDir(), serve(t))
 }
 
-func TestReadmeEvents(t *testing.T) { typeSession(t, "Events", t.TempDir(), serve(t)) }
+func TestReadmeEvents(t *testing.T) {
+	t.Parallel()
+	typeSession(t, "Events", t.TempDir(), serve(t))
+}
 
-func TestReadmeMountPoint(t *testing.T) { typeSession(t, "The mount point", t.TempDir(), serve(t)) }
+func TestReadmeMountPoint(t *testing.T) {
+	t.Parallel()
+	typeSession(t, "The mount point", t.TempDir(), serve(t))
+}
 
 func TestReadmeStateDocument(t *testing.T) {
+	t.Parallel()
 	p := serve(t)
 	typeSession(t, "The store as one document", p.cmd.Dir, p)
 }
 
 func TestReadmeAuthentication(t *testing.T) {
+	t.Parallel()
 	keys := t.TempDir()
 	if code, _, stderr := runProgram(t, nil, "auth", "generate-keys", "--output-dir", keys+"/keys"); code != 0 {
 		t.Fatal(stderr)

@@ -1,8 +1,8 @@
-package main
+package e2e
 
 // The race of all who can be at work at once: clients that create, wait and
 // cancel, actors that claim, readers that follow the event stream, and operators
-// that interfere. What must hold afterwards stands in flowracecheck_test.go.
+// that interfere. What must hold afterwards stands in flowrace_check_test.go.
 
 import (
 	"bytes"
@@ -12,16 +12,18 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
-	"runtime"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 var raceTasks = flag.Int("race.tasks", 150, "tasks of TestFlowRace; 10000 is the full race")
@@ -43,13 +45,13 @@ var raceTemplates = []string{
 		stepSpec{name: "b", callable: "Race::Work", after: []string{"a"}, retry: raceRetry},
 		stepSpec{name: "c", callable: "Race::Work", after: []string{"a"}, retry: raceRetry},
 		stepSpec{name: "d", callable: "builtin:noop", after: []string{"b", "c"}}),
-	testTemplate("decision", stepSpec{name: "a", kind: stepDecision, callable: "Race::Decide", retry: raceRetry},
+	testTemplate("decision", stepSpec{name: "a", kind: "decision", callable: "Race::Decide", retry: raceRetry},
 		stepSpec{name: "b", callable: "Race::Work", after: []string{"a"}, retry: raceRetry},
 		stepSpec{name: "c", callable: "builtin:noop", after: []string{"a"}},
-		stepSpec{name: "d", kind: stepDeferredConvergence, callable: "Race::Work", after: []string{"b", "c"}, retry: raceRetry}),
-	testTemplate("batch", stepSpec{name: "a", kind: stepBatchable, callable: "Race::Split", retry: raceRetry},
-		stepSpec{name: "b", kind: stepBatchWorker, callable: "Race::Work", after: []string{"a"}, retry: raceRetry},
-		stepSpec{name: "c", kind: stepDeferredConvergence, callable: "builtin:noop", after: []string{"b"}}),
+		stepSpec{name: "d", kind: "deferred_convergence", callable: "Race::Work", after: []string{"b", "c"}, retry: raceRetry}),
+	testTemplate("batch", stepSpec{name: "a", kind: "batchable", callable: "Race::Split", retry: raceRetry},
+		stepSpec{name: "b", kind: "batch_worker", callable: "Race::Work", after: []string{"a"}, retry: raceRetry},
+		stepSpec{name: "c", kind: "deferred_convergence", callable: "builtin:noop", after: []string{"b"}}),
 	strings.Replace(testTemplate("quick", stepSpec{name: "a", callable: "builtin:noop"},
 		stepSpec{name: "b", callable: "builtin:flaky", after: []string{"a"}, retry: raceRetry, config: `{"failures":2}`}),
 		`"namespace":"t"`, `"namespace":"u"`, 1),
@@ -59,39 +61,49 @@ var raceTemplates = []string{
 // TestFlowRace: whatever all of them do at once, nothing is lost and nothing is
 // done twice.
 func TestFlowRace(t *testing.T) {
-	for _, name := range []string{"memory", "file"} {
-		t.Run(name, func(t *testing.T) {
-			before := runtime.NumGoroutine()
-			o := serviceTest{extra: raceTemplates, config: func(c *Config) {
-				c.Events.Keep = 300 * (*raceTasks + 100)
-				c.Store.Sync = "interval"
-			}}
-			if name == "file" {
-				o.dir = t.TempDir()
+	t.Parallel()
+	for _, mode := range []string{"memory", "file"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			args := []string{"--quiet", "--templates", templateDir(t, raceTemplates...)}
+			if mode == "file" {
+				args = append(args, "--data", filepath.Join(t.TempDir(), "data"), "--sync", "interval")
+			} else {
+				args = append(args, "--memory")
 			}
-			clock := newRealClock()
-			o.clock = clock
-			r := newFlowRace(t, o)
+			env := []string{fmt.Sprintf("STEPWELL_EVENTS__KEEP=%d", 300*(*raceTasks+100))}
+			r := newFlowRace(t, serveWith(t, env, args...))
+			idle := r.program.api().metric("stepwell_goroutines")
 			r.run(*raceTasks)
 			r.check()
 			r.close()
-			if name == "file" {
-				r.checkAgain(o)
+			eventually(t, "the program's goroutines end", func() bool {
+				http.DefaultClient.CloseIdleConnections() // or each connection has some
+				return r.program.api().metric("stepwell_goroutines") <= idle+2
+			})
+			r.program.stop()
+			if mode == "file" {
+				r.checkAgain(serveWith(t, env, args...))
 			}
-			clock.stop()
-			awaitReal(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
 		})
 	}
 }
 
+// stateSet is a set of states of tasks.
+type stateSet map[string]bool
+
+var (
+	terminalStates = stateSet{"complete": true, "error": true, "cancelled": true, "resolved_manually": true, "blocked_by_failures": true}
+	finalStates    = stateSet{"complete": true, "cancelled": true, "resolved_manually": true}
+)
+
 // flowRace is a race and what those who took part know of it.
 type flowRace struct {
-	t      *testing.T
-	svc    *service
-	web    *httptest.Server
-	client *http.Client
-	ctx    context.Context // ends long after the race should have
-	cancel context.CancelFunc
+	t       *testing.T
+	program *program
+	client  *http.Client
+	ctx     context.Context // ends long after the race should have
+	cancel  context.CancelFunc
 
 	next   atomic.Int64 // numbers whatever wants one
 	events []raceMarks  // what each reader was told
@@ -125,7 +137,7 @@ type racedStep struct {
 
 // racedLease is a step that a claimer was given.
 type racedLease struct {
-	claimed
+	claimedStep
 	Callable string `json:"callable"`
 	until    time.Time
 	answered bool // an answer has been sent, and may be taken at any moment
@@ -148,24 +160,21 @@ const (
 var raceCountNames = [raceCounts]string{"replays", "timeouts", "deaths", "late", "twice", "blocked", "interfered",
 	"cancelled", "torn streams"}
 
-func newFlowRace(t *testing.T, o serviceTest) *flowRace {
+func newFlowRace(t *testing.T, p *program) *flowRace {
 	t.Helper()
 	r := &flowRace{
-		t: t, svc: openTestService(t, o), events: make([]raceMarks, raceReaders+1),
+		t: t, program: p, events: make([]raceMarks, raceReaders+1),
 		tasks: map[string]*racedTask{}, steps: map[string]*racedStep{}, abandoned: map[string][]*racedLease{},
 	}
-	r.web = httptest.NewServer(newOrchestrationAPI(r.svc, nil))
 	r.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4 * raceClients}}
 	r.ctx, r.cancel = context.WithTimeout(t.Context(), 4*patience+time.Duration(*raceTasks)*100*time.Millisecond)
 	return r
 }
 
-// close ends everything but the clock.
+// close ends everything but the program.
 func (r *flowRace) close() {
 	r.cancel()
 	r.client.CloseIdleConnections()
-	r.web.Close()
-	closeTestService(r.t, r.svc)
 }
 
 func (r *flowRace) run(n int) {
@@ -202,14 +211,12 @@ func (r *flowRace) run(n int) {
 	}
 }
 
-// unfinished is where the tasks stand that have no end.
+// unfinished returns how many tasks are in which state, and how far the readers are.
 func (r *flowRace) unfinished() string {
-	r.svc.store.mu.Lock()
-	defer r.svc.store.mu.Unlock()
 	line := ""
-	for state := range taskStates {
-		if n := r.svc.store.index.states[state].count(); n > 0 {
-			line += fmt.Sprintf("%d are %s, ", n, state)
+	for m := range strings.Lines(r.program.api().metrics()) {
+		if strings.HasPrefix(m, "stepwell_tasks{") && !strings.HasSuffix(m, " 0\n") {
+			line += strings.TrimSpace(m) + ", "
 		}
 	}
 	for i := range r.events {
@@ -236,7 +243,7 @@ func (a *raceAnswer) into(t testing.TB, v any) {
 
 // call sends a request. That there is no answer is an error unless ctx has ended.
 func (r *flowRace) call(ctx context.Context, method, path, body string, header ...string) *raceAnswer {
-	req, err := http.NewRequestWithContext(ctx, method, r.web.URL+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, r.program.ready.OrchestrationURL+path, strings.NewReader(body))
 	if err != nil {
 		r.t.Error(err)
 		return &raceAnswer{}
@@ -355,7 +362,9 @@ func (r *flowRace) createOnce(chance *rand.Rand, namespace, name string) string 
 			mu.Lock()
 			defer mu.Unlock()
 			ids[i] = id
-			first += boolCount(!replayed)
+			if !replayed {
+				first++
+			}
 		})
 	}
 	wg.Wait()
@@ -393,14 +402,14 @@ func (r *flowRace) submitted(a *raceAnswer, namespace, name, query string) (id s
 	if a.status == 201 || a.status == 202 {
 		a.into(r.t, &v)
 	}
-	state, _ := parseTaskState(v.Status)
+	state := v.Status
 	end := a.header.Get("X-Stepwell-Wait")
 	switch {
 	case v.TaskUUID == "":
 		r.t.Errorf("POST %s: got %d: %s", query, a.status, a.body)
 		return "", false
 	case a.status == 202 && (end != "timeout" || query == ""),
-		a.status == 201 && (end != "" || query != "" && !terminalStates.has(state)):
+		a.status == 201 && (end != "" || query != "" && !terminalStates[state]):
 		r.t.Errorf("POST %s: got %d, %q and the state %s", query, a.status, end, v.Status)
 	case end == "timeout":
 		r.timedOut(a, query)
@@ -411,7 +420,7 @@ func (r *flowRace) submitted(a *raceAnswer, namespace, name, query string) (id s
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.tasks[v.TaskUUID] == nil {
-		r.tasks[v.TaskUUID] = &racedTask{namespace: namespace, name: name}
+		r.tasks[v.TaskUUID] = &racedTask{namespace: namespace, name: name, passed: stateSet{}}
 	} else if !replayed && !strings.Contains(a.header.Get("Location"), v.TaskUUID) {
 		r.t.Errorf("task %s was created twice", v.TaskUUID)
 	}
@@ -434,15 +443,15 @@ func (r *flowRace) wait(id, word, limit string, wants stateSet) (v raceTaskView)
 		return v
 	}
 	a.into(r.t, &v)
-	state, _ := parseTaskState(v.Status)
+	state := v.Status
 	switch end := a.header.Get("X-Stepwell-Wait"); {
 	case end == "" && word != "terminal": // it may be shown as it was just after it
 		r.mu.Lock()
-		r.tasks[id].passed |= wants
+		maps.Copy(r.tasks[id].passed, wants)
 		r.mu.Unlock()
-	case end == "" && wants.has(state):
-	case end == "ended" && state.final() && !wants.has(state):
-	case end == "timeout" && !wants.has(state):
+	case end == "" && wants[state]:
+	case end == "ended" && finalStates[state] && !wants[state]:
+	case end == "timeout" && !wants[state]:
 		r.timedOut(a, "?wait="+limit)
 	default:
 		r.t.Errorf("waited for %s of task %s: got %q in the state %s", word, id, end, v.Status)
@@ -452,14 +461,15 @@ func (r *flowRace) wait(id, word, limit string, wants stateSet) (v raceTaskView)
 
 // waitForSome waits for some state, reached or not.
 func (r *flowRace) waitForSome(chance *rand.Rand, id string) {
-	state := taskState(chance.IntN(int(taskStates)))
-	r.wait(id, state.String(), []string{"5ms", "200ms", "2s"}[chance.IntN(3)], setOf(state))
+	states := wire.Words["TaskState"]
+	state := states[chance.IntN(len(states))]
+	r.wait(id, state, []string{"5ms", "200ms", "2s"}[chance.IntN(3)], stateSet{state: true})
 }
 
 // cancelTask cancels a task at whatever moment it is.
 func (r *flowRace) cancelTask(chance *rand.Rand, id string) {
 	if chance.IntN(2) == 0 {
-		r.wait(id, "steps_in_process", "50ms", setOf(taskStepsInProcess))
+		r.wait(id, "steps_in_process", "50ms", stateSet{"steps_in_process": true})
 	}
 	r.mu.Lock()
 	r.tasks[id].touched = true
@@ -524,7 +534,7 @@ func (r *flowRace) unblock(chance *rand.Rand, v raceTaskView) {
 
 // interfere has an operator act on a step that nothing is wrong with.
 func (r *flowRace) interfere(chance *rand.Rand, id string) {
-	r.wait(id, "steps_in_process", "50ms", setOf(taskStepsInProcess))
+	r.wait(id, "steps_in_process", "50ms", stateSet{"steps_in_process": true})
 	v := r.view(id)
 	if len(v.Steps) == 0 {
 		return
@@ -573,11 +583,10 @@ func (r *flowRace) given(a *raceAnswer) (all []*racedLease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range all {
-		at, err := parseInstant(l.Expires)
-		if err != nil {
+		var err error
+		if l.until, err = time.Parse(time.RFC3339, l.Expires); err != nil {
 			r.t.Error(err)
 		}
-		l.until = at.time()
 		s := r.stepLocked(l.Step.StepUUID)
 		s.given[l.Step.Attempt]++
 		if old := s.lease; old != nil && !old.answered && !s.touched && now.Before(old.until) {
@@ -655,16 +664,16 @@ func (r *flowRace) extend(l *racedLease) {
 		Until string `json:"lease_expires_at"`
 	}
 	a.into(r.t, &v)
-	at, err := parseInstant(v.Until)
+	at, err := time.Parse(time.RFC3339, v.Until)
 	if err != nil { // it ended meanwhile
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if l.until.After(at.time()) {
-		r.t.Errorf("a lease until %s was extended to %s", l.until, at.time())
+	if l.until.After(at) {
+		r.t.Errorf("a lease until %s was extended to %s", l.until, at)
 	}
-	l.until = at.time()
+	l.until = at
 }
 
 // say sends answers for a step, all at once. At most one may be taken; if none
@@ -741,7 +750,7 @@ func (r *flowRace) follow(reader int) {
 
 // read reads one stream, from what the reader has on, until it ends or is torn off.
 func (r *flowRace) read(ctx context.Context, m *raceMarks, query string) error {
-	req, err := http.NewRequestWithContext(ctx, "GET", r.web.URL+"/v1/events"+query, nil)
+	req, err := http.NewRequestWithContext(ctx, "GET", r.program.ready.OrchestrationURL+"/v1/events"+query, nil)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package main
+package e2e
 
 // The example workers in other languages, run against a real server.
 
@@ -23,10 +23,10 @@ var exampleWorkers = []struct{ language, example, arithmetic string }{
 func startWorker(t *testing.T, p *program, language, file string, env ...string) {
 	t.Helper()
 	if _, err := exec.LookPath(language); err != nil {
-		t.Skipf("%s is not here", language)
+		t.Skipf("needs %s", language)
 	}
-	worker := exec.Command(language, file)
-	worker.Env = append(os.Environ(), append(env, "STEPWELL_URL="+p.ready.OrchestrationURL, "PYTHONPATH=examples",
+	worker := exec.Command(language, repository(file))
+	worker.Env = append(os.Environ(), append(env, "STEPWELL_URL="+p.ready.OrchestrationURL, "PYTHONPATH="+repository("examples"),
 		"PYTHONDONTWRITEBYTECODE=1")...)
 	said := newOutput()
 	worker.Stdout, worker.Stderr = said, said
@@ -43,8 +43,10 @@ func startWorker(t *testing.T, p *program, language, file string, env ...string)
 }
 
 func TestExampleWorkers(t *testing.T) {
+	t.Parallel()
 	for _, w := range exampleWorkers {
 		t.Run(w.language, func(t *testing.T) {
+			t.Parallel()
 			p := serve(t)
 			startWorker(t, p, w.language, w.example)
 			id := p.api().create(`{"namespace":"demo","name":"approval"}`)
@@ -61,15 +63,11 @@ func TestExampleWorkers(t *testing.T) {
 
 // TestArithmeticOutside is TestArithmetic with workers in other languages.
 func TestArithmeticOutside(t *testing.T) {
-	if _, err := os.Stat(foreignTemplates); err != nil {
-		t.Skip("the templates are not here")
-	}
-	dir, err := filepath.Abs(foreignTemplates)
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	dir := needForeignTemplates(t)
 	for _, w := range exampleWorkers {
 		t.Run(w.language, func(t *testing.T) {
+			t.Parallel()
 			p := serve(t, "--data", filepath.Join(t.TempDir(), "data"), "--templates", dir)
 			startWorker(t, p, w.language, w.arithmetic, arithmeticParents(t))
 			for i, id := range createArithmetic(t, p, 0) {
@@ -82,13 +80,8 @@ func TestArithmeticOutside(t *testing.T) {
 // TestArithmeticShared has the workers of both languages at work at once: each
 // computes part of the steps, from what the other computed.
 func TestArithmeticShared(t *testing.T) {
-	if _, err := os.Stat(foreignTemplates); err != nil {
-		t.Skip("the templates are not here")
-	}
-	dir, err := filepath.Abs(foreignTemplates)
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	dir := needForeignTemplates(t)
 	p := serve(t, "--data", filepath.Join(t.TempDir(), "data"), "--templates", dir)
 	parents := arithmeticParents(t)
 	for i, w := range exampleWorkers {

@@ -1,4 +1,4 @@
-package main
+package e2e
 
 // How a check of a conversation is held against an answer: finding the value it
 // is about, and comparing.
@@ -10,10 +10,12 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"stepwell/e2e/wire"
 )
 
 // hold sets the variable of k, or tells why k does not hold for a.
-func (p *convPlayer) hold(k convCheck, a *convAnswer) error {
+func (p *convPlayer) hold(k convCheck, a *wire.Answer) error {
 	value, ok, err := p.look(k, a)
 	if err != nil {
 		return err
@@ -29,7 +31,7 @@ func (p *convPlayer) hold(k convCheck, a *convAnswer) error {
 }
 
 // look finds the value that k is about; ok is false when the answer has none.
-func (p *convPlayer) look(k convCheck, a *convAnswer) (value any, ok bool, err error) {
+func (p *convPlayer) look(k convCheck, a *wire.Answer) (value any, ok bool, err error) {
 	arg := k.arg
 	if k.what != "repeat" {
 		if arg, err = p.replace(arg); err != nil {
@@ -38,20 +40,20 @@ func (p *convPlayer) look(k convCheck, a *convAnswer) (value any, ok bool, err e
 	}
 	switch k.what {
 	case "code":
-		return json.Number(strconv.Itoa(a.code)), true, nil
+		return json.Number(strconv.Itoa(a.Code)), true, nil
 	case "header":
-		values := a.header.Values(arg)
+		values := a.Header.Values(arg)
 		return strings.Join(values, ", "), len(values) > 0, nil
 	case "body":
-		return string(a.body), len(a.body) > 0, nil
+		return string(a.Body), len(a.Body) > 0, nil
 	case "repeat":
 		return arg, true, nil
 	}
-	v, err := wireDecode(a.body)
+	v, err := wire.Decode(a.Body)
 	if err != nil {
 		return nil, false, err
 	}
-	value, ok = wireLookUp(v, arg)
+	value, ok = wire.LookUp(v, arg)
 	return value, ok, nil
 }
 
@@ -103,7 +105,7 @@ func conversationKindProblem(path, kind string, value any, ok bool) error {
 	if path == "." {
 		path = "body"
 	}
-	if problems := wireProblems(path, kind, value); problems != nil {
+	if problems := wire.Problems(path, kind, value); problems != nil {
 		return errors.New(strings.Join(problems, "; "))
 	}
 	return nil
@@ -113,7 +115,7 @@ func conversationGot(value any, ok bool) string {
 	if !ok {
 		return "nothing"
 	}
-	return conversationCut(wireText(value))
+	return wire.Cut(wire.Text(value))
 }
 
 // conversationText is a string as it is and anything else as JSON.
@@ -121,16 +123,16 @@ func conversationText(value any) string {
 	if s, ok := value.(string); ok {
 		return s
 	}
-	return wireText(value)
+	return wire.Text(value)
 }
 
 func conversationHas(value any, want string) bool {
-	v, err := wireDecode([]byte(want))
+	v, err := wire.Decode([]byte(want))
 	members, isObject := v.(map[string]any)
 	object, _ := value.(map[string]any)
 	for name, member := range members {
 		got, ok := object[name]
-		isObject = isObject && ok && wireEqual(got, member)
+		isObject = isObject && ok && wire.Equal(got, member)
 	}
 	return err == nil && isObject && object != nil
 }
@@ -139,6 +141,6 @@ func conversationEqual(k convCheck, value any, want string) bool {
 	if k.what == "header" || k.what == "body" {
 		return value == want
 	}
-	v, err := wireDecode([]byte(want))
-	return err == nil && wireEqual(value, v)
+	v, err := wire.Decode([]byte(want))
+	return err == nil && wire.Equal(value, v)
 }

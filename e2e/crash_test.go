@@ -1,16 +1,13 @@
-package main
+package e2e
 
 // The program killed under load, again and again: what it acknowledged must be
 // there afterwards, and nothing else but what was sent.
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +19,9 @@ import (
 	"testing"
 	"time"
 )
+
+// snapshotFloor is the size of a journal, in bytes, below which no snapshot is due.
+const snapshotFloor = 16 << 20
 
 var crashDuration = flag.Duration("crash.duration", 2*time.Second, "how long TestCrash goes on killing")
 
@@ -59,7 +59,7 @@ type sentTask struct {
 // sentAction is what a client did to a step.
 type sentAction struct {
 	task, step string
-	action     stepAction
+	action     string
 	acked      bool
 }
 
@@ -81,10 +81,10 @@ func crashTemplates(url string) []string {
 			stepSpec{name: "b", callable: url, retry: soon, timeout: 600, after: []string{"act"}}),
 		testTemplate("wait", stepSpec{name: "a", callable: "builtin:noop"},
 			stepSpec{name: "act", callable: "Outside", after: []string{"a"}, retry: `{"max_attempts":50,"backoff_base_ms":1}`}),
-		testTemplate("grow", stepSpec{name: "a", kind: stepBatchable, callable: "builtin:batch",
+		testTemplate("grow", stepSpec{name: "a", kind: "batchable", callable: "builtin:batch",
 			config: `{"total_items":5,"batch_size":2,"worker_template_name":"w"}`},
-			stepSpec{name: "w", kind: stepBatchWorker, callable: url, retry: soon, timeout: 600, after: []string{"a"}},
-			stepSpec{name: "b", kind: stepDeferredConvergence, callable: "builtin:noop", after: []string{"w"}}),
+			stepSpec{name: "w", kind: "batch_worker", callable: url, retry: soon, timeout: 600, after: []string{"a"}},
+			stepSpec{name: "b", kind: "deferred_convergence", callable: "builtin:noop", after: []string{"w"}}),
 	}
 }
 
@@ -290,23 +290,23 @@ func (k *crashClient) act() {
 	at := rand.IntN(len(k.open))
 	o := k.open[at]
 	marker := fmt.Sprintf("%s-%d", k.name, k.sent)
-	s := &sentAction{task: o.task, step: o.step, action: actionComplete}
+	s := &sentAction{task: o.task, step: o.step, action: "complete_manually"}
 	body := fmt.Sprintf(`{"action_type":"complete_manually","reason":"r","completed_by":%q,`+
 		`"completion_data":{"result":{"by":%q}}}`, marker, marker)
 	switch rand.IntN(4) {
 	case 0:
-		s.action = actionFail
+		s.action = "fail"
 		body = fmt.Sprintf(`{"action_type":"fail","reason":"r","failed_by":%q,`+
 			`"error":{"message":"m","retryable":true}}`, marker)
 	case 1:
-		s.action = actionResolve
+		s.action = "resolve_manually"
 		body = fmt.Sprintf(`{"action_type":"resolve_manually","reason":"r","resolved_by":%q}`, marker)
 	}
 	k.c.mu.Lock()
 	k.c.actions[marker] = s
 	k.c.mu.Unlock()
 	status, reply := k.send("PATCH", "/v1/tasks/"+o.task+"/workflow_steps/"+o.step, body)
-	ends := s.action != actionFail
+	ends := s.action != "fail"
 	switch {
 	case status == http.StatusOK:
 		k.c.mu.Lock()
@@ -411,9 +411,10 @@ func (c *crashTest) finish() {
 	c.checkTasks()
 	c.checkActions()
 	c.checkHandler()
+	before := c.everything()
 	c.program.stop()
 	c.checkLog()
-	c.checkFiles()
+	c.checkFiles(before)
 }
 
 // list is a page of the tasks in a state, and the number of all of them.
@@ -517,16 +518,16 @@ func (c *crashTest) checkActions() {
 		var last *crashAudit
 		for i, a := range audit {
 			sent := c.actions[a.ActedBy]
-			if sent == nil || sent.step != s.step || sent.action.String() != a.Action || audited[a.ActedBy] {
+			if sent == nil || sent.step != s.step || sent.action != a.Action || audited[a.ActedBy] {
 				c.t.Errorf("the audit of step %s has %+v, which was not sent, or is there twice", s.step, a)
 				continue
 			}
 			audited[a.ActedBy] = true
 			switch {
-			case sent.action == actionFail:
+			case sent.action == "fail":
 			case last == nil: // the newest stands first
 				last = &audit[i]
-			case sent.action != actionResolve:
+			case sent.action != "resolve_manually":
 				c.t.Errorf("step %s was ended twice: by %+v, then by %+v", s.step, a, *last)
 			}
 		}
@@ -555,10 +556,10 @@ func (c *crashTest) checkActedStep(s *sentAction, last *crashAudit) {
 		} `json:"results"`
 	}
 	c.get("/v1/tasks/"+s.task+"/workflow_steps/"+s.step, &v)
-	want, by := stepEnqueued.String(), ""
+	want, by := "enqueued", ""
 	if last != nil {
 		want = last.ToState
-		if last.Action == actionComplete.String() {
+		if last.Action == "complete_manually" {
 			by = last.ActedBy
 		}
 	}
@@ -600,24 +601,42 @@ func (c *crashTest) checkHandler() {
 	c.t.Logf("%d attempts delivered, %d of them cut off and delivered again", len(h.calls), len(h.cut))
 }
 
-// checkFiles: the files are in order, and every task is what its records make it.
-func (c *crashTest) checkFiles() {
-	var report bytes.Buffer
-	if err := checkStoreFiles(c.data, &restorer{s: newStore(nil, slog.New(slog.DiscardHandler))}, &report); err != nil {
-		c.t.Errorf("%v\n%s", err, &report)
+// checkFiles: the files are in order, and a start makes of them what the program that
+// ended had in memory.
+func (c *crashTest) checkFiles(before string) {
+	if code, stdout, stderr := runProgram(c.t, nil, "store", "check", "--data", c.data); code != 0 {
+		c.t.Errorf("store check: got exit code %d; want 0\n%s%s", code, stdout, stderr)
 	}
-	s := openTestService(c.t, serviceTest{dir: c.data})
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	s.finish(ctx)
-	checkInvariants(c.t, s)
-	if err := s.closeStore(); err != nil {
-		c.t.Error(err)
+	c.program = launch(c.t, nil, c.args...)
+	if err := c.program.awaitReady(); err != nil {
+		c.t.Fatal(err)
 	}
+	if after := c.everything(); after != before {
+		c.t.Errorf("after the last start there is\n%s\nbefore it there was\n%s", after, before)
+	}
+	c.program.stop()
+	c.checkLog()
+}
+
+// everything returns what the API tells of all tasks, and the figures of their states.
+func (c *crashTest) everything() string {
+	var b strings.Builder
+	for _, v := range c.all("") {
+		for _, path := range []string{"", "/workflow_steps", "/transitions"} {
+			fmt.Fprintf(&b, "%s\n", c.program.api().do("GET", "/v1/tasks/"+v.TaskUUID+path, "").want(200).body)
+		}
+	}
+	for line := range strings.Lines(c.program.api().metrics()) {
+		if strings.HasPrefix(line, "stepwell_tasks{") || strings.HasPrefix(line, "stepwell_steps{") || strings.HasPrefix(line, "stepwell_dlq_entries") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
 }
 
 // TestCrash kills the program at random moments: while it works, or while it starts.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	c := newCrashTest(t, "")
 	c.start()
 	c.begin(16, "diamond", "flaky", "web", "act", "grow")
@@ -642,6 +661,7 @@ func TestCrash(t *testing.T) {
 // TestCrashInSnapshot kills the program while it writes snapshots, between any
 // two of the steps that recovery.go lists.
 func TestCrashInSnapshot(t *testing.T) {
+	t.Parallel()
 	c := newCrashTest(t, strings.Repeat("0123456789abcdef", 20<<10)) // snapshots are due often
 	c.start()
 	c.begin(4, "diamond", "wait")
@@ -649,11 +669,11 @@ func TestCrashInSnapshot(t *testing.T) {
 		name string
 		now  func() bool
 	}{
-		{"the new journal is made", func() bool { return c.fileSize(journalTempName) >= 0 }},
-		{"the journals have their names", func() bool { return c.fileSize(journalOldName) >= 0 }},
-		{"half of the snapshot is written", func() bool { return c.fileSize(snapshotTemp) >= snapshotFloor/2 }},
-		{"the snapshot has its name", func() bool { return c.fileSize(snapshotName) >= 0 }},
-		{"half of the next one is written", func() bool { return c.fileSize(snapshotTemp) >= snapshotFloor/2 }},
+		{"the new journal is made", func() bool { return c.fileSize("journal.jsonl.tmp") >= 0 }},
+		{"the journals have their names", func() bool { return c.fileSize("journal.old.jsonl") >= 0 }},
+		{"half of the snapshot is written", func() bool { return c.fileSize("snapshot.jsonl.tmp") >= snapshotFloor/2 }},
+		{"the snapshot has its name", func() bool { return c.fileSize("snapshot.jsonl") >= 0 }},
+		{"half of the next one is written", func() bool { return c.fileSize("snapshot.jsonl.tmp") >= snapshotFloor/2 }},
 	} {
 		c.await(moment.name, moment.now)
 		c.kill()

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestReadyFileAfterCrash: a crash in the worst moment leaves the temporary file of the
+// ready file. Process ids repeat, in containers always.
+func TestReadyFileAfterCrash(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ready.json")
+	writeFile(t, filepath.Join(filepath.Dir(path), fmt.Sprintf(".ready.json.%d", os.Getpid())), nil)
+	if err := writeReadyFile(path, []byte("{}\n")); err != nil {
+		t.Fatal(err)
+	}
+	if got := string(readFile(t, path)); got != "{}\n" {
+		t.Errorf("the file holds %q", got)
+	}
+}

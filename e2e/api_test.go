@@ -1,0 +1,273 @@
+package e2e
+
+// The API as the tests ask it, and what else most of them need.
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// api is a server to ask.
+type api struct {
+	t   testing.TB
+	url string
+}
+
+// answer is a response, read to its end.
+type answer struct {
+	t      testing.TB
+	status int
+	header http.Header
+	body   []byte
+}
+
+// do sends a request; a body goes as JSON.
+func (s *api) do(method, path, body string) *answer {
+	s.t.Helper()
+	return s.doAs("", method, path, body)
+}
+
+// doAs is do with a bearer token, unless that is empty.
+func (s *api) doAs(token, method, path, body string) *answer {
+	s.t.Helper()
+	req, err := http.NewRequest(method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return readAnswer(s.t, resp)
+}
+
+func readAnswer(t testing.TB, resp *http.Response) *answer {
+	t.Helper()
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &answer{t, resp.StatusCode, resp.Header, data}
+}
+
+// want fails the test unless the status is the one given.
+func (a *answer) want(status int) *answer {
+	a.t.Helper()
+	if a.status != status {
+		a.t.Fatalf("got status %d; want %d: %s", a.status, status, a.body)
+	}
+	return a
+}
+
+// get returns the value at a path like "steps.0.name", numbers as json.Number.
+func (a *answer) get(path string) any {
+	a.t.Helper()
+	var v any
+	d := json.NewDecoder(bytes.NewReader(a.body))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		a.t.Fatalf("%v in %s", err, a.body)
+	}
+	for key := range strings.SplitSeq(path, ".") {
+		switch at := v.(type) {
+		case map[string]any:
+			v = at[key]
+		case []any:
+			i, err := strconv.Atoi(key)
+			if err != nil || i >= len(at) {
+				a.t.Fatalf("no %s in %s", path, a.body)
+			}
+			v = at[i]
+		default:
+			a.t.Fatalf("no %s in %s", path, a.body)
+		}
+	}
+	return v
+}
+
+// text returns the value at a path as text.
+func (a *answer) text(path string) string {
+	a.t.Helper()
+	return fmt.Sprint(a.get(path))
+}
+
+// into decodes the body.
+func (a *answer) into(v any) {
+	a.t.Helper()
+	if err := json.Unmarshal(a.body, v); err != nil {
+		a.t.Fatalf("%v in %s", err, a.body)
+	}
+}
+
+// create creates a task and returns its id.
+func (s *api) create(body string) string {
+	s.t.Helper()
+	return s.do("POST", "/v1/tasks", body).want(201).text("task_uuid")
+}
+
+// await polls a task until its status is the one given.
+func (s *api) await(id, status string) (a *answer) {
+	s.t.Helper()
+	eventually(s.t, "task "+id+" becomes "+status, func() bool {
+		a = s.do("GET", "/v1/tasks/"+id, "").want(200)
+		return a.text("status") == status
+	})
+	return a
+}
+
+// metrics returns the text of /metrics.
+func (s *api) metrics() string {
+	s.t.Helper()
+	return string(s.do("GET", "/metrics", "").want(200).body)
+}
+
+// metric returns the value of a sample of /metrics.
+func (s *api) metric(sample string) int64 {
+	s.t.Helper()
+	return metricValue(s.t, s.metrics(), sample)
+}
+
+// metricValue returns the value of a sample in the text of /metrics.
+func metricValue(t testing.TB, text, sample string) int64 {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(sample) + ` (\S+)$`).FindStringSubmatch(text)
+	if m == nil {
+		t.Fatalf("no %s in the metrics", sample)
+	}
+	v, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(v)
+}
+
+// resultText returns the result of a task's step as the API spells it.
+func resultText(t testing.TB, s *api, id, step string) string {
+	t.Helper()
+	var views []struct {
+		Name    string `json:"name"`
+		Results *struct {
+			Success bool            `json:"success"`
+			Result  json.RawMessage `json:"result"`
+		} `json:"results"`
+	}
+	a := s.do("GET", "/v1/tasks/"+id+"/workflow_steps", "").want(200)
+	a.into(&views)
+	for _, v := range views {
+		if v.Name == step && v.Results != nil && v.Results.Success {
+			return string(v.Results.Result)
+		}
+	}
+	t.Fatalf("step %s of task %s has no result: %s", step, id, a.body)
+	return ""
+}
+
+// eventually polls until the condition holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// receiveWithin receives a value, unless the time is over first.
+func receiveWithin[T any](c <-chan T, d time.Duration) (v T, ok bool) {
+	select {
+	case v = <-c:
+		return v, true
+	case <-time.After(d):
+		return v, false
+	}
+}
+
+func readFile(t testing.TB, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func writeFile(t testing.TB, name string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantParts fails the test unless the text has every part.
+func wantParts(t testing.TB, what, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%s: got %q; want %q in it", what, text, part)
+		}
+	}
+}
+
+// stepSpec describes a step of a test's template.
+type stepSpec struct {
+	name, callable string
+	after          []string
+	config         string // handler.initialization
+	retry          string // the retry object
+	timeout        int    // seconds; 30 when 0
+	kind           string // standard when empty
+}
+
+// testTemplate returns a template of the namespace t.
+func testTemplate(name string, steps ...stepSpec) string {
+	parts := make([]string, len(steps))
+	for i, s := range steps {
+		after, _ := json.Marshal(append([]string{}, s.after...))
+		parts[i] = fmt.Sprintf(`{"name":%q,"type":%q,"handler":{"callable":%q,"initialization":%s},"dependencies":%s,"retry":%s,"timeout_seconds":%d}`,
+			s.name, cmp.Or(s.kind, "standard"), s.callable, cmp.Or(s.config, "{}"), after, cmp.Or(s.retry, "{}"), cmp.Or(s.timeout, 30))
+	}
+	return fmt.Sprintf(`{"namespace":"t","name":%q,"version":"1.0.0","identity_strategy":"always_unique","steps":[%s]}`,
+		name, strings.Join(parts, ","))
+}
+
+// templateDir returns a directory with templates, given as JSON.
+func templateDir(t testing.TB, templates ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for i, text := range templates {
+		writeFile(t, filepath.Join(dir, fmt.Sprintf("%d.json", i)), []byte(text))
+	}
+	return dir
+}
+
+// configFile returns a configuration file with a text.
+func configFile(t testing.TB, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "stepwell.toml")
+	writeFile(t, file, []byte(text))
+	return file
+}

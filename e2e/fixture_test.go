@@ -1,0 +1,45 @@
+package e2e
+
+// Fixture mode of the whole program.
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestSandboxesOfAProgram: they end with it, and it ends well.
+func TestSandboxesOfAProgram(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--fixture")
+	a := p.api().do("POST", "/_stepwell/sandboxes", "").want(201)
+	box := &api{t, a.text("orchestration_url")}
+	box.create(`{"namespace":"demo","name":"slow"}`)
+	p.stop()
+	if _, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", strings.TrimPrefix(box.url, "http://")); err == nil {
+		t.Error("the sandbox outlived the program")
+	}
+}
+
+// TestSeedKeepsItsClock: the document of --seed has a clock, too.
+func TestSeedKeepsItsClock(t *testing.T) {
+	t.Parallel()
+	const start = "2026-01-01T00:00:00.000000Z"
+	file := filepath.Join(t.TempDir(), "state.json")
+	writeFile(t, file, []byte(`{"format":1,"clock":{"now":"`+start+`","mode":"frozen"}}`))
+	p := serve(t, "--fixture", "--seed", file)
+	for range 2 {
+		if got := p.api().do("GET", "/_stepwell/clock", "").text("now"); got != start {
+			t.Errorf("the clock stands at %s; want %s", got, start)
+		}
+		p.api().do("POST", "/_stepwell/reset", "").want(204)
+	}
+	p.stop()
+	p = serve(t, "--memory", "--seed", file)
+	if got := p.api().do("GET", "/health", "").text("timestamp"); got <= start {
+		t.Errorf("without fixture mode it is %s; want the present", got)
+	}
+	p.stop()
+}

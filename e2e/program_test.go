@@ -1,0 +1,281 @@
+// Package e2e tests the whole program as its users meet it: the built binary, its
+// command line, its files and its HTTP interfaces. It needs nothing of the
+// program's inside. The tests of the parts stand beside the parts, in the folder above.
+package e2e
+
+// The program as a child process.
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// repository is the path of a file of the repository, from the directory of the tests.
+func repository(path string) string { return filepath.Join("..", filepath.FromSlash(path)) }
+
+// binaryDir holds the built program.
+var binaryDir string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "stepwell-e2e-")
+	if err != nil {
+		panic(err)
+	}
+	binaryDir = dir
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// buildProgram builds the program once, with the race detector when the tests have it.
+var buildProgram = sync.OnceValues(func() (string, error) {
+	if err := touchSources(); err != nil {
+		return "", err
+	}
+	file := filepath.Join(binaryDir, "stepwell")
+	build := exec.Command("go", "build", "-o", file)
+	if raceDetector {
+		build.Args = append(build.Args, "-race")
+	}
+	build.Dir = ".."
+	if text, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the program: %w\n%s", err, text)
+	}
+	return file, nil
+})
+
+// touchSources looks at everything that goes into the program. The go command then
+// takes these files for inputs of the tests, and runs them again when one has changed.
+func touchSources() error {
+	for _, dir := range []string{"", "templates", "web"} {
+		err := filepath.WalkDir(repository(dir), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return err
+			}
+			f, err := os.Open(path) // a directory stands for the files in it
+			if err != nil {
+				return err
+			}
+			f.Close()
+			if dir == "" {
+				return filepath.SkipDir
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// programFile returns the built program.
+func programFile(t testing.TB) string {
+	t.Helper()
+	file, err := buildProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// patience is how long tests wait for a child. It is long because the machine may
+// be busy with other things.
+const patience = 30 * time.Second
+
+// output collects what a child prints.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	line chan struct{} // closed once there is a whole line
+}
+
+func newOutput() *output { return &output{line: make(chan struct{})} }
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	had := bytes.IndexByte(o.text.Bytes(), '\n') >= 0
+	o.text.Write(p)
+	if !had && bytes.IndexByte(p, '\n') >= 0 {
+		close(o.line)
+	}
+	return len(p), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// readyReport is what --print-ready prints.
+type readyReport struct {
+	OrchestrationURL string `json:"orchestration_url"`
+	WorkerURL        string `json:"worker_url"`
+	MountURL         string `json:"mount_url"`
+	PID              int    `json:"pid"`
+	Version          string `json:"version"`
+}
+
+// program is a running or ended child.
+type program struct {
+	t              testing.TB
+	cmd            *exec.Cmd
+	stdout, stderr *output
+	exited         chan struct{} // closed when it has ended
+	ready          readyReport   // after awaitReady
+}
+
+// launch starts the program with arguments, in an empty directory, with the
+// environment of the test and the variables in env. The end of the test kills it.
+func launch(t testing.TB, env []string, args ...string) *program {
+	t.Helper()
+	return launchReading(t, nil, env, args...)
+}
+
+// launchReading is launch with a standard input.
+func launchReading(t testing.TB, stdin *os.File, env []string, args ...string) *program {
+	t.Helper()
+	p := &program{t: t, cmd: exec.Command(programFile(t), args...), stdout: newOutput(), stderr: newOutput(),
+		exited: make(chan struct{})}
+	p.cmd.Dir = t.TempDir()
+	p.cmd.Env = append(programEnv(), env...)
+	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
+	if stdin != nil {
+		p.cmd.Stdin = stdin
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.cmd.Wait()
+		close(p.exited)
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		if said := p.stderr.String(); strings.Contains(said, "DATA RACE") || strings.Contains(said, "panic: ") {
+			t.Errorf("the program says:\n%s", said)
+		}
+	})
+	return p
+}
+
+// programEnv is the environment of the test without the settings of the program.
+func programEnv() (env []string) {
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "STEPWELL_") {
+			env = append(env, v)
+		}
+	}
+	// With the race detector a process would rest for a second before it exits.
+	return append(env, "GORACE=atexit_sleep_ms=0")
+}
+
+// serveArguments returns the arguments of a server that listens on free ports and
+// reports them.
+func serveArguments(args ...string) []string {
+	return append([]string{"--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--print-ready"}, args...)
+}
+
+// serve starts a server on free ports and waits until it is ready.
+func serve(t testing.TB, args ...string) *program {
+	t.Helper()
+	return serveWith(t, nil, args...)
+}
+
+// serveWith is serve with variables of the environment.
+func serveWith(t testing.TB, env []string, args ...string) *program {
+	t.Helper()
+	p := launch(t, env, serveArguments(args...)...)
+	if err := p.awaitReady(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// awaitReady waits for the report of --print-ready.
+func (p *program) awaitReady() error {
+	select {
+	case <-p.stdout.line:
+	case <-p.exited:
+		return fmt.Errorf("the program ended before it was ready: %v\n%s", p.cmd.ProcessState, p.stderr)
+	case <-time.After(patience):
+		return fmt.Errorf("the program was not ready in time\n%s", p.stderr)
+	}
+	first, _, _ := strings.Cut(p.stdout.String(), "\n")
+	return json.Unmarshal([]byte(first), &p.ready)
+}
+
+// api is the program's orchestration role.
+func (p *program) api() *api { return &api{p.t, p.ready.OrchestrationURL} }
+
+// kill ends the program as a crash does, and waits for the end.
+func (p *program) kill() {
+	p.cmd.Process.Kill()
+	<-p.exited
+}
+
+func (p *program) signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Fatal(err)
+	}
+}
+
+// wait waits for the end of the program and returns its exit code, -1 when a
+// signal ended it.
+func (p *program) wait() int {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(patience):
+		p.t.Fatalf("the program does not end\n%s", p.stderr)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// stop ends the program as a service manager does.
+func (p *program) stop() {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != 0 {
+		p.t.Fatalf("got exit code %d after SIGTERM; want 0\n%s", code, p.stderr)
+	}
+}
+
+// running reports whether the program has not ended.
+func (p *program) running() bool {
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// runProgram runs the program to its end.
+func runProgram(t testing.TB, env []string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	p := launch(t, env, args...)
+	code = p.wait()
+	return code, p.stdout.String(), p.stderr.String()
+}
+
+// programVersion returns the version that the program prints.
+func programVersion(t testing.TB) string {
+	t.Helper()
+	_, stdout, _ := runProgram(t, nil, "version")
+	return strings.TrimPrefix(strings.TrimSpace(stdout), "stepwell ")
+}

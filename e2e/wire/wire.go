@@ -1,0 +1,304 @@
+// Package wire holds the wire contract as the tests check it: JSON read strictly,
+// the shapes of all answers, and the OpenAPI document as a check on answers. The
+// tests of the program's parts and the tests of the whole program share it; the
+// program itself does not use it.
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/big"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Timestamps have exactly six fractional digits.
+const (
+	zonedLayout = "2006-01-02T15:04:05.000000Z"
+	naiveLayout = "2006-01-02T15:04:05.000000"
+)
+
+// Decode reads the one JSON value of a body, with numbers as json.Number.
+// Unlike encoding/json it refuses duplicate members, broken UTF-8 and anything
+// behind the value.
+func Decode(body []byte) (any, error) {
+	if !utf8.Valid(body) {
+		return nil, errors.New("invalid UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	v, err := decodeValue(d)
+	if err != nil {
+		return nil, fmt.Errorf("decoding JSON: %w", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, fmt.Errorf("something follows the JSON value at offset %d", d.InputOffset())
+	}
+	return v, nil
+}
+
+func decodeValue(d *json.Decoder) (any, error) {
+	t, err := d.Token()
+	switch t {
+	case json.Delim('{'):
+		return decodeObject(d)
+	case json.Delim('['):
+		return decodeList(d)
+	}
+	return t, err
+}
+
+func decodeObject(d *json.Decoder) (any, error) {
+	object := map[string]any{}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		if _, ok := object[name.(string)]; ok {
+			return nil, fmt.Errorf("duplicate member %q", name)
+		}
+		if object[name.(string)], err = decodeValue(d); err != nil {
+			return nil, err
+		}
+	}
+	_, err := d.Token()
+	return object, err
+}
+
+func decodeList(d *json.Decoder) (any, error) {
+	list := []any{}
+	for d.More() {
+		e, err := decodeValue(d)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, e)
+	}
+	_, err := d.Token()
+	return list, err
+}
+
+// Text is a decoded value as JSON, for comparing and for messages.
+func Text(v any) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return err.Error()
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// Equal compares decoded JSON; numbers are equal when their values are.
+func Equal(a, b any) bool {
+	switch a := a.(type) {
+	case json.Number:
+		b, ok := b.(json.Number)
+		return ok && (a == b || number(a).Cmp(number(b)) == 0)
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, Equal)
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		return ok && maps.EqualFunc(a, b, Equal)
+	}
+	switch b.(type) {
+	case []any, map[string]any:
+		return false
+	}
+	return a == b
+}
+
+func number(n json.Number) *big.Rat {
+	r, ok := new(big.Rat).SetString(n.String())
+	if !ok {
+		panic("not a JSON number: " + n.String())
+	}
+	return r
+}
+
+// LookUp finds what a path, as the format of conversations describes it,
+// leads to in decoded JSON.
+func LookUp(v any, path string) (any, bool) {
+	if path == "." {
+		return v, true
+	}
+	return lookUpIn(v, splitPath(path))
+}
+
+func splitPath(path string) []string {
+	segments := strings.Split(strings.ReplaceAll(path, `\.`, "\x00"), ".")
+	for i, s := range segments {
+		segments[i] = strings.ReplaceAll(s, "\x00", ".")
+	}
+	return segments
+}
+
+func lookUpIn(v any, path []string) (any, bool) {
+	if len(path) == 0 {
+		return v, true
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		member, ok := v[path[0]]
+		if !ok {
+			return nil, false
+		}
+		return lookUpIn(member, path[1:])
+	case []any:
+		return lookUpInList(v, path)
+	}
+	return nil, false
+}
+
+func lookUpInList(list []any, path []string) (any, bool) {
+	segment, rest := path[0], path[1:]
+	switch name, want, selects := strings.Cut(segment, "="); {
+	case segment == "#":
+		return lookUpIn(json.Number(strconv.Itoa(len(list))), rest)
+	case segment == "*":
+		return lookUpEach(list, rest), true
+	case selects:
+		i := slices.IndexFunc(list, func(e any) bool {
+			value, ok := lookUpIn(e, []string{name})
+			return ok && value == any(want)
+		})
+		if i < 0 {
+			return nil, false
+		}
+		return lookUpIn(list[i], rest)
+	}
+	i, err := strconv.Atoi(segment)
+	if err != nil || i < 0 || i >= len(list) {
+		return nil, false
+	}
+	return lookUpIn(list[i], rest)
+}
+
+// lookUpEach leaves out the elements in which the path leads nowhere.
+func lookUpEach(list []any, path []string) []any {
+	found := []any{}
+	for _, e := range list {
+		if value, ok := lookUpIn(e, path); ok {
+			found = append(found, value)
+		}
+	}
+	return found
+}
+
+var (
+	uuidForm = regexp.MustCompile(
+		`^[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+	intForm = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+)
+
+// Problems lists where v, as Decode gave it, is not of a kind; path
+// names v in the messages.
+func Problems(path, kind string, v any) []string {
+	for alternative := range strings.SplitSeq(kind, "|") {
+		if problems, fits := match(path, alternative, v); fits {
+			return problems
+		}
+	}
+	return []string{fmt.Sprintf("%s: got %s; want %s", path, Text(v), kind)}
+}
+
+// match reports whether v is of a kind as far as its own type goes, and
+// then the problems inside of it.
+func match(path, kind string, v any) (problems []string, fits bool) {
+	if members, ok := Shapes[kind]; ok {
+		object, ok := v.(map[string]any)
+		return memberProblems(path, members, object), ok
+	}
+	if words, ok := Words[kind]; ok {
+		word, _ := v.(string)
+		return nil, slices.Contains(words, word)
+	}
+	if element, ok := elementKind(kind); ok {
+		list, ok := v.([]any)
+		for i, e := range list {
+			problems = append(problems, Problems(fmt.Sprintf("%s.%d", path, i), element, e)...)
+		}
+		return problems, ok
+	}
+	return nil, isScalar(kind, v)
+}
+
+func elementKind(kind string) (string, bool) {
+	rest, ok := strings.CutPrefix(kind, "[")
+	return strings.TrimSuffix(rest, "]"), ok
+}
+
+func memberProblems(path string, members map[string]string, object map[string]any) (problems []string) {
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		kind, optional := strings.CutSuffix(members[name], "?")
+		v, ok := object[name]
+		if ok {
+			problems = append(problems, Problems(path+"."+name, kind, v)...)
+		} else if !optional {
+			problems = append(problems, fmt.Sprintf("%s.%s: missing; want %s", path, name, kind))
+		}
+	}
+	return problems
+}
+
+func isScalar(kind string, v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return kind == "null" || kind == "any"
+	case bool:
+		return kind == "bool" || kind == "any"
+	case json.Number:
+		return kind == "number" || kind == "any" || kind == "int" && intForm.MatchString(v.String())
+	case string:
+		return isString(kind, v)
+	case map[string]any:
+		return kind == "object" || kind == "any"
+	}
+	return kind == "any"
+}
+
+func isString(kind, s string) bool {
+	switch kind {
+	case "string", "any", "'" + s + "'":
+		return true
+	case "uuid":
+		return uuidForm.MatchString(s)
+	case "uuid7", "uuid8":
+		m := uuidForm.FindStringSubmatch(s)
+		return m != nil && m[1] == kind[4:]
+	case "zoned":
+		return isTime(zonedLayout, s)
+	case "naive":
+		return isTime(naiveLayout, s)
+	}
+	return false
+}
+
+// isTime compares with the time written again, because time.Parse is more
+// lenient than a layout looks.
+func isTime(layout, s string) bool {
+	t, err := time.Parse(layout, s)
+	return err == nil && t.Format(layout) == s
+}
+
+// KnowsKind reports whether a kind is one of the tables or a scalar.
+func KnowsKind(kind string) bool {
+	if element, ok := elementKind(kind); ok {
+		return KnowsKind(element)
+	}
+	scalars := []string{
+		"uuid", "uuid7", "uuid8", "zoned", "naive", "int", "number", "string", "bool", "object", "null", "any",
+	}
+	return slices.Contains(scalars, kind) || strings.HasPrefix(kind, "'") ||
+		Shapes[kind] != nil || Words[kind] != nil
+}

@@ -1,0 +1,135 @@
+package wire
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestLookUp(t *testing.T) {
+	const text = `{"a": {"b": [10, {"c": "x", "n": null}, {"c": "y", "d": 2}]}, "l": [], "dotted.name": true}`
+	tests := []struct{ path, want string }{
+		{".", text},
+		{"a.b.0", "10"},
+		{"a.b.#", "3"},
+		{"l.#", "0"},
+		{"l", "[]"},
+		{"a.b.*.c", `["x", "y"]`},
+		{"a.b.c=y.d", "2"},
+		{"a.b.1.n", "null"},
+		{`dotted\.name`, "true"},
+		{"a.b.c=z", ""},
+		{"a.b.3", ""},
+		{"a.b.-1", ""},
+		{"a.b.x", ""},
+		{"a.x", ""},
+		{"a.b.0.x", ""},
+		{"a.#", ""},
+	}
+	v, err := Decode([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range tests {
+		got, ok := LookUp(v, tt.path)
+		if !ok {
+			if tt.want != "" {
+				t.Errorf("%s: got nothing; want %s", tt.path, tt.want)
+			}
+			continue
+		}
+		want, err := Decode([]byte(tt.want))
+		if err != nil || !Equal(got, want) {
+			t.Errorf("%s: got %s; want %q", tt.path, Text(got), tt.want)
+		}
+	}
+}
+
+func TestKinds(t *testing.T) {
+	const id7, id8 = `"01890a5d-ac96-774b-bcce-b302099a8057"`, `"01890a5d-ac96-874b-bcce-b302099a8057"`
+	tests := []struct {
+		kind   string
+		accept []string
+		refuse []string
+	}{
+		{"uuid", []string{id7, id8}, []string{`"01890A5D-AC96-774B-BCCE-B302099A8057"`, `""`, `1`, `null`}},
+		{"uuid7", []string{id7}, []string{id8}},
+		{"uuid8", []string{id8}, []string{id7}},
+		{"zoned", []string{`"2026-01-31T12:00:00.123456Z"`, `"2026-01-31T12:00:00.000000Z"`}, []string{
+			`"2026-01-31T12:00:00Z"`, `"2026-01-31T12:00:00.123Z"`, `"2026-01-31T12:00:00.1234567Z"`,
+			`"2026-01-31T12:00:00.123456"`, `"2026-01-31T12:00:00.123456+00:00"`, `"2026-01-31 12:00:00.123456Z"`,
+			`"2026-02-30T12:00:00.123456Z"`, `"2026-01-31T12:00:00,123456Z"`, `null`,
+		}},
+		{"naive", []string{`"2026-01-31T12:00:00.123456"`}, []string{
+			`"2026-01-31T12:00:00.123456Z"`, `"2026-01-31T12:00:00"`,
+		}},
+		{"naive|null", []string{`null`, `"2026-01-31T12:00:00.123456"`}, []string{`""`}},
+		{"int", []string{`0`, `-7`, `123456789012345678901234567890`}, []string{
+			`1.0`, `1e3`, `"1"`, `true`, `null`, `-`,
+		}},
+		{"number", []string{`0`, `1.5`, `1e3`}, []string{`"1"`, `null`}},
+		{"string", []string{`""`, `"x"`}, []string{`1`, `null`}},
+		{"'alive'", []string{`"alive"`}, []string{`"healthy"`, `null`}},
+		{"bool", []string{`true`, `false`}, []string{`0`, `null`}},
+		{"object", []string{`{}`, `{"a": 1}`}, []string{`[]`, `null`, `""`}},
+		{"any", []string{`null`, `1`, `"x"`, `[]`, `{}`, `false`}, nil},
+		{"[int]", []string{`[]`, `[1, 2]`}, []string{`[1, "2"]`, `{}`, `null`}},
+		{"StepType", []string{`"standard"`}, []string{`"Standard"`, `""`, `null`}},
+		{"TaskContext", []string{`{"task_uuid": ` + id7 + `, "context": {}, "more": 1}`}, []string{
+			`{"task_uuid": ` + id7 + `}`, `{"task_uuid": null, "context": {}}`, `[]`, `null`,
+		}},
+		{"TaskContext|null", []string{`null`}, []string{`{}`}},
+		{"FieldProblem", []string{`{"field": "a", "message": "b"}`}, []string{
+			`{"field": "a", "field": "a", "message": "b"}`, `{"field": "a", "message": "b"} {}`,
+			"{\"field\": \"a\", \"message\": \"\xff\"}", `{"field": "a", "message": "b"`,
+		}},
+		{"ErrorBody", []string{`{"code": "NOT_FOUND", "message": "", "request_id": ""}`}, []string{
+			`{"code": "NOT_FOUND", "message": "", "request_id": "", "details": null}`,
+		}},
+	}
+	for _, tt := range tests {
+		for _, text := range tt.accept {
+			if got := problemsOf(tt.kind, text); got != nil {
+				t.Errorf("%s as %s: got %q; want no problem", text, tt.kind, got)
+			}
+		}
+		for _, text := range tt.refuse {
+			if got := problemsOf(tt.kind, text); got == nil {
+				t.Errorf("%s as %s: got no problem; want one", text, tt.kind)
+			}
+		}
+	}
+}
+
+func problemsOf(kind, text string) []string {
+	v, err := Decode([]byte(text))
+	if err != nil {
+		return []string{err.Error()}
+	}
+	return Problems("x", kind, v)
+}
+
+func TestProblemsNameEveryMember(t *testing.T) {
+	got := problemsOf("TaskList", `{"tasks": [], "pagination": {"page": 1.0, "per_page": 25,
+		"total_count": 0, "total_pages": "0", "has_next": false}}`)
+	want := []string{
+		"x.pagination.has_previous: missing; want bool",
+		"x.pagination.page: got 1.0; want int",
+		`x.pagination.total_pages: got "0"; want int`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q; want %q", got, want)
+	}
+}
+
+func TestTablesUseKnownKinds(t *testing.T) {
+	for shape, members := range Shapes {
+		for name, kind := range members {
+			for alternative := range strings.SplitSeq(strings.TrimSuffix(kind, "?"), "|") {
+				if !KnowsKind(alternative) {
+					t.Errorf("%s.%s: unknown kind %q", shape, name, alternative)
+				}
+			}
+		}
+	}
+}

@@ -571,7 +571,7 @@ func (t *template) handlerStep(i int, events json.RawMessage) handlerStep {
 	v := handlerStep{
 		Name: s.name, Description: withoutCredentials(s.description), HandlerClass: s.shownCallable(),
 		DependsOnSteps: t.stepNames(s.parents), Configuration: hideCredentials(s.config),
-		DefaultRetryable: s.retry.retryable, DefaultRetryLimit: s.retry.maxAttempts, CustomEvents: events,
+		DefaultRetryable: s.retry.Retryable, DefaultRetryLimit: s.retry.MaxAttempts, CustomEvents: events,
 	}
 	if len(v.DependsOnSteps) == 1 {
 		v.DependsOnStep = &v.DependsOnSteps[0]

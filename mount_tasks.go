@@ -325,7 +325,7 @@ func (v mountStepView) appendJSON(b []byte) []byte {
 	o.text("state", s.state.String())
 	o.number("attempts", s.attempts)
 	o.number("retry_limit", s.maxAttempts)
-	o.flag("retryable", def.retry.retryable)
+	o.flag("retryable", def.retry.Retryable)
 	o.flag("retry_eligible", t.retryEligible(i))
 	o.flag("skippable", false)
 	o.flag("processed", s.state.satisfies())

@@ -369,7 +369,7 @@ func (v *mountFigures) addTask(t *task) {
 		switch {
 		case s.state == stepWaitingForRetry:
 			v.Retries.InBackoff++
-		case s.state == stepInError && (s.attempts == 0 || t.def(i).retry.retryable && s.attempts < s.maxAttempts):
+		case s.state == stepInError && (s.attempts == 0 || t.def(i).retry.Retryable && s.attempts < s.maxAttempts):
 			v.Retries.RetryableErrors++
 		case s.state == stepInError:
 			v.Retries.ExhaustedRetries++

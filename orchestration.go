@@ -25,7 +25,9 @@ func newOrchestrationAPI(s *service, shared *surfaceCache) *orchestrationAPI {
 		complete: func(v *readyView) { v.Info = healthInfo(s.cfg, s.health.operationalState()) },
 	}
 	a.handle(s.cfg.Orchestration.Web.enabled(a.routes()))
-	a.addControl(shared)
+	if a.extension != nil {
+		a.extension.extend(a.surface, shared)
+	}
 	a.mount = newMountAPI(s, shared, a.stats)
 	return a
 }

@@ -100,15 +100,18 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	defer putBuffer(b)
 	if text, ok := v.(jsonText); ok {
 		b.Write(append(text.appendJSON(b.AvailableBuffer()), '\n'))
-	} else {
-		enc := json.NewEncoder(b)
-		enc.SetEscapeHTML(false)
-		if err := enc.Encode(v); err != nil {
-			return fmt.Errorf("encoding the answer: %w", err)
-		}
+	} else if err := encodeJSON(b, v); err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
 	}
 	writeBody(w, status, "application/json", b.Bytes())
 	return nil
+}
+
+// encodeJSON appends v and a newline, leaving <, > and & as they are.
+func encodeJSON(b *bytes.Buffer, v any) error {
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
 }
 
 // extendWriting lets an answer go out that takes longer than most.
@@ -399,8 +402,6 @@ type errorView struct {
 		Details           inputProblems `json:"details,omitempty"`
 		RequestID         string        `json:"request_id,omitempty"`
 		RetryAfterSeconds int           `json:"retry_after_seconds,omitempty"`
-		Blocking          []blocker     `json:"blocking,omitempty"`
-		Seen              *seenView     `json:"seen,omitempty"`
 	} `json:"error"`
 }
 
@@ -410,12 +411,28 @@ func orchestrationError(f *failure, requestID string, _ instant) any {
 	v.Error.Message = f.message
 	v.Error.Details = f.details
 	v.Error.RequestID = requestID
-	v.Error.Blocking = f.blocking
-	v.Error.Seen = f.seen
 	if f.retryAfter > 0 {
 		v.Error.RetryAfterSeconds = retrySeconds(f)
 	}
+	if f.extra.name != "" {
+		return v.with(f.extra)
+	}
 	return v
+}
+
+// with returns the body with one more member of the error at its end.
+func (v errorView) with(m errorMember) any {
+	var b bytes.Buffer
+	if encodeJSON(&b, v.Error) != nil {
+		return v
+	}
+	b.Truncate(b.Len() - len("}\n"))
+	fmt.Fprintf(&b, ",%q:", m.name)
+	if encodeJSON(&b, m.value) != nil {
+		return v
+	}
+	b.WriteByte('}')
+	return map[string]json.RawMessage{"error": b.Bytes()}
 }
 
 // workerErrorView is the body of an error of the worker role.

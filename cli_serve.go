@@ -70,7 +70,7 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	w, err := openWorld(flags.seed, serviceOptions{
+	w, err := openWorkload(flags.seed, serviceOptions{
 		cfg: cfg, log: log, auth: auth, clock: v.clock, registry: registry, handlers: handlers,
 		deterministic: cfg.Fixture.DeterministicIDs,
 	}, gates)
@@ -91,6 +91,27 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	}
 	defer dropReadyFile(flags.readyFile, report.PID)
 	return errors.Join(err, v.shutDown(ctx, w))
+}
+
+// workload is what a process serves: one service, or in fixture mode one that
+// others replace.
+type workload interface {
+	ready() bool                // nothing keeps it from its work any more
+	finish(ctx context.Context) // its handlers may go on until ctx ends
+	close() error               // makes its store durable
+}
+
+// openWorkload opens what the configuration asks for, and the gates to it.
+func openWorkload(seed string, parts serviceOptions, g *gates) (workload, error) {
+	if parts.cfg.Fixture.Enabled {
+		return openWorld(seed, parts, g)
+	}
+	svc, err := openSeeded(seed, parts)
+	if err != nil {
+		return nil, err
+	}
+	g.open(svc)
+	return svc, nil
 }
 
 // loadWork is what steps can be run by, and the templates that say which.
@@ -217,8 +238,8 @@ const readyEvery = 100 * time.Millisecond
 
 // awaitReady returns when nothing keeps the service from its work any more, as
 // a full disk does, or when the process is told to end, or a listener failed.
-func (v *serving) awaitReady(ctx context.Context, w *world) error {
-	for ctx.Err() == nil && !w.service().health.ready() {
+func (v *serving) awaitReady(ctx context.Context, w workload) error {
+	for ctx.Err() == nil && !w.ready() {
 		if err, failed := receiveWithin(v.failed, readyEvery); failed {
 			return err
 		}
@@ -241,7 +262,7 @@ const closeTimeout = 2 * time.Second
 
 // shutDown lets running handlers end, with the API still answering; then the
 // requests; then it makes the store durable. ended is the context whose end it is.
-func (v *serving) shutDown(ended context.Context, w *world) error {
+func (v *serving) shutDown(ended context.Context, w workload) error {
 	handlers, requests := v.graces(ended)
 	ctx, cancel := context.WithTimeout(context.Background(), handlers)
 	defer cancel()

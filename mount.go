@@ -47,6 +47,25 @@ func (c *mountConfig) under(path string) bool {
 	return ok && c.Path != "" && (rest == "" || rest[0] == '/')
 }
 
+// The rows that [mount] can put behind a permission.
+const (
+	mountStatusRoute  = "GET /health/status"
+	mountMetricsRoute = "GET /metrics"
+)
+
+// guarded returns the rows that the configuration guards, by pattern, with the
+// permissions they require.
+func (c *mountConfig) guarded() map[string][]permission {
+	guarded := map[string][]permission{}
+	if c.StatusRequiresAuth {
+		guarded[mountStatusRoute] = needs(permSystemAnalyticsRead)
+	}
+	if c.MetricsRequireAuth {
+		guarded[mountMetricsRoute] = needs(permSystemAnalyticsRead)
+	}
+	return guarded
+}
+
 // mounted are the rows with the prefix before their paths, those that the
 // configuration guards with their permission. The root answers with and without
 // a slash at its end.
@@ -66,19 +85,6 @@ func (c *mountConfig) mounted(rows []route) []route {
 	return mounted
 }
 
-// guarded returns the rows that the configuration guards, by pattern, with the
-// permissions they require.
-func (c *mountConfig) guarded() map[string][]permission {
-	guarded := map[string][]permission{}
-	if c.StatusRequiresAuth {
-		guarded[mountStatusRoute] = needs(permSystemAnalyticsRead)
-	}
-	if c.MetricsRequireAuth {
-		guarded[mountMetricsRoute] = needs(permSystemAnalyticsRead)
-	}
-	return guarded
-}
-
 // link is a path of the surface as the caller can use it: below the mount
 // point, and below what a trusted proxy says that it took off.
 func (a *mountAPI) link(r *http.Request, path string) string {
@@ -94,42 +100,6 @@ func (a *mountAPI) link(r *http.Request, path string) string {
 
 func (a *mountAPI) taskLink(r *http.Request, id uuid) string { return a.link(r, "/tasks/"+id.String()) }
 
-// mountErrorOf gives each kind of failure the type and code that the surface
-// has for it.
-var mountErrorOf = [...]struct{ kind, code string }{
-	internalFailure:   {"InternalError", "INTERNAL_ERROR"},
-	badRequest:        {"BadRequest", "BAD_REQUEST"},
-	invalidUUID:       {"BadRequest", "BAD_REQUEST"},
-	invalidJSON:       {"BadRequest", "BAD_REQUEST"},
-	notFound:          {"NotFound", "NOT_FOUND"},
-	namespaceNotFound: {"NamespaceNotFound", "NAMESPACE_NOT_FOUND"},
-	templateNotFound:  {"HandlerNotFound", "HANDLER_NOT_FOUND"},
-	taskMissing:       {"TaskNotFound", "TASK_NOT_FOUND"},
-	stepMissing:       {"StepNotFound", "STEP_NOT_FOUND"},
-	methodNotAllowed:  {"MethodNotAllowed", "METHOD_NOT_ALLOWED"},
-	conflict:          {"Conflict", "CONFLICT"},
-	invalidTransition: {"InvalidTransition", "INVALID_TRANSITION"},
-	tooLarge:          {"PayloadTooLarge", "PAYLOAD_TOO_LARGE"},
-	unsupportedMedia:  {"UnsupportedMediaType", "UNSUPPORTED_MEDIA_TYPE"},
-	invalidFields:     {"ValidationError", "INVALID_TASK_CONFIG"},
-	unauthenticated:   {"AuthenticationError", "AUTHENTICATION_FAILED"},
-	forbidden:         {"AuthorizationError", "AUTHORIZATION_FAILED"},
-	unavailable:       {"ServiceUnavailable", "SERVICE_UNAVAILABLE"},
-	backpressure:      {"ServiceUnavailable", "SERVICE_UNAVAILABLE"},
-	misdirected:       {"BadRequest", "BAD_REQUEST"},
-	notIdle:           {"ServiceUnavailable", "SERVICE_UNAVAILABLE"}, // which nothing here waits for
-	unverified:        {"ValidationError", "INVALID_TASK_CONFIG"},    // which nothing here asks for
-}
-
-// mountStatus is the status of a failure, which differs from the roles' in one
-// case: what the state does not allow is a conflict here.
-func mountStatus(k failureKind) int {
-	if k == invalidTransition {
-		return http.StatusConflict
-	}
-	return roleStatus(k)
-}
-
 // mountErrorView is the body of an error.
 type mountErrorView struct {
 	Error struct {
@@ -142,7 +112,8 @@ type mountErrorView struct {
 
 func mountError(f *failure, _ string, _ instant) any {
 	var v mountErrorView
-	v.Error.Type, v.Error.Code = mountErrorOf[f.kind].kind, mountErrorOf[f.kind].code
+	form := &failureForms[f.kind]
+	v.Error.Type, v.Error.Code = form.mount.kind, cmp.Or(form.mount.code, form.code)
 	v.Error.Message = f.message
 	for _, p := range f.details {
 		if v.Error.Details == nil {
@@ -312,19 +283,25 @@ func readyOf(checks map[string]checkView, now instant) mountReady {
 	return v
 }
 
-func mountAliveAt(now instant) mountAlive { return mountAlive{true, zonedTime(now), "stepwell"} }
+func mountAliveReply(w http.ResponseWriter, now instant) any {
+	neverStored(w)
+	return mountAlive{true, zonedTime(now), "stepwell"}
+}
+
+func mountReadyReply(w http.ResponseWriter, v mountReady) any {
+	neverStored(w)
+	return checkedReply(w, v.Ready, v)
+}
 
 func (a *mountAPI) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
 	began := a.svc.clock.now()
 	v := readyOf(a.checks(), began)
 	v.CheckDuration = max(a.svc.clock.now().sub(began), 0).Seconds()
-	neverStored(w)
-	return checkedReply(w, v.Ready, v), nil
+	return mountReadyReply(w, v), nil
 }
 
 func (a *mountAPI) healthLive(w http.ResponseWriter, _ *http.Request) (any, error) {
-	neverStored(w)
-	return mountAliveAt(a.svc.clock.now()), nil
+	return mountAliveReply(w, a.svc.clock.now()), nil
 }
 
 func (a *mountAPI) healthStatus(w http.ResponseWriter, _ *http.Request) (any, error) {
@@ -386,9 +363,9 @@ func (v *mountRetries) count(t *task) {
 	}
 }
 
-func (a *mountAPI) metrics(w http.ResponseWriter, _ *http.Request) (any, error) {
+func (a *mountAPI) metrics(w http.ResponseWriter, r *http.Request) (any, error) {
 	neverStored(w)
-	return textReply{metricsContentType, []byte(a.svc.metrics(a.stats))}, nil
+	return a.surface.metrics(w, r)
 }
 
 // Templates as the mount-point API shows them: handlers of tasks, by namespace
@@ -594,7 +571,7 @@ func (t *template) handlerStep(i int, events json.RawMessage) handlerStep {
 	v := handlerStep{
 		Name: s.name, Description: withoutCredentials(s.description), HandlerClass: s.shownCallable(),
 		DependsOnSteps: t.stepNames(s.parents), Configuration: hideCredentials(s.config),
-		DefaultRetryable: s.retry.retryable, DefaultRetryLimit: s.retry.maxAttempts, CustomEvents: events,
+		DefaultRetryable: s.retry.Retryable, DefaultRetryLimit: s.retry.MaxAttempts, CustomEvents: events,
 	}
 	if len(v.DependsOnSteps) == 1 {
 		v.DependsOnStep = &v.DependsOnSteps[0]

@@ -133,43 +133,23 @@ func (a *mountAPI) cancelTask(_ http.ResponseWriter, r *http.Request) (any, erro
 }
 
 func (a *mountAPI) listSteps(_ http.ResponseWriter, r *http.Request) (any, error) {
-	id, err := pathID(r, "task_id")
-	if err != nil {
-		return nil, err
-	}
-	t, err := a.svc.store.view(id)
+	t, err := a.taskIn(r, "task_id")
 	if err != nil {
 		return nil, err
 	}
 	return mountStepsView{t, mountSightOf(r.Context())}, nil
 }
 
-// stepPath is the step that the path names.
-func (a *mountAPI) stepPath(r *http.Request) (taskID, stepID uuid, err error) {
-	if taskID, err = pathID(r, "task_id"); err == nil {
-		stepID, err = pathID(r, "step_id")
-	}
-	return taskID, stepID, err
-}
-
 func (a *mountAPI) getStep(_ http.ResponseWriter, r *http.Request) (any, error) {
-	taskID, stepID, err := a.stepPath(r)
+	t, i, err := a.stepIn(r, "task_id", "step_id")
 	if err != nil {
 		return nil, err
-	}
-	t, err := a.svc.store.view(taskID)
-	if err != nil {
-		return nil, err
-	}
-	i, ok := t.stepIndex(stepID)
-	if !ok {
-		return nil, stepNotFound(taskID, stepID)
 	}
 	return mountStepView{t, i, mountSightOf(r.Context())}, nil
 }
 
 func (a *mountAPI) adjustStep(_ http.ResponseWriter, r *http.Request) (any, error) {
-	taskID, stepID, err := a.stepPath(r)
+	taskID, stepID, err := stepPath(r, "task_id", "step_id")
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +191,7 @@ func parseAdjustment(body []byte) (*adjustment, error) {
 
 // cancelStep is the step action cancel, in the name of who is authenticated.
 func (a *mountAPI) cancelStep(_ http.ResponseWriter, r *http.Request) (any, error) {
-	taskID, stepID, err := a.stepPath(r)
+	taskID, stepID, err := stepPath(r, "task_id", "step_id")
 	if err != nil {
 		return nil, err
 	}
@@ -345,7 +325,7 @@ func (v mountStepView) appendJSON(b []byte) []byte {
 	o.text("state", s.state.String())
 	o.number("attempts", s.attempts)
 	o.number("retry_limit", s.maxAttempts)
-	o.flag("retryable", def.retry.retryable)
+	o.flag("retryable", def.retry.Retryable)
 	o.flag("retry_eligible", t.retryEligible(i))
 	o.flag("skippable", false)
 	o.flag("processed", s.state.satisfies())

@@ -99,7 +99,7 @@ func eventFilterOf(r *http.Request) (f eventFilter, err error) {
 // lapse tells when the credential of a request has come to its end.
 func (a *orchestrationAPI) lapse(r *http.Request) func() bool {
 	sc := securityOf(r.Context())
-	return func() bool { return sc != nil && sc.expiry != 0 && a.credentialTime(route{}) > sc.expiry }
+	return func() bool { return sc != nil && sc.expiry != 0 && a.credentialTime(servedRoute{}) > sc.expiry }
 }
 
 // open sends the headers and where the stream begins, and frees the connection

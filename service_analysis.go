@@ -154,22 +154,15 @@ func (a *taskAnalysis) criticalPaths() criticalPathsView {
 		p := criticalPathView{StepNames: a.names(path), Length: len(path)}
 		for _, i := range path {
 			x := &a.standing[i]
-			p.CompletedSteps += oneIf(x.completed)
-			p.BlockedSteps += oneIf(x.blocked)
-			p.ErrorSteps += oneIf(x.failed)
-			p.ReadySteps += oneIf(x.ready)
+			p.CompletedSteps += boolCount(x.completed)
+			p.BlockedSteps += boolCount(x.blocked)
+			p.ErrorSteps += boolCount(x.failed)
+			p.ReadySteps += boolCount(x.ready)
 		}
 		p.CompletionPercentage = percent(uint64(p.CompletedSteps), uint64(p.Length))
 		v.Paths[n] = p
 	}
 	return v
-}
-
-func oneIf(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // parallelism goes by level: steps of one level do not wait for each other.
@@ -180,8 +173,8 @@ func (a *taskAnalysis) parallelism() parallelismView {
 		l := &v.Levels[a.level[i]]
 		l.Level = a.level[i]
 		l.TotalSteps++
-		l.ReadySteps += oneIf(a.standing[i].ready)
-		l.CompletedSteps += oneIf(a.standing[i].completed)
+		l.ReadySteps += boolCount(a.standing[i].ready)
+		l.CompletedSteps += boolCount(a.standing[i].completed)
 		l.StepNames = append(l.StepNames, a.t.def(i).name)
 		v.MaxParallelSteps = max(v.MaxParallelSteps, l.TotalSteps)
 	}
@@ -289,7 +282,7 @@ func (t *task) blockage(i int) (kind, strategy string) {
 	case stepCancelled:
 		return "cancelled", "Complete or resolve by hand the steps that wait for it, or cancel the task."
 	case stepInError:
-		if f, failed := s.last.fault(); t.def(i).retry.retryable && (!failed || f.retryable) && s.attempts >= s.maxAttempts {
+		if f, failed := s.last.fault(); t.def(i).retry.Retryable && (!failed || f.retryable) && s.attempts >= s.maxAttempts {
 			return "retries_exhausted", "Remove the cause, then reset the step; or complete or resolve it by hand."
 		}
 		return "permanent_failure", "Correct what the error says, then reset the step; or complete or resolve it by hand."

@@ -378,16 +378,16 @@ func (c *stalenessConfig) aging(t *task, now instant) aging {
 	if life == nil {
 		life = &lifecycle{}
 	}
-	oldest := orMinutes(life.maxDurationMinutes, c.MaxLifetimeHours*60)
+	oldest := orMinutes(life.MaxDurationMinutes, c.MaxLifetimeHours*60)
 	counted := a.inState
 	switch t.state {
 	case taskWaitingForDependencies:
-		a.limit = orMinutes(life.maxWaitingForDependenciesMinutes, c.WaitingForDependenciesMinutes)
+		a.limit = orMinutes(life.MaxWaitingForDependenciesMinutes, c.WaitingForDependenciesMinutes)
 	case taskWaitingForRetry:
-		a.limit = orMinutes(life.maxWaitingForRetryMinutes, c.WaitingForRetryMinutes)
+		a.limit = orMinutes(life.MaxWaitingForRetryMinutes, c.WaitingForRetryMinutes)
 		counted = t.overdue(now, counted, minutes(a.limit))
 	case taskStepsInProcess:
-		a.limit = orMinutes(life.maxStepsInProcessMinutes, c.StepsInProcessMinutes)
+		a.limit = orMinutes(life.MaxStepsInProcessMinutes, c.StepsInProcessMinutes)
 	default:
 		a.limit, counted = oldest, a.age
 	}
@@ -442,7 +442,7 @@ func (t *template) stalenessAction() string {
 	if t.lifecycle == nil {
 		return staleNothing
 	}
-	return cmp.Or(t.lifecycle.stalenessAction, staleToDLQ)
+	return cmp.Or(t.lifecycle.StalenessAction, staleToDLQ)
 }
 
 // stalenessWatch looks for stale tasks, at intervals and for whoever asks.

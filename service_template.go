@@ -210,8 +210,8 @@ func (t *template) stepDetail(s *stepTemplate) templateStepDetail {
 	d := templateStepDetail{
 		Name:               s.name,
 		Description:        withoutCredentials(s.description),
-		DefaultRetryable:   s.retry.retryable,
-		DefaultMaxAttempts: s.retry.maxAttempts,
+		DefaultRetryable:   s.retry.Retryable,
+		DefaultMaxAttempts: s.retry.MaxAttempts,
 		ResultSchema:       hideCredentials(s.resultSchema),
 		Dependencies:       make([]string, len(s.parents)),
 		Handler:            hideCredentials(s.handler),
@@ -235,7 +235,7 @@ func (s *stepTemplate) shownCallable() string { return string(hideCredentials([]
 // add registers a definition, which passed checkJSON, in the place of a
 // find of the same identity. A failure names every problem.
 func (s *catalog) add(definition []byte) (t *template, replaced bool, err error) {
-	t, problems, warnings := parseCheckedTemplate("", definition, "json", s.cfg.Environment, s.checkAddedCallable)
+	t, problems, warnings := parseTemplate("", definition, "json", s.cfg.Environment, s.checkAddedCallable)
 	if t == nil {
 		return nil, false, refusedTemplate(problems)
 	}
@@ -252,10 +252,10 @@ func (s *catalog) add(definition []byte) (t *template, replaced bool, err error)
 	}
 }
 
-func refusedTemplate(problems []templateProblem) error {
+func refusedTemplate(problems inputProblems) error {
 	f := fieldReader{}
 	for _, p := range problems {
-		f.complain(cmp.Or(p.path, "template"), "%s", p.reason)
+		f.complain(cmp.Or(p.Field, "template"), "%s", p.Message)
 	}
 	return f.failure("the template is refused")
 }
@@ -399,7 +399,7 @@ func (s *catalog) newVerdict(t *template) *templateVerdict {
 // fault notes what is wrong with the handler of a step.
 func (v *templateVerdict) fault(step int, reason string) {
 	path := templateItemPath("steps", step) + ".handler.callable"
-	v.Errors = append(v.Errors, templateProblem{path: path, reason: reason}.String())
+	v.Errors = append(v.Errors, inputProblem{Field: path, Message: reason}.String())
 }
 
 // done makes the verdict fit for the wire.
@@ -431,7 +431,7 @@ func (s *catalog) validateRegistered(t *template) *templateVerdict {
 // validateDefinition checks a template from outside under the rules for files.
 // Programs are not looked up: whoever asks would learn which files there are.
 func (s *catalog) validateDefinition(definition []byte, named templateName, version string) *templateVerdict {
-	t, problems, warnings := parseCheckedTemplate("", definition, "json", s.cfg.Environment, s.handlers.check)
+	t, problems, warnings := parseTemplate("", definition, "json", s.cfg.Environment, s.handlers.check)
 	v := &templateVerdict{}
 	if t != nil {
 		v = s.newVerdict(t)

@@ -420,7 +420,7 @@ func (t *template) summaryStep(i int) summaryTemplateStep {
 	s := &t.steps[i]
 	v := summaryTemplateStep{
 		Name: s.name, StepType: s.kind, Handler: s.shownCallable(), Dependencies: make([]string, len(s.parents)),
-		Retryable: s.retry.retryable, MaxAttempts: s.retry.maxAttempts,
+		Retryable: s.retry.Retryable, MaxAttempts: s.retry.MaxAttempts,
 	}
 	for j, p := range s.parents {
 		v.Dependencies[j] = t.steps[p].name

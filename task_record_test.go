@@ -15,7 +15,7 @@ func replayTemplate(t testing.TB) *template {
 	text := testTemplate("fuzz", stepSpec{name: "a", callable: "Outside"},
 		stepSpec{name: "b", callable: "Outside", after: []string{"a"}},
 		stepSpec{name: "c", callable: "builtin:noop", after: []string{"a", "b"}})
-	tpl, problems, _ := parseTemplate("fuzz", []byte(text), "json", "")
+	tpl, problems, _ := parseTemplate("fuzz", []byte(text), "json", "", nil)
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}

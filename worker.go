@@ -9,10 +9,20 @@ import (
 // workerAPI is the surface of the worker role.
 type workerAPI struct {
 	*surface
+	*roleHealth
 }
 
 func newWorkerAPI(s *service, shared *surfaceCache) *workerAPI {
-	a := &workerAPI{newSurface(s, shared, "worker", workerError)}
+	a := &workerAPI{newSurface(s, shared, "worker", workerError), &roleHealth{
+		clock: s.clock, workerID: s.workerID,
+		checks: func(detailed bool) map[string]checkView { return s.health.checks("worker", detailed) },
+		complete: func(v *readyView) {
+			info := workerInfo(s.cfg)
+			info.UptimeSeconds, info.SupportedNamespaces = s.uptimeSeconds(), s.templates.namespaces()
+			info.CommandProcessorActive = s.engine != nil && v.Checks["command_processor"].Status == healthyWord
+			v.complete(info)
+		},
+	}}
 	a.handle(s.cfg.Worker.Web.enabled(a.routes()))
 	return a
 }
@@ -28,53 +38,21 @@ type systemInfoView struct {
 	SupportedNamespaces    []string `json:"supported_namespaces"`
 }
 
-func (a *workerAPI) alive(status string) aliveView {
-	return aliveView{Status: status, Timestamp: zonedTime(a.svc.clock.now()), WorkerID: a.svc.workerID}
-}
-
-func (a *workerAPI) health(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return a.alive("healthy"), nil
-}
-
-func (a *workerAPI) healthLive(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return a.alive("alive"), nil
-}
-
-func (a *workerAPI) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
-	checks := a.svc.health.checks("worker", false)
-	return readyReply(w, a.checkedView(checks)), nil
-}
-
-func (a *workerAPI) healthDetailed(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return detailedReply(a.checkedView(a.svc.health.checks("worker", true))), nil
-}
-
-// checkedView is an answer with these checks, which it dates.
-func (a *workerAPI) checkedView(checks map[string]checkView) readyView {
-	s := a.svc
-	now := s.clock.now()
-	return readyView{
-		Timestamp: zonedTime(now), WorkerID: s.workerID, Checks: dated(checks, zonedTime(now)),
-		System: systemInfoView{
-			Version: version, Environment: s.cfg.Environment,
-			UptimeSeconds: s.uptimeSeconds(), WorkerType: workerType, DatabasePoolSize: 1,
-			CommandProcessorActive: s.engine != nil && checks["command_processor"].Status == healthyWord,
-			SupportedNamespaces:    s.templates.namespaces(),
-		},
+// workerInfo returns what is known about a worker before it has a service.
+func workerInfo(cfg *Config) systemInfoView {
+	return systemInfoView{
+		Version: version, Environment: cfg.Environment, WorkerType: workerType, DatabasePoolSize: 1,
+		SupportedNamespaces: []string{},
 	}
 }
 
-// dated sets when each check was made.
-func dated(checks map[string]checkView, at zonedTime) map[string]checkView {
-	for name, c := range checks {
-		c.LastChecked = at
-		checks[name] = c
+// complete makes v an answer of the worker role, which dates its checks.
+func (v *readyView) complete(info systemInfoView) {
+	v.System = info
+	for name, c := range v.Checks {
+		c.LastChecked = v.Timestamp
+		v.Checks[name] = c
 	}
-	return checks
-}
-
-func (a *workerAPI) metrics(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return textReply{metricsContentType, []byte(a.svc.metrics(a.stats))}, nil
 }
 
 // The worker role's metrics as JSON, beside the Prometheus text of /metrics.

@@ -33,107 +33,56 @@ func (c *Config) authConfig(role string) *authConfig {
 	return nil
 }
 
-// authKeyRow is a row of the table of keys, for every role: the path is the last
-// part of a key, at points at its value.
-type authKeyRow struct {
-	at func(*authConfig) any
-	configKey
-}
-
-var authKeyTable = []authKeyRow{
-	{func(a *authConfig) any { return &a.Enabled }, configKey{
-		path: "enabled", def: false,
-		help: "require credentials for protected routes",
-	}},
-	{func(a *authConfig) any { return &a.JWTIssuer }, configKey{
-		path: "jwt_issuer", def: defaultIssuer,
-		help: "required iss claim of a token",
-	}},
-	{func(a *authConfig) any { return &a.JWTAudience }, configKey{
-		path: "jwt_audience", def: defaultAudience,
-		help: "audience that a token's aud claim must contain",
-	}},
-	{func(a *authConfig) any { return &a.JWTTokenExpiryHours }, configKey{
-		path: "jwt_token_expiry_hours", def: int64(defaultExpiryHours), min: 0, max: maxExpiryHours,
-		help: "lifetime of tokens made on the command line, in hours; 1 to 24 is sensible",
-	}},
-	{func(a *authConfig) any { return &a.JWTVerificationMethod }, configKey{
-		path: "jwt_verification_method", def: "public_key", words: []string{"public_key", "jwks"},
-		help: "source of the keys that verify tokens: public_key or jwks",
-	}},
-	{func(a *authConfig) any { return &a.JWTPublicKeyPath }, configKey{
-		path: "jwt_public_key_path", def: "", rival: "jwt_public_key", check: checkTextValue,
-		help: "file with the public key in PEM; STEPWELL_JWT_PUBLIC_KEY_PATH sets it for both roles",
-	}},
-	{func(a *authConfig) any { return &a.JWTPublicKey }, configKey{
-		path: "jwt_public_key", def: "", rival: "jwt_public_key_path", secret: secretValue,
-		help: "public key in PEM, used when no file is set; STEPWELL_JWT_PUBLIC_KEY sets it for both roles",
-	}},
-	{func(a *authConfig) any { return &a.JWTPrivateKey }, configKey{
-		path: "jwt_private_key", def: "", secret: secretValue,
-		help: "private key in PEM; the service only checks that it matches the public key",
-	}},
-	{func(a *authConfig) any { return &a.JWKSURL }, configKey{
-		path: "jwks_url", def: "", secret: maskURLs,
-		help: "URL of the key set",
-	}},
-	{func(a *authConfig) any { return &a.JWKSRefreshIntervalSeconds }, configKey{
-		path: "jwks_refresh_interval_seconds", def: int64(3600), min: 1, max: 7 * 24 * 3600,
-		help: "time between fetches of the key set, in seconds",
-	}},
-	{func(a *authConfig) any { return &a.JWKSMaxStaleSeconds }, configKey{
-		path: "jwks_max_stale_seconds", def: int64(300), min: 0, max: 30 * 24 * 3600,
-		help: "how much longer to use the key set while fetching it fails, in seconds",
-	}},
-	{func(a *authConfig) any { return &a.JWKSURLAllowHTTP }, configKey{
-		path: "jwks_url_allow_http", def: false,
-		help: "allow a key set over plain http and from any address; anyone on the network path can then forge tokens",
-	}},
-	{func(a *authConfig) any { return &a.JWKSAllowPrivateHosts }, configKey{
-		path: "jwks_allow_private_hosts", def: false,
-		help: "allow a key set from loopback, link-local and metadata addresses",
-	}},
-	{func(a *authConfig) any { return &a.JWTLeewaySeconds }, configKey{
-		path: "jwt_leeway_seconds", def: int64(defaultLeeway / time.Second), min: 0, max: 3600,
-		help: "tolerated clock difference for exp, nbf and iat, in seconds",
-	}},
-	{func(a *authConfig) any { return &a.JWTAllowedAlgorithms }, configKey{
-		path: "jwt_allowed_algorithms", def: []string{"RS256"},
-		help: "allowed token algorithms, from " + strings.Join(signingAlgorithms, ", "),
-	}},
-	{func(a *authConfig) any { return &a.PermissionsClaim }, configKey{
-		path: "permissions_claim", def: "permissions",
-		help: "claim that lists the permissions",
-	}},
-	{func(a *authConfig) any { return &a.StrictValidation }, configKey{
-		path: "strict_validation", def: true,
-		help: "refuse credentials with an unknown permission",
-	}},
-	{func(a *authConfig) any { return &a.LogUnknownPermissions }, configKey{
-		path: "log_unknown_permissions", def: true,
-		help: "log unknown permissions that are not refused",
-	}},
-	{func(a *authConfig) any { return &a.APIKeyHeader }, configKey{
-		path: "api_key_header", def: defaultAPIKeyHeader,
-		help: "header that carries the API key",
-	}},
-	{func(a *authConfig) any { return &a.APIKeysEnabled }, configKey{
-		path: "api_keys_enabled", def: false,
-		help: "accept the API keys in api_keys",
-	}},
-	{func(a *authConfig) any { return &a.APIKeys }, configKey{
-		path: "api_keys", def: []apiKeyConfig{}, secret: secretValue,
+// authKeyTable are the keys of a section, for every role; a path is the last part
+// of a key's.
+var authKeyTable = []configKey{
+	{path: "enabled", def: false,
+		help: "require credentials for protected routes"},
+	{path: "jwt_issuer", def: defaultIssuer,
+		help: "required iss claim of a token"},
+	{path: "jwt_audience", def: defaultAudience,
+		help: "audience that a token's aud claim must contain"},
+	{path: "jwt_token_expiry_hours", def: defaultExpiryHours, min: 0, max: maxExpiryHours,
+		help: "lifetime of tokens made on the command line, in hours; 1 to 24 is sensible"},
+	{path: "jwt_verification_method", def: "public_key", words: []string{"public_key", "jwks"},
+		help: "source of the keys that verify tokens: public_key or jwks"},
+	{path: "jwt_public_key_path", def: "", rival: "jwt_public_key", check: checkTextValue,
+		help: "file with the public key in PEM; STEPWELL_JWT_PUBLIC_KEY_PATH sets it for both roles"},
+	{path: "jwt_public_key", def: "", secret: secretValue, rival: "jwt_public_key_path",
+		help: "public key in PEM, used when no file is set; STEPWELL_JWT_PUBLIC_KEY sets it for both roles"},
+	{path: "jwt_private_key", def: "", secret: secretValue,
+		help: "private key in PEM; the service only checks that it matches the public key"},
+	{path: "jwks_url", def: "", secret: maskURLs,
+		help: "URL of the key set"},
+	{path: "jwks_refresh_interval_seconds", def: 3600, min: 1, max: 7 * 24 * 3600,
+		help: "time between fetches of the key set, in seconds"},
+	{path: "jwks_max_stale_seconds", def: 300, min: 0, max: 30 * 24 * 3600,
+		help: "how much longer to use the key set while fetching it fails, in seconds"},
+	{path: "jwks_url_allow_http", def: false,
+		help: "allow a key set over plain http and from any address; anyone on the network path can then forge tokens"},
+	{path: "jwks_allow_private_hosts", def: false,
+		help: "allow a key set from loopback, link-local and metadata addresses"},
+	{path: "jwt_leeway_seconds", def: defaultLeeway / time.Second, min: 0, max: 3600,
+		help: "tolerated clock difference for exp, nbf and iat, in seconds"},
+	{path: "jwt_allowed_algorithms", def: []string{"RS256"},
+		help: "allowed token algorithms, from " + strings.Join(signingAlgorithms, ", ")},
+	{path: "permissions_claim", def: "permissions",
+		help: "claim that lists the permissions"},
+	{path: "strict_validation", def: true,
+		help: "refuse credentials with an unknown permission"},
+	{path: "log_unknown_permissions", def: true,
+		help: "log unknown permissions that are not refused"},
+	{path: "api_key_header", def: defaultAPIKeyHeader,
+		help: "header that carries the API key"},
+	{path: "api_keys_enabled", def: false,
+		help: "accept the API keys in api_keys"},
+	{path: "api_keys", def: []apiKeyConfig{}, secret: secretValue,
 		help:   `API keys, each with its permissions (["*"]: all) and its description, which is the subject`,
-		sample: `api_keys = [{key = "<16 characters or more>", permissions = ["tasks:*"], description = "ci"}]`,
-	}},
-	{func(a *authConfig) any { return &a.AuthenticatorURL }, configKey{
-		path: "authenticator_url", def: "", secret: maskURLs,
-		help: "URL of a service that authenticates every request, instead of any other verification",
-	}},
-	{func(a *authConfig) any { return &a.AuthenticatorCacheSeconds }, configKey{
-		path: "authenticator_cache_seconds", def: int64(0), min: 0, max: maxForwardCacheTime,
-		help: "how long to remember that the authenticator accepted a request, in seconds",
-	}},
+		sample: `api_keys = [{key = "<16 characters or more>", permissions = ["tasks:*"], description = "ci"}]`},
+	{path: "authenticator_url", def: "", secret: maskURLs,
+		help: "URL of a service that authenticates every request, instead of any other verification"},
+	{path: "authenticator_cache_seconds", def: 0, min: 0, max: maxForwardCacheTime,
+		help: "how long to remember that the authenticator accepted a request, in seconds"},
 }
 
 // authConfigKeys are the rows of authKeyTable for each role.
@@ -141,12 +90,11 @@ func authConfigKeys() []configKey {
 	var rows []configKey
 	for _, role := range append(slices.Clone(authRoles), "mount") {
 		for _, row := range authKeyTable {
-			k := row.configKey
+			k := row
 			k.path = authKeyPath(role, k.path)
 			if k.rival != "" {
 				k.rival = authKeyPath(role, k.rival)
 			}
-			k.field = func(c *Config) any { return row.at(c.authConfig(role)) }
 			if role == "mount" {
 				k.inherits = authKeyPath("orchestration", row.path)
 			}

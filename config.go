@@ -1,7 +1,13 @@
 package main
 
-// The configuration: its values, and the one table of keys that files,
-// environment, flags, "config show" and stepwell.example.toml follow.
+// The config family: the values of the configuration, and the one table of keys that
+// files, variables, flags, "config show" and stepwell.example.toml follow. It knows
+// base and auth.
+//
+//	config.go         the values and the table of keys
+//	config_load.go    loading: defaults, files, variables, flags, and their problems
+//	config_values.go  converting and checking values, rules about several keys, redaction
+//	config_auth.go    the keys of authentication and the API keys
 
 import (
 	"maps"
@@ -10,10 +16,10 @@ import (
 	"strings"
 )
 
-// Config is the effective configuration. It is filled by loadConfig and never
-// changed afterwards.
+// Config is the effective configuration. loadConfig fills it, and nothing changes it
+// afterwards.
 type Config struct {
-	Environment   string // which overlay files and template overrides apply
+	Environment   string // selects overlay files and template overrides
 	Role          string // all, orchestration or worker
 	Orchestration orchestrationConfig
 	Worker        workerConfig
@@ -37,12 +43,12 @@ type orchestrationConfig struct {
 
 // roleWebConfig is the listener of one role.
 type roleWebConfig struct {
-	Listen                string // host:port; port 0 takes a free one
+	Listen                string // host:port; port 0 picks a free port
 	ConfigEndpointEnabled bool   // serve GET /config
 	Auth                  authConfig
 }
 
-// workerConfig is the section of the worker role and of its handlers.
+// workerConfig is the section of the worker role and the handlers.
 type workerConfig struct {
 	Web             roleWebConfig
 	Concurrency     int   // builtin and exec handlers at once
@@ -50,29 +56,29 @@ type workerConfig struct {
 	MaxResultBytes  int64 // of one handler's result
 	AllowExec       bool
 	ExecEnv         map[string]string // added to the environment of programs; secret
-	ExecPath        string            // PATH of programs; "" means our own
-	ExecDir         string            // working directory of programs; "" means our own
-	Handlers        map[string]string // callable, or its beginning and "*", to builtin:… or a URL
-	DefaultHandler  string            // the same for every other callable; "" means none
-	HTTPHeaders     map[string]string // by canonical name; the values are secret
-	HTTPProxy       string            // URL, possibly with credentials; "" means none
+	ExecPath        string            // PATH of programs; "" for that of this process
+	ExecDir         string            // working directory of programs; "" for that of this process
+	Handlers        map[string]string // builtin:… or a URL by callable, or by a prefix and "*"
+	DefaultHandler  string            // for every other callable; "" for none
+	HTTPHeaders     map[string]string // by canonical name; secret
+	HTTPProxy       string            // URL, possibly with credentials; "" for none
 }
 
-// webConfig is what both listeners share.
+// webConfig holds the settings that both listeners share.
 type webConfig struct {
 	MaxBodyBytes           int64
 	TrustedProxies         []string // addresses and prefixes
-	AllowedHosts           []string // names of ours, beside loopback ones
-	AllowedOrigins         []string // of pages that may do what ours may
+	AllowedHosts           []string // names of this service, besides loopback names
+	AllowedOrigins         []string // of pages that may make changes
 	ShutdownTimeoutSeconds int
 }
 
 // mountConfig is the section of the mount-point API.
 type mountConfig struct {
-	Path               string // "" switches it off
+	Path               string // "" if it is not served
 	StatusRequiresAuth bool
 	MetricsRequireAuth bool
-	Auth               authConfig // the orchestration role's, but for what is given
+	Auth               authConfig // keys that are not set have the orchestration role's values
 }
 
 // templatesConfig says where templates come from.
@@ -81,7 +87,7 @@ type templatesConfig struct {
 	EnforceInputSchema string // "off"
 }
 
-// tasksConfig bounds tasks.
+// tasksConfig limits tasks.
 type tasksConfig struct {
 	MaxContextBytes int64
 }
@@ -89,100 +95,99 @@ type tasksConfig struct {
 // engineConfig tunes the engine.
 type engineConfig struct {
 	Jitter    bool // vary retry delays by up to 10 %
-	MaxQueued int  // steps ready and not running before new tasks are refused
+	MaxQueued int  // ready steps that wait for a slot before new tasks are refused
 }
 
-// storeConfig says where state is kept and when it is on disk.
+// storeConfig says where state is kept and when writes are synced.
 type storeConfig struct {
 	Path           string
-	Memory         bool   // keep nothing on disk; Path is not used
+	Memory         bool   // keep nothing on disk; Path is ignored
 	Sync           string // always, interval or never
 	SyncIntervalMS int
 
 	RetainFinishedCount    int // finished tasks kept; 0 for all
-	RetainFinishedAgeHours int // how long they are kept; 0 for as long as they count
+	RetainFinishedAgeHours int // how long they are kept; 0 for no limit
 }
 
-// eventsConfig bounds what is held for followers of the event stream.
+// eventsConfig limits the history of the event stream.
 type eventsConfig struct {
 	Keep int // transitions
 }
 
-// docsConfig says what the page of the API's documentation is.
+// docsConfig selects the page of the API's documentation.
 type docsConfig struct {
-	SwaggerUI string // directory or URL of a Swagger UI distribution; "" for the page of our own
+	SwaggerUI string // directory or URL of a Swagger UI distribution; "" for the built-in page
 }
 
-// stalenessConfig is when tasks are stale whose templates have no word on it.
+// stalenessConfig says when tasks are stale whose templates do not say so.
 type stalenessConfig struct {
-	IntervalSeconds               int // between two runs of the detector
-	WaitingForDependenciesMinutes int // that a task may be in the state, as the two below
+	IntervalSeconds               int // between two searches
+	WaitingForDependenciesMinutes int // how long a task may be in a state, like the two below
 	WaitingForRetryMinutes        int // counted from when the retry was due
 	StepsInProcessMinutes         int
-	MaxLifetimeHours              int // of a task, in whatever state
+	MaxLifetimeHours              int // of a task, in any state
 }
 
 // fixtureConfig is fixture mode: the control API for tests.
 type fixtureConfig struct {
 	Enabled            bool
-	AllowRemote        bool     // listen on addresses that others reach
-	AllowData          bool     // keep state on disk
-	AllowTargets       []string // hosts that templates added at run time may call, beside loopback ones
+	AllowRemote        bool     // listen on addresses other than loopback
+	AllowData          bool     // with a data directory
+	AllowTargets       []string // hosts that templates added at run time may call, besides loopback hosts
 	PortRange          string   // of sandboxes, as "9000-9099"; "" for any free port
-	PublicHost         string   // in the URLs of sandboxes; "" for the address listened on
-	VirtualCredentials bool     // hold the times in tokens against the virtual clock
-	DeterministicIDs   string   // the seed of ids and chance, with steps in lockstep; "" for neither
+	PublicHost         string   // in the URLs of sandboxes; "" for the listen address
+	VirtualCredentials bool     // compare the times in tokens with the virtual clock
+	DeterministicIDs   string   // seed of ids and random numbers, with steps in lockstep; "" for neither
 }
 
-// logConfig is what goes to standard error.
+// logConfig says what to log on standard error.
 type logConfig struct {
 	Level, Format string
-	Quiet         bool // no start-up banner; a flag only
+	Quiet         bool // no start-up banner; set by a flag alone
 }
 
-// configSecrecy says which part of a value is never shown.
+// configSecrecy says which parts of a value are never shown.
 type configSecrecy uint8
 
 const (
 	notSecret   configSecrecy = iota
-	secretValue               // all of it; of a table, the values of its entries
-	maskURLs                  // user, password and query of a URL
+	secretValue               // all of it; in a table, the values of the entries
+	maskURLs                  // user, password and query of URLs
 )
 
 // configKey is one row of the table of keys.
 type configKey struct {
 	path     string   // as in TOML
-	inherits string   // path of the key whose value it has unless it is given one
-	rival    string   // path of another form of the same value; a later layer's clears it
-	index    []int    // of its field in Config, as reflect has it; resolveKeys finds it by the path
+	inherits string   // path of the key whose value it has unless it is set
+	rival    string   // path of another form of the same value; setting one clears the other of an earlier layer
+	index    []int    // of its field in Config; set by resolveKeys
 	def      any      // string, bool, int64, []string, map[string]string or []apiKeyConfig
 	min, max int64    // bounds of an integer, both inclusive
 	words    []string // the only strings allowed, unless nil
 	flag     string   // of serve, without dashes; "" for none
-	operand  string   // what the usage text calls the flag's value
-	env      string   // replaces the name made of the path
+	operand  string   // name of the flag's value in the help
+	env      string   // variable that sets it, instead of the name derived from the path
 	secret   configSecrecy
 
-	// What else is wrong with a string, list element or table value: an error
-	// that goes on from the value, as in "is not an address". It must not
-	// repeat the value, which may be secret.
+	// check returns what else is wrong with a string, list element or table value.
+	// The error continues a sentence about the value, as in "is not an address",
+	// and must not repeat it, because it may be secret.
 	check     func(string) error
 	checkName func(string) error  // the same for the name of a table entry
 	canonName func(string) string // the one spelling of an entry's name
 
 	help   string // one line
-	sample string // an entry for the example file, for tables and lists of tables
+	sample string // an entry for the example file, of tables and lists of tables
 }
 
 const (
 	maxLifecycleMinutes = 100_000_000 // 190 years; more overflows a time.Duration
 
-	maxConfigBytes = 4 << 20 // what one change may bring: the journal sets aside room for maxRecord
+	maxConfigBytes = 4 << 20 // of one change: the journal reserves space for maxRecord
 	maxConfigCount = 1_000_000
 )
 
-// configKeys is the table of keys, in the order in which they are shown. A key
-// stands in it only when what it configures exists.
+// configKeys is the table of keys, in the order in which they are shown.
 var configKeys = resolveKeys(append([]configKey{
 	{path: "environment", def: "development", flag: "env", operand: "NAME", env: "STEPWELL_ENV",
 		check: checkEnvironmentValue,
@@ -303,8 +308,8 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "log format: text, json, or auto (text on a terminal, json otherwise)"},
 }, authConfigKeys()...))
 
-// resolveKeys finds the field of each key: that of the same name as its path,
-// without the underscores and in any case.
+// resolveKeys finds the field of each key: the one with the name of its path, without
+// underscores and in any case.
 func resolveKeys(keys []configKey) []configKey {
 	for i := range keys {
 		k := &keys[i]
@@ -338,8 +343,8 @@ func configKeyAt(path string) *configKey {
 	return &configKeys[i]
 }
 
-// envName is the environment variable that sets the key, "" when there is none:
-// without a "__" in it, a name could be anybody's.
+// envName returns the variable that sets the key, or "" when none does: a derived
+// name without "__" could belong to another program.
 func (k *configKey) envName() string {
 	if k.env != "" || !strings.Contains(k.path, ".") {
 		return k.env
@@ -347,7 +352,7 @@ func (k *configKey) envName() string {
 	return configEnvPrefix + strings.ToUpper(strings.ReplaceAll(k.path, ".", "__"))
 }
 
-// defaultConfig is the configuration that nobody touched.
+// defaultConfig returns the configuration with all defaults.
 func defaultConfig() *Config {
 	c := new(Config)
 	for i := range configKeys {
@@ -356,8 +361,8 @@ func defaultConfig() *Config {
 	return c
 }
 
-// set puts a value of the key's type in its place: over what is there, but
-// entry by entry for a table. c owns what it holds; v stays the caller's.
+// set stores a copy of a value of the key's type. The entries of a table are added to
+// those it has.
 func (k *configKey) set(c *Config, v any) {
 	switch p := k.field(c).(type) {
 	case *string:
@@ -380,7 +385,7 @@ func (k *configKey) set(c *Config, v any) {
 	}
 }
 
-// get is the key's value in one of the types of def, still c's own.
+// get returns the key's value in one of the types of def, without copying it.
 func (k *configKey) get(c *Config) any {
 	switch p := k.field(c).(type) {
 	case *string:
@@ -401,8 +406,8 @@ func (k *configKey) get(c *Config) any {
 	panic("configuration key " + k.path + " has a type that the table does not know")
 }
 
-// redacted is the configuration as anybody may see it, nested as in TOML, with
-// "[REDACTED]" for secrets. It is the caller's to change.
+// redacted returns a copy of the configuration that anybody may see, nested as in
+// TOML, with "[REDACTED]" for secrets.
 func (c *Config) redacted() map[string]any {
 	root := make(map[string]any)
 	for i := range configKeys {
@@ -422,7 +427,7 @@ func (c *Config) redacted() map[string]any {
 	return root
 }
 
-// shown is a copy of a value of the key, without its secrets.
+// shown returns a copy of a value of the key, without secrets.
 func (k *configKey) shown(v any) any {
 	switch v := v.(type) {
 	case string:

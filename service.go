@@ -1,7 +1,18 @@
 package main
 
-// The service value: one isolated world of tasks. Everything hangs off it, and
-// there may be several in one process.
+// The service family: what can be done with tasks, by subject. A service is one
+// isolated set of tasks with its own clock, ids, store and engine; a process may
+// have several. It uses the engine and everything below; it does not know HTTP,
+// the surfaces or the fixture.
+//
+//	service.go           opening and closing a service, and its parts
+//	service_create.go    creating tasks, repeated requests, waiting for a task
+//	service_act.go       actions of operators, adjustments, claims of outside actors
+//	service_dlq.go       the dead letter queue, staleness
+//	service_template.go  templates: look-ups, views, validation, adding them
+//	service_view.go      views of tasks and steps, summary, transitions, audit
+//	service_analysis.go  the analysis of a task's dependencies
+//	service_health.go    the checks of the health endpoints
 
 import (
 	"context"
@@ -33,14 +44,14 @@ type service struct {
 	requests *requestJournal // in fixture mode; else nil
 	draining atomic.Bool     // no new tasks are taken
 
-	templates *catalog
-	tasks     *creator
-	operator  *operator
-	outside   *outsideActors
-	dlq       *deadLetters
-	staleness *stalenessWatch
-	history   *historyReader
-	health    *health
+	templates *catalog        // look-ups, validation
+	tasks     *creator        // creating and waiting
+	operator  *operator       // actions of people
+	outside   *outsideActors  // claims and answers
+	dlq       *deadLetters    // the dead letter queue
+	staleness *stalenessWatch // stale tasks
+	history   *historyReader  // transitions, audits
+	health    *health         // checks
 
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup

@@ -54,7 +54,7 @@ const (
 	unavailable
 	backpressure
 	misdirected // the request was for a host that is not ours
-	notIdle     // within the time given; carries what is blocking
+	notIdle     // within the time given; carries what kept the service busy
 	unverified  // carries what was seen instead
 )
 
@@ -65,8 +65,7 @@ type failure struct {
 	details    inputProblems      // for invalidFields: every offending field
 	retryAfter time.Duration      // for unavailable and backpressure
 	existing   uuid               // for conflict: the task that exists already, if the caller may know
-	blocking   []blocker          // for notIdle
-	seen       *seenView          // for unverified
+	extra      errorMember        // for notIdle and unverified
 	refusal    *credentialRefusal // for credentials that were refused or cannot be verified
 	cause      error              // logged, never shown
 }
@@ -138,6 +137,12 @@ func (all inputProblems) orNil() error {
 		return nil
 	}
 	return all
+}
+
+// errorMember is one more member of an error's body. The zero value is none.
+type errorMember struct {
+	name  string
+	value any
 }
 
 // usageError is a mistake in the command line.

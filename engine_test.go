@@ -1194,9 +1194,9 @@ func (l *randomWorld) checkSlots() {
 			}
 		}
 	}
-	if inProgress != len(e.running)+held || held != len(e.outside.leases.held) {
+	if inProgress != len(e.running)+held || held != len(e.outside.leases.held.items) {
 		l.t.Errorf("got %d attempts in flight and %d leases; want %d and %d as steps are in progress", len(e.running),
-			len(e.outside.leases.held), inProgress-held, held)
+			len(e.outside.leases.held.items), inProgress-held, held)
 	}
 }
 

@@ -328,7 +328,7 @@ func parseSandboxRequest(body []byte) (*sandboxRequest, error) {
 
 // sandboxes are those of the service; a sandbox has none of its own.
 func (a *controlAPI) sandboxes() (*sandboxes, error) {
-	w := a.svc.world
+	w := a.fixture.world
 	if w.boxes == nil {
 		return nil, failf(conflict, "this is sandbox %q, which has no sandboxes of its own", w.sandbox)
 	}

@@ -87,8 +87,12 @@ func openTestService(t testing.TB, o serviceTest) *service {
 		t.Cleanup(rc.stop)
 		c = rc
 	}
+	var x extension
+	if v, ok := c.(*virtualClock); ok && cfg.Fixture.DeterministicIDs != "" {
+		x = newFixture(&world{sandbox: "test"}, v)
+	}
 	s, err := openService(serviceOptions{
-		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, c, log), clock: c, registry: registry, handlers: handlers, disk: o.disk,
+		extension: x, cfg: cfg, log: log, auth: testAuthenticators(t, cfg, c, log), clock: c, registry: registry, handlers: handlers, disk: o.disk,
 		state: o.state, deterministic: cfg.Fixture.DeterministicIDs,
 	})
 	if err != nil {
@@ -103,7 +107,7 @@ func closeTestService(t testing.TB, s *service) {
 	defer cancel()
 	s.finish(ctx)
 	checkInvariants(t, s)
-	if err := s.closeStore(); err != nil {
+	if err := s.close(); err != nil {
 		t.Errorf("closing the store: %v", err)
 	}
 }

@@ -211,7 +211,7 @@ func (s *service) outsideMetrics(m *metricsText) {
 	s.store.locked(func() {
 		w := &s.engine.outside
 		claims, expired = w.claims, w.expired
-		waiting, leases, claimers = len(w.waiting.steps), len(w.leases.held), len(w.claimers)
+		waiting, leases, claimers = len(w.waiting.steps), len(w.leases.held.items), len(w.claimers)
 	})
 	m.single("stepwell_claims_total", "counter", "Steps claimed by outside actors.", float64(claims))
 	m.single("stepwell_leases_expired_total", "counter", "Leases of claimed steps that expired.", float64(expired))

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,21 +42,6 @@ func visible(s string) bool {
 		}
 	}
 	return s != ""
-}
-
-// stateWords are the words that filteredState knows.
-var stateWords = strings.Join(taskStateNames[:], ", ") + ", in_progress, completed"
-
-// filteredState reads a state as filters name it; existing clients say
-// in_progress and completed for two of them.
-func filteredState(word string) (taskState, bool) {
-	switch word {
-	case "in_progress":
-		return taskStepsInProcess, true
-	case "completed":
-		return taskComplete, true
-	}
-	return parseTaskState(word)
 }
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
@@ -114,15 +100,18 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	defer putBuffer(b)
 	if text, ok := v.(jsonText); ok {
 		b.Write(append(text.appendJSON(b.AvailableBuffer()), '\n'))
-	} else {
-		enc := json.NewEncoder(b)
-		enc.SetEscapeHTML(false)
-		if err := enc.Encode(v); err != nil {
-			return fmt.Errorf("encoding the answer: %w", err)
-		}
+	} else if err := encodeJSON(b, v); err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
 	}
 	writeBody(w, status, "application/json", b.Bytes())
 	return nil
+}
+
+// encodeJSON appends v and a newline, leaving <, > and & as they are.
+func encodeJSON(b *bytes.Buffer, v any) error {
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
 }
 
 // extendWriting lets an answer go out that takes longer than most.
@@ -257,7 +246,70 @@ func (q *query) flag(name string) bool {
 	return s == "true"
 }
 
-// pathID is an identifier in the path.
+// queryWord reads a parameter that is one of some words. It returns nil if the
+// parameter is absent or blank.
+func queryWord[T any](q *query, name string, parse func(string) (T, bool), words []string) *T {
+	word := q.values.Get(name)
+	if word == "" {
+		return nil
+	}
+	v, ok := parse(word)
+	if !ok && q.err == nil {
+		q.err = failf(badRequest, "%s: %.60q is none of %s", name, word, strings.Join(words, ", "))
+	}
+	return &v
+}
+
+// stateWords are the words that filteredState knows.
+var stateWords = slices.Concat(taskStateNames[:], []string{"in_progress", "completed"})
+
+// filteredState reads a state in a filter. Existing clients say in_progress and
+// completed for two of them.
+func filteredState(word string) (taskState, bool) {
+	switch word {
+	case "in_progress":
+		return taskStepsInProcess, true
+	case "completed":
+		return taskComplete, true
+	}
+	return parseTaskState(word)
+}
+
+// taskIn returns the task that a parameter of the path names.
+func (s *surface) taskIn(r *http.Request, name string) (*task, error) {
+	id, err := pathID(r, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.svc.store.view(id)
+}
+
+// stepIn returns the step that the path names, with its task.
+func (s *surface) stepIn(r *http.Request, taskName, stepName string) (*task, int, error) {
+	taskID, stepID, err := stepPath(r, taskName, stepName)
+	if err != nil {
+		return nil, 0, err
+	}
+	t, err := s.svc.store.view(taskID)
+	if err != nil {
+		return nil, 0, err
+	}
+	i, ok := t.stepIndex(stepID)
+	if !ok {
+		return nil, 0, stepNotFound(taskID, stepID)
+	}
+	return t, i, nil
+}
+
+// stepPath returns the ids of a step and its task in the path.
+func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, err error) {
+	if taskID, err = pathID(r, taskName); err == nil {
+		stepID, err = pathID(r, stepName)
+	}
+	return taskID, stepID, err
+}
+
+// pathID returns the id in a parameter of the path.
 func pathID(r *http.Request, name string) (uuid, error) {
 	s := r.PathValue(name)
 	id, ok := parseUUID(s)
@@ -350,8 +402,6 @@ type errorView struct {
 		Details           inputProblems `json:"details,omitempty"`
 		RequestID         string        `json:"request_id,omitempty"`
 		RetryAfterSeconds int           `json:"retry_after_seconds,omitempty"`
-		Blocking          []blocker     `json:"blocking,omitempty"`
-		Seen              *seenView     `json:"seen,omitempty"`
 	} `json:"error"`
 }
 
@@ -361,12 +411,28 @@ func orchestrationError(f *failure, requestID string, _ instant) any {
 	v.Error.Message = f.message
 	v.Error.Details = f.details
 	v.Error.RequestID = requestID
-	v.Error.Blocking = f.blocking
-	v.Error.Seen = f.seen
 	if f.retryAfter > 0 {
 		v.Error.RetryAfterSeconds = retrySeconds(f)
 	}
+	if f.extra.name != "" {
+		return v.with(f.extra)
+	}
 	return v
+}
+
+// with returns the body with one more member of the error at its end.
+func (v errorView) with(m errorMember) any {
+	var b bytes.Buffer
+	if encodeJSON(&b, v.Error) != nil {
+		return v
+	}
+	b.Truncate(b.Len() - len("}\n"))
+	fmt.Fprintf(&b, ",%q:", m.name)
+	if encodeJSON(&b, m.value) != nil {
+		return v
+	}
+	b.WriteByte('}')
+	return map[string]json.RawMessage{"error": b.Bytes()}
 }
 
 // workerErrorView is the body of an error of the worker role.
@@ -493,18 +559,17 @@ func (q *query) wait(name string) (d time.Duration, given bool) {
 // awaitedStates are the states that wait names: terminal, or one state; none
 // when it is absent or blank.
 func (q *query) awaitedStates() stateSet {
-	word := q.text("wait")
-	switch word {
-	case "":
-		return 0
-	case "terminal":
-		return terminalStates
+	parse := func(word string) (stateSet, bool) {
+		if word == "terminal" {
+			return terminalStates, true
+		}
+		state, ok := filteredState(word)
+		return setOf(state), ok
 	}
-	s, ok := filteredState(word)
-	if !ok {
-		q.err = failf(badRequest, "wait: %.60q is none of terminal, %s", word, stateWords)
+	if states := queryWord(q, "wait", parse, slices.Concat([]string{"terminal"}, stateWords)); states != nil {
+		return *states
 	}
-	return setOf(s)
+	return 0
 }
 
 // taskWait is what a request for one task waits for, and for how long.

@@ -37,6 +37,10 @@ type stubOutcome struct {
 // instant tells whether the attempt starts and ends in one.
 func (s *stubOutcome) instant() bool { return s.fault == noFault && !s.hang && s.delay == 0 }
 
+// stubExhaustedType is the error type of a delivery for which a stub has no
+// outcome left.
+const stubExhaustedType = "stub_exhausted"
+
 // stubThen says what follows after the last outcome.
 type stubThen string
 

@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -43,7 +42,7 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	cfg, origin, err := loadConfig(flags.configArgs, p.getenv, p.environ, os.ReadFile)
+	cfg, origin, err := p.loadConfig(flags.configArgs, p.environ)
 	if err != nil {
 		return err
 	}
@@ -294,7 +293,8 @@ func (p *process) announce(r readyReport, flags *serveArgs) error {
 	}
 	line = append(line, '\n')
 	if flags.readyFile != "" {
-		if err := writeReadyFile(flags.readyFile, line); err != nil {
+		write := func(f *os.File) error { _, err := f.Write(line); return err }
+		if err := replaceFile(flags.readyFile, write); err != nil {
 			return fmt.Errorf("writing the ready file: %w", err)
 		}
 	}
@@ -313,25 +313,6 @@ func removeReadyFile(path string) error {
 		return fmt.Errorf("removing the old ready file: %w", err)
 	}
 	return nil
-}
-
-// writeReadyFile makes the file beside its place and renames it, so that whoever
-// sees it can read all of it.
-func writeReadyFile(path string, line []byte) error {
-	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d", filepath.Base(path), os.Getpid()))
-	os.Remove(temp) // of a process that had this pid before and crashed
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(line)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(temp, path)
-	}
-	if err != nil {
-		os.Remove(temp)
-	}
-	return err
 }
 
 // dropReadyFile removes the file at the end, if it is still this process's.

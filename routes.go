@@ -1,14 +1,26 @@
 package main
 
-// The route tables: every path of every surface, the permission it asks for,
-// and the method behind it. No logic.
+// The surfaces family: the three HTTP APIs. Each reads requests, calls the service
+// and returns views of the result; the rules of tasks are below. A surface knows
+// the server, the service and all that is below them; it does not know fixture
+// mode or the command line.
+//
+//	routes.go                the route tables, which surface a listener serves, and its answers while it starts
+//	orchestration.go         the orchestration role: tasks, steps, templates, analytics, GET /config of both roles
+//	orchestration_steps.go   its routes for outside actors and for the dead letter queue
+//	orchestration_events.go  its event stream
+//	worker.go                the worker role: templates, validation, metrics as JSON
+//	mount.go                 the mount point: links, errors, health, handlers
+//	mount_tasks.go           its tasks and steps
+//	mount_analytics.go       its analytics
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 )
 
+// routes returns the rows of the orchestration role, which answer under /v1 and
+// under /api/v1.
 func (a *orchestrationAPI) routes() []route {
 	return append([]route{
 		{"POST /v1/tasks", needs(permTasksCreate), a.createTask},
@@ -49,6 +61,7 @@ func (a *orchestrationAPI) routes() []route {
 	}, a.docsRoutes(a.document)...)
 }
 
+// routes returns the rows of the worker role.
 func (a *workerAPI) routes() []route {
 	return append([]route{
 		{"GET /v1/templates", needs(permWorkerTemplatesRead), a.listTemplates},
@@ -65,7 +78,7 @@ func (a *workerAPI) routes() []route {
 	}, a.docsRoutes(a.document)...)
 }
 
-// The rows of the mount-point API, relative to its prefix.
+// routes returns the rows of the mount-point API, relative to mount.path.
 func (a *mountAPI) routes() []route {
 	return append([]route{
 		{"GET /handlers", needs(permSystemHandlersRead), a.listNamespaces},
@@ -88,18 +101,6 @@ func (a *mountAPI) routes() []route {
 		{mountMetricsRoute, public, a.metrics},
 		{"GET /{$}", public, a.links},
 	}, a.docsRoutes(a.document)...)
-}
-
-// configRoute is the row that each role's config_endpoint_enabled switches.
-const configRoute = "GET /config"
-
-// enabled are the rows that the configuration of a role leaves on. A row that is
-// off is as unknown as any other path, to everybody.
-func (c *roleWebConfig) enabled(rows []route) []route {
-	if c.ConfigEndpointEnabled {
-		return rows
-	}
-	return slices.DeleteFunc(rows, func(r route) bool { return r.pattern == configRoute })
 }
 
 // The answers of a listener while the store is still being read: the process is
@@ -172,13 +173,14 @@ func (a *startingAPI) mountAnswer(w http.ResponseWriter, r *http.Request) any {
 	return nil
 }
 
-// gates are the two listeners' handlers.
+// gates are the handlers of the two listeners.
 type gates struct {
 	orchestration, worker gate
 
-	shared *surfaceCache // by the surfaces of all services; nil for none
+	shared *surfaceCache // shared by the surfaces of all services; nil to share nothing
 }
 
+// open lets the listeners serve the surfaces of a service.
 func (g *gates) open(s *service) {
 	if s.cfg.Role != "worker" {
 		g.orchestration.open(newOrchestrationAPI(s, g.shared))

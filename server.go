@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -576,6 +577,18 @@ func (r route) patterns() []string {
 		return []string{r.pattern, method + " /api" + path}
 	}
 	return []string{r.pattern}
+}
+
+// configRoute is the row that config_endpoint_enabled switches on or off.
+const configRoute = "GET /config"
+
+// enabled returns the rows that the configuration of a role leaves on. A row that
+// is off is answered like any unknown path, to every caller.
+func (c *roleWebConfig) enabled(rows []route) []route {
+	if c.ConfigEndpointEnabled {
+		return rows
+	}
+	return slices.DeleteFunc(rows, func(r route) bool { return r.pattern == configRoute })
 }
 
 func needs(p ...permission) []permission { return p }

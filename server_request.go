@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,21 +42,6 @@ func visible(s string) bool {
 		}
 	}
 	return s != ""
-}
-
-// stateWords are the words that filteredState knows.
-var stateWords = strings.Join(taskStateNames[:], ", ") + ", in_progress, completed"
-
-// filteredState reads a state as filters name it; existing clients say
-// in_progress and completed for two of them.
-func filteredState(word string) (taskState, bool) {
-	switch word {
-	case "in_progress":
-		return taskStepsInProcess, true
-	case "completed":
-		return taskComplete, true
-	}
-	return parseTaskState(word)
 }
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
@@ -260,7 +246,70 @@ func (q *query) flag(name string) bool {
 	return s == "true"
 }
 
-// pathID is an identifier in the path.
+// queryWord reads a parameter that is one of some words. It returns nil if the
+// parameter is absent or blank.
+func queryWord[T any](q *query, name string, parse func(string) (T, bool), words []string) *T {
+	word := q.values.Get(name)
+	if word == "" {
+		return nil
+	}
+	v, ok := parse(word)
+	if !ok && q.err == nil {
+		q.err = failf(badRequest, "%s: %.60q is none of %s", name, word, strings.Join(words, ", "))
+	}
+	return &v
+}
+
+// stateWords are the words that filteredState knows.
+var stateWords = slices.Concat(taskStateNames[:], []string{"in_progress", "completed"})
+
+// filteredState reads a state in a filter. Existing clients say in_progress and
+// completed for two of them.
+func filteredState(word string) (taskState, bool) {
+	switch word {
+	case "in_progress":
+		return taskStepsInProcess, true
+	case "completed":
+		return taskComplete, true
+	}
+	return parseTaskState(word)
+}
+
+// taskIn returns the task that a parameter of the path names.
+func (s *surface) taskIn(r *http.Request, name string) (*task, error) {
+	id, err := pathID(r, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.svc.store.view(id)
+}
+
+// stepIn returns the step that the path names, with its task.
+func (s *surface) stepIn(r *http.Request, taskName, stepName string) (*task, int, error) {
+	taskID, stepID, err := stepPath(r, taskName, stepName)
+	if err != nil {
+		return nil, 0, err
+	}
+	t, err := s.svc.store.view(taskID)
+	if err != nil {
+		return nil, 0, err
+	}
+	i, ok := t.stepIndex(stepID)
+	if !ok {
+		return nil, 0, stepNotFound(taskID, stepID)
+	}
+	return t, i, nil
+}
+
+// stepPath returns the ids of a step and its task in the path.
+func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, err error) {
+	if taskID, err = pathID(r, taskName); err == nil {
+		stepID, err = pathID(r, stepName)
+	}
+	return taskID, stepID, err
+}
+
+// pathID returns the id in a parameter of the path.
 func pathID(r *http.Request, name string) (uuid, error) {
 	s := r.PathValue(name)
 	id, ok := parseUUID(s)
@@ -510,18 +559,17 @@ func (q *query) wait(name string) (d time.Duration, given bool) {
 // awaitedStates are the states that wait names: terminal, or one state; none
 // when it is absent or blank.
 func (q *query) awaitedStates() stateSet {
-	word := q.text("wait")
-	switch word {
-	case "":
-		return 0
-	case "terminal":
-		return terminalStates
+	parse := func(word string) (stateSet, bool) {
+		if word == "terminal" {
+			return terminalStates, true
+		}
+		state, ok := filteredState(word)
+		return setOf(state), ok
 	}
-	s, ok := filteredState(word)
-	if !ok {
-		q.err = failf(badRequest, "wait: %.60q is none of terminal, %s", word, stateWords)
+	if states := queryWord(q, "wait", parse, slices.Concat([]string{"terminal"}, stateWords)); states != nil {
+		return *states
 	}
-	return setOf(s)
+	return 0
 }
 
 // taskWait is what a request for one task waits for, and for how long.

@@ -1,16 +1,18 @@
 package main
 
-// The service family: what can be done with tasks, by subject, whoever asks. It
-// knows the store, the engine and everything below; it knows nothing of HTTP.
+// The service family: what can be done with tasks, by subject. A service is one
+// isolated set of tasks with its own clock, ids, store and engine; a process may
+// have several. It uses the engine and everything below; it does not know HTTP
+// or who asks.
 //
-//	service.go           one service: its parts, how it opens and how it ends
-//	service_create.go    creating tasks, and waiting for them
-//	service_act.go       actions of operators and outside actors on steps and tasks
-//	service_dlq.go       dead letters, and tasks that nothing moves on
-//	service_view.go      tasks, steps and their histories as answers show them
-//	service_analysis.go  figures of tasks that have ended
-//	service_health.go    health checks and figures about the service itself
-//	service_template.go  registered templates, and what uses them
+//	service.go           opening and closing a service, and its parts
+//	service_create.go    creating tasks, repeated requests, waiting for a task
+//	service_act.go       actions of operators, adjustments, claims of outside actors
+//	service_dlq.go       the dead letter queue, staleness
+//	service_template.go  templates: look-ups, views, validation, adding them
+//	service_view.go      views of tasks and steps, summary, transitions, audit
+//	service_analysis.go  the analysis of a task's dependencies
+//	service_health.go    the checks of the health endpoints
 
 import (
 	"context"
@@ -41,14 +43,14 @@ type service struct {
 	extension extension   // nil without one
 	draining  atomic.Bool // no new tasks are taken
 
-	templates *catalog
-	tasks     *creator
-	operator  *operator
-	outside   *outsideActors
-	dlq       *deadLetters
-	staleness *stalenessWatch
-	history   *historyReader
-	health    *health
+	templates *catalog        // look-ups, validation
+	tasks     *creator        // creating and waiting
+	operator  *operator       // actions of people
+	outside   *outsideActors  // claims and answers
+	dlq       *deadLetters    // the dead letter queue
+	staleness *stalenessWatch // stale tasks
+	history   *historyReader  // transitions, audits
+	health    *health         // checks
 
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup

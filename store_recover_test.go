@@ -122,7 +122,7 @@ func TestRecoveryDirectoryStates(t *testing.T) {
 		{"names mixed up too", dir{journalName: journalText(1, 5), snapshotName: journalText(1, 5)},
 			0, "", "snapshot.jsonl, line 1: it is not the header of a snapshot"},
 		{"record missing", dir{journalName: journalText(1, 2) + string(appendRecord(nil, 4, testBody(4)))},
-			0, "", "journal.jsonl, line 4: sequence 4 stands where 3 belongs"},
+			0, "", "journal.jsonl, line 4: sequence 4 where 3 was expected"},
 		{"newer journal", dir{journalName: `{"format":2,"what":"ever"}` + "\n"},
 			0, "", "journal.jsonl has format 2, and this version of stepwell reads formats up to 1"},
 		{"newer snapshot", dir{journalName: journalText(1, 2), snapshotName: `{"format":3}` + "\n"},

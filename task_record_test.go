@@ -37,13 +37,13 @@ func FuzzReplay(f *testing.F) {
 			}
 		}
 		h := taskHeader{id: uuid{1}, template: tpl.hash, log: append(append([]byte("["), bytes.Join(records, []byte(","))...), ']')}
-		v, err := h.replay(tpl, &historian{})
+		v, err := h.replay(tpl, &transitionObserver{})
 		if err != nil {
 			return
 		}
 		for i := range v.steps {
 			v.stepView(i, testStart, "w")
-			if _, err := h.replay(tpl, &auditor{step: i}); err != nil {
+			if _, err := h.replay(tpl, &auditObserver{step: i}); err != nil {
 				t.Errorf("it replays once and not twice: %v", err)
 			}
 		}

@@ -218,7 +218,7 @@ func TestRefusedOutcomes(t *testing.T) {
 		batch(`{"type":"create_steps"}`, "neither no_batches nor create_batches"),
 		batch(`{"type":"create_batches","cursor_configs":[1]}`, "worker_template_name is missing"),
 		batch(`{"type":"create_batches","worker_template_name":"nobody","cursor_configs":[1]}`, `no step "nobody"`),
-		batch(`{"type":"create_batches","worker_template_name":"a","cursor_configs":[1]}`, `"a" is no batch_worker`),
+		batch(`{"type":"create_batches","worker_template_name":"a","cursor_configs":[1]}`, `"a" is not a batch_worker`),
 		batch(`{"type":"create_batches","worker_template_name":"w3","cursor_configs":[1]}`, `"w3" does not depend on`),
 		batch(`{"type":"create_batches","worker_template_name":"w"}`, "cursor_configs must be a list"),
 		batch(`{"type":"create_batches","worker_template_name":"w","worker_count":2,"cursor_configs":[1]}`, "worker_count is 2, and there are 1"),

@@ -1,10 +1,9 @@
 package main
 
-// The worker role's API, on a listener of its own.
+// The worker role's API: its health, its metrics as JSON, and templates: the list,
+// one template resolved, and whether this worker can run a template.
 
-import (
-	"net/http"
-)
+import "net/http"
 
 // workerAPI is the surface of the worker role.
 type workerAPI struct {
@@ -27,7 +26,7 @@ func newWorkerAPI(s *service, shared *surfaceCache) *workerAPI {
 	return a
 }
 
-// systemInfoView is what the worker says of itself.
+// systemInfoView describes the worker in its health answers.
 type systemInfoView struct {
 	Version                string   `json:"version"`
 	Environment            string   `json:"environment"`
@@ -55,15 +54,52 @@ func (v *readyView) complete(info systemInfoView) {
 	}
 }
 
-// The worker role's metrics as JSON, beside the Prometheus text of /metrics.
+// Metrics as JSON.
 
 func (a *workerAPI) metricsJSON(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return workerMetricsView{
-		a.figures(), zonedTime(a.svc.clock.now()), a.svc.workerID,
-	}, nil
+	return workerMetricsView{a.figures(), zonedTime(a.svc.clock.now()), a.svc.workerID}, nil
 }
 
-// eventRouterView counts transitions by the way they went to event streams.
+// workerMetric is one metric.
+type workerMetric struct {
+	Value      float64           `json:"value"`
+	MetricType string            `json:"metric_type"` // counter or gauge
+	Labels     map[string]string `json:"labels"`
+	Help       string            `json:"help"`
+}
+
+type workerMetricsView struct {
+	Metrics   map[string]workerMetric `json:"metrics"`
+	Timestamp zonedTime               `json:"timestamp"`
+	WorkerID  string                  `json:"worker_id"`
+}
+
+// figures returns the metrics by name. Those of the engine are missing in a process
+// without one.
+func (a *workerAPI) figures() map[string]workerMetric {
+	s, metrics := a.svc, map[string]workerMetric{}
+	add := func(kind, name string, value float64, help string) {
+		metrics[name] = workerMetric{value, kind, map[string]string{}, help}
+	}
+	add("gauge", "uptime_seconds", float64(s.uptimeSeconds()), "Seconds since the service started.")
+	add("gauge", "database_pool_size", 1, "Writers of the journal.")
+	templates := s.templates.usage()
+	add("gauge", "templates_cached", float64(templates.TotalCached), "Templates registered.")
+	add("counter", "template_cache_hits_total", float64(templates.CacheHits), "Look-ups of registered templates.")
+	add("counter", "template_cache_misses_total", float64(templates.CacheMisses), "Look-ups of unknown templates.")
+	if s.engine == nil {
+		return metrics
+	}
+	f := s.workFigures()
+	add("gauge", "queue_depth", float64(f.queued), "Steps that are ready and wait for a slot.")
+	add("gauge", "handlers_running", float64(f.running), "Attempts in flight in this process.")
+	add("counter", "attempts_succeeded_total", float64(f.attempts[1]), "Step attempts that succeeded.")
+	add("counter", "attempts_failed_total", float64(f.attempts[0]), "Step attempts that failed.")
+	add("counter", "late_results_total", float64(f.late), "Handler results that came too late to count.")
+	return metrics
+}
+
+// eventRouterView counts transitions by their route to event streams.
 type eventRouterView struct {
 	TotalRouted        uint64 `json:"total_routed"`
 	DurableRouted      uint64 `json:"durable_routed"`
@@ -73,7 +109,7 @@ type eventRouterView struct {
 	RoutingErrors      uint64 `json:"routing_errors"`
 }
 
-// eventBusView counts deliveries within the process.
+// eventBusView counts deliveries in the process.
 type eventBusView struct {
 	TotalEventsDispatched  uint64 `json:"total_events_dispatched"`
 	RustHandlerDispatches  uint64 `json:"rust_handler_dispatches"`
@@ -92,8 +128,8 @@ type eventMetricsView struct {
 	WorkerID     string          `json:"worker_id"`
 }
 
-// metricsEvents counts what was delivered to event streams: all of it durable,
-// within this process. An error is a stream that was too slow.
+// metricsEvents counts the transitions that went to event streams, all of them
+// durable. A routing error is a stream that ended because its reader was too slow.
 func (a *workerAPI) metricsEvents(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	v := eventMetricsView{CapturedAt: zonedTime(a.svc.clock.now()), WorkerID: a.svc.workerID}
 	if a.svc.store != nil {
@@ -104,13 +140,12 @@ func (a *workerAPI) metricsEvents(_ http.ResponseWriter, _ *http.Request) (any, 
 	return v, nil
 }
 
-// The worker role's templates: the list, one template resolved, and whether a
-// template can be run by this worker.
+// Templates.
 
 // workerTemplateList is the answer of GET /v1/templates.
 type workerTemplateList struct {
 	SupportedNamespaces []string           `json:"supported_namespaces"`
-	TemplateCount       int                `json:"template_count"` // of all templates, whatever the filter
+	TemplateCount       int                `json:"template_count"` // of all templates, with any filter
 	CacheStats          *templateCacheView `json:"cache_stats"`
 	WorkerCapabilities  []string           `json:"worker_capabilities"`
 	Templates           []templateSummary  `json:"templates"`
@@ -158,7 +193,7 @@ func (a *workerAPI) getTemplate(_ http.ResponseWriter, r *http.Request) (any, er
 	}, nil
 }
 
-// validateTemplate checks the registered template, or the one that the body is.
+// validateTemplate checks the template in the body, or else the registered one.
 func (a *workerAPI) validateTemplate(_ http.ResponseWriter, r *http.Request) (any, error) {
 	body, err := bodyRules{optional: true}.read(r)
 	if err != nil {
@@ -173,47 +208,4 @@ func (a *workerAPI) validateTemplate(_ http.ResponseWriter, r *http.Request) (an
 		return nil, err
 	}
 	return a.svc.templates.validateRegistered(t), nil
-}
-
-// workerMetric is one figure.
-type workerMetric struct {
-	Value      float64           `json:"value"`
-	MetricType string            `json:"metric_type"` // counter or gauge
-	Labels     map[string]string `json:"labels"`
-	Help       string            `json:"help"`
-}
-
-type workerMetricsView struct {
-	Metrics   map[string]workerMetric `json:"metrics"`
-	Timestamp zonedTime               `json:"timestamp"`
-	WorkerID  string                  `json:"worker_id"`
-}
-
-// figures is the figures by name. Those of the engine are left out where
-// there is none.
-func (a *workerAPI) figures() map[string]workerMetric {
-	s, metrics := a.svc, map[string]workerMetric{}
-	add := func(kind, name string, value float64, help string) {
-		metrics[name] = workerMetric{value, kind, map[string]string{}, help}
-	}
-	add("gauge", "uptime_seconds", float64(s.uptimeSeconds()), "Seconds since the service started.")
-	add("gauge", "database_pool_size", 1, "Writers of the journal.")
-	templates := s.templates.usage()
-	add("gauge", "templates_cached", float64(templates.TotalCached), "Templates registered.")
-	add("counter", "template_cache_hits_total", float64(templates.CacheHits), "Look-ups of registered templates.")
-	add("counter", "template_cache_misses_total", float64(templates.CacheMisses), "Look-ups of unknown templates.")
-	if s.engine == nil {
-		return metrics
-	}
-	var c counters
-	var queued, running int
-	s.store.locked(func() {
-		c, queued, running = *s.engine.stats, s.engine.queuedLocked(), len(s.engine.running)
-	})
-	add("gauge", "queue_depth", float64(queued), "Steps that are ready and wait for a slot.")
-	add("gauge", "handlers_running", float64(running), "Attempts in flight in this process.")
-	add("counter", "attempts_succeeded_total", float64(c.attempts[1]), "Step attempts that succeeded.")
-	add("counter", "attempts_failed_total", float64(c.attempts[0]), "Step attempts that failed.")
-	add("counter", "late_results_total", float64(c.late), "Handler results that came too late to count.")
-	return metrics
 }

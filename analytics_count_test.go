@@ -202,7 +202,9 @@ func TestUnfitFiguresAreRefused(t *testing.T) {
 func TestFiguresRoundTrip(t *testing.T) {
 	a := newAnalytics()
 	own := &a.book.template(a.book.findOrAdd(templateID{"n", "m", "1.0.0"})).own
-	p := &taskPairs{a.book.rows(own, hourOf(testStart)), a.book.rows(&a.book.whole, hourOf(testStart))}
+	all, hour := a.book.rows(own, hourOf(testStart))
+	whole, wholeHour := a.book.rows(&a.book.whole, hourOf(testStart))
+	p := figureRows{all, hour, whole, wholeHour}
 	for f := range figureCount {
 		p.count(f, uint64(f)+1)
 	}

@@ -319,7 +319,18 @@ func (f *fieldReader) boundedDuration(path string, raw []byte, most time.Duratio
 	return d
 }
 
-// Text: misspelt words, and credentials in URLs.
+// Text: lists, misspelt words, and credentials in URLs.
+
+// splitList splits a list at commas and drops blanks and empty items.
+func splitList(text string) []string {
+	var list []string
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			list = append(list, item)
+		}
+	}
+	return list
+}
 
 // typoLimit returns how many letters of a word may differ from the one that was
 // probably meant.

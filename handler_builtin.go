@@ -53,7 +53,7 @@ func findBuiltin(name string) (*builtin, error) {
 		}
 		names[i] = builtins[i].name
 	}
-	return nil, fmt.Errorf("there is no builtin %q; there are %s", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("unknown builtin %q; want %s", name, anyOf(names))
 }
 
 func runNoop(*attempt) (outcome, time.Duration) { return outcome{success: true}, 0 }

@@ -521,7 +521,7 @@ func loadTemplates(dirs []string, env string, checkCallable func(callable string
 	}
 	for _, dir := range dirs {
 		if files, ok := l.directory(filepath.Clean(dir)); ok && files == 0 {
-			l.warnings = append(l.warnings, dir+": no *.json or *.toml file with a template in it")
+			l.warnings = append(l.warnings, dir+": has no *.json or *.toml file")
 		}
 	}
 	if len(l.problems) > 0 {
@@ -635,7 +635,7 @@ func (l *templateLoader) add(file string, data []byte) {
 		return
 	}
 	if other, taken := l.defined[t.fullName()]; taken {
-		l.problem(file, fmt.Errorf("%s is defined in %s already", t.fullName(), other))
+		l.problem(file, fmt.Errorf("duplicate template %s, also defined in %s", t.fullName(), other))
 		return
 	}
 	l.defined[t.fullName()] = file

@@ -146,7 +146,7 @@ func (r *templateReader) assign(path string, data []byte, fields []templateField
 			others = append(others, m)
 		case templateNull(m.value):
 		case given[i].value != nil:
-			r.problem(templateMemberPath(path, m.key), "is given twice, here and as %s", given[i].key)
+			r.problem(templateMemberPath(path, m.key), "is given twice, also as %s", given[i].key)
 		default:
 			given[i] = m
 		}
@@ -227,7 +227,7 @@ func textOf(least, most int) templateRule {
 		case n < least:
 			r.problem(path, "is empty")
 		case most > 0 && n > most:
-			r.problem(path, "has %d characters, above %d", n, most)
+			r.problem(path, "has %d characters; want at most %d", n, most)
 		}
 		return appendJSONString(nil, s)
 	}
@@ -249,7 +249,7 @@ func wordOf(words ...string) templateRule {
 			return templateNullJSON
 		}
 		if !slices.Contains(words, s) {
-			r.problem(path, "%s is none of %s", clippedText(strconv.Quote(s)), strings.Join(words, ", "))
+			r.problem(path, "unknown %s %s; want %s", path[strings.LastIndexByte(path, '.')+1:], clippedText(strconv.Quote(s)), anyOf(words))
 		}
 		return appendJSONString(nil, s)
 	}
@@ -266,7 +266,7 @@ func usualIntegerOf(least, most, low, high int64) templateRule {
 		}
 		text := clippedText(string(data))
 		if strings.ContainsAny(string(data), ".eE") {
-			r.problem(path, "%s is no integer", text)
+			r.problem(path, "%s is not an integer", text)
 			return templateNullJSON
 		}
 		n, _ := strconv.ParseInt(string(data), 10, 64) // the nearest int64 when it is out of range
@@ -330,7 +330,7 @@ func templateValueKind(data []byte) string {
 func templateFieldHint(key string, fields []templateField) string {
 	for _, f := range fields {
 		if typoDistance(strings.ToLower(key), f.name, typoLimit(key)) <= typoLimit(key) {
-			return " (is " + f.name + " meant?)"
+			return " (did you mean " + f.name + "?)"
 		}
 	}
 	return ""
@@ -443,7 +443,7 @@ var (
 func namespaceText(r *templateReader, path string, data []byte) []byte {
 	data = textOf(1, 29)(r, path, data)
 	if s, ok := templateString(data); ok && !isTemplateNamespace(s) {
-		r.problem(path, "%q is not made of a-z, 0-9 and _, starting with a letter", clippedText(s))
+		r.problem(path, "%q must start with a letter and have only a-z, 0-9 and _", clippedText(s))
 	}
 	return data
 }
@@ -464,7 +464,7 @@ func versionText(r *templateReader, path string, data []byte) []byte {
 		return templateNullJSON
 	}
 	if _, ok := parseSemver(s); !ok {
-		r.problem(path, "%q is no semantic version like 1.2.3", clippedText(s))
+		r.problem(path, "%q is not a semantic version like 1.2.3", clippedText(s))
 	}
 	return appendJSONString(nil, s)
 }
@@ -657,7 +657,7 @@ func (r *templateReader) tomlValue(path string, value any) []byte {
 	case time.Time:
 		r.problem(path, "is a TOML date or time; write it as a string")
 	default:
-		r.problem(path, "is a %T, which JSON has not", value)
+		r.problem(path, "is a %T, which JSON cannot express", value)
 	}
 	return templateNullJSON
 }
@@ -672,7 +672,7 @@ func tomlList[T any](r *templateReader, path string, list []T) []byte {
 
 func (r *templateReader) tomlFloat(path string, f float64) []byte {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
-		r.problem(path, "is %v, which JSON has not", f)
+		r.problem(path, "is %v, which JSON cannot express", f)
 		return templateNullJSON
 	}
 	text := strconv.AppendFloat(nil, f, 'g', -1, 64)
@@ -755,7 +755,7 @@ func (r *templateReader) indexSteps(d *templateDraft) {
 			continue
 		}
 		if first, taken := d.index[name]; taken {
-			r.problem(s.path+".name", "%q is the name of steps[%d] already", clippedText(name), first)
+			r.problem(s.path+".name", "duplicate step %q, also steps[%d]", clippedText(name), first)
 			continue
 		}
 		d.index[name] = i
@@ -773,7 +773,7 @@ func (r *templateReader) override(d *templateDraft, path string, over templateOb
 	if name != everyStep {
 		i, known := d.index[name]
 		if !known {
-			r.warn(path+".name", "there is no step %q to override", clippedText(name))
+			r.warn(path+".name", "unknown step %q; nothing to override", clippedText(name))
 			return
 		}
 		first, after = i, i+1
@@ -830,10 +830,10 @@ func (r *templateReader) checkWorkers(t *template) {
 	}
 	for i, s := range t.steps {
 		if s.kind == stepBatchWorker && t.flow.makers[i] == 0 {
-			r.warn(templateItemPath("steps", i), "no step of type %s makes it, so that it never exists", stepBatchable)
+			r.warn(templateItemPath("steps", i), "is never created: no step of type %s creates it", stepBatchable)
 		}
 		if s.kind == stepBatchable && s.batchWorker != "" && !workers[s.batchWorker] {
-			r.warn(templateItemPath("steps", i), "its worker template %q is no step of type %s",
+			r.warn(templateItemPath("steps", i), "worker template %q is not a step of type %s",
 				clippedText(s.batchWorker), stepBatchWorker)
 		}
 	}

@@ -321,6 +321,15 @@ func (f *fieldReader) boundedDuration(path string, raw []byte, most time.Duratio
 
 // Text: misspelt words, and credentials in URLs.
 
+// anyOf lists words as in "a, b or c".
+func anyOf(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
 // typoLimit returns how many letters of a word may differ from the one that was
 // probably meant.
 func typoLimit(word string) int { return min(3, (len(word)+1)/3) }

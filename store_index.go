@@ -398,7 +398,7 @@ func (x *dlqIndex) inOrder() *dlqIndex {
 // update brings the index up to date with the entries of a changed task.
 func (x *dlqIndex) update(t *task) {
 	for n := range t.dead {
-		h := t.dead[n].header()
+		h := t.dead[n].letterHeader
 		id := dlqEntryID(t.id, h.at, h.seq)
 		i, ok := x.byID[id]
 		if !ok {

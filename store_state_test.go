@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// exported is the state of a service as a document.
+// exported returns the state of a service as a document.
 func exported(t testing.TB, s *service) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -22,7 +22,7 @@ func exported(t testing.TB, s *service) string {
 	return b.String()
 }
 
-// TestStateRoundTrip takes a document into memory and into a directory, and
+// TestStateRoundTrip imports a document into memory and into a directory, and
 // exports the same bytes from both; the service goes on from there.
 func TestStateRoundTrip(t *testing.T) {
 	o := serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(3)}
@@ -50,8 +50,8 @@ func TestStateRoundTrip(t *testing.T) {
 	}
 }
 
-// TestStateWithoutFigures takes a document of templates and tasks alone: the
-// figures are counted from the tasks.
+// TestStateWithoutFigures imports a document without figures: they are counted
+// from the tasks.
 func TestStateWithoutFigures(t *testing.T) {
 	o := serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates}
 	s := newTestService(t, o)
@@ -67,7 +67,7 @@ func TestStateWithoutFigures(t *testing.T) {
 	}
 }
 
-// changingWriter has the state change while it is being exported.
+// changingWriter changes the state while it is being exported.
 type changingWriter struct {
 	io.Writer
 	change func()
@@ -79,7 +79,7 @@ func (w changingWriter) Write(p []byte) (int, error) {
 }
 
 // TestExportAsOfOneSequence exports while tasks change and finish: the document
-// is that of the moment when the export began.
+// is as of the moment when the export began.
 func TestExportAsOfOneSequence(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(500)})
 	var waiting []*task
@@ -104,7 +104,7 @@ func TestExportAsOfOneSequence(t *testing.T) {
 	}
 }
 
-// TestUnfitStateIsRefused names the place of whatever is wrong.
+// TestUnfitStateIsRefused checks that the error names the place of the fault.
 func TestUnfitStateIsRefused(t *testing.T) {
 	o := serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates}
 	s := newTestService(t, o)
@@ -168,9 +168,9 @@ func filesIn(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// TestImportAtEveryFault has each operation of an import fail, with and without
-// having happened, and the machine die at it: the directory then holds no store,
-// or all of it.
+// TestImportAtEveryFault makes each operation of an import fail, with and
+// without having happened, and the machine die at it: the directory then holds
+// no store, or all of it.
 func TestImportAtEveryFault(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates})
 	tellStory(t, s)

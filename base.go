@@ -332,6 +332,15 @@ func splitList(text string) []string {
 	return list
 }
 
+// anyOf lists words as in "a, b or c".
+func anyOf(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
 // typoLimit returns how many letters of a word may differ from the one that was
 // probably meant.
 func typoLimit(word string) int { return min(3, (len(word)+1)/3) }

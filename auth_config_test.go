@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// startUp is what newAuthenticator says of a configuration.
+// startUp returns the problems and warnings of newAuthenticator.
 func startUp(t *testing.T, role string, set func(c *authConfig)) (problems string, warnings string) {
 	t.Helper()
 	c := defaultConfig().Orchestration.Web.Auth

@@ -27,7 +27,7 @@ func launchWithPipe(t *testing.T, args ...string) (*program, io.WriteCloser) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.Close() })
-	p := launchReading(t, r, nil, serveArguments(args...)...)
+	p := launchFile(t, programFile(t), r, nil, serveArguments(args...)...)
 	r.Close()
 	if err := p.awaitReady(); err != nil {
 		t.Fatal(err)

@@ -368,7 +368,7 @@ func (s *soakTest) pause(d time.Duration) { receiveWithin(s.over, d) }
 
 // TestSoak spends half of its time with kills and half in one life.
 //
-//	go test -run TestSoak -soak.duration 10m -timeout 20m -v ./e2e
+//	go test ./e2e -run TestSoak -soak.duration 10m -timeout 20m -v
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

@@ -1,12 +1,12 @@
 package main
 
-// What is made of the figures that are kept as records are applied.
+// The analytics family: figures of what happened to tasks and steps, by hour.
+// They are counted from records as these are applied, and read as of one
+// moment. It may use tasks; it does not know the store, which calls it under
+// its lock, nor who asks.
 //
-// The counters: transitions, attempts and how long they took. /metrics shows
-// them; they begin at zero with the process.
-//
-// The reports: performance over some hours, and bottlenecks over all time. What
-// they are made of is kept with the tasks, see analyticscount.go.
+//	analytics.go        counters for /metrics, the reports made from the figures, and their histograms
+//	analytics_count.go  what a record counts for, where the figures are kept, and their lines in the snapshot
 
 import (
 	"cmp"
@@ -18,12 +18,13 @@ import (
 	"time"
 )
 
-// counters is guarded by the store's mutex: whoever applies records counts.
+// counters are the transitions, attempts and their durations since the process
+// started, for /metrics. The store's mutex guards them.
 type counters struct {
 	taskMoves [taskStates]uint64 // transitions into each state
 	stepMoves [stepStates]uint64
 	attempts  [2]uint64     // attempts that ended: failed, succeeded
-	durations promHistogram // of attempts run by handlers, in seconds
+	durations promHistogram // of attempts run by handlers
 	late      uint64        // results that came too late to count
 }
 
@@ -42,12 +43,13 @@ func (c *counters) stepMoved(from, to stepState) {
 	}
 }
 
-// handlerDone counts an attempt that a handler of ours has ended.
+// handlerDone counts an attempt that one of this process's handlers ended.
 func (c *counters) handlerDone(e *ending) { c.durations.observe(e.took) }
 
-// histogram counts durations in fixed buckets.
+// promHistogram counts durations in fixed buckets, for the text format of
+// /metrics.
 type promHistogram struct {
-	counts [len(promBounds) + 1]uint64 // the last for what is longer
+	counts [len(promBounds) + 1]uint64 // the last for longer durations
 	sum    time.Duration
 }
 
@@ -82,14 +84,14 @@ type namedFigures struct {
 	figureRow
 }
 
-// hoursAgo is the hour to count from for what happened within some hours: the
-// one in which that time began, whole.
+// hoursAgo returns the hour to count from for the last hours: the whole hour in
+// which that time began.
 func hoursAgo(now instant, hours int) int64 {
 	return hourOf(now.add(-time.Duration(hours) * time.Hour))
 }
 
-// byTemplate is what was counted for each template from an hour on, in the order
-// in which the templates were first used; those without are left out.
+// byTemplate returns what was counted for each template from an hour on, in the
+// order of their first use. Templates without figures are left out.
 func (f *frozenFigures) byTemplate(filter figureFilter, from int64) []namedFigures {
 	var all []namedFigures
 	for _, t := range f.templates {
@@ -103,7 +105,7 @@ func (f *frozenFigures) byTemplate(filter figureFilter, from int64) []namedFigur
 	return all
 }
 
-// byStep is byTemplate for the steps.
+// byStep returns what was counted for each step from an hour on.
 func (f *frozenFigures) byStep(filter figureFilter, from int64) []namedFigures {
 	var all []namedFigures
 	for _, t := range f.templates {
@@ -119,8 +121,8 @@ func (f *frozenFigures) byStep(filter figureFilter, from int64) []namedFigures {
 	return all
 }
 
-// total is what was counted for all selected templates together. Its times are
-// those of tasks; figures of steps are in it too.
+// total returns what was counted for all selected templates together. Its times
+// are those of tasks; the counts of steps are included.
 func (f *frozenFigures) total(filter figureFilter, from int64) *figureRow {
 	sum := new(figureRow)
 	if filter == (figureFilter{}) {
@@ -135,35 +137,36 @@ func (f *frozenFigures) total(filter figureFilter, from int64) *figureRow {
 	return sum
 }
 
-// percent is part / whole × 100 with two decimals, 0 when there is no whole.
+// percent returns part / whole × 100 with two decimals, or 0 if whole is 0.
 func percent(part, whole uint64) float64 {
 	return math.Round(ratio(float64(part), float64(whole))*10000) / 100
 }
 
-// microSeconds is an average in microseconds as seconds, to the microsecond.
+// microSeconds converts an average in microseconds to seconds, to the
+// microsecond.
 func microSeconds(us float64) float64 { return math.Round(us) / 1e6 }
 
-// outcomes is how many times tasks came to an end, failed, or were cancelled.
+// outcomes returns how many times tasks completed, failed or were cancelled.
 func (r *figureRow) outcomes() uint64 {
 	return r.counts[tasksCompleted] + r.counts[tasksFailed] + r.counts[tasksCancelled]
 }
 
-// completionRate and taskErrorRate are shares of the outcomes, in percent.
+// completionRate and taskErrorRate return shares of the outcomes, in percent.
 func (r *figureRow) completionRate() float64 { return percent(r.counts[tasksCompleted], r.outcomes()) }
 
 func (r *figureRow) taskErrorRate() float64 { return percent(r.counts[tasksFailed], r.outcomes()) }
 
-// attemptErrorRate is the share of attempts that failed, in percent.
+// attemptErrorRate returns the share of attempts that failed, in percent.
 func (r *figureRow) attemptErrorRate() float64 {
 	return percent(r.counts[attemptsFailed], r.counts[attemptsEnded])
 }
 
-// retrySuccessRate is the share of retries that succeeded, in percent.
+// retrySuccessRate returns the share of retries that succeeded, in percent.
 func (r *figureRow) retrySuccessRate() float64 {
 	return percent(r.counts[retriesSucceeded], r.counts[retriesEnded])
 }
 
-// health is completed / (completed + failed), 1 with neither.
+// health returns completed / (completed + failed), or 1 if both are 0.
 func (r *figureRow) health() float64 {
 	ended := r.counts[tasksCompleted] + r.counts[tasksFailed]
 	if ended == 0 {
@@ -172,17 +175,18 @@ func (r *figureRow) health() float64 {
 	return float64(r.counts[tasksCompleted]) / float64(ended)
 }
 
-// averageAttempt is how long attempts ran, in seconds.
+// averageAttempt returns how long attempts ran on average, in seconds.
 func (r *figureRow) averageAttempt() float64 {
 	return microSeconds(ratio(float64(r.counts[attemptMicros]), float64(r.counts[attemptsMeasured])))
 }
 
-// averageWait is how long steps waited for the steps they depend on, in seconds.
+// averageWait returns how long steps waited for their dependencies on average,
+// in seconds.
 func (r *figureRow) averageWait() float64 {
 	return microSeconds(ratio(float64(r.counts[dependencyMicros]), float64(r.counts[dependencyWaits])))
 }
 
-// averageTime is the average of what times holds, in seconds.
+// averageTime returns the average of times, in seconds.
 func (r *figureRow) averageTime() float64 { return microSeconds(r.times.mean()) }
 
 // errorTypeCount is how many attempts failed with an error type.
@@ -191,7 +195,7 @@ type errorTypeCount struct {
 	Count     uint64 `json:"count"`
 }
 
-// errorTypes is why attempts failed, the most common first.
+// errorTypes returns the error types of failed attempts, the most common first.
 func (r *figureRow) errorTypes() []errorTypeCount {
 	all := make([]errorTypeCount, len(r.types))
 	for i, t := range r.types {
@@ -201,13 +205,13 @@ func (r *figureRow) errorTypes() []errorTypeCount {
 	return all
 }
 
-// stateCounts is how many of the tasks kept, and of their steps, are in each state now.
+// stateCounts is how many tasks and steps of the store are in each state.
 type stateCounts struct {
 	tasks [taskStates]int
 	steps [stepStates]int
 }
 
-// active is how many tasks are neither ended nor blocked.
+// active returns how many tasks are neither over nor blocked.
 func (c *stateCounts) active() int {
 	n := 0
 	for s, count := range c.tasks {
@@ -263,7 +267,8 @@ type bottlenecksView struct {
 	Recommendations     []string                `json:"recommendations"`
 }
 
-// slowStepView is one step of a template; an execution is an attempt that ended.
+// slowStepView is one step of a template. An execution is an attempt that
+// ended.
 type slowStepView struct {
 	NamespaceName          string    `json:"namespace_name"`
 	TaskName               string    `json:"task_name"`
@@ -277,8 +282,8 @@ type slowStepView struct {
 	LastExecutedAt         zonedTime `json:"last_executed_at"`
 }
 
-// slowTaskView is one template; an execution is a task that completed or failed,
-// the durations are of those that completed.
+// slowTaskView is one template. An execution is a task that completed or
+// failed; the durations are of completed tasks.
 type slowTaskView struct {
 	NamespaceName          string    `json:"namespace_name"`
 	TaskName               string    `json:"task_name"`
@@ -292,7 +297,8 @@ type slowTaskView struct {
 	LastExecutedAt         zonedTime `json:"last_executed_at"`
 }
 
-// resourceUtilizationView has no pool to report on: the store is in the process.
+// resourceUtilizationView has no pool to report: the store is part of the
+// process.
 type resourceUtilizationView struct {
 	DatabasePoolUtilization float64        `json:"database_pool_utilization"`
 	SystemHealth            map[string]int `json:"system_health"`
@@ -317,14 +323,14 @@ func (f *frozenFigures) bottlenecks(states *stateCounts, limit, minimum int) bot
 	return v
 }
 
-// executions is how many times tasks completed or failed.
+// executions returns how many times tasks completed or failed.
 func (r *figureRow) executions() uint64 { return r.counts[tasksCompleted] + r.counts[tasksFailed] }
 
-// attempts is how many attempts ended.
+// attempts returns how many attempts ended.
 func (r *figureRow) attempts() uint64 { return r.counts[attemptsEnded] }
 
-// slowest keeps what was executed often enough, at least once, the slowest
-// average first.
+// slowest keeps what was executed often enough, at least once, and sorts it by
+// average duration, the slowest first.
 func slowest(all []namedFigures, executions func(r *figureRow) uint64, minimum int) []namedFigures {
 	all = slices.DeleteFunc(all, func(n namedFigures) bool {
 		return executions(&n.figureRow) < uint64(max(minimum, 1))
@@ -356,7 +362,8 @@ func (n *namedFigures) slowTask() slowTaskView {
 	}
 }
 
-// view names every state as existing clients do: pending_tasks, pending_steps, …
+// view names every state as existing clients do: pending_tasks, pending_steps,
+// …
 func (c *stateCounts) view() map[string]int {
 	v := make(map[string]int, len(c.tasks)+len(c.steps)+2)
 	for s, n := range c.tasks {
@@ -370,20 +377,20 @@ func (c *stateCounts) view() map[string]int {
 	return v
 }
 
-// Recommendations: sentences about what stands out in the figures. Each names
-// what was measured; where nothing stands out there is none.
+// Recommendations: sentences about what stands out in the figures. Each states
+// what was measured; figures in which nothing stands out give none.
 
 const (
 	maxRecommendations = 5
-	adviceEach         = 2    // at most so many of one sort
+	adviceEach         = 2    // at most this many of one kind
 	highErrorRate      = 10.0 // percent of a step's attempts
-	dominantShare      = 0.5  // of the average task, in one of several steps
-	wideSpread         = 10.0 // the 95th percentile over the median
-	spreadFrom         = 1e6  // µs; a faster 95th percentile is no trouble
+	dominantShare      = 0.5  // share of the average task's time in one of several steps
+	wideSpread         = 10.0 // ratio of the 95th percentile to the median
+	spreadFrom         = 1e6  // µs; a lower 95th percentile is not worth mentioning
 )
 
-// recommendations looks at templates and steps with enough executions, the
-// slowest first.
+// recommendations returns sentences about templates and steps with enough
+// executions, which are given the slowest first.
 func recommendations(tasks, steps []namedFigures, states *stateCounts) []string {
 	advice := []string{}
 	if n := states.tasks[taskBlockedByFailures]; n > 0 {
@@ -414,7 +421,7 @@ func adviceOnFailures(steps []namedFigures) []string {
 	return advice
 }
 
-// adviceOnSlowSteps names the steps that make up most of their tasks' time.
+// adviceOnSlowSteps names the steps that take most of their tasks' time.
 func adviceOnSlowSteps(tasks, steps []namedFigures) []string {
 	slowest := map[templateID]*namedFigures{}
 	for i := range steps {
@@ -437,7 +444,8 @@ func adviceOnSlowSteps(tasks, steps []namedFigures) []string {
 	return advice
 }
 
-// adviceOnSpread names the templates some of whose tasks take far longer than most.
+// adviceOnSpread names the templates of which some tasks take far longer than
+// most.
 func adviceOnSpread(tasks []namedFigures) []string {
 	var advice []string
 	for _, t := range tasks {
@@ -451,67 +459,70 @@ func adviceOnSpread(tasks []namedFigures) []string {
 	return advice
 }
 
-// Durations counted in logarithmic bins: percentiles from little memory.
+// A histogram with logarithmic bins: percentiles from little memory.
 
-// histogramOctave is how many bins there are from one power of two to the next.
-// With 8 a bin's middle is at most 1/17, 5.9 %, away from all that it counts.
-const histogramOctave = 8
+// binsPerOctave is how many bins divide each power of two. With 8, the middle
+// of a bin is at most 1/17, 5.9 %, away from the durations in it.
+const binsPerOctave = 8
 
-// latencyHistogram counts durations in microseconds. The zero value is empty, and
-// only bins in which something was counted take memory, 8 bytes each. Count,
-// sum and max are exact.
+// latencyHistogram counts durations in microseconds. The zero value is empty.
+// Only bins that counted something take memory, 8 bytes each. Count, sum and
+// max are exact.
 type latencyHistogram struct {
-	bins  []histogramBin // ascending
+	bins  []latencyBin // ascending
 	count uint64
 	sum   int64
 	max   int64
 }
 
-// histogramBin is a bin's number in the upper 16 bits, its count in the lower 48.
-type histogramBin uint64
+// latencyBin is a bin's number in the upper 16 bits and its count in the lower
+// 48.
+type latencyBin uint64
 
-const histogramCountBits = 48
+const binCountBits = 48
 
-func makeHistogramBin(number int, count uint64) histogramBin {
-	return histogramBin(uint64(number)<<histogramCountBits | count)
+func makeBin(number int, count uint64) latencyBin {
+	return latencyBin(uint64(number)<<binCountBits | count)
 }
 
-func (b histogramBin) number() int { return int(b >> histogramCountBits) }
+func (b latencyBin) number() int { return int(b >> binCountBits) }
 
-func (b histogramBin) count() uint64 { return uint64(b) & (1<<histogramCountBits - 1) }
+func (b latencyBin) count() uint64 { return uint64(b) & (1<<binCountBits - 1) }
 
-// binOf is the number of the bin for a duration. Below 16 µs each microsecond
-// has its own, and so has none an error.
+// binOf returns the number of the bin for a duration. Below 16 µs each
+// microsecond has its own bin, without an error.
 func binOf(us int64) int {
 	v := uint64(max(us, 0))
-	if v < 2*histogramOctave {
+	if v < 2*binsPerOctave {
 		return int(v)
 	}
 	shift := bits.Len64(v) - 4 // leaves four bits: 8 to 15
-	return shift*histogramOctave + int(v>>shift)
+	return shift*binsPerOctave + int(v>>shift)
 }
 
-// binRange is the durations that a bin counts: from lo up to, not including, hi.
+// binRange returns the durations that a bin counts: from lo up to, but not
+// including, hi.
 func binRange(number int) (lo, hi float64) {
-	if number < 2*histogramOctave {
+	if number < 2*binsPerOctave {
 		return float64(number), float64(number + 1)
 	}
-	shift := number/histogramOctave - 1
-	top := number%histogramOctave + histogramOctave
+	shift := number/binsPerOctave - 1
+	top := number%binsPerOctave + binsPerOctave
 	return math.Ldexp(float64(top), shift), math.Ldexp(float64(top+1), shift)
 }
 
-// binMiddle is the duration that stands for a bin: as far, in proportion, from
-// its lower as from its upper end.
+// binMiddle returns the duration that stands for a bin: as far, in proportion,
+// from its lower as from its upper end.
 func binMiddle(number int) float64 {
-	if number < 2*histogramOctave {
+	if number < 2*binsPerOctave {
 		return float64(number)
 	}
 	lo, hi := binRange(number)
 	return 2 * lo * hi / (lo + hi)
 }
 
-// observe counts one duration; a negative one, of a clock that went back, as 0.
+// observe counts one duration; a negative one, from a clock that was set back,
+// as 0.
 func (h *latencyHistogram) observe(us int64) {
 	us = max(us, 0)
 	h.count++
@@ -520,12 +531,12 @@ func (h *latencyHistogram) observe(us int64) {
 	number := binOf(us)
 	i := h.place(number)
 	if i == len(h.bins) || h.bins[i].number() != number {
-		h.bins = slices.Insert(h.bins, i, makeHistogramBin(number, 0))
+		h.bins = slices.Insert(h.bins, i, makeBin(number, 0))
 	}
 	h.bins[i]++
 }
 
-// place is where the bin is, or belongs.
+// place returns the index of a bin, or where to insert it.
 func (h *latencyHistogram) place(number int) int {
 	lo, hi := 0, len(h.bins)
 	for lo < hi {
@@ -539,7 +550,7 @@ func (h *latencyHistogram) place(number int) int {
 	return lo
 }
 
-// merge counts all that another histogram has.
+// merge counts everything that another histogram has.
 func (h *latencyHistogram) merge(o *latencyHistogram) {
 	h.count += o.count
 	h.sum += o.sum
@@ -547,21 +558,21 @@ func (h *latencyHistogram) merge(o *latencyHistogram) {
 	for _, b := range o.bins {
 		i := h.place(b.number())
 		if i == len(h.bins) || h.bins[i].number() != b.number() {
-			h.bins = slices.Insert(h.bins, i, makeHistogramBin(b.number(), 0))
+			h.bins = slices.Insert(h.bins, i, makeBin(b.number(), 0))
 		}
-		h.bins[i] += histogramBin(b.count())
+		h.bins[i] += latencyBin(b.count())
 	}
 }
 
-// clone is a copy that later observations do not touch.
+// clone returns a copy that later observations do not change.
 func (h *latencyHistogram) clone() latencyHistogram {
 	c := *h
 	c.bins = slices.Clone(h.bins)
 	return c
 }
 
-// quantile is the duration in microseconds below or at which the share q of all
-// are, by nearest rank; at most 6 % off. 0 when nothing was counted.
+// quantile returns the duration in microseconds that the share q of all does
+// not exceed, by nearest rank and at most 6 % off; 0 if the histogram is empty.
 func (h *latencyHistogram) quantile(q float64) float64 {
 	if h.count == 0 {
 		return 0
@@ -576,12 +587,12 @@ func (h *latencyHistogram) quantile(q float64) float64 {
 	return float64(h.max)
 }
 
-// mean is the exact average in microseconds, 0 when nothing was counted.
+// mean returns the exact average in microseconds; 0 if the histogram is empty.
 func (h *latencyHistogram) mean() float64 { return ratio(float64(h.sum), float64(h.count)) }
 
-// distribution counts the durations between edges, ascending, in microseconds:
-// one count below each edge, and one from the last on. A bin counts whole, by
-// its middle.
+// distribution counts the durations between edges, in microseconds and
+// ascending: one count below each edge, and one from the last edge on. A bin
+// counts as a whole, by its middle.
 func (h *latencyHistogram) distribution(edges []int64) []uint64 {
 	counts := make([]uint64, len(edges)+1)
 	at := 0
@@ -594,7 +605,7 @@ func (h *latencyHistogram) distribution(edges []int64) []uint64 {
 	return counts
 }
 
-// ratio is part / whole, 0 when there is no whole.
+// ratio returns part / whole, or 0 if whole is 0.
 func ratio(part, whole float64) float64 {
 	if whole == 0 {
 		return 0

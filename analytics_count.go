@@ -1,8 +1,8 @@
 package main
 
-// Counting: what a record means for the figures. It is part of applying the
-// record and goes by nothing but the record and the task, so that a start which
-// reads the same records comes to the same figures, in whatever order.
+// Counting: what a record adds to the figures. It is part of applying the
+// record and depends on nothing but the record and the task, so that a start
+// that reads the same records in any order counts the same figures.
 
 import (
 	"bytes"
@@ -15,35 +15,35 @@ import (
 )
 
 // analytics counts while records are applied; the store's mutex guards it. It
-// is told of a record before it is applied, and of each transition then.
+// is told of each record before that is applied, and then of each transition.
 type analytics struct {
 	book    figureBook
-	covered uint64                   // records up to this one are in the book already, from a snapshot
-	plans   map[*template]*countPlan // where the figures of each definition are
+	covered uint64                   // the book has the records up to this one, from a snapshot
+	plans   map[*template]*countPlan // where each definition's figures are
 
-	// of the record that is being applied
+	// Of the record that is being applied:
 	counting bool
-	before   taskState // the task's, before the record
-	unknown  bool      // nobody knows how long the attempt ran: the action that ends it starts it
+	before   taskState // the task's state before the record
+	unknown  bool      // the duration of the attempt is unknown: one action starts and ends it
 	plan     *countPlan
 	hour     int64
-	task     taskPairs  // rows of the template and the whole, once they are needed
+	task     taskPairs  // rows of the template and the whole, once needed
 	step     figurePair // rows of step stepAt
 	stepAt   int        // -1 for none
 }
 
-// countPlan is where the figures of one definition stand in the book.
+// countPlan is where the figures of one definition are in the book.
 type countPlan struct {
 	tpl   *template
 	at    int
-	steps []int // by the definition's steps; an instance counts as its batch_worker step
+	steps []int // by step of the definition; an instance counts as its batch_worker step
 }
 
 func newAnalytics() *analytics {
 	return &analytics{plans: map[*template]*countPlan{}, book: figureBook{byName: map[templateID]int{}}}
 }
 
-// freeze is the figures as they are now.
+// freeze returns the figures as they are now.
 func (a *analytics) freeze() *frozenFigures { return a.book.freeze() }
 
 func (a *analytics) startRecord(t *task, r *record) {
@@ -73,7 +73,7 @@ func (a *analytics) planFor(tpl *template) *countPlan {
 	return p
 }
 
-// ofTask is the rows of the task's template and the whole.
+// ofTask returns the rows of the task's template and of the whole.
 func (a *analytics) ofTask() *taskPairs {
 	if a.task.own.all == nil {
 		a.task.own = a.book.rows(&a.book.template(a.plan.at).own, a.hour)
@@ -82,7 +82,7 @@ func (a *analytics) ofTask() *taskPairs {
 	return &a.task
 }
 
-// ofStep is the rows of one of its template's steps.
+// ofStep returns the rows of one of the template's steps.
 func (a *analytics) ofStep(i int) figurePair {
 	if a.stepAt != i {
 		a.step = a.book.rows(&a.book.template(a.plan.at).steps[a.plan.steps[i]], a.hour)
@@ -97,7 +97,7 @@ func (a *analytics) countBoth(i int, f figure, n uint64) {
 	a.ofStep(i).count(f, n)
 }
 
-// failed reports a state in which a task counts as failed.
+// failed reports whether a task in this state counts as failed.
 func (s taskState) failed() bool { return s == taskBlockedByFailures || s == taskError }
 
 func (a *analytics) taskMoved(t *task, from, to taskState, at instant) {
@@ -136,7 +136,7 @@ func (a *analytics) stepMoved(t *task, i int, from, to stepState, at instant) {
 		a.attemptEnded(t, i, false, at)
 	case stepComplete:
 		a.ofTask().count(stepsCompleted, 1)
-		if from == stepInProgress { // an outside actor completed what it had, or was, started
+		if from == stepInProgress { // an outside actor completed the attempt
 			a.attemptEnded(t, i, true, at)
 		}
 	case stepInError:
@@ -148,7 +148,7 @@ func (a *analytics) stepMoved(t *task, i int, from, to stepState, at instant) {
 	}
 }
 
-// becameReady counts how long a step waited for the steps it depends on.
+// becameReady counts how long a step waited for its dependencies.
 func (a *analytics) becameReady(t *task, i int, from stepState, at instant) {
 	if from != stepPending || t.steps[i].attempted != 0 || len(t.parents(i)) == 0 {
 		return
@@ -158,7 +158,7 @@ func (a *analytics) becameReady(t *task, i int, from stepState, at instant) {
 	a.countBoth(d, dependencyMicros, uint64(max(at-t.stepCreated(i), 0)))
 }
 
-// attemptEnded counts an attempt. How long it ran is the difference of the
+// attemptEnded counts an attempt. Its duration is the difference of the
 // records' times, not the handler's own measure, which is kept in milliseconds.
 func (a *analytics) attemptEnded(t *task, i int, success bool, at instant) {
 	s := &t.steps[i]
@@ -198,10 +198,11 @@ func errorKind(name string) uint8 {
 	return uint8(len(handlerErrorTypes))
 }
 
-// otherErrorType stands for all that handlerErrorTypes does not document.
+// otherErrorType stands for every type that handlerErrorTypes does not
+// document.
 const otherErrorType = "other"
 
-// errorKindName is the documented name of an error type's place.
+// errorKindName returns the documented name of an error type's index.
 func errorKindName(kind uint8) string {
 	if int(kind) < len(handlerErrorTypes) {
 		return handlerErrorTypes[kind].name
@@ -209,8 +210,8 @@ func errorKindName(kind uint8) string {
 	return otherErrorType
 }
 
-// errorKindNamed is the place of a documented name; the one of all others when
-// it is none, or none any more.
+// errorKindNamed returns the index of a documented name, or the index after the
+// last if the name is not documented, or not any more.
 func errorKindNamed(name string) uint8 {
 	for i, r := range handlerErrorTypes {
 		if r.name == name {
@@ -234,7 +235,7 @@ func errorKindNamed(name string) uint8 {
 // "hour" counts from the Unix epoch, durations are in microseconds. All lines
 // of a snapshot are as of one sequence, the one that it covers.
 
-// figuresHead is how a line of figures begins.
+// figuresHead is the start of a line of figures.
 const figuresHead = `{"figures":`
 
 // The two kinds of lines.
@@ -255,7 +256,7 @@ type figuresLine struct {
 	Hours     []rowOnDisk `json:"hours"`
 }
 
-// rowOnDisk is one row on disk; what is zero is left out.
+// rowOnDisk is one row on disk; members that are zero are left out.
 type rowOnDisk struct {
 	Hour   int64             `json:"hour,omitempty"`
 	Counts map[string]uint64 `json:"counts,omitempty"`
@@ -266,7 +267,7 @@ type rowOnDisk struct {
 	Last   instant           `json:"last,omitempty"`
 }
 
-// writeLines gives every line to add, without its closing brace.
+// writeLines passes every line to add, without its closing brace.
 func (f *frozenFigures) writeLines(seq uint64, add func(line []byte) error) error {
 	for _, t := range f.templates {
 		if err := f.writeLine(t.line(templateFiguresKind, seq), t.own, add); err != nil {
@@ -327,7 +328,7 @@ func (r *figureRow) onDisk() rowOnDisk {
 	return d
 }
 
-// load takes a line of a snapshot into a book that nothing was counted in yet.
+// load reads a line of a snapshot into a book that has counted nothing yet.
 func (a *analytics) load(line []byte) error {
 	var l figuresLine
 	d := json.NewDecoder(bytes.NewReader(line))
@@ -336,7 +337,7 @@ func (a *analytics) load(line []byte) error {
 		return fmt.Errorf("figures: %w", err)
 	}
 	if l.Seq == 0 || a.covered != 0 && l.Seq != a.covered {
-		return fmt.Errorf("figures as of sequence %d stand beside some as of %d", l.Seq, a.covered)
+		return fmt.Errorf("figures as of sequence %d after figures as of sequence %d", l.Seq, a.covered)
 	}
 	a.covered = l.Seq
 	s, err := l.series(&a.book)
@@ -353,7 +354,7 @@ func (a *analytics) load(line []byte) error {
 		return fmt.Errorf("figures of an unknown kind %q, from a newer version", l.Figures)
 	}
 	if *p != nil {
-		return fmt.Errorf("figures of %s.%s@%s %s stand there twice", l.Namespace, l.Name, l.Version, l.Step)
+		return fmt.Errorf("duplicate figures of %s.%s@%s %s", l.Namespace, l.Name, l.Version, l.Step)
 	}
 	*p = s
 	if l.Figures == templateFiguresKind {
@@ -371,7 +372,7 @@ func (l *figuresLine) series(b *figureBook) (*figureSeries, error) {
 			err = rowErr
 		}
 		if s.now != nil && s.now.hour >= r.hour {
-			return nil, fmt.Errorf("hour %d stands after %d", r.hour, s.now.hour)
+			return nil, fmt.Errorf("hour %d comes after hour %d", r.hour, s.now.hour)
 		}
 		if s.now != nil {
 			s.past = append(s.past, s.now)
@@ -396,7 +397,7 @@ func (d *rowOnDisk) row(gen uint64) (*figureRow, error) {
 	}
 	r.times.sum, r.times.max = d.Sum, d.Max
 	for _, b := range d.Bins {
-		r.times.bins = append(r.times.bins, makeHistogramBin(int(b[0]), b[1]))
+		r.times.bins = append(r.times.bins, makeBin(int(b[0]), b[1]))
 		r.times.count += b[1]
 	}
 	for name, n := range d.Types {
@@ -405,19 +406,19 @@ func (d *rowOnDisk) row(gen uint64) (*figureRow, error) {
 	return r, nil
 }
 
-// Where the figures are kept: for every template and every step of one, a row
+// Where the figures are kept: every template, and every step of one, has a row
 // over all time and a row for each of the last hours in which something was
 // counted. A reader gets all of it as of one moment without a copy: rows are
-// shared until they change (see freeze).
+// shared until they change, see freeze.
 
-// keptHours is how many full hours are kept beside the current one, so that
-// the last 720 hours are covered at any minute. Older hours are in the row over
-// all time alone.
+// keptHours is how many full hours are kept beside the current one, so that the
+// last 720 hours are covered at any minute. Older hours are only in the row
+// over all time.
 const keptHours = 720
 
 const hourMicros = int64(time.Hour / time.Microsecond)
 
-// hourOf is the hour of an instant, counted from the Unix epoch.
+// hourOf returns the hour of an instant, counted from the Unix epoch.
 func hourOf(at instant) int64 {
 	h := int64(at) / hourMicros
 	if int64(at)%hourMicros < 0 {
@@ -426,7 +427,7 @@ func hourOf(at instant) int64 {
 	return h
 }
 
-// hourStart is the instant at which an hour begins.
+// hourStart returns the instant at which an hour begins.
 func hourStart(hour int64) instant { return instant(hour * hourMicros) }
 
 // figure is one of the counts in a row.
@@ -435,25 +436,25 @@ type figure uint8
 const (
 	tasksCreated figure = iota
 	tasksCompleted
-	tasksFailed // became blocked_by_failures or error
+	tasksFailed // entered blocked_by_failures or error
 	tasksCancelled
 	stepsCreated
 	stepsCompleted
 	stepsFailed // for good
 	stepsCancelled
 	stepsResolved
-	attemptsEnded    // with success or not
+	attemptsEnded    // successfully or not
 	attemptsFailed   // of these
-	attemptsMeasured // of these: it is known how long they ran
-	attemptMicros    // how long those ran, together
-	retriesEnded     // attempts but the first of their step
+	attemptsMeasured // of these, with a known duration
+	attemptMicros    // the sum of those durations
+	retriesEnded     // attempts after the first of their step
 	retriesSucceeded // of these
 	dependencyWaits  // steps with dependencies that became ready for the first time
-	dependencyMicros // how long after their task's creation, together
+	dependencyMicros // the sum of the times from their task's creation
 	figureCount      // how many there are
 )
 
-// figureNames stand in the snapshot.
+// figureNames are the names of the counts in the snapshot.
 var figureNames = [figureCount]string{
 	"tasks_created", "tasks_completed", "tasks_failed", "tasks_cancelled",
 	"steps_created", "steps_completed", "steps_failed", "steps_cancelled", "steps_resolved",
@@ -471,14 +472,14 @@ type figureRow struct {
 	last   instant          // when a task last completed or failed; an attempt last ended
 }
 
-// typeCount counts an error type by its place in handlerErrorTypes; the one
+// typeCount counts an error type by its index in handlerErrorTypes; the index
 // after the last stands for all others.
 type typeCount struct {
 	kind  uint8
 	count uint64
 }
 
-// clone is a copy for another generation.
+// clone returns a copy for another generation.
 func (r *figureRow) clone(gen uint64) *figureRow {
 	c := *r
 	c.gen = gen
@@ -487,7 +488,7 @@ func (r *figureRow) clone(gen uint64) *figureRow {
 	return &c
 }
 
-// merge counts all that another row has.
+// merge counts everything that another row has.
 func (r *figureRow) merge(o *figureRow) {
 	for f, n := range o.counts {
 		r.counts[f] += n
@@ -514,31 +515,31 @@ type figureSeries struct {
 	gen  uint64
 	all  *figureRow
 	now  *figureRow   // the newest hour; nil before the first
-	past []*figureRow // hours before it, ascending, only those in which something was counted
+	past []*figureRow // earlier hours in which something was counted, ascending
 }
 
-// templateFigures is all that is kept about one template. Definitions that
-// share namespace, name and version share it.
+// templateFigures is everything that is kept about one template. Definitions
+// with the same namespace, name and version share it.
 type templateFigures struct {
 	gen    uint64
 	name   templateID
 	own    *figureSeries
 	names  []string        // of the steps; only ever appended to
-	steps  []*figureSeries // by the same index; nil before something was counted
-	byName map[string]int  // index of a step; not for readers of a frozen one
+	steps  []*figureSeries // by the same index; nil until something is counted
+	byName map[string]int  // index of a step; not for readers of frozen figures
 }
 
 // templateID names one version of a template.
 type templateID struct{ namespace, name, version string }
 
-// figureBook is every row there is. The store's mutex guards it.
+// figureBook holds every row. The store's mutex guards it.
 type figureBook struct {
 	gen       uint64
 	newest    int64         // the newest hour in which something was counted
-	whole     *figureSeries // what the templates' own come to together; nil before the first
+	whole     *figureSeries // the sum of the templates' own series; nil before the first
 	templates []*templateFigures
 	byName    map[templateID]int // index of a template
-	lost      figureRow          // takes what belongs to an hour that is not kept any more
+	lost      figureRow          // takes what belongs to an hour that is no longer kept
 }
 
 // frozenFigures is the book as it was at one moment. It never changes.
@@ -548,16 +549,15 @@ type frozenFigures struct {
 	templates []*templateFigures
 }
 
-// freeze hands out the book as it is. What it holds belongs to the generation
-// that ends here: whoever changes a series or row of an older generation
-// changes a copy and puts that in its place. Slices that are shared are
-// appended to but not written within their length.
+// freeze returns the book as it is, and ends a generation. Whoever changes a
+// series or row of an older generation changes a copy and puts that in its
+// place. Shared slices are appended to, but never written within their length.
 func (b *figureBook) freeze() *frozenFigures {
 	b.gen++
 	return &frozenFigures{b.newest, b.whole, slices.Clone(b.templates)}
 }
 
-// template is the figures at a place of the book, to be changed.
+// template returns the figures at an index of the book, to be changed.
 func (b *figureBook) template(at int) *templateFigures {
 	f := b.templates[at]
 	if f.gen != b.gen {
@@ -593,7 +593,8 @@ func (p figurePair) seen(at instant) {
 	p.hour.last = max(p.hour.last, at)
 }
 
-// taskPairs is the rows in which an event counts for its template and for the whole.
+// taskPairs is the rows in which an event counts for its template and for the
+// whole.
 type taskPairs struct{ own, whole figurePair }
 
 func (t *taskPairs) count(f figure, n uint64) {
@@ -616,7 +617,7 @@ func (t *taskPairs) seen(at instant) {
 	t.whole.seen(at)
 }
 
-// addToWhole counts a template's series that comes from a snapshot in the whole.
+// addToWhole adds a template's series from a snapshot to the whole.
 func (b *figureBook) addToWhole(s *figureSeries) {
 	whole := b.series(&b.whole)
 	whole.all.merge(s.all)
@@ -628,13 +629,13 @@ func (b *figureBook) addToWhole(s *figureSeries) {
 	}
 }
 
-// rows is the rows of the series at p for an hour, to be changed.
+// rows returns the rows of the series at p for an hour, to be changed.
 func (b *figureBook) rows(p **figureSeries, hour int64) figurePair {
 	s := b.series(p)
 	return figurePair{s.all, b.hour(s, hour)}
 }
 
-// series is the series at p with its row over all time, to be changed.
+// series returns the series at p with its row over all time, to be changed.
 func (b *figureBook) series(p **figureSeries) *figureSeries {
 	s := *p
 	if s == nil {
@@ -650,7 +651,8 @@ func (b *figureBook) series(p **figureSeries) *figureSeries {
 	return s
 }
 
-// hour is the row for an hour of a series that may be changed, likewise.
+// hour returns the row for an hour of a series that may be changed, to be
+// changed.
 func (b *figureBook) hour(s *figureSeries, hour int64) *figureRow {
 	if s.now == nil || s.now.hour != hour {
 		return b.otherHour(s, hour)
@@ -661,9 +663,9 @@ func (b *figureBook) hour(s *figureSeries, hour int64) *figureRow {
 	return s.now
 }
 
-// otherHour is the row for an hour that is not the newest of the series: a new
-// one, or an older one when the clock went back or a start counts what it reads
-// in another order than it happened.
+// otherHour returns the row for an hour that is not the newest of the series: a
+// new row, or an older one if the clock was set back or a start reads records
+// in another order than they happened.
 func (b *figureBook) otherHour(s *figureSeries, hour int64) *figureRow {
 	b.newest = max(b.newest, hour)
 	if hour < b.newest-keptHours {
@@ -691,7 +693,7 @@ func (b *figureBook) otherHour(s *figureSeries, hour int64) *figureRow {
 	return s.past[i]
 }
 
-// firstHour is the place of the first row that is not before an hour.
+// firstHour returns the index of the first row that is not before an hour.
 func firstHour(rows []*figureRow, hour int64) int {
 	i, _ := slices.BinarySearchFunc(rows, hour, func(r *figureRow, hour int64) int {
 		return cmp.Compare(r.hour, hour)
@@ -699,11 +701,11 @@ func firstHour(rows []*figureRow, hour int64) int {
 	return i
 }
 
-// allTime, for an hour to begin with, stands for the row over all time.
+// allTime, as the hour to begin with, stands for the row over all time.
 const allTime = math.MinInt64
 
-// since adds to sum what was counted in an hour and after it, and reports
-// whether that was anything.
+// since adds to sum what was counted from an hour on, and reports whether
+// anything was.
 func (s *figureSeries) since(hour int64, sum *figureRow) bool {
 	if s == nil {
 		return false
@@ -723,7 +725,8 @@ func (s *figureSeries) since(hour int64, sum *figureRow) bool {
 	return true
 }
 
-// findOrAdd is the place of a template in the book; one that is not there yet is entered.
+// findOrAdd returns the index of a template in the book, and adds the template
+// if needed.
 func (b *figureBook) findOrAdd(name templateID) int {
 	at, ok := b.byName[name]
 	if !ok {
@@ -734,7 +737,8 @@ func (b *figureBook) findOrAdd(name templateID) int {
 	return at
 }
 
-// findOrAdd is the place of a step among those of a template, entered likewise.
+// findOrAdd returns the index of a step of a template, and adds the step if
+// needed.
 func (f *templateFigures) findOrAdd(name string) int {
 	at, ok := f.byName[name]
 	if !ok {

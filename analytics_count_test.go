@@ -130,7 +130,7 @@ func TestFiguresOutliveTasks(t *testing.T) {
 	closeTestService(t, s)
 	s = openTestService(t, o)
 	s.finish(context.Background())
-	defer s.closeStore()
+	defer s.close()
 	if n := len(s.store.slots); n != 0 {
 		t.Fatalf("%d tasks are still there", n)
 	}
@@ -174,13 +174,13 @@ func TestUnfitFiguresAreRefused(t *testing.T) {
 	good := line("template", "7", "", row)
 	for _, tc := range []struct{ line, reason string }{
 		{line("step", "7", `,"step":"a"`, row), ""},
-		{line("step", "8", `,"step":"a"`, row), "as of sequence 8 stand beside some as of 7"},
+		{line("step", "8", `,"step":"a"`, row), "as of sequence 8 after figures as of sequence 7"},
 		{line("step", "0", `,"step":"a"`, row), "as of sequence 0"},
 		{line("colour", "7", "", row), "unknown kind"},
 		{line("step", "7", `,"step":"a","mood":1`, row), "mood"},
-		{line("step", "7", `,"step":"a"`, row+","+row), "hour 5 stands after 5"},
+		{line("step", "7", `,"step":"a"`, row+","+row), "hour 5 comes after hour 5"},
 		{line("step", "7", `,"step":"a"`, `{"counts":{"smiles":1}}`), "unknown counts"},
-		{line("template", "7", "", row), "stand there twice"},
+		{line("template", "7", "", row), "duplicate figures of"},
 		{`{"figures":[`, "figures: "},
 	} {
 		a := newAnalytics()

@@ -687,7 +687,7 @@ func TestFailureHeaders(t *testing.T) {
 			t.Errorf("%s: got %d %q; want %d %q", tt.name, status, got, tt.status, want)
 		}
 		code := map[int]string{401: "AUTHENTICATION_FAILED", 403: "AUTHORIZATION_FAILED", 503: "SERVICE_UNAVAILABLE"}
-		if got, want := statusOf[tt.f.kind].code, code[tt.status]; got != want {
+		if got, want := failureForms[tt.f.kind].code, code[tt.status]; got != want {
 			t.Errorf("%s: got code %s; want %s", tt.name, got, want)
 		}
 	}

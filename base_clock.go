@@ -1,10 +1,10 @@
 package main
 
-// The one source of time of a service, real or virtual. Nothing else in the
-// program reads the wall clock or starts a timer for the service's own delays.
+// Instants, and the clock of a service, real or virtual: nothing else reads the wall
+// clock or starts a timer for the delays of tasks. Limits that apply in real time in
+// every mode are at the end.
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -13,28 +13,22 @@ import (
 	"time"
 )
 
-// instant is a moment in microseconds since the Unix epoch, UTC: the precision
-// of every timestamp of the service. Zero means "none".
+// instant is a time in microseconds since the Unix epoch, UTC, the precision of
+// every timestamp of the service. Zero means "none".
 type instant int64
 
 func instantOf(t time.Time) instant { return instant(t.UnixMicro()) }
 
 func (i instant) time() time.Time { return time.UnixMicro(int64(i)).UTC() }
 
-// The wire forms of an instant.
-const (
-	zonedLayout = "2006-01-02T15:04:05.000000Z"
-	naiveLayout = "2006-01-02T15:04:05.000000"
-)
-
-// zoned is the wire form with a trailing Z.
+// zoned returns the wire form with a trailing Z.
 func (i instant) zoned() string { return string(i.appendZoned(nil)) }
 
 // appendZoned appends the wire form with a trailing Z.
 func (i instant) appendZoned(b []byte) []byte { return append(i.appendNaive(b), 'Z') }
 
-// appendNaive appends the wire form without a zone, which some fields carry:
-// YYYY-MM-DDThh:mm:ss.ffffff. Answers hold a dozen of them, hence not by Format.
+// appendNaive appends the wire form without a zone, which some fields have:
+// YYYY-MM-DDThh:mm:ss.ffffff. Answers have a dozen of them, and Format is slow.
 func (i instant) appendNaive(b []byte) []byte {
 	t := i.time()
 	year, month, day := t.Date()
@@ -48,7 +42,7 @@ func (i instant) appendNaive(b []byte) []byte {
 	return appendDigits(append(b, '.'), t.Nanosecond()/1000, 6)
 }
 
-// appendDigits appends n, not negative, with leading zeros.
+// appendDigits appends n >= 0 with leading zeros.
 func appendDigits(b []byte, n, width int) []byte {
 	at := len(b) + width
 	b = append(b, "000000"[:width]...)
@@ -65,11 +59,11 @@ func (i instant) add(d time.Duration) instant { return i + instant(d/time.Micros
 
 func (i instant) sub(j instant) time.Duration { return time.Duration(i-j) * time.Microsecond }
 
-// instantForm is either wire form, with 0 to 9 fractional digits; package time
-// would also read a comma and more digits.
+// instantForm matches either wire form, with 0 to 9 fractional digits; package time
+// would also accept a comma and more digits.
 var instantForm = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)?$`)
 
-// parseInstant reads either wire form; what is below a microsecond is dropped.
+// parseInstant reads either wire form and drops fractions of a microsecond.
 func parseInstant(s string) (instant, error) {
 	m := instantForm.FindStringSubmatch(s)
 	layout := time.RFC3339
@@ -86,107 +80,81 @@ func parseInstant(s string) (instant, error) {
 // clock tells the time and runs timers.
 type clock interface {
 	now() instant
-	// schedule runs f once now() has reached when, in a goroutine of the
-	// clock's own or, for a virtual clock, in the one that moves it. f may be
-	// called although the timer was cancelled: it checks whether it still has
-	// something to do.
+	// schedule calls f once now() has reached when, in the clock's goroutine or,
+	// for a virtual clock, in the one that moves it. f may be called although the
+	// timer was cancelled, so it checks whether it still has something to do.
 	schedule(when instant, f func()) *timer
-	// scheduleHousekeeping is schedule for what no task waits for: it is never
-	// a reason to move a virtual clock.
+	// scheduleHousekeeping is schedule for work that no task waits for: it is
+	// never a reason to move a virtual clock.
 	scheduleHousekeeping(when instant, f func()) *timer
 }
 
-// timer is one entry of a heap of timers.
+// timer is a function to be called at a time.
 type timer struct {
 	when instant
-	seq  uint64 // order among timers due at the same instant
+	seq  uint64 // orders timers that are due at the same instant
 	f    func()
 	in   *timers
-	at   int // its place in the heap; -1 once it left
+	at   int // its place in the queue; -1 once it left
 }
 
-// cancel takes the timer out, unless it fired already. It may be called under
-// any lock that f takes.
+// cancel removes the timer, unless it has fired. It may be called under any lock
+// that f takes.
 func (t *timer) cancel() { t.in.remove(t) }
 
-// timerHeap orders timers by due time, then by the order of scheduling.
-type timerHeap []*timer
-
-func (h timerHeap) Len() int { return len(h) }
-
-func (h timerHeap) Less(i, j int) bool {
-	if h[i].when != h[j].when {
-		return h[i].when < h[j].when
-	}
-	return h[i].seq < h[j].seq
-}
-
-func (h timerHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].at, h[j].at = i, j
-}
-
-func (h *timerHeap) Push(x any) {
-	t := x.(*timer)
-	t.at = len(*h)
-	*h = append(*h, t)
-}
-
-func (h *timerHeap) Pop() any {
-	old := *h
-	t := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	t.at = -1
-	return t
-}
-
-// timers is a heap of timers with a lock, shared by both kinds of clock.
+// timers is a queue of timers with a lock. The zero value is empty.
 type timers struct {
-	mu   sync.Mutex
-	heap timerHeap
-	seq  uint64
+	mu    sync.Mutex
+	queue priorityQueue[*timer] // by due time, then in the order of scheduling
+	seq   uint64
 }
 
-// add enters a timer and reports whether it is now the earliest.
-func (t *timers) add(when instant, f func()) (added *timer, first bool) {
+// insert adds a timer and reports whether it is now the earliest.
+func (t *timers) insert(when instant, f func()) (inserted *timer, first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.queue.before == nil {
+		t.queue.before = func(a, b *timer) bool { return a.when < b.when || a.when == b.when && a.seq < b.seq }
+		t.queue.placed = func(one *timer, place int) { one.at = place }
+	}
 	t.seq++
-	added = &timer{when: when, seq: t.seq, f: f, in: t}
-	heap.Push(&t.heap, added)
-	return added, t.heap[0] == added
+	inserted = &timer{when: when, seq: t.seq, f: f, in: t}
+	t.queue.push(inserted)
+	return inserted, inserted.at == 0
 }
 
 func (t *timers) remove(which *timer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if which.at >= 0 {
-		heap.Remove(&t.heap, which.at)
+		t.queue.remove(which.at)
+		which.at = -1
 	}
 }
 
-// due takes the earliest timer if it is due at now.
+// due removes the earliest timer and returns its function if it is due at now.
 func (t *timers) due(now instant) (func(), bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.heap) == 0 || t.heap[0].when > now {
+	if len(t.queue.items) == 0 || t.queue.items[0].when > now {
 		return nil, false
 	}
-	return heap.Pop(&t.heap).(*timer).f, true
+	first := t.queue.pop()
+	first.at = -1
+	return first.f, true
 }
 
-// next is the due time of the earliest timer.
+// next returns the due time of the earliest timer.
 func (t *timers) next() (instant, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.heap) == 0 {
+	if len(t.queue.items) == 0 {
 		return 0, false
 	}
-	return t.heap[0].when, true
+	return t.queue.items[0].when, true
 }
 
-// overdue is how long the earliest timer has been due; 0 when none is.
+// overdue returns how long the earliest timer has been due; 0 when none is.
 func (t *timers) overdue(now instant) time.Duration {
 	next, ok := t.next()
 	if !ok {
@@ -195,10 +163,10 @@ func (t *timers) overdue(now instant) time.Duration {
 	return max(now.sub(next), 0)
 }
 
-// realClock is the wall clock. One goroutine runs its timers, until stop.
+// realClock is the wall clock. One goroutine fires its timers until stop.
 type realClock struct {
 	timers timers
-	wake   chan struct{} // holds one token when an earlier timer came in
+	wake   chan struct{} // holds one token when an earlier timer was inserted
 	done   chan struct{}
 	once   sync.Once
 }
@@ -212,7 +180,7 @@ func newRealClock() *realClock {
 func (c *realClock) now() instant { return instantOf(time.Now()) }
 
 func (c *realClock) schedule(when instant, f func()) *timer {
-	t, first := c.timers.add(when, f)
+	t, first := c.timers.insert(when, f)
 	if first {
 		offerToken(c.wake)
 	}
@@ -221,7 +189,7 @@ func (c *realClock) schedule(when instant, f func()) *timer {
 
 func (c *realClock) scheduleHousekeeping(when instant, f func()) *timer { return c.schedule(when, f) }
 
-// overdue is how late the timers are.
+// overdue returns how late the timers are.
 func (c *realClock) overdue() time.Duration { return c.timers.overdue(c.now()) }
 
 // stop ends the timer goroutine; timers that are not due yet never fire.
@@ -250,19 +218,18 @@ func (c *realClock) run() {
 	}
 }
 
-// What follows runs on real time in every mode: limits on handlers outside,
-// and the patience with a disk or a peer.
+// Real time, whatever the clock: limits on outside handlers, disks and peers.
 
-// realNow is the time of the machine.
+// realNow returns the machine's time.
 func realNow() instant { return instantOf(time.Now()) }
 
-// afterReal runs f after d, in a goroutine of its own.
+// afterReal calls f after d, in a new goroutine.
 func afterReal(d time.Duration, f func()) { time.AfterFunc(d, f) }
 
-// realDeadline is d from now, for a connection.
+// realDeadline returns the deadline of a connection, d from now.
 func realDeadline(d time.Duration) time.Time { return time.Now().Add(d) }
 
-// receiveWithin takes a value from c, unless d passes first.
+// receiveWithin receives a value from c, unless d passes first.
 func receiveWithin[T any](c <-chan T, d time.Duration) (v T, ok bool) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -274,7 +241,7 @@ func receiveWithin[T any](c <-chan T, d time.Duration) (v T, ok bool) {
 	}
 }
 
-// errTooLong is what closedWithin gives when its limit passed.
+// errTooLong is the error of closedWithin when its limit has passed.
 var errTooLong = errors.New("the limit passed")
 
 // closedWithin waits until done is closed, ctx ends, or d passes.
@@ -291,16 +258,13 @@ func closedWithin(ctx context.Context, done <-chan struct{}, d time.Duration) er
 	}
 }
 
-// realTimeIn is the wall clock's time after d, as connections take deadlines.
-func realTimeIn(d time.Duration) time.Time { return time.Now().Add(d) }
-
-// zonedTime is an instant on the wire, null when there is none.
+// zonedTime is an instant in JSON, null for none.
 type zonedTime instant
 
 // MarshalJSON implements json.Marshaler.
 func (t zonedTime) MarshalJSON() ([]byte, error) { return marshalTime(instant(t), instant.appendZoned) }
 
-// naiveTime is the form without a zone that some fields carry.
+// naiveTime is zonedTime without a zone, the form of some fields.
 type naiveTime instant
 
 // MarshalJSON implements json.Marshaler.

@@ -6,6 +6,12 @@ import (
 	"time"
 )
 
+// The wire forms of an instant, as layouts of package time.
+const (
+	zonedLayout = "2006-01-02T15:04:05.000000Z"
+	naiveLayout = "2006-01-02T15:04:05.000000"
+)
+
 func TestInstantForms(t *testing.T) {
 	for _, tc := range []struct {
 		text string
@@ -97,4 +103,11 @@ func (c *virtualClock) advance(d time.Duration) {
 		c.fire()
 	}
 	c.set(end)
+}
+
+// set moves the clock on to an instant, if that is not past.
+func (c *virtualClock) set(t instant) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.setLocked(max(t, c.nowLocked()))
 }

@@ -366,7 +366,7 @@ func fillStore(b *testing.B, dir string, tasks int) {
 			b.Fatal(err)
 		}
 	}
-	if err := svc.closeStore(); err != nil {
+	if err := svc.close(); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -684,7 +684,7 @@ func BenchmarkBesideSnapshot(b *testing.B) {
 		extra: []string{benchTemplate("diamond", "builtin:noop", diamondParents)}})
 	defer func() { // without the invariants of a million tasks
 		svc.finish(context.Background())
-		svc.closeStore()
+		svc.close()
 	}()
 	h := httptest.NewServer(newOrchestrationAPI(svc, nil))
 	defer h.Close()

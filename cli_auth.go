@@ -4,9 +4,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -16,63 +14,34 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 )
 
-const authUsage = `usage: stepwell auth <command> [flags]
-
-  generate-keys      make an RSA key pair for tokens
-  generate-token     make a token
-  validate-token     show what a token says, or why it is refused
-  show-permissions   list the permissions, the routes that ask for them and the roles
-
-"stepwell auth <command> --help" lists the flags of a command.
-`
-
-// authCLI is what the auth commands work with.
+// authCLI is what the auth commands share.
 type authCLI struct {
-	getenv         func(string) string
-	now            func() instant
-	stdout, stderr io.Writer
+	*process
+	settings func(name string) string // of the environment, or else of the configuration files
 }
 
-// authCommand runs "stepwell auth args…". A *usageError means that the command
-// line was wrong, any other error that the command failed.
-func authCommand(
-	args []string, getenv func(string) string, now func() instant, stdout, stderr io.Writer,
-) error {
-	c := &authCLI{getenv, now, stdout, stderr}
-	verb := ""
-	if len(args) > 0 {
-		verb, args = args[0], args[1:]
+func (p *process) authCommands() []command {
+	c := &authCLI{p, p.authSettings()}
+	return []command{
+		{name: "generate-keys", help: "make an RSA key pair for tokens", run: c.generateKeys},
+		{name: "generate-token", help: "make a token", run: c.generateToken},
+		{name: "validate-token", help: "show the contents of a token, or why it is refused", run: c.validateToken},
+		{name: "show-permissions", help: "list the permissions, the routes that require them, and the roles",
+			run: c.showPermissions},
 	}
-	switch verb {
-	case "generate-keys":
-		return c.generateKeys(args)
-	case "generate-token":
-		return c.generateToken(args)
-	case "validate-token":
-		return c.validateToken(args)
-	case "show-permissions":
-		return c.showPermissions(args)
-	case "help", "-h", "-help", "--help":
-		_, err := io.WriteString(stdout, authUsage)
-		return err
-	case "":
-		return &usageError{"auth: a command is missing\n" + authUsage}
-	}
-	return &usageError{fmt.Sprintf("auth: unknown command %q\n%s", verb, authUsage)}
 }
 
-// authSettings is the environment, and behind it the configuration files, so that
-// tokens fit the service that reads the same files. They are read when a key is
-// asked for that the environment does not set.
+// authSettings returns a lookup of variables that falls back on the configuration
+// files, so that tokens fit the service that reads the same files. The files are
+// read when a key is needed that the environment does not set.
 func (p *process) authSettings() func(name string) string {
 	configured := sync.OnceValue(func() *Config {
 		c, _, err := loadConfig(configArgs{}, p.getenv, p.environ, os.ReadFile)
 		if err != nil {
-			fmt.Fprintf(p.stderr, "warning: only the environment counts: %v\n", err)
+			fmt.Fprintf(p.stderr, "warning: using the environment alone: %v\n", err)
 		}
 		return c
 	})
@@ -85,60 +54,12 @@ func (p *process) authSettings() func(name string) string {
 	}
 }
 
-// authFlags are the flags of one command.
-type authFlags struct {
-	*flag.FlagSet
-	output string // -o
-}
-
-func newAuthFlags(command string) *authFlags {
-	f := &authFlags{FlagSet: flag.NewFlagSet("auth "+command, flag.ContinueOnError)}
-	f.SetOutput(io.Discard)
-	f.StringVar(&f.output, "o", "table", "output: `table or json`")
-	return f
-}
-
-// read parses args. done means that they asked for help, which was given.
-func (f *authFlags) read(args []string, stdout io.Writer) (done bool, err error) {
-	switch err := f.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintf(stdout, "usage: stepwell %s [flags]\n\n", f.Name())
-		f.SetOutput(stdout)
-		f.PrintDefaults()
-		return true, nil
-	case err != nil:
-		return false, f.misuse("%v", err)
-	case f.NArg() > 0:
-		return false, f.misuse("there are %d arguments too many", f.NArg())
-	case f.output != "table" && f.output != "json":
-		return false, f.misuse("-o takes table or json")
-	}
-	return false, nil
-}
-
-func (f *authFlags) misuse(format string, args ...any) error {
-	return &usageError{f.Name() + ": " + fmt.Sprintf(format, args...)}
-}
-
-// print writes a result: as JSON, or as what table writes, columns aligned.
-func (c *authCLI) print(f *authFlags, result any, table func(w io.Writer)) error {
-	if f.output == "json" {
-		e := json.NewEncoder(c.stdout)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		return e.Encode(result)
-	}
-	w := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
-	table(w)
-	return w.Flush()
-}
-
-func (c *authCLI) generateKeys(args []string) error {
-	f := newAuthFlags("generate-keys")
+func (c *authCLI) generateKeys(_ context.Context, args []string) error {
+	f := newOptions("auth generate-keys", "").withOutput()
 	dir := f.String("output-dir", keysDir, "the `directory` to write to; made when missing")
 	bits := f.Int("key-size", minRSABits, "`bits` of the RSA key, 2048 to 8192")
 	force := f.Bool("force", false, "replace keys that exist")
-	if done, err := f.read(args, c.stdout); done || err != nil {
+	if _, err := f.parse(args, 0, c.stdout); err != nil {
 		return err
 	}
 	if *bits < minRSABits || *bits > maxRSABits || *bits%8 != 0 {
@@ -181,9 +102,9 @@ func keyExistsError(path string) error {
 	return fmt.Errorf("%s holds a key already; --force replaces it, and tokens of the old key end", path)
 }
 
-func (c *authCLI) showPermissions(args []string) error {
-	f := newAuthFlags("show-permissions")
-	if done, err := f.read(args, c.stdout); done || err != nil {
+func (c *authCLI) showPermissions(_ context.Context, args []string) error {
+	f := newOptions("auth show-permissions", "").withOutput()
+	if _, err := f.parse(args, 0, c.stdout); err != nil {
 		return err
 	}
 	type shown struct {
@@ -232,8 +153,8 @@ func printPermissions(w io.Writer) {
 
 // The commands about tokens: "stepwell auth generate-token" and "validate-token".
 
-func (c *authCLI) generateToken(args []string) error {
-	f := newAuthFlags("generate-token")
+func (c *authCLI) generateToken(_ context.Context, args []string) error {
+	f := newOptions("auth generate-token", "").withOutput()
 	permissions := f.String("permissions", "", "the `permissions`, with commas between")
 	roles := f.String("role", "", "role `patterns`, with commas between: "+strings.Join(roleNames(), ", "))
 	subject := f.String("subject", "stepwell-cli", "who the token is for")
@@ -243,7 +164,7 @@ func (c *authCLI) generateToken(args []string) error {
 	issuer := f.String("issuer", c.setting("jwt_issuer", defaultIssuer), "the issuer that the service expects")
 	audience := f.String("audience", c.setting("jwt_audience", defaultAudience), "the audience that the service expects")
 	allowUnknown := f.Bool("allow-unknown", false, "put in permissions that this service does not know")
-	if done, err := f.read(args, c.stdout); done || err != nil {
+	if _, err := f.parse(args, 0, c.stdout); err != nil {
 		return err
 	}
 	list, err := c.tokenPermissions(f, *permissions, *roles, *allowUnknown)
@@ -263,7 +184,7 @@ func (c *authCLI) generateToken(args []string) error {
 }
 
 // tokenPermissions is what the flags ask for, each string once, in order.
-func (c *authCLI) tokenPermissions(f *authFlags, permissions, roles string, allowUnknown bool) ([]string, error) {
+func (c *authCLI) tokenPermissions(f *options, permissions, roles string, allowUnknown bool) ([]string, error) {
 	var list []string
 	for _, name := range authList(roles) {
 		role, ok := rolePermissions(name)
@@ -288,7 +209,7 @@ func (c *authCLI) tokenPermissions(f *authFlags, permissions, roles string, allo
 	return authOnce(list), nil
 }
 
-func (c *authCLI) printNewToken(f *authFlags, keyPath string, spec tokenSpec) error {
+func (c *authCLI) printNewToken(f *options, keyPath string, spec tokenSpec) error {
 	key, err := readPrivateKey(keyPath)
 	if err != nil {
 		return fmt.Errorf("auth generate-token: %w", err)
@@ -306,8 +227,8 @@ func (c *authCLI) printNewToken(f *authFlags, keyPath string, spec tokenSpec) er
 	return c.print(f, result, func(w io.Writer) { fmt.Fprintln(w, token) })
 }
 
-func (c *authCLI) validateToken(args []string) error {
-	f := newAuthFlags("validate-token")
+func (c *authCLI) validateToken(_ context.Context, args []string) error {
+	f := newOptions("auth validate-token", "").withOutput()
 	token := f.String("token", "", "the `token`; without it STEPWELL_AUTH_TOKEN is read")
 	keyPath := f.String("public-key", c.keyPath("STEPWELL_JWT_PUBLIC_KEY_PATH", publicKeyName),
 		"the public key's `file`")
@@ -315,11 +236,11 @@ func (c *authCLI) validateToken(args []string) error {
 	audience := f.String("audience", c.setting("jwt_audience", defaultAudience), "the audience to expect")
 	claim := f.String("permissions-claim", "permissions", "the `claim` with the permissions")
 	allowUnknown := f.Bool("allow-unknown", false, "do not mind unknown permissions")
-	if done, err := f.read(args, c.stdout); done || err != nil {
+	if _, err := f.parse(args, 0, c.stdout); err != nil {
 		return err
 	}
 	if *token == "" {
-		*token = c.getenv("STEPWELL_AUTH_TOKEN")
+		*token = c.settings("STEPWELL_AUTH_TOKEN")
 	}
 	if *token == "" || *issuer == "" || *audience == "" {
 		return f.misuse("--token is needed; --issuer and --audience must not be empty")
@@ -356,7 +277,7 @@ func (c *authCLI) verifiedClaims(keyPath, token string, rules tokenRules) (*toke
 	return claims, err
 }
 
-func (c *authCLI) printClaims(f *authFlags, claims *tokenClaims) error {
+func (c *authCLI) printClaims(f *options, claims *tokenClaims) error {
 	at := func(i instant) string {
 		if i == 0 {
 			return ""
@@ -396,7 +317,7 @@ func (c *authCLI) printClaims(f *authFlags, claims *tokenClaims) error {
 // setting is a key of the orchestration role's authentication, as the
 // environment sets it.
 func (c *authCLI) setting(key, fallback string) string {
-	return authSetting(c.getenv, "orchestration", key, fallback)
+	return authSetting(c.settings, "orchestration", key, fallback)
 }
 
 // defaultHours is the configured validity of tokens.
@@ -409,7 +330,7 @@ func (c *authCLI) defaultHours() int {
 
 // keyPath is where a key is looked for without a flag.
 func (c *authCLI) keyPath(variable, name string) string {
-	if path := c.getenv(variable); path != "" {
+	if path := c.settings(variable); path != "" {
 		return path
 	}
 	return filepath.Join(keysDir, name)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto"
 	"encoding/base64"
 	"encoding/json"
@@ -33,7 +34,11 @@ func newAuthRun(t *testing.T) *authRun {
 func (r *authRun) run(args ...string) (stdout, stderr string, err error) {
 	r.t.Helper()
 	var out, diag bytes.Buffer
-	err = authCommand(args, func(k string) string { return r.env[k] }, func() instant { return r.at }, &out, &diag)
+	p := &process{
+		getenv: func(k string) string { return r.env[k] }, now: func() instant { return r.at },
+		stdout: &out, stderr: &diag,
+	}
+	err = p.run(context.Background(), append([]string{"auth"}, args...))
 	return out.String(), diag.String(), err
 }
 
@@ -276,8 +281,8 @@ func TestGenerateTokenRefuses(t *testing.T) {
 	r.fails(true, "expiry-hours", "generate-token", "--role", "ops-admin", "--expiry-hours", "soon")
 	r.fails(true, "must not be empty", "generate-token", "--role", "ops-admin", "--issuer", "")
 	r.fails(true, "nonsense", "generate-token", "--nonsense")
-	r.fails(true, "too many", "generate-token", "--role", "ops-admin", "more")
-	r.fails(true, "-o takes", "generate-token", "--role", "ops-admin", "-o", "yaml")
+	r.fails(true, `unexpected argument "more"`, "generate-token", "--role", "ops-admin", "more")
+	r.fails(true, "-o must be", "generate-token", "--role", "ops-admin", "-o", "yaml")
 	r.fails(false, "absent.pem", "generate-token", "--role", "ops-admin", "--private-key", "absent.pem")
 	r.fails(false, "want an unencrypted PRIVATE KEY",
 		"generate-token", "--role", "ops-admin", "--private-key", "keys/jwt-public-key.pem")
@@ -401,16 +406,14 @@ func TestShowPermissions(t *testing.T) {
 
 func TestAuthUsage(t *testing.T) {
 	r := newAuthRun(t)
-	r.fails(true, "a command is missing")
+	r.fails(true, "missing command")
 	r.fails(true, `unknown command "keys"`, "keys")
-	if out := r.must("--help"); out != authUsage {
-		t.Errorf("got %q; want the usage", out)
-	}
+	usage := r.must("--help")
 	for _, verb := range []string{"generate-keys", "generate-token", "validate-token", "show-permissions"} {
 		if out := r.must(verb, "--help"); !strings.Contains(out, "stepwell auth "+verb) || !strings.Contains(out, "-o ") {
 			t.Errorf("%s --help: got %q; want its flags", verb, out)
 		}
-		if !strings.Contains(authUsage, "  "+verb) {
+		if !strings.Contains(usage, "  "+verb) {
 			t.Errorf("the usage does not name %s", verb)
 		}
 	}

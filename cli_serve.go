@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -43,7 +42,7 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	cfg, origin, err := loadConfig(flags.configArgs, p.getenv, p.environ, os.ReadFile)
+	cfg, origin, err := p.loadConfig(flags.configArgs, p.environ)
 	if err != nil {
 		return err
 	}
@@ -71,7 +70,7 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	w, err := openWorld(flags.seed, serviceOptions{
+	w, err := openWorkload(flags.seed, serviceOptions{
 		cfg: cfg, log: log, auth: auth, clock: v.clock, registry: registry, handlers: handlers,
 		deterministic: cfg.Fixture.DeterministicIDs,
 	}, gates)
@@ -92,6 +91,27 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	}
 	defer dropReadyFile(flags.readyFile, report.PID)
 	return errors.Join(err, v.shutDown(ctx, w))
+}
+
+// workload is what a process serves: one service, or in fixture mode one that
+// others replace.
+type workload interface {
+	ready() bool                // nothing keeps it from its work any more
+	finish(ctx context.Context) // its handlers may go on until ctx ends
+	close() error               // makes its store durable
+}
+
+// openWorkload opens what the configuration asks for, and the gates to it.
+func openWorkload(seed string, parts serviceOptions, g *gates) (workload, error) {
+	if parts.cfg.Fixture.Enabled {
+		return openWorld(seed, parts, g)
+	}
+	svc, err := openSeeded(seed, parts)
+	if err != nil {
+		return nil, err
+	}
+	g.open(svc)
+	return svc, nil
 }
 
 // loadWork is what steps can be run by, and the templates that say which.
@@ -218,8 +238,8 @@ const readyEvery = 100 * time.Millisecond
 
 // awaitReady returns when nothing keeps the service from its work any more, as
 // a full disk does, or when the process is told to end, or a listener failed.
-func (v *serving) awaitReady(ctx context.Context, w *world) error {
-	for ctx.Err() == nil && !w.service().health.ready() {
+func (v *serving) awaitReady(ctx context.Context, w workload) error {
+	for ctx.Err() == nil && !w.ready() {
 		if err, failed := receiveWithin(v.failed, readyEvery); failed {
 			return err
 		}
@@ -242,7 +262,7 @@ const closeTimeout = 2 * time.Second
 
 // shutDown lets running handlers end, with the API still answering; then the
 // requests; then it makes the store durable. ended is the context whose end it is.
-func (v *serving) shutDown(ended context.Context, w *world) error {
+func (v *serving) shutDown(ended context.Context, w workload) error {
 	handlers, requests := v.graces(ended)
 	ctx, cancel := context.WithTimeout(context.Background(), handlers)
 	defer cancel()
@@ -273,7 +293,8 @@ func (p *process) announce(r readyReport, flags *serveArgs) error {
 	}
 	line = append(line, '\n')
 	if flags.readyFile != "" {
-		if err := writeReadyFile(flags.readyFile, line); err != nil {
+		write := func(f *os.File) error { _, err := f.Write(line); return err }
+		if err := replaceFile(flags.readyFile, write); err != nil {
 			return fmt.Errorf("writing the ready file: %w", err)
 		}
 	}
@@ -292,25 +313,6 @@ func removeReadyFile(path string) error {
 		return fmt.Errorf("removing the old ready file: %w", err)
 	}
 	return nil
-}
-
-// writeReadyFile makes the file beside its place and renames it, so that whoever
-// sees it can read all of it.
-func writeReadyFile(path string, line []byte) error {
-	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d", filepath.Base(path), os.Getpid()))
-	os.Remove(temp) // of a process that had this pid before and crashed
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(line)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(temp, path)
-	}
-	if err != nil {
-		os.Remove(temp)
-	}
-	return err
 }
 
 // dropReadyFile removes the file at the end, if it is still this process's.
@@ -344,8 +346,7 @@ func (v *serving) banner(p *process, templates int) {
 	}
 	fmt.Fprintf(p.stderr, "  state      %s\n", v.stateLine())
 	if v.cfg.Fixture.Enabled {
-		fmt.Fprintf(p.stderr, "  fixture    on: tests control the service, its clock and up to %d sandboxes under %s%s\n",
-			maxSandboxes, r.OrchestrationURL, controlPath)
+		fmt.Fprintf(p.stderr, "  fixture    %s\n", fixtureBanner(r.OrchestrationURL))
 	}
 	if len(v.cfg.Templates.Dirs) > 0 {
 		fmt.Fprintf(p.stderr, "  templates  %d from %s\n", templates, strings.Join(v.cfg.Templates.Dirs, ", "))

@@ -13,7 +13,8 @@ func TestReadyFileAfterCrash(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ready.json")
 	writeFile(t, filepath.Join(filepath.Dir(path), fmt.Sprintf(".ready.json.%d", os.Getpid())), nil)
-	if err := writeReadyFile(path, []byte("{}\n")); err != nil {
+	write := func(f *os.File) error { _, err := f.WriteString("{}\n"); return err }
+	if err := replaceFile(path, write); err != nil {
 		t.Fatal(err)
 	}
 	if got := string(readFile(t, path)); got != "{}\n" {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -76,7 +77,8 @@ func TestServeUsageErrors(t *testing.T) {
 func runConfig(env map[string]string, args ...string) (stdout string, err error) {
 	in := configInput{env: env}
 	var out, errOut bytes.Buffer
-	err = configCommand(args, in.getenv, in.environ(), &out, &errOut)
+	p := &process{getenv: in.getenv, environ: in.environ(), stdout: &out, stderr: &errOut}
+	err = p.run(context.Background(), append([]string{"config"}, args...))
 	return out.String() + errOut.String(), err
 }
 
@@ -201,7 +203,7 @@ func TestConfigValidate(t *testing.T) {
 	}{
 		{"the file here", oneConfigFile("role = 'all'"), nil, nil, ""},
 		{"the file here, broken", oneConfigFile("role = 1"), nil, nil, "stepwell.toml:1: role: want a string"},
-		{"none", nil, nil, nil, "there is no stepwell.toml here"},
+		{"none", nil, nil, nil, "no stepwell.toml here"},
 		{"named", map[string]string{"a": "role = 'all'", "b": "[log]"}, nil, []string{"a", "b"}, ""},
 		{"named, missing", nil, nil, []string{"a"}, "a: reading the file"},
 		{
@@ -216,6 +218,14 @@ func TestConfigValidate(t *testing.T) {
 		{
 			"without variables of keys", oneConfigFile("role = 'all'"),
 			map[string]string{"STEPWELL_STORE__SYNC": "x"}, nil, "",
+		},
+		{
+			"a builtin that does not exist", oneConfigFile("[worker.handlers]", `"Pay::*" = "builtin:nope"`), nil, nil,
+			`configuration: stepwell.toml:2: worker.handlers."Pay::*": `,
+		},
+		{
+			"a handler's URL that cannot be called", oneConfigFile("[worker]", "default_handler = 'http://host:0x1/'"), nil, nil,
+			`configuration: stepwell.toml:2: worker.default_handler: `,
 		},
 		{
 			"STEPWELL_CONFIG", map[string]string{"a": "x = 1"}, map[string]string{"STEPWELL_CONFIG": "a"}, nil, "a:1: x",

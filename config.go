@@ -174,6 +174,8 @@ type configKey struct {
 }
 
 const (
+	maxLifecycleMinutes = 100_000_000 // 190 years; more overflows a time.Duration
+
 	maxConfigBytes = 4 << 20 // what one change may bring: the journal sets aside room for maxRecord
 	maxConfigCount = 1_000_000
 )

@@ -462,18 +462,6 @@ func newAuthenticators(
 	return made, nil
 }
 
-// guarded is what the rows ask for that only the configuration guards.
-func (c *mountConfig) guarded() map[string][]permission {
-	guarded := map[string][]permission{}
-	if c.StatusRequiresAuth {
-		guarded[mountStatusRoute] = needs(permSystemAnalyticsRead)
-	}
-	if c.MetricsRequireAuth {
-		guarded[mountMetricsRoute] = needs(permSystemAnalyticsRead)
-	}
-	return guarded
-}
-
 // idleGuards are the keys that ask for a permission where nobody is asked for any.
 func (c *mountConfig) idleGuards() (keys []string) {
 	if c.Path == "" || c.Auth.Enabled {

@@ -1,7 +1,7 @@
 package main
 
-// Attempts: how a step is started on a slot, what its handler is given, and what
-// follows from its end.
+// Attempts: how a step starts on a slot, what its handler is given, what its
+// outcome means for the next attempt, and what a restart takes up.
 
 import (
 	"context"
@@ -18,69 +18,71 @@ type runKey struct {
 
 // run is an attempt in flight in this process.
 type run struct {
-	key     runKey
-	web     bool // it holds an HTTP slot, else a local one
-	number  int  // the attempt
-	started instant
-	cancel  context.CancelFunc // nil for a delay of our own
-	timer   *timer             // of such a delay
-	call    *handlerCall       // in the request journal; nil without one
-	lost    bool               // what it comes to is lost, as a stub has it
-	stray   bool               // another delivery of the attempt, whose outcome comes too late
-	gone    bool               // the step left in_progress without it; guarded by store.mu
-	freed   bool               // its slot was given back; guarded by store.mu
-
-	born    uint64   // the task's place in the order of creation
-	member  bool     // its outcome is held until those of its batch are there
-	outcome *outcome // of a member that has ended; guarded by store.mu
-
-	goesWrong *playedRun // how a member's outcome does when it is recorded; nil for not at all
+	key      runKey
+	web      bool // it holds an HTTP slot, else a local one
+	number   int  // of the attempt
+	started  instant
+	cancel   context.CancelFunc // nil for a delay of our own
+	timer    *timer             // of such a delay
+	observer outcomeObserver    // nil unless somebody observes attempts
+	gone     bool               // the step left in_progress without it; guarded by the store's lock
+	freed    bool               // its slot was given back; guarded by the store's lock
 }
 
-// runBuiltinLocked computes a builtin without the lock, on a slot. What it came
-// to is one record; a delay that it asks for makes it an attempt in flight.
+// runBuiltinLocked computes a builtin without the lock, on a slot. Its start and
+// its outcome are one record; a delay that it asks for makes it an attempt in flight.
 func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 	a := e.attemptLocked(t, i, g.builtin.needsInputs)
-	s := &t.steps[i]
-	a.number = s.attempts + 1
-	if s.redeliver {
-		a.number = s.attempts
-	}
-	before := *s
+	a.number = t.steps[i].nextAttempt()
+	before := t.steps[i]
 	e.slots-- // or another goroutine that pumps would give it away meanwhile
-	e.computing++
-	e.store.mu.Unlock()
-	began := e.clock.now()
-	o, delay := g.builtin.run(a)
-	e.store.mu.Lock()
-	s = &t.steps[i] // the task may have been given more steps, in another place
-	overtaken := *s != before
+	var began instant
+	o, delay := e.computeLocked(func() (outcome, time.Duration) {
+		began = e.clock.now()
+		return g.builtin.run(a)
+	})
 	e.slots++
-	e.computing--
+	s := &t.steps[i] // the task may have been given more steps, in another place
+	overtaken := *s != before
 	s.queued = false
 	if !t.runnable(i) {
 		return nil // cancelled or resolved meanwhile: it never ran
 	}
 	if overtaken { // failed by an actor meanwhile, and ready again: this is no outcome of the attempt to come
-		e.pushLocked(t, i)
+		e.enqueueLocked(t, i)
 		return nil
 	}
 	if delay > 0 {
 		return e.startDelayLocked(t, i, o, delay, a.timeout)
 	}
-	return e.ranLocked(t, i, o, began, e.noteLocked(t, i, a.number))
-}
-
-// ranLocked records an attempt that started and ended at once.
-func (e *engine) ranLocked(t *task, i int, o outcome, began instant, call *handlerCall) error {
-	err := e.store.updateLocked(func(c *change) error {
-		return c.append(t, &record{kind: recRan, step: i, startedAt: began, end: e.ending(t, i, o, c.now, began)})
-	})
-	if err == nil {
-		e.calls.add(call)
-		call.ended(o)
+	err := e.recordRanLocked(t, i, o, began)
+	if err == nil && e.observer != nil {
+		e.observer.ran(t, i, a.number, o)
 	}
 	return err
+}
+
+// nextAttempt returns the number that the next start of the step will have.
+func (s *step) nextAttempt() int {
+	if s.redeliver {
+		return s.attempts
+	}
+	return s.attempts + 1
+}
+
+// computeLocked calls f without the lock. The engine is not idle meanwhile.
+func (e *engine) computeLocked(f func() (outcome, time.Duration)) (o outcome, delay time.Duration) {
+	e.computing++
+	e.store.unlocked(func() { o, delay = f() })
+	e.computing--
+	return o, delay
+}
+
+// recordRanLocked records an attempt that started and ended at once.
+func (e *engine) recordRanLocked(t *task, i int, o outcome, began instant) error {
+	return e.store.updateLocked(func(c *change) error {
+		return c.append(t, &record{kind: recRan, step: i, startedAt: began, end: e.ending(t, i, o, c.now, began)})
+	})
 }
 
 // startDelayLocked begins an attempt that ends by itself after a delay of ours.
@@ -89,12 +91,19 @@ func (e *engine) startDelayLocked(t *task, i int, o outcome, delay, timeout time
 	if err != nil {
 		return err
 	}
-	k.call = e.noteLocked(t, i, k.number)
-	e.calls.add(k.call)
+	e.observeLocked(t, k)
 	e.delayLocked(k, o, delay, timeout)
 	return nil
 }
 
+// observeLocked shows an attempt that has started to the observer.
+func (e *engine) observeLocked(t *task, k *run) {
+	if e.observer != nil {
+		k.observer = e.observer.started(t, k)
+	}
+}
+
+// delayLocked ends an attempt with an outcome after a delay, or at its timeout.
 func (e *engine) delayLocked(k *run, o outcome, delay, timeout time.Duration) {
 	if timeout < delay {
 		delay, o = timeout, timedOut(timeout)
@@ -104,7 +113,7 @@ func (e *engine) delayLocked(k *run, o outcome, delay, timeout time.Duration) {
 
 // startRunLocked journals the start of an attempt and takes its slot.
 func (e *engine) startRunLocked(t *task, i int, web bool) (*run, error) {
-	k := &run{key: runKey{t.id, i}, web: web, born: t.seq}
+	k := &run{key: runKey{t.id, i}, web: web}
 	err := e.store.updateLocked(func(c *change) error {
 		k.started = c.now
 		return c.append(t, &record{kind: recStarted, step: i})
@@ -118,6 +127,7 @@ func (e *engine) startRunLocked(t *task, i int, web bool) (*run, error) {
 	return k, nil
 }
 
+// free returns the count of free slots of a kind.
 func (e *engine) free(web bool) *int {
 	if web {
 		return &e.webSlots
@@ -125,8 +135,8 @@ func (e *engine) free(web bool) *int {
 	return &e.slots
 }
 
-// startHandlerLocked runs an HTTP or exec handler in a goroutine of its own,
-// which first waits until what the handler will see is on disk.
+// startHandlerLocked runs an HTTP or exec handler in its own goroutine, once what
+// the handler will see is on disk.
 func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	seen := t.lastSeq
 	k, err := e.startRunLocked(t, i, g.kind == httpHandler)
@@ -135,14 +145,13 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	}
 	a := e.attemptLocked(t, i, true)
 	a.number = k.number
-	k.call = e.noteLocked(t, i, k.number)
-	e.calls.add(k.call)
+	e.observeLocked(t, k)
 	ctx, cancel := context.WithCancel(e.ctx)
 	k.cancel = cancel
 	e.joinLocked(k)
 	e.wg.Go(func() {
 		defer cancel()
-		if err := e.store.journal.wait(ctx, seen); err != nil {
+		if err := e.store.wait(ctx, seen); err != nil {
 			e.abandon(k)
 			return
 		}
@@ -151,16 +160,21 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	return nil
 }
 
+// joinLocked enters an attempt as in flight.
+func (e *engine) joinLocked(k *run) {
+	e.inFlight[k] = struct{}{}
+	if e.pacer != nil {
+		e.pacer.join(k)
+	}
+}
+
 // abandon gives up an attempt without an outcome: the engine stops, or nothing
 // can be written any more. It is delivered again after a restart.
 func (e *engine) abandon(k *run) {
-	if k.member {
-		e.memberEnded(k, nil)
+	if e.pacer != nil && e.pacer.abandoned(k) {
 		return
 	}
-	e.store.mu.Lock()
-	defer e.store.mu.Unlock()
-	e.releaseLocked(k)
+	e.store.locked(func() { e.releaseLocked(k) })
 }
 
 // releaseLocked gives the attempt's slot back, unless that was done already.
@@ -174,31 +188,35 @@ func (e *engine) releaseLocked(k *run) {
 		delete(e.running, k.key)
 	}
 	*e.free(k.web)++
-	e.lookUpLocked()
+	e.checkIdleLocked()
 	e.wakeUp()
 }
 
-// finish records what an attempt came to. When the store has no room the
-// outcome is held, with its slot, until it has.
+// finish records the outcome of an attempt.
 func (e *engine) finish(k *run, o outcome) {
-	if k.member {
-		e.memberEnded(k, &o)
+	if e.pacer != nil && e.pacer.ended(k, o) {
 		return
 	}
 	if e.ctx.Err() != nil && wasCancelled(o) {
 		e.abandon(k)
 		return
 	}
-	_, err := e.store.update(func(c *change) error { return e.endLocked(c, k, o) })
+	e.conclude(k, o, (*engine).endLocked)
+}
+
+// conclude ends an attempt by what end records of its outcome. While the store
+// has no room it holds the outcome, with its slot.
+func (e *engine) conclude(k *run, o outcome, end func(e *engine, c *change, k *run, o outcome) error) {
+	_, err := e.store.update(func(c *change) error { return end(e, c, k, o) })
 	if e.offeredAgain(k, err) {
 		e.hold(k)
-		afterReal(outcomeRetryEvery, func() { e.finish(k, o) })
+		afterReal(outcomeRetryEvery, func() { e.conclude(k, o, end) })
 		return
 	}
 	e.abandon(k)
 }
 
-// offeredAgain tells whether an outcome that was not recorded can be later on.
+// offeredAgain reports whether an outcome that was not recorded can be later on.
 func (e *engine) offeredAgain(k *run, err error) bool {
 	f, refused := errors.AsType[*failure](err)
 	switch {
@@ -215,21 +233,20 @@ func (e *engine) offeredAgain(k *run, err error) bool {
 // endLocked records the outcome where it belongs: at the running step, or, when
 // that went on without it, in the audit alone.
 func (e *engine) endLocked(c *change, k *run, o outcome) error {
-	k.call.ended(o)
+	if k.observer != nil {
+		k.observer.ended(o)
+	}
 	t, err := c.task(k.key.task)
 	if err != nil {
 		return err
 	}
 	if !k.gone {
 		k.gone = true
-		if k.lost {
-			return c.append(t, e.lostRecord(t, k.key.step))
-		}
 		end := e.ending(t, k.key.step, o, c.now, k.started)
 		e.stats.handlerDone(end)
 		return c.append(t, &record{kind: recEnded, step: k.key.step, end: end})
 	}
-	if k.cancel == nil && !k.stray || wasCancelled(o) {
+	if k.cancel == nil || wasCancelled(o) {
 		return nil
 	}
 	end := e.plainEnding(t, k.key.step, o, c.now, k.started)
@@ -238,10 +255,10 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	return c.append(t, &record{kind: recLate, step: k.key.step, end: end})
 }
 
-// wasCancelled reports an outcome that only says that we cut the handler off.
+// wasCancelled reports whether an outcome says only that we cut the handler off.
 func wasCancelled(o outcome) bool { return o.err != nil && o.err.errorType == cancelledType }
 
-// attemptLocked is what a handler is given. All of it is immutable.
+// attemptLocked returns what a handler is given. All of it is immutable.
 func (e *engine) attemptLocked(t *task, i int, inputs bool) *attempt {
 	def := t.def(i)
 	a := &attempt{
@@ -262,11 +279,10 @@ func (e *engine) attemptLocked(t *task, i int, inputs bool) *attempt {
 	return a
 }
 
-// Retries: what an outcome means for the next attempt, how long it waits, and
-// how it comes back when it is due.
+// Retries.
 
-// ending is what an outcome means for the step: when it is tried again, if at
-// all. A success that decides what cannot be is a failure.
+// ending returns what an outcome means for the step, and when it is tried again,
+// if at all. A success whose decision the template does not allow is a failure.
 func (e *engine) ending(t *task, i int, o outcome, now, began instant) *ending {
 	end := e.plainEnding(t, i, o, now, began)
 	if o.success && !t.decided(i) {
@@ -277,7 +293,7 @@ func (e *engine) ending(t *task, i int, o outcome, now, began instant) *ending {
 	return end
 }
 
-// plainEnding is ending for an outcome that decides nothing.
+// plainEnding is ending for an outcome whose decision does not count.
 func (e *engine) plainEnding(t *task, i int, o outcome, now, began instant) *ending {
 	end := &ending{success: o.success, result: o.result, metadata: o.metadata, took: max(now.sub(began), 0)}
 	if o.success {
@@ -290,26 +306,26 @@ func (e *engine) plainEnding(t *task, i int, o outcome, now, began instant) *end
 	if s.state == stepEnqueued && !s.redeliver { // it starts and ends in one record
 		attempts++
 	}
-	if o.err.retryable && policy.retryable && attempts < s.maxAttempts {
+	if o.err.retryable && policy.Retryable && attempts < s.maxAttempts {
 		end.retryAt = max(now.add(e.backoff(policy, attempts, o.retryAfter, t.stepID(i))), 1)
 	}
 	return end
 }
 
-// backoff is the wait before the next attempt of a step, n attempts having been made.
+// backoff returns the wait before the next attempt of a step, after n attempts.
 func (e *engine) backoff(p *retryPolicy, n int, retryAfter time.Duration, step uuid) time.Duration {
 	if retryAfter > 0 {
 		return min(retryAfter, time.Hour)
 	}
-	limit := float64(p.maxMS)
-	ms := min(backoffFactor(p.backoff, n)*float64(p.baseMS), limit)
+	limit := float64(p.MaxMS)
+	ms := min(backoffFactor(p.Backoff, n)*float64(p.BaseMS), limit)
 	if e.jitter {
 		ms = min(ms*(0.9+0.2*e.ids.floatOf(step, n)), limit)
 	}
 	return time.Duration(ms * float64(time.Millisecond))
 }
 
-// backoffFactor is what the base is multiplied by after n attempts.
+// backoffFactor returns what multiplies the base after n attempts.
 func backoffFactor(kind backoffKind, n int) float64 {
 	switch kind {
 	case backoffLinear:
@@ -326,7 +342,7 @@ func backoffFactor(kind backoffKind, n int) float64 {
 	return 0
 }
 
-// due brings a step whose back-off is over back to be run.
+// due makes a step ready whose back-off is over.
 func (e *engine) due(id uuid, i int) {
 	_, err := e.store.update(func(c *change) error {
 		t, err := c.task(id)
@@ -358,12 +374,13 @@ func (e *engine) due(id uuid, i int) {
 	e.wakeUp()
 }
 
+// armRetry sets the timer of a step that waits for its retry.
 func (e *engine) armRetry(t *task, i int, when instant) {
 	id := t.id
 	e.retries[runKey{t.id, i}] = e.clock.schedule(when, func() { e.due(id, i) })
 }
 
-// disarmRetryLocked forgets the timer of a step that waits no longer.
+// disarmRetryLocked cancels the timer of a step that waits no longer.
 func (e *engine) disarmRetryLocked(t *task, i int) {
 	key := runKey{t.id, i}
 	if timer := e.retries[key]; timer != nil {
@@ -373,58 +390,29 @@ func (e *engine) disarmRetryLocked(t *task, i int) {
 }
 
 // What an engine takes up after a restart: timers, ready steps, and the attempts
-// that the end of the process before cut off.
+// that the end of the previous process cut off.
 
-// lostAttempt is one that the end of the process before cut off.
-type lostAttempt struct {
-	task uuid
-	step int
+// resumeAll takes up the unfinished tasks. Those in error, with steps left running
+// or waiting for a retry, are among them: an operator may get such a task going again.
+func (e *engine) resumeAll() (err error) {
+	e.store.locked(func() {
+		var lost []runKey
+		resume := func(t *task) { lost = e.resumeLocked(t, lost) }
+		e.store.eachLiveLocked(resume)
+		if err = e.store.eachUnsettledErrorLocked(resume); err == nil {
+			err = e.recordLostLocked(lost)
+		}
+	})
+	return err
 }
 
-func (e *engine) resumeAll() error {
-	e.store.mu.Lock()
-	defer e.store.mu.Unlock()
-	var lost []lostAttempt
-	for i := range e.store.slots {
-		if t := e.store.slots[i].live; t != nil {
-			lost = e.resumeLocked(t, lost)
-		}
-	}
-	lost, err := e.resumeFailedLocked(lost)
-	if err != nil {
-		return err
-	}
-	return e.recordLostLocked(lost)
-}
-
-// resumeFailedLocked takes up the tasks in error whose steps were left running
-// or waiting for a retry: an operator may get such a task going again.
-func (e *engine) resumeFailedLocked(lost []lostAttempt) ([]lostAttempt, error) {
-	failed := &e.store.index.states[taskError]
-	for pos, ok := failed.next(0); ok; pos, ok = failed.next(pos + 1) {
-		h, err := readTaskHeader(e.store.slots[pos].line)
-		if err != nil {
-			return nil, err
-		}
-		if h.counts[stepInProgress]+h.counts[stepWaitingForRetry] == 0 {
-			continue
-		}
-		t, err := e.store.taskAt(pos)
-		if err != nil {
-			return nil, err
-		}
-		lost = e.resumeLocked(t, lost)
-	}
-	return lost, nil
-}
-
-// resumeLocked takes up one task after a restart: its timers and its ready
-// steps. Its attempts that were cut off are added to lost.
-func (e *engine) resumeLocked(t *task, lost []lostAttempt) []lostAttempt {
+// resumeLocked takes up the timers and ready steps of one task, and appends its
+// attempts that were cut off to lost.
+func (e *engine) resumeLocked(t *task, lost []runKey) []runKey {
 	for i := range t.steps {
 		switch s := &t.steps[i]; s.state {
 		case stepEnqueued:
-			e.pushLocked(t, i)
+			e.enqueueLocked(t, i)
 		case stepWaitingForRetry:
 			e.armRetry(t, i, s.retryAt)
 		case stepInProgress:
@@ -432,15 +420,15 @@ func (e *engine) resumeLocked(t *task, lost []lostAttempt) []lostAttempt {
 				e.holdLocked(t, i, s.lease.until)
 				continue
 			}
-			lost = append(lost, lostAttempt{t.id, i})
+			lost = append(lost, runKey{t.id, i})
 		}
 	}
 	return lost
 }
 
-// recordLostLocked has lost attempts delivered again. When the store has no
-// room the rest waits until it has: a full disk keeps no service from reading.
-func (e *engine) recordLostLocked(lost []lostAttempt) error {
+// recordLostLocked records that attempts were lost. When the store has no room the
+// rest waits until it has: a full disk keeps no service from reading.
+func (e *engine) recordLostLocked(lost []runKey) error {
 	for n, l := range lost {
 		err := e.store.updateLocked(func(c *change) error { return e.loseLocked(c, l) })
 		if refusedForNow(err) {
@@ -458,20 +446,20 @@ func (e *engine) recordLostLocked(lost []lostAttempt) error {
 	return nil
 }
 
-func (e *engine) recordLost(lost []lostAttempt) {
-	e.store.mu.Lock()
-	defer e.store.mu.Unlock()
-	if e.stopping {
-		return
-	}
-	if err := e.recordLostLocked(lost); err != nil {
-		e.log.Error("attempts that were cut off could not be taken up", "error", err)
-	}
-	e.wakeUp()
+func (e *engine) recordLost(lost []runKey) {
+	e.store.locked(func() {
+		if e.stopping {
+			return
+		}
+		if err := e.recordLostLocked(lost); err != nil {
+			e.log.Error("attempts that were cut off could not be taken up", "error", err)
+		}
+		e.wakeUp()
+	})
 }
 
-// loseLocked records that an attempt was lost, unless its step went on meanwhile.
-func (e *engine) loseLocked(c *change, l lostAttempt) error {
+// loseLocked records that an attempt was lost, unless its step moved on meanwhile.
+func (e *engine) loseLocked(c *change, l runKey) error {
 	t, err := c.task(l.task)
 	if kindOf(err) == taskMissing {
 		return nil // dropped meanwhile
@@ -485,7 +473,8 @@ func (e *engine) loseLocked(c *change, l lostAttempt) error {
 	return c.append(t, e.lostRecord(t, l.step))
 }
 
-// lostRecord has the attempt delivered again, or ends it when that was tried often enough.
+// lostRecord returns the record of a lost attempt: it is delivered again, or ends
+// when that was tried often enough.
 func (e *engine) lostRecord(t *task, i int) *record {
 	s := &t.steps[i]
 	if s.redelivered < maxRedeliveries {

@@ -1,10 +1,9 @@
 package main
 
-// Claims: how outside actors are given steps to work on, at once or when there
-// are some, fairly. What becomes of a claimed step stands in leases.go.
+// Steps for outside actors: how an actor claims steps, at once or as soon as some
+// are ready, fairly; the index of these steps; and the leases of claimed ones.
 
 import (
-	"container/heap"
 	"context"
 	"slices"
 	"strings"
@@ -12,10 +11,10 @@ import (
 	"time"
 )
 
-// outsideWork is what the engine knows of the steps for outside actors, and of
-// these. It is guarded by the store's mutex.
+// outsideWork holds the steps for outside actors, and the actors that wait for
+// some. It is guarded by the store's lock.
 type outsideWork struct {
-	late sync.Mutex // held, and taken before the store's, while a late outcome is looked for and recorded
+	late sync.Mutex // held, and taken before the store's lock, while a late outcome is looked for and recorded
 
 	waiting  outsideIndex // enqueued steps; those of tasks that stand still may be missing
 	claimed  outsideIndex // steps in progress under a lease
@@ -30,7 +29,7 @@ type outsideWork struct {
 
 func newOutsideWork() outsideWork {
 	return outsideWork{
-		leases: leaseQueue{byID: map[uuid]*heldStep{}},
+		leases: newLeaseQueue(),
 		fresh:  map[claimKey]bool{},
 		kick:   make(chan struct{}, 1),
 	}
@@ -85,6 +84,8 @@ type claims struct {
 	err   error
 }
 
+// claim gives an outside actor steps, after waiting for the first one as long as
+// the request says.
 func (e *engine) claim(ctx context.Context, q *claimRequest) claims {
 	c := &claimer{request: q, given: make(chan claims, 1)}
 	served, err := e.enter(ctx, c)
@@ -125,11 +126,11 @@ func (e *engine) enterLocked(c *claimer) (served bool) {
 
 // leave ends the claimer's wait and returns what it was given until then.
 func (e *engine) leave(c *claimer) claims {
-	e.store.mu.Lock()
-	defer e.store.mu.Unlock()
-	if i := slices.Index(e.outside.claimers, c); i >= 0 {
-		e.outside.claimers = slices.Delete(e.outside.claimers, i, i+1)
-	}
+	e.store.locked(func() {
+		if i := slices.Index(e.outside.claimers, c); i >= 0 {
+			e.outside.claimers = slices.Delete(e.outside.claimers, i, i+1)
+		}
+	})
 	select {
 	case got := <-c.given:
 		return got
@@ -141,7 +142,7 @@ func (e *engine) leave(c *claimer) claims {
 // queueOutsideLocked takes up an enqueued step for outside actors.
 func (e *engine) queueOutsideLocked(t *task, i int) {
 	w := &e.outside
-	w.waiting.add(t, i)
+	w.waiting.insert(t, i)
 	if len(w.claimers) == 0 {
 		return
 	}
@@ -149,8 +150,8 @@ func (e *engine) queueOutsideLocked(t *task, i int) {
 	e.wakeFeeder()
 }
 
-// withdrawOutsideLocked offers nothing of a task that ends with steps left over.
-// They come back when the task goes on.
+// withdrawOutsideLocked stops offering the steps of a task that ends before they
+// do. They come back when the task goes on.
 func (e *engine) withdrawOutsideLocked(t *task) {
 	for i := range t.steps {
 		if t.steps[i].state == stepEnqueued {
@@ -159,24 +160,21 @@ func (e *engine) withdrawOutsideLocked(t *task) {
 	}
 }
 
+// claimKey returns what claimers choose the step by.
 func (t *task) claimKey(i int) claimKey { return claimKey{t.tpl.namespace, t.def(i).callable} }
 
-func (e *engine) wakeFeeder() {
-	select {
-	case e.outside.kick <- struct{}{}:
-	default:
-	}
-}
+// wakeFeeder tells the feeder to look at the claimers.
+func (e *engine) wakeFeeder() { offerToken(e.outside.kick) }
 
 // feed gives claimers what they wait for, until the engine stops.
 func (e *engine) feed() {
 	for range e.outside.kick {
-		e.store.mu.Lock()
-		if e.lockstep == nil || e.stopping { // in lockstep claimers come after the batches
-			e.feedLocked()
-		}
-		stopping := e.stopping
-		e.store.mu.Unlock()
+		stopping := false
+		e.store.locked(func() {
+			if stopping = e.stopping; stopping || e.pacer == nil { // a pacer has its own time for claimers
+				e.feedLocked()
+			}
+		})
 		if stopping {
 			return
 		}
@@ -223,14 +221,14 @@ func (e *engine) serveLocked(c *claimer) bool {
 		}
 		return nil
 	})
-	got.seq = e.store.seq
+	got.seq = e.store.seqLocked()
 	c.given <- got
 	return true
 }
 
-// claimableLocked is the first steps that match and can be claimed, in order.
-// Those of tasks that stand still are dropped from the index: they come back
-// when their task goes on.
+// claimableLocked returns the first steps that match and can be claimed, in order.
+// It drops the steps of tasks that stand still from the index: they come back when
+// their task goes on.
 func (e *engine) claimableLocked(matches func(claimKey) bool, limit int) (found []runKey) {
 	var idle []runKey
 	e.outside.waiting.walk(matches, func(o *outsideStep) bool {
@@ -250,7 +248,7 @@ func (e *engine) claimableLocked(matches func(claimKey) bool, limit int) (found 
 // claimLocked starts an attempt by an outside actor.
 func (e *engine) claimLocked(c *change, k runKey, q *claimRequest) (claim, error) {
 	t := e.store.liveLocked(k.task)
-	token := leaseToken(t.id, e.ids.secretOf(t.stepID(k.step), e.store.seq))
+	token := leaseToken(t.id, e.ids.secretOf(t.stepID(k.step), e.store.seqLocked()))
 	l := &lease{hash: hashLease(token), until: c.now.add(q.lease), worker: q.worker}
 	err := c.append(t, &record{kind: recClaimed, step: k.step, lease: l, subject: q.subject})
 	if err != nil {
@@ -263,8 +261,8 @@ func (e *engine) claimLocked(c *change, k runKey, q *claimRequest) (claim, error
 	return claim{k, t.def(k.step).callable, a, token, l}, nil
 }
 
-// unclaim gives back what nobody got to know of: it is delivered again under the
-// same attempt numbers.
+// unclaim gives back steps whose claim nobody learned of: they are delivered again
+// under the same attempt numbers.
 func (e *engine) unclaim(given []claim) {
 	_, err := e.store.update(func(c *change) error {
 		for _, g := range given {
@@ -289,63 +287,25 @@ func (e *engine) unclaim(given []claim) {
 	}
 }
 
-// The index of the steps that are for outside actors: those that wait for one,
-// and those that one has claimed. They stand by namespace and callable, in the
+// The index of the steps for outside actors, by namespace and callable, in the
 // order in which they are given out.
 
 // claimKey is what claimers choose by.
 type claimKey struct{ namespace, callable string }
 
-// outsideStep is a step that is for an outside actor.
+// outsideStep is a step for an outside actor.
 type outsideStep struct {
 	runKey
-	priority int
-	created  uint64 // the task's place in the order of creation
-	seq      uint64 // order of becoming ready
-	place    int    // in its queue
-	queue    *outsideQueue
-}
-
-// before orders as the ready queue does: highest priority first, then the oldest
-// task, then the step that became ready first.
-func (o *outsideStep) before(p *outsideStep) bool {
-	switch {
-	case o.priority != p.priority:
-		return o.priority > p.priority
-	case o.created != p.created:
-		return o.created < p.created
-	}
-	return o.seq < p.seq
-}
-
-// outsideQueue is a heap of the steps with one key.
-type outsideQueue struct {
+	rank
+	place int // in its queue
 	key   claimKey
-	steps []*outsideStep
+	queue *outsideQueue
 }
 
-func (q *outsideQueue) Len() int { return len(q.steps) }
+// outsideQueue holds the steps with one key.
+type outsideQueue = priorityQueue[*outsideStep]
 
-func (q *outsideQueue) Less(i, j int) bool { return q.steps[i].before(q.steps[j]) }
-
-func (q *outsideQueue) Swap(i, j int) {
-	q.steps[i], q.steps[j] = q.steps[j], q.steps[i]
-	q.steps[i].place, q.steps[j].place = i, j
-}
-
-func (q *outsideQueue) Push(x any) {
-	o := x.(*outsideStep)
-	o.place = len(q.steps)
-	q.steps = append(q.steps, o)
-}
-
-func (q *outsideQueue) Pop() any {
-	last := len(q.steps) - 1
-	o := q.steps[last]
-	q.steps[last] = nil
-	q.steps = q.steps[:last]
-	return o
-}
+func outsideBefore(a, b *outsideStep) bool { return a.before(b.rank) }
 
 // outsideIndex holds steps in queues. Its zero value is ready to use; it keeps
 // nothing of steps that left it.
@@ -355,8 +315,8 @@ type outsideIndex struct {
 	seq    uint64
 }
 
-// add takes up a step of a task, unless it is there already.
-func (x *outsideIndex) add(t *task, i int) {
+// insert takes up a step of a task, unless the index has it.
+func (x *outsideIndex) insert(t *task, i int) {
 	key, k := t.claimKey(i), runKey{t.id, i}
 	if x.steps[k] != nil {
 		return
@@ -366,51 +326,50 @@ func (x *outsideIndex) add(t *task, i int) {
 	}
 	q := x.queues[key]
 	if q == nil {
-		q = &outsideQueue{key: key}
+		q = &outsideQueue{before: outsideBefore, placed: func(o *outsideStep, place int) { o.place = place }}
 		x.queues[key] = q
 	}
 	x.seq++
-	o := &outsideStep{runKey: k, priority: t.by.priority, created: t.seq, seq: x.seq, queue: q}
+	o := &outsideStep{runKey: k, rank: rank{t.by.priority, t.seq, x.seq}, key: key, queue: q}
 	x.steps[k] = o
-	heap.Push(q, o)
+	q.push(o)
 }
 
-// remove drops a step, if it is there.
+// remove drops a step, if the index has it.
 func (x *outsideIndex) remove(k runKey) {
 	o := x.steps[k]
 	if o == nil {
 		return
 	}
 	delete(x.steps, k)
-	heap.Remove(o.queue, o.place)
-	if len(o.queue.steps) == 0 {
-		delete(x.queues, o.queue.key)
+	o.queue.remove(o.place)
+	if len(o.queue.items) == 0 {
+		delete(x.queues, o.key)
 	}
 }
 
 // walk calls f for the steps whose keys match, in order, until f returns false.
 // It looks at every key, and then only at the steps that it passes and a few
-// more. f must not change the index.
+// more: below each step in its queue's heap. f must not change the index.
 func (x *outsideIndex) walk(matches func(claimKey) bool, f func(o *outsideStep) bool) {
-	var next outsideFront
+	next := outsideQueue{before: outsideBefore}
 	for key, q := range x.queues {
 		if matches(key) {
-			next = append(next, q.steps[0])
+			next.push(q.items[0])
 		}
 	}
-	heap.Init(&next)
-	for len(next) > 0 {
-		o := heap.Pop(&next).(*outsideStep)
+	for len(next.items) > 0 {
+		o := next.pop()
 		if !f(o) {
 			return
 		}
-		for child := 2*o.place + 1; child <= 2*o.place+2 && child < len(o.queue.steps); child++ {
-			heap.Push(&next, o.queue.steps[child])
+		for child := 2*o.place + 1; child <= 2*o.place+2 && child < len(o.queue.items); child++ {
+			next.push(o.queue.items[child])
 		}
 	}
 }
 
-// first is the first steps whose keys match, in order.
+// first returns the first steps whose keys match, in order.
 func (x *outsideIndex) first(matches func(claimKey) bool, limit int) (found []runKey) {
 	x.walk(matches, func(o *outsideStep) bool {
 		found = append(found, o.runKey)
@@ -419,27 +378,8 @@ func (x *outsideIndex) first(matches func(claimKey) bool, limit int) (found []ru
 	return found
 }
 
-// outsideFront is where a walk through heaps has come to: a heap of the steps
-// that may be next.
-type outsideFront []*outsideStep
-
-func (f outsideFront) Len() int { return len(f) }
-
-func (f outsideFront) Less(i, j int) bool { return f[i].before(f[j]) }
-
-func (f outsideFront) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
-
-func (f *outsideFront) Push(x any) { *f = append(*f, x.(*outsideStep)) }
-
-func (f *outsideFront) Pop() any {
-	last := len(*f) - 1
-	o := (*f)[last]
-	*f = (*f)[:last]
-	return o
-}
-
-// Leases: what an outside actor has of a step that it claimed, how it answers,
-// and what happens when it does not.
+// Leases: how long an outside actor holds a step, how it answers for the step, and
+// what happens when it does not.
 
 // heldStep is a step under a lease. An extension is journaled for longer than its
 // worker is told, so that the next ones need no record: only after a restart may a
@@ -455,51 +395,43 @@ type heldStep struct {
 const maxLeaseSlack = 10 * time.Minute
 
 // leaseSlack grows with the age of an attempt, so that the records of extensions
-// stay few, however long it takes.
+// stay few however long it takes.
 func leaseSlack(age time.Duration) time.Duration { return min(age/4, maxLeaseSlack) }
 
-// leaseQueue is a heap of the steps under leases, by when these end.
+// leaseQueue holds the steps under leases, by when these end.
 type leaseQueue struct {
-	held  []*heldStep
+	held  priorityQueue[*heldStep]
 	byID  map[uuid]*heldStep
 	armed instant // when the next timer fires; 0 for none
 	timer *timer  // the latest one
 }
 
-func (q *leaseQueue) Len() int { return len(q.held) }
-
-func (q *leaseQueue) Less(i, j int) bool { return q.held[i].until < q.held[j].until }
-
-func (q *leaseQueue) Swap(i, j int) {
-	q.held[i], q.held[j] = q.held[j], q.held[i]
-	q.held[i].place, q.held[j].place = i, j
+func newLeaseQueue() leaseQueue {
+	return leaseQueue{byID: map[uuid]*heldStep{}, held: priorityQueue[*heldStep]{
+		before: func(a, b *heldStep) bool { return a.until < b.until },
+		placed: func(h *heldStep, place int) { h.place = place },
+	}}
 }
 
-func (q *leaseQueue) Push(x any) {
-	h := x.(*heldStep)
-	h.place = len(q.held)
-	q.held = append(q.held, h)
+// first returns the step whose lease ends first, or nil.
+func (q *leaseQueue) first() *heldStep {
+	if len(q.held.items) == 0 {
+		return nil
+	}
+	return q.held.items[0]
 }
 
-func (q *leaseQueue) Pop() any {
-	last := len(q.held) - 1
-	h := q.held[last]
-	q.held[last] = nil
-	q.held = q.held[:last]
-	return h
-}
-
-// holdLocked watches over the lease of a step: a new one, or a new end of it.
+// holdLocked watches the lease of a step: a new one, or the new end of one.
 func (e *engine) holdLocked(t *task, i int, until instant) {
 	q, id := &e.outside.leases, t.stepID(i)
 	if h := q.byID[id]; h != nil {
 		h.until = until
-		heap.Fix(q, h.place)
+		q.held.fix(h.place)
 	} else {
 		h := &heldStep{runKey: runKey{t.id, i}, id: id, until: until}
 		q.byID[id] = h
-		heap.Push(q, h)
-		e.outside.claimed.add(t, i)
+		q.held.push(h)
+		e.outside.claimed.insert(t, i)
 	}
 	e.disarmLeasesLocked()
 	e.armLeasesLocked()
@@ -508,7 +440,7 @@ func (e *engine) holdLocked(t *task, i int, until instant) {
 // letGoLocked forgets the lease of a step that left in_progress, if it had one.
 func (e *engine) letGoLocked(t *task, i int) {
 	q := &e.outside.leases
-	if len(q.held) == 0 {
+	if q.first() == nil {
 		return
 	}
 	if h := q.byID[t.stepID(i)]; h != nil {
@@ -519,30 +451,28 @@ func (e *engine) letGoLocked(t *task, i int) {
 // forgetLocked forgets a lease.
 func (e *engine) forgetLocked(h *heldStep) {
 	delete(e.outside.leases.byID, h.id)
-	heap.Remove(&e.outside.leases, h.place)
+	e.outside.leases.held.remove(h.place)
 	e.outside.claimed.remove(h.runKey)
 	e.disarmLeasesLocked()
 }
 
-// armLeasesLocked has the clock call when the first lease ends.
+// armLeasesLocked sets the timer for the end of the first lease.
 func (e *engine) armLeasesLocked() {
 	q := &e.outside.leases
-	if len(q.held) == 0 {
+	first := q.first()
+	if first == nil || q.armed != 0 && q.armed <= first.until {
 		return
 	}
-	first := q.held[0].until
-	if q.armed != 0 && q.armed <= first {
-		return
-	}
-	q.armed = first
-	q.timer = e.clock.schedule(first, func() { e.expireLeases(first) })
+	until := first.until
+	q.armed = until
+	q.timer = e.clock.schedule(until, func() { e.expireLeases(until) })
 }
 
-// disarmLeasesLocked has no timer left for a lease that is gone: a virtual clock
+// disarmLeasesLocked cancels the timer of a lease that is gone: a virtual clock
 // would move for it.
 func (e *engine) disarmLeasesLocked() {
 	q := &e.outside.leases
-	if q.armed == 0 || len(q.held) > 0 && q.held[0].until <= q.armed {
+	if first := q.first(); q.armed == 0 || first != nil && first.until <= q.armed {
 		return
 	}
 	q.timer.cancel()
@@ -553,17 +483,22 @@ func (e *engine) disarmLeasesLocked() {
 // leaseBatch is how many leases expire under the lock at a time.
 const leaseBatch = 256
 
-// expireLeases ends the attempts whose leases are over, as a timer says that was
-// set for a certain time.
+// expireLeases ends the attempts whose leases are over, when the timer fires that
+// was set for an instant.
 func (e *engine) expireLeases(timer instant) {
-	e.store.mu.Lock()
-	defer e.store.mu.Unlock()
+	e.store.locked(func() { e.expireLeasesLocked(timer) })
+}
+
+func (e *engine) expireLeasesLocked(timer instant) {
 	q := &e.outside.leases
 	if q.armed == timer {
 		q.armed = 0
 	}
-	for n := 0; !e.stopping && n < leaseBatch && len(q.held) > 0 && q.held[0].until <= e.clock.now(); n++ {
-		h := q.held[0]
+	for range leaseBatch {
+		h := q.first()
+		if e.stopping || h == nil || h.until > e.clock.now() {
+			break
+		}
 		err := e.store.updateLocked(func(c *change) error { return e.expireLocked(c, h) })
 		if refusedForNow(err) {
 			e.owed++

@@ -150,7 +150,7 @@ func checkExplanation(t testing.TB, s *service, x *taskExplanation) {
 		}
 		for _, word := range e.Actions {
 			action := stepAction(slices.Index(stepActionNames[:], word))
-			if err := s.engine.allowsLocked(v, i, &stepRequest{action: action}); err != nil {
+			if err := s.operator.allowsLocked(v, i, &stepRequest{action: action}); err != nil {
 				t.Errorf("step %d of %s, %s: %v", i, states(v), e.Cause, err)
 			}
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -83,7 +84,7 @@ func testTemplate(name string, steps ...stepSpec) string {
 			after = append(after, fmt.Sprintf("%q", a))
 		}
 		parts[i] = fmt.Sprintf(`{"name":%q,"type":%q,"handler":{"callable":%q,"initialization":%s},"dependencies":[%s],"retry":%s,"timeout_seconds":%d}`,
-			s.name, orDefault(s.kind, stepStandard), s.callable, orDefault(s.config, "{}"), strings.Join(after, ","), orDefault(s.retry, "{}"), max(s.timeout, 30*boolCount(s.timeout == 0)))
+			s.name, cmp.Or(s.kind, stepStandard), s.callable, cmp.Or(s.config, "{}"), strings.Join(after, ","), cmp.Or(s.retry, "{}"), max(s.timeout, 30*boolCount(s.timeout == 0)))
 	}
 	return fmt.Sprintf(`{"namespace":"t","name":%q,"version":"1.0.0","identity_strategy":"always_unique","steps":[%s]}`,
 		name, strings.Join(parts, ","))
@@ -365,7 +366,7 @@ func TestBackoff(t *testing.T) {
 		{backoffFibonacci, 1000, 30000, []int{1000, 1000, 2000, 3000, 5000, 8000, 13000, 21000, 30000}},
 		{backoffExponential, 0, 30000, []int{0, 0}},
 	} {
-		p := &retryPolicy{backoff: tc.kind, baseMS: tc.base, maxMS: tc.most}
+		p := &retryPolicy{Backoff: tc.kind, BaseMS: tc.base, MaxMS: tc.most}
 		exact := &engine{}
 		jitter := &engine{jitter: true, ids: newIDSource(newVirtualClock(0), new([32]byte))}
 		for i, want := range tc.want {
@@ -382,14 +383,14 @@ func TestBackoff(t *testing.T) {
 		}
 	}
 	e := &engine{}
-	p := &retryPolicy{backoff: backoffLinear, baseMS: 1000, maxMS: 2000}
+	p := &retryPolicy{Backoff: backoffLinear, BaseMS: 1000, MaxMS: 2000}
 	if got := e.backoff(p, 1, 90*time.Second, uuid{}); got != 90*time.Second {
 		t.Errorf("Retry-After: got %s; want it to win", got)
 	}
 	if got := e.backoff(p, 1, 5*time.Hour, uuid{}); got != time.Hour {
 		t.Errorf("a long Retry-After: got %s; want it capped at 1h", got)
 	}
-	if got := e.backoff(&retryPolicy{backoff: backoffExponential, baseMS: 1000, maxMS: 30000}, 5000, 0, uuid{}); got != 30*time.Second {
+	if got := e.backoff(&retryPolicy{Backoff: backoffExponential, BaseMS: 1000, MaxMS: 30000}, 5000, 0, uuid{}); got != 30*time.Second {
 		t.Errorf("after 5000 attempts: got %s; want 30s", got)
 	}
 }
@@ -1193,9 +1194,9 @@ func (l *randomWorld) checkSlots() {
 			}
 		}
 	}
-	if inProgress != len(e.running)+held || held != len(e.outside.leases.held) {
+	if inProgress != len(e.running)+held || held != len(e.outside.leases.held.items) {
 		l.t.Errorf("got %d attempts in flight and %d leases; want %d and %d as steps are in progress", len(e.running),
-			len(e.outside.leases.held), inProgress-held, held)
+			len(e.outside.leases.held.items), inProgress-held, held)
 	}
 }
 
@@ -1292,7 +1293,7 @@ func checkFigures(t *testing.T, v *task, now instant) {
 		for _, p := range parents {
 			done += boolCount(v.steps[p].state.satisfies())
 		}
-		eligible := s.attempts == 0 || def.retry.retryable && s.attempts < s.maxAttempts
+		eligible := s.attempts == 0 || def.retry.Retryable && s.attempts < s.maxAttempts
 		certain := done == len(parents) && !v.open(i)
 		isReady := (s.state == stepPending || s.state == stepWaitingForRetry) && certain &&
 			eligible && s.retryAt <= now

@@ -1,7 +1,15 @@
 package main
 
-// The control API of fixture mode: what a test does to the service itself, its
-// clock and its state.
+// The fixture family: fixture mode, in which tests control a service from outside.
+// It hangs itself into the hooks of the service, its engine and its surfaces;
+// nothing below knows of it.
+//
+//	fixture.go           fixture mode in one service, its control API, and the world that resets and restores it
+//	fixture_clock.go     the virtual clock, who moves it, and their part of the control API
+//	fixture_stub.go      stubs: scripted outcomes of attempts, how they are read and chosen
+//	fixture_run.go       how stubs are played, and how deterministic services run steps in batches
+//	fixture_requests.go  the request journal: what was asked of the service and of its handlers
+//	fixture_sandbox.go   sandboxes: isolated copies of a service on their own ports
 
 import (
 	"context"
@@ -12,210 +20,143 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 )
 
-// controlAPI is the part of the orchestration role's surface under /_stepwell.
+// fixture is fixture mode in one service.
+type fixture struct {
+	world    *world
+	clock    *virtualClock
+	requests *requestJournal
+	svc      *service    // set by attach, as all below
+	keeper   *timekeeper // nil until start
+	lockstep *lockstep   // nil unless ids are deterministic
+	stubs    stubs       // guarded by the store's lock
+}
+
+func newFixture(w *world, c *virtualClock) *fixture {
+	return &fixture{world: w, clock: c, requests: &requestJournal{now: c.now}}
+}
+
+// attach hangs fixture mode into a service whose engine has not started.
+func (f *fixture) attach(s *service) {
+	f.svc = s
+	s.resumeClock()
+	e := s.engine
+	e.substitute, e.observer, e.idled = f, f, f.clock.stirred.notify
+	if s.ids.derives() {
+		f.lockstep = &lockstep{fixture: f, engine: e, clock: f.clock}
+		e.pacer = f.lockstep
+	}
+}
+
+// start takes over the clock of a service whose engine runs.
+func (f *fixture) start() {
+	f.keeper = newTimekeeper(f.clock, f.svc.engine, f.lockstep)
+	f.svc.health.extra = map[string]func() checkView{"fixture": f.check}
+}
+
+// stop ends the moving of the clock.
+func (f *fixture) stop() {
+	if f.keeper != nil {
+		f.keeper.stop()
+	}
+}
+
+// check returns what the detailed health says of fixture mode.
+func (f *fixture) check() checkView {
+	n := 0
+	f.readStubs(func(l *stubs) { n = len(l.list) })
+	ids := ""
+	if f.lockstep != nil {
+		ids = "; ids are deterministic"
+	}
+	return graded(false, "fixture mode is on: tests control the service under %s, its clock, which is %s, and its "+
+		"handlers by %d stubs; %s%s", controlPath, f.clock.modeNow(), n, f.world.status(), ids)
+}
+
+// extend adds the control API to the orchestration role's surface.
+func (f *fixture) extend(s *surface, shared *surfaceCache) {
+	a := &controlAPI{s, f}
+	for _, row := range a.routes() {
+		s.serve(servedRoute{route: row, controls: true, maxBody: controlBodies[row.pattern]})
+	}
+	s.openapi = shared.document(s.auth.config.APIKeyHeader, "orchestration", "fixture")
+}
+
+// fixtureBanner returns the line about fixture mode that serve prints at its start.
+func fixtureBanner(url string) string {
+	return fmt.Sprintf("on: tests control the service, its clock and up to %d sandboxes under %s%s",
+		maxSandboxes, url, controlPath)
+}
+
+// The control API.
+
+// controlPath is where the control API stands.
+const controlPath = "/_stepwell"
+
+// controlAPI is the part of the orchestration role's surface under controlPath.
 type controlAPI struct {
 	*surface
+	fixture *fixture
 }
 
-// addControl adds the control API to the surface of a service in fixture mode.
-func (a *orchestrationAPI) addControl(shared *surfaceCache) {
-	if a.svc.world == nil {
-		return
+// routes returns the rows of the control API.
+func (a *controlAPI) routes() []route {
+	return []route{
+		{"POST /_stepwell/reset", everything, a.reset},
+		{"GET /_stepwell/clock", everything, a.getClock},
+		{"POST /_stepwell/clock", everything, a.changeClock},
+		{"POST /_stepwell/wait-idle", everything, a.waitIdle},
+		{"POST /_stepwell/stubs", everything, a.addStub},
+		{"PUT /_stepwell/stubs", everything, a.replaceStubs},
+		{"GET /_stepwell/stubs", everything, a.listStubs},
+		{"DELETE /_stepwell/stubs", everything, a.removeStubs},
+		{"GET /_stepwell/stubs/{id}", everything, a.getStub},
+		{"DELETE /_stepwell/stubs/{id}", everything, a.removeStub},
+		{"GET /_stepwell/requests", everything, a.listRequests},
+		{"DELETE /_stepwell/requests", everything, a.forgetRequests},
+		{"POST /_stepwell/verify", everything, a.verify},
+		{"POST /_stepwell/templates", everything, a.addTemplate},
+		{"GET /_stepwell/state", everything, a.getState},
+		{"PUT /_stepwell/state", everything, a.putState},
+		{"POST /_stepwell/sandboxes", everything, a.addSandbox},
+		{"GET /_stepwell/sandboxes", everything, a.listSandboxes},
+		{"GET /_stepwell/sandboxes/{name}", everything, a.getSandbox},
+		{"DELETE /_stepwell/sandboxes/{name}", everything, a.deleteSandbox},
 	}
-	a.handle((&controlAPI{a.surface}).routes())
-	a.openapi = shared.document(a.auth.config.APIKeyHeader, "orchestration", "fixture")
 }
 
-// controls tells whether the route is of the control API, which asks for every
-// permission there is.
-func (r route) controls() bool {
-	_, path, _ := strings.Cut(r.pattern, " ")
-	return isControl(path)
-}
+// controlBodies are the limits, in bytes, of the bodies that are or hold a whole state.
+var controlBodies = map[string]int64{"PUT /_stepwell/state": 1 << 30, "POST /_stepwell/sandboxes": 1 << 30}
 
-func isControl(path string) bool { return strings.HasPrefix(path, controlPath+"/") }
+// everything is the permissions that the control API asks for: each of them, not
+// one of them.
+var everything = everyPermission.list()
 
 func (a *controlAPI) reset(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	if err := a.svc.world.reset(); err != nil {
+	if err := a.fixture.world.reset(); err != nil {
 		return nil, err
 	}
 	return noContent{}, nil
 }
 
-// clockView is a virtual clock on the wire.
-type clockView struct {
-	Now       zonedTime  `json:"now"`
-	Mode      clockMode  `json:"mode"`
-	Fired     uint64     `json:"fired"`      // work timers: by the request, or in all when it moves nothing
-	NextTimer *zonedTime `json:"next_timer"` // when the next work timer is due
-}
-
-func (a *controlAPI) clockView(fired uint64) clockView {
-	c := a.svc.keeper.clock
-	v := clockView{Now: zonedTime(c.now()), Mode: c.modeNow(), Fired: fired}
-	if next, ok := c.work.next(); ok {
-		v.NextTimer = (*zonedTime)(&next)
-	}
-	return v
-}
-
-func (a *controlAPI) getClock(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return a.clockView(a.svc.keeper.clock.firedNow()), nil
-}
-
-func (a *controlAPI) changeClock(w http.ResponseWriter, r *http.Request) (any, error) {
+func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
 	body, err := readBody(r)
 	if err != nil {
 		return nil, err
 	}
-	q, err := parseClockRequest(body)
+	t, replaced, err := a.svc.templates.add(body)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := q.limit(w, r)
-	defer cancel()
-	fired, err := q.do(ctx, a.svc.keeper)
-	if err == nil {
-		err = a.svc.keeper.durable(ctx)
+	status := http.StatusCreated
+	if replaced {
+		status = http.StatusOK
 	}
-	if err != nil {
-		return nil, err
-	}
-	return a.clockView(fired), nil
-}
-
-func (a *controlAPI) waitIdle(w http.ResponseWriter, r *http.Request) (any, error) {
-	body, err := bodyRules{optional: true}.read(r)
-	if err != nil {
-		return nil, err
-	}
-	q, err := parseIdleRequest(body)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := q.limit(w, r)
-	defer cancel()
-	if err := a.svc.keeper.awaitIdle(ctx); err != nil {
-		return nil, err
-	}
-	if err := a.svc.keeper.durable(ctx); err != nil {
-		return nil, err
-	}
-	return a.clockView(a.svc.keeper.clock.firedNow()), nil
-}
-
-// clockRequest is one thing to do to a clock.
-type clockRequest struct {
-	action  string // the member that asks for it; "" for waiting alone
-	by      time.Duration
-	to      instant
-	timeout time.Duration // in real time
-}
-
-const (
-	controlTimeout    = 30 * time.Second // when a request names none
-	maxControlTimeout = time.Hour
-)
-
-// parseClockRequest reads the body of a change to the clock.
-func parseClockRequest(body []byte) (*clockRequest, error) {
-	q, f := &clockRequest{timeout: controlTimeout}, &fieldReader{}
-	const actions = "freeze, advance, advance_to_next, set, auto, resume"
-	eachMember(body, func(key string, raw []byte) bool {
-		if key == "timeout" {
-			q.timeout = f.timeout(key, raw)
-			return true
-		}
-		q.member(f, key, raw, actions)
-		return true
-	})
-	if q.action == "" && len(f.problems) == 0 {
-		f.complain("advance", "or one of %s is required", actions)
-	}
-	return q, f.failure("the clock stays as it is")
-}
-
-func (q *clockRequest) member(f *fieldReader, key string, raw []byte, actions string) {
-	if q.action != "" {
-		f.complain(key, "comes on top of %s; one thing at a time", q.action)
-		return
-	}
-	q.action = key
-	switch key {
-	case "advance":
-		q.by = f.duration(key, raw, 0)
-	case "set":
-		if q.to = f.instant(key, raw); jsonKind(raw) == '"' && !zonedForm(raw) {
-			f.complain(key, "must have a zone, as in 2026-01-31T12:00:00Z")
-		}
-	case "freeze", "advance_to_next", "auto", "resume":
-		if jsonKind(raw) != 't' {
-			f.complain(key, "must be true")
-		}
-	default:
-		f.complain(key, "is none of %s", actions)
-	}
-}
-
-func parseIdleRequest(body []byte) (*clockRequest, error) {
-	q, f := &clockRequest{timeout: controlTimeout}, &fieldReader{}
-	if body == nil {
-		return q, nil
-	}
-	eachMember(body, func(key string, raw []byte) bool {
-		if key != "timeout" {
-			f.complain(key, "is not known; timeout is")
-			return true
-		}
-		q.timeout = f.timeout(key, raw)
-		return true
-	})
-	return q, f.failure("the request is refused")
-}
-
-func (f *fieldReader) timeout(key string, raw []byte) time.Duration {
-	d := f.duration(key, raw, 0)
-	if d > maxControlTimeout {
-		f.complain(key, "must be %s at most", maxControlTimeout)
-	}
-	return d
-}
-
-// limit is the context of a request that takes as long as it says.
-func (q *clockRequest) limit(w http.ResponseWriter, r *http.Request) (context.Context, context.CancelFunc) {
-	extendWriting(w, q.timeout)
-	return context.WithTimeout(r.Context(), q.timeout)
-}
-
-// do does what is asked for and returns how many work timers fired by it.
-func (q *clockRequest) do(ctx context.Context, k *timekeeper) (fired uint64, err error) {
-	switch q.action {
-	case "advance":
-		return k.advance(ctx, func(now instant) (instant, error) { return inTime(now.add(q.by), now) })
-	case "advance_to_next":
-		return k.advance(ctx, here, k.nextWork)
-	case "set":
-		return k.advance(ctx, func(now instant) (instant, error) { return inTime(q.to, now) })
-	case "auto":
-		return 0, k.setMode(ctx, clockAuto)
-	case "resume":
-		return 0, k.setMode(ctx, clockReal)
-	}
-	return 0, k.setMode(ctx, clockFrozen)
-}
-
-// inTime refuses an instant that is past, or beyond all time.
-func inTime(to, now instant) (instant, error) {
-	if to < now || to > lastInstant { // years have four digits
-		return 0, failf(badRequest, "the clock stands at %s and goes on to %s at most, not to %s",
-			now.zoned(), instant(lastInstant).zoned(), to.time())
-	}
-	return to, nil
+	w.Header().Set("Location", "/v1/templates/"+url.PathEscape(t.namespace)+"/"+url.PathEscape(t.name)+"/"+url.PathEscape(t.version))
+	return reply{status, t.detailView()}, nil
 }
 
 // GET and PUT /_stepwell/state: the whole state as one document.
@@ -226,7 +167,7 @@ const stateTimeout = 10 * time.Minute
 func (a *controlAPI) getState(w http.ResponseWriter, r *http.Request) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), stateTimeout)
 	defer cancel()
-	if err := a.svc.keeper.durable(ctx); err != nil {
+	if err := a.svc.store.waitAll(ctx); err != nil {
 		return nil, err
 	}
 	extendWriting(w, stateTimeout)
@@ -246,7 +187,7 @@ func (a *controlAPI) putState(w http.ResponseWriter, r *http.Request) (any, erro
 	extendReading(w, stateTimeout)
 	extendWriting(w, stateTimeout)
 	body := &bodyReader{body: r.Body}
-	err := a.svc.world.restore(body)
+	err := a.fixture.world.restore(body)
 	if body.err != nil {
 		return nil, readFailure(body.err)
 	}
@@ -273,18 +214,19 @@ func refusedState(err error, under, what string) error {
 	}
 }
 
-// A world: one service behind its surfaces. In fixture mode a reset puts a fresh
-// service in its place, and a state document one with that state; whatever the one before left behind cannot reach it.
+// A world: one service behind its surfaces. A reset replaces it by a fresh service,
+// and a state document by one with that state; whatever the previous one left
+// behind cannot reach it.
 
-// opening makes a service of the parts that it is given.
+// opening opens a service with parts.
 type opening func(serviceOptions) (*service, error)
 
 // world holds a service, and what another one is opened with.
 type world struct {
-	parts   serviceOptions // shared and immutable; with the clock of services that have none of their own
+	parts   serviceOptions // shared and immutable
 	atStart opening        // with the state at the start
 	gates   *gates
-	boxes   *sandboxes // in fixture mode; nil in a sandbox
+	boxes   *sandboxes // nil in a sandbox
 	sandbox string     // its name, in one
 
 	ending sync.WaitGroup // of services that were replaced
@@ -294,15 +236,13 @@ type world struct {
 	end bool     // no other service takes its place; guarded by mu
 }
 
-// openWorld opens a service, with the state of a file unless seed is empty, and
-// the gates to it.
+// openWorld opens a service in fixture mode, with the state of a file unless seed
+// is empty, and the gates to it.
 func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 	w := &world{parts: parts, gates: g}
 	w.atStart = func(o serviceOptions) (*service, error) { return openSeeded(seed, o) }
 	g.shared = newSurfaceCache()
-	if parts.cfg.Fixture.Enabled {
-		w.boxes = newSandboxes(w.parts, g.shared)
-	}
+	w.boxes = newSandboxes(w.parts, g.shared)
 	return w, w.begin()
 }
 
@@ -316,21 +256,17 @@ func (w *world) begin() error {
 	return err
 }
 
-// open is a service of its own; in fixture mode with a clock that can be moved,
-// and with figures of authentication that are its own.
+// open opens a service with its own virtual clock and its own figures of
+// authentication.
 func (w *world) open(make opening) (*service, error) {
 	o := w.parts
-	if !o.cfg.Fixture.Enabled {
-		return make(o)
-	}
-	c := o.startClock()
-	o.clock, o.restoreClock, o.auth = c, true, o.auth.counted()
+	x := newFixture(w, o.startClock())
+	o.clock, o.extension, o.auth = x.clock, x, o.auth.counted()
 	svc, err := make(o)
 	if err != nil {
 		return nil, err
 	}
-	svc.world, svc.keeper = w, newTimekeeper(svc, c)
-	svc.health.extra = map[string]func() checkView{"fixture": svc.keeper.check}
+	x.start()
 	return svc, nil
 }
 
@@ -348,12 +284,15 @@ func (o *serviceOptions) startClock() *virtualClock {
 	return c
 }
 
-// service is the one of the moment.
+// service returns the present service.
 func (w *world) service() *service {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.svc
 }
+
+// ready reports whether nothing keeps the present service from its work.
+func (w *world) ready() bool { return w.service().ready() }
 
 // cutOffPatience is how long a reset waits for handlers that it cut off, in real
 // time. What they come to is nothing to the fresh service either way.
@@ -447,7 +386,7 @@ func abort(s *service) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	s.finish(ctx)
-	return s.closeStore()
+	return s.close()
 }
 
 // emptyStore removes the files of a store that is closed.
@@ -480,63 +419,5 @@ func (w *world) close() error {
 		w.boxes.close()
 	}
 	w.ending.Wait()
-	return w.svc.closeStore()
-}
-
-// routes of the control API, which is there in fixture mode alone.
-func (a *controlAPI) routes() []route {
-	return []route{
-		{"POST /_stepwell/reset", everything, a.reset},
-		{"GET /_stepwell/clock", everything, a.getClock},
-		{"POST /_stepwell/clock", everything, a.changeClock},
-		{"POST /_stepwell/wait-idle", everything, a.waitIdle},
-		{"POST /_stepwell/stubs", everything, a.addStub},
-		{"PUT /_stepwell/stubs", everything, a.replaceStubs},
-		{"GET /_stepwell/stubs", everything, a.listStubs},
-		{"DELETE /_stepwell/stubs", everything, a.removeStubs},
-		{"GET /_stepwell/stubs/{id}", everything, a.getStub},
-		{"DELETE /_stepwell/stubs/{id}", everything, a.removeStub},
-		{"GET /_stepwell/requests", everything, a.listRequests},
-		{"DELETE /_stepwell/requests", everything, a.forgetRequests},
-		{"POST /_stepwell/verify", everything, a.verify},
-		{"POST /_stepwell/templates", everything, a.addTemplate},
-		{"GET /_stepwell/state", everything, a.getState},
-		{putStateRoute, everything, a.putState},
-		{addSandboxRoute, everything, a.addSandbox},
-		{"GET /_stepwell/sandboxes", everything, a.listSandboxes},
-		{"GET /_stepwell/sandboxes/{name}", everything, a.getSandbox},
-		{"DELETE /_stepwell/sandboxes/{name}", everything, a.deleteSandbox},
-	}
-}
-
-// The rows whose bodies are or hold whole states.
-const (
-	putStateRoute   = "PUT /_stepwell/state"
-	addSandboxRoute = "POST /_stepwell/sandboxes"
-)
-
-// maxStateBytes is how large such a body may be.
-const maxStateBytes = 1 << 30
-
-// everything is asked for by the control API: each permission, not one of them.
-var everything = everyPermission.list()
-
-// controlPath is where the control API of fixture mode stands.
-const controlPath = "/_stepwell"
-
-func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
-	body, err := readBody(r)
-	if err != nil {
-		return nil, err
-	}
-	t, replaced, err := a.svc.templates.add(body)
-	if err != nil {
-		return nil, err
-	}
-	status := http.StatusCreated
-	if replaced {
-		status = http.StatusOK
-	}
-	w.Header().Set("Location", "/v1/templates/"+url.PathEscape(t.namespace)+"/"+url.PathEscape(t.name)+"/"+url.PathEscape(t.version))
-	return reply{status, t.detailView()}, nil
+	return w.svc.close()
 }

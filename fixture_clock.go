@@ -5,15 +5,19 @@ package main
 // timekeeper moves it and fires them.
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
 
 // virtualClock is a clock that can be moved, and never goes back.
 type virtualClock struct {
-	work, chores timers // chores are housekeeping
-	stirred      bell   // rings when there is something new to look at
+	work, chores timers   // chores are housekeeping
+	stirred      notifier // notifies when there is something new to look at
 
 	mu     sync.Mutex
 	mode   clockMode // guarded by mu, as all below
@@ -40,22 +44,15 @@ func (c *virtualClock) nowLocked() instant {
 }
 
 func (c *virtualClock) schedule(when instant, f func()) *timer {
-	t, _ := c.work.add(when, f)
-	c.stirred.ring()
+	t, _ := c.work.insert(when, f)
+	c.stirred.notify()
 	return t
 }
 
 func (c *virtualClock) scheduleHousekeeping(when instant, f func()) *timer {
-	t, _ := c.chores.add(when, f)
-	c.stirred.ring()
+	t, _ := c.chores.insert(when, f)
+	c.stirred.notify()
 	return t
-}
-
-// set moves the clock on to an instant, if that is not past.
-func (c *virtualClock) set(t instant) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.setLocked(max(t, c.nowLocked()))
 }
 
 func (c *virtualClock) setLocked(t instant) { c.at, c.since = t, time.Now() }
@@ -66,7 +63,7 @@ func (c *virtualClock) setMode(m clockMode) {
 	c.setLocked(c.nowLocked())
 	c.mode = m
 	c.mu.Unlock()
-	c.stirred.ring()
+	c.stirred.notify()
 }
 
 func (c *virtualClock) state() clockState {
@@ -107,7 +104,7 @@ func (c *virtualClock) call(f func()) {
 	c.mu.Lock()
 	c.firing = false
 	c.mu.Unlock()
-	c.stirred.ring()
+	c.stirred.notify()
 }
 
 // take is the function of a due timer, which counts as being called from here on.
@@ -175,8 +172,10 @@ func (c *virtualClock) firedNow() uint64 {
 
 // timekeeper fires the timers of a virtual clock and moves it.
 type timekeeper struct {
-	clock *virtualClock
-	svc   *service
+	clock    *virtualClock
+	engine   *engine
+	store    *store    // the engine's
+	lockstep *lockstep // nil unless ids are deterministic
 
 	patience time.Duration // of changes that wait for their turn, in real time
 
@@ -189,17 +188,14 @@ type timekeeper struct {
 // turnPatience is how long a change waits until a deterministic service is at rest.
 const turnPatience = 10 * time.Second
 
-// newTimekeeper takes over the clock of a service whose engine runs.
-func newTimekeeper(svc *service, c *virtualClock) *timekeeper {
-	k := &timekeeper{clock: c, svc: svc, patience: turnPatience, turn: make(chan struct{}, 1)}
+// newTimekeeper takes over the clock of an engine that runs.
+func newTimekeeper(c *virtualClock, e *engine, l *lockstep) *timekeeper {
+	k := &timekeeper{clock: c, engine: e, store: e.store, lockstep: l, patience: turnPatience, turn: make(chan struct{}, 1)}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.turn <- struct{}{}
-	svc.store.mu.Lock()
-	svc.engine.idled = c.stirred.ring
-	if l := svc.engine.lockstep; l != nil {
-		l.inTurn = k.inTurn
+	if l != nil {
+		k.store.locked(func() { l.keeper = k })
 	}
-	svc.store.mu.Unlock()
 	k.wg.Go(k.run)
 	return k
 }
@@ -254,7 +250,7 @@ func (k *timekeeper) take(ctx context.Context) error {
 
 // fireDue fires every timer that is due, one after the other.
 func (k *timekeeper) fireDue(ctx context.Context) {
-	if k.svc.engine.lockstep != nil {
+	if k.lockstep != nil {
 		k.fireInStep(ctx)
 		return
 	}
@@ -265,14 +261,14 @@ func (k *timekeeper) fireDue(ctx context.Context) {
 // fireInStep is fireDue between the batches of an engine in lockstep, which goes
 // on once nothing is due.
 func (k *timekeeper) fireInStep(ctx context.Context) {
-	e, fired := k.svc.engine, false
+	fired := false
 	for ctx.Err() == nil && k.ctx.Err() == nil {
-		e.store.mu.Lock()
 		var f func()
-		if !e.lockstep.open {
-			f = k.clock.take()
-		}
-		e.store.mu.Unlock()
+		k.store.locked(func() {
+			if !k.lockstep.open {
+				f = k.clock.take()
+			}
+		})
 		if f == nil {
 			break
 		}
@@ -280,7 +276,7 @@ func (k *timekeeper) fireInStep(ctx context.Context) {
 		fired = true
 	}
 	if fired {
-		e.wakeUp()
+		k.engine.wakeUp()
 	}
 }
 
@@ -293,14 +289,17 @@ const (
 	movedFull              // to the end; nothing is due before it
 )
 
-// move goes on to the next instant where a timer is due, at most to end.
-func (k *timekeeper) move(end instant) moved {
-	k.svc.store.mu.Lock()
-	defer k.svc.store.mu.Unlock()
+// move moves the clock to the next instant at which a timer is due, at most to end.
+func (k *timekeeper) move(end instant) (m moved) {
+	k.store.locked(func() { m = k.moveLocked(end) })
+	return m
+}
+
+func (k *timekeeper) moveLocked(end instant) moved {
 	c := k.clock
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !k.svc.engine.idleLocked() || !c.restLocked() {
+	if !k.engine.idleLocked() || !c.restLocked() {
 		return movedNot
 	}
 	next, ok := c.next()
@@ -403,17 +402,15 @@ func (k *timekeeper) awaitIdle(ctx context.Context) error {
 	}
 }
 
-func (k *timekeeper) idle() bool {
-	k.svc.store.mu.Lock()
-	defer k.svc.store.mu.Unlock()
-	if k.svc.engine.lockstep != nil {
-		return k.quietLocked()
-	}
-	c := k.clock
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, waits := c.work.next()
-	return k.svc.engine.idleLocked() && c.restLocked() && !(waits && c.mode == clockAuto)
+func (k *timekeeper) idle() (idle bool) {
+	k.store.locked(func() {
+		if k.lockstep != nil {
+			idle = k.quietLocked((*virtualClock).settledLocked)
+		} else {
+			idle = k.quietLocked((*virtualClock).restLocked)
+		}
+	})
+	return idle
 }
 
 // inTurn calls f under the lock of the store once nothing runs, can start or is
@@ -443,21 +440,22 @@ func (k *timekeeper) tryTurn(ctx context.Context, f func() error) (done bool, er
 		return false, nil
 	}
 	defer func() { k.turn <- struct{}{} }()
-	k.svc.store.mu.Lock()
-	defer k.svc.store.mu.Unlock()
-	if !k.quietLocked() {
-		return false, nil
-	}
-	return true, f()
+	k.store.locked(func() {
+		if done = k.quietLocked((*virtualClock).settledLocked); done {
+			err = f()
+		}
+	})
+	return done, err
 }
 
-// quietLocked is idle for housekeeping, too.
-func (k *timekeeper) quietLocked() bool {
+// quietLocked reports whether nothing runs, the clock rests, and in mode auto no
+// work timer is left.
+func (k *timekeeper) quietLocked(rests func(*virtualClock) bool) bool {
 	c := k.clock
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, waits := c.work.next()
-	return k.svc.engine.idleLocked() && c.settledLocked() && !(waits && c.mode == clockAuto)
+	return k.engine.idleLocked() && rests(c) && !(waits && c.mode == clockAuto)
 }
 
 // noTurn is why a change did not get its turn.
@@ -479,33 +477,263 @@ func (k *timekeeper) interrupted() error {
 	if k.ctx.Err() != nil {
 		return failf(unavailable, "the service ended or was reset meanwhile")
 	}
-	k.svc.store.mu.Lock()
-	blocking := k.svc.engine.blockersLocked()
-	k.svc.store.mu.Unlock()
+	blocking := k.blockers()
 	if next, ok := k.clock.work.next(); ok && len(blocking) == 0 {
 		blocking = append(blocking, blocker{Reason: "timer", Since: zonedTime(next)})
 	}
 	f := failf(notIdle, "the service was not idle in time; what kept it busy stands in blocking")
-	f.blocking = blocking
+	if len(blocking) > 0 {
+		f.extra = errorMember{"blocking", blocking}
+	}
 	return f
 }
 
-// durable waits until what happened until now is on disk.
-func (k *timekeeper) durable(ctx context.Context) error {
-	k.svc.store.mu.Lock()
-	seq := k.svc.store.seq
-	k.svc.store.mu.Unlock()
-	return k.svc.store.journal.wait(ctx, seq)
+// What keeps a service from being idle.
+
+// blocker keeps an engine from being idle.
+type blocker struct {
+	Reason   string    `json:"reason"` // running, computing, ready, unrecorded or timer
+	TaskUUID uuid      `json:"task_uuid,omitzero"`
+	StepUUID uuid      `json:"step_uuid,omitzero"`
+	StepName string    `json:"step_name,omitempty"`
+	Handler  string    `json:"handler,omitempty"` // the callable
+	Attempt  int       `json:"attempt,omitempty"`
+	Since    zonedTime `json:"since,omitzero"` // when the attempt began, or the timer is due
 }
 
-// check is what /health/detailed says of fixture mode.
-func (k *timekeeper) check() checkView {
-	n := 0
-	k.svc.engine.readStubs(func(l *stubs) { n = l.size() })
-	ids := ""
-	if k.svc.engine.lockstep != nil {
-		ids = "; ids are deterministic"
+// maxBlockers bounds how many blockers of each kind are listed.
+const maxBlockers = 100
+
+// blockers returns what keeps the engine from being idle.
+func (k *timekeeper) blockers() (all []blocker) {
+	k.store.locked(func() {
+		all = append(k.busyAttemptsLocked(), k.startableStepsLocked()...)
+		if k.engine.computing > 0 {
+			all = append(all, blocker{Reason: "computing"})
+		}
+		if k.engine.owed > 0 {
+			all = append(all, blocker{Reason: "unrecorded"})
+		}
+	})
+	return all
+}
+
+func (k *timekeeper) busyAttemptsLocked() []blocker {
+	all := []blocker{}
+	for r := range k.engine.inFlight {
+		if len(all) == maxBlockers {
+			break
+		}
+		ended := deliveryOf(r).outcome != nil
+		if ended && k.lockstep.waiting > 0 {
+			continue // it waits for others of its batch
+		}
+		b := blocker{Reason: "running", Attempt: r.number, Since: zonedTime(r.started)}
+		if r.cancel == nil || ended {
+			b.Reason = "unrecorded"
+		}
+		all = append(all, b.of(k.store, r.key))
 	}
-	return graded(false, "fixture mode is on: tests control the service under %s, its clock, which is %s, and its "+
-		"handlers by %d stubs; %s%s", controlPath, k.clock.modeNow(), n, k.svc.world.status(), ids)
+	slices.SortFunc(all, func(a, b blocker) int {
+		return cmp.Or(cmp.Compare(a.Since, b.Since), bytes.Compare(a.TaskUUID[:], b.TaskUUID[:]),
+			bytes.Compare(a.StepUUID[:], b.StepUUID[:]))
+	})
+	return all
+}
+
+func (k *timekeeper) startableStepsLocked() (all []blocker) {
+	e := k.engine
+	list := func(q *readyQueue, free int) {
+		for _, it := range q.items[:min(len(q.items), max(free, 0), maxBlockers)] {
+			all = append(all, blocker{Reason: "ready"}.of(k.store, runKey{it.task.id, it.step}))
+		}
+	}
+	list(&e.local, e.slots)
+	list(&e.http, e.webSlots)
+	return all
+}
+
+// of names the step of a blocker.
+func (b blocker) of(s *store, key runKey) blocker {
+	b.TaskUUID = key.task
+	t := s.liveLocked(key.task)
+	if t == nil { // it ended without the step
+		return b
+	}
+	def := t.def(key.step)
+	b.StepUUID, b.StepName, b.Handler = t.stepID(key.step), def.name, def.callable
+	return b
+}
+
+// The control API of the clock.
+
+// clockView is a virtual clock on the wire.
+type clockView struct {
+	Now       zonedTime  `json:"now"`
+	Mode      clockMode  `json:"mode"`
+	Fired     uint64     `json:"fired"`      // work timers: by the request, or in all when it moves nothing
+	NextTimer *zonedTime `json:"next_timer"` // when the next work timer is due
+}
+
+func (a *controlAPI) clockView(fired uint64) clockView {
+	c := a.fixture.keeper.clock
+	v := clockView{Now: zonedTime(c.now()), Mode: c.modeNow(), Fired: fired}
+	if next, ok := c.work.next(); ok {
+		v.NextTimer = (*zonedTime)(&next)
+	}
+	return v
+}
+
+func (a *controlAPI) getClock(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return a.clockView(a.fixture.keeper.clock.firedNow()), nil
+}
+
+func (a *controlAPI) changeClock(w http.ResponseWriter, r *http.Request) (any, error) {
+	body, err := readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	q, err := parseClockRequest(body)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := q.limit(w, r)
+	defer cancel()
+	fired, err := q.do(ctx, a.fixture.keeper)
+	if err == nil {
+		err = a.svc.store.waitAll(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.clockView(fired), nil
+}
+
+func (a *controlAPI) waitIdle(w http.ResponseWriter, r *http.Request) (any, error) {
+	body, err := bodyRules{optional: true}.read(r)
+	if err != nil {
+		return nil, err
+	}
+	q, err := parseIdleRequest(body)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := q.limit(w, r)
+	defer cancel()
+	if err := a.fixture.keeper.awaitIdle(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.svc.store.waitAll(ctx); err != nil {
+		return nil, err
+	}
+	return a.clockView(a.fixture.keeper.clock.firedNow()), nil
+}
+
+// clockRequest is one thing to do to a clock.
+type clockRequest struct {
+	action  string // the member that asks for it; "" for waiting alone
+	by      time.Duration
+	to      instant
+	timeout time.Duration // in real time
+}
+
+const (
+	controlTimeout    = 30 * time.Second // when a request names none
+	maxControlTimeout = time.Hour
+)
+
+// parseClockRequest reads the body of a change to the clock.
+func parseClockRequest(body []byte) (*clockRequest, error) {
+	q, f := &clockRequest{timeout: controlTimeout}, &fieldReader{}
+	const actions = "freeze, advance, advance_to_next, set, auto, resume"
+	eachMember(body, func(key string, raw []byte) bool {
+		if key == "timeout" {
+			q.timeout = f.timeout(key, raw)
+			return true
+		}
+		q.member(f, key, raw, actions)
+		return true
+	})
+	if q.action == "" && len(f.problems) == 0 {
+		f.complain("advance", "or one of %s is required", actions)
+	}
+	return q, f.failure("the clock stays as it is")
+}
+
+func (q *clockRequest) member(f *fieldReader, key string, raw []byte, actions string) {
+	if q.action != "" {
+		f.complain(key, "comes on top of %s; one thing at a time", q.action)
+		return
+	}
+	q.action = key
+	switch key {
+	case "advance":
+		q.by = f.duration(key, raw, 0)
+	case "set":
+		if q.to = f.instant(key, raw); jsonKind(raw) == '"' && !zonedForm(raw) {
+			f.complain(key, "must have a zone, as in 2026-01-31T12:00:00Z")
+		}
+	case "freeze", "advance_to_next", "auto", "resume":
+		if jsonKind(raw) != 't' {
+			f.complain(key, "must be true")
+		}
+	default:
+		f.complain(key, "is none of %s", actions)
+	}
+}
+
+func parseIdleRequest(body []byte) (*clockRequest, error) {
+	q, f := &clockRequest{timeout: controlTimeout}, &fieldReader{}
+	if body == nil {
+		return q, nil
+	}
+	eachMember(body, func(key string, raw []byte) bool {
+		if key != "timeout" {
+			f.complain(key, "is not known; timeout is")
+			return true
+		}
+		q.timeout = f.timeout(key, raw)
+		return true
+	})
+	return q, f.failure("the request is refused")
+}
+
+func (f *fieldReader) timeout(key string, raw []byte) time.Duration {
+	d := f.duration(key, raw, 0)
+	if d > maxControlTimeout {
+		f.complain(key, "must be %s at most", maxControlTimeout)
+	}
+	return d
+}
+
+// limit is the context of a request that takes as long as it says.
+func (q *clockRequest) limit(w http.ResponseWriter, r *http.Request) (context.Context, context.CancelFunc) {
+	extendWriting(w, q.timeout)
+	return context.WithTimeout(r.Context(), q.timeout)
+}
+
+// do does what is asked for and returns how many work timers fired by it.
+func (q *clockRequest) do(ctx context.Context, k *timekeeper) (fired uint64, err error) {
+	switch q.action {
+	case "advance":
+		return k.advance(ctx, func(now instant) (instant, error) { return inTime(now.add(q.by), now) })
+	case "advance_to_next":
+		return k.advance(ctx, here, k.nextWork)
+	case "set":
+		return k.advance(ctx, func(now instant) (instant, error) { return inTime(q.to, now) })
+	case "auto":
+		return 0, k.setMode(ctx, clockAuto)
+	case "resume":
+		return 0, k.setMode(ctx, clockReal)
+	}
+	return 0, k.setMode(ctx, clockFrozen)
+}
+
+// inTime refuses an instant that is past, or beyond all time.
+func inTime(to, now instant) (instant, error) {
+	if to < now || to > lastInstant { // years have four digits
+		return 0, failf(badRequest, "the clock stands at %s and goes on to %s at most, not to %s",
+			now.zoned(), instant(lastInstant).zoned(), to.time())
+	}
+	return to, nil
 }

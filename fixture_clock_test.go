@@ -224,11 +224,11 @@ func TestHousekeepingIsNoReasonToJump(t *testing.T) {
 	stale := `{"namespace":"t","name":"stale","version":"1.0.0","lifecycle":{"max_steps_in_process_minutes":10},
 		"steps":[{"name":"a","handler":{"callable":"Outside"}}]}`
 	s := frozenServer(t, serviceTest{extra: []string{stale, sleepTemplate("hour", "1h")}})
-	start := s.world.service().keeper.clock.now()
+	start := fixtureOf(s.world.service()).keeper.clock.now()
 	id := s.create(`{"namespace":"t","name":"stale"}`)
 	s.clock(`{"auto":true}`).want(200)
 	s.do("POST", "/_stepwell/wait-idle", "").want(200)
-	if got := s.world.service().keeper.clock.now(); got != start {
+	if got := fixtureOf(s.world.service()).keeper.clock.now(); got != start {
 		t.Errorf("the clock went on to %s without work to do", got.zoned())
 	}
 	s.create(`{"namespace":"t","name":"hour"}`)
@@ -243,7 +243,7 @@ func TestHousekeepingIsNoReasonToJump(t *testing.T) {
 // TestAdvancesTakeTurns: each moves the clock by its own span.
 func TestAdvancesTakeTurns(t *testing.T) {
 	s := frozenServer(t, serviceTest{extra: []string{sleepTemplate("minute", "1m")}})
-	start := s.world.service().keeper.clock.now()
+	start := fixtureOf(s.world.service()).keeper.clock.now()
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -252,7 +252,7 @@ func TestAdvancesTakeTurns(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if got, want := s.world.service().keeper.clock.now(), start.add(56*time.Minute); got != want {
+	if got, want := fixtureOf(s.world.service()).keeper.clock.now(), start.add(56*time.Minute); got != want {
 		t.Errorf("the clock stands at %s; want %s", got.zoned(), want.zoned())
 	}
 	if got := s.do("GET", "/v1/tasks?status=complete", "").text("pagination.total_count"); got != "8" {
@@ -269,7 +269,7 @@ func TestEndReleasesWaiters(t *testing.T) {
 	answers := make(chan int)
 	go func() { answers <- s.clock(`{"advance":"1m"}`).status }()
 	go func() { answers <- s.do("POST", "/_stepwell/wait-idle", "").status }()
-	eventually(t, "somebody moves the clock", func() bool { return len(s.world.service().keeper.turn) == 0 })
+	eventually(t, "somebody moves the clock", func() bool { return len(fixtureOf(s.world.service()).keeper.turn) == 0 })
 	s.do("POST", "/_stepwell/reset", "").want(204)
 	for range 2 {
 		// One that was not yet under way finds the fresh service, which is idle.
@@ -462,7 +462,7 @@ func TestWaitsOutliveTheServersLimits(t *testing.T) {
 // gone, or was extended, is none.
 func TestLeasesAreWork(t *testing.T) {
 	s := frozenServer(t, serviceTest{extra: []string{testTemplate("act", stepSpec{name: "a", callable: "Outside", timeout: 600})}})
-	start := s.world.service().keeper.clock.now()
+	start := fixtureOf(s.world.service()).keeper.clock.now()
 	next := func(what string, want any) {
 		t.Helper()
 		if got := s.do("GET", "/_stepwell/clock", "").get("next_timer"); got != want {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -22,7 +23,7 @@ const (
 	maxJournalBody    = 64 << 10
 )
 
-// requestJournal is the journal of one service. A nil one takes nothing.
+// requestJournal is the journal of one service.
 type requestJournal struct {
 	now func() instant
 
@@ -43,7 +44,8 @@ type journalRing[E interface{ size() int }] struct {
 
 func (g *journalRing[E]) held() []E { return g.entries[g.first:] }
 
-func (g *journalRing[E]) add(e E) {
+// push enters the newest entry.
+func (g *journalRing[E]) push(e E) {
 	g.entries = append(g.entries, e)
 	g.grow(e.size())
 }
@@ -158,23 +160,17 @@ func (c *handlerCall) fact(member string) string {
 
 func (c *handlerCall) document(string) []byte { return appendObject(nil, c.attempt.context) }
 
-// add enters a delivery that begins.
-func (j *requestJournal) add(c *handlerCall) {
-	if j == nil || c == nil {
-		return
-	}
+// begin enters a delivery that begins.
+func (j *requestJournal) begin(c *handlerCall) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.seq++
 	c.seq, c.at, c.in = j.seq, j.now(), j
-	j.calls.add(c)
+	j.calls.push(c)
 }
 
-// ended notes what a delivery came to; the first outcome counts.
+// ended notes the outcome of a delivery that has begun; the first one counts.
 func (c *handlerCall) ended(o outcome) {
-	if c == nil || c.in == nil {
-		return
-	}
 	c.in.mu.Lock()
 	defer c.in.mu.Unlock()
 	if c.outcome != nil {
@@ -186,12 +182,13 @@ func (c *handlerCall) ended(o outcome) {
 	}
 }
 
-func (j *requestJournal) addRequest(c *apiCall) {
+// enter enters a request that was answered.
+func (j *requestJournal) enter(c *apiCall) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.seq++
 	c.seq = j.seq
-	j.requests.add(c)
+	j.requests.push(c)
 }
 
 // clear forgets everything, also what was dropped.
@@ -201,41 +198,31 @@ func (j *requestJournal) clear() {
 	j.requests, j.calls = journalRing[*apiCall]{}, journalRing[*handlerCall]{}
 }
 
-// noteLocked is the delivery of an attempt for the journal; nil without one.
-func (e *engine) noteLocked(t *task, i, number int) *handlerCall {
-	if e.calls == nil {
-		return nil
-	}
-	a := e.attemptLocked(t, i, true)
-	a.number = number
-	return noteOf(a, t.def(i).callable)
-}
-
-func noteOf(a *attempt, callable string) *handlerCall {
+// newHandlerCall returns the entry of a delivery.
+func newHandlerCall(a *attempt, callable string) *handlerCall {
 	return &handlerCall{attempt: a, callable: string(hideCredentials([]byte(callable)))}
 }
 
 // by marks a delivery as one that a stub decides.
 func (c *handlerCall) by(s *stub, fault stubFault) *handlerCall {
-	if c != nil {
-		c.stub, c.fault = s.id, fault
-	}
+	c.stub, c.fault = s.id, fault
 	return c
 }
 
-// witness watches one API request for the journal.
-type witness struct {
-	call apiCall
-	body io.ReadCloser
+// watchedRequest notes one API request for the journal, as its body.
+type watchedRequest struct {
+	journal *requestJournal
+	call    apiCall
+	body    io.ReadCloser
 }
 
-// watch begins to note a request that is not of the control API; nil without a journal.
-func (s *surface) watch(r *http.Request) *witness {
-	if s.svc.requests == nil || isControl(r.URL.Path) {
+// watch begins to note a request that is not for the control API.
+func (f *fixture) watch(s *surface, r *http.Request) requestWatch {
+	if strings.HasPrefix(r.URL.Path, controlPath+"/") {
 		return nil
 	}
-	w := &witness{body: r.Body, call: apiCall{
-		at: s.svc.clock.now(), surface: s.name, method: r.Method, path: r.URL.Path,
+	w := &watchedRequest{journal: f.requests, body: r.Body, call: apiCall{
+		at: f.clock.now(), surface: s.name, method: r.Method, path: r.URL.Path,
 		query: string(hideCredentials([]byte(r.URL.RawQuery))),
 	}}
 	r.Body = w
@@ -243,7 +230,7 @@ func (s *surface) watch(r *http.Request) *witness {
 }
 
 // Read notes what a handler reads of the body.
-func (w *witness) Read(p []byte) (int, error) {
+func (w *watchedRequest) Read(p []byte) (int, error) {
 	n, err := w.body.Read(p)
 	room := min(n, maxJournalBody-len(w.call.body))
 	w.call.body = append(w.call.body, p[:room]...)
@@ -251,24 +238,17 @@ func (w *witness) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (w *witness) Close() error { return w.body.Close() }
+func (w *watchedRequest) Close() error { return w.body.Close() }
 
-// admitted notes who asks.
-func (w *witness) admitted(r *http.Request) {
-	if w != nil {
-		w.call.subject = subjectOf(r.Context())
-	}
-}
+// admitted notes the caller.
+func (w *watchedRequest) admitted(r *http.Request) { w.call.subject = subjectOf(r.Context()) }
 
 // answered enters the request in the journal.
-func (s *surface) answered(w *witness, status int, began instant) {
-	if w == nil {
-		return
-	}
+func (w *watchedRequest) answered(status int, began instant) {
 	call := w.call // without the connection's body
 	call.status, call.tookMicros = status, realNow().sub(began).Microseconds()
 	call.body = hideCredentials(call.body)
-	s.svc.requests.addRequest(&call)
+	w.journal.enter(&call)
 }
 
 // The request journal of the control API: what is shown of it, and how it is
@@ -445,7 +425,7 @@ func (a *controlAPI) listRequests(_ http.ResponseWriter, r *http.Request) (any, 
 	if err != nil {
 		return nil, err
 	}
-	return f.view(a.svc.requests), nil
+	return f.view(a.fixture.requests), nil
 }
 
 // view is the newest entries that fit.
@@ -486,7 +466,7 @@ func viewsOf(entries []journalEntry) []entryView {
 }
 
 func (a *controlAPI) forgetRequests(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	a.svc.requests.clear()
+	a.fixture.requests.clear()
 	return noContent{}, nil
 }
 
@@ -621,7 +601,7 @@ func (a *controlAPI) verify(_ http.ResponseWriter, r *http.Request) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	n, err := q.verify(a.svc.requests)
+	n, err := q.verify(a.fixture.requests)
 	if err != nil {
 		return nil, err
 	}
@@ -649,7 +629,7 @@ func (q *verification) verify(j *requestJournal) (int, error) {
 		return len(matched), nil
 	}
 	f := failf(unverified, "%d entries of the kind %s match; %s should", len(matched), q.kind, q.bound)
-	f.seen = &seenView{len(matched), viewsOf(matched[max(0, len(matched)-maxSeen):]), q.nearest(others)}
+	f.extra = errorMember{"seen", &seenView{len(matched), viewsOf(matched[max(0, len(matched)-maxSeen):]), q.nearest(others)}}
 	return 0, f
 }
 

@@ -98,14 +98,14 @@ func TestRequestJournalKnowsWhoAsks(t *testing.T) {
 func TestRequestJournalIsBounded(t *testing.T) {
 	j := &requestJournal{now: func() instant { return testStart }}
 	for range maxJournalEntries + 5 {
-		j.addRequest(&apiCall{})
+		j.enter(&apiCall{})
 	}
 	if n, d := len(j.requests.held()), j.requests.dropped; n != maxJournalEntries || d != 5 {
 		t.Errorf("%d entries are held and %d dropped", n, d)
 	}
 	for i := range 1000 {
 		c := &handlerCall{attempt: &attempt{number: i, inputs: make([]byte, 100<<10)}}
-		j.add(c)
+		j.begin(c)
 		c.ended(outcome{success: true, result: make([]byte, 100<<10)})
 		if j.calls.bytes > maxJournalBytes {
 			t.Fatalf("after %d calls %d bytes are held", i+1, j.calls.bytes)
@@ -173,9 +173,9 @@ func TestVerify(t *testing.T) {
 // only if they cannot change it.
 func TestVerifyKnowsWhatItDoesNotKnow(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{})
-	j := s.world.service().requests
+	j := fixtureOf(s.world.service()).requests
 	for range maxJournalEntries + 1 {
-		j.add(&handlerCall{attempt: &attempt{stepName: "a", number: 1}})
+		j.begin(&handlerCall{attempt: &attempt{stepName: "a", number: 1}})
 	}
 	for count, want := range map[string]int{
 		`{"at_least":10000}`: 200, `{"at_least":10001}`: 409, `{"exactly":10000}`: 409, `{"at_most":9999}`: 422, `{"at_most":10001}`: 409,

@@ -1,7 +1,8 @@
 package main
 
-// How stubs are played: an outcome, a delay or a fault in the place of a step's
-// handler, through the same records and transitions as a real attempt.
+// Running steps in fixture mode: how a stub takes the place of a step's handler,
+// by an outcome, a delay or a fault, through the same records and transitions as
+// a real attempt; and how a deterministic service runs steps in batches.
 
 import (
 	"cmp"
@@ -10,6 +11,50 @@ import (
 	"strconv"
 	"time"
 )
+
+// delivery is what fixture mode keeps with an attempt in flight. It observes the
+// attempt's outcome.
+type delivery struct {
+	call    *handlerCall // in the request journal; nil before it begins
+	created uint64       // the task's place in the order of creation
+	second  bool         // of a delivery that is doubled, or late
+
+	member    bool       // its outcome is held until those of its batch have ended
+	outcome   *outcome   // of a member that has ended; guarded by the store's lock
+	goesWrong *playedRun // what becomes of a member's outcome when it is recorded; nil for nothing
+}
+
+// deliveryOf returns what fixture mode keeps with an attempt.
+func deliveryOf(k *run) *delivery { return k.observer.(*delivery) }
+
+func (d *delivery) ended(o outcome) {
+	if d.call != nil {
+		d.call.ended(o)
+	}
+}
+
+// started enters an attempt of a step's own handler in the request journal.
+func (f *fixture) started(t *task, k *run) outcomeObserver {
+	c := f.callOf(t, k.key.step, k.number)
+	f.requests.begin(c)
+	return &delivery{call: c, created: t.seq}
+}
+
+// ran enters an attempt that has ended at once.
+func (f *fixture) ran(t *task, i, number int, o outcome) {
+	c := f.callOf(t, i, number)
+	f.requests.begin(c)
+	c.ended(o)
+}
+
+// callOf returns the entry of an attempt for the request journal.
+func (f *fixture) callOf(t *task, i, number int) *handlerCall {
+	a := f.svc.engine.attemptLocked(t, i, true)
+	a.number = number
+	return newHandlerCall(a, t.def(i).callable)
+}
+
+// Playing stubs.
 
 // startingAttempt is an attempt that is to start, as stubs see it.
 type startingAttempt struct {
@@ -37,23 +82,18 @@ func (a startingAttempt) fact(member string) string {
 
 func (a startingAttempt) document(string) []byte { return appendObject(nil, a.t.by.context) }
 
-// nextAttempt is the number that the next start of the step will have.
-func (s *step) nextAttempt() int {
-	if s.redeliver {
-		return s.attempts
+// mayPlay reports whether a stub may play a step for outside actors.
+func (f *fixture) mayPlay(t *task, i int) bool {
+	return len(f.stubs.list) > 0 && f.stubs.mayAct(startingAttempt{t, i})
+}
+
+// play lets a stub take the place of the handler of a step that left its queue, if
+// one matches. With an error nothing has happened.
+func (f *fixture) play(t *task, i int, g target) (played bool, err error) {
+	if len(f.stubs.list) == 0 {
+		return false, nil
 	}
-	return s.attempts + 1
-}
-
-// stubbedLocked tells whether a step for outside actors may be played instead.
-func (e *engine) stubbedLocked(t *task, i int) bool {
-	return e.stubs.size() > 0 && e.stubs.mayAct(startingAttempt{t, i})
-}
-
-// playLocked has a stub take the place of the handler of a step that left its
-// queue, if there is one for it. With an error nothing has happened.
-func (e *engine) playLocked(t *task, i int, g target) (played bool, err error) {
-	s := e.stubs.choose(startingAttempt{t, i})
+	s := f.stubs.choose(startingAttempt{t, i})
 	if s == nil {
 		return false, nil
 	}
@@ -62,10 +102,10 @@ func (e *engine) playLocked(t *task, i int, g target) (played bool, err error) {
 		return false, nil
 	}
 	t.steps[i].queued = false
-	if so.instant() && e.lockstep == nil {
-		err = e.ranLocked(t, i, *so.outcome, e.clock.now(), e.noteLocked(t, i, t.steps[i].nextAttempt()).by(s, noFault))
+	if so.instant() && f.lockstep == nil {
+		err = f.playAtOnce(t, i, s, *so.outcome)
 	} else {
-		err = e.startPlayedLocked(t, i, g, s, so)
+		err = f.startPlayed(t, i, g, s, so)
 	}
 	if err == nil {
 		s.uses++
@@ -73,58 +113,75 @@ func (e *engine) playLocked(t *task, i int, g target) (played bool, err error) {
 	return true, err
 }
 
+// playAtOnce records an attempt that starts and ends in one.
+func (f *fixture) playAtOnce(t *task, i int, s *stub, o outcome) error {
+	e := f.svc.engine
+	c := f.callOf(t, i, t.steps[i].nextAttempt()).by(s, noFault)
+	err := e.recordRanLocked(t, i, o, e.clock.now())
+	if err == nil {
+		f.requests.begin(c)
+		c.ended(o)
+	}
+	return err
+}
+
 // playedRun is an attempt in flight that a stub has decided.
 type playedRun struct {
 	*run
 	*stubOutcome
-	delay   time.Duration // until it lands
-	timeout time.Duration
-	note    func(*run) // enters a delivery in the request journal
+	stub     *stub
+	attempt  *attempt
+	callable string
+	delay    time.Duration // until it lands
+	timeout  time.Duration
 }
 
-// startPlayedLocked begins an attempt that takes time or goes wrong. Where that
-// needs an outcome that the stub does not have, the step's own handler is called.
-func (e *engine) startPlayedLocked(t *task, i int, g target, s *stub, so *stubOutcome) error {
-	seen := t.lastSeq
+// begin enters a delivery of a played attempt in the request journal.
+func (f *fixture) begin(p *playedRun, k *run) {
+	d := deliveryOf(k)
+	d.call = newHandlerCall(p.attempt, p.callable).by(p.stub, p.fault)
+	f.requests.begin(d.call)
+}
+
+// startPlayed begins an attempt that takes time or goes wrong. Where that needs an
+// outcome that the stub does not have, it calls the step's own handler.
+func (f *fixture) startPlayed(t *task, i int, g target, s *stub, so *stubOutcome) error {
+	e, seen := f.svc.engine, t.lastSeq
 	k, err := e.startRunLocked(t, i, g.kind == httpHandler)
 	if err != nil {
 		return err
 	}
+	k.observer = &delivery{created: t.seq}
 	a := e.attemptLocked(t, i, true)
 	a.number = k.number
-	p := &playedRun{run: k, stubOutcome: so, delay: so.delay, timeout: a.timeout}
-	callable := t.def(i).callable
-	p.note = func(k *run) {
-		k.call = noteOf(a, callable).by(s, so.fault)
-		e.calls.add(k.call)
-	}
-	p.note(k)
+	p := &playedRun{run: k, stubOutcome: so, stub: s, attempt: a, callable: t.def(i).callable, delay: so.delay, timeout: a.timeout}
+	f.begin(p, k)
 	switch {
 	case so.instant():
-		e.joinPlayedLocked(k, *so.outcome)
+		f.joinPlayed(k, *so.outcome)
 	case so.hang:
 		p.delay = a.timeout + 1
-		e.landLocked(p, *so.outcome)
+		f.land(p, *so.outcome)
 	case so.outcome != nil:
-		e.landLocked(p, *so.outcome)
+		f.land(p, *so.outcome)
 	case so.fault == workerLost || g.kind == outsideActor:
-		e.landLocked(p, outcome{success: true})
+		f.land(p, outcome{success: true})
 	case g.builtin != nil:
 		o, delay := g.builtin.run(a) // memory work, in fixture mode alone
 		p.delay += delay
-		e.landLocked(p, o)
+		f.land(p, o)
 	default:
-		e.callLocked(p, g, a, seen)
+		f.call(p, g, seen)
 	}
 	return nil
 }
 
-// landLocked has the attempt end with an outcome, or go wrong with it, when it is
+// land ends the attempt with an outcome, or lets it go wrong with it, when it is
 // time for that.
-func (e *engine) landLocked(p *playedRun, o outcome) {
-	k, at, late := p.run, p.started.add(p.delay), p.started.add(p.timeout)
+func (f *fixture) land(p *playedRun, o outcome) {
+	e, k, at, late := f.svc.engine, p.run, p.started.add(p.delay), p.started.add(p.timeout)
 	if p.fault == resultLost || p.fault == lateCompletion {
-		k.call.ended(o) // this is what the handler said, whatever becomes of it
+		deliveryOf(k).ended(o) // this is what the handler said, whatever becomes of it
 	}
 	end := func() { e.finish(k, o) }
 	switch {
@@ -141,54 +198,63 @@ func (e *engine) landLocked(p *playedRun, o outcome) {
 	case p.fault == duplicateDelivery:
 		second := k.again()
 		end = func() {
-			p.note(second)
+			f.begin(p, second)
 			e.finish(k, o)
 			e.finish(second, o)
 		}
-	case p.fault == workerLost:
-		k.lost, k.call = true, nil // it never comes to anything
-	case p.fault == resultLost:
-		k.lost = true
+	case p.fault == workerLost || p.fault == resultLost:
+		end = func() { e.conclude(k, o, loseOutcome) }
 	}
 	k.timer = e.clock.schedule(at, end)
 }
 
-// joinPlayedLocked has an attempt that ends at once take part in its batch.
-func (e *engine) joinPlayedLocked(k *run, o outcome) {
-	k.cancel = func() {} // it cannot be cut off
-	e.joinBatchLocked(k)
-	e.memberEndedLocked(k, &o)
+// loseOutcome records that the outcome of an attempt was lost.
+func loseOutcome(e *engine, c *change, k *run, _ outcome) error {
+	t, err := c.task(k.key.task)
+	if err != nil || k.gone {
+		return err
+	}
+	k.gone = true
+	return c.append(t, e.lostRecord(t, k.key.step))
 }
 
-// again is another delivery of an attempt: what it comes to is too late.
+// joinPlayed lets an attempt that ends at once take part in its batch.
+func (f *fixture) joinPlayed(k *run, o outcome) {
+	k.cancel = cannotCancel
+	f.svc.engine.joinLocked(k)
+	f.lockstep.endedLocked(k, &o)
+}
+
+// cannotCancel is the cancel of a run that nothing can cut off.
+func cannotCancel() {}
+
+// again returns another delivery of an attempt, whose outcome is too late.
 func (k *run) again() *run {
 	return &run{
-		key: k.key, web: k.web, number: k.number, started: k.started, born: k.born, gone: true, stray: true, freed: true,
+		key: k.key, web: k.web, number: k.number, started: k.started, cancel: cannotCancel, gone: true, freed: true,
+		observer: &delivery{created: deliveryOf(k).created, second: true},
 	}
 }
 
-// callLocked calls the handler of an attempt that goes wrong: once, or twice
-// where the delivery is doubled.
-func (e *engine) callLocked(p *playedRun, g target, a *attempt, seen uint64) {
-	k := p.run
+// call calls the handler of an attempt that goes wrong: once, or twice where the
+// delivery is doubled.
+func (f *fixture) call(p *playedRun, g target, seen uint64) {
+	e, k := f.svc.engine, p.run
 	ctx, cancel := context.WithCancel(e.ctx)
 	k.cancel = cancel
 	e.joinLocked(k)
-	call := func() (o outcome, ok bool) {
-		if err := e.store.journal.wait(ctx, seen); err != nil {
-			return o, false
+	deliver := func(end func(*run, outcome), k *run) {
+		if e.store.wait(ctx, seen) != nil {
+			e.abandon(k)
+			return
 		}
-		return e.handlers.run(ctx, g, a), true
+		end(k, e.handlers.run(ctx, g, p.attempt))
 	}
 	if p.fault != duplicateDelivery {
-		k.goesWrong = p
+		deliveryOf(k).goesWrong = p
 		e.wg.Go(func() {
 			defer cancel()
-			if o, ok := call(); ok {
-				e.park(p, o)
-			} else {
-				e.abandon(k)
-			}
+			deliver(func(_ *run, o outcome) { f.park(p, o) }, k)
 		})
 		return
 	}
@@ -196,253 +262,232 @@ func (e *engine) callLocked(p *playedRun, g target, a *attempt, seen uint64) {
 	second.freed = false
 	*e.free(k.web)--
 	e.joinLocked(second)
-	if second.member {
-		p.note(second) // in the order of the batch
+	inBatch := f.lockstep != nil
+	if inBatch {
+		f.begin(p, second) // in the order of the batch
 	}
 	e.wg.Go(func() {
 		defer cancel()
-		for _, k := range []*run{k, second} {
-			if k == second && !k.member {
-				p.note(k)
-			}
-			if o, ok := call(); ok {
-				e.finish(k, o)
-			} else {
-				e.abandon(k)
-			}
+		deliver(e.finish, k)
+		if !inBatch {
+			f.begin(p, second)
 		}
+		deliver(e.finish, second)
 	})
 }
 
-// park has the outcome that a handler gave go wrong. The attempt is no handler
-// in flight any more, but a delay of our own.
-func (e *engine) park(p *playedRun, o outcome) {
-	e.store.mu.Lock()
-	k := p.run
-	if k.member || k.gone || wasCancelled(o) {
-		e.store.mu.Unlock()
+// park lets the outcome that a handler gave go wrong. The attempt is no handler in
+// flight any more, but a delay of our own.
+func (f *fixture) park(p *playedRun, o outcome) {
+	e, k, parked := f.svc.engine, p.run, false
+	e.store.locked(func() {
+		if deliveryOf(k).member || k.gone || wasCancelled(o) {
+			return
+		}
+		parked = true
+		f.parkLocked(p, o)
+		e.checkIdleLocked()
+	})
+	if !parked {
 		e.finish(k, o)
-		return
 	}
-	e.parkLocked(p, o)
-	e.lookUpLocked()
-	e.store.mu.Unlock()
 }
 
-func (e *engine) parkLocked(p *playedRun, o outcome) {
-	p.member, p.cancel = false, nil
-	delete(e.inFlight, p.run)
-	e.landLocked(p, o)
+func (f *fixture) parkLocked(p *playedRun, o outcome) {
+	deliveryOf(p.run).member, p.cancel = false, nil
+	delete(f.svc.engine.inFlight, p.run)
+	f.land(p, o)
 }
 
-// changeStubs changes the stubs, and has those steps be played that waited for
-// outside actors until now.
-func (e *engine) changeStubs(ctx context.Context, f func(*stubs) error) error {
-	return e.inTurn(ctx, func() error { return e.changeStubsLocked(f) })
+// changeStubs changes the stubs, and queues those steps to be played that waited
+// for outside actors until now.
+func (f *fixture) changeStubs(ctx context.Context, change func(*stubs) error) error {
+	return f.svc.engine.inTurn(ctx, func() error { return f.changeStubsLocked(change) })
 }
 
-func (e *engine) changeStubsLocked(f func(*stubs) error) error {
-	if err := f(e.stubs); err != nil {
+func (f *fixture) changeStubsLocked(change func(*stubs) error) error {
+	if err := change(&f.stubs); err != nil {
 		return err
 	}
+	e := f.svc.engine
 	var played []runKey
-	everything := func(claimKey) bool { return true }
-	e.outside.waiting.walk(everything, func(o *outsideStep) bool {
-		if t := e.store.liveLocked(o.task); t != nil && e.stubbedLocked(t, o.step) {
+	anyStep := func(claimKey) bool { return true }
+	e.outside.waiting.walk(anyStep, func(o *outsideStep) bool {
+		if t := e.store.liveLocked(o.task); t != nil && f.mayPlay(t, o.step) {
 			played = append(played, o.runKey)
 		}
 		return true
 	})
-	for _, k := range slices.Clip(played) {
+	for _, k := range played {
 		e.outside.waiting.remove(k)
-		e.pushLocked(e.store.liveLocked(k.task), k.step)
+		e.enqueueLocked(e.store.liveLocked(k.task), k.step)
 	}
 	e.wakeUp()
 	return nil
 }
 
-func (e *engine) readStubs(f func(*stubs)) {
-	e.store.mu.Lock()
-	defer e.store.mu.Unlock()
-	f(e.stubs)
+func (f *fixture) readStubs(read func(*stubs)) {
+	f.svc.store.locked(func() { read(&f.stubs) })
 }
 
-// Lockstep: how an engine runs steps when the same script is to give the same
+// Lockstep: how an engine runs steps when the same script must give the same
 // records, however fast handlers are. Whatever is ready at one virtual instant
-// starts as one batch; what its members come to is held until all have ended,
-// and recorded in the order of tasks and steps. Timers fire, and changes from
+// starts as one batch; the outcomes of its members are held until all have ended,
+// then recorded in the order of tasks and steps. Timers fire, and changes from
 // outside are taken, between batches alone.
 
-// lockstep is the batch of an engine. All of it is guarded by store.mu, but for
-// what is set before the engine runs.
+// lockstep paces an engine. All of it is guarded by the store's lock, except what
+// is set before the engine runs.
 type lockstep struct {
-	clock  *virtualClock
-	inTurn func(ctx context.Context, f func() error) error // calls f under store.mu when nothing moves
+	fixture *fixture
+	engine  *engine
+	clock   *virtualClock
+	keeper  *timekeeper // nil until the engine runs
 
 	open    bool   // a batch has begun and not all of it is recorded
 	waiting int    // members that have not ended, and one more while the batch is filled
-	ended   []*run // members that have
+	done    []*run // members that have
 }
 
-// busyLocked tells whether there is something to be done at this instant that
-// the engine's queues do not show.
-func (e *engine) busyLocked() bool {
-	return e.lockstep != nil && (e.lockstep.open || len(e.outside.fresh) > 0)
-}
+// busy reports work of this instant that the engine's queues do not show.
+func (l *lockstep) busy() bool { return l.open || len(l.engine.outside.fresh) > 0 }
 
-// runBatchesLocked runs one batch after the other, until handlers of one are in
-// flight, a timer comes first or nothing is ready. Then outside actors get theirs.
-func (e *engine) runBatchesLocked() (stopping bool) {
-	l := e.lockstep
+// pump runs one batch after the other, until handlers of one are in flight, a
+// timer comes first or nothing is ready. Then outside actors get theirs.
+func (l *lockstep) pump() {
+	e := l.engine
 	for !e.stopping && !l.open && l.clock.settled() {
 		if !e.startableLocked() {
 			e.feedLocked()
 			break
 		}
 		l.open, l.waiting = true, 1
-		filled := e.fillBatchLocked()
+		filled := l.fill()
 		l.waiting--
-		e.closeBatchLocked()
+		l.close()
 		if !filled {
 			break
 		}
 	}
-	return e.stopping
 }
 
-// fillBatchLocked starts every ready step for which there is a slot. It reports
-// whether the store took them all.
-func (e *engine) fillBatchLocked() bool {
-	for !e.stopping {
-		it, ok := e.nextLocked()
+// fill starts every ready step for which a slot is free. It reports whether the
+// store took them all.
+func (l *lockstep) fill() bool {
+	for !l.engine.stopping {
+		it, ok := l.engine.nextLocked()
 		if !ok {
 			break
 		}
-		if err := e.launchLocked(it); err != nil {
-			e.requeueLocked(it)
-			e.log.Debug("no step can start", "error", err)
-			afterReal(outcomeRetryEvery, e.wakeUp)
+		if !l.engine.tryLaunchLocked(it) {
 			return false
 		}
 	}
 	return true
 }
 
-// joinLocked enters an attempt as in flight; in lockstep as a member of the batch.
-func (e *engine) joinLocked(k *run) {
-	if e.lockstep != nil {
-		e.joinBatchLocked(k)
-		return
-	}
-	e.inFlight[k] = struct{}{}
+// join makes an attempt that has started a member of the batch.
+func (l *lockstep) join(k *run) {
+	deliveryOf(k).member = true
+	l.waiting++
 }
 
-// joinBatchLocked makes an attempt that has started a member of the batch, which
-// waits for memberEnded.
-func (e *engine) joinBatchLocked(k *run) {
-	k.member = true
-	e.inFlight[k] = struct{}{}
-	e.lockstep.waiting++
-}
-
-// joinBuiltinLocked computes a builtin as a member of the batch, without the
-// lock. One that asks for a delay leaves the batch: its end is a timer.
-func (e *engine) joinBuiltinLocked(t *task, i int, g target) error {
+// runBuiltin computes a builtin as a member of the batch, without the lock. One
+// that asks for a delay leaves the batch: its end is a timer.
+func (l *lockstep) runBuiltin(t *task, i int, g target) error {
+	e := l.engine
 	k, err := e.startRunLocked(t, i, false)
 	if err != nil {
 		return err
 	}
 	a := e.attemptLocked(t, i, g.builtin.needsInputs)
 	a.number = k.number
-	k.call = e.noteLocked(t, i, k.number)
-	e.calls.add(k.call)
-	k.cancel = func() {} // it cannot be cut off
+	e.observeLocked(t, k)
+	k.cancel = cannotCancel
 	t.steps[i].queued = false
-	e.joinBatchLocked(k)
-	e.computing++
-	e.store.mu.Unlock()
-	o, delay := g.builtin.run(a)
-	e.store.mu.Lock()
-	e.computing--
+	e.joinLocked(k)
+	o, delay := e.computeLocked(func() (outcome, time.Duration) { return g.builtin.run(a) })
 	if delay > 0 && !k.gone {
-		e.leaveBatchLocked(k)
+		l.leave(k)
 		e.delayLocked(k, o, delay, a.timeout)
 		return nil
 	}
-	e.memberEndedLocked(k, &o)
+	l.endedLocked(k, &o)
 	return nil
 }
 
-func (e *engine) leaveBatchLocked(k *run) {
-	k.member, k.cancel = false, nil
-	delete(e.inFlight, k)
-	e.lockstep.waiting--
-}
-
-// memberEnded holds what a member of the batch came to, nil when it was given
-// up, until all have ended.
-func (e *engine) memberEnded(k *run, o *outcome) {
-	e.store.mu.Lock()
-	defer e.store.mu.Unlock()
-	e.memberEndedLocked(k, o)
-	e.closeBatchLocked()
-}
-
-func (e *engine) memberEndedLocked(k *run, o *outcome) {
-	l := e.lockstep
-	k.outcome = o
-	l.ended = append(l.ended, k)
+func (l *lockstep) leave(k *run) {
+	deliveryOf(k).member, k.cancel = false, nil
+	delete(l.engine.inFlight, k)
 	l.waiting--
 }
 
-// closeBatchLocked records the batch once all of it have ended. What the store
-// cannot take now is offered again.
-func (e *engine) closeBatchLocked() {
-	l := e.lockstep
+// ended holds the outcome of a member of the batch until all have ended.
+func (l *lockstep) ended(k *run, o outcome) bool { return l.memberEnded(k, &o) }
+
+// abandoned is ended for a member that was given up.
+func (l *lockstep) abandoned(k *run) bool { return l.memberEnded(k, nil) }
+
+func (l *lockstep) memberEnded(k *run, o *outcome) bool {
+	if !deliveryOf(k).member {
+		return false
+	}
+	l.engine.store.locked(func() {
+		l.endedLocked(k, o)
+		l.close()
+	})
+	return true
+}
+
+func (l *lockstep) endedLocked(k *run, o *outcome) {
+	deliveryOf(k).outcome = o
+	l.done = append(l.done, k)
+	l.waiting--
+}
+
+// close records the batch once all of it have ended. What the store cannot take
+// now is offered again.
+func (l *lockstep) close() {
 	if l.waiting > 0 || !l.open {
 		return
 	}
-	slices.SortFunc(l.ended, func(a, b *run) int {
-		return cmp.Or(cmp.Compare(a.born, b.born), cmp.Compare(a.key.step, b.key.step), a.delivery()-b.delivery())
+	slices.SortFunc(l.done, func(a, b *run) int {
+		return cmp.Or(cmp.Compare(deliveryOf(a).created, deliveryOf(b).created), cmp.Compare(a.key.step, b.key.step),
+			deliveryOf(a).place()-deliveryOf(b).place())
 	})
-	empty := len(l.ended) == 0
-	for len(l.ended) > 0 {
-		if !e.recordMemberLocked(l.ended[0]) {
-			afterReal(outcomeRetryEvery, e.closeBatch)
+	empty := len(l.done) == 0
+	for len(l.done) > 0 {
+		if !l.record(l.done[0]) {
+			afterReal(outcomeRetryEvery, func() { l.engine.store.locked(l.close) })
 			return
 		}
-		l.ended = l.ended[1:]
+		l.done = l.done[1:]
 	}
-	l.ended, l.open = nil, false
-	l.clock.stirred.ring() // for the timers that had to wait
-	e.lookUpLocked()
+	l.done, l.open = nil, false
+	l.clock.stirred.notify() // for the timers that had to wait
+	l.engine.checkIdleLocked()
 	if !empty { // or a store that takes nothing would be asked again at once
-		e.wakeUp()
+		l.engine.wakeUp()
 	}
 }
 
-// delivery is 1 for the second delivery of an attempt.
-func (k *run) delivery() int {
-	if k.stray {
+// place orders two deliveries of one attempt.
+func (d *delivery) place() int {
+	if d.second {
 		return 1
 	}
 	return 0
 }
 
-func (e *engine) closeBatch() {
-	e.store.mu.Lock()
-	defer e.store.mu.Unlock()
-	e.closeBatchLocked()
-}
-
-// recordMemberLocked records the outcome of a member and gives its slot back,
-// unless the store cannot take it now. One that goes wrong becomes a delay.
-func (e *engine) recordMemberLocked(k *run) bool {
-	if k.goesWrong != nil && k.outcome != nil && !k.gone && !wasCancelled(*k.outcome) {
-		e.parkLocked(k.goesWrong, *k.outcome)
+// record records the outcome of a member and gives its slot back. It reports false
+// when the store cannot take the outcome now. One that goes wrong becomes a delay.
+func (l *lockstep) record(k *run) bool {
+	e, d := l.engine, deliveryOf(k)
+	if d.goesWrong != nil && d.outcome != nil && !k.gone && !wasCancelled(*d.outcome) {
+		l.fixture.parkLocked(d.goesWrong, *d.outcome)
 		return true
 	}
-	if o := k.outcome; o != nil && !(e.ctx.Err() != nil && wasCancelled(*o)) {
+	if o := d.outcome; o != nil && !(e.ctx.Err() != nil && wasCancelled(*o)) {
 		err := e.store.updateLocked(func(c *change) error { return e.endLocked(c, k, *o) })
 		if e.offeredAgain(k, err) {
 			return false
@@ -452,27 +497,11 @@ func (e *engine) recordMemberLocked(k *run) bool {
 	return true
 }
 
-// inTurn calls f under the store's lock; in lockstep once nothing moves.
-func (e *engine) inTurn(ctx context.Context, f func() error) error {
-	if e.lockstep != nil && e.lockstep.inTurn != nil {
-		return e.lockstep.inTurn(ctx, f)
+// inTurn calls f under the store's lock, once nothing moves.
+func (l *lockstep) inTurn(ctx context.Context, f func() error) (err error) {
+	if l.keeper != nil {
+		return l.keeper.inTurn(ctx, f)
 	}
-	e.store.mu.Lock()
-	defer e.store.mu.Unlock()
-	return f()
-}
-
-// change is store.update for whoever is outside of the engine. In lockstep it
-// waits until nothing moves, and starts what follows from it.
-func (e *engine) change(ctx context.Context, decide func(c *change) error) (seq uint64, err error) {
-	if e.lockstep == nil || e.lockstep.inTurn == nil {
-		return e.store.update(decide)
-	}
-	err = e.lockstep.inTurn(ctx, func() error {
-		err := e.store.updateLocked(decide)
-		seq = e.store.seq
-		return err
-	})
-	e.pump(inlineBudget)
-	return seq, err
+	l.engine.store.locked(func() { err = f() })
+	return err
 }

@@ -432,11 +432,11 @@ func TestBatchOrder(t *testing.T) {
 // awaitHeld waits until so many outcomes are held.
 func (s *fixtureServer) awaitHeld(n int) {
 	s.t.Helper()
-	e := s.world.service().engine
+	svc := s.world.service()
 	eventually(s.t, fmt.Sprintf("%d outcomes are held", n), func() bool {
-		e.store.mu.Lock()
-		defer e.store.mu.Unlock()
-		return len(e.lockstep.ended) == n
+		svc.store.mu.Lock()
+		defer svc.store.mu.Unlock()
+		return len(fixtureOf(svc).lockstep.done) == n
 	})
 }
 
@@ -445,7 +445,7 @@ func (s *fixtureServer) awaitHeld(n int) {
 func TestChangesWaitForTheBatch(t *testing.T) {
 	url, gates := gatedHandler(t, "a")
 	s := newBatchServer(t, stepSpec{name: "a", callable: url + "/a"})
-	k := s.world.service().keeper
+	k := fixtureOf(s.world.service()).keeper
 	id := s.create(`{"namespace":"t","name":"batch"}`)
 	k.patience = 20 * time.Millisecond
 	at := "/v1/tasks/" + id + "/workflow_steps/" + (&player{testServer: s.testServer}).stepIDs(id)["a"]
@@ -490,7 +490,7 @@ func TestCallingBack(t *testing.T) {
 	}))
 	t.Cleanup(h.Close)
 	s = newBatchServer(t, stepSpec{name: "a", callable: h.URL})
-	s.world.service().keeper.patience = 50 * time.Millisecond
+	fixtureOf(s.world.service()).keeper.patience = 50 * time.Millisecond
 	id := s.create(`{"namespace":"t","name":"batch"}`)
 	if got := <-answered; got != 503 {
 		t.Errorf("got %d; want 503", got)
@@ -504,7 +504,7 @@ func TestBatchRests(t *testing.T) {
 		s := newDeterministicWorld(t)
 		mustCreate(t, s, "slow")
 		synctest.Wait() // which a service that is busy with itself never ends
-		if err := s.keeper.setMode(t.Context(), clockAuto); err != nil {
+		if err := fixtureOf(s).keeper.setMode(t.Context(), clockAuto); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -524,7 +524,7 @@ func newDeterministicWorld(t *testing.T) *service {
 	c := newVirtualClock(deterministicStart)
 	s := openTestService(t, serviceTest{clock: c, config: func(c *Config) { c.Fixture.DeterministicIDs = "rest" },
 		extra: []string{sleepTemplate("slow", "1s")}})
-	s.keeper = newTimekeeper(s, c)
+	fixtureOf(s).start()
 	return s
 }
 
@@ -558,7 +558,7 @@ func TestHeldBatch(t *testing.T) {
 	awaitReal(t, "an outcome that cannot be recorded", func() bool {
 		s.svc.store.mu.Lock()
 		defer s.svc.store.mu.Unlock()
-		l := s.svc.engine.lockstep
+		l := fixtureOf(s.svc).lockstep
 		return l.open && l.waiting == 0
 	})
 	disk.setCapacity(1 << 40)

@@ -139,14 +139,6 @@ func (l *stubs) mayAct(x matchable) bool {
 	return slices.ContainsFunc(l.list, func(s *stub) bool { return s.next() != nil && s.match.fitsBut(x, "attempt") })
 }
 
-// size is how many there are, of a service that has any or not.
-func (l *stubs) size() int {
-	if l == nil {
-		return 0
-	}
-	return len(l.list)
-}
-
 // Reading stubs from requests. Whatever is not known or does not go together is
 // refused, with its path: a misspelled test must not pass silently.
 
@@ -502,7 +494,7 @@ func (a *controlAPI) addStub(w http.ResponseWriter, r *http.Request) (any, error
 		return nil, err
 	}
 	var v stubView
-	err = a.svc.engine.changeStubs(r.Context(), func(l *stubs) error {
+	err = a.fixture.changeStubs(r.Context(), func(l *stubs) error {
 		err := l.add([]*stub{s})
 		v = s.view()
 		return err
@@ -524,7 +516,7 @@ func (a *controlAPI) replaceStubs(_ http.ResponseWriter, r *http.Request) (any, 
 		return nil, err
 	}
 	var v stubList
-	err = a.svc.engine.changeStubs(r.Context(), func(l *stubs) error {
+	err = a.fixture.changeStubs(r.Context(), func(l *stubs) error {
 		err := l.replace(all)
 		v = l.view()
 		return err
@@ -537,14 +529,14 @@ func (a *controlAPI) replaceStubs(_ http.ResponseWriter, r *http.Request) (any, 
 
 func (a *controlAPI) listStubs(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	var v stubList
-	a.svc.engine.readStubs(func(l *stubs) { v = l.view() })
+	a.fixture.readStubs(func(l *stubs) { v = l.view() })
 	return v, nil
 }
 
 func (a *controlAPI) getStub(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var v stubView
 	found := false
-	a.svc.engine.readStubs(func(l *stubs) {
+	a.fixture.readStubs(func(l *stubs) {
 		if s := l.find(r.PathValue("id")); s != nil {
 			v, found = s.view(), true
 		}
@@ -556,7 +548,7 @@ func (a *controlAPI) getStub(_ http.ResponseWriter, r *http.Request) (any, error
 }
 
 func (a *controlAPI) removeStub(_ http.ResponseWriter, r *http.Request) (any, error) {
-	err := a.svc.engine.changeStubs(r.Context(), func(l *stubs) error {
+	err := a.fixture.changeStubs(r.Context(), func(l *stubs) error {
 		if !l.remove(r.PathValue("id")) {
 			return stubNotFound(r.PathValue("id"))
 		}
@@ -566,6 +558,6 @@ func (a *controlAPI) removeStub(_ http.ResponseWriter, r *http.Request) (any, er
 }
 
 func (a *controlAPI) removeStubs(_ http.ResponseWriter, r *http.Request) (any, error) {
-	err := a.svc.engine.changeStubs(r.Context(), func(l *stubs) error { return l.replace(nil) })
+	err := a.fixture.changeStubs(r.Context(), func(l *stubs) error { return l.replace(nil) })
 	return noContent{}, err
 }

@@ -47,6 +47,9 @@ func newFixtureServer(t testing.TB, o serviceTest) *fixtureServer {
 	return &fixtureServer{&testServer{t: t, url: h.URL}, w}
 }
 
+// fixtureOf returns the fixture mode of a service.
+func fixtureOf(s *service) *fixture { return s.extension.(*fixture) }
+
 func closeTestWorld(t testing.TB, w *world) {
 	t.Helper()
 	if err := abort(w.service()); err != nil {

@@ -67,7 +67,7 @@ func loadTestWork(t testing.TB, cfg *Config, log *slog.Logger, extra []string) (
 		t.Fatal(err)
 	}
 	for _, text := range extra {
-		tpl, problems, _ := parseTemplate("extra", []byte(text), "json", "")
+		tpl, problems, _ := parseTemplate("extra", []byte(text), "json", "", nil)
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}
@@ -87,8 +87,12 @@ func openTestService(t testing.TB, o serviceTest) *service {
 		t.Cleanup(rc.stop)
 		c = rc
 	}
+	var x extension
+	if v, ok := c.(*virtualClock); ok && cfg.Fixture.DeterministicIDs != "" {
+		x = newFixture(&world{sandbox: "test"}, v)
+	}
 	s, err := openService(serviceOptions{
-		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, c, log), clock: c, registry: registry, handlers: handlers, disk: o.disk,
+		extension: x, cfg: cfg, log: log, auth: testAuthenticators(t, cfg, c, log), clock: c, registry: registry, handlers: handlers, disk: o.disk,
 		state: o.state, deterministic: cfg.Fixture.DeterministicIDs,
 	})
 	if err != nil {
@@ -103,7 +107,7 @@ func closeTestService(t testing.TB, s *service) {
 	defer cancel()
 	s.finish(ctx)
 	checkInvariants(t, s)
-	if err := s.closeStore(); err != nil {
+	if err := s.close(); err != nil {
 		t.Errorf("closing the store: %v", err)
 	}
 }

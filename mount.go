@@ -1,8 +1,8 @@
 package main
 
-// The mount-point API: the service under a path prefix, without a version, for
-// clients of the embedded form. This is where it is mounted, what its links look
-// like, and what its errors are.
+// The mount-point API: the service under a path prefix and without a version, for
+// clients of the embedded service. This file has the prefix, links, errors and
+// OpenAPI document, health and metrics, and templates, which are "handlers" here.
 
 import (
 	"bytes"
@@ -25,8 +25,8 @@ type mountAPI struct {
 	analytics *mountAnalytics
 }
 
-// newMountAPI is the surface, or nil where it is switched off. It is served by
-// the listener of the orchestration role, with whose requests its own are counted.
+// newMountAPI returns the surface, or nil if it is off. It shares the listener of
+// the orchestration role, and its requests are counted in that role's stats.
 func newMountAPI(s *service, shared *surfaceCache, stats *httpStats) *mountAPI {
 	c := &s.cfg.Mount
 	if c.Path == "" {
@@ -41,15 +41,34 @@ func newMountAPI(s *service, shared *surfaceCache, stats *httpStats) *mountAPI {
 	return a
 }
 
-// under tells whether a path is that of a mount point or below it.
+// under reports whether a path is the mount point or below it.
 func (c *mountConfig) under(path string) bool {
 	rest, ok := strings.CutPrefix(path, c.Path)
 	return ok && c.Path != "" && (rest == "" || rest[0] == '/')
 }
 
-// mounted are the rows with the prefix before their paths, those that the
-// configuration guards with their permission. The root answers with and without
-// a slash at its end.
+// The rows that [mount] can put behind a permission.
+const (
+	mountStatusRoute  = "GET /health/status"
+	mountMetricsRoute = "GET /metrics"
+)
+
+// guarded returns the rows that the configuration guards, by pattern, with the
+// permissions they require.
+func (c *mountConfig) guarded() map[string][]permission {
+	guarded := map[string][]permission{}
+	if c.StatusRequiresAuth {
+		guarded[mountStatusRoute] = needs(permSystemAnalyticsRead)
+	}
+	if c.MetricsRequireAuth {
+		guarded[mountMetricsRoute] = needs(permSystemAnalyticsRead)
+	}
+	return guarded
+}
+
+// mounted returns the rows with the prefix before their paths, and with the
+// permissions that the configuration adds. The root answers with and without a
+// trailing slash.
 func (c *mountConfig) mounted(rows []route) []route {
 	var mounted []route
 	for _, row := range rows {
@@ -66,8 +85,8 @@ func (c *mountConfig) mounted(rows []route) []route {
 	return mounted
 }
 
-// link is a path of the surface as the caller can use it: below the mount
-// point, and below what a trusted proxy says that it took off.
+// link returns a path below the mount point as the caller must write it, with the
+// prefix that a trusted proxy says it has removed.
 func (a *mountAPI) link(r *http.Request, path string) string {
 	before := ""
 	if isTrustedProxy(peerAddress(r.RemoteAddr), a.trusted) {
@@ -81,42 +100,6 @@ func (a *mountAPI) link(r *http.Request, path string) string {
 
 func (a *mountAPI) taskLink(r *http.Request, id uuid) string { return a.link(r, "/tasks/"+id.String()) }
 
-// mountErrorOf gives each kind of failure the type and code that the surface
-// has for it.
-var mountErrorOf = [...]struct{ kind, code string }{
-	internalFailure:   {"InternalError", "INTERNAL_ERROR"},
-	badRequest:        {"BadRequest", "BAD_REQUEST"},
-	invalidUUID:       {"BadRequest", "BAD_REQUEST"},
-	invalidJSON:       {"BadRequest", "BAD_REQUEST"},
-	notFound:          {"NotFound", "NOT_FOUND"},
-	namespaceNotFound: {"NamespaceNotFound", "NAMESPACE_NOT_FOUND"},
-	templateNotFound:  {"HandlerNotFound", "HANDLER_NOT_FOUND"},
-	taskMissing:       {"TaskNotFound", "TASK_NOT_FOUND"},
-	stepMissing:       {"StepNotFound", "STEP_NOT_FOUND"},
-	methodNotAllowed:  {"MethodNotAllowed", "METHOD_NOT_ALLOWED"},
-	conflict:          {"Conflict", "CONFLICT"},
-	invalidTransition: {"InvalidTransition", "INVALID_TRANSITION"},
-	tooLarge:          {"PayloadTooLarge", "PAYLOAD_TOO_LARGE"},
-	unsupportedMedia:  {"UnsupportedMediaType", "UNSUPPORTED_MEDIA_TYPE"},
-	invalidFields:     {"ValidationError", "INVALID_TASK_CONFIG"},
-	unauthenticated:   {"AuthenticationError", "AUTHENTICATION_FAILED"},
-	forbidden:         {"AuthorizationError", "AUTHORIZATION_FAILED"},
-	unavailable:       {"ServiceUnavailable", "SERVICE_UNAVAILABLE"},
-	backpressure:      {"ServiceUnavailable", "SERVICE_UNAVAILABLE"},
-	misdirected:       {"BadRequest", "BAD_REQUEST"},
-	notIdle:           {"ServiceUnavailable", "SERVICE_UNAVAILABLE"}, // which nothing here waits for
-	unverified:        {"ValidationError", "INVALID_TASK_CONFIG"},    // which nothing here asks for
-}
-
-// mountStatus is the status of a failure, which differs from the roles' in one
-// case: what the state does not allow is a conflict here.
-func mountStatus(k failureKind) int {
-	if k == invalidTransition {
-		return http.StatusConflict
-	}
-	return roleStatus(k)
-}
-
 // mountErrorView is the body of an error.
 type mountErrorView struct {
 	Error struct {
@@ -129,7 +112,8 @@ type mountErrorView struct {
 
 func mountError(f *failure, _ string, _ instant) any {
 	var v mountErrorView
-	v.Error.Type, v.Error.Code = mountErrorOf[f.kind].kind, mountErrorOf[f.kind].code
+	form := &failureForms[f.kind]
+	v.Error.Type, v.Error.Code = form.mount.kind, cmp.Or(form.mount.code, form.code)
 	v.Error.Message = f.message
 	for _, p := range f.details {
 		if v.Error.Details == nil {
@@ -140,11 +124,7 @@ func mountError(f *failure, _ string, _ instant) any {
 	return v
 }
 
-// What the mount point says about itself: where its parts are, and its OpenAPI
-// document, with the mount point as the server and the operations that the
-// configuration guards shown as guarded.
-
-// links tells what there is below the mount point.
+// links answers at the root with the main paths.
 func (a *mountAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
 	links := map[string]string{
 		"handlers": "/handlers", "tasks": "/tasks", "performance": "/analytics/performance",
@@ -157,7 +137,7 @@ func (a *mountAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
 	return linksReply(w, r, links), nil
 }
 
-// document is the OpenAPI document, whose server is the mount point.
+// document answers with the OpenAPI document, whose server is the mount point.
 func (a *mountAPI) document(_ http.ResponseWriter, r *http.Request) (any, error) {
 	doc, err := a.openapi()
 	if err == nil {
@@ -169,8 +149,8 @@ func (a *mountAPI) document(_ http.ResponseWriter, r *http.Request) (any, error)
 	return textReply{"application/json", doc}, nil
 }
 
-// documented makes a document in which the operations that the configuration
-// guards ask for their permission.
+// documented returns a function that makes the document once, with the permissions
+// of the operations that the configuration guards.
 func (c *mountConfig) documented(document func() ([]byte, error)) func() ([]byte, error) {
 	return sync.OnceValues(func() ([]byte, error) {
 		text, err := document()
@@ -192,7 +172,7 @@ func (c *mountConfig) documented(document func() ([]byte, error)) func() ([]byte
 	})
 }
 
-// openAPIGuard has an operation ask for a permission, in the words of openapi.json.
+// openAPIGuard adds a permission to an operation, in the words of openapi.json.
 func openAPIGuard(operation map[string]any, p permission) {
 	operation["security"] = []map[string][]string{{"bearer_auth": {}}, {"api_key_auth": {}}}
 	operation["x-required-permission"] = p.String()
@@ -201,7 +181,7 @@ func openAPIGuard(operation map[string]any, p permission) {
 
 // Health and metrics of the mount-point API.
 
-// mountCheck is one check.
+// mountCheck is the result of one check.
 type mountCheck struct {
 	Status         string `json:"status"`
 	Message        string `json:"message"`
@@ -237,14 +217,14 @@ type mountHealth struct {
 	Timestamp     zonedTime             `json:"timestamp"`
 }
 
-// mountFigures are counts of what the store holds now.
+// mountFigures counts the tasks and steps in the store.
 type mountFigures struct {
 	Tasks   mountCounts  `json:"tasks"`
 	Steps   mountCounts  `json:"steps"`
 	Retries mountRetries `json:"retries"`
 }
 
-// mountCounts is a count by status.
+// mountCounts counts tasks or steps by status.
 type mountCounts struct {
 	Total            int `json:"total"`
 	Pending          int `json:"pending"`
@@ -260,14 +240,14 @@ func (c *mountCounts) add(s briefStatus, n int) {
 	*[briefStatuses]*int{&c.Pending, &c.InProgress, &c.Complete, &c.Error, &c.Cancelled, &c.ResolvedManually}[s] += n
 }
 
-// mountRetries counts failed steps, and those that wait to be tried again.
+// mountRetries counts failed steps, and steps that wait for their next attempt.
 type mountRetries struct {
-	RetryableErrors  int `json:"retryable_errors"` // in error, with attempts left: they failed for good before
+	RetryableErrors  int `json:"retryable_errors"` // in error with attempts left, after a permanent failure
 	ExhaustedRetries int `json:"exhausted_retries"`
 	InBackoff        int `json:"in_backoff"`
 }
 
-// mountDatabase is where state is kept, and how safely.
+// mountDatabase says where state is kept and how durable it is.
 type mountDatabase struct {
 	Path          *string   `json:"path"` // null in memory
 	JournalBytes  int64     `json:"journal_bytes"`
@@ -276,13 +256,13 @@ type mountDatabase struct {
 	Durability    string    `json:"durability"`
 }
 
-// neverStored keeps answers that are true for a moment out of caches.
+// neverStored tells caches not to keep the answer, which is true only now.
 func neverStored(w http.ResponseWriter) { w.Header().Set("Cache-Control", "no-store") }
 
 // checks runs the checks of the surface.
 func (a *mountAPI) checks() map[string]checkView { return a.svc.health.checks("mount", false) }
 
-// readyOf is the answer that checks make. What they took is for the caller to add.
+// readyOf makes an answer from checks. The caller adds how long they took.
 func readyOf(checks map[string]checkView, now instant) mountReady {
 	v := mountReady{Ready: true, Checks: map[string]mountCheck{}, Message: "ready", Timestamp: zonedTime(now)}
 	for _, name := range slices.Sorted(maps.Keys(checks)) {
@@ -299,19 +279,25 @@ func readyOf(checks map[string]checkView, now instant) mountReady {
 	return v
 }
 
-func mountAliveAt(now instant) mountAlive { return mountAlive{true, zonedTime(now), "stepwell"} }
+func mountAliveReply(w http.ResponseWriter, now instant) any {
+	neverStored(w)
+	return mountAlive{true, zonedTime(now), "stepwell"}
+}
+
+func mountReadyReply(w http.ResponseWriter, v mountReady) any {
+	neverStored(w)
+	return checkedReply(w, v.Ready, v)
+}
 
 func (a *mountAPI) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
 	began := a.svc.clock.now()
 	v := readyOf(a.checks(), began)
 	v.CheckDuration = max(a.svc.clock.now().sub(began), 0).Seconds()
-	neverStored(w)
-	return checkedReply(w, v.Ready, v), nil
+	return mountReadyReply(w, v), nil
 }
 
 func (a *mountAPI) healthLive(w http.ResponseWriter, _ *http.Request) (any, error) {
-	neverStored(w)
-	return mountAliveAt(a.svc.clock.now()), nil
+	return mountAliveReply(w, a.svc.clock.now()), nil
 }
 
 func (a *mountAPI) healthStatus(w http.ResponseWriter, _ *http.Request) (any, error) {
@@ -345,7 +331,8 @@ func (s *service) database() mountDatabase {
 	return v
 }
 
-// mountFiguresOf counts tasks and steps by status, and looks at the failed ones.
+// mountFiguresOf counts tasks and steps by status, and failed steps by whether
+// they may be retried.
 func mountFiguresOf(s *store) (v mountFigures, err error) {
 	counts := s.counts()
 	for state, n := range counts.tasks {
@@ -373,13 +360,12 @@ func (v *mountRetries) count(t *task) {
 	}
 }
 
-func (a *mountAPI) metrics(w http.ResponseWriter, _ *http.Request) (any, error) {
+func (a *mountAPI) metrics(w http.ResponseWriter, r *http.Request) (any, error) {
 	neverStored(w)
-	return textReply{metricsContentType, []byte(a.svc.metrics(a.stats))}, nil
+	return a.surface.metrics(w, r)
 }
 
-// Templates as the mount-point API shows them: handlers of tasks, by namespace
-// and name.
+// Templates, which this surface calls handlers and lists by namespace and name.
 
 // handlerNamespaces is the answer of GET /handlers.
 type handlerNamespaces struct {
@@ -388,18 +374,18 @@ type handlerNamespaces struct {
 	GeneratedAt     zonedTime          `json:"generated_at"`
 }
 
-// handlerNamespace is one namespace that has templates.
+// handlerNamespace is a namespace that has templates.
 type handlerNamespace struct {
 	Name         string            `json:"name"`
-	Description  *string           `json:"description"` // always null: a namespace is not described anywhere
+	Description  *string           `json:"description"` // always null: namespaces have no descriptions
 	HandlerCount int               `json:"handler_count"`
 	Handlers     []string          `json:"handlers"`
 	Metadata     namespaceMetadata `json:"metadata"`
 }
 
-// namespaceMetadata sums up the templates of a namespace.
+// namespaceMetadata summarizes the templates of a namespace.
 type namespaceMetadata struct {
-	Versions     []string `json:"versions"` // that any handler has, ascending
+	Versions     []string `json:"versions"` // of any handler, ascending
 	VersionCount int      `json:"version_count"`
 	StepCount    int      `json:"step_count"` // of the latest versions
 }
@@ -411,7 +397,7 @@ type handlerList struct {
 	TotalHandlers int              `json:"total_handlers"`
 }
 
-// handlerSummary is one handler, in its latest version.
+// handlerSummary is the latest version of a handler.
 type handlerSummary struct {
 	ID            uuid     `json:"id"`
 	Name          string   `json:"name"`
@@ -432,7 +418,7 @@ type handlerView struct {
 	Version         string          `json:"version"`
 	FullName        string          `json:"full_name"`
 	Description     *string         `json:"description"`
-	Available       bool            `json:"available"` // each step can be run, here or by an outside actor
+	Available       bool            `json:"available"` // every step can be run, here or by an outside actor
 	StepTemplates   []handlerStep   `json:"step_templates"`
 	Configuration   json.RawMessage `json:"configuration"`
 	DependencyGraph handlerGraph    `json:"dependency_graph"`
@@ -444,7 +430,7 @@ type handlerStep struct {
 	Name              string          `json:"name"`
 	Description       *string         `json:"description"`
 	HandlerClass      string          `json:"handler_class"`
-	DependsOnStep     *string         `json:"depends_on_step"` // the only one, or null
+	DependsOnStep     *string         `json:"depends_on_step"` // null unless it is the only one
 	DependsOnSteps    []string        `json:"depends_on_steps"`
 	Configuration     json.RawMessage `json:"configuration"`
 	DefaultRetryable  bool            `json:"default_retryable"`
@@ -453,14 +439,14 @@ type handlerStep struct {
 	CustomEvents      json.RawMessage `json:"custom_events"`
 }
 
-// handlerGraph is how a handler's steps depend on each other, by name.
+// handlerGraph is the dependency graph of a handler's steps, by name.
 type handlerGraph struct {
 	Nodes          []string      `json:"nodes"`
 	Edges          []handlerEdge `json:"edges"`
 	ExecutionOrder []string      `json:"execution_order"`
 }
 
-// handlerEdge leads from a step to one that depends on it.
+// handlerEdge leads from a step to a step that depends on it.
 type handlerEdge struct {
 	From string `json:"from"`
 	To   string `json:"to"`
@@ -492,7 +478,7 @@ func (r *registry) handlerNamespace(name string) handlerNamespace {
 	return v
 }
 
-// handlersOf are the versions of each handler of a namespace.
+// handlersOf returns the versions of each handler of a namespace.
 func (r *registry) handlersOf(namespace string) (handlers [][]*template) {
 	for _, t := range r.all() {
 		if versions := r.versions(t.namespace, t.name); t.namespace == namespace && versions[0] == t {
@@ -524,7 +510,7 @@ func (a *mountAPI) listHandlers(_ http.ResponseWriter, r *http.Request) (any, er
 }
 
 func unknownNamespace(name string) error {
-	return failf(namespaceNotFound, "no handler is registered in a namespace %.60q", name)
+	return failf(namespaceNotFound, "no handlers are registered in namespace %.60q", name)
 }
 
 func handlerSummaryOf(versions []*template) handlerSummary {
@@ -536,7 +522,8 @@ func handlerSummaryOf(versions []*template) handlerSummary {
 	}
 }
 
-// handlerID is the same for the same identity, whatever service is asked.
+// handlerID derives the id from the template's identity: every service gives the
+// same one.
 func (t *template) handlerID() uuid { return stableID("handler", t.namespace, t.name, t.version) }
 
 func indexesOf[E any](s []E) []int {
@@ -581,7 +568,7 @@ func (t *template) handlerStep(i int, events json.RawMessage) handlerStep {
 	v := handlerStep{
 		Name: s.name, Description: withoutCredentials(s.description), HandlerClass: s.shownCallable(),
 		DependsOnSteps: t.stepNames(s.parents), Configuration: hideCredentials(s.config),
-		DefaultRetryable: s.retry.retryable, DefaultRetryLimit: s.retry.maxAttempts, CustomEvents: events,
+		DefaultRetryable: s.retry.Retryable, DefaultRetryLimit: s.retry.MaxAttempts, CustomEvents: events,
 	}
 	if len(v.DependsOnSteps) == 1 {
 		v.DependsOnStep = &v.DependsOnSteps[0]
@@ -589,7 +576,7 @@ func (t *template) handlerStep(i int, events json.RawMessage) handlerStep {
 	return v
 }
 
-// stepEvents is what each step's publishes_events says, a list.
+// stepEvents returns the list publishes_events of each step.
 func (t *template) stepEvents() ([]json.RawMessage, error) {
 	var definition struct {
 		Steps []struct {

@@ -1,9 +1,8 @@
 package main
 
-// The analytics of the mount point: the figures that are kept with the tasks,
-// over some hours and for some templates, in the form of the embedded service.
-// Hours count whole, as everywhere: the oldest is the one in which the
-// time asked for began.
+// The analytics of the mount point, in the form of the embedded service. Figures
+// are kept by whole hours: the oldest hour that counts is the one in which the
+// requested period begins.
 
 import (
 	"cmp"
@@ -15,15 +14,15 @@ import (
 	"time"
 )
 
-// How long an answer is shown again.
+// How long an answer is cached.
 const (
 	performanceTTL = 90 * time.Second
 	bottlenecksTTL = 120 * time.Second
 )
 
 const (
-	maxSlowest = 10 // entries of each list
-	adviceFrom = 5  // executions of what a recommendation is about
+	maxSlowest = 10 // the entries of each list
+	adviceFrom = 5  // the executions that a recommendation requires
 )
 
 // mountAnalytics computes the figures of one service, and keeps recent answers.
@@ -33,14 +32,13 @@ type mountAnalytics struct {
 	bottlenecks answerCache[bottleneckQuery, mountBottlenecksView]
 }
 
-// bottleneckQuery is what is asked of the bottlenecks; two that differ never
-// share an answer.
+// bottleneckQuery is a query of the bottlenecks, and the key of its cached answer.
 type bottleneckQuery struct {
 	figureFilter
 	hours int
 }
 
-// cacheKey shows the query as it could stand in a URL.
+// cacheKey formats the query like a URL.
 func (q bottleneckQuery) cacheKey() string {
 	v := url.Values{"period": {strconv.Itoa(q.hours)}}
 	for name, value := range map[string]string{"namespace": q.namespace, "name": q.name, "version": q.version} {
@@ -51,8 +49,8 @@ func (q bottleneckQuery) cacheKey() string {
 	return "bottlenecks?" + v.Encode()
 }
 
-// analyticsReady refuses where there are no tasks to analyze. All figures are
-// in memory: a journal that cannot be written does not matter.
+// analyticsReady returns an error in a process that keeps no tasks. A journal that
+// cannot be written does not matter, as all figures are in memory.
 func (s *mountAnalytics) analyticsReady() error {
 	if s.store == nil {
 		return failf(unavailable, "analytics cannot be computed: this process keeps no tasks")
@@ -60,7 +58,7 @@ func (s *mountAnalytics) analyticsReady() error {
 	return nil
 }
 
-// answerPerformance is how the service does, at most performanceTTL ago.
+// answerPerformance returns the performance figures, at most performanceTTL old.
 func (s *mountAnalytics) answerPerformance() (mountPerformanceView, error) {
 	v, hit, err := s.performance.get(struct{}{}, s.clock, performanceTTL, s.computePerformance)
 	v.CacheInfo = cacheInfoView{hit, "performance", int(performanceTTL.Seconds())}
@@ -106,13 +104,13 @@ func (r *figureRow) telemetry() telemetryView {
 	}
 }
 
-// The distribution's edges in microseconds, and what is between them.
+// The edges of the distribution in microseconds, and the ranges between them.
 var (
 	distributionEdges  = []int64{10e3, 100e3, 1e6, 10e6, 60e6, 600e6, 3600e6}
 	distributionRanges = []string{"<10ms", "10ms-100ms", "100ms-1s", "1s-10s", "10s-1m", "1m-10m", "10m-1h", ">=1h"}
 )
 
-// answerBottlenecks is what took long or failed, at most bottlenecksTTL ago.
+// answerBottlenecks returns what was slow or failed, at most bottlenecksTTL old.
 func (s *mountAnalytics) answerBottlenecks(q bottleneckQuery) (mountBottlenecksView, error) {
 	v, hit, err := s.bottlenecks.get(q, s.clock, bottlenecksTTL, func() (mountBottlenecksView, error) {
 		return s.computeBottlenecks(q)
@@ -149,7 +147,7 @@ func (s *mountAnalytics) computeBottlenecks(q bottleneckQuery) (v mountBottlenec
 	}, nil
 }
 
-// taskTypes is how many different names the templates have.
+// taskTypes returns the number of different names of the templates.
 func taskTypes(templates []namedFigures) int {
 	types := map[templateName]bool{}
 	for _, t := range templates {
@@ -176,7 +174,7 @@ func slowestSteps(all []namedFigures) []slowStepView {
 	return views
 }
 
-// mostBlocked is the steps that waited longest, on average, for others.
+// mostBlocked returns the steps with the longest average wait for dependencies.
 func mostBlocked(all []namedFigures) []blockedStepView {
 	views := []blockedStepView{}
 	for i := range all {
@@ -193,8 +191,8 @@ func mostBlocked(all []namedFigures) []blockedStepView {
 	return views[:min(len(views), maxSlowest)]
 }
 
-// distribution is by the histogram's bins: percentiles are at most 6 % off, and
-// so is where a bucket ends.
+// distribution counts by the histogram's bins: percentiles and the edges of the
+// buckets are at most 6 % off.
 func (r *figureRow) distribution() distributionView {
 	seconds := func(q float64) float64 { return microSeconds(r.times.quantile(q)) }
 	v := distributionView{Percentiles: percentilesView{seconds(0.5), seconds(0.95), seconds(0.99)}}
@@ -204,7 +202,7 @@ func (r *figureRow) distribution() distributionView {
 	return v
 }
 
-// adviceFor is recommendations about the scope of a query.
+// adviceFor returns recommendations for the scope of a query.
 func (s *mountAnalytics) adviceFor(q bottleneckQuery, tasks, steps []namedFigures) []string {
 	var states stateCounts
 	blocked := taskBlockedByFailures
@@ -234,7 +232,8 @@ func (a *mountAPI) bottlenecks(_ http.ResponseWriter, r *http.Request) (any, err
 	return a.analytics.answerBottlenecks(asked)
 }
 
-// filter is an exact value to select by; a blank one selects all.
+// filter returns the exact value to select by, or "" for a blank one, which selects
+// all.
 func (q *query) filter(name string) string {
 	if strings.TrimSpace(q.text(name)) == "" {
 		return ""
@@ -242,9 +241,9 @@ func (q *query) filter(name string) string {
 	return q.text(name)
 }
 
-// The analytics of the mount point on the wire. Durations are in seconds.
+// The views. Durations are in seconds.
 
-// cacheInfoView says where an answer comes from; ttl_base is in seconds.
+// cacheInfoView says whether an answer was cached.
 type cacheInfoView struct {
 	Cached   bool   `json:"cached"`
 	CacheKey string `json:"cache_key"`
@@ -260,8 +259,8 @@ type mountPerformanceView struct {
 	CacheInfo         cacheInfoView      `json:"cache_info"`
 }
 
-// systemOverviewView counts the registered templates by namespace and by name;
-// the score is that of the last 24 hours.
+// systemOverviewView counts active tasks, and namespaces and names of registered
+// templates. The score is that of the last 24 hours.
 type systemOverviewView struct {
 	ActiveTasks       int     `json:"active_tasks"`
 	TotalNamespaces   int     `json:"total_namespaces"`
@@ -275,8 +274,8 @@ type trendsView struct {
 	Last24Hours trendView `json:"last_24_hours"`
 }
 
-// trendView is some hours. Throughput is what was created; the rates, in
-// percent, are of the tasks that completed, failed or were cancelled.
+// trendView covers some hours. The throughputs count what was created; the rates
+// are percentages of the tasks that completed, failed or were cancelled.
 type trendView struct {
 	TaskThroughput  uint64  `json:"task_throughput"`
 	CompletionRate  float64 `json:"completion_rate"`
@@ -290,11 +289,11 @@ type trendView struct {
 type telemetryView struct {
 	TasksCreated          uint64 `json:"tasks_created"`
 	TasksCompleted        uint64 `json:"tasks_completed"`
-	TasksFailed           uint64 `json:"tasks_failed"` // into blocked_by_failures or error
+	TasksFailed           uint64 `json:"tasks_failed"` // entered blocked_by_failures or error
 	TasksCancelled        uint64 `json:"tasks_cancelled"`
 	StepsCreated          uint64 `json:"steps_created"`
 	StepsCompleted        uint64 `json:"steps_completed"`
-	StepsFailed           uint64 `json:"steps_failed"` // for good
+	StepsFailed           uint64 `json:"steps_failed"` // permanently
 	StepsCancelled        uint64 `json:"steps_cancelled"`
 	StepsResolvedManually uint64 `json:"steps_resolved_manually"`
 	AttemptsEnded         uint64 `json:"attempts_ended"`
@@ -316,8 +315,8 @@ type mountBottlenecksView struct {
 	CacheInfo               cacheInfoView          `json:"cache_info"`
 }
 
-// scopeSummaryView counts the tasks created, and the names of templates, of
-// whatever version, with which anything happened.
+// scopeSummaryView counts the tasks created, and the template names, whatever the
+// version, that had any activity.
 type scopeSummaryView struct {
 	TotalTasks      uint64 `json:"total_tasks"`
 	UniqueTaskTypes int    `json:"unique_task_types"`
@@ -337,8 +336,8 @@ type bottleneckAnalysisView struct {
 	DependencyBottlenecks dependencyBottlenecksView `json:"dependency_bottlenecks"`
 }
 
-// errorPatternsView is about attempts that failed. The rates are in percent:
-// of all attempts of the last hour, and of retries.
+// errorPatternsView counts failed attempts. The rates are percentages: of the
+// attempts of the last hour that failed, and of the retries that succeeded.
 type errorPatternsView struct {
 	TotalErrors      uint64           `json:"total_errors"`
 	RecentErrorRate  float64          `json:"recent_error_rate"`
@@ -346,8 +345,8 @@ type errorPatternsView struct {
 	RetrySuccessRate float64          `json:"retry_success_rate"`
 }
 
-// dependencyBottlenecksView is about steps with dependencies that became ready:
-// how many did, and how long after their task's creation.
+// dependencyBottlenecksView counts the steps with dependencies that became ready,
+// and averages how long that took from their task's creation.
 type dependencyBottlenecksView struct {
 	BlockingDependencies uint64            `json:"blocking_dependencies"`
 	AvgWaitTime          float64           `json:"avg_wait_time"`
@@ -363,7 +362,7 @@ type blockedStepView struct {
 	WaitCount          uint64  `json:"wait_count"`
 }
 
-// distributionView is how long tasks took from creation to completion.
+// distributionView distributes the times from creation to completion.
 type distributionView struct {
 	Percentiles         percentilesView `json:"percentiles"`
 	DistributionBuckets []bucketView    `json:"distribution_buckets"`

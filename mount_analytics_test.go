@@ -256,7 +256,7 @@ func TestMountAnalyticsRefuse(t *testing.T) {
 	_, err := none.answerPerformance()
 	_, err2 := none.answerBottlenecks(bottleneckQuery{hours: 24})
 	for _, err := range []error{err, err2} {
-		if kindOf(err) != unavailable || statusOf[kindOf(err)].status != http.StatusServiceUnavailable {
+		if kindOf(err) != unavailable || failureForms[kindOf(err)].status != http.StatusServiceUnavailable {
 			t.Errorf("without a store: got %v; want a 503", err)
 		}
 	}

@@ -1,16 +1,16 @@
 package main
 
-// The mount-point API's operations on tasks and steps: they read requests, call
-// the service, and write answers.
+// The mount-point API's operations on tasks and steps, and their views.
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
 )
 
-// readNested reads a body that may stand under a name: {"task": {…}} for {…}.
+// readNested reads an object that the body may wrap: {"task": {…}} for {…}.
 func readNested(r *http.Request, name string) ([]byte, error) {
 	body, err := readBody(r)
 	if err != nil {
@@ -58,7 +58,7 @@ func (a *mountAPI) listTasks(_ http.ResponseWriter, r *http.Request) (any, error
 	return v, nil
 }
 
-// briefStatus reads a filter for a status of this surface, or for an exact state.
+// briefStatus reads a filter by a status of this surface or by an exact state.
 func (q *query) briefStatus(name string, f *taskFilter) {
 	word := q.values.Get(name)
 	if word == "" {
@@ -108,7 +108,7 @@ func (a *mountAPI) explainTask(_ http.ResponseWriter, r *http.Request) (any, err
 	return v, nil
 }
 
-// dependencyMembers is the analysis of a task's dependencies.
+// dependencyMembers returns the analysis of a task's dependencies.
 func dependencyMembers(t *task, now instant) ([]namedJSON, error) {
 	dependencies, analysis := analyzeTask(t, now)
 	first, err := json.Marshal(dependencies)
@@ -132,43 +132,23 @@ func (a *mountAPI) cancelTask(_ http.ResponseWriter, r *http.Request) (any, erro
 }
 
 func (a *mountAPI) listSteps(_ http.ResponseWriter, r *http.Request) (any, error) {
-	id, err := pathID(r, "task_id")
-	if err != nil {
-		return nil, err
-	}
-	t, err := a.svc.store.view(id)
+	t, err := a.taskIn(r, "task_id")
 	if err != nil {
 		return nil, err
 	}
 	return mountStepsView{t, mountSightOf(r.Context())}, nil
 }
 
-// stepPath is the step that the path names.
-func (a *mountAPI) stepPath(r *http.Request) (taskID, stepID uuid, err error) {
-	if taskID, err = pathID(r, "task_id"); err == nil {
-		stepID, err = pathID(r, "step_id")
-	}
-	return taskID, stepID, err
-}
-
 func (a *mountAPI) getStep(_ http.ResponseWriter, r *http.Request) (any, error) {
-	taskID, stepID, err := a.stepPath(r)
+	t, i, err := a.stepIn(r, "task_id", "step_id")
 	if err != nil {
 		return nil, err
-	}
-	t, err := a.svc.store.view(taskID)
-	if err != nil {
-		return nil, err
-	}
-	i, ok := t.stepIndex(stepID)
-	if !ok {
-		return nil, stepNotFound(taskID, stepID)
 	}
 	return mountStepView{t, i, mountSightOf(r.Context())}, nil
 }
 
 func (a *mountAPI) adjustStep(_ http.ResponseWriter, r *http.Request) (any, error) {
-	taskID, stepID, err := a.stepPath(r)
+	taskID, stepID, err := stepPath(r, "task_id", "step_id")
 	if err != nil {
 		return nil, err
 	}
@@ -187,8 +167,8 @@ func (a *mountAPI) adjustStep(_ http.ResponseWriter, r *http.Request) (any, erro
 	return mountStepView{t, i, mountSightOf(r.Context())}, nil
 }
 
-// parseAdjustment reads {"retry_limit"?: 1–100, "inputs"?: object}, of which at
-// least one must be there.
+// parseAdjustment reads {"retry_limit"?: 1–100, "inputs"?: object}. At least one
+// of them is required.
 func parseAdjustment(body []byte) (*adjustment, error) {
 	f, by := fieldReader{}, &adjustment{}
 	eachMember(body, func(key string, raw []byte) bool {
@@ -208,14 +188,14 @@ func parseAdjustment(body []byte) (*adjustment, error) {
 	return by, f.failure("the step is not changed")
 }
 
-// cancelStep is the step action cancel, in the name of who is authenticated.
+// cancelStep cancels a step in the name of the authenticated subject.
 func (a *mountAPI) cancelStep(_ http.ResponseWriter, r *http.Request) (any, error) {
-	taskID, stepID, err := a.stepPath(r)
+	taskID, stepID, err := stepPath(r, "task_id", "step_id")
 	if err != nil {
 		return nil, err
 	}
 	subject := subjectOf(r.Context())
-	q := &stepRequest{action: actionCancel, by: orDefault(subject, defaultInitiator), subject: subject,
+	q := &stepRequest{action: actionCancel, by: cmp.Or(subject, defaultInitiator), subject: subject,
 		reason: "Cancelled at the mount point"}
 	t, i, err := a.svc.operator.act(r.Context(), taskID, stepID, q)
 	if err != nil {
@@ -224,19 +204,19 @@ func (a *mountAPI) cancelStep(_ http.ResponseWriter, r *http.Request) (any, erro
 	return mountStepView{t, i, mountSightOf(r.Context())}, nil
 }
 
-// Tasks and steps as the mount-point API shows them.
+// The views of tasks and steps.
 
-// mountSight is how much of tasks a caller may see.
+// mountSight says what a caller may see of tasks.
 type mountSight struct {
-	contexts bool // and inputs that are the context
-	results  bool // and inputs that an operator set, as the audit has them
+	contexts bool // of tasks, and step inputs that equal them
+	results  bool // of steps, and inputs that an operator set
 }
 
 func mountSightOf(ctx context.Context) mountSight {
 	return mountSight{mayReadContexts(ctx), securityOf(ctx).may(permStepsRead)}
 }
 
-// mountTaskView is a task; with steps when it is looked at alone.
+// mountTaskView is a task, with its steps if it is requested alone.
 type mountTaskView struct {
 	task      *task
 	sight     mountSight
@@ -283,7 +263,7 @@ func (v mountTaskView) appendJSON(b []byte) []byte {
 	return append(o.b, '}')
 }
 
-// requestedAt is when the caller says that it asked, else when the task was created.
+// requestedAt returns the time that the caller gave, or else that of creation.
 func (t *task) requestedAt() instant {
 	if t.by.requested != 0 {
 		return t.by.requested
@@ -291,7 +271,7 @@ func (t *task) requestedAt() instant {
 	return t.created
 }
 
-// mountStepsView is the steps of a task, each after those it depends on.
+// mountStepsView lists the steps of a task, each after its dependencies.
 type mountStepsView struct {
 	task  *task
 	sight mountSight
@@ -312,7 +292,7 @@ func (v mountStepsView) appendList(b []byte) []byte {
 	return append(b, ']')
 }
 
-// stepOrder is the steps' places, each after its parents'.
+// stepOrder returns the indexes of the steps, each after its parents.
 func (t *task) stepOrder() []int {
 	parents := make([][]int, len(t.steps))
 	for i := range parents {
@@ -344,7 +324,7 @@ func (v mountStepView) appendJSON(b []byte) []byte {
 	o.text("state", s.state.String())
 	o.number("attempts", s.attempts)
 	o.number("retry_limit", s.maxAttempts)
-	o.flag("retryable", def.retry.retryable)
+	o.flag("retryable", def.retry.Retryable)
 	o.flag("retry_eligible", t.retryEligible(i))
 	o.flag("skippable", false)
 	o.flag("processed", s.state.satisfies())
@@ -369,8 +349,8 @@ func (v mountStepView) appendJSON(b []byte) []byte {
 	return append(o.b, '}')
 }
 
-// appendInputs shows what the next attempt gets: the task's context, which is
-// guarded like it, unless an operator set others.
+// appendInputs appends what the next attempt gets: the task's context, which takes
+// the permission to read contexts, unless an operator set other inputs.
 func (v mountStepView) appendInputs(o *jsonObject) {
 	seen := v.sight.contexts
 	if v.task.steps[v.step].inputs != "" {
@@ -399,7 +379,7 @@ func (v mountStepView) appendResults(o *jsonObject) {
 	}
 }
 
-// mountFailure is the error of an attempt with the names of this surface.
+// mountFailure renames the members of an attempt's error for this surface.
 func mountFailure(stepError []byte) []byte {
 	o := jsonObject{b: []byte{'{'}}
 	eachMemberBytes(stepError, func(key, value []byte) bool {

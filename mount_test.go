@@ -123,7 +123,7 @@ func TestMountDocumentShowsGuards(t *testing.T) {
 
 // TestMountErrorsOfEveryKind has a word for each kind of failure that there is.
 func TestMountErrorsOfEveryKind(t *testing.T) {
-	for k := range statusOf {
+	for k := range failureForms {
 		body, err := json.Marshal(mountError(failf(failureKind(k), "no"), "", 0))
 		if err != nil {
 			t.Fatal(err)
@@ -369,7 +369,7 @@ func (v *mountFigures) addTask(t *task) {
 		switch {
 		case s.state == stepWaitingForRetry:
 			v.Retries.InBackoff++
-		case s.state == stepInError && (s.attempts == 0 || t.def(i).retry.retryable && s.attempts < s.maxAttempts):
+		case s.state == stepInError && (s.attempts == 0 || t.def(i).retry.Retryable && s.attempts < s.maxAttempts):
 			v.Retries.RetryableErrors++
 		case s.state == stepInError:
 			v.Retries.ExhaustedRetries++

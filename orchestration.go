@@ -1,30 +1,38 @@
 package main
 
-// The orchestration role's API: it reads requests, calls the service, and
-// writes answers. Rules of tasks and steps do not stand here.
+// The orchestration role's API: tasks, steps, templates and analytics, and GET
+// /config of both roles.
 
 import (
 	"encoding/json"
 	"net/http"
 )
 
-// orchestrationAPI is the surface under /v1 and /api/v1.
+// orchestrationAPI is the surface of the orchestration role.
 type orchestrationAPI struct {
 	*surface
-	mount *mountAPI // the other surface on the listener; nil when it is switched off
+	*roleHealth
+	mount *mountAPI // the other surface on the listener; nil if it is off
 }
 
 // newOrchestrationAPI makes the surface of a service. shared is nil when nothing
 // is shared with the surfaces of other services.
 func newOrchestrationAPI(s *service, shared *surfaceCache) *orchestrationAPI {
 	a := &orchestrationAPI{surface: newSurface(s, shared, "orchestration", orchestrationError)}
+	a.roleHealth = &roleHealth{
+		clock:    s.clock,
+		checks:   func(detailed bool) map[string]checkView { return s.health.checks("orchestration", detailed) },
+		complete: func(v *readyView) { v.Info = healthInfo(s.cfg, s.health.operationalState()) },
+	}
 	a.handle(s.cfg.Orchestration.Web.enabled(a.routes()))
-	a.addControl(shared)
+	if a.extension != nil {
+		a.extension.extend(a.surface, shared)
+	}
 	a.mount = newMountAPI(s, shared, a.stats)
 	return a
 }
 
-// ServeHTTP leaves what is below the mount point to that surface.
+// ServeHTTP passes requests below the mount point to that surface.
 func (a *orchestrationAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if a.svc.cfg.Mount.under(r.URL.Path) {
 		a.mount.ServeHTTP(w, r)
@@ -52,7 +60,7 @@ func (a *orchestrationAPI) listTasks(_ http.ResponseWriter, r *http.Request) (an
 	f := taskFilter{
 		namespace: q.text("namespace"), name: q.text("name"), version: q.text("version"),
 		initiator: q.text("initiator"), source: q.text("source_system"),
-		state: q.taskState("status"),
+		state: queryWord(q, "status", filteredState, stateWords),
 	}
 	if q.err != nil {
 		return nil, q.err
@@ -65,52 +73,6 @@ func (a *orchestrationAPI) listTasks(_ http.ResponseWriter, r *http.Request) (an
 	return v, nil
 }
 
-// taskState reads a filter for one state.
-func (q *query) taskState(name string) *taskState {
-	word := q.values.Get(name)
-	if word == "" {
-		return nil
-	}
-	s, ok := filteredState(word)
-	if !ok {
-		q.err = failf(badRequest, "%s: %.60q is none of %s", name, word, stateWords)
-	}
-	return &s
-}
-
-// taskIn is the task that the path names.
-func (a *orchestrationAPI) taskIn(r *http.Request) (*task, error) {
-	id, err := pathID(r, "task_uuid")
-	if err != nil {
-		return nil, err
-	}
-	return a.svc.store.view(id)
-}
-
-// stepIn is the step that the path names, with its task.
-func (a *orchestrationAPI) stepIn(r *http.Request) (*task, int, error) {
-	taskID, stepID, err := stepPath(r)
-	if err != nil {
-		return nil, 0, err
-	}
-	t, err := a.svc.store.view(taskID)
-	if err != nil {
-		return nil, 0, err
-	}
-	i, ok := t.stepIndex(stepID)
-	if !ok {
-		return nil, 0, stepNotFound(taskID, stepID)
-	}
-	return t, i, nil
-}
-
-func stepPath(r *http.Request) (taskID, stepID uuid, err error) {
-	if taskID, err = pathID(r, "task_uuid"); err == nil {
-		stepID, err = pathID(r, "step_uuid")
-	}
-	return taskID, stepID, err
-}
-
 func (a *orchestrationAPI) getTask(w http.ResponseWriter, r *http.Request) (any, error) {
 	t, err := a.awaited(w, r, "task_uuid")
 	if err != nil {
@@ -119,7 +81,7 @@ func (a *orchestrationAPI) getTask(w http.ResponseWriter, r *http.Request) (any,
 	return a.taskView(r, t), nil
 }
 
-// taskView is a task as the caller may see it.
+// taskView returns a task as the caller may see it.
 func (a *orchestrationAPI) taskView(r *http.Request, t *task) taskView {
 	return taskView{t, a.svc.clock.now(), false, mayReadContexts(r.Context())}
 }
@@ -136,14 +98,14 @@ func (a *orchestrationAPI) cancelTask(_ http.ResponseWriter, r *http.Request) (a
 	return a.taskView(r, t), nil
 }
 
-// contextView is a task's context alone.
+// contextView is the answer of GET /v1/tasks/{task_uuid}/context.
 type contextView struct {
 	TaskUUID uuid            `json:"task_uuid"`
 	Context  json.RawMessage `json:"context"`
 }
 
 func (a *orchestrationAPI) getContext(_ http.ResponseWriter, r *http.Request) (any, error) {
-	t, err := a.taskIn(r)
+	t, err := a.taskIn(r, "task_uuid")
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +129,7 @@ func (a *orchestrationAPI) explainTask(_ http.ResponseWriter, r *http.Request) (
 }
 
 func (a *orchestrationAPI) listSteps(_ http.ResponseWriter, r *http.Request) (any, error) {
-	t, err := a.taskIn(r)
+	t, err := a.taskIn(r, "task_uuid")
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +142,7 @@ func (a *orchestrationAPI) listSteps(_ http.ResponseWriter, r *http.Request) (an
 }
 
 func (a *orchestrationAPI) getStep(_ http.ResponseWriter, r *http.Request) (any, error) {
-	t, i, err := a.stepIn(r)
+	t, i, err := a.stepIn(r, "task_uuid", "step_uuid")
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +150,7 @@ func (a *orchestrationAPI) getStep(_ http.ResponseWriter, r *http.Request) (any,
 }
 
 func (a *orchestrationAPI) getAudit(_ http.ResponseWriter, r *http.Request) (any, error) {
-	taskID, stepID, err := stepPath(r)
+	taskID, stepID, err := stepPath(r, "task_uuid", "step_uuid")
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +158,7 @@ func (a *orchestrationAPI) getAudit(_ http.ResponseWriter, r *http.Request) (any
 }
 
 func (a *orchestrationAPI) actOnStep(_ http.ResponseWriter, r *http.Request) (any, error) {
-	taskID, stepID, err := stepPath(r)
+	taskID, stepID, err := stepPath(r, "task_uuid", "step_uuid")
 	if err != nil {
 		return nil, err
 	}
@@ -232,12 +194,7 @@ func (a *orchestrationAPI) getTemplate(_ http.ResponseWriter, r *http.Request) (
 	return tpl.detailView(), nil
 }
 
-func (a *orchestrationAPI) metrics(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return textReply{metricsContentType, []byte(a.svc.metrics(a.stats))}, nil
-}
-
-// links says at the root where everything is, and shows a browser the page that
-// says it better.
+// links answers at the root with the main paths.
 func (a *orchestrationAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
 	return linksReply(w, r, map[string]string{
 		"tasks": "/v1/tasks", "templates": "/v1/templates", "health": "/health/ready",
@@ -245,17 +202,17 @@ func (a *orchestrationAPI) links(w http.ResponseWriter, r *http.Request) (any, e
 	}), nil
 }
 
-// GET /config of both roles: the effective configuration without its secrets,
-// in the form that existing clients know.
+// GET /config of both roles: the effective configuration without secrets, in the
+// form that existing clients know.
 
-// configMetadataView says when and of what the configuration is shown.
+// configMetadataView is the time, environment and version of an answer.
 type configMetadataView struct {
 	Timestamp   zonedTime `json:"timestamp"`
 	Environment string    `json:"environment"`
 	Version     string    `json:"version"`
 }
 
-// authConfigView is how a role authenticates, without keys.
+// authConfigView is the authentication of a role, without keys.
 type authConfigView struct {
 	Enabled            bool     `json:"enabled"`
 	VerificationMethod string   `json:"verification_method"`
@@ -267,7 +224,7 @@ type authConfigView struct {
 	AllowedAlgorithms  []string `json:"allowed_algorithms"`
 }
 
-// authView is the authentication of a role.
+// authView returns the authentication of a role.
 func authView(c *roleWebConfig) authConfigView {
 	a := &c.Auth
 	return authConfigView{
@@ -278,7 +235,7 @@ func authView(c *roleWebConfig) authConfigView {
 	}
 }
 
-// breakerConfigView is of circuit breakers, which one process has no use for.
+// breakerConfigView is always zero: a single process needs no circuit breakers.
 type breakerConfigView struct {
 	Enabled          bool `json:"enabled"`
 	FailureThreshold int  `json:"failure_threshold"`
@@ -286,19 +243,19 @@ type breakerConfigView struct {
 	SuccessThreshold int  `json:"success_threshold"`
 }
 
-// poolConfigView is of database pools: the journal has one writer.
+// poolConfigView is always 1 and 1: the journal has one writer.
 type poolConfigView struct {
 	WebAPIPoolSize       int `json:"web_api_pool_size"`
 	WebAPIMaxConnections int `json:"web_api_max_connections"`
 }
 
-// messagingConfigView is how steps reach their handlers.
+// messagingConfigView names the queues in which ready steps wait.
 type messagingConfigView struct {
 	Backend string   `json:"backend"`
 	Queues  []string `json:"queues"`
 }
 
-// orchestrationConfigView is the orchestration role's answer.
+// orchestrationConfigView is the answer of the orchestration role.
 type orchestrationConfigView struct {
 	Metadata        configMetadataView  `json:"metadata"`
 	Auth            authConfigView      `json:"auth"`
@@ -309,7 +266,7 @@ type orchestrationConfigView struct {
 	Config          map[string]any      `json:"config"`
 }
 
-// workerConfigView is the worker role's answer.
+// workerConfigView is the answer of the worker role.
 type workerConfigView struct {
 	Metadata   configMetadataView  `json:"metadata"`
 	WorkerID   string              `json:"worker_id"`
@@ -323,7 +280,7 @@ func (s *service) configMetadata() configMetadataView {
 	return configMetadataView{zonedTime(s.clock.now()), s.cfg.Environment, version}
 }
 
-// messagingView names the engine's two queues, where there is an engine.
+// messagingView names the engine's two queues, or none without an engine.
 func (s *service) messagingView() messagingConfigView {
 	v := messagingConfigView{Backend: "in_process", Queues: []string{}}
 	if s.engine != nil {
@@ -343,8 +300,7 @@ func (a *orchestrationAPI) config(_ http.ResponseWriter, _ *http.Request) (any, 
 	}, nil
 }
 
-// workerSections are the parts of the configuration that the worker's surface
-// shows: its own, and those that it shares.
+// workerSections are the sections of the configuration that the worker role shows.
 var workerSections = []string{"environment", "role", "worker", "web", "templates", "docs", "log"}
 
 func (a *workerAPI) config(_ http.ResponseWriter, _ *http.Request) (any, error) {
@@ -362,9 +318,9 @@ func (a *workerAPI) config(_ http.ResponseWriter, _ *http.Request) (any, error) 
 	}, nil
 }
 
-// The analytics endpoints of the orchestration role.
+// Analytics.
 
-// Bounds of the query of /v1/analytics/bottlenecks.
+// The upper bounds of the query parameters of GET /v1/analytics/bottlenecks.
 const (
 	maxBottlenecks   = 1000
 	maxMinExecutions = 1_000_000_000
@@ -390,29 +346,4 @@ func (a *orchestrationAPI) bottlenecks(_ http.ResponseWriter, r *http.Request) (
 	}
 	figures, states := a.svc.store.figures()
 	return figures.bottlenecks(&states, limit, minimum), nil
-}
-
-func (a *orchestrationAPI) health(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return aliveView{Status: "healthy", Timestamp: zonedTime(a.svc.clock.now())}, nil
-}
-
-func (a *orchestrationAPI) healthLive(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return aliveView{Status: "alive", Timestamp: zonedTime(a.svc.clock.now())}, nil
-}
-
-func (a *orchestrationAPI) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
-	checks := a.svc.health.checks("orchestration", false)
-	return readyReply(w, a.checkedView(checks)), nil
-}
-
-func (a *orchestrationAPI) healthDetailed(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return detailedReply(a.checkedView(a.svc.health.checks("orchestration", true))), nil
-}
-
-// checkedView is an answer with these checks.
-func (a *orchestrationAPI) checkedView(checks map[string]checkView) readyView {
-	s := a.svc
-	return readyView{
-		Timestamp: zonedTime(s.clock.now()), Checks: checks, Info: healthInfo(s.cfg, s.health.operationalState()),
-	}
 }

@@ -1,7 +1,7 @@
 package main
 
-// The event stream on the wire: a response that ends only when its reader goes,
-// falls behind, or the service ends.
+// The event stream of the orchestration role: a response that ends only when its
+// reader leaves or falls behind, or the service ends.
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// How long an idle stream is silent, and how long a write to its reader may
-// take; both in real time.
+// How long an idle stream is silent, and how long a write may take, both in real
+// time.
 const (
 	eventHeartbeat = 15 * time.Second
 	eventPatience  = 10 * time.Second
@@ -24,8 +24,8 @@ type eventStream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	from    *follower
-	told    uint64      // the newest id that the reader has
-	lapsed  func() bool // the reader's credential is valid no longer
+	told    uint64      // the newest id sent to the reader
+	lapsed  func() bool // reports whether the reader's credential has expired
 	buf     []byte
 }
 
@@ -60,8 +60,8 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 	return written{}, nil
 }
 
-// lastEventID is the sequence that the reader has already: in the header, which
-// readers that reconnect by themselves send, or else in the query.
+// lastEventID reads the id of the newest event that the reader has: from the
+// header, which readers send when they reconnect, or else from the query.
 func lastEventID(r *http.Request) (after uint64, given bool, err error) {
 	name, text := "Last-Event-ID", r.Header.Get("Last-Event-ID")
 	if text == "" {
@@ -96,21 +96,21 @@ func eventFilterOf(r *http.Request) (f eventFilter, err error) {
 	return f, nil
 }
 
-// lapse tells when the credential of a request has come to its end.
+// lapse returns a function that reports whether the request's credential has expired.
 func (a *orchestrationAPI) lapse(r *http.Request) func() bool {
 	sc := securityOf(r.Context())
-	return func() bool { return sc != nil && sc.expiry != 0 && a.credentialTime(route{}) > sc.expiry }
+	return func() bool { return sc != nil && sc.expiry != 0 && a.credentialTime(servedRoute{}) > sc.expiry }
 }
 
-// open sends the headers and where the stream begins, and frees the connection
-// from the limits of a usual request.
+// open writes the headers and the id at which the stream begins, and lifts the read
+// deadline of the connection.
 func (s *eventStream) open(after uint64) {
 	h := s.w.Header()
 	h["Content-Type"] = []string{"text/event-stream"}
 	h["Cache-Control"] = []string{"no-store"}
 	h["X-Accel-Buffering"] = []string{"no"} // for proxies
 	h["X-Content-Type-Options"] = []string{"nosniff"}
-	s.control.SetReadDeadline(time.Time{}) // or the end of the request would be taken for the reader's
+	s.control.SetReadDeadline(time.Time{}) // a deadline that passes would look like a reader that left
 	s.w.WriteHeader(http.StatusOK)
 	s.buf = append(s.buf, ": stepwell events\nretry: 1000\n"...)
 	if !s.from.missed {
@@ -126,8 +126,8 @@ func (s *eventStream) open(after uint64) {
 	s.told = s.from.after
 }
 
-// mark tells the reader how far the stream is: records that are not for it pass
-// by too. Without data that is no event, only an id.
+// mark writes the id that the stream has reached, which may belong to a record that
+// the reader's filter excludes. An id without data is no event.
 func (s *eventStream) mark() {
 	if s.from.after > s.told {
 		s.told = s.from.after
@@ -135,7 +135,7 @@ func (s *eventStream) mark() {
 	}
 }
 
-// run writes events until there is a reason to end.
+// run writes events until the stream ends.
 func (s *eventStream) run(ctx context.Context) {
 	beat := time.NewTicker(eventHeartbeat)
 	defer beat.Stop()
@@ -148,11 +148,12 @@ func (s *eventStream) run(ctx context.Context) {
 	}
 }
 
-// await returns when there may be something to send, or is no reason to go on.
+// await waits until there may be something to send. It reports whether the stream is
+// still open.
 func (s *eventStream) await(ctx context.Context, news <-chan struct{}, beat <-chan time.Time) (open bool) {
 	select {
 	case <-s.from.ended():
-		s.end("the service is ending")
+		s.end("the service is shutting down")
 		return false
 	case <-ctx.Done():
 		return false
@@ -170,13 +171,13 @@ func (s *eventStream) await(ctx context.Context, news <-chan struct{}, beat <-ch
 	return true
 }
 
-// send writes what is in the buffer, and the next batch. The stream is not open
-// any more when the reader is gone or too slow.
+// send writes the buffer and the next batch. It reports whether more events wait,
+// and whether the stream is still open: the reader may have left or be too slow.
 func (s *eventStream) send() (more, open bool) {
 	batch, more, behind := s.from.take()
 	if behind {
 		s.from.cutOff()
-		s.end("this stream fell behind what is held: resume with the last id")
+		s.end("this stream fell behind; reconnect with the last id")
 		return false, false
 	}
 	for i := range batch {
@@ -192,13 +193,13 @@ func (s *eventStream) send() (more, open bool) {
 	return more, true
 }
 
-// end tells why the stream ends, as far as the reader still listens.
+// end writes why the stream ends.
 func (s *eventStream) end(why string) {
 	s.buf = append(append(append(s.buf, ": "...), why...), "\n\n"...)
 	s.flush()
 }
 
-// flush writes the buffer. It reports whether the reader took it in time.
+// flush writes the buffer and reports whether the reader took it in time.
 func (s *eventStream) flush() bool {
 	if len(s.buf) == 0 {
 		return true

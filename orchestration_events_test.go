@@ -177,7 +177,7 @@ func TestEventStreamsEndAtShutdown(t *testing.T) {
 func wantEnded(t *testing.T, r io.Reader) {
 	t.Helper()
 	rest, err := io.ReadAll(r)
-	if err != nil || !strings.HasSuffix(string(rest), ": the service is ending\n\n") {
+	if err != nil || !strings.HasSuffix(string(rest), ": the service is shutting down\n\n") {
 		t.Errorf("got %q, %v; want the end of the stream", rest, err)
 	}
 }

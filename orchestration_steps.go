@@ -1,7 +1,7 @@
 package main
 
-// The orchestration role's API for outside actors: listing steps, claiming them,
-// and answering under a lease.
+// The orchestration role's routes for outside actors, who list and claim steps and
+// answer under a lease, and for the dead letter queue and task summaries.
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Limits of what outside actors ask for.
+// Limits and defaults of the requests of outside actors.
 const (
 	maxClaims          = 100
 	maxClaimPatterns   = 100
@@ -19,7 +19,7 @@ const (
 	maxWaitSeconds     = 60
 	standardLease      = 30
 	maxLeaseSeconds    = 24 * 60 * 60
-	defaultOutsideName = "outside-actor" // of one that gives no worker_id, without authentication
+	defaultOutsideName = "outside-actor" // without worker_id and authentication
 )
 
 func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -33,7 +33,7 @@ func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (a
 	}
 	q.subject = subjectOf(r.Context())
 	q.worker = cmp.Or(q.worker, firstCharacters(q.subject, maxNameLength), defaultOutsideName)
-	// A read deadline that passes while a handler works would cancel its request.
+	// A read deadline that passes during the wait would cancel the request.
 	http.NewResponseController(w).SetReadDeadline(time.Time{})
 	given, err := a.svc.outside.claim(r.Context(), q)
 	if err != nil {
@@ -49,10 +49,11 @@ func firstCharacters(s string, n int) string {
 	return s
 }
 
-// actorReader reads the members of an outside actor's request.
+// actorReader reads the members of an outside actor's request. Members that are
+// null count as absent.
 type actorReader struct {
 	stepRequestParser
-	result []byte // the member of that name, which alone may be null
+	result []byte // the member result, which may be null
 }
 
 func readActor(r *http.Request) (*actorReader, error) {
@@ -73,7 +74,7 @@ func readActor(r *http.Request) (*actorReader, error) {
 	return p, nil
 }
 
-// number reads an integer from lo to hi; when it is not given it is the standard.
+// number reads an integer from lo to hi. If it is absent, number returns standard.
 func (p *actorReader) number(key string, standard, lo, hi int64) int64 {
 	raw, ok := p.members[key]
 	if !ok {
@@ -107,7 +108,7 @@ func (p *actorReader) claimRequest() (*claimRequest, error) {
 	return q, p.failure("no steps can be claimed")
 }
 
-// names reads an array of strings; nil when it is not given.
+// names reads an array of strings. It returns nil if the array is absent.
 func (p *actorReader) names(key string, longest int) (names []string) {
 	raw, ok := p.members[key]
 	if !ok {
@@ -123,7 +124,7 @@ func (p *actorReader) names(key string, longest int) (names []string) {
 	return names
 }
 
-// claimsView is what a claimer gets: the envelope of each step, and its lease.
+// claimsView lists claimed steps: the envelope of each, and its lease.
 type claimsView []claim
 
 func (v claimsView) appendJSON(b []byte) []byte {
@@ -143,8 +144,9 @@ func (v claimsView) appendJSON(b []byte) []byte {
 	return append(b, ']')
 }
 
-// answer reads what the three ways to answer have in common, and takes the answer.
-func (a *orchestrationAPI) answer(
+// answerClaim reads an answer to a claimed step and passes it to the service. read
+// reads the members that belong to the verb.
+func (a *orchestrationAPI) answerClaim(
 	r *http.Request, verb leaseVerb, read func(*actorReader, *leaseAnswer),
 ) (v stepView, err error) {
 	id, err := pathID(r, "step_uuid")
@@ -167,7 +169,7 @@ func (a *orchestrationAPI) answer(
 	return a.svc.outside.answer(r.Context(), id, q)
 }
 
-// leaseView says how long a lease holds.
+// leaseView is the answer to an extended lease.
 type leaseView struct {
 	StepUUID       uuid      `json:"step_uuid"`
 	LeaseExpiresAt zonedTime `json:"lease_expires_at"`
@@ -175,7 +177,7 @@ type leaseView struct {
 
 func (a *orchestrationAPI) extendLease(_ http.ResponseWriter, r *http.Request) (any, error) {
 	var given *leaseAnswer
-	v, err := a.answer(r, extendVerb, func(p *actorReader, q *leaseAnswer) {
+	v, err := a.answerClaim(r, extendVerb, func(p *actorReader, q *leaseAnswer) {
 		q.lease = p.seconds("lease_seconds", standardLease, 1, maxLeaseSeconds)
 		given = q
 	})
@@ -186,7 +188,7 @@ func (a *orchestrationAPI) extendLease(_ http.ResponseWriter, r *http.Request) (
 }
 
 func (a *orchestrationAPI) completeClaimed(_ http.ResponseWriter, r *http.Request) (any, error) {
-	v, err := a.answer(r, completeVerb, func(p *actorReader, q *leaseAnswer) {
+	return a.answerClaim(r, completeVerb, func(p *actorReader, q *leaseAnswer) {
 		q.outcome.success = true
 		if p.result == nil {
 			p.complain("result", "is required")
@@ -196,31 +198,27 @@ func (a *orchestrationAPI) completeClaimed(_ http.ResponseWriter, r *http.Reques
 			q.outcome.metadata = p.object("metadata", raw)
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
-	return v, nil
 }
 
 func (a *orchestrationAPI) failClaimed(_ http.ResponseWriter, r *http.Request) (any, error) {
-	v, err := a.answer(r, failVerb, func(p *actorReader, q *leaseAnswer) {
+	return a.answerClaim(r, failVerb, func(p *actorReader, q *leaseAnswer) {
 		var action stepRequest
 		p.stepError(&action)
 		q.outcome.err = action.err
 		q.outcome.retryAfter = p.seconds("retry_after", 0, 0, int64(maxRetryAfter/time.Second))
 	})
-	if err != nil {
-		return nil, err
-	}
-	return v, nil
 }
 
-// listOutsideSteps lists the steps that outside actors can claim, or have.
+// listOutsideSteps lists the steps that outside actors can claim or have claimed.
 func (a *orchestrationAPI) listOutsideSteps(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	limit := q.number("limit", 50, 1, 500)
 	offset := q.number("offset", 0, 0, 10000)
-	claimed := q.claimedSteps()
+	state := cmp.Or(queryWord(q, "state", parseStepState, stepStateNames[:]), new(stepEnqueued))
+	if q.err == nil && *state != stepEnqueued && *state != stepInProgress {
+		q.err = failf(badRequest, "state: steps can be listed here that are %s or %s, not %s",
+			stepEnqueued, stepInProgress, *state)
+	}
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -228,56 +226,20 @@ func (a *orchestrationAPI) listOutsideSteps(_ http.ResponseWriter, r *http.Reque
 	matches := func(key claimKey) bool {
 		return (callable == "" || fitsCallable(callable, key.callable)) && (namespace == "" || namespace == key.namespace)
 	}
-	return a.svc.outside.steps(claimed, matches, offset, limit), nil
+	return a.svc.outside.steps(*state == stepInProgress, matches, offset, limit), nil
 }
 
-// claimedSteps reads the state that is listed: of the claimed steps, or of those
-// that can be.
-func (q *query) claimedSteps() bool {
-	word := orDefault(q.text("state"), stepEnqueued.String())
-	state, known := parseStepState(word)
-	switch {
-	case q.err != nil:
-	case !known:
-		q.err = failf(badRequest, "state: %.60q is none of %s", word, strings.Join(stepStateNames[:], ", "))
-	case state != stepEnqueued && state != stepInProgress:
-		q.err = failf(badRequest, "state: steps can be listed here that are %s or %s, not %s",
-			stepEnqueued, stepInProgress, state)
-	}
-	return state == stepInProgress
-}
+// The dead letter queue, staleness and summaries.
 
-// The dead letter queue, staleness and summaries on the orchestration role's
-// surface: what requests say, and the form of updates.
-
-// maxDLQLimit bounds how many entries or tasks one answer holds.
+// maxDLQLimit is the largest number of entries or tasks in one answer.
 const maxDLQLimit = 1000
-
-// dlqStatus and dlqReason read the filters of lists of entries.
-func (q *query) dlqStatus() *dlqStatus {
-	return queryWord(q, "resolution_status", parseDLQStatus, dlqStatusNames[:])
-}
-
-func (q *query) dlqReason() *dlqReason {
-	return queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:])
-}
-
-// queryWord reads a filter for one of some words; absent or blank it is nil.
-func queryWord[T any](q *query, name string, parse func(string) (T, bool), words []string) *T {
-	word := q.values.Get(name)
-	if word == "" {
-		return nil
-	}
-	v, ok := parse(word)
-	if !ok && q.err == nil {
-		q.err = failf(badRequest, "%s: %.60q is none of %s", name, word, strings.Join(words, ", "))
-	}
-	return &v
-}
 
 func (a *orchestrationAPI) listDLQ(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	f := dlqFilter{q.dlqStatus(), q.dlqReason()}
+	f := dlqFilter{
+		queryWord(q, "resolution_status", parseDLQStatus, dlqStatusNames[:]),
+		queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:]),
+	}
 	limit, offset := q.number("limit", 50, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
 	if q.err != nil {
 		return nil, q.err
@@ -295,7 +257,7 @@ func (a *orchestrationAPI) getTaskDLQ(_ http.ResponseWriter, r *http.Request) (a
 
 func (a *orchestrationAPI) dlqQueue(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	reason := q.dlqReason()
+	reason := queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:])
 	limit := q.number("limit", 100, 1, maxDLQLimit)
 	if q.err != nil {
 		return nil, q.err
@@ -316,7 +278,7 @@ func (a *orchestrationAPI) dlqStats(_ http.ResponseWriter, _ *http.Request) (any
 	return a.svc.dlq.stats(), nil
 }
 
-// dlqUpdateView answers an update of an entry.
+// dlqUpdateView is the answer to an update of an entry.
 type dlqUpdateView struct {
 	Success      bool   `json:"success"`
 	Message      string `json:"message"`
@@ -342,8 +304,8 @@ func (a *orchestrationAPI) updateDLQ(_ http.ResponseWriter, r *http.Request) (an
 	return dlqUpdateView{true, "DLQ entry updated", id}, nil
 }
 
-// parseInvestigation reads the body of an update. A failure of the kind
-// invalidFields names every offending field.
+// parseInvestigation reads the body of an update, an object. Its failure names
+// every invalid member.
 func parseInvestigation(body []byte) (*investigation, error) {
 	q := &investigation{status: noDLQStatus}
 	var f fieldReader
@@ -376,7 +338,7 @@ func (q *investigation) field(f *fieldReader, key string, raw []byte) {
 }
 
 func (a *orchestrationAPI) getSummary(_ http.ResponseWriter, r *http.Request) (any, error) {
-	t, err := a.taskIn(r)
+	t, err := a.taskIn(r, "task_uuid")
 	if err != nil {
 		return nil, err
 	}
@@ -385,7 +347,7 @@ func (a *orchestrationAPI) getSummary(_ http.ResponseWriter, r *http.Request) (a
 	return v, nil
 }
 
-// summaryLinksOf is where more is found, under the prefix that the caller used.
+// summaryLinksOf returns links under the prefix that the caller used.
 func summaryLinksOf(r *http.Request, id uuid) summaryLinks {
 	path := taskPath(r, id)
 	return summaryLinks{

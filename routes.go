@@ -1,14 +1,26 @@
 package main
 
-// The route tables: every path of every surface, the permission it asks for,
-// and the method behind it. No logic.
+// The surfaces family: the three HTTP APIs. Each reads requests, calls the service
+// and returns views of the result; the rules of tasks are below. A surface knows
+// the server, the service and all that is below them; it does not know fixture
+// mode or the command line.
+//
+//	routes.go                the route tables, which surface a listener serves, and its answers while it starts
+//	orchestration.go         the orchestration role: tasks, steps, templates, analytics, GET /config of both roles
+//	orchestration_steps.go   its routes for outside actors and for the dead letter queue
+//	orchestration_events.go  its event stream
+//	worker.go                the worker role: templates, validation, metrics as JSON
+//	mount.go                 the mount point: links, errors, health, handlers
+//	mount_tasks.go           its tasks and steps
+//	mount_analytics.go       its analytics
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 )
 
+// routes returns the rows of the orchestration role, which answer under /v1 and
+// under /api/v1.
 func (a *orchestrationAPI) routes() []route {
 	return append([]route{
 		{"POST /v1/tasks", needs(permTasksCreate), a.createTask},
@@ -49,6 +61,7 @@ func (a *orchestrationAPI) routes() []route {
 	}, a.docsRoutes(a.document)...)
 }
 
+// routes returns the rows of the worker role.
 func (a *workerAPI) routes() []route {
 	return append([]route{
 		{"GET /v1/templates", needs(permWorkerTemplatesRead), a.listTemplates},
@@ -65,7 +78,7 @@ func (a *workerAPI) routes() []route {
 	}, a.docsRoutes(a.document)...)
 }
 
-// The rows of the mount-point API, relative to its prefix.
+// routes returns the rows of the mount-point API, relative to mount.path.
 func (a *mountAPI) routes() []route {
 	return append([]route{
 		{"GET /handlers", needs(permSystemHandlersRead), a.listNamespaces},
@@ -90,28 +103,10 @@ func (a *mountAPI) routes() []route {
 	}, a.docsRoutes(a.document)...)
 }
 
-// The rows that [mount] can put behind a permission.
-const (
-	mountStatusRoute  = "GET /health/status"
-	mountMetricsRoute = "GET /metrics"
-)
+// The answers of a listener while the store is still being read: the process is
+// alive, not ready, and takes no work yet.
 
-// configRoute is the row that each role's config_endpoint_enabled switches.
-const configRoute = "GET /config"
-
-// enabled are the rows that the configuration of a role leaves on. A row that is
-// off is as unknown as any other path, to everybody.
-func (c *roleWebConfig) enabled(rows []route) []route {
-	if c.ConfigEndpointEnabled {
-		return rows
-	}
-	return slices.DeleteFunc(rows, func(r route) bool { return r.pattern == configRoute })
-}
-
-// What a listener answers while the store is still being read: that the process
-// lives, is not ready, and takes nothing yet.
-
-// startingAPI stands in for the surface of a role that has no service yet.
+// startingAPI answers for a role that has no service yet.
 type startingAPI struct {
 	cfg    *Config
 	clock  clock
@@ -129,71 +124,63 @@ func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case a.cfg.Mount.under(r.URL.Path):
 		answer, encode = a.mountAnswer, mountError
 	}
-	v := answer(w, r.URL.Path)
+	v := answer(w, r)
 	if v == nil {
 		w.Header().Set("Retry-After", "1")
 		f := failf(unavailable, "the service is starting")
-		v = reply{statusOf[f.kind].status, encode(f, id, a.clock.now())}
+		v = reply{roleStatus(f.kind), encode(f, id, a.clock.now())}
 	}
 	writeReply(w, v)
 }
 
-// answer answers for the role; nil where only a service can.
-func (a *startingAPI) answer(w http.ResponseWriter, path string) any {
-	switch path {
+// answer returns the role's answer, or nil if it takes a service to answer.
+func (a *startingAPI) answer(w http.ResponseWriter, r *http.Request) (v any) {
+	h := a.health()
+	switch r.URL.Path {
 	case "/health/live":
-		return aliveView{Status: "alive", Timestamp: zonedTime(a.clock.now()), WorkerID: a.workerID()}
+		v, _ = h.healthLive(w, r)
 	case "/health/ready":
-		return readyReply(w, a.health(false))
+		v, _ = h.healthReady(w, r)
 	case "/health/detailed":
-		return detailedReply(a.health(true))
-	}
-	return nil
-}
-
-// mountAnswer is answer for the mount-point API.
-func (a *startingAPI) mountAnswer(w http.ResponseWriter, path string) any {
-	switch strings.TrimPrefix(path, a.cfg.Mount.Path) {
-	case "/health/live":
-		neverStored(w)
-		return mountAliveAt(a.clock.now())
-	case "/health/ready":
-		v := readyOf(startingChecks("mount", false), a.clock.now())
-		neverStored(w)
-		return checkedReply(w, v.Ready, v)
-	}
-	return nil
-}
-
-func (a *startingAPI) workerID() string {
-	if !a.worker {
-		return ""
-	}
-	return workerID(a.cfg)
-}
-
-// health answers that every check of the role is unknown so far.
-func (a *startingAPI) health(detailed bool) readyView {
-	v := readyView{Timestamp: zonedTime(a.clock.now()), WorkerID: a.workerID()}
-	if a.worker {
-		v.Checks = dated(startingChecks("worker", detailed), v.Timestamp)
-		v.System = systemInfoView{
-			Version: version, Environment: a.cfg.Environment, WorkerType: workerType, DatabasePoolSize: 1,
-			SupportedNamespaces: []string{},
-		}
-	} else {
-		v.Checks, v.Info = startingChecks("orchestration", detailed), healthInfo(a.cfg, "Startup")
+		v, _ = h.healthDetailed(w, r)
 	}
 	return v
 }
 
-// gates are the two listeners' handlers.
+func (a *startingAPI) health() *roleHealth {
+	if a.worker {
+		return &roleHealth{
+			clock: a.clock, workerID: workerID(a.cfg),
+			checks:   func(detailed bool) map[string]checkView { return startingChecks("worker", detailed) },
+			complete: func(v *readyView) { v.complete(workerInfo(a.cfg)) },
+		}
+	}
+	return &roleHealth{
+		clock:    a.clock,
+		checks:   func(detailed bool) map[string]checkView { return startingChecks("orchestration", detailed) },
+		complete: func(v *readyView) { v.Info = healthInfo(a.cfg, "Startup") },
+	}
+}
+
+// mountAnswer is answer on the mount-point API.
+func (a *startingAPI) mountAnswer(w http.ResponseWriter, r *http.Request) any {
+	switch strings.TrimPrefix(r.URL.Path, a.cfg.Mount.Path) {
+	case "/health/live":
+		return mountAliveReply(w, a.clock.now())
+	case "/health/ready":
+		return mountReadyReply(w, readyOf(startingChecks("mount", false), a.clock.now()))
+	}
+	return nil
+}
+
+// gates are the handlers of the two listeners.
 type gates struct {
 	orchestration, worker gate
 
-	shared *surfaceCache // by the surfaces of all services; nil for none
+	shared *surfaceCache // shared by the surfaces of all services; nil to share nothing
 }
 
+// open lets the listeners serve the surfaces of a service.
 func (g *gates) open(s *service) {
 	if s.cfg.Role != "worker" {
 		g.orchestration.open(newOrchestrationAPI(s, g.shared))

@@ -489,7 +489,7 @@ func TestWorkerAlone(t *testing.T) {
 		t.Errorf("got required capabilities %s; want [http outside]", got)
 	}
 	s.svc.finish(context.Background())
-	if err := s.svc.closeStore(); err != nil {
+	if err := s.svc.close(); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(dir); err == nil {

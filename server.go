@@ -4,6 +4,7 @@ package main
 // an answer written, and the one place where an error becomes a response.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,7 +41,7 @@ type surface struct {
 	auth    *authenticator
 	guard   *hostGuard    // nil where callers are asked for credentials
 	parts   *surfaceParts // shared with the surfaces of other services
-	rows    []route
+	rows    []servedRoute
 	stats   *httpStats
 	encode  func(f *failure, requestID string, now instant) any // the body of an error
 	status  func(k failureKind) int
@@ -48,6 +50,23 @@ type surface struct {
 	docs    *docsSite
 
 	taskPath func(r *http.Request, id uuid) string // where the caller finds a task
+
+	extension surfaceExtension // nil without one
+}
+
+// surfaceExtension is an extension of a service that extends its surfaces, too.
+type surfaceExtension interface {
+	// extend adds to the orchestration role's surface.
+	extend(s *surface, shared *surfaceCache)
+	// watch sees a request to any surface before its body is read. It returns who
+	// is to see the rest of it, or nil.
+	watch(s *surface, r *http.Request) requestWatch
+}
+
+// requestWatch sees what becomes of one request.
+type requestWatch interface {
+	admitted(r *http.Request) // with its security context
+	answered(status int, began instant)
 }
 
 func newSurface(svc *service, shared *surfaceCache, name string, encode func(*failure, string, instant) any) *surface {
@@ -56,8 +75,9 @@ func newSurface(svc *service, shared *surfaceCache, name string, encode func(*fa
 	if !auth.config.Enabled {
 		guard = newHostGuard(&svc.cfg.Web, svc.cfg.listen(name))
 	}
+	x, _ := svc.extension.(surfaceExtension)
 	return &surface{
-		guard: guard, auth: auth, docs: shared.docs(&svc.cfg.Docs),
+		extension: x, guard: guard, auth: auth, docs: shared.docs(&svc.cfg.Docs),
 		openapi: shared.document(auth.config.APIKeyHeader, name), parts: shared.of(name),
 		svc: svc, name: name, log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
@@ -67,23 +87,28 @@ func newSurface(svc *service, shared *surfaceCache, name string, encode func(*fa
 // handle registers the routes of a table.
 func (s *surface) handle(routes []route) {
 	for _, row := range routes {
-		s.parts.route(len(s.rows), row)
-		s.rows = append(s.rows, row)
+		s.serve(servedRoute{route: row})
 	}
 }
 
+// serve registers one row.
+func (s *surface) serve(row servedRoute) {
+	s.parts.route(len(s.rows), row.route)
+	s.rows = append(s.rows, row)
+}
+
 // answer answers a request that a row matches.
-func (s *surface) answer(w *recorder, r *http.Request, row route) {
+func (s *surface) answer(w *recorder, r *http.Request, row servedRoute) {
 	w.matched = true
 	if err := s.checkGuard(w, r, row); err != nil {
 		s.writeError(w, r, err)
 		return
 	}
 	r, err := s.admit(w, r, row)
-	if err == nil {
-		w.witness.admitted(r)
+	if err == nil && w.watch != nil {
+		w.watch.admitted(r)
 	}
-	limit := row.bodyLimit(s.maxBody)
+	limit := cmp.Or(row.maxBody, s.maxBody)
 	if err == nil && r.ContentLength > limit {
 		err = bodyTooLarge(limit) // without asking for it
 	}
@@ -104,7 +129,10 @@ func (s *surface) answer(w *recorder, r *http.Request, row route) {
 func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := realNow() // also where the service's own time stands still
 	id := requestID(r, s.svc.ids)
-	rec := &recorder{ResponseWriter: w, surface: s, requestID: id, witness: s.watch(r)}
+	rec := &recorder{ResponseWriter: w, surface: s, requestID: id}
+	if s.extension != nil {
+		rec.watch = s.extension.watch(s, r)
+	}
 	w.Header()["X-Request-Id"] = []string{id}
 	defer s.finish(rec, r, began)
 	s.parts.mux.ServeHTTP(rec, r)
@@ -127,7 +155,9 @@ func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
 		route = "unmatched"
 	}
 	s.stats.observe(route, rec.status, realNow().sub(began))
-	s.answered(rec.witness, rec.status, began)
+	if rec.watch != nil {
+		rec.watch.answered(rec.status, began)
+	}
 }
 
 // writeUnmatched replaces what the mux said about a path or method it lacks.
@@ -147,7 +177,7 @@ type recorder struct {
 	http.ResponseWriter
 	surface   *surface
 	requestID string
-	witness   *witness // in fixture mode; else nil
+	watch     requestWatch // nil when nobody watches
 	status    int
 	matched   bool // one of our handlers has the request
 	unmatched bool // none had
@@ -327,14 +357,14 @@ func (c *surfaceCache) docs(cfg *docsConfig) *docsSite {
 // admit is the request with its security context when the caller may go on, or
 // why not. Public routes take everybody, whatever credentials came. Nothing of
 // the body is read.
-func (s *surface) admit(w http.ResponseWriter, r *http.Request, row route) (*http.Request, error) {
+func (s *surface) admit(w http.ResponseWriter, r *http.Request, row servedRoute) (*http.Request, error) {
 	if len(row.permissions) == 0 {
 		return r, nil
 	}
 	sc, f := s.auth.authenticate(r.Context(), callerOf(r), s.credentialTime(row))
 	switch {
 	case f != nil:
-	case row.controls():
+	case row.controls:
 		f = s.auth.authorizeAll(sc)
 	default:
 		f = s.auth.authorize(sc, row.permissions...)
@@ -372,9 +402,9 @@ func setRefusalHeaders(h http.Header, f *failure) {
 // credentialTime is what the times in credentials are held against: real time,
 // unless fixture mode was told otherwise. The control API stays within reach
 // wherever the virtual clock stands.
-func (s *surface) credentialTime(row route) instant {
+func (s *surface) credentialTime(row servedRoute) instant {
 	f := &s.svc.cfg.Fixture
-	if f.Enabled && f.VirtualCredentials && !row.controls() && s.auth.forward == nil {
+	if f.Enabled && f.VirtualCredentials && !row.controls && s.auth.forward == nil {
 		return s.svc.clock.now()
 	}
 	return s.auth.clock.now()
@@ -414,7 +444,7 @@ func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *secur
 		attrs = append(attrs, slog.String("method", f.refusal.method))
 	}
 	if f != nil {
-		attrs = append(attrs, slog.Int("status", statusOf[f.kind].status), slog.String("reason", f.refusal.reason),
+		attrs = append(attrs, slog.Int("status", failureForms[f.kind].status), slog.String("reason", f.refusal.reason),
 			slog.String("detail", f.refusal.detail))
 	}
 	s.log.LogAttrs(r.Context(), level, message, attrs...)
@@ -457,8 +487,8 @@ func (c *Config) listen(role string) string {
 
 // check refuses what a page from elsewhere may have sent, on a route that
 // changes something or controls the service.
-func (g *hostGuard) check(r *http.Request, row route) error {
-	if strings.HasPrefix(row.pattern, "GET ") && !row.controls() {
+func (g *hostGuard) check(r *http.Request, row servedRoute) error {
+	if strings.HasPrefix(row.pattern, "GET ") && !row.controls {
 		return nil
 	}
 	for _, origin := range r.Header["Origin"] {
@@ -507,7 +537,7 @@ func onLoopback(ctx context.Context) bool {
 }
 
 // checkGuard is hostGuard.check where callers are not asked for credentials.
-func (s *surface) checkGuard(w http.ResponseWriter, r *http.Request, row route) error {
+func (s *surface) checkGuard(w http.ResponseWriter, r *http.Request, row servedRoute) error {
 	if s.guard == nil {
 		return nil
 	}
@@ -526,11 +556,18 @@ func taskPath(r *http.Request, id uuid) string {
 	return "/v1/tasks/" + id.String()
 }
 
-// route is one row. Permissions are alternatives; none means public.
+// route is one row. Its permissions are alternatives; none means public.
 type route struct {
 	pattern     string // a pattern of net/http's ServeMux
 	permissions []permission
 	handle      handlerFunc
+}
+
+// servedRoute is a row as a surface serves it.
+type servedRoute struct {
+	route
+	controls bool  // it controls the service itself: a caller needs all of the permissions, at the machine's time
+	maxBody  int64 // in bytes; 0 for the usual limit
 }
 
 // patterns is where the row answers: under /api/v1 too when it is under /v1.
@@ -542,18 +579,21 @@ func (r route) patterns() []string {
 	return []string{r.pattern}
 }
 
+// configRoute is the row that config_endpoint_enabled switches on or off.
+const configRoute = "GET /config"
+
+// enabled returns the rows that the configuration of a role leaves on. A row that
+// is off is answered like any unknown path, to every caller.
+func (c *roleWebConfig) enabled(rows []route) []route {
+	if c.ConfigEndpointEnabled {
+		return rows
+	}
+	return slices.DeleteFunc(rows, func(r route) bool { return r.pattern == configRoute })
+}
+
 func needs(p ...permission) []permission { return p }
 
 var public []permission
-
-// bodyLimit is how many bytes a body may have, where limit is the usual: whole
-// states are larger than requests.
-func (r route) bodyLimit(limit int64) int64 {
-	if r.pattern == putStateRoute || r.pattern == addSandboxRoute {
-		return maxStateBytes
-	}
-	return limit
-}
 
 // gate is the handler of a listener: it passes requests on to the current
 // surface, which a reset replaces, and until the first one is open to starting.

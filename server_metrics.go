@@ -16,6 +16,8 @@ import (
 	"time"
 )
 
+const metricsContentType = "text/plain; version=0.0.4; charset=utf-8"
+
 // metricsText collects families of metrics in the text format.
 type metricsText struct {
 	b strings.Builder
@@ -68,7 +70,12 @@ func (m *metricsText) histogram(name string, h *promHistogram, labels ...string)
 
 var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
-// metrics is the text for one of the roles' listeners.
+// metrics answers with the metrics of the service and of the surface's listener.
+func (s *surface) metrics(http.ResponseWriter, *http.Request) (any, error) {
+	return textReply{metricsContentType, []byte(s.svc.metrics(s.stats))}, nil
+}
+
+// metrics writes the metrics of the service and of one listener.
 func (s *service) metrics(h *httpStats) string {
 	var m metricsText
 	m.family("stepwell_build_info", "gauge", "Always 1; the label tells the version.")
@@ -197,8 +204,6 @@ func (h *httpStats) write(m *metricsText) {
 	}
 }
 
-const metricsContentType = "text/plain; version=0.0.4; charset=utf-8"
-
 // outsideMetrics writes the figures of outside actors.
 func (s *service) outsideMetrics(m *metricsText) {
 	var claims, expired uint64
@@ -206,7 +211,7 @@ func (s *service) outsideMetrics(m *metricsText) {
 	s.store.locked(func() {
 		w := &s.engine.outside
 		claims, expired = w.claims, w.expired
-		waiting, leases, claimers = len(w.waiting.steps), len(w.leases.held), len(w.claimers)
+		waiting, leases, claimers = len(w.waiting.steps), len(w.leases.held.items), len(w.claimers)
 	})
 	m.single("stepwell_claims_total", "counter", "Steps claimed by outside actors.", float64(claims))
 	m.single("stepwell_leases_expired_total", "counter", "Leases of claimed steps that expired.", float64(expired))
@@ -229,33 +234,55 @@ func (s *service) dlqMetrics(m *metricsText) {
 		"Stale tasks that the latest search found, also those it moved to error.", float64(s.staleness.found.Load()))
 }
 
-// readyReply answers 200 when every check is healthy, else 503.
-func readyReply(w http.ResponseWriter, v readyView) reply {
-	healthy := v.healthy()
-	if v.Status = "ready"; !healthy {
-		v.Status = "not_ready"
-	}
-	return checkedReply(w, healthy, v)
+// The health routes that both roles have.
+
+// roleHealth answers the health routes of a role.
+type roleHealth struct {
+	clock    clock
+	workerID string // "" on the orchestration role
+	checks   func(detailed bool) map[string]checkView
+	complete func(v *readyView) // adds what only this role reports
 }
 
-// detailedReply answers 200 whatever the checks found.
-func detailedReply(v readyView) readyView {
-	if v.Status = healthyWord; !v.healthy() {
-		v.Status = degradedWord
-	}
-	return v
+func (h *roleHealth) alive(status string) aliveView {
+	return aliveView{status, zonedTime(h.clock.now()), h.workerID}
 }
 
-func (v *readyView) healthy() bool {
+func (h *roleHealth) health(http.ResponseWriter, *http.Request) (any, error) {
+	return h.alive("healthy"), nil
+}
+
+func (h *roleHealth) healthLive(http.ResponseWriter, *http.Request) (any, error) {
+	return h.alive("alive"), nil
+}
+
+// healthReady answers 200 if every check is healthy, else 503.
+func (h *roleHealth) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
+	v, healthy := h.view(false, "ready", "not_ready")
+	return checkedReply(w, healthy, v), nil
+}
+
+// healthDetailed answers 200 whatever the checks found.
+func (h *roleHealth) healthDetailed(http.ResponseWriter, *http.Request) (any, error) {
+	v, _ := h.view(true, healthyWord, degradedWord)
+	return v, nil
+}
+
+// view runs the checks. The answer's status is good if every check is healthy,
+// else bad.
+func (h *roleHealth) view(detailed bool, good, bad string) (v readyView, healthy bool) {
+	v = readyView{Status: good, WorkerID: h.workerID, Checks: h.checks(detailed)}
+	v.Timestamp, healthy = zonedTime(h.clock.now()), true
 	for _, c := range v.Checks {
 		if c.Status != healthyWord {
-			return false
+			v.Status, healthy = bad, false
 		}
 	}
-	return true
+	h.complete(&v)
+	return v, healthy
 }
 
-// checkedReply answers 200 when every check is healthy, else 503 with the time
+// checkedReply answers 200 if every check is healthy, else 503 with the time
 // after which to ask again.
 func checkedReply(w http.ResponseWriter, healthy bool, v any) reply {
 	if healthy {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,21 +42,6 @@ func visible(s string) bool {
 		}
 	}
 	return s != ""
-}
-
-// stateWords are the words that filteredState knows.
-var stateWords = strings.Join(taskStateNames[:], ", ") + ", in_progress, completed"
-
-// filteredState reads a state as filters name it; existing clients say
-// in_progress and completed for two of them.
-func filteredState(word string) (taskState, bool) {
-	switch word {
-	case "in_progress":
-		return taskStepsInProcess, true
-	case "completed":
-		return taskComplete, true
-	}
-	return parseTaskState(word)
 }
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
@@ -113,15 +100,18 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	defer putBuffer(b)
 	if text, ok := v.(jsonText); ok {
 		b.Write(append(text.appendJSON(b.AvailableBuffer()), '\n'))
-	} else {
-		enc := json.NewEncoder(b)
-		enc.SetEscapeHTML(false)
-		if err := enc.Encode(v); err != nil {
-			return fmt.Errorf("encoding the answer: %w", err)
-		}
+	} else if err := encodeJSON(b, v); err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
 	}
 	writeBody(w, status, "application/json", b.Bytes())
 	return nil
+}
+
+// encodeJSON appends v and a newline, leaving <, > and & as they are.
+func encodeJSON(b *bytes.Buffer, v any) error {
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
 }
 
 // extendWriting lets an answer go out that takes longer than most.
@@ -132,7 +122,7 @@ func extendWriting(w http.ResponseWriter, by time.Duration) {
 
 // extendReading lets a body arrive that takes longer than most.
 func extendReading(w http.ResponseWriter, by time.Duration) {
-	http.NewResponseController(w).SetReadDeadline(realTimeIn(by)) // which a test's recorder has not
+	http.NewResponseController(w).SetReadDeadline(realDeadline(by)) // which a test's recorder has not
 }
 
 func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
@@ -256,7 +246,70 @@ func (q *query) flag(name string) bool {
 	return s == "true"
 }
 
-// pathID is an identifier in the path.
+// queryWord reads a parameter that is one of some words. It returns nil if the
+// parameter is absent or blank.
+func queryWord[T any](q *query, name string, parse func(string) (T, bool), words []string) *T {
+	word := q.values.Get(name)
+	if word == "" {
+		return nil
+	}
+	v, ok := parse(word)
+	if !ok && q.err == nil {
+		q.err = failf(badRequest, "%s: %.60q is none of %s", name, word, strings.Join(words, ", "))
+	}
+	return &v
+}
+
+// stateWords are the words that filteredState knows.
+var stateWords = slices.Concat(taskStateNames[:], []string{"in_progress", "completed"})
+
+// filteredState reads a state in a filter. Existing clients say in_progress and
+// completed for two of them.
+func filteredState(word string) (taskState, bool) {
+	switch word {
+	case "in_progress":
+		return taskStepsInProcess, true
+	case "completed":
+		return taskComplete, true
+	}
+	return parseTaskState(word)
+}
+
+// taskIn returns the task that a parameter of the path names.
+func (s *surface) taskIn(r *http.Request, name string) (*task, error) {
+	id, err := pathID(r, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.svc.store.view(id)
+}
+
+// stepIn returns the step that the path names, with its task.
+func (s *surface) stepIn(r *http.Request, taskName, stepName string) (*task, int, error) {
+	taskID, stepID, err := stepPath(r, taskName, stepName)
+	if err != nil {
+		return nil, 0, err
+	}
+	t, err := s.svc.store.view(taskID)
+	if err != nil {
+		return nil, 0, err
+	}
+	i, ok := t.stepIndex(stepID)
+	if !ok {
+		return nil, 0, stepNotFound(taskID, stepID)
+	}
+	return t, i, nil
+}
+
+// stepPath returns the ids of a step and its task in the path.
+func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, err error) {
+	if taskID, err = pathID(r, taskName); err == nil {
+		stepID, err = pathID(r, stepName)
+	}
+	return taskID, stepID, err
+}
+
+// pathID returns the id in a parameter of the path.
 func pathID(r *http.Request, name string) (uuid, error) {
 	s := r.PathValue(name)
 	id, ok := parseUUID(s)
@@ -266,38 +319,48 @@ func pathID(r *http.Request, name string) (uuid, error) {
 	return id, nil
 }
 
-// statusOf gives each kind of failure its status, its code, and its word in the
-// worker role's errors.
-var statusOf = [...]struct {
+// failureForms gives each kind of failure its status and its names on the three
+// surfaces.
+var failureForms = [...]struct {
 	status int
-	code   string
-	word   string
+	code   string // on the orchestration role
+	word   string // on the worker role; "" for an answer in the orchestration role's form
+	mount  mountForm
 }{
-	internalFailure:   {http.StatusInternalServerError, "INTERNAL_ERROR", "internal_error"},
-	badRequest:        {http.StatusBadRequest, "BAD_REQUEST", "invalid_request"},
-	invalidUUID:       {http.StatusBadRequest, "INVALID_UUID", "invalid_request"},
-	invalidJSON:       {http.StatusBadRequest, "JSON_ERROR", "invalid_request"},
-	notFound:          {http.StatusNotFound, "NOT_FOUND", "not_found"},
-	namespaceNotFound: {http.StatusNotFound, "NOT_FOUND", "not_found"},
-	templateNotFound:  {http.StatusNotFound, "NOT_FOUND", "template_not_found"},
-	taskMissing:       {http.StatusNotFound, "NOT_FOUND", "not_found"},
-	stepMissing:       {http.StatusNotFound, "NOT_FOUND", "not_found"},
-	methodNotAllowed:  {http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "method_not_allowed"},
-	conflict:          {http.StatusConflict, "CONFLICT", "conflict"},
-	invalidTransition: {http.StatusBadRequest, "BAD_REQUEST", "invalid_request"},
-	tooLarge:          {http.StatusRequestEntityTooLarge, "PAYLOAD_TOO_LARGE", "payload_too_large"},
-	unsupportedMedia:  {http.StatusUnsupportedMediaType, "UNSUPPORTED_MEDIA_TYPE", "unsupported_media_type"},
-	invalidFields:     {http.StatusUnprocessableEntity, "VALIDATION_FAILED", "validation_failed"},
-	unauthenticated:   {http.StatusUnauthorized, "AUTHENTICATION_FAILED", ""},
-	forbidden:         {http.StatusForbidden, "AUTHORIZATION_FAILED", ""},
-	unavailable:       {http.StatusServiceUnavailable, "SERVICE_UNAVAILABLE", "service_unavailable"},
-	backpressure:      {http.StatusServiceUnavailable, "BACKPRESSURE", "backpressure"},
-	misdirected:       {http.StatusMisdirectedRequest, "MISDIRECTED_REQUEST", "misdirected_request"},
-	notIdle:           {http.StatusRequestTimeout, "NOT_IDLE", "not_idle"},
-	unverified:        {http.StatusUnprocessableEntity, "VERIFICATION_FAILED", "verification_failed"},
+	internalFailure:   {500, "INTERNAL_ERROR", "internal_error", mountForm{kind: "InternalError"}},
+	badRequest:        {400, "BAD_REQUEST", "invalid_request", mountForm{kind: "BadRequest"}},
+	invalidUUID:       {400, "INVALID_UUID", "invalid_request", mountForm{kind: "BadRequest", code: "BAD_REQUEST"}},
+	invalidJSON:       {400, "JSON_ERROR", "invalid_request", mountForm{kind: "BadRequest", code: "BAD_REQUEST"}},
+	notFound:          {404, "NOT_FOUND", "not_found", mountForm{kind: "NotFound"}},
+	namespaceNotFound: {404, "NOT_FOUND", "not_found", mountForm{kind: "NamespaceNotFound", code: "NAMESPACE_NOT_FOUND"}},
+	templateNotFound:  {404, "NOT_FOUND", "template_not_found", mountForm{kind: "HandlerNotFound", code: "HANDLER_NOT_FOUND"}},
+	taskMissing:       {404, "NOT_FOUND", "not_found", mountForm{kind: "TaskNotFound", code: "TASK_NOT_FOUND"}},
+	stepMissing:       {404, "NOT_FOUND", "not_found", mountForm{kind: "StepNotFound", code: "STEP_NOT_FOUND"}},
+	methodNotAllowed:  {405, "METHOD_NOT_ALLOWED", "method_not_allowed", mountForm{kind: "MethodNotAllowed"}},
+	conflict:          {409, "CONFLICT", "conflict", mountForm{kind: "Conflict"}},
+	invalidTransition: {400, "BAD_REQUEST", "invalid_request", mountForm{"InvalidTransition", "INVALID_TRANSITION", 409}},
+	tooLarge:          {413, "PAYLOAD_TOO_LARGE", "payload_too_large", mountForm{kind: "PayloadTooLarge"}},
+	unsupportedMedia:  {415, "UNSUPPORTED_MEDIA_TYPE", "unsupported_media_type", mountForm{kind: "UnsupportedMediaType"}},
+	invalidFields:     {422, "VALIDATION_FAILED", "validation_failed", mountForm{kind: "ValidationError", code: "INVALID_TASK_CONFIG"}},
+	unauthenticated:   {401, "AUTHENTICATION_FAILED", "", mountForm{kind: "AuthenticationError"}},
+	forbidden:         {403, "AUTHORIZATION_FAILED", "", mountForm{kind: "AuthorizationError"}},
+	unavailable:       {503, "SERVICE_UNAVAILABLE", "service_unavailable", mountForm{kind: "ServiceUnavailable"}},
+	backpressure:      {503, "BACKPRESSURE", "backpressure", mountForm{kind: "ServiceUnavailable", code: "SERVICE_UNAVAILABLE"}},
+	misdirected:       {421, "MISDIRECTED_REQUEST", "misdirected_request", mountForm{kind: "BadRequest", code: "BAD_REQUEST"}},
+	notIdle:           {408, "NOT_IDLE", "not_idle", mountForm{kind: "ServiceUnavailable", code: "SERVICE_UNAVAILABLE"}},
+	unverified:        {422, "VERIFICATION_FAILED", "verification_failed", mountForm{kind: "ValidationError", code: "INVALID_TASK_CONFIG"}},
 }
 
-func roleStatus(k failureKind) int { return statusOf[k].status }
+// mountForm is the form of a failure on the mount point. Code and status are those
+// of the orchestration role unless they are set.
+type mountForm struct {
+	kind, code string
+	status     int
+}
+
+func roleStatus(k failureKind) int { return failureForms[k].status }
+
+func mountStatus(k failureKind) int { return cmp.Or(failureForms[k].mount.status, roleStatus(k)) }
 
 // writeError is the only code that turns an error into a response.
 func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) {
@@ -339,23 +402,37 @@ type errorView struct {
 		Details           inputProblems `json:"details,omitempty"`
 		RequestID         string        `json:"request_id,omitempty"`
 		RetryAfterSeconds int           `json:"retry_after_seconds,omitempty"`
-		Blocking          []blocker     `json:"blocking,omitempty"`
-		Seen              *seenView     `json:"seen,omitempty"`
 	} `json:"error"`
 }
 
 func orchestrationError(f *failure, requestID string, _ instant) any {
 	var v errorView
-	v.Error.Code = statusOf[f.kind].code
+	v.Error.Code = failureForms[f.kind].code
 	v.Error.Message = f.message
 	v.Error.Details = f.details
 	v.Error.RequestID = requestID
-	v.Error.Blocking = f.blocking
-	v.Error.Seen = f.seen
 	if f.retryAfter > 0 {
 		v.Error.RetryAfterSeconds = retrySeconds(f)
 	}
+	if f.extra.name != "" {
+		return v.with(f.extra)
+	}
 	return v
+}
+
+// with returns the body with one more member of the error at its end.
+func (v errorView) with(m errorMember) any {
+	var b bytes.Buffer
+	if encodeJSON(&b, v.Error) != nil {
+		return v
+	}
+	b.Truncate(b.Len() - len("}\n"))
+	fmt.Fprintf(&b, ",%q:", m.name)
+	if encodeJSON(&b, m.value) != nil {
+		return v
+	}
+	b.WriteByte('}')
+	return map[string]json.RawMessage{"error": b.Bytes()}
 }
 
 // workerErrorView is the body of an error of the worker role.
@@ -369,7 +446,7 @@ type workerErrorView struct {
 // workerError is the body of an error of the worker role; of 401 and 403, for
 // which there is no word, the orchestration role's.
 func workerError(f *failure, requestID string, now instant) any {
-	word := statusOf[f.kind].word
+	word := failureForms[f.kind].word
 	if word == "" {
 		return orchestrationError(f, requestID, now)
 	}
@@ -482,18 +559,17 @@ func (q *query) wait(name string) (d time.Duration, given bool) {
 // awaitedStates are the states that wait names: terminal, or one state; none
 // when it is absent or blank.
 func (q *query) awaitedStates() stateSet {
-	word := q.text("wait")
-	switch word {
-	case "":
-		return 0
-	case "terminal":
-		return terminalStates
+	parse := func(word string) (stateSet, bool) {
+		if word == "terminal" {
+			return terminalStates, true
+		}
+		state, ok := filteredState(word)
+		return setOf(state), ok
 	}
-	s, ok := filteredState(word)
-	if !ok {
-		q.err = failf(badRequest, "wait: %.60q is none of terminal, %s", word, stateWords)
+	if states := queryWord(q, "wait", parse, slices.Concat([]string{"terminal"}, stateWords)); states != nil {
+		return *states
 	}
-	return setOf(s)
+	return 0
 }
 
 // taskWait is what a request for one task waits for, and for how long.
@@ -539,7 +615,7 @@ func (s *surface) awaited(w http.ResponseWriter, r *http.Request, name string) (
 // holdOpen puts off the deadlines of the connection, so that an answer after d
 // still arrives. Without it net/http would give up on the client meanwhile.
 func holdOpen(w http.ResponseWriter, d time.Duration) {
-	c, end := http.NewResponseController(w), realTimeIn(d+2*requestTimeout)
+	c, end := http.NewResponseController(w), realDeadline(d+2*requestTimeout)
 	c.SetReadDeadline(end) // what takes no deadlines, as in tests, needs none
 	c.SetWriteDeadline(end)
 }

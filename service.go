@@ -1,7 +1,18 @@
 package main
 
-// The service value: one isolated world of tasks. Everything hangs off it, and
-// there may be several in one process.
+// The service family: what can be done with tasks, by subject. A service is one
+// isolated set of tasks with its own clock, ids, store and engine; a process may
+// have several. It uses the engine and everything below; it does not know HTTP
+// or who asks.
+//
+//	service.go           opening and closing a service, and its parts
+//	service_create.go    creating tasks, repeated requests, waiting for a task
+//	service_act.go       actions of operators, adjustments, claims of outside actors
+//	service_dlq.go       the dead letter queue, staleness
+//	service_template.go  templates: look-ups, views, validation, adding them
+//	service_view.go      views of tasks and steps, summary, transitions, audit
+//	service_analysis.go  the analysis of a task's dependencies
+//	service_health.go    the checks of the health endpoints
 
 import (
 	"context"
@@ -15,38 +26,44 @@ import (
 	"time"
 )
 
-// service is one world: its time, its ids, its tasks, and what runs them. Store
-// and engine are nil when the process has the worker role alone.
+// service is one isolated world: its time, its ids, its tasks, and what runs
+// them. One process may hold several. Store and engine are nil when the process
+// has the worker role alone.
 type service struct {
-	cfg      *Config
-	log      *slog.Logger
-	auth     *authenticators // of the surfaces; may be another service's too
-	clock    clock
-	ids      *idSource
-	handlers *handlerSet // how steps are run
-	store    *store
-	engine   *engine
-	workerID string
-	started  instant
-	world    *world          // that it belongs to, in fixture mode
-	keeper   *timekeeper     // of its clock, in fixture mode
-	requests *requestJournal // in fixture mode; else nil
-	draining atomic.Bool     // no new tasks are taken
+	cfg       *Config
+	log       *slog.Logger
+	auth      *authenticators // of the surfaces; may be another service's too
+	clock     clock
+	ids       *idSource
+	handlers  *handlerSet // how steps are run
+	store     *store
+	engine    *engine
+	workerID  string
+	started   instant
+	extension extension   // nil without one
+	draining  atomic.Bool // no new tasks are taken
 
-	templates *catalog
-	tasks     *creator
-	operator  *operator
-	outside   *outsideActors
-	dlq       *deadLetters
-	staleness *stalenessWatch
-	history   *historyReader
-	health    *health
+	templates *catalog        // look-ups, validation
+	tasks     *creator        // creating and waiting
+	operator  *operator       // actions of people
+	outside   *outsideActors  // claims and answers
+	dlq       *deadLetters    // the dead letter queue
+	staleness *stalenessWatch // stale tasks
+	history   *historyReader  // transitions, audits
+	health    *health         // checks
 
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup
 }
 
-// serviceOptions is what a service is given by whoever opens it.
+// extension is what a family above hangs into a service. It may extend the
+// service's surfaces, too.
+type extension interface {
+	attach(s *service) // when the store is open, before the engine starts
+	stop()             // before the engine stops
+}
+
+// serviceOptions are the parts that a service is opened with.
 type serviceOptions struct {
 	cfg      *Config
 	log      *slog.Logger
@@ -58,17 +75,15 @@ type serviceOptions struct {
 	disk     diskFS    // nil for the real one
 	state    io.Reader // a state document for a store that is empty; nil for none
 
-	restoreClock bool // the clock, a virtual one, goes on as the state document says
+	extension extension // nil for none
 
-	// What ids and chance follow from, with steps in lockstep; "" for neither.
-	// It needs a virtual clock and a timekeeper.
-	deterministic string
+	deterministic string // what ids and chance follow from; "" for neither
 }
 
-// workerID is the name of what runs steps here.
+// workerID returns the name under which this process runs steps.
 func workerID(cfg *Config) string { return "stepwell-" + cfg.Role }
 
-// idSource is the service's source of ids and chance.
+// idSource returns the source of ids and chance.
 func (o *serviceOptions) idSource() *idSource {
 	if o.deterministic != "" {
 		return newDerivedIDs(o.clock, o.deterministic)
@@ -80,7 +95,7 @@ func (o *serviceOptions) idSource() *idSource {
 func openService(o serviceOptions) (*service, error) {
 	s := &service{
 		cfg: o.cfg, log: o.log, auth: o.auth, clock: o.clock, ids: o.idSource(),
-		handlers: o.handlers, workerID: workerID(o.cfg),
+		handlers: o.handlers, workerID: workerID(o.cfg), extension: o.extension,
 		started: o.clock.now(), stopKeeping: func() {},
 	}
 	if o.cfg.Role == "worker" {
@@ -90,20 +105,21 @@ func openService(o serviceOptions) (*service, error) {
 	if err := s.openStore(o.disk, o.state); err != nil {
 		return nil, err
 	}
-	if o.restoreClock {
-		s.resumeClock()
+	if s.extension != nil {
+		s.extension.attach(s)
 	}
 	s.assemble(o.registry)
 	s.warnOfChangedTemplates()
 	if err := s.engine.start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("taking up the unfinished tasks: %w", err), s.closeStore())
+		return nil, errors.Join(fmt.Errorf("taking up the unfinished tasks: %w", err), s.close())
 	}
 	s.staleness.start()
 	s.dropFinished()
 	return s, nil
 }
 
-// resumeClock has the clock go on as it stood with the state document.
+// resumeClock sets the clock to where it stood in the state document, from which
+// the service counts its time then.
 func (s *service) resumeClock() {
 	s.store.resumeClock()
 	s.started = s.clock.now()
@@ -151,15 +167,8 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 		s.log.Info("the store was read", "tasks", tasks, "records", records, "took", time.Since(began).String())
 	}
 	s.store.retainUpTo(s.cfg.Store.retention())
-	s.engine = newEngine(s.store, s.handlers, s.ids, new(counters), s.cfg, s.log)
-	if c, ok := s.clock.(*virtualClock); ok && s.ids.derives() {
-		s.engine.lockstep = &lockstep{clock: c}
-	}
+	s.engine = newEngine(s.store, s.clock, s.handlers, s.ids, new(counters), s.cfg, s.log)
 	s.store.attach(s.ids, s.engine)
-	if s.cfg.Fixture.Enabled {
-		s.requests = &requestJournal{now: s.clock.now}
-		s.engine.stubs, s.engine.calls = new(stubs), s.requests
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopKeeping = cancel
 	if !jo.memory { // where no snapshots are written
@@ -185,12 +194,12 @@ func (s *service) warnOfChangedTemplates() {
 	}
 }
 
-// finish takes no more work and lets running handlers go on until ctx ends.
-// Attempts that were cut off are delivered again after the next start.
+// finish takes no more work, lets running handlers go on until ctx ends, then
+// cuts them off. Their attempts are delivered again after the next start.
 func (s *service) finish(ctx context.Context) {
 	s.draining.Store(true)
-	if s.keeper != nil {
-		s.keeper.stop()
+	if s.extension != nil {
+		s.extension.stop()
 	}
 	if s.store != nil {
 		s.store.releaseWaiters(waitShutdown)
@@ -198,8 +207,11 @@ func (s *service) finish(ctx context.Context) {
 	}
 }
 
-// closeStore makes the store durable and lets go of it.
-func (s *service) closeStore() error {
+// ready reports whether nothing keeps the service from its work.
+func (s *service) ready() bool { return s.health.ready() }
+
+// close makes the store durable and lets go of it.
+func (s *service) close() error {
 	if s.store == nil {
 		return nil
 	}

@@ -1,7 +1,8 @@
 package main
 
-// What operators and outside actors do to a step: reset, resolve, complete,
-// fail, cancel. The rules of who may do what in which state stand here.
+// What people and outside actors do: an operator's actions on steps and tasks,
+// adjustments, and claims with the answers to them. The rules of what is allowed
+// in which state are here.
 
 import (
 	"context"
@@ -10,15 +11,15 @@ import (
 	"sync/atomic"
 )
 
-// operator changes tasks and steps for people.
+// operator changes tasks and steps on behalf of people.
 type operator struct {
 	cfg    *Config
 	store  *store
 	engine *engine
 }
 
-// stepRequest is one action on a step, checked for form but not against the
-// step's state.
+// stepRequest is one action on a step. Its form is checked, but not yet whether
+// the step's state allows it.
 type stepRequest struct {
 	action   stepAction
 	by       string
@@ -29,13 +30,14 @@ type stepRequest struct {
 	err      *stepError // fail
 }
 
-// act applies an action and returns the task after it, durable.
-func (s *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest) (*task, int, error) {
-	return s.changeStep(ctx, taskID, stepID, func(c *change, t *task, i int) (*record, error) {
-		if err := s.engine.allowsLocked(t, i, q); err != nil {
+// act applies an action, waits until it is durable and returns the task with the
+// step's index.
+func (o *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest) (*task, int, error) {
+	return o.changeStep(ctx, taskID, stepID, func(c *change, t *task, i int) (*record, error) {
+		if err := o.allowsLocked(t, i, q); err != nil {
 			return nil, err
 		}
-		r := s.record(c, t, i, q)
+		r := o.record(c, t, i, q)
 		if q.action == actionComplete {
 			return r, t.allowsCompletion(i, r.end)
 		}
@@ -43,12 +45,12 @@ func (s *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest)
 	})
 }
 
-// changeStep records what decide makes of a step, and returns the task after
-// it, durable, with the step's index.
-func (s *operator) changeStep(
+// changeStep appends the record that decide returns for a step, waits until it is
+// durable and returns the task with the step's index.
+func (o *operator) changeStep(
 	ctx context.Context, taskID, stepID uuid, decide func(c *change, t *task, i int) (*record, error),
 ) (t *task, at int, err error) {
-	seq, err := s.engine.change(ctx, func(c *change) (err error) {
+	seq, err := o.engine.change(ctx, func(c *change) (err error) {
 		if t, err = c.task(taskID); err != nil {
 			return err
 		}
@@ -66,11 +68,11 @@ func (s *operator) changeStep(
 	if err != nil {
 		return nil, 0, err
 	}
-	s.engine.wakeUp()
-	if err := s.store.wait(ctx, seq); err != nil {
+	o.engine.wakeUp()
+	if err := o.store.wait(ctx, seq); err != nil {
 		return nil, 0, err
 	}
-	t, err = s.store.viewAfter(t)
+	t, err = o.store.viewAfter(t)
 	return t, at, err
 }
 
@@ -78,8 +80,8 @@ func stepNotFound(taskID, stepID uuid) error {
 	return failf(stepMissing, "step %s not found in task %s", stepID, taskID)
 }
 
-// record is the record of an allowed action.
-func (s *operator) record(c *change, t *task, i int, q *stepRequest) *record {
+// record returns the record of an allowed action.
+func (o *operator) record(c *change, t *task, i int, q *stepRequest) *record {
 	r := &record{kind: recOperator, step: i, action: q.action, by: q.by, subject: q.subject, reason: q.reason}
 	switch q.action {
 	case actionComplete:
@@ -89,13 +91,13 @@ func (s *operator) record(c *change, t *task, i int, q *stepRequest) *record {
 		if t.steps[i].state == stepEnqueued {
 			began = c.now
 		}
-		r.end = s.engine.ending(t, i, outcome{err: q.err}, c.now, began)
+		r.end = o.engine.ending(t, i, outcome{err: q.err}, c.now, began)
 	}
 	return r
 }
 
-// completionMetadata is the metadata of a manual completion: what came with it,
-// and who did it and why.
+// completionMetadata returns the metadata of a manual completion: what the
+// request sent, and who completed the step and why.
 func (q *stepRequest) completionMetadata() []byte {
 	b := append([]byte(nil), `{"manually_completed":true,"completed_by":`...)
 	b = appendJSONString(b, q.by)
@@ -104,8 +106,9 @@ func (q *stepRequest) completionMetadata() []byte {
 	return mergeObjects(nil, orEmptyObject(q.metadata), b)
 }
 
-// allowsLocked says why the action is refused in the step's and task's state.
-func (e *engine) allowsLocked(t *task, i int, q *stepRequest) error {
+// allowsLocked returns an error if the state of the step or task does not allow
+// the action.
+func (o *operator) allowsLocked(t *task, i int, q *stepRequest) error {
 	s := &t.steps[i]
 	name := t.def(i).name
 	if t.state.final() {
@@ -135,7 +138,7 @@ func (e *engine) allowsLocked(t *task, i int, q *stepRequest) error {
 		if s.state != stepEnqueued && s.state != stepInProgress {
 			return refused(stepInError)
 		}
-		if k := e.running[runKey{t.id, i}]; k != nil && s.state == stepInProgress {
+		if k := o.engine.running[runKey{t.id, i}]; k != nil && s.state == stepInProgress {
 			return failf(conflict, "cannot fail step %q: its handler is running", name)
 		}
 	default:
@@ -144,8 +147,8 @@ func (e *engine) allowsLocked(t *task, i int, q *stepRequest) error {
 	return nil
 }
 
-// parseStepRequest reads the body of a step action. A failure of the kind
-// invalidFields names every offending field.
+// parseStepRequest reads the body of a step action. The error names every
+// invalid field.
 func parseStepRequest(body []byte) (*stepRequest, error) {
 	members := map[string][]byte{}
 	eachMember(body, func(key string, raw []byte) bool {
@@ -165,7 +168,7 @@ type stepRequestParser struct {
 	members map[string][]byte
 }
 
-// The member that names who acts, by action.
+// actorFields holds the member that names who acts, by action.
 var actorFields = [stepActions]string{
 	actionReset: "reset_by", actionResolve: "resolved_by", actionComplete: "completed_by", actionFail: "failed_by",
 	actionCancel: "cancelled_by",
@@ -196,7 +199,7 @@ func (p *stepRequestParser) parse() *stepRequest {
 	return q
 }
 
-// required reads a string that must be there and not be empty.
+// required reads a string that must be present and not empty.
 func (p *stepRequestParser) required(key string, hi int) string {
 	raw, ok := p.members[key]
 	if !ok {
@@ -206,8 +209,8 @@ func (p *stepRequestParser) required(key string, hi int) string {
 	return p.text(key, raw, 1, hi)
 }
 
-// completion reads {"result": any, "metadata"?: object}. A null result counts
-// as given.
+// completion reads {"result": any, "metadata"?: object}. The result may be null,
+// but not missing.
 func (p *stepRequestParser) completion(q *stepRequest) {
 	raw, ok := p.members["completion_data"]
 	if !ok || jsonKind(raw) != '{' {
@@ -267,27 +270,27 @@ func (p *stepRequestParser) stepError(q *stepRequest) {
 	}
 }
 
-// maxMessageLength bounds the message of an error, in characters.
+// maxMessageLength is the maximum length of an error's message, in characters.
 const maxMessageLength = 10000
 
-// Adjusting a step: an operator changes how many attempts it has and what its
-// next attempts are given. The rules of what may be changed when stand here.
+// Adjustments: an operator changes how many attempts a step has, and the inputs
+// of its next attempts.
 
-// adjusted makes the entry of an audit that of an adjustment.
+// adjusted fills an audit entry in with an adjustment.
 func (v *auditView) adjusted(by *adjustment, state stepState) {
 	v.Action, v.RetryLimit, v.Inputs = recAdjusted.String(), by.maxAttempts, by.inputs
 	v.FromState, v.ToState = state.String(), state.String()
 }
 
-// adjust adjusts a step and returns the task after it, durable. subject is
-// the authenticated caller, or "".
-func (s *operator) adjust(
+// adjust adjusts a step, waits until that is durable and returns the task with
+// the step's index. subject is the authenticated caller, or "".
+func (o *operator) adjust(
 	ctx context.Context, taskID, stepID uuid, by *adjustment, subject string,
 ) (*task, int, error) {
-	if limit := s.cfg.Tasks.MaxContextBytes; int64(len(by.inputs)) > limit {
+	if limit := o.cfg.Tasks.MaxContextBytes; int64(len(by.inputs)) > limit {
 		return nil, 0, failf(tooLarge, "the inputs have %d bytes, more than the %d allowed", len(by.inputs), limit)
 	}
-	return s.changeStep(ctx, taskID, stepID, func(_ *change, t *task, i int) (*record, error) {
+	return o.changeStep(ctx, taskID, stepID, func(_ *change, t *task, i int) (*record, error) {
 		if err := t.allowsAdjustment(i, by); err != nil {
 			return nil, err
 		}
@@ -295,7 +298,7 @@ func (s *operator) adjust(
 	})
 }
 
-// allowsAdjustment says why a step cannot be adjusted so.
+// allowsAdjustment returns an error if the step cannot be adjusted this way.
 func (t *task) allowsAdjustment(i int, by *adjustment) error {
 	s, name := &t.steps[i], t.def(i).name
 	if s.state.finished() {
@@ -313,8 +316,8 @@ func (t *task) allowsAdjustment(i int, by *adjustment) error {
 	return nil
 }
 
-// leastAttempts is the lowest limit that leaves room for the attempt which a
-// step is about to make already.
+// leastAttempts returns the lowest limit that still allows the attempt that the
+// step is about to make.
 func (t *task) leastAttempts(i int) int {
 	switch s := &t.steps[i]; {
 	case s.state != stepPending && s.state != stepEnqueued && s.state != stepWaitingForRetry:
@@ -326,7 +329,7 @@ func (t *task) leastAttempts(i int) int {
 	}
 }
 
-// outsideActors gives steps to outside actors, under leases, and takes their
+// outsideActors hands steps to outside actors under leases, and takes their
 // answers.
 type outsideActors struct {
 	clock    clock
@@ -336,25 +339,25 @@ type outsideActors struct {
 	draining *atomic.Bool
 }
 
-// claim gives the caller steps under leases, durably. With nothing to claim it
-// waits as long as the request says.
-func (s *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claim, error) {
-	if s.draining.Load() {
+// claim hands steps to the caller under leases, once these are durable. If there
+// is nothing to claim, it waits for as long as the request says.
+func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claim, error) {
+	if a.draining.Load() {
 		return nil, failf(unavailable, "the service is shutting down: no steps are given out")
 	}
-	got := s.engine.claim(ctx, q)
+	got := a.engine.claim(ctx, q)
 	if got.err != nil || len(got.steps) == 0 {
 		return nil, got.err
 	}
-	err := s.store.wait(ctx, got.seq)
-	if ctx.Err() != nil { // the caller went away, and never got to know the leases
-		s.engine.unclaim(got.steps)
+	err := a.store.wait(ctx, got.seq)
+	if ctx.Err() != nil { // the caller has gone, and never learned the leases
+		a.engine.unclaim(got.steps)
 		return nil, ctx.Err()
 	}
 	return got.steps, err
 }
 
-// outsideStepView is a step that is for an outside actor.
+// outsideStepView is a step for an outside actor.
 type outsideStepView struct {
 	stepView
 	Namespace      string     `json:"namespace"`
@@ -365,29 +368,30 @@ type outsideStepView struct {
 	LeaseExpiresAt *zonedTime `json:"lease_expires_at,omitempty"`
 }
 
-// steps lists the steps that are claimed, or that can be, in the order in
-// which they are, or were, given out.
-func (s *outsideActors) steps(claimed bool, matches func(claimKey) bool, offset, limit int) []outsideStepView {
+// steps lists the claimed steps in the order in which they were claimed, or the
+// claimable ones in the order in which they will be.
+func (a *outsideActors) steps(claimed bool, matches func(claimKey) bool, offset, limit int) []outsideStepView {
 	views := []outsideStepView{}
-	now := s.clock.now()
-	s.store.locked(func() {
+	now := a.clock.now()
+	a.store.locked(func() {
 		var keys []runKey
 		if claimed {
-			keys = s.engine.outside.claimed.first(matches, offset+limit)
+			keys = a.engine.outside.claimed.first(matches, offset+limit)
 		} else {
-			keys = s.engine.claimableLocked(matches, offset+limit)
+			keys = a.engine.claimableLocked(matches, offset+limit)
 		}
 		for _, k := range keys[min(offset, len(keys)):] {
-			if t := s.store.liveLocked(k.task); t != nil {
-				held := s.engine.outside.leases.byID[t.stepID(k.step)]
-				views = append(views, t.outsideStepView(k.step, held, now, s.workerID))
+			if t := a.store.liveLocked(k.task); t != nil {
+				held := a.engine.outside.leases.byID[t.stepID(k.step)]
+				views = append(views, t.outsideStepView(k.step, held, now, a.workerID))
 			}
 		}
 	})
 	return views
 }
 
-// outsideStepView is a step that an actor holds, or that nobody does.
+// outsideStepView returns the view of a step that an actor holds; held is nil if
+// none does.
 func (t *task) outsideStepView(i int, held *heldStep, now instant, worker string) outsideStepView {
 	v := outsideStepView{
 		stepView: t.stepView(i, now, worker), Namespace: t.tpl.namespace, TaskName: t.tpl.name,
@@ -400,13 +404,13 @@ func (t *task) outsideStepView(i int, held *heldStep, now instant, worker string
 	return v
 }
 
-// answer records the answer and returns the step after it, durable. An
-// answer under a lease that is over goes to the audit alone.
-func (s *outsideActors) answer(ctx context.Context, stepID uuid, q *leaseAnswer) (v stepView, err error) {
+// answer records an answer, waits until it is durable and returns the step after
+// it. An answer under a lease that has ended is recorded in the audit only.
+func (a *outsideActors) answer(ctx context.Context, stepID uuid, q *leaseAnswer) (v stepView, err error) {
 	var taken *heldStep
 	var after step
-	seq, err := s.engine.change(ctx, func(c *change) error {
-		if taken, err = s.engine.answerLocked(c, stepID, q); taken == nil || err != nil {
+	seq, err := a.engine.change(ctx, func(c *change) error {
+		if taken, err = a.engine.answerLocked(c, stepID, q); taken == nil || err != nil {
 			return err
 		}
 		t, err := c.task(taken.task)
@@ -420,46 +424,46 @@ func (s *outsideActors) answer(ctx context.Context, stepID uuid, q *leaseAnswer)
 		return v, err
 	}
 	if taken == nil {
-		return v, s.refuseAnswer(ctx, stepID, q)
+		return v, a.refuseAnswer(ctx, stepID, q)
 	}
-	s.engine.wakeUp()
-	v.setResults(&after, s.workerID)
-	return v, s.store.wait(ctx, seq)
+	a.engine.wakeUp()
+	v.setResults(&after, a.workerID)
+	return v, a.store.wait(ctx, seq)
 }
 
-// refuseAnswer says why an answer is not taken. The outcome of an attempt whose
-// lease is over stands in the audit before that.
-func (s *outsideActors) refuseAnswer(ctx context.Context, stepID uuid, q *leaseAnswer) error {
-	t, i, err := s.stepOf(stepID, q.task)
+// refuseAnswer returns why an answer is refused. If the lease has ended, it first
+// records the outcome in the audit.
+func (a *outsideActors) refuseAnswer(ctx context.Context, stepID uuid, q *leaseAnswer) error {
+	t, i, err := a.stepOf(stepID, q.task)
 	if err != nil {
 		return err
 	}
 	past := &pastLease{step: i, hash: q.hash}
-	seq, err := s.takeLate(ctx, t.id, past, q)
+	seq, err := a.takeLate(ctx, t.id, past, q)
 	if err != nil {
 		return err
 	}
 	if past.lease == nil {
 		return failf(conflict, "cannot %s step %q: this is not its lease", q.verb, t.def(i).name)
 	}
-	if err := s.store.wait(ctx, seq); err != nil {
+	if err := a.store.wait(ctx, seq); err != nil {
 		return err
 	}
 	return failf(conflict, "cannot %s step %q: the lease is over, and the step is %s", q.verb, t.def(i).name,
 		t.steps[i].state)
 }
 
-// stepOf finds a step: in the task that a lease names, or else in the one whose
-// id it follows.
-func (s *outsideActors) stepOf(id, named uuid) (*task, int, error) {
-	t, err := s.store.view(named)
+// stepOf finds a step: in the task that a lease names, or else in the task whose
+// ids include the step's.
+func (a *outsideActors) stepOf(id, named uuid) (*task, int, error) {
+	t, err := a.store.view(named)
 	if err == nil {
 		if i, ok := t.stepIndex(id); ok {
 			return t, i, nil
 		}
 	}
-	owner, _ := s.store.taskOfStep(id)
-	if t, err = s.store.view(owner); err == nil {
+	owner, _ := a.store.taskOfStep(id)
+	if t, err = a.store.view(owner); err == nil {
 		if i, ok := t.stepIndex(id); ok {
 			return t, i, nil
 		}
@@ -467,33 +471,33 @@ func (s *outsideActors) stepOf(id, named uuid) (*task, int, error) {
 	return nil, 0, failf(stepMissing, "step %s not found", id)
 }
 
-// takeLate looks for the attempt that an answer is about, and records its outcome
-// if that has not come before. One answer at a time, so that it is recorded once.
-func (s *outsideActors) takeLate(
+// takeLate finds the attempt that an answer is about, and records its outcome
+// unless it has one. It takes one answer at a time, so that none is recorded twice.
+func (a *outsideActors) takeLate(
 	ctx context.Context, id uuid, past *pastLease, q *leaseAnswer,
 ) (seq uint64, err error) {
-	late := &s.engine.outside.late
+	late := &a.engine.outside.late
 	late.Lock()
 	defer late.Unlock()
-	if _, err := s.store.viewObserved(id, past); err != nil {
+	if _, err := a.store.viewObserved(id, past); err != nil {
 		return 0, err
 	}
 	if past.lease == nil || past.answered || q.verb == extendVerb {
 		return 0, nil
 	}
-	return s.engine.change(ctx, func(c *change) error {
+	return a.engine.change(ctx, func(c *change) error {
 		t, err := c.task(id)
 		if err != nil {
 			return err
 		}
-		end := s.engine.plainEnding(t, past.step, q.outcome, c.now, past.began)
+		end := a.engine.plainEnding(t, past.step, q.outcome, c.now, past.began)
 		end.retryAt, end.attempt, end.worker = 0, past.attempt, past.lease.worker
-		s.engine.stats.late++
+		a.engine.stats.late++
 		return c.append(t, &record{kind: recLate, step: past.step, end: end, subject: q.subject})
 	})
 }
 
-// pastLease looks in a replay for the attempt that was made under a lease.
+// pastLease finds the attempt made under a lease while the task is replayed.
 type pastLease struct {
 	step     int
 	hash     leaseHash
@@ -501,7 +505,7 @@ type pastLease struct {
 	began    instant
 	attempt  int
 	current  bool // the replay is in that attempt
-	answered bool // the actor ended it itself, or its late outcome is there already
+	answered bool // the actor ended it, or its late outcome is recorded already
 }
 
 func (p *pastLease) startRecord(_ *task, r *record) {
@@ -524,7 +528,8 @@ func (p *pastLease) startRecord(_ *task, r *record) {
 
 func (p *pastLease) taskMoved(*task, taskState, taskState, instant) {}
 
-// stepMoved notes the number of the attempt: the move stands before the count.
+// stepMoved notes the number of the attempt; it is called before the step counts
+// the attempt.
 func (p *pastLease) stepMoved(t *task, i int, _, to stepState, _ instant) {
 	if i != p.step || !p.current || to != stepInProgress {
 		return
@@ -535,11 +540,11 @@ func (p *pastLease) stepMoved(t *task, i int, _, to stepState, _ instant) {
 	}
 }
 
-// cancelTask cancels a task with its unfinished steps and running handlers.
-// subject is the authenticated caller, or "".
-func (s *operator) cancelTask(ctx context.Context, id uuid, subject string) (*task, error) {
+// cancelTask cancels a task, its unfinished steps and its running handlers, and
+// returns it once that is durable. subject is the authenticated caller, or "".
+func (o *operator) cancelTask(ctx context.Context, id uuid, subject string) (*task, error) {
 	var t *task
-	seq, err := s.engine.change(ctx, func(c *change) (err error) {
+	seq, err := o.engine.change(ctx, func(c *change) (err error) {
 		if t, err = c.task(id); err != nil {
 			return err
 		}
@@ -551,8 +556,8 @@ func (s *operator) cancelTask(ctx context.Context, id uuid, subject string) (*ta
 	if err != nil {
 		return nil, err
 	}
-	if err := s.store.wait(ctx, seq); err != nil {
+	if err := o.store.wait(ctx, seq); err != nil {
 		return nil, err
 	}
-	return s.store.viewAfter(t)
+	return o.store.viewAfter(t)
 }

@@ -646,7 +646,7 @@ func wantNothingOutside(t *testing.T, s *service) {
 	w := &s.engine.outside
 	for what, n := range map[string]int{
 		"waiting steps": len(w.waiting.steps), "waiting queues": len(w.waiting.queues), "claimed steps": len(w.claimed.steps),
-		"claimed queues": len(w.claimed.queues), "leases": len(w.leases.held) + len(w.leases.byID), "claimers": len(w.claimers),
+		"claimed queues": len(w.claimed.queues), "leases": len(w.leases.held.items) + len(w.leases.byID), "claimers": len(w.claimers),
 	} {
 		if n != 0 {
 			t.Errorf("%d %s are left", n, what)

@@ -1,9 +1,9 @@
 package main
 
-// The analysis of a task's dependencies: how its steps stand, and what holds
-// them up. The whole takes time linear in steps + dependencies. Paths are not
-// enumerated, and what waits behind a step, which for all steps together is
-// more than linear, is followed for a fixed number of steps only.
+// The analysis of a task's dependencies for the mount surface: the standing of
+// each step, and what holds the task up. It takes time linear in steps and
+// dependencies: it does not enumerate paths, and it follows what waits behind a
+// step, which is more than linear for all steps together, for a few steps only.
 
 import (
 	"cmp"
@@ -21,7 +21,7 @@ const (
 	maxListedEdges = 20000
 )
 
-// taskAnalysis is an analysis in the making.
+// taskAnalysis is one analysis and its intermediate results.
 type taskAnalysis struct {
 	t            *task
 	g            dependencyGraph // the task's own
@@ -30,25 +30,25 @@ type taskAnalysis struct {
 	paths        [][]int
 	standing     []standing // by step
 	walk         graphWalk
-	behind       map[int][]int // by step, as far as they were asked for
+	behind       map[int][]int // by step; the ones computed so far
 }
 
-// standing is how a step stands. At most one of the four words holds; a step
-// that runs, or waits for its retry, has none.
+// standing is the standing of a step. At most one of the four flags is set, and
+// none for a step that runs or waits for its retry.
 type standing struct {
 	ready     bool // by the rule that holds everywhere, readyForExecution
-	blocked   bool // unfinished, and a step it depends on is not completed, whether it ever can be or not
+	blocked   bool // unfinished, with a dependency that is not completed, whether or not it ever can be
 	completed bool // complete, or resolved by an operator
 	failed    bool // in error, or cancelled while an unfinished step depends on it
 	waiting   int  // unfinished steps that depend on it directly
 	chain     int  // steps of the longest chain of unfinished steps behind it
 }
 
-// atLeast is how many unfinished steps wait for the step for certain: those
-// that depend on it directly, and the rest of the longest chain.
+// atLeast returns a lower bound on how many unfinished steps wait for the step:
+// those that depend on it directly, and the rest of the longest chain.
 func (s *standing) atLeast() int { return s.waiting + max(s.chain-1, 0) }
 
-// analyzeTask is the dependencies of a task, in short and in full, at an instant.
+// analyzeTask returns the dependencies of a task at an instant, in short and in full.
 func analyzeTask(t *task, now instant) (dependenciesView, dependencyAnalysisView) {
 	return analyzeGraph(t, t, now)
 }
@@ -69,7 +69,7 @@ func analyzeGraph(t *task, g dependencyGraph, now instant) (dependenciesView, de
 
 func (a *taskAnalysis) unfinished(i int) bool { return !a.t.steps[i].state.finished() }
 
-// stand finds out how every step stands, dependents first.
+// stand computes the standing of every step, dependents first.
 func (a *taskAnalysis) stand() {
 	a.standing = make([]standing, len(a.t.steps))
 	for _, i := range slices.Backward(a.order) {
@@ -87,7 +87,7 @@ func (a *taskAnalysis) stand() {
 	}
 }
 
-// names is the names of steps.
+// names returns the names of steps.
 func (a *taskAnalysis) names(steps []int) []string {
 	names := make([]string, len(steps))
 	for n, i := range steps {
@@ -96,7 +96,7 @@ func (a *taskAnalysis) names(steps []int) []string {
 	return names
 }
 
-// those is the steps that stand so, in the order of the task.
+// those returns the steps for which are is true, in the order of the task.
 func (a *taskAnalysis) those(are func(s *standing) bool) []int {
 	found := []int{}
 	for i := range a.standing {
@@ -126,7 +126,7 @@ func (a *taskAnalysis) dependencies() dependenciesView {
 	}
 }
 
-// longestPath is the length of the longest path, in steps.
+// longestPath returns the length of the longest path, in steps.
 func (a *taskAnalysis) longestPath() int {
 	if len(a.paths) == 0 {
 		return 0
@@ -154,10 +154,10 @@ func (a *taskAnalysis) criticalPaths() criticalPathsView {
 		p := criticalPathView{StepNames: a.names(path), Length: len(path)}
 		for _, i := range path {
 			x := &a.standing[i]
-			p.CompletedSteps += oneIf(x.completed)
-			p.BlockedSteps += oneIf(x.blocked)
-			p.ErrorSteps += oneIf(x.failed)
-			p.ReadySteps += oneIf(x.ready)
+			p.CompletedSteps += boolCount(x.completed)
+			p.BlockedSteps += boolCount(x.blocked)
+			p.ErrorSteps += boolCount(x.failed)
+			p.ReadySteps += boolCount(x.ready)
 		}
 		p.CompletionPercentage = percent(uint64(p.CompletedSteps), uint64(p.Length))
 		v.Paths[n] = p
@@ -165,14 +165,7 @@ func (a *taskAnalysis) criticalPaths() criticalPathsView {
 	return v
 }
 
-func oneIf(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// parallelism goes by level: steps of one level do not wait for each other.
+// parallelism counts steps by level: steps of one level do not wait for each other.
 func (a *taskAnalysis) parallelism() parallelismView {
 	v := parallelismView{TotalLevels: a.longestPath()}
 	v.Levels = make([]stepLevelView, v.TotalLevels)
@@ -180,16 +173,16 @@ func (a *taskAnalysis) parallelism() parallelismView {
 		l := &v.Levels[a.level[i]]
 		l.Level = a.level[i]
 		l.TotalSteps++
-		l.ReadySteps += oneIf(a.standing[i].ready)
-		l.CompletedSteps += oneIf(a.standing[i].completed)
+		l.ReadySteps += boolCount(a.standing[i].ready)
+		l.CompletedSteps += boolCount(a.standing[i].completed)
 		l.StepNames = append(l.StepNames, a.t.def(i).name)
 		v.MaxParallelSteps = max(v.MaxParallelSteps, l.TotalSteps)
 	}
 	return v
 }
 
-// most is at most n of the steps, those for which the most steps wait for
-// certain; of equal ones the first level first.
+// most returns at most n of the steps for which are is true: those with the
+// highest atLeast, and of equal ones those of the first level.
 func (a *taskAnalysis) most(n int, are func(s *standing) bool) []int {
 	var kept []int
 	for _, i := range a.order {
@@ -208,8 +201,8 @@ func (a *taskAnalysis) most(n int, are func(s *standing) bool) []int {
 	return kept
 }
 
-// downstream is the unfinished steps that wait for a step, directly or by way
-// of other unfinished steps.
+// downstream returns the unfinished steps that wait for a step, directly or
+// through other unfinished steps.
 func (a *taskAnalysis) downstream(i int) []int {
 	if a.behind[i] == nil {
 		a.behind[i] = a.walk.behind(i)
@@ -217,7 +210,7 @@ func (a *taskAnalysis) downstream(i int) []int {
 	return a.behind[i]
 }
 
-// errorChains lists what waits for failed steps, for a few of them.
+// errorChains lists what waits for failed steps, for the worst few of them.
 func (a *taskAnalysis) errorChains() errorChainsView {
 	v := errorChainsView{TotalErrorSteps: len(a.those((*standing).isFailed)), ErrorChains: []errorChainView{}}
 	for _, i := range a.most(maxErrorChains, (*standing).isFailed) {
@@ -227,11 +220,11 @@ func (a *taskAnalysis) errorChains() errorChainsView {
 	return v
 }
 
-// bottleneck reports that unfinished steps wait for the step, while it waits
-// for none itself.
+// bottleneck reports whether unfinished steps wait for the step while it waits
+// for none.
 func (s *standing) bottleneck() bool { return s.waiting > 0 && !s.completed && !s.blocked }
 
-// bottlenecks has the greatest impact first.
+// bottlenecks lists the worst bottlenecks, the greatest impact first.
 func (a *taskAnalysis) bottlenecks() stepBottlenecksView {
 	v := stepBottlenecksView{
 		TotalBottlenecks: len(a.those((*standing).bottleneck)), Bottlenecks: []stepBottleneckView{},
@@ -245,14 +238,14 @@ func (a *taskAnalysis) bottlenecks() stepBottlenecksView {
 	return v
 }
 
-// unfinishedSteps is how many steps are neither completed nor cancelled.
+// unfinishedSteps returns how many steps are neither completed nor cancelled.
 func (a *taskAnalysis) unfinishedSteps() int {
 	c := &a.t.counts
 	return len(a.t.steps) - c[stepComplete] - c[stepResolvedManually] - c[stepCancelled]
 }
 
-// bottleneck describes one. Its impact score is the share of the task's
-// unfinished steps that wait for it, in percent.
+// bottleneck describes one bottleneck. Its impact score is the share of the
+// task's unfinished steps that wait for it, in percent.
 func (a *taskAnalysis) bottleneck(i int) stepBottleneckView {
 	s := &a.t.steps[i]
 	v := stepBottleneckView{
@@ -264,12 +257,12 @@ func (a *taskAnalysis) bottleneck(i int) stepBottleneckView {
 	return v
 }
 
-// wideImpact is the impact score from which on even a step without a failure
-// is more than a minor bottleneck.
+// wideImpact is the impact score from which a bottleneck that has not failed is
+// of medium severity.
 const wideImpact = 50.0
 
-// severity is critical where only an operator gets things going, high where an
-// attempt has failed, medium where many steps wait, else low.
+// severity returns critical if only an operator can help, high if an attempt has
+// failed, medium if many steps wait, else low.
 func (s *step) severity(impact float64) string {
 	switch {
 	case s.state == stepInError || s.state == stepCancelled:
@@ -282,14 +275,14 @@ func (s *step) severity(impact float64) string {
 	return "low"
 }
 
-// blockage says why a step that others wait for is not done, and what to do.
+// blockage returns why a step that others wait for is not done, and what to do.
 func (t *task) blockage(i int) (kind, strategy string) {
 	s := &t.steps[i]
 	switch s.state {
 	case stepCancelled:
 		return "cancelled", "Complete or resolve by hand the steps that wait for it, or cancel the task."
 	case stepInError:
-		if f, failed := s.last.fault(); t.def(i).retry.retryable && (!failed || f.retryable) && s.attempts >= s.maxAttempts {
+		if f, failed := s.last.fault(); t.def(i).retry.Retryable && (!failed || f.retryable) && s.attempts >= s.maxAttempts {
 			return "retries_exhausted", "Remove the cause, then reset the step; or complete or resolve it by hand."
 		}
 		return "permanent_failure", "Correct what the error says, then reset the step; or complete or resolve it by hand."
@@ -312,7 +305,7 @@ func (a *taskAnalysis) summary(v *dependencyAnalysisView) taskExecutionView {
 	}
 }
 
-// advice is sentences about what stands out; where nothing does there is none.
+// advice returns sentences about what stands out, if anything does.
 func (a *taskAnalysis) advice() []string {
 	advice := []string{}
 	if failed := a.those((*standing).isFailed); len(failed) > 0 {
@@ -329,10 +322,10 @@ func (a *taskAnalysis) advice() []string {
 	return advice
 }
 
-// longSingleFile is from how many steps on a chain is worth a remark.
+// longSingleFile is the number of steps from which a chain is worth a remark.
 const longSingleFile = 5
 
-// retries is how many steps wait for another attempt, and when the first is due.
+// retries returns how many steps wait for another attempt, and when the first is due.
 func (a *taskAnalysis) retries() (n int, first instant) {
 	for i := range a.t.steps {
 		s := &a.t.steps[i]
@@ -346,9 +339,9 @@ func (a *taskAnalysis) retries() (n int, first instant) {
 	return n, first
 }
 
-// The analysis of a task's dependencies on the wire of the mount point.
+// Views of the analysis.
 
-// dependenciesView says in short how the steps of a task stand.
+// dependenciesView is the standing of a task's steps in short.
 type dependenciesView struct {
 	Analysis       string   `json:"analysis"` // one sentence
 	ReadySteps     []string `json:"ready_steps"`
@@ -356,7 +349,7 @@ type dependenciesView struct {
 	CompletedSteps []string `json:"completed_steps"`
 }
 
-// dependencyAnalysisView is all that the graph of a task's steps shows.
+// dependencyAnalysisView is the full analysis.
 type dependencyAnalysisView struct {
 	DependencyGraph          stepGraphView       `json:"dependency_graph"`
 	CriticalPaths            criticalPathsView   `json:"critical_paths"`
@@ -367,8 +360,8 @@ type dependencyAnalysisView struct {
 	AnalysisTimestamp        zonedTime           `json:"analysis_timestamp"`
 }
 
-// stepGraphView lists the steps level by level. Of a dense graph only the first
-// edges are listed, and EdgesTruncated says so.
+// stepGraphView lists the steps level by level. EdgesTruncated says that a dense
+// graph has more edges than those listed.
 type stepGraphView struct {
 	Nodes            []stepNodeView `json:"nodes"`
 	Edges            []stepEdgeView `json:"edges"`
@@ -390,10 +383,10 @@ type stepEdgeView struct {
 	ToName   string `json:"to_name"`
 }
 
-// stepLevelsView is an object: a step's id to its level.
+// stepLevelsView is an object that maps a step's id to its level.
 type stepLevelsView []stepNodeView
 
-// MarshalJSON implements json.Marshaler; a map would be sorted.
+// MarshalJSON implements json.Marshaler. A map would be sorted by id.
 func (v stepLevelsView) MarshalJSON() ([]byte, error) {
 	b := append(make([]byte, 0, 2+48*len(v)), '{')
 	for i, n := range v {
@@ -411,7 +404,7 @@ type criticalPathsView struct {
 	Paths             []criticalPathView `json:"paths"`
 }
 
-// criticalPathView counts the steps of a path by how they stand.
+// criticalPathView counts the steps of a path by standing.
 type criticalPathView struct {
 	StepNames            []string `json:"step_names"`
 	Length               int      `json:"length"`

@@ -27,7 +27,7 @@ func analysisTask(parents [][]int, states string) *task {
 			name = string(rune('a' + i))
 		}
 		tpl.steps[i] = stepTemplate{name: name, parents: parents[i], children: children[i]}
-		tpl.steps[i].retry.retryable, tpl.steps[i].retry.maxAttempts = true, 3
+		tpl.steps[i].retry.Retryable, tpl.steps[i].retry.MaxAttempts = true, 3
 	}
 	t := newTask(&record{task: uuid{15: 1}, at: testStart, created: &creation{}}, tpl)
 	t.counts = [stepStates]int{}
@@ -43,7 +43,7 @@ func analysisTask(parents [][]int, states string) *task {
 		}
 		s.waitingFor = 0
 		for _, p := range parents[i] {
-			s.waitingFor += oneIf(!analysisStates[states[p]].satisfies())
+			s.waitingFor += boolCount(!analysisStates[states[p]].satisfies())
 		}
 	}
 	return t
@@ -191,7 +191,7 @@ func TestBlockage(t *testing.T) {
 			s.attempts, s.last = 3, &ending{err: []byte(`{"message":"late","retryable":true}`)}
 		}, "retries_exhausted critical"},
 		{"a step that is never tried again", 'e', func(t *task, s *step) {
-			t.tpl.steps[0].retry.retryable, s.attempts = false, 3
+			t.tpl.steps[0].retry.Retryable, s.attempts = false, 3
 		}, "permanent_failure critical"},
 		{"its second attempt", 'i', func(_ *task, s *step) { s.attempts = 2 }, "running high"},
 		{"its first attempt", 'i', nil, "running medium"},
@@ -252,14 +252,14 @@ func TestAnalysisByBruteForce(t *testing.T) {
 		for by := range task.steps {
 			n, direct := 0, 0
 			for i := range task.steps {
-				n += oneIf(waitsFor(task, i, by))
-				direct += oneIf(!task.steps[i].state.finished() && slices.Contains(parents[i], by))
+				n += boolCount(waitsFor(task, i, by))
+				direct += boolCount(!task.steps[i].state.finished() && slices.Contains(parents[i], by))
 			}
 			s := &task.steps[by]
 			impact[task.def(by).name] = n
-			failed += oneIf(s.state == stepInError || s.state == stepCancelled && direct > 0)
+			failed += boolCount(s.state == stepInError || s.state == stepCancelled && direct > 0)
 			free := s.waitingFor == 0 || s.state == stepCancelled
-			holding += oneIf(direct > 0 && !s.state.satisfies() && free)
+			holding += boolCount(direct > 0 && !s.state.satisfies() && free)
 		}
 		if v.ErrorChains.TotalErrorSteps != failed || v.Bottlenecks.TotalBottlenecks != holding {
 			t.Fatalf("seed %d: got %d failed steps, %d bottlenecks; want %d, %d", seed,

@@ -1,9 +1,10 @@
 package main
 
-// Creating a task: its payload and the rules for every field, the template it
-// names, and its identity.
+// Creating a task: the payload and the rules for its fields, the template it
+// names, its identity, repeated requests, and waiting for a task.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -21,7 +22,7 @@ type creator struct {
 	draining  *atomic.Bool
 }
 
-// taskRequest is the payload of a creation, read and checked field by field.
+// taskRequest is the payload of a creation. Each field has been checked.
 type taskRequest struct {
 	name, namespace, version string
 	context                  []byte // JSON object, compact; nil when not given
@@ -37,8 +38,8 @@ type taskRequest struct {
 	subject                  string // the authenticated caller, or ""
 }
 
-// parseTaskRequest reads a payload, an object that passed checkJSON. A failure of the kind
-// invalidFields names every offending field.
+// parseTaskRequest reads a payload, an object that passed checkJSON. The error
+// names every invalid field.
 func parseTaskRequest(body []byte) (*taskRequest, error) {
 	q := &taskRequest{namespace: "default"}
 	f := fieldReader{}
@@ -87,7 +88,7 @@ func (q *taskRequest) field(f *fieldReader, key string, raw []byte) {
 	}
 }
 
-// templateFor is the template that a payload names.
+// templateFor returns the template that a payload names.
 func (s *creator) templateFor(q *taskRequest) (*template, error) {
 	tpl, err := s.templates.find(q.namespace, q.name, q.version)
 	if err != nil {
@@ -100,12 +101,12 @@ func (s *creator) templateFor(q *taskRequest) (*template, error) {
 	return tpl, nil
 }
 
-// creation is what the task will keep of its payload.
+// creation returns the part of the payload that the task keeps.
 func (s *creator) creation(q *taskRequest, tpl *template) (*creation, error) {
 	by := &creation{
 		template: tpl.hash, context: tpl.defaultContext,
-		initiator: q.initiatorOr(defaultInitiator), source: orDefault(q.source, defaultSource),
-		reason: orDefault(q.reason, defaultReason), tags: q.tags, priority: q.priority,
+		initiator: q.initiatorOr(defaultInitiator), source: cmp.Or(q.source, defaultSource),
+		reason: cmp.Or(q.reason, defaultReason), tags: q.tags, priority: q.priority,
 		correlation: q.correlation, parentCorrelation: q.parent, requested: q.requested,
 		options: q.options, key: q.key, traceparent: q.traceparent,
 	}
@@ -119,18 +120,19 @@ func (s *creator) creation(q *taskRequest, tpl *template) (*creation, error) {
 	return by, nil
 }
 
-// initiatorOr is the initiator: the one given, else the authenticated caller as
-// far as there is room, else the standard one.
+// initiatorOr returns the initiator: the one in the payload, else the
+// authenticated caller, cut to the maximum length, else the standard one.
 func (q *taskRequest) initiatorOr(standard string) string {
 	subject := q.subject
 	if utf8.RuneCountInString(subject) > maxNameLength {
 		subject = string([]rune(subject)[:maxNameLength])
 	}
-	return orDefault(q.initiator, orDefault(subject, standard))
+	return cmp.Or(q.initiator, cmp.Or(subject, standard))
 }
 
-// identityOf is what makes two tasks the same: the caller's key within
-// namespace and name, else by the template's strategy.
+// identityOf returns what makes two tasks the same: the caller's key within
+// namespace and name, or else what the template's strategy says. It is zero if
+// the task is always unique.
 func identityOf(tpl *template, key string, context []byte) (k identityKey) {
 	var parts [][]byte
 	switch {
@@ -145,7 +147,7 @@ func identityOf(tpl *template, key string, context []byte) (k identityKey) {
 	return hashOf(parts...)
 }
 
-// admit refuses a task that exists already, or that the queue has no room for.
+// admit returns an error if the task exists already or the queue is full.
 func (s *creator) admit(c *change, by *creation, mayRead bool) error {
 	if id, ok := c.duplicate(by.identity); ok {
 		return duplicateOf(id, mayRead)
@@ -169,28 +171,28 @@ func duplicateOf(id uuid, mayRead bool) error {
 	return f
 }
 
-// Submissions: creations with what their callers ask for besides, to have the
-// task's end awaited, and to be answered again when they are repeated.
+// Submissions: creations whose callers may also wait for the task's end, and may
+// repeat them under an Idempotency-Key.
 
 // submission is a creation as its caller asks for it.
 type submission struct {
 	*taskRequest
 	mayRead bool          // the caller may learn the id of a task that it duplicates
 	request requestMark   // of its Idempotency-Key; zero without one
-	waits   bool          // it is answered at the task's end
-	limit   time.Duration // or when this has passed, in real time
+	waits   bool          // answer at the task's end
+	limit   time.Duration // or after this much real time
 }
 
-// submitted is what a submission came to.
+// submitted is the result of a submission.
 type submitted struct {
 	task     *task
 	replayed bool    // an earlier request with the same Idempotency-Key created it
 	end      waitEnd // how the wait ended
 }
 
-// submit creates a task, or finds the one that an earlier request with the
-// same Idempotency-Key created, and waits for its end if that is asked for.
-// What it returns is durable.
+// submit creates a task, or finds the one that an earlier request with the same
+// Idempotency-Key created, and waits for its end if asked to. The task it returns
+// is durable.
 func (s *creator) submit(ctx context.Context, b *submission) (*submitted, error) {
 	if s.draining.Load() {
 		return nil, failf(unavailable, "the service is shutting down: no new task is taken")
@@ -219,7 +221,7 @@ func (s *creator) replay(ctx context.Context, id uuid, b *submission) (*submitte
 	return &submitted{t, true, end}, nil
 }
 
-// submitNew creates the task and lets its first steps run.
+// submitNew creates the task and runs its first steps.
 func (s *creator) submitNew(ctx context.Context, b *submission) (*submitted, error) {
 	tpl, err := s.templateFor(b.taskRequest)
 	if err != nil {
@@ -250,8 +252,8 @@ func (s *creator) submitNew(ctx context.Context, b *submission) (*submitted, err
 	return s.answerNew(ctx, t, seq, n, b.limit)
 }
 
-// answerNew gives the new task once it is durable, and once the waiter, if there
-// is one, was told.
+// answerNew returns the new task once it is durable and, if n is not nil, once it
+// has ended or the wait has.
 func (s *creator) answerNew(ctx context.Context, t *task, seq uint64, n *waiter, limit time.Duration) (*submitted, error) {
 	err := s.store.wait(ctx, seq)
 	done := &submitted{}
@@ -270,13 +272,12 @@ func (s *creator) answerNew(ctx context.Context, t *task, seq uint64, n *waiter,
 	return done, nil
 }
 
-// Waiting: requests that are answered when a task comes into a state. A waiter is
-// an entry in a map and a channel; nothing polls, and its request's goroutine is
-// the only one.
+// Waiting: requests that are answered when a task reaches a state. A waiter is an
+// entry in a map and a channel: nothing polls, and no goroutine is added to the
+// request's.
 
-// await returns the task once it is in one of the states, or as it was just
-// after it passed through one; or as it is when the wait ends otherwise. What is
-// returned is durable.
+// await returns the task once it is in one of the states, as it was just after it
+// reached it, or as it is when the wait ends without that. The task is durable.
 func (s *creator) await(ctx context.Context, id uuid, wants stateSet, limit time.Duration) (*task, waitEnd, error) {
 	n, err := s.store.await(id, wants)
 	if err != nil {
@@ -285,11 +286,11 @@ func (s *creator) await(ctx context.Context, id uuid, wants stateSet, limit time
 	return s.waitOut(ctx, n, limit)
 }
 
-// waitOut waits until the waiter is told, for at most limit of real time.
+// waitOut waits until the waiter is done, for at most limit of real time.
 func (s *creator) waitOut(ctx context.Context, n *waiter, limit time.Duration) (*task, waitEnd, error) {
 	err := closedWithin(ctx, n.done, limit)
 	if err != nil {
-		s.store.stopWaiting(n) // it may have been told meanwhile
+		s.store.stopWaiting(n) // it may be done by now
 	}
 	if ctx.Err() != nil {
 		return nil, "", ctx.Err()
@@ -302,12 +303,12 @@ func (s *creator) waitOut(ctx context.Context, n *waiter, limit time.Duration) (
 		return nil, "", err
 	}
 	if n.wants.has(t.state) {
-		return t, waitReached, nil // also when it was released just before
+		return t, waitReached, nil // even if the waiter was released just before
 	}
 	return t, n.end, nil
 }
 
-// waitedFor is the task that the waiter was told of.
+// waitedFor returns the task as the waiter found it.
 func (s *creator) waitedFor(n *waiter) (*task, error) {
 	if n.found.vacant() {
 		return s.store.view(n.task)

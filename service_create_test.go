@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -74,8 +75,8 @@ func acceptable(t *testing.T, err error) bool {
 
 func checkCreationRoundTrip(t *testing.T, q *taskRequest) {
 	t.Helper()
-	by := &creation{template: "h", context: q.context, initiator: orDefault(q.initiator, defaultInitiator),
-		source: orDefault(q.source, defaultSource), reason: orDefault(q.reason, defaultReason), tags: q.tags,
+	by := &creation{template: "h", context: q.context, initiator: cmp.Or(q.initiator, defaultInitiator),
+		source: cmp.Or(q.source, defaultSource), reason: cmp.Or(q.reason, defaultReason), tags: q.tags,
 		priority: q.priority, correlation: q.correlation, parentCorrelation: q.parent, requested: q.requested,
 		options: q.options, key: q.key}
 	if by.context == nil {

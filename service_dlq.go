@@ -1,9 +1,12 @@
 package main
 
-// What the API shows of the dead letter queue. The snapshot of task and steps
-// that an entry keeps is read back from the task's log up to the moment of the
-// entry: the log is never cut, so a second copy of it, in each entry of a task
-// that may have thousands of steps, would only be able to disagree.
+// The dead letter queue and staleness. An entry of the queue asks for an
+// investigation of a task that went wrong; it changes no task. Entries are part
+// of the fold of the task's records: a task gets one when a step that failed for
+// good blocks it, or when it is found stale, and an update is a record too.
+//
+// An entry shows its task as it was at that moment. This snapshot is replayed
+// from the task's log, which is never cut; a stored copy could only disagree.
 
 import (
 	"cmp"
@@ -33,14 +36,14 @@ type dlqEntryView struct {
 	UpdatedAt           naiveTime         `json:"updated_at"`
 }
 
-// dlqTaskView is a task's newest entry, and all of them.
+// dlqTaskView is a task's newest entry, and all entries.
 type dlqTaskView struct {
 	dlqEntryView
 	Entries []dlqEntryView `json:"entries"`
 }
 
-// taskSnapshotView is a task as it stood when an entry was made. It holds
-// neither context nor results: those have permissions of their own.
+// taskSnapshotView is a task as it was when an entry was made. It has no context
+// and no results, because these need other permissions.
 type taskSnapshotView struct {
 	TaskUUID           uuid               `json:"task_uuid"`
 	Namespace          string             `json:"namespace"`
@@ -93,7 +96,7 @@ type stepFaultView struct {
 	StatusCode *int64  `json:"status_code"`
 }
 
-// faultView returns why the latest attempt failed; nil when it did not.
+// faultView returns why the latest attempt failed, or nil if it did not.
 func (s *step) faultView(withMessage bool) *stepFaultView {
 	f, failed := s.last.fault()
 	if !failed {
@@ -106,8 +109,8 @@ func (s *step) faultView(withMessage bool) *stepFaultView {
 	return v
 }
 
-// snapshot is the task at the instant at, which broke the limit in minutes; 0
-// for none.
+// snapshot returns the task at an instant. limit is the limit that the task
+// exceeded, in minutes, or 0.
 func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
 	x := t.execution(at)
 	v := &taskSnapshotView{
@@ -168,9 +171,9 @@ func (o *letterObserver) note(t *task) {
 }
 
 // views returns all entries of a task, oldest first.
-func (s *deadLetters) views(l taskLog) ([]dlqEntryView, error) {
+func (d *deadLetters) views(l taskLog) ([]dlqEntryView, error) {
 	o := &letterObserver{}
-	t, err := s.store.replayLog(l, o)
+	t, err := d.store.replayLog(l, o)
 	if err != nil {
 		return nil, err
 	}
@@ -199,14 +202,14 @@ type deadLetters struct {
 	engine *engine
 }
 
-// entries is one page of the entries that match, newest first.
-func (s *deadLetters) entries(f dlqFilter, skip, limit int) ([]dlqEntryView, error) {
-	rows, logs := s.store.deadLetters(f, skip, limit)
+// entries returns one page of the matching entries, newest first.
+func (d *deadLetters) entries(f dlqFilter, skip, limit int) ([]dlqEntryView, error) {
+	rows, logs := d.store.deadLetters(f, skip, limit)
 	ofTask := map[uuid][]dlqEntryView{}
 	views := make([]dlqEntryView, len(rows))
 	for i, r := range rows {
 		if ofTask[r.task] == nil {
-			all, err := s.views(logs[r.task])
+			all, err := d.views(logs[r.task])
 			if err != nil {
 				return nil, err
 			}
@@ -217,13 +220,14 @@ func (s *deadLetters) entries(f dlqFilter, skip, limit int) ([]dlqEntryView, err
 	return views, nil
 }
 
-// ofTask is all entries of a task, newest first. No entry is not found.
-func (s *deadLetters) ofTask(id uuid) (*dlqTaskView, error) {
-	log, err := s.store.logOf(id)
+// ofTask returns all entries of a task, newest first. It is an error if there is
+// none.
+func (d *deadLetters) ofTask(id uuid) (*dlqTaskView, error) {
+	log, err := d.store.logOf(id)
 	if err != nil {
 		return nil, err
 	}
-	entries, err := s.views(log)
+	entries, err := d.views(log)
 	if err != nil {
 		return nil, err
 	}
@@ -253,11 +257,11 @@ type dlqQueueView struct {
 	PriorityScore      float64   `json:"priority_score"`
 }
 
-// queue is the pending entries with the highest priority, highest first; of
-// one reason alone unless that is nil.
-func (s *deadLetters) queue(only *dlqReason, limit int) ([]dlqQueueView, error) {
-	now := s.clock.now()
-	queue, err := s.store.letterQueue(only, now, limit)
+// queue returns the pending entries with the highest priority, highest first. If
+// only is not nil, it returns those with that reason.
+func (d *deadLetters) queue(only *dlqReason, limit int) ([]dlqQueueView, error) {
+	now := d.clock.now()
+	queue, err := d.store.letterQueue(only, now, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -278,7 +282,7 @@ func (q *queuedLetter) view(now instant) dlqQueueView {
 	}
 }
 
-// dlqStatsView is the figures of one reason.
+// dlqStatsView holds the figures of one reason.
 type dlqStatsView struct {
 	DLQReason                string    `json:"dlq_reason"`
 	TotalEntries             int       `json:"total_entries"`
@@ -291,8 +295,8 @@ type dlqStatsView struct {
 	AvgResolutionTimeMinutes float64   `json:"avg_resolution_time_minutes"` // 0 while none is resolved
 }
 
-func (s *deadLetters) stats() []dlqStatsView {
-	figures := s.store.dlqFigures()
+func (d *deadLetters) stats() []dlqStatsView {
+	figures := d.store.dlqFigures()
 	views := make([]dlqStatsView, len(figures))
 	for i, f := range figures {
 		views[i] = dlqStatsView{
@@ -308,15 +312,9 @@ func (s *deadLetters) stats() []dlqStatsView {
 	return views
 }
 
-// The dead letter queue: an investigation entry for a task that went wrong. The
-// entries are part of the fold of the task's records, and nothing but these is
-// kept: a task that becomes blocked by a step that failed for good gets its
-// entry as that record is applied, one that is stale with the record that says
-// so, and an update is a record too. An entry changes no task.
-
-// update records an update of an entry, durable when it returns.
-func (s *deadLetters) update(ctx context.Context, id uuid, q *investigation) error {
-	seq, err := s.engine.change(ctx, func(c *change) error {
+// update records an update of an entry, and returns once it is durable.
+func (d *deadLetters) update(ctx context.Context, id uuid, q *investigation) error {
+	seq, err := d.engine.change(ctx, func(c *change) error {
 		row, ok := c.letter(id)
 		if !ok {
 			return failf(notFound, "DLQ entry %s not found", id)
@@ -336,21 +334,20 @@ func (s *deadLetters) update(ctx context.Context, id uuid, q *investigation) err
 	if err != nil {
 		return err
 	}
-	return s.store.wait(ctx, seq)
+	return d.store.wait(ctx, seq)
 }
 
-// Staleness: tasks that stand still for longer than their limits allow. What is
-// stale is computed here alone, for the detector, which acts, and for the view,
-// which only tells.
+// Staleness: tasks that make no progress for longer than their limits allow. The
+// detector, which acts on them, and the view, which lists them, use one rule.
 
-// What is done about a stale task, as templates spell it.
+// The staleness actions, as templates spell them.
 const (
-	staleToDLQ   = "dlq"   // it gets an entry, and goes to error
-	staleToError = "error" // it goes to error
-	staleNothing = "none"  // it is reported
+	staleToDLQ   = "dlq"   // move the task to error and make an entry
+	staleToError = "error" // move it to error
+	staleNothing = "none"  // report it
 )
 
-// stalenessHealth is how a task stands against its limits.
+// stalenessHealth rates a task against its limits.
 type stalenessHealth uint8
 
 const (
@@ -361,33 +358,33 @@ const (
 
 func (h stalenessHealth) String() string { return [...]string{"healthy", "warning", "stale"}[h] }
 
-// aging is how long a task has been what it is, and how long it may.
+// aging compares the time of a task in its state with its limits.
 type aging struct {
 	limit   int // minutes in its state
-	broken  int // the limit that it broke, in minutes; 0 unless it is stale
+	broken  int // the limit that it exceeded, in minutes; 0 unless it is stale
 	inState time.Duration
 	age     time.Duration
 	health  stalenessHealth
 }
 
-// aging holds a task against its template's limits, else the service's. A
-// blocked task has the limit on its age alone.
+// aging compares a task with its template's limits, or the service's where the
+// template has none. Only the limit on its age applies to a blocked task.
 func (c *stalenessConfig) aging(t *task, now instant) aging {
 	a := aging{inState: max(now.sub(t.since), 0), age: max(now.sub(t.created), 0)}
 	life := t.tpl.lifecycle
 	if life == nil {
 		life = &lifecycle{}
 	}
-	oldest := orMinutes(life.maxDurationMinutes, c.MaxLifetimeHours*60)
+	oldest := orMinutes(life.MaxDurationMinutes, c.MaxLifetimeHours*60)
 	counted := a.inState
 	switch t.state {
 	case taskWaitingForDependencies:
-		a.limit = orMinutes(life.maxWaitingForDependenciesMinutes, c.WaitingForDependenciesMinutes)
+		a.limit = orMinutes(life.MaxWaitingForDependenciesMinutes, c.WaitingForDependenciesMinutes)
 	case taskWaitingForRetry:
-		a.limit = orMinutes(life.maxWaitingForRetryMinutes, c.WaitingForRetryMinutes)
+		a.limit = orMinutes(life.MaxWaitingForRetryMinutes, c.WaitingForRetryMinutes)
 		counted = t.overdue(now, counted, minutes(a.limit))
 	case taskStepsInProcess:
-		a.limit = orMinutes(life.maxStepsInProcessMinutes, c.StepsInProcessMinutes)
+		a.limit = orMinutes(life.MaxStepsInProcessMinutes, c.StepsInProcessMinutes)
 	default:
 		a.limit, counted = oldest, a.age
 	}
@@ -395,7 +392,7 @@ func (c *stalenessConfig) aging(t *task, now instant) aging {
 	return a
 }
 
-// judge sets the health of a task that has used up counted of its limit.
+// judge sets the health of a task that has used counted of its limit.
 func (a *aging) judge(counted time.Duration, oldest int) {
 	switch limit := minutes(a.limit); {
 	case counted >= limit:
@@ -407,8 +404,8 @@ func (a *aging) judge(counted time.Duration, oldest int) {
 	}
 }
 
-// overdue is how long a retry of the task has been due. The steps are looked at
-// only when the time in the state, which is longer, comes near the limit.
+// overdue returns how long a retry of the task has been due. It looks at the
+// steps only if the time in the state, which is longer, is near the limit.
 func (t *task) overdue(now instant, inState, limit time.Duration) time.Duration {
 	if inState < limit/10*8 {
 		return 0
@@ -427,7 +424,7 @@ func (t *task) overdue(now instant, inState, limit time.Duration) time.Duration 
 
 func minutes(n int) time.Duration { return time.Duration(n) * time.Minute }
 
-// wholeMinutes counts full minutes, 0 when the clock went back.
+// wholeMinutes returns the full minutes of d, or 0 if the clock went back.
 func wholeMinutes(d time.Duration) int64 { return int64(max(d, 0) / time.Minute) }
 
 func orMinutes(own *int, standard int) int {
@@ -437,15 +434,15 @@ func orMinutes(own *int, standard int) int {
 	return *own
 }
 
-// stalenessAction is what is done when a task of the template is stale.
+// stalenessAction returns what to do with a stale task of the template.
 func (t *template) stalenessAction() string {
 	if t.lifecycle == nil {
 		return staleNothing
 	}
-	return cmp.Or(t.lifecycle.stalenessAction, staleToDLQ)
+	return cmp.Or(t.lifecycle.StalenessAction, staleToDLQ)
 }
 
-// stalenessWatch looks for stale tasks, at intervals and for whoever asks.
+// stalenessWatch looks for stale tasks, at intervals and on request.
 type stalenessWatch struct {
 	cfg      *stalenessConfig
 	log      *slog.Logger
@@ -457,74 +454,74 @@ type stalenessWatch struct {
 	found atomic.Int64 // how many stale tasks the latest run found
 }
 
-// stalenessRun is one run of the detector: what it found so far.
+// stalenessRun counts what one run of the detector has found.
 type stalenessRun struct {
 	stale, moved, entries int
 	done                  func() // lets tasks change their positions again
 }
 
-// start has the detector run for the first time after one interval:
-// by then the retries are made that fell due while the process was down.
-func (s *stalenessWatch) start() {
-	s.clock.scheduleHousekeeping(s.clock.now().add(s.interval()), func() {
-		s.detect(0, &stalenessRun{done: s.store.holdPositions()})
+// start schedules the first run after one interval. By then the retries that fell
+// due while the process was down have been made.
+func (w *stalenessWatch) start() {
+	w.clock.scheduleHousekeeping(w.clock.now().add(w.interval()), func() {
+		w.detect(0, &stalenessRun{done: w.store.holdPositions()})
 	})
 }
 
-func (s *stalenessWatch) interval() time.Duration {
-	return time.Duration(s.cfg.IntervalSeconds) * time.Second
+func (w *stalenessWatch) interval() time.Duration {
+	return time.Duration(w.cfg.IntervalSeconds) * time.Second
 }
 
-// detect looks at one batch of tasks, and has the clock go on with the
-// next one, so that timers of others come between.
-func (s *stalenessWatch) detect(from uint32, run *stalenessRun) {
-	next, more, err := s.batch(from, run)
+// detect looks at one batch of tasks and schedules the next batch, so that other
+// timers can fire in between.
+func (w *stalenessWatch) detect(from uint32, run *stalenessRun) {
+	next, more, err := w.batch(from, run)
 	if err != nil {
-		s.log.Warn("stale tasks could not be moved; the next run tries again", "error", err)
+		w.log.Warn("stale tasks could not be moved; the next run tries again", "error", err)
 	}
 	if more {
-		s.clock.scheduleHousekeeping(s.clock.now(), func() { s.detect(next, run) })
+		w.clock.scheduleHousekeeping(w.clock.now(), func() { w.detect(next, run) })
 		return
 	}
 	run.done()
-	s.found.Store(int64(run.stale))
+	w.found.Store(int64(run.stale))
 	if run.moved > 0 {
-		s.log.Warn("stale tasks were moved to error", "tasks", run.moved, "dlq_entries", run.entries)
+		w.log.Warn("stale tasks were moved to error", "tasks", run.moved, "dlq_entries", run.entries)
 	}
-	if !s.draining.Load() {
-		s.start()
+	if !w.draining.Load() {
+		w.start()
 	}
 }
 
-func (s *stalenessWatch) batch(from uint32, run *stalenessRun) (next uint32, more bool, err error) {
-	s.store.locked(func() {
-		if s.engine.stopping {
+func (w *stalenessWatch) batch(from uint32, run *stalenessRun) (next uint32, more bool, err error) {
+	w.store.locked(func() {
+		if w.engine.stopping {
 			return
 		}
-		now := s.clock.now()
-		next, more, err = s.store.eachWatchedLocked(from, func(t *task) error {
-			a := s.cfg.aging(t, now)
+		now := w.clock.now()
+		next, more, err = w.store.eachWatchedLocked(from, func(t *task) error {
+			a := w.cfg.aging(t, now)
 			if a.health != staleTask {
 				return nil
 			}
 			run.stale++
-			return s.expireLocked(t, a, run)
+			return w.expireLocked(t, a, run)
 		})
 	})
 	return next, more, err
 }
 
-// expireLocked does about a stale task what its template says.
-func (s *stalenessWatch) expireLocked(t *task, a aging, run *stalenessRun) error {
+// expireLocked treats a stale task as its template says.
+func (w *stalenessWatch) expireLocked(t *task, a aging, run *stalenessRun) error {
 	mark := &staleMark{limit: a.broken, reason: noDLQReason}
 	switch t.tpl.stalenessAction() {
 	case staleNothing:
 		return nil
 	case staleToDLQ:
-		mark.reason = s.engine.staleReasonLocked(t)
+		mark.reason = w.engine.staleReasonLocked(t)
 	}
 	had := len(t.dead)
-	err := s.store.updateLocked(func(c *change) error {
+	err := w.store.updateLocked(func(c *change) error {
 		return c.append(t, &record{kind: recStale, step: -1, stale: mark})
 	})
 	if err == nil {
@@ -550,14 +547,14 @@ type stalenessView struct {
 	inState time.Duration
 }
 
-// report is the first limit of the unfinished tasks: stale ones first, then
-// those that have been longest in their state.
-func (s *stalenessWatch) report(limit int) []stalenessView {
-	defer s.store.holdPositions()()
+// report returns at most limit unfinished tasks: stale ones first, then those
+// that have been longest in their state.
+func (w *stalenessWatch) report(limit int) []stalenessView {
+	defer w.store.holdPositions()()
 	views := []stalenessView{}
-	now := s.clock.now()
+	now := w.clock.now()
 	for from, more := uint32(0), true; more; {
-		from, more = s.viewBatch(from, now, &views)
+		from, more = w.viewBatch(from, now, &views)
 		if len(views) > 2*limit+stalenessBatch {
 			views = firstStale(views, limit)
 		}
@@ -578,10 +575,10 @@ func firstStale(views []stalenessView, limit int) []stalenessView {
 	return views[:min(limit, len(views))]
 }
 
-func (s *stalenessWatch) viewBatch(from uint32, now instant, views *[]stalenessView) (next uint32, more bool) {
-	s.store.locked(func() {
-		next, more, _ = s.store.eachWatchedLocked(from, func(t *task) error {
-			a := s.cfg.aging(t, now)
+func (w *stalenessWatch) viewBatch(from uint32, now instant, views *[]stalenessView) (next uint32, more bool) {
+	w.store.locked(func() {
+		next, more, _ = w.store.eachWatchedLocked(from, func(t *task) error {
+			a := w.cfg.aging(t, now)
 			*views = append(*views, stalenessView{
 				TaskUUID: t.id, NamespaceName: t.tpl.namespace, TaskName: t.tpl.name, CurrentState: t.state.String(),
 				TimeInStateMinutes: wholeMinutes(a.inState), TaskAgeMinutes: wholeMinutes(a.age),

@@ -1,10 +1,10 @@
 package main
 
-// How often the templates of a service are looked up, and since when it has
-// them. All of them are held in memory: the registry is the cache that existing
-// clients ask about, and a miss is a look-up of what is not registered.
+// Templates at run time: looking them up and counting that, showing them,
+// validating them, and adding them in fixture mode.
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,8 +15,9 @@ import (
 	"sync/atomic"
 )
 
-// catalog is the templates that new tasks are made from, and counts how often
-// each is looked up.
+// catalog holds the templates that new tasks are made from, and counts how often
+// each is looked up. All templates are in memory: the registry is the cache that
+// existing clients ask about, and a miss is a look-up of an unknown template.
 type catalog struct {
 	cfg      *Config
 	log      *slog.Logger
@@ -45,44 +46,43 @@ func newCatalog(cfg *Config, log *slog.Logger, clock clock, handlers *handlerSet
 }
 
 // registry returns the templates that new tasks are made from.
-func (s *catalog) registry() *registry { return s.current.Load() }
+func (c *catalog) registry() *registry { return c.current.Load() }
 
-// entry returns the use of a template; one that joined the registry later counts
+// entry returns the use of a template. One that joined the registry later counts
 // from its first look-up.
-func (s *catalog) entry(t *template) *templateEntry {
-	e, ok := s.entries.Load(t)
+func (c *catalog) entry(t *template) *templateEntry {
+	e, ok := c.entries.Load(t)
 	if !ok {
-		e, _ = s.entries.LoadOrStore(t, &templateEntry{since: s.clock.now()})
+		e, _ = c.entries.LoadOrStore(t, &templateEntry{since: c.clock.now()})
 	}
 	return e.(*templateEntry)
 }
 
-// find looks up a registered template; version "" and latest mean the latest
-// one.
-func (s *catalog) find(namespace, name, version string) (*template, error) {
-	t, ok := s.registry().get(namespace, name, version)
+// find looks up a registered template. Version "" and latest mean the latest one.
+func (c *catalog) find(namespace, name, version string) (*template, error) {
+	t, ok := c.registry().get(namespace, name, version)
 	if !ok {
-		s.misses.Add(1)
-		return nil, s.unknown(namespace, name, version)
+		c.misses.Add(1)
+		return nil, c.unknown(namespace, name, version)
 	}
-	s.hits.Add(1)
-	s.entry(t).count.Add(1)
+	c.hits.Add(1)
+	c.entry(t).count.Add(1)
 	return t, nil
 }
 
-func (s *catalog) unknown(namespace, name, version string) error {
+func (c *catalog) unknown(namespace, name, version string) error {
 	full := namespace + "." + name
 	if version != "" {
 		full += "@" + version
 	}
 	f := failf(templateNotFound, "no template %s is registered", full)
-	if near := s.registry().nearest(namespace, name, version); near != "" {
+	if near := c.registry().nearest(namespace, name, version); near != "" {
 		f.message += "; did you mean " + near + "?"
 	}
 	return f
 }
 
-// templateCacheView is the figures of templateUse on the wire.
+// templateCacheView holds the figures of the look-ups.
 type templateCacheView struct {
 	TotalCached           int      `json:"total_cached"`
 	CacheHits             uint64   `json:"cache_hits"`
@@ -93,16 +93,16 @@ type templateCacheView struct {
 	SupportedNamespaces   []string `json:"supported_namespaces"`
 }
 
-// usage is the figures over the templates that are registered now.
-func (s *catalog) usage() templateCacheView {
-	all, now := s.registry().all(), s.clock.now()
+// usage returns the figures of the templates that are registered now.
+func (c *catalog) usage() templateCacheView {
+	all, now := c.registry().all(), c.clock.now()
 	v := templateCacheView{
-		TotalCached: len(all), CacheHits: s.hits.Load(), CacheMisses: s.misses.Load(),
-		SupportedNamespaces: s.namespaces(),
+		TotalCached: len(all), CacheHits: c.hits.Load(), CacheMisses: c.misses.Load(),
+		SupportedNamespaces: c.namespaces(),
 	}
 	var accesses uint64
 	for _, t := range all {
-		e := s.entry(t)
+		e := c.entry(t)
 		accesses += e.count.Load()
 		v.OldestEntryAgeSeconds = max(v.OldestEntryAgeSeconds, e.ageSeconds(now))
 	}
@@ -116,8 +116,8 @@ func (e *templateEntry) ageSeconds(now instant) int64 {
 	return max(int64(now.sub(e.since).Seconds()), 0)
 }
 
-// How templates go out on the wire: the list, the detail, and both without the
-// credentials that stand in URLs.
+// Views of templates: the list and the detail, both without the credentials in
+// URLs.
 
 // templateList is the answer of GET /v1/templates.
 type templateList struct {
@@ -162,7 +162,7 @@ type templateStepDetail struct {
 	Type               string          `json:"type"`
 }
 
-// namespaces are the namespaces that have templates, sorted, with their counts.
+// namespaces returns the namespaces that have templates, sorted, with counts.
 func (r *registry) namespaces() []templateNamespace {
 	list := []templateNamespace{}
 	for _, t := range r.sorted {
@@ -174,8 +174,8 @@ func (r *registry) namespaces() []templateNamespace {
 	return list
 }
 
-// listView is the list of all templates, or of those in a namespace. The
-// namespaces are listed in full in either case.
+// listView returns the list of all templates, or of those in a namespace. It lists
+// all namespaces in either case.
 func (r *registry) listView(namespace string) templateList {
 	list := templateList{Namespaces: r.namespaces(), Templates: []templateSummary{}, TotalCount: len(r.sorted)}
 	for _, t := range r.sorted {
@@ -209,8 +209,8 @@ func (t *template) stepDetail(s *stepTemplate) templateStepDetail {
 	d := templateStepDetail{
 		Name:               s.name,
 		Description:        withoutCredentials(s.description),
-		DefaultRetryable:   s.retry.retryable,
-		DefaultMaxAttempts: s.retry.maxAttempts,
+		DefaultRetryable:   s.retry.Retryable,
+		DefaultMaxAttempts: s.retry.MaxAttempts,
 		ResultSchema:       hideCredentials(s.resultSchema),
 		Dependencies:       make([]string, len(s.parents)),
 		Handler:            hideCredentials(s.handler),
@@ -222,56 +222,55 @@ func (t *template) stepDetail(s *stepTemplate) templateStepDetail {
 	return d
 }
 
-// shownJSON is t.json as callers may see it.
+// shownJSON returns t.json without credentials.
 func (t *template) shownJSON() []byte { return hideCredentials(t.json) }
 
-// shownCallable is the callable as callers may see it.
+// shownCallable returns the callable without credentials.
 func (s *stepTemplate) shownCallable() string { return string(hideCredentials([]byte(s.callable))) }
 
-// Templates at run time: in fixture mode a test adds templates to the service
-// that it works with. They are gone with it; start-up templates are not touched.
+// Adding templates: in fixture mode a test adds templates to the service that it
+// uses. They last as long as that service; the start-up templates are not changed.
 
-// add registers a definition, which passed checkJSON, in the place of a
-// find of the same identity. A failure names every problem.
-func (s *catalog) add(definition []byte) (t *template, replaced bool, err error) {
-	t, problems, warnings := parseCheckedTemplate("", definition, "json", s.cfg.Environment, s.checkAddedCallable)
+// add registers a definition that passed checkJSON. It replaces a template of the
+// same identity. The error names every problem.
+func (c *catalog) add(definition []byte) (t *template, replaced bool, err error) {
+	t, problems, warnings := parseTemplate("", definition, "json", c.cfg.Environment, c.checkAddedCallable)
 	if t == nil {
 		return nil, false, refusedTemplate(problems)
 	}
 	for _, w := range warnings {
-		s.log.Warn("a template was added with a warning", "template", t.fullName(), "warning", w)
+		c.log.Warn("a template was added with a warning", "template", t.fullName(), "warning", w)
 	}
 	for {
-		before := s.registry()
+		before := c.registry()
 		old, ok := before.get(t.namespace, t.name, t.version)
-		if s.current.CompareAndSwap(before, before.with(t)) {
-			s.replaced(old, t)
+		if c.current.CompareAndSwap(before, before.with(t)) {
+			c.replaced(old, t)
 			return t, ok, nil
 		}
 	}
 }
 
-func refusedTemplate(problems []templateProblem) error {
+func refusedTemplate(problems inputProblems) error {
 	f := fieldReader{}
 	for _, p := range problems {
-		f.complain(orDefault(p.path, "template"), "%s", p.reason)
+		f.complain(cmp.Or(p.Field, "template"), "%s", p.Message)
 	}
 	return f.failure("the template is refused")
 }
 
-// checkAddedCallable is what is wrong with a callable of a template that comes
-// from outside: it must not have us run programs, or call anybody but this
-// machine and the hosts allowed. What the configuration maps a callable to is
-// the configuration's affair.
-func (s *catalog) checkAddedCallable(callable string) error {
-	if err := s.handlers.check(callable); err != nil {
+// checkAddedCallable returns an error if an added template may not use the
+// callable: it must not run programs, nor call hosts other than this machine and
+// the allowed ones. A callable that the configuration maps may be anything.
+func (c *catalog) checkAddedCallable(callable string) error {
+	if err := c.handlers.check(callable); err != nil {
 		return err
 	}
 	prefix, _ := cutHandlerPrefix(callable)
 	if prefix == "exec:" {
-		return errors.New("programs are not for templates that are added at run time")
+		return errors.New("templates added at run time cannot run programs")
 	}
-	if _, mapped := s.handlers.mapped(callable); mapped || !strings.HasPrefix(prefix, "http") {
+	if _, mapped := c.handlers.mapped(callable); mapped || !strings.HasPrefix(prefix, "http") {
 		return nil
 	}
 	to, err := parseHTTPAddress(callable)
@@ -279,40 +278,40 @@ func (s *catalog) checkAddedCallable(callable string) error {
 		return err
 	}
 	host := hostName(to.url.Host)
-	allowed := slices.ContainsFunc(s.cfg.Fixture.AllowTargets, func(h string) bool { return hostName(h) == host })
+	allowed := slices.ContainsFunc(c.cfg.Fixture.AllowTargets, func(h string) bool { return hostName(h) == host })
 	if !isLoopbackName(host) && !allowed {
 		return fmt.Errorf("%s is not loopback, and fixture.allow_targets does not name it", host)
 	}
 	return nil
 }
 
-// replaced begins to count for a template that was added, and forgets the one
-// that it takes the place of, which may be nil.
-func (s *catalog) replaced(old, t *template) {
-	s.entries.Store(t, &templateEntry{since: s.clock.now()})
+// replaced starts to count the use of an added template, and forgets the one that
+// it replaces, which may be nil.
+func (c *catalog) replaced(old, t *template) {
+	c.entries.Store(t, &templateEntry{since: c.clock.now()})
 	if old != nil {
-		s.entries.Delete(old)
+		c.entries.Delete(old)
 	}
 }
 
 // namespaces is the namespaces that have templates, sorted.
-func (s *catalog) namespaces() []string {
+func (c *catalog) namespaces() []string {
 	names := []string{}
-	for _, n := range s.registry().namespaces() {
+	for _, n := range c.registry().namespaces() {
 		names = append(names, n.Name)
 	}
 	return names
 }
 
-// capabilities is what this process does with templates: it validates them, and
-// where it has an engine it runs these kinds of handlers.
-func (s *catalog) capabilities() []string {
+// capabilities returns what this process does with templates: it validates them
+// and, if it has an engine, runs these kinds of handlers.
+func (c *catalog) capabilities() []string {
 	list := []string{"template_validation"}
-	if s.cfg.Role == "worker" {
+	if c.cfg.Role == "worker" {
 		return list
 	}
 	list = append(list, builtinHandler.String(), httpHandler.String())
-	if s.cfg.Worker.AllowExec {
+	if c.cfg.Worker.AllowExec {
 		list = append(list, execHandler.String())
 	}
 	return list
@@ -335,7 +334,7 @@ type handlerMetadataView struct {
 	RegisteredAt           zonedTime       `json:"registered_at"`
 }
 
-// handlerMetadata is what a template says of how it is handled as a whole.
+// handlerMetadata returns what a template says about its task handler.
 func (t *template) handlerMetadata(registered instant) handlerMetadataView {
 	members := templateMembers(t.shownJSON())
 	return handlerMetadataView{
@@ -347,8 +346,8 @@ func (t *template) handlerMetadata(registered instant) handlerMetadataView {
 	}
 }
 
-// handlerClass is the name in a template's task_handler, which is a string or
-// has a callable; without one it is the engine that handles the task.
+// handlerClass returns the name in a template's task_handler, which is a string or
+// has a callable. Without one, the engine handles the task.
 func handlerClass(taskHandler []byte) string {
 	if name, ok := templateString(taskHandler); ok {
 		return name
@@ -373,19 +372,18 @@ type templateVerdict struct {
 	StepHandlers         []string `json:"step_handlers"`         // callables, each once, in the order of the steps
 }
 
-// newVerdict is the verdict on a template whose form is right, as far as its
-// steps' handlers go.
-func (s *catalog) newVerdict(t *template) *templateVerdict {
+// newVerdict returns the verdict on the handlers of a template whose form is valid.
+func (c *catalog) newVerdict(t *template) *templateVerdict {
 	v := &templateVerdict{}
 	for i := range t.steps {
 		step := &t.steps[i]
-		if err := s.handlers.check(step.callable); err != nil {
+		if err := c.handlers.check(step.callable); err != nil {
 			v.fault(i, err.Error())
 		}
-		if warning := s.handlers.warning(step.callable); warning != "" {
+		if warning := c.handlers.warning(step.callable); warning != "" {
 			v.fault(i, warning)
 		}
-		v.RequiredCapabilities = append(v.RequiredCapabilities, s.handlers.resolve(step.callable).kind.String())
+		v.RequiredCapabilities = append(v.RequiredCapabilities, c.handlers.resolve(step.callable).kind.String())
 		if shown := step.shownCallable(); !slices.Contains(v.StepHandlers, shown) {
 			v.StepHandlers = append(v.StepHandlers, shown)
 		}
@@ -395,13 +393,13 @@ func (s *catalog) newVerdict(t *template) *templateVerdict {
 	return v
 }
 
-// fault notes what is wrong with the handler of a step.
+// fault adds a problem with the handler of a step.
 func (v *templateVerdict) fault(step int, reason string) {
 	path := templateItemPath("steps", step) + ".handler.callable"
-	v.Errors = append(v.Errors, templateProblem{path: path, reason: reason}.String())
+	v.Errors = append(v.Errors, inputProblem{Field: path, Message: reason}.String())
 }
 
-// done makes the verdict fit for the wire.
+// done completes the verdict: no list is nil, and no text has credentials.
 func (v *templateVerdict) done() *templateVerdict {
 	v.Valid = len(v.Errors) == 0
 	for _, list := range []*[]string{&v.Errors, &v.Warnings, &v.RequiredCapabilities, &v.StepHandlers} {
@@ -415,25 +413,25 @@ func (v *templateVerdict) done() *templateVerdict {
 	return v
 }
 
-// validateRegistered asks whether a registered template, whose form was checked
-// when it was loaded, can be run here now.
-func (s *catalog) validateRegistered(t *template) *templateVerdict {
-	v := s.newVerdict(t)
+// validateRegistered checks whether a registered template can run here now. Its
+// form was checked when it was loaded.
+func (c *catalog) validateRegistered(t *template) *templateVerdict {
+	v := c.newVerdict(t)
 	for i := range t.steps {
-		if err := s.handlers.missingProgram(t.steps[i].callable); err != nil {
+		if err := c.handlers.missingProgram(t.steps[i].callable); err != nil {
 			v.fault(i, err.Error())
 		}
 	}
 	return v.done()
 }
 
-// validateDefinition checks a template from outside under the rules for files.
-// Programs are not looked up: whoever asks would learn which files there are.
-func (s *catalog) validateDefinition(definition []byte, named templateName, version string) *templateVerdict {
-	t, problems, warnings := parseCheckedTemplate("", definition, "json", s.cfg.Environment, s.handlers.check)
+// validateDefinition checks a definition by the rules for files. It does not look
+// programs up: the caller would learn which files exist.
+func (c *catalog) validateDefinition(definition []byte, named templateName, version string) *templateVerdict {
+	t, problems, warnings := parseTemplate("", definition, "json", c.cfg.Environment, c.handlers.check)
 	v := &templateVerdict{}
 	if t != nil {
-		v = s.newVerdict(t)
+		v = c.newVerdict(t)
 		if t.names() != named || t.version != version && version != latestVersion {
 			warnings = append(warnings, "the template is "+t.fullName()+", another one than the path names")
 		}

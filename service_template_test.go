@@ -115,7 +115,7 @@ func TestTemplateUseOfNewcomers(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock})
 	clock.advance(time.Hour)
-	late, _, _ := parseTemplate("late", []byte(testTemplate("late")), "json", "")
+	late, _, _ := parseTemplate("late", []byte(testTemplate("late")), "json", "", nil)
 	s.templates.current.Store(newRegistry([]*template{late}))
 	s.templates.find("t", "late", "latest")
 	clock.advance(5 * time.Second)
@@ -130,7 +130,7 @@ func TestTemplateUseOfNewcomers(t *testing.T) {
 
 func TestTemplateUseAtOnce(t *testing.T) {
 	s := newTestService(t, serviceTest{})
-	tpl, _, _ := parseTemplate("late", []byte(testTemplate("late")), "json", "")
+	tpl, _, _ := parseTemplate("late", []byte(testTemplate("late")), "json", "", nil)
 	s.templates.current.Store(s.templates.registry().with(tpl))
 	var all sync.WaitGroup
 	for range 8 {
@@ -162,7 +162,7 @@ func TestCreatingCountsAsUse(t *testing.T) {
 // TestEveryFailureHasAWord keeps the table of failures whole: a worker's error
 // without a word is one of the two that have the orchestration role's body.
 func TestEveryFailureHasAWord(t *testing.T) {
-	for kind, row := range statusOf {
+	for kind, row := range failureForms {
 		without := failureKind(kind) == unauthenticated || failureKind(kind) == forbidden
 		if row.status == 0 || row.code == "" || (row.word == "") != without {
 			t.Errorf("kind %d: got %+v; want status, code and word", kind, row)

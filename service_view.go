@@ -1,17 +1,18 @@
 package main
 
-// What the API shows of a task and its steps, and the figures derived from
-// them. Both are computed here alone, for every surface.
+// Views of a task and its steps for every surface: the task, a step with its
+// results, the summary, the transitions and the audit.
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"slices"
 	"strconv"
 )
 
-// taskView is a task on the wire of the roles, as it is at an instant. Lists
-// leave the steps out, as existing clients expect.
+// taskView is a task at an instant, as the roles' surfaces show it. In lists it
+// has no steps, as existing clients expect.
 type taskView struct {
 	task  *task
 	now   instant
@@ -20,7 +21,8 @@ type taskView struct {
 	withContext bool // the caller may see the context
 }
 
-// appendJSON is written by hand: two of three requests answer with a task.
+// appendJSON appends the task as JSON. It is written by hand because two thirds
+// of all requests are answered with a task.
 func (v taskView) appendJSON(b []byte) []byte {
 	t := v.task
 	x := t.execution(v.now)
@@ -65,7 +67,7 @@ func (v taskView) appendJSON(b []byte) []byte {
 	return append(o.b, ']', '}')
 }
 
-// appendContext shows the context, or that there is one which is not shown.
+// appendContext appends the context, or says that it is withheld.
 func (v taskView) appendContext(o *jsonObject) {
 	if v.withContext {
 		o.raw("context", v.task.by.context)
@@ -75,7 +77,8 @@ func (v taskView) appendContext(o *jsonObject) {
 	o.flag("context_redacted", true)
 }
 
-// appendReadiness is a step as it stands inside a task: its times are naive.
+// appendReadiness appends a step as it is shown within its task. Its times are
+// naive.
 func (t *task) appendReadiness(b []byte, i int, now instant) []byte {
 	s, def := &t.steps[i], t.def(i)
 	o := jsonObject{b: append(b, '{')}
@@ -104,8 +107,8 @@ func (t *task) appendReadiness(b []byte, i int, now instant) []byte {
 	return append(o.b, '}')
 }
 
-// backoffSeconds is the wait that the failed attempt asked for, rounded up; nil
-// when the step does not wait for a retry.
+// backoffSeconds returns the delay before the retry, rounded up, or nil if the
+// step does not wait for a retry.
 func (s *step) backoffSeconds() *int64 {
 	if s.retryAt == 0 {
 		return nil
@@ -120,14 +123,14 @@ func (t *task) readyForExecution(i int, now instant) bool {
 		t.satisfied(i) && s.retryAt <= now && t.retryEligible(i)
 }
 
-// execution is what can be said of a task's progress as a whole.
+// execution is the progress of a task as a whole.
 type execution struct {
 	status, action, health string
 	ready                  int
 	completion             float64 // percent, two decimals
 }
 
-// execution says how the task stands. A cancelled step counts as a failed one.
+// execution returns the progress of the task. A cancelled step counts as failed.
 func (t *task) execution(now instant) execution {
 	var x execution
 	if t.counts[stepPending]+t.counts[stepWaitingForRetry] > 0 {
@@ -167,7 +170,7 @@ func (t *task) execution(now instant) execution {
 	return x
 }
 
-// paginationView is where a page stands in its list.
+// paginationView is the place of a page in its list.
 type paginationView struct {
 	page, perPage, total int
 }
@@ -232,15 +235,15 @@ func (t *task) stepView(i int, now instant, worker string) stepView {
 	return v
 }
 
-// setResults shows the latest outcome of the step, of which a copy will do.
+// setResults sets the latest outcome of the step. s may be a copy.
 func (v *stepView) setResults(s *step, worker string) {
 	if s.last != nil {
 		v.Results = s.last.outcomeJSON(v.StepUUID, s.ended(), worker)
 	}
 }
 
-// bareStepView is stepView without the results, and costs the same whatever these
-// are and however many steps the task has.
+// bareStepView is stepView without the results. Its cost does not depend on the
+// size of the results nor on the number of steps.
 func (t *task) bareStepView(i int, now instant) stepView {
 	s, parents := &t.steps[i], len(t.parents(i))
 	return stepView{
@@ -256,7 +259,7 @@ func (t *task) bareStepView(i int, now instant) stepView {
 	}
 }
 
-// ended is when the step's latest outcome came.
+// ended returns when the step's latest attempt ended.
 func (s *step) ended() instant {
 	if s.last.success {
 		return s.completed
@@ -264,7 +267,7 @@ func (s *step) ended() instant {
 	return s.failed
 }
 
-// outcomeJSON is the full outcome of an attempt, as existing clients read it:
+// outcomeJSON returns the full outcome of an attempt, as existing clients read it:
 // {"step_uuid", "success", "result", "metadata", "status", "error"}.
 func (e *ending) outcomeJSON(id uuid, at instant, worker string) json.RawMessage {
 	b := make([]byte, 0, 320+len(e.result)+len(e.err)+len(e.metadata))
@@ -289,13 +292,13 @@ func (e *ending) outcomeJSON(id uuid, at instant, worker string) json.RawMessage
 	return append(appendOrNull(b, e.err), '}')
 }
 
-// standardMetadata is what existing clients parse in every outcome. It stands
-// above what came with the outcome, which may be of any type.
+// standardMetadata returns the metadata that existing clients parse in every
+// outcome. It overrides members that the handler sent, which may be of any type.
 func (e *ending) standardMetadata(at instant, worker string) []byte {
 	b := append([]byte(nil), `{"execution_time_ms":`...)
 	b = strconv.AppendInt(b, e.took.Milliseconds(), 10)
 	b = append(b, `,"worker_id":`...)
-	b = appendJSONString(b, orDefault(e.worker, worker))
+	b = appendJSONString(b, cmp.Or(e.worker, worker))
 	b = append(b, `,"completed_at":`...)
 	if at == 0 {
 		b = append(b, `null`...)
@@ -307,8 +310,8 @@ func (e *ending) standardMetadata(at instant, worker string) []byte {
 	return append(b, '}')
 }
 
-// A task's summary: the task, its template's steps, its own steps and its place
-// in the dead letter queue in one answer, without context and results.
+// The summary of a task: the task, its template's steps, its own steps and its
+// entry in the dead letter queue in one answer, without context and results.
 
 // summaryView is the answer of GET /v1/tasks/{uuid}/summary; its times are zoned.
 type summaryView struct {
@@ -370,8 +373,8 @@ type summaryStep struct {
 	Error                 *stepFaultView `json:"error"` // of the latest attempt, without its message
 }
 
-// summaryDLQ tells of the pending entry, else of the newest; without one its
-// words are null. This alone spells them in snake case.
+// summaryDLQ describes the pending entry, or else the newest. Its words are null
+// without an entry, and in snake case here only.
 type summaryDLQ struct {
 	InDLQ            bool    `json:"in_dlq"` // an entry is pending
 	DLQReason        *string `json:"dlq_reason"`
@@ -385,7 +388,7 @@ type summaryLinks struct {
 	DLQ   string `json:"dlq"`
 }
 
-// summary is the task at the instant now, without links.
+// summary returns the summary of the task at an instant, without links.
 func (t *task) summary(now instant) *summaryView {
 	v := &summaryView{
 		Task: t.summaryTask(now), DLQ: t.summaryDLQ(),
@@ -419,7 +422,7 @@ func (t *template) summaryStep(i int) summaryTemplateStep {
 	s := &t.steps[i]
 	v := summaryTemplateStep{
 		Name: s.name, StepType: s.kind, Handler: s.shownCallable(), Dependencies: make([]string, len(s.parents)),
-		Retryable: s.retry.retryable, MaxAttempts: s.retry.maxAttempts,
+		Retryable: s.retry.Retryable, MaxAttempts: s.retry.MaxAttempts,
 	}
 	for j, p := range s.parents {
 		v.Dependencies[j] = t.steps[p].name
@@ -445,8 +448,8 @@ func (t *task) summaryDLQ() (v summaryDLQ) {
 	return v
 }
 
-// What happened to a task, read back from its log: every transition of it and
-// its steps, and the audit of a step. Nothing of this is stored twice.
+// History: every transition of a task and its steps, and the audit of a step. Both
+// are replayed from the task's log; nothing is stored twice.
 
 // transitionView is one move of a task, or of one of its steps.
 type transitionView struct {
@@ -465,32 +468,32 @@ type historyView struct {
 	Transitions []transitionView `json:"transitions"`
 }
 
-// historian collects transitions while a task is replayed.
-type historian struct {
+// transitionObserver collects transitions while a task is replayed.
+type transitionObserver struct {
 	record *record
 	moves  []transitionView
 }
 
-func (h *historian) startRecord(_ *task, r *record) { h.record = r }
+func (o *transitionObserver) startRecord(_ *task, r *record) { o.record = r }
 
-func (h *historian) taskMoved(_ *task, from, to taskState, at instant) {
-	v := transitionView{Sequence: h.record.seq, RecordedAt: zonedTime(at), ToState: to.String()}
+func (o *transitionObserver) taskMoved(_ *task, from, to taskState, at instant) {
+	v := transitionView{Sequence: o.record.seq, RecordedAt: zonedTime(at), ToState: to.String()}
 	if from != noTaskState {
 		v.FromState = new(from.String())
 	}
-	h.moves = append(h.moves, v)
+	o.moves = append(o.moves, v)
 }
 
-func (h *historian) stepMoved(t *task, i int, from, to stepState, at instant) {
-	at, attempt := t.momentOf(i, to, at, h.record.started())
+func (o *transitionObserver) stepMoved(t *task, i int, from, to stepState, at instant) {
+	at, attempt := t.momentOf(i, to, at, o.record.started())
 	v := transitionView{
-		Sequence: h.record.seq, RecordedAt: zonedTime(at), ToState: to.String(),
+		Sequence: o.record.seq, RecordedAt: zonedTime(at), ToState: to.String(),
 		StepUUID: new(t.stepID(i)), StepName: &t.def(i).name, Attempt: attempt,
 	}
 	if from != noStepState {
 		v.FromState = new(from.String())
 	}
-	h.moves = append(h.moves, v)
+	o.moves = append(o.moves, v)
 }
 
 // auditView is one entry of a step's audit.
@@ -516,81 +519,81 @@ type auditView struct {
 	Inputs           json.RawMessage `json:"inputs,omitempty"`
 }
 
-// auditor collects the audit of one step while its task is replayed: an entry
+// auditObserver collects the audit of one step while its task is replayed: an entry
 // for each attempt that ended, each operator action and each late result.
-type auditor struct {
+type auditObserver struct {
 	step    int
 	worker  string
 	entries []auditView
-	open    bool // the newest entry still waits for its transition
+	open    bool // the newest entry has no transition yet
 }
 
-func (a *auditor) startRecord(t *task, r *record) {
-	a.open = false
-	if r.step != a.step || r.end == nil && r.kind != recOperator && r.kind != recAdjusted {
+func (o *auditObserver) startRecord(t *task, r *record) {
+	o.open = false
+	if r.step != o.step || r.end == nil && r.kind != recOperator && r.kind != recAdjusted {
 		return
 	}
 	v := auditView{
 		AuditUUID: recordID(t, r, 1), TransitionUUID: recordID(t, r, 2),
-		WorkflowStepUUID: t.stepID(a.step), TaskUUID: t.id, RecordedAt: zonedTime(r.at),
-		CorrelationID: new(t.correlation()), Success: true, StepName: t.def(a.step).name,
+		WorkflowStepUUID: t.stepID(o.step), TaskUUID: t.id, RecordedAt: zonedTime(r.at),
+		CorrelationID: new(t.correlation()), Success: true, StepName: t.def(o.step).name,
 		Action: r.action.String(), ActedBy: r.by, Subject: r.subject, ActionReason: r.reason,
 	}
 	if r.end != nil {
 		v.Success = r.end.success
-		v.Result = r.end.outcomeJSON(v.WorkflowStepUUID, r.at, a.worker)
+		v.Result = r.end.outcomeJSON(v.WorkflowStepUUID, r.at, o.worker)
 		v.ExecutionTimeMS = new(r.end.took.Milliseconds())
 	}
 	if r.kind == recAdjusted {
-		v.adjusted(r.adjustment, t.steps[a.step].state)
+		v.adjusted(r.adjustment, t.steps[o.step].state)
 	} else if r.kind != recOperator {
-		v.WorkerUUID = new(stableID("worker", orDefault(r.end.worker, a.worker)))
+		v.WorkerUUID = new(stableID("worker", cmp.Or(r.end.worker, o.worker)))
 	}
-	a.open = r.kind != recLate
-	if !a.open {
-		v.ToState = t.steps[a.step].state.String()
+	o.open = r.kind != recLate
+	if !o.open {
+		v.ToState = t.steps[o.step].state.String()
 	}
-	a.entries = append(a.entries, v)
+	o.entries = append(o.entries, v)
 }
 
-func (a *auditor) taskMoved(*task, taskState, taskState, instant) {}
+func (o *auditObserver) taskMoved(*task, taskState, taskState, instant) {}
 
-// stepMoved takes the first move of the record that is not the start of the
-// attempt: for an attempt its end, for an operator what the action did.
-func (a *auditor) stepMoved(_ *task, i int, from, to stepState, _ instant) {
-	if !a.open || i != a.step || to == stepInProgress {
+// stepMoved takes the record's first move that does not start an attempt: the end
+// of an attempt, or the effect of an operator's action.
+func (o *auditObserver) stepMoved(_ *task, i int, from, to stepState, _ instant) {
+	if !o.open || i != o.step || to == stepInProgress {
 		return
 	}
-	v := &a.entries[len(a.entries)-1]
+	v := &o.entries[len(o.entries)-1]
 	v.FromState, v.ToState = from.String(), to.String()
-	a.open = false
+	o.open = false
 }
 
-// newestFirst is the audit as the API shows it.
-func (a *auditor) newestFirst() []auditView {
-	slices.Reverse(a.entries)
-	return a.entries
+// newestFirst returns the audit as the API shows it.
+func (o *auditObserver) newestFirst() []auditView {
+	slices.Reverse(o.entries)
+	return o.entries
 }
 
-// historyReader reads what happened to tasks back from their logs.
+// historyReader replays the logs of tasks to show what happened.
 type historyReader struct {
 	store    *store
 	workerID string
 }
 
-// transitions is every transition of a task.
-func (s *historyReader) transitions(id uuid) (*historyView, error) {
-	h := &historian{}
-	t, err := s.store.viewObserved(id, h)
+// transitions returns every transition of a task.
+func (h *historyReader) transitions(id uuid) (*historyView, error) {
+	o := &transitionObserver{}
+	t, err := h.store.viewObserved(id, o)
 	if err != nil {
 		return nil, err
 	}
-	return &historyView{t.id, h.moves}, nil
+	return &historyView{t.id, o.moves}, nil
 }
 
-// audit is the audit of one step, newest first.
-func (s *historyReader) audit(taskID, stepID uuid) ([]auditView, error) {
-	t, err := s.store.view(taskID)
+// audit returns the audit of one step, newest first.
+func (h *historyReader) audit(taskID, stepID uuid) ([]auditView, error) {
+	t, err := h.store.view(taskID)
 	if err != nil {
 		return nil, err
 	}
@@ -598,8 +601,8 @@ func (s *historyReader) audit(taskID, stepID uuid) ([]auditView, error) {
 	if !ok {
 		return nil, stepNotFound(taskID, stepID)
 	}
-	a := &auditor{step: i, worker: s.workerID, entries: []auditView{}}
-	if _, err := s.store.viewObserved(taskID, a); err != nil {
+	a := &auditObserver{step: i, worker: h.workerID, entries: []auditView{}}
+	if _, err := h.store.viewObserved(taskID, a); err != nil {
 		return nil, err
 	}
 	return a.newestFirst(), nil

@@ -236,10 +236,7 @@ func (s *store) updateLocked(decide func(c *change) error) error {
 		c.dropFinished(dropsPerUpdate)
 	}
 	if s.journal.snapshotDue() {
-		select {
-		case s.full <- struct{}{}:
-		default:
-		}
+		offerToken(s.full)
 	}
 	return err
 }

@@ -73,7 +73,7 @@ func storedService(b *testing.B) *service {
 	})
 	b.Cleanup(func() {
 		svc.finish(context.Background())
-		svc.closeStore()
+		svc.close()
 	})
 	return svc
 }

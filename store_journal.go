@@ -98,7 +98,7 @@ type journal struct {
 	closeErr error  // of the end; others read it once done is closed
 
 	published  atomic.Uint64 // last sequence as durable as the mode means it
-	publishing bell          // rings when published grew
+	publishing notifier      // notifies when published grew
 
 	halted        atomic.Bool // broken or closed, or there is no disk at all; set under mu
 	durableSeq    atomic.Uint64
@@ -442,7 +442,7 @@ func unknownOutcome(cause error) *failure {
 // publish lets followers see the records up to seq.
 func (j *journal) publish(seq uint64) {
 	j.published.Store(seq)
-	j.publishing.ring()
+	j.publishing.notify()
 }
 
 // durable is the last sequence that was synced, or, without a disk, appended.

@@ -128,7 +128,7 @@ func TestUnfitStateIsRefused(t *testing.T) {
 		{"an early sequence", `"seq":7,`, `"seq":6,`, "its seq is 6, but it tells of 7"},
 		{"no templates", `"templates":[`, `"analytics":[],"templates":[`, "templates: it stands after analytics"},
 		{"a changed template", `"definition":{"name":"noop"`, `"definition":{"name":"other"`, "templates[0]: "},
-		{"figures twice", `"analytics":[`, `"analytics":[` + strings.TrimSuffix(lines[5], ",") + `,`, "stand there twice"},
+		{"figures twice", `"analytics":[`, `"analytics":[` + strings.TrimSuffix(lines[5], ",") + `,`, "duplicate figures of"},
 		{"a state", `"state":"complete"`, `"state":"cancelled"`, "tasks[0]: its state is cancelled, but its log gives complete"},
 		{"a count", `"steps":{"complete":2}`, `"steps":{"complete":1}`, "tasks[1]: its steps is "},
 		{"a record that does not fit", `"kind":"operator"`, `"kind":"due"`, "tasks[1].log[1]: "},

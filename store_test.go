@@ -511,7 +511,7 @@ func dropUntilDeath(t *testing.T, disk *memDisk) (states [][]uuid, err error) {
 
 func noopTemplate(t *testing.T) *template {
 	t.Helper()
-	tpl, problems, _ := parseTemplate("extra", []byte(storyTemplates[1]), "json", "")
+	tpl, problems, _ := parseTemplate("extra", []byte(storyTemplates[1]), "json", "", nil)
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}

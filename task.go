@@ -1,6 +1,15 @@
 package main
 
-// A task in memory, and apply: the one place where records change it.
+// The task family: a task as the fold of its records. It holds the states, the
+// records and their format, and what follows from a record; it does no I/O and
+// knows no clock, no files and no engine. It may use templates and the
+// handlers' outcomes.
+//
+//	task.go         a task, and apply: how a record changes it; dead letters and adjustments
+//	task_state.go   the states of tasks and steps, and the tables of their transitions
+//	task_record.go  records: what they hold, and their JSON, both ways
+//	task_line.go    a whole task as one line of JSON
+//	task_plan.go    the steps of a task: which exist, and how decisions and batches create more
 
 import (
 	"fmt"
@@ -11,57 +20,57 @@ import (
 // again before it ends as worker_lost.
 const maxRedeliveries = 3
 
-// task is a run of a template: the fold of its records. The store owns it and
-// changes it under its lock; a copy is made for a view.
+// task is one run of a template: the fold of its records. The store owns it and
+// changes it under its lock; views get a copy.
 type task struct {
 	id        uuid
 	seq       uint64 // of the record that created it: the creation order
 	lastSeq   uint64 // of the newest record that it holds
 	tpl       *template
-	plan      *plan // where the template has dynamic steps; else nil
+	plan      *plan // nil unless the template has dynamic steps
 	by        *creation
 	state     taskState
 	created   instant
 	updated   instant
 	completed instant // 0 until it ended
-	since     instant // when it came into its state
+	since     instant // when it entered its state
 	steps     []step
 	counts    [stepStates]int // steps by state
-	blockers  int             // steps in error, and cancelled ones that unfinished children wait for
+	blockers  int             // steps in error, and cancelled steps with unfinished children
 	dead      []deadLetter    // its entries in the dead letter queue, oldest first
 	log       []byte          // its records without the task's id, comma-separated
 
-	pos     uint32    // its place in the store, while the lock is held: tasks slide down, see packing
-	indexed taskState // the state that the store's index has it under
+	pos     uint32    // its position in the store; valid under the lock only, see packing
+	indexed taskState // its state in the store's index
 }
 
 // step is one workflow step of a task; its definition is (*task).def.
 type step struct {
 	state       stepState
-	queued      bool // it stands in the ready queue; the engine's
+	queued      bool // whether it is in the ready queue; set by the engine
 	redeliver   bool // the next start repeats the attempt that was cut off
 	redelivered int  // how often the attempt was delivered again
 	attempts    int
 	maxAttempts int
-	waitingFor  int // parents that do not satisfy it yet
+	waitingFor  int // parents that are neither complete nor resolved
 	openKids    int // of a cancelled step: children that are not finished
 	updated     instant
 	completed   instant // when it became complete, resolved or cancelled; 0 before
 	attempted   instant // when the latest attempt started
 	failed      instant // when an attempt last failed
 	retryAt     instant // when the next attempt is due; 0 when none is
-	inputs      string  // what an operator set them to, a JSON object; "" for the task's context
-	last        *ending // of the latest attempt that ended, or the operator's completion
-	lease       *lease  // the outside actor's that has the step in progress; nil otherwise
+	inputs      string  // a JSON object that an operator set; "" for the task's context
+	last        *ending // the latest attempt that ended, or the operator's completion
+	lease       *lease  // of the outside actor that runs the step; else nil
 }
 
-// observer hears of every transition, in order, while a record is applied.
+// observer is told every transition, in order, while a record is applied.
 type observer interface {
 	taskMoved(t *task, from, to taskState, at instant)
 	stepMoved(t *task, step int, from, to stepState, at instant)
 }
 
-// applier carries one application of a record.
+// applier is one application of a record.
 type applier struct {
 	t     *task
 	r     *record
@@ -71,12 +80,12 @@ type applier struct {
 }
 
 // apply folds a record into the task. It is deterministic and does no I/O. An
-// error means that the tables do not allow the record: the journal is damaged
-// or the caller decided wrongly, and the task must not be used any more.
+// error means that the tables do not allow the record: the journal is damaged,
+// or the caller decided wrongly. The task must not be used after an error.
 func (t *task) apply(r *record, obs observer) error {
 	a := &applier{t: t, r: r, obs: obs}
 	a.run()
-	if r.kind != recDLQUpdate { // which is about an entry, not about the task
+	if r.kind != recDLQUpdate { // which changes an entry, not the task
 		t.updated = r.at
 	}
 	t.lastSeq = r.seq
@@ -109,7 +118,7 @@ func (a *applier) run() {
 		a.t.steps[r.step].lease = r.lease
 	case recExtended:
 		a.extend()
-	case recLate: // it stands in the log, for the audit; no state changes
+	case recLate: // kept for the audit; no state changes
 	case recDue:
 		a.moveStep(r.step, stepDue)
 		a.t.steps[r.step].retryAt = 0
@@ -135,7 +144,7 @@ func (a *applier) run() {
 	}
 }
 
-// newTask is a task before its first record is applied.
+// newTask returns a task to which no record was applied yet.
 func newTask(r *record, tpl *template) *task {
 	t := &task{id: r.task, seq: r.seq, tpl: tpl, by: r.created, created: r.at, since: r.at}
 	if tpl.dynamic {
@@ -146,7 +155,7 @@ func newTask(r *record, tpl *template) *task {
 	t.steps = make([]step, len(tpl.steps))
 	for i := range t.steps {
 		s := &t.steps[i]
-		s.maxAttempts = tpl.steps[i].retry.maxAttempts
+		s.maxAttempts = tpl.steps[i].retry.MaxAttempts
 		s.waitingFor = len(tpl.steps[i].parents)
 		s.updated = r.at
 	}
@@ -185,7 +194,7 @@ func (a *applier) start() {
 	s.redelivered = 0
 }
 
-// endAttempt takes a running step to where its outcome leads.
+// endAttempt applies the outcome of a running step.
 func (a *applier) endAttempt(e *ending) {
 	i := a.r.step
 	s := &a.t.steps[i]
@@ -206,7 +215,7 @@ func (a *applier) endAttempt(e *ending) {
 	a.moveStep(i, stepRetry)
 }
 
-// operate applies an operator's or outside actor's step action.
+// operate applies an operator's or outside actor's action on a step.
 func (a *applier) operate() {
 	r, s := a.r, &a.t.steps[a.r.step]
 	starts := s.state == stepEnqueued && (r.action == actionComplete || r.action == actionFail)
@@ -250,8 +259,8 @@ func (a *applier) cancel() {
 	a.moveTask(taskCancel)
 }
 
-// evaluate lets the task follow from what its step did. A blocked task, or one
-// in error, goes on only after an operator's action that leaves no step in error.
+// evaluate moves the task according to its steps. A task that is blocked or in
+// error goes on only after an operator's action that leaves no step in error.
 func (a *applier) evaluate(operator bool) {
 	t := a.t
 	switch t.state {
@@ -269,7 +278,7 @@ func (a *applier) evaluate(operator bool) {
 	switch {
 	case t.blockers > 0:
 		a.moveTask(taskStepFailed)
-		if t.counts[stepInError] > 0 { // not for a cancelled step that others wait for
+		if t.counts[stepInError] > 0 { // not for a cancelled step with unfinished children
 			a.addDeadLetter(dlqMaxRetriesExceeded)
 		}
 	case t.allFinished():
@@ -289,7 +298,7 @@ func (t *task) allFinished() bool {
 	return t.counts[stepComplete]+t.counts[stepResolvedManually]+t.counts[stepCancelled] == len(t.steps)
 }
 
-// findReady collects what became ready while the task stood still.
+// findReady collects the steps that became ready while the task was blocked.
 func (a *applier) findReady() {
 	a.ready = a.ready[:0]
 	for i := range a.t.steps {
@@ -297,7 +306,7 @@ func (a *applier) findReady() {
 	}
 }
 
-// becameReady notes the step if it can be enqueued.
+// becameReady collects the step if it can be enqueued.
 func (a *applier) becameReady(i int) {
 	if a.t.steps[i].state == stepPending && a.t.satisfied(i) {
 		a.ready = append(a.ready, i)
@@ -360,8 +369,8 @@ func (a *applier) moveStep(i int, e stepEvent) {
 	a.obs.stepMoved(t, i, from, to, a.r.at)
 }
 
-// tellChildren counts down what the step's children wait for. A cancelled step
-// with unfinished children blocks the task: they can never run.
+// tellChildren updates what the step's children wait for. A cancelled step with
+// unfinished children blocks the task: they can never run.
 func (a *applier) tellChildren(i int, from, to stepState) {
 	t := a.t
 	children := t.children(i)
@@ -383,7 +392,8 @@ func (a *applier) tellChildren(i int, from, to stepState) {
 	}
 }
 
-// tellCancelledParents unblocks for a step that is finished after all.
+// tellCancelledParents unblocks the task when a child of a cancelled step is
+// finished after all.
 func (a *applier) tellCancelledParents(i int, from, to stepState) {
 	if !to.finished() || from.finished() {
 		return
@@ -405,7 +415,7 @@ func (a *applier) fail(err error) {
 	}
 }
 
-// clone is a copy of the task that later records do not touch.
+// clone returns a copy that later records do not change.
 func (t *task) clone() *task {
 	c := *t
 	c.steps = append([]step(nil), t.steps...)
@@ -417,8 +427,8 @@ func (t *task) clone() *task {
 	return &c
 }
 
-// resultsFor is the results of the step's completed ancestors, or of its
-// parents alone where the template says so, in the order of the template.
+// resultsFor returns the results of the step's completed ancestors, or of its
+// parents alone if the template says so, in the order of the template.
 func (t *task) resultsFor(i int) []namedResult {
 	def := t.def(i)
 	wanted := t.parents(i)
@@ -453,7 +463,7 @@ const (
 	noDLQReason = dlqReason(255)
 )
 
-// The names on the wire; the words stand in the journal and in summaries, and
+// The names are for the API, the words for the journal and for summaries;
 // requests may use either.
 var (
 	dlqReasonNames = [dlqReasons]string{
@@ -469,7 +479,7 @@ func (r dlqReason) String() string { return dlqReasonNames[r] }
 
 func (r dlqReason) word() string { return dlqReasonWords[r] }
 
-// dlqStatus is how far the investigation of an entry is.
+// dlqStatus is the state of an entry's investigation.
 type dlqStatus uint8
 
 const (
@@ -491,42 +501,47 @@ func (s dlqStatus) String() string { return dlqStatusNames[s] }
 func (s dlqStatus) word() string { return dlqStatusWords[s] }
 
 func parseDLQReason(s string) (dlqReason, bool) {
-	i := max(slices.Index(dlqReasonNames[:], s), slices.Index(dlqReasonWords[:], s))
-	return dlqReason(max(i, 0)), i >= 0
+	if r, ok := parseWord[dlqReason](s, dlqReasonNames[:]); ok {
+		return r, true
+	}
+	return parseWord[dlqReason](s, dlqReasonWords[:])
 }
 
 func parseDLQStatus(s string) (dlqStatus, bool) {
-	i := max(slices.Index(dlqStatusNames[:], s), slices.Index(dlqStatusWords[:], s))
-	return dlqStatus(max(i, 0)), i >= 0
+	if status, ok := parseWord[dlqStatus](s, dlqStatusNames[:]); ok {
+		return status, true
+	}
+	return parseWord[dlqStatus](s, dlqStatusWords[:])
 }
 
-// deadLetter is one entry of a task.
+// deadLetter is one entry of a task in the dead letter queue.
 type deadLetter struct {
 	seq      uint64 // of the record that made it
 	at       instant
 	reason   dlqReason
-	state    taskState // of the task when it was made; of a stale one, before it moved
+	state    taskState // of the task when the entry was made; of a stale task, before it moved
 	status   dlqStatus
-	resolved instant // when it left Pending; 0 while it is in it
+	resolved instant // when it left Pending; 0 while pending
 	updated  instant
-	notes    *string // nil until given, as the two below
+	notes    *string // nil until given, like by and metadata
 	by       *string
 	metadata []byte // a JSON object
 }
 
-// dlqEntryID is the id of the entry that a record made.
+// dlqEntryID returns the id of the entry that a record made.
 func dlqEntryID(id uuid, at instant, seq uint64) uuid {
 	return recordID(&task{id: id}, &record{at: at, seq: seq}, 3)
 }
 
-// staleMark is what a record of the kind stale says: the limit, in minutes,
-// that the task broke, and the reason of its entry; noDLQReason for none.
+// staleMark is the content of a stale record: the limit in minutes that the
+// task exceeded, and the reason of its entry, or noDLQReason for no entry.
 type staleMark struct {
 	limit  int
 	reason dlqReason
 }
 
-// investigation is an update of an entry. What was not given is nil or noDLQStatus.
+// investigation is an update of an entry. Members that were not given are nil
+// or noDLQStatus.
 type investigation struct {
 	entry    uint64 // the seq of the entry
 	status   dlqStatus
@@ -535,7 +550,7 @@ type investigation struct {
 	metadata []byte
 }
 
-// addDeadLetter makes an entry, unless one is pending already.
+// addDeadLetter adds an entry, unless one is pending.
 func (a *applier) addDeadLetter(reason dlqReason) {
 	t := a.t
 	if t.pendingLetter() != nil {
@@ -546,7 +561,7 @@ func (a *applier) addDeadLetter(reason dlqReason) {
 	})
 }
 
-// expire takes a stale task to error.
+// expire moves a stale task to error.
 func (a *applier) expire() {
 	if a.r.stale.reason != noDLQReason {
 		a.addDeadLetter(a.r.stale.reason)
@@ -584,7 +599,8 @@ func (a *applier) investigate() {
 	}
 }
 
-// pendingLetter is the one entry of the task that is pending, or nil.
+// pendingLetter returns the task's pending entry, or nil. A task has at most
+// one.
 func (t *task) pendingLetter() *deadLetter {
 	for i := range t.dead {
 		if t.dead[i].status == dlqPending {
@@ -594,7 +610,8 @@ func (t *task) pendingLetter() *deadLetter {
 	return nil
 }
 
-// currentLetter is the pending entry, else the newest; nil when there is none.
+// currentLetter returns the pending entry, else the newest; nil without
+// entries.
 func (t *task) currentLetter() *deadLetter {
 	if d := t.pendingLetter(); d != nil || len(t.dead) == 0 {
 		return d
@@ -602,8 +619,8 @@ func (t *task) currentLetter() *deadLetter {
 	return &t.dead[len(t.dead)-1]
 }
 
-// letterHeader is what the header of a task's line says of an entry: enough to
-// index it.
+// letterHeader is the part of an entry that the header of a task's line holds:
+// enough to index it.
 type letterHeader struct {
 	seq          uint64
 	at, resolved instant
@@ -624,7 +641,7 @@ func (t *task) letterHeaders() []letterHeader {
 	return list
 }
 
-// extend applies an extension.
+// extend applies the extension of a lease.
 func (a *applier) extend() {
 	s := &a.t.steps[a.r.step]
 	if s.lease == nil {
@@ -639,25 +656,25 @@ func (a *applier) extend() {
 // maxRetryLimit is how many attempts an operator may allow a step.
 const maxRetryLimit = 100
 
-// adjustment is what an operator changed of a step.
+// adjustment is an operator's change of a step.
 type adjustment struct {
-	maxAttempts int    // 0: as it was
-	inputs      []byte // a JSON object; nil: as they were
+	maxAttempts int    // 0 for no change
+	inputs      []byte // a JSON object; nil for no change
 }
 
-// problem is what keeps a record's adjustment from being applied.
+// problem returns why a record's adjustment cannot be applied, or nil.
 func (a *adjustment) problem() error {
 	switch {
 	case a == nil || a.maxAttempts == 0 && a.inputs == nil:
-		return fmt.Errorf("adjusted record that changes nothing")
+		return fmt.Errorf("adjusted record changes nothing")
 	case a.maxAttempts < 0 || a.inputs != nil && jsonKind(a.inputs) != '{':
-		return fmt.Errorf("adjusted record with a limit below 0, or inputs that are no object")
+		return fmt.Errorf("adjusted record has a negative limit, or inputs that are not an object")
 	}
 	return nil
 }
 
-// adjust applies an adjustment. A failed step whose new limit leaves attempts
-// is tried again, and its attempts count on.
+// adjust applies an adjustment. A failed step whose new limit allows more
+// attempts is tried again, and its attempts count on.
 func (a *applier) adjust() {
 	s, by := &a.t.steps[a.r.step], a.r.adjustment
 	if by.inputs != nil {
@@ -679,10 +696,10 @@ func (a *applier) adjust() {
 // retryEligible reports whether a step may be tried again.
 func (t *task) retryEligible(i int) bool {
 	s := &t.steps[i]
-	return s.attempts == 0 || t.def(i).retry.retryable && s.attempts < s.maxAttempts
+	return s.attempts == 0 || t.def(i).retry.Retryable && s.attempts < s.maxAttempts
 }
 
-// inputsFor is what the next attempt of a step gets as its inputs.
+// inputsFor returns the inputs of a step's next attempt.
 func (t *task) inputsFor(i int) []byte {
 	if s := &t.steps[i]; s.inputs != "" {
 		return []byte(s.inputs)
@@ -690,8 +707,9 @@ func (t *task) inputsFor(i int) []byte {
 	return t.by.context
 }
 
-// momentOf is when a step came into a state, by a record of a time that started
-// an attempt, if it did, at another; and which attempt it was in.
+// momentOf returns when a step entered a state by a record of the time at, and
+// in which attempt; started is when the attempt began, if the record begins
+// one.
 func (t *task) momentOf(i int, to stepState, at, started instant) (instant, int) {
 	s := &t.steps[i]
 	switch {
@@ -700,5 +718,5 @@ func (t *task) momentOf(i int, to stepState, at, started instant) (instant, int)
 	case s.redeliver:
 		return started, s.attempts
 	}
-	return started, s.attempts + 1 // the move stands before the count
+	return started, s.attempts + 1 // the move comes before the count
 }

@@ -1,7 +1,7 @@
 package main
 
-// A whole task as one line of JSON: how an ended task is kept in memory, and
-// how every task stands in the snapshot.
+// A whole task as one line of JSON: the form of an ended task in memory, and of
+// every task in the snapshot.
 //
 //	{"task":"…","state":"complete","created":…,"updated":…,"completed":…,"template":"…","seq":7,"last":12,
 //	 "steps":{"complete":4},"log":[{record},…]}
@@ -10,9 +10,8 @@ package main
 //
 //	"dlq":[{"seq":9,"at":…,"reason":"max_retries_exceeded","state":"blocked_by_failures","status":"pending"},…]
 //
-// and one with steps that its template does not declare "last_id", the greatest id of those.
-//
-// What stands before the log can be read without it.
+// and a task with steps that its template does not declare has "last_id", the
+// greatest id of those. Everything before the log can be read without it.
 
 import (
 	"bytes"
@@ -21,7 +20,7 @@ import (
 	"strconv"
 )
 
-// taskHeader is what can be read of a line without applying its log.
+// taskHeader is the part of a line that can be read without applying its log.
 type taskHeader struct {
 	id        uuid
 	state     taskState
@@ -33,11 +32,11 @@ type taskHeader struct {
 	lastSeq   uint64
 	counts    [stepStates]int
 	dead      []letterHeader
-	lastID    uuid   // of a step that the template does not declare; zero without one
+	lastID    uuid   // greatest id of a step that the template does not declare; zero without one
 	log       []byte // JSON array of records; a slice of the line
 }
 
-// sumLength is the length of `,"sum":"xxxxxxxx"}`, which ends a line on disk.
+// sumLength is the length of `,"sum":"xxxxxxxx"}`, the end of a line on disk.
 const sumLength = 18
 
 // appendTaskLine appends the line, without a checksum.
@@ -79,7 +78,7 @@ func (t *task) appendTaskLine(b []byte) []byte {
 	return append(b, ']', '}')
 }
 
-// lineID is the id of the task that a line is about.
+// lineID returns the id of the task in a line.
 func lineID(line []byte) (uuid, bool) {
 	const head = `{"task":"`
 	if len(line) < len(head)+36 {
@@ -88,7 +87,7 @@ func lineID(line []byte) (uuid, bool) {
 	return parseUUID(string(line[len(head) : len(head)+36]))
 }
 
-// appendLog adds an applied record to the task's own log.
+// appendLog adds a record to the task's own log.
 func (t *task) appendLog(r *record) {
 	if len(t.log) > 0 {
 		t.log = append(t.log, ',')
@@ -100,15 +99,14 @@ func (t *task) appendLog(r *record) {
 	t.log = append(t.log, '}')
 }
 
-// cutSum turns a checked line of the snapshot into one without its checksum,
-// in place.
+// cutSum removes the checksum from a checked line of the snapshot, in place.
 func cutSum(line []byte) []byte {
 	line = bytes.TrimRight(line, "\n")
 	line[len(line)-sumLength] = '}'
 	return line[:len(line)-sumLength+1]
 }
 
-// readTaskHeader reads what stands before the log.
+// readTaskHeader reads a line's members and keeps its log as it is.
 func readTaskHeader(line []byte) (h taskHeader, err error) {
 	var d recordDecoder
 	ok := eachMemberBytes(line, func(key, value []byte) bool {
@@ -151,15 +149,15 @@ func readTaskHeader(line []byte) (h taskHeader, err error) {
 		return d.err == nil
 	})
 	if d.err == nil && (!ok || h.id.isZero() || h.log == nil || h.template == "") {
-		d.err = fmt.Errorf("a task needs its id, template and log")
+		d.err = fmt.Errorf("a task must have its id, template and log")
 	}
 	return h, d.err
 }
 
-// readTaskHead is readTaskHeader without a look at the log, whatever its length.
+// readTaskHead is readTaskHeader without scanning the log, whatever its length.
 func readTaskHead(line []byte) (taskHeader, error) {
 	const log = `,"log":`
-	i := bytes.Index(line, []byte(log)) // nothing before it is text from outside
+	i := bytes.Index(line, []byte(log)) // no text from outside comes before it
 	if i < 0 {
 		return readTaskHeader(line)
 	}
@@ -168,8 +166,8 @@ func readTaskHead(line []byte) (taskHeader, error) {
 	return h, err
 }
 
-// keys is what deduplicates the task and the request that created it; zero for
-// none. Their form was checked when they were read, or they were made here.
+// keys returns the task's identity and the mark of the request that created it;
+// zero for none. They were checked when they were read or made.
 func (h *taskHeader) keys() (identity identityKey, request requestMark) {
 	eachElement(h.log, func(e []byte) bool {
 		eachMemberBytes(e, func(key, value []byte) bool {
@@ -186,7 +184,7 @@ func (h *taskHeader) keys() (identity identityKey, request requestMark) {
 	return identity, request
 }
 
-// creationRecord is the first record of the task's log.
+// creationRecord returns the first record of the task's log.
 func (h *taskHeader) creationRecord() (r *record, err error) {
 	eachElement(h.log, func(e []byte) bool {
 		r, err = decodeRecord(e)
@@ -198,14 +196,14 @@ func (h *taskHeader) creationRecord() (r *record, err error) {
 	return r, err
 }
 
-// replayer follows a replay: each record before it is applied, and the
-// transitions that it makes.
+// replayer is an observer of a replay: it is also told each record before the
+// record is applied.
 type replayer interface {
 	observer
 	startRecord(t *task, r *record)
 }
 
-// replay makes the task again by applying its log.
+// replay rebuilds the task by applying its log.
 func (h *taskHeader) replay(tpl *template, obs replayer) (t *task, err error) {
 	n := -1
 	eachElement(h.log, func(e []byte) bool {
@@ -238,7 +236,7 @@ func (h *taskHeader) replay(tpl *template, obs replayer) (t *task, err error) {
 	return t, nil
 }
 
-// unobserved is the observer of a replay whose transitions are known already.
+// unobserved is the observer of a replay whose transitions nobody needs.
 type unobserved struct{}
 
 func (unobserved) startRecord(*task, *record) {}
@@ -247,7 +245,7 @@ func (unobserved) taskMoved(*task, taskState, taskState, instant) {}
 
 func (unobserved) stepMoved(*task, int, stepState, stepState, instant) {}
 
-// appendLetters appends the entries as they stand in the header of a line.
+// appendLetters appends the entries as the header of a line holds them.
 func appendLetters(b []byte, dead []deadLetter) []byte {
 	if len(dead) == 0 {
 		return b
@@ -275,7 +273,7 @@ func (d *recordDecoder) letterHeaders(value []byte) (list []letterHeader) {
 		return d.err == nil
 	})
 	if !ok && d.err == nil {
-		d.err = fmt.Errorf("%.40s is no array", value)
+		d.err = fmt.Errorf("%.40s is not an array", value)
 	}
 	return list
 }

@@ -1,8 +1,9 @@
 package main
 
-// What a task is made of beside its template, when that has dynamic steps:
-// which of the declared steps exist, the instances of batch workers, and how
-// all of them depend on each other.
+// The steps of a task whose template has dynamic steps: which declared steps
+// exist, the instances of batch workers, how they depend on each other, and how
+// the outcome of a decision or batchable step creates more. For other templates
+// the same methods answer from the template alone.
 
 import (
 	"errors"
@@ -13,16 +14,16 @@ import (
 // plan is the steps that a task has and may get. Steps and dependencies are
 // only ever added.
 type plan struct {
-	steps    []planStep     // by step of the task, in the order of their creation
+	steps    []planStep     // by step of the task, in the order of creation
 	declared []declaredStep // by step of the template
 	blocks   []idBlock      // ids of steps that the template does not declare, in order
 }
 
-// planStep is the place of one step of the task.
+// planStep is one step of the task.
 type planStep struct {
 	def               *stepTemplate
-	declared          int // its step in the template; of an instance the batch_worker step
-	instance          int // of a batch_worker step: which one; 0 is the placeholder
+	declared          int // its step in the template; for an instance the batch_worker step
+	instance          int // number of an instance; 0 for the placeholder
 	id                uuid
 	created           instant
 	parents, children []int // steps of the task
@@ -31,13 +32,13 @@ type planStep struct {
 // declaredStep is what has become of one step of the template. A batch_worker
 // step exists as its instances.
 type declaredStep struct {
-	steps     []int // the task's steps that it is; none while it does not exist
-	instances int   // of a batch_worker step: without the placeholder
+	steps     []int // the task's steps made from it; none while it does not exist
+	instances int   // how many instances a batch_worker step has, without the placeholder
 	missing   int   // parents that do not exist
-	unsettled int   // parents of which it is not settled whether they will exist
-	undecided int   // makers that may still make it; see (*template).makes
-	settled   bool  // nothing more will come of it: it exists, or never will
-	decided   bool  // of a maker: what it makes is made
+	unsettled int   // parents that may or may not come to exist
+	undecided int   // makers that may still create it; see (*template).makes
+	settled   bool  // it exists, or never will: nothing more is created from it
+	decided   bool  // a maker that has created what it creates
 }
 
 // idBlock is the consecutive ids of steps that were created together.
@@ -47,7 +48,7 @@ type idBlock struct {
 	n     int
 }
 
-// newPlan is a plan of no steps.
+// newPlan returns a plan without steps.
 func newPlan(tpl *template) *plan {
 	p := &plan{declared: make([]declaredStep, len(tpl.steps))}
 	for d := range p.declared {
@@ -57,8 +58,8 @@ func newPlan(tpl *template) *plan {
 	return p
 }
 
-// clone is a copy that does not change with the plan. What the lists of parents
-// and children hold is never changed, only added to: they can be shared.
+// clone returns a copy that does not change with the plan. The lists of parents
+// and children are only appended to, so the copy can share them.
 func (p *plan) clone() *plan {
 	return &plan{slices.Clone(p.steps), slices.Clone(p.declared), slices.Clone(p.blocks)}
 }
@@ -79,8 +80,8 @@ func (p *plan) stepIndex(task, id uuid) (int, bool) {
 	return 0, false
 }
 
-// lastID is the greatest id of a step that the template does not declare; zero
-// without one.
+// lastID returns the greatest id of a step that the template does not declare;
+// zero without one.
 func (p *plan) lastID() uuid {
 	if len(p.blocks) == 0 {
 		return uuid{}
@@ -89,8 +90,8 @@ func (p *plan) lastID() uuid {
 	return b.first.plus(b.n - 1)
 }
 
-// def is the definition of a step; an instance of a batch worker has its own.
-// What it depends on is told by parents and children alone.
+// def returns the definition of a step; each instance of a batch worker has its
+// own. Dependencies are in parents and children, not here.
 func (t *task) def(i int) *stepTemplate {
 	if t.plan != nil {
 		return t.plan.steps[i].def
@@ -98,7 +99,7 @@ func (t *task) def(i int) *stepTemplate {
 	return &t.tpl.steps[i]
 }
 
-// declared is the step of the template that a step is, or is an instance of.
+// declared returns the template's step that a step was made from.
 func (t *task) declared(i int) int {
 	if t.plan != nil {
 		return t.plan.steps[i].declared
@@ -106,7 +107,8 @@ func (t *task) declared(i int) int {
 	return i
 }
 
-// instance tells the instances of a batch_worker step apart; 0 for other steps.
+// instance returns the number of an instance of a batch_worker step; 0 for
+// other steps.
 func (t *task) instance(i int) int {
 	if t.plan != nil {
 		return t.plan.steps[i].instance
@@ -114,7 +116,7 @@ func (t *task) instance(i int) int {
 	return 0
 }
 
-// parents are the steps that a step depends on.
+// parents returns the steps that a step depends on.
 func (t *task) parents(i int) []int {
 	if t.plan != nil {
 		return t.plan.steps[i].parents
@@ -122,7 +124,7 @@ func (t *task) parents(i int) []int {
 	return t.tpl.steps[i].parents
 }
 
-// children are the steps that depend on a step.
+// children returns the steps that depend on a step.
 func (t *task) children(i int) []int {
 	if t.plan != nil {
 		return t.plan.steps[i].children
@@ -131,15 +133,15 @@ func (t *task) children(i int) []int {
 }
 
 // satisfied reports whether nothing keeps a step from running: all its parents
-// are done, and no other declared parent can come to exist any more.
+// are done, and no other declared parent can come to exist.
 func (t *task) satisfied(i int) bool { return t.steps[i].waitingFor == 0 && !t.open(i) }
 
-// open reports whether a step may still be given parents.
+// open reports whether a step may still get parents.
 func (t *task) open(i int) bool {
 	return t.plan != nil && t.plan.declared[t.plan.steps[i].declared].unsettled > 0
 }
 
-// deciders are the steps that decide which parents an open step will be given.
+// deciders returns the steps that decide which parents an open step will get.
 func (t *task) deciders(i int) (found []int) {
 	f, seen := t.tpl.flow, make([]bool, len(t.tpl.steps))
 	var look func(d int)
@@ -151,7 +153,7 @@ func (t *task) deciders(i int) (found []int) {
 		for _, p := range f.parents[d] {
 			s := &t.plan.declared[p]
 			switch makes := t.tpl.makes(p, d); {
-			case f.makers[d] > 0 && !makes: // it has no say in that
+			case f.makers[d] > 0 && !makes: // p does not decide about d
 			case !s.settled:
 				look(p)
 			case makes && !s.decided:
@@ -168,7 +170,7 @@ func (t *task) deciders(i int) (found []int) {
 	return slices.Compact(found)
 }
 
-// stepCreated is when a step was created.
+// stepCreated returns when a step was created.
 func (t *task) stepCreated(i int) instant {
 	if t.plan != nil {
 		return t.plan.steps[i].created
@@ -188,7 +190,8 @@ func (t *task) stepIndex(id uuid) (int, bool) {
 	return n - 1, true
 }
 
-// stepID is the id of a step: those of declared steps follow the task's own.
+// stepID returns the id of a step. The ids of declared steps follow the task's
+// own.
 func (t *task) stepID(i int) uuid {
 	if t.plan != nil {
 		return t.plan.steps[i].id
@@ -196,8 +199,8 @@ func (t *task) stepID(i int) uuid {
 	return t.id.plus(i + 1)
 }
 
-// correlation is the caller's correlation id, or else the one that follows the
-// ids of the declared steps.
+// correlation returns the caller's correlation id, or else the id that follows
+// those of the declared steps.
 func (t *task) correlation() uuid {
 	if t.by.correlation.isZero() {
 		return t.id.plus(len(t.tpl.steps) + 1)
@@ -205,24 +208,25 @@ func (t *task) correlation() uuid {
 	return t.by.correlation
 }
 
-// What decision and batchable steps decide: the outcome that their result may
-// carry, and what of it their template allows.
+// Outcomes: what the result of a decision or batchable step may ask for, and
+// what its template allows.
 
 const (
 	decisionMember = "decision_point_outcome"
 	batchMember    = "batch_processing_outcome"
 
-	maxDependencies = 1_000_000 // of the steps that one outcome may create
+	maxDependencies = 1_000_000 // most dependencies of the steps that one outcome creates
 )
 
-// branching is what a step decided to create.
+// branching is what an outcome creates.
 type branching struct {
-	steps   []int    // of the template, ascending: the branches of a decision
-	cursors [][]byte // of a batch: one for each instance of workers[0]
-	workers []int    // of the template: who has the cursors, or one placeholder each
+	steps   []int    // the branches of a decision: steps of the template, ascending
+	cursors [][]byte // of a batch, one for each instance of workers[0]
+	workers []int    // steps of the template: the one with the cursors, or those that get a placeholder
 }
 
-// instances is how many steps are created that the template does not declare.
+// instances returns how many steps it creates that the template does not
+// declare.
 func (b *branching) instances() int {
 	if len(b.cursors) > 0 {
 		return len(b.cursors)
@@ -254,7 +258,7 @@ func (t *task) readBranching(i int, result []byte) (branching, error) {
 		return t.tpl.decision(t.declared(i), outcomeIn(result, decisionMember))
 	case stepBatchable:
 		b, err := t.tpl.batches(t.declared(i), outcomeIn(result, batchMember))
-		if len(b.cursors) == 0 { // another batchable step may have made instances, or the placeholder
+		if len(b.cursors) == 0 { // another batchable step may have created instances or the placeholder
 			b.workers = slices.DeleteFunc(b.workers, func(w int) bool { return len(t.plan.declared[w].steps) > 0 })
 		}
 		return b, err
@@ -262,7 +266,7 @@ func (t *task) readBranching(i int, result []byte) (branching, error) {
 	return branching{}, nil
 }
 
-// outcomeIn is a member of a result; nil when that has none or has null.
+// outcomeIn returns a member of a result; nil if it is absent or null.
 func outcomeIn(result []byte, member string) []byte {
 	if result == nil || jsonKind(result) != '{' {
 		return nil
@@ -289,7 +293,7 @@ func (t *task) checkBranching(i int, e *ending) error {
 	return t.checkIndirect(i, b)
 }
 
-// checkNames looks for instances that would have the name of a declared step.
+// checkNames refuses instances that would have the name of a declared step.
 func (t *task) checkNames(b branching) error {
 	for n := range b.cursors {
 		w := b.workers[0]
@@ -301,7 +305,7 @@ func (t *task) checkNames(b branching) error {
 	return nil
 }
 
-// dependenciesOf is how many dependencies the instances will have.
+// dependenciesOf returns how many dependencies the instances will have.
 func (t *task) dependenciesOf(b branching) int {
 	if len(b.cursors) == 0 {
 		return 0
@@ -326,7 +330,7 @@ func (t *task) allowsCompletion(i int, e *ending) error {
 	case !t.decided(i):
 		err = t.checkBranching(i, e)
 	case maker(t.def(i).kind) && t.creates(i, e):
-		err = errors.New("it was resolved without an outcome before, and cannot create steps any more")
+		err = errors.New("it was resolved without an outcome, and cannot create steps any more")
 	}
 	if err == nil {
 		return nil
@@ -335,13 +339,14 @@ func (t *task) allowsCompletion(i int, e *ending) error {
 		details: inputProblems{{Field: "completion_data.result", Message: err.Error()}}}
 }
 
-// creates reports whether a result asks for steps, rightly or not.
+// creates reports whether a result asks for steps, even wrongly.
 func (t *task) creates(i int, e *ending) bool {
 	b, err := t.readBranching(i, e.result)
 	return err != nil || len(b.steps)+len(b.cursors) > 0
 }
 
-// newIDs is how many ids a record needs for steps that the template does not declare.
+// newIDs returns how many ids a record needs for steps that the template does
+// not declare.
 func (t *task) newIDs(r *record) int {
 	if t.plan == nil || !r.kind.ofStep() || t.def(r.step).kind != stepBatchable || t.decided(r.step) {
 		return 0
@@ -352,12 +357,13 @@ func (t *task) newIDs(r *record) int {
 	}
 	b, err := t.branching(r.step, r.end)
 	if err != nil {
-		return 0 // apply will say so
+		return 0 // apply reports the error
 	}
 	return b.instances()
 }
 
-// decision reads {"type": "no_branches"} or {"type": "create_steps", "step_names": […]}.
+// decision reads {"type": "no_branches"} or {"type": "create_steps",
+// "step_names": […]}.
 func (t *template) decision(d int, outcome []byte) (b branching, err error) {
 	if outcome == nil {
 		return b, nil
@@ -375,7 +381,7 @@ func (t *template) decision(d int, outcome []byte) (b branching, err error) {
 	return b, fmt.Errorf("%s.type %.60q is neither no_branches nor create_steps", decisionMember, o.kind)
 }
 
-// branches are the steps of a list of names.
+// branches returns the steps of a list of names.
 func (t *template) branches(d int, names []byte) (b branching, err error) {
 	if names == nil || jsonKind(names) != '[' {
 		return b, fmt.Errorf("%s.step_names must be a list of names", decisionMember)
@@ -391,7 +397,7 @@ func (t *template) branches(d int, names []byte) (b branching, err error) {
 	return b, err
 }
 
-// branchNamed is the step of a name that the decision d may create.
+// branchNamed returns the step of a name, if the decision d may create it.
 func (t *template) branchNamed(d int, raw []byte) (int, error) {
 	name, ok := jsonString(raw)
 	if !ok {
@@ -411,7 +417,8 @@ func (t *template) branchNamed(d int, raw []byte) (int, error) {
 	return at, nil
 }
 
-// branchOf reports whether the decision d decides about step s, as its direct dependent.
+// branchOf reports whether step s is a direct dependent of the decision d that
+// d decides about.
 func (t *template) branchOf(s, d int) bool {
 	return slices.Contains(t.flow.parents[s], d) && t.makes(d, s)
 }
@@ -422,8 +429,8 @@ func (f *flow) descends(i, d int) bool {
 		slices.Contains(ancestorsOf(i, func(p int) []int { return f.parents[p] }), d)
 }
 
-// checkIndirect looks for steps that a decision names and that depend on it only
-// through others: they must come to exist with those.
+// checkIndirect refuses steps that a decision names and that depend on it only
+// through steps which it does not create.
 func (t *task) checkIndirect(i int, b branching) error {
 	d := t.declared(i)
 	indirect := slices.DeleteFunc(slices.Clone(b.steps), func(s int) bool { return t.tpl.branchOf(s, d) })
@@ -460,8 +467,9 @@ func (t *template) batches(d int, outcome []byte) (b branching, err error) {
 	return b, fmt.Errorf("%s.type %.60q is neither no_batches nor create_batches", batchMember, o.kind)
 }
 
-// idleWorkers are the workers that get a placeholder when there are no batches:
-// the one that the step's definition names, else all that depend on it.
+// idleWorkers returns the workers that get a placeholder when there are no
+// batches: the one that the step's definition names, else all that depend on
+// it.
 func (t *template) idleWorkers(d int) []int {
 	if w, ok := t.flow.index[t.steps[d].batchWorker]; ok && t.worksFor(w, d) {
 		return []int{w}
@@ -480,6 +488,7 @@ func (t *template) worksFor(w, d int) bool {
 	return t.steps[w].kind == stepBatchWorker && slices.Contains(t.flow.parents[w], d)
 }
 
+// cursors reads the batches of a create_batches outcome.
 func (t *template) cursors(d int, o outcomeObject) (b branching, err error) {
 	worker, err := t.workerNamed(d, o.member("worker_template_name"))
 	if err != nil {
@@ -511,8 +520,8 @@ func (t *template) cursors(d int, o outcomeObject) (b branching, err error) {
 	return b, nil
 }
 
-// workerNamed is the batch_worker step of a name, or the one that the step's
-// definition names where none is given.
+// workerNamed returns the batch_worker step of a name, or the one that the
+// step's definition names if none is given.
 func (t *template) workerNamed(d int, raw []byte) (int, error) {
 	name := t.steps[d].batchWorker
 	if raw != nil {
@@ -528,7 +537,7 @@ func (t *template) workerNamed(d int, raw []byte) (int, error) {
 	case !ok:
 		return 0, fmt.Errorf("%s.worker_template_name: the template has no step %.120q", batchMember, name)
 	case t.steps[w].kind != stepBatchWorker:
-		return 0, fmt.Errorf("%s.worker_template_name: step %q is no batch_worker", batchMember, name)
+		return 0, fmt.Errorf("%s.worker_template_name: step %q is not a batch_worker", batchMember, name)
 	case !t.worksFor(w, d):
 		return 0, fmt.Errorf("%s.worker_template_name: step %q does not depend on the batchable step %q",
 			batchMember, name, t.steps[d].name)
@@ -558,7 +567,7 @@ func readOutcome(name string, data []byte) (o outcomeObject, err error) {
 	return o, nil
 }
 
-// member is a member of the outcome; nil when it is absent or null.
+// member returns a member of the outcome; nil if it is absent or null.
 func (o outcomeObject) member(name string) []byte {
 	if raw := objectMember(o.data, name); raw != nil && jsonKind(raw) != 'n' {
 		return raw
@@ -566,34 +575,35 @@ func (o outcomeObject) member(name string) []byte {
 	return nil
 }
 
-// Growth: how the outcome of a decision or batchable step becomes steps of the
-// task. It is part of apply, and as deterministic.
+// Growth: how an outcome becomes steps of the task. It is part of apply, and as
+// deterministic.
 //
 // A declared step comes to exist
-//   - when a decision on which it depends names it;
+//   - when a decision that it depends on names it;
 //   - as instances, when it is a batch_worker and a batchable step names it;
-//   - when one of its dependencies exists, when it is a deferred_convergence;
+//   - when one of its dependencies exists, if it is a deferred_convergence;
 //   - else when all its dependencies exist.
 //
 // It runs when those of its dependencies that exist are done and no other one
-// can come to exist any more: what could have created it has decided otherwise,
-// or will never exist itself.
+// can come to exist: the steps that could have created them have decided
+// otherwise, or will never exist themselves.
 
-// growth is one application of a decision, or the creation of the task.
+// growth is one application of an outcome, or the creation of the task.
 type growth struct {
 	a      *applier
 	t      *task
 	p      *plan
-	first  int   // the first step that is new
-	create []int // declared steps that have come to exist and wait for their creation
-	closed []int // declared steps whose parents became all settled
+	first  int   // index of the first new step
+	create []int // declared steps that are to be created
+	closed []int // declared steps whose last unsettled parent was settled
 }
 
 func (a *applier) newGrowth() *growth {
 	return &growth{a: a, t: a.t, p: a.t.plan, first: len(a.t.steps)}
 }
 
-// createInitial creates the steps that exist from the start, in the template's order.
+// createInitial creates the steps that exist from the start, in the template's
+// order.
 func (g *growth) createInitial() {
 	for d, exists := range g.t.tpl.fromTheStart() {
 		if exists {
@@ -602,12 +612,12 @@ func (g *growth) createInitial() {
 	}
 	for d := range g.p.declared {
 		if g.t.tpl.steps[d].kind == stepBatchWorker && g.p.declared[d].undecided == 0 {
-			g.settle(d) // nothing makes it
+			g.settle(d) // nothing creates it
 		}
 	}
 }
 
-// fromTheStart tells of each step whether a new task has it.
+// fromTheStart returns for each step whether a new task has it.
 func (t *template) fromTheStart() []bool {
 	exists := make([]bool, len(t.steps))
 	for _, d := range t.order {
@@ -626,12 +636,13 @@ func (t *template) fromTheStart() []bool {
 	return exists
 }
 
-// decided reports whether the step made what it makes, or makes nothing.
+// decided reports whether a maker has created what it creates. Steps that
+// create nothing have decided.
 func (t *task) decided(i int) bool {
 	return t.plan == nil || !maker(t.def(i).kind) || t.plan.declared[t.declared(i)].decided
 }
 
-// grow creates what the step, which is over, has decided.
+// grow creates what a step that is over has decided.
 func (a *applier) grow(i int, e *ending) {
 	if a.t.decided(i) {
 		return
@@ -647,7 +658,7 @@ func (a *applier) grow(i int, e *ending) {
 	}
 }
 
-// branch is grow with what was decided.
+// branch creates the steps of an outcome.
 func (a *applier) branch(i int, b branching) {
 	if a.t.decided(i) {
 		return
@@ -659,7 +670,7 @@ func (a *applier) branch(i int, b branching) {
 	g := a.newGrowth()
 	d := g.t.declared(i)
 	for _, s := range b.steps {
-		if g.t.tpl.branchOf(s, d) && len(g.p.declared[s].steps) == 0 { // what else is named follows by itself
+		if g.t.tpl.branchOf(s, d) && len(g.p.declared[s].steps) == 0 { // the other named steps follow from these
 			g.createStep(s, &g.t.tpl.steps[s], g.t.id.plus(s+1))
 		}
 	}
@@ -688,7 +699,8 @@ func (g *growth) instantiate(b branching) {
 	}
 }
 
-// placeholder stands for batches of which there are none.
+// placeholder creates a completed step that stands for the batches when there
+// are none.
 func (g *growth) placeholder(d int, id uuid) {
 	i := g.enter(d, g.t.tpl.instance(d, 0, nil), id)
 	g.t.steps[i].last = &ending{success: true}
@@ -696,7 +708,7 @@ func (g *growth) placeholder(d int, id uuid) {
 	g.link(i)
 }
 
-// instance is the definition of an instance of a batch_worker step.
+// instance returns the definition of an instance of a batch_worker step.
 func (t *template) instance(d, n int, cursor []byte) *stepTemplate {
 	def := t.steps[d]
 	def.name = instanceName(def.name, n)
@@ -707,17 +719,18 @@ func (t *template) instance(d, n int, cursor []byte) *stepTemplate {
 	return &def
 }
 
-// instanceName is the name of the nth instance of a batch_worker step; 0 is the placeholder's.
+// instanceName returns the name of the nth instance of a batch_worker step; 0
+// is the placeholder.
 func instanceName(worker string, n int) string { return fmt.Sprintf("%s_%03d", worker, n) }
 
-// createStep creates a step and takes note of what follows from it.
+// createStep creates a step and links it.
 func (g *growth) createStep(d int, def *stepTemplate, id uuid) { g.link(g.enter(d, def, id)) }
 
-// enter gives a new step its place.
+// enter appends a new step to the task.
 func (g *growth) enter(d int, def *stepTemplate, id uuid) int {
 	t, at := g.t, g.a.r.at
 	i := len(t.steps)
-	t.steps = append(t.steps, step{maxAttempts: def.retry.maxAttempts, updated: at})
+	t.steps = append(t.steps, step{maxAttempts: def.retry.MaxAttempts, updated: at})
 	t.counts[stepPending]++
 	g.p.steps = append(g.p.steps,
 		planStep{def: def, declared: d, instance: g.p.declared[d].instances, id: id, created: at})
@@ -725,7 +738,8 @@ func (g *growth) enter(d int, def *stepTemplate, id uuid) int {
 	return i
 }
 
-// link connects a step with those that exist, and passes on that it does.
+// link connects a step with the steps that exist, and notes what its existence
+// brings about.
 func (g *growth) link(i int) {
 	f, d := g.t.tpl.flow, g.p.steps[i].declared
 	for _, p := range f.parents[d] {
@@ -767,7 +781,7 @@ func (g *growth) depend(parent, child int) {
 	}
 }
 
-// exists notes a declared step for creation once what exists makes it exist.
+// exists notes a declared step for creation once enough of its parents exist.
 func (g *growth) exists(d int) {
 	s := &g.p.declared[d]
 	switch kind := g.t.tpl.steps[d].kind; {
@@ -777,7 +791,8 @@ func (g *growth) exists(d int) {
 	}
 }
 
-// createPending creates what has come to exist, and what that brings about.
+// createPending creates the steps that have come to exist, until there are no
+// more.
 func (g *growth) createPending() {
 	for len(g.create) > 0 {
 		d := g.create[0]
@@ -788,7 +803,7 @@ func (g *growth) createPending() {
 	}
 }
 
-// decide notes that a maker has made what it makes.
+// decide notes that a maker has created what it creates.
 func (g *growth) decide(d int) {
 	g.p.declared[d].decided = true
 	for _, c := range g.t.tpl.flow.children[d] {
@@ -798,7 +813,7 @@ func (g *growth) decide(d int) {
 	}
 }
 
-// unmade notes that one maker fewer may make the step.
+// unmade notes that one maker fewer may create the step.
 func (g *growth) unmade(d int) {
 	s := &g.p.declared[d]
 	if s.undecided--; s.undecided == 0 && !s.settled {
@@ -806,8 +821,8 @@ func (g *growth) unmade(d int) {
 	}
 }
 
-// settle notes that nothing more will come of a declared step, and what follows
-// for those that depend on it.
+// settle notes that nothing more is created from a declared step, and what
+// follows for its dependents.
 func (g *growth) settle(d int) {
 	s := &g.p.declared[d]
 	if s.settled {
@@ -825,7 +840,7 @@ func (g *growth) settle(d int) {
 			if never {
 				g.unmade(c)
 			}
-		case g.t.tpl.flow.makers[c] > 0: // its makers alone decide
+		case g.t.tpl.flow.makers[c] > 0: // only its makers decide
 		case g.t.tpl.steps[c].kind == stepDeferredConvergence:
 			if child.unsettled == 0 && child.missing == len(g.t.tpl.flow.parents[c]) {
 				g.settle(c)
@@ -836,8 +851,8 @@ func (g *growth) settle(d int) {
 	}
 }
 
-// ready collects the steps that can be enqueued now: new ones, and those that
-// waited for nothing but certainty.
+// ready collects the steps that can be enqueued now: new steps, and old ones
+// whose parents are all settled.
 func (g *growth) ready() {
 	for i := g.first; i < len(g.t.steps); i++ {
 		g.a.becameReady(i)

@@ -1,13 +1,13 @@
 package main
 
-// Records: what happened, as the journal keeps it. A task is the fold of its
-// records; see (*task).apply. On disk a record is one JSON object:
+// Records: what happened, as the journal keeps it; a task is the fold of its
+// records, see (*task).apply. On disk a record is one JSON object:
 //
 //	{"seq":7,"task":"…","at":1767225600123456,"kind":"ended","step":2,"ms":12,"result":36,"sum":"…"}
 //
-// Times are in microseconds since the Unix epoch, "began" in microseconds before
-// "at". Members that have their default are left out: "ok" is true, a result
-// null, a correlation the id that follows those of the task's steps.
+// Times are in microseconds since the Unix epoch, "began" in microseconds
+// before "at". Members that have their default are left out: "ok" is true, a
+// result null, a correlation the id that follows those of the task's steps.
 
 import (
 	"crypto/sha256"
@@ -16,11 +16,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strconv"
 	"time"
 )
 
-// recordKind names what happened; the words stand in the journal.
+// recordKind is the kind of a record; the journal holds its name.
 type recordKind uint8
 
 const (
@@ -29,17 +30,17 @@ const (
 	recStarted                     // an attempt started
 	recRan                         // an attempt started and ended at once, as builtins do
 	recEnded                       // a started attempt ended
-	recLate                        // a result came that changes nothing any more
-	recDue                         // a back-off is over
+	recLate                        // a result came too late to count
+	recDue                         // the wait before a retry is over
 	recRecovered                   // an attempt was cut off with the process that ran it
 	recOperator                    // an operator or outside actor acted on a step
 	recCancelled                   // the task was cancelled
-	recStale                       // the task stood still for too long
+	recStale                       // the task stayed in its state for too long
 	recDLQUpdate                   // an entry of the dead letter queue was updated
-	recDropped                     // the task, finished before, is kept no longer
+	recDropped                     // the finished task is not kept any more
 	recClaimed                     // an outside actor's attempt started, under a lease
 	recExtended                    // its lease was extended
-	recAdjusted                    // an operator changed what the next attempts of a step are made with
+	recAdjusted                    // an operator changed a step's inputs or limit of attempts
 	recordKinds
 )
 
@@ -50,7 +51,7 @@ var recordKindNames = [recordKinds]string{
 
 func (k recordKind) String() string { return recordKindNames[k] }
 
-// ofStep reports whether a record of a task is about one of its steps.
+// ofStep reports whether a record of this kind is about a step of a task.
 func (k recordKind) ofStep() bool {
 	switch k {
 	case recCreated, recCancelled, recStale, recDLQUpdate, recDropped:
@@ -59,33 +60,33 @@ func (k recordKind) ofStep() bool {
 	return true
 }
 
-// record is one change. It belongs to nobody after it was applied: what it
-// holds is never changed.
+// record is one change. Nobody changes it, or what it holds, after it was
+// applied.
 type record struct {
-	seq  uint64 // its place in the journal
+	seq  uint64 // its position in the journal
 	at   instant
 	kind recordKind
 	task uuid // zero for a template
-	step int  // index in the task, where the kind is about a step
+	step int  // index in the task, if the kind is about a step
 
 	created    *creation // created
 	startedAt  instant   // ran: when the attempt started; see started
-	end        *ending   // ran, ended, late, operator: what the attempt came to
+	end        *ending   // ran, ended, late, operator: the outcome of the attempt
 	ids        uuid      // ran, ended, operator: the first id of the instances that the step creates
 	action     stepAction
-	by         string // operator: who, as the request says
-	subject    string // operator, cancelled, claimed, adjusted, and what an outside actor ended: who, as authentication found out; "" without
+	by         string // operator: who acted, by the request
+	subject    string // operator, cancelled, claimed, adjusted, ended by an outside actor: who, by authentication
 	reason     string // operator: why
 	hash       string // template
 	definition []byte // template: its normalized JSON
 
-	lease         *lease         // claimed; of extended the end alone
+	lease         *lease         // claimed; extended has its end alone
 	stale         *staleMark     // stale
 	investigation *investigation // investigated
 	adjustment    *adjustment    // adjusted
 }
 
-// creation is what a task is created with.
+// creation is what a task was created with.
 type creation struct {
 	template          string // the hash of its resolved template
 	identity          identityKey
@@ -97,30 +98,30 @@ type creation struct {
 	priority          int
 	correlation       uuid // the caller's; see (*task).correlation
 	parentCorrelation uuid
-	requested         instant // when the caller says it asked; 0 when it did not
+	requested         instant // when the caller asked, by its own account; 0 if it did not say
 	options           []byte  // JSON object, or nil
 	key               string  // the caller's idempotency_key
 	traceparent       string
 	request           requestMark // of the Idempotency-Key header
 }
 
-// identityKey is the hash that deduplicates tasks; zero for none.
+// identityKey is the hash by which equal tasks are found; zero for none.
 type identityKey [16]byte
 
-// What a creation has when the caller said nothing, and the journal leaves out.
+// The defaults of a creation, which the journal leaves out.
 const (
 	defaultInitiator = "api"
 	defaultSource    = "stepwell"
 	defaultReason    = "Task requested"
 )
 
-// ending is what an attempt came to.
+// ending is the outcome of an attempt.
 type ending struct {
 	success  bool
 	result   []byte        // JSON; nil stands for null
 	metadata []byte        // a JSON object from the handler or operator, or nil
 	err      []byte        // JSON {"message", "error_type", "retryable", "status_code", "context"}; nil on success
-	retryAt  instant       // when the next attempt is due; 0 when there is none
+	retryAt  instant       // when the next attempt is due; 0 for none
 	took     time.Duration // in whole milliseconds
 	attempt  int           // late: the attempt that answered too late
 	worker   string        // the outside actor that made the attempt; "" for this service
@@ -128,7 +129,7 @@ type ending struct {
 	decision *branching // what result decides, between reading and applying it; not stored
 }
 
-// stepAction is what an operator or outside actor does to a step.
+// stepAction is an operator's or outside actor's action on a step.
 type stepAction uint8
 
 const (
@@ -145,8 +146,8 @@ var stepActionNames = [stepActions]string{"", "reset_for_retry", "resolve_manual
 
 func (a stepAction) String() string { return stepActionNames[a] }
 
-// appendRecordMembers appends the members of a record, without the braces, the
-// sequence and the checksum that the journal puts around them.
+// appendRecordMembers appends the members of a record. The journal adds the
+// braces, the sequence and the checksum.
 func appendRecordMembers(b []byte, r *record) []byte {
 	if r.kind != recTemplate {
 		b = append(b, `"task":"`...)
@@ -156,8 +157,8 @@ func appendRecordMembers(b []byte, r *record) []byte {
 	return appendRecordBody(b, r)
 }
 
-// appendRecordBody is appendRecordMembers without the task's id, as the record stands
-// in the task's own line.
+// appendRecordBody is appendRecordMembers without the task's id, as in the log
+// of the task's line.
 func appendRecordBody(b []byte, r *record) []byte {
 	b = append(b, `"at":`...)
 	b = strconv.AppendInt(b, int64(r.at), 10)
@@ -248,7 +249,7 @@ func appendEnding(b []byte, e *ending) []byte {
 	return appendText(b, "worker", e.worker)
 }
 
-// The append… helpers leave out what is empty, zero or the default.
+// The append… helpers leave out values that are empty, zero or the default.
 
 func appendName(b []byte, name string) []byte {
 	b = append(b, ',', '"')
@@ -287,7 +288,7 @@ func appendID(b []byte, name string, id uuid) []byte {
 	return append(id.appendText(b), '"')
 }
 
-// started is when the attempt started that the record starts.
+// started returns when the attempt started that the record starts.
 func (r *record) started() instant {
 	if r.kind == recRan {
 		return r.startedAt
@@ -295,7 +296,7 @@ func (r *record) started() instant {
 	return r.at
 }
 
-// hasOutcome reports whether the record tells what an attempt came to.
+// hasOutcome reports whether the record holds the outcome of an attempt.
 func (r *record) hasOutcome() bool {
 	switch r.kind {
 	case recRan, recEnded, recLate:
@@ -306,11 +307,10 @@ func (r *record) hasOutcome() bool {
 	return false
 }
 
-// Reading records back from the journal, strictly: what cannot be understood is
-// an error, never a loss.
+// Reading records back from the journal, strictly: a member that is not
+// understood is an error, never ignored.
 
-// decodeRecord reads a record from its JSON object, whose slices it keeps.
-// Members that it does not know are an error: they would be lost.
+// decodeRecord reads a record from its JSON object, and keeps slices of it.
 func decodeRecord(line []byte) (*record, error) {
 	d := recordDecoder{r: &record{kind: recordKinds, step: -1}}
 	if !eachMemberBytes(line, d.member) {
@@ -334,11 +334,12 @@ type recordDecoder struct {
 	r       *record
 	created *creation
 	end     *ending
-	began   instant // how long before the record the attempt started
+	began   instant // time from the start of the attempt to the record
 	err     error
 }
 
-// complete checks that the parts which the kind needs are there.
+// complete checks that the record has what its kind needs, and fills in
+// defaults.
 func (d *recordDecoder) complete() error {
 	r := d.r
 	switch {
@@ -422,7 +423,7 @@ func (d *recordDecoder) member(key, value []byte) bool {
 		d.r.investigation = d.investigation(value)
 	case "lease", "until":
 		d.leaseMember(string(key), value)
-	case "worker": // a claim's, or an outcome's
+	case "worker": // of a claim, or of an outcome
 		if d.r.kind == recClaimed {
 			d.lease().worker = d.text(value)
 		} else {
@@ -431,7 +432,7 @@ func (d *recordDecoder) member(key, value []byte) bool {
 	case "max_attempts", "inputs":
 		d.adjustmentMember(string(key), value)
 	case "sum":
-	case "reason": // an operator's, or a created task's
+	case "reason": // of an operator, or of a created task
 		d.r.reason = d.text(value)
 		if d.r.kind == recCreated {
 			d.creation().reason = d.r.reason
@@ -526,7 +527,7 @@ func (d *recordDecoder) endingMember(key string, value []byte) {
 func (d *recordDecoder) number(value []byte) int64 {
 	n, ok := jsonInt(value)
 	if !ok {
-		d.err = fmt.Errorf("%.40s is no integer", value)
+		d.err = fmt.Errorf("%.40s is not an integer", value)
 	}
 	return n
 }
@@ -534,7 +535,7 @@ func (d *recordDecoder) number(value []byte) int64 {
 func (d *recordDecoder) text(value []byte) string {
 	s, ok := jsonString(value)
 	if !ok {
-		d.err = fmt.Errorf("%.40s is no string", value)
+		d.err = fmt.Errorf("%.40s is not a string", value)
 	}
 	return s
 }
@@ -542,25 +543,21 @@ func (d *recordDecoder) text(value []byte) string {
 func (d *recordDecoder) id(value []byte) uuid {
 	id, ok := parseUUID(d.text(value))
 	if !ok && d.err == nil {
-		d.err = fmt.Errorf("%.40s is no UUID", value)
+		d.err = fmt.Errorf("%.40s is not a UUID", value)
 	}
 	return id
 }
 
 func (d *recordDecoder) word(value []byte, words []string) int {
 	s := d.text(value)
-	for i, w := range words {
-		if w == s {
-			return i
-		}
-	}
-	if d.err == nil {
+	i := slices.Index(words, s)
+	if i < 0 && d.err == nil {
 		d.err = fmt.Errorf("unknown word %q, from a newer version or damaged", s)
 	}
-	return 0
+	return max(i, 0)
 }
 
-// appendStale appends {"limit", "reason"?} of a record of the kind stale.
+// appendStale appends {"limit", "reason"?} of a stale record.
 func appendStale(b []byte, m *staleMark) []byte {
 	b = append(b, `,"stale":{"limit":`...)
 	b = strconv.AppendInt(b, int64(m.limit), 10)
@@ -623,20 +620,21 @@ func (d *recordDecoder) investigation(value []byte) *investigation {
 	return q
 }
 
-// members calls f for each member of an object, until something is wrong.
+// members calls f for each member of an object until there is an error.
 func (d *recordDecoder) members(value []byte, f func(key string, value []byte)) {
 	ok := eachMember(value, func(key string, value []byte) bool {
 		f(key, value)
 		return d.err == nil
 	})
 	if !ok && d.err == nil {
-		d.err = fmt.Errorf("%.40s is no object", value)
+		d.err = fmt.Errorf("%.40s is not an object", value)
 	}
 }
 
-// recordID is the version 7 id of what a record brought about: its time, its
-// sequence, and bits of the task's id, so that another service's differ. The
-// purpose, 0 to 3, tells apart the ids made from one record.
+// recordID returns the version 7 id of something that a record made: the
+// record's time, its sequence, and bits of the task's id, so that ids of other
+// services differ. The purpose, 0 to 3, distinguishes the ids made from one
+// record.
 func recordID(t *task, r *record, purpose uint64) (u uuid) {
 	salt := uint64(crc32.ChecksumIEEE(t.id[:])) & (1<<24 - 1)
 	binary.BigEndian.PutUint64(u[0:], uint64(max(r.at, 0))/1000<<16|7<<12|r.seq>>36&0xfff)
@@ -644,16 +642,16 @@ func recordID(t *task, r *record, purpose uint64) (u uuid) {
 	return u
 }
 
-// replayKey is the hash of who asked, for which route, under which key.
+// replayKey is the hash of a caller, a route and an Idempotency-Key.
 type replayKey [16]byte
 
-// requestMark tells repeated requests from others; zero without a key.
+// requestMark identifies a request that may be repeated; zero without a key.
 type requestMark struct {
 	key  replayKey
-	body [16]byte // the hash of what was asked
+	body [16]byte // the hash of the request's body
 }
 
-// hashOf is the hash of a list of parts.
+// hashOf returns the hash of a list of parts.
 func hashOf(parts ...[]byte) (k [16]byte) {
 	h := sha256.New()
 	for _, p := range parts {
@@ -664,7 +662,7 @@ func hashOf(parts ...[]byte) (k [16]byte) {
 	return k
 }
 
-// appendRequestMark appends the mark as the member of a creation.
+// appendRequestMark appends the mark as a member of a creation.
 func appendRequestMark(b []byte, m requestMark) []byte {
 	if m == (requestMark{}) {
 		return b
@@ -675,7 +673,7 @@ func appendRequestMark(b []byte, m requestMark) []byte {
 	return append(b, '"')
 }
 
-// parseRequestMark reads what appendRequestMark wrote.
+// parseRequestMark reads the text that appendRequestMark writes.
 func parseRequestMark(s string) (m requestMark, ok bool) {
 	raw, err := hex.DecodeString(s)
 	if err != nil || len(raw) != len(m.key)+len(m.body) {
@@ -685,7 +683,7 @@ func parseRequestMark(s string) (m requestMark, ok bool) {
 	return m, true
 }
 
-// leaseHash stands for a lease's token, which is not kept.
+// leaseHash is the hash of a lease's token. The token itself is not kept.
 type leaseHash [16]byte
 
 func hashLease(token string) (h leaseHash) {
@@ -697,14 +695,14 @@ func hashLease(token string) (h leaseHash) {
 // lease is an outside actor's hold on a step in progress. It is never changed.
 type lease struct {
 	hash   leaseHash
-	until  instant // its end as far as the journal knows; see heldStep
+	until  instant // its end by the journal; see heldStep
 	worker string
 }
 
 func (l *lease) is(h leaseHash) bool { return subtle.ConstantTimeCompare(l.hash[:], h[:]) == 1 }
 
-// leaseToken is what an outside actor holds: a secret, after the task's id, by
-// which the task is found also when the lease is over.
+// leaseToken returns the token of an outside actor: the task's id, by which the
+// task is found even after the lease is over, and a secret.
 func leaseToken(task uuid, secret string) string { return task.String() + "." + secret }
 
 // appendLease appends the members of a claim, or the new end of a lease.

@@ -15,7 +15,7 @@ func replayTemplate(t testing.TB) *template {
 	text := testTemplate("fuzz", stepSpec{name: "a", callable: "Outside"},
 		stepSpec{name: "b", callable: "Outside", after: []string{"a"}},
 		stepSpec{name: "c", callable: "builtin:noop", after: []string{"a", "b"}})
-	tpl, problems, _ := parseTemplate("fuzz", []byte(text), "json", "")
+	tpl, problems, _ := parseTemplate("fuzz", []byte(text), "json", "", nil)
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
@@ -37,13 +37,13 @@ func FuzzReplay(f *testing.F) {
 			}
 		}
 		h := taskHeader{id: uuid{1}, template: tpl.hash, log: append(append([]byte("["), bytes.Join(records, []byte(","))...), ']')}
-		v, err := h.replay(tpl, &historian{})
+		v, err := h.replay(tpl, &transitionObserver{})
 		if err != nil {
 			return
 		}
 		for i := range v.steps {
 			v.stepView(i, testStart, "w")
-			if _, err := h.replay(tpl, &auditor{step: i}); err != nil {
+			if _, err := h.replay(tpl, &auditObserver{step: i}); err != nil {
 				t.Errorf("it replays once and not twice: %v", err)
 			}
 		}

@@ -1,7 +1,9 @@
 package main
 
-// Both state machines as data: the states, the events that move them, and the
-// two tables. Nothing else in the program decides where an event leads.
+// Both state machines as data: the states, the events, and the two tables that
+// say where an event leads. Nothing else in the program decides that.
+
+import "slices"
 
 // taskState is one of the twelve states of a task.
 type taskState uint8
@@ -30,40 +32,42 @@ var taskStateNames = [taskStates]string{
 
 func (s taskState) String() string { return taskStateNames[s] }
 
-// ended reports whether the task is over; error is over only until an operator acts.
+// ended reports whether the task is over. A task in error is over until an
+// operator acts.
 func (s taskState) ended() bool { return s >= taskComplete }
 
-// final reports whether nothing can ever move the task again.
+// final reports whether nothing can move the task any more.
 func (s taskState) final() bool { return s.ended() && s != taskError }
 
-// parseTaskState reads a state's name as it stands in records and filters.
+// parseTaskState finds a state by its name in records and filters.
 func parseTaskState(name string) (taskState, bool) {
-	for s, n := range taskStateNames {
-		if n == name {
-			return taskState(s), true
-		}
-	}
-	return 0, false
+	return parseWord[taskState](name, taskStateNames[:])
 }
 
-// taskEvent is what can happen to a task.
+// parseWord finds the value that a word names in a list of names.
+func parseWord[T ~uint8](word string, names []string) (T, bool) {
+	i := slices.Index(names, word)
+	return T(max(i, 0)), i >= 0
+}
+
+// taskEvent is something that can happen to a task.
 type taskEvent uint8
 
 const (
 	taskStart         taskEvent = iota
 	taskReadyFound              // ready steps were found
 	taskNoSteps                 // the template has no steps
-	taskNoneReady               // none ready, none due, nothing runs
+	taskNoneReady               // no step is ready, due or running
 	taskEnqueued                // the ready steps were enqueued
-	taskEnqueueFailed           // they could not be
-	taskStepChanged             // a step ended, an operator or actor acted, a retry is due
+	taskEnqueueFailed           // the ready steps could not be enqueued
+	taskStepChanged             // a step ended, an operator or actor acted, or a retry is due
 	taskAllSuccessful           // every step is complete or resolved
-	taskOnlyRetries             // only retries are due later
+	taskOnlyRetries             // nothing is left but retries that are due later
 	taskStillRunning            // a step runs or waits for an actor
 	taskStepFailed              // a step failed for good
-	taskUnblocked               // an operator dealt with the failed step, no other is in error
-	taskStale                   // stale, and the action says so
-	taskCancel                  // somebody cancelled it
+	taskUnblocked               // an operator dealt with the failed step, and no other is in error
+	taskStale                   // the task is stale, and its template has it moved to error
+	taskCancel                  // the task was cancelled
 	taskEvents                  // how many there are
 	noTaskState       = taskState(255)
 )
@@ -81,7 +85,7 @@ type taskRow struct {
 	to    taskState
 }
 
-// taskRows is the task table, a row for each move that is allowed.
+// taskRows is the task table: one row for each transition that is allowed.
 var taskRows = []taskRow{
 	{taskPending, taskStart, taskInitializing},
 
@@ -148,32 +152,28 @@ func (s stepState) String() string { return stepStateNames[s] }
 // satisfies reports whether a parent in this state lets its children run.
 func (s stepState) satisfies() bool { return s == stepComplete || s == stepResolvedManually }
 
-// finished reports whether the step needs nothing more: a failed one does.
+// finished reports whether nothing remains to be done for the step. A failed
+// step is not finished.
 func (s stepState) finished() bool { return s.satisfies() || s == stepCancelled }
 
 func parseStepState(name string) (stepState, bool) {
-	for s, n := range stepStateNames {
-		if n == name {
-			return stepState(s), true
-		}
-	}
-	return 0, false
+	return parseWord[stepState](name, stepStateNames[:])
 }
 
-// stepEvent is what can happen to a step.
+// stepEvent is something that can happen to a step.
 type stepEvent uint8
 
 const (
 	stepEnqueue    stepEvent = iota
-	stepStart                // a worker starts it, an actor claims it
+	stepStart                // a worker starts it, or an actor claims it
 	stepSucceed              // the attempt succeeded
 	stepFail                 // the attempt failed
 	stepRecover              // its worker was lost with this process
-	stepProcessed            // the result is taken over
-	stepRetry                // retryable, and attempts are left
-	stepGiveUp               // not retryable, or none left
+	stepProcessed            // the result is recorded
+	stepRetry                // the failure is retryable, and attempts are left
+	stepGiveUp               // the failure is not retryable, or no attempt is left
 	stepDue                  // the back-off is over
-	stepReset                // an operator starts it over
+	stepReset                // an operator resets it
 	stepCompleteBy           // an operator completes it with a result
 	stepResolveBy            // an operator resolves it
 	stepCancel               // it, or its task, was cancelled
@@ -263,21 +263,22 @@ func buildStepTable() (table [stepStates][stepEvents]stepState) {
 	return table
 }
 
-// next is the state that an event leads to, if the table has the row.
+// next returns the state that an event leads to, if the table allows the event.
 func (s taskState) next(e taskEvent) (taskState, bool) {
 	to := taskTable[s][e]
 	return to, to != noTaskState
 }
 
-// next is the state that an event leads to, if the table has the row.
+// next returns the state that an event leads to, if the table allows the event.
 func (s stepState) next(e stepEvent) (stepState, bool) {
 	to := stepTable[s][e]
 	return to, to != noStepState
 }
 
-// The six words that the mount-point API has for the states of tasks and steps.
+// The six statuses by which the mount-point API groups the states of tasks and
+// steps.
 
-// briefStatus is a state as the mount-point API tells it.
+// briefStatus is a state as the mount-point API shows it.
 type briefStatus uint8
 
 const (
@@ -297,15 +298,10 @@ var briefStatusNames = [briefStatuses]string{
 func (s briefStatus) String() string { return briefStatusNames[s] }
 
 func parseBriefStatus(name string) (briefStatus, bool) {
-	for s, n := range briefStatusNames {
-		if n == name {
-			return briefStatus(s), true
-		}
-	}
-	return 0, false
+	return parseWord[briefStatus](name, briefStatusNames[:])
 }
 
-// taskBriefs is the status of a task, by its state.
+// taskBriefs maps the state of a task to its status.
 var taskBriefs = [taskStates]briefStatus{
 	taskPending:                briefPending,
 	taskInitializing:           briefPending,
@@ -323,7 +319,7 @@ var taskBriefs = [taskStates]briefStatus{
 
 func (s taskState) brief() briefStatus { return taskBriefs[s] }
 
-// stepBriefs is the status of a step, by its state.
+// stepBriefs maps the state of a step to its status.
 var stepBriefs = [stepStates]briefStatus{
 	stepPending:                  briefPending,
 	stepEnqueued:                 briefPending,
@@ -351,11 +347,11 @@ func setOf(states ...taskState) (set stateSet) {
 
 func (set stateSet) has(s taskState) bool { return set&(1<<s) != 0 }
 
-// terminalStates are those that a task does not leave without an operator.
+// terminalStates are the states that a task does not leave without an operator.
 var terminalStates = setOf(taskBlockedByFailures, taskComplete, taskError, taskCancelled, taskResolvedManually)
 
-// finalStates are those that nothing leads out of.
+// finalStates are the states that nothing leads out of.
 var finalStates = setOf(taskComplete, taskCancelled, taskResolvedManually)
 
-// anyState is no wait at all.
+// anyState holds every state: a wait for it is over at once.
 const anyState = stateSet(1<<taskStates - 1)

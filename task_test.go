@@ -3,6 +3,7 @@ package main
 // Tasks that grow: decisions, convergences and batches, acted out step by step.
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -26,7 +27,7 @@ type actor struct {
 func newActor(t *testing.T, o serviceTest, steps ...stepSpec) *actor {
 	t.Helper()
 	for i := range steps {
-		steps[i].callable = orDefault(steps[i].callable, "Outside")
+		steps[i].callable = cmp.Or(steps[i].callable, "Outside")
 	}
 	o.extra = append(o.extra, testTemplate("grows", steps...))
 	s := newTestService(t, o)
@@ -217,7 +218,7 @@ func TestRefusedOutcomes(t *testing.T) {
 		batch(`{"type":"create_steps"}`, "neither no_batches nor create_batches"),
 		batch(`{"type":"create_batches","cursor_configs":[1]}`, "worker_template_name is missing"),
 		batch(`{"type":"create_batches","worker_template_name":"nobody","cursor_configs":[1]}`, `no step "nobody"`),
-		batch(`{"type":"create_batches","worker_template_name":"a","cursor_configs":[1]}`, `"a" is no batch_worker`),
+		batch(`{"type":"create_batches","worker_template_name":"a","cursor_configs":[1]}`, `"a" is not a batch_worker`),
 		batch(`{"type":"create_batches","worker_template_name":"w3","cursor_configs":[1]}`, `"w3" does not depend on`),
 		batch(`{"type":"create_batches","worker_template_name":"w"}`, "cursor_configs must be a list"),
 		batch(`{"type":"create_batches","worker_template_name":"w","worker_count":2,"cursor_configs":[1]}`, "worker_count is 2, and there are 1"),
@@ -550,7 +551,7 @@ func newGrowthWorld(t *testing.T, seed uint64) *growthWorld {
 func (w *growthWorld) makers(d int) []int {
 	kind := map[string]string{stepBatchWorker: stepBatchable, stepDeferredConvergence: "none"}[w.steps[d].kind]
 	return slices.DeleteFunc(slices.Clone(w.parents[d]), func(p int) bool {
-		return w.steps[p].kind != orDefault(kind, stepDecision)
+		return w.steps[p].kind != cmp.Or(kind, stepDecision)
 	})
 }
 

@@ -66,13 +66,14 @@ type template struct {
 	hash                     string         // lower-case hex of the first 16 bytes of SHA-256 over json
 }
 
-// lifecycle holds a template's own limits, in minutes; nil: the service's limit.
+// lifecycle holds a template's own limits, in minutes; nil stands for the
+// service's limit.
 type lifecycle struct {
-	maxDurationMinutes               *int
-	maxWaitingForDependenciesMinutes *int
-	maxWaitingForRetryMinutes        *int
-	maxStepsInProcessMinutes         *int
-	stalenessAction                  string // dlq, error, none; "" when the template has no word on it
+	MaxDurationMinutes               *int   `json:"max_duration_minutes"`
+	MaxWaitingForDependenciesMinutes *int   `json:"max_waiting_for_dependencies_minutes"`
+	MaxWaitingForRetryMinutes        *int   `json:"max_waiting_for_retry_minutes"`
+	MaxStepsInProcessMinutes         *int   `json:"max_steps_in_process_minutes"`
+	StalenessAction                  string `json:"staleness_action"` // dlq, error, none; "" for the default
 }
 
 // stepTemplate is one step of a template.
@@ -94,221 +95,173 @@ type stepTemplate struct {
 
 // retryPolicy says whether and when a failed step is tried again.
 type retryPolicy struct {
-	retryable     bool
-	maxAttempts   int // counts the first attempt; 0 behaves as 1
-	backoff       backoffKind
-	baseMS, maxMS int
+	Retryable   bool        `json:"retryable"`
+	MaxAttempts int         `json:"max_attempts"` // counts the first attempt; 0 behaves as 1
+	Backoff     backoffKind `json:"backoff"`
+	BaseMS      int         `json:"backoff_base_ms"`
+	MaxMS       int         `json:"max_backoff_ms"`
 }
 
 func (t *template) fullName() string { return t.namespace + "." + t.name + "@" + t.version }
 
-// templateFromNormalized reads what template.json was: the same json, hash and
-// fields. It checks the shape, not the rules for new templates, so that what
-// was once accepted can always be read back.
+// templateFromNormalized reads template.json back: the same json, hash and
+// fields. It checks the shape, not the rules for new templates, so that what was
+// once accepted can always be read back.
 func templateFromNormalized(data []byte) (*template, error) {
-	if err := checkJSON(data); err != nil {
+	t, err := readNormalized(bytes.Clone(data))
+	if err != nil {
 		return nil, fmt.Errorf("normalized template: %w", err)
-	}
-	t := &template{json: bytes.Clone(data), strategy: strategyStrict, defaultContext: []byte("{}")}
-	d := &templateDecoder{}
-	d.members(t.json, func(key string, value []byte) { d.templateMember(t, key, value) })
-	d.identify(t)
-	d.link(t)
-	if d.err != nil {
-		return nil, fmt.Errorf("normalized template: %w", d.err)
 	}
 	return t, nil
 }
 
-// templateDecoder fills a template from its normalized form and keeps the first error.
-type templateDecoder struct {
-	err          error
-	dependencies [][]string // by step
+// templateForm is the normalized form of a template, as far as it is read.
+type templateForm struct {
+	Namespace      string            `json:"namespace_name"`
+	Name           string            `json:"name"`
+	Version        string            `json:"version"`
+	Description    *string           `json:"description"`
+	Strategy       identityStrategy  `json:"identity_strategy"`
+	DefaultContext json.RawMessage   `json:"default_context"`
+	Lifecycle      *exact[lifecycle] `json:"lifecycle"`
+	Steps          []stepForm        `json:"steps"`
 }
 
-func (d *templateDecoder) fail(err error) {
-	if d.err == nil {
-		d.err = err
-	}
+// stepForm is one step of a templateForm.
+type stepForm struct {
+	Name           string             `json:"name"`
+	Kind           string             `json:"type"`
+	Description    *string            `json:"description"`
+	Handler        json.RawMessage    `json:"handler"`
+	Dependencies   []string           `json:"dependencies"`
+	Retry          exact[retryPolicy] `json:"retry"`
+	TimeoutSeconds int                `json:"timeout_seconds"`
+	ResultSchema   json.RawMessage    `json:"result_schema"`
+	BatchConfig    json.RawMessage    `json:"batch_config"`
 }
 
-// scalar decodes a string, number, bool or null; null leaves what a pointer points to alone.
-func (d *templateDecoder) scalar(data []byte, into any) {
-	if err := json.Unmarshal(data, into); err != nil {
-		d.fail(err)
-	}
+// handlerForm is the handler of a stepForm.
+type handlerForm struct {
+	Callable       string          `json:"callable"`
+	Method         string          `json:"method"`
+	Resolver       *string         `json:"resolver"`
+	Initialization json.RawMessage `json:"initialization"`
 }
 
-// object is data, which must be an object.
-func (d *templateDecoder) object(data []byte) []byte {
-	if data[0] != '{' {
-		d.fail(errors.New("an object is missing"))
-	}
-	return data
+// UnmarshalJSON implements json.Unmarshaler: a step has defaults.
+func (s *stepForm) UnmarshalJSON(data []byte) error {
+	type form stepForm
+	e := exact[form]{form{
+		Kind: stepStandard, TimeoutSeconds: 30, Retry: exact[retryPolicy]{retryPolicy{true, 3, backoffExponential, 1000, 30000}},
+	}}
+	err := e.UnmarshalJSON(data)
+	*s = stepForm(e.value)
+	return err
 }
 
-func (d *templateDecoder) members(data []byte, f func(key string, value []byte)) {
-	if templateNull(data) {
-		return
-	}
-	if !eachMember(data, func(key string, value []byte) bool { f(key, value); return d.err == nil }) {
-		d.fail(errors.New("an object is missing"))
-	}
-}
+// exact decodes an object by the exact names of its members. Alone, encoding/json
+// takes "Name" for "name", and a template may have a field of its own so called.
+type exact[T any] struct{ value T }
 
-func (d *templateDecoder) elements(data []byte, f func(value []byte)) {
-	if templateNull(data) {
-		return
-	}
-	if !eachElement(data, func(value []byte) bool { f(value); return d.err == nil }) {
-		d.fail(errors.New("a list is missing"))
-	}
-}
-
-func (d *templateDecoder) templateMember(t *template, key string, value []byte) {
-	switch key {
-	case "namespace_name":
-		d.scalar(value, &t.namespace)
-	case "name":
-		d.scalar(value, &t.name)
-	case "version":
-		d.scalar(value, &t.version)
-	case "description":
-		d.scalar(value, &t.description)
-	case "identity_strategy":
-		d.scalar(value, (*string)(&t.strategy))
-	case "default_context":
-		t.defaultContext = d.object(value)
-	case "lifecycle":
-		if !templateNull(value) {
-			t.lifecycle = &lifecycle{}
-			d.members(value, func(key string, value []byte) { d.lifecycleMember(t.lifecycle, key, value) })
-		}
-	case "steps":
-		d.elements(value, func(value []byte) { d.step(t, value) })
-	}
-}
-
-func (d *templateDecoder) lifecycleMember(l *lifecycle, key string, value []byte) {
-	switch key {
-	case "max_duration_minutes":
-		d.scalar(value, &l.maxDurationMinutes)
-	case "max_waiting_for_dependencies_minutes":
-		d.scalar(value, &l.maxWaitingForDependenciesMinutes)
-	case "max_waiting_for_retry_minutes":
-		d.scalar(value, &l.maxWaitingForRetryMinutes)
-	case "max_steps_in_process_minutes":
-		d.scalar(value, &l.maxStepsInProcessMinutes)
-	case "staleness_action":
-		d.scalar(value, &l.stalenessAction)
-	}
-}
-
-func (d *templateDecoder) step(t *template, data []byte) {
-	s := stepTemplate{
-		kind:           stepStandard,
-		config:         []byte("{}"),
-		retry:          retryPolicy{true, 3, backoffExponential, 1000, 30000},
-		timeoutSeconds: 30,
-	}
-	d.dependencies = append(d.dependencies, nil)
-	batchConfig := []byte("{}")
-	d.members(data, func(key string, value []byte) {
-		if key == "batch_config" {
-			batchConfig = value
-		}
-		d.stepMember(&s, key, value)
+// UnmarshalJSON implements json.Unmarshaler.
+func (e *exact[T]) UnmarshalJSON(data []byte) error {
+	usual := true
+	eachMember(data, func(key string, _ []byte) bool {
+		usual = !strings.ContainsFunc(key, unusualInFieldName)
+		return usual
 	})
-	s.parentsOnly = templateText(s.config, "dependency_results") == "parents"
-	s.batchWorker = templateText(s.config, "worker_template_name")
-	if name := templateText(batchConfig, "worker_template"); name != "" {
-		s.batchWorker = name
+	if !usual {
+		data = slices.DeleteFunc(templateMembers(data), func(m templateMember) bool {
+			return strings.ContainsFunc(m.key, unusualInFieldName)
+		}).json()
 	}
-	t.dynamic = t.dynamic || s.kind != stepStandard
-	t.steps = append(t.steps, s)
+	return json.Unmarshal(data, &e.value)
 }
 
-func (d *templateDecoder) stepMember(s *stepTemplate, key string, value []byte) {
-	switch key {
-	case "name":
-		d.scalar(value, &s.name)
-	case "description":
-		d.scalar(value, &s.description)
-	case "type":
-		d.scalar(value, &s.kind)
-	case "handler":
-		s.handler = value
-		d.members(value, func(key string, value []byte) { d.handlerMember(s, key, value) })
-	case "dependencies":
-		last := &d.dependencies[len(d.dependencies)-1]
-		d.elements(value, func(value []byte) {
-			*last = append(*last, "")
-			d.scalar(value, &(*last)[len(*last)-1])
-		})
-	case "retry":
-		d.members(value, func(key string, value []byte) { d.retryMember(&s.retry, key, value) })
-	case "timeout_seconds":
-		d.scalar(value, &s.timeoutSeconds)
-	case "result_schema":
-		s.resultSchema = d.object(value)
-	}
-}
+func unusualInFieldName(c rune) bool { return c != '_' && (c < 'a' || c > 'z') }
 
-func (d *templateDecoder) handlerMember(s *stepTemplate, key string, value []byte) {
-	switch key {
-	case "callable":
-		d.scalar(value, &s.callable)
-	case "method":
-		d.scalar(value, &s.method)
-	case "resolver":
-		d.scalar(value, &s.resolver)
-	case "initialization":
-		s.config = d.object(value)
+// readNormalized makes a template of its normalized form, which it keeps.
+func readNormalized(text []byte) (*template, error) {
+	if err := checkJSON(text); err != nil {
+		return nil, err
 	}
-}
-
-func (d *templateDecoder) retryMember(p *retryPolicy, key string, value []byte) {
-	switch key {
-	case "retryable":
-		d.scalar(value, &p.retryable)
-	case "max_attempts":
-		d.scalar(value, &p.maxAttempts)
-	case "backoff":
-		d.scalar(value, (*string)(&p.backoff))
-	case "backoff_base_ms":
-		d.scalar(value, &p.baseMS)
-	case "max_backoff_ms":
-		d.scalar(value, &p.maxMS)
+	e := exact[templateForm]{templateForm{Strategy: strategyStrict, DefaultContext: []byte("{}")}}
+	if err := e.UnmarshalJSON(text); err != nil {
+		return nil, err
 	}
-}
-
-// identify sets what follows from the template's names and text.
-func (d *templateDecoder) identify(t *template) {
+	f := &e.value
+	t := &template{
+		namespace: f.Namespace, name: f.Name, version: f.Version, description: f.Description, strategy: f.Strategy,
+		defaultContext: f.DefaultContext, json: text, steps: make([]stepTemplate, len(f.Steps)),
+	}
+	if f.Lifecycle != nil {
+		t.lifecycle = &f.Lifecycle.value
+	}
 	var ok bool
 	if t.semver, ok = parseSemver(t.version); !ok || t.namespace == "" || t.name == "" {
-		d.fail(errors.New("namespace, name and version do not identify it"))
+		return nil, errors.New("namespace, name and version do not identify it")
 	}
-	sum := sha256.Sum256(t.json)
+	sum := sha256.Sum256(text)
 	t.hash = hex.EncodeToString(sum[:16])
-	for i := range t.steps {
-		t.steps[i].id = stableID(t.namespace, t.name, t.version, t.steps[i].name)
+	for i := range f.Steps {
+		s, err := f.Steps[i].step()
+		if err != nil {
+			return nil, err
+		}
+		s.id = stableID(t.namespace, t.name, t.version, s.name)
+		t.steps[i] = s
+		t.dynamic = t.dynamic || s.kind != stepStandard
 	}
+	if err := checkObject(t.defaultContext); err != nil {
+		return nil, err
+	}
+	return t, t.link(f.Steps)
+}
+
+// step makes a step of its form, not linked yet.
+func (f *stepForm) step() (stepTemplate, error) {
+	h := exact[handlerForm]{handlerForm{Initialization: []byte("{}")}}
+	if f.Handler != nil {
+		if err := h.UnmarshalJSON(f.Handler); err != nil {
+			return stepTemplate{}, err
+		}
+	}
+	s := stepTemplate{
+		name: f.Name, kind: f.Kind, description: f.Description,
+		callable: h.value.Callable, method: h.value.Method, resolver: h.value.Resolver,
+		handler: f.Handler, config: h.value.Initialization, resultSchema: f.ResultSchema,
+		retry: f.Retry.value, timeoutSeconds: f.TimeoutSeconds,
+	}
+	s.parentsOnly = templateText(s.config, "dependency_results") == "parents"
+	s.batchWorker = cmp.Or(templateText(f.BatchConfig, "worker_template"), templateText(s.config, "worker_template_name"))
+	if s.resultSchema != nil {
+		if err := checkObject(s.resultSchema); err != nil {
+			return s, err
+		}
+	}
+	return s, checkObject(s.config)
+}
+
+func checkObject(data []byte) error {
+	if data[0] != '{' {
+		return fmt.Errorf("%s where an object is expected", templateValueKind(data))
+	}
+	return nil
 }
 
 // link turns the names of dependencies into parents, children and an order.
-func (d *templateDecoder) link(t *template) {
+func (t *template) link(forms []stepForm) error {
 	index := make(map[string]int, len(t.steps))
 	for i, s := range t.steps {
 		index[s.name] = i
 	}
 	parents := make([][]int, len(t.steps))
 	lastChild := make([]int, len(t.steps)) // by parent, plus 1
-	for i, names := range d.dependencies {
-		for _, name := range names {
+	for i := range forms {
+		for _, name := range forms[i].Dependencies {
 			p, ok := index[name]
 			if !ok || lastChild[p] == i+1 {
-				d.fail(fmt.Errorf("step %q cannot depend on %q", t.steps[i].name, name))
-				return
+				return fmt.Errorf("step %q cannot depend on %q", t.steps[i].name, name)
 			}
 			lastChild[p] = i + 1
 			parents[i] = append(parents[i], p)
@@ -316,8 +269,7 @@ func (d *templateDecoder) link(t *template) {
 	}
 	g, cycle := newGraph(parents)
 	if cycle != nil || len(index) < len(t.steps) {
-		d.fail(errors.New("its steps do not make a graph"))
-		return
+		return errors.New("its steps do not make a graph")
 	}
 	t.order = g.order
 	for i := range t.steps {
@@ -326,6 +278,7 @@ func (d *templateDecoder) link(t *template) {
 	if t.dynamic {
 		t.flow = newFlow(t)
 	}
+	return nil
 }
 
 // The registry: the templates that tasks can be created from, by identity, and
@@ -550,22 +503,10 @@ func compareSemverNumbers(a, b string) int {
 //go:embed templates/demo/*.json templates/demo/*.toml
 var demoTemplates embed.FS
 
-// templateProblems is the error of templates that cannot be loaded.
-type templateProblems []templateProblem
-
-// Error has one line for each problem.
-func (p templateProblems) Error() string {
-	lines := make([]string, len(p))
-	for i, problem := range p {
-		lines[i] = problem.String()
-	}
-	return strings.Join(lines, "\n")
-}
-
 // loadTemplates reads all templates in the directories, or the demo templates
 // when there are no directories, resolved for the environment. checkCallable
 // tells what is wrong with a callable (nil: nothing is asked). The error is a
-// templateProblems with every problem of every file; the warnings name their
+// inputProblems with every problem of every file; the warnings name their
 // files, too.
 func loadTemplates(dirs []string, env string, checkCallable func(callable string) error) (
 	*registry, []string, error) {
@@ -595,13 +536,13 @@ type templateLoader struct {
 	checkCallable func(callable string) error
 	templates     []*template
 	warnings      []string
-	problems      templateProblems
+	problems      inputProblems
 	files         map[string]bool   // read already: directories may overlap
 	defined       map[string]string // full name of a template: its file
 }
 
 func (l *templateLoader) problem(file string, err error) {
-	l.problems = append(l.problems, templateProblem{file: file, reason: err.Error()})
+	l.problems = append(l.problems, inputProblem{Source: file, Message: err.Error()})
 }
 
 // directory reads the files of a directory and of those in it, in the order of
@@ -687,7 +628,7 @@ func (l *templateLoader) embedded() {
 
 // add reads one definition.
 func (l *templateLoader) add(file string, data []byte) {
-	t, problems, warnings := parseCheckedTemplate(file, data, templateFormat(file), l.env, l.checkCallable)
+	t, problems, warnings := parseTemplate(file, data, templateFormat(file), l.env, l.checkCallable)
 	l.problems = append(l.problems, problems...)
 	l.warnings = append(l.warnings, warnings...)
 	if t == nil {

@@ -4,7 +4,6 @@ package main
 // and cycles. It knows nothing of templates or tasks.
 
 import (
-	"container/heap"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,20 +26,20 @@ func newGraph(parents [][]int) (g *graph, cycle []int) {
 		order:    make([]int, 0, len(parents)),
 		level:    make([]int, len(parents)),
 	}
-	waits := make([]int, len(parents)) // parents that are not in the order yet
-	free := &freeNodes{}
+	waits := make([]int, len(parents))                                       // parents that are not in the order yet
+	free := priorityQueue[int]{before: func(a, b int) bool { return a < b }} // nodes whose parents are all in the order
 	for i, p := range parents {
 		if waits[i] = len(p); waits[i] == 0 {
-			*free = append(*free, i) // ascending, so a heap already
+			free.push(i)
 		}
 	}
-	for free.Len() > 0 {
-		i := heap.Pop(free).(int)
+	for len(free.items) > 0 {
+		i := free.pop()
 		g.order = append(g.order, i)
 		for _, c := range g.children[i] {
 			g.level[c] = max(g.level[c], g.level[i]+1)
 			if waits[c]--; waits[c] == 0 {
-				heap.Push(free, c)
+				free.push(c)
 			}
 		}
 	}
@@ -106,24 +105,6 @@ func cycleText(cycle []int, name func(node int) string) string {
 		}
 	}
 	return strings.Join(append(words, name(cycle[0])), " -> ")
-}
-
-// freeNodes is a heap of nodes whose parents are all in the order.
-type freeNodes []int
-
-func (f freeNodes) Len() int { return len(f) }
-
-func (f freeNodes) Less(i, j int) bool { return f[i] < f[j] }
-
-func (f freeNodes) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
-
-func (f *freeNodes) Push(x any) { *f = append(*f, x.(int)) }
-
-func (f *freeNodes) Pop() any {
-	old := *f
-	x := old[len(old)-1]
-	*f = old[:len(old)-1]
-	return x
 }
 
 // ancestorsOf is every node that the node depends on, directly or not, in

@@ -20,35 +20,12 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// templateProblem is one reason why a definition is not accepted.
-type templateProblem struct {
-	file   string // "" for a definition that is in no file
-	path   string // like steps[3].retry.max_attempts; "" for the whole
-	reason string
-}
-
-func (p templateProblem) String() string {
-	s := p.reason
-	if p.path != "" {
-		s = p.path + ": " + s
-	}
-	if p.file != "" {
-		s = p.file + ": " + s
-	}
-	return s
-}
-
 // parseTemplate reads a definition in a format, json or toml, and resolves it
-// for an environment ("": no overrides). There is a template or there are
-// problems: all of them. The file is only named in problems and warnings.
-func parseTemplate(file string, data []byte, format, env string) (*template, []templateProblem, []string) {
-	return parseCheckedTemplate(file, data, format, env, nil)
-}
-
-// parseCheckedTemplate is parseTemplate where, besides, checkCallable must have
-// no error for the callable of any step.
-func parseCheckedTemplate(file string, data []byte, format, env string, checkCallable func(string) error) (
-	*template, []templateProblem, []string) {
+// for an environment ("": no overrides). It returns a template, or all problems.
+// The file is only named in problems and warnings. checkCallable returns what is
+// wrong with the callable of a step; nil accepts all.
+func parseTemplate(file string, data []byte, format, env string, checkCallable func(string) error) (
+	*template, inputProblems, []string) {
 	r := &templateReader{file: file, checkCallable: checkCallable, blamed: map[string]bool{}}
 	t := r.template(data, format, env)
 	return t, r.problems, r.warnings
@@ -58,7 +35,7 @@ func parseCheckedTemplate(file string, data []byte, format, env string, checkCal
 type templateReader struct {
 	file          string
 	checkCallable func(callable string) error // nil: not asked
-	problems      []templateProblem
+	problems      inputProblems
 	warnings      []string
 	blamed        map[string]bool   // paths that have a problem
 	spelling      map[string]string // path of a field: its path as the definition spells it, if by an alias
@@ -69,12 +46,12 @@ type templateReader struct {
 func (r *templateReader) problem(path, format string, args ...any) {
 	if !r.blamed[path] {
 		r.blamed[path] = true
-		r.problems = append(r.problems, templateProblem{r.file, path, fmt.Sprintf(format, args...)})
+		r.problems = append(r.problems, inputProblem{r.file, path, fmt.Sprintf(format, args...)})
 	}
 }
 
 func (r *templateReader) warn(path, format string, args ...any) {
-	r.warnings = append(r.warnings, templateProblem{r.file, path, fmt.Sprintf(format, args...)}.String())
+	r.warnings = append(r.warnings, inputProblem{r.file, path, fmt.Sprintf(format, args...)}.String())
 }
 
 // template is nil when there are problems.
@@ -364,9 +341,8 @@ func templateFieldHint(key string, fields []templateField) string {
 
 // The limits of numbers.
 const (
-	maxBackoffMS        = 7 * 24 * 60 * 60 * 1000
-	maxTimeoutSeconds   = 1<<31 - 1
-	maxLifecycleMinutes = 100_000_000 // 190 years; more overflows a time.Duration
+	maxBackoffMS      = 7 * 24 * 60 * 60 * 1000
+	maxTimeoutSeconds = 1<<31 - 1
 )
 
 // The tables refer to each other, the inner ones first. Their order is the

@@ -331,7 +331,7 @@ func TestLoadTemplatesListsEveryProblem(t *testing.T) {
 	}
 	missing := filepath.Join(dir, "missing")
 	r, _, err := loadTemplates([]string{dir, missing}, "", refuseBadCallable)
-	problems, ok := errors.AsType[templateProblems](err)
+	problems, ok := errors.AsType[inputProblems](err)
 	if r != nil || !ok {
 		t.Fatalf("got %v, %v; want template problems", r, err)
 	}
@@ -442,7 +442,7 @@ func mustParseTemplate(t *testing.T, data string) *template {
 // mustResolveTemplate fails the test unless data is accepted.
 func mustResolveTemplate(t *testing.T, data, format, env string) *template {
 	t.Helper()
-	parsed, problems, _ := parseTemplate("", []byte(data), format, env)
+	parsed, problems, _ := parseTemplate("", []byte(data), format, env, nil)
 	if len(problems) > 0 {
 		t.Fatalf("got problems %v; want none in %s", problems, data)
 	}
@@ -626,7 +626,7 @@ func TestTemplateRules(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.field+"="+clippedText(test.value), func(t *testing.T) {
 			data := templateDefinition(t, map[string]string{test.field: test.value})
-			parsed, problems, warnings := parseTemplate("", data, "json", "")
+			parsed, problems, warnings := parseTemplate("", data, "json", "", nil)
 			if (parsed == nil) != (len(problems) > 0) {
 				t.Fatalf("got template %v with problems %v", parsed, problems)
 			}
@@ -680,14 +680,14 @@ func TestRulesBetweenSteps(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			data := templateDefinition(t, map[string]string{"steps": "[" + test.steps + "]"})
-			_, problems, warnings := parseTemplate("", data, "json", "")
+			_, problems, warnings := parseTemplate("", data, "json", "", nil)
 			checkTemplateLines(t, "problems", templateProblemLines(problems), test.problems)
 			checkTemplateLines(t, "warnings", warnings, test.warnings)
 		})
 	}
 }
 
-func templateProblemLines(problems []templateProblem) []string {
+func templateProblemLines(problems inputProblems) []string {
 	var lines []string
 	for _, p := range problems {
 		lines = append(lines, p.String())
@@ -712,7 +712,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 			{"name": "c", "handler": {"callable": "x"}, "depends_on": ["b"]},
 			{"name": "c", "handler": {"callable": "bad:x"}}
 		]}`
-	_, problems, _ := parseCheckedTemplate("t.json", []byte(data), "json", "test", refuseBadCallable)
+	_, problems, _ := parseTemplate("t.json", []byte(data), "json", "test", refuseBadCallable)
 	checkTemplateLines(t, "problems", templateProblemLines(problems), []string{
 		"t.json: name: is empty",
 		`t.json: namespace: "Demo" is not made of a-z, 0-9 and _, starting with a letter`,
@@ -754,7 +754,7 @@ func TestBrokenDefinitions(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			parsed, problems, _ := parseTemplate("f", []byte(test.data), test.format, "")
+			parsed, problems, _ := parseTemplate("f", []byte(test.data), test.format, "", nil)
 			if parsed != nil || len(problems) != 1 {
 				t.Fatalf("got template %v and problems %v; want one problem", parsed, problems)
 			}
@@ -832,7 +832,7 @@ func TestTemplateFields(t *testing.T) {
 		t.Errorf("got default context %s", got.defaultContext)
 	}
 	l := got.lifecycle
-	if *l.maxDurationMinutes != 5 || l.maxStepsInProcessMinutes != nil || l.stalenessAction != "error" {
+	if *l.MaxDurationMinutes != 5 || l.MaxStepsInProcessMinutes != nil || l.StalenessAction != "error" {
 		t.Errorf("got lifecycle %+v", l)
 	}
 	if want := []int{1, 2, 3, 0}; !slices.Equal(got.order, want) {
@@ -965,7 +965,7 @@ func checkTemplateReload(t *testing.T, want *template, env string) {
 	if !reflect.DeepEqual(kept, want) {
 		t.Errorf("got %+v; want %+v", kept, want)
 	}
-	again, problems, _ := parseTemplate("", want.json, "json", env)
+	again, problems, _ := parseTemplate("", want.json, "json", env, nil)
 	if again == nil {
 		t.Fatalf("got problems %v; want none in %s", problems, want.json)
 	}
@@ -998,6 +998,23 @@ func TestTemplateFromBrokenNormalizedForm(t *testing.T) {
 		if got, err := templateFromNormalized([]byte(broken)); err == nil {
 			t.Errorf("%s: got %s; want an error", test.name, got.json)
 		}
+	}
+}
+
+// TestTemplateFieldsOfAnotherCase keeps fields whose names differ from the known
+// ones in case only, and reads none of them.
+func TestTemplateFieldsOfAnotherCase(t *testing.T) {
+	const odd = `"Name":"x","NAMESPACE_NAME":"x","Version":"9","Steps":7,"\u017fteps":7,"Lifecycle":7`
+	text := `{` + odd + `,"name":"t","version":"1.0.0","lifecycle":{"Staleness_Action":"none"},"steps":[{"name":"a",` +
+		`"Name":"x","Timeout_Seconds":"x","handler":{"callable":"builtin:noop","Callable":"x","Method":7},` +
+		`"retry":{"Max_Attempts":9,"Backoff":7},"batch_config":null}]}`
+	got := mustParseTemplate(t, text)
+	checkTemplateReload(t, got, "")
+	s := got.steps[0]
+	if got.fullName() != "default.t@1.0.0" || s.name != "a" || s.callable != "builtin:noop" || s.method != "" ||
+		s.timeoutSeconds != 30 || s.retry != (retryPolicy{true, 3, backoffExponential, 1000, 30000}) ||
+		got.lifecycle.StalenessAction != "" {
+		t.Errorf("got %+v with lifecycle %+v; want nothing of the fields of another case", got, got.lifecycle)
 	}
 }
 
@@ -1081,7 +1098,7 @@ func fuzzTemplate(f *testing.F, format, seeds string) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		parsed, problems, _ := parseTemplate("", data, format, "test")
+		parsed, problems, _ := parseTemplate("", data, format, "test", nil)
 		if (parsed == nil) != (len(problems) > 0) {
 			t.Fatalf("got template %v with problems %v", parsed, problems)
 		}

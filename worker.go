@@ -1,23 +1,32 @@
 package main
 
-// The worker role's API, on a listener of its own.
+// The worker role's API: its health, its metrics as JSON, and templates: the list,
+// one template resolved, and whether this worker can run a template.
 
-import (
-	"net/http"
-)
+import "net/http"
 
 // workerAPI is the surface of the worker role.
 type workerAPI struct {
 	*surface
+	*roleHealth
 }
 
 func newWorkerAPI(s *service, shared *surfaceCache) *workerAPI {
-	a := &workerAPI{newSurface(s, shared, "worker", workerError)}
+	a := &workerAPI{newSurface(s, shared, "worker", workerError), &roleHealth{
+		clock: s.clock, workerID: s.workerID,
+		checks: func(detailed bool) map[string]checkView { return s.health.checks("worker", detailed) },
+		complete: func(v *readyView) {
+			info := workerInfo(s.cfg)
+			info.UptimeSeconds, info.SupportedNamespaces = s.uptimeSeconds(), s.templates.namespaces()
+			info.CommandProcessorActive = s.engine != nil && v.Checks["command_processor"].Status == healthyWord
+			v.complete(info)
+		},
+	}}
 	a.handle(s.cfg.Worker.Web.enabled(a.routes()))
 	return a
 }
 
-// systemInfoView is what the worker says of itself.
+// systemInfoView describes the worker in its health answers.
 type systemInfoView struct {
 	Version                string   `json:"version"`
 	Environment            string   `json:"environment"`
@@ -28,64 +37,73 @@ type systemInfoView struct {
 	SupportedNamespaces    []string `json:"supported_namespaces"`
 }
 
-func (a *workerAPI) alive(status string) aliveView {
-	return aliveView{Status: status, Timestamp: zonedTime(a.svc.clock.now()), WorkerID: a.svc.workerID}
-}
-
-func (a *workerAPI) health(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return a.alive("healthy"), nil
-}
-
-func (a *workerAPI) healthLive(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return a.alive("alive"), nil
-}
-
-func (a *workerAPI) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
-	checks := a.svc.health.checks("worker", false)
-	return readyReply(w, a.checkedView(checks)), nil
-}
-
-func (a *workerAPI) healthDetailed(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return detailedReply(a.checkedView(a.svc.health.checks("worker", true))), nil
-}
-
-// checkedView is an answer with these checks, which it dates.
-func (a *workerAPI) checkedView(checks map[string]checkView) readyView {
-	s := a.svc
-	now := s.clock.now()
-	return readyView{
-		Timestamp: zonedTime(now), WorkerID: s.workerID, Checks: dated(checks, zonedTime(now)),
-		System: systemInfoView{
-			Version: version, Environment: s.cfg.Environment,
-			UptimeSeconds: s.uptimeSeconds(), WorkerType: workerType, DatabasePoolSize: 1,
-			CommandProcessorActive: s.engine != nil && checks["command_processor"].Status == healthyWord,
-			SupportedNamespaces:    s.templates.namespaces(),
-		},
+// workerInfo returns what is known about a worker before it has a service.
+func workerInfo(cfg *Config) systemInfoView {
+	return systemInfoView{
+		Version: version, Environment: cfg.Environment, WorkerType: workerType, DatabasePoolSize: 1,
+		SupportedNamespaces: []string{},
 	}
 }
 
-// dated sets when each check was made.
-func dated(checks map[string]checkView, at zonedTime) map[string]checkView {
-	for name, c := range checks {
-		c.LastChecked = at
-		checks[name] = c
+// complete makes v an answer of the worker role, which dates its checks.
+func (v *readyView) complete(info systemInfoView) {
+	v.System = info
+	for name, c := range v.Checks {
+		c.LastChecked = v.Timestamp
+		v.Checks[name] = c
 	}
-	return checks
 }
 
-func (a *workerAPI) metrics(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return textReply{metricsContentType, []byte(a.svc.metrics(a.stats))}, nil
-}
-
-// The worker role's metrics as JSON, beside the Prometheus text of /metrics.
+// Metrics as JSON.
 
 func (a *workerAPI) metricsJSON(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return workerMetricsView{
-		a.figures(), zonedTime(a.svc.clock.now()), a.svc.workerID,
-	}, nil
+	return workerMetricsView{a.figures(), zonedTime(a.svc.clock.now()), a.svc.workerID}, nil
 }
 
-// eventRouterView counts transitions by the way they went to event streams.
+// workerMetric is one metric.
+type workerMetric struct {
+	Value      float64           `json:"value"`
+	MetricType string            `json:"metric_type"` // counter or gauge
+	Labels     map[string]string `json:"labels"`
+	Help       string            `json:"help"`
+}
+
+type workerMetricsView struct {
+	Metrics   map[string]workerMetric `json:"metrics"`
+	Timestamp zonedTime               `json:"timestamp"`
+	WorkerID  string                  `json:"worker_id"`
+}
+
+// figures returns the metrics by name. Those of the engine are missing in a process
+// without one.
+func (a *workerAPI) figures() map[string]workerMetric {
+	s, metrics := a.svc, map[string]workerMetric{}
+	add := func(kind, name string, value float64, help string) {
+		metrics[name] = workerMetric{value, kind, map[string]string{}, help}
+	}
+	add("gauge", "uptime_seconds", float64(s.uptimeSeconds()), "Seconds since the service started.")
+	add("gauge", "database_pool_size", 1, "Writers of the journal.")
+	templates := s.templates.usage()
+	add("gauge", "templates_cached", float64(templates.TotalCached), "Templates registered.")
+	add("counter", "template_cache_hits_total", float64(templates.CacheHits), "Look-ups of registered templates.")
+	add("counter", "template_cache_misses_total", float64(templates.CacheMisses), "Look-ups of unknown templates.")
+	if s.engine == nil {
+		return metrics
+	}
+	var c counters
+	var queued, running int
+	s.store.locked(func() {
+		c, queued, running = *s.engine.stats, s.engine.queuedLocked(), len(s.engine.running)
+	})
+	add("gauge", "queue_depth", float64(queued), "Steps that are ready and wait for a slot.")
+	add("gauge", "handlers_running", float64(running), "Attempts in flight in this process.")
+	add("counter", "attempts_succeeded_total", float64(c.attempts[1]), "Step attempts that succeeded.")
+	add("counter", "attempts_failed_total", float64(c.attempts[0]), "Step attempts that failed.")
+	add("counter", "late_results_total", float64(c.late), "Handler results that came too late to count.")
+	return metrics
+}
+
+// eventRouterView counts transitions by their route to event streams.
 type eventRouterView struct {
 	TotalRouted        uint64 `json:"total_routed"`
 	DurableRouted      uint64 `json:"durable_routed"`
@@ -95,7 +113,7 @@ type eventRouterView struct {
 	RoutingErrors      uint64 `json:"routing_errors"`
 }
 
-// eventBusView counts deliveries within the process.
+// eventBusView counts deliveries in the process.
 type eventBusView struct {
 	TotalEventsDispatched  uint64 `json:"total_events_dispatched"`
 	RustHandlerDispatches  uint64 `json:"rust_handler_dispatches"`
@@ -114,8 +132,8 @@ type eventMetricsView struct {
 	WorkerID     string          `json:"worker_id"`
 }
 
-// metricsEvents counts what was delivered to event streams: all of it durable,
-// within this process. An error is a stream that was too slow.
+// metricsEvents counts the transitions that went to event streams, all of them
+// durable. A routing error is a stream that ended because its reader was too slow.
 func (a *workerAPI) metricsEvents(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	v := eventMetricsView{CapturedAt: zonedTime(a.svc.clock.now()), WorkerID: a.svc.workerID}
 	if a.svc.store != nil {
@@ -126,13 +144,12 @@ func (a *workerAPI) metricsEvents(_ http.ResponseWriter, _ *http.Request) (any, 
 	return v, nil
 }
 
-// The worker role's templates: the list, one template resolved, and whether a
-// template can be run by this worker.
+// Templates.
 
 // workerTemplateList is the answer of GET /v1/templates.
 type workerTemplateList struct {
 	SupportedNamespaces []string           `json:"supported_namespaces"`
-	TemplateCount       int                `json:"template_count"` // of all templates, whatever the filter
+	TemplateCount       int                `json:"template_count"` // of all templates, with any filter
 	CacheStats          *templateCacheView `json:"cache_stats"`
 	WorkerCapabilities  []string           `json:"worker_capabilities"`
 	Templates           []templateSummary  `json:"templates"`
@@ -180,7 +197,7 @@ func (a *workerAPI) getTemplate(_ http.ResponseWriter, r *http.Request) (any, er
 	}, nil
 }
 
-// validateTemplate checks the registered template, or the one that the body is.
+// validateTemplate checks the template in the body, or else the registered one.
 func (a *workerAPI) validateTemplate(_ http.ResponseWriter, r *http.Request) (any, error) {
 	body, err := bodyRules{optional: true}.read(r)
 	if err != nil {
@@ -195,47 +212,4 @@ func (a *workerAPI) validateTemplate(_ http.ResponseWriter, r *http.Request) (an
 		return nil, err
 	}
 	return a.svc.templates.validateRegistered(t), nil
-}
-
-// workerMetric is one figure.
-type workerMetric struct {
-	Value      float64           `json:"value"`
-	MetricType string            `json:"metric_type"` // counter or gauge
-	Labels     map[string]string `json:"labels"`
-	Help       string            `json:"help"`
-}
-
-type workerMetricsView struct {
-	Metrics   map[string]workerMetric `json:"metrics"`
-	Timestamp zonedTime               `json:"timestamp"`
-	WorkerID  string                  `json:"worker_id"`
-}
-
-// figures is the figures by name. Those of the engine are left out where
-// there is none.
-func (a *workerAPI) figures() map[string]workerMetric {
-	s, metrics := a.svc, map[string]workerMetric{}
-	add := func(kind, name string, value float64, help string) {
-		metrics[name] = workerMetric{value, kind, map[string]string{}, help}
-	}
-	add("gauge", "uptime_seconds", float64(s.uptimeSeconds()), "Seconds since the service started.")
-	add("gauge", "database_pool_size", 1, "Writers of the journal.")
-	templates := s.templates.usage()
-	add("gauge", "templates_cached", float64(templates.TotalCached), "Templates registered.")
-	add("counter", "template_cache_hits_total", float64(templates.CacheHits), "Look-ups of registered templates.")
-	add("counter", "template_cache_misses_total", float64(templates.CacheMisses), "Look-ups of unknown templates.")
-	if s.engine == nil {
-		return metrics
-	}
-	var c counters
-	var queued, running int
-	s.store.locked(func() {
-		c, queued, running = *s.engine.stats, s.engine.queuedLocked(), len(s.engine.running)
-	})
-	add("gauge", "queue_depth", float64(queued), "Steps that are ready and wait for a slot.")
-	add("gauge", "handlers_running", float64(running), "Attempts in flight in this process.")
-	add("counter", "attempts_succeeded_total", float64(c.attempts[1]), "Step attempts that succeeded.")
-	add("counter", "attempts_failed_total", float64(c.attempts[0]), "Step attempts that failed.")
-	add("counter", "late_results_total", float64(c.late), "Handler results that came too late to count.")
-	return metrics
 }

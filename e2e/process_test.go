@@ -504,7 +504,7 @@ func TestStoreCommands(t *testing.T) {
 	run(1, "holds a store already", "import", "--data", other, file)
 	run(1, "no such file", "export", "--data", filepath.Join(dir, "none"))
 	run(2, "usage", "import", "--data", other)
-	run(2, "there is no command", "destroy")
+	run(2, `unknown command "destroy"`, "destroy")
 	code, _, stderr := runProgram(t, nil, serveArguments("--data", data, "--seed", file)...)
 	if code != 1 || !strings.Contains(stderr, "holds a store already") {
 		t.Errorf("a seed beside a store: got exit code %d and %s", code, stderr)

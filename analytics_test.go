@@ -370,6 +370,8 @@ func TestHourEdges(t *testing.T) {
 
 // TestKeptHours creates a task an hour for longer than hours are kept.
 func TestKeptHours(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	_, y := newStoryServer(t)
 	for range keptHours + 100 {
 		y.create("chain")
@@ -442,6 +444,8 @@ func (y *story) randomStory(r *rand.Rand, ids []uuid, things int) []uuid {
 // happened in, which spans longer than hours are kept: it makes no difference.
 // Nor does a reader who holds the figures in between, and his do not change.
 func TestCountingOrder(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	for seed := range uint64(5) {
 		s := newTestService(t, storyOptions(""))
 		y := newStory(t, s)
@@ -475,6 +479,7 @@ func TestCountingOrder(t *testing.T) {
 // TestAnalyticsBesideChanges reads while tasks are run: each answer is of one
 // moment, and none is older than the one before.
 func TestAnalyticsBesideChanges(t *testing.T) {
+	t.Parallel()
 	s := newTestService(t, serviceTest{extra: storyTemplates})
 	done := make(chan struct{})
 	go func() {

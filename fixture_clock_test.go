@@ -147,6 +147,7 @@ func TestDueTimersNeedNoAdvance(t *testing.T) {
 
 // TestWhatIsIdle holds idleness against situations, one after the other.
 func TestWhatIsIdle(t *testing.T) {
+	t.Parallel()
 	h := newHeldHandler(t)
 	s := frozenServer(t, serviceTest{
 		config: func(c *Config) { c.Worker.Concurrency, c.Worker.HTTPConcurrency = 1, 1 },
@@ -302,6 +303,8 @@ func slowHandler(t *testing.T) string {
 // TestAdvanceNeverReturnsEarly: after every advance each task is where its
 // timers put it, whatever time its handlers took.
 func TestAdvanceNeverReturnsEarly(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	url := slowHandler(t)
 	retry := `{"max_attempts":20,"backoff_base_ms":1000,"max_backoff_ms":4000,"backoff":"exponential"}`
 	s := frozenServer(t, serviceTest{extra: []string{testTemplate("mixed",
@@ -326,6 +329,8 @@ func TestAdvanceNeverReturnsEarly(t *testing.T) {
 // TestIdleAgainstTheStore holds the computed idleness, whenever a wait for it
 // ends, against all there is: no step that could run, no attempt without a timer.
 func TestIdleAgainstTheStore(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	url := slowHandler(t)
 	retry := `{"max_attempts":4,"backoff_base_ms":1000}`
 	s := frozenServer(t, serviceTest{
@@ -387,6 +392,7 @@ func (s *fixtureServer) wantIdle(atRest bool) {
 
 // TestRealTimeInFixtureMode: until somebody says otherwise, delays take their time.
 func TestRealTimeInFixtureMode(t *testing.T) {
+	t.Parallel()
 	s := newFixtureServer(t, serviceTest{extra: []string{sleepTemplate("short", "50ms")}})
 	began := realNow()
 	id := s.create(`{"namespace":"t","name":"short"}`)
@@ -433,6 +439,7 @@ func TestVirtualCredentials(t *testing.T) {
 
 // TestWaitsOutliveTheServersLimits: a request says itself how long it may take.
 func TestWaitsOutliveTheServersLimits(t *testing.T) {
+	t.Parallel()
 	held := newHeldHandler(t)
 	s := frozenServer(t, serviceTest{extra: []string{testTemplate("held", stepSpec{name: "a", callable: held.url, timeout: 300})}})
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -96,6 +96,7 @@ func TestRequestJournalKnowsWhoAsks(t *testing.T) {
 
 // TestRequestJournalIsBounded by entries, bytes and the size of a body.
 func TestRequestJournalIsBounded(t *testing.T) {
+	t.Parallel()
 	j := &requestJournal{now: func() instant { return testStart }}
 	for range maxJournalEntries + 5 {
 		j.enter(&apiCall{})

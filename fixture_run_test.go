@@ -272,8 +272,12 @@ var scriptPlays = flag.Int("script-plays", 5, "plays of the script of TestSameSc
 
 // TestSameScriptSameState, again after a reset, and with reads in between.
 func TestSameScriptSameState(t *testing.T) {
+	t.Parallel()
 	url := whimHandler(t)
 	plays := *scriptPlays
+	if testing.Short() {
+		plays = 2
+	}
 	var document, account string
 	for n := range plays {
 		s := newDeterministicServer(t, url, "seed")
@@ -334,6 +338,8 @@ func (g *getStorm) end() {
 // TestSameScriptTwoStores: the journals and the states of two services with files are
 // the same bytes.
 func TestSameScriptTwoStores(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	url := whimHandler(t)
 	var journals, accounts, documents []string
 	for range 2 {
@@ -443,6 +449,7 @@ func (s *fixtureServer) awaitHeld(n int) {
 // TestChangesWaitForTheBatch, and give up when it takes too long, leaving no
 // trace; reads do not.
 func TestChangesWaitForTheBatch(t *testing.T) {
+	t.Parallel()
 	url, gates := gatedHandler(t, "a")
 	s := newBatchServer(t, stepSpec{name: "a", callable: url + "/a"})
 	k := fixtureOf(s.world.service()).keeper
@@ -482,6 +489,7 @@ func TestChangesWaitForTheBatch(t *testing.T) {
 // TestCallingBack: a handler that changes something in its own batch is refused,
 // rather than held up for ever.
 func TestCallingBack(t *testing.T) {
+	t.Parallel()
 	var s *fixtureServer
 	answered := make(chan int, 1)
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -530,6 +538,8 @@ func newDeterministicWorld(t *testing.T) *service {
 
 // TestHeldBatch: a disk without room holds a batch up, in its order.
 func TestHeldBatch(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	url, gates := gatedHandler(t, "a", "b")
 	disk := newMemDisk()
 	s := newTestServer(t, serviceTest{
@@ -621,6 +631,8 @@ func (p *player) stubbed() {
 // TestSameScriptSandboxes: a sandbox plays as a service of its own with the same
 // seed does, again after its reset, and beside another one.
 func TestSameScriptSandboxes(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	url := whimHandler(t)
 	alone := newDeterministicServer(t, url, "seed")
 	account := (&player{testServer: alone.testServer, url: url}).play()

@@ -66,6 +66,7 @@ var sandboxTemplates = []string{
 
 // TestSandboxIsAService: each surface of a sandbox answers, for the sandbox.
 func TestSandboxIsAService(t *testing.T) {
+	t.Parallel()
 	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
 	s.do("PUT", "/_stepwell/state", frozenAt(testStart.add(time.Hour))).want(204)
 	c := s.sandbox(`{"name":"one","seed":%s}`, frozenAt(testStart))
@@ -332,6 +333,7 @@ func TestSandboxDeletion(t *testing.T) {
 
 // TestSandboxesRace: many callers want the same few names, and delete them.
 func TestSandboxesRace(t *testing.T) {
+	t.Parallel()
 	s := newFixtureServer(t, serviceTest{})
 	var made, gone atomic.Int64
 	var wg sync.WaitGroup

@@ -15,6 +15,7 @@ import (
 // TestStubPrecedence: the most specific one wins, then the newest, and the n-th
 // delivery takes the n-th outcome.
 func TestStubPrecedence(t *testing.T) {
+	t.Parallel()
 	rows := []struct {
 		name    string
 		matches []string // of stubs whose results are 1, 2, …
@@ -209,6 +210,7 @@ func TestHangIsATimer(t *testing.T) {
 // TestCancelledStubs: a task that is cancelled while a stub delays it, or has
 // lost it, hears nothing of that any more.
 func TestCancelledStubs(t *testing.T) {
+	t.Parallel()
 	handler := newHandlerLog(t)
 	for _, outcome := range []string{`{"delay":"5s"}`, `{"hang":true}`, `{"fault":"worker_lost","delay":"5s"}`,
 		`{"fault":"result_lost","delay":"5s"}`, `{"fault":"late_completion"}`} {
@@ -300,6 +302,7 @@ func (s *fixtureServer) story(id string) string {
 
 // TestStubOutcomes plays every outcome and fault on each kind of handler.
 func TestStubOutcomes(t *testing.T) {
+	t.Parallel()
 	const policy = `{"max_attempts":3,"backoff":"linear","backoff_base_ms":1000}`
 	type row struct {
 		name, outcomes, then  string

@@ -190,10 +190,9 @@ func TestReset(t *testing.T) {
 // TestResetUnderLoad: whatever runs or waits when a reset comes reaches nothing
 // after it. The handlers answer just when they are cut off.
 func TestResetUnderLoad(t *testing.T) {
-	tasks := 10_000
-	if testing.Short() {
-		tasks = 1000
-	}
+	t.Parallel()
+	slow(t)
+	tasks := size(3_000, 10_000)
 	var calls, ends atomic.Int64
 	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		calls.Add(1)
@@ -243,6 +242,7 @@ func TestResetUnderLoad(t *testing.T) {
 // TestResetWhileCreating: a task that was answered before the reset is gone, one
 // that was answered after it is there, whoever creates at the same time.
 func TestResetWhileCreating(t *testing.T) {
+	t.Parallel()
 	s := newFixtureServer(t, serviceTest{})
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -306,6 +306,7 @@ func (s *fixtureServer) putState(document string) *answer {
 // TestPutState brings back all of a state: the tasks, the clock, and what is due
 // on it.
 func TestPutState(t *testing.T) {
+	t.Parallel()
 	for _, dir := range []string{"", t.TempDir()} {
 		t.Run(dir, func(t *testing.T) {
 			s := newFixtureServer(t, serviceTest{extra: sandboxTemplates, dir: dir})
@@ -354,6 +355,7 @@ func wantStoreFiles(t *testing.T, dir string) {
 
 // TestPutClock: what each mode of a document's clock comes to.
 func TestPutClock(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		clock string
 		mode  string
@@ -378,6 +380,7 @@ func TestPutClock(t *testing.T) {
 
 // TestUnfitStateChangesNothing, and the answer names the place.
 func TestUnfitStateChangesNothing(t *testing.T) {
+	t.Parallel()
 	for _, dir := range []string{"", t.TempDir()} {
 		s := newFixtureServer(t, serviceTest{extra: sandboxTemplates, dir: dir})
 		s.putState(frozenAt(testStart)).want(204)

@@ -466,3 +466,20 @@ func (h *heldHandler) await(t *testing.T) string {
 
 // createHeld creates a task of a template whose step a heldHandler runs.
 const createHeld = `{"namespace":"t","name":"held"}`
+
+// slow skips a test that takes long, when only the quick ones are wanted.
+func slow(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes too long for -short")
+	}
+}
+
+// size returns how much of something a test does: more when LONG_TESTS is set, as
+// .ci/run sets it.
+func size(usual, long int) int {
+	if os.Getenv("LONG_TESTS") != "" {
+		return long
+	}
+	return usual
+}

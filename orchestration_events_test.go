@@ -320,6 +320,7 @@ func (p *pipedServer) create(name string) { mustCreate(p.t, p.svc, name) }
 // TestEventReadersAndWriters: every reader sees every transition once, in order,
 // however often it is torn off.
 func TestEventReadersAndWriters(t *testing.T) {
+	t.Parallel()
 	s := newTestServer(t, serviceTest{templates: apiTemplates})
 	streams := make([][]told, 3)
 	var writing, reading sync.WaitGroup

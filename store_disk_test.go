@@ -44,6 +44,7 @@ func TestLockHolder(t *testing.T) {
 
 // TestStoreFileModes: what is stored is nobody else's business.
 func TestStoreFileModes(t *testing.T) {
+	t.Parallel()
 	o := diskOptions(nil)
 	o.dir, o.fs = filepath.Join(t.TempDir(), "a", "b"), osDisk{}
 	j, _ := mustOpen(t, o)

@@ -267,6 +267,7 @@ func checkSuffixes(t *testing.T, s *service, whole string) {
 }
 
 func TestEventsResumeAnywhere(t *testing.T) {
+	t.Parallel()
 	s := eventWorld(t, serviceTest{clock: newVirtualClock(testStart)})
 	defer closeTestService(t, s)
 	whole := allEvents(t, s, eventFilter{}, 0)
@@ -286,6 +287,8 @@ func TestEventsResumeAnywhere(t *testing.T) {
 // TestEventsOverARestart: whatever is offered after a restart is what was
 // offered before it, with a snapshot between and without, again and again.
 func TestEventsOverARestart(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	for _, keep := range []int{100_000, 60, 7} {
 		for _, snapshot := range []func(*testing.T, *service){
 			func(*testing.T, *service) {},
@@ -317,6 +320,8 @@ func TestEventsOverARestart(t *testing.T) {
 // soon they are dropped. A snapshot does not have it any more, and what is offered
 // after a restart is the same as before it, whole from its first sequence on.
 func TestEventsOfDroppedTasks(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	for name, snapshot := range map[string]func(*testing.T, *service){
 		"journal only":   func(*testing.T, *service) {},
 		"snapshot":       func(t *testing.T, s *service) { snapshotAround(t, s.store, func() {}) },
@@ -368,6 +373,8 @@ func mustSnapshot(t *testing.T, s *store) {
 // TestEventsOfACutJournal: wherever a journal ends, with tasks dropped before and
 // after, the events are what they were when it was that long.
 func TestEventsOfACutJournal(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	for _, snapshot := range []bool{false, true} {
 		dir := t.TempDir()
 		s := eventWorld(t, serviceTest{dir: dir, clock: newVirtualClock(testStart), config: retaining(2)})
@@ -410,6 +417,7 @@ func TestEventsOfACutJournal(t *testing.T) {
 // TestEventsOfAnImportedState: a document has no events; they begin after it, in
 // memory as on disk, and stay over a restart.
 func TestEventsOfAnImportedState(t *testing.T) {
+	t.Parallel()
 	from := eventWorld(t, serviceTest{clock: newVirtualClock(testStart)})
 	document, seq := exported(t, from), from.store.seq
 	closeTestService(t, from)

@@ -261,6 +261,7 @@ type storedTimes struct{ p50, p99 time.Duration }
 // TestTaskIndex holds pages of every kind of filter against a plain search:
 // values that few tasks have, that many have, and that none has.
 func TestTaskIndex(t *testing.T) {
+	t.Parallel()
 	for name, users := range map[string]int{"many combinations": 200, "few combinations": 9} {
 		t.Run(name, func(t *testing.T) { testTaskIndex(t, users) })
 	}

@@ -156,6 +156,7 @@ func writeSnapshot(j *journal) error {
 }
 
 func TestJournalKeepsRecords(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []syncMode{syncAlways, syncInterval, syncNever} {
 		t.Run(mode.String(), func(t *testing.T) {
 			o := diskOptions(nil)
@@ -420,6 +421,8 @@ func testJournalFault(t *testing.T, fault diskFault, mode syncMode) {
 // TestJournalFullDisk: changes are refused before they are made, nothing is
 // lost, and a second after there is space they are taken again.
 func TestJournalFullDisk(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprintf("plain=%v", plain), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { testFullDisk(t, plain) })
@@ -505,6 +508,7 @@ func TestJournalOpensOnFullDisk(t *testing.T) {
 
 // TestJournalKeepsAhead: the flusher sees to the room, so that reserve need not.
 func TestJournalKeepsAhead(t *testing.T) {
+	t.Parallel()
 	j, _ := mustOpen(t, diskOptions(newMemDisk()))
 	for range 12 {
 		storePadded(t, j, 1<<20)
@@ -547,6 +551,7 @@ func TestJournalRotatesWithRoom(t *testing.T) {
 // TestJournalReserveCatchesUp: records that come faster than the flusher looks
 // are not refused while there is space.
 func TestJournalReserveCatchesUp(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		disk := newMemDisk()
 		o := diskOptions(disk)
@@ -564,6 +569,7 @@ func TestJournalReserveCatchesUp(t *testing.T) {
 }
 
 func TestJournalConcurrent(t *testing.T) {
+	t.Parallel()
 	o := diskOptions(nil)
 	o.dir, o.fs = t.TempDir(), osDisk{}
 	j, _ := mustOpen(t, o)
@@ -803,6 +809,8 @@ func wantBackpressure(t *testing.T, a *answer) {
 // than memory is set aside for, and no step starts; reads and outcomes go on.
 // All that was taken is done once the disk goes on.
 func TestBacklogRefusesTasks(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	for _, mode := range []string{"always", "interval", "never"} {
 		t.Run(mode, func(t *testing.T) {
 			s := newSlowTest(t, mode)
@@ -840,6 +848,8 @@ func TestBacklogRefusesTasks(t *testing.T) {
 // TestBacklogHoldsOutcomes: changes of what was taken before are refused as
 // well when the space that is set aside ends, and outcomes are held.
 func TestBacklogHoldsOutcomes(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	s := newSlowTest(t, "never")
 	web := s.create(`{"namespace":"t","name":"web"}`)
 	<-s.arrived

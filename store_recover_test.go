@@ -174,6 +174,7 @@ func fileNames(files map[string]string) string {
 // TestRecoveryJournalCutAtEveryByte: whatever the length, the whole lines count
 // and the rest is cut off and reported.
 func TestRecoveryJournalCutAtEveryByte(t *testing.T) {
+	t.Parallel()
 	text := journalText(4, 9)
 	header := strings.IndexByte(text, '\n') + 1
 	for n := range len(text) + 1 {
@@ -217,6 +218,8 @@ func TestRecoverySnapshotCutAtEveryByte(t *testing.T) {
 // TestRecoveryFlippedBytes changes every byte of every file: it is refused with
 // file and line, or nothing is lost.
 func TestRecoveryFlippedBytes(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	stores := map[string]map[string]string{
 		"row 2": {journalOldName: journalText(3, 6), snapshotName: snapshotText(2)},
 		"row 3": {journalOldName: journalText(3, 6), journalName: journalText(7, 10), snapshotName: snapshotText(2)},
@@ -353,6 +356,8 @@ func crashScenario(disk *memDisk) (acked uint64, err error) {
 // scenario, then at every operation of the start after it. What was
 // acknowledged is there, whatever the disk kept of what was not synced.
 func TestRecoveryKillPoints(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	torn := func(kept, data []byte) []byte {
 		if len(data) <= len(kept) || !bytes.HasPrefix(data, kept) {
@@ -468,6 +473,8 @@ func TestRecoveryNamesRefusedRecord(t *testing.T) {
 // TestLineScannerKeepsLines: lines of all lengths, none changed by what is read
 // after it.
 func TestLineScannerKeepsLines(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	var want [][]byte
 	var text []byte
 	for i := range 400 {

@@ -89,6 +89,7 @@ func wantKept(t *testing.T, s *service, want ...uuid) {
 // TestRetention drops those that finished first, whenever they were created, and
 // nothing that is unfinished or under investigation.
 func TestRetention(t *testing.T) {
+	t.Parallel()
 	clock := newVirtualClock(testStart)
 	o := serviceTest{dir: t.TempDir(), clock: clock, config: retaining(2), extra: append(storyTemplates, dlqTemplates[1])}
 	s := openTestService(t, o)
@@ -152,6 +153,7 @@ func TestRetentionByAge(t *testing.T) {
 // TestRetentionAtRestart starts with other limits than before: a smaller one is
 // worked off, a larger one brings nothing back.
 func TestRetentionAtRestart(t *testing.T) {
+	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
 	s := openTestService(t, o)
 	var ids []uuid
@@ -173,6 +175,7 @@ func TestRetentionAtRestart(t *testing.T) {
 
 // TestRetentionFreesIdentity lets a task be created again once it was dropped.
 func TestRetentionFreesIdentity(t *testing.T) {
+	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(1)}
 	s := openTestService(t, o)
 	body := `{"namespace":"t","name":"noop","idempotency_key":"k"}`
@@ -198,6 +201,7 @@ func TestRetentionFreesIdentity(t *testing.T) {
 // TestRetentionKeepsFigures drops tasks, and restarts from the journal and from a
 // snapshot: the figures count them as before, and no id is given out again.
 func TestRetentionKeepsFigures(t *testing.T) {
+	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(1)}
 	s := openTestService(t, o)
 	for range 10 {
@@ -263,6 +267,8 @@ func TestDroppedMeanwhile(t *testing.T) {
 // TestRetentionAtRandom does anything to tasks, with packing at every chance, and
 // holds what is kept against a plain model.
 func TestRetentionAtRandom(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { newRetentionWorld(t, seed).run(250) })
 	}
@@ -371,6 +377,8 @@ func (w *retentionWorld) finishedAt(id uuid) instant {
 // TestPackingBoundsMemory creates many tasks and keeps few: all that grows with
 // positions stays small, whatever stands in front.
 func TestPackingBoundsMemory(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	s := newTestService(t, serviceTest{extra: append(storyTemplates, dlqTemplates[1]), config: retaining(50)})
 	mustCreate(t, s, "pair")
 	for i := range 40_000 {

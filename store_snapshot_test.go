@@ -155,6 +155,7 @@ func TestSnapshotSyncsWhatItShows(t *testing.T) {
 // TestSnapshotFaults: the old state stays, and the journal goes on unless it
 // cannot know which of its files counts.
 func TestSnapshotFaults(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		fault    diskFault
 		readOnly bool
@@ -240,6 +241,7 @@ func testSnapshotFault(t *testing.T, fault diskFault, readOnly bool) {
 // TestSnapshotDue: by size; not beside another one; after a failure not for a
 // minute, with one warning until one succeeds.
 func TestSnapshotDue(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		disk, logged := newMemDisk(), &logText{}
 		o := diskOptions(disk)
@@ -308,6 +310,7 @@ func storePadded(t *testing.T, j *journal, size int) uint64 {
 // TestSnapshotLeavesSpace: a snapshot that does not fit gives up before the
 // journal lacks space.
 func TestSnapshotLeavesSpace(t *testing.T) {
+	t.Parallel()
 	disk := newMemDisk()
 	disk.capacity = 64 << 20
 	j, _ := mustOpen(t, diskOptions(disk))
@@ -335,6 +338,8 @@ func TestSnapshotLeavesSpace(t *testing.T) {
 // TestSnapshotGivesBackInSteps: the file that a snapshot replaces is shrunk step
 // by step, if no name leads to it and none may come back.
 func TestSnapshotGivesBackInSteps(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	for _, tc := range []struct {
 		name  string
 		do    func(d *memDisk, path string)

@@ -468,6 +468,7 @@ func (h *foreignHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func TestForeignDynamicTemplates(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	dir := needForeignTemplates(t)
 	h := &foreignHandler{t: t, calls: map[string]int{}}
 	web := httptest.NewServer(h)

@@ -44,6 +44,7 @@ func startWorker(t *testing.T, p *program, language, file string, env ...string)
 
 func TestExampleWorkers(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	for _, w := range exampleWorkers {
 		t.Run(w.language, func(t *testing.T) {
 			t.Parallel()
@@ -64,6 +65,7 @@ func TestExampleWorkers(t *testing.T) {
 // TestArithmeticOutside is TestArithmetic with workers in other languages.
 func TestArithmeticOutside(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	dir := needForeignTemplates(t)
 	for _, w := range exampleWorkers {
 		t.Run(w.language, func(t *testing.T) {
@@ -81,6 +83,7 @@ func TestArithmeticOutside(t *testing.T) {
 // computes part of the steps, from what the other computed.
 func TestArithmeticShared(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	dir := needForeignTemplates(t)
 	p := serve(t, "--data", filepath.Join(t.TempDir(), "data"), "--templates", dir)
 	parents := arithmeticParents(t)

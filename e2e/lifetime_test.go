@@ -133,11 +133,9 @@ func TestMaxLifetime(t *testing.T) {
 // once. A ready file that is there can be read, and what it names answers.
 func TestStartsInParallel(t *testing.T) {
 	t.Parallel()
-	rounds, width := 10, 20
-	if testing.Short() {
-		rounds = 2
-	}
-	for range rounds {
+	slow(t)
+	const width = 20
+	for range size(3, 10) {
 		var wg sync.WaitGroup
 		for range width {
 			wg.Go(func() { startAndUse(t) })

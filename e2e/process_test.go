@@ -243,6 +243,7 @@ func (h *heldHandler) templates(t *testing.T) string {
 // answers as long as a handler runs, until its time is over.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	for _, tt := range []struct {
 		name   string
 		signal os.Signal
@@ -334,6 +335,7 @@ func watchDraining(t *testing.T, api *api, id string) {
 // the first.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	h := newHeldHandler(t)
 	config := filepath.Join(t.TempDir(), "stepwell.toml")
 	writeFile(t, config, []byte("[web]\nshutdown_timeout_seconds = 600\n"))
@@ -366,6 +368,7 @@ func TestSecondSignal(t *testing.T) {
 // program's first line runs that is the system's doing.
 func TestEarlySignal(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	dir := t.TempDir()
 	data, ready := filepath.Join(dir, "data"), filepath.Join(dir, "ready", "file")
 	if err := os.Mkdir(filepath.Dir(ready), 0o700); err != nil {
@@ -708,6 +711,7 @@ func (f *fullDiskTest) checkWorking(t *testing.T) {
 // meanwhile is held, and the service recovers by itself.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	f := newFullDiskTest(t)
 	f.checkFull(t)
 	close(f.held.release)
@@ -727,6 +731,7 @@ func TestFullDisk(t *testing.T) {
 // announced as ready, and goes on once there is space.
 func TestStartOnFullDisk(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	f := newFullDiskTest(t)
 	f.program.kill()
 	free := freePort(t)
@@ -761,6 +766,7 @@ func TestStartOnFullDisk(t *testing.T) {
 // ready or not; an outcome that could not be kept is asked for again.
 func TestStopOnFullDisk(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	f := newFullDiskTest(t)
 	config := filepath.Join(t.TempDir(), "stepwell.toml")
 	writeFile(t, config, []byte("[web]\nshutdown_timeout_seconds = 0\n"))

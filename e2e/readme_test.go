@@ -83,6 +83,7 @@ func TestReadmeFixtureMode(t *testing.T) {
 // TestFixturePage types what stands in docs/fixture.md.
 func TestFixturePage(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	commands, outputs := consoleSession(t, "docs/fixture.md", string(readFile(t, repository("docs/fixture.md"))))
 	typeCommands(t, commands, outputs, t.TempDir(), serve(t, "--fixture"))
 }
@@ -109,6 +110,7 @@ func TestReadmeExplain(t *testing.T) {
 
 func TestReadmeEvents(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	typeSession(t, "Events", t.TempDir(), serve(t))
 }
 

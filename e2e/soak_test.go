@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-var soakDuration = flag.Duration("soak.duration", 4*time.Second, "how long TestSoak goes on; a tenth of it is the least for one life")
+var soakDuration = flag.Duration("soak.duration", time.Duration(size(4, 10))*time.Second, "how long TestSoak goes on; a tenth of it is the least for one life")
 
 const (
 	soakKept    = 2_000 // finished tasks
@@ -371,6 +371,7 @@ func (s *soakTest) pause(d time.Duration) { receiveWithin(s.over, d) }
 //	go test ./e2e -run TestSoak -soak.duration 10m -timeout 20m -v
 func TestSoak(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	if runtime.GOOS != "linux" {
 		t.Skip("looks into /proc")
 	}

@@ -19,6 +19,7 @@ var testingGuide = repository("docs/testing.md")
 // end shows that they leave no process, which would hold their standard error.
 func TestTestingGuideSuites(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	for _, tt := range []struct{ command, passed string }{
 		{"go test -count=1 -v .", "(?m)^--- PASS"},
 		{"python3 -m unittest -v test_order.py", `\.\.\. ok`},
@@ -68,6 +69,7 @@ func TestTestingGuideFiles(t *testing.T) {
 // TestTestingGuideSession types all of the guide's commands into one shell.
 func TestTestingGuideSession(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	dir := t.TempDir()
 	if err := os.CopyFS(filepath.Join(dir, "examples"), os.DirFS(repository("examples"))); err != nil {
 		t.Fatal(err)

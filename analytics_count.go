@@ -27,9 +27,9 @@ type analytics struct {
 	unknown  bool      // the duration of the attempt is unknown: one action starts and ends it
 	plan     *countPlan
 	hour     int64
-	task     taskPairs  // rows of the template and the whole, once needed
-	step     figurePair // rows of step stepAt
-	stepAt   int        // -1 for none
+	task     [4]*figureRow // rows of the template and the whole, once needed
+	step     [2]*figureRow // rows of step stepAt
+	stepAt   int           // -1 for none
 }
 
 // countPlan is where the figures of one definition are in the book.
@@ -53,7 +53,7 @@ func (a *analytics) startRecord(t *task, r *record) {
 	}
 	a.before, a.hour = t.state, hourOf(r.at)
 	a.unknown = r.kind == recOperator && r.step < len(t.steps) && t.steps[r.step].state == stepEnqueued
-	a.task, a.stepAt = taskPairs{}, -1
+	a.task[0], a.stepAt = nil, -1
 	if a.plan == nil || a.plan.tpl != t.tpl {
 		a.plan = a.planFor(t.tpl)
 	}
@@ -74,21 +74,21 @@ func (a *analytics) planFor(tpl *template) *countPlan {
 }
 
 // ofTask returns the rows of the task's template and of the whole.
-func (a *analytics) ofTask() *taskPairs {
-	if a.task.own.all == nil {
-		a.task.own = a.book.rows(&a.book.template(a.plan.at).own, a.hour)
-		a.task.whole = a.book.rows(&a.book.whole, a.hour)
+func (a *analytics) ofTask() figureRows {
+	if a.task[0] == nil {
+		a.task[0], a.task[1] = a.book.rows(&a.book.template(a.plan.at).own, a.hour)
+		a.task[2], a.task[3] = a.book.rows(&a.book.whole, a.hour)
 	}
-	return &a.task
+	return a.task[:]
 }
 
 // ofStep returns the rows of one of the template's steps.
-func (a *analytics) ofStep(i int) figurePair {
+func (a *analytics) ofStep(i int) figureRows {
 	if a.stepAt != i {
-		a.step = a.book.rows(&a.book.template(a.plan.at).steps[a.plan.steps[i]], a.hour)
+		a.step[0], a.step[1] = a.book.rows(&a.book.template(a.plan.at).steps[a.plan.steps[i]], a.hour)
 		a.stepAt = i
 	}
-	return a.step
+	return a.step[:]
 }
 
 // countBoth counts for a step of the template and for the template.
@@ -570,51 +570,31 @@ func (b *figureBook) template(at int) *templateFigures {
 	return f
 }
 
-// figurePair is the two rows in which an event counts.
-type figurePair struct{ all, hour *figureRow }
+// figureRows are the rows in which one event counts.
+type figureRows []*figureRow
 
-func (p figurePair) count(f figure, n uint64) {
-	p.all.counts[f] += n
-	p.hour.counts[f] += n
+func (rows figureRows) count(f figure, n uint64) {
+	for _, r := range rows {
+		r.counts[f] += n
+	}
 }
 
-func (p figurePair) observe(us int64) {
-	p.all.times.observe(us)
-	p.hour.times.observe(us)
+func (rows figureRows) observe(us int64) {
+	for _, r := range rows {
+		r.times.observe(us)
+	}
 }
 
-func (p figurePair) addType(kind uint8) {
-	p.all.addType(kind, 1)
-	p.hour.addType(kind, 1)
+func (rows figureRows) addType(kind uint8) {
+	for _, r := range rows {
+		r.addType(kind, 1)
+	}
 }
 
-func (p figurePair) seen(at instant) {
-	p.all.last = max(p.all.last, at)
-	p.hour.last = max(p.hour.last, at)
-}
-
-// taskPairs is the rows in which an event counts for its template and for the
-// whole.
-type taskPairs struct{ own, whole figurePair }
-
-func (t *taskPairs) count(f figure, n uint64) {
-	t.own.count(f, n)
-	t.whole.count(f, n)
-}
-
-func (t *taskPairs) observe(us int64) {
-	t.own.observe(us)
-	t.whole.observe(us)
-}
-
-func (t *taskPairs) addType(kind uint8) {
-	t.own.addType(kind)
-	t.whole.addType(kind)
-}
-
-func (t *taskPairs) seen(at instant) {
-	t.own.seen(at)
-	t.whole.seen(at)
+func (rows figureRows) seen(at instant) {
+	for _, r := range rows {
+		r.last = max(r.last, at)
+	}
 }
 
 // addToWhole adds a template's series from a snapshot to the whole.
@@ -629,10 +609,11 @@ func (b *figureBook) addToWhole(s *figureSeries) {
 	}
 }
 
-// rows returns the rows of the series at p for an hour, to be changed.
-func (b *figureBook) rows(p **figureSeries, hour int64) figurePair {
+// rows returns the rows of the series at p, over all time and for an hour, to be
+// changed.
+func (b *figureBook) rows(p **figureSeries, hour int64) (all, of *figureRow) {
 	s := b.series(p)
-	return figurePair{s.all, b.hour(s, hour)}
+	return s.all, b.hour(s, hour)
 }
 
 // series returns the series at p with its row over all time, to be changed.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// reread is what a start makes of the directory of a service that has ended,
-// before its engine goes on.
+// reread returns what a start reads from the directory of a service that has
+// ended, before its engine goes on.
 func reread(t *testing.T, s *service, dir string) *store {
 	t.Helper()
 	again, err := openStore(journalOptions{dir: dir, log: s.log, now: s.clock.now}, defaultKeptEvents, s.clock, s.log)
@@ -22,8 +22,8 @@ func reread(t *testing.T, s *service, dir string) *store {
 	return again
 }
 
-// snapshotAround is snapshot, with something that happens after the cut and
-// before the lines of the tasks are written.
+// snapshotAround is snapshot, with something happening after the cut and before
+// the tasks' lines are written.
 func snapshotAround(t *testing.T, s *store, between func()) {
 	t.Helper()
 	w, err := s.journal.startSnapshot()
@@ -48,8 +48,8 @@ func snapshotAround(t *testing.T, s *store, between func()) {
 	}
 }
 
-// TestFiguresAfterRestart restarts at random points of random stories, with
-// and without snapshots: the figures are the same after it.
+// TestFiguresAfterRestart restarts at random points of random stories, with and
+// without snapshots: the figures stay the same.
 func TestFiguresAfterRestart(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -141,8 +141,8 @@ func TestFiguresOutliveTasks(t *testing.T) {
 	}
 }
 
-// TestSnapshotWithoutFigures reads a snapshot from before figures were kept: they
-// are counted from the tasks.
+// TestSnapshotWithoutFigures reads a snapshot from before figures were kept:
+// they are counted from the tasks.
 func TestSnapshotWithoutFigures(t *testing.T) {
 	t.Parallel()
 	o := storyOptions(t.TempDir())
@@ -201,11 +201,13 @@ func TestUnfitFiguresAreRefused(t *testing.T) {
 	}
 }
 
-// TestFiguresRoundTrip has every member of a row on disk.
+// TestFiguresRoundTrip writes and reads a row with every member.
 func TestFiguresRoundTrip(t *testing.T) {
 	a := newAnalytics()
 	own := &a.book.template(a.book.findOrAdd(templateID{"n", "m", "1.0.0"})).own
-	p := &taskPairs{a.book.rows(own, hourOf(testStart)), a.book.rows(&a.book.whole, hourOf(testStart))}
+	all, hour := a.book.rows(own, hourOf(testStart))
+	whole, wholeHour := a.book.rows(&a.book.whole, hourOf(testStart))
+	p := figureRows{all, hour, whole, wholeHour}
 	for f := range figureCount {
 		p.count(f, uint64(f)+1)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// figuresText is everything that was counted, in an order of its own.
+// figuresText returns everything that was counted, sorted.
 func figuresText(a *analytics) string { return frozenText(a.freeze()) }
 
 func frozenText(f *frozenFigures) string {
@@ -262,7 +262,8 @@ func bottlenecksOf(s *service, limit, minimum int) bottlenecksView {
 	return figures.bottlenecks(&states, limit, minimum)
 }
 
-// TestFiguresForTrends is what the mount point's analytics are made of.
+// TestFiguresForTrends checks the figures that the mount point's analytics are
+// made of.
 func TestFiguresForTrends(t *testing.T) {
 	_, y := newStoryServer(t)
 	tellFigures(y)
@@ -331,8 +332,8 @@ func TestAnalyticsRefuses(t *testing.T) {
 	s.do("POST", "/v1/analytics/performance", "").want(405)
 }
 
-// TestHourEdges has one task in the last microsecond of an hour and one in the
-// first of the next.
+// TestHourEdges creates one task in the last microsecond of an hour and one in
+// the first of the next.
 func TestHourEdges(t *testing.T) {
 	_, y := newStoryServer(t)
 	y.clock.advance(time.Hour - time.Microsecond)
@@ -350,7 +351,7 @@ func TestHourEdges(t *testing.T) {
 		{0, 2, 2},
 		{time.Hour, 1, 0},
 		{keptHours*time.Hour - 2*time.Hour - time.Microsecond, 720, 2},
-		{time.Microsecond, 720, 1}, // the first is in no hour any more
+		{time.Microsecond, 720, 1}, // the first is in no kept hour any more
 		{time.Hour, 720, 0},
 	} {
 		y.clock.advance(tc.wait)
@@ -441,8 +442,8 @@ func (y *story) randomStory(r *rand.Rand, ids []uuid, things int) []uuid {
 }
 
 // TestCountingOrder counts the logs of many tasks in another order than they
-// happened in, which spans longer than hours are kept: it makes no difference.
-// Nor does a reader who holds the figures in between, and his do not change.
+// happened, over more hours than are kept: the figures are the same, even if a
+// reader holds them in between, and the reader's do not change.
 func TestCountingOrder(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -476,7 +477,7 @@ func TestCountingOrder(t *testing.T) {
 	}
 }
 
-// TestAnalyticsBesideChanges reads while tasks are run: each answer is of one
+// TestAnalyticsBesideChanges reads while tasks run: each answer is as of one
 // moment, and none is older than the one before.
 func TestAnalyticsBesideChanges(t *testing.T) {
 	t.Parallel()
@@ -538,7 +539,7 @@ func TestHistogramBins(t *testing.T) {
 	}
 }
 
-// TestHistogramError holds percentiles against the exact ones.
+// TestHistogramError compares percentiles with the exact ones.
 func TestHistogramError(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -582,7 +583,8 @@ func TestHistogramSmall(t *testing.T) {
 	}
 }
 
-// TestHistogramAdd: adding histograms gives what counting everything in one does.
+// TestHistogramAdd checks that merging histograms gives the same as counting
+// everything in one.
 func TestHistogramAdd(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	var parts [3]latencyHistogram

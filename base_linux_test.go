@@ -55,8 +55,8 @@ func TestJournalOnSmallDisk(t *testing.T) {
 	mustClose(t, j)
 }
 
-// TestReservationIsGivenBack: a file that is not written any more takes no more
-// blocks than it has bytes; the journal has at least a step more.
+// TestReservationIsGivenBack checks that a file that is not written any more
+// takes no more blocks than it has bytes; the journal has at least a step more.
 func TestReservationIsGivenBack(t *testing.T) {
 	o := diskOptions(nil)
 	o.dir, o.fs = t.TempDir(), osDisk{}
@@ -80,7 +80,7 @@ func TestReservationIsGivenBack(t *testing.T) {
 	}
 }
 
-// fileExtent is the size of a file and the bytes of its blocks.
+// fileExtent returns the size of a file and the bytes of its blocks.
 func fileExtent(t *testing.T, name string) (size, blocks int64) {
 	t.Helper()
 	var s syscall.Stat_t
@@ -106,8 +106,8 @@ func TestJournalOnReadOnlyDisk(t *testing.T) {
 	}
 }
 
-// TestExecReapsOrphans makes this process what the first process of a container
-// is: the one that orphans fall to.
+// TestExecReapsOrphans makes this process the one that orphans fall to, like
+// the first process of a container.
 func TestExecReapsOrphans(t *testing.T) {
 	const setChildSubreaper = 36 // PR_SET_CHILD_SUBREAPER
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); errno != 0 {

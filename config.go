@@ -1,18 +1,25 @@
 package main
 
-// The configuration: its values, and the one table of keys that files,
-// environment, flags, "config show" and stepwell.example.toml follow.
+// The config family: the values of the configuration, and the one table of keys that
+// files, variables, flags, "config show" and stepwell.example.toml follow. It knows
+// base and auth.
+//
+//	config.go         the values and the table of keys
+//	config_load.go    loading: defaults, files, variables, flags, and their problems
+//	config_values.go  converting and checking values, rules about several keys, redaction
+//	config_auth.go    the keys of authentication and the API keys
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 )
 
-// Config is the effective configuration. It is filled by loadConfig and never
-// changed afterwards.
+// Config is the effective configuration. loadConfig fills it, and nothing changes it
+// afterwards.
 type Config struct {
-	Environment   string // which overlay files and template overrides apply
+	Environment   string // selects overlay files and template overrides
 	Role          string // all, orchestration or worker
 	Orchestration orchestrationConfig
 	Worker        workerConfig
@@ -36,12 +43,12 @@ type orchestrationConfig struct {
 
 // roleWebConfig is the listener of one role.
 type roleWebConfig struct {
-	Listen                string // host:port; port 0 takes a free one
+	Listen                string // host:port; port 0 picks a free port
 	ConfigEndpointEnabled bool   // serve GET /config
 	Auth                  authConfig
 }
 
-// workerConfig is the section of the worker role and of its handlers.
+// workerConfig is the section of the worker role and the handlers.
 type workerConfig struct {
 	Web             roleWebConfig
 	Concurrency     int   // builtin and exec handlers at once
@@ -49,29 +56,29 @@ type workerConfig struct {
 	MaxResultBytes  int64 // of one handler's result
 	AllowExec       bool
 	ExecEnv         map[string]string // added to the environment of programs; secret
-	ExecPath        string            // PATH of programs; "" means our own
-	ExecDir         string            // working directory of programs; "" means our own
-	Handlers        map[string]string // callable, or its beginning and "*", to builtin:… or a URL
-	DefaultHandler  string            // the same for every other callable; "" means none
-	HTTPHeaders     map[string]string // by canonical name; the values are secret
-	HTTPProxy       string            // URL, possibly with credentials; "" means none
+	ExecPath        string            // PATH of programs; "" for that of this process
+	ExecDir         string            // working directory of programs; "" for that of this process
+	Handlers        map[string]string // builtin:… or a URL by callable, or by a prefix and "*"
+	DefaultHandler  string            // for every other callable; "" for none
+	HTTPHeaders     map[string]string // by canonical name; secret
+	HTTPProxy       string            // URL, possibly with credentials; "" for none
 }
 
-// webConfig is what both listeners share.
+// webConfig holds the settings that both listeners share.
 type webConfig struct {
 	MaxBodyBytes           int64
 	TrustedProxies         []string // addresses and prefixes
-	AllowedHosts           []string // names of ours, beside loopback ones
-	AllowedOrigins         []string // of pages that may do what ours may
+	AllowedHosts           []string // names of this service, besides loopback names
+	AllowedOrigins         []string // of pages that may make changes
 	ShutdownTimeoutSeconds int
 }
 
 // mountConfig is the section of the mount-point API.
 type mountConfig struct {
-	Path               string // "" switches it off
+	Path               string // "" if it is not served
 	StatusRequiresAuth bool
 	MetricsRequireAuth bool
-	Auth               authConfig // the orchestration role's, but for what is given
+	Auth               authConfig // keys that are not set have the orchestration role's values
 }
 
 // templatesConfig says where templates come from.
@@ -80,7 +87,7 @@ type templatesConfig struct {
 	EnforceInputSchema string // "off"
 }
 
-// tasksConfig bounds tasks.
+// tasksConfig limits tasks.
 type tasksConfig struct {
 	MaxContextBytes int64
 }
@@ -88,371 +95,246 @@ type tasksConfig struct {
 // engineConfig tunes the engine.
 type engineConfig struct {
 	Jitter    bool // vary retry delays by up to 10 %
-	MaxQueued int  // steps ready and not running before new tasks are refused
+	MaxQueued int  // ready steps that wait for a slot before new tasks are refused
 }
 
-// storeConfig says where state is kept and when it is on disk.
+// storeConfig says where state is kept and when writes are synced.
 type storeConfig struct {
 	Path           string
-	Memory         bool   // keep nothing on disk; Path is not used
+	Memory         bool   // keep nothing on disk; Path is ignored
 	Sync           string // always, interval or never
 	SyncIntervalMS int
 
 	RetainFinishedCount    int // finished tasks kept; 0 for all
-	RetainFinishedAgeHours int // how long they are kept; 0 for as long as they count
+	RetainFinishedAgeHours int // how long they are kept; 0 for no limit
 }
 
-// eventsConfig bounds what is held for followers of the event stream.
+// eventsConfig limits the history of the event stream.
 type eventsConfig struct {
 	Keep int // transitions
 }
 
-// docsConfig says what the page of the API's documentation is.
+// docsConfig selects the page of the API's documentation.
 type docsConfig struct {
-	SwaggerUI string // directory or URL of a Swagger UI distribution; "" for the page of our own
+	SwaggerUI string // directory or URL of a Swagger UI distribution; "" for the built-in page
 }
 
-// stalenessConfig is when tasks are stale whose templates have no word on it.
+// stalenessConfig says when tasks are stale whose templates do not say so.
 type stalenessConfig struct {
-	IntervalSeconds               int // between two runs of the detector
-	WaitingForDependenciesMinutes int // that a task may be in the state, as the two below
+	IntervalSeconds               int // between two searches
+	WaitingForDependenciesMinutes int // how long a task may be in a state, like the two below
 	WaitingForRetryMinutes        int // counted from when the retry was due
 	StepsInProcessMinutes         int
-	MaxLifetimeHours              int // of a task, in whatever state
+	MaxLifetimeHours              int // of a task, in any state
 }
 
 // fixtureConfig is fixture mode: the control API for tests.
 type fixtureConfig struct {
 	Enabled            bool
-	AllowRemote        bool     // listen on addresses that others reach
-	AllowData          bool     // keep state on disk
-	AllowTargets       []string // hosts that templates added at run time may call, beside loopback ones
+	AllowRemote        bool     // listen on addresses other than loopback
+	AllowData          bool     // with a data directory
+	AllowTargets       []string // hosts that templates added at run time may call, besides loopback hosts
 	PortRange          string   // of sandboxes, as "9000-9099"; "" for any free port
-	PublicHost         string   // in the URLs of sandboxes; "" for the address listened on
-	VirtualCredentials bool     // hold the times in tokens against the virtual clock
-	DeterministicIDs   string   // the seed of ids and chance, with steps in lockstep; "" for neither
+	PublicHost         string   // in the URLs of sandboxes; "" for the listen address
+	VirtualCredentials bool     // compare the times in tokens with the virtual clock
+	DeterministicIDs   string   // seed of ids and random numbers, with steps in lockstep; "" for neither
 }
 
-// logConfig is what goes to standard error.
+// logConfig says what to log on standard error.
 type logConfig struct {
 	Level, Format string
-	Quiet         bool // no start-up banner; a flag only
+	Quiet         bool // no start-up banner; set by a flag alone
 }
 
-// configSecrecy says which part of a value is never shown.
+// configSecrecy says which parts of a value are never shown.
 type configSecrecy uint8
 
 const (
 	notSecret   configSecrecy = iota
-	secretValue               // all of it; of a table, the values of its entries
-	maskURLs                  // user, password and query of a URL
+	secretValue               // all of it; in a table, the values of the entries
+	maskURLs                  // user, password and query of URLs
 )
 
 // configKey is one row of the table of keys.
 type configKey struct {
-	path     string            // as in TOML
-	inherits string            // path of the key whose value it has unless it is given one
-	rival    string            // path of another form of the same value; a later layer's clears it
-	field    func(*Config) any // points at the value, whose type is the key's type
-	def      any               // string, bool, int64, []string, map[string]string or []apiKeyConfig
-	min, max int64             // bounds of an integer, both inclusive
-	words    []string          // the only strings allowed, unless nil
-	flag     string            // of serve, without dashes; "" for none
-	operand  string            // what the usage text calls the flag's value
-	env      string            // replaces the name made of the path
+	path     string   // as in TOML
+	inherits string   // path of the key whose value it has unless it is set
+	rival    string   // path of another form of the same value; setting one clears the other of an earlier layer
+	index    []int    // of its field in Config; set by resolveKeys
+	def      any      // string, bool, int64, []string, map[string]string or []apiKeyConfig
+	min, max int64    // bounds of an integer, both inclusive
+	words    []string // the only strings allowed, unless nil
+	flag     string   // of serve, without dashes; "" for none
+	operand  string   // name of the flag's value in the help
+	env      string   // variable that sets it, instead of the name derived from the path
 	secret   configSecrecy
 
-	// What else is wrong with a string, list element or table value: an error
-	// that goes on from the value, as in "is not an address". It must not
-	// repeat the value, which may be secret.
+	// check returns what else is wrong with a string, list element or table value.
+	// The error continues a sentence about the value, as in "is not an address",
+	// and must not repeat it, because it may be secret.
 	check     func(string) error
 	checkName func(string) error  // the same for the name of a table entry
 	canonName func(string) string // the one spelling of an entry's name
 
 	help   string // one line
-	sample string // an entry for the example file, for tables and lists of tables
+	sample string // an entry for the example file, of tables and lists of tables
 }
 
 const (
 	maxLifecycleMinutes = 100_000_000 // 190 years; more overflows a time.Duration
 
-	maxConfigBytes = 4 << 20 // what one change may bring: the journal sets aside room for maxRecord
+	maxConfigBytes = 4 << 20 // of one change: the journal reserves space for maxRecord
 	maxConfigCount = 1_000_000
 )
 
-// configKeys is the table of keys, in the order in which they are shown. A key
-// stands in it only when what it configures exists.
-var configKeys = append([]configKey{
-	{
-		path: "environment", field: func(c *Config) any { return &c.Environment }, def: "development",
-		flag: "env", operand: "NAME", env: "STEPWELL_ENV", check: checkEnvironmentValue,
-		help: "environment name; selects the overrides in templates",
-	},
-	{
-		path: "role", field: func(c *Config) any { return &c.Role }, def: "all",
-		words: []string{"all", "orchestration", "worker"}, flag: "role", operand: "ROLE",
-		help: "role of this process: all, orchestration or worker",
-	},
-	{
-		path:  "orchestration.web.listen",
-		field: func(c *Config) any { return &c.Orchestration.Web.Listen }, def: "127.0.0.1:8080",
-		flag: "listen", operand: "HOST:PORT", check: checkListenValue,
-		help: "address of the orchestration API; port 0 picks a free port",
-	},
-	{
-		path: "worker.web.listen", field: func(c *Config) any { return &c.Worker.Web.Listen },
-		def: "127.0.0.1:8081", flag: "worker-listen", operand: "HOST:PORT", check: checkListenValue,
-		help: "address of the worker API; port 0 picks a free port",
-	},
-	{
-		path: "orchestration.web.config_endpoint_enabled", def: false,
-		field: func(c *Config) any { return &c.Orchestration.Web.ConfigEndpointEnabled },
-		help:  "serve the effective configuration, without secrets, at GET /config of the orchestration API",
-	},
-	{
-		path: "worker.web.config_endpoint_enabled", def: true,
-		field: func(c *Config) any { return &c.Worker.Web.ConfigEndpointEnabled },
-		help:  "serve the effective configuration, without secrets, at GET /config of the worker API",
-	},
-	{
-		path: "worker.concurrency", field: func(c *Config) any { return &c.Worker.Concurrency },
-		def: int64(256), min: 1, max: maxConfigCount,
-		help: "how many builtin and exec handlers may run at once",
-	},
-	{
-		path: "worker.http_concurrency", field: func(c *Config) any { return &c.Worker.HTTPConcurrency },
-		def: int64(4096), min: 1, max: maxConfigCount,
-		help: "how many HTTP handlers may run at once",
-	},
-	{
-		path: "worker.max_result_bytes", field: func(c *Config) any { return &c.Worker.MaxResultBytes },
-		def: int64(1 << 20), min: 1, max: maxConfigBytes,
-		help: "largest result a handler may return, in bytes",
-	},
-	{
-		path: "worker.allow_exec", field: func(c *Config) any { return &c.Worker.AllowExec }, def: false,
-		help: "allow exec: handlers, which run programs",
-	},
-	{
-		path: "worker.exec_env", field: func(c *Config) any { return &c.Worker.ExecEnv },
-		def: map[string]string{}, secret: secretValue, check: checkTextValue, checkName: checkVariableName,
-		help:   "environment variables for exec: programs, in addition to PATH, HOME, LANG and TZ",
-		sample: `DATABASE_URL = "postgres://localhost/orders"`,
-	},
-	{
-		path: "worker.exec_path", field: func(c *Config) any { return &c.Worker.ExecPath }, def: "",
-		check: checkTextValue,
-		help:  "PATH for exec: programs; empty: the PATH of this process",
-	},
-	{
-		path: "worker.exec_dir", field: func(c *Config) any { return &c.Worker.ExecDir }, def: "",
-		check: checkTextValue,
-		help:  "working directory of exec: programs; empty: the working directory of this process",
-	},
-	{
-		path: "worker.handlers", field: func(c *Config) any { return &c.Worker.Handlers },
-		def: map[string]string{}, secret: maskURLs, check: checkTargetValue, checkName: checkCallableName,
-		help:   "maps a callable to builtin:… or a URL; a name may end in *, and the longest match wins",
-		sample: `"Payments::*" = "http://127.0.0.1:9000/steps"`,
-	},
-	{
-		path: "worker.default_handler", field: func(c *Config) any { return &c.Worker.DefaultHandler },
-		def: "", secret: maskURLs, check: orEmptyValue(checkTargetValue),
-		help: "handler for every callable that nothing else handles; empty: such steps wait for an outside actor",
-	},
-	{
-		path: "worker.http_headers", field: func(c *Config) any { return &c.Worker.HTTPHeaders },
-		def: map[string]string{}, secret: secretValue, check: checkHeaderValue,
+// configKeys is the table of keys, in the order in which they are shown.
+var configKeys = resolveKeys(append([]configKey{
+	{path: "environment", def: "development", flag: "env", operand: "NAME", env: "STEPWELL_ENV",
+		check: checkEnvironmentValue,
+		help:  "environment name; selects the overrides in templates"},
+	{path: "role", def: "all", words: []string{"all", "orchestration", "worker"}, flag: "role", operand: "ROLE",
+		help: "role of this process: all, orchestration or worker"},
+	{path: "orchestration.web.listen", def: "127.0.0.1:8080", flag: "listen", operand: "HOST:PORT",
+		check: checkListenValue,
+		help:  "address of the orchestration API; port 0 picks a free port"},
+	{path: "worker.web.listen", def: "127.0.0.1:8081", flag: "worker-listen", operand: "HOST:PORT",
+		check: checkListenValue,
+		help:  "address of the worker API; port 0 picks a free port"},
+	{path: "orchestration.web.config_endpoint_enabled", def: false,
+		help: "serve the effective configuration, without secrets, at GET /config of the orchestration API"},
+	{path: "worker.web.config_endpoint_enabled", def: true,
+		help: "serve the effective configuration, without secrets, at GET /config of the worker API"},
+	{path: "worker.concurrency", def: 256, min: 1, max: maxConfigCount,
+		help: "how many builtin and exec handlers may run at once"},
+	{path: "worker.http_concurrency", def: 4096, min: 1, max: maxConfigCount,
+		help: "how many HTTP handlers may run at once"},
+	{path: "worker.max_result_bytes", def: 1 << 20, min: 1, max: maxConfigBytes,
+		help: "largest result a handler may return, in bytes"},
+	{path: "worker.allow_exec", def: false,
+		help: "allow exec: handlers, which run programs"},
+	{path: "worker.exec_env", def: map[string]string{}, secret: secretValue, check: checkTextValue,
+		checkName: checkVariableName,
+		help:      "environment variables for exec: programs, in addition to PATH, HOME, LANG and TZ",
+		sample:    `DATABASE_URL = "postgres://localhost/orders"`},
+	{path: "worker.exec_path", def: "", check: checkTextValue,
+		help: "PATH for exec: programs; empty: the PATH of this process"},
+	{path: "worker.exec_dir", def: "", check: checkTextValue,
+		help: "working directory of exec: programs; empty: the working directory of this process"},
+	{path: "worker.handlers", def: map[string]string{}, secret: maskURLs, check: checkTargetValue,
+		checkName: checkCallableName,
+		help:      "maps a callable to builtin:… or a URL; a name may end in *, and the longest match wins",
+		sample:    `"Payments::*" = "http://127.0.0.1:9000/steps"`},
+	{path: "worker.default_handler", def: "", secret: maskURLs, check: orEmptyValue(checkTargetValue),
+		help: "handler for every callable that nothing else handles; empty: such steps wait for an outside actor"},
+	{path: "worker.http_headers", def: map[string]string{}, secret: secretValue, check: checkHeaderValue,
 		checkName: checkHeaderName, canonName: canonicalHeaderName,
 		help:   "headers sent to HTTP handlers; the values are never shown",
-		sample: `Authorization = "Bearer <token>"`,
-	},
-	{
-		path: "worker.http_proxy", field: func(c *Config) any { return &c.Worker.HTTPProxy },
-		def: "", secret: maskURLs, check: orEmptyValue(checkProxyValue),
-		help: "URL of the proxy for HTTP handlers; empty: no proxy, whatever the environment says",
-	},
-	{
-		path: "web.max_body_bytes", field: func(c *Config) any { return &c.Web.MaxBodyBytes },
-		def: int64(4 << 20), min: 1, max: maxConfigBytes,
-		help: "largest request body, in bytes",
-	},
-	{
-		path: "web.allowed_hosts", field: func(c *Config) any { return &c.Web.AllowedHosts },
-		def: []string{}, check: checkHostValue,
-		help: "host names, without ports, that unauthenticated requests may use besides loopback names",
-	},
-	{
-		path: "web.allowed_origins", field: func(c *Config) any { return &c.Web.AllowedOrigins },
-		def: []string{}, check: checkOriginValue,
-		help: "origins of web pages that may send unauthenticated changes",
-	},
-	{
-		path: "web.trusted_proxies", field: func(c *Config) any { return &c.Web.TrustedProxies },
-		def: []string{}, check: checkProxyAddress,
-		help: "addresses and prefixes of proxies whose X-Forwarded-* headers are trusted",
-	},
-	{
-		path: "web.shutdown_timeout_seconds", def: int64(10), min: 0, max: 3600,
-		field: func(c *Config) any { return &c.Web.ShutdownTimeoutSeconds },
-		help:  "how long shutdown waits for running handlers, in seconds",
-	},
-	{
-		path: "mount.path", field: func(c *Config) any { return &c.Mount.Path }, def: "/stepwell",
-		check: checkMountPath,
-		help:  "path prefix of the mount-point API on the orchestration address; empty: not served",
-	},
-	{
-		path: "mount.status_requires_auth", field: func(c *Config) any { return &c.Mount.StatusRequiresAuth },
-		def:  false,
-		help: "require system:analytics_read for the mount point's /health/status",
-	},
-	{
-		path: "mount.metrics_require_auth", field: func(c *Config) any { return &c.Mount.MetricsRequireAuth },
-		def:  false,
-		help: "require system:analytics_read for the mount point's /metrics; /metrics of the roles stays public",
-	},
-	{
-		path: "templates.dirs", field: func(c *Config) any { return &c.Templates.Dirs }, def: []string{},
-		flag: "templates", operand: "DIR[,DIR]", check: checkPathValue,
-		help: "directories to read templates from",
-	},
-	{
-		path: "templates.enforce_input_schema", def: "off", check: checkSchemaValue,
-		field: func(c *Config) any { return &c.Templates.EnforceInputSchema },
-		help:  "check contexts against a template's input schema; only off is supported so far",
-	},
-	{
-		path: "tasks.max_context_bytes", field: func(c *Config) any { return &c.Tasks.MaxContextBytes },
-		def: int64(1 << 20), min: 2, max: maxConfigBytes,
-		help: "largest task context, in bytes",
-	},
-	{
-		path: "engine.jitter", field: func(c *Config) any { return &c.Engine.Jitter }, def: true,
-		help: "vary retry delays by up to 10 %",
-	},
-	{
-		path: "engine.max_queued", field: func(c *Config) any { return &c.Engine.MaxQueued },
-		def: int64(100_000), min: 1, max: 100 * maxConfigCount,
-		help: "how many steps may wait for a slot before new tasks are refused",
-	},
-	{
-		path: "store.path", field: func(c *Config) any { return &c.Store.Path }, def: "./stepwell-data",
-		flag: "data", operand: "DIR", check: checkPathValue,
-		help: "data directory",
-	},
-	{
-		path: "store.memory", field: func(c *Config) any { return &c.Store.Memory }, def: false,
-		flag: "memory",
-		help: "keep state in memory only",
-	},
-	{
-		path: "store.sync", field: func(c *Config) any { return &c.Store.Sync }, def: "always",
-		words: []string{"always", "interval", "never"}, flag: "sync", operand: "WHEN",
-		help: "when writes are synced to disk: always (before each answer), interval, or never (left to the system)",
-	},
-	{
-		path: "store.sync_interval_ms", field: func(c *Config) any { return &c.Store.SyncIntervalMS },
-		def: int64(100), min: 1, max: 60_000,
-		help: `time between syncs when sync = "interval", in milliseconds`,
-	},
-	{
-		path: "store.retain_finished_count", field: func(c *Config) any { return &c.Store.RetainFinishedCount },
-		def: int64(100_000), min: 0, max: 100 * maxConfigCount,
-		help: "how many of the latest finished tasks to keep; 0: all",
-	},
-	{
-		path:  "store.retain_finished_age_hours",
-		field: func(c *Config) any { return &c.Store.RetainFinishedAgeHours },
-		def:   int64(0), min: 0, max: maxConfigCount,
-		help: "how long to keep a finished task, in hours; 0: no limit",
-	},
-	{
-		path: "events.keep", field: func(c *Config) any { return &c.Events.Keep },
-		def: int64(defaultKeptEvents), min: 1, max: 10 * maxConfigCount,
-		help: "how many of the newest transitions to hold for resuming event streams; 72 bytes each",
-	},
-	{
-		path: "docs.swagger_ui", field: func(c *Config) any { return &c.Docs.SwaggerUI },
-		def: "", secret: maskURLs, check: orEmptyValue(checkSwaggerValue),
-		help: "directory or URL of a Swagger UI distribution for /api-docs/ui; empty: the built-in page",
-	},
-	{
-		path: "staleness.interval_seconds", field: func(c *Config) any { return &c.Staleness.IntervalSeconds },
-		def: int64(300), min: 1, max: 86_400,
-		help: "time between searches for stale tasks, in seconds",
-	},
-	{
-		path: "staleness.waiting_for_dependencies_minutes", def: int64(60), min: 1, max: maxLifecycleMinutes,
-		field: func(c *Config) any { return &c.Staleness.WaitingForDependenciesMinutes },
-		help:  "how long a task may wait for dependencies before it is stale, in minutes",
-	},
-	{
-		path: "staleness.waiting_for_retry_minutes", def: int64(30), min: 1, max: maxLifecycleMinutes,
-		field: func(c *Config) any { return &c.Staleness.WaitingForRetryMinutes },
-		help:  "how long a task may wait for an overdue retry before it is stale, in minutes",
-	},
-	{
-		path: "staleness.steps_in_process_minutes", def: int64(30), min: 1, max: maxLifecycleMinutes,
-		field: func(c *Config) any { return &c.Staleness.StepsInProcessMinutes },
-		help:  "how long a task may have steps in process before it is stale, in minutes",
-	},
-	{
-		path: "staleness.max_lifetime_hours", field: func(c *Config) any { return &c.Staleness.MaxLifetimeHours },
-		def: int64(24), min: 1, max: maxConfigCount,
-		help: "how old a task may grow before it is stale, in hours",
-	},
-	{
-		path: "fixture.enabled", field: func(c *Config) any { return &c.Fixture.Enabled }, def: false,
-		flag: "fixture",
-		help: "fixture mode: serve the control API for tests under /_stepwell and keep state in memory",
-	},
-	{
-		path: "fixture.allow_remote", field: func(c *Config) any { return &c.Fixture.AllowRemote }, def: false,
-		help: "allow fixture mode on non-loopback addresses",
-	},
-	{
-		path: "fixture.allow_data", field: func(c *Config) any { return &c.Fixture.AllowData }, def: false,
-		help: "allow fixture mode with a data directory, which a reset empties",
-	},
-	{
-		path: "fixture.allow_targets", field: func(c *Config) any { return &c.Fixture.AllowTargets },
-		def: []string{}, check: checkHostValue,
-		help: "hosts that templates added in fixture mode may call, besides loopback hosts",
-	},
-	{
-		path: "fixture.port_range", field: func(c *Config) any { return &c.Fixture.PortRange }, def: "",
-		check: orEmptyValue(checkPortRange),
-		help:  "port range for sandboxes, two ports each, such as 9000-9099; empty: any free ports",
-	},
-	{
-		path: "fixture.public_host", field: func(c *Config) any { return &c.Fixture.PublicHost }, def: "",
-		check: orEmptyValue(checkHostValue),
-		help:  "host name in sandbox URLs, for clients in other containers; empty: the listen address",
-	},
-	{
-		path: "fixture.virtual_credentials", def: false,
-		field: func(c *Config) any { return &c.Fixture.VirtualCredentials },
-		help:  "check token times against the virtual clock, except under /_stepwell",
-	},
-	{
-		path: "fixture.deterministic_ids", field: func(c *Config) any { return &c.Fixture.DeterministicIDs }, def: "",
-		flag: "deterministic-ids",
-		help: "seed for ids in fixture mode; the same requests then give the same state",
-	},
-	{
-		path: "log.level", field: func(c *Config) any { return &c.Log.Level }, def: "info",
-		words: []string{"debug", "info", "warn", "error"}, flag: "log-level", operand: "LEVEL",
-		help: "least severe level to log: debug, info, warn or error",
-	},
-	{
-		path: "log.format", field: func(c *Config) any { return &c.Log.Format }, def: "auto",
-		words: []string{"auto", "text", "json"},
-		help:  "log format: text, json, or auto (text on a terminal, json otherwise)",
-	},
-}, authConfigKeys()...)
+		sample: `Authorization = "Bearer <token>"`},
+	{path: "worker.http_proxy", def: "", secret: maskURLs, check: orEmptyValue(checkProxyValue),
+		help: "URL of the proxy for HTTP handlers; empty: no proxy, whatever the environment says"},
+	{path: "web.max_body_bytes", def: 4 << 20, min: 1, max: maxConfigBytes,
+		help: "largest request body, in bytes"},
+	{path: "web.allowed_hosts", def: []string{}, check: checkHostValue,
+		help: "host names, without ports, that unauthenticated requests may use besides loopback names"},
+	{path: "web.allowed_origins", def: []string{}, check: checkOriginValue,
+		help: "origins of web pages that may send unauthenticated changes"},
+	{path: "web.trusted_proxies", def: []string{}, check: checkProxyAddress,
+		help: "addresses and prefixes of proxies whose X-Forwarded-* headers are trusted"},
+	{path: "web.shutdown_timeout_seconds", def: 10, min: 0, max: 3600,
+		help: "how long shutdown waits for running handlers, in seconds"},
+	{path: "mount.path", def: "/stepwell", check: checkMountPath,
+		help: "path prefix of the mount-point API on the orchestration address; empty: not served"},
+	{path: "mount.status_requires_auth", def: false,
+		help: "require system:analytics_read for the mount point's /health/status"},
+	{path: "mount.metrics_require_auth", def: false,
+		help: "require system:analytics_read for the mount point's /metrics; /metrics of the roles stays public"},
+	{path: "templates.dirs", def: []string{}, flag: "templates", operand: "DIR[,DIR]", check: checkPathValue,
+		help: "directories to read templates from"},
+	{path: "templates.enforce_input_schema", def: "off", check: checkSchemaValue,
+		help: "check contexts against a template's input schema; only off is supported so far"},
+	{path: "tasks.max_context_bytes", def: 1 << 20, min: 2, max: maxConfigBytes,
+		help: "largest task context, in bytes"},
+	{path: "engine.jitter", def: true,
+		help: "vary retry delays by up to 10 %"},
+	{path: "engine.max_queued", def: 100_000, min: 1, max: 100 * maxConfigCount,
+		help: "how many steps may wait for a slot before new tasks are refused"},
+	{path: "store.path", def: "./stepwell-data", flag: "data", operand: "DIR", check: checkPathValue,
+		help: "data directory"},
+	{path: "store.memory", def: false, flag: "memory",
+		help: "keep state in memory only"},
+	{path: "store.sync", def: "always", words: []string{"always", "interval", "never"}, flag: "sync",
+		operand: "WHEN",
+		help:    "when writes are synced to disk: always (before each answer), interval, or never (left to the system)"},
+	{path: "store.sync_interval_ms", def: 100, min: 1, max: 60_000,
+		help: `time between syncs when sync = "interval", in milliseconds`},
+	{path: "store.retain_finished_count", def: 100_000, min: 0, max: 100 * maxConfigCount,
+		help: "how many of the latest finished tasks to keep; 0: all"},
+	{path: "store.retain_finished_age_hours", def: 0, min: 0, max: maxConfigCount,
+		help: "how long to keep a finished task, in hours; 0: no limit"},
+	{path: "events.keep", def: defaultKeptEvents, min: 1, max: 10 * maxConfigCount,
+		help: "how many of the newest transitions to hold for resuming event streams; 72 bytes each"},
+	{path: "docs.swagger_ui", def: "", secret: maskURLs, check: orEmptyValue(checkSwaggerValue),
+		help: "directory or URL of a Swagger UI distribution for /api-docs/ui; empty: the built-in page"},
+	{path: "staleness.interval_seconds", def: 300, min: 1, max: 86_400,
+		help: "time between searches for stale tasks, in seconds"},
+	{path: "staleness.waiting_for_dependencies_minutes", def: 60, min: 1, max: maxLifecycleMinutes,
+		help: "how long a task may wait for dependencies before it is stale, in minutes"},
+	{path: "staleness.waiting_for_retry_minutes", def: 30, min: 1, max: maxLifecycleMinutes,
+		help: "how long a task may wait for an overdue retry before it is stale, in minutes"},
+	{path: "staleness.steps_in_process_minutes", def: 30, min: 1, max: maxLifecycleMinutes,
+		help: "how long a task may have steps in process before it is stale, in minutes"},
+	{path: "staleness.max_lifetime_hours", def: 24, min: 1, max: maxConfigCount,
+		help: "how old a task may grow before it is stale, in hours"},
+	{path: "fixture.enabled", def: false, flag: "fixture",
+		help: "fixture mode: serve the control API for tests under /_stepwell and keep state in memory"},
+	{path: "fixture.allow_remote", def: false,
+		help: "allow fixture mode on non-loopback addresses"},
+	{path: "fixture.allow_data", def: false,
+		help: "allow fixture mode with a data directory, which a reset empties"},
+	{path: "fixture.allow_targets", def: []string{}, check: checkHostValue,
+		help: "hosts that templates added in fixture mode may call, besides loopback hosts"},
+	{path: "fixture.port_range", def: "", check: orEmptyValue(checkPortRange),
+		help: "port range for sandboxes, two ports each, such as 9000-9099; empty: any free ports"},
+	{path: "fixture.public_host", def: "", check: orEmptyValue(checkHostValue),
+		help: "host name in sandbox URLs, for clients in other containers; empty: the listen address"},
+	{path: "fixture.virtual_credentials", def: false,
+		help: "check token times against the virtual clock, except under /_stepwell"},
+	{path: "fixture.deterministic_ids", def: "", flag: "deterministic-ids",
+		help: "seed for ids in fixture mode; the same requests then give the same state"},
+	{path: "log.level", def: "info", words: []string{"debug", "info", "warn", "error"}, flag: "log-level",
+		operand: "LEVEL",
+		help:    "least severe level to log: debug, info, warn or error"},
+	{path: "log.format", def: "auto", words: []string{"auto", "text", "json"},
+		help: "log format: text, json, or auto (text on a terminal, json otherwise)"},
+}, authConfigKeys()...))
 
-// configKeyAt is the row of a path, or nil.
+// resolveKeys finds the field of each key: the one with the name of its path, without
+// underscores and in any case.
+func resolveKeys(keys []configKey) []configKey {
+	for i := range keys {
+		k := &keys[i]
+		t := reflect.TypeFor[Config]()
+		for part := range strings.SplitSeq(k.path, ".") {
+			name := strings.ReplaceAll(part, "_", "")
+			field, ok := t.FieldByNameFunc(func(s string) bool { return strings.EqualFold(s, name) })
+			if !ok {
+				panic("no field for the configuration key " + k.path)
+			}
+			k.index, t = append(k.index, field.Index...), field.Type
+		}
+		if n, ok := k.def.(int); ok {
+			k.def = int64(n)
+		}
+	}
+	return keys
+}
+
+// field returns a pointer to the key's value, whose type is the key's type.
+func (k *configKey) field(c *Config) any {
+	return reflect.ValueOf(c).Elem().FieldByIndex(k.index).Addr().Interface()
+}
+
+// configKeyAt returns the row of a path, or nil.
 func configKeyAt(path string) *configKey {
 	i := slices.IndexFunc(configKeys, func(k configKey) bool { return k.path == path })
 	if i < 0 {
@@ -461,8 +343,8 @@ func configKeyAt(path string) *configKey {
 	return &configKeys[i]
 }
 
-// envName is the environment variable that sets the key, "" when there is none:
-// without a "__" in it, a name could be anybody's.
+// envName returns the variable that sets the key, or "" when none does: a derived
+// name without "__" could belong to another program.
 func (k *configKey) envName() string {
 	if k.env != "" || !strings.Contains(k.path, ".") {
 		return k.env
@@ -470,7 +352,7 @@ func (k *configKey) envName() string {
 	return configEnvPrefix + strings.ToUpper(strings.ReplaceAll(k.path, ".", "__"))
 }
 
-// defaultConfig is the configuration that nobody touched.
+// defaultConfig returns the configuration with all defaults.
 func defaultConfig() *Config {
 	c := new(Config)
 	for i := range configKeys {
@@ -479,8 +361,8 @@ func defaultConfig() *Config {
 	return c
 }
 
-// set puts a value of the key's type in its place: over what is there, but
-// entry by entry for a table. c owns what it holds; v stays the caller's.
+// set stores a copy of a value of the key's type. The entries of a table are added to
+// those it has.
 func (k *configKey) set(c *Config, v any) {
 	switch p := k.field(c).(type) {
 	case *string:
@@ -503,7 +385,7 @@ func (k *configKey) set(c *Config, v any) {
 	}
 }
 
-// get is the key's value in one of the types of def, still c's own.
+// get returns the key's value in one of the types of def, without copying it.
 func (k *configKey) get(c *Config) any {
 	switch p := k.field(c).(type) {
 	case *string:
@@ -524,8 +406,8 @@ func (k *configKey) get(c *Config) any {
 	panic("configuration key " + k.path + " has a type that the table does not know")
 }
 
-// redacted is the configuration as anybody may see it, nested as in TOML, with
-// "[REDACTED]" for secrets. It is the caller's to change.
+// redacted returns a copy of the configuration that anybody may see, nested as in
+// TOML, with "[REDACTED]" for secrets.
 func (c *Config) redacted() map[string]any {
 	root := make(map[string]any)
 	for i := range configKeys {
@@ -545,7 +427,7 @@ func (c *Config) redacted() map[string]any {
 	return root
 }
 
-// shown is a copy of a value of the key, without its secrets.
+// shown returns a copy of a value of the key, without secrets.
 func (k *configKey) shown(v any) any {
 	switch v := v.(type) {
 	case string:

@@ -1,8 +1,7 @@
 package main
 
-// The keys of a role's authentication, the same for every role; how API keys are
-// read from a configuration; and what is checked of a section before any key
-// file is read.
+// The keys of authentication, the same for every role; the lists of API keys; and the
+// checks of a section before any key file is read.
 
 import (
 	"encoding/json"
@@ -16,11 +15,11 @@ import (
 	"time"
 )
 
-// authRoles are the roles that have a section [<role>.web.auth]. The mount-point
-// API has one too, which inherits the orchestration role's.
+// authRoles are the roles with a section [<role>.web.auth]. The mount-point API has
+// [mount.auth], which inherits from the orchestration role's.
 var authRoles = []string{"orchestration", "worker"}
 
-// authConfig is the section of a role; nil when there is no such role.
+// authConfig returns the section of a role, or nil if there is no such role.
 func (c *Config) authConfig(role string) *authConfig {
 	switch role {
 	case "orchestration":
@@ -33,120 +32,68 @@ func (c *Config) authConfig(role string) *authConfig {
 	return nil
 }
 
-// authKeyRow is a row of the table of keys, for every role: the path is the last
-// part of a key, at points at its value.
-type authKeyRow struct {
-	at func(*authConfig) any
-	configKey
-}
-
-var authKeyTable = []authKeyRow{
-	{func(a *authConfig) any { return &a.Enabled }, configKey{
-		path: "enabled", def: false,
-		help: "require credentials for protected routes",
-	}},
-	{func(a *authConfig) any { return &a.JWTIssuer }, configKey{
-		path: "jwt_issuer", def: defaultIssuer,
-		help: "required iss claim of a token",
-	}},
-	{func(a *authConfig) any { return &a.JWTAudience }, configKey{
-		path: "jwt_audience", def: defaultAudience,
-		help: "audience that a token's aud claim must contain",
-	}},
-	{func(a *authConfig) any { return &a.JWTTokenExpiryHours }, configKey{
-		path: "jwt_token_expiry_hours", def: int64(defaultExpiryHours), min: 0, max: maxExpiryHours,
-		help: "lifetime of tokens made on the command line, in hours; 1 to 24 is sensible",
-	}},
-	{func(a *authConfig) any { return &a.JWTVerificationMethod }, configKey{
-		path: "jwt_verification_method", def: "public_key", words: []string{"public_key", "jwks"},
-		help: "source of the keys that verify tokens: public_key or jwks",
-	}},
-	{func(a *authConfig) any { return &a.JWTPublicKeyPath }, configKey{
-		path: "jwt_public_key_path", def: "", rival: "jwt_public_key", check: checkTextValue,
-		help: "file with the public key in PEM; STEPWELL_JWT_PUBLIC_KEY_PATH sets it for both roles",
-	}},
-	{func(a *authConfig) any { return &a.JWTPublicKey }, configKey{
-		path: "jwt_public_key", def: "", rival: "jwt_public_key_path", secret: secretValue,
-		help: "public key in PEM, used when no file is set; STEPWELL_JWT_PUBLIC_KEY sets it for both roles",
-	}},
-	{func(a *authConfig) any { return &a.JWTPrivateKey }, configKey{
-		path: "jwt_private_key", def: "", secret: secretValue,
-		help: "private key in PEM; the service only checks that it matches the public key",
-	}},
-	{func(a *authConfig) any { return &a.JWKSURL }, configKey{
-		path: "jwks_url", def: "", secret: maskURLs,
-		help: "URL of the key set",
-	}},
-	{func(a *authConfig) any { return &a.JWKSRefreshIntervalSeconds }, configKey{
-		path: "jwks_refresh_interval_seconds", def: int64(3600), min: 1, max: 7 * 24 * 3600,
-		help: "time between fetches of the key set, in seconds",
-	}},
-	{func(a *authConfig) any { return &a.JWKSMaxStaleSeconds }, configKey{
-		path: "jwks_max_stale_seconds", def: int64(300), min: 0, max: 30 * 24 * 3600,
-		help: "how much longer to use the key set while fetching it fails, in seconds",
-	}},
-	{func(a *authConfig) any { return &a.JWKSURLAllowHTTP }, configKey{
-		path: "jwks_url_allow_http", def: false,
-		help: "allow a key set over plain http and from any address; anyone on the network path can then forge tokens",
-	}},
-	{func(a *authConfig) any { return &a.JWKSAllowPrivateHosts }, configKey{
-		path: "jwks_allow_private_hosts", def: false,
-		help: "allow a key set from loopback, link-local and metadata addresses",
-	}},
-	{func(a *authConfig) any { return &a.JWTLeewaySeconds }, configKey{
-		path: "jwt_leeway_seconds", def: int64(defaultLeeway / time.Second), min: 0, max: 3600,
-		help: "tolerated clock difference for exp, nbf and iat, in seconds",
-	}},
-	{func(a *authConfig) any { return &a.JWTAllowedAlgorithms }, configKey{
-		path: "jwt_allowed_algorithms", def: []string{"RS256"},
-		help: "allowed token algorithms, from " + strings.Join(signingAlgorithms, ", "),
-	}},
-	{func(a *authConfig) any { return &a.PermissionsClaim }, configKey{
-		path: "permissions_claim", def: "permissions",
-		help: "claim that lists the permissions",
-	}},
-	{func(a *authConfig) any { return &a.StrictValidation }, configKey{
-		path: "strict_validation", def: true,
-		help: "refuse credentials with an unknown permission",
-	}},
-	{func(a *authConfig) any { return &a.LogUnknownPermissions }, configKey{
-		path: "log_unknown_permissions", def: true,
-		help: "log unknown permissions that are not refused",
-	}},
-	{func(a *authConfig) any { return &a.APIKeyHeader }, configKey{
-		path: "api_key_header", def: defaultAPIKeyHeader,
-		help: "header that carries the API key",
-	}},
-	{func(a *authConfig) any { return &a.APIKeysEnabled }, configKey{
-		path: "api_keys_enabled", def: false,
-		help: "accept the API keys in api_keys",
-	}},
-	{func(a *authConfig) any { return &a.APIKeys }, configKey{
-		path: "api_keys", def: []apiKeyConfig{}, secret: secretValue,
+// authKeyTable holds the keys of a section, the same for every role. Each path is the
+// last part of a key's path.
+var authKeyTable = []configKey{
+	{path: "enabled", def: false,
+		help: "require credentials for protected routes"},
+	{path: "jwt_issuer", def: defaultIssuer,
+		help: "required iss claim of a token"},
+	{path: "jwt_audience", def: defaultAudience,
+		help: "audience that a token's aud claim must contain"},
+	{path: "jwt_token_expiry_hours", def: defaultExpiryHours, min: 0, max: maxExpiryHours,
+		help: "lifetime of tokens made on the command line, in hours; 1 to 24 is sensible"},
+	{path: "jwt_verification_method", def: "public_key", words: []string{"public_key", "jwks"},
+		help: "source of the keys that verify tokens: public_key or jwks"},
+	{path: "jwt_public_key_path", def: "", rival: "jwt_public_key", check: checkTextValue,
+		help: "file with the public key in PEM; STEPWELL_JWT_PUBLIC_KEY_PATH sets it for both roles"},
+	{path: "jwt_public_key", def: "", secret: secretValue, rival: "jwt_public_key_path",
+		help: "public key in PEM, used when no file is set; STEPWELL_JWT_PUBLIC_KEY sets it for both roles"},
+	{path: "jwt_private_key", def: "", secret: secretValue,
+		help: "private key in PEM; the service only checks that it matches the public key"},
+	{path: "jwks_url", def: "", secret: maskURLs,
+		help: "URL of the key set"},
+	{path: "jwks_refresh_interval_seconds", def: 3600, min: 1, max: 7 * 24 * 3600,
+		help: "time between fetches of the key set, in seconds"},
+	{path: "jwks_max_stale_seconds", def: 300, min: 0, max: 30 * 24 * 3600,
+		help: "how much longer to use the key set while fetching it fails, in seconds"},
+	{path: "jwks_url_allow_http", def: false,
+		help: "allow a key set over plain http and from any address; anyone on the network path can then forge tokens"},
+	{path: "jwks_allow_private_hosts", def: false,
+		help: "allow a key set from loopback, link-local and metadata addresses"},
+	{path: "jwt_leeway_seconds", def: int64(defaultLeeway / time.Second), min: 0, max: 3600,
+		help: "tolerated clock difference for exp, nbf and iat, in seconds"},
+	{path: "jwt_allowed_algorithms", def: []string{"RS256"},
+		help: "allowed token algorithms, from " + strings.Join(signingAlgorithms, ", ")},
+	{path: "permissions_claim", def: "permissions",
+		help: "claim that lists the permissions"},
+	{path: "strict_validation", def: true,
+		help: "refuse credentials with an unknown permission"},
+	{path: "log_unknown_permissions", def: true,
+		help: "log unknown permissions that are not refused"},
+	{path: "api_key_header", def: defaultAPIKeyHeader,
+		help: "header that carries the API key"},
+	{path: "api_keys_enabled", def: false,
+		help: "accept the API keys in api_keys"},
+	{path: "api_keys", def: []apiKeyConfig{}, secret: secretValue,
 		help:   `API keys, each with its permissions (["*"]: all) and its description, which is the subject`,
-		sample: `api_keys = [{key = "<16 characters or more>", permissions = ["tasks:*"], description = "ci"}]`,
-	}},
-	{func(a *authConfig) any { return &a.AuthenticatorURL }, configKey{
-		path: "authenticator_url", def: "", secret: maskURLs,
-		help: "URL of a service that authenticates every request, instead of any other verification",
-	}},
-	{func(a *authConfig) any { return &a.AuthenticatorCacheSeconds }, configKey{
-		path: "authenticator_cache_seconds", def: int64(0), min: 0, max: maxForwardCacheTime,
-		help: "how long to remember that the authenticator accepted a request, in seconds",
-	}},
+		sample: `api_keys = [{key = "<16 characters or more>", permissions = ["tasks:*"], description = "ci"}]`},
+	{path: "authenticator_url", def: "", secret: maskURLs,
+		help: "URL of a service that authenticates every request, instead of any other verification"},
+	{path: "authenticator_cache_seconds", def: 0, min: 0, max: maxForwardCacheTime,
+		help: "how long to remember that the authenticator accepted a request, in seconds"},
 }
 
-// authConfigKeys are the rows of authKeyTable for each role.
+// authConfigKeys returns the rows of authKeyTable for each role.
 func authConfigKeys() []configKey {
 	var rows []configKey
 	for _, role := range append(slices.Clone(authRoles), "mount") {
 		for _, row := range authKeyTable {
-			k := row.configKey
+			k := row
 			k.path = authKeyPath(role, k.path)
 			if k.rival != "" {
 				k.rival = authKeyPath(role, k.rival)
 			}
-			k.field = func(c *Config) any { return row.at(c.authConfig(role)) }
 			if role == "mount" {
 				k.inherits = authKeyPath("orchestration", row.path)
 			}
@@ -156,8 +103,7 @@ func authConfigKeys() []configKey {
 	return rows
 }
 
-// publicKeyVariable is an environment variable that sets the public key of both
-// roles, whatever else sets it.
+// publicKeyVariable is a variable that sets the public key of both roles.
 type publicKeyVariable struct{ name, key string }
 
 var publicKeyVariables = []publicKeyVariable{
@@ -165,8 +111,8 @@ var publicKeyVariables = []publicKeyVariable{
 	{"STEPWELL_JWT_PUBLIC_KEY_PATH", "jwt_public_key_path"},
 }
 
-// loadPublicKeys takes the variables of the public key: where one is set,
-// neither form of the key that was there before counts.
+// loadPublicKeys reads the variables of the public key. If one is set, it replaces
+// both forms of the key.
 func (l *configLoader) loadPublicKeys(getenv func(string) string) {
 	first := slices.IndexFunc(publicKeyVariables, func(v publicKeyVariable) bool { return getenv(v.name) != "" })
 	if first < 0 {
@@ -183,7 +129,7 @@ func (l *configLoader) loadPublicKeys(getenv func(string) string) {
 	}
 }
 
-// inherit gives keys that were given nothing the value of those they inherit.
+// inherit gives keys that no source set the values of the keys they inherit from.
 func (l *configLoader) inherit() {
 	for i := range configKeys {
 		k := &configKeys[i]
@@ -196,7 +142,7 @@ func (l *configLoader) inherit() {
 	}
 }
 
-// clearRival empties the other form of a key when it comes from an earlier layer.
+// clearRival clears the other form of a key if an earlier layer set it.
 func (l *configLoader) clearRival(k *configKey, value any, source configSource) {
 	if k.rival == "" || value == "" || l.origin.of(k.rival).sameLayer(source) {
 		return
@@ -209,13 +155,13 @@ func (l *configLoader) clear(k *configKey, source configSource) {
 	l.origin.sources[k.path] = source
 }
 
-// sameLayer tells whether neither of two sources was there before the other.
+// sameLayer reports whether two sources belong to the same layer.
 func (s configSource) sameLayer(o configSource) bool {
 	return s.kind == o.kind && (s.kind == fromEnv || s.name == o.name)
 }
 
-// checkAuth checks every role's section as far as that takes no key file. What
-// follows from a problem that was reported before is left out.
+// checkAuth checks every role's section without reading key files. It omits problems
+// that follow from ones reported before.
 func (l *configLoader) checkAuth() {
 	for _, role := range authRoles {
 		setup := newAuthSetup(l.config.authConfig(role), role)
@@ -230,8 +176,8 @@ func (l *configLoader) checkAuth() {
 	l.checkMountAuth()
 }
 
-// checkMountAuth checks the section of the mount point where it is served.
-// Problems that it inherits were reported where they are.
+// checkMountAuth checks the section of the mount point if it is served. Inherited
+// problems were reported before.
 func (l *configLoader) checkMountAuth() {
 	if l.config.Mount.Path == "" || l.config.Role == "worker" || l.config.mountSharesAuth() {
 		return
@@ -249,21 +195,21 @@ func (l *configLoader) checkMountAuth() {
 	}
 }
 
-// mountSharesAuth tells whether the mount point has the orchestration role's
-// section unchanged.
+// mountSharesAuth reports whether the mount point's section equals the orchestration
+// role's.
 func (c *Config) mountSharesAuth() bool {
 	return reflect.DeepEqual(c.Mount.Auth, c.Orchestration.Web.Auth)
 }
 
-// followsFrom reports whether the key of a problem is known to be wrong; for the
-// problem of a whole section, any key of it.
+// followsFrom reports whether the key of a problem, or any key of its section if it
+// is about the whole section, has a known problem.
 func followsFrom(known inputProblems, p inputProblem) bool {
 	key, _, _ := strings.Cut(p.Field, "[")
 	key = strings.TrimSuffix(key, ".enabled")
 	return slices.ContainsFunc(known, func(k inputProblem) bool { return strings.HasPrefix(k.Field, key) })
 }
 
-// near is the source of a path, or of what that is in.
+// near returns the source of a path, or of the innermost thing around it.
 func (p *provenance) near(path string) configSource {
 	for path != "" {
 		if s, ok := p.sources[path]; ok {
@@ -274,7 +220,7 @@ func (p *provenance) near(path string) configSource {
 	return configSource{}
 }
 
-// convertAPIKeys reads a list of API keys, as a file or JSON has it.
+// convertAPIKeys converts a list of API keys from TOML or JSON.
 func (k *configKey) convertAPIKeys(raw any) ([]apiKeyConfig, inputProblems) {
 	entries, ok := configEntries(raw)
 	if !ok {
@@ -290,7 +236,7 @@ func (k *configKey) convertAPIKeys(raw any) ([]apiKeyConfig, inputProblems) {
 	return list, faults
 }
 
-// configEntries is a list, whichever of its ways the decoder chose.
+// configEntries returns the entries of a list of either type that the decoder uses.
 func configEntries(raw any) (entries []any, ok bool) {
 	switch raw := raw.(type) {
 	case []any:
@@ -304,8 +250,8 @@ func configEntries(raw any) (entries []any, ok bool) {
 	return nil, false
 }
 
-// apiKeyReader reads one entry. What it complains of it does not repeat: it may
-// be the key.
+// apiKeyReader reads one entry. Its messages do not repeat a value, which may be the
+// key.
 type apiKeyReader struct {
 	path   string
 	into   *apiKeyConfig
@@ -363,7 +309,7 @@ func (r *apiKeyReader) text(name string, value any) string {
 	return s
 }
 
-// parseConfigEntries reads a list from a variable: JSON, or nothing.
+// parseConfigEntries parses a variable that is empty or a JSON array.
 func parseConfigEntries(text string) ([]any, error) {
 	if strings.TrimSpace(text) == "" {
 		return []any{}, nil
@@ -376,12 +322,12 @@ func parseConfigEntries(text string) ([]any, error) {
 		return nil, err
 	}
 	if list == nil {
-		return nil, fmt.Errorf("null is no list")
+		return nil, fmt.Errorf("null is not a list")
 	}
 	return list, nil
 }
 
-// cloneAPIKeys is a copy that shares nothing.
+// cloneAPIKeys returns a deep copy.
 func cloneAPIKeys(list []apiKeyConfig) []apiKeyConfig {
 	list = slices.Clone(list)
 	for i := range list {
@@ -390,7 +336,7 @@ func cloneAPIKeys(list []apiKeyConfig) []apiKeyConfig {
 	return list
 }
 
-// redactAPIKeys is a copy without the keys.
+// redactAPIKeys returns a copy without the keys.
 func redactAPIKeys(list []apiKeyConfig) []apiKeyConfig {
 	list = cloneAPIKeys(list)
 	for i := range list {
@@ -399,7 +345,7 @@ func redactAPIKeys(list []apiKeyConfig) []apiKeyConfig {
 	return list
 }
 
-// apiKeysLiteral is a list of API keys as TOML.
+// apiKeysLiteral returns a list of API keys as TOML.
 func apiKeysLiteral(list []apiKeyConfig) string {
 	items := make([]string, len(list))
 	for i, k := range list {
@@ -409,7 +355,7 @@ func apiKeysLiteral(list []apiKeyConfig) string {
 	return "[" + strings.Join(items, ", ") + "]"
 }
 
-// trustedProxies is web.trusted_proxies, which was checked.
+// trustedProxies returns web.trusted_proxies, which was checked.
 func (c *webConfig) trustedProxies() []netip.Prefix {
 	var trusted []netip.Prefix
 	for _, text := range c.TrustedProxies {
@@ -457,12 +403,12 @@ func newAuthenticators(
 		return nil, err
 	}
 	if made.mount != nil {
-		made.mount.metrics = made.orchestration.metrics // one listener, one count
+		made.mount.metrics = made.orchestration.metrics // they share a listener
 	}
 	return made, nil
 }
 
-// idleGuards are the keys that ask for a permission where nobody is asked for any.
+// idleGuards returns the keys that require a permission although authentication is off.
 func (c *mountConfig) idleGuards() (keys []string) {
 	if c.Path == "" || c.Auth.Enabled {
 		return nil

@@ -1,7 +1,7 @@
 package main
 
-// Where the configuration comes from: defaults, files, their overlays,
-// environment and flags, each checked alone, then laid over the ones before.
+// Loading the configuration: defaults, files, their overlays, variables and flags.
+// Each source is checked alone and then overrides the ones before it.
 
 import (
 	"cmp"
@@ -21,14 +21,14 @@ const (
 	defaultConfigFile = "stepwell.toml"
 )
 
-// configArgs is what a command line says about the configuration.
+// configArgs are the flags that concern the configuration.
 type configArgs struct {
 	files []string          // --config, in order
-	flags map[string]string // what flags of keys say, by the key's path
+	flags map[string]string // values of the flags of keys, by path
 	quiet bool
 }
 
-// configSourceKind is a layer of the configuration; a later one wins.
+// configSourceKind is a layer of the configuration; later ones win.
 type configSourceKind uint8
 
 const (
@@ -38,11 +38,11 @@ const (
 	fromFlag
 )
 
-// configSource is where a value came from.
+// configSource is the origin of a value.
 type configSource struct {
 	kind configSourceKind
 	name string // of the file, the variable or the flag
-	line int    // in the file, from 1; 0 when not known
+	line int    // in the file, from 1; 0 if unknown
 }
 
 func (s configSource) String() string {
@@ -59,18 +59,17 @@ func (s configSource) String() string {
 	return fmt.Sprintf("%s:%d", s.name, s.line)
 }
 
-// provenance says where each value of a Config came from.
+// provenance records the source of each value of a Config.
 type provenance struct {
 	files   []string                // read, in order
 	sources map[string]configSource // by path of a key or table entry
 }
 
-// of is the source of the key or table entry at a path.
+// of returns the source of the key or table entry at a path.
 func (p *provenance) of(path string) configSource { return p.sources[path] }
 
-// loadConfig makes the configuration. A *usageError means that nothing but
-// flags is at fault; any other error is a *failure. Either lists every
-// problem of every source, without secrets.
+// loadConfig loads the configuration. The error lists every problem of every source,
+// without secrets: a *usageError if only flags have problems, else a *failure.
 func loadConfig(
 	args configArgs, getenv func(string) string, environ []string, readFile func(string) ([]byte, error),
 ) (*Config, *provenance, error) {
@@ -100,7 +99,7 @@ func loadConfig(
 	return nil, nil, err
 }
 
-// configLoader lays one source after the other over a configuration.
+// configLoader applies one source after the other to a configuration.
 type configLoader struct {
 	readFile func(string) ([]byte, error)
 	config   *Config
@@ -115,9 +114,9 @@ func (l *configLoader) report(source configSource, path, message string) {
 	l.beyondFlags = l.beyondFlags || source.kind != fromFlag
 }
 
-// loadFiles reads the files that the command line names, or else the
-// environment, or else the one in the working directory, which may be missing.
-// It returns those that may have an overlay.
+// loadFiles reads the files that the command line names, or else the variable
+// STEPWELL_CONFIG, or else the file in the working directory, which may be missing.
+// It returns the files that may have an overlay.
 func (l *configLoader) loadFiles(named []string, fromEnv string) []string {
 	if len(named) == 0 && fromEnv != "" {
 		named = []string{fromEnv}
@@ -132,8 +131,7 @@ func (l *configLoader) loadFiles(named []string, fromEnv string) []string {
 	return named
 }
 
-// loadOverlay reads <name>.<environment>.toml, if there is one, when the
-// command line or the environment names an environment.
+// loadOverlay reads <name>.<environment>.toml, which may be missing.
 func (l *configLoader) loadOverlay(name, environment string) {
 	if environment == "" || checkEnvironmentValue(environment) != nil {
 		return // loadVariables or loadFlags reports it
@@ -149,7 +147,7 @@ func (l *configLoader) loadFile(name string, mayMiss bool) {
 	}
 	if err != nil {
 		if e, ok := errors.AsType[*fs.PathError](err); ok {
-			err = e.Err // the name is in the source
+			err = e.Err // the source names the file
 		}
 		l.report(source, "", fmt.Sprintf("reading the file: %v", err))
 		return
@@ -207,14 +205,14 @@ func (l *configLoader) loadValue(f *configFile, k *configKey, raw any) {
 	value, faults := k.convert(raw)
 	l.accept(k, value, faults, f.at)
 	if entries, ok := raw.(map[string]any); ok && faults == nil {
-		for name := range entries { // only the file's own spelling leads to the line
+		for name := range entries { // lines are known by the spelling in the file
 			l.origin.sources[joinConfigPath(k.path, k.entryName(name))] = f.at(joinConfigPath(k.path, name))
 		}
 	}
 }
 
-// accept takes a converted value, or reports what is wrong with it. at is the
-// source of a path.
+// accept stores a converted value, or reports its problems. at returns the source of
+// a path.
 func (l *configLoader) accept(
 	k *configKey, value any, faults inputProblems, at func(path string) configSource,
 ) {
@@ -241,8 +239,8 @@ func (l *configLoader) accept(
 	}
 }
 
-// loadVariables takes the names with "__" in them and the few that the table
-// gives; any other STEPWELL_ variable is somebody else's.
+// loadVariables reads the variables that the table names and those with "__" in their
+// names; other variables that begin with STEPWELL_ do not set keys.
 func (l *configLoader) loadVariables(getenv func(string) string, environ []string) {
 	keys := make(map[string]*configKey)
 	for i := range configKeys {
@@ -281,8 +279,8 @@ func (l *configLoader) loadText(k *configKey, text string, source configSource) 
 	l.accept(k, value, faults, func(string) configSource { return source })
 }
 
-// checkTogether puts a broken rule down to the one of its keys that the
-// strongest source set.
+// checkTogether checks the rules about several keys. A broken rule is reported for
+// the key that was set by the strongest source.
 func (l *configLoader) checkTogether() {
 	for _, rule := range configRules {
 		broken := slices.ContainsFunc(l.problems, func(p inputProblem) bool {
@@ -300,8 +298,8 @@ func (l *configLoader) checkTogether() {
 	}
 }
 
-// checkConfigCallables lets check say which builtins do not exist among those
-// that worker.handlers and worker.default_handler name.
+// checkConfigCallables checks the targets of worker.handlers and
+// worker.default_handler by a function that knows handlers.
 func checkConfigCallables(c *Config, p *provenance, check func(callable string) error) error {
 	const handlers, byDefault = "worker.handlers", "worker.default_handler"
 	targets := map[string]string{byDefault: c.Worker.DefaultHandler}
@@ -320,15 +318,14 @@ func checkConfigCallables(c *Config, p *provenance, check func(callable string) 
 	return configError(problems)
 }
 
-// isConfigSection reports whether keys stand in the table at a path.
+// isConfigSection reports whether the path is that of a table with keys.
 func isConfigSection(path string) bool {
 	return slices.ContainsFunc(configKeys, func(k configKey) bool {
 		return strings.HasPrefix(k.path, path+".")
 	})
 }
 
-// configPaths is whatever a file may name: keys, and the tables that they stand
-// in.
+// configPaths returns what a file may name: keys, and the tables they are in.
 func configPaths() []string {
 	var paths []string
 	for i := range configKeys {
@@ -342,10 +339,7 @@ func configPaths() []string {
 	return paths
 }
 
-// What is wrong with a configuration, told all at once and without secrets.
-
-// configError returns the error of a configuration, which lists every problem, or
-// nil when there are none.
+// configError returns an error that lists every problem, or nil without problems.
 func configError(problems inputProblems) error {
 	if len(problems) == 0 {
 		return nil
@@ -361,8 +355,8 @@ func configError(problems inputProblems) error {
 	return f
 }
 
-// unknownConfigName says that there is no such key or variable, and which one
-// may have been meant.
+// unknownConfigName returns the problem of an unknown key or variable, with a
+// suggestion.
 func unknownConfigName(what, name string, known []string) string {
 	if near := nearestConfigName(name, known); near != "" {
 		return fmt.Sprintf("unknown %s; did you mean %s?", what, near)
@@ -370,8 +364,8 @@ func unknownConfigName(what, name string, known []string) string {
 	return "unknown " + what
 }
 
-// nearestConfigName is the known name that takes the fewest changes of a
-// letter, or else one with the same last part; "" when none is near.
+// nearestConfigName returns the known name with the fewest different letters, or else
+// one with the same last part; "" when none is near.
 func nearestConfigName(name string, known []string) string {
 	best, limit := "", max(2, len(strings.TrimPrefix(name, configEnvPrefix))/3)
 	for _, k := range known {
@@ -391,11 +385,11 @@ func nearestConfigName(name string, known []string) string {
 	return ""
 }
 
-// quotedCharacter is a single character that the decoder quotes.
+// quotedCharacter matches a single character in quotes, as the decoder writes it.
 var quotedCharacter = regexp.MustCompile(`'\\?[^']'|"\\?[^"]"|'\\x[0-9a-f]{2}'|'\\u[0-9a-f]{4}'`)
 
-// tomlSyntaxProblem is the decoder's message unless it may repeat a value: it
-// does not know which ones are secret.
+// tomlSyntaxProblem returns the decoder's message, unless that may repeat a value,
+// which may be secret.
 func tomlSyntaxProblem(err error) string {
 	e, ok := errors.AsType[toml.ParseError](err)
 	if !ok {
@@ -403,20 +397,19 @@ func tomlSyntaxProblem(err error) string {
 	}
 	quotes := strings.ContainsAny(quotedCharacter.ReplaceAllString(e.Message, ""), `'"`)
 	if quotes && !strings.HasPrefix(e.Message, "Key '") || strings.Contains(e.Message, "out of range") {
-		return "not TOML: what stands there is not a value (text stands in quotes)"
+		return "not TOML: not a value (text must be in quotes)"
 	}
 	return "not TOML: " + e.Message
 }
 
-// Where in a TOML text its keys stand: the decoder does not say. The text has
-// been decoded before; of any other, the lines may be wrong or missing.
+// Lines of keys: the decoder has no positions for the elements of arrays and for
+// repeated tables.
 
-// configLines holds the line, from 1, of each key of a TOML text by its dotted
-// path, as joinConfigPath makes it; the path of an array element ends in "[0]".
+// configLines holds the line, from 1, of each key of a TOML text by its path, as
+// joinConfigPath makes it; the path of an array element ends in "[0]".
 type configLines map[string]int
 
-// of is the line of a path, or else of the nearest thing around it; 0 when
-// there is none.
+// of returns the line of a path, or else of the innermost thing around it, or 0.
 func (l configLines) of(path string) int {
 	for path != "" {
 		if line := l[path]; line > 0 {
@@ -450,6 +443,8 @@ type tomlScope struct {
 	index int // of the current element
 }
 
+// findConfigLines finds the lines of a text that was decoded before. For any other
+// text they may be wrong or missing.
 func findConfigLines(text string) configLines {
 	f := &lineFinder{lines: configLines{}, tables: map[string]int{}, line: 1, scopes: make([]tomlScope, 1)}
 	for _, token := range tomlToken.FindAllString(strings.TrimPrefix(text, "\ufeff"), -1) {

@@ -283,14 +283,14 @@ func TestConfigProblems(t *testing.T) {
 				"[store]", "path = ''",
 			)},
 			[]string{
-				`stepwell.toml:3: worker.http_headers.x-a: "X-A" is there twice`,
+				`stepwell.toml:3: worker.http_headers.x-a: "X-A" occurs twice`,
 				`stepwell.toml:4: worker.http_headers.host: "host" is a header that stepwell sets itself`,
-				`stepwell.toml:5: worker.http_headers."a b": "a b" is not a name of a header`,
-				`stepwell.toml:6: worker.http_headers.X-B: "[REDACTED]" has a control character in it`,
+				`stepwell.toml:5: worker.http_headers."a b": "a b" is not the name of a header`,
+				`stepwell.toml:6: worker.http_headers.X-B: "[REDACTED]" contains a control character`,
 				`stepwell.toml:8: worker.exec_env.STEPWELL_API_KEY: "STEPWELL_API_KEY" is a variable of stepwell itself` +
 					` and never passed on`,
-				`stepwell.toml:9: worker.exec_env."A=B": "A=B" is not a name of an environment variable`,
-				`stepwell.toml:10: worker.exec_env.C: "[REDACTED]" has a NUL character in it`,
+				`stepwell.toml:9: worker.exec_env."A=B": "A=B" is not the name of an environment variable`,
+				`stepwell.toml:10: worker.exec_env.C: "[REDACTED]" contains a NUL character`,
 				`stepwell.toml:12: store.path: "" is not a path`,
 			},
 		},
@@ -385,7 +385,7 @@ func TestConfigProblems(t *testing.T) {
 			configInput{files: oneConfigFile("store.memory = true"), args: []string{"--data", "x"}},
 			[]string{
 				`flag --data: store.path: store.memory (stepwell.toml:1) would keep nothing in the directory of --data; ` +
-					`leave one of them out, or say --memory=false`,
+					`omit one of them, or set --memory=false`,
 			},
 		},
 	}

@@ -1,7 +1,7 @@
 package main
 
-// From what a file, a variable or a flag says to a value of a key, and back to
-// the TOML that says it.
+// Converting what files, variables and flags contain to the values of keys, and back
+// to TOML; then the checks of values, the rules about several keys, and redaction.
 
 import (
 	"encoding/json"
@@ -21,8 +21,8 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// convert makes a value of the key's type of what toml.Decode made of it, and
-// lists everything that is wrong with it. The value is nil when anything is.
+// convert converts a decoded TOML value to the key's type and returns all problems.
+// The value is nil if it has any.
 func (k *configKey) convert(raw any) (any, inputProblems) {
 	var value any
 	var faults inputProblems
@@ -121,7 +121,7 @@ func (k *configKey) convertTable(raw any) (map[string]string, inputProblems) {
 		faults = append(faults, k.checkString(path, s)...)
 		canonical := k.entryName(name)
 		if _, twice := table[canonical]; twice {
-			faults = append(faults, inputProblem{Field: path, Message: fmt.Sprintf("%q is there twice", canonical)})
+			faults = append(faults, inputProblem{Field: path, Message: fmt.Sprintf("%q occurs twice", canonical)})
 		}
 		table[canonical] = s
 	}
@@ -138,7 +138,7 @@ func (k *configKey) checkEntryName(path, name string) inputProblems {
 	return nil
 }
 
-// entryName is the one spelling of the name of a table entry.
+// entryName returns the canonical name of a table entry.
 func (k *configKey) entryName(name string) string {
 	if k.canonName == nil {
 		return name
@@ -196,7 +196,7 @@ func parseConfigTable(text string) (map[string]any, error) {
 	return table, nil
 }
 
-// tomlTypeName says what a decoded value, or the default of a key, is.
+// tomlTypeName names the type of a decoded value or of a key's default.
 func tomlTypeName(v any) string {
 	switch v.(type) {
 	case string:
@@ -223,7 +223,7 @@ func tomlTypeName(v any) string {
 	return "null" // only JSON has it
 }
 
-// textTypeName is tomlTypeName for the text of a variable or a flag.
+// textTypeName is tomlTypeName for variables and flags.
 func textTypeName(def any) string {
 	switch def.(type) {
 	case bool:
@@ -236,7 +236,7 @@ func textTypeName(def any) string {
 	return tomlTypeName(def)
 }
 
-// joinConfigPath appends a part to a dotted path, quoted where TOML asks for it.
+// joinConfigPath appends a part to a dotted path, quoted where TOML requires it.
 func joinConfigPath(path, part string) string {
 	part = toml.Key{part}.String()
 	if path == "" {
@@ -245,7 +245,7 @@ func joinConfigPath(path, part string) string {
 	return path + "." + part
 }
 
-// tomlLiteral is a value of a key as TOML.
+// tomlLiteral returns a value of a key as TOML.
 func tomlLiteral(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -268,8 +268,8 @@ func tomlLiteral(v any) string {
 	return fmt.Sprint(v)
 }
 
-// quoteTOML is a basic string on one line, with everything escaped that a
-// terminal might obey.
+// quoteTOML returns a basic string on one line. It escapes whatever could control a
+// terminal.
 func quoteTOML(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -288,9 +288,8 @@ func quoteTOML(s string) string {
 	return b.String()
 }
 
-// What configuration values must look like, alone and together, and how much
-// of them is shown. The checks of one value go on from it, as in "is not an
-// address", and never repeat it.
+// Checks of values. Their errors continue a sentence about the value, as in "is not
+// an address", and never repeat it.
 
 const redactedText = "[REDACTED]"
 
@@ -300,14 +299,13 @@ var (
 	httpHeaderName  = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 )
 
-// fixedHTTPHeaders are what a request to a handler is made of, so that nobody may
-// set them.
+// fixedHTTPHeaders are the headers of a handler request that nobody may replace.
 var fixedHTTPHeaders = []string{
 	"Connection", "Content-Length", "Content-Type", "Host", "Idempotency-Key",
 	"Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// orEmptyValue allows the empty string too.
+// orEmptyValue returns a check that also allows the empty string.
 func orEmptyValue(check func(string) error) func(string) error {
 	return func(s string) error {
 		if s == "" {
@@ -319,7 +317,7 @@ func orEmptyValue(check func(string) error) func(string) error {
 
 func checkTextValue(s string) error {
 	if strings.ContainsRune(s, 0) {
-		return errors.New("has a NUL character in it")
+		return errors.New("contains a NUL character")
 	}
 	return nil
 }
@@ -331,7 +329,7 @@ func checkPathValue(s string) error {
 	return checkTextValue(s)
 }
 
-// checkEnvironmentValue keeps the name fit for a part of a file name.
+// checkEnvironmentValue checks a name that becomes part of a file name.
 func checkEnvironmentValue(s string) error {
 	if !environmentName.MatchString(s) {
 		return errors.New(`is not a name of up to 64 letters, digits, ".", "_" and "-"`)
@@ -353,10 +351,10 @@ func checkListenValue(s string) error {
 	return nil
 }
 
-// listenAddress is a listen address in parts.
+// listenAddress is a parsed listen address.
 type listenAddress struct {
 	host string     // lower case; "" for every address
-	ip   netip.Addr // of host, also of localhost, when it has one
+	ip   netip.Addr // of the host, also of localhost; invalid for other names
 	port uint16
 }
 
@@ -374,7 +372,7 @@ func parseListen(s string) (a listenAddress, err error) {
 	inner, bracketed := strings.CutPrefix(a.host, "[")
 	inner, closed := strings.CutSuffix(inner, "]")
 	if bracketed != closed || !bracketed && strings.ContainsRune(a.host, ':') {
-		return a, errors.New("an IPv6 address stands in brackets")
+		return a, errors.New("an IPv6 address must be in brackets")
 	}
 	a.host = inner
 	a.ip, err = netip.ParseAddr(a.host)
@@ -390,7 +388,7 @@ func parseListen(s string) (a listenAddress, err error) {
 	return a, nil
 }
 
-// overlaps reports whether not both addresses can be listened on.
+// overlaps reports whether it is impossible to listen on both addresses.
 func (a listenAddress) overlaps(b listenAddress) bool {
 	if a.port != b.port || a.port == 0 {
 		return false
@@ -398,7 +396,7 @@ func (a listenAddress) overlaps(b listenAddress) bool {
 	return a.host == b.host || a.ip.IsValid() && a.ip == b.ip || a.covers(b) || b.covers(a)
 }
 
-// covers reports whether a stands for all addresses of a family that b is in.
+// covers reports whether a is a wildcard address that includes b.
 func (a listenAddress) covers(b listenAddress) bool {
 	if a.host == "" || a.ip == netip.IPv6Unspecified() {
 		return true
@@ -406,8 +404,8 @@ func (a listenAddress) covers(b listenAddress) bool {
 	return a.ip == netip.IPv4Unspecified() && b.ip.Is4()
 }
 
-// checkTargetValue is for what may run a callable. Whether a builtin exists is for
-// checkConfigCallables.
+// checkTargetValue checks the form of a handler. checkConfigCallables checks whether
+// a builtin exists.
 func checkTargetValue(s string) error {
 	if name, ok := strings.CutPrefix(s, "builtin:"); ok && name != "" {
 		return nil
@@ -419,7 +417,7 @@ func checkTargetValue(s string) error {
 	return nil
 }
 
-// checkCallableName is for the left side of worker.handlers.
+// checkCallableName checks a name in worker.handlers.
 func checkCallableName(s string) error {
 	star := strings.IndexByte(s, '*')
 	switch {
@@ -431,8 +429,8 @@ func checkCallableName(s string) error {
 	return nil
 }
 
-// checkProxyValue leaves no room beside the address, where a mistyped password
-// would not be known for one.
+// checkProxyValue allows nothing but the address, because redaction would not recognize
+// a password anywhere else.
 func checkProxyValue(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme) || u.Hostname() == "" {
@@ -444,7 +442,7 @@ func checkProxyValue(s string) error {
 	return nil
 }
 
-// checkSwaggerValue is for what every visitor of the page is told.
+// checkSwaggerValue checks a URL that every visitor of the page sees.
 func checkSwaggerValue(s string) error {
 	if !isWebURL(s) {
 		return checkPathValue(s)
@@ -456,16 +454,16 @@ func checkSwaggerValue(s string) error {
 	return nil
 }
 
-// isWebURL reports whether s is meant to be a URL of the web, in lower case.
+// isWebURL reports whether s begins like a lower-case HTTP URL.
 func isWebURL(s string) bool {
 	return strings.HasPrefix(s, "http://") || strings.HasPrefix(s, "https://")
 }
 
-// checkVariableName keeps our own settings, secrets among them, from programs.
+// checkVariableName keeps the settings of this service, which may be secret, from programs.
 func checkVariableName(s string) error {
 	switch {
 	case s == "" || strings.ContainsAny(s, "=\x00"):
-		return errors.New("is not a name of an environment variable")
+		return errors.New("is not the name of an environment variable")
 	case strings.HasPrefix(strings.ToUpper(s), configEnvPrefix):
 		return errors.New("is a variable of stepwell itself and never passed on")
 	}
@@ -475,7 +473,7 @@ func checkVariableName(s string) error {
 func checkHeaderName(s string) error {
 	switch {
 	case !httpHeaderName.MatchString(s):
-		return errors.New("is not a name of a header")
+		return errors.New("is not the name of a header")
 	case slices.Contains(fixedHTTPHeaders, canonicalHeaderName(s)):
 		return errors.New("is a header that stepwell sets itself")
 	}
@@ -484,18 +482,18 @@ func checkHeaderName(s string) error {
 
 func checkHeaderValue(s string) error {
 	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-		return errors.New("has a control character in it")
+		return errors.New("contains a control character")
 	}
 	return nil
 }
 
 func canonicalHeaderName(s string) string { return textproto.CanonicalMIMEHeaderKey(s) }
 
-// configRule is a rule about several keys. It is left out when one of them has
-// a problem of its own.
+// configRule is a rule about several keys. It is not checked if one of them has a
+// problem itself.
 type configRule struct {
 	paths []string // of the keys that may be at fault
-	given string   // of a key that it depends on besides; "" for none
+	given string   // another key that it depends on; "" for none
 	check func(*Config, *provenance) error
 }
 
@@ -521,17 +519,17 @@ func checkListeners(c *Config, _ *provenance) error {
 		c.Orchestration.Web.Listen, c.Worker.Web.Listen)
 }
 
-// checkMemory stops one who names a directory and would find nothing in it.
+// checkMemory refuses a directory named on the command line that would stay empty.
 func checkMemory(c *Config, p *provenance) error {
 	if !c.Store.Memory || p.of("store.path").kind != fromFlag {
 		return nil
 	}
 	return fmt.Errorf("store.memory (%v) would keep nothing in the directory of --data; "+
-		"leave one of them out, or say --memory=false", p.of("store.memory"))
+		"omit one of them, or set --memory=false", p.of("store.memory"))
 }
 
-// redactURL hides what may be user, password, query or fragment of a URL. It
-// goes by the last "@", because a password may have any character in it.
+// redactURL hides what may be the user, password, query or fragment of a URL. It looks
+// for the last "@", because a password may contain any character.
 func redactURL(s string) string {
 	scheme, rest, ok := strings.Cut(s, "://")
 	if ok {
@@ -548,16 +546,13 @@ func redactURL(s string) string {
 	return scheme + rest
 }
 
-// redactName hides the same in a name or path that has a URL in it.
+// redactName hides the same in a name or path that contains a URL.
 func redactName(s string) string {
 	if !strings.Contains(s, "://") {
 		return s
 	}
 	return redactURL(s)
 }
-
-// The configuration of fixture mode: what it does not go with, and what it
-// brings about.
 
 // checkPortRange reads "low-high".
 func checkPortRange(s string) error {
@@ -577,7 +572,7 @@ func checkFixtureRole(c *Config, _ *provenance) error {
 	return nil
 }
 
-// checkFixtureListeners keeps the control API from everybody but this machine.
+// checkFixtureListeners keeps the control API local to this machine.
 func checkFixtureListeners(c *Config, _ *provenance) error {
 	if !c.Fixture.Enabled || c.Fixture.AllowRemote {
 		return nil
@@ -596,7 +591,7 @@ func checkFixtureListeners(c *Config, _ *provenance) error {
 	return nil
 }
 
-// checkFixtureData keeps a reset from data that somebody wants.
+// checkFixtureData protects a data directory from a reset.
 func checkFixtureData(c *Config, p *provenance) error {
 	if c.Fixture.Enabled && !c.Fixture.AllowData && p.of("store.path").kind == fromFlag {
 		return errors.New("fixture mode keeps state in memory; fixture.allow_data lets it use, and empty, the directory of --data")
@@ -604,8 +599,7 @@ func checkFixtureData(c *Config, p *provenance) error {
 	return nil
 }
 
-// checkDeterministicIDs keeps made-up ids and a clock that stands still from work
-// that is meant.
+// checkDeterministicIDs keeps predictable ids and a frozen clock out of real work.
 func checkDeterministicIDs(c *Config, _ *provenance) error {
 	if c.Fixture.DeterministicIDs != "" && !c.Fixture.Enabled {
 		return errors.New("fixture.deterministic_ids (--deterministic-ids) needs fixture mode: --fixture")
@@ -613,8 +607,8 @@ func checkDeterministicIDs(c *Config, _ *provenance) error {
 	return nil
 }
 
-// applyFixture has fixture mode keep state in memory, unless it may use a
-// directory and was given one.
+// applyFixture makes fixture mode keep its state in memory, unless it is given a
+// directory and allowed to use it.
 func (l *configLoader) applyFixture() {
 	c := l.config
 	given := l.origin.of("store.path").kind != fromDefault
@@ -624,7 +618,7 @@ func (l *configLoader) applyFixture() {
 	}
 }
 
-// hostName is a host in lower case, without port, brackets and final dot.
+// hostName returns a host in lower case, without port, brackets and final dot.
 func hostName(host string) string {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -661,13 +655,13 @@ func checkOriginValue(s string) error {
 	return nil
 }
 
-// mountPathForm is a path that needs no escaping, in patterns, links and headers.
+// mountPathForm matches a path that needs no escaping in patterns, links and headers.
 var mountPathForm = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*){1,8}$`)
 
-// reservedMounts are the first parts of paths that the orchestration role has.
+// reservedMounts are the first parts of the orchestration API's paths.
 var reservedMounts = []string{"v1", "api", "api-docs", "health", "metrics", "config", "_stepwell"}
 
-// checkMountPath is for mount.path.
+// checkMountPath checks mount.path.
 func checkMountPath(s string) error {
 	switch {
 	case s == "":
@@ -682,7 +676,7 @@ func checkMountPath(s string) error {
 	first, _, _ := strings.Cut(s[1:], "/")
 	for _, reserved := range reservedMounts {
 		if first == reserved {
-			return errors.New("is at or below /" + reserved + ", which the orchestration API has itself")
+			return errors.New("is at or below /" + reserved + ", which the orchestration API uses")
 		}
 	}
 	return nil

@@ -350,7 +350,7 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, _ instant) {
 	case stepEnqueued:
 		e.outside.waiting.remove(runKey{t.id, i})
 	case stepInProgress:
-		e.letGoLocked(t, i)
+		e.leaveLeaseLocked(t, i)
 		e.cutOffLocked(runKey{t.id, i})
 	}
 }
@@ -485,8 +485,8 @@ func (e *engine) checkIdleLocked() {
 	}
 }
 
-// hold counts an attempt whose outcome the store cannot take yet.
-func (e *engine) hold(k *run) {
+// holdOutcome counts an attempt whose outcome the store cannot take yet.
+func (e *engine) holdOutcome(k *run) {
 	e.store.locked(func() {
 		if !k.freed {
 			e.inFlight[k] = struct{}{}

@@ -48,7 +48,7 @@ func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 	if !t.runnable(i) {
 		return nil // cancelled or resolved meanwhile: it never ran
 	}
-	if overtaken { // failed by an actor meanwhile, and ready again: this is no outcome of the attempt to come
+	if overtaken { // failed by an actor meanwhile, and ready again: this is not the next attempt
 		e.enqueueLocked(t, i)
 		return nil
 	}
@@ -209,7 +209,7 @@ func (e *engine) finish(k *run, o outcome) {
 func (e *engine) conclude(k *run, o outcome, end func(e *engine, c *change, k *run, o outcome) error) {
 	_, err := e.store.update(func(c *change) error { return end(e, c, k, o) })
 	if e.offeredAgain(k, err) {
-		e.hold(k)
+		e.holdOutcome(k)
 		afterReal(outcomeRetryEvery, func() { e.conclude(k, o, end) })
 		return
 	}
@@ -255,7 +255,7 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	return c.append(t, &record{kind: recLate, step: k.key.step, end: end})
 }
 
-// wasCancelled reports whether an outcome says only that we cut the handler off.
+// wasCancelled reports whether an outcome only says that we cut the handler off.
 func wasCancelled(o outcome) bool { return o.err != nil && o.err.errorType == cancelledType }
 
 // attemptLocked returns what a handler is given. All of it is immutable.
@@ -416,8 +416,8 @@ func (e *engine) resumeLocked(t *task, lost []runKey) []runKey {
 		case stepWaitingForRetry:
 			e.armRetry(t, i, s.retryAt)
 		case stepInProgress:
-			if s.lease != nil { // its worker is not of this process
-				e.holdLocked(t, i, s.lease.until)
+			if s.lease != nil { // its worker is outside this process
+				e.watchLeaseLocked(t, i, s.lease.until)
 				continue
 			}
 			lost = append(lost, runKey{t.id, i})
@@ -426,8 +426,8 @@ func (e *engine) resumeLocked(t *task, lost []runKey) []runKey {
 	return lost
 }
 
-// recordLostLocked records that attempts were lost. When the store has no room the
-// rest waits until it has: a full disk keeps no service from reading.
+// recordLostLocked records that attempts were lost. While the store has no room the
+// rest waits: a service with a full disk can still be read from.
 func (e *engine) recordLostLocked(lost []runKey) error {
 	for n, l := range lost {
 		err := e.store.updateLocked(func(c *change) error { return e.loseLocked(c, l) })
@@ -473,8 +473,8 @@ func (e *engine) loseLocked(c *change, l runKey) error {
 	return c.append(t, e.lostRecord(t, l.step))
 }
 
-// lostRecord returns the record of a lost attempt: it is delivered again, or ends
-// when that was tried often enough.
+// lostRecord returns the record of a lost attempt: it is delivered again, or fails
+// after too many deliveries.
 func (e *engine) lostRecord(t *task, i int) *record {
 	s := &t.steps[i]
 	if s.redelivered < maxRedeliveries {

@@ -16,12 +16,12 @@ import (
 type outsideWork struct {
 	late sync.Mutex // held, and taken before the store's lock, while a late outcome is looked for and recorded
 
-	waiting  outsideIndex // enqueued steps; those of tasks that stand still may be missing
+	waiting  outsideIndex // enqueued steps; those of stopped tasks may be missing
 	claimed  outsideIndex // steps in progress under a lease
 	leases   leaseQueue
-	claimers []*claimer        // who waits for work, the oldest first
-	fresh    map[claimKey]bool // what was queued since the claimers were last looked at
-	kick     chan struct{}     // holds a token when they should be
+	claimers []*claimer        // who waits for work, oldest first
+	fresh    map[claimKey]bool // keys of the steps queued since the feeder last looked
+	kick     chan struct{}     // holds a token when the feeder should look
 
 	claims  uint64 // steps claimed since the start
 	expired uint64 // leases that expired since then
@@ -37,7 +37,7 @@ func newOutsideWork() outsideWork {
 
 // claimRequest is what an outside actor asks for.
 type claimRequest struct {
-	callables  []string // each one callable, or all that begin with what stands before a final *
+	callables  []string // a callable each, or with a final * all that begin with the rest
 	namespaces []string // nil for any
 	limit      int
 	lease      time.Duration
@@ -46,6 +46,7 @@ type claimRequest struct {
 	subject    string // the authenticated caller, or ""
 }
 
+// matches reports whether the request asks for steps with a key.
 func (q *claimRequest) matches(key claimKey) bool {
 	if q.namespaces != nil && !slices.Contains(q.namespaces, key.namespace) {
 		return false
@@ -53,7 +54,7 @@ func (q *claimRequest) matches(key claimKey) bool {
 	return slices.ContainsFunc(q.callables, func(pattern string) bool { return fitsCallable(pattern, key.callable) })
 }
 
-// fitsCallable reports whether a pattern, which may end in *, stands for a callable.
+// fitsCallable reports whether a callable matches a pattern, which may end in *.
 func fitsCallable(pattern, callable string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(callable, prefix)
@@ -73,11 +74,11 @@ type claim struct {
 // claimer waits for work.
 type claimer struct {
 	request *claimRequest
-	given   chan claims // takes one value, in the end
+	given   chan claims // takes one value, at the end
 }
 
-// claims is what a claimer was given. No steps and no error: it need not wait
-// any more, as the service stops.
+// claims is what a claimer was given. Without steps and error its wait is over
+// because the service stops.
 type claims struct {
 	steps []claim
 	seq   uint64 // of the record that it depends on
@@ -105,8 +106,8 @@ func (e *engine) claim(ctx context.Context, q *claimRequest) claims {
 	}
 }
 
-// enter gives the claimer what there is now, after those who came before it,
-// and has it wait when that is nothing. It reports whether it was given something.
+// enter serves the claimer after those who came before it; when no step is ready
+// for it, it waits. It reports whether the claimer was served.
 func (e *engine) enter(ctx context.Context, c *claimer) (served bool, err error) {
 	err = e.inTurn(ctx, func() error {
 		served = e.enterLocked(c)
@@ -124,7 +125,7 @@ func (e *engine) enterLocked(c *claimer) (served bool) {
 	return false
 }
 
-// leave ends the claimer's wait and returns what it was given until then.
+// leave ends the claimer's wait and returns what it was given.
 func (e *engine) leave(c *claimer) claims {
 	e.store.locked(func() {
 		if i := slices.Index(e.outside.claimers, c); i >= 0 {
@@ -139,7 +140,7 @@ func (e *engine) leave(c *claimer) claims {
 	}
 }
 
-// queueOutsideLocked takes up an enqueued step for outside actors.
+// queueOutsideLocked offers an enqueued step to outside actors.
 func (e *engine) queueOutsideLocked(t *task, i int) {
 	w := &e.outside
 	w.waiting.insert(t, i)
@@ -203,8 +204,8 @@ func (e *engine) feedLocked() {
 	clear(w.fresh)
 }
 
-// serveLocked gives the claimer what there is for it, or the reason why it
-// cannot have that. It reports whether it did.
+// serveLocked gives the claimer the steps that are ready for it, or the error that
+// prevents that. It reports whether it did either.
 func (e *engine) serveLocked(c *claimer) bool {
 	picked := e.claimableLocked(c.request.matches, c.request.limit)
 	if len(picked) == 0 {
@@ -227,8 +228,8 @@ func (e *engine) serveLocked(c *claimer) bool {
 }
 
 // claimableLocked returns the first steps that match and can be claimed, in order.
-// It drops the steps of tasks that stand still from the index: they come back when
-// their task goes on.
+// It drops the steps of stopped tasks from the index: they come back when their
+// task goes on.
 func (e *engine) claimableLocked(matches func(claimKey) bool, limit int) (found []runKey) {
 	var idle []runKey
 	e.outside.waiting.walk(matches, func(o *outsideStep) bool {
@@ -257,7 +258,7 @@ func (e *engine) claimLocked(c *change, k runKey, q *claimRequest) (claim, error
 	e.outside.claims++
 	a := e.attemptLocked(t, k.step, true)
 	a.number = t.steps[k.step].attempts
-	e.holdLocked(t, k.step, l.until)
+	e.watchLeaseLocked(t, k.step, l.until)
 	return claim{k, t.def(k.step).callable, a, token, l}, nil
 }
 
@@ -381,9 +382,9 @@ func (x *outsideIndex) first(matches func(claimKey) bool, limit int) (found []ru
 // Leases: how long an outside actor holds a step, how it answers for the step, and
 // what happens when it does not.
 
-// heldStep is a step under a lease. An extension is journaled for longer than its
-// worker is told, so that the next ones need no record: only after a restart may a
-// lease hold until then.
+// heldStep is a step under a lease. The journal extends a lease for longer than the
+// worker is told, so that its next extensions need no record: a lease may last that
+// long after a restart only.
 type heldStep struct {
 	runKey
 	id    uuid    // the step's
@@ -391,14 +392,14 @@ type heldStep struct {
 	place int     // in the queue
 }
 
-// maxLeaseSlack is how much longer at the most an extension is journaled for.
+// maxLeaseSlack bounds how much longer the journal extends a lease.
 const maxLeaseSlack = 10 * time.Minute
 
-// leaseSlack grows with the age of an attempt, so that the records of extensions
-// stay few however long it takes.
+// leaseSlack returns how much longer. It grows with the age of an attempt, so that
+// the records of extensions stay few however long it takes.
 func leaseSlack(age time.Duration) time.Duration { return min(age/4, maxLeaseSlack) }
 
-// leaseQueue holds the steps under leases, by when these end.
+// leaseQueue holds the steps under leases, by when their leases end.
 type leaseQueue struct {
 	held  priorityQueue[*heldStep]
 	byID  map[uuid]*heldStep
@@ -421,8 +422,8 @@ func (q *leaseQueue) first() *heldStep {
 	return q.held.items[0]
 }
 
-// holdLocked watches the lease of a step: a new one, or the new end of one.
-func (e *engine) holdLocked(t *task, i int, until instant) {
+// watchLeaseLocked watches the lease of a step: a new one, or the new end of one.
+func (e *engine) watchLeaseLocked(t *task, i int, until instant) {
 	q, id := &e.outside.leases, t.stepID(i)
 	if h := q.byID[id]; h != nil {
 		h.until = until
@@ -437,19 +438,19 @@ func (e *engine) holdLocked(t *task, i int, until instant) {
 	e.armLeasesLocked()
 }
 
-// letGoLocked forgets the lease of a step that left in_progress, if it had one.
-func (e *engine) letGoLocked(t *task, i int) {
+// leaveLeaseLocked forgets the lease of a step that left in_progress, if it had one.
+func (e *engine) leaveLeaseLocked(t *task, i int) {
 	q := &e.outside.leases
 	if q.first() == nil {
 		return
 	}
 	if h := q.byID[t.stepID(i)]; h != nil {
-		e.forgetLocked(h)
+		e.forgetLeaseLocked(h)
 	}
 }
 
-// forgetLocked forgets a lease.
-func (e *engine) forgetLocked(h *heldStep) {
+// forgetLeaseLocked forgets a lease.
+func (e *engine) forgetLeaseLocked(h *heldStep) {
 	delete(e.outside.leases.byID, h.id)
 	e.outside.leases.held.remove(h.place)
 	e.outside.claimed.remove(h.runKey)
@@ -483,8 +484,8 @@ func (e *engine) disarmLeasesLocked() {
 // leaseBatch is how many leases expire under the lock at a time.
 const leaseBatch = 256
 
-// expireLeases ends the attempts whose leases are over, when the timer fires that
-// was set for an instant.
+// expireLeases ends the attempts whose leases are over. It is called by the timer
+// that was set for an instant.
 func (e *engine) expireLeases(timer instant) {
 	e.store.locked(func() { e.expireLeasesLocked(timer) })
 }
@@ -523,7 +524,7 @@ func (e *engine) expireLeasesLocked(timer instant) {
 func (e *engine) expireLocked(c *change, h *heldStep) error {
 	t, err := c.task(h.task)
 	if kindOf(err) == taskMissing { // stale and in error, it was dropped with its steps in progress
-		e.forgetLocked(h)
+		e.forgetLeaseLocked(h)
 		return nil
 	}
 	if err != nil {
@@ -550,14 +551,14 @@ const (
 type leaseAnswer struct {
 	verb    leaseVerb
 	hash    leaseHash
-	task    uuid          // as the lease says, which anybody may have written
+	task    uuid          // according to the token, which anybody may have written
 	lease   time.Duration // extend: from now
 	outcome outcome       // complete, fail
 	subject string        // the authenticated caller, or ""
 	until   instant       // set by an extension: when the lease ends
 }
 
-// setLease keeps what tells of the lease.
+// setLease takes the lease from its token.
 func (q *leaseAnswer) setLease(token string) {
 	q.hash = hashLease(token)
 	if len(token) > len(q.task.String()) {
@@ -565,7 +566,8 @@ func (q *leaseAnswer) setLease(token string) {
 	}
 }
 
-// answerLocked takes the answer when the step is under its lease; nil when it is not.
+// answerLocked takes the answer if the step is under its lease; it returns nil if
+// not.
 func (e *engine) answerLocked(c *change, stepID uuid, q *leaseAnswer) (*heldStep, error) {
 	h := e.outside.leases.byID[stepID]
 	if h == nil {
@@ -579,7 +581,7 @@ func (e *engine) answerLocked(c *change, stepID uuid, q *leaseAnswer) (*heldStep
 	switch {
 	case !s.lease.is(q.hash):
 		return nil, nil
-	case h.until <= c.now: // the timer is about to say so
+	case h.until <= c.now: // its timer is about to fire
 		return nil, e.expireLocked(c, h)
 	case q.verb == extendVerb:
 		err := e.extendLocked(c, t, h, c.now.add(q.lease))
@@ -602,6 +604,6 @@ func (e *engine) extendLocked(c *change, t *task, h *heldStep, until instant) er
 			return err
 		}
 	}
-	e.holdLocked(t, h.step, until)
+	e.watchLeaseLocked(t, h.step, until)
 	return nil
 }

@@ -1,7 +1,7 @@
 package main
 
-// Why a task does not go on: for each of its unfinished steps the one cause, and
-// what would end it. The log tells the causes by the same words.
+// Why a task makes no progress: for each of its unfinished steps the one cause, and
+// what would end it. The log names the causes in the same words.
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// stepCause is why a step is not finished.
+// stepCause says why a step is not finished.
 type stepCause uint8
 
 const (
@@ -29,7 +29,7 @@ const (
 	causeTaskStopped                   // it is ready, but its task is blocked or in error
 	causeOutside                       // nobody here handles it
 	causeSlot                          // every slot is taken
-	causeStarting                      // it starts at any moment
+	causeStarting                      // it is about to start
 	stepCauses
 )
 
@@ -40,8 +40,8 @@ var stepCauseNames = [stepCauses]string{
 
 func (c stepCause) String() string { return stepCauseNames[c] }
 
-// stepExplanation is the cause of one unfinished step. What does not belong to
-// the cause is null, empty or 0.
+// stepExplanation explains one unfinished step. Members that the cause does not need
+// are null, empty or 0.
 type stepExplanation struct {
 	StepUUID     uuid      `json:"step_uuid"`
 	Name         string    `json:"name"`
@@ -59,7 +59,7 @@ type stepExplanation struct {
 	cause stepCause
 }
 
-// taskExplanation is why a task does not go on.
+// taskExplanation explains why a task makes no progress.
 type taskExplanation struct {
 	TaskUUID uuid              `json:"task_uuid"`
 	Status   string            `json:"status"`
@@ -70,13 +70,13 @@ type taskExplanation struct {
 	state taskState
 }
 
-// slotUse is how many slots of a kind are taken, of how many.
+// slotUse counts the slots of a kind: those taken, and all of them.
 type slotUse struct{ taken, all int }
 
 func (u slotUse) exhausted() bool { return u.taken >= u.all }
 
-// explainer explains one task: a copy of it, and what the engine had to do with
-// it at the same moment.
+// explainer explains one task: a copy of it, and the engine's part in it at the
+// same moment.
 type explainer struct {
 	t        *task
 	handlers *handlerSet
@@ -87,7 +87,40 @@ type explainer struct {
 	dropped  []string // cancelled steps that others need
 }
 
-// findStoppers collects the steps that keep a blocked task from going on.
+// explain says why a task makes no progress.
+func (e *engine) explain(id uuid) (*taskExplanation, error) {
+	x := &explainer{handlers: e.handlers, running: map[int]bool{}}
+	kept, err := e.copyToExplain(id, x)
+	if err != nil {
+		return nil, err
+	}
+	if x.t, err = e.store.taskIn(kept); err != nil {
+		return nil, err
+	}
+	x.findStoppers()
+	return x.task(), nil
+}
+
+// copyToExplain copies the task and the engine's part under one lock.
+func (e *engine) copyToExplain(id uuid, x *explainer) (kept slot, err error) {
+	e.store.locked(func() {
+		if kept, err = e.store.findLocked(id); err != nil {
+			return
+		}
+		x.local = slotUse{e.sizes[0] - e.slots, e.sizes[0]}
+		x.web = slotUse{e.sizes[1] - e.webSlots, e.sizes[1]}
+		if t := kept.live; t != nil && t.counts[stepInProgress] > 0 {
+			for i := range t.steps {
+				if k := e.running[runKey{id, i}]; k != nil && !k.gone {
+					x.running[i] = true
+				}
+			}
+		}
+	})
+	return kept, err
+}
+
+// findStoppers collects the steps that hold a blocked task up.
 func (x *explainer) findStoppers() {
 	for i := range x.t.steps {
 		switch s := &x.t.steps[i]; {
@@ -114,7 +147,7 @@ func (x *explainer) task() *taskExplanation {
 	return v
 }
 
-// taskMessage is one sentence about the whole task.
+// taskMessage returns one sentence about the whole task.
 func (x *explainer) taskMessage(counts *[stepCauses]int) string {
 	switch t := x.t; {
 	case t.state.final():
@@ -141,7 +174,7 @@ func (x *explainer) unfinished(counts *[stepCauses]int) (n int) {
 	return n
 }
 
-// causeCounted is what follows the number of steps that have a cause.
+// causeCounted follows the number of steps with a cause, in a sentence.
 var causeCounted = [stepCauses]string{
 	causeFailed: "failed for good", causeRunning: "run", causeClaimed: "are claimed", causeCutOff: "were cut off", causeRetry: "wait for a retry",
 	causeCancelled: "need a cancelled step", causeParentFailed: "need a failed step",
@@ -149,7 +182,7 @@ var causeCounted = [stepCauses]string{
 	causeOutside: "wait for an outside actor", causeSlot: "wait for a slot", causeStarting: "are about to start",
 }
 
-// stoppedBy says which steps block the task, and why.
+// stoppedBy names the steps that block the task, and says why.
 func (x *explainer) stoppedBy() string {
 	failed := quotedNames(x.failed) + " failed for good"
 	dropped := fmt.Sprintf("%s, which others need, %s cancelled", quotedNames(x.dropped), pick(len(x.dropped) == 1, "was", "were"))
@@ -169,7 +202,7 @@ func pick(first bool, a, b string) string {
 	return b
 }
 
-// quotedNames is up to five names as a message has them.
+// quotedNames returns up to five names in quotes, for a message.
 func quotedNames(names []string) string {
 	const most = 5
 	quoted := []string{}
@@ -184,8 +217,8 @@ func quotedNames(names []string) string {
 
 // The cause of one step.
 
-// step explains an unfinished step. Each state has its causes, and the first
-// that holds is the one.
+// step explains an unfinished step. Each state has its causes; the first that
+// applies counts.
 func (x *explainer) step(i int) stepExplanation {
 	t, s, def := x.t, &x.t.steps[i], x.t.def(i)
 	e := stepExplanation{
@@ -213,7 +246,7 @@ func (e *stepExplanation) because(c stepCause, format string, args ...any) {
 	e.cause, e.Message = c, fmt.Sprintf(format, args...)
 }
 
-// may lists what an operator can do about the cause.
+// may adds what an operator can do about the cause.
 func (e *stepExplanation) may(actions ...stepAction) {
 	for _, a := range actions {
 		e.Actions = append(e.Actions, a.String())
@@ -248,7 +281,7 @@ func (x *explainer) inProgress(e *stepExplanation, i int) {
 		s.attempted.zoned(), e.Callable, instant(e.DueAt).zoned())
 }
 
-// claimed explains a step that an outside actor works on, or had better.
+// claimed explains a step that an outside actor has claimed.
 func (e *stepExplanation) claimed(l *lease) {
 	e.DueAt = zonedTime(l.until)
 	e.because(causeClaimed, "attempt %d of %d was claimed by %s, whose lease ends at %s", e.Attempt, e.MaxAttempts,
@@ -268,7 +301,7 @@ func (x *explainer) retry(e *stepExplanation, s *step) {
 // stopped reports whether no step of the task may start.
 func (t *task) stopped() bool { return t.state == taskBlockedByFailures || t.state == taskError }
 
-// pending explains a step that was never ready, or not ready since.
+// pending explains a step that is not ready, or no longer.
 func (x *explainer) pending(e *stepExplanation, i int) {
 	switch {
 	case x.t.steps[i].waitingFor > 0:
@@ -305,7 +338,7 @@ func (x *explainer) needs(e *stepExplanation, i int) {
 	}
 }
 
-// undecided explains a step whose parents are done, but may become more.
+// undecided explains a step whose parents are done, while others may be added.
 func (x *explainer) undecided(e *stepExplanation, i int) {
 	failed := ""
 	for _, d := range x.t.deciders(i) {
@@ -322,7 +355,7 @@ func (x *explainer) undecided(e *stepExplanation, i int) {
 	e.because(causeUndecided, "it waits for what %s may create", quotedNames(e.WaitsFor))
 }
 
-// held explains a step that is ready while its task stands still.
+// held explains a step that is ready while its task is stopped.
 func (x *explainer) held(e *stepExplanation) {
 	e.WaitsFor = append(append(e.WaitsFor, x.failed...), x.dropped...)
 	why := ""
@@ -354,28 +387,28 @@ func (x *explainer) enqueued(e *stepExplanation, i int) {
 	}
 }
 
-// The causes that explain gives, told in the log as they arise: once each, and
-// written by a goroutine of their own, because they arise under the store's lock.
+// The log of causes: each is logged once, when it arises. That is under the store's
+// lock, so another goroutine writes the lines.
 
 const (
-	causeBacklog   = 256         // causes that wait to be written; what comes beyond is not told
-	maxOutsideTold = 1000        // templates' callables that are told of
-	slotsToldEvery = time.Minute // at most, for each kind of slot
+	causeBacklog     = 256         // lines that wait to be written; further ones are lost
+	maxOutsideLogged = 1000        // callables of templates
+	slotsLogInterval = time.Minute // between two lines about slots of a kind, at least
 )
 
-// outsideKey names what waits for an outside actor: told once, not for each task.
+// outsideKey names steps that wait for an outside actor: logged once, not for each task.
 type outsideKey struct {
 	tpl      *template
 	callable string
 }
 
-// slotsTold is what was told of a kind of slot.
-type slotsTold struct {
-	short bool
+// slotsLogged is what the log last said about slots of a kind.
+type slotsLogged struct {
+	short bool // ready steps wait for slots
 	at    instant
 }
 
-// causeLog tells causes. The store's mutex guards outside, local and web.
+// causeLog logs causes.
 type causeLog struct {
 	log      *slog.Logger
 	handlers *handlerSet
@@ -384,8 +417,8 @@ type causeLog struct {
 	once     sync.Once
 	writing  sync.WaitGroup
 
-	outside    map[outsideKey]bool
-	local, web slotsTold
+	outside    map[outsideKey]bool // guarded by the store's lock, as all below
+	local, web slotsLogged
 }
 
 func newCauseLog(log *slog.Logger, h *handlerSet) *causeLog {
@@ -397,7 +430,7 @@ func newCauseLog(log *slog.Logger, h *handlerSet) *causeLog {
 
 func (l *causeLog) start() { l.writing.Go(l.run) }
 
-// stop returns when what was told is written.
+// stop returns when every line is written.
 func (l *causeLog) stop() {
 	l.once.Do(func() { close(l.quit) })
 	l.writing.Wait()
@@ -420,8 +453,8 @@ func (l *causeLog) run() {
 	}
 }
 
-// tell has a line written, unless too many wait for it.
-func (l *causeLog) tell(level slog.Level, message string, args ...any) {
+// print queues a line, unless too many wait.
+func (l *causeLog) print(level slog.Level, message string, args ...any) {
 	select {
 	case l.backlog <- func() { l.log.Log(context.Background(), level, message, args...) }:
 	default:
@@ -430,87 +463,53 @@ func (l *causeLog) tell(level slog.Level, message string, args ...any) {
 
 func (l *causeLog) enabled(level slog.Level) bool { return l.log.Enabled(context.Background(), level) }
 
-// tellStep tells the cause of a step of a live task.
-func (l *causeLog) tellStep(level slog.Level, what string, t *task, i int) {
-	if !l.enabled(level) {
+// retryScheduled logs that a step waits for its retry.
+func (l *causeLog) retryScheduled(t *task, i int) {
+	if !l.enabled(slog.LevelDebug) {
 		return
 	}
 	x := explainer{t: t, handlers: l.handlers}
 	e := x.step(i)
-	l.tell(level, what, "task_uuid", t.id, "template", t.tpl.fullName(), "step", e.Name, "cause", e.Message)
+	l.print(slog.LevelDebug, "a step waits for its retry", "task_uuid", t.id, "template", t.tpl.fullName(),
+		"step", e.Name, "cause", e.Message)
 }
 
-func (l *causeLog) retryScheduled(t *task, i int) {
-	l.tellStep(slog.LevelDebug, "a step waits for its retry", t, i)
-}
-
-// awaitsActor tells once of a template and callable, with the first task.
+// awaitsActor logs that a step waits for an outside actor, once for each template
+// and callable.
 func (l *causeLog) awaitsActor(t *task, i int) {
 	k := outsideKey{t.tpl, t.def(i).callable}
-	if l.outside[k] || len(l.outside) >= maxOutsideTold {
+	if l.outside[k] || len(l.outside) >= maxOutsideLogged {
 		return
 	}
 	l.outside[k] = true
-	l.tell(slog.LevelInfo, "a step waits for an outside actor, and so will others like it", "task_uuid", t.id,
+	l.print(slog.LevelInfo, "a step waits for an outside actor, and so will others like it", "task_uuid", t.id,
 		"template", t.tpl.fullName(), "step", t.def(i).name, "callable", redactName(k.callable))
 }
 
+// blocked logs that a task is blocked.
 func (l *causeLog) blocked(t *task) {
 	if !l.enabled(slog.LevelInfo) {
 		return
 	}
 	x := explainer{t: t, handlers: l.handlers}
 	x.findStoppers()
-	l.tell(slog.LevelInfo, "a task is blocked", "task_uuid", t.id, "template", t.tpl.fullName(), "cause", x.stoppedBy())
+	l.print(slog.LevelInfo, "a task is blocked", "task_uuid", t.id, "template", t.tpl.fullName(), "cause", x.stoppedBy())
 }
 
-// slots tells when steps begin to wait for slots of a kind, and when none does
-// any more.
-func (l *causeLog) slots(told *slotsTold, what string, waiting, all int, short bool, now func() instant) {
-	if told.short == short {
+// slots logs when steps begin to wait for slots of a kind, and when none waits any
+// more.
+func (l *causeLog) slots(last *slotsLogged, what string, waiting, all int, short bool, now func() instant) {
+	if last.short == short {
 		return
 	}
 	at := now()
-	if short && told.at != 0 && at.sub(told.at) < slotsToldEvery {
+	if short && last.at != 0 && at.sub(last.at) < slotsLogInterval {
 		return
 	}
-	told.short, told.at = short, at
+	last.short, last.at = short, at
 	if short {
-		l.tell(slog.LevelWarn, "every slot is taken, ready steps wait", "slots", what, "of", all, "waiting", waiting)
+		l.print(slog.LevelWarn, "every slot is taken, ready steps wait", "slots", what, "of", all, "waiting", waiting)
 	} else {
-		l.tell(slog.LevelInfo, "slots are free again", "slots", what, "of", all)
+		l.print(slog.LevelInfo, "slots are free again", "slots", what, "of", all)
 	}
-}
-
-// explain says why a task makes no progress.
-func (e *engine) explain(id uuid) (*taskExplanation, error) {
-	x := &explainer{handlers: e.handlers, running: map[int]bool{}}
-	kept, err := e.copyToExplain(id, x)
-	if err != nil {
-		return nil, err
-	}
-	if x.t, err = e.store.taskIn(kept); err != nil {
-		return nil, err
-	}
-	x.findStoppers()
-	return x.task(), nil
-}
-
-// copyToExplain copies the task and the engine's part under one lock.
-func (e *engine) copyToExplain(id uuid, x *explainer) (kept slot, err error) {
-	e.store.locked(func() {
-		if kept, err = e.store.findLocked(id); err != nil {
-			return
-		}
-		x.local = slotUse{e.sizes[0] - e.slots, e.sizes[0]}
-		x.web = slotUse{e.sizes[1] - e.webSlots, e.sizes[1]}
-		if t := kept.live; t != nil && t.counts[stepInProgress] > 0 {
-			for i := range t.steps {
-				if k := e.running[runKey{id, i}]; k != nil && !k.gone {
-					x.running[i] = true
-				}
-			}
-		}
-	})
-	return kept, err
 }

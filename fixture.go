@@ -57,7 +57,7 @@ func (f *fixture) start() {
 	f.svc.health.extra = map[string]func() checkView{"fixture": f.check}
 }
 
-// stop ends the moving of the clock.
+// stop stops moving the clock.
 func (f *fixture) stop() {
 	if f.keeper != nil {
 		f.keeper.stop()
@@ -131,8 +131,7 @@ func (a *controlAPI) routes() []route {
 // controlBodies are the limits, in bytes, of the bodies that are or hold a whole state.
 var controlBodies = map[string]int64{"PUT /_stepwell/state": 1 << 30, "POST /_stepwell/sandboxes": 1 << 30}
 
-// everything is the permissions that the control API asks for: each of them, not
-// one of them.
+// everything is what the control API asks for: all permissions.
 var everything = everyPermission.list()
 
 func (a *controlAPI) reset(_ http.ResponseWriter, _ *http.Request) (any, error) {
@@ -161,7 +160,7 @@ func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) (any, e
 
 // GET and PUT /_stepwell/state: the whole state as one document.
 
-// stateTimeout is how long a whole state may take on its way, in real time.
+// stateTimeout bounds how long the transfer of a whole state takes, in real time.
 const stateTimeout = 10 * time.Minute
 
 func (a *controlAPI) getState(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -175,7 +174,7 @@ func (a *controlAPI) getState(w http.ResponseWriter, r *http.Request) (any, erro
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if err := a.svc.store.exportState(w, a.svc.clock.now()); err != nil {
 		a.log.Error("a state document was cut off", "error", err)
-		panic(http.ErrAbortHandler) // so that nobody takes it for a whole one
+		panic(http.ErrAbortHandler) // so that nobody takes it for a whole document
 	}
 	return written{}, nil
 }
@@ -197,8 +196,8 @@ func (a *controlAPI) putState(w http.ResponseWriter, r *http.Request) (any, erro
 	return noContent{}, nil
 }
 
-// refusedState is the failure of a document that will not do, which stood under
-// a path in the request's body.
+// refusedState returns the failure of a refused state document, which the request's
+// body holds under a path.
 func refusedState(err error, under, what string) error {
 	at, ok := errors.AsType[*stateError](err)
 	if !ok {
@@ -221,10 +220,10 @@ func refusedState(err error, under, what string) error {
 // opening opens a service with parts.
 type opening func(serviceOptions) (*service, error)
 
-// world holds a service, and what another one is opened with.
+// world holds a service, and what its successor is opened with.
 type world struct {
-	parts   serviceOptions // shared and immutable
-	atStart opening        // with the state at the start
+	parts   serviceOptions // immutable
+	atStart opening        // with the initial state
 	gates   *gates
 	boxes   *sandboxes // nil in a sandbox
 	sandbox string     // its name, in one
@@ -233,7 +232,7 @@ type world struct {
 
 	mu  sync.Mutex
 	svc *service // guarded by mu
-	end bool     // no other service takes its place; guarded by mu
+	end bool     // no other service replaces it; guarded by mu
 }
 
 // openWorld opens a service in fixture mode, with the state of a file unless seed
@@ -246,7 +245,7 @@ func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 	return w, w.begin()
 }
 
-// begin opens the first service.
+// begin opens the first service, and the gates to it.
 func (w *world) begin() error {
 	svc, err := w.open(w.atStart)
 	if err == nil {
@@ -270,11 +269,11 @@ func (w *world) open(make opening) (*service, error) {
 	return svc, nil
 }
 
-// deterministicStart is when the clock of a deterministic service stands still at
-// its start: 2026-01-01T00:00:00Z.
+// deterministicStart is the time of a deterministic service at its start,
+// 2026-01-01T00:00:00Z. Its clock is frozen then.
 const deterministicStart instant = 1_767_225_600_000_000
 
-// startClock is the clock that a service in fixture mode begins with.
+// startClock returns the clock that a service in fixture mode begins with.
 func (o *serviceOptions) startClock() *virtualClock {
 	if o.deterministic != "" {
 		return newVirtualClock(deterministicStart)
@@ -295,17 +294,17 @@ func (w *world) service() *service {
 func (w *world) ready() bool { return w.service().ready() }
 
 // cutOffPatience is how long a reset waits for handlers that it cut off, in real
-// time. What they come to is nothing to the fresh service either way.
+// time. Their outcomes never reach the fresh service.
 const cutOffPatience = time.Second
 
-// reset puts a fresh service in the place of the one there is: no task, timer or
-// figure of before is left, and the clock is as at the start.
+// reset replaces the service by a fresh one: no task, timer or figure is left, and
+// the clock is as at the start.
 func (w *world) reset() error { return w.replace(w.atStart) }
 
-// restore puts a service with the state of a document in the place of the one
-// there is, all or nothing.
+// restore replaces the service by one with the state of a document. On an error the
+// present service stays.
 func (w *world) restore(document io.Reader) error {
-	if !w.parts.cfg.Store.Memory { // the service there is ends before the other one begins
+	if !w.parts.cfg.Store.Memory { // there the present service ends before the next one begins
 		f, err := spoolState(document, w.parts.cfg.Store.Path, w.parts.log)
 		if err != nil {
 			return err
@@ -325,7 +324,7 @@ func withState(document io.Reader) opening {
 	}
 }
 
-// replace puts another service in the place of the one there is.
+// replace replaces the service.
 func (w *world) replace(make opening) error {
 	if !w.parts.cfg.Store.Memory {
 		return w.replaceOnDisk(make)
@@ -346,7 +345,7 @@ func (w *world) replace(make opening) error {
 	return nil
 }
 
-// replaceOnDisk is replace with a directory, which takes one service at a time.
+// replaceOnDisk is replace for a directory, which holds one service at a time.
 func (w *world) replaceOnDisk(make opening) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -367,21 +366,21 @@ func (w *world) replaceOnDisk(make opening) error {
 
 func errEnding() error { return failf(unavailable, "the service is shutting down") }
 
-// discard ends a service that was replaced, and waits for it as long as that
-// may take.
+// discard ends a service that was replaced. It waits for that at most for
+// cutOffPatience.
 func (w *world) discard(old *service) {
 	ended := make(chan struct{}, 1)
 	w.ending.Go(func() {
 		if err := abort(old); err != nil {
-			old.log.Warn("the service that was replaced did not end well", "error", err)
+			old.log.Warn("closing the replaced service", "error", err)
 		}
 		ended <- struct{}{}
 	})
 	receiveWithin(ended, cutOffPatience)
 }
 
-// abort ends a service without waiting for its handlers, and closes its store,
-// so that nothing can be recorded in it any more.
+// abort ends a service without waiting for its handlers, and closes its store, so
+// that nothing more can be recorded.
 func abort(s *service) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -389,7 +388,7 @@ func abort(s *service) error {
 	return s.close()
 }
 
-// emptyStore removes the files of a store that is closed.
+// emptyStore removes the files of a closed store.
 func emptyStore(dir string) error {
 	var errs []error
 	for _, pattern := range []string{"*.tmp", journalName, journalOldName, snapshotName} {
@@ -410,7 +409,7 @@ func (w *world) finish(ctx context.Context) {
 	if w.boxes != nil {
 		all.Go(func() { w.boxes.finish(ctx) })
 	}
-	w.svc.finish(ctx) // which nothing replaces any more
+	w.svc.finish(ctx) // which nothing replaces from here on
 	all.Wait()
 }
 

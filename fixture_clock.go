@@ -1,8 +1,9 @@
 package main
 
-// The virtual clock: time that stands still until somebody moves it, or that
-// goes on with real time from wherever it stands. It holds the timers; a
-// timekeeper moves it and fires them.
+// The virtual clock: time that stands still until it is moved, or that passes as
+// real time does, from any instant. It holds the timers; a timekeeper moves it and
+// fires them. Below stand what keeps a service from being idle, and the control API
+// of the clock.
 
 import (
 	"bytes"
@@ -14,20 +15,20 @@ import (
 	"time"
 )
 
-// virtualClock is a clock that can be moved, and never goes back.
+// virtualClock is a clock that can be moved forward.
 type virtualClock struct {
 	work, chores timers   // chores are housekeeping
 	stirred      notifier // notifies when there is something new to look at
 
 	mu     sync.Mutex
 	mode   clockMode // guarded by mu, as all below
-	at     instant   // where it stands, or in mode real stood at since
+	at     instant   // the present; in mode real the instant at since
 	since  time.Time
 	firing bool   // a timer's function is being called
 	fired  uint64 // work timers, since the start
 }
 
-// newVirtualClock is frozen at an instant.
+// newVirtualClock returns a clock frozen at an instant.
 func newVirtualClock(start instant) *virtualClock { return &virtualClock{at: start, mode: clockFrozen} }
 
 func (c *virtualClock) now() instant {
@@ -57,7 +58,7 @@ func (c *virtualClock) scheduleHousekeeping(when instant, f func()) *timer {
 
 func (c *virtualClock) setLocked(t instant) { c.at, c.since = t, time.Now() }
 
-// setMode goes on in a mode from where the clock stands.
+// setMode changes the mode at the present instant.
 func (c *virtualClock) setMode(m clockMode) {
 	c.mu.Lock()
 	c.setLocked(c.nowLocked())
@@ -72,8 +73,8 @@ func (c *virtualClock) state() clockState {
 	return clockState{c.nowLocked(), c.mode}
 }
 
-// restore sets a clock that nobody has looked at yet. Where time passes it goes
-// on from the present, unless the state is of later.
+// restore sets a clock that nobody has read yet. Where time passes it continues from
+// the real present, unless the state is later.
 func (c *virtualClock) restore(s clockState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,8 +88,8 @@ func (c *virtualClock) restore(s clockState) {
 	c.setLocked(s.now)
 }
 
-// fire calls the function of one timer that is due, work before housekeeping.
-// It reports whether there was one.
+// fire calls the function of one due timer, work before housekeeping. It reports
+// whether a timer was due.
 func (c *virtualClock) fire() bool {
 	f := c.take()
 	if f == nil {
@@ -98,7 +99,7 @@ func (c *virtualClock) fire() bool {
 	return true
 }
 
-// call calls what take gave.
+// call calls a function that take returned.
 func (c *virtualClock) call(f func()) {
 	f()
 	c.mu.Lock()
@@ -107,7 +108,8 @@ func (c *virtualClock) call(f func()) {
 	c.stirred.notify()
 }
 
-// take is the function of a due timer, which counts as being called from here on.
+// take returns the function of a due timer, or nil. The function counts as being
+// called from here on.
 func (c *virtualClock) take() func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,14 +123,14 @@ func (c *virtualClock) take() func() {
 	return f
 }
 
-// restLocked tells whether no timer's function is being called, and no work
-// timer is due.
+// restLocked reports whether no timer's function is being called, and no work timer
+// is due.
 func (c *virtualClock) restLocked() bool {
 	next, ok := c.work.next()
 	return !c.firing && !(ok && next <= c.nowLocked())
 }
 
-// settled tells whether no timer of either kind is due or being called.
+// settled reports whether no timer of either kind is due or being called.
 func (c *virtualClock) settled() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,7 +142,7 @@ func (c *virtualClock) settledLocked() bool {
 	return !c.firing && !(ok && next <= c.nowLocked())
 }
 
-// next is when the earliest timer of either kind is due.
+// next returns when the earliest timer of either kind is due.
 func (c *virtualClock) next() (instant, bool) {
 	w, work := c.work.next()
 	h, chore := c.chores.next()
@@ -159,16 +161,16 @@ func (c *virtualClock) modeNow() clockMode {
 	return c.mode
 }
 
-// firedNow is how many work timers have fired.
+// firedNow returns how many work timers have fired.
 func (c *virtualClock) firedNow() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.fired
 }
 
-// The timekeeper: it moves the virtual clock of one service by the rules of its
-// mode. Time never moves while something runs: the clock is set under the lock
-// of the store, in the same moment in which the engine is found idle.
+// The timekeeper moves the virtual clock of one service by the rules of its mode.
+// Time never moves while something runs: the clock is set under the store's lock,
+// at the moment when the engine is found idle.
 
 // timekeeper fires the timers of a virtual clock and moves it.
 type timekeeper struct {
@@ -185,7 +187,7 @@ type timekeeper struct {
 	wg     sync.WaitGroup
 }
 
-// turnPatience is how long a change waits until a deterministic service is at rest.
+// turnPatience is how long a change waits for a deterministic service to rest.
 const turnPatience = 10 * time.Second
 
 // newTimekeeper takes over the clock of an engine that runs.
@@ -200,13 +202,13 @@ func newTimekeeper(c *virtualClock, e *engine, l *lockstep) *timekeeper {
 	return k
 }
 
-// stop ends the moving of the clock and releases who waits for it.
+// stop stops moving the clock and releases everyone who waits for it.
 func (k *timekeeper) stop() {
 	k.cancel()
 	k.wg.Wait()
 }
 
-// run sees to it that what is due fires, and in mode auto that time goes on.
+// run fires what is due, and in mode auto moves the clock on.
 func (k *timekeeper) run() {
 	for k.ctx.Err() == nil {
 		stirred := k.clock.stirred.next()
@@ -222,7 +224,7 @@ func (k *timekeeper) run() {
 	}
 }
 
-// sleep returns when something stirred, or in mode real a timer is due.
+// sleep returns when something is new, or in mode real a timer is due.
 func (k *timekeeper) sleep(stirred <-chan struct{}) {
 	var alarm <-chan time.Time
 	if next, ok := k.clock.next(); ok && k.clock.modeNow() == clockReal {
@@ -237,7 +239,7 @@ func (k *timekeeper) sleep(stirred <-chan struct{}) {
 	}
 }
 
-// take waits for the turn to move the clock.
+// take waits for the right to move the clock.
 func (k *timekeeper) take(ctx context.Context) error {
 	select {
 	case <-k.turn:
@@ -248,7 +250,7 @@ func (k *timekeeper) take(ctx context.Context) error {
 	return k.interrupted()
 }
 
-// fireDue fires every timer that is due, one after the other.
+// fireDue fires every due timer, one after the other.
 func (k *timekeeper) fireDue(ctx context.Context) {
 	if k.lockstep != nil {
 		k.fireInStep(ctx)
@@ -258,8 +260,8 @@ func (k *timekeeper) fireDue(ctx context.Context) {
 	}
 }
 
-// fireInStep is fireDue between the batches of an engine in lockstep, which goes
-// on once nothing is due.
+// fireInStep is fireDue between the batches of an engine in lockstep, which
+// continues once nothing is due.
 func (k *timekeeper) fireInStep(ctx context.Context) {
 	fired := false
 	for ctx.Err() == nil && k.ctx.Err() == nil {
@@ -280,12 +282,12 @@ func (k *timekeeper) fireInStep(ctx context.Context) {
 	}
 }
 
-// moved is what came of a try to move the clock.
+// moved is the result of an attempt to move the clock.
 type moved uint8
 
 const (
 	movedNot  moved = iota // something runs or is due
-	movedOn                // to an instant where a timer is due
+	movedOn                // to an instant at which a timer is due
 	movedFull              // to the end; nothing is due before it
 )
 
@@ -311,17 +313,17 @@ func (k *timekeeper) moveLocked(end instant) moved {
 	return movedFull
 }
 
-// jump moves the clock towards the next work timer, if there is one and nothing
-// runs. Housekeeping before it has its own instants.
+// jump moves the clock towards the next work timer, if nothing runs. It stops at the
+// instants of housekeeping before that. It reports whether the clock moved.
 func (k *timekeeper) jump() bool {
 	next, ok := k.clock.work.next()
 	return ok && k.move(next) == movedOn
 }
 
-// advance freezes the clock and moves it to an instant, then to the next one,
-// with everything that is due on the way. It returns once the service is idle
-// there; at the end of ctx, in real time, with what keeps it from that. The
-// instants are asked for when the clock stands at the one before.
+// advance freezes the clock and moves it to one instant after another, firing what is
+// due on the way. It returns once the service is idle at the last one; if ctx ends
+// first, with what keeps the service busy. Each instant is computed when the clock
+// is at the one before.
 func (k *timekeeper) advance(ctx context.Context, to ...func(now instant) (instant, error)) (fired uint64, err error) {
 	if err := k.take(ctx); err != nil {
 		return 0, err
@@ -363,10 +365,10 @@ func (k *timekeeper) moveAll(ctx context.Context, end instant) error {
 	}
 }
 
-// here is where the clock stands.
+// here returns the present.
 func here(now instant) (instant, error) { return now, nil }
 
-// nextWork is when the next work timer is due; now without one.
+// nextWork returns when the next work timer is due; now without one.
 func (k *timekeeper) nextWork(now instant) (instant, error) {
 	if next, ok := k.clock.work.next(); ok {
 		return max(next, now), nil
@@ -374,7 +376,7 @@ func (k *timekeeper) nextWork(now instant) (instant, error) {
 	return now, nil
 }
 
-// setMode goes on in another mode, once nobody moves the clock.
+// setMode changes the mode, once nobody moves the clock.
 func (k *timekeeper) setMode(ctx context.Context, m clockMode) error {
 	if err := k.take(ctx); err != nil {
 		return err
@@ -384,8 +386,8 @@ func (k *timekeeper) setMode(ctx context.Context, m clockMode) error {
 	return nil
 }
 
-// awaitIdle returns when nothing runs, no step can start and no work timer is
-// due; in mode auto, where time jumps to the next one, when there is none.
+// awaitIdle returns when nothing runs, no step can start and no work timer is due; in
+// mode auto, where time jumps to the next work timer, when none is left.
 func (k *timekeeper) awaitIdle(ctx context.Context) error {
 	for {
 		stirred := k.clock.stirred.next()
@@ -413,8 +415,8 @@ func (k *timekeeper) idle() (idle bool) {
 	return idle
 }
 
-// inTurn calls f under the lock of the store once nothing runs, can start or is
-// due, and nobody moves the clock; in mode auto once no work timer is left.
+// inTurn calls f under the store's lock, once nothing runs, can start or is due, and
+// nobody moves the clock; in mode auto once no work timer is left.
 func (k *timekeeper) inTurn(ctx context.Context, f func() error) error {
 	limited, cancel := context.WithTimeout(ctx, k.patience)
 	defer cancel()
@@ -458,7 +460,7 @@ func (k *timekeeper) quietLocked(rests func(*virtualClock) bool) bool {
 	return k.engine.idleLocked() && rests(c) && !(waits && c.mode == clockAuto)
 }
 
-// noTurn is why a change did not get its turn.
+// noTurn returns why a change did not get its turn.
 func (k *timekeeper) noTurn(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -472,7 +474,7 @@ func (k *timekeeper) noTurn(ctx context.Context) error {
 	return f
 }
 
-// interrupted is why something that waited did not come to its end.
+// interrupted returns why a wait ended early.
 func (k *timekeeper) interrupted() error {
 	if k.ctx.Err() != nil {
 		return failf(unavailable, "the service ended or was reset meanwhile")
@@ -553,7 +555,7 @@ func (k *timekeeper) startableStepsLocked() (all []blocker) {
 	return all
 }
 
-// of names the step of a blocker.
+// of adds the step to a blocker.
 func (b blocker) of(s *store, key runKey) blocker {
 	b.TaskUUID = key.task
 	t := s.liveLocked(key.task)
@@ -567,11 +569,11 @@ func (b blocker) of(s *store, key runKey) blocker {
 
 // The control API of the clock.
 
-// clockView is a virtual clock on the wire.
+// clockView shows a virtual clock.
 type clockView struct {
 	Now       zonedTime  `json:"now"`
 	Mode      clockMode  `json:"mode"`
-	Fired     uint64     `json:"fired"`      // work timers: by the request, or in all when it moves nothing
+	Fired     uint64     `json:"fired"`      // work timers: by this request, or ever for one that moves nothing
 	NextTimer *zonedTime `json:"next_timer"` // when the next work timer is due
 }
 
@@ -629,9 +631,9 @@ func (a *controlAPI) waitIdle(w http.ResponseWriter, r *http.Request) (any, erro
 	return a.clockView(a.fixture.keeper.clock.firedNow()), nil
 }
 
-// clockRequest is one thing to do to a clock.
+// clockRequest asks for one change of a clock.
 type clockRequest struct {
-	action  string // the member that asks for it; "" for waiting alone
+	action  string // the member that asks for it; "" for a wait alone
 	by      time.Duration
 	to      instant
 	timeout time.Duration // in real time
@@ -655,14 +657,14 @@ func parseClockRequest(body []byte) (*clockRequest, error) {
 		return true
 	})
 	if q.action == "" && len(f.problems) == 0 {
-		f.complain("advance", "or one of %s is required", actions)
+		f.complain("advance", "or another one of %s is required", actions)
 	}
 	return q, f.failure("the clock stays as it is")
 }
 
 func (q *clockRequest) member(f *fieldReader, key string, raw []byte, actions string) {
 	if q.action != "" {
-		f.complain(key, "comes on top of %s; one thing at a time", q.action)
+		f.complain(key, "cannot be combined with %s", q.action)
 		return
 	}
 	q.action = key
@@ -678,7 +680,7 @@ func (q *clockRequest) member(f *fieldReader, key string, raw []byte, actions st
 			f.complain(key, "must be true")
 		}
 	default:
-		f.complain(key, "is none of %s", actions)
+		f.complain(key, "is unknown; want one of %s", actions)
 	}
 }
 
@@ -689,7 +691,7 @@ func parseIdleRequest(body []byte) (*clockRequest, error) {
 	}
 	eachMember(body, func(key string, raw []byte) bool {
 		if key != "timeout" {
-			f.complain(key, "is not known; timeout is")
+			f.complain(key, "is unknown; want timeout")
 			return true
 		}
 		q.timeout = f.timeout(key, raw)
@@ -706,13 +708,13 @@ func (f *fieldReader) timeout(key string, raw []byte) time.Duration {
 	return d
 }
 
-// limit is the context of a request that takes as long as it says.
+// limit returns the context of a request, which may take as long as it says.
 func (q *clockRequest) limit(w http.ResponseWriter, r *http.Request) (context.Context, context.CancelFunc) {
 	extendWriting(w, q.timeout)
 	return context.WithTimeout(r.Context(), q.timeout)
 }
 
-// do does what is asked for and returns how many work timers fired by it.
+// do makes the change and returns how many work timers it fired.
 func (q *clockRequest) do(ctx context.Context, k *timekeeper) (fired uint64, err error) {
 	switch q.action {
 	case "advance":
@@ -729,7 +731,7 @@ func (q *clockRequest) do(ctx context.Context, k *timekeeper) (fired uint64, err
 	return 0, k.setMode(ctx, clockFrozen)
 }
 
-// inTime refuses an instant that is past, or beyond all time.
+// inTime refuses an instant that is past, or too late to be written.
 func inTime(to, now instant) (instant, error) {
 	if to < now || to > lastInstant { // years have four digits
 		return 0, failf(badRequest, "the clock stands at %s and goes on to %s at most, not to %s",

@@ -1,8 +1,8 @@
 package main
 
-// The request journal of fixture mode: the last API requests and the last
-// deliveries to handlers, for tests to look at. It holds no header and no
-// credential, and a bounded number of entries and bytes.
+// The request journal: the last API requests and the last deliveries to handlers, for
+// tests to read and verify. It holds no header and no credential, and a bounded
+// number of entries and bytes.
 
 import (
 	"cmp"
@@ -29,15 +29,15 @@ type requestJournal struct {
 
 	mu       sync.Mutex
 	seq      uint64                // of both; guarded by mu, as all below
-	requests journalRing[*apiCall] // how they came is the order in which they were answered
+	requests journalRing[*apiCall] // in the order in which they were answered
 	calls    journalRing[*handlerCall]
 }
 
-// journalRing is the newest entries of a kind. What left it for lack of room was
-// dropped.
+// journalRing holds the newest entries of a kind, and counts those it dropped for lack
+// of room.
 type journalRing[E interface{ size() int }] struct {
 	entries []E
-	first   int // of the entries that are still there
+	first   int // index of the oldest entry that is held
 	bytes   int
 	dropped uint64
 }
@@ -50,7 +50,7 @@ func (g *journalRing[E]) push(e E) {
 	g.grow(e.size())
 }
 
-// grow counts bytes more, and drops the oldest entries beyond the limits.
+// grow adds to the count of bytes, and drops the oldest entries beyond the limits.
 func (g *journalRing[E]) grow(bytes int) {
 	var none E
 	for g.bytes += bytes; len(g.held()) > 1 && (g.bytes > maxJournalBytes || len(g.held()) > maxJournalEntries); {
@@ -100,7 +100,7 @@ func (c *apiCall) fact(member string) string {
 	return ""
 }
 
-// document is the body, when it is JSON and all there.
+// document returns the body, if it is JSON and complete.
 func (c *apiCall) document(string) []byte {
 	if c.truncated || len(c.body) == 0 || checkJSON(c.body) != nil {
 		return nil
@@ -108,7 +108,7 @@ func (c *apiCall) document(string) []byte {
 	return c.body
 }
 
-// handlerCall is a delivery of an attempt to its handler, or to a stub.
+// handlerCall is the delivery of an attempt to its handler, or to a stub.
 type handlerCall struct {
 	seq      uint64
 	at       instant
@@ -116,7 +116,7 @@ type handlerCall struct {
 	attempt  *attempt
 	stub     string // the stub's id; "" for the handler itself
 	fault    stubFault
-	outcome  *outcome // nil while there is none; guarded by the journal's mu
+	outcome  *outcome // nil until it ends; guarded by the journal's mu
 	in       *requestJournal
 }
 
@@ -191,7 +191,7 @@ func (j *requestJournal) enter(c *apiCall) {
 	j.requests.push(c)
 }
 
-// clear forgets everything, also what was dropped.
+// clear forgets everything, the counts of dropped entries too.
 func (j *requestJournal) clear() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -203,7 +203,7 @@ func newHandlerCall(a *attempt, callable string) *handlerCall {
 	return &handlerCall{attempt: a, callable: string(hideCredentials([]byte(callable)))}
 }
 
-// by marks a delivery as one that a stub decides.
+// by marks a delivery as decided by a stub.
 func (c *handlerCall) by(s *stub, fault stubFault) *handlerCall {
 	c.stub, c.fault = s.id, fault
 	return c
@@ -251,8 +251,7 @@ func (w *watchedRequest) answered(status int, began instant) {
 	w.journal.enter(&call)
 }
 
-// The request journal of the control API: what is shown of it, and how it is
-// filtered.
+// The journal in the control API: how it is shown and filtered.
 
 // The kinds of entries in the journal.
 const (
@@ -260,8 +259,7 @@ const (
 	handlerEntry = "handler"
 )
 
-// entryView is an entry of the request journal on the wire: an API request or a
-// delivery to a handler.
+// entryView shows an entry: an API request or a delivery to a handler.
 type entryView struct {
 	ID   uint64    `json:"id"` // in the order of requests answered and deliveries begun
 	Kind string    `json:"kind"`
@@ -270,7 +268,7 @@ type entryView struct {
 	*deliveryView
 }
 
-// requestView is an API request.
+// requestView shows an API request.
 type requestView struct {
 	Surface       string          `json:"surface"`
 	Method        string          `json:"method"`
@@ -279,11 +277,11 @@ type requestView struct {
 	Status        int             `json:"status"`
 	DurationMS    float64         `json:"duration_ms"` // real time
 	Subject       string          `json:"subject"`
-	Body          json.RawMessage `json:"body"` // as JSON, or in a string; null without one
+	Body          json.RawMessage `json:"body"` // JSON as it is, other text in a string; null for none
 	BodyTruncated bool            `json:"body_truncated"`
 }
 
-// deliveryView is a delivery of an attempt to its handler, or to a stub.
+// deliveryView shows a delivery of an attempt to its handler, or to a stub.
 type deliveryView struct {
 	TaskUUID  uuid            `json:"task_uuid"`
 	StepUUID  uuid            `json:"step_uuid"`
@@ -297,7 +295,7 @@ type deliveryView struct {
 	Stub      *string         `json:"stub"`
 	Fault     *stubFault      `json:"fault"`
 	Envelope  json.RawMessage `json:"envelope"`
-	Outcome   json.RawMessage `json:"outcome"` // null while it has none
+	Outcome   json.RawMessage `json:"outcome"` // null until it ends
 }
 
 func (c *apiCall) view() entryView {
@@ -327,7 +325,7 @@ func (c *handlerCall) view() entryView {
 	return entryView{ID: c.seq, Kind: handlerEntry, At: zonedTime(c.at), deliveryView: v}
 }
 
-// view is {"success", "result"} or {"success", "error"}; nil for none.
+// view returns {"success", "result"} or {"success", "error"}; nil for no outcome.
 func (o *outcome) view() json.RawMessage {
 	switch {
 	case o == nil:
@@ -340,7 +338,7 @@ func (o *outcome) view() json.RawMessage {
 	return append(o.err.appendJSON([]byte(`{"success":false,"error":`)), '}')
 }
 
-// copies are the entries of the journal as they are now, oldest first.
+// copies returns the present entries of the journal, oldest first.
 func (j *requestJournal) copies() (requests []*apiCall, calls []*handlerCall, dropped droppedView) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -351,7 +349,7 @@ func (j *requestJournal) copies() (requests []*apiCall, calls []*handlerCall, dr
 	return slices.Clone(j.requests.held()), calls, droppedView{j.requests.dropped, j.calls.dropped}
 }
 
-// droppedView is how many entries were dropped for lack of room.
+// droppedView counts the entries dropped for lack of room.
 type droppedView struct {
 	Requests     uint64 `json:"requests"`
 	HandlerCalls uint64 `json:"handler_calls"`
@@ -372,8 +370,8 @@ type journalFilter struct {
 	limit int
 }
 
-// journalFilters are the members that a query can name, by kind. One that only
-// one kind has chooses that kind.
+// journalFilters are the members that a query can name, by kind. A member of one
+// kind alone chooses that kind.
 var journalFilters = map[string][]matchMember{
 	requestEntry: {{"surface", matchText}, {"method", matchText}, {"path", matchPrefix}, {"status", matchText}},
 	handlerEntry: {{"task_uuid", matchText}, {"namespace", matchText}, {"name", matchText}, {"step", matchText},
@@ -399,7 +397,7 @@ func parseJournalFilter(r *http.Request) (*journalFilter, error) {
 	return f, q.err
 }
 
-// rule takes up one name of the query.
+// rule reads one name of the query.
 func (f *journalFilter) rule(name, value string) error {
 	if value == "" || slices.Contains([]string{"kind", "limit", "since"}, name) {
 		return nil
@@ -410,13 +408,13 @@ func (f *journalFilter) rule(name, value string) error {
 			continue
 		}
 		if f.kind != "" && f.kind != kind {
-			return failf(badRequest, "%s does not go with entries of the kind %s", name, f.kind)
+			return failf(badRequest, "%s does not apply to entries of the kind %s", name, f.kind)
 		}
 		f.kind = kind
 		f.rules = append(f.rules, matchRule{member: name, form: members[at].form, want: value})
 		return nil
 	}
-	return failf(badRequest, "%.60s is none of kind, since, limit, %s, %s", name,
+	return failf(badRequest, "%.60s is unknown; want kind, since, limit, %s or %s", name,
 		memberNames(journalFilters[requestEntry]), memberNames(journalFilters[handlerEntry]))
 }
 
@@ -428,7 +426,7 @@ func (a *controlAPI) listRequests(_ http.ResponseWriter, r *http.Request) (any, 
 	return f.view(a.fixture.requests), nil
 }
 
-// view is the newest entries that fit.
+// view shows the newest entries that match.
 func (f *journalFilter) view(j *requestJournal) requestsView {
 	requests, calls, dropped := j.copies()
 	var fit []journalEntry
@@ -470,17 +468,17 @@ func (a *controlAPI) forgetRequests(_ http.ResponseWriter, _ *http.Request) (any
 	return noContent{}, nil
 }
 
-// Verifying: whether the handler calls and API requests that a test expects were
-// made, as often as it expects.
+// Verifying that the handler calls and API requests that a test expects were made, as
+// often as it expects.
 
-// verification is what is asked.
+// verification is one expectation.
 type verification struct {
 	kind  string
 	match matcher
 	bound countBound
 }
 
-// countBound is how often something shall have happened.
+// countBound says how often something should have happened.
 type countBound struct {
 	how string // exactly, at_least or at_most
 	n   int
@@ -490,8 +488,8 @@ func (b countBound) String() string {
 	return map[string]string{"exactly": "exactly", "at_least": "at least", "at_most": "at most"}[b.how] + fmt.Sprintf(" %d", b.n)
 }
 
-// holds tells whether n is as asked; settled whether it stays so, or stays not
-// so, when there are more.
+// holds reports whether n is within the bound, and whether that is settled: whatever
+// is counted in addition would not change it.
 func (b countBound) holds(n int) (holds, settled bool) {
 	switch b.how {
 	case "at_least":
@@ -514,7 +512,7 @@ func parseVerification(body []byte) (*verification, error) {
 		case "count":
 			q.bound = f.countBound(raw)
 		default:
-			f.complain(key, "is none of match, count")
+			f.complain(key, "is unknown; want match or count")
 		}
 		return true
 	})
@@ -524,7 +522,7 @@ func parseVerification(body []byte) (*verification, error) {
 	return q, f.failure("nothing was verified")
 }
 
-// readMatch reads a match, whose member kind says which members it may have.
+// readMatch reads a match. Its member kind decides which others it may have.
 func (q *verification) readMatch(f *fieldReader, raw []byte) {
 	members := []byte{'{'}
 	eachMember(raw, func(key string, value []byte) bool {
@@ -553,7 +551,7 @@ func (f *fieldReader) countBound(raw []byte) (b countBound) {
 	isObject := eachMember(raw, func(key string, value []byte) bool {
 		given++
 		if b.how = key; !slices.Contains([]string{"exactly", "at_least", "at_most"}, key) {
-			f.complain("count."+key, "is none of exactly, at_least, at_most")
+			f.complain("count."+key, "is unknown; want exactly, at_least or at_most")
 			return true
 		}
 		n, ok := jsonInt(value)
@@ -568,26 +566,26 @@ func (f *fieldReader) countBound(raw []byte) (b countBound) {
 	return b
 }
 
-// Limits of what a failed verification shows.
+// Limits of the entries that a failed verification shows.
 const (
 	maxSeen = 20
 	maxNear = 5
 )
 
-// seenView is what was seen by a verification that failed.
+// seenView shows what a failed verification found.
 type seenView struct {
 	Count   int         `json:"count"`
 	Matched []entryView `json:"matched"` // the newest
-	Nearest []nearView  `json:"nearest"` // the likeliest that do not match
+	Nearest []nearView  `json:"nearest"` // those that nearly match
 }
 
-// nearView is an entry that does not match, and why.
+// nearView shows an entry that does not match, and why.
 type nearView struct {
 	Entry   entryView `json:"entry"`
 	Differs []string  `json:"differs"`
 }
 
-// verifiedView is the answer of a verification that holds.
+// verifiedView is the answer to a verification that holds.
 type verifiedView struct {
 	Count int `json:"count"`
 }
@@ -608,8 +606,8 @@ func (a *controlAPI) verify(_ http.ResponseWriter, r *http.Request) (any, error)
 	return verifiedView{n}, nil
 }
 
-// verify counts what matches. Where entries were dropped that might change the
-// answer there is none.
+// verify counts what matches. It refuses to answer where dropped entries might change
+// the answer.
 func (q *verification) verify(j *requestJournal) (int, error) {
 	all, dropped := q.entries(j)
 	var matched, others []journalEntry
@@ -624,7 +622,7 @@ func (q *verification) verify(j *requestJournal) (int, error) {
 	switch {
 	case dropped > 0 && !settled:
 		return 0, failf(conflict, "%d entries of the kind %s were dropped from the journal for lack of room, "+
-			"so that nobody knows; DELETE %s/requests before what is to be verified", dropped, q.kind, controlPath)
+			"so the answer is unknown; DELETE %s/requests before what is to be verified", dropped, q.kind, controlPath)
 	case holds:
 		return len(matched), nil
 	}
@@ -633,7 +631,7 @@ func (q *verification) verify(j *requestJournal) (int, error) {
 	return 0, f
 }
 
-// entries are those of the kind, and how many of it were dropped.
+// entries returns the entries of the kind, and how many were dropped.
 func (q *verification) entries(j *requestJournal) (all []journalEntry, dropped uint64) {
 	requests, calls, lost := j.copies()
 	if q.kind == requestEntry {
@@ -648,7 +646,7 @@ func (q *verification) entries(j *requestJournal) (all []journalEntry, dropped u
 	return all, lost.HandlerCalls
 }
 
-// nearest are the entries that differ least, the newest of them first.
+// nearest returns the entries that differ least, the newest of them first.
 func (q *verification) nearest(others []journalEntry) []nearView {
 	type near struct {
 		entry   journalEntry

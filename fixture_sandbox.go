@@ -1,8 +1,8 @@
 package main
 
-// Sandboxes: isolated copies of a service in fixture mode, each on ports of its
-// own. What no test changes is shared: configuration, handlers, templates of the
-// start, authentication, and the routing.
+// Sandboxes: isolated copies of a service in fixture mode, each on its own ports. They
+// share what no test changes: configuration, handlers, the templates of the start,
+// authentication and routing.
 
 import (
 	"bytes"
@@ -20,10 +20,10 @@ import (
 	"syscall"
 )
 
-// maxSandboxes is how many there may be at a time.
+// maxSandboxes bounds how many sandboxes may exist at a time.
 const maxSandboxes = 1000
 
-// sandbox is one of them.
+// sandbox is one copy.
 type sandbox struct {
 	view    sandboxView
 	number  uint64 // in the order of creation
@@ -31,7 +31,7 @@ type sandbox struct {
 	servers []*httpServer
 }
 
-// sandboxView is a sandbox on the wire.
+// sandboxView shows a sandbox.
 type sandboxView struct {
 	Name             string `json:"name"`
 	OrchestrationURL string `json:"orchestration_url"`
@@ -39,18 +39,18 @@ type sandboxView struct {
 	MountURL         string `json:"mount_url"`
 }
 
-// sandboxes are those of one service.
+// sandboxes holds the sandboxes of one service.
 type sandboxes struct {
-	parts  serviceOptions // of the service that they are copies of
+	parts  serviceOptions // of the service that is copied
 	shared *surfaceCache
 	ports  *portRange
 
-	ending sync.WaitGroup // of those that were deleted
+	ending sync.WaitGroup // of deleted sandboxes
 
 	mu    sync.Mutex
-	all   map[string]*sandbox // nil for one that is being made; guarded by mu
-	begun uint64              // how many ever; guarded by mu
-	end   bool                // no others are made; guarded by mu
+	all   map[string]*sandbox // by name, nil while one is being made; guarded by mu, as all below
+	begun uint64              // how many, ever
+	end   bool                // no more are made
 }
 
 func newSandboxes(parts serviceOptions, shared *surfaceCache) *sandboxes {
@@ -76,7 +76,7 @@ func (b *sandboxes) create(q *sandboxRequest) (*sandbox, error) {
 	return box, nil
 }
 
-// reserve keeps a name for a sandbox that is being made; "" for any.
+// reserve reserves a name for a new sandbox; "" stands for any.
 func (b *sandboxes) reserve(name string) (*sandbox, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,7 +84,7 @@ func (b *sandboxes) reserve(name string) (*sandbox, error) {
 		return nil, errEnding()
 	}
 	if len(b.all) >= maxSandboxes {
-		return nil, failf(unavailable, "there are %d sandboxes already; delete some", maxSandboxes)
+		return nil, failf(unavailable, "%d sandboxes exist already; delete some", maxSandboxes)
 	}
 	if _, taken := b.all[name]; taken {
 		return nil, failf(conflict, "there is a sandbox %q already", name)
@@ -100,7 +100,7 @@ func (b *sandboxes) reserve(name string) (*sandbox, error) {
 	return &sandbox{view: sandboxView{Name: name}, number: b.begun}, nil
 }
 
-// enter makes a sandbox known, unless they are ending.
+// enter makes a sandbox known, unless all are ending.
 func (b *sandboxes) enter(box *sandbox) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,11 +117,11 @@ func (b *sandboxes) forget(box *sandbox) {
 	delete(b.all, box.view.Name)
 }
 
-// open opens the sandbox's listeners, then its service, and serves. What it
-// opened before an error is the caller's to close.
+// open opens the sandbox's listeners, then its service, and serves. After an error
+// the caller closes what is open.
 func (b *sandboxes) open(box *sandbox, q *sandboxRequest) error {
 	w := &world{parts: b.parts, sandbox: box.view.Name, gates: &gates{shared: b.shared}, atStart: openService}
-	cfg := *b.parts.cfg // of its own for the addresses
+	cfg := *b.parts.cfg // a copy, for the addresses
 	cfg.Store.Memory = true
 	if cfg.Fixture.PublicHost != "" {
 		cfg.Web.AllowedHosts = append(slices.Clone(cfg.Web.AllowedHosts), cfg.Fixture.PublicHost)
@@ -146,7 +146,7 @@ func (b *sandboxes) open(box *sandbox, q *sandboxRequest) error {
 	return nil
 }
 
-// listen opens a listener for each role, where the role's own one is.
+// listen opens a listener for each role, on the host of the role's own one.
 func (b *sandboxes) listen(box *sandbox, cfg *Config, g *gates) error {
 	err := b.listenFor(box, &cfg.Orchestration.Web, &g.orchestration, &box.view.OrchestrationURL)
 	if err == nil && cfg.Mount.Path != "" {
@@ -183,7 +183,7 @@ func (box *sandbox) serve(s *httpServer) {
 	}
 }
 
-// get is a sandbox that is there.
+// get returns a sandbox that is ready.
 func (b *sandboxes) get(name string) (*sandbox, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -193,7 +193,7 @@ func (b *sandboxes) get(name string) (*sandbox, error) {
 	return nil, failf(notFound, "there is no sandbox %q", name)
 }
 
-// list is those that are there, oldest first.
+// list returns the sandboxes that are ready, oldest first.
 func (b *sandboxes) list() []*sandbox {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -243,12 +243,11 @@ func (box *sandbox) close() {
 	cancel()
 	box.world.finish(ctx)
 	if err := box.world.close(); err != nil {
-		box.world.parts.log.Warn("a sandbox did not end well", "error", err)
+		box.world.parts.log.Warn("closing a sandbox", "error", err)
 	}
 }
 
-// finish makes no others, and gives the handlers of all that there are until
-// ctx ends.
+// finish stops making sandboxes, and lets the handlers of all go on until ctx ends.
 func (b *sandboxes) finish(ctx context.Context) {
 	b.mu.Lock()
 	b.end = true
@@ -260,7 +259,7 @@ func (b *sandboxes) finish(ctx context.Context) {
 	all.Wait()
 }
 
-// close ends what finish left of them.
+// close ends all sandboxes.
 func (b *sandboxes) close() {
 	for _, box := range b.list() {
 		b.delete(box.view.Name)
@@ -268,7 +267,7 @@ func (b *sandboxes) close() {
 	b.ending.Wait()
 }
 
-// status is what /health/detailed says of them.
+// status returns what /health/detailed says of sandboxes.
 func (w *world) status() string {
 	if w.boxes == nil {
 		return "this is sandbox " + w.sandbox
@@ -276,29 +275,29 @@ func (w *world) status() string {
 	return fmt.Sprintf("%d sandboxes", len(w.boxes.list()))
 }
 
-// sandboxName tells whether a name can be in a path, and in a host's name.
+// sandboxName reports whether a name may stand in a path and in a host name.
 func sandboxName(s string) bool {
 	return len(s) >= 1 && len(s) <= 63 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
-// The routes of the control API for sandboxes.
+// The control API of sandboxes.
 
-// sandboxListView is the sandboxes of a service.
+// sandboxListView shows the sandboxes of a service.
 type sandboxListView struct {
 	Sandboxes []sandboxView `json:"sandboxes"`
 }
 
-// sandboxRequest is the body that asks for one.
+// sandboxRequest asks for a sandbox.
 type sandboxRequest struct {
 	name          string // "" for any
-	seed          []byte // the state document that it starts with; nil for none
+	seed          []byte // the state document to start with; nil for none
 	deterministic bool   // ids and chance follow from ids
 	ids           string
 }
 
 func (q *sandboxRequest) document() io.Reader { return bytes.NewReader(q.seed) }
 
-// seedDepth is how much deeper than other bodies one with a seed may be.
+// seedDepth is how much deeper a body with a seed may be nested than others.
 const seedDepth = elementDepth + 4
 
 func parseSandboxRequest(body []byte) (*sandboxRequest, error) {
@@ -310,7 +309,7 @@ func parseSandboxRequest(body []byte) (*sandboxRequest, error) {
 		switch key {
 		case "name":
 			if q.name = f.text(key, raw, 1, 63); !f.complainedOf(key) && !sandboxName(q.name) {
-				f.complain(key, "may have lower case letters, digits and - alone")
+				f.complain(key, "must consist of lower-case letters, digits and -")
 			}
 		case "seed":
 			if q.seed = raw; jsonKind(raw) != '{' {
@@ -319,14 +318,14 @@ func parseSandboxRequest(body []byte) (*sandboxRequest, error) {
 		case "deterministic_ids":
 			q.ids, q.deterministic = f.text(key, raw, 1, maxNameLength), true
 		default:
-			f.complain(key, "is not known; name, seed and deterministic_ids are")
+			f.complain(key, "is unknown; want name, seed or deterministic_ids")
 		}
 		return true
 	})
 	return q, f.failure("no sandbox was made")
 }
 
-// sandboxes are those of the service; a sandbox has none of its own.
+// sandboxes returns the sandboxes of the service; a sandbox has none.
 func (a *controlAPI) sandboxes() (*sandboxes, error) {
 	w := a.fixture.world
 	if w.boxes == nil {

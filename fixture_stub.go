@@ -1,8 +1,7 @@
 package main
 
-// Stubs: scripted outcomes of attempts, which tests in fixture mode put in the
-// place of handlers. This is what they are, and which one counts for an attempt;
-// how they are played stands in stubplay.go.
+// Stubs: scripted outcomes of attempts, by which tests replace handlers. How they are
+// read and matched, and which one counts for an attempt.
 
 import (
 	"cmp"
@@ -15,51 +14,55 @@ import (
 	"time"
 )
 
-// stubFault is what goes wrong with a delivery.
+// stubFault says what goes wrong with a delivery.
 type stubFault string
 
 const (
 	noFault           stubFault = ""
-	workerLost        stubFault = "worker_lost"        // the process crashed before there was a result
+	workerLost        stubFault = "worker_lost"        // the process crashed before it had a result
 	resultLost        stubFault = "result_lost"        // it crashed with the result
 	duplicateDelivery stubFault = "duplicate_delivery" // the handler gets the attempt twice
-	lateCompletion    stubFault = "late_completion"    // the result comes when the attempt has timed out
+	lateCompletion    stubFault = "late_completion"    // the result comes after the attempt timed out
 )
 
-// stubOutcome is what one delivery comes to.
+// stubOutcome scripts one delivery.
 type stubOutcome struct {
-	outcome *outcome      // nil: of a fault the handler's own, else null
+	outcome *outcome      // nil for the handler's own, with a fault
 	delay   time.Duration // in the service's time
 	hang    bool          // until the step's timeout
 	fault   stubFault
 }
 
-// instant tells whether the attempt starts and ends in one.
+// instant reports whether the attempt starts and ends at once.
 func (s *stubOutcome) instant() bool { return s.fault == noFault && !s.hang && s.delay == 0 }
 
-// stubThen says what follows after the last outcome.
+// stubExhaustedType is the error type of a delivery for which a stub has no
+// outcome left.
+const stubExhaustedType = "stub_exhausted"
+
+// stubThen says what follows the last outcome.
 type stubThen string
 
 const (
-	thenLast    stubThen = "last"    // that one again
+	thenLast    stubThen = "last"    // the same again
 	thenHandler stubThen = "handler" // the step's own handler
 	thenFail    stubThen = "fail"    // a permanent failure
 )
 
-// stub takes the place of the handlers of the attempts that it matches: the n-th
-// delivery of them comes to the n-th outcome.
+// stub takes the place of the handlers of the attempts that it matches: their n-th
+// delivery has the n-th outcome.
 type stub struct {
 	id       string
 	seq      int
 	match    matcher
 	outcomes []stubOutcome
 	then     stubThen
-	uses     int // deliveries that it has decided; guarded by store.mu, alone of all
+	uses     int // deliveries that it has decided; guarded by the store's lock
 
 	matchText, outcomesText []byte // as they were given, compact
 }
 
-// next is what the next delivery comes to; nil leaves it to the handler.
+// next returns the outcome of the next delivery; nil leaves it to the handler.
 func (s *stub) next() *stubOutcome {
 	switch last := len(s.outcomes) - 1; {
 	case s.uses <= last:
@@ -73,19 +76,19 @@ func (s *stub) next() *stubOutcome {
 	return nil
 }
 
-// maxStubs is how many stubs a service takes: each is looked at for an attempt.
+// maxStubs bounds the stubs of a service: each attempt is compared with all.
 const maxStubs = 1000
 
-// stubs are those of a service. It is guarded by store.mu.
+// stubs holds the stubs of a service. It is guarded by the store's lock.
 type stubs struct {
 	list []*stub // the most specific first, then the newest
 	made int
 }
 
-// add takes up new stubs, the later ones being newer.
+// add adds stubs; the later ones are newer.
 func (l *stubs) add(all []*stub) error {
 	if len(l.list)+len(all) > maxStubs {
-		return failf(conflict, "there may be %d stubs at most; there are %d", maxStubs, len(l.list))
+		return failf(conflict, "too many stubs: %d exist, and at most %d may", len(l.list), maxStubs)
 	}
 	for _, s := range all {
 		l.made++
@@ -98,7 +101,7 @@ func (l *stubs) add(all []*stub) error {
 	return nil
 }
 
-// replace puts others in the place of all, which stay when that is refused.
+// replace replaces all stubs. On an error they stay.
 func (l *stubs) replace(all []*stub) error {
 	before := l.list
 	l.list = nil
@@ -123,7 +126,7 @@ func (l *stubs) find(id string) *stub {
 	return l.list[i]
 }
 
-// choose is the stub that counts for an attempt that is to start, or nil.
+// choose returns the stub that counts for an attempt about to start, or nil.
 func (l *stubs) choose(x matchable) *stub {
 	for _, s := range l.list {
 		if s.match.fits(x) {
@@ -133,16 +136,15 @@ func (l *stubs) choose(x matchable) *stub {
 	return nil
 }
 
-// mayAct tells whether some attempt of a step may be played. Which one it will
-// be need not be settled yet.
+// mayAct reports whether some attempt of a step may be played, whichever comes next.
 func (l *stubs) mayAct(x matchable) bool {
 	return slices.ContainsFunc(l.list, func(s *stub) bool { return s.next() != nil && s.match.fitsBut(x, "attempt") })
 }
 
-// Reading stubs from requests. Whatever is not known or does not go together is
-// refused, with its path: a misspelled test must not pass silently.
+// Reading stubs from requests. Unknown members and wrong combinations are refused, with
+// their paths: a misspelled test must not pass silently.
 
-// maxStubOutcomes is how many outcomes a stub may have.
+// maxStubOutcomes bounds the outcomes of a stub.
 const maxStubOutcomes = 1000
 
 // parseStub reads one stub.
@@ -157,7 +159,7 @@ func parseStubs(body []byte) (all []*stub, err error) {
 	f, given := &fieldReader{}, false
 	eachMember(body, func(key string, raw []byte) bool {
 		if given = key == "stubs"; !given {
-			f.complain(key, "is not known; stubs is")
+			f.complain(key, "is unknown; want stubs")
 		} else if !eachElement(raw, func(e []byte) bool {
 			all = append(all, f.stub(fmt.Sprintf("stubs[%d].", len(all)), e))
 			return len(all) <= maxStubs
@@ -172,7 +174,7 @@ func parseStubs(body []byte) (all []*stub, err error) {
 	return all, f.failure("the stubs stay as they are")
 }
 
-// stub reads a stub; before stands before the paths of its members.
+// stub reads a stub; before is the prefix of its members' paths.
 func (f *fieldReader) stub(before string, raw []byte) *stub {
 	s := &stub{then: thenLast}
 	if jsonKind(raw) != '{' {
@@ -188,7 +190,7 @@ func (f *fieldReader) stub(before string, raw []byte) *stub {
 		case "then":
 			s.then = stubThen(f.word(path, value, string(thenLast), string(thenHandler), string(thenFail)))
 		default:
-			f.complain(path, "is none of match, outcomes, then")
+			f.complain(path, "is unknown; want match, outcomes or then")
 		}
 		return true
 	})
@@ -247,23 +249,23 @@ func (f *fieldReader) stubOutcomeMember(s *stubOutcome, path, key string, raw []
 		s.fault = stubFault(f.word(path, raw, string(workerLost), string(resultLost),
 			string(duplicateDelivery), string(lateCompletion)))
 	default:
-		f.complain(path, "is none of %s", known)
+		f.complain(path, "is unknown; want %s", known)
 	}
 }
 
-// stubOutcomeRules are about what does not go together.
+// stubOutcomeRules checks for members that exclude each other.
 func (f *fieldReader) stubOutcomeRules(s *stubOutcome, path string, given map[string]bool) {
 	switch {
 	case len(given) == 0:
 		f.complain(path, "must have a result, an error, a delay, hang or a fault")
 	case given["result"] && given["error"]:
-		f.complain(path+".error", "does not go with a result")
+		f.complain(path+".error", "cannot be combined with a result")
 	case given["hang"] && len(given) > 1:
-		f.complain(path+".hang", "goes with nothing else")
+		f.complain(path+".hang", "cannot be combined with anything else")
 	case s.fault == workerLost && s.outcome != nil:
-		f.complain(path+".fault", "worker_lost comes before a result or an error")
+		f.complain(path+".fault", "worker_lost cannot be combined with a result or an error")
 	case s.fault == duplicateDelivery && given["delay"]:
-		f.complain(path+".delay", "does not go with duplicate_delivery")
+		f.complain(path+".delay", "cannot be combined with duplicate_delivery")
 	}
 }
 
@@ -289,7 +291,7 @@ func (f *fieldReader) stubError(path string, raw []byte) *outcome {
 		case "retry_after":
 			o.retryAfter = clampRetryAfter(f.boundedDuration(at, value, maxRetryAfter))
 		default:
-			f.complain(at, "is none of %s", known)
+			f.complain(at, "is unknown; want %s", known)
 		}
 		return true
 	})
@@ -299,16 +301,16 @@ func (f *fieldReader) stubError(path string, raw []byte) *outcome {
 	return &o
 }
 
-// Matchers: which handler calls, or which API requests, a stub or a check is
-// about. What they look at is named by the members of a request.
+// Matchers choose handler calls or API requests, for stubs and for verifications, by
+// facts that the members of a request name.
 
-// matchable is something with named facts.
+// matchable is anything with named facts.
 type matchable interface {
-	fact(member string) string     // "" for one that it lacks
-	document(member string) []byte // a JSON text; nil for one that it lacks
+	fact(member string) string     // "" for a missing one
+	document(member string) []byte // a JSON text; nil for a missing one
 }
 
-// matchForm is how a member of a match is written.
+// matchForm is the form of a member of a match.
 type matchForm uint8
 
 const (
@@ -326,16 +328,16 @@ type matchMember struct {
 	form matchForm
 }
 
-// stubMembers are those of a stub, which chooses among attempts that are to start.
+// stubMembers are the members of a stub's match, for attempts about to start.
 var stubMembers = []matchMember{
 	{"namespace", matchText}, {"name", matchText}, {"version", matchText}, {"step", matchText},
 	{"callable", matchText}, {"attempt", matchCount}, {"context", matchSubset},
 }
 
-// callMembers are those of a match for handler calls that were made.
+// callMembers are the members of a match for handler calls.
 var callMembers = append(slices.Clone(stubMembers), matchMember{"task_uuid", matchID}, matchMember{"stubbed", matchFlag})
 
-// requestMembers are those of a match for API requests.
+// requestMembers are the members of a match for API requests.
 var requestMembers = []matchMember{
 	{"surface", matchText}, {"method", matchText}, {"path", matchText}, {"path_prefix", matchPrefix},
 	{"query", matchText}, {"status", matchCount}, {"subject", matchText}, {"body", matchSubset},
@@ -349,10 +351,10 @@ func memberNames(members []matchMember) string {
 	return strings.Join(names, ", ")
 }
 
-// matcher is what must hold, all of it. It is never changed.
+// matcher holds rules that must all hold. It is never changed.
 type matcher []matchRule
 
-// matchRule asks for one fact.
+// matchRule demands one fact.
 type matchRule struct {
 	member string
 	form   matchForm
@@ -362,7 +364,7 @@ type matchRule struct {
 
 func (m matcher) fits(x matchable) bool { return m.fitsBut(x, "") }
 
-// fitsBut is fits without asking for one of the members.
+// fitsBut is fits, ignoring one of the members.
 func (m matcher) fitsBut(x matchable, member string) bool {
 	for i := range m {
 		if m[i].member != member && !m[i].fits(x) {
@@ -383,8 +385,8 @@ func (r *matchRule) fits(x matchable) bool {
 	return x.fact(r.member) == r.want
 }
 
-// specificity is how much is asked for: each member counts one, a document as
-// many as it names values.
+// specificity counts what is demanded: one for each member, and for a document one for
+// each value in it.
 func (m matcher) specificity() (n int) {
 	for i := range m {
 		n++
@@ -395,7 +397,7 @@ func (m matcher) specificity() (n int) {
 	return n
 }
 
-// differences says of each rule that does not hold what there is instead.
+// differences describes the actual fact for each rule that does not hold.
 func (m matcher) differences(x matchable) (all []string) {
 	for i := range m {
 		r := &m[i]
@@ -410,8 +412,8 @@ func (m matcher) differences(x matchable) (all []string) {
 	return all
 }
 
-// matcher reads the members of a match. Everything that is not known is a
-// mistake: what is misspelled must not match everything.
+// matcher reads the members of a match. Unknown ones are refused: a misspelled match
+// must not match everything.
 func (f *fieldReader) matcher(path string, raw []byte, members []matchMember) (m matcher) {
 	if jsonKind(raw) != '{' {
 		f.complain(path, "must be an object with any of %s", memberNames(members))
@@ -420,7 +422,7 @@ func (f *fieldReader) matcher(path string, raw []byte, members []matchMember) (m
 	eachMember(raw, func(key string, value []byte) bool {
 		at := slices.IndexFunc(members, func(m matchMember) bool { return m.name == key })
 		if at < 0 {
-			f.complain(path+"."+key, "is none of %s", memberNames(members))
+			f.complain(path+"."+key, "is unknown; want one of %s", memberNames(members))
 			return true
 		}
 		m = append(m, f.matchRule(path+"."+key, members[at], value))
@@ -458,7 +460,7 @@ func (f *fieldReader) matchRule(path string, member matchMember, raw []byte) mat
 
 // The stubs of the control API: adding, listing and removing them.
 
-// stubView is a stub on the wire.
+// stubView shows a stub.
 type stubView struct {
 	ID       string          `json:"id"`
 	Match    json.RawMessage `json:"match"`
@@ -467,7 +469,7 @@ type stubView struct {
 	Uses     int             `json:"uses"` // deliveries that it has decided
 }
 
-// stubList is every stub, in the order in which they are tried.
+// stubList shows all stubs, in the order in which they are tried.
 type stubList struct {
 	Stubs []stubView `json:"stubs"`
 }
@@ -482,7 +484,7 @@ func (l *stubs) view() stubList {
 	return v
 }
 
-func stubNotFound(id string) *failure { return failf(notFound, "there is no stub %.60q", id) }
+func stubNotFound(id string) *failure { return failf(notFound, "stub %.60q not found", id) }
 
 func (a *controlAPI) addStub(w http.ResponseWriter, r *http.Request) (any, error) {
 	body, err := readBody(r)

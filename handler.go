@@ -353,7 +353,6 @@ const (
 	invalidOutcomeType  = "invalid_outcome"
 	resultTooLargeType  = "result_too_large"
 	handlerErrorType    = "handler_error"
-	stubExhaustedType   = "stub_exhausted"
 	programUnusableType = "program_unusable"
 )
 
@@ -389,7 +388,7 @@ var handlerErrorTypes = []errorTypeRow{
 	{"exit_…", false, "the program exited with this other code"},
 	{"signal_…", true, "a signal of this number ended the program"},
 	{handlerErrorType, true, "the reply is a failure without an error_type; permanent if it says so"},
-	{stubExhaustedType, false, "fixture mode: a stub that fails then has no outcome left"},
+	{"stub_exhausted", false, "fixture mode: a stub that fails then has no outcome left"},
 	{"builtin_fail", false, "builtin:fail without an error_type; retryable if so configured"},
 	{"builtin_flaky", true, "builtin:flaky on one of its failures"},
 }

@@ -36,7 +36,7 @@ func TestMountPaths(t *testing.T) {
 		}
 	}
 	wantConfigProblems(t, configInput{files: map[string]string{"stepwell.toml": "mount.path = '/v1/x'"}},
-		"stepwell.toml:1: mount.path: \"/v1/x\" is at or below /v1, which the orchestration API has itself")
+		"stepwell.toml:1: mount.path: \"/v1/x\" is at or below /v1, which the orchestration API uses")
 }
 
 // TestMountElsewhere serves the surface below another prefix, and not at all.

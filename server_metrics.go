@@ -1,7 +1,8 @@
 package main
 
-// /metrics: the Prometheus text format, version 0.0.4. Label values come from
-// fixed sets: states, route patterns, methods and status codes.
+// What a role reports about itself: GET /metrics in the Prometheus text format,
+// version 0.0.4, and the health routes. Label values come from fixed sets such as
+// states, route patterns and status codes.
 
 import (
 	"cmp"
@@ -18,17 +19,17 @@ import (
 
 const metricsContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// metricsText collects families of metrics in the text format.
+// metricsText collects metrics in the text format.
 type metricsText struct {
 	b strings.Builder
 }
 
-// family begins a metric; kind is counter, gauge or histogram.
+// family begins a metric. The kind is counter, gauge or histogram.
 func (m *metricsText) family(name, kind, help string) {
 	fmt.Fprintf(&m.b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
-// sample adds one value. Labels are name, value, name, value, …
+// sample adds a value. Labels are name, value, name, value, …
 func (m *metricsText) sample(name string, value float64, labels ...string) {
 	m.b.WriteString(name)
 	for i := 0; i < len(labels); i += 2 {
@@ -47,10 +48,18 @@ func (m *metricsText) sample(name string, value float64, labels ...string) {
 	m.b.WriteByte('\n')
 }
 
-// single is a family of one sample.
+// single adds a metric of one sample.
 func (m *metricsText) single(name, kind, help string, value float64) {
 	m.family(name, kind, help)
 	m.sample(name, value)
+}
+
+// counts adds a metric with one sample for each value of a label.
+func counts[N int | uint64](m *metricsText, name, kind, help, label string, values []string, counts []N) {
+	m.family(name, kind, help)
+	for i, n := range counts {
+		m.sample(name, float64(n), label, values[i])
+	}
 }
 
 // histogram adds the samples of a histogram.
@@ -75,7 +84,7 @@ func (s *surface) metrics(http.ResponseWriter, *http.Request) (any, error) {
 	return textReply{metricsContentType, []byte(s.svc.metrics(s.stats))}, nil
 }
 
-// metrics writes the metrics of the service and of one listener.
+// metrics returns the metrics of the service and of one listener.
 func (s *service) metrics(h *httpStats) string {
 	var m metricsText
 	m.family("stepwell_build_info", "gauge", "Always 1; the label tells the version.")
@@ -83,11 +92,14 @@ func (s *service) metrics(h *httpStats) string {
 	m.single("stepwell_uptime_seconds", "gauge", "Seconds since the service started.",
 		s.clock.now().sub(s.started).Seconds())
 	if s.store != nil {
-		s.storeMetrics(&m)
-		s.outsideMetrics(&m)
-		s.dlqMetrics(&m)
-		s.journalMetrics(&m)
-		s.eventMetrics(&m)
+		f := s.workFigures()
+		f.writeTasks(&m)
+		f.writeOutside(&m)
+		f.writeLetters(&m)
+		m.single("stepwell_stale_tasks", "gauge",
+			"Stale tasks that the latest search found, also those it moved to error.", float64(s.staleness.found.Load()))
+		writeJournalMetrics(&m, s.store.status())
+		writeStreamMetrics(&m, s.store.streamFigures())
 	}
 	h.write(&m)
 	var mem runtime.MemStats
@@ -97,55 +109,64 @@ func (s *service) metrics(h *httpStats) string {
 	return m.b.String()
 }
 
-func (s *service) storeMetrics(m *metricsText) {
-	var c counters
-	var queued, running int
-	var load storeLoad
+// workFigures are the figures of store and engine at one moment.
+type workFigures struct {
+	storeLoad
+	counters
+	queued, running int // steps
+
+	// Outside actors.
+	claims, expired             uint64
+	claimable, leases, claimers int
+}
+
+func (s *service) workFigures() (f workFigures) {
 	s.store.locked(func() {
-		c, queued, running = *s.engine.stats, s.engine.queuedLocked(), len(s.engine.running)
-		load = s.store.loadLocked()
+		e, w := s.engine, &s.engine.outside
+		f = workFigures{s.store.loadLocked(), *e.stats, e.queuedLocked(), len(e.running),
+			w.claims, w.expired, len(w.waiting.steps), len(w.leases.held.items), len(w.claimers)}
 	})
+	return f
+}
 
-	m.family("stepwell_tasks", "gauge", "Tasks kept, by state.")
-	for i, n := range load.tasks {
-		m.sample("stepwell_tasks", float64(n), "state", taskStateNames[i])
-	}
-	m.family("stepwell_steps", "gauge", "Steps of the tasks kept, by state.")
-	for i, n := range load.steps {
-		m.sample("stepwell_steps", float64(n), "state", stepStateNames[i])
-	}
+func (f *workFigures) writeTasks(m *metricsText) {
+	counts(m, "stepwell_tasks", "gauge", "Tasks kept, by state.", "state", taskStateNames[:], f.tasks[:])
+	counts(m, "stepwell_steps", "gauge", "Steps of the tasks kept, by state.", "state", stepStateNames[:], f.steps[:])
 	m.single("stepwell_tasks_dropped_total", "counter",
-		"Finished tasks that were dropped beyond the limits, since the store began.", float64(load.dropped))
-	m.family("stepwell_task_transitions_total", "counter", "Transitions of tasks into each state.")
-	for i, n := range c.taskMoves {
-		m.sample("stepwell_task_transitions_total", float64(n), "to", taskStateNames[i])
-	}
-	m.family("stepwell_step_transitions_total", "counter", "Transitions of steps into each state.")
-	for i, n := range c.stepMoves {
-		m.sample("stepwell_step_transitions_total", float64(n), "to", stepStateNames[i])
-	}
-	m.family("stepwell_attempts_total", "counter", "Step attempts that ended, by outcome.")
-	m.sample("stepwell_attempts_total", float64(c.attempts[0]), "outcome", "failure")
-	m.sample("stepwell_attempts_total", float64(c.attempts[1]), "outcome", "success")
-	m.single("stepwell_late_results_total", "counter", "Handler results that came too late to count.", float64(c.late))
+		"Finished tasks that were dropped beyond the limits, since the store began.", float64(f.dropped))
+	counts(m, "stepwell_task_transitions_total", "counter", "Transitions of tasks into each state.",
+		"to", taskStateNames[:], f.taskMoves[:])
+	counts(m, "stepwell_step_transitions_total", "counter", "Transitions of steps into each state.",
+		"to", stepStateNames[:], f.stepMoves[:])
+	counts(m, "stepwell_attempts_total", "counter", "Step attempts that ended, by outcome.",
+		"outcome", []string{"failure", "success"}, f.attempts[:])
+	m.single("stepwell_late_results_total", "counter", "Handler results that came too late to count.", float64(f.late))
 	m.family("stepwell_handler_duration_seconds", "histogram", "How long attempts took in HTTP, exec and delayed handlers.")
-	m.histogram("stepwell_handler_duration_seconds", &c.durations)
-	m.single("stepwell_queue_depth", "gauge", "Steps that are ready and wait for a slot.", float64(queued))
-	m.single("stepwell_handlers_running", "gauge", "Attempts in flight in this process.", float64(running))
-	m.single("stepwell_waiting_requests", "gauge", "Requests that wait for a task.", float64(load.waiting))
+	m.histogram("stepwell_handler_duration_seconds", &f.durations)
+	m.single("stepwell_queue_depth", "gauge", "Steps that are ready and wait for a slot.", float64(f.queued))
+	m.single("stepwell_handlers_running", "gauge", "Attempts in flight in this process.", float64(f.running))
+	m.single("stepwell_waiting_requests", "gauge", "Requests that wait for a task.", float64(f.waiting))
 }
 
-func (s *service) eventMetrics(m *metricsText) {
-	f := s.store.streamFigures()
-	m.single("stepwell_event_streams", "gauge", "Event streams open now.", float64(f.open))
-	m.single("stepwell_events_delivered_total", "counter", "Transitions written to event streams.",
-		float64(f.delivered))
-	m.single("stepwell_event_streams_cut_total", "counter", "Event streams ended because their reader was too slow.",
-		float64(f.cut))
+func (f *workFigures) writeOutside(m *metricsText) {
+	m.single("stepwell_claims_total", "counter", "Steps claimed by outside actors.", float64(f.claims))
+	m.single("stepwell_leases_expired_total", "counter", "Leases of claimed steps that expired.", float64(f.expired))
+	m.single("stepwell_claimable_steps", "gauge", "Enqueued steps that wait for an outside actor.", float64(f.claimable))
+	m.single("stepwell_leases", "gauge", "Steps that outside actors have claimed.", float64(f.leases))
+	m.single("stepwell_claimers_waiting", "gauge", "Outside actors that wait for a step to claim.", float64(f.claimers))
 }
 
-func (s *service) journalMetrics(m *metricsText) {
-	st := s.store.status()
+func (f *workFigures) writeLetters(m *metricsText) {
+	m.family("stepwell_dlq_entries", "gauge", "Entries of the dead letter queue, by reason and resolution status.")
+	for reason, ofReason := range f.letters {
+		for status, n := range ofReason {
+			m.sample("stepwell_dlq_entries", float64(n),
+				"reason", dlqReasonWords[reason], "status", dlqStatusWords[status])
+		}
+	}
+}
+
+func writeJournalMetrics(m *metricsText, st journalStatus) {
 	m.single("stepwell_journal_bytes", "gauge", "Size of the journal on disk.", float64(st.journalBytes))
 	m.single("stepwell_snapshot_bytes", "gauge", "Size of the snapshot on disk.", float64(st.snapshotBytes))
 	m.single("stepwell_journal_records_total", "counter", "Records appended to the journal.", float64(st.records))
@@ -157,7 +178,14 @@ func (s *service) journalMetrics(m *metricsText) {
 	m.single("stepwell_journal_writable", "gauge", "1 while changes can be recorded.", writable)
 }
 
-// httpStats counts the requests of one listener by route pattern.
+func writeStreamMetrics(m *metricsText, f streamFigures) {
+	m.single("stepwell_event_streams", "gauge", "Event streams open now.", float64(f.open))
+	m.single("stepwell_events_delivered_total", "counter", "Transitions written to event streams.", float64(f.delivered))
+	m.single("stepwell_event_streams_cut_total", "counter", "Event streams ended because their reader was too slow.",
+		float64(f.cut))
+}
+
+// httpStats counts the requests to one listener by route pattern.
 type httpStats struct {
 	mu       sync.Mutex
 	requests map[requestKey]uint64     // guarded by mu
@@ -202,36 +230,6 @@ func (h *httpStats) write(m *metricsText) {
 	for _, route := range slices.Sorted(maps.Keys(h.times)) {
 		m.histogram("stepwell_http_request_duration_seconds", h.times[route], "route", route)
 	}
-}
-
-// outsideMetrics writes the figures of outside actors.
-func (s *service) outsideMetrics(m *metricsText) {
-	var claims, expired uint64
-	var waiting, leases, claimers int
-	s.store.locked(func() {
-		w := &s.engine.outside
-		claims, expired = w.claims, w.expired
-		waiting, leases, claimers = len(w.waiting.steps), len(w.leases.held.items), len(w.claimers)
-	})
-	m.single("stepwell_claims_total", "counter", "Steps claimed by outside actors.", float64(claims))
-	m.single("stepwell_leases_expired_total", "counter", "Leases of claimed steps that expired.", float64(expired))
-	m.single("stepwell_claimable_steps", "gauge", "Enqueued steps that wait for an outside actor.", float64(waiting))
-	m.single("stepwell_leases", "gauge", "Steps that outside actors have claimed.", float64(leases))
-	m.single("stepwell_claimers_waiting", "gauge", "Outside actors that wait for a step to claim.", float64(claimers))
-}
-
-func (s *service) dlqMetrics(m *metricsText) {
-	var load storeLoad
-	s.store.locked(func() { load = s.store.loadLocked() })
-	m.family("stepwell_dlq_entries", "gauge", "Entries of the dead letter queue, by reason and resolution status.")
-	for reason, ofReason := range load.letters {
-		for status, n := range ofReason {
-			m.sample("stepwell_dlq_entries", float64(n),
-				"reason", dlqReasonWords[reason], "status", dlqStatusWords[status])
-		}
-	}
-	m.single("stepwell_stale_tasks", "gauge",
-		"Stale tasks that the latest search found, also those it moved to error.", float64(s.staleness.found.Load()))
 }
 
 // The health routes that both roles have.

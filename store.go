@@ -1,14 +1,28 @@
 package main
 
-// The store: every task in memory, its indexes, and the one mutex over them.
-// Changes go through update: decide under the lock, append to the journal,
-// apply. What is handed out is a copy, or an immutable line.
+// The store family: every task in memory, its indexes, and the files on disk.
+// It may use tasks and analytics; it does not know the engine, services, HTTP,
+// or who asks. It alone uses the store's fields and takes its lock: others use
+// its methods. A change goes through update: decide under the lock, append to
+// the journal, apply. Callers get copies, or lines that never change.
+//
+//	store.go            the store, its lock, changes, and what others ask of it
+//	store_index.go      tasks by state and template, dead letters, and requests that may be repeated
+//	store_events.go     the newest transitions for event streams, and waiting for a task
+//	store_retention.go  which finished tasks are kept, and packing after drops
+//	store_journal.go    the journal: records in memory, then on disk, many with one sync
+//	store_format.go     the lines of the files, and store check
+//	store_recover.go    reading the files at a start
+//	store_snapshot.go   writing a snapshot beside the running service
+//	store_state.go      the state document: export and import
+//	store_disk.go       the file operations, space for the journal, and the lock of the directory
 
 import (
 	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -20,43 +34,43 @@ const outcomeRetryEvery = time.Second
 // store holds the tasks in the order of their creation.
 type store struct {
 	clock   clock
-	ids     *idSource // for steps that tasks come to have
+	ids     *idSource // of new steps
 	log     *slog.Logger
 	journal *journal
-	watch   observer      // told under mu of what live tasks do; set before the first update
+	watch   observer      // told of transitions under mu; set before the first update
 	full    chan struct{} // holds a token when the journal has grown enough for a snapshot
-	carried clockState    // the clock of the state document that it began with
+	carried clockState    // the clock of the state document that the store began with
 
 	mu         sync.Mutex
-	seq        uint64               // of the newest record; guarded by mu, as all below
-	slots      []slot               // every task, by position: the order of creation
+	seq        uint64               // of the newest record
+	slots      []slot               // every task, by position: in the order of creation
 	byID       map[uuid]uint32      // task id to position
-	identities map[identityKey]uuid // who deduplicates
+	identities map[identityKey]uuid // tasks by what deduplicates them
 	index      *taskIndex           // positions by state, template, …
-	analytics  *analytics           // what has happened, counted by hour
+	analytics  *analytics           // what happened, counted by hour
 	dead       *dlqIndex            // the entries of the dead letter queue
-	waiters    waiters              // the requests that wait for a task
+	waiters    waiters              // requests that wait for a task
 	events     eventLog             // the newest transitions
-	requests   *requestIndex        // the tasks of requests that may be repeated
+	requests   *requestIndex        // tasks by the requests that created them
 	retain     retention            // which finished tasks are kept
-	packing    packing              // of the positions
+	packing    packing              // closes gaps among the positions
 	scratch    []byte               // for encoding a record
-	lastID     uuid                 // the greatest id that a task of this store took
+	lastID     uuid                 // the greatest id that a task ever took
 
 	templatesMu sync.RWMutex
-	templates   map[string]*template // by hash, all that tasks refer to; guarded by templatesMu
+	templates   map[string]*template // by hash, all that tasks refer to
 }
 
-// slot is the place of one task: live until it has ended, else its line. It has
-// neither where a task was dropped.
+// slot is the place of one task: live until it is over, then its line. It has
+// neither after the task was dropped.
 type slot struct {
 	live     *task
 	line     []byte
-	in       *postings // where the index has it
-	finished instant   // when retention began to count it; 0 before
+	in       *postings // its entry in the index
+	finished instant   // when the task finished, for retention; 0 before
 }
 
-// newStore is an empty store without a journal.
+// newStore returns an empty store without a journal.
 func newStore(c clock, log *slog.Logger) *store {
 	return &store{
 		clock:      c,
@@ -75,8 +89,8 @@ func newStore(c clock, log *slog.Logger) *store {
 	}
 }
 
-// openStore reads what the directory holds and makes the store ready to write.
-// keepEvents is how many transitions stay for those who follow them.
+// openStore reads the files of a directory and opens them for writing.
+// keepEvents is how many transitions the event log keeps.
 func openStore(o journalOptions, keepEvents int, c clock, log *slog.Logger) (*store, error) {
 	s := newStore(c, log)
 	s.events.keep = keepEvents
@@ -86,13 +100,13 @@ func openStore(o journalOptions, keepEvents int, c clock, log *slog.Logger) (*st
 		return nil, err
 	}
 	s.journal = j
-	s.seq = max(s.seq, j.durable()) // the last record may be of no task, and covered by the snapshot
+	s.seq = max(s.seq, j.durable()) // the snapshot may cover a last record that is about no task
 	r.events.appendTo(&s.events, s.seq)
 	s.dead = s.dead.inOrder()
 	return s, nil
 }
 
-// insert gives a task its place, and indexes it as pending.
+// insert gives a task a position and indexes it as pending.
 func (s *store) insert(id uuid, sl slot, tpl *template, by *creation) uint32 {
 	pos := uint32(len(s.slots))
 	s.slots = append(s.slots, sl)
@@ -105,8 +119,8 @@ func (s *store) insert(id uuid, sl slot, tpl *template, by *creation) uint32 {
 	return pos
 }
 
-// noteID keeps the greatest id: a task that comes to have steps takes more of
-// them later, so the newest task need not have it.
+// noteID keeps the greatest id. A task that gets new steps takes more ids
+// later, so the newest task need not have it.
 func (s *store) noteID(id uuid) {
 	if bytes.Compare(id[:], s.lastID[:]) > 0 {
 		s.lastID = id
@@ -129,12 +143,12 @@ func (s *store) keepTemplate(t *template) {
 type change struct {
 	s   *store
 	now instant
-	one [4]*task // room for the usual few
-	set []*task  // the tasks that it changed
+	one [4]*task // room for the usual case
+	set []*task  // the tasks that were changed
 }
 
-// update runs decide under the lock. Decide looks, refuses by an error before
-// its first append, or appends records. The sequence returned covers all that
+// update calls decide under the lock. It refuses by an error before its first
+// append, or appends records. The sequence returned covers everything that
 // decide may have seen: waiting for it makes the answer durable.
 func (s *store) update(decide func(c *change) error) (uint64, error) {
 	s.mu.Lock()
@@ -143,25 +157,26 @@ func (s *store) update(decide func(c *change) error) (uint64, error) {
 	return s.seq, err
 }
 
-// locked calls f with the store's lock held. The engine keeps what it knows of
-// running and waiting steps under this lock too, so that both change together.
+// locked calls f under the store's lock. The engine keeps its view of running
+// and waiting steps under this lock too, so that both change together.
 func (s *store) locked(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
 }
 
-// unlocked calls f with the lock, which the caller holds, released meanwhile.
+// unlocked calls f with the lock released; the caller holds the lock before and
+// after.
 func (s *store) unlocked(f func()) {
 	s.mu.Unlock()
 	defer s.mu.Lock()
 	f()
 }
 
-// wait returns when the record of a sequence is durable.
+// wait returns once everything up to a sequence is durable.
 func (s *store) wait(ctx context.Context, seq uint64) error { return s.journal.wait(ctx, seq) }
 
-// waitAll returns when every change until now is durable.
+// waitAll returns once every change made so far is durable.
 func (s *store) waitAll(ctx context.Context) error {
 	s.mu.Lock()
 	seq := s.seq
@@ -169,10 +184,10 @@ func (s *store) waitAll(ctx context.Context) error {
 	return s.wait(ctx, seq)
 }
 
-// behind returns why nothing new should start, while too much waits for the disk.
+// behind returns an error while too much waits for the disk to take new work.
 func (s *store) behind() error { return s.journal.behind() }
 
-// size returns how many tasks the store holds, and the sequence of the newest record.
+// size returns the number of tasks and the sequence of the newest record.
 func (s *store) size() (tasks int, records uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,15 +197,14 @@ func (s *store) size() (tasks int, records uint64) {
 // seqLocked returns the sequence of the newest record.
 func (s *store) seqLocked() uint64 { return s.seq }
 
-// attach connects a store that nobody uses yet to the source of the ids of steps
-// that tasks grow by, and to the observer of its live tasks.
+// attach sets the source of ids for new steps and the observer of transitions,
+// before the first update.
 func (s *store) attach(ids *idSource, watch observer) {
 	ids.observe(s.lastID)
 	s.ids, s.watch = ids, watch
 }
 
-// eachLiveLocked calls f for the tasks that have not ended, in the order of
-// their creation.
+// eachLiveLocked calls f for every unfinished task, in the order of creation.
 func (s *store) eachLiveLocked(f func(t *task)) {
 	for i := range s.slots {
 		if t := s.slots[i].live; t != nil {
@@ -199,8 +213,8 @@ func (s *store) eachLiveLocked(f func(t *task)) {
 	}
 }
 
-// eachUnsettledErrorLocked calls f for the tasks that ended in error with a step
-// in progress or waiting for a retry. They are not live: f gets a copy.
+// eachUnsettledErrorLocked calls f with a copy of every task that went to error
+// with a step in progress or waiting for a retry.
 func (s *store) eachUnsettledErrorLocked(f func(t *task)) error {
 	failed := &s.index.states[taskError]
 	for pos, ok := failed.next(0); ok; pos, ok = failed.next(pos + 1) {
@@ -220,7 +234,7 @@ func (s *store) eachUnsettledErrorLocked(f func(t *task)) error {
 	return nil
 }
 
-// updateLocked is update for a caller who holds the lock.
+// updateLocked is update for callers that hold the lock.
 func (s *store) updateLocked(decide func(c *change) error) error {
 	if err := s.journal.reserve(); err != nil {
 		return err
@@ -241,8 +255,8 @@ func (s *store) updateLocked(decide func(c *change) error) error {
 	return err
 }
 
-// reindex brings the indexes up to date with a changed task, and keeps an ended
-// one as its line.
+// reindex brings the indexes up to date with a changed task, and keeps a task
+// that is over as its line.
 func (s *store) reindex(t *task) {
 	if t.indexed != t.state {
 		s.index.move(t.pos, t.indexed, t.state, s.slots[t.pos].in)
@@ -259,8 +273,8 @@ func (s *store) reindex(t *task) {
 	sl.live, sl.line = t, nil
 }
 
-// task finds a task to be changed. An ended one comes back to life only when a
-// record is appended to it.
+// task finds a task to be changed. A task that is over becomes live again only
+// when a record is appended to it.
 func (c *change) task(id uuid) (*task, error) {
 	pos, ok := c.s.byID[id]
 	if !ok {
@@ -279,8 +293,8 @@ func (c *change) task(id uuid) (*task, error) {
 
 func taskNotFound(id uuid) error { return failf(taskMissing, "task %s not found", id) }
 
-// taskAt makes the task at a position, which is kept as its line, ready to be
-// changed. The store keeps the line until it settles the task.
+// taskAt decodes the task whose line is at a position. The store keeps the line
+// until the task is reindexed.
 func (s *store) taskAt(pos uint32) (*task, error) {
 	t, err := s.readTaskLine(s.slots[pos].line)
 	if err != nil {
@@ -290,11 +304,13 @@ func (s *store) taskAt(pos uint32) (*task, error) {
 	return t, nil
 }
 
-// readTaskLine makes a task from its line. It needs no lock.
+// readTaskLine decodes a task from its line. It needs no lock.
 func (s *store) readTaskLine(line []byte) (*task, error) {
 	return s.replayLine(line, unobserved{})
 }
 
+// replayLine decodes a task from its line, and tells an observer of each record
+// and transition.
 func (s *store) replayLine(line []byte, obs replayer) (*task, error) {
 	h, err := readTaskHeader(line)
 	if err != nil {
@@ -307,15 +323,15 @@ func (s *store) replayLine(line []byte, obs replayer) (*task, error) {
 	return h.replay(tpl, obs)
 }
 
-// create appends the record of a new task, and the template before it when it
-// is the first of its kind.
+// create appends the record of a new task, after the record of its template if
+// that is new to the store.
 func (c *change) create(r *record, tpl *template) (*task, error) {
 	s := c.s
 	if s.template(tpl.hash) == nil {
 		c.write(&record{kind: recTemplate, hash: tpl.hash, definition: tpl.json})
 		s.keepTemplate(tpl)
 	} else {
-		tpl = s.template(tpl.hash) // one value for all, whoever loaded it
+		tpl = s.template(tpl.hash) // tasks of one definition share one value
 	}
 	c.write(r)
 	t := newTask(r, tpl)
@@ -344,32 +360,32 @@ func (c *change) write(r *record) {
 	s.journal.append(r.seq, s.scratch)
 }
 
+// fold applies a journaled record and keeps its task among those changed.
 func (c *change) fold(t *task, r *record) error {
-	if !c.has(t) {
+	if !slices.Contains(c.set, t) {
 		c.set = append(c.set, t)
 	}
-	t.appendLog(r)
-	c.s.startRecord(t, r)
-	if err := t.apply(r, c.s); err != nil {
+	err := c.s.apply(t, r)
+	if err != nil {
 		c.s.log.Error("a change does not fit the state tables", "error", err)
+	}
+	return err
+}
+
+// apply applies a record to its task, and tells everyone who follows live tasks.
+func (s *store) apply(t *task, r *record) error {
+	t.appendLog(r)
+	s.startRecord(t, r)
+	if err := t.apply(r, s); err != nil {
 		return err
 	}
 	if !r.ids.isZero() {
-		c.s.noteID(t.plan.lastID())
+		s.noteID(t.plan.lastID())
 	}
 	return nil
 }
 
-func (c *change) has(t *task) bool {
-	for _, o := range c.set {
-		if o == t {
-			return true
-		}
-	}
-	return false
-}
-
-// idLocked is the id of the task at a position.
+// idLocked returns the id of the task at a position.
 func (s *store) idLocked(pos uint32) uuid {
 	if t := s.slots[pos].live; t != nil {
 		return t.id
@@ -381,7 +397,7 @@ func (s *store) idLocked(pos uint32) uuid {
 	return id
 }
 
-// liveLocked is an unfinished task, or nil.
+// liveLocked returns an unfinished task, or nil.
 func (s *store) liveLocked(id uuid) *task {
 	if pos, ok := s.byID[id]; ok {
 		return s.slots[pos].live
@@ -389,8 +405,8 @@ func (s *store) liveLocked(id uuid) *task {
 	return nil
 }
 
-// taskOfStep is the task whose id a step's id follows, as those of declared
-// steps do. Whether it has that step is not looked at.
+// taskOfStep returns the task whose id is just below a step's id, as for
+// declared steps. It does not check that the task has the step.
 func (s *store) taskOfStep(id uuid) (task uuid, ok bool) {
 	most := 0
 	for _, tpl := range s.allTemplates() {
@@ -407,12 +423,13 @@ func (s *store) taskOfStep(id uuid) (task uuid, ok bool) {
 	return uuid{}, false
 }
 
-// view is a copy of a task that nobody changes.
+// view returns a copy of a task that nobody changes.
 func (s *store) view(id uuid) (*task, error) {
 	return s.viewObserved(id, nil)
 }
 
-// viewObserved is view; with an observer it is told every transition there was.
+// viewObserved is view; an observer, unless it is nil, is told every record and
+// transition of the task.
 func (s *store) viewObserved(id uuid, obs replayer) (*task, error) {
 	var kept slot
 	var err error
@@ -433,8 +450,8 @@ func (s *store) viewObserved(id uuid, obs replayer) (*task, error) {
 	return s.replayLine(kept.line, obs)
 }
 
-// viewAfter is a view of a task that was just changed. One that was dropped
-// since, with very few kept, is shown as it was at its end.
+// viewAfter returns a view of a task that was just changed. A task dropped
+// since, which happens if very few are kept, is returned as it was at its end.
 func (s *store) viewAfter(t *task) (*task, error) {
 	v, err := s.view(t.id)
 	if kindOf(err) != taskMissing {
@@ -462,7 +479,7 @@ func (s *store) taskIn(sl slot) (*task, error) {
 	return s.readTaskLine(sl.line)
 }
 
-// copyLocked is a slot that later changes do not touch.
+// copyLocked returns a copy of the slot at a position.
 func (s *store) copyLocked(pos uint32) slot {
 	sl := s.slots[pos]
 	if sl.live != nil {
@@ -471,7 +488,8 @@ func (s *store) copyLocked(pos uint32) slot {
 	return sl
 }
 
-// list is one page of the tasks that match, newest first, and how many do.
+// list returns one page of the matching tasks, newest first, and how many
+// match.
 func (s *store) list(f *taskFilter, skip, limit int) ([]*task, int, error) {
 	s.mu.Lock()
 	page, total := s.index.page(f, skip, limit)
@@ -491,7 +509,7 @@ func (s *store) list(f *taskFilter, skip, limit int) ([]*task, int, error) {
 	return tasks, total, nil
 }
 
-// begin, taskMoved and stepMoved make the store follow its live tasks.
+// startRecord, taskMoved and stepMoved tell everyone who follows live tasks.
 func (s *store) startRecord(t *task, r *record) {
 	s.analytics.startRecord(t, r)
 	s.events.maker.startRecord(t, r)
@@ -514,18 +532,18 @@ func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {
 	s.watch.stepMoved(t, i, from, to, at)
 }
 
-// close makes what was written durable and lets go of the directory.
+// close makes everything written durable and releases the directory.
 func (s *store) close() error { return s.journal.close() }
 
-// taskLog is what a task can be replayed from, without any lock.
+// taskLog is what a task can be replayed from without a lock.
 type taskLog struct {
-	line []byte // of an ended task
-	id   uuid   // of a live one, as the two below
+	line []byte // of a task that is over
+	id   uuid   // of a live task, like tpl and log
 	tpl  *template
 	log  []byte
 }
 
-// logLocked is the log of a task as it is now.
+// logLocked returns the log of a task as it is now.
 func (s *store) logLocked(pos uint32) taskLog {
 	if t := s.slots[pos].live; t != nil {
 		return taskLog{id: t.id, tpl: t.tpl, log: t.log[:len(t.log):len(t.log)]}
@@ -543,18 +561,18 @@ func (s *store) replayLog(l taskLog, obs replayer) (*task, error) {
 	return h.replay(l.tpl, obs)
 }
 
-// watchedStates are the states that a task can become stale in.
+// watchedStates are the states in which a task can become stale.
 var watchedStates = [...]taskState{
 	taskStepsInProcess, taskWaitingForDependencies, taskWaitingForRetry, taskBlockedByFailures,
 }
 
-// stalenessBatch is how many tasks a search looks at under the lock at a time; a
-// task counts once more for every 64 of its steps.
+// stalenessBatch is how many tasks a search looks at under the lock at a time.
+// A task counts once more for every 64 of its steps.
 const stalenessBatch = 256
 
-// eachWatchedLocked calls f for the tasks in a watched state, in the order of
-// their creation from the position from on, until a batch is done. It returns
-// where to go on, and whether there is more.
+// eachWatchedLocked calls f for one batch of the tasks in watched states, in
+// the order of creation, from a position on. It returns the position to go on
+// from, and whether there may be more.
 func (s *store) eachWatchedLocked(from uint32, f func(t *task) error) (next uint32, more bool, err error) {
 	s.packing.walks++
 	defer func() { s.packing.walks-- }()
@@ -574,8 +592,8 @@ func (s *store) eachWatchedLocked(from uint32, f func(t *task) error) (next uint
 	return from, true, nil
 }
 
-// watchedWalk goes through the tasks in watched states by position. It holds
-// while the tasks change that it has passed.
+// watchedWalk walks the tasks in watched states by position. Tasks that it has
+// passed may change.
 type watchedWalk struct {
 	sets [len(watchedStates)]*bitset
 	next [len(watchedStates)]uint32
@@ -619,7 +637,7 @@ type storeLoad struct {
 	letters [dlqReasons][dlqStatuses]int
 }
 
-// loadLocked returns the load as of now.
+// loadLocked returns the present load.
 func (s *store) loadLocked() storeLoad {
 	return storeLoad{s.countsLocked(), s.waiters.count, s.retain.dropped, s.dead.counts}
 }

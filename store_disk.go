@@ -1,8 +1,8 @@
 package main
 
-// The file operations that journal and snapshot need, behind an interface so
-// that tests can make each of them fail, and their form on a real disk. What
-// differs between operating systems is in diskfs_linux.go and diskfs_other.go.
+// The file operations of journal and snapshot, behind an interface so that
+// tests can make each of them fail; their form on a real disk; the space
+// reserved for the journal; and the lock of the data directory.
 
 import (
 	"errors"
@@ -21,16 +21,16 @@ import (
 	"time"
 )
 
-// diskFS is a file system. A file that is not there gives fs.ErrNotExist.
+// diskFS is a file system. A missing file gives fs.ErrNotExist.
 type diskFS interface {
-	makeDir(dir string) error             // with its parents, mode 0700, synced; no error when it is there
-	open(name string) (diskFile, error)   // to read
-	edit(name string) (diskFile, error)   // to write, as it is
-	create(name string) (diskFile, error) // to write, emptied or new with mode 0600
+	makeDir(dir string) error             // with its parents, mode 0700, synced; no error if it exists
+	open(name string) (diskFile, error)   // for reading
+	edit(name string) (diskFile, error)   // for writing, as it is
+	create(name string) (diskFile, error) // for writing, emptied or new with mode 0600
 	rename(from, to string) error         // replaces to
 	remove(name string) error             // a file
 	syncDir(dir string) error             // makes names durable
-	free(dir string) (int64, error)       // bytes that can still be written below dir
+	free(dir string) (int64, error)       // bytes that can be written below dir
 	lock(name string) (io.Closer, error)  // exclusive, until closed or the process ends
 }
 
@@ -41,15 +41,15 @@ type diskFile interface {
 	io.Closer
 	size() (int64, error)
 	sync() error                 // makes contents and size durable
-	allocate(off, n int64) error // sets blocks aside; the size stays
-	truncate(size int64) error   // also gives back blocks set aside beyond size
-	orphan() bool                // no name leads to the file any more
+	allocate(off, n int64) error // reserves blocks; the size stays
+	truncate(size int64) error   // also frees blocks reserved beyond size
+	orphan() bool                // whether the file has no name any more
 }
 
 // osDisk is the real file system.
 type osDisk struct{}
 
-// osFile is an open file of it.
+// osFile is an open file of osDisk.
 type osFile struct{ *os.File }
 
 func (d osDisk) makeDir(dir string) error {
@@ -96,7 +96,7 @@ func (osDisk) syncDir(dir string) error {
 		return err
 	}
 	defer f.Close()
-	// Some network and user-space file systems have no sync for directories.
+	// Some network and user-space file systems cannot sync directories.
 	if err := f.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
@@ -127,32 +127,33 @@ func (osDisk) free(dir string) (int64, error) {
 	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
-// Disk space set aside for the journal ahead of its end, so that a full disk is
-// known before a change is applied and not while it is written.
+// Disk space reserved for the journal ahead of its end, so that a full disk is
+// noticed before a change is applied, not while it is written.
 
 const (
-	maxRecord  = 6 << 20           // bytes that one change may take in the journal
-	spaceStep  = 8 << 20           // bytes set aside at once
-	spaceAhead = 8 << 20           // bytes kept set aside, at the least, ahead of what is buffered
-	spaceRetry = time.Second       // how often a full disk is tried again
-	spaceShut  = math.MinInt64 / 2 // room of a journal that takes nothing any more
+	maxRecord  = 6 << 20           // most bytes of one change in the journal
+	spaceStep  = 8 << 20           // bytes reserved at a time
+	spaceAhead = 8 << 20           // fewest bytes kept reserved ahead of what is buffered
+	spaceRetry = time.Second       // time between tries on a full disk
+	spaceShut  = math.MinInt64 / 2 // room of a journal that accepts nothing any more
 )
 
-// journalSpace keeps blocks set aside behind the end of one file.
+// journalSpace keeps blocks reserved behind the end of one file.
 type journalSpace struct {
-	room  atomic.Int64  // bytes set aside and neither written nor buffered
+	room  atomic.Int64  // bytes reserved and neither written nor buffered
 	full  atomic.Bool   // the last extension found no space
-	short chan struct{} // holds a token once full is set: the flusher then tries again by and by
+	short chan struct{} // holds a token after full was set: the flusher tries again later
 	disk  diskFS
 	dir   string
 	log   *slog.Logger
 
 	mu   sync.Mutex // one extension at a time, none while the file changes
 	file diskFile
-	end  int64 // offset up to which blocks are set aside
+	end  int64 // offset up to which blocks are reserved
 }
 
-// extend sees to spaceAhead bytes of room. It is cheap when they are there.
+// extend reserves blocks until the room is spaceAhead. It is cheap if the room
+// is there.
 func (s *journalSpace) extend() error {
 	if !s.wanting() {
 		return nil
@@ -170,16 +171,17 @@ func (s *journalSpace) extend() error {
 	return err
 }
 
-// wanting says whether there is too little room, but not none for good.
+// wanting reports whether the room is too small, unless it was taken away for
+// good.
 func (s *journalSpace) wanting() bool {
 	room := s.room.Load()
 	return room < spaceAhead && room > spaceShut/2
 }
 
-// allocate sets n bytes aside from off on. A file system that cannot do that
-// must have the bytes free, beside the promised ones set aside that way before.
+// allocate reserves n bytes from off on. On a file system that cannot, the
+// bytes must be free, in addition to those promised that way before.
 func (s *journalSpace) allocate(file diskFile, off, n, promised int64) error {
-	// A reservation that fails may keep what it got so far, so it is not tried in vain.
+	// A failed reservation may keep some blocks, so look at the free space first.
 	free, err := s.disk.free(s.dir)
 	if err != nil {
 		return err
@@ -196,7 +198,7 @@ func (s *journalSpace) allocate(file diskFile, off, n, promised int64) error {
 	return nil
 }
 
-// note keeps the outcome of an extension and logs when it changes.
+// note keeps the outcome of an extension, and logs changes of it.
 func (s *journalSpace) note(err error) {
 	was := s.full.Swap(err != nil)
 	switch {
@@ -210,11 +212,11 @@ func (s *journalSpace) note(err error) {
 	}
 }
 
-// shut takes all room away, for good.
+// shut takes all room away for good.
 func (s *journalSpace) shut() { s.room.Store(spaceShut) }
 
-// The lock of a data directory: flock on a file that holds the pid of whoever
-// has it. The lock dies with its process; the file stays.
+// The lock of a data directory: flock on a file that holds the pid of the
+// process that has it. The lock ends with its process; the file stays.
 
 const lockName = "lock"
 
@@ -240,14 +242,14 @@ func (osDisk) lock(name string) (io.Closer, error) {
 	return &storeLock{f}, nil
 }
 
-// Close gives the lock up, and the pid with it.
+// Close releases the lock and removes the pid.
 func (l *storeLock) Close() error {
 	l.file.Truncate(0)
 	return l.file.Close()
 }
 
-// writePID is for the error message of the next one only: a full disk must not
-// keep a store from being opened, so errors do not matter.
+// writePID writes the pid for the error message of the next process that tries.
+// It ignores errors: a full disk must not keep a store from being opened.
 func writePID(f *os.File) {
 	f.Truncate(0)
 	f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
@@ -260,7 +262,7 @@ func lockHeld(dir string, pid int) error {
 	return fmt.Errorf("data directory %s is in use by process %d", dir, pid)
 }
 
-// lockHolder is the pid that a lock file names; 0 when it names none.
+// lockHolder returns the pid in a lock file; 0 for none.
 func lockHolder(f io.Reader) int {
 	text, err := io.ReadAll(io.LimitReader(f, 32))
 	if err != nil {

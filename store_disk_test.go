@@ -42,7 +42,7 @@ func TestLockHolder(t *testing.T) {
 	}
 }
 
-// TestStoreFileModes: what is stored is nobody else's business.
+// TestStoreFileModes checks that only the owner can read what is stored.
 func TestStoreFileModes(t *testing.T) {
 	t.Parallel()
 	o := diskOptions(nil)

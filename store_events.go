@@ -1,8 +1,8 @@
 package main
 
 // The event log: the newest transitions of all tasks and steps, in the order of
-// the journal, for those who follow them. Nothing of it is stored: after a
-// restart it is made again from the tasks' own logs.
+// the journal, and the followers that read it; and waiting for a task. None of
+// it is stored: a start rebuilds the log from the tasks' own logs.
 
 import (
 	"bytes"
@@ -16,30 +16,31 @@ import (
 	"sync/atomic"
 )
 
-// move is one transition, with all that is told of it: its task may be dropped
-// meanwhile. It has no pointers, so that the garbage collector need not look at a
-// hundred thousand of them.
+// move is one transition with everything that is reported about it, because its
+// task may be dropped meanwhile. It has no pointers, so that the garbage
+// collector need not scan a hundred thousand of them.
 type move struct {
 	seq      uint64 // of the record that made it
 	at       instant
 	task     uuid
-	step     uuid   // zero when the task itself moved
-	n        uint32 // place within its record, from 1
-	template uint32 // place in the maker's list
+	step     uuid   // zero if the task itself moved
+	n        uint32 // number within its record, from 1
+	template uint32 // index in the maker's list
 	declared int32  // the step in the template
 	instance int32  // of a batch_worker step
 	attempt  int32
 	from, to uint8 // a stepState, or of a task a taskState
 }
 
-// moveMaker makes moves of what an observer hears while a record is applied.
+// moveMaker makes moves from what an observer is told while a record is
+// applied.
 type moveMaker struct {
 	seq     uint64
-	started instant // of the attempt, if the record starts one
+	started instant // start of the attempt, if the record starts one
 	n       uint32  // moves of the record so far
 
 	current   *template // of the record's task
-	place     uint32    // where it stands in templates
+	place     uint32    // its index in templates
 	templates []*template
 	places    map[*template]uint32
 }
@@ -51,7 +52,8 @@ func (m *moveMaker) startRecord(t *task, r *record) {
 	}
 }
 
-// placeOf is where a template stands in the list; one that is not there is added.
+// placeOf returns the index of a template in the list, and adds the template if
+// needed.
 func (m *moveMaker) placeOf(tpl *template) uint32 {
 	place, ok := m.places[tpl]
 	if ok {
@@ -82,30 +84,30 @@ func (m *moveMaker) stepMove(t *task, i int, from, to stepState, at instant) mov
 	}
 }
 
-// eventLog is a ring of moves. The store's mutex guards it; a record stands in it
-// with all its moves or with none.
+// eventLog is a ring of moves, guarded by the store's mutex. It holds all moves
+// of a record or none.
 type eventLog struct {
-	keep    int // how many moves are held, and more only where one record makes more
+	keep    int // how many moves are held; more only if one record makes more
 	ring    []move
 	head    int    // index of the oldest
-	held    int    // how many there are
-	first   uint64 // number of the oldest: they are numbered from 0 in this process
-	lost    uint64 // the last sequence of which moves may be missing here
-	dropped uint64 // the last sequence of any task that the store has dropped
+	held    int    // number of moves held
+	first   uint64 // number of the oldest; moves are numbered from 0 in this process
+	lost    uint64 // the last sequence whose moves may be missing
+	dropped uint64 // the last sequence of any dropped task
 	maker   moveMaker
 
 	closing sync.Once
-	closed  chan struct{} // when nobody shall follow any longer
+	closed  chan struct{} // closed when followers must end
 
 	streams   atomic.Int64  // open now
 	delivered atomic.Uint64 // moves written to streams
 	cut       atomic.Uint64 // streams that were too slow
 }
 
-// close releases all who follow.
+// close ends all followers.
 func (l *eventLog) close() { l.closing.Do(func() { close(l.closed) }) }
 
-// append appends a move, and drops the oldest records for it.
+// append appends a move, and drops the oldest records to make room.
 func (l *eventLog) append(m move) {
 	for l.held >= l.keep && l.ring[l.head].seq != m.seq {
 		l.dropRecord()
@@ -125,7 +127,7 @@ func (l *eventLog) dropRecord() {
 	}
 }
 
-// index is where the n-th move held stands.
+// index returns the index in ring of the n-th move held.
 func (l *eventLog) index(n int) int {
 	if n += l.head; n >= len(l.ring) {
 		n -= len(l.ring)
@@ -144,24 +146,24 @@ func (l *eventLog) grow() {
 	l.ring, l.head = ring, 0
 }
 
-// end is the number of the move to come.
+// end returns the number of the next move to come.
 func (l *eventLog) end() uint64 { return l.first + uint64(l.held) }
 
-// move is the move with a number that is held.
+// move returns the move with a number that is held.
 func (l *eventLog) move(number uint64) *move { return &l.ring[l.index(int(number-l.first))] }
 
-// after is the number of the first move later than a sequence.
+// after returns the number of the first move later than a sequence.
 func (l *eventLog) after(seq uint64) uint64 {
 	return l.first + uint64(sort.Search(l.held, func(n int) bool { return l.ring[l.index(n)].seq > seq }))
 }
 
-// forget drops everything up to a sequence, and so all that is held.
+// forget drops everything up to a sequence, which is everything held.
 func (l *eventLog) forget(seq uint64) {
 	l.first += uint64(l.held)
 	l.head, l.held, l.lost = 0, 0, seq
 }
 
-// oldest is the first sequence that nothing is missing of.
+// oldest returns the first sequence of which nothing is missing.
 func (l *eventLog) oldest() uint64 {
 	if l.held > 0 {
 		return l.ring[l.head].seq
@@ -169,37 +171,37 @@ func (l *eventLog) oldest() uint64 {
 	return l.lost + 1
 }
 
-// taskDropped notes that the task with this newest record is kept no longer: its
-// moves stay, but the next snapshot has no line to make them from again.
+// taskDropped notes that the task with this newest record was dropped: its
+// moves stay, but the next snapshot has no line to rebuild them from.
 func (l *eventLog) taskDropped(lastSeq uint64) { l.dropped = max(l.dropped, lastSeq) }
 
-// missing is the last sequence of which moves may be missing in what is made of a
-// snapshot that is written now.
+// missing returns the last sequence whose moves may be missing when a store is
+// read from a snapshot written now.
 func (l *eventLog) missing() uint64 { return max(l.lost, l.dropped) }
 
-// How the event log is made again while a store is read: from the journal's
-// records as they are applied, and before them from the logs in the snapshot's
-// lines, of which the snapshot says how far back they were held.
+// Rebuilding the event log while a store is read: from the journal's records as
+// they are applied, and before them from the logs in the snapshot's lines. The
+// snapshot says how far back moves were held.
 
-// eventsHead is how the snapshot's line about the event log begins.
+// eventsHead is the start of the snapshot's line about the event log.
 const eventsHead = `{"events_after":`
 
-// appendEventsLine is that line, without its closing brace: the moves of all
-// records later than the sequence were held.
+// appendEventsLine appends that line, without its closing brace. It says that
+// the moves of all records later than lost were held.
 func appendEventsLine(b []byte, lost uint64) []byte {
 	return fmt.Appendf(b, `%s%d`, eventsHead, lost)
 }
 
-// recollector collects the moves of the snapshot's tasks, and gives them to the
-// log in the order of their records.
+// moveCollector collects the moves of the snapshot's tasks and passes them to
+// the log in the order of their records.
 type moveCollector struct {
-	known bool   // the snapshot says how far back
-	after uint64 // moves of later records are held
-	moves []move // not in the log yet
+	known bool   // whether the snapshot says how far back
+	after uint64 // moves of later records are kept
+	moves []move // not yet in the log
 	begun bool   // the last line of the snapshot was read
 }
 
-// line takes what appendEventsLine wrote.
+// line reads the line that appendEventsLine writes.
 func (c *moveCollector) line(text []byte) error {
 	var v struct {
 		After *uint64 `json:"events_after"`
@@ -207,19 +209,19 @@ func (c *moveCollector) line(text []byte) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&v); err != nil || v.After == nil {
-		return fmt.Errorf("events: %.80q is not what the event log held", text)
+		return fmt.Errorf("%.80q is not a line about the event log", text)
 	}
 	if c.known {
-		return fmt.Errorf("what the event log held stands there twice")
+		return fmt.Errorf("duplicate line about the event log")
 	}
 	c.known, c.after = true, *v.After
 	return nil
 }
 
-// wants reports whether a task whose newest record this is has moves to collect.
+// wants reports whether a task with this newest record has moves to collect.
 func (c *moveCollector) wants(lastSeq uint64) bool { return c.known && lastSeq > c.after }
 
-// appendTo gives the log the collected moves of the records up to seq.
+// appendTo moves the collected moves of the records up to seq to the log.
 func (c *moveCollector) appendTo(log *eventLog, seq uint64) {
 	if !c.begun {
 		c.sortMoves(log, seq)
@@ -232,7 +234,7 @@ func (c *moveCollector) appendTo(log *eventLog, seq uint64) {
 	c.moves = c.moves[n:]
 }
 
-// sortMoves puts in order what was collected, before the first record after seq.
+// sortMoves sorts the collected moves, before the first record after seq.
 func (c *moveCollector) sortMoves(log *eventLog, seq uint64) {
 	c.begun = true
 	if !c.known {
@@ -244,16 +246,16 @@ func (c *moveCollector) sortMoves(log *eventLog, seq uint64) {
 	})
 }
 
-// skip notes a record of the journal that is not applied, because the line of
-// its task has it: its moves were collected, or are lost.
+// skip notes a record of the journal that is not applied because its task's
+// line contains it: its moves were collected, or are lost.
 func (c *moveCollector) skip(log *eventLog, seq uint64) {
 	if !c.known {
 		log.forget(seq)
 	}
 }
 
-// lineReplay follows the replay of a snapshot's line: for the figures, and for
-// the event log.
+// lineReplay observes the replay of a snapshot's line for the figures and the
+// event log.
 type lineReplay struct {
 	figures replayer
 	keeper  *moveCollector
@@ -281,12 +283,12 @@ func (r *lineReplay) keep(m move) {
 	}
 }
 
-// The event stream: a follower reads the event log, as far as it is durable, and
-// writes what it reads as server-sent events. Of one record all transitions
-// are told, in order; the id stands on the last of them alone, so that a reader
-// who was torn off in between is told all of them again.
+// Followers: a follower reads the event log as far as it is durable. It reports
+// all transitions of a record in order; only the last has the id, so that a
+// client that reconnects mid-record receives the whole record again.
 
-// eventBatch is how many moves a follower looks at under the store's lock.
+// eventBatch is how many moves a follower looks at under the store's lock at a
+// time.
 const eventBatch = 512
 
 // eventFilter selects tasks; empty members select all.
@@ -295,32 +297,33 @@ type eventFilter struct {
 	namespace string
 }
 
-// selects reports whether a move of a task made from the template is wanted.
+// selects reports whether the filter selects a move of a task made from the
+// template.
 func (f *eventFilter) selects(m *move, tpl *template) bool {
 	return (f.task.isZero() || f.task == m.task) && (f.namespace == "" || f.namespace == tpl.namespace)
 }
 
-// event is a move as a follower takes it out of the log.
+// event is a move as a follower reads it from the log.
 type event struct {
 	move
 	tpl  *template
-	last bool // of its record
+	last bool // the last of its record
 }
 
 // follower is one reader of the event log.
 type follower struct {
 	store  *store
 	filter eventFilter
-	missed bool   // something before what it begins with is gone
-	oldest uint64 // first sequence that could be told when it began
-	after  uint64 // last sequence that was taken whole, or needs not be told
-	next   uint64 // number of the next move to take
+	missed bool   // moves before the first that it reads are gone
+	oldest uint64 // first sequence held when it began
+	after  uint64 // last sequence read completely, or without moves to report
+	next   uint64 // number of the next move to read
 	batch  []event
 }
 
-// follow is a follower from a sequence on, from 0 the oldest one held. It missed
-// transitions, and begins with the oldest, where the log does not reach back to
-// the sequence, or the sequence is of another store.
+// follow returns a follower from a sequence on; from 0 it begins with the
+// oldest move held. If the log does not reach back to the sequence, or the
+// sequence is of another store, it begins with the oldest and has missed moves.
 func (s *store) follow(filter eventFilter, after uint64) (*follower, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -336,7 +339,8 @@ func (s *store) follow(filter eventFilter, after uint64) (*follower, error) {
 	return f, nil
 }
 
-// followNow follows from the newest durable record on.
+// followNow returns a follower from the newest durable record on, and the
+// sequence of that.
 func (s *store) followNow(filter eventFilter) (*follower, uint64, error) {
 	now := s.journal.published.Load()
 	f, err := s.follow(filter, now)
@@ -353,7 +357,7 @@ func (f *follower) news() <-chan struct{} { return f.store.journal.publishing.ne
 // ended returns a channel that is closed when the service ends.
 func (f *follower) ended() <-chan struct{} { return f.store.events.closed }
 
-// open counts a stream as open until it calls the function returned.
+// open counts a stream as open until the function returned is called.
 func (f *follower) open() (closed func()) {
 	f.store.events.streams.Add(1)
 	return func() { f.store.events.streams.Add(-1) }
@@ -375,9 +379,9 @@ func (s *store) streamFigures() streamFigures {
 	return streamFigures{l.streams.Load(), l.delivered.Load(), l.cut.Load()}
 }
 
-// take copies what is to be told of the next moves, as far as they are durable.
-// The batch is the follower's until the next call. There may be more at once; it
-// is behind when the log dropped what comes next.
+// take copies the next moves that are durable and selected. The batch is valid
+// until the next call. There may be more at once; behind means that the log
+// dropped what comes next.
 func (f *follower) take() (batch []event, more, behind bool) {
 	limit := f.store.journal.published.Load()
 	s := f.store
@@ -405,12 +409,12 @@ func (f *follower) take() (batch []event, more, behind bool) {
 		}
 	}
 	if f.next == end {
-		f.after = max(f.after, limit) // records that moved nothing need no telling
+		f.after = max(f.after, limit) // records without moves need no event
 	}
 	return f.batch, f.next < end, false
 }
 
-// append appends an event as it goes out.
+// append appends an event in the form of the stream.
 func (e *event) append(b []byte) []byte {
 	if e.last {
 		b = appendEventID(b, e.seq)
@@ -454,7 +458,7 @@ func (e *event) appendJSON(b []byte) []byte {
 	return append(o.b, '}')
 }
 
-// stepName is the name of the step that moved.
+// stepName returns the name of the step that moved.
 func (e *event) stepName() string {
 	def := &e.tpl.steps[e.declared]
 	if def.kind == stepBatchWorker {
@@ -463,8 +467,8 @@ func (e *event) stepName() string {
 	return def.name
 }
 
-// states are the names of the states that a move is between; from is "" at the
-// beginning.
+// states returns the names of the states before and after the move; from is ""
+// for a new task or step.
 func (m *move) states() (from, to string) {
 	if m.step.isZero() {
 		if f := taskState(m.from); f != noTaskState {
@@ -480,42 +484,42 @@ func (m *move) states() (from, to string) {
 
 // Waiting for a task: requests that are answered when it comes into a state.
 
-// waitEnd says why a wait was over.
+// waitEnd is why a wait ended.
 type waitEnd string
 
 const (
-	waitReached  waitEnd = ""         // the task came into the state
+	waitReached  waitEnd = ""         // the task entered the state
 	waitTimedOut waitEnd = "timeout"  // the limit passed first
-	waitEnded    waitEnd = "ended"    // the task is over and can never come into it
+	waitEnded    waitEnd = "ended"    // the task is over and can never enter it
 	waitShutdown waitEnd = "shutdown" // the service ends
-	waitReset    waitEnd = "reset"    // the service was set back to its start
+	waitReset    waitEnd = "reset"    // the service was reset
 )
 
-// waiters are the requests that wait, by task. All of it is guarded by store.mu.
+// waiters are the requests that wait, by task. store.mu guards them.
 type waiters struct {
 	tasks  map[uuid]*awaited
-	count  int     // how many wait
-	closed waitEnd // why nobody may wait any more; "" while one may
+	count  int     // number of waiters
+	closed waitEnd // why nobody may wait any more; "" while waiting is allowed
 }
 
-// awaited is one task and those that wait for it.
+// awaited is one task and its waiters.
 type awaited struct {
-	wants  stateSet // what any of them waits for, and the final states
-	passed stateSet // what the task came into since it was last settled
+	wants  stateSet // the states that any of them waits for, and the final states
+	passed stateSet // states that the task entered since the waiters were last notified
 	all    []*waiter
 }
 
-// waiter is one wait. What its end was may be read once done is closed.
+// waiter is one wait. Its end may be read once done is closed.
 type waiter struct {
 	task  uuid
 	wants stateSet
 	place int // in awaited.all
 	done  chan struct{}
 	end   waitEnd
-	found slot // the task at that moment; empty when it is to be looked up
+	found slot // the task at that moment; empty if it must be looked up
 }
 
-// join makes a waiter for a task that is in a state.
+// join adds a waiter for a task that is in a state.
 func (w *waiters) join(id uuid, wants stateSet, state taskState) *waiter {
 	n := &waiter{task: id, wants: wants, done: make(chan struct{})}
 	if w.closed != "" {
@@ -533,12 +537,12 @@ func (w *waiters) join(id uuid, wants stateSet, state taskState) *waiter {
 	n.place = len(a.all)
 	a.all = append(a.all, n)
 	a.wants |= wants
-	a.passed |= wants & setOf(state) // of a task that is being created
+	a.passed |= wants & setOf(state) // the task may be in the state since its creation just now
 	w.count++
 	return n
 }
 
-// moved hears of every transition. It costs next to nothing while nobody waits.
+// moved is told every transition. It costs next to nothing while nobody waits.
 func (w *waiters) moved(id uuid, to taskState) {
 	if w.count == 0 {
 		return
@@ -548,7 +552,7 @@ func (w *waiters) moved(id uuid, to taskState) {
 	}
 }
 
-// hasNews reports whether settled has somebody to tell.
+// hasNews reports whether notify has somebody to tell.
 func (w *waiters) hasNews(id uuid) bool {
 	if w.count == 0 {
 		return false
@@ -564,8 +568,8 @@ func (w *waiters) hasNews(id uuid) bool {
 	return true
 }
 
-// notify tells those who wait for what the task came into. All of them share
-// the slot: the task as it is now.
+// notify ends the waits for states that the task entered. All of them share the
+// slot: the task as it is now.
 func (w *waiters) notify(id uuid, now slot) {
 	a := w.tasks[id]
 	all, passed := a.all, a.passed
@@ -605,8 +609,8 @@ func (n *waiter) finished() bool {
 	}
 }
 
-// withdraw ends the wait for a reason of the waiter's own, unless it has ended.
-// What others wait for is left as it was: too many looks do no harm.
+// withdraw ends one wait for another reason, unless it has ended. awaited.wants
+// keeps its states: that only makes a few extra looks.
 func (w *waiters) withdraw(n *waiter, why waitEnd, found slot) {
 	if n.finished() {
 		return
@@ -636,8 +640,8 @@ func (w *waiters) dropTask(id uuid, was slot) {
 	delete(w.tasks, id)
 }
 
-// releaseAll ends every wait. The tasks are looked up afterwards, if they are
-// still there.
+// releaseAll ends every wait. The tasks are looked up afterwards, if they still
+// exist.
 func (w *waiters) releaseAll(why waitEnd) {
 	for _, a := range w.tasks {
 		for _, n := range a.all {
@@ -647,8 +651,8 @@ func (w *waiters) releaseAll(why waitEnd) {
 	w.tasks, w.count = nil, 0
 }
 
-// await begins a wait for a task to come into one of the states. It is over
-// already when the task is in one, or can never be.
+// await begins a wait for a task to enter one of the states. It is over at once
+// if the task is in one or can never be.
 func (s *store) await(id uuid, wants stateSet) (*waiter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -672,7 +676,7 @@ func (s *store) await(id uuid, wants stateSet) (*waiter, error) {
 	return s.waiters.join(id, wants, state), nil
 }
 
-// stateLocked is the state of the task at a position.
+// stateLocked returns the state of the task at a position.
 func (s *store) stateLocked(pos uint32) (taskState, error) {
 	if live := s.slots[pos].live; live != nil {
 		return live.state, nil
@@ -681,7 +685,8 @@ func (s *store) stateLocked(pos uint32) (taskState, error) {
 	return h.state, err
 }
 
-// stopWaiting ends a wait at its limit, with the task as it is, unless it has ended.
+// stopWaiting ends a wait at its limit, with the task as it is, unless it has
+// ended.
 func (s *store) stopWaiting(n *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -692,7 +697,7 @@ func (s *store) stopWaiting(n *waiter) {
 	s.waiters.withdraw(n, waitTimedOut, found)
 }
 
-// notifyWaiters tells those who wait for what a settled task came into.
+// notifyWaiters tells the waiters of a task which states it entered.
 func (s *store) notifyWaiters(t *task) {
 	if s.waiters.hasNews(t.id) {
 		s.waiters.notify(t.id, s.copyLocked(t.pos))

@@ -1,7 +1,7 @@
 package main
 
-// The event stream: that every transition is told once and in order, whoever
-// resumes from wherever, over restarts, and however slow the reader is.
+// The event stream: every transition is reported once and in order, wherever a
+// reader resumes, across restarts, and however slow the reader is.
 
 import (
 	"encoding/json"
@@ -31,7 +31,7 @@ func (e told) place(t testing.TB) (place struct{ Seq, N int }) {
 	return place
 }
 
-// parseEvents reads a stream as the rules of server-sent events say.
+// parseEvents reads a stream by the rules of server-sent events.
 func parseEvents(text string) (events []told, lastID uint64) {
 	for block := range strings.SplitSeq(text, "\n\n") {
 		e := told{}
@@ -54,13 +54,13 @@ func parseEvents(text string) (events []told, lastID uint64) {
 	return events, lastID
 }
 
-// allEvents is everything that a follower is told now, as text.
+// allEvents returns everything that a follower would receive now, as text.
 func allEvents(t testing.TB, s *service, filter eventFilter, after uint64) string {
 	t.Helper()
 	s.store.mu.Lock()
 	newest := s.store.seq
 	s.store.mu.Unlock()
-	if err := s.store.journal.wait(t.Context(), newest); err != nil { // nothing is streamed before
+	if err := s.store.journal.wait(t.Context(), newest); err != nil { // nothing is streamed before that
 		t.Fatal(err)
 	}
 	return eventsOf(t, s.store, filter, after)
@@ -148,7 +148,7 @@ func growWorld(t *testing.T, s *service) {
 	}
 }
 
-// mustClaim claims what there is.
+// mustClaim claims every step that can be claimed.
 func mustClaim(t *testing.T, s *service) []claim {
 	t.Helper()
 	got, err := s.outside.claim(t.Context(), &claimRequest{callables: []string{"Outside"}, limit: 100, lease: time.Minute, worker: "w"})
@@ -216,7 +216,8 @@ func historyEvents(t *testing.T, s *service) (lines []string) {
 	return lines
 }
 
-// TestEventsAreTheHistories holds the stream against the transitions of every task.
+// TestEventsAreTheHistories compares the stream with the transitions of every
+// task.
 func TestEventsAreTheHistories(t *testing.T) {
 	s := eventWorld(t, serviceTest{clock: newVirtualClock(testStart)})
 	defer closeTestService(t, s)
@@ -247,8 +248,8 @@ func TestEventsAreTheHistories(t *testing.T) {
 	}
 }
 
-// checkSuffixes resumes at every id there could be: what is told must be the end of
-// what was told from the beginning.
+// checkSuffixes resumes at every possible id: the rest of the stream must
+// follow.
 func checkSuffixes(t *testing.T, s *service, whole string) {
 	t.Helper()
 	blocks := blocksOf(t, whole)
@@ -284,8 +285,8 @@ func TestEventsResumeAnywhere(t *testing.T) {
 	}
 }
 
-// TestEventsOverARestart: whatever is offered after a restart is what was
-// offered before it, with a snapshot between and without, again and again.
+// TestEventsOverARestart checks that a restart offers the same events as before
+// it, with and without a snapshot in between, repeatedly.
 func TestEventsOverARestart(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -316,9 +317,9 @@ func TestEventsOverARestart(t *testing.T) {
 	}
 }
 
-// TestEventsOfDroppedTasks: what tasks did is told while the process lives, however
-// soon they are dropped. A snapshot does not have it any more, and what is offered
-// after a restart is the same as before it, whole from its first sequence on.
+// TestEventsOfDroppedTasks checks that the transitions of dropped tasks are
+// reported while the process lives. A snapshot does not contain them; after a
+// restart the stream is the same from its first complete sequence on.
 func TestEventsOfDroppedTasks(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -370,8 +371,8 @@ func mustSnapshot(t *testing.T, s *store) {
 	}
 }
 
-// TestEventsOfACutJournal: wherever a journal ends, with tasks dropped before and
-// after, the events are what they were when it was that long.
+// TestEventsOfACutJournal checks that a journal cut anywhere gives the events
+// of the time when it was that long, with tasks dropped before and after.
 func TestEventsOfACutJournal(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -414,8 +415,8 @@ func TestEventsOfACutJournal(t *testing.T) {
 	}
 }
 
-// TestEventsOfAnImportedState: a document has no events; they begin after it, in
-// memory as on disk, and stay over a restart.
+// TestEventsOfAnImportedState checks that the events of an imported document
+// begin after it, in memory and on disk, and survive a restart.
 func TestEventsOfAnImportedState(t *testing.T) {
 	t.Parallel()
 	from := eventWorld(t, serviceTest{clock: newVirtualClock(testStart)})
@@ -443,7 +444,7 @@ func TestEventsOfAnImportedState(t *testing.T) {
 	}
 }
 
-// BenchmarkEventLog is what a transition costs to be held.
+// BenchmarkEventLog measures what keeping a transition costs.
 func BenchmarkEventLog(b *testing.B) {
 	l, of := &eventLog{keep: defaultKeptEvents}, &task{tpl: &template{}}
 	for n := uint64(0); b.Loop(); n++ {

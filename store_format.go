@@ -24,17 +24,17 @@ import (
 )
 
 const (
-	storeFormat = 1 // the newest version of both files that is read, and the one written
+	storeFormat = 1 // the newest version of both files that is read, and the version written
 	sumTail     = `,"sum":"00000000"}`
 	recordHead  = `{"seq":`
 
-	snapshotHeaderSize = 160       // with its newline; padded with spaces
-	lineChunk          = 256 << 10 // lines are handed out as slices of chunks of this size
+	snapshotHeaderSize = 160       // including the newline; padded with spaces
+	lineChunk          = 256 << 10 // lines are slices of chunks of this size
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// appendSumTail closes a line whose bytes so far have this sum.
+// appendSumTail ends a line whose bytes so far have this sum.
 func appendSumTail(dst []byte, sum uint32) []byte {
 	const digits = "0123456789abcdef"
 	dst = append(dst, `,"sum":"`...)
@@ -55,15 +55,15 @@ func appendRecord(dst []byte, seq uint64, body []byte) []byte {
 }
 
 // appendJournalHeader appends the first line of a journal whose first record
-// has, or will have, the sequence from.
+// has the sequence from.
 func appendJournalHeader(dst []byte, from uint64) []byte {
 	start := len(dst)
 	dst = fmt.Appendf(dst, `{"format":%d,"journal":"stepwell","from":%d`, storeFormat, from)
 	return appendSumTail(dst, crc32.Checksum(dst[start:], castagnoli))
 }
 
-// snapshotHeader makes the first line of a snapshot, of a fixed length because
-// it is written last.
+// snapshotHeader returns the first line of a snapshot. Its length is fixed
+// because it is written last.
 func snapshotHeader(at instant, covered, count uint64) []byte {
 	b := fmt.Appendf(nil, `{"format":%d,"snapshot":"stepwell","at":%q,"seq":%d,"count":%d`,
 		storeFormat, at.zoned(), covered, count)
@@ -73,7 +73,7 @@ func snapshotHeader(at instant, covered, count uint64) []byte {
 	return appendSumTail(b, crc32.Checksum(b, castagnoli))
 }
 
-// lineFault is what is wrong with a line (without its newline), or "".
+// lineFault returns what is wrong with a line (without its newline), or "".
 func lineFault(line []byte) string {
 	n := len(line) - len(sumTail)
 	if n < 1 || line[0] != '{' {
@@ -87,7 +87,7 @@ func lineFault(line []byte) string {
 	return ""
 }
 
-// recordSeq is the sequence of a record, or what is wrong with the line.
+// recordSeq returns the sequence of a record, or what is wrong with the line.
 func recordSeq(line []byte) (uint64, string) {
 	if fault := lineFault(line); fault != "" {
 		return 0, fault
@@ -117,8 +117,8 @@ type storeHeader struct {
 	Count    uint64 `json:"count"` // snapshot: lines that follow
 }
 
-// readHeader reads the first line of a file. The format comes first: nothing
-// else is known about the lines of a newer one.
+// readHeader reads the first line of a file. It checks the format first: the
+// lines of a newer format may be anything.
 func readHeader(file string, s *journalScanner) (storeHeader, error) {
 	var h storeHeader
 	line, whole, err := s.next()
@@ -150,25 +150,25 @@ type damage struct {
 
 func (d *damage) Error() string { return fmt.Sprintf("%s, line %d: %s", d.file, d.line, d.reason) }
 
-// journalScanner hands out the lines of a file. They are slices of big chunks that
-// are never written again, so whoever gets a line may keep it.
+// journalScanner returns the lines of a file. They are slices of large chunks
+// that are never written again, so callers may keep them.
 type journalScanner struct {
 	src    io.Reader
-	left   int64  // bytes of the file that are not read yet, as far as known
-	chunk  []byte // chunk[at:] is read but not handed out
+	left   int64  // bytes of the file not read yet, by its size
+	chunk  []byte // chunk[at:] was read but not returned
 	at     int
 	eof    bool
-	number int   // of the line handed out last, from 1
+	number int   // of the line returned last, from 1
 	start  int64 // its offset in the file
-	end    int64 // the offset after it
+	end    int64 // the offset after the line
 }
 
 func newJournalScanner(src io.Reader, size int64) *journalScanner {
 	return &journalScanner{src: src, left: size}
 }
 
-// next is the next line without its newline; whole says whether it had one.
-// The error is io.EOF after the last line.
+// next returns the next line without its newline, and whether it had one. The
+// error is io.EOF after the last line.
 func (s *journalScanner) next() (line []byte, whole bool, err error) {
 	for seen := 0; ; {
 		if i := bytes.IndexByte(s.chunk[s.at+seen:], '\n'); i >= 0 {
@@ -187,7 +187,7 @@ func (s *journalScanner) next() (line []byte, whole bool, err error) {
 	}
 }
 
-// take hands out n bytes and steps over the newline, if there is one.
+// take returns n bytes and skips the newline, if any.
 func (s *journalScanner) take(n, newline int) []byte {
 	line := s.chunk[s.at : s.at+n : s.at+n]
 	s.at += n + newline
@@ -197,8 +197,8 @@ func (s *journalScanner) take(n, newline int) []byte {
 	return line
 }
 
-// fill reads more. When the chunk is full a new one begins with what was not
-// handed out of it.
+// fill reads more. A full chunk is replaced by one that begins with the bytes
+// not yet returned.
 func (s *journalScanner) fill() error {
 	if len(s.chunk) == cap(s.chunk) {
 		rest := s.chunk[s.at:]
@@ -216,22 +216,22 @@ func (s *journalScanner) fill() error {
 	return err
 }
 
-// `stepwell store check`: reads every line of every file of a store, changes
-// nothing, and says what a start would make of it.
+// `stepwell store check`: it reads every line of every file of a store, changes
+// nothing, and reports what a start would do.
 
 // fileSurvey is what one file holds.
 type fileSurvey struct {
 	lines  int     // without the header
-	bad    int     // lines that do not check out
-	damage *damage // the first of them
-	first  uint64  // sequences of the good records
+	bad    int     // lines with a fault
+	damage *damage // the first of these
+	first  uint64  // first and last sequence of the good records
 	last   uint64
 	bytes  int64
 }
 
-// checkStoreFiles reports on the store in dir and has l take every line, as a
-// start would. The error is what a start would refuse the store for. It takes
-// no lock, so it works beside the process that has it.
+// checkStoreFiles reports on the store in dir and passes every line to l, as a
+// start would. The error is why a start would refuse the store. It takes no
+// lock, so it works beside the process that has it.
 func checkStoreFiles(dir string, l loader, w io.Writer) error {
 	if _, err := os.Stat(dir); err != nil {
 		return fmt.Errorf("check store: %w", err)
@@ -265,7 +265,7 @@ func checkStore(disk diskFS, dir string, l loader, w io.Writer) error {
 	return nil
 }
 
-// lockNamed is the pid in the lock file; 0 when there is none.
+// lockNamed returns the pid in the lock file; 0 for none.
 func lockNamed(disk diskFS, dir string) int {
 	f, err := disk.open(filepath.Join(dir, lockName))
 	if err != nil {
@@ -275,7 +275,7 @@ func lockNamed(disk diskFS, dir string) int {
 	return lockHolder(f)
 }
 
-// report writes what a file holds, if it is there.
+// report writes what a file holds, if it exists.
 func (r *recovery) report(w io.Writer, name string) (there bool, err error) {
 	s, f, err := r.scan(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -287,7 +287,7 @@ func (r *recovery) report(w io.Writer, name string) (there bool, err error) {
 	defer f.Close()
 	h, err := readHeader(name, s)
 	if err != nil {
-		fmt.Fprintln(w, err) // it names the file
+		fmt.Fprintln(w, err) // the error names the file
 		return true, nil
 	}
 	survey, err := surveyLines(name, s)
@@ -338,7 +338,7 @@ func (v *fileSurvey) note(name string, number int, line []byte, whole bool) {
 		fault = "the line is incomplete"
 	}
 	if fault == "" && seq != 0 && v.last != 0 && seq <= v.last {
-		fault = fmt.Sprintf("sequence %d stands after %d", seq, v.last)
+		fault = fmt.Sprintf("sequence %d comes after %d", seq, v.last)
 	}
 	if fault != "" {
 		v.bad++
@@ -353,7 +353,7 @@ func (v *fileSurvey) note(name string, number int, line []byte, whole bool) {
 	v.last = seq
 }
 
-// sequences says which ones the file is about.
+// sequences describes the sequences in the file.
 func (v *fileSurvey) sequences(h storeHeader) string {
 	switch {
 	case h.Snapshot != "":

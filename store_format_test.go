@@ -80,7 +80,7 @@ func TestCheckStoreNeedsDirectory(t *testing.T) {
 	}
 }
 
-// blindLoader looks at nothing.
+// blindLoader is a loader that ignores everything.
 type blindLoader struct{}
 
 func (blindLoader) snapshotLine([]byte) error { return nil }

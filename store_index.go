@@ -1,8 +1,9 @@
 package main
 
-// Indexes over the tasks: which positions in the creation sequence have a
-// state, a namespace, a name, and so on. A page of any combination of filters
-// is found without looking at the tasks.
+// Indexes over the tasks: the positions with a state, a namespace, a name and
+// so on. They find a page for any combination of filters without looking at the
+// tasks. Then the index of the dead letter queue, and that of requests that may
+// be repeated.
 
 import (
 	"cmp"
@@ -10,8 +11,8 @@ import (
 	"time"
 )
 
-// taskFilter selects tasks; empty members select all. State and status are nil
-// for any.
+// taskFilter selects tasks; empty members select all, as do a nil state and
+// status.
 type taskFilter struct {
 	namespace, name, version string
 	initiator, source        string
@@ -23,8 +24,8 @@ type taskFilter struct {
 type taskIndex struct {
 	all         bitset
 	states      [taskStates]bitset
-	statuses    [briefStatuses]bitset // each the union of the states that have it
-	steps       [stepStates]int       // how many steps of all tasks are in each state
+	statuses    [briefStatuses]bitset // each the union of its states
+	steps       [stepStates]int       // number of steps of all tasks in each state
 	byNamespace positionIndex
 	byName      positionIndex
 	byVersion   positionIndex
@@ -33,11 +34,12 @@ type taskIndex struct {
 	postings    map[postingsKey]*postings
 }
 
-// postings is where the tasks of one template, initiator and source stand.
+// postings counts the tasks of one template, initiator and source, and holds
+// the sets that their positions are in.
 type postings struct {
 	key    postingsKey
 	tasks  int
-	states [taskStates]int // of these, by state
+	states [taskStates]int // number of tasks by state
 	in     [5]*positions
 }
 
@@ -53,7 +55,7 @@ func newTaskIndex() *taskIndex {
 	}
 }
 
-// insert enters a pending task; its steps are counted as they come into being.
+// insert adds a pending task. Its steps are counted as they are created.
 func (x *taskIndex) insert(pos uint32, tpl *template, by *creation) *postings {
 	x.all.set(pos)
 	x.states[taskPending].set(pos)
@@ -79,7 +81,7 @@ func (x *taskIndex) postingsFor(k postingsKey) *postings {
 	return p
 }
 
-// indexedValue is a value that tasks are found by.
+// indexedValue is a value by which tasks are found.
 type indexedValue struct {
 	index positionIndex
 	key   string
@@ -92,7 +94,7 @@ func (x *taskIndex) values(k postingsKey) [5]indexedValue {
 	}
 }
 
-// remove takes a task out that has this state and these steps.
+// remove removes a task that has this state and these steps.
 func (x *taskIndex) remove(pos uint32, state taskState, steps *[stepStates]int, p *postings) {
 	x.all.clear(pos)
 	x.states[state].clear(pos)
@@ -115,7 +117,7 @@ func (x *taskIndex) remove(pos uint32, state taskState, steps *[stepStates]int, 
 	}
 }
 
-// relocate gives a task a lower position; there is none between the two.
+// relocate moves a task to a lower position, with no task between the two.
 func (x *taskIndex) relocate(from, to uint32, p *postings) {
 	x.all.relocate(from, to)
 	for _, set := range x.stateSets() {
@@ -128,7 +130,7 @@ func (x *taskIndex) relocate(from, to uint32, p *postings) {
 	}
 }
 
-// trim gives up the room for positions that no task has any more.
+// trim frees the memory for positions above the highest task.
 func (x *taskIndex) trim() {
 	x.all.trim()
 	for _, set := range x.stateSets() {
@@ -136,7 +138,7 @@ func (x *taskIndex) trim() {
 	}
 }
 
-// stateSets is the sets by state and by status.
+// stateSets returns the sets by state and by status.
 func (x *taskIndex) stateSets() (sets [int(taskStates) + int(briefStatuses)]*bitset) {
 	for i := range x.states {
 		sets[i] = &x.states[i]
@@ -147,7 +149,7 @@ func (x *taskIndex) stateSets() (sets [int(taskStates) + int(briefStatuses)]*bit
 	return sets
 }
 
-// move takes a task from one state to another.
+// move moves a task from one state to another.
 func (x *taskIndex) move(pos uint32, from, to taskState, p *postings) {
 	p.states[from]--
 	p.states[to]++
@@ -159,7 +161,8 @@ func (x *taskIndex) move(pos uint32, from, to taskState, p *postings) {
 	}
 }
 
-// page is the positions of one page, newest first, and the count of all.
+// page returns the positions of one page, newest first, and the number of all
+// matching tasks.
 func (x *taskIndex) page(f *taskFilter, skip, limit int) ([]uint32, int) {
 	sets, few, ok := x.matching(f)
 	if !ok {
@@ -183,11 +186,11 @@ func (x *taskIndex) page(f *taskFilter, skip, limit int) ([]uint32, int) {
 	return page, total
 }
 
-// maxCounted is how many postings are looked at before any set is.
+// maxCounted is how many postings are searched before the sets are.
 const maxCounted = 1024
 
-// nothing reports that no task matches, where that is cheap to tell: to find it
-// out of large sets that have nothing in common, all of both would be looked at.
+// nothing reports that no task matches, if that is cheap to find out. Otherwise
+// large sets without a common position would be searched completely.
 func (x *taskIndex) nothing(f *taskFilter) bool {
 	if len(x.postings) > maxCounted {
 		return false
@@ -200,14 +203,14 @@ func (x *taskIndex) nothing(f *taskFilter) bool {
 	return true
 }
 
-// matches leaves out the states.
+// matches reports whether the key matches the filter, apart from the states.
 func (k postingsKey) matches(f *taskFilter) bool {
 	return (f.namespace == "" || f.namespace == k.tpl.namespace) && (f.name == "" || f.name == k.tpl.name) &&
 		(f.version == "" || f.version == k.tpl.version) && (f.initiator == "" || f.initiator == k.initiator) &&
 		(f.source == "" || f.source == k.source)
 }
 
-// some reports whether a task is in a state that the filter asks for.
+// some reports whether a task is in a state that the filter selects.
 func (p *postings) some(f *taskFilter) bool {
 	for s, n := range p.states {
 		state := taskState(s)
@@ -218,7 +221,7 @@ func (p *postings) some(f *taskFilter) bool {
 	return false
 }
 
-// pageOfFew is page where one of the filters has few positions, which come in
+// pageOfFew is page for a filter that selects few positions, given in
 // descending order.
 func pageOfFew(few []uint32, sets []*bitset, skip, limit int) (page []uint32, total int) {
 	for _, pos := range few {
@@ -233,8 +236,9 @@ func pageOfFew(few []uint32, sets []*bitset, skip, limit int) (page []uint32, to
 	return page, total
 }
 
-// matching is what the filter selects: the intersection of the sets and, unless
-// it is nil, of the few, in descending order. It is not ok when nothing matches.
+// matching returns what the filter selects: the intersection of the sets and,
+// unless it is nil, of few, in descending order. It reports false if nothing
+// matches.
 func (x *taskIndex) matching(f *taskFilter) (sets []*bitset, few []uint32, ok bool) {
 	for _, by := range []indexedValue{
 		{x.byNamespace, f.namespace}, {x.byName, f.name}, {x.byVersion, f.version},
@@ -271,14 +275,14 @@ func (x *taskIndex) matching(f *taskFilter) (sets []*bitset, few []uint32, ok bo
 // positionIndex finds the positions that have a value.
 type positionIndex map[string]*positions
 
-// positions is a growing set of positions: a short list, which costs next to
-// nothing for values that are nearly unique, or a bitset.
+// positions is a growing set of positions: a short list, which suits values
+// that are nearly unique, or a bitset.
 type positions struct {
 	few  []uint32 // ascending; used while many is nil
 	many *bitset
 }
 
-// maxFew is how many positions a list may have.
+// maxFew is the most positions of a list.
 const maxFew = 64
 
 func (x positionIndex) get(key string) *positions {
@@ -335,15 +339,15 @@ func (p *positions) has(pos uint32) bool {
 	return ok
 }
 
-// The index over the entries of the dead letter queue: all of them in the order
-// they were made, by reason and by status, and the figures that need no scan.
+// The index of the dead letter queue: all entries in the order they were made,
+// by reason and by status, and the figures that need no scan.
 
-// dlqRow is one entry in the index. The entry itself stands in its task.
+// dlqRow is one entry in the index. The entry itself is in its task.
 type dlqRow struct {
 	letterHeader
 	id   uuid
 	task uuid
-	n    uint32 // which of the task's entries it is
+	n    uint32 // index among the task's entries
 }
 
 // dlqIndex is guarded by the store's mutex. Rows are numbered in the order in
@@ -356,12 +360,12 @@ type dlqIndex struct {
 	byStatus  [dlqStatuses]bitset
 	pending   [dlqReasons]bitset
 	counts    [dlqReasons][dlqStatuses]int
-	resolving [dlqReasons]time.Duration // that the entries which are not pending took, in sum
-	holes     int                       // rows of tasks that were dropped; their id is zero
+	resolving [dlqReasons]time.Duration // total time that entries took to leave Pending
+	holes     int                       // rows of dropped tasks; their id is zero
 }
 
-// took is how long the entry took to leave Pending; never negative, whatever the
-// clock did.
+// took returns how long the entry took to leave Pending; never negative, even
+// if the clock was set back.
 func (h *letterHeader) took() time.Duration { return max(h.resolved.sub(h.at), 0) }
 
 func newDLQIndex() *dlqIndex { return &dlqIndex{byID: map[uuid]uint32{}} }
@@ -374,11 +378,12 @@ func appendDLQRows(rows []dlqRow, id uuid, letters []letterHeader) []dlqRow {
 	return rows
 }
 
-// maxDLQHoles is how many rows without an entry there may be beside as many others.
+// maxDLQHoles is how many rows without an entry there may be beyond as many
+// with one.
 const maxDLQHoles = 1024
 
-// inOrder is the index of the same entries in the order in which they were made,
-// whatever order a start found them in.
+// inOrder returns an index of the same entries in the order in which they were
+// made; a start finds them in another order.
 func (x *dlqIndex) inOrder() *dlqIndex {
 	slices.SortFunc(x.rows, func(a, b dlqRow) int { return cmp.Compare(a.seq, b.seq) })
 	y := newDLQIndex()
@@ -393,7 +398,7 @@ func (x *dlqIndex) inOrder() *dlqIndex {
 // update brings the index up to date with the entries of a changed task.
 func (x *dlqIndex) update(t *task) {
 	for n := range t.dead {
-		h := t.dead[n].header()
+		h := t.dead[n].letterHeader
 		id := dlqEntryID(t.id, h.at, h.seq)
 		i, ok := x.byID[id]
 		if !ok {
@@ -408,7 +413,7 @@ func (x *dlqIndex) update(t *task) {
 	}
 }
 
-// remove takes the entries of a task out.
+// remove removes the entries of a task.
 func (x *dlqIndex) remove(task uuid, letters []letterHeader) {
 	for _, h := range letters {
 		id := dlqEntryID(task, h.at, h.seq)
@@ -437,7 +442,7 @@ func (x *dlqIndex) insert(r dlqRow) {
 	x.mark(i)
 }
 
-// mark enters a row where its status belongs.
+// mark counts a row under its status.
 func (x *dlqIndex) mark(i uint32) {
 	r := &x.rows[i]
 	x.byStatus[r.status].set(i)
@@ -469,13 +474,13 @@ func (x *dlqIndex) find(id uuid) (dlqRow, bool) {
 	return x.rows[i], true
 }
 
-// dlqFilter selects entries; a member that is nil selects all.
+// dlqFilter selects entries; nil members select all.
 type dlqFilter struct {
 	status *dlqStatus
 	reason *dlqReason
 }
 
-// page is one page of the entries that match, newest first.
+// page returns one page of the matching entries, newest first.
 func (x *dlqIndex) page(f dlqFilter, skip, limit int) []dlqRow {
 	sets := []*bitset{&x.all}
 	if f.status != nil {
@@ -492,23 +497,24 @@ func (x *dlqIndex) page(f dlqFilter, skip, limit int) []dlqRow {
 	return page
 }
 
-// waited is how long the entry has been there at the instant now; never negative.
+// waited returns how old the entry is at the instant now; never negative.
 func (r *dlqRow) waited(now instant) time.Duration { return max(now.sub(r.at), 0) }
 
-// dlqWeights is what an entry's reason counts in the investigation queue.
+// dlqWeights is the weight of each reason in the investigation queue.
 var dlqWeights = [dlqReasons]float64{
 	dlqDependencyCycle: 1000, dlqMaxRetriesExceeded: 500, dlqStalenessTimeout: 100, dlqWorkerUnavailable: 50,
 	dlqManual: 10,
 }
 
-// priority is an entry's place in the investigation queue at the instant now.
+// priority returns an entry's priority in the investigation queue at the
+// instant now.
 func (r *dlqRow) priority(now instant) float64 {
 	return dlqWeights[r.reason] + r.waited(now).Minutes()
 }
 
-// queue is the pending entries with the highest priority, highest first, of one
-// reason alone unless that is nil. Within a reason those are the oldest ones, so
-// no more than limit of each are looked at.
+// queue returns the pending entries with the highest priority, highest first;
+// of one reason only, unless that is nil. Within a reason those are the oldest,
+// so it looks at no more than limit of each.
 func (x *dlqIndex) queue(only *dlqReason, now instant, limit int) []dlqRow {
 	var rows []dlqRow
 	for reason := range x.pending {
@@ -526,16 +532,16 @@ func (x *dlqIndex) queue(only *dlqReason, now instant, limit int) []dlqRow {
 	return rows[:min(limit, len(rows))]
 }
 
-// dlqFigures is what the statistics say of one reason.
+// dlqFigures is the statistics of one reason.
 type dlqFigures struct {
 	reason         dlqReason
 	counts         [dlqStatuses]int
 	total          int
 	oldest, newest instant
-	resolving      time.Duration // in sum, of those that are not pending
+	resolving      time.Duration // in sum, of entries that are not pending
 }
 
-// figures is one for each reason that has entries.
+// figures returns the statistics of each reason that has entries.
 func (x *dlqIndex) figures() []dlqFigures {
 	var list []dlqFigures
 	for reason := range x.byReason {
@@ -557,7 +563,8 @@ func (x *dlqIndex) figures() []dlqFigures {
 	return list
 }
 
-// figures is everything that was counted, and the states, as of one moment.
+// figures returns everything that was counted, and the states, as of one
+// moment.
 func (s *store) figures() (*frozenFigures, stateCounts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -579,26 +586,26 @@ func (s *store) countsLocked() stateCounts {
 	return c
 }
 
-// Limits of the header: its length, how long the service remembers it, and when
-// a caller who came too early may come again.
+// Limits of the Idempotency-Key: its length, how long it is remembered, and
+// when to repeat a request that came while the first was being answered.
 const (
 	maxReplayKey    = 255
 	replayKeyAge    = 24 * time.Hour
 	flightRetryTime = time.Second
 )
 
-// requestIndex finds the task that a repeated request made. It is guarded by
-// store.mu.
+// requestIndex finds the task that a repeated request created. store.mu guards
+// it.
 type requestIndex struct {
 	tasks   map[replayKey]uuid
-	ages    []agedRequest              // oldest first; also of tasks that were dropped
+	ages    []agedRequest              // oldest first; includes dropped tasks
 	flights map[replayKey]*requestMark // requests that are being answered
 }
 
-// agesFloor is how many keys of dropped tasks are not worth being cleared away.
+// agesFloor is how many keys of dropped tasks are not worth clearing.
 const agesFloor = 1024
 
-// agedRequest is a key that is to be forgotten.
+// agedRequest is a key and when it was first used.
 type agedRequest struct {
 	key  replayKey
 	task uuid
@@ -622,13 +629,13 @@ func (x *requestIndex) insert(m requestMark, id uuid, at instant) {
 	}
 }
 
-// clearAges drops the entries of tasks that are kept no longer.
+// clearAges drops the entries of dropped tasks.
 func (x *requestIndex) clearAges() {
 	x.ages = slices.DeleteFunc(slices.Clone(x.ages), func(a agedRequest) bool { return x.tasks[a.key] != a.task })
 }
 
-// forget drops the keys that are too old. Nothing else needs to: a key is looked
-// up after it.
+// forget drops the keys that are too old. It runs before each look-up, so
+// nothing else needs to.
 func (x *requestIndex) forget(now instant) {
 	for len(x.ages) > 0 && x.ages[0].at.add(replayKeyAge) <= now {
 		old := x.ages[0]
@@ -644,9 +651,9 @@ func (x *requestIndex) remove(key replayKey, id uuid) {
 	}
 }
 
-// beginRequest marks a request as being answered, until endRequest is given the
-// flight. When an earlier one has done its work, it gives the task that that made
-// instead.
+// beginRequest marks a request as being answered, until endRequest is called
+// with the flight. If an earlier request with the key was answered, it returns
+// the task which that created instead.
 func (s *store) beginRequest(m requestMark) (earlier uuid, flight *requestMark, err error) {
 	if m == (requestMark{}) {
 		return earlier, nil, nil
@@ -660,7 +667,7 @@ func (s *store) beginRequest(m requestMark) (earlier uuid, flight *requestMark, 
 	switch {
 	case other != nil:
 	case done:
-		kept = s.slots[s.byID[id]] // its creation never changes
+		kept = s.slots[s.byID[id]] // a task's creation never changes
 	default:
 		flight = &m
 		x.flights[m.key] = flight
@@ -678,8 +685,8 @@ func (s *store) beginRequest(m requestMark) (earlier uuid, flight *requestMark, 
 	return earlier, flight, err
 }
 
-// endRequest lets later requests with the key have what this one made. A flight
-// that is not known any more, after a reset, leaves others alone.
+// endRequest lets later requests with the key find this one's task. After a
+// reset a flight may be unknown; it is ignored then.
 func (s *store) endRequest(flight *requestMark) {
 	if flight == nil {
 		return
@@ -691,7 +698,7 @@ func (s *store) endRequest(flight *requestMark) {
 	}
 }
 
-// madeBy is the id of the task in a slot, if it was the same request that made it.
+// madeBy returns the id of the task in a slot, if the same request created it.
 func (sl slot) madeBy(m requestMark) (uuid, error) {
 	id, by, err := sl.origin()
 	if err == nil && by.request != m {
@@ -700,7 +707,7 @@ func (sl slot) madeBy(m requestMark) (uuid, error) {
 	return id, err
 }
 
-// origin is the id of the task in a slot and what it was created with.
+// origin returns the id of the task in a slot and its creation.
 func (sl slot) origin() (uuid, *creation, error) {
 	if sl.live != nil {
 		return sl.live.id, sl.live.by, nil
@@ -721,7 +728,7 @@ func otherBody() *failure {
 		details: inputProblems{{Field: "Idempotency-Key", Message: "was used for a request with another body"}}}
 }
 
-// count is how many tasks match.
+// count returns how many tasks match.
 func (s *store) count(f *taskFilter) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -66,7 +66,8 @@ func storedTemplates() []string {
 	return all
 }
 
-// storedService is a service on its own clock that no invariants are checked of.
+// storedService returns a service on its own clock, without the invariant
+// checks.
 func storedService(b *testing.B) *service {
 	svc := openTestService(b, serviceTest{
 		clock: newVirtualClock(testStart), log: io.Discard, extra: storedTemplates(), config: retaining(0),
@@ -225,8 +226,8 @@ func benchStored(b *testing.B, tasks int, small map[string]storedTimes) {
 	reportStored(b, requests, times, small)
 }
 
-// reportStored says how the slowest request did, how much the most affected one
-// lost by the number of tasks, and which ones lost more than is allowed. With
+// reportStored reports how the slowest request did, how much the most affected
+// one lost by the number of tasks, and which lost more than is allowed. With
 // few rounds that is the noise of the machine.
 func reportStored(b *testing.B, requests []storedRequest, times [][]time.Duration, small map[string]storedTimes) {
 	if b.N == 1 {
@@ -255,11 +256,11 @@ func reportStored(b *testing.B, requests []storedRequest, times [][]time.Duratio
 	b.ReportMetric(worst99, "worst-p99-ratio")
 }
 
-// storedTimes is how long a request took.
+// storedTimes are the times that a request took.
 type storedTimes struct{ p50, p99 time.Duration }
 
-// TestTaskIndex holds pages of every kind of filter against a plain search:
-// values that few tasks have, that many have, and that none has.
+// TestTaskIndex compares pages of every kind of filter with a plain search, for
+// values that few, many or no tasks have.
 func TestTaskIndex(t *testing.T) {
 	t.Parallel()
 	for name, users := range map[string]int{"many combinations": 200, "few combinations": 9} {

@@ -1,10 +1,10 @@
 package main
 
 // The journal: records in memory first, then on disk, many with one sync. It
-// knows sequence numbers and lines, not what they mean. One goroutine, the
-// flusher, writes the file: while it syncs one group of records the next group
-// collects. How a line looks is in journalline.go, how the files are read at
-// the start in recovery.go.
+// knows sequences and lines, not what they mean. One goroutine, the flusher,
+// writes the file: while it syncs one group of records, the next group
+// collects. store_format.go has the form of a line, store_recover.go the
+// reading at a start.
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// syncMode says when records count as durable.
+// syncMode is when records count as durable.
 type syncMode uint8
 
 const (
@@ -35,76 +35,77 @@ func (m syncMode) String() string {
 }
 
 const (
-	lazyFlush   = 2 * time.Millisecond // how long a record stays in memory when nobody waits for it
-	keepBuffer  = 4 << 20              // bytes; a buffer that grew beyond is not kept
+	lazyFlush   = 2 * time.Millisecond // how long a record stays in memory if nobody waits for it
+	keepBuffer  = 4 << 20              // bytes; a larger buffer is not reused
 	firstBuffer = 64 << 10             // bytes
 
-	snapshotFloor = 16 << 20    // bytes; no snapshot is due for a smaller journal
-	snapshotPause = time.Minute // after a snapshot that failed
+	snapshotFloor = 16 << 20    // bytes; a smaller journal needs no snapshot
+	snapshotPause = time.Minute // after a failed snapshot
 
 	retryAfterFull   = 5 * time.Second
 	retryAfterBroken = 30 * time.Second
 )
 
-// journalOptions is what a journal needs to know.
+// journalOptions are the settings of a journal.
 type journalOptions struct {
-	dir      string // made when it is not there
-	memory   bool   // no files at all: records are counted and forgotten
+	dir      string // created if missing
+	memory   bool   // without files: records are counted and forgotten
 	sync     syncMode
-	interval time.Duration // between syncs in mode syncInterval; 100 ms when 0
-	fs       diskFS        // the real one when nil
+	interval time.Duration // between syncs in mode syncInterval; 0 for 100 ms
+	fs       diskFS        // nil for the real one
 	log      *slog.Logger
-	now      func() instant // for the times in the status and in headers
+	now      func() instant // for times in the status and in headers
 }
 
-// commitGroup is what the callers wait for whose records go to disk together.
+// commitGroup is a set of records that go to disk together, and the callers
+// that wait for them.
 type commitGroup struct {
 	done    chan struct{} // closed when err is final
 	err     error
 	waiters int
 }
 
-// journal is the append-only file of a store. reserve, append, wait, durable,
-// snapshotDue and status may be called at any time by any goroutine.
+// journal is the append-only file of a store. Any goroutine may call reserve,
+// append, wait, durable, snapshotDue and status at any time.
 type journal struct {
 	o     journalOptions
-	most  int64 // backlog from which on new work is refused
+	most  int64 // backlog in bytes from which new work is refused
 	lock  io.Closer
 	space journalSpace
-	wake  chan struct{}   // holds a token: somebody waits for the collecting group
-	dirty chan struct{}   // holds a token: a record came in while the lazy timer was off
-	asks  chan flusherAsk // work that must run between two groups
+	wake  chan struct{}   // holds a token while somebody waits for the collecting group
+	dirty chan struct{}   // holds a token if a record came while the lazy timer was off
+	asks  chan flusherAsk // work to be done between two groups
 	quit  chan struct{}
-	done  chan struct{} // closed when the flusher has ended
-	once  sync.Once     // close
+	done  chan struct{} // closed when the flusher ends
+	once  sync.Once     // of close
 
-	mu         sync.Mutex   // a record enters buf, the count and the room in one step
-	buf        []byte       // records that the flusher did not take yet
-	appended   uint64       // last sequence in buf, or before it; what comes when halted is dropped
+	mu         sync.Mutex   // a record enters buf, the counts and the room in one step
+	buf        []byte       // records that the flusher has not taken
+	appended   uint64       // last sequence in buf, or before it; records after a halt are dropped
 	taken      uint64       // last sequence that the flusher took
-	collecting *commitGroup // of the records in buf; nil while nobody waits for them
-	flying     *commitGroup // of the records taken and not durable yet
-	lazyOn     bool         // the flusher will look at buf within lazyFlush
-	broken     error        // the failed write or sync; nothing is written after it
-	closed     bool         // no records are taken any more
+	collecting *commitGroup // of the records in buf; nil if nobody waits for them
+	flying     *commitGroup // of the records taken that are not durable
+	lazyOn     bool         // the flusher looks at buf within lazyFlush
+	broken     error        // the write or sync that failed; nothing is written after it
+	closed     bool         // records are not accepted any more
 
-	// The flusher's own, and its opener's before it runs.
+	// For the flusher, and before it runs for its opener:
 	file     diskFile
 	pos      int64  // end of the file
-	spare    []byte // the buffer that buf is not
+	spare    []byte // the buffer that is not in use as buf
 	written  uint64 // last sequence in the file
-	unsynced bool   // the file has bytes that were not synced
+	unsynced bool   // the file has bytes that are not synced
 	crowded  bool   // several callers waited for the last group
-	closeErr error  // of the end; others read it once done is closed
+	closeErr error  // result of close; others read it after done is closed
 
-	published  atomic.Uint64 // last sequence as durable as the mode means it
+	published  atomic.Uint64 // last sequence that followers may see
 	publishing notifier      // notifies when published grew
 
-	halted        atomic.Bool // broken or closed, or there is no disk at all; set under mu
+	halted        atomic.Bool // broken, closed or in memory; set under mu
 	durableSeq    atomic.Uint64
-	backlog       atomic.Int64 // bytes of records that are neither written nor, where callers wait for that, synced
+	backlog       atomic.Int64 // bytes of records not yet written, or not yet synced if callers wait for that
 	fileBytes     atomic.Int64 // of the newest journal
-	oldBytes      atomic.Int64 // of journal.old.jsonl; 0 when it is not there
+	oldBytes      atomic.Int64 // of journal.old.jsonl; 0 without one
 	snapshotBytes atomic.Int64
 	syncs         atomic.Uint64
 	bytesWritten  atomic.Uint64
@@ -112,12 +113,12 @@ type journal struct {
 	lastSync      atomic.Int64
 
 	snapshotMu     sync.Mutex
-	snapshotting   bool      // there is a snapshotWriter
-	snapshotAfter  time.Time // none is due before: the last one failed
-	snapshotWarned bool      // that failure, or one before it, was logged
+	snapshotting   bool      // a snapshotWriter exists
+	snapshotAfter  time.Time // no snapshot is due before this, because the last one failed
+	snapshotWarned bool      // that failure, or an earlier one in a row, was logged
 }
 
-// journalStatus is what there is to tell about a journal.
+// journalStatus is the state of a journal.
 type journalStatus struct {
 	writable      bool
 	reason        string // why it is not writable
@@ -128,13 +129,13 @@ type journalStatus struct {
 	syncs         uint64  // of the journal, since the start
 	bytesWritten  uint64  // to the journal, since the start
 	records       uint64  // appended since the start
-	backlog       int64   // bytes of records that are not on disk yet
+	backlog       int64   // bytes of records that are not on disk
 }
 
-// openJournal locks the directory, feeds l with what is stored there and makes
-// the journal ready: durable() is then the last sequence. A torn end is cut off
-// with a warning. The error names the directory and, when a file is damaged,
-// also file, line and reason: then nothing was changed.
+// openJournal locks the directory, passes its contents to l and makes the
+// journal ready; durable then returns the last sequence. A torn end is cut off
+// with a warning. The error names the directory and, if a file is damaged, the
+// file, line and reason; nothing was changed then.
 func openJournal(o journalOptions, l loader) (*journal, error) {
 	if o.fs == nil {
 		o.fs = osDisk{}
@@ -180,7 +181,7 @@ func newJournal(o journalOptions) *journal {
 
 func (j *journal) path(name string) string { return filepath.Join(j.o.dir, name) }
 
-// recover reads the files, puts them in order and opens the newest journal.
+// recover reads the files, tidies them up and opens the newest journal.
 func (j *journal) recover(l loader) error {
 	r := &recovery{disk: j.o.fs, dir: j.o.dir, loader: l}
 	if err := r.read(); err != nil {
@@ -204,9 +205,9 @@ func (j *journal) recover(l loader) error {
 	return nil
 }
 
-// openFile opens or makes the newest journal, without its torn end and what the
-// last process had set aside behind it. If that one was killed, part of what was
-// read may be in the system's memory only, so it is synced.
+// openFile opens or creates the newest journal, without its torn end and the
+// blocks that the last process reserved behind it. It syncs the file: if that
+// process was killed, part of what was read may only be in the system's memory.
 func (j *journal) openFile(r *recovery) error {
 	if len(r.files) == 0 {
 		return j.firstFile()
@@ -226,7 +227,7 @@ func (j *journal) openFile(r *recovery) error {
 	return nil
 }
 
-// firstFile makes the first journal of a new store.
+// firstFile creates the first journal of a new store.
 func (j *journal) firstFile() error {
 	f, size, err := j.newFile(1)
 	if err != nil {
@@ -244,7 +245,7 @@ func (j *journal) firstFile() error {
 	return nil
 }
 
-// newFile makes a journal under its temporary name, with a header, synced.
+// newFile creates a journal with a header under its temporary name, synced.
 func (j *journal) newFile(from uint64) (diskFile, int64, error) {
 	f, err := j.o.fs.create(j.path(journalTempName))
 	if err != nil {
@@ -262,8 +263,8 @@ func (j *journal) newFile(from uint64) (diskFile, int64, error) {
 	return f, int64(len(header)), nil
 }
 
-// dropFile closes and removes a temporary file; what is left of it when that
-// fails goes at the next start.
+// dropFile closes and removes a temporary file. If that fails the next start
+// removes it.
 func (j *journal) dropFile(f diskFile, name string) {
 	f.Close()
 	if err := j.o.fs.remove(j.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -271,8 +272,8 @@ func (j *journal) dropFile(f diskFile, name string) {
 	}
 }
 
-// setFirst sets the file that the journal begins with. On a disk without space
-// it can still be read.
+// setFirst sets the file that the journal begins with. A failed reservation is
+// no error: on a full disk the store can still be read.
 func (j *journal) setFirst(f diskFile, size int64) {
 	j.setFile(f, size)
 	j.space.file, j.space.end = f, size
@@ -284,10 +285,10 @@ func (j *journal) setFile(f diskFile, size int64) {
 	j.fileBytes.Store(size)
 }
 
-// reserve is asked before a change is applied: nil means that maxRecord more
-// bytes fit, whatever happens to the disk. It must be called under the lock
-// that append is called under. The error is a *failure of kind unavailable, or
-// backpressure when the disk is behind; then nothing happened.
+// reserve returns nil if maxRecord more bytes fit, whatever happens to the
+// disk. It is called before a change is applied, under the lock that append is
+// called under. Its error is a *failure of kind unavailable, or backpressure if
+// the disk is behind.
 func (j *journal) reserve() error {
 	if j.space.room.Load() >= maxRecord {
 		return nil
@@ -295,13 +296,14 @@ func (j *journal) reserve() error {
 	return j.reserveMore()
 }
 
-// reserveMore is for when the flusher did not see to it in time, or cannot.
+// reserveMore reserves space that the flusher did not reserve in time, or
+// cannot.
 func (j *journal) reserveMore() error {
 	if f := j.refusal(); f != nil {
 		return f
 	}
 	if err := j.behind(); err != nil {
-		return err // the flusher sees to more room when it gets there
+		return err // the flusher reserves more when it has caught up
 	}
 	if !j.space.full.Load() {
 		j.space.extend()
@@ -317,7 +319,7 @@ func (j *journal) reserveMore() error {
 	return f
 }
 
-// refusal is why the journal takes no more records, or nil.
+// refusal returns why the journal takes no records, or nil.
 func (j *journal) refusal() *failure {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -335,7 +337,7 @@ func (j *journal) refusal() *failure {
 	return f
 }
 
-// brokenWord names what failed without the paths of this machine.
+// brokenWord describes what failed, without paths of this machine.
 func brokenWord(err error) string {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Sprintf("%s of the journal failed (%v)", p.Op, p.Err)
@@ -343,8 +345,8 @@ func brokenWord(err error) string {
 	return "writing the journal failed"
 }
 
-// append takes a record in: a copy of body, the members between sequence and
-// checksum. seq is one more than the last. It never fails: see wait.
+// append takes a record: it copies body, the members between sequence and
+// checksum. seq is one more than the last. It never fails; see wait.
 func (j *journal) append(seq uint64, body []byte) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -382,10 +384,10 @@ func (j *journal) skipTo(seq uint64) {
 	j.publish(seq)
 }
 
-// wait returns when the records up to seq are as durable as the mode means it:
-// synced in mode syncAlways, at once in the others. After a failed write it is
-// a *failure of kind unavailable: the records may be on disk or not. When ctx
-// ends first the error is its own, and the records still go to disk.
+// wait returns once the records up to seq are as durable as the mode promises:
+// synced in mode syncAlways, at once in the others. After a failed write it
+// returns a *failure of kind unavailable: the records may be on disk or not. If
+// ctx ends first it returns ctx's error, and the records still go to disk.
 func (j *journal) wait(ctx context.Context, seq uint64) error {
 	if j.durableSeq.Load() >= seq || j.o.sync != syncAlways && !j.halted.Load() {
 		return nil
@@ -402,8 +404,8 @@ func (j *journal) wait(ctx context.Context, seq uint64) error {
 	}
 }
 
-// join finds the group that seq goes to disk with; none when the answer, err,
-// is known already.
+// join returns the group that seq goes to disk with, or nil if the answer, err,
+// is already known.
 func (j *journal) join(seq uint64) (*commitGroup, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -431,7 +433,7 @@ func joinGroup(g **commitGroup) *commitGroup {
 	return *g
 }
 
-// unknownOutcome is the answer to those whose records may be on disk or not.
+// unknownOutcome is the error for callers whose records may be on disk or not.
 func unknownOutcome(cause error) *failure {
 	f := failf(unavailable, "outcome unknown: the change may have been stored or not")
 	f.cause = cause
@@ -445,10 +447,11 @@ func (j *journal) publish(seq uint64) {
 	j.publishing.notify()
 }
 
-// durable is the last sequence that was synced, or, without a disk, appended.
+// durable returns the last sequence that was synced or, without a disk,
+// appended.
 func (j *journal) durable() uint64 { return j.durableSeq.Load() }
 
-// status is the state of the journal now.
+// status returns the present state of the journal.
 func (j *journal) status() journalStatus {
 	s := journalStatus{
 		writable:      true,
@@ -472,9 +475,9 @@ func (j *journal) status() journalStatus {
 	return s
 }
 
-// close writes and syncs what there is, releases those who wait and gives the
-// directory free. A snapshot must have ended before. The error is of the last
-// write, and the same when close is called again.
+// close writes and syncs what remains, releases the waiting callers, and
+// unlocks the directory. Snapshots must have ended. The error is that of the
+// last write; further calls return the same.
 func (j *journal) close() error {
 	j.once.Do(func() {
 		j.mu.Lock()
@@ -492,18 +495,19 @@ func (j *journal) close() error {
 	return j.closeErr
 }
 
-// The backlog: records in memory that are not on disk yet. When the disk falls
-// behind, what would make it grow is refused or held, in two steps.
+// The backlog: records in memory that are not on disk. When the disk falls
+// behind, new work is refused first, then every change.
 
-// backlogLimit is from how many bytes on no task is created and no step starts.
-// What follows from work that was taken before is still recorded, as long as the
-// space that is set aside for the journal lasts; then every change is refused.
+// backlogLimit is the number of bytes from which no task is created and no step
+// starts. What follows from earlier work is still recorded, as long as the
+// space reserved for the journal lasts; then every change is refused.
 const backlogLimit = 64 << 20
 
-// backlogRetryAfter is when a caller refused because of the backlog may try again.
+// backlogRetryAfter is when a caller refused because of the backlog may try
+// again.
 const backlogRetryAfter = time.Second
 
-// behind is the refusal of new work, or nil as long as the disk keeps up.
+// behind returns a refusal of new work, or nil while the disk keeps up.
 func (j *journal) behind() error {
 	if n := j.backlog.Load(); n >= j.most {
 		return fellBehind(n)
@@ -516,14 +520,14 @@ func fellBehind(n int64) error {
 		message: fmt.Sprintf("the disk does not keep up: %d bytes wait for it; nothing was changed", n)}
 }
 
-// refusedForNow reports a refusal that says nothing about the change: it may succeed
-// later, as it is.
+// refusedForNow reports whether an error only says that the store takes no
+// changes at present: the same change may succeed later.
 func refusedForNow(err error) bool {
 	kind := kindOf(err)
 	return kind == unavailable || kind == backpressure
 }
 
-// The flusher: the one goroutine that writes the journal's file.
+// The flusher: the only goroutine that writes the journal's file.
 
 // flusherAsk is work for the flusher between two groups.
 type flusherAsk struct {
@@ -531,22 +535,22 @@ type flusherAsk struct {
 	reply chan error // holds one
 }
 
-// flusherTimers are the flusher's real-time alarms.
+// flusherTimers are the flusher's timers, in real time.
 type flusherTimers struct {
-	lazy    *time.Timer // records nobody waits for
+	lazy    *time.Timer // the next flush of records that nobody waits for
 	sync    *time.Timer // the next sync in mode syncInterval
-	retry   *time.Timer // the next look at a full disk
+	retry   *time.Timer // the next try on a full disk
 	syncing bool        // sync is running
 }
 
-// stoppedTimer is a timer that runs only once it is reset.
+// stoppedTimer returns a timer that runs only after a Reset.
 func stoppedTimer() *time.Timer {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	return t
 }
 
-// run is the flusher. Errors of a flush are kept by fail, for those who wait.
+// run is the flusher. Errors of a flush go to the callers that wait, by fail.
 func (j *journal) run() {
 	defer close(j.done)
 	t := flusherTimers{lazy: stoppedTimer(), sync: stoppedTimer(), retry: stoppedTimer()}
@@ -557,7 +561,7 @@ func (j *journal) run() {
 		select {
 		case <-j.wake:
 			if j.crowded {
-				runtime.Gosched() // those answered just now come back: one sync less for them
+				runtime.Gosched() // callers answered just now come back with more: one sync fewer
 			}
 			j.flush(true)
 		case <-j.dirty:
@@ -586,7 +590,7 @@ func (j *journal) run() {
 	}
 }
 
-// ask lets the flusher do something and returns its error.
+// ask has the flusher call do, and returns its error.
 func (j *journal) ask(do func() error) error {
 	a := flusherAsk{do, make(chan error, 1)}
 	select {
@@ -597,8 +601,8 @@ func (j *journal) ask(do func() error) error {
 	}
 }
 
-// flushLazy flushes what came in since the last look. Without anything it
-// returns false: the next record starts the timer.
+// flushLazy flushes what came since the last look, and reports whether to look
+// again. If not, the next record starts the timer.
 func (j *journal) flushLazy() bool {
 	j.mu.Lock()
 	j.lazyOn = len(j.buf) > 0
@@ -610,14 +614,14 @@ func (j *journal) flushLazy() bool {
 	return on
 }
 
-// flush writes everything appended so far, syncs it or not, and answers those
-// who wait for it.
+// flush writes everything appended so far, optionally syncs it, and answers the
+// callers that wait for it.
 func (j *journal) flush(sync bool) error {
 	buf, last, err := j.takeGroup()
 	if err != nil {
 		return err
 	}
-	j.space.extend() // an error refuses changes to come: this one has its space
+	j.space.extend() // an error refuses later changes; these records have their space
 	if err := j.writeGroup(buf); err != nil {
 		return j.fail(err)
 	}
@@ -638,7 +642,7 @@ func (j *journal) flush(sync bool) error {
 	return nil
 }
 
-// takeGroup takes the collected records over.
+// takeGroup takes the collected records.
 func (j *journal) takeGroup() (buf []byte, last uint64, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -684,7 +688,8 @@ func (j *journal) syncFile() error {
 	return nil
 }
 
-// settle tells those who wait for records up to last that they are durable.
+// settle tells the callers that wait for records up to last that these are
+// durable.
 func (j *journal) settle(last uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -697,8 +702,8 @@ func (j *journal) settle(last uint64) {
 	}
 }
 
-// fail ends all writing: after a failed write or sync nobody knows what is on
-// disk, and only reading the file again tells.
+// fail ends all writing. After a failed write or sync the contents of the disk
+// are unknown until the file is read again.
 func (j *journal) fail(err error) error {
 	j.o.log.Error("the journal could not be written, the store is read-only until a restart",
 		"file", j.path(journalName), "error", err)
@@ -718,8 +723,8 @@ func (j *journal) fail(err error) error {
 	return err
 }
 
-// rotate ends the journal's file under the name journal.old.jsonl and begins a
-// new one. An error leaves things as they were, or the journal failed.
+// rotate renames the journal's file to journal.old.jsonl and begins a new file.
+// After an error either nothing has changed or the journal has failed.
 func (j *journal) rotate() error {
 	if err := j.flush(true); err != nil {
 		return err
@@ -742,13 +747,13 @@ func (j *journal) rotate() error {
 	j.oldBytes.Store(oldSize)
 	j.setFile(next, size)
 	j.moveSpace(next, end)
-	old.truncate(oldSize) // gives back the blocks behind its end; if not, they go with the file
+	old.truncate(oldSize) // frees the blocks behind its end; on failure they go with the file
 	old.Close()
 	return nil
 }
 
-// allocateNext sets aside, behind the header of the next file, whatever may
-// still be appended before it is the journal's file, and a step more.
+// allocateNext reserves, behind the header of the next file, everything that
+// may be appended before the switch, and one step more.
 func (j *journal) allocateNext(next diskFile, size int64) (end int64, err error) {
 	j.mu.Lock()
 	n := max(j.space.room.Load(), 0) + int64(len(j.buf)) + spaceStep
@@ -756,9 +761,9 @@ func (j *journal) allocateNext(next diskFile, size int64) (end int64, err error)
 	return size + n, j.space.allocate(next, size, n, n)
 }
 
-// swapNames gives both journals their new names, the old one first. A failed
-// sync of the directory fails the journal: which of the files a start would
-// read is not known then.
+// swapNames renames both journals, the old one first. A failed sync of the
+// directory fails the journal, because it is unknown then which file a start
+// would read.
 func (j *journal) swapNames() error {
 	disk, current, old := j.o.fs, j.path(journalName), j.path(journalOldName)
 	if err := disk.rename(current, old); err != nil {
@@ -776,8 +781,8 @@ func (j *journal) swapNames() error {
 	return nil
 }
 
-// undoNames gives the journal its name back after a rename that failed, but may
-// have happened: then the journal goes on in its file.
+// undoNames renames the journal back after a rename that failed but may have
+// happened, so that the journal goes on in its file.
 func (j *journal) undoNames(cause error) error {
 	err := j.o.fs.rename(j.path(journalOldName), j.path(journalName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -789,7 +794,7 @@ func (j *journal) undoNames(cause error) error {
 	return cause
 }
 
-// moveSpace lets the room be that of the new file. j.space.mu is held.
+// moveSpace makes the room that of the new file. The caller holds j.space.mu.
 func (j *journal) moveSpace(next diskFile, end int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -799,7 +804,7 @@ func (j *journal) moveSpace(next diskFile, end int64) {
 	}
 }
 
-// finish writes the last group and gives back the blocks behind the end.
+// finish writes the last group and frees the blocks behind the end.
 func (j *journal) finish() {
 	j.closeErr = j.flush(true)
 	j.space.mu.Lock()

@@ -59,7 +59,7 @@ func (g *gathered) record(seq uint64, line []byte) error {
 	return nil
 }
 
-// diskOptions are for the disk in memory.
+// diskOptions returns options for the disk in memory.
 func diskOptions(disk *memDisk) journalOptions {
 	return journalOptions{
 		dir: testDir,
@@ -86,7 +86,7 @@ func mustClose(t *testing.T, j *journal) {
 	}
 }
 
-// testBody is the body of a record that says which one it is.
+// testBody returns the body of a record that contains its number.
 func testBody(seq uint64) []byte {
 	return fmt.Appendf(nil, `"kind":"test","n":%d,"pad":"%s"`, seq, strings.Repeat("x", int(seq%17)))
 }
@@ -118,7 +118,7 @@ func mustStore(t *testing.T, j *journal, n int) uint64 {
 }
 
 // checkContents compares what a start read with what was stored: every sequence
-// from 1 on once, at least to atLeast.
+// from 1 on once, at least up to atLeast.
 func checkContents(t *testing.T, g *gathered, atLeast uint64) {
 	t.Helper()
 	var next uint64 = 1
@@ -197,8 +197,8 @@ func TestJournalInMemory(t *testing.T) {
 	}
 }
 
-// TestJournalTiming reads fake time: how long each mode takes to write and sync
-// what nobody waits for.
+// TestJournalTiming checks in fake time how long each mode takes to write and
+// sync records that nobody waits for.
 func TestJournalTiming(t *testing.T) {
 	tests := []struct {
 		mode          syncMode
@@ -245,8 +245,8 @@ func TestJournalTiming(t *testing.T) {
 	}
 }
 
-// TestJournalGroups holds a sync up and sees that one more is enough for
-// everything that came in meanwhile.
+// TestJournalGroups delays a sync and checks that one more is enough for
+// everything that came meanwhile.
 func TestJournalGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := newMemDisk()
@@ -308,8 +308,8 @@ func TestJournalWaitEndsWithContext(t *testing.T) {
 	})
 }
 
-// TestJournalCloseKeepsPending: what was appended before close is stored, also
-// for those who begin to wait after it.
+// TestJournalCloseKeepsPending checks that close stores what was appended
+// before it, and that callers may wait for that afterwards.
 func TestJournalCloseKeepsPending(t *testing.T) {
 	for _, mode := range []syncMode{syncAlways, syncInterval, syncNever} {
 		disk := newMemDisk()
@@ -337,8 +337,9 @@ func TestJournalCloseKeepsPending(t *testing.T) {
 	}
 }
 
-// TestJournalFaults: after a failed write or sync nothing is written any more,
-// everybody is told, and a start finds what was acknowledged.
+// TestJournalFaults checks that nothing is written after a failed write or
+// sync, that every caller is told, and that a start finds what was
+// acknowledged.
 func TestJournalFaults(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -418,8 +419,9 @@ func testJournalFault(t *testing.T, fault diskFault, mode syncMode) {
 	}
 }
 
-// TestJournalFullDisk: changes are refused before they are made, nothing is
-// lost, and a second after there is space they are taken again.
+// TestJournalFullDisk checks that changes are refused before they are made,
+// that nothing is lost, and that changes are accepted a second after there is
+// space.
 func TestJournalFullDisk(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -491,7 +493,7 @@ func testFullDisk(t *testing.T, plain bool) {
 	mustClose(t, j)
 }
 
-// TestJournalOpensOnFullDisk: what is stored can be read.
+// TestJournalOpensOnFullDisk checks that what is stored can be read.
 func TestJournalOpensOnFullDisk(t *testing.T) {
 	disk := newMemDisk()
 	j, _ := mustOpen(t, diskOptions(disk))
@@ -506,7 +508,8 @@ func TestJournalOpensOnFullDisk(t *testing.T) {
 	mustClose(t, j)
 }
 
-// TestJournalKeepsAhead: the flusher sees to the room, so that reserve need not.
+// TestJournalKeepsAhead checks that the flusher reserves space, so that reserve
+// need not.
 func TestJournalKeepsAhead(t *testing.T) {
 	t.Parallel()
 	j, _ := mustOpen(t, diskOptions(newMemDisk()))
@@ -519,8 +522,8 @@ func TestJournalKeepsAhead(t *testing.T) {
 	mustClose(t, j)
 }
 
-// TestJournalRotatesWithRoom: what comes in while the file changes has its space
-// in the next one.
+// TestJournalRotatesWithRoom checks that records that come while the file
+// changes have space in the next file.
 func TestJournalRotatesWithRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := newMemDisk()
@@ -548,8 +551,8 @@ func TestJournalRotatesWithRoom(t *testing.T) {
 	})
 }
 
-// TestJournalReserveCatchesUp: records that come faster than the flusher looks
-// are not refused while there is space.
+// TestJournalReserveCatchesUp checks that records that come faster than the
+// flusher looks are not refused while there is space.
 func TestJournalReserveCatchesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -672,7 +675,7 @@ func TestJournalRefusesDirectory(t *testing.T) {
 	}
 }
 
-// slowDisk is a disk whose writes, or else syncs, wait while it is held up.
+// slowDisk is a disk whose writes, or syncs, wait while it is held.
 type slowDisk struct {
 	diskFS
 	writes bool
@@ -727,7 +730,8 @@ func (d *slowDisk) pass(mayBeHeld bool) {
 	}
 }
 
-// slowTest is a server on a slow disk, and an HTTP handler that arrives and waits.
+// slowTest is a server on a slow disk, and an HTTP handler that signals its
+// arrival and waits.
 type slowTest struct {
 	*testServer
 	disk             *slowDisk
@@ -805,9 +809,9 @@ func wantBackpressure(t *testing.T, a *answer) {
 	}
 }
 
-// TestBacklogRefusesTasks: with a disk that stands still no more tasks are taken
-// than memory is set aside for, and no step starts; reads and outcomes go on.
-// All that was taken is done once the disk goes on.
+// TestBacklogRefusesTasks checks that with a halted disk no more tasks are
+// accepted than memory is meant for, and no step starts; reads and outcomes go
+// on. Everything accepted is done once the disk goes on.
 func TestBacklogRefusesTasks(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -845,8 +849,8 @@ func TestBacklogRefusesTasks(t *testing.T) {
 	}
 }
 
-// TestBacklogHoldsOutcomes: changes of what was taken before are refused as
-// well when the space that is set aside ends, and outcomes are held.
+// TestBacklogHoldsOutcomes checks that changes to accepted work are refused as
+// well when the reserved space ends, and that outcomes are held.
 func TestBacklogHoldsOutcomes(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -882,8 +886,8 @@ func TestBacklogHoldsOutcomes(t *testing.T) {
 
 const benchBody = 500 // bytes
 
-// BenchmarkJournalCommit is append and wait by 1, 16 and 64 goroutines.
-// BenchmarkBareCommit is what it is measured against.
+// BenchmarkJournalCommit measures append and wait by 1, 16 and 64 goroutines.
+// BenchmarkBareCommit is the comparison.
 func BenchmarkJournalCommit(b *testing.B) {
 	for _, writers := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) { benchCommit(b, writers) })
@@ -929,7 +933,8 @@ func benchCommit(b *testing.B, writers int) {
 	}
 }
 
-// BenchmarkBareCommit is write and sync in a loop, of as many records at once.
+// BenchmarkBareCommit measures write and sync in a loop, of as many records at
+// once.
 func BenchmarkBareCommit(b *testing.B) {
 	for _, group := range []int{1, 8, 16, 32, 64} {
 		b.Run(fmt.Sprintf("group=%d", group), func(b *testing.B) {
@@ -954,8 +959,8 @@ func BenchmarkBareCommit(b *testing.B) {
 	}
 }
 
-// BenchmarkJournalAppend is what a record costs under the store's lock; there is
-// no flusher, the buffer is emptied now and then.
+// BenchmarkJournalAppend measures what a record costs under the store's lock.
+// There is no flusher; the buffer is emptied now and then.
 func BenchmarkJournalAppend(b *testing.B) {
 	j := newJournal(diskOptions(nil))
 	j.space.room.Store(math.MaxInt64)
@@ -974,7 +979,7 @@ func BenchmarkJournalAppend(b *testing.B) {
 	}
 }
 
-// countingLoader looks at nothing but the number of lines.
+// countingLoader is a loader that only counts lines.
 type countingLoader struct{ lines int }
 
 func (c *countingLoader) snapshotLine([]byte) error { c.lines++; return nil }

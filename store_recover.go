@@ -1,40 +1,41 @@
 package main
 
-// Reading a store at its start: which files count, what they must look like,
-// and what is done about the ones a crash left behind.
+// Reading a store at its start: which files count, what they must contain, and
+// what happens to the files that a crash left behind.
 //
-// Every file but the newest journal was synced as a whole before it got its
-// name, so only the end of the newest journal can be torn. The steps of a
-// snapshot, what is there after each of them, and what a start does that finds
-// it so (J journal.jsonl, J- journal.old.jsonl, S snapshot.jsonl; J' and S' are
-// the temporary files beside J and S, which a start removes):
+// Every file except the newest journal was synced as a whole before it got its
+// name, so only the end of the newest journal can be torn. The table has the
+// steps of a snapshot, the files after each step, and what a start does that
+// finds them (J journal.jsonl, J- journal.old.jsonl, S snapshot.jsonl; J' and
+// S' are the temporary files beside J and S, which a start removes):
 //
 //	step                    files             a start
-//	0 nothing under way     J or J S          reads S, then what J has after it
-//	1 J' made and synced    J J' or J J' S    the same
+//	0 nothing under way     J or J S          reads S, then the later records in J
+//	1 J' made and synced    J J' or J J' S    does the same
 //	2 J becomes J-          J- J' or J- J' S  reads J- as if it were J, and renames it to J
 //	3 J' becomes J          J- J or J- J S    reads S, J-, J; the next snapshot removes J-
-//	4 S' made and synced    J- J S' (S)       the same
-//	5 S' becomes S          J- J S            removes J- unread: S covers what is before J
-//	6 J- removed            J S               as in row 0
+//	4 S' made and synced    J- J S' (S)       does the same
+//	5 S' becomes S          J- J S            removes J- unread: S covers everything before J
+//	6 J- removed            J S               reads S, then J, as in row 0
 //	7 an import, see there  J' S              renames J' to J
 //
 // A snapshot that failed or was given up leaves row 3 behind, and the next one
 // begins at step 4. The very first start makes journal.jsonl by steps 1 and 3.
 // The directory is synced after steps 2, 3 and 5; nothing is written to the new
-// journal before that of step 3. A snapshot without a journal is no such state
-// and is refused: the journal's records would be missing unnoticed.
+// journal before the sync of step 3. A snapshot without a journal is none of
+// these states and is refused: otherwise the journal's records would be lost
+// unnoticed.
 //
 // The torn end. A group of records is one write and is acknowledged after its
-// sync, so only the last group can be torn. What did not reach the disk is
-// missing at the end or reads as zeros, in whole sectors: the blocks ahead of
-// the end were never written before. So the rest of the newest journal, from
-// its first bad line on, is cut off if no good record follows and it is one
-// line without an end or has a hole of zeros. Anything else is damage, also in
-// the very last line: a record that was changed after it was acknowledged is
-// refused, not dropped. So is a hole with good records after it: it cannot be
-// told from a lost sector. (In modes interval and never, "the last group" is
-// everything since the last sync.)
+// sync, so only the last group can be torn. The part that did not reach the
+// disk is missing at the end or reads as zeros, in whole sectors, because the
+// blocks ahead of the end were never written before. So the rest of the newest
+// journal, from its first bad line on, is cut off if no good record follows and
+// it is one line without an end or has a hole of zeros. Everything else is
+// damage, even in the very last line: a record that was changed after it was
+// acknowledged is refused, not dropped. So is a hole with good records after
+// it: it cannot be told from a lost sector. (In modes interval and never, "the
+// last group" is everything since the last sync.)
 
 import (
 	"bytes"
@@ -57,9 +58,9 @@ const (
 	diskSector = 512 // bytes that a disk writes as a whole or not at all
 )
 
-// loader takes in what a start reads: the lines of the snapshot, then the
-// records after the sequence it covers. The lines are whole, without their
-// newline, and checked; the callee may keep them but not write to them.
+// loader takes what a start reads: the lines of the snapshot, then the records
+// after the sequence that it covers. The lines are complete, without their
+// newline, and checked; the loader may keep them but not write to them.
 type loader interface {
 	snapshotLine(line []byte) error
 	record(seq uint64, line []byte) error
@@ -73,23 +74,23 @@ type recovery struct {
 
 	hasSnapshot   bool
 	snapshotBytes int64
-	covered       uint64 // sequence the snapshot covers
+	covered       uint64 // sequence that the snapshot covers
 
 	files    []string // journals to read, the oldest first; none in a new store
-	undo     bool     // journal.old.jsonl is to be journal.jsonl again
-	imported bool     // journal.jsonl.tmp is to be journal.jsonl: an import ended before its last step
-	dropOld  bool     // the snapshot covers all of journal.old.jsonl
-	last     uint64   // sequence of the last record, or the one before the first to come
-	started  bool     // a journal's header was read: last counts
-	oldBytes int64    // of journal.old.jsonl where it is still needed
+	undo     bool     // rename journal.old.jsonl back to journal.jsonl
+	imported bool     // rename journal.jsonl.tmp to journal.jsonl: an import ended before its last step
+	dropOld  bool     // remove journal.old.jsonl: the snapshot covers it
+	last     uint64   // sequence of the last record, or of the one before the first
+	started  bool     // a journal's header was read, so last is valid
+	oldBytes int64    // of journal.old.jsonl if it is still needed
 	bytes    int64    // of the newest journal, without its torn end
-	torn     int64    // bytes of that end
-	tornLine int      // its line
+	torn     int64    // bytes of the torn end
+	tornLine int      // line of the torn end
 }
 
 func (r *recovery) path(name string) string { return filepath.Join(r.dir, name) }
 
-// read feeds the loader. The error names file, line and reason.
+// read passes the store to the loader. The error names file, line and reason.
 func (r *recovery) read() error {
 	if err := r.readSnapshot(); err != nil {
 		return err
@@ -168,7 +169,7 @@ func (r *recovery) readSnapshotLines(s *journalScanner, count uint64) error {
 	}
 }
 
-// snapshotLineFault is what is wrong with a line of a snapshot, or "".
+// snapshotLineFault returns what is wrong with a line of a snapshot, or "".
 func snapshotLineFault(line []byte, whole, expected bool) string {
 	switch {
 	case !whole:
@@ -179,7 +180,7 @@ func snapshotLineFault(line []byte, whole, expected bool) string {
 	return lineFault(line)
 }
 
-// chooseJournals finds out where in the table above the store is.
+// chooseJournals finds the row of the table above.
 func (r *recovery) chooseJournals() error {
 	from, hasJournal, err := r.journalFrom(journalName)
 	if err != nil {
@@ -211,7 +212,8 @@ func (r *recovery) chooseJournals() error {
 	return nil
 }
 
-// journalFrom is the first sequence of a journal, if it is there.
+// journalFrom returns the first sequence of a journal, and whether the journal
+// exists.
 func (r *recovery) journalFrom(name string) (from uint64, there bool, err error) {
 	s, f, err := r.scan(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -228,7 +230,8 @@ func (r *recovery) journalFrom(name string) (from uint64, there bool, err error)
 	return h.From, true, err
 }
 
-// readJournal reads one journal and joins it to what was read before.
+// readJournal reads one journal, and checks that it continues what was read
+// before.
 func (r *recovery) readJournal(name string, newest bool) error {
 	from, _, err := r.journalFrom(name)
 	if err != nil {
@@ -256,7 +259,7 @@ func (r *recovery) readJournal(name string, newest bool) error {
 	return nil
 }
 
-// readRecords feeds the records of a journal whose header was read.
+// readRecords passes on the records of a journal whose header was read.
 func (r *recovery) readRecords(name string, s *journalScanner, newest bool) error {
 	for {
 		r.bytes = s.end
@@ -272,7 +275,7 @@ func (r *recovery) readRecords(name string, s *journalScanner, newest bool) erro
 			return r.badRecord(name, s, line, whole, newest)
 		}
 		if seq != r.last+1 {
-			return &damage{name, s.number, fmt.Sprintf("sequence %d stands where %d belongs", seq, r.last+1)}
+			return &damage{name, s.number, fmt.Sprintf("sequence %d where %d was expected", seq, r.last+1)}
 		}
 		r.last = seq
 		if seq <= r.covered {
@@ -306,8 +309,8 @@ func (r *recovery) badRecord(name string, s *journalScanner, line []byte, whole,
 	return nil
 }
 
-// tornEnd says whether the rest of the file, from this line on, can be what an
-// interrupted write left.
+// tornEnd reports whether an interrupted write can have left the rest of the
+// file, from this line on.
 func tornEnd(s *journalScanner, line []byte, whole bool) (bool, error) {
 	if !whole {
 		return hasHole(line, s.start, whole) || !isOverwrittenNewline(line), nil
@@ -329,16 +332,16 @@ func tornEnd(s *journalScanner, line []byte, whole bool) (bool, error) {
 	}
 }
 
-// isOverwrittenNewline says whether the last line of a file is a good record
-// with another byte in the place of its newline.
+// isOverwrittenNewline reports whether the last line of a file is a good record
+// with another byte in place of its newline.
 func isOverwrittenNewline(line []byte) bool {
 	_, fault := recordSeq(line[:len(line)-1])
 	return fault == ""
 }
 
-// hasHole says whether the line, which is at this offset of its file, has a run
-// of zeros that ends with a sector, or the file, and begins with a sector, or
-// the line: the interrupted write may have begun there.
+// hasHole reports whether the line, at this offset of its file, has a run of
+// zeros that ends with a sector or the file, and begins with a sector or the
+// line: the interrupted write may have begun there.
 func hasHole(line []byte, offset int64, whole bool) bool {
 	for i := 0; i < len(line); i++ {
 		if line[i] != 0 {
@@ -358,7 +361,7 @@ func hasHole(line []byte, offset int64, whole bool) bool {
 }
 
 // tidy brings the files into the state of row 0 or row 3 of the table. The torn
-// end of the newest journal is cut off when that is opened to be written.
+// end of the newest journal is cut off when that is opened for writing.
 func (r *recovery) tidy() error {
 	if r.undo {
 		if err := r.disk.rename(r.path(journalOldName), r.path(journalName)); err != nil {
@@ -382,21 +385,22 @@ func (r *recovery) tidy() error {
 	return r.disk.syncDir(r.dir)
 }
 
-// Recovery: the store made again from its snapshot and journal, through the
-// same apply that made it the first time; and the writing of snapshots.
+// Rebuilding the store from its snapshot and journal, by the same apply that
+// changed it the first time.
 
-// restorer feeds a store that nobody uses yet.
+// restorer loads a store that nobody uses yet.
 type restorer struct {
 	s      *store
 	events moveCollector
 }
 
-// snapshotLine takes one line of the snapshot: a template, figures, or a task.
+// snapshotLine loads one line of the snapshot: a template, figures, events,
+// dropped tasks, or a task.
 func (l *restorer) snapshotLine(line []byte) error {
 	return l.line(cutSum(line))
 }
 
-// line takes such a line without its checksum.
+// line loads such a line without its checksum.
 func (l *restorer) line(line []byte) error {
 	if bytes.HasPrefix(line, []byte(`{"hash":`)) {
 		return l.templateLine(line)
@@ -416,10 +420,10 @@ func (l *restorer) line(line []byte) error {
 	}
 	tpl := l.s.template(h.template)
 	if tpl == nil {
-		return fmt.Errorf("task %s: its template %s does not stand before it", h.id, h.template)
+		return fmt.Errorf("task %s: its template %s is not among the lines before it", h.id, h.template)
 	}
 	if _, twice := l.s.byID[h.id]; twice {
-		return fmt.Errorf("task %s stands there twice", h.id)
+		return fmt.Errorf("duplicate task %s", h.id)
 	}
 	r, err := h.creationRecord()
 	if err != nil {
@@ -446,10 +450,10 @@ func (l *restorer) line(line []byte) error {
 	return nil
 }
 
-// replayed is the task of a line, or nil where nobody needs it: it is ended, the
-// figures count all of it, and the event log holds nothing of it. The records
-// that the figures do not count yet, later than what the snapshot covers, are
-// counted here: the journal has them too, but record passes them over.
+// replayed returns the task of a line, or nil if nobody needs it: the task is
+// over, the figures count all of it, and the event log holds nothing of it. It
+// also counts the records that the figures do not count yet, those later than
+// the snapshot's sequence; record skips them when it finds them in the journal.
 func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
 	var obs replayer = unobserved{}
 	uncounted, recent := h.lastSeq > l.s.analytics.covered, l.events.wants(h.lastSeq)
@@ -465,24 +469,24 @@ func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
 	return h.replay(tpl, obs)
 }
 
-// eventsLine takes what the event log held. It stands before the tasks.
+// eventsLine loads the line about the event log, which comes before the tasks.
 func (l *restorer) eventsLine(line []byte) error {
 	if len(l.s.slots) > 0 {
-		return fmt.Errorf("what the event log held stands after a task")
+		return fmt.Errorf("the line about the event log comes after a task")
 	}
 	return l.events.line(line)
 }
 
-// figuresLine takes figures. They stand before the tasks, and all are as of the
+// figuresLine loads figures. They come before the tasks, and are as of the
 // sequence that the snapshot covers.
 func (l *restorer) figuresLine(line []byte) error {
 	if len(l.s.slots) > 0 {
-		return fmt.Errorf("figures stand after a task")
+		return fmt.Errorf("figures come after a task")
 	}
 	return l.s.analytics.load(line)
 }
 
-// templateLine takes {"hash":"…","definition":{…}}.
+// templateLine loads {"hash":"…","definition":{…}}.
 func (l *restorer) templateLine(line []byte) error {
 	var d recordDecoder
 	d.r = &record{}
@@ -505,7 +509,7 @@ func (l *restorer) template(r *record) error {
 	return nil
 }
 
-// record takes one line of the journal.
+// record loads one line of the journal.
 func (l *restorer) record(seq uint64, line []byte) error {
 	r, err := decodeRecord(line)
 	if err != nil {
@@ -534,7 +538,7 @@ func (l *restorer) record(seq uint64, line []byte) error {
 	}
 	if seq <= t.lastSeq {
 		l.events.skip(&s.events, seq)
-		return nil // the snapshot has it already
+		return nil // the snapshot has it
 	}
 	return l.apply(t, r)
 }
@@ -543,7 +547,7 @@ func (l *restorer) created(r *record) error {
 	s := l.s
 	if _, ok := s.byID[r.task]; ok {
 		l.events.skip(&s.events, r.seq)
-		return nil // the snapshot has it already
+		return nil // the snapshot has it
 	}
 	tpl := s.template(r.created.template)
 	if tpl == nil {
@@ -565,20 +569,15 @@ func (l *restorer) dropped(r *record) error {
 }
 
 func (l *restorer) apply(t *task, r *record) error {
-	t.appendLog(r)
-	l.s.startRecord(t, r)
-	if err := t.apply(r, l.s); err != nil {
+	if err := l.s.apply(t, r); err != nil {
 		return err
-	}
-	if !r.ids.isZero() {
-		l.s.noteID(t.plan.lastID())
 	}
 	l.s.reindex(t)
 	return nil
 }
 
-// readStore reads the files of a directory into a store that is only to be read.
-// It takes no lock and changes no file.
+// readStore reads the files of a directory into a store that must not be
+// changed. It takes no lock and changes no file.
 func readStore(dir string, log *slog.Logger) (*store, error) {
 	s := newStore(nil, log)
 	r := &recovery{disk: osDisk{}, dir: dir, loader: &restorer{s: s}}
@@ -592,14 +591,15 @@ func readStore(dir string, log *slog.Logger) (*store, error) {
 	return s, nil
 }
 
-// droppedHead is how the line begins that tells of dropped tasks:
+// droppedHead is the start of the line about dropped tasks:
 //
 //	{"dropped":12,"last_id":"…"}
 //
-// The id is the greatest that a task ever took, which may have been dropped.
+// The id is the greatest that a task ever took, even of a dropped one.
 const droppedHead = `{"dropped":`
 
-// droppedLine is that line without its closing brace; nil while nothing was dropped.
+// droppedLine returns that line without its closing brace; nil if nothing was
+// dropped.
 func (s *store) droppedLine() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// journalText is a journal with the records from first to last.
+// journalText returns a journal with the records from first to last.
 func journalText(first, last uint64) string {
 	b := appendJournalHeader(nil, first)
 	for seq := first; seq <= last; seq++ {
@@ -23,7 +23,7 @@ func journalText(first, last uint64) string {
 	return string(b)
 }
 
-// snapshotText is a snapshot that covers the sequences to covered.
+// snapshotText returns a snapshot that covers the sequences up to covered.
 func snapshotText(covered uint64) string {
 	b := snapshotHeader(1_700_000_000_000_000, covered, covered)
 	for n := uint64(1); n <= covered; n++ {
@@ -32,13 +32,13 @@ func snapshotText(covered uint64) string {
 	return string(b)
 }
 
-// sumLine closes a line of a snapshot.
+// sumLine ends a line of a snapshot.
 func sumLine(line []byte) []byte {
 	return appendSumTail(line, crc32.Checksum(line, castagnoli))
 }
 
-// tryOpen opens the store that these files are, and gives back what it read
-// and, on success, the files afterwards.
+// tryOpen opens a store with these files, and returns what it read and, on
+// success, the files afterwards.
 func tryOpen(t *testing.T, files map[string]string) (*gathered, map[string]string, error) {
 	t.Helper()
 	disk := memDiskWith(testDir, files)
@@ -50,7 +50,8 @@ func tryOpen(t *testing.T, files map[string]string) (*gathered, map[string]strin
 	return g, disk.files(), err
 }
 
-// TestRecoveryDirectoryStates is the table in recovery.go, and what is no row of it.
+// TestRecoveryDirectoryStates checks the table in store_recover.go, and states
+// that are not in it.
 func TestRecoveryDirectoryStates(t *testing.T) {
 	type dir = map[string]string
 	const junk = "left over\n"
@@ -122,7 +123,7 @@ func TestRecoveryDirectoryStates(t *testing.T) {
 		{"names mixed up too", dir{journalName: journalText(1, 5), snapshotName: journalText(1, 5)},
 			0, "", "snapshot.jsonl, line 1: it is not the header of a snapshot"},
 		{"record missing", dir{journalName: journalText(1, 2) + string(appendRecord(nil, 4, testBody(4)))},
-			0, "", "journal.jsonl, line 4: sequence 4 stands where 3 belongs"},
+			0, "", "journal.jsonl, line 4: sequence 4 where 3 was expected"},
 		{"newer journal", dir{journalName: `{"format":2,"what":"ever"}` + "\n"},
 			0, "", "journal.jsonl has format 2, and this version of stepwell reads formats up to 1"},
 		{"newer snapshot", dir{journalName: journalText(1, 2), snapshotName: `{"format":3}` + "\n"},
@@ -149,7 +150,7 @@ func TestRecoveryDirectoryStates(t *testing.T) {
 	}
 }
 
-// checkRefused: an error that says where, and the files as they were.
+// checkRefused checks for an error that says where, and for unchanged files.
 func checkRefused(t *testing.T, err error, want string, before, after map[string]string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), testDir) {
@@ -171,8 +172,8 @@ func fileNames(files map[string]string) string {
 	return strings.Join(names, " ")
 }
 
-// TestRecoveryJournalCutAtEveryByte: whatever the length, the whole lines count
-// and the rest is cut off and reported.
+// TestRecoveryJournalCutAtEveryByte checks at every length that the complete
+// lines count and the rest is cut off and reported.
 func TestRecoveryJournalCutAtEveryByte(t *testing.T) {
 	t.Parallel()
 	text := journalText(4, 9)
@@ -265,7 +266,8 @@ func checkFlipped(t *testing.T, store map[string]string, file string, at int, te
 	checkRefused(t, err, want, files, after)
 }
 
-// TestRecoveryTornGroup: what a power cut leaves of the last write, by sectors.
+// TestRecoveryTornGroup checks what a power cut leaves of the last write, by
+// sectors.
 func TestRecoveryTornGroup(t *testing.T) {
 	stored := journalText(1, 3)
 	group := []byte(stored)
@@ -353,8 +355,8 @@ func crashScenario(disk *memDisk) (acked uint64, err error) {
 }
 
 // TestRecoveryKillPoints turns the machine off at every operation of the
-// scenario, then at every operation of the start after it. What was
-// acknowledged is there, whatever the disk kept of what was not synced.
+// scenario, then at every operation of the start after it. Whatever the disk
+// kept of unsynced data, everything acknowledged must be there.
 func TestRecoveryKillPoints(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -404,7 +406,8 @@ func checkStarts(t *testing.T, name string, image *memDisk, acked uint64) {
 	}
 }
 
-// checkUsable: all that was acknowledged is there, and the store works.
+// checkUsable checks that everything acknowledged is there, and that the store
+// works.
 func checkUsable(t *testing.T, name string, disk *memDisk, acked uint64) {
 	t.Helper()
 	g := &gathered{}
@@ -425,7 +428,7 @@ func checkUsable(t *testing.T, name string, disk *memDisk, acked uint64) {
 	checkKept(t, disk, last)
 }
 
-// checkKept: what is said to be durable outlives a power cut.
+// checkKept checks that what is reported as durable outlives a power cut.
 func checkKept(t *testing.T, disk *memDisk, last uint64) {
 	t.Helper()
 	j, g := mustOpen(t, diskOptions(disk.crash(false, false, nil)))
@@ -447,7 +450,7 @@ func TestRecoveryReadErrors(t *testing.T) {
 	}
 }
 
-// refusing is a loader that does not like one sequence.
+// refusing is a loader that refuses one sequence.
 type refusing struct {
 	gathered
 	seq uint64
@@ -470,8 +473,8 @@ func TestRecoveryNamesRefusedRecord(t *testing.T) {
 	}
 }
 
-// TestLineScannerKeepsLines: lines of all lengths, none changed by what is read
-// after it.
+// TestLineScannerKeepsLines checks that lines of all lengths are not changed by
+// later reads.
 func TestLineScannerKeepsLines(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -500,8 +503,8 @@ func TestLineScannerKeepsLines(t *testing.T) {
 	}
 }
 
-// FuzzRecovery: whatever the journal holds, a start reads good records in
-// order, or refuses.
+// FuzzRecovery checks that a start reads good records in order, or refuses,
+// whatever the journal holds.
 func FuzzRecovery(f *testing.F) {
 	text := journalText(1, 4)
 	f.Add([]byte(text))

@@ -1,9 +1,9 @@
 package main
 
 // Retention: how many finished tasks are kept, and for how long. A task is
-// finished when it has ended and none of its entries in the dead letter queue is
-// pending; those that have been finished longest are dropped first. A drop is a
-// record like any other change. The figures go on counting what was dropped.
+// finished when it is over and has no pending entry in the dead letter queue.
+// The tasks that finished first are dropped first. A drop is a record like any
+// other change; the figures keep counting dropped tasks.
 
 import (
 	"cmp"
@@ -13,33 +13,33 @@ import (
 )
 
 const (
-	dropsPerUpdate = 8   // that one change makes at the most, so that it costs the same as any other
-	dropBatch      = 256 // that are made under one lock where there is much to drop
+	dropsPerUpdate = 8   // most drops in one change, so that all changes cost about the same
+	dropBatch      = 256 // drops under one lock when there is much to drop
 )
 
-// limits is what the configuration says; zero stands for no limit.
+// limits are the limits of the configuration; zero means no limit.
 type limits struct {
-	count int           // finished tasks kept
-	age   time.Duration // how long
+	count int           // finished tasks to keep
+	age   time.Duration // how long to keep them
 }
 
-// retention is the limits and what falls under them; the store's mutex guards it.
+// retention is the limits and the finished tasks; the store's mutex guards it.
 type retention struct {
 	limits
-	finished int           // how many there are
-	dropped  uint64        // how many there were beyond that, since the store began
-	held     int           // how many snapshots are being taken; nothing is dropped meanwhile
-	queue    finishedQueue // in the order in which they finished; empty without a limit
+	finished int           // finished tasks in the store
+	dropped  uint64        // tasks dropped since the store was first made
+	held     int           // running snapshots and exports; nothing is dropped meanwhile
+	queue    finishedQueue // in the order of finishing; empty without a limit
 }
 
-// finishedTask is an entry of the queue. It is void when the task is not there
-// any more or has another time: it came back to life meanwhile.
+// finishedTask is an entry of the queue. It is void if the task was dropped or
+// has another time by now, because it became live again.
 type finishedTask struct {
 	id uuid
 	at instant
 }
 
-// finishedQueue is first in, first out.
+// finishedQueue is a queue, first in, first out.
 type finishedQueue struct {
 	items []finishedTask
 	head  int
@@ -68,7 +68,7 @@ func (c *storeConfig) retention() limits {
 
 func (l limits) limited() bool { return l.count > 0 || l.age > 0 }
 
-// String is the limits as the banner says them.
+// String returns the limits as the banner shows them.
 func (l limits) String() string {
 	switch {
 	case !l.limited():
@@ -81,7 +81,7 @@ func (l limits) String() string {
 	return fmt.Sprintf("the last %d finished tasks are kept, for %v hours", l.count, l.age.Hours())
 }
 
-// finished is when the task finished; 0 when it is not.
+// finished returns when the task finished; 0 if it is not finished.
 func (t *task) finished() instant { return finishedAt(t.state, t.completed, t.letterHeaders()) }
 
 func finishedAt(state taskState, completed instant, dead []letterHeader) instant {
@@ -113,12 +113,12 @@ func (r *retention) note(sl *slot, id uuid, at instant) {
 	}
 }
 
-// over reports whether the task that finished first has to go.
+// over reports whether the task that finished first must be dropped.
 func (r *retention) over(first finishedTask, now instant) bool {
 	return r.count > 0 && r.finished > r.count || r.age > 0 && first.at.add(r.age) <= now
 }
 
-// nextDrop is the position of the task to drop next, if there is one.
+// nextDrop returns the position of the task to drop next, if any.
 func (s *store) nextDrop(now instant) (pos uint32, ok bool) {
 	r := &s.retain
 	for r.held == 0 {
@@ -135,7 +135,8 @@ func (s *store) nextDrop(now instant) (pos uint32, ok bool) {
 	return 0, false
 }
 
-// dropFinished drops up to most tasks, and reports whether there may be more.
+// dropFinished drops up to most tasks, and reports whether there may be more to
+// drop.
 func (c *change) dropFinished(most int) (more bool) {
 	s := c.s
 	for range most {
@@ -153,7 +154,7 @@ func (c *change) dropFinished(most int) (more bool) {
 	return true
 }
 
-// remove takes a finished task out of everything that enter and settle put it into.
+// remove undoes insert and reindex for a finished task.
 func (s *store) remove(pos uint32) error {
 	sl := &s.slots[pos]
 	h, err := readTaskHead(sl.line)
@@ -188,8 +189,8 @@ func (s *store) retainUpTo(l limits) {
 	}
 }
 
-// dropDue drops one batch of the tasks beyond the limits. It returns when to call
-// it again; 0 means never.
+// dropDue drops one batch of the tasks beyond the limits. It returns when to
+// call it again; 0 means never.
 func (s *store) dropDue(now instant) (next instant, err error) {
 	more, err := s.dropSome()
 	switch {
@@ -201,7 +202,8 @@ func (s *store) dropDue(now instant) (next instant, err error) {
 	return s.nextDue(now), nil
 }
 
-// dropSome drops one batch of tasks, and reports whether there may be more.
+// dropSome drops one batch of tasks, and reports whether there may be more to
+// drop.
 func (s *store) dropSome() (more bool, err error) {
 	_, err = s.update(func(c *change) error {
 		more = c.dropFinished(dropBatch)
@@ -210,7 +212,7 @@ func (s *store) dropSome() (more bool, err error) {
 	return more, err
 }
 
-// finishedInOrder is the finished tasks, the one that finished first in front.
+// finishedInOrder returns the finished tasks, the first to finish first.
 func (s *store) finishedInOrder() (q finishedQueue) {
 	q.items = make([]finishedTask, 0, s.retain.finished)
 	for pos := range s.slots {
@@ -222,8 +224,8 @@ func (s *store) finishedInOrder() (q finishedQueue) {
 	return q
 }
 
-// nextDue returns when the task that finished first will be too old; without any,
-// when one that finishes now will be; 0 without a limit on the age.
+// nextDue returns when the task that finished first will be too old; without
+// any, when one that finishes now will be; 0 without a limit on age.
 func (s *store) nextDue(now instant) instant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,16 +239,16 @@ func (s *store) nextDue(now instant) instant {
 	return max(due, now+1)
 }
 
-// dropRetry is how soon it is tried again when the store takes no change.
+// dropRetry is how long to wait when the store takes no change.
 const dropRetry = time.Minute
 
-// holdLocked keeps every task, and its position, until release.
+// holdLocked keeps every task, at its position, until release.
 func (s *store) holdLocked() {
 	s.retain.held++
 	s.packing.walks++
 }
 
-// release undoes holdLocked, and drops what had to wait for it.
+// release undoes holdLocked, and drops the tasks that had to wait for it.
 func (s *store) release() {
 	s.mu.Lock()
 	s.retain.held--
@@ -258,28 +260,28 @@ func (s *store) release() {
 	}
 }
 
-// Packing: dropped tasks leave holes among the positions. Now and then the tasks
-// after them slide down, a few with each drop, so that memory goes by what is
-// kept and not by what ever was. Their order stays the order of creation at
-// every moment in between.
+// Packing: dropped tasks leave gaps among the positions. From time to time the
+// tasks after them move down, a few with each drop, so that memory depends on
+// what is kept, not on everything that was ever stored. The order of positions
+// is the order of creation at every moment.
 
 const (
-	packFloor   = 4096 // holes that are not worth a pass, and 128 KiB or so
-	packPerDrop = 4    // tasks that slide with each drop: a pass ends, as each drop comes with one new task
-	packLook    = 64   // holes that cost as much as one task
+	packFloor   = 4096 // gaps that are not worth a pass: about 128 KiB
+	packPerDrop = 4    // tasks that move with each drop; each drop comes with one new task, so a pass ends
+	packLook    = 64   // gaps that cost as much to pass as one task to move
 )
 
 // packing is one pass over the positions, or none; the store's mutex guards it.
 type packing struct {
-	floor    int    // holes that are not worth a pass
+	floor    int    // gaps that are not worth a pass
 	holes    int    // positions without a task
-	walks    int    // walks by position that are under way; nothing slides meanwhile
-	on       bool   // a pass is under way
-	from, to uint32 // the next position to look at, and the one its task slides to
+	walks    int    // running walks by position; nothing moves meanwhile
+	on       bool   // a pass is running
+	from, to uint32 // the next position to look at, and where its task moves
 }
 
-// pack lets up to n tasks slide, when there are more than twice as many holes
-// as tasks, or a pass has begun.
+// pack moves up to n tasks, if there are more than twice as many gaps as tasks,
+// or a pass is running.
 func (s *store) pack(n int) {
 	p := &s.packing
 	if p.walks > 0 {
@@ -320,7 +322,7 @@ func (s *store) endPacking() {
 	s.index.trim()
 }
 
-// relocate gives a task a lower position, with nothing between the two.
+// relocate moves a task to a lower position, with no task between the two.
 func (s *store) relocate(from, to uint32) {
 	sl := s.slots[from]
 	s.slots[to], s.slots[from] = sl, slot{}
@@ -331,11 +333,11 @@ func (s *store) relocate(from, to uint32) {
 	s.index.relocate(from, to, sl.in)
 }
 
-// vacant reports whether no task is there.
+// vacant reports whether the slot has no task.
 func (sl *slot) vacant() bool { return sl.live == nil && sl.line == nil }
 
-// holdPositions keeps every task at its position until the function returned is called,
-// for a walk that lets go of the lock in between.
+// holdPositions keeps every task at its position until the function returned is
+// called, for a walk that releases the lock in between.
 func (s *store) holdPositions() (done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

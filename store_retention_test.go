@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// checkRetention holds what the store knows of finished tasks, and of where they
-// are, against the tasks. The store's lock is held.
+// checkRetention compares what the store knows of finished tasks, and of their
+// positions, with the tasks. The caller holds the store's lock.
 func checkRetention(t testing.TB, s *store) {
 	t.Helper()
 	holes, finished := 0, 0
@@ -67,7 +67,7 @@ func retaining(n int) func(c *Config) {
 	return func(c *Config) { c.Store.RetainFinishedCount = n }
 }
 
-// kept is the ids of the tasks of a store, in the order of their creation.
+// kept returns the ids of a store's tasks in the order of creation.
 func kept(s *service) (ids []uuid) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
@@ -86,8 +86,8 @@ func wantKept(t *testing.T, s *service, want ...uuid) {
 	}
 }
 
-// TestRetention drops those that finished first, whenever they were created, and
-// nothing that is unfinished or under investigation.
+// TestRetention checks that the tasks that finished first are dropped, whenever
+// they were created, and nothing unfinished or under investigation.
 func TestRetention(t *testing.T) {
 	t.Parallel()
 	clock := newVirtualClock(testStart)
@@ -125,8 +125,8 @@ func TestRetention(t *testing.T) {
 	closeTestService(t, s)
 }
 
-// TestRetentionByAge drops what finished too long ago when the clock says so,
-// without any change that would have it looked at.
+// TestRetentionByAge checks that tasks that finished too long ago are dropped
+// by the clock alone, without any change.
 func TestRetentionByAge(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, extra: storyTemplates, config: func(c *Config) {
@@ -150,8 +150,8 @@ func TestRetentionByAge(t *testing.T) {
 	}
 }
 
-// TestRetentionAtRestart starts with other limits than before: a smaller one is
-// worked off, a larger one brings nothing back.
+// TestRetentionAtRestart starts with other limits than before: a smaller one
+// takes effect, a larger one brings nothing back.
 func TestRetentionAtRestart(t *testing.T) {
 	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
@@ -173,7 +173,7 @@ func TestRetentionAtRestart(t *testing.T) {
 	closeTestService(t, s)
 }
 
-// TestRetentionFreesIdentity lets a task be created again once it was dropped.
+// TestRetentionFreesIdentity checks that a dropped task can be created again.
 func TestRetentionFreesIdentity(t *testing.T) {
 	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(1)}
@@ -198,8 +198,8 @@ func TestRetentionFreesIdentity(t *testing.T) {
 	closeTestService(t, s)
 }
 
-// TestRetentionKeepsFigures drops tasks, and restarts from the journal and from a
-// snapshot: the figures count them as before, and no id is given out again.
+// TestRetentionKeepsFigures drops tasks, and restarts from the journal and from
+// a snapshot: the figures count them as before, and no id is used again.
 func TestRetentionKeepsFigures(t *testing.T) {
 	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(1)}
@@ -228,8 +228,9 @@ func TestRetentionKeepsFigures(t *testing.T) {
 	closeTestService(t, s)
 }
 
-// TestRetentionWaitsForSnapshot drops nothing between the moment that a snapshot
-// is as of and its last line, and makes up for it then.
+// TestRetentionWaitsForSnapshot checks that nothing is dropped between the
+// moment that a snapshot is as of and its last line, and that it is dropped
+// then.
 func TestRetentionWaitsForSnapshot(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(2)})
 	s.store.mu.Lock()
@@ -244,7 +245,8 @@ func TestRetentionWaitsForSnapshot(t *testing.T) {
 	wantKept(t, s, ids[7:]...)
 }
 
-// TestDroppedMeanwhile ends attempts and retries of tasks that are gone by then.
+// TestDroppedMeanwhile ends attempts and retries of tasks that were dropped
+// meanwhile.
 func TestDroppedMeanwhile(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, config: retaining(1), extra: append(storyTemplates,
@@ -264,8 +266,8 @@ func TestDroppedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestRetentionAtRandom does anything to tasks, with packing at every chance, and
-// holds what is kept against a plain model.
+// TestRetentionAtRandom does random things to tasks, packs at every chance, and
+// compares what is kept with a plain model.
 func TestRetentionAtRandom(t *testing.T) {
 	t.Parallel()
 	slow(t)

@@ -1,7 +1,7 @@
 package main
 
-// Writing a snapshot beside the running journal. The files it goes through, and
-// what a start makes of them after a crash, stand in recovery.go.
+// Writing a snapshot beside the running journal. store_recover.go describes its
+// steps, and what a start does after a crash in between.
 
 import (
 	"bufio"
@@ -19,13 +19,14 @@ import (
 
 const (
 	snapshotBuffer = 256 << 10
-	// After so many bytes a snapshot is synced: a disk that has much to write
-	// at once keeps the journal's syncs waiting.
+	// A snapshot is synced after this many bytes: a disk that has much to write
+	// at once delays the journal's syncs.
 	snapshotSyncStep = 4 << 20
 )
 
-// snapshotWriter writes one snapshot. One goroutine uses it: cut once, add for
-// every line, commit; abort at any time, and after commit without effect.
+// snapshotWriter writes one snapshot. One goroutine calls cut once, line for
+// every line, then commit. It may call abort at any time; after commit that
+// does nothing.
 type snapshotWriter struct {
 	j        *journal
 	file     diskFile
@@ -37,7 +38,7 @@ type snapshotWriter struct {
 	ended    bool
 }
 
-// snapshotDue says whether the journal has outgrown the snapshot.
+// snapshotDue reports whether the journal has outgrown the snapshot.
 func (j *journal) snapshotDue() bool {
 	size := j.fileBytes.Load() + j.oldBytes.Load()
 	if size <= max(snapshotFloor, j.snapshotBytes.Load()/4) || j.halted.Load() {
@@ -48,7 +49,7 @@ func (j *journal) snapshotDue() bool {
 	return !j.snapshotting && !time.Now().Before(j.snapshotAfter)
 }
 
-// startSnapshot opens the temporary file and begins a new journal file. It
+// startSnapshot creates the temporary file and begins a new journal file. It
 // takes several syncs and must not be called under the store's lock. The caller
 // ends the writer with commit or abort.
 func (j *journal) startSnapshot() (*snapshotWriter, error) {
@@ -73,9 +74,9 @@ func (j *journal) claimSnapshot() bool {
 	return claimed
 }
 
-// open makes the files. A journal.old.jsonl that is still there is one that no
-// snapshot covers yet: then this one covers it, and the newest journal keeps
-// its records for once.
+// open creates the files. If a journal.old.jsonl exists, no snapshot covers it
+// yet: then this one covers it, and the newest journal keeps its records this
+// time.
 func (s *snapshotWriter) open() error {
 	if err := s.openFile(); err != nil {
 		return err
@@ -96,8 +97,8 @@ func (s *snapshotWriter) openFile() error {
 	return nil
 }
 
-// cut is called under the store's lock: what was appended so far is what the
-// snapshot covers. It returns the last sequence of that.
+// cut fixes what the snapshot covers, everything appended so far, and returns
+// the last sequence of that. It is called under the store's lock.
 func (s *snapshotWriter) cut() uint64 {
 	s.j.mu.Lock()
 	defer s.j.mu.Unlock()
@@ -105,8 +106,8 @@ func (s *snapshotWriter) cut() uint64 {
 	return s.covered
 }
 
-// line writes a line, given without its closing brace and not kept. After an
-// error the snapshot is given up.
+// line writes a line, which is given without its closing brace. After an error
+// the snapshot is given up.
 func (s *snapshotWriter) line(line []byte) error {
 	if s.ended {
 		return errors.New("write snapshot: it has ended")
@@ -121,7 +122,7 @@ func (s *snapshotWriter) line(line []byte) error {
 func (s *snapshotWriter) write(line []byte) error {
 	var buf [len(sumTail) + 1]byte
 	tail := appendSumTail(buf[:0], crc32.Checksum(line, castagnoli))
-	s.out.Write(line) // a bufio.Writer keeps its first error for the next call
+	s.out.Write(line) // a bufio.Writer returns its first error again on the next call
 	if _, err := s.out.Write(tail); err != nil {
 		return err
 	}
@@ -135,8 +136,8 @@ func (s *snapshotWriter) write(line []byte) error {
 	return s.syncSome()
 }
 
-// syncSome brings what was written so far to disk, and stops while there is
-// still space for the journal to grow.
+// syncSome syncs what was written so far, and gives up while there is still
+// space for the journal to grow.
 func (s *snapshotWriter) syncSome() error {
 	if err := s.out.Flush(); err != nil {
 		return err
@@ -152,8 +153,8 @@ func (s *snapshotWriter) syncSome() error {
 }
 
 // commit makes the snapshot the one that a start reads, and removes the journal
-// that it covers. After an error the one before counts, or, when only the sync
-// of the directory failed, either: both are whole.
+// that it covers. After an error the previous snapshot counts, or, if only the
+// sync of the directory failed, either: both are complete.
 func (s *snapshotWriter) commit() error {
 	if s.ended {
 		return errors.New("commit snapshot: it has ended")
@@ -169,9 +170,9 @@ func (s *snapshotWriter) commit() error {
 	return nil
 }
 
-// finish writes the header and renames the file. Before it the journal is
-// synced: a line may show changes later than covered, which must be on disk
-// before they can be seen here, or a start would give their numbers out again.
+// finish writes the header and renames the file. It syncs the journal first: a
+// line may contain changes later than covered, which must be on disk before
+// they are visible here, or a start would use their sequences again.
 func (s *snapshotWriter) finish() error {
 	if err := s.out.Flush(); err != nil {
 		return err
@@ -182,7 +183,7 @@ func (s *snapshotWriter) finish() error {
 	return s.seal()
 }
 
-// seal writes the header of a file whose lines were flushed, and gives it its name.
+// seal writes the header of a file whose lines were flushed, and renames it.
 func (s *snapshotWriter) seal() error {
 	if _, err := s.file.WriteAt(snapshotHeader(s.j.o.now(), s.covered, s.count), 0); err != nil {
 		return err
@@ -195,8 +196,8 @@ func (s *snapshotWriter) seal() error {
 	})
 }
 
-// replaceFile has do take a file's name away, durably. What the name stood for
-// goes step by step.
+// replaceFile calls do, which takes a file's name away, and makes that durable.
+// The nameless file is then freed step by step.
 func (j *journal) replaceFile(name string, do func() error) error {
 	f, openErr := j.o.fs.edit(j.path(name))
 	err := do()
@@ -214,12 +215,12 @@ func (j *journal) replaceFile(name string, do func() error) error {
 	return nil
 }
 
-// shrinkStep is how much of a file is given back at a time.
+// shrinkStep is how many bytes of a file are freed at a time.
 const shrinkStep = 8 << 20
 
-// shrinkAway closes a file that has no name any more, step by step: a file
-// system that gives back a gigabyte at once lets syncs of other files wait.
-// What goes wrong is of no matter: closing gives back the rest.
+// shrinkAway closes a file without a name, step by step: a file system that
+// frees a gigabyte at once delays syncs of other files. Errors do not matter:
+// closing frees the rest.
 func shrinkAway(f diskFile) {
 	defer f.Close()
 	size, err := f.size()
@@ -266,7 +267,7 @@ func (s *snapshotWriter) drop() {
 	}
 }
 
-// end lets the next snapshot begin.
+// end allows the next snapshot to begin.
 func (s *snapshotWriter) end() {
 	s.ended = true
 	s.j.snapshotMu.Lock()
@@ -274,8 +275,8 @@ func (s *snapshotWriter) end() {
 	s.j.snapshotting = false
 }
 
-// noteSnapshot keeps what a snapshot came to. After a failure none is due for a
-// while; only the first failure after a success is logged.
+// noteSnapshot keeps the outcome of a snapshot. After a failure none is due for
+// a while; only the first failure in a row is logged.
 func (j *journal) noteSnapshot(err error) {
 	j.snapshotMu.Lock()
 	defer j.snapshotMu.Unlock()
@@ -290,11 +291,11 @@ func (j *journal) noteSnapshot(err error) {
 	}
 }
 
-// snapshotBatch is how many tasks a snapshot takes at a time under the lock.
+// snapshotBatch is how many tasks a snapshot reads under the lock at a time.
 const snapshotBatch = 256
 
-// runSnapshots writes a snapshot whenever the journal has grown enough, until ctx
-// ends. One that fails is tried again when the journal has grown further.
+// runSnapshots writes a snapshot whenever the journal has grown enough, until
+// ctx ends. A failed one is tried again after the journal has grown further.
 func (s *store) runSnapshots(ctx context.Context) {
 	for {
 		select {
@@ -312,8 +313,8 @@ func (s *store) runSnapshots(ctx context.Context) {
 }
 
 // snapshot writes every task, in batches, beside the running service. A line
-// may be newer than the sequence the snapshot covers: it carries its own. The
-// figures are as of that sequence to the record.
+// may be newer than the sequence that the snapshot covers: it has its own. The
+// figures are as of exactly that sequence.
 func (s *store) snapshot() error {
 	w, err := s.journal.startSnapshot()
 	if err != nil {
@@ -348,11 +349,17 @@ func (s *store) writeSnapshot(w *snapshotWriter, count int, figures *frozenFigur
 			return err
 		}
 	}
+	return s.eachLine(count, func(line []byte) error { return w.line(line[:len(line)-1]) })
+}
+
+// eachLine calls f with the line of every task below a position, outside the
+// lock. The caller keeps tasks from changing their positions.
+func (s *store) eachLine(below int, f func(line []byte) error) error {
 	lines := make([][]byte, 0, snapshotBatch)
-	for from := 0; from < count; from += snapshotBatch {
-		lines = s.lineBatch(lines[:0], from, min(from+snapshotBatch, count))
+	for from := 0; from < below; from += snapshotBatch {
+		lines = s.lineBatch(lines[:0], from, min(from+snapshotBatch, below))
 		for _, line := range lines {
-			if err := w.line(line[:len(line)-1]); err != nil {
+			if err := f(line); err != nil {
 				return err
 			}
 		}
@@ -360,7 +367,8 @@ func (s *store) writeSnapshot(w *snapshotWriter, count int, figures *frozenFigur
 	return nil
 }
 
-// writeTemplates gives every template's line to add, without its closing brace.
+// writeTemplates passes every template's line to add, without its closing
+// brace.
 func (s *store) writeTemplates(add func(line []byte) error) error {
 	var buf []byte
 	for _, tpl := range s.allTemplates() {
@@ -373,7 +381,7 @@ func (s *store) writeTemplates(add func(line []byte) error) error {
 	return nil
 }
 
-// allTemplates is all templates that tasks refer to, in the order of their hashes.
+// allTemplates returns all templates that tasks refer to, sorted by hash.
 func (s *store) allTemplates() []*template {
 	s.templatesMu.RLock()
 	defer s.templatesMu.RUnlock()
@@ -385,7 +393,8 @@ func (s *store) allTemplates() []*template {
 	return all
 }
 
-// lineBatch takes the lock for one batch of lines.
+// lineBatch appends the lines of the tasks at positions from up to to, under
+// the lock.
 func (s *store) lineBatch(lines [][]byte, from, to int) [][]byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -401,8 +410,9 @@ func (s *store) lineBatch(lines [][]byte, from, to int) [][]byte {
 	return lines
 }
 
-// compact writes a snapshot after which the journal is empty. Where one was
-// given up before, the first covers the old journal alone.
+// compact writes a snapshot after which the journal is empty. If an earlier
+// snapshot was given up, the first one covers only the old journal, so it
+// writes two.
 func (s *store) compact() error {
 	if s.journal.oldBytes.Load() > 0 {
 		if err := s.snapshot(); err != nil {

@@ -127,8 +127,8 @@ func TestSnapshotAborted(t *testing.T) {
 	}
 }
 
-// TestSnapshotSyncsWhatItShows: a line may hold a change after the cut that was
-// not synced; after a commit that change's record is on disk.
+// TestSnapshotSyncsWhatItShows checks that after a commit the record of every
+// change in a line is on disk, even of an unsynced change after the cut.
 func TestSnapshotSyncsWhatItShows(t *testing.T) {
 	disk := newMemDisk()
 	o := diskOptions(disk)
@@ -152,8 +152,8 @@ func TestSnapshotSyncsWhatItShows(t *testing.T) {
 	mustClose(t, j)
 }
 
-// TestSnapshotFaults: the old state stays, and the journal goes on unless it
-// cannot know which of its files counts.
+// TestSnapshotFaults checks that the old state stays, and that the journal goes
+// on unless it cannot know which of its files counts.
 func TestSnapshotFaults(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -238,8 +238,8 @@ func testSnapshotFault(t *testing.T, fault diskFault, readOnly bool) {
 	checkUsable(t, "in the end", disk, last)
 }
 
-// TestSnapshotDue: by size; not beside another one; after a failure not for a
-// minute, with one warning until one succeeds.
+// TestSnapshotDue checks when a snapshot is due: by size; not beside another
+// one; not for a minute after a failure, with one warning until one succeeds.
 func TestSnapshotDue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -292,7 +292,7 @@ func TestSnapshotDue(t *testing.T) {
 	})
 }
 
-// storePadded appends and stores about so many bytes.
+// storePadded appends and stores about n bytes.
 func storePadded(t *testing.T, j *journal, size int) uint64 {
 	t.Helper()
 	pad := bytes.Repeat([]byte("y"), 1<<20)
@@ -307,8 +307,8 @@ func storePadded(t *testing.T, j *journal, size int) uint64 {
 	return seq
 }
 
-// TestSnapshotLeavesSpace: a snapshot that does not fit gives up before the
-// journal lacks space.
+// TestSnapshotLeavesSpace checks that a snapshot that does not fit gives up
+// before the journal lacks space.
 func TestSnapshotLeavesSpace(t *testing.T) {
 	t.Parallel()
 	disk := newMemDisk()
@@ -335,8 +335,8 @@ func TestSnapshotLeavesSpace(t *testing.T) {
 	checkUsable(t, "after it", disk.crash(true, true, nil), last)
 }
 
-// TestSnapshotGivesBackInSteps: the file that a snapshot replaces is shrunk step
-// by step, if no name leads to it and none may come back.
+// TestSnapshotGivesBackInSteps checks that the file that a snapshot replaces
+// shrinks step by step, if no name leads to it and none may come back.
 func TestSnapshotGivesBackInSteps(t *testing.T) {
 	t.Parallel()
 	slow(t)

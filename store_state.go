@@ -1,7 +1,7 @@
 package main
 
-// The state document: a whole store as one JSON document, made of the very lines
-// of a snapshot.
+// The state document: a whole store as one JSON document, made of the same
+// lines as a snapshot.
 //
 //	{"format":1,"product":"stepwell","version":"…","exported_at":"…","clock":{"now":"…","mode":"frozen"},
 //	"seq":120,"dropped":3,"last_id":"…",
@@ -9,9 +9,10 @@ package main
 //	"analytics":[{"figures":…},…],
 //	"tasks":[{"task":…,"log":[…]},…]}
 //
-// All of it is as of one sequence, "seq"; the clock is there in fixture mode. It is written and read as a stream; a
-// line each for templates, figures and tasks. What is read must follow from the
-// tasks' own records, which are applied one by one.
+// All of it is as of one sequence, "seq"; the clock is there in fixture mode
+// only. It is written and read as a stream, with one line for each template,
+// figures and task. A document is accepted only if its tasks follow from their
+// own records, which are applied one by one.
 
 import (
 	"bufio"
@@ -32,13 +33,13 @@ const (
 	stateProduct = "stepwell"
 )
 
-// The arrays of a document, in the order in which they must stand.
+// stateArrays are the arrays of a document, in their order.
 var stateArrays = [...]string{"templates", "analytics", "tasks"}
 
-// stateCut is what an export is as of.
+// stateCut is the moment that an export is as of.
 type stateCut struct {
 	seq     uint64
-	count   int // positions
+	count   int // number of positions
 	figures *frozenFigures
 	dropped uint64
 	lastID  uuid
@@ -71,7 +72,7 @@ func (s *store) exportState(w io.Writer, at instant) error {
 	return nil
 }
 
-// stateWriter writes a document; the first error stays.
+// stateWriter writes a document and keeps the first error.
 type stateWriter struct {
 	out *bufio.Writer
 	n   int // elements of the array so far
@@ -95,7 +96,8 @@ func (e *stateWriter) head(cut *stateCut) {
 	e.text(string(appendID(b, "last_id", cut.lastID)))
 }
 
-// array writes the lines that write gives to add, without their closing brace.
+// array writes an array of the lines that write passes to add, without their
+// closing brace.
 func (e *stateWriter) array(name string, write func(add func(line []byte) error) error) {
 	e.n = 0
 	e.text(",\n\"" + name + "\":[")
@@ -117,26 +119,19 @@ func (e *stateWriter) element(line []byte) error {
 	return e.err
 }
 
-// writeTasks gives every task as it was at the cut.
+// writeTasks passes every task as it was at the cut to add.
 func (s *store) writeTasks(cut *stateCut, add func(line []byte) error) error {
-	lines := make([][]byte, 0, snapshotBatch)
-	for from := 0; from < cut.count; from += snapshotBatch {
-		lines = s.lineBatch(lines[:0], from, min(from+snapshotBatch, cut.count))
-		for _, line := range lines {
-			line, err := s.lineAsOf(line, cut.seq)
-			if err == nil {
-				err = add(line[:len(line)-1])
-			}
-			if err != nil {
-				return err
-			}
+	return s.eachLine(cut.count, func(line []byte) error {
+		line, err := s.lineAsOf(line, cut.seq)
+		if err != nil {
+			return err
 		}
-	}
-	return nil
+		return add(line[:len(line)-1])
+	})
 }
 
-// lineAsOf is a task's line without the records after a sequence, which is not
-// before its creation.
+// lineAsOf returns a task's line without the records after a sequence. The task
+// was created by then.
 func (s *store) lineAsOf(line []byte, seq uint64) ([]byte, error) {
 	h, err := readTaskHeader(line)
 	if err != nil || h.lastSeq <= seq {
@@ -163,8 +158,8 @@ func (s *store) lineAsOf(line []byte, seq uint64) ([]byte, error) {
 	return t.appendTaskLine(nil), nil
 }
 
-// readState takes a document into a store that is new and that nobody uses yet.
-// The error names the place in the document; then the store is of no use.
+// readState reads a document into a new store that nobody uses yet. The error
+// names the place in the document; after an error the store is useless.
 func (s *store) readState(r io.Reader) error {
 	d := &stateReader{json: json.NewDecoder(bufio.NewReaderSize(r, 256<<10)), s: s, l: restorer{s: s}}
 	err := d.document()
@@ -172,14 +167,14 @@ func (s *store) readState(r io.Reader) error {
 		return d.fault(err)
 	}
 	s.dead = s.dead.inOrder()
-	s.events.forget(s.seq) // what the tasks did before is no event here
+	s.events.forget(s.seq) // earlier transitions are not events of this store
 	s.journal.skipTo(s.seq)
 	return nil
 }
 
-// stateError says what is wrong with a document, and where.
+// stateError is a fault of a document and its place.
 type stateError struct {
-	path string // like tasks[12].log[3]; "" for the document as a whole
+	path string // like tasks[12].log[3]; "" for the whole document
 	err  error
 }
 
@@ -192,7 +187,7 @@ func (e *stateError) Error() string {
 
 func (e *stateError) Unwrap() error { return e.err }
 
-// fault is the error that something was wrong where the reader stands.
+// fault returns an error at the reader's place.
 func (d *stateReader) fault(err error) error {
 	path := d.path
 	if at := new(logError); errors.As(err, &at) {
@@ -206,11 +201,11 @@ type stateReader struct {
 	json   *json.Decoder
 	s      *store
 	l      restorer
-	path   string // of what is being read
+	path   string // place of what is being read
 	format int
-	seq    uint64 // that the document is as of; 0 when it does not say
-	array  int    // which of stateArrays was begun last, from 1
-	newest uint64 // creation of the last task
+	seq    uint64 // that the document is as of; 0 if it does not say
+	array  int    // the one of stateArrays begun last, from 1
+	newest uint64 // sequence of the last task's creation
 }
 
 func (d *stateReader) document() error {
@@ -231,19 +226,19 @@ func (d *stateReader) document() error {
 		return err
 	}
 	if _, err := d.json.Token(); err != io.EOF {
-		return errors.New("something stands after it")
+		return errors.New("unexpected data after the document")
 	}
 	return d.finish()
 }
 
-// finish checks what only the end shows.
+// finish checks what only the end of the document can show.
 func (d *stateReader) finish() error {
 	if d.format == 0 {
-		return errors.New("it has no format: it is none, or cut off")
+		return errors.New("it has no format: it is not a state document, or cut off")
 	}
 	s := d.s
 	if last := max(s.seq, s.analytics.covered); d.seq != 0 && d.seq < last {
-		return fmt.Errorf("its seq is %d, but it tells of %d", d.seq, last)
+		return fmt.Errorf("its seq is %d, but it contains sequence %d", d.seq, last)
 	}
 	s.seq = max(s.seq, s.analytics.covered, d.seq)
 	return nil
@@ -255,7 +250,7 @@ func (d *stateReader) delimiter(want json.Delim) error {
 		err = io.ErrUnexpectedEOF
 	}
 	if err == nil && token != want {
-		err = fmt.Errorf("%v stands where %v belongs", token, want)
+		err = fmt.Errorf("got %v; want %v", token, want)
 	}
 	return err
 }
@@ -331,7 +326,7 @@ func (d *stateReader) readClock(raw []byte) error {
 // elements reads one of stateArrays.
 func (d *stateReader) elements(which int) error {
 	if which < d.array {
-		return fmt.Errorf("it stands after %s: templates, analytics and tasks must come in this order",
+		return fmt.Errorf("it comes after %s: want templates, analytics and tasks in this order",
 			stateArrays[d.array-1])
 	}
 	d.array = which + 1
@@ -356,8 +351,8 @@ func (d *stateReader) elements(which int) error {
 	return d.delimiter(']')
 }
 
-// elementDepth is how deep in an element a value from outside may stand, which
-// may itself be as deep as any.
+// elementDepth is how deep in an element a value from outside may be, which may
+// itself be nested as deep as any.
 const elementDepth = 8
 
 func checkElement(raw []byte) error {
@@ -368,7 +363,7 @@ func checkElement(raw []byte) error {
 	return nil
 }
 
-// task takes a task, as it follows from its log.
+// task reads a task and checks that it follows from its log.
 func (d *stateReader) task(line []byte) error {
 	h, err := readTaskHeader(line)
 	if err != nil {
@@ -397,7 +392,7 @@ func (d *stateReader) task(line []byte) error {
 	return d.l.line(line)
 }
 
-// follows checks the header against the one that a replay of the log gives.
+// follows checks the header against the header that a replay of the log gives.
 func (h *taskHeader) follows(line []byte) error {
 	again, err := readTaskHeader(line)
 	if err != nil {
@@ -431,14 +426,14 @@ type logOrder struct {
 
 func (o *logOrder) startRecord(_ *task, r *record) {
 	if r.seq <= o.last && o.err == nil {
-		o.err = &logError{o.n, fmt.Errorf("sequence %d stands after %d", r.seq, o.last)}
+		o.err = &logError{o.n, fmt.Errorf("sequence %d comes after %d", r.seq, o.last)}
 	}
 	o.last = r.seq
 	o.n++
 }
 
-// A store made from a state document: in memory, or as the files of a directory,
-// all or nothing.
+// Making a store from a state document: in memory, or as the files of a
+// directory, all or nothing.
 
 // openStoreWith opens an empty store with the state of a document.
 func openStoreWith(o journalOptions, state io.Reader, keepEvents int, c clock, log *slog.Logger) (*store, error) {
@@ -449,7 +444,7 @@ func openStoreWith(o journalOptions, state io.Reader, keepEvents int, c clock, l
 		}
 		s, err := openStore(o, keepEvents, c, log)
 		if err == nil {
-			s.carried = imported.carried // which the files do not have
+			s.carried = imported.carried // the files do not hold it
 		}
 		return s, err
 	}
@@ -460,9 +455,9 @@ func openStoreWith(o journalOptions, state io.Reader, keepEvents int, c clock, l
 	return s, s.readState(state)
 }
 
-// importStore makes the files of a store from a document in a directory that
+// importStore creates the files of a store from a document, in a directory that
 // holds none. They are written under temporary names, and the snapshot gets its
-// name before the journal: what a crash leaves is no store, or all of it.
+// name before the journal: a crash leaves no store, or all of it.
 func importStore(o journalOptions, state io.Reader, log *slog.Logger) (*store, error) {
 	if o.fs == nil {
 		o.fs = osDisk{}
@@ -499,7 +494,7 @@ func (j *journal) holdsNothing() error {
 		}
 		if err == nil {
 			f.Close()
-			err = fmt.Errorf("data directory %s holds a store already (%s): a state is taken into an empty one only",
+			err = fmt.Errorf("data directory %s holds a store already (%s): a state can only be imported into an empty one",
 				j.o.dir, name)
 		}
 		return err
@@ -539,8 +534,8 @@ func (s *store) writeFiles(j *journal) error {
 	return j.o.fs.syncDir(j.o.dir)
 }
 
-// spoolState checks a document, and keeps it in a file in a directory: the
-// caller removes it.
+// spoolState checks a document and copies it to a file in a directory, which
+// the caller removes.
 func spoolState(document io.Reader, dir string, log *slog.Logger) (*os.File, error) {
 	f, err := os.CreateTemp(dir, "state-*.json")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// exported is the state of a service as a document.
+// exported returns the state of a service as a document.
 func exported(t testing.TB, s *service) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -22,7 +22,7 @@ func exported(t testing.TB, s *service) string {
 	return b.String()
 }
 
-// TestStateRoundTrip takes a document into memory and into a directory, and
+// TestStateRoundTrip imports a document into memory and into a directory, and
 // exports the same bytes from both; the service goes on from there.
 func TestStateRoundTrip(t *testing.T) {
 	t.Parallel()
@@ -51,8 +51,8 @@ func TestStateRoundTrip(t *testing.T) {
 	}
 }
 
-// TestStateWithoutFigures takes a document of templates and tasks alone: the
-// figures are counted from the tasks.
+// TestStateWithoutFigures imports a document without figures: they are counted
+// from the tasks.
 func TestStateWithoutFigures(t *testing.T) {
 	o := serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates}
 	s := newTestService(t, o)
@@ -68,7 +68,7 @@ func TestStateWithoutFigures(t *testing.T) {
 	}
 }
 
-// changingWriter has the state change while it is being exported.
+// changingWriter changes the state while it is being exported.
 type changingWriter struct {
 	io.Writer
 	change func()
@@ -80,7 +80,7 @@ func (w changingWriter) Write(p []byte) (int, error) {
 }
 
 // TestExportAsOfOneSequence exports while tasks change and finish: the document
-// is that of the moment when the export began.
+// is as of the moment when the export began.
 func TestExportAsOfOneSequence(t *testing.T) {
 	t.Parallel()
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(500)})
@@ -106,7 +106,7 @@ func TestExportAsOfOneSequence(t *testing.T) {
 	}
 }
 
-// TestUnfitStateIsRefused names the place of whatever is wrong.
+// TestUnfitStateIsRefused checks that the error names the place of the fault.
 func TestUnfitStateIsRefused(t *testing.T) {
 	t.Parallel()
 	o := serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates}
@@ -121,22 +121,22 @@ func TestUnfitStateIsRefused(t *testing.T) {
 		want           string
 	}{
 		{"nothing", good, "", "unexpected EOF"},
-		{"no object", good, "[]", "[ stands where { belongs"},
+		{"no object", good, "[]", "got [; want {"},
 		{"cut off", "]}\n", "", "tasks: unexpected EOF"},
-		{"more", "]}\n", "]}{}", "something stands after it"},
+		{"more", "]}\n", "]}{}", "unexpected data after the document"},
 		{"no format", `"format":1,`, ``, "it has no format"},
 		{"a newer format", `"format":1,`, `"format":2,`, "format: it is 2, and this version of stepwell reads formats up to 1"},
 		{"another product", `"product":"stepwell"`, `"product":"other"`, `product: got "other"; want "stepwell"`},
 		{"a strange member", `"format":1,`, `"format":1,"novelty":1,`, "novelty: unknown member"},
-		{"an early sequence", `"seq":7,`, `"seq":6,`, "its seq is 6, but it tells of 7"},
-		{"no templates", `"templates":[`, `"analytics":[],"templates":[`, "templates: it stands after analytics"},
+		{"an early sequence", `"seq":7,`, `"seq":6,`, "its seq is 6, but it contains sequence 7"},
+		{"no templates", `"templates":[`, `"analytics":[],"templates":[`, "templates: it comes after analytics"},
 		{"a changed template", `"definition":{"name":"noop"`, `"definition":{"name":"other"`, "templates[0]: "},
 		{"figures twice", `"analytics":[`, `"analytics":[` + strings.TrimSuffix(lines[5], ",") + `,`, "duplicate figures of"},
 		{"a state", `"state":"complete"`, `"state":"cancelled"`, "tasks[0]: its state is cancelled, but its log gives complete"},
 		{"a count", `"steps":{"complete":2}`, `"steps":{"complete":1}`, "tasks[1]: its steps is "},
 		{"a record that does not fit", `"kind":"operator"`, `"kind":"due"`, "tasks[1].log[1]: "},
 		{"a record of no kind", `"kind":"operator"`, `"kind":"nonsense"`, "tasks[1].log[1]: "},
-		{"records out of order", `{"seq":7,"at"`, `{"seq":5,"at"`, "tasks[1].log[2]: sequence 5 stands after 6"},
+		{"records out of order", `{"seq":7,"at"`, `{"seq":5,"at"`, "tasks[1].log[2]: sequence 5 comes after 6"},
 		{"a task twice", last + "]}", last + ",\n" + last + "]}", "tasks[2]: its seq 5 is not after that of the task before it, 5"},
 		{"bad text", `"key":"k"`, "\"key\":\"\xff\"", "tasks[1]: "},
 		{"a member twice", `"key":"k"`, `"key":"k","key":"k"`, "tasks[1]: "},
@@ -171,9 +171,9 @@ func filesIn(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// TestImportAtEveryFault has each operation of an import fail, with and without
-// having happened, and the machine die at it: the directory then holds no store,
-// or all of it.
+// TestImportAtEveryFault makes each operation of an import fail, with and
+// without having happened, and the machine die at it: the directory then holds
+// no store, or all of it.
 func TestImportAtEveryFault(t *testing.T) {
 	t.Parallel()
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates})

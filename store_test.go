@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// storyTemplates are what the tasks of recovery tests are made from.
+// storyTemplates are the templates of the tasks of recovery tests.
 var storyTemplates = []string{
 	testTemplate("pair", stepSpec{name: "a", callable: "Outside", retry: `{"backoff_base_ms":3600000,"max_backoff_ms":3600000}`},
 		stepSpec{name: "b", callable: "builtin:echo", after: []string{"a"}}),
@@ -37,7 +37,7 @@ func tellStory(t *testing.T, s *service) {
 	}
 }
 
-// lines is every task of a store as its line, in order.
+// lines returns every task of a store as its line, in order.
 func lines(s *service) string {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
@@ -81,8 +81,8 @@ func parseAndCreate(s *service, body string) (*task, error) {
 	return s.createTask(context.Background(), q, true)
 }
 
-// TestSnapshot writes snapshots in the middle of the story; what a start reads
-// from them and the journal is the same.
+// TestSnapshot writes snapshots in the middle of the story; a start reads the
+// same from them and the journal.
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
@@ -157,7 +157,7 @@ func TestSnapshotBesideChanges(t *testing.T) {
 }
 
 // TestRedelivery restarts in the middle of an attempt: it is delivered again
-// under the same number, three times, and then lost.
+// under the same number, three times, and is lost then.
 func TestRedelivery(t *testing.T) {
 	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), log: io.Discard, extra: []string{
@@ -257,7 +257,8 @@ func TestClosedStoreRefuses(t *testing.T) {
 	}
 }
 
-// TestReadersSeeNoChange holds a view while the task goes on.
+// TestReadersSeeNoChange checks that a view does not change while the task goes
+// on.
 func TestReadersSeeNoChange(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates})
 	v := mustCreate(t, s, "pair")
@@ -268,8 +269,8 @@ func TestReadersSeeNoChange(t *testing.T) {
 	}
 }
 
-// TestIDsGoOnAfterARestart restarts on a clock that stands still, or went back:
-// no id is given out twice, whatever the order that tasks came into the store.
+// TestIDsGoOnAfterARestart restarts on a clock that stands still or was set
+// back: no id is used twice, in whatever order the tasks entered the store.
 func TestIDsGoOnAfterARestart(t *testing.T) {
 	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
@@ -300,8 +301,9 @@ func TestIDsGoOnAfterARestart(t *testing.T) {
 	closeTestService(t, s)
 }
 
-// TestSnapshotAfterALoneTemplate restarts from a snapshot whose newest record is
-// of no task, as a crash between a new template and its first task leaves it.
+// TestSnapshotAfterALoneTemplate restarts from a snapshot whose newest record
+// is about no task, as a crash between a new template and its first task leaves
+// it.
 func TestSnapshotAfterALoneTemplate(t *testing.T) {
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
 	s := openTestService(t, o)
@@ -322,34 +324,12 @@ func TestSnapshotAfterALoneTemplate(t *testing.T) {
 	mustAct(t, s, mustCreate(t, s, "pair"), 0, completeAction)
 }
 
-// What may go wrong with the files of a store, and which test does it. After each
-// of these no acknowledged change is lost and none is there that nobody made, or
-// the start is refused and names the damage.
-//
-//	the journal cut at every byte                TestRecoveryJournalCutAtEveryByte; with drops TestDropsCutAtEveryByte
-//	a snapshot cut at every byte                 TestRecoverySnapshotCutAtEveryByte
-//	each byte of both files flipped              TestRecoveryFlippedBytes; with drops TestDropsFlippedBytes
-//	a torn group, by sectors                     TestRecoveryTornGroup
-//	write, fsync failing once or for good,
-//	also "failed but it happened"                TestJournalFaults
-//	the same of rename, directory fsync and all
-//	that a snapshot does                         TestSnapshotFaults
-//	the same of an import                        TestImportAtEveryFault
-//	errors of reading                            TestRecoveryReadErrors
-//	killed at each operation of a store's life:
-//	writing, rotation, snapshot, and start-up
-//	at each operation after each of these        TestRecoveryKillPoints; with drops TestDropsKillPoints
-//	the program killed under load, in start-up   TestCrash, TestEarlySignal
-//	the program killed in snapshot and rotation  TestCrashInSnapshot
-//	disk full, and free again                    TestJournalFullDisk, TestFullDisk, TestStartOnFullDisk, TestStopOnFullDisk
-//	read-only directory, or disk                 TestReadOnlyDirectory, TestJournalOnReadOnlyDisk
-//	clock going backwards                        TestIDsGoOnAfterARestart; with drops TestRetentionKeepsFigures,
-//	                                             TestRetentionOnAClockThatGoesBack
-//	two processes on one directory               TestOneProcessPerDirectory, TestStoreLock, TestStoreCommands
-//	any bytes at all                             FuzzRecovery
+// Everything that can go wrong with the files of a store, and the test for it.
+// After each fault no acknowledged change is lost and none is invented, or the
+// start is refused and names the damage.
 
-// droppingStore is the files of a store that dropped tasks before its snapshot
-// and after it.
+// droppingStore returns the files of a store that dropped tasks before and
+// after its snapshot.
 func droppingStore(t *testing.T) map[string]string {
 	t.Helper()
 	disk := newMemDisk()
@@ -370,7 +350,7 @@ func droppingStore(t *testing.T) map[string]string {
 	return files
 }
 
-// reopened is what a store keeps that is made of files.
+// reopened returns what a store keeps that is opened from files.
 func reopened(t *testing.T, files map[string]string) (ids []uuid, err error) {
 	t.Helper()
 	return keptOn(t, memDiskWith(testDir, files))
@@ -390,7 +370,8 @@ func keptOn(t *testing.T, disk *memDisk) (ids []uuid, err error) {
 	return kept(&service{store: s}), nil
 }
 
-// keptAfter is what the whole lines of a journal come to, on top of a snapshot.
+// keptAfter returns what the complete lines of a journal give, on top of a
+// snapshot.
 func keptAfter(t *testing.T, base []uuid, covered uint64, journal string) []uuid {
 	t.Helper()
 	ids := slices.Clone(base)
@@ -413,8 +394,8 @@ func keptAfter(t *testing.T, base []uuid, covered uint64, journal string) []uuid
 	return ids
 }
 
-// TestDropsCutAtEveryByte: each length of the journal brings back what was kept
-// after its last whole record.
+// TestDropsCutAtEveryByte checks that each length of the journal brings back
+// what was kept after its last complete record.
 func TestDropsCutAtEveryByte(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -435,8 +416,8 @@ func TestDropsCutAtEveryByte(t *testing.T) {
 	}
 }
 
-// TestDropsFlippedBytes: each byte of both files changed is refused, by file and
-// line, or nothing is lost.
+// TestDropsFlippedBytes changes each byte of both files: it is refused, by file
+// and line, or nothing is lost.
 func TestDropsFlippedBytes(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -463,7 +444,7 @@ func TestDropsFlippedBytes(t *testing.T) {
 }
 
 // TestDropsKillPoints kills the machine at each operation of a store that drops
-// tasks, before, in and after snapshots: what is kept then is what was after the
+// tasks, before, in and after snapshots: what is kept is the state after the
 // last acknowledged creation, or after part of the next.
 func TestDropsKillPoints(t *testing.T) {
 	t.Parallel()
@@ -547,8 +528,9 @@ func createEnded(t *testing.T, s *store, id uuid, tpl *template) error {
 	return s.journal.wait(t.Context(), seq)
 }
 
-// TestRetentionOnAClockThatGoesBack: an age limit drops nothing early when the
-// clock goes back, and the count goes on holding.
+// TestRetentionOnAClockThatGoesBack checks that an age limit drops nothing
+// early when the clock is set back, and that the limit on the count still
+// holds.
 func TestRetentionOnAClockThatGoesBack(t *testing.T) {
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates, log: io.Discard,
 		config: func(c *Config) { c.Store.RetainFinishedCount, c.Store.RetainFinishedAgeHours = 2, 1 }}

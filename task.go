@@ -514,14 +514,19 @@ func parseDLQStatus(s string) (dlqStatus, bool) {
 	return parseWord[dlqStatus](s, dlqStatusWords[:])
 }
 
+// letterHeader is the part of an entry that the header of a task's line holds:
+// enough to index it.
+type letterHeader struct {
+	seq          uint64  // of the record that made the entry
+	at, resolved instant // when it was made, and left Pending; resolved is 0 while pending
+	reason       dlqReason
+	state        taskState // of the task when the entry was made; of a stale task, before it moved
+	status       dlqStatus
+}
+
 // deadLetter is one entry of a task in the dead letter queue.
 type deadLetter struct {
-	seq      uint64 // of the record that made it
-	at       instant
-	reason   dlqReason
-	state    taskState // of the task when the entry was made; of a stale task, before it moved
-	status   dlqStatus
-	resolved instant // when it left Pending; 0 while pending
+	letterHeader
 	updated  instant
 	notes    *string // nil until given, like by and metadata
 	by       *string
@@ -556,9 +561,8 @@ func (a *applier) addDeadLetter(reason dlqReason) {
 	if t.pendingLetter() != nil {
 		return
 	}
-	t.dead = append(t.dead, deadLetter{
-		seq: a.r.seq, at: a.r.at, reason: reason, state: t.state, status: dlqPending, updated: a.r.at,
-	})
+	h := letterHeader{seq: a.r.seq, at: a.r.at, reason: reason, state: t.state, status: dlqPending}
+	t.dead = append(t.dead, deadLetter{letterHeader: h, updated: a.r.at})
 }
 
 // expire moves a stale task to error.
@@ -619,24 +623,10 @@ func (t *task) currentLetter() *deadLetter {
 	return &t.dead[len(t.dead)-1]
 }
 
-// letterHeader is the part of an entry that the header of a task's line holds:
-// enough to index it.
-type letterHeader struct {
-	seq          uint64
-	at, resolved instant
-	reason       dlqReason
-	state        taskState
-	status       dlqStatus
-}
-
-func (d *deadLetter) header() letterHeader {
-	return letterHeader{d.seq, d.at, d.resolved, d.reason, d.state, d.status}
-}
-
 func (t *task) letterHeaders() []letterHeader {
 	list := make([]letterHeader, len(t.dead))
 	for i := range t.dead {
-		list[i] = t.dead[i].header()
+		list[i] = t.dead[i].letterHeader
 	}
 	return list
 }

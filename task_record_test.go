@@ -1,7 +1,7 @@
 package main
 
-// Records from a file that checks out and yet is not as we write it: read, or
-// refused, never a panic.
+// Records from a file with good checksums that this program would not have
+// written: they are read or refused, and never cause a panic.
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// replayTemplate is what the tasks of the fuzz target are made from.
+// replayTemplate is the template of the fuzz target's tasks.
 func replayTemplate(t testing.TB) *template {
 	t.Helper()
 	text := testTemplate("fuzz", stepSpec{name: "a", callable: "Outside"},
@@ -22,8 +22,8 @@ func replayTemplate(t testing.TB) *template {
 	return tpl
 }
 
-// FuzzReplay decodes records and applies them, one a line, to a task. What is
-// accepted must come out of the task's line as it went in.
+// FuzzReplay decodes records and applies them, one a line, to a task. Accepted
+// records must come out of the task's line as they went in.
 func FuzzReplay(f *testing.F) {
 	for _, log := range fuzzLogs {
 		f.Add([]byte(log))
@@ -71,7 +71,7 @@ var fuzzLogs = []string{
 {"seq":2,"at":2,"kind":"cancelled","step":0,"ok":true}`,
 }
 
-// rewriter writes every record that it sees replayed.
+// rewriter writes every record that is replayed.
 type rewriter struct {
 	unobserved
 	t task
@@ -79,7 +79,7 @@ type rewriter struct {
 
 func (w *rewriter) startRecord(_ *task, r *record) { w.t.appendLog(r) }
 
-// rewrite is the log as we would have written it.
+// rewrite returns the log as this program writes it.
 func rewrite(t *testing.T, h taskHeader, tpl *template) (taskHeader, *task) {
 	t.Helper()
 	w := &rewriter{}
@@ -91,8 +91,8 @@ func rewrite(t *testing.T, h taskHeader, tpl *template) (taskHeader, *task) {
 	return h, v
 }
 
-// checkRewritten replays the log as we write it: it must mean the same, and be
-// written the same again.
+// checkRewritten replays the log as this program writes it: it must mean the
+// same, and be written the same again.
 func checkRewritten(t *testing.T, h taskHeader, tpl *template) {
 	t.Helper()
 	once, v := rewrite(t, h, tpl)
@@ -107,8 +107,8 @@ func checkRewritten(t *testing.T, h taskHeader, tpl *template) {
 	}
 }
 
-// TestDamagedLogsAreRefused names what is wrong with logs that check out and are
-// none of ours.
+// TestDamagedLogsAreRefused checks that logs with good checksums but impossible
+// contents are refused, with the reason.
 func TestDamagedLogsAreRefused(t *testing.T) {
 	const created = `{"seq":1,"at":1,"kind":"created","template":"h"},`
 	tpl := replayTemplate(t)

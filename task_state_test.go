@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestBriefStatuses is the contract's mapping of all states, word for word.
+// TestBriefStatuses checks all states against the contract's mapping, word for
+// word.
 func TestBriefStatuses(t *testing.T) {
 	tasks := map[string]string{
 		"pending": "pending", "initializing": "pending",

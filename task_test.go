@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// actor plays the outside actors of one task.
+// actor acts as the outside actors of one task.
 type actor struct {
 	t  *testing.T
 	s  *service
@@ -39,7 +39,7 @@ func (a *actor) view() *task {
 	return settled(a.t, a.s, a.id)
 }
 
-// step is the place of a step by its name.
+// step returns the index of a step by its name.
 func (a *actor) step(name string) int {
 	a.t.Helper()
 	v := a.view()
@@ -93,7 +93,7 @@ func createSteps(branches ...string) string {
 	return fmt.Sprintf(`{"decision_point_outcome":{"type":"create_steps","step_names":[%s]}}`, strings.Join(branches, ","))
 }
 
-// createBatches is the result of a batchable step with n cursors.
+// createBatches returns the result of a batchable step with n cursors.
 func createBatches(worker string, n int) string {
 	cursors := make([]string, n)
 	for i := range cursors {
@@ -103,7 +103,7 @@ func createBatches(worker string, n int) string {
 		`"cursor_configs":[%s],"total_items":%d}}`, worker, n, strings.Join(cursors, ","), n*10)
 }
 
-// want holds the task against "state: name=state name=state …".
+// want compares the task with "state: name=state name=state …".
 func (a *actor) want(want string) {
 	a.t.Helper()
 	if got := grown(a.view()); got != want {
@@ -151,7 +151,8 @@ func TestDecision(t *testing.T) {
 	a.want("complete: validate=complete route=complete manager=complete finance=complete finalize=complete")
 }
 
-// TestDecisionForNothing: without branches there is nothing to converge.
+// TestDecisionForNothing checks that without branches there is nothing to
+// converge.
 func TestDecisionForNothing(t *testing.T) {
 	for _, result := range []string{"", "17", `{"amount":3}`, `{"decision_point_outcome":null}`, createSteps(),
 		`{"decision_point_outcome":{"type":"no_branches"}}`} {
@@ -168,8 +169,8 @@ func TestDecisionForNothing(t *testing.T) {
 	a.want("complete: validate=complete route=resolved_manually")
 }
 
-// TestDecisionByHandler: what a handler decides wrongly fails the step for good;
-// reset, it may decide again.
+// TestDecisionByHandler checks that an impossible decision of a handler fails
+// the step for good; after a reset it may decide again.
 func TestDecisionByHandler(t *testing.T) {
 	steps := routing()
 	steps[0].callable, steps[1].callable = "builtin:noop", "builtin:echo"
@@ -242,7 +243,8 @@ func TestRefusedOutcomes(t *testing.T) {
 	}
 }
 
-// TestNamingWhatFollows: a decision may name what its branches bring about anyway.
+// TestNamingWhatFollows checks that a decision may name steps that its branches
+// bring about anyway.
 func TestNamingWhatFollows(t *testing.T) {
 	a := newActor(t, serviceTest{}, routing()...)
 	a.complete("validate")
@@ -250,7 +252,8 @@ func TestNamingWhatFollows(t *testing.T) {
 	a.want("steps_in_process: validate=complete route=complete auto=enqueued finalize=pending")
 }
 
-// TestTwoDecisions: a convergence waits while a dependency can still come to exist.
+// TestTwoDecisions checks that a convergence waits while a dependency can still
+// come to exist.
 func TestTwoDecisions(t *testing.T) {
 	steps := []stepSpec{stepOf(stepDecision, "d1"), stepOf(stepDecision, "d2"), stepOf("", "a", "d1"), stepOf("", "b", "d2"),
 		stepOf(stepDeferredConvergence, "end", "a", "b")}
@@ -316,8 +319,8 @@ func TestNested(t *testing.T) {
 	}
 }
 
-// TestNoBatches: a placeholder stands for the workers, so that what depends on
-// them runs.
+// TestNoBatches checks that a placeholder stands for the workers, so that their
+// dependents run.
 func TestNoBatches(t *testing.T) {
 	steps := []stepSpec{stepOf(stepBatchable, "split"), stepOf(stepBatchWorker, "w", "split"), stepOf(stepDeferredConvergence, "end", "w")}
 	for _, result := range []string{"", createBatches("w", 0), `{"batch_processing_outcome":{"type":"no_batches"}}`} {
@@ -342,7 +345,8 @@ func TestNoBatches(t *testing.T) {
 	a.want("steps_in_process: split=complete w_000=complete end=enqueued")
 }
 
-// TestTwoBatches: two batchable steps share a worker; its instances are numbered on.
+// TestTwoBatches checks that two batchable steps can share a worker, whose
+// instances are numbered on.
 func TestTwoBatches(t *testing.T) {
 	a := newActor(t, serviceTest{}, stepOf(stepBatchable, "s1"), stepOf(stepBatchable, "s2"),
 		stepOf(stepBatchWorker, "w", "s1", "s2"), stepOf("", "end", "w"))
@@ -353,8 +357,9 @@ func TestTwoBatches(t *testing.T) {
 	a.complete("w_001", "w_002", "end")
 }
 
-// TestGrowthWhileBlocked: what a decision creates while the task stands still
-// starts once it goes on; and a branch that hangs on a cancelled step blocks.
+// TestGrowthWhileBlocked checks that the steps that a decision creates while
+// the task is blocked start once it goes on, and that a branch that depends on
+// a cancelled step blocks.
 func TestGrowthWhileBlocked(t *testing.T) {
 	a := newActor(t, serviceTest{}, stepOf("", "x"), stepOf("", "y"), stepOf(stepDecision, "d"), stepOf("", "b", "d", "y"))
 	if err := a.act("x", failAction); err != nil {
@@ -373,8 +378,8 @@ func TestGrowthWhileBlocked(t *testing.T) {
 	a.want("complete: x=complete y=cancelled d=complete b=resolved_manually")
 }
 
-// TestGrownIDs: every step has an id of its own, which leads to it, and which
-// nobody else gets, in this life or another.
+// TestGrownIDs checks that every step has its own id, which leads to it, and
+// which no other step ever gets, even after a restart.
 func TestGrownIDs(t *testing.T) {
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart)}
 	steps := nested()
@@ -429,7 +434,8 @@ func TestGrownIDs(t *testing.T) {
 	}
 }
 
-// TestGrowthCut cuts the journal after each record: the store opens as it was then.
+// TestGrowthCut cuts the journal after each record: the store opens as it was
+// then.
 func TestGrowthCut(t *testing.T) {
 	t.Parallel()
 	steps := nested()
@@ -496,7 +502,7 @@ func TestBatchInstances(t *testing.T) {
 // every kind, random decisions, and a naive model of which steps must exist and
 // which of them may run.
 
-// growthBudget is the real time that the model test takes at most, about.
+// growthBudget is about how much real time the model test takes at most.
 const growthBudget = 2 * time.Second
 
 func TestGrowthModel(t *testing.T) {
@@ -508,8 +514,8 @@ func TestGrowthModel(t *testing.T) {
 	}
 }
 
-// growthWorld is one task and what the model knows of it. Steps of the model are
-// in an order in which each stands after those that it depends on.
+// growthWorld is one task and what the model knows of it. Steps of the model
+// come after the steps that they depend on.
 type growthWorld struct {
 	*actor
 	r       *rand.Rand
@@ -571,7 +577,8 @@ func (w *growthWorld) exists(d int) bool {
 	return !slices.ContainsFunc(w.parents[d], func(p int) bool { return !w.exists(p) })
 }
 
-// mayCome is whether the step, or another instance of it, can still come to exist.
+// mayCome reports whether the step, or another instance of it, can still come
+// to exist.
 func (w *growthWorld) mayCome(d int) bool {
 	undecided := func(p int) bool { return w.exists(p) && !w.decided[p] || !w.exists(p) && w.mayCome(p) }
 	switch {
@@ -598,7 +605,7 @@ func (w *growthWorld) names(d int) []string {
 	return nil
 }
 
-// mayRun is whether a declared step's dependencies let it run.
+// mayRun reports whether a declared step's dependencies let it run.
 func (w *growthWorld) mayRun(d int) bool {
 	for _, p := range w.parents[d] {
 		if w.mayCome(p) {
@@ -753,7 +760,7 @@ func (w *growthWorld) placeholders(d int) {
 	}
 }
 
-// check holds the task against the model.
+// check compares the task with the model.
 func (w *growthWorld) check() {
 	w.t.Helper()
 	checkInvariants(w.t, w.s)
@@ -784,8 +791,8 @@ func (w *growthWorld) check() {
 	}
 }
 
-// checkStep holds a step against the model: what runs, may, and what may, runs,
-// unless the task is blocked.
+// checkStep compares a step with the model: a step that runs may run, and a
+// step that may run does, unless the task is blocked.
 func (w *growthWorld) checkStep(v *task, i int) {
 	w.t.Helper()
 	name := v.def(i).name
@@ -854,7 +861,7 @@ func (w *growthWorld) checkHistory(v *task) {
 	}
 }
 
-// finish completes whatever is not finished: the task ends.
+// finish completes everything unfinished: the task ends.
 func (w *growthWorld) finish() {
 	for range 1000 {
 		v := w.view()

@@ -90,16 +90,12 @@ func (a *workerAPI) figures() map[string]workerMetric {
 	if s.engine == nil {
 		return metrics
 	}
-	var c counters
-	var queued, running int
-	s.store.locked(func() {
-		c, queued, running = *s.engine.stats, s.engine.queuedLocked(), len(s.engine.running)
-	})
-	add("gauge", "queue_depth", float64(queued), "Steps that are ready and wait for a slot.")
-	add("gauge", "handlers_running", float64(running), "Attempts in flight in this process.")
-	add("counter", "attempts_succeeded_total", float64(c.attempts[1]), "Step attempts that succeeded.")
-	add("counter", "attempts_failed_total", float64(c.attempts[0]), "Step attempts that failed.")
-	add("counter", "late_results_total", float64(c.late), "Handler results that came too late to count.")
+	f := s.workFigures()
+	add("gauge", "queue_depth", float64(f.queued), "Steps that are ready and wait for a slot.")
+	add("gauge", "handlers_running", float64(f.running), "Attempts in flight in this process.")
+	add("counter", "attempts_succeeded_total", float64(f.attempts[1]), "Step attempts that succeeded.")
+	add("counter", "attempts_failed_total", float64(f.attempts[0]), "Step attempts that failed.")
+	add("counter", "late_results_total", float64(f.late), "Handler results that came too late to count.")
 	return metrics
 }
 

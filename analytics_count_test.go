@@ -51,6 +51,7 @@ func snapshotAround(t *testing.T, s *store, between func()) {
 // TestFiguresAfterRestart restarts at random points of random stories, with and
 // without snapshots: the figures stay the same.
 func TestFiguresAfterRestart(t *testing.T) {
+	slowAndSequential(t)
 	t.Parallel()
 	slow(t)
 	for _, tc := range []struct {

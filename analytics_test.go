@@ -371,6 +371,7 @@ func TestHourEdges(t *testing.T) {
 
 // TestKeptHours creates a task an hour for longer than hours are kept.
 func TestKeptHours(t *testing.T) {
+	slowAndSequential(t)
 	t.Parallel()
 	slow(t)
 	_, y := newStoryServer(t)
@@ -445,6 +446,7 @@ func (y *story) randomStory(r *rand.Rand, ids []uuid, things int) []uuid {
 // happened, over more hours than are kept: the figures are the same, even if a
 // reader holds them in between, and the reader's do not change.
 func TestCountingOrder(t *testing.T) {
+	slowAndSequential(t)
 	t.Parallel()
 	slow(t)
 	for seed := range uint64(5) {

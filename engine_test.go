@@ -572,6 +572,7 @@ func TestHistoryAndAudit(t *testing.T) {
 // TestWideAndDeep runs large tasks to their end: independent, chain, layered.
 func TestWideAndDeep(t *testing.T) {
 	t.Parallel()
+	slowAndSequential(t)
 	const n = 2000
 	shapes := map[string][][]int{"independent": make([][]int, n), "chain": make([][]int, n), "layered": make([][]int, n)}
 	for i := 1; i < n; i++ {
@@ -1404,6 +1405,7 @@ func (h *stuckHandler) awaitAll() {
 // TestManySteps runs tasks of 10,000 steps through the API. Each step is one
 // record, in whatever graph.
 func TestManySteps(t *testing.T) {
+	slowAndSequential(t)
 	t.Parallel()
 	slow(t)
 	const n = 10_000
@@ -1439,7 +1441,7 @@ func TestManySteps(t *testing.T) {
 // TestManyWaiting has 100,000 tasks wait an hour for their next attempt: no
 // goroutine and no record comes of that.
 func TestManyWaiting(t *testing.T) {
-	slow(t)
+	slowAndSequential(t)
 	tasks := uint64(size(20_000, 100_000))
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, config: func(c *Config) { c.Engine.Jitter = false },
@@ -1480,6 +1482,7 @@ func TestManyWaiting(t *testing.T) {
 // TestManySlowHandlers has a thousand HTTP handlers wait: other tasks are done
 // meanwhile, and theirs when they are answered.
 func TestManySlowHandlers(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	const slow, others = 1_000, 200

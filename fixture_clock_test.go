@@ -303,6 +303,7 @@ func slowHandler(t *testing.T) string {
 // TestAdvanceNeverReturnsEarly: after every advance each task is where its
 // timers put it, whatever time its handlers took.
 func TestAdvanceNeverReturnsEarly(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	url := slowHandler(t)
@@ -329,6 +330,7 @@ func TestAdvanceNeverReturnsEarly(t *testing.T) {
 // TestIdleAgainstTheStore holds the computed idleness, whenever a wait for it
 // ends, against all there is: no step that could run, no attempt without a timer.
 func TestIdleAgainstTheStore(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	url := slowHandler(t)

@@ -273,6 +273,7 @@ var scriptPlays = flag.Int("script-plays", 5, "plays of the script of TestSameSc
 // TestSameScriptSameState, again after a reset, and with reads in between.
 func TestSameScriptSameState(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	url := whimHandler(t)
 	plays := *scriptPlays
 	if testing.Short() {
@@ -338,6 +339,7 @@ func (g *getStorm) end() {
 // TestSameScriptTwoStores: the journals and the states of two services with files are
 // the same bytes.
 func TestSameScriptTwoStores(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	url := whimHandler(t)
@@ -538,6 +540,7 @@ func newDeterministicWorld(t *testing.T) *service {
 
 // TestHeldBatch: a disk without room holds a batch up, in its order.
 func TestHeldBatch(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	url, gates := gatedHandler(t, "a", "b")
@@ -631,6 +634,7 @@ func (p *player) stubbed() {
 // TestSameScriptSandboxes: a sandbox plays as a service of its own with the same
 // seed does, again after its reset, and beside another one.
 func TestSameScriptSandboxes(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	url := whimHandler(t)

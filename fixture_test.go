@@ -190,6 +190,7 @@ func TestReset(t *testing.T) {
 // TestResetUnderLoad: whatever runs or waits when a reset comes reaches nothing
 // after it. The handlers answer just when they are cut off.
 func TestResetUnderLoad(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	tasks := size(3_000, 10_000)

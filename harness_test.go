@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -473,6 +474,22 @@ func slow(t testing.TB) {
 	if testing.Short() {
 		t.Skip("takes too long for -short")
 	}
+}
+
+// slowAndSequential is slow. It also skips the test under the race detector, which takes ten
+// times as long and finds nothing where one goroutine works.
+func slowAndSequential(t testing.TB) {
+	t.Helper()
+	slow(t)
+	if raceDetector() {
+		t.Skip("takes too long with -race, and has nothing to race")
+	}
+}
+
+// raceDetector reports whether the tests were built with the race detector.
+func raceDetector() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 // size returns how much of something a test does: more when LONG_TESTS is set, as

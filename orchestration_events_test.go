@@ -321,6 +321,7 @@ func (p *pipedServer) create(name string) { mustCreate(p.t, p.svc, name) }
 // however often it is torn off.
 func TestEventReadersAndWriters(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	s := newTestServer(t, serviceTest{templates: apiTemplates})
 	streams := make([][]told, 3)
 	var writing, reading sync.WaitGroup

@@ -612,6 +612,7 @@ func TestUnclaim(t *testing.T) {
 // TestManyOutsideSteps: a task with 10,000 steps for outside actors, claimed,
 // completed, and listed.
 func TestManyOutsideSteps(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	const n = 10_000

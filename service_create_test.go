@@ -929,6 +929,7 @@ func TestWaitOfALostConnection(t *testing.T) {
 // TestManyWaiters has 10,000 wait for a hundred tasks, unevenly, and lets all of them
 // go in each way there is.
 func TestManyWaiters(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	const many = 10_000

@@ -219,6 +219,7 @@ func TestRecoverySnapshotCutAtEveryByte(t *testing.T) {
 // TestRecoveryFlippedBytes changes every byte of every file: it is refused with
 // file and line, or nothing is lost.
 func TestRecoveryFlippedBytes(t *testing.T) {
+	slowAndSequential(t)
 	t.Parallel()
 	slow(t)
 	stores := map[string]map[string]string{
@@ -358,6 +359,7 @@ func crashScenario(disk *memDisk) (acked uint64, err error) {
 // scenario, then at every operation of the start after it. Whatever the disk
 // kept of unsynced data, everything acknowledged must be there.
 func TestRecoveryKillPoints(t *testing.T) {
+	slowAndSequential(t)
 	t.Parallel()
 	slow(t)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -476,6 +478,7 @@ func TestRecoveryNamesRefusedRecord(t *testing.T) {
 // TestLineScannerKeepsLines checks that lines of all lengths are not changed by
 // later reads.
 func TestLineScannerKeepsLines(t *testing.T) {
+	slowAndSequential(t)
 	t.Parallel()
 	slow(t)
 	var want [][]byte

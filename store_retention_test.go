@@ -269,6 +269,7 @@ func TestDroppedMeanwhile(t *testing.T) {
 // TestRetentionAtRandom does random things to tasks, packs at every chance, and
 // compares what is kept with a plain model.
 func TestRetentionAtRandom(t *testing.T) {
+	slowAndSequential(t)
 	t.Parallel()
 	slow(t)
 	for seed := range uint64(4) {
@@ -379,6 +380,7 @@ func (w *retentionWorld) finishedAt(id uuid) instant {
 // TestPackingBoundsMemory creates many tasks and keeps few: all that grows with
 // positions stays small, whatever stands in front.
 func TestPackingBoundsMemory(t *testing.T) {
+	slowAndSequential(t)
 	t.Parallel()
 	slow(t)
 	s := newTestService(t, serviceTest{extra: append(storyTemplates, dlqTemplates[1]), config: retaining(50)})

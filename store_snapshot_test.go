@@ -242,6 +242,7 @@ func testSnapshotFault(t *testing.T, fault diskFault, readOnly bool) {
 // one; not for a minute after a failure, with one warning until one succeeds.
 func TestSnapshotDue(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	synctest.Test(t, func(t *testing.T) {
 		disk, logged := newMemDisk(), &logText{}
 		o := diskOptions(disk)
@@ -311,6 +312,7 @@ func storePadded(t *testing.T, j *journal, size int) uint64 {
 // before the journal lacks space.
 func TestSnapshotLeavesSpace(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	disk := newMemDisk()
 	disk.capacity = 64 << 20
 	j, _ := mustOpen(t, diskOptions(disk))
@@ -338,6 +340,7 @@ func TestSnapshotLeavesSpace(t *testing.T) {
 // TestSnapshotGivesBackInSteps checks that the file that a snapshot replaces
 // shrinks step by step, if no name leads to it and none may come back.
 func TestSnapshotGivesBackInSteps(t *testing.T) {
+	slowAndSequential(t)
 	t.Parallel()
 	slow(t)
 	for _, tc := range []struct {

@@ -123,6 +123,7 @@ func tellStoryWithoutKey(t *testing.T, s *service) {
 
 // TestSnapshotBesideChanges writes snapshots while tasks are created and ended.
 func TestSnapshotBesideChanges(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	o := serviceTest{dir: t.TempDir(), extra: storyTemplates, config: func(c *Config) { c.Store.Sync = "never" }}
@@ -397,6 +398,7 @@ func keptAfter(t *testing.T, base []uuid, covered uint64, journal string) []uuid
 // TestDropsCutAtEveryByte checks that each length of the journal brings back
 // what was kept after its last complete record.
 func TestDropsCutAtEveryByte(t *testing.T) {
+	slowAndSequential(t)
 	t.Parallel()
 	slow(t)
 	files := droppingStore(t)
@@ -419,6 +421,7 @@ func TestDropsCutAtEveryByte(t *testing.T) {
 // TestDropsFlippedBytes changes each byte of both files: it is refused, by file
 // and line, or nothing is lost.
 func TestDropsFlippedBytes(t *testing.T) {
+	slowAndSequential(t)
 	t.Parallel()
 	slow(t)
 	files := droppingStore(t)

@@ -506,6 +506,7 @@ func TestBatchInstances(t *testing.T) {
 const growthBudget = 2 * time.Second
 
 func TestGrowthModel(t *testing.T) {
+	slowAndSequential(t)
 	t.Parallel()
 	slow(t)
 	began := time.Now()

@@ -1019,6 +1019,7 @@ func TestTemplateFieldsOfAnotherCase(t *testing.T) {
 }
 
 func TestTemplateOfTenThousandSteps(t *testing.T) {
+	slowAndSequential(t)
 	t.Parallel()
 	slow(t)
 	var b bytes.Buffer

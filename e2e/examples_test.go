@@ -43,6 +43,7 @@ func startWorker(t *testing.T, p *program, language, file string, env ...string)
 }
 
 func TestExampleWorkers(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	for _, w := range exampleWorkers {
@@ -64,6 +65,7 @@ func TestExampleWorkers(t *testing.T) {
 
 // TestArithmeticOutside is TestArithmetic with workers in other languages.
 func TestArithmeticOutside(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	dir := needForeignTemplates(t)
@@ -82,6 +84,7 @@ func TestArithmeticOutside(t *testing.T) {
 // TestArithmeticShared has the workers of both languages at work at once: each
 // computes part of the steps, from what the other computed.
 func TestArithmeticShared(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	dir := needForeignTemplates(t)

@@ -132,6 +132,7 @@ func TestMaxLifetime(t *testing.T) {
 // TestStartsInParallel starts processes as a test suite does, and uses each at
 // once. A ready file that is there can be read, and what it names answers.
 func TestStartsInParallel(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	const width = 20

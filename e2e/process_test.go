@@ -242,6 +242,7 @@ func (h *heldHandler) templates(t *testing.T) string {
 // TestShutdown: readiness goes at once and no task is taken, but the API
 // answers as long as a handler runs, until its time is over.
 func TestShutdown(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	for _, tt := range []struct {
@@ -334,6 +335,7 @@ func watchDraining(t *testing.T, api *api, id string) {
 // TestSecondSignal: it ends the process whatever still runs, also right after
 // the first.
 func TestSecondSignal(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	h := newHeldHandler(t)
@@ -367,6 +369,7 @@ func TestSecondSignal(t *testing.T) {
 // TestEarlySignal ends the process in its first milliseconds. Before the
 // program's first line runs that is the system's doing.
 func TestEarlySignal(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	dir := t.TempDir()
@@ -710,6 +713,7 @@ func (f *fullDiskTest) checkWorking(t *testing.T) {
 // TestFullDisk: changes are refused, reads go on, what a handler answered
 // meanwhile is held, and the service recovers by itself.
 func TestFullDisk(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	f := newFullDiskTest(t)
@@ -730,6 +734,7 @@ func TestFullDisk(t *testing.T) {
 // TestStartOnFullDisk: a restart on the full disk still serves reads, is not
 // announced as ready, and goes on once there is space.
 func TestStartOnFullDisk(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	f := newFullDiskTest(t)
@@ -765,6 +770,7 @@ func TestStartOnFullDisk(t *testing.T) {
 // TestStopOnFullDisk: the end is as orderly as ever, whether the program was
 // ready or not; an outcome that could not be kept is asked for again.
 func TestStopOnFullDisk(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	f := newFullDiskTest(t)

@@ -14,6 +14,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,7 +47,7 @@ var buildProgram = sync.OnceValues(func() (string, error) {
 	}
 	file := filepath.Join(binaryDir, "stepwell")
 	build := exec.Command("go", "build", "-o", file)
-	if raceDetector {
+	if raceDetector() {
 		build.Args = append(build.Args, "-race")
 	}
 	build.Dir = ".."
@@ -78,6 +80,12 @@ func touchSources() error {
 		}
 	}
 	return nil
+}
+
+// raceDetector reports whether the tests were built with the race detector.
+func raceDetector() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 // programFile returns the built program.

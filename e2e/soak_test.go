@@ -370,6 +370,7 @@ func (s *soakTest) pause(d time.Duration) { receiveWithin(s.over, d) }
 //
 //	go test ./e2e -run TestSoak -soak.duration 10m -timeout 20m -v
 func TestSoak(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	slow(t)
 	if runtime.GOOS != "linux" {

@@ -37,7 +37,6 @@ type securityContext struct {
 	subject     string // "" when the credential names none
 	method      string // authByNothing, …
 	permissions permissionSet
-	issuer      string  // of a token
 	expiry      instant // of a token; zero when the credential does not expire
 }
 
@@ -436,7 +435,7 @@ func (a *authenticator) verify(
 		return nil, unknownPermissions(unknown)
 	}
 	a.logUnknown(unknown)
-	sc := &securityContext{claims.subject, authByToken, set, claims.issuer, claims.expiry}
+	sc := &securityContext{claims.subject, authByToken, set, claims.expiry}
 	leeway := a.tokens.rules.leeway
 	from := max(claims.notBefore, claims.issuedAt).add(-leeway)
 	keep(&cachedIdentity{sc, from, claims.expiry.add(leeway)})

@@ -1,7 +1,7 @@
 package main
 
-// The settings of one role's authentication, and everything that can be wrong
-// with them. No message repeats a key or a URL.
+// The settings of a role's authentication and their checks, the registry of API keys,
+// and the credentials of a client. No message repeats a key or a URL.
 
 import (
 	"cmp"
@@ -18,16 +18,16 @@ import (
 	"time"
 )
 
-// authConfig is a section [….auth]; the keys are those of the configuration.
+// authConfig is a section [….auth] of the configuration.
 type authConfig struct {
 	Enabled                    bool
 	JWTIssuer                  string
 	JWTAudience                string
 	JWTTokenExpiryHours        int
 	JWTVerificationMethod      string // public_key or jwks
-	JWTPublicKeyPath           string // beats JWTPublicKey
+	JWTPublicKeyPath           string // takes precedence over JWTPublicKey
 	JWTPublicKey               string // PEM
-	JWTPrivateKey              string // PEM; nothing is verified by it
+	JWTPrivateKey              string // PEM; only checked against the public key
 	JWKSURL                    string
 	JWKSRefreshIntervalSeconds int
 	JWKSMaxStaleSeconds        int
@@ -45,7 +45,7 @@ type authConfig struct {
 	AuthenticatorCacheSeconds  int
 }
 
-// authSetup checks a section and collects what is wrong or strange with it.
+// authSetup checks a section and collects problems and warnings.
 type authSetup struct {
 	c        *authConfig
 	role     string // orchestration, worker or mount
@@ -63,8 +63,8 @@ func (s *authSetup) warn(key, format string, args ...any) {
 	s.warnings = append(s.warnings, authKeyPath(s.role, key)+": "+fmt.Sprintf(format, args...))
 }
 
-// check looks at everything but the keys that verify tokens. Types, ranges and
-// words are the configuration's affair.
+// check checks everything except the keys that verify tokens. The configuration has
+// checked types, ranges and words.
 func (s *authSetup) check() {
 	c := s.c
 	s.checkAlgorithms()
@@ -85,14 +85,14 @@ func (s *authSetup) check() {
 
 func (s *authSetup) checkGiven(key, value string) {
 	if value == "" {
-		s.problem(key, "it must not be empty")
+		s.problem(key, "must not be empty")
 	}
 }
 
 func (s *authSetup) checkAlgorithms() {
 	const key = "jwt_allowed_algorithms"
 	if len(s.c.JWTAllowedAlgorithms) == 0 {
-		s.problem(key, "it must name at least one algorithm")
+		s.problem(key, "must name at least one algorithm")
 	}
 	for _, a := range s.c.JWTAllowedAlgorithms {
 		switch {
@@ -105,42 +105,42 @@ func (s *authSetup) checkAlgorithms() {
 	}
 }
 
-// checkMeans looks whether an enabled section has something to verify by, and
-// whether one means makes others useless.
+// checkMeans checks that an enabled section can verify credentials, and warns about
+// settings that others make useless.
 func (s *authSetup) checkMeans() {
 	c := s.c
 	switch {
 	case c.AuthenticatorURL != "":
 		s.checkAuthenticator()
 		unused := c.JWTPublicKeyPath+c.JWTPublicKey+c.JWKSURL != "" || c.APIKeysEnabled
-		if unused && s.role != "mount" { // which inherits them, and has an authenticator in their place
-			s.warn("authenticator_url", "it is the only verifier: keys and API keys are not looked at")
+		if unused && s.role != "mount" { // which inherits them, and overrides them by the authenticator
+			s.warn("authenticator_url", "it is the only verifier: keys and API keys are ignored")
 		}
 		return
 	case c.JWTVerificationMethod == "jwks":
 		s.checkKeySet()
 	case c.JWKSURL != "":
-		s.warn("jwks_url", `it is not used: jwt_verification_method is not "jwks"`)
+		s.warn("jwks_url", `not used: jwt_verification_method is not "jwks"`)
 	}
 	if c.APIKeysEnabled && len(c.APIKeys) == 0 {
 		s.problem("api_keys_enabled", "there are no api_keys")
 	}
 	if !c.APIKeysEnabled && len(c.APIKeys) > 0 {
-		s.warn("api_keys", "they are not used: api_keys_enabled is false")
+		s.warn("api_keys", "not used: api_keys_enabled is false")
 	}
 	if c.noTokens() && !c.APIKeysEnabled {
 		s.problem("enabled", "there is nothing to verify by: no key, no JWKS, no API keys, no authenticator")
 	}
 }
 
-// fixedHeaders have a meaning of their own, or are logged or handed on; a key
-// does not belong there.
+// fixedHeaders have another meaning, or are logged or forwarded, so that they must
+// not carry a key.
 const fixedHeaders = "Accept Authorization Connection Content-Encoding Content-Length Content-Type Cookie " +
 	"Expect Forwarded Host Idempotency-Key Keep-Alive Last-Event-Id Origin Proxy-Authorization Referer Te " +
 	"Traceparent Tracestate Trailer Transfer-Encoding Upgrade User-Agent X-Request-Id"
 
-// isCredentialHeader tells whether a header may be the API key's: a name that
-// is a token (RFC 9110) and no header with another meaning.
+// isCredentialHeader reports whether a header may carry the API key: its name is a
+// token (RFC 9110), and it has no other meaning.
 func isCredentialHeader(name string) bool {
 	name = textproto.CanonicalMIMEHeaderKey(name)
 	isToken := name != "" && !strings.ContainsFunc(name, func(r rune) bool {
@@ -150,17 +150,17 @@ func isCredentialHeader(name string) bool {
 		!slices.Contains(strings.Fields(fixedHeaders), name)
 }
 
-// noTokens tells whether there is nothing that verifies tokens.
+// noTokens reports whether nothing can verify tokens.
 func (c *authConfig) noTokens() bool {
 	return c.JWTVerificationMethod != "jwks" && c.JWTPublicKeyPath+c.JWTPublicKey == ""
 }
 
-// onlyAPIKeys tells whether a token is of no use.
+// onlyAPIKeys reports whether API keys are the only credentials accepted.
 func (c *authConfig) onlyAPIKeys() bool {
 	return c.APIKeysEnabled && c.AuthenticatorURL == "" && c.noTokens()
 }
 
-// rules are what tokens must satisfy.
+// rules returns what tokens must satisfy.
 func (c *authConfig) rules() tokenRules {
 	return tokenRules{
 		issuer:           c.JWTIssuer,
@@ -171,7 +171,7 @@ func (c *authConfig) rules() tokenRules {
 	}
 }
 
-// authMeans is what a section verifies by: forward alone, or any of the others.
+// authMeans are the verifiers of a section: forward alone, or any of the others.
 type authMeans struct {
 	forward *forwardAuth
 	static  *staticKey
@@ -179,7 +179,7 @@ type authMeans struct {
 	apiKeys apiKeyRegistry
 }
 
-// means reads the keys of an enabled section that was checked.
+// means reads the keys of an enabled section after its check.
 func (s *authSetup) means(trusted []netip.Prefix) (m authMeans) {
 	c := s.c
 	if c.AuthenticatorURL != "" {
@@ -227,7 +227,7 @@ func (s *authSetup) staticKey() *staticKey {
 	return static
 }
 
-// checkPrivateKey looks whether the private key belongs to the public one.
+// checkPrivateKey checks that the private key belongs to the public one.
 func (s *authSetup) checkPrivateKey(public crypto.PublicKey) {
 	if s.c.JWTPrivateKey == "" {
 		return
@@ -242,14 +242,14 @@ func (s *authSetup) checkPrivateKey(public crypto.PublicKey) {
 	}
 }
 
-// checkKeySet looks at the address of the key set.
+// checkKeySet checks the URL of the key set.
 func (s *authSetup) checkKeySet() {
 	u := s.checkURL("jwks_url", s.c.JWKSURL)
 	if u == nil {
 		return
 	}
 	if u.Scheme == "http" && !s.c.JWKSURLAllowHTTP {
-		s.problem("jwks_url", "it must be https, unless jwks_url_allow_http is set")
+		s.problem("jwks_url", "must be https, unless jwks_url_allow_http is set")
 	}
 	if s.c.JWKSURLAllowHTTP || s.c.JWKSAllowPrivateHosts {
 		return
@@ -260,23 +260,22 @@ func (s *authSetup) checkKeySet() {
 	}
 }
 
-// checkAuthenticator looks at the address of the authenticator. Credentials in
-// it would go out as those of every caller that has none.
+// checkAuthenticator checks the URL of the authenticator. Credentials in it would be
+// sent for every caller without any.
 func (s *authSetup) checkAuthenticator() {
 	if u := s.checkURL("authenticator_url", s.c.AuthenticatorURL); u != nil && u.User != nil {
-		s.problem("authenticator_url", "user and password in it would pass for a caller's")
+		s.problem("authenticator_url", "must not contain user or password: they would pass for a caller's")
 	}
 }
 
-// parseTrustedProxy reads an address or a prefix. IPv4 in the guise of IPv6 is
-// IPv4.
+// parseTrustedProxy parses an address or a prefix. IPv4-mapped IPv6 is IPv4.
 func parseTrustedProxy(text string) (netip.Prefix, error) {
 	if ip, err := netip.ParseAddr(text); err == nil && ip.Zone() == "" {
 		return ip.Unmap().Prefix(ip.Unmap().BitLen())
 	}
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
-		return p, errors.New("is no address or prefix like 10.0.0.0/8")
+		return p, errors.New("is not an address or prefix like 10.0.0.0/8")
 	}
 	if p.Addr().Is4In6() && p.Bits() >= 96 {
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
@@ -284,29 +283,29 @@ func parseTrustedProxy(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// checkProxyAddress is for the elements of web.trusted_proxies.
+// checkProxyAddress checks an element of web.trusted_proxies.
 func checkProxyAddress(s string) error {
 	_, err := parseTrustedProxy(s)
 	return err
 }
 
-// checkURL is the URL, or nil and a problem.
+// checkURL returns the parsed URL, or nil after it reported a problem.
 func (s *authSetup) checkURL(key, text string) *url.URL {
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
-		s.problem(key, "it must be a URL with http or https and a host")
+		s.problem(key, "must be an http or https URL with a host")
 		return nil
 	}
 	return u
 }
 
-// checkAPIKeys looks at the registry, used or not.
+// checkAPIKeys checks the registry, used or not.
 func (s *authSetup) checkAPIKeys() {
 	place := make(map[string]int)
 	for i := range s.c.APIKeys {
 		e := &s.c.APIKeys[i]
 		if first, ok := place[e.Key]; ok && e.Key != "" {
-			s.problem(fmt.Sprintf("api_keys[%d].key", i), "it is the same as that of api_keys[%d]", first)
+			s.problem(fmt.Sprintf("api_keys[%d].key", i), "duplicates that of api_keys[%d]", first)
 		} else {
 			place[e.Key] = i
 		}
@@ -322,19 +321,19 @@ func apiKeyMember(i int, member string) string { return fmt.Sprintf("api_keys[%d
 func (s *authSetup) checkAPIKey(i int, e *apiKeyConfig) {
 	switch {
 	case e.Key == "":
-		s.problem(apiKeyMember(i, "key"), "it is empty")
+		s.problem(apiKeyMember(i, "key"), "is empty")
 	case !isHeaderText(e.Key):
-		s.problem(apiKeyMember(i, "key"), "it has characters or blanks at its ends that no header can carry")
+		s.problem(apiKeyMember(i, "key"), "contains characters, or blanks at its ends, that no header can carry")
 	}
 	if len(e.Permissions) == 0 {
-		s.problem(apiKeyMember(i, "permissions"), "it has none")
+		s.problem(apiKeyMember(i, "permissions"), "must not be empty")
 	}
 }
 
-// warnOfAPIKey names what is allowed and hardly meant.
+// warnOfAPIKey warns about what is allowed but hardly intended.
 func (s *authSetup) warnOfAPIKey(i int, e *apiKeyConfig) {
 	if e.Key != "" && len(e.Key) < 16 {
-		s.warn(apiKeyMember(i, "key"), "it has less than 16 characters: easy to guess")
+		s.warn(apiKeyMember(i, "key"), "it has fewer than 16 characters: easy to guess")
 	}
 	list, superuser := e.permissionList()
 	if superuser {
@@ -350,14 +349,14 @@ func (s *authSetup) warnOfAPIKey(i int, e *apiKeyConfig) {
 	}
 }
 
-// isHeaderText tells whether a value arrives as it was sent in a header.
+// isHeaderText reports whether a header delivers a value unchanged.
 func isHeaderText(s string) bool {
 	return strings.TrimSpace(s) == s && !strings.ContainsFunc(s, func(r rune) bool {
 		return r < ' ' && r != '\t' || r >= 0x7f
 	})
 }
 
-// API keys: who presents which.
+// API keys.
 
 // apiKeyConfig is an entry of the registry as configured.
 type apiKeyConfig struct {
@@ -366,8 +365,8 @@ type apiKeyConfig struct {
 	Description string   `json:"description"` // becomes the subject
 }
 
-// permissionList is what the entry grants: the list ["*"], here and nowhere
-// else, means the six wildcards.
+// permissionList returns what the entry grants. The list ["*"] means the six
+// wildcards, here and nowhere else.
 func (k *apiKeyConfig) permissionList() (list []string, superuser bool) {
 	if len(k.Permissions) == 1 && k.Permissions[0] == "*" {
 		return allWildcards(), true
@@ -375,14 +374,14 @@ func (k *apiKeyConfig) permissionList() (list []string, superuser bool) {
 	return k.Permissions, false
 }
 
-// apiKey is an entry of the registry; the key itself is not kept.
+// apiKey is an entry of the registry, without the key itself.
 type apiKey struct {
 	digest  credentialDigest
 	sc      *securityContext
 	unknown []string // permissions outside the vocabulary
 }
 
-// apiKeyRegistry is immutable.
+// apiKeyRegistry holds the API keys. It is immutable.
 type apiKeyRegistry []apiKey
 
 func newAPIKeyRegistry(entries []apiKeyConfig) apiKeyRegistry {
@@ -399,7 +398,7 @@ func newAPIKeyRegistry(entries []apiKeyConfig) apiKeyRegistry {
 	return registry
 }
 
-// find is the entry of a key, or nil. It takes the same time whatever the key.
+// find returns the entry of a key, or nil, in a time that does not depend on the key.
 func (r apiKeyRegistry) find(key string) *apiKey {
 	digest := sha256.Sum256([]byte(key))
 	found := -1
@@ -422,10 +421,10 @@ const (
 
 	privateKeyName = "jwt-private-key.pem"
 	publicKeyName  = "jwt-public-key.pem"
-	keysDir        = "keys" // where generate-keys writes and the others look
+	keysDir        = "keys" // where generate-keys writes and the other commands look
 )
 
-// authKeyPath is the path of a key in the section of a role.
+// authKeyPath returns the path of a key in the section of a role.
 func authKeyPath(role, key string) string {
 	if role == "mount" {
 		return "mount.auth." + key
@@ -436,16 +435,16 @@ func authKeyPath(role, key string) string {
 const (
 	defaultAPIKeyHeader = "X-API-Key"
 
-	// onDemandLife is how long a token is good that a client makes for itself: less
-	// than any jwt_token_expiry_hours, which bounds it.
+	// onDemandLife is the lifetime of a token that a client makes for itself, less
+	// than any jwt_token_expiry_hours.
 	onDemandLife = 15 * time.Minute
 )
 
-// clientCredential is the header to send to a role (orchestration, worker, or
-// mount, which is orchestration's), by the first credential that the environment
-// has; header is "" when it has none. A token made on demand is good for some
-// minutes: ask again for a later request. The error names the variable at fault,
-// never its value.
+// clientCredential returns the header that a client sends to a role (orchestration,
+// worker, or mount, which uses orchestration's), from the first credential that the
+// environment has; header is "" when it has none. A token made on demand expires
+// after some minutes, so it is for one request. The error names the variable at
+// fault, never its value.
 func clientCredential(
 	role string, getenv func(string) string, now func() instant,
 ) (header, value string, err error) {
@@ -460,7 +459,7 @@ func clientCredential(
 	if key := strings.TrimSpace(getenv("STEPWELL_API_KEY")); key != "" {
 		header := cmp.Or(getenv("STEPWELL_API_KEY_HEADER"), defaultAPIKeyHeader)
 		if !isCredentialHeader(header) {
-			return "", "", errors.New("STEPWELL_API_KEY_HEADER is no name of a header for keys")
+			return "", "", errors.New("STEPWELL_API_KEY_HEADER is not the name of a header for keys")
 		}
 		return credentialHeader("STEPWELL_API_KEY", header, key)
 	}
@@ -476,12 +475,12 @@ func clientCredential(
 
 func credentialHeader(variable, header, value string) (string, string, error) {
 	if !isHeaderText(value) {
-		return "", "", fmt.Errorf("%s holds characters that no header can carry", variable)
+		return "", "", fmt.Errorf("%s contains characters that no header can carry", variable)
 	}
 	return header, value, nil
 }
 
-// onDemandToken makes a token that may do everything: who has the key may.
+// onDemandToken makes a token with all permissions, which the key's owner has anyway.
 func onDemandToken(path, role string, getenv func(string) string, now instant) (string, error) {
 	key, err := readPrivateKey(path)
 	if err != nil {
@@ -497,8 +496,8 @@ func onDemandToken(path, role string, getenv func(string) string, now instant) (
 	}, key)
 }
 
-// authSetting is a key of a role's authentication as the environment sets it,
-// for those who work without a configuration.
+// authSetting returns a key of a role's authentication as a variable sets it, for
+// clients without a configuration.
 func authSetting(getenv func(string) string, role, key, fallback string) string {
 	name := "STEPWELL_" + strings.ToUpper(role) + "__WEB__AUTH__" + strings.ToUpper(key)
 	if v := getenv(name); v != "" {

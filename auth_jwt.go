@@ -1,7 +1,8 @@
 package main
 
-// Reading and verifying tokens. Everything that the library would let pass is
-// refused before it sees the token; no error holds any part of a token.
+// Reading, verifying and making tokens, and keys as PEM. Whatever the library would
+// wrongly accept is refused before the library sees the token. No error contains any
+// part of a token or a key.
 
 import (
 	"context"
@@ -38,12 +39,12 @@ const (
 	maxTokenKeyID       = 256                // bytes; a longer kid names no key
 )
 
-// tokenError is why a token is refused. The detail is for its owner at the
-// command line and for debugging; a client of the service sees the reason alone.
+// tokenError says why a token is refused. The detail is for the command line and the
+// log; a client of the service sees the reason alone.
 type tokenError struct {
 	reason string // reasonExpired, …
 	detail string
-	forged bool // it looks made up: no mistake leads to it
+	forged bool // no mistake explains it
 }
 
 func (e *tokenError) Error() string { return e.detail }
@@ -60,14 +61,14 @@ func forgedToken(detail string) *tokenError {
 	return &tokenError{reason: reasonInvalid, detail: detail, forged: true}
 }
 
-// errKeysUnavailable says that no key can be had for the moment: not the
+// errKeysUnavailable means that the key set cannot be fetched, which is not the
 // caller's fault.
-var errKeysUnavailable = errors.New("the keys to verify tokens with are unavailable")
+var errKeysUnavailable = errors.New("the keys that verify tokens are unavailable")
 
 // verificationKey is a public key and what it may be used for.
 type verificationKey struct {
 	id         string   // kid; "" for a key from a file
-	algorithms []string // of its family, or the only one it was published for
+	algorithms []string // of its family, or the one it was published for
 	public     crypto.PublicKey
 }
 
@@ -77,7 +78,7 @@ type keySource interface {
 	find(ctx context.Context, header *tokenHeader) (*verificationKey, error)
 }
 
-// staticKey is the one key of a service without a key set; no token chooses.
+// staticKey is the key of a service without a key set, used for every token.
 type staticKey verificationKey
 
 func newStaticKey(public crypto.PublicKey) (*staticKey, error) {
@@ -92,7 +93,7 @@ func (k *staticKey) find(context.Context, *tokenHeader) (*verificationKey, error
 	return (*verificationKey)(k), nil
 }
 
-// tokenRules are what a token must satisfy, beside its signature.
+// tokenRules are what a token must satisfy besides its signature.
 type tokenRules struct {
 	issuer, audience string   // never ""
 	algorithms       []string // out of signingAlgorithms
@@ -100,7 +101,7 @@ type tokenRules struct {
 	permissionsClaim string
 }
 
-// tokenVerifier verifies tokens by rules and keys.
+// tokenVerifier verifies tokens.
 type tokenVerifier struct {
 	rules tokenRules
 	keys  keySource
@@ -143,8 +144,8 @@ func (v *tokenVerifier) parser(now instant) *jwt.Parser {
 	)
 }
 
-// refusal turns the library's error into ours. A token counts as expired only
-// when nothing else is wrong with it.
+// refusal converts an error of the library. A token counts as expired only if nothing
+// else is wrong with it.
 func (v *tokenVerifier) refusal(err error, claims *tokenClaims) *tokenError {
 	is := func(target error) bool { return errors.Is(err, target) }
 	switch {
@@ -162,14 +163,14 @@ func (v *tokenVerifier) refusal(err error, claims *tokenClaims) *tokenError {
 	return &tokenError{reason: reasonExpired, detail: "it has expired"}
 }
 
-// tokenHeader is what counts in a token's header; jwk, jku, x5c and the like
-// are of no interest: a token does not bring its own key.
+// tokenHeader is the header of a token, without jwk, jku, x5c and the like: a token
+// must not bring its own key.
 type tokenHeader struct {
 	algorithm string
 	keyID     string // kid; "" when absent
 }
 
-// tokenClaims is what a token says.
+// tokenClaims are the claims of a token.
 type tokenClaims struct {
 	issuer, subject string
 	audience        []string
@@ -180,7 +181,7 @@ type tokenClaims struct {
 	permissions     []string
 }
 
-// decodeToken takes a token apart without believing it.
+// decodeToken decodes a token without verifying it.
 func decodeToken(token, permissionsClaim string) (*tokenHeader, *tokenClaims, error) {
 	if len(token) > maxTokenBytes {
 		return nil, nil, malformedToken("it is too long")
@@ -241,7 +242,7 @@ func decodeClaims(data []byte, permissionsClaim string) (*tokenClaims, error) {
 	return c, err
 }
 
-// setRegistered reads one of the claims of RFC 7519 that we look at.
+// setRegistered reads a claim that RFC 7519 defines.
 func (c *tokenClaims) setRegistered(key string, value []byte) (err error) {
 	switch key {
 	case "iss":
@@ -261,11 +262,11 @@ func (c *tokenClaims) setRegistered(key string, value []byte) (err error) {
 	return err
 }
 
-// eachTokenMember calls f for each member of a JSON object until f fails. That
-// no member stands twice is checkJSON's work.
+// eachTokenMember calls f for each member of a JSON object until f fails. checkJSON
+// refuses duplicate members.
 func eachTokenMember(data []byte, f func(key string, value []byte) error) error {
 	if checkJSON(data) != nil {
-		return malformedToken("it holds unsound JSON")
+		return malformedToken("it contains invalid JSON")
 	}
 	var err error
 	isObject := eachMember(data, func(key string, value []byte) bool {
@@ -273,15 +274,15 @@ func eachTokenMember(data []byte, f func(key string, value []byte) error) error 
 		return err == nil
 	})
 	if !isObject {
-		return malformedToken("its header or claims are no JSON object")
+		return malformedToken("its header or claims are not a JSON object")
 	}
 	return err
 }
 
-// tokenString reads a JSON string. (json.Unmarshal would take null for one.)
+// tokenString reads a JSON string; json.Unmarshal alone would accept null.
 func tokenString(value []byte) (s string, err error) {
 	if value[0] != '"' || json.Unmarshal(value, &s) != nil {
-		return "", malformedToken("a string was expected in it")
+		return "", malformedToken("it contains another value where a string is required")
 	}
 	return s, nil
 }
@@ -289,7 +290,7 @@ func tokenString(value []byte) (s string, err error) {
 // tokenStrings reads a list of JSON strings.
 func tokenStrings(value []byte) ([]string, error) {
 	if value[0] != '[' {
-		return nil, malformedToken("a list was expected in it")
+		return nil, malformedToken("it contains another value where a list is required")
 	}
 	list := []string{}
 	var err error
@@ -302,17 +303,16 @@ func tokenStrings(value []byte) ([]string, error) {
 	return list, err
 }
 
-// tokenTime reads seconds since the epoch. A fraction is allowed and, as in the
-// library, dropped.
+// tokenTime reads seconds since the epoch and, as the library does, drops a fraction.
 func tokenTime(value []byte) (instant, error) {
 	seconds, err := strconv.ParseFloat(string(value), 64)
 	if err != nil || seconds < 0 || seconds >= maxTokenSeconds {
-		return 0, malformedToken("a time in it is no number of seconds")
+		return 0, malformedToken("it contains a time that is not a number of seconds")
 	}
 	return instant(min(math.Trunc(seconds)*1e6, lastInstant)), nil
 }
 
-// tokenAudience reads one string or a list of them.
+// tokenAudience reads a string or a list of strings.
 func tokenAudience(value []byte) ([]string, error) {
 	if value[0] == '"' {
 		s, err := tokenString(value)
@@ -321,7 +321,7 @@ func tokenAudience(value []byte) ([]string, error) {
 	return tokenStrings(value)
 }
 
-// tokenPermissions reads a list of strings, or one string with spaces between.
+// tokenPermissions reads a list of strings, or one string separated by spaces.
 func tokenPermissions(value []byte) (list []string, err error) {
 	if value[0] == '"' {
 		var s string
@@ -338,7 +338,7 @@ func tokenPermissions(value []byte) (list []string, err error) {
 
 // Making tokens, for the command line and for clients that hold a private key.
 
-// tokenSpec is what a new token is to say.
+// tokenSpec are the contents of a new token.
 type tokenSpec struct {
 	subject, issuer, audience string
 	permissions               []string
@@ -346,8 +346,8 @@ type tokenSpec struct {
 	life                      time.Duration
 }
 
-// signToken makes a token with the first algorithm of the key's family, one
-// that this service would read.
+// signToken makes a token with the first algorithm of the key's family. It refuses
+// contents that this service would not accept.
 func signToken(spec tokenSpec, key crypto.Signer) (string, error) {
 	algorithms, err := keyAlgorithms(key.Public())
 	if err != nil {
@@ -375,23 +375,22 @@ func signToken(spec tokenSpec, key crypto.Signer) (string, error) {
 	return token, nil
 }
 
-// Keys as PEM: reading public and private ones, and which of them can be trusted
-// with which algorithm; writing a new pair. No error repeats any part of a key.
+// Keys as PEM: reading them, their algorithms, and writing a new pair.
 
 const (
 	minRSABits = 2048
-	maxRSABits = 8192 // a longer key makes every verification a burden
+	maxRSABits = 8192 // longer keys make verification slow
 	maxKeyFile = 64 << 10
 )
 
-// signingAlgorithms are all that can be allowed. "none" and the HMAC family can
-// never be.
+// signingAlgorithms are the algorithms that can be allowed; "none" and the HMAC family
+// never are.
 var signingAlgorithms = []string{
 	"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA",
 }
 
-// keyAlgorithms are the algorithms of a public key's family, the one we sign
-// with first; the error says why the key cannot be used.
+// keyAlgorithms returns the algorithms of a public key's family, the one to sign with
+// first. The error says why the key cannot be used.
 func keyAlgorithms(key crypto.PublicKey) ([]string, error) {
 	switch k := key.(type) {
 	case *rsa.PublicKey:
@@ -418,7 +417,7 @@ func checkRSA(k *rsa.PublicKey) error {
 		return fmt.Errorf("an RSA key of %d bits; want %d to %d", bits, minRSABits, maxRSABits)
 	}
 	if k.E < 3 || k.E%2 == 0 {
-		return errors.New("an RSA key with an unsound public exponent")
+		return errors.New("an RSA key with an invalid public exponent")
 	}
 	return nil
 }
@@ -452,7 +451,7 @@ func publicKeyOf(block *pem.Block) (key crypto.PublicKey, err error) {
 		}
 	default:
 		if strings.Contains(block.Type, "PRIVATE KEY") {
-			return nil, errors.New("it holds a private key; want a public one")
+			return nil, errors.New("it contains a private key; want a public key")
 		}
 		return nil, errors.New("want a PUBLIC KEY, an RSA PUBLIC KEY or a CERTIFICATE")
 	}
@@ -489,8 +488,8 @@ func parsePrivateKey(text []byte) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// keyBlock is the PEM block with the key. A key on one line, as environments
-// carry it, has its line breaks written as \n.
+// keyBlock returns the PEM block of the key. In a key on one line, as variables carry
+// it, line breaks are written as \n.
 func keyBlock(text []byte) (*pem.Block, error) {
 	if !strings.Contains(string(text), "\n") {
 		text = []byte(strings.ReplaceAll(string(text), `\n`, "\n"))
@@ -500,7 +499,7 @@ func keyBlock(text []byte) (*pem.Block, error) {
 		if block == nil {
 			return nil, errors.New("it is not PEM")
 		}
-		if block.Type != "EC PARAMETERS" { // openssl puts these before an EC key
+		if block.Type != "EC PARAMETERS" { // openssl writes these before an EC key
 			return block, nil
 		}
 		text = rest
@@ -547,7 +546,7 @@ func readPrivateKey(path string) (crypto.Signer, error) {
 	return key, nil
 }
 
-// newKeyPair makes an RSA key: PKCS#8 private, PKIX public, both PEM.
+// newKeyPair generates an RSA key and returns it as PEM: PKCS#8 and PKIX.
 func newKeyPair(bits int) (private, public []byte, err error) {
 	key, err := rsa.GenerateKey(rand.Reader, bits)
 	if err != nil {
@@ -564,15 +563,15 @@ func newKeyPair(bits int) (private, public []byte, err error) {
 	return private, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
-// keyFile is a file to be installed.
+// keyFile is a file to install.
 type keyFile struct {
 	path string
 	data []byte
 	mode fs.FileMode
 }
 
-// installKeyFiles writes all of the files or leaves everything as it was. A file
-// that exists is replaced only with force; otherwise the error is fs.ErrExist.
+// installKeyFiles writes all files or leaves everything as it was. Without force, it
+// does not replace a file but fails with fs.ErrExist.
 func installKeyFiles(files []keyFile, force bool) error {
 	var backups []keyBackup
 	var failed error
@@ -594,7 +593,7 @@ func installKeyFiles(files []keyFile, force bool) error {
 	return failed
 }
 
-// stage writes the contents beside the file and returns the path.
+// stage writes the contents next to the file and returns the path.
 func (f keyFile) stage() (path string, err error) {
 	t, err := os.CreateTemp(filepath.Dir(f.path), ".stepwell-key-*")
 	if err != nil {
@@ -609,8 +608,8 @@ func (f keyFile) stage() (path string, err error) {
 	return t.Name(), nil
 }
 
-// install writes the file and tells how to take it back. A link, unlike a
-// rename, refuses to replace a file that has just come to be.
+// install writes the file and returns how to undo that. A link, unlike a rename, does
+// not replace a file that was created meanwhile.
 func (f keyFile) install(force bool) (keyBackup, error) {
 	back := keyBackup{path: f.path}
 	staged, err := f.stage()
@@ -637,10 +636,10 @@ func (f keyFile) install(force bool) (keyBackup, error) {
 	return back, nil
 }
 
-// keyBackup knows what stood in the place of an installed file.
+// keyBackup restores what an installed file replaced.
 type keyBackup struct {
 	path string
-	old  string // a second name of the old file; "" when there was none
+	old  string // another name of the old file; "" when there was none
 }
 
 func (b keyBackup) restore() {

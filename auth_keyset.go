@@ -1,7 +1,7 @@
 package main
 
-// The life of a key set: fetched at start, refreshed at an interval and for
-// unknown key ids, kept for a while when a refresh fails.
+// A key set (JWKS, RFC 7517): fetched at start, refreshed at an interval and for
+// unknown key ids, used for a while when refreshes fail. Then the decoding of its text.
 
 import (
 	"bytes"
@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	missingKeyPause  = 10 * time.Second // before a kid that was not found is asked for again
+	missingKeyPause  = 10 * time.Second // before a kid that was not found is fetched for again
 	forcedPerMinute  = 10               // fetches for unknown kids
-	maxMissingKeys   = 1000             // remembered kids
+	maxMissingKeys   = 1000             // unknown kids remembered
 	firstRetryPause  = time.Second      // after a failed fetch; doubled each time
 	longestRetryWait = 30 * time.Second
 )
@@ -34,13 +34,13 @@ var errUnknownKey = invalidToken("no key has its kid")
 // keyFetch is one fetch in flight.
 type keyFetch struct {
 	done chan struct{}   // closed when its outcome is in the set
-	kids map[string]bool // asked for before it began; guarded by the set's mu
+	kids map[string]bool // that tokens wait for; guarded by the set's mu
 }
 
-// missingKey is a kid that a fetch did not bring.
+// missingKey is a kid that a fetch did not find.
 type missingKey struct {
-	until instant // not asked for again before
-	err   error   // what its tokens are refused with
+	until instant // not fetched for again before
+	err   error   // for its tokens
 }
 
 // keySet holds the current keys of a JWKS endpoint.
@@ -50,23 +50,23 @@ type keySet struct {
 	maxStale time.Duration // beyond the interval, while refreshes fail
 	clock    clock
 	log      *slog.Logger
-	changed  func() // called, with mu held, when keys came or went
+	changed  func() // called with mu held when the keys changed
 
 	ctx    context.Context // of the fetches
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
 	keys    []*verificationKey    // guarded by mu
-	expires instant               // end of the keys' use; zero before the first fetch; guarded by mu
+	expires instant               // when the keys become unusable; zero before the first fetch; guarded by mu
 	flight  *keyFetch             // nil when none; guarded by mu
-	begun   uint64                // fetches begun; guarded by mu
+	begun   uint64                // fetches started; guarded by mu
 	pause   time.Duration         // before the next try, after a failure; guarded by mu
-	due     uint64                // number of the current timer; older ones do nothing; guarded by mu
+	due     uint64                // number of the current timer; older timers do nothing; guarded by mu
 	missing map[string]missingKey // by kid, at most maxMissingKeys; guarded by mu
-	forced  []instant             // when forced fetches of the last minute began; guarded by mu
+	forced  []instant             // start times of the last minute's forced fetches; guarded by mu
 }
 
-// newKeySet makes a set and begins its first fetch.
+// newKeySet returns a set and starts its first fetch.
 func newKeySet(
 	fetch func(context.Context) ([]*verificationKey, error), interval, maxStale time.Duration,
 	c clock, log *slog.Logger, changed func(),
@@ -82,7 +82,7 @@ func newKeySet(
 	return s
 }
 
-// close ends fetching and waits for the fetch in flight.
+// close stops fetching and waits for the fetch in flight.
 func (s *keySet) close() {
 	s.cancel()
 	s.mu.Lock()
@@ -93,7 +93,7 @@ func (s *keySet) close() {
 	}
 }
 
-// usable tells whether there are keys, fresh or not yet too stale.
+// usable reports whether the keys are fresh or not yet too stale.
 func (s *keySet) usable() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +102,7 @@ func (s *keySet) usable() bool {
 
 func (s *keySet) usableLocked() bool { return s.clock.now() < s.expires }
 
-// find is the key of a kid. An unknown one is fetched for, within limits.
+// find returns the key of a kid. For an unknown kid it fetches the set, within limits.
 func (s *keySet) find(ctx context.Context, header *tokenHeader) (*verificationKey, error) {
 	kid := header.keyID
 	if kid == "" || len(kid) > maxTokenKeyID {
@@ -128,15 +128,15 @@ func (s *keySet) find(ctx context.Context, header *tokenHeader) (*verificationKe
 	}
 }
 
-// lookupLocked is the key, the error, or the fetch to wait for. before is the
-// number of the last fetch that began before the key was asked for: such a
-// fetch may not know a key that has just been published.
+// lookupLocked returns the key, an error, or the fetch to wait for. before is the
+// number of fetches started before the key was asked for: these may not know a key
+// that was just published.
 func (s *keySet) lookupLocked(header *tokenHeader, before uint64) (*verificationKey, *keyFetch, error) {
 	if !s.usableLocked() {
 		if s.flight == nil && (s.pause > 0 || s.ctx.Err() != nil) {
 			return nil, nil, errKeysUnavailable
 		}
-		if s.flight == nil { // due, but its timer is late
+		if s.flight == nil { // it is due, but its timer is late
 			s.beginLocked()
 		}
 		return nil, s.flight, nil
@@ -149,7 +149,7 @@ func (s *keySet) lookupLocked(header *tokenHeader, before uint64) (*verification
 		return nil, nil, m.err
 	}
 	switch {
-	case s.flight != nil && s.begun == before: // it began before
+	case s.flight != nil && s.begun == before: // it started before
 		return nil, s.flight, nil
 	case s.flight == nil && s.begun > before:
 		return nil, nil, s.answerLocked()
@@ -162,7 +162,7 @@ func (s *keySet) lookupLocked(header *tokenHeader, before uint64) (*verification
 	return nil, s.flight, nil
 }
 
-// keyLocked is the key of a kid, by preference one for the token's algorithm.
+// keyLocked returns the key of a kid, preferably one for the token's algorithm.
 func (s *keySet) keyLocked(header *tokenHeader) (key *verificationKey) {
 	for _, k := range s.keys {
 		if k.id != header.keyID {
@@ -176,8 +176,8 @@ func (s *keySet) keyLocked(header *tokenHeader) (key *verificationKey) {
 	return key
 }
 
-// answerLocked is what a token with an unknown kid is told after a fetch: that
-// the kid is unknown, or that nobody can tell when the fetch failed.
+// answerLocked returns the error for an unknown kid after a fetch: unavailable keys
+// if the fetch failed.
 func (s *keySet) answerLocked() error {
 	if s.pause > 0 {
 		return errKeysUnavailable
@@ -185,7 +185,7 @@ func (s *keySet) answerLocked() error {
 	return errUnknownKey
 }
 
-// noteMissingLocked remembers which of the kids a fetch did not bring.
+// noteMissingLocked remembers the kids that a fetch did not find.
 func (s *keySet) noteMissingLocked(kids map[string]bool) {
 	now := s.clock.now()
 	maps.DeleteFunc(s.missing, func(_ string, m missingKey) bool { return now >= m.until })
@@ -196,7 +196,7 @@ func (s *keySet) noteMissingLocked(kids map[string]bool) {
 	}
 }
 
-// forceLocked begins a fetch for an unknown kid if the budget allows it.
+// forceLocked starts a fetch for an unknown kid if the budget allows it.
 func (s *keySet) forceLocked(now instant) bool {
 	s.forced = slices.DeleteFunc(s.forced, func(at instant) bool { return now >= at.add(time.Minute) })
 	if len(s.forced) >= forcedPerMinute || s.ctx.Err() != nil {
@@ -207,7 +207,7 @@ func (s *keySet) forceLocked(now instant) bool {
 	return true
 }
 
-// beginLocked begins a fetch; there is none in flight.
+// beginLocked starts a fetch; none may be in flight.
 func (s *keySet) beginLocked() {
 	s.begun++
 	f := &keyFetch{done: make(chan struct{}), kids: make(map[string]bool)}
@@ -226,7 +226,7 @@ func (s *keySet) beginLocked() {
 	}()
 }
 
-// settleLocked takes the outcome of a fetch in and sets the next timer.
+// settleLocked applies the result of a fetch and sets the next timer.
 func (s *keySet) settleLocked(keys []*verificationKey, err error) {
 	now := s.clock.now()
 	if err != nil {
@@ -234,7 +234,7 @@ func (s *keySet) settleLocked(keys []*verificationKey, err error) {
 		return
 	}
 	if s.pause > 0 {
-		s.log.Info("the key set is fetched again")
+		s.log.Info("fetching the key set works again")
 	}
 	s.pause = 0
 	s.expires = now.add(s.interval + s.maxStale)
@@ -252,7 +252,7 @@ func (s *keySet) failedLocked(err error, now instant) {
 	s.scheduleLocked(now.add(s.pause))
 }
 
-// scheduleLocked sets the timer of the next fetch, which replaces any other.
+// scheduleLocked sets the timer of the next fetch, in place of any other.
 func (s *keySet) scheduleLocked(when instant) {
 	s.due++
 	due := s.due
@@ -265,7 +265,7 @@ func (s *keySet) scheduleLocked(when instant) {
 	})
 }
 
-// ready is nil when tokens can be verified.
+// ready returns nil when tokens can be verified.
 func (s *keySet) ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,15 +273,15 @@ func (s *keySet) ready() error {
 	case s.usableLocked():
 		return nil
 	case s.expires == 0:
-		return errors.New("the key set was not fetched yet")
+		return errors.New("the key set has not been fetched yet")
 	}
-	return errors.New("the key set is too old: its refreshes fail")
+	return errors.New("the key set is too old because its refreshes fail")
 }
 
-// The key set (JWKS, RFC 7517): how its text is read. Keys that cannot be used
-// are skipped; a text that is no key set is an error.
+// Decoding a key set. Unusable keys are skipped; a text that is not a key set is an
+// error.
 
-// decodeKeySet reads the keys that may verify tokens with an allowed algorithm.
+// decodeKeySet returns the keys for the allowed algorithms.
 func decodeKeySet(data []byte, allowed []string) ([]*verificationKey, error) {
 	if err := checkJSON(data); err != nil {
 		return nil, errors.New("the key set is not valid JSON")
@@ -304,16 +304,16 @@ func decodeKeySet(data []byte, allowed []string) ([]*verificationKey, error) {
 		return nil, errors.New("the key set has no list of keys")
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("the key set has no key that can be used")
+		return nil, errors.New("the key set has no usable key")
 	}
 	return keys, nil
 }
 
-// webKey is one key of a key set as written, strings only.
+// webKey holds the string members of one key of a key set.
 type webKey map[string]string
 
-// decodeWebKey reads one key; nil when it is not for us: no kid, another use,
-// an algorithm that is not allowed, an unsound or unheard-of key.
+// decodeWebKey reads one key. It returns nil if the key has no kid, another use, an
+// algorithm that is not allowed, or an invalid or unknown form.
 func decodeWebKey(data []byte, allowed []string) *verificationKey {
 	text := webKey{}
 	verifies := true
@@ -351,7 +351,7 @@ func decodeWebKey(data []byte, allowed []string) *verificationKey {
 	return &verificationKey{id: text["kid"], algorithms: usable, public: public}
 }
 
-// public is the key itself, or nil.
+// public returns the public key, or nil.
 func (k webKey) public() crypto.PublicKey {
 	switch k["kty"] {
 	case "RSA":
@@ -364,7 +364,7 @@ func (k webKey) public() crypto.PublicKey {
 	return nil
 }
 
-// number decodes a base64url member; nil when it is none.
+// number decodes a base64url member; nil if it is invalid.
 func (k webKey) number(name string) []byte {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(k[name])
 	if err != nil {
@@ -411,7 +411,7 @@ func (k webKey) okp() crypto.PublicKey {
 	return ed25519.PublicKey(x)
 }
 
-// sameKeys tells whether two key sets verify the same tokens.
+// sameKeys reports whether two key sets verify the same tokens.
 func sameKeys(a, b []*verificationKey) bool {
 	return slices.EqualFunc(a, b, func(x, y *verificationKey) bool {
 		return x.id == y.id && slices.Equal(x.algorithms, y.algorithms) &&

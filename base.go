@@ -319,7 +319,27 @@ func (f *fieldReader) boundedDuration(path string, raw []byte, most time.Duratio
 	return d
 }
 
-// Text: misspelt words, and credentials in URLs.
+// Text: lists, misspelt words, and credentials in URLs.
+
+// splitList splits a list at commas and drops blanks and empty items.
+func splitList(text string) []string {
+	var list []string
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			list = append(list, item)
+		}
+	}
+	return list
+}
+
+// anyOf lists words as in "a, b or c".
+func anyOf(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
 
 // typoLimit returns how many letters of a word may differ from the one that was
 // probably meant.

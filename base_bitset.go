@@ -1,8 +1,8 @@
 package main
 
-// Sets of positions in the creation sequence: the index behind lists of tasks.
-// A set counts its members in each block of positions, so that a page far down
-// a list is found without looking at what lies before it.
+// Sets of positions in the creation sequence, the index for lists of tasks. A set has a
+// count for each block of positions, so that a page far down a list is found without
+// looking at everything before it.
 
 import (
 	"math/bits"
@@ -21,10 +21,10 @@ type bitset struct {
 	blocks []*bitBlock // nil where nothing is set
 	counts []uint16    // positions set in each block
 	total  int         // sum of counts
-	spare  *bitBlock   // an empty block for reuse, so that a set that is mostly empty makes no garbage
+	spare  *bitBlock   // an empty block for reuse, so that a mostly empty set makes no garbage
 }
 
-// bitBlock is the positions of one block, the lowest in the lowest bit.
+// bitBlock holds the positions of one block, the lowest in the lowest bit.
 type bitBlock [bitBlockWords]uint64
 
 // set adds position i.
@@ -43,7 +43,7 @@ func (s *bitset) set(i uint32) {
 	}
 }
 
-// clear takes position i out.
+// clear removes position i.
 func (s *bitset) clear(i uint32) {
 	if !s.has(i) {
 		return
@@ -56,7 +56,7 @@ func (s *bitset) clear(i uint32) {
 	}
 }
 
-// relocate puts position to in the place of position from.
+// relocate replaces position from by position to.
 func (s *bitset) relocate(from, to uint32) {
 	s.set(to)
 	s.clear(from)
@@ -65,7 +65,7 @@ func (s *bitset) relocate(from, to uint32) {
 	}
 }
 
-// trim gives up the blocks above the highest position.
+// trim drops the blocks above the highest position.
 func (s *bitset) trim() {
 	n := len(s.counts)
 	for n > 0 && s.counts[n-1] == 0 {
@@ -83,11 +83,11 @@ func (s *bitset) has(i uint32) bool {
 	return b < len(s.blocks) && s.blocks[b] != nil && s.blocks[b][word]&bit != 0
 }
 
-// next is the lowest position in the set from i on, if there is one. It costs a
-// look at a count for each block on the way.
+// next returns the lowest position in the set from i on. It looks at one count for each
+// block in between.
 func (s *bitset) next(i uint32) (uint32, bool) {
 	b, word, bit := bitsetPlace(i)
-	mask := -bit // of the first word, what is not below i
+	mask := -bit // excludes what is below i in the first word
 	for ; b < len(s.blocks); b, word, mask = b+1, 0, ^uint64(0) {
 		if s.counts[b] == 0 {
 			continue
@@ -101,7 +101,7 @@ func (s *bitset) next(i uint32) (uint32, bool) {
 	return 0, false
 }
 
-// count is the number of positions in the set.
+// count returns the number of positions in the set.
 func (s *bitset) count() int { return s.total }
 
 func (s *bitset) grow(n int) {
@@ -118,12 +118,13 @@ func (s *bitset) emptyBlock() *bitBlock {
 	return b
 }
 
-// bitsetPlace is the block of a position, the word in it and the bit in that.
+// bitsetPlace returns the block of a position, the word in it and the bit in that.
 func bitsetPlace(i uint32) (block, word int, bit uint64) {
 	return int(i / bitBlockBits), int(i / 64 % bitBlockWords), 1 << (i % 64)
 }
 
-// intersectCount is the number of positions that are in all sets, at least one.
+// intersectCount returns how many positions are in all of the sets, which are one or
+// more.
 func intersectCount(sets ...*bitset) int {
 	if len(sets) == 1 {
 		return sets[0].total
@@ -137,10 +138,10 @@ func intersectCount(sets ...*bitset) int {
 	return total
 }
 
-// descend calls f for the positions that are in all sets, at least one, from
-// the highest down, without the first skip of them, until f returns false. f
-// must not change the sets. What is skipped costs a look at a count for each
-// block where one set alone decides, and at each word elsewhere.
+// descend calls f for the positions that are in all of the sets, from the highest down
+// and without the first skip, until f returns false. f must not change the sets.
+// Skipping looks at one count for each block that one set alone decides, and at each
+// word of others.
 func descend(sets []*bitset, skip int, f func(i uint32) bool) {
 	skip = max(skip, 0)
 	var room bitBlock
@@ -157,7 +158,7 @@ func descend(sets []*bitset, skip int, f func(i uint32) bool) {
 	}
 }
 
-// bitsetReach is the number of blocks that all sets reach into.
+// bitsetReach returns the number of blocks that all sets reach.
 func bitsetReach(sets []*bitset) int {
 	n := len(sets[0].blocks)
 	for _, s := range sets[1:] {
@@ -166,14 +167,14 @@ func bitsetReach(sets []*bitset) int {
 	return n
 }
 
-// bitsetMeet is the positions of block b that are in all sets, and how many
-// they are. The block is room or one of a set, and may be nil when they are none.
+// bitsetMeet returns the positions of block b that are in all sets, and their number.
+// The block is room or one of a set, and may be nil when there are none.
 func bitsetMeet(sets []*bitset, b int, room *bitBlock) (*bitBlock, int) {
 	if slices.ContainsFunc(sets, func(s *bitset) bool { return s.counts[b] == 0 }) {
 		return nil, 0
 	}
 	met, n := sets[0].blocks[b], int(sets[0].counts[b])
-	var next *bitBlock // waits for another one, as three meet as fast as two
+	var next *bitBlock // waits for another: three blocks take as long as two
 	for _, s := range sets[1:] {
 		switch {
 		case s.counts[b] == bitBlockBits: // takes nothing away
@@ -193,8 +194,8 @@ func bitsetMeet(sets []*bitset, b int, room *bitBlock) (*bitBlock, int) {
 	return met, n
 }
 
-// intersect makes r what x, y and z, of which r may be one, have in common, and
-// returns how much that is. Four words at a time take half as long as one by one.
+// intersect sets r to the intersection of x, y and z, of which r may be one, and
+// returns its size. Four words at a time take half as long as one by one.
 func (r *bitBlock) intersect(x, y, z *bitBlock) int {
 	n := 0
 	for i := 0; i < bitBlockWords; i += 4 {
@@ -208,9 +209,9 @@ func (r *bitBlock) intersect(x, y, z *bitBlock) int {
 	return n
 }
 
-// descend calls f for the positions of a block that begins at base, from the
-// highest down without the first skip, until f returns false. It reports
-// whether f never did.
+// descend calls f for the positions of a block that begins at base, from the highest
+// down and without the first skip, until f returns false. It reports whether f never
+// did.
 func (r *bitBlock) descend(base uint32, skip int, f func(i uint32) bool) bool {
 	for i := bitBlockWords - 1; i >= 0; i-- {
 		w := r[i]

@@ -1,7 +1,7 @@
 package main
 
-// Identifiers and chance: the other things, beside time, that a service takes
-// from one place, so that a test can make them repeatable.
+// Identifiers, random numbers and secrets. A service takes all of them from one source,
+// which a test or fixture mode can make repeatable.
 
 import (
 	cryptorand "crypto/rand"
@@ -16,7 +16,7 @@ import (
 // uuid is a UUID in network byte order (RFC 9562). The zero value means "none".
 type uuid [16]byte
 
-// String is the canonical form: lower case, 8-4-4-4-12.
+// String returns the canonical form: lower case, 8-4-4-4-12.
 func (u uuid) String() string {
 	var b [36]byte
 	u.put(b[:])
@@ -47,8 +47,8 @@ func (u uuid) isZero() bool { return u == uuid{} }
 // MarshalText implements encoding.TextMarshaler.
 func (u uuid) MarshalText() ([]byte, error) { return u.appendText(nil), nil }
 
-// parseUUID reads the canonical form, in either case. Nothing else is accepted:
-// no braces, no URN, no missing hyphens.
+// parseUUID reads the canonical form, in either case, and nothing else: no braces, no
+// URN, no missing hyphens.
 func parseUUID(s string) (u uuid, ok bool) {
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return u, false
@@ -75,8 +75,8 @@ func unhex(c byte) byte {
 	return 255
 }
 
-// plus is the identifier n places after u in the counter of a version 7 id: a
-// task's steps are numbered on from the task.
+// plus returns the identifier n places after u in the counter of a version 7 id. The
+// ids of a task's steps follow the task's own.
 func (u uuid) plus(n int) uuid {
 	lo := binary.BigEndian.Uint64(u[8:]) & (1<<62 - 1)
 	sum := lo + uint64(n)
@@ -89,8 +89,8 @@ func (u uuid) plus(n int) uuid {
 	return u
 }
 
-// minus is how many places u comes after v in v's counter; ok is false when u
-// is not one of the next 2^31 after v.
+// minus returns how many places u comes after v in v's counter; ok is false when u is
+// not one of the next 2^31 after v.
 func (u uuid) minus(v uuid) (n int, ok bool) {
 	d := (binary.BigEndian.Uint64(u[8:]) - binary.BigEndian.Uint64(v[8:])) & (1<<62 - 1)
 	if d >= 1<<31 || v.plus(int(d)) != u {
@@ -99,8 +99,8 @@ func (u uuid) minus(v uuid) (n int, ok bool) {
 	return int(d), true
 }
 
-// stableID is the version 8 id derived from the given names: the same names
-// always give the same id.
+// stableID returns the version 8 id derived from names: always the same for the same
+// names.
 func stableID(names ...string) (u uuid) {
 	h := sha256.New()
 	for _, n := range names {
@@ -113,19 +113,20 @@ func stableID(names ...string) (u uuid) {
 	return u
 }
 
-// idSource makes version 7 ids, strictly increasing, and random numbers.
+// idSource makes strictly increasing version 7 ids, random numbers and secrets.
 type idSource struct {
 	clock clock
 
 	mu   sync.Mutex
 	rand *rand.Rand // guarded by mu
-	fake bool       // it is repeatable: secrets come from rand, too
-	last uuid       // the last id given out; guarded by mu
+	fake bool       // repeatable: secrets come from rand as well
+	last uuid       // the last id made; guarded by mu
 
 	derived *derivation // nil unless ids follow from a seed
 }
 
-// newIDSource seeds from the operating system; a fixed seed makes it repeatable.
+// newIDSource returns a source seeded by the operating system, or a repeatable one with
+// a fixed seed.
 func newIDSource(c clock, seed *[32]byte) *idSource {
 	fake := seed != nil
 	if !fake {
@@ -135,9 +136,9 @@ func newIDSource(c clock, seed *[32]byte) *idSource {
 	return &idSource{clock: c, rand: rand.New(rand.NewChaCha8(*seed)), fake: fake}
 }
 
-// reserve gives out n consecutive ids, of which it returns the first; the
-// others are first.plus(1) and so on. The time in an id is the clock's, or that
-// of the id before when the clock went back.
+// reserve makes n consecutive ids and returns the first; the others are first.plus(1)
+// and so on. The time in an id is the clock's, or that of the previous id if the clock
+// went back.
 func (s *idSource) reserve(n int) uuid {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +155,7 @@ func (s *idSource) reserve(n int) uuid {
 	return u
 }
 
-// observe makes later ids greater than u, which an earlier run gave out.
+// observe makes later ids greater than u, which an earlier run made.
 func (s *idSource) observe(u uuid) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,17 +168,17 @@ func (s *idSource) observe(u uuid) {
 	}
 }
 
-// float is a random number in [0, 1).
+// float returns a random number in [0, 1).
 func (s *idSource) float() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rand.Float64()
 }
 
-// secretBytes is how many random bytes a secret has.
+// secretBytes is the number of random bytes in a secret.
 const secretBytes = 18
 
-// secret is a text that nobody can guess, unless the source is repeatable.
+// secret returns a text that nobody can guess, unless the source is repeatable.
 func (s *idSource) secret() string {
 	var b [secretBytes]byte
 	if !s.fake {
@@ -194,13 +195,12 @@ func (s *idSource) secret() string {
 
 func (u uuid) millis() uint64 { return binary.BigEndian.Uint64(u[0:]) >> 16 }
 
-// Derived ids and chance: what a service in lockstep takes from its seed. Each
-// follows from what it is for, so that it makes no difference what else was
-// drawn before, or whether a read came between.
+// Derived ids, random numbers and secrets. Each follows from the seed and its purpose,
+// so that it does not depend on what was drawn before.
 
-// derivation is the source of ids that follow from a seed. An id is of version
-// 7: its time, then in 32 bits which block of ids it is of, and in 42 a hash of
-// seed, parent, name and block, from which the block is numbered on.
+// derivation derives ids from a seed. They are of version 7: the time, then 32 bits
+// for the number of a block of ids, and 42 bits for a hash of seed, parent, name and
+// block, from which the ids of the block count on.
 type derivation struct {
 	seed string
 	last uuid // of the newest block; guarded by the source's mu
@@ -211,8 +211,8 @@ const (
 	maxBlock      = 1<<32 - 1
 )
 
-// newDerivedIDs is a source whose ids for the store, and chance, follow from the
-// seed. Other ids come from a stream of their own.
+// newDerivedIDs returns a source that derives ids for the store and random numbers from
+// the seed. Other ids come from a separate stream.
 func newDerivedIDs(c clock, seed string) *idSource {
 	stream := sha256.Sum256([]byte(seed))
 	s := newIDSource(c, &stream)
@@ -220,11 +220,11 @@ func newDerivedIDs(c clock, seed string) *idSource {
 	return s
 }
 
-// derives tells whether ids for the store follow from their order in it.
+// derives reports whether ids for the store are derived.
 func (s *idSource) derives() bool { return s.derived != nil }
 
-// block gives out n consecutive ids, of which it returns the first, for what is
-// made under the store's lock: a task, or steps that a parent step creates.
+// block makes n consecutive ids and returns the first, for a task, or for the steps
+// that a parent step creates. It is called under the store's lock.
 func (s *idSource) block(n int, parent uuid, name string) uuid {
 	d := s.derived
 	if d == nil {
@@ -233,11 +233,11 @@ func (s *idSource) block(n int, parent uuid, name string) uuid {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ms, number := uint64(max(s.clock.now(), 0))/1000, d.last.blockNumber()+1
-	if number > maxBlock { // only after ids of another source
+	if number > maxBlock { // only after ids from another source
 		ms, number = max(ms, d.last.millis()+1), 1
 	}
 	ms = max(ms, d.last.millis())
-	hash := d.number("id", parent, name, number) >> (64 - blockHashBits + 1) // with room for the numbering
+	hash := d.number("id", parent, name, number) >> (64 - blockHashBits + 1) // leaves room to count
 	var u uuid
 	binary.BigEndian.PutUint64(u[0:], ms<<16|7<<12|number>>20)
 	binary.BigEndian.PutUint64(u[8:], 1<<63|number&(1<<20-1)<<blockHashBits|hash)
@@ -245,13 +245,13 @@ func (s *idSource) block(n int, parent uuid, name string) uuid {
 	return u
 }
 
-// blockNumber is which block a derived id is of; 0 for none.
+// blockNumber returns the number of a derived id's block; 0 for none.
 func (u uuid) blockNumber() uint64 {
 	high, low := binary.BigEndian.Uint16(u[6:]), binary.BigEndian.Uint64(u[8:])
 	return uint64(high&0xfff)<<20 | low>>blockHashBits&(1<<20-1)
 }
 
-// hash is 32 bytes that follow from the seed and what they are for.
+// hash returns 32 bytes derived from the seed and their purpose.
 func (d *derivation) hash(purpose string, parent uuid, name string, ordinal uint64) [sha256.Size]byte {
 	var b []byte
 	for _, text := range []string{d.seed, purpose, string(parent[:]), name} {
@@ -265,7 +265,7 @@ func (d *derivation) number(purpose string, parent uuid, name string, ordinal ui
 	return binary.BigEndian.Uint64(h[:])
 }
 
-// floatOf is a random number in [0, 1), for the nth time of a step.
+// floatOf returns the nth random number in [0, 1) of a step.
 func (s *idSource) floatOf(step uuid, n int) float64 {
 	if s.derived == nil {
 		return s.float()
@@ -273,7 +273,7 @@ func (s *idSource) floatOf(step uuid, n int) float64 {
 	return float64(s.derived.number("chance", step, "", uint64(n))>>11) / (1 << 53)
 }
 
-// secretOf is a secret for a step, after a sequence of the store.
+// secretOf returns a secret for a step, for the store's sequence seq.
 func (s *idSource) secretOf(step uuid, seq uint64) string {
 	if s.derived == nil {
 		return s.secret()

@@ -1,9 +1,9 @@
 package main
 
-// What is done with JSON texts without decoding them into values: walking,
-// compacting, merging, reading and writing strings. Everything here takes a
-// text that passed checkJSON, or one value inside such a text, and does not
-// validate again; an empty text is no value and no error.
+// JSON texts without decoding them into values: walking, reading, writing, merging,
+// the canonical form, and comparing. Everything here takes a text that passed
+// checkJSON, or a value inside one, and does not validate it again. An empty text is
+// no value and no error.
 
 import (
 	"bytes"
@@ -15,8 +15,8 @@ import (
 	"unicode/utf8"
 )
 
-// jsonKind is what sort of value raw is: its first byte, one of { [ " n t f, or
-// 0x30 ('0') for every number. It is 0 when there is no value.
+// jsonKind returns the kind of a value: its first byte, one of { [ " n t f, '0' for
+// every number, or 0 for no value.
 func jsonKind(raw []byte) byte {
 	i := skipJSONSpace(raw, 0)
 	switch {
@@ -28,7 +28,7 @@ func jsonKind(raw []byte) byte {
 	return raw[i]
 }
 
-// jsonString is the value of raw if it is a string.
+// jsonString returns the value of raw if it is a string.
 func jsonString(raw []byte) (string, bool) {
 	if jsonKind(raw) != '"' {
 		return "", false
@@ -37,8 +37,8 @@ func jsonString(raw []byte) (string, bool) {
 	return string(unescapeJSON(raw[start:skipJSONString(raw, start)])), true
 }
 
-// jsonInt is the value of raw if it is an integer, written without fraction and
-// exponent, that fits.
+// jsonInt returns the value of raw if it is an integer that fits, written without
+// fraction and exponent.
 func jsonInt(raw []byte) (int64, bool) {
 	if jsonKind(raw) != '0' {
 		return 0, false
@@ -64,17 +64,15 @@ func jsonInt(raw []byte) (int64, bool) {
 	return -n, n != lowest
 }
 
-// eachMember calls f for each member of the object data in order, with the
-// unescaped key and the raw value, until f returns false. It reports whether
-// data is an object. The key is a string of its own, which may be kept and may
-// cost an allocation (eachMemberBytes does without); the value is a part of data.
+// eachMember calls f for each member of the object data in order, with the unescaped
+// key and the raw value, until f returns false. It reports whether data is an object.
+// The key is a copy, which may cost an allocation; the value is a part of data.
 func eachMember(data []byte, f func(key string, value []byte) bool) bool {
 	return eachMemberBytes(data, func(key, value []byte) bool { return f(string(key), value) })
 }
 
-// eachMemberBytes is eachMember without allocations, except for keys with
-// escapes: a key without is a part of data, as the value is. A caller that
-// compares keys writes switch string(key), which does not copy.
+// eachMemberBytes is eachMember without allocations, except for keys with escapes: any
+// other key is a part of data. Comparing by switch string(key) does not copy it.
 func eachMemberBytes(data []byte, f func(key, value []byte) bool) bool {
 	w := walkJSON(data, '{')
 	for w.nextMember() {
@@ -104,7 +102,7 @@ type jsonWalker struct {
 	value []byte // of the current member or element
 }
 
-// walkJSON is a walker over data if that is of the kind, else over nothing.
+// walkJSON returns a walker over data if it is of the kind, else over nothing.
 func walkJSON(data []byte, kind byte) jsonWalker {
 	if jsonKind(data) != kind {
 		return jsonWalker{}
@@ -131,7 +129,7 @@ func (w *jsonWalker) nextElement() bool {
 	return ok
 }
 
-// next is where the next member or element starts, if there is one.
+// next returns the offset of the next member or element.
 func (w *jsonWalker) next() (int, bool) {
 	if w.data == nil || w.data[w.i] == '}' || w.data[w.i] == ']' {
 		return 0, false
@@ -151,7 +149,7 @@ func (w *jsonWalker) take(start int) {
 	w.i = skipJSONSpace(w.data, end)
 }
 
-// skipJSONSpace is the offset of the first byte from i on that is no white space.
+// skipJSONSpace returns the offset of the first byte from i on that is not white space.
 func skipJSONSpace(data []byte, i int) int {
 	for i < len(data) && (data[i] == ' ' || data[i] == '\n' || data[i] == '\r' || data[i] == '\t') {
 		i++
@@ -159,7 +157,7 @@ func skipJSONSpace(data []byte, i int) int {
 	return i
 }
 
-// skipJSONValue is the offset after the value at i.
+// skipJSONValue returns the offset after the value at i.
 func skipJSONValue(data []byte, i int) int {
 	switch data[i] {
 	case '"':
@@ -177,7 +175,7 @@ func skipJSONValue(data []byte, i int) int {
 	return i
 }
 
-// skipJSONNested is the offset after the array or object at i.
+// skipJSONNested returns the offset after the array or object at i.
 func skipJSONNested(data []byte, i int) int {
 	for depth := 0; ; i++ {
 		switch data[i] {
@@ -193,7 +191,7 @@ func skipJSONNested(data []byte, i int) int {
 	}
 }
 
-// skipJSONString is the offset after the string at i.
+// skipJSONString returns the offset after the string at i.
 func skipJSONString(data []byte, i int) int {
 	for i++; ; i++ {
 		i += bytes.IndexByte(data[i:], '"')
@@ -207,8 +205,8 @@ func skipJSONString(data []byte, i int) int {
 	}
 }
 
-// unescapeJSON is the value of a string from quote to quote: a part of raw when
-// it has no escape.
+// unescapeJSON returns the value of a string from quote to quote: a part of raw if it
+// has no escape.
 func unescapeJSON(raw []byte) []byte {
 	raw = raw[1 : len(raw)-1 : len(raw)-1]
 	i := bytes.IndexByte(raw, '\\')
@@ -229,7 +227,7 @@ func unescapeJSON(raw []byte) []byte {
 	return text
 }
 
-// unescapeJSONRune is what the escape at i stands for, and the offset after it.
+// unescapeJSONRune returns the rune of the escape at i and the offset after it.
 func unescapeJSONRune(raw []byte, i int) (rune, int) {
 	switch c := raw[i+1]; c {
 	case 'b':
@@ -253,14 +251,13 @@ func unescapeJSONRune(raw []byte, i int) (rune, int) {
 	}
 }
 
-// jsonHex4 is the number that the first four digits of b spell.
+// jsonHex4 returns the number that the first four digits of b spell.
 func jsonHex4(b []byte) rune {
 	return rune(unhex(b[0]))<<12 | rune(unhex(b[1]))<<8 | rune(unhex(b[2]))<<4 | rune(unhex(b[3]))
 }
 
-// appendJSONString appends s, valid UTF-8, as a JSON string, escaping only what
-// must be: quote, backslash and control characters. Bytes that are not UTF-8
-// become U+FFFD, so that the text is JSON in any case.
+// appendJSONString appends s as a JSON string and escapes only what it must: quote,
+// backslash and control characters. Invalid UTF-8 becomes U+FFFD.
 func appendJSONString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	done := 0 // s[:done] is in dst
@@ -279,7 +276,7 @@ func appendJSONString(dst []byte, s string) []byte {
 	return append(append(dst, s[done:]...), '"')
 }
 
-// appendJSONRune appends r as it stands in a string with minimal escaping.
+// appendJSONRune appends r, escaped if necessary.
 func appendJSONRune(dst []byte, r rune) []byte {
 	switch r {
 	case '"', '\\':
@@ -302,7 +299,7 @@ func appendJSONRune(dst []byte, r rune) []byte {
 	return utf8.AppendRune(dst, r)
 }
 
-// compactJSON appends data without white space; nothing else changes.
+// compactJSON appends data without white space.
 func compactJSON(dst, data []byte) []byte {
 	done := 0 // data[:done] is in dst
 	for i := 0; i < len(data); {
@@ -320,10 +317,9 @@ func compactJSON(dst, data []byte) []byte {
 	return append(dst, data[done:]...)
 }
 
-// mergeObjects appends the object base with over's top-level members over it:
-// base's members in place, replaced where over has them, then over's others.
-// Names and values are copied as they are, so the result is compact when both
-// are. What is no object counts as one without members.
+// mergeObjects appends the object base overridden by the top-level members of over:
+// base's members, with over's values where it has them, then over's other members.
+// The result is compact if both are. Anything but an object counts as empty.
 func mergeObjects(dst, base, over []byte) []byte {
 	var room [fewJSONMembers]jsonMember
 	others := appendJSONMembers(room[:0], over)
@@ -346,7 +342,7 @@ func mergeObjects(dst, base, over []byte) []byte {
 	return append(dst, '}')
 }
 
-// jsonMember is one member of an object that is merged over another.
+// jsonMember is a member of the overriding object.
 type jsonMember struct {
 	name   []byte // with quotes and escapes
 	key    []byte // the name without
@@ -361,7 +357,7 @@ func appendJSONMembers(members []jsonMember, object []byte) []jsonMember {
 	return members
 }
 
-// indexJSONMembers finds members by key; it is nil for few, which
+// indexJSONMembers returns the places of members by key, or nil for few members, which
 // findJSONMember compares one by one.
 func indexJSONMembers(members []jsonMember) map[string]int {
 	if len(members) <= fewJSONMembers {
@@ -374,7 +370,7 @@ func indexJSONMembers(members []jsonMember) map[string]int {
 	return index
 }
 
-// findJSONMember is the place of key among members, or -1.
+// findJSONMember returns the place of key among members, or -1.
 func findJSONMember(members []jsonMember, index map[string]int, key []byte) int {
 	if index != nil {
 		if i, ok := index[string(key)]; ok {
@@ -393,12 +389,11 @@ func appendJSONMember(dst []byte, first int, name, value []byte) []byte {
 	return append(append(append(dst, name...), ':'), value...)
 }
 
-// Answers written by hand: objects whose members are appended one by one. Only
-// what is sent often is written so; the rest goes through encoding/json.
+// Writing objects member by member, for frequent answers. Others use encoding/json.
 
-// jsonObject appends members to an object that was opened already.
+// jsonObject appends members to an opened object.
 type jsonObject struct {
-	b []byte // ends with the opening brace, or with a member
+	b []byte // ends with the opening brace or a member
 }
 
 // name appends a member's name, which needs no escaping; its value comes next.
@@ -443,7 +438,7 @@ func (o *jsonObject) flag(name string, v bool) {
 	o.b = strconv.AppendBool(o.b, v)
 }
 
-// id appends an identifier, null when there is none.
+// id appends an identifier, null for none.
 func (o *jsonObject) id(name string, id uuid) {
 	o.name(name)
 	if id.isZero() {
@@ -459,10 +454,10 @@ func (o *jsonObject) raw(name string, text []byte) {
 	o.b = append(o.b, text...)
 }
 
-// zoned appends a time with its zone, null when there is none.
+// zoned appends a time with its zone, null for none.
 func (o *jsonObject) zoned(name string, at instant) { o.time(name, at, instant.appendZoned) }
 
-// naive appends a time without a zone, null when there is none.
+// naive appends a time without a zone, null for none.
 func (o *jsonObject) naive(name string, at instant) { o.time(name, at, instant.appendNaive) }
 
 func (o *jsonObject) time(name string, at instant, form func(instant, []byte) []byte) {
@@ -474,12 +469,11 @@ func (o *jsonObject) time(name string, at instant, form func(instant, []byte) []
 	o.b = append(form(at, append(o.b, '"')), '"')
 }
 
-// The canonical form of JSON texts that passed checkJSON, by which two
-// spellings of one value are recognized as the same.
+// The canonical form, which is the same for all spellings of a value.
 
-// canonicalJSON appends the one text that stands for all spellings of data: no
-// white space, members sorted by the bytes of their unescaped names at every
-// level, strings with minimal escaping, numbers as written.
+// canonicalJSON appends the canonical form of data: no white space, members sorted by
+// the bytes of their unescaped names at every level, strings with minimal escaping,
+// numbers as written.
 func canonicalJSON(dst, data []byte) []byte {
 	i := skipJSONSpace(data, 0)
 	if i == len(data) {
@@ -490,12 +484,12 @@ func canonicalJSON(dst, data []byte) []byte {
 	return dst
 }
 
-// jsonCanonicalizer is one pass over a text. Its methods append what begins at i
-// and return the offset after it. Members are written as they come and put in
-// order when their object ends, so that nothing is scanned twice.
+// jsonCanonicalizer is one pass over a text. Its methods append what begins at i and
+// return the offset after it. Members are sorted after they are written, so that
+// nothing is scanned twice.
 type jsonCanonicalizer struct {
 	data    []byte
-	scratch []byte // the members of the object that is being put in order
+	scratch []byte // the members of the object that is being sorted
 }
 
 func (c *jsonCanonicalizer) value(dst []byte, i int) ([]byte, int) {
@@ -549,13 +543,13 @@ func (c *jsonCanonicalizer) object(dst []byte, i int) ([]byte, int) {
 
 func (c *jsonCanonicalizer) space(i int) int { return skipJSONSpace(c.data, i) }
 
-// canonicalMember is a member that has been written.
+// canonicalMember is a written member.
 type canonicalMember struct {
 	key        []byte
 	start, end int // in the destination
 }
 
-// sort puts the members at the end of dst, with commas between them, in order.
+// sort sorts the members at the end of dst, which have commas between them.
 func (c *jsonCanonicalizer) sort(dst []byte, members []canonicalMember) {
 	if slices.IsSortedFunc(members, compareCanonicalMembers) {
 		return
@@ -591,13 +585,13 @@ func appendCanonicalString(dst, raw []byte) []byte {
 	}
 }
 
-// Subsets of JSON values: whether a value has everything that another one names.
+// Comparing values, as a whole or in part.
 
-// jsonSubset is what a JSON value must have, compiled.
+// jsonSubset is a compiled description of what a value must contain.
 type jsonSubset struct {
 	members map[string]*jsonSubset // of an object; nil for any other value
-	value   []byte                 // of what is no object
-	leaves  int                    // how many values it names, at all levels
+	value   []byte                 // of anything but an object
+	leaves  int                    // number of values, at all levels
 }
 
 // newJSONSubset compiles a text that passed checkJSON.
@@ -615,8 +609,8 @@ func newJSONSubset(raw []byte) *jsonSubset {
 	return s
 }
 
-// fits tells whether a value has each member named, as it is named: objects may
-// have more of them, arrays must be equal, numbers count by their value.
+// fits reports whether a value contains every member named, with the same value.
+// Objects may have further members, arrays must be equal, numbers are compared by value.
 func (s *jsonSubset) fits(raw []byte) bool {
 	if s.members == nil {
 		return sameJSON(s.value, raw)
@@ -635,7 +629,7 @@ func (s *jsonSubset) fits(raw []byte) bool {
 	return isObject && found == len(s.members)
 }
 
-// sameJSON tells whether two texts that passed checkJSON stand for one value.
+// sameJSON reports whether two texts spell the same value.
 func sameJSON(a, b []byte) bool {
 	kind := jsonKind(a)
 	if kind != jsonKind(b) {
@@ -670,7 +664,7 @@ func sameElements(a, b []byte) bool {
 	return same && len(all) == 0
 }
 
-// equals is fits for an object that has no member more, at any level.
+// equals is fits without further members, at any level.
 func (s *jsonSubset) equals(raw []byte) bool {
 	if s.members == nil {
 		return sameJSON(s.value, raw)
@@ -691,8 +685,8 @@ func countMembers(object []byte) (n int) {
 	return n
 }
 
-// exactNumber is the value of a JSON number, exact as long as that takes no more
-// than some thousand digits, else as a float64.
+// exactNumber returns the value of a JSON number: exactly if that takes at most some
+// thousand digits, else as a float64.
 func exactNumber(text []byte) *big.Rat {
 	const most = 1000
 	s := string(text)
@@ -708,17 +702,17 @@ func exactNumber(text []byte) *big.Rat {
 			return r
 		}
 	}
-	f, _ := strconv.ParseFloat(s, 64) // finite: checkJSON saw to that
+	f, _ := strconv.ParseFloat(s, 64) // finite, or checkJSON would have refused it
 	return new(big.Rat).SetFloat64(f)
 }
 
-// decimalText is a number with all its digits, which sums of decimals have a
-// finite number of.
+// decimalText returns a sum of decimals with all its digits.
 func decimalText(r *big.Rat) string {
 	digits, _ := r.FloatPrec()
 	return r.FloatString(digits)
 }
 
+// appendOrNull appends raw, or null for none.
 func appendOrNull(b, raw []byte) []byte {
 	if raw == nil {
 		return append(b, "null"...)
@@ -726,6 +720,7 @@ func appendOrNull(b, raw []byte) []byte {
 	return append(b, raw...)
 }
 
+// orEmptyObject returns raw, or an empty object for none.
 func orEmptyObject(raw []byte) []byte {
 	if raw == nil {
 		return []byte("{}")

@@ -1,7 +1,6 @@
 package main
 
-// The one scanner for JSON from outside: it accepts a text or says where and
-// why not. What is done with accepted texts is in jsontext.go and jsoncanon.go.
+// The scanner for JSON from outside: it accepts a text, or says where and why not.
 
 import (
 	"fmt"
@@ -13,12 +12,12 @@ import (
 
 const (
 	maxJSONDepth   = 64 // arrays and objects inside one another
-	fewJSONMembers = 16 // up to here names are compared one by one
+	fewJSONMembers = 16 // up to this number, names are compared one by one
 )
 
-// jsonError says where and why a text is not acceptable JSON.
+// jsonError says where and why a text is not accepted.
 type jsonError struct {
-	offset int // in bytes, from 0: where the offending token starts, or the end of the text
+	offset int // in bytes from 0: of the offending token, or the end of the text
 	reason string
 }
 
@@ -26,16 +25,16 @@ func (e *jsonError) Error() string {
 	return fmt.Sprintf("invalid JSON at offset %d: %s", e.offset, e.reason)
 }
 
-// checkJSON accepts exactly one JSON value, white space around it, that keeps
-// the rules for JSON from outside: RFC 8259 to the letter, valid UTF-8, no lone
-// surrogate, no U+0000, no duplicate member, depth at most 64, every number
-// finite as a float64. The error is a *jsonError about the first problem.
+// checkJSON accepts exactly one JSON value, with white space around it, that conforms
+// strictly to RFC 8259 and has valid UTF-8, no lone surrogate, no U+0000, no duplicate
+// member, at most 64 levels, and only numbers that are finite as a float64. The error is
+// a *jsonError about the first problem.
 //
-// It allocates only for an error and for objects with more than 16 members or
-// with escapes in a member's name.
+// It allocates only for an error and for objects with more than 16 members or with
+// escapes in a member's name.
 func checkJSON(data []byte) error { return checkDeepJSON(data, 0) }
 
-// checkDeepJSON is checkJSON for a text that may be that much deeper.
+// checkDeepJSON is checkJSON with deeper more levels allowed.
 func checkDeepJSON(data []byte, deeper int) error {
 	s := jsonScanner{data: data}
 	if err := s.document(-deeper); err != nil {
@@ -44,11 +43,11 @@ func checkDeepJSON(data []byte, deeper int) error {
 	return nil
 }
 
-// jsonScanner is one pass over a text. Its methods take the offset where
-// something begins and return the offset after it.
+// jsonScanner is one pass over a text. Its methods take the offset where something
+// begins and return the offset after it.
 type jsonScanner struct {
 	data []byte
-	text string // data, once an object needed strings as map keys
+	text string // a copy of data, once an object needs strings as map keys
 }
 
 func (s *jsonScanner) document(depth int) *jsonError {
@@ -62,7 +61,7 @@ func (s *jsonScanner) document(depth int) *jsonError {
 	return nil
 }
 
-// value scans the value at i, which stands inside depth arrays and objects.
+// value scans the value at i, which is inside depth arrays and objects.
 func (s *jsonScanner) value(i, depth int) (int, *jsonError) {
 	switch s.at(i) {
 	case '"':
@@ -108,7 +107,7 @@ func (s *jsonScanner) object(i, depth int) (int, *jsonError) {
 	}
 }
 
-// member scans a name, which must not be among names yet, and its value.
+// member scans a name, which must not be in names yet, and its value.
 func (s *jsonScanner) member(i, depth int, names *jsonNames) (int, *jsonError) {
 	if s.at(i) != '"' {
 		return 0, s.unexpected(i, "a member name")
@@ -210,7 +209,7 @@ func (s *jsonScanner) unicodeEscape(i int) (int, *jsonError) {
 	return i + 6, nil
 }
 
-// lowSurrogate scans on from the escape of the surrogate high at i.
+// lowSurrogate scans the escape after that of the surrogate high at i.
 func (s *jsonScanner) lowSurrogate(i int, high rune) (int, *jsonError) {
 	if high >= 0xdc00 {
 		return 0, jsonLoneSurrogate(i, high)
@@ -262,14 +261,14 @@ func (s *jsonScanner) number(i int) (end int, err *jsonError) {
 			return 0, err
 		}
 	}
-	// 308 digits without an exponent are below 1e308, the others need a look.
+	// 308 digits without an exponent are below 1e308; other numbers must be checked.
 	if (exponent || i-start > 308) && !jsonFinite(s.data[start:i]) {
 		return 0, &jsonError{start, "number beyond the range of a float64"}
 	}
 	return i, nil
 }
 
-// digits scans one digit or more.
+// digits scans one or more digits.
 func (s *jsonScanner) digits(i int) (int, *jsonError) {
 	if c := s.at(i); c < '0' || c > '9' {
 		return 0, s.unexpected(i, "a digit")
@@ -280,8 +279,8 @@ func (s *jsonScanner) digits(i int) (int, *jsonError) {
 	return i, nil
 }
 
-// jsonFinite reports whether a number is finite as a float64. It counts the
-// digits before the point and asks strconv only where that does not decide.
+// jsonFinite reports whether a number is finite as a float64. It counts the digits
+// before the point and uses strconv only if that does not decide.
 func jsonFinite(number []byte) bool {
 	point := 0 // the number is 0.ddd × 10^point, its first digit d not zero
 	significant, fraction, exponent := false, false, 0
@@ -310,12 +309,12 @@ scan:
 	case point != 309 && -9999 <= exponent && exponent <= 9999:
 		return point < 309
 	}
-	// strconv clips exponents of more digits, and so does whoever reads this later.
+	// strconv clips longer exponents, as later readers of the text do.
 	_, err := strconv.ParseFloat(string(number), 64)
 	return err == nil
 }
 
-// jsonExponent is the value of an exponent, clipped somewhere beyond 9999.
+// jsonExponent returns the value of an exponent, clipped beyond 9999.
 func jsonExponent(text []byte) int {
 	n := 0
 	for _, c := range text {
@@ -331,7 +330,7 @@ func jsonExponent(text []byte) int {
 
 func (s *jsonScanner) space(i int) int { return skipJSONSpace(s.data, i) }
 
-// at is the byte at i, or 0, which no rule accepts, at the end.
+// at returns the byte at i, or 0, which no rule accepts, at the end.
 func (s *jsonScanner) at(i int) byte {
 	if i < len(s.data) {
 		return s.data[i]
@@ -339,7 +338,7 @@ func (s *jsonScanner) at(i int) byte {
 	return 0
 }
 
-// unexpected is the error for what stands at i instead of what is wanted.
+// unexpected returns the error for what is at i instead of what is wanted.
 func (s *jsonScanner) unexpected(i int, want string) *jsonError {
 	if i >= len(s.data) {
 		return s.end()
@@ -356,7 +355,7 @@ func (s *jsonScanner) unexpected(i int, want string) *jsonError {
 
 func (s *jsonScanner) end() *jsonError { return &jsonError{len(s.data), "unexpected end"} }
 
-// badEscape is the error for the escape at i that goes wrong at j.
+// badEscape returns the error for the escape at i that is wrong at j.
 func (s *jsonScanner) badEscape(i, j int) *jsonError {
 	if j >= len(s.data) {
 		return s.end()
@@ -388,15 +387,15 @@ func jsonDuplicateMember(i int, raw []byte) *jsonError {
 // jsonSpan is a string in a text, from quote to quote.
 type jsonSpan struct{ start, end int }
 
-// jsonNames is the names of one open object: the first few in place, all of
-// them in the index when there are more or when one has an escape.
+// jsonNames holds the names of an open object: the first few in place, all of them in
+// the index if there are more or one has an escape.
 type jsonNames struct {
 	count int
 	few   [fewJSONMembers]jsonSpan
 	index map[string]struct{}
 }
 
-// add enters a name of s, unless an equal one is there.
+// add adds a name of s and reports whether it is new.
 func (n *jsonNames) add(s *jsonScanner, name jsonSpan, escaped bool) bool {
 	if n.index != nil || escaped || n.count == len(n.few) {
 		return n.addIndexed(s, name, escaped)
@@ -413,7 +412,7 @@ func (n *jsonNames) add(s *jsonScanner, name jsonSpan, escaped bool) bool {
 
 func (n *jsonNames) addIndexed(s *jsonScanner, name jsonSpan, escaped bool) bool {
 	if s.text == "" {
-		s.text = string(s.data) // one copy, of which every key is a part
+		s.text = string(s.data) // one copy, shared by all keys
 	}
 	if n.index == nil {
 		n.index = make(map[string]struct{}, 2*n.count)
@@ -430,8 +429,8 @@ func (n *jsonNames) addIndexed(s *jsonScanner, name jsonSpan, escaped bool) bool
 	return len(n.index) > before
 }
 
-// jsonPlain holds the bytes that stand for themselves in a string: ASCII
-// without control characters, quote and backslash.
+// jsonPlain marks the bytes that need no escape in a string: ASCII except control
+// characters, quote and backslash.
 var jsonPlain = func() (plain [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		plain[c] = c != '"' && c != '\\'

@@ -1,6 +1,6 @@
 package main
 
-// The command line of authentication: "stepwell auth …".
+// The commands auth generate-keys, generate-token, validate-token and show-permissions.
 
 import (
 	"context"
@@ -56,9 +56,9 @@ func (p *process) authSettings() func(name string) string {
 
 func (c *authCLI) generateKeys(_ context.Context, args []string) error {
 	f := newOptions("auth generate-keys", "").withOutput()
-	dir := f.String("output-dir", keysDir, "the `directory` to write to; made when missing")
-	bits := f.Int("key-size", minRSABits, "`bits` of the RSA key, 2048 to 8192")
-	force := f.Bool("force", false, "replace keys that exist")
+	dir := f.String("output-dir", keysDir, "write to `DIR`, created if missing")
+	bits := f.Int("key-size", minRSABits, "make an RSA key of `BITS`, 2048 to 8192")
+	force := f.Bool("force", false, "replace existing keys")
 	if _, err := f.parse(args, 0, c.stdout); err != nil {
 		return err
 	}
@@ -71,15 +71,15 @@ func (c *authCLI) generateKeys(_ context.Context, args []string) error {
 	}
 	result := map[string]string{"private_key": private, "public_key": public}
 	return c.print(f, result, func(w io.Writer) {
-		fmt.Fprintf(w, "private key\t%s\tkeep it secret: who has it can make any token\n", private)
+		fmt.Fprintf(w, "private key\t%s\tkeep it secret: its owner can make any token\n", private)
 		fmt.Fprintf(w, "public key\t%s\tgive it to the service as jwt_public_key_path\n", public)
 	})
 }
 
-// writeNewKeys makes a pair and writes both files or none.
+// writeNewKeys makes a pair and writes both files or neither.
 func writeNewKeys(private, public string, bits int, force bool) error {
 	for _, path := range []string{private, public} {
-		// Asked beforehand so that nobody waits for a key that cannot be kept.
+		// Before the key is made, which takes a while.
 		if _, err := os.Lstat(path); err == nil && !force {
 			return keyExistsError(path)
 		}
@@ -99,7 +99,7 @@ func writeNewKeys(private, public string, bits int, force bool) error {
 }
 
 func keyExistsError(path string) error {
-	return fmt.Errorf("%s holds a key already; --force replaces it, and tokens of the old key end", path)
+	return fmt.Errorf("%s already contains a key; --force replaces it and invalidates its tokens", path)
 }
 
 func (c *authCLI) showPermissions(_ context.Context, args []string) error {
@@ -138,7 +138,7 @@ func printPermissions(w io.Writer) {
 		}
 		name := p.String()
 		if len(asked[p]) == 0 {
-			fmt.Fprintf(w, "  %s\t%s\n", name, "no route asks for it yet")
+			fmt.Fprintf(w, "  %s\t%s\n", name, "no route requires it yet")
 		}
 		for _, route := range asked[p] {
 			fmt.Fprintf(w, "  %s\t%s\n", name, route)
@@ -151,19 +151,17 @@ func printPermissions(w io.Writer) {
 	}
 }
 
-// The commands about tokens: "stepwell auth generate-token" and "validate-token".
-
 func (c *authCLI) generateToken(_ context.Context, args []string) error {
 	f := newOptions("auth generate-token", "").withOutput()
-	permissions := f.String("permissions", "", "the `permissions`, with commas between")
-	roles := f.String("role", "", "role `patterns`, with commas between: "+strings.Join(roleNames(), ", "))
-	subject := f.String("subject", "stepwell-cli", "who the token is for")
+	permissions := f.String("permissions", "", "`PERMISSIONS`, separated by commas")
+	roles := f.String("role", "", "`ROLES`, separated by commas: "+strings.Join(roleNames(), ", "))
+	subject := f.String("subject", "stepwell-cli", "`SUBJECT` of the token")
 	keyPath := f.String("private-key", c.keyPath("STEPWELL_JWT_PRIVATE_KEY_PATH", privateKeyName),
-		"the private key's `file`")
-	hours := f.Int("expiry-hours", c.defaultHours(), "`hours` that the token is valid")
-	issuer := f.String("issuer", c.setting("jwt_issuer", defaultIssuer), "the issuer that the service expects")
-	audience := f.String("audience", c.setting("jwt_audience", defaultAudience), "the audience that the service expects")
-	allowUnknown := f.Bool("allow-unknown", false, "put in permissions that this service does not know")
+		"`FILE` with the private key")
+	hours := f.Int("expiry-hours", c.defaultHours(), "the token is valid for `HOURS`")
+	issuer := f.String("issuer", c.setting("jwt_issuer", defaultIssuer), "`ISSUER` that the service expects")
+	audience := f.String("audience", c.setting("jwt_audience", defaultAudience), "`AUDIENCE` that the service expects")
+	allowUnknown := f.Bool("allow-unknown", false, "allow permissions that this service does not know")
 	if _, err := f.parse(args, 0, c.stdout); err != nil {
 		return err
 	}
@@ -177,23 +175,23 @@ func (c *authCLI) generateToken(_ context.Context, args []string) error {
 	case *issuer == "" || *audience == "" || *subject == "":
 		return f.misuse("--issuer, --audience and --subject must not be empty")
 	case *hours > 24:
-		fmt.Fprintln(c.stderr, "warning: a token of more than 24 hours cannot be taken back but by a new key")
+		fmt.Fprintln(c.stderr, "warning: a token for more than 24 hours can be revoked only by replacing the key")
 	}
 	life := time.Duration(*hours) * time.Hour
 	return c.printNewToken(f, *keyPath, tokenSpec{*subject, *issuer, *audience, list, c.now(), life})
 }
 
-// tokenPermissions is what the flags ask for, each string once, in order.
+// tokenPermissions returns the permissions that the flags name, in order, without repeats.
 func (c *authCLI) tokenPermissions(f *options, permissions, roles string, allowUnknown bool) ([]string, error) {
 	var list []string
-	for _, name := range authList(roles) {
+	for _, name := range splitList(roles) {
 		role, ok := rolePermissions(name)
 		if !ok {
 			return nil, f.misuse("unknown role %q; want one of %s", name, strings.Join(roleNames(), ", "))
 		}
 		list = append(list, role...)
 	}
-	list = append(list, authList(permissions)...)
+	list = append(list, splitList(permissions)...)
 	if len(list) == 0 {
 		return nil, f.misuse("--permissions or --role is needed")
 	}
@@ -229,13 +227,13 @@ func (c *authCLI) printNewToken(f *options, keyPath string, spec tokenSpec) erro
 
 func (c *authCLI) validateToken(_ context.Context, args []string) error {
 	f := newOptions("auth validate-token", "").withOutput()
-	token := f.String("token", "", "the `token`; without it STEPWELL_AUTH_TOKEN is read")
+	token := f.String("token", "", "`TOKEN`; by default STEPWELL_AUTH_TOKEN")
 	keyPath := f.String("public-key", c.keyPath("STEPWELL_JWT_PUBLIC_KEY_PATH", publicKeyName),
-		"the public key's `file`")
-	issuer := f.String("issuer", c.setting("jwt_issuer", defaultIssuer), "the issuer to expect")
-	audience := f.String("audience", c.setting("jwt_audience", defaultAudience), "the audience to expect")
-	claim := f.String("permissions-claim", "permissions", "the `claim` with the permissions")
-	allowUnknown := f.Bool("allow-unknown", false, "do not mind unknown permissions")
+		"`FILE` with the public key")
+	issuer := f.String("issuer", c.setting("jwt_issuer", defaultIssuer), "`ISSUER` to expect")
+	audience := f.String("audience", c.setting("jwt_audience", defaultAudience), "`AUDIENCE` to expect")
+	claim := f.String("permissions-claim", "permissions", "`CLAIM` with the permissions")
+	allowUnknown := f.Bool("allow-unknown", false, "accept unknown permissions")
 	if _, err := f.parse(args, 0, c.stdout); err != nil {
 		return err
 	}
@@ -258,8 +256,8 @@ func (c *authCLI) validateToken(_ context.Context, args []string) error {
 	return c.printClaims(f, claims)
 }
 
-// verifiedClaims verifies a token by the key in a file, with any algorithm of
-// the key's family.
+// verifiedClaims verifies a token by the key in a file, with any algorithm of the key's
+// family.
 func (c *authCLI) verifiedClaims(keyPath, token string, rules tokenRules) (*tokenClaims, error) {
 	public, err := readPublicKey(keyPath)
 	if err != nil {
@@ -314,13 +312,12 @@ func (c *authCLI) printClaims(f *options, claims *tokenClaims) error {
 	})
 }
 
-// setting is a key of the orchestration role's authentication, as the
-// environment sets it.
+// setting returns a key of the orchestration role's authentication.
 func (c *authCLI) setting(key, fallback string) string {
 	return authSetting(c.settings, "orchestration", key, fallback)
 }
 
-// defaultHours is the configured validity of tokens.
+// defaultHours returns the configured lifetime of tokens.
 func (c *authCLI) defaultHours() int {
 	if n, err := strconv.Atoi(c.setting("jwt_token_expiry_hours", "")); err == nil {
 		return n
@@ -328,7 +325,7 @@ func (c *authCLI) defaultHours() int {
 	return defaultExpiryHours
 }
 
-// keyPath is where a key is looked for without a flag.
+// keyPath returns the default file of a key.
 func (c *authCLI) keyPath(variable, name string) string {
 	if path := c.settings(variable); path != "" {
 		return path
@@ -344,18 +341,7 @@ func roleNames() []string {
 	return names
 }
 
-// authList splits at commas; blanks around and empty places do not count.
-func authList(s string) []string {
-	var list []string
-	for item := range strings.SplitSeq(s, ",") {
-		if item = strings.TrimSpace(item); item != "" {
-			list = append(list, item)
-		}
-	}
-	return list
-}
-
-// authOnce drops repetitions.
+// authOnce drops repeats.
 func authOnce(list []string) []string {
 	var once []string
 	for _, s := range list {
@@ -366,7 +352,7 @@ func authOnce(list []string) []string {
 	return once
 }
 
-// authPrintable quotes what would confuse a terminal or a reader.
+// authPrintable quotes a text that would confuse a terminal or a reader.
 func authPrintable(s string) string {
 	if q := strconv.Quote(s); q != `"`+s+`"` {
 		return q
@@ -382,17 +368,14 @@ func authPrintables(list []string) []string {
 	return out
 }
 
-// Which routes ask for which permission, as "auth show-permissions" prints it:
-// read from the route tables.
-
 // surfaceRoutes is the route table of one surface.
 type surfaceRoutes struct {
 	surface string
 	routes  []route
 }
 
-// allRoutes are the tables of all surfaces, for reading: their handlers have no
-// service behind them.
+// allRoutes returns the tables of all surfaces, to be read only: their handlers have no
+// service.
 func allRoutes() []surfaceRoutes {
 	return []surfaceRoutes{
 		{"orchestration", (&orchestrationAPI{}).routes()},
@@ -401,8 +384,8 @@ func allRoutes() []surfaceRoutes {
 	}
 }
 
-// askedBy lists, by permission, the routes that ask for it: method and path, what
-// else would do, and the surface unless it is the orchestration role's.
+// askedBy lists, by permission, the routes that require it: method and path, other
+// permissions that suffice, and the surface unless it is the orchestration role's.
 func askedBy() (asked [permissionCount][]string) {
 	for _, table := range allRoutes() {
 		for _, row := range table.routes {
@@ -415,7 +398,7 @@ func askedBy() (asked [permissionCount][]string) {
 	return asked
 }
 
-// describeRoute is a row of a table as one sees it who holds p.
+// describeRoute describes a row to the holder of p.
 func describeRoute(surface string, row route, p permission) string {
 	text := row.pattern
 	if surface != "orchestration" {

@@ -307,7 +307,7 @@ func TestValidateTokenTellsWhyNot(t *testing.T) {
 	r.fails(false, "(invalid): it is not for the expected audience",
 		"validate-token", "--token", token, "--audience", "other")
 	r.fails(false, "absent.pem", "validate-token", "--token", token, "--public-key", "absent.pem")
-	r.fails(false, "it holds a private key",
+	r.fails(false, "it contains a private key",
 		"validate-token", "--token", token, "--public-key", "keys/jwt-private-key.pem")
 	r.at = authTestNow.add(-2 * time.Minute)
 	r.fails(false, "(invalid): it is not valid yet", "validate-token", "--token", token)

@@ -1,7 +1,7 @@
 package main
 
-// The serve command: it opens what a configuration asks for, in order, says so,
-// and closes it in the reverse order.
+// The serve command: it opens the service that the configuration describes, announces
+// it, and shuts it down in the reverse order.
 
 import (
 	"context"
@@ -18,17 +18,17 @@ import (
 	"time"
 )
 
-// serving is a running process: its listeners, and the service behind them.
+// serving holds the listeners of a running service.
 type serving struct {
 	cfg           *Config
 	log           *slog.Logger
 	clock         *realClock
 	orchestration *httpServer // nil when the role is switched off
 	worker        *httpServer
-	failed        chan error // of a listener that ended by itself
+	failed        chan error // of a listener that failed
 }
 
-// readyReport is what --ready-file and --print-ready tell.
+// readyReport is the contents of --ready-file and --print-ready.
 type readyReport struct {
 	OrchestrationURL string `json:"orchestration_url"`
 	WorkerURL        string `json:"worker_url"`
@@ -93,15 +93,14 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	return errors.Join(err, v.shutDown(ctx, w))
 }
 
-// workload is what a process serves: one service, or in fixture mode one that
-// others replace.
+// workload is the service of a process, which fixture mode can replace at run time.
 type workload interface {
-	ready() bool                // nothing keeps it from its work any more
-	finish(ctx context.Context) // its handlers may go on until ctx ends
-	close() error               // makes its store durable
+	ready() bool                // nothing prevents it from working
+	finish(ctx context.Context) // running handlers have until ctx ends
+	close() error               // makes the store durable
 }
 
-// openWorkload opens what the configuration asks for, and the gates to it.
+// openWorkload opens the service that the configuration describes, and its gates.
 func openWorkload(seed string, parts serviceOptions, g *gates) (workload, error) {
 	if parts.cfg.Fixture.Enabled {
 		return openWorld(seed, parts, g)
@@ -114,7 +113,7 @@ func openWorkload(seed string, parts serviceOptions, g *gates) (workload, error)
 	return svc, nil
 }
 
-// loadWork is what steps can be run by, and the templates that say which.
+// loadWork returns the handlers and the templates.
 func loadWork(cfg *Config, log *slog.Logger, getenv func(string) string) (*handlerSet, *registry, error) {
 	handlers, err := newHandlerSet(&cfg.Worker, version, getenv)
 	if err != nil {
@@ -134,7 +133,7 @@ func loadWork(cfg *Config, log *slog.Logger, getenv func(string) string) (*handl
 	return handlers, registry, nil
 }
 
-// warnOfHandlers names the steps that no attempt can run as things are configured.
+// warnOfHandlers logs the steps whose every attempt would fail with this configuration.
 func warnOfHandlers(r *registry, h *handlerSet, log *slog.Logger) {
 	for _, t := range r.all() {
 		for i := range t.steps {
@@ -148,7 +147,7 @@ func warnOfHandlers(r *registry, h *handlerSet, log *slog.Logger) {
 // logger writes to standard error: text on a terminal, else JSON.
 func (p *process) logger(cfg *Config) *slog.Logger {
 	var level slog.Level
-	level.UnmarshalText([]byte(cfg.Log.Level)) // the configuration checked the word
+	level.UnmarshalText([]byte(cfg.Log.Level)) // the configuration has checked it
 	o := &slog.HandlerOptions{Level: level}
 	if cfg.Log.Format == "text" || cfg.Log.Format == "auto" && isTerminal(p.stderr) {
 		return slog.New(slog.NewTextHandler(p.stderr, o))
@@ -165,8 +164,8 @@ func isTerminal(w any) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// listen opens the listeners of the roles that are switched on; once they are
-// open they stay, so that port 0 is never probed and lost again.
+// listen opens the listeners of the roles that are served. They stay open, so that a
+// free port is never lost again.
 func (v *serving) listen() (*gates, error) {
 	ids := newIDSource(v.clock, nil)
 	g := &gates{
@@ -207,14 +206,14 @@ func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler) (*htt
 	return s, nil
 }
 
-// warnOfOpenness is about an address that others may reach.
+// warnOfOpenness warns about an address that others can reach.
 func (v *serving) warnOfOpenness(web *roleWebConfig, address string) {
 	m := &v.cfg.Mount
 	switch {
 	case !web.Auth.Enabled:
-		v.log.Warn("anyone who reaches this address can do everything: authentication is off", "address", address)
+		v.log.Warn("authentication is off: anyone who can reach this address can do everything", "address", address)
 	case web == &v.cfg.Orchestration.Web && m.Path != "" && !m.Auth.Enabled:
-		v.log.Warn("anyone who reaches this address can do everything at the mount point: authentication is off there",
+		v.log.Warn("authentication is off at the mount point: anyone who can reach this address can do everything there",
 			"address", address, "path", m.Path)
 	}
 }
@@ -233,11 +232,11 @@ func (v *serving) report() readyReport {
 	return r
 }
 
-// readyEvery is how often a service that is not ready at its start is looked at.
+// readyEvery is the interval between checks whether a starting service is ready.
 const readyEvery = 100 * time.Millisecond
 
-// awaitReady returns when nothing keeps the service from its work any more, as
-// a full disk does, or when the process is told to end, or a listener failed.
+// awaitReady returns when the service is ready (a full disk may delay that), the process
+// is told to end, or a listener fails.
 func (v *serving) awaitReady(ctx context.Context, w workload) error {
 	for ctx.Err() == nil && !w.ready() {
 		if err, failed := receiveWithin(v.failed, readyEvery); failed {
@@ -247,7 +246,7 @@ func (v *serving) awaitReady(ctx context.Context, w workload) error {
 	return nil
 }
 
-// wait returns when the process is told to end, or a listener failed.
+// wait returns when the process is told to end or a listener fails.
 func (v *serving) wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -257,13 +256,13 @@ func (v *serving) wait(ctx context.Context) error {
 	}
 }
 
-// closeTimeout bounds how long open requests may take once handlers have ended.
+// closeTimeout is how long open requests may take after the handlers have ended.
 const closeTimeout = 2 * time.Second
 
-// shutDown lets running handlers end, with the API still answering; then the
-// requests; then it makes the store durable. ended is the context whose end it is.
+// shutDown lets running handlers end while the API still answers, then open requests,
+// and then makes the store durable. ended is the context whose end caused it.
 func (v *serving) shutDown(ended context.Context, w workload) error {
-	handlers, requests := v.graces(ended)
+	handlers, requests := v.timeouts(ended)
 	ctx, cancel := context.WithTimeout(context.Background(), handlers)
 	defer cancel()
 	w.finish(ctx)
@@ -271,7 +270,7 @@ func (v *serving) shutDown(ended context.Context, w workload) error {
 	return w.close()
 }
 
-// stopListening gives open requests until the limit.
+// stopListening closes the listeners; open requests may take until the limit.
 func (v *serving) stopListening(limit time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -304,7 +303,7 @@ func (p *process) announce(r readyReport, flags *serveArgs) error {
 	return nil
 }
 
-// removeReadyFile removes what an earlier process left, before anything listens.
+// removeReadyFile removes the file of an earlier process, before anything listens.
 func removeReadyFile(path string) error {
 	if path == "" {
 		return nil
@@ -315,7 +314,7 @@ func removeReadyFile(path string) error {
 	return nil
 }
 
-// dropReadyFile removes the file at the end, if it is still this process's.
+// dropReadyFile removes the file at the end if it is still this process's.
 func dropReadyFile(path string, pid int) {
 	if path == "" {
 		return
@@ -326,7 +325,7 @@ func dropReadyFile(path string, pid int) {
 	}
 }
 
-// banner says in at most six lines where everything is and what to try.
+// banner prints, in at most six lines, where everything is and what to try.
 func (v *serving) banner(p *process, templates int) {
 	r := v.report()
 	urls := []string{}
@@ -359,7 +358,7 @@ func (v *serving) banner(p *process, templates int) {
 	fmt.Fprintf(p.stderr, "  then       curl -s '%s/v1/tasks?status=complete'%s\n", r.OrchestrationURL, v.curlToken())
 }
 
-// curlToken is what the commands of the banner need where authentication is on.
+// curlToken returns the option with which curl authenticates.
 func (v *serving) curlToken() string {
 	switch c := &v.cfg.Orchestration.Web.Auth; {
 	case !c.Enabled:
@@ -383,17 +382,16 @@ func (v *serving) stateLine() string {
 	return fmt.Sprintf("%s, %s; %v", c.Path, durability[c.Sync], c.retention())
 }
 
-// How long a process lives that was started for something else: as long as its
-// parent, or a given time.
+// The lifetime of a process that serves another: until its parent ends, or for a time.
 
-// orphanGrace is what running handlers, and then open requests, get once the
-// parent is gone: nobody waits for them any more.
-const orphanGrace = 500 * time.Millisecond
+// abandonedTimeout is how long running handlers, and then open requests, may take once
+// the parent is gone and nobody waits for them.
+const abandonedTimeout = 500 * time.Millisecond
 
-// errOrphaned is why the process ends whose parent is gone.
-var errOrphaned = errors.New("standard input was closed: the parent is gone")
+// errParentGone is the reason for the end of a process without a parent.
+var errParentGone = errors.New("standard input was closed: the parent is gone")
 
-// lifetime is a context that ends with ctx, and when the command line says so.
+// lifetime returns a context that ends with ctx, or as the command line says.
 func (p *process) lifetime(ctx context.Context, a *serveArgs, log *slog.Logger) (context.Context, func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	endFor := func(cause error) {
@@ -403,20 +401,20 @@ func (p *process) lifetime(ctx context.Context, a *serveArgs, log *slog.Logger) 
 	if a.exitWithParent {
 		go func() {
 			io.Copy(io.Discard, p.stdin)
-			endFor(errOrphaned)
+			endFor(errParentGone)
 		}()
 	}
 	if a.maxLifetime > 0 {
-		afterReal(a.maxLifetime, func() { endFor(fmt.Errorf("it has lived for %s (--max-lifetime)", a.maxLifetime)) })
+		afterReal(a.maxLifetime, func() { endFor(fmt.Errorf("it has run for %s (--max-lifetime)", a.maxLifetime)) })
 	}
 	return ctx, func() { end(context.Canceled) }
 }
 
-// graces are how long running handlers, and after them open requests, get to end.
-func (v *serving) graces(ctx context.Context) (handlers, requests time.Duration) {
+// timeouts returns how long running handlers, and after them open requests, may take.
+func (v *serving) timeouts(ctx context.Context) (handlers, requests time.Duration) {
 	handlers = time.Duration(v.cfg.Web.ShutdownTimeoutSeconds) * time.Second
-	if context.Cause(ctx) == errOrphaned {
-		return min(handlers, orphanGrace), orphanGrace
+	if context.Cause(ctx) == errParentGone {
+		return min(handlers, abandonedTimeout), abandonedTimeout
 	}
 	return handlers, closeTimeout
 }

@@ -182,8 +182,8 @@ func TestAuthConfigProblems(t *testing.T) {
 			file("api_keys = [{key = 'hunter2hunter2', permissions = ['*']},", "{key = 'hunter2hunter2', permissions = ['*']},",
 				"{key = 'hunter2 ', permissions = ['*']}]"),
 			[]string{
-				"stepwell.toml:3: " + section + "api_keys[1].key: it is the same as that of api_keys[0]",
-				"stepwell.toml:4: " + section + "api_keys[2].key: it has characters or blanks at its ends that no header can carry",
+				"stepwell.toml:3: " + section + "api_keys[1].key: duplicates that of api_keys[0]",
+				"stepwell.toml:4: " + section + "api_keys[2].key: contains characters, or blanks at its ends, that no header can carry",
 			},
 		},
 		{
@@ -225,7 +225,7 @@ func TestAuthConfigProblems(t *testing.T) {
 				"stepwell.toml:8: " + section + "jwt_allowed_algorithms: none can never be allowed: anyone could make tokens",
 				"stepwell.toml:8: " + section + `jwt_allowed_algorithms: unknown algorithm "ES512"; want some of ` +
 					strings.Join(signingAlgorithms, ", "),
-				"stepwell.toml:9: " + section + "jwt_issuer: it must not be empty",
+				"stepwell.toml:9: " + section + "jwt_issuer: must not be empty",
 				"stepwell.toml:10: " + section + `api_key_header: "cookie" cannot carry an API key`,
 			},
 		},
@@ -233,7 +233,7 @@ func TestAuthConfigProblems(t *testing.T) {
 			"addresses of key set and authenticator",
 			file("enabled = true", "jwt_verification_method = 'jwks'", "jwks_url = 'http://me:hunter2@127.0.0.1/'"),
 			[]string{
-				"stepwell.toml:4: " + section + "jwks_url: it must be https, unless jwks_url_allow_http is set",
+				"stepwell.toml:4: " + section + "jwks_url: must be https, unless jwks_url_allow_http is set",
 				"stepwell.toml:4: " + section + "jwks_url: the address is loopback, link-local or a metadata service; " +
 					"jwks_allow_private_hosts would allow it",
 			},
@@ -242,8 +242,8 @@ func TestAuthConfigProblems(t *testing.T) {
 			"proxies",
 			configInput{files: oneConfigFile("[web]", "trusted_proxies = ['10.0.0.0/8', 'proxy', '::1', 'fe80::1%eth0']")},
 			[]string{
-				`stepwell.toml:2: web.trusted_proxies[1]: "proxy" is no address or prefix like 10.0.0.0/8`,
-				`stepwell.toml:2: web.trusted_proxies[3]: "fe80::1%eth0" is no address or prefix like 10.0.0.0/8`,
+				`stepwell.toml:2: web.trusted_proxies[1]: "proxy" is not an address or prefix like 10.0.0.0/8`,
+				`stepwell.toml:2: web.trusted_proxies[3]: "fe80::1%eth0" is not an address or prefix like 10.0.0.0/8`,
 			},
 		},
 	} {

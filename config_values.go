@@ -159,7 +159,11 @@ func (k *configKey) convertText(text string) (any, inputProblems) {
 	case string:
 		raw = text
 	case []string:
-		raw = splitConfigList(text)
+		list := []any{}
+		for _, item := range splitList(text) {
+			list = append(list, item)
+		}
+		raw = list
 	case map[string]string:
 		raw, err = parseConfigTable(text)
 	case []apiKeyConfig:
@@ -170,16 +174,6 @@ func (k *configKey) convertText(text string) (any, inputProblems) {
 		return nil, inputProblems{{Field: k.path, Message: message}}
 	}
 	return k.convert(raw)
-}
-
-func splitConfigList(text string) []any {
-	list := []any{}
-	for item := range strings.SplitSeq(text, ",") {
-		if item = strings.TrimSpace(item); item != "" {
-			list = append(list, item)
-		}
-	}
-	return list
 }
 
 func parseConfigTable(text string) (map[string]any, error) {

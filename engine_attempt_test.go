@@ -1,10 +1,19 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 )
 
 // TestHeldOutcomeHoldsNobodyUp ends a delay while the disk is full: other timers
@@ -47,4 +56,318 @@ func TestHeldOutcomeHoldsNobodyUp(t *testing.T) {
 	awaitReal(t, "the held outcome to be recorded", func() bool {
 		return settled(t, s, v.id).state == taskComplete
 	})
+}
+
+func TestBackoff(t *testing.T) {
+	for _, tc := range []struct {
+		kind       backoffKind
+		base, most int
+		want       []int // milliseconds after 1, 2, 3, … attempts
+	}{
+		{backoffNone, 1000, 30000, []int{0, 0, 0}},
+		{backoffLinear, 1000, 30000, []int{1000, 2000, 3000, 4000}},
+		{backoffLinear, 1000, 2500, []int{1000, 2000, 2500}},
+		{backoffExponential, 1000, 30000, []int{1000, 2000, 4000, 8000, 16000, 30000, 30000}},
+		{backoffFibonacci, 1000, 30000, []int{1000, 1000, 2000, 3000, 5000, 8000, 13000, 21000, 30000}},
+		{backoffExponential, 0, 30000, []int{0, 0}},
+	} {
+		p := &retryPolicy{Backoff: tc.kind, BaseMS: tc.base, MaxMS: tc.most}
+		exact := &engine{}
+		jitter := &engine{jitter: true, ids: newIDSource(newVirtualClock(0), new([32]byte))}
+		for i, want := range tc.want {
+			d := time.Duration(want) * time.Millisecond
+			if got := exact.backoff(p, i+1, 0, uuid{}); got != d {
+				t.Errorf("%s after %d attempts: got %s; want %s", tc.kind, i+1, got, d)
+			}
+			for range 100 {
+				got := jitter.backoff(p, i+1, 0, uuid{})
+				if got < d*9/10 || got > min(d*11/10, time.Duration(tc.most)*time.Millisecond) {
+					t.Fatalf("%s after %d attempts with jitter: got %s; want %s ± 10 %%, at most %d ms", tc.kind, i+1, got, d, tc.most)
+				}
+			}
+		}
+	}
+	e := &engine{}
+	p := &retryPolicy{Backoff: backoffLinear, BaseMS: 1000, MaxMS: 2000}
+	if got := e.backoff(p, 1, 90*time.Second, uuid{}); got != 90*time.Second {
+		t.Errorf("Retry-After: got %s; want it to win", got)
+	}
+	if got := e.backoff(p, 1, 5*time.Hour, uuid{}); got != time.Hour {
+		t.Errorf("a long Retry-After: got %s; want it capped at 1h", got)
+	}
+	if got := e.backoff(&retryPolicy{Backoff: backoffExponential, BaseMS: 1000, MaxMS: 30000}, 5000, 0, uuid{}); got != 30*time.Second {
+		t.Errorf("after 5000 attempts: got %s; want 30s", got)
+	}
+}
+
+func TestRetries(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := newTestService(t, serviceTest{clock: clock,
+		config: func(c *Config) { c.Engine.Jitter = false },
+		extra: []string{
+			testTemplate("flaky", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":2}`,
+				retry: `{"max_attempts":3,"backoff":"exponential","backoff_base_ms":60000,"max_backoff_ms":3600000}`}),
+			testTemplate("hopeless", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`,
+				retry: `{"max_attempts":2,"backoff":"linear","backoff_base_ms":1000}`}),
+			testTemplate("never", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`,
+				retry: `{"retryable":false}`}),
+			testTemplate("zero", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`,
+				retry: `{"max_attempts":0}`}),
+		}})
+	v := mustCreate(t, s, "flaky")
+	wantStates(t, v, "waiting_for_retry: waiting_for_retry")
+	if got, want := v.steps[0].retryAt, testStart.add(time.Minute); got != want {
+		t.Errorf("next retry: got %s; want %s", got.zoned(), want.zoned())
+	}
+	clock.advance(time.Minute - time.Microsecond)
+	wantStates(t, settled(t, s, v.id), "waiting_for_retry: waiting_for_retry")
+	clock.advance(time.Microsecond)
+	wantStates(t, settled(t, s, v.id), "waiting_for_retry: waiting_for_retry")
+	clock.advance(2 * time.Minute)
+	v = settled(t, s, v.id)
+	wantStates(t, v, "complete: complete")
+	if v.steps[0].attempts != 3 {
+		t.Errorf("got %d attempts; want 3", v.steps[0].attempts)
+	}
+	if got, want := v.completed, testStart.add(3*time.Minute); got != want {
+		t.Errorf("completed at %s; want %s", got.zoned(), want.zoned())
+	}
+	v = mustCreate(t, s, "hopeless")
+	clock.advance(time.Second)
+	v = settled(t, s, v.id)
+	wantStates(t, v, "blocked_by_failures: error")
+	if v.steps[0].attempts != 2 {
+		t.Errorf("got %d attempts; want 2", v.steps[0].attempts)
+	}
+	wantStates(t, mustCreate(t, s, "never"), "blocked_by_failures: error")
+	wantStates(t, mustCreate(t, s, "zero"), "blocked_by_failures: error")
+}
+
+func TestSleepIsATimer(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := newTestService(t, serviceTest{clock: clock, extra: []string{
+		testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":5000}`}),
+		testTemplate("late", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":5000}`, timeout: 2, retry: `{"max_attempts":1}`}),
+	}})
+	slow, late := mustCreate(t, s, "slow"), mustCreate(t, s, "late")
+	wantStates(t, slow, "steps_in_process: in_progress")
+	clock.advance(3 * time.Second)
+	wantStates(t, settled(t, s, slow.id), "steps_in_process: in_progress")
+	v := settled(t, s, late.id)
+	wantStates(t, v, "blocked_by_failures: error")
+	if got := string(v.steps[0].last.err); !strings.Contains(got, `"timeout"`) {
+		t.Errorf("got %s; want a timeout", got)
+	}
+	clock.advance(2 * time.Second)
+	v = settled(t, s, slow.id)
+	wantStates(t, v, "complete: complete")
+	if got := v.steps[0].last.took; got != 5*time.Second {
+		t.Errorf("took %s; want 5s", got)
+	}
+}
+
+// TestSlotOfADelayEndsWithItsStep takes the step away from a delay of ours, in every
+// way: its slot is free at once, not when the delay is over.
+func TestSlotOfADelayEndsWithItsStep(t *testing.T) {
+	cancel := func(t *testing.T, s *service, v *task) {
+		if _, err := s.operator.cancelTask(t.Context(), v.id, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		name string
+		take func(t *testing.T, s *service, v *task)
+	}{
+		{"the task is cancelled", cancel},
+		{"the step is resolved", func(t *testing.T, s *service, v *task) { mustAct(t, s, v, 0, resolveAction) }},
+		{"the step is completed", func(t *testing.T, s *service, v *task) { mustAct(t, s, v, 0, completeAction) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			clock := newVirtualClock(testStart)
+			s := newTestService(t, serviceTest{clock: clock,
+				config: func(c *Config) { c.Worker.Concurrency = 1 },
+				extra: []string{testTemplate("slow",
+					stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":1000}`})}})
+			first, second := mustCreate(t, s, "slow"), mustCreate(t, s, "slow")
+			tc.take(t, s, first)
+			wantStates(t, settled(t, s, second.id), "steps_in_process: in_progress")
+			clock.advance(time.Second)
+			wantStates(t, settled(t, s, second.id), "complete: complete")
+			wantFreeSlots(t, s)
+		})
+	}
+}
+
+// wantFreeSlots fails the test unless every slot is free and nothing runs.
+func wantFreeSlots(t *testing.T, s *service) {
+	t.Helper()
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	e, c := s.engine, &s.cfg.Worker
+	if e.slots != c.Concurrency || e.webSlots != c.HTTPConcurrency || len(e.running) != 0 {
+		t.Errorf("got %d and %d free slots and %d running; want %d, %d and 0",
+			e.slots, e.webSlots, len(e.running), c.Concurrency, c.HTTPConcurrency)
+	}
+}
+
+// TestSlotOfAnAbandonedAttempt cancels a task whose handler still waits for the disk:
+// the step that waits for its slot must get it.
+func TestSlotOfAnAbandonedAttempt(t *testing.T) {
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }))
+	defer h.Close()
+	s := newTestService(t, serviceTest{dir: t.TempDir(),
+		config: func(c *Config) { c.Worker.HTTPConcurrency = 1 },
+		extra:  []string{testTemplate("web", stepSpec{name: "a", callable: h.URL})}})
+	release := holdFlusher(t, s)
+	first, second := createAside(t, s, "web"), createAside(t, s, "web")
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // the answer would wait for the disk
+	if _, err := s.operator.cancelTask(gone, first, ""); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v; want the cancellation to be under way", err)
+	}
+	awaitReal(t, "the slot to be free again or taken", func() bool {
+		s.store.mu.Lock()
+		defer s.store.mu.Unlock()
+		for k := range s.engine.running {
+			if k.task == first {
+				return false
+			}
+		}
+		return true
+	})
+	release()
+	awaitReal(t, "the second task to complete", func() bool {
+		v, err := s.store.view(second)
+		return err == nil && v.state == taskComplete
+	})
+}
+
+// holdFlusher stops the journal's writer until release is called.
+func holdFlusher(t *testing.T, s *service) (release func()) {
+	t.Helper()
+	held, gate := make(chan struct{}), make(chan struct{})
+	go s.store.journal.ask(func() error {
+		close(held)
+		<-gate
+		return nil
+	})
+	<-held
+	release = sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(release)
+	return release
+}
+
+// createAside creates a task without waiting for the disk, and returns its id.
+func createAside(t *testing.T, s *service, name string) uuid {
+	t.Helper()
+	q, err := parseTaskRequest(fmt.Appendf(nil, `{"namespace":"t","name":%q}`, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.store.mu.Lock()
+	pos := uint32(len(s.store.slots))
+	s.store.mu.Unlock()
+	if _, err := s.createTask(ctx, q, true); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v; want the creation to be under way", err)
+	}
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	return s.store.idLocked(pos)
+}
+
+// awaitReal polls, in real time, until something holds.
+func awaitReal(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	limit := time.NewTimer(5 * time.Second)
+	defer limit.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// laggingClock is a virtual clock whose next answer lags behind, once.
+type laggingClock struct {
+	*virtualClock
+	lag atomic.Int64 // microseconds
+}
+
+func (c *laggingClock) now() instant { return c.virtualClock.now() - instant(c.lag.Swap(0)) }
+
+// waitingTemplate is a step that waits for its retry for a second.
+var waitingTemplate = testTemplate("waiting", stepSpec{name: "a", callable: "builtin:flaky",
+	retry: `{"backoff":"linear","backoff_base_ms":1000,"max_backoff_ms":1000}`})
+
+// TestRetrySurvivesAClockSetBack sets the clock back after the timer of a retry fired,
+// before the engine checks whether the retry is due.
+func TestRetrySurvivesAClockSetBack(t *testing.T) {
+	clock := &laggingClock{virtualClock: newVirtualClock(testStart)}
+	s := newTestService(t, serviceTest{clock: clock, extra: []string{waitingTemplate},
+		config: func(c *Config) { c.Engine.Jitter = false }})
+	v := mustCreate(t, s, "waiting")
+	wantStates(t, settled(t, s, v.id), "waiting_for_retry: waiting_for_retry")
+	clock.lag.Store(1)
+	clock.advance(time.Second)
+	wantStates(t, settled(t, s, v.id), "complete: complete")
+}
+
+// TestClosedServiceIsForgotten lets timers fall due after their service ended: they do
+// not keep it in memory.
+func TestClosedServiceIsForgotten(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := openTestService(t, serviceTest{clock: clock, extra: []string{waitingTemplate}})
+	mustCreate(t, s, "waiting")
+	closeTestService(t, s)
+	e := weak.Make(s.engine)
+	s = nil
+	clock.advance(time.Hour)
+	awaitReal(t, "the engine to be forgotten", func() bool {
+		runtime.GC()
+		return e.Value() == nil
+	})
+}
+
+// TestAttemptOvertakenWhileComputing fails and retries a step by hand while its builtin
+// computes: its outcome belongs to no attempt then.
+func TestAttemptOvertakenWhileComputing(t *testing.T) {
+	clock := newVirtualClock(testStart)
+	s := newTestService(t, serviceTest{clock: clock, extra: []string{
+		testTemplate("first", stepSpec{name: "a", callable: "builtin:noop", retry: `{"backoff":"none"}`})}})
+	tpl, _ := s.templates.registry().get("t", "first", "")
+	var numbers []int
+	s.store.mu.Lock()
+	s.engine.targets[tpl] = []target{{kind: builtinHandler, builtin: &builtin{
+		run: func(a *attempt) (outcome, time.Duration) {
+			numbers = append(numbers, a.number)
+			if len(numbers) == 1 {
+				overtake(t, s, clock)
+			}
+			return outcome{success: true, result: fmt.Append(nil, a.number)}, 0
+		}}}}
+	s.store.mu.Unlock()
+	v := settled(t, s, mustCreate(t, s, "first").id)
+	wantStates(t, v, "complete: complete")
+	if got := string(v.steps[0].last.result); got != "2" || v.steps[0].attempts != 2 {
+		t.Errorf("attempt %d completed the step with the result of attempt %s; want 2 and 2", v.steps[0].attempts, got)
+	}
+}
+
+// overtake fails the newest task's first step by hand, and lets its retry fall due.
+func overtake(t *testing.T, s *service, clock *virtualClock) {
+	s.store.mu.Lock()
+	v := s.store.slots[len(s.store.slots)-1].live.clone()
+	s.store.mu.Unlock()
+	q := retryAction
+	q.by, q.reason = "ops", "because"
+	if _, _, err := s.operator.act(t.Context(), v.id, v.stepID(0), &q); err != nil {
+		t.Error(err)
+	}
+	clock.advance(0)
 }

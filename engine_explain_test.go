@@ -3,6 +3,7 @@ package main
 // Every cause that a step can have, each held against the task's state.
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"testing"
@@ -128,8 +129,8 @@ func TestExplainCauses(t *testing.T) {
 	}
 }
 
-// checkExplanation sees that each unfinished step has one cause that is true of
-// its state, and that the actions it names are taken.
+// checkExplanation checks that each unfinished step has one cause, which is true of its
+// state, and that the actions it names are allowed.
 func checkExplanation(t testing.TB, s *service, x *taskExplanation) {
 	t.Helper()
 	v, err := s.store.view(x.TaskUUID)
@@ -161,7 +162,7 @@ func checkExplanation(t testing.TB, s *service, x *taskExplanation) {
 	}
 }
 
-// causeIsTrue looks naively at the task.
+// causeIsTrue checks a cause naively.
 func causeIsTrue(s *service, v *task, i int, e *stepExplanation) bool {
 	var in, unsatisfied [stepStates]int
 	names := []string{}
@@ -205,8 +206,8 @@ func causeIsTrue(s *service, v *task, i int, e *stepExplanation) bool {
 	return false
 }
 
-// undecidedBy counts by their states the steps that are said to decide what a step
-// will depend on; none when one of them does not.
+// undecidedBy counts, by state, the steps that an explanation says decide on a step's
+// dependencies; it returns none if one of them does not.
 func undecidedBy(v *task, i int, names []string) map[stepState]int {
 	by := map[stepState]int{}
 	if !v.open(i) {
@@ -220,4 +221,47 @@ func undecidedBy(v *task, i int, names []string) map[stepState]int {
 		by[v.steps[d].state]++
 	}
 	return by
+}
+
+// TestCausesAreLoggedOnce checks that each cause is logged as it arises: once for an
+// outside actor's callable, once when slots run out and once when they are free again.
+func TestCausesAreLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	clock := newVirtualClock(testStart)
+	s := openTestService(t, serviceTest{
+		clock: clock, log: &log, config: func(c *Config) { c.Worker.Concurrency, c.Engine.Jitter = 1, false },
+		extra: []string{
+			testTemplate("outside", stepSpec{name: "a", callable: "Them::Do"}),
+			testTemplate("bad", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":false}`}),
+			testTemplate("flaky", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":1}`}),
+			testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":5000}`}),
+		},
+	})
+	for _, name := range []string{"outside", "outside", "bad", "flaky"} {
+		mustCreate(t, s, name)
+		settle(s)
+	}
+	clock.advance(time.Minute)
+	settle(s)
+	for range 3 {
+		mustCreate(t, s, "slow")
+		settle(s)
+	}
+	for range 3 {
+		clock.advance(5 * time.Second)
+		settle(s)
+	}
+	closeTestService(t, s)
+	for _, want := range []string{
+		"INFO a step waits for an outside actor, and so will others like it task_uuid=",
+		"callable=Them::Do",
+		`INFO a task is blocked task_uuid=`, `cause=step "a" failed for good`,
+		"DEBUG a step waits for its retry task_uuid=", "cause=attempt 2 of 3 is due at 2026-01-01T00:00:01.000000Z",
+		"WARN every slot is taken, ready steps wait slots=builtins and programs of=1 waiting=1",
+		"INFO slots are free again slots=builtins and programs of=1",
+	} {
+		if n := strings.Count(log.String(), want); n != 1 {
+			t.Errorf("got %q %d times; want it once in\n%s", want, n, &log)
+		}
+	}
 }

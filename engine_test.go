@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -16,54 +14,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-	"weak"
 )
-
-// TestCausesAreLoggedOnce: each cause as it arises, one for an outside actor's
-// callable, one for slots that run out and one when they do no more.
-func TestCausesAreLoggedOnce(t *testing.T) {
-	var log bytes.Buffer
-	clock := newVirtualClock(testStart)
-	s := openTestService(t, serviceTest{
-		clock: clock, log: &log, config: func(c *Config) { c.Worker.Concurrency, c.Engine.Jitter = 1, false },
-		extra: []string{
-			testTemplate("outside", stepSpec{name: "a", callable: "Them::Do"}),
-			testTemplate("bad", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":false}`}),
-			testTemplate("flaky", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":1}`}),
-			testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":5000}`}),
-		},
-	})
-	for _, name := range []string{"outside", "outside", "bad", "flaky"} {
-		mustCreate(t, s, name)
-		settle(s)
-	}
-	clock.advance(time.Minute)
-	settle(s)
-	for range 3 {
-		mustCreate(t, s, "slow")
-		settle(s)
-	}
-	for range 3 {
-		clock.advance(5 * time.Second)
-		settle(s)
-	}
-	closeTestService(t, s)
-	for _, want := range []string{
-		"INFO a step waits for an outside actor, and so will others like it task_uuid=",
-		"callable=Them::Do",
-		`INFO a task is blocked task_uuid=`, `cause=step "a" failed for good`,
-		"DEBUG a step waits for its retry task_uuid=", "cause=attempt 2 of 3 is due at 2026-01-01T00:00:01.000000Z",
-		"WARN every slot is taken, ready steps wait slots=builtins and programs of=1 waiting=1",
-		"INFO slots are free again slots=builtins and programs of=1",
-	} {
-		if n := strings.Count(log.String(), want); n != 1 {
-			t.Errorf("got %q %d times; want it once in\n%s", want, n, &log)
-		}
-	}
-}
 
 // stepSpec is one step of a template made for a test.
 type stepSpec struct {
@@ -75,7 +28,7 @@ type stepSpec struct {
 	kind           string // standard when empty
 }
 
-// testTemplate is a template of the namespace t.
+// testTemplate returns a template of the namespace t.
 func testTemplate(name string, steps ...stepSpec) string {
 	parts := make([]string, len(steps))
 	for i, s := range steps {
@@ -119,16 +72,15 @@ func mustCreate(t *testing.T, s *service, name string, fields ...string) *task {
 	return created
 }
 
-// settle waits until nothing is left that could start now, and no builtin is
-// computing.
+// settle waits until no step can start and no builtin is computing.
 func settle(s *service) {
 	for s.engine.pump(math.MaxInt); computing(s); s.engine.pump(math.MaxInt) {
 		runtime.Gosched()
 	}
 }
 
-// computing is whether the scheduler has a step in hand: one that left its queue
-// and still counts as queued.
+// computing reports whether the scheduler holds a step: one that left its queue and
+// still counts as queued.
 func computing(s *service) bool {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
@@ -149,7 +101,7 @@ func computing(s *service) bool {
 	return false
 }
 
-// settled is a task once the service has settled.
+// settled returns a task once the service has settled.
 func settled(t *testing.T, s *service, id uuid) *task {
 	t.Helper()
 	settle(s)
@@ -160,7 +112,7 @@ func settled(t *testing.T, s *service, id uuid) *task {
 	return v
 }
 
-// states is the task's state and its steps', as "complete: complete error".
+// states returns the states of a task and its steps, as "complete: complete error".
 func states(v *task) string {
 	words := make([]string, len(v.steps))
 	for i := range v.steps {
@@ -176,7 +128,7 @@ func wantStates(t *testing.T, v *task, want string) {
 	}
 }
 
-// act applies a step action and returns the task after it, settled.
+// act applies a step action and returns the settled task.
 func act(t *testing.T, s *service, v *task, step int, q stepRequest) (*task, error) {
 	t.Helper()
 	q.by, q.reason = "ops", "because"
@@ -289,7 +241,7 @@ func TestFailureAndRecovery(t *testing.T) {
 	}
 }
 
-// on is an action on a step, to be taken later.
+// on returns an action on a step, to take later.
 func on(step int, q stepRequest) func(*testing.T, *service, *task) *task {
 	return func(t *testing.T, s *service, v *task) *task { return mustAct(t, s, v, step, q) }
 }
@@ -328,7 +280,7 @@ func TestRefusedActions(t *testing.T) {
 	}
 }
 
-// TestRacingOperators has two operators at one failed step: one wins.
+// TestRacingOperators lets two operators act on one failed step: one wins.
 func TestRacingOperators(t *testing.T) {
 	s := newTestService(t, serviceTest{extra: []string{testTemplate("one", stepSpec{name: "a", callable: "Outside"})}})
 	for range 50 {
@@ -350,114 +302,6 @@ func TestRacingOperators(t *testing.T) {
 		if err != nil || len(a) != 2 {
 			t.Fatalf("got %d audit entries, %v; want 2", len(a), err)
 		}
-	}
-}
-
-func TestBackoff(t *testing.T) {
-	for _, tc := range []struct {
-		kind       backoffKind
-		base, most int
-		want       []int // milliseconds after 1, 2, 3, … attempts
-	}{
-		{backoffNone, 1000, 30000, []int{0, 0, 0}},
-		{backoffLinear, 1000, 30000, []int{1000, 2000, 3000, 4000}},
-		{backoffLinear, 1000, 2500, []int{1000, 2000, 2500}},
-		{backoffExponential, 1000, 30000, []int{1000, 2000, 4000, 8000, 16000, 30000, 30000}},
-		{backoffFibonacci, 1000, 30000, []int{1000, 1000, 2000, 3000, 5000, 8000, 13000, 21000, 30000}},
-		{backoffExponential, 0, 30000, []int{0, 0}},
-	} {
-		p := &retryPolicy{Backoff: tc.kind, BaseMS: tc.base, MaxMS: tc.most}
-		exact := &engine{}
-		jitter := &engine{jitter: true, ids: newIDSource(newVirtualClock(0), new([32]byte))}
-		for i, want := range tc.want {
-			d := time.Duration(want) * time.Millisecond
-			if got := exact.backoff(p, i+1, 0, uuid{}); got != d {
-				t.Errorf("%s after %d attempts: got %s; want %s", tc.kind, i+1, got, d)
-			}
-			for range 100 {
-				got := jitter.backoff(p, i+1, 0, uuid{})
-				if got < d*9/10 || got > min(d*11/10, time.Duration(tc.most)*time.Millisecond) {
-					t.Fatalf("%s after %d attempts with jitter: got %s; want %s ± 10 %%, at most %d ms", tc.kind, i+1, got, d, tc.most)
-				}
-			}
-		}
-	}
-	e := &engine{}
-	p := &retryPolicy{Backoff: backoffLinear, BaseMS: 1000, MaxMS: 2000}
-	if got := e.backoff(p, 1, 90*time.Second, uuid{}); got != 90*time.Second {
-		t.Errorf("Retry-After: got %s; want it to win", got)
-	}
-	if got := e.backoff(p, 1, 5*time.Hour, uuid{}); got != time.Hour {
-		t.Errorf("a long Retry-After: got %s; want it capped at 1h", got)
-	}
-	if got := e.backoff(&retryPolicy{Backoff: backoffExponential, BaseMS: 1000, MaxMS: 30000}, 5000, 0, uuid{}); got != 30*time.Second {
-		t.Errorf("after 5000 attempts: got %s; want 30s", got)
-	}
-}
-
-func TestRetries(t *testing.T) {
-	clock := newVirtualClock(testStart)
-	s := newTestService(t, serviceTest{clock: clock,
-		config: func(c *Config) { c.Engine.Jitter = false },
-		extra: []string{
-			testTemplate("flaky", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":2}`,
-				retry: `{"max_attempts":3,"backoff":"exponential","backoff_base_ms":60000,"max_backoff_ms":3600000}`}),
-			testTemplate("hopeless", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`,
-				retry: `{"max_attempts":2,"backoff":"linear","backoff_base_ms":1000}`}),
-			testTemplate("never", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`,
-				retry: `{"retryable":false}`}),
-			testTemplate("zero", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`,
-				retry: `{"max_attempts":0}`}),
-		}})
-	v := mustCreate(t, s, "flaky")
-	wantStates(t, v, "waiting_for_retry: waiting_for_retry")
-	if got, want := v.steps[0].retryAt, testStart.add(time.Minute); got != want {
-		t.Errorf("next retry: got %s; want %s", got.zoned(), want.zoned())
-	}
-	clock.advance(time.Minute - time.Microsecond)
-	wantStates(t, settled(t, s, v.id), "waiting_for_retry: waiting_for_retry")
-	clock.advance(time.Microsecond)
-	wantStates(t, settled(t, s, v.id), "waiting_for_retry: waiting_for_retry")
-	clock.advance(2 * time.Minute)
-	v = settled(t, s, v.id)
-	wantStates(t, v, "complete: complete")
-	if v.steps[0].attempts != 3 {
-		t.Errorf("got %d attempts; want 3", v.steps[0].attempts)
-	}
-	if got, want := v.completed, testStart.add(3*time.Minute); got != want {
-		t.Errorf("completed at %s; want %s", got.zoned(), want.zoned())
-	}
-	v = mustCreate(t, s, "hopeless")
-	clock.advance(time.Second)
-	v = settled(t, s, v.id)
-	wantStates(t, v, "blocked_by_failures: error")
-	if v.steps[0].attempts != 2 {
-		t.Errorf("got %d attempts; want 2", v.steps[0].attempts)
-	}
-	wantStates(t, mustCreate(t, s, "never"), "blocked_by_failures: error")
-	wantStates(t, mustCreate(t, s, "zero"), "blocked_by_failures: error")
-}
-
-func TestSleepIsATimer(t *testing.T) {
-	clock := newVirtualClock(testStart)
-	s := newTestService(t, serviceTest{clock: clock, extra: []string{
-		testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":5000}`}),
-		testTemplate("late", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":5000}`, timeout: 2, retry: `{"max_attempts":1}`}),
-	}})
-	slow, late := mustCreate(t, s, "slow"), mustCreate(t, s, "late")
-	wantStates(t, slow, "steps_in_process: in_progress")
-	clock.advance(3 * time.Second)
-	wantStates(t, settled(t, s, slow.id), "steps_in_process: in_progress")
-	v := settled(t, s, late.id)
-	wantStates(t, v, "blocked_by_failures: error")
-	if got := string(v.steps[0].last.err); !strings.Contains(got, `"timeout"`) {
-		t.Errorf("got %s; want a timeout", got)
-	}
-	clock.advance(2 * time.Second)
-	v = settled(t, s, slow.id)
-	wantStates(t, v, "complete: complete")
-	if got := v.steps[0].last.took; got != 5*time.Second {
-		t.Errorf("took %s; want 5s", got)
 	}
 }
 
@@ -593,217 +437,10 @@ func TestWideAndDeep(t *testing.T) {
 	}
 }
 
-// TestSlotOfADelayEndsWithItsStep takes the step away from a delay of ours, in
-// each way there is: its slot is free at once, not when the delay is over.
-func TestSlotOfADelayEndsWithItsStep(t *testing.T) {
-	cancel := func(t *testing.T, s *service, v *task) {
-		if _, err := s.operator.cancelTask(t.Context(), v.id, ""); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, tc := range []struct {
-		name string
-		take func(t *testing.T, s *service, v *task)
-	}{
-		{"the task is cancelled", cancel},
-		{"the step is resolved", func(t *testing.T, s *service, v *task) { mustAct(t, s, v, 0, resolveAction) }},
-		{"the step is completed", func(t *testing.T, s *service, v *task) { mustAct(t, s, v, 0, completeAction) }},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			clock := newVirtualClock(testStart)
-			s := newTestService(t, serviceTest{clock: clock,
-				config: func(c *Config) { c.Worker.Concurrency = 1 },
-				extra: []string{testTemplate("slow",
-					stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":1000}`})}})
-			first, second := mustCreate(t, s, "slow"), mustCreate(t, s, "slow")
-			tc.take(t, s, first)
-			wantStates(t, settled(t, s, second.id), "steps_in_process: in_progress")
-			clock.advance(time.Second)
-			wantStates(t, settled(t, s, second.id), "complete: complete")
-			wantFreeSlots(t, s)
-		})
-	}
-}
-
-// wantFreeSlots fails the test unless every slot is free and nothing runs.
-func wantFreeSlots(t *testing.T, s *service) {
-	t.Helper()
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	e, c := s.engine, &s.cfg.Worker
-	if e.slots != c.Concurrency || e.webSlots != c.HTTPConcurrency || len(e.running) != 0 {
-		t.Errorf("got %d and %d free slots and %d running; want %d, %d and 0",
-			e.slots, e.webSlots, len(e.running), c.Concurrency, c.HTTPConcurrency)
-	}
-}
-
-// TestSlotOfAnAbandonedAttempt cancels a task whose handler still waits for the
-// disk: who waits for its slot must get it.
-func TestSlotOfAnAbandonedAttempt(t *testing.T) {
-	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }))
-	defer h.Close()
-	s := newTestService(t, serviceTest{dir: t.TempDir(),
-		config: func(c *Config) { c.Worker.HTTPConcurrency = 1 },
-		extra:  []string{testTemplate("web", stepSpec{name: "a", callable: h.URL})}})
-	release := holdFlusher(t, s)
-	first, second := createAside(t, s, "web"), createAside(t, s, "web")
-	gone, cancel := context.WithCancel(t.Context())
-	cancel() // the answer would wait for the disk
-	if _, err := s.operator.cancelTask(gone, first, ""); !errors.Is(err, context.Canceled) {
-		t.Fatalf("got %v; want the cancellation to be under way", err)
-	}
-	awaitReal(t, "the slot to be free again or taken", func() bool {
-		s.store.mu.Lock()
-		defer s.store.mu.Unlock()
-		for k := range s.engine.running {
-			if k.task == first {
-				return false
-			}
-		}
-		return true
-	})
-	release()
-	awaitReal(t, "the second task to complete", func() bool {
-		v, err := s.store.view(second)
-		return err == nil && v.state == taskComplete
-	})
-}
-
-// holdFlusher keeps the journal's writer from going on until release is called.
-func holdFlusher(t *testing.T, s *service) (release func()) {
-	t.Helper()
-	held, gate := make(chan struct{}), make(chan struct{})
-	go s.store.journal.ask(func() error {
-		close(held)
-		<-gate
-		return nil
-	})
-	<-held
-	release = sync.OnceFunc(func() { close(gate) })
-	t.Cleanup(release)
-	return release
-}
-
-// createAside creates a task without waiting for the disk, and returns its id.
-func createAside(t *testing.T, s *service, name string) uuid {
-	t.Helper()
-	q, err := parseTaskRequest(fmt.Appendf(nil, `{"namespace":"t","name":%q}`, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	s.store.mu.Lock()
-	pos := uint32(len(s.store.slots))
-	s.store.mu.Unlock()
-	if _, err := s.createTask(ctx, q, true); !errors.Is(err, context.Canceled) {
-		t.Fatalf("got %v; want the creation to be under way", err)
-	}
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	return s.store.idLocked(pos)
-}
-
-// awaitReal polls, in real time, until something holds.
-func awaitReal(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	limit := time.NewTimer(5 * time.Second)
-	defer limit.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
-}
-
-// laggingClock is a virtual clock whose next answer lags behind, once.
-type laggingClock struct {
-	*virtualClock
-	lag atomic.Int64 // microseconds
-}
-
-func (c *laggingClock) now() instant { return c.virtualClock.now() - instant(c.lag.Swap(0)) }
-
-// waitingTemplate is a step that waits for its retry for a second.
-var waitingTemplate = testTemplate("waiting", stepSpec{name: "a", callable: "builtin:flaky",
-	retry: `{"backoff":"linear","backoff_base_ms":1000,"max_backoff_ms":1000}`})
-
-// TestRetrySurvivesAClockSetBack sets the clock back between the timer of a retry
-// and the look at whether it is due.
-func TestRetrySurvivesAClockSetBack(t *testing.T) {
-	clock := &laggingClock{virtualClock: newVirtualClock(testStart)}
-	s := newTestService(t, serviceTest{clock: clock, extra: []string{waitingTemplate},
-		config: func(c *Config) { c.Engine.Jitter = false }})
-	v := mustCreate(t, s, "waiting")
-	wantStates(t, settled(t, s, v.id), "waiting_for_retry: waiting_for_retry")
-	clock.lag.Store(1)
-	clock.advance(time.Second)
-	wantStates(t, settled(t, s, v.id), "complete: complete")
-}
-
-// TestClosedServiceIsForgotten lets its timers fall due after the service ended:
-// nothing keeps it alive.
-func TestClosedServiceIsForgotten(t *testing.T) {
-	clock := newVirtualClock(testStart)
-	s := openTestService(t, serviceTest{clock: clock, extra: []string{waitingTemplate}})
-	mustCreate(t, s, "waiting")
-	closeTestService(t, s)
-	e := weak.Make(s.engine)
-	s = nil
-	clock.advance(time.Hour)
-	awaitReal(t, "the engine to be forgotten", func() bool {
-		runtime.GC()
-		return e.Value() == nil
-	})
-}
-
-// TestAttemptOvertakenWhileComputing fails and retries a step by hand while its
-// builtin computes: what that came to belongs to no attempt any more.
-func TestAttemptOvertakenWhileComputing(t *testing.T) {
-	clock := newVirtualClock(testStart)
-	s := newTestService(t, serviceTest{clock: clock, extra: []string{
-		testTemplate("first", stepSpec{name: "a", callable: "builtin:noop", retry: `{"backoff":"none"}`})}})
-	tpl, _ := s.templates.registry().get("t", "first", "")
-	var numbers []int
-	s.store.mu.Lock()
-	s.engine.targets[tpl] = []target{{kind: builtinHandler, builtin: &builtin{
-		run: func(a *attempt) (outcome, time.Duration) {
-			numbers = append(numbers, a.number)
-			if len(numbers) == 1 {
-				overtake(t, s, clock)
-			}
-			return outcome{success: true, result: fmt.Append(nil, a.number)}, 0
-		}}}}
-	s.store.mu.Unlock()
-	v := settled(t, s, mustCreate(t, s, "first").id)
-	wantStates(t, v, "complete: complete")
-	if got := string(v.steps[0].last.result); got != "2" || v.steps[0].attempts != 2 {
-		t.Errorf("attempt %d completed the step with the result of attempt %s; want 2 and 2", v.steps[0].attempts, got)
-	}
-}
-
-// overtake lets the newest task's first step fail by hand, and its retry fall due.
-func overtake(t *testing.T, s *service, clock *virtualClock) {
-	s.store.mu.Lock()
-	v := s.store.slots[len(s.store.slots)-1].live.clone()
-	s.store.mu.Unlock()
-	q := retryAction
-	q.by, q.reason = "ops", "because"
-	if _, _, err := s.operator.act(t.Context(), v.id, v.stepID(0), &q); err != nil {
-		t.Error(err)
-	}
-	clock.advance(0)
-}
-
 // A randomized model test of the core: random graphs on a virtual clock, random
-// operations of operators, time and restarts, and after each of them what must
-// hold whatever happened.
+// operations, passing time and restarts, and after each of them the invariants.
 
-// lifecycleBudget is the real time that the model test takes at most, about.
+// lifecycleBudget is about how long the model test runs, in real time.
 const lifecycleBudget = 2 * time.Second
 
 func TestLifecycle(t *testing.T) {
@@ -840,10 +477,10 @@ func newRandomWorld(t *testing.T, seed uint64) *randomWorld {
 	return l
 }
 
-// randomTemplates is how many templates a world has; the last one is dynamic.
+// randomTemplates counts the templates of a world; the last one is dynamic.
 const randomTemplates = 4
 
-// template is a random graph of steps of every kind.
+// template returns a random graph of steps of every kind.
 func (l *randomWorld) template(name string) string {
 	steps := make([]stepSpec, 1+l.r.IntN(7))
 	for i := range steps {
@@ -855,8 +492,8 @@ func (l *randomWorld) template(name string) string {
 	return testTemplate(name, steps...)
 }
 
-// makeDynamic makes the first step, which every task has, one that decides, and
-// the others of any kind.
+// makeDynamic turns the first step, which every task has, into a decision, and the
+// others into any kind.
 func (l *randomWorld) makeDynamic(steps []stepSpec) {
 	kinds := []string{stepDecision, stepBatchable, stepBatchWorker, stepDeferredConvergence, stepStandard}
 	for i := range steps {
@@ -870,7 +507,8 @@ func (l *randomWorld) makeDynamic(steps []stepSpec) {
 	}
 }
 
-// result is one that decides something, if it is a dynamic step's: also what cannot be.
+// result returns a random result. For a dynamic step it decides something, which may be
+// impossible.
 func (l *randomWorld) result() []byte {
 	name := fmt.Sprintf("s%d", 1+l.r.IntN(6))
 	switch l.r.IntN(3) {
@@ -923,7 +561,7 @@ func (l *randomWorld) note(format string, args ...any) {
 	l.did = append(l.did, fmt.Sprintf(format, args...))
 }
 
-// operate does one random thing.
+// operate does one random operation.
 func (l *randomWorld) operate() {
 	switch n := l.r.IntN(36); {
 	case n < 4 || len(l.tasks) == 0:
@@ -983,8 +621,8 @@ func (l *randomWorld) create() {
 	l.created(mustCreate(l.t, l.s, name, fmt.Sprintf(`"priority":%d`, l.r.IntN(3))))
 }
 
-// createKeyed creates a task under one of a few keys: a repeated request gives
-// the task that the first one made, and another one with its key is refused.
+// createKeyed creates a task under one of a few keys: a repeated request returns the
+// task of the first one, and a different request with that key is refused.
 func (l *randomWorld) createKeyed(name string) {
 	key, body := fmt.Sprintf("k%d", l.r.IntN(4)), fmt.Sprintf(`{"namespace":"t","name":%q}`, name)
 	done, err := submitKeyed(l.t.Context(), l.s, "", key, body)
@@ -1015,7 +653,7 @@ func (l *randomWorld) created(v *task) {
 	l.note("create %s as task %d", v.tpl.name, len(l.tasks)-1)
 }
 
-// actAtRandom takes any action on any step; whether it is allowed is the service's to say.
+// actAtRandom takes any action on any step, allowed or not.
 func (l *randomWorld) actAtRandom() {
 	n := l.r.IntN(len(l.tasks))
 	v := l.view(l.tasks[n])
@@ -1044,7 +682,7 @@ func (l *randomWorld) act(v *task, step int, q stepRequest) {
 	}
 }
 
-// claim claims what there is, for a while.
+// claim claims the steps that are ready, for a while.
 func (l *randomWorld) claim() {
 	q := &claimRequest{callables: []string{"Out*"}, limit: 1 + l.r.IntN(3), worker: "w",
 		lease: time.Duration(1+l.r.IntN(5)) * time.Second}
@@ -1056,8 +694,7 @@ func (l *randomWorld) claim() {
 	l.held = append(l.held, got...)
 }
 
-// answer has an actor say something about what it claimed: in time, twice, or
-// late.
+// answer lets an actor answer for a step that it claimed: in time, twice, or late.
 func (l *randomWorld) answer() {
 	if len(l.held) == 0 {
 		return
@@ -1082,7 +719,7 @@ func (l *randomWorld) answer() {
 	}
 }
 
-// leaseEnd is when the lease of a step ends; 0 without one.
+// leaseEnd returns when the lease of a step ends; 0 without one.
 func (l *randomWorld) leaseEnd(step uuid) instant {
 	l.s.store.mu.Lock()
 	defer l.s.store.mu.Unlock()
@@ -1101,7 +738,7 @@ func (l *randomWorld) cancel() {
 	}
 }
 
-// restart ends the process, at any moment that nothing computes, and starts another.
+// restart ends the process, at a moment when nothing computes, and starts another.
 func (l *randomWorld) restart() {
 	l.note("restart")
 	before := l.ended()
@@ -1112,7 +749,7 @@ func (l *randomWorld) restart() {
 	}
 }
 
-// ended is the ended tasks, as their lines.
+// ended returns the lines of the ended tasks.
 func (l *randomWorld) ended() map[int]string {
 	l.s.store.mu.Lock()
 	defer l.s.store.mu.Unlock()
@@ -1134,7 +771,7 @@ func (l *randomWorld) view(id uuid) *task {
 	return v
 }
 
-// check is what must hold after every operation.
+// check checks what must hold after every operation.
 func (l *randomWorld) check() {
 	l.t.Helper()
 	checkInvariants(l.t, l.s)
@@ -1158,8 +795,8 @@ func (l *randomWorld) check() {
 	}
 }
 
-// checkSlots holds the slots against the attempts in flight, those against the
-// steps in progress, and finds steps that are ready and forgotten.
+// checkSlots compares the slots with the attempts in flight, and those with the steps
+// in progress, and finds ready steps that no queue holds.
 func (l *randomWorld) checkSlots() {
 	l.t.Helper()
 	e := l.s.engine
@@ -1203,8 +840,8 @@ func (l *randomWorld) checkSlots() {
 	}
 }
 
-// checkAudit counts: one entry for each attempt that ended, each action of an
-// operator, each late result.
+// checkAudit counts entries: one for each attempt that ended, each action of an
+// operator and each late result.
 func (l *randomWorld) checkAudit(v *task, law *lawful) {
 	l.t.Helper()
 	for i := range v.steps {
@@ -1230,7 +867,7 @@ func (l *randomWorld) checkAudit(v *task, law *lawful) {
 	}
 }
 
-// finish resolves every step by hand: what was not cancelled is then complete.
+// finish resolves every step by hand: tasks that were not cancelled are complete then.
 func (l *randomWorld) finish() {
 	for _, id := range l.tasks {
 		for i := 0; i < len(l.view(id).steps); i++ { // they may become more
@@ -1248,8 +885,8 @@ func (l *randomWorld) finish() {
 	l.check()
 }
 
-// lawful follows a replay: which starts were not allowed, and how many attempts
-// of a step ended, or ended too late, without an operator.
+// lawful follows a replay: it notes starts that were not allowed, and counts the
+// attempts of a step that ended, in time or too late, without an operator.
 type lawful struct {
 	t     *testing.T
 	r     *record
@@ -1284,7 +921,7 @@ func (w *lawful) stepMoved(t *task, i int, _, to stepState, _ instant) {
 	}
 }
 
-// checkFigures holds what the API says of a task against a naive look at its steps.
+// checkFigures compares what the API says of a task with a naive count of its steps.
 func checkFigures(t *testing.T, v *task, now instant) {
 	t.Helper()
 	by := map[stepState]int{}
@@ -1342,7 +979,7 @@ func naiveStatus(by map[stepState]int, ready, total int) string {
 	return "waiting_for_dependencies"
 }
 
-// naiveState is the state that a task rests in.
+// naiveState returns the state in which a task rests.
 func naiveState(by map[stepState]int, total int) taskState {
 	switch {
 	case by[stepCancelled] > 0:
@@ -1359,8 +996,8 @@ func naiveState(by map[stepState]int, total int) taskState {
 	return taskWaitingForDependencies
 }
 
-// Tasks that are wide and deep, and many at once: what must not depend on how
-// much there is, counted rather than timed.
+// Large tasks, and many at once: what must not grow with their number, counted rather
+// than timed.
 
 // stuckHandler is an HTTP handler whose calls last until release is closed.
 type stuckHandler struct {
@@ -1370,7 +1007,7 @@ type stuckHandler struct {
 	arrived, release chan struct{}
 }
 
-// newStuckHandler is one that so many calls are expected of.
+// newStuckHandler returns a handler that expects so many calls.
 func newStuckHandler(t testing.TB, calls int) *stuckHandler {
 	t.Helper()
 	h := &stuckHandler{t: t, calls: calls, arrived: make(chan struct{}, calls), release: make(chan struct{})}
@@ -1387,7 +1024,8 @@ func newStuckHandler(t testing.TB, calls int) *stuckHandler {
 	return h
 }
 
-// template is one step that the handler runs, once, for an hour at the most.
+// template returns a template of one step, which the handler runs once, for an hour at
+// most.
 func (h *stuckHandler) template(name string) string {
 	return testTemplate(name, stepSpec{name: "a", callable: h.url, timeout: 3600, retry: `{"max_attempts":1}`})
 }
@@ -1438,8 +1076,8 @@ func TestManySteps(t *testing.T) {
 	}
 }
 
-// TestManyWaiting has 100,000 tasks wait an hour for their next attempt: no
-// goroutine and no record comes of that.
+// TestManyWaiting lets 100,000 tasks wait an hour for their next attempt: that takes no
+// goroutine and no record.
 func TestManyWaiting(t *testing.T) {
 	slowAndSequential(t)
 	tasks := uint64(size(20_000, 100_000))
@@ -1479,8 +1117,8 @@ func TestManyWaiting(t *testing.T) {
 	wantSteps(stepComplete)
 }
 
-// TestManySlowHandlers has a thousand HTTP handlers wait: other tasks are done
-// meanwhile, and theirs when they are answered.
+// TestManySlowHandlers lets a thousand HTTP handlers wait: other tasks end meanwhile,
+// and theirs when the handlers answer.
 func TestManySlowHandlers(t *testing.T) {
 	slow(t)
 	t.Parallel()

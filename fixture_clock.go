@@ -240,9 +240,12 @@ func (k *timekeeper) sleep(stirred <-chan struct{}) {
 }
 
 // take waits for the right to move the clock.
-func (k *timekeeper) take(ctx context.Context) error {
+func (k *timekeeper) take(ctx context.Context) error { return k.await(ctx, k.turn) }
+
+// await receives from a channel.
+func (k *timekeeper) await(ctx context.Context, c <-chan struct{}) error {
 	select {
-	case <-k.turn:
+	case <-c:
 		return nil
 	case <-ctx.Done():
 	case <-k.ctx.Done():
@@ -355,12 +358,8 @@ func (k *timekeeper) moveAll(ctx context.Context, end instant) error {
 				return nil
 			}
 		}
-		select {
-		case <-stirred:
-		case <-ctx.Done():
-			return k.interrupted()
-		case <-k.ctx.Done():
-			return k.interrupted()
+		if err := k.await(ctx, stirred); err != nil {
+			return err
 		}
 	}
 }
@@ -394,12 +393,8 @@ func (k *timekeeper) awaitIdle(ctx context.Context) error {
 		if k.idle() {
 			return nil
 		}
-		select {
-		case <-stirred:
-		case <-ctx.Done():
-			return k.interrupted()
-		case <-k.ctx.Done():
-			return k.interrupted()
+		if err := k.await(ctx, stirred); err != nil {
+			return err
 		}
 	}
 }

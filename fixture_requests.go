@@ -338,21 +338,37 @@ func (o *outcome) view() json.RawMessage {
 	return append(o.err.appendJSON([]byte(`{"success":false,"error":`)), '}')
 }
 
-// copies returns the present entries of the journal, oldest first.
-func (j *requestJournal) copies() (requests []*apiCall, calls []*handlerCall, dropped droppedView) {
+// copies returns the present entries of a kind, oldest first; "" stands for both kinds.
+func (j *requestJournal) copies(kind string) (all []journalEntry, dropped droppedView) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, c := range j.calls.held() {
-		copied := *c
-		calls = append(calls, &copied)
+	if kind != handlerEntry {
+		for _, c := range j.requests.held() {
+			all = append(all, c)
+		}
 	}
-	return slices.Clone(j.requests.held()), calls, droppedView{j.requests.dropped, j.calls.dropped}
+	if kind != requestEntry {
+		for _, c := range j.calls.held() {
+			copied := *c
+			all = append(all, &copied)
+		}
+	}
+	slices.SortFunc(all, func(a, b journalEntry) int { return cmp.Compare(a.place(), b.place()) })
+	return all, droppedView{j.requests.dropped, j.calls.dropped}
 }
 
 // droppedView counts the entries dropped for lack of room.
 type droppedView struct {
 	Requests     uint64 `json:"requests"`
 	HandlerCalls uint64 `json:"handler_calls"`
+}
+
+// of returns the count of a kind.
+func (v droppedView) of(kind string) uint64 {
+	if kind == requestEntry {
+		return v.Requests
+	}
+	return v.HandlerCalls
 }
 
 // requestsView is the answer of GET /_stepwell/requests.
@@ -428,32 +444,26 @@ func (a *controlAPI) listRequests(_ http.ResponseWriter, r *http.Request) (any, 
 
 // view shows the newest entries that match.
 func (f *journalFilter) view(j *requestJournal) requestsView {
-	requests, calls, dropped := j.copies()
-	var fit []journalEntry
-	for _, c := range requests {
-		if f.kind != handlerEntry && c.at >= f.since && f.rules.fits(c) {
-			fit = append(fit, c)
-		}
-	}
-	for _, c := range calls {
-		if f.kind != requestEntry && c.at >= f.since && f.rules.fits(c) {
-			fit = append(fit, c)
-		}
-	}
-	slices.SortFunc(fit, func(a, b journalEntry) int { return cmp.Compare(a.place(), b.place()) })
+	all, dropped := j.copies(f.kind)
+	fit := slices.DeleteFunc(all, func(e journalEntry) bool { return e.begun() < f.since || !f.rules.fits(e) })
 	return requestsView{viewsOf(fit[max(0, len(fit)-f.limit):]), len(fit), dropped}
 }
 
 // journalEntry is an entry of either kind.
 type journalEntry interface {
 	matchable
-	place() uint64
+	place() uint64  // in the order of entries
+	begun() instant // when the request came, or the delivery began
 	view() entryView
 }
 
 func (c *apiCall) place() uint64 { return c.seq }
 
+func (c *apiCall) begun() instant { return c.at }
+
 func (c *handlerCall) place() uint64 { return c.seq }
+
+func (c *handlerCall) begun() instant { return c.at }
 
 func viewsOf(entries []journalEntry) []entryView {
 	views := make([]entryView, len(entries))
@@ -609,7 +619,8 @@ func (a *controlAPI) verify(_ http.ResponseWriter, r *http.Request) (any, error)
 // verify counts what matches. It refuses to answer where dropped entries might change
 // the answer.
 func (q *verification) verify(j *requestJournal) (int, error) {
-	all, dropped := q.entries(j)
+	all, lost := j.copies(q.kind)
+	dropped := lost.of(q.kind)
 	var matched, others []journalEntry
 	for _, e := range all {
 		if q.match.fits(e) {
@@ -629,21 +640,6 @@ func (q *verification) verify(j *requestJournal) (int, error) {
 	f := failf(unverified, "%d entries of the kind %s match; %s should", len(matched), q.kind, q.bound)
 	f.extra = errorMember{"seen", &seenView{len(matched), viewsOf(matched[max(0, len(matched)-maxSeen):]), q.nearest(others)}}
 	return 0, f
-}
-
-// entries returns the entries of the kind, and how many were dropped.
-func (q *verification) entries(j *requestJournal) (all []journalEntry, dropped uint64) {
-	requests, calls, lost := j.copies()
-	if q.kind == requestEntry {
-		for _, c := range requests {
-			all = append(all, c)
-		}
-		return all, lost.Requests
-	}
-	for _, c := range calls {
-		all = append(all, c)
-	}
-	return all, lost.HandlerCalls
 }
 
 // nearest returns the entries that differ least, the newest of them first.

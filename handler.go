@@ -1,7 +1,13 @@
 package main
 
-// How a step is run: what a handler is given, what comes back, and which
-// handler a callable stands for. Each kind of handler has a file of its own.
+// The handler family: what runs a step. A handler gets an attempt and returns an
+// outcome. The family uses config and template; it does not know tasks, the store
+// or the engine.
+//
+//	handler.go          attempts, outcomes, errors and replies; which callable means which handler
+//	handler_builtin.go  the builtin handlers
+//	handler_http.go     calling handlers over HTTP
+//	handler_exec.go     running programs as handlers
 
 import (
 	"bytes"
@@ -16,20 +22,20 @@ import (
 	"time"
 )
 
-// attempt is one delivery of a step to its handler. Everything in it is
-// immutable; the byte slices are JSON texts that passed checkJSON.
+// attempt is one delivery of a step to its handler. It is immutable, and its byte
+// slices are JSON texts that passed checkJSON.
 type attempt struct {
 	taskID, stepID           uuid
 	namespace, name, version string // of the template
 	correlationID            string
-	traceparent              string // "" when the task has none
+	traceparent              string // "" if the task has none
 	context                  []byte // the task's context, an object
 	stepName                 string
 	number                   int // from 1
 	maxAttempts              int
 	timeout                  time.Duration
 	config                   []byte        // handler.initialization, an object
-	inputs                   []byte        // an object; the context unless an operator set others
+	inputs                   []byte        // an object: the context, or what an operator set
 	results                  []namedResult // completed ancestors
 }
 
@@ -39,16 +45,16 @@ type namedResult struct {
 	result []byte // JSON; nil stands for null
 }
 
-// outcome is what an attempt came to.
+// outcome is the result of an attempt.
 type outcome struct {
 	success    bool
 	result     []byte     // JSON that passed checkJSON, compact; nil stands for null
-	metadata   []byte     // a JSON object that the handler sent along, or nil
-	err        *stepError // set unless success
+	metadata   []byte     // a JSON object from the handler, or nil
+	err        *stepError // nil if success
 	retryAfter time.Duration
 }
 
-// handlerKind is how a step is run.
+// handlerKind is a way to run a step.
 type handlerKind uint8
 
 const (
@@ -60,22 +66,22 @@ const (
 
 func (k handlerKind) String() string { return [...]string{"builtin", "http", "exec", "outside"}[k] }
 
-// target is what a callable stands for.
+// target is what a callable resolves to.
 type target struct {
 	kind    handlerKind
-	builtin *builtin     // of a builtinHandler; another kind has one when it cannot run: it fails, saying why
+	builtin *builtin     // of a builtinHandler; also of other kinds that cannot run, to fail with the reason
 	http    *httpAddress // of an httpHandler that can run
 	program string       // of an execHandler that can run: a bare name or an absolute path
 }
 
-// refusal is a target of a kind whose every attempt fails for good.
+// refusal returns a target whose attempts all fail permanently.
 func refusal(kind handlerKind, errorType, why string) target {
 	fail := func(*attempt) (outcome, time.Duration) { return typedFailure(errorType, "%s", why), 0 }
 	return target{kind: kind, builtin: &builtin{run: fail}}
 }
 
-// handlerSet is everything that can run steps, by the worker's configuration.
-// It is immutable and shared by all services of the process.
+// handlerSet holds the handlers that the worker's configuration describes. It is
+// immutable and shared by all services of the process.
 type handlerSet struct {
 	outside   bool              // nothing runs here
 	exact     map[string]target // of worker.handlers
@@ -92,8 +98,8 @@ type mappedPrefix struct {
 }
 
 // newHandlerSet makes the handlers that the configuration describes. The error
-// names every target and address that will not do. getenv is where programs get
-// their PATH, HOME, LANG and TZ from.
+// names every invalid target and address. Programs get their PATH, HOME, LANG and
+// TZ from getenv.
 func newHandlerSet(c *workerConfig, version string, getenv func(string) string) (*handlerSet, error) {
 	web, err := newHTTPCaller(c, version)
 	h := &handlerSet{
@@ -104,10 +110,10 @@ func newHandlerSet(c *workerConfig, version string, getenv func(string) string) 
 	return h, errors.Join(h.mapAll(c.Handlers), h.setDefault(c.DefaultHandler), err)
 }
 
-// outsideOnly is a set in which every step waits for an outside actor.
+// outsideOnly returns a set in which every step waits for an outside actor.
 func outsideOnly() *handlerSet { return &handlerSet{outside: true} }
 
-// mapAll takes up worker.handlers.
+// mapAll adds worker.handlers.
 func (h *handlerSet) mapAll(handlers map[string]string) error {
 	var problems []error
 	for _, callable := range slices.Sorted(maps.Keys(handlers)) {
@@ -125,7 +131,7 @@ func (h *handlerSet) mapAll(handlers map[string]string) error {
 	return errors.Join(problems...)
 }
 
-// setDefault takes up worker.default_handler, if there is one.
+// setDefault sets worker.default_handler, if there is one.
 func (h *handlerSet) setDefault(callable string) (err error) {
 	h.byDefault = target{kind: outsideActor}
 	if callable == "" {
@@ -137,8 +143,8 @@ func (h *handlerSet) setDefault(callable string) (err error) {
 	return nil
 }
 
-// mappable is the target of a callable that others are mapped to: one that
-// names its handler by a prefix.
+// mappable returns the target of a callable to which others are mapped. It must
+// name its handler by a prefix.
 func (h *handlerSet) mappable(callable string) (target, error) {
 	t, err := h.parse(callable)
 	if err == nil && t.kind == outsideActor {
@@ -147,23 +153,22 @@ func (h *handlerSet) mappable(callable string) (target, error) {
 	return t, err
 }
 
-// resolve is what runs a callable. A malformed one and a program that is not
-// allowed give a target whose every attempt fails for good, saying why.
+// resolve returns what runs a callable. For a malformed one or a program that is
+// not allowed, it returns a target whose attempts all fail with the reason.
 func (h *handlerSet) resolve(callable string) target {
 	t, _ := h.find(callable)
 	return t
 }
 
-// check is what is wrong with a callable: an unknown builtin, a malformed URL
-// or program. The text does not repeat the callable. Whether programs are
-// allowed is a matter of warning.
+// check returns an error for an unknown builtin and a malformed URL or program.
+// It does not repeat the callable. See warning for programs that are not allowed.
 func (h *handlerSet) check(callable string) error {
 	_, err := h.find(callable)
 	return err
 }
 
-// warning says that no attempt of the callable can succeed while the
-// configuration is as it is; "" means that there is nothing to say.
+// warning returns why no attempt of the callable can succeed under this
+// configuration, or "".
 func (h *handlerSet) warning(callable string) string {
 	if h.resolve(callable).kind == execHandler && !h.programs.allowed {
 		return execNotAllowed
@@ -171,8 +176,8 @@ func (h *handlerSet) warning(callable string) string {
 	return ""
 }
 
-// missingProgram is an error when the callable stands for an allowed program
-// that is not there now.
+// missingProgram returns an error if the callable is an allowed program that does
+// not exist now.
 func (h *handlerSet) missingProgram(callable string) error {
 	t := h.resolve(callable)
 	if t.program == "" {
@@ -196,7 +201,7 @@ func (h *handlerSet) find(callable string) (target, error) {
 	return t, err
 }
 
-// mapped is the target that worker.handlers gives a callable.
+// mapped returns the target that worker.handlers gives a callable.
 func (h *handlerSet) mapped(callable string) (target, bool) {
 	if t, ok := h.exact[callable]; ok {
 		return t, true
@@ -209,8 +214,8 @@ func (h *handlerSet) mapped(callable string) (target, bool) {
 	return target{}, false
 }
 
-// parse is the target that a callable names by its prefix, an outside actor
-// when it has none. With an error the target is one that fails.
+// parse returns the target that a callable names by its prefix, or an outside
+// actor if it has none. With an error, the target's attempts fail.
 func (h *handlerSet) parse(callable string) (t target, err error) {
 	switch prefix, rest := cutHandlerPrefix(callable); prefix {
 	case "builtin:":
@@ -234,8 +239,8 @@ func (h *handlerSet) parse(callable string) (t target, err error) {
 	return t, err
 }
 
-// cutHandlerPrefix splits off which of the four prefixes a callable has, "" for
-// none. Schemes of URLs are the same in either case.
+// cutHandlerPrefix cuts one of the four prefixes off a callable; prefix is "" if it
+// has none. Letter case does not matter in the schemes of URLs.
 func cutHandlerPrefix(callable string) (prefix, rest string) {
 	for _, prefix := range [...]string{"builtin:", "exec:"} {
 		if rest, ok := strings.CutPrefix(callable, prefix); ok {
@@ -250,9 +255,9 @@ func cutHandlerPrefix(callable string) (prefix, rest string) {
 	return "", callable
 }
 
-// run has an HTTP or exec handler do the attempt and blocks until that is done,
-// at most for the attempt's timeout, in real time. When ctx is cancelled before
-// that, the outcome has the type cancelled.
+// run makes an attempt with an HTTP or exec handler. It returns at the attempt's
+// timeout, in real time, at the latest. If ctx is cancelled before that, the
+// outcome has the type cancelled.
 func (h *handlerSet) run(ctx context.Context, t target, a *attempt) outcome {
 	if t.builtin != nil {
 		o, _ := t.builtin.run(a)
@@ -266,10 +271,11 @@ func (h *handlerSet) run(ctx context.Context, t target, a *attempt) outcome {
 	case execHandler:
 		return h.programs.run(ctx, t.program, a)
 	}
-	return typedFailure(invalidHandlerType, "nothing here runs the step: it is for an outside actor")
+	return typedFailure(invalidHandlerType, "the step is for an outside actor; no handler here runs it")
 }
 
-// cutOff is the outcome of an attempt that ended because ctx did, if so.
+// cutOff returns the outcome of an attempt that ended because ctx did. ok is false
+// if ctx has not ended.
 func cutOff(ctx context.Context, a *attempt) (o outcome, ok bool) {
 	switch {
 	case ctx.Err() == nil:
@@ -280,8 +286,7 @@ func cutOff(ctx context.Context, a *attempt) (o outcome, ok bool) {
 	return typedFailure(cancelledType, "the attempt was cancelled"), true
 }
 
-// The envelope: what an HTTP or exec handler and an outside actor get to see of
-// an attempt.
+// The envelope: the attempt as HTTP handlers, programs and outside actors get it.
 
 // envelope appends the attempt as the JSON object that handlers get.
 func (a *attempt) envelope(dst []byte) []byte {
@@ -302,7 +307,7 @@ func (a *attempt) envelope(dst []byte) []byte {
 	return append(dst, "}}"...)
 }
 
-// envelopeSize is about how many bytes the envelope takes.
+// envelopeSize returns about how many bytes the envelope takes.
 func (a *attempt) envelopeSize() int {
 	n := 512 + len(a.context) + len(a.config) + len(a.inputs)
 	for _, r := range a.results {
@@ -330,23 +335,22 @@ func (a *attempt) appendStep(dst []byte) []byte {
 	return append(appendObject(append(dst, `,"inputs":`...), a.inputs), '}')
 }
 
-// Why attempts fail: the error of a step, and the error types that the service
-// itself gives.
+// Failures: the error of a step, and the error types that the service gives.
 
 // stepError is why an attempt failed.
 type stepError struct {
 	message    string
 	errorType  string
 	retryable  bool
-	statusCode int    // HTTP status of the handler's reply; 0 when there was none
+	statusCode int    // HTTP status of the handler's reply; 0 for none
 	context    []byte // a JSON object, or nil
 }
 
-// Error types that the program goes by, or gives in more than one place.
+// Error types that the program tests for, or gives in more than one place.
 const (
 	timeoutType         = "timeout"
 	workerLostType      = "worker_lost"
-	cancelledType       = "cancelled" // what run gives when its context was cancelled
+	cancelledType       = "cancelled" // the context of run was cancelled
 	invalidHandlerType  = "invalid_handler"
 	invalidConfigType   = "invalid_config"
 	invalidResultType   = "invalid_result"
@@ -356,15 +360,15 @@ const (
 	programUnusableType = "program_unusable"
 )
 
-// errorTypeRow documents an error type and decides whether it is retryable.
+// errorTypeRow documents an error type and says whether it is retryable.
 type errorTypeRow struct {
-	name      string // with … at the end: every type that begins so
+	name      string // with … at the end: every type with this prefix
 	retryable bool
 	help      string
 }
 
 // handlerErrorTypes holds every error_type that does not come from a handler's
-// reply or configuration; the first row that fits counts.
+// reply or configuration. The first row that fits counts.
 var handlerErrorTypes = []errorTypeRow{
 	{timeoutType, true, "the attempt took longer than timeout_seconds"},
 	{cancelledType, true, "the service cut the attempt off: its task was cancelled, or the service stops"},
@@ -400,13 +404,13 @@ func (r errorTypeRow) fits(errorType string) bool {
 	return errorType == r.name
 }
 
-// failedOutcome is the outcome of an attempt that failed.
+// failedOutcome returns the outcome of an attempt that failed.
 func failedOutcome(errorType, message string, retryable bool) outcome {
 	return outcome{err: &stepError{message: message, errorType: errorType, retryable: retryable}}
 }
 
-// typedFailure is failedOutcome for a type of handlerErrorTypes, as retryable
-// as it says there.
+// typedFailure is failedOutcome for a type of handlerErrorTypes, which says whether
+// it is retryable.
 func typedFailure(errorType, format string, args ...any) outcome {
 	o := failedOutcome(errorType, fmt.Sprintf(format, args...), false)
 	for _, r := range handlerErrorTypes {
@@ -426,7 +430,7 @@ func resultTooLarge(limit int64) outcome {
 	return typedFailure(resultTooLargeType, "the reply is larger than worker.max_result_bytes, %d", limit)
 }
 
-// appendJSON appends the error as a JSON object with all its members: an absent
+// appendJSON appends the error as a JSON object with all members: an absent
 // status_code is null, an absent context {}.
 func (e *stepError) appendJSON(dst []byte) []byte {
 	dst = appendJSONString(append(dst, `{"message":`...), e.message)
@@ -442,7 +446,7 @@ func (e *stepError) appendJSON(dst []byte) []byte {
 	return append(appendObject(dst, e.context), '}')
 }
 
-// appendObject appends a JSON object; nil stands for one without members.
+// appendObject appends a JSON object; nil stands for {}.
 func appendObject(dst, object []byte) []byte {
 	if object == nil {
 		return append(dst, "{}"...)
@@ -450,11 +454,11 @@ func appendObject(dst, object []byte) []byte {
 	return append(dst, object...)
 }
 
-// maxErrorText is how many bytes of what a handler printed its error keeps.
+// maxErrorText is how many bytes of a handler's text output an error keeps.
 const maxErrorText = 8 << 10
 
-// attach adds text that the handler printed to the error's context, unless
-// there is none or the context has that member already.
+// attach adds a handler's text output to the error's context, unless it is blank
+// or the context has the member already.
 func (e *stepError) attach(member string, text []byte) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return
@@ -464,18 +468,18 @@ func (e *stepError) attach(member string, text []byte) {
 	e.context = mergeObjects(nil, append(object, '}'), appendObject(nil, e.context))
 }
 
-// cleanText makes text from outside fit for a JSON string that others will
-// read: valid UTF-8, no NUL, no credentials in URLs.
+// cleanText makes text from outside safe to show: valid UTF-8, no NUL, no
+// credentials in URLs.
 func cleanText(text []byte) string {
 	s := strings.ToValidUTF8(string(hideCredentials(text)), "\ufffd")
 	return strings.ReplaceAll(s, "\x00", "\ufffd")
 }
 
-// What a handler replied, read into an outcome.
+// Replies: what a handler answered, as an outcome.
 
-// parseReply is the outcome that a reply of at most limit bytes stands for. An
-// object with a boolean member success is a full outcome, any other JSON is the
-// result, and nothing at all the result null.
+// parseReply returns the outcome of a reply of at most limit bytes. An object with
+// a boolean member success is a full outcome, any other JSON is the result, and a
+// blank reply is the result null.
 func parseReply(data []byte, limit int64) outcome {
 	if int64(len(data)) > limit {
 		return resultTooLarge(limit)
@@ -492,8 +496,8 @@ func parseReply(data []byte, limit int64) outcome {
 	return outcome{success: true, result: compactResult(data)}
 }
 
-// replySuccess is the boolean member success of a reply; ok is false when it
-// has none.
+// replySuccess returns the boolean member success of a reply. ok is false if it has
+// none.
 func replySuccess(data []byte) (success, ok bool) {
 	eachMember(data, func(key string, value []byte) bool {
 		if key != "success" {
@@ -510,8 +514,8 @@ func replySuccess(data []byte) (success, ok bool) {
 	return success, ok
 }
 
-// fullOutcome reads a reply that is a full outcome. A member that is null counts
-// as absent, one with another name is left to later versions.
+// fullOutcome reads a reply that is a full outcome. A null member counts as absent,
+// and an unknown one is ignored.
 func fullOutcome(data []byte, success bool) outcome {
 	r := replyReader{outcome: outcome{success: success}}
 	r.err = stepError{
@@ -532,11 +536,11 @@ func fullOutcome(data []byte, success bool) outcome {
 	return r.outcome
 }
 
-// replyReader gathers the members of a full outcome.
+// replyReader reads the members of a full outcome.
 type replyReader struct {
 	outcome outcome
 	err     stepError
-	problem string // the first member that will not do; "" while there is none
+	problem string // the first invalid member, or ""
 }
 
 func (r *replyReader) member(key string, value []byte) {
@@ -581,7 +585,7 @@ func (r *replyReader) errorMember(key string, value []byte) {
 	}
 }
 
-// text sets dst unless the string is empty.
+// text sets dst to a string that is not empty.
 func (r *replyReader) text(path string, value []byte, dst *string) {
 	switch s, ok := jsonString(value); {
 	case !ok:
@@ -591,7 +595,7 @@ func (r *replyReader) text(path string, value []byte, dst *string) {
 	}
 }
 
-// object is the object value, compact; nil when it is something else.
+// object returns an object, compact, or nil for another kind of value.
 func (r *replyReader) object(path string, value []byte) []byte {
 	if jsonKind(value) != '{' {
 		r.wrong(path, value, "an object")
@@ -604,8 +608,8 @@ func (r *replyReader) wrong(path string, value []byte, want string) {
 	r.problem = wrongKind(path, value, want)
 }
 
-// wrongKind says that a member is not what it should be. It shows the value
-// only where that is a number.
+// wrongKind says that a member is of the wrong kind. It shows the value only if it
+// is a short number.
 func wrongKind(path string, value []byte, want string) string {
 	got := templateValueKind(value)
 	if jsonKind(value) == '0' && len(value) <= 32 {
@@ -614,7 +618,7 @@ func wrongKind(path string, value []byte, want string) string {
 	return fmt.Sprintf("%s is %s; want %s", path, got, want)
 }
 
-// compactResult is a result as outcomes hold it: nil for null.
+// compactResult returns a result as outcomes hold it: nil for null.
 func compactResult(value []byte) []byte {
 	compact := compactJSON(make([]byte, 0, len(value)), value)
 	if string(compact) == "null" {

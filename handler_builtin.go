@@ -1,7 +1,7 @@
 package main
 
 // The builtin handlers: small steps for demos, tests and glue. They compute at
-// once; a delay they ask for is a timer of the engine.
+// once; a delay that they ask for is a timer of the engine.
 
 import (
 	"cmp"
@@ -14,15 +14,15 @@ import (
 
 // builtin is a handler that is part of the program.
 type builtin struct {
-	name        string // as it stands after builtin:
+	name        string // after builtin:
 	help        string // one line: what it does with which members of handler.initialization
 	needsInputs bool   // it reads more of the attempt than number and config
-	// run computes the outcome, which is to count once the delay has passed, in
-	// the service's time. It is called without locks and keeps nothing.
+	// run returns the outcome, which counts once the delay has passed, in the
+	// service's time. It is called without locks and keeps nothing.
 	run func(a *attempt) (o outcome, delay time.Duration)
 }
 
-// builtins is every builtin, in the order in which they are documented.
+// builtins holds every builtin in the order of the documentation.
 var builtins = []builtin{
 	{name: "noop", run: runNoop,
 		help: "succeeds with null"},
@@ -44,7 +44,7 @@ var builtins = []builtin{
 		help: `succeeds with {"value": n}, n being end_cursor - start_cursor of its batch`},
 }
 
-// findBuiltin is the builtin of a name.
+// findBuiltin returns the builtin of a name.
 func findBuiltin(name string) (*builtin, error) {
 	names := make([]string, len(builtins))
 	for i := range builtins {
@@ -53,7 +53,7 @@ func findBuiltin(name string) (*builtin, error) {
 		}
 		names[i] = builtins[i].name
 	}
-	return nil, fmt.Errorf("there is no builtin %q; there are %s", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("unknown builtin %q; want %s", name, anyOf(names))
 }
 
 func runNoop(*attempt) (outcome, time.Duration) { return outcome{success: true}, 0 }
@@ -62,7 +62,7 @@ func runEcho(a *attempt) (outcome, time.Duration) {
 	return outcome{success: true, result: compactResult(a.inputs)}, 0
 }
 
-// maxSleepMS is the longest sleep that can be asked for, some thirty years.
+// maxSleepMS is the longest sleep, some thirty years.
 const maxSleepMS = 1_000_000_000_000
 
 func runSleep(a *attempt) (outcome, time.Duration) {
@@ -116,8 +116,8 @@ func runSum(a *attempt) (outcome, time.Duration) {
 	return outcome{success: true, result: []byte(text)}, 0
 }
 
-// summand is the number that a result is or has as its member value; nil
-// without one.
+// summand returns a result that is a number, or the number in its member value. It
+// returns nil if there is none.
 func summand(result []byte) []byte {
 	if jsonKind(result) == '{' {
 		result = objectMember(result, "value")
@@ -128,20 +128,20 @@ func summand(result []byte) []byte {
 	return result
 }
 
-// initialization reads members of a builtin's configuration. One that is null
-// counts as absent.
+// initialization reads members of a builtin's configuration. A null member counts
+// as absent.
 type initialization struct {
 	data    []byte
-	problem string // the first member that will not do; "" while there is none
+	problem string // the first invalid member, or ""
 }
 
-// failure is the outcome for a configuration with a problem.
+// failure returns the outcome for a configuration with a problem.
 func (c *initialization) failure() outcome {
 	return typedFailure(invalidConfigType, "initialization.%s", c.problem)
 }
 
-// member is the value of a member of one of the kinds; nil when it is absent or
-// of another kind, which is a problem.
+// member returns a member of one of the kinds. It returns nil for an absent member
+// and for one of another kind, which is a problem.
 func (c *initialization) member(name, kinds, want string) []byte {
 	value := objectMember(c.data, name)
 	if value == nil || jsonKind(value) == 'n' {
@@ -160,7 +160,7 @@ func (c *initialization) wrong(name string, value []byte, want string) {
 	}
 }
 
-// text is absent when the member is absent or empty.
+// text returns a string, or absent if the member is absent or empty.
 func (c *initialization) text(name, absent string) string {
 	value := c.member(name, `"`, "a string")
 	if value == nil {
@@ -191,7 +191,7 @@ func (c *initialization) integer(name string, absent, most int64) int64 {
 	return n
 }
 
-// number is 0 when the member is absent.
+// number returns a number, or 0 if the member is absent.
 func (c *initialization) number(name string) *big.Rat {
 	value := c.member(name, "0", "a number")
 	if value == nil {
@@ -200,7 +200,7 @@ func (c *initialization) number(name string) *big.Rat {
 	return exactNumber(value)
 }
 
-// objectMember is the value of a member of an object; nil when there is none.
+// objectMember returns a member of an object, or nil if there is none.
 func objectMember(object []byte, name string) (found []byte) {
 	eachMember(object, func(key string, value []byte) bool {
 		if key == name {
@@ -211,10 +211,10 @@ func objectMember(object []byte, name string) (found []byte) {
 	return found
 }
 
-// The builtins for dynamic steps: one that decides, one that splits into
-// batches, and one that works on a batch.
+// The builtins for dynamic steps: one decides, one splits into batches, and one
+// works on a batch.
 
-// runDecide looks up the value of an input member among the branches.
+// runDecide looks the value of an input member up among the branches.
 func runDecide(a *attempt) (outcome, time.Duration) {
 	c := initialization{data: a.config}
 	field := c.text("field", "")
@@ -236,7 +236,7 @@ func runDecide(a *attempt) (outcome, time.Duration) {
 		`{"decision_point_outcome":{"type":"create_steps","step_names":%s}}`, chosen))}, 0
 }
 
-// valueText is a string without its quotes, another value as it is written.
+// valueText returns a string without its quotes, and another value as written.
 func valueText(value []byte) string {
 	if s, ok := jsonString(value); ok {
 		return s
@@ -278,7 +278,7 @@ func runBatch(a *attempt) (outcome, time.Duration) {
 	return outcome{success: true, result: fmt.Appendf(b, `],"total_items":%d}}`, total)}, 0
 }
 
-// numbersOf is an object of those of the named members that are numbers.
+// numbersOf returns an object of the named members that are numbers.
 func numbersOf(object []byte, names ...string) []byte {
 	var o templateObject
 	for _, name := range names {
@@ -289,8 +289,7 @@ func numbersOf(object []byte, names ...string) []byte {
 	return o.json()
 }
 
-// runTally counts the items of the batch that an instance of a batch_worker
-// step is for.
+// runTally counts the items in the batch of a batch_worker instance.
 func runTally(a *attempt) (outcome, time.Duration) {
 	c := initialization{data: a.config}
 	cursor := initialization{data: c.member("cursor", "{", "an object")}

@@ -1,7 +1,7 @@
 package main
 
-// Exec handlers: a program gets the attempt on standard input, and what it
-// writes to standard output is the outcome.
+// Exec handlers: a program gets the attempt on standard input, and its standard
+// output is the outcome.
 
 import (
 	"bytes"
@@ -24,18 +24,18 @@ import (
 const (
 	execNotAllowed = "the handler is a program, and worker.allow_exec is off"
 
-	// execPipeGrace is how long pipes are read on after a program has ended and
-	// its group was killed: only what left the group can still hold them.
+	// execPipeGrace is how long pipes are read after a program has ended and its
+	// group was killed. Only processes that left the group can still hold them.
 	execPipeGrace = time.Second
 )
 
-// parseProgram reads what stands after exec:.
+// parseProgram reads the text after exec:.
 func parseProgram(s string) (string, error) {
 	switch {
 	case s == "":
 		return "", errors.New("exec: names no program")
 	case strings.ContainsRune(s, 0):
-		return "", errors.New("the name of the program has a NUL character in it")
+		return "", errors.New("the name of the program has a NUL character")
 	case strings.ContainsRune(s, os.PathSeparator) && !filepath.IsAbs(s):
 		return "", errors.New("the program is neither an absolute path nor a bare name")
 	}
@@ -45,9 +45,9 @@ func parseProgram(s string) (string, error) {
 // programRunner runs programs as handlers.
 type programRunner struct {
 	allowed bool
-	dirs    []string // absolute: where programs with a bare name are looked for
+	dirs    []string // absolute: where to look for programs with a bare name
 	env     []string // of every program, sorted; some values are secret
-	workDir string   // "" means our own
+	workDir string   // "" means that of this process
 	limit   int64    // of a result, in bytes
 	grace   time.Duration
 }
@@ -72,8 +72,8 @@ func newProgramRunner(c *workerConfig, getenv func(string) string) *programRunne
 	return r
 }
 
-// absolutePathList makes the directories of a list absolute, because programs
-// may run in another directory than we do.
+// absolutePathList makes the directories of a list absolute, because programs may
+// run in another directory than this process.
 func absolutePathList(list string) string {
 	var dirs []string
 	for _, dir := range filepath.SplitList(list) {
@@ -84,8 +84,8 @@ func absolutePathList(list string) string {
 	return strings.Join(dirs, string(os.PathListSeparator))
 }
 
-// programEnv is the whole environment of a program. Settings of our own, with
-// secrets among them, are never in it.
+// programEnv returns the whole environment of a program. It never has this
+// service's own settings, some of which are secret.
 func programEnv(path string, extra map[string]string, getenv func(string) string) []string {
 	vars := map[string]string{"PATH": path}
 	for _, name := range [...]string{"HOME", "LANG", "TZ"} {
@@ -102,7 +102,7 @@ func programEnv(path string, extra map[string]string, getenv func(string) string
 	return env
 }
 
-// find is the path of a program, given as an absolute path or a bare name.
+// find returns the path of a program, given as an absolute path or a bare name.
 func (r *programRunner) find(program string) (string, error) {
 	if filepath.IsAbs(program) {
 		return program, checkExecutable(program)
@@ -120,14 +120,14 @@ func checkExecutable(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return fmt.Errorf("look for the program: %w", err)
+		return fmt.Errorf("looking for the program: %w", err)
 	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
 		return fmt.Errorf("%s is not executable: %w", path, fs.ErrPermission)
 	}
 	return nil
 }
 
-// run has a program do the attempt.
+// run makes the attempt with a program.
 func (r *programRunner) run(ctx context.Context, program string, a *attempt) outcome {
 	args, problem := programArgs(a.config)
 	if problem != "" {
@@ -153,7 +153,7 @@ func (r *programRunner) run(ctx context.Context, program string, a *attempt) out
 	return o
 }
 
-// programArgs is the list of strings initialization.args.
+// programArgs returns the list of strings initialization.args.
 func programArgs(config []byte) (args []string, problem string) {
 	list := objectMember(config, "args")
 	if list == nil || jsonKind(list) == 'n' {
@@ -173,7 +173,7 @@ func programArgs(config []byte) (args []string, problem string) {
 	return args, problem
 }
 
-// notStarted is the outcome when no process could be made of a program.
+// notStarted returns the outcome of a program that could not be started.
 func notStarted(err error) outcome {
 	for _, passing := range [...]error{
 		syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ETXTBSY,
@@ -185,14 +185,14 @@ func notStarted(err error) outcome {
 	return typedFailure(programUnusableType, "start the program: %v", err)
 }
 
-// programRun is one run of a program, in a process group of its own.
+// programRun is one run of a program, which has its own process group.
 type programRun struct {
 	cmd    *exec.Cmd
 	stdout limitedOutput
 	stderr tailOutput
 
 	mu   sync.Mutex
-	gone bool // the group was killed and its number may become another's; guarded by mu
+	gone bool // the group was killed, and its number may be reused; guarded by mu
 }
 
 func (r *programRunner) command(ctx context.Context, path string, args []string) *programRun {
@@ -215,8 +215,8 @@ func (p *programRun) kill() error {
 	return syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 }
 
-// end kills the group for the last time. The program has ended; unless it was
-// waited for already, its number cannot be another's.
+// end kills the group for the last time. The program has ended. Its number cannot
+// be reused unless it was waited for.
 func (p *programRun) end() {
 	p.kill()
 	p.mu.Lock()
@@ -236,13 +236,13 @@ func (p *programRun) wait() {
 	reapOrphans(pid)
 }
 
-// outcome is what the program, which has ended, came to.
+// outcome returns the outcome of the program, which has ended.
 func (p *programRun) outcome(ctx context.Context, a *attempt) outcome {
 	if p.stdout.full {
 		return resultTooLarge(p.stdout.limit)
 	}
 	if p.cmd.ProcessState == nil {
-		return typedFailure("exec_unavailable", "the program's end was not seen")
+		return typedFailure("exec_unavailable", "the program's exit status is not known")
 	}
 	status := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if status.Signaled() {
@@ -258,12 +258,12 @@ func (p *programRun) outcome(ctx context.Context, a *attempt) outcome {
 	return parseReply(p.stdout.data, p.stdout.limit)
 }
 
-// limitedOutput keeps what is written to it, up to a limit.
+// limitedOutput keeps the data written to it, up to a limit.
 type limitedOutput struct {
 	limit int64
-	over  func() // called once more than that comes
+	over  func() // called when the limit is exceeded
 	data  []byte
-	full  bool // more than that came; data is gone
+	full  bool // the limit was exceeded, and data was dropped
 }
 
 func (w *limitedOutput) Write(p []byte) (int, error) {
@@ -278,10 +278,10 @@ func (w *limitedOutput) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tailOutput keeps the end of what is written to it.
+// tailOutput keeps the end of the data written to it.
 type tailOutput struct {
-	data []byte // the last maxErrorText bytes at least, or all there is
-	cut  bool   // data is not all of it
+	data []byte // at least the last maxErrorText bytes
+	cut  bool   // data is not complete
 }
 
 func (w *tailOutput) Write(p []byte) (int, error) {
@@ -293,7 +293,7 @@ func (w *tailOutput) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tail is the last maxErrorText bytes, from the start of a character on.
+// tail returns the last maxErrorText bytes, from the start of a character.
 func (w *tailOutput) tail() []byte {
 	data := w.data
 	if len(data) > maxErrorText {

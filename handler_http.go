@@ -1,6 +1,6 @@
 package main
 
-// HTTP handlers: the attempt is POSTed to a URL, and the reply is its outcome.
+// HTTP handlers: the attempt is posted to a URL, and the reply is its outcome.
 
 import (
 	"bytes"
@@ -17,17 +17,17 @@ import (
 	"time"
 )
 
-// maxRetryAfter is the longest wait that a Retry-After may ask for.
+// maxRetryAfter is the longest delay that a Retry-After may ask for.
 const maxRetryAfter = time.Hour
 
-// httpAddress is where an HTTP handler is.
+// httpAddress is the address of an HTTP handler.
 type httpAddress struct {
 	url           *url.URL // without credentials
-	authorization string   // the header value for the credentials that the URL had; secret
+	authorization string   // the header for the credentials in the URL; secret
 }
 
-// parseHTTPAddress reads the URL of a handler. Its errors repeat nothing of the
-// URL, which may hold a password in an unexpected place.
+// parseHTTPAddress reads the URL of a handler. Its errors do not repeat the URL,
+// which may hold a password in an unexpected place.
 func parseHTTPAddress(s string) (*httpAddress, error) {
 	u, err := url.Parse(s)
 	if err != nil || !validPort(u.Port()) {
@@ -51,15 +51,15 @@ func validPort(s string) bool {
 	return s == "" || err == nil && n > 0
 }
 
-// httpCaller calls HTTP handlers. It follows no redirect, knows no cookie, and
-// uses no proxy but the configured one.
+// httpCaller calls HTTP handlers. It follows no redirects, keeps no cookies, and
+// uses only the configured proxy.
 type httpCaller struct {
 	transport *http.Transport
 	header    http.Header // of every request; some values are secret
 	limit     int64       // of a result, in bytes
 }
 
-// newHTTPCaller makes a caller in any case; the error is about the proxy.
+// newHTTPCaller returns a caller in any case. The error is about the proxy.
 func newHTTPCaller(c *workerConfig, version string) (*httpCaller, error) {
 	h := http.Header{}
 	for name, value := range c.HTTPHeaders {
@@ -72,8 +72,8 @@ func newHTTPCaller(c *workerConfig, version string) (*httpCaller, error) {
 	return &httpCaller{transport: transport, header: h, limit: c.MaxResultBytes}, err
 }
 
-// newHandlerTransport keeps connections for as many parallel calls as there may
-// be, all of them to one host if need be.
+// newHandlerTransport keeps enough connections for all parallel calls to go to one
+// host.
 func newHandlerTransport(concurrency int, proxy *url.URL) *http.Transport {
 	t := &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: 30 * time.Second}).DialContext,
@@ -91,7 +91,7 @@ func newHandlerTransport(concurrency int, proxy *url.URL) *http.Transport {
 	return t
 }
 
-// parseHandlerProxy is the proxy's URL, nil for none.
+// parseHandlerProxy reads the proxy's URL. "" means no proxy.
 func parseHandlerProxy(s string) (*url.URL, error) {
 	if s == "" {
 		return nil, nil
@@ -103,11 +103,11 @@ func parseHandlerProxy(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// call has the handler at an address do the attempt.
+// call makes the attempt with the handler at an address.
 func (c *httpCaller) call(ctx context.Context, to *httpAddress, a *attempt) outcome {
 	req, err := c.request(ctx, to, a)
 	if err != nil {
-		return typedFailure(invalidHandlerType, "the URL makes no request")
+		return typedFailure(invalidHandlerType, "no request can be made to the URL")
 	}
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
@@ -138,7 +138,7 @@ func (c *httpCaller) request(ctx context.Context, to *httpAddress, a *attempt) (
 	return req, nil
 }
 
-// brokenCall is the outcome of a call that got no complete reply.
+// brokenCall returns the outcome of a call without a complete reply.
 func brokenCall(ctx context.Context, to *httpAddress, a *attempt, err error) outcome {
 	if o, ok := cutOff(ctx, a); ok {
 		return o
@@ -146,7 +146,7 @@ func brokenCall(ctx context.Context, to *httpAddress, a *attempt, err error) out
 	return typedFailure("network_error", "no reply from %s: %s", to.url.Host, cleanText([]byte(err.Error())))
 }
 
-// replied is the outcome that a reply stands for.
+// replied returns the outcome of a reply.
 func (c *httpCaller) replied(ctx context.Context, to *httpAddress, a *attempt, resp *http.Response) outcome {
 	switch resp.StatusCode / 100 {
 	case 2:
@@ -166,7 +166,7 @@ func (c *httpCaller) replied(ctx context.Context, to *httpAddress, a *attempt, r
 	return withStatus(o, resp)
 }
 
-// withStatus enters the reply's status in an error that has none.
+// withStatus sets the reply's status in an error that has none.
 func withStatus(o outcome, resp *http.Response) outcome {
 	if o.err != nil && o.err.statusCode == 0 {
 		o.err.statusCode = resp.StatusCode
@@ -182,14 +182,14 @@ func redirected(resp *http.Response) outcome {
 	return withStatus(o, resp)
 }
 
-// statusLine is the status with its standard text, whatever the reply calls it.
+// statusLine returns the status with its standard text.
 func statusLine(resp *http.Response) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 }
 
-// retryAfter is how long the reply asks to wait; 0 when it does not. A moment
-// is taken relative to the reply's Date, because clocks differ. One that is not
-// ahead still asks for a retry, now, instead of after the usual back-off.
+// retryAfter returns how long the reply asks to wait, or 0 if it does not. A date
+// is relative to the reply's Date, because clocks differ. One that has passed asks
+// for a retry now instead of after the usual back-off.
 func retryAfter(h http.Header) time.Duration {
 	value := strings.TrimSpace(h.Get("Retry-After"))
 	if value == "" {

@@ -125,10 +125,10 @@ func TestResolve(t *testing.T) {
 		{"exec:only-mapped", "builtin sum"},
 
 		{"builtin:noop", "builtin noop"},
-		{"builtin:nope", `builtin refused: invalid_handler permanent: there is no builtin "nope"; ` +
-			"there are noop, echo, sleep, fail, flaky, sum, decide, batch, tally"},
-		{"builtin:", `builtin refused: invalid_handler permanent: there is no builtin ""; ` +
-			"there are noop, echo, sleep, fail, flaky, sum, decide, batch, tally"},
+		{"builtin:nope", `builtin refused: invalid_handler permanent: unknown builtin "nope"; ` +
+			"want noop, echo, sleep, fail, flaky, sum, decide, batch or tally"},
+		{"builtin:", `builtin refused: invalid_handler permanent: unknown builtin ""; ` +
+			"want noop, echo, sleep, fail, flaky, sum, decide, batch or tally"},
 		{"http://127.0.0.1:9000/a?b=c#d", "http http://127.0.0.1:9000/a?b=c"},
 		{"HTTPS://[::1]:443", "http https://[::1]:443"},
 		{"http://me:s3cret@h/a", "http http://h/a"},
@@ -229,7 +229,7 @@ func TestConfigurationProblemsComeTogether(t *testing.T) {
 		DefaultHandler: "http://h:x/",
 		HTTPProxy:      "proxy:s3cret@h",
 	}, "1", handlerTestEnv)
-	want := `worker.handlers: "A": there is no builtin "nope"; there are noop, echo, sleep, fail, flaky, sum, decide, batch, tally
+	want := `worker.handlers: "A": unknown builtin "nope"; want noop, echo, sleep, fail, flaky, sum, decide, batch or tally
 worker.handlers: "B*": the URL has no host
 worker.handlers: "C": the target is not builtin:…, http://…, https://… or exec:…
 worker.handlers: "E": the program is neither an absolute path nor a bare name

@@ -601,7 +601,7 @@ func TestHandlerAvailable(t *testing.T) {
 func TestHandlerAvailableElsewhere(t *testing.T) {
 	o := serviceTest{extra: []string{testTemplate("x", stepSpec{name: "a", callable: "exec:absent"})}}
 	s := newTestServer(t, o)
-	s.svc.handlers = outsideOnly()
+	s.svc.templates.handlers = outsideOnly()
 	if got := s.do("GET", "/stepwell/handlers/t/x", "").want(200).get("available"); got != true {
 		t.Errorf("got available %v; want it for outside actors to run", got)
 	}

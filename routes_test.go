@@ -289,7 +289,7 @@ func TestDisabledAuthenticationLetsEverybodyIn(t *testing.T) {
 				wantLetIn.check(t, row.pattern+", "+c.name, s.ask(row.pattern, c.lines...))
 			}
 		}
-		if log := s.log.String(); strings.Contains(log, "refused") || strings.Contains(log, "let in") {
+		if log := s.log.String(); strings.Contains(log, "refused") || strings.Contains(log, "admitted") {
 			t.Errorf("got %s; want nothing said of callers", log)
 		}
 	}
@@ -327,9 +327,9 @@ func TestAdmissionIsLogged(t *testing.T) {
 	s := newAuthSurface(t, "orchestration", unchanged)
 	k := tokenMaker{t, map[string]string{}}
 	for _, tt := range []struct{ line, want string }{
-		{k.with("tasks:list"), "DEBUG a request was let in route=GET /v1/tasks request_id=r1 subject=ci method=jwt"},
+		{k.with("tasks:list"), "DEBUG a request was admitted route=GET /v1/tasks request_id=r1 subject=ci method=jwt"},
 		{"X-API-Key: the-key-that-may-do-everything",
-			"DEBUG a request was let in route=GET /v1/tasks request_id=r1 subject=root method=api_key"},
+			"DEBUG a request was admitted route=GET /v1/tasks request_id=r1 subject=root method=api_key"},
 		{k.with("tasks:read"), "INFO a request was refused route=GET /v1/tasks request_id=r1 subject=ci method=jwt " +
 			"status=403 reason=forbidden detail=Missing required permission: tasks:list"},
 		{"X-A: b", "INFO a request was refused route=GET /v1/tasks request_id=r1 method=none status=401 " +

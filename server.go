@@ -1,7 +1,13 @@
 package main
 
-// HTTP, below the routes: the server and its limits, how a request is read and
-// an answer written, and the one place where an error becomes a response.
+// The server family: the HTTP machinery that all surfaces share. It knows services,
+// whose answers it writes and whose figures it reports; it does not know which
+// routes exist or what they mean.
+//
+//	server.go          listeners, route tables, the way of a request through a surface, who may send it
+//	server_request.go  reading requests, writing answers, and turning errors into responses
+//	server_metrics.go  GET /metrics and the health routes of the roles
+//	server_docs.go     the OpenAPI documents and the page that shows them
 
 import (
 	"cmp"
@@ -20,6 +26,8 @@ import (
 	"time"
 )
 
+// Listeners.
+
 // Limits on slow clients.
 const (
 	headerTimeout  = 10 * time.Second
@@ -28,10 +36,111 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
+// httpServer serves a handler on an open listener.
+type httpServer struct {
+	listener net.Listener
+	server   *http.Server
+}
+
+func newHTTPServer(l net.Listener, h http.Handler, logger *slog.Logger) *httpServer {
+	return &httpServer{l, &http.Server{
+		Handler:           h,
+		BaseContext:       ofListener,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      2 * requestTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          log.New(debugWriter{logger}, "", 0),
+	}}
+}
+
+// debugWriter logs net/http's messages about clients at the level debug.
+type debugWriter struct{ log *slog.Logger }
+
+func (d debugWriter) Write(p []byte) (int, error) {
+	d.log.Debug("http server", "message", strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+// url returns a URL that reaches the server from this machine.
+func (h *httpServer) url() string { return reachableURL(h.listener.Addr().String()) }
+
+// reachableURL returns a URL that reaches a listen address from this machine. For
+// an address of all interfaces it uses loopback.
+func reachableURL(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
+
+// gate is the handler of a listener. It passes requests to the current surface,
+// which a reset replaces, and to starting until there is one.
+type gate struct {
+	starting http.Handler
+	surface  atomic.Pointer[http.Handler]
+}
+
+func (g *gate) open(h http.Handler) { g.surface.Store(&h) }
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s := g.surface.Load(); s != nil {
+		(*s).ServeHTTP(w, r)
+		return
+	}
+	g.starting.ServeHTTP(w, r)
+}
+
+// Rows of route tables.
+
 // handlerFunc answers a request with a value, which is encoded as JSON with
 // status 200 unless its type says otherwise (see writeReply), or with an error.
 // Headers are set on w.
 type handlerFunc func(w http.ResponseWriter, r *http.Request) (any, error)
+
+// route is one row of a route table. A caller needs one of the permissions; without
+// any the route is public.
+type route struct {
+	pattern     string // a pattern of net/http's ServeMux
+	permissions []permission
+	handle      handlerFunc
+}
+
+func needs(p ...permission) []permission { return p }
+
+var public []permission
+
+// patterns returns the patterns of the row: one under /v1 answers under /api/v1, too.
+func (r route) patterns() []string {
+	method, path, _ := strings.Cut(r.pattern, " ")
+	if strings.HasPrefix(path, "/v1/") {
+		return []string{r.pattern, method + " /api" + path}
+	}
+	return []string{r.pattern}
+}
+
+// configRoute is the row that config_endpoint_enabled switches on or off.
+const configRoute = "GET /config"
+
+// enabled returns the rows that the configuration of a role leaves on. A row that
+// is off is answered like any unknown path, to every caller.
+func (c *roleWebConfig) enabled(rows []route) []route {
+	if c.ConfigEndpointEnabled {
+		return rows
+	}
+	return slices.DeleteFunc(rows, func(r route) bool { return r.pattern == configRoute })
+}
+
+// servedRoute is a row with the rules by which a surface serves it.
+type servedRoute struct {
+	route
+	controls bool  // controls the service: a caller needs every permission, and credentials hold in real time
+	maxBody  int64 // bytes; 0 for the surface's limit
+}
+
+// Surfaces.
 
 // surface is one HTTP API: a route table and the form of its errors.
 type surface struct {
@@ -39,7 +148,7 @@ type surface struct {
 	name    string // orchestration, worker or mount
 	log     *slog.Logger
 	auth    *authenticator
-	guard   *hostGuard    // nil where callers are asked for credentials
+	guard   *hostGuard    // nil with authentication
 	parts   *surfaceParts // shared with the surfaces of other services
 	rows    []servedRoute
 	stats   *httpStats
@@ -49,21 +158,21 @@ type surface struct {
 	openapi func() ([]byte, error) // its OpenAPI document
 	docs    *docsSite
 
-	taskPath func(r *http.Request, id uuid) string // where the caller finds a task
+	taskPath func(r *http.Request, id uuid) string // the path of a task for this caller
 
 	extension surfaceExtension // nil without one
 }
 
-// surfaceExtension is an extension of a service that extends its surfaces, too.
+// surfaceExtension is a service's extension that also extends its surfaces.
 type surfaceExtension interface {
 	// extend adds to the orchestration role's surface.
 	extend(s *surface, shared *surfaceCache)
-	// watch sees a request to any surface before its body is read. It returns who
-	// is to see the rest of it, or nil.
+	// watch sees a request to any surface before its body is read. It returns a
+	// watch of the rest of the request, or nil.
 	watch(s *surface, r *http.Request) requestWatch
 }
 
-// requestWatch sees what becomes of one request.
+// requestWatch sees how one request goes on.
 type requestWatch interface {
 	admitted(r *http.Request) // with its security context
 	answered(status int, began instant)
@@ -78,7 +187,7 @@ func newSurface(svc *service, shared *surfaceCache, name string, encode func(*fa
 	x, _ := svc.extension.(surfaceExtension)
 	return &surface{
 		extension: x, guard: guard, auth: auth, docs: shared.docs(&svc.cfg.Docs),
-		openapi: shared.document(auth.config.APIKeyHeader, name), parts: shared.of(name),
+		openapi: shared.document(auth.config.APIKeyHeader, name), parts: shared.partsOf(name),
 		svc: svc, name: name, log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
@@ -87,47 +196,20 @@ func newSurface(svc *service, shared *surfaceCache, name string, encode func(*fa
 // handle registers the routes of a table.
 func (s *surface) handle(routes []route) {
 	for _, row := range routes {
-		s.serve(servedRoute{route: row})
+		s.handleRow(servedRoute{route: row})
 	}
 }
 
-// serve registers one row.
-func (s *surface) serve(row servedRoute) {
-	s.parts.route(len(s.rows), row.route)
+// handleRow registers one row.
+func (s *surface) handleRow(row servedRoute) {
+	s.parts.register(len(s.rows), row.route)
 	s.rows = append(s.rows, row)
 }
 
-// answer answers a request that a row matches.
-func (s *surface) answer(w *recorder, r *http.Request, row servedRoute) {
-	w.matched = true
-	if err := s.checkGuard(w, r, row); err != nil {
-		s.writeError(w, r, err)
-		return
-	}
-	r, err := s.admit(w, r, row)
-	if err == nil && w.watch != nil {
-		w.watch.admitted(r)
-	}
-	limit := cmp.Or(row.maxBody, s.maxBody)
-	if err == nil && r.ContentLength > limit {
-		err = bodyTooLarge(limit) // without asking for it
-	}
-	if err == nil {
-		r.Body = http.MaxBytesReader(w, r.Body, limit)
-		var v any
-		if v, err = row.handle(w, r); err == nil {
-			err = writeReply(w, v)
-		}
-	}
-	if err != nil {
-		s.writeError(w, r, err)
-	}
-}
-
-// ServeHTTP answers every request: matched ones by their route, others by a
-// 404 or 405 in the surface's own form.
+// ServeHTTP answers a request by the row that it matches, or else with a 404 or 405
+// in the surface's form.
 func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	began := realNow() // also where the service's own time stands still
+	began := realNow() // even if the service's clock is frozen
 	id := requestID(r, s.svc.ids)
 	rec := &recorder{ResponseWriter: w, surface: s, requestID: id}
 	if s.extension != nil {
@@ -141,7 +223,34 @@ func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// finish ends every request: a panic becomes a 500, and all are counted.
+// answer answers a request that matches a row.
+func (s *surface) answer(w *recorder, r *http.Request, row servedRoute) {
+	w.matched = true
+	if err := s.checkGuard(w, r, row); err != nil {
+		s.writeError(w, r, err)
+		return
+	}
+	r, err := s.admit(w, r, row)
+	if err == nil && w.watch != nil {
+		w.watch.admitted(r)
+	}
+	limit := cmp.Or(row.maxBody, s.maxBody)
+	if err == nil && r.ContentLength > limit {
+		err = bodyTooLarge(limit) // before a client that expects 100 Continue sends it
+	}
+	if err == nil {
+		r.Body = http.MaxBytesReader(w, r.Body, limit)
+		var v any
+		if v, err = row.handle(w, r); err == nil {
+			err = writeReply(w, v)
+		}
+	}
+	if err != nil {
+		s.writeError(w, r, err)
+	}
+}
+
+// finish ends a request: it turns a panic into a 500, and counts the request.
 func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
 	if p := recover(); p != nil {
 		if p == http.ErrAbortHandler {
@@ -160,7 +269,7 @@ func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
 	}
 }
 
-// writeUnmatched replaces what the mux said about a path or method it lacks.
+// writeUnmatched replaces the mux's answer to an unknown path or method.
 func (s *surface) writeUnmatched(rec *recorder, r *http.Request) {
 	rec.matched, rec.unmatched = true, true
 	h := rec.Header()
@@ -172,15 +281,15 @@ func (s *surface) writeUnmatched(rec *recorder, r *http.Request) {
 	s.writeError(rec, r, f)
 }
 
-// recorder notes the status, and swallows the mux's own answers.
+// recorder records the status of the response, and drops the mux's own answers.
 type recorder struct {
 	http.ResponseWriter
 	surface   *surface
 	requestID string
-	watch     requestWatch // nil when nobody watches
+	watch     requestWatch // nil without one
 	status    int
-	matched   bool // one of our handlers has the request
-	unmatched bool // none had
+	matched   bool // a row matched, or writeUnmatched answers
+	unmatched bool // writeUnmatched answered
 }
 
 func (w *recorder) WriteHeader(status int) {
@@ -200,10 +309,10 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap serves http.ResponseController.
+// Unwrap is for http.ResponseController.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// requestID is the caller's id of a request, or a new one.
+// requestID returns the id that the caller gave to a request, or a new one.
 func requestID(r *http.Request, ids *idSource) string {
 	if id := r.Header.Get("X-Request-Id"); saneRequestID(id) {
 		return id
@@ -211,8 +320,8 @@ func requestID(r *http.Request, ids *idSource) string {
 	return ids.reserve(1).String()
 }
 
-// saneRequestID accepts what may be echoed and logged: 1 to 128 visible
-// characters of the usual kinds.
+// saneRequestID reports whether an id may be echoed and logged: 1 to 128 letters,
+// digits and common separators.
 func saneRequestID(id string) bool {
 	if len(id) == 0 || len(id) > 128 {
 		return false
@@ -222,85 +331,32 @@ func saneRequestID(id string) bool {
 	}) < 0
 }
 
-// templateIn is the registered template that the path names.
-func (s *surface) templateIn(r *http.Request) (*template, error) {
-	return s.svc.templates.find(r.PathValue("namespace"), r.PathValue("name"), r.PathValue("version"))
-}
+// Parts of surfaces that do not depend on the service. All services of a process
+// share them, so that another service is cheap.
 
-// httpServer serves one surface on a listener that is open already.
-type httpServer struct {
-	listener net.Listener
-	server   *http.Server
-}
-
-func newHTTPServer(l net.Listener, h http.Handler, logger *slog.Logger) *httpServer {
-	return &httpServer{l, &http.Server{
-		Handler:           h,
-		BaseContext:       ofListener,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       requestTimeout,
-		WriteTimeout:      2 * requestTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          log.New(debugWriter{logger}, "", 0),
-	}}
-}
-
-// debugWriter takes net/http's own complaints about clients.
-type debugWriter struct{ log *slog.Logger }
-
-func (d debugWriter) Write(p []byte) (int, error) {
-	d.log.Debug("http server", "message", strings.TrimSpace(string(p)))
-	return len(p), nil
-}
-
-// url is where the server can be reached from this machine.
-func (h *httpServer) url() string { return reachableURL(h.listener.Addr().String()) }
-
-// reachableURL is how a listen address is reached from this machine: one that
-// stands for all interfaces, by loopback.
-func reachableURL(address string) string {
-	host, port, err := net.SplitHostPort(address)
-	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
-		host = "127.0.0.1"
-	}
-	return "http://" + net.JoinHostPort(host, port)
-}
-
-// What the surfaces of one kind have in common, whatever service they belong
-// to: made once for all services of a process, so that another one costs little.
-
-// surfaceCache is shared by services whose configurations differ in addresses
-// and in where state is kept, but not in what is served. A nil one shares nothing.
+// surfaceCache is shared by services whose configurations may differ in addresses
+// and storage, but serve the same routes. A nil cache shares nothing.
 type surfaceCache struct {
 	mu        sync.Mutex
-	parts     map[string]*surfaceParts          // by the surface's name; guarded by mu, as all below
-	documents map[string]func() ([]byte, error) // OpenAPI documents, by the surfaces in them
+	parts     map[string]*surfaceParts          // by the surface's name; guarded by mu, like all below
+	documents map[string]func() ([]byte, error) // OpenAPI documents by the surfaces in them
 	site      *docsSite
 }
 
-// surfaceParts leads from a path to the number of a row in the surface's table.
+// surfaceParts maps a path to the number of a row of the surface.
 type surfaceParts struct {
 	mux *http.ServeMux
 
 	mu     sync.Mutex
-	routed int // rows that mux has; guarded by mu
-}
-
-// rowNumber answers by the row of that number of the surface that was asked.
-type rowNumber int
-
-func (n rowNumber) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	rec := w.(*recorder)
-	rec.surface.answer(rec, r, rec.surface.rows[n])
+	routed int // the rows in mux; guarded by mu
 }
 
 func newSurfaceCache() *surfaceCache {
 	return &surfaceCache{parts: map[string]*surfaceParts{}, documents: map[string]func() ([]byte, error){}}
 }
 
-// of is the parts of a surface.
-func (c *surfaceCache) of(name string) *surfaceParts {
+// partsOf returns the parts of a surface.
+func (c *surfaceCache) partsOf(name string) *surfaceParts {
 	if c == nil {
 		return &surfaceParts{mux: http.NewServeMux()}
 	}
@@ -312,20 +368,7 @@ func (c *surfaceCache) of(name string) *surfaceParts {
 	return c.parts[name]
 }
 
-// route registers the n-th row of the table, unless another surface did.
-func (p *surfaceParts) route(n int, row route) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n < p.routed {
-		return
-	}
-	p.routed++
-	for _, pattern := range row.patterns() {
-		p.mux.Handle(pattern, rowNumber(n))
-	}
-}
-
-// document is openAPIDocument.
+// document is openAPIDocument, cached.
 func (c *surfaceCache) document(apiKeyHeader, surface string, also ...string) func() ([]byte, error) {
 	if c == nil {
 		return openAPIDocument(surface, apiKeyHeader, also...)
@@ -339,6 +382,7 @@ func (c *surfaceCache) document(apiKeyHeader, surface string, also ...string) fu
 	return c.documents[key]
 }
 
+// docs is newDocsSite, cached.
 func (c *surfaceCache) docs(cfg *docsConfig) *docsSite {
 	if c == nil {
 		return newDocsSite(cfg)
@@ -351,12 +395,32 @@ func (c *surfaceCache) docs(cfg *docsConfig) *docsSite {
 	return c.site
 }
 
-// The authentication step of the surfaces: between finding the route and reading
-// the body it finds out who asks, and refuses who may not.
+// register registers the n-th row, unless another surface has done so.
+func (p *surfaceParts) register(n int, row route) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n < p.routed {
+		return
+	}
+	p.routed++
+	for _, pattern := range row.patterns() {
+		p.mux.Handle(pattern, rowNumber(n))
+	}
+}
 
-// admit is the request with its security context when the caller may go on, or
-// why not. Public routes take everybody, whatever credentials came. Nothing of
-// the body is read.
+// rowNumber answers with that row of the surface that has the request.
+type rowNumber int
+
+func (n rowNumber) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	rec := w.(*recorder)
+	rec.surface.answer(rec, r, rec.surface.rows[n])
+}
+
+// Admission: after a request matches a route and before its body is read, the
+// surface finds out who sent it and refuses callers without permission.
+
+// admit returns the request with the caller's security context, or an error if the
+// caller may not use the route. Public routes ignore credentials.
 func (s *surface) admit(w http.ResponseWriter, r *http.Request, row servedRoute) (*http.Request, error) {
 	if len(row.permissions) == 0 {
 		return r, nil
@@ -399,9 +463,9 @@ func setRefusalHeaders(h http.Header, f *failure) {
 	h.Set("WWW-Authenticate", `Bearer error="`+code+`"`)
 }
 
-// credentialTime is what the times in credentials are held against: real time,
-// unless fixture mode was told otherwise. The control API stays within reach
-// wherever the virtual clock stands.
+// credentialTime returns the time at which credentials must be valid: real time,
+// unless fixture mode is configured to use the virtual clock. Routes that control
+// the service use real time, so that they work whatever the virtual time is.
 func (s *surface) credentialTime(row servedRoute) instant {
 	f := &s.svc.cfg.Fixture
 	if f.Enabled && f.VirtualCredentials && !row.controls && s.auth.forward == nil {
@@ -410,19 +474,18 @@ func (s *surface) credentialTime(row servedRoute) instant {
 	return s.auth.clock.now()
 }
 
-// leaveBody lets the answer go out at once. On a connection that stays, net/http
-// would first read a good part of a body that nobody wants, for as long as the
-// client likes to take.
+// leaveBody closes the connection after the answer if the request has a body. To
+// keep the connection, net/http would first read much of the unwanted body, as
+// slowly as the client sends it.
 func leaveBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		w.Header().Set("Connection", "close")
 	}
 }
 
-// logAdmission says who was let in and who was not, and why. A credential is
-// nowhere in it.
+// logAdmission logs who was admitted or refused, and why, without credentials.
 func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *securityContext, f *failure) {
-	level, message := slog.LevelDebug, "a request was let in"
+	level, message := slog.LevelDebug, "a request was admitted"
 	switch {
 	case f == nil && sc.method == authByNothing:
 		return
@@ -450,17 +513,16 @@ func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *secur
 	s.log.LogAttrs(r.Context(), level, message, attrs...)
 }
 
-// mayReadContexts tells whether the caller may see the context of a task,
-// wherever it appears.
+// mayReadContexts reports whether the caller may see the contexts of tasks.
 func mayReadContexts(ctx context.Context) bool { return securityOf(ctx).may(permTasksContextRead) }
 
-// The guard against pages of others: where nobody is asked for credentials, a
-// browser must not be made to change things here by a page from elsewhere.
+// The host guard. Without authentication, any web page that a user visits could
+// make the browser send requests here; the guard refuses those.
 
-// hostGuard says which names and origins are our own. It is never changed.
+// hostGuard knows the names and origins of this service. It is immutable.
 type hostGuard struct {
-	hosts   map[string]bool // that are never foreign, beside loopback ones
-	origins map[string]bool // that may do what our own pages may
+	hosts   map[string]bool // never foreign, like loopback names
+	origins map[string]bool // their pages are treated like our own
 }
 
 func newHostGuard(web *webConfig, listen string) *hostGuard {
@@ -477,7 +539,7 @@ func newHostGuard(web *webConfig, listen string) *hostGuard {
 	return g
 }
 
-// listen is the configured address of a role.
+// listen returns the configured address of a role.
 func (c *Config) listen(role string) string {
 	if role == "worker" {
 		return c.Worker.Web.Listen
@@ -485,8 +547,20 @@ func (c *Config) listen(role string) string {
 	return c.Orchestration.Web.Listen
 }
 
-// check refuses what a page from elsewhere may have sent, on a route that
-// changes something or controls the service.
+// checkGuard is hostGuard.check for a surface without authentication.
+func (s *surface) checkGuard(w http.ResponseWriter, r *http.Request, row servedRoute) error {
+	if s.guard == nil {
+		return nil
+	}
+	err := s.guard.check(r, row)
+	if err != nil {
+		leaveBody(w, r)
+	}
+	return err
+}
+
+// check refuses a request that a foreign page may have sent to a route that changes
+// something or controls the service.
 func (g *hostGuard) check(r *http.Request, row servedRoute) error {
 	if strings.HasPrefix(row.pattern, "GET ") && !row.controls {
 		return nil
@@ -502,8 +576,8 @@ func (g *hostGuard) check(r *http.Request, row servedRoute) error {
 	return nil
 }
 
-// foreignOrigin tells whether an origin is neither the one that was asked nor
-// one that may do the same.
+// foreignOrigin reports whether an origin is neither that of the request's host nor
+// an allowed one.
 func (g *hostGuard) foreignOrigin(origin, host string) bool {
 	origin = strings.ToLower(origin)
 	_, asked, ok := strings.Cut(origin, "://")
@@ -511,12 +585,13 @@ func (g *hostGuard) foreignOrigin(origin, host string) bool {
 	case origin == "" || g.origins[origin]:
 		return false
 	case !ok:
-		return true // null, as of a file or a sandboxed frame
+		return true // null: the origin of a file or a sandboxed frame
 	}
 	return asked != strings.ToLower(host) && g.foreignHost(asked)
 }
 
-// foreignHost tells whether host, with or without a port, is no name of ours.
+// foreignHost reports whether host, with or without a port, is not a name of this
+// service.
 func (g *hostGuard) foreignHost(host string) bool {
 	name := hostName(host)
 	return name != "" && !g.hosts[name] && !isLoopbackName(name)
@@ -525,89 +600,13 @@ func (g *hostGuard) foreignHost(host string) bool {
 // listenerKey is the key of a listener's address in the contexts of its requests.
 type listenerKey struct{}
 
-// ofListener is the context that requests to a listener descend from.
+// ofListener returns the base context of requests to a listener.
 func ofListener(l net.Listener) context.Context {
 	return context.WithValue(context.Background(), listenerKey{}, l.Addr())
 }
 
-// onLoopback tells whether a request came to a listener that only this machine reaches.
+// onLoopback reports whether a request came to a listener on a loopback address.
 func onLoopback(ctx context.Context) bool {
 	a, ok := ctx.Value(listenerKey{}).(*net.TCPAddr)
 	return ok && a.IP.IsLoopback()
-}
-
-// checkGuard is hostGuard.check where callers are not asked for credentials.
-func (s *surface) checkGuard(w http.ResponseWriter, r *http.Request, row servedRoute) error {
-	if s.guard == nil {
-		return nil
-	}
-	err := s.guard.check(r, row)
-	if err != nil {
-		leaveBody(w, r)
-	}
-	return err
-}
-
-// taskPath is where a task is found, under the prefix that the caller used.
-func taskPath(r *http.Request, id uuid) string {
-	if strings.HasPrefix(r.URL.Path, "/api/") {
-		return "/api/v1/tasks/" + id.String()
-	}
-	return "/v1/tasks/" + id.String()
-}
-
-// route is one row. Its permissions are alternatives; none means public.
-type route struct {
-	pattern     string // a pattern of net/http's ServeMux
-	permissions []permission
-	handle      handlerFunc
-}
-
-// servedRoute is a row as a surface serves it.
-type servedRoute struct {
-	route
-	controls bool  // it controls the service itself: a caller needs all of the permissions, at the machine's time
-	maxBody  int64 // in bytes; 0 for the usual limit
-}
-
-// patterns is where the row answers: under /api/v1 too when it is under /v1.
-func (r route) patterns() []string {
-	method, path, _ := strings.Cut(r.pattern, " ")
-	if strings.HasPrefix(path, "/v1/") {
-		return []string{r.pattern, method + " /api" + path}
-	}
-	return []string{r.pattern}
-}
-
-// configRoute is the row that config_endpoint_enabled switches on or off.
-const configRoute = "GET /config"
-
-// enabled returns the rows that the configuration of a role leaves on. A row that
-// is off is answered like any unknown path, to every caller.
-func (c *roleWebConfig) enabled(rows []route) []route {
-	if c.ConfigEndpointEnabled {
-		return rows
-	}
-	return slices.DeleteFunc(rows, func(r route) bool { return r.pattern == configRoute })
-}
-
-func needs(p ...permission) []permission { return p }
-
-var public []permission
-
-// gate is the handler of a listener: it passes requests on to the current
-// surface, which a reset replaces, and until the first one is open to starting.
-type gate struct {
-	starting http.Handler
-	surface  atomic.Pointer[http.Handler]
-}
-
-func (g *gate) open(h http.Handler) { g.surface.Store(&h) }
-
-func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if s := g.surface.Load(); s != nil {
-		(*s).ServeHTTP(w, r)
-		return
-	}
-	g.starting.ServeHTTP(w, r)
 }

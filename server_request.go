@@ -1,5 +1,8 @@
 package main
 
+// Reading requests and writing answers: bodies, queries and paths, waiting for a
+// task and creating one, and the one place where an error becomes a response.
+
 import (
 	"bytes"
 	"cmp"
@@ -19,133 +22,19 @@ import (
 	"time"
 )
 
-// requestMarkOf is the mark of a request with an Idempotency-Key to a route. The
-// route is the same under every prefix, the body one that passed checkJSON.
-func requestMarkOf(r *http.Request, route string, body []byte) (m requestMark, err error) {
-	given := r.Header["Idempotency-Key"]
-	if len(given) == 0 {
-		return m, nil
-	}
-	if len(given) > 1 || !visible(given[0]) || len(given[0]) > maxReplayKey {
-		return m, failf(badRequest, "the header Idempotency-Key must be given once, with 1 to %d visible characters", maxReplayKey)
-	}
-	m.key = hashOf([]byte(subjectOf(r.Context())), []byte(route), []byte(given[0]))
-	m.body = hashOf(canonicalJSON(nil, body))
-	return m, nil
-}
+// Bodies.
 
-// visible reports whether a text is not empty and of visible ASCII characters alone.
-func visible(s string) bool {
-	for _, c := range []byte(s) {
-		if c < '!' || c > '~' {
-			return false
-		}
-	}
-	return s != ""
-}
-
-var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-// maxPooledBuffer is the largest buffer worth keeping.
-const maxPooledBuffer = 256 << 10
-
-func putBuffer(b *bytes.Buffer) {
-	if b.Cap() <= maxPooledBuffer {
-		b.Reset()
-		buffers.Put(b)
-	}
-}
-
-// Answers of handlers that are not simply JSON with status 200.
-type (
-	// reply is JSON with another status.
-	reply struct {
-		status int
-		body   any
-	}
-	// textReply is a body that is sent as it is, with status 200.
-	textReply struct {
-		contentType string
-		body        []byte
-	}
-	// noContent is status 204, without a body.
-	noContent struct{}
-	// written is the answer of a handler that wrote its response itself.
-	written struct{}
-)
-
-// jsonText is a value that appends its own JSON, without reflection.
-type jsonText interface{ appendJSON(b []byte) []byte }
-
-// writeReply writes what a handler returned.
-func writeReply(w http.ResponseWriter, v any) error {
-	switch v := v.(type) {
-	case reply:
-		return writeJSON(w, v.status, v.body)
-	case textReply:
-		writeBody(w, http.StatusOK, v.contentType, v.body)
-	case noContent:
-		w.WriteHeader(http.StatusNoContent)
-	case written:
-	default:
-		return writeJSON(w, http.StatusOK, v)
-	}
-	return nil
-}
-
-// writeJSON encodes v before anything is sent, so that a failure to encode is
-// still an error that can be answered.
-func writeJSON(w http.ResponseWriter, status int, v any) error {
-	b := buffers.Get().(*bytes.Buffer)
-	defer putBuffer(b)
-	if text, ok := v.(jsonText); ok {
-		b.Write(append(text.appendJSON(b.AvailableBuffer()), '\n'))
-	} else if err := encodeJSON(b, v); err != nil {
-		return fmt.Errorf("encoding the answer: %w", err)
-	}
-	writeBody(w, status, "application/json", b.Bytes())
-	return nil
-}
-
-// encodeJSON appends v and a newline, leaving <, > and & as they are.
-func encodeJSON(b *bytes.Buffer, v any) error {
-	enc := json.NewEncoder(b)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
-// extendWriting lets an answer go out that takes longer than most.
-func extendWriting(w http.ResponseWriter, by time.Duration) {
-	// A test's recorder has no deadline: hence no check.
-	http.NewResponseController(w).SetWriteDeadline(realNow().add(by + requestTimeout).time())
-}
-
-// extendReading lets a body arrive that takes longer than most.
-func extendReading(w http.ResponseWriter, by time.Duration) {
-	http.NewResponseController(w).SetReadDeadline(realDeadline(by)) // which a test's recorder has not
-}
-
-func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
-	h := w.Header()
-	h["Content-Type"] = []string{contentType}
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	h["X-Content-Type-Options"] = []string{"nosniff"}
-	w.WriteHeader(status)
-	w.Write(body) // an error means that the client went away
-}
-
-// bodyRules say in what the body of a request may differ from a JSON object.
+// bodyRules say how the body of a request may differ from an ordinary JSON object.
 type bodyRules struct {
 	optional bool // it may be absent or null
 	deeper   int  // how many levels deeper it may be than other JSON from outside
 }
 
-// readBody reads the body of a request, which must be one JSON object by the
-// rules for JSON from outside.
+// readBody reads the body of a request, which must be one JSON object that passes
+// checkJSON.
 func readBody(r *http.Request) ([]byte, error) { return bodyRules{}.read(r) }
 
-// read reads a body by other rules than those of readBody. It returns nil for a
-// body that is absent.
+// read reads a body by these rules. It returns nil for a body that is absent.
 func (rules bodyRules) read(r *http.Request) ([]byte, error) {
 	if r.ContentLength == 0 && rules.optional {
 		return nil, nil
@@ -157,7 +46,7 @@ func (rules bodyRules) read(r *http.Request) ([]byte, error) {
 	if _, err := b.ReadFrom(r.Body); err != nil {
 		return nil, readFailure(err)
 	}
-	if b.Len() > 0 { // its length need not have been announced
+	if b.Len() > 0 { // a chunked body has no Content-Length
 		if err := checkContentType(r); err != nil {
 			return nil, err
 		}
@@ -178,7 +67,7 @@ func (rules bodyRules) read(r *http.Request) ([]byte, error) {
 	return nil, failf(badRequest, "the body must be a JSON object")
 }
 
-// checkContentType asks for JSON. Without a body nothing is asked.
+// checkContentType requires the Content-Type of JSON, unless there is no body.
 func checkContentType(r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
@@ -200,7 +89,7 @@ func readFailure(err error) error {
 		return bodyTooLarge(large.Limit)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return failf(badRequest, "the body ended before its Content-Length")
+		return failf(badRequest, "the body is shorter than its Content-Length")
 	}
 	if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
 		return failf(badRequest, "the body did not arrive in time")
@@ -208,7 +97,28 @@ func readFailure(err error) error {
 	return &failure{kind: badRequest, message: "the body could not be read", cause: err}
 }
 
-// query is the parsed query of a request, read with checks.
+// bodyReader reads a body and keeps the error that ended it.
+type bodyReader struct {
+	body io.Reader
+	err  error // nil at the end of the body
+}
+
+func (b *bodyReader) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
+	if err != nil && err != io.EOF {
+		b.err = err
+	}
+	return n, err
+}
+
+// extendReading extends the read deadline for a body that takes long.
+func extendReading(w http.ResponseWriter, by time.Duration) {
+	http.NewResponseController(w).SetReadDeadline(realDeadline(by)) // a test's recorder has none
+}
+
+// Queries and paths.
+
+// query is the parsed query of a request. Its readers keep the first error.
 type query struct {
 	values url.Values
 	err    error
@@ -224,7 +134,8 @@ func queryOf(r *http.Request) *query {
 
 func (q *query) text(name string) string { return q.values.Get(name) }
 
-// number is an integer from lo to hi; absent or blank it is the standard.
+// number reads an integer from lo to hi. If it is absent or blank, number returns
+// standard.
 func (q *query) number(name string, standard, lo, hi int) int {
 	s := q.values.Get(name)
 	if s == "" || q.err != nil {
@@ -237,7 +148,7 @@ func (q *query) number(name string, standard, lo, hi int) int {
 	return n
 }
 
-// flag is true or false; absent or blank it is false.
+// flag reads true or false. If it is absent or blank, flag returns false.
 func (q *query) flag(name string) bool {
 	s := q.values.Get(name)
 	if q.err == nil && s != "" && s != "true" && s != "false" {
@@ -275,6 +186,24 @@ func filteredState(word string) (taskState, bool) {
 	return parseTaskState(word)
 }
 
+// pathID returns the id in a parameter of the path.
+func pathID(r *http.Request, name string) (uuid, error) {
+	s := r.PathValue(name)
+	id, ok := parseUUID(s)
+	if !ok {
+		return id, failf(invalidUUID, "%s: %.60q is not a UUID", name, s)
+	}
+	return id, nil
+}
+
+// stepPath returns the ids of a step and its task in the path.
+func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, err error) {
+	if taskID, err = pathID(r, taskName); err == nil {
+		stepID, err = pathID(r, stepName)
+	}
+	return taskID, stepID, err
+}
+
 // taskIn returns the task that a parameter of the path names.
 func (s *surface) taskIn(r *http.Request, name string) (*task, error) {
 	id, err := pathID(r, name)
@@ -301,23 +230,294 @@ func (s *surface) stepIn(r *http.Request, taskName, stepName string) (*task, int
 	return t, i, nil
 }
 
-// stepPath returns the ids of a step and its task in the path.
-func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, err error) {
-	if taskID, err = pathID(r, taskName); err == nil {
-		stepID, err = pathID(r, stepName)
-	}
-	return taskID, stepID, err
+// templateIn returns the registered template that the path names.
+func (s *surface) templateIn(r *http.Request) (*template, error) {
+	return s.svc.templates.find(r.PathValue("namespace"), r.PathValue("name"), r.PathValue("version"))
 }
 
-// pathID returns the id in a parameter of the path.
-func pathID(r *http.Request, name string) (uuid, error) {
-	s := r.PathValue(name)
-	id, ok := parseUUID(s)
-	if !ok {
-		return id, failf(invalidUUID, "%s: %.60q is not a UUID", name, s)
+// Waiting for a task.
+
+// Limits of a wait. The longest is long because a wait costs only memory.
+const (
+	standardWait = 30 * time.Second
+	maxWait      = time.Hour
+)
+
+// taskWait reads what a request for one task waits for, and for how long.
+func taskWait(r *http.Request) (wants stateSet, limit time.Duration, err error) {
+	q := queryOf(r)
+	if q.err != nil {
+		return 0, 0, q.err
 	}
-	return id, nil
+	wants = q.awaitedStates()
+	limit, given := q.wait("timeout")
+	if given && wants == 0 && q.err == nil {
+		q.err = failf(badRequest, "timeout belongs to wait, which is missing")
+	}
+	if !given {
+		limit = standardWait
+	}
+	return wants, limit, q.err
 }
+
+// wait reads a duration from 0 to maxWait. given is false if it is absent or blank.
+func (q *query) wait(name string) (d time.Duration, given bool) {
+	s := q.values.Get(name)
+	if s == "" || q.err != nil {
+		return 0, false
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 || d > maxWait {
+		q.err = failf(badRequest, "%s must be a duration like 30s or 1m30s, from 0s to 1h, not %.60q", name, s)
+	}
+	return d, true
+}
+
+// awaitedStates reads the parameter wait: terminal or one state, or no state if it
+// is absent or blank.
+func (q *query) awaitedStates() stateSet {
+	parse := func(word string) (stateSet, bool) {
+		if word == "terminal" {
+			return terminalStates, true
+		}
+		state, ok := filteredState(word)
+		return setOf(state), ok
+	}
+	if states := queryWord(q, "wait", parse, slices.Concat([]string{"terminal"}, stateWords)); states != nil {
+		return *states
+	}
+	return 0
+}
+
+// awaited returns the task that the path names, once it is in a state that the
+// request waits for, if any.
+func (s *surface) awaited(w http.ResponseWriter, r *http.Request, name string) (*task, error) {
+	wants, limit, err := taskWait(r)
+	if err != nil {
+		return nil, err
+	}
+	id, err := pathID(r, name)
+	if err != nil {
+		return nil, err
+	}
+	if wants == 0 {
+		return s.svc.store.view(id)
+	}
+	holdOpen(w, limit)
+	t, end, err := s.svc.tasks.await(r.Context(), id, wants, limit)
+	if err != nil {
+		return nil, err
+	}
+	setWaitEnd(w, end)
+	return t, nil
+}
+
+// holdOpen extends the deadlines of the connection for an answer after d.
+func holdOpen(w http.ResponseWriter, d time.Duration) {
+	c, end := http.NewResponseController(w), realDeadline(d+2*requestTimeout)
+	c.SetReadDeadline(end) // a test's recorder has none
+	c.SetWriteDeadline(end)
+}
+
+// setWaitEnd sets a header with the reason if a wait ended without success.
+func setWaitEnd(w http.ResponseWriter, end waitEnd) {
+	if end != waitReached {
+		w.Header()["X-Stepwell-Wait"] = []string{string(end)}
+	}
+}
+
+// Creating a task.
+
+// submit creates the task that a body describes, and sets the headers of the
+// answer. An Idempotency-Key holds for one route.
+func (s *surface) submit(w http.ResponseWriter, r *http.Request, route string, body []byte) (*submitted, error) {
+	b, err := readSubmission(r, route, body)
+	if err != nil {
+		return nil, err
+	}
+	if b.waits {
+		holdOpen(w, b.limit)
+	}
+	done, err := s.svc.tasks.submit(r.Context(), b)
+	if err != nil {
+		return nil, err
+	}
+	w.Header()["Location"] = []string{s.taskPath(r, done.task.id)}
+	if done.replayed {
+		w.Header()["Idempotency-Replayed"] = []string{"true"}
+	}
+	setWaitEnd(w, done.end)
+	return done, nil
+}
+
+// readSubmission reads a request to create a task.
+func readSubmission(r *http.Request, route string, body []byte) (b *submission, err error) {
+	query := queryOf(r)
+	b = &submission{mayRead: securityOf(r.Context()).may(permTasksRead)}
+	if query.err == nil {
+		b.limit, b.waits = query.wait("wait")
+	}
+	if query.err != nil {
+		return nil, query.err
+	}
+	if b.request, err = requestMarkOf(r, route, body); err != nil {
+		return nil, err
+	}
+	if b.taskRequest, err = parseTaskRequest(body); err != nil {
+		return nil, err
+	}
+	b.traceparent = saneTraceparent(r.Header.Get("Traceparent"))
+	b.subject = subjectOf(r.Context())
+	return b, nil
+}
+
+// status returns 202 if the caller waits for an end that has not come, else 201.
+func (d *submitted) status() int {
+	if d.end != waitReached {
+		return http.StatusAccepted
+	}
+	return http.StatusCreated
+}
+
+// requestMarkOf returns the mark of a request with an Idempotency-Key, or an empty
+// one without. The route is the same under every prefix; the body passed checkJSON.
+func requestMarkOf(r *http.Request, route string, body []byte) (m requestMark, err error) {
+	given := r.Header["Idempotency-Key"]
+	if len(given) == 0 {
+		return m, nil
+	}
+	if len(given) > 1 || !visible(given[0]) || len(given[0]) > maxReplayKey {
+		return m, failf(badRequest, "the header Idempotency-Key must be given once, with 1 to %d visible characters", maxReplayKey)
+	}
+	m.key = hashOf([]byte(subjectOf(r.Context())), []byte(route), []byte(given[0]))
+	m.body = hashOf(canonicalJSON(nil, body))
+	return m, nil
+}
+
+// visible reports whether s is not empty and has only visible ASCII characters.
+func visible(s string) bool {
+	for _, c := range []byte(s) {
+		if c < '!' || c > '~' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// saneTraceparent returns a W3C traceparent header, or "" if it is malformed.
+func saneTraceparent(h string) string {
+	const form = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-00"
+	if len(h) < len(form) || len(h) > 256 {
+		return ""
+	}
+	for i := range form {
+		if (h[i] == '-') != (form[i] == '-') || h[i] != '-' && unhex(h[i]) > 15 {
+			return ""
+		}
+	}
+	for _, c := range []byte(h[len(form):]) {
+		if c < 0x21 || c > 0x7e {
+			return ""
+		}
+	}
+	return h
+}
+
+// Answers.
+
+// The types of answers other than JSON with status 200.
+type (
+	// reply is JSON with another status.
+	reply struct {
+		status int
+		body   any
+	}
+	// textReply is a body that is sent as it is, with status 200.
+	textReply struct {
+		contentType string
+		body        []byte
+	}
+	// noContent is status 204, without a body.
+	noContent struct{}
+	// written is the answer of a handler that has written its response itself.
+	written struct{}
+)
+
+// writeReply writes what a handler returned.
+func writeReply(w http.ResponseWriter, v any) error {
+	switch v := v.(type) {
+	case reply:
+		return writeJSON(w, v.status, v.body)
+	case textReply:
+		writeBody(w, http.StatusOK, v.contentType, v.body)
+	case noContent:
+		w.WriteHeader(http.StatusNoContent)
+	case written:
+	default:
+		return writeJSON(w, http.StatusOK, v)
+	}
+	return nil
+}
+
+// jsonText is a value that appends its own JSON, without reflection.
+type jsonText interface{ appendJSON(b []byte) []byte }
+
+// writeJSON writes v as JSON. It encodes v first, so that an error can still be
+// answered.
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	b := buffers.Get().(*bytes.Buffer)
+	defer putBuffer(b)
+	if text, ok := v.(jsonText); ok {
+		b.Write(append(text.appendJSON(b.AvailableBuffer()), '\n'))
+	} else if err := encodeJSON(b, v); err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
+	}
+	writeBody(w, status, "application/json", b.Bytes())
+	return nil
+}
+
+// encodeJSON appends v and a newline. It does not escape <, > and &.
+func encodeJSON(b *bytes.Buffer, v any) error {
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
+	h := w.Header()
+	h["Content-Type"] = []string{contentType}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+	w.WriteHeader(status)
+	w.Write(body) // an error means that the client went away
+}
+
+// extendWriting extends the write deadline for an answer that takes long.
+func extendWriting(w http.ResponseWriter, by time.Duration) {
+	http.NewResponseController(w).SetWriteDeadline(realDeadline(by + requestTimeout)) // a test's recorder has none
+}
+
+// taskPath returns the path of a task under the prefix that the caller used.
+func taskPath(r *http.Request, id uuid) string {
+	if strings.HasPrefix(r.URL.Path, "/api/") {
+		return "/api/v1/tasks/" + id.String()
+	}
+	return "/v1/tasks/" + id.String()
+}
+
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// maxPooledBuffer is the largest buffer that is kept.
+const maxPooledBuffer = 256 << 10
+
+func putBuffer(b *bytes.Buffer) {
+	if b.Cap() <= maxPooledBuffer {
+		b.Reset()
+		buffers.Put(b)
+	}
+}
+
+// Errors.
 
 // failureForms gives each kind of failure its status and its names on the three
 // surfaces.
@@ -362,7 +562,7 @@ func roleStatus(k failureKind) int { return failureForms[k].status }
 
 func mountStatus(k failureKind) int { return cmp.Or(failureForms[k].mount.status, roleStatus(k)) }
 
-// writeError is the only code that turns an error into a response.
+// writeError turns an error into a response.
 func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	f, ok := errors.AsType[*failure](err)
 	if !ok {
@@ -420,7 +620,7 @@ func orchestrationError(f *failure, requestID string, _ instant) any {
 	return v
 }
 
-// with returns the body with one more member of the error at its end.
+// with returns the body with one more member at the end of the error.
 func (v errorView) with(m errorMember) any {
 	var b bytes.Buffer
 	if encodeJSON(&b, v.Error) != nil {
@@ -443,186 +643,12 @@ type workerErrorView struct {
 	RequestID string    `json:"request_id"`
 }
 
-// workerError is the body of an error of the worker role; of 401 and 403, for
-// which there is no word, the orchestration role's.
+// workerError returns the body of an error of the worker role. 401 and 403 have no
+// word and take the orchestration role's form.
 func workerError(f *failure, requestID string, now instant) any {
 	word := failureForms[f.kind].word
 	if word == "" {
 		return orchestrationError(f, requestID, now)
 	}
 	return workerErrorView{word, f.message, zonedTime(now), requestID}
-}
-
-// bodyReader keeps the error that ended the reading of a body.
-type bodyReader struct {
-	body io.Reader
-	err  error // nil at the end of the body
-}
-
-func (b *bodyReader) Read(p []byte) (int, error) {
-	n, err := b.body.Read(p)
-	if err != nil && err != io.EOF {
-		b.err = err
-	}
-	return n, err
-}
-
-// submit creates the task that a body asks for, and sets the headers of its
-// answer. The route is what an Idempotency-Key counts for.
-func (s *surface) submit(w http.ResponseWriter, r *http.Request, route string, body []byte) (*submitted, error) {
-	b, err := readSubmission(r, route, body)
-	if err != nil {
-		return nil, err
-	}
-	if b.waits {
-		holdOpen(w, b.limit)
-	}
-	done, err := s.svc.tasks.submit(r.Context(), b)
-	if err != nil {
-		return nil, err
-	}
-	w.Header()["Location"] = []string{s.taskPath(r, done.task.id)}
-	if done.replayed {
-		w.Header()["Idempotency-Replayed"] = []string{"true"}
-	}
-	setWaitEnd(w, done.end)
-	return done, nil
-}
-
-// readSubmission is the creation that a request asks for.
-func readSubmission(r *http.Request, route string, body []byte) (b *submission, err error) {
-	query := queryOf(r)
-	b = &submission{mayRead: securityOf(r.Context()).may(permTasksRead)}
-	if query.err == nil {
-		b.limit, b.waits = query.wait("wait")
-	}
-	if query.err != nil {
-		return nil, query.err
-	}
-	if b.request, err = requestMarkOf(r, route, body); err != nil {
-		return nil, err
-	}
-	if b.taskRequest, err = parseTaskRequest(body); err != nil {
-		return nil, err
-	}
-	b.traceparent = saneTraceparent(r.Header.Get("Traceparent"))
-	b.subject = subjectOf(r.Context())
-	return b, nil
-}
-
-// saneTraceparent passes on a W3C trace context header and drops anything else.
-func saneTraceparent(h string) string {
-	const form = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-00"
-	if len(h) < len(form) || len(h) > 256 {
-		return ""
-	}
-	for i := range form {
-		if (h[i] == '-') != (form[i] == '-') || h[i] != '-' && unhex(h[i]) > 15 {
-			return ""
-		}
-	}
-	for _, c := range []byte(h[len(form):]) {
-		if c < 0x21 || c > 0x7e {
-			return ""
-		}
-	}
-	return h
-}
-
-// status is 202 where the end that was to be awaited has not come.
-func (d *submitted) status() int {
-	if d.end != waitReached {
-		return http.StatusAccepted
-	}
-	return http.StatusCreated
-}
-
-// Limits of a wait. It costs memory only, so that the longest is long.
-const (
-	standardWait = 30 * time.Second
-	maxWait      = time.Hour
-)
-
-// wait is a duration from 0 to maxWait; given is false when it is absent or blank.
-func (q *query) wait(name string) (d time.Duration, given bool) {
-	s := q.values.Get(name)
-	if s == "" || q.err != nil {
-		return 0, false
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d < 0 || d > maxWait {
-		q.err = failf(badRequest, "%s must be a duration like 30s or 1m30s, from 0s to 1h, not %.60q", name, s)
-	}
-	return d, true
-}
-
-// awaitedStates are the states that wait names: terminal, or one state; none
-// when it is absent or blank.
-func (q *query) awaitedStates() stateSet {
-	parse := func(word string) (stateSet, bool) {
-		if word == "terminal" {
-			return terminalStates, true
-		}
-		state, ok := filteredState(word)
-		return setOf(state), ok
-	}
-	if states := queryWord(q, "wait", parse, slices.Concat([]string{"terminal"}, stateWords)); states != nil {
-		return *states
-	}
-	return 0
-}
-
-// taskWait is what a request for one task waits for, and for how long.
-func taskWait(r *http.Request) (wants stateSet, limit time.Duration, err error) {
-	q := queryOf(r)
-	if q.err != nil {
-		return 0, 0, q.err
-	}
-	wants = q.awaitedStates()
-	limit, given := q.wait("timeout")
-	if given && wants == 0 && q.err == nil {
-		q.err = failf(badRequest, "timeout belongs to wait, which is missing")
-	}
-	if !given {
-		limit = standardWait
-	}
-	return wants, limit, q.err
-}
-
-// awaited is the task that the path names: as it is, or once it is what the
-// request waits for.
-func (s *surface) awaited(w http.ResponseWriter, r *http.Request, name string) (*task, error) {
-	wants, limit, err := taskWait(r)
-	if err != nil {
-		return nil, err
-	}
-	id, err := pathID(r, name)
-	if err != nil {
-		return nil, err
-	}
-	if wants == 0 {
-		return s.svc.store.view(id)
-	}
-	holdOpen(w, limit)
-	t, end, err := s.svc.tasks.await(r.Context(), id, wants, limit)
-	if err != nil {
-		return nil, err
-	}
-	setWaitEnd(w, end)
-	return t, nil
-}
-
-// holdOpen puts off the deadlines of the connection, so that an answer after d
-// still arrives. Without it net/http would give up on the client meanwhile.
-func holdOpen(w http.ResponseWriter, d time.Duration) {
-	c, end := http.NewResponseController(w), realDeadline(d+2*requestTimeout)
-	c.SetReadDeadline(end) // what takes no deadlines, as in tests, needs none
-	c.SetWriteDeadline(end)
-}
-
-// setWaitEnd tells why a wait ended without what it was for.
-func setWaitEnd(w http.ResponseWriter, end waitEnd) {
-	if end != waitReached {
-		w.Header()["X-Stepwell-Wait"] = []string{string(end)}
-	}
 }

@@ -1,8 +1,12 @@
 package main
 
-// What a workflow template is once it is resolved, and how it is read back
-// from its normalized form. How that form comes about stands in
-// templateread.go and templatefields.go.
+// The template family: workflow templates, from definition to registry, and the
+// graphs of their steps. It uses base and config; it does not know tasks or what
+// runs steps.
+//
+//	template.go        the resolved template, its normalized form, registry, versions, loading
+//	template_read.go   reading a definition: fields, rules, environments, TOML
+//	template_graph.go  dependency graphs: order, cycles, levels, paths, dynamic steps
 
 import (
 	"bytes"
@@ -49,19 +53,19 @@ const (
 	stepBatchWorker         = "batch_worker"
 )
 
-// template is one resolved workflow definition; immutable once made. Its byte
-// slices are JSON texts, most of them parts of json.
+// template is one resolved workflow definition. It is immutable, and its byte
+// slices are JSON texts.
 type template struct {
 	namespace, name, version string
-	semver                   semver // version, read
+	semver                   semver // version, parsed
 	description              *string
 	strategy                 identityStrategy
 	defaultContext           []byte         // an object
-	lifecycle                *lifecycle     // nil when the template has none
+	lifecycle                *lifecycle     // nil if the template has none
 	steps                    []stepTemplate // in the order of the definition
-	order                    []int          // indexes, each after its parents; of the free, the first defined
+	order                    []int          // indexes, each after its parents; the first defined of the free ones
 	dynamic                  bool           // some step's kind is not standard
-	flow                     *flow          // of a dynamic one; else nil
+	flow                     *flow          // nil unless dynamic
 	json                     []byte         // the normalized form, compact: what is served and kept
 	hash                     string         // lower-case hex of the first 16 bytes of SHA-256 over json
 }
@@ -80,7 +84,7 @@ type lifecycle struct {
 type stepTemplate struct {
 	name, kind        string
 	description       *string
-	callable, method  string // method is "" when absent
+	callable, method  string // method is "" if absent
 	resolver          *string
 	handler           []byte // the whole handler, an object
 	config            []byte // handler.initialization, an object
@@ -89,8 +93,8 @@ type stepTemplate struct {
 	timeoutSeconds    int
 	parentsOnly       bool   // the handler gets the results of its parents, not of all ancestors
 	id                uuid   // named_step_uuid
-	resultSchema      []byte // nil when absent
-	batchWorker       string // the step that batches are made of; "" when nothing names one
+	resultSchema      []byte // nil if absent
+	batchWorker       string // the step whose instances the batches are; "" if nothing names one
 }
 
 // retryPolicy says whether and when a failed step is tried again.
@@ -104,9 +108,9 @@ type retryPolicy struct {
 
 func (t *template) fullName() string { return t.namespace + "." + t.name + "@" + t.version }
 
-// templateFromNormalized reads template.json back: the same json, hash and
-// fields. It checks the shape, not the rules for new templates, so that what was
-// once accepted can always be read back.
+// templateFromNormalized reads template.json back: json, hash and fields are the
+// same. It checks the shape but not the rules for new templates, so that it can
+// read what was accepted once.
 func templateFromNormalized(data []byte) (*template, error) {
 	t, err := readNormalized(bytes.Clone(data))
 	if err != nil {
@@ -115,7 +119,8 @@ func templateFromNormalized(data []byte) (*template, error) {
 	return t, nil
 }
 
-// templateForm is the normalized form of a template, as far as it is read.
+// templateForm is the normalized form of a template, without members that the
+// program does not use.
 type templateForm struct {
 	Namespace      string            `json:"namespace_name"`
 	Name           string            `json:"name"`
@@ -148,7 +153,7 @@ type handlerForm struct {
 	Initialization json.RawMessage `json:"initialization"`
 }
 
-// UnmarshalJSON implements json.Unmarshaler: a step has defaults.
+// UnmarshalJSON implements json.Unmarshaler. It sets the defaults of a step.
 func (s *stepForm) UnmarshalJSON(data []byte) error {
 	type form stepForm
 	e := exact[form]{form{
@@ -180,7 +185,7 @@ func (e *exact[T]) UnmarshalJSON(data []byte) error {
 
 func unusualInFieldName(c rune) bool { return c != '_' && (c < 'a' || c > 'z') }
 
-// readNormalized makes a template of its normalized form, which it keeps.
+// readNormalized reads a template from its normalized form, which it keeps.
 func readNormalized(text []byte) (*template, error) {
 	if err := checkJSON(text); err != nil {
 		return nil, err
@@ -218,7 +223,7 @@ func readNormalized(text []byte) (*template, error) {
 	return t, t.link(f.Steps)
 }
 
-// step makes a step of its form, not linked yet.
+// step returns the step, without parents and children.
 func (f *stepForm) step() (stepTemplate, error) {
 	h := exact[handlerForm]{handlerForm{Initialization: []byte("{}")}}
 	if f.Handler != nil {
@@ -281,13 +286,12 @@ func (t *template) link(forms []stepForm) error {
 	return nil
 }
 
-// The registry: the templates that tasks can be created from, by identity, and
-// which version is the latest.
+// The registry: the templates by identity, and the latest version of each.
 
 // latestVersion is the word for the latest version of a template.
 const latestVersion = "latest"
 
-// registry is a set of templates; immutable, so are the slices it hands out.
+// registry is a set of templates. It is immutable, as are the slices it returns.
 type registry struct {
 	sorted []*template                  // by namespace, name, version
 	byName map[templateName][]*template // parts of sorted
@@ -296,7 +300,7 @@ type registry struct {
 // templateName names all versions of a template.
 type templateName struct{ namespace, name string }
 
-// newRegistry makes a registry of templates, each identity once.
+// newRegistry makes a registry of templates, which must have different identities.
 func newRegistry(templates []*template) *registry {
 	r := &registry{sorted: slices.SortedFunc(slices.Values(templates), compareTemplates)}
 	r.byName = make(map[templateName][]*template)
@@ -312,8 +316,8 @@ func newRegistry(templates []*template) *registry {
 
 func (t *template) names() templateName { return templateName{t.namespace, t.name} }
 
-// compareTemplates orders by namespace, name and precedence of versions; what
-// differs in build metadata alone, by its text.
+// compareTemplates orders by namespace, name and precedence of versions, and by
+// text where only build metadata differs.
 func compareTemplates(a, b *template) int {
 	return cmp.Or(
 		strings.Compare(a.namespace, b.namespace),
@@ -323,7 +327,7 @@ func compareTemplates(a, b *template) int {
 	)
 }
 
-// with is r and t, which replaces a template of the same identity.
+// with returns r with t, which replaces a template of the same identity.
 func (r *registry) with(t *template) *registry {
 	others := slices.DeleteFunc(slices.Clone(r.sorted), func(o *template) bool {
 		return o.names() == t.names() && o.version == t.version
@@ -331,7 +335,7 @@ func (r *registry) with(t *template) *registry {
 	return newRegistry(append(others, t))
 }
 
-// get finds a template; version "" and latest mean the latest one.
+// get finds a template. Version "" and latest mean the latest one.
 func (r *registry) get(namespace, name, version string) (*template, bool) {
 	versions := r.versions(namespace, name)
 	if len(versions) == 0 {
@@ -347,7 +351,7 @@ func (r *registry) get(namespace, name, version string) (*template, bool) {
 	return versions[i], true
 }
 
-// latestTemplate is the highest release, or the highest of all where none is a
+// latestTemplate returns the highest release, or the highest version if none is a
 // release. Versions ascend.
 func latestTemplate(versions []*template) *template {
 	for _, t := range slices.Backward(versions) {
@@ -358,17 +362,17 @@ func latestTemplate(versions []*template) *template {
 	return versions[len(versions)-1]
 }
 
-// versions are the templates of that name, the lowest version first.
+// versions returns the templates of a name, the lowest version first.
 func (r *registry) versions(namespace, name string) []*template {
 	return r.byName[templateName{namespace, name}]
 }
 
-// all are the templates by namespace, name and version.
+// all returns the templates by namespace, name and version.
 func (r *registry) all() []*template { return r.sorted }
 
-// nearest is the full name of the registered template that was most likely
-// meant by one that is not, "" when none is close: another version, the same
-// name in another namespace, or a few letters changed.
+// nearest returns the full name of the registered template that an unknown one
+// most likely means: another version, the same name in another namespace, or a few
+// letters changed. It returns "" if none is close.
 func (r *registry) nearest(namespace, name, version string) string {
 	type distance struct{ total, namespace int }
 	best, found := distance{}, (*template)(nil)
@@ -382,7 +386,7 @@ func (r *registry) nearest(namespace, name, version string) string {
 			continue
 		}
 		if of.namespace != namespace {
-			d.total++ // a namespace is forgotten as a whole more often than it is misspelled
+			d.total++ // a namespace is left out more often than it is misspelled
 			d.namespace = typoDistance(namespace, of.namespace, 8)
 		}
 		if found == nil || d.total < best.total || d.total == best.total && d.namespace < best.namespace {
@@ -400,14 +404,14 @@ func (r *registry) nearest(namespace, name, version string) string {
 
 // Semantic versions (2.0.0): reading them strictly, and their precedence.
 
-// semver is a version that was read. Numbers stay text: they have no upper bound.
+// semver is a parsed version. Its numbers are text because they have no upper bound.
 type semver struct {
 	core [3]string // major, minor, patch
 	pre  []string  // the pre-release identifiers; empty for a release
 }
 
-// parseSemver reads a version such as 1.2.3, 1.2.3-rc.1 or 1.2.3+build.5.
-// Nothing else is accepted: no leading v or zero, no missing part.
+// parseSemver reads a version such as 1.2.3, 1.2.3-rc.1 or 1.2.3+build.5. It
+// accepts no leading v or zero and no missing part.
 func parseSemver(s string) (v semver, ok bool) {
 	s, build, hasBuild := strings.Cut(s, "+")
 	if hasBuild && !semverIdentifiers(build, false) {
@@ -433,7 +437,8 @@ func parseSemver(s string) (v semver, ok bool) {
 	return v, true
 }
 
-// semverIdentifiers checks a dotted list; strict forbids numbers with a leading zero.
+// semverIdentifiers reports whether a dotted list is valid. strict forbids numbers
+// with a leading zero.
 func semverIdentifiers(list string, strict bool) bool {
 	for id := range strings.SplitSeq(list, ".") {
 		if id == "" || strings.ContainsFunc(id, notSemverRune) {
@@ -459,7 +464,7 @@ func semverLeadingZero(digits string) bool { return len(digits) > 1 && digits[0]
 // isRelease reports whether v has no pre-release part.
 func (v semver) isRelease() bool { return len(v.pre) == 0 }
 
-// compare is the precedence of v and w: negative when v is the older one.
+// compare returns the precedence of v and w: negative if v is older.
 func (v semver) compare(w semver) int {
 	for i := range v.core {
 		if c := compareSemverNumbers(v.core[i], w.core[i]); c != 0 {
@@ -467,7 +472,7 @@ func (v semver) compare(w semver) int {
 		}
 	}
 	if v.isRelease() || w.isRelease() {
-		return cmp.Compare(len(w.pre), len(v.pre)) // a release is above its pre-releases
+		return cmp.Compare(len(w.pre), len(v.pre)) // a release is newer than its pre-releases
 	}
 	for i := range min(len(v.pre), len(w.pre)) {
 		if c := comparePreReleases(v.pre[i], w.pre[i]); c != 0 {
@@ -477,7 +482,7 @@ func (v semver) compare(w semver) int {
 	return cmp.Compare(len(v.pre), len(w.pre))
 }
 
-// comparePreReleases orders two identifiers: numbers by value, below words.
+// comparePreReleases orders two identifiers: numbers by value, before words.
 func comparePreReleases(a, b string) int {
 	switch numA, numB := semverDigits(a), semverDigits(b); {
 	case numA && numB:
@@ -495,19 +500,17 @@ func compareSemverNumbers(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
 }
 
-// Loading templates at start-up: which files there are, and every problem of
-// every file in one error. The demo templates are embedded here.
+// Loading templates at start-up, with every problem of every file in one error.
 
-// demoTemplates are what a service without template directories runs.
+// demoTemplates are the templates of a service without template directories.
 //
 //go:embed templates/demo/*.json templates/demo/*.toml
 var demoTemplates embed.FS
 
-// loadTemplates reads all templates in the directories, or the demo templates
-// when there are no directories, resolved for the environment. checkCallable
-// tells what is wrong with a callable (nil: nothing is asked). The error is a
-// inputProblems with every problem of every file; the warnings name their
-// files, too.
+// loadTemplates reads all templates in the directories, or the demo templates if
+// there are no directories, and resolves them for an environment. checkCallable
+// returns what is wrong with a callable; nil accepts all. The error is an
+// inputProblems with every problem of every file. The warnings name their files.
 func loadTemplates(dirs []string, env string, checkCallable func(callable string) error) (
 	*registry, []string, error) {
 	l := &templateLoader{
@@ -521,7 +524,7 @@ func loadTemplates(dirs []string, env string, checkCallable func(callable string
 	}
 	for _, dir := range dirs {
 		if files, ok := l.directory(filepath.Clean(dir)); ok && files == 0 {
-			l.warnings = append(l.warnings, dir+": no *.json or *.toml file with a template in it")
+			l.warnings = append(l.warnings, dir+": has no *.json or *.toml file")
 		}
 	}
 	if len(l.problems) > 0 {
@@ -530,14 +533,14 @@ func loadTemplates(dirs []string, env string, checkCallable func(callable string
 	return newRegistry(l.templates), l.warnings, nil
 }
 
-// templateLoader collects what is found in files.
+// templateLoader collects the templates of files.
 type templateLoader struct {
 	env           string
 	checkCallable func(callable string) error
 	templates     []*template
 	warnings      []string
 	problems      inputProblems
-	files         map[string]bool   // read already: directories may overlap
+	files         map[string]bool   // files read, because directories may overlap
 	defined       map[string]string // full name of a template: its file
 }
 
@@ -545,9 +548,9 @@ func (l *templateLoader) problem(file string, err error) {
 	l.problems = append(l.problems, inputProblem{Source: file, Message: err.Error()})
 }
 
-// directory reads the files of a directory and of those in it, in the order of
-// their names; hidden ones and links to directories are passed over. It
-// returns the number of files, and whether the directory itself could be read.
+// directory reads the files of a directory and its subdirectories in the order of
+// their names, except hidden ones and links to directories. It returns the number
+// of files, and whether it could read the directory itself.
 func (l *templateLoader) directory(dir string) (files int, ok bool) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -569,7 +572,7 @@ func (l *templateLoader) directory(dir string) (files int, ok bool) {
 	return files, true
 }
 
-// templateFileReason is what went wrong without the path, which the problem names.
+// templateFileReason returns an error without the path, which the problem names.
 func templateFileReason(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
@@ -577,7 +580,7 @@ func templateFileReason(err error) error {
 	return err
 }
 
-// templateFormat is json or toml by a file's name, "" for other files.
+// templateFormat returns json or toml by a file's name, or "" for other files.
 func templateFormat(name string) string {
 	format := strings.TrimPrefix(path.Ext(name), ".")
 	if slices.Contains([]string{"json", "toml"}, format) {
@@ -599,7 +602,7 @@ func (l *templateLoader) file(name string) {
 	l.add(name, data)
 }
 
-// readTemplateFile refuses what might never end, such as a pipe.
+// readTemplateFile reads a regular file. Others, such as pipes, might never end.
 func readTemplateFile(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -635,17 +638,17 @@ func (l *templateLoader) add(file string, data []byte) {
 		return
 	}
 	if other, taken := l.defined[t.fullName()]; taken {
-		l.problem(file, fmt.Errorf("%s is defined in %s already", t.fullName(), other))
+		l.problem(file, fmt.Errorf("duplicate template %s, also defined in %s", t.fullName(), other))
 		return
 	}
 	l.defined[t.fullName()] = file
 	l.templates = append(l.templates, t)
 }
 
-// ids is how many ids a task takes: its own, its steps', and a correlation id.
+// ids returns how many ids a task takes: its own, its steps', and a correlation id.
 func (t *template) ids() int { return len(t.steps) + 2 }
 
-// stepNames are the names of some steps.
+// stepNames returns the names of steps.
 func (t *template) stepNames(steps []int) []string {
 	names := make([]string, len(steps))
 	for n, i := range steps {

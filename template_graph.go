@@ -1,7 +1,7 @@
 package main
 
-// The dependency graph of steps, as lists of indexes: order, levels, children
-// and cycles. It knows nothing of templates or tasks.
+// Dependency graphs as lists of indexes: order, cycles, levels, longest paths and
+// reachability, and the flow of templates with dynamic steps.
 
 import (
 	"fmt"
@@ -9,17 +9,16 @@ import (
 	"strings"
 )
 
-// graph is what follows from the parents of each node; immutable.
+// graph is what follows from the parents of each node. It is immutable.
 type graph struct {
 	children [][]int // by node, ascending
-	order    []int   // every node after its parents; of those that are free, the lowest first
-	level    []int   // by node: edges on the longest way from a node without parents
+	order    []int   // every node after its parents; the lowest of the free nodes first
+	level    []int   // by node: edges on the longest path from a node without parents
 }
 
-// newGraph analyzes the graph in which node i waits for the nodes parents[i],
-// each listed once. Where nodes wait for each other there is no graph, but one
-// such cycle: each node waits for the next and the last for the first, which
-// is the lowest.
+// newGraph analyzes the graph in which node i waits for the nodes parents[i], each
+// listed once. If nodes wait for each other, it returns one such cycle instead:
+// each node waits for the next, and the last for the first, which is the lowest.
 func newGraph(parents [][]int) (g *graph, cycle []int) {
 	g = &graph{
 		children: graphChildren(parents),
@@ -49,7 +48,7 @@ func newGraph(parents [][]int) (g *graph, cycle []int) {
 	return g, nil
 }
 
-// graphChildren turns parents around. All lists share one array.
+// graphChildren inverts the lists of parents. All lists share one array.
 func graphChildren(parents [][]int) [][]int {
 	count, edges := make([]int, len(parents)), 0
 	for _, list := range parents {
@@ -70,8 +69,8 @@ func graphChildren(parents [][]int) [][]int {
 	return children
 }
 
-// graphCycle finds a cycle among the nodes that still wait. Each of them waits
-// for another of them, so that following the first such parent must come round.
+// graphCycle finds a cycle among the nodes that still wait. Each waits for another
+// of them, so following the first such parent must lead back to a node.
 func graphCycle(parents [][]int, waits []int) []int {
 	waiting := func(i int) bool { return waits[i] > 0 }
 	at := slices.IndexFunc(waits, func(n int) bool { return n > 0 })
@@ -92,7 +91,7 @@ func cycleFromLowest(cycle []int) []int {
 	return slices.Concat(cycle[i:], cycle[:i])
 }
 
-// cycleText writes a cycle as "a -> b -> a"; of a long one the middle is left out.
+// cycleText writes a cycle as "a -> b -> a", without the middle of a long one.
 func cycleText(cycle []int, name func(node int) string) string {
 	const head, tail = 12, 4
 	var words []string
@@ -107,7 +106,7 @@ func cycleText(cycle []int, name func(node int) string) string {
 	return strings.Join(append(words, name(cycle[0])), " -> ")
 }
 
-// ancestorsOf is every node that the node depends on, directly or not, in
+// ancestorsOf returns every node that the node depends on, directly or not, in
 // ascending order.
 func ancestorsOf(node int, parents func(node int) []int) []int {
 	seen := map[int]bool{}
@@ -127,10 +126,10 @@ func ancestorsOf(node int, parents func(node int) []int) []int {
 	return found
 }
 
-// What the shape of a graph of dependencies says: levels, longest paths, what
-// lies behind a node. Each takes time linear in nodes and edges.
+// The shape of a dependency graph: levels, longest paths, and what can be reached
+// from a node. Each takes time linear in nodes and edges.
 
-// dependencyGraph is a graph without cycles; its nodes count from 0. A task is one.
+// dependencyGraph is a graph without cycles. Its nodes count from 0. A task is one.
 type dependencyGraph interface {
 	parents(node int) []int
 	children(node int) []int
@@ -158,15 +157,14 @@ func graphLevels(g dependencyGraph, n int) (order, level []int) {
 	return order, level
 }
 
-// pathEnd is one of the longest paths to a node. It comes from the path with a
-// rank among those to a parent; from none, -1, where the node has no parents.
+// pathEnd is one of the longest paths to a node. It extends the path of a rank
+// among those to a parent, which is -1 if the node has no parents.
 type pathEnd struct{ length, parent, rank int }
 
-// longestPaths is up to k different paths from a node without parents to one
-// without children, such that none of the others is longer: the longest first,
-// equal ones in the order of their last nodes, then of the parents as listed.
-// Each node keeps only the k longest paths that lead to it, for a longer path
-// through it can be made of no others.
+// longestPaths returns the k longest paths from a node without parents to one
+// without children, or all if there are fewer: the longest first, equal ones in
+// the order of their last nodes, then of the parents as listed. Each node keeps
+// only the k longest paths to it, because longer paths through it extend these.
 func longestPaths(g dependencyGraph, order []int, k int) [][]int {
 	to := make([][]pathEnd, len(order))
 	for _, i := range order {
@@ -194,7 +192,7 @@ func longestPaths(g dependencyGraph, order []int, k int) [][]int {
 	return paths
 }
 
-// keepLongest enters the paths to a node, each longer by step, among the k longest.
+// keepLongest adds the paths to a node, each longer by step, to the k longest.
 func keepLongest(kept []pathEnd, node int, paths []pathEnd, step, k int) []pathEnd {
 	for rank, p := range paths {
 		at := len(kept)
@@ -202,7 +200,7 @@ func keepLongest(kept []pathEnd, node int, paths []pathEnd, step, k int) []pathE
 			at--
 		}
 		if at == k {
-			break // nor do the others, which are no longer
+			break // the others are not longer
 		}
 		if len(kept) < k {
 			kept = append(kept, pathEnd{})
@@ -213,16 +211,16 @@ func keepLongest(kept []pathEnd, node int, paths []pathEnd, step, k int) []pathE
 	return kept
 }
 
-// graphWalk finds what lies behind nodes; one may walk many times.
+// graphWalk finds the nodes behind others. It can be used many times.
 type graphWalk struct {
 	g     dependencyGraph
 	open  func(node int) bool // closed nodes are not entered
-	seen  []int               // by node: the walk that came there last
+	seen  []int               // by node: the last walk that reached it
 	walks int
 }
 
-// behind is the open nodes that can be reached from some nodes by way of open
-// nodes, the nearest first. The nodes to start from are not among them.
+// behind returns the open nodes that can be reached from some nodes through open
+// nodes, the nearest first. The start nodes are not among them.
 func (w *graphWalk) behind(from ...int) []int {
 	w.walks++
 	for _, i := range from {
@@ -246,23 +244,23 @@ func (w *graphWalk) behind(from ...int) []int {
 	return found
 }
 
-// What the dynamic steps of a template mean for the others: which step may be
-// brought about by which, and what a step must wait for to come to exist.
+// The flow of a template with dynamic steps: which step may create which, and what
+// must be decided before a step exists.
 
-// flow is the graph of a template with dynamic steps; immutable. Its edges are
-// the declared dependencies, and for a batch_worker step that declares none on
-// a batchable step one on each batchable that names it.
+// flow is the graph of a template with dynamic steps. It is immutable. Its edges
+// are the declared dependencies; a batch_worker step that declares none on a
+// batchable step also depends on each batchable step that names it.
 type flow struct {
 	index    map[string]int // steps by name
 	parents  [][]int        // by step, as declared
 	children [][]int        // by step, ascending
-	makers   []int          // by step: parents that decide whether it comes to exist
+	makers   []int          // by step: how many parents decide whether it is created
 }
 
 // maxInstances is how many steps one outcome may create.
 const maxInstances = 10_000
 
-// newFlow is the flow of a linked template.
+// newFlow returns the flow of a linked template.
 func newFlow(t *template) *flow {
 	f := &flow{index: make(map[string]int, len(t.steps)), makers: make([]int, len(t.steps))}
 	declared := make([][]int, len(t.steps))
@@ -283,7 +281,8 @@ func newFlow(t *template) *flow {
 	return f
 }
 
-// withNamedWorkers adds the dependencies that go without saying.
+// withNamedWorkers adds the dependencies of batch workers on the batchable steps
+// that name them.
 func (f *flow) withNamedWorkers(t *template, declared [][]int) [][]int {
 	parents := make([][]int, len(declared))
 	for i, list := range declared {
@@ -309,9 +308,9 @@ func (t *template) hasMaker(i int) bool {
 	return false
 }
 
-// makes reports whether step p, on which step i depends, decides whether i
-// comes to exist: a decision its branches, a batchable step its workers. A
-// convergence is nobody's branch: it follows what exists.
+// makes reports whether step p, on which step i depends, decides whether i is
+// created: a decision creates its branches, a batchable step its workers. A
+// convergence is not a branch: it follows the steps that exist.
 func (t *template) makes(p, i int) bool {
 	switch t.steps[i].kind {
 	case stepBatchWorker:
@@ -322,7 +321,7 @@ func (t *template) makes(p, i int) bool {
 	return t.steps[p].kind == stepDecision
 }
 
-// maker reports whether a step of the kind makes others.
+// maker reports whether a step of the kind creates others.
 func maker(kind string) bool { return kind == stepDecision || kind == stepBatchable }
 
 func boolCount(b bool) int {

@@ -1,8 +1,8 @@
 package main
 
-// Reading a template from outside: a definition is checked against the tables
-// of templatefields.go and written again in its normalized form, and every
-// problem is noted with its place.
+// Reading a template definition: it is checked against tables of fields, written
+// in its normalized form, and resolved for an environment. Every problem is
+// reported with its path.
 
 import (
 	"cmp"
@@ -31,18 +31,17 @@ func parseTemplate(file string, data []byte, format, env string, checkCallable f
 	return t, r.problems, r.warnings
 }
 
-// templateReader collects what is wrong with one definition.
+// templateReader reads one definition and collects what is wrong with it.
 type templateReader struct {
 	file          string
-	checkCallable func(callable string) error // nil: not asked
+	checkCallable func(callable string) error // nil accepts all
 	problems      inputProblems
 	warnings      []string
 	blamed        map[string]bool   // paths that have a problem
-	spelling      map[string]string // path of a field: its path as the definition spells it, if by an alias
+	spelling      map[string]string // the path of a field spelled by an alias, to its path in the definition
 }
 
-// problem notes the first thing that is wrong at a path; what else is found
-// there mostly follows from it.
+// problem adds the first problem at a path. Further ones mostly follow from it.
 func (r *templateReader) problem(path, format string, args ...any) {
 	if !r.blamed[path] {
 		r.blamed[path] = true
@@ -54,7 +53,7 @@ func (r *templateReader) warn(path, format string, args ...any) {
 	r.warnings = append(r.warnings, inputProblem{r.file, path, fmt.Sprintf(format, args...)}.String())
 }
 
-// template is nil when there are problems.
+// template returns the template, or nil if there are problems.
 func (r *templateReader) template(data []byte, format, env string) *template {
 	if format == "toml" {
 		if data = r.fromTOML(data); data == nil {
@@ -63,7 +62,7 @@ func (r *templateReader) template(data []byte, format, env string) *template {
 	}
 	if err := checkJSON(data); err != nil {
 		if format == "toml" {
-			err = fmt.Errorf("as JSON: %w", err) // so that nobody looks for the offset in the file
+			err = fmt.Errorf("as JSON: %w", err) // the offset is not one in the file
 		}
 		r.problem("", "%v", err)
 		return nil
@@ -82,30 +81,30 @@ func (r *templateReader) template(data []byte, format, env string) *template {
 	return t
 }
 
-// templateRule checks the value at path, compact JSON, and returns its normalized
-// form; where it notes a problem, null.
+// templateRule checks the value at path, which is compact JSON, and returns its
+// normalized form. It returns null if it adds a problem.
 type templateRule func(r *templateReader, path string, data []byte) []byte
 
-// templateField is one field of an object. A field that is null counts as not given.
+// templateField is one field of an object. A null field counts as absent.
 type templateField struct {
 	name     string // in the normalized form
 	alias    string // another name for it, or ""
 	value    templateRule
 	required bool
-	absent   string // stands for a field that is not given: JSON that value reads, or null; "" leaves it out
+	absent   string // the default: JSON that value reads, or null; "" for no such member
 }
 
 var templateNullJSON = []byte("null")
 
-// objectOf is an object with the given fields; others are kept, after them and
-// sorted, with a warning.
+// objectOf is the rule for an object with the given fields. Others are kept after
+// them, sorted, with a warning.
 func objectOf(fields ...templateField) templateRule {
 	return func(r *templateReader, path string, data []byte) []byte {
 		return r.object(path, data, fields, false)
 	}
 }
 
-// openObjectOf is objectOf where other fields are welcome.
+// openObjectOf is objectOf without the warning.
 func openObjectOf(fields ...templateField) templateRule {
 	return func(r *templateReader, path string, data []byte) []byte {
 		return r.object(path, data, fields, true)
@@ -134,8 +133,8 @@ func (r *templateReader) object(path string, data []byte, fields []templateField
 	return members.json()
 }
 
-// assign finds the member given for each field, with the key it is spelled by
-// and nothing when there is none, and the members that are no field.
+// assign finds the member for each field, the zero member if there is none, and
+// the members that are not fields.
 func (r *templateReader) assign(path string, data []byte, fields []templateField) (
 	given, others templateObject) {
 	given = make(templateObject, len(fields))
@@ -146,7 +145,7 @@ func (r *templateReader) assign(path string, data []byte, fields []templateField
 			others = append(others, m)
 		case templateNull(m.value):
 		case given[i].value != nil:
-			r.problem(templateMemberPath(path, m.key), "is given twice, here and as %s", given[i].key)
+			r.problem(templateMemberPath(path, m.key), "is given twice, also as %s", given[i].key)
 		default:
 			given[i] = m
 		}
@@ -154,7 +153,7 @@ func (r *templateReader) assign(path string, data []byte, fields []templateField
 	return given, others
 }
 
-// field is the normalized value of a field, nil when it is to be left out.
+// field returns the normalized value of a field, or nil to leave it out.
 func (r *templateReader) field(path string, f templateField, m templateMember) []byte {
 	at := templateMemberPath(path, f.name)
 	switch {
@@ -182,10 +181,10 @@ func (r *templateReader) respell(path, spelled string) {
 	r.spelling[path] = spelled
 }
 
-// spelled is the path of a field as the definition spells it.
+// spelled returns the path of a field as the definition spells it.
 func (r *templateReader) spelled(path string) string { return cmp.Or(r.spelling[path], path) }
 
-// listOf is a list with each item as item says.
+// listOf is the rule for a list whose items follow a rule.
 func listOf(item templateRule) templateRule {
 	return func(r *templateReader, path string, data []byte) []byte {
 		if !r.isKind(path, data, "a list") {
@@ -199,7 +198,8 @@ func listOf(item templateRule) templateRule {
 	}
 }
 
-// mapOf is an object whose keys are free, sorted, with each value as value says.
+// mapOf is the rule for an object with any keys, whose values follow a rule. It
+// sorts the keys.
 func mapOf(value templateRule) templateRule {
 	return func(r *templateReader, path string, data []byte) []byte {
 		if !r.isKind(path, data, "an object") {
@@ -216,7 +216,8 @@ func mapOf(value templateRule) templateRule {
 	}
 }
 
-// textOf is a string of least to most characters; most 0: of any length.
+// textOf is the rule for a string of least to most characters; most 0 means any
+// length.
 func textOf(least, most int) templateRule {
 	return func(r *templateReader, path string, data []byte) []byte {
 		s, ok := r.text(path, data)
@@ -227,13 +228,13 @@ func textOf(least, most int) templateRule {
 		case n < least:
 			r.problem(path, "is empty")
 		case most > 0 && n > most:
-			r.problem(path, "has %d characters, above %d", n, most)
+			r.problem(path, "has %d characters; want at most %d", n, most)
 		}
 		return appendJSONString(nil, s)
 	}
 }
 
-// text decodes a string; another kind of value is a problem.
+// text decodes a string. Another kind of value is a problem.
 func (r *templateReader) text(path string, data []byte) (s string, ok bool) {
 	if !r.isKind(path, data, "a string") {
 		return "", false
@@ -241,7 +242,7 @@ func (r *templateReader) text(path string, data []byte) (s string, ok bool) {
 	return templateString(data)
 }
 
-// wordOf is one of the given words.
+// wordOf is the rule for one of the given words.
 func wordOf(words ...string) templateRule {
 	return func(r *templateReader, path string, data []byte) []byte {
 		s, ok := r.text(path, data)
@@ -249,16 +250,16 @@ func wordOf(words ...string) templateRule {
 			return templateNullJSON
 		}
 		if !slices.Contains(words, s) {
-			r.problem(path, "%s is none of %s", clippedText(strconv.Quote(s)), strings.Join(words, ", "))
+			r.problem(path, "unknown %s %s; want %s", path[strings.LastIndexByte(path, '.')+1:], clippedText(strconv.Quote(s)), anyOf(words))
 		}
 		return appendJSONString(nil, s)
 	}
 }
 
-// integerOf is an integer from least to most.
+// integerOf is the rule for an integer from least to most.
 func integerOf(least, most int64) templateRule { return usualIntegerOf(least, most, least, most) }
 
-// usualIntegerOf is an integer from least to most; outside low to high it is warned of.
+// usualIntegerOf is integerOf with a warning outside low to high.
 func usualIntegerOf(least, most, low, high int64) templateRule {
 	return func(r *templateReader, path string, data []byte) []byte {
 		if !r.isKind(path, data, "a number") {
@@ -266,10 +267,10 @@ func usualIntegerOf(least, most, low, high int64) templateRule {
 		}
 		text := clippedText(string(data))
 		if strings.ContainsAny(string(data), ".eE") {
-			r.problem(path, "%s is no integer", text)
+			r.problem(path, "%s is not an integer", text)
 			return templateNullJSON
 		}
-		n, _ := strconv.ParseInt(string(data), 10, 64) // the nearest int64 when it is out of range
+		n, _ := strconv.ParseInt(string(data), 10, 64) // the nearest int64 if it is out of range
 		switch {
 		case n < least:
 			r.problem(path, "%s is below %d", text, least)
@@ -291,7 +292,7 @@ func boolValue(r *templateReader, path string, data []byte) []byte {
 	return data
 }
 
-// freeObject is an object whose content is its author's business.
+// freeObject is the rule for an object with any content.
 func freeObject(r *templateReader, path string, data []byte) []byte {
 	if !r.isKind(path, data, "an object") {
 		return templateNullJSON
@@ -301,7 +302,7 @@ func freeObject(r *templateReader, path string, data []byte) []byte {
 
 func anyValue(r *templateReader, path string, data []byte) []byte { return canonicalJSON(nil, data) }
 
-// isKind reports whether data is of the kind; otherwise it notes the problem.
+// isKind reports whether data is of a kind, and adds a problem if it is not.
 func (r *templateReader) isKind(path string, data []byte, want string) bool {
 	got := templateValueKind(data)
 	if got != want {
@@ -326,18 +327,17 @@ func templateValueKind(data []byte) string {
 	return "a number"
 }
 
-// templateFieldHint names the field that was likely meant by another key.
+// templateFieldHint names the field that an unknown key probably means.
 func templateFieldHint(key string, fields []templateField) string {
 	for _, f := range fields {
 		if typoDistance(strings.ToLower(key), f.name, typoLimit(key)) <= typoLimit(key) {
-			return " (is " + f.name + " meant?)"
+			return " (did you mean " + f.name + "?)"
 		}
 	}
 	return ""
 }
 
-// The fields of a template as tables, and the rules for single values that only
-// templates have. What holds between fields stands in templateresolve.go.
+// The fields of a template as tables, and the rules for their values.
 
 // The limits of numbers.
 const (
@@ -345,8 +345,8 @@ const (
 	maxTimeoutSeconds = 1<<31 - 1
 )
 
-// The tables refer to each other, the inner ones first. Their order is the
-// order of members in the normalized form.
+// The tables of fields, inner objects first. The normalized form has its members
+// in this order.
 var (
 	retryFields = []templateField{
 		{name: "retryable", value: boolValue, absent: "true"},
@@ -443,7 +443,7 @@ var (
 func namespaceText(r *templateReader, path string, data []byte) []byte {
 	data = textOf(1, 29)(r, path, data)
 	if s, ok := templateString(data); ok && !isTemplateNamespace(s) {
-		r.problem(path, "%q is not made of a-z, 0-9 and _, starting with a letter", clippedText(s))
+		r.problem(path, "%q must start with a letter and have only a-z, 0-9 and _", clippedText(s))
 	}
 	return data
 }
@@ -464,7 +464,7 @@ func versionText(r *templateReader, path string, data []byte) []byte {
 		return templateNullJSON
 	}
 	if _, ok := parseSemver(s); !ok {
-		r.problem(path, "%q is no semantic version like 1.2.3", clippedText(s))
+		r.problem(path, "%q is not a semantic version like 1.2.3", clippedText(s))
 	}
 	return appendJSONString(nil, s)
 }
@@ -487,10 +487,10 @@ func attemptsValue(r *templateReader, path string, data []byte) []byte {
 	return data
 }
 
-// The JSON that templates are made of, taken apart and put together, and how
-// TOML becomes such JSON.
+// JSON objects and lists as members and elements, and the conversion of TOML to
+// JSON.
 
-// templateObject is an object taken apart, its members in their order.
+// templateObject is the members of an object, in their order.
 type templateObject []templateMember
 
 // templateMember is one member of an object, the value as JSON.
@@ -499,7 +499,7 @@ type templateMember struct {
 	value []byte
 }
 
-// templateMembers takes an object apart; other values have no members.
+// templateMembers returns the members of an object, or nil for other values.
 func templateMembers(data []byte) templateObject {
 	var o templateObject
 	if len(data) == 0 {
@@ -512,7 +512,7 @@ func templateMembers(data []byte) templateObject {
 	return o
 }
 
-// value is the value of a member, nil when there is none.
+// value returns the value of a member, or nil if there is none.
 func (o templateObject) value(key string) []byte {
 	if i := o.index(key); i >= 0 {
 		return o[i].value
@@ -520,7 +520,7 @@ func (o templateObject) value(key string) []byte {
 	return nil
 }
 
-// set replaces the value of a member, if there is one.
+// set replaces the value of a member, if it exists.
 func (o templateObject) set(key string, value []byte) {
 	if i := o.index(key); i >= 0 {
 		o[i].value = value
@@ -535,7 +535,7 @@ func (o templateObject) sort() {
 	slices.SortFunc(o, func(a, b templateMember) int { return strings.Compare(a.key, b.key) })
 }
 
-// json puts the object together.
+// json returns the object as JSON.
 func (o templateObject) json() []byte {
 	text := []byte{'{'}
 	for i, m := range o {
@@ -548,7 +548,7 @@ func (o templateObject) json() []byte {
 	return append(text, '}')
 }
 
-// templateElements takes a list apart; other values have no elements.
+// templateElements returns the elements of a list, or nil for other values.
 func templateElements(data []byte) [][]byte {
 	var elements [][]byte
 	if len(data) == 0 {
@@ -561,7 +561,7 @@ func templateElements(data []byte) [][]byte {
 	return elements
 }
 
-// templateListJSON puts a list together.
+// templateListJSON returns a list as JSON.
 func templateListJSON(elements [][]byte) []byte {
 	text := []byte{'['}
 	for i, e := range elements {
@@ -573,13 +573,13 @@ func templateListJSON(elements [][]byte) []byte {
 	return append(text, ']')
 }
 
-// templateText is the member of an object where that is a string, else "".
+// templateText returns a member of an object if it is a string, else "".
 func templateText(object []byte, key string) string {
 	text, _ := templateString(templateMembers(object).value(key))
 	return text
 }
 
-// templateString decodes data where it is a string.
+// templateString decodes data if it is a string.
 func templateString(data []byte) (text string, ok bool) {
 	if len(data) == 0 || data[0] != '"' {
 		return "", false
@@ -590,7 +590,8 @@ func templateString(data []byte) (text string, ok bool) {
 
 func templateNull(data []byte) bool { return string(data) == "null" }
 
-// templateMemberPath is the path of a member: a.b, or a["b c"] for an unusual key.
+// templateMemberPath returns the path of a member: a.b, or a["b c"] for an unusual
+// key.
 func templateMemberPath(path, key string) string {
 	switch {
 	case key == "" || len(key) > 60 || strings.ContainsFunc(key, unusualInTemplatePath):
@@ -605,7 +606,7 @@ func unusualInTemplatePath(c rune) bool { return c != '_' && notSemverRune(c) }
 
 func templateItemPath(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// clippedText shortens what a message quotes from a definition.
+// clippedText shortens a text that a message quotes.
 func clippedText(s string) string {
 	const limit = 80
 	if len(s) <= limit {
@@ -614,8 +615,8 @@ func clippedText(s string) string {
 	return strings.ToValidUTF8(s[:limit], "") + "…"
 }
 
-// fromTOML is the definition as JSON, nil when it is no TOML. Values that JSON
-// has not are problems, and null in the result.
+// fromTOML returns the definition as JSON, or nil if it is not valid TOML. Values
+// that JSON cannot express are problems, and null in the result.
 func (r *templateReader) fromTOML(data []byte) []byte {
 	var table map[string]any
 	if err := toml.Unmarshal(data, &table); err != nil {
@@ -632,8 +633,8 @@ func templateTOMLReason(err error) string {
 	return strings.TrimPrefix(err.Error(), "toml: ")
 }
 
-// tomlValue is a decoded value as JSON: integers exactly, floats in their
-// shortest form, which keeps a point or an exponent.
+// tomlValue returns a decoded value as JSON. Integers are exact; floats have their
+// shortest form with a point or an exponent.
 func (r *templateReader) tomlValue(path string, value any) []byte {
 	switch v := value.(type) {
 	case string:
@@ -657,7 +658,7 @@ func (r *templateReader) tomlValue(path string, value any) []byte {
 	case time.Time:
 		r.problem(path, "is a TOML date or time; write it as a string")
 	default:
-		r.problem(path, "is a %T, which JSON has not", value)
+		r.problem(path, "is a %T, which JSON cannot express", value)
 	}
 	return templateNullJSON
 }
@@ -672,7 +673,7 @@ func tomlList[T any](r *templateReader, path string, list []T) []byte {
 
 func (r *templateReader) tomlFloat(path string, f float64) []byte {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
-		r.problem(path, "is %v, which JSON has not", f)
+		r.problem(path, "is %v, which JSON cannot express", f)
 		return templateNullJSON
 	}
 	text := strconv.AppendFloat(nil, f, 'g', -1, 64)
@@ -685,7 +686,7 @@ func (r *templateReader) tomlFloat(path string, f float64) []byte {
 // Resolving a normalized definition: the overrides of an environment, and the
 // rules that hold between steps.
 
-// everyStep is the name by which an environment means each step.
+// everyStep is the name that stands for every step in an environment.
 const everyStep = "ALL"
 
 // stepDraft is one step while its template is resolved.
@@ -696,7 +697,8 @@ type stepDraft struct {
 
 func (s *stepDraft) name() (string, bool) { return templateString(s.value("name")) }
 
-// override replaces what an environment has for the step; initialization is merged.
+// override applies an environment's values to the step. It merges initialization
+// and replaces the others.
 func (s *stepDraft) override(over templateObject) {
 	for _, key := range []string{"timeout_seconds", "retry"} {
 		if value := over.value(key); value != nil {
@@ -717,11 +719,11 @@ func (s *stepDraft) override(over templateObject) {
 type templateDraft struct {
 	templateObject
 	steps []stepDraft
-	index map[string]int // steps by name, of equal names the first
+	index map[string]int // steps by name; the first of equal names
 }
 
-// resolve applies the environment to a normalized definition and checks what
-// holds between its steps. Where r has problems, parts of both may be null.
+// resolve applies an environment to a normalized definition and checks the rules
+// between its steps. If r has problems, parts of either may be null.
 func (r *templateReader) resolve(normal []byte, env string) []byte {
 	d := &templateDraft{templateObject: templateMembers(normal), index: map[string]int{}}
 	for i, step := range templateElements(d.value("steps")) {
@@ -738,7 +740,7 @@ func (r *templateReader) resolve(normal []byte, env string) []byte {
 	return d.normal()
 }
 
-// normal puts the definition together again.
+// normal returns the definition as JSON.
 func (d *templateDraft) normal() []byte {
 	var steps [][]byte
 	for _, s := range d.steps {
@@ -755,25 +757,25 @@ func (r *templateReader) indexSteps(d *templateDraft) {
 			continue
 		}
 		if first, taken := d.index[name]; taken {
-			r.problem(s.path+".name", "%q is the name of steps[%d] already", clippedText(name), first)
+			r.problem(s.path+".name", "duplicate step %q, also steps[%d]", clippedText(name), first)
 			continue
 		}
 		d.index[name] = i
 	}
 }
 
-// override checks one entry of an environment's steps and, where it is the
-// environment that is asked for, applies it. Entries apply in their order.
+// override checks one entry of an environment's steps and applies it if it
+// belongs to the requested environment. Entries apply in order.
 func (r *templateReader) override(d *templateDraft, path string, over templateObject, apply bool) {
 	name, ok := templateString(over.value("name"))
 	if !ok {
-		return // noted when it was read
+		return // reported when it was read
 	}
 	first, after := 0, len(d.steps)
 	if name != everyStep {
 		i, known := d.index[name]
 		if !known {
-			r.warn(path+".name", "there is no step %q to override", clippedText(name))
+			r.warn(path+".name", "unknown step %q; nothing to override", clippedText(name))
 			return
 		}
 		first, after = i, i+1
@@ -783,8 +785,8 @@ func (r *templateReader) override(d *templateDraft, path string, over templateOb
 	}
 }
 
-// checkDependencies looks for names that are no step, and for cycles. A name
-// that is listed twice is listed once afterwards.
+// checkDependencies looks for unknown names and for cycles, and drops repeated
+// names.
 func (r *templateReader) checkDependencies(d *templateDraft) {
 	parents := make([][]int, len(d.steps))
 	lastChild := make([]int, len(d.steps)) // by parent, plus 1
@@ -821,8 +823,8 @@ func (d *templateDraft) stepName(i int) string {
 	return clippedText(name)
 }
 
-// checkWorkers warns of a batchable step whose worker is no batch_worker step,
-// and of a batch_worker step that nothing makes.
+// checkWorkers warns of a batchable step whose worker is not a batch_worker step,
+// and of a batch_worker step that no step creates.
 func (r *templateReader) checkWorkers(t *template) {
 	workers := map[string]bool{}
 	for _, s := range t.steps {
@@ -830,10 +832,10 @@ func (r *templateReader) checkWorkers(t *template) {
 	}
 	for i, s := range t.steps {
 		if s.kind == stepBatchWorker && t.flow.makers[i] == 0 {
-			r.warn(templateItemPath("steps", i), "no step of type %s makes it, so that it never exists", stepBatchable)
+			r.warn(templateItemPath("steps", i), "is never created: no step of type %s creates it", stepBatchable)
 		}
 		if s.kind == stepBatchable && s.batchWorker != "" && !workers[s.batchWorker] {
-			r.warn(templateItemPath("steps", i), "its worker template %q is no step of type %s",
+			r.warn(templateItemPath("steps", i), "worker template %q is not a step of type %s",
 				clippedText(s.batchWorker), stepBatchWorker)
 		}
 	}

@@ -123,7 +123,7 @@ func TestProgramIsReadyWithItsKeySet(t *testing.T) {
 // authentication.
 func TestOpenAddressesAreWarnedOf(t *testing.T) {
 	t.Parallel()
-	const warning = "anyone who reaches this address can do everything"
+	const warning = "anyone who can reach this address can do everything"
 	_, public := generateKeys(t)
 	for _, tt := range []struct {
 		enabled, mount string

@@ -113,6 +113,7 @@ func runExec(t *testing.T, h *handlerSet, do ...string) outcome {
 }
 
 func TestExecOutcomes(t *testing.T) {
+	t.Parallel()
 	h := newTestHandlers(t, nil)
 	for _, row := range []struct {
 		do   string
@@ -290,6 +291,7 @@ func TestNoRoomForAProcessIsRetryable(t *testing.T) {
 }
 
 func TestExecKeepsTheEndOfStandardError(t *testing.T) {
+	t.Parallel()
 	o := runExec(t, newTestHandlers(t, nil), "grumble")
 	if got, want := showOutcome(o), "exit_3 permanent"; got != want {
 		t.Fatalf("got %s; want %s", got, want)

@@ -41,6 +41,7 @@ func TestMountPaths(t *testing.T) {
 
 // TestMountElsewhere serves the surface below another prefix, and turned off.
 func TestMountElsewhere(t *testing.T) {
+	t.Parallel()
 	s := newTestServer(t, serviceTest{config: func(c *Config) { c.Mount.Path = "/ops/flows" }})
 	a := s.do("POST", "/ops/flows/tasks", `{"name":"diamond","namespace":"demo"}`).want(201)
 	location := a.header.Get("Location")
@@ -92,6 +93,7 @@ func TestMountLinks(t *testing.T) {
 
 // TestMountDocumentShowsGuards compares permissions of the document and the routes.
 func TestMountDocumentShowsGuards(t *testing.T) {
+	t.Parallel()
 	for _, status := range []bool{true, false} {
 		for _, metrics := range []bool{true, false} {
 			s := newTestServer(t, serviceTest{config: func(c *Config) {
@@ -272,6 +274,7 @@ func TestMountAuthenticator(t *testing.T) {
 // TestMountAgreesWithTheRole runs random worlds and compares every task on both
 // surfaces.
 func TestMountAgreesWithTheRole(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(4) {
 		l := newRandomWorld(t, 1000+seed)
 		for range 40 {
@@ -295,6 +298,7 @@ func TestMountAgreesWithTheRole(t *testing.T) {
 
 // TestMountAgreesOnGrowingTasks does the same with tasks that gain steps.
 func TestMountAgreesOnGrowingTasks(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(8) {
 		w := newGrowthWorld(t, 1000+seed)
 		api := newOrchestrationAPI(w.s, nil)
@@ -552,6 +556,7 @@ func TestMountGuardsWithoutEffect(t *testing.T) {
 // TestHandlerAvailable has steps of each kind: a handler is available if each of them
 // can be run, here or by an outside actor.
 func TestHandlerAvailable(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "there"), []byte("#!/bin/sh\n"), 0o700); err != nil {
 		t.Fatal(err)

@@ -320,6 +320,8 @@ func (p *pipedServer) create(name string) { mustCreate(p.t, p.svc, name) }
 // TestEventReadersAndWriters: every reader sees every transition once and in order,
 // however often it is disconnected.
 func TestEventReadersAndWriters(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	s := newTestServer(t, serviceTest{templates: apiTemplates})
 	streams := make([][]told, 3)
 	var writing, reading sync.WaitGroup

@@ -236,6 +236,7 @@ func (k tokenMaker) routeCredentials(needed []permission) []credentialCase {
 // TestEveryRouteAsks sends every kind of credentials to every route of every
 // surface, under each of its paths, strict and lenient.
 func TestEveryRouteAsks(t *testing.T) {
+	t.Parallel()
 	broken, made := brokenCredentials(t), tokenMaker{t, map[string]string{}}
 	for _, table := range allRoutes() {
 		for _, strict := range []bool{true, false} {
@@ -279,6 +280,8 @@ func checkRoute(t *testing.T, s *authSurface, row route, pattern string, cases [
 // TestDisabledAuthenticationLetsEverybodyIn sends broken credentials to every route
 // of a service without authentication.
 func TestDisabledAuthenticationLetsEverybodyIn(t *testing.T) {
+	t.Parallel()
+	slowAndSequential(t)
 	for _, table := range allRoutes() {
 		s := newAuthSurface(t, table.surface, func(c *authConfig) { c.Enabled = false })
 		for _, row := range table.routes {
@@ -461,6 +464,7 @@ func TestForwardedIdentities(t *testing.T) {
 
 // TestWorkerAlone serves the whole worker API without engine and store.
 func TestWorkerAlone(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	s := &testServer{t: t, svc: openTestService(t, serviceTest{
 		dir: dir, templates: apiTemplates, config: func(c *Config) { c.Role = "worker" },
@@ -583,6 +587,7 @@ func startProgram(t *testing.T, args ...string) readyReport {
 // TestStarting sends requests to both roles before there is a service, and checks the
 // answers against their documents.
 func TestStarting(t *testing.T) {
+	t.Parallel()
 	v := &serving{cfg: testConfig(t, serviceTest{}), clock: newRealClock()}
 	t.Cleanup(v.clock.stop)
 	v.cfg.Orchestration.Web.Listen, v.cfg.Worker.Web.Listen = "127.0.0.1:0", "127.0.0.1:0"

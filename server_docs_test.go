@@ -251,6 +251,7 @@ func eachOpenAPIOperation(doc map[string]any, f func(route string, operation map
 }
 
 func TestOpenAPIRoutesAndPermissions(t *testing.T) {
+	t.Parallel()
 	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
 		got := map[string]string{}
 		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {
@@ -291,6 +292,7 @@ func checkOpenAPIPermission(t *testing.T, route, permission string, operation ma
 }
 
 func TestOpenAPIDocumentsAreWhole(t *testing.T) {
+	t.Parallel()
 	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
 		components := doc["components"].(map[string]any)
 		used := map[string]bool{}
@@ -339,6 +341,7 @@ func openAPIFollow(doc map[string]any, v any) map[string]any {
 }
 
 func TestOpenAPIOperationsAreDescribed(t *testing.T) {
+	t.Parallel()
 	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
 		ids, tags := map[any]string{}, wire.Text(doc["tags"])
 		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {

@@ -212,6 +212,7 @@ func (r *metricsReader) checkHistogram(name string) {
 // TestMetricsText scrapes both roles after traffic of every kind, some of it meant
 // to break out of labels or to multiply them.
 func TestMetricsText(t *testing.T) {
+	t.Parallel()
 	s := newTestServer(t, serviceTest{templates: apiTemplates})
 	w := s.with(newWorkerAPI(s.svc, nil))
 	for _, name := range []string{"diamond", "fails", "manual"} {

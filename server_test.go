@@ -265,6 +265,7 @@ func TestForeignPages(t *testing.T) {
 
 // TestForeignPagesMayRead: requests that change nothing are never refused.
 func TestForeignPagesMayRead(t *testing.T) {
+	t.Parallel()
 	svc := newTestService(t, serviceTest{})
 	s := newGuardedServer(t, newOrchestrationAPI(svc, nil), "127.0.0.1:0")
 	for _, path := range []string{"/health", "/health/ready", "/metrics", "/api-docs", "/api-docs.json", "/v1/tasks"} {
@@ -409,6 +410,7 @@ const secretTemplate = `{
 }`
 
 func TestSecretsStayInside(t *testing.T) {
+	t.Parallel()
 	var log lockedText
 	var texts map[string]string
 	dir := t.TempDir()
@@ -543,6 +545,7 @@ func TestUncleanPaths(t *testing.T) {
 // TestSlowClients checks the limits on a client that never ends its headers and on
 // one that never sends its body.
 func TestSlowClients(t *testing.T) {
+	t.Parallel()
 	svc := newTestService(t, serviceTest{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -597,6 +600,7 @@ func TestBackpressure(t *testing.T) {
 
 // TestDemos runs the embedded templates as the banner suggests.
 func TestDemos(t *testing.T) {
+	t.Parallel()
 	s := newTestServer(t, serviceTest{})
 	for name, status := range map[string]string{
 		"linear": "complete", "diamond": "complete", "fan_out": "complete", "routing": "complete", "batch": "complete", "flaky": "complete",

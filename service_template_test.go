@@ -68,6 +68,7 @@ func TestRefusedTemplates(t *testing.T) {
 
 // TestTargetsAreBounded: what is remembered of templates does not grow with them.
 func TestTargetsAreBounded(t *testing.T) {
+	t.Parallel()
 	s := newFixtureServer(t, serviceTest{})
 	svc := s.world.service()
 	for i := range maxTargets + 10 {

@@ -51,6 +51,9 @@ func snapshotAround(t *testing.T, s *store, between func()) {
 // TestFiguresAfterRestart restarts at random points of random stories, with and
 // without snapshots: the figures stay the same.
 func TestFiguresAfterRestart(t *testing.T) {
+	slowAndSequential(t)
+	t.Parallel()
+	slow(t)
 	for _, tc := range []struct {
 		name string
 		tell func(y *story, r *rand.Rand, ids []uuid) []uuid
@@ -142,6 +145,7 @@ func TestFiguresOutliveTasks(t *testing.T) {
 // TestSnapshotWithoutFigures reads a snapshot from before figures were kept:
 // they are counted from the tasks.
 func TestSnapshotWithoutFigures(t *testing.T) {
+	t.Parallel()
 	o := storyOptions(t.TempDir())
 	s := openTestService(t, o)
 	y := newStory(t, s)

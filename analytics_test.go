@@ -371,6 +371,9 @@ func TestHourEdges(t *testing.T) {
 
 // TestKeptHours creates a task an hour for longer than hours are kept.
 func TestKeptHours(t *testing.T) {
+	slowAndSequential(t)
+	t.Parallel()
+	slow(t)
 	_, y := newStoryServer(t)
 	for range keptHours + 100 {
 		y.create("chain")
@@ -443,6 +446,9 @@ func (y *story) randomStory(r *rand.Rand, ids []uuid, things int) []uuid {
 // happened, over more hours than are kept: the figures are the same, even if a
 // reader holds them in between, and the reader's do not change.
 func TestCountingOrder(t *testing.T) {
+	slowAndSequential(t)
+	t.Parallel()
+	slow(t)
 	for seed := range uint64(5) {
 		s := newTestService(t, storyOptions(""))
 		y := newStory(t, s)
@@ -476,6 +482,7 @@ func TestCountingOrder(t *testing.T) {
 // TestAnalyticsBesideChanges reads while tasks run: each answer is as of one
 // moment, and none is older than the one before.
 func TestAnalyticsBesideChanges(t *testing.T) {
+	t.Parallel()
 	s := newTestService(t, serviceTest{extra: storyTemplates})
 	done := make(chan struct{})
 	go func() {

@@ -31,6 +31,7 @@ func startUp(t *testing.T, role string, set func(c *authConfig)) (problems strin
 }
 
 func TestStartUpChecks(t *testing.T) {
+	t.Parallel()
 	keys := authKeys()
 	short, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {

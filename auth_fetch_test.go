@@ -259,6 +259,7 @@ func TestForwardedTimeout(t *testing.T) {
 }
 
 func TestKeyFetch(t *testing.T) {
+	t.Parallel()
 	set := webKeySet(rsaWebKey("a", &authKeys().rsa.PublicKey))
 	mux := http.NewServeMux()
 	answer := func(path string, status int, body string) {
@@ -321,6 +322,7 @@ func TestKeyFetch(t *testing.T) {
 }
 
 func TestKeyFetchOverTLS(t *testing.T) {
+	t.Parallel()
 	set := webKeySet(rsaWebKey("a", &authKeys().rsa.PublicKey))
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter,
 		r *http.Request) {

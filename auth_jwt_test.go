@@ -77,6 +77,7 @@ func attackSurface(t *testing.T, a *authenticator, attacks []attack) {
 }
 
 func TestForgedTokens(t *testing.T) {
+	t.Parallel()
 	keys := authKeys()
 	b := newAuthBench(t, unchanged)
 	good := rs256(t, goodClaims(""))
@@ -183,6 +184,7 @@ func TestTokenHeaders(t *testing.T) {
 type attackKey struct{ key any }
 
 func TestTokenClaims(t *testing.T) {
+	t.Parallel()
 	at := int64(authTestNow / 1e6)
 	row := func(name, value string, want string) attack {
 		return attack{name + " " + value[:min(len(value), 40)], rs256(t, claimsWith(name, value)), want}

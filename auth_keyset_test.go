@@ -343,6 +343,7 @@ func TestUnknownKeyIsFetchedOnce(t *testing.T) {
 }
 
 func TestRandomKeyIDsHaveABudget(t *testing.T) {
+	t.Parallel()
 	keys := authKeys()
 	s := newKeyServer(t, webKeySet(rsaWebKey("a", &keys.rsa.PublicKey)))
 	b := newKeySetBench(t, s, unchanged)
@@ -507,6 +508,7 @@ func TestCloseEndsAFetch(t *testing.T) {
 }
 
 func TestMissingKeysAreBounded(t *testing.T) {
+	t.Parallel()
 	b := newKeySetBench(t, newKeyServer(t, webKeySet(rsaWebKey("a", &authKeys().rsa.PublicKey))), unchanged)
 	b.keys.mu.Lock()
 	defer b.keys.mu.Unlock()

@@ -144,6 +144,7 @@ func TestBitsetDescendSkips(t *testing.T) {
 }
 
 func TestBitsetAgreesWithMaps(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		limit := uint32(1 + r.IntN(4*bitBlockBits))

@@ -56,6 +56,7 @@ func TestCheckJSONAccepts(t *testing.T) {
 }
 
 func TestCheckJSONRefuses(t *testing.T) {
+	t.Parallel()
 	const unexpectedEnd, tooLarge = "unexpected end", "number beyond the range of a float64"
 	for _, tt := range []struct {
 		text   string
@@ -193,6 +194,7 @@ func TestCheckJSONFindsDuplicatesAtEverySize(t *testing.T) {
 
 // A text cut off anywhere ends unexpectedly, at its end, unless the rest is complete.
 func TestCheckJSONPrefixes(t *testing.T) {
+	t.Parallel()
 	texts := []string{
 		`{"a\u00e9\ud83d\ude00é€😀":[-1.25e+10,true,false,null,"\n"], "b" : {} }`,
 		` [ 0.5 , 12e3 ] `,
@@ -216,6 +218,7 @@ func TestCheckJSONPrefixes(t *testing.T) {
 }
 
 func TestCheckJSONAgreesOnGeneratedTexts(t *testing.T) {
+	t.Parallel()
 	for n := range uint64(300) {
 		m := newJSONMaker(n)
 		text := m.text()
@@ -230,6 +233,7 @@ func TestCheckJSONAgreesOnGeneratedTexts(t *testing.T) {
 
 // Numbers around the largest float64, with the point in every place.
 func TestJSONFiniteAgreesWithStrconv(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
 		digits := "17976931348623157081" // a little above the greatest

@@ -14,6 +14,7 @@ import (
 
 // TestJournalOnSmallDisk fills a real file system, makes space, and goes on.
 func TestJournalOnSmallDisk(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=48m"); err != nil {
 		t.Skipf("mount a tmpfs: %v", err)

@@ -19,6 +19,9 @@ import (
 // TestHeldOutcomeHoldsNobodyUp ends a delay while the disk is full: other timers
 // go on, and the outcome is recorded once there is room.
 func TestHeldOutcomeHoldsNobodyUp(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	slow(t)
 	clock, disk := newVirtualClock(testStart), newMemDisk()
 	s := newTestService(t, serviceTest{
 		clock: clock, disk: disk, dir: "/data", log: io.Discard,

@@ -11,6 +11,7 @@ import (
 )
 
 func TestExplainCauses(t *testing.T) {
+	t.Parallel()
 	one := func(callable, config, retry string) stepSpec {
 		return stepSpec{name: "a", callable: callable, config: config, retry: retry}
 	}

@@ -415,6 +415,8 @@ func TestHistoryAndAudit(t *testing.T) {
 
 // TestWideAndDeep runs large tasks to their end: independent, chain, layered.
 func TestWideAndDeep(t *testing.T) {
+	t.Parallel()
+	slowAndSequential(t)
 	const n = 2000
 	shapes := map[string][][]int{"independent": make([][]int, n), "chain": make([][]int, n), "layered": make([][]int, n)}
 	for i := 1; i < n; i++ {
@@ -442,6 +444,7 @@ func TestWideAndDeep(t *testing.T) {
 const lifecycleBudget = 2 * time.Second
 
 func TestLifecycle(t *testing.T) {
+	t.Parallel()
 	began := time.Now()
 	for seed := uint64(1); time.Since(began) < lifecycleBudget && !t.Failed(); seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { newRandomWorld(t, seed).run() })
@@ -1040,6 +1043,9 @@ func (h *stuckHandler) awaitAll() {
 // TestManySteps runs tasks of 10,000 steps through the API. Each step is one
 // record, in whatever graph.
 func TestManySteps(t *testing.T) {
+	slowAndSequential(t)
+	t.Parallel()
+	slow(t)
 	const n = 10_000
 	for _, shape := range stepShapes {
 		t.Run(shape.name, func(t *testing.T) {
@@ -1073,10 +1079,8 @@ func TestManySteps(t *testing.T) {
 // TestManyWaiting lets 100,000 tasks wait an hour for their next attempt: that takes no
 // goroutine and no record.
 func TestManyWaiting(t *testing.T) {
-	tasks := uint64(100_000)
-	if testing.Short() {
-		tasks = 10_000
-	}
+	slowAndSequential(t)
+	tasks := uint64(size(20_000, 100_000))
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, config: func(c *Config) { c.Engine.Jitter = false },
 		extra: []string{testTemplate("later", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":1}`,
@@ -1116,6 +1120,9 @@ func TestManyWaiting(t *testing.T) {
 // TestManySlowHandlers lets a thousand HTTP handlers wait: other tasks end meanwhile,
 // and theirs when the handlers answer.
 func TestManySlowHandlers(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	slow(t)
 	const slow, others = 1_000, 200
 	h := newStuckHandler(t, slow)
 	s := newTestServer(t, serviceTest{extra: []string{h.template("slow"), benchTemplate("diamond", "builtin:noop", diamondParents)}})

@@ -80,7 +80,7 @@ func (f *fixture) check() checkView {
 func (f *fixture) extend(s *surface, shared *surfaceCache) {
 	a := &controlAPI{s, f}
 	for _, row := range a.routes() {
-		s.serve(servedRoute{route: row, controls: true, maxBody: controlBodies[row.pattern]})
+		s.handleRow(servedRoute{route: row, controls: true, maxBody: controlBodies[row.pattern]})
 	}
 	s.openapi = shared.document(s.auth.config.APIKeyHeader, "orchestration", "fixture")
 }

@@ -20,8 +20,8 @@ const longTemplate = `{"namespace":"t","name":"long","version":"1.0.0","steps":[
   "retry":{"max_attempts":4,"backoff":"exponential","backoff_base_ms":3600000,"max_backoff_ms":86400000}},
  {"name":"rest","handler":{"callable":"builtin:sleep","initialization":{"duration_ms":604800000}},"dependencies":["flaky"],"timeout_seconds":700000}]}`
 
-// TestLongWaits: retries after hours and a wait of a week end at once, and the
-// history has the hours and the week.
+// TestLongWaits checks that retries after hours and a wait of a week end at once, and
+// that the history shows the hours and the week.
 func TestLongWaits(t *testing.T) {
 	for _, move := range []string{`{"advance":"200h"}`, `{"auto":true}`} {
 		s := newFixtureServer(t, serviceTest{extra: []string{longTemplate}, config: func(c *Config) { c.Engine.Jitter = false }})
@@ -44,7 +44,7 @@ func TestLongWaits(t *testing.T) {
 	}
 }
 
-// frozenServer is a server whose clock stands still.
+// frozenServer returns a server whose clock is frozen.
 func frozenServer(t *testing.T, o serviceTest) *fixtureServer {
 	t.Helper()
 	s := newFixtureServer(t, o)
@@ -65,13 +65,13 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// status is the state of a task now.
+// status returns the present state of a task.
 func (s *fixtureServer) status(id string) string {
 	s.t.Helper()
 	return s.do("GET", "/v1/tasks/"+id, "").want(200).text("status")
 }
 
-// TestClockActions goes through everything that can be done to the clock.
+// TestClockActions makes every change that a clock takes.
 func TestClockActions(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: []string{sleepTemplate("minute", "1m"), sleepTemplate("hour", "1h")}})
 	at := func(a *answer) instant { return mustInstant(a.want(200).text("now")) }
@@ -133,8 +133,8 @@ func TestClockRefusals(t *testing.T) {
 	s.do("POST", "/_stepwell/wait-idle", `{"for":"1s"}`).want(422)
 }
 
-// TestDueTimersNeedNoAdvance: a retry without a back-off is made while the clock
-// stands still.
+// TestDueTimersNeedNoAdvance checks that a retry without a back-off starts while the
+// clock is frozen.
 func TestDueTimersNeedNoAdvance(t *testing.T) {
 	s := frozenServer(t, serviceTest{extra: []string{testTemplate("eager", stepSpec{name: "a", callable: "builtin:flaky",
 		config: `{"failures":2}`, retry: `{"max_attempts":3,"backoff":"none"}`})}})
@@ -145,8 +145,9 @@ func TestDueTimersNeedNoAdvance(t *testing.T) {
 	}
 }
 
-// TestWhatIsIdle holds idleness against situations, one after the other.
+// TestWhatIsIdle checks idleness in one situation after another.
 func TestWhatIsIdle(t *testing.T) {
+	t.Parallel()
 	h := newHeldHandler(t)
 	s := frozenServer(t, serviceTest{
 		config: func(c *Config) { c.Worker.Concurrency, c.Worker.HTTPConcurrency = 1, 1 },
@@ -202,7 +203,7 @@ func TestWhatIsIdle(t *testing.T) {
 	}
 }
 
-// TestCancelledTimersAreGone: mode auto does not wait for what nobody waits for.
+// TestCancelledTimersAreGone checks that mode auto does not wait for cancelled timers.
 func TestCancelledTimersAreGone(t *testing.T) {
 	s := frozenServer(t, serviceTest{extra: []string{sleepTemplate("hour", "1h"), testTemplate("retry",
 		stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`, retry: `{"max_attempts":3,"backoff_base_ms":30000}`})}})
@@ -219,7 +220,8 @@ func TestCancelledTimersAreGone(t *testing.T) {
 	}
 }
 
-// TestHousekeepingIsNoReasonToJump, but it is evaluated for the span that passes.
+// TestHousekeepingIsNoReasonToJump checks that time does not jump for housekeeping, which
+// runs nevertheless for the span that passes.
 func TestHousekeepingIsNoReasonToJump(t *testing.T) {
 	stale := `{"namespace":"t","name":"stale","version":"1.0.0","lifecycle":{"max_steps_in_process_minutes":10},
 		"steps":[{"name":"a","handler":{"callable":"Outside"}}]}`
@@ -240,7 +242,7 @@ func TestHousekeepingIsNoReasonToJump(t *testing.T) {
 	}
 }
 
-// TestAdvancesTakeTurns: each moves the clock by its own span.
+// TestAdvancesTakeTurns checks that each advance moves the clock by its span.
 func TestAdvancesTakeTurns(t *testing.T) {
 	s := frozenServer(t, serviceTest{extra: []string{sleepTemplate("minute", "1m")}})
 	start := fixtureOf(s.world.service()).keeper.clock.now()
@@ -260,7 +262,7 @@ func TestAdvancesTakeTurns(t *testing.T) {
 	}
 }
 
-// TestEndReleasesWaiters: who waits for a clock is told when the service ends.
+// TestEndReleasesWaiters checks that a wait for a clock ends with the service.
 func TestEndReleasesWaiters(t *testing.T) {
 	h := newHeldHandler(t)
 	s := frozenServer(t, serviceTest{extra: []string{testTemplate("held", stepSpec{name: "a", callable: h.url, timeout: 300})}})
@@ -281,8 +283,8 @@ func TestEndReleasesWaiters(t *testing.T) {
 
 var clockRounds = flag.Int("clock-rounds", 200, "rounds of TestAdvanceNeverReturnsEarly")
 
-// slowHandler answers after up to a millisecond or two, every third time with a
-// failure that is retried.
+// slowHandler answers within a millisecond or two, every third time with a failure
+// that is retried.
 func slowHandler(t *testing.T) string {
 	var calls atomic.Int64
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -299,9 +301,12 @@ func slowHandler(t *testing.T) string {
 	return h.URL
 }
 
-// TestAdvanceNeverReturnsEarly: after every advance each task is where its
-// timers put it, whatever time its handlers took.
+// TestAdvanceNeverReturnsEarly checks that after every advance each task is where its
+// timers put it, however long its handlers took.
 func TestAdvanceNeverReturnsEarly(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	slow(t)
 	url := slowHandler(t)
 	retry := `{"max_attempts":20,"backoff_base_ms":1000,"max_backoff_ms":4000,"backoff":"exponential"}`
 	s := frozenServer(t, serviceTest{extra: []string{testTemplate("mixed",
@@ -323,9 +328,12 @@ func TestAdvanceNeverReturnsEarly(t *testing.T) {
 	t.Logf("%d rounds took %v", *clockRounds, realNow().sub(began))
 }
 
-// TestIdleAgainstTheStore holds the computed idleness, whenever a wait for it
-// ends, against all there is: no step that could run, no attempt without a timer.
+// TestIdleAgainstTheStore checks the computed idleness, whenever a wait for it ends,
+// against the whole store: no step could run, no attempt is without a timer.
 func TestIdleAgainstTheStore(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	slow(t)
 	url := slowHandler(t)
 	retry := `{"max_attempts":4,"backoff_base_ms":1000}`
 	s := frozenServer(t, serviceTest{
@@ -360,7 +368,7 @@ func TestIdleAgainstTheStore(t *testing.T) {
 	}
 }
 
-// wantIdle looks through every task for something that is not idle.
+// wantIdle fails the test if any task has something that is not idle.
 func (s *fixtureServer) wantIdle(atRest bool) {
 	s.t.Helper()
 	svc := s.world.service()
@@ -385,8 +393,9 @@ func (s *fixtureServer) wantIdle(atRest bool) {
 	}
 }
 
-// TestRealTimeInFixtureMode: until somebody says otherwise, delays take their time.
+// TestRealTimeInFixtureMode checks that delays take real time until the clock is changed.
 func TestRealTimeInFixtureMode(t *testing.T) {
+	t.Parallel()
 	s := newFixtureServer(t, serviceTest{extra: []string{sleepTemplate("short", "50ms")}})
 	began := realNow()
 	id := s.create(`{"namespace":"t","name":"short"}`)
@@ -396,8 +405,8 @@ func TestRealTimeInFixtureMode(t *testing.T) {
 	}
 }
 
-// TestVirtualCredentials: tokens age with the virtual clock when that is asked
-// for, but never for the control API.
+// TestVirtualCredentials checks that tokens age with the virtual clock if configured so,
+// but never for the control API.
 func TestVirtualCredentials(t *testing.T) {
 	for _, virtual := range []bool{false, true} {
 		s := newFixtureServer(t, serviceTest{config: func(c *Config) {
@@ -431,8 +440,9 @@ func TestVirtualCredentials(t *testing.T) {
 	}
 }
 
-// TestWaitsOutliveTheServersLimits: a request says itself how long it may take.
+// TestWaitsOutliveTheServersLimits checks that a request decides how long it may take.
 func TestWaitsOutliveTheServersLimits(t *testing.T) {
+	t.Parallel()
 	held := newHeldHandler(t)
 	s := frozenServer(t, serviceTest{extra: []string{testTemplate("held", stepSpec{name: "a", callable: held.url, timeout: 300})}})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -458,8 +468,8 @@ func TestWaitsOutliveTheServersLimits(t *testing.T) {
 	slow.do("POST", "/_stepwell/wait-idle", "").want(200)
 }
 
-// TestLeasesAreWork: a lease that lapses is a reason to move on; one that is
-// gone, or was extended, is none.
+// TestLeasesAreWork checks that time jumps to the end of a lease, but not of one that is
+// gone or was extended.
 func TestLeasesAreWork(t *testing.T) {
 	s := frozenServer(t, serviceTest{extra: []string{testTemplate("act", stepSpec{name: "a", callable: "Outside", timeout: 600})}})
 	start := fixtureOf(s.world.service()).keeper.clock.now()

@@ -1,6 +1,6 @@
 package main
 
-// The request journal, and verifying against it.
+// The request journal, and verifications against it.
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// journalServer has a template with a builtin, an HTTP handler whose URL has a
-// password, and a step that fails.
+// journalServer returns a server with a template of a builtin, an HTTP handler whose URL
+// holds a password, and a step that fails.
 func journalServer(t *testing.T) *fixtureServer {
 	handler := newHandlerLog(t)
 	url := strings.Replace(handler.url, "http://", "http://me:secret@", 1)
@@ -20,7 +20,7 @@ func journalServer(t *testing.T) *fixtureServer {
 	}})
 }
 
-// entries is one line for each entry of the journal that a query gives.
+// entries returns a line for each entry of the journal that a query finds.
 func (s *fixtureServer) entries(query string) string {
 	s.t.Helper()
 	a := s.do("GET", "/_stepwell/requests"+query, "").want(200)
@@ -37,7 +37,7 @@ func (s *fixtureServer) entries(query string) string {
 	return strings.Join(lines, ", ")
 }
 
-// TestRequestJournal: what was asked and what was called, by query.
+// TestRequestJournal queries the requests and the handler calls.
 func TestRequestJournal(t *testing.T) {
 	s := journalServer(t)
 	s.stub(`{"match":{"name":"fail"},"outcomes":[{"fault":"worker_lost"},{"result":1}]}`)
@@ -78,7 +78,7 @@ func TestRequestJournal(t *testing.T) {
 	}
 }
 
-// TestRequestJournalKnowsWhoAsks, but no key.
+// TestRequestJournalKnowsWhoAsks checks that entries name the caller, and hold no key.
 func TestRequestJournalKnowsWhoAsks(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{config: func(c *Config) {
 		a := &c.Orchestration.Web.Auth
@@ -94,8 +94,9 @@ func TestRequestJournalKnowsWhoAsks(t *testing.T) {
 	}
 }
 
-// TestRequestJournalIsBounded by entries, bytes and the size of a body.
+// TestRequestJournalIsBounded checks the limits of entries, bytes and the size of a body.
 func TestRequestJournalIsBounded(t *testing.T) {
+	t.Parallel()
 	j := &requestJournal{now: func() instant { return testStart }}
 	for range maxJournalEntries + 5 {
 		j.enter(&apiCall{})
@@ -126,7 +127,7 @@ func TestRequestJournalIsBounded(t *testing.T) {
 	}
 }
 
-// TestVerify: what was called and asked, how often.
+// TestVerify verifies how often something was called or requested.
 func TestVerify(t *testing.T) {
 	s := journalServer(t)
 	s.create(`{"namespace":"t","name":"pair","context":{"order":{"id":7},"x":1}}`)
@@ -169,8 +170,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestVerifyKnowsWhatItDoesNotKnow: where calls were dropped, the answer is given
-// only if they cannot change it.
+// TestVerifyKnowsWhatItDoesNotKnow checks that after calls were dropped, a verification
+// answers only if they cannot change the answer.
 func TestVerifyKnowsWhatItDoesNotKnow(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{})
 	j := fixtureOf(s.world.service()).requests

@@ -23,8 +23,9 @@ import (
 	"time"
 )
 
-// whimHandler answers after a while that nobody knows, by the path: /ok with the
-// step's attempt, /fails2 as that on the third attempt only, /never.
+// whimHandler answers after a random while, by the path: /ok with the number of the
+// attempt, /fails2 likewise from the third attempt on, /never with an error, /choose
+// with a decision.
 func whimHandler(t testing.TB) string {
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -47,7 +48,7 @@ func whimHandler(t testing.TB) string {
 	return h.URL
 }
 
-// whimTemplates have something of everything, run by handlers at a URL.
+// whimTemplates returns templates with steps of every kind, run by handlers at a URL.
 func whimTemplates(url string) []string {
 	fan := []stepSpec{{name: "start", callable: "builtin:noop"}}
 	join := stepSpec{name: "join", callable: "builtin:sum"}
@@ -114,7 +115,7 @@ func (p *player) make(names ...string) (ids []string) {
 	return ids
 }
 
-// stepIDs are the steps of a task by name.
+// stepIDs returns the ids of a task's steps by name.
 func (p *player) stepIDs(task string) map[string]string {
 	p.t.Helper()
 	var steps []struct {
@@ -131,8 +132,8 @@ func (p *player) stepIDs(task string) map[string]string {
 	return ids
 }
 
-// play does one thing after the other, without waiting for what it brings about,
-// and returns everything that the API tells in the end.
+// play does one thing after another, without waiting for the effects, and returns
+// everything that the API shows at the end.
 func (p *player) play() string {
 	p.t.Helper()
 	p.make("fan", "chain", "fan", "batches", "choice")
@@ -156,7 +157,7 @@ func (p *player) play() string {
 	return p.account()
 }
 
-// letters has an operator deal with a task that failed.
+// letters lets an operator deal with a failed task.
 func (p *player) letters(task string) {
 	p.t.Helper()
 	entry := p.do("GET", "/v1/dlq", "").want(200).text("0.dlq_entry_uuid")
@@ -166,8 +167,8 @@ func (p *player) letters(task string) {
 	p.do("PATCH", at, `{"action_type":"resolve_manually","reason":"enough","resolved_by":"op"}`).want(200)
 }
 
-// outside has actors claim steps: one completes its own, one fails, and one,
-// who waits already, gets another and is silent.
+// outside lets actors claim steps: one completes its step, one fails, and one that has
+// been waiting gets a step and never answers.
 func (p *player) outside() {
 	p.t.Helper()
 	first := p.claimOne(anyOne)
@@ -187,7 +188,7 @@ func (p *player) outside() {
 	}
 }
 
-// account is everything that the API tells of the tasks.
+// account returns everything that the API shows of the tasks.
 func (p *player) account() string {
 	p.t.Helper()
 	p.idle()
@@ -236,7 +237,7 @@ func (p *player) account() string {
 	return b.String()
 }
 
-// document is the state of a service.
+// document returns the state of a service.
 func (s *fixtureServer) document() string {
 	s.t.Helper()
 	var b bytes.Buffer
@@ -270,10 +271,15 @@ func wantSame(t *testing.T, what, got, want string) {
 
 var scriptPlays = flag.Int("script-plays", 5, "plays of the script of TestSameScriptSameState")
 
-// TestSameScriptSameState, again after a reset, and with reads in between.
+// TestSameScriptSameState plays a script twice, after a reset, and with reads in between.
 func TestSameScriptSameState(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	url := whimHandler(t)
 	plays := *scriptPlays
+	if testing.Short() {
+		plays = 2
+	}
 	var document, account string
 	for n := range plays {
 		s := newDeterministicServer(t, url, "seed")
@@ -302,7 +308,7 @@ func TestSameScriptSameState(t *testing.T) {
 	}
 }
 
-// getStorm reads all the time.
+// getStorm reads without pause.
 type getStorm struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -331,9 +337,12 @@ func (g *getStorm) end() {
 	g.wg.Wait()
 }
 
-// TestSameScriptTwoStores: the journals and the states of two services with files are
-// the same bytes.
+// TestSameScriptTwoStores checks that the journals and states of two services with files
+// are the same bytes.
 func TestSameScriptTwoStores(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	slow(t)
 	url := whimHandler(t)
 	var journals, accounts, documents []string
 	for range 2 {
@@ -357,10 +366,10 @@ func TestSameScriptTwoStores(t *testing.T) {
 	wantSame(t, "the account", accounts[1], accounts[0])
 }
 
-// Batches, one by one: what is recorded when, what has to wait, and what
-// happens when something is in the way.
+// Batches: what is recorded when, what has to wait, and what happens when something
+// prevents that.
 
-// gatedHandler answers a call to /name when the channel of that name says so.
+// gatedHandler answers a call to /name when the channel of that name is closed.
 func gatedHandler(t testing.TB, names ...string) (url string, gates map[string]chan struct{}) {
 	gates = map[string]chan struct{}{}
 	for _, name := range names {
@@ -378,7 +387,7 @@ func gatedHandler(t testing.TB, names ...string) (url string, gates map[string]c
 	return h.URL, gates
 }
 
-// ends are the steps of a task in the order in which their attempts ended.
+// ends returns the steps of a task in the order in which their attempts ended.
 func (s *testServer) ends(id string) (names []string) {
 	s.t.Helper()
 	var v struct {
@@ -406,8 +415,8 @@ func newBatchServer(t *testing.T, steps ...stepSpec) *fixtureServer {
 	})
 }
 
-// TestBatchOrder: handlers end in the reverse order, a builtin at once; all is
-// recorded by task and step, when the last has ended.
+// TestBatchOrder lets handlers end in reverse order and a builtin at once: all outcomes
+// are recorded by task and step, when the last handler has ended.
 func TestBatchOrder(t *testing.T) {
 	url, gates := gatedHandler(t, "a", "b", "c")
 	s := newBatchServer(t, stepSpec{name: "a", callable: url + "/a"}, stepSpec{name: "b", callable: url + "/b"},
@@ -440,9 +449,10 @@ func (s *fixtureServer) awaitHeld(n int) {
 	})
 }
 
-// TestChangesWaitForTheBatch, and give up when it takes too long, leaving no
-// trace; reads do not.
+// TestChangesWaitForTheBatch checks that changes wait, and give up without a trace when
+// that takes too long; reads do not wait.
 func TestChangesWaitForTheBatch(t *testing.T) {
+	t.Parallel()
 	url, gates := gatedHandler(t, "a")
 	s := newBatchServer(t, stepSpec{name: "a", callable: url + "/a"})
 	k := fixtureOf(s.world.service()).keeper
@@ -479,9 +489,10 @@ func TestChangesWaitForTheBatch(t *testing.T) {
 	}
 }
 
-// TestCallingBack: a handler that changes something in its own batch is refused,
+// TestCallingBack checks that a change by a handler of the batch itself is refused,
 // rather than held up for ever.
 func TestCallingBack(t *testing.T) {
+	t.Parallel()
 	var s *fixtureServer
 	answered := make(chan int, 1)
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -498,7 +509,7 @@ func TestCallingBack(t *testing.T) {
 	s.await(id, "complete")
 }
 
-// TestBatchRests: a deterministic service at rest does nothing at all.
+// TestBatchRests checks that a deterministic service at rest does nothing at all.
 func TestBatchRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeterministicWorld(t)
@@ -517,8 +528,8 @@ func TestBatchRests(t *testing.T) {
 	})
 }
 
-// newDeterministicWorld is a deterministic service with its timekeeper, without
-// a listener.
+// newDeterministicWorld returns a deterministic service with its timekeeper, without a
+// listener.
 func newDeterministicWorld(t *testing.T) *service {
 	t.Helper()
 	c := newVirtualClock(deterministicStart)
@@ -528,8 +539,11 @@ func newDeterministicWorld(t *testing.T) *service {
 	return s
 }
 
-// TestHeldBatch: a disk without room holds a batch up, in its order.
+// TestHeldBatch checks that a full disk holds a batch up, and keeps its order.
 func TestHeldBatch(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	slow(t)
 	url, gates := gatedHandler(t, "a", "b")
 	disk := newMemDisk()
 	s := newTestServer(t, serviceTest{
@@ -571,7 +585,7 @@ func TestHeldBatch(t *testing.T) {
 // Stubs, templates at run time, sandboxes and restored states of deterministic
 // services.
 
-// stubsOfSteps is what stubs make of the steps of stubbedTemplate.
+// stubsOfSteps are stubs for the steps of stubbedTemplate.
 var stubsOfSteps = []struct{ step, outcomes, then string }{
 	{"instant", `[{"error":{"message":"no"}},{"result":1}]`, "last"},
 	{"soon", `[{"delay":"2s","result":2}]`, "last"},
@@ -584,7 +598,7 @@ var stubsOfSteps = []struct{ step, outcomes, then string }{
 	{"actor", `[{"fault":"late_completion","delay":"1s"},{"result":3}]`, "last"},
 }
 
-// stubbedTemplate has a step for each of them, and one without.
+// stubbedTemplate returns a template with a step for each stub, and one without.
 func stubbedTemplate(url string) string {
 	const retry = `{"max_attempts":3,"backoff":"linear","backoff_base_ms":1000}`
 	callables := map[string]string{"doubled": "builtin:echo", "actor": "Shop::Pack"}
@@ -601,7 +615,7 @@ func stubbedTemplate(url string) string {
 	return testTemplate("stubbed", append(steps, join)...)
 }
 
-// stubbed has stubs play steps of a template that is added at run time.
+// stubbed lets stubs play steps of a template that is added at run time.
 func (p *player) stubbed() {
 	p.t.Helper()
 	p.do("POST", "/_stepwell/templates", stubbedTemplate(p.url)).want(201)
@@ -618,9 +632,12 @@ func (p *player) stubbed() {
 	}
 }
 
-// TestSameScriptSandboxes: a sandbox plays as a service of its own with the same
-// seed does, again after its reset, and beside another one.
+// TestSameScriptSandboxes checks that a sandbox plays as a service with the same seed
+// does, also after its reset and beside another sandbox.
 func TestSameScriptSandboxes(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	slow(t)
 	url := whimHandler(t)
 	alone := newDeterministicServer(t, url, "seed")
 	account := (&player{testServer: alone.testServer, url: url}).play()
@@ -641,7 +658,7 @@ func TestSameScriptSandboxes(t *testing.T) {
 	}
 }
 
-// TestStubbedBatch: what stubs make of attempts is held with their batch.
+// TestStubbedBatch checks that scripted outcomes are held with their batch.
 func TestStubbedBatch(t *testing.T) {
 	url, gates := gatedHandler(t, "a", "b", "c")
 	s := newBatchServer(t, stepSpec{name: "a", callable: url + "/a"}, stepSpec{name: "b", callable: url + "/b"},
@@ -670,7 +687,7 @@ func TestStubbedBatch(t *testing.T) {
 	wantFreeSlots(t, s.world.service())
 }
 
-// TestCancelledStubbedBatch: a task that fails in its batch leaves no delay behind.
+// TestCancelledStubbedBatch checks that a task that fails in its batch leaves no delay.
 func TestCancelledStubbedBatch(t *testing.T) {
 	url, gates := gatedHandler(t, "a")
 	s := newBatchServer(t, stepSpec{name: "a", callable: url + "/a"})
@@ -684,8 +701,8 @@ func TestCancelledStubbedBatch(t *testing.T) {
 	wantFreeSlots(t, s.world.service())
 }
 
-// TestDeterministicClock: a sandbox with a seed stands still at the same instant
-// as a service with one, unless a document says otherwise.
+// TestDeterministicClock checks that the clock of a sandbox with a seed is frozen at the
+// same instant as that of a service, unless a document says otherwise.
 func TestDeterministicClock(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
 	box := s.sandbox(`{"deterministic_ids":"a"}`)

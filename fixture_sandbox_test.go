@@ -1,7 +1,6 @@
 package main
 
-// Sandboxes: that each is a service of its own, and that nothing of it is left
-// when it is deleted.
+// Sandboxes: each is an independent service, and leaves nothing when it is deleted.
 
 import (
 	"encoding/json"
@@ -22,7 +21,7 @@ import (
 	"weak"
 )
 
-// sandboxClient is a sandbox as its user sees it.
+// sandboxClient talks to one sandbox.
 type sandboxClient struct {
 	*fixtureServer // on its orchestration address
 	view           sandboxView
@@ -47,7 +46,7 @@ func (s *fixtureServer) sandbox(format string, args ...any) *sandboxClient {
 	return c
 }
 
-// frozenAt is the state of a service without tasks whose clock stands still.
+// frozenAt returns the state of a service without tasks and with a frozen clock.
 func frozenAt(at instant) string {
 	return fmt.Sprintf(`{"format":1,"clock":{"now":%q,"mode":"frozen"}}`, at.zoned())
 }
@@ -64,8 +63,9 @@ var sandboxTemplates = []string{
 	testTemplate("quick", stepSpec{name: "a", callable: "builtin:noop"}),
 }
 
-// TestSandboxIsAService: each surface of a sandbox answers, for the sandbox.
+// TestSandboxIsAService checks that each surface of a sandbox answers for the sandbox.
 func TestSandboxIsAService(t *testing.T) {
+	t.Parallel()
 	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
 	s.do("PUT", "/_stepwell/state", frozenAt(testStart.add(time.Hour))).want(204)
 	c := s.sandbox(`{"name":"one","seed":%s}`, frozenAt(testStart))
@@ -93,7 +93,7 @@ func TestSandboxIsAService(t *testing.T) {
 	c.do("GET", "/v1/tasks/"+id, "").want(404)
 }
 
-// TestSandboxesHaveNone: there is one level of sandboxes.
+// TestSandboxesHaveNone checks that a sandbox has no sandboxes.
 func TestSandboxesHaveNone(t *testing.T) {
 	c := newFixtureServer(t, serviceTest{}).sandbox(`{"name":"one"}`)
 	for _, request := range []string{"POST /_stepwell/sandboxes", "GET /_stepwell/sandboxes",
@@ -105,8 +105,8 @@ func TestSandboxesHaveNone(t *testing.T) {
 	}
 }
 
-// TestSandboxSeed: a sandbox starts with the state of a document, and goes back
-// to that.
+// TestSandboxSeed checks that a sandbox starts with the state of a document, and resets
+// to it.
 func TestSandboxSeed(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
 	s.clock(`{"freeze":true}`).want(200)
@@ -136,7 +136,7 @@ func TestSandboxSeed(t *testing.T) {
 	}
 }
 
-// TestSandboxIDs: the same seed and the same clock give the same identifiers.
+// TestSandboxIDs checks that the same seed and clock give the same ids.
 func TestSandboxIDs(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
 	var ids []string
@@ -149,8 +149,8 @@ func TestSandboxIDs(t *testing.T) {
 	}
 }
 
-// TestSandboxAuthentication: a sandbox asks for the credentials of the service,
-// and counts who brings them by itself.
+// TestSandboxAuthentication checks that a sandbox takes the credentials of the service,
+// and has its own figures of them.
 func TestSandboxAuthentication(t *testing.T) {
 	key := apiKeyConfig{Key: "a-key-for-everything", Permissions: allWildcards()}
 	s := newFixtureServer(t, serviceTest{config: func(c *Config) {
@@ -196,7 +196,7 @@ func authFigures(text string) string {
 	return strings.Join(found, "")
 }
 
-// freePorts are n ports in a row that nobody listens on.
+// freePorts returns the first of n consecutive free ports.
 func freePorts(t *testing.T, n int) (low int) {
 	t.Helper()
 	for range 100 {
@@ -222,8 +222,8 @@ func freePorts(t *testing.T, n int) (low int) {
 	return 0
 }
 
-// TestSandboxPorts: sandboxes have the ports of a range, which comes to its end
-// and is given back.
+// TestSandboxPorts checks that sandboxes take the ports of a range, which can be
+// exhausted and reused.
 func TestSandboxPorts(t *testing.T) {
 	low := freePorts(t, 5)
 	taken, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", low+1))
@@ -250,8 +250,8 @@ func TestSandboxPorts(t *testing.T) {
 	}
 }
 
-// TestSandboxPublicHost: a sandbox is found, and may be asked for, by the name
-// that others have for this machine.
+// TestSandboxPublicHost checks that a sandbox is announced, and reached, by this
+// machine's public name.
 func TestSandboxPublicHost(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{config: func(c *Config) { c.Fixture.PublicHost = "stepwell.test" }})
 	var v sandboxView
@@ -275,7 +275,7 @@ func TestSandboxPublicHost(t *testing.T) {
 	}
 }
 
-// TestSandboxLimit: there may be so many.
+// TestSandboxLimit checks how many sandboxes may exist.
 func TestSandboxLimit(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{})
 	for i := range maxSandboxes {
@@ -330,8 +330,9 @@ func TestSandboxDeletion(t *testing.T) {
 	s.sandbox(`{"name":%q}`, c.view.Name)
 }
 
-// TestSandboxesRace: many callers want the same few names, and delete them.
+// TestSandboxesRace lets many callers create and delete the same few names.
 func TestSandboxesRace(t *testing.T) {
+	t.Parallel()
 	s := newFixtureServer(t, serviceTest{})
 	var made, gone atomic.Int64
 	var wg sync.WaitGroup
@@ -387,7 +388,7 @@ func openFiles(pid int) int {
 	return len(list)
 }
 
-// TestSandboxesLeaveNothing makes 200, has each work, and deletes them: no
+// TestSandboxesLeaveNothing makes 200 sandboxes, uses each, and deletes them: no
 // goroutine, descriptor or service is left.
 func TestSandboxesLeaveNothing(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
@@ -418,7 +419,7 @@ func TestSandboxesLeaveNothing(t *testing.T) {
 	})
 }
 
-// used has a sandbox do a bit of everything; what it waits for never comes.
+// used makes a sandbox do a bit of everything; what it waits for never comes.
 func (s *fixtureServer) used(c *sandboxClient) *sandboxClient {
 	s.t.Helper()
 	c.create(`{"namespace":"t","name":"quick"}`)
@@ -432,8 +433,8 @@ func (s *fixtureServer) used(c *sandboxClient) *sandboxClient {
 
 var sandboxRounds = flag.Int("sandbox-rounds", 2, "rounds of each of the 32 tests of TestSandboxesAreApart")
 
-// TestSandboxesAreApart has 32 tests run at once, each in sandboxes of its own
-// at its own time, and nothing of one show in another.
+// TestSandboxesAreApart runs 32 tests at once, each in its own sandboxes and at its own
+// time: nothing of one shows in another.
 func TestSandboxesAreApart(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
 	began := realNow()
@@ -483,7 +484,7 @@ func (s *fixtureServer) liveApart(n, round int) {
 	s.deleteSandbox(c)
 }
 
-// wantOwn looks at everything that a sandbox shows.
+// wantOwn checks everything that a sandbox shows.
 func (s *fixtureServer) wantOwn(c *sandboxClient, marker string, ids []string) {
 	s.t.Helper()
 	n := fmt.Sprint(len(ids))
@@ -507,7 +508,7 @@ func (s *fixtureServer) wantOwn(c *sandboxClient, marker string, ids []string) {
 	}
 }
 
-// BenchmarkSandbox is the creation of one over HTTP, its deletion apart.
+// BenchmarkSandbox measures the creation of a sandbox over HTTP, without its deletion.
 func BenchmarkSandbox(b *testing.B) {
 	s := newFixtureServer(b, serviceTest{})
 	var took []time.Duration

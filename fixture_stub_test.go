@@ -1,6 +1,6 @@
 package main
 
-// Which stub counts, what is refused of stubs, and what waits for stubs.
+// Stubs: which one counts, what is refused, and what waits for them.
 
 import (
 	"fmt"
@@ -12,9 +12,10 @@ import (
 	"testing"
 )
 
-// TestStubPrecedence: the most specific one wins, then the newest, and the n-th
-// delivery takes the n-th outcome.
+// TestStubPrecedence checks that the most specific stub wins, then the newest, and that
+// the n-th delivery has the n-th outcome.
 func TestStubPrecedence(t *testing.T) {
+	t.Parallel()
 	rows := []struct {
 		name    string
 		matches []string // of stubs whose results are 1, 2, …
@@ -54,7 +55,7 @@ func TestStubPrecedence(t *testing.T) {
 	}
 }
 
-// TestStubsAreShown with what they were used for, and go.
+// TestStubsAreShown lists stubs with their uses, and removes them.
 func TestStubsAreShown(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("one", stepSpec{name: "a", callable: "builtin:noop"})}})
 	a := s.do("POST", "/_stepwell/stubs", `{"match":{},"outcomes":[{"result":1},{"result":2}],"then":"handler"}`).want(201)
@@ -89,7 +90,7 @@ func TestStubsAreShown(t *testing.T) {
 	}
 }
 
-// TestStubsAreBounded in number.
+// TestStubsAreBounded checks how many stubs may exist.
 func TestStubsAreBounded(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{})
 	one := `{"match":{},"outcomes":[{"result":1}]}`
@@ -102,7 +103,7 @@ func TestStubsAreBounded(t *testing.T) {
 	}
 }
 
-// TestStubsAreStrict: each mistake is named by its path.
+// TestStubsAreStrict checks that each mistake is named by its path.
 func TestStubsAreStrict(t *testing.T) {
 	const match, outcomes = `"match":{}`, `"outcomes":[{"result":1}]`
 	rows := []struct{ body, fields string }{
@@ -159,8 +160,8 @@ func TestStubsAreStrict(t *testing.T) {
 	}
 }
 
-// TestStubTakesWaitingSteps: a step that waits for an outside actor is played
-// once there is a stub for it, and waits again when the stub has left it.
+// TestStubTakesWaitingSteps checks that a step that waits for an outside actor is played
+// once a stub matches, and waits again when the stub leaves it to the actor.
 func TestStubTakesWaitingSteps(t *testing.T) {
 	s := frozenServer(t, serviceTest{extra: []string{testTemplate("out", stepSpec{name: "a", callable: "charge",
 		retry: `{"max_attempts":5,"backoff":"linear","backoff_base_ms":1000}`})}})
@@ -186,7 +187,8 @@ func TestStubTakesWaitingSteps(t *testing.T) {
 	}
 }
 
-// TestHangIsATimer: nothing runs while an attempt hangs, and its slot is free after it.
+// TestHangIsATimer checks that nothing runs while an attempt hangs, and that its slot is
+// free afterwards.
 func TestHangIsATimer(t *testing.T) {
 	s := frozenServer(t, serviceTest{
 		config: func(c *Config) { c.Worker.Concurrency = 1 },
@@ -206,9 +208,10 @@ func TestHangIsATimer(t *testing.T) {
 	wantFreeSlots(t, s.world.service())
 }
 
-// TestCancelledStubs: a task that is cancelled while a stub delays it, or has
-// lost it, hears nothing of that any more.
+// TestCancelledStubs checks that a delay or fault of a stub does nothing to a task that is
+// cancelled meanwhile.
 func TestCancelledStubs(t *testing.T) {
+	t.Parallel()
 	handler := newHandlerLog(t)
 	for _, outcome := range []string{`{"delay":"5s"}`, `{"hang":true}`, `{"fault":"worker_lost","delay":"5s"}`,
 		`{"fault":"result_lost","delay":"5s"}`, `{"fault":"late_completion"}`} {
@@ -232,8 +235,8 @@ func TestCancelledStubs(t *testing.T) {
 
 // Stubs through the control API, on the virtual clock.
 
-// handlerLog is an HTTP handler that answers with the number of the call, and
-// notes the keys of the calls.
+// handlerLog is an HTTP handler that answers with the number of the call, and records
+// the keys of the calls.
 type handlerLog struct {
 	url  string
 	mu   sync.Mutex
@@ -272,9 +275,9 @@ func (s *fixtureServer) stub(format string, args ...any) string {
 	return s.do("POST", "/_stepwell/stubs", fmt.Sprintf(format, args...)).want(201).text("id")
 }
 
-// story is what became of a task's first step: its state, how many attempts it
-// took and on how many deliveries, the audit from the oldest entry on, and when
-// the last change was, in seconds after the task's creation.
+// story returns the history of a task's first step: its state, its attempts and
+// deliveries, the audit, oldest entry first, and when it last changed, in seconds after
+// the task's creation.
 func (s *fixtureServer) story(id string) string {
 	s.t.Helper()
 	s.do("POST", "/_stepwell/wait-idle", "").want(200)
@@ -300,6 +303,7 @@ func (s *fixtureServer) story(id string) string {
 
 // TestStubOutcomes plays every outcome and fault on each kind of handler.
 func TestStubOutcomes(t *testing.T) {
+	t.Parallel()
 	const policy = `{"max_attempts":3,"backoff":"linear","backoff_base_ms":1000}`
 	type row struct {
 		name, outcomes, then  string

@@ -1,6 +1,6 @@
 package main
 
-// Fixture mode through its control API: the harness, and its conditions.
+// Fixture mode through its control API: its harness, resets and states.
 
 import (
 	"context"
@@ -24,8 +24,8 @@ type fixtureServer struct {
 	world *world
 }
 
-// newFixtureServer opens a world that ends with the test. After the test the
-// service of the moment is held against its own log.
+// newFixtureServer opens a world that ends with the test. After the test the present
+// service is checked against its own log.
 func newFixtureServer(t testing.TB, o serviceTest) *fixtureServer {
 	t.Helper()
 	cfg := testConfig(t, o)
@@ -69,7 +69,7 @@ func (s *fixtureServer) clock(format string, args ...any) *answer {
 	return s.do("POST", "/_stepwell/clock", fmt.Sprintf(format, args...))
 }
 
-// TestFixtureIsOff: without fixture mode there is no control API.
+// TestFixtureIsOff checks that without fixture mode the control API is missing.
 func TestFixtureIsOff(t *testing.T) {
 	s := newTestServer(t, serviceTest{})
 	for _, row := range (&controlAPI{}).routes() {
@@ -84,7 +84,7 @@ func TestFixtureIsOff(t *testing.T) {
 	}
 }
 
-// TestFixtureShows: it is on, and says so.
+// TestFixtureShows checks that a service in fixture mode says so.
 func TestFixtureShows(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{})
 	s.clock(`{"freeze":true}`).want(200)
@@ -96,7 +96,7 @@ func TestFixtureShows(t *testing.T) {
 	}
 }
 
-// TestControlAsksForEverything: with authentication on, each permission is needed.
+// TestControlAsksForEverything checks that the control API needs every permission.
 func TestControlAsksForEverything(t *testing.T) {
 	keys := []apiKeyConfig{{Key: "everything-and-more", Permissions: allWildcards()}}
 	for p := range permissionCount {
@@ -139,7 +139,7 @@ func (s *fixtureServer) as(key, method, path string) *answer {
 	return &answer{s.t, w.Code, w.Header(), w.Body.Bytes()}
 }
 
-// metricLines are the samples that count what happened to tasks.
+// metricLines returns the samples that count what happened to tasks.
 func metricLines(text string) (lines []string) {
 	for line := range strings.Lines(text) {
 		for _, family := range []string{"stepwell_tasks", "stepwell_steps", "stepwell_task_transitions", "stepwell_step_transitions",
@@ -171,7 +171,7 @@ func (s *fixtureServer) wantEmpty(virgin []string) {
 	}
 }
 
-// TestReset takes everything back to the start.
+// TestReset checks that a reset leaves nothing.
 func TestReset(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: []string{sleepTemplate("hour", "1h"),
 		testTemplate("fail", stepSpec{name: "a", callable: "builtin:fail"})}})
@@ -187,13 +187,13 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestResetUnderLoad: whatever runs or waits when a reset comes reaches nothing
-// after it. The handlers answer just when they are cut off.
+// TestResetUnderLoad checks that what runs or waits during a reset changes nothing after
+// it. The handlers answer just when they are cut off.
 func TestResetUnderLoad(t *testing.T) {
-	tasks := 10_000
-	if testing.Short() {
-		tasks = 1000
-	}
+	slow(t)
+	t.Parallel()
+	slow(t)
+	tasks := size(3_000, 10_000)
 	var calls, ends atomic.Int64
 	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		calls.Add(1)
@@ -240,9 +240,10 @@ func TestResetUnderLoad(t *testing.T) {
 	}
 }
 
-// TestResetWhileCreating: a task that was answered before the reset is gone, one
-// that was answered after it is there, whoever creates at the same time.
+// TestResetWhileCreating checks, with many creators, that a task answered before the
+// reset is gone and one answered after it exists.
 func TestResetWhileCreating(t *testing.T) {
+	t.Parallel()
 	s := newFixtureServer(t, serviceTest{})
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -270,7 +271,7 @@ func TestResetWhileCreating(t *testing.T) {
 	wg.Wait()
 }
 
-// TestResetEmptiesTheDirectory, of what is ours in it.
+// TestResetEmptiesTheDirectory checks that a reset removes our files, and only them.
 func TestResetEmptiesTheDirectory(t *testing.T) {
 	dir := t.TempDir()
 	other := filepath.Join(dir, "notes.txt")
@@ -291,21 +292,21 @@ func TestResetEmptiesTheDirectory(t *testing.T) {
 
 // GET and PUT /_stepwell/state.
 
-// state is the whole state.
+// state returns the whole state.
 func (s *fixtureServer) state() string {
 	s.t.Helper()
 	return string(s.do("GET", "/_stepwell/state", "").want(200).body)
 }
 
-// putState replaces it.
+// putState replaces the whole state.
 func (s *fixtureServer) putState(document string) *answer {
 	s.t.Helper()
 	return s.do("PUT", "/_stepwell/state", document)
 }
 
-// TestPutState brings back all of a state: the tasks, the clock, and what is due
-// on it.
+// TestPutState restores a whole state: the tasks, the clock, and what is due.
 func TestPutState(t *testing.T) {
+	t.Parallel()
 	for _, dir := range []string{"", t.TempDir()} {
 		t.Run(dir, func(t *testing.T) {
 			s := newFixtureServer(t, serviceTest{extra: sandboxTemplates, dir: dir})
@@ -337,7 +338,7 @@ func TestPutState(t *testing.T) {
 	}
 }
 
-// wantStoreFiles fails the test when something beside the store's own files is there.
+// wantStoreFiles fails the test if the directory holds more than the store's own files.
 func wantStoreFiles(t *testing.T, dir string) {
 	t.Helper()
 	own := []string{lockName, journalName, journalOldName, snapshotName}
@@ -352,8 +353,9 @@ func wantStoreFiles(t *testing.T, dir string) {
 	}
 }
 
-// TestPutClock: what each mode of a document's clock comes to.
+// TestPutClock restores a clock in each mode.
 func TestPutClock(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		clock string
 		mode  string
@@ -376,8 +378,10 @@ func TestPutClock(t *testing.T) {
 	}
 }
 
-// TestUnfitStateChangesNothing, and the answer names the place.
+// TestUnfitStateChangesNothing checks that a refused document changes nothing, and that
+// the answer names the place.
 func TestUnfitStateChangesNothing(t *testing.T) {
+	t.Parallel()
 	for _, dir := range []string{"", t.TempDir()} {
 		s := newFixtureServer(t, serviceTest{extra: sandboxTemplates, dir: dir})
 		s.putState(frozenAt(testStart)).want(204)
@@ -410,7 +414,7 @@ func TestUnfitStateChangesNothing(t *testing.T) {
 	}
 }
 
-// TestStateMayBeLarge: the limit on other bodies is none on states.
+// TestStateMayBeLarge checks that a state may be larger than other bodies.
 func TestStateMayBeLarge(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{config: func(c *Config) { c.Web.MaxBodyBytes = 1024 }})
 	s.putState(frozenAt(testStart)).want(204)

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// TestHandlerProgram is no test: it is what this binary does when a test runs
-// it as a handler, with -- and what to do at the end of its arguments.
+// TestHandlerProgram is not a test: tests run this binary as a handler, with --
+// and what to do at the end of its arguments.
 func TestHandlerProgram(t *testing.T) {
 	if flag.NArg() == 0 {
 		return
@@ -97,7 +97,7 @@ func thisProgram(t *testing.T) string {
 	return "exec:" + path
 }
 
-// programAttempt is an attempt that has this binary do something.
+// programAttempt returns an attempt that makes this binary do something.
 func programAttempt(t *testing.T, do ...string) *attempt {
 	t.Helper()
 	config, err := json.Marshal(map[string]any{"args": handlerProgramArgs(do...)})
@@ -113,6 +113,7 @@ func runExec(t *testing.T, h *handlerSet, do ...string) outcome {
 }
 
 func TestExecOutcomes(t *testing.T) {
+	t.Parallel()
 	h := newTestHandlers(t, nil)
 	for _, row := range []struct {
 		do   string
@@ -191,8 +192,8 @@ func TestExecSurroundings(t *testing.T) {
 	}
 }
 
-// TestExecEmptyEnvironment sees to it that an empty environment is not taken for
-// none, which would hand over our own.
+// TestExecEmptyEnvironment checks that an empty environment is not taken for none,
+// which would pass on this process's own.
 func TestExecEmptyEnvironment(t *testing.T) {
 	env := programEnv("", nil, func(string) string { return "" })
 	if env == nil || len(env) != 0 {
@@ -290,6 +291,7 @@ func TestNoRoomForAProcessIsRetryable(t *testing.T) {
 }
 
 func TestExecKeepsTheEndOfStandardError(t *testing.T) {
+	t.Parallel()
 	o := runExec(t, newTestHandlers(t, nil), "grumble")
 	if got, want := showOutcome(o), "exit_3 permanent"; got != want {
 		t.Fatalf("got %s; want %s", got, want)
@@ -394,7 +396,7 @@ func TestExecCancelKillsTheWholeGroup(t *testing.T) {
 	awaitEnd(child)
 }
 
-// TestExecKillsWhatAProgramLeaves has a program end while its child, in the same
+// TestExecKillsWhatAProgramLeaves ends a program while its child, in the same
 // group, holds its output.
 func TestExecKillsWhatAProgramLeaves(t *testing.T) {
 	h, p := newTestHandlers(t, nil), newPeers(t)
@@ -404,8 +406,8 @@ func TestExecKillsWhatAProgramLeaves(t *testing.T) {
 	}
 }
 
-// TestExecDoesNotWaitForDaemons has a program leave a child in another session,
-// which holds its output and is nobody's to kill.
+// TestExecDoesNotWaitForDaemons runs a program that leaves a child in another
+// session. The child holds the output and cannot be killed with the group.
 func TestExecDoesNotWaitForDaemons(t *testing.T) {
 	h, p := newTestHandlers(t, nil), newPeers(t)
 	h.programs.grace = 10 * time.Millisecond

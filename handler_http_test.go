@@ -241,6 +241,7 @@ func TestHTTPCredentials(t *testing.T) {
 }
 
 func TestHTTPTimeout(t *testing.T) {
+	t.Parallel()
 	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body) // only then is the end of the connection seen
 		if r.URL.Path == "/body" {

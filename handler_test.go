@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// newTestHandlers is the set of a configuration with small limits, changed by
-// change, with an empty environment but for PATH.
+// newTestHandlers returns the handlers of a configuration with small limits, which
+// change may change. The environment has only PATH.
 func newTestHandlers(t testing.TB, change func(c *workerConfig)) *handlerSet {
 	t.Helper()
 	c := &workerConfig{MaxResultBytes: 1000, HTTPConcurrency: 16, AllowExec: true}
@@ -31,7 +31,7 @@ func handlerTestEnv(name string) string {
 	}[name]
 }
 
-// newTestAttempt is an attempt with a configuration.
+// newTestAttempt returns an attempt with a configuration.
 func newTestAttempt(config string) *attempt {
 	return &attempt{
 		taskID:        stableID("task"),
@@ -50,8 +50,8 @@ func newTestAttempt(config string) *attempt {
 	}
 }
 
-// showOutcome is an outcome without its error's message and context: "ok" and
-// the result, or the error type, how it is taken, and the status.
+// showOutcome shows an outcome without its error's message and context: "ok" and
+// the result, or the error type, whether it is retryable, and the status.
 func showOutcome(o outcome) string {
 	var s string
 	switch {
@@ -75,7 +75,7 @@ func showOutcome(o outcome) string {
 	return s
 }
 
-// errorText is all the text of an outcome's error.
+// errorText returns all text of an outcome's error.
 func errorText(o outcome) string {
 	if o.err == nil {
 		return ""
@@ -83,7 +83,7 @@ func errorText(o outcome) string {
 	return o.err.message + " " + string(o.err.context)
 }
 
-// showTarget is what a target would do.
+// showTarget shows what a target would do.
 func showTarget(t target) string {
 	switch {
 	case t.builtin != nil && t.builtin.name == "":

@@ -49,6 +49,7 @@ func checkShape(t *testing.T, shape string, body []byte) {
 
 // TestSchemasUseKnownKeywords sees that nothing in the schemas goes unchecked.
 func TestSchemasUseKnownKeywords(t *testing.T) {
+	t.Parallel()
 	eachOpenAPIDocument(t, func(t *testing.T, _ string, doc map[string]any) {
 		var visit func(path string, schema any)
 		visit = func(path string, schema any) {

@@ -13,6 +13,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"reflect"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -59,19 +61,47 @@ func newTestService(t testing.TB, o serviceTest) *service {
 	return s
 }
 
+// testWork holds what many tests load alike: registries by their directories, for the
+// default configuration of the worker, and templates by their text. Both are immutable.
+var testWork struct{ registries, templates sync.Map }
+
 // loadTestWork is loadWork with more templates, as JSON.
 func loadTestWork(t testing.TB, cfg *Config, log *slog.Logger, extra []string) (*handlerSet, *registry) {
 	t.Helper()
-	handlers, registry, err := loadWork(cfg, log, func(string) string { return "" })
+	handlers, registry := loadCommonWork(t, cfg, log)
+	for _, text := range extra {
+		known, ok := testWork.templates.Load(text)
+		if !ok {
+			tpl, problems, _ := parseTemplate("extra", []byte(text), "json", "", nil)
+			if len(problems) > 0 {
+				t.Fatal(problems)
+			}
+			known, _ = testWork.templates.LoadOrStore(text, tpl)
+		}
+		registry = registry.with(known.(*template))
+	}
+	return handlers, registry
+}
+
+// loadCommonWork is loadWork. It reads the templates of the repository once.
+func loadCommonWork(t testing.TB, cfg *Config, log *slog.Logger) (*handlerSet, *registry) {
+	t.Helper()
+	getenv := func(string) string { return "" }
+	common := reflect.DeepEqual(cfg.Worker, defaultConfig().Worker) && cfg.Role == defaultConfig().Role
+	key := fmt.Sprint(cfg.Templates.Dirs, cfg.Environment)
+	if known, ok := testWork.registries.Load(key); ok && common {
+		handlers, err := newHandlerSet(&cfg.Worker, version, getenv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return handlers, known.(*registry)
+	}
+	handlers, registry, err := loadWork(cfg, log, getenv)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range extra {
-		tpl, problems, _ := parseTemplate("extra", []byte(text), "json", "", nil)
-		if len(problems) > 0 {
-			t.Fatal(problems)
-		}
-		registry = registry.with(tpl)
+	if common && (len(cfg.Templates.Dirs) == 0 || slices.Equal(cfg.Templates.Dirs, []string{apiTemplates})) {
+		testWork.registries.Store(key, registry)
 	}
 	return handlers, registry
 }
@@ -285,15 +315,36 @@ func (a *answer) want(status int) *answer {
 	return a
 }
 
-// get is the value at a path like "steps.0.name", numbers as json.Number.
-func (a *answer) get(path string) any {
+// lastDecoded is the value of the body that was decoded last. Tests ask most bodies for
+// several values.
+var lastDecoded struct {
+	sync.Mutex
+	body  []byte
+	value any
+}
+
+// decoded returns the value of the body, numbers as json.Number.
+func (a *answer) decoded() any {
 	a.t.Helper()
+	lastDecoded.Lock()
+	defer lastDecoded.Unlock()
+	if len(a.body) > 0 && len(a.body) == len(lastDecoded.body) && &a.body[0] == &lastDecoded.body[0] {
+		return lastDecoded.value
+	}
 	var v any
 	d := json.NewDecoder(bytes.NewReader(a.body))
 	d.UseNumber()
 	if err := d.Decode(&v); err != nil {
 		a.t.Fatalf("%v in %s", err, a.body)
 	}
+	lastDecoded.body, lastDecoded.value = a.body, v
+	return v
+}
+
+// get returns the value at a path like "steps.0.name", numbers as json.Number.
+func (a *answer) get(path string) any {
+	a.t.Helper()
+	v := a.decoded()
 	for key := range strings.SplitSeq(path, ".") {
 		switch at := v.(type) {
 		case map[string]any:
@@ -416,3 +467,36 @@ func (h *heldHandler) await(t *testing.T) string {
 
 // createHeld creates a task of a template whose step a heldHandler runs.
 const createHeld = `{"namespace":"t","name":"held"}`
+
+// slow skips a test that takes long, when only the quick ones are wanted.
+func slow(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes too long for -short")
+	}
+}
+
+// slowAndSequential is slow. It also skips the test under the race detector, which takes ten
+// times as long and finds nothing where one goroutine works.
+func slowAndSequential(t testing.TB) {
+	t.Helper()
+	slow(t)
+	if raceDetector() {
+		t.Skip("takes too long with -race, and has nothing to race")
+	}
+}
+
+// raceDetector reports whether the tests were built with the race detector.
+func raceDetector() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
+// size returns how much of something a test does: more when LONG_TESTS is set, as
+// .ci/run sets it.
+func size(usual, long int) int {
+	if os.Getenv("LONG_TESTS") != "" {
+		return long
+	}
+	return usual
+}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// newMountAnalyticsServer serves the two endpoints alone.
+// newMountAnalyticsServer serves only the two endpoints.
 func newMountAnalyticsServer(t *testing.T) (*testServer, *story) {
 	s, y := newStoryServer(t)
 	a := &mountAPI{
@@ -103,7 +103,7 @@ func TestMountBottlenecks(t *testing.T) {
 	}
 }
 
-// buckets is the buckets of a distribution that are not empty.
+// buckets returns the buckets of a distribution that are not empty.
 func buckets(a *answer) string {
 	var text []string
 	for i := range a.get("performance_distribution.distribution_buckets").([]any) {
@@ -218,7 +218,7 @@ func TestMountAnalyticsAreCached(t *testing.T) {
 	}
 }
 
-// TestMountQueriesShareNothing asks what a careless key would take for the same.
+// TestMountQueriesShareNothing sends queries that a careless cache key would confuse.
 func TestMountQueriesShareNothing(t *testing.T) {
 	s, _ := newMountAnalyticsServer(t)
 	keys := map[string]string{}
@@ -262,7 +262,7 @@ func TestMountAnalyticsRefuse(t *testing.T) {
 	}
 }
 
-// TestMountAnalyticsBesideChanges asks many questions while tasks are run.
+// TestMountAnalyticsBesideChanges sends many queries while tasks run.
 func TestMountAnalyticsBesideChanges(t *testing.T) {
 	s := newTestService(t, serviceTest{extra: storyTemplates})
 	a := &mountAnalytics{service: s}

@@ -38,7 +38,7 @@ func (a *mountAPI) createTask(w http.ResponseWriter, r *http.Request) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	return reply{done.status(), mountTaskView{task: done.task, sight: mountSight{contexts: true}}}, nil
+	return reply{done.status(), mountTaskView{task: done.task, rights: mountRights{contexts: true}}}, nil
 }
 
 func (a *mountAPI) listTasks(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -54,7 +54,7 @@ func (a *mountAPI) listTasks(_ http.ResponseWriter, r *http.Request) (any, error
 	if err != nil {
 		return nil, err
 	}
-	v := mountListView{tasks, mountSightOf(r.Context()), paginationView{page, perPage, total}}
+	v := mountListView{tasks, mountRightsOf(r.Context()), paginationView{page, perPage, total}}
 	return v, nil
 }
 
@@ -86,7 +86,7 @@ func (a *mountAPI) getTask(w http.ResponseWriter, r *http.Request) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	v := mountTaskView{task: t, sight: mountSightOf(r.Context()), withSteps: true}
+	v := mountTaskView{task: t, rights: mountRightsOf(r.Context()), withSteps: true}
 	if analyzed {
 		if v.more, err = dependencyMembers(t, a.svc.clock.now()); err != nil {
 			return nil, err
@@ -128,7 +128,7 @@ func (a *mountAPI) cancelTask(_ http.ResponseWriter, r *http.Request) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	return mountTaskView{task: t, sight: mountSightOf(r.Context())}, nil
+	return mountTaskView{task: t, rights: mountRightsOf(r.Context())}, nil
 }
 
 func (a *mountAPI) listSteps(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -136,7 +136,7 @@ func (a *mountAPI) listSteps(_ http.ResponseWriter, r *http.Request) (any, error
 	if err != nil {
 		return nil, err
 	}
-	return mountStepsView{t, mountSightOf(r.Context())}, nil
+	return mountStepsView{t, mountRightsOf(r.Context())}, nil
 }
 
 func (a *mountAPI) getStep(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -144,7 +144,7 @@ func (a *mountAPI) getStep(_ http.ResponseWriter, r *http.Request) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	return mountStepView{t, i, mountSightOf(r.Context())}, nil
+	return mountStepView{t, i, mountRightsOf(r.Context())}, nil
 }
 
 func (a *mountAPI) adjustStep(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -164,7 +164,7 @@ func (a *mountAPI) adjustStep(_ http.ResponseWriter, r *http.Request) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	return mountStepView{t, i, mountSightOf(r.Context())}, nil
+	return mountStepView{t, i, mountRightsOf(r.Context())}, nil
 }
 
 // parseAdjustment reads {"retry_limit"?: 1–100, "inputs"?: object}. At least one
@@ -201,25 +201,25 @@ func (a *mountAPI) cancelStep(_ http.ResponseWriter, r *http.Request) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	return mountStepView{t, i, mountSightOf(r.Context())}, nil
+	return mountStepView{t, i, mountRightsOf(r.Context())}, nil
 }
 
 // The views of tasks and steps.
 
-// mountSight says what a caller may see of tasks.
-type mountSight struct {
+// mountRights says what a caller may see of tasks.
+type mountRights struct {
 	contexts bool // of tasks, and step inputs that equal them
 	results  bool // of steps, and inputs that an operator set
 }
 
-func mountSightOf(ctx context.Context) mountSight {
-	return mountSight{mayReadContexts(ctx), securityOf(ctx).may(permStepsRead)}
+func mountRightsOf(ctx context.Context) mountRights {
+	return mountRights{mayReadContexts(ctx), securityOf(ctx).may(permStepsRead)}
 }
 
 // mountTaskView is a task, with its steps if it is requested alone.
 type mountTaskView struct {
 	task      *task
-	sight     mountSight
+	rights    mountRights
 	withSteps bool
 	more      []namedJSON // members that come last
 }
@@ -241,7 +241,7 @@ func (v mountTaskView) appendJSON(b []byte) []byte {
 	o.text("full_name", t.tpl.fullName())
 	o.text("status", t.state.brief().String())
 	o.text("state", t.state.String())
-	taskView{task: t, withContext: v.sight.contexts}.appendContext(&o)
+	taskView{task: t, withContext: v.rights.contexts}.appendContext(&o)
 	o.text("initiator", t.by.initiator)
 	o.text("source_system", t.by.source)
 	o.text("reason", t.by.reason)
@@ -255,7 +255,7 @@ func (v mountTaskView) appendJSON(b []byte) []byte {
 	o.zoned("completed_at", t.completed)
 	if v.withSteps {
 		o.name("steps")
-		o.b = mountStepsView{t, v.sight}.appendList(o.b)
+		o.b = mountStepsView{t, v.rights}.appendList(o.b)
 	}
 	for _, m := range v.more {
 		o.raw(m.name, m.text)
@@ -273,8 +273,8 @@ func (t *task) requestedAt() instant {
 
 // mountStepsView lists the steps of a task, each after its dependencies.
 type mountStepsView struct {
-	task  *task
-	sight mountSight
+	task   *task
+	rights mountRights
 }
 
 func (v mountStepsView) appendJSON(b []byte) []byte {
@@ -287,7 +287,7 @@ func (v mountStepsView) appendList(b []byte) []byte {
 		if n > 0 {
 			b = append(b, ',')
 		}
-		b = mountStepView{v.task, i, v.sight}.appendJSON(b)
+		b = mountStepView{v.task, i, v.rights}.appendJSON(b)
 	}
 	return append(b, ']')
 }
@@ -307,9 +307,9 @@ func (t *task) stepOrder() []int {
 
 // mountStepView is one step.
 type mountStepView struct {
-	task  *task
-	step  int
-	sight mountSight
+	task   *task
+	step   int
+	rights mountRights
 }
 
 func (v mountStepView) appendJSON(b []byte) []byte {
@@ -352,9 +352,9 @@ func (v mountStepView) appendJSON(b []byte) []byte {
 // appendInputs appends what the next attempt gets: the task's context, which takes
 // the permission to read contexts, unless an operator set other inputs.
 func (v mountStepView) appendInputs(o *jsonObject) {
-	seen := v.sight.contexts
+	seen := v.rights.contexts
 	if v.task.steps[v.step].inputs != "" {
-		seen = v.sight.results
+		seen = v.rights.results
 	}
 	if !seen {
 		o.raw("inputs", []byte("{}"))
@@ -369,7 +369,7 @@ func (v mountStepView) appendResults(o *jsonObject) {
 	switch {
 	case last == nil:
 		o.raw("results", []byte("null"))
-	case !v.sight.results:
+	case !v.rights.results:
 		o.raw("results", []byte("null"))
 		o.flag("results_redacted", true)
 	case last.success:
@@ -411,9 +411,9 @@ func (o *jsonObject) ids(name string, t *task, steps []int) {
 
 // mountListView is one page of tasks, newest first.
 type mountListView struct {
-	tasks []*task
-	sight mountSight
-	page  paginationView
+	tasks  []*task
+	rights mountRights
+	page   paginationView
 }
 
 func (v mountListView) appendJSON(b []byte) []byte {
@@ -422,7 +422,7 @@ func (v mountListView) appendJSON(b []byte) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = mountTaskView{task: t, sight: v.sight}.appendJSON(b)
+		b = mountTaskView{task: t, rights: v.rights}.appendJSON(b)
 	}
 	o := jsonObject{b: append(b, `],"pagination":{`...)}
 	o.number("current_page", v.page.page)

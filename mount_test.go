@@ -1,7 +1,7 @@
 package main
 
-// Where the mount-point API is found, and that nothing below its prefix speaks
-// like the roles.
+// The mount-point API: its prefix, links, errors, authentication and handlers, and
+// its agreement with the orchestration role.
 
 import (
 	"context"
@@ -39,8 +39,9 @@ func TestMountPaths(t *testing.T) {
 		"stepwell.toml:1: mount.path: \"/v1/x\" is at or below /v1, which the orchestration API uses")
 }
 
-// TestMountElsewhere serves the surface below another prefix, and not at all.
+// TestMountElsewhere serves the surface below another prefix, and turned off.
 func TestMountElsewhere(t *testing.T) {
+	t.Parallel()
 	s := newTestServer(t, serviceTest{config: func(c *Config) { c.Mount.Path = "/ops/flows" }})
 	a := s.do("POST", "/ops/flows/tasks", `{"name":"diamond","namespace":"demo"}`).want(201)
 	location := a.header.Get("Location")
@@ -63,8 +64,8 @@ func TestMountElsewhere(t *testing.T) {
 	off.do("GET", "/v1/tasks", "").want(200)
 }
 
-// TestMountLinks has links below what a trusted proxy says that it took off, and
-// believes nobody else and nothing strange.
+// TestMountLinks expects links with the prefix that a trusted proxy removed, and
+// without prefixes from others or malformed ones.
 func TestMountLinks(t *testing.T) {
 	for _, trusted := range []bool{true, false} {
 		s := newTestService(t, serviceTest{config: func(c *Config) {
@@ -90,8 +91,9 @@ func TestMountLinks(t *testing.T) {
 	}
 }
 
-// TestMountDocumentShowsGuards has the document ask for what the routes ask for.
+// TestMountDocumentShowsGuards compares permissions of the document and the routes.
 func TestMountDocumentShowsGuards(t *testing.T) {
+	t.Parallel()
 	for _, status := range []bool{true, false} {
 		for _, metrics := range []bool{true, false} {
 			s := newTestServer(t, serviceTest{config: func(c *Config) {
@@ -121,7 +123,7 @@ func TestMountDocumentShowsGuards(t *testing.T) {
 	}
 }
 
-// TestMountErrorsOfEveryKind has a word for each kind of failure that there is.
+// TestMountErrorsOfEveryKind checks the form of each kind of failure.
 func TestMountErrorsOfEveryKind(t *testing.T) {
 	for k := range failureForms {
 		body, err := json.Marshal(mountError(failf(failureKind(k), "no"), "", 0))
@@ -132,7 +134,7 @@ func TestMountErrorsOfEveryKind(t *testing.T) {
 	}
 }
 
-// wantMountError holds an answer against the surface's shape of errors.
+// wantMountError checks an answer against the surface's form of errors.
 func wantMountError(t *testing.T, w *httptest.ResponseRecorder, status int, kind string) {
 	t.Helper()
 	a := &answer{t, w.Code, w.Header(), w.Body.Bytes()}
@@ -146,7 +148,7 @@ func wantMountError(t *testing.T, w *httptest.ResponseRecorder, status int, kind
 	}
 }
 
-// TestMountStarting asks before there is a service.
+// TestMountStarting sends requests before there is a service.
 func TestMountStarting(t *testing.T) {
 	v := &serving{cfg: testConfig(t, serviceTest{}), clock: newRealClock()}
 	t.Cleanup(v.clock.stop)
@@ -171,8 +173,8 @@ func TestMountStarting(t *testing.T) {
 	}
 }
 
-// TestMountFailures has a handler panic, a service that shuts down, and a disk
-// that is full.
+// TestMountFailures tries a handler that panics, a service that shuts down, and a
+// full disk.
 func TestMountFailures(t *testing.T) {
 	log := &logLines{}
 	s := newTestService(t, serviceTest{log: log})
@@ -203,7 +205,7 @@ func TestMountFailures(t *testing.T) {
 	}
 }
 
-// TestMountInheritsAuth looks at what [mount.auth] comes to.
+// TestMountInheritsAuth checks the effective values of [mount.auth].
 func TestMountInheritsAuth(t *testing.T) {
 	load := func(lines ...string) (*Config, *provenance) {
 		t.Helper()
@@ -235,8 +237,8 @@ func TestMountInheritsAuth(t *testing.T) {
 			"no key, no JWKS, no API keys, no authenticator")
 }
 
-// TestMountAuthenticator has another service asked about requests below the mount
-// point alone, with the path that the caller used.
+// TestMountAuthenticator checks that the authenticator is asked only about requests
+// below the mount point, with the path that the caller used.
 func TestMountAuthenticator(t *testing.T) {
 	who := newWhoServer(t)
 	s := newTestServer(t, serviceTest{config: func(c *Config) {
@@ -269,9 +271,10 @@ func TestMountAuthenticator(t *testing.T) {
 	}
 }
 
-// TestMountAgreesWithTheRole lets random worlds live, and holds every task as
-// both surfaces show it against each other.
+// TestMountAgreesWithTheRole runs random worlds and compares every task on both
+// surfaces.
 func TestMountAgreesWithTheRole(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(4) {
 		l := newRandomWorld(t, 1000+seed)
 		for range 40 {
@@ -293,8 +296,9 @@ func TestMountAgreesWithTheRole(t *testing.T) {
 	}
 }
 
-// TestMountAgreesOnGrowingTasks does the same with tasks whose steps come to be.
+// TestMountAgreesOnGrowingTasks does the same with tasks that gain steps.
 func TestMountAgreesOnGrowingTasks(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(8) {
 		w := newGrowthWorld(t, 1000+seed)
 		api := newOrchestrationAPI(w.s, nil)
@@ -310,8 +314,8 @@ func TestMountAgreesOnGrowingTasks(t *testing.T) {
 	}
 }
 
-// TestMountAgreesOnClaimedSteps looks at a step that an outside actor holds, with
-// inputs and a limit that an operator set.
+// TestMountAgreesOnClaimedSteps compares a step that an outside actor has claimed,
+// with inputs and a limit that an operator set.
 func TestMountAgreesOnClaimedSteps(t *testing.T) {
 	s := newTestServer(t, serviceTest{extra: []string{testTemplate("x", stepSpec{name: "a", callable: "Outside::A"})}})
 	api := newOrchestrationAPI(s.svc, nil)
@@ -342,7 +346,7 @@ func TestMountAgreesOnClaimedSteps(t *testing.T) {
 	checkAgreement(t, api, id)
 }
 
-// goStale ends a task as stale, if its state allows that.
+// goStale ends a task as stale, if its state allows it.
 func goStale(t *testing.T, s *service, id uuid) {
 	t.Helper()
 	_, err := s.store.update(func(c *change) error {
@@ -377,7 +381,7 @@ func (v *mountFigures) addTask(t *task) {
 	}
 }
 
-// agreeing are the members that say the same, by their names at the mount point.
+// agreeing are the members that must be equal, by their names at the mount point.
 var (
 	agreeingTask = map[string]string{
 		"id": "task_uuid", "task_id": "task_uuid", "name": "name", "namespace": "namespace", "version": "version",
@@ -456,8 +460,8 @@ func wantAgreement(t *testing.T, members map[string]string, mount, role map[stri
 
 // Who may come in at the mount point, where that is not who may at the role.
 
-// TestMountAuthenticatesAlone gives role and mount point different keys: what is
-// good for one is nothing to the other.
+// TestMountAuthenticatesAlone gives role and mount point different keys: neither
+// accepts the other's credentials.
 func TestMountAuthenticatesAlone(t *testing.T) {
 	svc := newTestService(t, serviceTest{clock: newVirtualClock(authTestNow), log: &logLines{}, config: func(c *Config) {
 		a, b := &c.Orchestration.Web.Auth, &c.Mount.Auth
@@ -484,8 +488,8 @@ func TestMountAuthenticatesAlone(t *testing.T) {
 	}
 }
 
-// TestMountAuthenticatorElsewhere has a proxy that takes off a part of the path:
-// the authenticator is told the path that we see, and links have the caller's.
+// TestMountAuthenticatorElsewhere has a proxy that removes a part of the path: the
+// authenticator gets the path that we see, and links have the caller's.
 func TestMountAuthenticatorElsewhere(t *testing.T) {
 	who := newWhoServer(t)
 	who.say(200, `{"subject": "ann", "permissions": ["tasks:*"]}`)
@@ -520,7 +524,7 @@ func TestMountAuthenticatorElsewhere(t *testing.T) {
 	}
 }
 
-// TestMountGuardsWithoutEffect has an operator told that what should be guarded is not.
+// TestMountGuardsWithoutEffect expects a warning about guards that have no effect.
 func TestMountGuardsWithoutEffect(t *testing.T) {
 	for _, tt := range []struct {
 		set  func(c *mountConfig)
@@ -549,9 +553,10 @@ func TestMountGuardsWithoutEffect(t *testing.T) {
 	}
 }
 
-// TestHandlerAvailable has steps of each kind: a handler is available when each
-// of them can be run, be it by somebody else.
+// TestHandlerAvailable has steps of each kind: a handler is available if each of them
+// can be run, here or by an outside actor.
 func TestHandlerAvailable(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "there"), []byte("#!/bin/sh\n"), 0o700); err != nil {
 		t.Fatal(err)
@@ -591,8 +596,8 @@ func TestHandlerAvailable(t *testing.T) {
 	}
 }
 
-// TestHandlerAvailableElsewhere has an orchestration role without an engine: all
-// of its steps wait for others, programs too.
+// TestHandlerAvailableElsewhere has an orchestration role alone: all steps, even
+// programs, wait for outside actors.
 func TestHandlerAvailableElsewhere(t *testing.T) {
 	o := serviceTest{extra: []string{testTemplate("x", stepSpec{name: "a", callable: "exec:absent"})}}
 	s := newTestServer(t, o)

@@ -24,8 +24,8 @@ type eventStream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	from    *follower
-	told    uint64      // the newest id sent to the reader
-	lapsed  func() bool // reports whether the reader's credential has expired
+	sent    uint64      // the newest id sent to the reader
+	expired func() bool // reports whether the reader's credential has expired
 	buf     []byte
 }
 
@@ -50,7 +50,7 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 	if err != nil {
 		return nil, err
 	}
-	s := &eventStream{w: w, control: http.NewResponseController(w), from: f, lapsed: a.lapse(r)}
+	s := &eventStream{w: w, control: http.NewResponseController(w), from: f, expired: a.expiry(r)}
 	s.open(after)
 	if r.Method == http.MethodHead {
 		return written{}, nil
@@ -96,8 +96,8 @@ func eventFilterOf(r *http.Request) (f eventFilter, err error) {
 	return f, nil
 }
 
-// lapse returns a function that reports whether the request's credential has expired.
-func (a *orchestrationAPI) lapse(r *http.Request) func() bool {
+// expiry returns a function that reports whether the request's credential has expired.
+func (a *orchestrationAPI) expiry(r *http.Request) func() bool {
 	sc := securityOf(r.Context())
 	return func() bool { return sc != nil && sc.expiry != 0 && a.credentialTime(servedRoute{}) > sc.expiry }
 }
@@ -123,15 +123,15 @@ func (s *eventStream) open(after uint64) {
 	s.buf = strconv.AppendUint(append(s.buf, `"requested":`...), after, 10)
 	s.buf = strconv.AppendUint(append(s.buf, `,"oldest_available":`...), s.from.oldest, 10)
 	s.buf = append(s.buf, "}\n\n"...)
-	s.told = s.from.after
+	s.sent = s.from.after
 }
 
 // mark writes the id that the stream has reached, which may belong to a record that
 // the reader's filter excludes. An id without data is no event.
 func (s *eventStream) mark() {
-	if s.from.after > s.told {
-		s.told = s.from.after
-		s.buf = appendEventID(s.buf, s.told)
+	if s.from.after > s.sent {
+		s.sent = s.from.after
+		s.buf = appendEventID(s.buf, s.sent)
 	}
 }
 
@@ -161,7 +161,7 @@ func (s *eventStream) await(ctx context.Context, news <-chan struct{}, beat <-ch
 	case <-news:
 		return true
 	}
-	if s.lapsed() {
+	if s.expired() {
 		s.end("the credential has expired")
 		return false
 	}
@@ -183,7 +183,7 @@ func (s *eventStream) send() (more, open bool) {
 	for i := range batch {
 		s.buf = batch[i].append(s.buf)
 		if batch[i].last {
-			s.told = batch[i].seq
+			s.sent = batch[i].seq
 		}
 	}
 	if !s.flush() {

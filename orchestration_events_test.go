@@ -182,7 +182,7 @@ func wantEnded(t *testing.T, r io.Reader) {
 	}
 }
 
-// TestEventStreamsEndAtReset: what is resumed after it is another store's.
+// TestEventStreamsEndAtReset: a stream resumed after a reset is that of another store.
 func TestEventStreamsEndAtReset(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{templates: apiTemplates})
 	s.create(`{"namespace":"t","name":"manual"}`)
@@ -197,8 +197,8 @@ func TestEventStreamsEndAtReset(t *testing.T) {
 	}
 }
 
-// TestEventStreamOutlastsRequestLimits: the limits of a usual request are not
-// those of a stream.
+// TestEventStreamOutlastsRequestLimits: the limits of other requests do not end a
+// stream.
 func TestEventStreamOutlastsRequestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newPipedServer(t, serviceTest{templates: apiTemplates})
@@ -217,7 +217,7 @@ func TestEventStreamOutlastsRequestLimits(t *testing.T) {
 	})
 }
 
-// TestEventHeartbeatMovesTheID past records that are not for the reader.
+// TestEventHeartbeatMovesTheID past records that the reader's filter excludes.
 func TestEventHeartbeatMovesTheID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newPipedServer(t, serviceTest{templates: apiTemplates})
@@ -230,8 +230,8 @@ func TestEventHeartbeatMovesTheID(t *testing.T) {
 	})
 }
 
-// TestEventStreamStalled: a reader that takes nothing is cut off after the
-// patience with it, and is told the rest when it comes back.
+// TestEventStreamStalled: a reader that takes nothing is cut off after
+// eventPatience, and gets the rest when it reconnects.
 func TestEventStreamStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newPipedServer(t, serviceTest{templates: apiTemplates})
@@ -255,7 +255,7 @@ func TestEventStreamStalled(t *testing.T) {
 	})
 }
 
-// TestEventStreamFallsBehind: a follower that the log went on without ends.
+// TestEventStreamFallsBehind: a follower ends when the log has dropped its place.
 func TestEventStreamFallsBehind(t *testing.T) {
 	s := newTestService(t, serviceTest{templates: apiTemplates, config: func(c *Config) { c.Events.Keep = 10 }})
 	f, err := s.store.follow(eventFilter{}, 0)
@@ -269,8 +269,8 @@ func TestEventStreamFallsBehind(t *testing.T) {
 	}
 }
 
-// pipedServer serves over pipes, in a synctest bubble, by the server and the
-// limits of the process.
+// pipedServer serves over pipes, in a synctest bubble, with the program's server and
+// limits.
 type pipedServer struct {
 	t     *testing.T
 	svc   *service
@@ -317,9 +317,11 @@ func (p *pipedServer) get(path string) *bufio.Reader {
 
 func (p *pipedServer) create(name string) { mustCreate(p.t, p.svc, name) }
 
-// TestEventReadersAndWriters: every reader sees every transition once, in order,
-// however often it is torn off.
+// TestEventReadersAndWriters: every reader sees every transition once and in order,
+// however often it is disconnected.
 func TestEventReadersAndWriters(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	s := newTestServer(t, serviceTest{templates: apiTemplates})
 	streams := make([][]told, 3)
 	var writing, reading sync.WaitGroup
@@ -346,8 +348,8 @@ func TestEventReadersAndWriters(t *testing.T) {
 }
 
 // followTorn follows from the beginning until a task of the template empty is
-// complete, over connections that it closes after so many bytes each, and leaves
-// out what it was told before.
+// complete. It closes each connection after some bytes, and leaves out events that
+// it has seen before.
 func (s *testServer) followTorn(each int64) (events []told) {
 	for id := uint64(0); ; {
 		ctx, cancel := context.WithCancel(s.t.Context())
@@ -381,7 +383,7 @@ func (s *testServer) followTorn(each int64) (events []told) {
 	}
 }
 
-// splitBlocks is a bufio.SplitFunc: what is torn off in a block is dropped.
+// splitBlocks is a bufio.SplitFunc that drops an incomplete block.
 func splitBlocks(data []byte, _ bool) (advance int, token []byte, err error) {
 	end := bytes.Index(data, []byte("\n\n"))
 	if end < 0 {
@@ -390,7 +392,7 @@ func splitBlocks(data []byte, _ bool) (advance int, token []byte, err error) {
 	return end + 2, data[:end], nil
 }
 
-// before is whether an event stands before another in the order of all.
+// before reports whether an event precedes another.
 func (e told) before(t testing.TB, other told) bool {
 	a, b := e.place(t), other.place(t)
 	return a.Seq < b.Seq || a.Seq == b.Seq && a.N < b.N

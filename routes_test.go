@@ -40,7 +40,7 @@ func newAuthSurface(t testing.TB, role string, set func(c *authConfig)) *authSur
 			set(a)
 		},
 	})
-	svc.store.events.close() // a stream that is let in ends at once
+	svc.store.events.close() // an admitted stream ends at once
 	switch role {
 	case "worker":
 		return &authSurface{t, newWorkerAPI(svc, nil).surface, log, ""}
@@ -50,7 +50,7 @@ func newAuthSurface(t testing.TB, role string, set func(c *authConfig)) *authSur
 	return &authSurface{t, newOrchestrationAPI(svc, nil).surface, log, ""}
 }
 
-// add registers a row beside those of the surface.
+// add registers one more row.
 func (s *authSurface) add(row route) {
 	method, path, _ := strings.Cut(row.pattern, " ")
 	row.pattern = method + " " + s.prefix + path
@@ -62,8 +62,8 @@ var surfaceKeys = []apiKeyConfig{
 	{Key: "the-key-that-may-do-little", Permissions: []string{"system:*"}, Description: "metrics"},
 }
 
-// ask sends a request to a route of the table, with its header lines; what its
-// path names does not exist.
+// ask sends a request to a row, with header lines. The path names nothing that
+// exists.
 func (s *authSurface) ask(pattern string, lines ...string) *answer {
 	s.t.Helper()
 	method, path, _ := strings.Cut(pattern, " ")
@@ -81,9 +81,9 @@ func (s *authSurface) ask(pattern string, lines ...string) *answer {
 	return &answer{s.t, w.Code, w.Header(), w.Body.Bytes()}
 }
 
-// authWant is how a request is answered, as far as authentication goes.
+// authWant is the expected result of authentication.
 type authWant struct {
-	status           int // 0: it was let in
+	status           int // 0: admitted
 	message          string
 	reason, severity string
 	retry            string
@@ -98,7 +98,7 @@ func (want authWant) check(t *testing.T, what string, a *answer) {
 	}
 	if want.status == 0 {
 		if a.status == 401 || a.status == 403 || got != (authWant{}) {
-			t.Errorf("%s: got %d, %+v, %s; want it let in", what, a.status, got, a.body)
+			t.Errorf("%s: got %d, %+v, %s; want it admitted", what, a.status, got, a.body)
 		}
 		return
 	}
@@ -138,7 +138,7 @@ func wantLacking(p permission) authWant {
 	return authWant{403, "Missing required permission: " + p.String(), "forbidden", "low", "", ""}
 }
 
-// tokenMaker makes tokens by their permissions, each once.
+// tokenMaker makes tokens, one for each set of permissions.
 type tokenMaker struct {
 	t    testing.TB
 	made map[string]string
@@ -155,7 +155,7 @@ func (k tokenMaker) with(permissions ...string) string {
 	return k.made[string(list)]
 }
 
-// without is a token for every permission but some.
+// without returns a token for every permission but some.
 func (k tokenMaker) without(needed []permission) string {
 	var names []string
 	for p := range permissionCount {
@@ -166,7 +166,7 @@ func (k tokenMaker) without(needed []permission) string {
 	return k.with(names...)
 }
 
-// credentialCase is what a caller sends, and what a protected route says to it.
+// credentialCase is what a caller sends, and the expected answer of a protected route.
 type credentialCase struct {
 	name            string
 	lines           []string
@@ -201,8 +201,8 @@ func brokenCredentials(t testing.TB) []credentialCase {
 	}
 }
 
-// routeCredentials are what a route that needs any of some permissions makes of
-// sound credentials.
+// routeCredentials are valid credentials, with the expected answers of a route that
+// needs one of some permissions.
 func (k tokenMaker) routeCredentials(needed []permission) []credentialCase {
 	root, little := "X-API-Key: the-key-that-may-do-everything", "X-API-Key: the-key-that-may-do-little"
 	lacking, byLittle := wantLacking(needed[0]), wantLacking(needed[0])
@@ -233,9 +233,10 @@ func (k tokenMaker) routeCredentials(needed []permission) []credentialCase {
 	return cases
 }
 
-// TestEveryRouteAsks sends every sort of credentials to every route of every
+// TestEveryRouteAsks sends every kind of credentials to every route of every
 // surface, under each of its paths, strict and lenient.
 func TestEveryRouteAsks(t *testing.T) {
+	t.Parallel()
 	broken, made := brokenCredentials(t), tokenMaker{t, map[string]string{}}
 	for _, table := range allRoutes() {
 		for _, strict := range []bool{true, false} {
@@ -276,9 +277,11 @@ func checkRoute(t *testing.T, s *authSurface, row route, pattern string, cases [
 	}
 }
 
-// TestDisabledAuthenticationLetsEverybodyIn sends broken credentials to every
-// route of a service that asks for none.
+// TestDisabledAuthenticationLetsEverybodyIn sends broken credentials to every route
+// of a service without authentication.
 func TestDisabledAuthenticationLetsEverybodyIn(t *testing.T) {
+	t.Parallel()
+	slowAndSequential(t)
 	for _, table := range allRoutes() {
 		s := newAuthSurface(t, table.surface, func(c *authConfig) { c.Enabled = false })
 		for _, row := range table.routes {
@@ -292,8 +295,8 @@ func TestDisabledAuthenticationLetsEverybodyIn(t *testing.T) {
 	}
 }
 
-// TestRolesAuthenticateAlone gives the roles different keys and audiences: what
-// is good for one is nothing to the other.
+// TestRolesAuthenticateAlone gives the roles different keys and audiences: neither
+// accepts the other's credentials.
 func TestRolesAuthenticateAlone(t *testing.T) {
 	svc := newTestService(t, serviceTest{clock: newVirtualClock(authTestNow), config: func(c *Config) {
 		a, b := &c.Orchestration.Web.Auth, &c.Worker.Web.Auth
@@ -319,7 +322,7 @@ func TestRolesAuthenticateAlone(t *testing.T) {
 	}
 }
 
-// TestAdmissionIsLogged reads what the log says of callers.
+// TestAdmissionIsLogged checks what is logged about callers.
 func TestAdmissionIsLogged(t *testing.T) {
 	s := newAuthSurface(t, "orchestration", unchanged)
 	k := tokenMaker{t, map[string]string{}}
@@ -384,8 +387,8 @@ func TestSecretsStayOutOfEverything(t *testing.T) {
 	}
 }
 
-// TestReadinessWaitsForTheKeySet looks at /health/ready of both roles before and
-// after the key set can be had.
+// TestReadinessWaitsForTheKeySet requests /health/ready of both roles before and
+// after the key set can be fetched.
 func TestReadinessWaitsForTheKeySet(t *testing.T) {
 	for _, role := range authRoles {
 		t.Run(role, func(t *testing.T) {
@@ -409,8 +412,8 @@ func TestReadinessWaitsForTheKeySet(t *testing.T) {
 	}
 }
 
-// TestUnverifiableCredentials has nobody to ask: no caller is let in, and none is
-// told that it is at fault.
+// TestUnverifiableCredentials has an authenticator that is down: no caller is
+// admitted, and none is blamed.
 func TestUnverifiableCredentials(t *testing.T) {
 	who := newWhoServer(t)
 	who.Close()
@@ -434,8 +437,8 @@ func TestUnverifiableCredentials(t *testing.T) {
 	}
 }
 
-// TestForwardedIdentities takes who asks from another service, unknown
-// permissions and all.
+// TestForwardedIdentities takes identities from another service, some of them with
+// unknown permissions.
 func TestForwardedIdentities(t *testing.T) {
 	who := newWhoServer(t)
 	who.say(200, `{"subject":"ann","permissions":["tasks:create","tasks:raed"]}`)
@@ -459,8 +462,9 @@ func TestForwardedIdentities(t *testing.T) {
 
 // What each role serves: alone in a process, and together.
 
-// TestWorkerAlone has no engine and no store, and serves all of its API.
+// TestWorkerAlone serves the whole worker API without engine and store.
 func TestWorkerAlone(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	s := &testServer{t: t, svc: openTestService(t, serviceTest{
 		dir: dir, templates: apiTemplates, config: func(c *Config) { c.Role = "worker" },
@@ -497,7 +501,7 @@ func TestWorkerAlone(t *testing.T) {
 	}
 }
 
-// TestOrchestrationAlone runs nothing itself: every step, of builtins too, waits
+// TestOrchestrationAlone runs no steps: all of them, even those of builtins, wait
 // for an outside actor.
 func TestOrchestrationAlone(t *testing.T) {
 	s := newTestServer(t, serviceTest{config: func(c *Config) { c.Role = "orchestration" }})
@@ -580,9 +584,10 @@ func startProgram(t *testing.T, args ...string) readyReport {
 	return report
 }
 
-// TestStarting asks both roles before there is a service, and holds the answers
-// against their documents.
+// TestStarting sends requests to both roles before there is a service, and checks the
+// answers against their documents.
 func TestStarting(t *testing.T) {
+	t.Parallel()
 	v := &serving{cfg: testConfig(t, serviceTest{}), clock: newRealClock()}
 	t.Cleanup(v.clock.stop)
 	v.cfg.Orchestration.Web.Listen, v.cfg.Worker.Web.Listen = "127.0.0.1:0", "127.0.0.1:0"

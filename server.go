@@ -187,7 +187,7 @@ func newSurface(svc *service, shared *surfaceCache, name string, encode func(*fa
 	x, _ := svc.extension.(surfaceExtension)
 	return &surface{
 		extension: x, guard: guard, auth: auth, docs: shared.docs(&svc.cfg.Docs),
-		openapi: shared.document(auth.config.APIKeyHeader, name), parts: shared.of(name),
+		openapi: shared.document(auth.config.APIKeyHeader, name), parts: shared.partsOf(name),
 		svc: svc, name: name, log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
@@ -196,13 +196,13 @@ func newSurface(svc *service, shared *surfaceCache, name string, encode func(*fa
 // handle registers the routes of a table.
 func (s *surface) handle(routes []route) {
 	for _, row := range routes {
-		s.serve(servedRoute{route: row})
+		s.handleRow(servedRoute{route: row})
 	}
 }
 
-// serve registers one row.
-func (s *surface) serve(row servedRoute) {
-	s.parts.route(len(s.rows), row.route)
+// handleRow registers one row.
+func (s *surface) handleRow(row servedRoute) {
+	s.parts.register(len(s.rows), row.route)
 	s.rows = append(s.rows, row)
 }
 
@@ -355,8 +355,8 @@ func newSurfaceCache() *surfaceCache {
 	return &surfaceCache{parts: map[string]*surfaceParts{}, documents: map[string]func() ([]byte, error){}}
 }
 
-// of returns the parts of a surface.
-func (c *surfaceCache) of(name string) *surfaceParts {
+// partsOf returns the parts of a surface.
+func (c *surfaceCache) partsOf(name string) *surfaceParts {
 	if c == nil {
 		return &surfaceParts{mux: http.NewServeMux()}
 	}
@@ -395,8 +395,8 @@ func (c *surfaceCache) docs(cfg *docsConfig) *docsSite {
 	return c.site
 }
 
-// route registers the n-th row, unless another surface has done so.
-func (p *surfaceParts) route(n int, row route) {
+// register registers the n-th row, unless another surface has done so.
+func (p *surfaceParts) register(n int, row route) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n < p.routed {

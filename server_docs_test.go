@@ -14,11 +14,11 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// inlineParts are the scripts and styles of a page.
+// inlineParts matches the scripts and styles of a page.
 var inlineParts = regexp.MustCompile(`(?s)<(script|style)>(.*?)</`)
 
-// TestDocsPageIsWhole sees that the page runs under its own policy and needs
-// nothing from elsewhere.
+// TestDocsPageIsWhole checks that the page works under its policy and loads nothing
+// from elsewhere.
 func TestDocsPageIsWhole(t *testing.T) {
 	p := newDocsSite(&docsConfig{}).page()
 	page := string(p.html)
@@ -55,7 +55,7 @@ func TestDocsPageIsWhole(t *testing.T) {
 	}
 }
 
-// swaggerDirectory is a distribution of Swagger UI, as far as the page goes.
+// swaggerDirectory makes the part of a Swagger UI distribution that the page uses.
 func swaggerDirectory(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "dist")
@@ -182,8 +182,8 @@ func TestWantsHTML(t *testing.T) {
 // The OpenAPI documents keep their own rules, name every route with its
 // permission, and agree with the shapes that the responses are held against.
 
-// openAPIRoutes are the operations that each surface's document must have, each
-// with its permission, as the route tables have them.
+// openAPIRoutes returns the operations that each surface's document must have, with
+// their permissions in the route tables.
 func openAPIRoutes() map[string]map[string]string {
 	routes := map[string]map[string]string{}
 	for _, table := range allRoutes() {
@@ -204,7 +204,7 @@ func openAPIRoutes() map[string]map[string]string {
 	return routes
 }
 
-// openAPIRequestSchemas are the schemas that no response has.
+// openAPIRequestSchemas are the schemas that only requests use.
 var openAPIRequestSchemas = []string{
 	"TaskCreation", "StepAction", "ResetForRetry", "ResolveManually", "CompleteManually", "CompletionData",
 	"FailStep", "CancelStep", "ActorError", "TemplateDefinition", "StepDefinition", "HandlerDefinition",
@@ -251,6 +251,7 @@ func eachOpenAPIOperation(doc map[string]any, f func(route string, operation map
 }
 
 func TestOpenAPIRoutesAndPermissions(t *testing.T) {
+	t.Parallel()
 	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
 		got := map[string]string{}
 		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {
@@ -291,6 +292,7 @@ func checkOpenAPIPermission(t *testing.T, route, permission string, operation ma
 }
 
 func TestOpenAPIDocumentsAreWhole(t *testing.T) {
+	t.Parallel()
 	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
 		components := doc["components"].(map[string]any)
 		used := map[string]bool{}
@@ -316,7 +318,7 @@ func TestOpenAPIDocumentsAreWhole(t *testing.T) {
 	})
 }
 
-// openAPIResolve finds what a reference within doc points to.
+// openAPIResolve resolves a reference in doc.
 func openAPIResolve(doc map[string]any, ref string) (any, bool) {
 	v, ok := any(doc), strings.HasPrefix(ref, "#/")
 	for name := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
@@ -328,7 +330,7 @@ func openAPIResolve(doc map[string]any, ref string) (any, bool) {
 	return v, ok
 }
 
-// openAPIFollow is v, or what it refers to.
+// openAPIFollow returns v, or what v refers to.
 func openAPIFollow(doc map[string]any, v any) map[string]any {
 	object, _ := v.(map[string]any)
 	if ref, ok := object["$ref"].(string); ok {
@@ -339,6 +341,7 @@ func openAPIFollow(doc map[string]any, v any) map[string]any {
 }
 
 func TestOpenAPIOperationsAreDescribed(t *testing.T) {
+	t.Parallel()
 	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
 		ids, tags := map[any]string{}, wire.Text(doc["tags"])
 		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {
@@ -365,8 +368,8 @@ func TestOpenAPIOperationsAreDescribed(t *testing.T) {
 	})
 }
 
-// checkOpenAPIParameters sees that the path's parameters are declared, those
-// and no others, and that every parameter has a schema and an example.
+// checkOpenAPIParameters checks that exactly the path's parameters are declared, and
+// that every parameter has a schema and an example.
 func checkOpenAPIParameters(t *testing.T, doc map[string]any, route string, operation map[string]any) {
 	t.Helper()
 	var declared []string
@@ -387,8 +390,7 @@ func checkOpenAPIParameters(t *testing.T, doc map[string]any, route string, oper
 	}
 }
 
-// checkOpenAPIContent sees that a body has a schema and examples, and that the
-// examples are what the schema says.
+// checkOpenAPIContent checks that a body has a schema, and examples that match it.
 func checkOpenAPIContent(t *testing.T, doc map[string]any, what string, body map[string]any) {
 	t.Helper()
 	content, _ := body["content"].(map[string]any)
@@ -413,8 +415,8 @@ func checkOpenAPIContent(t *testing.T, doc map[string]any, what string, body map
 	}
 }
 
-// openAPIProblems holds an example against its schema: through its shape, or,
-// for what only requests have, by its members' names.
+// openAPIProblems checks an example against its schema: by its shape, or, for
+// schemas of requests only, by the names of its members.
 func openAPIProblems(doc map[string]any, schema, value any) []string {
 	kind := openAPIKind(schema)
 	if !slices.Contains(openAPIRequestSchemas, kind) {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// metricFamily is one family of a scrape.
+// metricFamily is one metric of a scrape.
 type metricFamily struct {
 	kind    string
 	help    bool
@@ -35,7 +35,7 @@ var (
 	metricSuffix = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
-// metricsReader reads a scrape, and notes everything that is wrong with it.
+// metricsReader reads a scrape and collects its errors.
 type metricsReader struct {
 	families map[string]*metricFamily
 	samples  []metricSample
@@ -147,7 +147,7 @@ func (r *metricsReader) labels(name, text string) (labels [][2]string) {
 	return labels
 }
 
-// checkFamilies looks at what only a whole family can break.
+// checkFamilies checks the rules for a metric as a whole.
 func (r *metricsReader) checkFamilies() {
 	for _, name := range slices.Sorted(maps.Keys(r.families)) {
 		f := r.families[name]
@@ -160,7 +160,7 @@ func (r *metricsReader) checkFamilies() {
 	}
 }
 
-// checkHistogram sees that buckets ascend and add up, series by series.
+// checkHistogram checks that the buckets of each series ascend and add up.
 func (r *metricsReader) checkHistogram(name string) {
 	type series struct {
 		bound, total float64
@@ -209,9 +209,10 @@ func (r *metricsReader) checkHistogram(name string) {
 	}
 }
 
-// TestMetricsText scrapes both roles after traffic of every kind, some of it
-// made to break out of labels or to make ever more of them.
+// TestMetricsText scrapes both roles after traffic of every kind, some of it meant
+// to break out of labels or to multiply them.
 func TestMetricsText(t *testing.T) {
+	t.Parallel()
 	s := newTestServer(t, serviceTest{templates: apiTemplates})
 	w := s.with(newWorkerAPI(s.svc, nil))
 	for _, name := range []string{"diamond", "fails", "manual"} {
@@ -238,7 +239,7 @@ func patternsOf(rows []route) (patterns []string) {
 	return patterns
 }
 
-// checkMetrics reads a scrape and sees that labels have values from known sets.
+// checkMetrics reads a scrape and checks that labels have values from known sets.
 func checkMetrics(t *testing.T, s *testServer, patterns []string) {
 	t.Helper()
 	a := s.do("GET", "/metrics", "").want(200)
@@ -272,7 +273,7 @@ func checkMetrics(t *testing.T, s *testServer, patterns []string) {
 	}
 }
 
-// wordsOf is words of any type as strings.
+// wordsOf converts words of any type to strings.
 func wordsOf[S ~string](words []S) []string {
 	texts := make([]string, len(words))
 	for i, w := range words {

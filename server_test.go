@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// authListener serves a surface with authentication on a port of its own.
+// authListener serves a surface with authentication on a free port.
 func authListener(t *testing.T) (address string) {
 	t.Helper()
 	s := newAuthSurface(t, "orchestration", unchanged)
@@ -35,7 +35,7 @@ func authListener(t *testing.T) (address string) {
 	return l.Addr().String()
 }
 
-// authDial opens a connection that gives up long before the server does.
+// authDial opens a connection with a deadline far shorter than the server's.
 func authDial(t *testing.T, address string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -68,9 +68,8 @@ func wantRefusal(t *testing.T, what string, r *bufio.Reader) *http.Response {
 	return resp
 }
 
-// TestRefusedBodyIsNotTaken sends a body of 1 GB with a token that does not
-// hold: the answer comes at once, and the client gets rid of no more than what
-// lies in the buffers in between.
+// TestRefusedBodyIsNotTaken sends a body of 1 GB with an invalid token: the answer
+// comes at once, and the client can send no more than what fits into buffers.
 func TestRefusedBodyIsNotTaken(t *testing.T) {
 	const size, most = 1 << 30, 32 << 20
 	conn := authDial(t, authListener(t))
@@ -105,7 +104,7 @@ func TestRefusedBodyIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestRefusalDoesNotWaitForTheBody announces bodies that never come.
+// TestRefusalDoesNotWaitForTheBody announces bodies and never sends them.
 func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
 	address := authListener(t)
 	for _, line := range []string{
@@ -122,7 +121,7 @@ func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
 	}
 }
 
-// TestRefusalWithoutBodyKeepsTheConnection asks again and again on one connection.
+// TestRefusalWithoutBodyKeepsTheConnection sends many requests on one connection.
 func TestRefusalWithoutBodyKeepsTheConnection(t *testing.T) {
 	conn := authDial(t, authListener(t))
 	r := bufio.NewReader(conn)
@@ -167,7 +166,7 @@ func (endlessBody) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// guardedServer serves a surface of its own listener, as serving does.
+// guardedServer serves a surface on its own listener, as the program does.
 type guardedServer struct {
 	t   *testing.T
 	url string
@@ -185,7 +184,8 @@ func newGuardedServer(t *testing.T, h http.Handler, address string) *guardedServ
 	return &guardedServer{t, s.url()}
 }
 
-// ask sends an empty object with a Host and an Origin; "" for the usual and none.
+// ask sends an empty object with a Host ("" for the usual one) and an Origin ("" for
+// none).
 func (s *guardedServer) ask(method, path, host, origin string) *answer {
 	s.t.Helper()
 	req, err := http.NewRequest(method, s.url+path, strings.NewReader("{}"))
@@ -211,7 +211,7 @@ func guardConfig(c *Config) {
 	c.Web.AllowedOrigins = []string{"https://app.example:8443"}
 }
 
-// TestForeignPages sends what browsers send for pages of others, and for our own.
+// TestForeignPages sends what browsers send for foreign pages and for our own.
 func TestForeignPages(t *testing.T) {
 	const let = 422 // as an empty object is no task
 	svc := newTestService(t, serviceTest{config: guardConfig})
@@ -263,8 +263,9 @@ func TestForeignPages(t *testing.T) {
 	}
 }
 
-// TestForeignPagesMayRead: what changes nothing is refused to nobody.
+// TestForeignPagesMayRead: requests that change nothing are never refused.
 func TestForeignPagesMayRead(t *testing.T) {
+	t.Parallel()
 	svc := newTestService(t, serviceTest{})
 	s := newGuardedServer(t, newOrchestrationAPI(svc, nil), "127.0.0.1:0")
 	for _, path := range []string{"/health", "/health/ready", "/metrics", "/api-docs", "/api-docs.json", "/v1/tasks"} {
@@ -276,7 +277,7 @@ func TestForeignPagesMayRead(t *testing.T) {
 	}
 }
 
-// TestWorkerRefusesForeignPages: in the worker role's own form.
+// TestWorkerRefusesForeignPages expects errors in the worker role's form.
 func TestWorkerRefusesForeignPages(t *testing.T) {
 	svc := newTestService(t, serviceTest{})
 	s := newGuardedServer(t, newWorkerAPI(svc, nil), "127.0.0.1:0")
@@ -290,7 +291,7 @@ func TestWorkerRefusesForeignPages(t *testing.T) {
 	}
 }
 
-// TestCredentialsReplaceTheGuard: with authentication on, a page has none.
+// TestCredentialsReplaceTheGuard: with authentication, foreign pages lack credentials.
 func TestCredentialsReplaceTheGuard(t *testing.T) {
 	svc := newTestService(t, serviceTest{config: func(c *Config) {
 		a := &c.Orchestration.Web.Auth
@@ -303,7 +304,7 @@ func TestCredentialsReplaceTheGuard(t *testing.T) {
 	}
 }
 
-// TestGuardConfiguration: a port or a path in a name would never match.
+// TestGuardConfiguration: names with a port or a path would never match.
 func TestGuardConfiguration(t *testing.T) {
 	for value, ok := range map[string]bool{
 		"steps.test": true, "10.9.8.7": true, "::1": true, "steps.test:80": false, "http://steps.test": false, "": false,
@@ -322,15 +323,15 @@ func TestGuardConfiguration(t *testing.T) {
 	}
 }
 
-// No secret of the configuration, and no credential in a URL, shows in anything
-// that the service says.
+// No secret of the configuration and no credential in a URL appears in any output
+// of the service.
 
 // plantedSecret is the secret that a test puts into a key.
 func plantedSecret(key string) string { return "s3cr3t-of-" + strings.ReplaceAll(key, ".", "-") }
 
-// plantSecrets puts a secret wherever the table of keys says that one may be, and
-// returns the text that an environment variable would have, by key. Where a
-// value with a secret in it is refused there is nothing to find.
+// plantSecrets puts a secret into every configuration key that may have one, and
+// returns the values by key as environment variables would have them. Keys that
+// refuse such a value are left out.
 func plantSecrets(t *testing.T, c *Config) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -364,7 +365,7 @@ func secretCandidates(k *configKey) []string {
 	return []string{s}
 }
 
-// secretText is a value, or a table with one entry of it, as a variable has it.
+// secretText formats a value, or a table with that one entry, like a variable.
 func secretText(def any, value string) (string, bool) {
 	switch def.(type) {
 	case string:
@@ -379,7 +380,7 @@ func secretText(def any, value string) (string, bool) {
 	return "", false
 }
 
-// lockedText is a log that several goroutines write.
+// lockedText is a log that several goroutines may write to.
 type lockedText struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -409,6 +410,7 @@ const secretTemplate = `{
 }`
 
 func TestSecretsStayInside(t *testing.T) {
+	t.Parallel()
 	var log lockedText
 	var texts map[string]string
 	dir := t.TempDir()
@@ -447,8 +449,8 @@ func TestSecretsStayInside(t *testing.T) {
 
 var pathParameter = regexp.MustCompile(`\{(\w+)(\.\.\.)?\}`)
 
-// everyGET asks every GET route of a surface, with real ids and with unknown
-// ones, as a program and as a browser.
+// everyGET requests every GET route of a surface, with known and with unknown ids,
+// as a program and as a browser.
 func everyGET(t *testing.T, s *testServer, rows []route, values map[string]string, leaks func(what, text string)) {
 	t.Helper()
 	asked := 0
@@ -480,8 +482,8 @@ func everyGET(t *testing.T, s *testServer, rows []route, values map[string]strin
 	}
 }
 
-// secretsInConfigShow has "config show" print the same secrets, from each of the
-// places that they may come from.
+// secretsInConfigShow runs "config show" with the same secrets from each source of
+// the configuration.
 func secretsInConfigShow(t *testing.T, texts map[string]string, leaks func(what, text string)) {
 	t.Helper()
 	env := map[string]string{}
@@ -502,8 +504,8 @@ func secretsInConfigShow(t *testing.T, texts map[string]string, leaks func(what,
 	}
 }
 
-// TestInternalErrorsStayInside has a route fail and another panic: the caller
-// learns nothing but the request id, which stands in the log too.
+// TestInternalErrorsStayInside requests a route that fails and one that panics: the
+// caller learns only the request id, which is also in the log.
 func TestInternalErrorsStayInside(t *testing.T) {
 	var log strings.Builder
 	svc := newTestService(t, serviceTest{log: &log})
@@ -526,8 +528,7 @@ func TestInternalErrorsStayInside(t *testing.T) {
 	}
 }
 
-// TestUncleanPaths never redirects: a client that follows a redirect of a POST
-// would repeat it.
+// TestUncleanPaths expects no redirects: a client that follows one repeats its POST.
 func TestUncleanPaths(t *testing.T) {
 	s := newTestServer(t, serviceTest{})
 	for _, path := range []string{"//v1/tasks", "/v1//tasks", "/v1/./tasks", "/v1/tasks/", "/v1/tasks/%2F"} {
@@ -541,9 +542,10 @@ func TestUncleanPaths(t *testing.T) {
 	}
 }
 
-// TestSlowClients are cut off: one that never ends its headers, one that never
-// sends its body.
+// TestSlowClients checks the limits on a client that never ends its headers and on
+// one that never sends its body.
 func TestSlowClients(t *testing.T) {
+	t.Parallel()
 	svc := newTestService(t, serviceTest{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -598,6 +600,7 @@ func TestBackpressure(t *testing.T) {
 
 // TestDemos runs the embedded templates as the banner suggests.
 func TestDemos(t *testing.T) {
+	t.Parallel()
 	s := newTestServer(t, serviceTest{})
 	for name, status := range map[string]string{
 		"linear": "complete", "diamond": "complete", "fan_out": "complete", "routing": "complete", "batch": "complete", "flaky": "complete",

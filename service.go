@@ -111,7 +111,7 @@ func openService(o serviceOptions) (*service, error) {
 	s.assemble(o.registry)
 	s.warnOfChangedTemplates()
 	if err := s.engine.start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("taking up the unfinished tasks: %w", err), s.close())
+		return nil, errors.Join(fmt.Errorf("resuming the unfinished tasks: %w", err), s.close())
 	}
 	s.staleness.start()
 	s.dropFinished()
@@ -171,14 +171,14 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 	s.store.attach(s.ids, s.engine)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopKeeping = cancel
-	if !jo.memory { // where no snapshots are written
+	if !jo.memory {
 		s.keeping.Go(func() { s.store.runSnapshots(ctx) })
 	}
 	return nil
 }
 
-// warnOfChangedTemplates names templates whose unfinished tasks run by another
-// definition than the one registered now.
+// warnOfChangedTemplates warns of templates whose unfinished tasks use another
+// definition than the registered one.
 func (s *service) warnOfChangedTemplates() {
 	unfinished := map[*template]int{}
 	s.store.locked(func() { s.store.eachLiveLocked(func(t *task) { unfinished[t.tpl]++ }) })
@@ -186,10 +186,11 @@ func (s *service) warnOfChangedTemplates() {
 		now, ok := s.templates.registry().get(old.namespace, old.name, old.version)
 		switch {
 		case !ok:
-			s.log.Warn("a template is gone; its unfinished tasks run on by what they were created with",
+			s.log.Warn("a template is gone; its unfinished tasks keep the definition they were created with",
 				"template", old.fullName(), "unfinished_tasks", n)
 		case now.hash != old.hash:
-			s.log.Warn("a template changed; it holds for new tasks only", "template", old.fullName(), "unfinished_tasks", n)
+			s.log.Warn("a template changed; its unfinished tasks keep the definition they were created with",
+				"template", old.fullName(), "unfinished_tasks", n)
 		}
 	}
 }
@@ -210,7 +211,7 @@ func (s *service) finish(ctx context.Context) {
 // ready reports whether nothing keeps the service from its work.
 func (s *service) ready() bool { return s.health.ready() }
 
-// close makes the store durable and lets go of it.
+// close makes the store durable and closes it.
 func (s *service) close() error {
 	if s.store == nil {
 		return nil
@@ -220,15 +221,15 @@ func (s *service) close() error {
 	return s.store.close()
 }
 
-// dropFinished drops what is beyond the limits, batch by batch, so that timers
-// of others come between; then it waits for the next task to be too old.
+// dropFinished drops finished tasks beyond the limits, one batch at a time so that
+// other timers can fire in between, and then schedules the next task to grow too old.
 func (s *service) dropFinished() {
 	if s.draining.Load() {
 		return
 	}
 	next, err := s.store.dropDue(s.clock.now())
 	if err != nil {
-		s.log.Warn("finished tasks could not be dropped; it is tried again", "error", err)
+		s.log.Warn("finished tasks could not be dropped; trying again later", "error", err)
 	}
 	if next != 0 {
 		s.clock.scheduleHousekeeping(next, s.dropFinished)

@@ -184,7 +184,7 @@ func (p *stepRequestParser) parse() *stepRequest {
 	}
 	if q.action == noAction {
 		if word != "" {
-			p.complain("action_type", "%.60q is none of reset_for_retry, resolve_manually, complete_manually, fail, cancel", word)
+			p.complain("action_type", "unknown action %.60q; want %s", word, anyOf(stepActionNames[1:]))
 		}
 		return q
 	}

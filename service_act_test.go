@@ -99,6 +99,7 @@ const (
 // TestLease is what becomes of a step that was claimed. The lease holds 30 s,
 // and the step has two attempts.
 func TestLease(t *testing.T) {
+	t.Parallel()
 	rows := []struct {
 		name   string
 		do     func(s *testServer, clock *virtualClock, c claimed)
@@ -289,6 +290,7 @@ type auditEntry struct {
 // TestLeaseSurvivesRestart ends the service while steps are claimed: the actors
 // live on.
 func TestLeaseSurvivesRestart(t *testing.T) {
+	t.Parallel()
 	clock := newVirtualClock(testStart)
 	o := serviceTest{clock: clock, dir: t.TempDir(), extra: claimTemplates}
 	open := func() *testServer {
@@ -340,6 +342,7 @@ func TestLeaseSurvivesRestart(t *testing.T) {
 // TestLongLease extends a lease every ten seconds, for a day: that writes little,
 // and the lease outlives a restart at any time.
 func TestLongLease(t *testing.T) {
+	t.Parallel()
 	clock := newVirtualClock(testStart)
 	o := serviceTest{clock: clock, dir: t.TempDir(), extra: claimTemplates, config: func(c *Config) { c.Store.Sync = "never" }}
 	svc := openTestService(t, o)
@@ -391,6 +394,7 @@ func TestClaimOrder(t *testing.T) {
 
 // TestClaimPatterns claims by callable and namespace.
 func TestClaimPatterns(t *testing.T) {
+	t.Parallel()
 	for body, want := range map[string]int{
 		`{"callables":["Shop::Pack"],"limit":9}`:                            1,
 		`{"callables":["Shop::*"],"limit":9}`:                               2,
@@ -475,6 +479,7 @@ func TestStaleLease(t *testing.T) {
 // TestLateAtOnce: an outcome that comes too late, and several times at once, is
 // in the audit once.
 func TestLateAtOnce(t *testing.T) {
+	t.Parallel()
 	clock := newVirtualClock(testStart)
 	s := newClaimServer(t, serviceTest{clock: clock})
 	for range 20 {
@@ -562,6 +567,7 @@ func (s *testServer) claimers() []*claimer {
 
 // TestLongPollEnds: the wait is over after its time, and when the client goes away.
 func TestLongPollEnds(t *testing.T) {
+	t.Parallel()
 	s := newClaimServer(t, serviceTest{})
 	if got := s.claim(`{"callables":["*"],"wait_seconds":1}`); len(got) != 0 {
 		t.Errorf("claimed %+v", got)
@@ -606,6 +612,9 @@ func TestUnclaim(t *testing.T) {
 // TestManyOutsideSteps: a task with 10,000 steps for outside actors, claimed,
 // completed, and listed.
 func TestManyOutsideSteps(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	slow(t)
 	const n = 10_000
 	steps := make([]stepSpec, n)
 	for i := range steps {
@@ -740,6 +749,7 @@ func TestLeaseOfADroppedTask(t *testing.T) {
 // TestAnswersOfDroppedTasks: the last answer of a task is taken although others
 // have pushed the task out by the time that it could be shown.
 func TestAnswersOfDroppedTasks(t *testing.T) {
+	t.Parallel()
 	svc := newTestService(t, serviceTest{config: retaining(1), extra: claimTemplates, dir: t.TempDir()})
 	var given []claim
 	for range 64 {
@@ -826,6 +836,7 @@ func TestAdjustedLimit(t *testing.T) {
 // TestAdjustedInputs sets what a step gets, and looks at it after a restart,
 // with and without a snapshot.
 func TestAdjustedInputs(t *testing.T) {
+	t.Parallel()
 	clock := newVirtualClock(testStart)
 	o := serviceTest{dir: t.TempDir(), clock: clock, extra: []string{
 		testTemplate("echo", stepSpec{name: "a", callable: "Outside"},
@@ -920,6 +931,7 @@ func (a *adjustment) text() adjustmentText { return adjustmentText{a.maxAttempts
 
 // TestSubjectsSurviveARestart opens the store again, from the journal.
 func TestSubjectsSurviveARestart(t *testing.T) {
+	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), templates: "testdata/templates"}
 	s := openTestService(t, o)
 	q := &taskRequest{namespace: "t", name: "manual", subject: strings.Repeat("ü", 300)}

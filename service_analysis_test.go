@@ -313,6 +313,7 @@ func shapedTask(of func(n int) [][]int, n int, first, rest string) *task {
 // TestAnalysisIsLinear counts looks at steps and dependencies, and bytes of the
 // answer, for each of them.
 func TestAnalysisIsLinear(t *testing.T) {
+	t.Parallel()
 	const most, mostBytes = 40, 600 // a step's name stands in up to 5 paths and 10 chains
 	for _, shape := range analysisShapes {
 		for _, n := range []int{100, 1000, 10000} {
@@ -335,6 +336,7 @@ func TestAnalysisIsLinear(t *testing.T) {
 
 // TestAnalysisOfManyEdges has 100 layers of 100, each step waiting for a whole layer.
 func TestAnalysisOfManyEdges(t *testing.T) {
+	t.Parallel()
 	parents := make([][]int, 10000)
 	layer := make([]int, 100)
 	for i := range parents {
@@ -379,6 +381,7 @@ func TestAnalysisOfManyEdges(t *testing.T) {
 
 // TestAnalysisOfManyFailures has 9,998 failed steps before one that waits.
 func TestAnalysisOfManyFailures(t *testing.T) {
+	t.Parallel()
 	_, v := analyzeTask(analysisTask(fanGraph(10000), "c"+strings.Repeat("e", 9998)+"p"), testStart)
 	if v.ErrorChains.TotalErrorSteps != 9998 || len(v.ErrorChains.ErrorChains) != maxErrorChains {
 		t.Errorf("got %d failed steps and %d chains; want 9998 and %d", v.ErrorChains.TotalErrorSteps,

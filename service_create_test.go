@@ -228,6 +228,7 @@ func mustReplay(t *testing.T, s *service, key string, want uuid, replayed bool) 
 // TestIdempotencyKeysSurviveRestarts has keys in the journal, in the snapshot,
 // and of tasks that are live and that have ended.
 func TestIdempotencyKeysSurviveRestarts(t *testing.T) {
+	t.Parallel()
 	clock := newVirtualClock(testStart)
 	o := serviceTest{dir: t.TempDir(), templates: "testdata/templates", clock: clock}
 	s := openTestService(t, o)
@@ -600,6 +601,7 @@ func (m *awaitedMove) words() []string {
 // TestWaitBefore begins the wait before each transition, for where it leads and
 // for what it passes through.
 func TestWaitBefore(t *testing.T) {
+	t.Parallel()
 	for _, m := range moves {
 		for _, word := range append(m.words(), m.passes...) {
 			t.Run(m.name+"/"+word, func(t *testing.T) {
@@ -636,6 +638,7 @@ func wantTold(t *testing.T, s *service, n *waiter, state string) {
 
 // TestWaitAfter begins it after the transition, and again when it is repeated.
 func TestWaitAfter(t *testing.T) {
+	t.Parallel()
 	for _, m := range moves {
 		for _, word := range m.words() {
 			t.Run(m.name+"/"+word, func(t *testing.T) {
@@ -656,6 +659,7 @@ func TestWaitAfter(t *testing.T) {
 
 // TestWaitWhile has waits and the transition race for the lock.
 func TestWaitWhile(t *testing.T) {
+	t.Parallel()
 	for _, m := range moves {
 		for _, word := range m.words() {
 			t.Run(m.name+"/"+word, func(t *testing.T) {
@@ -872,6 +876,7 @@ func TestWaitIsDurable(t *testing.T) {
 
 // TestWaitOutlivesDeadlines has a server whose deadlines are shorter than a wait.
 func TestWaitOutlivesDeadlines(t *testing.T) {
+	t.Parallel()
 	s, v := moves[0].service(t)
 	h := httptest.NewUnstartedServer(newOrchestrationAPI(s, nil))
 	h.Config.ReadTimeout, h.Config.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
@@ -924,6 +929,9 @@ func TestWaitOfALostConnection(t *testing.T) {
 // TestManyWaiters has 10,000 wait for a hundred tasks, unevenly, and lets all of them
 // go in each way there is.
 func TestManyWaiters(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	slow(t)
 	const many = 10_000
 	m := moves[0]
 	s, one := m.service(t)
@@ -1017,6 +1025,7 @@ func TestTransitionsWithoutWaiters(t *testing.T) {
 // TestWaitStress creates, waits, acts and cancels at once: each waiter must see
 // its end.
 func TestWaitStress(t *testing.T) {
+	t.Parallel()
 	s := newTestService(t, serviceTest{dir: t.TempDir(), config: func(c *Config) { c.Store.Sync = "never" }, extra: []string{
 		testTemplate("one", stepSpec{name: "a", callable: "Outside"}),
 		testTemplate("quick", stepSpec{name: "a", callable: "builtin:noop"},

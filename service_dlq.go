@@ -57,22 +57,15 @@ type taskSnapshotView struct {
 }
 
 type taskDetailsView struct {
-	Version              string    `json:"version"`
-	Priority             int       `json:"priority"`
-	Initiator            string    `json:"initiator"`
-	SourceSystem         string    `json:"source_system"`
-	Reason               string    `json:"reason"`
-	Tags                 []string  `json:"tags"`
-	CorrelationID        uuid      `json:"correlation_id"`
-	CreatedAt            naiveTime `json:"created_at"`
-	TotalSteps           int       `json:"total_steps"`
-	PendingSteps         int       `json:"pending_steps"`
-	InProgressSteps      int       `json:"in_progress_steps"`
-	CompletedSteps       int       `json:"completed_steps"`
-	FailedSteps          int       `json:"failed_steps"`
-	CompletionPercentage float64   `json:"completion_percentage"`
-	HealthStatus         string    `json:"health_status"`
-	ExecutionStatus      string    `json:"execution_status"`
+	Version       string    `json:"version"`
+	Priority      int       `json:"priority"`
+	Initiator     string    `json:"initiator"`
+	SourceSystem  string    `json:"source_system"`
+	Reason        string    `json:"reason"`
+	Tags          []string  `json:"tags"`
+	CorrelationID uuid      `json:"correlation_id"`
+	CreatedAt     naiveTime `json:"created_at"`
+	progressView
 }
 
 type stepSnapshotView struct {
@@ -120,9 +113,7 @@ func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
 		TaskDetails: taskDetailsView{
 			Version: t.tpl.version, Priority: t.by.priority, Initiator: t.by.initiator, SourceSystem: t.by.source,
 			Reason: t.by.reason, Tags: t.by.tags, CorrelationID: t.correlation(), CreatedAt: naiveTime(t.created),
-			TotalSteps: len(t.steps), PendingSteps: t.counts[stepPending], InProgressSteps: t.counts[stepInProgress],
-			CompletedSteps: t.counts[stepComplete] + t.counts[stepResolvedManually], FailedSteps: t.counts[stepInError],
-			CompletionPercentage: x.completion, HealthStatus: x.health, ExecutionStatus: x.status,
+			progressView: t.progress(x),
 		},
 		Steps: make([]stepSnapshotView, len(t.steps)),
 	}

@@ -127,6 +127,7 @@ func (a *answer) wantKeys(path, words string) {
 // TestFailureToRecovery is one conversation: two steps fail for good, operators
 // deal with them, the task goes on to its end, and the entry is closed.
 func TestFailureToRecovery(t *testing.T) {
+	t.Parallel()
 	s, clock := dlqServer(t)
 	task := s.create(`{"namespace":"t","name":"pair","context":{"secret":"s3cr3t"},"priority":7}`)
 	a, b := s.step(task, 0), s.step(task, 1)
@@ -380,6 +381,7 @@ func TestDLQStats(t *testing.T) {
 // TestDLQOutlivesTheProcess restarts from the journal, from a snapshot, and from
 // a snapshot of that.
 func TestDLQOutlivesTheProcess(t *testing.T) {
+	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: dlqTemplates}
 	s := openTestService(t, o)
 	var ended, open *task
@@ -642,6 +644,7 @@ func staleTemplates() []string {
 
 // TestStaleActions lets steps wait for an actor beyond the limit.
 func TestStaleActions(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct{ template, state, reason string }{
 		{"plain", "steps_in_process", ""}, {"none", "steps_in_process", ""}, {"error", "error", ""},
 		{"bare", "error", "WorkerUnavailable"}, {"dlq", "error", "WorkerUnavailable"},
@@ -708,6 +711,7 @@ func TestStaleTaskGoesOn(t *testing.T) {
 
 // TestStaleLimits holds one task in each state against its limits.
 func TestStaleLimits(t *testing.T) {
+	t.Parallel()
 	const dayMinutes = 24 * 60
 	for _, tc := range []struct {
 		template string
@@ -879,6 +883,7 @@ func TestStalenessView(t *testing.T) {
 
 // TestManyStaleTasks needs several batches.
 func TestManyStaleTasks(t *testing.T) {
+	t.Parallel()
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, extra: staleTemplates()})
 	for i := range 2*stalenessBatch + 10 {
@@ -908,6 +913,7 @@ func TestManyStaleTasks(t *testing.T) {
 // TestStaleTaskAfterRestart restarts with a task in error whose attempt was cut
 // off: an operator gets it going again, and the attempt is delivered again.
 func TestStaleTaskAfterRestart(t *testing.T) {
+	t.Parallel()
 	clock := newVirtualClock(testStart)
 	o := serviceTest{dir: t.TempDir(), clock: clock, extra: []string{
 		withLifecycle(testTemplate("mixed",
@@ -942,6 +948,7 @@ func TestStaleTaskAfterRestart(t *testing.T) {
 
 // TestStalenessWithoutDisk has the detector meet a store that takes no change.
 func TestStalenessWithoutDisk(t *testing.T) {
+	t.Parallel()
 	clock := newVirtualClock(testStart)
 	var log strings.Builder
 	s := openTestService(t, serviceTest{clock: clock, dir: t.TempDir(), log: &log, extra: staleTemplates()})

@@ -56,8 +56,8 @@ func busyTemplate(steps int, callable string) string {
 	return testTemplate("busy", specs...)
 }
 
-// TestEveryHealthCheckCanFail brings about what each check is for, and sees that
-// it says so, that the overall status follows, and who is not ready by it.
+// TestEveryHealthCheckCanFail causes what each check looks for. It compares the
+// check, the overall status, and which surfaces are not ready.
 func TestEveryHealthCheckCanFail(t *testing.T) {
 	contract, workerContract := newAPIContract(t, "orchestration"), newAPIContract(t, "worker")
 	silent := make(chan struct{})
@@ -142,8 +142,8 @@ func TestEveryHealthCheckCanFail(t *testing.T) {
 	}
 }
 
-// checkHealth compares every check with what is wanted, healthy where nothing is
-// said, and the status with all of them.
+// checkHealth compares every check with the wanted one, healthy by default, and
+// the status with all checks.
 func checkHealth(t *testing.T, a *answer, want map[string]string) {
 	t.Helper()
 	a.want(200)
@@ -164,8 +164,8 @@ func checkHealth(t *testing.T, a *answer, want map[string]string) {
 	}
 }
 
-// breakJournal has the journal fail for good; it is whole again at the end of
-// the test, before the service closes.
+// breakJournal makes the journal fail until the end of the test, which comes
+// before the service closes.
 func breakJournal(t *testing.T, s *testServer) {
 	j := s.svc.store.journal
 	set := func(err error) {
@@ -177,15 +177,15 @@ func breakJournal(t *testing.T, s *testServer) {
 	t.Cleanup(func() { set(nil) })
 }
 
-// holdStore keeps the lock that the engine works under.
+// holdStore holds the lock under which the engine works.
 func holdStore(t *testing.T, s *testServer) {
 	s.svc.health.patience = 10 * time.Millisecond
 	s.svc.store.mu.Lock()
 	t.Cleanup(s.svc.store.mu.Unlock)
 }
 
-// lateClock is a wall clock whose timers nobody runs, with one that has been due
-// for a minute.
+// lateClock returns a wall clock whose timers never run, with one that has been
+// due for a minute.
 func lateClock() *realClock {
 	c := &realClock{wake: make(chan struct{}, 1), done: make(chan struct{})}
 	c.schedule(c.now().add(-time.Minute), func() {})

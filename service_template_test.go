@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestAddedTemplate is there at once, on both roles, until the reset.
+// TestAddedTemplate expects an added template on both roles at once, until the
+// reset.
 func TestAddedTemplate(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{})
 	worker := httptest.NewServer(&s.world.gates.worker)
@@ -36,7 +37,7 @@ func TestAddedTemplate(t *testing.T) {
 	w.do("GET", path, "").want(404)
 }
 
-// TestRefusedTemplates: every problem is named, and nothing is added.
+// TestRefusedTemplates expects every problem to be named and nothing to be added.
 func TestRefusedTemplates(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{config: func(c *Config) {
 		c.Fixture.AllowTargets = []string{"handlers.test", "2001:db8::1"}
@@ -66,8 +67,9 @@ func TestRefusedTemplates(t *testing.T) {
 	s.do("POST", "/_stepwell/templates", `{`).want(400)
 }
 
-// TestTargetsAreBounded: what is remembered of templates does not grow with them.
+// TestTargetsAreBounded expects the engine to forget templates that are replaced.
 func TestTargetsAreBounded(t *testing.T) {
+	t.Parallel()
 	s := newFixtureServer(t, serviceTest{})
 	svc := s.world.service()
 	for i := range maxTargets + 10 {
@@ -84,7 +86,7 @@ func TestTargetsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTemplateUse counts on the service's clock, for each service alone.
+// TestTemplateUse counts look-ups by the service's clock, per service.
 func TestTemplateUse(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, templates: apiTemplates})
@@ -110,7 +112,8 @@ func TestTemplateUse(t *testing.T) {
 	}
 }
 
-// TestTemplateUseOfNewcomers has a template that joined later, and none at all.
+// TestTemplateUseOfNewcomers counts for a template that joined later, and without
+// any template.
 func TestTemplateUseOfNewcomers(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock})
@@ -148,7 +151,7 @@ func TestTemplateUseAtOnce(t *testing.T) {
 	}
 }
 
-// TestCreatingCountsAsUse: a task's creation looks its template up, too.
+// TestCreatingCountsAsUse expects the creation of a task to count as a look-up.
 func TestCreatingCountsAsUse(t *testing.T) {
 	s := newTestServer(t, serviceTest{})
 	s.create(`{"namespace":"demo","name":"diamond"}`)

@@ -170,6 +170,26 @@ func (t *task) execution(now instant) execution {
 	return x
 }
 
+// progressView is the progress of a task in views that embed it.
+type progressView struct {
+	TotalSteps           int     `json:"total_steps"`
+	PendingSteps         int     `json:"pending_steps"`
+	InProgressSteps      int     `json:"in_progress_steps"`
+	CompletedSteps       int     `json:"completed_steps"`
+	FailedSteps          int     `json:"failed_steps"`
+	CompletionPercentage float64 `json:"completion_percentage"`
+	HealthStatus         string  `json:"health_status"`
+	ExecutionStatus      string  `json:"execution_status"`
+}
+
+func (t *task) progress(x execution) progressView {
+	return progressView{
+		TotalSteps: len(t.steps), PendingSteps: t.counts[stepPending], InProgressSteps: t.counts[stepInProgress],
+		CompletedSteps: t.counts[stepComplete] + t.counts[stepResolvedManually], FailedSteps: t.counts[stepInError],
+		CompletionPercentage: x.completion, HealthStatus: x.health, ExecutionStatus: x.status,
+	}
+}
+
 // paginationView is the place of a page in its list.
 type paginationView struct {
 	page, perPage, total int
@@ -323,27 +343,20 @@ type summaryView struct {
 }
 
 type summaryTask struct {
-	TaskUUID             uuid      `json:"task_uuid"`
-	Name                 string    `json:"name"`
-	Namespace            string    `json:"namespace"`
-	Version              string    `json:"version"`
-	Status               string    `json:"status"`
-	CreatedAt            zonedTime `json:"created_at"`
-	UpdatedAt            zonedTime `json:"updated_at"`
-	CompletedAt          zonedTime `json:"completed_at"`
-	Initiator            string    `json:"initiator"`
-	SourceSystem         string    `json:"source_system"`
-	Reason               string    `json:"reason"`
-	CorrelationID        uuid      `json:"correlation_id"`
-	TotalSteps           int       `json:"total_steps"`
-	PendingSteps         int       `json:"pending_steps"`
-	InProgressSteps      int       `json:"in_progress_steps"`
-	CompletedSteps       int       `json:"completed_steps"`
-	FailedSteps          int       `json:"failed_steps"`
-	CompletionPercentage float64   `json:"completion_percentage"`
-	HealthStatus         string    `json:"health_status"`
-	ExecutionStatus      string    `json:"execution_status"`
-	RecommendedAction    string    `json:"recommended_action"`
+	TaskUUID      uuid      `json:"task_uuid"`
+	Name          string    `json:"name"`
+	Namespace     string    `json:"namespace"`
+	Version       string    `json:"version"`
+	Status        string    `json:"status"`
+	CreatedAt     zonedTime `json:"created_at"`
+	UpdatedAt     zonedTime `json:"updated_at"`
+	CompletedAt   zonedTime `json:"completed_at"`
+	Initiator     string    `json:"initiator"`
+	SourceSystem  string    `json:"source_system"`
+	Reason        string    `json:"reason"`
+	CorrelationID uuid      `json:"correlation_id"`
+	progressView
+	RecommendedAction string `json:"recommended_action"`
 }
 
 type summaryTemplate struct {
@@ -411,10 +424,7 @@ func (t *task) summaryTask(now instant) summaryTask {
 		Status:    t.state.String(),
 		CreatedAt: zonedTime(t.created), UpdatedAt: zonedTime(t.updated), CompletedAt: zonedTime(t.completed),
 		Initiator: t.by.initiator, SourceSystem: t.by.source, Reason: t.by.reason, CorrelationID: t.correlation(),
-		TotalSteps: len(t.steps), PendingSteps: t.counts[stepPending], InProgressSteps: t.counts[stepInProgress],
-		CompletedSteps: t.counts[stepComplete] + t.counts[stepResolvedManually], FailedSteps: t.counts[stepInError],
-		CompletionPercentage: x.completion,
-		HealthStatus:         x.health, ExecutionStatus: x.status, RecommendedAction: x.action,
+		progressView: t.progress(x), RecommendedAction: x.action,
 	}
 }
 

@@ -147,9 +147,9 @@ type change struct {
 	set []*task  // the tasks that were changed
 }
 
-// update calls decide under the lock. It refuses by an error before its first
-// append, or appends records. The sequence returned covers everything that
-// decide may have seen: waiting for it makes the answer durable.
+// update calls decide under the lock. decide either returns an error before its
+// first append, or appends records. The sequence returned covers everything
+// that decide may have seen: waiting for it makes the answer durable.
 func (s *store) update(decide func(c *change) error) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,67 +171,6 @@ func (s *store) unlocked(f func()) {
 	s.mu.Unlock()
 	defer s.mu.Lock()
 	f()
-}
-
-// wait returns once everything up to a sequence is durable.
-func (s *store) wait(ctx context.Context, seq uint64) error { return s.journal.wait(ctx, seq) }
-
-// waitAll returns once every change made so far is durable.
-func (s *store) waitAll(ctx context.Context) error {
-	s.mu.Lock()
-	seq := s.seq
-	s.mu.Unlock()
-	return s.wait(ctx, seq)
-}
-
-// behind returns an error while too much waits for the disk to take new work.
-func (s *store) behind() error { return s.journal.behind() }
-
-// size returns the number of tasks and the sequence of the newest record.
-func (s *store) size() (tasks int, records uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.byID), s.seq
-}
-
-// seqLocked returns the sequence of the newest record.
-func (s *store) seqLocked() uint64 { return s.seq }
-
-// attach sets the source of ids for new steps and the observer of transitions,
-// before the first update.
-func (s *store) attach(ids *idSource, watch observer) {
-	ids.observe(s.lastID)
-	s.ids, s.watch = ids, watch
-}
-
-// eachLiveLocked calls f for every unfinished task, in the order of creation.
-func (s *store) eachLiveLocked(f func(t *task)) {
-	for i := range s.slots {
-		if t := s.slots[i].live; t != nil {
-			f(t)
-		}
-	}
-}
-
-// eachUnsettledErrorLocked calls f with a copy of every task that went to error
-// with a step in progress or waiting for a retry.
-func (s *store) eachUnsettledErrorLocked(f func(t *task)) error {
-	failed := &s.index.states[taskError]
-	for pos, ok := failed.next(0); ok; pos, ok = failed.next(pos + 1) {
-		h, err := readTaskHeader(s.slots[pos].line)
-		if err != nil {
-			return err
-		}
-		if h.counts[stepInProgress]+h.counts[stepWaitingForRetry] == 0 {
-			continue
-		}
-		t, err := s.taskAt(pos)
-		if err != nil {
-			return err
-		}
-		f(t)
-	}
-	return nil
 }
 
 // updateLocked is update for callers that hold the lock.
@@ -327,11 +266,11 @@ func (s *store) replayLine(line []byte, obs replayer) (*task, error) {
 // that is new to the store.
 func (c *change) create(r *record, tpl *template) (*task, error) {
 	s := c.s
-	if s.template(tpl.hash) == nil {
+	if known := s.template(tpl.hash); known != nil {
+		tpl = known // tasks of one definition share one value
+	} else {
 		c.write(&record{kind: recTemplate, hash: tpl.hash, definition: tpl.json})
 		s.keepTemplate(tpl)
-	} else {
-		tpl = s.template(tpl.hash) // tasks of one definition share one value
 	}
 	c.write(r)
 	t := newTask(r, tpl)
@@ -625,6 +564,67 @@ func (w *watchedWalk) take() (uint32, bool) {
 }
 
 // What others ask of the store.
+
+// wait returns once everything up to a sequence is durable.
+func (s *store) wait(ctx context.Context, seq uint64) error { return s.journal.wait(ctx, seq) }
+
+// waitAll returns once every change made so far is durable.
+func (s *store) waitAll(ctx context.Context) error {
+	s.mu.Lock()
+	seq := s.seq
+	s.mu.Unlock()
+	return s.wait(ctx, seq)
+}
+
+// behind returns an error while too much waits for the disk to take new work.
+func (s *store) behind() error { return s.journal.behind() }
+
+// size returns the number of tasks and the sequence of the newest record.
+func (s *store) size() (tasks int, records uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.byID), s.seq
+}
+
+// seqLocked returns the sequence of the newest record.
+func (s *store) seqLocked() uint64 { return s.seq }
+
+// attach sets the source of ids for new steps and the observer of transitions,
+// before the first update.
+func (s *store) attach(ids *idSource, watch observer) {
+	ids.observe(s.lastID)
+	s.ids, s.watch = ids, watch
+}
+
+// eachLiveLocked calls f for every unfinished task, in the order of creation.
+func (s *store) eachLiveLocked(f func(t *task)) {
+	for i := range s.slots {
+		if t := s.slots[i].live; t != nil {
+			f(t)
+		}
+	}
+}
+
+// eachUnsettledErrorLocked calls f with a copy of every task that went to error
+// with a step in progress or waiting for a retry.
+func (s *store) eachUnsettledErrorLocked(f func(t *task)) error {
+	failed := &s.index.states[taskError]
+	for pos, ok := failed.next(0); ok; pos, ok = failed.next(pos + 1) {
+		h, err := readTaskHeader(s.slots[pos].line)
+		if err != nil {
+			return err
+		}
+		if h.counts[stepInProgress]+h.counts[stepWaitingForRetry] == 0 {
+			continue
+		}
+		t, err := s.taskAt(pos)
+		if err != nil {
+			return err
+		}
+		f(t)
+	}
+	return nil
+}
 
 // status returns the state of the files.
 func (s *store) status() journalStatus { return s.journal.status() }

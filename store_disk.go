@@ -268,9 +268,6 @@ func lockHolder(f io.Reader) int {
 	if err != nil {
 		return 0
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		return 0
-	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text))) // 0 on error
 	return pid
 }

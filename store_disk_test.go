@@ -44,6 +44,7 @@ func TestLockHolder(t *testing.T) {
 
 // TestStoreFileModes checks that only the owner can read what is stored.
 func TestStoreFileModes(t *testing.T) {
+	t.Parallel()
 	o := diskOptions(nil)
 	o.dir, o.fs = filepath.Join(t.TempDir(), "a", "b"), osDisk{}
 	j, _ := mustOpen(t, o)

@@ -268,6 +268,7 @@ func checkSuffixes(t *testing.T, s *service, whole string) {
 }
 
 func TestEventsResumeAnywhere(t *testing.T) {
+	t.Parallel()
 	s := eventWorld(t, serviceTest{clock: newVirtualClock(testStart)})
 	defer closeTestService(t, s)
 	whole := allEvents(t, s, eventFilter{}, 0)
@@ -287,6 +288,9 @@ func TestEventsResumeAnywhere(t *testing.T) {
 // TestEventsOverARestart checks that a restart offers the same events as before
 // it, with and without a snapshot in between, repeatedly.
 func TestEventsOverARestart(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	slow(t)
 	for _, keep := range []int{100_000, 60, 7} {
 		for _, snapshot := range []func(*testing.T, *service){
 			func(*testing.T, *service) {},
@@ -318,6 +322,9 @@ func TestEventsOverARestart(t *testing.T) {
 // reported while the process lives. A snapshot does not contain them; after a
 // restart the stream is the same from its first complete sequence on.
 func TestEventsOfDroppedTasks(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	slow(t)
 	for name, snapshot := range map[string]func(*testing.T, *service){
 		"journal only":   func(*testing.T, *service) {},
 		"snapshot":       func(t *testing.T, s *service) { snapshotAround(t, s.store, func() {}) },
@@ -369,6 +376,9 @@ func mustSnapshot(t *testing.T, s *store) {
 // TestEventsOfACutJournal checks that a journal cut anywhere gives the events
 // of the time when it was that long, with tasks dropped before and after.
 func TestEventsOfACutJournal(t *testing.T) {
+	slowAndSequential(t)
+	t.Parallel()
+	slow(t)
 	for _, snapshot := range []bool{false, true} {
 		dir := t.TempDir()
 		s := eventWorld(t, serviceTest{dir: dir, clock: newVirtualClock(testStart), config: retaining(2)})
@@ -411,6 +421,7 @@ func TestEventsOfACutJournal(t *testing.T) {
 // TestEventsOfAnImportedState checks that the events of an imported document
 // begin after it, in memory and on disk, and survive a restart.
 func TestEventsOfAnImportedState(t *testing.T) {
+	t.Parallel()
 	from := eventWorld(t, serviceTest{clock: newVirtualClock(testStart)})
 	document, seq := exported(t, from), from.store.seq
 	closeTestService(t, from)

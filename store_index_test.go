@@ -262,6 +262,8 @@ type storedTimes struct{ p50, p99 time.Duration }
 // TestTaskIndex compares pages of every kind of filter with a plain search, for
 // values that few, many or no tasks have.
 func TestTaskIndex(t *testing.T) {
+	t.Parallel()
+	slowAndSequential(t)
 	for name, users := range map[string]int{"many combinations": 200, "few combinations": 9} {
 		t.Run(name, func(t *testing.T) { testTaskIndex(t, users) })
 	}

@@ -156,6 +156,7 @@ func writeSnapshot(j *journal) error {
 }
 
 func TestJournalKeepsRecords(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []syncMode{syncAlways, syncInterval, syncNever} {
 		t.Run(mode.String(), func(t *testing.T) {
 			o := diskOptions(nil)
@@ -422,6 +423,9 @@ func testJournalFault(t *testing.T, fault diskFault, mode syncMode) {
 // that nothing is lost, and that changes are accepted a second after there is
 // space.
 func TestJournalFullDisk(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	slow(t)
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprintf("plain=%v", plain), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { testFullDisk(t, plain) })
@@ -508,6 +512,7 @@ func TestJournalOpensOnFullDisk(t *testing.T) {
 // TestJournalKeepsAhead checks that the flusher reserves space, so that reserve
 // need not.
 func TestJournalKeepsAhead(t *testing.T) {
+	t.Parallel()
 	j, _ := mustOpen(t, diskOptions(newMemDisk()))
 	for range 12 {
 		storePadded(t, j, 1<<20)
@@ -550,6 +555,7 @@ func TestJournalRotatesWithRoom(t *testing.T) {
 // TestJournalReserveCatchesUp checks that records that come faster than the
 // flusher looks are not refused while there is space.
 func TestJournalReserveCatchesUp(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		disk := newMemDisk()
 		o := diskOptions(disk)
@@ -567,6 +573,7 @@ func TestJournalReserveCatchesUp(t *testing.T) {
 }
 
 func TestJournalConcurrent(t *testing.T) {
+	t.Parallel()
 	o := diskOptions(nil)
 	o.dir, o.fs = t.TempDir(), osDisk{}
 	j, _ := mustOpen(t, o)
@@ -807,6 +814,9 @@ func wantBackpressure(t *testing.T, a *answer) {
 // accepted than memory is meant for, and no step starts; reads and outcomes go
 // on. Everything accepted is done once the disk goes on.
 func TestBacklogRefusesTasks(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	slow(t)
 	for _, mode := range []string{"always", "interval", "never"} {
 		t.Run(mode, func(t *testing.T) {
 			s := newSlowTest(t, mode)
@@ -844,6 +854,9 @@ func TestBacklogRefusesTasks(t *testing.T) {
 // TestBacklogHoldsOutcomes checks that changes to accepted work are refused as
 // well when the reserved space ends, and that outcomes are held.
 func TestBacklogHoldsOutcomes(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	slow(t)
 	s := newSlowTest(t, "never")
 	web := s.create(`{"namespace":"t","name":"web"}`)
 	<-s.arrived

@@ -89,6 +89,7 @@ func wantKept(t *testing.T, s *service, want ...uuid) {
 // TestRetention checks that the tasks that finished first are dropped, whenever
 // they were created, and nothing unfinished or under investigation.
 func TestRetention(t *testing.T) {
+	t.Parallel()
 	clock := newVirtualClock(testStart)
 	o := serviceTest{dir: t.TempDir(), clock: clock, config: retaining(2), extra: append(storyTemplates, dlqTemplates[1])}
 	s := openTestService(t, o)
@@ -152,6 +153,7 @@ func TestRetentionByAge(t *testing.T) {
 // TestRetentionAtRestart starts with other limits than before: a smaller one
 // takes effect, a larger one brings nothing back.
 func TestRetentionAtRestart(t *testing.T) {
+	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
 	s := openTestService(t, o)
 	var ids []uuid
@@ -173,6 +175,7 @@ func TestRetentionAtRestart(t *testing.T) {
 
 // TestRetentionFreesIdentity checks that a dropped task can be created again.
 func TestRetentionFreesIdentity(t *testing.T) {
+	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(1)}
 	s := openTestService(t, o)
 	body := `{"namespace":"t","name":"noop","idempotency_key":"k"}`
@@ -198,6 +201,7 @@ func TestRetentionFreesIdentity(t *testing.T) {
 // TestRetentionKeepsFigures drops tasks, and restarts from the journal and from
 // a snapshot: the figures count them as before, and no id is used again.
 func TestRetentionKeepsFigures(t *testing.T) {
+	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(1)}
 	s := openTestService(t, o)
 	for range 10 {
@@ -265,6 +269,9 @@ func TestDroppedMeanwhile(t *testing.T) {
 // TestRetentionAtRandom does random things to tasks, packs at every chance, and
 // compares what is kept with a plain model.
 func TestRetentionAtRandom(t *testing.T) {
+	slowAndSequential(t)
+	t.Parallel()
+	slow(t)
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { newRetentionWorld(t, seed).run(250) })
 	}
@@ -373,6 +380,9 @@ func (w *retentionWorld) finishedAt(id uuid) instant {
 // TestPackingBoundsMemory creates many tasks and keeps few: all that grows with
 // positions stays small, whatever stands in front.
 func TestPackingBoundsMemory(t *testing.T) {
+	slowAndSequential(t)
+	t.Parallel()
+	slow(t)
 	s := newTestService(t, serviceTest{extra: append(storyTemplates, dlqTemplates[1]), config: retaining(50)})
 	mustCreate(t, s, "pair")
 	for i := range 40_000 {

@@ -155,6 +155,7 @@ func TestSnapshotSyncsWhatItShows(t *testing.T) {
 // TestSnapshotFaults checks that the old state stays, and that the journal goes
 // on unless it cannot know which of its files counts.
 func TestSnapshotFaults(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		fault    diskFault
 		readOnly bool
@@ -240,6 +241,8 @@ func testSnapshotFault(t *testing.T, fault diskFault, readOnly bool) {
 // TestSnapshotDue checks when a snapshot is due: by size; not beside another
 // one; not for a minute after a failure, with one warning until one succeeds.
 func TestSnapshotDue(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	synctest.Test(t, func(t *testing.T) {
 		disk, logged := newMemDisk(), &logText{}
 		o := diskOptions(disk)
@@ -308,6 +311,8 @@ func storePadded(t *testing.T, j *journal, size int) uint64 {
 // TestSnapshotLeavesSpace checks that a snapshot that does not fit gives up
 // before the journal lacks space.
 func TestSnapshotLeavesSpace(t *testing.T) {
+	t.Parallel()
+	slow(t)
 	disk := newMemDisk()
 	disk.capacity = 64 << 20
 	j, _ := mustOpen(t, diskOptions(disk))
@@ -335,6 +340,9 @@ func TestSnapshotLeavesSpace(t *testing.T) {
 // TestSnapshotGivesBackInSteps checks that the file that a snapshot replaces
 // shrinks step by step, if no name leads to it and none may come back.
 func TestSnapshotGivesBackInSteps(t *testing.T) {
+	slowAndSequential(t)
+	t.Parallel()
+	slow(t)
 	for _, tc := range []struct {
 		name  string
 		do    func(d *memDisk, path string)

@@ -560,11 +560,11 @@ type clockMode string
 
 const (
 	clockReal   clockMode = "real"   // time passes
-	clockFrozen clockMode = "frozen" // it stands still until it is advanced
-	clockAuto   clockMode = "auto"   // it stands still while something runs, and jumps to what is due next
+	clockFrozen clockMode = "frozen" // time stops until it is advanced
+	clockAuto   clockMode = "auto"   // time stops while something runs, and jumps to what is due next
 )
 
-// clockState is a clock in a state document. Without a mode there is none.
+// clockState is a clock in a state document; without a mode there is no clock.
 type clockState struct {
 	now  instant
 	mode clockMode
@@ -573,12 +573,12 @@ type clockState struct {
 // statefulClock is a clock that state documents carry.
 type statefulClock interface {
 	state() clockState
-	// restore sets a clock that nobody has looked at yet.
+	// restore sets a clock that was not read yet.
 	restore(s clockState)
 }
 
 // resumeClock sets the clock of a store that was just opened, if it is a stateful
-// one, to where it stood in the state document.
+// one, to its state in the document.
 func (s *store) resumeClock() {
 	if c, ok := s.clock.(statefulClock); ok {
 		c.restore(s.carried)

@@ -25,6 +25,7 @@ func exported(t testing.TB, s *service) string {
 // TestStateRoundTrip imports a document into memory and into a directory, and
 // exports the same bytes from both; the service goes on from there.
 func TestStateRoundTrip(t *testing.T) {
+	t.Parallel()
 	o := serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(3)}
 	s := newTestService(t, o)
 	tellStory(t, s)
@@ -81,6 +82,7 @@ func (w changingWriter) Write(p []byte) (int, error) {
 // TestExportAsOfOneSequence exports while tasks change and finish: the document
 // is as of the moment when the export began.
 func TestExportAsOfOneSequence(t *testing.T) {
+	t.Parallel()
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(500)})
 	var waiting []*task
 	for range 2 * snapshotBatch {
@@ -106,6 +108,7 @@ func TestExportAsOfOneSequence(t *testing.T) {
 
 // TestUnfitStateIsRefused checks that the error names the place of the fault.
 func TestUnfitStateIsRefused(t *testing.T) {
+	t.Parallel()
 	o := serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates}
 	s := newTestService(t, o)
 	mustCreate(t, s, "noop")
@@ -172,6 +175,7 @@ func filesIn(t *testing.T, dir string) map[string]string {
 // without having happened, and the machine die at it: the directory then holds
 // no store, or all of it.
 func TestImportAtEveryFault(t *testing.T) {
+	t.Parallel()
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates})
 	tellStory(t, s)
 	document, want := exported(t, s), lines(s)

@@ -53,6 +53,7 @@ func lines(s *service) string {
 }
 
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"always", "interval", "never"} {
 		t.Run(mode, func(t *testing.T) {
 			o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates,
@@ -83,6 +84,7 @@ func parseAndCreate(s *service, body string) (*task, error) {
 // TestSnapshot writes snapshots in the middle of the story; a start reads the
 // same from them and the journal.
 func TestSnapshot(t *testing.T) {
+	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
 	s := openTestService(t, o)
 	for range 3 {
@@ -121,6 +123,9 @@ func tellStoryWithoutKey(t *testing.T, s *service) {
 
 // TestSnapshotBesideChanges writes snapshots while tasks are created and ended.
 func TestSnapshotBesideChanges(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	slow(t)
 	o := serviceTest{dir: t.TempDir(), extra: storyTemplates, config: func(c *Config) { c.Store.Sync = "never" }}
 	s := openTestService(t, o)
 	done := make(chan error)
@@ -155,6 +160,7 @@ func TestSnapshotBesideChanges(t *testing.T) {
 // TestRedelivery restarts in the middle of an attempt: it is delivered again
 // under the same number, three times, and is lost then.
 func TestRedelivery(t *testing.T) {
+	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), log: io.Discard, extra: []string{
 		testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":60000}`, retry: `{"max_attempts":2}`})}}
 	s := openTestService(t, o)
@@ -208,6 +214,7 @@ func TestIdentity(t *testing.T) {
 
 // TestDamageIsNamed flips a byte in the middle of the journal.
 func TestDamageIsNamed(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	o := serviceTest{dir: dir, clock: newVirtualClock(testStart), extra: storyTemplates}
 	s := openTestService(t, o)
@@ -266,6 +273,7 @@ func TestReadersSeeNoChange(t *testing.T) {
 // TestIDsGoOnAfterARestart restarts on a clock that stands still or was set
 // back: no id is used twice, in whatever order the tasks entered the store.
 func TestIDsGoOnAfterARestart(t *testing.T) {
+	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
 	s := openTestService(t, o)
 	tpl, _ := s.templates.registry().get("t", "pair", "")
@@ -390,6 +398,9 @@ func keptAfter(t *testing.T, base []uuid, covered uint64, journal string) []uuid
 // TestDropsCutAtEveryByte checks that each length of the journal brings back
 // what was kept after its last complete record.
 func TestDropsCutAtEveryByte(t *testing.T) {
+	slowAndSequential(t)
+	t.Parallel()
+	slow(t)
 	files := droppingStore(t)
 	journal := files[journalName]
 	header := strings.IndexByte(journal, '\n') + 1
@@ -410,6 +421,9 @@ func TestDropsCutAtEveryByte(t *testing.T) {
 // TestDropsFlippedBytes changes each byte of both files: it is refused, by file
 // and line, or nothing is lost.
 func TestDropsFlippedBytes(t *testing.T) {
+	slowAndSequential(t)
+	t.Parallel()
+	slow(t)
 	files := droppingStore(t)
 	want, err := reopened(t, files)
 	if err != nil {
@@ -436,6 +450,7 @@ func TestDropsFlippedBytes(t *testing.T) {
 // tasks, before, in and after snapshots: what is kept is the state after the
 // last acknowledged creation, or after part of the next.
 func TestDropsKillPoints(t *testing.T) {
+	t.Parallel()
 	for at := 1; ; at++ {
 		disk := newMemDisk()
 		disk.dieAt = at

@@ -437,6 +437,7 @@ func TestGrownIDs(t *testing.T) {
 // TestGrowthCut cuts the journal after each record: the store opens as it was
 // then.
 func TestGrowthCut(t *testing.T) {
+	t.Parallel()
 	steps := nested()
 	for i := range steps {
 		steps[i].callable = "Outside"
@@ -480,6 +481,7 @@ func TestGrowthCut(t *testing.T) {
 
 // TestBatchInstances runs batches of many sizes by builtins.
 func TestBatchInstances(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{0, 1, 1000, 10000} {
 		s := newTestService(t, serviceTest{config: func(c *Config) { c.Tasks.MaxContextBytes = 4 << 20 }, extra: []string{testTemplate("grows",
 			stepSpec{kind: stepBatchable, name: "split", callable: "builtin:echo"},
@@ -504,6 +506,9 @@ func TestBatchInstances(t *testing.T) {
 const growthBudget = 2 * time.Second
 
 func TestGrowthModel(t *testing.T) {
+	slowAndSequential(t)
+	t.Parallel()
+	slow(t)
 	began := time.Now()
 	for seed := uint64(1); time.Since(began) < growthBudget && !t.Failed(); seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { newGrowthWorld(t, seed).run() })

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// registryOf makes a registry of templates without steps, given as full names.
+// registryOf makes a registry of templates without steps from their full names.
 func registryOf(t *testing.T, names ...string) *registry {
 	t.Helper()
 	var templates []*template
@@ -246,7 +246,7 @@ func checkPrecedence(t *testing.T, a, b string, want int) {
 	}
 }
 
-// writeTemplateFiles makes the files in a new directory and returns it.
+// writeTemplateFiles writes files to a new directory and returns its path.
 func writeTemplateFiles(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -357,7 +357,7 @@ func TestLoadTemplatesListsEveryProblem(t *testing.T) {
 	}
 }
 
-// TestDemoTemplates holds the demos to what a newcomer is promised of them.
+// TestDemoTemplates checks what the documentation promises of the demo templates.
 func TestDemoTemplates(t *testing.T) {
 	builtins := "builtin:noop builtin:echo builtin:sleep builtin:fail builtin:flaky builtin:sum " +
 		"builtin:decide builtin:batch builtin:tally"
@@ -398,8 +398,8 @@ func TestLoadTemplatesChecksDemoCallables(t *testing.T) {
 	}
 }
 
-// templateDefinition is a small template with fields set to JSON texts: those that
-// begin with "step." in its only step, the others in the template. An empty
+// templateDefinition returns a small template with fields set to JSON texts: those
+// that begin with "step." in its only step, the others in the template. An empty
 // text removes the field.
 func templateDefinition(t *testing.T, fields map[string]string) []byte {
 	t.Helper()
@@ -433,7 +433,7 @@ func templateTestJSON(t *testing.T, v any) string {
 	return string(data)
 }
 
-// mustParseTemplate is a template in JSON, without an environment.
+// mustParseTemplate reads a template in JSON, without an environment.
 func mustParseTemplate(t *testing.T, data string) *template {
 	t.Helper()
 	return mustResolveTemplate(t, data, "json", "")
@@ -449,8 +449,8 @@ func mustResolveTemplate(t *testing.T, data, format, env string) *template {
 	return parsed
 }
 
-// TestTemplateRules has a row for each rule of a single field: a value, and
-// the problem or, after a question mark, the warning that it gives; "" for neither.
+// TestTemplateRules has a row for each rule of a single field: a value and the
+// problem or, after a question mark, the warning that it causes; "" for neither.
 func TestTemplateRules(t *testing.T) {
 	long := func(n int) string { return `"` + strings.Repeat("ä", n) + `"` }
 	retry := func(member string) string { return `{` + member + `}` }
@@ -765,7 +765,8 @@ func TestBrokenDefinitions(t *testing.T) {
 	}
 }
 
-// TestNormalizedForm shows the whole normalized form, with and without what is optional.
+// TestNormalizedForm shows the whole normalized form, with and without optional
+// fields.
 func TestNormalizedForm(t *testing.T) {
 	least := mustParseTemplate(t, `{"version": "1.0.0", "name": "t", "zeta": null, "alpha": [ 1.50, 1e3 ],
 		"steps": [{"handler": {"callable": "x"}, "name": "a", "own": {}}]}`)
@@ -954,8 +955,8 @@ func TestEnvironments(t *testing.T) {
 	}
 }
 
-// checkTemplateReload checks that a template reads back as itself, from what is kept
-// and from what is served, resolved once more.
+// checkTemplateReload checks that a template reads back as itself, both from its
+// normalized form and when that is resolved again.
 func checkTemplateReload(t *testing.T, want *template, env string) {
 	t.Helper()
 	kept, err := templateFromNormalized(want.json)
@@ -1019,6 +1020,9 @@ func TestTemplateFieldsOfAnotherCase(t *testing.T) {
 }
 
 func TestTemplateOfTenThousandSteps(t *testing.T) {
+	slowAndSequential(t)
+	t.Parallel()
+	slow(t)
 	var b bytes.Buffer
 	b.WriteString(`{"name":"t","version":"1.0.0","steps":[`)
 	for i := range 10000 {
@@ -1036,7 +1040,7 @@ func TestTemplateOfTenThousandSteps(t *testing.T) {
 	}
 }
 
-// TestRealTemplates loads templates as they are used elsewhere.
+// TestRealTemplates loads templates of other projects.
 func TestRealTemplates(t *testing.T) {
 	dir := filepath.Join("..", "shared", "data", "templates")
 	if _, err := os.Stat(dir); err != nil {
@@ -1061,7 +1065,7 @@ func TestRealTemplates(t *testing.T) {
 	}
 }
 
-// refuseBadCallable is a check of callables that refuses those that begin with bad.
+// refuseBadCallable refuses callables that begin with bad.
 func refuseBadCallable(callable string) error {
 	if strings.HasPrefix(callable, "bad") {
 		return errors.New("no such handler")
@@ -1073,8 +1077,8 @@ func FuzzTemplateJSON(f *testing.F) { fuzzTemplate(f, "json", "templates/demo/*.
 
 func FuzzTemplateTOML(f *testing.F) { fuzzTemplate(f, "toml", "templates/demo/*.toml") }
 
-// fuzzTemplate checks that no definition is too much, and that what loads
-// reloads as the same.
+// fuzzTemplate checks that no definition makes the reader panic, and that a
+// template that loads reloads as the same.
 func fuzzTemplate(f *testing.F, format, seeds string) {
 	names, err := filepath.Glob(seeds)
 	if err != nil || len(names) == 0 {

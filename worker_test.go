@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestValidateLooksForPrograms has a program that is there, one that is not, and
-// one that cannot be executed.
+// TestValidateLooksForPrograms validates a program that exists, one that is missing,
+// and one that is not executable.
 func TestValidateLooksForPrograms(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "there"), []byte("#!/bin/sh\n"), 0o700); err != nil {

@@ -271,3 +271,20 @@ func configFile(t testing.TB, text string) string {
 	writeFile(t, file, []byte(text))
 	return file
 }
+
+// slow skips a test that takes long, when only the quick ones are wanted.
+func slow(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes too long for -short")
+	}
+}
+
+// size returns how much of something a test does: more when LONG_TESTS is set, as
+// .ci/run sets it.
+func size(usual, long int) int {
+	if os.Getenv("LONG_TESTS") != "" {
+		return long
+	}
+	return usual
+}

@@ -335,6 +335,7 @@ var awkwardNumbers = []string{
 // what a handler is given, and in its result, before and after a crash.
 func TestDigits(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	list := "[" + strings.Join(awkwardNumbers, ",") + "]"
 	given := make(chan *handlerEnvelope, 2)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -467,7 +468,9 @@ func (h *foreignHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestForeignDynamicTemplates(t *testing.T) {
+	slow(t)
 	t.Parallel()
+	slow(t)
 	dir := needForeignTemplates(t)
 	h := &foreignHandler{t: t, calls: map[string]int{}}
 	web := httptest.NewServer(h)

@@ -23,7 +23,7 @@ import (
 // snapshotFloor is the size of a journal, in bytes, below which no snapshot is due.
 const snapshotFloor = 16 << 20
 
-var crashDuration = flag.Duration("crash.duration", 2*time.Second, "how long TestCrash goes on killing")
+var crashDuration = flag.Duration("crash.duration", time.Duration(size(2, 5))*time.Second, "how long TestCrash goes on killing")
 
 // crashTest is a directory of data, the load on it, and the books.
 type crashTest struct {
@@ -636,7 +636,9 @@ func (c *crashTest) everything() string {
 
 // TestCrash kills the program at random moments: while it works, or while it starts.
 func TestCrash(t *testing.T) {
+	slow(t)
 	t.Parallel()
+	slow(t)
 	c := newCrashTest(t, "")
 	c.start()
 	c.begin(16, "diamond", "flaky", "web", "act", "grow")
@@ -661,7 +663,9 @@ func TestCrash(t *testing.T) {
 // TestCrashInSnapshot kills the program while it writes snapshots, between any
 // two of the steps that recovery.go lists.
 func TestCrashInSnapshot(t *testing.T) {
+	slow(t)
 	t.Parallel()
+	slow(t)
 	c := newCrashTest(t, strings.Repeat("0123456789abcdef", 20<<10)) // snapshots are due often
 	c.start()
 	c.begin(4, "diamond", "wait")

@@ -43,7 +43,9 @@ func startWorker(t *testing.T, p *program, language, file string, env ...string)
 }
 
 func TestExampleWorkers(t *testing.T) {
+	slow(t)
 	t.Parallel()
+	slow(t)
 	for _, w := range exampleWorkers {
 		t.Run(w.language, func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +65,9 @@ func TestExampleWorkers(t *testing.T) {
 
 // TestArithmeticOutside is TestArithmetic with workers in other languages.
 func TestArithmeticOutside(t *testing.T) {
+	slow(t)
 	t.Parallel()
+	slow(t)
 	dir := needForeignTemplates(t)
 	for _, w := range exampleWorkers {
 		t.Run(w.language, func(t *testing.T) {
@@ -80,7 +84,9 @@ func TestArithmeticOutside(t *testing.T) {
 // TestArithmeticShared has the workers of both languages at work at once: each
 // computes part of the steps, from what the other computed.
 func TestArithmeticShared(t *testing.T) {
+	slow(t)
 	t.Parallel()
+	slow(t)
 	dir := needForeignTemplates(t)
 	p := serve(t, "--data", filepath.Join(t.TempDir(), "data"), "--templates", dir)
 	parents := arithmeticParents(t)

@@ -26,7 +26,7 @@ import (
 	"stepwell/e2e/wire"
 )
 
-var raceTasks = flag.Int("race.tasks", 150, "tasks of TestFlowRace; 10000 is the full race")
+var raceTasks = flag.Int("race.tasks", size(150, 400), "tasks of TestFlowRace; 10000 is the full race")
 
 const (
 	raceClients  = 32
@@ -61,7 +61,9 @@ var raceTemplates = []string{
 // TestFlowRace: whatever all of them do at once, nothing is lost and nothing is
 // done twice.
 func TestFlowRace(t *testing.T) {
+	slow(t)
 	t.Parallel()
+	slow(t)
 	for _, mode := range []string{"memory", "file"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()

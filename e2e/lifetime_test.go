@@ -27,7 +27,7 @@ func launchWithPipe(t *testing.T, args ...string) (*program, io.WriteCloser) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.Close() })
-	p := launchReading(t, r, nil, serveArguments(args...)...)
+	p := launchFile(t, programFile(t), r, nil, serveArguments(args...)...)
 	r.Close()
 	if err := p.awaitReady(); err != nil {
 		t.Fatal(err)
@@ -132,12 +132,11 @@ func TestMaxLifetime(t *testing.T) {
 // TestStartsInParallel starts processes as a test suite does, and uses each at
 // once. A ready file that is there can be read, and what it names answers.
 func TestStartsInParallel(t *testing.T) {
+	slow(t)
 	t.Parallel()
-	rounds, width := 10, 20
-	if testing.Short() {
-		rounds = 2
-	}
-	for range rounds {
+	slow(t)
+	const width = 20
+	for range size(3, 10) {
 		var wg sync.WaitGroup
 		for range width {
 			wg.Go(func() { startAndUse(t) })

@@ -242,7 +242,9 @@ func (h *heldHandler) templates(t *testing.T) string {
 // TestShutdown: readiness goes at once and no task is taken, but the API
 // answers as long as a handler runs, until its time is over.
 func TestShutdown(t *testing.T) {
+	slow(t)
 	t.Parallel()
+	slow(t)
 	for _, tt := range []struct {
 		name   string
 		signal os.Signal
@@ -333,7 +335,9 @@ func watchDraining(t *testing.T, api *api, id string) {
 // TestSecondSignal: it ends the process whatever still runs, also right after
 // the first.
 func TestSecondSignal(t *testing.T) {
+	slow(t)
 	t.Parallel()
+	slow(t)
 	h := newHeldHandler(t)
 	config := filepath.Join(t.TempDir(), "stepwell.toml")
 	writeFile(t, config, []byte("[web]\nshutdown_timeout_seconds = 600\n"))
@@ -365,7 +369,9 @@ func TestSecondSignal(t *testing.T) {
 // TestEarlySignal ends the process in its first milliseconds. Before the
 // program's first line runs that is the system's doing.
 func TestEarlySignal(t *testing.T) {
+	slow(t)
 	t.Parallel()
+	slow(t)
 	dir := t.TempDir()
 	data, ready := filepath.Join(dir, "data"), filepath.Join(dir, "ready", "file")
 	if err := os.Mkdir(filepath.Dir(ready), 0o700); err != nil {
@@ -707,7 +713,9 @@ func (f *fullDiskTest) checkWorking(t *testing.T) {
 // TestFullDisk: changes are refused, reads go on, what a handler answered
 // meanwhile is held, and the service recovers by itself.
 func TestFullDisk(t *testing.T) {
+	slow(t)
 	t.Parallel()
+	slow(t)
 	f := newFullDiskTest(t)
 	f.checkFull(t)
 	close(f.held.release)
@@ -726,7 +734,9 @@ func TestFullDisk(t *testing.T) {
 // TestStartOnFullDisk: a restart on the full disk still serves reads, is not
 // announced as ready, and goes on once there is space.
 func TestStartOnFullDisk(t *testing.T) {
+	slow(t)
 	t.Parallel()
+	slow(t)
 	f := newFullDiskTest(t)
 	f.program.kill()
 	free := freePort(t)
@@ -760,7 +770,9 @@ func TestStartOnFullDisk(t *testing.T) {
 // TestStopOnFullDisk: the end is as orderly as ever, whether the program was
 // ready or not; an outcome that could not be kept is asked for again.
 func TestStopOnFullDisk(t *testing.T) {
+	slow(t)
 	t.Parallel()
+	slow(t)
 	f := newFullDiskTest(t)
 	config := filepath.Join(t.TempDir(), "stepwell.toml")
 	writeFile(t, config, []byte("[web]\nshutdown_timeout_seconds = 0\n"))

@@ -14,6 +14,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,7 +47,7 @@ var buildProgram = sync.OnceValues(func() (string, error) {
 	}
 	file := filepath.Join(binaryDir, "stepwell")
 	build := exec.Command("go", "build", "-o", file)
-	if raceDetector {
+	if raceDetector() {
 		build.Args = append(build.Args, "-race")
 	}
 	build.Dir = ".."
@@ -78,6 +80,12 @@ func touchSources() error {
 		}
 	}
 	return nil
+}
+
+// raceDetector reports whether the tests were built with the race detector.
+func raceDetector() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 // programFile returns the built program.
@@ -142,13 +150,13 @@ type program struct {
 // environment of the test and the variables in env. The end of the test kills it.
 func launch(t testing.TB, env []string, args ...string) *program {
 	t.Helper()
-	return launchReading(t, nil, env, args...)
+	return launchFile(t, programFile(t), nil, env, args...)
 }
 
-// launchReading is launch with a standard input.
-func launchReading(t testing.TB, stdin *os.File, env []string, args ...string) *program {
+// launchFile is launch of a file that is the program, with a standard input or none.
+func launchFile(t testing.TB, file string, stdin *os.File, env []string, args ...string) *program {
 	t.Helper()
-	p := &program{t: t, cmd: exec.Command(programFile(t), args...), stdout: newOutput(), stderr: newOutput(),
+	p := &program{t: t, cmd: exec.Command(file, args...), stdout: newOutput(), stderr: newOutput(),
 		exited: make(chan struct{})}
 	p.cmd.Dir = t.TempDir()
 	p.cmd.Env = append(programEnv(), env...)

@@ -77,48 +77,59 @@ func TestReadmeTour(t *testing.T) {
 
 func TestReadmeFixtureMode(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	typeSession(t, "Fixture mode", t.TempDir(), serve(t, "--fixture"))
 }
 
 // TestFixturePage types what stands in docs/fixture.md.
 func TestFixturePage(t *testing.T) {
+	slow(t)
 	t.Parallel()
+	slow(t)
 	commands, outputs := consoleSession(t, "docs/fixture.md", string(readFile(t, repository("docs/fixture.md"))))
 	typeCommands(t, commands, outputs, t.TempDir(), serve(t, "--fixture"))
 }
 
 func TestReadmeWaiting(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	typeSession(t, "Waiting", t.TempDir(), serve(t))
 }
 
 func TestReadmeDynamicSteps(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	typeSession(t, "Dynamic steps", t.TempDir(), serve(t))
 }
 
 func TestReadmeOutsideWorkers(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	typeSession(t, "Outside workers", t.TempDir(), serve(t))
 }
 
 func TestReadmeExplain(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	typeSession(t, "Why is my task stuck?", t.TempDir(), serve(t))
 }
 
 func TestReadmeEvents(t *testing.T) {
+	slow(t)
 	t.Parallel()
+	slow(t)
 	typeSession(t, "Events", t.TempDir(), serve(t))
 }
 
 func TestReadmeMountPoint(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	typeSession(t, "The mount point", t.TempDir(), serve(t))
 }
 
 func TestReadmeStateDocument(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	p := serve(t)
 	typeSession(t, "The store as one document", p.cmd.Dir, p)
 }

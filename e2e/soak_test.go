@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-var soakDuration = flag.Duration("soak.duration", 4*time.Second, "how long TestSoak goes on; a tenth of it is the least for one life")
+var soakDuration = flag.Duration("soak.duration", time.Duration(size(4, 10))*time.Second, "how long TestSoak goes on; a tenth of it is the least for one life")
 
 const (
 	soakKept    = 2_000 // finished tasks
@@ -368,9 +368,11 @@ func (s *soakTest) pause(d time.Duration) { receiveWithin(s.over, d) }
 
 // TestSoak spends half of its time with kills and half in one life.
 //
-//	go test -run TestSoak -soak.duration 10m -timeout 20m -v ./e2e
+//	go test ./e2e -run TestSoak -soak.duration 10m -timeout 20m -v
 func TestSoak(t *testing.T) {
+	slow(t)
 	t.Parallel()
+	slow(t)
 	if runtime.GOOS != "linux" {
 		t.Skip("looks into /proc")
 	}

@@ -18,7 +18,9 @@ var testingGuide = repository("docs/testing.md")
 // TestTestingGuideSuites runs the guide's suites against this program. That they
 // end shows that they leave no process, which would hold their standard error.
 func TestTestingGuideSuites(t *testing.T) {
+	slow(t)
 	t.Parallel()
+	slow(t)
 	for _, tt := range []struct{ command, passed string }{
 		{"go test -count=1 -v .", "(?m)^--- PASS"},
 		{"python3 -m unittest -v test_order.py", `\.\.\. ok`},
@@ -67,7 +69,9 @@ func TestTestingGuideFiles(t *testing.T) {
 
 // TestTestingGuideSession types all of the guide's commands into one shell.
 func TestTestingGuideSession(t *testing.T) {
+	slow(t)
 	t.Parallel()
+	slow(t)
 	dir := t.TempDir()
 	if err := os.CopyFS(filepath.Join(dir, "examples"), os.DirFS(repository("examples"))); err != nil {
 		t.Fatal(err)
@@ -107,6 +111,7 @@ func TestTestingGuideSettings(t *testing.T) {
 // program, with both environments.
 func TestTestingGuideCompose(t *testing.T) {
 	t.Parallel()
+	slow(t)
 	dir := t.TempDir()
 	compose := string(readFile(t, repository("examples/testing/compose.yaml")))
 	replace := strings.NewReplacer("/data", filepath.Join(dir, "data"), ":8080", portOf(t), ":8081", portOf(t),

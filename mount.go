@@ -14,7 +14,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 )
 
 // mountAPI is the surface under mount.path.
@@ -36,7 +35,7 @@ func newMountAPI(s *service, shared *surfaceCache, stats *httpStats) *mountAPI {
 		newSurface(s, shared, "mount", mountError), c.Path, s.cfg.Web.trustedProxies(), &mountAnalytics{service: s},
 	}
 	a.stats, a.status, a.taskPath = stats, mountStatus, a.taskLink
-	a.openapi = c.documented(a.openapi)
+	a.openapi = shared.document(a.surface, c.editOpenAPI)
 	a.handle(c.mounted(a.routes()))
 	return a
 }
@@ -137,46 +136,25 @@ func (a *mountAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
 	return linksReply(w, r, links), nil
 }
 
-// document answers with the OpenAPI document, whose server is the mount point.
+// document answers with the OpenAPI document, with the mount point's URL as the
+// caller must write it.
 func (a *mountAPI) document(_ http.ResponseWriter, r *http.Request) (any, error) {
 	doc, err := a.openapi()
-	if err == nil {
-		doc, err = withServer(doc, a.link(r, ""))
-	}
-	if err != nil {
-		return nil, err
-	}
-	return textReply{"application/json", doc}, nil
+	server := func(path string) []byte { return fmt.Appendf(nil, `"servers":[{"url":%q}]`, path) }
+	return textReply{"application/json", bytes.Replace(doc, server(a.prefix), server(a.link(r, "")), 1)}, err
 }
 
-// documented returns a function that makes the document once, with the permissions
-// of the operations that the configuration guards.
-func (c *mountConfig) documented(document func() ([]byte, error)) func() ([]byte, error) {
-	return sync.OnceValues(func() ([]byte, error) {
-		text, err := document()
-		if err != nil {
-			return nil, err
-		}
-		d := json.NewDecoder(bytes.NewReader(text))
-		d.UseNumber() // examples keep their digits
-		var doc map[string]any
-		if err := d.Decode(&doc); err != nil {
-			return nil, fmt.Errorf("decoding the OpenAPI document: %w", err)
-		}
-		for pattern, permissions := range c.guarded() {
-			method, path, _ := strings.Cut(pattern, " ")
-			item := doc["paths"].(map[string]any)[path].(map[string]any)
-			openAPIGuard(item[strings.ToLower(method)].(map[string]any), permissions[0])
-		}
-		return json.Marshal(doc)
-	})
-}
-
-// openAPIGuard adds a permission to an operation, in the words of openapi.json.
-func openAPIGuard(operation map[string]any, p permission) {
-	operation["security"] = []map[string][]string{{"bearer_auth": {}}, {"api_key_auth": {}}}
-	operation["x-required-permission"] = p.String()
-	operation["description"] = fmt.Sprintf("%s\n\n**Required Permission:** `%s`", operation["description"], p)
+// editOpenAPI sets the server of the document, and adds the permissions of the rows
+// that the configuration guards in the words of openapi.json.
+func (c *mountConfig) editOpenAPI(doc map[string]any) {
+	doc["servers"] = []map[string]string{{"url": c.Path}}
+	for pattern, permissions := range c.guarded() {
+		method, path, _ := strings.Cut(pattern, " ")
+		o := doc["paths"].(map[string]any)[path].(map[string]any)[strings.ToLower(method)].(map[string]any)
+		o["security"] = []map[string][]string{{"bearer_auth": {}}, {"api_key_auth": {}}}
+		o["x-required-permission"] = permissions[0].String()
+		o["description"] = fmt.Sprintf("%s\n\n**Required Permission:** `%s`", o["description"], permissions[0])
+	}
 }
 
 // Health and metrics of the mount-point API.

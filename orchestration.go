@@ -24,6 +24,7 @@ func newOrchestrationAPI(s *service, shared *surfaceCache) *orchestrationAPI {
 		checks:   func(detailed bool) map[string]checkView { return s.health.checks("orchestration", detailed) },
 		complete: func(v *readyView) { v.Info = healthInfo(s.cfg, s.health.operationalState()) },
 	}
+	a.openapi = shared.document(a.surface, nil)
 	a.handle(s.cfg.Orchestration.Web.enabled(a.routes()))
 	if a.extension != nil {
 		a.extension.extend(a.surface, shared)

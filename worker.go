@@ -22,6 +22,7 @@ func newWorkerAPI(s *service, shared *surfaceCache) *workerAPI {
 			v.complete(info)
 		},
 	}}
+	a.openapi = shared.document(a.surface, nil)
 	a.handle(s.cfg.Worker.Web.enabled(a.routes()))
 	return a
 }

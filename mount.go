@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -19,6 +18,7 @@ import (
 // mountAPI is the surface under mount.path.
 type mountAPI struct {
 	*surface
+	*mountHealth
 	prefix    string         // mount.path
 	trusted   []netip.Prefix // proxies whose X-Forwarded-Prefix counts
 	analytics *mountAnalytics
@@ -32,7 +32,8 @@ func newMountAPI(s *service, shared *surfaceCache, stats *httpStats) *mountAPI {
 		return nil
 	}
 	a := &mountAPI{
-		newSurface(s, shared, "mount", mountError), c.Path, s.cfg.Web.trustedProxies(), &mountAnalytics{service: s},
+		newSurface(s, shared, "mount", mountError), &mountHealth{s.clock, s.health},
+		c.Path, s.cfg.Web.trustedProxies(), &mountAnalytics{service: s},
 	}
 	a.stats, a.status, a.taskPath = stats, mountStatus, a.taskLink
 	a.openapi = shared.document(a.surface, c.editOpenAPI)
@@ -183,8 +184,8 @@ type mountAlive struct {
 	Service   string    `json:"service"`
 }
 
-// mountHealth is the answer of /health/status.
-type mountHealth struct {
+// mountStatusView is the answer of /health/status.
+type mountStatusView struct {
 	Healthy       bool                  `json:"healthy"`
 	Status        string                `json:"status"`
 	Metrics       mountFigures          `json:"metrics"`
@@ -234,61 +235,53 @@ type mountDatabase struct {
 	Durability    string    `json:"durability"`
 }
 
+// mountHealth answers the health routes that need no service.
+type mountHealth struct {
+	clock   clock
+	checker *health // nil while there is no service
+}
+
 // neverStored tells caches not to keep the answer, which is true only now.
 func neverStored(w http.ResponseWriter) { w.Header().Set("Cache-Control", "no-store") }
 
-// checks runs the checks of the surface.
-func (a *mountAPI) checks() map[string]checkView { return a.svc.health.checks("mount", false) }
+func (h *mountHealth) healthLive(w http.ResponseWriter, _ *http.Request) (any, error) {
+	neverStored(w)
+	return mountAlive{true, zonedTime(h.clock.now()), "stepwell"}, nil
+}
 
-// readyOf makes an answer from checks. The caller adds how long they took.
-func readyOf(checks map[string]checkView, now instant) mountReady {
-	v := mountReady{Ready: true, Checks: map[string]mountCheck{}, Message: "ready", Timestamp: zonedTime(now)}
-	for _, name := range slices.Sorted(maps.Keys(checks)) {
-		c := checks[name]
+func (h *mountHealth) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
+	neverStored(w)
+	v := h.ready()
+	return checkedReply(w, v.Ready, v), nil
+}
+
+// ready runs the checks.
+func (h *mountHealth) ready() mountReady {
+	began := h.clock.now()
+	v := mountReady{Ready: true, Checks: map[string]mountCheck{}, Message: "ready", Timestamp: zonedTime(began)}
+	for name, c := range h.checker.checks("mount", false) {
 		v.Checks[name] = mountCheck{c.Status, c.Message, c.DurationMS}
 		if c.Status != healthyWord {
-			v.Ready = false
 			v.FailedChecks = append(v.FailedChecks, name)
 		}
 	}
-	if !v.Ready {
-		v.Message = "not ready: " + strings.Join(v.FailedChecks, ", ")
+	if len(v.FailedChecks) > 0 {
+		slices.Sort(v.FailedChecks)
+		v.Ready, v.Message = false, "not ready: "+strings.Join(v.FailedChecks, ", ")
 	}
+	v.CheckDuration = max(h.clock.now().sub(began), 0).Seconds()
 	return v
 }
 
-func mountAliveReply(w http.ResponseWriter, now instant) any {
-	neverStored(w)
-	return mountAlive{true, zonedTime(now), "stepwell"}
-}
-
-func mountReadyReply(w http.ResponseWriter, v mountReady) any {
-	neverStored(w)
-	return checkedReply(w, v.Ready, v)
-}
-
-func (a *mountAPI) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
-	began := a.svc.clock.now()
-	v := readyOf(a.checks(), began)
-	v.CheckDuration = max(a.svc.clock.now().sub(began), 0).Seconds()
-	return mountReadyReply(w, v), nil
-}
-
-func (a *mountAPI) healthLive(w http.ResponseWriter, _ *http.Request) (any, error) {
-	return mountAliveReply(w, a.svc.clock.now()), nil
-}
-
 func (a *mountAPI) healthStatus(w http.ResponseWriter, _ *http.Request) (any, error) {
-	now := a.svc.clock.now()
-	ready := readyOf(a.checks(), now)
+	now, ready := a.svc.clock.now(), a.ready()
 	figures, err := mountFiguresOf(a.svc.store)
 	if err != nil {
 		return nil, err
 	}
-	v := mountHealth{
+	v := mountStatusView{
 		Healthy: ready.Ready, Status: healthyWord, Metrics: figures, Database: a.svc.database(),
-		Checks: ready.Checks, Version: version, UptimeSeconds: int64(max(now.sub(a.svc.started), 0).Seconds()),
-		Timestamp: zonedTime(now),
+		Checks: ready.Checks, Version: version, UptimeSeconds: a.svc.uptimeSeconds(), Timestamp: zonedTime(now),
 	}
 	if !v.Healthy {
 		v.Status = unhealthyWord

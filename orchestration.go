@@ -18,11 +18,9 @@ type orchestrationAPI struct {
 // newOrchestrationAPI makes the surface of a service. shared is nil when nothing
 // is shared with the surfaces of other services.
 func newOrchestrationAPI(s *service, shared *surfaceCache) *orchestrationAPI {
-	a := &orchestrationAPI{surface: newSurface(s, shared, "orchestration", orchestrationError)}
-	a.roleHealth = &roleHealth{
-		clock:    s.clock,
-		checks:   func(detailed bool) map[string]checkView { return s.health.checks("orchestration", detailed) },
-		complete: func(v *readyView) { v.Info = healthInfo(s.cfg, s.health.operationalState()) },
+	a := &orchestrationAPI{
+		surface:    newSurface(s, shared, "orchestration", orchestrationError),
+		roleHealth: orchestrationHealth(s.cfg, s.clock, s.health),
 	}
 	a.openapi = shared.document(a.surface, nil)
 	a.handle(s.cfg.Orchestration.Web.enabled(a.routes()))
@@ -31,6 +29,14 @@ func newOrchestrationAPI(s *service, shared *surfaceCache) *orchestrationAPI {
 	}
 	a.mount = newMountAPI(s, shared, a.stats)
 	return a
+}
+
+// orchestrationHealth returns the health routes of the role. Without a service h is
+// nil.
+func orchestrationHealth(cfg *Config, clk clock, h *health) *roleHealth {
+	return &roleHealth{role: "orchestration", clock: clk, checker: h, complete: func(v *readyView) {
+		v.Info = healthInfo(cfg, h.operationalState())
+	}}
 }
 
 // ServeHTTP passes requests below the mount point to that surface.

@@ -234,14 +234,9 @@ func (v mountStepsView) appendJSON(b []byte) []byte {
 }
 
 func (v mountStepsView) appendList(b []byte) []byte {
-	b = append(b, '[')
-	for n, i := range v.task.stepOrder() {
-		if n > 0 {
-			b = append(b, ',')
-		}
-		b = mountStepView{v.task, i, v.rights}.appendJSON(b)
-	}
-	return append(b, ']')
+	return appendJSONArray(b, v.task.stepOrder(), func(b []byte, i int) []byte {
+		return mountStepView{v.task, i, v.rights}.appendJSON(b)
+	})
 }
 
 // stepOrder returns the indexes of the steps, each after its parents.
@@ -351,14 +346,9 @@ func mountFailure(stepError []byte) []byte {
 // ids appends the ids of some of a task's steps.
 func (o *jsonObject) ids(name string, t *task, steps []int) {
 	o.name(name)
-	o.b = append(o.b, '[')
-	for n, i := range steps {
-		if n > 0 {
-			o.b = append(o.b, ',')
-		}
-		o.b = append(t.stepID(i).appendText(append(o.b, '"')), '"')
-	}
-	o.b = append(o.b, ']')
+	o.b = appendJSONArray(o.b, steps, func(b []byte, i int) []byte {
+		return append(t.stepID(i).appendText(append(b, '"')), '"')
+	})
 }
 
 // mountListView is one page of tasks, newest first.
@@ -369,14 +359,10 @@ type mountListView struct {
 }
 
 func (v mountListView) appendJSON(b []byte) []byte {
-	b = append(b, `{"tasks":[`...)
-	for i, t := range v.tasks {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = mountTaskView{task: t, rights: v.rights}.appendJSON(b)
-	}
-	o := jsonObject{b: append(b, `],"pagination":{`...)}
+	b = appendJSONArray(append(b, `{"tasks":`...), v.tasks, func(b []byte, t *task) []byte {
+		return mountTaskView{task: t, rights: v.rights}.appendJSON(b)
+	})
+	o := jsonObject{b: append(b, `,"pagination":{`...)}
 	o.number("current_page", v.page.page)
 	o.number("per_page", v.page.perPage)
 	o.number("total_pages", v.page.pages())

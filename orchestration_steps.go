@@ -121,20 +121,14 @@ func (p *actorReader) names(key string, longest int) (names []string) {
 type claimsView []claim
 
 func (v claimsView) appendJSON(b []byte) []byte {
-	b = append(b, '[')
-	for i, c := range v {
-		if i > 0 {
-			b = append(b, ',')
-		}
+	return appendJSONArray(b, v, func(b []byte, c claim) []byte {
 		b = c.attempt.envelope(b)
 		b = appendJSONString(append(b[:len(b)-1], `,"callable":`...), c.callable)
 		b = append(b, `,"lease":"`...)
 		b = append(b, c.token...)
 		b = append(b, `","lease_expires_at":"`...)
-		b = c.lease.until.appendZoned(b)
-		b = append(b, '"', '}')
-	}
-	return append(b, ']')
+		return append(c.lease.until.appendZoned(b), '"', '}')
+	})
 }
 
 // answerClaim reads an answer to a claimed step and passes it to the service. read

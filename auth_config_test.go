@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// startUp is what newAuthenticator says of a configuration.
+// startUp returns the problems and warnings of newAuthenticator.
 func startUp(t *testing.T, role string, set func(c *authConfig)) (problems string, warnings string) {
 	t.Helper()
 	c := defaultConfig().Orchestration.Web.Auth
@@ -104,10 +104,10 @@ func TestStartUpChecks(t *testing.T) {
 		{"a header that handlers get", func(c *config) { c.APIKeyHeader = "Traceparent" }, prefix + "api_key_header", ""},
 		{"a header of proxies", func(c *config) { c.APIKeyHeader = "x-forwarded-for" }, prefix + "api_key_header", ""},
 
-		{"JWKS without a URL", jwksAt(""), prefix + "jwks_url: it must be a URL", ""},
-		{"JWKS from a file", jwksAt("file:///etc/passwd"), prefix + "jwks_url: it must be a URL", ""},
-		{"JWKS without a host", jwksAt("https:///x"), prefix + "jwks_url: it must be a URL", ""},
-		{"JWKS over http", jwksAt("http://keys.invalid/x"), "jwks_url: it must be https", ""},
+		{"JWKS without a URL", jwksAt(""), prefix + "jwks_url: must be an http", ""},
+		{"JWKS from a file", jwksAt("file:///etc/passwd"), prefix + "jwks_url: must be an http", ""},
+		{"JWKS without a host", jwksAt("https:///x"), prefix + "jwks_url: must be an http", ""},
+		{"JWKS over http", jwksAt("http://keys.invalid/x"), "jwks_url: must be https", ""},
 		{"JWKS from loopback", jwksAt("https://127.0.0.1/x"), "jwks_url: the address is loopback", ""},
 		{"JWKS from localhost", jwksAt("https://LocalHost/x"), "jwks_url: the address is loopback", ""},
 		{"JWKS from a metadata service", jwksAt("https://169.254.169.254/x"), "jwks_url: the address is loopback",
@@ -117,7 +117,7 @@ func TestStartUpChecks(t *testing.T) {
 			c.JWTPublicKey, c.JWKSURL = "",
 				"https://keys.invalid/"
 			withAPIKeys(c)
-		}, "", "jwks_url: it is not used"},
+		}, "", "jwks_url: not used"},
 
 		{"API keys", withAPIKeys, "", `api_keys[1].permissions: "*" makes it a superuser key`},
 		{"API keys with a typo", withAPIKeys, "",
@@ -127,14 +127,14 @@ func TestStartUpChecks(t *testing.T) {
 		{"API keys alone", func(c *config) { withAPIKeys(c); c.JWTPublicKey = "" }, "", "superuser"},
 		{"no API keys", func(c *config) { c.APIKeysEnabled = true }, prefix + "api_keys_enabled: there are no", ""},
 		{"API keys that are not used", func(c *config) { withAPIKeys(c); c.APIKeysEnabled = false }, "",
-			"api_keys: they are not used"},
+			"api_keys: not used"},
 		{"an empty API key", apiKeyOf(apiKeyConfig{Permissions: []string{"tasks:*"}}),
-			prefix + "api_keys[0].key: it is empty", ""},
+			prefix + "api_keys[0].key: is empty", ""},
 		{"an API key with a blank behind", apiKeyOf(apiKeyConfig{Key: "0123456789abcdef ",
 			Permissions: []string{"tasks:*"}}),
-			prefix + "api_keys[0].key: it has characters", ""},
+			prefix + "api_keys[0].key: contains characters", ""},
 		{"an API key without permissions", apiKeyOf(apiKeyConfig{Key: "0123456789abcdef"}),
-			prefix + "api_keys[0].permissions: it has none", ""},
+			prefix + "api_keys[0].permissions: must not be empty", ""},
 		{"an API key twice", func(c *config) { withAPIKeys(c); c.APIKeys = append(c.APIKeys, c.APIKeys[0]) },
 			prefix + "api_keys[4].key: duplicates that of api_keys[0]", "superuser"},
 		{"a short API key", apiKeyOf(apiKeyConfig{Key: "hunter2", Permissions: []string{"tasks:*"}}), "",
@@ -148,9 +148,9 @@ func TestStartUpChecks(t *testing.T) {
 			"it is the only verifier"},
 		{"an authenticator that would vouch for everybody", func(c *config) {
 			c.JWTPublicKey, c.AuthenticatorURL = "", "http://me:hunter2@127.0.0.1:9/who"
-		}, prefix + "authenticator_url: user and password", ""},
+		}, prefix + "authenticator_url: must not contain user or password", ""},
 		{"an authenticator nowhere", func(c *config) { c.AuthenticatorURL = "who" },
-			prefix + "authenticator_url: it must be a URL", "only verifier"},
+			prefix + "authenticator_url: must be an http", "only verifier"},
 	} {
 		problems, warnings := startUp(t, "orchestration", tt.set)
 		if !strings.Contains(problems, tt.problems) || (problems == "") != (tt.problems == "") {

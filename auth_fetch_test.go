@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// whoServer is an authenticator that says what a test tells it to.
+// whoServer is a forward authenticator with answers set by the test.
 type whoServer struct {
 	*httptest.Server
 
@@ -49,7 +49,7 @@ func (s *whoServer) say(status int, body string) {
 	s.status, s.body = status, body
 }
 
-// questions is what was asked since the last call.
+// questions returns the requests since the last call.
 func (s *whoServer) questions() []*http.Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()

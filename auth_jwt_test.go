@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// attack is a token, and the reason why it is refused; "" when it is not.
+// attack is a token and the reason for its refusal; "" if it is accepted.
 type attack struct {
 	name  string
 	token string
@@ -47,7 +47,7 @@ func runAttacks(t *testing.T, b *authBench, attacks []attack) {
 // attackTime is far more than any token may cost.
 const attackTime = 2 * time.Second
 
-// attackSurface sends the attacks to a route that asks for what the tokens hold.
+// attackSurface sends the attacks to a route that requires the permissions of the tokens.
 func attackSurface(t *testing.T, a *authenticator, attacks []attack) {
 	t.Helper()
 	s := newAuthSurface(t, "orchestration", unchanged)
@@ -148,14 +148,14 @@ func TestTokenHeaders(t *testing.T) {
 	jwk := `{"kty":"RSA","use":"sig","alg":"RS256",` + rsaMembers(&keys.rsa2.PublicKey) + `}`
 	x5c := `["` + base64.StdEncoding.EncodeToString(publicDER(t, keys.rsa2)) + `"]`
 	runAttacks(t, newAuthBench(t, unchanged), []attack{
-		// A token that brings its own key is judged by ours.
+		// The key in a token is ignored.
 		{"jwk of another key, signed by it", with(other, `,"jwk":`+jwk), "invalid"},
 		{"jku, signed by another key", with(other, `,"jku":"https://evil.example/jwks.json"`), "invalid"},
 		{"x5u, signed by another key", with(other, `,"x5u":"https://evil.example/c.pem"`), "invalid"},
 		{"x5c, signed by another key", with(other, `,"x5c":`+x5c), "invalid"},
 		{"all of them, signed by our key",
 			with(own, `,"jwk":`+jwk+`,"jku":"https://evil.example/","x5u":"https://evil.example/","x5c":`+x5c), ""},
-		// With a static key no token chooses, so its kid is of no interest.
+		// With a static key, the kid is ignored.
 		{"kid of a path", with(own, `,"kid":"../../../../dev/null"`), ""},
 		{"kid of a path, signed by another key", with(other, `,"kid":"/proc/self/environ"`), "invalid"},
 		{"kid of SQL", with(other, `,"kid":"x' UNION SELECT 'secret"`), "invalid"},
@@ -180,7 +180,7 @@ func TestTokenHeaders(t *testing.T) {
 	})
 }
 
-// attackKey is who signs.
+// attackKey is the key that signs.
 type attackKey struct{ key any }
 
 func TestTokenClaims(t *testing.T) {
@@ -333,7 +333,7 @@ func TestEveryAlgorithm(t *testing.T) {
 		if sc, f := alone.bearer(token); f != nil || sc.subject != "ci" {
 			t.Errorf("%s: got %v; want success", alg, f)
 		}
-		// With everything allowed a key still serves its own family only.
+		// Even with every algorithm allowed, a key is used with its own family only.
 		for name, other := range families {
 			all := newAuthBench(t, func(c *authConfig) {
 				c.JWTPublicKey, c.JWTAllowedAlgorithms = other.pem, signingAlgorithms
@@ -447,7 +447,7 @@ func FuzzDecodeToken(f *testing.F) {
 	})
 }
 
-// FuzzDecodeClaims gets at the claims without the base64 around them.
+// FuzzDecodeClaims decodes claims without base64.
 func FuzzDecodeClaims(f *testing.F) {
 	for _, claims := range []string{
 		goodClaims(""), claimsWith("exp", "-1"), claimsWith("permissions", "null"), claimsWith("aud", "[]"),

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// rsaMembers are the members n and e of a web key.
+// rsaMembers returns the members n and e of a web key.
 func rsaMembers(k *rsa.PublicKey) string {
 	return fmt.Sprintf(`"n":"%s","e":"%s"`, base64.RawURLEncoding.EncodeToString(k.N.Bytes()),
 		base64.RawURLEncoding.EncodeToString(big.NewInt(int64(k.E)).Bytes()))
@@ -34,7 +34,7 @@ func ecMembers(t testing.TB, k *ecdsa.PublicKey) string {
 		base64.RawURLEncoding.EncodeToString(point[1:1+half]), base64.RawURLEncoding.EncodeToString(point[1+half:]))
 }
 
-// rsaWebKey is a key as an honest server publishes it.
+// rsaWebKey returns a key as a server publishes it.
 func rsaWebKey(kid string, k *rsa.PublicKey) string {
 	return fmt.Sprintf(`{"kty":"RSA","use":"sig","alg":"RS256","kid":%q,%s}`, kid, rsaMembers(k))
 }
@@ -228,7 +228,7 @@ func (s *keyServer) fetches() int {
 	return s.hits
 }
 
-// wantFetches fails unless the server was asked n times so far.
+// wantFetches fails unless there were n requests so far.
 func (s *keyServer) wantFetches(t *testing.T, when string, n int) {
 	t.Helper()
 	if got := s.fetches(); got != n {
@@ -236,7 +236,7 @@ func (s *keyServer) wantFetches(t *testing.T, when string, n int) {
 	}
 }
 
-// newKeySetBench is an authenticator with the server's key set, and more set.
+// newKeySetBench makes an authenticator with the server's key set.
 func newKeySetBench(t testing.TB, s *keyServer, set func(c *authConfig)) *authBench {
 	t.Helper()
 	b := newAuthBench(t, func(c *authConfig) {
@@ -261,7 +261,7 @@ func (b *authBench) settle() {
 	}
 }
 
-// pass lets time pass in small steps, so that what falls due in between is done.
+// pass advances the clock in small steps, so that timers fire in between.
 func (b *authBench) pass(d time.Duration) {
 	for d > 0 {
 		step := min(d, time.Second)
@@ -271,14 +271,14 @@ func (b *authBench) pass(d time.Duration) {
 	}
 }
 
-// keyedToken is a token that is good for ten years, with a kid.
+// keyedToken returns a token with a kid that is valid for ten years.
 func keyedToken(t testing.TB, kid string, key any) string {
 	t.Helper()
 	claims := claimsWith("exp", fmt.Sprint(int64(authTestNow/1e6)+10*365*24*3600))
 	return signedText(t, "RS256", key, fmt.Sprintf(`{"alg":"RS256","kid":%q}`, kid), claims)
 }
 
-// want fails unless the token is refused for the reason, "" for not at all.
+// want fails unless the token is refused for the reason; "" means accepted.
 func (b *authBench) want(t *testing.T, when, token string, want string) {
 	t.Helper()
 	if _, f := b.bearer(token); reasonOf(f) != want {
@@ -310,7 +310,7 @@ func TestKeyRotation(t *testing.T) {
 	b.want(t, "the third key, seconds later", tokenC, "")
 	s.wantFetches(t, "after the second rotation", 4)
 
-	// The refresh of every hour brings back a key without being asked.
+	// The hourly refresh fetches the key again.
 	s.publish(200, webKeySet(a))
 	b.pass(time.Hour)
 	s.wantFetches(t, "after an hour", 5)

@@ -55,8 +55,8 @@ func TestUnrestricted(t *testing.T) {
 	}
 }
 
-// What the tests of authentication share: keys, tokens written by hand, and an
-// authenticator in one line.
+// Shared by the tests of authentication: keys, handwritten tokens, and an authenticator
+// in one line.
 
 // authKeyring holds one key of each sort, and a second RSA key.
 type authKeyring struct {
@@ -108,7 +108,7 @@ func privatePEM(t testing.TB, key crypto.Signer) string {
 // segment encodes a part of a token.
 func segment(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 
-// signedText signs header and claims as they are written.
+// signedText signs a header and claims.
 func signedText(t testing.TB, alg string, key any, header, claims string) string {
 	t.Helper()
 	text := segment(header) + "." + segment(claims)
@@ -119,14 +119,14 @@ func signedText(t testing.TB, alg string, key any, header, claims string) string
 	return text + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// goodClaims are the claims of a token that is valid at authTestNow, with more
-// members behind.
+// goodClaims returns the claims of a token that is valid at authTestNow, followed by
+// more members.
 func goodClaims(more string) string {
 	const form = `{"iss":"stepwell","aud":"stepwell-api","sub":"ci","iat":%d,"exp":%d,"permissions":["tasks:read"]%s}`
 	return fmt.Sprintf(form, authTestNow/1e6, authTestNow/1e6+3600, more)
 }
 
-// claimsWith are good claims with one replaced, or left out for value "".
+// claimsWith returns good claims with one replaced, or omitted for value "".
 func claimsWith(name, value string) string {
 	at := int64(authTestNow / 1e6)
 	members := []string{}
@@ -199,8 +199,8 @@ func newAuthBench(t testing.TB, set func(c *authConfig)) *authBench {
 	return b
 }
 
-// testAuthenticators are the authenticators of a configuration, closed after the
-// test.
+// testAuthenticators returns the authenticators of a configuration and closes them
+// after the test.
 func testAuthenticators(t testing.TB, cfg *Config, c clock, log *slog.Logger) *authenticators {
 	t.Helper()
 	a, err := newAuthenticators(cfg, &provenance{}, c, log)
@@ -211,7 +211,7 @@ func testAuthenticators(t testing.TB, cfg *Config, c clock, log *slog.Logger) *a
 	return a
 }
 
-// unchanged is for newAuthBench.
+// unchanged leaves the configuration of newAuthBench as it is.
 func unchanged(*authConfig) {}
 
 // ask authenticates a request with header lines like "Authorization: Bearer x".
@@ -256,7 +256,7 @@ func authMetricsText(all ...*authMetrics) string {
 	return l.text
 }
 
-// reasonOf is the reason of a refusal, "" for none, "unavailable" for a 503.
+// reasonOf returns the reason of a refusal, "" for none, "unavailable" for a 503.
 func reasonOf(f *failure) string {
 	switch {
 	case f == nil:
@@ -267,7 +267,7 @@ func reasonOf(f *failure) string {
 	return f.refusal.reason
 }
 
-// stdLogger is for servers that complain to a log.Logger.
+// stdLogger returns a log.Logger that writes to l.
 func (l *logLines) stdLogger() *log.Logger { return log.New(l, "", 0) }
 
 // namesOf lists the permissions of a set.
@@ -415,7 +415,7 @@ func BenchmarkPermissionCheck(b *testing.B) {
 	}
 }
 
-// testAPIKey is long enough not to be warned of.
+// testAPIKey is long enough to cause no warning.
 const testAPIKey = "an-api-key-of-the-tests"
 
 // withAPIKeys adds a registry to a configuration.
@@ -714,8 +714,7 @@ func (c *countingReader) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// countingKeys counts how often a key is asked for, so how often a token is
-// verified from scratch.
+// countingKeys counts lookups of keys, one for each full verification of a token.
 type countingKeys struct {
 	keySource
 	n int
@@ -744,7 +743,7 @@ func TestRepeatedTokenIsVerifiedOnce(t *testing.T) {
 	}
 	b.clock.advance(time.Millisecond)
 	b.want(t, "after the leeway", token, "expired")
-	// On the clock of a fixture time may stand elsewhere.
+	// The clock of fixture mode may show any other time.
 	r := requestWith("Authorization: Bearer " + token)
 	for _, tt := range []struct {
 		at   time.Duration
@@ -780,7 +779,7 @@ func TestAuthMetrics(t *testing.T) {
 		`stepwell_auth_requests_total{method="none",result="failure"} 1` + "\n",
 		`stepwell_auth_requests_total{method="forward",result="unavailable"} 0` + "\n",
 		"stepwell_auth_jwt_verification_duration_seconds is a histogram\n",
-		// Two tokens in no time at all on the virtual clock, and the two above.
+		// Two tokens in no time on the virtual clock, and the two above.
 		`stepwell_auth_jwt_verification_duration_seconds_bucket{le="2.5e-05"} 2` + "\n",
 		`stepwell_auth_jwt_verification_duration_seconds_bucket{le="0.005"} 3` + "\n",
 		`stepwell_auth_jwt_verification_duration_seconds_bucket{le="10"} 3` + "\n",
@@ -939,7 +938,7 @@ func TestAuthCacheClear(t *testing.T) {
 	if got, _ := c.get(digestNo(2), 5); got != nil {
 		t.Error("an entry of before the clearing: got it; want nil")
 	}
-	// Verified with the keys of before, so it must not come in afterwards.
+	// It was verified with the old keys, so it must not be stored.
 	c.put(digestNo(1), &cachedIdentity{&securityContext{}, 0, 10}, epoch)
 	if got, _ := c.get(digestNo(1), 5); got != nil {
 		t.Error("a late entry of before the clearing: got it; want nil")

@@ -1,6 +1,6 @@
 package main
 
-// Sets of positions against sets of Go's own, and what a page of a list costs.
+// Sets of positions, compared with maps, and benchmarks of pages of a list.
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-// bitsetOf is the set of the given positions.
+// bitsetOf returns the set of the given positions.
 func bitsetOf(positions ...uint32) *bitset {
 	s := new(bitset)
 	for _, i := range positions {
@@ -20,7 +20,7 @@ func bitsetOf(positions ...uint32) *bitset {
 	return s
 }
 
-// bitsetOfEvery is the set of the positions below limit that n divides.
+// bitsetOfEvery returns the set of the multiples of n below limit.
 func bitsetOfEvery(n, limit uint32) *bitset {
 	s := new(bitset)
 	for i := uint32(0); i < limit; i += n {
@@ -29,7 +29,7 @@ func bitsetOfEvery(n, limit uint32) *bitset {
 	return s
 }
 
-// bitsetPage is what a list shows: up to size positions in all sets, after skip others.
+// bitsetPage returns up to size positions that are in all sets, after the first skip.
 func bitsetPage(sets []*bitset, skip, size int) []uint32 {
 	var got []uint32
 	descend(sets, skip, func(i uint32) bool {
@@ -203,7 +203,7 @@ func compareBitsets(t *testing.T, r *rand.Rand, sets []*bitset, models []map[uin
 	}
 }
 
-// clearBitset empties a set, which then holds no block but the spare one.
+// clearBitset empties a set, which then holds only the spare block.
 func clearBitset(t *testing.T, s *bitset, model map[uint32]bool) {
 	t.Helper()
 	for i := range model {
@@ -214,7 +214,7 @@ func clearBitset(t *testing.T, s *bitset, model map[uint32]bool) {
 	}
 }
 
-// bitsetBlocks is the number of blocks that a set holds memory for.
+// bitsetBlocks returns the number of blocks that a set has in memory.
 func bitsetBlocks(s *bitset) int {
 	n := 0
 	for _, b := range append(slices.Clone(s.blocks), s.spare) {
@@ -236,7 +236,7 @@ func TestBitsetIsSmallWithFewMembers(t *testing.T) {
 	}
 }
 
-// A position that comes and goes in an otherwise empty set makes no garbage.
+// Setting and clearing a position of an otherwise empty set makes no garbage.
 func TestBitsetReusesItsLastBlock(t *testing.T) {
 	s := bitsetOf(100_000)
 	s.clear(100_000)

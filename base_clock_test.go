@@ -53,8 +53,8 @@ func TestInstantForms(t *testing.T) {
 	}
 }
 
-// TestVirtualClockOrder has timers set timers: all fire in order, each at its
-// own instant.
+// TestVirtualClockOrder checks that timers, also those set by timers, fire in order and
+// each at its time.
 func TestVirtualClockOrder(t *testing.T) {
 	c := newVirtualClock(testStart)
 	var fired []time.Duration
@@ -94,8 +94,8 @@ func TestRealClockTimers(t *testing.T) {
 	}
 }
 
-// advance moves a clock that no timekeeper keeps: it calls, in order and each at
-// its own instant, the functions that fall due, in the caller's goroutine.
+// advance moves a clock without a timekeeper. It calls the functions that become due,
+// in order and each at its time, in the caller's goroutine.
 func (c *virtualClock) advance(d time.Duration) {
 	end := c.now().add(d)
 	for next, ok := c.next(); ok && next <= end; next, ok = c.next() {
@@ -105,7 +105,7 @@ func (c *virtualClock) advance(d time.Duration) {
 	c.set(end)
 }
 
-// set moves the clock on to an instant, if that is not past.
+// set moves the clock forward to an instant, if that is not past.
 func (c *virtualClock) set(t instant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestDerivedIDs increase, are of version 7, and depend on nothing but seed,
-// time, order, parent and name.
+// TestDerivedIDs checks that derived ids increase, have version 7, and depend on seed,
+// time, order, parent and name alone.
 func TestDerivedIDs(t *testing.T) {
 	c := newVirtualClock(testStart)
 	s, again := newDerivedIDs(c, "s1"), newDerivedIDs(c, "s1")
@@ -34,7 +34,7 @@ func TestDerivedIDs(t *testing.T) {
 	}
 }
 
-// TestDerivedIDsDiffer by all that they follow from.
+// TestDerivedIDsDiffer checks that derived ids depend on each of these.
 func TestDerivedIDsDiffer(t *testing.T) {
 	c := newVirtualClock(testStart)
 	other := uuid{1}
@@ -55,7 +55,7 @@ func TestDerivedIDsDiffer(t *testing.T) {
 	}
 }
 
-// TestDerivedIDsGoOn after ids of any source that the store took before.
+// TestDerivedIDsGoOn checks that derived ids follow ids of any other source.
 func TestDerivedIDsGoOn(t *testing.T) {
 	for _, before := range []string{
 		"019b76da-a800-7000-8000-3f0000000000", "019b76da-a800-7fff-bfff-ffffffffffff", "01ff0000-0000-7fff-bfff-ffffffffffff",

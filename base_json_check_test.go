@@ -1,7 +1,7 @@
 package main
 
-// The scanner against a table, against encoding/json with the stricter rules
-// added by hand, and against every prefix of what it accepts.
+// The scanner, compared with a table, with encoding/json plus the stricter rules, and
+// with every prefix of what it accepts.
 
 import (
 	"bytes"
@@ -20,10 +20,10 @@ import (
 	"unicode/utf8"
 )
 
-// nestedJSONArrays is n arrays inside one another.
+// nestedJSONArrays returns n nested arrays.
 func nestedJSONArrays(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
-// jsonObjectOf is an object with n members, name(0) to name(n-1).
+// jsonObjectOf returns an object with n members, name(0) to name(n-1).
 func jsonObjectOf(n int, name func(i int) string) string {
 	var b strings.Builder
 	for i := range n {
@@ -174,8 +174,8 @@ func TestJSONErrorText(t *testing.T) {
 	}
 }
 
-// A duplicate is found wherever the second one stands, in objects below and
-// above the size at which names are indexed.
+// A duplicate is found wherever it is, in objects below and above the size at which
+// names are indexed.
 func TestCheckJSONFindsDuplicatesAtEverySize(t *testing.T) {
 	for _, n := range []int{1, 2, 15, 16, 17, 18, 33, 1000} {
 		text := jsonObjectOf(n, jsonMemberName)
@@ -192,8 +192,7 @@ func TestCheckJSONFindsDuplicatesAtEverySize(t *testing.T) {
 	}
 }
 
-// Whatever is cut off anywhere ends unexpectedly, at its end, unless what is
-// left happens to be whole.
+// A text cut off anywhere ends unexpectedly, at its end, unless the rest is complete.
 func TestCheckJSONPrefixes(t *testing.T) {
 	t.Parallel()
 	texts := []string{
@@ -232,7 +231,7 @@ func TestCheckJSONAgreesOnGeneratedTexts(t *testing.T) {
 	}
 }
 
-// Numbers around the greatest float64, in every spelling that moves the point.
+// Numbers around the largest float64, with the point in every place.
 func TestJSONFiniteAgreesWithStrconv(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -261,8 +260,8 @@ func TestJSONFiniteAgreesWithStrconv(t *testing.T) {
 	}
 }
 
-// 2^1024 - 2^970 is halfway between the greatest float64 and the next power of
-// two, and the first number that rounds up.
+// 2^1024 - 2^970 is halfway between the largest float64 and the next power of two, and
+// the smallest number that rounds up.
 func TestJSONFiniteAtTheLimit(t *testing.T) {
 	limit := new(big.Int).Lsh(big.NewInt(1<<54-1), 970)
 	below := new(big.Int).Sub(limit, big.NewInt(1))
@@ -311,8 +310,8 @@ var (
 	jsonSurrogate     = regexp.MustCompile(`\\u[dD][89a-fA-F]`)
 )
 
-// jsonReferenceRefusal is why the rules for JSON from outside refuse text, or "":
-// slow and plain, on encoding/json.
+// jsonReferenceRefusal returns why a text is refused, or "", by a slow and simple
+// implementation on encoding/json.
 func jsonReferenceRefusal(text []byte) string {
 	if !json.Valid(text) || !utf8.Valid(text) {
 		return "no JSON"
@@ -375,10 +374,10 @@ type jsonMaker struct{ *rand.Rand }
 
 func newJSONMaker(seed uint64) jsonMaker { return jsonMaker{rand.New(rand.NewPCG(seed, 7))} }
 
-// text is a random value in a random spelling.
+// text returns a random value in a random spelling.
 func (m jsonMaker) text() []byte { return m.spell(nil, m.value(0)) }
 
-// value is a random value: nil, bool, json.Number, string, []any or map[string]any.
+// value returns a random nil, bool, json.Number, string, []any or map[string]any.
 func (m jsonMaker) value(depth int) any {
 	kinds := 6
 	if depth > 4 {
@@ -405,7 +404,7 @@ func (m jsonMaker) value(depth int) any {
 	return object
 }
 
-// size is a number of members, sometimes beyond what is compared one by one.
+// size returns a number of members, sometimes more than are compared one by one.
 func (m jsonMaker) size() int {
 	if m.IntN(10) == 0 {
 		return m.IntN(40)
@@ -500,7 +499,7 @@ func (m jsonMaker) space(dst []byte) []byte {
 	return dst
 }
 
-// damaged is text with one place changed.
+// damaged returns text with one place changed.
 func (m jsonMaker) damaged(text []byte) []byte {
 	at := m.IntN(len(text) + 1)
 	after := min(len(text), at+m.IntN(3))

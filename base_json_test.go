@@ -71,7 +71,7 @@ func TestCanonicalJSONIsOneForAllSpellings(t *testing.T) {
 	}
 }
 
-// What is deep and in the wrong order everywhere is not scanned again at each level.
+// A deep text in the wrong order is not scanned again at each level.
 func BenchmarkCanonicalJSON(b *testing.B) {
 	const levels = 62
 	long := `"` + strings.Repeat("x", 100_000) + `"`
@@ -93,7 +93,7 @@ func BenchmarkCanonicalJSON(b *testing.B) {
 	}
 }
 
-// What is done with accepted texts, against tables and encoding/json.
+// The functions for accepted texts, compared with tables and encoding/json.
 
 func TestJSONKind(t *testing.T) {
 	for text, want := range map[string]byte{
@@ -212,7 +212,7 @@ func TestEachStopsWhenToldTo(t *testing.T) {
 	}
 }
 
-// A value that is handed out has no room to grow into what follows it.
+// A returned value has no capacity to overwrite what follows it.
 func TestEachMemberValuesCannotGrowIntoTheText(t *testing.T) {
 	text := `{"a":1,"b":[2],"c":3}`
 	data := []byte(text)
@@ -316,7 +316,7 @@ func TestTextsKeepTheirMeaning(t *testing.T) {
 	}
 }
 
-// checkJSONMeaning compares what is made of an accepted text with encoding/json.
+// checkJSONMeaning compares the value of an accepted text with that of encoding/json.
 func checkJSONMeaning(t *testing.T, text []byte) {
 	t.Helper()
 	before := bytes.Clone(text)
@@ -346,7 +346,7 @@ func checkJSONMeaning(t *testing.T, text []byte) {
 	}
 }
 
-// walkedJSONObject is the members of text, or none, in an object without space between them.
+// walkedJSONObject returns the members of text, or none, in an object without white space.
 func walkedJSONObject(text []byte) []byte {
 	dst := []byte("{")
 	for w := walkJSON(text, '{'); w.nextMember(); {
@@ -363,7 +363,7 @@ func checkJSONWalk(t *testing.T, text []byte) {
 	}
 }
 
-// rebuildJSON is the value of text, read through the functions under test.
+// rebuildJSON returns the value of text, read by the functions under test.
 func rebuildJSON(text []byte) any {
 	switch jsonKind(text) {
 	case '{':

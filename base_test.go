@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// countedAnswer is a question's answer that says how often it was computed.
+// countedAnswer is an answer that contains how often it was computed.
 type countedAnswer struct {
 	cache answerCache[string, string]
 	clock *virtualClock
@@ -71,7 +71,7 @@ func TestAnswerCacheIsBounded(t *testing.T) {
 	}
 }
 
-// TestAnswerIsComputedOnce asks from many sides while it is computed.
+// TestAnswerIsComputedOnce asks many times while the answer is computed.
 func TestAnswerIsComputedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cache answerCache[string, int]
@@ -103,8 +103,8 @@ func TestAnswerIsComputedOnce(t *testing.T) {
 	})
 }
 
-// TestAnswerCacheFailures has computations that fail and that panic, with
-// others waiting for them: neither is kept.
+// TestAnswerCacheFailures checks that failed and panicking computations, which others
+// wait for, are not cached.
 func TestAnswerCacheFailures(t *testing.T) {
 	broken := errors.New("broken")
 	for name, failure := range map[string]func() (int, error){

@@ -50,16 +50,16 @@ func serveFlags(o *options, a *serveArgs) {
 	for i := range configKeys {
 		keyFlag(o, &configKeys[i], &a.configArgs)
 	}
-	o.StringVar(&a.seed, "seed", "", "begin with the state of `FILE`, as \"store export\" writes it; the store must be empty")
+	o.StringVar(&a.seed, "seed", "", "start with the state in `FILE`, written by \"store export\"; the store must be empty")
 	o.BoolVar(&a.quiet, "quiet", false, "no start-up banner")
-	o.StringVar(&a.readyFile, "ready-file", "", "write `FILE` once requests are served, as JSON")
-	o.BoolVar(&a.printReady, "print-ready", false, "print the same as the first line on standard output")
+	o.StringVar(&a.readyFile, "ready-file", "", "write `FILE`, as JSON, once requests are served")
+	o.BoolVar(&a.printReady, "print-ready", false, "print the contents of the ready file as the first line of standard output")
 	o.BoolVar(&a.exitWithParent, "exit-with-parent", false,
-		"end when standard input, a pipe from the parent, is closed")
-	o.Func("max-lifetime", "end after a time, like 30m (`DURATION`)", func(text string) error {
+		"exit when standard input, a pipe from the parent process, is closed")
+	o.Func("max-lifetime", "exit after `DURATION`, like 30m", func(text string) error {
 		d, err := time.ParseDuration(text)
 		if err == nil && d <= 0 {
-			err = errors.New("it must be more than 0")
+			err = errors.New("must be more than 0")
 		}
 		a.maxLifetime = d
 		return err
@@ -70,7 +70,7 @@ func configFileFlag(o *options, a *configArgs) {
 	o.Func("config", "read `FILE` (repeatable; default $STEPWELL_CONFIG, then ./stepwell.toml)",
 		func(name string) error {
 			if name == "" {
-				return errors.New("the name of the file is missing")
+				return errors.New("missing file name")
 			}
 			a.files = append(a.files, name)
 			return nil

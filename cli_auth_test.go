@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// authTestNow is when the command line tests take place.
+// authTestNow is the time of the tests.
 const authTestNow = instant(1767268800_000000) // 2026-01-01T12:00:00Z
 
-// authRun is one run of "stepwell auth", in a directory of its own.
+// authRun runs "stepwell auth" in a new directory.
 type authRun struct {
 	t   *testing.T
 	env map[string]string
@@ -42,7 +42,7 @@ func (r *authRun) run(args ...string) (stdout, stderr string, err error) {
 	return out.String(), diag.String(), err
 }
 
-// must is run for commands that succeed without a warning.
+// must runs a command that must succeed without a warning.
 func (r *authRun) must(args ...string) string {
 	r.t.Helper()
 	stdout, stderr, err := r.run(args...)
@@ -52,7 +52,7 @@ func (r *authRun) must(args ...string) string {
 	return stdout
 }
 
-// fails is run for commands that fail; usage tells whether by a usage error.
+// fails runs a command that must fail; usage says whether with a usage error.
 func (r *authRun) fails(usage bool, want string, args ...string) {
 	r.t.Helper()
 	stdout, _, err := r.run(args...)
@@ -66,7 +66,7 @@ func (r *authRun) fails(usage bool, want string, args ...string) {
 	}
 }
 
-// fakeKeys writes a pair made before, so that a test need not wait for one.
+// fakeKeys writes an existing pair, because making one takes long.
 func (r *authRun) fakeKeys() {
 	r.t.Helper()
 	private, public := testKeyPEM(r.t)
@@ -79,7 +79,7 @@ func (r *authRun) fakeKeys() {
 	}
 }
 
-// testKeyPEM is a fresh RSA pair.
+// testKeyPEM returns a new RSA pair.
 func testKeyPEM(t testing.TB) (private, public []byte) {
 	t.Helper()
 	private, public, err := newKeyPair(2048)
@@ -115,7 +115,7 @@ func TestGenerateKeys(t *testing.T) {
 	assertFiles(t, "keys", "jwt-private-key.pem", "jwt-public-key.pem")
 }
 
-// assertFiles fails unless the directory holds exactly these.
+// assertFiles fails unless the directory contains exactly these files.
 func assertFiles(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -158,14 +158,14 @@ func TestInstallKeyFilesAllOrNothing(t *testing.T) {
 	}
 	files := []keyFile{{"a", []byte("new a"), 0o600}, {"b", []byte("new b"), 0o644}}
 
-	// The second file came to be meanwhile: the first must go again.
+	// The second file was created meanwhile, so the first must be removed.
 	write("b", "old b")
 	if err := installKeyFiles(files, false); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("got %v; want fs.ErrExist", err)
 	}
 	assertFiles(t, ".", "b")
 
-	// A directory cannot be replaced: the old first file must be back.
+	// A directory cannot be replaced, so the old first file must be restored.
 	os.Remove("b")
 	os.Mkdir("b", 0o700)
 	write("a", "old a")
@@ -327,7 +327,7 @@ func TestValidateTokenTellsWhyNot(t *testing.T) {
 	}
 }
 
-// TestTokenErrorsKeepSecrets is about every way of validate-token to fail.
+// TestTokenErrorsKeepSecrets checks every way in which validate-token fails.
 func TestTokenErrorsKeepSecrets(t *testing.T) {
 	r := newAuthRun(t)
 	r.fakeKeys()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// authValues are the values of keys of the orchestration role's section.
+// authValues returns the values of keys in the orchestration role's section.
 func authValues(values map[string]any) map[string]any {
 	all := map[string]any{}
 	for key, v := range values {
@@ -17,7 +17,7 @@ func authValues(values map[string]any) map[string]any {
 	return all
 }
 
-// authFile is a file with lines in the orchestration role's section.
+// authFile returns a file with lines in the orchestration role's section.
 func authFile(lines ...string) string {
 	return "[orchestration.web.auth]\n" + strings.Join(lines, "\n")
 }
@@ -288,8 +288,8 @@ func TestAuthConfigHidesSecrets(t *testing.T) {
 	}
 }
 
-// TestAuthConfigSources asks where the forms of the public key come from, also
-// the one that was taken away.
+// TestAuthConfigSources checks the sources of both forms of the public key, including
+// the one that was cleared.
 func TestAuthConfigSources(t *testing.T) {
 	in := configInput{
 		files: map[string]string{
@@ -313,8 +313,8 @@ func TestAuthConfigSources(t *testing.T) {
 	}
 }
 
-// TestKeyFilesOfServedRoles reads the key files of the roles that are served and
-// enabled, and says of every bad one where it was named.
+// TestKeyFilesOfServedRoles checks that the key files of served and enabled roles are
+// read, and that each bad one is reported with its source.
 func TestKeyFilesOfServedRoles(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(dir+"/broken.pem", []byte("hunter2"), 0o600); err != nil {

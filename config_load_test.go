@@ -559,7 +559,7 @@ func TestConfigLines(t *testing.T) {
 	}
 }
 
-// Nothing that stands where a value stands may be repeated: it may be secret.
+// Nothing in the place of a value may be repeated, because it may be secret.
 func TestSyntaxProblemsHideValues(t *testing.T) {
 	texts := []string{
 		"role = hunter2", "role = 'a' hunter2", "role = 123hunter2", "role = 1234__5678hunter2",
@@ -607,7 +607,7 @@ func FuzzLoadConfig(f *testing.F) {
 	})
 }
 
-// Whatever the decoder finds in a text, the line finder finds too.
+// The line finder finds every path that the decoder finds.
 func FuzzConfigLines(f *testing.F) {
 	f.Add("a.\"b\".c = [1, {d = '''x'''}]\n[[e]]\n[e.f]\ng = \"\\\"\"")
 	f.Add("[a.b]\n[a]\nc = { d.e = [[], [{}]], } # x\n[[f.g]]\n[[f.g.h]]\n\"\" = \"\"\"\n\"\"\"\"\"")

@@ -17,7 +17,7 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// configInput is everything that a configuration is made of.
+// configInput holds all sources of a configuration.
 type configInput struct {
 	files map[string]string
 	env   map[string]string
@@ -50,7 +50,7 @@ func (in configInput) readFile(name string) ([]byte, error) {
 	return []byte(text), nil
 }
 
-// oneConfigFile is stepwell.toml in the working directory.
+// oneConfigFile returns a stepwell.toml in the working directory.
 func oneConfigFile(lines ...string) map[string]string {
 	return map[string]string{"stepwell.toml": strings.Join(lines, "\n")}
 }
@@ -122,7 +122,7 @@ func TestConfigTableIsSound(t *testing.T) {
 	}
 }
 
-// configRaw is a default as toml.Decode would give it.
+// configRaw returns a default as toml.Decode would return it.
 func configRaw(def any) any {
 	switch v := def.(type) {
 	case []string:
@@ -143,7 +143,7 @@ func configRaw(def any) any {
 	return def
 }
 
-// Every field has a row: what no source can set would be a constant.
+// Every field has a row: one that no source could set would be a constant.
 func TestConfigFieldsAreInTheTable(t *testing.T) {
 	c := new(Config)
 	fields := map[any]string{&c.Log.Quiet: "log.quiet"} // a flag of its own
@@ -167,7 +167,7 @@ func TestConfigFieldsAreInTheTable(t *testing.T) {
 	}
 }
 
-// The contract's defaults, by hand: the table must not be its own witness.
+// The defaults of the contract, written by hand instead of taken from the table.
 func TestConfigDefaults(t *testing.T) {
 	want := map[string]string{
 		"environment": `"development"`, "role": `"all"`,
@@ -369,8 +369,8 @@ func TestExampleSamplesAreValid(t *testing.T) {
 	}
 }
 
-// configExampleText is the example file that the table makes: plain keys first, then
-// the tables that they stand in, then the keys that are tables themselves.
+// configExampleText returns the example file generated from the table: plain keys
+// first, then tables with keys, then keys that are tables.
 func configExampleText() string {
 	var b strings.Builder
 	b.WriteString("# Every configuration key with its default. Above each key, the first line says what it does; the\n" +
@@ -392,8 +392,8 @@ func configExampleText() string {
 	return strings.TrimSpace(b.String()) + "\n"
 }
 
-// splitExampleKey is the section and the name of a key; the name is "" for a key
-// that is a section of its own.
+// splitExampleKey returns the section and the name of a key; the name is "" for a key
+// that is a table.
 func splitExampleKey(k configKey) (section, name string) {
 	if _, ok := k.def.(map[string]string); ok {
 		return k.path, ""

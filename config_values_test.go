@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestFixtureConfiguration: what fixture mode goes with, and where state is.
+// TestFixtureConfiguration checks what fixture mode can be combined with, and where it
+// keeps state.
 func TestFixtureConfiguration(t *testing.T) {
 	for _, tt := range []struct {
 		name, args, env string

@@ -1,7 +1,7 @@
 package main
 
 // The fixture family: fixture mode, in which tests control a service from outside.
-// It hangs itself into the hooks of the service, its engine and its surfaces;
+// It attaches itself to the hooks of the service, its engine and its surfaces;
 // nothing below knows of it.
 //
 //	fixture.go           fixture mode in one service, its control API, and the world that resets and restores it
@@ -39,7 +39,7 @@ func newFixture(w *world, c *virtualClock) *fixture {
 	return &fixture{world: w, clock: c, requests: &requestJournal{now: c.now}}
 }
 
-// attach hangs fixture mode into a service whose engine has not started.
+// attach adds fixture mode to a service whose engine has not started.
 func (f *fixture) attach(s *service) {
 	f.svc = s
 	s.resumeClock()

@@ -298,11 +298,7 @@ func (a *attempt) envelope(dst []byte) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(appendJSONString(dst, r.step), ':')
-		if r.result == nil {
-			dst = append(dst, "null"...)
-		}
-		dst = append(dst, r.result...)
+		dst = appendOrNull(append(appendJSONString(dst, r.step), ':'), r.result)
 	}
 	return append(dst, "}}"...)
 }
@@ -322,7 +318,7 @@ func (a *attempt) appendTask(dst []byte) []byte {
 	dst = appendJSONString(append(dst, `,"name":`...), a.name)
 	dst = appendJSONString(append(dst, `,"version":`...), a.version)
 	dst = appendJSONString(append(dst, `,"correlation_id":`...), a.correlationID)
-	return append(appendObject(append(dst, `,"context":`...), a.context), '}')
+	return append(append(append(dst, `,"context":`...), orEmptyObject(a.context)...), '}')
 }
 
 func (a *attempt) appendStep(dst []byte) []byte {
@@ -331,8 +327,8 @@ func (a *attempt) appendStep(dst []byte) []byte {
 	dst = strconv.AppendInt(append(dst, `,"attempt":`...), int64(a.number), 10)
 	dst = strconv.AppendInt(append(dst, `,"max_attempts":`...), int64(a.maxAttempts), 10)
 	dst = strconv.AppendInt(append(dst, `,"timeout_seconds":`...), int64(a.timeout/time.Second), 10)
-	dst = appendObject(append(dst, `,"config":`...), a.config)
-	return append(appendObject(append(dst, `,"inputs":`...), a.inputs), '}')
+	dst = append(append(dst, `,"config":`...), orEmptyObject(a.config)...)
+	return append(append(append(dst, `,"inputs":`...), orEmptyObject(a.inputs)...), '}')
 }
 
 // Failures: the error of a step, and the error types that the service gives.
@@ -433,25 +429,17 @@ func resultTooLarge(limit int64) outcome {
 // appendJSON appends the error as a JSON object with all members: an absent
 // status_code is null, an absent context {}.
 func (e *stepError) appendJSON(dst []byte) []byte {
-	dst = appendJSONString(append(dst, `{"message":`...), e.message)
-	dst = appendJSONString(append(dst, `,"error_type":`...), e.errorType)
-	dst = strconv.AppendBool(append(dst, `,"retryable":`...), e.retryable)
-	dst = append(dst, `,"status_code":`...)
+	o := jsonObject{b: append(dst, '{')}
+	o.text("message", e.message)
+	o.text("error_type", e.errorType)
+	o.flag("retryable", e.retryable)
 	if e.statusCode == 0 {
-		dst = append(dst, "null"...)
+		o.rawOrNull("status_code", nil)
 	} else {
-		dst = strconv.AppendInt(dst, int64(e.statusCode), 10)
+		o.number("status_code", e.statusCode)
 	}
-	dst = append(dst, `,"context":`...)
-	return append(appendObject(dst, e.context), '}')
-}
-
-// appendObject appends a JSON object; nil stands for {}.
-func appendObject(dst, object []byte) []byte {
-	if object == nil {
-		return append(dst, "{}"...)
-	}
-	return append(dst, object...)
+	o.raw("context", orEmptyObject(e.context))
+	return append(o.b, '}')
 }
 
 // maxErrorText is how many bytes of a handler's text output an error keeps.
@@ -465,7 +453,7 @@ func (e *stepError) attach(member string, text []byte) {
 	}
 	object := appendJSONString([]byte{'{'}, member)
 	object = appendJSONString(append(object, ':'), cleanText(text))
-	e.context = mergeObjects(nil, append(object, '}'), appendObject(nil, e.context))
+	e.context = mergeObjects(nil, append(object, '}'), orEmptyObject(e.context))
 }
 
 // cleanText makes text from outside safe to show: valid UTF-8, no NUL, no
@@ -490,28 +478,13 @@ func parseReply(data []byte, limit int64) outcome {
 	if err := checkJSON(data); err != nil {
 		return typedFailure(invalidResultType, "the reply: %v", err)
 	}
-	if success, ok := replySuccess(data); ok {
-		return fullOutcome(data, success)
+	switch jsonKind(objectMember(data, "success")) {
+	case 't':
+		return fullOutcome(data, true)
+	case 'f':
+		return fullOutcome(data, false)
 	}
 	return outcome{success: true, result: compactResult(data)}
-}
-
-// replySuccess returns the boolean member success of a reply. ok is false if it has
-// none.
-func replySuccess(data []byte) (success, ok bool) {
-	eachMember(data, func(key string, value []byte) bool {
-		if key != "success" {
-			return true
-		}
-		switch jsonKind(value) {
-		case 't':
-			success, ok = true, true
-		case 'f':
-			success, ok = false, true
-		}
-		return false
-	})
-	return success, ok
 }
 
 // fullOutcome reads a reply that is a full outcome. A null member counts as absent,

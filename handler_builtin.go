@@ -200,17 +200,6 @@ func (c *initialization) number(name string) *big.Rat {
 	return exactNumber(value)
 }
 
-// objectMember returns a member of an object, or nil if there is none.
-func objectMember(object []byte, name string) (found []byte) {
-	eachMember(object, func(key string, value []byte) bool {
-		if key == name {
-			found = value
-		}
-		return found == nil
-	})
-	return found
-}
-
 // The builtins for dynamic steps: one decides, one splits into batches, and one
 // works on a batch.
 

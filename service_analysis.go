@@ -33,16 +33,24 @@ type taskAnalysis struct {
 	behind       map[int][]int // by step; the ones computed so far
 }
 
-// standing is the standing of a step. At most one of the four flags is set, and
-// none for a step that runs or waits for its retry.
+// standing is the standing of a step.
 type standing struct {
-	ready     bool // by the rule that holds everywhere, readyForExecution
-	blocked   bool // unfinished, with a dependency that is not completed, whether or not it ever can be
-	completed bool // complete, or resolved by an operator
-	failed    bool // in error, or cancelled while an unfinished step depends on it
-	waiting   int  // unfinished steps that depend on it directly
-	chain     int  // steps of the longest chain of unfinished steps behind it
+	kind    standingKind
+	waiting int // unfinished steps that depend on it directly
+	chain   int // steps of the longest chain of unfinished steps behind it
 }
+
+// standingKind sums up the state of a step and of its dependencies.
+type standingKind uint8
+
+const (
+	otherStanding     standingKind = iota // it runs, waits for its retry, or was cancelled
+	readyStanding                         // by readyForExecution
+	blockedStanding                       // unfinished, and a dependency is not completed, whether or not it ever can be
+	completedStanding                     // complete, or resolved by an operator
+	failedStanding                        // in error, or cancelled while an unfinished step depends on it
+	standingKinds
+)
 
 // atLeast returns a lower bound on how many unfinished steps wait for the step:
 // those that depend on it directly, and the rest of the longest chain.
@@ -80,10 +88,16 @@ func (a *taskAnalysis) stand() {
 				x.chain = max(x.chain, a.standing[c].chain+1)
 			}
 		}
-		x.completed = s.state.satisfies()
-		x.failed = s.state == stepInError || s.state == stepCancelled && x.waiting > 0
-		x.blocked = a.unfinished(i) && !x.failed && !a.t.satisfied(i)
-		x.ready = a.t.readyForExecution(i, a.now)
+		switch {
+		case s.state.satisfies():
+			x.kind = completedStanding
+		case s.state == stepInError || s.state == stepCancelled && x.waiting > 0:
+			x.kind = failedStanding
+		case a.unfinished(i) && !a.t.satisfied(i):
+			x.kind = blockedStanding
+		case a.t.readyForExecution(i, a.now):
+			x.kind = readyStanding
+		}
 	}
 }
 
@@ -96,8 +110,8 @@ func (a *taskAnalysis) names(steps []int) []string {
 	return names
 }
 
-// those returns the steps for which are is true, in the order of the task.
-func (a *taskAnalysis) those(are func(s *standing) bool) []int {
+// stepsThat returns the steps for which are is true, in the order of the task.
+func (a *taskAnalysis) stepsThat(are func(s *standing) bool) []int {
 	found := []int{}
 	for i := range a.standing {
 		if are(&a.standing[i]) {
@@ -107,17 +121,15 @@ func (a *taskAnalysis) those(are func(s *standing) bool) []int {
 	return found
 }
 
-func (s *standing) isReady() bool { return s.ready }
+func (a *taskAnalysis) stepsOf(kind standingKind) []int {
+	return a.stepsThat(func(s *standing) bool { return s.kind == kind })
+}
 
-func (s *standing) isBlocked() bool { return s.blocked }
-
-func (s *standing) isCompleted() bool { return s.completed }
-
-func (s *standing) isFailed() bool { return s.failed }
+func (s *standing) failed() bool { return s.kind == failedStanding }
 
 func (a *taskAnalysis) dependencies() dependenciesView {
-	ready, blocked := a.those((*standing).isReady), a.those((*standing).isBlocked)
-	completed, failed := a.those((*standing).isCompleted), a.those((*standing).isFailed)
+	ready, blocked := a.stepsOf(readyStanding), a.stepsOf(blockedStanding)
+	completed, failed := a.stepsOf(completedStanding), a.stepsOf(failedStanding)
 	return dependenciesView{
 		Analysis: fmt.Sprintf("Of the task's steps (%d), %d are completed, %d ready, %d blocked and %d failed; "+
 			"the longest path has %d.", len(a.standing), len(completed), len(ready), len(blocked), len(failed),
@@ -151,16 +163,16 @@ func (a *taskAnalysis) graph() stepGraphView {
 func (a *taskAnalysis) criticalPaths() criticalPathsView {
 	v := criticalPathsView{LongestPathLength: a.longestPath(), Paths: make([]criticalPathView, len(a.paths))}
 	for n, path := range a.paths {
-		p := criticalPathView{StepNames: a.names(path), Length: len(path)}
+		var steps [standingKinds]int
 		for _, i := range path {
-			x := &a.standing[i]
-			p.CompletedSteps += boolCount(x.completed)
-			p.BlockedSteps += boolCount(x.blocked)
-			p.ErrorSteps += boolCount(x.failed)
-			p.ReadySteps += boolCount(x.ready)
+			steps[a.standing[i].kind]++
 		}
-		p.CompletionPercentage = percent(uint64(p.CompletedSteps), uint64(p.Length))
-		v.Paths[n] = p
+		v.Paths[n] = criticalPathView{
+			StepNames: a.names(path), Length: len(path),
+			CompletedSteps: steps[completedStanding], BlockedSteps: steps[blockedStanding],
+			ErrorSteps: steps[failedStanding], ReadySteps: steps[readyStanding],
+			CompletionPercentage: percent(uint64(steps[completedStanding]), uint64(len(path))),
+		}
 	}
 	return v
 }
@@ -173,8 +185,8 @@ func (a *taskAnalysis) parallelism() parallelismView {
 		l := &v.Levels[a.level[i]]
 		l.Level = a.level[i]
 		l.TotalSteps++
-		l.ReadySteps += boolCount(a.standing[i].ready)
-		l.CompletedSteps += boolCount(a.standing[i].completed)
+		l.ReadySteps += boolCount(a.standing[i].kind == readyStanding)
+		l.CompletedSteps += boolCount(a.standing[i].kind == completedStanding)
 		l.StepNames = append(l.StepNames, a.t.def(i).name)
 		v.MaxParallelSteps = max(v.MaxParallelSteps, l.TotalSteps)
 	}
@@ -212,8 +224,8 @@ func (a *taskAnalysis) downstream(i int) []int {
 
 // errorChains lists what waits for failed steps, for the worst few of them.
 func (a *taskAnalysis) errorChains() errorChainsView {
-	v := errorChainsView{TotalErrorSteps: len(a.those((*standing).isFailed)), ErrorChains: []errorChainView{}}
-	for _, i := range a.most(maxErrorChains, (*standing).isFailed) {
+	v := errorChainsView{TotalErrorSteps: len(a.stepsOf(failedStanding)), ErrorChains: []errorChainView{}}
+	for _, i := range a.most(maxErrorChains, (*standing).failed) {
 		behind := a.downstream(i)
 		v.ErrorChains = append(v.ErrorChains, errorChainView{a.t.def(i).name, a.names(behind), len(behind)})
 	}
@@ -222,12 +234,14 @@ func (a *taskAnalysis) errorChains() errorChainsView {
 
 // bottleneck reports whether unfinished steps wait for the step while it waits
 // for none.
-func (s *standing) bottleneck() bool { return s.waiting > 0 && !s.completed && !s.blocked }
+func (s *standing) bottleneck() bool {
+	return s.waiting > 0 && s.kind != completedStanding && s.kind != blockedStanding
+}
 
 // bottlenecks lists the worst bottlenecks, the greatest impact first.
 func (a *taskAnalysis) bottlenecks() stepBottlenecksView {
 	v := stepBottlenecksView{
-		TotalBottlenecks: len(a.those((*standing).bottleneck)), Bottlenecks: []stepBottleneckView{},
+		TotalBottlenecks: len(a.stepsThat((*standing).bottleneck)), Bottlenecks: []stepBottleneckView{},
 	}
 	for _, i := range a.most(maxStepBlockages, (*standing).bottleneck) {
 		v.Bottlenecks = append(v.Bottlenecks, a.bottleneck(i))
@@ -308,7 +322,7 @@ func (a *taskAnalysis) summary(v *dependencyAnalysisView) taskExecutionView {
 // advice returns sentences about what stands out, if anything does.
 func (a *taskAnalysis) advice() []string {
 	advice := []string{}
-	if failed := a.those((*standing).isFailed); len(failed) > 0 {
+	if failed := a.stepsOf(failedStanding); len(failed) > 0 {
 		advice = append(advice, fmt.Sprintf("Failed steps: %d, for which %d unfinished ones wait. "+
 			"An operator has to act on them.", len(failed), len(a.walk.behind(failed...))))
 	}

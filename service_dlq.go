@@ -225,12 +225,8 @@ func (d *deadLetters) ofTask(id uuid) (*dlqTaskView, error) {
 	if len(entries) == 0 {
 		return nil, failf(notFound, "task %s has no DLQ entry", id)
 	}
-	v := &dlqTaskView{Entries: make([]dlqEntryView, len(entries))}
-	for i := range entries {
-		v.Entries[len(entries)-1-i] = entries[i]
-	}
-	v.dlqEntryView = v.Entries[0]
-	return v, nil
+	slices.Reverse(entries)
+	return &dlqTaskView{entries[0], entries}, nil
 }
 
 // dlqQueueView is one entry of the investigation queue.
@@ -555,13 +551,7 @@ func (w *stalenessWatch) report(limit int) []stalenessView {
 
 func firstStale(views []stalenessView, limit int) []stalenessView {
 	slices.SortStableFunc(views, func(a, b stalenessView) int {
-		switch {
-		case a.stale && !b.stale:
-			return -1
-		case b.stale && !a.stale:
-			return 1
-		}
-		return cmp.Compare(b.inState, a.inState)
+		return cmp.Or(cmp.Compare(boolCount(b.stale), boolCount(a.stale)), cmp.Compare(b.inState, a.inState))
 	})
 	return views[:min(limit, len(views))]
 }

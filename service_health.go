@@ -37,21 +37,19 @@ type healthInfoView struct {
 	CircuitBreakerState           string `json:"circuit_breaker_state"`
 }
 
-// readyView is the answer of /health/ready and /health/detailed.
-type readyView struct {
-	Status    string               `json:"status"`
-	Timestamp zonedTime            `json:"timestamp"`
-	WorkerID  string               `json:"worker_id,omitempty"`
-	Checks    map[string]checkView `json:"checks"`
-	Info      any                  `json:"info,omitempty"`
-	System    any                  `json:"system_info,omitempty"`
-}
-
 // aliveView is the answer of /health and /health/live.
 type aliveView struct {
 	Status    string    `json:"status"`
 	Timestamp zonedTime `json:"timestamp"`
 	WorkerID  string    `json:"worker_id,omitempty"`
+}
+
+// readyView is the answer of /health/ready and /health/detailed.
+type readyView struct {
+	aliveView
+	Checks map[string]checkView `json:"checks"`
+	Info   any                  `json:"info,omitempty"`
+	System any                  `json:"system_info,omitempty"`
 }
 
 // health runs the checks of a service.

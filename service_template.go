@@ -206,20 +206,16 @@ func (t *template) detailView() templateDetail {
 }
 
 func (t *template) stepDetail(s *stepTemplate) templateStepDetail {
-	d := templateStepDetail{
+	return templateStepDetail{
 		Name:               s.name,
 		Description:        withoutCredentials(s.description),
 		DefaultRetryable:   s.retry.Retryable,
 		DefaultMaxAttempts: s.retry.MaxAttempts,
 		ResultSchema:       hideCredentials(s.resultSchema),
-		Dependencies:       make([]string, len(s.parents)),
+		Dependencies:       t.stepNames(s.parents),
 		Handler:            hideCredentials(s.handler),
 		Type:               s.kind,
 	}
-	for i, p := range s.parents {
-		d.Dependencies[i] = t.steps[p].name
-	}
-	return d
 }
 
 // shownJSON returns t.json without credentials.
@@ -349,15 +345,10 @@ func (t *template) handlerMetadata(registered instant) handlerMetadataView {
 // handlerClass returns the name in a template's task_handler, which is a string or
 // has a callable. Without one, the engine handles the task.
 func handlerClass(taskHandler []byte) string {
-	if name, ok := templateString(taskHandler); ok {
+	if name, ok := jsonString(taskHandler); ok {
 		return name
 	}
-	if len(taskHandler) > 0 {
-		if name := templateText(taskHandler, "callable"); name != "" {
-			return name
-		}
-	}
-	return workerType
+	return cmp.Or(templateText(taskHandler, "callable"), workerType)
 }
 
 // workerType tells clients of several kinds of workers which kind this is.

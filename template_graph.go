@@ -13,18 +13,13 @@ import (
 type graph struct {
 	children [][]int // by node, ascending
 	order    []int   // every node after its parents; the lowest of the free nodes first
-	level    []int   // by node: edges on the longest path from a node without parents
 }
 
 // newGraph analyzes the graph in which node i waits for the nodes parents[i], each
 // listed once. If nodes wait for each other, it returns one such cycle instead:
 // each node waits for the next, and the last for the first, which is the lowest.
 func newGraph(parents [][]int) (g *graph, cycle []int) {
-	g = &graph{
-		children: graphChildren(parents),
-		order:    make([]int, 0, len(parents)),
-		level:    make([]int, len(parents)),
-	}
+	g = &graph{graphChildren(parents), make([]int, 0, len(parents))}
 	waits := make([]int, len(parents))                                       // parents that are not in the order yet
 	free := priorityQueue[int]{before: func(a, b int) bool { return a < b }} // nodes whose parents are all in the order
 	for i, p := range parents {
@@ -36,7 +31,6 @@ func newGraph(parents [][]int) (g *graph, cycle []int) {
 		i := free.pop()
 		g.order = append(g.order, i)
 		for _, c := range g.children[i] {
-			g.level[c] = max(g.level[c], g.level[i]+1)
 			if waits[c]--; waits[c] == 0 {
 				free.push(c)
 			}
@@ -300,12 +294,7 @@ func (f *flow) withNamedWorkers(t *template, declared [][]int) [][]int {
 
 // hasMaker reports whether a step declares a dependency on one that makes it.
 func (t *template) hasMaker(i int) bool {
-	for _, p := range t.steps[i].parents {
-		if t.makes(p, i) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.steps[i].parents, func(p int) bool { return t.makes(p, i) })
 }
 
 // makes reports whether step p, on which step i depends, decides whether i is

@@ -40,8 +40,8 @@ func TestGraph(t *testing.T) {
 			if !slices.Equal(g.order, test.order) {
 				t.Errorf("got order %v; want %v", g.order, test.order)
 			}
-			if !slices.Equal(g.level, test.level) {
-				t.Errorf("got levels %v; want %v", g.level, test.level)
+			if _, level := graphLevels(newListedGraph(test.parents), len(test.parents)); !slices.Equal(level, test.level) {
+				t.Errorf("got levels %v; want %v", level, test.level)
 			}
 			if !slices.EqualFunc(g.children, test.children, slices.Equal[[]int]) {
 				t.Errorf("got children %v; want %v", g.children, test.children)
@@ -105,20 +105,22 @@ func TestLargeGraphs(t *testing.T) {
 	}
 }
 
-// checkGraphOrder checks that each node stands once and after its parents.
+// checkGraphOrder checks that the order has each node once, after its parents, and
+// on a higher level.
 func checkGraphOrder(t *testing.T, name string, parents [][]int, g *graph) {
 	t.Helper()
 	done := make([]bool, len(parents))
+	_, level := graphLevels(newListedGraph(parents), len(parents))
 	for _, i := range g.order {
 		if done[i] {
-			t.Fatalf("%s: node %d stands twice in the order", name, i)
+			t.Fatalf("%s: node %d is in the order twice", name, i)
 		}
 		for _, p := range parents[i] {
 			if !done[p] {
-				t.Fatalf("%s: node %d stands before its parent %d", name, i, p)
+				t.Fatalf("%s: node %d comes before its parent %d", name, i, p)
 			}
-			if g.level[i] <= g.level[p] {
-				t.Fatalf("%s: node %d is on level %d, its parent on %d", name, i, g.level[i], g.level[p])
+			if level[i] <= level[p] {
+				t.Fatalf("%s: node %d is on level %d, its parent on %d", name, i, level[i], level[p])
 			}
 		}
 		done[i] = true

@@ -16,6 +16,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -490,95 +492,107 @@ func parseReply(data []byte, limit int64) outcome {
 // fullOutcome reads a reply that is a full outcome. A null member counts as absent,
 // and an unknown one is ignored.
 func fullOutcome(data []byte, success bool) outcome {
-	r := replyReader{outcome: outcome{success: success}}
-	r.err = stepError{
-		message:   "the handler reported a failure and gave no message",
-		errorType: handlerErrorType,
-		retryable: true,
-	}
+	o := outcome{success: success}
+	reply, failed := memberReader{}, memberReader{path: "error."}
 	eachMember(data, func(key string, value []byte) bool {
-		r.member(key, value)
-		return r.problem == ""
+		switch key {
+		case "result":
+			o.result = compactResult(value)
+		case "metadata":
+			o.metadata = compactJSON(nil, reply.accept(key, value, "{", "an object"))
+		case "error":
+			failed.data = reply.accept(key, value, "{", "an object")
+		}
+		return true
 	})
-	if r.problem != "" {
-		return typedFailure(invalidResultType, "the reply's %s", r.problem)
+	err := &stepError{
+		message:    failed.text("message", "the handler reported a failure and gave no message"),
+		errorType:  failed.text("error_type", handlerErrorType),
+		retryable:  failed.flag("retryable", true),
+		statusCode: int(failed.integer("status_code", 0, math.MaxUint16)), // clients read 16 bits
+		context:    hideCredentials(compactJSON(nil, failed.member("context", "{", "an object"))),
+	}
+	if problem := cmp.Or(reply.problem, failed.problem); problem != "" {
+		return typedFailure(invalidResultType, "the reply's %s", problem)
 	}
 	if !success {
-		r.outcome.err = &r.err
+		o.err = err
 	}
-	return r.outcome
+	return o
 }
 
-// replyReader reads the members of a full outcome.
-type replyReader struct {
-	outcome outcome
-	err     stepError
+// memberReader reads members of an object: of a reply or of handler.initialization.
+// A null member counts as absent.
+type memberReader struct {
+	data    []byte
+	path    string // before the names of members in problems
 	problem string // the first invalid member, or ""
 }
 
-func (r *replyReader) member(key string, value []byte) {
-	switch {
-	case jsonKind(value) == 'n':
-	case key == "result":
-		r.outcome.result = compactResult(value)
-	case key == "metadata":
-		r.outcome.metadata = r.object(key, value)
-	case key == "error":
-		if r.object(key, value) == nil {
-			return
-		}
-		eachMember(value, func(key string, value []byte) bool {
-			r.errorMember(key, value)
-			return r.problem == ""
-		})
-	}
+// member returns a member of one of the kinds. It returns nil for an absent member
+// and for one of another kind, which is a problem.
+func (r *memberReader) member(name, kinds, want string) []byte {
+	return r.accept(name, objectMember(r.data, name), kinds, want)
 }
 
-func (r *replyReader) errorMember(key string, value []byte) {
-	if jsonKind(value) == 'n' {
-		return
-	}
-	path := "error." + key
-	switch key {
-	case "message":
-		r.text(path, value, &r.err.message)
-	case "error_type":
-		r.text(path, value, &r.err.errorType)
-	case "retryable":
-		if r.err.retryable = jsonKind(value) == 't'; !r.err.retryable && jsonKind(value) != 'f' {
-			r.wrong(path, value, "true or false")
-		}
-	case "status_code":
-		n, ok := jsonInt(value)
-		if r.err.statusCode = int(n); !ok || n < 0 || n > 65535 { // clients read 16 bits
-			r.wrong(path, value, "an integer from 0 to 65535")
-		}
-	case "context":
-		r.err.context = hideCredentials(r.object(path, value))
-	}
-}
-
-// text sets dst to a string that is not empty.
-func (r *replyReader) text(path string, value []byte, dst *string) {
-	switch s, ok := jsonString(value); {
-	case !ok:
-		r.wrong(path, value, "a string")
-	case s != "":
-		*dst = cleanText([]byte(s))
-	}
-}
-
-// object returns an object, compact, or nil for another kind of value.
-func (r *replyReader) object(path string, value []byte) []byte {
-	if jsonKind(value) != '{' {
-		r.wrong(path, value, "an object")
+// accept is member for a member that was found already.
+func (r *memberReader) accept(name string, value []byte, kinds, want string) []byte {
+	switch kind := jsonKind(value); {
+	case kind == 0 || kind == 'n':
+		return nil
+	case strings.IndexByte(kinds, kind) < 0:
+		r.wrong(name, value, want)
 		return nil
 	}
-	return compactJSON(nil, value)
+	return value
 }
 
-func (r *replyReader) wrong(path string, value []byte, want string) {
-	r.problem = wrongKind(path, value, want)
+func (r *memberReader) wrong(name string, value []byte, want string) {
+	if r.problem == "" {
+		r.problem = wrongKind(r.path+name, value, want)
+	}
+}
+
+// text returns a string, or absent if the member is absent or empty.
+func (r *memberReader) text(name, absent string) string {
+	s, _ := jsonString(r.member(name, `"`, "a string"))
+	return cmp.Or(cleanText([]byte(s)), absent)
+}
+
+func (r *memberReader) flag(name string, absent bool) bool {
+	value := r.member(name, "tf", "true or false")
+	if value == nil {
+		return absent
+	}
+	return jsonKind(value) == 't'
+}
+
+// integer returns an integer from 0 to most, or absent if the member is absent.
+func (r *memberReader) integer(name string, absent, most int64) int64 {
+	want := fmt.Sprintf("an integer from 0 to %d", most)
+	value := r.member(name, "0", want)
+	if value == nil {
+		return absent
+	}
+	n, ok := jsonInt(value)
+	if !ok || n < 0 || n > most {
+		r.wrong(name, value, want)
+	}
+	return n
+}
+
+// number returns a number, or 0 if the member is absent.
+func (r *memberReader) number(name string) *big.Rat {
+	value := r.member(name, "0", "a number")
+	if value == nil {
+		return new(big.Rat)
+	}
+	return exactNumber(value)
+}
+
+// invalidConfig returns the outcome for a handler.initialization with a problem.
+func (r *memberReader) invalidConfig() outcome {
+	return typedFailure(invalidConfigType, "initialization.%s", r.problem)
 }
 
 // wrongKind says that a member is of the wrong kind. It shows the value only if it

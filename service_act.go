@@ -158,22 +158,26 @@ var actionMoves = map[stepAction]struct {
 // parseStepRequest reads the body of a step action. The error names every
 // invalid field.
 func parseStepRequest(body []byte) (*stepRequest, error) {
-	members := map[string][]byte{}
-	eachMember(body, func(key string, raw []byte) bool {
-		if jsonKind(raw) != 'n' {
-			members[key] = raw
-		}
-		return true
-	})
-	p := stepRequestParser{members: members}
+	p := newStepRequestParser(body)
 	q := p.parse()
 	return q, p.failure("the step action is refused")
 }
 
-// stepRequestParser reads the members of a step action.
+// stepRequestParser reads the members of a request about a step.
 type stepRequestParser struct {
 	fieldReader
-	members map[string][]byte
+	members map[string][]byte // those that are not null
+}
+
+func newStepRequestParser(body []byte) stepRequestParser {
+	p := stepRequestParser{members: map[string][]byte{}}
+	eachMember(body, func(key string, raw []byte) bool {
+		if jsonKind(raw) != 'n' {
+			p.members[key] = raw
+		}
+		return true
+	})
+	return p
 }
 
 // actorFields holds the member that names who acts, by action.

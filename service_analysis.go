@@ -1,9 +1,9 @@
 package main
 
 // The analysis of a task's dependencies for the mount surface: the standing of
-// each step, and what holds the task up. It takes time linear in steps and
+// each step, and what holds the task up. Its time is about linear in steps and
 // dependencies: it does not enumerate paths, and it follows what waits behind a
-// step, which is more than linear for all steps together, for a few steps only.
+// step, which would be quadratic for all steps, only for the worst few.
 
 import (
 	"cmp"
@@ -28,7 +28,8 @@ type taskAnalysis struct {
 	now          instant
 	order, level []int
 	paths        [][]int
-	standing     []standing // by step
+	standing     []standing           // by step
+	of           [standingKinds][]int // the steps of each standing, in the order of the task
 	walk         graphWalk
 	behind       map[int][]int // by step; the ones computed so far
 }
@@ -99,6 +100,9 @@ func (a *taskAnalysis) stand() {
 			x.kind = readyStanding
 		}
 	}
+	for i, x := range a.standing {
+		a.of[x.kind] = append(a.of[x.kind], i)
+	}
 }
 
 // names returns the names of steps.
@@ -110,26 +114,9 @@ func (a *taskAnalysis) names(steps []int) []string {
 	return names
 }
 
-// stepsThat returns the steps for which are is true, in the order of the task.
-func (a *taskAnalysis) stepsThat(are func(s *standing) bool) []int {
-	found := []int{}
-	for i := range a.standing {
-		if are(&a.standing[i]) {
-			found = append(found, i)
-		}
-	}
-	return found
-}
-
-func (a *taskAnalysis) stepsOf(kind standingKind) []int {
-	return a.stepsThat(func(s *standing) bool { return s.kind == kind })
-}
-
-func (s *standing) failed() bool { return s.kind == failedStanding }
-
 func (a *taskAnalysis) dependencies() dependenciesView {
-	ready, blocked := a.stepsOf(readyStanding), a.stepsOf(blockedStanding)
-	completed, failed := a.stepsOf(completedStanding), a.stepsOf(failedStanding)
+	ready, blocked := a.of[readyStanding], a.of[blockedStanding]
+	completed, failed := a.of[completedStanding], a.of[failedStanding]
 	return dependenciesView{
 		Analysis: fmt.Sprintf("Of the task's steps (%d), %d are completed, %d ready, %d blocked and %d failed; "+
 			"the longest path has %d.", len(a.standing), len(completed), len(ready), len(blocked), len(failed),
@@ -193,24 +180,14 @@ func (a *taskAnalysis) parallelism() parallelismView {
 	return v
 }
 
-// most returns at most n of the steps for which are is true: those with the
-// highest atLeast, and of equal ones those of the first level.
-func (a *taskAnalysis) most(n int, are func(s *standing) bool) []int {
-	var kept []int
-	for _, i := range a.order {
-		if !are(&a.standing[i]) {
-			continue
-		}
-		at := len(kept)
-		for at > 0 && a.standing[kept[at-1]].atLeast() < a.standing[i].atLeast() {
-			at--
-		}
-		if at < n {
-			kept = slices.Insert(kept, at, i)
-			kept = kept[:min(n, len(kept))]
-		}
-	}
-	return kept
+// worst returns the steps for which are is true: those with the highest atLeast
+// first, and of equal ones those of the first level.
+func (a *taskAnalysis) worst(are func(s *standing) bool) []int {
+	found := slices.DeleteFunc(slices.Clone(a.order), func(i int) bool { return !are(&a.standing[i]) })
+	slices.SortStableFunc(found, func(i, j int) int {
+		return cmp.Compare(a.standing[j].atLeast(), a.standing[i].atLeast())
+	})
+	return found
 }
 
 // downstream returns the unfinished steps that wait for a step, directly or
@@ -224,8 +201,9 @@ func (a *taskAnalysis) downstream(i int) []int {
 
 // errorChains lists what waits for failed steps, for the worst few of them.
 func (a *taskAnalysis) errorChains() errorChainsView {
-	v := errorChainsView{TotalErrorSteps: len(a.stepsOf(failedStanding)), ErrorChains: []errorChainView{}}
-	for _, i := range a.most(maxErrorChains, (*standing).failed) {
+	failed := a.worst(func(s *standing) bool { return s.kind == failedStanding })
+	v := errorChainsView{TotalErrorSteps: len(failed), ErrorChains: []errorChainView{}}
+	for _, i := range failed[:min(len(failed), maxErrorChains)] {
 		behind := a.downstream(i)
 		v.ErrorChains = append(v.ErrorChains, errorChainView{a.t.def(i).name, a.names(behind), len(behind)})
 	}
@@ -240,10 +218,9 @@ func (s *standing) bottleneck() bool {
 
 // bottlenecks lists the worst bottlenecks, the greatest impact first.
 func (a *taskAnalysis) bottlenecks() stepBottlenecksView {
-	v := stepBottlenecksView{
-		TotalBottlenecks: len(a.stepsThat((*standing).bottleneck)), Bottlenecks: []stepBottleneckView{},
-	}
-	for _, i := range a.most(maxStepBlockages, (*standing).bottleneck) {
+	found := a.worst((*standing).bottleneck)
+	v := stepBottlenecksView{TotalBottlenecks: len(found), Bottlenecks: []stepBottleneckView{}}
+	for _, i := range found[:min(len(found), maxStepBlockages)] {
 		v.Bottlenecks = append(v.Bottlenecks, a.bottleneck(i))
 	}
 	slices.SortStableFunc(v.Bottlenecks, func(x, y stepBottleneckView) int {
@@ -322,7 +299,7 @@ func (a *taskAnalysis) summary(v *dependencyAnalysisView) taskExecutionView {
 // advice returns sentences about what stands out, if anything does.
 func (a *taskAnalysis) advice() []string {
 	advice := []string{}
-	if failed := a.stepsOf(failedStanding); len(failed) > 0 {
+	if failed := a.of[failedStanding]; len(failed) > 0 {
 		advice = append(advice, fmt.Sprintf("Failed steps: %d, for which %d unfinished ones wait. "+
 			"An operator has to act on them.", len(failed), len(a.walk.behind(failed...))))
 	}

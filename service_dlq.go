@@ -540,8 +540,18 @@ func (w *stalenessWatch) report(limit int) []stalenessView {
 	defer w.store.holdPositions()()
 	views := []stalenessView{}
 	now := w.clock.now()
+	view := func(t *task) error {
+		a := w.cfg.aging(t, now)
+		views = append(views, stalenessView{
+			TaskUUID: t.id, NamespaceName: t.tpl.namespace, TaskName: t.tpl.name, CurrentState: t.state.String(),
+			TimeInStateMinutes: wholeMinutes(a.inState), TaskAgeMinutes: wholeMinutes(a.age),
+			StalenessThresholdMinutes: a.limit, HealthStatus: a.health.String(), Priority: t.by.priority,
+			stale: a.health == staleTask, inState: a.inState,
+		})
+		return nil
+	}
 	for from, more := uint32(0), true; more; {
-		from, more = w.viewBatch(from, now, &views)
+		w.store.locked(func() { from, more, _ = w.store.eachWatchedLocked(from, view) })
 		if len(views) > 2*limit+stalenessBatch {
 			views = firstStale(views, limit)
 		}
@@ -554,20 +564,4 @@ func firstStale(views []stalenessView, limit int) []stalenessView {
 		return cmp.Or(cmp.Compare(boolCount(b.stale), boolCount(a.stale)), cmp.Compare(b.inState, a.inState))
 	})
 	return views[:min(limit, len(views))]
-}
-
-func (w *stalenessWatch) viewBatch(from uint32, now instant, views *[]stalenessView) (next uint32, more bool) {
-	w.store.locked(func() {
-		next, more, _ = w.store.eachWatchedLocked(from, func(t *task) error {
-			a := w.cfg.aging(t, now)
-			*views = append(*views, stalenessView{
-				TaskUUID: t.id, NamespaceName: t.tpl.namespace, TaskName: t.tpl.name, CurrentState: t.state.String(),
-				TimeInStateMinutes: wholeMinutes(a.inState), TaskAgeMinutes: wholeMinutes(a.age),
-				StalenessThresholdMinutes: a.limit, HealthStatus: a.health.String(), Priority: t.by.priority,
-				stale: a.health == staleTask, inState: a.inState,
-			})
-			return nil
-		})
-	})
-	return next, more
 }

@@ -180,14 +180,11 @@ func (r *registry) listView(namespace string) templateList {
 	list := templateList{Namespaces: r.namespaces(), Templates: []templateSummary{}, TotalCount: len(r.sorted)}
 	for _, t := range r.sorted {
 		if namespace == "" || t.namespace == namespace {
-			list.Templates = append(list.Templates, t.summaryView())
+			list.Templates = append(list.Templates,
+				templateSummary{t.name, t.namespace, t.version, withoutCredentials(t.description), len(t.steps)})
 		}
 	}
 	return list
-}
-
-func (t *template) summaryView() templateSummary {
-	return templateSummary{t.name, t.namespace, t.version, withoutCredentials(t.description), len(t.steps)}
 }
 
 func (t *template) detailView() templateDetail {
@@ -232,7 +229,11 @@ func (s *stepTemplate) shownCallable() string { return string(hideCredentials([]
 func (c *catalog) add(definition []byte) (t *template, replaced bool, err error) {
 	t, problems, warnings := parseTemplate("", definition, "json", c.cfg.Environment, c.checkAddedCallable)
 	if t == nil {
-		return nil, false, refusedTemplate(problems)
+		f := fieldReader{}
+		for _, p := range problems {
+			f.complain(cmp.Or(p.Field, "template"), "%s", p.Message)
+		}
+		return nil, false, f.failure("the template is refused")
 	}
 	for _, w := range warnings {
 		c.log.Warn("a template was added with a warning", "template", t.fullName(), "warning", w)
@@ -241,18 +242,11 @@ func (c *catalog) add(definition []byte) (t *template, replaced bool, err error)
 		before := c.registry()
 		old, ok := before.get(t.namespace, t.name, t.version)
 		if c.current.CompareAndSwap(before, before.with(t)) {
-			c.replaced(old, t)
+			c.entries.Store(t, &templateEntry{since: c.clock.now()})
+			c.entries.Delete(old)
 			return t, ok, nil
 		}
 	}
-}
-
-func refusedTemplate(problems inputProblems) error {
-	f := fieldReader{}
-	for _, p := range problems {
-		f.complain(cmp.Or(p.Field, "template"), "%s", p.Message)
-	}
-	return f.failure("the template is refused")
 }
 
 // checkAddedCallable returns an error if an added template may not use the
@@ -279,15 +273,6 @@ func (c *catalog) checkAddedCallable(callable string) error {
 		return fmt.Errorf("%s is not loopback, and fixture.allow_targets does not name it", host)
 	}
 	return nil
-}
-
-// replaced starts to count the use of an added template, and forgets the one that
-// it replaces, which may be nil.
-func (c *catalog) replaced(old, t *template) {
-	c.entries.Store(t, &templateEntry{since: c.clock.now()})
-	if old != nil {
-		c.entries.Delete(old)
-	}
 }
 
 // namespaces is the namespaces that have templates, sorted.

@@ -104,18 +104,16 @@ func cycleText(cycle []int, name func(node int) string) string {
 // ascending order.
 func ancestorsOf(node int, parents func(node int) []int) []int {
 	seen := map[int]bool{}
-	var found []int
-	visit := slices.Clone(parents(node))
-	for len(visit) > 0 {
-		p := visit[len(visit)-1]
-		visit = visit[:len(visit)-1]
-		if seen[p] {
-			continue
+	found := []int{node}
+	for at := 0; at < len(found); at++ {
+		for _, p := range parents(found[at]) {
+			if !seen[p] {
+				seen[p] = true
+				found = append(found, p)
+			}
 		}
-		seen[p] = true
-		found = append(found, p)
-		visit = append(visit, parents(p)...)
 	}
+	found = found[1:]
 	slices.Sort(found)
 	return found
 }
@@ -220,22 +218,16 @@ func (w *graphWalk) behind(from ...int) []int {
 	for _, i := range from {
 		w.seen[i] = w.walks
 	}
-	found := []int{}
-	visit := func(i int) {
-		for _, c := range w.g.children(i) {
+	found := slices.Clone(from)
+	for at := 0; at < len(found); at++ {
+		for _, c := range w.g.children(found[at]) {
 			if w.seen[c] != w.walks && w.open(c) {
 				w.seen[c] = w.walks
 				found = append(found, c)
 			}
 		}
 	}
-	for _, i := range from {
-		visit(i)
-	}
-	for at := 0; at < len(found); at++ {
-		visit(found[at])
-	}
-	return found
+	return found[len(from):]
 }
 
 // The flow of a template with dynamic steps: which step may create which, and what

@@ -163,7 +163,8 @@ func backwardsChainGraph(n int) [][]int {
 	return parents
 }
 
-// fanGraph is one node, then n - 2, then one that waits for all of these.
+// fanGraph has one node, n - 2 nodes that wait for it, and one that waits for
+// these.
 func fanGraph(n int) [][]int {
 	parents := make([][]int, n)
 	for i := 1; i < n-1; i++ {
@@ -173,7 +174,8 @@ func fanGraph(n int) [][]int {
 	return parents
 }
 
-// layersGraph is layers of ten nodes, each of which waits for all of the layer before.
+// layersGraph has layers of ten nodes, each of which waits for the whole layer
+// before.
 func layersGraph(n int) [][]int {
 	parents := make([][]int, n)
 	for i := 10; i < n; i++ {
@@ -184,8 +186,8 @@ func layersGraph(n int) [][]int {
 	return parents
 }
 
-// listedGraph is a graph given by the parents of each node. It counts what is
-// looked at.
+// listedGraph is a graph given by the parents of each node. It counts how much of
+// the graph is looked at.
 type listedGraph struct {
 	up, down [][]int
 	looks    int // lists asked for, and nodes in them
@@ -232,7 +234,7 @@ func TestLongestPaths(t *testing.T) {
 	}
 }
 
-// randomGraph is a graph without cycles, its nodes in any order.
+// randomGraph returns a graph without cycles, its nodes in random order.
 func randomGraph(r *rand.Rand, n int) [][]int {
 	parents, place, share := make([][]int, n), r.Perm(n), r.Float64()
 	for i := range n {
@@ -245,7 +247,8 @@ func randomGraph(r *rand.Rand, n int) [][]int {
 	return parents
 }
 
-// everyPath is every path from a node without parents to one without children.
+// everyPath returns every path from a node without parents to one without
+// children.
 func everyPath(g *listedGraph) (all [][]int) {
 	var follow func(path []int)
 	follow = func(path []int) {
@@ -288,7 +291,7 @@ func TestLongestPathsAreLongest(t *testing.T) {
 	}
 }
 
-// checkLevels holds levels against the paths, from which each node's can be read.
+// checkLevels compares the levels with those that follow from all paths.
 func checkLevels(t *testing.T, seed uint64, g *listedGraph, order, level []int, all [][]int) {
 	t.Helper()
 	want := make([]int, len(level))

@@ -665,11 +665,6 @@ func (r *templateReader) resolve(normal []byte, env string) []byte {
 		}
 	}
 	r.checkDependencies(d)
-	return d.normal()
-}
-
-// normal returns the definition as JSON.
-func (d *templateDraft) normal() []byte {
 	var steps [][]byte
 	for _, s := range d.steps {
 		steps = append(steps, s.json())

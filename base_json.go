@@ -400,6 +400,18 @@ func appendJSONMember(dst []byte, first int, name, value []byte) []byte {
 	return append(append(append(dst, name...), ':'), value...)
 }
 
+// appendJSONArray appends an array of what f appends for each element.
+func appendJSONArray[E any](b []byte, elements []E, f func(b []byte, e E) []byte) []byte {
+	b = append(b, '[')
+	for i, e := range elements {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = f(b, e)
+	}
+	return append(b, ']')
+}
+
 // Writing objects member by member, for frequent answers. Others use encoding/json.
 
 // jsonObject appends members to an opened object.
@@ -424,14 +436,7 @@ func (o *jsonObject) text(name, value string) {
 
 func (o *jsonObject) texts(name string, values []string) {
 	o.name(name)
-	o.b = append(o.b, '[')
-	for i, v := range values {
-		if i > 0 {
-			o.b = append(o.b, ',')
-		}
-		o.b = appendJSONString(o.b, v)
-	}
-	o.b = append(o.b, ']')
+	o.b = appendJSONArray(o.b, values, appendJSONString)
 }
 
 func (o *jsonObject) number(name string, n int) {

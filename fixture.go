@@ -1,7 +1,7 @@
 package main
 
 // The fixture family: fixture mode, in which tests control a service from outside.
-// It hangs itself into the hooks of the service, its engine and its surfaces;
+// It attaches itself to the hooks of the service, its engine and its surfaces;
 // nothing below knows of it.
 //
 //	fixture.go           fixture mode in one service, its control API, and the world that resets and restores it
@@ -39,7 +39,7 @@ func newFixture(w *world, c *virtualClock) *fixture {
 	return &fixture{world: w, clock: c, requests: &requestJournal{now: c.now}}
 }
 
-// attach hangs fixture mode into a service whose engine has not started.
+// attach adds fixture mode to a service whose engine has not started.
 func (f *fixture) attach(s *service) {
 	f.svc = s
 	s.resumeClock()
@@ -82,7 +82,7 @@ func (f *fixture) extend(s *surface, shared *surfaceCache) {
 	for _, row := range a.routes() {
 		s.handleRow(servedRoute{route: row, controls: true, maxBody: controlBodies[row.pattern]})
 	}
-	s.openapi = shared.document(s.auth.config.APIKeyHeader, "orchestration", "fixture")
+	s.openapi = shared.document(s, nil, "fixture")
 }
 
 // fixtureBanner returns the line about fixture mode that serve prints at its start.

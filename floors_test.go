@@ -17,6 +17,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,7 +44,7 @@ var floors = []struct {
 	{"service", "service", "what can be done with tasks, by subject"},
 	{"server", "server", "the HTTP machinery that all surfaces share"},
 	{"surfaces", "routes orchestration worker mount", "the three HTTP interfaces and their route tables"},
-	{"fixture", "fixture", "fixture mode, which hangs itself into the hooks below"},
+	{"fixture", "fixture", "fixture mode, which attaches itself to the hooks of the families below"},
 	{"process", "main cli", "the process and its command line"},
 }
 
@@ -169,6 +170,7 @@ func TestFloors(t *testing.T) {
 	t.Run("store", func(t *testing.T) { checkStoreDoor(t, c) })
 	t.Run("http", func(t *testing.T) { checkHTTPDoor(t, c) })
 	t.Run("fixture", func(t *testing.T) { checkFixtureDoor(t, c) })
+	t.Run("page", func(t *testing.T) { checkPage(t, c) })
 }
 
 // checkFiles: each file belongs to a family, is announced by the head of its
@@ -280,5 +282,49 @@ func checkFixtureDoor(t *testing.T, c *sourceCode) {
 			}
 			return true
 		})
+	}
+}
+
+var (
+	pageRow  = regexp.MustCompile("(?m)^\\|[^|]*\\| `(\\w+\\.go)` \\|([^|]*)\\|") // subject, file, names
+	pageName = regexp.MustCompile("`(\\w+)`")
+)
+
+// checkPage holds the tables of docs/architecture.md against the code: each file
+// exists and declares the names in its row.
+func checkPage(t *testing.T, c *sourceCode) {
+	page, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := pageRow.FindAllStringSubmatch(string(page), -1)
+	if len(rows) < 30 {
+		t.Errorf("docs/architecture.md: %d rows name a file; want the two walks and fifteen changes", len(rows))
+	}
+	for _, row := range rows {
+		f := c.files[row[1]]
+		if f == nil {
+			t.Errorf("docs/architecture.md: no file %s", row[1])
+			continue
+		}
+		declared := map[string]bool{}
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				declared[n.Name.Name] = true
+			case *ast.TypeSpec:
+				declared[n.Name.Name] = true
+			case *ast.ValueSpec:
+				for _, id := range n.Names {
+					declared[id.Name] = true
+				}
+			}
+			return true
+		})
+		for _, name := range pageName.FindAllStringSubmatch(row[2], -1) {
+			if !declared[name[1]] {
+				t.Errorf("docs/architecture.md: %s does not declare %s", row[1], name[1])
+			}
+		}
 	}
 }

@@ -31,21 +31,14 @@ func (m *metricsText) family(name, kind, help string) {
 
 // sample adds a value. Labels are name, value, name, value, …
 func (m *metricsText) sample(name string, value float64, labels ...string) {
-	m.b.WriteString(name)
-	for i := 0; i < len(labels); i += 2 {
-		sep := byte(',')
-		if i == 0 {
-			sep = '{'
-		}
-		m.b.WriteByte(sep)
-		fmt.Fprintf(&m.b, `%s="%s"`, labels[i], labelEscaper.Replace(labels[i+1]))
+	var pairs []string
+	for pair := range slices.Chunk(labels, 2) {
+		pairs = append(pairs, fmt.Sprintf(`%s="%s"`, pair[0], labelEscaper.Replace(pair[1])))
 	}
-	if len(labels) > 0 {
-		m.b.WriteByte('}')
+	if len(pairs) > 0 {
+		name += "{" + strings.Join(pairs, ",") + "}"
 	}
-	m.b.WriteByte(' ')
-	m.b.WriteString(strconv.FormatFloat(value, 'g', -1, 64))
-	m.b.WriteByte('\n')
+	fmt.Fprintf(&m.b, "%s %s\n", name, strconv.FormatFloat(value, 'g', -1, 64))
 }
 
 // single adds a metric of one sample.
@@ -236,9 +229,10 @@ func (h *httpStats) write(m *metricsText) {
 
 // roleHealth answers the health routes of a role.
 type roleHealth struct {
+	role     string
 	clock    clock
-	workerID string // "" on the orchestration role
-	checks   func(detailed bool) map[string]checkView
+	workerID string             // "" on the orchestration role
+	checker  *health            // nil while there is no service
 	complete func(v *readyView) // adds what only this role reports
 }
 
@@ -269,7 +263,7 @@ func (h *roleHealth) healthDetailed(http.ResponseWriter, *http.Request) (any, er
 // view runs the checks. The answer's status is good if every check is healthy,
 // else bad.
 func (h *roleHealth) view(detailed bool, good, bad string) (v readyView, healthy bool) {
-	checks := h.checks(detailed)
+	checks := h.checker.checks(h.role, detailed)
 	v, healthy = readyView{aliveView: h.alive(good), Checks: checks}, true
 	for _, c := range v.Checks {
 		if c.Status != healthyWord {

@@ -106,8 +106,13 @@ func (r *healthRow) names(surface string) []string {
 }
 
 // checks runs the checks of a surface: those of /health/ready, and the others
-// too if detailed is set.
+// too if detailed is set. Without a service, a nil h, no result is known yet.
 func (h *health) checks(surface string, detailed bool) map[string]checkView {
+	if h == nil {
+		return eachCheck(surface, detailed, func(*healthRow) checkView {
+			return checkView{Status: unknownWord, Message: "the service is starting"}
+		})
+	}
 	p := &healthProbe{health: h}
 	checks := eachCheck(surface, detailed, func(r *healthRow) checkView { return r.check(p) })
 	if a := h.auth.of(surface); a.config.Enabled {
@@ -119,13 +124,6 @@ func (h *health) checks(surface string, detailed bool) map[string]checkView {
 		}
 	}
 	return checks
-}
-
-// startingChecks returns the checks of a surface that has no service yet.
-func startingChecks(surface string, detailed bool) map[string]checkView {
-	return eachCheck(surface, detailed, func(*healthRow) checkView {
-		return checkView{Status: unknownWord, Message: "the service is starting"}
-	})
 }
 
 func eachCheck(surface string, detailed bool, run func(*healthRow) checkView) map[string]checkView {
@@ -158,8 +156,12 @@ func (h *health) ready() bool {
 	return h.auth.ready() == nil
 }
 
+// operationalState returns the state of a service, or of none if h is nil.
 func (h *health) operationalState() string {
-	if h.draining.Load() {
+	switch {
+	case h == nil:
+		return "Startup"
+	case h.draining.Load():
 		return "GracefulShutdown"
 	}
 	return "Normal"

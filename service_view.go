@@ -201,15 +201,10 @@ type taskListView struct {
 }
 
 func (v taskListView) appendJSON(b []byte) []byte {
-	b = append(b, `{"tasks":[`...)
-	for i, t := range v.tasks {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = taskView{t, v.now, true, v.withContexts}.appendJSON(b)
-	}
-	b = append(b, `],"pagination":`...)
-	o := jsonObject{b: append(b, '{')}
+	b = appendJSONArray(append(b, `{"tasks":`...), v.tasks, func(b []byte, t *task) []byte {
+		return taskView{t, v.now, true, v.withContexts}.appendJSON(b)
+	})
+	o := jsonObject{b: append(b, `,"pagination":{`...)}
 	o.number("page", v.page.page)
 	o.number("per_page", v.page.perPage)
 	o.number("total_count", v.page.total)

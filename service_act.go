@@ -288,7 +288,7 @@ const maxMessageLength = 10000
 // Adjustments: an operator changes how many attempts a step has, and the inputs
 // of its next attempts.
 
-// adjusted fills an audit entry in with an adjustment.
+// adjusted sets the fields of an audit entry that are about an adjustment.
 func (v *auditView) adjusted(by *adjustment, state stepState) {
 	v.Action, v.RetryLimit, v.Inputs = recAdjusted.String(), by.maxAttempts, by.inputs
 	v.FromState, v.ToState = state.String(), state.String()
@@ -355,7 +355,7 @@ type outsideActors struct {
 // is nothing to claim, it waits for as long as the request says.
 func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claim, error) {
 	if a.draining.Load() {
-		return nil, failf(unavailable, "the service is shutting down: no steps are given out")
+		return nil, failf(unavailable, "the service is shutting down: no steps can be claimed")
 	}
 	got := a.engine.claim(ctx, q)
 	if got.err != nil || len(got.steps) == 0 {

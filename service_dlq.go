@@ -345,9 +345,9 @@ const (
 
 func (h stalenessHealth) String() string { return [...]string{"healthy", "warning", "stale"}[h] }
 
-// aging compares the time of a task in its state with its limits.
+// aging is how close a task is to its limits.
 type aging struct {
-	limit   int // minutes in its state
+	limit   int // of the time in its state, in minutes
 	broken  int // the limit that it exceeded, in minutes; 0 unless it is stale
 	inState time.Duration
 	age     time.Duration

@@ -1,7 +1,7 @@
 package main
 
-// Templates at run time: looking them up and counting that, showing them,
-// validating them, and adding them in fixture mode.
+// Templates at run time: looking them up and counting the look-ups, showing,
+// validating, and, in fixture mode, adding them.
 
 import (
 	"cmp"
@@ -82,7 +82,7 @@ func (c *catalog) unknown(namespace, name, version string) error {
 	return f
 }
 
-// templateCacheView holds the figures of the look-ups.
+// templateCacheView holds the figures about look-ups.
 type templateCacheView struct {
 	TotalCached           int      `json:"total_cached"`
 	CacheHits             uint64   `json:"cache_hits"`
@@ -221,8 +221,8 @@ func (t *template) shownJSON() []byte { return hideCredentials(t.json) }
 // shownCallable returns the callable without credentials.
 func (s *stepTemplate) shownCallable() string { return string(hideCredentials([]byte(s.callable))) }
 
-// Adding templates: in fixture mode a test adds templates to the service that it
-// uses. They last as long as that service; the start-up templates are not changed.
+// Adding templates: in fixture mode, tests add templates to the service they use.
+// These last as long as that service; the start-up templates do not change.
 
 // add registers a definition that passed checkJSON. It replaces a template of the
 // same identity. The error names every problem.
@@ -275,7 +275,7 @@ func (c *catalog) checkAddedCallable(callable string) error {
 	return nil
 }
 
-// namespaces is the namespaces that have templates, sorted.
+// namespaces returns the names of the namespaces that have templates, sorted.
 func (c *catalog) namespaces() []string {
 	names := []string{}
 	for _, n := range c.registry().namespaces() {

@@ -363,8 +363,8 @@ type summaryStep struct {
 	Error                 *stepFaultView `json:"error"` // of the latest attempt, without its message
 }
 
-// summaryDLQ describes the pending entry, or else the newest. Its words are null
-// without an entry, and in snake case here only.
+// summaryDLQ describes the pending entry, or else the newest. Reason and status are
+// null without an entry; only this view has them in snake case.
 type summaryDLQ struct {
 	InDLQ            bool    `json:"in_dlq"` // an entry is pending
 	DLQReason        *string `json:"dlq_reason"`
@@ -496,7 +496,7 @@ type auditView struct {
 	ToState          string          `json:"to_state"`
 	Action           string          `json:"action,omitempty"` // an operator's
 	ActedBy          string          `json:"acted_by,omitempty"`
-	Subject          string          `json:"subject,omitempty"` // who that was, by authentication
+	Subject          string          `json:"subject,omitempty"` // the authenticated caller
 	ActionReason     string          `json:"action_reason,omitempty"`
 	RetryLimit       int             `json:"retry_limit,omitempty"` // an adjustment's, as the inputs
 	Inputs           json.RawMessage `json:"inputs,omitempty"`

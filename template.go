@@ -64,14 +64,14 @@ type template struct {
 	defaultContext           []byte         // an object
 	lifecycle                *lifecycle     // nil if the template has none
 	steps                    []stepTemplate // in the order of the definition
-	order                    []int          // indexes, each after its parents; the first defined of the free ones
+	order                    []int          // step indexes, parents first, else in the order of the definition
 	dynamic                  bool           // some step's kind is not standard
 	flow                     *flow          // nil unless dynamic
 	json                     []byte         // the normalized form, compact: what is served and kept
 	hash                     string         // lower-case hex of the first 16 bytes of SHA-256 over json
 }
 
-// lifecycle holds a template's own limits, in minutes; nil stands for the
+// lifecycle holds the limits that a template sets, in minutes; nil means the
 // service's limit.
 type lifecycle struct {
 	MaxDurationMinutes               *int   `json:"max_duration_minutes"`
@@ -95,7 +95,7 @@ type stepTemplate struct {
 	parentsOnly       bool   // the handler gets the results of its parents, not of all ancestors
 	id                uuid   // named_step_uuid
 	resultSchema      []byte // nil if absent
-	batchWorker       string // the step whose instances the batches are; "" if nothing names one
+	batchWorker       string // the step whose instances work on the batches; "" if none is named
 }
 
 // retryPolicy says whether and when a failed step is tried again.
@@ -154,8 +154,8 @@ func (s *stepForm) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// exact decodes an object by the exact names of its members. Alone, encoding/json
-// takes "Name" for "name", and a template may have a field of its own so called.
+// exact decodes an object by the exact names of its members. encoding/json alone
+// reads "Name" as "name", and a template may have an unknown field of that name.
 type exact[T any] struct{ value T }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -281,7 +281,7 @@ func (t *template) link(forms []stepForm) error {
 
 // The registry: the templates by identity, and the latest version of each.
 
-// latestVersion is the word for the latest version of a template.
+// latestVersion stands for the latest version of a template.
 const latestVersion = "latest"
 
 // registry is a set of templates. It is immutable, as are the slices it returns.
@@ -462,8 +462,9 @@ var demoTemplates embed.FS
 // there are no directories, and resolves them for an environment. checkCallable
 // returns what is wrong with a callable; nil accepts all. The error is an
 // inputProblems with every problem of every file. The warnings name their files.
-func loadTemplates(dirs []string, env string, checkCallable func(callable string) error) (
-	*registry, []string, error) {
+func loadTemplates(
+	dirs []string, env string, checkCallable func(callable string) error,
+) (*registry, []string, error) {
 	l := &templateLoader{
 		env: env, checkCallable: checkCallable, files: map[string]bool{}, defined: map[string]string{},
 	}
@@ -575,7 +576,7 @@ func (l *templateLoader) embedded() {
 	}
 }
 
-// add reads one definition.
+// add adds the template of one definition.
 func (l *templateLoader) add(file string, data []byte) {
 	t, problems, warnings := parseTemplate(file, data, templateFormat(file), l.env, l.checkCallable)
 	l.problems = append(l.problems, problems...)

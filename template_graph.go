@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// graph is what follows from the parents of each node. It is immutable.
+// graph holds the children of each node and an order of all. It is immutable.
 type graph struct {
 	children [][]int // by node, ascending
-	order    []int   // every node after its parents; the lowest of the free nodes first
+	order    []int   // parents first, else the lowest node first
 }
 
 // newGraph analyzes the graph in which node i waits for the nodes parents[i], each
@@ -203,7 +203,8 @@ func keepLongest(kept []pathEnd, node int, paths []pathEnd, step, k int) []pathE
 	return kept
 }
 
-// graphWalk finds the nodes behind others. It can be used many times.
+// graphWalk finds the nodes that can be reached from others. It can be used many
+// times.
 type graphWalk struct {
 	g     dependencyGraph
 	open  func(node int) bool // closed nodes are not entered

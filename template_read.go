@@ -23,10 +23,11 @@ import (
 
 // parseTemplate reads a definition in a format, json or toml, and resolves it
 // for an environment ("": no overrides). It returns a template, or all problems.
-// The file is only named in problems and warnings. checkCallable returns what is
-// wrong with the callable of a step; nil accepts all.
-func parseTemplate(file string, data []byte, format, env string, checkCallable func(string) error) (
-	*template, inputProblems, []string) {
+// Problems and warnings name the file, which is not read. checkCallable returns
+// what is wrong with the callable of a step; nil accepts all.
+func parseTemplate(
+	file string, data []byte, format, env string, checkCallable func(string) error,
+) (*template, inputProblems, []string) {
 	r := &templateReader{
 		file: file, checkCallable: checkCallable, blamed: map[string]bool{}, spelling: map[string]string{},
 	}
@@ -41,7 +42,7 @@ type templateReader struct {
 	problems      inputProblems
 	warnings      []string
 	blamed        map[string]bool   // paths that have a problem
-	spelling      map[string]string // the path of a field spelled by an alias, to its path in the definition
+	spelling      map[string]string // the path of a field given by an alias: its path with the alias
 }
 
 // problem adds the first problem at a path. Further ones mostly follow from it.
@@ -154,8 +155,9 @@ func (r *templateReader) object(path string, data []byte, fields []templateField
 
 // assign finds the member for each field, the zero member if there is none, and
 // the members that are not fields.
-func (r *templateReader) assign(path string, data []byte, fields []templateField) (
-	given, others templateObject) {
+func (r *templateReader) assign(
+	path string, data []byte, fields []templateField,
+) (given, others templateObject) {
 	given = make(templateObject, len(fields))
 	for _, m := range templateMembers(data) {
 		i := slices.IndexFunc(fields, func(f templateField) bool { return m.key == f.name || m.key == f.alias })

@@ -83,6 +83,17 @@ func eachMemberBytes(data []byte, f func(key, value []byte) bool) bool {
 	return w.data != nil
 }
 
+// objectMember returns a member of an object, or nil if there is none.
+func objectMember(object []byte, name string) (found []byte) {
+	eachMember(object, func(key string, value []byte) bool {
+		if key == name {
+			found = value
+		}
+		return found == nil
+	})
+	return found
+}
+
 // eachElement is eachMember for arrays.
 func eachElement(data []byte, f func(value []byte) bool) bool {
 	w := walkJSON(data, '[')
@@ -457,6 +468,12 @@ func (o *jsonObject) id(name string, id uuid) {
 func (o *jsonObject) raw(name string, text []byte) {
 	o.name(name)
 	o.b = append(o.b, text...)
+}
+
+// rawOrNull appends a JSON text as it is, null for none.
+func (o *jsonObject) rawOrNull(name string, text []byte) {
+	o.name(name)
+	o.b = appendOrNull(o.b, text)
 }
 
 // zoned appends a time with its zone, null for none.

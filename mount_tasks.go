@@ -276,11 +276,7 @@ func (v mountStepView) appendJSON(b []byte) []byte {
 	o.flag("skippable", false)
 	o.flag("processed", s.state.satisfies())
 	o.flag("in_process", s.state.brief() == briefInProgress)
-	if seconds := s.backoffSeconds(); seconds != nil {
-		o.number("backoff_request_seconds", int(*seconds))
-	} else {
-		o.raw("backoff_request_seconds", []byte("null"))
-	}
+	s.appendBackoff(&o)
 	v.appendInputs(&o)
 	v.appendResults(&o)
 	o.zoned("started_at", s.attempted)
@@ -315,12 +311,12 @@ func (v mountStepView) appendResults(o *jsonObject) {
 	last := v.task.steps[v.step].last
 	switch {
 	case last == nil:
-		o.raw("results", []byte("null"))
+		o.rawOrNull("results", nil)
 	case !v.rights.results:
-		o.raw("results", []byte("null"))
+		o.rawOrNull("results", nil)
 		o.flag("results_redacted", true)
 	case last.success:
-		o.raw("results", appendOrNull(nil, last.result))
+		o.rawOrNull("results", last.result)
 	default:
 		o.raw("results", mountFailure(last.err))
 	}

@@ -54,17 +54,7 @@ func readActor(r *http.Request) (*actorReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &actorReader{stepRequestParser: stepRequestParser{members: map[string][]byte{}}}
-	eachMember(body, func(key string, raw []byte) bool {
-		if key == "result" {
-			p.result = raw
-		}
-		if jsonKind(raw) != 'n' {
-			p.members[key] = raw
-		}
-		return true
-	})
-	return p, nil
+	return &actorReader{newStepRequestParser(body), objectMember(body, "result")}, nil
 }
 
 // number reads an integer from lo to hi. If it is absent, number returns standard.

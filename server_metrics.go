@@ -263,8 +263,8 @@ func (h *roleHealth) healthDetailed(http.ResponseWriter, *http.Request) (any, er
 // view runs the checks. The answer's status is good if every check is healthy,
 // else bad.
 func (h *roleHealth) view(detailed bool, good, bad string) (v readyView, healthy bool) {
-	v = readyView{Status: good, WorkerID: h.workerID, Checks: h.checker.checks(h.role, detailed)}
-	v.Timestamp, healthy = zonedTime(h.clock.now()), true
+	checks := h.checker.checks(h.role, detailed)
+	v, healthy = readyView{aliveView: h.alive(good), Checks: checks}, true
 	for _, c := range v.Checks {
 		if c.Status != healthyWord {
 			v.Status, healthy = bad, false

@@ -51,9 +51,8 @@ func snapshotAround(t *testing.T, s *store, between func()) {
 // TestFiguresAfterRestart restarts at random points of random stories, with and
 // without snapshots: the figures stay the same.
 func TestFiguresAfterRestart(t *testing.T) {
-	slowAndSequential(t)
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	for _, tc := range []struct {
 		name string
 		tell func(y *story, r *rand.Rand, ids []uuid) []uuid

@@ -25,6 +25,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 const (
@@ -331,23 +333,12 @@ func BenchmarkStart(b *testing.B) {
 					b.Fatal(err)
 				}
 				b.StopTimer()
-				b.ReportMetric(float64(residentBytes(b, p.Process.Pid))/1e6, "RSS-MB")
+				b.ReportMetric(float64(wire.ResidentBytes(b, p.Process.Pid))/1e6, "RSS-MB")
 				p.stop(b)
 				b.StartTimer()
 			}
 		})
 	}
-}
-
-// residentBytes is the memory that a process holds, as Linux counts it.
-func residentBytes(b testing.TB, pid int) int64 {
-	b.Helper()
-	fields := strings.Fields(string(readFile(b, fmt.Sprintf("/proc/%d/statm", pid))))
-	pages, err := strconv.ParseInt(fields[1], 10, 64)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return pages * int64(os.Getpagesize())
 }
 
 // fillStore leaves finished diamonds in a directory.
@@ -476,7 +467,7 @@ func BenchmarkIdle(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.StopTimer()
-		b.ReportMetric(float64(residentBytes(b, p.Process.Pid))/1e6, "RSS-MB")
+		b.ReportMetric(float64(wire.ResidentBytes(b, p.Process.Pid))/1e6, "RSS-MB")
 		c.conn.Close()
 		p.stop(b)
 		b.StartTimer()
@@ -784,11 +775,11 @@ func cpuTime(b *testing.B) time.Duration {
 func BenchmarkBesideSlowHandlers(b *testing.B) {
 	for _, slow := range []int{0, 1_000} {
 		b.Run(fmt.Sprintf("slow=%d", slow), func(b *testing.B) {
-			slowly := newStuckHandler(b, slow)
+			slowly := wire.NewHeldHandler(b, slow)
 			svc := newTestService(b, serviceTest{log: io.Discard, extra: []string{
-				benchTemplate("diamond", "builtin:noop", diamondParents), slowly.template("slow"),
+				benchTemplate("diamond", "builtin:noop", diamondParents), stuckTemplate(slowly),
 			}})
-			defer close(slowly.release)
+			defer close(slowly.Release)
 			q, err := parseTaskRequest([]byte(`{"namespace":"t","name":"slow"}`))
 			if err != nil {
 				b.Fatal(err)
@@ -798,7 +789,9 @@ func BenchmarkBesideSlowHandlers(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			slowly.awaitAll()
+			for range slow {
+				slowly.Await(b)
+			}
 			h := httptest.NewServer(newOrchestrationAPI(svc, nil))
 			defer h.Close()
 			drive(b, h.URL, 16, runDiamond)

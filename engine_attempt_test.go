@@ -19,7 +19,6 @@ import (
 // TestHeldOutcomeHoldsNobodyUp ends a delay while the disk is full: other timers
 // go on, and the outcome is recorded once there is room.
 func TestHeldOutcomeHoldsNobodyUp(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	clock, disk := newVirtualClock(testStart), newMemDisk()

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 const longTemplate = `{"namespace":"t","name":"long","version":"1.0.0","steps":[
@@ -148,11 +150,11 @@ func TestDueTimersNeedNoAdvance(t *testing.T) {
 // TestWhatIsIdle checks idleness in one situation after another.
 func TestWhatIsIdle(t *testing.T) {
 	t.Parallel()
-	h := newHeldHandler(t)
+	h := wire.NewHeldHandler(t, 16)
 	s := frozenServer(t, serviceTest{
 		config: func(c *Config) { c.Worker.Concurrency, c.Worker.HTTPConcurrency = 1, 1 },
 		extra: []string{sleepTemplate("minute", "1m"), testTemplate("act", stepSpec{name: "a", callable: "Outside"}),
-			testTemplate("held", stepSpec{name: "a", callable: h.url, timeout: 300})},
+			testTemplate("held", stepSpec{name: "a", callable: h.URL, timeout: 300})},
 	})
 	create := func(name string) string { return s.create(`{"namespace":"t","name":"` + name + `"}`) }
 	idle := func(what string, want bool) *answer {
@@ -171,9 +173,9 @@ func TestWhatIsIdle(t *testing.T) {
 	create("minute")
 	idle("a step waits for the slot of a delay", true)
 	held := create("held")
-	h.await(t)
+	h.Await(t)
 	busy := idle("a handler runs", false)
-	for path, want := range map[string]string{"reason": "running", "task_uuid": held, "step_name": "a", "handler": h.url, "attempt": "1"} {
+	for path, want := range map[string]string{"reason": "running", "task_uuid": held, "step_name": "a", "handler": h.URL, "attempt": "1"} {
 		if got := busy.text("error.blocking.0." + path); got != want {
 			t.Errorf("blocking has %s %s; want %s", path, got, want)
 		}
@@ -190,9 +192,9 @@ func TestWhatIsIdle(t *testing.T) {
 		t.Errorf("got %s; want the handler alone", a.body)
 	}
 	s.do("DELETE", "/v1/tasks/"+held, "").want(200)
-	h.await(t)
+	h.Await(t)
 	idle("the one is cancelled, the other runs", false)
-	h.release <- struct{}{}
+	h.Release <- struct{}{}
 	idle("the handler has ended", true)
 	if got := s.status(waiting); got != "complete" {
 		t.Errorf("the task is %s when the service is idle; want complete", got)
@@ -264,10 +266,10 @@ func TestAdvancesTakeTurns(t *testing.T) {
 
 // TestEndReleasesWaiters checks that a wait for a clock ends with the service.
 func TestEndReleasesWaiters(t *testing.T) {
-	h := newHeldHandler(t)
-	s := frozenServer(t, serviceTest{extra: []string{testTemplate("held", stepSpec{name: "a", callable: h.url, timeout: 300})}})
+	h := wire.NewHeldHandler(t, 16)
+	s := frozenServer(t, serviceTest{extra: []string{testTemplate("held", stepSpec{name: "a", callable: h.URL, timeout: 300})}})
 	s.create(createHeld)
-	h.await(t)
+	h.Await(t)
 	answers := make(chan int)
 	go func() { answers <- s.clock(`{"advance":"1m"}`).status }()
 	go func() { answers <- s.do("POST", "/_stepwell/wait-idle", "").status }()
@@ -304,7 +306,6 @@ func slowHandler(t *testing.T) string {
 // TestAdvanceNeverReturnsEarly checks that after every advance each task is where its
 // timers put it, however long its handlers took.
 func TestAdvanceNeverReturnsEarly(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	url := slowHandler(t)
@@ -331,7 +332,6 @@ func TestAdvanceNeverReturnsEarly(t *testing.T) {
 // TestIdleAgainstTheStore checks the computed idleness, whenever a wait for it ends,
 // against the whole store: no step could run, no attempt is without a timer.
 func TestIdleAgainstTheStore(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	url := slowHandler(t)
@@ -443,8 +443,8 @@ func TestVirtualCredentials(t *testing.T) {
 // TestWaitsOutliveTheServersLimits checks that a request decides how long it may take.
 func TestWaitsOutliveTheServersLimits(t *testing.T) {
 	t.Parallel()
-	held := newHeldHandler(t)
-	s := frozenServer(t, serviceTest{extra: []string{testTemplate("held", stepSpec{name: "a", callable: held.url, timeout: 300})}})
+	held := wire.NewHeldHandler(t, 16)
+	s := frozenServer(t, serviceTest{extra: []string{testTemplate("held", stepSpec{name: "a", callable: held.URL, timeout: 300})}})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -454,7 +454,7 @@ func TestWaitsOutliveTheServersLimits(t *testing.T) {
 	go h.server.Serve(l)
 	t.Cleanup(func() { h.server.Close() })
 	s.create(createHeld)
-	held.await(t)
+	held.Await(t)
 	slow := &testServer{t: t, url: h.url()}
 	for _, path := range []string{"/_stepwell/wait-idle", "/_stepwell/clock"} {
 		body := map[string]string{"/_stepwell/wait-idle": `{"timeout":"300ms"}`, "/_stepwell/clock": `{"advance":"1s","timeout":"300ms"}`}[path]
@@ -464,7 +464,7 @@ func TestWaitsOutliveTheServersLimits(t *testing.T) {
 			t.Errorf("%s: after %v: %s", path, took, a.body)
 		}
 	}
-	close(held.release)
+	close(held.Release)
 	slow.do("POST", "/_stepwell/wait-idle", "").want(200)
 }
 

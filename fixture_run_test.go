@@ -340,7 +340,6 @@ func (g *getStorm) end() {
 // TestSameScriptTwoStores checks that the journals and states of two services with files
 // are the same bytes.
 func TestSameScriptTwoStores(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	url := whimHandler(t)
@@ -541,7 +540,6 @@ func newDeterministicWorld(t *testing.T) *service {
 
 // TestHeldBatch checks that a full disk holds a batch up, and keeps its order.
 func TestHeldBatch(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	url, gates := gatedHandler(t, "a", "b")
@@ -635,7 +633,6 @@ func (p *player) stubbed() {
 // TestSameScriptSandboxes checks that a sandbox plays as a service with the same seed
 // does, also after its reset and beside another sandbox.
 func TestSameScriptSandboxes(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	url := whimHandler(t)

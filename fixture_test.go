@@ -190,7 +190,6 @@ func TestReset(t *testing.T) {
 // TestResetUnderLoad checks that what runs or waits during a reset changes nothing after
 // it. The handlers answer just when they are cut off.
 func TestResetUnderLoad(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	tasks := size(3_000, 10_000)

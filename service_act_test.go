@@ -614,7 +614,6 @@ func TestUnclaim(t *testing.T) {
 
 // TestManyOutsideSteps claims, completes and lists 10,000 steps of one task.
 func TestManyOutsideSteps(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	const n = 10_000

@@ -933,7 +933,6 @@ func TestWaitOfALostConnection(t *testing.T) {
 // TestManyWaiters releases 10,000 waiters, spread unevenly over a hundred tasks,
 // in each possible way.
 func TestManyWaiters(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	const many = 10_000

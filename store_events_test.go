@@ -288,7 +288,6 @@ func TestEventsResumeAnywhere(t *testing.T) {
 // TestEventsOverARestart checks that a restart offers the same events as before
 // it, with and without a snapshot in between, repeatedly.
 func TestEventsOverARestart(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	for _, keep := range []int{100_000, 60, 7} {
@@ -322,7 +321,6 @@ func TestEventsOverARestart(t *testing.T) {
 // reported while the process lives. A snapshot does not contain them; after a
 // restart the stream is the same from its first complete sequence on.
 func TestEventsOfDroppedTasks(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	for name, snapshot := range map[string]func(*testing.T, *service){
@@ -376,9 +374,8 @@ func mustSnapshot(t *testing.T, s *store) {
 // TestEventsOfACutJournal checks that a journal cut anywhere gives the events
 // of the time when it was that long, with tasks dropped before and after.
 func TestEventsOfACutJournal(t *testing.T) {
-	slowAndSequential(t)
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	for _, snapshot := range []bool{false, true} {
 		dir := t.TempDir()
 		s := eventWorld(t, serviceTest{dir: dir, clock: newVirtualClock(testStart), config: retaining(2)})

@@ -423,7 +423,6 @@ func testJournalFault(t *testing.T, fault diskFault, mode syncMode) {
 // that nothing is lost, and that changes are accepted a second after there is
 // space.
 func TestJournalFullDisk(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	for _, plain := range []bool{false, true} {
@@ -814,7 +813,6 @@ func wantBackpressure(t *testing.T, a *answer) {
 // accepted than memory is meant for, and no step starts; reads and outcomes go
 // on. Everything accepted is done once the disk goes on.
 func TestBacklogRefusesTasks(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	for _, mode := range []string{"always", "interval", "never"} {
@@ -854,7 +852,6 @@ func TestBacklogRefusesTasks(t *testing.T) {
 // TestBacklogHoldsOutcomes checks that changes to accepted work are refused as
 // well when the reserved space ends, and that outcomes are held.
 func TestBacklogHoldsOutcomes(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	s := newSlowTest(t, "never")

@@ -219,9 +219,8 @@ func TestRecoverySnapshotCutAtEveryByte(t *testing.T) {
 // TestRecoveryFlippedBytes changes every byte of every file: it is refused with
 // file and line, or nothing is lost.
 func TestRecoveryFlippedBytes(t *testing.T) {
-	slowAndSequential(t)
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	stores := map[string]map[string]string{
 		"row 2": {journalOldName: journalText(3, 6), snapshotName: snapshotText(2)},
 		"row 3": {journalOldName: journalText(3, 6), journalName: journalText(7, 10), snapshotName: snapshotText(2)},
@@ -359,9 +358,8 @@ func crashScenario(disk *memDisk) (acked uint64, err error) {
 // scenario, then at every operation of the start after it. Whatever the disk
 // kept of unsynced data, everything acknowledged must be there.
 func TestRecoveryKillPoints(t *testing.T) {
-	slowAndSequential(t)
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	torn := func(kept, data []byte) []byte {
 		if len(data) <= len(kept) || !bytes.HasPrefix(data, kept) {
@@ -478,9 +476,8 @@ func TestRecoveryNamesRefusedRecord(t *testing.T) {
 // TestLineScannerKeepsLines checks that lines of all lengths are not changed by
 // later reads.
 func TestLineScannerKeepsLines(t *testing.T) {
-	slowAndSequential(t)
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	var want [][]byte
 	var text []byte
 	for i := range 400 {

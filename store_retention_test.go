@@ -269,9 +269,8 @@ func TestDroppedMeanwhile(t *testing.T) {
 // TestRetentionAtRandom does random things to tasks, packs at every chance, and
 // compares what is kept with a plain model.
 func TestRetentionAtRandom(t *testing.T) {
-	slowAndSequential(t)
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { newRetentionWorld(t, seed).run(250) })
 	}
@@ -380,9 +379,8 @@ func (w *retentionWorld) finishedAt(id uuid) instant {
 // TestPackingBoundsMemory creates many tasks and keeps few: all that grows with
 // positions stays small, whatever stands in front.
 func TestPackingBoundsMemory(t *testing.T) {
-	slowAndSequential(t)
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	s := newTestService(t, serviceTest{extra: append(storyTemplates, dlqTemplates[1]), config: retaining(50)})
 	mustCreate(t, s, "pair")
 	for i := range 40_000 {

@@ -340,9 +340,8 @@ func TestSnapshotLeavesSpace(t *testing.T) {
 // TestSnapshotGivesBackInSteps checks that the file that a snapshot replaces
 // shrinks step by step, if no name leads to it and none may come back.
 func TestSnapshotGivesBackInSteps(t *testing.T) {
-	slowAndSequential(t)
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	for _, tc := range []struct {
 		name  string
 		do    func(d *memDisk, path string)

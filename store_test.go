@@ -123,7 +123,6 @@ func tellStoryWithoutKey(t *testing.T, s *service) {
 
 // TestSnapshotBesideChanges writes snapshots while tasks are created and ended.
 func TestSnapshotBesideChanges(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	o := serviceTest{dir: t.TempDir(), extra: storyTemplates, config: func(c *Config) { c.Store.Sync = "never" }}
@@ -398,9 +397,8 @@ func keptAfter(t *testing.T, base []uuid, covered uint64, journal string) []uuid
 // TestDropsCutAtEveryByte checks that each length of the journal brings back
 // what was kept after its last complete record.
 func TestDropsCutAtEveryByte(t *testing.T) {
-	slowAndSequential(t)
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	files := droppingStore(t)
 	journal := files[journalName]
 	header := strings.IndexByte(journal, '\n') + 1
@@ -421,9 +419,8 @@ func TestDropsCutAtEveryByte(t *testing.T) {
 // TestDropsFlippedBytes changes each byte of both files: it is refused, by file
 // and line, or nothing is lost.
 func TestDropsFlippedBytes(t *testing.T) {
-	slowAndSequential(t)
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	files := droppingStore(t)
 	want, err := reopened(t, files)
 	if err != nil {

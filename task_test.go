@@ -506,9 +506,8 @@ func TestBatchInstances(t *testing.T) {
 const growthBudget = 2 * time.Second
 
 func TestGrowthModel(t *testing.T) {
-	slowAndSequential(t)
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	began := time.Now()
 	for seed := uint64(1); time.Since(began) < growthBudget && !t.Failed(); seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { newGrowthWorld(t, seed).run() })

@@ -1021,9 +1021,8 @@ func TestTemplateFieldsOfAnotherCase(t *testing.T) {
 }
 
 func TestTemplateOfTenThousandSteps(t *testing.T) {
-	slowAndSequential(t)
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	var b bytes.Buffer
 	b.WriteString(`{"name":"t","version":"1.0.0","steps":[`)
 	for i := range 10000 {

@@ -9,14 +9,25 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
+
+// What the tests of the program's parts use, too.
+var (
+	readFile, writeFile = wire.ReadFile, wire.WriteFile
+	eventually          = wire.Eventually
+	slow, size          = wire.Slow, wire.Size
+	raceDetector        = wire.RaceDetector
+)
+
+const patience = wire.Patience
 
 // api is a server to ask.
 type api struct {
@@ -180,22 +191,6 @@ func resultText(t testing.TB, s *api, id, step string) string {
 	return ""
 }
 
-// eventually polls until the condition holds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 // receiveWithin receives a value, unless the time is over first.
 func receiveWithin[T any](c <-chan T, d time.Duration) (v T, ok bool) {
 	select {
@@ -203,22 +198,6 @@ func receiveWithin[T any](c <-chan T, d time.Duration) (v T, ok bool) {
 		return v, true
 	case <-time.After(d):
 		return v, false
-	}
-}
-
-func readFile(t testing.TB, name string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
-
-func writeFile(t testing.TB, name string, data []byte) {
-	t.Helper()
-	if err := os.WriteFile(name, data, 0o600); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -270,21 +249,4 @@ func configFile(t testing.TB, text string) string {
 	file := filepath.Join(t.TempDir(), "stepwell.toml")
 	writeFile(t, file, []byte(text))
 	return file
-}
-
-// slow skips a test that takes long, when only the quick ones are wanted.
-func slow(t testing.TB) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("takes too long for -short")
-	}
-}
-
-// size returns how much of something a test does: more when LONG_TESTS is set, as
-// .ci/run sets it.
-func size(usual, long int) int {
-	if os.Getenv("LONG_TESTS") != "" {
-		return long
-	}
-	return usual
 }

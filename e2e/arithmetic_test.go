@@ -468,7 +468,6 @@ func (h *foreignHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestForeignDynamicTemplates(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	dir := needForeignTemplates(t)

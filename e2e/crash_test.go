@@ -636,7 +636,6 @@ func (c *crashTest) everything() string {
 
 // TestCrash kills the program at random moments: while it works, or while it starts.
 func TestCrash(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	c := newCrashTest(t, "")
@@ -663,7 +662,6 @@ func TestCrash(t *testing.T) {
 // TestCrashInSnapshot kills the program while it writes snapshots, between any
 // two of the steps that recovery.go lists.
 func TestCrashInSnapshot(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	c := newCrashTest(t, strings.Repeat("0123456789abcdef", 20<<10)) // snapshots are due often

@@ -43,7 +43,6 @@ func startWorker(t *testing.T, p *program, language, file string, env ...string)
 }
 
 func TestExampleWorkers(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	for _, w := range exampleWorkers {
@@ -65,7 +64,6 @@ func TestExampleWorkers(t *testing.T) {
 
 // TestArithmeticOutside is TestArithmetic with workers in other languages.
 func TestArithmeticOutside(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	dir := needForeignTemplates(t)
@@ -84,7 +82,6 @@ func TestArithmeticOutside(t *testing.T) {
 // TestArithmeticShared has the workers of both languages at work at once: each
 // computes part of the steps, from what the other computed.
 func TestArithmeticShared(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	dir := needForeignTemplates(t)

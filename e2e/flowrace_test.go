@@ -61,7 +61,6 @@ var raceTemplates = []string{
 // TestFlowRace: whatever all of them do at once, nothing is lost and nothing is
 // done twice.
 func TestFlowRace(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	for _, mode := range []string{"memory", "file"} {

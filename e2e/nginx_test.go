@@ -92,7 +92,6 @@ func awaitListener(t *testing.T, address string, ended <-chan error, said fmt.St
 
 // TestBehindNginx has links, prefixes, refusals and large bodies go through.
 func TestBehindNginx(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	asked := make(chan *http.Request, 16)
@@ -144,7 +143,6 @@ func TestBehindNginx(t *testing.T) {
 // TestWaitBehindNginx has requests wait through nginx: one that gets what it
 // waits for, one whose limit passes, and one whose caller goes away.
 func TestWaitBehindNginx(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	s := serve(t, "--memory", "--quiet").api()
@@ -197,7 +195,6 @@ func awaitWaiters(t *testing.T, s *api, n int64) {
 // TestNginxBuffersNothing has the first line of an answer come through while the
 // second one is still to be written.
 func TestNginxBuffersNothing(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	first := make(chan struct{})

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 func TestBanner(t *testing.T) {
@@ -199,50 +200,16 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// heldHandler is an HTTP handler whose calls wait until they are released.
-type heldHandler struct {
-	url     string
-	called  chan string // the Idempotency-Key of each call
-	release chan struct{}
-}
-
-func newHeldHandler(t *testing.T) *heldHandler {
-	h := &heldHandler{called: make(chan string, 16), release: make(chan struct{})}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		json.NewDecoder(r.Body).Decode(new(any)) // or the end of the connection would go unseen
-		h.called <- r.Header.Get("Idempotency-Key")
-		select {
-		case <-h.release:
-			fmt.Fprint(w, `"done"`)
-		case <-r.Context().Done():
-		}
-	}))
-	t.Cleanup(s.Close)
-	h.url = s.URL
-	return h
-}
-
-// await is the key of the next call.
-func (h *heldHandler) await(t *testing.T) string {
-	t.Helper()
-	key, ok := receiveWithin(h.called, patience)
-	if !ok {
-		t.Fatal("the handler was not called")
-	}
-	return key
-}
-
 const createHeld = `{"namespace":"t","name":"held"}`
 
-// templates is a directory with one template, of one step that the handler runs.
-func (h *heldHandler) templates(t *testing.T) string {
-	return templateDir(t, testTemplate("held", stepSpec{name: "a", callable: h.url, timeout: 300}))
+// heldTemplate returns a template of one step, which the handler runs.
+func heldTemplate(h *wire.HeldHandler) string {
+	return testTemplate("held", stepSpec{name: "a", callable: h.URL, timeout: 300})
 }
 
 // TestShutdown: readiness goes at once and no task is taken, but the API
 // answers as long as a handler runs, until its time is over.
 func TestShutdown(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	for _, tt := range []struct {
@@ -256,20 +223,20 @@ func TestShutdown(t *testing.T) {
 		{"a handler does not end", os.Interrupt, "1", false, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newHeldHandler(t)
+			h := wire.NewHeldHandler(t, 16)
 			data := filepath.Join(t.TempDir(), "data")
-			args := []string{"--data", data, "--templates", h.templates(t)}
+			args := []string{"--data", data, "--templates", templateDir(t, heldTemplate(h))}
 			config := filepath.Join(t.TempDir(), "stepwell.toml")
 			writeFile(t, config, []byte("[web]\nshutdown_timeout_seconds = "+tt.limit+"\n"))
 			p := serve(t, append(args, "--config", config)...)
 			api := p.api()
 			id := api.create(createHeld)
-			key := h.await(t)
+			key := h.Await(t)
 			began := time.Now()
 			p.signal(tt.signal)
 			if tt.ends {
 				watchDraining(t, api, id)
-				close(h.release)
+				close(h.Release)
 			}
 			if code := p.wait(); code != 0 {
 				t.Errorf("got exit code %d; want 0\n%s", code, p.stderr)
@@ -278,17 +245,17 @@ func TestShutdown(t *testing.T) {
 				t.Errorf("the end took %v; want the second that handlers have, and not much more", took)
 			}
 			if !tt.ends {
-				close(h.release)
+				close(h.Release)
 			}
 			p = serve(t, args...)
 			p.api().await(id, "complete")
 			p.stop()
 			for range tt.calls - 1 {
-				if again := h.await(t); again != key {
+				if again := h.Await(t); again != key {
 					t.Errorf("the attempt that was cut off came again as %s; want %s", again, key)
 				}
 			}
-			if n := len(h.called); n > 0 {
+			if n := len(h.Called); n > 0 {
 				t.Errorf("the handler was called %d times more than %d", n, tt.calls)
 			}
 		})
@@ -335,13 +302,12 @@ func watchDraining(t *testing.T, api *api, id string) {
 // TestSecondSignal: it ends the process whatever still runs, also right after
 // the first.
 func TestSecondSignal(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
-	h := newHeldHandler(t)
+	h := wire.NewHeldHandler(t, 16)
 	config := filepath.Join(t.TempDir(), "stepwell.toml")
 	writeFile(t, config, []byte("[web]\nshutdown_timeout_seconds = 600\n"))
-	args := []string{"--memory", "--templates", h.templates(t), "--config", config}
+	args := []string{"--memory", "--templates", templateDir(t, heldTemplate(h)), "--config", config}
 	for _, tt := range []struct {
 		name     string
 		draining bool // before the second signal
@@ -353,7 +319,7 @@ func TestSecondSignal(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := serve(t, args...)
 			p.api().create(createHeld)
-			h.await(t)
+			h.Await(t)
 			p.signal(syscall.SIGTERM)
 			if tt.draining {
 				eventually(t, "not ready", func() bool { return p.api().do("GET", "/health/ready", "").status == 503 })
@@ -369,7 +335,6 @@ func TestSecondSignal(t *testing.T) {
 // TestEarlySignal ends the process in its first milliseconds. Before the
 // program's first line runs that is the system's doing.
 func TestEarlySignal(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	dir := t.TempDir()
@@ -416,8 +381,8 @@ func TestOneProcessPerDirectory(t *testing.T) {
 
 func TestHealthcheckCommand(t *testing.T) {
 	t.Parallel()
-	h := newHeldHandler(t)
-	p := serve(t, "--memory", "--templates", h.templates(t))
+	h := wire.NewHeldHandler(t, 16)
+	p := serve(t, "--memory", "--templates", templateDir(t, heldTemplate(h)))
 	address := strings.TrimPrefix(p.ready.OrchestrationURL, "http://")
 	configured := []string{"STEPWELL_ORCHESTRATION__WEB__LISTEN=" + address}
 	check := func(want int, env []string, args ...string) {
@@ -431,12 +396,12 @@ func TestHealthcheckCommand(t *testing.T) {
 	check(0, configured)
 	check(0, configured, "--ready")
 	p.api().create(createHeld)
-	h.await(t)
+	h.Await(t)
 	p.signal(syscall.SIGTERM)
 	eventually(t, "not ready", func() bool { return p.api().do("GET", "/health/ready", "").status == 503 })
 	check(1, configured, "--ready")
 	check(0, configured)
-	close(h.release)
+	close(h.Release)
 	p.wait()
 	check(1, configured)
 	check(2, nil, "--urll", "x")
@@ -653,7 +618,7 @@ func fillToTheBrim(t *testing.T, api *api) (ids []string) {
 // fullDiskTest is a server on a file system that a file then fills: one task's
 // handler still runs, one waits for an outside actor.
 type fullDiskTest struct {
-	held         *heldHandler
+	held         *wire.HeldHandler
 	args         []string
 	program      *program
 	ballast      *ballast
@@ -664,15 +629,15 @@ type fullDiskTest struct {
 func newFullDiskTest(t *testing.T) *fullDiskTest {
 	t.Helper()
 	root := mountTmpfs(t, 48<<20)
-	h := newHeldHandler(t)
+	h := wire.NewHeldHandler(t, 16)
 	f := &fullDiskTest{held: h, args: []string{"--data", filepath.Join(root, "data"), "--templates", templateDir(t,
-		testTemplate("held", stepSpec{name: "a", callable: h.url, timeout: 300}),
+		heldTemplate(h),
 		testTemplate("noop", stepSpec{name: "a", callable: "builtin:noop"}),
 		testTemplate("act", stepSpec{name: "a", callable: "Outside"}))}}
 	f.program = serve(t, f.args...)
 	api := f.program.api()
 	f.running, f.act = api.create(createHeld), api.create(`{"namespace":"t","name":"act"}`)
-	h.await(t)
+	h.Await(t)
 	f.ballast = fillDisk(t, root)
 	f.ids = fillToTheBrim(t, api)
 	return f
@@ -713,12 +678,11 @@ func (f *fullDiskTest) checkWorking(t *testing.T) {
 // TestFullDisk: changes are refused, reads go on, what a handler answered
 // meanwhile is held, and the service recovers by itself.
 func TestFullDisk(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	f := newFullDiskTest(t)
 	f.checkFull(t)
-	close(f.held.release)
+	close(f.held.Release)
 	f.checkFull(t)
 	f.ballast.drop()
 	f.checkWorking(t)
@@ -726,7 +690,7 @@ func TestFullDisk(t *testing.T) {
 	f.program = serve(t, f.args...)
 	f.checkWorking(t)
 	f.program.stop()
-	if n := len(f.held.called); n > 0 {
+	if n := len(f.held.Called); n > 0 {
 		t.Errorf("the handler was called %d times more", n)
 	}
 }
@@ -734,7 +698,6 @@ func TestFullDisk(t *testing.T) {
 // TestStartOnFullDisk: a restart on the full disk still serves reads, is not
 // announced as ready, and goes on once there is space.
 func TestStartOnFullDisk(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	f := newFullDiskTest(t)
@@ -758,7 +721,7 @@ func TestStartOnFullDisk(t *testing.T) {
 	if got := f.program.stdout.String(); got != "" {
 		t.Errorf("it said %s while it was not ready", got)
 	}
-	close(f.held.release)
+	close(f.held.Release)
 	f.ballast.drop()
 	f.checkWorking(t)
 	if err := f.program.awaitReady(); err != nil {
@@ -770,7 +733,6 @@ func TestStartOnFullDisk(t *testing.T) {
 // TestStopOnFullDisk: the end is as orderly as ever, whether the program was
 // ready or not; an outcome that could not be kept is asked for again.
 func TestStopOnFullDisk(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	f := newFullDiskTest(t)
@@ -785,11 +747,11 @@ func TestStopOnFullDisk(t *testing.T) {
 		t.Fatal("it says nothing")
 	}
 	f.program.stop()
-	close(f.held.release)
+	close(f.held.Release)
 	f.ballast.drop()
 	f.program = serve(t, args...)
 	f.checkWorking(t)
-	if n := len(f.held.called); n != 1 {
+	if n := len(f.held.Called); n != 1 {
 		t.Errorf("the handler was called %d times more; want once", n)
 	}
 	f.program.stop()

@@ -14,8 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -82,12 +80,6 @@ func touchSources() error {
 	return nil
 }
 
-// raceDetector reports whether the tests were built with the race detector.
-func raceDetector() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
-}
-
 // programFile returns the built program.
 func programFile(t testing.TB) string {
 	t.Helper()
@@ -97,10 +89,6 @@ func programFile(t testing.TB) string {
 	}
 	return file
 }
-
-// patience is how long tests wait for a child. It is long because the machine may
-// be busy with other things.
-const patience = 30 * time.Second
 
 // output collects what a child prints.
 type output struct {

@@ -83,7 +83,6 @@ func TestReadmeFixtureMode(t *testing.T) {
 
 // TestFixturePage types what stands in docs/fixture.md.
 func TestFixturePage(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	commands, outputs := consoleSession(t, "docs/fixture.md", string(readFile(t, repository("docs/fixture.md"))))
@@ -115,7 +114,6 @@ func TestReadmeExplain(t *testing.T) {
 }
 
 func TestReadmeEvents(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	typeSession(t, "Events", t.TempDir(), serve(t))

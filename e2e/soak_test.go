@@ -22,6 +22,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 var soakDuration = flag.Duration("soak.duration", time.Duration(size(4, 10))*time.Second, "how long TestSoak goes on; a tenth of it is the least for one life")
@@ -312,7 +314,7 @@ func (s *soakTest) measure() (f soakFootprint) {
 	f.heap = metricValue(s.t, text, "stepwell_heap_bytes")
 	f.goroutines = metricValue(s.t, text, "stepwell_goroutines")
 	f.unfinished = metricValue(s.t, text, `stepwell_tasks{state="steps_in_process"}`) - int64(len(s.anchors))
-	f.rss, f.files = residentBytes(s.t, s.program.cmd.Process.Pid), openFiles(s.t, s.program.cmd.Process.Pid)
+	f.rss, f.files = wire.ResidentBytes(s.t, s.program.cmd.Process.Pid), openFiles(s.t, s.program.cmd.Process.Pid)
 	f.disk = directorySize(s.t, s.data)
 	s.t.Log(f)
 	return f
@@ -370,7 +372,6 @@ func (s *soakTest) pause(d time.Duration) { receiveWithin(s.over, d) }
 //
 //	go test ./e2e -run TestSoak -soak.duration 10m -timeout 20m -v
 func TestSoak(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	if runtime.GOOS != "linux" {
@@ -399,17 +400,6 @@ func TestSoak(t *testing.T) {
 	if end.requests == warm.requests || len(s.recent) < soakRecent/4 {
 		t.Error("there was hardly any load: the test tested too little")
 	}
-}
-
-// residentBytes returns the memory that a process holds, as Linux counts it.
-func residentBytes(t testing.TB, pid int) int64 {
-	t.Helper()
-	fields := strings.Fields(string(readFile(t, fmt.Sprintf("/proc/%d/statm", pid))))
-	pages, err := strconv.ParseInt(fields[1], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pages * int64(os.Getpagesize())
 }
 
 // openFiles returns how many files a process has open.

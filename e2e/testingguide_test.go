@@ -18,7 +18,6 @@ var testingGuide = repository("docs/testing.md")
 // TestTestingGuideSuites runs the guide's suites against this program. That they
 // end shows that they leave no process, which would hold their standard error.
 func TestTestingGuideSuites(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	for _, tt := range []struct{ command, passed string }{
@@ -69,7 +68,6 @@ func TestTestingGuideFiles(t *testing.T) {
 
 // TestTestingGuideSession types all of the guide's commands into one shell.
 func TestTestingGuideSession(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	dir := t.TempDir()

@@ -100,10 +100,7 @@ func newCrashTest(t *testing.T, padding string) *crashTest {
 // start starts the program and gives it to the clients.
 func (c *crashTest) start() {
 	c.t.Helper()
-	c.program = launch(c.t, nil, c.args...)
-	if err := c.program.awaitReady(); err != nil {
-		c.t.Fatal(err)
-	}
+	c.program = launch(c.t, nil, c.args...).awaitReady()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.life != nil {
@@ -604,13 +601,8 @@ func (c *crashTest) checkHandler() {
 // checkFiles: the files are in order, and a start makes of them what the program that
 // ended had in memory.
 func (c *crashTest) checkFiles(before string) {
-	if code, stdout, stderr := runProgram(c.t, nil, "store", "check", "--data", c.data); code != 0 {
-		c.t.Errorf("store check: got exit code %d; want 0\n%s%s", code, stdout, stderr)
-	}
-	c.program = launch(c.t, nil, c.args...)
-	if err := c.program.awaitReady(); err != nil {
-		c.t.Fatal(err)
-	}
+	wantExit(c.t, 0, nil, "store", "check", "--data", c.data)
+	c.program = launch(c.t, nil, c.args...).awaitReady()
 	if after := c.everything(); after != before {
 		c.t.Errorf("after the last start there is\n%s\nbefore it there was\n%s", after, before)
 	}

@@ -39,17 +39,13 @@ func TestOldStores(t *testing.T) {
 	for _, dir := range dirs {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			data := copyStore(t, dir)
-			if code, stdout, stderr := runProgram(t, nil, "store", "check", "--data", data); code != 0 {
-				t.Errorf("store check: got exit code %d; want 0\n%s%s", code, stdout, stderr)
-			}
+			wantExit(t, 0, nil, "store", "check", "--data", data)
 			wantFile(t, filepath.Join(dir, "state.json"), exportStore(t, programFile(t), data))
 			s := openOldStore(t, programFile(t), data)
 			wantFile(t, filepath.Join(dir, "answers.txt"), s.answers())
 			s.finishAll()
 			s.program.stop()
-			if code, stdout, stderr := runProgram(t, nil, "store", "check", "--data", data); code != 0 {
-				t.Errorf("store check after the last task: got exit code %d; want 0\n%s%s", code, stdout, stderr)
-			}
+			wantExit(t, 0, nil, "store", "check", "--data", data)
 		})
 	}
 }
@@ -102,10 +98,7 @@ type oldStore struct {
 func openOldStore(t *testing.T, file, data string) *oldStore {
 	t.Helper()
 	p := launchFile(t, file, nil, []string{"STEPWELL_FIXTURE__ALLOW_DATA=true"}, serveArguments("--fixture", "--quiet",
-		"--deterministic-ids", "old", "--data", data, "--sync", "always", "--templates", apiTemplates(t))...)
-	if err := p.awaitReady(); err != nil {
-		t.Fatal(err)
-	}
+		"--deterministic-ids", "old", "--data", data, "--sync", "always", "--templates", apiTemplates(t))...).awaitReady()
 	s := &oldStore{p.api(), p}
 	s.idle()
 	return s

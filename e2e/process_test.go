@@ -162,8 +162,7 @@ func TestPortTaken(t *testing.T) {
 
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	bad := filepath.Join(t.TempDir(), "bad.toml")
-	writeFile(t, bad, []byte("role = \"boss\"\n[store]\nsink = \"always\"\n[worker]\nconcurrency = 0\n"))
+	bad := configFile(t, "role = \"boss\"\n[store]\nsink = \"always\"\n[worker]\nconcurrency = 0\n")
 	broken := templateDir(t, `{"name":"x"`)
 	for _, tt := range []struct {
 		name string
@@ -226,8 +225,7 @@ func TestShutdown(t *testing.T) {
 			h := wire.NewHeldHandler(t, 16)
 			data := filepath.Join(t.TempDir(), "data")
 			args := []string{"--data", data, "--templates", templateDir(t, heldTemplate(h))}
-			config := filepath.Join(t.TempDir(), "stepwell.toml")
-			writeFile(t, config, []byte("[web]\nshutdown_timeout_seconds = "+tt.limit+"\n"))
+			config := configFile(t, "[web]\nshutdown_timeout_seconds = "+tt.limit+"\n")
 			p := serve(t, append(args, "--config", config)...)
 			api := p.api()
 			id := api.create(createHeld)
@@ -305,9 +303,8 @@ func TestSecondSignal(t *testing.T) {
 	t.Parallel()
 	slow(t)
 	h := wire.NewHeldHandler(t, 16)
-	config := filepath.Join(t.TempDir(), "stepwell.toml")
-	writeFile(t, config, []byte("[web]\nshutdown_timeout_seconds = 600\n"))
-	args := []string{"--memory", "--templates", templateDir(t, heldTemplate(h)), "--config", config}
+	args := []string{"--memory", "--templates", templateDir(t, heldTemplate(h)),
+		"--config", configFile(t, "[web]\nshutdown_timeout_seconds = 600\n")}
 	for _, tt := range []struct {
 		name     string
 		draining bool // before the second signal
@@ -368,11 +365,7 @@ func TestOneProcessPerDirectory(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := serve(t, "--data", data)
-	code, stdout, stderr := runProgram(t, nil, serveArguments("--data", data)...)
-	if code != 1 || stdout != "" {
-		t.Errorf("got exit code %d, standard output %q; want 1 and nothing", code, stdout)
-	}
-	wantParts(t, "standard error", stderr, data, fmt.Sprintf("process %d", p.cmd.Process.Pid))
+	wantRefused(t, []string{"--data", data}, data, fmt.Sprintf("process %d", p.cmd.Process.Pid))
 	p.api().create(`{"namespace":"demo","name":"diamond"}`)
 	p.kill()
 	p = serve(t, "--data", data) // the lock died with its process
@@ -387,9 +380,7 @@ func TestHealthcheckCommand(t *testing.T) {
 	configured := []string{"STEPWELL_ORCHESTRATION__WEB__LISTEN=" + address}
 	check := func(want int, env []string, args ...string) {
 		t.Helper()
-		if code, stdout, stderr := runProgram(t, env, append([]string{"healthcheck"}, args...)...); code != want {
-			t.Errorf("healthcheck %v: got exit code %d; want %d\n%s%s", args, code, want, stdout, stderr)
-		}
+		wantExit(t, want, env, append([]string{"healthcheck"}, args...)...)
 	}
 	check(0, nil, "--url", p.ready.OrchestrationURL)
 	check(0, nil, "--ready", "--url", p.ready.WorkerURL+"/")
@@ -413,11 +404,7 @@ func TestStoreCheckCommand(t *testing.T) {
 	journal := filepath.Join(data, "journal.jsonl")
 	check := func(want int, parts ...string) {
 		t.Helper()
-		code, stdout, stderr := runProgram(t, nil, "store", "check", "--data", data)
-		if code != want {
-			t.Errorf("store check: got exit code %d; want %d", code, want)
-		}
-		wantParts(t, "store check", stdout+stderr, parts...)
+		wantParts(t, "store check", wantExit(t, want, nil, "store", "check", "--data", data), parts...)
 	}
 	check(1, data) // there is nothing yet
 	p := serve(t, "--data", data)
@@ -429,12 +416,8 @@ func TestStoreCheckCommand(t *testing.T) {
 	good := readFile(t, journal)
 	damaged := strings.Replace(string(good), `"kind":"created"`, `"kind":"creeted"`, 1)
 	writeFile(t, journal, []byte(damaged))
-	check(1, "journal.jsonl"+", line 3", "checksum")
-	code, _, stderr := runProgram(t, nil, serveArguments("--data", data)...)
-	if code != 1 {
-		t.Errorf("a start on damaged files: got exit code %d; want 1", code)
-	}
-	wantParts(t, "a start on damaged files", stderr, data, "journal.jsonl"+", line 3", "checksum", "store check")
+	check(1, "journal.jsonl, line 3", "checksum")
+	wantRefused(t, []string{"--data", data}, data, "journal.jsonl, line 3", "checksum", "store check")
 	if string(readFile(t, journal)) != damaged {
 		t.Error("the refused start changed the file")
 	}
@@ -456,11 +439,7 @@ func TestStoreCommands(t *testing.T) {
 	data, other, file := filepath.Join(dir, "data"), filepath.Join(dir, "other"), filepath.Join(dir, "state.json")
 	run := func(want int, part string, args ...string) {
 		t.Helper()
-		code, stdout, stderr := runProgram(t, nil, append([]string{"store"}, args...)...)
-		if code != want {
-			t.Errorf("store %v: got exit code %d; want %d", args, code, want)
-		}
-		wantParts(t, "store "+args[0], stdout+stderr, part)
+		wantParts(t, "store "+args[0], wantExit(t, want, nil, append([]string{"store"}, args...)...), part)
 	}
 	p := serve(t, "--data", data)
 	id := p.api().create(`{"namespace":"demo","name":"diamond"}`)
@@ -476,10 +455,7 @@ func TestStoreCommands(t *testing.T) {
 	run(1, "no such file", "export", "--data", filepath.Join(dir, "none"))
 	run(2, "usage", "import", "--data", other)
 	run(2, `unknown command "destroy"`, "destroy")
-	code, _, stderr := runProgram(t, nil, serveArguments("--data", data, "--seed", file)...)
-	if code != 1 || !strings.Contains(stderr, "holds a store already") {
-		t.Errorf("a seed beside a store: got exit code %d and %s", code, stderr)
-	}
+	wantRefused(t, []string{"--data", data, "--seed", file}, "holds a store already")
 	for _, args := range [][]string{
 		{"--data", data}, {"--data", other}, {"--memory", "--seed", file}, {"--data", filepath.Join(dir, "new"), "--seed", file},
 	} {
@@ -497,11 +473,7 @@ func TestAuthCommands(t *testing.T) {
 	private, public := filepath.Join(keys, "jwt-private-key.pem"), filepath.Join(keys, "jwt-public-key.pem")
 	run := func(want int, args ...string) string {
 		t.Helper()
-		code, stdout, stderr := runProgram(t, nil, append([]string{"auth"}, args...)...)
-		if code != want {
-			t.Fatalf("auth %v: got exit code %d; want %d\n%s%s", args, code, want, stdout, stderr)
-		}
-		return stdout
+		return wantExit(t, want, nil, append([]string{"auth"}, args...)...)
 	}
 	run(0, "generate-keys", "--output-dir", keys)
 	run(1, "generate-keys", "--output-dir", keys) // it would end every token
@@ -555,11 +527,7 @@ func TestReadOnlyDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{data, filepath.Join(root, "new")} {
-		code, stdout, stderr := runProgram(t, nil, serveArguments("--data", dir)...)
-		if code != 1 || stdout != "" {
-			t.Errorf("%s: got exit code %d, standard output %q; want 1 and nothing", dir, code, stdout)
-		}
-		wantParts(t, "standard error", stderr, dir, "read-only")
+		wantRefused(t, []string{"--data", dir}, dir, "read-only")
 	}
 }
 
@@ -724,9 +692,7 @@ func TestStartOnFullDisk(t *testing.T) {
 	close(f.held.Release)
 	f.ballast.drop()
 	f.checkWorking(t)
-	if err := f.program.awaitReady(); err != nil {
-		t.Error(err)
-	}
+	f.program.awaitReady()
 	f.program.stop()
 }
 
@@ -736,9 +702,7 @@ func TestStopOnFullDisk(t *testing.T) {
 	t.Parallel()
 	slow(t)
 	f := newFullDiskTest(t)
-	config := filepath.Join(t.TempDir(), "stepwell.toml")
-	writeFile(t, config, []byte("[web]\nshutdown_timeout_seconds = 0\n"))
-	args := append(f.args, "--config", config)
+	args := append(f.args, "--config", configFile(t, "[web]\nshutdown_timeout_seconds = 0\n"))
 	f.program.kill()
 	f.program = launch(t, nil, serveArguments(args...)...)
 	select {

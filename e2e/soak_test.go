@@ -83,10 +83,7 @@ func newSoakTest(t *testing.T) *soakTest {
 // start starts the program; no client works meanwhile.
 func (s *soakTest) start() {
 	s.t.Helper()
-	s.program = launch(s.t, []string{fmt.Sprintf("STEPWELL_STORE__RETAIN_FINISHED_COUNT=%d", soakKept)}, s.args...)
-	if err := s.program.awaitReady(); err != nil {
-		s.t.Fatal(err)
-	}
+	s.program = launch(s.t, []string{fmt.Sprintf("STEPWELL_STORE__RETAIN_FINISHED_COUNT=%d", soakKept)}, s.args...).awaitReady()
 }
 
 // crash kills the program under load, starts it again, and looks for what it

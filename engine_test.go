@@ -1009,7 +1009,7 @@ func stuckTemplate(h *wire.HeldHandler) string {
 // record, in whatever graph.
 func TestManySteps(t *testing.T) {
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	const n = 10_000
 	for _, shape := range stepShapes {
 		t.Run(shape.name, func(t *testing.T) {

@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -331,33 +330,20 @@ func (a *answer) decoded() any {
 	if len(a.body) > 0 && len(a.body) == len(lastDecoded.body) && &a.body[0] == &lastDecoded.body[0] {
 		return lastDecoded.value
 	}
-	var v any
-	d := json.NewDecoder(bytes.NewReader(a.body))
-	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
+	v, err := wire.Decode(a.body)
+	if err != nil {
 		a.t.Fatalf("%v in %s", err, a.body)
 	}
 	lastDecoded.body, lastDecoded.value = a.body, v
 	return v
 }
 
-// get returns the value at a path like "steps.0.name", numbers as json.Number.
+// get returns the value at a path like "steps.0.name", as wire.LookUp finds it.
 func (a *answer) get(path string) any {
 	a.t.Helper()
-	v := a.decoded()
-	for key := range strings.SplitSeq(path, ".") {
-		switch at := v.(type) {
-		case map[string]any:
-			v = at[key]
-		case []any:
-			var i int
-			if _, err := fmt.Sscan(key, &i); err != nil || i >= len(at) {
-				a.t.Fatalf("no %s in %s", path, a.body)
-			}
-			v = at[i]
-		default:
-			a.t.Fatalf("no %s in %s", path, a.body)
-		}
+	v, ok := wire.LookUp(a.decoded(), path)
+	if !ok {
+		a.t.Fatalf("no %s in %s", path, a.body)
 	}
 	return v
 }
@@ -409,11 +395,12 @@ const patience = wire.Patience
 const createHeld = `{"namespace":"t","name":"held"}`
 
 // slowAndSequential is slow. It also skips the test under the race detector, which takes ten
-// times as long and finds nothing where one goroutine works.
+// times as long and finds nothing where one goroutine works, or where a quicker test runs the
+// same goroutines.
 func slowAndSequential(t testing.TB) {
 	t.Helper()
 	slow(t)
 	if wire.RaceDetector() {
-		t.Skip("takes too long with -race, and has nothing to race")
+		t.Skip("takes too long with -race, and races nothing that others do not")
 	}
 }

@@ -226,28 +226,21 @@ func (s *oldStore) answers() string {
 		fmt.Fprintf(&b, "GET %s\n%s\n", path, bytes.TrimSpace(a.body))
 		return a
 	}
-	var list struct {
-		Tasks []struct {
-			ID    string `json:"task_uuid"`
-			Steps []struct {
-				ID string `json:"workflow_step_uuid"`
-			} `json:"steps"`
-		} `json:"tasks"`
-	}
+	var list taskPage
 	s.do("GET", "/v1/tasks?per_page=100", "").want(200).into(&list)
 	for _, path := range []string{"/v1/tasks?per_page=5&page=2", "/v1/dlq", "/v1/dlq/stats", "/v1/dlq/investigation-queue",
 		"/v1/dlq/staleness", "/v1/steps?callable=Outside::*", "/v1/analytics/performance", "/v1/analytics/bottlenecks", "/v1/templates"} {
 		get(path)
 	}
 	for _, task := range list.Tasks {
-		path := "/v1/tasks/" + task.ID
-		var v crashTask
+		path := "/v1/tasks/" + task.TaskUUID
+		var v taskView
 		get(path).into(&v)
 		for _, part := range []string{"/explain", "/transitions"} {
 			get(path + part)
 		}
 		for _, step := range v.Steps {
-			get(path + "/workflow_steps/" + step.WorkflowStepUUID + "/audit")
+			get(path + "/workflow_steps/" + step.StepUUID + "/audit")
 		}
 	}
 	return b.String()
@@ -270,19 +263,12 @@ func (s *oldStore) finishAll() {
 			}
 		}
 	}
-	var list struct {
-		Tasks []crashTask `json:"tasks"`
-	}
+	var list taskPage
 	s.do("GET", "/v1/tasks?status=blocked_by_failures&per_page=100", "").want(200).into(&list)
 	for _, task := range list.Tasks {
-		var steps []struct {
-			ID    string `json:"step_uuid"`
-			State string `json:"current_state"`
-		}
-		s.do("GET", "/v1/tasks/"+task.TaskUUID+"/workflow_steps", "").want(200).into(&steps)
-		for _, step := range steps {
+		for _, step := range s.steps(task.TaskUUID) {
 			if step.State == "error" {
-				s.do("PATCH", "/v1/tasks/"+task.TaskUUID+"/workflow_steps/"+step.ID,
+				s.do("PATCH", "/v1/tasks/"+task.TaskUUID+"/workflow_steps/"+step.StepUUID,
 					`{"action_type":"resolve_manually","reason":"r","resolved_by":"ops"}`).want(200)
 			}
 		}

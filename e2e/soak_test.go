@@ -59,12 +59,7 @@ type soakFact struct{ path, text string }
 func soakTemplates() []string {
 	soon := `{"max_attempts":4,"backoff_base_ms":5,"max_backoff_ms":20}`
 	return []string{
-		testTemplate("diamond", stepSpec{name: "a", callable: "builtin:noop"},
-			stepSpec{name: "b", callable: "builtin:noop", after: []string{"a"}},
-			stepSpec{name: "c", callable: "builtin:noop", after: []string{"a"}},
-			stepSpec{name: "d", callable: "builtin:noop", after: []string{"b", "c"}}),
-		testTemplate("flaky", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":2}`, retry: soon},
-			stepSpec{name: "b", callable: "builtin:sleep", config: `{"duration_ms":20}`, after: []string{"a"}}),
+		diamondTemplate, flakyTemplate,
 		testTemplate("fails", stepSpec{name: "a", callable: "builtin:fail", retry: `{"max_attempts":1}`}),
 		testTemplate("approval", stepSpec{name: "a", callable: "builtin:noop"},
 			stepSpec{name: "act", callable: "soak.approve", after: []string{"a"}, retry: soon},
@@ -207,7 +202,7 @@ func (c *soakClient) work() {
 func (c *soakClient) create(name, query string) string {
 	reply := c.send(http.StatusCreated, "POST", "/v1/tasks"+query, fmt.Sprintf(
 		`{"namespace":"t","name":%q,"context":{"marker":"%s-%d","padding":%q}}`, name, c.name, c.n, strings.Repeat("p", 1000)))
-	var v crashTask
+	var v taskView
 	if reply != nil && json.Unmarshal(reply, &v) != nil {
 		c.s.t.Errorf("got %s", reply)
 	}
@@ -302,11 +297,11 @@ func (s *soakTest) measure() (f soakFootprint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	eventually(s.t, "nothing runs", func() bool {
-		text := s.metrics()
+		text := s.program.api().metrics()
 		return metricValue(s.t, text, "stepwell_handlers_running") == 0 &&
 			metricValue(s.t, text, `stepwell_steps{state="waiting_for_retry"}`) == 0
 	})
-	text := s.metrics()
+	text := s.program.api().metrics()
 	f.requests = s.sent.Load()
 	f.heap = metricValue(s.t, text, "stepwell_heap_bytes")
 	f.goroutines = metricValue(s.t, text, "stepwell_goroutines")
@@ -315,10 +310,6 @@ func (s *soakTest) measure() (f soakFootprint) {
 	f.disk = directorySize(s.t, s.data)
 	s.t.Log(f)
 	return f
-}
-
-func (s *soakTest) metrics() string {
-	return string(s.program.api().do("GET", "/metrics", "").want(200).body)
 }
 
 // directorySize is how long the files in a directory are.

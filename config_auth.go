@@ -210,15 +210,7 @@ func followsFrom(known inputProblems, p inputProblem) bool {
 }
 
 // near returns the source of a path, or of the innermost thing around it.
-func (p *provenance) near(path string) configSource {
-	for path != "" {
-		if s, ok := p.sources[path]; ok {
-			return s
-		}
-		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
-	}
-	return configSource{}
-}
+func (p *provenance) near(path string) configSource { return nearest(p.sources, path) }
 
 // convertAPIKeys converts a list of API keys from TOML or JSON.
 func (k *configKey) convertAPIKeys(raw any) ([]apiKeyConfig, inputProblems) {

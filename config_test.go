@@ -335,7 +335,7 @@ func TestExampleHoldsEveryKey(t *testing.T) {
 func configExampleLeaves(path string, table map[string]any) (leaves []string) {
 	for name, v := range table {
 		p := joinConfigPath(path, name)
-		if inner, ok := v.(map[string]any); ok && isConfigSection(p) {
+		if inner, ok := v.(map[string]any); ok && configKeyAt(p) == nil {
 			leaves = append(leaves, configExampleLeaves(p, inner)...)
 			continue
 		}

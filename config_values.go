@@ -398,8 +398,7 @@ func (a listenAddress) covers(b listenAddress) bool {
 	return a.ip == netip.IPv4Unspecified() && b.ip.Is4()
 }
 
-// checkTargetValue checks the form of a handler. checkConfigCallables checks whether
-// a builtin exists.
+// checkTargetValue checks the form of a handler; checkConfigCallables does the rest.
 func checkTargetValue(s string) error {
 	if name, ok := strings.CutPrefix(s, "builtin:"); ok && name != "" {
 		return nil

@@ -311,23 +311,13 @@ func newAuthenticator(
 ) (*authenticator, []string, error) {
 	setup := newAuthSetup(c, role)
 	setup.check()
-	var means authMeans
+	a := &authenticator{config: c, clock: clock, log: log.With("role", role), metrics: new(authMetrics)}
+	a.cache = newAuthCache(maxCachedTokens)
 	if c.Enabled {
-		means = setup.means(trusted)
+		setup.verifiers(a, trusted)
 	}
 	if err := setup.problems.orNil(); err != nil {
 		return nil, setup.warnings, err
-	}
-	a := &authenticator{config: c, clock: clock, log: log.With("role", role), metrics: new(authMetrics)}
-	a.cache = newAuthCache(maxCachedTokens)
-	a.forward, a.apiKeys = means.forward, means.apiKeys
-	switch {
-	case means.static != nil:
-		a.tokens = &tokenVerifier{c.rules(), means.static}
-	case means.jwks != nil:
-		a.keys = newKeySet(means.jwks.fetch, time.Duration(c.JWKSRefreshIntervalSeconds)*time.Second,
-			time.Duration(c.JWKSMaxStaleSeconds)*time.Second, clock, a.log, a.cache.clear)
-		a.tokens = &tokenVerifier{c.rules(), a.keys}
 	}
 	return a, setup.warnings, nil
 }

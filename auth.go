@@ -114,14 +114,13 @@ func (p permission) resource() string {
 	return r
 }
 
-// permissionResources are the resources, in the order of the vocabulary.
-var permissionResources = []string{"tasks", "steps", "dlq", "templates", "system", "worker"}
-
-// allWildcards returns the wildcards, which together grant everything.
-func allWildcards() []string {
-	wildcards := make([]string, len(permissionResources))
-	for i, r := range permissionResources {
-		wildcards[i] = r + ":*"
+// allWildcards returns the wildcards, one for each resource, which together grant
+// everything.
+func allWildcards() (wildcards []string) {
+	for p := range permissionCount {
+		if w := p.resource() + ":*"; !slices.Contains(wildcards, w) {
+			wildcards = append(wildcards, w)
+		}
 	}
 	return wildcards
 }

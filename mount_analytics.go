@@ -174,7 +174,9 @@ func mostBlocked(all []namedFigures) []blockedStepView {
 // buckets are at most 6 % off.
 func (r *figureRow) distribution() distributionView {
 	seconds := func(q float64) float64 { return microSeconds(r.times.quantile(q)) }
-	v := distributionView{Percentiles: percentilesView{seconds(0.5), seconds(0.95), seconds(0.99)}}
+	v := distributionView{Percentiles: map[string]float64{
+		"p50": seconds(0.5), "p95": seconds(0.95), "p99": seconds(0.99),
+	}}
 	for i, n := range r.times.distribution(distributionEdges) {
 		v.DistributionBuckets = append(v.DistributionBuckets, bucketView{distributionRanges[i], n})
 	}
@@ -343,14 +345,8 @@ type blockedStepView struct {
 
 // distributionView distributes the times from creation to completion.
 type distributionView struct {
-	Percentiles         percentilesView `json:"percentiles"`
-	DistributionBuckets []bucketView    `json:"distribution_buckets"`
-}
-
-type percentilesView struct {
-	P50 float64 `json:"p50"`
-	P95 float64 `json:"p95"`
-	P99 float64 `json:"p99"`
+	Percentiles         map[string]float64 `json:"percentiles"`
+	DistributionBuckets []bucketView       `json:"distribution_buckets"`
 }
 
 type bucketView struct {

@@ -193,7 +193,7 @@ func (a *orchestrationAPI) listOutsideSteps(_ http.ResponseWriter, r *http.Reque
 	offset := q.number("offset", 0, 0, 10000)
 	state := cmp.Or(queryWord(q, "state", parseStepState, stepStateNames[:]), new(stepEnqueued))
 	if q.err == nil && *state != stepEnqueued && *state != stepInProgress {
-		q.err = failf(badRequest, "state: steps can be listed here that are %s or %s, not %s",
+		q.err = failf(badRequest, "state: only steps that are %s or %s can be listed here, not %s",
 			stepEnqueued, stepInProgress, *state)
 	}
 	if q.err != nil {

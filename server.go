@@ -4,7 +4,7 @@ package main
 // whose answers it writes and whose figures it reports; it does not know which
 // routes exist or what they mean.
 //
-//	server.go          listeners, route tables, the way of a request through a surface, who may send it
+//	server.go          listeners, route tables, how a request passes through a surface, and who may send it
 //	server_request.go  reading requests, writing answers, and turning errors into responses
 //	server_metrics.go  GET /metrics and the health routes of the roles
 //	server_docs.go     the OpenAPI documents and the page that shows them
@@ -136,7 +136,7 @@ func (c *roleWebConfig) enabled(rows []route) []route {
 // servedRoute is a row with the rules by which a surface serves it.
 type servedRoute struct {
 	route
-	controls bool  // controls the service: a caller needs every permission, and credentials hold in real time
+	controls bool  // controls the service: a caller needs every permission, and credentials that are valid in real time
 	maxBody  int64 // bytes; 0 for the surface's limit
 }
 
@@ -172,7 +172,7 @@ type surfaceExtension interface {
 	watch(s *surface, r *http.Request) requestWatch
 }
 
-// requestWatch sees how one request goes on.
+// requestWatch sees what becomes of one request.
 type requestWatch interface {
 	admitted(r *http.Request) // with its security context
 	answered(status int, began instant)
@@ -379,7 +379,7 @@ func (p *surfaceParts) register(n int, row route) {
 	}
 }
 
-// rowNumber answers with that row of the surface that has the request.
+// rowNumber answers by the row with that number, of the surface that got the request.
 type rowNumber int
 
 func (n rowNumber) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -179,8 +179,8 @@ func TestWantsHTML(t *testing.T) {
 	}
 }
 
-// The OpenAPI documents keep their own rules, name every route with its
-// permission, and agree with the shapes that the responses are held against.
+// The OpenAPI documents follow their own rules, name every route with its
+// permission, and agree with the shapes that responses are checked against.
 
 // openAPIRoutes returns the operations that each surface's document must have, with
 // their permissions in the route tables.

@@ -80,7 +80,7 @@ func (s *surface) metrics(http.ResponseWriter, *http.Request) (any, error) {
 // metrics returns the metrics of the service and of one listener.
 func (s *service) metrics(h *httpStats) string {
 	var m metricsText
-	m.family("stepwell_build_info", "gauge", "Always 1; the label tells the version.")
+	m.family("stepwell_build_info", "gauge", "Always 1; the label gives the version.")
 	m.sample("stepwell_build_info", 1, "version", version)
 	m.single("stepwell_uptime_seconds", "gauge", "Seconds since the service started.",
 		s.clock.now().sub(s.started).Seconds())
@@ -90,7 +90,7 @@ func (s *service) metrics(h *httpStats) string {
 		f.writeOutside(&m)
 		f.writeLetters(&m)
 		m.single("stepwell_stale_tasks", "gauge",
-			"Stale tasks that the latest search found, also those it moved to error.", float64(s.staleness.found.Load()))
+			"Stale tasks that the latest search found, including those it moved to error.", float64(s.staleness.found.Load()))
 		writeJournalMetrics(&m, s.store.status())
 		writeStreamMetrics(&m, s.store.streamFigures())
 	}
@@ -126,7 +126,7 @@ func (f *workFigures) writeTasks(m *metricsText) {
 	counts(m, "stepwell_tasks", "gauge", "Tasks kept, by state.", "state", taskStateNames[:], f.tasks[:])
 	counts(m, "stepwell_steps", "gauge", "Steps of the tasks kept, by state.", "state", stepStateNames[:], f.steps[:])
 	m.single("stepwell_tasks_dropped_total", "counter",
-		"Finished tasks that were dropped beyond the limits, since the store began.", float64(f.dropped))
+		"Finished tasks dropped to keep within the limits, since the store was created.", float64(f.dropped))
 	counts(m, "stepwell_task_transitions_total", "counter", "Transitions of tasks into each state.",
 		"to", taskStateNames[:], f.taskMoves[:])
 	counts(m, "stepwell_step_transitions_total", "counter", "Transitions of steps into each state.",

@@ -62,8 +62,8 @@ func fitsCallable(pattern, callable string) bool {
 	return pattern == callable
 }
 
-// claim is a step that was given to an outside actor.
-type claim struct {
+// claimedStep is a step that was given to an outside actor.
+type claimedStep struct {
 	key      runKey
 	callable string
 	attempt  *attempt
@@ -74,59 +74,45 @@ type claim struct {
 // claimer waits for work.
 type claimer struct {
 	request *claimRequest
-	given   chan claims // takes one value, at the end
+	given   chan claimResult // takes one value, at the end
 }
 
-// claims is what a claimer was given. Without steps and error its wait is over
+// claimResult is what a claimer was given. Without steps and error its wait is over
 // because the service stops.
-type claims struct {
-	steps []claim
+type claimResult struct {
+	steps []claimedStep
 	seq   uint64 // of the record that it depends on
 	err   error
 }
 
 // claim gives an outside actor steps, after waiting for the first one as long as
 // the request says.
-func (e *engine) claim(ctx context.Context, q *claimRequest) claims {
-	c := &claimer{request: q, given: make(chan claims, 1)}
-	served, err := e.enter(ctx, c)
-	if err != nil {
-		return claims{err: err}
-	}
-	if served || q.wait == 0 {
-		return e.leave(c)
-	}
-	wait, cancel := context.WithTimeout(ctx, q.wait)
-	defer cancel()
-	select {
-	case got := <-c.given:
-		return got
-	case <-wait.Done():
-		return e.leave(c)
-	}
-}
-
-// enter serves the claimer after those who came before it; when no step is ready
-// for it, it waits. It reports whether the claimer was served.
-func (e *engine) enter(ctx context.Context, c *claimer) (served bool, err error) {
-	err = e.inTurn(ctx, func() error {
-		served = e.enterLocked(c)
+func (e *engine) claim(ctx context.Context, q *claimRequest) claimResult {
+	c, served := &claimer{request: q, given: make(chan claimResult, 1)}, false
+	err := e.inTurn(ctx, func() error {
+		e.feedLocked() // those who came before
+		if served = e.stopping || e.serveLocked(c); !served {
+			e.outside.claimers = append(e.outside.claimers, c)
+		}
 		return nil
 	})
-	return served, err
-}
-
-func (e *engine) enterLocked(c *claimer) (served bool) {
-	e.feedLocked()
-	if served = e.stopping || e.serveLocked(c); served {
-		return true
+	if err != nil {
+		return claimResult{err: err}
 	}
-	e.outside.claimers = append(e.outside.claimers, c)
-	return false
+	if !served && q.wait > 0 {
+		wait, cancel := context.WithTimeout(ctx, q.wait)
+		defer cancel()
+		select {
+		case got := <-c.given:
+			return got
+		case <-wait.Done():
+		}
+	}
+	return e.leave(c)
 }
 
 // leave ends the claimer's wait and returns what it was given.
-func (e *engine) leave(c *claimer) claims {
+func (e *engine) leave(c *claimer) claimResult {
 	e.store.locked(func() {
 		if i := slices.Index(e.outside.claimers, c); i >= 0 {
 			e.outside.claimers = slices.Delete(e.outside.claimers, i, i+1)
@@ -136,7 +122,7 @@ func (e *engine) leave(c *claimer) claims {
 	case got := <-c.given:
 		return got
 	default:
-		return claims{}
+		return claimResult{}
 	}
 }
 
@@ -191,7 +177,7 @@ func (e *engine) feedLocked() {
 	}
 	w.claimers = slices.DeleteFunc(w.claimers, func(c *claimer) bool {
 		if e.stopping {
-			c.given <- claims{}
+			c.given <- claimResult{}
 			return true
 		}
 		for key := range w.fresh {
@@ -211,7 +197,7 @@ func (e *engine) serveLocked(c *claimer) bool {
 	if len(picked) == 0 {
 		return false
 	}
-	got := claims{}
+	got := claimResult{}
 	got.err = e.store.updateLocked(func(ch *change) error {
 		for _, k := range picked {
 			given, err := e.claimLocked(ch, k, c.request)
@@ -247,24 +233,23 @@ func (e *engine) claimableLocked(matches func(claimKey) bool, limit int) (found 
 }
 
 // claimLocked starts an attempt by an outside actor.
-func (e *engine) claimLocked(c *change, k runKey, q *claimRequest) (claim, error) {
+func (e *engine) claimLocked(c *change, k runKey, q *claimRequest) (claimedStep, error) {
 	t := e.store.liveLocked(k.task)
 	token := leaseToken(t.id, e.ids.secretOf(t.stepID(k.step), e.store.seqLocked()))
 	l := &lease{hash: hashLease(token), until: c.now.add(q.lease), worker: q.worker}
 	err := c.append(t, &record{kind: recClaimed, step: k.step, lease: l, subject: q.subject})
 	if err != nil {
-		return claim{}, err
+		return claimedStep{}, err
 	}
 	e.outside.claims++
-	a := e.attemptLocked(t, k.step, true)
-	a.number = t.steps[k.step].attempts
+	a := e.attemptLocked(t, k.step, t.steps[k.step].attempts, true)
 	e.watchLeaseLocked(t, k.step, l.until)
-	return claim{k, t.def(k.step).callable, a, token, l}, nil
+	return claimedStep{k, t.def(k.step).callable, a, token, l}, nil
 }
 
 // unclaim gives back steps whose claim nobody learned of: they are delivered again
 // under the same attempt numbers.
-func (e *engine) unclaim(given []claim) {
+func (e *engine) unclaim(given []claimedStep) {
 	_, err := e.store.update(func(c *change) error {
 		for _, g := range given {
 			t, err := c.task(g.key.task)
@@ -403,8 +388,8 @@ func leaseSlack(age time.Duration) time.Duration { return min(age/4, maxLeaseSla
 type leaseQueue struct {
 	held  priorityQueue[*heldStep]
 	byID  map[uuid]*heldStep
-	armed instant // when the next timer fires; 0 for none
-	timer *timer  // the latest one
+	armed instant // when the timer fires; 0 for none
+	timer *timer
 }
 
 func newLeaseQueue() leaseQueue {
@@ -434,7 +419,6 @@ func (e *engine) watchLeaseLocked(t *task, i int, until instant) {
 		q.held.push(h)
 		e.outside.claimed.insert(t, i)
 	}
-	e.disarmLeasesLocked()
 	e.armLeasesLocked()
 }
 
@@ -454,31 +438,27 @@ func (e *engine) forgetLeaseLocked(h *heldStep) {
 	delete(e.outside.leases.byID, h.id)
 	e.outside.leases.held.remove(h.place)
 	e.outside.claimed.remove(h.runKey)
-	e.disarmLeasesLocked()
+	if e.outside.leases.armed != 0 { // or what lets leases expire arms the timer at its end
+		e.armLeasesLocked()
+	}
 }
 
-// armLeasesLocked sets the timer for the end of the first lease.
+// armLeasesLocked sets the timer for the end of the first lease, and cancels one for
+// another end: a virtual clock would move for it.
 func (e *engine) armLeasesLocked() {
-	q := &e.outside.leases
-	first := q.first()
-	if first == nil || q.armed != 0 && q.armed <= first.until {
+	q, until := &e.outside.leases, instant(0)
+	if first := q.first(); first != nil {
+		until = first.until
+	}
+	if q.armed == until {
 		return
 	}
-	until := first.until
-	q.armed = until
-	q.timer = e.clock.schedule(until, func() { e.expireLeases(until) })
-}
-
-// disarmLeasesLocked cancels the timer of a lease that is gone: a virtual clock
-// would move for it.
-func (e *engine) disarmLeasesLocked() {
-	q := &e.outside.leases
-	if first := q.first(); q.armed == 0 || first != nil && first.until <= q.armed {
-		return
+	if q.armed != 0 {
+		q.timer.cancel()
 	}
-	q.timer.cancel()
-	q.armed = 0
-	e.armLeasesLocked()
+	if q.armed = until; until != 0 {
+		q.timer = e.clock.schedule(until, func() { e.expireLeases(until) })
+	}
 }
 
 // leaseBatch is how many leases expire under the lock at a time.
@@ -502,11 +482,7 @@ func (e *engine) expireLeasesLocked(timer instant) {
 		}
 		err := e.store.updateLocked(func(c *change) error { return e.expireLocked(c, h) })
 		if refusedForNow(err) {
-			e.owed++
-			afterReal(outcomeRetryEvery, func() {
-				e.expireLeases(timer)
-				e.owe(-1)
-			})
+			e.laterLocked(func() { e.expireLeases(timer) })
 			return
 		}
 		if err != nil {

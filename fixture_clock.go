@@ -540,13 +540,11 @@ func (k *timekeeper) busyAttemptsLocked() []blocker {
 
 func (k *timekeeper) startableStepsLocked() (all []blocker) {
 	e := k.engine
-	list := func(q *readyQueue, free int) {
-		for _, it := range q.items[:min(len(q.items), max(free, 0), maxBlockers)] {
+	for _, p := range []*slotPool{&e.local, &e.web} {
+		for _, it := range p.ready.items[:min(len(p.ready.items), max(p.free, 0), maxBlockers)] {
 			all = append(all, blocker{Reason: "ready"}.of(k.store, runKey{it.task.id, it.step}))
 		}
 	}
-	list(&e.local, e.slots)
-	list(&e.http, e.webSlots)
 	return all
 }
 

@@ -49,9 +49,7 @@ func (f *fixture) ran(t *task, i, number int, o outcome) {
 
 // callOf returns the entry of an attempt for the request journal.
 func (f *fixture) callOf(t *task, i, number int) *handlerCall {
-	a := f.svc.engine.attemptLocked(t, i, true)
-	a.number = number
-	return newHandlerCall(a, t.def(i).callable)
+	return newHandlerCall(f.svc.engine.attemptLocked(t, i, number, true), t.def(i).callable)
 }
 
 // Playing stubs.
@@ -147,13 +145,12 @@ func (f *fixture) begin(p *playedRun, k *run) {
 // outcome that the stub does not have, it calls the step's own handler.
 func (f *fixture) startPlayed(t *task, i int, g target, s *stub, so *stubOutcome) error {
 	e, seen := f.svc.engine, t.lastSeq
-	k, err := e.startRunLocked(t, i, g.kind == httpHandler)
+	k, err := e.startRunLocked(t, i, g)
 	if err != nil {
 		return err
 	}
 	k.observer = &delivery{created: t.seq}
-	a := e.attemptLocked(t, i, true)
-	a.number = k.number
+	a := e.attemptLocked(t, i, k.number, true)
 	p := &playedRun{run: k, stubOutcome: so, stub: s, attempt: a, callable: t.def(i).callable, delay: so.delay, timeout: a.timeout}
 	f.begin(p, k)
 	switch {
@@ -231,7 +228,7 @@ func cannotCancel() {}
 // again returns another delivery of an attempt, whose outcome is too late.
 func (k *run) again() *run {
 	return &run{
-		key: k.key, web: k.web, number: k.number, started: k.started, cancel: cannotCancel, gone: true, freed: true,
+		key: k.key, pool: k.pool, number: k.number, started: k.started, cancel: cannotCancel, gone: true, freed: true,
 		observer: &delivery{created: deliveryOf(k).created, second: true},
 	}
 }
@@ -260,7 +257,7 @@ func (f *fixture) call(p *playedRun, g target, seen uint64) {
 	}
 	second := k.again()
 	second.freed = false
-	*e.free(k.web)--
+	k.pool.free--
 	e.joinLocked(second)
 	inBatch := f.lockstep != nil
 	if inBatch {
@@ -396,12 +393,11 @@ func (l *lockstep) join(k *run) {
 // that asks for a delay leaves the batch: its end is a timer.
 func (l *lockstep) runBuiltin(t *task, i int, g target) error {
 	e := l.engine
-	k, err := e.startRunLocked(t, i, false)
+	k, err := e.startRunLocked(t, i, g)
 	if err != nil {
 		return err
 	}
-	a := e.attemptLocked(t, i, g.builtin.needsInputs)
-	a.number = k.number
+	a := e.attemptLocked(t, i, k.number, g.builtin.needsInputs)
 	e.observeLocked(t, k)
 	k.cancel = cannotCancel
 	t.steps[i].queued = false

@@ -125,7 +125,7 @@ func (p *actorReader) names(key string, longest int) (names []string) {
 }
 
 // claimsView lists claimed steps: the envelope of each, and its lease.
-type claimsView []claim
+type claimsView []claimedStep
 
 func (v claimsView) appendJSON(b []byte) []byte {
 	b = append(b, '[')

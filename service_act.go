@@ -341,7 +341,7 @@ type outsideActors struct {
 
 // claim hands steps to the caller under leases, once these are durable. If there
 // is nothing to claim, it waits for as long as the request says.
-func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claim, error) {
+func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claimedStep, error) {
 	if a.draining.Load() {
 		return nil, failf(unavailable, "the service is shutting down: no steps are given out")
 	}

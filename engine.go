@@ -268,7 +268,7 @@ func (e *engine) launchLocked(it readyStep) error {
 	}
 	t.steps[i].queued = false
 	if g.kind == outsideActor { // the substitute left it to an actor after all
-		e.queueOutsideLocked(t, i)
+		e.offerLocked(t, i)
 		return nil
 	}
 	return e.startHandlerLocked(t, i, g)
@@ -305,7 +305,7 @@ func (e *engine) taskMoved(t *task, from, to taskState, _ instant) {
 		e.causes.blocked(t)
 	}
 	if to == taskError {
-		e.withdrawOutsideLocked(t)
+		e.withdrawLocked(t)
 	}
 	if to != taskEvaluatingResults || from != taskBlockedByFailures && from != taskError {
 		return
@@ -434,7 +434,7 @@ func (e *engine) pool(kind handlerKind) *slotPool {
 func (e *engine) enqueueLocked(t *task, i int) {
 	g := e.targetLocked(t, i)
 	if g.kind == outsideActor && (e.substitute == nil || !e.substitute.mayPlay(t, i)) {
-		e.queueOutsideLocked(t, i)
+		e.offerLocked(t, i)
 		e.causes.awaitsActor(t, i)
 		return
 	}

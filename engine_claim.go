@@ -16,8 +16,8 @@ import (
 type outsideWork struct {
 	late sync.Mutex // held, and taken before the store's lock, while a late outcome is looked for and recorded
 
-	waiting  outsideIndex // enqueued steps; those of stopped tasks may be missing
-	claimed  outsideIndex // steps in progress under a lease
+	waiting  claimIndex // enqueued steps; those of stopped tasks may be missing
+	claimed  claimIndex // steps in progress under a lease
 	leases   leaseQueue
 	claimers []*claimer        // who waits for work, oldest first
 	fresh    map[claimKey]bool // keys of the steps queued since the feeder last looked
@@ -126,8 +126,8 @@ func (e *engine) leave(c *claimer) claimResult {
 	}
 }
 
-// queueOutsideLocked offers an enqueued step to outside actors.
-func (e *engine) queueOutsideLocked(t *task, i int) {
+// offerLocked offers an enqueued step to outside actors.
+func (e *engine) offerLocked(t *task, i int) {
 	w := &e.outside
 	w.waiting.insert(t, i)
 	if len(w.claimers) == 0 {
@@ -137,9 +137,9 @@ func (e *engine) queueOutsideLocked(t *task, i int) {
 	e.wakeFeeder()
 }
 
-// withdrawOutsideLocked stops offering the steps of a task that ends before they
+// withdrawLocked stops offering the steps of a task that ends before they
 // do. They come back when the task goes on.
-func (e *engine) withdrawOutsideLocked(t *task) {
+func (e *engine) withdrawLocked(t *task) {
 	for i := range t.steps {
 		if t.steps[i].state == stepEnqueued {
 			e.outside.waiting.remove(runKey{t.id, i})
@@ -218,7 +218,7 @@ func (e *engine) serveLocked(c *claimer) bool {
 // task goes on.
 func (e *engine) claimableLocked(matches func(claimKey) bool, limit int) (found []runKey) {
 	var idle []runKey
-	e.outside.waiting.walk(matches, func(o *outsideStep) bool {
+	e.outside.waiting.walk(matches, func(o *claimEntry) bool {
 		if t := e.store.liveLocked(o.task); t != nil && t.runnable(o.step) {
 			found = append(found, o.runKey)
 		} else {
@@ -279,50 +279,50 @@ func (e *engine) unclaim(given []claimedStep) {
 // claimKey is what claimers choose by.
 type claimKey struct{ namespace, callable string }
 
-// outsideStep is a step for an outside actor.
-type outsideStep struct {
+// claimEntry is a step in an index of claims.
+type claimEntry struct {
 	runKey
 	rank
 	place int // in its queue
 	key   claimKey
-	queue *outsideQueue
+	queue *claimQueue
 }
 
-// outsideQueue holds the steps with one key.
-type outsideQueue = priorityQueue[*outsideStep]
+// claimQueue holds the steps with one key.
+type claimQueue = priorityQueue[*claimEntry]
 
-func outsideBefore(a, b *outsideStep) bool { return a.before(b.rank) }
+func claimedBefore(a, b *claimEntry) bool { return a.before(b.rank) }
 
-// outsideIndex holds steps in queues. Its zero value is ready to use; it keeps
+// claimIndex holds steps in queues. Its zero value is ready to use; it keeps
 // nothing of steps that left it.
-type outsideIndex struct {
-	queues map[claimKey]*outsideQueue
-	steps  map[runKey]*outsideStep
+type claimIndex struct {
+	queues map[claimKey]*claimQueue
+	steps  map[runKey]*claimEntry
 	seq    uint64
 }
 
 // insert takes up a step of a task, unless the index has it.
-func (x *outsideIndex) insert(t *task, i int) {
+func (x *claimIndex) insert(t *task, i int) {
 	key, k := t.claimKey(i), runKey{t.id, i}
 	if x.steps[k] != nil {
 		return
 	}
 	if x.queues == nil {
-		x.queues, x.steps = map[claimKey]*outsideQueue{}, map[runKey]*outsideStep{}
+		x.queues, x.steps = map[claimKey]*claimQueue{}, map[runKey]*claimEntry{}
 	}
 	q := x.queues[key]
 	if q == nil {
-		q = &outsideQueue{before: outsideBefore, placed: func(o *outsideStep, place int) { o.place = place }}
+		q = &claimQueue{before: claimedBefore, placed: func(o *claimEntry, place int) { o.place = place }}
 		x.queues[key] = q
 	}
 	x.seq++
-	o := &outsideStep{runKey: k, rank: rank{t.by.priority, t.seq, x.seq}, key: key, queue: q}
+	o := &claimEntry{runKey: k, rank: rank{t.by.priority, t.seq, x.seq}, key: key, queue: q}
 	x.steps[k] = o
 	q.push(o)
 }
 
 // remove drops a step, if the index has it.
-func (x *outsideIndex) remove(k runKey) {
+func (x *claimIndex) remove(k runKey) {
 	o := x.steps[k]
 	if o == nil {
 		return
@@ -337,8 +337,8 @@ func (x *outsideIndex) remove(k runKey) {
 // walk calls f for the steps whose keys match, in order, until f returns false.
 // It looks at every key, and then only at the steps that it passes and a few
 // more: below each step in its queue's heap. f must not change the index.
-func (x *outsideIndex) walk(matches func(claimKey) bool, f func(o *outsideStep) bool) {
-	next := outsideQueue{before: outsideBefore}
+func (x *claimIndex) walk(matches func(claimKey) bool, f func(o *claimEntry) bool) {
+	next := claimQueue{before: claimedBefore}
 	for key, q := range x.queues {
 		if matches(key) {
 			next.push(q.items[0])
@@ -356,8 +356,8 @@ func (x *outsideIndex) walk(matches func(claimKey) bool, f func(o *outsideStep) 
 }
 
 // first returns the first steps whose keys match, in order.
-func (x *outsideIndex) first(matches func(claimKey) bool, limit int) (found []runKey) {
-	x.walk(matches, func(o *outsideStep) bool {
+func (x *claimIndex) first(matches func(claimKey) bool, limit int) (found []runKey) {
+	x.walk(matches, func(o *claimEntry) bool {
 		found = append(found, o.runKey)
 		return len(found) < limit
 	})

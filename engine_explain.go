@@ -379,8 +379,7 @@ type outsideKey struct {
 type causeLog struct {
 	log      *slog.Logger
 	handlers *handlerSet
-	backlog  chan func()
-	quit     chan struct{}
+	backlog  chan func() // write a line each; nil is the last
 	once     sync.Once
 	writing  sync.WaitGroup
 
@@ -388,35 +387,21 @@ type causeLog struct {
 }
 
 func newCauseLog(log *slog.Logger, h *handlerSet) *causeLog {
-	return &causeLog{
-		log: log, handlers: h, backlog: make(chan func(), causeBacklog), quit: make(chan struct{}),
-		outside: map[outsideKey]bool{},
-	}
+	return &causeLog{log: log, handlers: h, backlog: make(chan func(), causeBacklog), outside: map[outsideKey]bool{}}
 }
 
-func (l *causeLog) start() { l.writing.Go(l.run) }
+func (l *causeLog) start() {
+	l.writing.Go(func() {
+		for write := <-l.backlog; write != nil; write = <-l.backlog {
+			write()
+		}
+	})
+}
 
 // stop returns when every line is written.
 func (l *causeLog) stop() {
-	l.once.Do(func() { close(l.quit) })
+	l.once.Do(func() { l.backlog <- nil })
 	l.writing.Wait()
-}
-
-func (l *causeLog) run() {
-	for {
-		select {
-		case write := <-l.backlog:
-			write()
-			continue
-		default:
-		}
-		select {
-		case write := <-l.backlog:
-			write()
-		case <-l.quit:
-			return
-		}
-	}
 }
 
 // print queues a line, unless too many wait.

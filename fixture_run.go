@@ -309,7 +309,7 @@ func (f *fixture) changeStubsLocked(change func(*stubs) error) error {
 	e := f.svc.engine
 	var played []runKey
 	anyStep := func(claimKey) bool { return true }
-	e.outside.waiting.walk(anyStep, func(o *outsideStep) bool {
+	e.outside.waiting.walk(anyStep, func(o *claimEntry) bool {
 		if t := e.store.liveLocked(o.task); t != nil && f.mayPlay(t, o.step) {
 			played = append(played, o.runKey)
 		}

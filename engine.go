@@ -99,11 +99,9 @@ type pacer interface {
 	runBuiltin(t *task, i int, g target) error
 	// join sees a handler about to be called.
 	join(k *run)
-	// ended takes an outcome, to record it later, if it reports true. It is called
-	// without the lock, as all below.
-	ended(k *run, o outcome) bool
-	// abandoned is ended for an attempt without an outcome.
-	abandoned(k *run) bool
+	// ended takes an outcome, to record it later, if it reports true; nil stands for
+	// none. It is called without the lock, as all below.
+	ended(k *run, o *outcome) bool
 	// inTurn calls f under the lock, once nothing else moves.
 	inTurn(ctx context.Context, f func() error) error
 }

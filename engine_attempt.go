@@ -155,7 +155,7 @@ func (e *engine) joinLocked(k *run) {
 // abandon gives up an attempt without an outcome: the engine stops, or nothing
 // can be written any more. It is delivered again after a restart.
 func (e *engine) abandon(k *run) {
-	if e.pacer != nil && e.pacer.abandoned(k) {
+	if e.pacer != nil && e.pacer.ended(k, nil) {
 		return
 	}
 	e.store.locked(func() { e.releaseLocked(k) })
@@ -178,7 +178,7 @@ func (e *engine) releaseLocked(k *run) {
 
 // finish records the outcome of an attempt.
 func (e *engine) finish(k *run, o outcome) {
-	if e.pacer != nil && e.pacer.ended(k, o) {
+	if e.pacer != nil && e.pacer.ended(k, new(o)) {
 		return
 	}
 	if e.ctx.Err() != nil && wasCancelled(o) {

@@ -567,9 +567,10 @@ func endIn(group *sync.WaitGroup, end func()) <-chan struct{} {
 	return ended
 }
 
-// abort ends a service without waiting for its handlers, and closes its store, so
-// that nothing more can be recorded.
+// abort ends a service for a reset, without waiting for its handlers, and closes its
+// store, so that nothing more can be recorded.
 func abort(s *service) error {
+	s.store.releaseWaiters(waitReset)
 	s.finish(alreadyEnded())
 	return s.close()
 }

@@ -84,7 +84,7 @@ func (f *fixture) extend(s *surface, shared *surfaceCache) {
 	for _, row := range a.routes() {
 		s.handleRow(servedRoute{route: row, controls: true, maxBody: controlBodies[row.pattern]})
 	}
-	s.openapi = shared.document(s.auth.config.APIKeyHeader, "orchestration", "fixture")
+	s.openapi = shared.document(s, nil, "fixture")
 }
 
 // fixtureBanner returns the line about fixture mode that serve prints at its start.

@@ -155,7 +155,7 @@ func (c *handlerCall) fact(member string) string {
 	return ""
 }
 
-func (c *handlerCall) document(string) []byte { return appendObject(nil, c.attempt.context) }
+func (c *handlerCall) document(string) []byte { return orEmptyObject(c.attempt.context) }
 
 // begin enters a delivery that begins.
 func (j *requestJournal) begin(c *handlerCall) {

@@ -79,7 +79,7 @@ func (a startingAttempt) fact(member string) string {
 	return ""
 }
 
-func (a startingAttempt) document(string) []byte { return appendObject(nil, a.t.by.context) }
+func (a startingAttempt) document(string) []byte { return orEmptyObject(a.t.by.context) }
 
 // mayPlay reports whether a stub may play a step for outside actors.
 func (f *fixture) mayPlay(t *task, i int) bool {

@@ -141,8 +141,8 @@ func TestSum(t *testing.T) {
 	}
 }
 
-// TestBuiltinsReadOnlyWhatTheySay runs each builtin without what it says it
-// does not need, and demands that it is documented.
+// TestBuiltinsReadOnlyWhatTheySay runs each builtin without the parts of the
+// attempt that it claims not to need, and checks that it is documented.
 func TestBuiltinsReadOnlyWhatTheySay(t *testing.T) {
 	for _, b := range builtins {
 		if b.help == "" {

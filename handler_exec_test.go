@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// TestHandlerProgram is not a test: tests run this binary as a handler, with --
-// and what to do at the end of its arguments.
+// TestHandlerProgram is not a test. Tests run this binary as a handler; the
+// arguments after -- say what it does.
 func TestHandlerProgram(t *testing.T) {
 	if flag.NArg() == 0 {
 		return
@@ -27,7 +27,8 @@ func TestHandlerProgram(t *testing.T) {
 	syscall.Exit(handlerProgram(flag.Arg(0), flag.Args()[1:])) // without what -race and -cover do at the end
 }
 
-// handlerProgramArgs are the arguments that make this binary do something.
+// handlerProgramArgs returns the arguments that make this binary perform an
+// action.
 func handlerProgramArgs(do ...string) []string {
 	return append([]string{"-test.run=^TestHandlerProgram$", "--"}, do...)
 }
@@ -87,7 +88,7 @@ func startHangingChild(address string, away bool) {
 	}
 }
 
-// thisProgram is the callable that runs this binary.
+// thisProgram returns the callable that runs this binary.
 func thisProgram(t *testing.T) string {
 	t.Helper()
 	path, err := os.Executable()
@@ -97,7 +98,7 @@ func thisProgram(t *testing.T) string {
 	return "exec:" + path
 }
 
-// programAttempt returns an attempt that makes this binary do something.
+// programAttempt returns an attempt that makes this binary perform an action.
 func programAttempt(t *testing.T, do ...string) *attempt {
 	t.Helper()
 	config, err := json.Marshal(map[string]any{"args": handlerProgramArgs(do...)})
@@ -192,8 +193,8 @@ func TestExecSurroundings(t *testing.T) {
 	}
 }
 
-// TestExecEmptyEnvironment checks that an empty environment is not taken for none,
-// which would pass on this process's own.
+// TestExecEmptyEnvironment checks that an empty environment stays empty: os/exec
+// passes on this process's environment for a nil one.
 func TestExecEmptyEnvironment(t *testing.T) {
 	env := programEnv("", nil, func(string) string { return "" })
 	if env == nil || len(env) != 0 {
@@ -350,7 +351,7 @@ func TestExecCancelledBeforeItStarts(t *testing.T) {
 	}
 }
 
-// peers takes connections of programs that wait for their end.
+// peers accepts connections from programs that wait until they are killed.
 type peers struct {
 	t        *testing.T
 	listener net.Listener
@@ -396,8 +397,8 @@ func TestExecCancelKillsTheWholeGroup(t *testing.T) {
 	awaitEnd(child)
 }
 
-// TestExecKillsWhatAProgramLeaves ends a program while its child, in the same
-// group, holds its output.
+// TestExecKillsWhatAProgramLeaves ends a program whose child, in the same group,
+// keeps the output open.
 func TestExecKillsWhatAProgramLeaves(t *testing.T) {
 	h, p := newTestHandlers(t, nil), newPeers(t)
 	h.programs.grace = time.Hour // so that this ends only because the child does
@@ -407,7 +408,7 @@ func TestExecKillsWhatAProgramLeaves(t *testing.T) {
 }
 
 // TestExecDoesNotWaitForDaemons runs a program that leaves a child in another
-// session. The child holds the output and cannot be killed with the group.
+// session. The child keeps the output open and cannot be killed with the group.
 func TestExecDoesNotWaitForDaemons(t *testing.T) {
 	h, p := newTestHandlers(t, nil), newPeers(t)
 	h.programs.grace = 10 * time.Millisecond

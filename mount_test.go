@@ -458,7 +458,7 @@ func wantAgreement(t *testing.T, members map[string]string, mount, role map[stri
 	}
 }
 
-// Who may come in at the mount point, where that is not who may at the role.
+// Authentication at the mount point, where it differs from that of the role.
 
 // TestMountAuthenticatesAlone gives role and mount point different keys: neither
 // accepts the other's credentials.

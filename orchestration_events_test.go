@@ -182,7 +182,7 @@ func wantEnded(t *testing.T, r io.Reader) {
 	}
 }
 
-// TestEventStreamsEndAtReset: a stream resumed after a reset is that of another store.
+// TestEventStreamsEndAtReset: a stream resumed after a reset reads another store.
 func TestEventStreamsEndAtReset(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{templates: apiTemplates})
 	s.create(`{"namespace":"t","name":"manual"}`)
@@ -240,7 +240,7 @@ func TestEventStreamStalled(t *testing.T) {
 		for range 20 { // more than the buffers between take
 			w.create("echo")
 		}
-		first := readEvent(t, r)                // and nothing more of what stands there
+		first := readEvent(t, r)                // and none of the others that wait
 		time.Sleep(eventPatience + time.Second) // of the bubble's time
 		synctest.Wait()
 		log := &w.svc.store.events

@@ -108,7 +108,7 @@ func (want authWant) check(t *testing.T, what string, a *answer) {
 	}
 	code := map[int]string{401: "AUTHENTICATION_FAILED", 403: "AUTHORIZATION_FAILED"}[want.status]
 	named := a.get("error.type") != nil || a.text("error.request_id") == a.header.Get("X-Request-Id")
-	if a.text("error.code") != code || !named { // the mount-point API names a request in the header alone
+	if a.text("error.code") != code || !named { // the mount-point API returns the request id only in the header
 		t.Errorf("%s: got %s; want code %s and the request id of the header", what, a.body, code)
 	}
 	if got := a.header.Get("Content-Type"); got != "application/json" {
@@ -413,7 +413,7 @@ func TestReadinessWaitsForTheKeySet(t *testing.T) {
 }
 
 // TestUnverifiableCredentials has an authenticator that is down: no caller is
-// admitted, and none is blamed.
+// admitted, and none is told that its credentials are wrong.
 func TestUnverifiableCredentials(t *testing.T) {
 	who := newWhoServer(t)
 	who.Close()
@@ -437,7 +437,7 @@ func TestUnverifiableCredentials(t *testing.T) {
 	}
 }
 
-// TestForwardedIdentities takes identities from another service, some of them with
+// TestForwardedIdentities accepts identities from another service, some of them with
 // unknown permissions.
 func TestForwardedIdentities(t *testing.T) {
 	who := newWhoServer(t)
@@ -554,7 +554,7 @@ func TestServeRoles(t *testing.T) {
 }
 
 // startProgram runs "stepwell serve" in memory on free ports until the test
-// ends, and returns what it tells on its first line.
+// ends, and returns what it prints on its first line.
 func startProgram(t *testing.T, args ...string) readyReport {
 	t.Helper()
 	read, write := io.Pipe()

@@ -1,6 +1,6 @@
 package main
 
-// Who may not is told so before the body comes: measured on a real connection.
+// Refusals come before the body: measured on a real connection.
 
 import (
 	"bufio"
@@ -156,7 +156,7 @@ func TestRefusalReachesOrdinaryClients(t *testing.T) {
 	}
 }
 
-// endlessBody is a body without end.
+// endlessBody is a body that never ends.
 type endlessBody struct{}
 
 func (endlessBody) Read(p []byte) (int, error) {
@@ -213,7 +213,7 @@ func guardConfig(c *Config) {
 
 // TestForeignPages sends what browsers send for foreign pages and for our own.
 func TestForeignPages(t *testing.T) {
-	const let = 422 // as an empty object is no task
+	const let = 422 // the guard lets it pass, but an empty object is not a task
 	svc := newTestService(t, serviceTest{config: guardConfig})
 	loopback := newGuardedServer(t, newOrchestrationAPI(svc, nil), "127.0.0.1:0")
 	wide := newGuardedServer(t, newOrchestrationAPI(svc, nil), "0.0.0.0:0")
@@ -238,7 +238,7 @@ func TestForeignPages(t *testing.T) {
 		{"", "http://[::1]:3000", let, let},
 		{"", "http://steps.test", let, let},
 		{"evil.example", "", 421, let},
-		{"evil.example:8080", "http://evil.example:8080", 421, let}, // its name was made to point here
+		{"evil.example:8080", "http://evil.example:8080", 421, let}, // the name was made to resolve to this host
 		{"evil.example", "http://other.example", 400, 400},
 		{"localhost", "", let, let},
 		{"LOCALHOST.:1", "", let, let},
@@ -497,7 +497,7 @@ func secretsInConfigShow(t *testing.T, texts map[string]string, leaks func(what,
 		}
 		leaks("config show -o "+output, out)
 	}
-	for path := range texts { // what is wrong with a value is told without it
+	for path := range texts { // problems are reported without the value
 		broken := map[string]string{configKeyAt(path).envName(): "\x01{" + plantedSecret(path) + "@\x00"}
 		out, err := runConfig(broken, "show")
 		leaks("config show with a broken "+path, fmt.Sprint(out, err))

@@ -157,7 +157,7 @@ func (s *creator) admit(c *change, by *creation, mayRead bool) error {
 	}
 	if n := s.engine.queuedLocked(); n >= s.cfg.Engine.MaxQueued {
 		return &failure{kind: backpressure, retryAfter: outcomeRetryEvery,
-			message: fmt.Sprintf("%d steps wait to run already", n)}
+			message: fmt.Sprintf("%d steps already wait to run", n)}
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ type submitted struct {
 // is durable.
 func (s *creator) submit(ctx context.Context, b *submission) (*submitted, error) {
 	if s.draining.Load() {
-		return nil, failf(unavailable, "the service is shutting down: no new task is taken")
+		return nil, failf(unavailable, "the service is shutting down: new tasks are refused")
 	}
 	earlier, flight, err := s.store.beginRequest(b.request)
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
-// The bodies of requests, read and checked.
+// Tests of creating tasks: reading requests, repeated requests, and waiting for
+// tasks.
 
 import (
 	"bufio"
@@ -33,8 +34,8 @@ func (s *service) createTask(ctx context.Context, q *taskRequest, mayRead bool) 
 	return done.task, nil
 }
 
-// FuzzRequests reads any JSON as a creation payload and as a step action: both
-// accept it or say why not, and what is accepted can be journaled and read again.
+// FuzzRequests reads any JSON as a creation payload and as a step action. Both
+// accept it or say why not, and an accepted one can be journaled and read back.
 func FuzzRequests(f *testing.F) {
 	for _, body := range []string{
 		`{"name":"n","namespace":null,"context":{"a":[1.50]},"tags":["x","\u00e9"],"priority":1e400}`,
@@ -60,7 +61,7 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// acceptable is whether a body was accepted; if not, the refusal must say why.
+// acceptable reports whether a body was accepted. A refusal must say why.
 func acceptable(t *testing.T, err error) bool {
 	t.Helper()
 	if err == nil {
@@ -120,7 +121,7 @@ func checkRoundTrip(t *testing.T, r *record) {
 
 // Tests of the Idempotency-Key header.
 
-// checkRequestIndex holds the index of repeated requests against the tasks.
+// checkRequestIndex compares the index of repeated requests with the tasks.
 func checkRequestIndex(t testing.TB, s *store) {
 	t.Helper()
 	again := newRequestIndex()
@@ -145,7 +146,7 @@ func checkRequestIndex(t testing.TB, s *store) {
 	}
 }
 
-// task is the task in a slot, live or thawed.
+// task returns the task in a slot, whether live or thawed.
 func (sl slot) task(s *store) (*task, error) {
 	if sl.live != nil {
 		return sl.live, nil
@@ -196,7 +197,7 @@ func TestIdempotencyKeyForm(t *testing.T) {
 	}
 }
 
-// submitKeyed creates a task of a template of the namespace t under a key.
+// submitKeyed creates a task under a key, from a template of the namespace t.
 func submitKeyed(ctx context.Context, s *service, subject, key, body string) (*submitted, error) {
 	q, err := parseTaskRequest([]byte(body))
 	if err != nil {
@@ -205,14 +206,15 @@ func submitKeyed(ctx context.Context, s *service, subject, key, body string) (*s
 	return s.tasks.submit(ctx, &submission{taskRequest: q, request: markFor(subject, key, body)})
 }
 
-// markFor is the mark of a creation.
+// markFor returns the mark of a creation.
 func markFor(subject, key, body string) (m requestMark) {
 	m.key = hashOf([]byte(subject), []byte("/v1/tasks"), []byte(key))
 	m.body = hashOf(canonicalJSON(nil, []byte(body)))
 	return m
 }
 
-// mustReplay fails the test unless the key gives the task, replayed or not.
+// mustReplay fails the test unless a submission under the key returns the task,
+// replayed as expected.
 func mustReplay(t *testing.T, s *service, key string, want uuid, replayed bool) uuid {
 	t.Helper()
 	done, err := submitKeyed(t.Context(), s, "", key, manualTask)
@@ -225,8 +227,8 @@ func mustReplay(t *testing.T, s *service, key string, want uuid, replayed bool) 
 	return done.task.id
 }
 
-// TestIdempotencyKeysSurviveRestarts has keys in the journal, in the snapshot,
-// and of tasks that are live and that have ended.
+// TestIdempotencyKeysSurviveRestarts restarts with keys in the journal and in the
+// snapshot, of live and of ended tasks.
 func TestIdempotencyKeysSurviveRestarts(t *testing.T) {
 	t.Parallel()
 	clock := newVirtualClock(testStart)
@@ -260,8 +262,8 @@ func TestIdempotencyKeysSurviveRestarts(t *testing.T) {
 	closeTestService(t, s)
 }
 
-// TestIdempotencyKeysExpire has them remembered for 24 hours to the microsecond,
-// also by a service that was started meanwhile.
+// TestIdempotencyKeysExpire expects keys to be remembered for exactly 24 hours,
+// also across a restart.
 func TestIdempotencyKeysExpire(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	o := serviceTest{dir: t.TempDir(), templates: "testdata/templates", clock: clock}
@@ -305,8 +307,8 @@ func TestIdempotencyScope(t *testing.T) {
 	}
 }
 
-// TestIdempotencyInFlight has a request repeated while the first one waits: it
-// is refused until that one is answered, and a replay afterwards.
+// TestIdempotencyInFlight repeats a request while the first one waits: the
+// repetition is refused until the first is answered, and a replay afterwards.
 func TestIdempotencyInFlight(t *testing.T) {
 	s := newTestServer(t, serviceTest{templates: "testdata/templates"})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -341,8 +343,8 @@ func TestIdempotencyInFlight(t *testing.T) {
 	}
 }
 
-// TestFlightOfAnotherWorld: the end of a request that began before a reset leaves
-// alone the request that came under its key after it.
+// TestFlightOfAnotherWorld ends a request that began before a reset. A later
+// request with the same key must stay in flight.
 func TestFlightOfAnotherWorld(t *testing.T) {
 	s := newTestService(t, serviceTest{})
 	m := markFor("", "k", manualTask)
@@ -365,8 +367,8 @@ func TestFlightOfAnotherWorld(t *testing.T) {
 	}
 }
 
-// TestRequestIndexOfDroppedTasks: keys of tasks that are kept no longer take no
-// memory until their day is over.
+// TestRequestIndexOfDroppedTasks expects the keys of dropped tasks to leave the
+// index before their 24 hours are over.
 func TestRequestIndexOfDroppedTasks(t *testing.T) {
 	const kept = 100
 	x := newRequestIndex()
@@ -417,7 +419,7 @@ func TestIdempotencyRace(t *testing.T) {
 	}
 }
 
-// TestIdempotencyFailures has requests that failed forgotten.
+// TestIdempotencyFailures expects failed requests not to be remembered.
 func TestIdempotencyFailures(t *testing.T) {
 	s := newTestServer(t, serviceTest{templates: "testdata/templates",
 		config: func(c *Config) { c.Tasks.MaxContextBytes = 100 }})
@@ -439,8 +441,8 @@ func TestIdempotencyFailures(t *testing.T) {
 	}
 }
 
-// TestRequestMarks tells requests apart by who asks, for which route, under
-// which key and with what, and by nothing else.
+// TestRequestMarks expects the mark to depend on caller, route, key and body, and
+// on nothing else.
 func TestRequestMarks(t *testing.T) {
 	mark := func(subject, route, key, body string) requestMark {
 		t.Helper()
@@ -476,7 +478,7 @@ func TestRequestMarks(t *testing.T) {
 	}
 }
 
-// TestRequestIndexMemory measures what a key costs beside its task.
+// TestRequestIndexMemory measures the memory of a key, without that of its task.
 func TestRequestIndexMemory(t *testing.T) {
 	const many, most = 100_000, 150
 	x := newRequestIndex()
@@ -495,10 +497,10 @@ func TestRequestIndexMemory(t *testing.T) {
 	}
 }
 
-// Tests of waiting: whenever a wait begins, it sees what it is for; whatever
-// ends it, nothing of it is left.
+// Tests of waiting: a wait sees its state whenever it begins, and leaves nothing
+// behind however it ends.
 
-// awaitWaiters returns once n wait.
+// awaitWaiters returns once there are n waiters.
 func awaitWaiters(t *testing.T, s *service, n int) {
 	t.Helper()
 	awaitReal(t, fmt.Sprint(n, " waiters"), func() bool { return waiting(s) == n })
@@ -510,7 +512,7 @@ func waiting(s *service) int {
 	return s.store.waiters.count
 }
 
-// wantNobody fails the test if anything of a wait is left.
+// wantNobody fails the test if a waiter is left.
 func wantNobody(t *testing.T, s *service) {
 	t.Helper()
 	s.store.mu.Lock()
@@ -520,7 +522,7 @@ func wantNobody(t *testing.T, s *service) {
 	}
 }
 
-// awaitedMove is a transition of a task, and what it takes to come there.
+// awaitedMove is a transition of a task, and how to cause it.
 type awaitedMove struct {
 	name     string
 	template string
@@ -576,7 +578,7 @@ func (m *awaitedMove) service(t *testing.T) (*service, *task) {
 	return s, v
 }
 
-// stateOf is the set of the states that a word stands for.
+// stateOf returns the states that a word of the API means.
 func stateOf(t *testing.T, word string) stateSet {
 	t.Helper()
 	if word == "terminal" {
@@ -589,7 +591,7 @@ func stateOf(t *testing.T, word string) stateSet {
 	return setOf(s)
 }
 
-// words are what a wait may ask for to be told of the move.
+// words returns the states to wait for that the move reaches.
 func (m *awaitedMove) words() []string {
 	s, _ := parseTaskState(m.to)
 	if terminalStates.has(s) {
@@ -598,8 +600,8 @@ func (m *awaitedMove) words() []string {
 	return []string{m.to}
 }
 
-// TestWaitBefore begins the wait before each transition, for where it leads and
-// for what it passes through.
+// TestWaitBefore begins to wait before each transition, for the state it leads to
+// and those it passes through.
 func TestWaitBefore(t *testing.T) {
 	t.Parallel()
 	for _, m := range moves {
@@ -624,7 +626,7 @@ func TestWaitBefore(t *testing.T) {
 	}
 }
 
-// wantTold takes what the waiter was told, without waiting for it.
+// wantTold fails the test unless the waiter is done and found the state.
 func wantTold(t *testing.T, s *service, n *waiter, state string) {
 	t.Helper()
 	got, end, err := s.tasks.waitOut(t.Context(), n, 0)
@@ -636,7 +638,7 @@ func wantTold(t *testing.T, s *service, n *waiter, state string) {
 	}
 }
 
-// TestWaitAfter begins it after the transition, and again when it is repeated.
+// TestWaitAfter begins to wait after the transition, and once more.
 func TestWaitAfter(t *testing.T) {
 	t.Parallel()
 	for _, m := range moves {
@@ -657,7 +659,7 @@ func TestWaitAfter(t *testing.T) {
 	}
 }
 
-// TestWaitWhile has waits and the transition race for the lock.
+// TestWaitWhile runs waits and the transition at the same time.
 func TestWaitWhile(t *testing.T) {
 	t.Parallel()
 	for _, m := range moves {
@@ -683,7 +685,7 @@ func TestWaitWhile(t *testing.T) {
 	}
 }
 
-// TestWaiters walks the registry alone through every state.
+// TestWaiters tests the registry of waiters alone, with every pair of states.
 func TestWaiters(t *testing.T) {
 	id := uuid{1}
 	for to := range taskStates {
@@ -714,7 +716,7 @@ func TestWaiters(t *testing.T) {
 	}
 }
 
-// TestWaitersOfOneTask lets some go and others stay.
+// TestWaitersOfOneTask releases some waiters of a task and keeps others.
 func TestWaitersOfOneTask(t *testing.T) {
 	var w waiters
 	id := uuid{1}
@@ -745,7 +747,8 @@ func TestWaitersOfOneTask(t *testing.T) {
 	}
 }
 
-// TestWaitOfOneThatEndsOtherwise is answered when the state can never come.
+// TestWaitOfOneThatEndsOtherwise expects a wait to end once its state cannot be
+// reached any more.
 func TestWaitOfOneThatEndsOtherwise(t *testing.T) {
 	m := moves[0]
 	s, v := m.service(t)
@@ -764,7 +767,7 @@ func TestWaitOfOneThatEndsOtherwise(t *testing.T) {
 	}
 }
 
-// TestWaitOfADroppedTask: what nobody can bring to its end any more is not waited for.
+// TestWaitOfADroppedTask expects a wait to end when its task is dropped.
 func TestWaitOfADroppedTask(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, config: retaining(1), extra: append(storyTemplates, staleErrorTemplate())})
@@ -801,7 +804,7 @@ func TestWaitLimit(t *testing.T) {
 	})
 }
 
-// TestWaitOfAClientThatIsGone ends with its request.
+// TestWaitOfAClientThatIsGone expects a wait to end with its request.
 func TestWaitOfAClientThatIsGone(t *testing.T) {
 	s, v := moves[0].service(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -818,7 +821,8 @@ func TestWaitOfAClientThatIsGone(t *testing.T) {
 	wantNobody(t, s)
 }
 
-// TestWaitAtShutdown is answered at once, with what is, and so are later ones.
+// TestWaitAtShutdown expects a wait to be answered with the present state when the
+// shutdown begins, and later ones at once.
 func TestWaitAtShutdown(t *testing.T) {
 	s, v := moves[0].service(t)
 	ended := make(chan waitEnd)
@@ -843,7 +847,7 @@ func TestWaitAtShutdown(t *testing.T) {
 	wantNobody(t, s)
 }
 
-// TestWaitIsDurable answers a waiter when the end is on disk, not before.
+// TestWaitIsDurable expects a waiter to be answered only once the end is on disk.
 func TestWaitIsDurable(t *testing.T) {
 	s := newTestService(t, serviceTest{dir: t.TempDir(),
 		extra: []string{testTemplate("one", stepSpec{name: "a", callable: "Outside"})}})
@@ -874,7 +878,7 @@ func TestWaitIsDurable(t *testing.T) {
 	}
 }
 
-// TestWaitOutlivesDeadlines has a server whose deadlines are shorter than a wait.
+// TestWaitOutlivesDeadlines waits longer than the server's deadlines.
 func TestWaitOutlivesDeadlines(t *testing.T) {
 	t.Parallel()
 	s, v := moves[0].service(t)
@@ -898,7 +902,7 @@ func TestWaitOutlivesDeadlines(t *testing.T) {
 	}
 }
 
-// TestWaitOfALostConnection leaves nothing behind.
+// TestWaitOfALostConnection expects no waiter to be left when connections break.
 func TestWaitOfALostConnection(t *testing.T) {
 	s := newTestServer(t, serviceTest{templates: "testdata/templates"})
 	id := s.create(manualTask)
@@ -926,8 +930,8 @@ func TestWaitOfALostConnection(t *testing.T) {
 	})
 }
 
-// TestManyWaiters has 10,000 wait for a hundred tasks, unevenly, and lets all of them
-// go in each way there is.
+// TestManyWaiters releases 10,000 waiters, spread unevenly over a hundred tasks,
+// in each possible way.
 func TestManyWaiters(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -980,7 +984,7 @@ func TestManyWaiters(t *testing.T) {
 	}
 }
 
-// TestWaiterMemory measures what a waiter costs beside its request.
+// TestWaiterMemory measures the memory of a waiter, without that of its request.
 func TestWaiterMemory(t *testing.T) {
 	const many, most = 10_000, 400
 	var w waiters
@@ -1004,7 +1008,8 @@ func heapBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestTransitionsWithoutWaiters allocate nothing for those who do not wait.
+// TestTransitionsWithoutWaiters expects transitions of tasks without waiters to
+// allocate nothing.
 func TestTransitionsWithoutWaiters(t *testing.T) {
 	var w waiters
 	for _, others := range []int{0, 1} {
@@ -1022,8 +1027,8 @@ func TestTransitionsWithoutWaiters(t *testing.T) {
 	}
 }
 
-// TestWaitStress creates, waits, acts and cancels at once: each waiter must see
-// its end.
+// TestWaitStress creates, awaits, changes and cancels tasks at the same time.
+// Every wait must end.
 func TestWaitStress(t *testing.T) {
 	t.Parallel()
 	s := newTestService(t, serviceTest{dir: t.TempDir(), config: func(c *Config) { c.Store.Sync = "never" }, extra: []string{
@@ -1046,8 +1051,8 @@ func TestWaitStress(t *testing.T) {
 	wantNobody(t, s)
 }
 
-// stressOne creates a task, waits for it in three ways and ends it, if nothing
-// else does.
+// stressOne creates a task, waits for it in three ways, and ends it unless it has
+// ended.
 func stressOne(t *testing.T, s *service, name string, i int) {
 	body := fmt.Sprintf(`{"namespace":"t","name":%q}`, name)
 	q, err := parseTaskRequest([]byte(body))

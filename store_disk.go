@@ -242,9 +242,11 @@ func (osDisk) lock(name string) (io.Closer, error) {
 	return &storeLock{f}, nil
 }
 
-// Close releases the lock and removes the pid.
+// Close releases the lock and removes the pid. Closing the file alone would leave the
+// lock to a child that has been forked and not yet closed its copy.
 func (l *storeLock) Close() error {
 	l.file.Truncate(0)
+	fileCall(l.file, "flock", func(fd int) error { return syscall.Flock(fd, syscall.LOCK_UN) })
 	return l.file.Close()
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -72,4 +73,25 @@ func TestStoreDirectoryIsAFile(t *testing.T) {
 	if _, err := openJournal(o, &gathered{}); err == nil || !strings.Contains(err.Error(), o.dir) {
 		t.Errorf("open: got %v; want an error naming %s", err, o.dir)
 	}
+}
+
+// TestLockIsReleasedBesideACopy closes a lock while a copy of its file is open, as in a
+// child between fork and exec.
+func TestLockIsReleasedBesideACopy(t *testing.T) {
+	name := filepath.Join(t.TempDir(), lockName)
+	held, err := osDisk{}.lock(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied, err := syscall.Dup(int(held.(*storeLock).file.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(copied)
+	held.Close()
+	again, err := osDisk{}.lock(name)
+	if err != nil {
+		t.Fatalf("got %v; want the lock", err)
+	}
+	again.Close()
 }

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// registryOf makes a registry of templates without steps from their full names.
+// registryOf returns a registry of templates without steps, given by their full
+// names.
 func registryOf(t *testing.T, names ...string) *registry {
 	t.Helper()
 	var templates []*template
@@ -215,7 +216,7 @@ func TestParseSemver(t *testing.T) {
 	}
 }
 
-// TestSemverPrecedence compares each version with each; equal ones share a row.
+// TestSemverPrecedence compares every pair of versions; equal ones share a row.
 func TestSemverPrecedence(t *testing.T) {
 	ascending := [][]string{
 		{"0.0.1"}, {"0.1.0"}, {"0.9.10"}, {"0.10.9"}, {"1.0.0-0"}, {"1.0.0-2"}, {"1.0.0-10", "1.0.0-10+a"},
@@ -357,7 +358,7 @@ func TestLoadTemplatesListsEveryProblem(t *testing.T) {
 	}
 }
 
-// TestDemoTemplates checks what the documentation promises of the demo templates.
+// TestDemoTemplates checks what the documentation says about the demo templates.
 func TestDemoTemplates(t *testing.T) {
 	builtins := "builtin:noop builtin:echo builtin:sleep builtin:fail builtin:flaky builtin:sum " +
 		"builtin:decide builtin:batch builtin:tally"
@@ -439,7 +440,7 @@ func mustParseTemplate(t *testing.T, data string) *template {
 	return mustResolveTemplate(t, data, "json", "")
 }
 
-// mustResolveTemplate fails the test unless data is accepted.
+// mustResolveTemplate reads a template and fails the test if it is refused.
 func mustResolveTemplate(t *testing.T, data, format, env string) *template {
 	t.Helper()
 	parsed, problems, _ := parseTemplate("", []byte(data), format, env, nil)
@@ -1015,7 +1016,7 @@ func TestTemplateFieldsOfAnotherCase(t *testing.T) {
 	if got.fullName() != "default.t@1.0.0" || s.name != "a" || s.callable != "builtin:noop" || s.method != "" ||
 		s.timeoutSeconds != 30 || s.retry != (retryPolicy{true, 3, backoffExponential, 1000, 30000}) ||
 		got.lifecycle.StalenessAction != "" {
-		t.Errorf("got %+v with lifecycle %+v; want nothing of the fields of another case", got, got.lifecycle)
+		t.Errorf("got %+v with lifecycle %+v; want none of the fields in another letter case", got, got.lifecycle)
 	}
 }
 

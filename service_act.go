@@ -123,7 +123,8 @@ func (o *operator) allowsLocked(t *task, i int, q *stepRequest) error {
 		return failf(invalidTransition, "cannot %s step %q: its task is %s", q.action, name, t.state)
 	}
 	refused := func(to stepState) error {
-		return failf(invalidTransition, "cannot %s step %q: no transition from %s to %s", q.action, name, s.state, to)
+		return failf(invalidTransition, "cannot %s step %q: no transition from %s to %s",
+			q.action, name, s.state, to)
 	}
 	if q.action == actionFail {
 		if s.state != stepEnqueued && s.state != stepInProgress {
@@ -182,8 +183,8 @@ func newStepRequestParser(body []byte) stepRequestParser {
 
 // actorFields holds the member that names who acts, by action.
 var actorFields = [stepActions]string{
-	actionReset: "reset_by", actionResolve: "resolved_by", actionComplete: "completed_by", actionFail: "failed_by",
-	actionCancel: "cancelled_by",
+	actionReset: "reset_by", actionResolve: "resolved_by", actionComplete: "completed_by",
+	actionFail: "failed_by", actionCancel: "cancelled_by",
 }
 
 func (p *stepRequestParser) parse() *stepRequest {
@@ -298,7 +299,8 @@ func (o *operator) adjust(
 	ctx context.Context, taskID, stepID uuid, by *adjustment, subject string,
 ) (*task, int, error) {
 	if limit := o.cfg.Tasks.MaxContextBytes; int64(len(by.inputs)) > limit {
-		return nil, 0, failf(tooLarge, "the inputs have %d bytes, more than the %d allowed", len(by.inputs), limit)
+		return nil, 0, failf(tooLarge, "the inputs have %d bytes, more than the %d allowed",
+			len(by.inputs), limit)
 	}
 	return o.changeStep(ctx, taskID, stepID, func(_ *change, t *task, i int) (*record, error) {
 		if err := t.allowsAdjustment(i, by); err != nil {
@@ -427,7 +429,8 @@ func (a *outsideActors) answer(ctx context.Context, stepID uuid, q *leaseAnswer)
 		if err != nil {
 			return err
 		}
-		v, after = t.bareStepView(taken.step, c.now), t.steps[taken.step] // a copy of the task would cost far more
+		// A copy of the task would cost far more.
+		v, after = t.bareStepView(taken.step, c.now), t.steps[taken.step]
 		return nil
 	})
 	if err != nil {

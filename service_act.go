@@ -265,9 +265,7 @@ func (p *stepRequestParser) stepError(q *stepRequest) {
 		case key == "error_type":
 			q.err.errorType = p.text("error.error_type", value, 1, maxNameLength)
 		case key == "retryable":
-			if q.err.retryable = string(value) == "true"; !q.err.retryable && string(value) != "false" {
-				p.complain("error.retryable", "must be true or false")
-			}
+			q.err.retryable = p.flag("error.retryable", value)
 		case key == "status_code":
 			n, ok := jsonInt(value)
 			if q.err.statusCode = int(n); !ok || n < 0 || n > math.MaxUint16 { // clients read 16 bits
@@ -355,7 +353,7 @@ type outsideActors struct {
 
 // claim hands steps to the caller under leases, once these are durable. If there
 // is nothing to claim, it waits for as long as the request says.
-func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claim, error) {
+func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claimedStep, error) {
 	if a.draining.Load() {
 		return nil, failf(unavailable, "the service is shutting down: no steps can be claimed")
 	}

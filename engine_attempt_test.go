@@ -187,9 +187,9 @@ func wantFreeSlots(t *testing.T, s *service) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	e, c := s.engine, &s.cfg.Worker
-	if e.slots != c.Concurrency || e.webSlots != c.HTTPConcurrency || len(e.running) != 0 {
+	if e.local.free != c.Concurrency || e.web.free != c.HTTPConcurrency || len(e.running) != 0 {
 		t.Errorf("got %d and %d free slots and %d running; want %d, %d and 0",
-			e.slots, e.webSlots, len(e.running), c.Concurrency, c.HTTPConcurrency)
+			e.local.free, e.web.free, len(e.running), c.Concurrency, c.HTTPConcurrency)
 	}
 }
 

@@ -116,7 +116,7 @@ func TestExplainCauses(t *testing.T) {
 			for i, w := range want {
 				e := x.Steps[i]
 				words := strings.SplitN(w, " ", 3)
-				if e.Name != words[0] || e.Cause != words[1] || !strings.Contains(e.Message, words[2]) {
+				if e.Name != words[0] || string(e.Cause) != words[1] || !strings.Contains(e.Message, words[2]) {
 					t.Errorf("got %s %s %s; want %s", e.Name, e.Cause, e.Message, w)
 				}
 			}
@@ -167,7 +167,7 @@ func causeIsTrue(s *service, v *task, i int, e *stepExplanation) bool {
 	}
 	state, stopped := v.steps[i].state, v.state == taskBlockedByFailures || v.state == taskError
 	outside := s.handlers.resolve(v.def(i).callable).kind == outsideActor
-	switch e.cause {
+	switch e.Cause {
 	case causeFailed:
 		return state == stepInError
 	case causeRunning:

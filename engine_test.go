@@ -79,7 +79,7 @@ func computing(s *service) bool {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	waits := map[*step]bool{}
-	for _, it := range slices.Concat(s.engine.local.items, s.engine.http.items) {
+	for _, it := range slices.Concat(s.engine.local.ready.items, s.engine.web.ready.items) {
 		waits[&it.task.steps[it.step]] = true
 	}
 	for _, sl := range s.store.slots {
@@ -439,7 +439,7 @@ type randomWorld struct {
 	s     *service
 	tasks []uuid
 	acted map[uuid]int    // operator actions that were taken, by step
-	held  []claim         // what was claimed, whatever became of it
+	held  []claimedStep   // what was claimed, whatever became of it
 	keyed map[string]uuid // tasks by the Idempotency-Key and body that made them
 	did   []string        // for the report of a failure
 }
@@ -775,8 +775,8 @@ func (l *randomWorld) checkSlots() {
 	e := l.s.engine
 	e.store.mu.Lock()
 	defer e.store.mu.Unlock()
-	if e.slots+len(e.running) != l.s.cfg.Worker.Concurrency {
-		l.t.Errorf("got %d free slots beside %d attempts; want %d together", e.slots, len(e.running), l.s.cfg.Worker.Concurrency)
+	if e.local.free+len(e.running) != l.s.cfg.Worker.Concurrency {
+		l.t.Errorf("got %d free slots beside %d attempts; want %d together", e.local.free, len(e.running), l.s.cfg.Worker.Concurrency)
 	}
 	inProgress, held := 0, 0
 	for pos, sl := range e.store.slots {
@@ -801,7 +801,7 @@ func (l *randomWorld) checkSlots() {
 				if outside && sl.live.runnable(i) && e.outside.waiting.steps[runKey{sl.live.id, i}] == nil {
 					l.t.Errorf("task %d step %d could be claimed and is forgotten", pos, i)
 				}
-				if !outside && sl.live.runnable(i) && e.slots > 0 {
+				if !outside && sl.live.runnable(i) && e.local.free > 0 {
 					l.t.Errorf("task %d step %d could start and does not", pos, i)
 				}
 			}

@@ -184,6 +184,21 @@ func TestReset(t *testing.T) {
 	}
 }
 
+// TestResetEndsWaits checks that a request that waits for a task is told of a reset.
+func TestResetEndsWaits(t *testing.T) {
+	t.Parallel()
+	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("out", stepSpec{name: "a", callable: "Outside"})}})
+	id := s.create(`{"namespace":"t","name":"out"}`)
+	answers := make(chan *answer)
+	go func() { answers <- s.do("GET", "/v1/tasks/"+id+"?wait=terminal&timeout=1m", "") }()
+	awaitWaiters(t, s.world.service(), 1)
+	s.do("POST", "/_stepwell/reset", "").want(204)
+	a := (<-answers).want(200)
+	if end := a.header.Get("X-Stepwell-Wait"); end != "reset" {
+		t.Errorf("got %q; want reset", end)
+	}
+}
+
 // TestResetUnderLoad checks that what runs or waits during a reset changes nothing after
 // it. The handlers answer just when they are cut off.
 func TestResetUnderLoad(t *testing.T) {

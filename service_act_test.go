@@ -564,7 +564,7 @@ func TestLongPollEnds(t *testing.T) {
 		t.Errorf("claimed %+v", got)
 	}
 	ctx, leave := context.WithCancel(t.Context())
-	done := make(chan claims, 1)
+	done := make(chan claimResult, 1)
 	q := &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Minute, wait: time.Hour, worker: "w"}
 	go func() { done <- s.svc.engine.claim(ctx, q) }()
 	s.awaitClaimers(1)
@@ -735,7 +735,7 @@ func TestLeaseOfADroppedTask(t *testing.T) {
 func TestAnswersOfDroppedTasks(t *testing.T) {
 	t.Parallel()
 	svc := newTestService(t, serviceTest{config: retaining(1), extra: claimTemplates, dir: t.TempDir()})
-	var given []claim
+	var given []claimedStep
 	for range 64 {
 		mustCreate(t, svc, "one")
 		q := &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Minute, worker: "w"}

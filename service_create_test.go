@@ -903,7 +903,7 @@ func TestManyWaiters(t *testing.T) {
 		err     error
 	}{
 		{"their clients go", func(cancel func()) { cancel() }, "", context.Canceled},
-		{"a reset", func(func()) { s.store.releaseWaiters(waitReset) }, waitReset, nil},
+		{"a reset", func(func()) { s.store.locked(func() { s.store.waiters.releaseAll(waitReset) }) }, waitReset, nil},
 		{"their tasks end", func(func()) {
 			for _, id := range ids {
 				if _, err := s.operator.cancelTask(t.Context(), id, ""); err != nil {

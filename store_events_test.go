@@ -130,7 +130,7 @@ func growWorld(t *testing.T, s *service) {
 	for _, result := range []string{createSteps("split"), createBatches("work", 2)} {
 		for _, c := range mustClaim(t, s) {
 			if c.key.task != id {
-				s.engine.unclaim([]claim{c})
+				s.engine.unclaim([]claimedStep{c})
 				continue
 			}
 			q := &leaseAnswer{verb: completeVerb, hash: hashLease(c.token), outcome: outcome{success: true, result: []byte(result)}}
@@ -144,7 +144,7 @@ func growWorld(t *testing.T, s *service) {
 }
 
 // mustClaim claims every step that can be claimed.
-func mustClaim(t *testing.T, s *service) []claim {
+func mustClaim(t *testing.T, s *service) []claimedStep {
 	t.Helper()
 	got := must(s.outside.claim(t.Context(), &claimRequest{callables: []string{"Outside"}, limit: 100, lease: time.Minute, worker: "w"}))(t)
 	return got

@@ -369,7 +369,7 @@ type errorTypeRow struct {
 // reply or configuration. The first row that fits counts.
 var handlerErrorTypes = []errorTypeRow{
 	{timeoutType, true, "the attempt took longer than timeout_seconds"},
-	{cancelledType, true, "the service stopped the attempt: its task was cancelled, or the service shut down"},
+	{cancelledType, true, "the service stopped the attempt: the task was cancelled or the service shut down"},
 	{workerLostType, true, "the worker was lost: this service crashed, or an actor's lease expired"},
 	{"network_error", true, "no HTTP reply: name, connection, TLS or protocol failed"},
 	{"http_408", true, "HTTP 408 Request Timeout"},
@@ -381,7 +381,7 @@ var handlerErrorTypes = []errorTypeRow{
 	{invalidResultType, false, "the reply is not JSON, or a full outcome with a member of a wrong type"},
 	{invalidOutcomeType, false, "a decision or batchable step decided what its template does not allow"},
 	{resultTooLargeType, false, "the reply is larger than worker.max_result_bytes"},
-	{invalidHandlerType, false, "the callable names an unknown builtin, a malformed URL or an invalid program"},
+	{invalidHandlerType, false, "the callable is an unknown builtin, a malformed URL or an invalid program"},
 	{invalidConfigType, false, "handler.initialization has a member of a wrong type or value"},
 	{"exec_not_allowed", false, "the handler is a program, and worker.allow_exec is off"},
 	{programUnusableType, false, "the program does not exist or cannot be executed"},

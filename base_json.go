@@ -70,6 +70,17 @@ func eachMemberBytes(data []byte, f func(key, value []byte) bool) bool {
 	return w.data != nil
 }
 
+// objectMember returns a member of an object, or nil if there is none.
+func objectMember(object []byte, name string) (found []byte) {
+	eachMember(object, func(key string, value []byte) bool {
+		if key == name {
+			found = value
+		}
+		return found == nil
+	})
+	return found
+}
+
 // eachElement is eachMember for arrays.
 func eachElement(data []byte, f func(value []byte) bool) bool {
 	w := walkJSON(data, '[')
@@ -376,6 +387,18 @@ func appendJSONMember(dst []byte, first int, name, value []byte) []byte {
 	return append(append(append(dst, name...), ':'), value...)
 }
 
+// appendJSONArray appends an array of what f appends for each element.
+func appendJSONArray[E any](b []byte, elements []E, f func(b []byte, e E) []byte) []byte {
+	b = append(b, '[')
+	for i, e := range elements {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = f(b, e)
+	}
+	return append(b, ']')
+}
+
 // Writing objects member by member, for frequent answers. Others use encoding/json.
 
 // jsonObject appends members to an opened object.
@@ -400,14 +423,7 @@ func (o *jsonObject) text(name, value string) {
 
 func (o *jsonObject) texts(name string, values []string) {
 	o.name(name)
-	o.b = append(o.b, '[')
-	for i, v := range values {
-		if i > 0 {
-			o.b = append(o.b, ',')
-		}
-		o.b = appendJSONString(o.b, v)
-	}
-	o.b = append(o.b, ']')
+	o.b = appendJSONArray(o.b, values, appendJSONString)
 }
 
 func (o *jsonObject) number(name string, n int) {
@@ -439,6 +455,12 @@ func (o *jsonObject) id(name string, id uuid) {
 func (o *jsonObject) raw(name string, text []byte) {
 	o.name(name)
 	o.b = append(o.b, text...)
+}
+
+// rawOrNull appends a JSON text as it is, null for none.
+func (o *jsonObject) rawOrNull(name string, text []byte) {
+	o.name(name)
+	o.b = appendOrNull(o.b, text)
 }
 
 // zoned appends a time with its zone, null for none.

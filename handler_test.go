@@ -83,7 +83,7 @@ func errorText(o outcome) string {
 	return o.err.message + " " + string(o.err.context)
 }
 
-// showTarget shows what a target would do.
+// showTarget describes a target in a few words.
 func showTarget(t target) string {
 	switch {
 	case t.builtin != nil && t.builtin.name == "":

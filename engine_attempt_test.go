@@ -21,7 +21,6 @@ import (
 func TestHeldOutcomeHoldsNobodyUp(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	slow(t)
 	clock, disk := newVirtualClock(testStart), newMemDisk()
 	s := newTestService(t, serviceTest{
 		clock: clock, disk: disk, dir: "/data", log: io.Discard,

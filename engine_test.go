@@ -1122,7 +1122,6 @@ func TestManyWaiting(t *testing.T) {
 func TestManySlowHandlers(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	slow(t)
 	const slow, others = 1_000, 200
 	h := newStuckHandler(t, slow)
 	s := newTestServer(t, serviceTest{extra: []string{h.template("slow"), benchTemplate("diamond", "builtin:noop", diamondParents)}})

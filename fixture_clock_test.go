@@ -306,7 +306,6 @@ func slowHandler(t *testing.T) string {
 func TestAdvanceNeverReturnsEarly(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	slow(t)
 	url := slowHandler(t)
 	retry := `{"max_attempts":20,"backoff_base_ms":1000,"max_backoff_ms":4000,"backoff":"exponential"}`
 	s := frozenServer(t, serviceTest{extra: []string{testTemplate("mixed",
@@ -333,7 +332,6 @@ func TestAdvanceNeverReturnsEarly(t *testing.T) {
 func TestIdleAgainstTheStore(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	slow(t)
 	url := slowHandler(t)
 	retry := `{"max_attempts":4,"backoff_base_ms":1000}`
 	s := frozenServer(t, serviceTest{

@@ -342,7 +342,6 @@ func (g *getStorm) end() {
 func TestSameScriptTwoStores(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	slow(t)
 	url := whimHandler(t)
 	var journals, accounts, documents []string
 	for range 2 {
@@ -543,7 +542,6 @@ func newDeterministicWorld(t *testing.T) *service {
 func TestHeldBatch(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	slow(t)
 	url, gates := gatedHandler(t, "a", "b")
 	disk := newMemDisk()
 	s := newTestServer(t, serviceTest{
@@ -637,7 +635,6 @@ func (p *player) stubbed() {
 func TestSameScriptSandboxes(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	slow(t)
 	url := whimHandler(t)
 	alone := newDeterministicServer(t, url, "seed")
 	account := (&player{testServer: alone.testServer, url: url}).play()

@@ -61,14 +61,8 @@ func mustCreate(t *testing.T, s *service, name string, fields ...string) *task {
 	for _, f := range fields {
 		body += "," + f
 	}
-	q, err := parseTaskRequest([]byte(body + "}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	created, err := s.createTask(t.Context(), q, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := must(parseTaskRequest([]byte(body + "}")))(t)
+	created := must(s.createTask(t.Context(), q, true))(t)
 	return created
 }
 
@@ -105,10 +99,7 @@ func computing(s *service) bool {
 func settled(t *testing.T, s *service, id uuid) *task {
 	t.Helper()
 	settle(s)
-	v, err := s.store.view(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(s.store.view(id))(t)
 	return v
 }
 
@@ -140,10 +131,7 @@ func act(t *testing.T, s *service, v *task, step int, q stepRequest) (*task, err
 
 func mustAct(t *testing.T, s *service, v *task, step int, q stepRequest) *task {
 	t.Helper()
-	after, err := act(t, s, v, step, q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := must(act(t, s, v, step, q))(t)
 	return after
 }
 
@@ -342,10 +330,7 @@ func TestCancelTask(t *testing.T) {
 	}})
 	v := mustCreate(t, s, "mixed")
 	wantStates(t, v, "steps_in_process: complete in_progress enqueued pending")
-	after, err := s.operator.cancelTask(t.Context(), v.id, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := must(s.operator.cancelTask(t.Context(), v.id, ""))(t)
 	wantStates(t, after, "cancelled: complete cancelled cancelled cancelled")
 	clock.advance(time.Minute)
 	wantStates(t, settled(t, s, v.id), "cancelled: complete cancelled cancelled cancelled")
@@ -365,10 +350,7 @@ func TestHistoryAndAudit(t *testing.T) {
 	v = mustAct(t, s, v, 0, failAction)
 	v = mustAct(t, s, v, 0, resetAction)
 	v = mustAct(t, s, v, 0, completeAction)
-	h, err := s.history.transitions(v.id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must(s.history.transitions(v.id))(t)
 	var got []string
 	for _, m := range h.Transitions {
 		who := "task"
@@ -395,10 +377,7 @@ func TestHistoryAndAudit(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got history\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	audit, err := s.history.audit(v.id, v.stepID(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	audit := must(s.history.audit(v.id, v.stepID(0)))(t)
 	var entries []string
 	for _, a := range audit {
 		entries = append(entries, fmt.Sprint(a.Action, " ", a.FromState, " ", a.ToState, " ", a.Success))
@@ -764,10 +743,7 @@ func (l *randomWorld) ended() map[int]string {
 
 func (l *randomWorld) view(id uuid) *task {
 	l.t.Helper()
-	v, err := l.s.store.view(id)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	v := must(l.s.store.view(id))(l.t)
 	return v
 }
 
@@ -779,10 +755,7 @@ func (l *randomWorld) check() {
 	for _, id := range l.tasks {
 		v := l.view(id)
 		checkFigures(l.t, v, l.clock.now())
-		x, err := l.s.engine.explain(id)
-		if err != nil {
-			l.t.Fatal(err)
-		}
+		x := must(l.s.engine.explain(id))(l.t)
 		checkExplanation(l.t, l.s, x)
 		law := &lawful{t: l.t, ended: map[int]int{}, late: map[int]int{}}
 		if _, err := l.s.store.viewObserved(id, law); err != nil {
@@ -1120,7 +1093,6 @@ func TestManyWaiting(t *testing.T) {
 // TestManySlowHandlers lets a thousand HTTP handlers wait: other tasks end meanwhile,
 // and theirs when the handlers answer.
 func TestManySlowHandlers(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	const slow, others = 1_000, 200
 	h := newStuckHandler(t, slow)

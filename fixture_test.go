@@ -34,13 +34,10 @@ func newFixtureServer(t testing.TB, o serviceTest) *fixtureServer {
 	handlers, registry := loadTestWork(t, cfg, log, o.extra)
 	rc := newRealClock()
 	t.Cleanup(rc.stop)
-	w, err := openWorld("", serviceOptions{
+	w := must(openWorld("", serviceOptions{
 		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, rc, log), clock: rc, registry: registry, handlers: handlers,
 		deterministic: cfg.Fixture.DeterministicIDs,
-	}, &gates{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, &gates{}))(t)
 	t.Cleanup(func() { closeTestWorld(t, w) })
 	h := httptest.NewServer(&w.gates.orchestration)
 	t.Cleanup(h.Close)
@@ -173,7 +170,7 @@ func (s *fixtureServer) wantEmpty(virgin []string) {
 
 // TestReset checks that a reset leaves nothing.
 func TestReset(t *testing.T) {
-	s := newFixtureServer(t, serviceTest{extra: []string{sleepTemplate("hour", "1h"),
+	s := newFixtureServer(t, serviceTest{extra: []string{sleepTemplate("hour", time.Hour),
 		testTemplate("fail", stepSpec{name: "a", callable: "builtin:fail"})}})
 	virgin := metricLines(string(s.do("GET", "/metrics", "").body))
 	for range 2 {
@@ -205,7 +202,6 @@ func TestResetEndsWaits(t *testing.T) {
 // TestResetUnderLoad checks that what runs or waits during a reset changes nothing after
 // it. The handlers answer just when they are cut off.
 func TestResetUnderLoad(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	tasks := size(3_000, 10_000)
 	var calls, ends atomic.Int64
@@ -221,7 +217,7 @@ func TestResetUnderLoad(t *testing.T) {
 	t.Cleanup(handler.Close)
 	s := newFixtureServer(t, serviceTest{
 		config: func(c *Config) { c.Worker.HTTPConcurrency, c.Worker.Concurrency = 100, 20_000 },
-		extra: []string{sleepTemplate("wait", "1s"), testTemplate("call", stepSpec{name: "a", callable: handler.URL, timeout: 60},
+		extra: []string{sleepTemplate("wait", time.Second), testTemplate("call", stepSpec{name: "a", callable: handler.URL, timeout: 60},
 			stepSpec{name: "b", callable: "builtin:noop", after: []string{"a"}}),
 			testTemplate("retry", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`,
 				retry: `{"max_attempts":9,"backoff_base_ms":1000}`})},
@@ -356,10 +352,7 @@ func TestPutState(t *testing.T) {
 func wantStoreFiles(t *testing.T, dir string) {
 	t.Helper()
 	own := []string{lockName, journalName, journalOldName, snapshotName}
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must(os.ReadDir(dir))(t)
 	for _, f := range list {
 		if !slices.Contains(own, f.Name()) {
 			t.Errorf("%s is left", filepath.Join(dir, f.Name()))

@@ -136,7 +136,7 @@ func (c *roleWebConfig) enabled(rows []route) []route {
 // servedRoute is a row with the rules by which a surface serves it.
 type servedRoute struct {
 	route
-	controls bool  // controls the service: a caller needs every permission, and credentials that are valid in real time
+	controls bool  // controls the service: takes every permission, and credentials valid in real time
 	maxBody  int64 // bytes; 0 for the surface's limit
 }
 

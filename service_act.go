@@ -553,7 +553,7 @@ func (p *pastLease) stepMoved(t *task, i int, _, to stepState, _ instant) {
 func (o *operator) cancelTask(ctx context.Context, id uuid, subject string) (*task, error) {
 	return o.changeTask(ctx, id, func(_ *change, t *task) (*record, error) {
 		if _, ok := t.state.next(taskCancel); !ok {
-			return nil, failf(invalidTransition, "cannot cancel task %s: it is already %s", id, t.state)
+			return nil, failf(invalidTransition, "cannot cancel task %s: it is %s already", id, t.state)
 		}
 		return &record{kind: recCancelled, step: -1, subject: subject}, nil
 	})

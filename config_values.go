@@ -568,7 +568,7 @@ func checkFixtureListeners(c *Config, _ *provenance) error {
 // checkFixtureData protects a data directory from a reset.
 func checkFixtureData(c *Config, p *provenance) error {
 	if c.Fixture.Enabled && !c.Fixture.AllowData && p.of("store.path").kind == fromFlag {
-		return errors.New("fixture mode keeps state in memory; fixture.allow_data lets it use, and empty, the directory of --data")
+		return errors.New("fixture mode keeps state in memory; set fixture.allow_data to let it use and empty the directory of --data")
 	}
 	return nil
 }

@@ -140,7 +140,7 @@ func runDecide(a *attempt) (outcome, time.Duration) {
 	if c.problem != "" {
 		return c.invalidConfig(), 0
 	}
-	if list := objectMember(branches, valueText(objectMember(a.inputs, field))); branches != nil && list != nil {
+	if list := objectMember(branches, valueText(objectMember(a.inputs, field))); list != nil {
 		chosen = list
 	}
 	if chosen == nil {
@@ -175,7 +175,8 @@ func runBatch(a *attempt) (outcome, time.Duration) {
 	}
 	n := (total + size - 1) / size
 	if n > maxInstances {
-		return typedFailure(invalidConfigType, "%d items make %d batches of %d, more than %d", total, n, size, maxInstances), 0
+		return typedFailure(invalidConfigType, "%d items make %d batches of %d, more than %d",
+			total, n, size, maxInstances), 0
 	}
 	b := []byte(`{"batch_processing_outcome":{"type":"create_batches",`)
 	if worker != "" {

@@ -8,10 +8,7 @@ import (
 // runBuiltin runs a builtin on an attempt as the engine would.
 func runBuiltin(t *testing.T, name string, a *attempt) (outcome, time.Duration) {
 	t.Helper()
-	b, err := findBuiltin(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must(findBuiltin(name))(t)
 	return b.run(a)
 }
 

@@ -91,20 +91,14 @@ func startHangingChild(address string, away bool) {
 // thisProgram returns the callable that runs this binary.
 func thisProgram(t *testing.T) string {
 	t.Helper()
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must(os.Executable())(t)
 	return "exec:" + path
 }
 
 // programAttempt returns an attempt that makes this binary perform an action.
 func programAttempt(t *testing.T, do ...string) *attempt {
 	t.Helper()
-	config, err := json.Marshal(map[string]any{"args": handlerProgramArgs(do...)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must(json.Marshal(map[string]any{"args": handlerProgramArgs(do...)}))(t)
 	return newTestAttempt(string(config))
 }
 
@@ -234,9 +228,7 @@ func TestExecLooksForPrograms(t *testing.T) {
 	first, second := t.TempDir(), t.TempDir()
 	write := func(dir, name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(path, []byte(text), mode))
 		return path
 	}
 	tool := write(second, "tool", "no format", 0o755)
@@ -358,10 +350,7 @@ type peers struct {
 }
 
 func newPeers(t *testing.T) *peers {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { l.Close() })
 	return &peers{t, l}
 }
@@ -424,9 +413,7 @@ func TestExecLeavesNoZombie(t *testing.T) {
 	for _, code := range []string{"0", "1"} {
 		p := h.programs.command(t.Context(), strings.TrimPrefix(thisProgram(t), "exec:"),
 			handlerProgramArgs("say", "1", "", code))
-		if err := p.cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, p.cmd.Start())
 		p.wait()
 		if err := syscall.Kill(p.cmd.Process.Pid, 0); err != syscall.ESRCH {
 			t.Errorf("exit %s: the process is still known: %v", code, err)

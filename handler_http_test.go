@@ -187,10 +187,7 @@ func TestHTTPReadsNoMoreThanTheLimit(t *testing.T) {
 }
 
 func TestHTTPNetworkErrors(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	closed.Close()
 	cut := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()

@@ -108,10 +108,10 @@ func (p *actorReader) names(key string, longest int) (names []string) {
 }
 
 // claimsView lists claimed steps: the envelope of each, and its lease.
-type claimsView []claim
+type claimsView []claimedStep
 
 func (v claimsView) appendJSON(b []byte) []byte {
-	return appendJSONArray(b, v, func(b []byte, c claim) []byte {
+	return appendJSONArray(b, v, func(b []byte, c claimedStep) []byte {
 		b = c.attempt.envelope(b)
 		b = appendJSONString(append(b[:len(b)-1], `,"callable":`...), c.callable)
 		b = append(b, `,"lease":"`...)

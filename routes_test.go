@@ -145,10 +145,7 @@ type tokenMaker struct {
 }
 
 func (k tokenMaker) with(permissions ...string) string {
-	list, err := json.Marshal(append([]string{}, permissions...))
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	list := must(json.Marshal(append([]string{}, permissions...)))(k.t)
 	if k.made[string(list)] == "" {
 		k.made[string(list)] = "Authorization: Bearer " + rs256(k.t, claimsWith("permissions", string(list)))
 	}
@@ -591,10 +588,7 @@ func TestStarting(t *testing.T) {
 	v := &serving{cfg: testConfig(t, serviceTest{}), clock: newRealClock()}
 	t.Cleanup(v.clock.stop)
 	v.cfg.Orchestration.Web.Listen, v.cfg.Worker.Web.Listen = "127.0.0.1:0", "127.0.0.1:0"
-	gates, err := v.listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	gates := must(v.listen())(t)
 	t.Cleanup(func() { v.stopListening(closeTimeout) })
 	for name, g := range map[string]*gate{"orchestration": &gates.orchestration, "worker": &gates.worker} {
 		contract := newAPIContract(t, name)

@@ -136,7 +136,7 @@ func (c *roleWebConfig) enabled(rows []route) []route {
 // servedRoute is a row with the rules by which a surface serves it.
 type servedRoute struct {
 	route
-	controls bool  // controls the service: a caller needs every permission, and credentials that are valid in real time
+	controls bool  // controls the service: takes every permission, and credentials valid in real time
 	maxBody  int64 // bytes; 0 for the surface's limit
 }
 
@@ -525,11 +525,11 @@ func (g *hostGuard) check(r *http.Request, row servedRoute) error {
 	}
 	for _, origin := range r.Header["Origin"] {
 		if g.foreignOrigin(origin, r.Host) {
-			return failf(badRequest, "a page of %.200q may not do this; web.allowed_origins lets it", origin)
+			return failf(badRequest, "pages of %.200q may not do this unless web.allowed_origins names them", origin)
 		}
 	}
 	if onLoopback(r.Context()) && g.foreignHost(r.Host) {
-		return failf(misdirected, "%.200q is not a name of this service; web.allowed_hosts makes it one", r.Host)
+		return failf(misdirected, "%.200q is not a name of this service; add it to web.allowed_hosts if it is", r.Host)
 	}
 	return nil
 }

@@ -59,18 +59,14 @@ func TestDocsPageIsWhole(t *testing.T) {
 func swaggerDirectory(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "dist")
-	if err := os.MkdirAll(filepath.Join(dir, "assets"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.MkdirAll(filepath.Join(dir, "assets"), 0o700))
 	for name, text := range map[string]string{
 		"swagger-ui.css": "body {}", "swagger-ui-bundle.js": "let x", "index.html": "theirs",
 		"assets/logo.svg": "<svg/>", "../secret": "secret",
 	} {
 		writeFile(t, filepath.Join(dir, name), []byte(text))
 	}
-	if err := os.Symlink("../secret", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Symlink("../secret", filepath.Join(dir, "link")))
 	return dir
 }
 
@@ -154,9 +150,7 @@ func TestSwaggerFilesAreChecked(t *testing.T) {
 	if want := "docs.swagger_ui: swagger-ui.css in " + empty + ": "; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v; want %s…", err, want)
 	}
-	if err := os.Mkdir(filepath.Join(empty, "swagger-ui.css"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Mkdir(filepath.Join(empty, "swagger-ui.css"), 0o700))
 	if err := checkSwaggerFiles(&docsConfig{empty}); err == nil || !strings.HasSuffix(err.Error(), ": not a regular file") {
 		t.Errorf("got %v; want that it is not a regular file", err)
 	}
@@ -216,10 +210,7 @@ var openAPIRequestSchemas = []string{
 
 func readOpenAPI(t *testing.T) []byte {
 	t.Helper()
-	file, err := os.ReadFile("openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must(os.ReadFile("openapi.json"))(t)
 	return file
 }
 
@@ -228,14 +219,8 @@ func eachOpenAPIDocument(t *testing.T, f func(t *testing.T, surface string, doc 
 	t.Helper()
 	for surface := range openAPIRoutes() {
 		t.Run(surface, func(t *testing.T) {
-			text, err := openAPIForSurface("X-Key", nil, surface)
-			if err != nil {
-				t.Fatal(err)
-			}
-			doc, err := wire.Decode(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must(openAPIForSurface("X-Key", nil, surface))(t)
+			doc := must(wire.Decode(text))(t)
 			f(t, surface, doc.(map[string]any))
 		})
 	}
@@ -497,9 +482,7 @@ func TestOpenAPISchemasAreTheShapes(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(readOpenAPI(t), &doc); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal(readOpenAPI(t), &doc))
 	got := doc.Components.Schemas
 	for name, words := range wire.Words {
 		if !slices.Equal(got[name].Enum, words) {

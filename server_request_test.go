@@ -117,3 +117,17 @@ func TestBadBodies(t *testing.T) {
 		}
 	}
 }
+
+func TestSaneTraceparent(t *testing.T) {
+	const form = "00-0123456789ABCDEF0123456789abcdef-0123456789abcdef-00"
+	for h, want := range map[string]bool{
+		"": false, form: true, form[1:]: false, strings.Replace(form, "A", "g", 1): false,
+		strings.Replace(form, "-0", "00", 1): false, strings.Replace(form, "A", "-", 1): false,
+		form + "-more~!": true, form + " ": false, form + "\x7f": false, form + "\u212a": false,
+		form + strings.Repeat("a", 256-len(form)): true, form + strings.Repeat("a", 257-len(form)): false,
+	} {
+		if got := saneTraceparent(h) != ""; got != want {
+			t.Errorf("%q: got %v; want %v", h, got, want)
+		}
+	}
+}

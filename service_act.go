@@ -123,7 +123,8 @@ func (o *operator) allowsLocked(t *task, i int, q *stepRequest) error {
 		return failf(invalidTransition, "cannot %s step %q: its task is %s", q.action, name, t.state)
 	}
 	refused := func(to stepState) error {
-		return failf(invalidTransition, "cannot %s step %q: no transition from %s to %s", q.action, name, s.state, to)
+		return failf(invalidTransition, "cannot %s step %q: no transition from %s to %s",
+			q.action, name, s.state, to)
 	}
 	if q.action == actionFail {
 		if s.state != stepEnqueued && s.state != stepInProgress {
@@ -182,8 +183,8 @@ func newStepRequestParser(body []byte) stepRequestParser {
 
 // actorFields holds the member that names who acts, by action.
 var actorFields = [stepActions]string{
-	actionReset: "reset_by", actionResolve: "resolved_by", actionComplete: "completed_by", actionFail: "failed_by",
-	actionCancel: "cancelled_by",
+	actionReset: "reset_by", actionResolve: "resolved_by", actionComplete: "completed_by",
+	actionFail: "failed_by", actionCancel: "cancelled_by",
 }
 
 func (p *stepRequestParser) parse() *stepRequest {
@@ -264,9 +265,7 @@ func (p *stepRequestParser) stepError(q *stepRequest) {
 		case key == "error_type":
 			q.err.errorType = p.text("error.error_type", value, 1, maxNameLength)
 		case key == "retryable":
-			if q.err.retryable = string(value) == "true"; !q.err.retryable && string(value) != "false" {
-				p.complain("error.retryable", "must be true or false")
-			}
+			q.err.retryable = p.flag("error.retryable", value)
 		case key == "status_code":
 			n, ok := jsonInt(value)
 			if q.err.statusCode = int(n); !ok || n < 0 || n > math.MaxUint16 { // clients read 16 bits
@@ -300,7 +299,8 @@ func (o *operator) adjust(
 	ctx context.Context, taskID, stepID uuid, by *adjustment, subject string,
 ) (*task, int, error) {
 	if limit := o.cfg.Tasks.MaxContextBytes; int64(len(by.inputs)) > limit {
-		return nil, 0, failf(tooLarge, "the inputs have %d bytes, more than the %d allowed", len(by.inputs), limit)
+		return nil, 0, failf(tooLarge, "the inputs have %d bytes, more than the %d allowed",
+			len(by.inputs), limit)
 	}
 	return o.changeStep(ctx, taskID, stepID, func(_ *change, t *task, i int) (*record, error) {
 		if err := t.allowsAdjustment(i, by); err != nil {
@@ -353,7 +353,7 @@ type outsideActors struct {
 
 // claim hands steps to the caller under leases, once these are durable. If there
 // is nothing to claim, it waits for as long as the request says.
-func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claim, error) {
+func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claimedStep, error) {
 	if a.draining.Load() {
 		return nil, failf(unavailable, "the service is shutting down: no steps can be claimed")
 	}
@@ -429,7 +429,8 @@ func (a *outsideActors) answer(ctx context.Context, stepID uuid, q *leaseAnswer)
 		if err != nil {
 			return err
 		}
-		v, after = t.bareStepView(taken.step, c.now), t.steps[taken.step] // a copy of the task would cost far more
+		// A copy of the task would cost far more.
+		v, after = t.bareStepView(taken.step, c.now), t.steps[taken.step]
 		return nil
 	})
 	if err != nil {
@@ -552,7 +553,7 @@ func (p *pastLease) stepMoved(t *task, i int, _, to stepState, _ instant) {
 func (o *operator) cancelTask(ctx context.Context, id uuid, subject string) (*task, error) {
 	return o.changeTask(ctx, id, func(_ *change, t *task) (*record, error) {
 		if _, ok := t.state.next(taskCancel); !ok {
-			return nil, failf(invalidTransition, "cannot cancel task %s: it is already %s", id, t.state)
+			return nil, failf(invalidTransition, "cannot cancel task %s: it is %s already", id, t.state)
 		}
 		return &record{kind: recCancelled, step: -1, subject: subject}, nil
 	})

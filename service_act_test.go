@@ -36,9 +36,7 @@ type claimed struct {
 func (s *testServer) claim(body string) []claimed {
 	s.t.Helper()
 	var got []claimed
-	if err := json.Unmarshal(s.do("POST", "/v1/steps/claim", body).want(200).body, &got); err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, json.Unmarshal(s.do("POST", "/v1/steps/claim", body).want(200).body, &got))
 	return got
 }
 
@@ -63,10 +61,7 @@ func (s *testServer) state(id string) string {
 	s.t.Helper()
 	u, _ := parseUUID(id)
 	settle(s.svc)
-	v, err := s.svc.store.view(u)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	v := must(s.svc.store.view(u))(s.t)
 	return states(v)
 }
 
@@ -262,9 +257,7 @@ func (s *testServer) auditOf(c claimed) string {
 	s.t.Helper()
 	a := s.do("GET", "/v1/tasks/"+c.Task.TaskUUID+"/workflow_steps/"+c.Step.StepUUID+"/audit", "").want(200)
 	var list []auditEntry
-	if err := json.Unmarshal(a.body, &list); err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, json.Unmarshal(a.body, &list))
 	words := make([]string, len(list))
 	for i, e := range list {
 		words[i] = fmt.Sprintf("%t %s %s", e.Success, e.ToState, e.Result.Metadata.WorkerID)
@@ -305,9 +298,7 @@ func TestLeaseSurvivesRestart(t *testing.T) {
 	s.answer(claims[1], "extend", `,"lease_seconds":90`).want(200)
 	for _, snapshot := range []bool{false, true} {
 		if snapshot {
-			if err := s.svc.store.snapshot(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, s.svc.store.snapshot())
 		}
 		closeTestService(t, s.svc)
 		clock.advance(10 * time.Second)
@@ -461,10 +452,7 @@ func TestStaleLease(t *testing.T) {
 		}
 		clock.advance(15 * time.Minute)
 		u, _ := parseUUID(id)
-		v, err := s.svc.store.view(u)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must(s.svc.store.view(u))(t)
 		if d := v.pendingLetter(); v.state != taskError || d == nil || d.reason != row.want {
 			t.Errorf("claimed %t: the task is %s with the entry %+v; want %s", row.claimed, v.state, d, row.want)
 		}
@@ -576,7 +564,7 @@ func TestLongPollEnds(t *testing.T) {
 		t.Errorf("claimed %+v", got)
 	}
 	ctx, leave := context.WithCancel(t.Context())
-	done := make(chan claims, 1)
+	done := make(chan claimResult, 1)
 	q := &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Minute, wait: time.Hour, worker: "w"}
 	go func() { done <- s.svc.engine.claim(ctx, q) }()
 	s.awaitClaimers(1)
@@ -626,19 +614,14 @@ func TestManyOutsideSteps(t *testing.T) {
 	q := &claimRequest{callables: []string{"*"}, limit: maxClaims, lease: time.Minute, worker: "w"}
 	done := 0
 	for {
-		got, err := svc.outside.claim(t.Context(), q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(svc.outside.claim(t.Context(), q))(t)
 		if len(got) == 0 {
 			break
 		}
 		for _, c := range got {
 			a := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true}}
 			a.setLease(c.token)
-			if _, err := svc.outside.answer(t.Context(), c.attempt.stepID, a); err != nil {
-				t.Fatal(err)
-			}
+			must(svc.outside.answer(t.Context(), c.attempt.stepID, a))(t)
 			done++
 		}
 	}
@@ -752,7 +735,7 @@ func TestLeaseOfADroppedTask(t *testing.T) {
 func TestAnswersOfDroppedTasks(t *testing.T) {
 	t.Parallel()
 	svc := newTestService(t, serviceTest{config: retaining(1), extra: claimTemplates, dir: t.TempDir()})
-	var given []claim
+	var given []claimedStep
 	for range 64 {
 		mustCreate(t, svc, "one")
 		q := &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Minute, worker: "w"}
@@ -849,9 +832,7 @@ func TestAdjustedInputs(t *testing.T) {
 	mustAdjust(t, s, v, 1, adjustment{maxAttempts: 5})
 	for _, snapshot := range []bool{false, true} {
 		if snapshot {
-			if err := s.store.snapshot(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, s.store.snapshot())
 		}
 		closeTestService(t, s)
 		s = openTestService(t, o)
@@ -885,10 +866,7 @@ func TestAdjustmentsInHistory(t *testing.T) {
 		string(a.Inputs) != "{}" || a.Subject != "ops" || a.WorkerUUID != nil {
 		t.Errorf("got %+v; want what was adjusted, by whom", a)
 	}
-	h, err := s.history.transitions(v.id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must(s.history.transitions(v.id))(t)
 	moved := slices.ContainsFunc(h.Transitions, func(m transitionView) bool {
 		return m.StepName != nil && m.FromState != nil && *m.FromState == "error" && m.ToState == "pending" && m.Attempt == 1
 	})
@@ -937,10 +915,7 @@ func TestSubjectsSurviveARestart(t *testing.T) {
 	o := serviceTest{dir: t.TempDir(), templates: "testdata/templates"}
 	s := openTestService(t, o)
 	q := &taskRequest{namespace: "t", name: "manual", subject: strings.Repeat("ü", 300)}
-	made, err := s.createTask(t.Context(), q, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must(s.createTask(t.Context(), q, true))(t)
 	if want := strings.Repeat("ü", maxNameLength); made.by.initiator != want {
 		t.Errorf("got initiator %q; want the subject, cut to %d characters", made.by.initiator, maxNameLength)
 	}
@@ -948,13 +923,8 @@ func TestSubjectsSurviveARestart(t *testing.T) {
 	if _, _, err := s.operator.act(t.Context(), made.id, made.stepID(0), act); err != nil {
 		t.Fatal(err)
 	}
-	gone, err := s.createTask(t.Context(), q, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.operator.cancelTask(t.Context(), gone.id, "carl"); err != nil {
-		t.Fatal(err)
-	}
+	gone := must(s.createTask(t.Context(), q, true))(t)
+	must(s.operator.cancelTask(t.Context(), gone.id, "carl"))(t)
 	closeTestService(t, s)
 	journal := string(readFile(t, filepath.Join(o.dir, journalName)))
 	if !strings.Contains(journal, `"kind":"cancelled","subject":"carl"`) {

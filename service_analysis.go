@@ -47,7 +47,7 @@ type standingKind uint8
 const (
 	otherStanding     standingKind = iota // it runs, waits for its retry, or was cancelled
 	readyStanding                         // by readyForExecution
-	blockedStanding                       // unfinished, and a dependency is not completed, whether or not it ever can be
+	blockedStanding                       // unfinished, and a dependency is not completed and perhaps never can be
 	completedStanding                     // complete, or resolved by an operator
 	failedStanding                        // in error, or cancelled while an unfinished step depends on it
 	standingKinds
@@ -273,7 +273,8 @@ func (t *task) blockage(i int) (kind, strategy string) {
 	case stepCancelled:
 		return "cancelled", "Complete or resolve by hand the steps that wait for it, or cancel the task."
 	case stepInError:
-		if f, failed := s.last.fault(); t.def(i).retry.Retryable && (!failed || f.retryable) && s.attempts >= s.maxAttempts {
+		f, failed := s.last.fault()
+		if t.def(i).retry.Retryable && (!failed || f.retryable) && s.attempts >= s.maxAttempts {
 			return "retries_exhausted", "Remove the cause, then reset the step; or complete or resolve it by hand."
 		}
 		return "permanent_failure", "Correct what the error says, then reset the step; or complete or resolve it by hand."
@@ -304,7 +305,8 @@ func (a *taskAnalysis) advice() []string {
 			"An operator has to act on them.", len(failed), len(a.walk.behind(failed...))))
 	}
 	if n, next := a.retries(); n > 0 {
-		advice = append(advice, fmt.Sprintf("Steps that wait for another attempt: %d, the first due at %s.", n, next.zoned()))
+		advice = append(advice,
+			fmt.Sprintf("Steps that wait for another attempt: %d, the first due at %s.", n, next.zoned()))
 	}
 	if n := a.longestPath(); n >= longSingleFile && n == len(a.standing) {
 		advice = append(advice, fmt.Sprintf("All %d steps run one after another; "+

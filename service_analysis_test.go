@@ -148,10 +148,7 @@ func wantText(t *testing.T, v any, want string) {
 
 func viewText(t testing.TB, v any) string {
 	t.Helper()
-	text, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(json.Marshal(v))(t)
 	return string(text)
 }
 
@@ -406,10 +403,7 @@ func TestAnalysisOfRealTasks(t *testing.T) {
 	id := y.create("chain")
 	check := func(want string) {
 		t.Helper()
-		task, err := y.svc.store.view(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		task := must(y.svc.store.view(id))(t)
 		d, v := analyzeTask(task, y.clock.now())
 		if got := sketch(&d, &v); got != want || v.ErrorChains.TotalErrorSteps != task.blockers {
 			t.Errorf("got\n%s\nwant\n%s; blockers %d", got, want, task.blockers)

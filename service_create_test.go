@@ -157,10 +157,7 @@ func (sl slot) task(s *store) (*task, error) {
 // keyed sends a creation with an Idempotency-Key.
 func keyed(t *testing.T, s *testServer, path, body string, keys ...string) *answer {
 	t.Helper()
-	req, err := http.NewRequest("POST", s.url+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must(http.NewRequest("POST", s.url+path, strings.NewReader(body)))(t)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header["Idempotency-Key"] = keys
 	return send(t, req)
@@ -168,15 +165,10 @@ func keyed(t *testing.T, s *testServer, path, body string, keys ...string) *answ
 
 func send(t *testing.T, req *http.Request) *answer {
 	t.Helper()
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must(http.DefaultClient.Do(req))(t)
 	defer resp.Body.Close()
 	var b bytes.Buffer
-	if _, err := b.ReadFrom(resp.Body); err != nil {
-		t.Fatal(err)
-	}
+	must(b.ReadFrom(resp.Body))(t)
 	return &answer{t, resp.StatusCode, resp.Header, b.Bytes()}
 }
 
@@ -217,10 +209,7 @@ func markFor(subject, key, body string) (m requestMark) {
 // replayed as expected.
 func mustReplay(t *testing.T, s *service, key string, want uuid, replayed bool) uuid {
 	t.Helper()
-	done, err := submitKeyed(t.Context(), s, "", key, manualTask)
-	if err != nil {
-		t.Fatal(err)
-	}
+	done := must(submitKeyed(t.Context(), s, "", key, manualTask))(t)
 	if done.replayed != replayed || replayed && done.task.id != want {
 		t.Errorf("key %s: got task %s, replayed %t; want %s, %t", key, done.task.id, done.replayed, want, replayed)
 	}
@@ -239,12 +228,8 @@ func TestIdempotencyKeysSurviveRestarts(t *testing.T) {
 		ids[key] = mustReplay(t, s, key, uuid{}, false)
 		clock.advance(time.Hour)
 	}
-	if _, err := s.operator.cancelTask(t.Context(), ids["old"], ""); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.store.snapshot(); err != nil {
-		t.Fatal(err)
-	}
+	must(s.operator.cancelTask(t.Context(), ids["old"], ""))(t)
+	noError(t, s.store.snapshot())
 	ids["new"] = mustReplay(t, s, "new", uuid{}, false)
 	for range 3 {
 		closeTestService(t, s)
@@ -255,9 +240,7 @@ func TestIdempotencyKeysSurviveRestarts(t *testing.T) {
 		if _, err := submitKeyed(t.Context(), s, "", "new", `{"namespace":"t","name":"diamond"}`); kindOf(err) != invalidFields {
 			t.Errorf("another body after a restart: got %v; want it refused", err)
 		}
-		if err := s.store.snapshot(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, s.store.snapshot())
 	}
 	closeTestService(t, s)
 }
@@ -295,10 +278,7 @@ func TestIdempotencyScope(t *testing.T) {
 	seen := map[uuid]bool{}
 	for _, subject := range []string{"", "anna", "bert"} {
 		for _, key := range []string{"k", "K"} {
-			done, err := submitKeyed(t.Context(), s, subject, key, manualTask)
-			if err != nil {
-				t.Fatal(err)
-			}
+			done := must(submitKeyed(t.Context(), s, subject, key, manualTask))(t)
 			if done.replayed || seen[done.task.id] {
 				t.Errorf("%q of %q: got task %s again; want one of its own", key, subject, done.task.id)
 			}
@@ -312,10 +292,7 @@ func TestIdempotencyScope(t *testing.T) {
 func TestIdempotencyInFlight(t *testing.T) {
 	s := newTestServer(t, serviceTest{templates: "testdata/templates"})
 	ctx, cancel := context.WithCancel(t.Context())
-	q, err := parseTaskRequest([]byte(manualTask))
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := must(parseTaskRequest([]byte(manualTask)))(t)
 	answered := make(chan error)
 	go func() {
 		_, err := s.svc.tasks.submit(ctx, &submission{
@@ -449,10 +426,7 @@ func TestRequestMarks(t *testing.T) {
 		r := httptest.NewRequest("POST", "/", nil)
 		r = r.WithContext(withSecurity(t.Context(), &securityContext{subject: subject}))
 		r.Header.Set("Idempotency-Key", key)
-		m, err := requestMarkOf(r, route, []byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must(requestMarkOf(r, route, []byte(body)))(t)
 		return m
 	}
 	first := mark("anna", "/v1/tasks", "k", `{"a":1,"b":"x"}`)
@@ -611,10 +585,7 @@ func TestWaitBefore(t *testing.T) {
 				if v.state.String() == word || word == "terminal" && terminalStates.has(v.state) {
 					t.Skip("it holds already")
 				}
-				n, err := s.store.await(v.id, stateOf(t, word))
-				if err != nil {
-					t.Fatal(err)
-				}
+				n := must(s.store.await(v.id, stateOf(t, word)))(t)
 				if n.finished() {
 					t.Fatal("it was told before the transition")
 				}
@@ -647,10 +618,7 @@ func TestWaitAfter(t *testing.T) {
 				s, v := m.service(t)
 				m.do(t, s, v)
 				for range 2 {
-					n, err := s.store.await(v.id, stateOf(t, word))
-					if err != nil {
-						t.Fatal(err)
-					}
+					n := must(s.store.await(v.id, stateOf(t, word)))(t)
 					wantTold(t, s, n, m.to)
 				}
 				wantNobody(t, s)
@@ -752,10 +720,7 @@ func TestWaitersOfOneTask(t *testing.T) {
 func TestWaitOfOneThatEndsOtherwise(t *testing.T) {
 	m := moves[0]
 	s, v := m.service(t)
-	n, err := s.store.await(v.id, setOf(taskError))
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must(s.store.await(v.id, setOf(taskError)))(t)
 	m.do(t, s, v)
 	got, end, err := s.tasks.waitOut(t.Context(), n, time.Hour)
 	if err != nil || end != waitEnded || got.state != taskComplete {
@@ -852,10 +817,7 @@ func TestWaitIsDurable(t *testing.T) {
 	s := newTestService(t, serviceTest{dir: t.TempDir(),
 		extra: []string{testTemplate("one", stepSpec{name: "a", callable: "Outside"})}})
 	v := mustCreate(t, s, "one")
-	n, err := s.store.await(v.id, terminalStates)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must(s.store.await(v.id, terminalStates))(t)
 	release := holdFlusher(t, s)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -888,10 +850,7 @@ func TestWaitOutlivesDeadlines(t *testing.T) {
 	defer h.Close()
 	for _, path := range []string{"GET /v1/tasks/" + v.id.String() + "?wait=terminal&timeout=200ms", "POST /v1/tasks?wait=200ms"} {
 		method, path, _ := strings.Cut(path, " ")
-		req, err := http.NewRequest(method, h.URL+path, strings.NewReader(`{"namespace":"t","name":"one"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must(http.NewRequest(method, h.URL+path, strings.NewReader(`{"namespace":"t","name":"one"}`)))(t)
 		if method == "GET" {
 			req.Body = http.NoBody
 		}
@@ -911,15 +870,10 @@ func TestWaitOfALostConnection(t *testing.T) {
 		fmt.Sprintf("POST /v1/tasks?wait=1h HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
 			"Idempotency-Key: k\r\nContent-Length: %d\r\n\r\n%s", len(manualTask), manualTask),
 	} {
-		c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must(net.Dial("tcp", strings.TrimPrefix(s.url, "http://")))(t)
 		w := bufio.NewWriter(c)
 		w.WriteString(request)
-		if err := w.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, w.Flush())
 		awaitWaiters(t, s.svc, 1)
 		c.Close()
 		awaitWaiters(t, s.svc, 0)
@@ -949,7 +903,7 @@ func TestManyWaiters(t *testing.T) {
 		err     error
 	}{
 		{"their clients go", func(cancel func()) { cancel() }, "", context.Canceled},
-		{"a reset", func(func()) { s.store.releaseWaiters(waitReset) }, waitReset, nil},
+		{"a reset", func(func()) { s.store.locked(func() { s.store.waiters.releaseAll(waitReset) }) }, waitReset, nil},
 		{"their tasks end", func(func()) {
 			for _, id := range ids {
 				if _, err := s.operator.cancelTask(t.Context(), id, ""); err != nil {
@@ -963,10 +917,7 @@ func TestManyWaiters(t *testing.T) {
 			defer cancel()
 			var wg sync.WaitGroup
 			for i := range many {
-				n, err := s.store.await(ids[i*i%len(ids)], terminalStates)
-				if err != nil {
-					t.Fatal(err)
-				}
+				n := must(s.store.await(ids[i*i%len(ids)], terminalStates))(t)
 				wg.Go(func() {
 					if _, end, err := s.tasks.waitOut(ctx, n, time.Hour); end != tc.end || !errors.Is(err, tc.err) {
 						t.Errorf("got %q, %v; want %q, %v", end, err, tc.end, tc.err)

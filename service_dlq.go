@@ -125,8 +125,8 @@ func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
 		v.Steps[i] = stepSnapshotView{
 			StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
 			Attempts: s.attempts, MaxAttempts: s.maxAttempts, LastAttemptedAt: naiveTime(s.attempted),
-			LastFailureAt: naiveTime(s.failed), NextRetryAt: naiveTime(s.retryAt), CompletedAt: naiveTime(s.completed),
-			Error: s.faultView(true),
+			LastFailureAt: naiveTime(s.failed), NextRetryAt: naiveTime(s.retryAt),
+			CompletedAt: naiveTime(s.completed), Error: s.faultView(true),
 		}
 	}
 	return v

@@ -108,9 +108,7 @@ func (a *answer) wantText(pairs ...string) {
 func (a *answer) wantKeys(path, words string) {
 	a.t.Helper()
 	var v any
-	if err := json.Unmarshal(a.body, &v); err != nil {
-		a.t.Fatal(err)
-	}
+	noError(a.t, json.Unmarshal(a.body, &v))
 	if path != "" {
 		v = a.get(path)
 	}
@@ -398,9 +396,7 @@ func TestDLQOutlivesTheProcess(t *testing.T) {
 	}
 	before := dlqText(t, s)
 	snapshot := func(s *service) {
-		if err := s.store.snapshot(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, s.store.snapshot())
 	}
 	for i, prepare := range []func(*service){func(*service) {}, snapshot, snapshot} {
 		closeTestService(t, s)
@@ -422,30 +418,16 @@ func TestDLQOutlivesTheProcess(t *testing.T) {
 
 func investigateNewest(t *testing.T, s *service, v *task, q *investigation) {
 	t.Helper()
-	of, err := s.dlq.ofTask(v.id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.dlq.update(t.Context(), of.DLQEntryUUID, q); err != nil {
-		t.Fatal(err)
-	}
+	of := must(s.dlq.ofTask(v.id))(t)
+	noError(t, s.dlq.update(t.Context(), of.DLQEntryUUID, q))
 }
 
 // dlqText returns everything that the queue shows.
 func dlqText(t *testing.T, s *service) string {
 	t.Helper()
-	entries, err := s.dlq.entries(dlqFilter{}, 0, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	queue, err := s.dlq.queue(nil, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.MarshalIndent([]any{entries, queue, s.dlq.stats()}, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must(s.dlq.entries(dlqFilter{}, 0, 1000))(t)
+	queue := must(s.dlq.queue(nil, 1000))(t)
+	text := must(json.MarshalIndent([]any{entries, queue, s.dlq.stats()}, "", " "))(t)
 	return string(text)
 }
 
@@ -490,10 +472,7 @@ func TestRacingInvestigators(t *testing.T) {
 			investigateNewest(t, s, v, &investigation{status: dlqCancelled})
 			v = mustAct(t, s, v, 0, resetAction)
 		}
-		of, err := s.dlq.ofTask(v.id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		of := must(s.dlq.ofTask(v.id))(t)
 		var wg sync.WaitGroup
 		errs := make([]error, 2)
 		for i := range errs {
@@ -600,10 +579,7 @@ func TestQueueOrder(t *testing.T) {
 	mustAct(t, s, mustCreate(t, s, "one"), 0, failAction) // 400 minutes ahead of slow
 	check := func(want string) {
 		t.Helper()
-		queue, err := s.dlq.queue(nil, 1000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		queue := must(s.dlq.queue(nil, 1000))(t)
 		var got []string
 		for _, q := range queue {
 			got = append(got, fmt.Sprint(q.DLQReason, " ", q.PriorityScore))
@@ -828,13 +804,10 @@ func TestStaleWaitingForDependencies(t *testing.T) {
 		},
 	}
 	id := s.ids.reserve(3)
-	_, err := s.store.update(func(c *change) error {
+	must(s.store.update(func(c *change) error {
 		_, err := c.create(&record{kind: recCreated, task: id, created: &creation{template: "ring", context: []byte("{}")}}, ring)
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	if v := settled(t, s, id); v.state != taskWaitingForDependencies {
 		t.Fatalf("got %s; want waiting_for_dependencies", v.state)
 	}
@@ -956,9 +929,7 @@ func TestStalenessWithoutDisk(t *testing.T) {
 	var log strings.Builder
 	s := openTestService(t, serviceTest{clock: clock, dir: t.TempDir(), log: &log, extra: staleTemplates()})
 	v := mustCreate(t, s, "bare")
-	if err := s.store.close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.store.close())
 	clock.advance(35 * time.Minute)
 	if got := settled(t, s, v.id); got.state != taskStepsInProcess {
 		t.Errorf("got %s; want the task as it was", got.state)

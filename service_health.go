@@ -273,7 +273,7 @@ func (p *healthProbe) askEngine() error {
 	go func() {
 		p.store.locked(func() {
 			e := p.engine
-			answer <- &engineLoad{e.stopping, len(e.local.items), len(e.http.items), e.slots, e.webSlots}
+			answer <- &engineLoad{e.stopping, len(e.local.ready.items), len(e.web.ready.items), e.local.free, e.web.free}
 		})
 	}()
 	switch p.load, _ = receiveWithin(answer, p.patience); {

@@ -257,14 +257,15 @@ func (t *task) bareStepView(i int, now instant) stepView {
 	s, parents := &t.steps[i], len(t.parents(i))
 	return stepView{
 		StepUUID: t.stepID(i), TaskUUID: t.id, Name: t.def(i).name,
-		CreatedAt: zonedTime(t.stepCreated(i)), UpdatedAt: zonedTime(s.updated), CompletedAt: zonedTime(s.completed),
-		CurrentState:          s.state.String(),
+		CreatedAt: zonedTime(t.stepCreated(i)), UpdatedAt: zonedTime(s.updated),
+		CompletedAt: zonedTime(s.completed), CurrentState: s.state.String(),
 		DependenciesSatisfied: t.satisfied(i),
 		RetryEligible:         t.retryEligible(i),
 		ReadyForExecution:     t.readyForExecution(i, now),
 		TotalParents:          parents, CompletedParents: parents - s.waitingFor,
 		Attempts: s.attempts, MaxAttempts: s.maxAttempts,
-		LastFailureAt: zonedTime(s.failed), NextRetryAt: zonedTime(s.retryAt), LastAttemptedAt: zonedTime(s.attempted),
+		LastFailureAt: zonedTime(s.failed), NextRetryAt: zonedTime(s.retryAt),
+		LastAttemptedAt: zonedTime(s.attempted),
 	}
 }
 
@@ -417,8 +418,8 @@ func (t *task) summaryStep(i int) summaryStep {
 	s := &t.steps[i]
 	return summaryStep{
 		StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
-		CreatedAt: zonedTime(t.stepCreated(i)), CompletedAt: zonedTime(s.completed), LastAttemptedAt: zonedTime(s.attempted),
-		Attempts: s.attempts, MaxAttempts: s.maxAttempts,
+		CreatedAt: zonedTime(t.stepCreated(i)), CompletedAt: zonedTime(s.completed),
+		LastAttemptedAt: zonedTime(s.attempted), Attempts: s.attempts, MaxAttempts: s.maxAttempts,
 		DependenciesSatisfied: t.satisfied(i), RetryEligible: t.retryEligible(i), Error: s.faultView(false),
 	}
 }

@@ -64,7 +64,7 @@ type template struct {
 	defaultContext           []byte         // an object
 	lifecycle                *lifecycle     // nil if the template has none
 	steps                    []stepTemplate // in the order of the definition
-	order                    []int          // step indexes, parents first, else in the order of the definition
+	order                    []int          // step indexes, parents first, else as defined
 	dynamic                  bool           // some step's kind is not standard
 	flow                     *flow          // nil unless dynamic
 	json                     []byte         // the normalized form, compact: what is served and kept
@@ -147,7 +147,8 @@ type handlerForm struct {
 func (s *stepForm) UnmarshalJSON(data []byte) error {
 	type form stepForm
 	e := exact[form]{form{
-		Kind: stepStandard, TimeoutSeconds: 30, Retry: exact[retryPolicy]{retryPolicy{true, 3, backoffExponential, 1000, 30000}},
+		Kind: stepStandard, TimeoutSeconds: 30,
+		Retry: exact[retryPolicy]{retryPolicy{true, 3, backoffExponential, 1000, 30000}},
 	}}
 	err := e.UnmarshalJSON(data)
 	*s = stepForm(e.value)
@@ -231,7 +232,8 @@ func (f *stepForm) step() (stepTemplate, error) {
 		retry: f.Retry.value, timeoutSeconds: f.TimeoutSeconds,
 	}
 	s.parentsOnly = templateText(s.config, "dependency_results") == "parents"
-	s.batchWorker = cmp.Or(templateText(f.BatchConfig, "worker_template"), templateText(s.config, "worker_template_name"))
+	s.batchWorker = cmp.Or(
+		templateText(f.BatchConfig, "worker_template"), templateText(s.config, "worker_template_name"))
 	if s.resultSchema != nil {
 		if err := checkObject(s.resultSchema); err != nil {
 			return s, err

@@ -20,8 +20,9 @@ type graph struct {
 // each node waits for the next, and the last for the first, which is the lowest.
 func newGraph(parents [][]int) (g *graph, cycle []int) {
 	g = &graph{graphChildren(parents), make([]int, 0, len(parents))}
-	waits := make([]int, len(parents))                                       // parents that are not in the order yet
-	free := priorityQueue[int]{before: func(a, b int) bool { return a < b }} // nodes whose parents are all in the order
+	waits := make([]int, len(parents)) // parents that are not in the order yet
+	// The nodes whose parents are all in the order:
+	free := priorityQueue[int]{before: func(a, b int) bool { return a < b }}
 	for i, p := range parents {
 		if waits[i] = len(p); waits[i] == 0 {
 			free.push(i)

@@ -216,7 +216,8 @@ func mapOf(value templateRule) templateRule {
 		var members templateObject
 		for _, m := range templateMembers(data) {
 			if jsonKind(m.value) != 'n' {
-				members = append(members, templateMember{m.key, value(r, templateMemberPath(path, m.key), m.value)})
+				v := value(r, templateMemberPath(path, m.key), m.value)
+				members = append(members, templateMember{m.key, v})
 			}
 		}
 		members.sort()

@@ -253,12 +253,8 @@ func writeTemplateFiles(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		noError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	return dir
 }
@@ -285,14 +281,10 @@ func TestLoadTemplates(t *testing.T) {
 		"x.json.bak":       "not read",
 		"elsewhere/f.text": namedDefinition("f"),
 	})
-	if err := os.Symlink("b.json", filepath.Join(dir, "link.txt")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Symlink("b.json", filepath.Join(dir, "link.txt")))
 	other := writeTemplateFiles(t, map[string]string{"data/f.json": namedDefinition("f")})
 	hidden := filepath.Join(dir, ".hidden", "x.json") // read by the link to it alone
-	if err := os.Symlink(hidden, filepath.Join(other, "linked.json")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Symlink(hidden, filepath.Join(other, "linked.json")))
 	overlap := filepath.Join(dir, "deeper")
 	r, warnings, err := loadTemplates([]string{dir, other, overlap + "/"}, "", nil)
 	if err != nil {
@@ -324,12 +316,8 @@ func TestLoadTemplatesListsEveryProblem(t *testing.T) {
 		"d.toml": "name = ",
 		"e.toml": "name = 'e'\nversion = '1.0.0'\n[[steps]]\nname = 's'\nhandler.callable = 'bad'\n",
 	})
-	if err := os.Symlink("nowhere", filepath.Join(dir, "f.json")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(t.TempDir(), filepath.Join(dir, "g.json")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Symlink("nowhere", filepath.Join(dir, "f.json")))
+	noError(t, os.Symlink(t.TempDir(), filepath.Join(dir, "g.json")))
 	missing := filepath.Join(dir, "missing")
 	r, _, err := loadTemplates([]string{dir, missing}, "", refuseBadCallable)
 	problems, ok := errors.AsType[inputProblems](err)
@@ -1085,10 +1073,7 @@ func fuzzTemplate(f *testing.F, format, seeds string) {
 		f.Fatalf("got no seeds in %s: %v", seeds, err)
 	}
 	for _, name := range names {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := must(os.ReadFile(name))(f)
 		f.Add(data)
 	}
 	for _, seed := range []string{

@@ -309,18 +309,21 @@ type resourceUtilizationView struct {
 func (f *frozenFigures) bottlenecks(states *stateCounts, limit, minimum int) bottlenecksView {
 	steps := slowest(f.byStep(figureFilter{}, allTime), (*figureRow).attempts, minimum)
 	tasks := slowest(f.byTemplate(figureFilter{}, allTime), (*figureRow).executions, minimum)
-	v := bottlenecksView{
-		SlowSteps: []slowStepView{}, SlowTasks: []slowTaskView{},
+	return bottlenecksView{
+		SlowSteps:           firstViews(steps, limit, (*namedFigures).slowStep),
+		SlowTasks:           firstViews(tasks, limit, (*namedFigures).slowTask),
 		ResourceUtilization: resourceUtilizationView{SystemHealth: states.view()},
 		Recommendations:     recommendations(tasks, steps, states),
 	}
-	for i := range steps[:min(limit, len(steps))] {
-		v.SlowSteps = append(v.SlowSteps, steps[i].slowStep())
+}
+
+// firstViews returns views of the first figures, at most limit.
+func firstViews[V any](all []namedFigures, limit int, view func(n *namedFigures) V) []V {
+	views := make([]V, min(limit, len(all)))
+	for i := range views {
+		views[i] = view(&all[i])
 	}
-	for i := range tasks[:min(limit, len(tasks))] {
-		v.SlowTasks = append(v.SlowTasks, tasks[i].slowTask())
-	}
-	return v
+	return views
 }
 
 // executions returns how many times tasks completed or failed.
@@ -336,10 +339,14 @@ func slowest(all []namedFigures, executions func(r *figureRow) uint64, minimum i
 		return executions(&n.figureRow) < uint64(max(minimum, 1))
 	})
 	slices.SortFunc(all, func(a, b namedFigures) int {
-		return cmp.Or(cmp.Compare(b.times.mean(), a.times.mean()), strings.Compare(a.namespace, b.namespace),
-			strings.Compare(a.name, b.name), strings.Compare(a.version, b.version), strings.Compare(a.step, b.step))
+		return cmp.Or(cmp.Compare(b.times.mean(), a.times.mean()), a.compareName(&b))
 	})
 	return all
+}
+
+func (n *namedFigures) compareName(o *namedFigures) int {
+	return cmp.Or(strings.Compare(n.namespace, o.namespace), strings.Compare(n.name, o.name),
+		strings.Compare(n.version, o.version), strings.Compare(n.step, o.step))
 }
 
 func (n *namedFigures) slowStep() slowStepView {

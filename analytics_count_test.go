@@ -12,13 +12,8 @@ import (
 // ended, before its engine goes on.
 func reread(t *testing.T, s *service, dir string) *store {
 	t.Helper()
-	again, err := openStore(journalOptions{dir: dir, log: s.log, now: s.clock.now}, defaultKeptEvents, s.clock, s.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := again.close(); err != nil {
-		t.Fatal(err)
-	}
+	again := must(openStore(journalOptions{dir: dir, log: s.log, now: s.clock.now}, defaultKeptEvents, s.clock, s.log))(t)
+	noError(t, again.close())
 	return again
 }
 
@@ -26,10 +21,7 @@ func reread(t *testing.T, s *service, dir string) *store {
 // the tasks' lines are written.
 func snapshotAround(t *testing.T, s *store, between func()) {
 	t.Helper()
-	w, err := s.journal.startSnapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must(s.journal.startSnapshot())(t)
 	s.mu.Lock()
 	covered := w.cut()
 	count, figures, lost := len(s.slots), s.analytics.freeze(), s.events.missing()
@@ -37,15 +29,9 @@ func snapshotAround(t *testing.T, s *store, between func()) {
 	s.mu.Unlock()
 	defer s.release()
 	between()
-	if err := w.line(appendEventsLine(nil, lost)); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.writeSnapshot(w, count, figures, covered); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.commit(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, w.line(appendEventsLine(nil, lost)))
+	noError(t, s.writeSnapshot(w, count, figures, covered))
+	noError(t, w.commit())
 }
 
 // TestFiguresAfterRestart restarts at random points of random stories, with and
@@ -63,16 +49,12 @@ func TestFiguresAfterRestart(t *testing.T) {
 		}},
 		{"snapshot, then journal", func(y *story, r *rand.Rand, ids []uuid) []uuid {
 			ids = y.randomStory(r, ids, 40)
-			if err := y.svc.store.snapshot(); err != nil {
-				y.t.Fatal(err)
-			}
+			noError(y.t, y.svc.store.snapshot())
 			return y.randomStory(r, ids, 20)
 		}},
 		{"snapshot alone", func(y *story, r *rand.Rand, ids []uuid) []uuid {
 			ids = y.randomStory(r, ids, 60)
-			if err := y.svc.store.snapshot(); err != nil {
-				y.t.Fatal(err)
-			}
+			noError(y.t, y.svc.store.snapshot())
 			return ids
 		}},
 		{"changes while the snapshot is written", func(y *story, r *rand.Rand, ids []uuid) []uuid {
@@ -81,10 +63,7 @@ func TestFiguresAfterRestart(t *testing.T) {
 			return y.randomStory(r, ids, r.IntN(20))
 		}},
 		{"a snapshot that is given up", func(y *story, r *rand.Rand, ids []uuid) []uuid {
-			w, err := y.svc.store.journal.startSnapshot()
-			if err != nil {
-				y.t.Fatal(err)
-			}
+			w := must(y.svc.store.journal.startSnapshot())(y.t)
 			y.svc.store.figures()
 			ids = y.randomStory(r, ids, 40)
 			w.abort()
@@ -119,17 +98,10 @@ func TestFiguresOutliveTasks(t *testing.T) {
 	tellFigures(newStory(t, s))
 	before := performanceOf(s, 1)
 	before.ActiveTasks = 0
-	w, err := s.store.journal.startSnapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must(s.store.journal.startSnapshot())(t)
 	covered := w.cut()
-	if err := s.store.writeSnapshot(w, 0, s.store.analytics.freeze(), covered); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.commit(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.store.writeSnapshot(w, 0, s.store.analytics.freeze(), covered))
+	noError(t, w.commit())
 	closeTestService(t, s)
 	s = openTestService(t, o)
 	s.finish(context.Background())
@@ -150,17 +122,10 @@ func TestSnapshotWithoutFigures(t *testing.T) {
 	s := openTestService(t, o)
 	y := newStory(t, s)
 	tellFigures(y)
-	w, err := s.store.journal.startSnapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must(s.store.journal.startSnapshot())(t)
 	covered := w.cut()
-	if err := s.store.writeSnapshot(w, len(s.store.slots), &frozenFigures{}, covered); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.commit(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.store.writeSnapshot(w, len(s.store.slots), &frozenFigures{}, covered))
+	noError(t, w.commit())
 	tellFigures(y)
 	closeTestService(t, s)
 	want := figuresText(s.store.analytics)
@@ -188,9 +153,7 @@ func TestUnfitFiguresAreRefused(t *testing.T) {
 		{`{"figures":[`, "figures: "},
 	} {
 		a := newAnalytics()
-		if err := a.load([]byte(good)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, a.load([]byte(good)))
 		err := a.load([]byte(tc.line))
 		if (err == nil) != (tc.reason == "") || err != nil && !strings.Contains(err.Error(), tc.reason) {
 			t.Errorf("%s: got %v; want %q", tc.line, err, tc.reason)
@@ -223,9 +186,7 @@ func TestFiguresRoundTrip(t *testing.T) {
 		if strings.Contains(line, `"whole"`) {
 			continue
 		}
-		if err := b.load([]byte(line + "}")); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, b.load([]byte(line+"}")))
 	}
 	want := figuresText(a)
 	if got := figuresText(b); got != want {

@@ -53,16 +53,13 @@ func (y *story) create(name string) uuid { return mustCreate(y.t, y.svc, name).i
 
 func (y *story) record(id uuid, r func(c *change, t *task) *record) {
 	y.t.Helper()
-	_, err := y.svc.store.update(func(c *change) error {
+	must(y.svc.store.update(func(c *change) error {
 		t, err := c.task(id)
 		if err != nil {
 			return err
 		}
 		return c.append(t, r(c, t))
-	})
-	if err != nil {
-		y.t.Fatal(err)
-	}
+	}))(y.t)
 }
 
 func (y *story) start(id uuid, step int) {
@@ -88,18 +85,13 @@ func (y *story) run(id uuid, step int, took time.Duration, o outcome) {
 // act is an operator's action.
 func (y *story) act(id uuid, step int, q stepRequest) {
 	y.t.Helper()
-	v, err := y.svc.store.view(id)
-	if err != nil {
-		y.t.Fatal(err)
-	}
+	v := must(y.svc.store.view(id))(y.t)
 	mustAct(y.t, y.svc, v, step, q)
 }
 
 func (y *story) cancel(id uuid) {
 	y.t.Helper()
-	if _, err := y.svc.operator.cancelTask(y.t.Context(), id, ""); err != nil {
-		y.t.Fatal(err)
-	}
+	must(y.svc.operator.cancelTask(y.t.Context(), id, ""))(y.t)
 }
 
 var (
@@ -399,10 +391,7 @@ func (y *story) randomStep(r *rand.Rand, ids []uuid) []uuid {
 		return append(ids, y.create([]string{"chain", "other"}[r.IntN(2)]))
 	}
 	id := ids[r.IntN(len(ids))]
-	v, err := y.svc.store.view(id)
-	if err != nil {
-		y.t.Fatal(err)
-	}
+	v := must(y.svc.store.view(id))(y.t)
 	if v.state.final() {
 		return ids
 	}
@@ -460,9 +449,7 @@ func TestCountingOrder(t *testing.T) {
 		var held []*frozenFigures
 		var texts []string
 		for i, line := range all {
-			if _, err := s.store.replayLine([]byte(line), a); err != nil {
-				t.Fatal(err)
-			}
+			must(s.store.replayLine([]byte(line), a))(t)
 			if i%10 == 0 {
 				held = append(held, a.freeze())
 				texts = append(texts, frozenText(held[len(held)-1]))

@@ -33,15 +33,10 @@ func startUp(t *testing.T, role string, set func(c *authConfig)) (problems strin
 func TestStartUpChecks(t *testing.T) {
 	t.Parallel()
 	keys := authKeys()
-	short, err := rsa.GenerateKey(rand.Reader, 1024)
-	if err != nil {
-		t.Fatal(err)
-	}
+	short := must(rsa.GenerateKey(rand.Reader, 1024))(t)
 	dir := t.TempDir()
 	write := func(name, text string) string {
-		if err := os.WriteFile(dir+"/"+name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(dir+"/"+name, []byte(text), 0o600))
 		return dir + "/" + name
 	}
 	good, broken := write("good.pem", publicPEM(t, keys.rsa)), write("broken.pem", "no PEM")
@@ -212,10 +207,7 @@ func TestPublicKeyForms(t *testing.T) {
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "tokens"},
 		NotBefore: authTestNow.time(), NotAfter: authTestNow.add(time.Hour).time(),
 	}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, template, keys.rsa.Public(), keys.rsa)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := must(x509.CreateCertificate(rand.Reader, template, template, keys.rsa.Public(), keys.rsa))(t)
 	text := func(kind string, der []byte) string {
 		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 	}
@@ -244,9 +236,7 @@ func TestPublicKeyForms(t *testing.T) {
 
 func TestClientCredential(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key.pem")
-	if err := os.WriteFile(path, []byte(privatePEM(t, authKeys().rsa)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(path, []byte(privatePEM(t, authKeys().rsa)), 0o600))
 	all := map[string]string{
 		"STEPWELL_ORCHESTRATION_AUTH_TOKEN": "o", "STEPWELL_WORKER_AUTH_TOKEN": "w", "STEPWELL_AUTH_TOKEN": "any",
 		"STEPWELL_API_KEY": "key", "STEPWELL_JWT_PRIVATE_KEY_PATH": path,
@@ -313,9 +303,7 @@ func TestClientCredential(t *testing.T) {
 
 func TestTokenOnDemand(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key.pem")
-	if err := os.WriteFile(path, []byte(privatePEM(t, authKeys().rsa)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(path, []byte(privatePEM(t, authKeys().rsa)), 0o600))
 	env := map[string]string{
 		"STEPWELL_JWT_PRIVATE_KEY_PATH":            path,
 		"STEPWELL_WORKER__WEB__AUTH__JWT_ISSUER":   "me",

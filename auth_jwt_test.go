@@ -356,15 +356,9 @@ func TestForgedECDSA(t *testing.T) {
 	})
 	good := signedText(t, "ES256", keys.p256, `{"alg":"ES256"}`, goodClaims(""))
 	text := good[:strings.LastIndex(good, ".")+1]
-	raw, err := base64.RawURLEncoding.DecodeString(good[len(text):])
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must(base64.RawURLEncoding.DecodeString(good[len(text):]))(t)
 	r, s := new(big.Int).SetBytes(raw[:32]), new(big.Int).SetBytes(raw[32:])
-	der, err := asn1.Marshal(struct{ R, S *big.Int }{r, s})
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must(asn1.Marshal(struct{ R, S *big.Int }{r, s}))(t)
 	n := keys.p256.Params().N
 	signature := func(r, s *big.Int) string {
 		return text + segment(string(r.FillBytes(make([]byte, 32)))+string(s.FillBytes(make([]byte, 32))))

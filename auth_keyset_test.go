@@ -25,10 +25,7 @@ func rsaMembers(k *rsa.PublicKey) string {
 
 func ecMembers(t testing.TB, k *ecdsa.PublicKey) string {
 	t.Helper()
-	point, err := k.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	point := must(k.Bytes())(t)
 	half := (len(point) - 1) / 2
 	return fmt.Sprintf(`"crv":%q,"x":"%s","y":"%s"`, k.Curve.Params().Name,
 		base64.RawURLEncoding.EncodeToString(point[1:1+half]), base64.RawURLEncoding.EncodeToString(point[1+half:]))

@@ -84,10 +84,7 @@ var authKeys = sync.OnceValue(func() *authKeyring {
 
 func publicDER(t testing.TB, key crypto.Signer) []byte {
 	t.Helper()
-	der, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must(x509.MarshalPKIXPublicKey(key.Public()))(t)
 	return der
 }
 
@@ -98,10 +95,7 @@ func publicPEM(t testing.TB, key crypto.Signer) string {
 
 func privatePEM(t testing.TB, key crypto.Signer) string {
 	t.Helper()
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := must(x509.MarshalPKCS8PrivateKey(key))(t)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 }
 
@@ -112,10 +106,7 @@ func segment(text string) string { return base64.RawURLEncoding.EncodeToString([
 func signedText(t testing.TB, alg string, key any, header, claims string) string {
 	t.Helper()
 	text := segment(header) + "." + segment(claims)
-	signature, err := jwt.GetSigningMethod(alg).Sign(text, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signature := must(jwt.GetSigningMethod(alg).Sign(text, key))(t)
 	return text + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
@@ -203,10 +194,7 @@ func newAuthBench(t testing.TB, set func(c *authConfig)) *authBench {
 // after the test.
 func testAuthenticators(t testing.TB, cfg *Config, c clock, log *slog.Logger) *authenticators {
 	t.Helper()
-	a, err := newAuthenticators(cfg, &provenance{}, c, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must(newAuthenticators(cfg, &provenance{}, c, log))(t)
 	t.Cleanup(a.close)
 	return a
 }
@@ -829,15 +817,9 @@ func TestAuthOverHTTP(t *testing.T) {
 		"  Bearer   " + rs256(t, goodClaims("")) + "  ": 200,
 		"Bearer " + strings.Repeat("a", 100_000):        401,
 	} {
-		r, err := http.NewRequest("GET", s.URL, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must(http.NewRequest("GET", s.URL, nil))(t)
 		r.Header.Set("Authorization", value)
-		res, err := s.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must(s.Client().Do(r))(t)
 		res.Body.Close()
 		if res.StatusCode != want {
 			t.Errorf("%.20q: got %d; want %d", value, res.StatusCode, want)

@@ -231,6 +231,15 @@ func (f *fieldReader) word(path string, raw []byte, words ...string) string {
 	return s
 }
 
+// flag reads true or false.
+func (f *fieldReader) flag(path string, raw []byte) bool {
+	kind := jsonKind(raw)
+	if kind != 't' && kind != 'f' {
+		f.complain(path, "must be true or false")
+	}
+	return kind == 't'
+}
+
 // object reads a JSON object and returns it without white space.
 func (f *fieldReader) object(key string, raw []byte) []byte {
 	if jsonKind(raw) != '{' {

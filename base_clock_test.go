@@ -100,7 +100,7 @@ func (c *virtualClock) advance(d time.Duration) {
 	end := c.now().add(d)
 	for next, ok := c.next(); ok && next <= end; next, ok = c.next() {
 		c.set(next)
-		c.fire()
+		c.call(c.take())
 	}
 	c.set(end)
 }

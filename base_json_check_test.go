@@ -548,9 +548,7 @@ func BenchmarkCheckJSON(b *testing.B) {
 			b.SetBytes(int64(len(data)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := checkJSON(data); err != nil {
-					b.Fatal(err)
-				}
+				noError(b, checkJSON(data))
 			}
 		})
 		b.Run(bench.name+"/json.Valid", func(b *testing.B) {

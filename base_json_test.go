@@ -53,10 +53,7 @@ func TestCanonicalJSONSortsManyMembers(t *testing.T) {
 
 func mustAtoi(t *testing.T, digits []byte) int {
 	t.Helper()
-	n, err := strconv.Atoi(string(digits))
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must(strconv.Atoi(string(digits)))(t)
 	return n
 }
 

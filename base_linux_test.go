@@ -21,9 +21,7 @@ func TestJournalOnSmallDisk(t *testing.T) {
 	}
 	defer syscall.Unmount(dir, syscall.MNT_DETACH)
 	ballast := filepath.Join(dir, "ballast")
-	if err := os.WriteFile(ballast, make([]byte, 20<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(ballast, make([]byte, 20<<20), 0o600))
 	o := diskOptions(nil)
 	o.dir, o.fs = filepath.Join(dir, "store"), osDisk{}
 	j, _ := mustOpen(t, o)
@@ -37,9 +35,7 @@ func TestJournalOnSmallDisk(t *testing.T) {
 	if err := writeSnapshot(j); err == nil {
 		t.Error("snapshot on a full disk: got no error")
 	}
-	if err := os.Remove(ballast); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Remove(ballast))
 	if err := j.ask(j.space.extend); err != nil { // what the flusher does every second
 		t.Errorf("extend with space again: %v", err)
 	}
@@ -66,10 +62,7 @@ func TestReservationIsGivenBack(t *testing.T) {
 	if size, blocks := fileExtent(t, name); size > 1000 || blocks < spaceAhead {
 		t.Skipf("the file system sets no blocks aside: %d bytes in %d bytes of blocks", size, blocks)
 	}
-	s, err := j.startSnapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(j.startSnapshot())(t)
 	if _, blocks := fileExtent(t, filepath.Join(o.dir, journalOldName)); blocks > 64<<10 {
 		t.Errorf("blocks of the old journal: got %d bytes", blocks)
 	}
@@ -84,9 +77,7 @@ func TestReservationIsGivenBack(t *testing.T) {
 func fileExtent(t *testing.T, name string) (size, blocks int64) {
 	t.Helper()
 	var s syscall.Stat_t
-	if err := syscall.Stat(name, &s); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, syscall.Stat(name, &s))
 	return s.Size, s.Blocks * 512
 }
 

@@ -11,6 +11,24 @@ import (
 	"time"
 )
 
+// noError ends the test if err is not nil.
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// must returns a function that returns v, or ends the test if err is not nil: the value of
+// a call f() that may fail is must(f())(t).
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
+}
+
 // countedAnswer is an answer that contains how often it was computed.
 type countedAnswer struct {
 	cache answerCache[string, string]

@@ -593,7 +593,7 @@ func BenchmarkSequentialStep(b *testing.B) {
 	caller := func(b *testing.B) func() {
 		svc := open(b, "")
 		t := createAndFinish(b, svc, benchRequest(b, "web"))
-		to, attempt := svc.handlers.resolve(handler.URL), svc.engine.attemptLocked(t, benchChain/2, true)
+		to, attempt := svc.handlers.resolve(handler.URL), svc.engine.attemptLocked(t, benchChain/2, 0, true)
 		return func() {
 			if o := svc.handlers.run(b.Context(), to, attempt); o.err != nil {
 				b.Fatal(o.err)

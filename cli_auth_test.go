@@ -70,13 +70,9 @@ func (r *authRun) fails(usage bool, want string, args ...string) {
 func (r *authRun) fakeKeys() {
 	r.t.Helper()
 	private, public := testKeyPEM(r.t)
-	if err := os.MkdirAll("keys", 0o700); err != nil {
-		r.t.Fatal(err)
-	}
+	noError(r.t, os.MkdirAll("keys", 0o700))
 	files := []keyFile{{"keys/jwt-private-key.pem", private, 0o600}, {"keys/jwt-public-key.pem", public, 0o644}}
-	if err := installKeyFiles(files, true); err != nil {
-		r.t.Fatal(err)
-	}
+	noError(r.t, installKeyFiles(files, true))
 }
 
 // testKeyPEM returns a new RSA pair.
@@ -101,14 +97,8 @@ func TestGenerateKeys(t *testing.T) {
 			t.Errorf("%s: got %v, %v; want mode %v", name, info, err, want)
 		}
 	}
-	private, err := readPrivateKey("keys/jwt-private-key.pem")
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, err := readPublicKey("keys/jwt-public-key.pem")
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := must(readPrivateKey("keys/jwt-private-key.pem"))(t)
+	public := must(readPublicKey("keys/jwt-public-key.pem"))(t)
 	if !private.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(public) {
 		t.Error("the two files do not belong together")
 	}
@@ -118,10 +108,7 @@ func TestGenerateKeys(t *testing.T) {
 // assertFiles fails unless the directory contains exactly these files.
 func assertFiles(t *testing.T, dir string, want ...string) {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must(os.ReadDir(dir))(t)
 	var got []string
 	for _, e := range entries {
 		got = append(got, e.Name())
@@ -152,9 +139,7 @@ func TestGenerateKeysNeverOverwrites(t *testing.T) {
 func TestInstallKeyFilesAllOrNothing(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write := func(name, text string) {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	files := []keyFile{{"a", []byte("new a"), 0o600}, {"b", []byte("new b"), 0o644}}
 
@@ -193,14 +178,9 @@ func TestGenerateToken(t *testing.T) {
 	token := strings.TrimSpace(r.must("generate-token", "--permissions", "tasks:read, dlq:*,tasks:read",
 		"--role", "task-submitter", "--subject", "ci", "--expiry-hours", "2"))
 	part := strings.Split(token, ".")[1]
-	raw, err := base64.RawURLEncoding.DecodeString(part)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must(base64.RawURLEncoding.DecodeString(part))(t)
 	var got map[string]any
-	if err := json.Unmarshal(raw, &got); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal(raw, &got))
 	want := map[string]any{
 		"iss": "stepwell", "aud": "stepwell-api", "sub": "ci", "iat": 1767268800.0, "nbf": 1767268800.0,
 		"exp": 1767276000.0, "permissions": []any{"tasks:create", "tasks:read", "tasks:list", "dlq:*"},
@@ -223,19 +203,14 @@ func TestGenerateToken(t *testing.T) {
 
 func mustJSON(t *testing.T, v any) string {
 	t.Helper()
-	b, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must(json.Marshal(v))(t)
 	return string(b)
 }
 
 func TestGenerateTokenDefaultsFromEnvironment(t *testing.T) {
 	r := newAuthRun(t)
 	r.fakeKeys()
-	if err := os.Rename("keys", "elsewhere"); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Rename("keys", "elsewhere"))
 	r.env = map[string]string{
 		"STEPWELL_JWT_PRIVATE_KEY_PATH":                             "elsewhere/jwt-private-key.pem",
 		"STEPWELL_JWT_PUBLIC_KEY_PATH":                              "elsewhere/jwt-public-key.pem",
@@ -248,9 +223,7 @@ func TestGenerateTokenDefaultsFromEnvironment(t *testing.T) {
 		ExpiresAt string `json:"expires_at"`
 	}
 	out := r.must("generate-token", "--role", "full-access", "-o", "json")
-	if err := json.Unmarshal([]byte(out), &made); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal([]byte(out), &made))
 	if want := "2026-01-01T15:00:00.000000Z"; made.ExpiresAt != want {
 		t.Errorf("expires_at: got %s; want %s", made.ExpiresAt, want)
 	}
@@ -261,9 +234,7 @@ func TestGenerateTokenDefaultsFromEnvironment(t *testing.T) {
 		Audience    []string `json:"audience"`
 		Permissions []string `json:"permissions"`
 	}
-	if err := json.Unmarshal([]byte(r.must("validate-token", "-o", "json")), &shown); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal([]byte(r.must("validate-token", "-o", "json")), &shown))
 	if !shown.Valid || shown.Issuer != "me" || shown.Audience[0] != "you" || len(shown.Permissions) != 6 {
 		t.Errorf("got %+v; want a valid one from me for you with six permissions", shown)
 	}
@@ -334,9 +305,7 @@ func TestTokenErrorsKeepSecrets(t *testing.T) {
 	token := strings.TrimSpace(r.must("generate-token", "--role", "ops-admin", "--subject", "marker-of-the-subject"))
 	private, _ := os.ReadFile("keys/jwt-private-key.pem")
 	broken := strings.Replace(string(private), "\n", "\nAAAA", 1)
-	if err := os.WriteFile("broken.pem", []byte(broken), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile("broken.pem", []byte(broken), 0o600))
 	block, _ := pem.Decode(private)
 	if block == nil {
 		t.Fatal("the private key is no PEM")
@@ -379,9 +348,7 @@ func TestShowPermissions(t *testing.T) {
 		Wildcards []string
 		Roles     map[string][]string
 	}
-	if err := json.Unmarshal([]byte(r.must("show-permissions", "-o", "json")), &shown); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal([]byte(r.must("show-permissions", "-o", "json")), &shown))
 	if len(shown.Permissions) != 17 || len(shown.Wildcards) != 6 || len(shown.Roles) != 5 {
 		t.Errorf("got %d permissions, %d wildcards, %d roles; want 17, 6, 5",
 			len(shown.Permissions), len(shown.Wildcards), len(shown.Roles))

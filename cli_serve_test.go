@@ -14,9 +14,7 @@ func TestReadyFileAfterCrash(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ready.json")
 	writeFile(t, filepath.Join(filepath.Dir(path), fmt.Sprintf(".ready.json.%d", os.Getpid())), nil)
 	write := func(f *os.File) error { _, err := f.WriteString("{}\n"); return err }
-	if err := replaceFile(path, write); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, replaceFile(path, write))
 	if got := string(readFile(t, path)); got != "{}\n" {
 		t.Errorf("the file holds %q", got)
 	}

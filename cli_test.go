@@ -14,13 +14,10 @@ import (
 )
 
 func TestServeArgs(t *testing.T) {
-	got, err := parseServeArgs([]string{
+	got := must(parseServeArgs([]string{
 		"--config", "a.toml", "-config=b.toml", "--env", "test", "--ready-file", "ready.json", "--print-ready",
 		"--quiet", "--log-level", "debug", "--memory", "--templates", "a", "--templates", "b,c",
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil))(t)
 	want := &serveArgs{
 		configArgs: configArgs{
 			files: []string{"a.toml", "b.toml"},
@@ -86,9 +83,7 @@ func writeConfigFiles(t *testing.T, files map[string]string) {
 	t.Helper()
 	t.Chdir(t.TempDir())
 	for name, text := range files {
-		if err := os.WriteFile(filepath.FromSlash(name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(filepath.FromSlash(name), []byte(text), 0o600))
 	}
 }
 
@@ -96,10 +91,7 @@ func TestConfigShow(t *testing.T) {
 	writeConfigFiles(t, oneConfigFile(
 		"[worker.handlers]", "'Pay::*' = 'http://localhost:1'", "[templates]", `dirs = ["a\u001bb"]`))
 	env := map[string]string{"STEPWELL_STORE__PATH": "x"}
-	out, err := runConfig(env, "show", "--listen", ":0", "--quiet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must(runConfig(env, "show", "--listen", ":0", "--quiet"))(t)
 	var got []string
 	for line := range strings.Lines(out) {
 		got = append(got, strings.Join(strings.Fields(line), " "))
@@ -123,14 +115,9 @@ func TestConfigShow(t *testing.T) {
 
 func TestConfigShowAsJSON(t *testing.T) {
 	writeConfigFiles(t, oneConfigFile("worker.handlers.'A<b>' = 'builtin:echo'"))
-	out, err := runConfig(nil, "show", "-o", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must(runConfig(nil, "show", "-o", "json"))(t)
 	var rows []configRow
-	if err := json.Unmarshal([]byte(out), &rows); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal([]byte(out), &rows))
 	got := make(map[string]configRow)
 	for _, r := range rows {
 		got[r.Key+r.Entry] = r
@@ -222,6 +209,12 @@ func TestConfigValidate(t *testing.T) {
 		{
 			"a builtin that does not exist", oneConfigFile("[worker.handlers]", `"Pay::*" = "builtin:nope"`), nil, nil,
 			`configuration: stepwell.toml:2: worker.handlers."Pay::*": `,
+		},
+		{
+			"handlers with impossible ports", oneConfigFile("[worker]", "default_handler = 'http://h:0'",
+				"[worker.handlers]", "A = 'http://h:99999'", "B = 'builtin:noop'"), nil, nil,
+			"configuration: 2 problems\n  stepwell.toml:2: worker.default_handler: the URL is malformed\n" +
+				"  stepwell.toml:4: worker.handlers.A: the URL is malformed",
 		},
 		{
 			"a handler's URL that cannot be called", oneConfigFile("[worker]", "default_handler = 'http://host:0x1/'"), nil, nil,

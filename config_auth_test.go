@@ -317,9 +317,7 @@ func TestAuthConfigSources(t *testing.T) {
 // read, and that each bad one is reported with its source.
 func TestKeyFilesOfServedRoles(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/broken.pem", []byte("hunter2"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(dir+"/broken.pem", []byte("hunter2"), 0o600))
 	text := strings.ReplaceAll(`[orchestration.web.auth]
 enabled = true
 jwt_public_key_path = "DIR/broken.pem"

@@ -510,10 +510,10 @@ func TestCheckConfigCallables(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = checkConfigCallables(c, p, func(callable string) error {
-		if callable == "builtin:echo" {
-			return nil
+		if callable == "builtin:ecko" || callable == "builtin:nope" {
+			return errors.New("there is no " + callable)
 		}
-		return errors.New("there is no " + callable)
+		return nil
 	})
 	want := "configuration: 2 problems\n" +
 		"  stepwell.toml:2: worker.default_handler: there is no builtin:ecko\n" +
@@ -553,7 +553,7 @@ func TestConfigLines(t *testing.T) {
 		"a.nothing": 2, "h[7]": 6, "nothing": 0, "b": 0, "g": 0,
 	}
 	for path, line := range want {
-		if got := lines.of(path); got != line {
+		if got := nearest(lines, path); got != line {
 			t.Errorf("%s: got line %d; want %d", path, got, line)
 		}
 	}

@@ -148,7 +148,7 @@ func TestConfigFieldsAreInTheTable(t *testing.T) {
 	c := new(Config)
 	fields := map[any]string{&c.Log.Quiet: "log.quiet"} // a flag of its own
 	for i := range configKeys {
-		fields[configKeys[i].field(c)] = configKeys[i].path
+		fields[configKeys[i].field(c).Addr().Interface()] = configKeys[i].path
 	}
 	var walk func(path string, v reflect.Value)
 	walk = func(path string, v reflect.Value) {
@@ -276,9 +276,7 @@ func TestRedactURL(t *testing.T) {
 func TestConfigFilesAreReadForReal(t *testing.T) {
 	dir := t.TempDir()
 	name := dir + "/my.toml"
-	if err := os.WriteFile(name, []byte("role = \"worker\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(name, []byte("role = \"worker\"\n"), 0o600))
 	noEnv := func(string) string { return "" }
 	c, p, err := loadConfig(configArgs{files: []string{name}}, noEnv, nil, os.ReadFile)
 	if err != nil || c.Role != "worker" || p.of("role").String() != name+":1" {
@@ -299,14 +297,9 @@ const configExampleFile = "stepwell.example.toml"
 func TestExampleFollowsTheTable(t *testing.T) {
 	want := configExampleText()
 	if *updateConfigExample {
-		if err := os.WriteFile(configExampleFile, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(configExampleFile, []byte(want), 0o644))
 	}
-	got, err := os.ReadFile(configExampleFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must(os.ReadFile(configExampleFile))(t)
 	if string(got) != want {
 		t.Errorf("got another %s than the table makes; run go test -run Example -update-example",
 			configExampleFile)
@@ -315,9 +308,7 @@ func TestExampleFollowsTheTable(t *testing.T) {
 
 func TestExampleHoldsEveryKey(t *testing.T) {
 	var table map[string]any
-	if _, err := toml.DecodeFile(configExampleFile, &table); err != nil {
-		t.Fatal(err)
-	}
+	must(toml.DecodeFile(configExampleFile, &table))(t)
 	var want []string
 	for _, k := range configKeys {
 		if k.inherits == "" {
@@ -335,7 +326,7 @@ func TestExampleHoldsEveryKey(t *testing.T) {
 func configExampleLeaves(path string, table map[string]any) (leaves []string) {
 	for name, v := range table {
 		p := joinConfigPath(path, name)
-		if inner, ok := v.(map[string]any); ok && isConfigSection(p) {
+		if inner, ok := v.(map[string]any); ok && configKeyAt(p) == nil {
 			leaves = append(leaves, configExampleLeaves(p, inner)...)
 			continue
 		}
@@ -345,10 +336,7 @@ func configExampleLeaves(path string, table map[string]any) (leaves []string) {
 }
 
 func TestExampleLoadsToTheDefaults(t *testing.T) {
-	text, err := os.ReadFile(configExampleFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(os.ReadFile(configExampleFile))(t)
 	in := configInput{files: map[string]string{"stepwell.toml": string(text)}}
 	wantConfigValues(t, in, nil)
 }

@@ -36,10 +36,7 @@ func TestFixtureConfiguration(t *testing.T) {
 		{"the worker role", "--fixture --role worker", "", "orchestration role", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			flags, err := parseServeArgs(strings.Fields(tt.args), &strings.Builder{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			flags := must(parseServeArgs(strings.Fields(tt.args), &strings.Builder{}))(t)
 			noFile := func(string) ([]byte, error) { return nil, fs.ErrNotExist }
 			c, origin, err := loadConfig(flags.configArgs, func(string) string { return "" }, strings.Fields(tt.env), noFile)
 			switch {

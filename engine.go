@@ -5,9 +5,9 @@ package main
 // knows neither what a client may ask for nor HTTP interfaces.
 //
 //	engine.go          start and stop, the queues of ready steps, slots, idleness, and the hooks for others
-//	engine_attempt.go  attempts: their start, their outcome, retries, and what a restart takes up
+//	engine_attempt.go  attempts: their start, their outcome, retries, and how a restart resumes them
 //	engine_claim.go    steps for outside actors: claims, their index, leases
-//	engine_explain.go  why a task does not go on, for its reader and for the log
+//	engine_explain.go  why a task makes no progress, for the API and for the log
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 // builtins is done before its creator is answered, a large one delays nobody.
 const inlineBudget = 64
 
-// maxTargets bounds for how many templates the engine remembers the targets.
+// maxTargets bounds the templates whose targets the engine remembers.
 const maxTargets = 1000
 
 // engine runs the ready steps of one service.
@@ -34,8 +34,7 @@ type engine struct {
 	log      *slog.Logger
 	jitter   bool
 	causes   *causeLog
-	sizes    [2]int // how many slots exist, local and for HTTP
-	hooks           // set before the start
+	hooks    // set before the start
 
 	ctx    context.Context // of the running handlers
 	cancel context.CancelFunc
@@ -43,12 +42,10 @@ type engine struct {
 	wg     sync.WaitGroup // scheduler, and handlers in flight
 
 	// guarded by the store's lock, as all below
-	local    readyQueue // for builtins and programs
-	http     readyQueue
+	local    slotPool          // for builtins, programs and whatever else is not HTTP
+	web      slotPool          // for HTTP handlers
 	readied  uint64            // how many steps were queued, ever
 	retries  map[runKey]*timer // of the steps that wait for a retry
-	slots    int               // free ones
-	webSlots int               // free ones
 	running  map[runKey]*run   // attempts in flight, delays of our own among them
 	inFlight map[*run]struct{} // handlers in flight, and outcomes that the store could not take yet
 	targets  map[*template][]target
@@ -61,9 +58,9 @@ type engine struct {
 	owed      int // changes, other than outcomes, that the store could not take yet
 }
 
-// hooks are what a family above may hang into an engine before it starts. Each is
-// nil otherwise. Their methods are called under the store's lock, unless they
-// say so.
+// hooks let a family above take part in an engine. Each is set before the engine
+// starts, or nil. Their methods are called under the store's lock, unless they say
+// otherwise.
 type hooks struct {
 	substitute substitute
 	observer   attemptObserver
@@ -73,7 +70,7 @@ type hooks struct {
 
 // substitute takes the place of the handlers of steps.
 type substitute interface {
-	// mayPlay reports whether it may take the place of the outside actor that a step waits for.
+	// mayPlay reports whether it may take the place of the outside actor of a step.
 	mayPlay(t *task, i int) bool
 	// play starts a step that left its queue, and reports whether it did. With an
 	// error nothing has happened.
@@ -82,7 +79,7 @@ type substitute interface {
 
 // attemptObserver sees the attempts that handlers of this process make.
 type attemptObserver interface {
-	// ran sees an attempt that started and ended in one.
+	// ran sees an attempt that started and ended at once.
 	ran(t *task, i, number int, o outcome)
 	// started sees an attempt begin, and returns who is to see its outcome.
 	started(t *task, k *run) outcomeObserver
@@ -102,11 +99,9 @@ type pacer interface {
 	runBuiltin(t *task, i int, g target) error
 	// join sees a handler about to be called.
 	join(k *run)
-	// ended takes an outcome, to record it later, if it reports true. It is called
-	// without the lock, as all below.
-	ended(k *run, o outcome) bool
-	// abandoned is ended for an attempt without an outcome.
-	abandoned(k *run) bool
+	// ended takes an outcome, to record it later, if it reports true; nil stands for
+	// none. It is called without the lock, as all below.
+	ended(k *run, o *outcome) bool
 	// inTurn calls f under the lock, once nothing else moves.
 	inTurn(ctx context.Context, f func() error) error
 }
@@ -115,12 +110,9 @@ func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters,
 	e := &engine{
 		store: s, clock: c, ids: ids, handlers: h, stats: stats, log: log, jitter: cfg.Engine.Jitter,
 		causes:   newCauseLog(log, h),
-		sizes:    [2]int{cfg.Worker.Concurrency, cfg.Worker.HTTPConcurrency},
 		kick:     make(chan struct{}, 1),
-		local:    newReadyQueue(),
-		http:     newReadyQueue(),
-		slots:    cfg.Worker.Concurrency,
-		webSlots: cfg.Worker.HTTPConcurrency,
+		local:    newSlotPool("builtins and programs", cfg.Worker.Concurrency),
+		web:      newSlotPool("HTTP handlers", cfg.Worker.HTTPConcurrency),
 		running:  map[runKey]*run{},
 		inFlight: map[*run]struct{}{},
 		retries:  map[runKey]*timer{},
@@ -131,7 +123,7 @@ func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters,
 	return e
 }
 
-// start takes up what the store holds unfinished, and begins to schedule.
+// start resumes the unfinished tasks and begins to schedule.
 func (e *engine) start() error {
 	if err := e.resumeAll(); err != nil {
 		return err
@@ -169,11 +161,8 @@ func (e *engine) change(ctx context.Context, decide func(c *change) error) (uint
 	if e.pacer == nil {
 		return e.store.update(decide)
 	}
-	return e.changeInTurn(ctx, decide)
-}
-
-func (e *engine) changeInTurn(ctx context.Context, decide func(c *change) error) (seq uint64, err error) {
-	err = e.pacer.inTurn(ctx, func() error {
+	var seq uint64
+	err := e.pacer.inTurn(ctx, func() error {
 		err := e.store.updateLocked(decide)
 		seq = e.store.seqLocked()
 		return err
@@ -224,7 +213,8 @@ func (e *engine) pumpLocked(budget int) {
 	for !e.stopping {
 		it, ok := e.nextLocked()
 		if !ok {
-			e.noteSlotsLocked()
+			e.causes.slots(&e.local, e.clock.now)
+			e.causes.slots(&e.web, e.clock.now)
 			return
 		}
 		if budget == 0 {
@@ -276,7 +266,7 @@ func (e *engine) launchLocked(it readyStep) error {
 	}
 	t.steps[i].queued = false
 	if g.kind == outsideActor { // the substitute left it to an actor after all
-		e.queueOutsideLocked(t, i)
+		e.offerLocked(t, i)
 		return nil
 	}
 	return e.startHandlerLocked(t, i, g)
@@ -303,24 +293,17 @@ func (e *engine) targetLocked(t *task, i int) target {
 	return all[t.declared(i)]
 }
 
-// noteSlotsLocked logs when steps begin to wait for slots, and when none does.
-func (e *engine) noteSlotsLocked() {
-	local, web := len(e.local.items), len(e.http.items)
-	e.causes.slots(&e.causes.local, "builtins and programs", local, e.sizes[0], local > 0 && e.slots <= 0, e.clock.now)
-	e.causes.slots(&e.causes.web, "HTTP handlers", web, e.sizes[1], web > 0 && e.webSlots <= 0, e.clock.now)
-}
-
 // Observing the store: what a transition means for the engine.
 
-// taskMoved, under the store's lock, takes up the steps of a task that goes on
-// after it was blocked: their turn passed while it stood still.
+// taskMoved, under the store's lock, queues the ready steps of a task that goes on after
+// it was blocked: they may have left their queues meanwhile.
 func (e *engine) taskMoved(t *task, from, to taskState, _ instant) {
 	e.stats.taskMoved(from, to)
 	if to == taskBlockedByFailures {
 		e.causes.blocked(t)
 	}
 	if to == taskError {
-		e.withdrawOutsideLocked(t)
+		e.withdrawLocked(t)
 	}
 	if to != taskEvaluatingResults || from != taskBlockedByFailures && from != taskError {
 		return
@@ -370,8 +353,8 @@ func (e *engine) cutOffLocked(key runKey) {
 	k.cancel()
 }
 
-// staleReasonLocked tells a task that nothing moves on from one that only waits
-// for outside actors.
+// staleReasonLocked returns why a task is stale: dlqWorkerUnavailable if it waits for
+// outside actors alone.
 func (e *engine) staleReasonLocked(t *task) dlqReason {
 	waiting := 0
 	for i := range t.steps {
@@ -415,20 +398,41 @@ type readyStep struct {
 	rank
 	task *task
 	step int
-	web  bool // for an HTTP slot
+	pool *slotPool
 }
 
-type readyQueue = priorityQueue[readyStep]
+// slotPool holds the slots for handlers of a kind, and the steps that wait for one.
+type slotPool struct {
+	what  string // what runs in the slots, for messages
+	size  int    // all slots
+	free  int
+	ready priorityQueue[readyStep]
 
-func newReadyQueue() readyQueue {
-	return readyQueue{before: func(a, b readyStep) bool { return a.before(b.rank) }}
+	loggedShort bool // the log last said that steps wait for slots
+	loggedAt    instant
+}
+
+func newSlotPool(what string, size int) slotPool {
+	before := func(a, b readyStep) bool { return a.before(b.rank) }
+	return slotPool{what: what, size: size, free: size, ready: priorityQueue[readyStep]{before: before}}
+}
+
+// startable reports whether a step is ready for a slot that is free.
+func (p *slotPool) startable() bool { return len(p.ready.items) > 0 && p.free > 0 }
+
+// pool returns the slots for handlers of a kind.
+func (e *engine) pool(kind handlerKind) *slotPool {
+	if kind == httpHandler {
+		return &e.web
+	}
+	return &e.local
 }
 
 // enqueueLocked queues an enqueued step for its kind of slot, or for outside actors.
 func (e *engine) enqueueLocked(t *task, i int) {
 	g := e.targetLocked(t, i)
 	if g.kind == outsideActor && (e.substitute == nil || !e.substitute.mayPlay(t, i)) {
-		e.queueOutsideLocked(t, i)
+		e.offerLocked(t, i)
 		e.causes.awaitsActor(t, i)
 		return
 	}
@@ -436,35 +440,31 @@ func (e *engine) enqueueLocked(t *task, i int) {
 		return
 	}
 	e.readied++
-	e.requeueLocked(readyStep{rank{t.by.priority, t.seq, e.readied}, t, i, g.kind == httpHandler})
+	e.requeueLocked(readyStep{rank{t.by.priority, t.seq, e.readied}, t, i, e.pool(g.kind)})
 }
 
 // requeueLocked puts a step into its queue, in its place.
 func (e *engine) requeueLocked(it readyStep) {
 	it.task.steps[it.step].queued = true
-	if it.web {
-		e.http.push(it)
-	} else {
-		e.local.push(it)
-	}
+	it.pool.ready.push(it)
 }
 
 // nextLocked takes the best ready step for which a slot is free.
 func (e *engine) nextLocked() (readyStep, bool) {
 	switch {
-	case len(e.local.items) > 0 && e.slots > 0:
-		return e.local.pop(), true
-	case len(e.http.items) > 0 && e.webSlots > 0:
-		return e.http.pop(), true
+	case e.local.startable():
+		return e.local.ready.pop(), true
+	case e.web.startable():
+		return e.web.ready.pop(), true
 	}
 	return readyStep{}, false
 }
 
 // queuedLocked returns how many steps wait for a slot.
-func (e *engine) queuedLocked() int { return len(e.local.items) + len(e.http.items) }
+func (e *engine) queuedLocked() int { return len(e.local.ready.items) + len(e.web.ready.items) }
 
-// Idleness: whether the engine has nothing to do before time passes or somebody
-// asks for something. It follows from counts, and is never guessed.
+// Idleness: whether the engine has nothing to do until time passes or a request comes.
+// It follows from counts.
 
 // idleLocked reports whether nothing runs and no step could start. A step that
 // waits for a slot is no work as long as delays alone hold the slots.
@@ -474,11 +474,9 @@ func (e *engine) idleLocked() bool {
 }
 
 // startableLocked reports whether a step is ready for a slot that is free.
-func (e *engine) startableLocked() bool {
-	return len(e.local.items) > 0 && e.slots > 0 || len(e.http.items) > 0 && e.webSlots > 0
-}
+func (e *engine) startableLocked() bool { return e.local.startable() || e.web.startable() }
 
-// checkIdleLocked calls the hook if the engine is idle.
+// checkIdleLocked calls the hook idled if the engine is idle.
 func (e *engine) checkIdleLocked() {
 	if e.idled != nil && e.idleLocked() {
 		e.idled()
@@ -494,10 +492,15 @@ func (e *engine) holdOutcome(k *run) {
 	})
 }
 
-// owe counts changes that the store cannot take yet.
-func (e *engine) owe(n int) {
-	e.store.locked(func() {
-		e.owed += n
-		e.checkIdleLocked()
+// laterLocked calls f later, without the lock, to make a change that the store cannot
+// take yet. The engine is not idle meanwhile.
+func (e *engine) laterLocked(f func()) {
+	e.owed++
+	afterReal(outcomeRetryEvery, func() {
+		f()
+		e.store.locked(func() {
+			e.owed--
+			e.checkIdleLocked()
+		})
 	})
 }

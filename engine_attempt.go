@@ -1,7 +1,7 @@
 package main
 
 // Attempts: how a step starts on a slot, what its handler is given, what its
-// outcome means for the next attempt, and what a restart takes up.
+// outcome means for the next attempt, and how a restart resumes unfinished tasks.
 
 import (
 	"context"
@@ -19,8 +19,8 @@ type runKey struct {
 // run is an attempt in flight in this process.
 type run struct {
 	key      runKey
-	web      bool // it holds an HTTP slot, else a local one
-	number   int  // of the attempt
+	pool     *slotPool // whose slot it holds
+	number   int       // of the attempt
 	started  instant
 	cancel   context.CancelFunc // nil for a delay of our own
 	timer    *timer             // of such a delay
@@ -32,16 +32,15 @@ type run struct {
 // runBuiltinLocked computes a builtin without the lock, on a slot. Its start and
 // its outcome are one record; a delay that it asks for makes it an attempt in flight.
 func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
-	a := e.attemptLocked(t, i, g.builtin.needsInputs)
-	a.number = t.steps[i].nextAttempt()
 	before := t.steps[i]
-	e.slots-- // or another goroutine that pumps would give it away meanwhile
+	a := e.attemptLocked(t, i, before.nextAttempt(), g.builtin.needsInputs)
+	e.local.free-- // or another goroutine that pumps would give it away meanwhile
 	var began instant
 	o, delay := e.computeLocked(func() (outcome, time.Duration) {
 		began = e.clock.now()
 		return g.builtin.run(a)
 	})
-	e.slots++
+	e.local.free++
 	s := &t.steps[i] // the task may have been given more steps, in another place
 	overtaken := *s != before
 	s.queued = false
@@ -53,7 +52,12 @@ func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
 		return nil
 	}
 	if delay > 0 {
-		return e.startDelayLocked(t, i, o, delay, a.timeout)
+		k, err := e.startRunLocked(t, i, g)
+		if err == nil {
+			e.observeLocked(t, k)
+			e.delayLocked(k, o, delay, a.timeout)
+		}
+		return err
 	}
 	err := e.recordRanLocked(t, i, o, began)
 	if err == nil && e.observer != nil {
@@ -85,17 +89,6 @@ func (e *engine) recordRanLocked(t *task, i int, o outcome, began instant) error
 	})
 }
 
-// startDelayLocked begins an attempt that ends by itself after a delay of ours.
-func (e *engine) startDelayLocked(t *task, i int, o outcome, delay, timeout time.Duration) error {
-	k, err := e.startRunLocked(t, i, false)
-	if err != nil {
-		return err
-	}
-	e.observeLocked(t, k)
-	e.delayLocked(k, o, delay, timeout)
-	return nil
-}
-
 // observeLocked shows an attempt that has started to the observer.
 func (e *engine) observeLocked(t *task, k *run) {
 	if e.observer != nil {
@@ -112,8 +105,8 @@ func (e *engine) delayLocked(k *run, o outcome, delay, timeout time.Duration) {
 }
 
 // startRunLocked journals the start of an attempt and takes its slot.
-func (e *engine) startRunLocked(t *task, i int, web bool) (*run, error) {
-	k := &run{key: runKey{t.id, i}, web: web}
+func (e *engine) startRunLocked(t *task, i int, g target) (*run, error) {
+	k := &run{key: runKey{t.id, i}, pool: e.pool(g.kind)}
 	err := e.store.updateLocked(func(c *change) error {
 		k.started = c.now
 		return c.append(t, &record{kind: recStarted, step: i})
@@ -123,28 +116,19 @@ func (e *engine) startRunLocked(t *task, i int, web bool) (*run, error) {
 	}
 	k.number = t.steps[i].attempts
 	e.running[k.key] = k
-	*e.free(web)--
+	k.pool.free--
 	return k, nil
-}
-
-// free returns the count of free slots of a kind.
-func (e *engine) free(web bool) *int {
-	if web {
-		return &e.webSlots
-	}
-	return &e.slots
 }
 
 // startHandlerLocked runs an HTTP or exec handler in its own goroutine, once what
 // the handler will see is on disk.
 func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	seen := t.lastSeq
-	k, err := e.startRunLocked(t, i, g.kind == httpHandler)
+	k, err := e.startRunLocked(t, i, g)
 	if err != nil {
 		return err
 	}
-	a := e.attemptLocked(t, i, true)
-	a.number = k.number
+	a := e.attemptLocked(t, i, k.number, true)
 	e.observeLocked(t, k)
 	ctx, cancel := context.WithCancel(e.ctx)
 	k.cancel = cancel
@@ -171,7 +155,7 @@ func (e *engine) joinLocked(k *run) {
 // abandon gives up an attempt without an outcome: the engine stops, or nothing
 // can be written any more. It is delivered again after a restart.
 func (e *engine) abandon(k *run) {
-	if e.pacer != nil && e.pacer.abandoned(k) {
+	if e.pacer != nil && e.pacer.ended(k, nil) {
 		return
 	}
 	e.store.locked(func() { e.releaseLocked(k) })
@@ -187,14 +171,14 @@ func (e *engine) releaseLocked(k *run) {
 	if e.running[k.key] == k {
 		delete(e.running, k.key)
 	}
-	*e.free(k.web)++
+	k.pool.free++
 	e.checkIdleLocked()
 	e.wakeUp()
 }
 
 // finish records the outcome of an attempt.
 func (e *engine) finish(k *run, o outcome) {
-	if e.pacer != nil && e.pacer.ended(k, o) {
+	if e.pacer != nil && e.pacer.ended(k, new(o)) {
 		return
 	}
 	if e.ctx.Err() != nil && wasCancelled(o) {
@@ -230,8 +214,8 @@ func (e *engine) offeredAgain(k *run, err error) bool {
 	return false
 }
 
-// endLocked records the outcome where it belongs: at the running step, or, when
-// that went on without it, in the audit alone.
+// endLocked records the outcome of a step, or in the audit alone if the step left
+// in_progress before.
 func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	if k.observer != nil {
 		k.observer.ended(o)
@@ -255,14 +239,15 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	return c.append(t, &record{kind: recLate, step: k.key.step, end: end})
 }
 
-// wasCancelled reports whether an outcome only says that we cut the handler off.
+// wasCancelled reports whether an outcome says only that the handler was cut off.
 func wasCancelled(o outcome) bool { return o.err != nil && o.err.errorType == cancelledType }
 
 // attemptLocked returns what a handler is given. All of it is immutable.
-func (e *engine) attemptLocked(t *task, i int, inputs bool) *attempt {
+func (e *engine) attemptLocked(t *task, i, number int, inputs bool) *attempt {
 	def := t.def(i)
 	a := &attempt{
 		stepName:    def.name,
+		number:      number,
 		maxAttempts: t.steps[i].maxAttempts,
 		timeout:     time.Duration(def.timeoutSeconds) * time.Second,
 		config:      def.config,
@@ -360,11 +345,7 @@ func (e *engine) due(id uuid, i int) {
 	})
 	if refusedForNow(err) {
 		if e.ctx.Err() == nil {
-			e.owe(1)
-			afterReal(outcomeRetryEvery, func() {
-				e.due(id, i)
-				e.owe(-1)
-			})
+			e.store.locked(func() { e.laterLocked(func() { e.due(id, i) }) })
 		}
 		return
 	}
@@ -389,10 +370,10 @@ func (e *engine) disarmRetryLocked(t *task, i int) {
 	}
 }
 
-// What an engine takes up after a restart: timers, ready steps, and the attempts
-// that the end of the previous process cut off.
+// Resuming after a restart: timers, ready steps, and the attempts that the end of the
+// previous process cut off.
 
-// resumeAll takes up the unfinished tasks. Those in error, with steps left running
+// resumeAll resumes the unfinished tasks. Those in error, with steps left running
 // or waiting for a retry, are among them: an operator may get such a task going again.
 func (e *engine) resumeAll() (err error) {
 	e.store.locked(func() {
@@ -406,7 +387,7 @@ func (e *engine) resumeAll() (err error) {
 	return err
 }
 
-// resumeLocked takes up the timers and ready steps of one task, and appends its
+// resumeLocked resumes the timers and ready steps of one task, and appends its
 // attempts that were cut off to lost.
 func (e *engine) resumeLocked(t *task, lost []runKey) []runKey {
 	for i := range t.steps {
@@ -432,11 +413,7 @@ func (e *engine) recordLostLocked(lost []runKey) error {
 	for n, l := range lost {
 		err := e.store.updateLocked(func(c *change) error { return e.loseLocked(c, l) })
 		if refusedForNow(err) {
-			e.owed++
-			afterReal(outcomeRetryEvery, func() {
-				e.recordLost(lost[n:])
-				e.owe(-1)
-			})
+			e.laterLocked(func() { e.recordLost(lost[n:]) })
 			return nil
 		}
 		if err != nil {
@@ -452,7 +429,7 @@ func (e *engine) recordLost(lost []runKey) {
 			return
 		}
 		if err := e.recordLostLocked(lost); err != nil {
-			e.log.Error("attempts that were cut off could not be taken up", "error", err)
+			e.log.Error("attempts that were cut off could not be resumed", "error", err)
 		}
 		e.wakeUp()
 	})

@@ -19,30 +19,14 @@ import (
 // TestHeldOutcomeHoldsNobodyUp ends a delay while the disk is full: other timers
 // go on, and the outcome is recorded once there is room.
 func TestHeldOutcomeHoldsNobodyUp(t *testing.T) {
-	slow(t)
 	t.Parallel()
-	slow(t)
 	clock, disk := newVirtualClock(testStart), newMemDisk()
 	s := newTestService(t, serviceTest{
 		clock: clock, disk: disk, dir: "/data", log: io.Discard,
 		extra: []string{testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":1000}`})},
 	})
 	v := mustCreate(t, s, "slow")
-	disk.setCapacity(1 << 40)
-	free, err := disk.free("/data")
-	if err != nil {
-		t.Fatal(err)
-	}
-	disk.setCapacity(1<<40 - free) // full but for what was set aside
-	filler := `{"namespace":"t","name":"slow","context":{"a":"` + strings.Repeat("x", 900_000) + `"}}`
-	for range 40 { // use up what was set aside
-		if _, err = parseAndCreate(s, filler); err != nil {
-			break
-		}
-	}
-	if kindOf(err) != unavailable {
-		t.Fatalf("got %v on a full disk; want unavailable", err)
-	}
+	fillDisk(t, s, disk, "slow")
 	advanced := make(chan struct{})
 	go func() {
 		clock.advance(time.Minute)
@@ -170,9 +154,7 @@ func TestSleepIsATimer(t *testing.T) {
 // way: its slot is free at once, not when the delay is over.
 func TestSlotOfADelayEndsWithItsStep(t *testing.T) {
 	cancel := func(t *testing.T, s *service, v *task) {
-		if _, err := s.operator.cancelTask(t.Context(), v.id, ""); err != nil {
-			t.Fatal(err)
-		}
+		must(s.operator.cancelTask(t.Context(), v.id, ""))(t)
 	}
 	for _, tc := range []struct {
 		name string
@@ -204,9 +186,9 @@ func wantFreeSlots(t *testing.T, s *service) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	e, c := s.engine, &s.cfg.Worker
-	if e.slots != c.Concurrency || e.webSlots != c.HTTPConcurrency || len(e.running) != 0 {
+	if e.local.free != c.Concurrency || e.web.free != c.HTTPConcurrency || len(e.running) != 0 {
 		t.Errorf("got %d and %d free slots and %d running; want %d, %d and 0",
-			e.slots, e.webSlots, len(e.running), c.Concurrency, c.HTTPConcurrency)
+			e.local.free, e.web.free, len(e.running), c.Concurrency, c.HTTPConcurrency)
 	}
 }
 
@@ -260,10 +242,7 @@ func holdFlusher(t *testing.T, s *service) (release func()) {
 // createAside creates a task without waiting for the disk, and returns its id.
 func createAside(t *testing.T, s *service, name string) uuid {
 	t.Helper()
-	q, err := parseTaskRequest(fmt.Appendf(nil, `{"namespace":"t","name":%q}`, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := must(parseTaskRequest(fmt.Appendf(nil, `{"namespace":"t","name":%q}`, name)))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s.store.mu.Lock()
@@ -275,6 +254,21 @@ func createAside(t *testing.T, s *service, name string) uuid {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	return s.store.idLocked(pos)
+}
+
+// fillDisk creates tasks until the disk is full and the space set aside is used up.
+func fillDisk(t *testing.T, s *service, disk *memDisk, name string) {
+	t.Helper()
+	disk.setCapacity(1 << 40)
+	disk.setCapacity(1<<40 - must(disk.free("/data"))(t))
+	filler := `{"namespace":"t","name":"` + name + `","context":{"a":"` + strings.Repeat("x", 900_000) + `"}}`
+	var err error
+	for i := 0; i < 40 && err == nil; i++ {
+		_, err = parseAndCreate(s, filler)
+	}
+	if kindOf(err) != unavailable {
+		t.Fatalf("got %v on a full disk; want unavailable", err)
+	}
 }
 
 // awaitReal polls, in real time, until something holds.

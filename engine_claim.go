@@ -16,8 +16,8 @@ import (
 type outsideWork struct {
 	late sync.Mutex // held, and taken before the store's lock, while a late outcome is looked for and recorded
 
-	waiting  outsideIndex // enqueued steps; those of stopped tasks may be missing
-	claimed  outsideIndex // steps in progress under a lease
+	waiting  claimIndex // enqueued steps; those of stopped tasks may be missing
+	claimed  claimIndex // steps in progress under a lease
 	leases   leaseQueue
 	claimers []*claimer        // who waits for work, oldest first
 	fresh    map[claimKey]bool // keys of the steps queued since the feeder last looked
@@ -62,8 +62,8 @@ func fitsCallable(pattern, callable string) bool {
 	return pattern == callable
 }
 
-// claim is a step that was given to an outside actor.
-type claim struct {
+// claimedStep is a step that was given to an outside actor.
+type claimedStep struct {
 	key      runKey
 	callable string
 	attempt  *attempt
@@ -74,59 +74,45 @@ type claim struct {
 // claimer waits for work.
 type claimer struct {
 	request *claimRequest
-	given   chan claims // takes one value, at the end
+	given   chan claimResult // takes one value, at the end
 }
 
-// claims is what a claimer was given. Without steps and error its wait is over
+// claimResult is what a claimer was given. Without steps and error its wait is over
 // because the service stops.
-type claims struct {
-	steps []claim
+type claimResult struct {
+	steps []claimedStep
 	seq   uint64 // of the record that it depends on
 	err   error
 }
 
 // claim gives an outside actor steps, after waiting for the first one as long as
 // the request says.
-func (e *engine) claim(ctx context.Context, q *claimRequest) claims {
-	c := &claimer{request: q, given: make(chan claims, 1)}
-	served, err := e.enter(ctx, c)
-	if err != nil {
-		return claims{err: err}
-	}
-	if served || q.wait == 0 {
-		return e.leave(c)
-	}
-	wait, cancel := context.WithTimeout(ctx, q.wait)
-	defer cancel()
-	select {
-	case got := <-c.given:
-		return got
-	case <-wait.Done():
-		return e.leave(c)
-	}
-}
-
-// enter serves the claimer after those who came before it; when no step is ready
-// for it, it waits. It reports whether the claimer was served.
-func (e *engine) enter(ctx context.Context, c *claimer) (served bool, err error) {
-	err = e.inTurn(ctx, func() error {
-		served = e.enterLocked(c)
+func (e *engine) claim(ctx context.Context, q *claimRequest) claimResult {
+	c, served := &claimer{request: q, given: make(chan claimResult, 1)}, false
+	err := e.inTurn(ctx, func() error {
+		e.feedLocked() // those who came before
+		if served = e.stopping || e.serveLocked(c); !served {
+			e.outside.claimers = append(e.outside.claimers, c)
+		}
 		return nil
 	})
-	return served, err
-}
-
-func (e *engine) enterLocked(c *claimer) (served bool) {
-	e.feedLocked()
-	if served = e.stopping || e.serveLocked(c); served {
-		return true
+	if err != nil {
+		return claimResult{err: err}
 	}
-	e.outside.claimers = append(e.outside.claimers, c)
-	return false
+	if !served && q.wait > 0 {
+		wait, cancel := context.WithTimeout(ctx, q.wait)
+		defer cancel()
+		select {
+		case got := <-c.given:
+			return got
+		case <-wait.Done():
+		}
+	}
+	return e.leave(c)
 }
 
 // leave ends the claimer's wait and returns what it was given.
-func (e *engine) leave(c *claimer) claims {
+func (e *engine) leave(c *claimer) claimResult {
 	e.store.locked(func() {
 		if i := slices.Index(e.outside.claimers, c); i >= 0 {
 			e.outside.claimers = slices.Delete(e.outside.claimers, i, i+1)
@@ -136,12 +122,12 @@ func (e *engine) leave(c *claimer) claims {
 	case got := <-c.given:
 		return got
 	default:
-		return claims{}
+		return claimResult{}
 	}
 }
 
-// queueOutsideLocked offers an enqueued step to outside actors.
-func (e *engine) queueOutsideLocked(t *task, i int) {
+// offerLocked offers an enqueued step to outside actors.
+func (e *engine) offerLocked(t *task, i int) {
 	w := &e.outside
 	w.waiting.insert(t, i)
 	if len(w.claimers) == 0 {
@@ -151,9 +137,9 @@ func (e *engine) queueOutsideLocked(t *task, i int) {
 	e.wakeFeeder()
 }
 
-// withdrawOutsideLocked stops offering the steps of a task that ends before they
+// withdrawLocked stops offering the steps of a task that ends before they
 // do. They come back when the task goes on.
-func (e *engine) withdrawOutsideLocked(t *task) {
+func (e *engine) withdrawLocked(t *task) {
 	for i := range t.steps {
 		if t.steps[i].state == stepEnqueued {
 			e.outside.waiting.remove(runKey{t.id, i})
@@ -191,7 +177,7 @@ func (e *engine) feedLocked() {
 	}
 	w.claimers = slices.DeleteFunc(w.claimers, func(c *claimer) bool {
 		if e.stopping {
-			c.given <- claims{}
+			c.given <- claimResult{}
 			return true
 		}
 		for key := range w.fresh {
@@ -211,7 +197,7 @@ func (e *engine) serveLocked(c *claimer) bool {
 	if len(picked) == 0 {
 		return false
 	}
-	got := claims{}
+	got := claimResult{}
 	got.err = e.store.updateLocked(func(ch *change) error {
 		for _, k := range picked {
 			given, err := e.claimLocked(ch, k, c.request)
@@ -232,7 +218,7 @@ func (e *engine) serveLocked(c *claimer) bool {
 // task goes on.
 func (e *engine) claimableLocked(matches func(claimKey) bool, limit int) (found []runKey) {
 	var idle []runKey
-	e.outside.waiting.walk(matches, func(o *outsideStep) bool {
+	e.outside.waiting.walk(matches, func(o *claimEntry) bool {
 		if t := e.store.liveLocked(o.task); t != nil && t.runnable(o.step) {
 			found = append(found, o.runKey)
 		} else {
@@ -247,24 +233,23 @@ func (e *engine) claimableLocked(matches func(claimKey) bool, limit int) (found 
 }
 
 // claimLocked starts an attempt by an outside actor.
-func (e *engine) claimLocked(c *change, k runKey, q *claimRequest) (claim, error) {
+func (e *engine) claimLocked(c *change, k runKey, q *claimRequest) (claimedStep, error) {
 	t := e.store.liveLocked(k.task)
 	token := leaseToken(t.id, e.ids.secretOf(t.stepID(k.step), e.store.seqLocked()))
 	l := &lease{hash: hashLease(token), until: c.now.add(q.lease), worker: q.worker}
 	err := c.append(t, &record{kind: recClaimed, step: k.step, lease: l, subject: q.subject})
 	if err != nil {
-		return claim{}, err
+		return claimedStep{}, err
 	}
 	e.outside.claims++
-	a := e.attemptLocked(t, k.step, true)
-	a.number = t.steps[k.step].attempts
+	a := e.attemptLocked(t, k.step, t.steps[k.step].attempts, true)
 	e.watchLeaseLocked(t, k.step, l.until)
-	return claim{k, t.def(k.step).callable, a, token, l}, nil
+	return claimedStep{k, t.def(k.step).callable, a, token, l}, nil
 }
 
 // unclaim gives back steps whose claim nobody learned of: they are delivered again
 // under the same attempt numbers.
-func (e *engine) unclaim(given []claim) {
+func (e *engine) unclaim(given []claimedStep) {
 	_, err := e.store.update(func(c *change) error {
 		for _, g := range given {
 			t, err := c.task(g.key.task)
@@ -294,50 +279,50 @@ func (e *engine) unclaim(given []claim) {
 // claimKey is what claimers choose by.
 type claimKey struct{ namespace, callable string }
 
-// outsideStep is a step for an outside actor.
-type outsideStep struct {
+// claimEntry is a step in an index of claims.
+type claimEntry struct {
 	runKey
 	rank
 	place int // in its queue
 	key   claimKey
-	queue *outsideQueue
+	queue *claimQueue
 }
 
-// outsideQueue holds the steps with one key.
-type outsideQueue = priorityQueue[*outsideStep]
+// claimQueue holds the steps with one key.
+type claimQueue = priorityQueue[*claimEntry]
 
-func outsideBefore(a, b *outsideStep) bool { return a.before(b.rank) }
+func claimedBefore(a, b *claimEntry) bool { return a.before(b.rank) }
 
-// outsideIndex holds steps in queues. Its zero value is ready to use; it keeps
+// claimIndex holds steps in queues. Its zero value is ready to use; it keeps
 // nothing of steps that left it.
-type outsideIndex struct {
-	queues map[claimKey]*outsideQueue
-	steps  map[runKey]*outsideStep
+type claimIndex struct {
+	queues map[claimKey]*claimQueue
+	steps  map[runKey]*claimEntry
 	seq    uint64
 }
 
 // insert takes up a step of a task, unless the index has it.
-func (x *outsideIndex) insert(t *task, i int) {
+func (x *claimIndex) insert(t *task, i int) {
 	key, k := t.claimKey(i), runKey{t.id, i}
 	if x.steps[k] != nil {
 		return
 	}
 	if x.queues == nil {
-		x.queues, x.steps = map[claimKey]*outsideQueue{}, map[runKey]*outsideStep{}
+		x.queues, x.steps = map[claimKey]*claimQueue{}, map[runKey]*claimEntry{}
 	}
 	q := x.queues[key]
 	if q == nil {
-		q = &outsideQueue{before: outsideBefore, placed: func(o *outsideStep, place int) { o.place = place }}
+		q = &claimQueue{before: claimedBefore, placed: func(o *claimEntry, place int) { o.place = place }}
 		x.queues[key] = q
 	}
 	x.seq++
-	o := &outsideStep{runKey: k, rank: rank{t.by.priority, t.seq, x.seq}, key: key, queue: q}
+	o := &claimEntry{runKey: k, rank: rank{t.by.priority, t.seq, x.seq}, key: key, queue: q}
 	x.steps[k] = o
 	q.push(o)
 }
 
 // remove drops a step, if the index has it.
-func (x *outsideIndex) remove(k runKey) {
+func (x *claimIndex) remove(k runKey) {
 	o := x.steps[k]
 	if o == nil {
 		return
@@ -350,10 +335,10 @@ func (x *outsideIndex) remove(k runKey) {
 }
 
 // walk calls f for the steps whose keys match, in order, until f returns false.
-// It looks at every key, and then only at the steps that it passes and a few
-// more: below each step in its queue's heap. f must not change the index.
-func (x *outsideIndex) walk(matches func(claimKey) bool, f func(o *outsideStep) bool) {
-	next := outsideQueue{before: outsideBefore}
+// It looks at every key, at the steps that it passes, and for each of these at the
+// two below it in its queue's heap. f must not change the index.
+func (x *claimIndex) walk(matches func(claimKey) bool, f func(o *claimEntry) bool) {
+	next := claimQueue{before: claimedBefore}
 	for key, q := range x.queues {
 		if matches(key) {
 			next.push(q.items[0])
@@ -371,20 +356,20 @@ func (x *outsideIndex) walk(matches func(claimKey) bool, f func(o *outsideStep) 
 }
 
 // first returns the first steps whose keys match, in order.
-func (x *outsideIndex) first(matches func(claimKey) bool, limit int) (found []runKey) {
-	x.walk(matches, func(o *outsideStep) bool {
+func (x *claimIndex) first(matches func(claimKey) bool, limit int) (found []runKey) {
+	x.walk(matches, func(o *claimEntry) bool {
 		found = append(found, o.runKey)
 		return len(found) < limit
 	})
 	return found
 }
 
-// Leases: how long an outside actor holds a step, how it answers for the step, and
-// what happens when it does not.
+// Leases: how long an outside actor holds a step, how it answers for the step, and what
+// happens if it does not.
 
 // heldStep is a step under a lease. The journal extends a lease for longer than the
-// worker is told, so that its next extensions need no record: a lease may last that
-// long after a restart only.
+// worker is told, so that the next extensions need no record; the lease lasts that long
+// only if the service restarts.
 type heldStep struct {
 	runKey
 	id    uuid    // the step's
@@ -403,8 +388,8 @@ func leaseSlack(age time.Duration) time.Duration { return min(age/4, maxLeaseSla
 type leaseQueue struct {
 	held  priorityQueue[*heldStep]
 	byID  map[uuid]*heldStep
-	armed instant // when the next timer fires; 0 for none
-	timer *timer  // the latest one
+	armed instant // when the timer fires; 0 for none
+	timer *timer
 }
 
 func newLeaseQueue() leaseQueue {
@@ -434,7 +419,6 @@ func (e *engine) watchLeaseLocked(t *task, i int, until instant) {
 		q.held.push(h)
 		e.outside.claimed.insert(t, i)
 	}
-	e.disarmLeasesLocked()
 	e.armLeasesLocked()
 }
 
@@ -454,31 +438,27 @@ func (e *engine) forgetLeaseLocked(h *heldStep) {
 	delete(e.outside.leases.byID, h.id)
 	e.outside.leases.held.remove(h.place)
 	e.outside.claimed.remove(h.runKey)
-	e.disarmLeasesLocked()
+	if e.outside.leases.armed != 0 { // expireLeasesLocked arms it after its batch
+		e.armLeasesLocked()
+	}
 }
 
-// armLeasesLocked sets the timer for the end of the first lease.
+// armLeasesLocked sets the timer for the end of the first lease, and cancels one for
+// another end: a virtual clock would move for it.
 func (e *engine) armLeasesLocked() {
-	q := &e.outside.leases
-	first := q.first()
-	if first == nil || q.armed != 0 && q.armed <= first.until {
+	q, until := &e.outside.leases, instant(0)
+	if first := q.first(); first != nil {
+		until = first.until
+	}
+	if q.armed == until {
 		return
 	}
-	until := first.until
-	q.armed = until
-	q.timer = e.clock.schedule(until, func() { e.expireLeases(until) })
-}
-
-// disarmLeasesLocked cancels the timer of a lease that is gone: a virtual clock
-// would move for it.
-func (e *engine) disarmLeasesLocked() {
-	q := &e.outside.leases
-	if first := q.first(); q.armed == 0 || first != nil && first.until <= q.armed {
-		return
+	if q.armed != 0 {
+		q.timer.cancel()
 	}
-	q.timer.cancel()
-	q.armed = 0
-	e.armLeasesLocked()
+	if q.armed = until; until != 0 {
+		q.timer = e.clock.schedule(until, func() { e.expireLeases(until) })
+	}
 }
 
 // leaseBatch is how many leases expire under the lock at a time.
@@ -502,11 +482,7 @@ func (e *engine) expireLeasesLocked(timer instant) {
 		}
 		err := e.store.updateLocked(func(c *change) error { return e.expireLocked(c, h) })
 		if refusedForNow(err) {
-			e.owed++
-			afterReal(outcomeRetryEvery, func() {
-				e.expireLeases(timer)
-				e.owe(-1)
-			})
+			e.laterLocked(func() { e.expireLeases(timer) })
 			return
 		}
 		if err != nil {

@@ -13,32 +13,36 @@ import (
 )
 
 // stepCause says why a step is not finished.
-type stepCause uint8
+type stepCause string
 
 const (
-	causeNone         stepCause = iota // it is finished
-	causeFailed                        // it is in error
-	causeRunning                       // an attempt runs in this process
-	causeClaimed                       // an outside actor has claimed it
-	causeCutOff                        // the process that ran it ended
-	causeRetry                         // the next attempt is due later
-	causeCancelled                     // a step it needs was cancelled
-	causeParentFailed                  // a step it needs is in error
-	causeDependencies                  // a step it needs is not finished
-	causeUndecided                     // a step that exists already decides what else it needs
-	causeTaskStopped                   // it is ready, but its task is blocked or in error
-	causeOutside                       // nobody here handles it
-	causeSlot                          // every slot is taken
-	causeStarting                      // it is about to start
-	stepCauses
+	causeFailed       stepCause = "failed"               // it is in error
+	causeRunning      stepCause = "running"              // an attempt runs in this process
+	causeClaimed      stepCause = "claimed"              // an outside actor has claimed it
+	causeCutOff       stepCause = "cut_off"              // the process that ran it ended
+	causeRetry        stepCause = "retry_scheduled"      // the next attempt is due later
+	causeCancelled    stepCause = "dependency_cancelled" // a step it needs was cancelled
+	causeParentFailed stepCause = "dependency_failed"    // a step it needs is in error
+	causeDependencies stepCause = "dependencies"         // a step it needs is not finished
+	causeUndecided    stepCause = "decision"             // a step that exists already decides what else it needs
+	causeTaskStopped  stepCause = "task_stopped"         // it is ready, but its task is blocked or in error
+	causeOutside      stepCause = "outside_actor"        // nobody here handles it
+	causeSlot         stepCause = "slot"                 // every slot is taken
+	causeStarting     stepCause = "starting"             // it is about to start
 )
 
-var stepCauseNames = [stepCauses]string{
-	"", "failed", "running", "claimed", "cut_off", "retry_scheduled", "dependency_cancelled", "dependency_failed",
-	"dependencies", "decision", "task_stopped", "outside_actor", "slot", "starting",
+// causesCounted are the causes in the order in which a message counts them, and what
+// follows the number of steps with one.
+var causesCounted = []struct {
+	cause stepCause
+	words string
+}{
+	{causeFailed, "failed for good"}, {causeRunning, "run"}, {causeClaimed, "are claimed"}, {causeCutOff, "were cut off"},
+	{causeRetry, "wait for a retry"}, {causeCancelled, "need a cancelled step"}, {causeParentFailed, "need a failed step"},
+	{causeDependencies, "wait for other steps"}, {causeUndecided, "wait for a decision"},
+	{causeTaskStopped, "are held by the task"}, {causeOutside, "wait for an outside actor"},
+	{causeSlot, "wait for a slot"}, {causeStarting, "are about to start"},
 }
-
-func (c stepCause) String() string { return stepCauseNames[c] }
 
 // stepExplanation explains one unfinished step. Members that the cause does not need
 // are null, empty or 0.
@@ -46,7 +50,7 @@ type stepExplanation struct {
 	StepUUID     uuid      `json:"step_uuid"`
 	Name         string    `json:"name"`
 	CurrentState string    `json:"current_state"`
-	Cause        string    `json:"cause"`
+	Cause        stepCause `json:"cause"`
 	Message      string    `json:"message"`
 	WaitsFor     []string  `json:"waits_for"` // names of the task's steps
 	Actions      []string  `json:"actions"`   // of an operator, any of which ends the cause
@@ -55,8 +59,6 @@ type stepExplanation struct {
 	Attempt      int       `json:"attempt"`   // the one that runs, is due or comes next
 	MaxAttempts  int       `json:"max_attempts"`
 	Callable     string    `json:"callable"`
-
-	cause stepCause
 }
 
 // taskExplanation explains why a task makes no progress.
@@ -70,45 +72,28 @@ type taskExplanation struct {
 	state taskState
 }
 
-// slotUse counts the slots of a kind: those taken, and all of them.
-type slotUse struct{ taken, all int }
-
-func (u slotUse) exhausted() bool { return u.taken >= u.all }
-
 // explainer explains one task: a copy of it, and the engine's part in it at the
 // same moment.
 type explainer struct {
-	t        *task
-	handlers *handlerSet
-	running  map[int]bool // steps that run in this process
-	local    slotUse
-	web      slotUse
-	failed   []string // steps in error
-	dropped  []string // cancelled steps that others need
+	t         *task
+	handlers  *handlerSet
+	running   map[int]bool       // steps that run in this process
+	exhausted map[*slotPool]bool // pools without a free slot
+	pool      func(handlerKind) *slotPool
+	failed    []string // steps in error
+	dropped   []string // cancelled steps that others need
 }
 
 // explain says why a task makes no progress.
 func (e *engine) explain(id uuid) (*taskExplanation, error) {
-	x := &explainer{handlers: e.handlers, running: map[int]bool{}}
-	kept, err := e.copyToExplain(id, x)
-	if err != nil {
-		return nil, err
-	}
-	if x.t, err = e.store.taskIn(kept); err != nil {
-		return nil, err
-	}
-	x.findStoppers()
-	return x.task(), nil
-}
-
-// copyToExplain copies the task and the engine's part under one lock.
-func (e *engine) copyToExplain(id uuid, x *explainer) (kept slot, err error) {
+	x := &explainer{handlers: e.handlers, running: map[int]bool{}, pool: e.pool}
+	var kept slot
+	var err error
 	e.store.locked(func() {
 		if kept, err = e.store.findLocked(id); err != nil {
 			return
 		}
-		x.local = slotUse{e.sizes[0] - e.slots, e.sizes[0]}
-		x.web = slotUse{e.sizes[1] - e.webSlots, e.sizes[1]}
+		x.exhausted = map[*slotPool]bool{&e.local: e.local.free <= 0, &e.web: e.web.free <= 0}
 		if t := kept.live; t != nil && t.counts[stepInProgress] > 0 {
 			for i := range t.steps {
 				if k := e.running[runKey{id, i}]; k != nil && !k.gone {
@@ -117,7 +102,14 @@ func (e *engine) copyToExplain(id uuid, x *explainer) (kept slot, err error) {
 			}
 		}
 	})
-	return kept, err
+	if err != nil {
+		return nil, err
+	}
+	if x.t, err = e.store.taskIn(kept); err != nil {
+		return nil, err
+	}
+	x.findStoppers()
+	return x.task(), nil
 }
 
 // findStoppers collects the steps that hold a blocked task up.
@@ -134,21 +126,17 @@ func (x *explainer) findStoppers() {
 
 func (x *explainer) task() *taskExplanation {
 	v := &taskExplanation{TaskUUID: x.t.id, Status: x.t.state.String(), state: x.t.state, Steps: []stepExplanation{}}
-	var counts [stepCauses]int
 	for i := range x.t.steps {
-		if x.t.steps[i].state.finished() {
-			continue
+		if !x.t.steps[i].state.finished() {
+			v.Steps = append(v.Steps, x.step(i))
 		}
-		e := x.step(i)
-		counts[e.cause]++
-		v.Steps = append(v.Steps, e)
 	}
-	v.Message = x.taskMessage(&counts)
+	v.Message = x.taskMessage(v.Steps)
 	return v
 }
 
-// taskMessage returns one sentence about the whole task.
-func (x *explainer) taskMessage(counts *[stepCauses]int) string {
+// taskMessage returns one sentence about the whole task, with its unfinished steps.
+func (x *explainer) taskMessage(unfinished []stepExplanation) string {
 	switch t := x.t; {
 	case t.state.final():
 		return fmt.Sprintf("the task is %s: nothing is left to do", t.state)
@@ -157,29 +145,18 @@ func (x *explainer) taskMessage(counts *[stepCauses]int) string {
 	case t.state == taskBlockedByFailures:
 		return "the task is blocked until an operator acts: " + x.stoppedBy()
 	}
+	counts := map[stepCause]int{}
+	for i := range unfinished {
+		counts[unfinished[i].Cause]++
+	}
 	words := []string{}
-	for c, n := range counts {
-		if n > 0 {
-			words = append(words, fmt.Sprintf("%d %s", n, causeCounted[c]))
+	for _, c := range causesCounted {
+		if n := counts[c.cause]; n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n, c.words))
 		}
 	}
 	return fmt.Sprintf("%d of %d steps are finished; of the others %s",
-		len(x.t.steps)-x.unfinished(counts), len(x.t.steps), strings.Join(words, ", "))
-}
-
-func (x *explainer) unfinished(counts *[stepCauses]int) (n int) {
-	for _, c := range counts {
-		n += c
-	}
-	return n
-}
-
-// causeCounted follows the number of steps with a cause, in a sentence.
-var causeCounted = [stepCauses]string{
-	causeFailed: "failed for good", causeRunning: "run", causeClaimed: "are claimed", causeCutOff: "were cut off", causeRetry: "wait for a retry",
-	causeCancelled: "need a cancelled step", causeParentFailed: "need a failed step",
-	causeDependencies: "wait for other steps", causeUndecided: "wait for a decision", causeTaskStopped: "are held by the task",
-	causeOutside: "wait for an outside actor", causeSlot: "wait for a slot", causeStarting: "are about to start",
+		len(x.t.steps)-len(unfinished), len(x.t.steps), strings.Join(words, ", "))
 }
 
 // stoppedBy names the steps that block the task, and says why.
@@ -237,13 +214,12 @@ func (x *explainer) step(i int) stepExplanation {
 	default:
 		x.enqueued(&e, i)
 	}
-	e.Cause = e.cause.String()
 	return e
 }
 
 // because sets the cause and its sentence.
 func (e *stepExplanation) because(c stepCause, format string, args ...any) {
-	e.cause, e.Message = c, fmt.Sprintf(format, args...)
+	e.Cause, e.Message = c, fmt.Sprintf(format, args...)
 }
 
 // may adds what an operator can do about the cause.
@@ -367,18 +343,15 @@ func (x *explainer) held(e *stepExplanation) {
 
 func (x *explainer) enqueued(e *stepExplanation, i int) {
 	kind := x.handlers.resolve(x.t.def(i).callable).kind
-	use, what := x.local, "builtins and programs"
-	if kind == httpHandler {
-		use, what = x.web, "HTTP handlers"
-	}
+	pool := x.pool(kind)
 	switch {
 	case x.t.stopped():
 		x.held(e)
 	case kind == outsideActor:
 		e.because(causeOutside, "nothing here handles callable %q: an outside actor must claim, complete or fail it", e.Callable)
 		e.may(actionComplete, actionFail, actionResolve, actionCancel)
-	case use.exhausted():
-		e.because(causeSlot, "it waits for a slot: all %d for %s are taken", use.all, what)
+	case x.exhausted[pool]:
+		e.because(causeSlot, "it waits for a slot: all %d for %s are taken", pool.size, pool.what)
 	default:
 		e.because(causeStarting, "it is ready and starts at any moment")
 	}
@@ -402,55 +375,33 @@ type outsideKey struct {
 	callable string
 }
 
-// slotsLogged is what the log last said about slots of a kind.
-type slotsLogged struct {
-	short bool // ready steps wait for slots
-	at    instant
-}
-
 // causeLog logs causes.
 type causeLog struct {
 	log      *slog.Logger
 	handlers *handlerSet
-	backlog  chan func()
-	quit     chan struct{}
+	backlog  chan func() // write a line each; nil is the last
 	once     sync.Once
 	writing  sync.WaitGroup
 
-	outside    map[outsideKey]bool // guarded by the store's lock, as all below
-	local, web slotsLogged
+	outside map[outsideKey]bool // guarded by the store's lock
 }
 
 func newCauseLog(log *slog.Logger, h *handlerSet) *causeLog {
-	return &causeLog{
-		log: log, handlers: h, backlog: make(chan func(), causeBacklog), quit: make(chan struct{}),
-		outside: map[outsideKey]bool{},
-	}
+	return &causeLog{log: log, handlers: h, backlog: make(chan func(), causeBacklog), outside: map[outsideKey]bool{}}
 }
 
-func (l *causeLog) start() { l.writing.Go(l.run) }
+func (l *causeLog) start() {
+	l.writing.Go(func() {
+		for write := <-l.backlog; write != nil; write = <-l.backlog {
+			write()
+		}
+	})
+}
 
 // stop returns when every line is written.
 func (l *causeLog) stop() {
-	l.once.Do(func() { close(l.quit) })
+	l.once.Do(func() { l.backlog <- nil })
 	l.writing.Wait()
-}
-
-func (l *causeLog) run() {
-	for {
-		select {
-		case write := <-l.backlog:
-			write()
-			continue
-		default:
-		}
-		select {
-		case write := <-l.backlog:
-			write()
-		case <-l.quit:
-			return
-		}
-	}
 }
 
 // print queues a line, unless too many wait.
@@ -498,18 +449,20 @@ func (l *causeLog) blocked(t *task) {
 
 // slots logs when steps begin to wait for slots of a kind, and when none waits any
 // more.
-func (l *causeLog) slots(last *slotsLogged, what string, waiting, all int, short bool, now func() instant) {
-	if last.short == short {
+func (l *causeLog) slots(p *slotPool, now func() instant) {
+	waiting := len(p.ready.items)
+	short := waiting > 0 && p.free <= 0
+	if p.loggedShort == short {
 		return
 	}
 	at := now()
-	if short && last.at != 0 && at.sub(last.at) < slotsLogInterval {
+	if short && p.loggedAt != 0 && at.sub(p.loggedAt) < slotsLogInterval {
 		return
 	}
-	last.short, last.at = short, at
+	p.loggedShort, p.loggedAt = short, at
 	if short {
-		l.print(slog.LevelWarn, "every slot is taken, ready steps wait", "slots", what, "of", all, "waiting", waiting)
+		l.print(slog.LevelWarn, "every slot is taken, ready steps wait", "slots", p.what, "of", p.size, "waiting", waiting)
 	} else {
-		l.print(slog.LevelInfo, "slots are free again", "slots", what, "of", all)
+		l.print(slog.LevelInfo, "slots are free again", "slots", p.what, "of", p.size)
 	}
 }

@@ -77,9 +77,7 @@ func TestExplainCauses(t *testing.T) {
 			{name: "x", callable: "builtin:fail", config: `{"retryable":false}`}}, nil,
 			"a retry_scheduled does not start while the task is blocked_by_failures;x failed for good", ""},
 		{"cancelled task", []stepSpec{outside}, func(t *testing.T, s *service, v *task) {
-			if _, err := s.operator.cancelTask(t.Context(), v.id, ""); err != nil {
-				t.Fatal(err)
-			}
+			must(s.operator.cancelTask(t.Context(), v.id, ""))(t)
 		}, "", "the task is cancelled"},
 		{"cut off", []stepSpec{sleep}, func(_ *testing.T, s *service, v *task) {
 			s.store.mu.Lock()
@@ -103,10 +101,7 @@ func TestExplainCauses(t *testing.T) {
 			if tt.do != nil {
 				tt.do(t, s, v)
 			}
-			x, err := s.engine.explain(v.id)
-			if err != nil {
-				t.Fatal(err)
-			}
+			x := must(s.engine.explain(v.id))(t)
 			checkExplanation(t, s, x)
 			if !strings.Contains(x.Message, tt.task) {
 				t.Errorf("got %q; want %q", x.Message, tt.task)
@@ -121,7 +116,7 @@ func TestExplainCauses(t *testing.T) {
 			for i, w := range want {
 				e := x.Steps[i]
 				words := strings.SplitN(w, " ", 3)
-				if e.Name != words[0] || e.Cause != words[1] || !strings.Contains(e.Message, words[2]) {
+				if e.Name != words[0] || string(e.Cause) != words[1] || !strings.Contains(e.Message, words[2]) {
 					t.Errorf("got %s %s %s; want %s", e.Name, e.Cause, e.Message, w)
 				}
 			}
@@ -133,10 +128,7 @@ func TestExplainCauses(t *testing.T) {
 // state, and that the actions it names are allowed.
 func checkExplanation(t testing.TB, s *service, x *taskExplanation) {
 	t.Helper()
-	v, err := s.store.view(x.TaskUUID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(s.store.view(x.TaskUUID))(t)
 	n := 0
 	for i := range v.steps {
 		if v.steps[i].state.finished() {
@@ -175,7 +167,7 @@ func causeIsTrue(s *service, v *task, i int, e *stepExplanation) bool {
 	}
 	state, stopped := v.steps[i].state, v.state == taskBlockedByFailures || v.state == taskError
 	outside := s.handlers.resolve(v.def(i).callable).kind == outsideActor
-	switch e.cause {
+	switch e.Cause {
 	case causeFailed:
 		return state == stepInError
 	case causeRunning:

@@ -61,14 +61,8 @@ func mustCreate(t *testing.T, s *service, name string, fields ...string) *task {
 	for _, f := range fields {
 		body += "," + f
 	}
-	q, err := parseTaskRequest([]byte(body + "}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	created, err := s.createTask(t.Context(), q, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := must(parseTaskRequest([]byte(body + "}")))(t)
+	created := must(s.createTask(t.Context(), q, true))(t)
 	return created
 }
 
@@ -85,7 +79,7 @@ func computing(s *service) bool {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	waits := map[*step]bool{}
-	for _, it := range slices.Concat(s.engine.local.items, s.engine.http.items) {
+	for _, it := range slices.Concat(s.engine.local.ready.items, s.engine.web.ready.items) {
 		waits[&it.task.steps[it.step]] = true
 	}
 	for _, sl := range s.store.slots {
@@ -105,10 +99,7 @@ func computing(s *service) bool {
 func settled(t *testing.T, s *service, id uuid) *task {
 	t.Helper()
 	settle(s)
-	v, err := s.store.view(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(s.store.view(id))(t)
 	return v
 }
 
@@ -140,10 +131,7 @@ func act(t *testing.T, s *service, v *task, step int, q stepRequest) (*task, err
 
 func mustAct(t *testing.T, s *service, v *task, step int, q stepRequest) *task {
 	t.Helper()
-	after, err := act(t, s, v, step, q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := must(act(t, s, v, step, q))(t)
 	return after
 }
 
@@ -342,10 +330,7 @@ func TestCancelTask(t *testing.T) {
 	}})
 	v := mustCreate(t, s, "mixed")
 	wantStates(t, v, "steps_in_process: complete in_progress enqueued pending")
-	after, err := s.operator.cancelTask(t.Context(), v.id, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := must(s.operator.cancelTask(t.Context(), v.id, ""))(t)
 	wantStates(t, after, "cancelled: complete cancelled cancelled cancelled")
 	clock.advance(time.Minute)
 	wantStates(t, settled(t, s, v.id), "cancelled: complete cancelled cancelled cancelled")
@@ -365,10 +350,7 @@ func TestHistoryAndAudit(t *testing.T) {
 	v = mustAct(t, s, v, 0, failAction)
 	v = mustAct(t, s, v, 0, resetAction)
 	v = mustAct(t, s, v, 0, completeAction)
-	h, err := s.history.transitions(v.id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must(s.history.transitions(v.id))(t)
 	var got []string
 	for _, m := range h.Transitions {
 		who := "task"
@@ -395,10 +377,7 @@ func TestHistoryAndAudit(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got history\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	audit, err := s.history.audit(v.id, v.stepID(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	audit := must(s.history.audit(v.id, v.stepID(0)))(t)
 	var entries []string
 	for _, a := range audit {
 		entries = append(entries, fmt.Sprint(a.Action, " ", a.FromState, " ", a.ToState, " ", a.Success))
@@ -460,7 +439,7 @@ type randomWorld struct {
 	s     *service
 	tasks []uuid
 	acted map[uuid]int    // operator actions that were taken, by step
-	held  []claim         // what was claimed, whatever became of it
+	held  []claimedStep   // what was claimed, whatever became of it
 	keyed map[string]uuid // tasks by the Idempotency-Key and body that made them
 	did   []string        // for the report of a failure
 }
@@ -764,10 +743,7 @@ func (l *randomWorld) ended() map[int]string {
 
 func (l *randomWorld) view(id uuid) *task {
 	l.t.Helper()
-	v, err := l.s.store.view(id)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	v := must(l.s.store.view(id))(l.t)
 	return v
 }
 
@@ -779,10 +755,7 @@ func (l *randomWorld) check() {
 	for _, id := range l.tasks {
 		v := l.view(id)
 		checkFigures(l.t, v, l.clock.now())
-		x, err := l.s.engine.explain(id)
-		if err != nil {
-			l.t.Fatal(err)
-		}
+		x := must(l.s.engine.explain(id))(l.t)
 		checkExplanation(l.t, l.s, x)
 		law := &lawful{t: l.t, ended: map[int]int{}, late: map[int]int{}}
 		if _, err := l.s.store.viewObserved(id, law); err != nil {
@@ -802,8 +775,8 @@ func (l *randomWorld) checkSlots() {
 	e := l.s.engine
 	e.store.mu.Lock()
 	defer e.store.mu.Unlock()
-	if e.slots+len(e.running) != l.s.cfg.Worker.Concurrency {
-		l.t.Errorf("got %d free slots beside %d attempts; want %d together", e.slots, len(e.running), l.s.cfg.Worker.Concurrency)
+	if e.local.free+len(e.running) != l.s.cfg.Worker.Concurrency {
+		l.t.Errorf("got %d free slots beside %d attempts; want %d together", e.local.free, len(e.running), l.s.cfg.Worker.Concurrency)
 	}
 	inProgress, held := 0, 0
 	for pos, sl := range e.store.slots {
@@ -828,7 +801,7 @@ func (l *randomWorld) checkSlots() {
 				if outside && sl.live.runnable(i) && e.outside.waiting.steps[runKey{sl.live.id, i}] == nil {
 					l.t.Errorf("task %d step %d could be claimed and is forgotten", pos, i)
 				}
-				if !outside && sl.live.runnable(i) && e.slots > 0 {
+				if !outside && sl.live.runnable(i) && e.local.free > 0 {
 					l.t.Errorf("task %d step %d could start and does not", pos, i)
 				}
 			}
@@ -1120,9 +1093,7 @@ func TestManyWaiting(t *testing.T) {
 // TestManySlowHandlers lets a thousand HTTP handlers wait: other tasks end meanwhile,
 // and theirs when the handlers answer.
 func TestManySlowHandlers(t *testing.T) {
-	slow(t)
 	t.Parallel()
-	slow(t)
 	const slow, others = 1_000, 200
 	h := newStuckHandler(t, slow)
 	s := newTestServer(t, serviceTest{extra: []string{h.template("slow"), benchTemplate("diamond", "builtin:noop", diamondParents)}})

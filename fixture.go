@@ -5,9 +5,9 @@ package main
 // nothing below knows of it.
 //
 //	fixture.go           fixture mode in one service, its control API, and the world that resets and restores it
-//	fixture_clock.go     the virtual clock, who moves it, and their part of the control API
+//	fixture_clock.go     the virtual clock, and the timekeeper that moves it
 //	fixture_stub.go      stubs: scripted outcomes of attempts, how they are read and chosen
-//	fixture_run.go       how stubs are played, and how deterministic services run steps in batches
+//	fixture_run.go       how stubs are played, how deterministic services run steps in batches, what keeps them busy
 //	fixture_requests.go  the request journal: what was asked of the service and of its handlers
 //	fixture_sandbox.go   sandboxes: isolated copies of a service on their own ports
 
@@ -20,6 +20,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -82,7 +84,7 @@ func (f *fixture) extend(s *surface, shared *surfaceCache) {
 	for _, row := range a.routes() {
 		s.handleRow(servedRoute{route: row, controls: true, maxBody: controlBodies[row.pattern]})
 	}
-	s.openapi = shared.document(s.auth.config.APIKeyHeader, "orchestration", "fixture")
+	s.openapi = shared.document(s, nil, "fixture")
 }
 
 // fixtureBanner returns the line about fixture mode that serve prints at its start.
@@ -93,7 +95,7 @@ func fixtureBanner(url string) string {
 
 // The control API.
 
-// controlPath is where the control API stands.
+// controlPath is the path of the control API.
 const controlPath = "/_stepwell"
 
 // controlAPI is the part of the orchestration role's surface under controlPath.
@@ -131,14 +133,11 @@ func (a *controlAPI) routes() []route {
 // controlBodies are the limits, in bytes, of the bodies that are or hold a whole state.
 var controlBodies = map[string]int64{"PUT /_stepwell/state": 1 << 30, "POST /_stepwell/sandboxes": 1 << 30}
 
-// everything is what the control API asks for: all permissions.
+// everything is what the control API requires: all permissions.
 var everything = everyPermission.list()
 
 func (a *controlAPI) reset(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	if err := a.fixture.world.reset(); err != nil {
-		return nil, err
-	}
-	return noContent{}, nil
+	return noContent{}, a.fixture.world.reset()
 }
 
 func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -158,7 +157,185 @@ func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) (any, e
 	return reply{status, t.detailView()}, nil
 }
 
-// GET and PUT /_stepwell/state: the whole state as one document.
+// Reading the bodies of the control API.
+
+// fields reads a body by these rules and passes it to read, unless it is absent. what
+// begins the message about the problems that read finds.
+func (rules bodyRules) fields(r *http.Request, what string, read func(f *fieldReader, body []byte)) error {
+	body, err := rules.read(r)
+	if err != nil {
+		return err
+	}
+	var f fieldReader
+	if body != nil {
+		read(&f, body)
+	}
+	return f.failure(what)
+}
+
+// members reads an object, which has a path unless it is a body, by calling read for
+// each known member and its path. Unknown ones are refused: a misspelled test must
+// not pass silently. It returns which members were given, nil for no object.
+func (f *fieldReader) members(
+	path string, raw []byte, known []string, read func(key, at string, value []byte),
+) (given map[string]bool) {
+	if jsonKind(raw) != '{' {
+		f.complain(path, "must be an object with any of %s", strings.Join(known, ", "))
+		return nil
+	}
+	given = map[string]bool{}
+	eachMember(raw, func(key string, value []byte) bool {
+		at := memberPath(path, key)
+		if given[key] = true; slices.Contains(known, key) {
+			read(key, at, value)
+		} else {
+			f.complain(at, "is unknown; want %s", anyOf(known))
+		}
+		return true
+	})
+	return given
+}
+
+// memberPath returns the path of a member of an object.
+func memberPath(object, key string) string { return strings.TrimPrefix(object+"."+key, ".") }
+
+// The clock.
+
+// clockView shows a virtual clock.
+type clockView struct {
+	Now       zonedTime  `json:"now"`
+	Mode      clockMode  `json:"mode"`
+	Fired     uint64     `json:"fired"`      // work timers: by this request, or ever for one that moves nothing
+	NextTimer *zonedTime `json:"next_timer"` // when the next work timer is due
+}
+
+func (a *controlAPI) clockView(fired uint64) clockView {
+	c := a.fixture.clock
+	v := clockView{Now: zonedTime(c.now()), Mode: c.modeNow(), Fired: fired}
+	if next, ok := c.work.next(); ok {
+		v.NextTimer = (*zonedTime)(&next)
+	}
+	return v
+}
+
+func (a *controlAPI) getClock(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return a.clockView(a.fixture.clock.firedNow()), nil
+}
+
+func (a *controlAPI) changeClock(w http.ResponseWriter, r *http.Request) (any, error) {
+	q := &clockRequest{timeout: controlTimeout}
+	if err := (bodyRules{}).fields(r, "the clock stays as it is", q.readChange); err != nil {
+		return nil, err
+	}
+	return a.doClock(w, r, q)
+}
+
+func (a *controlAPI) waitIdle(w http.ResponseWriter, r *http.Request) (any, error) {
+	q := &clockRequest{timeout: controlTimeout}
+	err := bodyRules{optional: true}.fields(r, "the request is refused", func(f *fieldReader, body []byte) {
+		f.members("", body, []string{"timeout"}, func(key, _ string, value []byte) {
+			q.timeout = f.boundedDuration(key, value, maxControlTimeout)
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return a.doClock(w, r, q)
+}
+
+// doClock does what a request asks for, waits until the result is durable, and shows
+// the clock.
+func (a *controlAPI) doClock(w http.ResponseWriter, r *http.Request, q *clockRequest) (any, error) {
+	extendWriting(w, q.timeout)
+	ctx, cancel := context.WithTimeout(r.Context(), q.timeout)
+	defer cancel()
+	fired, err := q.do(ctx, a.fixture.keeper)
+	if err == nil {
+		err = a.svc.store.waitAll(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.clockView(fired), nil
+}
+
+// clockRequest asks for one change of a clock, or to wait until the service is idle.
+type clockRequest struct {
+	action  string // the member that asks for the change; "" for a wait
+	by      time.Duration
+	to      instant
+	timeout time.Duration // in real time
+}
+
+const (
+	controlTimeout    = 30 * time.Second // when a request names none
+	maxControlTimeout = time.Hour
+)
+
+// readChange reads the body of a change.
+func (q *clockRequest) readChange(f *fieldReader, body []byte) {
+	known := []string{"freeze", "advance", "advance_to_next", "set", "auto", "resume", "timeout"}
+	f.members("", body, known, func(key, _ string, value []byte) {
+		switch {
+		case key == "timeout":
+			q.timeout = f.boundedDuration(key, value, maxControlTimeout)
+		case q.action != "":
+			f.complain(key, "cannot be combined with %s", q.action)
+		default:
+			q.action = key
+			q.readAction(f, value)
+		}
+	})
+	if q.action == "" && len(f.problems) == 0 {
+		f.complain("advance", "or freeze, advance_to_next, set, auto or resume is required")
+	}
+}
+
+func (q *clockRequest) readAction(f *fieldReader, raw []byte) {
+	switch q.action {
+	case "advance":
+		q.by = f.duration(q.action, raw, 0)
+	case "set":
+		if q.to = f.instant(q.action, raw); jsonKind(raw) == '"' && !zonedForm(raw) {
+			f.complain(q.action, "must have a zone, as in 2026-01-31T12:00:00Z")
+		}
+	default:
+		if jsonKind(raw) != 't' {
+			f.complain(q.action, "must be true")
+		}
+	}
+}
+
+// do does what is asked for and returns how many work timers the view is to show.
+func (q *clockRequest) do(ctx context.Context, k *timekeeper) (fired uint64, err error) {
+	switch q.action {
+	case "advance":
+		return k.advance(ctx, func(now instant) (instant, error) { return inTime(now.add(q.by), now) })
+	case "advance_to_next":
+		return k.advance(ctx, here, k.nextWork)
+	case "set":
+		return k.advance(ctx, func(now instant) (instant, error) { return inTime(q.to, now) })
+	case "freeze":
+		return 0, k.setMode(ctx, clockFrozen)
+	case "auto":
+		return 0, k.setMode(ctx, clockAuto)
+	case "resume":
+		return 0, k.setMode(ctx, clockReal)
+	}
+	err = k.awaitIdle(ctx)
+	return k.clock.firedNow(), err
+}
+
+// inTime refuses an instant that is past, or too late to be written.
+func inTime(to, now instant) (instant, error) {
+	if to < now || to > lastInstant { // years have four digits
+		return 0, failf(badRequest, "the clock stands at %s and goes on to %s at most, not to %s",
+			now.zoned(), instant(lastInstant).zoned(), to.time())
+	}
+	return to, nil
+}
+
+// The whole state as one document.
 
 // stateTimeout bounds how long the transfer of a whole state takes, in real time.
 const stateTimeout = 10 * time.Minute
@@ -213,9 +390,9 @@ func refusedState(err error, under, what string) error {
 	}
 }
 
-// A world: one service behind its surfaces. A reset replaces it by a fresh service,
-// and a state document by one with that state; whatever the previous one left
-// behind cannot reach it.
+// A world: one service behind its surfaces. A reset replaces the service by a fresh one,
+// and a state document by one with that state; nothing that the previous one left
+// running can reach it.
 
 // opening opens a service with parts.
 type opening func(serviceOptions) (*service, error)
@@ -249,10 +426,16 @@ func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 func (w *world) begin() error {
 	svc, err := w.open(w.atStart)
 	if err == nil {
-		w.svc = svc
-		w.gates.open(svc)
+		w.enter(svc)
 	}
 	return err
+}
+
+// enter makes a service the present one. The caller holds mu, unless nobody else knows
+// the world yet.
+func (w *world) enter(svc *service) {
+	w.svc = svc
+	w.gates.open(svc)
 }
 
 // open opens a service with its own virtual clock and its own figures of
@@ -297,8 +480,8 @@ func (w *world) ready() bool { return w.service().ready() }
 // time. Their outcomes never reach the fresh service.
 const cutOffPatience = time.Second
 
-// reset replaces the service by a fresh one: no task, timer or figure is left, and
-// the clock is as at the start.
+// reset replaces the service by one with the initial state: no task, timer or figure is
+// left, and the clock is as at the start.
 func (w *world) reset() error { return w.replace(w.atStart) }
 
 // restore replaces the service by one with the state of a document. On an error the
@@ -339,8 +522,7 @@ func (w *world) replace(make opening) error {
 		return errors.Join(errEnding(), abort(svc))
 	}
 	old := w.svc
-	w.svc = svc
-	w.gates.open(svc)
+	w.enter(svc)
 	w.discard(old)
 	return nil
 }
@@ -356,12 +538,10 @@ func (w *world) replaceOnDisk(make opening) error {
 		return err
 	}
 	svc, err := w.open(make)
-	if err != nil {
-		return err
+	if err == nil {
+		w.enter(svc)
 	}
-	w.svc = svc
-	w.gates.open(svc)
-	return nil
+	return err
 }
 
 func errEnding() error { return failf(unavailable, "the service is shutting down") }
@@ -369,23 +549,37 @@ func errEnding() error { return failf(unavailable, "the service is shutting down
 // discard ends a service that was replaced. It waits for that at most for
 // cutOffPatience.
 func (w *world) discard(old *service) {
-	ended := make(chan struct{}, 1)
-	w.ending.Go(func() {
+	ended := endIn(&w.ending, func() {
 		if err := abort(old); err != nil {
 			old.log.Warn("closing the replaced service", "error", err)
 		}
-		ended <- struct{}{}
 	})
 	receiveWithin(ended, cutOffPatience)
 }
 
-// abort ends a service without waiting for its handlers, and closes its store, so
-// that nothing more can be recorded.
+// endIn calls end in a goroutine of a group, and closes the channel when it is done.
+func endIn(group *sync.WaitGroup, end func()) <-chan struct{} {
+	ended := make(chan struct{})
+	group.Go(func() {
+		defer close(ended)
+		end()
+	})
+	return ended
+}
+
+// abort ends a service for a reset, without waiting for its handlers, and closes its
+// store, so that nothing more can be recorded.
 func abort(s *service) error {
+	s.store.releaseWaiters(waitReset)
+	s.finish(alreadyEnded())
+	return s.close()
+}
+
+// alreadyEnded returns a context for ending something without waiting.
+func alreadyEnded() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	s.finish(ctx)
-	return s.close()
+	return ctx
 }
 
 // emptyStore removes the files of a closed store.

@@ -2,15 +2,10 @@ package main
 
 // The virtual clock: time that stands still until it is moved, or that passes as
 // real time does, from any instant. It holds the timers; a timekeeper moves it and
-// fires them. Below stand what keeps a service from being idle, and the control API
-// of the clock.
+// fires them.
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"net/http"
-	"slices"
 	"sync"
 	"time"
 )
@@ -88,28 +83,8 @@ func (c *virtualClock) restore(s clockState) {
 	c.setLocked(s.now)
 }
 
-// fire calls the function of one due timer, work before housekeeping. It reports
-// whether a timer was due.
-func (c *virtualClock) fire() bool {
-	f := c.take()
-	if f == nil {
-		return false
-	}
-	c.call(f)
-	return true
-}
-
-// call calls a function that take returned.
-func (c *virtualClock) call(f func()) {
-	f()
-	c.mu.Lock()
-	c.firing = false
-	c.mu.Unlock()
-	c.stirred.notify()
-}
-
-// take returns the function of a due timer, or nil. The function counts as being
-// called from here on.
+// take returns the function of a due timer, work before housekeeping, or nil. The
+// function counts as being called from here on.
 func (c *virtualClock) take() func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,36 +98,39 @@ func (c *virtualClock) take() func() {
 	return f
 }
 
-// restLocked reports whether no timer's function is being called, and no work timer
-// is due.
-func (c *virtualClock) restLocked() bool {
-	next, ok := c.work.next()
-	return !c.firing && !(ok && next <= c.nowLocked())
+// call calls a function that take returned.
+func (c *virtualClock) call(f func()) {
+	f()
+	c.mu.Lock()
+	c.firing = false
+	c.mu.Unlock()
+	c.stirred.notify()
 }
 
-// settled reports whether no timer of either kind is due or being called.
+// restLocked reports whether no timer's function is being called, and no work timer
+// is due.
+func (c *virtualClock) restLocked() bool { return !c.firing && !c.dueLocked(c.work.next()) }
+
+// settledLocked is restLocked for timers of both kinds.
+func (c *virtualClock) settledLocked() bool { return !c.firing && !c.dueLocked(c.next()) }
+
 func (c *virtualClock) settled() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.settledLocked()
 }
 
-func (c *virtualClock) settledLocked() bool {
-	next, ok := c.next()
-	return !c.firing && !(ok && next <= c.nowLocked())
-}
+// dueLocked takes what next returned.
+func (c *virtualClock) dueLocked(next instant, ok bool) bool { return ok && next <= c.nowLocked() }
 
 // next returns when the earliest timer of either kind is due.
 func (c *virtualClock) next() (instant, bool) {
 	w, work := c.work.next()
 	h, chore := c.chores.next()
-	switch {
-	case work && chore:
-		return min(w, h), true
-	case work:
-		return w, true
+	if !work || chore && h < w {
+		return h, chore
 	}
-	return h, chore
+	return w, true
 }
 
 func (c *virtualClock) modeNow() clockMode {
@@ -253,36 +231,34 @@ func (k *timekeeper) await(ctx context.Context, c <-chan struct{}) error {
 	return k.interrupted()
 }
 
-// fireDue fires every due timer, one after the other.
+// fireDue fires every due timer, one after the other. An engine in lockstep continues
+// once nothing is due.
 func (k *timekeeper) fireDue(ctx context.Context) {
-	if k.lockstep != nil {
-		k.fireInStep(ctx)
-		return
-	}
-	for ctx.Err() == nil && k.ctx.Err() == nil && k.clock.fire() {
-	}
-}
-
-// fireInStep is fireDue between the batches of an engine in lockstep, which
-// continues once nothing is due.
-func (k *timekeeper) fireInStep(ctx context.Context) {
 	fired := false
 	for ctx.Err() == nil && k.ctx.Err() == nil {
-		var f func()
-		k.store.locked(func() {
-			if !k.lockstep.open {
-				f = k.clock.take()
-			}
-		})
+		f := k.takeDue()
 		if f == nil {
 			break
 		}
 		k.clock.call(f)
 		fired = true
 	}
-	if fired {
+	if fired && k.lockstep != nil {
 		k.engine.wakeUp()
 	}
+}
+
+// takeDue takes the function of a due timer; in lockstep between batches alone.
+func (k *timekeeper) takeDue() (f func()) {
+	if k.lockstep == nil {
+		return k.clock.take()
+	}
+	k.store.locked(func() {
+		if !k.lockstep.open {
+			f = k.clock.take()
+		}
+	})
+	return f
 }
 
 // moved is the result of an attempt to move the clock.
@@ -400,13 +376,7 @@ func (k *timekeeper) awaitIdle(ctx context.Context) error {
 }
 
 func (k *timekeeper) idle() (idle bool) {
-	k.store.locked(func() {
-		if k.lockstep != nil {
-			idle = k.quietLocked((*virtualClock).settledLocked)
-		} else {
-			idle = k.quietLocked((*virtualClock).restLocked)
-		}
-	})
+	k.store.locked(func() { idle = k.quietLocked() })
 	return idle
 }
 
@@ -438,21 +408,22 @@ func (k *timekeeper) tryTurn(ctx context.Context, f func() error) (done bool, er
 	}
 	defer func() { k.turn <- struct{}{} }()
 	k.store.locked(func() {
-		if done = k.quietLocked((*virtualClock).settledLocked); done {
+		if done = k.quietLocked(); done {
 			err = f()
 		}
 	})
 	return done, err
 }
 
-// quietLocked reports whether nothing runs, the clock rests, and in mode auto no
-// work timer is left.
-func (k *timekeeper) quietLocked(rests func(*virtualClock) bool) bool {
+// quietLocked reports whether nothing runs, the clock rests, in lockstep from
+// housekeeping too, and in mode auto no work timer is left.
+func (k *timekeeper) quietLocked() bool {
 	c := k.clock
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, waits := c.work.next()
-	return k.engine.idleLocked() && rests(c) && !(waits && c.mode == clockAuto)
+	return k.engine.idleLocked() && !(waits && c.mode == clockAuto) &&
+		c.restLocked() && (k.lockstep == nil || c.settledLocked())
 }
 
 // noTurn returns why a change did not get its turn.
@@ -461,7 +432,7 @@ func (k *timekeeper) noTurn(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if k.ctx.Err() != nil {
-		return failf(unavailable, "the service ended or was reset meanwhile")
+		return errReplaced()
 	}
 	f := failf(unavailable, "with deterministic ids a change waits for what runs at its instant, and that took longer than %v",
 		k.patience)
@@ -472,7 +443,7 @@ func (k *timekeeper) noTurn(ctx context.Context) error {
 // interrupted returns why a wait ended early.
 func (k *timekeeper) interrupted() error {
 	if k.ctx.Err() != nil {
-		return failf(unavailable, "the service ended or was reset meanwhile")
+		return errReplaced()
 	}
 	blocking := k.blockers()
 	if next, ok := k.clock.work.next(); ok && len(blocking) == 0 {
@@ -485,252 +456,4 @@ func (k *timekeeper) interrupted() error {
 	return f
 }
 
-// What keeps a service from being idle.
-
-// blocker keeps an engine from being idle.
-type blocker struct {
-	Reason   string    `json:"reason"` // running, computing, ready, unrecorded or timer
-	TaskUUID uuid      `json:"task_uuid,omitzero"`
-	StepUUID uuid      `json:"step_uuid,omitzero"`
-	StepName string    `json:"step_name,omitempty"`
-	Handler  string    `json:"handler,omitempty"` // the callable
-	Attempt  int       `json:"attempt,omitempty"`
-	Since    zonedTime `json:"since,omitzero"` // when the attempt began, or the timer is due
-}
-
-// maxBlockers bounds how many blockers of each kind are listed.
-const maxBlockers = 100
-
-// blockers returns what keeps the engine from being idle.
-func (k *timekeeper) blockers() (all []blocker) {
-	k.store.locked(func() {
-		all = append(k.busyAttemptsLocked(), k.startableStepsLocked()...)
-		if k.engine.computing > 0 {
-			all = append(all, blocker{Reason: "computing"})
-		}
-		if k.engine.owed > 0 {
-			all = append(all, blocker{Reason: "unrecorded"})
-		}
-	})
-	return all
-}
-
-func (k *timekeeper) busyAttemptsLocked() []blocker {
-	all := []blocker{}
-	for r := range k.engine.inFlight {
-		if len(all) == maxBlockers {
-			break
-		}
-		ended := deliveryOf(r).outcome != nil
-		if ended && k.lockstep.waiting > 0 {
-			continue // it waits for others of its batch
-		}
-		b := blocker{Reason: "running", Attempt: r.number, Since: zonedTime(r.started)}
-		if r.cancel == nil || ended {
-			b.Reason = "unrecorded"
-		}
-		all = append(all, b.of(k.store, r.key))
-	}
-	slices.SortFunc(all, func(a, b blocker) int {
-		return cmp.Or(cmp.Compare(a.Since, b.Since), bytes.Compare(a.TaskUUID[:], b.TaskUUID[:]),
-			bytes.Compare(a.StepUUID[:], b.StepUUID[:]))
-	})
-	return all
-}
-
-func (k *timekeeper) startableStepsLocked() (all []blocker) {
-	e := k.engine
-	list := func(q *readyQueue, free int) {
-		for _, it := range q.items[:min(len(q.items), max(free, 0), maxBlockers)] {
-			all = append(all, blocker{Reason: "ready"}.of(k.store, runKey{it.task.id, it.step}))
-		}
-	}
-	list(&e.local, e.slots)
-	list(&e.http, e.webSlots)
-	return all
-}
-
-// of adds the step to a blocker.
-func (b blocker) of(s *store, key runKey) blocker {
-	b.TaskUUID = key.task
-	t := s.liveLocked(key.task)
-	if t == nil { // it ended without the step
-		return b
-	}
-	def := t.def(key.step)
-	b.StepUUID, b.StepName, b.Handler = t.stepID(key.step), def.name, def.callable
-	return b
-}
-
-// The control API of the clock.
-
-// clockView shows a virtual clock.
-type clockView struct {
-	Now       zonedTime  `json:"now"`
-	Mode      clockMode  `json:"mode"`
-	Fired     uint64     `json:"fired"`      // work timers: by this request, or ever for one that moves nothing
-	NextTimer *zonedTime `json:"next_timer"` // when the next work timer is due
-}
-
-func (a *controlAPI) clockView(fired uint64) clockView {
-	c := a.fixture.keeper.clock
-	v := clockView{Now: zonedTime(c.now()), Mode: c.modeNow(), Fired: fired}
-	if next, ok := c.work.next(); ok {
-		v.NextTimer = (*zonedTime)(&next)
-	}
-	return v
-}
-
-func (a *controlAPI) getClock(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	return a.clockView(a.fixture.keeper.clock.firedNow()), nil
-}
-
-func (a *controlAPI) changeClock(w http.ResponseWriter, r *http.Request) (any, error) {
-	body, err := readBody(r)
-	if err != nil {
-		return nil, err
-	}
-	q, err := parseClockRequest(body)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := q.limit(w, r)
-	defer cancel()
-	fired, err := q.do(ctx, a.fixture.keeper)
-	if err == nil {
-		err = a.svc.store.waitAll(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return a.clockView(fired), nil
-}
-
-func (a *controlAPI) waitIdle(w http.ResponseWriter, r *http.Request) (any, error) {
-	body, err := bodyRules{optional: true}.read(r)
-	if err != nil {
-		return nil, err
-	}
-	q, err := parseIdleRequest(body)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := q.limit(w, r)
-	defer cancel()
-	if err := a.fixture.keeper.awaitIdle(ctx); err != nil {
-		return nil, err
-	}
-	if err := a.svc.store.waitAll(ctx); err != nil {
-		return nil, err
-	}
-	return a.clockView(a.fixture.keeper.clock.firedNow()), nil
-}
-
-// clockRequest asks for one change of a clock.
-type clockRequest struct {
-	action  string // the member that asks for it; "" for a wait alone
-	by      time.Duration
-	to      instant
-	timeout time.Duration // in real time
-}
-
-const (
-	controlTimeout    = 30 * time.Second // when a request names none
-	maxControlTimeout = time.Hour
-)
-
-// parseClockRequest reads the body of a change to the clock.
-func parseClockRequest(body []byte) (*clockRequest, error) {
-	q, f := &clockRequest{timeout: controlTimeout}, &fieldReader{}
-	const actions = "freeze, advance, advance_to_next, set, auto, resume"
-	eachMember(body, func(key string, raw []byte) bool {
-		if key == "timeout" {
-			q.timeout = f.timeout(key, raw)
-			return true
-		}
-		q.member(f, key, raw, actions)
-		return true
-	})
-	if q.action == "" && len(f.problems) == 0 {
-		f.complain("advance", "or another one of %s is required", actions)
-	}
-	return q, f.failure("the clock stays as it is")
-}
-
-func (q *clockRequest) member(f *fieldReader, key string, raw []byte, actions string) {
-	if q.action != "" {
-		f.complain(key, "cannot be combined with %s", q.action)
-		return
-	}
-	q.action = key
-	switch key {
-	case "advance":
-		q.by = f.duration(key, raw, 0)
-	case "set":
-		if q.to = f.instant(key, raw); jsonKind(raw) == '"' && !zonedForm(raw) {
-			f.complain(key, "must have a zone, as in 2026-01-31T12:00:00Z")
-		}
-	case "freeze", "advance_to_next", "auto", "resume":
-		if jsonKind(raw) != 't' {
-			f.complain(key, "must be true")
-		}
-	default:
-		f.complain(key, "is unknown; want one of %s", actions)
-	}
-}
-
-func parseIdleRequest(body []byte) (*clockRequest, error) {
-	q, f := &clockRequest{timeout: controlTimeout}, &fieldReader{}
-	if body == nil {
-		return q, nil
-	}
-	eachMember(body, func(key string, raw []byte) bool {
-		if key != "timeout" {
-			f.complain(key, "is unknown; want timeout")
-			return true
-		}
-		q.timeout = f.timeout(key, raw)
-		return true
-	})
-	return q, f.failure("the request is refused")
-}
-
-func (f *fieldReader) timeout(key string, raw []byte) time.Duration {
-	d := f.duration(key, raw, 0)
-	if d > maxControlTimeout {
-		f.complain(key, "must be %s at most", maxControlTimeout)
-	}
-	return d
-}
-
-// limit returns the context of a request, which may take as long as it says.
-func (q *clockRequest) limit(w http.ResponseWriter, r *http.Request) (context.Context, context.CancelFunc) {
-	extendWriting(w, q.timeout)
-	return context.WithTimeout(r.Context(), q.timeout)
-}
-
-// do makes the change and returns how many work timers it fired.
-func (q *clockRequest) do(ctx context.Context, k *timekeeper) (fired uint64, err error) {
-	switch q.action {
-	case "advance":
-		return k.advance(ctx, func(now instant) (instant, error) { return inTime(now.add(q.by), now) })
-	case "advance_to_next":
-		return k.advance(ctx, here, k.nextWork)
-	case "set":
-		return k.advance(ctx, func(now instant) (instant, error) { return inTime(q.to, now) })
-	case "auto":
-		return 0, k.setMode(ctx, clockAuto)
-	case "resume":
-		return 0, k.setMode(ctx, clockReal)
-	}
-	return 0, k.setMode(ctx, clockFrozen)
-}
-
-// inTime refuses an instant that is past, or too late to be written.
-func inTime(to, now instant) (instant, error) {
-	if to < now || to > lastInstant { // years have four digits
-		return 0, failf(badRequest, "the clock stands at %s and goes on to %s at most, not to %s",
-			now.zoned(), instant(lastInstant).zoned(), to.time())
-	}
-	return to, nil
-}
+func errReplaced() error { return failf(unavailable, "the service ended or was reset meanwhile") }

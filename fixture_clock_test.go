@@ -53,16 +53,8 @@ func frozenServer(t *testing.T, o serviceTest) *fixtureServer {
 }
 
 // sleepTemplate has one step that sleeps.
-func sleepTemplate(name, duration string) string {
-	ms := must(time.ParseDuration(duration)).Milliseconds()
-	return testTemplate(name, stepSpec{name: "a", callable: "builtin:sleep", config: fmt.Sprintf(`{"duration_ms":%d}`, ms), timeout: 2_000_000})
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
+func sleepTemplate(name string, d time.Duration) string {
+	return testTemplate(name, stepSpec{name: "a", callable: "builtin:sleep", config: fmt.Sprintf(`{"duration_ms":%d}`, d.Milliseconds()), timeout: 2_000_000})
 }
 
 // status returns the present state of a task.
@@ -73,7 +65,7 @@ func (s *fixtureServer) status(id string) string {
 
 // TestClockActions makes every change that a clock takes.
 func TestClockActions(t *testing.T) {
-	s := newFixtureServer(t, serviceTest{extra: []string{sleepTemplate("minute", "1m"), sleepTemplate("hour", "1h")}})
+	s := newFixtureServer(t, serviceTest{extra: []string{sleepTemplate("minute", time.Minute), sleepTemplate("hour", time.Hour)}})
 	at := func(a *answer) instant { return mustInstant(a.want(200).text("now")) }
 	wantClock := func(a *answer, now instant, mode, fired string) {
 		t.Helper()
@@ -151,7 +143,7 @@ func TestWhatIsIdle(t *testing.T) {
 	h := newHeldHandler(t)
 	s := frozenServer(t, serviceTest{
 		config: func(c *Config) { c.Worker.Concurrency, c.Worker.HTTPConcurrency = 1, 1 },
-		extra: []string{sleepTemplate("minute", "1m"), testTemplate("act", stepSpec{name: "a", callable: "Outside"}),
+		extra: []string{sleepTemplate("minute", time.Minute), testTemplate("act", stepSpec{name: "a", callable: "Outside"}),
 			testTemplate("held", stepSpec{name: "a", callable: h.url, timeout: 300})},
 	})
 	create := func(name string) string { return s.create(`{"namespace":"t","name":"` + name + `"}`) }
@@ -205,7 +197,7 @@ func TestWhatIsIdle(t *testing.T) {
 
 // TestCancelledTimersAreGone checks that mode auto does not wait for cancelled timers.
 func TestCancelledTimersAreGone(t *testing.T) {
-	s := frozenServer(t, serviceTest{extra: []string{sleepTemplate("hour", "1h"), testTemplate("retry",
+	s := frozenServer(t, serviceTest{extra: []string{sleepTemplate("hour", time.Hour), testTemplate("retry",
 		stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`, retry: `{"max_attempts":3,"backoff_base_ms":30000}`})}})
 	for _, name := range []string{"hour", "retry"} {
 		id := s.create(`{"namespace":"t","name":"` + name + `"}`)
@@ -225,7 +217,7 @@ func TestCancelledTimersAreGone(t *testing.T) {
 func TestHousekeepingIsNoReasonToJump(t *testing.T) {
 	stale := `{"namespace":"t","name":"stale","version":"1.0.0","lifecycle":{"max_steps_in_process_minutes":10},
 		"steps":[{"name":"a","handler":{"callable":"Outside"}}]}`
-	s := frozenServer(t, serviceTest{extra: []string{stale, sleepTemplate("hour", "1h")}})
+	s := frozenServer(t, serviceTest{extra: []string{stale, sleepTemplate("hour", time.Hour)}})
 	start := fixtureOf(s.world.service()).keeper.clock.now()
 	id := s.create(`{"namespace":"t","name":"stale"}`)
 	s.clock(`{"auto":true}`).want(200)
@@ -244,7 +236,7 @@ func TestHousekeepingIsNoReasonToJump(t *testing.T) {
 
 // TestAdvancesTakeTurns checks that each advance moves the clock by its span.
 func TestAdvancesTakeTurns(t *testing.T) {
-	s := frozenServer(t, serviceTest{extra: []string{sleepTemplate("minute", "1m")}})
+	s := frozenServer(t, serviceTest{extra: []string{sleepTemplate("minute", time.Minute)}})
 	start := fixtureOf(s.world.service()).keeper.clock.now()
 	var wg sync.WaitGroup
 	for range 8 {
@@ -304,9 +296,7 @@ func slowHandler(t *testing.T) string {
 // TestAdvanceNeverReturnsEarly checks that after every advance each task is where its
 // timers put it, however long its handlers took.
 func TestAdvanceNeverReturnsEarly(t *testing.T) {
-	slow(t)
 	t.Parallel()
-	slow(t)
 	url := slowHandler(t)
 	retry := `{"max_attempts":20,"backoff_base_ms":1000,"max_backoff_ms":4000,"backoff":"exponential"}`
 	s := frozenServer(t, serviceTest{extra: []string{testTemplate("mixed",
@@ -331,9 +321,7 @@ func TestAdvanceNeverReturnsEarly(t *testing.T) {
 // TestIdleAgainstTheStore checks the computed idleness, whenever a wait for it ends,
 // against the whole store: no step could run, no attempt is without a timer.
 func TestIdleAgainstTheStore(t *testing.T) {
-	slow(t)
 	t.Parallel()
-	slow(t)
 	url := slowHandler(t)
 	retry := `{"max_attempts":4,"backoff_base_ms":1000}`
 	s := frozenServer(t, serviceTest{
@@ -341,7 +329,7 @@ func TestIdleAgainstTheStore(t *testing.T) {
 		extra: []string{
 			testTemplate("t0", stepSpec{name: "a", callable: url, retry: retry}, stepSpec{name: "b", callable: url, retry: retry}),
 			testTemplate("t1", stepSpec{name: "a", callable: "builtin:flaky", retry: retry}, stepSpec{name: "b", callable: url, after: []string{"a"}}),
-			sleepTemplate("t2", "5s"), testTemplate("t3", stepSpec{name: "a", callable: "Outside"}),
+			sleepTemplate("t2", 5*time.Second), testTemplate("t3", stepSpec{name: "a", callable: "Outside"}),
 		},
 	})
 	for _, mode := range []string{"freeze", "auto"} {
@@ -396,7 +384,7 @@ func (s *fixtureServer) wantIdle(atRest bool) {
 // TestRealTimeInFixtureMode checks that delays take real time until the clock is changed.
 func TestRealTimeInFixtureMode(t *testing.T) {
 	t.Parallel()
-	s := newFixtureServer(t, serviceTest{extra: []string{sleepTemplate("short", "50ms")}})
+	s := newFixtureServer(t, serviceTest{extra: []string{sleepTemplate("short", 50*time.Millisecond)}})
 	began := realNow()
 	id := s.create(`{"namespace":"t","name":"short"}`)
 	s.await(id, "complete")
@@ -445,10 +433,7 @@ func TestWaitsOutliveTheServersLimits(t *testing.T) {
 	t.Parallel()
 	held := newHeldHandler(t)
 	s := frozenServer(t, serviceTest{extra: []string{testTemplate("held", stepSpec{name: "a", callable: held.url, timeout: 300})}})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	h := newHTTPServer(l, &s.world.gates.orchestration, slog.New(slog.DiscardHandler))
 	h.server.ReadTimeout, h.server.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
 	go h.server.Serve(l)

@@ -37,12 +37,9 @@ type requestJournal struct {
 // of room.
 type journalRing[E interface{ size() int }] struct {
 	entries []E
-	first   int // index of the oldest entry that is held
 	bytes   int
 	dropped uint64
 }
-
-func (g *journalRing[E]) held() []E { return g.entries[g.first:] }
 
 // push enters the newest entry.
 func (g *journalRing[E]) push(e E) {
@@ -52,57 +49,56 @@ func (g *journalRing[E]) push(e E) {
 
 // grow adds to the count of bytes, and drops the oldest entries beyond the limits.
 func (g *journalRing[E]) grow(bytes int) {
-	var none E
-	for g.bytes += bytes; len(g.held()) > 1 && (g.bytes > maxJournalBytes || len(g.held()) > maxJournalEntries); {
-		g.bytes -= g.entries[g.first].size()
-		g.entries[g.first] = none
-		g.first++
+	for g.bytes += bytes; len(g.entries) > 1 && (g.bytes > maxJournalBytes || len(g.entries) > maxJournalEntries); {
+		g.bytes -= g.entries[0].size()
+		clear(g.entries[:1]) // or the array would keep it
+		g.entries = g.entries[1:]
 		g.dropped++
 	}
-	if g.first > len(g.entries)/2 {
-		n := copy(g.entries, g.held())
-		clear(g.entries[n:])
-		g.entries, g.first = g.entries[:n], 0
-	}
 }
+
+// entryHead is what entries of both kinds begin with.
+type entryHead struct {
+	seq uint64  // in the order of requests answered and deliveries begun
+	at  instant // when the request came, or the delivery began
+}
+
+func (h *entryHead) head() *entryHead { return h }
 
 // apiCall is a request to the service. It is never changed once it is in the journal.
 type apiCall struct {
-	seq                          uint64
-	at                           instant
-	surface, method, path, query string
-	status                       int
-	tookMicros                   int64 // real time
-	subject                      string
-	body                         []byte
-	truncated                    bool
+	entryHead
+	shown requestView // without its body
+	body  []byte
 }
 
 func (c *apiCall) size() int {
-	return 256 + len(c.path) + len(c.query) + len(c.subject) + len(c.body)
+	return 256 + len(c.shown.Path) + len(c.shown.Query) + len(c.shown.Subject) + len(c.body)
 }
 
 func (c *apiCall) fact(member string) string {
 	switch member {
+	case "kind":
+		return requestEntry
 	case "surface":
-		return c.surface
+		return c.shown.Surface
 	case "method":
-		return c.method
+		return c.shown.Method
 	case "path", "path_prefix":
-		return c.path
+		return c.shown.Path
 	case "query":
-		return c.query
+		return c.shown.Query
 	case "status":
-		return strconv.Itoa(c.status)
+		return strconv.Itoa(c.shown.Status)
 	case "subject":
-		return c.subject
+		return c.shown.Subject
 	}
 	return ""
 }
 
 // document returns the body, if it is JSON and complete.
 func (c *apiCall) document(string) []byte {
-	if c.truncated || len(c.body) == 0 || checkJSON(c.body) != nil {
+	if c.shown.BodyTruncated || len(c.body) == 0 || checkJSON(c.body) != nil {
 		return nil
 	}
 	return c.body
@@ -110,8 +106,7 @@ func (c *apiCall) document(string) []byte {
 
 // handlerCall is the delivery of an attempt to its handler, or to a stub.
 type handlerCall struct {
-	seq      uint64
-	at       instant
+	entryHead
 	callable string // without credentials
 	attempt  *attempt
 	stub     string // the stub's id; "" for the handler itself
@@ -138,6 +133,8 @@ func (o *outcome) size() int {
 
 func (c *handlerCall) fact(member string) string {
 	switch member {
+	case "kind":
+		return handlerEntry
 	case "namespace":
 		return c.attempt.namespace
 	case "name":
@@ -158,7 +155,7 @@ func (c *handlerCall) fact(member string) string {
 	return ""
 }
 
-func (c *handlerCall) document(string) []byte { return appendObject(nil, c.attempt.context) }
+func (c *handlerCall) document(string) []byte { return orEmptyObject(c.attempt.context) }
 
 // begin enters a delivery that begins.
 func (j *requestJournal) begin(c *handlerCall) {
@@ -177,7 +174,7 @@ func (c *handlerCall) ended(o outcome) {
 		return
 	}
 	c.outcome = &o
-	if held := c.in.calls.held(); len(held) > 0 && held[0].seq <= c.seq {
+	if held := c.in.calls.entries; len(held) > 0 && held[0].seq <= c.seq {
 		c.in.calls.grow(o.size())
 	}
 }
@@ -221,10 +218,10 @@ func (f *fixture) watch(s *surface, r *http.Request) requestWatch {
 	if strings.HasPrefix(r.URL.Path, controlPath+"/") {
 		return nil
 	}
-	w := &watchedRequest{journal: f.requests, body: r.Body, call: apiCall{
-		at: f.clock.now(), surface: s.name, method: r.Method, path: r.URL.Path,
-		query: string(hideCredentials([]byte(r.URL.RawQuery))),
-	}}
+	w := &watchedRequest{journal: f.requests, body: r.Body}
+	w.call.at = f.clock.now()
+	query := string(hideCredentials([]byte(r.URL.RawQuery)))
+	w.call.shown = requestView{Surface: s.name, Method: r.Method, Path: r.URL.Path, Query: query}
 	r.Body = w
 	return w
 }
@@ -234,19 +231,19 @@ func (w *watchedRequest) Read(p []byte) (int, error) {
 	n, err := w.body.Read(p)
 	room := min(n, maxJournalBody-len(w.call.body))
 	w.call.body = append(w.call.body, p[:room]...)
-	w.call.truncated = w.call.truncated || room < n
+	w.call.shown.BodyTruncated = w.call.shown.BodyTruncated || room < n
 	return n, err
 }
 
 func (w *watchedRequest) Close() error { return w.body.Close() }
 
 // admitted notes the caller.
-func (w *watchedRequest) admitted(r *http.Request) { w.call.subject = subjectOf(r.Context()) }
+func (w *watchedRequest) admitted(r *http.Request) { w.call.shown.Subject = subjectOf(r.Context()) }
 
 // answered enters the request in the journal.
 func (w *watchedRequest) answered(status int, began instant) {
 	call := w.call // without the connection's body
-	call.status, call.tookMicros = status, realNow().sub(began).Microseconds()
+	call.shown.Status, call.shown.DurationMS = status, float64(realNow().sub(began).Microseconds())/1000
 	call.body = hideCredentials(call.body)
 	w.journal.enter(&call)
 }
@@ -261,7 +258,7 @@ const (
 
 // entryView shows an entry: an API request or a delivery to a handler.
 type entryView struct {
-	ID   uint64    `json:"id"` // in the order of requests answered and deliveries begun
+	ID   uint64    `json:"id"`
 	Kind string    `json:"kind"`
 	At   zonedTime `json:"at"`
 	*requestView
@@ -299,14 +296,11 @@ type deliveryView struct {
 }
 
 func (c *apiCall) view() entryView {
-	v := &requestView{
-		Surface: c.surface, Method: c.method, Path: c.path, Query: c.query, Status: c.status,
-		DurationMS: float64(c.tookMicros) / 1000, Subject: c.subject, BodyTruncated: c.truncated,
-	}
+	v := c.shown
 	if v.Body = c.document("body"); v.Body == nil && len(c.body) > 0 {
 		v.Body = appendJSONString(nil, cleanText(c.body))
 	}
-	return entryView{ID: c.seq, Kind: requestEntry, At: zonedTime(c.at), requestView: v}
+	return entryView{ID: c.seq, Kind: requestEntry, At: zonedTime(c.at), requestView: &v}
 }
 
 func (c *handlerCall) view() entryView {
@@ -343,17 +337,17 @@ func (j *requestJournal) copies(kind string) (all []journalEntry, dropped droppe
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if kind != handlerEntry {
-		for _, c := range j.requests.held() {
+		for _, c := range j.requests.entries {
 			all = append(all, c)
 		}
 	}
 	if kind != requestEntry {
-		for _, c := range j.calls.held() {
+		for _, c := range j.calls.entries {
 			copied := *c
 			all = append(all, &copied)
 		}
 	}
-	slices.SortFunc(all, func(a, b journalEntry) int { return cmp.Compare(a.place(), b.place()) })
+	slices.SortFunc(all, func(a, b journalEntry) int { return cmp.Compare(a.head().seq, b.head().seq) })
 	return all, droppedView{j.requests.dropped, j.calls.dropped}
 }
 
@@ -430,8 +424,9 @@ func (f *journalFilter) rule(name, value string) error {
 		f.rules = append(f.rules, matchRule{member: name, form: members[at].form, want: value})
 		return nil
 	}
-	return failf(badRequest, "%.60s is unknown; want kind, since, limit, %s or %s", name,
+	known := slices.Concat([]string{"kind", "since", "limit"},
 		memberNames(journalFilters[requestEntry]), memberNames(journalFilters[handlerEntry]))
+	return failf(badRequest, "%.60s is unknown; want %s", name, anyOf(known))
 }
 
 func (a *controlAPI) listRequests(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -445,25 +440,16 @@ func (a *controlAPI) listRequests(_ http.ResponseWriter, r *http.Request) (any, 
 // view shows the newest entries that match.
 func (f *journalFilter) view(j *requestJournal) requestsView {
 	all, dropped := j.copies(f.kind)
-	fit := slices.DeleteFunc(all, func(e journalEntry) bool { return e.begun() < f.since || !f.rules.fits(e) })
+	fit := slices.DeleteFunc(all, func(e journalEntry) bool { return e.head().at < f.since || !f.rules.fits(e) })
 	return requestsView{viewsOf(fit[max(0, len(fit)-f.limit):]), len(fit), dropped}
 }
 
 // journalEntry is an entry of either kind.
 type journalEntry interface {
 	matchable
-	place() uint64  // in the order of entries
-	begun() instant // when the request came, or the delivery began
+	head() *entryHead
 	view() entryView
 }
-
-func (c *apiCall) place() uint64 { return c.seq }
-
-func (c *apiCall) begun() instant { return c.at }
-
-func (c *handlerCall) place() uint64 { return c.seq }
-
-func (c *handlerCall) begun() instant { return c.at }
 
 func viewsOf(entries []journalEntry) []entryView {
 	views := make([]entryView, len(entries))
@@ -481,6 +467,16 @@ func (a *controlAPI) forgetRequests(_ http.ResponseWriter, _ *http.Request) (any
 // Verifying that the handler calls and API requests that a test expects were made, as
 // often as it expects.
 
+// journalMembers are the members of a match for entries of a kind.
+var journalMembers = map[string][]matchMember{
+	requestEntry: {
+		{"kind", matchKind}, {"surface", matchText}, {"method", matchText}, {"path", matchText}, {"path_prefix", matchPrefix},
+		{"query", matchText}, {"status", matchCount}, {"subject", matchText}, {"body", matchSubset},
+	},
+	handlerEntry: slices.Concat([]matchMember{{"kind", matchKind}}, stubMembers,
+		[]matchMember{{"task_uuid", matchID}, {"stubbed", matchFlag}}),
+}
+
 // verification is one expectation.
 type verification struct {
 	kind  string
@@ -495,7 +491,7 @@ type countBound struct {
 }
 
 func (b countBound) String() string {
-	return map[string]string{"exactly": "exactly", "at_least": "at least", "at_most": "at most"}[b.how] + fmt.Sprintf(" %d", b.n)
+	return fmt.Sprintf("%s %d", strings.ReplaceAll(b.how, "_", " "), b.n)
 }
 
 // holds reports whether n is within the bound, and whether that is settled: whatever
@@ -510,68 +506,32 @@ func (b countBound) holds(n int) (holds, settled bool) {
 	return n == b.n, n > b.n
 }
 
-// parseVerification reads {"match": {"kind"?, …}, "count"?: {…}}.
-func parseVerification(body []byte) (*verification, error) {
-	q, f := &verification{kind: handlerEntry, bound: countBound{"at_least", 1}}, &fieldReader{}
-	given := false
-	eachMember(body, func(key string, raw []byte) bool {
-		switch key {
-		case "match":
-			given = true
-			q.readMatch(f, raw)
-		case "count":
-			q.bound = f.countBound(raw)
-		default:
-			f.complain(key, "is unknown; want match or count")
+// read reads {"match": {"kind"?, …}, "count"?: {…}}.
+func (q *verification) read(f *fieldReader, body []byte) {
+	given := f.members("", body, []string{"match", "count"}, func(key, at string, value []byte) {
+		if key == "count" {
+			q.bound = f.countBound(at, value)
+			return
 		}
-		return true
+		eachMember(value, func(key string, kind []byte) bool { // it decides which other members there may be
+			if word, _ := jsonString(kind); key == "kind" && word == requestEntry {
+				q.kind = requestEntry
+			}
+			return true
+		})
+		q.match = f.matcher(at, value, journalMembers[q.kind])
 	})
-	if !given {
+	if !given["match"] {
 		f.complain("match", "is required; {} matches every handler call")
 	}
-	return q, f.failure("nothing was verified")
 }
 
-// readMatch reads a match. Its member kind decides which others it may have.
-func (q *verification) readMatch(f *fieldReader, raw []byte) {
-	members := []byte{'{'}
-	eachMember(raw, func(key string, value []byte) bool {
-		if key == "kind" {
-			q.kind = f.word("match.kind", value, handlerEntry, requestEntry)
-			return true
-		}
-		if len(members) > 1 {
-			members = append(members, ',')
-		}
-		members = append(append(appendJSONString(members, key), ':'), value...)
-		return true
+func (f *fieldReader) countBound(path string, raw []byte) (b countBound) {
+	given := f.members(path, raw, []string{"exactly", "at_least", "at_most"}, func(key, at string, value []byte) {
+		b = countBound{key, f.count(at, value, 0, 1<<31)}
 	})
-	if jsonKind(raw) == '{' {
-		raw = append(members, '}')
-	}
-	known := callMembers
-	if q.kind == requestEntry {
-		known = requestMembers
-	}
-	q.match = f.matcher("match", raw, known)
-}
-
-func (f *fieldReader) countBound(raw []byte) (b countBound) {
-	given := 0
-	isObject := eachMember(raw, func(key string, value []byte) bool {
-		given++
-		if b.how = key; !slices.Contains([]string{"exactly", "at_least", "at_most"}, key) {
-			f.complain("count."+key, "is unknown; want exactly, at_least or at_most")
-			return true
-		}
-		n, ok := jsonInt(value)
-		if b.n = int(n); !ok || n < 0 || n > 1<<31 {
-			f.complain("count."+key, "must be an integer from 0")
-		}
-		return true
-	})
-	if !isObject || given != 1 {
-		f.complain("count", "must be an object with one of exactly, at_least, at_most")
+	if given != nil && len(given) != 1 {
+		f.complain(path, "must have one of exactly, at_least and at_most")
 	}
 	return b
 }
@@ -601,12 +561,8 @@ type verifiedView struct {
 }
 
 func (a *controlAPI) verify(_ http.ResponseWriter, r *http.Request) (any, error) {
-	body, err := readBody(r)
-	if err != nil {
-		return nil, err
-	}
-	q, err := parseVerification(body)
-	if err != nil {
+	q := &verification{kind: handlerEntry, bound: countBound{"at_least", 1}}
+	if err := (bodyRules{}).fields(r, "nothing was verified", q.read); err != nil {
 		return nil, err
 	}
 	n, err := q.verify(a.fixture.requests)
@@ -653,7 +609,7 @@ func (q *verification) nearest(others []journalEntry) []nearView {
 		all[i] = near{e, q.match.differences(e)}
 	}
 	slices.SortFunc(all, func(a, b near) int {
-		return cmp.Or(cmp.Compare(len(a.differs), len(b.differs)), cmp.Compare(b.entry.place(), a.entry.place()))
+		return cmp.Or(cmp.Compare(len(a.differs), len(b.differs)), cmp.Compare(b.entry.head().seq, a.entry.head().seq))
 	})
 	views := []nearView{}
 	for _, n := range all[:min(len(all), maxNear)] {

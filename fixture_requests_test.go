@@ -101,7 +101,7 @@ func TestRequestJournalIsBounded(t *testing.T) {
 	for range maxJournalEntries + 5 {
 		j.enter(&apiCall{})
 	}
-	if n, d := len(j.requests.held()), j.requests.dropped; n != maxJournalEntries || d != 5 {
+	if n, d := len(j.requests.entries), j.requests.dropped; n != maxJournalEntries || d != 5 {
 		t.Errorf("%d entries are held and %d dropped", n, d)
 	}
 	for i := range 1000 {
@@ -112,11 +112,11 @@ func TestRequestJournalIsBounded(t *testing.T) {
 			t.Fatalf("after %d calls %d bytes are held", i+1, j.calls.bytes)
 		}
 	}
-	first := j.calls.held()[0]
-	if n := len(j.calls.held()); n < 70 || n+int(j.calls.dropped) != 1000 || first.attempt.number != 1000-n {
+	first := j.calls.entries[0]
+	if n := len(j.calls.entries); n < 70 || n+int(j.calls.dropped) != 1000 || first.attempt.number != 1000-n {
 		t.Errorf("%d calls are held from %d on, %d dropped", n, first.attempt.number, j.calls.dropped)
 	}
-	if cap(j.calls.entries) > 2000 || len(j.calls.entries) > 2*len(j.calls.held())+1 {
+	if cap(j.calls.entries) > 2000 {
 		t.Errorf("room for %d entries is kept", cap(j.calls.entries))
 	}
 	s := journalServer(t)

@@ -2,9 +2,11 @@ package main
 
 // Running steps in fixture mode: how a stub takes the place of a step's handler,
 // by an outcome, a delay or a fault, through the same records and transitions as
-// a real attempt; and how a deterministic service runs steps in batches.
+// a real attempt; how a deterministic service runs steps in batches; and what keeps a
+// service from being idle.
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -17,7 +19,7 @@ import (
 type delivery struct {
 	call    *handlerCall // in the request journal; nil before it begins
 	created uint64       // the task's place in the order of creation
-	second  bool         // of a delivery that is doubled, or late
+	order   int          // among the deliveries of one attempt
 
 	member    bool       // its outcome is held until those of its batch have ended
 	outcome   *outcome   // of a member that has ended; guarded by the store's lock
@@ -49,9 +51,7 @@ func (f *fixture) ran(t *task, i, number int, o outcome) {
 
 // callOf returns the entry of an attempt for the request journal.
 func (f *fixture) callOf(t *task, i, number int) *handlerCall {
-	a := f.svc.engine.attemptLocked(t, i, true)
-	a.number = number
-	return newHandlerCall(a, t.def(i).callable)
+	return newHandlerCall(f.svc.engine.attemptLocked(t, i, number, true), t.def(i).callable)
 }
 
 // Playing stubs.
@@ -80,7 +80,7 @@ func (a startingAttempt) fact(member string) string {
 	return ""
 }
 
-func (a startingAttempt) document(string) []byte { return appendObject(nil, a.t.by.context) }
+func (a startingAttempt) document(string) []byte { return orEmptyObject(a.t.by.context) }
 
 // mayPlay reports whether a stub may play a step for outside actors.
 func (f *fixture) mayPlay(t *task, i int) bool {
@@ -93,11 +93,7 @@ func (f *fixture) play(t *task, i int, g target) (played bool, err error) {
 	if len(f.stubs.list) == 0 {
 		return false, nil
 	}
-	s := f.stubs.choose(startingAttempt{t, i})
-	if s == nil {
-		return false, nil
-	}
-	so := s.next()
+	s, so := f.stubs.choose(startingAttempt{t, i})
 	if so == nil {
 		return false, nil
 	}
@@ -147,21 +143,22 @@ func (f *fixture) begin(p *playedRun, k *run) {
 // outcome that the stub does not have, it calls the step's own handler.
 func (f *fixture) startPlayed(t *task, i int, g target, s *stub, so *stubOutcome) error {
 	e, seen := f.svc.engine, t.lastSeq
-	k, err := e.startRunLocked(t, i, g.kind == httpHandler)
+	k, err := e.startRunLocked(t, i, g)
 	if err != nil {
 		return err
 	}
 	k.observer = &delivery{created: t.seq}
-	a := e.attemptLocked(t, i, true)
-	a.number = k.number
+	a := e.attemptLocked(t, i, k.number, true)
 	p := &playedRun{run: k, stubOutcome: so, stub: s, attempt: a, callable: t.def(i).callable, delay: so.delay, timeout: a.timeout}
+	if so.hang {
+		p.delay = a.timeout + 1
+	}
 	f.begin(p, k)
 	switch {
-	case so.instant():
-		f.joinPlayed(k, *so.outcome)
-	case so.hang:
-		p.delay = a.timeout + 1
-		f.land(p, *so.outcome)
+	case so.instant(): // as a member of its batch
+		k.cancel = cannotCancel
+		e.joinLocked(k)
+		f.lockstep.endedLocked(k, so.outcome)
 	case so.outcome != nil:
 		f.land(p, *so.outcome)
 	case so.fault == workerLost || g.kind == outsideActor:
@@ -218,21 +215,14 @@ func loseOutcome(e *engine, c *change, k *run, _ outcome) error {
 	return c.append(t, e.lostRecord(t, k.key.step))
 }
 
-// joinPlayed lets an attempt that ends at once take part in its batch.
-func (f *fixture) joinPlayed(k *run, o outcome) {
-	k.cancel = cannotCancel
-	f.svc.engine.joinLocked(k)
-	f.lockstep.endedLocked(k, &o)
-}
-
 // cannotCancel is the cancel of a run that nothing can cut off.
 func cannotCancel() {}
 
 // again returns another delivery of an attempt, whose outcome is too late.
 func (k *run) again() *run {
 	return &run{
-		key: k.key, web: k.web, number: k.number, started: k.started, cancel: cannotCancel, gone: true, freed: true,
-		observer: &delivery{created: deliveryOf(k).created, second: true},
+		key: k.key, pool: k.pool, number: k.number, started: k.started, cancel: cannotCancel, gone: true, freed: true,
+		observer: &delivery{created: deliveryOf(k).created, order: 1},
 	}
 }
 
@@ -260,7 +250,7 @@ func (f *fixture) call(p *playedRun, g target, seen uint64) {
 	}
 	second := k.again()
 	second.freed = false
-	*e.free(k.web)--
+	k.pool.free--
 	e.joinLocked(second)
 	inBatch := f.lockstep != nil
 	if inBatch {
@@ -294,9 +284,14 @@ func (f *fixture) park(p *playedRun, o outcome) {
 }
 
 func (f *fixture) parkLocked(p *playedRun, o outcome) {
-	deliveryOf(p.run).member, p.cancel = false, nil
-	delete(f.svc.engine.inFlight, p.run)
+	becomeDelay(f.svc.engine, p.run)
 	f.land(p, o)
+}
+
+// becomeDelay makes an attempt in flight a delay of our own, which is in no batch.
+func becomeDelay(e *engine, k *run) {
+	deliveryOf(k).member, k.cancel = false, nil
+	delete(e.inFlight, k)
 }
 
 // changeStubs changes the stubs, and queues those steps to be played that waited
@@ -312,7 +307,7 @@ func (f *fixture) changeStubsLocked(change func(*stubs) error) error {
 	e := f.svc.engine
 	var played []runKey
 	anyStep := func(claimKey) bool { return true }
-	e.outside.waiting.walk(anyStep, func(o *outsideStep) bool {
+	e.outside.waiting.walk(anyStep, func(o *claimEntry) bool {
 		if t := e.store.liveLocked(o.task); t != nil && f.mayPlay(t, o.step) {
 			played = append(played, o.runKey)
 		}
@@ -396,19 +391,19 @@ func (l *lockstep) join(k *run) {
 // that asks for a delay leaves the batch: its end is a timer.
 func (l *lockstep) runBuiltin(t *task, i int, g target) error {
 	e := l.engine
-	k, err := e.startRunLocked(t, i, false)
+	k, err := e.startRunLocked(t, i, g)
 	if err != nil {
 		return err
 	}
-	a := e.attemptLocked(t, i, g.builtin.needsInputs)
-	a.number = k.number
+	a := e.attemptLocked(t, i, k.number, g.builtin.needsInputs)
 	e.observeLocked(t, k)
 	k.cancel = cannotCancel
 	t.steps[i].queued = false
 	e.joinLocked(k)
 	o, delay := e.computeLocked(func() (outcome, time.Duration) { return g.builtin.run(a) })
 	if delay > 0 && !k.gone {
-		l.leave(k)
+		becomeDelay(e, k)
+		l.waiting--
 		e.delayLocked(k, o, delay, a.timeout)
 		return nil
 	}
@@ -416,19 +411,8 @@ func (l *lockstep) runBuiltin(t *task, i int, g target) error {
 	return nil
 }
 
-func (l *lockstep) leave(k *run) {
-	deliveryOf(k).member, k.cancel = false, nil
-	delete(l.engine.inFlight, k)
-	l.waiting--
-}
-
 // ended holds the outcome of a member of the batch until all have ended.
-func (l *lockstep) ended(k *run, o outcome) bool { return l.memberEnded(k, &o) }
-
-// abandoned is ended for a member that was given up.
-func (l *lockstep) abandoned(k *run) bool { return l.memberEnded(k, nil) }
-
-func (l *lockstep) memberEnded(k *run, o *outcome) bool {
+func (l *lockstep) ended(k *run, o *outcome) bool {
 	if !deliveryOf(k).member {
 		return false
 	}
@@ -453,7 +437,7 @@ func (l *lockstep) close() {
 	}
 	slices.SortFunc(l.done, func(a, b *run) int {
 		return cmp.Or(cmp.Compare(deliveryOf(a).created, deliveryOf(b).created), cmp.Compare(a.key.step, b.key.step),
-			deliveryOf(a).place()-deliveryOf(b).place())
+			cmp.Compare(deliveryOf(a).order, deliveryOf(b).order))
 	})
 	empty := len(l.done) == 0
 	for len(l.done) > 0 {
@@ -469,14 +453,6 @@ func (l *lockstep) close() {
 	if !empty { // or a store that takes nothing would be asked again at once
 		l.engine.wakeUp()
 	}
-}
-
-// place orders two deliveries of one attempt.
-func (d *delivery) place() int {
-	if d.second {
-		return 1
-	}
-	return 0
 }
 
 // record records the outcome of a member and gives its slot back. It reports false
@@ -504,4 +480,79 @@ func (l *lockstep) inTurn(ctx context.Context, f func() error) (err error) {
 	}
 	l.engine.store.locked(func() { err = f() })
 	return err
+}
+
+// What keeps a service from being idle.
+
+// blocker keeps an engine from being idle.
+type blocker struct {
+	Reason   string    `json:"reason"` // running, computing, ready, unrecorded or timer
+	TaskUUID uuid      `json:"task_uuid,omitzero"`
+	StepUUID uuid      `json:"step_uuid,omitzero"`
+	StepName string    `json:"step_name,omitempty"`
+	Handler  string    `json:"handler,omitempty"` // the callable
+	Attempt  int       `json:"attempt,omitempty"`
+	Since    zonedTime `json:"since,omitzero"` // when the attempt began, or the timer is due
+}
+
+// maxBlockers bounds how many blockers of each kind are listed.
+const maxBlockers = 100
+
+// blockers returns what keeps the engine from being idle.
+func (k *timekeeper) blockers() (all []blocker) {
+	k.store.locked(func() {
+		all = append(k.busyAttemptsLocked(), k.startableStepsLocked()...)
+		if k.engine.computing > 0 {
+			all = append(all, blocker{Reason: "computing"})
+		}
+		if k.engine.owed > 0 {
+			all = append(all, blocker{Reason: "unrecorded"})
+		}
+	})
+	return all
+}
+
+func (k *timekeeper) busyAttemptsLocked() []blocker {
+	all := []blocker{}
+	for r := range k.engine.inFlight {
+		if len(all) == maxBlockers {
+			break
+		}
+		ended := deliveryOf(r).outcome != nil
+		if ended && k.lockstep.waiting > 0 {
+			continue // it waits for others of its batch
+		}
+		b := blocker{Reason: "running", Attempt: r.number, Since: zonedTime(r.started)}
+		if r.cancel == nil || ended {
+			b.Reason = "unrecorded"
+		}
+		all = append(all, b.of(k.store, r.key))
+	}
+	slices.SortFunc(all, func(a, b blocker) int {
+		return cmp.Or(cmp.Compare(a.Since, b.Since), bytes.Compare(a.TaskUUID[:], b.TaskUUID[:]),
+			bytes.Compare(a.StepUUID[:], b.StepUUID[:]))
+	})
+	return all
+}
+
+func (k *timekeeper) startableStepsLocked() (all []blocker) {
+	e := k.engine
+	for _, p := range []*slotPool{&e.local, &e.web} {
+		for _, it := range p.ready.items[:min(len(p.ready.items), max(p.free, 0), maxBlockers)] {
+			all = append(all, blocker{Reason: "ready"}.of(k.store, runKey{it.task.id, it.step}))
+		}
+	}
+	return all
+}
+
+// of adds the step to a blocker.
+func (b blocker) of(s *store, key runKey) blocker {
+	b.TaskUUID = key.task
+	t := s.liveLocked(key.task)
+	if t == nil { // it ended without the step
+		return b
+	}
+	def := t.def(key.step)
+	b.StepUUID, b.StepName, b.Handler = t.stepID(key.step), def.name, def.callable
+	return b
 }

@@ -122,9 +122,7 @@ func (p *player) stepIDs(task string) map[string]string {
 		UUID string `json:"step_uuid"`
 		Name string `json:"name"`
 	}
-	if err := json.Unmarshal(p.do("GET", "/v1/tasks/"+task+"/workflow_steps", "").want(200).body, &steps); err != nil {
-		p.t.Fatal(err)
-	}
+	noError(p.t, json.Unmarshal(p.do("GET", "/v1/tasks/"+task+"/workflow_steps", "").want(200).body, &steps))
 	ids := map[string]string{}
 	for _, s := range steps {
 		ids[s.Name] = s.UUID
@@ -242,9 +240,7 @@ func (s *fixtureServer) document() string {
 	s.t.Helper()
 	var b bytes.Buffer
 	svc := s.world.service()
-	if err := svc.store.exportState(&b, svc.clock.now()); err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, svc.store.exportState(&b, svc.clock.now()))
 	return b.String()
 }
 
@@ -340,9 +336,7 @@ func (g *getStorm) end() {
 // TestSameScriptTwoStores checks that the journals and states of two services with files
 // are the same bytes.
 func TestSameScriptTwoStores(t *testing.T) {
-	slow(t)
 	t.Parallel()
-	slow(t)
 	url := whimHandler(t)
 	var journals, accounts, documents []string
 	for range 2 {
@@ -356,9 +350,7 @@ func TestSameScriptTwoStores(t *testing.T) {
 		}
 		accounts = append(accounts, (&player{testServer: s.testServer, url: url}).play())
 		documents = append(documents, string(s.do("GET", "/_stepwell/state", "").want(200).body))
-		if err := abort(s.world.service()); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, abort(s.world.service()))
 		journals = append(journals, string(readFile(t, filepath.Join(dir, journalName))))
 	}
 	wantSame(t, "the journal", journals[1], journals[0])
@@ -396,9 +388,7 @@ func (s *testServer) ends(id string) (names []string) {
 			ToState  string  `json:"to_state"`
 		} `json:"transitions"`
 	}
-	if err := json.Unmarshal(s.do("GET", "/v1/tasks/"+id+"/transitions", "").want(200).body, &v); err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, json.Unmarshal(s.do("GET", "/v1/tasks/"+id+"/transitions", "").want(200).body, &v))
 	for _, m := range v.Transitions {
 		if m.StepName != nil && m.ToState == stepComplete.String() {
 			names = append(names, *m.StepName)
@@ -515,9 +505,7 @@ func TestBatchRests(t *testing.T) {
 		s := newDeterministicWorld(t)
 		mustCreate(t, s, "slow")
 		synctest.Wait() // which a service that is busy with itself never ends
-		if err := fixtureOf(s).keeper.setMode(t.Context(), clockAuto); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, fixtureOf(s).keeper.setMode(t.Context(), clockAuto))
 		synctest.Wait()
 		if got, want := s.clock.now(), deterministicStart.add(time.Second); got != want {
 			t.Errorf("the clock is at %s; want %s, when the delay was over", got.zoned(), want.zoned())
@@ -534,16 +522,14 @@ func newDeterministicWorld(t *testing.T) *service {
 	t.Helper()
 	c := newVirtualClock(deterministicStart)
 	s := openTestService(t, serviceTest{clock: c, config: func(c *Config) { c.Fixture.DeterministicIDs = "rest" },
-		extra: []string{sleepTemplate("slow", "1s")}})
+		extra: []string{sleepTemplate("slow", time.Second)}})
 	fixtureOf(s).start()
 	return s
 }
 
 // TestHeldBatch checks that a full disk holds a batch up, and keeps its order.
 func TestHeldBatch(t *testing.T) {
-	slow(t)
 	t.Parallel()
-	slow(t)
 	url, gates := gatedHandler(t, "a", "b")
 	disk := newMemDisk()
 	s := newTestServer(t, serviceTest{
@@ -552,21 +538,7 @@ func TestHeldBatch(t *testing.T) {
 		extra:  []string{testTemplate("batch", stepSpec{name: "a", callable: url + "/a"}, stepSpec{name: "b", callable: url + "/b"})},
 	})
 	id := s.create(`{"namespace":"t","name":"batch"}`)
-	disk.setCapacity(1 << 40)
-	free, err := disk.free("/data")
-	if err != nil {
-		t.Fatal(err)
-	}
-	disk.setCapacity(1<<40 - free)
-	filler := `{"namespace":"t","name":"batch","context":{"a":"` + strings.Repeat("x", 900_000) + `"}}`
-	for range 40 {
-		if _, err = parseAndCreate(s.svc, filler); err != nil {
-			break
-		}
-	}
-	if kindOf(err) != unavailable {
-		t.Fatalf("got %v on a full disk; want unavailable", err)
-	}
+	fillDisk(t, s.svc, disk, "batch")
 	close(gates["/b"])
 	close(gates["/a"])
 	awaitReal(t, "an outcome that cannot be recorded", func() bool {
@@ -635,9 +607,7 @@ func (p *player) stubbed() {
 // TestSameScriptSandboxes checks that a sandbox plays as a service with the same seed
 // does, also after its reset and beside another sandbox.
 func TestSameScriptSandboxes(t *testing.T) {
-	slow(t)
 	t.Parallel()
-	slow(t)
 	url := whimHandler(t)
 	alone := newDeterministicServer(t, url, "seed")
 	account := (&player{testServer: alone.testServer, url: url}).play()

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -128,11 +127,9 @@ func (b *sandboxes) open(box *sandbox, q *sandboxRequest) error {
 	}
 	w.parts.cfg, w.parts.log = &cfg, b.parts.log.With("sandbox", box.view.Name)
 	if q.seed != nil {
-		w.atStart = func(o serviceOptions) (*service, error) { return withState(q.document())(o) }
+		w.atStart = func(o serviceOptions) (*service, error) { return withState(bytes.NewReader(q.seed))(o) }
 	}
-	if q.deterministic {
-		w.parts.deterministic = q.ids
-	}
+	w.parts.deterministic = cmp.Or(q.ids, w.parts.deterministic)
 	if err := b.listen(box, &cfg, w.gates); err != nil {
 		return err
 	}
@@ -190,8 +187,10 @@ func (b *sandboxes) get(name string) (*sandbox, error) {
 	if box := b.all[name]; box != nil {
 		return box, nil
 	}
-	return nil, failf(notFound, "there is no sandbox %q", name)
+	return nil, sandboxNotFound(name)
 }
+
+func sandboxNotFound(name string) *failure { return failf(notFound, "there is no sandbox %q", name) }
 
 // list returns the sandboxes that are ready, oldest first.
 func (b *sandboxes) list() []*sandbox {
@@ -212,20 +211,13 @@ func (b *sandboxes) list() []*sandbox {
 func (b *sandboxes) delete(name string) error {
 	b.mu.Lock()
 	box := b.all[name]
-	if box != nil {
-		delete(b.all, name)
-		b.ending.Add(1)
-	}
-	b.mu.Unlock()
 	if box == nil {
-		return failf(notFound, "there is no sandbox %q", name)
+		b.mu.Unlock()
+		return sandboxNotFound(name)
 	}
-	ended := make(chan struct{}, 1)
-	go func() {
-		defer b.ending.Done()
-		box.close()
-		ended <- struct{}{}
-	}()
+	delete(b.all, name)
+	ended := endIn(&b.ending, box.close)
+	b.mu.Unlock()
 	receiveWithin(ended, cutOffPatience)
 	return nil
 }
@@ -239,9 +231,7 @@ func (box *sandbox) close() {
 	if box.world == nil {
 		return
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	box.world.finish(ctx)
+	box.world.finish(alreadyEnded())
 	if err := box.world.close(); err != nil {
 		box.world.parts.log.Warn("closing a sandbox", "error", err)
 	}
@@ -289,23 +279,16 @@ type sandboxListView struct {
 
 // sandboxRequest asks for a sandbox.
 type sandboxRequest struct {
-	name          string // "" for any
-	seed          []byte // the state document to start with; nil for none
-	deterministic bool   // ids and chance follow from ids
-	ids           string
+	name string // "" for any
+	seed []byte // the state document to start with; nil for none
+	ids  string // what ids and chance follow from; "" for nothing
 }
-
-func (q *sandboxRequest) document() io.Reader { return bytes.NewReader(q.seed) }
 
 // seedDepth is how much deeper a body with a seed may be nested than others.
 const seedDepth = elementDepth + 4
 
-func parseSandboxRequest(body []byte) (*sandboxRequest, error) {
-	q, f := &sandboxRequest{}, &fieldReader{}
-	if body == nil {
-		return q, nil
-	}
-	eachMember(body, func(key string, raw []byte) bool {
+func (q *sandboxRequest) read(f *fieldReader, body []byte) {
+	f.members("", body, []string{"name", "seed", "deterministic_ids"}, func(key, _ string, raw []byte) {
 		switch key {
 		case "name":
 			if q.name = f.text(key, raw, 1, 63); !f.complainedOf(key) && !sandboxName(q.name) {
@@ -316,13 +299,9 @@ func parseSandboxRequest(body []byte) (*sandboxRequest, error) {
 				f.complain(key, "must be a state document, an object")
 			}
 		case "deterministic_ids":
-			q.ids, q.deterministic = f.text(key, raw, 1, maxNameLength), true
-		default:
-			f.complain(key, "is unknown; want name, seed or deterministic_ids")
+			q.ids = f.text(key, raw, 1, maxNameLength)
 		}
-		return true
 	})
-	return q, f.failure("no sandbox was made")
 }
 
 // sandboxes returns the sandboxes of the service; a sandbox has none.
@@ -340,12 +319,8 @@ func (a *controlAPI) addSandbox(w http.ResponseWriter, r *http.Request) (any, er
 		return nil, err
 	}
 	extendReading(w, stateTimeout)
-	body, err := bodyRules{optional: true, deeper: seedDepth}.read(r)
-	if err != nil {
-		return nil, err
-	}
-	q, err := parseSandboxRequest(body)
-	if err != nil {
+	q := &sandboxRequest{}
+	if err := (bodyRules{optional: true, deeper: seedDepth}).fields(r, "no sandbox was made", q.read); err != nil {
 		return nil, err
 	}
 	extendWriting(w, stateTimeout)
@@ -386,10 +361,7 @@ func (a *controlAPI) deleteSandbox(_ http.ResponseWriter, r *http.Request) (any,
 	if err != nil {
 		return nil, err
 	}
-	if err := all.delete(r.PathValue("name")); err != nil {
-		return nil, err
-	}
-	return noContent{}, nil
+	return noContent{}, all.delete(r.PathValue("name"))
 }
 
 // portRange gives out the ports of a range in turn, so that a port just released

@@ -33,13 +33,8 @@ func (s *fixtureServer) sandbox(format string, args ...any) *sandboxClient {
 	s.t.Helper()
 	a := s.do("POST", "/_stepwell/sandboxes", fmt.Sprintf(format, args...)).want(201)
 	c := &sandboxClient{}
-	if err := json.Unmarshal(a.body, &c.view); err != nil {
-		s.t.Fatal(err)
-	}
-	box, err := s.world.boxes.get(c.view.Name)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, json.Unmarshal(a.body, &c.view))
+	box := must(s.world.boxes.get(c.view.Name))(s.t)
 	c.fixtureServer = &fixtureServer{&testServer{t: s.t, url: c.view.OrchestrationURL}, box.world}
 	c.worker = &testServer{t: s.t, url: c.view.WorkerURL}
 	c.mount = &testServer{t: s.t, url: c.view.MountURL}
@@ -57,7 +52,7 @@ func (s *fixtureServer) deleteSandbox(c *sandboxClient) {
 }
 
 var sandboxTemplates = []string{
-	sleepTemplate("hour", "1h"),
+	sleepTemplate("hour", time.Hour),
 	testTemplate("retried", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`,
 		retry: `{"max_attempts":3,"backoff_base_ms":60000}`}),
 	testTemplate("quick", stepSpec{name: "a", callable: "builtin:noop"}),
@@ -162,9 +157,7 @@ func TestSandboxAuthentication(t *testing.T) {
 	s.do("POST", "/_stepwell/sandboxes", "").want(401)
 	refusals := func() string { return authFigures(string(s.do("GET", "/metrics", "").body)) }
 	var v sandboxView
-	if err := json.Unmarshal(s.as(key.Key, "POST", "/_stepwell/sandboxes").want(201).body, &v); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal(s.as(key.Key, "POST", "/_stepwell/sandboxes").want(201).body, &v))
 	before := refusals()
 	box := &testServer{t: t, url: v.OrchestrationURL}
 	for _, path := range []string{"/v1/tasks", "/_stepwell/clock", "/stepwell/tasks"} {
@@ -173,10 +166,7 @@ func TestSandboxAuthentication(t *testing.T) {
 	(&testServer{t: t, url: v.WorkerURL}).do("GET", "/v1/templates", "").want(401)
 	r, _ := http.NewRequest("GET", v.OrchestrationURL+"/v1/tasks", nil)
 	r.Header.Set("X-API-Key", key.Key)
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must(http.DefaultClient.Do(r))(t)
 	readAnswer(t, resp).want(200)
 	if got := refusals(); got != before {
 		t.Errorf("the figures of the service are\n%s\nwant what they were:\n%s", got, before)
@@ -200,13 +190,11 @@ func authFigures(text string) string {
 func freePorts(t *testing.T, n int) (low int) {
 	t.Helper()
 	for range 100 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 		low, open := l.Addr().(*net.TCPAddr).Port, []net.Listener{l}
 		for i := 1; i < n; i++ {
-			if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", low+i)); err != nil {
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", low+i))
+			if err != nil {
 				break
 			}
 			open = append(open, l)
@@ -226,10 +214,7 @@ func freePorts(t *testing.T, n int) (low int) {
 // exhausted and reused.
 func TestSandboxPorts(t *testing.T) {
 	low := freePorts(t, 5)
-	taken, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", low+1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := must(net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", low+1)))(t)
 	defer taken.Close()
 	s := newFixtureServer(t, serviceTest{config: func(c *Config) {
 		c.Fixture.PortRange = fmt.Sprintf("%d-%d", low, low+4)
@@ -255,9 +240,7 @@ func TestSandboxPorts(t *testing.T) {
 func TestSandboxPublicHost(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{config: func(c *Config) { c.Fixture.PublicHost = "stepwell.test" }})
 	var v sandboxView
-	if err := json.Unmarshal(s.do("POST", "/_stepwell/sandboxes", "").want(201).body, &v); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal(s.do("POST", "/_stepwell/sandboxes", "").want(201).body, &v))
 	for _, url := range []string{v.OrchestrationURL, v.WorkerURL, v.MountURL} {
 		if !strings.HasPrefix(url, "http://stepwell.test:") {
 			t.Errorf("got %s; want the public host", url)
@@ -267,10 +250,7 @@ func TestSandboxPublicHost(t *testing.T) {
 	for host, want := range map[string]int{"stepwell.test": 200, "elsewhere.test": 421} {
 		r, _ := http.NewRequest("GET", box.servers[0].url()+"/_stepwell/clock", nil)
 		r.Host = host
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := must(http.DefaultClient.Do(r))(t)
 		readAnswer(t, resp).want(want)
 	}
 }
@@ -279,16 +259,14 @@ func TestSandboxPublicHost(t *testing.T) {
 func TestSandboxLimit(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{})
 	for i := range maxSandboxes {
-		if _, err := s.world.boxes.reserve(fmt.Sprintf("n%d", i)); err != nil {
-			t.Fatal(err)
-		}
+		must(s.world.boxes.reserve(fmt.Sprintf("n%d", i)))(t)
 	}
 	s.do("POST", "/_stepwell/sandboxes", "").want(503)
 	s.world.boxes.forget(&sandbox{view: sandboxView{Name: "n7"}})
 	s.do("POST", "/_stepwell/sandboxes", "").want(201)
 }
 
-// TestSandboxDeletion cuts off whatever the sandbox does.
+// TestSandboxDeletion checks that a deletion cuts off whatever the sandbox does.
 func TestSandboxDeletion(t *testing.T) {
 	began, cut := make(chan struct{}), make(chan struct{})
 	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -363,7 +341,8 @@ func TestSandboxesRace(t *testing.T) {
 	}
 }
 
-// TestSandboxesEndWithTheService in either order of events.
+// TestSandboxesEndWithTheService checks that the end of a service ends its sandboxes and
+// that no more are made.
 func TestSandboxesEndWithTheService(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
 	c := s.sandbox("")

@@ -85,8 +85,8 @@ type stubs struct {
 	made int
 }
 
-// add adds stubs; the later ones are newer.
-func (l *stubs) add(all []*stub) error {
+// insert adds stubs; the later ones are newer.
+func (l *stubs) insert(all []*stub) error {
 	if len(l.list)+len(all) > maxStubs {
 		return failf(conflict, "too many stubs: %d exist, and at most %d may", len(l.list), maxStubs)
 	}
@@ -105,7 +105,7 @@ func (l *stubs) add(all []*stub) error {
 func (l *stubs) replace(all []*stub) error {
 	before := l.list
 	l.list = nil
-	err := l.add(all)
+	err := l.insert(all)
 	if err != nil {
 		l.list = before
 	}
@@ -126,14 +126,15 @@ func (l *stubs) find(id string) *stub {
 	return l.list[i]
 }
 
-// choose returns the stub that counts for an attempt about to start, or nil.
-func (l *stubs) choose(x matchable) *stub {
+// choose returns the stub that counts for an attempt about to start, and its outcome;
+// nil where the handler is to run.
+func (l *stubs) choose(x matchable) (*stub, *stubOutcome) {
 	for _, s := range l.list {
 		if s.match.fits(x) {
-			return s
+			return s, s.next()
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // mayAct reports whether some attempt of a step may be played, whichever comes next.
@@ -141,64 +142,45 @@ func (l *stubs) mayAct(x matchable) bool {
 	return slices.ContainsFunc(l.list, func(s *stub) bool { return s.next() != nil && s.match.fitsBut(x, "attempt") })
 }
 
-// Reading stubs from requests. Unknown members and wrong combinations are refused, with
-// their paths: a misspelled test must not pass silently.
+// Reading stubs from requests.
 
 // maxStubOutcomes bounds the outcomes of a stub.
 const maxStubOutcomes = 1000
 
-// parseStub reads one stub.
-func parseStub(body []byte) (*stub, error) {
-	f := &fieldReader{}
-	s := f.stub("", body)
-	return s, f.failure("the stub is refused")
-}
-
-// parseStubs reads {"stubs": [...]}.
-func parseStubs(body []byte) (all []*stub, err error) {
-	f, given := &fieldReader{}, false
-	eachMember(body, func(key string, raw []byte) bool {
-		if given = key == "stubs"; !given {
-			f.complain(key, "is unknown; want stubs")
-		} else if !eachElement(raw, func(e []byte) bool {
-			all = append(all, f.stub(fmt.Sprintf("stubs[%d].", len(all)), e))
+// readStubs reads {"stubs": [...]}.
+func readStubs(f *fieldReader, body []byte) (all []*stub) {
+	given := f.members("", body, []string{"stubs"}, func(key, at string, value []byte) {
+		if !eachElement(value, func(e []byte) bool {
+			all = append(all, f.stub(fmt.Sprintf("stubs[%d]", len(all)), e))
 			return len(all) <= maxStubs
 		}) {
 			f.complain(key, "must be an array of stubs")
 		}
-		return true
 	})
-	if !given && len(f.problems) == 0 {
+	if len(given) == 0 {
 		f.complain("stubs", "is required")
 	}
-	return all, f.failure("the stubs stay as they are")
+	return all
 }
 
-// stub reads a stub; before is the prefix of its members' paths.
-func (f *fieldReader) stub(before string, raw []byte) *stub {
+// stub reads a stub; path is "" for a body.
+func (f *fieldReader) stub(path string, raw []byte) *stub {
 	s := &stub{then: thenLast}
-	if jsonKind(raw) != '{' {
-		f.complain(before+"match", "is required, in an object")
-		return s
-	}
-	eachMember(raw, func(key string, value []byte) bool {
-		switch path := before + key; key {
+	given := f.members(path, raw, []string{"match", "outcomes", "then"}, func(key, at string, value []byte) {
+		switch key {
 		case "match":
-			s.match, s.matchText = f.matcher(path, value, stubMembers), compactJSON(nil, value)
+			s.match, s.matchText = f.matcher(at, value, stubMembers), compactJSON(nil, value)
 		case "outcomes":
-			s.outcomes, s.outcomesText = f.stubOutcomes(path, value), compactJSON(nil, value)
+			s.outcomes, s.outcomesText = f.stubOutcomes(at, value), compactJSON(nil, value)
 		case "then":
-			s.then = stubThen(f.word(path, value, string(thenLast), string(thenHandler), string(thenFail)))
-		default:
-			f.complain(path, "is unknown; want match, outcomes or then")
+			s.then = stubThen(f.word(at, value, string(thenLast), string(thenHandler), string(thenFail)))
 		}
-		return true
 	})
-	if s.matchText == nil {
-		f.complain(before+"match", "is required; {} matches everything")
+	if given != nil && !given["match"] {
+		f.complain(memberPath(path, "match"), "is required; {} matches everything")
 	}
-	if s.outcomesText == nil {
-		f.complain(before+"outcomes", "is required")
+	if given != nil && !given["outcomes"] {
+		f.complain(memberPath(path, "outcomes"), "is required")
 	}
 	return s
 }
@@ -215,16 +197,23 @@ func (f *fieldReader) stubOutcomes(path string, raw []byte) (all []stubOutcome) 
 }
 
 func (f *fieldReader) stubOutcome(path string, raw []byte) (s stubOutcome) {
-	const known = "result, error, delay, hang, fault"
-	if jsonKind(raw) != '{' {
-		f.complain(path, "must be an object with any of %s", known)
-		return s
-	}
-	given := map[string]bool{}
-	eachMember(raw, func(key string, value []byte) bool {
-		given[key] = true
-		f.stubOutcomeMember(&s, path+"."+key, key, value, known)
-		return true
+	known := []string{"result", "error", "delay", "hang", "fault"}
+	given := f.members(path, raw, known, func(key, at string, value []byte) {
+		switch key {
+		case "result":
+			s.outcome = &outcome{success: true, result: compactResult(value)}
+		case "error":
+			s.outcome = f.stubError(at, value)
+		case "delay":
+			s.delay = f.boundedDuration(at, value, maxSleepMS*time.Millisecond)
+		case "hang":
+			if s.hang = jsonKind(value) == 't'; !s.hang {
+				f.complain(at, "must be true")
+			}
+		case "fault":
+			s.fault = stubFault(f.word(at, value, string(workerLost), string(resultLost),
+				string(duplicateDelivery), string(lateCompletion)))
+		}
 	})
 	f.stubOutcomeRules(&s, path, given)
 	if s.outcome == nil && s.fault == noFault {
@@ -233,29 +222,10 @@ func (f *fieldReader) stubOutcome(path string, raw []byte) (s stubOutcome) {
 	return s
 }
 
-func (f *fieldReader) stubOutcomeMember(s *stubOutcome, path, key string, raw []byte, known string) {
-	switch key {
-	case "result":
-		s.outcome = &outcome{success: true, result: compactResult(raw)}
-	case "error":
-		s.outcome = f.stubError(path, raw)
-	case "delay":
-		s.delay = f.boundedDuration(path, raw, maxSleepMS*time.Millisecond)
-	case "hang":
-		if s.hang = jsonKind(raw) == 't'; !s.hang {
-			f.complain(path, "must be true")
-		}
-	case "fault":
-		s.fault = stubFault(f.word(path, raw, string(workerLost), string(resultLost),
-			string(duplicateDelivery), string(lateCompletion)))
-	default:
-		f.complain(path, "is unknown; want %s", known)
-	}
-}
-
 // stubOutcomeRules checks for members that exclude each other.
 func (f *fieldReader) stubOutcomeRules(s *stubOutcome, path string, given map[string]bool) {
 	switch {
+	case given == nil: // no object, which was complained of
 	case len(given) == 0:
 		f.complain(path, "must have a result, an error, a delay, hang or a fault")
 	case given["result"] && given["error"]:
@@ -272,30 +242,20 @@ func (f *fieldReader) stubOutcomeRules(s *stubOutcome, path string, given map[st
 // stubError reads {"message", "error_type"?, "retryable"?, "retry_after"?}.
 func (f *fieldReader) stubError(path string, raw []byte) *outcome {
 	o := typedFailure(handlerErrorType, "")
-	const known = "message, error_type, retryable, retry_after"
-	if jsonKind(raw) != '{' {
-		f.complain(path, "must be an object with any of %s", known)
-		return &o
-	}
-	eachMember(raw, func(key string, value []byte) bool {
-		at := path + "." + key
+	known := []string{"message", "error_type", "retryable", "retry_after"}
+	given := f.members(path, raw, known, func(key, at string, value []byte) {
 		switch key {
 		case "message":
 			o.err.message = cleanText([]byte(f.text(at, value, 1, maxMessageLength)))
 		case "error_type":
 			o.err.errorType = f.text(at, value, 1, maxNameLength)
 		case "retryable":
-			if o.err.retryable = jsonKind(value) == 't'; !o.err.retryable && jsonKind(value) != 'f' {
-				f.complain(at, "must be true or false")
-			}
+			o.err.retryable = f.flag(at, value)
 		case "retry_after":
 			o.retryAfter = clampRetryAfter(f.boundedDuration(at, value, maxRetryAfter))
-		default:
-			f.complain(at, "is unknown; want %s", known)
 		}
-		return true
 	})
-	if o.err.message == "" && !f.complainedOf(path+".message") {
+	if given != nil && o.err.message == "" && !f.complainedOf(path+".message") {
 		f.complain(path+".message", "is required")
 	}
 	return &o
@@ -319,6 +279,7 @@ const (
 	matchCount // an integer from 1
 	matchFlag
 	matchID
+	matchKind   // of an entry in the journal
 	matchSubset // a JSON object, or for a body any value
 )
 
@@ -334,21 +295,12 @@ var stubMembers = []matchMember{
 	{"callable", matchText}, {"attempt", matchCount}, {"context", matchSubset},
 }
 
-// callMembers are the members of a match for handler calls.
-var callMembers = append(slices.Clone(stubMembers), matchMember{"task_uuid", matchID}, matchMember{"stubbed", matchFlag})
-
-// requestMembers are the members of a match for API requests.
-var requestMembers = []matchMember{
-	{"surface", matchText}, {"method", matchText}, {"path", matchText}, {"path_prefix", matchPrefix},
-	{"query", matchText}, {"status", matchCount}, {"subject", matchText}, {"body", matchSubset},
-}
-
-func memberNames(members []matchMember) string {
+func memberNames(members []matchMember) []string {
 	names := make([]string, len(members))
 	for i, m := range members {
 		names[i] = m.name
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // matcher holds rules that must all hold. It is never changed.
@@ -412,21 +364,11 @@ func (m matcher) differences(x matchable) (all []string) {
 	return all
 }
 
-// matcher reads the members of a match. Unknown ones are refused: a misspelled match
-// must not match everything.
+// matcher reads a match.
 func (f *fieldReader) matcher(path string, raw []byte, members []matchMember) (m matcher) {
-	if jsonKind(raw) != '{' {
-		f.complain(path, "must be an object with any of %s", memberNames(members))
-		return nil
-	}
-	eachMember(raw, func(key string, value []byte) bool {
-		at := slices.IndexFunc(members, func(m matchMember) bool { return m.name == key })
-		if at < 0 {
-			f.complain(path+"."+key, "is unknown; want one of %s", memberNames(members))
-			return true
-		}
-		m = append(m, f.matchRule(path+"."+key, members[at], value))
-		return true
+	f.members(path, raw, memberNames(members), func(key, at string, value []byte) {
+		i := slices.IndexFunc(members, func(m matchMember) bool { return m.name == key })
+		m = append(m, f.matchRule(at, members[i], value))
 	})
 	slices.SortStableFunc(m, func(a, b matchRule) int { return cmp.Compare(a.form, b.form) }) // documents cost most
 	return m
@@ -444,9 +386,9 @@ func (f *fieldReader) matchRule(path string, member matchMember, raw []byte) mat
 		}
 		r.want = strconv.FormatInt(n, 10)
 	case matchFlag:
-		if r.want = string(raw); r.want != "true" && r.want != "false" {
-			f.complain(path, "must be true or false")
-		}
+		r.want = strconv.FormatBool(f.flag(path, raw))
+	case matchKind:
+		r.want = f.word(path, raw, handlerEntry, requestEntry)
 	case matchID:
 		r.want = f.id(path, raw).String()
 	case matchSubset:
@@ -487,17 +429,14 @@ func (l *stubs) view() stubList {
 func stubNotFound(id string) *failure { return failf(notFound, "stub %.60q not found", id) }
 
 func (a *controlAPI) addStub(w http.ResponseWriter, r *http.Request) (any, error) {
-	body, err := readBody(r)
-	if err != nil {
-		return nil, err
-	}
-	s, err := parseStub(body)
+	var s *stub
+	err := bodyRules{}.fields(r, "the stub is refused", func(f *fieldReader, body []byte) { s = f.stub("", body) })
 	if err != nil {
 		return nil, err
 	}
 	var v stubView
 	err = a.fixture.changeStubs(r.Context(), func(l *stubs) error {
-		err := l.add([]*stub{s})
+		err := l.insert([]*stub{s})
 		v = s.view()
 		return err
 	})
@@ -508,45 +447,36 @@ func (a *controlAPI) addStub(w http.ResponseWriter, r *http.Request) (any, error
 	return reply{http.StatusCreated, v}, nil
 }
 
-func (a *controlAPI) replaceStubs(_ http.ResponseWriter, r *http.Request) (any, error) {
-	body, err := readBody(r)
+func (a *controlAPI) replaceStubs(_ http.ResponseWriter, r *http.Request) (v any, err error) {
+	var all []*stub
+	err = bodyRules{}.fields(r, "the stubs stay as they are", func(f *fieldReader, body []byte) {
+		all = readStubs(f, body)
+	})
 	if err != nil {
 		return nil, err
 	}
-	all, err := parseStubs(body)
-	if err != nil {
-		return nil, err
-	}
-	var v stubList
 	err = a.fixture.changeStubs(r.Context(), func(l *stubs) error {
 		err := l.replace(all)
 		v = l.view()
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return v, nil
+	return v, err
 }
 
-func (a *controlAPI) listStubs(_ http.ResponseWriter, _ *http.Request) (any, error) {
-	var v stubList
+func (a *controlAPI) listStubs(_ http.ResponseWriter, _ *http.Request) (v any, err error) {
 	a.fixture.readStubs(func(l *stubs) { v = l.view() })
 	return v, nil
 }
 
-func (a *controlAPI) getStub(_ http.ResponseWriter, r *http.Request) (any, error) {
-	var v stubView
-	found := false
+func (a *controlAPI) getStub(_ http.ResponseWriter, r *http.Request) (v any, err error) {
+	id := r.PathValue("id")
+	err = stubNotFound(id)
 	a.fixture.readStubs(func(l *stubs) {
-		if s := l.find(r.PathValue("id")); s != nil {
-			v, found = s.view(), true
+		if s := l.find(id); s != nil {
+			v, err = s.view(), nil
 		}
 	})
-	if !found {
-		return nil, stubNotFound(r.PathValue("id"))
-	}
-	return v, nil
+	return v, err
 }
 
 func (a *controlAPI) removeStub(_ http.ResponseWriter, r *http.Request) (any, error) {

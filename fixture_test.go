@@ -34,13 +34,10 @@ func newFixtureServer(t testing.TB, o serviceTest) *fixtureServer {
 	handlers, registry := loadTestWork(t, cfg, log, o.extra)
 	rc := newRealClock()
 	t.Cleanup(rc.stop)
-	w, err := openWorld("", serviceOptions{
+	w := must(openWorld("", serviceOptions{
 		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, rc, log), clock: rc, registry: registry, handlers: handlers,
 		deterministic: cfg.Fixture.DeterministicIDs,
-	}, &gates{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, &gates{}))(t)
 	t.Cleanup(func() { closeTestWorld(t, w) })
 	h := httptest.NewServer(&w.gates.orchestration)
 	t.Cleanup(h.Close)
@@ -84,7 +81,7 @@ func TestFixtureIsOff(t *testing.T) {
 	}
 }
 
-// TestFixtureShows checks that a service in fixture mode says so.
+// TestFixtureShows checks that health and the API document show fixture mode.
 func TestFixtureShows(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{})
 	s.clock(`{"freeze":true}`).want(200)
@@ -173,7 +170,7 @@ func (s *fixtureServer) wantEmpty(virgin []string) {
 
 // TestReset checks that a reset leaves nothing.
 func TestReset(t *testing.T) {
-	s := newFixtureServer(t, serviceTest{extra: []string{sleepTemplate("hour", "1h"),
+	s := newFixtureServer(t, serviceTest{extra: []string{sleepTemplate("hour", time.Hour),
 		testTemplate("fail", stepSpec{name: "a", callable: "builtin:fail"})}})
 	virgin := metricLines(string(s.do("GET", "/metrics", "").body))
 	for range 2 {
@@ -187,12 +184,25 @@ func TestReset(t *testing.T) {
 	}
 }
 
+// TestResetEndsWaits checks that a request that waits for a task is told of a reset.
+func TestResetEndsWaits(t *testing.T) {
+	t.Parallel()
+	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("out", stepSpec{name: "a", callable: "Outside"})}})
+	id := s.create(`{"namespace":"t","name":"out"}`)
+	answers := make(chan *answer)
+	go func() { answers <- s.do("GET", "/v1/tasks/"+id+"?wait=terminal&timeout=1m", "") }()
+	awaitWaiters(t, s.world.service(), 1)
+	s.do("POST", "/_stepwell/reset", "").want(204)
+	a := (<-answers).want(200)
+	if end := a.header.Get("X-Stepwell-Wait"); end != "reset" {
+		t.Errorf("got %q; want reset", end)
+	}
+}
+
 // TestResetUnderLoad checks that what runs or waits during a reset changes nothing after
 // it. The handlers answer just when they are cut off.
 func TestResetUnderLoad(t *testing.T) {
-	slow(t)
 	t.Parallel()
-	slow(t)
 	tasks := size(3_000, 10_000)
 	var calls, ends atomic.Int64
 	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -207,7 +217,7 @@ func TestResetUnderLoad(t *testing.T) {
 	t.Cleanup(handler.Close)
 	s := newFixtureServer(t, serviceTest{
 		config: func(c *Config) { c.Worker.HTTPConcurrency, c.Worker.Concurrency = 100, 20_000 },
-		extra: []string{sleepTemplate("wait", "1s"), testTemplate("call", stepSpec{name: "a", callable: handler.URL, timeout: 60},
+		extra: []string{sleepTemplate("wait", time.Second), testTemplate("call", stepSpec{name: "a", callable: handler.URL, timeout: 60},
 			stepSpec{name: "b", callable: "builtin:noop", after: []string{"a"}}),
 			testTemplate("retry", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`,
 				retry: `{"max_attempts":9,"backoff_base_ms":1000}`})},
@@ -342,10 +352,7 @@ func TestPutState(t *testing.T) {
 func wantStoreFiles(t *testing.T, dir string) {
 	t.Helper()
 	own := []string{lockName, journalName, journalOldName, snapshotName}
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must(os.ReadDir(dir))(t)
 	for _, f := range list {
 		if !slices.Contains(own, f.Name()) {
 			t.Errorf("%s is left", filepath.Join(dir, f.Name()))

@@ -15,7 +15,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"math"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,30 +98,15 @@ type mappedPrefix struct {
 	target target
 }
 
-// newHandlerSet makes the handlers that the configuration describes. The error
-// names every invalid target and address. Programs get their PATH, HOME, LANG and
-// TZ from getenv.
+// newHandlerSet makes the handlers that the configuration describes. Attempts of targets
+// that checkConfigCallables would refuse fail with the reason; the error is about the
+// proxy. Programs get their PATH, HOME, LANG and TZ from getenv.
 func newHandlerSet(c *workerConfig, version string, getenv func(string) string) (*handlerSet, error) {
 	web, err := newHTTPCaller(c, version)
-	h := &handlerSet{
-		exact:    map[string]target{},
-		web:      web,
-		programs: newProgramRunner(c, getenv),
-	}
-	return h, errors.Join(h.mapAll(c.Handlers), h.setDefault(c.DefaultHandler), err)
-}
-
-// outsideOnly returns a set in which every step waits for an outside actor.
-func outsideOnly() *handlerSet { return &handlerSet{outside: true} }
-
-// mapAll adds worker.handlers.
-func (h *handlerSet) mapAll(handlers map[string]string) error {
-	var problems []error
-	for _, callable := range slices.Sorted(maps.Keys(handlers)) {
-		t, err := h.mappable(handlers[callable])
-		if err != nil {
-			problems = append(problems, fmt.Errorf("worker.handlers: %q: %w", callable, err))
-		}
+	h := &handlerSet{exact: map[string]target{}, web: web, programs: newProgramRunner(c, getenv)}
+	h.byDefault, _ = h.parse(c.DefaultHandler)
+	for callable, mapped := range c.Handlers {
+		t, _ := h.parse(mapped)
 		if prefix, ok := strings.CutSuffix(callable, "*"); ok {
 			h.prefixes = append(h.prefixes, mappedPrefix{prefix, t})
 		} else {
@@ -128,30 +114,11 @@ func (h *handlerSet) mapAll(handlers map[string]string) error {
 		}
 	}
 	slices.SortFunc(h.prefixes, func(a, b mappedPrefix) int { return cmp.Compare(len(b.prefix), len(a.prefix)) })
-	return errors.Join(problems...)
+	return h, err
 }
 
-// setDefault sets worker.default_handler, if there is one.
-func (h *handlerSet) setDefault(callable string) (err error) {
-	h.byDefault = target{kind: outsideActor}
-	if callable == "" {
-		return nil
-	}
-	if h.byDefault, err = h.mappable(callable); err != nil {
-		return fmt.Errorf("worker.default_handler: %w", err)
-	}
-	return nil
-}
-
-// mappable returns the target of a callable to which others are mapped. It must
-// name its handler by a prefix.
-func (h *handlerSet) mappable(callable string) (target, error) {
-	t, err := h.parse(callable)
-	if err == nil && t.kind == outsideActor {
-		err = errors.New("the target is not builtin:…, http://…, https://… or exec:…")
-	}
-	return t, err
-}
+// outsideOnly returns a set in which every step waits for an outside actor.
+func outsideOnly() *handlerSet { return &handlerSet{outside: true} }
 
 // resolve returns what runs a callable. For a malformed one or a program that is
 // not allowed, it returns a target whose attempts all fail with the reason.
@@ -298,11 +265,7 @@ func (a *attempt) envelope(dst []byte) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(appendJSONString(dst, r.step), ':')
-		if r.result == nil {
-			dst = append(dst, "null"...)
-		}
-		dst = append(dst, r.result...)
+		dst = appendOrNull(append(appendJSONString(dst, r.step), ':'), r.result)
 	}
 	return append(dst, "}}"...)
 }
@@ -322,7 +285,7 @@ func (a *attempt) appendTask(dst []byte) []byte {
 	dst = appendJSONString(append(dst, `,"name":`...), a.name)
 	dst = appendJSONString(append(dst, `,"version":`...), a.version)
 	dst = appendJSONString(append(dst, `,"correlation_id":`...), a.correlationID)
-	return append(appendObject(append(dst, `,"context":`...), a.context), '}')
+	return append(append(append(dst, `,"context":`...), orEmptyObject(a.context)...), '}')
 }
 
 func (a *attempt) appendStep(dst []byte) []byte {
@@ -331,8 +294,8 @@ func (a *attempt) appendStep(dst []byte) []byte {
 	dst = strconv.AppendInt(append(dst, `,"attempt":`...), int64(a.number), 10)
 	dst = strconv.AppendInt(append(dst, `,"max_attempts":`...), int64(a.maxAttempts), 10)
 	dst = strconv.AppendInt(append(dst, `,"timeout_seconds":`...), int64(a.timeout/time.Second), 10)
-	dst = appendObject(append(dst, `,"config":`...), a.config)
-	return append(appendObject(append(dst, `,"inputs":`...), a.inputs), '}')
+	dst = append(append(dst, `,"config":`...), orEmptyObject(a.config)...)
+	return append(append(append(dst, `,"inputs":`...), orEmptyObject(a.inputs)...), '}')
 }
 
 // Failures: the error of a step, and the error types that the service gives.
@@ -371,8 +334,8 @@ type errorTypeRow struct {
 // reply or configuration. The first row that fits counts.
 var handlerErrorTypes = []errorTypeRow{
 	{timeoutType, true, "the attempt took longer than timeout_seconds"},
-	{cancelledType, true, "the service cut the attempt off: its task was cancelled, or the service stops"},
-	{workerLostType, true, "what ran the attempt went away: this service crashed, or an actor's lease expired"},
+	{cancelledType, true, "the service stopped the attempt: the task was cancelled or the service shut down"},
+	{workerLostType, true, "the worker was lost: this service crashed, or an actor's lease expired"},
 	{"network_error", true, "no HTTP reply: name, connection, TLS or protocol failed"},
 	{"http_408", true, "HTTP 408 Request Timeout"},
 	{"http_425", true, "HTTP 425 Too Early"},
@@ -383,16 +346,16 @@ var handlerErrorTypes = []errorTypeRow{
 	{invalidResultType, false, "the reply is not JSON, or a full outcome with a member of a wrong type"},
 	{invalidOutcomeType, false, "a decision or batchable step decided what its template does not allow"},
 	{resultTooLargeType, false, "the reply is larger than worker.max_result_bytes"},
-	{invalidHandlerType, false, "the callable is an unknown builtin, a malformed URL or no program"},
+	{invalidHandlerType, false, "the callable is an unknown builtin, a malformed URL or an invalid program"},
 	{invalidConfigType, false, "handler.initialization has a member of a wrong type or value"},
 	{"exec_not_allowed", false, "the handler is a program, and worker.allow_exec is off"},
-	{programUnusableType, false, "the program is not there or cannot be executed"},
-	{"exec_unavailable", true, "the system has no room for another process now"},
+	{programUnusableType, false, "the program does not exist or cannot be executed"},
+	{"exec_unavailable", true, "the system cannot start another process now"},
 	{"exit_75", true, "the program exited with 75, EX_TEMPFAIL"},
 	{"exit_…", false, "the program exited with this other code"},
 	{"signal_…", true, "a signal of this number ended the program"},
-	{handlerErrorType, true, "the reply is a failure without an error_type; permanent if it says so"},
-	{"stub_exhausted", false, "fixture mode: a stub that fails then has no outcome left"},
+	{handlerErrorType, true, "the reply is a failure without an error_type; permanent if retryable is false"},
+	{"stub_exhausted", false, "fixture mode: the stub has no outcome left and is set to fail then"},
 	{"builtin_fail", false, "builtin:fail without an error_type; retryable if so configured"},
 	{"builtin_flaky", true, "builtin:flaky on one of its failures"},
 }
@@ -433,25 +396,17 @@ func resultTooLarge(limit int64) outcome {
 // appendJSON appends the error as a JSON object with all members: an absent
 // status_code is null, an absent context {}.
 func (e *stepError) appendJSON(dst []byte) []byte {
-	dst = appendJSONString(append(dst, `{"message":`...), e.message)
-	dst = appendJSONString(append(dst, `,"error_type":`...), e.errorType)
-	dst = strconv.AppendBool(append(dst, `,"retryable":`...), e.retryable)
-	dst = append(dst, `,"status_code":`...)
+	o := jsonObject{b: append(dst, '{')}
+	o.text("message", e.message)
+	o.text("error_type", e.errorType)
+	o.flag("retryable", e.retryable)
 	if e.statusCode == 0 {
-		dst = append(dst, "null"...)
+		o.rawOrNull("status_code", nil)
 	} else {
-		dst = strconv.AppendInt(dst, int64(e.statusCode), 10)
+		o.number("status_code", e.statusCode)
 	}
-	dst = append(dst, `,"context":`...)
-	return append(appendObject(dst, e.context), '}')
-}
-
-// appendObject appends a JSON object; nil stands for {}.
-func appendObject(dst, object []byte) []byte {
-	if object == nil {
-		return append(dst, "{}"...)
-	}
-	return append(dst, object...)
+	o.raw("context", orEmptyObject(e.context))
+	return append(o.b, '}')
 }
 
 // maxErrorText is how many bytes of a handler's text output an error keeps.
@@ -465,7 +420,7 @@ func (e *stepError) attach(member string, text []byte) {
 	}
 	object := appendJSONString([]byte{'{'}, member)
 	object = appendJSONString(append(object, ':'), cleanText(text))
-	e.context = mergeObjects(nil, append(object, '}'), appendObject(nil, e.context))
+	e.context = mergeObjects(nil, append(object, '}'), orEmptyObject(e.context))
 }
 
 // cleanText makes text from outside safe to show: valid UTF-8, no NUL, no
@@ -490,122 +445,119 @@ func parseReply(data []byte, limit int64) outcome {
 	if err := checkJSON(data); err != nil {
 		return typedFailure(invalidResultType, "the reply: %v", err)
 	}
-	if success, ok := replySuccess(data); ok {
-		return fullOutcome(data, success)
+	switch jsonKind(objectMember(data, "success")) {
+	case 't':
+		return fullOutcome(data, true)
+	case 'f':
+		return fullOutcome(data, false)
 	}
 	return outcome{success: true, result: compactResult(data)}
-}
-
-// replySuccess returns the boolean member success of a reply. ok is false if it has
-// none.
-func replySuccess(data []byte) (success, ok bool) {
-	eachMember(data, func(key string, value []byte) bool {
-		if key != "success" {
-			return true
-		}
-		switch jsonKind(value) {
-		case 't':
-			success, ok = true, true
-		case 'f':
-			success, ok = false, true
-		}
-		return false
-	})
-	return success, ok
 }
 
 // fullOutcome reads a reply that is a full outcome. A null member counts as absent,
 // and an unknown one is ignored.
 func fullOutcome(data []byte, success bool) outcome {
-	r := replyReader{outcome: outcome{success: success}}
-	r.err = stepError{
-		message:   "the handler reported a failure and gave no message",
-		errorType: handlerErrorType,
-		retryable: true,
-	}
+	o := outcome{success: success}
+	reply, failed := memberReader{}, memberReader{path: "error."}
 	eachMember(data, func(key string, value []byte) bool {
-		r.member(key, value)
-		return r.problem == ""
+		switch key {
+		case "result":
+			o.result = compactResult(value)
+		case "metadata":
+			o.metadata = compactJSON(nil, reply.accept(key, value, "{", "an object"))
+		case "error":
+			failed.data = reply.accept(key, value, "{", "an object")
+		}
+		return true
 	})
-	if r.problem != "" {
-		return typedFailure(invalidResultType, "the reply's %s", r.problem)
+	err := &stepError{
+		message:    failed.text("message", "the handler reported a failure and gave no message"),
+		errorType:  failed.text("error_type", handlerErrorType),
+		retryable:  failed.flag("retryable", true),
+		statusCode: int(failed.integer("status_code", 0, math.MaxUint16)), // clients read 16 bits
+		context:    hideCredentials(compactJSON(nil, failed.member("context", "{", "an object"))),
+	}
+	if problem := cmp.Or(reply.problem, failed.problem); problem != "" {
+		return typedFailure(invalidResultType, "the reply's %s", problem)
 	}
 	if !success {
-		r.outcome.err = &r.err
+		o.err = err
 	}
-	return r.outcome
+	return o
 }
 
-// replyReader reads the members of a full outcome.
-type replyReader struct {
-	outcome outcome
-	err     stepError
+// memberReader reads members of an object: of a reply or of handler.initialization.
+// A null member counts as absent.
+type memberReader struct {
+	data    []byte
+	path    string // before the names of members in problems
 	problem string // the first invalid member, or ""
 }
 
-func (r *replyReader) member(key string, value []byte) {
-	switch {
-	case jsonKind(value) == 'n':
-	case key == "result":
-		r.outcome.result = compactResult(value)
-	case key == "metadata":
-		r.outcome.metadata = r.object(key, value)
-	case key == "error":
-		if r.object(key, value) == nil {
-			return
-		}
-		eachMember(value, func(key string, value []byte) bool {
-			r.errorMember(key, value)
-			return r.problem == ""
-		})
-	}
+// member returns a member of one of the kinds. It returns nil for an absent member
+// and for one of another kind, which is a problem.
+func (r *memberReader) member(name, kinds, want string) []byte {
+	return r.accept(name, objectMember(r.data, name), kinds, want)
 }
 
-func (r *replyReader) errorMember(key string, value []byte) {
-	if jsonKind(value) == 'n' {
-		return
-	}
-	path := "error." + key
-	switch key {
-	case "message":
-		r.text(path, value, &r.err.message)
-	case "error_type":
-		r.text(path, value, &r.err.errorType)
-	case "retryable":
-		if r.err.retryable = jsonKind(value) == 't'; !r.err.retryable && jsonKind(value) != 'f' {
-			r.wrong(path, value, "true or false")
-		}
-	case "status_code":
-		n, ok := jsonInt(value)
-		if r.err.statusCode = int(n); !ok || n < 0 || n > 65535 { // clients read 16 bits
-			r.wrong(path, value, "an integer from 0 to 65535")
-		}
-	case "context":
-		r.err.context = hideCredentials(r.object(path, value))
-	}
-}
-
-// text sets dst to a string that is not empty.
-func (r *replyReader) text(path string, value []byte, dst *string) {
-	switch s, ok := jsonString(value); {
-	case !ok:
-		r.wrong(path, value, "a string")
-	case s != "":
-		*dst = cleanText([]byte(s))
-	}
-}
-
-// object returns an object, compact, or nil for another kind of value.
-func (r *replyReader) object(path string, value []byte) []byte {
-	if jsonKind(value) != '{' {
-		r.wrong(path, value, "an object")
+// accept is member for a member that was found already.
+func (r *memberReader) accept(name string, value []byte, kinds, want string) []byte {
+	switch kind := jsonKind(value); {
+	case kind == 0 || kind == 'n':
+		return nil
+	case strings.IndexByte(kinds, kind) < 0:
+		r.wrong(name, value, want)
 		return nil
 	}
-	return compactJSON(nil, value)
+	return value
 }
 
-func (r *replyReader) wrong(path string, value []byte, want string) {
-	r.problem = wrongKind(path, value, want)
+func (r *memberReader) wrong(name string, value []byte, want string) {
+	if r.problem == "" {
+		r.problem = wrongKind(r.path+name, value, want)
+	}
+}
+
+// text returns a string, or absent if the member is absent or empty.
+func (r *memberReader) text(name, absent string) string {
+	s, _ := jsonString(r.member(name, `"`, "a string"))
+	return cmp.Or(cleanText([]byte(s)), absent)
+}
+
+func (r *memberReader) flag(name string, absent bool) bool {
+	value := r.member(name, "tf", "true or false")
+	if value == nil {
+		return absent
+	}
+	return jsonKind(value) == 't'
+}
+
+// integer returns an integer from 0 to most, or absent if the member is absent.
+func (r *memberReader) integer(name string, absent, most int64) int64 {
+	want := fmt.Sprintf("an integer from 0 to %d", most)
+	value := r.member(name, "0", want)
+	if value == nil {
+		return absent
+	}
+	n, ok := jsonInt(value)
+	if !ok || n < 0 || n > most {
+		r.wrong(name, value, want)
+	}
+	return n
+}
+
+// number returns a number, or 0 if the member is absent.
+func (r *memberReader) number(name string) *big.Rat {
+	value := r.member(name, "0", "a number")
+	if value == nil {
+		return new(big.Rat)
+	}
+	return exactNumber(value)
+}
+
+// invalidConfig returns the outcome for a handler.initialization with a problem.
+func (r *memberReader) invalidConfig() outcome {
+	return typedFailure(invalidConfigType, "initialization.%s", r.problem)
 }
 
 // wrongKind says that a member is of the wrong kind. It shows the value only if it

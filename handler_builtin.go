@@ -4,11 +4,8 @@ package main
 // once; a delay that they ask for is a timer of the engine.
 
 import (
-	"cmp"
 	"fmt"
-	"math/big"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -66,31 +63,31 @@ func runEcho(a *attempt) (outcome, time.Duration) {
 const maxSleepMS = 1_000_000_000_000
 
 func runSleep(a *attempt) (outcome, time.Duration) {
-	c := initialization{data: a.config}
+	c := memberReader{data: a.config}
 	ms := c.integer("duration_ms", 0, maxSleepMS)
 	if c.problem != "" {
-		return c.failure(), 0
+		return c.invalidConfig(), 0
 	}
 	return outcome{success: true}, time.Duration(ms) * time.Millisecond
 }
 
 func runFail(a *attempt) (outcome, time.Duration) {
-	c := initialization{data: a.config}
+	c := memberReader{data: a.config}
 	message := c.text("message", "the step fails on purpose")
 	errorType := c.text("error_type", "builtin_fail")
 	retryable := c.flag("retryable", false)
 	if c.problem != "" {
-		return c.failure(), 0
+		return c.invalidConfig(), 0
 	}
 	return failedOutcome(errorType, message, retryable), 0
 }
 
 func runFlaky(a *attempt) (outcome, time.Duration) {
 	const most = 1_000_000
-	c := initialization{data: a.config}
+	c := memberReader{data: a.config}
 	failures := c.integer("failures", 1, most)
 	if c.problem != "" {
-		return c.failure(), 0
+		return c.invalidConfig(), 0
 	}
 	if int64(a.number) <= failures {
 		return typedFailure("builtin_flaky", "attempt %d of %d that fail on purpose", a.number, failures), 0
@@ -99,10 +96,10 @@ func runFlaky(a *attempt) (outcome, time.Duration) {
 }
 
 func runSum(a *attempt) (outcome, time.Duration) {
-	c := initialization{data: a.config}
+	c := memberReader{data: a.config}
 	sum := c.number("add")
 	if c.problem != "" {
-		return c.failure(), 0
+		return c.invalidConfig(), 0
 	}
 	for _, r := range a.results {
 		if n := summand(r.result); n != nil {
@@ -128,95 +125,12 @@ func summand(result []byte) []byte {
 	return result
 }
 
-// initialization reads members of a builtin's configuration. A null member counts
-// as absent.
-type initialization struct {
-	data    []byte
-	problem string // the first invalid member, or ""
-}
-
-// failure returns the outcome for a configuration with a problem.
-func (c *initialization) failure() outcome {
-	return typedFailure(invalidConfigType, "initialization.%s", c.problem)
-}
-
-// member returns a member of one of the kinds. It returns nil for an absent member
-// and for one of another kind, which is a problem.
-func (c *initialization) member(name, kinds, want string) []byte {
-	value := objectMember(c.data, name)
-	if value == nil || jsonKind(value) == 'n' {
-		return nil
-	}
-	if strings.IndexByte(kinds, jsonKind(value)) < 0 {
-		c.wrong(name, value, want)
-		return nil
-	}
-	return value
-}
-
-func (c *initialization) wrong(name string, value []byte, want string) {
-	if c.problem == "" {
-		c.problem = wrongKind(name, value, want)
-	}
-}
-
-// text returns a string, or absent if the member is absent or empty.
-func (c *initialization) text(name, absent string) string {
-	value := c.member(name, `"`, "a string")
-	if value == nil {
-		return absent
-	}
-	s, _ := jsonString(value)
-	return cmp.Or(cleanText([]byte(s)), absent)
-}
-
-func (c *initialization) flag(name string, absent bool) bool {
-	value := c.member(name, "tf", "true or false")
-	if value == nil {
-		return absent
-	}
-	return jsonKind(value) == 't'
-}
-
-func (c *initialization) integer(name string, absent, most int64) int64 {
-	want := fmt.Sprintf("an integer from 0 to %d", most)
-	value := c.member(name, "0", want)
-	if value == nil {
-		return absent
-	}
-	n, ok := jsonInt(value)
-	if !ok || n < 0 || n > most {
-		c.wrong(name, value, want)
-	}
-	return n
-}
-
-// number returns a number, or 0 if the member is absent.
-func (c *initialization) number(name string) *big.Rat {
-	value := c.member(name, "0", "a number")
-	if value == nil {
-		return new(big.Rat)
-	}
-	return exactNumber(value)
-}
-
-// objectMember returns a member of an object, or nil if there is none.
-func objectMember(object []byte, name string) (found []byte) {
-	eachMember(object, func(key string, value []byte) bool {
-		if key == name {
-			found = value
-		}
-		return found == nil
-	})
-	return found
-}
-
 // The builtins for dynamic steps: one decides, one splits into batches, and one
 // works on a batch.
 
 // runDecide looks the value of an input member up among the branches.
 func runDecide(a *attempt) (outcome, time.Duration) {
-	c := initialization{data: a.config}
+	c := memberReader{data: a.config}
 	field := c.text("field", "")
 	branches := c.member("branches", "{", "an object of lists of step names")
 	chosen := c.member("default", "[", "a list of step names")
@@ -224,9 +138,9 @@ func runDecide(a *attempt) (outcome, time.Duration) {
 		c.problem = "field is missing; want the name of a member of the inputs"
 	}
 	if c.problem != "" {
-		return c.failure(), 0
+		return c.invalidConfig(), 0
 	}
-	if list := objectMember(branches, valueText(objectMember(a.inputs, field))); branches != nil && list != nil {
+	if list := objectMember(branches, valueText(objectMember(a.inputs, field))); list != nil {
 		chosen = list
 	}
 	if chosen == nil {
@@ -247,21 +161,22 @@ func valueText(value []byte) string {
 // runBatch splits total_items into batches of batch_size.
 func runBatch(a *attempt) (outcome, time.Duration) {
 	const most = 1_000_000_000_000_000
-	c := initialization{data: mergeObjects(nil, a.config, numbersOf(a.inputs, "total_items", "batch_size"))}
+	c := memberReader{data: mergeObjects(nil, a.config, numbersOf(a.inputs, "total_items", "batch_size"))}
 	total, size := c.integer("total_items", 0, most), c.integer("batch_size", 100, most)
 	worker := c.text("worker_template_name", "")
 	if c.problem == "" && size == 0 {
 		c.problem = "batch_size is 0; want at least 1"
 	}
 	if c.problem != "" {
-		return c.failure(), 0
+		return c.invalidConfig(), 0
 	}
 	if total == 0 {
 		return outcome{success: true, result: []byte(`{"batch_processing_outcome":{"type":"no_batches"}}`)}, 0
 	}
 	n := (total + size - 1) / size
 	if n > maxInstances {
-		return typedFailure(invalidConfigType, "%d items make %d batches of %d, more than %d", total, n, size, maxInstances), 0
+		return typedFailure(invalidConfigType, "%d items make %d batches of %d, more than %d",
+			total, n, size, maxInstances), 0
 	}
 	b := []byte(`{"batch_processing_outcome":{"type":"create_batches",`)
 	if worker != "" {
@@ -291,10 +206,10 @@ func numbersOf(object []byte, names ...string) []byte {
 
 // runTally counts the items in the batch of a batch_worker instance.
 func runTally(a *attempt) (outcome, time.Duration) {
-	c := initialization{data: a.config}
-	cursor := initialization{data: c.member("cursor", "{", "an object")}
+	c := memberReader{data: a.config}
+	cursor := memberReader{data: c.member("cursor", "{", "an object")}
 	if c.problem != "" {
-		return c.failure(), 0
+		return c.invalidConfig(), 0
 	}
 	const most = 1_000_000_000_000_000
 	from, to := int64(0), int64(0)

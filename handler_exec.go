@@ -155,22 +155,16 @@ func (r *programRunner) run(ctx context.Context, program string, a *attempt) out
 
 // programArgs returns the list of strings initialization.args.
 func programArgs(config []byte) (args []string, problem string) {
-	list := objectMember(config, "args")
-	if list == nil || jsonKind(list) == 'n' {
-		return nil, ""
-	}
-	isList := eachElement(list, func(value []byte) bool {
+	c := memberReader{data: config}
+	eachElement(c.member("args", "[", "a list of strings"), func(value []byte) bool {
 		s, ok := jsonString(value)
 		if !ok {
-			problem = wrongKind(fmt.Sprintf("args[%d]", len(args)), value, "a string")
+			c.wrong(fmt.Sprintf("args[%d]", len(args)), value, "a string")
 		}
 		args = append(args, s)
 		return ok
 	})
-	if !isList {
-		problem = wrongKind("args", list, "a list of strings")
-	}
-	return args, problem
+	return args, c.problem
 }
 
 // notStarted returns the outcome of a program that could not be started.

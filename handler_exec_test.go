@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// TestHandlerProgram is not a test: tests run this binary as a handler, with --
-// and what to do at the end of its arguments.
+// TestHandlerProgram is not a test. Tests run this binary as a handler; the
+// arguments after -- say what it does.
 func TestHandlerProgram(t *testing.T) {
 	if flag.NArg() == 0 {
 		return
@@ -27,7 +27,8 @@ func TestHandlerProgram(t *testing.T) {
 	syscall.Exit(handlerProgram(flag.Arg(0), flag.Args()[1:])) // without what -race and -cover do at the end
 }
 
-// handlerProgramArgs are the arguments that make this binary do something.
+// handlerProgramArgs returns the arguments that make this binary perform an
+// action.
 func handlerProgramArgs(do ...string) []string {
 	return append([]string{"-test.run=^TestHandlerProgram$", "--"}, do...)
 }
@@ -87,23 +88,17 @@ func startHangingChild(address string, away bool) {
 	}
 }
 
-// thisProgram is the callable that runs this binary.
+// thisProgram returns the callable that runs this binary.
 func thisProgram(t *testing.T) string {
 	t.Helper()
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must(os.Executable())(t)
 	return "exec:" + path
 }
 
-// programAttempt returns an attempt that makes this binary do something.
+// programAttempt returns an attempt that makes this binary perform an action.
 func programAttempt(t *testing.T, do ...string) *attempt {
 	t.Helper()
-	config, err := json.Marshal(map[string]any{"args": handlerProgramArgs(do...)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must(json.Marshal(map[string]any{"args": handlerProgramArgs(do...)}))(t)
 	return newTestAttempt(string(config))
 }
 
@@ -192,8 +187,8 @@ func TestExecSurroundings(t *testing.T) {
 	}
 }
 
-// TestExecEmptyEnvironment checks that an empty environment is not taken for none,
-// which would pass on this process's own.
+// TestExecEmptyEnvironment checks that an empty environment stays empty: os/exec
+// passes on this process's environment for a nil one.
 func TestExecEmptyEnvironment(t *testing.T) {
 	env := programEnv("", nil, func(string) string { return "" })
 	if env == nil || len(env) != 0 {
@@ -233,9 +228,7 @@ func TestExecLooksForPrograms(t *testing.T) {
 	first, second := t.TempDir(), t.TempDir()
 	write := func(dir, name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(path, []byte(text), mode))
 		return path
 	}
 	tool := write(second, "tool", "no format", 0o755)
@@ -350,17 +343,14 @@ func TestExecCancelledBeforeItStarts(t *testing.T) {
 	}
 }
 
-// peers takes connections of programs that wait for their end.
+// peers accepts connections from programs that wait until they are killed.
 type peers struct {
 	t        *testing.T
 	listener net.Listener
 }
 
 func newPeers(t *testing.T) *peers {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { l.Close() })
 	return &peers{t, l}
 }
@@ -396,8 +386,8 @@ func TestExecCancelKillsTheWholeGroup(t *testing.T) {
 	awaitEnd(child)
 }
 
-// TestExecKillsWhatAProgramLeaves ends a program while its child, in the same
-// group, holds its output.
+// TestExecKillsWhatAProgramLeaves ends a program whose child, in the same group,
+// keeps the output open.
 func TestExecKillsWhatAProgramLeaves(t *testing.T) {
 	h, p := newTestHandlers(t, nil), newPeers(t)
 	h.programs.grace = time.Hour // so that this ends only because the child does
@@ -407,7 +397,7 @@ func TestExecKillsWhatAProgramLeaves(t *testing.T) {
 }
 
 // TestExecDoesNotWaitForDaemons runs a program that leaves a child in another
-// session. The child holds the output and cannot be killed with the group.
+// session. The child keeps the output open and cannot be killed with the group.
 func TestExecDoesNotWaitForDaemons(t *testing.T) {
 	h, p := newTestHandlers(t, nil), newPeers(t)
 	h.programs.grace = 10 * time.Millisecond
@@ -423,9 +413,7 @@ func TestExecLeavesNoZombie(t *testing.T) {
 	for _, code := range []string{"0", "1"} {
 		p := h.programs.command(t.Context(), strings.TrimPrefix(thisProgram(t), "exec:"),
 			handlerProgramArgs("say", "1", "", code))
-		if err := p.cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, p.cmd.Start())
 		p.wait()
 		if err := syscall.Kill(p.cmd.Process.Pid, 0); err != syscall.ESRCH {
 			t.Errorf("exit %s: the process is still known: %v", code, err)

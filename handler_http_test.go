@@ -1,6 +1,7 @@
 package main
 
-// Tests of HTTP handlers: what they are sent, and what becomes of their answers.
+// Tests of HTTP handlers: the requests they get, and the outcomes of their
+// replies.
 
 import (
 	"context"
@@ -17,7 +18,7 @@ import (
 	"time"
 )
 
-// newHandlerServer answers at its URL until the test ends.
+// newHandlerServer starts a server that answers until the test ends.
 func newHandlerServer(t *testing.T, f http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(f)
@@ -25,7 +26,7 @@ func newHandlerServer(t *testing.T, f http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// call runs an attempt of the callable.
+// call makes an attempt with the callable.
 func callHandler(t *testing.T, h *handlerSet, callable string) outcome {
 	t.Helper()
 	return h.run(t.Context(), h.resolve(callable), newTestAttempt(`{}`))
@@ -186,10 +187,7 @@ func TestHTTPReadsNoMoreThanTheLimit(t *testing.T) {
 }
 
 func TestHTTPNetworkErrors(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	closed.Close()
 	cut := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
@@ -345,8 +343,8 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
-// TestHTTPConnectionsAreKept makes rounds of parallel calls, which the server
-// holds until all of a round are there.
+// TestHTTPConnectionsAreKept makes rounds of parallel calls. The server answers
+// none before all of a round have arrived.
 func TestHTTPConnectionsAreKept(t *testing.T) {
 	const parallel, rounds = 16, 3
 	var opened atomic.Int32

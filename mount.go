@@ -9,17 +9,16 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 )
 
 // mountAPI is the surface under mount.path.
 type mountAPI struct {
 	*surface
+	*mountHealth
 	prefix    string         // mount.path
 	trusted   []netip.Prefix // proxies whose X-Forwarded-Prefix counts
 	analytics *mountAnalytics
@@ -33,10 +32,11 @@ func newMountAPI(s *service, shared *surfaceCache, stats *httpStats) *mountAPI {
 		return nil
 	}
 	a := &mountAPI{
-		newSurface(s, shared, "mount", mountError), c.Path, s.cfg.Web.trustedProxies(), &mountAnalytics{service: s},
+		newSurface(s, shared, "mount", mountError), &mountHealth{s.clock, s.health},
+		c.Path, s.cfg.Web.trustedProxies(), &mountAnalytics{service: s},
 	}
 	a.stats, a.status, a.taskPath = stats, mountStatus, a.taskLink
-	a.openapi = c.documented(a.openapi)
+	a.openapi = shared.document(a.surface, c.editOpenAPI)
 	a.handle(c.mounted(a.routes()))
 	return a
 }
@@ -137,46 +137,25 @@ func (a *mountAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
 	return linksReply(w, r, links), nil
 }
 
-// document answers with the OpenAPI document, whose server is the mount point.
+// document answers with the OpenAPI document, with the mount point's URL as the
+// caller must write it.
 func (a *mountAPI) document(_ http.ResponseWriter, r *http.Request) (any, error) {
 	doc, err := a.openapi()
-	if err == nil {
-		doc, err = withServer(doc, a.link(r, ""))
-	}
-	if err != nil {
-		return nil, err
-	}
-	return textReply{"application/json", doc}, nil
+	server := func(path string) []byte { return fmt.Appendf(nil, `"servers":[{"url":%q}]`, path) }
+	return textReply{"application/json", bytes.Replace(doc, server(a.prefix), server(a.link(r, "")), 1)}, err
 }
 
-// documented returns a function that makes the document once, with the permissions
-// of the operations that the configuration guards.
-func (c *mountConfig) documented(document func() ([]byte, error)) func() ([]byte, error) {
-	return sync.OnceValues(func() ([]byte, error) {
-		text, err := document()
-		if err != nil {
-			return nil, err
-		}
-		d := json.NewDecoder(bytes.NewReader(text))
-		d.UseNumber() // examples keep their digits
-		var doc map[string]any
-		if err := d.Decode(&doc); err != nil {
-			return nil, fmt.Errorf("decoding the OpenAPI document: %w", err)
-		}
-		for pattern, permissions := range c.guarded() {
-			method, path, _ := strings.Cut(pattern, " ")
-			item := doc["paths"].(map[string]any)[path].(map[string]any)
-			openAPIGuard(item[strings.ToLower(method)].(map[string]any), permissions[0])
-		}
-		return json.Marshal(doc)
-	})
-}
-
-// openAPIGuard adds a permission to an operation, in the words of openapi.json.
-func openAPIGuard(operation map[string]any, p permission) {
-	operation["security"] = []map[string][]string{{"bearer_auth": {}}, {"api_key_auth": {}}}
-	operation["x-required-permission"] = p.String()
-	operation["description"] = fmt.Sprintf("%s\n\n**Required Permission:** `%s`", operation["description"], p)
+// editOpenAPI sets the server of the document, and adds the permissions of the rows
+// that the configuration guards in the words of openapi.json.
+func (c *mountConfig) editOpenAPI(doc map[string]any) {
+	doc["servers"] = []map[string]string{{"url": c.Path}}
+	for pattern, permissions := range c.guarded() {
+		method, path, _ := strings.Cut(pattern, " ")
+		o := doc["paths"].(map[string]any)[path].(map[string]any)[strings.ToLower(method)].(map[string]any)
+		o["security"] = []map[string][]string{{"bearer_auth": {}}, {"api_key_auth": {}}}
+		o["x-required-permission"] = permissions[0].String()
+		o["description"] = fmt.Sprintf("%s\n\n**Required Permission:** `%s`", o["description"], permissions[0])
+	}
 }
 
 // Health and metrics of the mount-point API.
@@ -205,8 +184,8 @@ type mountAlive struct {
 	Service   string    `json:"service"`
 }
 
-// mountHealth is the answer of /health/status.
-type mountHealth struct {
+// mountStatusView is the answer of /health/status.
+type mountStatusView struct {
 	Healthy       bool                  `json:"healthy"`
 	Status        string                `json:"status"`
 	Metrics       mountFigures          `json:"metrics"`
@@ -256,61 +235,53 @@ type mountDatabase struct {
 	Durability    string    `json:"durability"`
 }
 
+// mountHealth answers the health routes that need no service.
+type mountHealth struct {
+	clock   clock
+	checker *health // nil while there is no service
+}
+
 // neverStored tells caches not to keep the answer, which is true only now.
 func neverStored(w http.ResponseWriter) { w.Header().Set("Cache-Control", "no-store") }
 
-// checks runs the checks of the surface.
-func (a *mountAPI) checks() map[string]checkView { return a.svc.health.checks("mount", false) }
+func (h *mountHealth) healthLive(w http.ResponseWriter, _ *http.Request) (any, error) {
+	neverStored(w)
+	return mountAlive{true, zonedTime(h.clock.now()), "stepwell"}, nil
+}
 
-// readyOf makes an answer from checks. The caller adds how long they took.
-func readyOf(checks map[string]checkView, now instant) mountReady {
-	v := mountReady{Ready: true, Checks: map[string]mountCheck{}, Message: "ready", Timestamp: zonedTime(now)}
-	for _, name := range slices.Sorted(maps.Keys(checks)) {
-		c := checks[name]
+func (h *mountHealth) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
+	neverStored(w)
+	v := h.ready()
+	return checkedReply(w, v.Ready, v), nil
+}
+
+// ready runs the checks.
+func (h *mountHealth) ready() mountReady {
+	began := h.clock.now()
+	v := mountReady{Ready: true, Checks: map[string]mountCheck{}, Message: "ready", Timestamp: zonedTime(began)}
+	for name, c := range h.checker.checks("mount", false) {
 		v.Checks[name] = mountCheck{c.Status, c.Message, c.DurationMS}
 		if c.Status != healthyWord {
-			v.Ready = false
 			v.FailedChecks = append(v.FailedChecks, name)
 		}
 	}
-	if !v.Ready {
-		v.Message = "not ready: " + strings.Join(v.FailedChecks, ", ")
+	if len(v.FailedChecks) > 0 {
+		slices.Sort(v.FailedChecks)
+		v.Ready, v.Message = false, "not ready: "+strings.Join(v.FailedChecks, ", ")
 	}
+	v.CheckDuration = max(h.clock.now().sub(began), 0).Seconds()
 	return v
 }
 
-func mountAliveReply(w http.ResponseWriter, now instant) any {
-	neverStored(w)
-	return mountAlive{true, zonedTime(now), "stepwell"}
-}
-
-func mountReadyReply(w http.ResponseWriter, v mountReady) any {
-	neverStored(w)
-	return checkedReply(w, v.Ready, v)
-}
-
-func (a *mountAPI) healthReady(w http.ResponseWriter, _ *http.Request) (any, error) {
-	began := a.svc.clock.now()
-	v := readyOf(a.checks(), began)
-	v.CheckDuration = max(a.svc.clock.now().sub(began), 0).Seconds()
-	return mountReadyReply(w, v), nil
-}
-
-func (a *mountAPI) healthLive(w http.ResponseWriter, _ *http.Request) (any, error) {
-	return mountAliveReply(w, a.svc.clock.now()), nil
-}
-
 func (a *mountAPI) healthStatus(w http.ResponseWriter, _ *http.Request) (any, error) {
-	now := a.svc.clock.now()
-	ready := readyOf(a.checks(), now)
+	now, ready := a.svc.clock.now(), a.ready()
 	figures, err := mountFiguresOf(a.svc.store)
 	if err != nil {
 		return nil, err
 	}
-	v := mountHealth{
+	v := mountStatusView{
 		Healthy: ready.Ready, Status: healthyWord, Metrics: figures, Database: a.svc.database(),
-		Checks: ready.Checks, Version: version, UptimeSeconds: int64(max(now.sub(a.svc.started), 0).Seconds()),
-		Timestamp: zonedTime(now),
+		Checks: ready.Checks, Version: version, UptimeSeconds: a.svc.uptimeSeconds(), Timestamp: zonedTime(now),
 	}
 	if !v.Healthy {
 		v.Status = unhealthyWord

@@ -132,7 +132,10 @@ func (s *mountAnalytics) computeBottlenecks(q bottleneckQuery) (v mountBottlenec
 	return mountBottlenecksView{
 		ScopeSummary: scopeSummaryView{sum.counts[tasksCreated], taskTypes(tasks), q.hours},
 		BottleneckAnalysis: bottleneckAnalysisView{
-			SlowestTasks: slowestTasks(tasks), SlowestSteps: slowestSteps(steps),
+			SlowestTasks: firstViews(slowest(slices.Clone(tasks), (*figureRow).executions, 1), maxSlowest,
+				(*namedFigures).slowTask),
+			SlowestSteps: firstViews(slowest(slices.Clone(steps), (*figureRow).attempts, 1), maxSlowest,
+				(*namedFigures).slowStep),
 			ErrorPatterns: errorPatternsView{
 				sum.counts[attemptsFailed], recent.attemptErrorRate(), sum.errorTypes(), sum.retrySuccessRate(),
 			},
@@ -156,46 +159,24 @@ func taskTypes(templates []namedFigures) int {
 	return len(types)
 }
 
-func slowestTasks(all []namedFigures) []slowTaskView {
-	all = slowest(slices.Clone(all), (*figureRow).executions, 1)
-	views := make([]slowTaskView, min(len(all), maxSlowest))
-	for i := range views {
-		views[i] = all[i].slowTask()
-	}
-	return views
-}
-
-func slowestSteps(all []namedFigures) []slowStepView {
-	all = slowest(slices.Clone(all), (*figureRow).attempts, 1)
-	views := make([]slowStepView, min(len(all), maxSlowest))
-	for i := range views {
-		views[i] = all[i].slowStep()
-	}
-	return views
-}
-
 // mostBlocked returns the steps with the longest average wait for dependencies.
 func mostBlocked(all []namedFigures) []blockedStepView {
-	views := []blockedStepView{}
-	for i := range all {
-		n := &all[i]
-		if waits := n.counts[dependencyWaits]; waits > 0 {
-			views = append(views, blockedStepView{n.namespace, n.name, n.version, n.step, n.averageWait(), waits})
-		}
-	}
-	slices.SortFunc(views, func(a, b blockedStepView) int {
-		return cmp.Or(cmp.Compare(b.AverageWaitSeconds, a.AverageWaitSeconds),
-			strings.Compare(a.NamespaceName, b.NamespaceName), strings.Compare(a.TaskName, b.TaskName),
-			strings.Compare(a.Version, b.Version), strings.Compare(a.StepName, b.StepName))
+	all = slices.DeleteFunc(slices.Clone(all), func(n namedFigures) bool { return n.counts[dependencyWaits] == 0 })
+	slices.SortFunc(all, func(a, b namedFigures) int {
+		return cmp.Or(cmp.Compare(b.averageWait(), a.averageWait()), a.compareName(&b))
 	})
-	return views[:min(len(views), maxSlowest)]
+	return firstViews(all, maxSlowest, func(n *namedFigures) blockedStepView {
+		return blockedStepView{n.namespace, n.name, n.version, n.step, n.averageWait(), n.counts[dependencyWaits]}
+	})
 }
 
 // distribution counts by the histogram's bins: percentiles and the edges of the
 // buckets are at most 6 % off.
 func (r *figureRow) distribution() distributionView {
 	seconds := func(q float64) float64 { return microSeconds(r.times.quantile(q)) }
-	v := distributionView{Percentiles: percentilesView{seconds(0.5), seconds(0.95), seconds(0.99)}}
+	v := distributionView{Percentiles: map[string]float64{
+		"p50": seconds(0.5), "p95": seconds(0.95), "p99": seconds(0.99),
+	}}
 	for i, n := range r.times.distribution(distributionEdges) {
 		v.DistributionBuckets = append(v.DistributionBuckets, bucketView{distributionRanges[i], n})
 	}
@@ -364,14 +345,8 @@ type blockedStepView struct {
 
 // distributionView distributes the times from creation to completion.
 type distributionView struct {
-	Percentiles         percentilesView `json:"percentiles"`
-	DistributionBuckets []bucketView    `json:"distribution_buckets"`
-}
-
-type percentilesView struct {
-	P50 float64 `json:"p50"`
-	P95 float64 `json:"p95"`
-	P99 float64 `json:"p99"`
+	Percentiles         map[string]float64 `json:"percentiles"`
+	DistributionBuckets []bucketView       `json:"distribution_buckets"`
 }
 
 type bucketView struct {

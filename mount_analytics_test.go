@@ -278,9 +278,7 @@ func TestMountAnalyticsBesideChanges(t *testing.T) {
 		if err != nil || v.ScopeSummary.TotalTasks > 300 {
 			t.Fatalf("got %d tasks, %v; want at most 300", v.ScopeSummary.TotalTasks, err)
 		}
-		if _, err := a.answerPerformance(); err != nil {
-			t.Fatal(err)
-		}
+		must(a.answerPerformance())(t)
 		select {
 		case <-done:
 			return

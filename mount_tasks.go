@@ -34,28 +34,17 @@ func (a *mountAPI) createTask(w http.ResponseWriter, r *http.Request) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	done, err := a.submit(w, r, "mount /tasks", body)
-	if err != nil {
-		return nil, err
-	}
-	return reply{done.status(), mountTaskView{task: done.task, rights: mountRights{contexts: true}}}, nil
+	return a.submit(w, r, "mount /tasks", body, func(t *task) any {
+		return mountTaskView{task: t, rights: mountRights{contexts: true}}
+	})
 }
 
 func (a *mountAPI) listTasks(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	page := q.number("page", 1, 1, 1<<31-1)
-	perPage := q.number("per_page", 25, 1, 100)
 	f := taskFilter{namespace: q.text("namespace"), name: q.text("name"), version: q.text("version")}
 	q.briefStatus("status", &f)
-	if q.err != nil {
-		return nil, q.err
-	}
-	tasks, total, err := a.svc.store.list(&f, (page-1)*perPage, perPage)
-	if err != nil {
-		return nil, err
-	}
-	v := mountListView{tasks, mountRightsOf(r.Context()), paginationView{page, perPage, total}}
-	return v, nil
+	tasks, page, err := a.page(q, &f)
+	return mountListView{tasks, mountRightsOf(r.Context()), page}, err
 }
 
 // briefStatus reads a filter by a status of this surface or by an exact state.
@@ -88,19 +77,18 @@ func (a *mountAPI) getTask(w http.ResponseWriter, r *http.Request) (any, error) 
 	}
 	v := mountTaskView{task: t, rights: mountRightsOf(r.Context()), withSteps: true}
 	if analyzed {
-		if v.more, err = dependencyMembers(t, a.svc.clock.now()); err != nil {
-			return nil, err
+		var more struct {
+			Dependencies       dependenciesView       `json:"dependencies"`
+			DependencyAnalysis dependencyAnalysisView `json:"dependency_analysis"`
 		}
+		more.Dependencies, more.DependencyAnalysis = analyzeTask(t, a.svc.clock.now())
+		v.more, err = json.Marshal(more)
 	}
-	return v, nil
+	return v, err
 }
 
 func (a *mountAPI) explainTask(_ http.ResponseWriter, r *http.Request) (any, error) {
-	id, err := pathID(r, "id")
-	if err != nil {
-		return nil, err
-	}
-	v, err := a.svc.engine.explain(id)
+	v, err := byID(r, "id", a.svc.engine.explain)
 	if err != nil {
 		return nil, err
 	}
@@ -108,43 +96,19 @@ func (a *mountAPI) explainTask(_ http.ResponseWriter, r *http.Request) (any, err
 	return v, nil
 }
 
-// dependencyMembers returns the analysis of a task's dependencies.
-func dependencyMembers(t *task, now instant) ([]namedJSON, error) {
-	dependencies, analysis := analyzeTask(t, now)
-	first, err := json.Marshal(dependencies)
-	if err != nil {
-		return nil, err
-	}
-	second, err := json.Marshal(analysis)
-	return []namedJSON{{"dependencies", first}, {"dependency_analysis", second}}, err
-}
-
 func (a *mountAPI) cancelTask(_ http.ResponseWriter, r *http.Request) (any, error) {
-	id, err := pathID(r, "id")
-	if err != nil {
-		return nil, err
-	}
-	t, err := a.svc.operator.cancelTask(r.Context(), id, subjectOf(r.Context()))
-	if err != nil {
-		return nil, err
-	}
-	return mountTaskView{task: t, rights: mountRightsOf(r.Context())}, nil
+	t, err := a.cancelIn(r, "id")
+	return mountTaskView{task: t, rights: mountRightsOf(r.Context())}, err
 }
 
 func (a *mountAPI) listSteps(_ http.ResponseWriter, r *http.Request) (any, error) {
 	t, err := a.taskIn(r, "task_id")
-	if err != nil {
-		return nil, err
-	}
-	return mountStepsView{t, mountRightsOf(r.Context())}, nil
+	return mountStepsView{t, mountRightsOf(r.Context())}, err
 }
 
 func (a *mountAPI) getStep(_ http.ResponseWriter, r *http.Request) (any, error) {
 	t, i, err := a.stepIn(r, "task_id", "step_id")
-	if err != nil {
-		return nil, err
-	}
-	return mountStepView{t, i, mountRightsOf(r.Context())}, nil
+	return mountStepView{t, i, mountRightsOf(r.Context())}, err
 }
 
 func (a *mountAPI) adjustStep(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -161,10 +125,7 @@ func (a *mountAPI) adjustStep(_ http.ResponseWriter, r *http.Request) (any, erro
 		return nil, err
 	}
 	t, i, err := a.svc.operator.adjust(r.Context(), taskID, stepID, by, subjectOf(r.Context()))
-	if err != nil {
-		return nil, err
-	}
-	return mountStepView{t, i, mountRightsOf(r.Context())}, nil
+	return mountStepView{t, i, mountRightsOf(r.Context())}, err
 }
 
 // parseAdjustment reads {"retry_limit"?: 1–100, "inputs"?: object}. At least one
@@ -198,10 +159,7 @@ func (a *mountAPI) cancelStep(_ http.ResponseWriter, r *http.Request) (any, erro
 	q := &stepRequest{action: actionCancel, by: cmp.Or(subject, defaultInitiator), subject: subject,
 		reason: "Cancelled at the mount point"}
 	t, i, err := a.svc.operator.act(r.Context(), taskID, stepID, q)
-	if err != nil {
-		return nil, err
-	}
-	return mountStepView{t, i, mountRightsOf(r.Context())}, nil
+	return mountStepView{t, i, mountRightsOf(r.Context())}, err
 }
 
 // The views of tasks and steps.
@@ -221,13 +179,7 @@ type mountTaskView struct {
 	task      *task
 	rights    mountRights
 	withSteps bool
-	more      []namedJSON // members that come last
-}
-
-// namedJSON is a member of an object.
-type namedJSON struct {
-	name string
-	text json.RawMessage
+	more      []byte // an object whose members come last; nil for none
 }
 
 func (v mountTaskView) appendJSON(b []byte) []byte {
@@ -257,8 +209,8 @@ func (v mountTaskView) appendJSON(b []byte) []byte {
 		o.name("steps")
 		o.b = mountStepsView{t, v.rights}.appendList(o.b)
 	}
-	for _, m := range v.more {
-		o.raw(m.name, m.text)
+	if v.more != nil {
+		return append(append(o.b, ','), v.more[1:]...)
 	}
 	return append(o.b, '}')
 }
@@ -282,14 +234,9 @@ func (v mountStepsView) appendJSON(b []byte) []byte {
 }
 
 func (v mountStepsView) appendList(b []byte) []byte {
-	b = append(b, '[')
-	for n, i := range v.task.stepOrder() {
-		if n > 0 {
-			b = append(b, ',')
-		}
-		b = mountStepView{v.task, i, v.rights}.appendJSON(b)
-	}
-	return append(b, ']')
+	return appendJSONArray(b, v.task.stepOrder(), func(b []byte, i int) []byte {
+		return mountStepView{v.task, i, v.rights}.appendJSON(b)
+	})
 }
 
 // stepOrder returns the indexes of the steps, each after its parents.
@@ -329,11 +276,7 @@ func (v mountStepView) appendJSON(b []byte) []byte {
 	o.flag("skippable", false)
 	o.flag("processed", s.state.satisfies())
 	o.flag("in_process", s.state.brief() == briefInProgress)
-	if seconds := s.backoffSeconds(); seconds != nil {
-		o.number("backoff_request_seconds", int(*seconds))
-	} else {
-		o.raw("backoff_request_seconds", []byte("null"))
-	}
+	s.appendBackoff(&o)
 	v.appendInputs(&o)
 	v.appendResults(&o)
 	o.zoned("started_at", s.attempted)
@@ -368,12 +311,12 @@ func (v mountStepView) appendResults(o *jsonObject) {
 	last := v.task.steps[v.step].last
 	switch {
 	case last == nil:
-		o.raw("results", []byte("null"))
+		o.rawOrNull("results", nil)
 	case !v.rights.results:
-		o.raw("results", []byte("null"))
+		o.rawOrNull("results", nil)
 		o.flag("results_redacted", true)
 	case last.success:
-		o.raw("results", appendOrNull(nil, last.result))
+		o.rawOrNull("results", last.result)
 	default:
 		o.raw("results", mountFailure(last.err))
 	}
@@ -399,14 +342,9 @@ func mountFailure(stepError []byte) []byte {
 // ids appends the ids of some of a task's steps.
 func (o *jsonObject) ids(name string, t *task, steps []int) {
 	o.name(name)
-	o.b = append(o.b, '[')
-	for n, i := range steps {
-		if n > 0 {
-			o.b = append(o.b, ',')
-		}
-		o.b = append(t.stepID(i).appendText(append(o.b, '"')), '"')
-	}
-	o.b = append(o.b, ']')
+	o.b = appendJSONArray(o.b, steps, func(b []byte, i int) []byte {
+		return append(t.stepID(i).appendText(append(b, '"')), '"')
+	})
 }
 
 // mountListView is one page of tasks, newest first.
@@ -417,14 +355,10 @@ type mountListView struct {
 }
 
 func (v mountListView) appendJSON(b []byte) []byte {
-	b = append(b, `{"tasks":[`...)
-	for i, t := range v.tasks {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = mountTaskView{task: t, rights: v.rights}.appendJSON(b)
-	}
-	o := jsonObject{b: append(b, `],"pagination":{`...)}
+	b = appendJSONArray(append(b, `{"tasks":`...), v.tasks, func(b []byte, t *task) []byte {
+		return mountTaskView{task: t, rights: v.rights}.appendJSON(b)
+	})
+	o := jsonObject{b: append(b, `,"pagination":{`...)}
 	o.number("current_page", v.page.page)
 	o.number("per_page", v.page.perPage)
 	o.number("total_pages", v.page.pages())

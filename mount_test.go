@@ -108,10 +108,7 @@ func TestMountDocumentShowsGuards(t *testing.T) {
 			}
 			delete(want, "GET ") // in the document there is no path without a slash
 			got := map[string]string{}
-			doc, err := wire.Decode(s.do("GET", "/stepwell/api-docs.json", "").want(200).body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			doc := must(wire.Decode(s.do("GET", "/stepwell/api-docs.json", "").want(200).body))(t)
 			eachOpenAPIOperation(doc.(map[string]any), func(route string, operation map[string]any) {
 				got[route], _ = operation["x-required-permission"].(string)
 				checkOpenAPIPermission(t, route, got[route], operation)
@@ -126,10 +123,7 @@ func TestMountDocumentShowsGuards(t *testing.T) {
 // TestMountErrorsOfEveryKind checks the form of each kind of failure.
 func TestMountErrorsOfEveryKind(t *testing.T) {
 	for k := range failureForms {
-		body, err := json.Marshal(mountError(failf(failureKind(k), "no"), "", 0))
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := must(json.Marshal(mountError(failf(failureKind(k), "no"), "", 0)))(t)
 		checkShape(t, "MountError", body)
 	}
 }
@@ -349,7 +343,7 @@ func TestMountAgreesOnClaimedSteps(t *testing.T) {
 // goStale ends a task as stale, if its state allows it.
 func goStale(t *testing.T, s *service, id uuid) {
 	t.Helper()
-	_, err := s.store.update(func(c *change) error {
+	must(s.store.update(func(c *change) error {
 		v, err := c.task(id)
 		if err != nil {
 			return err
@@ -358,10 +352,7 @@ func goStale(t *testing.T, s *service, id uuid) {
 			return nil
 		}
 		return c.append(v, &record{kind: recStale, step: -1, stale: &staleMark{limit: 1, reason: noDLQReason}})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 }
 
 // addTask counts a task step by step.
@@ -458,7 +449,7 @@ func wantAgreement(t *testing.T, members map[string]string, mount, role map[stri
 	}
 }
 
-// Who may come in at the mount point, where that is not who may at the role.
+// Authentication at the mount point, where it differs from that of the role.
 
 // TestMountAuthenticatesAlone gives role and mount point different keys: neither
 // accepts the other's credentials.
@@ -541,10 +532,7 @@ func TestMountGuardsWithoutEffect(t *testing.T) {
 		cfg, log := testConfig(t, serviceTest{}), &logLines{}
 		tt.set(&cfg.Mount)
 		clk := newVirtualClock(testStart)
-		made, err := newAuthenticators(cfg, &provenance{}, clk, log.logger())
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := must(newAuthenticators(cfg, &provenance{}, clk, log.logger()))(t)
 		made.close()
 		got := log.String()
 		if strings.Contains(got, "has no effect") != (tt.want != "") || !strings.Contains(got, tt.want) {
@@ -558,9 +546,7 @@ func TestMountGuardsWithoutEffect(t *testing.T) {
 func TestHandlerAvailable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "there"), []byte("#!/bin/sh\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(filepath.Join(dir, "there"), []byte("#!/bin/sh\n"), 0o700))
 	writeFile(t, filepath.Join(dir, "text"), []byte("no program"))
 	programs := func(c *workerConfig) { c.AllowExec, c.ExecPath = true, dir }
 	for _, tt := range []struct {

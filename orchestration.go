@@ -18,18 +18,25 @@ type orchestrationAPI struct {
 // newOrchestrationAPI makes the surface of a service. shared is nil when nothing
 // is shared with the surfaces of other services.
 func newOrchestrationAPI(s *service, shared *surfaceCache) *orchestrationAPI {
-	a := &orchestrationAPI{surface: newSurface(s, shared, "orchestration", orchestrationError)}
-	a.roleHealth = &roleHealth{
-		clock:    s.clock,
-		checks:   func(detailed bool) map[string]checkView { return s.health.checks("orchestration", detailed) },
-		complete: func(v *readyView) { v.Info = healthInfo(s.cfg, s.health.operationalState()) },
+	a := &orchestrationAPI{
+		surface:    newSurface(s, shared, "orchestration", orchestrationError),
+		roleHealth: orchestrationHealth(s.cfg, s.clock, s.health),
 	}
+	a.openapi = shared.document(a.surface, nil)
 	a.handle(s.cfg.Orchestration.Web.enabled(a.routes()))
 	if a.extension != nil {
 		a.extension.extend(a.surface, shared)
 	}
 	a.mount = newMountAPI(s, shared, a.stats)
 	return a
+}
+
+// orchestrationHealth returns the health routes of the role. Without a service h is
+// nil.
+func orchestrationHealth(cfg *Config, clk clock, h *health) *roleHealth {
+	return &roleHealth{role: "orchestration", clock: clk, checker: h, complete: func(v *readyView) {
+		v.Info = healthInfo(cfg, h.operationalState())
+	}}
 }
 
 // ServeHTTP passes requests below the mount point to that surface.
@@ -46,56 +53,30 @@ func (a *orchestrationAPI) createTask(w http.ResponseWriter, r *http.Request) (a
 	if err != nil {
 		return nil, err
 	}
-	done, err := a.submit(w, r, "/v1/tasks", body)
-	if err != nil {
-		return nil, err
-	}
-	return reply{done.status(), taskView{done.task, a.svc.clock.now(), false, true}}, nil
+	return a.submit(w, r, "/v1/tasks", body, func(t *task) any {
+		return taskView{t, a.svc.clock.now(), false, true}
+	})
 }
 
 func (a *orchestrationAPI) listTasks(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	page := q.number("page", 1, 1, 1<<31-1)
-	perPage := q.number("per_page", 25, 1, 100)
 	f := taskFilter{
 		namespace: q.text("namespace"), name: q.text("name"), version: q.text("version"),
 		initiator: q.text("initiator"), source: q.text("source_system"),
 		state: queryWord(q, "status", filteredState, stateWords),
 	}
-	if q.err != nil {
-		return nil, q.err
-	}
-	tasks, total, err := a.svc.store.list(&f, (page-1)*perPage, perPage)
-	if err != nil {
-		return nil, err
-	}
-	v := taskListView{tasks, a.svc.clock.now(), paginationView{page, perPage, total}, mayReadContexts(r.Context())}
-	return v, nil
+	tasks, page, err := a.page(q, &f)
+	return taskListView{tasks, a.svc.clock.now(), page, mayReadContexts(r.Context())}, err
 }
 
 func (a *orchestrationAPI) getTask(w http.ResponseWriter, r *http.Request) (any, error) {
 	t, err := a.awaited(w, r, "task_uuid")
-	if err != nil {
-		return nil, err
-	}
-	return a.taskView(r, t), nil
-}
-
-// taskView returns a task as the caller may see it.
-func (a *orchestrationAPI) taskView(r *http.Request, t *task) taskView {
-	return taskView{t, a.svc.clock.now(), false, mayReadContexts(r.Context())}
+	return taskView{t, a.svc.clock.now(), false, mayReadContexts(r.Context())}, err
 }
 
 func (a *orchestrationAPI) cancelTask(_ http.ResponseWriter, r *http.Request) (any, error) {
-	id, err := pathID(r, "task_uuid")
-	if err != nil {
-		return nil, err
-	}
-	t, err := a.svc.operator.cancelTask(r.Context(), id, subjectOf(r.Context()))
-	if err != nil {
-		return nil, err
-	}
-	return a.taskView(r, t), nil
+	t, err := a.cancelIn(r, "task_uuid")
+	return taskView{t, a.svc.clock.now(), false, mayReadContexts(r.Context())}, err
 }
 
 // contextView is the answer of GET /v1/tasks/{task_uuid}/context.
@@ -113,19 +94,11 @@ func (a *orchestrationAPI) getContext(_ http.ResponseWriter, r *http.Request) (a
 }
 
 func (a *orchestrationAPI) getTransitions(_ http.ResponseWriter, r *http.Request) (any, error) {
-	id, err := pathID(r, "task_uuid")
-	if err != nil {
-		return nil, err
-	}
-	return a.svc.history.transitions(id)
+	return byID(r, "task_uuid", a.svc.history.transitions)
 }
 
 func (a *orchestrationAPI) explainTask(_ http.ResponseWriter, r *http.Request) (any, error) {
-	id, err := pathID(r, "task_uuid")
-	if err != nil {
-		return nil, err
-	}
-	return a.svc.engine.explain(id)
+	return byID(r, "task_uuid", a.svc.engine.explain)
 }
 
 func (a *orchestrationAPI) listSteps(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -142,7 +115,11 @@ func (a *orchestrationAPI) listSteps(_ http.ResponseWriter, r *http.Request) (an
 }
 
 func (a *orchestrationAPI) getStep(_ http.ResponseWriter, r *http.Request) (any, error) {
-	t, i, err := a.stepIn(r, "task_uuid", "step_uuid")
+	return a.stepAnswer(a.stepIn(r, "task_uuid", "step_uuid"))
+}
+
+// stepAnswer answers with a step, unless err is not nil.
+func (a *orchestrationAPI) stepAnswer(t *task, i int, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -162,20 +139,12 @@ func (a *orchestrationAPI) actOnStep(_ http.ResponseWriter, r *http.Request) (an
 	if err != nil {
 		return nil, err
 	}
-	body, err := readBody(r)
-	if err != nil {
-		return nil, err
-	}
-	q, err := parseStepRequest(body)
+	q, err := readAs(r, parseStepRequest)
 	if err != nil {
 		return nil, err
 	}
 	q.subject = subjectOf(r.Context())
-	t, i, err := a.svc.operator.act(r.Context(), taskID, stepID, q)
-	if err != nil {
-		return nil, err
-	}
-	return t.stepView(i, a.svc.clock.now(), a.svc.workerID), nil
+	return a.stepAnswer(a.svc.operator.act(r.Context(), taskID, stepID, q))
 }
 
 func (a *orchestrationAPI) listTemplates(_ http.ResponseWriter, r *http.Request) (any, error) {

@@ -23,17 +23,11 @@ func (s *testServer) openStream(query string, header ...string) *bufio.Reader {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	s.t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, "GET", s.url+"/v1/events"+query, nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	req := must(http.NewRequestWithContext(ctx, "GET", s.url+"/v1/events"+query, nil))(s.t)
 	for _, id := range header {
 		req.Header.Set("Last-Event-ID", id)
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	resp := must(http.DefaultClient.Do(req))(s.t)
 	if got := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || got != "text/event-stream" {
 		s.t.Fatalf("got %d, %s; want a stream", resp.StatusCode, got)
 	}
@@ -162,10 +156,7 @@ func TestEventStreamsEndAtShutdown(t *testing.T) {
 	s := newTestServer(t, serviceTest{templates: apiTemplates})
 	r := s.openStream("")
 	readBlock(t, r)
-	n, err := s.svc.store.await(mustCreate(t, s.svc, "manual").id, setOf(taskComplete))
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must(s.svc.store.await(mustCreate(t, s.svc, "manual").id, setOf(taskComplete)))(t)
 	readUntil(t, r, `"to_state":"steps_in_process"`)
 	s.svc.finish(t.Context())
 	wantEnded(t, r)
@@ -182,7 +173,7 @@ func wantEnded(t *testing.T, r io.Reader) {
 	}
 }
 
-// TestEventStreamsEndAtReset: a stream resumed after a reset is that of another store.
+// TestEventStreamsEndAtReset: a stream resumed after a reset reads another store.
 func TestEventStreamsEndAtReset(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{templates: apiTemplates})
 	s.create(`{"namespace":"t","name":"manual"}`)
@@ -240,7 +231,7 @@ func TestEventStreamStalled(t *testing.T) {
 		for range 20 { // more than the buffers between take
 			w.create("echo")
 		}
-		first := readEvent(t, r)                // and nothing more of what stands there
+		first := readEvent(t, r)                // and none of the others that wait
 		time.Sleep(eventPatience + time.Second) // of the bubble's time
 		synctest.Wait()
 		log := &w.svc.store.events
@@ -258,10 +249,7 @@ func TestEventStreamStalled(t *testing.T) {
 // TestEventStreamFallsBehind: a follower ends when the log has dropped its place.
 func TestEventStreamFallsBehind(t *testing.T) {
 	s := newTestService(t, serviceTest{templates: apiTemplates, config: func(c *Config) { c.Events.Keep = 10 }})
-	f, err := s.store.follow(eventFilter{}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must(s.store.follow(eventFilter{}, 0))(t)
 	mustCreate(t, s, "echo")
 	mustCreate(t, s, "echo")
 	if _, _, behind := f.take(); !behind {
@@ -308,10 +296,7 @@ func (p *pipedServer) get(path string) *bufio.Reader {
 	p.t.Cleanup(func() { mine.Close() })
 	p.conns <- theirs
 	fmt.Fprintf(mine, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
-	resp, err := http.ReadResponse(bufio.NewReader(mine), nil)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	resp := must(http.ReadResponse(bufio.NewReader(mine), nil))(p.t)
 	return bufio.NewReader(resp.Body)
 }
 

@@ -32,7 +32,7 @@ func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (a
 		return nil, err
 	}
 	q.subject = subjectOf(r.Context())
-	q.worker = cmp.Or(q.worker, firstCharacters(q.subject, maxNameLength), defaultOutsideName)
+	q.worker = cmp.Or(q.worker, fmt.Sprintf("%.*s", maxNameLength, q.subject), defaultOutsideName)
 	// A read deadline that passes during the wait would cancel the request.
 	http.NewResponseController(w).SetReadDeadline(time.Time{})
 	given, err := a.svc.outside.claim(r.Context(), q)
@@ -40,13 +40,6 @@ func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (a
 		return nil, err
 	}
 	return claimsView(given), nil
-}
-
-func firstCharacters(s string, n int) string {
-	if r := []rune(s); len(r) > n {
-		return string(r[:n])
-	}
-	return s
 }
 
 // actorReader reads the members of an outside actor's request. Members that are
@@ -61,17 +54,7 @@ func readActor(r *http.Request) (*actorReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &actorReader{stepRequestParser: stepRequestParser{members: map[string][]byte{}}}
-	eachMember(body, func(key string, raw []byte) bool {
-		if key == "result" {
-			p.result = raw
-		}
-		if jsonKind(raw) != 'n' {
-			p.members[key] = raw
-		}
-		return true
-	})
-	return p, nil
+	return &actorReader{newStepRequestParser(body), objectMember(body, "result")}, nil
 }
 
 // number reads an integer from lo to hi. If it is absent, number returns standard.
@@ -125,23 +108,17 @@ func (p *actorReader) names(key string, longest int) (names []string) {
 }
 
 // claimsView lists claimed steps: the envelope of each, and its lease.
-type claimsView []claim
+type claimsView []claimedStep
 
 func (v claimsView) appendJSON(b []byte) []byte {
-	b = append(b, '[')
-	for i, c := range v {
-		if i > 0 {
-			b = append(b, ',')
-		}
+	return appendJSONArray(b, v, func(b []byte, c claimedStep) []byte {
 		b = c.attempt.envelope(b)
 		b = appendJSONString(append(b[:len(b)-1], `,"callable":`...), c.callable)
 		b = append(b, `,"lease":"`...)
 		b = append(b, c.token...)
 		b = append(b, `","lease_expires_at":"`...)
-		b = c.lease.until.appendZoned(b)
-		b = append(b, '"', '}')
-	}
-	return append(b, ']')
+		return append(c.lease.until.appendZoned(b), '"', '}')
+	})
 }
 
 // answerClaim reads an answer to a claimed step and passes it to the service. read
@@ -216,7 +193,7 @@ func (a *orchestrationAPI) listOutsideSteps(_ http.ResponseWriter, r *http.Reque
 	offset := q.number("offset", 0, 0, 10000)
 	state := cmp.Or(queryWord(q, "state", parseStepState, stepStateNames[:]), new(stepEnqueued))
 	if q.err == nil && *state != stepEnqueued && *state != stepInProgress {
-		q.err = failf(badRequest, "state: steps can be listed here that are %s or %s, not %s",
+		q.err = failf(badRequest, "state: only steps that are %s or %s can be listed here, not %s",
 			stepEnqueued, stepInProgress, *state)
 	}
 	if q.err != nil {
@@ -248,11 +225,7 @@ func (a *orchestrationAPI) listDLQ(_ http.ResponseWriter, r *http.Request) (any,
 }
 
 func (a *orchestrationAPI) getTaskDLQ(_ http.ResponseWriter, r *http.Request) (any, error) {
-	id, err := pathID(r, "task_uuid")
-	if err != nil {
-		return nil, err
-	}
-	return a.svc.dlq.ofTask(id)
+	return byID(r, "task_uuid", a.svc.dlq.ofTask)
 }
 
 func (a *orchestrationAPI) dlqQueue(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -290,11 +263,7 @@ func (a *orchestrationAPI) updateDLQ(_ http.ResponseWriter, r *http.Request) (an
 	if err != nil {
 		return nil, err
 	}
-	body, err := readBody(r)
-	if err != nil {
-		return nil, err
-	}
-	q, err := parseInvestigation(body)
+	q, err := readAs(r, parseInvestigation)
 	if err != nil {
 		return nil, err
 	}

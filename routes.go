@@ -103,10 +103,8 @@ func (a *mountAPI) routes() []route {
 	}, a.docsRoutes(a.document)...)
 }
 
-// The answers of a listener while the store is still being read: the process is
+// startingAPI answers for a role while its store is being read: the process is
 // alive, not ready, and takes no work yet.
-
-// startingAPI answers for a role that has no service yet.
 type startingAPI struct {
 	cfg    *Config
 	clock  clock
@@ -115,62 +113,28 @@ type startingAPI struct {
 }
 
 func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id := requestID(r, a.ids)
+	id, path := requestID(r, a.ids), r.URL.Path
 	w.Header()["X-Request-Id"] = []string{id}
-	answer, encode := a.answer, orchestrationError
-	switch {
-	case a.worker:
-		encode = workerError
-	case a.cfg.Mount.under(r.URL.Path):
-		answer, encode = a.mountAnswer, mountError
-	}
-	v := answer(w, r)
-	if v == nil {
-		w.Header().Set("Retry-After", "1")
-		f := failf(unavailable, "the service is starting")
-		v = reply{roleStatus(f.kind), encode(f, id, a.clock.now())}
-	}
-	writeReply(w, v)
-}
-
-// answer returns the role's answer, or nil if it takes a service to answer.
-func (a *startingAPI) answer(w http.ResponseWriter, r *http.Request) (v any) {
-	h := a.health()
-	switch r.URL.Path {
-	case "/health/live":
-		v, _ = h.healthLive(w, r)
-	case "/health/ready":
-		v, _ = h.healthReady(w, r)
-	case "/health/detailed":
-		v, _ = h.healthDetailed(w, r)
-	}
-	return v
-}
-
-func (a *startingAPI) health() *roleHealth {
+	h, encode := orchestrationHealth(a.cfg, a.clock, nil), orchestrationError
 	if a.worker {
-		return &roleHealth{
-			clock: a.clock, workerID: workerID(a.cfg),
-			checks:   func(detailed bool) map[string]checkView { return startingChecks("worker", detailed) },
-			complete: func(v *readyView) { v.complete(workerInfo(a.cfg)) },
-		}
+		h, encode = workerHealth(a.cfg, a.clock, nil), workerError
 	}
-	return &roleHealth{
-		clock:    a.clock,
-		checks:   func(detailed bool) map[string]checkView { return startingChecks("orchestration", detailed) },
-		complete: func(v *readyView) { v.Info = healthInfo(a.cfg, "Startup") },
+	rows := map[string]handlerFunc{
+		"/health/live": h.healthLive, "/health/ready": h.healthReady, "/health/detailed": h.healthDetailed,
 	}
-}
-
-// mountAnswer is answer on the mount-point API.
-func (a *startingAPI) mountAnswer(w http.ResponseWriter, r *http.Request) any {
-	switch strings.TrimPrefix(r.URL.Path, a.cfg.Mount.Path) {
-	case "/health/live":
-		return mountAliveReply(w, a.clock.now())
-	case "/health/ready":
-		return mountReadyReply(w, readyOf(startingChecks("mount", false), a.clock.now()))
+	if !a.worker && a.cfg.Mount.under(path) {
+		m := &mountHealth{a.clock, nil}
+		rows = map[string]handlerFunc{"/health/live": m.healthLive, "/health/ready": m.healthReady}
+		path, encode = strings.TrimPrefix(path, a.cfg.Mount.Path), mountError
 	}
-	return nil
+	if handle, ok := rows[path]; ok {
+		v, _ := handle(w, r)
+		writeReply(w, v)
+		return
+	}
+	w.Header().Set("Retry-After", "1")
+	f := failf(unavailable, "the service is starting")
+	writeJSON(w, roleStatus(f.kind), encode(f, id, a.clock.now()))
 }
 
 // gates are the handlers of the two listeners.

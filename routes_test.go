@@ -108,7 +108,7 @@ func (want authWant) check(t *testing.T, what string, a *answer) {
 	}
 	code := map[int]string{401: "AUTHENTICATION_FAILED", 403: "AUTHORIZATION_FAILED"}[want.status]
 	named := a.get("error.type") != nil || a.text("error.request_id") == a.header.Get("X-Request-Id")
-	if a.text("error.code") != code || !named { // the mount-point API names a request in the header alone
+	if a.text("error.code") != code || !named { // the mount-point API returns the request id only in the header
 		t.Errorf("%s: got %s; want code %s and the request id of the header", what, a.body, code)
 	}
 	if got := a.header.Get("Content-Type"); got != "application/json" {
@@ -145,10 +145,7 @@ type tokenMaker struct {
 }
 
 func (k tokenMaker) with(permissions ...string) string {
-	list, err := json.Marshal(append([]string{}, permissions...))
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	list := must(json.Marshal(append([]string{}, permissions...)))(k.t)
 	if k.made[string(list)] == "" {
 		k.made[string(list)] = "Authorization: Bearer " + rs256(k.t, claimsWith("permissions", string(list)))
 	}
@@ -413,7 +410,7 @@ func TestReadinessWaitsForTheKeySet(t *testing.T) {
 }
 
 // TestUnverifiableCredentials has an authenticator that is down: no caller is
-// admitted, and none is blamed.
+// admitted, and none is told that its credentials are wrong.
 func TestUnverifiableCredentials(t *testing.T) {
 	who := newWhoServer(t)
 	who.Close()
@@ -437,7 +434,7 @@ func TestUnverifiableCredentials(t *testing.T) {
 	}
 }
 
-// TestForwardedIdentities takes identities from another service, some of them with
+// TestForwardedIdentities accepts identities from another service, some of them with
 // unknown permissions.
 func TestForwardedIdentities(t *testing.T) {
 	who := newWhoServer(t)
@@ -554,7 +551,7 @@ func TestServeRoles(t *testing.T) {
 }
 
 // startProgram runs "stepwell serve" in memory on free ports until the test
-// ends, and returns what it tells on its first line.
+// ends, and returns what it prints on its first line.
 func startProgram(t *testing.T, args ...string) readyReport {
 	t.Helper()
 	read, write := io.Pipe()
@@ -591,10 +588,7 @@ func TestStarting(t *testing.T) {
 	v := &serving{cfg: testConfig(t, serviceTest{}), clock: newRealClock()}
 	t.Cleanup(v.clock.stop)
 	v.cfg.Orchestration.Web.Listen, v.cfg.Worker.Web.Listen = "127.0.0.1:0", "127.0.0.1:0"
-	gates, err := v.listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	gates := must(v.listen())(t)
 	t.Cleanup(func() { v.stopListening(closeTimeout) })
 	for name, g := range map[string]*gate{"orchestration": &gates.orchestration, "worker": &gates.worker} {
 		contract := newAPIContract(t, name)

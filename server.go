@@ -4,7 +4,7 @@ package main
 // whose answers it writes and whose figures it reports; it does not know which
 // routes exist or what they mean.
 //
-//	server.go          listeners, route tables, the way of a request through a surface, who may send it
+//	server.go          listeners, route tables, how a request passes through a surface, and who may send it
 //	server_request.go  reading requests, writing answers, and turning errors into responses
 //	server_metrics.go  GET /metrics and the health routes of the roles
 //	server_docs.go     the OpenAPI documents and the page that shows them
@@ -136,7 +136,7 @@ func (c *roleWebConfig) enabled(rows []route) []route {
 // servedRoute is a row with the rules by which a surface serves it.
 type servedRoute struct {
 	route
-	controls bool  // controls the service: a caller needs every permission, and credentials hold in real time
+	controls bool  // controls the service: takes every permission, and credentials valid in real time
 	maxBody  int64 // bytes; 0 for the surface's limit
 }
 
@@ -172,7 +172,7 @@ type surfaceExtension interface {
 	watch(s *surface, r *http.Request) requestWatch
 }
 
-// requestWatch sees how one request goes on.
+// requestWatch sees what becomes of one request.
 type requestWatch interface {
 	admitted(r *http.Request) // with its security context
 	answered(status int, began instant)
@@ -186,9 +186,9 @@ func newSurface(svc *service, shared *surfaceCache, name string, encode func(*fa
 	}
 	x, _ := svc.extension.(surfaceExtension)
 	return &surface{
-		extension: x, guard: guard, auth: auth, docs: shared.docs(&svc.cfg.Docs),
-		openapi: shared.document(auth.config.APIKeyHeader, name), parts: shared.partsOf(name),
-		svc: svc, name: name, log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
+		extension: x, guard: guard, auth: auth, parts: cached(shared, "routes of "+name, newSurfaceParts),
+		docs: cached(shared, "docs", func() *docsSite { return newDocsSite(&svc.cfg.Docs) }),
+		svc:  svc, name: name, log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
 }
@@ -226,24 +226,27 @@ func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // answer answers a request that matches a row.
 func (s *surface) answer(w *recorder, r *http.Request, row servedRoute) {
 	w.matched = true
-	if err := s.checkGuard(w, r, row); err != nil {
+	err := s.guard.check(r, row)
+	if err == nil {
+		r, err = s.admit(w, r, row)
+	}
+	if err != nil {
+		leaveBody(w, r)
 		s.writeError(w, r, err)
 		return
 	}
-	r, err := s.admit(w, r, row)
-	if err == nil && w.watch != nil {
+	if w.watch != nil {
 		w.watch.admitted(r)
 	}
-	limit := cmp.Or(row.maxBody, s.maxBody)
-	if err == nil && r.ContentLength > limit {
+	var v any
+	if limit := cmp.Or(row.maxBody, s.maxBody); r.ContentLength > limit {
 		err = bodyTooLarge(limit) // before a client that expects 100 Continue sends it
+	} else {
+		r.Body = http.MaxBytesReader(w, r.Body, limit)
+		v, err = row.handle(w, r)
 	}
 	if err == nil {
-		r.Body = http.MaxBytesReader(w, r.Body, limit)
-		var v any
-		if v, err = row.handle(w, r); err == nil {
-			err = writeReply(w, v)
-		}
+		err = writeReply(w, v)
 	}
 	if err != nil {
 		s.writeError(w, r, err)
@@ -323,24 +326,34 @@ func requestID(r *http.Request, ids *idSource) string {
 // saneRequestID reports whether an id may be echoed and logged: 1 to 128 letters,
 // digits and common separators.
 func saneRequestID(id string) bool {
-	if len(id) == 0 || len(id) > 128 {
-		return false
-	}
-	return strings.IndexFunc(id, func(c rune) bool {
-		return !(c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || strings.ContainsRune("-_.:/+=", c))
-	}) < 0
+	const allowed = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:/+="
+	return id != "" && len(id) <= 128 && strings.TrimLeft(id, allowed) == ""
 }
 
 // Parts of surfaces that do not depend on the service. All services of a process
 // share them, so that another service is cheap.
 
 // surfaceCache is shared by services whose configurations may differ in addresses
-// and storage, but serve the same routes. A nil cache shares nothing.
+// and storage, but serve the same routes.
 type surfaceCache struct {
-	mu        sync.Mutex
-	parts     map[string]*surfaceParts          // by the surface's name; guarded by mu, like all below
-	documents map[string]func() ([]byte, error) // OpenAPI documents by the surfaces in them
-	site      *docsSite
+	mu     sync.Mutex
+	values map[string]any // guarded by mu
+}
+
+func newSurfaceCache() *surfaceCache { return &surfaceCache{values: map[string]any{}} }
+
+// cached returns the value of a key, which create makes when it is first needed. A
+// nil cache keeps nothing.
+func cached[V any](c *surfaceCache, key string, create func() V) V {
+	if c == nil {
+		return create()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.values[key] == nil {
+		c.values[key] = create()
+	}
+	return c.values[key].(V)
 }
 
 // surfaceParts maps a path to the number of a row of the surface.
@@ -351,49 +364,7 @@ type surfaceParts struct {
 	routed int // the rows in mux; guarded by mu
 }
 
-func newSurfaceCache() *surfaceCache {
-	return &surfaceCache{parts: map[string]*surfaceParts{}, documents: map[string]func() ([]byte, error){}}
-}
-
-// partsOf returns the parts of a surface.
-func (c *surfaceCache) partsOf(name string) *surfaceParts {
-	if c == nil {
-		return &surfaceParts{mux: http.NewServeMux()}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.parts[name] == nil {
-		c.parts[name] = &surfaceParts{mux: http.NewServeMux()}
-	}
-	return c.parts[name]
-}
-
-// document is openAPIDocument, cached.
-func (c *surfaceCache) document(apiKeyHeader, surface string, also ...string) func() ([]byte, error) {
-	if c == nil {
-		return openAPIDocument(surface, apiKeyHeader, also...)
-	}
-	key := strings.Join(append(also, surface), " ")
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.documents[key] == nil {
-		c.documents[key] = openAPIDocument(surface, apiKeyHeader, also...)
-	}
-	return c.documents[key]
-}
-
-// docs is newDocsSite, cached.
-func (c *surfaceCache) docs(cfg *docsConfig) *docsSite {
-	if c == nil {
-		return newDocsSite(cfg)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.site == nil {
-		c.site = newDocsSite(cfg)
-	}
-	return c.site
-}
+func newSurfaceParts() *surfaceParts { return &surfaceParts{mux: http.NewServeMux()} }
 
 // register registers the n-th row, unless another surface has done so.
 func (p *surfaceParts) register(n int, row route) {
@@ -408,7 +379,7 @@ func (p *surfaceParts) register(n int, row route) {
 	}
 }
 
-// rowNumber answers with that row of the surface that has the request.
+// rowNumber answers by the row with that number, of the surface that got the request.
 type rowNumber int
 
 func (n rowNumber) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -435,7 +406,6 @@ func (s *surface) admit(w http.ResponseWriter, r *http.Request, row servedRoute)
 	}
 	s.logAdmission(w, r, sc, f)
 	if f != nil {
-		leaveBody(w, r)
 		return r, f
 	}
 	return r.WithContext(withSecurity(r.Context(), sc)), nil
@@ -547,31 +517,19 @@ func (c *Config) listen(role string) string {
 	return c.Orchestration.Web.Listen
 }
 
-// checkGuard is hostGuard.check for a surface without authentication.
-func (s *surface) checkGuard(w http.ResponseWriter, r *http.Request, row servedRoute) error {
-	if s.guard == nil {
-		return nil
-	}
-	err := s.guard.check(r, row)
-	if err != nil {
-		leaveBody(w, r)
-	}
-	return err
-}
-
 // check refuses a request that a foreign page may have sent to a route that changes
-// something or controls the service.
+// something or controls the service. A nil guard refuses nothing.
 func (g *hostGuard) check(r *http.Request, row servedRoute) error {
-	if strings.HasPrefix(row.pattern, "GET ") && !row.controls {
+	if g == nil || strings.HasPrefix(row.pattern, "GET ") && !row.controls {
 		return nil
 	}
 	for _, origin := range r.Header["Origin"] {
 		if g.foreignOrigin(origin, r.Host) {
-			return failf(badRequest, "a page of %.200q may not do this; web.allowed_origins lets it", origin)
+			return failf(badRequest, "pages of %.200q may not do this unless web.allowed_origins names them", origin)
 		}
 	}
 	if onLoopback(r.Context()) && g.foreignHost(r.Host) {
-		return failf(misdirected, "%.200q is not a name of this service; web.allowed_hosts makes it one", r.Host)
+		return failf(misdirected, "%.200q is not a name of this service; add it to web.allowed_hosts if it is", r.Host)
 	}
 	return nil
 }

@@ -248,33 +248,23 @@ func wantsHTML(r *http.Request) bool {
 //go:embed openapi.json
 var openAPIFile []byte
 
-// openAPIDocument returns a function that makes the document of a surface, with
-// the operations of the others in also, when it is first called.
-func openAPIDocument(surface, apiKeyHeader string, also ...string) func() ([]byte, error) {
-	return sync.OnceValues(func() ([]byte, error) {
-		return openAPIForSurface(openAPIFile, surface, version, apiKeyHeader, also...)
+// document returns a function that makes the document of a surface when it is first
+// called, with the operations of the surfaces in also.
+func (c *surfaceCache) document(s *surface, edit openAPIEdit, also ...string) func() ([]byte, error) {
+	surfaces, header := append([]string{s.name}, also...), s.auth.config.APIKeyHeader
+	return cached(c, "document of "+strings.Join(surfaces, " and "), func() func() ([]byte, error) {
+		return sync.OnceValues(func() ([]byte, error) { return openAPIForSurface(header, edit, surfaces...) })
 	})
 }
 
-// withServer returns the document with url as its only server.
-func withServer(doc []byte, url string) ([]byte, error) {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(doc, &members); err != nil {
-		return nil, fmt.Errorf("decoding the OpenAPI document: %w", err)
-	}
-	servers, err := json.Marshal([]map[string]string{{"url": url}})
-	if err != nil {
-		return nil, err
-	}
-	members["servers"] = servers
-	return json.Marshal(members)
-}
+// openAPIEdit changes the document of a surface, decoded. It may be nil.
+type openAPIEdit func(doc map[string]any)
 
-// openAPIForSurface cuts the document of a surface (orchestration, worker or
-// mount) from the text of openapi.json: its operations and the components that
-// they refer to. The surface reads API keys from the header apiKeyHeader.
-func openAPIForSurface(file []byte, surface, version, apiKeyHeader string, also ...string) ([]byte, error) {
-	d := json.NewDecoder(bytes.NewReader(file))
+// openAPIForSurface cuts from openapi.json the operations of some surfaces, the
+// first of which names the document, and the components that these refer to. The
+// surfaces read API keys from the header apiKeyHeader.
+func openAPIForSurface(apiKeyHeader string, edit openAPIEdit, surfaces ...string) ([]byte, error) {
+	d := json.NewDecoder(bytes.NewReader(openAPIFile))
 	d.UseNumber() // examples keep their digits
 	var doc map[string]any
 	if err := d.Decode(&doc); err != nil {
@@ -282,12 +272,15 @@ func openAPIForSurface(file []byte, surface, version, apiKeyHeader string, also 
 	}
 	info := doc["info"].(map[string]any)
 	info["version"] = version
-	info["title"] = fmt.Sprintf("%s %s API", info["title"], surface)
-	doc["paths"] = openAPIPaths(doc["paths"].(map[string]any), append(also, surface))
+	info["title"] = fmt.Sprintf("%s %s API", info["title"], surfaces[0])
+	doc["paths"] = openAPIPaths(doc["paths"].(map[string]any), surfaces)
 	doc["tags"] = openAPITags(doc)
 	components := doc["components"].(map[string]any)
 	components["securitySchemes"].(map[string]any)["api_key_auth"].(map[string]any)["name"] = apiKeyHeader
 	openAPIPrune(doc, components)
+	if edit != nil {
+		edit(doc)
+	}
 	return json.Marshal(doc)
 }
 

@@ -59,18 +59,14 @@ func TestDocsPageIsWhole(t *testing.T) {
 func swaggerDirectory(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "dist")
-	if err := os.MkdirAll(filepath.Join(dir, "assets"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.MkdirAll(filepath.Join(dir, "assets"), 0o700))
 	for name, text := range map[string]string{
 		"swagger-ui.css": "body {}", "swagger-ui-bundle.js": "let x", "index.html": "theirs",
 		"assets/logo.svg": "<svg/>", "../secret": "secret",
 	} {
 		writeFile(t, filepath.Join(dir, name), []byte(text))
 	}
-	if err := os.Symlink("../secret", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Symlink("../secret", filepath.Join(dir, "link")))
 	return dir
 }
 
@@ -154,9 +150,7 @@ func TestSwaggerFilesAreChecked(t *testing.T) {
 	if want := "docs.swagger_ui: swagger-ui.css in " + empty + ": "; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v; want %s…", err, want)
 	}
-	if err := os.Mkdir(filepath.Join(empty, "swagger-ui.css"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Mkdir(filepath.Join(empty, "swagger-ui.css"), 0o700))
 	if err := checkSwaggerFiles(&docsConfig{empty}); err == nil || !strings.HasSuffix(err.Error(), ": not a regular file") {
 		t.Errorf("got %v; want that it is not a regular file", err)
 	}
@@ -179,8 +173,8 @@ func TestWantsHTML(t *testing.T) {
 	}
 }
 
-// The OpenAPI documents keep their own rules, name every route with its
-// permission, and agree with the shapes that the responses are held against.
+// The OpenAPI documents follow their own rules, name every route with its
+// permission, and agree with the shapes that responses are checked against.
 
 // openAPIRoutes returns the operations that each surface's document must have, with
 // their permissions in the route tables.
@@ -216,10 +210,7 @@ var openAPIRequestSchemas = []string{
 
 func readOpenAPI(t *testing.T) []byte {
 	t.Helper()
-	file, err := os.ReadFile("openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must(os.ReadFile("openapi.json"))(t)
 	return file
 }
 
@@ -228,14 +219,8 @@ func eachOpenAPIDocument(t *testing.T, f func(t *testing.T, surface string, doc 
 	t.Helper()
 	for surface := range openAPIRoutes() {
 		t.Run(surface, func(t *testing.T) {
-			text, err := openAPIForSurface(readOpenAPI(t), surface, "1.2.3", "X-Key")
-			if err != nil {
-				t.Fatal(err)
-			}
-			doc, err := wire.Decode(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must(openAPIForSurface("X-Key", nil, surface))(t)
+			doc := must(wire.Decode(text))(t)
 			f(t, surface, doc.(map[string]any))
 		})
 	}
@@ -312,8 +297,8 @@ func TestOpenAPIDocumentsAreWhole(t *testing.T) {
 		if got, _ := wire.LookUp(doc, "components.securitySchemes.api_key_auth.name"); got != "X-Key" {
 			t.Errorf("api key header: got %v; want X-Key", got)
 		}
-		if got, _ := wire.LookUp(doc, "info.version"); got != "1.2.3" {
-			t.Errorf("version: got %v; want 1.2.3", got)
+		if got, _ := wire.LookUp(doc, "info.version"); got != version {
+			t.Errorf("version: got %v; want %s", got, version)
 		}
 	})
 }
@@ -497,9 +482,7 @@ func TestOpenAPISchemasAreTheShapes(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(readOpenAPI(t), &doc); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal(readOpenAPI(t), &doc))
 	got := doc.Components.Schemas
 	for name, words := range wire.Words {
 		if !slices.Equal(got[name].Enum, words) {

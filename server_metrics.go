@@ -31,21 +31,14 @@ func (m *metricsText) family(name, kind, help string) {
 
 // sample adds a value. Labels are name, value, name, value, …
 func (m *metricsText) sample(name string, value float64, labels ...string) {
-	m.b.WriteString(name)
-	for i := 0; i < len(labels); i += 2 {
-		sep := byte(',')
-		if i == 0 {
-			sep = '{'
-		}
-		m.b.WriteByte(sep)
-		fmt.Fprintf(&m.b, `%s="%s"`, labels[i], labelEscaper.Replace(labels[i+1]))
+	var pairs []string
+	for pair := range slices.Chunk(labels, 2) {
+		pairs = append(pairs, fmt.Sprintf(`%s="%s"`, pair[0], labelEscaper.Replace(pair[1])))
 	}
-	if len(labels) > 0 {
-		m.b.WriteByte('}')
+	if len(pairs) > 0 {
+		name += "{" + strings.Join(pairs, ",") + "}"
 	}
-	m.b.WriteByte(' ')
-	m.b.WriteString(strconv.FormatFloat(value, 'g', -1, 64))
-	m.b.WriteByte('\n')
+	fmt.Fprintf(&m.b, "%s %s\n", name, strconv.FormatFloat(value, 'g', -1, 64))
 }
 
 // single adds a metric of one sample.
@@ -87,7 +80,7 @@ func (s *surface) metrics(http.ResponseWriter, *http.Request) (any, error) {
 // metrics returns the metrics of the service and of one listener.
 func (s *service) metrics(h *httpStats) string {
 	var m metricsText
-	m.family("stepwell_build_info", "gauge", "Always 1; the label tells the version.")
+	m.family("stepwell_build_info", "gauge", "Always 1; the label gives the version.")
 	m.sample("stepwell_build_info", 1, "version", version)
 	m.single("stepwell_uptime_seconds", "gauge", "Seconds since the service started.",
 		s.clock.now().sub(s.started).Seconds())
@@ -97,7 +90,7 @@ func (s *service) metrics(h *httpStats) string {
 		f.writeOutside(&m)
 		f.writeLetters(&m)
 		m.single("stepwell_stale_tasks", "gauge",
-			"Stale tasks that the latest search found, also those it moved to error.", float64(s.staleness.found.Load()))
+			"Stale tasks that the latest search found, including those it moved to error.", float64(s.staleness.found.Load()))
 		writeJournalMetrics(&m, s.store.status())
 		writeStreamMetrics(&m, s.store.streamFigures())
 	}
@@ -133,7 +126,7 @@ func (f *workFigures) writeTasks(m *metricsText) {
 	counts(m, "stepwell_tasks", "gauge", "Tasks kept, by state.", "state", taskStateNames[:], f.tasks[:])
 	counts(m, "stepwell_steps", "gauge", "Steps of the tasks kept, by state.", "state", stepStateNames[:], f.steps[:])
 	m.single("stepwell_tasks_dropped_total", "counter",
-		"Finished tasks that were dropped beyond the limits, since the store began.", float64(f.dropped))
+		"Finished tasks dropped to keep within the limits, since the store was created.", float64(f.dropped))
 	counts(m, "stepwell_task_transitions_total", "counter", "Transitions of tasks into each state.",
 		"to", taskStateNames[:], f.taskMoves[:])
 	counts(m, "stepwell_step_transitions_total", "counter", "Transitions of steps into each state.",
@@ -236,9 +229,10 @@ func (h *httpStats) write(m *metricsText) {
 
 // roleHealth answers the health routes of a role.
 type roleHealth struct {
+	role     string
 	clock    clock
-	workerID string // "" on the orchestration role
-	checks   func(detailed bool) map[string]checkView
+	workerID string             // "" on the orchestration role
+	checker  *health            // nil while there is no service
 	complete func(v *readyView) // adds what only this role reports
 }
 
@@ -269,8 +263,8 @@ func (h *roleHealth) healthDetailed(http.ResponseWriter, *http.Request) (any, er
 // view runs the checks. The answer's status is good if every check is healthy,
 // else bad.
 func (h *roleHealth) view(detailed bool, good, bad string) (v readyView, healthy bool) {
-	v = readyView{Status: good, WorkerID: h.workerID, Checks: h.checks(detailed)}
-	v.Timestamp, healthy = zonedTime(h.clock.now()), true
+	checks := h.checker.checks(h.role, detailed)
+	v, healthy = readyView{aliveView: h.alive(good), Checks: checks}, true
 	for _, c := range v.Checks {
 		if c.Status != healthyWord {
 			v.Status, healthy = bad, false

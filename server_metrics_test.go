@@ -1,7 +1,7 @@
 package main
 
-// The Prometheus text of /metrics, read strictly: what a scraper would refuse,
-// and what would make it keep ever more series, a test refuses.
+// A strict reader of /metrics: it rejects what a scraper would reject, and label
+// values that would make the number of series grow without bound.
 
 import (
 	"fmt"

@@ -67,6 +67,15 @@ func (rules bodyRules) read(r *http.Request) ([]byte, error) {
 	return nil, failf(badRequest, "the body must be a JSON object")
 }
 
+// readAs reads the body of a request with a parser.
+func readAs[T any](r *http.Request, parse func(body []byte) (T, error)) (v T, err error) {
+	body, err := readBody(r)
+	if err != nil {
+		return v, err
+	}
+	return parse(body)
+}
+
 // checkContentType requires the Content-Type of JSON, unless there is no body.
 func checkContentType(r *http.Request) error {
 	if r.ContentLength == 0 {
@@ -114,6 +123,17 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 // extendReading extends the read deadline for a body that takes long.
 func extendReading(w http.ResponseWriter, by time.Duration) {
 	http.NewResponseController(w).SetReadDeadline(realDeadline(by)) // a test's recorder has none
+}
+
+// extendWriting extends the write deadline for an answer that takes long.
+func extendWriting(w http.ResponseWriter, by time.Duration) {
+	http.NewResponseController(w).SetWriteDeadline(realDeadline(by + requestTimeout)) // a test's recorder has none
+}
+
+// holdOpen extends the deadlines of the connection for an answer after d.
+func holdOpen(w http.ResponseWriter, d time.Duration) {
+	extendReading(w, d+2*requestTimeout)
+	extendWriting(w, d+requestTimeout)
 }
 
 // Queries and paths.
@@ -196,6 +216,15 @@ func pathID(r *http.Request, name string) (uuid, error) {
 	return id, nil
 }
 
+// byID returns the result of f for the id in a parameter of the path.
+func byID[T any](r *http.Request, name string, f func(id uuid) (T, error)) (v T, err error) {
+	id, err := pathID(r, name)
+	if err != nil {
+		return v, err
+	}
+	return f(id)
+}
+
 // stepPath returns the ids of a step and its task in the path.
 func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, err error) {
 	if taskID, err = pathID(r, taskName); err == nil {
@@ -206,11 +235,24 @@ func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, 
 
 // taskIn returns the task that a parameter of the path names.
 func (s *surface) taskIn(r *http.Request, name string) (*task, error) {
-	id, err := pathID(r, name)
-	if err != nil {
-		return nil, err
+	return byID(r, name, s.svc.store.view)
+}
+
+// cancelIn cancels the task that a parameter of the path names, and returns it.
+func (s *surface) cancelIn(r *http.Request, name string) (*task, error) {
+	return byID(r, name, func(id uuid) (*task, error) {
+		return s.svc.operator.cancelTask(r.Context(), id, subjectOf(r.Context()))
+	})
+}
+
+// page returns the page of the tasks of a filter that the query asks for.
+func (s *surface) page(q *query, f *taskFilter) (tasks []*task, p paginationView, err error) {
+	p.page, p.perPage = q.number("page", 1, 1, 1<<31-1), q.number("per_page", 25, 1, 100)
+	if q.err != nil {
+		return nil, p, q.err
 	}
-	return s.svc.store.view(id)
+	tasks, p.total, err = s.svc.store.list(f, (p.page-1)*p.perPage, p.perPage)
+	return tasks, p, err
 }
 
 // stepIn returns the step that the path names, with its task.
@@ -242,23 +284,6 @@ const (
 	standardWait = 30 * time.Second
 	maxWait      = time.Hour
 )
-
-// taskWait reads what a request for one task waits for, and for how long.
-func taskWait(r *http.Request) (wants stateSet, limit time.Duration, err error) {
-	q := queryOf(r)
-	if q.err != nil {
-		return 0, 0, q.err
-	}
-	wants = q.awaitedStates()
-	limit, given := q.wait("timeout")
-	if given && wants == 0 && q.err == nil {
-		q.err = failf(badRequest, "timeout belongs to wait, which is missing")
-	}
-	if !given {
-		limit = standardWait
-	}
-	return wants, limit, q.err
-}
 
 // wait reads a duration from 0 to maxWait. given is false if it is absent or blank.
 func (q *query) wait(name string) (d time.Duration, given bool) {
@@ -292,31 +317,28 @@ func (q *query) awaitedStates() stateSet {
 // awaited returns the task that the path names, once it is in a state that the
 // request waits for, if any.
 func (s *surface) awaited(w http.ResponseWriter, r *http.Request, name string) (*task, error) {
-	wants, limit, err := taskWait(r)
-	if err != nil {
-		return nil, err
+	q := queryOf(r)
+	wants := q.awaitedStates()
+	limit, given := q.wait("timeout")
+	if !given {
+		limit = standardWait
+	} else if wants == 0 && q.err == nil {
+		q.err = failf(badRequest, "timeout belongs to wait, which is missing")
 	}
-	id, err := pathID(r, name)
-	if err != nil {
-		return nil, err
+	if q.err != nil {
+		return nil, q.err
 	}
 	if wants == 0 {
-		return s.svc.store.view(id)
+		return s.taskIn(r, name)
 	}
-	holdOpen(w, limit)
-	t, end, err := s.svc.tasks.await(r.Context(), id, wants, limit)
-	if err != nil {
-		return nil, err
-	}
-	setWaitEnd(w, end)
-	return t, nil
-}
-
-// holdOpen extends the deadlines of the connection for an answer after d.
-func holdOpen(w http.ResponseWriter, d time.Duration) {
-	c, end := http.NewResponseController(w), realDeadline(d+2*requestTimeout)
-	c.SetReadDeadline(end) // a test's recorder has none
-	c.SetWriteDeadline(end)
+	return byID(r, name, func(id uuid) (*task, error) {
+		holdOpen(w, limit)
+		t, end, err := s.svc.tasks.await(r.Context(), id, wants, limit)
+		if err == nil {
+			setWaitEnd(w, end)
+		}
+		return t, err
+	})
 }
 
 // setWaitEnd sets a header with the reason if a wait ended without success.
@@ -328,9 +350,12 @@ func setWaitEnd(w http.ResponseWriter, end waitEnd) {
 
 // Creating a task.
 
-// submit creates the task that a body describes, and sets the headers of the
-// answer. An Idempotency-Key holds for one route.
-func (s *surface) submit(w http.ResponseWriter, r *http.Request, route string, body []byte) (*submitted, error) {
+// submit creates the task that a body describes, and answers with a view of it: 202
+// if the caller waits for an end that has not come, else 201. An Idempotency-Key
+// holds for one route.
+func (s *surface) submit(
+	w http.ResponseWriter, r *http.Request, route string, body []byte, view func(t *task) any,
+) (any, error) {
 	b, err := readSubmission(r, route, body)
 	if err != nil {
 		return nil, err
@@ -347,7 +372,11 @@ func (s *surface) submit(w http.ResponseWriter, r *http.Request, route string, b
 		w.Header()["Idempotency-Replayed"] = []string{"true"}
 	}
 	setWaitEnd(w, done.end)
-	return done, nil
+	status := http.StatusCreated
+	if done.end != waitReached {
+		status = http.StatusAccepted
+	}
+	return reply{status, view(done.task)}, nil
 }
 
 // readSubmission reads a request to create a task.
@@ -371,14 +400,6 @@ func readSubmission(r *http.Request, route string, body []byte) (b *submission, 
 	return b, nil
 }
 
-// status returns 202 if the caller waits for an end that has not come, else 201.
-func (d *submitted) status() int {
-	if d.end != waitReached {
-		return http.StatusAccepted
-	}
-	return http.StatusCreated
-}
-
 // requestMarkOf returns the mark of a request with an Idempotency-Key, or an empty
 // one without. The route is the same under every prefix; the body passed checkJSON.
 func requestMarkOf(r *http.Request, route string, body []byte) (m requestMark, err error) {
@@ -396,27 +417,17 @@ func requestMarkOf(r *http.Request, route string, body []byte) (m requestMark, e
 
 // visible reports whether s is not empty and has only visible ASCII characters.
 func visible(s string) bool {
-	for _, c := range []byte(s) {
-		if c < '!' || c > '~' {
-			return false
-		}
-	}
-	return s != ""
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c < '!' || c > '~' })
 }
 
 // saneTraceparent returns a W3C traceparent header, or "" if it is malformed.
 func saneTraceparent(h string) string {
 	const form = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-00"
-	if len(h) < len(form) || len(h) > 256 {
+	if len(h) < len(form) || len(h) > 256 || !visible(h) {
 		return ""
 	}
 	for i := range form {
 		if (h[i] == '-') != (form[i] == '-') || h[i] != '-' && unhex(h[i]) > 15 {
-			return ""
-		}
-	}
-	for _, c := range []byte(h[len(form):]) {
-		if c < 0x21 || c > 0x7e {
 			return ""
 		}
 	}
@@ -490,11 +501,6 @@ func writeBody(w http.ResponseWriter, status int, contentType string, body []byt
 	h["X-Content-Type-Options"] = []string{"nosniff"}
 	w.WriteHeader(status)
 	w.Write(body) // an error means that the client went away
-}
-
-// extendWriting extends the write deadline for an answer that takes long.
-func extendWriting(w http.ResponseWriter, by time.Duration) {
-	http.NewResponseController(w).SetWriteDeadline(realDeadline(by + requestTimeout)) // a test's recorder has none
 }
 
 // taskPath returns the path of a task under the prefix that the caller used.

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestContentType sends bodies of a known and an unknown length: only where there
-// is a body it must be JSON.
+// TestContentType sends bodies of a known and an unknown length: the
+// Content-Type matters only if there is a body.
 func TestContentType(t *testing.T) {
 	api := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)
 	for _, tc := range []struct {
@@ -39,7 +39,7 @@ func TestContentType(t *testing.T) {
 }
 
 // badBodies are mistakes that every route answers alike. A route whose body is
-// optional takes those marked so for no body at all.
+// optional treats those marked absent as no body.
 var badBodies = []struct {
 	name, contentType, body string
 	status                  int
@@ -65,13 +65,13 @@ var badBodies = []struct {
 	{"a list without a type", "", `[]`, 415, "UNSUPPORTED_MEDIA_TYPE", false},
 }
 
-// optionalBodies are the routes that do without a body.
+// optionalBodies are the routes whose body is optional.
 var optionalBodies = []string{
 	"POST /v1/templates/{namespace}/{name}/{version}/validate", "POST /_stepwell/wait-idle", "POST /_stepwell/sandboxes",
 }
 
-// otherBodies are the routes that read no body, and the one whose body is a
-// document that it checks while it reads it.
+// otherBodies are the routes that read no body, and the one that checks its body, a
+// document, while reading it.
 var otherBodies = []string{"POST /_stepwell/reset", "PUT /_stepwell/state"}
 
 // TestBadBodies sends every mistake to every route that reads a body.
@@ -114,6 +114,20 @@ func TestBadBodies(t *testing.T) {
 					t.Errorf("%s with %s: got %d %s; want %d %s", row.pattern, bad.name, a.status, a.body, bad.status, want)
 				}
 			}
+		}
+	}
+}
+
+func TestSaneTraceparent(t *testing.T) {
+	const form = "00-0123456789ABCDEF0123456789abcdef-0123456789abcdef-00"
+	for h, want := range map[string]bool{
+		"": false, form: true, form[1:]: false, strings.Replace(form, "A", "g", 1): false,
+		strings.Replace(form, "-0", "00", 1): false, strings.Replace(form, "A", "-", 1): false,
+		form + "-more~!": true, form + " ": false, form + "\x7f": false, form + "\u212a": false,
+		form + strings.Repeat("a", 256-len(form)): true, form + strings.Repeat("a", 257-len(form)): false,
+	} {
+		if got := saneTraceparent(h) != ""; got != want {
+			t.Errorf("%q: got %v; want %v", h, got, want)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 package main
 
-// Who may not is told so before the body comes: measured on a real connection.
+// Refusals come before the body: measured on a real connection.
 
 import (
 	"bufio"
@@ -25,10 +25,7 @@ import (
 func authListener(t *testing.T) (address string) {
 	t.Helper()
 	s := newAuthSurface(t, "orchestration", unchanged)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	h := newHTTPServer(l, s, s.surface.log)
 	go h.server.Serve(l)
 	t.Cleanup(func() { h.server.Close() })
@@ -38,10 +35,7 @@ func authListener(t *testing.T) (address string) {
 // authDial opens a connection with a deadline far shorter than the server's.
 func authDial(t *testing.T, address string) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must(net.Dial("tcp", address))(t)
 	conn.SetDeadline(time.Now().Add(requestTimeout / 4))
 	t.Cleanup(func() { conn.Close() })
 	return conn
@@ -139,10 +133,7 @@ func TestRefusalReachesOrdinaryClients(t *testing.T) {
 	address := authListener(t)
 	for _, size := range []int64{1, 1 << 10, 100 << 10, 1 << 20, 64 << 20} {
 		body := io.LimitReader(endlessBody{}, size)
-		r, err := http.NewRequest("POST", "http://"+address+"/v1/tasks", io.NopCloser(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must(http.NewRequest("POST", "http://"+address+"/v1/tasks", io.NopCloser(body)))(t)
 		r.ContentLength = size
 		r.Header.Set("Content-Type", "application/json")
 		resp, err := http.DefaultClient.Do(r)
@@ -156,7 +147,7 @@ func TestRefusalReachesOrdinaryClients(t *testing.T) {
 	}
 }
 
-// endlessBody is a body without end.
+// endlessBody is a body that never ends.
 type endlessBody struct{}
 
 func (endlessBody) Read(p []byte) (int, error) {
@@ -188,10 +179,7 @@ func newGuardedServer(t *testing.T, h http.Handler, address string) *guardedServ
 // none).
 func (s *guardedServer) ask(method, path, host, origin string) *answer {
 	s.t.Helper()
-	req, err := http.NewRequest(method, s.url+path, strings.NewReader("{}"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	req := must(http.NewRequest(method, s.url+path, strings.NewReader("{}")))(s.t)
 	if host != "" {
 		req.Host = host
 	}
@@ -199,10 +187,7 @@ func (s *guardedServer) ask(method, path, host, origin string) *answer {
 		req.Header.Set("Origin", origin)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	resp := must(http.DefaultClient.Do(req))(s.t)
 	return readAnswer(s.t, resp)
 }
 
@@ -213,7 +198,7 @@ func guardConfig(c *Config) {
 
 // TestForeignPages sends what browsers send for foreign pages and for our own.
 func TestForeignPages(t *testing.T) {
-	const let = 422 // as an empty object is no task
+	const let = 422 // the guard lets it pass, but an empty object is not a task
 	svc := newTestService(t, serviceTest{config: guardConfig})
 	loopback := newGuardedServer(t, newOrchestrationAPI(svc, nil), "127.0.0.1:0")
 	wide := newGuardedServer(t, newOrchestrationAPI(svc, nil), "0.0.0.0:0")
@@ -238,7 +223,7 @@ func TestForeignPages(t *testing.T) {
 		{"", "http://[::1]:3000", let, let},
 		{"", "http://steps.test", let, let},
 		{"evil.example", "", 421, let},
-		{"evil.example:8080", "http://evil.example:8080", 421, let}, // its name was made to point here
+		{"evil.example:8080", "http://evil.example:8080", 421, let}, // the name was made to resolve to this host
 		{"evil.example", "http://other.example", 400, 400},
 		{"localhost", "", let, let},
 		{"LOCALHOST.:1", "", let, let},
@@ -497,7 +482,7 @@ func secretsInConfigShow(t *testing.T, texts map[string]string, leaks func(what,
 		}
 		leaks("config show -o "+output, out)
 	}
-	for path := range texts { // what is wrong with a value is told without it
+	for path := range texts { // problems are reported without the value
 		broken := map[string]string{configKeyAt(path).envName(): "\x01{" + plantedSecret(path) + "@\x00"}
 		out, err := runConfig(broken, "show")
 		leaks("config show with a broken "+path, fmt.Sprint(out, err))
@@ -547,10 +532,7 @@ func TestUncleanPaths(t *testing.T) {
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	svc := newTestService(t, serviceTest{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	h := newHTTPServer(l, newOrchestrationAPI(svc, nil), svc.log)
 	if h.server.ReadHeaderTimeout != headerTimeout || h.server.ReadTimeout != requestTimeout {
 		t.Errorf("got timeouts %s and %s", h.server.ReadHeaderTimeout, h.server.ReadTimeout)
@@ -562,10 +544,7 @@ func TestSlowClients(t *testing.T) {
 		"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: ",
 		"POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
 	} {
-		conn, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must(net.Dial("tcp", l.Addr().String()))(t)
 		defer conn.Close()
 		conn.SetDeadline(time.Now().Add(10 * time.Second))
 		io.WriteString(conn, sent)

@@ -26,9 +26,9 @@ import (
 	"time"
 )
 
-// service is one isolated world: its time, its ids, its tasks, and what runs
-// them. One process may hold several. Store and engine are nil when the process
-// has the worker role alone.
+// service is one isolated set of tasks with its own time and ids, and the engine
+// that runs them. A process may have several. Store and engine are nil if the
+// process has the worker role alone.
 type service struct {
 	cfg       *Config
 	log       *slog.Logger
@@ -41,7 +41,7 @@ type service struct {
 	workerID  string
 	started   instant
 	extension extension   // nil without one
-	draining  atomic.Bool // no new tasks are taken
+	draining  atomic.Bool // new work is refused
 
 	templates *catalog        // look-ups, validation
 	tasks     *creator        // creating and waiting
@@ -69,7 +69,7 @@ type serviceOptions struct {
 	log      *slog.Logger
 	auth     *authenticators
 	clock    clock
-	seed     *[32]byte // of ids and chance; nil for the operating system's
+	seed     *[32]byte // of ids and random numbers; nil for the operating system's
 	registry *registry
 	handlers *handlerSet
 	disk     diskFS    // nil for the real one
@@ -77,13 +77,13 @@ type serviceOptions struct {
 
 	extension extension // nil for none
 
-	deterministic string // what ids and chance follow from; "" for neither
+	deterministic string // ids and random numbers are derived from it; "" for real ones
 }
 
 // workerID returns the name under which this process runs steps.
 func workerID(cfg *Config) string { return "stepwell-" + cfg.Role }
 
-// idSource returns the source of ids and chance.
+// idSource returns the source of ids and random numbers.
 func (o *serviceOptions) idSource() *idSource {
 	if o.deterministic != "" {
 		return newDerivedIDs(o.clock, o.deterministic)
@@ -118,8 +118,8 @@ func openService(o serviceOptions) (*service, error) {
 	return s, nil
 }
 
-// resumeClock sets the clock to where it stood in the state document, from which
-// the service counts its time then.
+// resumeClock sets the clock to the time in the state document, and counts the
+// uptime from there.
 func (s *service) resumeClock() {
 	s.store.resumeClock()
 	s.started = s.clock.now()
@@ -195,8 +195,8 @@ func (s *service) warnOfChangedTemplates() {
 	}
 }
 
-// finish takes no more work, lets running handlers go on until ctx ends, then
-// cuts them off. Their attempts are delivered again after the next start.
+// finish refuses new work, lets running handlers go on until ctx ends, then cuts
+// them off. Their attempts are delivered again after the next start.
 func (s *service) finish(ctx context.Context) {
 	s.draining.Store(true)
 	if s.extension != nil {
@@ -208,7 +208,7 @@ func (s *service) finish(ctx context.Context) {
 	}
 }
 
-// ready reports whether nothing keeps the service from its work.
+// ready reports whether the service can do its work.
 func (s *service) ready() bool { return s.health.ready() }
 
 // close makes the store durable and closes it.

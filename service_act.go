@@ -45,35 +45,43 @@ func (o *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest)
 	})
 }
 
-// changeStep appends the record that decide returns for a step, waits until it is
-// durable and returns the task with the step's index.
+// changeStep is changeTask for a step, whose index it returns too.
 func (o *operator) changeStep(
 	ctx context.Context, taskID, stepID uuid, decide func(c *change, t *task, i int) (*record, error),
-) (t *task, at int, err error) {
+) (t *task, i int, err error) {
+	t, err = o.changeTask(ctx, taskID, func(c *change, t *task) (*record, error) {
+		var ok bool
+		if i, ok = t.stepIndex(stepID); !ok {
+			return nil, stepNotFound(taskID, stepID)
+		}
+		return decide(c, t, i)
+	})
+	return t, i, err
+}
+
+// changeTask appends the record that decide returns for a task, waits until it is
+// durable and returns the task.
+func (o *operator) changeTask(
+	ctx context.Context, id uuid, decide func(c *change, t *task) (*record, error),
+) (t *task, err error) {
 	seq, err := o.engine.change(ctx, func(c *change) (err error) {
-		if t, err = c.task(taskID); err != nil {
+		if t, err = c.task(id); err != nil {
 			return err
 		}
-		i, ok := t.stepIndex(stepID)
-		if !ok {
-			return stepNotFound(taskID, stepID)
-		}
-		at = i
-		r, err := decide(c, t, i)
+		r, err := decide(c, t)
 		if err != nil {
 			return err
 		}
 		return c.append(t, r)
 	})
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	o.engine.wakeUp()
 	if err := o.store.wait(ctx, seq); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	t, err = o.store.viewAfter(t)
-	return t, at, err
+	return o.store.viewAfter(t)
 }
 
 func stepNotFound(taskID, stepID uuid) error {
@@ -99,11 +107,11 @@ func (o *operator) record(c *change, t *task, i int, q *stepRequest) *record {
 // completionMetadata returns the metadata of a manual completion: what the
 // request sent, and who completed the step and why.
 func (q *stepRequest) completionMetadata() []byte {
-	b := append([]byte(nil), `{"manually_completed":true,"completed_by":`...)
-	b = appendJSONString(b, q.by)
-	b = append(b, `,"completion_reason":`...)
-	b = append(appendJSONString(b, q.reason), '}')
-	return mergeObjects(nil, orEmptyObject(q.metadata), b)
+	b := jsonObject{b: []byte{'{'}}
+	b.flag("manually_completed", true)
+	b.text("completed_by", q.by)
+	b.text("completion_reason", q.reason)
+	return mergeObjects(nil, orEmptyObject(q.metadata), append(b.b, '}'))
 }
 
 // allowsLocked returns an error if the state of the step or task does not allow
@@ -115,63 +123,68 @@ func (o *operator) allowsLocked(t *task, i int, q *stepRequest) error {
 		return failf(invalidTransition, "cannot %s step %q: its task is %s", q.action, name, t.state)
 	}
 	refused := func(to stepState) error {
-		return failf(invalidTransition, "cannot %s step %q: no transition from %s to %s", q.action, name, s.state, to)
+		return failf(invalidTransition, "cannot %s step %q: no transition from %s to %s",
+			q.action, name, s.state, to)
 	}
-	switch q.action {
-	case actionReset:
-		if _, ok := s.state.next(stepReset); !ok {
-			return refused(stepPending)
-		}
-	case actionResolve:
-		if _, ok := s.state.next(stepResolveBy); !ok {
-			return refused(stepResolvedManually)
-		}
-	case actionComplete:
-		if _, ok := s.state.next(stepCompleteBy); !ok {
-			return refused(stepComplete)
-		}
-	case actionCancel:
-		if _, ok := s.state.next(stepCancel); !ok {
-			return refused(stepCancelled)
-		}
-	case actionFail:
+	if q.action == actionFail {
 		if s.state != stepEnqueued && s.state != stepInProgress {
 			return refused(stepInError)
 		}
 		if k := o.engine.running[runKey{t.id, i}]; k != nil && s.state == stepInProgress {
 			return failf(conflict, "cannot fail step %q: its handler is running", name)
 		}
-	default:
+		return nil
+	}
+	move, known := actionMoves[q.action]
+	if !known {
 		return fmt.Errorf("step action %d is unknown", q.action)
 	}
+	if _, ok := s.state.next(move.event); !ok {
+		return refused(move.to)
+	}
 	return nil
+}
+
+// actionMoves holds what the actions other than actionFail do to a step.
+var actionMoves = map[stepAction]struct {
+	event stepEvent
+	to    stepState
+}{
+	actionReset:    {stepReset, stepPending},
+	actionResolve:  {stepResolveBy, stepResolvedManually},
+	actionComplete: {stepCompleteBy, stepComplete},
+	actionCancel:   {stepCancel, stepCancelled},
 }
 
 // parseStepRequest reads the body of a step action. The error names every
 // invalid field.
 func parseStepRequest(body []byte) (*stepRequest, error) {
-	members := map[string][]byte{}
-	eachMember(body, func(key string, raw []byte) bool {
-		if jsonKind(raw) != 'n' {
-			members[key] = raw
-		}
-		return true
-	})
-	p := stepRequestParser{members: members}
+	p := newStepRequestParser(body)
 	q := p.parse()
 	return q, p.failure("the step action is refused")
 }
 
-// stepRequestParser reads the members of a step action.
+// stepRequestParser reads the members of a request about a step.
 type stepRequestParser struct {
 	fieldReader
-	members map[string][]byte
+	members map[string][]byte // those that are not null
+}
+
+func newStepRequestParser(body []byte) stepRequestParser {
+	p := stepRequestParser{members: map[string][]byte{}}
+	eachMember(body, func(key string, raw []byte) bool {
+		if jsonKind(raw) != 'n' {
+			p.members[key] = raw
+		}
+		return true
+	})
+	return p
 }
 
 // actorFields holds the member that names who acts, by action.
 var actorFields = [stepActions]string{
-	actionReset: "reset_by", actionResolve: "resolved_by", actionComplete: "completed_by", actionFail: "failed_by",
-	actionCancel: "cancelled_by",
+	actionReset: "reset_by", actionResolve: "resolved_by", actionComplete: "completed_by",
+	actionFail: "failed_by", actionCancel: "cancelled_by",
 }
 
 func (p *stepRequestParser) parse() *stepRequest {
@@ -252,9 +265,7 @@ func (p *stepRequestParser) stepError(q *stepRequest) {
 		case key == "error_type":
 			q.err.errorType = p.text("error.error_type", value, 1, maxNameLength)
 		case key == "retryable":
-			if q.err.retryable = string(value) == "true"; !q.err.retryable && string(value) != "false" {
-				p.complain("error.retryable", "must be true or false")
-			}
+			q.err.retryable = p.flag("error.retryable", value)
 		case key == "status_code":
 			n, ok := jsonInt(value)
 			if q.err.statusCode = int(n); !ok || n < 0 || n > math.MaxUint16 { // clients read 16 bits
@@ -276,7 +287,7 @@ const maxMessageLength = 10000
 // Adjustments: an operator changes how many attempts a step has, and the inputs
 // of its next attempts.
 
-// adjusted fills an audit entry in with an adjustment.
+// adjusted sets the fields of an audit entry that are about an adjustment.
 func (v *auditView) adjusted(by *adjustment, state stepState) {
 	v.Action, v.RetryLimit, v.Inputs = recAdjusted.String(), by.maxAttempts, by.inputs
 	v.FromState, v.ToState = state.String(), state.String()
@@ -288,7 +299,8 @@ func (o *operator) adjust(
 	ctx context.Context, taskID, stepID uuid, by *adjustment, subject string,
 ) (*task, int, error) {
 	if limit := o.cfg.Tasks.MaxContextBytes; int64(len(by.inputs)) > limit {
-		return nil, 0, failf(tooLarge, "the inputs have %d bytes, more than the %d allowed", len(by.inputs), limit)
+		return nil, 0, failf(tooLarge, "the inputs have %d bytes, more than the %d allowed",
+			len(by.inputs), limit)
 	}
 	return o.changeStep(ctx, taskID, stepID, func(_ *change, t *task, i int) (*record, error) {
 		if err := t.allowsAdjustment(i, by); err != nil {
@@ -341,9 +353,9 @@ type outsideActors struct {
 
 // claim hands steps to the caller under leases, once these are durable. If there
 // is nothing to claim, it waits for as long as the request says.
-func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claim, error) {
+func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claimedStep, error) {
 	if a.draining.Load() {
-		return nil, failf(unavailable, "the service is shutting down: no steps are given out")
+		return nil, failf(unavailable, "the service is shutting down: no steps can be claimed")
 	}
 	got := a.engine.claim(ctx, q)
 	if got.err != nil || len(got.steps) == 0 {
@@ -417,7 +429,8 @@ func (a *outsideActors) answer(ctx context.Context, stepID uuid, q *leaseAnswer)
 		if err != nil {
 			return err
 		}
-		v, after = t.bareStepView(taken.step, c.now), t.steps[taken.step] // a copy of the task would cost far more
+		// A copy of the task would cost far more.
+		v, after = t.bareStepView(taken.step, c.now), t.steps[taken.step]
 		return nil
 	})
 	if err != nil {
@@ -456,16 +469,12 @@ func (a *outsideActors) refuseAnswer(ctx context.Context, stepID uuid, q *leaseA
 // stepOf finds a step: in the task that a lease names, or else in the task whose
 // ids include the step's.
 func (a *outsideActors) stepOf(id, named uuid) (*task, int, error) {
-	t, err := a.store.view(named)
-	if err == nil {
-		if i, ok := t.stepIndex(id); ok {
-			return t, i, nil
-		}
-	}
 	owner, _ := a.store.taskOfStep(id)
-	if t, err = a.store.view(owner); err == nil {
-		if i, ok := t.stepIndex(id); ok {
-			return t, i, nil
+	for _, candidate := range [...]uuid{named, owner} {
+		if t, err := a.store.view(candidate); err == nil {
+			if i, ok := t.stepIndex(id); ok {
+				return t, i, nil
+			}
 		}
 	}
 	return nil, 0, failf(stepMissing, "step %s not found", id)
@@ -499,6 +508,7 @@ func (a *outsideActors) takeLate(
 
 // pastLease finds the attempt made under a lease while the task is replayed.
 type pastLease struct {
+	unobserved
 	step     int
 	hash     leaseHash
 	lease    *lease // nil unless found
@@ -526,8 +536,6 @@ func (p *pastLease) startRecord(_ *task, r *record) {
 	}
 }
 
-func (p *pastLease) taskMoved(*task, taskState, taskState, instant) {}
-
 // stepMoved notes the number of the attempt; it is called before the step counts
 // the attempt.
 func (p *pastLease) stepMoved(t *task, i int, _, to stepState, _ instant) {
@@ -543,21 +551,10 @@ func (p *pastLease) stepMoved(t *task, i int, _, to stepState, _ instant) {
 // cancelTask cancels a task, its unfinished steps and its running handlers, and
 // returns it once that is durable. subject is the authenticated caller, or "".
 func (o *operator) cancelTask(ctx context.Context, id uuid, subject string) (*task, error) {
-	var t *task
-	seq, err := o.engine.change(ctx, func(c *change) (err error) {
-		if t, err = c.task(id); err != nil {
-			return err
-		}
+	return o.changeTask(ctx, id, func(_ *change, t *task) (*record, error) {
 		if _, ok := t.state.next(taskCancel); !ok {
-			return failf(invalidTransition, "cannot cancel task %s: it is %s already", id, t.state)
+			return nil, failf(invalidTransition, "cannot cancel task %s: it is %s already", id, t.state)
 		}
-		return c.append(t, &record{kind: recCancelled, step: -1, subject: subject})
+		return &record{kind: recCancelled, step: -1, subject: subject}, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	if err := o.store.wait(ctx, seq); err != nil {
-		return nil, err
-	}
-	return o.store.viewAfter(t)
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// claimed is one step as a claimer is given it.
+// claimed is one step as an actor gets it.
 type claimed struct {
 	Task struct {
 		TaskUUID string          `json:"task_uuid"`
@@ -32,17 +32,15 @@ type claimed struct {
 	Expires string                     `json:"lease_expires_at"`
 }
 
-// claim claims as a body says.
+// claim sends a claim and returns the steps it got.
 func (s *testServer) claim(body string) []claimed {
 	s.t.Helper()
 	var got []claimed
-	if err := json.Unmarshal(s.do("POST", "/v1/steps/claim", body).want(200).body, &got); err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, json.Unmarshal(s.do("POST", "/v1/steps/claim", body).want(200).body, &got))
 	return got
 }
 
-// claimOne claims one step that must be there.
+// claimOne claims one step, and fails the test if there is none.
 func (s *testServer) claimOne(body string) claimed {
 	s.t.Helper()
 	got := s.claim(body)
@@ -52,27 +50,24 @@ func (s *testServer) claimOne(body string) claimed {
 	return got[0]
 }
 
-// answer sends an outside actor's answer, with more members.
+// answer sends an outside actor's answer; more holds additional members.
 func (s *testServer) answer(c claimed, verb, more string) *answer {
 	s.t.Helper()
 	return s.do("POST", "/v1/steps/"+c.Step.StepUUID+"/"+verb, fmt.Sprintf(`{"lease":%q%s}`, c.Lease, more))
 }
 
-// state is the states of a task, as states gives them.
+// state returns the states of a task and its steps, in the form of states.
 func (s *testServer) state(id string) string {
 	s.t.Helper()
 	u, _ := parseUUID(id)
 	settle(s.svc)
-	v, err := s.svc.store.view(u)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	v := must(s.svc.store.view(u))(s.t)
 	return states(v)
 }
 
 const twice = `{"max_attempts":2,"backoff":"none"}`
 
-// claimTemplates are what the tests of claims work on.
+// claimTemplates holds the templates of the tests of claims.
 var claimTemplates = []string{
 	testTemplate("one", stepSpec{name: "a", callable: "Shop::Pack", retry: twice}),
 	testTemplate("two", stepSpec{name: "a", callable: "Shop::Pack"},
@@ -96,7 +91,7 @@ const (
 	createOn = `{"namespace":"t","name":%q,"context":{"n":7}}`
 )
 
-// TestLease is what becomes of a step that was claimed. The lease holds 30 s,
+// TestLease has a row for each way in which a claim can end. The lease lasts 30 s,
 // and the step has two attempts.
 func TestLease(t *testing.T) {
 	t.Parallel()
@@ -257,14 +252,12 @@ func (s *testServer) patch(c claimed, action string) {
 	s.do("PATCH", "/v1/tasks/"+c.Task.TaskUUID+"/workflow_steps/"+c.Step.StepUUID, action).want(200)
 }
 
-// auditOf is a step's audit, newest first, in short.
+// auditOf returns a step's audit in short, newest first.
 func (s *testServer) auditOf(c claimed) string {
 	s.t.Helper()
 	a := s.do("GET", "/v1/tasks/"+c.Task.TaskUUID+"/workflow_steps/"+c.Step.StepUUID+"/audit", "").want(200)
 	var list []auditEntry
-	if err := json.Unmarshal(a.body, &list); err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, json.Unmarshal(a.body, &list))
 	words := make([]string, len(list))
 	for i, e := range list {
 		words[i] = fmt.Sprintf("%t %s %s", e.Success, e.ToState, e.Result.Metadata.WorkerID)
@@ -275,7 +268,7 @@ func (s *testServer) auditOf(c claimed) string {
 	return strings.Join(words, ", ")
 }
 
-// auditEntry is what auditOf goes by.
+// auditEntry holds the members that auditOf reads.
 type auditEntry struct {
 	Success bool   `json:"success"`
 	ToState string `json:"to_state"`
@@ -287,8 +280,7 @@ type auditEntry struct {
 	} `json:"result"`
 }
 
-// TestLeaseSurvivesRestart ends the service while steps are claimed: the actors
-// live on.
+// TestLeaseSurvivesRestart restarts the service while actors hold claimed steps.
 func TestLeaseSurvivesRestart(t *testing.T) {
 	t.Parallel()
 	clock := newVirtualClock(testStart)
@@ -306,9 +298,7 @@ func TestLeaseSurvivesRestart(t *testing.T) {
 	s.answer(claims[1], "extend", `,"lease_seconds":90`).want(200)
 	for _, snapshot := range []bool{false, true} {
 		if snapshot {
-			if err := s.svc.store.snapshot(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, s.svc.store.snapshot())
 		}
 		closeTestService(t, s.svc)
 		clock.advance(10 * time.Second)
@@ -339,8 +329,8 @@ func TestLeaseSurvivesRestart(t *testing.T) {
 	closeTestService(t, s.svc)
 }
 
-// TestLongLease extends a lease every ten seconds, for a day: that writes little,
-// and the lease outlives a restart at any time.
+// TestLongLease extends a lease every ten seconds for a day. This writes little,
+// and the lease survives a restart at any time.
 func TestLongLease(t *testing.T) {
 	t.Parallel()
 	clock := newVirtualClock(testStart)
@@ -371,12 +361,13 @@ func TestLongLease(t *testing.T) {
 	}
 	clock.advance(30 * time.Second)
 	if got := states(settled(t, svc, v.id)); got != "steps_in_process: enqueued" {
-		t.Errorf("got %s when nobody extends the lease any more", got)
+		t.Errorf("got %s after the lease was not extended", got)
 	}
 	closeTestService(t, svc)
 }
 
-// TestClaimOrder gives steps out by priority, then by the age of their tasks.
+// TestClaimOrder expects steps in the order of priority, then of the age of their
+// tasks.
 func TestClaimOrder(t *testing.T) {
 	s := newClaimServer(t, serviceTest{})
 	var ids []string
@@ -392,7 +383,7 @@ func TestClaimOrder(t *testing.T) {
 	}
 }
 
-// TestClaimPatterns claims by callable and namespace.
+// TestClaimPatterns claims steps by callable and namespace.
 func TestClaimPatterns(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]int{
@@ -420,8 +411,8 @@ func TestClaimPatterns(t *testing.T) {
 	}
 }
 
-// TestClaimInBlockedTask: a task that is blocked gives no steps, and does again
-// when it is not blocked any more.
+// TestClaimInBlockedTask expects no steps from a blocked task until it is
+// unblocked.
 func TestClaimInBlockedTask(t *testing.T) {
 	s := newClaimServer(t, serviceTest{})
 	s.create(fmt.Sprintf(createOn, "pair"))
@@ -443,7 +434,8 @@ func TestClaimInBlockedTask(t *testing.T) {
 	}
 }
 
-// TestStaleLease: a task whose worker is at work is not one that lacks a worker.
+// TestStaleLease expects another reason for a stale task that an actor works on
+// than for one that has no actor.
 func TestStaleLease(t *testing.T) {
 	for _, row := range []struct {
 		claimed bool
@@ -460,10 +452,7 @@ func TestStaleLease(t *testing.T) {
 		}
 		clock.advance(15 * time.Minute)
 		u, _ := parseUUID(id)
-		v, err := s.svc.store.view(u)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must(s.svc.store.view(u))(t)
 		if d := v.pendingLetter(); v.state != taskError || d == nil || d.reason != row.want {
 			t.Errorf("claimed %t: the task is %s with the entry %+v; want %s", row.claimed, v.state, d, row.want)
 		}
@@ -476,7 +465,7 @@ func TestStaleLease(t *testing.T) {
 	}
 }
 
-// TestLateAtOnce: an outcome that comes too late, and several times at once, is
+// TestLateAtOnce sends the same late outcome several times at once and expects it
 // in the audit once.
 func TestLateAtOnce(t *testing.T) {
 	t.Parallel()
@@ -506,7 +495,7 @@ func TestLateAtOnce(t *testing.T) {
 	}
 }
 
-// awaitClaimers waits until so many claimers wait.
+// awaitClaimers returns once n claimers wait.
 func (s *testServer) awaitClaimers(n int) {
 	s.t.Helper()
 	awaitReal(s.t.(*testing.T), fmt.Sprintf("%d claimers to wait", n), func() bool {
@@ -516,7 +505,8 @@ func (s *testServer) awaitClaimers(n int) {
 	})
 }
 
-// TestLongPoll: who waits is served in turn, as far as there is something.
+// TestLongPoll expects waiting claimers to be served in turn while there are steps
+// for them.
 func TestLongPoll(t *testing.T) {
 	s := newClaimServer(t, serviceTest{})
 	got := make(chan int, 8)
@@ -549,12 +539,12 @@ func TestLongPoll(t *testing.T) {
 		t.Errorf("served %d and %d; want 3 and 4", first, second)
 	}
 	if left := s.claimers(); len(left) != 1 {
-		t.Errorf("%d claimers wait; want the one for which there is nothing", len(left))
+		t.Errorf("%d claimers wait; want the one without a matching step", len(left))
 	}
 	wait(5, "Nothing")
 	s.svc.finish(context.Background())
 	if n, m := <-got, <-got; n+m != -6 {
-		t.Errorf("got %d and %d as the service stops; want to be told that there is nothing", n, m)
+		t.Errorf("got %d and %d as the service stops; want both waits to end without a step", n, m)
 	}
 	s.do("POST", "/v1/steps/claim", anyOne).want(503)
 }
@@ -565,7 +555,8 @@ func (s *testServer) claimers() []*claimer {
 	return slices.Clone(s.svc.engine.outside.claimers)
 }
 
-// TestLongPollEnds: the wait is over after its time, and when the client goes away.
+// TestLongPollEnds expects a wait to end at its limit and when the client
+// disconnects.
 func TestLongPollEnds(t *testing.T) {
 	t.Parallel()
 	s := newClaimServer(t, serviceTest{})
@@ -573,7 +564,7 @@ func TestLongPollEnds(t *testing.T) {
 		t.Errorf("claimed %+v", got)
 	}
 	ctx, leave := context.WithCancel(t.Context())
-	done := make(chan claims, 1)
+	done := make(chan claimResult, 1)
 	q := &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Minute, wait: time.Hour, worker: "w"}
 	go func() { done <- s.svc.engine.claim(ctx, q) }()
 	s.awaitClaimers(1)
@@ -586,8 +577,8 @@ func TestLongPollEnds(t *testing.T) {
 	}
 }
 
-// TestUnclaim: what a client that went away was given is given to the next, as
-// the same attempt.
+// TestUnclaim expects a step claimed by a client that disconnected to go to the
+// next claimer, as the same attempt.
 func TestUnclaim(t *testing.T) {
 	s := newClaimServer(t, serviceTest{})
 	id := s.create(fmt.Sprintf(createOn, "one"))
@@ -609,10 +600,8 @@ func TestUnclaim(t *testing.T) {
 	}
 }
 
-// TestManyOutsideSteps: a task with 10,000 steps for outside actors, claimed,
-// completed, and listed.
+// TestManyOutsideSteps claims, completes and lists 10,000 steps of one task.
 func TestManyOutsideSteps(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	const n = 10_000
@@ -625,19 +614,14 @@ func TestManyOutsideSteps(t *testing.T) {
 	q := &claimRequest{callables: []string{"*"}, limit: maxClaims, lease: time.Minute, worker: "w"}
 	done := 0
 	for {
-		got, err := svc.outside.claim(t.Context(), q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(svc.outside.claim(t.Context(), q))(t)
 		if len(got) == 0 {
 			break
 		}
 		for _, c := range got {
 			a := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true}}
 			a.setLease(c.token)
-			if _, err := svc.outside.answer(t.Context(), c.attempt.stepID, a); err != nil {
-				t.Fatal(err)
-			}
+			must(svc.outside.answer(t.Context(), c.attempt.stepID, a))(t)
 			done++
 		}
 	}
@@ -647,7 +631,7 @@ func TestManyOutsideSteps(t *testing.T) {
 	wantNothingOutside(t, svc)
 }
 
-// wantNothingOutside: the index keeps nothing of what is over.
+// wantNothingOutside fails the test if the index of outside steps is not empty.
 func wantNothingOutside(t *testing.T, s *service) {
 	t.Helper()
 	s.store.mu.Lock()
@@ -663,8 +647,8 @@ func wantNothingOutside(t *testing.T, s *service) {
 	}
 }
 
-// TestClaimStress: many actors work on many tasks of two steps in a row. Every
-// step is done once.
+// TestClaimStress runs many actors on many tasks of two sequential steps and
+// expects every step to be done once.
 func TestClaimStress(t *testing.T) {
 	const actors, tasks = 32, 2000
 	before := runtime.NumGoroutine()
@@ -718,15 +702,15 @@ func TestClaimStress(t *testing.T) {
 
 // Tests of claims on tasks that retention drops.
 
-// staleErrorTemplate is a task that ends in error, without an entry in the dead
-// letter queue, once it stood still for ten minutes.
+// staleErrorTemplate returns a template whose tasks move to error, without an
+// entry in the dead letter queue, after ten minutes without progress.
 func staleErrorTemplate() string {
 	return strings.Replace(testTemplate("stale", stepSpec{name: "a", callable: "Outside"}, stepSpec{name: "b", callable: "Other"}),
 		`"name":"stale"`, `"name":"stale","lifecycle":{"max_steps_in_process_minutes":10,"staleness_action":"error"}`, 1)
 }
 
-// TestLeaseOfADroppedTask: the end of a lease whose task is gone keeps no other
-// lease from ending.
+// TestLeaseOfADroppedTask expects other leases to expire after one whose task was
+// dropped.
 func TestLeaseOfADroppedTask(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newClaimServer(t, serviceTest{clock: clock, config: retaining(1),
@@ -746,12 +730,12 @@ func TestLeaseOfADroppedTask(t *testing.T) {
 	wantNothingOutside(t, s.svc)
 }
 
-// TestAnswersOfDroppedTasks: the last answer of a task is taken although others
-// have pushed the task out by the time that it could be shown.
+// TestAnswersOfDroppedTasks expects the last answer of a task to be accepted even
+// if retention drops the task before the reply is written.
 func TestAnswersOfDroppedTasks(t *testing.T) {
 	t.Parallel()
 	svc := newTestService(t, serviceTest{config: retaining(1), extra: claimTemplates, dir: t.TempDir()})
-	var given []claim
+	var given []claimedStep
 	for range 64 {
 		mustCreate(t, svc, "one")
 		q := &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Minute, worker: "w"}
@@ -771,7 +755,8 @@ func TestAnswersOfDroppedTasks(t *testing.T) {
 	wg.Wait()
 }
 
-// TestUnclaimOfADroppedTask: what is left of what nobody got to know of is given back.
+// TestUnclaimOfADroppedTask undoes a claim of two steps after the task of one was
+// dropped.
 func TestUnclaimOfADroppedTask(t *testing.T) {
 	s := newClaimServer(t, serviceTest{config: retaining(1), extra: storyTemplates})
 	gone, left := s.create(fmt.Sprintf(createOn, "one")), s.create(fmt.Sprintf(createOn, "one"))
@@ -798,8 +783,8 @@ func mustAdjust(t *testing.T, s *service, v *task, step int, by adjustment) *tas
 	return settled(t, s, v.id)
 }
 
-// TestAdjustedLimit gives steps in every state another limit: one that failed
-// is tried again, and its attempts count on.
+// TestAdjustedLimit changes the limit of steps in every state: a failed one is
+// retried, and its attempts go on counting.
 func TestAdjustedLimit(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, config: func(c *Config) { c.Engine.Jitter = false }, extra: []string{
@@ -833,7 +818,7 @@ func TestAdjustedLimit(t *testing.T) {
 	}
 }
 
-// TestAdjustedInputs sets what a step gets, and looks at it after a restart,
+// TestAdjustedInputs sets the inputs of a step and reads them after a restart,
 // with and without a snapshot.
 func TestAdjustedInputs(t *testing.T) {
 	t.Parallel()
@@ -847,9 +832,7 @@ func TestAdjustedInputs(t *testing.T) {
 	mustAdjust(t, s, v, 1, adjustment{maxAttempts: 5})
 	for _, snapshot := range []bool{false, true} {
 		if snapshot {
-			if err := s.store.snapshot(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, s.store.snapshot())
 		}
 		closeTestService(t, s)
 		s = openTestService(t, o)
@@ -867,8 +850,8 @@ func TestAdjustedInputs(t *testing.T) {
 	closeTestService(t, s)
 }
 
-// TestAdjustmentsInHistory finds them in the audit of the step, and the move of
-// one in the transitions.
+// TestAdjustmentsInHistory expects adjustments in the audit of the step, and the
+// move that one causes in the transitions.
 func TestAdjustmentsInHistory(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: []string{
 		testTemplate("fails", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`, retry: `{"max_attempts":1,"backoff_base_ms":1000}`})}})
@@ -883,10 +866,7 @@ func TestAdjustmentsInHistory(t *testing.T) {
 		string(a.Inputs) != "{}" || a.Subject != "ops" || a.WorkerUUID != nil {
 		t.Errorf("got %+v; want what was adjusted, by whom", a)
 	}
-	h, err := s.history.transitions(v.id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must(s.history.transitions(v.id))(t)
 	moved := slices.ContainsFunc(h.Transitions, func(m transitionView) bool {
 		return m.StepName != nil && m.FromState != nil && *m.FromState == "error" && m.ToState == "pending" && m.Attempt == 1
 	})
@@ -895,8 +875,8 @@ func TestAdjustmentsInHistory(t *testing.T) {
 	}
 }
 
-// TestAdjustmentRecords reads records back, and refuses what changes nothing or
-// cannot be.
+// TestAdjustmentRecords reads records back and expects those without effect or
+// with impossible values to be refused.
 func TestAdjustmentRecords(t *testing.T) {
 	for line, ok := range map[string]bool{
 		`{"seq":1,"kind":"adjusted","step":0,"max_attempts":3}`:               true,
@@ -921,7 +901,7 @@ func TestAdjustmentRecords(t *testing.T) {
 	}
 }
 
-// adjustmentText is an adjustment that can be compared.
+// adjustmentText returns an adjustment as a comparable text.
 type adjustmentText struct {
 	maxAttempts int
 	inputs      string
@@ -929,16 +909,13 @@ type adjustmentText struct {
 
 func (a *adjustment) text() adjustmentText { return adjustmentText{a.maxAttempts, string(a.inputs)} }
 
-// TestSubjectsSurviveARestart opens the store again, from the journal.
+// TestSubjectsSurviveARestart reads subjects back from the journal.
 func TestSubjectsSurviveARestart(t *testing.T) {
 	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), templates: "testdata/templates"}
 	s := openTestService(t, o)
 	q := &taskRequest{namespace: "t", name: "manual", subject: strings.Repeat("ü", 300)}
-	made, err := s.createTask(t.Context(), q, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must(s.createTask(t.Context(), q, true))(t)
 	if want := strings.Repeat("ü", maxNameLength); made.by.initiator != want {
 		t.Errorf("got initiator %q; want the subject, cut to %d characters", made.by.initiator, maxNameLength)
 	}
@@ -946,13 +923,8 @@ func TestSubjectsSurviveARestart(t *testing.T) {
 	if _, _, err := s.operator.act(t.Context(), made.id, made.stepID(0), act); err != nil {
 		t.Fatal(err)
 	}
-	gone, err := s.createTask(t.Context(), q, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.operator.cancelTask(t.Context(), gone.id, "carl"); err != nil {
-		t.Fatal(err)
-	}
+	gone := must(s.createTask(t.Context(), q, true))(t)
+	must(s.operator.cancelTask(t.Context(), gone.id, "carl"))(t)
 	closeTestService(t, s)
 	journal := string(readFile(t, filepath.Join(o.dir, journalName)))
 	if !strings.Contains(journal, `"kind":"cancelled","subject":"carl"`) {

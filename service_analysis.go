@@ -1,9 +1,9 @@
 package main
 
 // The analysis of a task's dependencies for the mount surface: the standing of
-// each step, and what holds the task up. It takes time linear in steps and
+// each step, and what holds the task up. Its time is about linear in steps and
 // dependencies: it does not enumerate paths, and it follows what waits behind a
-// step, which is more than linear for all steps together, for a few steps only.
+// step, which would be quadratic for all steps, only for the worst few.
 
 import (
 	"cmp"
@@ -28,21 +28,30 @@ type taskAnalysis struct {
 	now          instant
 	order, level []int
 	paths        [][]int
-	standing     []standing // by step
+	standing     []standing           // by step
+	of           [standingKinds][]int // the steps of each standing, in the order of the task
 	walk         graphWalk
 	behind       map[int][]int // by step; the ones computed so far
 }
 
-// standing is the standing of a step. At most one of the four flags is set, and
-// none for a step that runs or waits for its retry.
+// standing is the standing of a step.
 type standing struct {
-	ready     bool // by the rule that holds everywhere, readyForExecution
-	blocked   bool // unfinished, with a dependency that is not completed, whether or not it ever can be
-	completed bool // complete, or resolved by an operator
-	failed    bool // in error, or cancelled while an unfinished step depends on it
-	waiting   int  // unfinished steps that depend on it directly
-	chain     int  // steps of the longest chain of unfinished steps behind it
+	kind    standingKind
+	waiting int // unfinished steps that depend on it directly
+	chain   int // steps of the longest chain of unfinished steps behind it
 }
+
+// standingKind sums up the state of a step and of its dependencies.
+type standingKind uint8
+
+const (
+	otherStanding     standingKind = iota // it runs, waits for its retry, or was cancelled
+	readyStanding                         // by readyForExecution
+	blockedStanding                       // unfinished, and a dependency is not completed and perhaps never can be
+	completedStanding                     // complete, or resolved by an operator
+	failedStanding                        // in error, or cancelled while an unfinished step depends on it
+	standingKinds
+)
 
 // atLeast returns a lower bound on how many unfinished steps wait for the step:
 // those that depend on it directly, and the rest of the longest chain.
@@ -80,10 +89,19 @@ func (a *taskAnalysis) stand() {
 				x.chain = max(x.chain, a.standing[c].chain+1)
 			}
 		}
-		x.completed = s.state.satisfies()
-		x.failed = s.state == stepInError || s.state == stepCancelled && x.waiting > 0
-		x.blocked = a.unfinished(i) && !x.failed && !a.t.satisfied(i)
-		x.ready = a.t.readyForExecution(i, a.now)
+		switch {
+		case s.state.satisfies():
+			x.kind = completedStanding
+		case s.state == stepInError || s.state == stepCancelled && x.waiting > 0:
+			x.kind = failedStanding
+		case a.unfinished(i) && !a.t.satisfied(i):
+			x.kind = blockedStanding
+		case a.t.readyForExecution(i, a.now):
+			x.kind = readyStanding
+		}
+	}
+	for i, x := range a.standing {
+		a.of[x.kind] = append(a.of[x.kind], i)
 	}
 }
 
@@ -96,28 +114,9 @@ func (a *taskAnalysis) names(steps []int) []string {
 	return names
 }
 
-// those returns the steps for which are is true, in the order of the task.
-func (a *taskAnalysis) those(are func(s *standing) bool) []int {
-	found := []int{}
-	for i := range a.standing {
-		if are(&a.standing[i]) {
-			found = append(found, i)
-		}
-	}
-	return found
-}
-
-func (s *standing) isReady() bool { return s.ready }
-
-func (s *standing) isBlocked() bool { return s.blocked }
-
-func (s *standing) isCompleted() bool { return s.completed }
-
-func (s *standing) isFailed() bool { return s.failed }
-
 func (a *taskAnalysis) dependencies() dependenciesView {
-	ready, blocked := a.those((*standing).isReady), a.those((*standing).isBlocked)
-	completed, failed := a.those((*standing).isCompleted), a.those((*standing).isFailed)
+	ready, blocked := a.of[readyStanding], a.of[blockedStanding]
+	completed, failed := a.of[completedStanding], a.of[failedStanding]
 	return dependenciesView{
 		Analysis: fmt.Sprintf("Of the task's steps (%d), %d are completed, %d ready, %d blocked and %d failed; "+
 			"the longest path has %d.", len(a.standing), len(completed), len(ready), len(blocked), len(failed),
@@ -151,16 +150,16 @@ func (a *taskAnalysis) graph() stepGraphView {
 func (a *taskAnalysis) criticalPaths() criticalPathsView {
 	v := criticalPathsView{LongestPathLength: a.longestPath(), Paths: make([]criticalPathView, len(a.paths))}
 	for n, path := range a.paths {
-		p := criticalPathView{StepNames: a.names(path), Length: len(path)}
+		var steps [standingKinds]int
 		for _, i := range path {
-			x := &a.standing[i]
-			p.CompletedSteps += boolCount(x.completed)
-			p.BlockedSteps += boolCount(x.blocked)
-			p.ErrorSteps += boolCount(x.failed)
-			p.ReadySteps += boolCount(x.ready)
+			steps[a.standing[i].kind]++
 		}
-		p.CompletionPercentage = percent(uint64(p.CompletedSteps), uint64(p.Length))
-		v.Paths[n] = p
+		v.Paths[n] = criticalPathView{
+			StepNames: a.names(path), Length: len(path),
+			CompletedSteps: steps[completedStanding], BlockedSteps: steps[blockedStanding],
+			ErrorSteps: steps[failedStanding], ReadySteps: steps[readyStanding],
+			CompletionPercentage: percent(uint64(steps[completedStanding]), uint64(len(path))),
+		}
 	}
 	return v
 }
@@ -173,32 +172,22 @@ func (a *taskAnalysis) parallelism() parallelismView {
 		l := &v.Levels[a.level[i]]
 		l.Level = a.level[i]
 		l.TotalSteps++
-		l.ReadySteps += boolCount(a.standing[i].ready)
-		l.CompletedSteps += boolCount(a.standing[i].completed)
+		l.ReadySteps += boolCount(a.standing[i].kind == readyStanding)
+		l.CompletedSteps += boolCount(a.standing[i].kind == completedStanding)
 		l.StepNames = append(l.StepNames, a.t.def(i).name)
 		v.MaxParallelSteps = max(v.MaxParallelSteps, l.TotalSteps)
 	}
 	return v
 }
 
-// most returns at most n of the steps for which are is true: those with the
-// highest atLeast, and of equal ones those of the first level.
-func (a *taskAnalysis) most(n int, are func(s *standing) bool) []int {
-	var kept []int
-	for _, i := range a.order {
-		if !are(&a.standing[i]) {
-			continue
-		}
-		at := len(kept)
-		for at > 0 && a.standing[kept[at-1]].atLeast() < a.standing[i].atLeast() {
-			at--
-		}
-		if at < n {
-			kept = slices.Insert(kept, at, i)
-			kept = kept[:min(n, len(kept))]
-		}
-	}
-	return kept
+// worst returns the steps for which are is true: those with the highest atLeast
+// first, and of equal ones those of the first level.
+func (a *taskAnalysis) worst(are func(s *standing) bool) []int {
+	found := slices.DeleteFunc(slices.Clone(a.order), func(i int) bool { return !are(&a.standing[i]) })
+	slices.SortStableFunc(found, func(i, j int) int {
+		return cmp.Compare(a.standing[j].atLeast(), a.standing[i].atLeast())
+	})
+	return found
 }
 
 // downstream returns the unfinished steps that wait for a step, directly or
@@ -212,8 +201,9 @@ func (a *taskAnalysis) downstream(i int) []int {
 
 // errorChains lists what waits for failed steps, for the worst few of them.
 func (a *taskAnalysis) errorChains() errorChainsView {
-	v := errorChainsView{TotalErrorSteps: len(a.those((*standing).isFailed)), ErrorChains: []errorChainView{}}
-	for _, i := range a.most(maxErrorChains, (*standing).isFailed) {
+	failed := a.worst(func(s *standing) bool { return s.kind == failedStanding })
+	v := errorChainsView{TotalErrorSteps: len(failed), ErrorChains: []errorChainView{}}
+	for _, i := range failed[:min(len(failed), maxErrorChains)] {
 		behind := a.downstream(i)
 		v.ErrorChains = append(v.ErrorChains, errorChainView{a.t.def(i).name, a.names(behind), len(behind)})
 	}
@@ -222,14 +212,15 @@ func (a *taskAnalysis) errorChains() errorChainsView {
 
 // bottleneck reports whether unfinished steps wait for the step while it waits
 // for none.
-func (s *standing) bottleneck() bool { return s.waiting > 0 && !s.completed && !s.blocked }
+func (s *standing) bottleneck() bool {
+	return s.waiting > 0 && s.kind != completedStanding && s.kind != blockedStanding
+}
 
 // bottlenecks lists the worst bottlenecks, the greatest impact first.
 func (a *taskAnalysis) bottlenecks() stepBottlenecksView {
-	v := stepBottlenecksView{
-		TotalBottlenecks: len(a.those((*standing).bottleneck)), Bottlenecks: []stepBottleneckView{},
-	}
-	for _, i := range a.most(maxStepBlockages, (*standing).bottleneck) {
+	found := a.worst((*standing).bottleneck)
+	v := stepBottlenecksView{TotalBottlenecks: len(found), Bottlenecks: []stepBottleneckView{}}
+	for _, i := range found[:min(len(found), maxStepBlockages)] {
 		v.Bottlenecks = append(v.Bottlenecks, a.bottleneck(i))
 	}
 	slices.SortStableFunc(v.Bottlenecks, func(x, y stepBottleneckView) int {
@@ -282,7 +273,8 @@ func (t *task) blockage(i int) (kind, strategy string) {
 	case stepCancelled:
 		return "cancelled", "Complete or resolve by hand the steps that wait for it, or cancel the task."
 	case stepInError:
-		if f, failed := s.last.fault(); t.def(i).retry.Retryable && (!failed || f.retryable) && s.attempts >= s.maxAttempts {
+		f, failed := s.last.fault()
+		if t.def(i).retry.Retryable && (!failed || f.retryable) && s.attempts >= s.maxAttempts {
 			return "retries_exhausted", "Remove the cause, then reset the step; or complete or resolve it by hand."
 		}
 		return "permanent_failure", "Correct what the error says, then reset the step; or complete or resolve it by hand."
@@ -308,12 +300,13 @@ func (a *taskAnalysis) summary(v *dependencyAnalysisView) taskExecutionView {
 // advice returns sentences about what stands out, if anything does.
 func (a *taskAnalysis) advice() []string {
 	advice := []string{}
-	if failed := a.those((*standing).isFailed); len(failed) > 0 {
+	if failed := a.of[failedStanding]; len(failed) > 0 {
 		advice = append(advice, fmt.Sprintf("Failed steps: %d, for which %d unfinished ones wait. "+
 			"An operator has to act on them.", len(failed), len(a.walk.behind(failed...))))
 	}
 	if n, next := a.retries(); n > 0 {
-		advice = append(advice, fmt.Sprintf("Steps that wait for another attempt: %d, the first due at %s.", n, next.zoned()))
+		advice = append(advice,
+			fmt.Sprintf("Steps that wait for another attempt: %d, the first due at %s.", n, next.zoned()))
 	}
 	if n := a.longestPath(); n >= longSingleFile && n == len(a.standing) {
 		advice = append(advice, fmt.Sprintf("All %d steps run one after another; "+

@@ -10,14 +10,15 @@ import (
 	"time"
 )
 
-// analysisStates are steps' states by a letter.
+// analysisStates holds the states of steps by letter.
 var analysisStates = map[byte]stepState{
 	'p': stepPending, 'q': stepEnqueued, 'i': stepInProgress, 'w': stepWaitingForRetry, 'c': stepComplete,
 	'e': stepInError, 'x': stepCancelled, 'r': stepResolvedManually,
 }
 
-// analysisTask is a task with the parents and the state of each step. Steps are
-// called a, b, …, from the 27th on s26, …. What failed or runs had one attempt.
+// analysisTask returns a task with the given parents and state of each step. Steps
+// are called a, b, …, and s26, … from the 27th on. Failed and running steps have
+// had one attempt.
 func analysisTask(parents [][]int, states string) *task {
 	children := graphChildren(parents)
 	tpl := &template{namespace: "t", name: "analysis", version: "1.0.0", steps: make([]stepTemplate, len(parents))}
@@ -49,7 +50,7 @@ func analysisTask(parents [][]int, states string) *task {
 	return t
 }
 
-// sketch says in one line what matters of an analysis.
+// sketch sums up an analysis in one line.
 func sketch(d *dependenciesView, v *dependencyAnalysisView) string {
 	text := fmt.Sprintf("ready %v blocked %v completed %v; errors %d:", d.ReadySteps, d.BlockedSteps,
 		d.CompletedSteps, v.ErrorChains.TotalErrorSteps)
@@ -89,7 +90,7 @@ func TestAnalyzeTask(t *testing.T) {
 		{"a cancelled task", diamond, "cxxx", "ready [] blocked [] completed [a]; errors 0:; bottlenecks 0:; blocked"},
 		{"a failed step that none waits for", [][]int{nil, nil}, "ec",
 			"ready [] blocked [] completed [b]; errors 1: a[]; bottlenecks 0:; blocked"},
-		// c was resolved, and so d does not wait for a by way of it
+		// c was resolved, so that d does not wait for a through it
 		{"not past a resolved step", [][]int{nil, {0}, {0}, {2}}, "eprp",
 			"ready [d] blocked [b] completed [c]; errors 1: a[b]; bottlenecks 1: a permanent_failure critical 33.33; blocked"},
 		{"disconnected, the widest first", [][]int{nil, {0}, nil, {2}, {3}, {3}}, "epippp",
@@ -106,7 +107,7 @@ func TestAnalyzeTask(t *testing.T) {
 	}
 }
 
-// TestAnalysisOnTheWire has every member of the answer once.
+// TestAnalysisOnTheWire compares a whole answer, with every member.
 func TestAnalysisOnTheWire(t *testing.T) {
 	task := analysisTask([][]int{nil, {0}, {0}}, "ewp")
 	task.steps[0].attempts = 3
@@ -147,10 +148,7 @@ func wantText(t *testing.T, v any, want string) {
 
 func viewText(t testing.TB, v any) string {
 	t.Helper()
-	text, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(json.Marshal(v))(t)
 	return string(text)
 }
 
@@ -174,7 +172,7 @@ func TestAnalysisAdvice(t *testing.T) {
 	}
 }
 
-// TestBlockage goes through what can keep a step from being done.
+// TestBlockage has a row for each reason why a step is not done.
 func TestBlockage(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -209,8 +207,7 @@ func TestBlockage(t *testing.T) {
 	}
 }
 
-// randomStates gives steps states that can be: what has run has parents that
-// let it.
+// randomStates returns possible states: a step that has run has completed parents.
 func randomStates(r *rand.Rand, parents [][]int) string {
 	order, _ := graphLevels(newListedGraph(parents), len(parents))
 	states := make([]byte, len(parents))
@@ -224,7 +221,7 @@ func randomStates(r *rand.Rand, parents [][]int) string {
 	return string(states)
 }
 
-// waitsFor reports whether step i can only run once by has been seen to.
+// waitsFor reports whether step i cannot run before step by is done.
 func waitsFor(t *task, i, by int) bool {
 	if t.steps[i].state.finished() {
 		return false
@@ -237,8 +234,8 @@ func waitsFor(t *task, i, by int) bool {
 	return false
 }
 
-// TestAnalysisByBruteForce holds random tasks against what can be found out
-// step by step.
+// TestAnalysisByBruteForce compares analyses of random tasks with a search from
+// each step.
 func TestAnalysisByBruteForce(t *testing.T) {
 	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -279,8 +276,8 @@ func TestAnalysisByBruteForce(t *testing.T) {
 	}
 }
 
-// analysisShapes are the shapes that must be analyzed in linear time, each with
-// states that make the most of it.
+// analysisShapes holds the shapes that must be analyzed in linear time, each with
+// the states that cost most.
 var analysisShapes = []struct {
 	name  string
 	of    func(n int) [][]int
@@ -296,7 +293,7 @@ var analysisShapes = []struct {
 	{"apart", func(n int) [][]int { return make([][]int, n) }, "c", "p"},
 }
 
-// diamondsGraph is one diamond after the other: of paths there are 2^(n/3).
+// diamondsGraph returns a chain of diamonds, which has 2^(n/3) paths.
 func diamondsGraph(n int) [][]int {
 	parents := chainGraph(n)
 	for i := 3; i < n; i += 3 {
@@ -310,11 +307,11 @@ func shapedTask(of func(n int) [][]int, n int, first, rest string) *task {
 	return analysisTask(of(n), first+strings.Repeat(rest, n-len(first)))
 }
 
-// TestAnalysisIsLinear counts looks at steps and dependencies, and bytes of the
-// answer, for each of them.
+// TestAnalysisIsLinear expects the looks at the graph and the bytes of the answer
+// to be proportional to the number of steps and dependencies.
 func TestAnalysisIsLinear(t *testing.T) {
 	t.Parallel()
-	const most, mostBytes = 40, 600 // a step's name stands in up to 5 paths and 10 chains
+	const most, mostBytes = 40, 600 // a step's name is in up to 5 paths and 10 chains
 	for _, shape := range analysisShapes {
 		for _, n := range []int{100, 1000, 10000} {
 			task := shapedTask(shape.of, n, shape.first, shape.rest)
@@ -334,7 +331,8 @@ func TestAnalysisIsLinear(t *testing.T) {
 	}
 }
 
-// TestAnalysisOfManyEdges has 100 layers of 100, each step waiting for a whole layer.
+// TestAnalysisOfManyEdges analyzes 100 layers of 100 steps that each wait for a
+// whole layer.
 func TestAnalysisOfManyEdges(t *testing.T) {
 	t.Parallel()
 	parents := make([][]int, 10000)
@@ -379,7 +377,8 @@ func TestAnalysisOfManyEdges(t *testing.T) {
 	}
 }
 
-// TestAnalysisOfManyFailures has 9,998 failed steps before one that waits.
+// TestAnalysisOfManyFailures analyzes 9,998 failed steps and one that waits for
+// them.
 func TestAnalysisOfManyFailures(t *testing.T) {
 	t.Parallel()
 	_, v := analyzeTask(analysisTask(fanGraph(10000), "c"+strings.Repeat("e", 9998)+"p"), testStart)
@@ -397,17 +396,14 @@ func TestAnalysisOfManyFailures(t *testing.T) {
 	}
 }
 
-// TestAnalysisOfRealTasks follows a task of the engine's, whose own count of
-// what blocks it is the number of failed steps.
+// TestAnalysisOfRealTasks analyzes a task that the engine runs, and compares the
+// number of failed steps with the engine's.
 func TestAnalysisOfRealTasks(t *testing.T) {
 	_, y := newStoryServer(t)
 	id := y.create("chain")
 	check := func(want string) {
 		t.Helper()
-		task, err := y.svc.store.view(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		task := must(y.svc.store.view(id))(t)
 		d, v := analyzeTask(task, y.clock.now())
 		if got := sketch(&d, &v); got != want || v.ErrorChains.TotalErrorSteps != task.blockers {
 			t.Errorf("got\n%s\nwant\n%s; blockers %d", got, want, task.blockers)
@@ -439,7 +435,8 @@ func BenchmarkAnalyzeTask(b *testing.B) {
 	}
 }
 
-// TestAnalysisOfAGrowingTask has steps that came to exist while it ran.
+// TestAnalysisOfAGrowingTask analyzes a task with steps that were created while it
+// ran.
 func TestAnalysisOfAGrowingTask(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: []string{testTemplate("grows",
 		stepSpec{kind: stepBatchable, name: "split", callable: "builtin:echo"},

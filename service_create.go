@@ -114,7 +114,8 @@ func (s *creator) creation(q *taskRequest, tpl *template) (*creation, error) {
 		by.context = mergeObjects(nil, tpl.defaultContext, q.context)
 	}
 	if limit := s.cfg.Tasks.MaxContextBytes; int64(len(by.context)) > limit {
-		return nil, failf(tooLarge, "the task's context has %d bytes, more than the %d allowed", len(by.context), limit)
+		return nil, failf(tooLarge, "the task's context has %d bytes, more than the %d allowed",
+			len(by.context), limit)
 	}
 	by.identity = identityOf(tpl, q.key, by.context)
 	return by, nil
@@ -157,7 +158,7 @@ func (s *creator) admit(c *change, by *creation, mayRead bool) error {
 	}
 	if n := s.engine.queuedLocked(); n >= s.cfg.Engine.MaxQueued {
 		return &failure{kind: backpressure, retryAfter: outcomeRetryEvery,
-			message: fmt.Sprintf("%d steps wait to run already", n)}
+			message: fmt.Sprintf("%d steps already wait to run", n)}
 	}
 	return nil
 }
@@ -195,7 +196,7 @@ type submitted struct {
 // is durable.
 func (s *creator) submit(ctx context.Context, b *submission) (*submitted, error) {
 	if s.draining.Load() {
-		return nil, failf(unavailable, "the service is shutting down: no new task is taken")
+		return nil, failf(unavailable, "the service is shutting down: new tasks are refused")
 	}
 	earlier, flight, err := s.store.beginRequest(b.request)
 	if err != nil {
@@ -254,7 +255,9 @@ func (s *creator) submitNew(ctx context.Context, b *submission) (*submitted, err
 
 // answerNew returns the new task once it is durable and, if n is not nil, once it
 // has ended or the wait has.
-func (s *creator) answerNew(ctx context.Context, t *task, seq uint64, n *waiter, limit time.Duration) (*submitted, error) {
+func (s *creator) answerNew(
+	ctx context.Context, t *task, seq uint64, n *waiter, limit time.Duration,
+) (*submitted, error) {
 	err := s.store.wait(ctx, seq)
 	done := &submitted{}
 	switch {
@@ -278,7 +281,9 @@ func (s *creator) answerNew(ctx context.Context, t *task, seq uint64, n *waiter,
 
 // await returns the task once it is in one of the states, as it was just after it
 // reached it, or as it is when the wait ends without that. The task is durable.
-func (s *creator) await(ctx context.Context, id uuid, wants stateSet, limit time.Duration) (*task, waitEnd, error) {
+func (s *creator) await(
+	ctx context.Context, id uuid, wants stateSet, limit time.Duration,
+) (*task, waitEnd, error) {
 	n, err := s.store.await(id, wants)
 	if err != nil {
 		return nil, "", err

@@ -1,6 +1,7 @@
 package main
 
-// The bodies of requests, read and checked.
+// Tests of creating tasks: reading requests, repeated requests, and waiting for
+// tasks.
 
 import (
 	"bufio"
@@ -33,8 +34,8 @@ func (s *service) createTask(ctx context.Context, q *taskRequest, mayRead bool) 
 	return done.task, nil
 }
 
-// FuzzRequests reads any JSON as a creation payload and as a step action: both
-// accept it or say why not, and what is accepted can be journaled and read again.
+// FuzzRequests reads any JSON as a creation payload and as a step action. Both
+// accept it or say why not, and an accepted one can be journaled and read back.
 func FuzzRequests(f *testing.F) {
 	for _, body := range []string{
 		`{"name":"n","namespace":null,"context":{"a":[1.50]},"tags":["x","\u00e9"],"priority":1e400}`,
@@ -60,7 +61,7 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// acceptable is whether a body was accepted; if not, the refusal must say why.
+// acceptable reports whether a body was accepted. A refusal must say why.
 func acceptable(t *testing.T, err error) bool {
 	t.Helper()
 	if err == nil {
@@ -120,7 +121,7 @@ func checkRoundTrip(t *testing.T, r *record) {
 
 // Tests of the Idempotency-Key header.
 
-// checkRequestIndex holds the index of repeated requests against the tasks.
+// checkRequestIndex compares the index of repeated requests with the tasks.
 func checkRequestIndex(t testing.TB, s *store) {
 	t.Helper()
 	again := newRequestIndex()
@@ -145,7 +146,7 @@ func checkRequestIndex(t testing.TB, s *store) {
 	}
 }
 
-// task is the task in a slot, live or thawed.
+// task returns the task in a slot, whether live or thawed.
 func (sl slot) task(s *store) (*task, error) {
 	if sl.live != nil {
 		return sl.live, nil
@@ -156,10 +157,7 @@ func (sl slot) task(s *store) (*task, error) {
 // keyed sends a creation with an Idempotency-Key.
 func keyed(t *testing.T, s *testServer, path, body string, keys ...string) *answer {
 	t.Helper()
-	req, err := http.NewRequest("POST", s.url+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must(http.NewRequest("POST", s.url+path, strings.NewReader(body)))(t)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header["Idempotency-Key"] = keys
 	return send(t, req)
@@ -167,15 +165,10 @@ func keyed(t *testing.T, s *testServer, path, body string, keys ...string) *answ
 
 func send(t *testing.T, req *http.Request) *answer {
 	t.Helper()
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must(http.DefaultClient.Do(req))(t)
 	defer resp.Body.Close()
 	var b bytes.Buffer
-	if _, err := b.ReadFrom(resp.Body); err != nil {
-		t.Fatal(err)
-	}
+	must(b.ReadFrom(resp.Body))(t)
 	return &answer{t, resp.StatusCode, resp.Header, b.Bytes()}
 }
 
@@ -196,7 +189,7 @@ func TestIdempotencyKeyForm(t *testing.T) {
 	}
 }
 
-// submitKeyed creates a task of a template of the namespace t under a key.
+// submitKeyed creates a task under a key, from a template of the namespace t.
 func submitKeyed(ctx context.Context, s *service, subject, key, body string) (*submitted, error) {
 	q, err := parseTaskRequest([]byte(body))
 	if err != nil {
@@ -205,28 +198,26 @@ func submitKeyed(ctx context.Context, s *service, subject, key, body string) (*s
 	return s.tasks.submit(ctx, &submission{taskRequest: q, request: markFor(subject, key, body)})
 }
 
-// markFor is the mark of a creation.
+// markFor returns the mark of a creation.
 func markFor(subject, key, body string) (m requestMark) {
 	m.key = hashOf([]byte(subject), []byte("/v1/tasks"), []byte(key))
 	m.body = hashOf(canonicalJSON(nil, []byte(body)))
 	return m
 }
 
-// mustReplay fails the test unless the key gives the task, replayed or not.
+// mustReplay fails the test unless a submission under the key returns the task,
+// replayed as expected.
 func mustReplay(t *testing.T, s *service, key string, want uuid, replayed bool) uuid {
 	t.Helper()
-	done, err := submitKeyed(t.Context(), s, "", key, manualTask)
-	if err != nil {
-		t.Fatal(err)
-	}
+	done := must(submitKeyed(t.Context(), s, "", key, manualTask))(t)
 	if done.replayed != replayed || replayed && done.task.id != want {
 		t.Errorf("key %s: got task %s, replayed %t; want %s, %t", key, done.task.id, done.replayed, want, replayed)
 	}
 	return done.task.id
 }
 
-// TestIdempotencyKeysSurviveRestarts has keys in the journal, in the snapshot,
-// and of tasks that are live and that have ended.
+// TestIdempotencyKeysSurviveRestarts restarts with keys in the journal and in the
+// snapshot, of live and of ended tasks.
 func TestIdempotencyKeysSurviveRestarts(t *testing.T) {
 	t.Parallel()
 	clock := newVirtualClock(testStart)
@@ -237,12 +228,8 @@ func TestIdempotencyKeysSurviveRestarts(t *testing.T) {
 		ids[key] = mustReplay(t, s, key, uuid{}, false)
 		clock.advance(time.Hour)
 	}
-	if _, err := s.operator.cancelTask(t.Context(), ids["old"], ""); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.store.snapshot(); err != nil {
-		t.Fatal(err)
-	}
+	must(s.operator.cancelTask(t.Context(), ids["old"], ""))(t)
+	noError(t, s.store.snapshot())
 	ids["new"] = mustReplay(t, s, "new", uuid{}, false)
 	for range 3 {
 		closeTestService(t, s)
@@ -253,15 +240,13 @@ func TestIdempotencyKeysSurviveRestarts(t *testing.T) {
 		if _, err := submitKeyed(t.Context(), s, "", "new", `{"namespace":"t","name":"diamond"}`); kindOf(err) != invalidFields {
 			t.Errorf("another body after a restart: got %v; want it refused", err)
 		}
-		if err := s.store.snapshot(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, s.store.snapshot())
 	}
 	closeTestService(t, s)
 }
 
-// TestIdempotencyKeysExpire has them remembered for 24 hours to the microsecond,
-// also by a service that was started meanwhile.
+// TestIdempotencyKeysExpire expects keys to be remembered for exactly 24 hours,
+// also across a restart.
 func TestIdempotencyKeysExpire(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	o := serviceTest{dir: t.TempDir(), templates: "testdata/templates", clock: clock}
@@ -293,10 +278,7 @@ func TestIdempotencyScope(t *testing.T) {
 	seen := map[uuid]bool{}
 	for _, subject := range []string{"", "anna", "bert"} {
 		for _, key := range []string{"k", "K"} {
-			done, err := submitKeyed(t.Context(), s, subject, key, manualTask)
-			if err != nil {
-				t.Fatal(err)
-			}
+			done := must(submitKeyed(t.Context(), s, subject, key, manualTask))(t)
 			if done.replayed || seen[done.task.id] {
 				t.Errorf("%q of %q: got task %s again; want one of its own", key, subject, done.task.id)
 			}
@@ -305,15 +287,12 @@ func TestIdempotencyScope(t *testing.T) {
 	}
 }
 
-// TestIdempotencyInFlight has a request repeated while the first one waits: it
-// is refused until that one is answered, and a replay afterwards.
+// TestIdempotencyInFlight repeats a request while the first one waits: the
+// repetition is refused until the first is answered, and a replay afterwards.
 func TestIdempotencyInFlight(t *testing.T) {
 	s := newTestServer(t, serviceTest{templates: "testdata/templates"})
 	ctx, cancel := context.WithCancel(t.Context())
-	q, err := parseTaskRequest([]byte(manualTask))
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := must(parseTaskRequest([]byte(manualTask)))(t)
 	answered := make(chan error)
 	go func() {
 		_, err := s.svc.tasks.submit(ctx, &submission{
@@ -341,8 +320,8 @@ func TestIdempotencyInFlight(t *testing.T) {
 	}
 }
 
-// TestFlightOfAnotherWorld: the end of a request that began before a reset leaves
-// alone the request that came under its key after it.
+// TestFlightOfAnotherWorld ends a request that began before a reset. A later
+// request with the same key must stay in flight.
 func TestFlightOfAnotherWorld(t *testing.T) {
 	s := newTestService(t, serviceTest{})
 	m := markFor("", "k", manualTask)
@@ -365,8 +344,8 @@ func TestFlightOfAnotherWorld(t *testing.T) {
 	}
 }
 
-// TestRequestIndexOfDroppedTasks: keys of tasks that are kept no longer take no
-// memory until their day is over.
+// TestRequestIndexOfDroppedTasks expects the keys of dropped tasks to leave the
+// index before their 24 hours are over.
 func TestRequestIndexOfDroppedTasks(t *testing.T) {
 	const kept = 100
 	x := newRequestIndex()
@@ -417,7 +396,7 @@ func TestIdempotencyRace(t *testing.T) {
 	}
 }
 
-// TestIdempotencyFailures has requests that failed forgotten.
+// TestIdempotencyFailures expects failed requests not to be remembered.
 func TestIdempotencyFailures(t *testing.T) {
 	s := newTestServer(t, serviceTest{templates: "testdata/templates",
 		config: func(c *Config) { c.Tasks.MaxContextBytes = 100 }})
@@ -439,18 +418,15 @@ func TestIdempotencyFailures(t *testing.T) {
 	}
 }
 
-// TestRequestMarks tells requests apart by who asks, for which route, under
-// which key and with what, and by nothing else.
+// TestRequestMarks expects the mark to depend on caller, route, key and body, and
+// on nothing else.
 func TestRequestMarks(t *testing.T) {
 	mark := func(subject, route, key, body string) requestMark {
 		t.Helper()
 		r := httptest.NewRequest("POST", "/", nil)
 		r = r.WithContext(withSecurity(t.Context(), &securityContext{subject: subject}))
 		r.Header.Set("Idempotency-Key", key)
-		m, err := requestMarkOf(r, route, []byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must(requestMarkOf(r, route, []byte(body)))(t)
 		return m
 	}
 	first := mark("anna", "/v1/tasks", "k", `{"a":1,"b":"x"}`)
@@ -478,7 +454,7 @@ func TestRequestMarks(t *testing.T) {
 	}
 }
 
-// TestRequestIndexMemory measures what a key costs beside its task.
+// TestRequestIndexMemory measures the memory of a key, without that of its task.
 func TestRequestIndexMemory(t *testing.T) {
 	const many, most = 100_000, 150
 	x := newRequestIndex()
@@ -497,10 +473,10 @@ func TestRequestIndexMemory(t *testing.T) {
 	}
 }
 
-// Tests of waiting: whenever a wait begins, it sees what it is for; whatever
-// ends it, nothing of it is left.
+// Tests of waiting: a wait sees its state whenever it begins, and leaves nothing
+// behind however it ends.
 
-// awaitWaiters returns once n wait.
+// awaitWaiters returns once there are n waiters.
 func awaitWaiters(t *testing.T, s *service, n int) {
 	t.Helper()
 	awaitReal(t, fmt.Sprint(n, " waiters"), func() bool { return waiting(s) == n })
@@ -512,7 +488,7 @@ func waiting(s *service) int {
 	return s.store.waiters.count
 }
 
-// wantNobody fails the test if anything of a wait is left.
+// wantNobody fails the test if a waiter is left.
 func wantNobody(t *testing.T, s *service) {
 	t.Helper()
 	s.store.mu.Lock()
@@ -522,7 +498,7 @@ func wantNobody(t *testing.T, s *service) {
 	}
 }
 
-// awaitedMove is a transition of a task, and what it takes to come there.
+// awaitedMove is a transition of a task, and how to cause it.
 type awaitedMove struct {
 	name     string
 	template string
@@ -578,7 +554,7 @@ func (m *awaitedMove) service(t *testing.T) (*service, *task) {
 	return s, v
 }
 
-// stateOf is the set of the states that a word stands for.
+// stateOf returns the states that a word of the API means.
 func stateOf(t *testing.T, word string) stateSet {
 	t.Helper()
 	if word == "terminal" {
@@ -591,7 +567,7 @@ func stateOf(t *testing.T, word string) stateSet {
 	return setOf(s)
 }
 
-// words are what a wait may ask for to be told of the move.
+// words returns the states to wait for that the move reaches.
 func (m *awaitedMove) words() []string {
 	s, _ := parseTaskState(m.to)
 	if terminalStates.has(s) {
@@ -600,8 +576,8 @@ func (m *awaitedMove) words() []string {
 	return []string{m.to}
 }
 
-// TestWaitBefore begins the wait before each transition, for where it leads and
-// for what it passes through.
+// TestWaitBefore begins to wait before each transition, for the state it leads to
+// and those it passes through.
 func TestWaitBefore(t *testing.T) {
 	t.Parallel()
 	for _, m := range moves {
@@ -611,10 +587,7 @@ func TestWaitBefore(t *testing.T) {
 				if v.state.String() == word || word == "terminal" && terminalStates.has(v.state) {
 					t.Skip("it holds already")
 				}
-				n, err := s.store.await(v.id, stateOf(t, word))
-				if err != nil {
-					t.Fatal(err)
-				}
+				n := must(s.store.await(v.id, stateOf(t, word)))(t)
 				if n.finished() {
 					t.Fatal("it was told before the transition")
 				}
@@ -626,7 +599,7 @@ func TestWaitBefore(t *testing.T) {
 	}
 }
 
-// wantTold takes what the waiter was told, without waiting for it.
+// wantTold fails the test unless the waiter is done and found the state.
 func wantTold(t *testing.T, s *service, n *waiter, state string) {
 	t.Helper()
 	got, end, err := s.tasks.waitOut(t.Context(), n, 0)
@@ -638,7 +611,7 @@ func wantTold(t *testing.T, s *service, n *waiter, state string) {
 	}
 }
 
-// TestWaitAfter begins it after the transition, and again when it is repeated.
+// TestWaitAfter begins to wait after the transition, and once more.
 func TestWaitAfter(t *testing.T) {
 	t.Parallel()
 	for _, m := range moves {
@@ -647,10 +620,7 @@ func TestWaitAfter(t *testing.T) {
 				s, v := m.service(t)
 				m.do(t, s, v)
 				for range 2 {
-					n, err := s.store.await(v.id, stateOf(t, word))
-					if err != nil {
-						t.Fatal(err)
-					}
+					n := must(s.store.await(v.id, stateOf(t, word)))(t)
 					wantTold(t, s, n, m.to)
 				}
 				wantNobody(t, s)
@@ -659,7 +629,7 @@ func TestWaitAfter(t *testing.T) {
 	}
 }
 
-// TestWaitWhile has waits and the transition race for the lock.
+// TestWaitWhile runs waits and the transition at the same time.
 func TestWaitWhile(t *testing.T) {
 	t.Parallel()
 	for _, m := range moves {
@@ -685,7 +655,7 @@ func TestWaitWhile(t *testing.T) {
 	}
 }
 
-// TestWaiters walks the registry alone through every state.
+// TestWaiters tests the registry of waiters alone, with every pair of states.
 func TestWaiters(t *testing.T) {
 	id := uuid{1}
 	for to := range taskStates {
@@ -716,7 +686,7 @@ func TestWaiters(t *testing.T) {
 	}
 }
 
-// TestWaitersOfOneTask lets some go and others stay.
+// TestWaitersOfOneTask releases some waiters of a task and keeps others.
 func TestWaitersOfOneTask(t *testing.T) {
 	var w waiters
 	id := uuid{1}
@@ -747,14 +717,12 @@ func TestWaitersOfOneTask(t *testing.T) {
 	}
 }
 
-// TestWaitOfOneThatEndsOtherwise is answered when the state can never come.
+// TestWaitOfOneThatEndsOtherwise expects a wait to end once its state cannot be
+// reached any more.
 func TestWaitOfOneThatEndsOtherwise(t *testing.T) {
 	m := moves[0]
 	s, v := m.service(t)
-	n, err := s.store.await(v.id, setOf(taskError))
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must(s.store.await(v.id, setOf(taskError)))(t)
 	m.do(t, s, v)
 	got, end, err := s.tasks.waitOut(t.Context(), n, time.Hour)
 	if err != nil || end != waitEnded || got.state != taskComplete {
@@ -766,7 +734,7 @@ func TestWaitOfOneThatEndsOtherwise(t *testing.T) {
 	}
 }
 
-// TestWaitOfADroppedTask: what nobody can bring to its end any more is not waited for.
+// TestWaitOfADroppedTask expects a wait to end when its task is dropped.
 func TestWaitOfADroppedTask(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, config: retaining(1), extra: append(storyTemplates, staleErrorTemplate())})
@@ -803,7 +771,7 @@ func TestWaitLimit(t *testing.T) {
 	})
 }
 
-// TestWaitOfAClientThatIsGone ends with its request.
+// TestWaitOfAClientThatIsGone expects a wait to end with its request.
 func TestWaitOfAClientThatIsGone(t *testing.T) {
 	s, v := moves[0].service(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -820,7 +788,8 @@ func TestWaitOfAClientThatIsGone(t *testing.T) {
 	wantNobody(t, s)
 }
 
-// TestWaitAtShutdown is answered at once, with what is, and so are later ones.
+// TestWaitAtShutdown expects a wait to be answered with the present state when the
+// shutdown begins, and later ones at once.
 func TestWaitAtShutdown(t *testing.T) {
 	s, v := moves[0].service(t)
 	ended := make(chan waitEnd)
@@ -845,15 +814,12 @@ func TestWaitAtShutdown(t *testing.T) {
 	wantNobody(t, s)
 }
 
-// TestWaitIsDurable answers a waiter when the end is on disk, not before.
+// TestWaitIsDurable expects a waiter to be answered only once the end is on disk.
 func TestWaitIsDurable(t *testing.T) {
 	s := newTestService(t, serviceTest{dir: t.TempDir(),
 		extra: []string{testTemplate("one", stepSpec{name: "a", callable: "Outside"})}})
 	v := mustCreate(t, s, "one")
-	n, err := s.store.await(v.id, terminalStates)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must(s.store.await(v.id, terminalStates))(t)
 	release := holdFlusher(t, s)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -876,7 +842,7 @@ func TestWaitIsDurable(t *testing.T) {
 	}
 }
 
-// TestWaitOutlivesDeadlines has a server whose deadlines are shorter than a wait.
+// TestWaitOutlivesDeadlines waits longer than the server's deadlines.
 func TestWaitOutlivesDeadlines(t *testing.T) {
 	t.Parallel()
 	s, v := moves[0].service(t)
@@ -886,10 +852,7 @@ func TestWaitOutlivesDeadlines(t *testing.T) {
 	defer h.Close()
 	for _, path := range []string{"GET /v1/tasks/" + v.id.String() + "?wait=terminal&timeout=200ms", "POST /v1/tasks?wait=200ms"} {
 		method, path, _ := strings.Cut(path, " ")
-		req, err := http.NewRequest(method, h.URL+path, strings.NewReader(`{"namespace":"t","name":"one"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must(http.NewRequest(method, h.URL+path, strings.NewReader(`{"namespace":"t","name":"one"}`)))(t)
 		if method == "GET" {
 			req.Body = http.NoBody
 		}
@@ -900,7 +863,7 @@ func TestWaitOutlivesDeadlines(t *testing.T) {
 	}
 }
 
-// TestWaitOfALostConnection leaves nothing behind.
+// TestWaitOfALostConnection expects no waiter to be left when connections break.
 func TestWaitOfALostConnection(t *testing.T) {
 	s := newTestServer(t, serviceTest{templates: "testdata/templates"})
 	id := s.create(manualTask)
@@ -909,15 +872,10 @@ func TestWaitOfALostConnection(t *testing.T) {
 		fmt.Sprintf("POST /v1/tasks?wait=1h HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
 			"Idempotency-Key: k\r\nContent-Length: %d\r\n\r\n%s", len(manualTask), manualTask),
 	} {
-		c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must(net.Dial("tcp", strings.TrimPrefix(s.url, "http://")))(t)
 		w := bufio.NewWriter(c)
 		w.WriteString(request)
-		if err := w.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, w.Flush())
 		awaitWaiters(t, s.svc, 1)
 		c.Close()
 		awaitWaiters(t, s.svc, 0)
@@ -928,10 +886,9 @@ func TestWaitOfALostConnection(t *testing.T) {
 	})
 }
 
-// TestManyWaiters has 10,000 wait for a hundred tasks, unevenly, and lets all of them
-// go in each way there is.
+// TestManyWaiters releases 10,000 waiters, spread unevenly over a hundred tasks,
+// in each possible way.
 func TestManyWaiters(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	const many = 10_000
@@ -948,7 +905,7 @@ func TestManyWaiters(t *testing.T) {
 		err     error
 	}{
 		{"their clients go", func(cancel func()) { cancel() }, "", context.Canceled},
-		{"a reset", func(func()) { s.store.releaseWaiters(waitReset) }, waitReset, nil},
+		{"a reset", func(func()) { s.store.locked(func() { s.store.waiters.releaseAll(waitReset) }) }, waitReset, nil},
 		{"their tasks end", func(func()) {
 			for _, id := range ids {
 				if _, err := s.operator.cancelTask(t.Context(), id, ""); err != nil {
@@ -962,10 +919,7 @@ func TestManyWaiters(t *testing.T) {
 			defer cancel()
 			var wg sync.WaitGroup
 			for i := range many {
-				n, err := s.store.await(ids[i*i%len(ids)], terminalStates)
-				if err != nil {
-					t.Fatal(err)
-				}
+				n := must(s.store.await(ids[i*i%len(ids)], terminalStates))(t)
 				wg.Go(func() {
 					if _, end, err := s.tasks.waitOut(ctx, n, time.Hour); end != tc.end || !errors.Is(err, tc.err) {
 						t.Errorf("got %q, %v; want %q, %v", end, err, tc.end, tc.err)
@@ -982,7 +936,7 @@ func TestManyWaiters(t *testing.T) {
 	}
 }
 
-// TestWaiterMemory measures what a waiter costs beside its request.
+// TestWaiterMemory measures the memory of a waiter, without that of its request.
 func TestWaiterMemory(t *testing.T) {
 	const many, most = 10_000, 400
 	var w waiters
@@ -1006,7 +960,8 @@ func heapBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestTransitionsWithoutWaiters allocate nothing for those who do not wait.
+// TestTransitionsWithoutWaiters expects transitions of tasks without waiters to
+// allocate nothing.
 func TestTransitionsWithoutWaiters(t *testing.T) {
 	var w waiters
 	for _, others := range []int{0, 1} {
@@ -1024,8 +979,8 @@ func TestTransitionsWithoutWaiters(t *testing.T) {
 	}
 }
 
-// TestWaitStress creates, waits, acts and cancels at once: each waiter must see
-// its end.
+// TestWaitStress creates, awaits, changes and cancels tasks at the same time.
+// Every wait must end.
 func TestWaitStress(t *testing.T) {
 	t.Parallel()
 	s := newTestService(t, serviceTest{dir: t.TempDir(), config: func(c *Config) { c.Store.Sync = "never" }, extra: []string{
@@ -1048,8 +1003,8 @@ func TestWaitStress(t *testing.T) {
 	wantNobody(t, s)
 }
 
-// stressOne creates a task, waits for it in three ways and ends it, if nothing
-// else does.
+// stressOne creates a task, waits for it in three ways, and ends it unless it has
+// ended.
 func stressOne(t *testing.T, s *service, name string, i int) {
 	body := fmt.Sprintf(`{"namespace":"t","name":%q}`, name)
 	q, err := parseTaskRequest([]byte(body))

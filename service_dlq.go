@@ -125,8 +125,8 @@ func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
 		v.Steps[i] = stepSnapshotView{
 			StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
 			Attempts: s.attempts, MaxAttempts: s.maxAttempts, LastAttemptedAt: naiveTime(s.attempted),
-			LastFailureAt: naiveTime(s.failed), NextRetryAt: naiveTime(s.retryAt), CompletedAt: naiveTime(s.completed),
-			Error: s.faultView(true),
+			LastFailureAt: naiveTime(s.failed), NextRetryAt: naiveTime(s.retryAt),
+			CompletedAt: naiveTime(s.completed), Error: s.faultView(true),
 		}
 	}
 	return v
@@ -225,12 +225,8 @@ func (d *deadLetters) ofTask(id uuid) (*dlqTaskView, error) {
 	if len(entries) == 0 {
 		return nil, failf(notFound, "task %s has no DLQ entry", id)
 	}
-	v := &dlqTaskView{Entries: make([]dlqEntryView, len(entries))}
-	for i := range entries {
-		v.Entries[len(entries)-1-i] = entries[i]
-	}
-	v.dlqEntryView = v.Entries[0]
-	return v, nil
+	slices.Reverse(entries)
+	return &dlqTaskView{entries[0], entries}, nil
 }
 
 // dlqQueueView is one entry of the investigation queue.
@@ -349,9 +345,9 @@ const (
 
 func (h stalenessHealth) String() string { return [...]string{"healthy", "warning", "stale"}[h] }
 
-// aging compares the time of a task in its state with its limits.
+// aging is how close a task is to its limits.
 type aging struct {
-	limit   int // minutes in its state
+	limit   int // of the time in its state, in minutes
 	broken  int // the limit that it exceeded, in minutes; 0 unless it is stale
 	inState time.Duration
 	age     time.Duration
@@ -544,8 +540,18 @@ func (w *stalenessWatch) report(limit int) []stalenessView {
 	defer w.store.holdPositions()()
 	views := []stalenessView{}
 	now := w.clock.now()
+	view := func(t *task) error {
+		a := w.cfg.aging(t, now)
+		views = append(views, stalenessView{
+			TaskUUID: t.id, NamespaceName: t.tpl.namespace, TaskName: t.tpl.name, CurrentState: t.state.String(),
+			TimeInStateMinutes: wholeMinutes(a.inState), TaskAgeMinutes: wholeMinutes(a.age),
+			StalenessThresholdMinutes: a.limit, HealthStatus: a.health.String(), Priority: t.by.priority,
+			stale: a.health == staleTask, inState: a.inState,
+		})
+		return nil
+	}
 	for from, more := uint32(0), true; more; {
-		from, more = w.viewBatch(from, now, &views)
+		w.store.locked(func() { from, more, _ = w.store.eachWatchedLocked(from, view) })
 		if len(views) > 2*limit+stalenessBatch {
 			views = firstStale(views, limit)
 		}
@@ -555,29 +561,7 @@ func (w *stalenessWatch) report(limit int) []stalenessView {
 
 func firstStale(views []stalenessView, limit int) []stalenessView {
 	slices.SortStableFunc(views, func(a, b stalenessView) int {
-		switch {
-		case a.stale && !b.stale:
-			return -1
-		case b.stale && !a.stale:
-			return 1
-		}
-		return cmp.Compare(b.inState, a.inState)
+		return cmp.Or(cmp.Compare(boolCount(b.stale), boolCount(a.stale)), cmp.Compare(b.inState, a.inState))
 	})
 	return views[:min(limit, len(views))]
-}
-
-func (w *stalenessWatch) viewBatch(from uint32, now instant, views *[]stalenessView) (next uint32, more bool) {
-	w.store.locked(func() {
-		next, more, _ = w.store.eachWatchedLocked(from, func(t *task) error {
-			a := w.cfg.aging(t, now)
-			*views = append(*views, stalenessView{
-				TaskUUID: t.id, NamespaceName: t.tpl.namespace, TaskName: t.tpl.name, CurrentState: t.state.String(),
-				TimeInStateMinutes: wholeMinutes(a.inState), TaskAgeMinutes: wholeMinutes(a.age),
-				StalenessThresholdMinutes: a.limit, HealthStatus: a.health.String(), Priority: t.by.priority,
-				stale: a.health == staleTask, inState: a.inState,
-			})
-			return nil
-		})
-	})
-	return next, more
 }

@@ -1,7 +1,7 @@
 package main
 
-// The dead letter queue through the API and the store: how entries come about,
-// what becomes of them, and that they outlive the process.
+// Tests of the dead letter queue and staleness, through the API and the store: how
+// entries are made and updated, and that they survive a restart.
 
 import (
 	"cmp"
@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// dlqTemplates are what the tasks of these tests are made from.
+// dlqTemplates holds the templates of these tests.
 var dlqTemplates = []string{
 	testTemplate("pair", stepSpec{name: "a", callable: "Outside"}, stepSpec{name: "b", callable: "Outside"},
 		stepSpec{name: "c", callable: "builtin:noop", after: []string{"a", "b"}}),
 	testTemplate("one", stepSpec{name: "a", callable: "Outside", retry: `{"backoff":"none"}`}),
 }
 
-// checkDLQIndex holds the index against one made of the tasks' entries.
+// checkDLQIndex compares the index with one made from the tasks' entries.
 func checkDLQIndex(t testing.TB, got *dlqIndex, rows []dlqRow) {
 	t.Helper()
 	want := newDLQIndex()
@@ -49,13 +49,14 @@ func checkDLQIndex(t testing.TB, got *dlqIndex, rows []dlqRow) {
 	}
 }
 
-// dlqServer is a server on a virtual clock with the templates of these tests.
+// dlqServer returns a server with a virtual clock and the templates of these
+// tests.
 func dlqServer(t *testing.T) (*testServer, *virtualClock) {
 	clock := newVirtualClock(testStart)
 	return newTestServer(t, serviceTest{clock: clock, extra: dlqTemplates}), clock
 }
 
-// step is the path of a task's step by its place in the template.
+// step returns the path of a task's step, given by its index in the template.
 func (s *testServer) step(task string, i int) string {
 	s.t.Helper()
 	id := s.do("GET", "/v1/tasks/"+task, "").want(200).text(fmt.Sprintf("steps.%d.workflow_step_uuid", i))
@@ -69,7 +70,7 @@ const (
 	completeBody = `{"action_type":"complete_manually","completion_data":{"result":{"ok":1}},"reason":"known","completed_by":"ops"}`
 )
 
-// failed creates a task of the template one, or pair, whose first step failed.
+// failed creates a task of a template, one or pair, and fails its first step.
 func (s *testServer) failed(name string) (task string) {
 	s.t.Helper()
 	task = s.create(`{"namespace":"t","name":"` + name + `"}`)
@@ -77,13 +78,13 @@ func (s *testServer) failed(name string) (task string) {
 	return task
 }
 
-// entry is the id of a task's newest entry.
+// entry returns the id of a task's newest entry.
 func (s *testServer) entry(task string) string {
 	s.t.Helper()
 	return s.do("GET", "/v1/dlq/task/"+task, "").want(200).text("dlq_entry_uuid")
 }
 
-// length is the number of elements of an answer that is a list.
+// length returns the number of elements of an answer that is a list.
 func (a *answer) length() int {
 	a.t.Helper()
 	var list []any
@@ -107,15 +108,13 @@ func (a *answer) wantText(pairs ...string) {
 func (a *answer) wantKeys(path, words string) {
 	a.t.Helper()
 	var v any
-	if err := json.Unmarshal(a.body, &v); err != nil {
-		a.t.Fatal(err)
-	}
+	noError(a.t, json.Unmarshal(a.body, &v))
 	if path != "" {
 		v = a.get(path)
 	}
 	object, ok := v.(map[string]any)
 	if !ok {
-		a.t.Fatalf("%s is no object in %s", path, a.body)
+		a.t.Fatalf("%s is not an object in %s", path, a.body)
 	}
 	got, want := slices.Sorted(maps.Keys(object)), strings.Fields(words)
 	slices.Sort(want)
@@ -124,8 +123,8 @@ func (a *answer) wantKeys(path, words string) {
 	}
 }
 
-// TestFailureToRecovery is one conversation: two steps fail for good, operators
-// deal with them, the task goes on to its end, and the entry is closed.
+// TestFailureToRecovery is one conversation: two steps fail permanently, operators
+// fix them, the task completes, and the entry is closed.
 func TestFailureToRecovery(t *testing.T) {
 	t.Parallel()
 	s, clock := dlqServer(t)
@@ -155,7 +154,7 @@ func TestFailureToRecovery(t *testing.T) {
 		"task_snapshot.steps.1.current_state", "enqueued", "task_snapshot.steps.1.error", "<nil>",
 		"entries.0.dlq_entry_uuid", entry)
 	if strings.Contains(string(first.body), "s3cr3t") {
-		t.Errorf("the context, which has a permission of its own, stands in %s", first.body)
+		t.Errorf("the context, which needs another permission, is in %s", first.body)
 	}
 
 	clock.advance(time.Minute)
@@ -184,7 +183,7 @@ func TestFailureToRecovery(t *testing.T) {
 	}
 }
 
-// TestWaysOutOfTheDLQ has each operator's action get a failed task going again.
+// TestWaysOutOfTheDLQ resumes a failed task by each operator action.
 func TestWaysOutOfTheDLQ(t *testing.T) {
 	s, _ := dlqServer(t)
 	for _, bodies := range [][]string{{resetBody, completeBody}, {resolveBody}, {completeBody}} {
@@ -198,8 +197,8 @@ func TestWaysOutOfTheDLQ(t *testing.T) {
 	}
 }
 
-// TestOnePendingEntry lets a task fail again: no second entry while the first
-// is pending, one after it was closed.
+// TestOnePendingEntry fails a task again and expects a second entry only after the
+// first was closed.
 func TestOnePendingEntry(t *testing.T) {
 	s, clock := dlqServer(t)
 	task := s.failed("one")
@@ -378,8 +377,8 @@ func TestDLQStats(t *testing.T) {
 		"0.avg_resolution_time_minutes", "3")
 }
 
-// TestDLQOutlivesTheProcess restarts from the journal, from a snapshot, and from
-// a snapshot of that.
+// TestDLQOutlivesTheProcess restarts from the journal, from a snapshot, and from a
+// snapshot made after that.
 func TestDLQOutlivesTheProcess(t *testing.T) {
 	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: dlqTemplates}
@@ -397,9 +396,7 @@ func TestDLQOutlivesTheProcess(t *testing.T) {
 	}
 	before := dlqText(t, s)
 	snapshot := func(s *service) {
-		if err := s.store.snapshot(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, s.store.snapshot())
 	}
 	for i, prepare := range []func(*service){func(*service) {}, snapshot, snapshot} {
 		closeTestService(t, s)
@@ -421,34 +418,20 @@ func TestDLQOutlivesTheProcess(t *testing.T) {
 
 func investigateNewest(t *testing.T, s *service, v *task, q *investigation) {
 	t.Helper()
-	of, err := s.dlq.ofTask(v.id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.dlq.update(t.Context(), of.DLQEntryUUID, q); err != nil {
-		t.Fatal(err)
-	}
+	of := must(s.dlq.ofTask(v.id))(t)
+	noError(t, s.dlq.update(t.Context(), of.DLQEntryUUID, q))
 }
 
-// dlqText is everything that the queue shows.
+// dlqText returns everything that the queue shows.
 func dlqText(t *testing.T, s *service) string {
 	t.Helper()
-	entries, err := s.dlq.entries(dlqFilter{}, 0, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	queue, err := s.dlq.queue(nil, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.MarshalIndent([]any{entries, queue, s.dlq.stats()}, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must(s.dlq.entries(dlqFilter{}, 0, 1000))(t)
+	queue := must(s.dlq.queue(nil, 1000))(t)
+	text := must(json.MarshalIndent([]any{entries, queue, s.dlq.stats()}, "", " "))(t)
 	return string(text)
 }
 
-// TestDLQRecords reads every form of the records back.
+// TestDLQRecords reads every form of record back.
 func TestDLQRecords(t *testing.T) {
 	for _, r := range []record{
 		{kind: recStale, stale: &staleMark{limit: 60, reason: dlqWorkerUnavailable}},
@@ -478,8 +461,8 @@ func TestDLQRecords(t *testing.T) {
 	}
 }
 
-// TestRacingInvestigators has two operators reopen two entries of one task: one
-// wins, so that never more than one is pending.
+// TestRacingInvestigators reopens two entries of one task at the same time. One
+// succeeds, so that at most one is pending.
 func TestRacingInvestigators(t *testing.T) {
 	s := newTestService(t, serviceTest{extra: dlqTemplates})
 	for range 20 {
@@ -489,10 +472,7 @@ func TestRacingInvestigators(t *testing.T) {
 			investigateNewest(t, s, v, &investigation{status: dlqCancelled})
 			v = mustAct(t, s, v, 0, resetAction)
 		}
-		of, err := s.dlq.ofTask(v.id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		of := must(s.dlq.ofTask(v.id))(t)
 		var wg sync.WaitGroup
 		errs := make([]error, 2)
 		for i := range errs {
@@ -507,8 +487,8 @@ func TestRacingInvestigators(t *testing.T) {
 	}
 }
 
-// TestRacingRecoveries has two operators act on one failed step: one wins, and
-// the entry knows nothing of it.
+// TestRacingRecoveries acts twice on one failed step at the same time. One
+// succeeds, and the entry does not change.
 func TestRacingRecoveries(t *testing.T) {
 	s := newTestServer(t, serviceTest{extra: dlqTemplates})
 	for range 10 {
@@ -561,7 +541,7 @@ func TestSummary(t *testing.T) {
 		"links.dlq", "/v1/dlq/task/"+task)
 	for _, word := range []string{"s3cr3t", "card refused"} {
 		if strings.Contains(string(a.body), word) {
-			t.Errorf("%q stands in the summary %s", word, a.body)
+			t.Errorf("%q is in the summary %s", word, a.body)
 		}
 	}
 	a = s.do("GET", "/api/v1/tasks/"+task+"/summary", "").want(200)
@@ -576,7 +556,7 @@ func TestSummary(t *testing.T) {
 		wantText("dlq.in_dlq", "false", "dlq.resolution_status", "permanently_failed")
 }
 
-// TestQueueAfterClockWentBack has an entry that was made in what is the future now.
+// TestQueueAfterClockWentBack views an entry whose time is in the future.
 func TestQueueAfterClockWentBack(t *testing.T) {
 	q := &queuedLetter{dlqRow: dlqRow{letterHeader: letterHeader{at: testStart, reason: dlqMaxRetriesExceeded}}, tpl: &template{}}
 	now := testStart.add(-time.Hour)
@@ -588,7 +568,8 @@ func TestQueueAfterClockWentBack(t *testing.T) {
 	}
 }
 
-// TestQueueOrder has old entries of a light reason pass young ones of a heavy one.
+// TestQueueOrder expects old entries with a minor reason to overtake new ones with
+// a serious one.
 func TestQueueOrder(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, extra: append(staleTemplates(), dlqTemplates[1])})
@@ -598,10 +579,7 @@ func TestQueueOrder(t *testing.T) {
 	mustAct(t, s, mustCreate(t, s, "one"), 0, failAction) // 400 minutes ahead of slow
 	check := func(want string) {
 		t.Helper()
-		queue, err := s.dlq.queue(nil, 1000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		queue := must(s.dlq.queue(nil, 1000))(t)
 		var got []string
 		for _, q := range queue {
 			got = append(got, fmt.Sprint(q.DLQReason, " ", q.PriorityScore))
@@ -621,9 +599,9 @@ func TestQueueOrder(t *testing.T) {
 	check("MaxRetriesExceeded 980, StalenessTimeout 581, WorkerUnavailable 531, MaxRetriesExceeded 500")
 }
 
-// Staleness on the virtual clock: every state, limit and action.
+// Tests of staleness on the virtual clock: every state, limit and action.
 
-// withLifecycle is a test template with a lifecycle.
+// withLifecycle returns a test template with a lifecycle.
 func withLifecycle(template, lifecycle string) string {
 	return strings.TrimSuffix(template, "}") + `,"lifecycle":` + lifecycle + "}"
 }
@@ -642,7 +620,7 @@ func staleTemplates() []string {
 	}
 }
 
-// TestStaleActions lets steps wait for an actor beyond the limit.
+// TestStaleActions keeps steps waiting for an actor beyond the limit.
 func TestStaleActions(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ template, state, reason string }{
@@ -671,8 +649,8 @@ func TestStaleActions(t *testing.T) {
 	}
 }
 
-// wantStaleEntry compares the one entry of a task that was stale in
-// steps_in_process after 30 minutes; reason "" means none.
+// wantStaleEntry checks the only entry of a task that became stale in
+// steps_in_process after 30 minutes; reason "" means that it has none.
 func wantStaleEntry(t *testing.T, s *service, v *task, reason string) {
 	t.Helper()
 	of, err := s.dlq.ofTask(v.id)
@@ -696,7 +674,7 @@ func wantStaleEntry(t *testing.T, s *service, v *task, reason string) {
 	}
 }
 
-// TestStaleTaskGoesOn has an operator complete the step that a task waited for.
+// TestStaleTaskGoesOn completes by hand the step that a stale task waited for.
 func TestStaleTaskGoesOn(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, extra: staleTemplates()})
@@ -709,7 +687,7 @@ func TestStaleTaskGoesOn(t *testing.T) {
 	}
 }
 
-// TestStaleLimits holds one task in each state against its limits.
+// TestStaleLimits compares a task in each state with its limits.
 func TestStaleLimits(t *testing.T) {
 	t.Parallel()
 	const dayMinutes = 24 * 60
@@ -756,8 +734,8 @@ func TestStaleLimits(t *testing.T) {
 	}
 }
 
-// TestStaleInEveryState moves tasks from each state to error. No timer runs
-// between, as when the process was down.
+// TestStaleInEveryState moves tasks from each state to error. No other timer fires
+// before, as if the process had been down.
 func TestStaleInEveryState(t *testing.T) {
 	for _, tc := range []struct {
 		prepare *stepRequest
@@ -797,8 +775,8 @@ func TestStaleInEveryState(t *testing.T) {
 	}
 }
 
-// TestStaleBlockedTaskGetsANewEntry is about a blocked task whose entry was
-// closed: what is stale later is another matter.
+// TestStaleBlockedTaskGetsANewEntry lets a blocked task become stale after its
+// entry was closed.
 func TestStaleBlockedTaskGetsANewEntry(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, extra: staleTemplates()})
@@ -813,8 +791,8 @@ func TestStaleBlockedTaskGetsANewEntry(t *testing.T) {
 	wantStates(t, mustAct(t, s, v, 0, resetAction), "steps_in_process: enqueued")
 }
 
-// TestStaleWaitingForDependencies makes a template by hand whose steps wait for
-// each other: nothing that can be loaded leads to this state yet.
+// TestStaleWaitingForDependencies makes a template whose steps wait for each
+// other, because no template that can be loaded leads to this state.
 func TestStaleWaitingForDependencies(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock})
@@ -826,13 +804,10 @@ func TestStaleWaitingForDependencies(t *testing.T) {
 		},
 	}
 	id := s.ids.reserve(3)
-	_, err := s.store.update(func(c *change) error {
+	must(s.store.update(func(c *change) error {
 		_, err := c.create(&record{kind: recCreated, task: id, created: &creation{template: "ring", context: []byte("{}")}}, ring)
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	if v := settled(t, s, id); v.state != taskWaitingForDependencies {
 		t.Fatalf("got %s; want waiting_for_dependencies", v.state)
 	}
@@ -847,7 +822,8 @@ func TestStaleWaitingForDependencies(t *testing.T) {
 	}
 }
 
-// TestStalenessView lists stale tasks first, then those longest in their state.
+// TestStalenessView expects stale tasks first, then those that have been longest
+// in their state.
 func TestStalenessView(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestServer(t, serviceTest{clock: clock, extra: append(staleTemplates(), dlqTemplates...)})
@@ -881,7 +857,7 @@ func TestStalenessView(t *testing.T) {
 		"0.health_status", "stale", "0.time_in_state_minutes", "36", "1.time_in_state_minutes", "33")
 }
 
-// TestManyStaleTasks needs several batches.
+// TestManyStaleTasks has more tasks than fit into one batch.
 func TestManyStaleTasks(t *testing.T) {
 	t.Parallel()
 	clock := newVirtualClock(testStart)
@@ -899,7 +875,7 @@ func TestManyStaleTasks(t *testing.T) {
 		t.Errorf("got %d unfinished tasks; want %d", got, stale)
 	}
 	if got := s.staleness.found.Load(); got != int64(stale) {
-		t.Errorf("the latest search found %d; want the %d that nothing is done about", got, stale)
+		t.Errorf("the latest run found %d stale tasks; want %d, for which the action is none", got, stale)
 	}
 	if got := len(s.staleness.report(7)); got != 7 {
 		t.Errorf("got %d; want the limit of 7", got)
@@ -911,7 +887,7 @@ func TestManyStaleTasks(t *testing.T) {
 }
 
 // TestStaleTaskAfterRestart restarts with a task in error whose attempt was cut
-// off: an operator gets it going again, and the attempt is delivered again.
+// off. After an operator's action the attempt is delivered again.
 func TestStaleTaskAfterRestart(t *testing.T) {
 	t.Parallel()
 	clock := newVirtualClock(testStart)
@@ -946,16 +922,14 @@ func TestStaleTaskAfterRestart(t *testing.T) {
 	wantStates(t, mustAct(t, s, v, 2, completeAction), "complete: complete complete complete")
 }
 
-// TestStalenessWithoutDisk has the detector meet a store that takes no change.
+// TestStalenessWithoutDisk runs the detector on a store that refuses changes.
 func TestStalenessWithoutDisk(t *testing.T) {
 	t.Parallel()
 	clock := newVirtualClock(testStart)
 	var log strings.Builder
 	s := openTestService(t, serviceTest{clock: clock, dir: t.TempDir(), log: &log, extra: staleTemplates()})
 	v := mustCreate(t, s, "bare")
-	if err := s.store.close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.store.close())
 	clock.advance(35 * time.Minute)
 	if got := settled(t, s, v.id); got.state != taskStepsInProcess {
 		t.Errorf("got %s; want the task as it was", got.state)

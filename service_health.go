@@ -37,16 +37,6 @@ type healthInfoView struct {
 	CircuitBreakerState           string `json:"circuit_breaker_state"`
 }
 
-// readyView is the answer of /health/ready and /health/detailed.
-type readyView struct {
-	Status    string               `json:"status"`
-	Timestamp zonedTime            `json:"timestamp"`
-	WorkerID  string               `json:"worker_id,omitempty"`
-	Checks    map[string]checkView `json:"checks"`
-	Info      any                  `json:"info,omitempty"`
-	System    any                  `json:"system_info,omitempty"`
-}
-
 // aliveView is the answer of /health and /health/live.
 type aliveView struct {
 	Status    string    `json:"status"`
@@ -54,13 +44,21 @@ type aliveView struct {
 	WorkerID  string    `json:"worker_id,omitempty"`
 }
 
+// readyView is the answer of /health/ready and /health/detailed.
+type readyView struct {
+	aliveView
+	Checks map[string]checkView `json:"checks"`
+	Info   any                  `json:"info,omitempty"`
+	System any                  `json:"system_info,omitempty"`
+}
+
 // health runs the checks of a service.
 type health struct {
 	cfg      *Config
 	clock    clock
 	auth     *authenticators
-	store    *store  // nil with the worker role alone, like engine
-	engine   *engine //
+	store    *store  // nil with the worker role alone
+	engine   *engine // likewise
 	draining *atomic.Bool
 	patience time.Duration // how long the scheduler may take to answer, in real time
 
@@ -80,8 +78,8 @@ type healthRow struct {
 	check                        func(*healthProbe) checkView
 }
 
-// healthTable is every check but authentication, which each surface has when it
-// asks for credentials. Existing clients know the checks by these names.
+// healthTable holds every check but authentication, which each surface that asks
+// for credentials has. Existing clients know the checks by these names.
 var healthTable = []healthRow{
 	{"web_database orchestration_database", "database", "database", false, (*healthProbe).journal},
 	{"circuit_breaker", "", "", false, noBreaker},
@@ -108,8 +106,13 @@ func (r *healthRow) names(surface string) []string {
 }
 
 // checks runs the checks of a surface: those of /health/ready, and the others
-// too if detailed is set.
+// too if detailed is set. Without a service, a nil h, no result is known yet.
 func (h *health) checks(surface string, detailed bool) map[string]checkView {
+	if h == nil {
+		return eachCheck(surface, detailed, func(*healthRow) checkView {
+			return checkView{Status: unknownWord, Message: "the service is starting"}
+		})
+	}
 	p := &healthProbe{health: h}
 	checks := eachCheck(surface, detailed, func(r *healthRow) checkView { return r.check(p) })
 	if a := h.auth.of(surface); a.config.Enabled {
@@ -121,13 +124,6 @@ func (h *health) checks(surface string, detailed bool) map[string]checkView {
 		}
 	}
 	return checks
-}
-
-// startingChecks returns the checks of a surface that has no service yet.
-func startingChecks(surface string, detailed bool) map[string]checkView {
-	return eachCheck(surface, detailed, func(*healthRow) checkView {
-		return checkView{Status: unknownWord, Message: "the service is starting"}
-	})
 }
 
 func eachCheck(surface string, detailed bool, run func(*healthRow) checkView) map[string]checkView {
@@ -160,14 +156,18 @@ func (h *health) ready() bool {
 	return h.auth.ready() == nil
 }
 
+// operationalState returns the state of a service, or of none if h is nil.
 func (h *health) operationalState() string {
-	if h.draining.Load() {
+	switch {
+	case h == nil:
+		return "Startup"
+	case h.draining.Load():
 		return "GracefulShutdown"
 	}
 	return "Normal"
 }
 
-// healthInfo is the info of the orchestration role in an operational state.
+// healthInfo returns the info of the orchestration role in an operational state.
 func healthInfo(c *Config, state string) healthInfoView {
 	return healthInfoView{
 		Version: version, Environment: c.Environment, OperationalState: state,
@@ -187,7 +187,7 @@ func (h *health) timed(healthy string, check func() error) checkView {
 	return v
 }
 
-// graded is a check that is healthy, or degraded.
+// graded returns the result of a check, degraded or healthy.
 func graded(degraded bool, format string, args ...any) checkView {
 	v := checkView{Status: healthyWord, Message: fmt.Sprintf(format, args...)}
 	if degraded {
@@ -196,7 +196,7 @@ func graded(degraded bool, format string, args ...any) checkView {
 	return v
 }
 
-// unhealthy is a check that failed.
+// unhealthy returns the result of a check that failed.
 func unhealthy(format string, args ...any) checkView {
 	return checkView{Status: unhealthyWord, Message: fmt.Sprintf(format, args...)}
 }
@@ -222,7 +222,7 @@ type engineLoad struct {
 // process without one.
 var workerAlone = checkView{Status: healthyWord, Message: "not used: this process has the worker role alone"}
 
-// noBreaker is the check of circuit breakers, which a single process does not need.
+// noBreaker checks the circuit breakers, which a single process does not need.
 func noBreaker(*healthProbe) checkView {
 	return checkView{Status: healthyWord, Message: "not used; Closed"}
 }
@@ -266,13 +266,14 @@ func (p *healthProbe) scheduler() checkView {
 	return p.answered
 }
 
-// askEngine learns the engine's load under the lock that the engine works under.
+// askEngine reads the engine's load under the store's lock, which a stuck engine
+// does not release.
 func (p *healthProbe) askEngine() error {
 	answer := make(chan *engineLoad, 1)
 	go func() {
 		p.store.locked(func() {
 			e := p.engine
-			answer <- &engineLoad{e.stopping, len(e.local.items), len(e.http.items), e.slots, e.webSlots}
+			answer <- &engineLoad{e.stopping, len(e.local.ready.items), len(e.web.ready.items), e.local.free, e.web.free}
 		})
 	}()
 	switch p.load, _ = receiveWithin(answer, p.patience); {
@@ -284,7 +285,7 @@ func (p *healthProbe) askEngine() error {
 	return nil
 }
 
-// loaded is a check of the engine's load.
+// loaded returns a check of the engine's load.
 func loaded(check func(*health, *engineLoad) checkView) func(*healthProbe) checkView {
 	return func(p *healthProbe) checkView {
 		if p.engine == nil {
@@ -332,7 +333,7 @@ func (h *health) processingCheck(l *engineLoad) checkView {
 func (p *healthProbe) backlog() checkView {
 	n := p.store.status().backlog
 	if p.store.behind() != nil {
-		return unhealthy("%d bytes wait to be written to the journal; no new task is taken", n)
+		return unhealthy("%d bytes wait to be written to the journal; new tasks are refused", n)
 	}
 	return graded(n >= bufferWarning, "%d bytes wait to be written to the journal", n)
 }

@@ -11,8 +11,8 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// TestDurationsOfAClockSetBack sets the clock back while something is timed:
-// clients read unsigned numbers, and counters never go down.
+// TestDurationsOfAClockSetBack sets the clock back while durations are measured.
+// Clients read unsigned numbers, and counters never decrease.
 func TestDurationsOfAClockSetBack(t *testing.T) {
 	clock := &laggingClock{virtualClock: newVirtualClock(testStart)}
 	s := newTestService(t, serviceTest{clock: clock})
@@ -30,7 +30,7 @@ func TestDurationsOfAClockSetBack(t *testing.T) {
 	}
 }
 
-// healthAPI is a surface with its contract, asked in the caller's goroutine.
+// healthAPI is a surface with its contract, called in the goroutine of the test.
 type healthAPI struct {
 	http.Handler
 	contract *wire.Contract
@@ -47,7 +47,8 @@ func (h healthAPI) get(t *testing.T, path string) *answer {
 	return a
 }
 
-// busyTemplate has steps of an hour, on slots for builtins or for HTTP handlers.
+// busyTemplate returns a template with steps that take an hour, on slots for
+// builtins or for HTTP handlers.
 func busyTemplate(steps int, callable string) string {
 	var specs []stepSpec
 	for i := range steps {
@@ -56,8 +57,8 @@ func busyTemplate(steps int, callable string) string {
 	return testTemplate("busy", specs...)
 }
 
-// TestEveryHealthCheckCanFail causes what each check looks for. It compares the
-// check, the overall status, and which surfaces are not ready.
+// TestEveryHealthCheckCanFail makes each check fail. It compares the check, the
+// overall status, and which surfaces are not ready.
 func TestEveryHealthCheckCanFail(t *testing.T) {
 	contract, workerContract := newAPIContract(t, "orchestration"), newAPIContract(t, "worker")
 	silent := make(chan struct{})
@@ -164,8 +165,8 @@ func checkHealth(t *testing.T, a *answer, want map[string]string) {
 	}
 }
 
-// breakJournal makes the journal fail until the end of the test, which comes
-// before the service closes.
+// breakJournal makes the journal fail until the test ends, before the service
+// closes.
 func breakJournal(t *testing.T, s *testServer) {
 	j := s.svc.store.journal
 	set := func(err error) {
@@ -177,14 +178,14 @@ func breakJournal(t *testing.T, s *testServer) {
 	t.Cleanup(func() { set(nil) })
 }
 
-// holdStore holds the lock under which the engine works.
+// holdStore holds the store's lock, which the engine needs.
 func holdStore(t *testing.T, s *testServer) {
 	s.svc.health.patience = 10 * time.Millisecond
 	s.svc.store.mu.Lock()
 	t.Cleanup(s.svc.store.mu.Unlock)
 }
 
-// lateClock returns a wall clock whose timers never run, with one that has been
+// lateClock returns a wall clock whose timers never fire, with one that has been
 // due for a minute.
 func lateClock() *realClock {
 	c := &realClock{wake: make(chan struct{}, 1), done: make(chan struct{})}

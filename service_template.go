@@ -1,7 +1,7 @@
 package main
 
-// Templates at run time: looking them up and counting that, showing them,
-// validating them, and adding them in fixture mode.
+// Templates at run time: looking them up and counting the look-ups, showing,
+// validating, and, in fixture mode, adding them.
 
 import (
 	"cmp"
@@ -82,7 +82,7 @@ func (c *catalog) unknown(namespace, name, version string) error {
 	return f
 }
 
-// templateCacheView holds the figures of the look-ups.
+// templateCacheView holds the figures about look-ups.
 type templateCacheView struct {
 	TotalCached           int      `json:"total_cached"`
 	CacheHits             uint64   `json:"cache_hits"`
@@ -180,14 +180,11 @@ func (r *registry) listView(namespace string) templateList {
 	list := templateList{Namespaces: r.namespaces(), Templates: []templateSummary{}, TotalCount: len(r.sorted)}
 	for _, t := range r.sorted {
 		if namespace == "" || t.namespace == namespace {
-			list.Templates = append(list.Templates, t.summaryView())
+			list.Templates = append(list.Templates,
+				templateSummary{t.name, t.namespace, t.version, withoutCredentials(t.description), len(t.steps)})
 		}
 	}
 	return list
-}
-
-func (t *template) summaryView() templateSummary {
-	return templateSummary{t.name, t.namespace, t.version, withoutCredentials(t.description), len(t.steps)}
 }
 
 func (t *template) detailView() templateDetail {
@@ -206,20 +203,16 @@ func (t *template) detailView() templateDetail {
 }
 
 func (t *template) stepDetail(s *stepTemplate) templateStepDetail {
-	d := templateStepDetail{
+	return templateStepDetail{
 		Name:               s.name,
 		Description:        withoutCredentials(s.description),
 		DefaultRetryable:   s.retry.Retryable,
 		DefaultMaxAttempts: s.retry.MaxAttempts,
 		ResultSchema:       hideCredentials(s.resultSchema),
-		Dependencies:       make([]string, len(s.parents)),
+		Dependencies:       t.stepNames(s.parents),
 		Handler:            hideCredentials(s.handler),
 		Type:               s.kind,
 	}
-	for i, p := range s.parents {
-		d.Dependencies[i] = t.steps[p].name
-	}
-	return d
 }
 
 // shownJSON returns t.json without credentials.
@@ -228,15 +221,19 @@ func (t *template) shownJSON() []byte { return hideCredentials(t.json) }
 // shownCallable returns the callable without credentials.
 func (s *stepTemplate) shownCallable() string { return string(hideCredentials([]byte(s.callable))) }
 
-// Adding templates: in fixture mode a test adds templates to the service that it
-// uses. They last as long as that service; the start-up templates are not changed.
+// Adding templates: in fixture mode, tests add templates to the service they use.
+// These last as long as that service; the start-up templates do not change.
 
 // add registers a definition that passed checkJSON. It replaces a template of the
 // same identity. The error names every problem.
 func (c *catalog) add(definition []byte) (t *template, replaced bool, err error) {
 	t, problems, warnings := parseTemplate("", definition, "json", c.cfg.Environment, c.checkAddedCallable)
 	if t == nil {
-		return nil, false, refusedTemplate(problems)
+		f := fieldReader{}
+		for _, p := range problems {
+			f.complain(cmp.Or(p.Field, "template"), "%s", p.Message)
+		}
+		return nil, false, f.failure("the template is refused")
 	}
 	for _, w := range warnings {
 		c.log.Warn("a template was added with a warning", "template", t.fullName(), "warning", w)
@@ -245,18 +242,11 @@ func (c *catalog) add(definition []byte) (t *template, replaced bool, err error)
 		before := c.registry()
 		old, ok := before.get(t.namespace, t.name, t.version)
 		if c.current.CompareAndSwap(before, before.with(t)) {
-			c.replaced(old, t)
+			c.entries.Store(t, &templateEntry{since: c.clock.now()})
+			c.entries.Delete(old)
 			return t, ok, nil
 		}
 	}
-}
-
-func refusedTemplate(problems inputProblems) error {
-	f := fieldReader{}
-	for _, p := range problems {
-		f.complain(cmp.Or(p.Field, "template"), "%s", p.Message)
-	}
-	return f.failure("the template is refused")
 }
 
 // checkAddedCallable returns an error if an added template may not use the
@@ -285,16 +275,7 @@ func (c *catalog) checkAddedCallable(callable string) error {
 	return nil
 }
 
-// replaced starts to count the use of an added template, and forgets the one that
-// it replaces, which may be nil.
-func (c *catalog) replaced(old, t *template) {
-	c.entries.Store(t, &templateEntry{since: c.clock.now()})
-	if old != nil {
-		c.entries.Delete(old)
-	}
-}
-
-// namespaces is the namespaces that have templates, sorted.
+// namespaces returns the names of the namespaces that have templates, sorted.
 func (c *catalog) namespaces() []string {
 	names := []string{}
 	for _, n := range c.registry().namespaces() {
@@ -349,15 +330,10 @@ func (t *template) handlerMetadata(registered instant) handlerMetadataView {
 // handlerClass returns the name in a template's task_handler, which is a string or
 // has a callable. Without one, the engine handles the task.
 func handlerClass(taskHandler []byte) string {
-	if name, ok := templateString(taskHandler); ok {
+	if name, ok := jsonString(taskHandler); ok {
 		return name
 	}
-	if len(taskHandler) > 0 {
-		if name := templateText(taskHandler, "callable"); name != "" {
-			return name
-		}
-	}
-	return workerType
+	return cmp.Or(templateText(taskHandler, "callable"), workerType)
 }
 
 // workerType tells clients of several kinds of workers which kind this is.

@@ -1,6 +1,6 @@
 package main
 
-// Templates that are added at run time.
+// Tests of templates that are added at run time, and of counting look-ups.
 
 import (
 	"fmt"
@@ -67,7 +67,7 @@ func TestRefusedTemplates(t *testing.T) {
 	s.do("POST", "/_stepwell/templates", `{`).want(400)
 }
 
-// TestTargetsAreBounded expects the engine to forget templates that are replaced.
+// TestTargetsAreBounded expects the engine to forget replaced templates.
 func TestTargetsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newFixtureServer(t, serviceTest{})
@@ -86,7 +86,7 @@ func TestTargetsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTemplateUse counts look-ups by the service's clock, per service.
+// TestTemplateUse counts the look-ups of each service, timed by its clock.
 func TestTemplateUse(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, templates: apiTemplates})
@@ -112,8 +112,8 @@ func TestTemplateUse(t *testing.T) {
 	}
 }
 
-// TestTemplateUseOfNewcomers counts for a template that joined later, and without
-// any template.
+// TestTemplateUseOfNewcomers counts the look-ups of a template added later, and
+// those of a service without templates.
 func TestTemplateUseOfNewcomers(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock})
@@ -162,8 +162,8 @@ func TestCreatingCountsAsUse(t *testing.T) {
 	}
 }
 
-// TestEveryFailureHasAWord keeps the table of failures whole: a worker's error
-// without a word is one of the two that have the orchestration role's body.
+// TestEveryFailureHasAWord checks that the table of failures is complete: only the
+// two worker errors that have the orchestration role's body may lack a word.
 func TestEveryFailureHasAWord(t *testing.T) {
 	for kind, row := range failureForms {
 		without := failureKind(kind) == unauthenticated || failureKind(kind) == forbidden

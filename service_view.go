@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
-	"strconv"
 )
 
 // taskView is a task at an instant, as the roles' surfaces show it. In lists it
@@ -97,24 +96,19 @@ func (t *task) appendReadiness(b []byte, i int, now instant) []byte {
 	o.number("completed_parents", parents-s.waitingFor)
 	o.number("attempts", s.attempts)
 	o.number("max_attempts", s.maxAttempts)
-	o.name("backoff_request_seconds")
-	if seconds := s.backoffSeconds(); seconds == nil {
-		o.b = append(o.b, "null"...)
-	} else {
-		o.b = strconv.AppendInt(o.b, *seconds, 10)
-	}
+	s.appendBackoff(&o)
 	o.naive("last_attempted_at", s.attempted)
 	return append(o.b, '}')
 }
 
-// backoffSeconds returns the delay before the retry, rounded up, or nil if the
-// step does not wait for a retry.
-func (s *step) backoffSeconds() *int64 {
+// appendBackoff appends the delay before the retry in seconds, rounded up, or null
+// if the step does not wait for a retry.
+func (s *step) appendBackoff(o *jsonObject) {
 	if s.retryAt == 0 {
-		return nil
+		o.rawOrNull("backoff_request_seconds", nil)
+		return
 	}
-	seconds := int64(math.Ceil(max(s.retryAt.sub(s.failed), 0).Seconds()))
-	return &seconds
+	o.number("backoff_request_seconds", int(math.Ceil(max(s.retryAt.sub(s.failed), 0).Seconds())))
 }
 
 func (t *task) readyForExecution(i int, now instant) bool {
@@ -207,15 +201,10 @@ type taskListView struct {
 }
 
 func (v taskListView) appendJSON(b []byte) []byte {
-	b = append(b, `{"tasks":[`...)
-	for i, t := range v.tasks {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = taskView{t, v.now, true, v.withContexts}.appendJSON(b)
-	}
-	b = append(b, `],"pagination":`...)
-	o := jsonObject{b: append(b, '{')}
+	b = appendJSONArray(append(b, `{"tasks":`...), v.tasks, func(b []byte, t *task) []byte {
+		return taskView{t, v.now, true, v.withContexts}.appendJSON(b)
+	})
+	o := jsonObject{b: append(b, `,"pagination":{`...)}
 	o.number("page", v.page.page)
 	o.number("per_page", v.page.perPage)
 	o.number("total_count", v.page.total)
@@ -268,14 +257,15 @@ func (t *task) bareStepView(i int, now instant) stepView {
 	s, parents := &t.steps[i], len(t.parents(i))
 	return stepView{
 		StepUUID: t.stepID(i), TaskUUID: t.id, Name: t.def(i).name,
-		CreatedAt: zonedTime(t.stepCreated(i)), UpdatedAt: zonedTime(s.updated), CompletedAt: zonedTime(s.completed),
-		CurrentState:          s.state.String(),
+		CreatedAt: zonedTime(t.stepCreated(i)), UpdatedAt: zonedTime(s.updated),
+		CompletedAt: zonedTime(s.completed), CurrentState: s.state.String(),
 		DependenciesSatisfied: t.satisfied(i),
 		RetryEligible:         t.retryEligible(i),
 		ReadyForExecution:     t.readyForExecution(i, now),
 		TotalParents:          parents, CompletedParents: parents - s.waitingFor,
 		Attempts: s.attempts, MaxAttempts: s.maxAttempts,
-		LastFailureAt: zonedTime(s.failed), NextRetryAt: zonedTime(s.retryAt), LastAttemptedAt: zonedTime(s.attempted),
+		LastFailureAt: zonedTime(s.failed), NextRetryAt: zonedTime(s.retryAt),
+		LastAttemptedAt: zonedTime(s.attempted),
 	}
 }
 
@@ -290,44 +280,32 @@ func (s *step) ended() instant {
 // outcomeJSON returns the full outcome of an attempt, as existing clients read it:
 // {"step_uuid", "success", "result", "metadata", "status", "error"}.
 func (e *ending) outcomeJSON(id uuid, at instant, worker string) json.RawMessage {
-	b := make([]byte, 0, 320+len(e.result)+len(e.err)+len(e.metadata))
-	b = append(b, `{"step_uuid":"`...)
-	b = id.appendText(b)
-	b = append(b, `","success":`...)
-	b = strconv.AppendBool(b, e.success)
-	b = append(b, `,"result":`...)
-	b = appendOrNull(b, e.result)
-	b = append(b, `,"metadata":`...)
-	b = mergeObjects(b, orEmptyObject(e.metadata), e.standardMetadata(at, worker))
-	b = append(b, `,"status":`...)
+	status := "error"
 	switch {
 	case e.success:
-		b = append(b, `"completed"`...)
+		status = "completed"
 	case e.retryAt != 0:
-		b = append(b, `"failed"`...)
-	default:
-		b = append(b, `"error"`...)
+		status = "failed"
 	}
-	b = append(b, `,"error":`...)
-	return append(appendOrNull(b, e.err), '}')
+	o := jsonObject{append(make([]byte, 0, 320+len(e.result)+len(e.err)+len(e.metadata)), '{')}
+	o.id("step_uuid", id)
+	o.flag("success", e.success)
+	o.rawOrNull("result", e.result)
+	o.name("metadata")
+	o.b = mergeObjects(o.b, orEmptyObject(e.metadata), e.standardMetadata(at, worker))
+	o.text("status", status)
+	o.rawOrNull("error", e.err)
+	return append(o.b, '}')
 }
 
 // standardMetadata returns the metadata that existing clients parse in every
 // outcome. It overrides members that the handler sent, which may be of any type.
 func (e *ending) standardMetadata(at instant, worker string) []byte {
-	b := append([]byte(nil), `{"execution_time_ms":`...)
-	b = strconv.AppendInt(b, e.took.Milliseconds(), 10)
-	b = append(b, `,"worker_id":`...)
-	b = appendJSONString(b, cmp.Or(e.worker, worker))
-	b = append(b, `,"completed_at":`...)
-	if at == 0 {
-		b = append(b, `null`...)
-	} else {
-		b = append(b, '"')
-		b = at.appendZoned(b)
-		b = append(b, '"')
-	}
-	return append(b, '}')
+	o := jsonObject{[]byte{'{'}}
+	o.number("execution_time_ms", int(e.took.Milliseconds()))
+	o.text("worker_id", cmp.Or(e.worker, worker))
+	o.zoned("completed_at", at)
+	return append(o.b, '}')
 }
 
 // The summary of a task: the task, its template's steps, its own steps and its
@@ -386,8 +364,8 @@ type summaryStep struct {
 	Error                 *stepFaultView `json:"error"` // of the latest attempt, without its message
 }
 
-// summaryDLQ describes the pending entry, or else the newest. Its words are null
-// without an entry, and in snake case here only.
+// summaryDLQ describes the pending entry, or else the newest. Reason and status are
+// null without an entry; only this view has them in snake case.
 type summaryDLQ struct {
 	InDLQ            bool    `json:"in_dlq"` // an entry is pending
 	DLQReason        *string `json:"dlq_reason"`
@@ -430,22 +408,18 @@ func (t *task) summaryTask(now instant) summaryTask {
 
 func (t *template) summaryStep(i int) summaryTemplateStep {
 	s := &t.steps[i]
-	v := summaryTemplateStep{
-		Name: s.name, StepType: s.kind, Handler: s.shownCallable(), Dependencies: make([]string, len(s.parents)),
+	return summaryTemplateStep{
+		Name: s.name, StepType: s.kind, Handler: s.shownCallable(), Dependencies: t.stepNames(s.parents),
 		Retryable: s.retry.Retryable, MaxAttempts: s.retry.MaxAttempts,
 	}
-	for j, p := range s.parents {
-		v.Dependencies[j] = t.steps[p].name
-	}
-	return v
 }
 
 func (t *task) summaryStep(i int) summaryStep {
 	s := &t.steps[i]
 	return summaryStep{
 		StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
-		CreatedAt: zonedTime(t.stepCreated(i)), CompletedAt: zonedTime(s.completed), LastAttemptedAt: zonedTime(s.attempted),
-		Attempts: s.attempts, MaxAttempts: s.maxAttempts,
+		CreatedAt: zonedTime(t.stepCreated(i)), CompletedAt: zonedTime(s.completed),
+		LastAttemptedAt: zonedTime(s.attempted), Attempts: s.attempts, MaxAttempts: s.maxAttempts,
 		DependenciesSatisfied: t.satisfied(i), RetryEligible: t.retryEligible(i), Error: s.faultView(false),
 	}
 }
@@ -523,7 +497,7 @@ type auditView struct {
 	ToState          string          `json:"to_state"`
 	Action           string          `json:"action,omitempty"` // an operator's
 	ActedBy          string          `json:"acted_by,omitempty"`
-	Subject          string          `json:"subject,omitempty"` // who that was, by authentication
+	Subject          string          `json:"subject,omitempty"` // the authenticated caller
 	ActionReason     string          `json:"action_reason,omitempty"`
 	RetryLimit       int             `json:"retry_limit,omitempty"` // an adjustment's, as the inputs
 	Inputs           json.RawMessage `json:"inputs,omitempty"`
@@ -532,6 +506,7 @@ type auditView struct {
 // auditObserver collects the audit of one step while its task is replayed: an entry
 // for each attempt that ended, each operator action and each late result.
 type auditObserver struct {
+	unobserved
 	step    int
 	worker  string
 	entries []auditView
@@ -566,8 +541,6 @@ func (o *auditObserver) startRecord(t *task, r *record) {
 	o.entries = append(o.entries, v)
 }
 
-func (o *auditObserver) taskMoved(*task, taskState, taskState, instant) {}
-
 // stepMoved takes the record's first move that does not start an attempt: the end
 // of an attempt, or the effect of an operator's action.
 func (o *auditObserver) stepMoved(_ *task, i int, from, to stepState, _ instant) {
@@ -577,12 +550,6 @@ func (o *auditObserver) stepMoved(_ *task, i int, from, to stepState, _ instant)
 	v := &o.entries[len(o.entries)-1]
 	v.FromState, v.ToState = from.String(), to.String()
 	o.open = false
-}
-
-// newestFirst returns the audit as the API shows it.
-func (o *auditObserver) newestFirst() []auditView {
-	slices.Reverse(o.entries)
-	return o.entries
 }
 
 // historyReader replays the logs of tasks to show what happened.
@@ -611,9 +578,10 @@ func (h *historyReader) audit(taskID, stepID uuid) ([]auditView, error) {
 	if !ok {
 		return nil, stepNotFound(taskID, stepID)
 	}
-	a := &auditObserver{step: i, worker: h.workerID, entries: []auditView{}}
-	if _, err := h.store.viewObserved(taskID, a); err != nil {
+	o := &auditObserver{step: i, worker: h.workerID, entries: []auditView{}}
+	if _, err := h.store.viewObserved(taskID, o); err != nil {
 		return nil, err
 	}
-	return a.newestFirst(), nil
+	slices.Reverse(o.entries)
+	return o.entries, nil
 }

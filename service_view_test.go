@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestOutcomeMetadata holds what existing clients parse strictly against what
-// handlers and operators may send along.
+// TestOutcomeMetadata expects the members that existing clients parse strictly to
+// override those that handlers and operators send.
 func TestOutcomeMetadata(t *testing.T) {
 	const standard = `"execution_time_ms":12,"worker_id":"w","completed_at":"2026-01-01T00:00:00.000000Z"`
 	for _, tc := range []struct{ name, sent, want string }{

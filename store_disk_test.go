@@ -49,9 +49,7 @@ func TestStoreFileModes(t *testing.T) {
 	o := diskOptions(nil)
 	o.dir, o.fs = filepath.Join(t.TempDir(), "a", "b"), osDisk{}
 	j, _ := mustOpen(t, o)
-	if err := writeSnapshot(j); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, writeSnapshot(j))
 	mustClose(t, j)
 	wants := map[string]os.FileMode{
 		".": 0o700, "..": 0o700, lockName: 0o600, journalName: 0o600, snapshotName: 0o600,
@@ -67,9 +65,7 @@ func TestStoreFileModes(t *testing.T) {
 func TestStoreDirectoryIsAFile(t *testing.T) {
 	o := diskOptions(nil)
 	o.dir, o.fs = filepath.Join(t.TempDir(), "file"), osDisk{}
-	if err := os.WriteFile(o.dir, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(o.dir, nil, 0o600))
 	if _, err := openJournal(o, &gathered{}); err == nil || !strings.Contains(err.Error(), o.dir) {
 		t.Errorf("open: got %v; want an error naming %s", err, o.dir)
 	}
@@ -79,14 +75,8 @@ func TestStoreDirectoryIsAFile(t *testing.T) {
 // child between fork and exec.
 func TestLockIsReleasedBesideACopy(t *testing.T) {
 	name := filepath.Join(t.TempDir(), lockName)
-	held, err := osDisk{}.lock(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	copied, err := syscall.Dup(int(held.(*storeLock).file.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := must(osDisk{}.lock(name))(t)
+	copied := must(syscall.Dup(int(held.(*storeLock).file.Fd())))(t)
 	defer syscall.Close(copied)
 	held.Close()
 	again, err := osDisk{}.lock(name)

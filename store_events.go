@@ -698,14 +698,12 @@ func (s *store) notifyWaiters(t *task) {
 	}
 }
 
-// releaseWaiters ends every wait. When the service ends it refuses later ones, and
-// ends the event streams too.
+// releaseWaiters ends every wait and the event streams, because the service ends. Later
+// waits end at once, for the reason that was given first.
 func (s *store) releaseWaiters(why waitEnd) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if why == waitShutdown {
-		s.waiters.closed = why
-		s.events.close()
-	}
+	s.waiters.closed = cmp.Or(s.waiters.closed, why)
+	s.events.close()
 	s.waiters.releaseAll(why)
 }

@@ -68,10 +68,7 @@ func allEvents(t testing.TB, s *service, filter eventFilter, after uint64) strin
 
 func eventsOf(t testing.TB, s *store, filter eventFilter, after uint64) string {
 	t.Helper()
-	f, err := s.follow(filter, after)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must(s.follow(filter, after))(t)
 	var b []byte
 	for more := true; more; {
 		var batch []event
@@ -133,13 +130,11 @@ func growWorld(t *testing.T, s *service) {
 	for _, result := range []string{createSteps("split"), createBatches("work", 2)} {
 		for _, c := range mustClaim(t, s) {
 			if c.key.task != id {
-				s.engine.unclaim([]claim{c})
+				s.engine.unclaim([]claimedStep{c})
 				continue
 			}
 			q := &leaseAnswer{verb: completeVerb, hash: hashLease(c.token), outcome: outcome{success: true, result: []byte(result)}}
-			if _, err := s.outside.answer(t.Context(), c.attempt.stepID, q); err != nil {
-				t.Fatal(err)
-			}
+			must(s.outside.answer(t.Context(), c.attempt.stepID, q))(t)
 		}
 		settle(s)
 	}
@@ -149,12 +144,9 @@ func growWorld(t *testing.T, s *service) {
 }
 
 // mustClaim claims every step that can be claimed.
-func mustClaim(t *testing.T, s *service) []claim {
+func mustClaim(t *testing.T, s *service) []claimedStep {
 	t.Helper()
-	got, err := s.outside.claim(t.Context(), &claimRequest{callables: []string{"Outside"}, limit: 100, lease: time.Minute, worker: "w"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must(s.outside.claim(t.Context(), &claimRequest{callables: []string{"Outside"}, limit: 100, lease: time.Minute, worker: "w"}))(t)
 	return got
 }
 
@@ -194,10 +186,7 @@ func historyEvents(t *testing.T, s *service) (lines []string) {
 	}
 	var all []at
 	for pos := range s.store.slots {
-		h, err := s.history.transitions(s.store.idLocked(uint32(pos)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := must(s.history.transitions(s.store.idLocked(uint32(pos))))(t)
 		for _, m := range h.Transitions {
 			from, step := "", ""
 			if m.FromState != nil {
@@ -235,9 +224,7 @@ func TestEventsAreTheHistories(t *testing.T) {
 			Attempt                  int
 			Namespace, Name, Version string
 		}
-		if err := json.Unmarshal([]byte(e.data), &d); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, json.Unmarshal([]byte(e.data), &d))
 		if (d.StepName == "") != (e.event == "task") || d.Namespace != "t" || d.Name == "" || d.Version != "1.0.0" {
 			t.Errorf("got event %s with data %s", e.event, e.data)
 		}
@@ -254,10 +241,7 @@ func checkSuffixes(t *testing.T, s *service, whole string) {
 	t.Helper()
 	blocks := blocksOf(t, whole)
 	for id := uint64(1); id <= s.store.seq; id++ {
-		f, err := s.store.follow(eventFilter{}, id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must(s.store.follow(eventFilter{}, id))(t)
 		if f.missed {
 			continue
 		}
@@ -288,7 +272,6 @@ func TestEventsResumeAnywhere(t *testing.T) {
 // TestEventsOverARestart checks that a restart offers the same events as before
 // it, with and without a snapshot in between, repeatedly.
 func TestEventsOverARestart(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	for _, keep := range []int{100_000, 60, 7} {
@@ -322,7 +305,6 @@ func TestEventsOverARestart(t *testing.T) {
 // reported while the process lives. A snapshot does not contain them; after a
 // restart the stream is the same from its first complete sequence on.
 func TestEventsOfDroppedTasks(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	for name, snapshot := range map[string]func(*testing.T, *service){
@@ -368,9 +350,7 @@ func TestEventsOfDroppedTasks(t *testing.T) {
 
 func mustSnapshot(t *testing.T, s *store) {
 	t.Helper()
-	if err := s.snapshot(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.snapshot())
 }
 
 // TestEventsOfACutJournal checks that a journal cut anywhere gives the events
@@ -403,11 +383,8 @@ func TestEventsOfACutJournal(t *testing.T) {
 		first := s.store.seq - uint64(len(lines)-1)
 		for n := 1 + int(max(shown, first)-first); n <= len(lines); n++ {
 			files[journalName] = strings.Join(lines[:n], "")
-			again, err := openStore(journalOptions{dir: dir, fs: memDiskWith(dir, files), log: s.log, now: s.clock.now},
-				defaultKeptEvents, s.clock, s.log)
-			if err != nil {
-				t.Fatal(err)
-			}
+			again := must(openStore(journalOptions{dir: dir, fs: memDiskWith(dir, files), log: s.log, now: s.clock.now},
+				defaultKeptEvents, s.clock, s.log))(t)
 			end := first + uint64(n-1)
 			want := between(whole, again.events.lost, end)
 			if got := eventsOf(t, again, eventFilter{}, 0); got != want || snapshot != (again.events.lost > 0) {

@@ -19,13 +19,8 @@ import (
 // without. The difference is what counting costs, for each task and its steps.
 func BenchmarkCounting(b *testing.B) {
 	svc := benchService(b, "")
-	q, err := parseTaskRequest([]byte(diamondBody))
-	if err != nil {
-		b.Fatal(err)
-	}
-	if _, err := svc.createTask(b.Context(), q, true); err != nil {
-		b.Fatal(err)
-	}
+	q := must(parseTaskRequest([]byte(diamondBody)))(b)
+	must(svc.createTask(b.Context(), q, true))(b)
 	line := svc.store.slots[0].line
 	if line == nil {
 		b.Fatal("the diamond did not end")
@@ -37,9 +32,7 @@ func BenchmarkCounting(b *testing.B) {
 		b.Run(bc.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := svc.store.replayLine(line, bc.obs); err != nil {
-					b.Fatal(err)
-				}
+				must(svc.store.replayLine(line, bc.obs))(b)
 			}
 		})
 	}
@@ -81,14 +74,8 @@ func storedService(b *testing.B) *service {
 
 func createStored(b *testing.B, svc *service, namespace int, name string) *task {
 	body := fmt.Sprintf(`{"namespace":"bench%d","name":%q,"context":{"order":12345,"customer":"c-77"}}`, namespace, name)
-	q, err := parseTaskRequest([]byte(body))
-	if err != nil {
-		b.Fatal(err)
-	}
-	t, err := svc.createTask(b.Context(), q, true)
-	if err != nil {
-		b.Fatal(err)
-	}
+	q := must(parseTaskRequest([]byte(body)))(b)
+	t := must(svc.createTask(b.Context(), q, true))(b)
 	return t
 }
 
@@ -101,9 +88,7 @@ func storedLines(b *testing.B) (*service, [][]byte) {
 			ns, n := i/storedNames, i%storedNames
 			createStored(b, svc, ns, fmt.Sprintf("auto%d", n))
 			if (hour+i)%10 == 0 {
-				if _, err := svc.operator.cancelTask(b.Context(), createStored(b, svc, ns, fmt.Sprintf("manual%d", n)).id, ""); err != nil {
-					b.Fatal(err)
-				}
+				must(svc.operator.cancelTask(b.Context(), createStored(b, svc, ns, fmt.Sprintf("manual%d", n)).id, ""))(b)
 			}
 		}
 		svc.clock.(*virtualClock).advance(time.Hour)
@@ -132,9 +117,7 @@ func fillStored(b *testing.B, tasks int) *service {
 		line := slices.Clone(lines[i%len(lines)])
 		id.appendText(line[:len(`{"task":"`)])
 		line = append(line[:len(line)-1], `,"sum":"00000000"}`...) // which snapshotLine cuts off
-		if err := l.snapshotLine(line); err != nil {
-			b.Fatal(err)
-		}
+		noError(b, l.snapshotLine(line))
 	}
 	svc.clock.(*virtualClock).advance(storedHours * time.Hour)
 	for i := range storedLive {
@@ -216,9 +199,7 @@ func benchStored(b *testing.B, tasks int, small map[string]storedTimes) {
 	for range b.N {
 		for i, q := range requests {
 			at := time.Now()
-			if err := expect(200)(c.do("GET", q.path, "")); err != nil {
-				b.Fatal(err)
-			}
+			noError(b, expect(200)(c.do("GET", q.path, "")))
 			times[i] = append(times[i], time.Since(at))
 		}
 	}

@@ -423,7 +423,6 @@ func testJournalFault(t *testing.T, fault diskFault, mode syncMode) {
 // that nothing is lost, and that changes are accepted a second after there is
 // space.
 func TestJournalFullDisk(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	for _, plain := range []bool{false, true} {
@@ -541,9 +540,7 @@ func TestJournalRotatesWithRoom(t *testing.T) {
 			j.append(seq+1, fmt.Appendf(nil, `"pad":"%s"`, pad))
 		}
 		<-disk.synced
-		if err := <-rotated; err != nil {
-			t.Fatal(err)
-		}
+		noError(t, <-rotated)
 		if got := j.space.room.Load(); got < maxRecord {
 			t.Errorf("room after %d records: got %d; want %d", seq, got, maxRecord)
 		}
@@ -624,9 +621,7 @@ func TestJournalStatusCountsBytes(t *testing.T) {
 	if got, want := j.status().journalBytes, len(disk.files()[journalName]); got != int64(want) {
 		t.Errorf("journal bytes: got %d; want %d", got, want)
 	}
-	if err := writeSnapshot(j); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, writeSnapshot(j))
 	mustStore(t, j, 2)
 	s, files := j.status(), disk.files()
 	if s.journalBytes != int64(len(files[journalName])) || s.snapshotBytes != int64(len(files[snapshotName])) {
@@ -814,7 +809,6 @@ func wantBackpressure(t *testing.T, a *answer) {
 // accepted than memory is meant for, and no step starts; reads and outcomes go
 // on. Everything accepted is done once the disk goes on.
 func TestBacklogRefusesTasks(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	for _, mode := range []string{"always", "interval", "never"} {
@@ -834,10 +828,7 @@ func TestBacklogRefusesTasks(t *testing.T) {
 				return s.do("GET", "/v1/tasks/"+web, "").want(200).text("completed_steps") == "1"
 			})
 			id, _ := parseUUID(web)
-			v, err := s.svc.store.view(id)
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := must(s.svc.store.view(id))(t)
 			wantStates(t, v, "steps_in_process: complete enqueued")
 			s.disk.release()
 			for range accepted {
@@ -854,7 +845,6 @@ func TestBacklogRefusesTasks(t *testing.T) {
 // TestBacklogHoldsOutcomes checks that changes to accepted work are refused as
 // well when the reserved space ends, and that outcomes are held.
 func TestBacklogHoldsOutcomes(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	s := newSlowTest(t, "never")
@@ -900,10 +890,7 @@ func BenchmarkJournalCommit(b *testing.B) {
 func benchCommit(b *testing.B, writers int) {
 	o := diskOptions(nil)
 	o.dir, o.fs = b.TempDir(), osDisk{}
-	j, err := openJournal(o, &gathered{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	j := must(openJournal(o, &gathered{}))(b)
 	body := append([]byte(`"pad":"`), bytes.Repeat([]byte("x"), benchBody-8)...)
 	body = append(body, '"')
 	var mu sync.Mutex // the store's
@@ -941,20 +928,13 @@ func benchCommit(b *testing.B, writers int) {
 func BenchmarkBareCommit(b *testing.B) {
 	for _, group := range []int{1, 8, 16, 32, 64} {
 		b.Run(fmt.Sprintf("group=%d", group), func(b *testing.B) {
-			f, err := osDisk{}.create(filepath.Join(b.TempDir(), "bare"))
-			if err != nil {
-				b.Fatal(err)
-			}
+			f := must(osDisk{}.create(filepath.Join(b.TempDir(), "bare")))(b)
 			defer f.Close()
 			buf := make([]byte, group*(benchBody+30))
 			pos := int64(0)
 			for n := 0; n < b.N; n += group {
-				if _, err := f.WriteAt(buf, pos); err != nil {
-					b.Fatal(err)
-				}
-				if err := f.sync(); err != nil {
-					b.Fatal(err)
-				}
+				must(f.WriteAt(buf, pos))(b)
+				noError(b, f.sync())
 				pos += int64(len(buf))
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "records/s")
@@ -971,9 +951,7 @@ func BenchmarkJournalAppend(b *testing.B) {
 	b.ReportAllocs()
 	seq := uint64(0)
 	for b.Loop() {
-		if err := j.reserve(); err != nil {
-			b.Fatal(err)
-		}
+		noError(b, j.reserve())
 		seq++
 		j.append(seq, body)
 		if len(j.buf) > keepBuffer {
@@ -996,31 +974,16 @@ func BenchmarkRecovery(b *testing.B) {
 	disk, dir := osDisk{}, b.TempDir()
 	o := diskOptions(nil)
 	o.dir, o.fs = dir, disk
-	j, err := openJournal(o, &gathered{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	j := must(openJournal(o, &gathered{}))(b)
 	line := append([]byte(`{"pad":"`), bytes.Repeat([]byte("x"), size-len(sumTail)-10)...)
 	line = append(line, '"')
-	s, err := j.startSnapshot()
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := must(j.startSnapshot())(b)
 	for range lines {
-		if err := s.line(line); err != nil {
-			b.Fatal(err)
-		}
+		noError(b, s.line(line))
 	}
-	if err := s.commit(); err != nil {
-		b.Fatal(err)
-	}
-	if err := j.close(); err != nil {
-		b.Fatal(err)
-	}
-	info, err := os.Stat(filepath.Join(dir, snapshotName))
-	if err != nil {
-		b.Fatal(err)
-	}
+	noError(b, s.commit())
+	noError(b, j.close())
+	info := must(os.Stat(filepath.Join(dir, snapshotName)))(b)
 	b.SetBytes(info.Size())
 	b.ReportAllocs()
 	for b.Loop() {

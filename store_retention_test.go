@@ -100,9 +100,7 @@ func TestRetention(t *testing.T) {
 	wantKept(t, s, old.id, second.id)
 	failed := mustCreate(t, s, "one")
 	mustAct(t, s, failed, 0, failAction)
-	if _, err := s.operator.cancelTask(t.Context(), failed.id, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(s.operator.cancelTask(t.Context(), failed.id, ""))(t)
 	third := mustCreate(t, s, "noop")
 	wantKept(t, s, old.id, failed.id, third.id)
 	for restart := range 2 {
@@ -111,14 +109,10 @@ func TestRetention(t *testing.T) {
 		if got := kept(s); !slices.Equal(got, []uuid{old.id, failed.id, third.id}) {
 			t.Fatalf("after restart %d: got %v", restart, got)
 		}
-		if err := s.store.snapshot(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, s.store.snapshot())
 	}
 	entry := s.store.dead.rows[0].id
-	if err := s.dlq.update(t.Context(), entry, &investigation{status: dlqCancelled}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.dlq.update(t.Context(), entry, &investigation{status: dlqCancelled}))
 	wantKept(t, s, failed.id, third.id)
 	last := mustCreate(t, s, "noop")
 	wantKept(t, s, failed.id, last.id)
@@ -180,10 +174,7 @@ func TestRetentionFreesIdentity(t *testing.T) {
 	s := openTestService(t, o)
 	body := `{"namespace":"t","name":"noop","idempotency_key":"k"}`
 	for range 3 {
-		v, err := parseAndCreate(s, body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must(parseAndCreate(s, body))(t)
 		if _, err := parseAndCreate(s, body); kindOf(err) != conflict {
 			t.Errorf("while it is kept: got %v; want a conflict", err)
 		}
@@ -221,9 +212,7 @@ func TestRetentionKeepsFigures(t *testing.T) {
 		if got := s.ids.reserve(1).String(); got < id {
 			t.Errorf("got id %s on a clock that went back; want one after %s", got, id)
 		}
-		if err := s.store.snapshot(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, s.store.snapshot())
 	}
 	closeTestService(t, s)
 }
@@ -253,9 +242,7 @@ func TestDroppedMeanwhile(t *testing.T) {
 		testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":60000}`}))})
 	slow, retrying := mustCreate(t, s, "slow"), mustAct(t, s, mustCreate(t, s, "pair"), 0, retryAction)
 	for _, id := range []uuid{slow.id, retrying.id} {
-		if _, err := s.operator.cancelTask(t.Context(), id, ""); err != nil {
-			t.Fatal(err)
-		}
+		must(s.operator.cancelTask(t.Context(), id, ""))(t)
 	}
 	last := mustCreate(t, s, "noop")
 	wantKept(t, s, last.id)
@@ -326,10 +313,7 @@ func (w *retentionWorld) act() {
 		w.tasks = append(w.tasks, mustCreate(w.t, w.s, []string{"noop", "pair", "one"}[w.r.IntN(3)]).id)
 	case n < 15:
 		id := some()
-		v, err := w.s.store.view(id)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		v := must(w.s.store.view(id))(w.t)
 		action := []stepAction{actionComplete, actionFail, actionReset}[w.r.IntN(3)]
 		q := &stepRequest{action: action, by: "me", reason: "r", result: []byte("1"),
 			err: &stepError{message: "m", errorType: "t"}}
@@ -415,13 +399,8 @@ func BenchmarkChurn(b *testing.B) {
 	}})
 	defer closeTestService(b, svc)
 	create := func(body string) {
-		q, err := parseTaskRequest([]byte(body))
-		if err != nil {
-			b.Fatal(err)
-		}
-		if _, err := svc.createTask(b.Context(), q, true); err != nil {
-			b.Fatal(err)
-		}
+		q := must(parseTaskRequest([]byte(body)))(b)
+		must(svc.createTask(b.Context(), q, true))(b)
 	}
 	create(manualBody)
 	times := make([]time.Duration, 0, b.N)

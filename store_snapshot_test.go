@@ -17,10 +17,7 @@ func TestSnapshotReplacesJournal(t *testing.T) {
 	disk := newMemDisk()
 	j, _ := mustOpen(t, diskOptions(disk))
 	mustStore(t, j, 5)
-	s, err := j.startSnapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(j.startSnapshot())(t)
 	if got := fileNames(disk.files()); got != "journal.jsonl journal.old.jsonl snapshot.jsonl.tmp" {
 		t.Errorf("files during a snapshot: got %s", got)
 	}
@@ -33,13 +30,9 @@ func TestSnapshotReplacesJournal(t *testing.T) {
 	}
 	mustStore(t, j, 2)
 	for n := range 7 {
-		if err := s.line(fmt.Appendf(nil, `{"n":%d`, n+1)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, s.line(fmt.Appendf(nil, `{"n":%d`, n+1)))
 	}
-	if err := s.commit(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.commit())
 	s.abort()
 	if s.line([]byte("{")) == nil || s.commit() == nil {
 		t.Error("add and commit after the end: got no error")
@@ -66,9 +59,7 @@ func TestStoreFilesAreJSON(t *testing.T) {
 	disk := newMemDisk()
 	j, _ := mustOpen(t, diskOptions(disk))
 	mustStore(t, j, 3)
-	if err := writeSnapshot(j); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, writeSnapshot(j))
 	mustStore(t, j, 2)
 	mustClose(t, j)
 	files := disk.files()
@@ -99,10 +90,7 @@ func TestSnapshotAborted(t *testing.T) {
 	disk := newMemDisk()
 	j, _ := mustOpen(t, diskOptions(disk))
 	mustStore(t, j, 5)
-	s, err := j.startSnapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(j.startSnapshot())(t)
 	s.abort()
 	s.abort()
 	mustStore(t, j, 2)
@@ -113,9 +101,7 @@ func TestSnapshotAborted(t *testing.T) {
 	for want := range 2 { // the second one rotates the journal again
 		j, g := mustOpen(t, diskOptions(disk))
 		checkContents(t, g, uint64(7+want))
-		if err := writeSnapshot(j); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, writeSnapshot(j))
 		mustStore(t, j, 1)
 		mustClose(t, j)
 		if got := fileNames(disk.files()); got != "journal.jsonl snapshot.jsonl" {
@@ -135,18 +121,13 @@ func TestSnapshotSyncsWhatItShows(t *testing.T) {
 	o.sync = syncNever
 	j, _ := mustOpen(t, o)
 	mustStore(t, j, 5)
-	s, err := j.startSnapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(j.startSnapshot())(t)
 	covered := s.cut()
 	appendTest(j, 3)
 	for n := range covered {
 		s.line(fmt.Appendf(nil, `{"n":%d`, n+1))
 	}
-	if err := s.commit(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.commit())
 	_, g := mustOpen(t, diskOptions(disk.crash(false, false, nil)))
 	checkContents(t, g, 8)
 	mustClose(t, j)
@@ -197,9 +178,7 @@ func testSnapshotFault(t *testing.T, fault diskFault, readOnly bool) {
 	disk := newMemDisk()
 	j, _ := mustOpen(t, diskOptions(disk))
 	mustStore(t, j, 4)
-	if err := writeSnapshot(j); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, writeSnapshot(j))
 	last := mustStore(t, j, 3)
 	disk.fail(fault)
 	err := writeSnapshot(j)
@@ -257,10 +236,7 @@ func TestSnapshotDue(t *testing.T) {
 		want(false, "at the start")
 		storePadded(t, j, snapshotFloor)
 		want(true, "beyond the floor")
-		s, err := j.startSnapshot()
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must(j.startSnapshot())(t)
 		want(false, "beside another one")
 		s.abort()
 		want(true, "after one that was given up")
@@ -301,9 +277,7 @@ func storePadded(t *testing.T, j *journal, size int) uint64 {
 	for ; size > 0; size -= len(pad) {
 		seq++
 		j.append(seq, fmt.Appendf(nil, `"pad":"%s"`, pad))
-		if err := j.wait(t.Context(), seq); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, j.wait(t.Context(), seq))
 	}
 	return seq
 }
@@ -317,12 +291,10 @@ func TestSnapshotLeavesSpace(t *testing.T) {
 	disk.capacity = 64 << 20
 	j, _ := mustOpen(t, diskOptions(disk))
 	mustStore(t, j, 3)
-	s, err := j.startSnapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(j.startSnapshot())(t)
 	line := append([]byte(`{"pad":"`), bytes.Repeat([]byte("x"), 1<<20)...)
 	line = append(line, '"')
+	var err error
 	for err == nil {
 		err = s.line(line)
 	}
@@ -359,20 +331,13 @@ func TestSnapshotGivesBackInSteps(t *testing.T) {
 			disk := newMemDisk()
 			j, _ := mustOpen(t, diskOptions(disk))
 			mustStore(t, j, 1)
-			large, err := j.startSnapshot()
-			if err != nil {
-				t.Fatal(err)
-			}
+			large := must(j.startSnapshot())(t)
 			large.cut()
 			line := fmt.Appendf(nil, `{"pad":%q`, strings.Repeat("x", shrinkStep))
 			for range 3 {
-				if err := large.line(line); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, large.line(line))
 			}
-			if err := large.commit(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, large.commit())
 			before := disk.files()[snapshotName]
 			mustStore(t, j, 1)
 			tc.do(disk, j.path(snapshotName))

@@ -16,9 +16,7 @@ import (
 func exported(t testing.TB, s *service) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := s.store.exportState(&b, testStart); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.store.exportState(&b, testStart))
 	return b.String()
 }
 
@@ -58,9 +56,7 @@ func TestStateWithoutFigures(t *testing.T) {
 	s := newTestService(t, o)
 	tellStory(t, s)
 	var document map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(exported(t, s)), &document); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal([]byte(exported(t, s)), &document))
 	text := fmt.Sprintf(`{"format":1,"templates":%s,"tasks":%s}`, document["templates"], document["tasks"])
 	o.state = strings.NewReader(text)
 	if got, want := exported(t, newTestService(t, o)), exported(t, s); got != want {
@@ -98,9 +94,7 @@ func TestExportAsOfOneSequence(t *testing.T) {
 		}
 		mustCreate(t, s, "noop")
 	}
-	if err := s.store.exportState(changingWriter{&got, change}, testStart); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.store.exportState(changingWriter{&got, change}, testStart))
 	if got.String() != want {
 		t.Error("the document is another than before the changes")
 	}
@@ -160,10 +154,7 @@ func TestUnfitStateIsRefused(t *testing.T) {
 
 func filesIn(t *testing.T, dir string) map[string]string {
 	t.Helper()
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must(os.ReadDir(dir))(t)
 	files := map[string]string{}
 	for _, f := range list {
 		files[f.Name()] = string(readFile(t, filepath.Join(dir, f.Name())))
@@ -219,9 +210,7 @@ func TestImportAtEveryFault(t *testing.T) {
 
 func mustImport(t *testing.T, disk *memDisk, document string, s *service) {
 	t.Helper()
-	if _, err := importStore(diskOptions(disk), strings.NewReader(document), s.log); err != nil {
-		t.Fatal(err)
-	}
+	must(importStore(diskOptions(disk), strings.NewReader(document), s.log))(t)
 	second := disk.crash(true, true, nil)
 	if _, err := importStore(diskOptions(second), strings.NewReader(document), s.log); err == nil {
 		t.Error("a second import into the same directory: got no error")

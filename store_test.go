@@ -32,9 +32,7 @@ func tellStory(t *testing.T, s *service) {
 	v := mustAct(t, s, mustCreate(t, s, "pair"), 0, failAction)
 	mustAct(t, s, mustAct(t, s, v, 0, resetAction), 0, completeAction)
 	mustAct(t, s, mustCreate(t, s, "pair"), 0, failAction)
-	if _, err := s.operator.cancelTask(t.Context(), mustCreate(t, s, "pair").id, "someone"); err != nil {
-		t.Fatal(err)
-	}
+	must(s.operator.cancelTask(t.Context(), mustCreate(t, s, "pair").id, "someone"))(t)
 }
 
 // lines returns every task of a store as its line, in order.
@@ -89,9 +87,7 @@ func TestSnapshot(t *testing.T) {
 	s := openTestService(t, o)
 	for range 3 {
 		tellStoryWithoutKey(t, s)
-		if err := s.store.snapshot(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, s.store.snapshot())
 	}
 	tellStoryWithoutKey(t, s)
 	before := lines(s)
@@ -123,7 +119,6 @@ func tellStoryWithoutKey(t *testing.T, s *service) {
 
 // TestSnapshotBesideChanges writes snapshots while tasks are created and ended.
 func TestSnapshotBesideChanges(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	o := serviceTest{dir: t.TempDir(), extra: storyTemplates, config: func(c *Config) { c.Store.Sync = "never" }}
@@ -280,13 +275,10 @@ func TestIDsGoOnAfterARestart(t *testing.T) {
 	ids := []uuid{s.ids.reserve(4), s.ids.reserve(4)}
 	for i := range ids { // the other way round, as when two callers race
 		id := ids[len(ids)-1-i]
-		_, err := s.store.update(func(c *change) error {
+		must(s.store.update(func(c *change) error {
 			_, err := c.create(&record{kind: recCreated, task: id, created: &creation{template: tpl.hash, context: []byte("{}")}}, tpl)
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 	}
 	greatest := ids[1].plus(3).String()
 	for _, start := range []instant{testStart, testStart, testStart.add(-time.Hour)} {
@@ -317,9 +309,7 @@ func TestSnapshotAfterALoneTemplate(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.store.snapshot(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.store.snapshot())
 	closeTestService(t, s)
 	s = newTestService(t, o)
 	mustAct(t, s, mustCreate(t, s, "pair"), 0, completeAction)
@@ -340,9 +330,7 @@ func droppingStore(t *testing.T) map[string]string {
 		mustCreate(t, s, "noop", fmt.Sprintf(`"idempotency_key":"k%d"`, i%4))
 		if i == 3 {
 			mustCreate(t, s, "pair")
-			if err := s.store.snapshot(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, s.store.snapshot())
 		}
 	}
 	closeTestService(t, s)
@@ -425,10 +413,7 @@ func TestDropsFlippedBytes(t *testing.T) {
 	t.Parallel()
 	slow(t)
 	files := droppingStore(t)
-	want, err := reopened(t, files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must(reopened(t, files))(t)
 	for name, text := range files {
 		for i := range len(text) {
 			b := []byte(text)

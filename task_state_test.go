@@ -43,10 +43,7 @@ func TestBriefStatuses(t *testing.T) {
 // readStates reads testdata/states.txt: "task from event" to the state it leads to.
 func readStates(t *testing.T) map[string]string {
 	t.Helper()
-	data, err := os.ReadFile("testdata/states.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must(os.ReadFile("testdata/states.txt"))(t)
 	moves := map[string]string{}
 	for line := range strings.Lines(string(data)) {
 		f := strings.Fields(line)

@@ -163,9 +163,7 @@ func TestDecisionForNothing(t *testing.T) {
 	}
 	a := newActor(t, serviceTest{}, routing()...)
 	a.complete("validate")
-	if err := a.act("route", resolveAction); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, a.act("route", resolveAction))
 	a.want("complete: validate=complete route=resolved_manually")
 }
 
@@ -278,9 +276,7 @@ func TestTwoDecisions(t *testing.T) {
 	a = newActor(t, serviceTest{}, steps...)
 	a.decide("d1", "a")
 	a.complete("a")
-	if err := a.act("d2", stepRequest{action: actionCancel}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, a.act("d2", stepRequest{action: actionCancel}))
 	a.want("steps_in_process: d1=complete d2=cancelled a=complete end=enqueued")
 }
 
@@ -333,9 +329,7 @@ func TestNoBatches(t *testing.T) {
 	}
 	steps[0].config, steps[1].after = `{"worker_template_name":"w"}`, nil // named, not declared
 	a := newActor(t, serviceTest{}, steps...)
-	if err := a.act("split", resolveAction); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, a.act("split", resolveAction))
 	a.want("steps_in_process: split=resolved_manually w_000=complete end=enqueued")
 	err := a.act("split", stepRequest{action: actionComplete, result: []byte(createBatches("w", 3))})
 	if kindOf(err) != invalidFields {
@@ -362,19 +356,13 @@ func TestTwoBatches(t *testing.T) {
 // a cancelled step blocks.
 func TestGrowthWhileBlocked(t *testing.T) {
 	a := newActor(t, serviceTest{}, stepOf("", "x"), stepOf("", "y"), stepOf(stepDecision, "d"), stepOf("", "b", "d", "y"))
-	if err := a.act("x", failAction); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.act("y", stepRequest{action: actionCancel}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, a.act("x", failAction))
+	noError(t, a.act("y", stepRequest{action: actionCancel}))
 	a.decide("d", "b")
 	a.want("blocked_by_failures: x=error y=cancelled d=complete b=pending")
 	a.complete("x")
 	a.want("blocked_by_failures: x=complete y=cancelled d=complete b=pending")
-	if err := a.act("b", resolveAction); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, a.act("b", resolveAction))
 	a.want("complete: x=complete y=cancelled d=complete b=resolved_manually")
 }
 
@@ -424,9 +412,7 @@ func TestGrownIDs(t *testing.T) {
 		if id := a.s.ids.reserve(1); seen[id] != "" {
 			t.Errorf("the id of %s is given out again", seen[id])
 		}
-		if err := a.s.store.snapshot(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, a.s.store.snapshot())
 		if _, err := a.s.operator.cancelTask(t.Context(), a.id, ""); err != nil && kindOf(err) != invalidTransition {
 			t.Fatal(err)
 		}
@@ -467,9 +453,7 @@ func TestGrowthCut(t *testing.T) {
 	for n := len(journal); n > 2; n-- {
 		cut := o
 		cut.dir = t.TempDir()
-		if err := os.WriteFile(filepath.Join(cut.dir, journalName), []byte(strings.Join(journal[:n], "")), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(filepath.Join(cut.dir, journalName), []byte(strings.Join(journal[:n], "")), 0o600))
 		a.s = openTestService(t, cut)
 		v := a.view()
 		if got, want := string(v.appendTaskLine(nil)), lines[v.lastSeq]; got != want {
@@ -820,10 +804,7 @@ func (w *growthWorld) checkStep(v *task, i int) {
 
 func (w *growthWorld) checkExplained() {
 	w.t.Helper()
-	x, err := w.s.engine.explain(w.id)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	x := must(w.s.engine.explain(w.id))(w.t)
 	checkExplanation(w.t, w.s, x)
 }
 
@@ -842,10 +823,7 @@ func stuck(v *task) bool {
 // checkHistory: each step is created once, and started no more often than it was acted on.
 func (w *growthWorld) checkHistory(v *task) {
 	w.t.Helper()
-	h, err := w.s.history.transitions(v.id)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	h := must(w.s.history.transitions(v.id))(w.t)
 	created := map[uuid]int{}
 	for _, m := range h.Transitions {
 		if m.StepUUID != nil && m.FromState == nil {
@@ -876,9 +854,7 @@ func (w *growthWorld) finish() {
 		name := v.def(i).name
 		d := w.declared(name)
 		result, effect := w.outcome(d)
-		if err := w.act(name, stepRequest{action: actionComplete, result: result}); err != nil {
-			w.t.Fatal(err)
-		}
+		noError(w.t, w.act(name, stepRequest{action: actionComplete, result: result}))
 		w.note("finish %s with %s", name, result)
 		w.states[name] = stepComplete
 		if maker(w.steps[d].kind) && !w.decided[d] {

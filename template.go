@@ -21,6 +21,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -63,14 +64,14 @@ type template struct {
 	defaultContext           []byte         // an object
 	lifecycle                *lifecycle     // nil if the template has none
 	steps                    []stepTemplate // in the order of the definition
-	order                    []int          // indexes, each after its parents; the first defined of the free ones
+	order                    []int          // step indexes, parents first, else as defined
 	dynamic                  bool           // some step's kind is not standard
 	flow                     *flow          // nil unless dynamic
 	json                     []byte         // the normalized form, compact: what is served and kept
 	hash                     string         // lower-case hex of the first 16 bytes of SHA-256 over json
 }
 
-// lifecycle holds a template's own limits, in minutes; nil stands for the
+// lifecycle holds the limits that a template sets, in minutes; nil means the
 // service's limit.
 type lifecycle struct {
 	MaxDurationMinutes               *int   `json:"max_duration_minutes"`
@@ -94,7 +95,7 @@ type stepTemplate struct {
 	parentsOnly       bool   // the handler gets the results of its parents, not of all ancestors
 	id                uuid   // named_step_uuid
 	resultSchema      []byte // nil if absent
-	batchWorker       string // the step whose instances the batches are; "" if nothing names one
+	batchWorker       string // the step whose instances work on the batches; "" if none is named
 }
 
 // retryPolicy says whether and when a failed step is tried again.
@@ -107,17 +108,6 @@ type retryPolicy struct {
 }
 
 func (t *template) fullName() string { return t.namespace + "." + t.name + "@" + t.version }
-
-// templateFromNormalized reads template.json back: json, hash and fields are the
-// same. It checks the shape but not the rules for new templates, so that it can
-// read what was accepted once.
-func templateFromNormalized(data []byte) (*template, error) {
-	t, err := readNormalized(bytes.Clone(data))
-	if err != nil {
-		return nil, fmt.Errorf("normalized template: %w", err)
-	}
-	return t, nil
-}
 
 // templateForm is the normalized form of a template, without members that the
 // program does not use.
@@ -157,15 +147,16 @@ type handlerForm struct {
 func (s *stepForm) UnmarshalJSON(data []byte) error {
 	type form stepForm
 	e := exact[form]{form{
-		Kind: stepStandard, TimeoutSeconds: 30, Retry: exact[retryPolicy]{retryPolicy{true, 3, backoffExponential, 1000, 30000}},
+		Kind: stepStandard, TimeoutSeconds: 30,
+		Retry: exact[retryPolicy]{retryPolicy{true, 3, backoffExponential, 1000, 30000}},
 	}}
 	err := e.UnmarshalJSON(data)
 	*s = stepForm(e.value)
 	return err
 }
 
-// exact decodes an object by the exact names of its members. Alone, encoding/json
-// takes "Name" for "name", and a template may have a field of its own so called.
+// exact decodes an object by the exact names of its members. encoding/json alone
+// reads "Name" as "name", and a template may have an unknown field of that name.
 type exact[T any] struct{ value T }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -185,8 +176,11 @@ func (e *exact[T]) UnmarshalJSON(data []byte) error {
 
 func unusualInFieldName(c rune) bool { return c != '_' && (c < 'a' || c > 'z') }
 
-// readNormalized reads a template from its normalized form, which it keeps.
-func readNormalized(text []byte) (*template, error) {
+// templateFromNormalized reads template.json back: json, hash and fields are the
+// same. It checks the shape but not the rules for new templates, so that it can
+// read every template that was ever accepted.
+func templateFromNormalized(data []byte) (*template, error) {
+	text := bytes.Clone(data)
 	if err := checkJSON(text); err != nil {
 		return nil, err
 	}
@@ -204,7 +198,7 @@ func readNormalized(text []byte) (*template, error) {
 	}
 	var ok bool
 	if t.semver, ok = parseSemver(t.version); !ok || t.namespace == "" || t.name == "" {
-		return nil, errors.New("namespace, name and version do not identify it")
+		return nil, errors.New("no namespace, no name or no valid version")
 	}
 	sum := sha256.Sum256(text)
 	t.hash = hex.EncodeToString(sum[:16])
@@ -238,7 +232,8 @@ func (f *stepForm) step() (stepTemplate, error) {
 		retry: f.Retry.value, timeoutSeconds: f.TimeoutSeconds,
 	}
 	s.parentsOnly = templateText(s.config, "dependency_results") == "parents"
-	s.batchWorker = cmp.Or(templateText(f.BatchConfig, "worker_template"), templateText(s.config, "worker_template_name"))
+	s.batchWorker = cmp.Or(
+		templateText(f.BatchConfig, "worker_template"), templateText(s.config, "worker_template_name"))
 	if s.resultSchema != nil {
 		if err := checkObject(s.resultSchema); err != nil {
 			return s, err
@@ -274,7 +269,7 @@ func (t *template) link(forms []stepForm) error {
 	}
 	g, cycle := newGraph(parents)
 	if cycle != nil || len(index) < len(t.steps) {
-		return errors.New("its steps do not make a graph")
+		return errors.New("steps with the same name, or a cycle of dependencies")
 	}
 	t.order = g.order
 	for i := range t.steps {
@@ -288,13 +283,13 @@ func (t *template) link(forms []stepForm) error {
 
 // The registry: the templates by identity, and the latest version of each.
 
-// latestVersion is the word for the latest version of a template.
+// latestVersion stands for the latest version of a template.
 const latestVersion = "latest"
 
 // registry is a set of templates. It is immutable, as are the slices it returns.
 type registry struct {
 	sorted []*template                  // by namespace, name, version
-	byName map[templateName][]*template // parts of sorted
+	byName map[templateName][]*template // the lowest version first
 }
 
 // templateName names all versions of a template.
@@ -302,14 +297,9 @@ type templateName struct{ namespace, name string }
 
 // newRegistry makes a registry of templates, which must have different identities.
 func newRegistry(templates []*template) *registry {
-	r := &registry{sorted: slices.SortedFunc(slices.Values(templates), compareTemplates)}
-	r.byName = make(map[templateName][]*template)
-	for i := 0; i < len(r.sorted); {
-		first, name := i, r.sorted[i].names()
-		for i < len(r.sorted) && r.sorted[i].names() == name {
-			i++
-		}
-		r.byName[name] = r.sorted[first:i:i]
+	r := &registry{slices.SortedFunc(slices.Values(templates), compareTemplates), map[templateName][]*template{}}
+	for _, t := range r.sorted {
+		r.byName[t.names()] = append(r.byName[t.names()], t)
 	}
 	return r
 }
@@ -410,81 +400,44 @@ type semver struct {
 	pre  []string  // the pre-release identifiers; empty for a release
 }
 
+// semverSyntax is the expression that semver.org suggests. Its groups are major,
+// minor, patch and the pre-release.
+var semverSyntax = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)` +
+	`(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?` +
+	`(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?$`)
+
 // parseSemver reads a version such as 1.2.3, 1.2.3-rc.1 or 1.2.3+build.5. It
 // accepts no leading v or zero and no missing part.
 func parseSemver(s string) (v semver, ok bool) {
-	s, build, hasBuild := strings.Cut(s, "+")
-	if hasBuild && !semverIdentifiers(build, false) {
-		return semver{}, false
+	m := semverSyntax.FindStringSubmatch(s)
+	if m == nil {
+		return v, false
 	}
-	s, pre, hasPre := strings.Cut(s, "-")
-	if hasPre {
-		if !semverIdentifiers(pre, true) {
-			return semver{}, false
-		}
-		v.pre = strings.Split(pre, ".")
-	}
-	parts := strings.Split(s, ".")
-	if len(parts) != len(v.core) {
-		return semver{}, false
-	}
-	for i, p := range parts {
-		if !semverDigits(p) || semverLeadingZero(p) {
-			return semver{}, false
-		}
-		v.core[i] = p
+	v.core = [3]string(m[1:])
+	if m[4] != "" {
+		v.pre = strings.Split(m[4], ".")
 	}
 	return v, true
 }
-
-// semverIdentifiers reports whether a dotted list is valid. strict forbids numbers
-// with a leading zero.
-func semverIdentifiers(list string, strict bool) bool {
-	for id := range strings.SplitSeq(list, ".") {
-		if id == "" || strings.ContainsFunc(id, notSemverRune) {
-			return false
-		}
-		if strict && semverDigits(id) && semverLeadingZero(id) {
-			return false
-		}
-	}
-	return true
-}
-
-func notSemverRune(c rune) bool {
-	return !('0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '-')
-}
-
-func semverDigits(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c < '0' || c > '9' })
-}
-
-func semverLeadingZero(digits string) bool { return len(digits) > 1 && digits[0] == '0' }
 
 // isRelease reports whether v has no pre-release part.
 func (v semver) isRelease() bool { return len(v.pre) == 0 }
 
 // compare returns the precedence of v and w: negative if v is older.
 func (v semver) compare(w semver) int {
-	for i := range v.core {
-		if c := compareSemverNumbers(v.core[i], w.core[i]); c != 0 {
-			return c
-		}
+	if c := slices.CompareFunc(v.core[:], w.core[:], compareSemverNumbers); c != 0 {
+		return c
 	}
 	if v.isRelease() || w.isRelease() {
 		return cmp.Compare(len(w.pre), len(v.pre)) // a release is newer than its pre-releases
 	}
-	for i := range min(len(v.pre), len(w.pre)) {
-		if c := comparePreReleases(v.pre[i], w.pre[i]); c != 0 {
-			return c
-		}
-	}
-	return cmp.Compare(len(v.pre), len(w.pre))
+	return slices.CompareFunc(v.pre, w.pre, comparePreReleases)
 }
 
 // comparePreReleases orders two identifiers: numbers by value, before words.
 func comparePreReleases(a, b string) int {
-	switch numA, numB := semverDigits(a), semverDigits(b); {
+	numA, numB := strings.Trim(a, "0123456789") == "", strings.Trim(b, "0123456789") == ""
+	switch {
 	case numA && numB:
 		return compareSemverNumbers(a, b)
 	case numA:
@@ -511,13 +464,11 @@ var demoTemplates embed.FS
 // there are no directories, and resolves them for an environment. checkCallable
 // returns what is wrong with a callable; nil accepts all. The error is an
 // inputProblems with every problem of every file. The warnings name their files.
-func loadTemplates(dirs []string, env string, checkCallable func(callable string) error) (
-	*registry, []string, error) {
+func loadTemplates(
+	dirs []string, env string, checkCallable func(callable string) error,
+) (*registry, []string, error) {
 	l := &templateLoader{
-		env:           env,
-		checkCallable: checkCallable,
-		files:         map[string]bool{},
-		defined:       map[string]string{},
+		env: env, checkCallable: checkCallable, files: map[string]bool{}, defined: map[string]string{},
 	}
 	if len(dirs) == 0 {
 		l.embedded()
@@ -582,9 +533,9 @@ func templateFileReason(err error) error {
 
 // templateFormat returns json or toml by a file's name, or "" for other files.
 func templateFormat(name string) string {
-	format := strings.TrimPrefix(path.Ext(name), ".")
-	if slices.Contains([]string{"json", "toml"}, format) {
-		return format
+	switch ext := path.Ext(name); ext {
+	case ".json", ".toml":
+		return ext[1:]
 	}
 	return ""
 }
@@ -594,12 +545,11 @@ func (l *templateLoader) file(name string) {
 		return
 	}
 	l.files[name] = true
-	data, err := readTemplateFile(name)
-	if err != nil {
+	if data, err := readTemplateFile(name); err != nil {
 		l.problem(name, fmt.Errorf("reading the template: %w", templateFileReason(err)))
-		return
+	} else {
+		l.add(name, data)
 	}
-	l.add(name, data)
 }
 
 // readTemplateFile reads a regular file. Others, such as pipes, might never end.
@@ -615,21 +565,20 @@ func readTemplateFile(name string) ([]byte, error) {
 }
 
 func (l *templateLoader) embedded() {
-	names, err := fs.Glob(demoTemplates, "templates/demo/*")
-	if err != nil {
-		l.problem("templates/demo", err)
-	}
-	for _, name := range names {
-		data, err := demoTemplates.ReadFile(name)
-		if err != nil {
-			l.problem(name, err)
-			continue
+	files, err := fs.Glob(demoTemplates, "templates/demo/*")
+	for _, name := range files {
+		var data []byte
+		if data, err = demoTemplates.ReadFile(name); err != nil {
+			break
 		}
 		l.add("built-in "+name, data)
 	}
+	if err != nil {
+		l.problem("built-in templates", err)
+	}
 }
 
-// add reads one definition.
+// add adds the template of one definition.
 func (l *templateLoader) add(file string, data []byte) {
 	t, problems, warnings := parseTemplate(file, data, templateFormat(file), l.env, l.checkCallable)
 	l.problems = append(l.problems, problems...)
@@ -637,11 +586,12 @@ func (l *templateLoader) add(file string, data []byte) {
 	if t == nil {
 		return
 	}
-	if other, taken := l.defined[t.fullName()]; taken {
-		l.problem(file, fmt.Errorf("duplicate template %s, also defined in %s", t.fullName(), other))
+	name := t.fullName()
+	if other, taken := l.defined[name]; taken {
+		l.problem(file, fmt.Errorf("duplicate template %s, also defined in %s", name, other))
 		return
 	}
-	l.defined[t.fullName()] = file
+	l.defined[name] = file
 	l.templates = append(l.templates, t)
 }
 

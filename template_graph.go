@@ -9,24 +9,20 @@ import (
 	"strings"
 )
 
-// graph is what follows from the parents of each node. It is immutable.
+// graph holds the children of each node and an order of all. It is immutable.
 type graph struct {
 	children [][]int // by node, ascending
-	order    []int   // every node after its parents; the lowest of the free nodes first
-	level    []int   // by node: edges on the longest path from a node without parents
+	order    []int   // parents first, else the lowest node first
 }
 
 // newGraph analyzes the graph in which node i waits for the nodes parents[i], each
 // listed once. If nodes wait for each other, it returns one such cycle instead:
 // each node waits for the next, and the last for the first, which is the lowest.
 func newGraph(parents [][]int) (g *graph, cycle []int) {
-	g = &graph{
-		children: graphChildren(parents),
-		order:    make([]int, 0, len(parents)),
-		level:    make([]int, len(parents)),
-	}
-	waits := make([]int, len(parents))                                       // parents that are not in the order yet
-	free := priorityQueue[int]{before: func(a, b int) bool { return a < b }} // nodes whose parents are all in the order
+	g = &graph{graphChildren(parents), make([]int, 0, len(parents))}
+	waits := make([]int, len(parents)) // parents that are not in the order yet
+	// The nodes whose parents are all in the order:
+	free := priorityQueue[int]{before: func(a, b int) bool { return a < b }}
 	for i, p := range parents {
 		if waits[i] = len(p); waits[i] == 0 {
 			free.push(i)
@@ -36,7 +32,6 @@ func newGraph(parents [][]int) (g *graph, cycle []int) {
 		i := free.pop()
 		g.order = append(g.order, i)
 		for _, c := range g.children[i] {
-			g.level[c] = max(g.level[c], g.level[i]+1)
 			if waits[c]--; waits[c] == 0 {
 				free.push(c)
 			}
@@ -110,18 +105,16 @@ func cycleText(cycle []int, name func(node int) string) string {
 // ascending order.
 func ancestorsOf(node int, parents func(node int) []int) []int {
 	seen := map[int]bool{}
-	var found []int
-	visit := slices.Clone(parents(node))
-	for len(visit) > 0 {
-		p := visit[len(visit)-1]
-		visit = visit[:len(visit)-1]
-		if seen[p] {
-			continue
+	found := []int{node}
+	for at := 0; at < len(found); at++ {
+		for _, p := range parents(found[at]) {
+			if !seen[p] {
+				seen[p] = true
+				found = append(found, p)
+			}
 		}
-		seen[p] = true
-		found = append(found, p)
-		visit = append(visit, parents(p)...)
 	}
+	found = found[1:]
 	slices.Sort(found)
 	return found
 }
@@ -211,7 +204,8 @@ func keepLongest(kept []pathEnd, node int, paths []pathEnd, step, k int) []pathE
 	return kept
 }
 
-// graphWalk finds the nodes behind others. It can be used many times.
+// graphWalk finds the nodes that can be reached from others. It can be used many
+// times.
 type graphWalk struct {
 	g     dependencyGraph
 	open  func(node int) bool // closed nodes are not entered
@@ -226,22 +220,16 @@ func (w *graphWalk) behind(from ...int) []int {
 	for _, i := range from {
 		w.seen[i] = w.walks
 	}
-	found := []int{}
-	visit := func(i int) {
-		for _, c := range w.g.children(i) {
+	found := slices.Clone(from)
+	for at := 0; at < len(found); at++ {
+		for _, c := range w.g.children(found[at]) {
 			if w.seen[c] != w.walks && w.open(c) {
 				w.seen[c] = w.walks
 				found = append(found, c)
 			}
 		}
 	}
-	for _, i := range from {
-		visit(i)
-	}
-	for at := 0; at < len(found); at++ {
-		visit(found[at])
-	}
-	return found
+	return found[len(from):]
 }
 
 // The flow of a template with dynamic steps: which step may create which, and what
@@ -300,12 +288,7 @@ func (f *flow) withNamedWorkers(t *template, declared [][]int) [][]int {
 
 // hasMaker reports whether a step declares a dependency on one that makes it.
 func (t *template) hasMaker(i int) bool {
-	for _, p := range t.steps[i].parents {
-		if t.makes(p, i) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.steps[i].parents, func(p int) bool { return t.makes(p, i) })
 }
 
 // makes reports whether step p, on which step i depends, decides whether i is

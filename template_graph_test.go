@@ -40,8 +40,8 @@ func TestGraph(t *testing.T) {
 			if !slices.Equal(g.order, test.order) {
 				t.Errorf("got order %v; want %v", g.order, test.order)
 			}
-			if !slices.Equal(g.level, test.level) {
-				t.Errorf("got levels %v; want %v", g.level, test.level)
+			if _, level := graphLevels(newListedGraph(test.parents), len(test.parents)); !slices.Equal(level, test.level) {
+				t.Errorf("got levels %v; want %v", level, test.level)
 			}
 			if !slices.EqualFunc(g.children, test.children, slices.Equal[[]int]) {
 				t.Errorf("got children %v; want %v", g.children, test.children)
@@ -105,20 +105,22 @@ func TestLargeGraphs(t *testing.T) {
 	}
 }
 
-// checkGraphOrder checks that each node stands once and after its parents.
+// checkGraphOrder checks that the order has each node once, after its parents, and
+// on a higher level.
 func checkGraphOrder(t *testing.T, name string, parents [][]int, g *graph) {
 	t.Helper()
 	done := make([]bool, len(parents))
+	_, level := graphLevels(newListedGraph(parents), len(parents))
 	for _, i := range g.order {
 		if done[i] {
-			t.Fatalf("%s: node %d stands twice in the order", name, i)
+			t.Fatalf("%s: node %d is in the order twice", name, i)
 		}
 		for _, p := range parents[i] {
 			if !done[p] {
-				t.Fatalf("%s: node %d stands before its parent %d", name, i, p)
+				t.Fatalf("%s: node %d comes before its parent %d", name, i, p)
 			}
-			if g.level[i] <= g.level[p] {
-				t.Fatalf("%s: node %d is on level %d, its parent on %d", name, i, g.level[i], g.level[p])
+			if level[i] <= level[p] {
+				t.Fatalf("%s: node %d is on level %d, its parent on %d", name, i, level[i], level[p])
 			}
 		}
 		done[i] = true
@@ -161,7 +163,8 @@ func backwardsChainGraph(n int) [][]int {
 	return parents
 }
 
-// fanGraph is one node, then n - 2, then one that waits for all of these.
+// fanGraph has one node, n - 2 nodes that wait for it, and one that waits for
+// these.
 func fanGraph(n int) [][]int {
 	parents := make([][]int, n)
 	for i := 1; i < n-1; i++ {
@@ -171,7 +174,8 @@ func fanGraph(n int) [][]int {
 	return parents
 }
 
-// layersGraph is layers of ten nodes, each of which waits for all of the layer before.
+// layersGraph has layers of ten nodes, each of which waits for the whole layer
+// before.
 func layersGraph(n int) [][]int {
 	parents := make([][]int, n)
 	for i := 10; i < n; i++ {
@@ -182,8 +186,8 @@ func layersGraph(n int) [][]int {
 	return parents
 }
 
-// listedGraph is a graph given by the parents of each node. It counts what is
-// looked at.
+// listedGraph is a graph given by the parents of each node. It counts how much of
+// the graph is looked at.
 type listedGraph struct {
 	up, down [][]int
 	looks    int // lists asked for, and nodes in them
@@ -230,7 +234,7 @@ func TestLongestPaths(t *testing.T) {
 	}
 }
 
-// randomGraph is a graph without cycles, its nodes in any order.
+// randomGraph returns a graph without cycles, its nodes in random order.
 func randomGraph(r *rand.Rand, n int) [][]int {
 	parents, place, share := make([][]int, n), r.Perm(n), r.Float64()
 	for i := range n {
@@ -243,7 +247,8 @@ func randomGraph(r *rand.Rand, n int) [][]int {
 	return parents
 }
 
-// everyPath is every path from a node without parents to one without children.
+// everyPath returns every path from a node without parents to one without
+// children.
 func everyPath(g *listedGraph) (all [][]int) {
 	var follow func(path []int)
 	follow = func(path []int) {
@@ -286,7 +291,7 @@ func TestLongestPathsAreLongest(t *testing.T) {
 	}
 }
 
-// checkLevels holds levels against the paths, from which each node's can be read.
+// checkLevels compares the levels with those that follow from all paths.
 func checkLevels(t *testing.T, seed uint64, g *listedGraph, order, level []int, all [][]int) {
 	t.Helper()
 	want := make([]int, len(level))

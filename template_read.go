@@ -5,12 +5,13 @@ package main
 // reported with its path.
 
 import (
+	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,11 +23,14 @@ import (
 
 // parseTemplate reads a definition in a format, json or toml, and resolves it
 // for an environment ("": no overrides). It returns a template, or all problems.
-// The file is only named in problems and warnings. checkCallable returns what is
-// wrong with the callable of a step; nil accepts all.
-func parseTemplate(file string, data []byte, format, env string, checkCallable func(string) error) (
-	*template, inputProblems, []string) {
-	r := &templateReader{file: file, checkCallable: checkCallable, blamed: map[string]bool{}}
+// Problems and warnings name the file, which is not read. checkCallable returns
+// what is wrong with the callable of a step; nil accepts all.
+func parseTemplate(
+	file string, data []byte, format, env string, checkCallable func(string) error,
+) (*template, inputProblems, []string) {
+	r := &templateReader{
+		file: file, checkCallable: checkCallable, blamed: map[string]bool{}, spelling: map[string]string{},
+	}
 	t := r.template(data, format, env)
 	return t, r.problems, r.warnings
 }
@@ -38,7 +42,7 @@ type templateReader struct {
 	problems      inputProblems
 	warnings      []string
 	blamed        map[string]bool   // paths that have a problem
-	spelling      map[string]string // the path of a field spelled by an alias, to its path in the definition
+	spelling      map[string]string // the path of a field given by an alias: its path with the alias
 }
 
 // problem adds the first problem at a path. Further ones mostly follow from it.
@@ -74,7 +78,7 @@ func (r *templateReader) template(data []byte, format, env string) *template {
 	}
 	t, err := templateFromNormalized(normal)
 	if err != nil {
-		r.problem("", "%v", err)
+		r.problem("", "normalized template: %v", err)
 		return nil
 	}
 	r.checkWorkers(t)
@@ -96,25 +100,41 @@ type templateField struct {
 
 var templateNullJSON = []byte("null")
 
+// valueOf is the rule for a value of a kind that follows a rule.
+func valueOf(kind string, rule templateRule) templateRule {
+	return func(r *templateReader, path string, data []byte) []byte {
+		if got := templateValueKind(data); got != kind {
+			r.problem(path, "is %s; want %s", got, kind)
+			return templateNullJSON
+		}
+		return rule(r, path, data)
+	}
+}
+
+// anyValue is the rule that accepts every value.
+func anyValue(_ *templateReader, _ string, data []byte) []byte { return canonicalJSON(nil, data) }
+
+var (
+	freeObject = valueOf("an object", anyValue)
+	boolValue  = valueOf("true or false", anyValue)
+)
+
 // objectOf is the rule for an object with the given fields. Others are kept after
 // them, sorted, with a warning.
 func objectOf(fields ...templateField) templateRule {
-	return func(r *templateReader, path string, data []byte) []byte {
+	return valueOf("an object", func(r *templateReader, path string, data []byte) []byte {
 		return r.object(path, data, fields, false)
-	}
+	})
 }
 
 // openObjectOf is objectOf without the warning.
 func openObjectOf(fields ...templateField) templateRule {
-	return func(r *templateReader, path string, data []byte) []byte {
+	return valueOf("an object", func(r *templateReader, path string, data []byte) []byte {
 		return r.object(path, data, fields, true)
-	}
+	})
 }
 
 func (r *templateReader) object(path string, data []byte, fields []templateField, open bool) []byte {
-	if !r.isKind(path, data, "an object") {
-		return templateNullJSON
-	}
 	given, others := r.assign(path, data, fields)
 	var members templateObject
 	for i, f := range fields {
@@ -135,15 +155,16 @@ func (r *templateReader) object(path string, data []byte, fields []templateField
 
 // assign finds the member for each field, the zero member if there is none, and
 // the members that are not fields.
-func (r *templateReader) assign(path string, data []byte, fields []templateField) (
-	given, others templateObject) {
+func (r *templateReader) assign(
+	path string, data []byte, fields []templateField,
+) (given, others templateObject) {
 	given = make(templateObject, len(fields))
 	for _, m := range templateMembers(data) {
 		i := slices.IndexFunc(fields, func(f templateField) bool { return m.key == f.name || m.key == f.alias })
 		switch {
 		case i < 0 || m.key == "":
 			others = append(others, m)
-		case templateNull(m.value):
+		case jsonKind(m.value) == 'n':
 		case given[i].value != nil:
 			r.problem(templateMemberPath(path, m.key), "is given twice, also as %s", given[i].key)
 		default:
@@ -159,7 +180,7 @@ func (r *templateReader) field(path string, f templateField, m templateMember) [
 	switch {
 	case m.value != nil:
 		if spelled := templateMemberPath(path, m.key); spelled != at {
-			r.respell(at, spelled)
+			r.spelling[at] = spelled
 			at = spelled
 		}
 		return f.value(r, at, m.value)
@@ -174,86 +195,62 @@ func (r *templateReader) field(path string, f templateField, m templateMember) [
 	return f.value(r, at, []byte(f.absent))
 }
 
-func (r *templateReader) respell(path, spelled string) {
-	if r.spelling == nil {
-		r.spelling = map[string]string{}
-	}
-	r.spelling[path] = spelled
-}
-
 // spelled returns the path of a field as the definition spells it.
 func (r *templateReader) spelled(path string) string { return cmp.Or(r.spelling[path], path) }
 
 // listOf is the rule for a list whose items follow a rule.
 func listOf(item templateRule) templateRule {
-	return func(r *templateReader, path string, data []byte) []byte {
-		if !r.isKind(path, data, "a list") {
-			return templateNullJSON
-		}
+	return valueOf("a list", func(r *templateReader, path string, data []byte) []byte {
 		var items [][]byte
 		for i, v := range templateElements(data) {
 			items = append(items, item(r, templateItemPath(path, i), v))
 		}
 		return templateListJSON(items)
-	}
+	})
 }
 
 // mapOf is the rule for an object with any keys, whose values follow a rule. It
 // sorts the keys.
 func mapOf(value templateRule) templateRule {
-	return func(r *templateReader, path string, data []byte) []byte {
-		if !r.isKind(path, data, "an object") {
-			return templateNullJSON
-		}
+	return valueOf("an object", func(r *templateReader, path string, data []byte) []byte {
 		var members templateObject
 		for _, m := range templateMembers(data) {
-			if !templateNull(m.value) {
-				members = append(members, templateMember{m.key, value(r, templateMemberPath(path, m.key), m.value)})
+			if jsonKind(m.value) != 'n' {
+				v := value(r, templateMemberPath(path, m.key), m.value)
+				members = append(members, templateMember{m.key, v})
 			}
 		}
 		members.sort()
 		return members.json()
-	}
+	})
 }
 
-// textOf is the rule for a string of least to most characters; most 0 means any
-// length.
-func textOf(least, most int) templateRule {
-	return func(r *templateReader, path string, data []byte) []byte {
-		s, ok := r.text(path, data)
-		if !ok {
-			return templateNullJSON
-		}
+// textOf is the rule for a string of least to most characters that passes the
+// checks; most 0 means any length.
+func textOf(least, most int, checks ...func(r *templateReader, path, s string)) templateRule {
+	return valueOf("a string", func(r *templateReader, path string, data []byte) []byte {
+		s, _ := jsonString(data)
 		switch n := utf8.RuneCountInString(s); {
 		case n < least:
 			r.problem(path, "is empty")
 		case most > 0 && n > most:
 			r.problem(path, "has %d characters; want at most %d", n, most)
 		}
+		for _, check := range checks {
+			check(r, path, s)
+		}
 		return appendJSONString(nil, s)
-	}
-}
-
-// text decodes a string. Another kind of value is a problem.
-func (r *templateReader) text(path string, data []byte) (s string, ok bool) {
-	if !r.isKind(path, data, "a string") {
-		return "", false
-	}
-	return templateString(data)
+	})
 }
 
 // wordOf is the rule for one of the given words.
 func wordOf(words ...string) templateRule {
-	return func(r *templateReader, path string, data []byte) []byte {
-		s, ok := r.text(path, data)
-		if !ok {
-			return templateNullJSON
-		}
+	return textOf(0, 0, func(r *templateReader, path, s string) {
 		if !slices.Contains(words, s) {
-			r.problem(path, "unknown %s %s; want %s", path[strings.LastIndexByte(path, '.')+1:], clippedText(strconv.Quote(s)), anyOf(words))
+			field := path[strings.LastIndexByte(path, '.')+1:]
+			r.problem(path, "unknown %s %s; want %s", field, clippedText(strconv.Quote(s)), anyOf(words))
 		}
-		return appendJSONString(nil, s)
-	}
+	})
 }
 
 // integerOf is the rule for an integer from least to most.
@@ -261,10 +258,7 @@ func integerOf(least, most int64) templateRule { return usualIntegerOf(least, mo
 
 // usualIntegerOf is integerOf with a warning outside low to high.
 func usualIntegerOf(least, most, low, high int64) templateRule {
-	return func(r *templateReader, path string, data []byte) []byte {
-		if !r.isKind(path, data, "a number") {
-			return templateNullJSON
-		}
+	return valueOf("a number", func(r *templateReader, path string, data []byte) []byte {
 		text := clippedText(string(data))
 		if strings.ContainsAny(string(data), ".eE") {
 			r.problem(path, "%s is not an integer", text)
@@ -282,33 +276,7 @@ func usualIntegerOf(least, most, low, high int64) templateRule {
 			r.warn(path, "%d is unusual, above %d", n, high)
 		}
 		return strconv.AppendInt(nil, n, 10)
-	}
-}
-
-func boolValue(r *templateReader, path string, data []byte) []byte {
-	if !r.isKind(path, data, "true or false") {
-		return templateNullJSON
-	}
-	return data
-}
-
-// freeObject is the rule for an object with any content.
-func freeObject(r *templateReader, path string, data []byte) []byte {
-	if !r.isKind(path, data, "an object") {
-		return templateNullJSON
-	}
-	return canonicalJSON(nil, data)
-}
-
-func anyValue(r *templateReader, path string, data []byte) []byte { return canonicalJSON(nil, data) }
-
-// isKind reports whether data is of a kind, and adds a problem if it is not.
-func (r *templateReader) isKind(path string, data []byte, want string) bool {
-	got := templateValueKind(data)
-	if got != want {
-		r.problem(path, "is %s; want %s", got, want)
-	}
-	return got == want
+	})
 }
 
 func templateValueKind(data []byte) string {
@@ -356,7 +324,7 @@ var (
 		{name: "max_backoff_ms", value: usualIntegerOf(0, maxBackoffMS, 1000, 3600000), absent: "30000"},
 	}
 	handlerFields = []templateField{
-		{name: "callable", value: callableText, required: true},
+		{name: "callable", value: textOf(1, 500, checkCallableText), required: true},
 		{name: "method", value: textOf(0, 0)},
 		{name: "resolver", value: textOf(0, 0), absent: "null"},
 		{name: "initialization", value: freeObject, absent: "{}"},
@@ -424,8 +392,8 @@ var (
 	}
 	readTemplate = objectOf([]templateField{
 		{name: "name", value: textOf(1, 255), required: true},
-		{name: "namespace_name", alias: "namespace", value: namespaceText, absent: `"default"`},
-		{name: "version", value: versionText, required: true},
+		{name: "namespace_name", alias: "namespace", value: textOf(1, 29, checkNamespaceText), absent: `"default"`},
+		{name: "version", value: textOf(0, 0, checkVersionText), required: true},
 		{name: "description", value: textOf(0, 0), absent: "null"},
 		{name: "metadata", value: openObjectOf(metadataFields...), absent: "null"},
 		{name: "identity_strategy", value: wordOf("strict", "caller_provided", "always_unique"), absent: `"strict"`},
@@ -440,43 +408,28 @@ var (
 	}...)
 )
 
-func namespaceText(r *templateReader, path string, data []byte) []byte {
-	data = textOf(1, 29)(r, path, data)
-	if s, ok := templateString(data); ok && !isTemplateNamespace(s) {
+// namespaceSyntax is the form of a namespace.
+var namespaceSyntax = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+
+func checkNamespaceText(r *templateReader, path, s string) {
+	if !namespaceSyntax.MatchString(s) {
 		r.problem(path, "%q must start with a letter and have only a-z, 0-9 and _", clippedText(s))
 	}
-	return data
 }
 
-func isTemplateNamespace(s string) bool {
-	for i, c := range []byte(s) {
-		letter := 'a' <= c && c <= 'z'
-		if !letter && (i == 0 || c != '_' && (c < '0' || c > '9')) {
-			return false
-		}
-	}
-	return s != ""
-}
-
-func versionText(r *templateReader, path string, data []byte) []byte {
-	s, ok := r.text(path, data)
-	if !ok {
-		return templateNullJSON
-	}
+func checkVersionText(r *templateReader, path, s string) {
 	if _, ok := parseSemver(s); !ok {
 		r.problem(path, "%q is not a semantic version like 1.2.3", clippedText(s))
 	}
-	return appendJSONString(nil, s)
 }
 
-func callableText(r *templateReader, path string, data []byte) []byte {
-	data = textOf(1, 500)(r, path, data)
-	if s, ok := templateString(data); ok && r.checkCallable != nil {
-		if err := r.checkCallable(s); err != nil {
-			r.problem(path, "%v", err)
-		}
+func checkCallableText(r *templateReader, path, s string) {
+	if r.checkCallable == nil {
+		return
 	}
-	return data
+	if err := r.checkCallable(s); err != nil {
+		r.problem(path, "%v", err)
+	}
 }
 
 func attemptsValue(r *templateReader, path string, data []byte) []byte {
@@ -502,9 +455,6 @@ type templateMember struct {
 // templateMembers returns the members of an object, or nil for other values.
 func templateMembers(data []byte) templateObject {
 	var o templateObject
-	if len(data) == 0 {
-		return nil
-	}
 	eachMember(data, func(key string, value []byte) bool {
 		o = append(o, templateMember{key, value})
 		return true
@@ -551,9 +501,6 @@ func (o templateObject) json() []byte {
 // templateElements returns the elements of a list, or nil for other values.
 func templateElements(data []byte) [][]byte {
 	var elements [][]byte
-	if len(data) == 0 {
-		return nil
-	}
 	eachElement(data, func(value []byte) bool {
 		elements = append(elements, value)
 		return true
@@ -563,32 +510,14 @@ func templateElements(data []byte) [][]byte {
 
 // templateListJSON returns a list as JSON.
 func templateListJSON(elements [][]byte) []byte {
-	text := []byte{'['}
-	for i, e := range elements {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = append(text, e...)
-	}
-	return append(text, ']')
+	return slices.Concat([]byte("["), bytes.Join(elements, []byte(",")), []byte("]"))
 }
 
 // templateText returns a member of an object if it is a string, else "".
 func templateText(object []byte, key string) string {
-	text, _ := templateString(templateMembers(object).value(key))
+	text, _ := jsonString(objectMember(object, key))
 	return text
 }
-
-// templateString decodes data if it is a string.
-func templateString(data []byte) (text string, ok bool) {
-	if len(data) == 0 || data[0] != '"' {
-		return "", false
-	}
-	err := json.Unmarshal(data, &text)
-	return text, err == nil
-}
-
-func templateNull(data []byte) bool { return string(data) == "null" }
 
 // templateMemberPath returns the path of a member: a.b, or a["b c"] for an unusual
 // key.
@@ -602,7 +531,9 @@ func templateMemberPath(path, key string) string {
 	return path + "." + key
 }
 
-func unusualInTemplatePath(c rune) bool { return c != '_' && notSemverRune(c) }
+func unusualInTemplatePath(c rune) bool {
+	return c != '_' && c != '-' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
+}
 
 func templateItemPath(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
@@ -695,7 +626,7 @@ type stepDraft struct {
 	path string
 }
 
-func (s *stepDraft) name() (string, bool) { return templateString(s.value("name")) }
+func (s *stepDraft) name() (string, bool) { return jsonString(s.value("name")) }
 
 // override applies an environment's values to the step. It merges initialization
 // and replaces the others.
@@ -737,11 +668,6 @@ func (r *templateReader) resolve(normal []byte, env string) []byte {
 		}
 	}
 	r.checkDependencies(d)
-	return d.normal()
-}
-
-// normal returns the definition as JSON.
-func (d *templateDraft) normal() []byte {
 	var steps [][]byte
 	for _, s := range d.steps {
 		steps = append(steps, s.json())
@@ -767,7 +693,7 @@ func (r *templateReader) indexSteps(d *templateDraft) {
 // override checks one entry of an environment's steps and applies it if it
 // belongs to the requested environment. Entries apply in order.
 func (r *templateReader) override(d *templateDraft, path string, over templateObject, apply bool) {
-	name, ok := templateString(over.value("name"))
+	name, ok := jsonString(over.value("name"))
 	if !ok {
 		return // reported when it was read
 	}
@@ -794,7 +720,7 @@ func (r *templateReader) checkDependencies(d *templateDraft) {
 		s, path := &d.steps[i], r.spelled(d.steps[i].path+".dependencies")
 		var kept [][]byte
 		for j, value := range templateElements(s.value("dependencies")) {
-			name, ok := templateString(value)
+			name, ok := jsonString(value)
 			if !ok {
 				continue
 			}

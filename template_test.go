@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// registryOf makes a registry of templates without steps from their full names.
+// registryOf returns a registry of templates without steps, given by their full
+// names.
 func registryOf(t *testing.T, names ...string) *registry {
 	t.Helper()
 	var templates []*template
@@ -215,7 +216,7 @@ func TestParseSemver(t *testing.T) {
 	}
 }
 
-// TestSemverPrecedence compares each version with each; equal ones share a row.
+// TestSemverPrecedence compares every pair of versions; equal ones share a row.
 func TestSemverPrecedence(t *testing.T) {
 	ascending := [][]string{
 		{"0.0.1"}, {"0.1.0"}, {"0.9.10"}, {"0.10.9"}, {"1.0.0-0"}, {"1.0.0-2"}, {"1.0.0-10", "1.0.0-10+a"},
@@ -252,12 +253,8 @@ func writeTemplateFiles(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		noError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	return dir
 }
@@ -284,14 +281,10 @@ func TestLoadTemplates(t *testing.T) {
 		"x.json.bak":       "not read",
 		"elsewhere/f.text": namedDefinition("f"),
 	})
-	if err := os.Symlink("b.json", filepath.Join(dir, "link.txt")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Symlink("b.json", filepath.Join(dir, "link.txt")))
 	other := writeTemplateFiles(t, map[string]string{"data/f.json": namedDefinition("f")})
 	hidden := filepath.Join(dir, ".hidden", "x.json") // read by the link to it alone
-	if err := os.Symlink(hidden, filepath.Join(other, "linked.json")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Symlink(hidden, filepath.Join(other, "linked.json")))
 	overlap := filepath.Join(dir, "deeper")
 	r, warnings, err := loadTemplates([]string{dir, other, overlap + "/"}, "", nil)
 	if err != nil {
@@ -323,12 +316,8 @@ func TestLoadTemplatesListsEveryProblem(t *testing.T) {
 		"d.toml": "name = ",
 		"e.toml": "name = 'e'\nversion = '1.0.0'\n[[steps]]\nname = 's'\nhandler.callable = 'bad'\n",
 	})
-	if err := os.Symlink("nowhere", filepath.Join(dir, "f.json")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(t.TempDir(), filepath.Join(dir, "g.json")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Symlink("nowhere", filepath.Join(dir, "f.json")))
+	noError(t, os.Symlink(t.TempDir(), filepath.Join(dir, "g.json")))
 	missing := filepath.Join(dir, "missing")
 	r, _, err := loadTemplates([]string{dir, missing}, "", refuseBadCallable)
 	problems, ok := errors.AsType[inputProblems](err)
@@ -357,7 +346,7 @@ func TestLoadTemplatesListsEveryProblem(t *testing.T) {
 	}
 }
 
-// TestDemoTemplates checks what the documentation promises of the demo templates.
+// TestDemoTemplates checks what the documentation says about the demo templates.
 func TestDemoTemplates(t *testing.T) {
 	builtins := "builtin:noop builtin:echo builtin:sleep builtin:fail builtin:flaky builtin:sum " +
 		"builtin:decide builtin:batch builtin:tally"
@@ -439,7 +428,7 @@ func mustParseTemplate(t *testing.T, data string) *template {
 	return mustResolveTemplate(t, data, "json", "")
 }
 
-// mustResolveTemplate fails the test unless data is accepted.
+// mustResolveTemplate reads a template and fails the test if it is refused.
 func mustResolveTemplate(t *testing.T, data, format, env string) *template {
 	t.Helper()
 	parsed, problems, _ := parseTemplate("", []byte(data), format, env, nil)
@@ -1015,7 +1004,7 @@ func TestTemplateFieldsOfAnotherCase(t *testing.T) {
 	if got.fullName() != "default.t@1.0.0" || s.name != "a" || s.callable != "builtin:noop" || s.method != "" ||
 		s.timeoutSeconds != 30 || s.retry != (retryPolicy{true, 3, backoffExponential, 1000, 30000}) ||
 		got.lifecycle.StalenessAction != "" {
-		t.Errorf("got %+v with lifecycle %+v; want nothing of the fields of another case", got, got.lifecycle)
+		t.Errorf("got %+v with lifecycle %+v; want none of the fields in another letter case", got, got.lifecycle)
 	}
 }
 
@@ -1085,10 +1074,7 @@ func fuzzTemplate(f *testing.F, format, seeds string) {
 		f.Fatalf("got no seeds in %s: %v", seeds, err)
 	}
 	for _, name := range names {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := must(os.ReadFile(name))(f)
 		f.Add(data)
 	}
 	for _, seed := range []string{

@@ -12,16 +12,8 @@ type workerAPI struct {
 }
 
 func newWorkerAPI(s *service, shared *surfaceCache) *workerAPI {
-	a := &workerAPI{newSurface(s, shared, "worker", workerError), &roleHealth{
-		clock: s.clock, workerID: s.workerID,
-		checks: func(detailed bool) map[string]checkView { return s.health.checks("worker", detailed) },
-		complete: func(v *readyView) {
-			info := workerInfo(s.cfg)
-			info.UptimeSeconds, info.SupportedNamespaces = s.uptimeSeconds(), s.templates.namespaces()
-			info.CommandProcessorActive = s.engine != nil && v.Checks["command_processor"].Status == healthyWord
-			v.complete(info)
-		},
-	}}
+	a := &workerAPI{newSurface(s, shared, "worker", workerError), workerHealth(s.cfg, s.clock, s)}
+	a.openapi = shared.document(a.surface, nil)
 	a.handle(s.cfg.Worker.Web.enabled(a.routes()))
 	return a
 }
@@ -37,21 +29,29 @@ type systemInfoView struct {
 	SupportedNamespaces    []string `json:"supported_namespaces"`
 }
 
-// workerInfo returns what is known about a worker before it has a service.
-func workerInfo(cfg *Config) systemInfoView {
-	return systemInfoView{
-		Version: version, Environment: cfg.Environment, WorkerType: workerType, DatabasePoolSize: 1,
-		SupportedNamespaces: []string{},
+// workerHealth returns the health routes of the role, which dates its checks. While
+// the worker starts s is nil.
+func workerHealth(cfg *Config, clk clock, s *service) *roleHealth {
+	h := &roleHealth{role: "worker", clock: clk, workerID: workerID(cfg)}
+	if s != nil {
+		h.checker = s.health
 	}
-}
-
-// complete makes v an answer of the worker role, which dates its checks.
-func (v *readyView) complete(info systemInfoView) {
-	v.System = info
-	for name, c := range v.Checks {
-		c.LastChecked = v.Timestamp
-		v.Checks[name] = c
+	h.complete = func(v *readyView) {
+		info := systemInfoView{
+			Version: version, Environment: cfg.Environment, WorkerType: workerType, DatabasePoolSize: 1,
+			SupportedNamespaces: []string{},
+		}
+		if s != nil {
+			info.UptimeSeconds, info.SupportedNamespaces = s.uptimeSeconds(), s.templates.namespaces()
+			info.CommandProcessorActive = s.engine != nil && v.Checks["command_processor"].Status == healthyWord
+		}
+		v.System = info
+		for name, c := range v.Checks {
+			c.LastChecked = v.Timestamp
+			v.Checks[name] = c
+		}
 	}
+	return h
 }
 
 // Metrics as JSON.

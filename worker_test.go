@@ -11,9 +11,7 @@ import (
 // and one that is not executable.
 func TestValidateLooksForPrograms(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "there"), []byte("#!/bin/sh\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(filepath.Join(dir, "there"), []byte("#!/bin/sh\n"), 0o700))
 	writeFile(t, filepath.Join(dir, "text"), []byte("no program"))
 	o := serviceTest{config: func(c *Config) { c.Worker.AllowExec, c.Worker.ExecPath = true, dir }}
 	programs := []struct {

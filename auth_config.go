@@ -177,7 +177,8 @@ func (c *authConfig) rules() tokenRules {
 func (s *authSetup) verifiers(a *authenticator, trusted []netip.Prefix) {
 	c, seconds := s.c, func(n int) time.Duration { return time.Duration(n) * time.Second }
 	if c.AuthenticatorURL != "" {
-		a.forward = newForwardAuth(c.AuthenticatorURL, c.APIKeyHeader, seconds(c.AuthenticatorCacheSeconds), trusted)
+		cacheFor := seconds(c.AuthenticatorCacheSeconds)
+		a.forward = newForwardAuth(c.AuthenticatorURL, c.APIKeyHeader, cacheFor, trusted)
 		return
 	}
 	if c.APIKeysEnabled {

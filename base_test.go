@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 // noError ends the test if err is not nil.
@@ -22,11 +24,7 @@ func noError(t testing.TB, err error) {
 // must returns a function that returns v, or ends the test if err is not nil: the value of
 // a call f() that may fail is must(f())(t).
 func must[T any](v T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		noError(t, err)
-		return v
-	}
+	return wire.Must(v, err)
 }
 
 // countedAnswer is an answer that contains how often it was computed.

@@ -70,10 +70,7 @@ type client struct {
 }
 
 func dialClient(b *testing.B, url string) *client {
-	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	conn := must(net.Dial("tcp", strings.TrimPrefix(url, "http://")))(b)
 	return &client{conn: conn, r: bufio.NewReaderSize(conn, 16<<10)}
 }
 
@@ -353,14 +350,9 @@ func fillStore(b *testing.B, dir string, tasks int) {
 // createMany creates tasks and returns the last.
 func createMany(b *testing.B, svc *service, body string, tasks int) (t *task) {
 	b.Helper()
-	q, err := parseTaskRequest([]byte(body))
-	if err != nil {
-		b.Fatal(err)
-	}
+	q := must(parseTaskRequest([]byte(body)))(b)
 	for range tasks {
-		if t, err = svc.createTask(b.Context(), q, true); err != nil {
-			b.Fatal(err)
-		}
+		t = must(svc.createTask(b.Context(), q, true))(b)
 	}
 	return t
 }
@@ -368,10 +360,7 @@ func createMany(b *testing.B, svc *service, body string, tasks int) (t *task) {
 // BenchmarkFsync is the limit of the disk: one write and one fdatasync of a
 // record's size, in a row.
 func BenchmarkFsync(b *testing.B) {
-	f, err := os.Create(b.TempDir() + "/reference")
-	if err != nil {
-		b.Fatal(err)
-	}
+	f := must(os.Create(b.TempDir() + "/reference"))(b)
 	defer f.Close()
 	record := bytes.Repeat([]byte("x"), 500)
 	for b.Loop() {
@@ -412,10 +401,7 @@ func startRelease(b *testing.B, file, dir string) *benchProgram {
 		"--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0")}
 	p.Env = append(os.Environ(), "STEPWELL_STORE__RETAIN_FINISHED_COUNT=0")
 	p.Stderr = os.Stderr
-	stdout, err := p.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
+	stdout := must(p.StdoutPipe())(b)
 	if err := p.Start(); err != nil {
 		b.Fatal(err)
 	}
@@ -443,10 +429,7 @@ func (p *benchProgram) stop(b *testing.B) {
 //	go test -run XXX -bench Binary -benchtime 1x .
 func BenchmarkBinary(b *testing.B) {
 	for b.Loop() {
-		info, err := os.Stat(buildRelease(b))
-		if err != nil {
-			b.Fatal(err)
-		}
+		info := must(os.Stat(buildRelease(b)))(b)
 		b.ReportMetric(float64(info.Size())/1e6, "MB")
 	}
 }
@@ -507,19 +490,13 @@ func shapeParents(n int, parents func(i, n int) []int) [][]int {
 
 // benchRequest is a creation of a task of the namespace bench.
 func benchRequest(b *testing.B, name string) *taskRequest {
-	q, err := parseTaskRequest([]byte(fmt.Sprintf(`{"namespace":"bench","name":%q}`, name)))
-	if err != nil {
-		b.Fatal(err)
-	}
+	q := must(parseTaskRequest([]byte(fmt.Sprintf(`{"namespace":"bench","name":%q}`, name))))(b)
 	return q
 }
 
 // createAndFinish creates a task and waits until it is complete.
 func createAndFinish(b *testing.B, svc *service, q *taskRequest) *task {
-	done, err := svc.tasks.submit(b.Context(), &submission{taskRequest: q, waits: true, limit: time.Minute})
-	if err != nil {
-		b.Fatal(err)
-	}
+	done := must(svc.tasks.submit(b.Context(), &submission{taskRequest: q, waits: true, limit: time.Minute}))(b)
 	if done.task.state != taskComplete {
 		b.Fatalf("the task ended %s", done.task.state)
 	}
@@ -625,10 +602,7 @@ func BenchmarkSequentialStep(b *testing.B) {
 
 // benchSyncer writes a record's worth of bytes and syncs them.
 func benchSyncer(b *testing.B) func() {
-	f, err := osDisk{}.create(filepath.Join(b.TempDir(), "bare"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	f := must(osDisk{}.create(filepath.Join(b.TempDir(), "bare")))(b)
 	b.Cleanup(func() { f.Close() })
 	pos, end := int64(0), int64(0)
 	return func() {

@@ -13,18 +13,12 @@ import (
 // newAPIContract returns the document of a surface as a check on its answers.
 func newAPIContract(t testing.TB, surface string) *wire.Contract {
 	t.Helper()
-	text, err := openAPIForSurface("X-API-Key", nil, surface)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must(openAPIForSurface("X-API-Key", nil, surface))(t)
 	prefix := ""
 	if surface == "mount" {
 		prefix = "/stepwell"
 	}
-	c, err := wire.NewContract(text, prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(wire.NewContract(text, prefix))(t)
 	return c
 }
 

@@ -90,10 +90,7 @@ func loadCommonWork(t testing.TB, cfg *Config, log *slog.Logger) (*handlerSet, *
 	common := reflect.DeepEqual(cfg.Worker, defaultConfig().Worker) && cfg.Role == defaultConfig().Role
 	key := fmt.Sprint(cfg.Templates.Dirs, cfg.Environment)
 	if known, ok := testWork.registries.Load(key); ok && common {
-		handlers, err := newHandlerSet(&cfg.Worker, version, getenv)
-		if err != nil {
-			t.Fatal(err)
-		}
+		handlers := must(newHandlerSet(&cfg.Worker, version, getenv))(t)
 		return handlers, known.(*registry)
 	}
 	handlers, registry, err := loadWork(cfg, log, getenv)
@@ -282,27 +279,18 @@ type answer struct {
 // do sends a request; a body goes as JSON.
 func (s *testServer) do(method, path, body string) *answer {
 	s.t.Helper()
-	req, err := http.NewRequest(method, s.url+path, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	req := must(http.NewRequest(method, s.url+path, strings.NewReader(body)))(s.t)
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	resp := must(http.DefaultClient.Do(req))(s.t)
 	return readAnswer(s.t, resp)
 }
 
 func readAnswer(t testing.TB, resp *http.Response) *answer {
 	t.Helper()
 	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must(io.ReadAll(resp.Body))(t)
 	return &answer{t, resp.StatusCode, resp.Header, data}
 }
 

@@ -51,30 +51,21 @@ func (s *api) do(method, path, body string) *answer {
 // doAs is do with a bearer token, unless that is empty.
 func (s *api) doAs(token, method, path, body string) *answer {
 	s.t.Helper()
-	req, err := http.NewRequest(method, s.url+path, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	req := wire.Must(http.NewRequest(method, s.url+path, strings.NewReader(body)))(s.t)
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	resp := wire.Must(http.DefaultClient.Do(req))(s.t)
 	return readAnswer(s.t, resp)
 }
 
 func readAnswer(t testing.TB, resp *http.Response) *answer {
 	t.Helper()
 	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := wire.Must(io.ReadAll(resp.Body))(t)
 	return &answer{t, resp.StatusCode, resp.Header, data}
 }
 
@@ -150,10 +141,7 @@ func metricValue(t testing.TB, text, sample string) int64 {
 	if m == nil {
 		t.Fatalf("no %s in the metrics", sample)
 	}
-	v, err := strconv.ParseFloat(m[1], 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := wire.Must(strconv.ParseFloat(m[1], 64))(t)
 	return int64(v)
 }
 

@@ -28,10 +28,7 @@ const foreignTemplates = "../../shared/data/templates"
 // needForeignTemplates returns the absolute path of foreignTemplates, or skips the test.
 func needForeignTemplates(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.Abs(foreignTemplates)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := wire.Must(filepath.Abs(foreignTemplates))(t)
 	if _, err := os.Stat(dir); err != nil {
 		t.Skipf("needs the data folder beside the checkout: %v", err)
 	}

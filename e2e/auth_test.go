@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 // authCommand runs an auth command that must succeed, and returns what it printed.
@@ -75,10 +77,7 @@ func TestProgramWithAuthentication(t *testing.T) {
 // nothing before it has the keys.
 func TestProgramIsReadyWithItsKeySet(t *testing.T) {
 	t.Parallel()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := wire.Must(rsa.GenerateKey(rand.Reader, 2048))(t)
 	number := func(n *big.Int) string { return base64.RawURLEncoding.EncodeToString(n.Bytes()) }
 	set := fmt.Sprintf(`{"keys":[{"kty":"RSA","kid":"a","use":"sig","alg":"RS256","n":%q,"e":%q}]}`,
 		number(key.N), number(big.NewInt(int64(key.E))))

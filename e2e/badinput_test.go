@@ -326,10 +326,7 @@ func (s *badInputServer) create(t *testing.T, body string) *wire.Answer {
 // it without reading may close the connection while we still write.
 func (s *badInputServer) send(t *testing.T, method, path string, body io.Reader) *wire.Answer {
 	t.Helper()
-	req, err := http.NewRequest(method, s.baseURL+path, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := wire.Must(http.NewRequest(method, s.baseURL+path, body))(t)
 	if method != "GET" {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -415,10 +412,7 @@ GET /v1/tasks/{id}
 until json steps.name=approve.current_state == "enqueued"
 set step = json steps.name=approve.workflow_step_uuid
 `
-	c, err := parseConversation("waiting step", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := wire.Must(parseConversation("waiting step", text))(t)
 	p := newConvPlayer(c, s.baseURL, 10*time.Second)
 	for _, e := range c.exchanges {
 		if err := p.play(e); err != nil {

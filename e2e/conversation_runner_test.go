@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 func TestConversationParses(t *testing.T) {
@@ -268,10 +270,7 @@ code == 500
 		t.Run(tt.name, func(t *testing.T) {
 			server := httptest.NewServer(conversationHandler())
 			defer server.Close()
-			c, err := parseConversation("f", tt.text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := wire.Must(parseConversation("f", tt.text))(t)
 			got := playConversation(c, server.URL, 50*time.Millisecond)
 			if !slices.EqualFunc(got, tt.want, strings.HasPrefix) {
 				t.Errorf("got %q; want problems beginning with %q", got, tt.want)

@@ -17,10 +17,7 @@ func TestConversations(t *testing.T) {
 	for _, file := range conversationFiles(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			c, err := readConversation(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := wire.Must(readConversation(file))(t)
 			mode := "--memory"
 			if c.surface() == "fixture" {
 				mode = "--fixture"
@@ -42,10 +39,7 @@ func TestConversations(t *testing.T) {
 // apiTemplates returns the directory with the templates of the conversations.
 func apiTemplates(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.Abs(repository("testdata/templates"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := wire.Must(filepath.Abs(repository("testdata/templates")))(t)
 	return dir
 }
 
@@ -61,10 +55,7 @@ func fetchContracts(t *testing.T) map[string]*wire.Contract {
 		"fixture":       {fixture.ready.OrchestrationURL, ""},
 	} {
 		text := (&api{t, from.url}).do("GET", from.prefix+"/api-docs/openapi.json", "").want(200).body
-		c, err := wire.NewContract(text, from.prefix)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := wire.Must(wire.NewContract(text, from.prefix))(t)
 		contracts[surface] = c
 	}
 	plain.stop()

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 // snapshotFloor is the size of a journal, in bytes, below which no snapshot is due.
@@ -674,10 +676,7 @@ func (c *crashTest) fileSize(name string) int64 {
 
 // files is what the data directory holds.
 func (c *crashTest) files() (names []string) {
-	entries, err := os.ReadDir(c.data)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	entries := wire.Must(os.ReadDir(c.data))(c.t)
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"stepwell/e2e/wire"
 )
 
 // exampleWorkers are how the example workers are run.
@@ -115,10 +117,7 @@ func arithmeticParents(t *testing.T) string {
 			parents[s.Name] = append([]string{}, s.Dependencies...)
 		}
 	}
-	text, err := json.Marshal(parents)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := wire.Must(json.Marshal(parents))(t)
 	return "STEP_PARENTS=" + string(text)
 }
 

@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"stepwell/e2e/wire"
 )
 
 // dockerfileEnv is the environment that the Dockerfile sets.
@@ -68,10 +70,7 @@ func TestStaticBinary(t *testing.T) {
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	f, err := elf.Open(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := wire.Must(elf.Open(out))(t)
 	defer f.Close()
 	libs, err := f.ImportedLibraries()
 	if err != nil || len(libs) > 0 || f.Section(".interp") != nil {

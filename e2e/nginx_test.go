@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 // readmeNginx is the configuration of the README.
@@ -201,10 +203,7 @@ func TestNginxBuffersNothing(t *testing.T) {
 		fmt.Fprint(w, "data: 2\n\n")
 	}))
 	t.Cleanup(upstream.Close)
-	resp, err := http.Get(startNginx(t, upstream.URL) + "/stepwell/stream")
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := wire.Must(http.Get(startNginx(t, upstream.URL) + "/stepwell/stream"))(t)
 	defer resp.Body.Close()
 	read := func() (string, error) {
 		b := make([]byte, 64)

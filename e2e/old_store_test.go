@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"stepwell/e2e/wire"
 )
 
 // storeWriter names a program that writes a store. To keep one of a version:
@@ -150,10 +152,7 @@ func writeOldStore(t *testing.T, file, dir string) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	data, err := filepath.Abs(filepath.Join(dir, "data"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := wire.Must(filepath.Abs(filepath.Join(dir, "data")))(t)
 	s := openOldStore(t, file, data)
 	s.make("diamond", `"context":{"n":1,"text":"ü ☃ \u2028 <&>","list":[1,2.50,null,{"a":[]}]},"tags":["x","y"],"priority":7`)
 	s.make("diamond", `"initiator":"me","source_system":"shop","reason":"r","correlation_id":"01890a5d-ac96-774b-bcce-b302099a8057"`)

@@ -140,10 +140,7 @@ func TestReadyFileAfterCrash(t *testing.T) {
 
 func TestPortTaken(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := wire.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	taken := l.Addr().String()
 	for _, flag := range []string{"--listen", "--worker-listen"} {
@@ -724,10 +721,7 @@ func TestStopOnFullDisk(t *testing.T) {
 // freePort is an address that nobody listened on a moment ago.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := wire.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	return l.Addr().String()
 }

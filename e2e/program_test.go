@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 // repository is the path of a file of the repository, from the directory of the tests.
@@ -83,10 +85,7 @@ func touchSources() error {
 // programFile returns the built program.
 func programFile(t testing.TB) string {
 	t.Helper()
-	file, err := buildProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := wire.Must(buildProgram())(t)
 	return file
 }
 

@@ -393,10 +393,7 @@ func TestSoak(t *testing.T) {
 // openFiles returns how many files a process has open.
 func openFiles(t testing.TB, pid int) int64 {
 	t.Helper()
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := wire.Must(os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)))(t)
 	return int64(len(entries))
 }
 

@@ -21,14 +21,22 @@ import (
 // the machine may be busy with other things.
 const Patience = 30 * time.Second
 
+// Must returns a function that returns v, or ends the test if err is not nil: the value of
+// a call f() that may fail is Must(f())(t).
+func Must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
 // ReadFile returns the contents of a file.
 func ReadFile(t testing.TB, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return Must(os.ReadFile(name))(t)
 }
 
 // WriteFile replaces the contents of a file.
@@ -82,11 +90,7 @@ func Size(usual, long int) int {
 func ResidentBytes(t testing.TB, pid int) int64 {
 	t.Helper()
 	fields := strings.Fields(string(ReadFile(t, fmt.Sprintf("/proc/%d/statm", pid))))
-	pages, err := strconv.ParseInt(fields[1], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pages * int64(os.Getpagesize())
+	return Must(strconv.ParseInt(fields[1], 10, 64))(t) * int64(os.Getpagesize())
 }
 
 // HeldHandler is an HTTP handler whose calls wait until they are released.

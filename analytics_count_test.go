@@ -37,9 +37,8 @@ func snapshotAround(t *testing.T, s *store, between func()) {
 // TestFiguresAfterRestart restarts at random points of random stories, with and
 // without snapshots: the figures stay the same.
 func TestFiguresAfterRestart(t *testing.T) {
-	slowAndSequential(t)
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	for _, tc := range []struct {
 		name string
 		tell func(y *story, r *rand.Rand, ids []uuid) []uuid
@@ -102,8 +101,7 @@ func TestFiguresOutliveTasks(t *testing.T) {
 	covered := w.cut()
 	noError(t, s.store.writeSnapshot(w, 0, s.store.analytics.freeze(), covered))
 	noError(t, w.commit())
-	closeTestService(t, s)
-	s = openTestService(t, o)
+	s = reopenTestService(t, s, o)
 	s.finish(context.Background())
 	defer s.close()
 	if n := len(s.store.slots); n != 0 {

@@ -363,9 +363,8 @@ func TestHourEdges(t *testing.T) {
 
 // TestKeptHours creates a task an hour for longer than hours are kept.
 func TestKeptHours(t *testing.T) {
-	slowAndSequential(t)
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	_, y := newStoryServer(t)
 	for range keptHours + 100 {
 		y.create("chain")
@@ -435,9 +434,8 @@ func (y *story) randomStory(r *rand.Rand, ids []uuid, things int) []uuid {
 // happened, over more hours than are kept: the figures are the same, even if a
 // reader holds them in between, and the reader's do not change.
 func TestCountingOrder(t *testing.T) {
-	slowAndSequential(t)
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	for seed := range uint64(5) {
 		s := newTestService(t, storyOptions(""))
 		y := newStory(t, s)

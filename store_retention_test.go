@@ -104,8 +104,7 @@ func TestRetention(t *testing.T) {
 	third := mustCreate(t, s, "noop")
 	wantKept(t, s, old.id, failed.id, third.id)
 	for restart := range 2 {
-		closeTestService(t, s)
-		s = openTestService(t, o)
+		s = reopenTestService(t, s, o)
 		if got := kept(s); !slices.Equal(got, []uuid{old.id, failed.id, third.id}) {
 			t.Fatalf("after restart %d: got %v", restart, got)
 		}
@@ -182,8 +181,7 @@ func TestRetentionFreesIdentity(t *testing.T) {
 		if _, err := s.store.view(v.id); kindOf(err) != taskMissing {
 			t.Errorf("the task before the last: got %v; want not found", err)
 		}
-		closeTestService(t, s)
-		s = openTestService(t, o)
+		s = reopenTestService(t, s, o)
 		wantKept(t, s, last.id)
 	}
 	closeTestService(t, s)
@@ -256,9 +254,8 @@ func TestDroppedMeanwhile(t *testing.T) {
 // TestRetentionAtRandom does random things to tasks, packs at every chance, and
 // compares what is kept with a plain model.
 func TestRetentionAtRandom(t *testing.T) {
-	slowAndSequential(t)
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { newRetentionWorld(t, seed).run(250) })
 	}
@@ -364,9 +361,8 @@ func (w *retentionWorld) finishedAt(id uuid) instant {
 // TestPackingBoundsMemory creates many tasks and keeps few: all that grows with
 // positions stays small, whatever stands in front.
 func TestPackingBoundsMemory(t *testing.T) {
-	slowAndSequential(t)
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	s := newTestService(t, serviceTest{extra: append(storyTemplates, dlqTemplates[1]), config: retaining(50)})
 	mustCreate(t, s, "pair")
 	for i := range 40_000 {

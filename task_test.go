@@ -490,9 +490,8 @@ func TestBatchInstances(t *testing.T) {
 const growthBudget = 2 * time.Second
 
 func TestGrowthModel(t *testing.T) {
-	slowAndSequential(t)
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	began := time.Now()
 	for seed := uint64(1); time.Since(began) < growthBudget && !t.Failed(); seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { newGrowthWorld(t, seed).run() })
@@ -624,8 +623,7 @@ func (w *growthWorld) operate() {
 	case w.o.dir == "" && n < 2:
 	case n < 1:
 		w.note("restart")
-		closeTestService(w.t, w.s)
-		w.s = openTestService(w.t, w.o)
+		w.s = reopenTestService(w.t, w.s, w.o)
 	case n < 2:
 		w.note("snapshot")
 		if err := w.s.store.snapshot(); err != nil {

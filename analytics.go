@@ -535,26 +535,16 @@ func (h *latencyHistogram) observe(us int64) {
 	h.count++
 	h.sum += us
 	h.max = max(h.max, us)
-	number := binOf(us)
-	i := h.place(number)
-	if i == len(h.bins) || h.bins[i].number() != number {
-		h.bins = slices.Insert(h.bins, i, makeBin(number, 0))
-	}
-	h.bins[i]++
+	h.add(makeBin(binOf(us), 1))
 }
 
-// place returns the index of a bin, or where to insert it.
-func (h *latencyHistogram) place(number int) int {
-	lo, hi := 0, len(h.bins)
-	for lo < hi {
-		mid := int(uint(lo+hi) / 2)
-		if h.bins[mid].number() < number {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
+// add counts what a bin has.
+func (h *latencyHistogram) add(b latencyBin) {
+	i, _ := slices.BinarySearch(h.bins, makeBin(b.number(), 0)) // bins are in the order of their numbers
+	if i == len(h.bins) || h.bins[i].number() != b.number() {
+		h.bins = slices.Insert(h.bins, i, makeBin(b.number(), 0))
 	}
-	return lo
+	h.bins[i] += latencyBin(b.count())
 }
 
 // merge counts everything that another histogram has.
@@ -563,11 +553,7 @@ func (h *latencyHistogram) merge(o *latencyHistogram) {
 	h.sum += o.sum
 	h.max = max(h.max, o.max)
 	for _, b := range o.bins {
-		i := h.place(b.number())
-		if i == len(h.bins) || h.bins[i].number() != b.number() {
-			h.bins = slices.Insert(h.bins, i, makeBin(b.number(), 0))
-		}
-		h.bins[i] += latencyBin(b.count())
+		h.add(b)
 	}
 }
 

@@ -114,14 +114,13 @@ func (p permission) resource() string {
 	return r
 }
 
-// permissionResources are the resources, in the order of the vocabulary.
-var permissionResources = []string{"tasks", "steps", "dlq", "templates", "system", "worker"}
-
-// allWildcards returns the wildcards, which together grant everything.
-func allWildcards() []string {
-	wildcards := make([]string, len(permissionResources))
-	for i, r := range permissionResources {
-		wildcards[i] = r + ":*"
+// allWildcards returns the wildcards, one for each resource, which together grant
+// everything.
+func allWildcards() (wildcards []string) {
+	for p := range permissionCount {
+		if w := p.resource() + ":*"; !slices.Contains(wildcards, w) {
+			wildcards = append(wildcards, w)
+		}
 	}
 	return wildcards
 }
@@ -311,23 +310,13 @@ func newAuthenticator(
 ) (*authenticator, []string, error) {
 	setup := newAuthSetup(c, role)
 	setup.check()
-	var means authMeans
+	a := &authenticator{config: c, clock: clock, log: log.With("role", role), metrics: new(authMetrics)}
+	a.cache = newAuthCache(maxCachedTokens)
 	if c.Enabled {
-		means = setup.means(trusted)
+		setup.verifiers(a, trusted)
 	}
 	if err := setup.problems.orNil(); err != nil {
 		return nil, setup.warnings, err
-	}
-	a := &authenticator{config: c, clock: clock, log: log.With("role", role), metrics: new(authMetrics)}
-	a.cache = newAuthCache(maxCachedTokens)
-	a.forward, a.apiKeys = means.forward, means.apiKeys
-	switch {
-	case means.static != nil:
-		a.tokens = &tokenVerifier{c.rules(), means.static}
-	case means.jwks != nil:
-		a.keys = newKeySet(means.jwks.fetch, time.Duration(c.JWKSRefreshIntervalSeconds)*time.Second,
-			time.Duration(c.JWKSMaxStaleSeconds)*time.Second, clock, a.log, a.cache.clear)
-		a.tokens = &tokenVerifier{c.rules(), a.keys}
 	}
 	return a, setup.warnings, nil
 }

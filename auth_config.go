@@ -45,7 +45,7 @@ type authConfig struct {
 	AuthenticatorCacheSeconds  int
 }
 
-// authSetup checks a section and collects problems and warnings.
+// authSetup checks a section, makes its verifiers, and collects problems and warnings.
 type authSetup struct {
 	c        *authConfig
 	role     string // orchestration, worker or mount
@@ -171,33 +171,29 @@ func (c *authConfig) rules() tokenRules {
 	}
 }
 
-// authMeans are the verifiers of a section: forward alone, or any of the others.
-type authMeans struct {
-	forward *forwardAuth
-	static  *staticKey
-	jwks    *keyFetcher
-	apiKeys apiKeyRegistry
-}
-
-// means reads the keys of an enabled section after its check.
-func (s *authSetup) means(trusted []netip.Prefix) (m authMeans) {
-	c := s.c
+// verifiers gives an authenticator what an enabled section verifies by: the forward
+// authenticator alone, or any of the others. It begins to fetch a key set unless the
+// section has problems.
+func (s *authSetup) verifiers(a *authenticator, trusted []netip.Prefix) {
+	c, seconds := s.c, func(n int) time.Duration { return time.Duration(n) * time.Second }
 	if c.AuthenticatorURL != "" {
-		cacheFor := time.Duration(c.AuthenticatorCacheSeconds) * time.Second
-		m.forward = newForwardAuth(c.AuthenticatorURL, c.APIKeyHeader, cacheFor, trusted)
-		return m
-	}
-	switch {
-	case c.JWTVerificationMethod == "jwks":
-		client := newKeyClient(c.JWKSURLAllowHTTP || c.JWKSAllowPrivateHosts)
-		m.jwks = &keyFetcher{c.JWKSURL, c.JWTAllowedAlgorithms, client}
-	case c.JWTPublicKeyPath+c.JWTPublicKey != "":
-		m.static = s.staticKey()
+		cacheFor := seconds(c.AuthenticatorCacheSeconds)
+		a.forward = newForwardAuth(c.AuthenticatorURL, c.APIKeyHeader, cacheFor, trusted)
+		return
 	}
 	if c.APIKeysEnabled {
-		m.apiKeys = newAPIKeyRegistry(c.APIKeys)
+		a.apiKeys = newAPIKeyRegistry(c.APIKeys)
 	}
-	return m
+	switch {
+	case c.JWTVerificationMethod != "jwks" && c.JWTPublicKeyPath+c.JWTPublicKey != "":
+		a.tokens = &tokenVerifier{c.rules(), s.staticKey()}
+	case c.JWTVerificationMethod == "jwks" && len(s.problems) == 0:
+		client := newKeyClient(c.JWKSURLAllowHTTP || c.JWKSAllowPrivateHosts)
+		fetcher := &keyFetcher{c.JWKSURL, c.JWTAllowedAlgorithms, client}
+		a.keys = newKeySet(fetcher.fetch, seconds(c.JWKSRefreshIntervalSeconds), seconds(c.JWKSMaxStaleSeconds),
+			a.clock, a.log, a.cache.clear)
+		a.tokens = &tokenVerifier{c.rules(), a.keys}
+	}
 }
 
 func (s *authSetup) staticKey() *staticKey {
@@ -305,7 +301,7 @@ func (s *authSetup) checkAPIKeys() {
 	for i := range s.c.APIKeys {
 		e := &s.c.APIKeys[i]
 		if first, ok := place[e.Key]; ok && e.Key != "" {
-			s.problem(fmt.Sprintf("api_keys[%d].key", i), "duplicates that of api_keys[%d]", first)
+			s.problem(apiKeyMember(i, "key"), "duplicates that of api_keys[%d]", first)
 		} else {
 			place[e.Key] = i
 		}
@@ -422,6 +418,12 @@ const (
 	privateKeyName = "jwt-private-key.pem"
 	publicKeyName  = "jwt-public-key.pem"
 	keysDir        = "keys" // where generate-keys writes and the other commands look
+
+	defaultAPIKeyHeader = "X-API-Key"
+
+	// onDemandLife is the lifetime of a token that a client makes for itself, less
+	// than any jwt_token_expiry_hours.
+	onDemandLife = 15 * time.Minute
 )
 
 // authKeyPath returns the path of a key in the section of a role.
@@ -431,14 +433,6 @@ func authKeyPath(role, key string) string {
 	}
 	return role + ".web.auth." + key
 }
-
-const (
-	defaultAPIKeyHeader = "X-API-Key"
-
-	// onDemandLife is the lifetime of a token that a client makes for itself, less
-	// than any jwt_token_expiry_hours.
-	onDemandLife = 15 * time.Minute
-)
 
 // clientCredential returns the header that a client sends to a role (orchestration,
 // worker, or mount, which uses orchestration's), from the first credential that the
@@ -499,9 +493,5 @@ func onDemandToken(path, role string, getenv func(string) string, now instant) (
 // authSetting returns a key of a role's authentication as a variable sets it, for
 // clients without a configuration.
 func authSetting(getenv func(string) string, role, key, fallback string) string {
-	name := "STEPWELL_" + strings.ToUpper(role) + "__WEB__AUTH__" + strings.ToUpper(key)
-	if v := getenv(name); v != "" {
-		return v
-	}
-	return fallback
+	return cmp.Or(getenv("STEPWELL_"+strings.ToUpper(role)+"__WEB__AUTH__"+strings.ToUpper(key)), fallback)
 }

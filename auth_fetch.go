@@ -229,23 +229,14 @@ func isTrustedProxy(peer netip.Addr, trusted []netip.Prefix) bool {
 	return slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(peer.WithZone("")) })
 }
 
-// digestHeaders returns the digest of a question: every header, each string with
-// its length so that different questions never hash the same bytes.
-func digestHeaders(headers http.Header) (d credentialDigest) {
-	h := sha256.New()
-	write := func(s string) {
-		h.Write(binary.AppendUvarint(nil, uint64(len(s))))
-		io.WriteString(h, s)
-	}
+// digestHeaders returns the digest of a question: every header with all its values.
+func digestHeaders(headers http.Header) credentialDigest {
+	var b []byte
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		write(name)
-		h.Write(binary.AppendUvarint(nil, uint64(len(headers[name]))))
-		for _, v := range headers[name] {
-			write(v)
-		}
+		b = binary.AppendUvarint(appendSized(b, name), uint64(len(headers[name])))
+		b = appendSized(b, headers[name]...)
 	}
-	h.Sum(d[:0])
-	return d
+	return sha256.Sum256(b)
 }
 
 // ask sends the question.

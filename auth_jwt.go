@@ -522,26 +522,21 @@ func readKeyFile(path string) ([]byte, error) {
 
 // readPublicKey reads a PEM public key from a file; the error names the file.
 func readPublicKey(path string) (crypto.PublicKey, error) {
-	text, err := readKeyFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("reading the public key: %w", err)
-	}
-	key, err := parsePublicKey(text)
-	if err != nil {
-		return nil, fmt.Errorf("reading the public key %s: %w", path, err)
-	}
-	return key, nil
+	return readKey(path, "public", parsePublicKey)
 }
 
 // readPrivateKey reads a PEM private key from a file; the error names the file.
 func readPrivateKey(path string) (crypto.Signer, error) {
+	return readKey(path, "private", parsePrivateKey)
+}
+
+func readKey[K any](path, kind string, parse func(text []byte) (K, error)) (key K, err error) {
 	text, err := readKeyFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading the private key: %w", err)
+		return key, fmt.Errorf("reading the %s key: %w", kind, err)
 	}
-	key, err := parsePrivateKey(text)
-	if err != nil {
-		return nil, fmt.Errorf("reading the private key %s: %w", path, err)
+	if key, err = parse(text); err != nil {
+		return key, fmt.Errorf("reading the %s key %s: %w", kind, path, err)
 	}
 	return key, nil
 }

@@ -18,28 +18,20 @@ type uuid [16]byte
 
 // String returns the canonical form: lower case, 8-4-4-4-12.
 func (u uuid) String() string {
-	var b [36]byte
-	u.put(b[:])
-	return string(b[:])
+	var room [36]byte
+	return string(u.appendText(room[:0]))
 }
 
 // appendText appends the canonical form.
 func (u uuid) appendText(dst []byte) []byte {
-	var b [36]byte
-	u.put(b[:])
-	return append(dst, b[:]...)
-}
-
-func (u uuid) put(b []byte) {
+	dst = append(dst, "00000000-0000-0000-0000-000000000000"...)
+	b := dst[len(dst)-36:]
 	hex.Encode(b[0:8], u[0:4])
-	b[8] = '-'
 	hex.Encode(b[9:13], u[4:6])
-	b[13] = '-'
 	hex.Encode(b[14:18], u[6:8])
-	b[18] = '-'
 	hex.Encode(b[19:23], u[8:10])
-	b[23] = '-'
 	hex.Encode(b[24:36], u[10:16])
+	return dst
 }
 
 func (u uuid) isZero() bool { return u == uuid{} }
@@ -102,15 +94,20 @@ func (u uuid) minus(v uuid) (n int, ok bool) {
 // stableID returns the version 8 id derived from names: always the same for the same
 // names.
 func stableID(names ...string) (u uuid) {
-	h := sha256.New()
-	for _, n := range names {
-		h.Write(binary.AppendUvarint(nil, uint64(len(n))))
-		h.Write([]byte(n))
-	}
-	copy(u[:], h.Sum(nil))
+	hash := sha256.Sum256(appendSized(nil, names...))
+	copy(u[:], hash[:])
 	u[6] = u[6]&0x0f | 0x80
 	u[8] = u[8]&0x3f | 0x80
 	return u
+}
+
+// appendSized appends texts, each after its length, so that different lists never give
+// the same bytes.
+func appendSized(b []byte, texts ...string) []byte {
+	for _, text := range texts {
+		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
+	}
+	return b
 }
 
 // idSource makes strictly increasing version 7 ids, random numbers and secrets.
@@ -253,10 +250,7 @@ func (u uuid) blockNumber() uint64 {
 
 // hash returns 32 bytes derived from the seed and their purpose.
 func (d *derivation) hash(purpose string, parent uuid, name string, ordinal uint64) [sha256.Size]byte {
-	var b []byte
-	for _, text := range []string{d.seed, purpose, string(parent[:]), name} {
-		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
-	}
+	b := appendSized(nil, d.seed, purpose, string(parent[:]), name)
 	return sha256.Sum256(binary.AppendUvarint(b, ordinal))
 }
 

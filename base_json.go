@@ -44,24 +44,11 @@ func jsonInt(raw []byte) (int64, bool) {
 		return 0, false
 	}
 	start := skipJSONSpace(raw, 0)
-	number := raw[start:skipJSONValue(raw, start)]
-	negative := number[0] == '-'
-	if negative {
-		number = number[1:]
+	n, err := strconv.ParseInt(string(raw[start:skipJSONValue(raw, start)]), 10, 64)
+	if err != nil {
+		return 0, false
 	}
-	var n int64 // counts down: there are more numbers below zero than above
-	const lowest = -1 << 63
-	for _, c := range number {
-		d := int64(c) - '0'
-		if d < 0 || d > 9 || n < lowest/10 || n*10 < lowest+d {
-			return 0, false
-		}
-		n = n*10 - d
-	}
-	if negative {
-		return n, true
-	}
-	return -n, n != lowest
+	return n, true
 }
 
 // eachMember calls f for each member of the object data in order, with the unescaped
@@ -609,7 +596,7 @@ func appendCanonicalString(dst, raw []byte) []byte {
 
 // Comparing values, as a whole or in part.
 
-// jsonSubset is a compiled description of what a value must contain.
+// jsonSubset is a compiled description of a value, or of what it must contain.
 type jsonSubset struct {
 	members map[string]*jsonSubset // of an object; nil for any other value
 	value   []byte                 // of anything but an object
@@ -633,22 +620,25 @@ func newJSONSubset(raw []byte) *jsonSubset {
 
 // fits reports whether a value contains every member named, with the same value.
 // Objects may have further members, arrays must be equal, numbers are compared by value.
-func (s *jsonSubset) fits(raw []byte) bool {
+func (s *jsonSubset) fits(raw []byte) bool { return s.compare(raw, true) }
+
+// compare is fits; further allows objects to have further members.
+func (s *jsonSubset) compare(raw []byte, further bool) bool {
 	if s.members == nil {
 		return sameJSON(s.value, raw)
 	}
-	found := 0
-	isObject := eachMember(raw, func(key string, value []byte) bool {
+	same, missing := jsonKind(raw) == '{', len(s.members)
+	eachMember(raw, func(key string, value []byte) bool {
 		m := s.members[key]
-		if m != nil && !m.fits(value) {
-			return false
+		if m == nil {
+			same = further
+		} else {
+			same = m.compare(value, further)
+			missing--
 		}
-		if m != nil {
-			found++
-		}
-		return found < len(s.members)
+		return same
 	})
-	return isObject && found == len(s.members)
+	return same && missing == 0
 }
 
 // sameJSON reports whether two texts spell the same value.
@@ -667,44 +657,19 @@ func sameJSON(a, b []byte) bool {
 	case '[':
 		return sameElements(a, b)
 	case '{':
-		return newJSONSubset(a).equals(b)
+		return newJSONSubset(a).compare(b, false)
 	}
 	return true
 }
 
 func sameElements(a, b []byte) bool {
-	var all [][]byte
-	eachElement(b, func(e []byte) bool { all = append(all, e); return true })
-	same := true
-	eachElement(a, func(e []byte) bool {
-		same = len(all) > 0 && sameJSON(e, all[0])
-		if same {
-			all = all[1:]
+	v, w := walkJSON(a, '['), walkJSON(b, '[')
+	for v.nextElement() {
+		if !w.nextElement() || !sameJSON(v.value, w.value) {
+			return false
 		}
-		return same
-	})
-	return same && len(all) == 0
-}
-
-// equals is fits without further members, at any level.
-func (s *jsonSubset) equals(raw []byte) bool {
-	if s.members == nil {
-		return sameJSON(s.value, raw)
 	}
-	same := jsonKind(raw) == '{' && countMembers(raw) == len(s.members)
-	if same {
-		eachMember(raw, func(key string, value []byte) bool {
-			m := s.members[key]
-			same = m != nil && m.equals(value)
-			return same
-		})
-	}
-	return same
-}
-
-func countMembers(object []byte) (n int) {
-	eachMember(object, func(string, []byte) bool { n++; return true })
-	return n
+	return !w.nextElement()
 }
 
 // exactNumber returns the value of a JSON number: exactly if that takes at most some

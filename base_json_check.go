@@ -3,6 +3,7 @@ package main
 // The scanner for JSON from outside: it accepts a text, or says where and why not.
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
@@ -30,8 +31,8 @@ func (e *jsonError) Error() string {
 // member, at most 64 levels, and only numbers that are finite as a float64. The error is
 // a *jsonError about the first problem.
 //
-// It allocates only for an error and for objects with more than 16 members or with
-// escapes in a member's name.
+// It allocates only for an error, for numbers that may be too large, and for objects with
+// more than 16 members or with escapes in a member's name.
 func checkJSON(data []byte) error { return checkDeepJSON(data, 0) }
 
 // checkDeepJSON is checkJSON with deeper more levels allowed.
@@ -261,7 +262,6 @@ func (s *jsonScanner) number(i int) (end int, err *jsonError) {
 			return 0, err
 		}
 	}
-	// 308 digits without an exponent are below 1e308; other numbers must be checked.
 	if (exponent || i-start > 308) && !jsonFinite(s.data[start:i]) {
 		return 0, &jsonError{start, "number beyond the range of a float64"}
 	}
@@ -279,53 +279,20 @@ func (s *jsonScanner) digits(i int) (int, *jsonError) {
 	return i, nil
 }
 
-// jsonFinite reports whether a number is finite as a float64. It counts the digits
-// before the point and uses strconv only if that does not decide.
+// jsonFinite reports whether a number is finite as a float64. Its length and its
+// exponent nearly always tell.
 func jsonFinite(number []byte) bool {
-	point := 0 // the number is 0.ddd × 10^point, its first digit d not zero
-	significant, fraction, exponent := false, false, 0
-scan:
-	for i, c := range number {
-		switch {
-		case c == '-':
-		case c == '.':
-			fraction = true
-		case c|0x20 == 'e':
-			exponent = jsonExponent(number[i+1:])
-			break scan
-		case significant || c != '0':
-			significant = true
-			if !fraction {
-				point++
-			}
-		case fraction:
-			point--
-		}
+	digits, exponent := len(number), 0
+	if e := bytes.IndexAny(number, "eE"); e >= 0 {
+		digits = e
+		exponent, _ = strconv.Atoi(string(number[e+1:])) // out of range: the nearest int
 	}
-	point += exponent
-	switch {
-	case !significant:
-		return true
-	case point != 309 && -9999 <= exponent && exponent <= 9999:
-		return point < 309
+	if -9999 <= exponent && exponent <= 308-digits {
+		return true // below 1e308
 	}
-	// strconv clips longer exponents, as later readers of the text do.
+	// strconv clips exponents beyond 9999, as later readers of the text do.
 	_, err := strconv.ParseFloat(string(number), 64)
 	return err == nil
-}
-
-// jsonExponent returns the value of an exponent, clipped beyond 9999.
-func jsonExponent(text []byte) int {
-	n := 0
-	for _, c := range text {
-		if '0' <= c && c <= '9' && n <= 9999 {
-			n = n*10 + int(c-'0')
-		}
-	}
-	if text[0] == '-' {
-		return -n
-	}
-	return n
 }
 
 func (s *jsonScanner) space(i int) int { return skipJSONSpace(s.data, i) }

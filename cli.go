@@ -82,11 +82,12 @@ func keyFlag(o *options, k *configKey, a *configArgs) {
 	if k.flag == "" {
 		return
 	}
+	_, isList := k.def.([]string)
 	set := func(text string) error {
 		if a.flags == nil {
 			a.flags = make(map[string]string)
 		}
-		if earlier, ok := a.flags[k.path]; ok && isConfigList(k) {
+		if earlier, ok := a.flags[k.path]; ok && isList {
 			text = earlier + "," + text
 		}
 		a.flags[k.path] = text
@@ -97,11 +98,6 @@ func keyFlag(o *options, k *configKey, a *configArgs) {
 		return
 	}
 	o.Func(k.flag, fmt.Sprintf("%s (`%s`; default %s)", k.help, k.operand, tomlLiteral(k.def)), set)
-}
-
-func isConfigList(k *configKey) bool {
-	_, ok := k.def.([]string)
-	return ok
 }
 
 // loadConfig loads the configuration and checks the handlers that it names. Keys

@@ -3,6 +3,7 @@ package main
 // The commands auth generate-keys, generate-token, validate-token and show-permissions.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -195,24 +196,24 @@ func (c *authCLI) tokenPermissions(f *options, permissions, roles string, allowU
 	if len(list) == 0 {
 		return nil, f.misuse("--permissions or --role is needed")
 	}
+	list = authOnce(list)
 	_, unknown := parsePermissions(list)
-	if len(unknown) > 0 && !allowUnknown {
-		return nil, f.misuse("unknown permissions: %s (see auth show-permissions, or --allow-unknown)",
-			strings.Join(unknown, ", "))
+	names := strings.Join(unknown, ", ")
+	switch {
+	case len(unknown) > 0 && !allowUnknown:
+		return nil, f.misuse("unknown permissions: %s (see auth show-permissions, or --allow-unknown)", names)
+	case len(unknown) > 0:
+		fmt.Fprintf(c.stderr, "warning: unknown permissions: %s; strict validation refuses the token\n", names)
 	}
-	if len(unknown) > 0 {
-		fmt.Fprintf(c.stderr, "warning: unknown permissions: %s; strict validation refuses the token\n",
-			strings.Join(unknown, ", "))
-	}
-	return authOnce(list), nil
+	return list, nil
 }
 
 func (c *authCLI) printNewToken(f *options, keyPath string, spec tokenSpec) error {
+	var token string
 	key, err := readPrivateKey(keyPath)
-	if err != nil {
-		return fmt.Errorf("auth generate-token: %w", err)
+	if err == nil {
+		token, err = signToken(spec, key)
 	}
-	token, err := signToken(spec, key)
 	if err != nil {
 		return fmt.Errorf("auth generate-token: %w", err)
 	}
@@ -327,10 +328,7 @@ func (c *authCLI) defaultHours() int {
 
 // keyPath returns the default file of a key.
 func (c *authCLI) keyPath(variable, name string) string {
-	if path := c.settings(variable); path != "" {
-		return path
-	}
-	return filepath.Join(keysDir, name)
+	return cmp.Or(c.settings(variable), filepath.Join(keysDir, name))
 }
 
 func roleNames() []string {

@@ -46,23 +46,33 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	log := p.logger(cfg)
-	ctx, release := p.lifetime(ctx, flags, log)
-	defer release()
-	if err := checkSwaggerFiles(&cfg.Docs); err != nil {
-		return err
-	}
-	handlers, registry, err := loadWork(cfg, log, p.getenv)
-	if err != nil {
-		return err
-	}
-	v := &serving{cfg: cfg, log: log, clock: newRealClock(), failed: make(chan error, 2)}
+	v := &serving{cfg: cfg, log: p.logger(cfg), clock: newRealClock(), failed: make(chan error, 2)}
 	defer v.clock.stop()
-	auth, err := newAuthenticators(cfg, origin, v.clock, log)
+	ctx, release := p.lifetime(ctx, flags, v.log)
+	defer release()
+	parts, err := v.parts(origin, p.getenv)
 	if err != nil {
 		return err
 	}
-	defer auth.close()
+	defer parts.auth.close()
+	return v.run(ctx, p, flags, parts)
+}
+
+// parts reads what the configuration names: documentation, templates, handlers and keys.
+func (v *serving) parts(origin *provenance, getenv func(string) string) (o serviceOptions, err error) {
+	o = serviceOptions{cfg: v.cfg, log: v.log, clock: v.clock, deterministic: v.cfg.Fixture.DeterministicIDs}
+	if err = checkSwaggerFiles(&v.cfg.Docs); err != nil {
+		return o, err
+	}
+	if o.handlers, o.registry, err = loadWork(v.cfg, v.log, getenv); err != nil {
+		return o, err
+	}
+	o.auth, err = newAuthenticators(v.cfg, origin, v.clock, v.log)
+	return o, err
+}
+
+// run serves until ctx ends or a listener fails.
+func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts serviceOptions) error {
 	if err := removeReadyFile(flags.readyFile); err != nil {
 		return err
 	}
@@ -70,16 +80,13 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	w, err := openWorkload(flags.seed, serviceOptions{
-		cfg: cfg, log: log, auth: auth, clock: v.clock, registry: registry, handlers: handlers,
-		deterministic: cfg.Fixture.DeterministicIDs,
-	}, gates)
+	w, err := openWorkload(flags.seed, parts, gates)
 	if err != nil {
 		v.stopListening(closeTimeout)
 		return err
 	}
-	if !cfg.Log.Quiet {
-		v.banner(p, len(registry.all()))
+	if !v.cfg.Log.Quiet {
+		v.banner(p, len(parts.registry.all()))
 	}
 	report := v.report()
 	err = v.awaitReady(ctx, w)

@@ -200,6 +200,10 @@ func TestConfigValidate(t *testing.T) {
 			map[string]string{"STEPWELL_STORE__SYNC": "x"}, nil, ""},
 		{"a builtin that does not exist", oneConfigFile("[worker.handlers]", `"Pay::*" = "builtin:nope"`), nil, nil,
 			`configuration: stepwell.toml:2: worker.handlers."Pay::*": `},
+		{"handlers with impossible ports", oneConfigFile("[worker]", "default_handler = 'http://h:0'",
+			"[worker.handlers]", "A = 'http://h:99999'", "B = 'builtin:noop'"), nil, nil,
+			"configuration: 2 problems\n  stepwell.toml:2: worker.default_handler: the URL is malformed\n" +
+				"  stepwell.toml:4: worker.handlers.A: the URL is malformed"},
 		{"a handler's URL that cannot be called", oneConfigFile("[worker]", "default_handler = 'http://host:0x1/'"), nil, nil,
 			`configuration: stepwell.toml:2: worker.default_handler: `},
 		{"STEPWELL_CONFIG", map[string]string{"a": "x = 1"}, map[string]string{"STEPWELL_CONFIG": "a"}, nil, "a:1: x"},

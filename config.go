@@ -329,9 +329,9 @@ func resolveKeys(keys []configKey) []configKey {
 	return keys
 }
 
-// field returns a pointer to the key's value, whose type is the key's type.
-func (k *configKey) field(c *Config) any {
-	return reflect.ValueOf(c).Elem().FieldByIndex(k.index).Addr().Interface()
+// field returns the key's field.
+func (k *configKey) field(c *Config) reflect.Value {
+	return reflect.ValueOf(c).Elem().FieldByIndex(k.index)
 }
 
 // configKeyAt returns the row of a path, or nil.
@@ -364,46 +364,31 @@ func defaultConfig() *Config {
 // set stores a copy of a value of the key's type. The entries of a table are added to
 // those it has.
 func (k *configKey) set(c *Config, v any) {
-	switch p := k.field(c).(type) {
-	case *string:
-		*p = v.(string)
-	case *bool:
-		*p = v.(bool)
-	case *int:
-		*p = int(v.(int64))
-	case *int64:
-		*p = v.(int64)
-	case *[]string:
-		*p = slices.Clone(v.([]string))
-	case *map[string]string:
-		if *p == nil {
-			*p = make(map[string]string)
-		}
-		maps.Copy(*p, v.(map[string]string))
-	case *[]apiKeyConfig:
-		*p = cloneAPIKeys(v.([]apiKeyConfig))
+	f := k.field(c)
+	switch value := v.(type) {
+	case int64:
+		f.SetInt(value)
+		return
+	case []string:
+		v = slices.Clone(value)
+	case map[string]string:
+		table := make(map[string]string)
+		maps.Copy(table, f.Interface().(map[string]string))
+		maps.Copy(table, value)
+		v = table
+	case []apiKeyConfig:
+		v = cloneAPIKeys(value)
 	}
+	f.Set(reflect.ValueOf(v))
 }
 
 // get returns the key's value in one of the types of def, without copying it.
 func (k *configKey) get(c *Config) any {
-	switch p := k.field(c).(type) {
-	case *string:
-		return *p
-	case *bool:
-		return *p
-	case *int:
-		return int64(*p)
-	case *int64:
-		return *p
-	case *[]string:
-		return *p
-	case *map[string]string:
-		return *p
-	case *[]apiKeyConfig:
-		return *p
+	f := k.field(c)
+	if f.CanInt() {
+		return f.Int()
 	}
-	panic("configuration key " + k.path + " has a type that the table does not know")
+	return f.Interface()
 }
 
 // redacted returns a copy of the configuration that anybody may see, nested as in

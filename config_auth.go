@@ -4,7 +4,6 @@ package main
 // checks of a section before any key file is read.
 
 import (
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -160,37 +159,25 @@ func (s configSource) sameLayer(o configSource) bool {
 	return s.kind == o.kind && (s.kind == fromEnv || s.name == o.name)
 }
 
-// checkAuth checks every role's section without reading key files. It omits problems
-// that follow from ones reported before.
+// checkAuth checks every section that is used, without reading key files. It omits
+// problems that follow from ones reported before, and those that the mount point's
+// section inherited.
 func (l *configLoader) checkAuth() {
-	for _, role := range authRoles {
-		setup := newAuthSetup(l.config.authConfig(role), role)
+	roles := authRoles
+	if l.config.Mount.Path != "" && l.config.Role != "worker" && !l.config.mountSharesAuth() {
+		roles = append(slices.Clone(authRoles), "mount")
+	}
+	for _, role := range roles {
+		setup, before := newAuthSetup(l.config.authConfig(role), role), l.problems
 		setup.check()
-		before := l.problems
 		for _, p := range setup.problems {
-			if !followsFrom(before, p) {
-				l.report(l.origin.near(p.Field), p.Field, p.Message)
+			source := l.origin.near(p.Field)
+			inherited := role == "mount" && slices.ContainsFunc(before, func(b inputProblem) bool {
+				return b.Source == source.String() && b.Message == p.Message
+			})
+			if !inherited && !followsFrom(before, p) {
+				l.report(source, p.Field, p.Message)
 			}
-		}
-	}
-	l.checkMountAuth()
-}
-
-// checkMountAuth checks the section of the mount point if it is served. Inherited
-// problems were reported before.
-func (l *configLoader) checkMountAuth() {
-	if l.config.Mount.Path == "" || l.config.Role == "worker" || l.config.mountSharesAuth() {
-		return
-	}
-	setup, before := newAuthSetup(&l.config.Mount.Auth, "mount"), l.problems
-	setup.check()
-	for _, p := range setup.problems {
-		source := l.origin.near(p.Field)
-		inherited := slices.ContainsFunc(before, func(b inputProblem) bool {
-			return b.Source == source.String() && b.Message == p.Message
-		})
-		if !inherited && !followsFrom(before, p) {
-			l.report(source, p.Field, p.Message)
 		}
 	}
 }
@@ -210,121 +197,59 @@ func followsFrom(known inputProblems, p inputProblem) bool {
 }
 
 // near returns the source of a path, or of the innermost thing around it.
-func (p *provenance) near(path string) configSource {
-	for path != "" {
-		if s, ok := p.sources[path]; ok {
-			return s
-		}
-		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+func (p *provenance) near(path string) configSource { return nearest(p.sources, path) }
+
+// apiKeys converts a list of API keys from TOML, of either type that the decoder uses, or
+// JSON.
+func (c *configConverter) apiKeys(raw any) []apiKeyConfig {
+	list := []apiKeyConfig{}
+	tables, ok := raw.([]map[string]any)
+	entries, alsoOK := raw.([]any)
+	for _, table := range tables {
+		entries = append(entries, table)
 	}
-	return configSource{}
-}
-
-// convertAPIKeys converts a list of API keys from TOML or JSON.
-func (k *configKey) convertAPIKeys(raw any) ([]apiKeyConfig, inputProblems) {
-	entries, ok := configEntries(raw)
-	if !ok {
-		return nil, k.wantConfigType(raw, false)
+	if !ok && !alsoOK {
+		c.mismatch(c.path, tomlTypeName(c.def), raw)
 	}
-	list := make([]apiKeyConfig, len(entries))
-	var faults inputProblems
-	for i, raw := range entries {
-		r := apiKeyReader{path: fmt.Sprintf("%s[%d]", k.path, i), into: &list[i]}
-		r.read(raw)
-		faults = append(faults, r.faults...)
+	for i, entry := range entries {
+		list = append(list, c.apiKey(fmt.Sprintf("%s[%d]", c.path, i), entry))
 	}
-	return list, faults
+	return list
 }
 
-// configEntries returns the entries of a list of either type that the decoder uses.
-func configEntries(raw any) (entries []any, ok bool) {
-	switch raw := raw.(type) {
-	case []any:
-		return raw, true
-	case []map[string]any:
-		for _, table := range raw {
-			entries = append(entries, table)
-		}
-		return entries, true
-	}
-	return nil, false
-}
-
-// apiKeyReader reads one entry. Its messages do not repeat a value, which may be the
-// key.
-type apiKeyReader struct {
-	path   string
-	into   *apiKeyConfig
-	faults inputProblems
-}
-
-func (r *apiKeyReader) complain(member, message string) {
-	r.faults = append(r.faults, inputProblem{Field: joinConfigPath(r.path, member), Message: message})
-}
-
-func (r *apiKeyReader) read(raw any) {
+// apiKey converts an entry. Its messages do not repeat a value, which may be the key.
+func (c *configConverter) apiKey(path string, raw any) (key apiKeyConfig) {
 	table, ok := raw.(map[string]any)
 	if !ok {
-		r.faults = append(r.faults, inputProblem{Field: r.path, Message: "want a table, got " + tomlTypeName(raw)})
-		return
+		c.mismatch(path, "a table", raw)
+		return key
 	}
+	before := len(c.faults)
 	for _, name := range slices.Sorted(maps.Keys(table)) {
-		r.member(name, table[name])
-	}
-	if len(r.faults) > 0 {
-		return
-	}
-	if r.into.Key == "" {
-		r.complain("key", "it is missing or empty")
-	}
-	if len(r.into.Permissions) == 0 {
-		r.complain("permissions", "there are none: the key would be good for nothing")
-	}
-}
-
-func (r *apiKeyReader) member(name string, value any) {
-	switch name {
-	case "key":
-		r.into.Key = r.text(name, value)
-	case "description":
-		r.into.Description = r.text(name, value)
-	case "permissions":
-		list, ok := value.([]any)
-		if !ok {
-			r.complain(name, "want an array of strings, got "+tomlTypeName(value))
+		member := configConverter{configKey: &configKey{path: joinConfigPath(path, name), def: []string(nil)}}
+		switch name {
+		case "key":
+			key.Key = member.text(member.path, table[name])
+		case "description":
+			key.Description = member.text(member.path, table[name])
+		case "permissions":
+			key.Permissions = member.list(table[name])
+		default:
+			member.complain(member.path, "%s",
+				unknownConfigName("key", name, []string{"key", "permissions", "description"}))
 		}
-		for i, e := range list {
-			r.into.Permissions = append(r.into.Permissions, r.text(fmt.Sprintf("%s[%d]", name, i), e))
-		}
-	default:
-		r.complain(name, unknownConfigName("key", name, []string{"key", "permissions", "description"}))
+		c.faults = append(c.faults, member.faults...)
 	}
-}
-
-func (r *apiKeyReader) text(name string, value any) string {
-	s, ok := value.(string)
-	if !ok {
-		r.faults = append(r.faults, inputProblem{Field: r.path + "." + name, Message: "want a string, got " + tomlTypeName(value)})
+	if len(c.faults) > before {
+		return key
 	}
-	return s
-}
-
-// parseConfigEntries parses a variable that is empty or a JSON array.
-func parseConfigEntries(text string) ([]any, error) {
-	if strings.TrimSpace(text) == "" {
-		return []any{}, nil
+	if key.Key == "" {
+		c.complain(path+".key", "it is missing or empty")
 	}
-	if err := checkJSON([]byte(text)); err != nil {
-		return nil, err
+	if len(key.Permissions) == 0 {
+		c.complain(path+".permissions", "there are none: the key would be good for nothing")
 	}
-	var list []any
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		return nil, err
-	}
-	if list == nil {
-		return nil, fmt.Errorf("null is not a list")
-	}
-	return list, nil
+	return key
 }
 
 // cloneAPIKeys returns a deep copy.

@@ -162,57 +162,51 @@ func (l *configLoader) loadFile(name string, mayMiss bool) {
 		return
 	}
 	before, lines := len(l.problems), findConfigLines(string(data))
-	l.loadTable(&configFile{source, lines}, "", table)
+	at := func(path string) configSource { return configSource{fromFile, name, nearest(lines, path)} }
+	l.loadTable(at, "", table)
 	slices.SortStableFunc(l.problems[before:], func(a, b inputProblem) int {
-		return lines.of(a.Field) - lines.of(b.Field)
+		return at(a.Field).line - at(b.Field).line
 	})
 }
 
-// configFile is a decoded file.
-type configFile struct {
-	source configSource
-	lines  configLines
+// nearest returns the value of a path, or of the innermost thing around it that has one.
+func nearest[V any](of map[string]V, path string) (none V) {
+	for ; path != ""; path = path[:max(strings.LastIndexAny(path, ".["), 0)] {
+		if v, ok := of[path]; ok {
+			return v
+		}
+	}
+	return none
 }
 
-func (f *configFile) at(path string) configSource {
-	s := f.source
-	s.line = f.lines.of(path)
-	return s
-}
-
-// loadTable checks the table at a path against the table of keys.
-func (l *configLoader) loadTable(f *configFile, path string, table map[string]any) {
+// loadTable checks the table at a path against the table of keys. at returns the source
+// of a path, here and below.
+func (l *configLoader) loadTable(at func(path string) configSource, path string, table map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		inner, value := joinConfigPath(path, name), table[name]
 		if k := configKeyAt(inner); k != nil {
-			l.loadValue(f, k, value)
-			continue
+			l.loadValue(at, k, value)
+		} else if known := configPaths(); !slices.Contains(known, inner) {
+			l.report(at(inner), inner, unknownConfigName("key", inner, known))
+		} else if section, ok := value.(map[string]any); ok {
+			l.loadTable(at, inner, section)
+		} else {
+			l.report(at(inner), inner, "want a table, got "+tomlTypeName(value))
 		}
-		if !isConfigSection(inner) {
-			l.report(f.at(inner), inner, unknownConfigName("key", inner, configPaths()))
-			continue
-		}
-		section, ok := value.(map[string]any)
-		if !ok {
-			l.report(f.at(inner), inner, "want a table, got "+tomlTypeName(value))
-			continue
-		}
-		l.loadTable(f, inner, section)
 	}
 }
 
-func (l *configLoader) loadValue(f *configFile, k *configKey, raw any) {
+func (l *configLoader) loadValue(at func(path string) configSource, k *configKey, raw any) {
 	value, faults := k.convert(raw)
-	l.accept(k, value, faults, f.at)
+	l.accept(k, value, faults, at)
 	if entries, ok := raw.(map[string]any); ok && faults == nil {
 		for name := range entries { // lines are known by the spelling in the file
-			l.origin.sources[joinConfigPath(k.path, k.entryName(name))] = f.at(joinConfigPath(k.path, name))
+			l.origin.sources[joinConfigPath(k.path, k.entryName(name))] = at(joinConfigPath(k.path, name))
 		}
 	}
 }
 
-// accept stores a converted value, or reports its problems. at returns the source of
-// a path.
+// accept stores a converted value, or reports its problems.
 func (l *configLoader) accept(
 	k *configKey, value any, faults inputProblems, at func(path string) configSource,
 ) {
@@ -301,16 +295,12 @@ func (l *configLoader) checkTogether() {
 // checkConfigCallables checks the targets of worker.handlers and
 // worker.default_handler by a function that knows handlers.
 func checkConfigCallables(c *Config, p *provenance, check func(callable string) error) error {
-	const handlers, byDefault = "worker.handlers", "worker.default_handler"
-	targets := map[string]string{byDefault: c.Worker.DefaultHandler}
+	targets := map[string]string{"worker.default_handler": c.Worker.DefaultHandler}
 	for name, target := range c.Worker.Handlers {
-		targets[joinConfigPath(handlers, name)] = target
+		targets[joinConfigPath("worker.handlers", name)] = target
 	}
 	var problems inputProblems
 	for _, path := range slices.Sorted(maps.Keys(targets)) {
-		if !strings.HasPrefix(targets[path], "builtin:") {
-			continue
-		}
 		if err := check(targets[path]); err != nil {
 			problems = append(problems, inputProblem{p.of(path).String(), path, err.Error()})
 		}
@@ -318,21 +308,11 @@ func checkConfigCallables(c *Config, p *provenance, check func(callable string) 
 	return configError(problems)
 }
 
-// isConfigSection reports whether the path is that of a table with keys.
-func isConfigSection(path string) bool {
-	return slices.ContainsFunc(configKeys, func(k configKey) bool {
-		return strings.HasPrefix(k.path, path+".")
-	})
-}
-
 // configPaths returns what a file may name: keys, and the tables they are in.
 func configPaths() []string {
 	var paths []string
 	for i := range configKeys {
-		path := configKeys[i].path
-		paths = append(paths, path)
-		for dot := strings.LastIndexByte(path, '.'); dot >= 0; dot = strings.LastIndexByte(path, '.') {
-			path = path[:dot]
+		for path := configKeys[i].path; path != ""; path = path[:max(strings.LastIndexByte(path, '.'), 0)] {
 			paths = append(paths, path)
 		}
 	}
@@ -409,137 +389,123 @@ func tomlSyntaxProblem(err error) string {
 // joinConfigPath makes it; the path of an array element ends in "[0]".
 type configLines map[string]int
 
-// of returns the line of a path, or else of the innermost thing around it, or 0.
-func (l configLines) of(path string) int {
-	for path != "" {
-		if line := l[path]; line > 0 {
-			return line
-		}
-		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
-	}
-	return 0
-}
-
 // tomlToken matches a string, a comment, a line break, a bare word or a mark.
 var tomlToken = regexp.MustCompile(`"""(?:[^\\]|\\[\s\S])*?"{3,5}|'''[\s\S]*?'{3,5}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|` +
 	`#[^\n]*|\n|[^\s"'#\[\]{},=.]+|\S`)
 
-// lineFinder passes over the tokens of a TOML text and records where keys are.
+// lineFinder reads the tokens of a TOML text and records where keys are.
 type lineFinder struct {
-	lines    configLines
-	tables   map[string]int // how often [[path]] occurred
-	line     int            // of the token
-	scopes   []tomlScope    // around the token: a table, and within it arrays and inline tables
-	brackets int            // opening ones of a header
-	key      []string       // the parts of a key so far
-	path     string         // of the last key
-	value    bool           // the last key has its "="
-}
-
-// tomlScope is a table or an array.
-type tomlScope struct {
-	path  string
-	array bool
-	index int // of the current element
+	lines  configLines
+	tables map[string]int // how often [[path]] occurred
+	tokens []string       // the rest of the text
+	line   int            // of the first of them
 }
 
 // findConfigLines finds the lines of a text that was decoded before. For any other
 // text they may be wrong or missing.
 func findConfigLines(text string) configLines {
-	f := &lineFinder{lines: configLines{}, tables: map[string]int{}, line: 1, scopes: make([]tomlScope, 1)}
-	for _, token := range tomlToken.FindAllString(strings.TrimPrefix(text, "\ufeff"), -1) {
-		scope := &f.scopes[len(f.scopes)-1]
-		switch {
-		case token[0] == '#':
-		case scope.array || f.value:
-			f.readValue(token, scope)
-		default:
-			f.readKey(token, scope)
+	f := &lineFinder{lines: configLines{}, tables: map[string]int{}, line: 1}
+	f.tokens = tomlToken.FindAllString(strings.TrimPrefix(text, "\ufeff"), -1)
+	table := ""
+	for f.peek() != "" {
+		if f.accept("[") {
+			table = f.header()
+		} else {
+			f.member(table)
 		}
-		f.line += strings.Count(token, "\n")
 	}
 	return f.lines
 }
 
-// readKey takes a token of a key or a header.
-func (f *lineFinder) readKey(token string, scope *tomlScope) {
-	switch token {
-	case "\n", ",":
-		f.key = nil
-	case ".":
-	case "[":
-		f.brackets++
-	case "]":
-		f.readHeader()
-	case "}":
-		f.close()
-	case "=":
-		f.path = scope.path
-		for _, part := range f.key {
-			f.path = joinConfigPath(f.path, part)
-			f.record(f.path)
-		}
-		f.key, f.value = nil, true
-	default:
-		f.key = append(f.key, unquoteTOML(token))
+// peek returns the next token after line breaks and comments, "" at the end.
+func (f *lineFinder) peek() string {
+	for len(f.tokens) > 0 && (f.tokens[0] == "\n" || f.tokens[0][0] == '#') {
+		f.take()
 	}
+	if len(f.tokens) == 0 {
+		return ""
+	}
+	return f.tokens[0]
 }
 
-// readHeader opens the table of [key] or [[key]].
-func (f *lineFinder) readHeader() {
-	path := ""
-	for i, part := range f.key {
-		path = joinConfigPath(path, part)
-		f.record(path)
-		if f.brackets > 1 && i == len(f.key)-1 {
+func (f *lineFinder) take() {
+	f.line += strings.Count(f.tokens[0], "\n")
+	f.tokens = f.tokens[1:]
+}
+
+// accept takes the next token if it is the one wanted.
+func (f *lineFinder) accept(token string) bool {
+	ok := f.peek() == token
+	if ok {
+		f.take()
+	}
+	return ok
+}
+
+// header reads [key] or [[key]] after the first bracket and returns the table's path.
+func (f *lineFinder) header() (path string) {
+	list := f.accept("[")
+	key := f.key("]")
+	for i, part := range key {
+		path = f.record(joinConfigPath(path, part))
+		if list && i == len(key)-1 {
 			f.tables[path]++
 		}
 		if n := f.tables[path]; n > 0 {
-			path = fmt.Sprintf("%s[%d]", path, n-1)
-			f.record(path)
+			path = f.record(fmt.Sprintf("%s[%d]", path, n-1))
 		}
 	}
-	if f.brackets > 0 { // else it is the second closing one
-		f.scopes = append(f.scopes[:0], tomlScope{path: path})
+	if list {
+		f.accept("]")
 	}
-	f.key, f.brackets = nil, 0
+	return path
 }
 
-// readValue takes a token of a value or the one that ends it.
-func (f *lineFinder) readValue(token string, scope *tomlScope) {
+// member reads "key = value" in the table at a path.
+func (f *lineFinder) member(path string) {
+	for _, part := range f.key("=") {
+		path = f.record(joinConfigPath(path, part))
+	}
+	f.value(path)
+}
+
+// key reads the parts of a key and the token that ends it.
+func (f *lineFinder) key(end string) (parts []string) {
+	for !f.accept(end) && f.peek() != "" {
+		if !f.accept(".") {
+			parts = append(parts, unquoteTOML(f.peek()))
+			f.take()
+		}
+	}
+	return parts
+}
+
+// value reads the value at a path.
+func (f *lineFinder) value(path string) {
 	switch {
-	case token == "\n":
-		f.value = f.value && len(f.scopes) > 1
-	case token == "," && scope.array:
-		scope.index++
-	case token == ",":
-		f.value = false
-	case token == "]" || token == "}":
-		f.close()
-	default:
-		path := f.path
-		if scope.array {
-			path = fmt.Sprintf("%s[%d]", scope.path, scope.index)
-			f.record(path)
+	case f.accept("["):
+		for i := 0; !f.accept("]") && f.peek() != ""; i++ {
+			f.value(f.record(fmt.Sprintf("%s[%d]", path, i)))
+			f.accept(",")
 		}
-		if token == "[" || token == "{" {
-			f.scopes = append(f.scopes, tomlScope{path: path, array: token == "["})
-			f.value = false
+	case f.accept("{"):
+		for !f.accept("}") && f.peek() != "" {
+			f.member(path)
+			f.accept(",")
+		}
+	default: // one or more tokens of a line
+		for more := f.peek() != ""; more; more = len(f.tokens) > 0 && !strings.Contains("\n,]}", f.tokens[0]) {
+			f.take()
 		}
 	}
 }
 
-// close leaves an array or inline table, which is a value.
-func (f *lineFinder) close() {
-	f.scopes = f.scopes[:max(len(f.scopes)-1, 1)]
-	f.key, f.value = nil, true
-}
-
-// record keeps the first line of a path.
-func (f *lineFinder) record(path string) {
+// record keeps the first line of a path, which it returns.
+func (f *lineFinder) record(path string) string {
 	if _, ok := f.lines[path]; !ok {
 		f.lines[path] = f.line
 	}
+	return path
 }
 
 // unquoteTOML returns a part of a key without its quotes.

@@ -434,10 +434,10 @@ func TestCheckConfigCallables(t *testing.T) {
 	)}
 	c, p := must2(in.load())(t)
 	err := checkConfigCallables(c, p, func(callable string) error {
-		if callable == "builtin:echo" {
-			return nil
+		if callable == "builtin:ecko" || callable == "builtin:nope" {
+			return errors.New("there is no " + callable)
 		}
-		return errors.New("there is no " + callable)
+		return nil
 	})
 	want := "configuration: 2 problems\n" +
 		"  stepwell.toml:2: worker.default_handler: there is no builtin:ecko\n" +
@@ -476,7 +476,7 @@ func TestConfigLines(t *testing.T) {
 		"q": 15, "q[0]": 15, "q[1]": 16, "q[1].r": 17, "q[1].s[0]": 18, "q[1].s[0].t": 19,
 		"a.nothing": 2, "h[7]": 6, "nothing": 0, "b": 0, "g": 0,
 	} {
-		if got := lines.of(path); got != line {
+		if got := nearest(lines, path); got != line {
 			t.Errorf("%s: got line %d; want %d", path, got, line)
 		}
 	}

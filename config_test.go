@@ -148,7 +148,7 @@ func TestConfigFieldsAreInTheTable(t *testing.T) {
 	c := new(Config)
 	fields := map[any]string{&c.Log.Quiet: "log.quiet"} // a flag of its own
 	for i := range configKeys {
-		fields[configKeys[i].field(c)] = configKeys[i].path
+		fields[configKeys[i].field(c).Addr().Interface()] = configKeys[i].path
 	}
 	var walk func(path string, v reflect.Value)
 	walk = func(path string, v reflect.Value) {
@@ -325,7 +325,7 @@ func TestExampleHoldsEveryKey(t *testing.T) {
 func configExampleLeaves(path string, table map[string]any) (leaves []string) {
 	for name, v := range table {
 		p := joinConfigPath(path, name)
-		if inner, ok := v.(map[string]any); ok && isConfigSection(p) {
+		if inner, ok := v.(map[string]any); ok && configKeyAt(p) == nil {
 			leaves = append(leaves, configExampleLeaves(p, inner)...)
 			continue
 		}

@@ -4,6 +4,7 @@ package main
 // to TOML; then the checks of values, the rules about several keys, and redaction.
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net/netip"
 	"net/textproto"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -24,118 +26,100 @@ import (
 // convert converts a decoded TOML value to the key's type and returns all problems.
 // The value is nil if it has any.
 func (k *configKey) convert(raw any) (any, inputProblems) {
+	c := configConverter{configKey: k}
 	var value any
-	var faults inputProblems
 	switch k.def.(type) {
-	case bool:
-		v, ok := raw.(bool)
-		value, faults = v, k.wantConfigType(raw, ok)
-	case int64:
-		v, ok := raw.(int64)
-		value, faults = v, k.wantConfigType(raw, ok)
-		if ok {
-			faults = k.checkRange(v)
-		}
-	case string:
-		v, ok := raw.(string)
-		value, faults = v, k.wantConfigType(raw, ok)
-		if ok {
-			faults = k.checkString(k.path, v)
-		}
 	case []string:
-		value, faults = k.convertList(raw)
+		value = c.list(raw)
 	case map[string]string:
-		value, faults = k.convertTable(raw)
+		value = c.table(raw)
 	case []apiKeyConfig:
-		value, faults = k.convertAPIKeys(raw)
+		value = c.apiKeys(raw)
+	default:
+		value = c.scalar(raw)
 	}
-	if len(faults) > 0 {
-		return nil, faults
+	if len(c.faults) > 0 {
+		return nil, c.faults
 	}
 	return value, nil
 }
 
-func (k *configKey) wantConfigType(raw any, ok bool) inputProblems {
-	if ok {
-		return nil
-	}
-	return inputProblems{{Field: k.path, Message: fmt.Sprintf("want %s, got %s", tomlTypeName(k.def), tomlTypeName(raw))}}
+// configConverter converts a value of a key and collects problems.
+type configConverter struct {
+	*configKey
+	faults inputProblems
 }
 
-func (k *configKey) checkRange(n int64) inputProblems {
-	if k.min <= n && n <= k.max {
-		return nil
-	}
-	return inputProblems{{Field: k.path, Message: fmt.Sprintf("%d is not in the range from %d to %d", n, k.min, k.max)}}
+func (c *configConverter) complain(path, format string, args ...any) {
+	c.faults = append(c.faults, inputProblem{Field: path, Message: fmt.Sprintf(format, args...)})
 }
 
-func (k *configKey) checkString(path, s string) inputProblems {
-	if k.words != nil && !slices.Contains(k.words, s) {
-		message := fmt.Sprintf("%q is not one of %s", k.shownText(s), strings.Join(k.words, ", "))
-		return inputProblems{{Field: path, Message: message}}
-	}
-	if k.check == nil {
-		return nil
-	}
-	if err := k.check(s); err != nil {
-		return inputProblems{{Field: path, Message: fmt.Sprintf("%q %v", k.shownText(s), err)}}
-	}
-	return nil
+// mismatch complains about the type of a value.
+func (c *configConverter) mismatch(path, want string, raw any) {
+	c.complain(path, "want %s, got %s", want, tomlTypeName(raw))
 }
 
-func (k *configKey) convertList(raw any) ([]string, inputProblems) {
+func (c *configConverter) scalar(raw any) any {
+	if reflect.TypeOf(raw) != reflect.TypeOf(c.def) {
+		c.mismatch(c.path, tomlTypeName(c.def), raw)
+		return nil
+	}
+	if n, ok := raw.(int64); ok && (n < c.min || n > c.max) {
+		c.complain(c.path, "%d is not in the range from %d to %d", n, c.min, c.max)
+	}
+	if _, ok := raw.(string); ok {
+		c.text(c.path, raw)
+	}
+	return raw
+}
+
+// text converts a string, or an element or entry of the key, and checks it.
+func (c *configConverter) text(path string, raw any) string {
+	s, ok := raw.(string)
+	switch {
+	case !ok:
+		c.mismatch(path, "a string", raw)
+	case c.words != nil && !slices.Contains(c.words, s):
+		c.complain(path, "%q is not one of %s", c.shownText(s), strings.Join(c.words, ", "))
+	case c.check != nil:
+		if err := c.check(s); err != nil {
+			c.complain(path, "%q %v", c.shownText(s), err)
+		}
+	}
+	return s
+}
+
+func (c *configConverter) list(raw any) []string {
 	elements, ok := raw.([]any)
 	if !ok {
-		return nil, k.wantConfigType(raw, false)
+		c.mismatch(c.path, tomlTypeName(c.def), raw)
 	}
-	list := make([]string, 0, len(elements))
-	var faults inputProblems
+	list := make([]string, len(elements))
 	for i, e := range elements {
-		path := fmt.Sprintf("%s[%d]", k.path, i)
-		s, ok := e.(string)
-		if !ok {
-			faults = append(faults, inputProblem{Field: path, Message: "want a string, got " + tomlTypeName(e)})
-			continue
-		}
-		faults = append(faults, k.checkString(path, s)...)
-		list = append(list, s)
+		list[i] = c.text(fmt.Sprintf("%s[%d]", c.path, i), e)
 	}
-	return list, faults
+	return list
 }
 
-func (k *configKey) convertTable(raw any) (map[string]string, inputProblems) {
+func (c *configConverter) table(raw any) map[string]string {
 	entries, ok := raw.(map[string]any)
 	if !ok {
-		return nil, k.wantConfigType(raw, false)
+		c.mismatch(c.path, tomlTypeName(c.def), raw)
 	}
 	table := make(map[string]string, len(entries))
-	var faults inputProblems
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
-		path := joinConfigPath(k.path, name)
-		s, ok := entries[name].(string)
-		if !ok {
-			faults = append(faults, inputProblem{Field: path, Message: "want a string, got " + tomlTypeName(entries[name])})
-			continue
+		path, canonical := joinConfigPath(c.path, name), c.entryName(name)
+		if c.checkName != nil {
+			if err := c.checkName(name); err != nil {
+				c.complain(path, "%q %v", redactName(name), err)
+			}
 		}
-		faults = append(faults, k.checkEntryName(path, name)...)
-		faults = append(faults, k.checkString(path, s)...)
-		canonical := k.entryName(name)
 		if _, twice := table[canonical]; twice {
-			faults = append(faults, inputProblem{Field: path, Message: fmt.Sprintf("%q occurs twice", canonical)})
+			c.complain(path, "%q occurs twice", canonical)
 		}
-		table[canonical] = s
+		table[canonical] = c.text(path, entries[name])
 	}
-	return table, faults
-}
-
-func (k *configKey) checkEntryName(path, name string) inputProblems {
-	if k.checkName == nil {
-		return nil
-	}
-	if err := k.checkName(name); err != nil {
-		return inputProblems{{Field: path, Message: fmt.Sprintf("%q %v", redactName(name), err)}}
-	}
-	return nil
+	return table
 }
 
 // entryName returns the canonical name of a table entry.
@@ -165,9 +149,9 @@ func (k *configKey) convertText(text string) (any, inputProblems) {
 		}
 		raw = list
 	case map[string]string:
-		raw, err = parseConfigTable(text)
+		raw, err = parseConfigJSON(text, '{')
 	case []apiKeyConfig:
-		raw, err = parseConfigEntries(text)
+		raw, err = parseConfigJSON(cmp.Or(strings.TrimSpace(text), "[]"), '[')
 	}
 	if err != nil {
 		message := fmt.Sprintf("%q is not %s", k.shownText(text), textTypeName(k.def))
@@ -176,18 +160,15 @@ func (k *configKey) convertText(text string) (any, inputProblems) {
 	return k.convert(raw)
 }
 
-func parseConfigTable(text string) (map[string]any, error) {
-	if err := checkJSON([]byte(text)); err != nil {
-		return nil, err
+// parseConfigJSON parses a JSON text of a kind, as jsonKind returns it.
+func parseConfigJSON(text string, kind byte) (v any, err error) {
+	if err = checkJSON([]byte(text)); err == nil && jsonKind([]byte(text)) != kind {
+		err = errors.New("another kind of value")
 	}
-	var table map[string]any
-	if err := json.Unmarshal([]byte(text), &table); err != nil {
-		return nil, err
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &v)
 	}
-	if table == nil {
-		return nil, fmt.Errorf("null is no object")
-	}
-	return table, nil
+	return v, err
 }
 
 // tomlTypeName names the type of a decoded value or of a key's default.
@@ -398,8 +379,7 @@ func (a listenAddress) covers(b listenAddress) bool {
 	return a.ip == netip.IPv4Unspecified() && b.ip.Is4()
 }
 
-// checkTargetValue checks the form of a handler. checkConfigCallables checks whether
-// a builtin exists.
+// checkTargetValue checks the form of a handler; checkConfigCallables does the rest.
 func checkTargetValue(s string) error {
 	if name, ok := strings.CutPrefix(s, "builtin:"); ok && name != "" {
 		return nil
@@ -588,7 +568,7 @@ func checkFixtureListeners(c *Config, _ *provenance) error {
 // checkFixtureData protects a data directory from a reset.
 func checkFixtureData(c *Config, p *provenance) error {
 	if c.Fixture.Enabled && !c.Fixture.AllowData && p.of("store.path").kind == fromFlag {
-		return errors.New("fixture mode keeps state in memory; fixture.allow_data lets it use, and empty, the directory of --data")
+		return errors.New("fixture mode keeps state in memory; set fixture.allow_data to let it use and empty the directory of --data")
 	}
 	return nil
 }

@@ -5,9 +5,9 @@ package main
 // knows neither what a client may ask for nor HTTP interfaces.
 //
 //	engine.go          start and stop, the queues of ready steps, slots, idleness, and the hooks for others
-//	engine_attempt.go  attempts: their start, their outcome, retries, and what a restart takes up
+//	engine_attempt.go  attempts: their start, their outcome, retries, and how a restart resumes them
 //	engine_claim.go    steps for outside actors: claims, their index, leases
-//	engine_explain.go  why a task does not go on, for its reader and for the log
+//	engine_explain.go  why a task makes no progress, for the API and for the log
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 // builtins is done before its creator is answered, a large one delays nobody.
 const inlineBudget = 64
 
-// maxTargets bounds for how many templates the engine remembers the targets.
+// maxTargets bounds the templates whose targets the engine remembers.
 const maxTargets = 1000
 
 // engine runs the ready steps of one service.
@@ -58,9 +58,9 @@ type engine struct {
 	owed      int // changes, other than outcomes, that the store could not take yet
 }
 
-// hooks are what a family above may hang into an engine before it starts. Each is
-// nil otherwise. Their methods are called under the store's lock, unless they
-// say so.
+// hooks let a family above take part in an engine. Each is set before the engine
+// starts, or nil. Their methods are called under the store's lock, unless they say
+// otherwise.
 type hooks struct {
 	substitute substitute
 	observer   attemptObserver
@@ -70,7 +70,7 @@ type hooks struct {
 
 // substitute takes the place of the handlers of steps.
 type substitute interface {
-	// mayPlay reports whether it may take the place of the outside actor that a step waits for.
+	// mayPlay reports whether it may take the place of the outside actor of a step.
 	mayPlay(t *task, i int) bool
 	// play starts a step that left its queue, and reports whether it did. With an
 	// error nothing has happened.
@@ -79,7 +79,7 @@ type substitute interface {
 
 // attemptObserver sees the attempts that handlers of this process make.
 type attemptObserver interface {
-	// ran sees an attempt that started and ended in one.
+	// ran sees an attempt that started and ended at once.
 	ran(t *task, i, number int, o outcome)
 	// started sees an attempt begin, and returns who is to see its outcome.
 	started(t *task, k *run) outcomeObserver
@@ -123,7 +123,7 @@ func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters,
 	return e
 }
 
-// start takes up what the store holds unfinished, and begins to schedule.
+// start resumes the unfinished tasks and begins to schedule.
 func (e *engine) start() error {
 	if err := e.resumeAll(); err != nil {
 		return err
@@ -295,8 +295,8 @@ func (e *engine) targetLocked(t *task, i int) target {
 
 // Observing the store: what a transition means for the engine.
 
-// taskMoved, under the store's lock, takes up the steps of a task that goes on
-// after it was blocked: their turn passed while it stood still.
+// taskMoved, under the store's lock, queues the ready steps of a task that goes on after
+// it was blocked: they may have left their queues meanwhile.
 func (e *engine) taskMoved(t *task, from, to taskState, _ instant) {
 	e.stats.taskMoved(from, to)
 	if to == taskBlockedByFailures {
@@ -353,8 +353,8 @@ func (e *engine) cutOffLocked(key runKey) {
 	k.cancel()
 }
 
-// staleReasonLocked tells a task that nothing moves on from one that only waits
-// for outside actors.
+// staleReasonLocked returns why a task is stale: dlqWorkerUnavailable if it waits for
+// outside actors alone.
 func (e *engine) staleReasonLocked(t *task) dlqReason {
 	waiting := 0
 	for i := range t.steps {
@@ -463,8 +463,8 @@ func (e *engine) nextLocked() (readyStep, bool) {
 // queuedLocked returns how many steps wait for a slot.
 func (e *engine) queuedLocked() int { return len(e.local.ready.items) + len(e.web.ready.items) }
 
-// Idleness: whether the engine has nothing to do before time passes or somebody
-// asks for something. It follows from counts, and is never guessed.
+// Idleness: whether the engine has nothing to do until time passes or a request comes.
+// It follows from counts.
 
 // idleLocked reports whether nothing runs and no step could start. A step that
 // waits for a slot is no work as long as delays alone hold the slots.
@@ -476,7 +476,7 @@ func (e *engine) idleLocked() bool {
 // startableLocked reports whether a step is ready for a slot that is free.
 func (e *engine) startableLocked() bool { return e.local.startable() || e.web.startable() }
 
-// checkIdleLocked calls the hook if the engine is idle.
+// checkIdleLocked calls the hook idled if the engine is idle.
 func (e *engine) checkIdleLocked() {
 	if e.idled != nil && e.idleLocked() {
 		e.idled()

@@ -1,7 +1,7 @@
 package main
 
 // Attempts: how a step starts on a slot, what its handler is given, what its
-// outcome means for the next attempt, and what a restart takes up.
+// outcome means for the next attempt, and how a restart resumes unfinished tasks.
 
 import (
 	"context"
@@ -214,8 +214,8 @@ func (e *engine) offeredAgain(k *run, err error) bool {
 	return false
 }
 
-// endLocked records the outcome where it belongs: at the running step, or, when
-// that went on without it, in the audit alone.
+// endLocked records the outcome of a step, or in the audit alone if the step left
+// in_progress before.
 func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	if k.observer != nil {
 		k.observer.ended(o)
@@ -239,7 +239,7 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	return c.append(t, &record{kind: recLate, step: k.key.step, end: end})
 }
 
-// wasCancelled reports whether an outcome only says that we cut the handler off.
+// wasCancelled reports whether an outcome says only that the handler was cut off.
 func wasCancelled(o outcome) bool { return o.err != nil && o.err.errorType == cancelledType }
 
 // attemptLocked returns what a handler is given. All of it is immutable.
@@ -370,10 +370,10 @@ func (e *engine) disarmRetryLocked(t *task, i int) {
 	}
 }
 
-// What an engine takes up after a restart: timers, ready steps, and the attempts
-// that the end of the previous process cut off.
+// Resuming after a restart: timers, ready steps, and the attempts that the end of the
+// previous process cut off.
 
-// resumeAll takes up the unfinished tasks. Those in error, with steps left running
+// resumeAll resumes the unfinished tasks. Those in error, with steps left running
 // or waiting for a retry, are among them: an operator may get such a task going again.
 func (e *engine) resumeAll() (err error) {
 	e.store.locked(func() {
@@ -387,7 +387,7 @@ func (e *engine) resumeAll() (err error) {
 	return err
 }
 
-// resumeLocked takes up the timers and ready steps of one task, and appends its
+// resumeLocked resumes the timers and ready steps of one task, and appends its
 // attempts that were cut off to lost.
 func (e *engine) resumeLocked(t *task, lost []runKey) []runKey {
 	for i := range t.steps {
@@ -429,7 +429,7 @@ func (e *engine) recordLost(lost []runKey) {
 			return
 		}
 		if err := e.recordLostLocked(lost); err != nil {
-			e.log.Error("attempts that were cut off could not be taken up", "error", err)
+			e.log.Error("attempts that were cut off could not be resumed", "error", err)
 		}
 		e.wakeUp()
 	})

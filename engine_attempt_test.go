@@ -20,7 +20,6 @@ import (
 // go on, and the outcome is recorded once there is room.
 func TestHeldOutcomeHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
-	slow(t)
 	clock, disk := newVirtualClock(testStart), newMemDisk()
 	s := newTestService(t, serviceTest{
 		clock: clock, disk: disk, dir: "/data", log: io.Discard,

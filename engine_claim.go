@@ -335,8 +335,8 @@ func (x *claimIndex) remove(k runKey) {
 }
 
 // walk calls f for the steps whose keys match, in order, until f returns false.
-// It looks at every key, and then only at the steps that it passes and a few
-// more: below each step in its queue's heap. f must not change the index.
+// It looks at every key, at the steps that it passes, and for each of these at the
+// two below it in its queue's heap. f must not change the index.
 func (x *claimIndex) walk(matches func(claimKey) bool, f func(o *claimEntry) bool) {
 	next := claimQueue{before: claimedBefore}
 	for key, q := range x.queues {
@@ -364,12 +364,12 @@ func (x *claimIndex) first(matches func(claimKey) bool, limit int) (found []runK
 	return found
 }
 
-// Leases: how long an outside actor holds a step, how it answers for the step, and
-// what happens when it does not.
+// Leases: how long an outside actor holds a step, how it answers for the step, and what
+// happens if it does not.
 
 // heldStep is a step under a lease. The journal extends a lease for longer than the
-// worker is told, so that its next extensions need no record: a lease may last that
-// long after a restart only.
+// worker is told, so that the next extensions need no record; the lease lasts that long
+// only if the service restarts.
 type heldStep struct {
 	runKey
 	id    uuid    // the step's
@@ -438,7 +438,7 @@ func (e *engine) forgetLeaseLocked(h *heldStep) {
 	delete(e.outside.leases.byID, h.id)
 	e.outside.leases.held.remove(h.place)
 	e.outside.claimed.remove(h.runKey)
-	if e.outside.leases.armed != 0 { // or what lets leases expire arms the timer at its end
+	if e.outside.leases.armed != 0 { // expireLeasesLocked arms it after its batch
 		e.armLeasesLocked()
 	}
 }

@@ -1075,7 +1075,6 @@ func TestManyWaiting(t *testing.T) {
 // and theirs when the handlers answer.
 func TestManySlowHandlers(t *testing.T) {
 	t.Parallel()
-	slow(t)
 	const slow, others = 1_000, 200
 	h := newStuckHandler(t, slow)
 	s := newTestServer(t, serviceTest{extra: []string{h.template("slow"), benchTemplate("diamond", "builtin:noop", diamondParents)}})

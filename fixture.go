@@ -5,9 +5,9 @@ package main
 // nothing below knows of it.
 //
 //	fixture.go           fixture mode in one service, its control API, and the world that resets and restores it
-//	fixture_clock.go     the virtual clock, who moves it, and their part of the control API
+//	fixture_clock.go     the virtual clock, and the timekeeper that moves it
 //	fixture_stub.go      stubs: scripted outcomes of attempts, how they are read and chosen
-//	fixture_run.go       how stubs are played, and how deterministic services run steps in batches
+//	fixture_run.go       how stubs are played, how deterministic services run steps in batches, what keeps them busy
 //	fixture_requests.go  the request journal: what was asked of the service and of its handlers
 //	fixture_sandbox.go   sandboxes: isolated copies of a service on their own ports
 
@@ -95,7 +95,7 @@ func fixtureBanner(url string) string {
 
 // The control API.
 
-// controlPath is where the control API stands.
+// controlPath is the path of the control API.
 const controlPath = "/_stepwell"
 
 // controlAPI is the part of the orchestration role's surface under controlPath.
@@ -133,7 +133,7 @@ func (a *controlAPI) routes() []route {
 // controlBodies are the limits, in bytes, of the bodies that are or hold a whole state.
 var controlBodies = map[string]int64{"PUT /_stepwell/state": 1 << 30, "POST /_stepwell/sandboxes": 1 << 30}
 
-// everything is what the control API asks for: all permissions.
+// everything is what the control API requires: all permissions.
 var everything = everyPermission.list()
 
 func (a *controlAPI) reset(_ http.ResponseWriter, _ *http.Request) (any, error) {
@@ -159,8 +159,8 @@ func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) (any, e
 
 // Reading the bodies of the control API.
 
-// fields reads a body by these rules, and lets read read its members unless it is
-// absent. The failure of a wrong body says what comes of it.
+// fields reads a body by these rules and passes it to read, unless it is absent. what
+// begins the message about the problems that read finds.
 func (rules bodyRules) fields(r *http.Request, what string, read func(f *fieldReader, body []byte)) error {
 	body, err := rules.read(r)
 	if err != nil {
@@ -335,7 +335,7 @@ func inTime(to, now instant) (instant, error) {
 	return to, nil
 }
 
-// GET and PUT /_stepwell/state: the whole state as one document.
+// The whole state as one document.
 
 // stateTimeout bounds how long the transfer of a whole state takes, in real time.
 const stateTimeout = 10 * time.Minute
@@ -390,9 +390,9 @@ func refusedState(err error, under, what string) error {
 	}
 }
 
-// A world: one service behind its surfaces. A reset replaces it by a fresh service,
-// and a state document by one with that state; whatever the previous one left
-// behind cannot reach it.
+// A world: one service behind its surfaces. A reset replaces the service by a fresh one,
+// and a state document by one with that state; nothing that the previous one left
+// running can reach it.
 
 // opening opens a service with parts.
 type opening func(serviceOptions) (*service, error)
@@ -480,8 +480,8 @@ func (w *world) ready() bool { return w.service().ready() }
 // time. Their outcomes never reach the fresh service.
 const cutOffPatience = time.Second
 
-// reset replaces the service by a fresh one: no task, timer or figure is left, and
-// the clock is as at the start.
+// reset replaces the service by one with the initial state: no task, timer or figure is
+// left, and the clock is as at the start.
 func (w *world) reset() error { return w.replace(w.atStart) }
 
 // restore replaces the service by one with the state of a document. On an error the

@@ -2,8 +2,7 @@ package main
 
 // The virtual clock: time that stands still until it is moved, or that passes as
 // real time does, from any instant. It holds the timers; a timekeeper moves it and
-// fires them. Below stand what keeps a service from being idle, and the control API
-// of the clock.
+// fires them.
 
 import (
 	"context"

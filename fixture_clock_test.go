@@ -297,7 +297,6 @@ func slowHandler(t *testing.T) string {
 // timers put it, however long its handlers took.
 func TestAdvanceNeverReturnsEarly(t *testing.T) {
 	t.Parallel()
-	slow(t)
 	url := slowHandler(t)
 	retry := `{"max_attempts":20,"backoff_base_ms":1000,"max_backoff_ms":4000,"backoff":"exponential"}`
 	s := frozenServer(t, serviceTest{extra: []string{testTemplate("mixed",
@@ -323,7 +322,6 @@ func TestAdvanceNeverReturnsEarly(t *testing.T) {
 // against the whole store: no step could run, no attempt is without a timer.
 func TestIdleAgainstTheStore(t *testing.T) {
 	t.Parallel()
-	slow(t)
 	url := slowHandler(t)
 	retry := `{"max_attempts":4,"backoff_base_ms":1000}`
 	s := frozenServer(t, serviceTest{

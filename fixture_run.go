@@ -2,7 +2,8 @@ package main
 
 // Running steps in fixture mode: how a stub takes the place of a step's handler,
 // by an outcome, a delay or a fault, through the same records and transitions as
-// a real attempt; and how a deterministic service runs steps in batches.
+// a real attempt; how a deterministic service runs steps in batches; and what keeps a
+// service from being idle.
 
 import (
 	"bytes"

@@ -337,7 +337,6 @@ func (g *getStorm) end() {
 // are the same bytes.
 func TestSameScriptTwoStores(t *testing.T) {
 	t.Parallel()
-	slow(t)
 	url := whimHandler(t)
 	var journals, accounts, documents []string
 	for range 2 {
@@ -531,7 +530,6 @@ func newDeterministicWorld(t *testing.T) *service {
 // TestHeldBatch checks that a full disk holds a batch up, and keeps its order.
 func TestHeldBatch(t *testing.T) {
 	t.Parallel()
-	slow(t)
 	url, gates := gatedHandler(t, "a", "b")
 	disk := newMemDisk()
 	s := newTestServer(t, serviceTest{
@@ -610,7 +608,6 @@ func (p *player) stubbed() {
 // does, also after its reset and beside another sandbox.
 func TestSameScriptSandboxes(t *testing.T) {
 	t.Parallel()
-	slow(t)
 	url := whimHandler(t)
 	alone := newDeterministicServer(t, url, "seed")
 	account := (&player{testServer: alone.testServer, url: url}).play()

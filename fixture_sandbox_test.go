@@ -266,7 +266,7 @@ func TestSandboxLimit(t *testing.T) {
 	s.do("POST", "/_stepwell/sandboxes", "").want(201)
 }
 
-// TestSandboxDeletion cuts off whatever the sandbox does.
+// TestSandboxDeletion checks that a deletion cuts off whatever the sandbox does.
 func TestSandboxDeletion(t *testing.T) {
 	began, cut := make(chan struct{}), make(chan struct{})
 	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -341,7 +341,8 @@ func TestSandboxesRace(t *testing.T) {
 	}
 }
 
-// TestSandboxesEndWithTheService in either order of events.
+// TestSandboxesEndWithTheService checks that the end of a service ends its sandboxes and
+// that no more are made.
 func TestSandboxesEndWithTheService(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
 	c := s.sandbox("")

@@ -81,7 +81,7 @@ func TestFixtureIsOff(t *testing.T) {
 	}
 }
 
-// TestFixtureShows checks that a service in fixture mode says so.
+// TestFixtureShows checks that health and the API document show fixture mode.
 func TestFixtureShows(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{})
 	s.clock(`{"freeze":true}`).want(200)
@@ -203,7 +203,6 @@ func TestResetEndsWaits(t *testing.T) {
 // it. The handlers answer just when they are cut off.
 func TestResetUnderLoad(t *testing.T) {
 	t.Parallel()
-	slow(t)
 	tasks := size(3_000, 10_000)
 	var calls, ends atomic.Int64
 	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -15,7 +15,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"math/big"
 	"slices"
@@ -99,30 +98,15 @@ type mappedPrefix struct {
 	target target
 }
 
-// newHandlerSet makes the handlers that the configuration describes. The error
-// names every invalid target and address. Programs get their PATH, HOME, LANG and
-// TZ from getenv.
+// newHandlerSet makes the handlers that the configuration describes. Attempts of targets
+// that checkConfigCallables would refuse fail with the reason; the error is about the
+// proxy. Programs get their PATH, HOME, LANG and TZ from getenv.
 func newHandlerSet(c *workerConfig, version string, getenv func(string) string) (*handlerSet, error) {
 	web, err := newHTTPCaller(c, version)
-	h := &handlerSet{
-		exact:    map[string]target{},
-		web:      web,
-		programs: newProgramRunner(c, getenv),
-	}
-	return h, errors.Join(h.mapAll(c.Handlers), h.setDefault(c.DefaultHandler), err)
-}
-
-// outsideOnly returns a set in which every step waits for an outside actor.
-func outsideOnly() *handlerSet { return &handlerSet{outside: true} }
-
-// mapAll adds worker.handlers.
-func (h *handlerSet) mapAll(handlers map[string]string) error {
-	var problems []error
-	for _, callable := range slices.Sorted(maps.Keys(handlers)) {
-		t, err := h.mappable(handlers[callable])
-		if err != nil {
-			problems = append(problems, fmt.Errorf("worker.handlers: %q: %w", callable, err))
-		}
+	h := &handlerSet{exact: map[string]target{}, web: web, programs: newProgramRunner(c, getenv)}
+	h.byDefault, _ = h.parse(c.DefaultHandler)
+	for callable, mapped := range c.Handlers {
+		t, _ := h.parse(mapped)
 		if prefix, ok := strings.CutSuffix(callable, "*"); ok {
 			h.prefixes = append(h.prefixes, mappedPrefix{prefix, t})
 		} else {
@@ -130,30 +114,11 @@ func (h *handlerSet) mapAll(handlers map[string]string) error {
 		}
 	}
 	slices.SortFunc(h.prefixes, func(a, b mappedPrefix) int { return cmp.Compare(len(b.prefix), len(a.prefix)) })
-	return errors.Join(problems...)
+	return h, err
 }
 
-// setDefault sets worker.default_handler, if there is one.
-func (h *handlerSet) setDefault(callable string) (err error) {
-	h.byDefault = target{kind: outsideActor}
-	if callable == "" {
-		return nil
-	}
-	if h.byDefault, err = h.mappable(callable); err != nil {
-		return fmt.Errorf("worker.default_handler: %w", err)
-	}
-	return nil
-}
-
-// mappable returns the target of a callable to which others are mapped. It must
-// name its handler by a prefix.
-func (h *handlerSet) mappable(callable string) (target, error) {
-	t, err := h.parse(callable)
-	if err == nil && t.kind == outsideActor {
-		err = errors.New("the target is not builtin:…, http://…, https://… or exec:…")
-	}
-	return t, err
-}
+// outsideOnly returns a set in which every step waits for an outside actor.
+func outsideOnly() *handlerSet { return &handlerSet{outside: true} }
 
 // resolve returns what runs a callable. For a malformed one or a program that is
 // not allowed, it returns a target whose attempts all fail with the reason.

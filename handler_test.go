@@ -221,22 +221,28 @@ func TestExecNotAllowed(t *testing.T) {
 	}
 }
 
-func TestConfigurationProblemsComeTogether(t *testing.T) {
-	_, err := newHandlerSet(&workerConfig{
+// The configuration refuses such targets with file and line; nothing runs them anyway.
+func TestUnusableTargetsFail(t *testing.T) {
+	h, err := newHandlerSet(&workerConfig{
 		Handlers: map[string]string{
-			"A": "builtin:nope", "B*": "http://me:s3cret@", "C": "Other::Name", "D": "builtin:noop", "E": "exec:a/b",
+			"A": "builtin:nope", "B*": "http://me:s3cret@", "D": "builtin:noop", "E": "exec:a/b",
 		},
 		DefaultHandler: "http://h:x/",
 		HTTPProxy:      "proxy:s3cret@h",
 	}, "1", handlerTestEnv)
-	want := `worker.handlers: "A": unknown builtin "nope"; want noop, echo, sleep, fail, flaky, sum, decide, batch or tally
-worker.handlers: "B*": the URL has no host
-worker.handlers: "C": the target is not builtin:…, http://…, https://… or exec:…
-worker.handlers: "E": the program is neither an absolute path nor a bare name
-worker.default_handler: the URL is malformed
-worker.http_proxy: not a URL like http://proxy:3128`
-	if fmt.Sprint(err) != want {
-		t.Errorf("got %v\nwant %s", err, want)
+	if want := "worker.http_proxy: not a URL like http://proxy:3128"; fmt.Sprint(err) != want {
+		t.Errorf("got %v; want %s", err, want)
+	}
+	for callable, want := range map[string]string{
+		"A": `unknown builtin "nope"; want noop, echo, sleep, fail, flaky, sum, decide, batch or tally`,
+		"B": "the URL has no host",
+		"E": "the program is neither an absolute path nor a bare name",
+		"F": "the URL is malformed",
+	} {
+		o := h.run(t.Context(), h.resolve(callable), newTestAttempt(`{}`))
+		if o.err == nil || o.err.errorType != invalidHandlerType || o.err.message != want {
+			t.Errorf("%s: got %s, %v; want %s", callable, showOutcome(o), o.err, want)
+		}
 	}
 }
 

@@ -525,11 +525,11 @@ func (g *hostGuard) check(r *http.Request, row servedRoute) error {
 	}
 	for _, origin := range r.Header["Origin"] {
 		if g.foreignOrigin(origin, r.Host) {
-			return failf(badRequest, "a page of %.200q may not do this; web.allowed_origins lets it", origin)
+			return failf(badRequest, "pages of %.200q may not do this unless web.allowed_origins names them", origin)
 		}
 	}
 	if onLoopback(r.Context()) && g.foreignHost(r.Host) {
-		return failf(misdirected, "%.200q is not a name of this service; web.allowed_hosts makes it one", r.Host)
+		return failf(misdirected, "%.200q is not a name of this service; add it to web.allowed_hosts if it is", r.Host)
 	}
 	return nil
 }

@@ -888,7 +888,7 @@ func TestAdjustmentRecords(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		again, err := decodeRecord(append(append([]byte{'{'}, appendRecordBody(nil, r)...), '}'))
+		again, err := decodeRecord(append(appendRecordMembers([]byte{'{'}, r), '}'))
 		if err != nil || again.adjustment.text() != r.adjustment.text() {
 			t.Errorf("%s: got %+v, %v; want the same again", line, again, err)
 		}

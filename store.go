@@ -364,29 +364,23 @@ func (s *store) taskOfStep(id uuid) (task uuid, ok bool) {
 
 // view returns a copy of a task that nobody changes.
 func (s *store) view(id uuid) (*task, error) {
-	return s.viewObserved(id, nil)
-}
-
-// viewObserved is view; an observer, unless it is nil, is told every record and
-// transition of the task.
-func (s *store) viewObserved(id uuid, obs replayer) (*task, error) {
-	var kept slot
-	var err error
-	s.locked(func() { kept, err = s.findLocked(id) })
+	s.mu.Lock()
+	kept, err := s.findLocked(id)
+	s.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	if obs != nil && kept.live != nil {
-		kept.line = kept.live.appendTaskLine(nil)
-		kept.live = nil
+	return s.taskIn(kept)
+}
+
+// viewObserved is view; an observer is told every record and transition of the
+// task.
+func (s *store) viewObserved(id uuid, obs replayer) (*task, error) {
+	l, err := s.logOf(id)
+	if err != nil {
+		return nil, err
 	}
-	if kept.live != nil {
-		return kept.live, nil
-	}
-	if obs == nil {
-		obs = unobserved{}
-	}
-	return s.replayLine(kept.line, obs)
+	return s.replayLog(l, obs)
 }
 
 // viewAfter returns a view of a task that was just changed. A task dropped

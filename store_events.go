@@ -5,9 +5,7 @@ package main
 // it is stored: a start rebuilds the log from the tasks' own logs.
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sort"
@@ -203,19 +201,15 @@ type moveCollector struct {
 
 // line reads the line that appendEventsLine writes.
 func (c *moveCollector) line(text []byte) error {
-	var v struct {
-		After *uint64 `json:"events_after"`
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&v); err != nil || v.After == nil {
-		return fmt.Errorf("%.80q is not a line about the event log", text)
-	}
 	if c.known {
 		return fmt.Errorf("duplicate line about the event log")
 	}
-	c.known, c.after = true, *v.After
-	return nil
+	c.known = true
+	var m memberCoder
+	for m.again(text) {
+		number(&m, "events_after", &c.after)
+	}
+	return m.err
 }
 
 // wants reports whether a task with this newest record has moves to collect.

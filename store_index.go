@@ -446,24 +446,25 @@ func (x *dlqIndex) insert(r dlqRow) {
 func (x *dlqIndex) mark(i uint32) {
 	r := &x.rows[i]
 	x.byStatus[r.status].set(i)
-	x.counts[r.reason][r.status]++
 	if r.status == dlqPending {
 		x.pending[r.reason].set(i)
-		return
 	}
-	x.resolving[r.reason] += r.took()
+	x.count(r, 1)
 }
 
 // unmark undoes mark.
 func (x *dlqIndex) unmark(i uint32) {
 	r := &x.rows[i]
 	x.byStatus[r.status].clear(i)
-	x.counts[r.reason][r.status]--
-	if r.status == dlqPending {
-		x.pending[r.reason].clear(i)
-		return
+	x.pending[r.reason].clear(i)
+	x.count(r, -1)
+}
+
+func (x *dlqIndex) count(r *dlqRow, n int) {
+	x.counts[r.reason][r.status] += n
+	if r.status != dlqPending {
+		x.resolving[r.reason] += time.Duration(n) * r.took()
 	}
-	x.resolving[r.reason] -= r.took()
 }
 
 func (x *dlqIndex) find(id uuid) (dlqRow, bool) {

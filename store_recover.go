@@ -45,7 +45,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
-	"strconv"
 )
 
 const (
@@ -488,13 +487,16 @@ func (l *restorer) figuresLine(line []byte) error {
 
 // templateLine loads {"hash":"…","definition":{…}}.
 func (l *restorer) templateLine(line []byte) error {
-	var d recordDecoder
-	d.r = &record{}
-	eachMemberBytes(line, d.member)
-	if d.err != nil {
-		return d.err
+	var r record
+	var c memberCoder
+	for c.again(line) {
+		c.text("hash", &r.hash)
+		c.raw("definition", &r.definition)
 	}
-	return l.template(d.r)
+	if c.err != nil {
+		return c.err
+	}
+	return l.template(&r)
 }
 
 func (l *restorer) template(r *record) error {
@@ -606,21 +608,22 @@ func (s *store) droppedLine() []byte {
 	if s.retain.dropped == 0 {
 		return nil
 	}
-	b := strconv.AppendUint([]byte(droppedHead), s.retain.dropped, 10)
-	return appendID(b, "last_id", s.lastID)
+	c := memberCoder{b: []byte{'{'}}
+	s.droppedMembers(&c, &s.lastID)
+	return c.b
+}
+
+func (s *store) droppedMembers(c *memberCoder, lastID *uuid) {
+	nonzero(c, "dropped", &s.retain.dropped)
+	c.id("last_id", lastID)
 }
 
 func (l *restorer) droppedLine(line []byte) error {
-	var d recordDecoder
-	d.members(line, func(key string, value []byte) {
-		switch key {
-		case "dropped":
-			l.s.retain.dropped = uint64(d.number(value))
-		case "last_id":
-			l.s.noteID(d.id(value))
-		default:
-			d.err = fmt.Errorf("unknown member %q, from a newer version", key)
-		}
-	})
-	return d.err
+	var lastID uuid
+	var c memberCoder
+	for c.again(line) {
+		l.s.droppedMembers(&c, &lastID)
+	}
+	l.s.noteID(lastID)
+	return c.err
 }

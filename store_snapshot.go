@@ -248,23 +248,18 @@ func (s *snapshotWriter) abort() {
 	if s.ended {
 		return
 	}
-	s.drop()
+	if s.file != nil {
+		s.j.dropFile(s.file, snapshotTemp)
+	}
 	s.end()
 }
 
 // fail gives the snapshot up because of an error.
 func (s *snapshotWriter) fail(doing string, err error) error {
 	err = fmt.Errorf("%s snapshot: %w", doing, err)
-	s.drop()
-	s.end()
+	s.abort()
 	s.j.noteSnapshot(err)
 	return err
-}
-
-func (s *snapshotWriter) drop() {
-	if s.file != nil {
-		s.j.dropFile(s.file, snapshotTemp)
-	}
 }
 
 // end allows the next snapshot to begin.

@@ -91,9 +91,11 @@ func (e *stateWriter) head(cut *stateCut) {
 	if cut.clock.mode != "" {
 		b = fmt.Appendf(b, `,"clock":{"now":%q,"mode":%q}`, cut.clock.now.zoned(), cut.clock.mode)
 	}
-	b = fmt.Appendf(b, `,"seq":%d`, cut.seq)
-	b = appendNumber(b, "dropped", int64(cut.dropped))
-	e.text(string(appendID(b, "last_id", cut.lastID)))
+	c := memberCoder{b: b}
+	number(&c, "seq", &cut.seq)
+	nonzero(&c, "dropped", &cut.dropped)
+	c.id("last_id", &cut.lastID)
+	e.text(string(c.b))
 }
 
 // array writes an array of the lines that write passes to add, without their
@@ -264,27 +266,27 @@ func (d *stateReader) member(key string) error {
 	if err := d.json.Decode(&raw); err != nil {
 		return err
 	}
-	var f recordDecoder
 	switch key {
 	case "format":
 		return d.readFormat(raw)
 	case "product":
-		if name := f.text(raw); name != stateProduct {
-			return fmt.Errorf("got %q; want %q", name, stateProduct)
+		if name, ok := jsonString(raw); !ok || name != stateProduct {
+			return fmt.Errorf("got %.80s; want %q", raw, stateProduct)
 		}
+		return nil
 	case "version", "exported_at":
+		return nil
 	case "clock":
 		return d.readClock(raw)
-	case "seq":
-		d.seq = uint64(f.number(raw))
-	case "dropped":
-		d.s.retain.dropped = uint64(f.number(raw))
-	case "last_id":
-		d.s.noteID(f.id(raw))
-	default:
-		return errors.New("unknown member, from a newer version")
 	}
-	return f.err
+	var lastID uuid
+	var c memberCoder
+	for c.again(append(append(append(appendJSONString([]byte{'{'}, key), ':'), raw...), '}')) {
+		nonzero(&c, "seq", &d.seq)
+		d.s.droppedMembers(&c, &lastID)
+	}
+	d.s.noteID(lastID)
+	return errors.Unwrap(c.err) // the path names the member
 }
 
 func (d *stateReader) readFormat(raw []byte) error {
@@ -378,8 +380,8 @@ func (d *stateReader) task(line []byte) error {
 	if err = cmp.Or(err, order.err); err != nil {
 		return err
 	}
-	line = t.appendTaskLine(nil)
-	if err := h.follows(line); err != nil {
+	again := t.header()
+	if err := h.follows(&again); err != nil {
 		return err
 	}
 	if h.seq <= d.newest {
@@ -389,15 +391,11 @@ func (d *stateReader) task(line []byte) error {
 	if first, twice := d.s.identities[t.by.identity]; twice {
 		return fmt.Errorf("it has the same identity as task %s", first)
 	}
-	return d.l.line(line)
+	return d.l.line(t.appendTaskLine(nil))
 }
 
-// follows checks the header against the header that a replay of the log gives.
-func (h *taskHeader) follows(line []byte) error {
-	again, err := readTaskHeader(line)
-	if err != nil {
-		return err
-	}
+// follows checks the header against the one that a replay of the log gives.
+func (h *taskHeader) follows(again *taskHeader) error {
 	for _, m := range []struct {
 		name      string
 		got, want any
@@ -474,15 +472,21 @@ func importStore(o journalOptions, state io.Reader, log *slog.Logger) (*store, e
 	if err := j.holdsNothing(); err != nil {
 		return nil, err
 	}
-	s := newStore(nil, log)
-	s.journal = newJournal(journalOptions{memory: true})
-	if err := s.readState(state); err != nil {
+	s, err := storeOf(state, log)
+	if err != nil {
 		return nil, err
 	}
 	if err := s.writeFiles(j); err != nil {
 		return nil, fmt.Errorf("import into %s: %w", o.dir, err)
 	}
 	return s, nil
+}
+
+// storeOf returns a store in memory with the state of a document.
+func storeOf(document io.Reader, log *slog.Logger) (*store, error) {
+	s := newStore(nil, log)
+	s.journal = newJournal(journalOptions{memory: true})
+	return s, s.readState(document)
 }
 
 // holdsNothing refuses a directory with the files of a store.
@@ -541,10 +545,7 @@ func spoolState(document io.Reader, dir string, log *slog.Logger) (*os.File, err
 	if err != nil {
 		return nil, fmt.Errorf("keep the state document: %w", err)
 	}
-	s := newStore(nil, log)
-	s.journal = newJournal(journalOptions{memory: true})
-	err = s.readState(io.TeeReader(document, f))
-	if err == nil {
+	if _, err = storeOf(io.TeeReader(document, f), log); err == nil {
 		_, err = f.Seek(0, io.SeekStart)
 	}
 	if err != nil {

@@ -501,17 +501,11 @@ func (s dlqStatus) String() string { return dlqStatusNames[s] }
 func (s dlqStatus) word() string { return dlqStatusWords[s] }
 
 func parseDLQReason(s string) (dlqReason, bool) {
-	if r, ok := parseWord[dlqReason](s, dlqReasonNames[:]); ok {
-		return r, true
-	}
-	return parseWord[dlqReason](s, dlqReasonWords[:])
+	return parseWord[dlqReason](s, dlqReasonNames[:], dlqReasonWords[:])
 }
 
 func parseDLQStatus(s string) (dlqStatus, bool) {
-	if status, ok := parseWord[dlqStatus](s, dlqStatusNames[:]); ok {
-		return status, true
-	}
-	return parseWord[dlqStatus](s, dlqStatusWords[:])
+	return parseWord[dlqStatus](s, dlqStatusNames[:], dlqStatusWords[:])
 }
 
 // letterHeader is the part of an entry that the header of a task's line holds:

@@ -17,7 +17,6 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
-	"strconv"
 )
 
 // taskHeader is the part of a line that can be read without applying its log.
@@ -39,42 +38,78 @@ type taskHeader struct {
 // sumLength is the length of `,"sum":"xxxxxxxx"}`, the end of a line on disk.
 const sumLength = 18
 
+func (h *taskHeader) members(c *memberCoder) {
+	c.id("task", &h.id)
+	word(c, "state", &h.state, taskStateNames[:])
+	nonzero(c, "created", &h.created)
+	nonzero(c, "updated", &h.updated)
+	nonzero(c, "completed", &h.completed)
+	c.text("template", &h.template)
+	nonzero(c, "seq", &h.seq)
+	nonzero(c, "last", &h.lastSeq)
+	var in memberCoder
+	if c.enter("steps", true, &in) {
+		for s := range h.counts {
+			nonzero(&in, stepStateNames[s], &h.counts[s])
+		}
+		c.leave(&in)
+	}
+	h.letters(c)
+	c.id("last_id", &h.lastID)
+}
+
+// letters are the entries in the dead letter queue, left out if there are none.
+func (h *taskHeader) letters(c *memberCoder) {
+	if c.reading {
+		c.eachElement("dlq", func(raw []byte) {
+			var in memberCoder
+			in.second = c.second
+			in.open(raw)
+			h.dead = append(h.dead, letterHeader{})
+			h.dead[len(h.dead)-1].members(&in)
+			c.leave(&in)
+		})
+		return
+	}
+	for i := range h.dead {
+		if i == 0 {
+			c.b = appendName(c.b, "dlq")
+		}
+		in := memberCoder{b: append(c.b, "[,"[min(i, 1)], '{')}
+		h.dead[i].members(&in)
+		c.leave(&in)
+	}
+	if len(h.dead) > 0 {
+		c.b = append(c.b, ']')
+	}
+}
+
+func (l *letterHeader) members(c *memberCoder) {
+	nonzero(c, "seq", &l.seq)
+	nonzero(c, "at", &l.at)
+	word(c, "reason", &l.reason, dlqReasonWords[:])
+	word(c, "state", &l.state, taskStateNames[:])
+	word(c, "status", &l.status, dlqStatusWords[:])
+	nonzero(c, "resolved", &l.resolved)
+}
+
+// header returns the task's header, without its log.
+func (t *task) header() taskHeader {
+	h := taskHeader{
+		id: t.id, state: t.state, created: t.created, updated: t.updated, completed: t.completed,
+		template: t.tpl.hash, seq: t.seq, lastSeq: t.lastSeq, counts: t.counts, dead: t.letterHeaders(),
+	}
+	if t.plan != nil {
+		h.lastID = t.plan.lastID()
+	}
+	return h
+}
+
 // appendTaskLine appends the line, without a checksum.
 func (t *task) appendTaskLine(b []byte) []byte {
-	b = append(b, `{"task":"`...)
-	b = t.id.appendText(b)
-	b = append(b, `","state":"`...)
-	b = append(b, t.state.String()...)
-	b = append(b, '"')
-	b = appendNumber(b, "created", int64(t.created))
-	b = appendNumber(b, "updated", int64(t.updated))
-	b = appendNumber(b, "completed", int64(t.completed))
-	b = append(b, `,"template":"`...)
-	b = append(b, t.tpl.hash...)
-	b = append(b, '"')
-	b = appendNumber(b, "seq", int64(t.seq))
-	b = appendNumber(b, "last", int64(t.lastSeq))
-	b = append(b, `,"steps":{`...)
-	comma := false
-	for s, n := range t.counts {
-		if n == 0 {
-			continue
-		}
-		if comma {
-			b = append(b, ',')
-		}
-		comma = true
-		b = append(b, '"')
-		b = append(b, stepStateNames[s]...)
-		b = append(b, '"', ':')
-		b = strconv.AppendInt(b, int64(n), 10)
-	}
-	b = appendLetters(append(b, '}'), t.dead)
-	if t.plan != nil {
-		b = appendID(b, "last_id", t.plan.lastID())
-	}
-	b = append(b, `,"log":[`...)
-	b = append(b, t.log...)
+	h, c := t.header(), memberCoder{b: append(b, '{')}
+	h.members(&c)
+	b = append(append(c.b, `,"log":[`...), t.log...)
 	return append(b, ']', '}')
 }
 
@@ -92,11 +127,10 @@ func (t *task) appendLog(r *record) {
 	if len(t.log) > 0 {
 		t.log = append(t.log, ',')
 	}
-	t.log = append(t.log, `{"seq":`...)
-	t.log = strconv.AppendUint(t.log, r.seq, 10)
-	t.log = append(t.log, ',')
-	t.log = appendRecordBody(t.log, r)
-	t.log = append(t.log, '}')
+	c := memberCoder{b: append(t.log, '{')}
+	number(&c, "seq", &r.seq)
+	r.members(&c)
+	t.log = append(c.b, '}')
 }
 
 // cutSum removes the checksum from a checked line of the snapshot, in place.
@@ -108,50 +142,16 @@ func cutSum(line []byte) []byte {
 
 // readTaskHeader reads a line's members and keeps its log as it is.
 func readTaskHeader(line []byte) (h taskHeader, err error) {
-	var d recordDecoder
-	ok := eachMemberBytes(line, func(key, value []byte) bool {
-		switch string(key) {
-		case "task":
-			h.id = d.id(value)
-		case "state":
-			h.state = taskState(d.word(value, taskStateNames[:]))
-		case "created":
-			h.created = instant(d.number(value))
-		case "updated":
-			h.updated = instant(d.number(value))
-		case "completed":
-			h.completed = instant(d.number(value))
-		case "template":
-			h.template = d.text(value)
-		case "seq":
-			h.seq = uint64(d.number(value))
-		case "last":
-			h.lastSeq = uint64(d.number(value))
-		case "steps":
-			eachMemberBytes(value, func(key, value []byte) bool {
-				s, ok := parseStepState(string(key))
-				if !ok {
-					d.err = fmt.Errorf("unknown step state %q", key)
-					return false
-				}
-				h.counts[s] = int(d.number(value))
-				return true
-			})
-		case "dlq":
-			h.dead = d.letterHeaders(value)
-		case "last_id":
-			h.lastID = d.id(value)
-		case "log":
-			h.log = value
-		default:
-			d.err = fmt.Errorf("unknown member %q, from a newer version", key)
-		}
-		return d.err == nil
-	})
-	if d.err == nil && (!ok || h.id.isZero() || h.log == nil || h.template == "") {
-		d.err = fmt.Errorf("a task must have its id, template and log")
+	var c memberCoder
+	for c.again(line) {
+		h = taskHeader{}
+		h.members(&c)
+		c.raw("log", &h.log)
 	}
-	return h, d.err
+	if err = c.err; err == nil && (h.id.isZero() || h.log == nil || h.template == "") {
+		err = fmt.Errorf("a task must have its id, template and log")
+	}
+	return h, err
 }
 
 // readTaskHead is readTaskHeader without scanning the log, whatever its length.
@@ -175,7 +175,9 @@ func (h *taskHeader) keys() (identity identityKey, request requestMark) {
 			case "identity":
 				hex.Decode(identity[:], value[1:len(value)-1])
 			case "request":
-				request, _ = parseRequestMark(string(value[1 : len(value)-1]))
+				mark := value[1 : len(value)-1]
+				hex.Decode(request.body[:], mark[2*len(request.key):])
+				hex.Decode(request.key[:], mark[:2*len(request.key)])
 			}
 			return true
 		})
@@ -244,61 +246,6 @@ func (unobserved) startRecord(*task, *record) {}
 func (unobserved) taskMoved(*task, taskState, taskState, instant) {}
 
 func (unobserved) stepMoved(*task, int, stepState, stepState, instant) {}
-
-// appendLetters appends the entries as the header of a line holds them.
-func appendLetters(b []byte, dead []deadLetter) []byte {
-	if len(dead) == 0 {
-		return b
-	}
-	b = append(b, `,"dlq":[`...)
-	for i := range dead {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		d := &dead[i]
-		b = append(b, `{"seq":`...)
-		b = strconv.AppendUint(b, d.seq, 10)
-		b = appendNumber(b, "at", int64(d.at))
-		b = appendText(b, "reason", d.reason.word())
-		b = appendText(b, "state", d.state.String())
-		b = appendText(b, "status", d.status.word())
-		b = append(appendNumber(b, "resolved", int64(d.resolved)), '}')
-	}
-	return append(b, ']')
-}
-
-func (d *recordDecoder) letterHeaders(value []byte) (list []letterHeader) {
-	ok := eachElement(value, func(e []byte) bool {
-		list = append(list, d.letterHeader(e))
-		return d.err == nil
-	})
-	if !ok && d.err == nil {
-		d.err = fmt.Errorf("%.40s is not an array", value)
-	}
-	return list
-}
-
-func (d *recordDecoder) letterHeader(value []byte) (h letterHeader) {
-	d.members(value, func(key string, value []byte) {
-		switch key {
-		case "seq":
-			h.seq = uint64(d.number(value))
-		case "at":
-			h.at = instant(d.number(value))
-		case "reason":
-			h.reason = dlqReason(d.word(value, dlqReasonWords[:]))
-		case "state":
-			h.state = taskState(d.word(value, taskStateNames[:]))
-		case "status":
-			h.status = dlqStatus(d.word(value, dlqStatusWords[:]))
-		case "resolved":
-			h.resolved = instant(d.number(value))
-		default:
-			d.err = fmt.Errorf("unknown member %q, from a newer version", key)
-		}
-	})
-	return h
-}
 
 // logError is an error about one record of a task's log.
 type logError struct {

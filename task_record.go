@@ -10,6 +10,7 @@ package main
 // result null, a correlation the id that follows those of the task's steps.
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
@@ -146,146 +147,196 @@ var stepActionNames = [stepActions]string{"", "reset_for_retry", "resolve_manual
 
 func (a stepAction) String() string { return stepActionNames[a] }
 
+// members are the members of a record after its sequence and its task's id.
+func (r *record) members(c *memberCoder) {
+	number(c, "at", &r.at)
+	word(c, "kind", &r.kind, recordKindNames[:])
+	switch r.kind {
+	case recTemplate:
+		c.text("hash", &r.hash)
+		c.raw("definition", &r.definition)
+	case recCreated:
+		if c.reading {
+			r.created = new(creation)
+		}
+		r.created.members(c)
+	case recCancelled:
+		c.text("by", &r.by)
+		c.text("subject", &r.subject)
+	case recStale:
+		var in memberCoder
+		if c.enter("stale", r.stale != nil, &in) {
+			if c.reading {
+				r.stale = &staleMark{reason: noDLQReason}
+			}
+			r.stale.members(&in)
+			c.leave(&in)
+		}
+	case recDLQUpdate:
+		var in memberCoder
+		if c.enter("dlq", r.investigation != nil, &in) {
+			if c.reading {
+				r.investigation = &investigation{status: noDLQStatus}
+			}
+			r.investigation.members(&in)
+			c.leave(&in)
+		}
+	case recDropped:
+	case recordKinds:
+		c.fail("kind", "missing")
+	default:
+		r.stepMembers(c)
+	}
+}
+
+// stepMembers are the members of a record about a step.
+func (r *record) stepMembers(c *memberCoder) {
+	number(c, "step", &r.step)
+	switch r.kind {
+	case recRan:
+		var began instant
+		if !c.reading {
+			began = r.at - r.startedAt
+		}
+		nonzero(c, "began", &began)
+		r.startedAt = r.at - began
+	case recOperator:
+		word(c, "action", &r.action, stepActionNames[:])
+		c.text("by", &r.by)
+	}
+	c.text("subject", &r.subject)
+	c.text("reason", &r.reason)
+	switch r.kind {
+	case recClaimed, recExtended:
+		if c.reading {
+			r.lease = new(lease)
+		}
+		r.lease.members(c)
+	case recAdjusted:
+		if c.reading {
+			r.adjustment = new(adjustment)
+		}
+		nonzero(c, "max_attempts", &r.adjustment.maxAttempts)
+		c.raw("inputs", &r.adjustment.inputs)
+	}
+	c.id("ids", &r.ids)
+	if c.reading && r.hasOutcome() {
+		r.end = new(ending)
+	}
+	if r.end != nil {
+		r.end.members(c)
+	}
+}
+
+func (by *creation) members(c *memberCoder) {
+	c.text("template", &by.template)
+	c.hex("identity", by.identity != identityKey{}, by.identity[:])
+	c.raw("context", &by.context)
+	c.textUnless("initiator", &by.initiator, defaultInitiator)
+	c.textUnless("source", &by.source, defaultSource)
+	c.textUnless("reason", &by.reason, defaultReason)
+	c.texts("tags", &by.tags)
+	nonzero(c, "priority", &by.priority)
+	c.id("correlation", &by.correlation)
+	c.id("parent_correlation", &by.parentCorrelation)
+	nonzero(c, "requested", &by.requested)
+	c.raw("options", &by.options)
+	c.text("key", &by.key)
+	c.text("traceparent", &by.traceparent)
+	c.hex("request", by.request != requestMark{}, by.request.key[:], by.request.body[:])
+}
+
+func (e *ending) members(c *memberCoder) {
+	c.flag("ok", &e.success)
+	ms := e.took.Milliseconds()
+	nonzero(c, "ms", &ms)
+	if c.reading {
+		e.took = time.Duration(ms) * time.Millisecond
+	}
+	nonzero(c, "attempt", &e.attempt)
+	nonzero(c, "retry_at", &e.retryAt)
+	c.raw("result", &e.result)
+	c.raw("error", &e.err)
+	c.raw("metadata", &e.metadata)
+	c.text("worker", &e.worker)
+}
+
+func (l *lease) members(c *memberCoder) {
+	c.hex("lease", l.hash != leaseHash{}, l.hash[:])
+	nonzero(c, "until", &l.until)
+	c.text("worker", &l.worker)
+}
+
+func (m *staleMark) members(c *memberCoder) {
+	number(c, "limit", &m.limit)
+	word(c, "reason", &m.reason, dlqReasonWords[:])
+}
+
+func (q *investigation) members(c *memberCoder) {
+	number(c, "entry", &q.entry)
+	word(c, "status", &q.status, dlqStatusWords[:])
+	c.given("notes", &q.notes)
+	c.given("by", &q.by)
+	c.raw("metadata", &q.metadata)
+}
+
 // appendRecordMembers appends the members of a record. The journal adds the
 // braces, the sequence and the checksum.
 func appendRecordMembers(b []byte, r *record) []byte {
-	if r.kind != recTemplate {
-		b = append(b, `"task":"`...)
-		b = r.task.appendText(b)
-		b = append(b, `",`...)
-	}
-	return appendRecordBody(b, r)
+	c := memberCoder{b: b}
+	c.id("task", &r.task)
+	r.members(&c)
+	return c.b
 }
 
-// appendRecordBody is appendRecordMembers without the task's id, as in the log
-// of the task's line.
-func appendRecordBody(b []byte, r *record) []byte {
-	b = append(b, `"at":`...)
-	b = strconv.AppendInt(b, int64(r.at), 10)
-	b = append(b, `,"kind":"`...)
-	b = append(b, r.kind.String()...)
-	b = append(b, '"')
-	switch r.kind {
-	case recTemplate:
-		b = append(b, `,"hash":"`...)
-		b = append(b, r.hash...)
-		b = append(b, `","definition":`...)
-		return append(b, r.definition...)
-	case recCreated:
-		return appendCreation(b, r.created)
-	case recCancelled:
-		return appendText(appendText(b, "by", r.by), "subject", r.subject)
-	case recStale:
-		return appendStale(b, r.stale)
-	case recDLQUpdate:
-		return appendInvestigation(b, r.investigation)
-	case recDropped:
-		return b
+// decodeRecord reads a record from its JSON object, strictly, and keeps slices
+// of it.
+func decodeRecord(line []byte) (*record, error) {
+	var c memberCoder
+	var r *record
+	for c.again(line) {
+		r = &record{kind: recordKinds, step: -1}
+		nonzero(&c, "seq", &r.seq)
+		c.id("task", &r.task)
+		r.members(&c)
+		c.take("sum")
 	}
-	b = append(b, `,"step":`...)
-	b = strconv.AppendInt(b, int64(r.step), 10)
-	if r.kind == recRan {
-		b = appendNumber(b, "began", int64(r.at-r.startedAt))
+	if c.err != nil {
+		return nil, c.err
 	}
-	if r.kind == recOperator {
-		b = appendText(b, "action", r.action.String())
-		b = appendText(b, "by", r.by)
-	}
-	b = appendText(b, "subject", r.subject)
-	b = appendText(b, "reason", r.reason)
-	if r.lease != nil {
-		b = appendLease(b, r.lease)
-	}
-	if r.kind == recAdjusted {
-		return appendAdjustment(b, r.adjustment)
-	}
-	b = appendID(b, "ids", r.ids)
-	if r.end != nil {
-		b = appendEnding(b, r.end)
-	}
-	return b
+	return r, r.complete()
 }
 
-func appendCreation(b []byte, c *creation) []byte {
-	b = appendText(b, "template", c.template)
-	if c.identity != (identityKey{}) {
-		b = append(b, `,"identity":"`...)
-		b = hex.AppendEncode(b, c.identity[:])
-		b = append(b, '"')
-	}
-	b = appendRaw(b, "context", c.context)
-	b = appendUnless(b, "initiator", c.initiator, defaultInitiator)
-	b = appendUnless(b, "source", c.source, defaultSource)
-	b = appendUnless(b, "reason", c.reason, defaultReason)
-	if len(c.tags) > 0 {
-		b = append(b, `,"tags":[`...)
-		for i, tag := range c.tags {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendJSONString(b, tag)
+// complete checks that a record that was read has what its kind needs, and fills
+// in a default.
+func (r *record) complete() error {
+	switch {
+	case r.kind == recTemplate:
+		if r.hash == "" || r.definition == nil {
+			return fmt.Errorf("template record without hash or definition")
 		}
-		b = append(b, ']')
+	case r.kind == recCreated:
+		if r.created.template == "" {
+			return fmt.Errorf("created record without its template")
+		}
+		if r.created.context == nil {
+			r.created.context = []byte("{}")
+		}
+	case r.kind == recStale && r.stale == nil:
+		return fmt.Errorf("stale record without its limit")
+	case r.kind == recDLQUpdate && r.investigation == nil:
+		return fmt.Errorf("investigated record without its entry")
+	case !r.kind.ofStep():
+	case r.step < 0:
+		return fmt.Errorf("%s record without a step", r.kind)
+	case r.lease != nil && (r.lease.until == 0 || r.kind == recClaimed && r.lease.hash == leaseHash{}):
+		return fmt.Errorf("%s record without its lease", r.kind)
+	case r.kind == recAdjusted:
+		return r.adjustment.problem()
+	case r.action == actionFail && r.end.success:
+		return fmt.Errorf("a failure by an operator without its error")
 	}
-	b = appendNumber(b, "priority", int64(c.priority))
-	b = appendID(b, "correlation", c.correlation)
-	b = appendID(b, "parent_correlation", c.parentCorrelation)
-	b = appendNumber(b, "requested", int64(c.requested))
-	b = appendRaw(b, "options", c.options)
-	b = appendText(b, "key", c.key)
-	return appendRequestMark(appendText(b, "traceparent", c.traceparent), c.request)
-}
-
-func appendEnding(b []byte, e *ending) []byte {
-	if !e.success {
-		b = append(b, `,"ok":false`...)
-	}
-	b = appendNumber(b, "ms", e.took.Milliseconds())
-	b = appendNumber(b, "attempt", int64(e.attempt))
-	b = appendNumber(b, "retry_at", int64(e.retryAt))
-	b = appendRaw(b, "result", e.result)
-	b = appendRaw(b, "error", e.err)
-	b = appendRaw(b, "metadata", e.metadata)
-	return appendText(b, "worker", e.worker)
-}
-
-// The append… helpers leave out values that are empty, zero or the default.
-
-func appendName(b []byte, name string) []byte {
-	b = append(b, ',', '"')
-	b = append(b, name...)
-	return append(b, '"', ':')
-}
-
-func appendText(b []byte, name, value string) []byte { return appendUnless(b, name, value, "") }
-
-func appendUnless(b []byte, name, value, standard string) []byte {
-	if value == standard {
-		return b
-	}
-	return appendJSONString(appendName(b, name), value)
-}
-
-func appendNumber(b []byte, name string, n int64) []byte {
-	if n == 0 {
-		return b
-	}
-	return strconv.AppendInt(appendName(b, name), n, 10)
-}
-
-func appendRaw(b []byte, name string, raw []byte) []byte {
-	if raw == nil {
-		return b
-	}
-	return append(appendName(b, name), raw...)
-}
-
-func appendID(b []byte, name string, id uuid) []byte {
-	if id.isZero() {
-		return b
-	}
-	b = append(appendName(b, name), '"')
-	return append(id.appendText(b), '"')
+	return nil
 }
 
 // started returns when the attempt started that the record starts.
@@ -305,330 +356,6 @@ func (r *record) hasOutcome() bool {
 		return r.action == actionComplete || r.action == actionFail
 	}
 	return false
-}
-
-// Reading records back from the journal, strictly: a member that is not
-// understood is an error, never ignored.
-
-// decodeRecord reads a record from its JSON object, and keeps slices of it.
-func decodeRecord(line []byte) (*record, error) {
-	d := recordDecoder{r: &record{kind: recordKinds, step: -1}}
-	if !eachMemberBytes(line, d.member) {
-		return nil, fmt.Errorf("a record must be a JSON object")
-	}
-	if d.err != nil {
-		return nil, d.err
-	}
-	if d.r.kind == recordKinds {
-		return nil, fmt.Errorf("record without a kind")
-	}
-	d.r.created, d.r.end = d.created, d.end
-	if d.r.kind == recRan {
-		d.r.startedAt = d.r.at - d.began
-	}
-	return d.r, d.complete()
-}
-
-// recordDecoder collects the members of one record.
-type recordDecoder struct {
-	r       *record
-	created *creation
-	end     *ending
-	began   instant // time from the start of the attempt to the record
-	err     error
-}
-
-// complete checks that the record has what its kind needs, and fills in
-// defaults.
-func (d *recordDecoder) complete() error {
-	r := d.r
-	switch {
-	case r.kind == recTemplate:
-		if r.hash == "" || r.definition == nil {
-			return fmt.Errorf("template record without hash or definition")
-		}
-	case r.kind == recCreated:
-		if r.created == nil || r.created.template == "" {
-			return fmt.Errorf("created record without its template")
-		}
-		fillCreation(r.created)
-	case r.kind == recCancelled, r.kind == recDropped:
-	case r.kind == recStale:
-		if r.stale == nil {
-			return fmt.Errorf("stale record without its limit")
-		}
-	case r.kind == recDLQUpdate:
-		if r.investigation == nil {
-			return fmt.Errorf("investigated record without its entry")
-		}
-	case r.step < 0:
-		return fmt.Errorf("%s record without a step", r.kind)
-	case r.kind == recClaimed && (r.lease == nil || r.lease.hash == leaseHash{} || r.lease.until == 0),
-		r.kind == recExtended && (r.lease == nil || r.lease.until == 0):
-		return fmt.Errorf("%s record without its lease", r.kind)
-	case r.kind == recAdjusted:
-		return r.adjustment.problem()
-	case r.action == actionFail && (r.end == nil || r.end.success):
-		return fmt.Errorf("a failure by an operator without its error")
-	case r.end == nil && r.hasOutcome():
-		r.end = &ending{success: true}
-	}
-	return nil
-}
-
-func fillCreation(c *creation) {
-	if c.initiator == "" {
-		c.initiator = defaultInitiator
-	}
-	if c.source == "" {
-		c.source = defaultSource
-	}
-	if c.reason == "" {
-		c.reason = defaultReason
-	}
-	if c.context == nil {
-		c.context = []byte("{}")
-	}
-}
-
-func (d *recordDecoder) member(key, value []byte) bool {
-	switch string(key) {
-	case "seq":
-		d.r.seq = uint64(d.number(value))
-	case "at":
-		d.r.at = instant(d.number(value))
-	case "kind":
-		d.r.kind = recordKind(d.word(value, recordKindNames[:]))
-	case "task":
-		d.r.task = d.id(value)
-	case "step":
-		d.r.step = int(d.number(value))
-	case "began":
-		d.began = instant(d.number(value))
-	case "action":
-		d.r.action = stepAction(d.word(value, stepActionNames[:]))
-	case "by":
-		d.r.by = d.text(value)
-	case "subject":
-		d.r.subject = d.text(value)
-	case "ids":
-		d.r.ids = d.id(value)
-	case "hash":
-		d.r.hash = d.text(value)
-	case "definition":
-		d.r.definition = value
-	case "stale":
-		d.r.stale = d.staleMark(value)
-	case "dlq":
-		d.r.investigation = d.investigation(value)
-	case "lease", "until":
-		d.leaseMember(string(key), value)
-	case "worker": // of a claim, or of an outcome
-		if d.r.kind == recClaimed {
-			d.lease().worker = d.text(value)
-		} else {
-			d.endingMember(string(key), value)
-		}
-	case "max_attempts", "inputs":
-		d.adjustmentMember(string(key), value)
-	case "sum":
-	case "reason": // of an operator, or of a created task
-		d.r.reason = d.text(value)
-		if d.r.kind == recCreated {
-			d.creation().reason = d.r.reason
-		}
-	case "ok", "ms", "attempt", "retry_at", "result", "error", "metadata":
-		d.endingMember(string(key), value)
-	default:
-		d.creationMember(string(key), value)
-	}
-	if d.err != nil {
-		d.err = fmt.Errorf("member %q: %w", key, d.err)
-	}
-	return d.err == nil
-}
-
-func (d *recordDecoder) creation() *creation {
-	if d.created == nil {
-		d.created = new(creation)
-	}
-	return d.created
-}
-
-func (d *recordDecoder) creationMember(key string, value []byte) {
-	c := d.creation()
-	switch key {
-	case "template":
-		c.template = d.text(value)
-	case "identity":
-		raw, err := hex.DecodeString(d.text(value))
-		if err != nil || copy(c.identity[:], raw) != len(c.identity) {
-			d.err = fmt.Errorf("not an identity of 32 hex digits")
-		}
-	case "context":
-		c.context = value
-	case "initiator":
-		c.initiator = d.text(value)
-	case "source":
-		c.source = d.text(value)
-	case "tags":
-		eachElement(value, func(e []byte) bool {
-			c.tags = append(c.tags, d.text(e))
-			return true
-		})
-	case "priority":
-		c.priority = int(d.number(value))
-	case "correlation":
-		c.correlation = d.id(value)
-	case "parent_correlation":
-		c.parentCorrelation = d.id(value)
-	case "requested":
-		c.requested = instant(d.number(value))
-	case "options":
-		c.options = value
-	case "key":
-		c.key = d.text(value)
-	case "traceparent":
-		c.traceparent = d.text(value)
-	case "request":
-		var ok bool
-		if c.request, ok = parseRequestMark(d.text(value)); !ok {
-			d.err = fmt.Errorf("not the mark of a request, 64 hex digits")
-		}
-	default:
-		d.err = fmt.Errorf("unknown member, from a newer version")
-	}
-}
-
-func (d *recordDecoder) endingMember(key string, value []byte) {
-	if d.end == nil {
-		d.end = &ending{success: true}
-	}
-	switch key {
-	case "ok":
-		d.end.success = string(value) == "true"
-	case "ms":
-		d.end.took = time.Duration(d.number(value)) * time.Millisecond
-	case "attempt":
-		d.end.attempt = int(d.number(value))
-	case "retry_at":
-		d.end.retryAt = instant(d.number(value))
-	case "result":
-		d.end.result = value
-	case "error":
-		d.end.err = value
-	case "metadata":
-		d.end.metadata = value
-	case "worker":
-		d.end.worker = d.text(value)
-	}
-}
-
-func (d *recordDecoder) number(value []byte) int64 {
-	n, ok := jsonInt(value)
-	if !ok {
-		d.err = fmt.Errorf("%.40s is not an integer", value)
-	}
-	return n
-}
-
-func (d *recordDecoder) text(value []byte) string {
-	s, ok := jsonString(value)
-	if !ok {
-		d.err = fmt.Errorf("%.40s is not a string", value)
-	}
-	return s
-}
-
-func (d *recordDecoder) id(value []byte) uuid {
-	id, ok := parseUUID(d.text(value))
-	if !ok && d.err == nil {
-		d.err = fmt.Errorf("%.40s is not a UUID", value)
-	}
-	return id
-}
-
-func (d *recordDecoder) word(value []byte, words []string) int {
-	s := d.text(value)
-	i := slices.Index(words, s)
-	if i < 0 && d.err == nil {
-		d.err = fmt.Errorf("unknown word %q, from a newer version or damaged", s)
-	}
-	return max(i, 0)
-}
-
-// appendStale appends {"limit", "reason"?} of a stale record.
-func appendStale(b []byte, m *staleMark) []byte {
-	b = append(b, `,"stale":{"limit":`...)
-	b = strconv.AppendInt(b, int64(m.limit), 10)
-	if m.reason != noDLQReason {
-		b = appendText(b, "reason", m.reason.word())
-	}
-	return append(b, '}')
-}
-
-// appendInvestigation appends {"entry", "status"?, "notes"?, "by"?, "metadata"?}.
-func appendInvestigation(b []byte, q *investigation) []byte {
-	b = append(b, `,"dlq":{"entry":`...)
-	b = strconv.AppendUint(b, q.entry, 10)
-	if q.status != noDLQStatus {
-		b = appendText(b, "status", q.status.word())
-	}
-	if q.notes != nil {
-		b = appendJSONString(appendName(b, "notes"), *q.notes)
-	}
-	if q.by != nil {
-		b = appendJSONString(appendName(b, "by"), *q.by)
-	}
-	b = appendRaw(b, "metadata", q.metadata)
-	return append(b, '}')
-}
-
-func (d *recordDecoder) staleMark(value []byte) *staleMark {
-	m := &staleMark{reason: noDLQReason}
-	d.members(value, func(key string, value []byte) {
-		switch key {
-		case "limit":
-			m.limit = int(d.number(value))
-		case "reason":
-			m.reason = dlqReason(d.word(value, dlqReasonWords[:]))
-		default:
-			d.err = fmt.Errorf("unknown member %q, from a newer version", key)
-		}
-	})
-	return m
-}
-
-func (d *recordDecoder) investigation(value []byte) *investigation {
-	q := &investigation{status: noDLQStatus}
-	d.members(value, func(key string, value []byte) {
-		switch key {
-		case "entry":
-			q.entry = uint64(d.number(value))
-		case "status":
-			q.status = dlqStatus(d.word(value, dlqStatusWords[:]))
-		case "notes":
-			q.notes = new(d.text(value))
-		case "by":
-			q.by = new(d.text(value))
-		case "metadata":
-			q.metadata = value
-		default:
-			d.err = fmt.Errorf("unknown member %q, from a newer version", key)
-		}
-	})
-	return q
-}
-
-// members calls f for each member of an object until there is an error.
-func (d *recordDecoder) members(value []byte, f func(key string, value []byte)) {
-	ok := eachMember(value, func(key string, value []byte) bool {
-		f(key, value)
-		return d.err == nil
-	})
-	if !ok && d.err == nil {
-		d.err = fmt.Errorf("%.40s is not an object", value)
-	}
 }
 
 // recordID returns the version 7 id of something that a record made: the
@@ -662,27 +389,6 @@ func hashOf(parts ...[]byte) (k [16]byte) {
 	return k
 }
 
-// appendRequestMark appends the mark as a member of a creation.
-func appendRequestMark(b []byte, m requestMark) []byte {
-	if m == (requestMark{}) {
-		return b
-	}
-	b = append(appendName(b, "request"), '"')
-	b = hex.AppendEncode(b, m.key[:])
-	b = hex.AppendEncode(b, m.body[:])
-	return append(b, '"')
-}
-
-// parseRequestMark reads the text that appendRequestMark writes.
-func parseRequestMark(s string) (m requestMark, ok bool) {
-	raw, err := hex.DecodeString(s)
-	if err != nil || len(raw) != len(m.key)+len(m.body) {
-		return m, false
-	}
-	copy(m.body[:], raw[copy(m.key[:], raw):])
-	return m, true
-}
-
 // leaseHash is the hash of a lease's token. The token itself is not kept.
 type leaseHash [16]byte
 
@@ -704,37 +410,6 @@ func (l *lease) is(h leaseHash) bool { return subtle.ConstantTimeCompare(l.hash[
 // leaseToken returns the token of an outside actor: the task's id, by which the
 // task is found even after the lease is over, and a secret.
 func leaseToken(task uuid, secret string) string { return task.String() + "." + secret }
-
-// appendLease appends the members of a claim, or the new end of a lease.
-func appendLease(b []byte, l *lease) []byte {
-	if l.hash != (leaseHash{}) {
-		b = append(b, `,"lease":"`...)
-		b = hex.AppendEncode(b, l.hash[:])
-		b = append(b, '"')
-	}
-	b = appendNumber(b, "until", int64(l.until))
-	return appendText(b, "worker", l.worker)
-}
-
-func (d *recordDecoder) lease() *lease {
-	if d.r.lease == nil {
-		d.r.lease = new(lease)
-	}
-	return d.r.lease
-}
-
-func (d *recordDecoder) leaseMember(key string, value []byte) {
-	l := d.lease()
-	if key == "until" {
-		l.until = instant(d.number(value))
-		return
-	}
-	raw, err := hex.DecodeString(d.text(value))
-	if err != nil || len(raw) != len(l.hash) {
-		d.err = fmt.Errorf("not the hash of a lease in 32 hex digits")
-	}
-	copy(l.hash[:], raw)
-}
 
 // stepFault is what the error of a failed attempt says.
 type stepFault struct {
@@ -773,18 +448,306 @@ func (e *ending) isLost() bool {
 	return f.errorType == workerLostType
 }
 
-func appendAdjustment(b []byte, a *adjustment) []byte {
-	return appendRaw(appendNumber(b, "max_attempts", int64(a.maxAttempts)), "inputs", a.inputs)
+// memberCoder writes the members of an object, or reads them, so that a type
+// names its members once for both directions. A member that is left out stands
+// for its default. Reading is strict: a member that nobody asks for is an error,
+// never ignored. It takes two passes if the members are not in the order of
+// writing; see again.
+type memberCoder struct {
+	b []byte // writing: the text so far
+
+	reading bool
+	next    jsonWalker // at the first member that was not taken
+	more    bool       // there is one
+	inner   bool       // an object within it has one
+	second  bool
+	rest    []jsonMember // in the second pass: the members that were not taken
+	err     error        // the first
 }
 
-func (d *recordDecoder) adjustmentMember(key string, value []byte) {
-	if d.r.adjustment == nil {
-		d.r.adjustment = new(adjustment)
+// again begins a pass over an object to be read, and reports whether one is
+// needed: the first takes the members in the order of writing, the second, if
+// some are left, in any order. After it err is final.
+func (c *memberCoder) again(object []byte) bool {
+	if c.second {
+		c.refuseRest()
 	}
-	switch key {
-	case "max_attempts":
-		d.r.adjustment.maxAttempts = int(d.number(value))
-	case "inputs":
-		d.r.adjustment.inputs = value
+	if c.reading && (c.second || !c.more && !c.inner) {
+		return false
+	}
+	*c = memberCoder{second: c.reading}
+	c.open(object)
+	return true
+}
+
+// open begins to read an object.
+func (c *memberCoder) open(object []byte) {
+	c.reading = true
+	c.next = walkJSON(object, '{')
+	if c.next.data == nil {
+		c.err = fmt.Errorf("%.40s is not an object", object)
+	}
+	if c.second {
+		c.rest = appendJSONMembers(nil, object)
+		c.more = len(c.rest) > 0
+		return
+	}
+	c.more = c.next.nextMember()
+}
+
+// refuseRest makes a member that nobody asked for an error.
+func (c *memberCoder) refuseRest() {
+	if len(c.rest) > 0 {
+		c.fail(string(c.rest[0].key), "unknown member, from a newer version")
+	}
+}
+
+func (c *memberCoder) fail(name, format string, args ...any) {
+	if c.err == nil {
+		c.err = fmt.Errorf("member %q: %w", name, fmt.Errorf(format, args...))
+	}
+}
+
+// appendName appends a member's name; its value comes next.
+func appendName(b []byte, name string) []byte {
+	if n := len(b); n > 0 && b[n-1] != '{' && b[n-1] != ',' {
+		b = append(b, ',')
+	}
+	return append(append(append(b, '"'), name...), '"', ':')
+}
+
+// take returns the value of a member to be read, or nil.
+func (c *memberCoder) take(name string) []byte {
+	if c.second {
+		return c.takeAny(name)
+	}
+	if !c.more || string(c.next.name[1:len(c.next.name)-1]) != name {
+		return nil
+	}
+	value := c.next.value
+	c.more = c.next.nextMember()
+	return value
+}
+
+// takeAny is take in the second pass.
+func (c *memberCoder) takeAny(name string) []byte {
+	i := findJSONMember(c.rest, nil, []byte(name))
+	if i < 0 {
+		return nil
+	}
+	value := c.rest[i].value
+	c.rest = slices.Delete(c.rest, i, i+1)
+	c.more = len(c.rest) > 0
+	return value
+}
+
+// enter begins an object as a member, and reports whether it exists. Its members
+// follow, then leave.
+func (c *memberCoder) enter(name string, exists bool, in *memberCoder) bool {
+	if c.reading {
+		raw := c.take(name)
+		if raw != nil {
+			in.second = c.second
+			in.open(raw)
+		}
+		return raw != nil
+	}
+	if exists {
+		in.b = append(appendName(c.b, name), '{')
+	}
+	return exists
+}
+
+// leave ends an object within another.
+func (c *memberCoder) leave(in *memberCoder) {
+	if !c.reading {
+		c.b = append(in.b, '}')
+		return
+	}
+	if in.second {
+		in.refuseRest()
+	}
+	c.inner = c.inner || in.more
+	c.err = cmp.Or(c.err, in.err)
+}
+
+// text is a string, left out if it is empty.
+func (c *memberCoder) text(name string, v *string) {
+	if c.reading || *v != "" { // like the others below short enough for the compiler to inline
+		c.textUnless(name, v, "")
+	}
+}
+
+// textUnless is a string, left out if it is the standard one.
+func (c *memberCoder) textUnless(name string, v *string, standard string) {
+	switch {
+	case c.reading:
+		*v = cmp.Or(c.string(name, c.take(name)), standard)
+	case *v != standard:
+		c.b = appendJSONString(appendName(c.b, name), *v)
+	}
+}
+
+// string returns the string that raw is; "" for nil.
+func (c *memberCoder) string(name string, raw []byte) string {
+	s, ok := jsonString(raw)
+	if !ok && raw != nil {
+		c.fail(name, "%.40s is not a string", raw)
+	}
+	return s
+}
+
+// given is a string, left out if it is nil.
+func (c *memberCoder) given(name string, v **string) {
+	if c.reading {
+		if raw := c.take(name); raw != nil {
+			*v = new(c.string(name, raw))
+		}
+	} else if *v != nil {
+		c.b = appendJSONString(appendName(c.b, name), **v)
+	}
+}
+
+// texts is a list of strings, left out if it is empty.
+func (c *memberCoder) texts(name string, v *[]string) {
+	if c.reading {
+		c.eachElement(name, func(raw []byte) { *v = append(*v, c.string(name, raw)) })
+		return
+	}
+	for i, s := range *v {
+		if i == 0 {
+			c.b = appendName(c.b, name)
+		}
+		c.b = appendJSONString(append(c.b, "[,"[min(i, 1)]), s)
+	}
+	if len(*v) > 0 {
+		c.b = append(c.b, ']')
+	}
+}
+
+// eachElement reads a member that is a list, until there is an error.
+func (c *memberCoder) eachElement(name string, f func(raw []byte)) {
+	raw := c.take(name)
+	if raw != nil && !eachElement(raw, func(e []byte) bool { f(e); return c.err == nil }) {
+		c.fail(name, "%.40s is not an array", raw)
+	}
+}
+
+// raw is any JSON value, left out if it is nil.
+func (c *memberCoder) raw(name string, v *[]byte) {
+	if c.reading || *v != nil {
+		c.someRaw(name, v)
+	}
+}
+
+func (c *memberCoder) someRaw(name string, v *[]byte) {
+	if c.reading {
+		*v = c.take(name)
+		return
+	}
+	c.b = append(appendName(c.b, name), *v...)
+}
+
+// flag is a truth value, left out if it is true.
+func (c *memberCoder) flag(name string, v *bool) {
+	if c.reading {
+		raw := c.take(name)
+		*v = raw == nil || string(raw) == "true"
+	} else if !*v {
+		c.b = append(appendName(c.b, name), "false"...)
+	}
+}
+
+// id is an id, left out if it is zero.
+func (c *memberCoder) id(name string, v *uuid) {
+	if c.reading || *v != (uuid{}) {
+		c.someID(name, v)
+	}
+}
+
+func (c *memberCoder) someID(name string, v *uuid) {
+	if !c.reading {
+		c.b = append(v.appendText(append(appendName(c.b, name), '"')), '"')
+		return
+	}
+	if raw := c.take(name); raw != nil {
+		id, ok := parseUUID(c.string(name, raw))
+		if *v = id; !ok {
+			c.fail(name, "%.40s is not a UUID", raw)
+		}
+	}
+}
+
+// hex is bytes of a fixed length, in parts.
+func (c *memberCoder) hex(name string, exists bool, parts ...[]byte) {
+	if c.reading {
+		c.readHex(name, parts)
+		return
+	}
+	if !exists {
+		return
+	}
+	c.b = append(appendName(c.b, name), '"')
+	for _, p := range parts {
+		c.b = hex.AppendEncode(c.b, p)
+	}
+	c.b = append(c.b, '"')
+}
+
+func (c *memberCoder) readHex(name string, parts [][]byte) {
+	raw := c.take(name)
+	if raw == nil {
+		return
+	}
+	n := 0
+	for _, p := range parts {
+		n += len(p)
+	}
+	b, err := hex.DecodeString(c.string(name, raw))
+	if err != nil || len(b) != n {
+		c.fail(name, "%.80s is not a string of %d hex digits", raw, 2*n)
+		return
+	}
+	for _, p := range parts {
+		b = b[copy(p, b):]
+	}
+}
+
+// number is an integer.
+func number[T ~int | ~int64 | ~uint64](c *memberCoder, name string, v *T) {
+	if !c.reading {
+		c.b = strconv.AppendInt(appendName(c.b, name), int64(*v), 10)
+		return
+	}
+	if raw := c.take(name); raw != nil {
+		n, ok := jsonInt(raw)
+		if *v = T(n); !ok {
+			c.fail(name, "%.40s is not an integer", raw)
+		}
+	}
+}
+
+// nonzero is an integer, left out if it is 0.
+func nonzero[T ~int | ~int64 | ~uint64](c *memberCoder, name string, v *T) {
+	if c.reading || *v != 0 {
+		number(c, name, v)
+	}
+}
+
+// word is one of a list of words, left out if the value has none.
+func word[T ~uint8](c *memberCoder, name string, v *T, words []string) {
+	if !c.reading {
+		if int(*v) < len(words) && words[*v] != "" {
+			c.b = append(append(append(appendName(c.b, name), '"'), words[*v]...), '"')
+		}
+		return
+	}
+	if raw := c.take(name); raw != nil {
+		known, ok := parseWord[T](c.string(name, raw), words)
+		if !ok {
+			c.fail(name, "unknown word %.80s, from a newer version or damaged", raw)
+			return
+		}
+		*v = known
 	}
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -122,6 +123,30 @@ func TestDamagedLogsAreRefused(t *testing.T) {
 		h := taskHeader{id: uuid{1}, log: []byte("[" + tc.log + "]")}
 		if _, err := h.replay(tpl, unobserved{}); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v; want an error with %q", tc.log, err, tc.want)
+		}
+	}
+}
+
+// TestMembersInAnyOrder reads records whose members are not in the order of
+// writing, or that nobody asks for.
+func TestMembersInAnyOrder(t *testing.T) {
+	for _, tc := range []struct{ text, want string }{
+		{`{"ms":1,"ok":false,"kind":"ran","at":5,"began":3,"st\u0065p":2,"seq":7,"task":"01000000-0000-0000-0000-000000000000"}`,
+			`{"task":"01000000-0000-0000-0000-000000000000","at":5,"kind":"ran","step":2,"began":3,"ok":false,"ms":1}`},
+		{`{"stale":{"reason":"worker_unavailable","limit":1},"kind":"stale","at":1}`,
+			`{"at":1,"kind":"stale","stale":{"limit":1,"reason":"worker_unavailable"}}`},
+		{`{"seq":7,"kind":"stale","stale":{"limit":1,"novelty":2}}`, `member "novelty": unknown member, from a newer version`},
+		{`{"step":0,"kind":"due","novelty":1}`, `member "novelty": unknown member, from a newer version`},
+		{`{"at":"1","kind":"due","step":0}`, `member "at": "1" is not an integer`},
+		{`{"seq":1}`, `member "kind": missing`},
+	} {
+		r, err := decodeRecord([]byte(tc.text))
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = string(append(appendRecordMembers([]byte{'{'}, r), '}'))
+		}
+		if got != tc.want {
+			t.Errorf("%s: got %s; want %s", tc.text, got, tc.want)
 		}
 	}
 }

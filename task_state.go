@@ -44,10 +44,14 @@ func parseTaskState(name string) (taskState, bool) {
 	return parseWord[taskState](name, taskStateNames[:])
 }
 
-// parseWord finds the value that a word names in a list of names.
-func parseWord[T ~uint8](word string, names []string) (T, bool) {
-	i := slices.Index(names, word)
-	return T(max(i, 0)), i >= 0
+// parseWord finds the value that a word names in one of the lists of names.
+func parseWord[T ~uint8](word string, lists ...[]string) (T, bool) {
+	for _, names := range lists {
+		if i := slices.Index(names, word); i >= 0 {
+			return T(i), true
+		}
+	}
+	return 0, false
 }
 
 // taskEvent is something that can happen to a task.
@@ -79,14 +83,28 @@ var taskEventNames = [taskEvents]string{
 
 func (e taskEvent) String() string { return taskEventNames[e] }
 
-type taskRow struct {
-	from  taskState
-	event taskEvent
-	to    taskState
+// transition is a row of a table: a transition that is allowed.
+type transition[S, E ~uint8] struct {
+	from  S
+	event E
+	to    S
 }
 
-// taskRows is the task table: one row for each transition that is allowed.
-var taskRows = []taskRow{
+// tableOf returns the state that follows each state and event, none where the
+// event is not allowed.
+func tableOf[S, E ~uint8](states S, events E, none S, rows []transition[S, E]) [][]S {
+	table := make([][]S, states)
+	for s := range table {
+		table[s] = slices.Repeat([]S{none}, int(events))
+	}
+	for _, r := range rows {
+		table[r.from][r.event] = r.to
+	}
+	return table
+}
+
+// taskTable is the task table.
+var taskTable = tableOf(taskStates, taskEvents, noTaskState, []transition[taskState, taskEvent]{
 	{taskPending, taskStart, taskInitializing},
 
 	{taskInitializing, taskReadyFound, taskEnqueuingSteps},
@@ -123,7 +141,7 @@ var taskRows = []taskRow{
 	{taskWaitingForDependencies, taskCancel, taskCancelled},
 	{taskWaitingForRetry, taskCancel, taskCancelled},
 	{taskBlockedByFailures, taskCancel, taskCancelled},
-}
+})
 
 // stepState is one of the ten states of a step.
 type stepState uint8
@@ -188,14 +206,8 @@ var stepEventNames = [stepEvents]string{
 
 func (e stepEvent) String() string { return stepEventNames[e] }
 
-type stepRow struct {
-	from  stepState
-	event stepEvent
-	to    stepState
-}
-
-// stepRows is the step table.
-var stepRows = []stepRow{
+// stepTable is the step table.
+var stepTable = tableOf(stepStates, stepEvents, noStepState, []transition[stepState, stepEvent]{
 	{stepPending, stepEnqueue, stepEnqueued},
 	{stepEnqueued, stepStart, stepInProgress},
 	{stepInProgress, stepSucceed, stepEnqueuedForOrchestration},
@@ -232,36 +244,7 @@ var stepRows = []stepRow{
 	{stepEnqueuedAsError, stepCancel, stepCancelled},
 	{stepWaitingForRetry, stepCancel, stepCancelled},
 	{stepInError, stepCancel, stepCancelled},
-}
-
-var (
-	taskTable = buildTaskTable()
-	stepTable = buildStepTable()
-)
-
-func buildTaskTable() (table [taskStates][taskEvents]taskState) {
-	for s := range table {
-		for e := range table[s] {
-			table[s][e] = noTaskState
-		}
-	}
-	for _, r := range taskRows {
-		table[r.from][r.event] = r.to
-	}
-	return table
-}
-
-func buildStepTable() (table [stepStates][stepEvents]stepState) {
-	for s := range table {
-		for e := range table[s] {
-			table[s][e] = noStepState
-		}
-	}
-	for _, r := range stepRows {
-		table[r.from][r.event] = r.to
-	}
-	return table
-}
+})
 
 // next returns the state that an event leads to, if the table allows the event.
 func (s taskState) next(e taskEvent) (taskState, bool) {

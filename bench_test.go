@@ -25,6 +25,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 const (
@@ -201,14 +203,7 @@ type bareStep struct {
 // as the service's, with nothing between: the ceiling of this machine.
 func bareHandler(b *testing.B) http.Handler {
 	svc := benchService(b, "")
-	q, err := parseTaskRequest([]byte(manualBody))
-	if err != nil {
-		b.Fatal(err)
-	}
-	t, err := svc.createTask(b.Context(), q, true)
-	if err != nil {
-		b.Fatal(err)
-	}
+	t := createMany(b, svc, manualBody, 1)
 	var v bareTask
 	if err := json.Unmarshal(taskView{t, svc.clock.now(), false, true}.appendJSON(nil), &v); err != nil {
 		b.Fatal(err)
@@ -250,16 +245,13 @@ func expect(want int) func(status int, body []byte, err error) error {
 // BenchmarkCreate is POST /v1/tasks by 16 clients in memory mode, of a task
 // whose steps wait for outside actors, beside the bare handler.
 func BenchmarkCreate(b *testing.B) {
-	b.Run("bare", func(b *testing.B) {
-		h := httptest.NewServer(bareHandler(b))
+	run := func(b *testing.B, handler http.Handler) {
+		h := httptest.NewServer(handler)
 		defer h.Close()
 		drive(b, h.URL, 16, func(c *client) error { return expect(201)(c.do("POST", "/v1/tasks", manualBody)) })
-	})
-	b.Run("stepwell", func(b *testing.B) {
-		h := httptest.NewServer(newOrchestrationAPI(benchService(b, ""), nil))
-		defer h.Close()
-		drive(b, h.URL, 16, func(c *client) error { return expect(201)(c.do("POST", "/v1/tasks", manualBody)) })
-	})
+	}
+	b.Run("bare", func(b *testing.B) { run(b, bareHandler(b)) })
+	b.Run("stepwell", func(b *testing.B) { run(b, newOrchestrationAPI(benchService(b, ""), nil)) })
 }
 
 // runDiamond creates a diamond of noop steps and asks until it is complete.
@@ -325,29 +317,24 @@ func BenchmarkStart(b *testing.B) {
 			dir := b.TempDir()
 			fillStore(b, dir, tasks)
 			for b.Loop() {
-				p := startRelease(b, file, dir)
-				c := dialClient(b, p.url)
-				if err := expect(200)(c.do("GET", "/v1/tasks?per_page=1", "")); err != nil {
-					b.Fatal(err)
-				}
-				b.StopTimer()
-				b.ReportMetric(float64(residentBytes(b, p.Process.Pid))/1e6, "RSS-MB")
-				p.stop(b)
-				b.StartTimer()
+				timeStart(b, file, dir)
 			}
 		})
 	}
 }
 
-// residentBytes is the memory that a process holds, as Linux counts it.
-func residentBytes(b testing.TB, pid int) int64 {
-	b.Helper()
-	fields := strings.Fields(string(readFile(b, fmt.Sprintf("/proc/%d/statm", pid))))
-	pages, err := strconv.ParseInt(fields[1], 10, 64)
-	if err != nil {
+// timeStart starts the program, asks it once, and ends it outside the measured time.
+func timeStart(b *testing.B, file, dir string) {
+	p := startRelease(b, file, dir)
+	c := dialClient(b, p.url)
+	if err := expect(200)(c.do("GET", "/v1/tasks?per_page=1", "")); err != nil {
 		b.Fatal(err)
 	}
-	return pages * int64(os.Getpagesize())
+	b.StopTimer()
+	b.ReportMetric(float64(wire.ResidentBytes(b, p.Process.Pid))/1e6, "RSS-MB")
+	c.conn.Close()
+	p.stop(b)
+	b.StartTimer()
 }
 
 // fillStore leaves finished diamonds in a directory.
@@ -357,18 +344,25 @@ func fillStore(b *testing.B, dir string, tasks int) {
 		config: func(c *Config) { c.Store.Sync, c.Store.RetainFinishedCount = "never", 0 },
 		extra:  []string{benchTemplate("diamond", "builtin:noop", diamondParents)},
 	})
-	q, err := parseTaskRequest([]byte(diamondBody))
+	createMany(b, svc, diamondBody, tasks)
+	if err := svc.close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// createMany creates tasks and returns the last.
+func createMany(b *testing.B, svc *service, body string, tasks int) (t *task) {
+	b.Helper()
+	q, err := parseTaskRequest([]byte(body))
 	if err != nil {
 		b.Fatal(err)
 	}
 	for range tasks {
-		if _, err := svc.createTask(b.Context(), q, true); err != nil {
+		if t, err = svc.createTask(b.Context(), q, true); err != nil {
 			b.Fatal(err)
 		}
 	}
-	if err := svc.close(); err != nil {
-		b.Fatal(err)
-	}
+	return t
 }
 
 // BenchmarkFsync is the limit of the disk: one write and one fdatasync of a
@@ -470,16 +464,7 @@ func BenchmarkIdle(b *testing.B) {
 		b.StopTimer()
 		dir := b.TempDir()
 		b.StartTimer()
-		p := startRelease(b, file, dir)
-		c := dialClient(b, p.url)
-		if err := expect(200)(c.do("GET", "/v1/tasks?per_page=1", "")); err != nil {
-			b.Fatal(err)
-		}
-		b.StopTimer()
-		b.ReportMetric(float64(residentBytes(b, p.Process.Pid))/1e6, "RSS-MB")
-		c.conn.Close()
-		p.stop(b)
-		b.StartTimer()
+		timeStart(b, file, dir)
 	}
 }
 
@@ -753,13 +738,8 @@ func BenchmarkWaiting(b *testing.B) {
 	svc := newTestService(b, serviceTest{log: io.Discard, extra: []string{`{"namespace":"bench","name":"later",
 		"version":"1.0.0","identity_strategy":"always_unique","steps":[{"name":"s","handler":{"callable":"builtin:fail",
 		"initialization":{"retryable":true}},"retry":{"max_attempts":5,"backoff_base_ms":3600000,"max_backoff_ms":3600000}}]}`}})
-	q := benchRequest(b, "later")
 	before := heapBytes()
-	for range tasks {
-		if _, err := svc.createTask(b.Context(), q, true); err != nil {
-			b.Fatal(err)
-		}
-	}
+	createMany(b, svc, `{"namespace":"bench","name":"later"}`, tasks)
 	each := float64(heapBytes()-before) / tasks
 	used, began := cpuTime(b), time.Now()
 	for b.Loop() {
@@ -784,21 +764,15 @@ func cpuTime(b *testing.B) time.Duration {
 func BenchmarkBesideSlowHandlers(b *testing.B) {
 	for _, slow := range []int{0, 1_000} {
 		b.Run(fmt.Sprintf("slow=%d", slow), func(b *testing.B) {
-			slowly := newStuckHandler(b, slow)
+			slowly := wire.NewHeldHandler(b, slow)
 			svc := newTestService(b, serviceTest{log: io.Discard, extra: []string{
-				benchTemplate("diamond", "builtin:noop", diamondParents), slowly.template("slow"),
+				benchTemplate("diamond", "builtin:noop", diamondParents), stuckTemplate(slowly),
 			}})
-			defer close(slowly.release)
-			q, err := parseTaskRequest([]byte(`{"namespace":"t","name":"slow"}`))
-			if err != nil {
-				b.Fatal(err)
-			}
+			defer close(slowly.Release)
+			createMany(b, svc, `{"namespace":"t","name":"slow"}`, slow)
 			for range slow {
-				if _, err := svc.createTask(b.Context(), q, true); err != nil {
-					b.Fatal(err)
-				}
+				slowly.Await(b)
 			}
-			slowly.awaitAll()
 			h := httptest.NewServer(newOrchestrationAPI(svc, nil))
 			defer h.Close()
 			drive(b, h.URL, 16, runDiamond)

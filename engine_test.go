@@ -8,14 +8,14 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 // stepSpec is one step of a template made for a test.
@@ -379,7 +379,7 @@ func TestHistoryAndAudit(t *testing.T) {
 // TestWideAndDeep runs large tasks to their end: independent, chain, layered.
 func TestWideAndDeep(t *testing.T) {
 	t.Parallel()
-	slowAndSequential(t)
+	slow(t)
 	const n = 2000
 	shapes := map[string][][]int{"independent": make([][]int, n), "chain": make([][]int, n), "layered": make([][]int, n)}
 	for i := 1; i < n; i++ {
@@ -954,45 +954,10 @@ func naiveState(by map[stepState]int, total int) taskState {
 // Large tasks, and many at once: what must not grow with their number, counted rather
 // than timed.
 
-// stuckHandler is an HTTP handler whose calls last until release is closed.
-type stuckHandler struct {
-	t                testing.TB
-	url              string
-	calls            int
-	arrived, release chan struct{}
-}
-
-// newStuckHandler returns a handler that expects so many calls.
-func newStuckHandler(t testing.TB, calls int) *stuckHandler {
-	t.Helper()
-	h := &stuckHandler{t: t, calls: calls, arrived: make(chan struct{}, calls), release: make(chan struct{})}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.arrived <- struct{}{}
-		select {
-		case <-h.release:
-			fmt.Fprint(w, `"done"`)
-		case <-r.Context().Done():
-		}
-	}))
-	t.Cleanup(s.Close)
-	h.url = s.URL
-	return h
-}
-
-// template returns a template of one step, which the handler runs once, for an hour at
-// most.
-func (h *stuckHandler) template(name string) string {
-	return testTemplate(name, stepSpec{name: "a", callable: h.url, timeout: 3600, retry: `{"max_attempts":1}`})
-}
-
-// awaitAll returns once every call has arrived.
-func (h *stuckHandler) awaitAll() {
-	h.t.Helper()
-	for n := range h.calls {
-		if _, ok := receiveWithin(h.arrived, patience); !ok {
-			h.t.Fatalf("%d of %d calls arrived", n, h.calls)
-		}
-	}
+// stuckTemplate returns a template of one step, which the handler runs once, for an hour
+// at most.
+func stuckTemplate(h *wire.HeldHandler) string {
+	return testTemplate("slow", stepSpec{name: "a", callable: h.URL, timeout: 3600, retry: `{"max_attempts":1}`})
 }
 
 // TestManySteps runs tasks of 10,000 steps through the API. Each step is one
@@ -1033,8 +998,11 @@ func TestManySteps(t *testing.T) {
 // TestManyWaiting lets 100,000 tasks wait an hour for their next attempt: that takes no
 // goroutine and no record.
 func TestManyWaiting(t *testing.T) {
-	slowAndSequential(t)
+	slow(t)
 	tasks := uint64(size(20_000, 100_000))
+	if wire.RaceDetector() {
+		tasks = 2_000 // each takes ten times as long
+	}
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, config: func(c *Config) { c.Engine.Jitter = false },
 		extra: []string{testTemplate("later", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":1}`,
@@ -1076,12 +1044,14 @@ func TestManyWaiting(t *testing.T) {
 func TestManySlowHandlers(t *testing.T) {
 	t.Parallel()
 	const slow, others = 1_000, 200
-	h := newStuckHandler(t, slow)
-	s := newTestServer(t, serviceTest{extra: []string{h.template("slow"), benchTemplate("diamond", "builtin:noop", diamondParents)}})
+	h := wire.NewHeldHandler(t, slow)
+	s := newTestServer(t, serviceTest{extra: []string{stuckTemplate(h), benchTemplate("diamond", "builtin:noop", diamondParents)}})
 	for range slow {
 		s.create(`{"namespace":"t","name":"slow"}`)
 	}
-	h.awaitAll()
+	for range slow {
+		h.Await(t)
+	}
 	for range others {
 		if got := s.do("POST", "/v1/tasks?wait=30s", diamondBody).want(201).text("status"); got != "complete" {
 			t.Fatalf("a diamond is %s; want complete", got)
@@ -1095,7 +1065,7 @@ func TestManySlowHandlers(t *testing.T) {
 	}
 	wantCount("diamond", "complete", "200")
 	wantCount("slow", "steps_in_process", "1000")
-	close(h.release)
+	close(h.Release)
 	eventually(t, "the slow tasks are complete", func() bool {
 		return s.do("GET", "/v1/tasks?per_page=1&name=slow&status=complete", "").want(200).text("pagination.total_count") == "1000"
 	})

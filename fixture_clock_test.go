@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 const longTemplate = `{"namespace":"t","name":"long","version":"1.0.0","steps":[
@@ -140,11 +142,11 @@ func TestDueTimersNeedNoAdvance(t *testing.T) {
 // TestWhatIsIdle checks idleness in one situation after another.
 func TestWhatIsIdle(t *testing.T) {
 	t.Parallel()
-	h := newHeldHandler(t)
+	h := wire.NewHeldHandler(t, 16)
 	s := frozenServer(t, serviceTest{
 		config: func(c *Config) { c.Worker.Concurrency, c.Worker.HTTPConcurrency = 1, 1 },
 		extra: []string{sleepTemplate("minute", time.Minute), testTemplate("act", stepSpec{name: "a", callable: "Outside"}),
-			testTemplate("held", stepSpec{name: "a", callable: h.url, timeout: 300})},
+			testTemplate("held", stepSpec{name: "a", callable: h.URL, timeout: 300})},
 	})
 	create := func(name string) string { return s.create(`{"namespace":"t","name":"` + name + `"}`) }
 	idle := func(what string, want bool) *answer {
@@ -163,9 +165,9 @@ func TestWhatIsIdle(t *testing.T) {
 	create("minute")
 	idle("a step waits for the slot of a delay", true)
 	held := create("held")
-	h.await(t)
+	h.Await(t)
 	busy := idle("a handler runs", false)
-	for path, want := range map[string]string{"reason": "running", "task_uuid": held, "step_name": "a", "handler": h.url, "attempt": "1"} {
+	for path, want := range map[string]string{"reason": "running", "task_uuid": held, "step_name": "a", "handler": h.URL, "attempt": "1"} {
 		if got := busy.text("error.blocking.0." + path); got != want {
 			t.Errorf("blocking has %s %s; want %s", path, got, want)
 		}
@@ -182,9 +184,9 @@ func TestWhatIsIdle(t *testing.T) {
 		t.Errorf("got %s; want the handler alone", a.body)
 	}
 	s.do("DELETE", "/v1/tasks/"+held, "").want(200)
-	h.await(t)
+	h.Await(t)
 	idle("the one is cancelled, the other runs", false)
-	h.release <- struct{}{}
+	h.Release <- struct{}{}
 	idle("the handler has ended", true)
 	if got := s.status(waiting); got != "complete" {
 		t.Errorf("the task is %s when the service is idle; want complete", got)
@@ -256,10 +258,10 @@ func TestAdvancesTakeTurns(t *testing.T) {
 
 // TestEndReleasesWaiters checks that a wait for a clock ends with the service.
 func TestEndReleasesWaiters(t *testing.T) {
-	h := newHeldHandler(t)
-	s := frozenServer(t, serviceTest{extra: []string{testTemplate("held", stepSpec{name: "a", callable: h.url, timeout: 300})}})
+	h := wire.NewHeldHandler(t, 16)
+	s := frozenServer(t, serviceTest{extra: []string{testTemplate("held", stepSpec{name: "a", callable: h.URL, timeout: 300})}})
 	s.create(createHeld)
-	h.await(t)
+	h.Await(t)
 	answers := make(chan int)
 	go func() { answers <- s.clock(`{"advance":"1m"}`).status }()
 	go func() { answers <- s.do("POST", "/_stepwell/wait-idle", "").status }()
@@ -431,15 +433,15 @@ func TestVirtualCredentials(t *testing.T) {
 // TestWaitsOutliveTheServersLimits checks that a request decides how long it may take.
 func TestWaitsOutliveTheServersLimits(t *testing.T) {
 	t.Parallel()
-	held := newHeldHandler(t)
-	s := frozenServer(t, serviceTest{extra: []string{testTemplate("held", stepSpec{name: "a", callable: held.url, timeout: 300})}})
+	held := wire.NewHeldHandler(t, 16)
+	s := frozenServer(t, serviceTest{extra: []string{testTemplate("held", stepSpec{name: "a", callable: held.URL, timeout: 300})}})
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	h := newHTTPServer(l, &s.world.gates.orchestration, slog.New(slog.DiscardHandler))
 	h.server.ReadTimeout, h.server.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
 	go h.server.Serve(l)
 	t.Cleanup(func() { h.server.Close() })
 	s.create(createHeld)
-	held.await(t)
+	held.Await(t)
 	slow := &testServer{t: t, url: h.url()}
 	for _, path := range []string{"/_stepwell/wait-idle", "/_stepwell/clock"} {
 		body := map[string]string{"/_stepwell/wait-idle": `{"timeout":"300ms"}`, "/_stepwell/clock": `{"advance":"1s","timeout":"300ms"}`}[path]
@@ -449,7 +451,7 @@ func TestWaitsOutliveTheServersLimits(t *testing.T) {
 			t.Errorf("%s: after %v: %s", path, took, a.body)
 		}
 	}
-	close(held.release)
+	close(held.Release)
 	slow.do("POST", "/_stepwell/wait-idle", "").want(200)
 }
 

@@ -4,21 +4,21 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"reflect"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 // serviceTest is what a test wants different from the usual.
@@ -331,31 +331,23 @@ func (a *answer) decoded() any {
 	if len(a.body) > 0 && len(a.body) == len(lastDecoded.body) && &a.body[0] == &lastDecoded.body[0] {
 		return lastDecoded.value
 	}
-	var v any
-	d := json.NewDecoder(bytes.NewReader(a.body))
-	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
+	v, err := wire.Decode(a.body)
+	if err != nil {
 		a.t.Fatalf("%v in %s", err, a.body)
 	}
 	lastDecoded.body, lastDecoded.value = a.body, v
 	return v
 }
 
-// get returns the value at a path like "steps.0.name", numbers as json.Number.
+// get returns the value at a path like "steps.0.name", as wire.LookUp finds it. A missing
+// member of an object is nil.
 func (a *answer) get(path string) any {
 	a.t.Helper()
-	v := a.decoded()
-	for key := range strings.SplitSeq(path, ".") {
-		switch at := v.(type) {
-		case map[string]any:
-			v = at[key]
-		case []any:
-			var i int
-			if _, err := fmt.Sscan(key, &i); err != nil || i >= len(at) {
-				a.t.Fatalf("no %s in %s", path, a.body)
-			}
-			v = at[i]
-		default:
+	v, ok := wire.LookUp(a.decoded(), path)
+	if !ok {
+		at := strings.LastIndexByte(path, '.')
+		in, _ := wire.LookUp(a.decoded(), cmp.Or(path[:max(at, 0)], "."))
+		if _, isObject := in.(map[string]any); !isObject {
 			a.t.Fatalf("no %s in %s", path, a.body)
 		}
 	}
@@ -393,110 +385,28 @@ func (s *testServer) await(id, status string) *answer {
 	}
 }
 
-func readFile(t testing.TB, name string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
-
-func writeFile(t testing.TB, name string, data []byte) {
-	t.Helper()
-	if err := os.WriteFile(name, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // apiTemplates is the directory with the templates of the conversations.
 const apiTemplates = "testdata/templates"
 
-// patience is how long tests wait for what happens in real time. It is long because
-// the machine may be busy with other things.
-const patience = 30 * time.Second
+// What the tests of the whole program use, too.
+var (
+	readFile, writeFile = wire.ReadFile, wire.WriteFile
+	eventually          = wire.Eventually
+	slow, size          = wire.Slow, wire.Size
+)
 
-// eventually polls until the condition holds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
+const patience = wire.Patience
 
-// heldHandler is an HTTP handler whose calls wait until they are released.
-type heldHandler struct {
-	url     string
-	called  chan string // the Idempotency-Key of each call
-	release chan struct{}
-}
-
-func newHeldHandler(t *testing.T) *heldHandler {
-	h := &heldHandler{called: make(chan string, 16), release: make(chan struct{})}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		json.NewDecoder(r.Body).Decode(new(any)) // or the end of the connection would go unseen
-		h.called <- r.Header.Get("Idempotency-Key")
-		select {
-		case <-h.release:
-			fmt.Fprint(w, `"done"`)
-		case <-r.Context().Done():
-		}
-	}))
-	t.Cleanup(s.Close)
-	h.url = s.URL
-	return h
-}
-
-// await returns the key of the next call.
-func (h *heldHandler) await(t *testing.T) string {
-	t.Helper()
-	key, ok := receiveWithin(h.called, patience)
-	if !ok {
-		t.Fatal("the handler was not called")
-	}
-	return key
-}
-
-// createHeld creates a task of a template whose step a heldHandler runs.
+// createHeld creates a task of a template whose step a held handler runs.
 const createHeld = `{"namespace":"t","name":"held"}`
 
-// slow skips a test that takes long, when only the quick ones are wanted.
-func slow(t testing.TB) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("takes too long for -short")
-	}
-}
-
 // slowAndSequential is slow. It also skips the test under the race detector, which takes ten
-// times as long and finds nothing where one goroutine works.
+// times as long and finds nothing where one goroutine works, or where a quicker test runs the
+// same goroutines.
 func slowAndSequential(t testing.TB) {
 	t.Helper()
 	slow(t)
-	if raceDetector() {
-		t.Skip("takes too long with -race, and has nothing to race")
+	if wire.RaceDetector() {
+		t.Skip("takes too long with -race, and races nothing that others do not")
 	}
-}
-
-// raceDetector reports whether the tests were built with the race detector.
-func raceDetector() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
-}
-
-// size returns how much of something a test does: more when LONG_TESTS is set, as
-// .ci/run sets it.
-func size(usual, long int) int {
-	if os.Getenv("LONG_TESTS") != "" {
-		return long
-	}
-	return usual
 }

@@ -278,7 +278,7 @@ func checkRoute(t *testing.T, s *authSurface, row route, pattern string, cases [
 // of a service without authentication.
 func TestDisabledAuthenticationLetsEverybodyIn(t *testing.T) {
 	t.Parallel()
-	slowAndSequential(t)
+	slow(t)
 	for _, table := range allRoutes() {
 		s := newAuthSurface(t, table.surface, func(c *authConfig) { c.Enabled = false })
 		for _, row := range table.routes {

@@ -3,20 +3,30 @@ package e2e
 // The API as the tests ask it, and what else most of them need.
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
+
+// What the tests of the program's parts use, too.
+var (
+	readFile, writeFile = wire.ReadFile, wire.WriteFile
+	eventually          = wire.Eventually
+	slow, size          = wire.Slow, wire.Size
+	raceDetector        = wire.RaceDetector
+)
+
+const patience = wire.Patience
 
 // api is a server to ask.
 type api struct {
@@ -77,28 +87,16 @@ func (a *answer) want(status int) *answer {
 	return a
 }
 
-// get returns the value at a path like "steps.0.name", numbers as json.Number.
+// get returns the value at a path, as wire.LookUp finds it.
 func (a *answer) get(path string) any {
 	a.t.Helper()
-	var v any
-	d := json.NewDecoder(bytes.NewReader(a.body))
-	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
+	v, err := wire.Decode(a.body)
+	if err != nil {
 		a.t.Fatalf("%v in %s", err, a.body)
 	}
-	for key := range strings.SplitSeq(path, ".") {
-		switch at := v.(type) {
-		case map[string]any:
-			v = at[key]
-		case []any:
-			i, err := strconv.Atoi(key)
-			if err != nil || i >= len(at) {
-				a.t.Fatalf("no %s in %s", path, a.body)
-			}
-			v = at[i]
-		default:
-			a.t.Fatalf("no %s in %s", path, a.body)
-		}
+	v, ok := wire.LookUp(v, path)
+	if !ok {
+		a.t.Fatalf("no %s in %s", path, a.body)
 	}
 	return v
 }
@@ -159,41 +157,62 @@ func metricValue(t testing.TB, text, sample string) int64 {
 	return int64(v)
 }
 
+// taskView is what the tests read of a task.
+type taskView struct {
+	TaskUUID string `json:"task_uuid"`
+	Name     string `json:"name"`
+	Status   string `json:"status"`
+	Context  struct {
+		Marker string `json:"marker"`
+	} `json:"context"`
+	InProgressSteps int `json:"in_progress_steps"`
+	CompletedSteps  int `json:"completed_steps"`
+	FailedSteps     int `json:"failed_steps"`
+	Steps           []struct {
+		StepUUID string `json:"workflow_step_uuid"`
+		State    string `json:"current_state"`
+	} `json:"steps"`
+}
+
+// taskPage is a page of a list of tasks.
+type taskPage struct {
+	Tasks      []taskView `json:"tasks"`
+	Pagination struct {
+		TotalCount int `json:"total_count"`
+	} `json:"pagination"`
+}
+
+// stepView is what the tests read of a step.
+type stepView struct {
+	StepUUID string `json:"step_uuid"`
+	Name     string `json:"name"`
+	State    string `json:"current_state"`
+	Results  struct {
+		Success  bool            `json:"success"`
+		Result   json.RawMessage `json:"result"`
+		Metadata struct {
+			Worker string `json:"worker_id"`
+		} `json:"metadata"`
+	} `json:"results"`
+}
+
+// steps returns a task's steps.
+func (s *api) steps(id string) (steps []stepView) {
+	s.t.Helper()
+	s.do("GET", "/v1/tasks/"+id+"/workflow_steps", "").want(200).into(&steps)
+	return steps
+}
+
 // resultText returns the result of a task's step as the API spells it.
 func resultText(t testing.TB, s *api, id, step string) string {
 	t.Helper()
-	var views []struct {
-		Name    string `json:"name"`
-		Results *struct {
-			Success bool            `json:"success"`
-			Result  json.RawMessage `json:"result"`
-		} `json:"results"`
-	}
-	a := s.do("GET", "/v1/tasks/"+id+"/workflow_steps", "").want(200)
-	a.into(&views)
-	for _, v := range views {
-		if v.Name == step && v.Results != nil && v.Results.Success {
+	for _, v := range s.steps(id) {
+		if v.Name == step && v.Results.Success {
 			return string(v.Results.Result)
 		}
 	}
-	t.Fatalf("step %s of task %s has no result: %s", step, id, a.body)
+	t.Fatalf("step %s of task %s has no result", step, id)
 	return ""
-}
-
-// eventually polls until the condition holds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			t.Fatalf("never: %s", what)
-		}
-	}
 }
 
 // receiveWithin receives a value, unless the time is over first.
@@ -203,22 +222,6 @@ func receiveWithin[T any](c <-chan T, d time.Duration) (v T, ok bool) {
 		return v, true
 	case <-time.After(d):
 		return v, false
-	}
-}
-
-func readFile(t testing.TB, name string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
-
-func writeFile(t testing.TB, name string, data []byte) {
-	t.Helper()
-	if err := os.WriteFile(name, data, 0o600); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -270,21 +273,4 @@ func configFile(t testing.TB, text string) string {
 	file := filepath.Join(t.TempDir(), "stepwell.toml")
 	writeFile(t, file, []byte(text))
 	return file
-}
-
-// slow skips a test that takes long, when only the quick ones are wanted.
-func slow(t testing.TB) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("takes too long for -short")
-	}
-}
-
-// size returns how much of something a test does: more when LONG_TESTS is set, as
-// .ci/run sets it.
-func size(usual, long int) int {
-	if os.Getenv("LONG_TESTS") != "" {
-		return long
-	}
-	return usual
 }

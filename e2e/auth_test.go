@@ -17,15 +17,10 @@ import (
 	"time"
 )
 
-// authCommand runs an auth command that must succeed, in a directory, and returns
-// what it printed.
+// authCommand runs an auth command that must succeed, and returns what it printed.
 func authCommand(t *testing.T, args ...string) string {
 	t.Helper()
-	code, stdout, stderr := runProgram(t, nil, append([]string{"auth"}, args...)...)
-	if code != 0 {
-		t.Fatalf("auth %q: got exit code %d\n%s%s", args, code, stdout, stderr)
-	}
-	return strings.TrimSpace(stdout)
+	return strings.TrimSpace(wantExit(t, 0, nil, append([]string{"auth"}, args...)...))
 }
 
 // generateKeys makes a pair of keys and returns the paths of their files.
@@ -111,9 +106,7 @@ func TestProgramIsReadyWithItsKeySet(t *testing.T) {
 		t.Errorf("the program reported %s before it had the keys", p.stdout)
 	}
 	close(gate)
-	if err := p.awaitReady(); err != nil {
-		t.Fatal(err)
-	}
+	p.awaitReady()
 	p.api().do("GET", "/health/ready", "").want(200)
 	(&api{t, p.ready.WorkerURL}).do("GET", "/health/ready", "").want(200)
 	p.stop()

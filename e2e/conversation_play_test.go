@@ -247,12 +247,9 @@ func (p *convPlayer) standingProblem(a *wire.Answer) error {
 }
 
 func conversationErrorProblem(body []byte, requestID string) error {
-	v, err := wire.Decode(body)
+	v, err := wire.CheckShape("Error", body)
 	if err != nil {
 		return err
-	}
-	if problems := wire.Problems("Error", "Error", v); problems != nil {
-		return errors.New(strings.Join(problems, "; "))
 	}
 	if got, _ := wire.LookUp(v, "error.request_id"); got != any(requestID) {
 		return fmt.Errorf("got error.request_id %v; want %s, that of the header", got, requestID)
@@ -269,12 +266,9 @@ func mountErrorProblem(a *wire.Answer, path string) error {
 	if a.Code < 400 || a.Code == 503 && strings.HasPrefix(path, mountTestPath+"/health/") {
 		return nil
 	}
-	v, err := wire.Decode(a.Body)
+	v, err := wire.CheckShape("MountError", a.Body)
 	if err != nil {
 		return err
-	}
-	if problems := wire.Problems("MountError", "MountError", v); problems != nil {
-		return errors.New(strings.Join(problems, "; "))
 	}
 	for _, name := range []string{"error.request_id", "error.retry_after_seconds", "timestamp"} {
 		if got, ok := wire.LookUp(v, name); ok {

@@ -71,10 +71,3 @@ func fetchContracts(t *testing.T) map[string]*wire.Contract {
 	fixture.stop()
 	return contracts
 }
-
-func TestBadInput(t *testing.T) {
-	t.Parallel()
-	p := serve(t, "--memory", "--templates", apiTemplates(t))
-	testBadInput(t, p.ready.OrchestrationURL)
-	p.stop()
-}

@@ -63,17 +63,22 @@ type sentAction struct {
 	acked      bool
 }
 
+var (
+	diamondTemplate = testTemplate("diamond", stepSpec{name: "a", callable: "builtin:noop"},
+		stepSpec{name: "b", callable: "builtin:noop", after: []string{"a"}},
+		stepSpec{name: "c", callable: "builtin:noop", after: []string{"a"}},
+		stepSpec{name: "d", callable: "builtin:noop", after: []string{"b", "c"}})
+	flakyTemplate = testTemplate("flaky", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":2}`,
+		retry: `{"max_attempts":6,"backoff_base_ms":5,"max_backoff_ms":20}`},
+		stepSpec{name: "b", callable: "builtin:sleep", config: `{"duration_ms":20}`, after: []string{"a"}})
+)
+
 // crashTemplates are tasks of every kind: builtins that end at once, that fail
 // and that wait, handlers, and a step for an outside actor, which the clients are.
 func crashTemplates(url string) []string {
 	soon := `{"max_attempts":6,"backoff_base_ms":5,"max_backoff_ms":20}`
 	return []string{
-		testTemplate("diamond", stepSpec{name: "a", callable: "builtin:noop"},
-			stepSpec{name: "b", callable: "builtin:noop", after: []string{"a"}},
-			stepSpec{name: "c", callable: "builtin:noop", after: []string{"a"}},
-			stepSpec{name: "d", callable: "builtin:noop", after: []string{"b", "c"}}),
-		testTemplate("flaky", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":2}`, retry: soon},
-			stepSpec{name: "b", callable: "builtin:sleep", config: `{"duration_ms":20}`, after: []string{"a"}}),
+		diamondTemplate, flakyTemplate,
 		testTemplate("web", stepSpec{name: "a", callable: url, retry: soon, timeout: 600},
 			stepSpec{name: "b", callable: url, retry: soon, timeout: 600, after: []string{"a"}}),
 		testTemplate("act", stepSpec{name: "a", callable: "builtin:noop"},
@@ -100,10 +105,7 @@ func newCrashTest(t *testing.T, padding string) *crashTest {
 // start starts the program and gives it to the clients.
 func (c *crashTest) start() {
 	c.t.Helper()
-	c.program = launch(c.t, nil, c.args...)
-	if err := c.program.awaitReady(); err != nil {
-		c.t.Fatal(err)
-	}
+	c.program = launch(c.t, nil, c.args...).awaitReady()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.life != nil {
@@ -212,22 +214,6 @@ func sendOnce(client *http.Client, method, url, body string, key ...string) (sta
 	return resp.StatusCode, reply
 }
 
-// crashTask is what the test reads of a task.
-type crashTask struct {
-	TaskUUID string `json:"task_uuid"`
-	Name     string `json:"name"`
-	Status   string `json:"status"`
-	Context  struct {
-		Marker string `json:"marker"`
-	} `json:"context"`
-	InProgressSteps int `json:"in_progress_steps"`
-	CompletedSteps  int `json:"completed_steps"`
-	FailedSteps     int `json:"failed_steps"`
-	Steps           []struct {
-		WorkflowStepUUID string `json:"workflow_step_uuid"`
-	} `json:"steps"`
-}
-
 // create asks for a task. Most have a key, in the body or as a header, and are
 // asked for until there is an answer.
 func (k *crashClient) create() {
@@ -271,7 +257,7 @@ func (k *crashClient) ended() bool {
 
 // created enters an acknowledged task. Three of four steps for actors get one.
 func (k *crashClient) created(s *sentTask, reply []byte) {
-	var v crashTask
+	var v taskView
 	if err := json.Unmarshal(reply, &v); err != nil {
 		k.c.t.Errorf("%v in %s", err, reply)
 		return
@@ -280,7 +266,7 @@ func (k *crashClient) created(s *sentTask, reply []byte) {
 	s.id = v.TaskUUID
 	k.c.mu.Unlock()
 	if len(v.Steps) > 1 && v.hasActor() && rand.IntN(4) > 0 {
-		k.open = append(k.open, &openStep{task: v.TaskUUID, step: v.Steps[1].WorkflowStepUUID})
+		k.open = append(k.open, &openStep{task: v.TaskUUID, step: v.Steps[1].StepUUID})
 	}
 }
 
@@ -417,30 +403,22 @@ func (c *crashTest) finish() {
 	c.checkFiles(before)
 }
 
-// list is a page of the tasks in a state, and the number of all of them.
-func (c *crashTest) list(status string, page, perPage int) (tasks []crashTask, total int) {
-	var v struct {
-		Tasks      []crashTask `json:"tasks"`
-		Pagination struct {
-			TotalCount int `json:"total_count"`
-		} `json:"pagination"`
-	}
-	c.get(fmt.Sprintf("/v1/tasks?status=%s&page=%d&per_page=%d", status, page, perPage), &v)
-	return v.Tasks, v.Pagination.TotalCount
+// list returns a page of the tasks in a state.
+func (c *crashTest) list(status string, page, perPage int) (list taskPage) {
+	c.get(fmt.Sprintf("/v1/tasks?status=%s&page=%d&per_page=%d", status, page, perPage), &list)
+	return list
 }
 
 func (c *crashTest) get(path string, v any) {
 	c.t.Helper()
-	if err := json.Unmarshal(c.program.api().do("GET", path, "").want(200).body, v); err != nil {
-		c.t.Fatal(err)
-	}
+	c.program.api().do("GET", path, "").want(200).into(v)
 }
 
 // all is every task in a state.
-func (c *crashTest) all(status string) (tasks []crashTask) {
+func (c *crashTest) all(status string) (tasks []taskView) {
 	const perPage = 50
 	for page := 1; ; page++ {
-		more, _ := c.list(status, page, perPage)
+		more := c.list(status, page, perPage).Tasks
 		if tasks = append(tasks, more...); len(more) < perPage {
 			return tasks
 		}
@@ -449,18 +427,16 @@ func (c *crashTest) all(status string) (tasks []crashTask) {
 
 // settled says whether every task is complete or waits for its actor.
 func (c *crashTest) settled() bool {
-	_, total := c.list("", 1, 1)
-	_, complete := c.list("complete", 1, 1)
-	_, open := c.list("steps_in_process", 1, 1)
-	moves := func(v crashTask) bool { return !v.waitsForActor() }
-	return complete+open == total && !slices.ContainsFunc(c.all("steps_in_process"), moves)
+	count := func(status string) int { return c.list(status, 1, 1).Pagination.TotalCount }
+	moves := func(v taskView) bool { return !v.waitsForActor() }
+	return count("")-count("complete") == count("steps_in_process") && !slices.ContainsFunc(c.all("steps_in_process"), moves)
 }
 
 // hasActor says whether the task's second step is for an outside actor.
-func (v *crashTask) hasActor() bool { return v.Name == "act" || v.Name == "wait" }
+func (v *taskView) hasActor() bool { return v.Name == "act" || v.Name == "wait" }
 
 // waitsForActor says whether a task in process stands where only an actor can move it.
-func (v *crashTask) waitsForActor() bool {
+func (v *taskView) waitsForActor() bool {
 	return v.hasActor() && v.CompletedSteps == 1 && v.InProgressSteps == 0 && v.FailedSteps == 0
 }
 
@@ -547,15 +523,12 @@ func (c *crashTest) checkActions() {
 
 // checkActedStep holds a step against what ended it, if anything did.
 func (c *crashTest) checkActedStep(s *sentAction, last *crashAudit) {
-	var v struct {
-		CurrentState string `json:"current_state"`
-		Results      struct {
-			Result struct {
-				By string `json:"by"`
-			} `json:"result"`
-		} `json:"results"`
-	}
+	var v stepView
 	c.get("/v1/tasks/"+s.task+"/workflow_steps/"+s.step, &v)
+	var result struct {
+		By string `json:"by"`
+	}
+	json.Unmarshal(v.Results.Result, &result) // fails without a result
 	want, by := "enqueued", ""
 	if last != nil {
 		want = last.ToState
@@ -563,8 +536,8 @@ func (c *crashTest) checkActedStep(s *sentAction, last *crashAudit) {
 			by = last.ActedBy
 		}
 	}
-	if v.CurrentState != want || v.Results.Result.By != by {
-		c.t.Errorf("step %s is %s with the result of %q; want %s and %q", s.step, v.CurrentState, v.Results.Result.By, want, by)
+	if v.State != want || result.By != by {
+		c.t.Errorf("step %s is %s with the result of %q; want %s and %q", s.step, v.State, result.By, want, by)
 	}
 }
 
@@ -580,13 +553,7 @@ func (c *crashTest) checkHandler() {
 		}
 	}
 	for id, given := range h.given {
-		var steps []struct {
-			StepUUID string `json:"step_uuid"`
-			Results  struct {
-				Result json.RawMessage `json:"result"`
-			} `json:"results"`
-		}
-		c.get("/v1/tasks/"+id+"/workflow_steps", &steps)
+		steps := c.program.api().steps(id)
 		for _, s := range steps {
 			if !slices.Contains(h.replies[s.StepUUID], string(s.Results.Result)) {
 				c.t.Errorf("step %s has the result %s, which the handler never gave", s.StepUUID, s.Results.Result)
@@ -604,13 +571,8 @@ func (c *crashTest) checkHandler() {
 // checkFiles: the files are in order, and a start makes of them what the program that
 // ended had in memory.
 func (c *crashTest) checkFiles(before string) {
-	if code, stdout, stderr := runProgram(c.t, nil, "store", "check", "--data", c.data); code != 0 {
-		c.t.Errorf("store check: got exit code %d; want 0\n%s%s", code, stdout, stderr)
-	}
-	c.program = launch(c.t, nil, c.args...)
-	if err := c.program.awaitReady(); err != nil {
-		c.t.Fatal(err)
-	}
+	wantExit(c.t, 0, nil, "store", "check", "--data", c.data)
+	c.program = launch(c.t, nil, c.args...).awaitReady()
 	if after := c.everything(); after != before {
 		c.t.Errorf("after the last start there is\n%s\nbefore it there was\n%s", after, before)
 	}
@@ -636,7 +598,6 @@ func (c *crashTest) everything() string {
 
 // TestCrash kills the program at random moments: while it works, or while it starts.
 func TestCrash(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	c := newCrashTest(t, "")
@@ -663,7 +624,6 @@ func TestCrash(t *testing.T) {
 // TestCrashInSnapshot kills the program while it writes snapshots, between any
 // two of the steps that recovery.go lists.
 func TestCrashInSnapshot(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	c := newCrashTest(t, strings.Repeat("0123456789abcdef", 20<<10)) // snapshots are due often

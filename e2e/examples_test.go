@@ -3,7 +3,6 @@ package e2e
 // The example workers in other languages, run against a real server.
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math/big"
@@ -43,7 +42,6 @@ func startWorker(t *testing.T, p *program, language, file string, env ...string)
 }
 
 func TestExampleWorkers(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	for _, w := range exampleWorkers {
@@ -52,9 +50,7 @@ func TestExampleWorkers(t *testing.T) {
 			p := serve(t)
 			startWorker(t, p, w.language, w.example)
 			id := p.api().create(`{"namespace":"demo","name":"approval"}`)
-			eventually(t, "the approval", func() bool {
-				return p.api().do("GET", "/v1/tasks/"+id, "").want(200).text("status") == "complete"
-			})
+			p.api().await(id, "complete")
 			steps := p.api().do("GET", "/v1/tasks/"+id+"/workflow_steps", "").want(200)
 			if got := steps.text("1.results.result.approved"); got != "true" {
 				t.Errorf("approved: %s", got)
@@ -65,7 +61,6 @@ func TestExampleWorkers(t *testing.T) {
 
 // TestArithmeticOutside is TestArithmetic with workers in other languages.
 func TestArithmeticOutside(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	dir := needForeignTemplates(t)
@@ -84,7 +79,6 @@ func TestArithmeticOutside(t *testing.T) {
 // TestArithmeticShared has the workers of both languages at work at once: each
 // computes part of the steps, from what the other computed.
 func TestArithmeticShared(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	dir := needForeignTemplates(t)
@@ -93,8 +87,7 @@ func TestArithmeticShared(t *testing.T) {
 	for i, w := range exampleWorkers {
 		startWorker(t, p, w.language, w.arithmetic, parents)
 		eventually(t, w.arithmetic+" to wait for steps", func() bool {
-			text := p.api().do("GET", "/metrics", "").want(200).body
-			return bytes.Contains(text, fmt.Appendf(nil, "\nstepwell_claimers_waiting %d\n", i+1))
+			return p.api().metric("stepwell_claimers_waiting") == int64(i+1)
 		})
 	}
 	var ids []string
@@ -154,17 +147,7 @@ func wantArithmetic(t *testing.T, p *program, row int, id string) {
 // countWorkers counts the steps of a task by who did them.
 func countWorkers(t *testing.T, p *program, id string, done map[string]int) {
 	t.Helper()
-	var steps []struct {
-		Results struct {
-			Metadata struct {
-				Worker string `json:"worker_id"`
-			} `json:"metadata"`
-		} `json:"results"`
-	}
-	if err := json.Unmarshal(p.api().do("GET", "/v1/tasks/"+id+"/workflow_steps", "").want(200).body, &steps); err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range steps {
+	for _, s := range p.api().steps(id) {
 		done[s.Results.Metadata.Worker]++
 	}
 }

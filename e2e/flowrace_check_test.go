@@ -116,14 +116,10 @@ func (r *flowRace) check() {
 		told.u.marks = append(told.u.marks, h.u.marks...)
 	}
 	r.checkReaders(&told)
-	var list struct {
-		Pagination struct {
-			Total int `json:"total_count"`
-		} `json:"pagination"`
-	}
+	var list taskPage
 	r.ask("GET", "/v1/tasks?per_page=1", "", 200).into(r.t, &list)
-	if list.Pagination.Total != len(r.tasks) {
-		r.t.Errorf("there are %d tasks; %d were created", list.Pagination.Total, len(r.tasks))
+	if list.Pagination.TotalCount != len(r.tasks) {
+		r.t.Errorf("there are %d tasks; %d were created", list.Pagination.TotalCount, len(r.tasks))
 	}
 }
 
@@ -167,7 +163,7 @@ func wantMarks(t *testing.T, who string, got, want []raceMark) {
 // checkTask: the task came to its end, and to it in a way that the histories of
 // its steps, their audits and the participants agree on.
 func (r *flowRace) checkTask(id string, h *racedHistory) {
-	var v raceTaskView
+	var v taskView
 	r.ask("GET", "/v1/tasks/"+id, "", 200).into(r.t, &v)
 	known := r.tasks[id]
 	end := known.end
@@ -298,16 +294,13 @@ func (r *flowRace) checkStep(task, id, state string, moves *racedMoves) {
 }
 
 func (r *flowRace) checkResult(task, id string, nonce int64) {
-	var v struct {
-		Results struct {
-			Result struct {
-				Nonce int64 `json:"nonce"`
-			} `json:"result"`
-		} `json:"results"`
-	}
+	var v stepView
 	r.ask("GET", "/v1/tasks/"+task+"/workflow_steps/"+id, "", 200).into(r.t, &v)
-	if got := v.Results.Result.Nonce; got != nonce {
-		r.t.Errorf("the result of step %s is %d; want %d, which was taken", id, got, nonce)
+	var result struct {
+		Nonce int64 `json:"nonce"`
+	}
+	if err := json.Unmarshal(v.Results.Result, &result); err != nil || result.Nonce != nonce {
+		r.t.Errorf("the result of step %s is %s; want %d, which was taken", id, v.Results.Result, nonce)
 	}
 }
 

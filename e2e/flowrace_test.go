@@ -61,7 +61,6 @@ var raceTemplates = []string{
 // TestFlowRace: whatever all of them do at once, nothing is lost and nothing is
 // done twice.
 func TestFlowRace(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	for _, mode := range []string{"memory", "file"} {
@@ -282,16 +281,6 @@ func (r *flowRace) ask(method, path, body string, allowed ...int) *raceAnswer {
 	return a
 }
 
-// raceTaskView is what the clients look at.
-type raceTaskView struct {
-	TaskUUID string `json:"task_uuid"`
-	Status   string `json:"status"`
-	Steps    []struct {
-		StepUUID string `json:"workflow_step_uuid"`
-		State    string `json:"current_state"`
-	} `json:"steps"`
-}
-
 // live is the life of one task, from its creation to its end.
 func (r *flowRace) live(chance *rand.Rand) {
 	names := []string{"chain", "diamond", "decision", "batch", "quick"}
@@ -400,7 +389,7 @@ func (r *flowRace) submit(namespace, name, query, key string, answered <-chan st
 
 // submitted holds the answer to a creation against what was asked for.
 func (r *flowRace) submitted(a *raceAnswer, namespace, name, query string) (id string, replayed bool) {
-	var v raceTaskView
+	var v taskView
 	if a.status == 201 || a.status == 202 {
 		a.into(r.t, &v)
 	}
@@ -439,7 +428,7 @@ func (r *flowRace) timedOut(a *raceAnswer, query string) {
 }
 
 // wait waits for a task, and holds the answer against what was waited for.
-func (r *flowRace) wait(id, word, limit string, wants stateSet) (v raceTaskView) {
+func (r *flowRace) wait(id, word, limit string, wants stateSet) (v taskView) {
 	a := r.ask("GET", "/v1/tasks/"+id+"?wait="+word+"&timeout="+limit, "", 200)
 	if a.status != 200 {
 		return v
@@ -484,7 +473,7 @@ func (r *flowRace) cancelTask(chance *rand.Rand, id string) {
 	}
 }
 
-func (r *flowRace) view(id string) (v raceTaskView) {
+func (r *flowRace) view(id string) (v taskView) {
 	if a := r.ask("GET", "/v1/tasks/"+id, "", 200); a.status == 200 {
 		a.into(r.t, &v)
 	}
@@ -520,7 +509,7 @@ func (r *flowRace) act(task, step, action string) {
 }
 
 // unblock has operators deal with the failed steps, some of them at once.
-func (r *flowRace) unblock(chance *rand.Rand, v raceTaskView) {
+func (r *flowRace) unblock(chance *rand.Rand, v taskView) {
 	var wg sync.WaitGroup
 	for _, s := range v.Steps {
 		if s.State != "error" {

@@ -31,19 +31,14 @@ func TestImageEnvironment(t *testing.T) {
 	for _, v := range dockerfileEnv(t) {
 		env = append(env, replace.Replace(v))
 	}
-	p := launch(t, env, "--print-ready")
-	if err := p.awaitReady(); err != nil {
-		t.Fatal(err)
-	}
+	p := launch(t, env, "--print-ready").awaitReady()
 	p.api().do("GET", "/health/ready", "").want(200)
 	check := regexp.MustCompile(`CMD \["/stepwell", (.*)\]`).FindStringSubmatch(string(readFile(t, repository("Dockerfile"))))
 	if check == nil {
 		t.Fatal("the Dockerfile has no health check")
 	}
 	args := strings.Split(strings.ReplaceAll(check[1], `"`, ""), ", ")
-	if code, stdout, stderr := runProgram(t, env, args...); code != 0 {
-		t.Errorf("the health check: got exit code %d; want 0\n%s%s", code, stdout, stderr)
-	}
+	wantExit(t, 0, env, args...)
 	p.stop()
 	if files, _ := filepath.Glob(filepath.Join(dir, "data", "*.jsonl")); len(files) == 0 {
 		t.Error("nothing was kept in the volume")

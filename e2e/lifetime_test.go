@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 // launchWithPipe starts a server whose standard input is a pipe.
@@ -29,20 +31,18 @@ func launchWithPipe(t *testing.T, args ...string) (*program, io.WriteCloser) {
 	t.Cleanup(func() { w.Close() })
 	p := launchFile(t, programFile(t), r, nil, serveArguments(args...)...)
 	r.Close()
-	if err := p.awaitReady(); err != nil {
-		t.Fatal(err)
-	}
+	p.awaitReady()
 	return p, w
 }
 
 // TestExitWithParent: the end is an orderly one, and does not wait for handlers.
 func TestExitWithParent(t *testing.T) {
 	t.Parallel()
-	h := newHeldHandler(t)
+	h := wire.NewHeldHandler(t, 16)
 	ready := filepath.Join(t.TempDir(), "ready.json")
-	p, stdin := launchWithPipe(t, "--memory", "--templates", h.templates(t), "--exit-with-parent", "--ready-file", ready)
+	p, stdin := launchWithPipe(t, "--memory", "--templates", templateDir(t, heldTemplate(h)), "--exit-with-parent", "--ready-file", ready)
 	p.api().create(createHeld)
-	h.await(t)
+	h.Await(t)
 	fmt.Fprintln(stdin, "what a parent says is not listened to")
 	p.api().do("GET", "/health/ready", "").want(200)
 	began := time.Now()
@@ -123,16 +123,13 @@ func TestMaxLifetime(t *testing.T) {
 	}
 	wantParts(t, "log", p.stderr.String(), "--max-lifetime")
 	for _, bad := range []string{"0s", "-1m", "soon", "30"} {
-		if code, _, _ := runProgram(t, nil, "--max-lifetime", bad); code != 2 {
-			t.Errorf("--max-lifetime %s: got exit code %d; want 2", bad, code)
-		}
+		wantExit(t, 2, nil, "--max-lifetime", bad)
 	}
 }
 
 // TestStartsInParallel starts processes as a test suite does, and uses each at
 // once. A ready file that is there can be read, and what it names answers.
 func TestStartsInParallel(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	const width = 20

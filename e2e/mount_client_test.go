@@ -8,7 +8,6 @@ import (
 
 // TestMountClient runs the example client, as a new user would.
 func TestMountClient(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	python, err := exec.LookPath("python3")

@@ -35,12 +35,7 @@ func startNginx(t *testing.T, upstream string) string {
 	if err != nil {
 		t.Skip("needs nginx")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address, dir := l.Addr().String(), t.TempDir()
-	l.Close()
+	address, dir := freePort(t), t.TempDir()
 	locations := strings.ReplaceAll(readmeNginx(t), "http://127.0.0.1:8080", upstream)
 	writeFile(t, filepath.Join(dir, "nginx.conf"), fmt.Appendf(nil, `
 daemon off; master_process off; pid %[1]s/pid; error_log stderr;
@@ -74,25 +69,22 @@ http {
 // awaitListener returns when something listens at an address.
 func awaitListener(t *testing.T, address string, ended <-chan error, said fmt.Stringer) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for range 2000 {
+	eventually(t, "nginx listens", func() bool {
 		select {
 		case err := <-ended:
 			t.Fatalf("nginx ended: %v\n%s", err, said)
-		case <-tick.C:
+		default:
 		}
-		if c, err := net.Dial("tcp", address); err == nil {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
 			c.Close()
-			return
 		}
-	}
-	t.Fatalf("nginx does not listen\n%s", said)
+		return err == nil
+	})
 }
 
 // TestBehindNginx has links, prefixes, refusals and large bodies go through.
 func TestBehindNginx(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	asked := make(chan *http.Request, 16)
@@ -144,7 +136,6 @@ func TestBehindNginx(t *testing.T) {
 // TestWaitBehindNginx has requests wait through nginx: one that gets what it
 // waits for, one whose limit passes, and one whose caller goes away.
 func TestWaitBehindNginx(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	s := serve(t, "--memory", "--quiet").api()
@@ -197,7 +188,6 @@ func awaitWaiters(t *testing.T, s *api, n int64) {
 // TestNginxBuffersNothing has the first line of an answer come through while the
 // second one is still to be written.
 func TestNginxBuffersNothing(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	first := make(chan struct{})

@@ -39,17 +39,13 @@ func TestOldStores(t *testing.T) {
 	for _, dir := range dirs {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			data := copyStore(t, dir)
-			if code, stdout, stderr := runProgram(t, nil, "store", "check", "--data", data); code != 0 {
-				t.Errorf("store check: got exit code %d; want 0\n%s%s", code, stdout, stderr)
-			}
+			wantExit(t, 0, nil, "store", "check", "--data", data)
 			wantFile(t, filepath.Join(dir, "state.json"), exportStore(t, programFile(t), data))
 			s := openOldStore(t, programFile(t), data)
 			wantFile(t, filepath.Join(dir, "answers.txt"), s.answers())
 			s.finishAll()
 			s.program.stop()
-			if code, stdout, stderr := runProgram(t, nil, "store", "check", "--data", data); code != 0 {
-				t.Errorf("store check after the last task: got exit code %d; want 0\n%s%s", code, stdout, stderr)
-			}
+			wantExit(t, 0, nil, "store", "check", "--data", data)
 		})
 	}
 }
@@ -102,10 +98,7 @@ type oldStore struct {
 func openOldStore(t *testing.T, file, data string) *oldStore {
 	t.Helper()
 	p := launchFile(t, file, nil, []string{"STEPWELL_FIXTURE__ALLOW_DATA=true"}, serveArguments("--fixture", "--quiet",
-		"--deterministic-ids", "old", "--data", data, "--sync", "always", "--templates", apiTemplates(t))...)
-	if err := p.awaitReady(); err != nil {
-		t.Fatal(err)
-	}
+		"--deterministic-ids", "old", "--data", data, "--sync", "always", "--templates", apiTemplates(t))...).awaitReady()
 	s := &oldStore{p.api(), p}
 	s.idle()
 	return s
@@ -233,28 +226,21 @@ func (s *oldStore) answers() string {
 		fmt.Fprintf(&b, "GET %s\n%s\n", path, bytes.TrimSpace(a.body))
 		return a
 	}
-	var list struct {
-		Tasks []struct {
-			ID    string `json:"task_uuid"`
-			Steps []struct {
-				ID string `json:"workflow_step_uuid"`
-			} `json:"steps"`
-		} `json:"tasks"`
-	}
+	var list taskPage
 	s.do("GET", "/v1/tasks?per_page=100", "").want(200).into(&list)
 	for _, path := range []string{"/v1/tasks?per_page=5&page=2", "/v1/dlq", "/v1/dlq/stats", "/v1/dlq/investigation-queue",
 		"/v1/dlq/staleness", "/v1/steps?callable=Outside::*", "/v1/analytics/performance", "/v1/analytics/bottlenecks", "/v1/templates"} {
 		get(path)
 	}
 	for _, task := range list.Tasks {
-		path := "/v1/tasks/" + task.ID
-		var v crashTask
+		path := "/v1/tasks/" + task.TaskUUID
+		var v taskView
 		get(path).into(&v)
 		for _, part := range []string{"/explain", "/transitions"} {
 			get(path + part)
 		}
 		for _, step := range v.Steps {
-			get(path + "/workflow_steps/" + step.WorkflowStepUUID + "/audit")
+			get(path + "/workflow_steps/" + step.StepUUID + "/audit")
 		}
 	}
 	return b.String()
@@ -277,19 +263,12 @@ func (s *oldStore) finishAll() {
 			}
 		}
 	}
-	var list struct {
-		Tasks []crashTask `json:"tasks"`
-	}
+	var list taskPage
 	s.do("GET", "/v1/tasks?status=blocked_by_failures&per_page=100", "").want(200).into(&list)
 	for _, task := range list.Tasks {
-		var steps []struct {
-			ID    string `json:"step_uuid"`
-			State string `json:"current_state"`
-		}
-		s.do("GET", "/v1/tasks/"+task.TaskUUID+"/workflow_steps", "").want(200).into(&steps)
-		for _, step := range steps {
+		for _, step := range s.steps(task.TaskUUID) {
 			if step.State == "error" {
-				s.do("PATCH", "/v1/tasks/"+task.TaskUUID+"/workflow_steps/"+step.ID,
+				s.do("PATCH", "/v1/tasks/"+task.TaskUUID+"/workflow_steps/"+step.StepUUID,
 					`{"action_type":"resolve_manually","reason":"r","resolved_by":"ops"}`).want(200)
 			}
 		}

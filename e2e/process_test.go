@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 func TestBanner(t *testing.T) {
@@ -161,8 +162,7 @@ func TestPortTaken(t *testing.T) {
 
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	bad := filepath.Join(t.TempDir(), "bad.toml")
-	writeFile(t, bad, []byte("role = \"boss\"\n[store]\nsink = \"always\"\n[worker]\nconcurrency = 0\n"))
+	bad := configFile(t, "role = \"boss\"\n[store]\nsink = \"always\"\n[worker]\nconcurrency = 0\n")
 	broken := templateDir(t, `{"name":"x"`)
 	for _, tt := range []struct {
 		name string
@@ -199,50 +199,16 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// heldHandler is an HTTP handler whose calls wait until they are released.
-type heldHandler struct {
-	url     string
-	called  chan string // the Idempotency-Key of each call
-	release chan struct{}
-}
-
-func newHeldHandler(t *testing.T) *heldHandler {
-	h := &heldHandler{called: make(chan string, 16), release: make(chan struct{})}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		json.NewDecoder(r.Body).Decode(new(any)) // or the end of the connection would go unseen
-		h.called <- r.Header.Get("Idempotency-Key")
-		select {
-		case <-h.release:
-			fmt.Fprint(w, `"done"`)
-		case <-r.Context().Done():
-		}
-	}))
-	t.Cleanup(s.Close)
-	h.url = s.URL
-	return h
-}
-
-// await is the key of the next call.
-func (h *heldHandler) await(t *testing.T) string {
-	t.Helper()
-	key, ok := receiveWithin(h.called, patience)
-	if !ok {
-		t.Fatal("the handler was not called")
-	}
-	return key
-}
-
 const createHeld = `{"namespace":"t","name":"held"}`
 
-// templates is a directory with one template, of one step that the handler runs.
-func (h *heldHandler) templates(t *testing.T) string {
-	return templateDir(t, testTemplate("held", stepSpec{name: "a", callable: h.url, timeout: 300}))
+// heldTemplate returns a template of one step, which the handler runs.
+func heldTemplate(h *wire.HeldHandler) string {
+	return testTemplate("held", stepSpec{name: "a", callable: h.URL, timeout: 300})
 }
 
 // TestShutdown: readiness goes at once and no task is taken, but the API
 // answers as long as a handler runs, until its time is over.
 func TestShutdown(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	for _, tt := range []struct {
@@ -256,20 +222,19 @@ func TestShutdown(t *testing.T) {
 		{"a handler does not end", os.Interrupt, "1", false, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := newHeldHandler(t)
+			h := wire.NewHeldHandler(t, 16)
 			data := filepath.Join(t.TempDir(), "data")
-			args := []string{"--data", data, "--templates", h.templates(t)}
-			config := filepath.Join(t.TempDir(), "stepwell.toml")
-			writeFile(t, config, []byte("[web]\nshutdown_timeout_seconds = "+tt.limit+"\n"))
+			args := []string{"--data", data, "--templates", templateDir(t, heldTemplate(h))}
+			config := configFile(t, "[web]\nshutdown_timeout_seconds = "+tt.limit+"\n")
 			p := serve(t, append(args, "--config", config)...)
 			api := p.api()
 			id := api.create(createHeld)
-			key := h.await(t)
+			key := h.Await(t)
 			began := time.Now()
 			p.signal(tt.signal)
 			if tt.ends {
 				watchDraining(t, api, id)
-				close(h.release)
+				close(h.Release)
 			}
 			if code := p.wait(); code != 0 {
 				t.Errorf("got exit code %d; want 0\n%s", code, p.stderr)
@@ -278,17 +243,17 @@ func TestShutdown(t *testing.T) {
 				t.Errorf("the end took %v; want the second that handlers have, and not much more", took)
 			}
 			if !tt.ends {
-				close(h.release)
+				close(h.Release)
 			}
 			p = serve(t, args...)
 			p.api().await(id, "complete")
 			p.stop()
 			for range tt.calls - 1 {
-				if again := h.await(t); again != key {
+				if again := h.Await(t); again != key {
 					t.Errorf("the attempt that was cut off came again as %s; want %s", again, key)
 				}
 			}
-			if n := len(h.called); n > 0 {
+			if n := len(h.Called); n > 0 {
 				t.Errorf("the handler was called %d times more than %d", n, tt.calls)
 			}
 		})
@@ -335,13 +300,11 @@ func watchDraining(t *testing.T, api *api, id string) {
 // TestSecondSignal: it ends the process whatever still runs, also right after
 // the first.
 func TestSecondSignal(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
-	h := newHeldHandler(t)
-	config := filepath.Join(t.TempDir(), "stepwell.toml")
-	writeFile(t, config, []byte("[web]\nshutdown_timeout_seconds = 600\n"))
-	args := []string{"--memory", "--templates", h.templates(t), "--config", config}
+	h := wire.NewHeldHandler(t, 16)
+	args := []string{"--memory", "--templates", templateDir(t, heldTemplate(h)),
+		"--config", configFile(t, "[web]\nshutdown_timeout_seconds = 600\n")}
 	for _, tt := range []struct {
 		name     string
 		draining bool // before the second signal
@@ -353,7 +316,7 @@ func TestSecondSignal(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := serve(t, args...)
 			p.api().create(createHeld)
-			h.await(t)
+			h.Await(t)
 			p.signal(syscall.SIGTERM)
 			if tt.draining {
 				eventually(t, "not ready", func() bool { return p.api().do("GET", "/health/ready", "").status == 503 })
@@ -369,7 +332,6 @@ func TestSecondSignal(t *testing.T) {
 // TestEarlySignal ends the process in its first milliseconds. Before the
 // program's first line runs that is the system's doing.
 func TestEarlySignal(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	dir := t.TempDir()
@@ -403,11 +365,7 @@ func TestOneProcessPerDirectory(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := serve(t, "--data", data)
-	code, stdout, stderr := runProgram(t, nil, serveArguments("--data", data)...)
-	if code != 1 || stdout != "" {
-		t.Errorf("got exit code %d, standard output %q; want 1 and nothing", code, stdout)
-	}
-	wantParts(t, "standard error", stderr, data, fmt.Sprintf("process %d", p.cmd.Process.Pid))
+	wantRefused(t, []string{"--data", data}, data, fmt.Sprintf("process %d", p.cmd.Process.Pid))
 	p.api().create(`{"namespace":"demo","name":"diamond"}`)
 	p.kill()
 	p = serve(t, "--data", data) // the lock died with its process
@@ -416,27 +374,25 @@ func TestOneProcessPerDirectory(t *testing.T) {
 
 func TestHealthcheckCommand(t *testing.T) {
 	t.Parallel()
-	h := newHeldHandler(t)
-	p := serve(t, "--memory", "--templates", h.templates(t))
+	h := wire.NewHeldHandler(t, 16)
+	p := serve(t, "--memory", "--templates", templateDir(t, heldTemplate(h)))
 	address := strings.TrimPrefix(p.ready.OrchestrationURL, "http://")
 	configured := []string{"STEPWELL_ORCHESTRATION__WEB__LISTEN=" + address}
 	check := func(want int, env []string, args ...string) {
 		t.Helper()
-		if code, stdout, stderr := runProgram(t, env, append([]string{"healthcheck"}, args...)...); code != want {
-			t.Errorf("healthcheck %v: got exit code %d; want %d\n%s%s", args, code, want, stdout, stderr)
-		}
+		wantExit(t, want, env, append([]string{"healthcheck"}, args...)...)
 	}
 	check(0, nil, "--url", p.ready.OrchestrationURL)
 	check(0, nil, "--ready", "--url", p.ready.WorkerURL+"/")
 	check(0, configured)
 	check(0, configured, "--ready")
 	p.api().create(createHeld)
-	h.await(t)
+	h.Await(t)
 	p.signal(syscall.SIGTERM)
 	eventually(t, "not ready", func() bool { return p.api().do("GET", "/health/ready", "").status == 503 })
 	check(1, configured, "--ready")
 	check(0, configured)
-	close(h.release)
+	close(h.Release)
 	p.wait()
 	check(1, configured)
 	check(2, nil, "--urll", "x")
@@ -448,11 +404,7 @@ func TestStoreCheckCommand(t *testing.T) {
 	journal := filepath.Join(data, "journal.jsonl")
 	check := func(want int, parts ...string) {
 		t.Helper()
-		code, stdout, stderr := runProgram(t, nil, "store", "check", "--data", data)
-		if code != want {
-			t.Errorf("store check: got exit code %d; want %d", code, want)
-		}
-		wantParts(t, "store check", stdout+stderr, parts...)
+		wantParts(t, "store check", wantExit(t, want, nil, "store", "check", "--data", data), parts...)
 	}
 	check(1, data) // there is nothing yet
 	p := serve(t, "--data", data)
@@ -464,12 +416,8 @@ func TestStoreCheckCommand(t *testing.T) {
 	good := readFile(t, journal)
 	damaged := strings.Replace(string(good), `"kind":"created"`, `"kind":"creeted"`, 1)
 	writeFile(t, journal, []byte(damaged))
-	check(1, "journal.jsonl"+", line 3", "checksum")
-	code, _, stderr := runProgram(t, nil, serveArguments("--data", data)...)
-	if code != 1 {
-		t.Errorf("a start on damaged files: got exit code %d; want 1", code)
-	}
-	wantParts(t, "a start on damaged files", stderr, data, "journal.jsonl"+", line 3", "checksum", "store check")
+	check(1, "journal.jsonl, line 3", "checksum")
+	wantRefused(t, []string{"--data", data}, data, "journal.jsonl, line 3", "checksum", "store check")
 	if string(readFile(t, journal)) != damaged {
 		t.Error("the refused start changed the file")
 	}
@@ -491,11 +439,7 @@ func TestStoreCommands(t *testing.T) {
 	data, other, file := filepath.Join(dir, "data"), filepath.Join(dir, "other"), filepath.Join(dir, "state.json")
 	run := func(want int, part string, args ...string) {
 		t.Helper()
-		code, stdout, stderr := runProgram(t, nil, append([]string{"store"}, args...)...)
-		if code != want {
-			t.Errorf("store %v: got exit code %d; want %d", args, code, want)
-		}
-		wantParts(t, "store "+args[0], stdout+stderr, part)
+		wantParts(t, "store "+args[0], wantExit(t, want, nil, append([]string{"store"}, args...)...), part)
 	}
 	p := serve(t, "--data", data)
 	id := p.api().create(`{"namespace":"demo","name":"diamond"}`)
@@ -511,10 +455,7 @@ func TestStoreCommands(t *testing.T) {
 	run(1, "no such file", "export", "--data", filepath.Join(dir, "none"))
 	run(2, "usage", "import", "--data", other)
 	run(2, `unknown command "destroy"`, "destroy")
-	code, _, stderr := runProgram(t, nil, serveArguments("--data", data, "--seed", file)...)
-	if code != 1 || !strings.Contains(stderr, "holds a store already") {
-		t.Errorf("a seed beside a store: got exit code %d and %s", code, stderr)
-	}
+	wantRefused(t, []string{"--data", data, "--seed", file}, "holds a store already")
 	for _, args := range [][]string{
 		{"--data", data}, {"--data", other}, {"--memory", "--seed", file}, {"--data", filepath.Join(dir, "new"), "--seed", file},
 	} {
@@ -532,11 +473,7 @@ func TestAuthCommands(t *testing.T) {
 	private, public := filepath.Join(keys, "jwt-private-key.pem"), filepath.Join(keys, "jwt-public-key.pem")
 	run := func(want int, args ...string) string {
 		t.Helper()
-		code, stdout, stderr := runProgram(t, nil, append([]string{"auth"}, args...)...)
-		if code != want {
-			t.Fatalf("auth %v: got exit code %d; want %d\n%s%s", args, code, want, stdout, stderr)
-		}
-		return stdout
+		return wantExit(t, want, nil, append([]string{"auth"}, args...)...)
 	}
 	run(0, "generate-keys", "--output-dir", keys)
 	run(1, "generate-keys", "--output-dir", keys) // it would end every token
@@ -590,11 +527,7 @@ func TestReadOnlyDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{data, filepath.Join(root, "new")} {
-		code, stdout, stderr := runProgram(t, nil, serveArguments("--data", dir)...)
-		if code != 1 || stdout != "" {
-			t.Errorf("%s: got exit code %d, standard output %q; want 1 and nothing", dir, code, stdout)
-		}
-		wantParts(t, "standard error", stderr, dir, "read-only")
+		wantRefused(t, []string{"--data", dir}, dir, "read-only")
 	}
 }
 
@@ -653,7 +586,7 @@ func fillToTheBrim(t *testing.T, api *api) (ids []string) {
 // fullDiskTest is a server on a file system that a file then fills: one task's
 // handler still runs, one waits for an outside actor.
 type fullDiskTest struct {
-	held         *heldHandler
+	held         *wire.HeldHandler
 	args         []string
 	program      *program
 	ballast      *ballast
@@ -664,15 +597,15 @@ type fullDiskTest struct {
 func newFullDiskTest(t *testing.T) *fullDiskTest {
 	t.Helper()
 	root := mountTmpfs(t, 48<<20)
-	h := newHeldHandler(t)
+	h := wire.NewHeldHandler(t, 16)
 	f := &fullDiskTest{held: h, args: []string{"--data", filepath.Join(root, "data"), "--templates", templateDir(t,
-		testTemplate("held", stepSpec{name: "a", callable: h.url, timeout: 300}),
+		heldTemplate(h),
 		testTemplate("noop", stepSpec{name: "a", callable: "builtin:noop"}),
 		testTemplate("act", stepSpec{name: "a", callable: "Outside"}))}}
 	f.program = serve(t, f.args...)
 	api := f.program.api()
 	f.running, f.act = api.create(createHeld), api.create(`{"namespace":"t","name":"act"}`)
-	h.await(t)
+	h.Await(t)
 	f.ballast = fillDisk(t, root)
 	f.ids = fillToTheBrim(t, api)
 	return f
@@ -713,12 +646,11 @@ func (f *fullDiskTest) checkWorking(t *testing.T) {
 // TestFullDisk: changes are refused, reads go on, what a handler answered
 // meanwhile is held, and the service recovers by itself.
 func TestFullDisk(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	f := newFullDiskTest(t)
 	f.checkFull(t)
-	close(f.held.release)
+	close(f.held.Release)
 	f.checkFull(t)
 	f.ballast.drop()
 	f.checkWorking(t)
@@ -726,7 +658,7 @@ func TestFullDisk(t *testing.T) {
 	f.program = serve(t, f.args...)
 	f.checkWorking(t)
 	f.program.stop()
-	if n := len(f.held.called); n > 0 {
+	if n := len(f.held.Called); n > 0 {
 		t.Errorf("the handler was called %d times more", n)
 	}
 }
@@ -734,7 +666,6 @@ func TestFullDisk(t *testing.T) {
 // TestStartOnFullDisk: a restart on the full disk still serves reads, is not
 // announced as ready, and goes on once there is space.
 func TestStartOnFullDisk(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	f := newFullDiskTest(t)
@@ -758,25 +689,20 @@ func TestStartOnFullDisk(t *testing.T) {
 	if got := f.program.stdout.String(); got != "" {
 		t.Errorf("it said %s while it was not ready", got)
 	}
-	close(f.held.release)
+	close(f.held.Release)
 	f.ballast.drop()
 	f.checkWorking(t)
-	if err := f.program.awaitReady(); err != nil {
-		t.Error(err)
-	}
+	f.program.awaitReady()
 	f.program.stop()
 }
 
 // TestStopOnFullDisk: the end is as orderly as ever, whether the program was
 // ready or not; an outcome that could not be kept is asked for again.
 func TestStopOnFullDisk(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	f := newFullDiskTest(t)
-	config := filepath.Join(t.TempDir(), "stepwell.toml")
-	writeFile(t, config, []byte("[web]\nshutdown_timeout_seconds = 0\n"))
-	args := append(f.args, "--config", config)
+	args := append(f.args, "--config", configFile(t, "[web]\nshutdown_timeout_seconds = 0\n"))
 	f.program.kill()
 	f.program = launch(t, nil, serveArguments(args...)...)
 	select {
@@ -785,11 +711,11 @@ func TestStopOnFullDisk(t *testing.T) {
 		t.Fatal("it says nothing")
 	}
 	f.program.stop()
-	close(f.held.release)
+	close(f.held.Release)
 	f.ballast.drop()
 	f.program = serve(t, args...)
 	f.checkWorking(t)
-	if n := len(f.held.called); n != 1 {
+	if n := len(f.held.Called); n != 1 {
 		t.Errorf("the handler was called %d times more; want once", n)
 	}
 	f.program.stop()

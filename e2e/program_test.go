@@ -14,8 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -82,12 +80,6 @@ func touchSources() error {
 	return nil
 }
 
-// raceDetector reports whether the tests were built with the race detector.
-func raceDetector() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
-}
-
 // programFile returns the built program.
 func programFile(t testing.TB) string {
 	t.Helper()
@@ -97,10 +89,6 @@ func programFile(t testing.TB) string {
 	}
 	return file
 }
-
-// patience is how long tests wait for a child. It is long because the machine may
-// be busy with other things.
-const patience = 30 * time.Second
 
 // output collects what a child prints.
 type output struct {
@@ -206,24 +194,24 @@ func serve(t testing.TB, args ...string) *program {
 // serveWith is serve with variables of the environment.
 func serveWith(t testing.TB, env []string, args ...string) *program {
 	t.Helper()
-	p := launch(t, env, serveArguments(args...)...)
-	if err := p.awaitReady(); err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return launch(t, env, serveArguments(args...)...).awaitReady()
 }
 
 // awaitReady waits for the report of --print-ready.
-func (p *program) awaitReady() error {
+func (p *program) awaitReady() *program {
+	p.t.Helper()
 	select {
 	case <-p.stdout.line:
 	case <-p.exited:
-		return fmt.Errorf("the program ended before it was ready: %v\n%s", p.cmd.ProcessState, p.stderr)
+		p.t.Fatalf("the program ended before it was ready: %v\n%s", p.cmd.ProcessState, p.stderr)
 	case <-time.After(patience):
-		return fmt.Errorf("the program was not ready in time\n%s", p.stderr)
+		p.t.Fatalf("the program was not ready in time\n%s", p.stderr)
 	}
 	first, _, _ := strings.Cut(p.stdout.String(), "\n")
-	return json.Unmarshal([]byte(first), &p.ready)
+	if err := json.Unmarshal([]byte(first), &p.ready); err != nil {
+		p.t.Fatal(err)
+	}
+	return p
 }
 
 // api is the program's orchestration role.
@@ -279,6 +267,27 @@ func runProgram(t testing.TB, env []string, args ...string) (code int, stdout, s
 	p := launch(t, env, args...)
 	code = p.wait()
 	return code, p.stdout.String(), p.stderr.String()
+}
+
+// wantExit runs the program, which must end with an exit code, and returns what it prints.
+func wantExit(t testing.TB, want int, env []string, args ...string) string {
+	t.Helper()
+	code, stdout, stderr := runProgram(t, env, args...)
+	if code != want {
+		t.Errorf("%q: got exit code %d; want %d\n%s%s", args, code, want, stdout, stderr)
+	}
+	return stdout + stderr
+}
+
+// wantRefused starts a server, which must end with exit code 1 and an error that has
+// every part.
+func wantRefused(t testing.TB, args []string, parts ...string) {
+	t.Helper()
+	code, stdout, stderr := runProgram(t, nil, serveArguments(args...)...)
+	if code != 1 || stdout != "" {
+		t.Errorf("%q: got exit code %d, standard output %q; want 1 and nothing", args, code, stdout)
+	}
+	wantParts(t, "standard error", stderr, parts...)
 }
 
 // programVersion returns the version that the program prints.

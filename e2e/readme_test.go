@@ -70,82 +70,38 @@ func typeCommands(t *testing.T, commands, outputs []string, dir string, p *progr
 	}
 }
 
-func TestReadmeTour(t *testing.T) {
-	t.Parallel()
-	typeSession(t, "One minute", t.TempDir(), serve(t))
-}
-
-func TestReadmeFixtureMode(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	typeSession(t, "Fixture mode", t.TempDir(), serve(t, "--fixture"))
-}
-
 // TestFixturePage types what stands in docs/fixture.md.
 func TestFixturePage(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	commands, outputs := consoleSession(t, "docs/fixture.md", string(readFile(t, repository("docs/fixture.md"))))
 	typeCommands(t, commands, outputs, t.TempDir(), serve(t, "--fixture"))
 }
 
-func TestReadmeWaiting(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	typeSession(t, "Waiting", t.TempDir(), serve(t))
-}
-
-func TestReadmeDynamicSteps(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	typeSession(t, "Dynamic steps", t.TempDir(), serve(t))
-}
-
-func TestReadmeOutsideWorkers(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	typeSession(t, "Outside workers", t.TempDir(), serve(t))
-}
-
-func TestReadmeExplain(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	typeSession(t, "Why is my task stuck?", t.TempDir(), serve(t))
-}
-
-func TestReadmeEvents(t *testing.T) {
-	slow(t)
-	t.Parallel()
-	slow(t)
-	typeSession(t, "Events", t.TempDir(), serve(t))
-}
-
-func TestReadmeMountPoint(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	typeSession(t, "The mount point", t.TempDir(), serve(t))
-}
-
-func TestReadmeStateDocument(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	p := serve(t)
-	typeSession(t, "The store as one document", p.cmd.Dir, p)
+// TestReadmeSessions types what stands in the README.
+func TestReadmeSessions(t *testing.T) {
+	for heading, mode := range map[string]string{
+		"One minute": "", "Fixture mode": "--fixture", "Waiting": "", "Dynamic steps": "", "Outside workers": "", "Events": "",
+		"Why is my task stuck?": "", "The mount point": "", "The store as one document": "",
+	} {
+		t.Run(heading, func(t *testing.T) {
+			t.Parallel()
+			if heading != "One minute" {
+				slow(t)
+			}
+			p := serve(t, strings.Fields(mode)...)
+			typeSession(t, heading, p.cmd.Dir, p)
+		})
+	}
 }
 
 func TestReadmeAuthentication(t *testing.T) {
 	t.Parallel()
 	keys := t.TempDir()
-	if code, _, stderr := runProgram(t, nil, "auth", "generate-keys", "--output-dir", keys+"/keys"); code != 0 {
-		t.Fatal(stderr)
-	}
-	p := launch(t, []string{
+	wantExit(t, 0, nil, "auth", "generate-keys", "--output-dir", keys+"/keys")
+	p := serveWith(t, []string{
 		"STEPWELL_JWT_PUBLIC_KEY_PATH=" + keys + "/keys/jwt-public-key.pem",
 		"STEPWELL_ORCHESTRATION__WEB__AUTH__ENABLED=true", "STEPWELL_WORKER__WEB__AUTH__ENABLED=true",
-	}, serveArguments()...)
-	if err := p.awaitReady(); err != nil {
-		t.Fatal(err)
-	}
+	})
 	typeSession(t, "Authentication", keys, p)
 }

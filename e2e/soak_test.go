@@ -22,6 +22,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 var soakDuration = flag.Duration("soak.duration", time.Duration(size(4, 10))*time.Second, "how long TestSoak goes on; a tenth of it is the least for one life")
@@ -57,12 +59,7 @@ type soakFact struct{ path, text string }
 func soakTemplates() []string {
 	soon := `{"max_attempts":4,"backoff_base_ms":5,"max_backoff_ms":20}`
 	return []string{
-		testTemplate("diamond", stepSpec{name: "a", callable: "builtin:noop"},
-			stepSpec{name: "b", callable: "builtin:noop", after: []string{"a"}},
-			stepSpec{name: "c", callable: "builtin:noop", after: []string{"a"}},
-			stepSpec{name: "d", callable: "builtin:noop", after: []string{"b", "c"}}),
-		testTemplate("flaky", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":2}`, retry: soon},
-			stepSpec{name: "b", callable: "builtin:sleep", config: `{"duration_ms":20}`, after: []string{"a"}}),
+		diamondTemplate, flakyTemplate,
 		testTemplate("fails", stepSpec{name: "a", callable: "builtin:fail", retry: `{"max_attempts":1}`}),
 		testTemplate("approval", stepSpec{name: "a", callable: "builtin:noop"},
 			stepSpec{name: "act", callable: "soak.approve", after: []string{"a"}, retry: soon},
@@ -81,10 +78,7 @@ func newSoakTest(t *testing.T) *soakTest {
 // start starts the program; no client works meanwhile.
 func (s *soakTest) start() {
 	s.t.Helper()
-	s.program = launch(s.t, []string{fmt.Sprintf("STEPWELL_STORE__RETAIN_FINISHED_COUNT=%d", soakKept)}, s.args...)
-	if err := s.program.awaitReady(); err != nil {
-		s.t.Fatal(err)
-	}
+	s.program = launch(s.t, []string{fmt.Sprintf("STEPWELL_STORE__RETAIN_FINISHED_COUNT=%d", soakKept)}, s.args...).awaitReady()
 }
 
 // crash kills the program under load, starts it again, and looks for what it
@@ -208,7 +202,7 @@ func (c *soakClient) work() {
 func (c *soakClient) create(name, query string) string {
 	reply := c.send(http.StatusCreated, "POST", "/v1/tasks"+query, fmt.Sprintf(
 		`{"namespace":"t","name":%q,"context":{"marker":"%s-%d","padding":%q}}`, name, c.name, c.n, strings.Repeat("p", 1000)))
-	var v crashTask
+	var v taskView
 	if reply != nil && json.Unmarshal(reply, &v) != nil {
 		c.s.t.Errorf("got %s", reply)
 	}
@@ -303,23 +297,19 @@ func (s *soakTest) measure() (f soakFootprint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	eventually(s.t, "nothing runs", func() bool {
-		text := s.metrics()
+		text := s.program.api().metrics()
 		return metricValue(s.t, text, "stepwell_handlers_running") == 0 &&
 			metricValue(s.t, text, `stepwell_steps{state="waiting_for_retry"}`) == 0
 	})
-	text := s.metrics()
+	text := s.program.api().metrics()
 	f.requests = s.sent.Load()
 	f.heap = metricValue(s.t, text, "stepwell_heap_bytes")
 	f.goroutines = metricValue(s.t, text, "stepwell_goroutines")
 	f.unfinished = metricValue(s.t, text, `stepwell_tasks{state="steps_in_process"}`) - int64(len(s.anchors))
-	f.rss, f.files = residentBytes(s.t, s.program.cmd.Process.Pid), openFiles(s.t, s.program.cmd.Process.Pid)
+	f.rss, f.files = wire.ResidentBytes(s.t, s.program.cmd.Process.Pid), openFiles(s.t, s.program.cmd.Process.Pid)
 	f.disk = directorySize(s.t, s.data)
 	s.t.Log(f)
 	return f
-}
-
-func (s *soakTest) metrics() string {
-	return string(s.program.api().do("GET", "/metrics", "").want(200).body)
 }
 
 // directorySize is how long the files in a directory are.
@@ -370,7 +360,6 @@ func (s *soakTest) pause(d time.Duration) { receiveWithin(s.over, d) }
 //
 //	go test ./e2e -run TestSoak -soak.duration 10m -timeout 20m -v
 func TestSoak(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	if runtime.GOOS != "linux" {
@@ -399,17 +388,6 @@ func TestSoak(t *testing.T) {
 	if end.requests == warm.requests || len(s.recent) < soakRecent/4 {
 		t.Error("there was hardly any load: the test tested too little")
 	}
-}
-
-// residentBytes returns the memory that a process holds, as Linux counts it.
-func residentBytes(t testing.TB, pid int) int64 {
-	t.Helper()
-	fields := strings.Fields(string(readFile(t, fmt.Sprintf("/proc/%d/statm", pid))))
-	pages, err := strconv.ParseInt(fields[1], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pages * int64(os.Getpagesize())
 }
 
 // openFiles returns how many files a process has open.

@@ -18,7 +18,6 @@ var testingGuide = repository("docs/testing.md")
 // TestTestingGuideSuites runs the guide's suites against this program. That they
 // end shows that they leave no process, which would hold their standard error.
 func TestTestingGuideSuites(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	for _, tt := range []struct{ command, passed string }{
@@ -69,7 +68,6 @@ func TestTestingGuideFiles(t *testing.T) {
 
 // TestTestingGuideSession types all of the guide's commands into one shell.
 func TestTestingGuideSession(t *testing.T) {
-	slow(t)
 	t.Parallel()
 	slow(t)
 	dir := t.TempDir()
@@ -123,16 +121,11 @@ func TestTestingGuideCompose(t *testing.T) {
 	for _, v := range regexp.MustCompile(`(STEPWELL_\w+): "?([^"\s]+)`).FindAllStringSubmatch(compose, -1) {
 		env = append(env, v[1]+"="+replace.Replace(v[2]))
 	}
-	p := launch(t, env, "--print-ready", "--fixture")
-	if err := p.awaitReady(); err != nil {
-		t.Fatal(err)
-	}
+	p := launch(t, env, "--print-ready", "--fixture").awaitReady()
 	url := p.api().do("POST", "/_stepwell/sandboxes", "").want(201).text("orchestration_url")
 	if !strings.HasPrefix(url, "http://127.0.0.1:") {
 		t.Errorf("got the address %s; want the public host in it", url)
 	}
 	(&api{t, url}).do("GET", "/health/ready", "").want(200)
-	if code, stdout, stderr := runProgram(t, env, "healthcheck", "--ready"); code != 0 {
-		t.Errorf("the health check: got exit code %d; want 0\n%s%s", code, stdout, stderr)
-	}
+	wantExit(t, 0, env, "healthcheck", "--ready")
 }

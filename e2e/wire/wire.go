@@ -212,6 +212,18 @@ func Problems(path, kind string, v any) []string {
 	return []string{fmt.Sprintf("%s: got %s; want %s", path, Text(v), kind)}
 }
 
+// CheckShape decodes a body. The error tells where it is not as a shape states.
+func CheckShape(shape string, body []byte) (any, error) {
+	v, err := Decode(body)
+	if err != nil {
+		return nil, err
+	}
+	if problems := Problems(shape, shape, v); problems != nil {
+		return nil, errors.New(strings.Join(problems, "; "))
+	}
+	return v, nil
+}
+
 // match reports whether v is of a kind as far as its own type goes, and
 // then the problems inside of it.
 func match(path, kind string, v any) (problems []string, fits bool) {

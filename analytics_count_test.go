@@ -101,8 +101,7 @@ func TestFiguresOutliveTasks(t *testing.T) {
 	covered := w.cut()
 	noError(t, s.store.writeSnapshot(w, 0, s.store.analytics.freeze(), covered))
 	noError(t, w.commit())
-	closeTestService(t, s)
-	s = openTestService(t, o)
+	s = reopenTestService(t, s, o)
 	s.finish(context.Background())
 	defer s.close()
 	if n := len(s.store.slots); n != 0 {

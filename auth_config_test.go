@@ -177,12 +177,11 @@ func TestStartUpListsEveryProblem(t *testing.T) {
 		c.JWTPublicKeyPath, c.APIKeysEnabled = "absent.pem", true
 		c.APIKeys = []apiKeyConfig{{Key: "a"}, {Key: "a"}}
 	})
-	want := []string{
+	for _, w := range []string{
 		"mount.auth.jwt_allowed_algorithms: none", "mount.auth.jwt_allowed_algorithms: HS256",
 		"mount.auth.jwt_issuer", "mount.auth.jwt_public_key_path", "absent.pem",
 		"mount.auth.api_keys[0].permissions", "mount.auth.api_keys[1].permissions", "mount.auth.api_keys[1].key",
-	}
-	for _, w := range want {
+	} {
 		if !strings.Contains(problems, w) {
 			t.Errorf("got no %q in %s", w, problems)
 		}

@@ -275,6 +275,14 @@ func keyedToken(t testing.TB, kid string, key any) string {
 	return signedText(t, "RS256", key, fmt.Sprintf(`{"alg":"RS256","kid":%q}`, kid), claims)
 }
 
+// wantReady checks whether the keys are ready.
+func (b *authBench) wantReady(t *testing.T, when string, want bool) {
+	t.Helper()
+	if err := b.ready(); (err == nil) != want {
+		t.Errorf("%s: got %v; want ready: %v", when, err, want)
+	}
+}
+
 // want fails unless the token is refused for the reason; "" means accepted.
 func (b *authBench) want(t *testing.T, when, token string, want string) {
 	t.Helper()
@@ -403,23 +411,17 @@ func TestStaleKeys(t *testing.T) {
 			s.wantFetches(t, "within the interval", 1)
 			b.pass(time.Duration(stale) * time.Second)
 			b.want(t, "at the end of the stale time", token, "")
-			if err := b.ready(); err != nil {
-				t.Errorf("at the end of the stale time: got %v; want ready", err)
-			}
+			b.wantReady(t, "at the end of the stale time", true)
 			b.pass(time.Second)
 			b.want(t, "too stale", token, "unavailable")
-			if b.ready() == nil {
-				t.Error("too stale: got ready; want an error")
-			}
+			b.wantReady(t, "too stale", false)
 			if !strings.Contains(b.log.String(), "level=WARN") {
 				t.Error("got no warning in the log")
 			}
 			s.publish(200, set)
 			b.pass(longestRetryWait)
 			b.want(t, "after the server came back", token, "")
-			if err := b.ready(); err != nil {
-				t.Errorf("after the server came back: got %v; want ready", err)
-			}
+			b.wantReady(t, "after the server came back", true)
 		})
 	}
 }
@@ -431,9 +433,7 @@ func TestKeyServerDownAtStart(t *testing.T) {
 	b := newKeySetBench(t, s, unchanged)
 	token := keyedToken(t, "a", keys.rsa)
 	b.want(t, "down", token, "unavailable")
-	if b.ready() == nil {
-		t.Error("down: got ready; want an error")
-	}
+	b.wantReady(t, "down", false)
 	b.pass(10 * time.Minute)
 	if n := s.fetches(); n < 20 || n > 30 {
 		t.Errorf("got %d tries in ten minutes; want 20 to 30", n)
@@ -446,9 +446,7 @@ func TestKeyServerDownAtStart(t *testing.T) {
 	s.publish(200, webKeySet(rsaWebKey("a", &keys.rsa.PublicKey)))
 	b.pass(longestRetryWait)
 	b.want(t, "up", token, "")
-	if err := b.ready(); err != nil {
-		t.Errorf("up: got %v; want ready", err)
-	}
+	b.wantReady(t, "up", true)
 }
 
 func TestUnknownKeyWhileServerIsDown(t *testing.T) {
@@ -471,9 +469,7 @@ func TestRequestsWaitForTheFirstFetch(t *testing.T) {
 	b := newAuthBench(t, func(c *authConfig) {
 		c.JWTPublicKey, c.JWTVerificationMethod, c.JWKSURL, c.JWKSURLAllowHTTP = "", "jwks", s.URL, true
 	})
-	if b.ready() == nil {
-		t.Error("before the first fetch: got ready; want an error")
-	}
+	b.wantReady(t, "before the first fetch", false)
 	token := keyedToken(t, "a", keys.rsa)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

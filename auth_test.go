@@ -84,8 +84,7 @@ var authKeys = sync.OnceValue(func() *authKeyring {
 
 func publicDER(t testing.TB, key crypto.Signer) []byte {
 	t.Helper()
-	der := must(x509.MarshalPKIXPublicKey(key.Public()))(t)
-	return der
+	return must(x509.MarshalPKIXPublicKey(key.Public()))(t)
 }
 
 func publicPEM(t testing.TB, key crypto.Signer) string {

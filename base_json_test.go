@@ -42,19 +42,13 @@ func TestCanonicalJSONSortsManyMembers(t *testing.T) {
 	var names, want []string
 	eachMember(canonicalJSON(nil, []byte(text)), func(key string, value []byte) bool {
 		names = append(names, key)
-		want = append(want, jsonMemberName(n-1-mustAtoi(t, value)))
+		want = append(want, jsonMemberName(n-1-must(strconv.Atoi(string(value)))(t)))
 		return true
 	})
 	if len(names) != n || !slices.IsSorted(names) || !slices.Equal(names, want) {
 		t.Errorf("got %d members, sorted %v, with their values %v; want %d, true, true",
 			len(names), slices.IsSorted(names), slices.Equal(names, want), n)
 	}
-}
-
-func mustAtoi(t *testing.T, digits []byte) int {
-	t.Helper()
-	n := must(strconv.Atoi(string(digits)))(t)
-	return n
 }
 
 func TestCanonicalJSONIsOneForAllSpellings(t *testing.T) {

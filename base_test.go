@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -25,6 +26,21 @@ func noError(t testing.TB, err error) {
 // a call f() that may fail is must(f())(t).
 func must[T any](v T, err error) func(testing.TB) T {
 	return wire.Must(v, err)
+}
+
+// must2 is must for calls that return two values.
+func must2[T, U any](v T, u U, err error) func(testing.TB) (T, U) {
+	return func(t testing.TB) (T, U) {
+		t.Helper()
+		noError(t, err)
+		return v, u
+	}
+}
+
+// mustJSON returns a value as JSON.
+func mustJSON(t testing.TB, v any) string {
+	t.Helper()
+	return string(must(json.Marshal(v))(t))
 }
 
 // countedAnswer is an answer that contains how often it was computed.

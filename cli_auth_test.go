@@ -78,11 +78,7 @@ func (r *authRun) fakeKeys() {
 // testKeyPEM returns a new RSA pair.
 func testKeyPEM(t testing.TB) (private, public []byte) {
 	t.Helper()
-	private, public, err := newKeyPair(2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return private, public
+	return must2(newKeyPair(2048))(t)
 }
 
 func TestGenerateKeys(t *testing.T) {
@@ -108,9 +104,8 @@ func TestGenerateKeys(t *testing.T) {
 // assertFiles fails unless the directory contains exactly these files.
 func assertFiles(t *testing.T, dir string, want ...string) {
 	t.Helper()
-	entries := must(os.ReadDir(dir))(t)
 	var got []string
-	for _, e := range entries {
+	for _, e := range must(os.ReadDir(dir))(t) {
 		got = append(got, e.Name())
 	}
 	if strings.Join(got, " ") != strings.Join(want, " ") {
@@ -199,12 +194,6 @@ func TestGenerateToken(t *testing.T) {
 			t.Errorf("got %q; want a line %q", out, want)
 		}
 	}
-}
-
-func mustJSON(t *testing.T, v any) string {
-	t.Helper()
-	b := must(json.Marshal(v))(t)
-	return string(b)
 }
 
 func TestGenerateTokenDefaultsFromEnvironment(t *testing.T) {

@@ -59,10 +59,9 @@ func TestServeHelpShowsEveryFlag(t *testing.T) {
 }
 
 func TestServeUsageErrors(t *testing.T) {
-	tests := [][]string{
+	for _, args := range [][]string{
 		{"--nope"}, {"--data"}, {"nope"}, {"--print-ready=x"}, {"--config", ""}, {"--memory", "false"},
-	}
-	for _, args := range tests {
+	} {
 		a, err := parseServeArgs(args, nil)
 		if _, ok := errors.AsType[*usageError](err); !ok || a != nil {
 			t.Errorf("%q: got %v, %v; want a *usageError", args, a, err)
@@ -156,7 +155,7 @@ func TestConfigShowHidesSecrets(t *testing.T) {
 }
 
 func TestConfigErrorsHideSecrets(t *testing.T) {
-	tests := map[string]configInput{
+	for name, in := range map[string]configInput{
 		"proxy":   {files: oneConfigFile("worker.http_proxy = 'ftp://me:hunter2@proxy'")},
 		"no port": {files: oneConfigFile("worker.http_proxy = 'http://me:hun/hunter2@proxy:x'")},
 		"target":  {files: oneConfigFile("worker.handlers.A = 'ftp://me:hunter2@h/?x=hunter2'")},
@@ -172,8 +171,7 @@ func TestConfigErrorsHideSecrets(t *testing.T) {
 		"name":    {files: oneConfigFile("worker.handlers.'http://me:hunter2@*h' = 1")},
 		"names":   {files: oneConfigFile("worker.handlers.'http://me:hunter2@*h' = 'builtin:x'")},
 		"unknown": {env: map[string]string{"STEPWELL_WORKER__HTTP_HEADER": "hunter2"}},
-	}
-	for name, in := range tests {
+	} {
 		if _, _, err := in.load(); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: got %v; want an error with nothing secret", name, err)
 		}
@@ -181,7 +179,7 @@ func TestConfigErrorsHideSecrets(t *testing.T) {
 }
 
 func TestConfigValidate(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		files map[string]string
 		env   map[string]string
@@ -193,38 +191,23 @@ func TestConfigValidate(t *testing.T) {
 		{"none", nil, nil, nil, "no stepwell.toml here"},
 		{"named", map[string]string{"a": "role = 'all'", "b": "[log]"}, nil, []string{"a", "b"}, ""},
 		{"named, missing", nil, nil, []string{"a"}, "a: reading the file"},
-		{
-			"all problems", map[string]string{"a": "rol = 1", "b": "x = 1\ny = 1"}, nil, []string{"a", "b"},
+		{"all problems", map[string]string{"a": "rol = 1", "b": "x = 1\ny = 1"}, nil, []string{"a", "b"},
 			"configuration: 3 problems\n  a:1: rol: unknown key; did you mean role?\n" +
-				"  b:1: x: unknown key\n  b:2: y: unknown key",
-		},
-		{
-			"with its overlay", map[string]string{"a.toml": "", "a.prod.toml": "x = 1"}, nil,
-			[]string{"--env", "prod", "a.toml"}, "a.prod.toml:1: x: unknown key",
-		},
-		{
-			"without variables of keys", oneConfigFile("role = 'all'"),
-			map[string]string{"STEPWELL_STORE__SYNC": "x"}, nil, "",
-		},
-		{
-			"a builtin that does not exist", oneConfigFile("[worker.handlers]", `"Pay::*" = "builtin:nope"`), nil, nil,
-			`configuration: stepwell.toml:2: worker.handlers."Pay::*": `,
-		},
-		{
-			"handlers with impossible ports", oneConfigFile("[worker]", "default_handler = 'http://h:0'",
-				"[worker.handlers]", "A = 'http://h:99999'", "B = 'builtin:noop'"), nil, nil,
+				"  b:1: x: unknown key\n  b:2: y: unknown key"},
+		{"with its overlay", map[string]string{"a.toml": "", "a.prod.toml": "x = 1"}, nil,
+			[]string{"--env", "prod", "a.toml"}, "a.prod.toml:1: x: unknown key"},
+		{"without variables of keys", oneConfigFile("role = 'all'"),
+			map[string]string{"STEPWELL_STORE__SYNC": "x"}, nil, ""},
+		{"a builtin that does not exist", oneConfigFile("[worker.handlers]", `"Pay::*" = "builtin:nope"`), nil, nil,
+			`configuration: stepwell.toml:2: worker.handlers."Pay::*": `},
+		{"handlers with impossible ports", oneConfigFile("[worker]", "default_handler = 'http://h:0'",
+			"[worker.handlers]", "A = 'http://h:99999'", "B = 'builtin:noop'"), nil, nil,
 			"configuration: 2 problems\n  stepwell.toml:2: worker.default_handler: the URL is malformed\n" +
-				"  stepwell.toml:4: worker.handlers.A: the URL is malformed",
-		},
-		{
-			"a handler's URL that cannot be called", oneConfigFile("[worker]", "default_handler = 'http://host:0x1/'"), nil, nil,
-			`configuration: stepwell.toml:2: worker.default_handler: `,
-		},
-		{
-			"STEPWELL_CONFIG", map[string]string{"a": "x = 1"}, map[string]string{"STEPWELL_CONFIG": "a"}, nil, "a:1: x",
-		},
-	}
-	for _, tt := range tests {
+				"  stepwell.toml:4: worker.handlers.A: the URL is malformed"},
+		{"a handler's URL that cannot be called", oneConfigFile("[worker]", "default_handler = 'http://host:0x1/'"), nil, nil,
+			`configuration: stepwell.toml:2: worker.default_handler: `},
+		{"STEPWELL_CONFIG", map[string]string{"a": "x = 1"}, map[string]string{"STEPWELL_CONFIG": "a"}, nil, "a:1: x"},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			writeConfigFiles(t, tt.files)
 			out, err := runConfig(tt.env, append([]string{"validate"}, tt.args...)...)

@@ -34,34 +34,23 @@ func TestAuthConfigLayers(t *testing.T) {
 		in   configInput
 		want values
 	}{
-		{
-			"path and key of one layer",
+		{"path and key of one layer",
 			configInput{files: map[string]string{"stepwell.toml": authFile("jwt_public_key_path = 'p'", "jwt_public_key = 'k'")}},
-			authValues(values{"jwt_public_key_path": "p", "jwt_public_key": "k"}),
-		},
-		{
-			"a later key instead of an earlier path",
+			authValues(values{"jwt_public_key_path": "p", "jwt_public_key": "k"})},
+		{"a later key instead of an earlier path",
 			two(authFile("jwt_public_key_path = 'p'"), authFile("jwt_public_key = 'k'")),
-			authValues(values{"jwt_public_key": "k"}),
-		},
-		{
-			"a later path instead of an earlier key",
+			authValues(values{"jwt_public_key": "k"})},
+		{"a later path instead of an earlier key",
 			two(authFile("jwt_public_key = 'k'"), authFile("jwt_public_key_path = 'p'")),
-			authValues(values{"jwt_public_key_path": "p"}),
-		},
-		{
-			"both later instead of both earlier",
+			authValues(values{"jwt_public_key_path": "p"})},
+		{"both later instead of both earlier",
 			two(authFile("jwt_public_key = 'k'", "jwt_public_key_path = 'p'"),
 				authFile("jwt_public_key = 'l'", "jwt_public_key_path = 'q'")),
-			authValues(values{"jwt_public_key": "l", "jwt_public_key_path": "q"}),
-		},
-		{
-			"nothing later is no key",
+			authValues(values{"jwt_public_key": "l", "jwt_public_key_path": "q"})},
+		{"nothing later is no key",
 			two(authFile("jwt_public_key_path = 'p'"), authFile("jwt_public_key = ''")),
-			authValues(values{"jwt_public_key_path": "p"}),
-		},
-		{
-			"the key of an overlay instead of the file's path",
+			authValues(values{"jwt_public_key_path": "p"})},
+		{"the key of an overlay instead of the file's path",
 			configInput{
 				files: map[string]string{
 					"stepwell.toml": authFile("jwt_public_key_path = 'p'"), "stepwell.prod.toml": authFile("jwt_public_key = 'k'"),
@@ -72,18 +61,14 @@ func TestAuthConfigLayers(t *testing.T) {
 				v := authValues(values{"jwt_public_key": "k"})
 				v["environment"] = "prod"
 				return v
-			}(),
-		},
-		{
-			"a variable's key instead of a file's path, for one role",
+			}()},
+		{"a variable's key instead of a file's path, for one role",
 			configInput{
 				files: map[string]string{"stepwell.toml": authFile("jwt_public_key_path = 'p'")},
 				env:   map[string]string{"STEPWELL_ORCHESTRATION__WEB__AUTH__JWT_PUBLIC_KEY": "k"},
 			},
-			authValues(values{"jwt_public_key": "k"}),
-		},
-		{
-			"STEPWELL_JWT_PUBLIC_KEY for both roles, whatever there is",
+			authValues(values{"jwt_public_key": "k"})},
+		{"STEPWELL_JWT_PUBLIC_KEY for both roles, whatever there is",
 			configInput{
 				files: map[string]string{"stepwell.toml": authFile("jwt_public_key_path = 'p'")},
 				env: map[string]string{
@@ -91,48 +76,37 @@ func TestAuthConfigLayers(t *testing.T) {
 					"STEPWELL_WORKER__WEB__AUTH__JWT_PUBLIC_KEY_PATH": "q",
 				},
 			},
-			values{"orchestration.web.auth.jwt_public_key": "k", "worker.web.auth.jwt_public_key": "k"},
-		},
-		{
-			"STEPWELL_JWT_PUBLIC_KEY_PATH beside it",
+			values{"orchestration.web.auth.jwt_public_key": "k", "worker.web.auth.jwt_public_key": "k"}},
+		{"STEPWELL_JWT_PUBLIC_KEY_PATH beside it",
 			configInput{env: map[string]string{"STEPWELL_JWT_PUBLIC_KEY": "k", "STEPWELL_JWT_PUBLIC_KEY_PATH": "p"}},
 			values{
 				"orchestration.web.auth.jwt_public_key": "k", "orchestration.web.auth.jwt_public_key_path": "p",
 				"worker.web.auth.jwt_public_key": "k", "worker.web.auth.jwt_public_key_path": "p",
-			},
-		},
-		{
-			"other variables of the container disturb nothing",
+			}},
+		{"other variables of the container disturb nothing",
 			configInput{env: map[string]string{
 				"STEPWELL_JWT_PUBLIC_KEY": "", "STEPWELL_AUTH_TOKEN": "t", "STEPWELL_API_KEY": "k",
 				"STEPWELL_JWT_PRIVATE_KEY_PATH": "p", "STEPWELL_PORT": "tcp://1.2.3.4:80",
 			}},
-			nil,
-		},
-		{
-			"API keys are replaced whole",
+			nil},
+		{"API keys are replaced whole",
 			two(authFile("[[orchestration.web.auth.api_keys]]", "key = 'one'", "permissions = ['tasks:*']", "description = 'o'",
 				"[[orchestration.web.auth.api_keys]]", "key = 'two'", "permissions = ['dlq:*']"),
 				authFile("api_keys = [{key = 'three', permissions = ['dlq:read', 'dlq:stats']}]")),
-			authValues(values{"api_keys": []apiKeyConfig{{"three", []string{"dlq:read", "dlq:stats"}, ""}}}),
-		},
-		{
-			"API keys of a variable",
+			authValues(values{"api_keys": []apiKeyConfig{{"three", []string{"dlq:read", "dlq:stats"}, ""}}})},
+		{"API keys of a variable",
 			configInput{
 				files: map[string]string{"stepwell.toml": authFile("api_keys = [{key = 'one', permissions = ['*']}]")},
 				env: map[string]string{"STEPWELL_ORCHESTRATION__WEB__AUTH__API_KEYS": `[{"key": "two", "permissions": ["*"], ` +
 					`"description": "d"}]`},
 			},
-			authValues(values{"api_keys": []apiKeyConfig{{"two", []string{"*"}, "d"}}}),
-		},
-		{
-			"no API keys of a variable",
+			authValues(values{"api_keys": []apiKeyConfig{{"two", []string{"*"}, "d"}}})},
+		{"no API keys of a variable",
 			configInput{
 				files: map[string]string{"stepwell.toml": authFile("api_keys = [{key = 'one', permissions = ['*']}]")},
 				env:   map[string]string{"STEPWELL_ORCHESTRATION__WEB__AUTH__API_KEYS": " "},
 			},
-			nil,
-		},
+			nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) { wantConfigValues(t, tt.in, tt.want) })
 	}
@@ -151,8 +125,7 @@ func TestAuthConfigProblems(t *testing.T) {
 		in   configInput
 		want []string
 	}{
-		{
-			"what is wrong with a list of API keys",
+		{"what is wrong with a list of API keys",
 			file("api_keys_enabled = true", "[[orchestration.web.auth.api_keys]]", "description = 'd'",
 				"[[orchestration.web.auth.api_keys]]", "key = 'hunter2'", "", "permissions = []",
 				"[[orchestration.web.auth.api_keys]]", "keys = 'hunter2'", "permissions = 'tasks:*'",
@@ -165,52 +138,34 @@ func TestAuthConfigProblems(t *testing.T) {
 				"stepwell.toml:11: " + section + "api_keys[2].permissions: want an array of strings, got a string",
 				"stepwell.toml:13: " + section + "api_keys[3].key: want a string, got an integer",
 				"stepwell.toml:14: " + section + "api_keys[3].permissions[1]: want a string, got an integer",
-			},
-		},
-		{
-			"API keys that are no tables",
+			}},
+		{"API keys that are no tables",
 			file("api_keys = ['hunter2']"),
-			[]string{"stepwell.toml:2: " + section + "api_keys[0]: want a table, got a string"},
-		},
-		{
-			"API keys that are no list",
+			[]string{"stepwell.toml:2: " + section + "api_keys[0]: want a table, got a string"}},
+		{"API keys that are no list",
 			file("[orchestration.web.auth.api_keys]", "key = 'hunter2'"),
-			[]string{"stepwell.toml:2: " + section + "api_keys: want an array of tables, got a table"},
-		},
-		{
-			"an API key twice, and one that no header carries",
+			[]string{"stepwell.toml:2: " + section + "api_keys: want an array of tables, got a table"}},
+		{"an API key twice, and one that no header carries",
 			file("api_keys = [{key = 'hunter2hunter2', permissions = ['*']},", "{key = 'hunter2hunter2', permissions = ['*']},",
 				"{key = 'hunter2 ', permissions = ['*']}]"),
 			[]string{
 				"stepwell.toml:3: " + section + "api_keys[1].key: duplicates that of api_keys[0]",
 				"stepwell.toml:4: " + section + "api_keys[2].key: contains characters, or blanks at its ends, that no header can carry",
-			},
-		},
-		{
-			"a variable that is no JSON", variable("API_KEYS", `[{"key": "hunter2"`),
-			[]string{`env STEPWELL_WORKER__WEB__AUTH__API_KEYS: worker.web.auth.api_keys: "[REDACTED]" is not a JSON array of objects`},
-		},
-		{
-			"a variable that is no list", variable("API_KEYS", `{"key": "hunter2"}`),
-			[]string{`env STEPWELL_WORKER__WEB__AUTH__API_KEYS: worker.web.auth.api_keys: "[REDACTED]" is not a JSON array of objects`},
-		},
-		{
-			"enabled with nothing to verify by", variable("ENABLED", "true"),
+			}},
+		{"a variable that is no JSON", variable("API_KEYS", `[{"key": "hunter2"`),
+			[]string{`env STEPWELL_WORKER__WEB__AUTH__API_KEYS: worker.web.auth.api_keys: "[REDACTED]" is not a JSON array of objects`}},
+		{"a variable that is no list", variable("API_KEYS", `{"key": "hunter2"}`),
+			[]string{`env STEPWELL_WORKER__WEB__AUTH__API_KEYS: worker.web.auth.api_keys: "[REDACTED]" is not a JSON array of objects`}},
+		{"enabled with nothing to verify by", variable("ENABLED", "true"),
 			[]string{"env STEPWELL_WORKER__WEB__AUTH__ENABLED: worker.web.auth.enabled: there is nothing to verify by: " +
-				"no key, no JWKS, no API keys, no authenticator"},
-		},
-		{
-			"that only follows from another problem",
+				"no key, no JWKS, no API keys, no authenticator"}},
+		{"that only follows from another problem",
 			file("enabled = true", "jwt_public_key = 7"),
-			[]string{"stepwell.toml:3: " + section + "jwt_public_key: want a string, got an integer"},
-		},
-		{
-			"no API keys",
+			[]string{"stepwell.toml:3: " + section + "jwt_public_key: want a string, got an integer"}},
+		{"no API keys",
 			file("enabled = true", "api_keys_enabled = true"),
-			[]string{"stepwell.toml:3: " + section + "api_keys_enabled: there are no api_keys"},
-		},
-		{
-			"words, ranges and algorithms, enabled or not",
+			[]string{"stepwell.toml:3: " + section + "api_keys_enabled: there are no api_keys"}},
+		{"words, ranges and algorithms, enabled or not",
 			file("jwt_verification_method = 'secret'", "jwt_leeway_seconds = -1", "jwks_refresh_interval_seconds = 0",
 				"jwks_max_stale_seconds = -1", "authenticator_cache_seconds = 61", "jwt_token_expiry_hours = -1",
 				"jwt_allowed_algorithms = ['RS256', 'HS256', 'none', 'ES512']", "jwt_issuer = ''", "api_key_header = 'cookie'"),
@@ -227,25 +182,20 @@ func TestAuthConfigProblems(t *testing.T) {
 					strings.Join(signingAlgorithms, ", "),
 				"stepwell.toml:9: " + section + "jwt_issuer: must not be empty",
 				"stepwell.toml:10: " + section + `api_key_header: "cookie" cannot carry an API key`,
-			},
-		},
-		{
-			"addresses of key set and authenticator",
+			}},
+		{"addresses of key set and authenticator",
 			file("enabled = true", "jwt_verification_method = 'jwks'", "jwks_url = 'http://me:hunter2@127.0.0.1/'"),
 			[]string{
 				"stepwell.toml:4: " + section + "jwks_url: must be https, unless jwks_url_allow_http is set",
 				"stepwell.toml:4: " + section + "jwks_url: the address is loopback, link-local or a metadata service; " +
 					"jwks_allow_private_hosts would allow it",
-			},
-		},
-		{
-			"proxies",
+			}},
+		{"proxies",
 			configInput{files: oneConfigFile("[web]", "trusted_proxies = ['10.0.0.0/8', 'proxy', '::1', 'fe80::1%eth0']")},
 			[]string{
 				`stepwell.toml:2: web.trusted_proxies[1]: "proxy" is not an address or prefix like 10.0.0.0/8`,
 				`stepwell.toml:2: web.trusted_proxies[3]: "fe80::1%eth0" is not an address or prefix like 10.0.0.0/8`,
-			},
-		},
+			}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			wantConfigProblems(t, tt.in, tt.want...)
@@ -274,10 +224,7 @@ func TestAuthConfigHidesSecrets(t *testing.T) {
 		}
 	}
 	in := configInput{files: map[string]string{"stepwell.toml": string(readFile(t, "stepwell.toml"))}}
-	c, _, err := in.load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, _ := must2(in.load())(t)
 	text, err := json.Marshal(c.redacted())
 	want := `"api_keys":[{"key":"[REDACTED]","permissions":["tasks:*"],"description":"nightly"}]`
 	if err != nil || strings.Contains(string(text), "hunter2") || !strings.Contains(string(text), want) {
@@ -298,10 +245,7 @@ func TestAuthConfigSources(t *testing.T) {
 		},
 		env: map[string]string{"STEPWELL_ENV": "prod"},
 	}
-	_, origin, err := in.load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, origin := must2(in.load())(t)
 	for path, want := range map[string]string{
 		"jwt_public_key": "stepwell.prod.toml:2", "jwt_public_key_path": "stepwell.prod.toml:2",
 		"api_keys": "stepwell.toml:3", "api_keys[0]": "stepwell.toml:4", "api_keys[0].permissions": "stepwell.toml:4",
@@ -338,21 +282,15 @@ jwt_public_key_path = "DIR/absent.pem"
 		{[]string{"--role", "worker"}, "configuration: " + absent},
 	} {
 		in := configInput{files: map[string]string{"stepwell.toml": text}, args: tt.args}
-		cfg, origin, err := in.load()
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg, origin := must2(in.load())(t)
 		log := &logLines{}
-		if _, err = newAuthenticators(cfg, origin, newVirtualClock(authTestNow), log.logger()); err == nil || err.Error() != tt.want {
+		if _, err := newAuthenticators(cfg, origin, newVirtualClock(authTestNow), log.logger()); err == nil || err.Error() != tt.want {
 			t.Errorf("%q: got %v; want %s", tt.args, err, tt.want)
 		}
 	}
 	disabled := strings.ReplaceAll(text, "enabled = true", "enabled = false")
 	in := configInput{files: map[string]string{"stepwell.toml": disabled}}
-	cfg, origin, err := in.load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg, origin := must2(in.load())(t)
 	if _, err := newAuthenticators(cfg, origin, newVirtualClock(authTestNow), (&logLines{}).logger()); err != nil {
 		t.Errorf("disabled: got %v; want no file read", err)
 	}

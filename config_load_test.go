@@ -12,44 +12,35 @@ import (
 
 func TestConfigLayers(t *testing.T) {
 	type values = map[string]any
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		in   configInput
 		want values
 	}{
 		{"nothing", configInput{}, nil},
-		{
-			"the file in the working directory",
+		{"the file in the working directory",
 			configInput{files: oneConfigFile("role = 'worker'", "[engine]", "jitter = false", "max_queued = 7")},
-			values{"role": "worker", "engine.jitter": false, "engine.max_queued": int64(7)},
-		},
-		{
-			"--config instead of the file in the working directory",
+			values{"role": "worker", "engine.jitter": false, "engine.max_queued": int64(7)}},
+		{"--config instead of the file in the working directory",
 			configInput{
 				files: map[string]string{"stepwell.toml": "role = 'worker'", "a.toml": "[log]\nlevel = 'warn'"},
 				args:  []string{"--config", "a.toml"},
 			},
-			values{"log.level": "warn"},
-		},
-		{
-			"STEPWELL_CONFIG instead of the file in the working directory",
+			values{"log.level": "warn"}},
+		{"STEPWELL_CONFIG instead of the file in the working directory",
 			configInput{
 				files: map[string]string{"stepwell.toml": "role = 'worker'", "a.toml": "[log]\nlevel = 'warn'"},
 				env:   map[string]string{"STEPWELL_CONFIG": "a.toml"},
 			},
-			values{"log.level": "warn"},
-		},
-		{
-			"--config instead of STEPWELL_CONFIG",
+			values{"log.level": "warn"}},
+		{"--config instead of STEPWELL_CONFIG",
 			configInput{
 				files: map[string]string{"a.toml": "[log]\nlevel = 'warn'", "b.toml": "[log]\nformat = 'json'"},
 				env:   map[string]string{"STEPWELL_CONFIG": "a.toml"},
 				args:  []string{"--config=b.toml"},
 			},
-			values{"log.format": "json"},
-		},
-		{
-			"a later file over an earlier one, key by key",
+			values{"log.format": "json"}},
+		{"a later file over an earlier one, key by key",
 			configInput{
 				files: map[string]string{
 					"a.toml": "[log]\nlevel = 'warn'\nformat = 'text'",
@@ -57,10 +48,8 @@ func TestConfigLayers(t *testing.T) {
 				},
 				args: []string{"--config", "a.toml", "--config", "b.toml"},
 			},
-			values{"log.level": "debug", "log.format": "text"},
-		},
-		{
-			"tables entry by entry, arrays whole",
+			values{"log.level": "debug", "log.format": "text"}},
+		{"tables entry by entry, arrays whole",
 			configInput{
 				files: map[string]string{
 					"a.toml": "[templates]\ndirs = ['x', 'y']\n" +
@@ -75,20 +64,16 @@ func TestConfigLayers(t *testing.T) {
 				"worker.handlers": map[string]string{
 					"A": "builtin:noop", "B": "builtin:echo", "C": "builtin:echo",
 				},
-			},
-		},
-		{
-			"the overlay that STEPWELL_ENV names",
+			}},
+		{"the overlay that STEPWELL_ENV names",
 			configInput{
 				files: map[string]string{
 					"stepwell.toml": "[log]\nlevel = 'warn'", "stepwell.test.toml": "[log]\nlevel = 'debug'",
 				},
 				env: map[string]string{"STEPWELL_ENV": "test"},
 			},
-			values{"environment": "test", "log.level": "debug"},
-		},
-		{
-			"the overlay that --env names, not STEPWELL_ENV's",
+			values{"environment": "test", "log.level": "debug"}},
+		{"the overlay that --env names, not STEPWELL_ENV's",
 			configInput{
 				files: map[string]string{
 					"stepwell.toml": "", "stepwell.test.toml": "role = 'worker'",
@@ -97,25 +82,19 @@ func TestConfigLayers(t *testing.T) {
 				env:  map[string]string{"STEPWELL_ENV": "test"},
 				args: []string{"--env", "prod"},
 			},
-			values{"environment": "prod", "log.level": "error"},
-		},
-		{
-			"no overlay for an environment that only a file names",
+			values{"environment": "prod", "log.level": "error"}},
+		{"no overlay for an environment that only a file names",
 			configInput{files: map[string]string{
 				"stepwell.toml": "environment = 'test'", "stepwell.test.toml": "role = 'worker'",
 			}},
-			values{"environment": "test"},
-		},
-		{
-			"no overlay without its file",
+			values{"environment": "test"}},
+		{"no overlay without its file",
 			configInput{
 				files: map[string]string{"stepwell.test.toml": "role = 'worker'"},
 				args:  []string{"--env=test"},
 			},
-			values{"environment": "test"},
-		},
-		{
-			"overlays beside their files, after all files",
+			values{"environment": "test"}},
+		{"overlays beside their files, after all files",
 			configInput{
 				files: map[string]string{
 					"conf/a.toml":      "role = 'worker'",
@@ -125,10 +104,8 @@ func TestConfigLayers(t *testing.T) {
 				},
 				args: []string{"--env", "test", "--config", "conf/a.toml", "--config", "b"},
 			},
-			values{"environment": "test", "role": "worker", "log.level": "debug", "log.format": "text"},
-		},
-		{
-			"environment variables over files",
+			values{"environment": "test", "role": "worker", "log.level": "debug", "log.format": "text"}},
+		{"environment variables over files",
 			configInput{
 				files: oneConfigFile("[store]", "path = 'a'", "sync = 'never'", "[worker.handlers]", "A = 'builtin:noop'"),
 				env: map[string]string{
@@ -146,18 +123,14 @@ func TestConfigLayers(t *testing.T) {
 				"templates.dirs": []string{"x", "y", "z"}, "engine.jitter": false,
 				"web.max_body_bytes": int64(100),
 				"worker.handlers":    map[string]string{"A": "builtin:noop", "App::*": "http://localhost:1/x"},
-			},
-		},
-		{
-			"variables of others",
+			}},
+		{"variables of others",
 			configInput{env: map[string]string{
 				"STEPWELL_PORT": "tcp://10.0.0.1:8080", "STEPWELL_SERVICE_HOST": "10.0.0.1", "STEPWELL_ROLE": "x",
 				"STEPWELL_AUTH_TOKEN": "x", "OTHER__KEY": "x", "STEPWELL_ENV": "", "STEPWELL_CONFIG": "",
 			}},
-			nil,
-		},
-		{
-			"flags over environment variables",
+			nil},
+		{"flags over environment variables",
 			configInput{
 				env: map[string]string{
 					"STEPWELL_STORE__PATH": "b", "STEPWELL_STORE__MEMORY": "true", "STEPWELL_TEMPLATES__DIRS": "x",
@@ -171,40 +144,31 @@ func TestConfigLayers(t *testing.T) {
 				"store.path": "c", "templates.dirs": []string{"p", "q", "r"}, "role": "orchestration",
 				"orchestration.web.listen": "127.0.0.1:0", "worker.web.listen": "[::1]:0",
 				"store.sync": "interval", "log.level": "debug",
-			},
-		},
-		{
-			"memory, with a path that only a file gives",
+			}},
+		{"memory, with a path that only a file gives",
 			configInput{files: oneConfigFile("[store]", "path = 'a'"), args: []string{"--memory"}},
-			values{"store.path": "a", "store.memory": true},
-		},
-		{
-			"one spelling for a header",
+			values{"store.path": "a", "store.memory": true}},
+		{"one spelling for a header",
 			configInput{
 				files: oneConfigFile("[worker.http_headers]", "authorization = 'a'", "x-one = '1'"),
 				env:   map[string]string{"STEPWELL_WORKER__HTTP_HEADERS": `{"AUTHORIZATION": "b"}`},
 			},
-			values{"worker.http_headers": map[string]string{"Authorization": "b", "X-One": "1"}},
-		},
-		{
-			"one address for two roles in two processes",
+			values{"worker.http_headers": map[string]string{"Authorization": "b", "X-One": "1"}}},
+		{"one address for two roles in two processes",
 			configInput{args: []string{"--role", "worker", "--listen", ":80", "--worker-listen", ":80"}},
-			values{"role": "worker", "orchestration.web.listen": ":80", "worker.web.listen": ":80"},
-		},
-	}
-	for _, tt := range tests {
+			values{"role": "worker", "orchestration.web.listen": ":80", "worker.web.listen": ":80"}},
+	} {
 		t.Run(tt.name, func(t *testing.T) { wantConfigValues(t, tt.in, tt.want) })
 	}
 }
 
 func TestConfigProblems(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		in   configInput
 		want []string
 	}{
-		{
-			"everything at once, in order",
+		{"everything at once, in order",
 			configInput{
 				files: map[string]string{
 					"stepwell.toml":      "rol = 'all'\n\n[store]\nsync = 'alwys'\npth = 'x'\n\n[log]\nlevel = 3\n",
@@ -225,10 +189,8 @@ func TestConfigProblems(t *testing.T) {
 				`env STEPWELL_STORE__PTH: unknown variable; did you mean STEPWELL_STORE__PATH?`,
 				`flag --listen: orchestration.web.listen: "nowhere" is not an address like 127.0.0.1:8080: ` +
 					`the port is missing`,
-			},
-		},
-		{
-			"unknown keys and tables",
+			}},
+		{"unknown keys and tables",
 			configInput{files: oneConfigFile(
 				"[stor]", "path = 'x'", "[web]", "listen = ':1'", "[[console]]", "enabled = true",
 				"[log.level.x]", "[worker]", "web = 1", `"allow.exec" = true`,
@@ -240,10 +202,8 @@ func TestConfigProblems(t *testing.T) {
 				`stepwell.toml:7: log.level: want a string, got a table`,
 				`stepwell.toml:9: worker.web: want a table, got an integer`,
 				`stepwell.toml:10: worker."allow.exec": unknown key; did you mean worker.allow_exec?`,
-			},
-		},
-		{
-			"wrong types",
+			}},
+		{"wrong types",
 			configInput{files: oneConfigFile(
 				"role = true", "[engine]", "jitter = 'yes'", "max_queued = 1.5", "[templates]", "dirs = 'x'",
 				"[worker]", "handlers = ['x']", "exec_path = 2026-01-01", "[[store]]",
@@ -256,10 +216,8 @@ func TestConfigProblems(t *testing.T) {
 				`stepwell.toml:8: worker.handlers: want a table of strings, got an array`,
 				`stepwell.toml:9: worker.exec_path: want a string, got a date or time`,
 				`stepwell.toml:10: store: want a table, got an array of tables`,
-			},
-		},
-		{
-			"within arrays and tables",
+			}},
+		{"within arrays and tables",
 			configInput{files: oneConfigFile(
 				"[templates]", "dirs = [", "  'x',", "  3,", "  '',", "]", "[worker.handlers]", "'a.b' = 1",
 				"'a*b' = 'builtin:x'", "c = 'exec:ls'", "d = 'builtin:'", "e = 'http:///x'", "'' = 'http://h'",
@@ -273,10 +231,8 @@ func TestConfigProblems(t *testing.T) {
 				`stepwell.toml:11: worker.handlers.d: "builtin:" is not builtin:…, http://… or https://…`,
 				`stepwell.toml:12: worker.handlers.e: "http:///x" is not builtin:…, http://… or https://…`,
 				`stepwell.toml:13: worker.handlers."": "" is not a name of 1 to 500 bytes`,
-			},
-		},
-		{
-			"headers, variables and paths",
+			}},
+		{"headers, variables and paths",
 			configInput{files: oneConfigFile(
 				"[worker.http_headers]", "X-A = 'a'", "x-a = 'b'", "host = 'c'", "'a b' = 'c'", `X-B = "a\nb"`,
 				"[worker.exec_env]", "STEPWELL_API_KEY = 'x'", "'A=B' = 'x'", `C = "\u0000"`,
@@ -292,10 +248,8 @@ func TestConfigProblems(t *testing.T) {
 				`stepwell.toml:9: worker.exec_env."A=B": "A=B" is not the name of an environment variable`,
 				`stepwell.toml:10: worker.exec_env.C: "[REDACTED]" contains a NUL character`,
 				`stepwell.toml:12: store.path: "" is not a path`,
-			},
-		},
-		{
-			"variables that are not of the type",
+			}},
+		{"variables that are not of the type",
 			configInput{env: map[string]string{
 				"STEPWELL_WORKER__CONCURRENCY":     "many",
 				"STEPWELL_WORKER__EXEC_ENV":        "null",
@@ -309,27 +263,21 @@ func TestConfigProblems(t *testing.T) {
 				`env STEPWELL_WORKER__EXEC_ENV: worker.exec_env: "[REDACTED]" is not a JSON object of strings`,
 				`env STEPWELL_WORKER__HANDLERS: worker.handlers.A: want a string, got a float`,
 				`env STEPWELL_WORKER__HTTP_HEADERS: worker.http_headers: "[REDACTED]" is not a JSON object of strings`,
-			},
-		},
-		{
-			"unsupported for now",
+			}},
+		{"unsupported for now",
 			configInput{files: oneConfigFile("templates.enforce_input_schema = 'warn'")},
 			[]string{
 				`stepwell.toml:1: templates.enforce_input_schema: "warn" is not supported yet, only "off" is`,
-			},
-		},
-		{
-			"a proxy with more than an address",
+			}},
+		{"a proxy with more than an address",
 			configInput{files: oneConfigFile(
 				"worker.http_proxy = 'http://me:12?hunter2@proxy'", "worker.default_handler = 'echo'",
 			)},
 			[]string{
 				`stepwell.toml:1: worker.http_proxy: "http://[REDACTED]@proxy" has more than the address of a proxy`,
 				`stepwell.toml:2: worker.default_handler: "echo" is not builtin:…, http://… or https://…`,
-			},
-		},
-		{
-			"files that are missing or no TOML",
+			}},
+		{"files that are missing or no TOML",
 			configInput{
 				files: map[string]string{"b.toml": "\nrole = \n", "c.toml": "[log]\n[log]"},
 				args:  []string{"--config", "a.toml", "--config", "b.toml", "--config", "c.toml"},
@@ -338,64 +286,50 @@ func TestConfigProblems(t *testing.T) {
 				`a.toml: reading the file: file does not exist`,
 				`b.toml:2: not TOML: expected value but found '\n' instead`,
 				`c.toml:2: not TOML: Key 'log' has already been defined.`,
-			},
-		},
-		{
-			"the environment's name is no path",
+			}},
+		{"the environment's name is no path",
 			configInput{
 				files: map[string]string{"stepwell.toml": "", "stepwell.../x.toml": "role = 'worker'"},
 				env:   map[string]string{"STEPWELL_ENV": "../x"},
 			},
 			[]string{
 				`env STEPWELL_ENV: environment: "../x" is not a name of up to 64 letters, digits, ".", "_" and "-"`,
-			},
-		},
-		{
-			"one address twice",
+			}},
+		{"one address twice",
 			configInput{files: oneConfigFile("worker.web.listen = '0.0.0.0:8080'")},
 			[]string{
 				`stepwell.toml:1: worker.web.listen: orchestration.web.listen, "127.0.0.1:8080", and worker.web.listen, ` +
 					`"0.0.0.0:8080", need two addresses`,
-			},
-		},
-		{
-			"no rule about several keys when one of them is broken",
+			}},
+		{"no rule about several keys when one of them is broken",
 			configInput{files: oneConfigFile("worker.web.listen = 'x'", "orchestration.web.listen = '127.0.0.1:8081'")},
 			[]string{
 				`stepwell.toml:1: worker.web.listen: "x" is not an address like 127.0.0.1:8080: the port is missing`,
-			},
-		},
-		{
-			"one address twice, with the role by flag",
+			}},
+		{"one address twice, with the role by flag",
 			configInput{
 				files: oneConfigFile("worker.web.listen = ':8080'"), args: []string{"--role", "all"},
 			},
 			[]string{
 				`stepwell.toml:1: worker.web.listen: orchestration.web.listen, "127.0.0.1:8080", and worker.web.listen, ` +
 					`":8080", need two addresses`,
-			},
-		},
-		{
-			"no rule about addresses without a sound role",
+			}},
+		{"no rule about addresses without a sound role",
 			configInput{files: oneConfigFile("role = 'x'", "worker.web.listen = ':8080'")},
-			[]string{`stepwell.toml:1: role: "x" is not one of all, orchestration, worker`},
-		},
-		{
-			"--data with a file's memory",
+			[]string{`stepwell.toml:1: role: "x" is not one of all, orchestration, worker`}},
+		{"--data with a file's memory",
 			configInput{files: oneConfigFile("store.memory = true"), args: []string{"--data", "x"}},
 			[]string{
 				`flag --data: store.path: store.memory (stepwell.toml:1) would keep nothing in the directory of --data; ` +
 					`omit one of them, or set --memory=false`,
-			},
-		},
-	}
-	for _, tt := range tests {
+			}},
+	} {
 		t.Run(tt.name, func(t *testing.T) { wantConfigProblems(t, tt.in, tt.want...) })
 	}
 }
 
 func TestOnlyFlagsAtFaultIsUsage(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		in    configInput
 		usage bool
@@ -406,8 +340,7 @@ func TestOnlyFlagsAtFaultIsUsage(t *testing.T) {
 		{"an argument", configInput{args: []string{"x"}}, true},
 		{"a flag and a file", configInput{files: oneConfigFile("x = 1"), args: []string{"--role", "x"}}, false},
 		{"a variable", configInput{env: map[string]string{"STEPWELL_STORE__SYNC": "x"}}, false},
-	}
-	for _, tt := range tests {
+	} {
 		_, _, err := tt.in.load()
 		if _, ok := errors.AsType[*usageError](err); ok != tt.usage || err == nil {
 			t.Errorf("%s: got %T %v; want a usage error: %v", tt.name, err, err, tt.usage)
@@ -416,20 +349,18 @@ func TestOnlyFlagsAtFaultIsUsage(t *testing.T) {
 }
 
 func TestListenAddresses(t *testing.T) {
-	valid := []string{
+	for _, s := range []string{
 		":0", ":8080", "127.0.0.1:80", "0.0.0.0:65535", "[::]:1", "[::1]:1", "[fe80::1%eth0]:1", "localhost:1",
 		"LOCALHOST:1", "my-host.example:1", "a:1",
-	}
-	for _, s := range valid {
+	} {
 		if err := checkListenValue(s); err != nil {
 			t.Errorf("%q: got %v; want no error", s, err)
 		}
 	}
-	invalid := []string{
+	for _, s := range []string{
 		"", "8080", ":", "localhost", "localhost:", ":http", ":65536", ":-1", ":+1", "::1:80", "[::1:80", "::1]:80",
 		"[127.0.0.1]:80", "[]:80", "[localhost]:80", "a b:80", "http://x:80", "-a:80", "a/b:80",
-	}
-	for _, s := range invalid {
+	} {
 		if checkListenValue(s) == nil {
 			t.Errorf("%q: got no error; want one", s)
 		}
@@ -437,7 +368,7 @@ func TestListenAddresses(t *testing.T) {
 }
 
 func TestListenAddressesOverlap(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		a, b string
 		want bool
 	}{
@@ -454,8 +385,7 @@ func TestListenAddressesOverlap(t *testing.T) {
 		{"[::1]:80", "127.0.0.1:80", false},
 		{"[::1]:80", "[0:0::1]:80", true},
 		{"a.example:80", "b.example:80", false},
-	}
-	for _, tt := range tests {
+	} {
 		a, errA := parseListen(tt.a)
 		b, errB := parseListen(tt.b)
 		if errA != nil || errB != nil {
@@ -477,10 +407,7 @@ func TestProvenance(t *testing.T) {
 		env:  map[string]string{"STEPWELL_ENV": "prod", "STEPWELL_WORKER__HANDLERS": `{"C::*": "builtin:echo"}`},
 		args: []string{"--data=x"},
 	}
-	_, p, err := in.load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, p := must2(in.load())(t)
 	want := map[string]string{
 		"worker.handlers.A":       "stepwell.toml:2",
 		"worker.handlers.B":       "stepwell.prod.toml:2",
@@ -505,11 +432,8 @@ func TestCheckConfigCallables(t *testing.T) {
 		"[worker]", "default_handler = 'builtin:ecko'", "[worker.handlers]", "'A::*' = 'builtin:nope'",
 		"B = 'builtin:echo'", "C = 'http://me:hunter2@localhost'",
 	)}
-	c, p, err := in.load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = checkConfigCallables(c, p, func(callable string) error {
+	c, p := must2(in.load())(t)
+	err := checkConfigCallables(c, p, func(callable string) error {
 		if callable == "builtin:ecko" || callable == "builtin:nope" {
 			return errors.New("there is no " + callable)
 		}
@@ -546,13 +470,12 @@ func TestConfigLines(t *testing.T) {
 		/* 19 */ "t = { }",
 	}, "\n")
 	lines := findConfigLines(text)
-	want := map[string]int{
+	for path, line := range map[string]int{
 		"a": 2, "c": 3, `c."d.e"`: 3, `c."d.e".f`: 3, "h": 6, "h[0]": 7, "h[1]": 7, "h[1][0]": 7, "h[2]": 8,
 		"h[2].i": 8, "h[2].j.k": 8, "l": 11, "l.m": 11, "l.m.n": 12, "l.m.o": 13, "l.m.p": 14,
 		"q": 15, "q[0]": 15, "q[1]": 16, "q[1].r": 17, "q[1].s[0]": 18, "q[1].s[0].t": 19,
 		"a.nothing": 2, "h[7]": 6, "nothing": 0, "b": 0, "g": 0,
-	}
-	for path, line := range want {
+	} {
 		if got := nearest(lines, path); got != line {
 			t.Errorf("%s: got line %d; want %d", path, got, line)
 		}
@@ -561,14 +484,13 @@ func TestConfigLines(t *testing.T) {
 
 // Nothing in the place of a value may be repeated, because it may be secret.
 func TestSyntaxProblemsHideValues(t *testing.T) {
-	texts := []string{
+	for _, text := range []string{
 		"role = hunter2", "role = 'a' hunter2", "role = 123hunter2", "role = 1234__5678hunter2",
 		"role = 12345678hunter2", "role = 12345678901234567890", "role = 1234.5678.",
 		"role = 01234567", "role = +0x1234567", `role = "hunter2`,
 		`role = "hunter2\q"`, "role = 1979-13-45", "role = [hunter2]", "role = {a = hunter2}",
 		"hunter2", "role = 'hunter2",
-	}
-	for _, text := range texts {
+	} {
 		_, _, err := configInput{files: oneConfigFile(text)}.load()
 		if err == nil {
 			t.Errorf("%s: got no error; want one", text)

@@ -252,7 +252,7 @@ func TestRedactedConfig(t *testing.T) {
 }
 
 func TestRedactURL(t *testing.T) {
-	tests := []struct{ in, want string }{
+	for _, tt := range []struct{ in, want string }{
 		{"", ""},
 		{"builtin:echo", "builtin:echo"},
 		{"http://example.com/steps", "http://example.com/steps"},
@@ -265,8 +265,7 @@ func TestRedactURL(t *testing.T) {
 		{"me:hunter2@example.com:80", "[REDACTED]@example.com:80"},
 		{"https://example.com/?token=hunter2", "https://example.com/?[REDACTED]"},
 		{"https://example.com/#hunter2", "https://example.com/#[REDACTED]"},
-	}
-	for _, tt := range tests {
+	} {
 		if got := redactURL(tt.in); got != tt.want {
 			t.Errorf("redactURL(%q): got %q; want %q", tt.in, got, tt.want)
 		}
@@ -299,7 +298,7 @@ func TestExampleFollowsTheTable(t *testing.T) {
 	if *updateConfigExample {
 		noError(t, os.WriteFile(configExampleFile, []byte(want), 0o644))
 	}
-	got := must(os.ReadFile(configExampleFile))(t)
+	got := readFile(t, configExampleFile)
 	if string(got) != want {
 		t.Errorf("got another %s than the table makes; run go test -run Example -update-example",
 			configExampleFile)
@@ -336,7 +335,7 @@ func configExampleLeaves(path string, table map[string]any) (leaves []string) {
 }
 
 func TestExampleLoadsToTheDefaults(t *testing.T) {
-	text := must(os.ReadFile(configExampleFile))(t)
+	text := readFile(t, configExampleFile)
 	in := configInput{files: map[string]string{"stepwell.toml": string(text)}}
 	wantConfigValues(t, in, nil)
 }

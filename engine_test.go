@@ -62,8 +62,7 @@ func mustCreate(t *testing.T, s *service, name string, fields ...string) *task {
 		body += "," + f
 	}
 	q := must(parseTaskRequest([]byte(body + "}")))(t)
-	created := must(s.createTask(t.Context(), q, true))(t)
-	return created
+	return must(s.createTask(t.Context(), q, true))(t)
 }
 
 // settle waits until no step can start and no builtin is computing.
@@ -99,8 +98,7 @@ func computing(s *service) bool {
 func settled(t *testing.T, s *service, id uuid) *task {
 	t.Helper()
 	settle(s)
-	v := must(s.store.view(id))(t)
-	return v
+	return must(s.store.view(id))(t)
 }
 
 // states returns the states of a task and its steps, as "complete: complete error".
@@ -131,8 +129,7 @@ func act(t *testing.T, s *service, v *task, step int, q stepRequest) (*task, err
 
 func mustAct(t *testing.T, s *service, v *task, step int, q stepRequest) *task {
 	t.Helper()
-	after := must(act(t, s, v, step, q))(t)
-	return after
+	return must(act(t, s, v, step, q))(t)
 }
 
 var (
@@ -167,71 +164,58 @@ func TestFailureAndRecovery(t *testing.T) {
 	extra := []string{testTemplate("pair",
 		stepSpec{name: "a", callable: "Outside"}, stepSpec{name: "b", callable: "Outside"},
 		stepSpec{name: "c", callable: "builtin:noop", after: []string{"a", "b"}})}
+	type reaction struct {
+		step   int
+		action stepRequest
+		want   string
+	}
 	for _, tc := range []struct {
-		name  string
-		steps []func(t *testing.T, s *service, v *task) *task
-		want  []string
+		name      string
+		reactions []reaction
 	}{
-		{"the failed step is reset and completed", []func(*testing.T, *service, *task) *task{
-			on(0, failAction), on(0, resetAction), on(0, completeAction), on(1, completeAction),
-		}, []string{
-			"blocked_by_failures: error enqueued pending",
-			"steps_in_process: enqueued enqueued pending",
-			"steps_in_process: complete enqueued pending",
-			"complete: complete complete complete",
+		{"the failed step is reset and completed", []reaction{
+			{0, failAction, "blocked_by_failures: error enqueued pending"},
+			{0, resetAction, "steps_in_process: enqueued enqueued pending"},
+			{0, completeAction, "steps_in_process: complete enqueued pending"},
+			{1, completeAction, "complete: complete complete complete"},
 		}},
-		{"the failed step is resolved", []func(*testing.T, *service, *task) *task{
-			on(1, completeAction), on(0, failAction), on(0, resolveAction),
-		}, []string{
-			"steps_in_process: enqueued complete pending",
-			"blocked_by_failures: error complete pending",
-			"complete: resolved_manually complete complete",
+		{"the failed step is resolved", []reaction{
+			{1, completeAction, "steps_in_process: enqueued complete pending"},
+			{0, failAction, "blocked_by_failures: error complete pending"},
+			{0, resolveAction, "complete: resolved_manually complete complete"},
 		}},
-		{"two failed steps: both must be dealt with", []func(*testing.T, *service, *task) *task{
-			on(0, failAction), on(1, failAction), on(0, completeAction), on(1, completeAction),
-		}, []string{
-			"blocked_by_failures: error enqueued pending",
-			"blocked_by_failures: error error pending",
-			"blocked_by_failures: complete error pending",
-			"complete: complete complete complete",
+		{"two failed steps: both must be dealt with", []reaction{
+			{0, failAction, "blocked_by_failures: error enqueued pending"},
+			{1, failAction, "blocked_by_failures: error error pending"},
+			{0, completeAction, "blocked_by_failures: complete error pending"},
+			{1, completeAction, "complete: complete complete complete"},
 		}},
-		{"what ends while the task is blocked is recorded and starts nothing", []func(*testing.T, *service, *task) *task{
-			on(0, failAction), on(1, completeAction), on(0, resolveAction),
-		}, []string{
-			"blocked_by_failures: error enqueued pending",
-			"blocked_by_failures: error complete pending",
-			"complete: resolved_manually complete complete",
+		{"what ends while the task is blocked is recorded and starts nothing", []reaction{
+			{0, failAction, "blocked_by_failures: error enqueued pending"},
+			{1, completeAction, "blocked_by_failures: error complete pending"},
+			{0, resolveAction, "complete: resolved_manually complete complete"},
 		}},
-		{"a cancelled step holds up what waits for it", []func(*testing.T, *service, *task) *task{
-			on(0, cancelAction), on(1, completeAction), on(2, resolveAction),
-		}, []string{
-			"blocked_by_failures: cancelled enqueued pending",
-			"blocked_by_failures: cancelled complete pending",
-			"complete: cancelled complete resolved_manually",
+		{"a cancelled step holds up what waits for it", []reaction{
+			{0, cancelAction, "blocked_by_failures: cancelled enqueued pending"},
+			{1, completeAction, "blocked_by_failures: cancelled complete pending"},
+			{2, resolveAction, "complete: cancelled complete resolved_manually"},
 		}},
-		{"a failed step is given up", []func(*testing.T, *service, *task) *task{
-			on(0, failAction), on(0, cancelAction), on(2, completeAction), on(1, completeAction),
-		}, []string{
-			"blocked_by_failures: error enqueued pending",
-			"blocked_by_failures: cancelled enqueued pending",
-			"steps_in_process: cancelled enqueued complete",
-			"complete: cancelled complete complete",
+		{"a failed step is given up", []reaction{
+			{0, failAction, "blocked_by_failures: error enqueued pending"},
+			{0, cancelAction, "blocked_by_failures: cancelled enqueued pending"},
+			{2, completeAction, "steps_in_process: cancelled enqueued complete"},
+			{1, completeAction, "complete: cancelled complete complete"},
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: extra})
 			v := mustCreate(t, s, "pair")
-			for i, step := range tc.steps {
-				v = step(t, s, v)
-				wantStates(t, v, tc.want[i])
+			for _, r := range tc.reactions {
+				v = mustAct(t, s, v, r.step, r.action)
+				wantStates(t, v, r.want)
 			}
 		})
 	}
-}
-
-// on returns an action on a step, to take later.
-func on(step int, q stepRequest) func(*testing.T, *service, *task) *task {
-	return func(t *testing.T, s *service, v *task) *task { return mustAct(t, s, v, step, q) }
 }
 
 func TestRefusedActions(t *testing.T) {
@@ -721,8 +705,7 @@ func (l *randomWorld) cancel() {
 func (l *randomWorld) restart() {
 	l.note("restart")
 	before := l.ended()
-	closeTestService(l.t, l.s)
-	l.s = openTestService(l.t, l.o)
+	l.s = reopenTestService(l.t, l.s, l.o)
 	if after := l.ended(); !maps.Equal(before, after) {
 		l.t.Errorf("the ended tasks are after a restart\n%v\nwant\n%v", after, before)
 	}
@@ -743,8 +726,7 @@ func (l *randomWorld) ended() map[int]string {
 
 func (l *randomWorld) view(id uuid) *task {
 	l.t.Helper()
-	v := must(l.s.store.view(id))(l.t)
-	return v
+	return must(l.s.store.view(id))(l.t)
 }
 
 // check checks what must hold after every operation.

@@ -46,7 +46,7 @@ func TestRequestJournal(t *testing.T) {
 	s.do("POST", "/_stepwell/wait-idle", "").want(200)
 	s.do("GET", "/v1/nothing?x=http://me:secret@h/", "").want(404)
 	s.do("POST", "/v1/tasks", `{"name":`).want(400)
-	rows := []struct{ query, want string }{
+	for _, row := range []struct{ query, want string }{
 		{"?kind=request", "POST /v1/tasks 201, POST /v1/tasks 201, GET /v1/nothing 404, POST /v1/tasks 400"},
 		{"?status=201&limit=1", "POST /v1/tasks 201"},
 		{"?method=GET&path=/v1/no", "GET /v1/nothing 404"},
@@ -56,8 +56,7 @@ func TestRequestJournal(t *testing.T) {
 		{"?kind=handler&limit=1&stubbed=true&attempt=1", "a 1 true true"},
 		{"?name=fail&since=2000-01-01T00:00:00Z&namespace=t", "a 1 true false, a 1 true true"},
 		{"?since=2999-01-01T00:00:00Z", ""},
-	}
-	for _, row := range rows {
+	} {
 		if got := s.entries(row.query); got != row.want {
 			t.Errorf("%s: got %s; want %s", row.query, got, row.want)
 		}
@@ -132,7 +131,7 @@ func TestVerify(t *testing.T) {
 	s := journalServer(t)
 	s.create(`{"namespace":"t","name":"pair","context":{"order":{"id":7},"x":1}}`)
 	s.do("POST", "/_stepwell/wait-idle", "").want(200)
-	rows := []struct {
+	for _, row := range []struct {
 		match, count string
 		status       int
 	}{
@@ -156,8 +155,7 @@ func TestVerify(t *testing.T) {
 		{`{}`, `,"count":{"exactly":-1}`, 422},
 		{`{}`, `,"count":2`, 422},
 		{`{}`, `,"cuont":{}`, 422},
-	}
-	for _, row := range rows {
+	} {
 		body := fmt.Sprintf(`{"match":%s%s}`, row.match, row.count)
 		if a := s.do("POST", "/_stepwell/verify", body); a.status != row.status {
 			t.Errorf("%s: got %d, %s; want %d", body, a.status, a.body, row.status)

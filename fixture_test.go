@@ -352,8 +352,7 @@ func TestPutState(t *testing.T) {
 func wantStoreFiles(t *testing.T, dir string) {
 	t.Helper()
 	own := []string{lockName, journalName, journalOldName, snapshotName}
-	list := must(os.ReadDir(dir))(t)
-	for _, f := range list {
+	for _, f := range must(os.ReadDir(dir))(t) {
 		if !slices.Contains(own, f.Name()) {
 			t.Errorf("%s is left", filepath.Join(dir, f.Name()))
 		}

@@ -203,10 +203,7 @@ func TestMountFailures(t *testing.T) {
 func TestMountInheritsAuth(t *testing.T) {
 	load := func(lines ...string) (*Config, *provenance) {
 		t.Helper()
-		c, p, err := configInput{files: map[string]string{"stepwell.toml": strings.Join(lines, "\n")}}.load()
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, p := must2(configInput{files: map[string]string{"stepwell.toml": strings.Join(lines, "\n")}}.load())(t)
 		return c, p
 	}
 	role := []string{"[orchestration.web.auth]", "enabled = true", "jwt_public_key_path = 'p'", "jwt_issuer = 'i'"}
@@ -465,10 +462,9 @@ func TestMountAuthenticatesAlone(t *testing.T) {
 		"GET /v1/tasks":       signedText(t, "RS256", authKeys().rsa, header, claims),
 		"GET /stepwell/tasks": signedText(t, "RS256", authKeys().rsa2, header, claims),
 	}
-	surfaces := map[string]*authSurface{
+	for at, s := range map[string]*authSurface{
 		"GET /v1/tasks": {t, api.surface, nil, ""}, "GET /stepwell/tasks": {t, api.mount.surface, nil, ""},
-	}
-	for at, s := range surfaces {
+	} {
 		for whose, token := range tokens {
 			want := wantForged
 			if at == whose {

@@ -208,12 +208,6 @@ var openAPIRequestSchemas = []string{
 	"MountTaskCreation", "StepAdjustment",
 }
 
-func readOpenAPI(t *testing.T) []byte {
-	t.Helper()
-	file := must(os.ReadFile("openapi.json"))(t)
-	return file
-}
-
 // eachOpenAPIDocument runs f with the document of each surface.
 func eachOpenAPIDocument(t *testing.T, f func(t *testing.T, surface string, doc map[string]any)) {
 	t.Helper()
@@ -482,7 +476,7 @@ func TestOpenAPISchemasAreTheShapes(t *testing.T) {
 			}
 		}
 	}
-	noError(t, json.Unmarshal(readOpenAPI(t), &doc))
+	noError(t, json.Unmarshal(readFile(t, "openapi.json"), &doc))
 	got := doc.Components.Schemas
 	for name, words := range wire.Words {
 		if !slices.Equal(got[name].Enum, words) {

@@ -284,7 +284,7 @@ func wordsOf[S ~string](words []S) []string {
 
 func TestMetricsReaderFindsProblems(t *testing.T) {
 	const head, histogram = "# HELP a_total A.\n# TYPE a_total counter\n", "# HELP h H.\n# TYPE h histogram\n"
-	tests := []struct{ text, want string }{
+	for _, tt := range []struct{ text, want string }{
 		{head + "a_total 1\na_total{x=\"1\",y=\"\\\"\\\\\\n\"} 2\n", ""},
 		{histogram + "h_bucket{le=\"1\"} 1\nh_bucket{le=\"+Inf\"} 2\nh_sum 3\nh_count 2\n", ""},
 		{head + "a_total 1", "the last line does not end"},
@@ -309,8 +309,7 @@ func TestMetricsReaderFindsProblems(t *testing.T) {
 		{histogram + "h_bucket{le=\"+Inf\"} 1\nh_sum 3\nh_count 2\n", "2 in all, 1 in the buckets"},
 		{histogram + "h_bucket{le=\"+Inf\"} 1\nh_sum 3\n", "counts: 0"},
 		{histogram + "h 1\n", "h is a sample of the histogram h"},
-	}
-	for _, tt := range tests {
+	} {
 		got := strings.Join(readMetrics(tt.text).problems, "; ")
 		if !strings.Contains(got, tt.want) || tt.want == "" && got != "" {
 			t.Errorf("%q: got %q; want %q", tt.text, got, tt.want)

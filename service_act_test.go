@@ -95,7 +95,7 @@ const (
 // and the step has two attempts.
 func TestLease(t *testing.T) {
 	t.Parallel()
-	rows := []struct {
+	for _, row := range []struct {
 		name   string
 		do     func(s *testServer, clock *virtualClock, c claimed)
 		states string
@@ -118,9 +118,7 @@ func TestLease(t *testing.T) {
 		{"adjusted, then completed twice", func(s *testServer, clock *virtualClock, c claimed) {
 			step, _ := parseUUID(c.Step.StepUUID)
 			task, _ := parseUUID(c.Task.TaskUUID)
-			if _, _, err := s.svc.operator.adjust(s.t.Context(), task, step, &adjustment{maxAttempts: 5}, ""); err != nil {
-				s.t.Fatal(err)
-			}
+			must2(s.svc.operator.adjust(s.t.Context(), task, step, &adjustment{maxAttempts: 5}, ""))(s.t)
 			s.answer(c, "complete", `,"result":1`).want(200)
 			s.answer(c, "complete", `,"result":1`).want(409)
 		}, "complete: complete", "true enqueued_for_orchestration w1, adjusted in_progress"},
@@ -226,8 +224,7 @@ func TestLease(t *testing.T) {
 			s.answer(c, "fail", `,"error":{"message":"no"}`).want(409)
 			clock.advance(time.Minute)
 		}, "cancelled: cancelled", "false cancelled w1"},
-	}
-	for _, row := range rows {
+	} {
 		t.Run(row.name, func(t *testing.T) {
 			clock := newVirtualClock(testStart)
 			s := newClaimServer(t, serviceTest{clock: clock})
@@ -777,9 +774,7 @@ func TestUnclaimOfADroppedTask(t *testing.T) {
 // mustAdjust adjusts a step, and returns the task once it has settled.
 func mustAdjust(t *testing.T, s *service, v *task, step int, by adjustment) *task {
 	t.Helper()
-	if _, _, err := s.operator.adjust(t.Context(), v.id, v.stepID(step), &by, "ops"); err != nil {
-		t.Fatal(err)
-	}
+	must2(s.operator.adjust(t.Context(), v.id, v.stepID(step), &by, "ops"))(t)
 	return settled(t, s, v.id)
 }
 
@@ -834,8 +829,7 @@ func TestAdjustedInputs(t *testing.T) {
 		if snapshot {
 			noError(t, s.store.snapshot())
 		}
-		closeTestService(t, s)
-		s = openTestService(t, o)
+		s = reopenTestService(t, s, o)
 		got := settled(t, s, v.id)
 		if string(got.inputsFor(1)) != `{"n":2.50}` || string(got.inputsFor(0)) != `{"n":1}` || got.steps[1].maxAttempts != 5 {
 			t.Errorf("snapshot %v: got inputs %s and %s, limit %d", snapshot, got.inputsFor(0), got.inputsFor(1), got.steps[1].maxAttempts)
@@ -920,9 +914,7 @@ func TestSubjectsSurviveARestart(t *testing.T) {
 		t.Errorf("got initiator %q; want the subject, cut to %d characters", made.by.initiator, maxNameLength)
 	}
 	act := &stepRequest{action: actionResolve, by: "bob", subject: "ann \"\n", reason: "fine"}
-	if _, _, err := s.operator.act(t.Context(), made.id, made.stepID(0), act); err != nil {
-		t.Fatal(err)
-	}
+	must2(s.operator.act(t.Context(), made.id, made.stepID(0), act))(t)
 	gone := must(s.createTask(t.Context(), q, true))(t)
 	must(s.operator.cancelTask(t.Context(), gone.id, "carl"))(t)
 	closeTestService(t, s)

@@ -66,7 +66,7 @@ func sketch(d *dependenciesView, v *dependencyAnalysisView) string {
 
 func TestAnalyzeTask(t *testing.T) {
 	diamond := [][]int{nil, {0}, {0}, {1, 2}}
-	tests := []struct {
+	for _, test := range []struct {
 		name    string
 		parents [][]int
 		states  string
@@ -98,8 +98,7 @@ func TestAnalyzeTask(t *testing.T) {
 				"bottlenecks 2: c running medium 50 a permanent_failure critical 16.67; blocked"},
 		{"the nearest first", [][]int{{3}, {3, 2}, {3}, nil}, "pppe",
 			"ready [] blocked [a b c] completed []; errors 1: d[a b c]; bottlenecks 1: d permanent_failure critical 75; blocked"},
-	}
-	for _, test := range tests {
+	} {
 		d, v := analyzeTask(analysisTask(test.parents, test.states), testStart)
 		if got := sketch(&d, &v); got != test.want {
 			t.Errorf("%s: got\n%s\nwant\n%s", test.name, got, test.want)

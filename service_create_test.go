@@ -232,8 +232,7 @@ func TestIdempotencyKeysSurviveRestarts(t *testing.T) {
 	noError(t, s.store.snapshot())
 	ids["new"] = mustReplay(t, s, "new", uuid{}, false)
 	for range 3 {
-		closeTestService(t, s)
-		s = openTestService(t, o)
+		s = reopenTestService(t, s, o)
 		for key, id := range ids {
 			mustReplay(t, s, key, id, true)
 		}
@@ -325,15 +324,9 @@ func TestIdempotencyInFlight(t *testing.T) {
 func TestFlightOfAnotherWorld(t *testing.T) {
 	s := newTestService(t, serviceTest{})
 	m := markFor("", "k", manualTask)
-	_, before, err := s.store.beginRequest(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, before := must2(s.store.beginRequest(m))(t)
 	s.store.requests = newRequestIndex()
-	_, after, err := s.store.beginRequest(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, after := must2(s.store.beginRequest(m))(t)
 	s.store.endRequest(before)
 	if _, _, err := s.store.beginRequest(m); kindOf(err) != conflict {
 		t.Errorf("got %v while the second request is in flight; want a conflict", err)
@@ -426,8 +419,7 @@ func TestRequestMarks(t *testing.T) {
 		r := httptest.NewRequest("POST", "/", nil)
 		r = r.WithContext(withSecurity(t.Context(), &securityContext{subject: subject}))
 		r.Header.Set("Idempotency-Key", key)
-		m := must(requestMarkOf(r, route, []byte(body)))(t)
-		return m
+		return must(requestMarkOf(r, route, []byte(body)))(t)
 	}
 	first := mark("anna", "/v1/tasks", "k", `{"a":1,"b":"x"}`)
 	for _, tt := range []struct {
@@ -602,10 +594,7 @@ func TestWaitBefore(t *testing.T) {
 // wantTold fails the test unless the waiter is done and found the state.
 func wantTold(t *testing.T, s *service, n *waiter, state string) {
 	t.Helper()
-	got, end, err := s.tasks.waitOut(t.Context(), n, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got, end := must2(s.tasks.waitOut(t.Context(), n, 0))(t)
 	if end != waitReached || got.state.String() != state {
 		t.Errorf("got %s, %q; want %s", got.state, end, state)
 	}

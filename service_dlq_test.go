@@ -399,8 +399,7 @@ func TestDLQOutlivesTheProcess(t *testing.T) {
 		noError(t, s.store.snapshot())
 	}
 	for i, prepare := range []func(*service){func(*service) {}, snapshot, snapshot} {
-		closeTestService(t, s)
-		s = openTestService(t, o)
+		s = reopenTestService(t, s, o)
 		if after := dlqText(t, s); after != before {
 			t.Errorf("after restart %d the queue is\n%s\nwant\n%s", i, after, before)
 		}

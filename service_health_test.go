@@ -78,7 +78,7 @@ func TestEveryHealthCheckCanFail(t *testing.T) {
 		id := s.create(`{"namespace":"t","name":"busy"}`)
 		t.Cleanup(func() { s.do("DELETE", "/v1/tasks/"+id, "").want(200) }) // so that closing need not wait
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		o     serviceTest
 		fail  func(t *testing.T, s *testServer)
@@ -122,8 +122,7 @@ func TestEveryHealthCheckCanFail(t *testing.T) {
 		}, map[string]string{"channel_saturation": "unhealthy"}, nil, 200},
 		{"timers are late", serviceTest{clock: lateClock()}, func(*testing.T, *testServer) {},
 			nil, map[string]string{"event_system": "unhealthy"}, 200},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := newTestServer(t, tt.o)

@@ -51,10 +51,9 @@ func TestStoreFileModes(t *testing.T) {
 	j, _ := mustOpen(t, o)
 	noError(t, writeSnapshot(j))
 	mustClose(t, j)
-	wants := map[string]os.FileMode{
+	for name, want := range map[string]os.FileMode{
 		".": 0o700, "..": 0o700, lockName: 0o600, journalName: 0o600, snapshotName: 0o600,
-	}
-	for name, want := range wants {
+	} {
 		info, err := os.Stat(filepath.Join(o.dir, name))
 		if err != nil || info.Mode().Perm() != want {
 			t.Errorf("mode of %s: got %v, %v; want %v", name, info.Mode(), err, want)

@@ -146,8 +146,7 @@ func growWorld(t *testing.T, s *service) {
 // mustClaim claims every step that can be claimed.
 func mustClaim(t *testing.T, s *service) []claimedStep {
 	t.Helper()
-	got := must(s.outside.claim(t.Context(), &claimRequest{callables: []string{"Outside"}, limit: 100, lease: time.Minute, worker: "w"}))(t)
-	return got
+	return must(s.outside.claim(t.Context(), &claimRequest{callables: []string{"Outside"}, limit: 100, lease: time.Minute, worker: "w"}))(t)
 }
 
 // block is one event as it went out.
@@ -287,8 +286,7 @@ func TestEventsOverARestart(t *testing.T) {
 				moveWorld(t, s)
 				whole, lost := allEvents(t, s, eventFilter{}, 0), s.store.events.lost
 				for range 2 {
-					closeTestService(t, s)
-					s = openTestService(t, o)
+					s = reopenTestService(t, s, o)
 					again := allEvents(t, s, eventFilter{}, 0)
 					if again != whole || s.store.events.lost != lost {
 						t.Fatalf("after a restart: got, missing up to %d,\n%s\nwant, up to %d,\n%s", s.store.events.lost, again, lost, whole)
@@ -326,8 +324,7 @@ func TestEventsOfDroppedTasks(t *testing.T) {
 				t.Fatalf("lost up to %d, dropped up to %d of %d", log.lost, log.missing(), s.store.seq)
 			}
 			for restart := range 3 {
-				closeTestService(t, s)
-				s = openTestService(t, o)
+				s = reopenTestService(t, s, o)
 				lost := s.store.events.lost
 				if name == "journal only" && restart < 2 && lost != 0 || lost > written && restart < 2 {
 					t.Errorf("restart %d lost up to %d; want at most %d", restart, lost, written)

@@ -7,7 +7,7 @@ import (
 
 func TestCheckStore(t *testing.T) {
 	bad := strings.Replace(journalText(3, 6), `"n":4`, `"n":9`, 1)
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		files map[string]string
 		lines []string // of the report, each a part of one
@@ -46,8 +46,7 @@ func TestCheckStore(t *testing.T) {
 			"journal.jsonl has format 2",
 		}, "journal.jsonl has format 2"},
 		{"nothing", nil, nil, "there is no store in /data"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			disk := memDiskWith(testDir, tt.files)
 			var report strings.Builder

@@ -75,8 +75,7 @@ func storedService(b *testing.B) *service {
 func createStored(b *testing.B, svc *service, namespace int, name string) *task {
 	body := fmt.Sprintf(`{"namespace":"bench%d","name":%q,"context":{"order":12345,"customer":"c-77"}}`, namespace, name)
 	q := must(parseTaskRequest([]byte(body)))(b)
-	t := must(svc.createTask(b.Context(), q, true))(b)
-	return t
+	return must(svc.createTask(b.Context(), q, true))(b)
 }
 
 // storedLines is ended tasks as their lines: in each hour one of each template
@@ -165,10 +164,7 @@ func storedLists(b *testing.B, svc *service, path string, statuses []string) (re
 }
 
 func storedPages(b *testing.B, svc *service, path, filters string, f *taskFilter) []storedRequest {
-	_, total, err := svc.store.list(f, 0, 1)
-	if err != nil {
-		b.Fatal(err)
-	}
+	_, total := must2(svc.store.list(f, 0, 1))(b)
 	first := fmt.Sprintf("%s, first page, %d tasks, %s", path, min(total, 25), filters)
 	pages := []storedRequest{{path + "?page=1" + filters, first}}
 	if last := total / 25; last > 1 { // the last full one

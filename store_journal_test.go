@@ -200,15 +200,14 @@ func TestJournalInMemory(t *testing.T) {
 // TestJournalTiming checks in fake time how long each mode takes to write and
 // sync records that nobody waits for.
 func TestJournalTiming(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		mode          syncMode
 		written, sync time.Duration // 0: not by itself
 	}{
 		{syncAlways, lazyFlush, lazyFlush},
 		{syncInterval, lazyFlush, lazyFlush + 50*time.Millisecond},
 		{syncNever, lazyFlush, 0},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.mode.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				disk := newMemDisk()
@@ -341,7 +340,7 @@ func TestJournalCloseKeepsPending(t *testing.T) {
 // sync, that every caller is told, and that a start finds what was
 // acknowledged.
 func TestJournalFaults(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		fault diskFault
 	}{
@@ -351,8 +350,7 @@ func TestJournalFaults(t *testing.T) {
 		{"write happens and fails", diskFault{op: "write", times: 1, after: true, err: syscall.EIO}},
 		{"sync fails once", diskFault{op: "sync", times: 1, err: syscall.EIO}},
 		{"sync happens and fails", diskFault{op: "sync", times: 1, after: true, err: syscall.EIO}},
-	}
-	for _, tt := range tests {
+	} {
 		for _, mode := range []syncMode{syncAlways, syncInterval, syncNever} {
 			t.Run(tt.name+"/"+mode.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { testJournalFault(t, tt.fault, mode) })

@@ -55,7 +55,7 @@ func tryOpen(t *testing.T, files map[string]string) (*gathered, map[string]strin
 func TestRecoveryDirectoryStates(t *testing.T) {
 	type dir = map[string]string
 	const junk = "left over\n"
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		files dir
 		last  uint64 // sequence the store goes on after
@@ -128,8 +128,7 @@ func TestRecoveryDirectoryStates(t *testing.T) {
 			0, "", "journal.jsonl has format 2, and this version of stepwell reads formats up to 1"},
 		{"newer snapshot", dir{journalName: journalText(1, 2), snapshotName: `{"format":3}` + "\n"},
 			0, "", "snapshot.jsonl has format 3, and this version of stepwell reads formats up to 1"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			g, after, err := tryOpen(t, tt.files)
 			if tt.err != "" {
@@ -221,12 +220,11 @@ func TestRecoverySnapshotCutAtEveryByte(t *testing.T) {
 func TestRecoveryFlippedBytes(t *testing.T) {
 	t.Parallel()
 	slowAndSequential(t)
-	stores := map[string]map[string]string{
+	for name, store := range map[string]map[string]string{
 		"row 2": {journalOldName: journalText(3, 6), snapshotName: snapshotText(2)},
 		"row 3": {journalOldName: journalText(3, 6), journalName: journalText(7, 10), snapshotName: snapshotText(2)},
 		"row 5": {journalOldName: journalText(1, 6), journalName: journalText(7, 10), snapshotName: snapshotText(8)},
-	}
-	for name, store := range stores {
+	} {
 		t.Run(name, func(t *testing.T) {
 			for file, text := range store {
 				for i := range len(text) {
@@ -282,7 +280,7 @@ func TestRecoveryTornGroup(t *testing.T) {
 		return string(b)
 	}
 	lastLine := bytes.LastIndexByte(group[:end-1], '\n') + 1
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		text string
 		err  string
@@ -301,8 +299,7 @@ func TestRecoveryTornGroup(t *testing.T) {
 		{"last newline changed", string(group[:end-1]) + "x", "line 9: the line is incomplete", 0},
 		{"last newline zero", string(group[:end-1]) + "\x00", "line 9: the line is incomplete", 0},
 		{"text of another program", stored + "hello\n", "line 5: ", 0},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			files := map[string]string{journalName: tt.text}
 			_, after, err := tryOpen(t, files)

@@ -104,8 +104,7 @@ func TestRetention(t *testing.T) {
 	third := mustCreate(t, s, "noop")
 	wantKept(t, s, old.id, failed.id, third.id)
 	for restart := range 2 {
-		closeTestService(t, s)
-		s = openTestService(t, o)
+		s = reopenTestService(t, s, o)
 		if got := kept(s); !slices.Equal(got, []uuid{old.id, failed.id, third.id}) {
 			t.Fatalf("after restart %d: got %v", restart, got)
 		}
@@ -182,8 +181,7 @@ func TestRetentionFreesIdentity(t *testing.T) {
 		if _, err := s.store.view(v.id); kindOf(err) != taskMissing {
 			t.Errorf("the task before the last: got %v; want not found", err)
 		}
-		closeTestService(t, s)
-		s = openTestService(t, o)
+		s = reopenTestService(t, s, o)
 		wantKept(t, s, last.id)
 	}
 	closeTestService(t, s)

@@ -18,9 +18,7 @@ func TestSnapshotReplacesJournal(t *testing.T) {
 	j, _ := mustOpen(t, diskOptions(disk))
 	mustStore(t, j, 5)
 	s := must(j.startSnapshot())(t)
-	if got := fileNames(disk.files()); got != "journal.jsonl journal.old.jsonl snapshot.jsonl.tmp" {
-		t.Errorf("files during a snapshot: got %s", got)
-	}
+	wantFiles(t, "during a snapshot", disk, "journal.jsonl journal.old.jsonl snapshot.jsonl.tmp")
 	if _, err := j.startSnapshot(); err == nil {
 		t.Error("a second snapshot beside it: got no error")
 	}
@@ -38,11 +36,8 @@ func TestSnapshotReplacesJournal(t *testing.T) {
 		t.Error("add and commit after the end: got no error")
 	}
 	mustStore(t, j, 1)
-	files := disk.files()
-	if got := fileNames(files); got != "journal.jsonl snapshot.jsonl" {
-		t.Errorf("files after a snapshot: got %s", got)
-	}
-	if got := files[journalName]; got != journalText(6, 10) {
+	wantFiles(t, "after a snapshot", disk, "journal.jsonl snapshot.jsonl")
+	if got := disk.files()[journalName]; got != journalText(6, 10) {
 		t.Errorf("journal: got %s; want records 6 to 10", got)
 	}
 	mustClose(t, j)
@@ -54,6 +49,14 @@ func TestSnapshotReplacesJournal(t *testing.T) {
 	mustClose(t, j)
 }
 
+// wantFiles checks the names of the files on a disk.
+func wantFiles(t *testing.T, when string, disk *memDisk, want string) {
+	t.Helper()
+	if got := fileNames(disk.files()); got != want {
+		t.Errorf("files %s: got %s; want %s", when, got, want)
+	}
+}
+
 // TestStoreFilesAreJSON: people read them with jq.
 func TestStoreFilesAreJSON(t *testing.T) {
 	disk := newMemDisk()
@@ -63,11 +66,10 @@ func TestStoreFilesAreJSON(t *testing.T) {
 	mustStore(t, j, 2)
 	mustClose(t, j)
 	files := disk.files()
-	wants := map[string]string{
+	for name, want := range map[string]string{
 		snapshotName: `{"format":1,"snapshot":"stepwell","at":"2023-11-14T22:13:20.000000Z","seq":3,"count":3 `,
 		journalName:  `{"format":1,"journal":"stepwell","from":4,"sum":"`,
-	}
-	for name, want := range wants {
+	} {
 		if !strings.HasPrefix(files[name], want) {
 			t.Errorf("%s: got %.100s; want %s…", name, files[name], want)
 		}
@@ -94,9 +96,7 @@ func TestSnapshotAborted(t *testing.T) {
 	s.abort()
 	s.abort()
 	mustStore(t, j, 2)
-	if got := fileNames(disk.files()); got != "journal.jsonl journal.old.jsonl" {
-		t.Errorf("files after a snapshot that was given up: got %s", got)
-	}
+	wantFiles(t, "after a snapshot that was given up", disk, "journal.jsonl journal.old.jsonl")
 	mustClose(t, j)
 	for want := range 2 { // the second one rotates the journal again
 		j, g := mustOpen(t, diskOptions(disk))
@@ -104,9 +104,7 @@ func TestSnapshotAborted(t *testing.T) {
 		noError(t, writeSnapshot(j))
 		mustStore(t, j, 1)
 		mustClose(t, j)
-		if got := fileNames(disk.files()); got != "journal.jsonl snapshot.jsonl" {
-			t.Errorf("files after snapshot %d: got %s", want, got)
-		}
+		wantFiles(t, fmt.Sprintf("after snapshot %d", want), disk, "journal.jsonl snapshot.jsonl")
 	}
 	if got := disk.files()[journalName]; got != journalText(9, 9) {
 		t.Errorf("journal: got %s; want record 9", got)
@@ -137,7 +135,7 @@ func TestSnapshotSyncsWhatItShows(t *testing.T) {
 // on unless it cannot know which of its files counts.
 func TestSnapshotFaults(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
+	for _, tt := range []struct {
 		fault    diskFault
 		readOnly bool
 	}{
@@ -166,8 +164,7 @@ func TestSnapshotFaults(t *testing.T) {
 		{diskFault{op: "rename", file: snapshotTemp, err: syscall.EIO}, false},
 		{diskFault{op: "rename", file: snapshotTemp, err: syscall.EIO, after: true}, false},
 		{diskFault{op: "remove", file: journalOldName, err: syscall.EIO}, false},
-	}
-	for _, tt := range tests {
+	} {
 		f := tt.fault
 		name := fmt.Sprintf("%s %s skip=%d half=%v after=%v", f.op, f.file, f.skip, f.half, f.after)
 		t.Run(name, func(t *testing.T) { testSnapshotFault(t, tt.fault, tt.readOnly) })
@@ -211,9 +208,7 @@ func testSnapshotFault(t *testing.T, fault diskFault, readOnly bool) {
 		last = mustStore(t, j, 2)
 	}
 	mustClose(t, j)
-	if got := fileNames(disk.files()); got != "journal.jsonl snapshot.jsonl" {
-		t.Errorf("files in the end: got %s", got)
-	}
+	wantFiles(t, "in the end", disk, "journal.jsonl snapshot.jsonl")
 	checkUsable(t, "in the end", disk, last)
 }
 

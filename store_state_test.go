@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -145,21 +143,9 @@ func TestUnfitStateIsRefused(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v; want %q", err, tt.want)
 			}
-			if left := fileNames(filesIn(t, dir)); left != lockName {
-				t.Errorf("the directory holds %s; want the lock alone", left)
-			}
+			assertFiles(t, dir, lockName)
 		})
 	}
-}
-
-func filesIn(t *testing.T, dir string) map[string]string {
-	t.Helper()
-	list := must(os.ReadDir(dir))(t)
-	files := map[string]string{}
-	for _, f := range list {
-		files[f.Name()] = string(readFile(t, filepath.Join(dir, f.Name())))
-	}
-	return files
 }
 
 // TestImportAtEveryFault makes each operation of an import fail, with and

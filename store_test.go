@@ -35,6 +35,13 @@ func tellStory(t *testing.T, s *service) {
 	must(s.operator.cancelTask(t.Context(), mustCreate(t, s, "pair").id, "someone"))(t)
 }
 
+// reopenTestService ends a service and opens it anew.
+func reopenTestService(t testing.TB, s *service, o serviceTest) *service {
+	t.Helper()
+	closeTestService(t, s)
+	return openTestService(t, o)
+}
+
 // lines returns every task of a store as its line, in order.
 func lines(s *service) string {
 	s.store.mu.Lock()
@@ -50,6 +57,13 @@ func lines(s *service) string {
 	return b.String()
 }
 
+func wantLines(t *testing.T, when string, s *service, want string) {
+	t.Helper()
+	if got := lines(s); got != want {
+		t.Errorf("%s the store has\n%s\nwant\n%s", when, got, want)
+	}
+}
+
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"always", "interval", "never"} {
@@ -61,9 +75,7 @@ func TestRestart(t *testing.T) {
 			before := lines(s)
 			closeTestService(t, s)
 			s = newTestService(t, o)
-			if after := lines(s); after != before {
-				t.Errorf("after the restart the store has\n%s\nwant\n%s", after, before)
-			}
+			wantLines(t, "after the restart", s, before)
 			if _, err := parseAndCreate(s, `{"namespace":"t","name":"pair","idempotency_key":"k1"}`); kindOf(err) != conflict {
 				t.Errorf("the same key after a restart: got %v; want a conflict", err)
 			}
@@ -91,19 +103,14 @@ func TestSnapshot(t *testing.T) {
 	}
 	tellStoryWithoutKey(t, s)
 	before := lines(s)
-	closeTestService(t, s)
-	s = openTestService(t, o)
-	if after := lines(s); after != before {
-		t.Errorf("after the restart the store has\n%s\nwant\n%s", after, before)
-	}
+	s = reopenTestService(t, s, o)
+	wantLines(t, "after the restart", s, before)
 	if err := s.store.snapshot(); err != nil { // of lines that came from a snapshot
 		t.Fatal(err)
 	}
 	closeTestService(t, s)
 	s = newTestService(t, o)
-	if after := lines(s); after != before {
-		t.Errorf("after a snapshot of a snapshot the store has\n%s\nwant\n%s", after, before)
-	}
+	wantLines(t, "after a snapshot of a snapshot", s, before)
 }
 
 func tellStoryWithoutKey(t *testing.T, s *service) {
@@ -161,8 +168,7 @@ func TestRedelivery(t *testing.T) {
 	s := openTestService(t, o)
 	id := mustCreate(t, s, "slow").id
 	for restart := range 4 {
-		closeTestService(t, s)
-		s = openTestService(t, o)
+		s = reopenTestService(t, s, o)
 		v := settled(t, s, id)
 		if restart < 3 {
 			wantStates(t, v, "steps_in_process: in_progress")
@@ -467,7 +473,7 @@ func dropUntilDeath(t *testing.T, disk *memDisk) (states [][]uuid, err error) {
 		return [][]uuid{nil}, err
 	}
 	s.retainUpTo(limits{count: 2})
-	ids, tpl := newIDSource(c, &[32]byte{}), noopTemplate(t)
+	ids, tpl := newIDSource(c, &[32]byte{}), mustParseTemplate(t, storyTemplates[1])
 	states = [][]uuid{nil}
 	for i := range 12 {
 		before := kept(&service{store: s})
@@ -486,15 +492,6 @@ func dropUntilDeath(t *testing.T, disk *memDisk) (states [][]uuid, err error) {
 		}
 	}
 	return states, s.close()
-}
-
-func noopTemplate(t *testing.T) *template {
-	t.Helper()
-	tpl, problems, _ := parseTemplate("extra", []byte(storyTemplates[1]), "json", "", nil)
-	if len(problems) > 0 {
-		t.Fatal(problems)
-	}
-	return tpl
 }
 
 // createEnded creates a task that ends at once, and waits until it is durable.

@@ -13,14 +13,9 @@ import (
 // replayTemplate is the template of the fuzz target's tasks.
 func replayTemplate(t testing.TB) *template {
 	t.Helper()
-	text := testTemplate("fuzz", stepSpec{name: "a", callable: "Outside"},
+	return mustParseTemplate(t, testTemplate("fuzz", stepSpec{name: "a", callable: "Outside"},
 		stepSpec{name: "b", callable: "Outside", after: []string{"a"}},
-		stepSpec{name: "c", callable: "builtin:noop", after: []string{"a", "b"}})
-	tpl, problems, _ := parseTemplate("fuzz", []byte(text), "json", "", nil)
-	if len(problems) > 0 {
-		t.Fatal(problems)
-	}
-	return tpl
+		stepSpec{name: "c", callable: "builtin:noop", after: []string{"a", "b"}}))
 }
 
 // FuzzReplay decodes records and applies them, one a line, to a task. Accepted

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"os"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -43,7 +43,7 @@ func TestBriefStatuses(t *testing.T) {
 // readStates reads testdata/states.txt: "task from event" to the state it leads to.
 func readStates(t *testing.T) map[string]string {
 	t.Helper()
-	data := must(os.ReadFile("testdata/states.txt"))(t)
+	data := readFile(t, "testdata/states.txt")
 	moves := map[string]string{}
 	for line := range strings.Lines(string(data)) {
 		f := strings.Fields(line)
@@ -63,8 +63,10 @@ func readStates(t *testing.T) map[string]string {
 func TestStateTables(t *testing.T) {
 	want := readStates(t)
 	seen := 0
-	compare := func(pair, got string, ok bool) {
+	compare := func(pair string, to fmt.Stringer, ok bool) {
+		got := ""
 		if ok {
+			got = to.String()
 			seen++
 		}
 		if got != want[pair] {
@@ -74,21 +76,13 @@ func TestStateTables(t *testing.T) {
 	for s := range taskStates {
 		for e := range taskEvents {
 			to, ok := s.next(e)
-			got := ""
-			if ok {
-				got = to.String()
-			}
-			compare("task "+s.String()+" "+e.String(), got, ok)
+			compare("task "+s.String()+" "+e.String(), to, ok)
 		}
 	}
 	for s := range stepStates {
 		for e := range stepEvents {
 			to, ok := s.next(e)
-			got := ""
-			if ok {
-				got = to.String()
-			}
-			compare("step "+s.String()+" "+e.String(), got, ok)
+			compare("step "+s.String()+" "+e.String(), to, ok)
 		}
 	}
 	if seen != len(want) {

@@ -623,8 +623,7 @@ func (w *growthWorld) operate() {
 	case w.o.dir == "" && n < 2:
 	case n < 1:
 		w.note("restart")
-		closeTestService(w.t, w.s)
-		w.s = openTestService(w.t, w.o)
+		w.s = reopenTestService(w.t, w.s, w.o)
 	case n < 2:
 		w.note("snapshot")
 		if err := w.s.store.snapshot(); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 func TestGraph(t *testing.T) {
-	tests := []struct {
+	for _, test := range []struct {
 		name     string
 		parents  [][]int
 		order    []int
@@ -30,8 +30,7 @@ func TestGraph(t *testing.T) {
 			[]int{0, 1, 0, 2, 1}, [][]int{{1}, {3}, {4}, {}, {}}},
 		{"the longest way counts", [][]int{nil, {0}, {0, 1}}, []int{0, 1, 2}, []int{0, 1, 2},
 			[][]int{{1, 2}, {2}, {}}},
-	}
-	for _, test := range tests {
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			g, cycle := newGraph(test.parents)
 			if cycle != nil {
@@ -208,7 +207,7 @@ func (g *listedGraph) children(i int) []int {
 }
 
 func TestLongestPaths(t *testing.T) {
-	tests := []struct {
+	for _, test := range []struct {
 		name    string
 		parents [][]int
 		want    string
@@ -224,8 +223,7 @@ func TestLongestPaths(t *testing.T) {
 		{"no more than five", fanGraph(9), "[[0 1 8] [0 2 8] [0 3 8] [0 4 8] [0 5 8]]"},
 		{"through two diamonds", [][]int{nil, {0}, {0}, {1, 2}, {3}, {3}, {4, 5}},
 			"[[0 1 3 4 6] [0 2 3 4 6] [0 1 3 5 6] [0 2 3 5 6]]"},
-	}
-	for _, test := range tests {
+	} {
 		g := newListedGraph(test.parents)
 		order, _ := graphLevels(g, len(test.parents))
 		if got := fmt.Sprint(longestPaths(g, order, maxCriticalPaths)); got != test.want {

@@ -29,7 +29,7 @@ func registryOf(t *testing.T, names ...string) *registry {
 func TestRegistryGet(t *testing.T) {
 	r := registryOf(t, "n.mixed@1.10.0", "n.mixed@1.9.0", "n.mixed@2.0.0-rc.1", "n.pre@1.0.0-a", "n.pre@1.0.0-b",
 		"n.build@1.0.0+b", "n.build@1.0.0+a", "other.mixed@9.0.0")
-	tests := []struct{ namespace, name, version, want string }{
+	for _, test := range []struct{ namespace, name, version, want string }{
 		{"n", "mixed", "", "n.mixed@1.10.0"},
 		{"n", "mixed", "latest", "n.mixed@1.10.0"},
 		{"n", "mixed", "1.9.0", "n.mixed@1.9.0"},
@@ -43,8 +43,7 @@ func TestRegistryGet(t *testing.T) {
 		{"n", "nothing", "", ""},
 		{"", "mixed", "", ""},
 		{"other", "mixed", "latest", "other.mixed@9.0.0"},
-	}
-	for _, test := range tests {
+	} {
 		got := ""
 		if found, ok := r.get(test.namespace, test.name, test.version); ok {
 			got = found.fullName()
@@ -84,7 +83,7 @@ func TestRegistryWith(t *testing.T) {
 func TestNearestTemplate(t *testing.T) {
 	r := registryOf(t, "demo.linear@1.0.0", "demo.linear@1.2.0", "demo.diamond@1.0.0",
 		"shop.order@1.0.0", "stop.order@2.0.0", "demo.ab@1.0.0")
-	tests := []struct{ namespace, name, version, want string }{
+	for _, test := range []struct{ namespace, name, version, want string }{
 		{"demo", "linear", "3.0.0", "demo.linear@1.2.0"},
 		{"default", "linear", "", "demo.linear@1.2.0"},
 		{"default", "linear", "1.0.0", "demo.linear@1.0.0"},
@@ -99,8 +98,7 @@ func TestNearestTemplate(t *testing.T) {
 		{"demo", "", "", ""},
 		{"demo", "something_else", "1.0.0", ""},
 		{"demo", strings.Repeat("linear", 100000), "", ""},
-	}
-	for _, test := range tests {
+	} {
 		if got := r.nearest(test.namespace, test.name, test.version); got != test.want {
 			t.Errorf("%s.%s@%s: got %q; want %q", test.namespace, clippedText(test.name), test.version, got, test.want)
 		}
@@ -108,7 +106,7 @@ func TestNearestTemplate(t *testing.T) {
 }
 
 func TestTypoDistance(t *testing.T) {
-	tests := []struct {
+	for _, test := range []struct {
 		a, b  string
 		limit int
 		want  int
@@ -116,8 +114,7 @@ func TestTypoDistance(t *testing.T) {
 		{"", "", 0, 0}, {"a", "", 3, 1}, {"kitten", "sitting", 3, 3}, {"kitten", "sitting", 2, 3}, {"abc",
 			"abc", 0, 0},
 		{"abc", "abd", 0, 1}, {"abcdef", "a", 3, 4}, {"flaw", "lawn", 2, 2},
-	}
-	for _, test := range tests {
+	} {
 		for _, pair := range [][2]string{{test.a, test.b}, {test.b, test.a}} {
 			if got := typoDistance(pair[0], pair[1], test.limit); got != test.want {
 				t.Errorf("%v, limit %d: got %d; want %d", pair, test.limit, got, test.want)
@@ -132,14 +129,13 @@ func TestListView(t *testing.T) {
 	const namespaces = `{"namespaces":[{"name":"a","description":null,"template_count":2},` +
 		`{"name":"b","description":null,"template_count":1},{"name":"default","description":null,"template_count":1}],` +
 		`"templates":`
-	tests := []struct{ namespace, want string }{
+	for _, test := range []struct{ namespace, want string }{
 		{"default", `[{"name":"s","namespace":"default","version":"1.0.0","description":"d","step_count":1}]`},
 		{"b", `[{"name":"x","namespace":"b","version":"1.0.0","description":null,"step_count":0}]`},
 		{"unheard_of", `[]`},
-	}
-	for _, test := range tests {
+	} {
 		want := namespaces + test.want + `,"total_count":4}`
-		if got := templateTestJSON(t, r.listView(test.namespace)); got != want {
+		if got := mustJSON(t, r.listView(test.namespace)); got != want {
 			t.Errorf("%s: got\n%s\nwant\n%s", test.namespace, got, want)
 		}
 	}
@@ -147,7 +143,7 @@ func TestListView(t *testing.T) {
 		t.Errorf("no filter: got %d templates; want 4", got)
 	}
 	want := `{"namespaces":[],"templates":[],"total_count":0}`
-	if got := templateTestJSON(t, newRegistry(nil).listView("")); got != want {
+	if got := mustJSON(t, newRegistry(nil).listView("")); got != want {
 		t.Errorf("empty: got %s; want %s", got, want)
 	}
 }
@@ -163,7 +159,7 @@ func TestDetailView(t *testing.T) {
 		`"handler":{"callable":"x","resolver":null,"initialization":{}},"type":"standard"},` +
 		`{"name":"b","description":"d","default_retryable":false,"default_max_attempts":1,"result_schema":null,` +
 		`"dependencies":["a"],"handler":{"callable":"y","resolver":null,"initialization":{}},"type":"decision"}]}`
-	if got := templateTestJSON(t, parsed.detailView()); got != want {
+	if got := mustJSON(t, parsed.detailView()); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
@@ -175,7 +171,7 @@ func TestCredentialsInURLsAreHidden(t *testing.T) {
 		"steps":[{"name":"a","description":"http://s3cret@h/","result_schema":{"x":"ftp://a:s3cret@h"},
 			"handler":{"callable":"http://me:s3c@s3cret@h:1/p","initialization":{"to":"amqp://u:s3cret@h/v"}}}]}`)
 	r := newRegistry([]*template{parsed})
-	shown := templateTestJSON(t, parsed.detailView()) + templateTestJSON(t, r.listView("")) +
+	shown := mustJSON(t, parsed.detailView()) + mustJSON(t, r.listView("")) +
 		parsed.steps[0].shownCallable()
 	if strings.Contains(shown, secret) || strings.Contains(shown, "s3c") {
 		t.Errorf("got %s; want no credentials", shown)
@@ -194,22 +190,20 @@ func TestCredentialsInURLsAreHidden(t *testing.T) {
 }
 
 func TestParseSemver(t *testing.T) {
-	good := []string{
+	for _, s := range []string{
 		"0.0.0", "1.2.3", "10.20.30", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-0.3.7", "1.0.0-x.7.z.92",
 		"1.0.0-x-y-z.--", "1.0.0+20130313144700", "1.0.0-beta+exp.sha.5114f85", "1.0.0+21AF26D3----117B344092BD",
 		"1.0.0+001", "1.0.0-0a", "99999999999999999999999.999999999999999999.99999999999999999", "1.0.0-a+b-c",
-	}
-	for _, s := range good {
+	} {
 		if _, ok := parseSemver(s); !ok {
 			t.Errorf("got %q refused; want it accepted", s)
 		}
 	}
-	bad := []string{
+	for _, s := range []string{
 		"", "1", "1.2", "1.2.3.4", "v1.2.3", "01.2.3", "1.02.3", "1.2.03", "1.2.3-", "1.2.3+", "1.2.3-+", "1.2.3-a..b",
 		"1.2.3-01", "1.2.3+a..b", "1.2.3+a+b", "1.2.3-ä", "1.2.3 ", " 1.2.3", "1.2.-3", "-1.2.3", "1.2.x", "latest",
 		"1.2.3-a_b", "1..3", "1.2.3\n", "１.2.3",
-	}
-	for _, s := range bad {
+	} {
 		if _, ok := parseSemver(s); ok {
 			t.Errorf("got %q accepted; want it refused", s)
 		}
@@ -286,10 +280,7 @@ func TestLoadTemplates(t *testing.T) {
 	hidden := filepath.Join(dir, ".hidden", "x.json") // read by the link to it alone
 	noError(t, os.Symlink(hidden, filepath.Join(other, "linked.json")))
 	overlap := filepath.Join(dir, "deeper")
-	r, warnings, err := loadTemplates([]string{dir, other, overlap + "/"}, "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, warnings := must2(loadTemplates([]string{dir, other, overlap + "/"}, "", nil))(t)
 	want := "default.a@1.0.0 default.b@1.0.0 default.c@1.0.0 default.e@1.0.0 default.f@1.0.0 default.x@1.0.0"
 	if got := fullTemplateNames(r.all()); got != want {
 		t.Errorf("got %s; want %s", got, want)
@@ -404,32 +395,23 @@ func templateDefinition(t *testing.T, fields map[string]string) []byte {
 			set(step, name, text)
 		}
 	}
-	whole["steps"] = []byte("[" + templateTestJSON(t, step) + "]")
+	whole["steps"] = []byte("[" + mustJSON(t, step) + "]")
 	for key, text := range fields {
 		if !strings.HasPrefix(key, "step.") {
 			set(whole, key, text)
 		}
 	}
-	return []byte(templateTestJSON(t, whole))
-}
-
-func templateTestJSON(t *testing.T, v any) string {
-	t.Helper()
-	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatalf("encoding a definition: %v", err)
-	}
-	return string(data)
+	return []byte(mustJSON(t, whole))
 }
 
 // mustParseTemplate reads a template in JSON, without an environment.
-func mustParseTemplate(t *testing.T, data string) *template {
+func mustParseTemplate(t testing.TB, data string) *template {
 	t.Helper()
 	return mustResolveTemplate(t, data, "json", "")
 }
 
 // mustResolveTemplate reads a template and fails the test if it is refused.
-func mustResolveTemplate(t *testing.T, data, format, env string) *template {
+func mustResolveTemplate(t testing.TB, data, format, env string) *template {
 	t.Helper()
 	parsed, problems, _ := parseTemplate("", []byte(data), format, env, nil)
 	if len(problems) > 0 {
@@ -447,7 +429,7 @@ func TestTemplateRules(t *testing.T) {
 		`"failure_strategy":"isolate"}`
 	override := func(member string) string { return `{"test":{"steps":[{"name":"a",` + member + `}]}}` }
 	event := `{"name":"n","description":"d","schema":{}}`
-	tests := []struct{ field, value, want string }{
+	for _, test := range []struct{ field, value, want string }{
 		{"name", ``, "name: is required"},
 		{"name", `null`, "name: is required"},
 		{"name", `""`, "name: is empty"},
@@ -611,8 +593,7 @@ func TestTemplateRules(t *testing.T) {
 		{"step.composition", `"anything"`, ""},
 		{"step.tiemout_seconds", `5`,
 			"?steps[0].tiemout_seconds: unknown field, kept as it is (did you mean timeout_seconds?)"},
-	}
-	for _, test := range tests {
+	} {
 		t.Run(test.field+"="+clippedText(test.value), func(t *testing.T) {
 			data := templateDefinition(t, map[string]string{test.field: test.value})
 			parsed, problems, warnings := parseTemplate("", data, "json", "", nil)
@@ -637,7 +618,7 @@ func TestRulesBetweenSteps(t *testing.T) {
 	const handler = `"handler":{"callable":"x"}`
 	batchable := `{"name":"b","type":"batchable",` +
 		`"handler":{"callable":"x","initialization":{"worker_template_name":"w"}}}`
-	tests := []struct {
+	for _, test := range []struct {
 		name, steps        string
 		problems, warnings []string
 	}{
@@ -665,8 +646,7 @@ func TestRulesBetweenSteps(t *testing.T) {
 			nil, []string{`steps[1]: is never created: no step of type batchable creates it`}},
 		{"worker of a batchable that it depends on", `{"name":"b","type":"batchable",` + handler + `},` +
 			`{"name":"w","type":"batch_worker",` + handler + `,"dependencies":["b"]}`, nil, nil},
-	}
-	for _, test := range tests {
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			data := templateDefinition(t, map[string]string{"steps": "[" + test.steps + "]"})
 			_, problems, warnings := parseTemplate("", data, "json", "", nil)
@@ -722,7 +702,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 }
 
 func TestBrokenDefinitions(t *testing.T) {
-	tests := []struct{ name, format, data, want string }{
+	for _, test := range []struct{ name, format, data, want string }{
 		{"empty", "json", ``, ""},
 		{"cut off", "json", `{"name": "t"`, ""},
 		{"two values", "json", `{"name":"t","version":"1.0.0"} {}`, ""},
@@ -740,8 +720,7 @@ func TestBrokenDefinitions(t *testing.T) {
 			"f: metadata.x: is -Inf, which JSON cannot express"},
 		{"TOML float for an integer", "toml", "name = 't'\nversion = '1.0.0'\nlifecycle = {max_duration_minutes = 5.0}\n",
 			"f: lifecycle.max_duration_minutes: 5.0 is not an integer"},
-	}
-	for _, test := range tests {
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			parsed, problems, _ := parseTemplate("f", []byte(test.data), test.format, "", nil)
 			if parsed != nil || len(problems) != 1 {
@@ -966,7 +945,7 @@ func checkTemplateReload(t *testing.T, want *template, env string) {
 
 func TestTemplateFromBrokenNormalizedForm(t *testing.T) {
 	good := string(mustParseTemplate(t, string(templateDefinition(t, nil))).json)
-	tests := []struct{ name, old, new string }{
+	for _, test := range []struct{ name, old, new string }{
 		{"cut off", `]}`, ``},
 		{"no name", `"name":"t",`, ``},
 		{"no version", `"version":"1.0.0"`, `"version":"1"`},
@@ -979,8 +958,7 @@ func TestTemplateFromBrokenNormalizedForm(t *testing.T) {
 		{"cycle", `"dependencies":[]`, `"dependencies":["a"]`},
 		{"dependency of another kind", `"dependencies":[]`, `"dependencies":[1]`},
 		{"attempts of another kind", `"max_attempts":3`, `"max_attempts":3.5`},
-	}
-	for _, test := range tests {
+	} {
 		broken := strings.Replace(good, test.old, test.new, 1)
 		if broken == good {
 			t.Fatalf("%s: nothing to replace in %s", test.name, good)
@@ -1073,7 +1051,7 @@ func fuzzTemplate(f *testing.F, format, seeds string) {
 		f.Fatalf("got no seeds in %s: %v", seeds, err)
 	}
 	for _, name := range names {
-		data := must(os.ReadFile(name))(f)
+		data := readFile(f, name)
 		f.Add(data)
 	}
 	for _, seed := range []string{

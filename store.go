@@ -54,7 +54,7 @@ type store struct {
 	requests   *requestIndex        // tasks by the requests that created them
 	retain     retention            // which finished tasks are kept
 	packing    packing              // closes gaps among the positions
-	scratch    []byte               // for encoding a record
+	scratch    []byte               // the members of the newest record
 	lastID     uuid                 // the greatest id that a task ever took
 
 	templatesMu sync.RWMutex
@@ -311,9 +311,10 @@ func (c *change) fold(t *task, r *record) error {
 	return err
 }
 
-// apply applies a record to its task, and tells everyone who follows live tasks.
+// apply applies a record, whose members are in scratch, to its task, and tells
+// everyone who follows live tasks.
 func (s *store) apply(t *task, r *record) error {
-	t.appendLog(r)
+	t.appendLog(r.seq, s.scratch)
 	s.startRecord(t, r)
 	if err := t.apply(r, s); err != nil {
 		return err

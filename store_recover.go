@@ -571,6 +571,7 @@ func (l *restorer) dropped(r *record) error {
 }
 
 func (l *restorer) apply(t *task, r *record) error {
+	l.s.scratch = appendRecordMembers(l.s.scratch[:0], r)
 	if err := l.s.apply(t, r); err != nil {
 		return err
 	}

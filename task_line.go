@@ -17,6 +17,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 )
 
 // taskHeader is the part of a line that can be read without applying its log.
@@ -122,15 +123,18 @@ func lineID(line []byte) (uuid, bool) {
 	return parseUUID(string(line[len(head) : len(head)+36]))
 }
 
-// appendLog adds a record to the task's own log.
-func (t *task) appendLog(r *record) {
+// taskMember is the length of `"task":"…"`, with which the members of a record
+// about a task begin.
+const taskMember = 45
+
+// appendLog adds a record to the task's own log, which leaves out the task's id.
+// The members are those of appendRecordMembers.
+func (t *task) appendLog(seq uint64, members []byte) {
 	if len(t.log) > 0 {
 		t.log = append(t.log, ',')
 	}
-	c := memberCoder{b: append(t.log, '{')}
-	number(&c, "seq", &r.seq)
-	r.members(&c)
-	t.log = append(c.b, '}')
+	t.log = strconv.AppendUint(append(t.log, `{"seq":`...), seq, 10)
+	t.log = append(append(t.log, members[taskMember:]...), '}')
 }
 
 // cutSum removes the checksum from a checked line of the snapshot, in place.

@@ -73,7 +73,11 @@ type rewriter struct {
 	t task
 }
 
-func (w *rewriter) startRecord(_ *task, r *record) { w.t.appendLog(r) }
+func (w *rewriter) startRecord(_ *task, r *record) {
+	named := *r // a task's own log leaves out its id
+	named.task = uuid{1}
+	w.t.appendLog(r.seq, appendRecordMembers(nil, &named))
+}
 
 // rewrite returns the log as this program writes it.
 func rewrite(t *testing.T, h taskHeader, tpl *template) (taskHeader, *task) {

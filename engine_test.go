@@ -1042,6 +1042,7 @@ func TestManyWaiting(t *testing.T) {
 // TestManySlowHandlers lets a thousand HTTP handlers wait: other tasks end meanwhile,
 // and theirs when the handlers answer.
 func TestManySlowHandlers(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	const slow, others = 1_000, 200
 	h := wire.NewHeldHandler(t, slow)

@@ -298,6 +298,7 @@ func slowHandler(t *testing.T) string {
 // TestAdvanceNeverReturnsEarly checks that after every advance each task is where its
 // timers put it, however long its handlers took.
 func TestAdvanceNeverReturnsEarly(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	url := slowHandler(t)
 	retry := `{"max_attempts":20,"backoff_base_ms":1000,"max_backoff_ms":4000,"backoff":"exponential"}`
@@ -323,6 +324,7 @@ func TestAdvanceNeverReturnsEarly(t *testing.T) {
 // TestIdleAgainstTheStore checks the computed idleness, whenever a wait for it ends,
 // against the whole store: no step could run, no attempt is without a timer.
 func TestIdleAgainstTheStore(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	url := slowHandler(t)
 	retry := `{"max_attempts":4,"backoff_base_ms":1000}`

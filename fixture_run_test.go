@@ -336,6 +336,7 @@ func (g *getStorm) end() {
 // TestSameScriptTwoStores checks that the journals and states of two services with files
 // are the same bytes.
 func TestSameScriptTwoStores(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	url := whimHandler(t)
 	var journals, accounts, documents []string
@@ -529,6 +530,7 @@ func newDeterministicWorld(t *testing.T) *service {
 
 // TestHeldBatch checks that a full disk holds a batch up, and keeps its order.
 func TestHeldBatch(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	url, gates := gatedHandler(t, "a", "b")
 	disk := newMemDisk()
@@ -607,6 +609,7 @@ func (p *player) stubbed() {
 // TestSameScriptSandboxes checks that a sandbox plays as a service with the same seed
 // does, also after its reset and beside another sandbox.
 func TestSameScriptSandboxes(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	url := whimHandler(t)
 	alone := newDeterministicServer(t, url, "seed")

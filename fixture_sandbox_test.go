@@ -370,6 +370,7 @@ func openFiles(pid int) int {
 // TestSandboxesLeaveNothing makes 200 sandboxes, uses each, and deletes them: no
 // goroutine, descriptor or service is left.
 func TestSandboxesLeaveNothing(t *testing.T) {
+	slow(t)
 	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
 	s.deleteSandbox(s.used(s.sandbox(""))) // what is made once is made now
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()

@@ -202,6 +202,7 @@ func TestResetEndsWaits(t *testing.T) {
 // TestResetUnderLoad checks that what runs or waits during a reset changes nothing after
 // it. The handlers answer just when they are cut off.
 func TestResetUnderLoad(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	tasks := size(3_000, 10_000)
 	var calls, ends atomic.Int64

@@ -555,6 +555,7 @@ func (s *testServer) claimers() []*claimer {
 // TestLongPollEnds expects a wait to end at its limit and when the client
 // disconnects.
 func TestLongPollEnds(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	s := newClaimServer(t, serviceTest{})
 	if got := s.claim(`{"callables":["*"],"wait_seconds":1}`); len(got) != 0 {

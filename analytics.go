@@ -77,7 +77,7 @@ func (f figureFilter) selects(id templateID) bool {
 		(f.name == "" || f.name == id.name) && (f.version == "" || f.version == id.version)
 }
 
-// namedFigures is what was counted for a template, or for one of its steps.
+// namedFigures holds the figures of a template, or of one of its steps.
 type namedFigures struct {
 	templateID
 	step string // "" for the template

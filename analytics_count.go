@@ -462,7 +462,7 @@ var figureNames = [figureCount]string{
 	"retries_ended", "retries_succeeded", "dependency_waits", "dependency_micros",
 }
 
-// figureRow is what was counted over one span of time.
+// figureRow holds the figures of one span of time.
 type figureRow struct {
 	gen    uint64 // the generation that may change it; see freeze
 	hour   int64  // 0 in a row over all time

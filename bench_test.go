@@ -705,7 +705,7 @@ func latenciesWhile(b *testing.B, url string, f func()) []time.Duration {
 	return all
 }
 
-// BenchmarkWaiting is what 100,000 tasks that wait an hour for their next
+// BenchmarkWaiting measures what 100,000 tasks that wait an hour for their next
 // attempt take of the processor and of memory.
 func BenchmarkWaiting(b *testing.B) {
 	const tasks = 100_000

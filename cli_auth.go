@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// authCLI is what the auth commands share.
+// authCLI holds the state that the auth commands share.
 type authCLI struct {
 	*process
 	settings func(name string) string // of the environment, or else of the configuration files

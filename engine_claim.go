@@ -35,7 +35,7 @@ func newOutsideWork() outsideWork {
 	}
 }
 
-// claimRequest is what an outside actor asks for.
+// claimRequest selects the steps that an outside actor asks for.
 type claimRequest struct {
 	callables  []string // a callable each, or with a final * all that begin with the rest
 	namespaces []string // nil for any
@@ -276,7 +276,7 @@ func (e *engine) unclaim(given []claimedStep) {
 // The index of the steps for outside actors, by namespace and callable, in the
 // order in which they are given out.
 
-// claimKey is what claimers choose by.
+// claimKey holds the properties by which claimers choose steps.
 type claimKey struct{ namespace, callable string }
 
 // claimEntry is a step in an index of claims.
@@ -514,7 +514,7 @@ func (e *engine) expireLocked(c *change, h *heldStep) error {
 	return c.append(t, &record{kind: recEnded, step: h.step, end: end})
 }
 
-// leaseVerb is what an outside actor does about a step that it claimed.
+// leaseVerb is an outside actor's operation on a step that it claimed.
 type leaseVerb string
 
 const (
@@ -523,7 +523,7 @@ const (
 	failVerb     leaseVerb = "fail"
 )
 
-// leaseAnswer is what an outside actor says about a step that it claimed.
+// leaseAnswer is an outside actor's request about a step that it claimed.
 type leaseAnswer struct {
 	verb    leaseVerb
 	hash    leaseHash

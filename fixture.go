@@ -133,7 +133,7 @@ func (a *controlAPI) routes() []route {
 // controlBodies are the limits, in bytes, of the bodies that are or hold a whole state.
 var controlBodies = map[string]int64{"PUT /_stepwell/state": 1 << 30, "POST /_stepwell/sandboxes": 1 << 30}
 
-// everything is what the control API requires: all permissions.
+// everything lists all permissions, which the control API requires.
 var everything = everyPermission.list()
 
 func (a *controlAPI) reset(_ http.ResponseWriter, _ *http.Request) (any, error) {

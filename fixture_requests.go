@@ -57,7 +57,7 @@ func (g *journalRing[E]) grow(bytes int) {
 	}
 }
 
-// entryHead is what entries of both kinds begin with.
+// entryHead holds the members with which entries of both kinds begin.
 type entryHead struct {
 	seq uint64  // in the order of requests answered and deliveries begun
 	at  instant // when the request came, or the delivery began

@@ -67,7 +67,7 @@ const (
 
 func (k handlerKind) String() string { return [...]string{"builtin", "http", "exec", "outside"}[k] }
 
-// target is what a callable resolves to.
+// target is the handler that a callable resolves to.
 type target struct {
 	kind    handlerKind
 	builtin *builtin     // of a builtinHandler; also of other kinds that cannot run, to fail with the reason

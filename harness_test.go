@@ -21,7 +21,7 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// serviceTest is what a test wants different from the usual.
+// serviceTest holds a test's changes to the usual setup.
 type serviceTest struct {
 	config    func(c *Config)
 	templates string   // a directory; the demo templates when empty

@@ -56,7 +56,7 @@ type service struct {
 	keeping     sync.WaitGroup
 }
 
-// extension is what a family above adds to a service. It may extend the
+// extension lets a family above add to a service. It may extend the
 // service's surfaces, too.
 type extension interface {
 	attach(s *service) // when the store is open, before the engine starts

@@ -624,7 +624,7 @@ func (s *store) eachUnsettledErrorLocked(f func(t *task)) error {
 // status returns the state of the files.
 func (s *store) status() journalStatus { return s.journal.status() }
 
-// storeLoad is what the metrics show of the store.
+// storeLoad holds the figures of the store for the metrics.
 type storeLoad struct {
 	stateCounts
 	waiting int    // requests that wait for a task

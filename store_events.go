@@ -361,7 +361,7 @@ func (f *follower) open() (closed func()) {
 func (f *follower) sent(moves int) { f.store.events.delivered.Add(uint64(moves)) }
 func (f *follower) cutOff()        { f.store.events.cut.Add(1) }
 
-// streamFigures is what was counted of the event streams.
+// streamFigures counts what the event streams did.
 type streamFigures struct {
 	open      int64
 	delivered uint64 // moves written

@@ -219,7 +219,7 @@ func (s *journalScanner) fill() error {
 // `stepwell store check`: it reads every line of every file of a store, changes
 // nothing, and reports what a start would do.
 
-// fileSurvey is what one file holds.
+// fileSurvey summarizes the contents of one file.
 type fileSurvey struct {
 	lines  int     // without the header
 	bad    int     // lines with a fault

@@ -218,7 +218,7 @@ const (
 	maxDependencies = 1_000_000 // most dependencies of the steps that one outcome creates
 )
 
-// branching is what an outcome creates.
+// branching lists the steps that an outcome creates.
 type branching struct {
 	steps   []int    // the branches of a decision: steps of the template, ascending
 	cursors [][]byte // of a batch, one for each instance of workers[0]

@@ -87,7 +87,7 @@ type record struct {
 	adjustment    *adjustment    // adjusted
 }
 
-// creation is what a task was created with.
+// creation holds the data that a task was created with.
 type creation struct {
 	template          string // the hash of its resolved template
 	identity          identityKey
@@ -411,7 +411,7 @@ func (l *lease) is(h leaseHash) bool { return subtle.ConstantTimeCompare(l.hash[
 // task is found even after the lease is over, and a secret.
 func leaseToken(task uuid, secret string) string { return task.String() + "." + secret }
 
-// stepFault is what the error of a failed attempt says.
+// stepFault is the error of a failed attempt, decoded.
 type stepFault struct {
 	message    []byte // a JSON value
 	errorType  string

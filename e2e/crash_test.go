@@ -58,7 +58,7 @@ type sentTask struct {
 	keyed bool   // sent again after a crash, under the same key
 }
 
-// sentAction is what a client did to a step.
+// sentAction is an action of a client on a step.
 type sentAction struct {
 	task, step string
 	action     string
@@ -483,7 +483,7 @@ type crashAudit struct {
 
 // checkActions: each acknowledged action stands in the audit, once, and what
 // ended the step last decides its state and result (a resolved one may still be
-// completed); none stands there that was not sent.
+// completed); none was recorded that was not sent.
 func (c *crashTest) checkActions() {
 	steps := map[string]*sentAction{}
 	for _, s := range c.actions {
@@ -674,7 +674,7 @@ func (c *crashTest) fileSize(name string) int64 {
 	return info.Size()
 }
 
-// files is what the data directory holds.
+// files returns the contents of the data directory.
 func (c *crashTest) files() (names []string) {
 	entries := wire.Must(os.ReadDir(c.data))(c.t)
 	for _, e := range entries {

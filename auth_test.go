@@ -707,9 +707,9 @@ type countingKeys struct {
 	n int
 }
 
-func (c *countingKeys) find(ctx context.Context, h *tokenHeader) (*verificationKey, error) {
+func (c *countingKeys) find(ctx context.Context, kid string) ([]*verificationKey, error) {
 	c.n++
-	return c.keySource.find(ctx, h)
+	return c.keySource.find(ctx, kid)
 }
 
 func TestRepeatedTokenIsVerifiedOnce(t *testing.T) {

@@ -212,29 +212,26 @@ const (
 	reasonForbidden = "forbidden"
 )
 
-// Severities of a refusal. They also decide how long the caller should wait.
+// Severities of a refusal.
 const (
-	severityLow    = "low"    // everyday: no credentials, expired, not permitted
-	severityMedium = "medium" // a broken or misdirected client
+	severityLow    = "low"    // everyday: no credentials, expired
+	severityMedium = "medium" // a broken or misdirected client, or one that lacks a permission
 	severityHigh   = "high"   // looks like guessing or forging
 )
 
+// refusalPauses says how long the caller should wait after a refusal, by its severity.
+var refusalPauses = map[string]time.Duration{severityMedium: 5 * time.Second, severityHigh: time.Minute}
+
 // refused returns a 401 for a reason. The detail is for the log.
 func refused(reason, severity, detail string) *failure {
-	f := failf(unauthenticated, "%s credentials", map[string]string{
+	message := map[string]string{
 		reasonMissing:   "Missing",
 		reasonExpired:   "Expired",
 		reasonInvalid:   "Invalid",
 		reasonMalformed: "Malformed",
-	}[reason])
-	f.refusal = &credentialRefusal{reason: reason, severity: severity, detail: detail}
-	switch severity {
-	case severityMedium:
-		f.retryAfter = 5 * time.Second
-	case severityHigh:
-		f.retryAfter = time.Minute
-	}
-	return f
+	}[reason] + " credentials"
+	return &failure{kind: unauthenticated, message: message, retryAfter: refusalPauses[severity],
+		refusal: &credentialRefusal{reason: reason, severity: severity, detail: detail}}
 }
 
 // unknownPermissions returns the 401 of strict validation.
@@ -246,8 +243,8 @@ func unknownPermissions(unknown []string) *failure {
 
 // notPermitted returns a 403.
 func notPermitted(message string) *failure {
-	return &failure{kind: forbidden, message: message,
-		refusal: &credentialRefusal{reason: reasonForbidden, severity: severityLow, detail: message}}
+	return &failure{kind: forbidden, message: message, retryAfter: refusalPauses[severityMedium],
+		refusal: &credentialRefusal{reason: reasonForbidden, severity: severityMedium, detail: message}}
 }
 
 // cannotVerify returns a 503: whoever could verify the credentials does not answer.

@@ -350,6 +350,14 @@ func anyOf(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
+// clipText shortens a text to limit bytes and an ellipsis.
+func clipText(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + "…"
+}
+
 // typoLimit returns how many letters of a word may differ from the one that was
 // probably meant.
 func typoLimit(word string) int { return min(3, (len(word)+1)/3) }

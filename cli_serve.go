@@ -70,6 +70,7 @@ func (v *serving) parts(origin *provenance, getenv func(string) string) (o servi
 	if o.handlers, o.registry, err = loadWork(v.cfg, v.log, getenv); err != nil {
 		return o, err
 	}
+	o.handlers.adoptOrphans()
 	o.auth, err = newAuthenticators(v.cfg, origin, v.clock, v.log)
 	return o, err
 }

@@ -52,6 +52,8 @@ func newHTTPServer(l net.Listener, h http.Handler, logger *slog.Logger) *httpSer
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          log.New(debugWriter{logger}, "", 0),
+
+		DisableGeneralOptionsHandler: true, // so that "OPTIONS *" is answered in the surface's form
 	}}
 }
 
@@ -320,7 +322,7 @@ func requestID(r *http.Request, ids *idSource) string {
 	if id := r.Header.Get("X-Request-Id"); saneRequestID(id) {
 		return id
 	}
-	return ids.reserve(1).String()
+	return ids.random().String()
 }
 
 // saneRequestID reports whether an id may be echoed and logged: 1 to 128 letters,
@@ -423,14 +425,14 @@ func setRefusalHeaders(h http.Header, f *failure) {
 	}
 	h.Set("X-Auth-Failure-Reason", f.refusal.reason)
 	h.Set("X-Auth-Failure-Severity", f.refusal.severity)
-	if f.kind != unauthenticated {
-		return
+	challenge := `Bearer error="invalid_token"` // as in RFC 6750
+	switch {
+	case f.refusal.reason == reasonMissing:
+		challenge = `Bearer realm="stepwell"`
+	case f.kind == forbidden:
+		challenge = `Bearer error="insufficient_scope"`
 	}
-	code := "invalid_token" // of RFC 6750
-	if f.refusal.reason == reasonMissing {
-		code = "invalid_request"
-	}
-	h.Set("WWW-Authenticate", `Bearer error="`+code+`"`)
+	h.Set("WWW-Authenticate", challenge)
 }
 
 // credentialTime returns the time at which credentials must be valid: real time,

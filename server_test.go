@@ -589,3 +589,36 @@ func TestDemos(t *testing.T) {
 		s.await(id, status)
 	}
 }
+
+// TestRequestIDsRevealNothing: everybody gets request ids, so these must not lie next to
+// the ids of tasks.
+func TestRequestIDsRevealNothing(t *testing.T) {
+	s := newTestServer(t, serviceTest{clock: newVirtualClock(deterministicStart)})
+	task, _ := parseUUID(s.create(`{"namespace":"demo","name":"diamond"}`))
+	seen := map[string]bool{}
+	for range 100 {
+		given := s.do("GET", "/health", "").want(200).header.Get("X-Request-Id")
+		id, ok := parseUUID(given)
+		if n, near := id.minus(task); !ok || near || seen[given] || id.millis() == task.millis() {
+			t.Fatalf("got the request id %s, %d after the task %s; want a random one", given, n, task)
+		}
+		seen[given] = true
+	}
+}
+
+// TestRequestsForTheServer sends what net/http would answer itself if it were allowed to.
+func TestRequestsForTheServer(t *testing.T) {
+	svc := newTestService(t, serviceTest{})
+	s := newGuardedServer(t, newOrchestrationAPI(svc, nil), "127.0.0.1:0")
+	for _, line := range []string{"OPTIONS * HTTP/1.1", "CONNECT example.com:443 HTTP/1.1", "PRI * HTTP/2.0"} {
+		conn := must(net.Dial("tcp", strings.TrimPrefix(s.url, "http://")))(t)
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(patience))
+		io.WriteString(conn, line+"\r\nHost: localhost\r\n\r\n")
+		a := readAnswer(t, must(http.ReadResponse(bufio.NewReader(conn), nil))(t))
+		id := a.header.Get("X-Request-Id")
+		if a.status/100 != 4 || id == "" || a.text("error.request_id") != id {
+			t.Errorf("%s: got %d with the id %q: %s", line, a.status, id, a.body)
+		}
+	}
+}

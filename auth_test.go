@@ -527,7 +527,7 @@ func TestAPIKeyContext(t *testing.T) {
 		t.Fatal(f)
 	}
 	set, _ := parsePermissions([]string{"tasks:read", "dlq:*"})
-	if want := (securityContext{subject: "nightly build", method: authByAPIKey, permissions: set}); *sc != want {
+	if want := (securityContext{subject: "nightly build", method: authByAPIKey, key: sc.key, permissions: set}); *sc != want {
 		t.Errorf("got %+v; want %+v", *sc, want)
 	}
 	sc, f = b.ask("X-Service-Key: the-superuser-key-of-the-tests")

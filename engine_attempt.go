@@ -224,6 +224,9 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	if err != nil {
 		return err
 	}
+	if o.stray != "" {
+		e.causes.strayMember(t, k.key.step, o)
+	}
 	if !k.gone {
 		k.gone = true
 		end := e.ending(t, k.key.step, o, c.now, k.started)

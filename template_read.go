@@ -538,13 +538,7 @@ func unusualInTemplatePath(c rune) bool {
 func templateItemPath(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
 // clippedText shortens a text that a message quotes.
-func clippedText(s string) string {
-	const limit = 80
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit], "") + "…"
-}
+func clippedText(s string) string { return clipText(s, 80) }
 
 // fromTOML returns the definition as JSON, or nil if it is not valid TOML. Values
 // that JSON cannot express are problems, and null in the result.

@@ -478,7 +478,7 @@ func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *secur
 	}
 	if f != nil {
 		attrs = append(attrs, slog.Int("status", failureForms[f.kind].status), slog.String("reason", f.refusal.reason),
-			slog.String("detail", f.refusal.detail))
+			slog.String("severity", f.refusal.severity), slog.String("detail", f.refusal.detail))
 	}
 	s.log.LogAttrs(r.Context(), level, message, attrs...)
 }

@@ -410,7 +410,7 @@ func requestMarkOf(r *http.Request, route string, body []byte) (m requestMark, e
 	if len(given) > 1 || !visible(given[0]) || len(given[0]) > maxReplayKey {
 		return m, failf(badRequest, "the header Idempotency-Key must be given once, with 1 to %d visible characters", maxReplayKey)
 	}
-	m.key = hashOf([]byte(subjectOf(r.Context())), []byte(route), []byte(given[0]))
+	m.key = hashOf([]byte(securityOf(r.Context()).identity()), []byte(route), []byte(given[0]))
 	m.body = hashOf(canonicalJSON(nil, body))
 	return m, nil
 }

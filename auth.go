@@ -36,6 +36,8 @@ const (
 type securityContext struct {
 	subject     string // "" when the credential names none
 	method      string // authByNothing, …
+	issuer      string // of a token
+	key         string // the digest of an API key; of a token without a subject, the kid
 	permissions permissionSet
 	expiry      instant // of a token; zero when the credential does not expire
 }
@@ -47,6 +49,16 @@ func unrestricted() *securityContext {
 
 // may reports whether the caller has permission p. A nil context has none.
 func (sc *securityContext) may(p permission) bool { return sc != nil && sc.permissions.has(p) }
+
+// identity returns what distinguishes a caller from others whose subjects may be equal.
+// It is "" for everybody while authentication is disabled. A token's subject is unique
+// for its issuer, so that the caller stays the same when keys are rotated.
+func (sc *securityContext) identity() string {
+	if sc == nil || sc.method == authByNothing {
+		return ""
+	}
+	return string(appendSized(nil, sc.method, sc.issuer, sc.key, sc.subject))
+}
 
 // securityKey is the key of the security context in a context.Context.
 type securityKey struct{}
@@ -421,7 +433,12 @@ func (a *authenticator) verify(
 		return nil, unknownPermissions(unknown)
 	}
 	a.logUnknown(unknown)
-	sc := &securityContext{claims.subject, authByToken, set, claims.expiry}
+	sc := &securityContext{
+		subject: claims.subject, method: authByToken, issuer: claims.issuer, permissions: set, expiry: claims.expiry,
+	}
+	if claims.subject == "" {
+		sc.key = claims.keyID
+	}
 	leeway := a.tokens.rules.leeway
 	from := max(claims.notBefore, claims.issuedAt).add(-leeway)
 	keep(&cachedIdentity{sc, from, claims.expiry.add(leeway)})

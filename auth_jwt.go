@@ -207,6 +207,7 @@ type tokenClaims struct {
 	notBefore       instant // zero when absent
 	issuedAt        instant // zero when absent
 	permissions     []string
+	keyID           string // kid of the header
 }
 
 // decodeToken decodes a token without verifying it.
@@ -235,6 +236,7 @@ func decodeToken(token, permissionsClaim string) (*tokenHeader, *tokenClaims, er
 	if err != nil {
 		return nil, nil, err
 	}
+	claims.keyID = header.keyID
 	return header, claims, nil
 }
 

@@ -569,7 +569,7 @@ func TestTokenContext(t *testing.T) {
 		t.Fatal(f)
 	}
 	want := securityContext{
-		subject: "ci", method: authByToken, expiry: authTestNow.add(time.Hour),
+		subject: "ci", method: authByToken, issuer: "stepwell", expiry: authTestNow.add(time.Hour),
 		permissions: 1<<permDLQRead | 1<<permDLQUpdate | 1<<permDLQStats | 1<<permTasksList,
 	}
 	if *sc != want {

@@ -41,7 +41,7 @@ func (u uuid) MarshalText() ([]byte, error) { return u.appendText(nil), nil }
 
 // parseUUID reads the canonical form, in either case, and nothing else: no braces, no
 // URN, no missing hyphens.
-func parseUUID(s string) (u uuid, ok bool) {
+func parseUUID[T string | []byte](s T) (u uuid, ok bool) {
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return u, false
 	}
@@ -149,6 +149,15 @@ func (s *idSource) reserve(n int) uuid {
 	binary.BigEndian.PutUint64(u[0:], ms<<16|7<<12|uint64(s.rand.Uint32N(1<<11)))
 	binary.BigEndian.PutUint64(u[8:], s.rand.Uint64N(1<<62)|1<<63)
 	s.last = u.plus(n - 1)
+	return u
+}
+
+// random returns a version 4 id, which reveals nothing about the ids that reserve makes.
+func (s *idSource) random() (u uuid) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	binary.BigEndian.PutUint64(u[0:], s.rand.Uint64()&^(0xf<<12)|4<<12)
+	binary.BigEndian.PutUint64(u[8:], s.rand.Uint64N(1<<62)|1<<63)
 	return u
 }
 

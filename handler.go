@@ -32,7 +32,8 @@ type attempt struct {
 	traceparent              string // "" if the task has none
 	context                  []byte // the task's context, an object
 	stepName                 string
-	number                   int // from 1
+	templateStep             string // of an instance its batch_worker step; else stepName
+	number                   int    // from 1
 	maxAttempts              int
 	timeout                  time.Duration
 	config                   []byte        // handler.initialization, an object

@@ -340,8 +340,8 @@ var (
 		{name: "name", value: textOf(1, 0), required: true},
 		{name: "description", value: textOf(0, 0), required: true},
 		{name: "schema", value: freeObject, required: true},
-		{name: "condition", value: textOf(1, 0)},
-		{name: "delivery_mode", value: textOf(1, 0)},
+		{name: "condition", value: wordOf("success", "failure", "retryable_failure", "permanent_failure", "always")},
+		{name: "delivery_mode", value: wordOf("durable", "fast", "broadcast")},
 		{name: "publisher", value: textOf(1, 0)},
 	}
 	stepFields = []templateField{

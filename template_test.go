@@ -610,6 +610,13 @@ func TestTemplateRules(t *testing.T) {
 			"steps[0].publishes_events[0].schema: is required"},
 		{"step.publishes_events", `[{"description":"d","schema":{}}]`,
 			"steps[0].publishes_events[0].name: is required"},
+		{"step.publishes_events", `[{"name":"n","description":"","schema":{},"condition":"retryable_failure",` +
+			`"delivery_mode":"broadcast"},{"name":"n","description":"","schema":{},"condition":null,"delivery_mode":null}]`, ""},
+		{"step.publishes_events", `[{"name":"n","description":"","schema":{},"condition":"on_success"}]`,
+			`steps[0].publishes_events[0].condition: unknown condition "on_success"; ` +
+				`want success, failure, retryable_failure, permanent_failure or always`},
+		{"step.publishes_events", `[{"name":"n","description":"","schema":{},"delivery_mode":"Durable"}]`,
+			`steps[0].publishes_events[0].delivery_mode: unknown delivery_mode "Durable"; want durable, fast or broadcast`},
 		{"step.batch_config", batch, ""},
 		{"step.batch_config", `{}`, "steps[0].batch_config.batch_size: is required"},
 		{"step.batch_config", strings.Replace(batch, "1", "0", 1),

@@ -186,15 +186,15 @@ func TestBottlenecks(t *testing.T) {
 		// other a: 3 s and 5 s failed, 30 s, and one completed by hand, which nobody timed
 		"slow_steps.0.version": "1.0.0", "slow_steps.0.average_duration_seconds": "12.666667",
 		"slow_steps.0.max_duration_seconds": "30", "slow_steps.0.execution_count": "4",
-		"slow_steps.0.error_count": "2", "slow_steps.0.error_rate": "50",
+		"slow_steps.0.error_count": "2", "slow_steps.0.error_rate": "0.5",
 		"slow_steps.0.last_executed_at":         "2026-01-01T00:01:20.000000Z",
 		"slow_steps.2.average_duration_seconds": "8", "slow_steps.2.error_count": "0",
 		// chain a: 2, 1 (timed out), 1
 		"slow_steps.3.average_duration_seconds": "1.333333", "slow_steps.3.execution_count": "3",
-		"slow_steps.3.error_rate": "33.33",
+		"slow_steps.3.error_rate": "0.3333",
 		// other: completed once after 47 s, failed twice
 		"slow_tasks.0.task_name": "other", "slow_tasks.0.average_duration_seconds": "47",
-		"slow_tasks.0.execution_count": "3", "slow_tasks.0.error_count": "2", "slow_tasks.0.error_rate": "66.67",
+		"slow_tasks.0.execution_count": "3", "slow_tasks.0.error_count": "2", "slow_tasks.0.error_rate": "0.6667",
 		"slow_tasks.0.average_step_count": "2", "slow_tasks.0.last_executed_at": "2026-01-01T00:01:20.000000Z",
 		"slow_tasks.1.task_name": "chain", "slow_tasks.1.average_duration_seconds": "15",
 		"slow_tasks.1.max_duration_seconds": "24", "slow_tasks.1.error_rate": "0",

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"time"
 )
 
 // taskView is a task at an instant, as the roles' surfaces show it. In lists it
@@ -278,19 +279,20 @@ func (s *step) ended() instant {
 }
 
 // outcomeJSON returns the full outcome of an attempt, as existing clients read it:
-// {"step_uuid", "success", "result", "metadata", "status", "error"}.
+// {"step_uuid", "success", "result", "metadata", "status", "error"}. They expect an
+// object as the result of a failure.
 func (e *ending) outcomeJSON(id uuid, at instant, worker string) json.RawMessage {
-	status := "error"
-	switch {
-	case e.success:
-		status = "completed"
-	case e.retryAt != 0:
-		status = "failed"
+	status, result := "completed", e.result
+	if !e.success {
+		status, result = "failed", orEmptyObject(e.result)
 	}
-	o := jsonObject{append(make([]byte, 0, 320+len(e.result)+len(e.err)+len(e.metadata)), '{')}
+	if e.retryAt != 0 {
+		status = "error"
+	}
+	o := jsonObject{append(make([]byte, 0, 480+len(e.result)+2*len(e.err)+2*len(e.metadata)), '{')}
 	o.id("step_uuid", id)
 	o.flag("success", e.success)
-	o.rawOrNull("result", e.result)
+	o.rawOrNull("result", result)
 	o.name("metadata")
 	o.b = mergeObjects(o.b, orEmptyObject(e.metadata), e.standardMetadata(at, worker))
 	o.text("status", status)
@@ -299,12 +301,27 @@ func (e *ending) outcomeJSON(id uuid, at instant, worker string) json.RawMessage
 }
 
 // standardMetadata returns the metadata that existing clients parse in every
-// outcome. It overrides members that the handler sent, which may be of any type.
+// outcome. It overrides members that the handler sent, which may be of any type;
+// custom has them as they were sent.
 func (e *ending) standardMetadata(at instant, worker string) []byte {
+	f, failed := e.fault()
+	sent := orEmptyObject(e.metadata)
 	o := jsonObject{[]byte{'{'}}
 	o.number("execution_time_ms", int(e.took.Milliseconds()))
 	o.text("worker_id", cmp.Or(e.worker, worker))
+	o.zoned("started_at", at.add(-e.took.Truncate(time.Millisecond)))
 	o.zoned("completed_at", at)
+	o.flag("retryable", f.retryable)
+	if failed {
+		o.text("error_type", f.errorType)
+	} else {
+		o.rawOrNull("error_type", nil)
+	}
+	if code := objectMember(sent, "error_code"); jsonKind(code) != '"' {
+		o.rawOrNull("error_code", nil)
+	}
+	o.raw("context", orEmptyObject(f.context))
+	o.raw("custom", sent)
 	return append(o.b, '}')
 }
 

@@ -66,8 +66,9 @@ EnvelopeStep: uuid7 step_uuid; string name; int attempt max_attempts timeout_sec
 Lease: uuid7 step_uuid; zoned lease_expires_at
 StepResults: uuid7 step_uuid; bool success; any result; StepMetadata metadata; StepResultStatus status;
 	StepError|null error
-StepMetadata: int execution_time_ms; string worker_id; zoned completed_at
-StepError: string message error_type; bool retryable; int|null status_code; object|null context
+StepMetadata: int execution_time_ms; string worker_id; zoned started_at completed_at; bool retryable;
+	string|null error_type error_code; object context custom
+StepError: string message error_type; bool retryable; int|null status_code; object context
 Audit: uuid7 audit_uuid workflow_step_uuid transition_uuid task_uuid; zoned recorded_at; uuid worker_uuid?
 	correlation_id?; bool success; int execution_time_ms?; StepResults result?; string step_name subject?;
 	StepState from_state? to_state

@@ -125,7 +125,8 @@ type execution struct {
 	completion             float64 // percent, two decimals
 }
 
-// execution returns the progress of the task. A cancelled step counts as failed.
+// execution returns the progress of the task. A cancelled step counts as failed,
+// except in a cancelled task, in which nobody can act on it.
 func (t *task) execution(now instant) execution {
 	var x execution
 	if t.counts[stepPending]+t.counts[stepWaitingForRetry] > 0 {
@@ -140,6 +141,10 @@ func (t *task) execution(now instant) execution {
 		x.completion = math.Round(float64(done)/float64(len(t.steps))*10000) / 100
 	}
 	failed := t.counts[stepInError] + t.counts[stepCancelled]
+	cancelled := t.state == taskCancelled
+	if cancelled {
+		failed = 0
+	}
 	working := t.counts[stepInProgress] + t.counts[stepEnqueued] +
 		t.counts[stepEnqueuedForOrchestration] + t.counts[stepEnqueuedAsError]
 	switch {
@@ -149,7 +154,7 @@ func (t *task) execution(now instant) execution {
 		x.status, x.action = "has_ready_steps", "execute_ready_steps"
 	case working > 0:
 		x.status, x.action = "processing", "wait_for_completion"
-	case done == len(t.steps) && done > 0:
+	case cancelled || done == len(t.steps) && done > 0:
 		x.status, x.action = "all_complete", "finalize_task"
 	default:
 		x.status, x.action = "waiting_for_dependencies", "wait_for_dependencies"

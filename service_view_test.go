@@ -64,3 +64,30 @@ func TestOutcomeStatus(t *testing.T) {
 		}
 	}
 }
+
+// TestExecution expects a cancelled step to count as failed, except in a task that is
+// cancelled itself, in which nobody can do anything about it.
+func TestExecution(t *testing.T) {
+	for _, tc := range []struct {
+		name, states string
+		cancelled    bool
+		want         string
+	}{
+		{"running", "ci", false, "processing wait_for_completion healthy"},
+		{"waits for a retry", "cw", false, "waiting_for_dependencies wait_for_dependencies recovering"},
+		{"failed", "ce", false, "blocked_by_failures handle_failures blocked"},
+		{"a cancelled step", "cx", false, "blocked_by_failures handle_failures blocked"},
+		{"a cancelled task", "cx", true, "all_complete finalize_task healthy"},
+		{"cancelled before the first step", "xx", true, "all_complete finalize_task healthy"},
+		{"cancelled without steps", "", true, "all_complete finalize_task healthy"},
+	} {
+		task := analysisTask(make([][]int, len(tc.states)), tc.states)
+		if tc.cancelled {
+			task.state = taskCancelled
+		}
+		x := task.execution(testStart)
+		if got := x.status + " " + x.action + " " + x.health; got != tc.want {
+			t.Errorf("%s: got %s; want %s", tc.name, got, tc.want)
+		}
+	}
+}

@@ -67,6 +67,14 @@ func (v taskView) appendJSON(b []byte) []byte {
 	return append(o.b, ']', '}')
 }
 
+// requestedAt returns the time that the caller gave, or else that of creation.
+func (t *task) requestedAt() instant {
+	if t.by.requested != 0 {
+		return t.by.requested
+	}
+	return t.created
+}
+
 // appendContext appends the context, or says that it is withheld.
 func (v taskView) appendContext(o *jsonObject) {
 	if v.withContext {

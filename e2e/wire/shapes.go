@@ -99,8 +99,8 @@ DLQTask: +DLQEntry; [DLQEntry] entries
 TaskSnapshot: uuid7 task_uuid; string namespace task_name; TaskState current_state; int time_in_state_minutes
 	threshold_minutes; naive snapshot_timestamp; TaskDetails task_details; [StepSnapshot] steps
 TaskDetails: string version initiator source_system reason; int priority total_steps pending_steps
-	in_progress_steps completed_steps failed_steps; [string] tags; uuid correlation_id; naive created_at;
-	number completion_percentage; HealthStatus health_status; ExecutionStatus execution_status
+	in_progress_steps completed_steps failed_steps; [string] tags; uuid correlation_id; naive requested_at
+	created_at; number completion_percentage; HealthStatus health_status; ExecutionStatus execution_status
 StepSnapshot: uuid7 step_uuid; string name; StepState current_state; int attempts max_attempts;
 	naive|null last_attempted_at last_failure_at next_retry_at completed_at; SnapshotError|null error
 SnapshotError: string message error_type; bool retryable; int|null status_code

@@ -341,7 +341,8 @@ func (e *ending) standardMetadata(at instant, worker string) []byte {
 // The summary of a task: the task, its template's steps, its own steps and its
 // entry in the dead letter queue in one answer, without context and results.
 
-// summaryView is the answer of GET /v1/tasks/{uuid}/summary; its times are zoned.
+// summaryView is the answer of GET /v1/tasks/{uuid}/summary. The times of the task are
+// zoned, those of its steps naive.
 type summaryView struct {
 	Task     summaryTask     `json:"task"`
 	Template summaryTemplate `json:"template"`
@@ -384,9 +385,9 @@ type summaryStep struct {
 	StepUUID              uuid           `json:"step_uuid"`
 	Name                  string         `json:"name"`
 	CurrentState          string         `json:"current_state"`
-	CreatedAt             zonedTime      `json:"created_at"`
-	CompletedAt           zonedTime      `json:"completed_at"`
-	LastAttemptedAt       zonedTime      `json:"last_attempted_at"`
+	CreatedAt             naiveTime      `json:"created_at"`
+	CompletedAt           naiveTime      `json:"completed_at"`
+	LastAttemptedAt       naiveTime      `json:"last_attempted_at"`
 	Attempts              int            `json:"attempts"`
 	MaxAttempts           int            `json:"max_attempts"`
 	DependenciesSatisfied bool           `json:"dependencies_satisfied"`
@@ -448,8 +449,8 @@ func (t *task) summaryStep(i int) summaryStep {
 	s := &t.steps[i]
 	return summaryStep{
 		StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
-		CreatedAt: zonedTime(t.stepCreated(i)), CompletedAt: zonedTime(s.completed),
-		LastAttemptedAt: zonedTime(s.attempted), Attempts: s.attempts, MaxAttempts: s.maxAttempts,
+		CreatedAt: naiveTime(t.stepCreated(i)), CompletedAt: naiveTime(s.completed),
+		LastAttemptedAt: naiveTime(s.attempted), Attempts: s.attempts, MaxAttempts: s.maxAttempts,
 		DependenciesSatisfied: t.satisfied(i), RetryEligible: t.retryEligible(i), Error: s.faultView(false),
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 )
@@ -87,6 +88,29 @@ func TestExecution(t *testing.T) {
 		}
 		x := task.execution(testStart)
 		if got := x.status + " " + x.action + " " + x.health; got != tc.want {
+			t.Errorf("%s: got %s; want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestSummaryTimes expects zoned times in the summary's task and naive ones in its
+// steps, as existing clients read them.
+func TestSummaryTimes(t *testing.T) {
+	task := analysisTask([][]int{nil}, "e")
+	task.steps[0].attempted = testStart.add(time.Second)
+	v := task.summary(testStart)
+	for _, tc := range []struct {
+		name string
+		at   json.Marshaler
+		want string
+	}{
+		{"task.created_at", v.Task.CreatedAt, `"2026-01-01T00:00:00.000000Z"`},
+		{"task.completed_at", v.Task.CompletedAt, `null`},
+		{"steps.0.created_at", v.Steps[0].CreatedAt, `"2026-01-01T00:00:00.000000"`},
+		{"steps.0.last_attempted_at", v.Steps[0].LastAttemptedAt, `"2026-01-01T00:00:01.000000"`},
+		{"steps.0.completed_at", v.Steps[0].CompletedAt, `null`},
+	} {
+		if got := string(must(tc.at.MarshalJSON())(t)); got != tc.want {
 			t.Errorf("%s: got %s; want %s", tc.name, got, tc.want)
 		}
 	}

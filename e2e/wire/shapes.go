@@ -86,7 +86,7 @@ SummaryTask: uuid7 task_uuid; string name namespace version initiator source_sys
 SummaryTemplate: [SummaryTemplateStep] steps
 SummaryTemplateStep: string name handler; StepType step_type; [string] dependencies; bool retryable;
 	int max_attempts
-SummaryStep: uuid7 step_uuid; string name; StepState current_state; zoned created_at; zoned|null completed_at
+SummaryStep: uuid7 step_uuid; string name; StepState current_state; naive created_at; naive|null completed_at
 	last_attempted_at; int attempts max_attempts; bool dependencies_satisfied retry_eligible;
 	SummaryError|null error
 SummaryError: string error_type; bool retryable; int|null status_code

@@ -246,13 +246,13 @@ type performanceView struct {
 
 // performance returns how the service did within the last hours: how many tasks
 // were created (total_tasks ever), completed and failed, how fast, how reliably.
-// Rates per hour count what was created.
+// Rates per hour count what was created, since the first task if that was later; a
+// shorter time than a minute counts as one.
 func (f *frozenFigures) performance(states *stateCounts, now instant, hours int) performanceView {
 	from := hoursAgo(now, hours)
 	ever, r := f.total(figureFilter{}, allTime), f.total(figureFilter{}, from)
-	perHour := func(n uint64) int64 {
-		return int64(math.Round(float64(n) / now.sub(hourStart(from)).Hours()))
-	}
+	span := max(now.sub(max(hourStart(from), f.began())), time.Minute)
+	perHour := func(n uint64) int64 { return int64(math.Round(float64(n) / span.Hours())) }
 	return performanceView{
 		TotalTasks: ever.counts[tasksCreated], ActiveTasks: states.active(),
 		CompletedTasks: r.counts[tasksCompleted], FailedTasks: r.counts[tasksFailed],

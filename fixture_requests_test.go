@@ -225,6 +225,9 @@ func TestUUIDsWithoutHyphens(t *testing.T) {
 	}
 	s.do("GET", one+"/workflow_steps/"+plain(step)+"/audit", "").want(200).wantText("0.task_uuid", id)
 	s.do("GET", "/stepwell/tasks/"+plain(id)+"/workflow_steps/"+plain(step), "").want(200).wantText("id", step)
+	if got := s.entries("?task_uuid=" + plain(id)); got != "b 1 false true" {
+		t.Errorf("handler calls of the task: got %s", got)
+	}
 	s.do("POST", "/_stepwell/verify", `{"match":{"task_uuid":"`+plain(id)+`"},"count":{"exactly":1}}`).want(200)
 
 	state := string(s.do("GET", "/_stepwell/state", "").want(200).body)

@@ -41,7 +41,7 @@ func (u uuid) MarshalText() ([]byte, error) { return u.appendText(nil), nil }
 
 // parseUUID reads the canonical form, with its four hyphens or with none, in either
 // case, and nothing else: no braces, no URN.
-func parseUUID(s string) (u uuid, ok bool) {
+func parseUUID[T string | []byte](s T) (u uuid, ok bool) {
 	places := [16]int{0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34}
 	if len(s) == 32 {
 		places = [16]int{0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30}

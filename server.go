@@ -252,14 +252,18 @@ func (s *surface) answer(w *recorder, r *http.Request, row servedRoute) {
 	}
 }
 
-// finish ends a request: it turns a panic into a 500, and counts the request.
+// finish ends a request: it turns a panic into a 500, and logs and counts the request.
 func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
-	if p := recover(); p != nil {
-		if p == http.ErrAbortHandler {
-			panic(p)
-		}
+	p := recover()
+	if p != nil && p != http.ErrAbortHandler {
 		rec.matched = true
 		s.writeError(rec, r, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+	}
+	if s.svc.cfg.Log.Requests {
+		s.logRequest(rec, r, began)
+	}
+	if p == http.ErrAbortHandler {
+		panic(p)
 	}
 	route := r.Pattern
 	if route == "" || rec.unmatched {
@@ -269,6 +273,20 @@ func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
 	if rec.watch != nil {
 		rec.watch.answered(rec.status, began)
 	}
+}
+
+// logRequest logs a request. Its query is left out, because it may have secrets.
+func (s *surface) logRequest(rec *recorder, r *http.Request, began instant) {
+	attrs := []slog.Attr{
+		slog.String("method", fmt.Sprintf("%.20s", r.Method)),
+		slog.String("path", fmt.Sprintf("%.500s", hideCredentials([]byte(r.URL.Path)))),
+		slog.Int("status", rec.status), slog.Float64("duration_ms", float64(realNow().sub(began).Microseconds())/1000),
+		slog.String("request_id", rec.requestID),
+	}
+	if rec.caller != nil && rec.caller.subject != "" {
+		attrs = append(attrs, slog.String("subject", rec.caller.subject))
+	}
+	s.log.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
 }
 
 // writeUnmatched replaces the mux's answer to an unknown path or method.
@@ -288,7 +306,8 @@ type recorder struct {
 	http.ResponseWriter
 	surface   *surface
 	requestID string
-	watch     requestWatch // nil without one
+	watch     requestWatch     // nil without one
+	caller    *securityContext // nil if the caller is not known
 	status    int
 	matched   bool // a row matched, or writeUnmatched answers
 	unmatched bool // writeUnmatched answered
@@ -403,6 +422,7 @@ func (s *surface) admit(w http.ResponseWriter, r *http.Request, row servedRoute)
 	default:
 		f = s.auth.authorize(sc, row.permissions...)
 	}
+	w.(*recorder).caller = sc
 	s.logAdmission(w, r, sc, f)
 	if f != nil {
 		return r, f

@@ -49,7 +49,7 @@ const (
 	tooLarge
 	unsupportedMedia
 	unsupportedCoding // a Content-Encoding
-	invalidFields // carries details
+	invalidFields     // carries details
 	unauthenticated
 	forbidden
 	unavailable

@@ -57,6 +57,24 @@ type outcome struct {
 	stray      string // the member for which a reply with success is no full outcome; "" for none
 }
 
+// size returns how many bytes the outcome's JSON and texts have.
+func (o *outcome) size() int {
+	n := len(o.result) + len(o.metadata)
+	if o.err != nil {
+		n += len(o.err.message) + len(o.err.context)
+	}
+	return n
+}
+
+// checkSize returns an error for an outcome from a person or an outside actor that is
+// larger than a handler's reply may be.
+func (c *workerConfig) checkSize(o *outcome) error {
+	if int64(o.size()) > c.MaxResultBytes {
+		return failf(tooLarge, "the result is larger than worker.max_result_bytes, %d", c.MaxResultBytes)
+	}
+	return nil
+}
+
 // handlerKind is a way to run a step.
 type handlerKind uint8
 

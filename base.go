@@ -668,13 +668,14 @@ func checkRegular(op, name string) error {
 
 // checkOwn returns an error unless a file belongs to the user of this process.
 func checkOwn(op, name string, info fs.FileInfo) error {
-	owner, own := info.Sys().(*syscall.Stat_t).Uid, os.Geteuid()
-	if int(owner) == own {
+	if ownerOf(info) == os.Geteuid() {
 		return nil
 	}
-	return &fs.PathError{Op: op, Path: name,
-		Err: fmt.Errorf("it belongs to the user %d, and this process runs as %d", owner, own)}
+	return &fs.PathError{Op: op, Path: name, Err: fmt.Errorf("it belongs to the user %d, and this process runs as %d",
+		ownerOf(info), os.Geteuid())}
 }
+
+func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
 func irregular(op, name string, info fs.FileInfo) error {
 	reason := "not a regular file"

@@ -41,9 +41,18 @@ func jsonString(raw []byte) (string, bool) {
 // jsonInt returns the value of raw if it is an integer that fits. It may be written in
 // any way: 5.0 and 1e2 are integers.
 func jsonInt(raw []byte) (int64, bool) {
-	n, fits, _ := nearestInt(raw)
-	if !fits {
+	if jsonKind(raw) != '0' {
 		return 0, false
+	}
+	start := skipJSONSpace(raw, 0)
+	number := raw[start:skipJSONValue(raw, start)]
+	var n int64
+	for i, c := range number {
+		if c < '0' || c > '9' || i == 18 { // a sign, a fraction, an exponent, or perhaps too large
+			n, fits, _ := nearestInt(number)
+			return n, fits
+		}
+		n = n*10 + int64(c-'0')
 	}
 	return n, true
 }

@@ -646,7 +646,7 @@ func TestFailureHeaders(t *testing.T) {
 		status                        int
 		reason, severity, retry, auth string
 	}{
-		{"missing", refusal(), 401, "missing", "low", "", `Bearer error="invalid_request"`},
+		{"missing", refusal(), 401, "missing", "low", "", `Bearer realm="stepwell"`},
 		{"expired", refusal("Authorization: Bearer " + expired), 401, "expired", "low", "",
 			`Bearer error="invalid_token"`},
 		{"malformed", refusal("Authorization: Bearer x"), 401, "malformed", "medium", "5",
@@ -657,7 +657,8 @@ func TestFailureHeaders(t *testing.T) {
 			`Bearer error="invalid_token"`},
 		{"a guessed key", refusal("X-API-Key: guess"), 401, "invalid", "high", "60",
 			`Bearer error="invalid_token"`},
-		{"forbidden", b.authorize(nil, permDLQRead), 403, "forbidden", "medium", "5", ""},
+		{"forbidden", b.authorize(nil, permDLQRead), 403, "forbidden", "medium", "5",
+			`Bearer error="insufficient_scope"`},
 		{"nobody can tell", cannotVerify("x"), 503, "", "", "5", ""},
 	} {
 		h := http.Header{}

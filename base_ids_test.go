@@ -19,7 +19,7 @@ func TestDerivedIDs(t *testing.T) {
 		}
 		n := 1 + i%500
 		first := s.block(n, parent, "name")
-		again.reserve(3) // for requests
+		again.random() // for a request
 		again.secretOf(parent, 1)
 		again.floatOf(parent, i)
 		if got := again.block(1+i%3, parent, "name"); got != first {
@@ -137,7 +137,13 @@ func TestParseUUID(t *testing.T) {
 		{"0198c0de-0000-7000-8000-00000000000a", true},
 		{"0198C0DE-0000-7000-8000-00000000000A", true},
 		{"{0198c0de-0000-7000-8000-00000000000a}", false},
+		{"0198c0de00007000800000000000000a", true},
+		{"0198C0DE00007000800000000000000A", true},
+		{"0198c0de-000070008000-00000000000a", false},
+		{"0198c0de00007000800000000000000g", false},
+		{"0198c0de0000-7000-8000-00000000a", false},
 		{"0198c0de000070008000000000000000000a", false},
+		{"{0198c0de0000700080000000000000a}", false},
 		{"0198c0de-0000-7000-8000-00000000000g", false},
 		{"0198c0de-0000-7000-8000-0000000000-a", false},
 		{"", false},

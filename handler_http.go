@@ -91,6 +91,7 @@ func (c *httpCaller) headersFor(callable string, to *httpAddress) *sentHeaders {
 	}
 	secrets := secretsOf(h)
 	h.Set("Content-Type", "application/json")
+	h.Set("Accept-Encoding", "identity")
 	h.Set("User-Agent", c.agent)
 	return &sentHeaders{h, secrets}
 }

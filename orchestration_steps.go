@@ -31,7 +31,7 @@ func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (a
 	if err != nil {
 		return nil, err
 	}
-	q.subject = subjectOf(r.Context())
+	q.subject, q.wait = subjectOf(r.Context()), min(q.wait, a.validFor(r))
 	q.worker = cmp.Or(q.worker, fmt.Sprintf("%.*s", maxNameLength, q.subject), defaultOutsideName)
 	// A read deadline that passes during the wait would cancel the request.
 	http.NewResponseController(w).SetReadDeadline(time.Time{})
@@ -140,8 +140,8 @@ func (a *orchestrationAPI) answerClaim(
 	if err := p.failure("cannot " + string(verb) + " the step"); err != nil {
 		return v, err
 	}
-	if limit := a.svc.cfg.Worker.MaxResultBytes; int64(len(q.outcome.result)) > limit {
-		return v, failf(tooLarge, "the result is larger than worker.max_result_bytes, %d", limit)
+	if err := a.svc.cfg.Worker.checkSize(&q.outcome); err != nil {
+		return v, err
 	}
 	return a.svc.outside.answer(r.Context(), id, q)
 }

@@ -117,8 +117,9 @@ func (want authWant) check(t *testing.T, what string, a *answer) {
 }
 
 const (
-	challengeMissing = `Bearer error="invalid_request"`
+	challengeMissing = `Bearer realm="stepwell"`
 	challengeInvalid = `Bearer error="invalid_token"`
+	challengeScope   = `Bearer error="insufficient_scope"`
 )
 
 var (
@@ -135,7 +136,7 @@ func wantUnknown(names string) authWant {
 }
 
 func wantLacking(p permission) authWant {
-	return authWant{403, "Missing required permission: " + p.String(), "forbidden", "medium", "5", ""}
+	return authWant{403, "Missing required permission: " + p.String(), "forbidden", "medium", "5", challengeScope}
 }
 
 // tokenMaker makes tokens, one for each set of permissions.

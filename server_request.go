@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"net"
 	"net/http"
@@ -76,10 +77,16 @@ func readAs[T any](r *http.Request, parse func(body []byte) (T, error)) (v T, er
 	return parse(body)
 }
 
-// checkContentType requires the Content-Type of JSON, unless there is no body.
+// checkContentType requires the Content-Type of JSON and no content coding, unless there
+// is no body.
 func checkContentType(r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
+	}
+	for _, coding := range splitList(strings.Join(r.Header["Content-Encoding"], ",")) {
+		if !strings.EqualFold(coding, "identity") {
+			return failf(unsupportedCoding, "the body must have no Content-Encoding, not %.60q", coding)
+		}
 	}
 	given := r.Header.Get("Content-Type")
 	media, _, err := mime.ParseMediaType(given)
@@ -331,21 +338,37 @@ func (s *surface) awaited(w http.ResponseWriter, r *http.Request, name string) (
 	if wants == 0 {
 		return s.taskIn(r, name)
 	}
+	valid := s.validFor(r)
 	return byID(r, name, func(id uuid) (*task, error) {
 		holdOpen(w, limit)
-		t, end, err := s.svc.tasks.await(r.Context(), id, wants, limit)
+		t, end, err := s.svc.tasks.await(r.Context(), id, wants, min(limit, valid))
 		if err == nil {
-			setWaitEnd(w, end)
+			setWaitEnd(w, end, limit > valid)
 		}
 		return t, err
 	})
 }
 
-// setWaitEnd sets a header with the reason if a wait ended without success.
-func setWaitEnd(w http.ResponseWriter, end waitEnd) {
+// setWaitEnd sets a header with the reason if a wait ended without success. The limit
+// of a wait may have been that of the caller's credential.
+func setWaitEnd(w http.ResponseWriter, end waitEnd, expires bool) {
+	if end == waitTimedOut && expires {
+		end = waitExpired
+	}
 	if end != waitReached {
 		w.Header()["X-Stepwell-Wait"] = []string{string(end)}
 	}
+}
+
+// validFor returns for how long the caller's credential is valid, at least 0: no wait
+// takes longer.
+func (s *surface) validFor(r *http.Request) time.Duration {
+	sc := securityOf(r.Context())
+	if sc == nil || sc.expiry == 0 {
+		return math.MaxInt64
+	}
+	left := max(sc.expiry-s.credentialTime(servedRoute{}), 0)
+	return time.Duration(min(left, math.MaxInt64/1000)) * time.Microsecond
 }
 
 // Creating a task.
@@ -360,8 +383,10 @@ func (s *surface) submit(
 	if err != nil {
 		return nil, err
 	}
+	limit, valid := b.limit, s.validFor(r)
 	if b.waits {
-		holdOpen(w, b.limit)
+		holdOpen(w, limit)
+		b.limit = min(limit, valid)
 	}
 	done, err := s.svc.tasks.submit(r.Context(), b)
 	if err != nil {
@@ -371,7 +396,7 @@ func (s *surface) submit(
 	if done.replayed {
 		w.Header()["Idempotency-Replayed"] = []string{"true"}
 	}
-	setWaitEnd(w, done.end)
+	setWaitEnd(w, done.end, limit > valid)
 	status := http.StatusCreated
 	if done.end != waitReached {
 		status = http.StatusAccepted
@@ -547,6 +572,7 @@ var failureForms = [...]struct {
 	invalidTransition: {400, "BAD_REQUEST", "invalid_request", mountForm{"InvalidTransition", "INVALID_TRANSITION", 409}},
 	tooLarge:          {413, "PAYLOAD_TOO_LARGE", "payload_too_large", mountForm{kind: "PayloadTooLarge"}},
 	unsupportedMedia:  {415, "UNSUPPORTED_MEDIA_TYPE", "unsupported_media_type", mountForm{kind: "UnsupportedMediaType"}},
+	unsupportedCoding: {415, "UNSUPPORTED_MEDIA_TYPE", "unsupported_media_type", mountForm{kind: "UnsupportedMediaType"}},
 	invalidFields:     {422, "VALIDATION_FAILED", "validation_failed", mountForm{kind: "ValidationError", code: "INVALID_TASK_CONFIG"}},
 	unauthenticated:   {401, "AUTHENTICATION_FAILED", "", mountForm{kind: "AuthenticationError"}},
 	forbidden:         {403, "AUTHORIZATION_FAILED", "", mountForm{kind: "AuthorizationError"}},
@@ -589,6 +615,9 @@ func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) 
 	}
 	if f.retryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(retrySeconds(f)))
+	}
+	if f.kind == unsupportedCoding {
+		h.Set("Accept-Encoding", "identity") // RFC 9110, section 12.5.3
 	}
 	if !f.existing.isZero() {
 		h.Set("Location", s.taskPath(r, f.existing))

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"time"
 )
 
 // taskView is a task at an instant, as the roles' surfaces show it. In lists it
@@ -64,6 +65,14 @@ func (v taskView) appendJSON(b []byte) []byte {
 		o.b = t.appendReadiness(o.b, i, v.now)
 	}
 	return append(o.b, ']', '}')
+}
+
+// requestedAt returns the time that the caller gave, or else that of creation.
+func (t *task) requestedAt() instant {
+	if t.by.requested != 0 {
+		return t.by.requested
+	}
+	return t.created
 }
 
 // appendContext appends the context, or says that it is withheld.
@@ -124,7 +133,8 @@ type execution struct {
 	completion             float64 // percent, two decimals
 }
 
-// execution returns the progress of the task. A cancelled step counts as failed.
+// execution returns the progress of the task. A cancelled step counts as failed,
+// except in a cancelled task, in which nobody can act on it.
 func (t *task) execution(now instant) execution {
 	var x execution
 	if t.counts[stepPending]+t.counts[stepWaitingForRetry] > 0 {
@@ -139,6 +149,10 @@ func (t *task) execution(now instant) execution {
 		x.completion = math.Round(float64(done)/float64(len(t.steps))*10000) / 100
 	}
 	failed := t.counts[stepInError] + t.counts[stepCancelled]
+	cancelled := t.state == taskCancelled
+	if cancelled {
+		failed = 0
+	}
 	working := t.counts[stepInProgress] + t.counts[stepEnqueued] +
 		t.counts[stepEnqueuedForOrchestration] + t.counts[stepEnqueuedAsError]
 	switch {
@@ -148,7 +162,7 @@ func (t *task) execution(now instant) execution {
 		x.status, x.action = "has_ready_steps", "execute_ready_steps"
 	case working > 0:
 		x.status, x.action = "processing", "wait_for_completion"
-	case done == len(t.steps) && done > 0:
+	case cancelled || done == len(t.steps) && done > 0:
 		x.status, x.action = "all_complete", "finalize_task"
 	default:
 		x.status, x.action = "waiting_for_dependencies", "wait_for_dependencies"
@@ -278,19 +292,20 @@ func (s *step) ended() instant {
 }
 
 // outcomeJSON returns the full outcome of an attempt, as existing clients read it:
-// {"step_uuid", "success", "result", "metadata", "status", "error"}.
+// {"step_uuid", "success", "result", "metadata", "status", "error"}. They expect an
+// object as the result of a failure.
 func (e *ending) outcomeJSON(id uuid, at instant, worker string) json.RawMessage {
-	status := "error"
-	switch {
-	case e.success:
-		status = "completed"
-	case e.retryAt != 0:
-		status = "failed"
+	status, result := "completed", e.result
+	if !e.success {
+		status, result = "failed", orEmptyObject(e.result)
 	}
-	o := jsonObject{append(make([]byte, 0, 320+len(e.result)+len(e.err)+len(e.metadata)), '{')}
+	if e.retryAt != 0 {
+		status = "error"
+	}
+	o := jsonObject{append(make([]byte, 0, 480+len(e.result)+2*len(e.err)+2*len(e.metadata)), '{')}
 	o.id("step_uuid", id)
 	o.flag("success", e.success)
-	o.rawOrNull("result", e.result)
+	o.rawOrNull("result", result)
 	o.name("metadata")
 	o.b = mergeObjects(o.b, orEmptyObject(e.metadata), e.standardMetadata(at, worker))
 	o.text("status", status)
@@ -299,19 +314,35 @@ func (e *ending) outcomeJSON(id uuid, at instant, worker string) json.RawMessage
 }
 
 // standardMetadata returns the metadata that existing clients parse in every
-// outcome. It overrides members that the handler sent, which may be of any type.
+// outcome. It overrides members that the handler sent, which may be of any type;
+// custom has them as they were sent.
 func (e *ending) standardMetadata(at instant, worker string) []byte {
+	f, failed := e.fault()
+	sent := orEmptyObject(e.metadata)
 	o := jsonObject{[]byte{'{'}}
 	o.number("execution_time_ms", int(e.took.Milliseconds()))
 	o.text("worker_id", cmp.Or(e.worker, worker))
+	o.zoned("started_at", at.add(-e.took.Truncate(time.Millisecond)))
 	o.zoned("completed_at", at)
+	o.flag("retryable", f.retryable)
+	if failed {
+		o.text("error_type", f.errorType)
+	} else {
+		o.rawOrNull("error_type", nil)
+	}
+	if code := objectMember(sent, "error_code"); jsonKind(code) != '"' {
+		o.rawOrNull("error_code", nil)
+	}
+	o.raw("context", orEmptyObject(f.context))
+	o.raw("custom", sent)
 	return append(o.b, '}')
 }
 
 // The summary of a task: the task, its template's steps, its own steps and its
 // entry in the dead letter queue in one answer, without context and results.
 
-// summaryView is the answer of GET /v1/tasks/{uuid}/summary; its times are zoned.
+// summaryView is the answer of GET /v1/tasks/{uuid}/summary. The times of the task are
+// zoned, those of its steps naive.
 type summaryView struct {
 	Task     summaryTask     `json:"task"`
 	Template summaryTemplate `json:"template"`
@@ -354,9 +385,9 @@ type summaryStep struct {
 	StepUUID              uuid           `json:"step_uuid"`
 	Name                  string         `json:"name"`
 	CurrentState          string         `json:"current_state"`
-	CreatedAt             zonedTime      `json:"created_at"`
-	CompletedAt           zonedTime      `json:"completed_at"`
-	LastAttemptedAt       zonedTime      `json:"last_attempted_at"`
+	CreatedAt             naiveTime      `json:"created_at"`
+	CompletedAt           naiveTime      `json:"completed_at"`
+	LastAttemptedAt       naiveTime      `json:"last_attempted_at"`
 	Attempts              int            `json:"attempts"`
 	MaxAttempts           int            `json:"max_attempts"`
 	DependenciesSatisfied bool           `json:"dependencies_satisfied"`
@@ -418,8 +449,8 @@ func (t *task) summaryStep(i int) summaryStep {
 	s := &t.steps[i]
 	return summaryStep{
 		StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
-		CreatedAt: zonedTime(t.stepCreated(i)), CompletedAt: zonedTime(s.completed),
-		LastAttemptedAt: zonedTime(s.attempted), Attempts: s.attempts, MaxAttempts: s.maxAttempts,
+		CreatedAt: naiveTime(t.stepCreated(i)), CompletedAt: naiveTime(s.completed),
+		LastAttemptedAt: naiveTime(s.attempted), Attempts: s.attempts, MaxAttempts: s.maxAttempts,
 		DependenciesSatisfied: t.satisfied(i), RetryEligible: t.retryEligible(i), Error: s.faultView(false),
 	}
 }

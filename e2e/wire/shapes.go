@@ -66,8 +66,9 @@ EnvelopeStep: uuid7 step_uuid; string name; int attempt max_attempts timeout_sec
 Lease: uuid7 step_uuid; zoned lease_expires_at
 StepResults: uuid7 step_uuid; bool success; any result; StepMetadata metadata; StepResultStatus status;
 	StepError|null error
-StepMetadata: int execution_time_ms; string worker_id; zoned completed_at
-StepError: string message error_type; bool retryable; int|null status_code; object|null context
+StepMetadata: int execution_time_ms; string worker_id; zoned started_at completed_at; bool retryable;
+	string|null error_type error_code; object context custom
+StepError: string message error_type; bool retryable; int|null status_code; object context
 Audit: uuid7 audit_uuid workflow_step_uuid transition_uuid task_uuid; zoned recorded_at; uuid worker_uuid?
 	correlation_id?; bool success; int execution_time_ms?; StepResults result?; string step_name subject?;
 	StepState from_state? to_state
@@ -85,7 +86,7 @@ SummaryTask: uuid7 task_uuid; string name namespace version initiator source_sys
 SummaryTemplate: [SummaryTemplateStep] steps
 SummaryTemplateStep: string name handler; StepType step_type; [string] dependencies; bool retryable;
 	int max_attempts
-SummaryStep: uuid7 step_uuid; string name; StepState current_state; zoned created_at; zoned|null completed_at
+SummaryStep: uuid7 step_uuid; string name; StepState current_state; naive created_at; naive|null completed_at
 	last_attempted_at; int attempts max_attempts; bool dependencies_satisfied retry_eligible;
 	SummaryError|null error
 SummaryError: string error_type; bool retryable; int|null status_code
@@ -98,8 +99,8 @@ DLQTask: +DLQEntry; [DLQEntry] entries
 TaskSnapshot: uuid7 task_uuid; string namespace task_name; TaskState current_state; int time_in_state_minutes
 	threshold_minutes; naive snapshot_timestamp; TaskDetails task_details; [StepSnapshot] steps
 TaskDetails: string version initiator source_system reason; int priority total_steps pending_steps
-	in_progress_steps completed_steps failed_steps; [string] tags; uuid correlation_id; naive created_at;
-	number completion_percentage; HealthStatus health_status; ExecutionStatus execution_status
+	in_progress_steps completed_steps failed_steps; [string] tags; uuid correlation_id; naive requested_at
+	created_at; number completion_percentage; HealthStatus health_status; ExecutionStatus execution_status
 StepSnapshot: uuid7 step_uuid; string name; StepState current_state; int attempts max_attempts;
 	naive|null last_attempted_at last_failure_at next_retry_at completed_at; SnapshotError|null error
 SnapshotError: string message error_type; bool retryable; int|null status_code

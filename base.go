@@ -48,7 +48,8 @@ const (
 	invalidTransition // the state does not allow it
 	tooLarge
 	unsupportedMedia
-	invalidFields // carries details
+	unsupportedCoding // a Content-Encoding
+	invalidFields     // carries details
 	unauthenticated
 	forbidden
 	unavailable
@@ -260,16 +261,9 @@ func (f *fieldReader) count(key string, raw []byte, lo, hi int64) int {
 
 // clamped reads an integer and limits it to ±limit.
 func (f *fieldReader) clamped(key string, raw []byte, limit int64) int {
-	n, ok := jsonInt(raw)
+	n, _, ok := nearestInt(raw)
 	if !ok {
-		switch {
-		case jsonKind(raw) != '0' || strings.ContainsAny(string(raw), ".eE"):
-			f.complain(key, "must be an integer")
-		case raw[0] == '-':
-			n = -limit
-		default:
-			n = limit
-		}
+		f.complain(key, "must be an integer")
 	}
 	return int(min(max(n, -limit), limit))
 }

@@ -290,11 +290,11 @@ func (d *stateReader) member(key string) error {
 }
 
 func (d *stateReader) readFormat(raw []byte) error {
-	n, err := strconv.Atoi(string(raw))
-	if err != nil || n < 1 || n > stateFormat {
+	n, ok := jsonInt(raw)
+	if !ok || n < 1 || n > stateFormat {
 		return fmt.Errorf("it is %s, and this version of stepwell reads formats up to %d", raw, stateFormat)
 	}
-	d.format = n
+	d.format = int(n)
 	return nil
 }
 

@@ -176,6 +176,7 @@ func isTerminal(w any) bool {
 func (v *serving) listen() (*gates, error) {
 	ids := newIDSource(v.clock, nil)
 	g := &gates{
+		shared:        newSurfaceCache(),
 		orchestration: gate{starting: &startingAPI{v.cfg, v.clock, ids, false}},
 		worker:        gate{starting: &startingAPI{v.cfg, v.clock, ids, true}},
 	}

@@ -5,13 +5,15 @@ package main
 // routes exist or what they mean.
 //
 //	server.go          listeners, route tables, how a request passes through a surface, and who may send it
-//	server_request.go  reading requests, writing answers, and turning errors into responses
+//	server_request.go  reading requests, and turning errors into responses
+//	server_answer.go   writing answers, at once or in pieces, and the memory that they may take
 //	server_metrics.go  GET /metrics and the health routes of the roles
 //	server_docs.go     the OpenAPI documents and the page that shows them
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -150,6 +152,7 @@ type surface struct {
 	auth    *authenticator
 	guard   *hostGuard    // nil with authentication
 	parts   *surfaceParts // shared with the surfaces of other services
+	room    *answerRoom   // shared with all surfaces of the process
 	rows    []servedRoute
 	stats   *httpStats
 	encode  func(f *failure, requestID string, now instant) any // the body of an error
@@ -188,6 +191,7 @@ func newSurface(svc *service, shared *surfaceCache, name string, encode func(*fa
 	return &surface{
 		extension: x, guard: guard, auth: auth, parts: cached(shared, "routes of "+name, newSurfaceParts),
 		docs: cached(shared, "docs", func() *docsSite { return newDocsSite(&svc.cfg.Docs) }),
+		room: cached(shared, "answers", func() *answerRoom { return newAnswerRoom(svc.cfg.Web.MaxAnswerBytes) }),
 		svc:  svc, name: name, log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
@@ -211,7 +215,8 @@ func (s *surface) handleRow(row servedRoute) {
 func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := realNow() // even if the service's clock is frozen
 	id := requestID(r, s.svc.ids)
-	rec := &recorder{ResponseWriter: w, surface: s, requestID: id}
+	rec := &recorder{ResponseWriter: w, surface: s, requestID: id, head: r.Method == http.MethodHead,
+		share: answerShare{room: s.room, w: w}}
 	if s.extension != nil {
 		rec.watch = s.extension.watch(s, r)
 	}
@@ -255,10 +260,11 @@ func (s *surface) answer(w *recorder, r *http.Request, row servedRoute) {
 
 // finish ends a request: it turns a panic into a 500, and counts the request.
 func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
-	if p := recover(); p != nil {
-		if p == http.ErrAbortHandler {
-			panic(p)
-		}
+	defer rec.share.release()
+	p := recover()
+	if p == http.ErrAbortHandler {
+		defer panic(p)
+	} else if p != nil {
 		rec.matched = true
 		s.writeError(rec, r, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 	}
@@ -290,6 +296,8 @@ type recorder struct {
 	surface   *surface
 	requestID string
 	watch     requestWatch // nil without one
+	head      bool         // the client wants no body
+	share     answerShare
 	status    int
 	matched   bool // a row matched, or writeUnmatched answers
 	unmatched bool // writeUnmatched answered
@@ -309,7 +317,21 @@ func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
+	if len(b) > copiedBody {
+		return w.share.write(b)
+	}
 	return w.ResponseWriter.Write(b)
+}
+
+// cutOff ends an answer of which a part was written, so that nobody takes the part for
+// the whole.
+func (w *recorder) cutOff(err error) {
+	level := slog.LevelError
+	if _, ok := errors.AsType[net.Error](err); ok {
+		level = slog.LevelDebug // the client went away, or was too slow
+	}
+	w.surface.log.Log(context.Background(), level, "an answer was cut off", "request_id", w.requestID, "error", err)
+	panic(http.ErrAbortHandler)
 }
 
 // Unwrap is for http.ResponseController.

@@ -73,8 +73,9 @@ func (m *metricsText) histogram(name string, h *promHistogram, labels ...string)
 var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 // metrics answers with the metrics of the service and of the surface's listener.
-func (s *surface) metrics(http.ResponseWriter, *http.Request) (any, error) {
-	return textReply{metricsContentType, []byte(s.svc.metrics(s.stats))}, nil
+func (s *surface) metrics(w http.ResponseWriter, _ *http.Request) (any, error) {
+	text := []byte(s.svc.metrics(s.stats))
+	return textReply{metricsContentType, [][]byte{text}}, w.(*recorder).hold(len(text))
 }
 
 // metrics returns the metrics of the service and of one listener.

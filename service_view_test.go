@@ -19,7 +19,7 @@ func TestOutcomeMetadata(t *testing.T) {
 		if tc.sent != "" {
 			e.metadata = []byte(tc.sent)
 		}
-		got := objectMember(e.outcomeJSON(uuid{}, testStart, "w"), "metadata")
+		got := objectMember(jsonOf(outcomeView{e, uuid{}, testStart, "w"}), "metadata")
 		if string(got) != tc.want {
 			t.Errorf("%s: got %s; want %s", tc.name, got, tc.want)
 		}

@@ -425,6 +425,15 @@ func (s *idSource) reserve(n int) uuid {
 	return u
 }
 
+// random returns a version 4 id, which reveals nothing about the ids that reserve makes.
+func (s *idSource) random() (u uuid) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	binary.BigEndian.PutUint64(u[0:], s.rand.Uint64()&^(0xf<<12)|4<<12)
+	binary.BigEndian.PutUint64(u[8:], s.rand.Uint64N(1<<62)|1<<63)
+	return u
+}
+
 // observe makes later ids greater than u, which an earlier run made.
 func (s *idSource) observe(u uuid) {
 	s.mu.Lock()

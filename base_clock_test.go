@@ -126,7 +126,7 @@ func TestDerivedIDs(t *testing.T) {
 		}
 		n := 1 + i%500
 		first := s.block(n, parent, "name")
-		again.reserve(3) // for requests
+		again.random() // for a request
 		again.secretOf(parent, 1)
 		again.floatOf(parent, i)
 		if got := again.block(1+i%3, parent, "name"); got != first {

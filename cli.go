@@ -121,6 +121,9 @@ func (p *process) configShow(_ context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	for _, w := range origin.warnings {
+		fmt.Fprintln(p.stderr, "warning: "+w)
+	}
 	rows := configRows(c, origin)
 	return p.print(o, rows, func(w io.Writer) {
 		fmt.Fprintln(w, "KEY\tVALUE\tSOURCE")

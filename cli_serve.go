@@ -48,6 +48,9 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	}
 	v := &serving{cfg: cfg, log: p.logger(cfg), clock: newRealClock(), failed: make(chan error, 2)}
 	defer v.clock.stop()
+	for _, w := range origin.warnings {
+		v.log.Warn(w)
+	}
 	ctx, release := p.lifetime(ctx, flags, v.log)
 	defer release()
 	parts, err := v.parts(origin, p.getenv)

@@ -258,7 +258,7 @@ var configKeys = resolveKeys(append([]configKey{
 	{path: "tasks.max_context_bytes", def: 1 << 20, min: 2, max: maxConfigBytes,
 		help: "largest task context, in bytes"},
 	{path: "engine.jitter", def: true,
-		help: "vary retry delays by up to 10 %"},
+		help: "vary retry delays by up to 10 %; in fixture mode only if set to true"},
 	{path: "engine.max_queued", def: 100_000, min: 1, max: 100 * maxConfigCount,
 		help: "how many steps may wait for a slot before new tasks are refused"},
 	{path: "store.path", def: "./stepwell-data", flag: "data", operand: "DIR", check: checkPathValue,

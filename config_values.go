@@ -582,13 +582,21 @@ func checkDeterministicIDs(c *Config, _ *provenance) error {
 }
 
 // applyFixture makes fixture mode keep its state in memory, unless it is given a
-// directory and allowed to use it.
+// directory and allowed to use it, and makes retry delays exact, unless jitter was
+// switched on.
 func (l *configLoader) applyFixture() {
 	c := l.config
+	if !c.Fixture.Enabled {
+		return
+	}
 	given := l.origin.of("store.path").kind != fromDefault
-	if c.Fixture.Enabled && !c.Store.Memory && !(c.Fixture.AllowData && given) {
+	if !c.Store.Memory && !(c.Fixture.AllowData && given) {
 		c.Store.Memory = true
 		l.origin.sources["store.memory"] = l.origin.of("fixture.enabled")
+	}
+	if l.origin.of("engine.jitter").kind == fromDefault {
+		c.Engine.Jitter = false
+		l.origin.sources["engine.jitter"] = l.origin.of("fixture.enabled")
 	}
 }
 

@@ -143,6 +143,8 @@ func (c *handlerCall) fact(member string) string {
 		return c.attempt.version
 	case "step":
 		return c.attempt.stepName
+	case "template_step":
+		return c.attempt.templateStep
 	case "callable":
 		return c.callable
 	case "attempt":
@@ -383,9 +385,9 @@ type journalFilter struct {
 // journalFilters are the members that a query can name, by kind. A member of one
 // kind alone chooses that kind.
 var journalFilters = map[string][]matchMember{
-	requestEntry: {{"surface", matchText}, {"method", matchText}, {"path", matchPrefix}, {"status", matchText}},
-	handlerEntry: {{"task_uuid", matchText}, {"namespace", matchText}, {"name", matchText}, {"step", matchText},
-		{"callable", matchText}, {"attempt", matchText}, {"stubbed", matchText}},
+	requestEntry: {{"surface", matchSurface}, {"method", matchMethod}, {"path", matchPrefix}, {"status", matchCount}},
+	handlerEntry: {{"task_uuid", matchID}, {"namespace", matchText}, {"name", matchText}, {"step", matchStep},
+		{"callable", matchText}, {"attempt", matchCount}, {"stubbed", matchFlag}},
 }
 
 func parseJournalFilter(r *http.Request) (*journalFilter, error) {
@@ -421,12 +423,25 @@ func (f *journalFilter) rule(name, value string) error {
 			return failf(badRequest, "%s does not apply to entries of the kind %s", name, f.kind)
 		}
 		f.kind = kind
-		f.rules = append(f.rules, matchRule{member: name, form: members[at].form, want: value})
-		return nil
+		return f.demand(members[at], value)
 	}
 	known := slices.Concat([]string{"kind", "since", "limit"},
 		memberNames(journalFilters[requestEntry]), memberNames(journalFilters[handlerEntry]))
 	return failf(badRequest, "%.60s is unknown; want %s", name, anyOf(known))
+}
+
+// demand adds a rule with a value of the query, which is read like that of a match.
+func (f *journalFilter) demand(member matchMember, value string) error {
+	raw := []byte(value)
+	if member.form != matchCount && member.form != matchFlag || checkJSON(raw) != nil {
+		raw = appendJSONString(nil, value)
+	}
+	var reader fieldReader
+	f.rules = append(f.rules, reader.matchRule(member.name, member, raw))
+	if len(reader.problems) > 0 {
+		return failf(badRequest, "%s", reader.problems[0])
+	}
+	return nil
 }
 
 func (a *controlAPI) listRequests(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -477,7 +492,7 @@ func (a *controlAPI) forgetRequests(_ http.ResponseWriter, _ *http.Request) (any
 // journalMembers are the members of a match for entries of a kind.
 var journalMembers = map[string][]matchMember{
 	requestEntry: {
-		{"kind", matchKind}, {"surface", matchText}, {"method", matchText}, {"path", matchText}, {"path_prefix", matchPrefix},
+		{"kind", matchKind}, {"surface", matchSurface}, {"method", matchMethod}, {"path", matchText}, {"path_prefix", matchPrefix},
 		{"query", matchText}, {"status", matchCount}, {"subject", matchText}, {"body", matchSubset},
 	},
 	handlerEntry: slices.Concat([]matchMember{{"kind", matchKind}}, stubMembers,

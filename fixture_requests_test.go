@@ -68,8 +68,16 @@ func TestRequestJournal(t *testing.T) {
 	if !strings.Contains(string(all.body), `"context":{"n":12345678901234567890}`) || !strings.Contains(string(all.body), `"body":"{\"name\":"`) {
 		t.Errorf("bodies are missing in %s", all.body)
 	}
-	for _, query := range []string{"?kind=x", "?limit=0", "?since=x", "?nmae=x", "?kind=request&step=a", "?step=a&status=201"} {
-		s.do("GET", "/_stepwell/requests"+query, "").want(400)
+	for query, want := range map[string]string{
+		"?kind=x": "kind must be", "?limit=0": "limit must be", "?since=x": "since: ", "?nmae=x": "nmae is unknown",
+		"?kind=request&step=a": "step does not apply", "?step=a&status=201": "does not apply",
+		"?stubbed=1": "stubbed: must be true or false", "?attempt=x": "attempt: must be an integer from 1",
+		"?attempt=0": "attempt: must be", "?status=2xx": "status: must be", "?task_uuid=" + id[1:]: "is not a UUID",
+		"?surface=main": `surface: must be one of ["orchestration" "worker" "mount"]`, "?method=get": "method: must be",
+	} {
+		if a := s.do("GET", "/_stepwell/requests"+query, "").want(400); !strings.Contains(a.text("error.message"), want) {
+			t.Errorf("%s: got %s; want %s", query, a.body, want)
+		}
 	}
 	s.do("DELETE", "/_stepwell/requests", "").want(204)
 	if got := s.entries(""); got != "" {
@@ -147,6 +155,8 @@ func TestVerify(t *testing.T) {
 		{`{"kind":"request","path_prefix":"/v1","surface":"orchestration"}`, `,"count":{"exactly":1}`, 200},
 		{`{"kind":"request","path":"/v1"}`, ``, 422},
 		{`{"kind":"request","step":"a"}`, ``, 422},
+		{`{"kind":"request","surface":"orchestraton"}`, `,"count":{"exactly":0}`, 422},
+		{`{"kind":"request","method":"post"}`, `,"count":{"exactly":0}`, 422},
 		{`{"kind":"other"}`, ``, 422},
 		{`{"stpe":"a"}`, ``, 422},
 		{`[]`, ``, 422},

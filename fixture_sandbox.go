@@ -122,9 +122,6 @@ func (b *sandboxes) open(box *sandbox, q *sandboxRequest) error {
 	w := &world{parts: b.parts, sandbox: box.view.Name, gates: &gates{shared: b.shared}, atStart: openService}
 	cfg := *b.parts.cfg // a copy, for the addresses
 	cfg.Store.Memory = true
-	if cfg.Fixture.PublicHost != "" {
-		cfg.Web.AllowedHosts = append(slices.Clone(cfg.Web.AllowedHosts), cfg.Fixture.PublicHost)
-	}
 	w.parts.cfg, w.parts.log = &cfg, b.parts.log.With("sandbox", box.view.Name)
 	if q.seed != nil {
 		w.atStart = func(o serviceOptions) (*service, error) { return withState(bytes.NewReader(q.seed))(o) }

@@ -32,7 +32,8 @@ type attempt struct {
 	traceparent              string // "" if the task has none
 	context                  []byte // the task's context, an object
 	stepName                 string
-	number                   int // from 1
+	templateStep             string // of an instance its batch_worker step; else stepName
+	number                   int    // from 1
 	maxAttempts              int
 	timeout                  time.Duration
 	config                   []byte        // handler.initialization, an object
@@ -53,6 +54,7 @@ type outcome struct {
 	metadata   []byte     // a JSON object from the handler, or nil
 	err        *stepError // nil if success
 	retryAfter time.Duration
+	stray      string // the member for which a reply with success is no full outcome; "" for none
 }
 
 // handlerKind is a way to run a step.
@@ -432,9 +434,16 @@ func cleanText(text []byte) string {
 
 // Replies: what a handler answered, as an outcome.
 
+// The members of a result by which a decision or batchable step says what to create.
+const (
+	decisionMember = "decision_point_outcome"
+	batchMember    = "batch_processing_outcome"
+)
+
 // parseReply returns the outcome of a reply of at most limit bytes. An object with
-// a boolean member success is a full outcome, any other JSON is the result, and a
-// blank reply is the result null.
+// a boolean member success and no strays is a full outcome, any other JSON is the
+// result, and a blank reply is the result null. With strays, success false still
+// means a failure, whose message is the reply.
 func parseReply(data []byte, limit int64) outcome {
 	if int64(len(data)) > limit {
 		return resultTooLarge(limit)
@@ -445,20 +454,49 @@ func parseReply(data []byte, limit int64) outcome {
 	if err := checkJSON(data); err != nil {
 		return typedFailure(invalidResultType, "the reply: %v", err)
 	}
-	switch jsonKind(objectMember(data, "success")) {
-	case 't':
-		return fullOutcome(data, true)
-	case 'f':
-		return fullOutcome(data, false)
+	success := jsonKind(objectMember(data, "success"))
+	if success != 't' && success != 'f' {
+		return outcome{success: true, result: compactResult(data)}
 	}
-	return outcome{success: true, result: compactResult(data)}
+	stray := strayMember(data)
+	if stray != "" && success == 't' {
+		return outcome{success: true, result: compactResult(data), stray: stray}
+	}
+	o, problem := fullOutcome(data, success == 't')
+	switch {
+	case problem == "":
+	case stray == "":
+		return typedFailure(invalidResultType, "the reply's %s", problem)
+	default:
+		o = typedFailure(handlerErrorType, "")
+	}
+	if stray != "" {
+		o.stray, o.err.message = stray, clipText(cleanText(compactJSON(nil, data)), maxErrorText)
+	}
+	return o
 }
 
-// fullOutcome reads a reply that is a full outcome. A null member counts as absent,
-// and an unknown one is ignored.
-func fullOutcome(data []byte, success bool) outcome {
-	o := outcome{success: success}
+// strayMember returns the first member of a reply that is not one of a full outcome,
+// or "".
+func strayMember(data []byte) (stray string) {
+	eachMember(data, func(key string, _ []byte) bool {
+		switch key {
+		case "success", "result", "error", "metadata", decisionMember, batchMember:
+		default:
+			stray = cmp.Or(clippedText(key), `""`)
+		}
+		return stray == ""
+	})
+	return stray
+}
+
+// fullOutcome reads a reply that is a full outcome, and returns the first problem of
+// its members. A null member counts as absent. What the step decides becomes a part
+// of its result.
+func fullOutcome(data []byte, success bool) (o outcome, problem string) {
+	o.success = success
 	reply, failed := memberReader{}, memberReader{path: "error."}
+	var decided templateObject
 	eachMember(data, func(key string, value []byte) bool {
 		switch key {
 		case "result":
@@ -467,9 +505,16 @@ func fullOutcome(data []byte, success bool) outcome {
 			o.metadata = compactJSON(nil, reply.accept(key, value, "{", "an object"))
 		case "error":
 			failed.data = reply.accept(key, value, "{", "an object")
+		case decisionMember, batchMember:
+			if jsonKind(value) != 'n' {
+				decided = append(decided, templateMember{key, compactJSON(nil, value)})
+			}
 		}
 		return true
 	})
+	if decided != nil {
+		o.result = mergeObjects(nil, reply.accept("result", o.result, "{", "an object"), decided.json())
+	}
 	err := &stepError{
 		message:    failed.text("message", "the handler reported a failure and gave no message"),
 		errorType:  failed.text("error_type", handlerErrorType),
@@ -477,13 +522,10 @@ func fullOutcome(data []byte, success bool) outcome {
 		statusCode: int(failed.integer("status_code", 0, math.MaxUint16)), // clients read 16 bits
 		context:    hideCredentials(compactJSON(nil, failed.member("context", "{", "an object"))),
 	}
-	if problem := cmp.Or(reply.problem, failed.problem); problem != "" {
-		return typedFailure(invalidResultType, "the reply's %s", problem)
-	}
 	if !success {
 		o.err = err
 	}
-	return o
+	return o, cmp.Or(reply.problem, failed.problem)
 }
 
 // memberReader reads members of an object: of a reply or of handler.initialization.

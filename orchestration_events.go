@@ -20,8 +20,8 @@ type eventStream struct {
 	w       *recorder
 	control *http.ResponseController
 	from    *follower
-	sent    uint64      // the newest id sent to the reader
-	expired func() bool // reports whether the reader's credential has expired
+	sent    uint64               // the newest id sent to the reader
+	valid   func() time.Duration // how long the reader's credential is still valid
 	buf     []byte
 }
 
@@ -46,7 +46,8 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 	if err != nil {
 		return nil, err
 	}
-	s := &eventStream{w: w.(*recorder), control: http.NewResponseController(w), from: f, expired: a.expiry(r)}
+	s := &eventStream{w: w.(*recorder), control: http.NewResponseController(w), from: f,
+		valid: func() time.Duration { return a.validFor(r) }}
 	s.open(after)
 	if r.Method == http.MethodHead {
 		return written{}, nil
@@ -92,12 +93,6 @@ func eventFilterOf(r *http.Request) (f eventFilter, err error) {
 	return f, nil
 }
 
-// expiry returns a function that reports whether the request's credential has expired.
-func (a *orchestrationAPI) expiry(r *http.Request) func() bool {
-	sc := securityOf(r.Context())
-	return func() bool { return sc != nil && sc.expiry != 0 && a.credentialTime(servedRoute{}) > sc.expiry }
-}
-
 // open writes the headers and the id at which the stream begins, and lifts the read
 // deadline of the connection.
 func (s *eventStream) open(after uint64) {
@@ -133,12 +128,17 @@ func (s *eventStream) mark() {
 
 // run writes events until the stream ends.
 func (s *eventStream) run(ctx context.Context) {
-	beat := time.NewTicker(eventHeartbeat)
+	beat, expiry := time.NewTicker(eventHeartbeat), time.NewTimer(s.valid())
 	defer beat.Stop()
+	defer expiry.Stop()
 	for ctx.Err() == nil {
+		if s.valid() == 0 {
+			s.end("the credential has expired")
+			return
+		}
 		news := s.from.news()
 		more, open := s.send()
-		if !open || !more && !s.await(ctx, news, beat.C) {
+		if !open || !more && !s.await(ctx, news, beat.C, expiry.C) {
 			return
 		}
 	}
@@ -146,20 +146,18 @@ func (s *eventStream) run(ctx context.Context) {
 
 // await waits until there may be something to send. It reports whether the stream is
 // still open.
-func (s *eventStream) await(ctx context.Context, news <-chan struct{}, beat <-chan time.Time) (open bool) {
+func (s *eventStream) await(ctx context.Context, news <-chan struct{}, beat, expiry <-chan time.Time) (open bool) {
 	select {
 	case <-s.from.ended():
 		s.end("the service is shutting down")
 		return false
 	case <-ctx.Done():
 		return false
-	case <-beat:
+	case <-expiry: // by real time
+		return true
 	case <-news:
 		return true
-	}
-	if s.expired() {
-		s.end("the credential has expired")
-		return false
+	case <-beat:
 	}
 	s.buf = append(s.buf, ": heartbeat\n"...)
 	s.mark()

@@ -31,7 +31,7 @@ func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (a
 	if err != nil {
 		return nil, err
 	}
-	q.subject = subjectOf(r.Context())
+	q.subject, q.wait = subjectOf(r.Context()), min(q.wait, a.validFor(r))
 	q.worker = cmp.Or(q.worker, fmt.Sprintf("%.*s", maxNameLength, q.subject), defaultOutsideName)
 	// A read deadline that passes during the wait would cancel the request.
 	http.NewResponseController(w).SetReadDeadline(time.Time{})

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"net"
 	"net/http"
@@ -353,21 +354,37 @@ func (s *surface) awaited(w http.ResponseWriter, r *http.Request, q *query, name
 	if wants == 0 {
 		return s.taskIn(w, r, name)
 	}
+	valid := s.validFor(r)
 	return byID(r, name, func(id uuid) (*task, error) {
 		holdOpen(w, limit)
-		t, end, err := s.svc.tasks.await(r.Context(), id, wants, limit)
+		t, end, err := s.svc.tasks.await(r.Context(), id, wants, min(limit, valid))
 		if err == nil {
-			setWaitEnd(w, end)
+			setWaitEnd(w, end, limit > valid)
 		}
 		return t, err
 	})
 }
 
-// setWaitEnd sets a header with the reason if a wait ended without success.
-func setWaitEnd(w http.ResponseWriter, end waitEnd) {
+// setWaitEnd sets a header with the reason if a wait ended without success. The limit
+// of a wait may have been that of the caller's credential.
+func setWaitEnd(w http.ResponseWriter, end waitEnd, expires bool) {
+	if end == waitTimedOut && expires {
+		end = waitExpired
+	}
 	if end != waitReached {
 		w.Header()["X-Stepwell-Wait"] = []string{string(end)}
 	}
+}
+
+// validFor returns for how long the caller's credential is valid, at least 0: no wait
+// takes longer.
+func (s *surface) validFor(r *http.Request) time.Duration {
+	sc := securityOf(r.Context())
+	if sc == nil || sc.expiry == 0 {
+		return math.MaxInt64
+	}
+	left := max(sc.expiry-s.credentialTime(servedRoute{}), 0)
+	return time.Duration(min(left, math.MaxInt64/1000)) * time.Microsecond
 }
 
 // Creating a task.
@@ -382,8 +399,10 @@ func (s *surface) submit(
 	if err != nil {
 		return nil, err
 	}
+	limit, valid := b.limit, s.validFor(r)
 	if b.waits {
-		holdOpen(w, b.limit)
+		holdOpen(w, limit)
+		b.limit = min(limit, valid)
 	}
 	done, err := s.svc.tasks.submit(r.Context(), b)
 	if err != nil {
@@ -393,7 +412,7 @@ func (s *surface) submit(
 	if done.replayed {
 		w.Header()["Idempotency-Replayed"] = []string{"true"}
 	}
-	setWaitEnd(w, done.end)
+	setWaitEnd(w, done.end, limit > valid)
 	status := http.StatusCreated
 	if done.end != waitReached {
 		status = http.StatusAccepted
@@ -432,7 +451,7 @@ func requestMarkOf(r *http.Request, route string, body []byte) (m requestMark, e
 	if len(given) > 1 || !visible(given[0]) || len(given[0]) > maxReplayKey {
 		return m, failf(badRequest, "the header Idempotency-Key must be given once, with 1 to %d visible characters", maxReplayKey)
 	}
-	m.key = hashOf([]byte(subjectOf(r.Context())), []byte(route), []byte(given[0]))
+	m.key = hashOf([]byte(securityOf(r.Context()).identity()), []byte(route), []byte(given[0]))
 	m.body = hashOf(canonicalJSON(nil, body))
 	return m, nil
 }

@@ -485,6 +485,7 @@ const (
 	waitReached  waitEnd = ""         // the task entered the state
 	waitTimedOut waitEnd = "timeout"  // the limit passed first
 	waitEnded    waitEnd = "ended"    // the task is over and can never enter it
+	waitExpired  waitEnd = "expired"  // the caller's credential expired first; the server says so
 	waitShutdown waitEnd = "shutdown" // the service ends
 	waitReset    waitEnd = "reset"    // the service was reset
 )

@@ -93,7 +93,7 @@ func (e *stateWriter) head(cut *stateCut) {
 	}
 	c := memberCoder{b: b}
 	number(&c, "seq", &cut.seq)
-	nonzero(&c, "dropped", &cut.dropped)
+	number(&c, "dropped", &cut.dropped)
 	c.id("last_id", &cut.lastID)
 	e.text(string(c.b))
 }

@@ -155,7 +155,7 @@ func TestDecision(t *testing.T) {
 // converge.
 func TestDecisionForNothing(t *testing.T) {
 	for _, result := range []string{"", "17", `{"amount":3}`, `{"decision_point_outcome":null}`, createSteps(),
-		`{"decision_point_outcome":{"type":"no_branches"}}`} {
+		`{"decision_point_outcome":{"type":"no_branches"}}`, `{"decision_point_outcome":"no_branches"}`} {
 		a := newActor(t, serviceTest{}, routing()...)
 		a.complete("validate")
 		a.completeWith("route", result)
@@ -201,10 +201,12 @@ func TestRefusedOutcomes(t *testing.T) {
 	}
 	many := strings.Repeat("1,", maxInstances) + "1"
 	rows := []row{
-		decision(`7`, "decision_point_outcome is 7; want an object"),
+		decision(`7`, "decision_point_outcome is 7; want an object or a word"),
 		decision(`{}`, "decision_point_outcome.type is missing"),
 		decision(`{"type":3}`, "type is 3; want a word"),
 		decision(`{"type":"create"}`, `type "create" is neither no_branches nor create_steps`),
+		decision(`"no_batches"`, `decision_point_outcome "no_batches" is neither no_branches nor create_steps`),
+		decision(`"create_steps"`, "step_names must be a list"),
 		decision(`{"type":"create_steps"}`, "step_names must be a list"),
 		decision(`{"type":"create_steps","step_names":"a"}`, "step_names must be a list"),
 		decision(`{"type":"create_steps","step_names":["a",1]}`, "is 1; want a name"),
@@ -213,7 +215,9 @@ func TestRefusedOutcomes(t *testing.T) {
 		decision(`{"type":"create_steps","step_names":["route"]}`, `"route" does not depend`),
 		decision(`{"type":"create_steps","step_names":["b2"]}`, `"b2" depends on the decision only through`),
 		decision(`{"type":"create_steps","step_names":["w"]}`, `"w" is a batch_worker`),
-		batch(`[]`, "batch_processing_outcome is a list; want an object"),
+		batch(`[]`, "batch_processing_outcome is a list; want an object or a word"),
+		batch(`"none"`, `batch_processing_outcome "none" is neither no_batches nor create_batches`),
+		batch(`"create_batches"`, "worker_template_name is missing"),
 		batch(`{"type":"create_steps"}`, "neither no_batches nor create_batches"),
 		batch(`{"type":"create_batches","cursor_configs":[1]}`, "worker_template_name is missing"),
 		batch(`{"type":"create_batches","worker_template_name":"nobody","cursor_configs":[1]}`, `no step "nobody"`),
@@ -319,7 +323,8 @@ func TestNested(t *testing.T) {
 // dependents run.
 func TestNoBatches(t *testing.T) {
 	steps := []stepSpec{stepOf(stepBatchable, "split"), stepOf(stepBatchWorker, "w", "split"), stepOf(stepDeferredConvergence, "end", "w")}
-	for _, result := range []string{"", createBatches("w", 0), `{"batch_processing_outcome":{"type":"no_batches"}}`} {
+	for _, result := range []string{"", createBatches("w", 0), `{"batch_processing_outcome":{"type":"no_batches"}}`,
+		`{"batch_processing_outcome":"no_batches"}`} {
 		a := newActor(t, serviceTest{}, steps...)
 		a.want("steps_in_process: split=enqueued")
 		a.completeWith("split", result)

@@ -198,7 +198,7 @@ func (v *serving) listen() (*gates, error) {
 
 func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler) (*httpServer, error) {
 	address := web.Listen
-	l, err := net.Listen("tcp", address)
+	l, err := listenTCP(address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%s is in use by another program: choose another address with %s", address, flag)
 	}

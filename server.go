@@ -26,6 +26,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -38,6 +39,15 @@ const (
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
 )
+
+// listenTCP opens a listener. The system holds little for readers that take nothing.
+func listenTCP(address string) (net.Listener, error) {
+	c := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
+		return limitUnsent(conn, 2*jsonPiece)
+	}}
+	c.SetMultipathTCP(false) // or connections do not take over the limit
+	return c.Listen(context.Background(), "tcp", address)
+}
 
 // httpServer serves a handler on an open listener.
 type httpServer struct {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -78,7 +79,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 
 // copiedBody is up to how long a body net/http copies, so that nothing else is held
 // while it is written.
-const copiedBody = 2 << 10
+const copiedBody = 3 << 10
 
 // jsonAnswer is an answer while it is written: up to a piece is kept, and goes out with its
 // length; a longer one goes out in pieces.
@@ -180,8 +181,8 @@ type answerRoom struct {
 	shares  map[*answerShare]bool
 	waiting int
 	freed   chan struct{} // closed when room becomes free
-	cut     uint64        // answers that were cut because they were stalled
-	refused uint64        // requests for lack of room
+	cut     uint64        // answers cut off because their readers were too slow
+	refused uint64        // requests refused for lack of room
 }
 
 func newAnswerRoom(limit int64) *answerRoom {
@@ -278,7 +279,6 @@ func (r *answerRoom) cutStalled(n int) {
 		}
 		n -= s.bytes
 		s.cut = true
-		r.cut++
 		setWriteDeadline(s.w, -time.Second)
 	}
 }
@@ -302,18 +302,29 @@ func (s *answerShare) release() {
 
 // write writes one piece, which the reader must take in time.
 func (s *answerShare) write(piece []byte) (int, error) {
-	s.note(realNow())
-	defer s.note(0)
-	return s.w.Write(piece)
+	s.begin()
+	n, err := s.w.Write(piece)
+	s.end(err)
+	return n, err
 }
 
-// note notes that a write begins, or that it has ended.
-func (s *answerShare) note(since instant) {
+// begin notes that a write begins.
+func (s *answerShare) begin() {
 	s.room.mu.Lock()
 	defer s.room.mu.Unlock()
-	s.since = since
-	if since != 0 && !s.cut {
+	s.since = realNow()
+	if !s.cut {
 		setWriteDeadline(s.w, answerPatience)
+	}
+}
+
+// end notes that the write has ended.
+func (s *answerShare) end(err error) {
+	s.room.mu.Lock()
+	defer s.room.mu.Unlock()
+	s.since = 0
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		s.room.cut++
 	}
 }
 

@@ -553,7 +553,12 @@ func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) 
 	if !f.existing.isZero() {
 		h.Set("Location", s.taskPath(r, f.existing))
 	}
-	if err := writeJSON(w, s.status(f.kind), s.encode(f, id, s.svc.clock.now())); err != nil {
+	err = writeJSON(w, s.status(f.kind), s.encode(f, id, s.svc.clock.now()))
+	switch {
+	case err == nil:
+	case kindOf(err) == backpressure && f.kind != backpressure: // no room for so long an error
+		s.writeError(w, r, err)
+	default:
 		s.log.Error("an error could not be encoded", "request_id", id, "error", err)
 	}
 }

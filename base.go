@@ -47,7 +47,8 @@ const (
 	invalidTransition // the state does not allow it
 	tooLarge
 	unsupportedMedia
-	invalidFields // carries details
+	unsupportedCoding // a Content-Encoding
+	invalidFields     // carries details
 	unauthenticated
 	forbidden
 	unavailable
@@ -259,16 +260,9 @@ func (f *fieldReader) count(key string, raw []byte, lo, hi int64) int {
 
 // clamped reads an integer and limits it to ±limit.
 func (f *fieldReader) clamped(key string, raw []byte, limit int64) int {
-	n, ok := jsonInt(raw)
+	n, _, ok := nearestInt(raw)
 	if !ok {
-		switch {
-		case jsonKind(raw) != '0' || strings.ContainsAny(string(raw), ".eE"):
-			f.complain(key, "must be an integer")
-		case raw[0] == '-':
-			n = -limit
-		default:
-			n = limit
-		}
+		f.complain(key, "must be an integer")
 	}
 	return int(min(max(n, -limit), limit))
 }
@@ -673,13 +667,14 @@ func checkRegular(op, name string) error {
 
 // checkOwn returns an error unless a file belongs to the user of this process.
 func checkOwn(op, name string, info fs.FileInfo) error {
-	owner, own := info.Sys().(*syscall.Stat_t).Uid, os.Geteuid()
-	if int(owner) == own {
+	if ownerOf(info) == os.Geteuid() {
 		return nil
 	}
-	return &fs.PathError{Op: op, Path: name,
-		Err: fmt.Errorf("it belongs to the user %d, and this process runs as %d", owner, own)}
+	return &fs.PathError{Op: op, Path: name, Err: fmt.Errorf("it belongs to the user %d, and this process runs as %d",
+		ownerOf(info), os.Geteuid())}
 }
+
+func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
 func irregular(op, name string, info fs.FileInfo) error {
 	reason := "not a regular file"

@@ -312,13 +312,16 @@ func (u uuid) isZero() bool { return u == uuid{} }
 // MarshalText implements encoding.TextMarshaler.
 func (u uuid) MarshalText() ([]byte, error) { return u.appendText(nil), nil }
 
-// parseUUID reads the canonical form, in either case, and nothing else: no braces, no
-// URN, no missing hyphens.
-func parseUUID(s string) (u uuid, ok bool) {
-	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
+// parseUUID reads the canonical form, with its four hyphens or with none, in either
+// case, and nothing else: no braces, no URN.
+func parseUUID[T string | []byte](s T) (u uuid, ok bool) {
+	places := [16]int{0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34}
+	if len(s) == 32 {
+		places = [16]int{0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30}
+	} else if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return u, false
 	}
-	for n, at := range [16]int{0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34} {
+	for n, at := range places {
 		hi, lo := unhex(s[at]), unhex(s[at+1])
 		if hi > 15 || lo > 15 {
 			return uuid{}, false

@@ -7,6 +7,7 @@ package main
 
 import (
 	"bytes"
+	"math"
 	"math/big"
 	"slices"
 	"strconv"
@@ -37,18 +38,46 @@ func jsonString(raw []byte) (string, bool) {
 	return string(unescapeJSON(raw[start:skipJSONString(raw, start)])), true
 }
 
-// jsonInt returns the value of raw if it is an integer that fits, written without
-// fraction and exponent.
+// jsonInt returns the value of raw if it is an integer that fits. It may be written in
+// any way: 5.0 and 1e2 are integers.
 func jsonInt(raw []byte) (int64, bool) {
 	if jsonKind(raw) != '0' {
 		return 0, false
 	}
 	start := skipJSONSpace(raw, 0)
-	n, err := strconv.ParseInt(string(raw[start:skipJSONValue(raw, start)]), 10, 64)
-	if err != nil {
-		return 0, false
+	number := raw[start:skipJSONValue(raw, start)]
+	var n int64
+	for i, c := range number {
+		if c < '0' || c > '9' || i == 18 { // a sign, a fraction, an exponent, or perhaps too large
+			n, fits, _ := nearestInt(number)
+			return n, fits
+		}
+		n = n*10 + int64(c-'0')
 	}
 	return n, true
+}
+
+// nearestInt returns the int64 nearest to raw if that is an integer, and whether it fits.
+func nearestInt(raw []byte) (n int64, fits, integer bool) {
+	if jsonKind(raw) != '0' {
+		return 0, false, false
+	}
+	start := skipJSONSpace(raw, 0)
+	text := raw[start:skipJSONValue(raw, start)]
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err == nil || !bytes.ContainsAny(text, ".eE") {
+		return n, err == nil, true
+	}
+	r, exact := exactDecimal(text)
+	switch {
+	case !exact || !r.IsInt():
+		return 0, false, false
+	case r.Num().IsInt64():
+		return r.Num().Int64(), true, true
+	case r.Sign() < 0:
+		return math.MinInt64, false, true
+	}
+	return math.MaxInt64, false, true
 }
 
 // eachMember calls f for each member of the object data in order, with the unescaped
@@ -596,22 +625,29 @@ func sameElements(a, b []byte) bool {
 // exactNumber returns the value of a JSON number: exactly if that takes at most some
 // thousand digits, else as a float64.
 func exactNumber(text []byte) *big.Rat {
+	if r, ok := exactDecimal(text); ok {
+		return r
+	}
+	f, _ := strconv.ParseFloat(string(text), 64) // finite, or checkJSON would have refused it
+	return new(big.Rat).SetFloat64(f)
+}
+
+// exactDecimal returns the value of a JSON number, unless it takes more than some
+// thousand digits.
+func exactDecimal(text []byte) (*big.Rat, bool) {
 	const most = 1000
 	s := string(text)
 	exponent := 0
 	if i := strings.IndexAny(s, "eE"); i >= 0 {
 		var err error
 		if exponent, err = strconv.Atoi(s[i+1:]); err != nil {
-			exponent = most + 1
+			return nil, false
 		}
 	}
-	if len(s) <= most && -most <= exponent && exponent <= most {
-		if r, ok := new(big.Rat).SetString(s); ok {
-			return r
-		}
+	if len(s) > most || exponent < -most || exponent > most {
+		return nil, false
 	}
-	f, _ := strconv.ParseFloat(s, 64) // finite, or checkJSON would have refused it
-	return new(big.Rat).SetFloat64(f)
+	return new(big.Rat).SetString(s)
 }
 
 // decimalText returns a sum of decimals with all its digits.

@@ -27,3 +27,24 @@ func awaitExit(int) bool { return false }
 
 // reapOrphans has nothing to wait for.
 func reapOrphans(int) {}
+
+// adoptOrphans is not supported: orphans fall to the first process of the system.
+func adoptOrphans() bool { return false }
+
+// processInfo describes a process.
+type processInfo struct {
+	zombie bool
+	born   uint64
+}
+
+// lookUpProcess finds no process.
+func lookUpProcess(int) (p processInfo, ok bool) { return p, false }
+
+// orphans finds none.
+func orphans() []int { return nil }
+
+// killTree kills the process alone.
+func killTree(pid, _ int) { syscall.Kill(pid, syscall.SIGKILL) }
+
+// reap has nothing to free.
+func reap(int) {}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"math"
@@ -265,21 +266,28 @@ func (p *process) storeExport(_ context.Context, args []string) error {
 	if len(files) == 0 || files[0] == "-" {
 		return s.exportState(p.stdout, o.now())
 	}
-	return replaceFile(files[0], func(f *os.File) error {
+	err = replaceFile(files[0], func(f *os.File) error {
 		return errors.Join(s.exportState(f, o.now()), f.Sync())
 	})
+	if err != nil {
+		return fmt.Errorf("export store: %w", err)
+	}
+	return nil
 }
 
-// replaceFile writes a file completely or not at all: beside its place first.
+// replaceFile writes a regular file completely or not at all: beside its place first.
 func replaceFile(path string, write func(f *os.File) error) error {
 	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d", filepath.Base(path), os.Getpid()))
-	os.Remove(temp) // of a process that had this pid and crashed
+	if err := checkRegular("replace", path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	removeRegular(temp) // of a process that had this pid and crashed
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	if err = errors.Join(write(f), f.Close()); err == nil {
-		err = os.Rename(temp, path)
+		err = renameRegular(temp, path)
 	}
 	if err != nil {
 		os.Remove(temp)

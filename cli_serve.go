@@ -70,6 +70,7 @@ func (v *serving) parts(origin *provenance, getenv func(string) string) (o servi
 	if o.handlers, o.registry, err = loadWork(v.cfg, v.log, getenv); err != nil {
 		return o, err
 	}
+	o.handlers.adoptOrphans()
 	o.auth, err = newAuthenticators(v.cfg, origin, v.clock, v.log)
 	return o, err
 }
@@ -319,8 +320,18 @@ func removeReadyFile(path string) error {
 	if path == "" {
 		return nil
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing the old ready file: %w", err)
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = checkOwn("replace", path, info)
+	}
+	if err == nil {
+		err = removeRegular(path)
+	}
+	if err != nil {
+		return fmt.Errorf("--ready-file: %w", err)
 	}
 	return nil
 }
@@ -330,9 +341,14 @@ func dropReadyFile(path string, pid int) {
 	if path == "" {
 		return
 	}
+	f, err := openRegular(path, os.O_RDONLY|syscall.O_NOFOLLOW)
+	if err != nil {
+		return
+	}
+	defer f.Close()
 	var r readyReport
-	if b, err := os.ReadFile(path); err == nil && json.Unmarshal(b, &r) == nil && r.PID == pid {
-		os.Remove(path)
+	if json.NewDecoder(f).Decode(&r) == nil && r.PID == pid {
+		removeRegular(path)
 	}
 }
 

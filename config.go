@@ -53,7 +53,7 @@ type workerConfig struct {
 	Web             roleWebConfig
 	Concurrency     int   // builtin and exec handlers at once
 	HTTPConcurrency int   // HTTP handlers at once
-	MaxResultBytes  int64 // of one handler's result
+	MaxResultBytes  int64 // of one handler's reply, or of a result from outside
 	AllowExec       bool
 	ExecEnv         map[string]string // added to the environment of programs; secret
 	ExecPath        string            // PATH of programs; "" for that of this process
@@ -210,7 +210,7 @@ var configKeys = resolveKeys(append([]configKey{
 	{path: "worker.http_concurrency", def: 4096, min: 1, max: maxConfigCount,
 		help: "how many HTTP handlers may run at once"},
 	{path: "worker.max_result_bytes", def: 1 << 20, min: 1, max: maxConfigBytes,
-		help: "largest result a handler may return, in bytes"},
+		help: "largest reply of a handler and result from outside, in bytes"},
 	{path: "worker.allow_exec", def: false,
 		help: "allow exec: handlers, which run programs"},
 	{path: "worker.exec_env", def: map[string]string{}, secret: secretValue, check: checkTextValue,

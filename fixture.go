@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -598,10 +599,9 @@ func alreadyEnded() context.Context {
 // emptyStore removes the files of a closed store.
 func emptyStore(dir string) error {
 	var errs []error
-	for _, pattern := range []string{"*.tmp", journalName, journalOldName, snapshotName} {
-		names, _ := filepath.Glob(filepath.Join(dir, pattern))
-		for _, name := range names {
-			errs = append(errs, os.Remove(name))
+	for _, name := range []string{journalName, journalOldName, journalTempName, snapshotName, snapshotTemp} {
+		if err := removeRegular(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)

@@ -123,14 +123,6 @@ func (c *handlerCall) size() int {
 	return n
 }
 
-func (o *outcome) size() int {
-	n := len(o.result) + len(o.metadata)
-	if o.err != nil {
-		n += len(o.err.message) + len(o.err.context) + 64
-	}
-	return n
-}
-
 func (c *handlerCall) fact(member string) string {
 	switch member {
 	case "kind":

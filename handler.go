@@ -57,6 +57,24 @@ type outcome struct {
 	stray      string // the member for which a reply with success is no full outcome; "" for none
 }
 
+// size returns how many bytes the outcome's JSON and texts have.
+func (o *outcome) size() int {
+	n := len(o.result) + len(o.metadata)
+	if o.err != nil {
+		n += len(o.err.message) + len(o.err.context)
+	}
+	return n
+}
+
+// checkSize returns an error for an outcome from a person or an outside actor that is
+// larger than a handler's reply may be.
+func (c *workerConfig) checkSize(o *outcome) error {
+	if int64(o.size()) > c.MaxResultBytes {
+		return failf(tooLarge, "the result is larger than worker.max_result_bytes, %d", c.MaxResultBytes)
+	}
+	return nil
+}
+
 // handlerKind is a way to run a step.
 type handlerKind uint8
 
@@ -117,6 +135,14 @@ func newHandlerSet(c *workerConfig, version string, getenv func(string) string) 
 	}
 	slices.SortFunc(h.prefixes, func(a, b mappedPrefix) int { return cmp.Compare(len(b.prefix), len(a.prefix)) })
 	return h, err
+}
+
+// adoptOrphans makes this process the parent of what programs leave behind, so that it
+// can end that. The process must have no other children than programs.
+func (h *handlerSet) adoptOrphans() {
+	if h.programs != nil && h.programs.allowed {
+		h.programs.running.adopt()
+	}
 }
 
 // outsideOnly returns a set in which every step waits for an outside actor.

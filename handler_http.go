@@ -66,6 +66,7 @@ func newHTTPCaller(c *workerConfig, version string) (*httpCaller, error) {
 		h.Set(name, value)
 	}
 	h.Set("Content-Type", "application/json")
+	h.Set("Accept-Encoding", "identity")
 	h.Set("User-Agent", "stepwell/"+version)
 	proxy, err := parseHandlerProxy(c.HTTPProxy)
 	transport := newHandlerTransport(c.HTTPConcurrency, proxy)

@@ -235,14 +235,6 @@ func (v mountTaskView) writeJSON(o *jsonWriter) {
 	o.b = append(o.b, '}')
 }
 
-// requestedAt returns the time that the caller gave, or else that of creation.
-func (t *task) requestedAt() instant {
-	if t.by.requested != 0 {
-		return t.by.requested
-	}
-	return t.created
-}
-
 // mountStepsView lists the steps of a task, each after its dependencies.
 type mountStepsView struct {
 	task   *task

@@ -144,8 +144,8 @@ func (a *orchestrationAPI) answerClaim(
 	if err := p.failure("cannot " + string(verb) + " the step"); err != nil {
 		return v, err
 	}
-	if limit := a.svc.cfg.Worker.MaxResultBytes; int64(len(q.outcome.result)) > limit {
-		return v, failf(tooLarge, "the result is larger than worker.max_result_bytes, %d", limit)
+	if err := a.svc.cfg.Worker.checkSize(&q.outcome); err != nil {
+		return v, err
 	}
 	return a.svc.outside.answer(r.Context(), id, q)
 }

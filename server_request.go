@@ -76,10 +76,16 @@ func readAs[T any](r *http.Request, parse func(body []byte) (T, error)) (v T, er
 	return parse(body)
 }
 
-// checkContentType requires the Content-Type of JSON, unless there is no body.
+// checkContentType requires the Content-Type of JSON and no content coding, unless there
+// is no body.
 func checkContentType(r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
+	}
+	for _, coding := range splitList(strings.Join(r.Header["Content-Encoding"], ",")) {
+		if !strings.EqualFold(coding, "identity") {
+			return failf(unsupportedCoding, "the body must have no Content-Encoding, not %.60q", coding)
+		}
 	}
 	given := r.Header.Get("Content-Type")
 	media, _, err := mime.ParseMediaType(given)
@@ -507,6 +513,7 @@ var failureForms = [...]struct {
 	invalidTransition: {400, "BAD_REQUEST", "invalid_request", mountForm{"InvalidTransition", "INVALID_TRANSITION", 409}},
 	tooLarge:          {413, "PAYLOAD_TOO_LARGE", "payload_too_large", mountForm{kind: "PayloadTooLarge"}},
 	unsupportedMedia:  {415, "UNSUPPORTED_MEDIA_TYPE", "unsupported_media_type", mountForm{kind: "UnsupportedMediaType"}},
+	unsupportedCoding: {415, "UNSUPPORTED_MEDIA_TYPE", "unsupported_media_type", mountForm{kind: "UnsupportedMediaType"}},
 	invalidFields:     {422, "VALIDATION_FAILED", "validation_failed", mountForm{kind: "ValidationError", code: "INVALID_TASK_CONFIG"}},
 	unauthenticated:   {401, "AUTHENTICATION_FAILED", "", mountForm{kind: "AuthenticationError"}},
 	forbidden:         {403, "AUTHORIZATION_FAILED", "", mountForm{kind: "AuthorizationError"}},
@@ -549,6 +556,9 @@ func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) 
 	}
 	if f.retryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(retrySeconds(f)))
+	}
+	if f.kind == unsupportedCoding {
+		h.Set("Accept-Encoding", "identity") // RFC 9110, section 12.5.3
 	}
 	if !f.existing.isZero() {
 		h.Set("Location", s.taskPath(r, f.existing))

@@ -33,6 +33,10 @@ type stepRequest struct {
 // act applies an action, waits until it is durable and returns the task with the
 // step's index.
 func (o *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest) (*task, int, error) {
+	given := outcome{result: q.result, metadata: q.metadata, err: q.err}
+	if err := o.cfg.Worker.checkSize(&given); err != nil {
+		return nil, 0, err
+	}
 	return o.changeStep(ctx, taskID, stepID, func(c *change, t *task, i int) (*record, error) {
 		if err := o.allowsLocked(t, i, q); err != nil {
 			return nil, err

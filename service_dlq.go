@@ -64,6 +64,7 @@ type taskDetailsView struct {
 	Reason        string    `json:"reason"`
 	Tags          []string  `json:"tags"`
 	CorrelationID uuid      `json:"correlation_id"`
+	RequestedAt   naiveTime `json:"requested_at"`
 	CreatedAt     naiveTime `json:"created_at"`
 	progressView
 }
@@ -112,8 +113,8 @@ func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
 		SnapshotTimestamp: naiveTime(at),
 		TaskDetails: taskDetailsView{
 			Version: t.tpl.version, Priority: t.by.priority, Initiator: t.by.initiator, SourceSystem: t.by.source,
-			Reason: t.by.reason, Tags: t.by.tags, CorrelationID: t.correlation(), CreatedAt: naiveTime(t.created),
-			progressView: t.progress(x),
+			Reason: t.by.reason, Tags: t.by.tags, CorrelationID: t.correlation(),
+			RequestedAt: naiveTime(t.requestedAt()), CreatedAt: naiveTime(t.created), progressView: t.progress(x),
 		},
 		Steps: make([]stepSnapshotView, len(t.steps)),
 	}

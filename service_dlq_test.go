@@ -128,7 +128,8 @@ func (a *answer) wantKeys(path, words string) {
 func TestFailureToRecovery(t *testing.T) {
 	t.Parallel()
 	s, clock := dlqServer(t)
-	task := s.create(`{"namespace":"t","name":"pair","context":{"secret":"s3cr3t"},"priority":7}`)
+	task := s.create(`{"namespace":"t","name":"pair","context":{"secret":"s3cr3t"},"priority":7,` +
+		`"requested_at":"2025-12-31T23:00:00+02:00"}`)
 	a, b := s.step(task, 0), s.step(task, 1)
 	s.do("GET", "/v1/dlq/task/"+task, "").want(404)
 	clock.advance(time.Minute)
@@ -149,6 +150,8 @@ func TestFailureToRecovery(t *testing.T) {
 		"task_snapshot.task_name", "pair", "task_snapshot.time_in_state_minutes", "0",
 		"task_snapshot.threshold_minutes", "0", "task_snapshot.snapshot_timestamp", "2026-01-01T00:01:00.000000",
 		"task_snapshot.task_details.priority", "7", "task_snapshot.task_details.failed_steps", "1",
+		"task_snapshot.task_details.requested_at", "2025-12-31T21:00:00.000000",
+		"task_snapshot.task_details.created_at", "2026-01-01T00:00:00.000000",
 		"task_snapshot.task_details.correlation_id", blocked.text("correlation_id"),
 		"task_snapshot.steps.0.current_state", "error", "task_snapshot.steps.0.error.message", "card refused by http://[REDACTED]@pay.example/",
 		"task_snapshot.steps.1.current_state", "enqueued", "task_snapshot.steps.1.error", "<nil>",

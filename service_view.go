@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"time"
 )
 
 // taskView is a task at an instant, as the roles' surfaces show it.
@@ -69,6 +70,14 @@ func (v taskView) writeTask(o *jsonWriter, ready int) {
 	o.text("health_status", x.health)
 }
 
+// requestedAt returns the time that the caller gave, or else that of creation.
+func (t *task) requestedAt() instant {
+	if t.by.requested != 0 {
+		return t.by.requested
+	}
+	return t.created
+}
+
 // write writes a member with a context, or an empty one and why it is empty.
 func (r contextRight) write(o *jsonWriter, name string, context []byte) {
 	if r == contextShown {
@@ -121,7 +130,7 @@ type execution struct {
 }
 
 // execution returns the progress of a task with this many ready steps. A cancelled
-// step counts as failed.
+// step counts as failed, except in a cancelled task, in which nobody can act on it.
 func (t *task) execution(ready int) execution {
 	var x execution
 	done, all := t.counts[stepComplete]+t.counts[stepResolvedManually], stepTotal(&t.counts)
@@ -129,6 +138,10 @@ func (t *task) execution(ready int) execution {
 		x.completion = math.Round(float64(done)/float64(all)*10000) / 100
 	}
 	failed := t.counts[stepInError] + t.counts[stepCancelled]
+	cancelled := t.state == taskCancelled
+	if cancelled {
+		failed = 0
+	}
 	working := t.counts[stepInProgress] + t.counts[stepEnqueued] +
 		t.counts[stepEnqueuedForOrchestration] + t.counts[stepEnqueuedAsError]
 	switch {
@@ -138,7 +151,7 @@ func (t *task) execution(ready int) execution {
 		x.status, x.action = "has_ready_steps", "execute_ready_steps"
 	case working > 0:
 		x.status, x.action = "processing", "wait_for_completion"
-	case done == all && done > 0:
+	case cancelled || done == all && done > 0:
 		x.status, x.action = "all_complete", "finalize_task"
 	default:
 		x.status, x.action = "waiting_for_dependencies", "wait_for_dependencies"
@@ -302,7 +315,8 @@ func (s *step) ended() instant {
 }
 
 // outcomeView is the full outcome of an attempt, as existing clients read it:
-// {"step_uuid", "success", "result", "metadata", "status", "error"}.
+// {"step_uuid", "success", "result", "metadata", "status", "error"}. They expect an
+// object as the result of a failure.
 type outcomeView struct {
 	*ending // nil for none
 	step    uuid
@@ -316,17 +330,20 @@ func (v outcomeView) writeJSON(o *jsonWriter) {
 		o.b = append(o.b, "null"...)
 		return
 	}
-	status := "error"
-	switch {
-	case e.success:
-		status = "completed"
-	case e.retryAt != 0:
-		status = "failed"
+	if o.holdElement(2*len(e.err)+2*len(e.metadata)) != nil {
+		return
+	}
+	status, result := "completed", e.result
+	if !e.success {
+		status, result = "failed", orEmptyObject(e.result)
+	}
+	if e.retryAt != 0 {
+		status = "error"
 	}
 	o.b = append(o.b, '{')
 	o.id("step_uuid", v.step)
 	o.flag("success", e.success)
-	o.raw("result", e.result)
+	o.raw("result", result)
 	o.name("metadata")
 	o.b = mergeObjects(o.b, orEmptyObject(e.metadata), e.standardMetadata(v.at, v.worker))
 	o.text("status", status)
@@ -335,19 +352,35 @@ func (v outcomeView) writeJSON(o *jsonWriter) {
 }
 
 // standardMetadata returns the metadata that existing clients parse in every
-// outcome. It overrides members that the handler sent, which may be of any type.
+// outcome. It overrides members that the handler sent, which may be of any type;
+// custom has them as they were sent.
 func (e *ending) standardMetadata(at instant, worker string) []byte {
+	f, failed := e.fault()
+	sent := orEmptyObject(e.metadata)
 	o := jsonWriter{b: []byte{'{'}}
 	o.number("execution_time_ms", int(e.took.Milliseconds()))
 	o.text("worker_id", cmp.Or(e.worker, worker))
+	o.zoned("started_at", at.add(-e.took.Truncate(time.Millisecond)))
 	o.zoned("completed_at", at)
+	o.flag("retryable", f.retryable)
+	if failed {
+		o.text("error_type", f.errorType)
+	} else {
+		o.raw("error_type", nil)
+	}
+	if code := objectMember(sent, "error_code"); jsonKind(code) != '"' {
+		o.raw("error_code", nil)
+	}
+	o.raw("context", orEmptyObject(f.context))
+	o.raw("custom", sent)
 	return append(o.b, '}')
 }
 
 // The summary of a task: the task, its template's steps, its own steps and its
 // entry in the dead letter queue in one answer, without context and results.
 
-// summaryView is the answer of GET /v1/tasks/{uuid}/summary; its times are zoned.
+// summaryView is the answer of GET /v1/tasks/{uuid}/summary. The times of the task are
+// zoned, those of its steps naive.
 type summaryView struct {
 	Task     summaryTask     `json:"task"`
 	Template summaryTemplate `json:"template"`
@@ -390,9 +423,9 @@ type summaryStep struct {
 	StepUUID              uuid           `json:"step_uuid"`
 	Name                  string         `json:"name"`
 	CurrentState          string         `json:"current_state"`
-	CreatedAt             zonedTime      `json:"created_at"`
-	CompletedAt           zonedTime      `json:"completed_at"`
-	LastAttemptedAt       zonedTime      `json:"last_attempted_at"`
+	CreatedAt             naiveTime      `json:"created_at"`
+	CompletedAt           naiveTime      `json:"completed_at"`
+	LastAttemptedAt       naiveTime      `json:"last_attempted_at"`
 	Attempts              int            `json:"attempts"`
 	MaxAttempts           int            `json:"max_attempts"`
 	DependenciesSatisfied bool           `json:"dependencies_satisfied"`
@@ -447,8 +480,8 @@ func (t *task) summaryStep(i int) summaryStep {
 	s := &t.steps[i]
 	return summaryStep{
 		StepUUID: t.stepID(i), Name: t.def(i).name, CurrentState: s.state.String(),
-		CreatedAt: zonedTime(t.stepCreated(i)), CompletedAt: zonedTime(s.completed),
-		LastAttemptedAt: zonedTime(s.attempted), Attempts: s.attempts, MaxAttempts: s.maxAttempts,
+		CreatedAt: naiveTime(t.stepCreated(i)), CompletedAt: naiveTime(s.completed),
+		LastAttemptedAt: naiveTime(s.attempted), Attempts: s.attempts, MaxAttempts: s.maxAttempts,
 		DependenciesSatisfied: t.satisfied(i), RetryEligible: t.retryEligible(i), Error: s.faultView(false),
 	}
 }

@@ -257,7 +257,7 @@ func (c *catalog) checkAddedCallable(callable string) error {
 	if prefix == "exec:" {
 		return errors.New("templates added at run time cannot run programs")
 	}
-	if _, mapped := c.handlers.mapped(callable); mapped || !strings.HasPrefix(prefix, "http") {
+	if _, mapped := c.handlers.mapped.find(callable); mapped || !strings.HasPrefix(prefix, "http") {
 		return nil
 	}
 	to, err := parseHTTPAddress(callable)

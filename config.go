@@ -71,6 +71,7 @@ type headerTables map[string]map[string]string
 // webConfig holds the settings that both listeners share.
 type webConfig struct {
 	MaxBodyBytes           int64
+	MaxAnswerBytes         int64    // that answers on their way hold, in all
 	TrustedProxies         []string // addresses and prefixes
 	AllowedHosts           []string // names of this service, besides loopback names
 	AllowedOrigins         []string // of pages that may make changes
@@ -239,6 +240,8 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "URL of the proxy for HTTP handlers; empty: no proxy, whatever the environment says"},
 	{path: "web.max_body_bytes", def: 4 << 20, min: 1, max: maxConfigBytes,
 		help: "largest request body, in bytes"},
+	{path: "web.max_answer_bytes", def: 32 << 20, min: 1 << 20, max: 1 << 40,
+		help: "how much memory answers may hold while their readers take them, in bytes; more are refused"},
 	{path: "web.allowed_hosts", def: []string{}, check: checkHostValue,
 		help: "host names, without ports, that unauthenticated requests may use besides loopback names"},
 	{path: "web.allowed_origins", def: []string{}, check: checkOriginValue,

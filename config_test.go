@@ -175,7 +175,7 @@ func TestConfigDefaults(t *testing.T) {
 		"environment": `"development"`, "role": `"all"`,
 		"orchestration.web.listen": `"127.0.0.1:8080"`, "worker.web.listen": `"127.0.0.1:8081"`,
 		"orchestration.web.config_endpoint_enabled": "false", "worker.web.config_endpoint_enabled": "true",
-		"docs.swagger_ui": `""`, "web.max_body_bytes": "4194304", "web.shutdown_timeout_seconds": "8",
+		"docs.swagger_ui": `""`, "web.max_body_bytes": "4194304", "web.max_answer_bytes": "33554432", "web.shutdown_timeout_seconds": "8",
 		"templates.dirs": "[]", "templates.enforce_input_schema": `"off"`,
 		"tasks.max_context_bytes": "1048576", "engine.jitter": "true", "engine.max_queued": "100000",
 		"worker.concurrency": "256", "worker.http_concurrency": "4096", "worker.max_result_bytes": "1048576",

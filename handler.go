@@ -422,12 +422,12 @@ func resultTooLarge(limit int64) outcome {
 // appendJSON appends the error as a JSON object with all members: an absent
 // status_code is null, an absent context {}.
 func (e *stepError) appendJSON(dst []byte) []byte {
-	o := jsonObject{b: append(dst, '{')}
+	o := jsonWriter{b: append(dst, '{')}
 	o.text("message", e.message)
 	o.text("error_type", e.errorType)
 	o.flag("retryable", e.retryable)
 	if e.statusCode == 0 {
-		o.rawOrNull("status_code", nil)
+		o.raw("status_code", nil)
 	} else {
 		o.number("status_code", e.statusCode)
 	}

@@ -70,7 +70,7 @@ func (a *orchestrationAPI) listTasks(_ http.ResponseWriter, r *http.Request) (an
 }
 
 func (a *orchestrationAPI) getTask(w http.ResponseWriter, r *http.Request) (any, error) {
-	t, err := a.awaited(w, r, "task_uuid")
+	t, err := a.awaited(w, r, queryOf(r), "task_uuid")
 	return taskView{t, a.svc.clock.now(), false, mayReadContexts(r.Context())}, err
 }
 
@@ -149,10 +149,11 @@ func (a *orchestrationAPI) actOnStep(_ http.ResponseWriter, r *http.Request) (an
 
 func (a *orchestrationAPI) listTemplates(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	if q.err != nil {
-		return nil, q.err
+	namespace := q.text("namespace")
+	if err := q.done(); err != nil {
+		return nil, err
 	}
-	return a.svc.templates.registry().listView(q.text("namespace")), nil
+	return a.svc.templates.registry().listView(namespace), nil
 }
 
 func (a *orchestrationAPI) getTemplate(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -298,8 +299,8 @@ const (
 func (a *orchestrationAPI) performance(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	hours := q.number("hours", 24, 1, keptHours)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
 	}
 	now := a.svc.clock.now()
 	figures, states := a.svc.store.figures()
@@ -310,8 +311,8 @@ func (a *orchestrationAPI) bottlenecks(_ http.ResponseWriter, r *http.Request) (
 	q := queryOf(r)
 	limit := q.number("limit", 10, 1, maxBottlenecks)
 	minimum := q.number("min_executions", 5, 0, maxMinExecutions)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
 	}
 	figures, states := a.svc.store.figures()
 	return figures.bottlenecks(&states, limit, minimum), nil

@@ -193,13 +193,12 @@ func (a *orchestrationAPI) listOutsideSteps(_ http.ResponseWriter, r *http.Reque
 	offset := q.number("offset", 0, 0, 10000)
 	state := cmp.Or(queryWord(q, "state", parseStepState, stepStateNames[:]), new(stepEnqueued))
 	if q.err == nil && *state != stepEnqueued && *state != stepInProgress {
-		q.err = failf(badRequest, "state: only steps that are %s or %s can be listed here, not %s",
-			stepEnqueued, stepInProgress, *state)
-	}
-	if q.err != nil {
-		return nil, q.err
+		q.refuse("state: only steps that are %s or %s can be listed here, not %s", stepEnqueued, stepInProgress, *state)
 	}
 	callable, namespace := q.text("callable"), q.text("namespace")
+	if err := q.done(); err != nil {
+		return nil, err
+	}
 	matches := func(key claimKey) bool {
 		return (callable == "" || fitsCallable(callable, key.callable)) && (namespace == "" || namespace == key.namespace)
 	}
@@ -218,8 +217,8 @@ func (a *orchestrationAPI) listDLQ(_ http.ResponseWriter, r *http.Request) (any,
 		queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:]),
 	}
 	limit, offset := q.number("limit", 50, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
 	}
 	return a.svc.dlq.entries(f, offset, limit)
 }
@@ -232,8 +231,8 @@ func (a *orchestrationAPI) dlqQueue(_ http.ResponseWriter, r *http.Request) (any
 	q := queryOf(r)
 	reason := queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:])
 	limit := q.number("limit", 100, 1, maxDLQLimit)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
 	}
 	return a.svc.dlq.queue(reason, limit)
 }
@@ -241,8 +240,8 @@ func (a *orchestrationAPI) dlqQueue(_ http.ResponseWriter, r *http.Request) (any
 func (a *orchestrationAPI) staleness(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	limit := q.number("limit", 100, 1, maxDLQLimit)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
 	}
 	return a.svc.staleness.report(limit), nil
 }

@@ -2,14 +2,13 @@ package main
 
 // The base family: what every other family may use, and what knows none of them.
 //
-//	base.go             failures and problems of an input, readers of fields, small structures, files
-//	base_bitset.go      sets of positions, for the lists of tasks
-//	base_clock.go       instants, the clock and its timers, limits in real time
-//	base_ids.go         identifiers, random numbers and secrets
-//	base_json.go        JSON texts: walking, reading, writing, merging, comparing
-//	base_json_check.go  which JSON texts are accepted from outside
-//	base_linux.go       system calls that package os lacks
-//	base_other.go       the same for other Unix systems, weaker or not at all
+//	base.go            failures and problems of an input, readers of fields, small structures, files
+//	base_bitset.go     sets of positions, for the lists of tasks
+//	base_clock.go      instants, the clock and its timers, limits in real time, identifiers and random numbers
+//	base_json.go       JSON texts: walking, reading, merging, comparing
+//	base_json_wire.go  which JSON texts are accepted from outside, and how answers are written
+//	base_linux.go      system calls that package os lacks
+//	base_other.go      the same for other Unix systems, weaker or not at all
 
 import (
 	"bytes"

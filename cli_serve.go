@@ -180,6 +180,7 @@ func isTerminal(w any) bool {
 func (v *serving) listen() (*gates, error) {
 	ids := newIDSource(v.clock, nil)
 	g := &gates{
+		shared:        newSurfaceCache(),
 		orchestration: gate{starting: &startingAPI{v.cfg, v.clock, ids, false}},
 		worker:        gate{starting: &startingAPI{v.cfg, v.clock, ids, true}},
 	}
@@ -198,7 +199,7 @@ func (v *serving) listen() (*gates, error) {
 
 func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler) (*httpServer, error) {
 	address := web.Listen
-	l, err := net.Listen("tcp", address)
+	l, err := listenTCP(address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%s is in use by another program: choose another address with %s", address, flag)
 	}

@@ -363,14 +363,28 @@ func (a *controlAPI) getState(w http.ResponseWriter, r *http.Request) (any, erro
 	if err := a.svc.store.waitAll(ctx); err != nil {
 		return nil, err
 	}
-	extendWriting(w, stateTimeout)
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if err := a.svc.store.exportState(w, a.svc.clock.now()); err != nil {
-		a.log.Error("a state document was cut off", "error", err)
-		panic(http.ErrAbortHandler) // so that nobody takes it for a whole document
+	rec := w.(*recorder)
+	if err := rec.hold(4 * lineBatchBytes); err != nil {
+		return nil, err
+	}
+	setBodyHeaders(w.Header(), "application/json")
+	if err := a.svc.store.exportState(&writerWithin{ctx, w}, a.svc.clock.now()); err != nil {
+		rec.cutOff(err)
 	}
 	return written{}, nil
+}
+
+// writerWithin writes until a context ends, however slowly its reader takes the text.
+type writerWithin struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (w *writerWithin) Write(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.w.Write(p)
 }
 
 func (a *controlAPI) putState(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -434,7 +448,6 @@ type world struct {
 func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 	w := &world{parts: parts, gates: g}
 	w.atStart = func(o serviceOptions) (*service, error) { return openSeeded(seed, o) }
-	g.shared = newSurfaceCache()
 	w.boxes = newSandboxes(w.parts, g.shared)
 	return w, w.begin()
 }

@@ -361,7 +361,7 @@ func (v droppedView) of(kind string) uint64 {
 
 // requestsView is the answer of GET /_stepwell/requests.
 type requestsView struct {
-	Entries []entryView `json:"entries"` // oldest first
+	Entries jsonList    `json:"entries"` // oldest first
 	Total   int         `json:"total"`   // that match
 	Dropped droppedView `json:"dropped"`
 }
@@ -421,25 +421,32 @@ func (f *journalFilter) demand(q *query, kind string, member matchMember, value 
 	}
 }
 
-func (a *controlAPI) listRequests(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *controlAPI) listRequests(w http.ResponseWriter, r *http.Request) (any, error) {
 	f, err := parseJournalFilter(r)
 	if err != nil {
 		return nil, err
 	}
-	return f.view(a.fixture.requests), nil
+	v := f.view(a.fixture.requests)
+	return v, w.(*recorder).holdEach(v.Total, 256)
 }
 
 // view shows the newest entries that match.
 func (f *journalFilter) view(j *requestJournal) requestsView {
 	all, dropped := j.copies(f.kind)
 	fit := slices.DeleteFunc(all, func(e journalEntry) bool { return e.head().at < f.since || !f.rules.fits(e) })
-	return requestsView{viewsOf(fit[max(0, len(fit)-f.limit):]), len(fit), dropped}
+	shown := fit[max(0, len(fit)-f.limit):]
+	return requestsView{jsonList{len(shown), func(o *jsonWriter, i int) {
+		if o.holdElement(shown[i].size()) == nil {
+			o.value(shown[i].view())
+		}
+	}}, len(fit), dropped}
 }
 
 // journalEntry is an entry of either kind.
 type journalEntry interface {
 	matchable
 	head() *entryHead
+	size() int
 	view() entryView
 }
 

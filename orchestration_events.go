@@ -12,16 +12,12 @@ import (
 	"time"
 )
 
-// How long an idle stream is silent, and how long a write may take, both in real
-// time.
-const (
-	eventHeartbeat = 15 * time.Second
-	eventPatience  = 10 * time.Second
-)
+// eventHeartbeat is how long an idle stream is silent, in real time.
+const eventHeartbeat = 15 * time.Second
 
 // eventStream is one open stream.
 type eventStream struct {
-	w       http.ResponseWriter
+	w       *recorder
 	control *http.ResponseController
 	from    *follower
 	sent    uint64               // the newest id sent to the reader
@@ -49,7 +45,8 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 	if err != nil {
 		return nil, err
 	}
-	s := &eventStream{w: w, control: http.NewResponseController(w), from: f, valid: func() time.Duration { return a.validFor(r) }}
+	s := &eventStream{w: w.(*recorder), control: http.NewResponseController(w), from: f,
+		valid: func() time.Duration { return a.validFor(r) }}
 	s.open(after)
 	if r.Method == http.MethodHead {
 		return written{}, nil
@@ -168,15 +165,25 @@ func (s *eventStream) send() (more, open bool) {
 		s.end("this stream fell behind; reconnect with the last id")
 		return false, false
 	}
+	if len(batch) > 0 && s.w.hold(streamMemory) != nil {
+		s.from.cutOff()
+		s.end("too many answers are under way; reconnect with the last id")
+		return false, false
+	}
+	defer s.w.share.release()
 	for i := range batch {
 		s.buf = batch[i].append(s.buf)
 		if batch[i].last {
 			s.sent = batch[i].seq
 		}
+		if len(s.buf) >= jsonPiece && !s.flush() {
+			return false, false
+		}
 	}
 	if !s.flush() {
 		return false, false
 	}
+	s.buf = nil // most streams are idle most of the time
 	s.from.sent(len(batch))
 	return more, true
 }
@@ -192,7 +199,7 @@ func (s *eventStream) flush() bool {
 	if len(s.buf) == 0 {
 		return true
 	}
-	s.control.SetWriteDeadline(realDeadline(eventPatience))
+	setWriteDeadline(s.w.ResponseWriter, answerPatience)
 	_, err := s.w.Write(s.buf)
 	if err == nil {
 		err = s.control.Flush()

@@ -1,7 +1,7 @@
 package main
 
-// Reading requests and writing answers: bodies, queries and paths, waiting for a
-// task and creating one, and the one place where an error becomes a response.
+// Reading requests: bodies, queries and paths, waiting for a task and creating one,
+// and the one place where an error becomes a response.
 
 import (
 	"bytes"
@@ -20,7 +20,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -289,6 +288,13 @@ func byID[T any](r *http.Request, name string, f func(id uuid) (T, error)) (v T,
 	return f(id)
 }
 
+// heldByID is byID for an f that asks for memory.
+func heldByID[T any](
+	w http.ResponseWriter, r *http.Request, name string, f func(id uuid, by holder) (T, error),
+) (T, error) {
+	return byID(r, name, func(id uuid) (T, error) { return f(id, w.(*recorder)) })
+}
+
 // stepPath returns the ids of a step and its task in the path.
 func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, err error) {
 	if taskID, err = pathID(r, taskName); err == nil {
@@ -298,8 +304,8 @@ func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, 
 }
 
 // taskIn returns the task that a parameter of the path names.
-func (s *surface) taskIn(r *http.Request, name string) (*task, error) {
-	return byID(r, name, s.svc.store.view)
+func (s *surface) taskIn(w http.ResponseWriter, r *http.Request, name string) (*task, error) {
+	return heldByID(w, r, name, s.svc.store.viewWithin)
 }
 
 // cancelIn cancels the task that a parameter of the path names, and returns it.
@@ -310,22 +316,39 @@ func (s *surface) cancelIn(r *http.Request, name string) (*task, error) {
 }
 
 // page returns the page of the tasks of a filter that the query asks for.
-func (s *surface) page(q *query, f *taskFilter) (tasks []*task, p paginationView, err error) {
-	p.page, p.perPage = q.number("page", 1, 1, 1<<31-1), q.number("per_page", 25, 1, 100)
+func (s *surface) page(w http.ResponseWriter, q *query, f *taskFilter) (p taskPage, err error) {
+	p = taskPage{store: s.svc.store, page: q.number("page", 1, 1, 1<<31-1), perPage: q.number("per_page", 25, 1, 100)}
 	if err := q.done(); err != nil {
-		return nil, p, err
+		return p, err
 	}
-	tasks, p.total, err = s.svc.store.list(f, (p.page-1)*p.perPage, p.perPage)
-	return tasks, p, err
+	if err := w.(*recorder).holdEach(p.perPage, 512); err != nil {
+		return p, err
+	}
+	p.tasks, p.total = s.svc.store.list(f, (p.page-1)*p.perPage, p.perPage)
+	return p, nil
+}
+
+// contextRight reports whether the answer has the contexts of tasks: unless the caller
+// may not see them, or says context=false.
+func (q *query) contextRight(r *http.Request) contextRight {
+	switch wanted := q.text("context") == "" || q.flag("context"); {
+	case !mayReadContexts(r.Context()):
+		return contextRedacted
+	case !wanted:
+		return contextOmitted
+	}
+	return contextShown
 }
 
 // stepIn returns the step that the path names, with its task.
-func (s *surface) stepIn(r *http.Request, taskName, stepName string) (*task, int, error) {
+func (s *surface) stepIn(
+	w http.ResponseWriter, r *http.Request, taskName, stepName string,
+) (*task, int, error) {
 	taskID, stepID, err := stepPath(r, taskName, stepName)
 	if err != nil {
 		return nil, 0, err
 	}
-	t, err := s.svc.store.view(taskID)
+	t, err := s.svc.store.viewWithin(taskID, w.(*recorder))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -379,7 +402,7 @@ func (q *query) awaitedStates() stateSet {
 }
 
 // awaited returns the task that the path names, once it is in a state that the
-// request waits for, if any.
+// query waits for, if any.
 func (s *surface) awaited(w http.ResponseWriter, r *http.Request, q *query, name string) (*task, error) {
 	wants := q.awaitedStates()
 	limit, given := q.wait("timeout")
@@ -392,7 +415,7 @@ func (s *surface) awaited(w http.ResponseWriter, r *http.Request, q *query, name
 		return nil, err
 	}
 	if wants == 0 {
-		return s.taskIn(r, name)
+		return s.taskIn(w, r, name)
 	}
 	valid := s.validFor(r)
 	return byID(r, name, func(id uuid) (*task, error) {
@@ -513,93 +536,12 @@ func saneTraceparent(h string) string {
 	return h
 }
 
-// Answers.
-
-// The types of answers other than JSON with status 200.
-type (
-	// reply is JSON with another status.
-	reply struct {
-		status int
-		body   any
-	}
-	// textReply is a body that is sent as it is, with status 200.
-	textReply struct {
-		contentType string
-		body        []byte
-	}
-	// noContent is status 204, without a body.
-	noContent struct{}
-	// written is the answer of a handler that has written its response itself.
-	written struct{}
-)
-
-// writeReply writes what a handler returned.
-func writeReply(w http.ResponseWriter, v any) error {
-	switch v := v.(type) {
-	case reply:
-		return writeJSON(w, v.status, v.body)
-	case textReply:
-		writeBody(w, http.StatusOK, v.contentType, v.body)
-	case noContent:
-		w.WriteHeader(http.StatusNoContent)
-	case written:
-	default:
-		return writeJSON(w, http.StatusOK, v)
-	}
-	return nil
-}
-
-// jsonText is a value that appends its own JSON, without reflection.
-type jsonText interface{ appendJSON(b []byte) []byte }
-
-// writeJSON writes v as JSON. It encodes v first, so that an error can still be
-// answered.
-func writeJSON(w http.ResponseWriter, status int, v any) error {
-	b := buffers.Get().(*bytes.Buffer)
-	defer putBuffer(b)
-	if text, ok := v.(jsonText); ok {
-		b.Write(append(text.appendJSON(b.AvailableBuffer()), '\n'))
-	} else if err := encodeJSON(b, v); err != nil {
-		return fmt.Errorf("encoding the answer: %w", err)
-	}
-	writeBody(w, status, "application/json", b.Bytes())
-	return nil
-}
-
-// encodeJSON appends v and a newline. It does not escape <, > and &.
-func encodeJSON(b *bytes.Buffer, v any) error {
-	enc := json.NewEncoder(b)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
-func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
-	h := w.Header()
-	h["Content-Type"] = []string{contentType}
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	h["X-Content-Type-Options"] = []string{"nosniff"}
-	w.WriteHeader(status)
-	w.Write(body) // an error means that the client went away
-}
-
 // taskPath returns the path of a task under the prefix that the caller used.
 func taskPath(r *http.Request, id uuid) string {
 	if strings.HasPrefix(r.URL.Path, "/api/") {
 		return "/api/v1/tasks/" + id.String()
 	}
 	return "/v1/tasks/" + id.String()
-}
-
-var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-// maxPooledBuffer is the largest buffer that is kept.
-const maxPooledBuffer = 256 << 10
-
-func putBuffer(b *bytes.Buffer) {
-	if b.Cap() <= maxPooledBuffer {
-		b.Reset()
-		buffers.Put(b)
-	}
 }
 
 // Errors.
@@ -676,7 +618,12 @@ func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) 
 	if !f.existing.isZero() {
 		h.Set("Location", s.taskPath(r, f.existing))
 	}
-	if err := writeJSON(w, s.status(f.kind), s.encode(f, id, s.svc.clock.now())); err != nil {
+	err = writeJSON(w, s.status(f.kind), s.encode(f, id, s.svc.clock.now()))
+	switch {
+	case err == nil:
+	case kindOf(err) == backpressure && f.kind != backpressure: // no room for so long an error
+		s.writeError(w, r, err)
+	default:
 		s.log.Error("an error could not be encoded", "request_id", id, "error", err)
 	}
 }

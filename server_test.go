@@ -447,6 +447,9 @@ func secretText(def any, value string) (string, bool) {
 	case map[string]string:
 		text, err := json.Marshal(map[string]string{"X-Planted": value})
 		return string(text), err == nil
+	case headerTables:
+		text, err := json.Marshal(map[string]map[string]string{"https://planted.example": {"X-Planted": value}})
+		return string(text), err == nil
 	case []apiKeyConfig:
 		text, err := json.Marshal([]map[string]any{{"key": value, "permissions": []string{"tasks:read"}}})
 		return string(text), err == nil

@@ -623,17 +623,30 @@ func emptyStore(dir string) error {
 	return errors.Join(errs...)
 }
 
+// busy returns how many handlers run, in sandboxes too.
+func (w *world) busy() int {
+	n := w.service().busy()
+	if w.boxes != nil {
+		for _, box := range w.boxes.list() {
+			n += box.world.busy()
+		}
+	}
+	return n
+}
+
 // finish ends the work of the world and of its sandboxes; see service.finish.
-func (w *world) finish(ctx context.Context) {
+func (w *world) finish(ctx context.Context) []string {
 	w.mu.Lock()
 	w.end = true
 	w.mu.Unlock()
 	var all sync.WaitGroup
+	var inBoxes []string
 	if w.boxes != nil {
-		all.Go(func() { w.boxes.finish(ctx) })
+		all.Go(func() { inBoxes = w.boxes.finish(ctx) })
 	}
-	w.svc.finish(ctx) // which nothing replaces from here on
+	cut := w.svc.finish(ctx) // which nothing replaces from here on
 	all.Wait()
+	return append(cut, inBoxes...)
 }
 
 func (w *world) close() error {

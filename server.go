@@ -13,7 +13,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -308,6 +307,7 @@ type recorder struct {
 	status    int
 	matched   bool // a row matched, or writeUnmatched answers
 	unmatched bool // writeUnmatched answered
+	gone      bool // the client went away, or was too slow
 }
 
 func (s *surface) newRecorder(w http.ResponseWriter, r *http.Request) *recorder {
@@ -329,18 +329,21 @@ func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
+	write := w.ResponseWriter.Write
 	if len(b) > copiedBody {
-		return w.share.write(b)
+		write = w.share.write
 	}
-	return w.ResponseWriter.Write(b)
+	n, err := write(b)
+	w.gone = w.gone || err != nil
+	return n, err
 }
 
 // cutOff ends an answer of which a part was written, so that nobody takes the part for
 // the whole.
 func (w *recorder) cutOff(err error) {
 	level := slog.LevelError
-	if _, ok := errors.AsType[net.Error](err); ok {
-		level = slog.LevelDebug // the client went away, or was too slow
+	if w.gone {
+		level = slog.LevelDebug
 	}
 	w.surface.log.Log(context.Background(), level, "an answer was cut off", "request_id", w.requestID, "error", err)
 	panic(http.ErrAbortHandler)

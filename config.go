@@ -67,6 +67,9 @@ type workerConfig struct {
 // webConfig holds the settings that both listeners share.
 type webConfig struct {
 	MaxBodyBytes           int64
+	MaxBodyMemoryMB        int // of all request bodies together
+	MaxConnections         int // of all listeners together
+	MaxWaitingRequests     int
 	TrustedProxies         []string // addresses and prefixes
 	AllowedHosts           []string // names of this service, besides loopback names
 	AllowedOrigins         []string // of pages that may make changes
@@ -109,9 +112,10 @@ type storeConfig struct {
 	RetainFinishedAgeHours int // how long they are kept; 0 for no limit
 }
 
-// eventsConfig limits the history of the event stream.
+// eventsConfig limits the event streams and their history.
 type eventsConfig struct {
-	Keep int // transitions
+	Keep       int // transitions
+	MaxStreams int
 }
 
 // docsConfig selects the page of the API's documentation.
@@ -234,6 +238,12 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "URL of the proxy for HTTP handlers; empty: no proxy, whatever the environment says"},
 	{path: "web.max_body_bytes", def: 4 << 20, min: 1, max: maxConfigBytes,
 		help: "largest request body, in bytes"},
+	{path: "web.max_body_memory_mb", def: 32, min: maxConfigBytes >> 20, max: maxConfigCount,
+		help: "memory for the request bodies that are being received, in MB; beyond it they are refused"},
+	{path: "web.max_connections", def: 3000, min: 1, max: maxConfigCount,
+		help: "how many connections clients may hold; beyond it idle ones are closed, or requests refused"},
+	{path: "web.max_waiting_requests", def: 2000, min: 0, max: maxConfigCount,
+		help: "how many requests may wait for a task or for steps; beyond it they are refused"},
 	{path: "web.allowed_hosts", def: []string{}, check: checkHostValue,
 		help: "host names, without ports, that unauthenticated requests may use besides loopback names"},
 	{path: "web.allowed_origins", def: []string{}, check: checkOriginValue,
@@ -273,6 +283,8 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "how long to keep a finished task, in hours; 0: no limit"},
 	{path: "events.keep", def: defaultKeptEvents, min: 1, max: 10 * maxConfigCount,
 		help: "how many of the newest transitions to hold for resuming event streams; 72 bytes each"},
+	{path: "events.max_streams", def: 100, min: 0, max: maxConfigCount,
+		help: "how many event streams may be open; beyond it they are refused"},
 	{path: "docs.swagger_ui", def: "", secret: maskURLs, check: orEmptyValue(checkSwaggerValue),
 		help: "directory or URL of a Swagger UI distribution for /api-docs/ui; empty: the built-in page"},
 	{path: "staleness.interval_seconds", def: 300, min: 1, max: 86_400,

@@ -4,6 +4,7 @@ package main
 // reader leaves or falls behind, or the service ends.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -26,7 +27,7 @@ type eventStream struct {
 	from    *follower
 	sent    uint64      // the newest id sent to the reader
 	expired func() bool // reports whether the reader's credential has expired
-	buf     []byte
+	buf     []byte      // what comes before the next events; it stays small
 }
 
 func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -50,6 +51,11 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 	if err != nil {
 		return nil, err
 	}
+	q := &a.svc.quotas.streams
+	if !q.take(1) {
+		return nil, q.refuse("%d event streams are open already, as many as events.max_streams allows", q.most)
+	}
+	defer q.give(1)
 	s := &eventStream{w: w, control: http.NewResponseController(w), from: f, expired: a.expiry(r)}
 	s.open(after)
 	if r.Method == http.MethodHead {
@@ -142,10 +148,23 @@ func (s *eventStream) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		news := s.from.news()
 		more, open := s.send()
-		if !open || !more && !s.await(ctx, news, beat.C) {
+		if !open || !more && !(s.pause(ctx) && s.await(ctx, news, beat.C)) {
 			return
 		}
 	}
+}
+
+// eventShare is how long a stream pauses for each of the other ones, so that many streams
+// together take a bounded share of the machine: they write more at a time instead.
+const eventShare = 100 * time.Microsecond
+
+// pause lets events collect. It reports whether the stream goes on.
+func (s *eventStream) pause(ctx context.Context) bool {
+	pause := time.Duration(s.from.others()) * eventShare
+	if pause >= time.Millisecond {
+		closedWithin(ctx, s.from.ended(), pause)
+	}
+	return ctx.Err() == nil
 }
 
 // await waits until there may be something to send. It reports whether the stream is
@@ -171,45 +190,42 @@ func (s *eventStream) await(ctx context.Context, news <-chan struct{}, beat <-ch
 	return true
 }
 
-// send writes the buffer and the next batch. It reports whether more events wait,
+// send writes the buffer and the next events. It reports whether more events wait,
 // and whether the stream is still open: the reader may have left or be too slow.
 func (s *eventStream) send() (more, open bool) {
-	batch, more, behind := s.from.take()
-	if behind {
+	b := buffers.Get().(*bytes.Buffer)
+	defer putBuffer(b)
+	c := s.from.take(append(b.AvailableBuffer(), s.buf...))
+	if c.behind {
 		s.from.cutOff()
 		s.end("this stream fell behind; reconnect with the last id")
 		return false, false
 	}
-	for i := range batch {
-		s.buf = batch[i].append(s.buf)
-		if batch[i].last {
-			s.sent = batch[i].seq
-		}
-	}
-	if !s.flush() {
+	b.Write(c.text) // in place, unless it grew
+	s.buf = s.buf[:0]
+	if !s.write(b.Bytes()) {
 		return false, false
 	}
-	s.from.sent(len(batch))
-	return more, true
+	s.sent = max(s.sent, c.id)
+	s.from.sent(c.moves)
+	return c.more, true
 }
 
 // end writes why the stream ends.
 func (s *eventStream) end(why string) {
-	s.buf = append(append(append(s.buf, ": "...), why...), "\n\n"...)
-	s.flush()
+	s.write(append(append(append(s.buf, ": "...), why...), "\n\n"...))
 }
 
-// flush writes the buffer and reports whether the reader took it in time.
-func (s *eventStream) flush() bool {
-	if len(s.buf) == 0 {
+// write writes a text, and reports whether the reader took it in time.
+func (s *eventStream) write(text []byte) bool {
+	if len(text) == 0 {
 		return true
 	}
 	s.control.SetWriteDeadline(realDeadline(eventPatience))
-	_, err := s.w.Write(s.buf)
+	_, err := s.w.Write(text)
 	if err == nil {
 		err = s.control.Flush()
 	}
-	s.buf = s.buf[:0]
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		s.from.cutOff()
 	}

@@ -36,6 +36,8 @@ const (
 type securityContext struct {
 	subject     string // "" when the credential names none
 	method      string // authByNothing, …
+	issuer      string // of a token
+	key         string // the digest of an API key; of a token without a subject, the kid
 	permissions permissionSet
 	expiry      instant // of a token; zero when the credential does not expire
 }
@@ -47,6 +49,16 @@ func unrestricted() *securityContext {
 
 // may reports whether the caller has permission p. A nil context has none.
 func (sc *securityContext) may(p permission) bool { return sc != nil && sc.permissions.has(p) }
+
+// identity returns what distinguishes a caller from others whose subjects may be equal.
+// It is "" for everybody while authentication is disabled. A token's subject is unique
+// for its issuer, so that the caller stays the same when keys are rotated.
+func (sc *securityContext) identity() string {
+	if sc == nil || sc.method == authByNothing {
+		return ""
+	}
+	return string(appendSized(nil, sc.method, sc.issuer, sc.key, sc.subject))
+}
 
 // securityKey is the key of the security context in a context.Context.
 type securityKey struct{}
@@ -212,29 +224,26 @@ const (
 	reasonForbidden = "forbidden"
 )
 
-// Severities of a refusal. They also decide how long the caller should wait.
+// Severities of a refusal.
 const (
-	severityLow    = "low"    // everyday: no credentials, expired, not permitted
-	severityMedium = "medium" // a broken or misdirected client
+	severityLow    = "low"    // everyday: no credentials, expired
+	severityMedium = "medium" // a broken or misdirected client, or one that lacks a permission
 	severityHigh   = "high"   // looks like guessing or forging
 )
 
+// refusalPauses says how long the caller should wait after a refusal, by its severity.
+var refusalPauses = map[string]time.Duration{severityMedium: 5 * time.Second, severityHigh: time.Minute}
+
 // refused returns a 401 for a reason. The detail is for the log.
 func refused(reason, severity, detail string) *failure {
-	f := failf(unauthenticated, "%s credentials", map[string]string{
+	message := map[string]string{
 		reasonMissing:   "Missing",
 		reasonExpired:   "Expired",
 		reasonInvalid:   "Invalid",
 		reasonMalformed: "Malformed",
-	}[reason])
-	f.refusal = &credentialRefusal{reason: reason, severity: severity, detail: detail}
-	switch severity {
-	case severityMedium:
-		f.retryAfter = 5 * time.Second
-	case severityHigh:
-		f.retryAfter = time.Minute
-	}
-	return f
+	}[reason] + " credentials"
+	return &failure{kind: unauthenticated, message: message, retryAfter: refusalPauses[severity],
+		refusal: &credentialRefusal{reason: reason, severity: severity, detail: detail}}
 }
 
 // unknownPermissions returns the 401 of strict validation.
@@ -246,8 +255,8 @@ func unknownPermissions(unknown []string) *failure {
 
 // notPermitted returns a 403.
 func notPermitted(message string) *failure {
-	return &failure{kind: forbidden, message: message,
-		refusal: &credentialRefusal{reason: reasonForbidden, severity: severityLow, detail: message}}
+	return &failure{kind: forbidden, message: message, retryAfter: refusalPauses[severityMedium],
+		refusal: &credentialRefusal{reason: reasonForbidden, severity: severityMedium, detail: message}}
 }
 
 // cannotVerify returns a 503: whoever could verify the credentials does not answer.
@@ -429,7 +438,12 @@ func (a *authenticator) verify(
 		return nil, unknownPermissions(unknown)
 	}
 	a.logUnknown(unknown)
-	sc := &securityContext{claims.subject, authByToken, set, claims.expiry}
+	sc := &securityContext{
+		subject: claims.subject, method: authByToken, issuer: claims.issuer, permissions: set, expiry: claims.expiry,
+	}
+	if claims.subject == "" {
+		sc.key = claims.keyID
+	}
 	leeway := a.tokens.rules.leeway
 	from := max(claims.notBefore, claims.issuedAt).add(-leeway)
 	keep(&cachedIdentity{sc, from, claims.expiry.add(leeway)})

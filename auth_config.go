@@ -385,11 +385,11 @@ func newAPIKeyRegistry(entries []apiKeyConfig) apiKeyRegistry {
 	for i, e := range entries {
 		list, _ := e.permissionList()
 		set, unknown := parsePermissions(list)
-		registry[i] = apiKey{
-			digest:  sha256.Sum256([]byte(e.Key)),
-			sc:      &securityContext{subject: e.Description, method: authByAPIKey, permissions: set},
-			unknown: unknown,
+		digest := credentialDigest(sha256.Sum256([]byte(e.Key)))
+		sc := &securityContext{
+			subject: e.Description, method: authByAPIKey, key: string(digest[:]), permissions: set,
 		}
+		registry[i] = apiKey{digest, sc, unknown}
 	}
 	return registry
 }

@@ -106,7 +106,7 @@ type keyFetcher struct {
 
 // fetch gets and decodes the set. The error does not contain the URL, which may
 // contain credentials.
-func (k *keyFetcher) fetch(ctx context.Context) ([]*verificationKey, error) {
+func (k *keyFetcher) fetch(ctx context.Context) (*publishedKeys, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, k.url, nil)
 	if err != nil {
 		return nil, errors.New("the URL of the key set is invalid")

@@ -305,8 +305,8 @@ func TestKeyFetch(t *testing.T) {
 		}
 		url := strings.Replace(s.URL, "http://", "http://user:hunter2@", 1) + path
 		keys, err := (&keyFetcher{url, signingAlgorithms, client}).fetch(context.Background())
-		if want == "" && (err != nil || len(keys) != 1) {
-			t.Errorf("%s: got %d keys, %v; want one", path, len(keys), err)
+		if want == "" && (err != nil || len(keys.usable) != 1) {
+			t.Errorf("%s: got %+v, %v; want one key", path, keys, err)
 		}
 		if want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: got %v; want an error with %q", path, err, want)
@@ -339,8 +339,8 @@ func TestKeyFetchOverTLS(t *testing.T) {
 		RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs,
 	}
 	if keys, err := (&keyFetcher{s.URL, signingAlgorithms,
-		client}).fetch(context.Background()); err != nil || len(keys) != 1 {
-		t.Errorf("a trusted certificate: got %d keys, %v; want one", len(keys), err)
+		client}).fetch(context.Background()); err != nil || keys == nil {
+		t.Errorf("a trusted certificate: got %+v, %v; want one key", keys, err)
 	}
 	client.CloseIdleConnections()
 }

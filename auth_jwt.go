@@ -21,6 +21,7 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -72,10 +73,10 @@ type verificationKey struct {
 	public     crypto.PublicKey
 }
 
-// keySource finds the key that a token names. The error is a *tokenError, or
-// errKeysUnavailable.
+// keySource finds the keys that a token's kid names, at least one. The error is a
+// *tokenError, or errKeysUnavailable.
 type keySource interface {
-	find(ctx context.Context, header *tokenHeader) (*verificationKey, error)
+	find(ctx context.Context, kid string) ([]*verificationKey, error)
 }
 
 // staticKey is the key of a service without a key set, used for every token.
@@ -89,8 +90,8 @@ func newStaticKey(public crypto.PublicKey) (*staticKey, error) {
 	return &staticKey{algorithms: algorithms, public: public}, nil
 }
 
-func (k *staticKey) find(context.Context, *tokenHeader) (*verificationKey, error) {
-	return (*verificationKey)(k), nil
+func (k *staticKey) find(context.Context, string) ([]*verificationKey, error) {
+	return []*verificationKey{(*verificationKey)(k)}, nil
 }
 
 // tokenRules are what a token must satisfy besides its signature.
@@ -114,21 +115,47 @@ func (v *tokenVerifier) verify(ctx context.Context, token string, now instant) (
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(v.rules.algorithms, header.algorithm) {
+	switch {
+	case !slices.Contains(v.rules.algorithms, header.algorithm):
 		return nil, forgedToken("its algorithm is not allowed")
+	case !slices.Contains(tokenTypes, strings.ToLower(header.typ)):
+		return nil, invalidToken("its type, typ, is not that of an access token")
 	}
-	key, err := v.keys.find(ctx, header)
+	keys, err := v.keys.find(ctx, header.keyID)
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(key.algorithms, header.algorithm) {
+	var fitting jwt.VerificationKeySet
+	for _, k := range keys {
+		if slices.Contains(k.algorithms, header.algorithm) {
+			fitting.Keys = append(fitting.Keys, k.public)
+		}
+	}
+	if fitting.Keys == nil {
 		return nil, forgedToken("its algorithm does not belong to the key")
 	}
-	_, err = v.parser(now).Parse(token, func(*jwt.Token) (any, error) { return key.public, nil })
+	_, err = v.parser(now).Parse(token, func(t *jwt.Token) (any, error) {
+		t.Method = strictSalt(t.Method)
+		return fitting, nil
+	})
 	if err != nil {
 		return nil, v.refusal(err, claims)
 	}
 	return claims, nil
+}
+
+// tokenTypes are the types of tokens that are accepted, in lower case (RFC 7515, 4.1.9;
+// RFC 9068, 4). A token without a type is a JWT.
+var tokenTypes = []string{"jwt", "at+jwt", "application/jwt", "application/at+jwt"}
+
+// strictSalt returns a method that, unlike the library's, accepts only a salt as long
+// as the hash (RFC 7518, 3.5).
+func strictSalt(m jwt.SigningMethod) jwt.SigningMethod {
+	pss, ok := m.(*jwt.SigningMethodRSAPSS)
+	if !ok {
+		return m
+	}
+	return &jwt.SigningMethodRSAPSS{SigningMethodRSA: pss.SigningMethodRSA, Options: pss.Options}
 }
 
 func (v *tokenVerifier) parser(now instant) *jwt.Parser {
@@ -168,6 +195,7 @@ func (v *tokenVerifier) refusal(err error, claims *tokenClaims) *tokenError {
 type tokenHeader struct {
 	algorithm string
 	keyID     string // kid; "" when absent
+	typ       string // "JWT" when absent
 }
 
 // tokenClaims are the claims of a token.
@@ -179,6 +207,7 @@ type tokenClaims struct {
 	notBefore       instant // zero when absent
 	issuedAt        instant // zero when absent
 	permissions     []string
+	keyID           string // kid of the header
 }
 
 // decodeToken decodes a token without verifying it.
@@ -207,17 +236,20 @@ func decodeToken(token, permissionsClaim string) (*tokenHeader, *tokenClaims, er
 	if err != nil {
 		return nil, nil, err
 	}
+	claims.keyID = header.keyID
 	return header, claims, nil
 }
 
 func decodeTokenHeader(data []byte) (*tokenHeader, error) {
-	h := &tokenHeader{}
+	h := &tokenHeader{typ: "JWT"}
 	err := eachTokenMember(data, func(key string, value []byte) (err error) {
 		switch key {
 		case "alg":
 			h.algorithm, err = tokenString(value)
 		case "kid":
 			h.keyID, err = tokenString(value)
+		case "typ":
+			h.typ, err = tokenString(value)
 		case "crit":
 			err = malformedToken("its header has critical extensions")
 		}
@@ -405,19 +437,84 @@ func keyAlgorithms(key crypto.PublicKey) ([]string, error) {
 		case elliptic.P384():
 			return []string{"ES384"}, nil
 		}
-		return nil, errors.New("an EC key must be on P-256 or P-384")
+		return nil, errCurve
 	case ed25519.PublicKey:
+		if err := checkEd25519(k); err != nil {
+			return nil, err
+		}
 		return []string{"EdDSA"}, nil
 	}
-	return nil, errors.New("a key must be RSA, EC or Ed25519")
+	return nil, errKeyFamily
 }
 
+var (
+	errKeyFamily = errors.New("a key must be RSA, EC or Ed25519")
+	errCurve     = errors.New("an EC key must be on P-256 or P-384")
+	errExponent  = errors.New("an RSA key with an invalid public exponent")
+)
+
 func checkRSA(k *rsa.PublicKey) error {
-	if bits := k.N.BitLen(); bits < minRSABits || bits > maxRSABits {
+	bits := k.N.BitLen()
+	switch {
+	case bits < minRSABits || bits > maxRSABits:
 		return fmt.Errorf("an RSA key of %d bits; want %d to %d", bits, minRSABits, maxRSABits)
+	case k.N.Bit(0) == 0:
+		return errors.New("an RSA key with an even modulus")
+	case k.E < 3 || k.E%2 == 0:
+		return errExponent
+	case isROCA(k.N):
+		return errors.New("an RSA key of a chip that makes weak keys (CVE-2017-15361, ROCA)")
 	}
-	if k.E < 3 || k.E%2 == 0 {
-		return errors.New("an RSA key with an invalid public exponent")
+	return nil
+}
+
+// rocaPrimes are the odd primes up to 167.
+var rocaPrimes = []uint64{
+	3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107,
+	109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167,
+}
+
+// isROCA reports whether a modulus has the fingerprint of keys from Infineon's library:
+// modulo each small prime, it is a power of 65537 (Nemec, Sys, Svenda, Klinec, Matyas:
+// "The Return of Coppersmith's Attack", 2017, and the authors' roca-detect). About one other
+// modulus in 240 million has it too.
+func isROCA(n *big.Int) bool {
+	for _, p := range rocaPrimes {
+		rest := new(big.Int).Mod(n, new(big.Int).SetUint64(p)).Uint64()
+		for power := uint64(1); power != rest; {
+			if power = power * 65537 % p; power == 1 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// checkEd25519 refuses what is not the canonical form of a point (RFC 8032, 5.1.3), and
+// the points whose order divides 8: signatures by these can be made without a private
+// key. The x and y of a point of the curve fulfil x²·v = u with u = y² - 1 and
+// v = d·y² + 1. It has order 1 or 2 if u = 0, order 4 if y = 0, order 8 if y²·v + u = 0.
+func checkEd25519(k ed25519.PublicKey) error {
+	encoded := slices.Clone(k)
+	slices.Reverse(encoded)
+	encoded[0] &= 0x7f // without the sign of x
+	p := new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 255), big.NewInt(19))
+	d := new(big.Int).ModInverse(big.NewInt(121666), p)
+	d.Mul(d, big.NewInt(-121665))
+	y := new(big.Int).SetBytes(encoded)
+	square := new(big.Int).Exp(y, big.NewInt(2), p)
+	u := new(big.Int).Sub(square, big.NewInt(1))
+	v := new(big.Int).Mul(square, d)
+	v.Add(v, big.NewInt(1))
+	if y.Cmp(p) >= 0 || big.Jacobi(new(big.Int).Mul(u, v), p) < 0 {
+		return errors.New("an Ed25519 key that is not a point of the curve")
+	}
+	order8 := new(big.Int).Mul(square, v)
+	order8.Add(order8, u)
+	for _, zero := range []*big.Int{y, u, order8} {
+		if zero.Mod(zero, p).Sign() == 0 {
+			return errors.New("an Ed25519 key of small order")
+		}
 	}
 	return nil
 }
@@ -618,13 +715,15 @@ func (f keyFile) install(force bool) (keyBackup, error) {
 		}
 		return back, nil
 	}
-	switch err := os.Link(f.path, staged+".old"); {
-	case err == nil:
+	err = checkRegular("replace", f.path)
+	if err == nil {
 		back.old = staged + ".old"
-	case !errors.Is(err, fs.ErrNotExist):
+		err = os.Link(f.path, back.old)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return back, fmt.Errorf("keeping the old %s: %w", f.path, err)
 	}
-	if err := os.Rename(staged, f.path); err != nil {
+	if err := renameRegular(staged, f.path); err != nil {
 		back.discard()
 		return back, fmt.Errorf("writing %s: %w", f.path, err)
 	}

@@ -12,11 +12,14 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"math/big"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -45,7 +48,7 @@ type missingKey struct {
 
 // keySet holds the current keys of a JWKS endpoint.
 type keySet struct {
-	fetch    func(context.Context) ([]*verificationKey, error)
+	fetch    func(context.Context) (*publishedKeys, error)
 	interval time.Duration // between refreshes
 	maxStale time.Duration // beyond the interval, while refreshes fail
 	clock    clock
@@ -56,7 +59,7 @@ type keySet struct {
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
-	keys    []*verificationKey    // guarded by mu
+	keys    publishedKeys         // guarded by mu
 	expires instant               // when the keys become unusable; zero before the first fetch; guarded by mu
 	flight  *keyFetch             // nil when none; guarded by mu
 	begun   uint64                // fetches started; guarded by mu
@@ -68,7 +71,7 @@ type keySet struct {
 
 // newKeySet returns a set and starts its first fetch.
 func newKeySet(
-	fetch func(context.Context) ([]*verificationKey, error), interval, maxStale time.Duration,
+	fetch func(context.Context) (*publishedKeys, error), interval, maxStale time.Duration,
 	c clock, log *slog.Logger, changed func(),
 ) *keySet {
 	s := &keySet{
@@ -102,9 +105,8 @@ func (s *keySet) usable() bool {
 
 func (s *keySet) usableLocked() bool { return s.clock.now() < s.expires }
 
-// find returns the key of a kid. For an unknown kid it fetches the set, within limits.
-func (s *keySet) find(ctx context.Context, header *tokenHeader) (*verificationKey, error) {
-	kid := header.keyID
+// find returns the keys of a kid. For an unknown kid it fetches the set, within limits.
+func (s *keySet) find(ctx context.Context, kid string) ([]*verificationKey, error) {
 	if kid == "" || len(kid) > maxTokenKeyID {
 		return nil, errUnknownKey
 	}
@@ -112,9 +114,9 @@ func (s *keySet) find(ctx context.Context, header *tokenHeader) (*verificationKe
 	defer s.mu.Unlock()
 	before := s.begun
 	for {
-		key, flight, err := s.lookupLocked(header, before)
+		keys, flight, err := s.lookupLocked(kid, before)
 		if flight == nil {
-			return key, err
+			return keys, err
 		}
 		s.mu.Unlock()
 		select {
@@ -128,10 +130,10 @@ func (s *keySet) find(ctx context.Context, header *tokenHeader) (*verificationKe
 	}
 }
 
-// lookupLocked returns the key, an error, or the fetch to wait for. before is the
-// number of fetches started before the key was asked for: these may not know a key
+// lookupLocked returns the keys, an error, or the fetch to wait for. before is the
+// number of fetches started before the kid was asked for: these may not know a key
 // that was just published.
-func (s *keySet) lookupLocked(header *tokenHeader, before uint64) (*verificationKey, *keyFetch, error) {
+func (s *keySet) lookupLocked(kid string, before uint64) ([]*verificationKey, *keyFetch, error) {
 	if !s.usableLocked() {
 		if s.flight == nil && (s.pause > 0 || s.ctx.Err() != nil) {
 			return nil, nil, errKeysUnavailable
@@ -141,11 +143,11 @@ func (s *keySet) lookupLocked(header *tokenHeader, before uint64) (*verification
 		}
 		return nil, s.flight, nil
 	}
-	if key := s.keyLocked(header); key != nil {
-		return key, nil, nil
+	if keys := s.keysLocked(kid); keys != nil {
+		return keys, nil, nil
 	}
 	now := s.clock.now()
-	if m, ok := s.missing[header.keyID]; ok && now < m.until {
+	if m, ok := s.missing[kid]; ok && now < m.until {
 		return nil, nil, m.err
 	}
 	switch {
@@ -157,23 +159,19 @@ func (s *keySet) lookupLocked(header *tokenHeader, before uint64) (*verification
 		return nil, nil, errUnknownKey
 	}
 	if len(s.flight.kids) < maxMissingKeys {
-		s.flight.kids[header.keyID] = true
+		s.flight.kids[kid] = true
 	}
 	return nil, s.flight, nil
 }
 
-// keyLocked returns the key of a kid, preferably one for the token's algorithm.
-func (s *keySet) keyLocked(header *tokenHeader) (key *verificationKey) {
-	for _, k := range s.keys {
-		if k.id != header.keyID {
-			continue
+// keysLocked returns the keys of a kid; nil if there are none.
+func (s *keySet) keysLocked(kid string) (keys []*verificationKey) {
+	for _, k := range s.keys.usable {
+		if k.id == kid {
+			keys = append(keys, k)
 		}
-		if slices.Contains(k.algorithms, header.algorithm) {
-			return k
-		}
-		key = k
 	}
-	return key
+	return keys
 }
 
 // answerLocked returns the error for an unknown kid after a fetch: unavailable keys
@@ -190,7 +188,7 @@ func (s *keySet) noteMissingLocked(kids map[string]bool) {
 	now := s.clock.now()
 	maps.DeleteFunc(s.missing, func(_ string, m missingKey) bool { return now >= m.until })
 	for kid := range kids {
-		if s.keyLocked(&tokenHeader{keyID: kid}) == nil && len(s.missing) < maxMissingKeys {
+		if s.keysLocked(kid) == nil && len(s.missing) < maxMissingKeys {
 			s.missing[kid] = missingKey{now.add(missingKeyPause), s.answerLocked()}
 		}
 	}
@@ -227,7 +225,7 @@ func (s *keySet) beginLocked() {
 }
 
 // settleLocked applies the result of a fetch and sets the next timer.
-func (s *keySet) settleLocked(keys []*verificationKey, err error) {
+func (s *keySet) settleLocked(keys *publishedKeys, err error) {
 	now := s.clock.now()
 	if err != nil {
 		s.failedLocked(err, now)
@@ -238,8 +236,11 @@ func (s *keySet) settleLocked(keys []*verificationKey, err error) {
 	}
 	s.pause = 0
 	s.expires = now.add(s.interval + s.maxStale)
-	if !sameKeys(s.keys, keys) {
-		s.keys = keys
+	if keys.skipped != "" && keys.skipped != s.keys.skipped {
+		s.log.Warn("the key set has keys that cannot be used", "skipped", keys.skipped)
+	}
+	same := sameKeys(s.keys.usable, keys.usable)
+	if s.keys = *keys; !same {
 		s.changed()
 	}
 	s.scheduleLocked(now.add(s.interval))
@@ -278,81 +279,135 @@ func (s *keySet) ready() error {
 	return errors.New("the key set is too old because its refreshes fail")
 }
 
-// Decoding a key set. Unusable keys are skipped; a text that is not a key set is an
-// error.
+// Decoding a key set. Unusable keys are skipped (RFC 7517, 5); a text that is not a
+// key set, or a set without any usable key, is an error.
+
+// publishedKeys are the keys of a key set.
+type publishedKeys struct {
+	usable  []*verificationKey
+	skipped string // which of the others were meant for tokens, and why they are not used
+}
+
+// maxSkippedShown is how many skipped keys a warning names.
+const maxSkippedShown = 8
 
 // decodeKeySet returns the keys for the allowed algorithms.
-func decodeKeySet(data []byte, allowed []string) ([]*verificationKey, error) {
-	if err := checkJSON(data); err != nil {
+func decodeKeySet(data []byte, allowed []string) (*publishedKeys, error) {
+	texts, err := splitKeySet(data)
+	if err != nil {
+		return nil, err
+	}
+	keys := &publishedKeys{}
+	var skipped []string
+	for i, text := range texts {
+		id, key, err := decodeWebKey(text, allowed)
+		switch {
+		case err == nil:
+			keys.usable = append(keys.usable, key)
+		case err != errForAnotherUse:
+			skipped = append(skipped, fmt.Sprintf("keys[%d], %.64q: %v", i, id, err))
+		}
+	}
+	if more := len(skipped) - maxSkippedShown; more > 0 {
+		skipped = append(skipped[:maxSkippedShown], fmt.Sprintf("%d more", more))
+	}
+	keys.skipped = strings.Join(skipped, "; ")
+	switch {
+	case len(keys.usable) > 0:
+		return keys, nil
+	case keys.skipped != "":
+		return nil, errors.New("the key set has no usable key: " + keys.skipped)
+	}
+	return nil, errors.New("the key set has no usable key")
+}
+
+// splitKeySet returns the texts of the keys. They are valid JSON, but have not passed
+// checkJSON: what that refuses makes one key unusable, not the others.
+func splitKeySet(data []byte) (keys [][]byte, err error) {
+	if !json.Valid(data) {
 		return nil, errors.New("the key set is not valid JSON")
 	}
-	var keys []*verificationKey
-	listed := false
-	eachMember(data, func(name string, value []byte) bool {
-		if name != "keys" {
+	lists := 0
+	for w := walkJSON(data, '{'); w.nextMember(); {
+		if string(w.name) == `"keys"` && eachElement(w.value, func(key []byte) bool {
+			keys = append(keys, key)
 			return true
+		}) {
+			lists++
 		}
-		listed = eachElement(value, func(v []byte) bool {
-			if k := decodeWebKey(v, allowed); k != nil {
-				keys = append(keys, k)
-			}
-			return true
-		})
-		return false
-	})
-	if !listed {
-		return nil, errors.New("the key set has no list of keys")
 	}
-	if len(keys) == 0 {
-		return nil, errors.New("the key set has no usable key")
+	if lists != 1 {
+		return nil, errors.New("the key set does not have one list of keys")
 	}
 	return keys, nil
 }
 
+// errForAnotherUse means that a key is not meant for verifying tokens.
+var errForAnotherUse = errors.New("it is for another use")
+
 // webKey holds the string members of one key of a key set.
 type webKey map[string]string
 
-// decodeWebKey reads one key. It returns nil if the key has no kid, another use, an
-// algorithm that is not allowed, or an invalid or unknown form.
-func decodeWebKey(data []byte, allowed []string) *verificationKey {
-	text := webKey{}
-	verifies := true
-	isObject := eachMember(data, func(name string, value []byte) bool {
-		s, err := tokenString(value)
-		switch {
-		case err == nil:
-			text[name] = s
-		case name == "key_ops":
-			operations, _ := tokenStrings(value)
-			verifies = slices.Contains(operations, "verify")
-		case name == "use" || name == "alg":
-			verifies = false
-		}
-		return verifies
-	})
-	if use, ok := text["use"]; ok && use != "sig" || !isObject || !verifies || text["kid"] == "" {
-		return nil
+// decodeWebKey reads one key. The error says why it cannot be used. The id is known
+// even then, if the key has one.
+func decodeWebKey(data []byte, allowed []string) (id string, key *verificationKey, err error) {
+	text, err := readWebKey(data)
+	id = text["kid"]
+	if err != nil {
+		return id, nil, err
 	}
-	public := text.public()
-	if public == nil {
-		return nil
+	if id == "" {
+		return id, nil, errors.New("it has no kid")
+	}
+	public, err := text.public()
+	if err != nil {
+		return id, nil, err
 	}
 	family, err := keyAlgorithms(public)
 	if err != nil {
-		return nil
+		return id, nil, err
 	}
 	usable := slices.DeleteFunc(slices.Clone(family), func(alg string) bool {
 		only, pinned := text["alg"]
 		return pinned && alg != only || !slices.Contains(allowed, alg)
 	})
 	if len(usable) == 0 {
-		return nil
+		return id, nil, errors.New("its algorithm is not allowed, or does not belong to its type")
 	}
-	return &verificationKey{id: text["kid"], algorithms: usable, public: public}
+	return id, &verificationKey{id: id, algorithms: usable, public: public}, nil
 }
 
-// public returns the public key, or nil.
-func (k webKey) public() crypto.PublicKey {
+// readWebKey reads the string members of a key and checks its use.
+func readWebKey(data []byte) (webKey, error) {
+	text := webKey{}
+	if err := checkJSON(data); err != nil {
+		return text, err
+	}
+	var err error
+	isObject := eachMember(data, func(name string, value []byte) bool {
+		s, notString := tokenString(value)
+		switch {
+		case notString == nil:
+			text[name] = s
+		case name == "key_ops":
+			if operations, _ := tokenStrings(value); !slices.Contains(operations, "verify") {
+				err = errForAnotherUse
+			}
+		case name == "use" || name == "alg" || name == "kid":
+			err = fmt.Errorf("its %s is not a string", name)
+		}
+		return err == nil
+	})
+	if !isObject {
+		err = errors.New("it is not an object")
+	} else if use, ok := text["use"]; ok && use != "sig" {
+		err = errForAnotherUse
+	}
+	return text, err
+}
+
+// public returns the public key.
+func (k webKey) public() (crypto.PublicKey, error) {
 	switch k["kty"] {
 	case "RSA":
 		return k.rsa()
@@ -361,7 +416,7 @@ func (k webKey) public() crypto.PublicKey {
 	case "OKP":
 		return k.okp()
 	}
-	return nil
+	return nil, errKeyFamily
 }
 
 // number decodes a base64url member; nil if it is invalid.
@@ -373,15 +428,15 @@ func (k webKey) number(name string) []byte {
 	return b
 }
 
-func (k webKey) rsa() crypto.PublicKey {
+func (k webKey) rsa() (crypto.PublicKey, error) {
 	n, e := k.number("n"), bytes.TrimLeft(k.number("e"), "\x00")
 	if len(e) == 0 || len(e) > 4 || e[0] > 127 && len(e) == 4 {
-		return nil
+		return nil, errExponent
 	}
-	return &rsa.PublicKey{N: new(big.Int).SetBytes(n), E: int(new(big.Int).SetBytes(e).Int64())}
+	return &rsa.PublicKey{N: new(big.Int).SetBytes(n), E: int(new(big.Int).SetBytes(e).Int64())}, nil
 }
 
-func (k webKey) ec() crypto.PublicKey {
+func (k webKey) ec() (crypto.PublicKey, error) {
 	var curve elliptic.Curve
 	switch k["crv"] {
 	case "P-256":
@@ -389,26 +444,26 @@ func (k webKey) ec() crypto.PublicKey {
 	case "P-384":
 		curve = elliptic.P384()
 	default:
-		return nil
+		return nil, errCurve
 	}
 	size := curve.Params().BitSize / 8
 	x, y := k.number("x"), k.number("y")
 	if len(x) != size || len(y) != size {
-		return nil
+		return nil, errors.New("an EC key whose coordinates do not have the length of its curve")
 	}
 	key, err := ecdsa.ParseUncompressedPublicKey(curve, slices.Concat([]byte{4}, x, y))
 	if err != nil {
-		return nil
+		return nil, errors.New("an EC key that is not a point of its curve")
 	}
-	return key
+	return key, nil
 }
 
-func (k webKey) okp() crypto.PublicKey {
+func (k webKey) okp() (crypto.PublicKey, error) {
 	x := k.number("x")
 	if k["crv"] != "Ed25519" || len(x) != ed25519.PublicKeySize {
-		return nil
+		return nil, errors.New("an OKP key must be an Ed25519 key of 32 bytes")
 	}
-	return ed25519.PublicKey(x)
+	return ed25519.PublicKey(x), nil
 }
 
 // sameKeys reports whether two key sets verify the same tokens.

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/rsa"
 	"encoding/base64"
 	"fmt"
@@ -11,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +33,18 @@ func ecMembers(t testing.TB, k *ecdsa.PublicKey) string {
 	half := (len(point) - 1) / 2
 	return fmt.Sprintf(`"crv":%q,"x":"%s","y":"%s"`, k.Curve.Params().Name,
 		base64.RawURLEncoding.EncodeToString(point[1:1+half]), base64.RawURLEncoding.EncodeToString(point[1+half:]))
+}
+
+// publicMembers returns the members of a web key that hold the key itself.
+func publicMembers(t testing.TB, key crypto.PublicKey) string {
+	t.Helper()
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		return `"kty":"RSA",` + rsaMembers(k)
+	case *ecdsa.PublicKey:
+		return `"kty":"EC",` + ecMembers(t, k)
+	}
+	return `"kty":"OKP","crv":"Ed25519","x":"` + segment(string(key.(ed25519.PublicKey))) + `"`
 }
 
 // rsaWebKey returns a key as a server publishes it.
@@ -94,7 +110,7 @@ func TestWebKeys(t *testing.T) {
 			31)) + `"`, ""},
 	} {
 		var got string
-		if k := decodeWebKey([]byte("{"+tt.key+"}"), signingAlgorithms); k != nil {
+		if _, k, err := decodeWebKey([]byte("{"+tt.key+"}"), signingAlgorithms); err == nil {
 			got = strings.Join(k.algorithms, " ")
 		}
 		if got != tt.want {
@@ -113,7 +129,7 @@ func TestWebKeysThatAreNotAllowed(t *testing.T) {
 		{"P-384", `{"kty":"EC","kid":"a",` + ecMembers(t, &keys.p384.PublicKey) + `}`, "ES384"},
 	} {
 		var got string
-		if k := decodeWebKey([]byte(tt.key), allowed); k != nil {
+		if _, k, err := decodeWebKey([]byte(tt.key), allowed); err == nil {
 			got = strings.Join(k.algorithms, " ")
 		}
 		if got != tt.want {
@@ -144,11 +160,107 @@ func TestDecodeKeySet(t *testing.T) {
 		{"cut off", webKeySet(key)[:100], 0},
 		{"something behind", webKeySet(key) + `{}`, 0},
 		{"keys twice", `{"keys":[],"keys":[` + key + `]}`, 0},
+		{"a member twice in another key", webKeySet(`{"kty":"RSA","kty":"EC"}`, key), 1},
+		{"a lone surrogate in another key", webKeySet(`{"kid":"\ud800"}`, key), 1},
+		{"invalid UTF-8 in another key", webKeySet("{\"kid\":\"\xff\"}", key), 1},
+		{"a number out of range in another key", webKeySet(`{"exp":1e400}`, key), 1},
+		{"another key too deep", webKeySet(`{"x":`+strings.Repeat("[", 100)+strings.Repeat("]", 100)+`}`, key), 1},
+		{"a member twice in the only key", webKeySet(strings.Replace(key, `{`, `{"kid":"b",`, 1)), 0},
 	} {
 		got, err := decodeKeySet([]byte(tt.text), signingAlgorithms)
-		if len(got) != tt.want || (err != nil) != (tt.want == 0) {
-			t.Errorf("%s: got %d keys, %v; want %d", tt.name, len(got), err, tt.want)
+		if (err != nil) != (tt.want == 0) || err == nil && len(got.usable) != tt.want {
+			t.Errorf("%s: got %+v, %v; want %d keys", tt.name, got, err, tt.want)
 		}
+	}
+}
+
+// TestUnusableKeysAreNamed checks what is said of keys that are skipped (RFC 7517, 5).
+func TestUnusableKeysAreNamed(t *testing.T) {
+	good := rsaWebKey("a", &authKeys().rsa.PublicKey)
+	p521 := must(ecdsa.GenerateKey(elliptic.P521(), rand.Reader))(t)
+	// RFC 7518, 3.4 has one curve for each algorithm.
+	onP521 := func(alg string) string {
+		return `{"kty":"EC","kid":"b","alg":"` + alg + `",` + ecMembers(t, &p521.PublicKey) + `}`
+	}
+	const curve = `keys[1], "b": an EC key must be on P-256 or P-384`
+	for _, tt := range []struct{ key, want string }{
+		{`{"kty":"RSA","use":"enc","kid":"b"}`, ""},
+		{`{"kty":"RSA","key_ops":["encrypt"],"kid":"b"}`, ""},
+		{onP521("ES256"), curve}, {onP521("ES384"), curve}, {onP521("ES512"), curve},
+		{`{"kty":"oct","kid":"b","k":"c2VjcmV0"}`, `keys[1], "b": a key must be RSA, EC or Ed25519`},
+		{`{"kty":"RSA","n":"AQ","e":"AQAB"}`, `keys[1], "": it has no kid`},
+		{`{"kty":"RSA","kid":"b","n":"AQ","e":"AQAB"}`, `keys[1], "b": an RSA key of 1 bits; want 2048 to 8192`},
+		{`{"kty":"RSA","kid":"b","use":1}`, `keys[1], "b": its use is not a string`},
+		{`{"kid":"b","kid":"c"}`, `keys[1], "": invalid JSON at offset 11: duplicate member "kid"`},
+		{`{"kid":"` + strings.Repeat("b", 100) + `"}`, `keys[1], "` + strings.Repeat("b", 64) +
+			`": a key must be RSA, EC or Ed25519`},
+		{`7`, `keys[1], "": it is not an object`},
+	} {
+		set := must(decodeKeySet([]byte(webKeySet(good, tt.key)), signingAlgorithms))(t)
+		if set.skipped != tt.want || len(set.usable) != 1 {
+			t.Errorf("%.40s: got %d keys, skipped %s; want 1, %s", tt.key, len(set.usable), set.skipped, tt.want)
+		}
+		_, err := decodeKeySet([]byte(webKeySet(tt.key)), signingAlgorithms)
+		if want := strings.Replace(tt.want, "[1]", "[0]", 1); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%.40s alone: got %v; want %q", tt.key, err, want)
+		}
+	}
+	crowd := append(slices.Repeat([]string{"{}"}, 500), good)
+	many := must(decodeKeySet([]byte(webKeySet(crowd...)), signingAlgorithms))(t)
+	if !strings.HasSuffix(many.skipped, `keys[7], "": it has no kid; 492 more`) {
+		t.Errorf("got %s; want 8 keys and the number of the others", many.skipped)
+	}
+}
+
+func TestUnusableKeysAreWarnedOfOnce(t *testing.T) {
+	key := rsaWebKey("a", &authKeys().rsa.PublicKey)
+	s := newKeyServer(t, webKeySet(`{"kty":"RSA","kid":"weak","n":"AQ","e":"AQAB"}`, key))
+	b := newKeySetBench(t, s, unchanged)
+	b.want(t, "the other key", keyedToken(t, "a", authKeys().rsa), "")
+	b.pass(3 * time.Hour)
+	s.wantFetches(t, "after three hours", 4)
+	const warning = `level=WARN msg="the key set has keys that cannot be used" role=orchestration ` +
+		`skipped="keys[0], \"weak\": an RSA key of 1 bits`
+	if got := strings.Count(b.log.String(), warning); got != 1 {
+		t.Errorf("got the warning %d times; want it once\n%s", got, b.log)
+	}
+	s.publish(200, webKeySet(`{"kty":"RSA","kid":"other","n":"AQ","e":"AQAB"}`, key))
+	b.pass(time.Hour)
+	if !strings.Contains(b.log.String(), `"other\": an RSA key of 1 bits`) {
+		t.Errorf("got no warning about another key\n%s", b.log)
+	}
+	s.publish(200, webKeySet(`{"kty":"RSA","kid":"a","n":"AQ","e":"AQAB"}`))
+	b.pass(time.Hour)
+	b.want(t, "a set without usable keys leaves the last one", keyedToken(t, "a", authKeys().rsa), "")
+	if !strings.Contains(b.log.String(), `error="the key set has no usable key: keys[0], \"a\": an RSA key of 1 bits`) {
+		t.Errorf("got no warning about a set without usable keys\n%s", b.log)
+	}
+}
+
+// TestEqualKeyIDs checks that every key of a kid is tried that fits the algorithm: RFC
+// 7517, 4.5 says SHOULD of different kids.
+func TestEqualKeyIDs(t *testing.T) {
+	keys := authKeys()
+	ec := `{"kty":"EC","kid":"a",` + ecMembers(t, &keys.p256.PublicKey) + `}`
+	ed := `{"kid":"a",` + publicMembers(t, keys.ed.Public()) + `}`
+	pinned := strings.Replace(rsaWebKey("a", &keys.rsa.PublicKey), "RS256", "PS256", 1)
+	set := []string{ec, pinned, rsaWebKey("a", &keys.rsa.PublicKey), `{"kid":"a","kty":"RSA"}`, ed,
+		rsaWebKey("a", &keys.rsa2.PublicKey)}
+	for range 2 {
+		slices.Reverse(set)
+		s := newKeyServer(t, webKeySet(set...))
+		b := newKeySetBench(t, s, func(c *authConfig) { c.JWTAllowedAlgorithms = signingAlgorithms })
+		signed := func(alg string, key any) string {
+			return signedText(t, alg, key, `{"alg":"`+alg+`","kid":"a"}`, goodClaims(""))
+		}
+		b.want(t, "RS256 by the first key", signed("RS256", keys.rsa), "")
+		b.want(t, "RS256 by the second key", signed("RS256", keys.rsa2), "")
+		b.want(t, "PS256 by the first key", signed("PS256", keys.rsa), "")
+		b.want(t, "PS256 by the second key, which is for RS256", signed("PS256", keys.rsa2), "invalid")
+		b.want(t, "ES256", signed("ES256", keys.p256), "")
+		b.want(t, "EdDSA", signed("EdDSA", keys.ed), "")
+		b.want(t, "ES384, for which there is no key", signed("ES384", keys.p384), "invalid")
+		s.wantFetches(t, "keys of one kid", 1)
 	}
 }
 
@@ -161,15 +273,18 @@ func FuzzDecodeKeySet(f *testing.F) {
 	f.Add([]byte(`{"keys":{}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		set, err := decodeKeySet(data, signingAlgorithms)
-		if (err == nil) != (len(set) > 0) {
-			t.Errorf("got %d keys, %v; want keys or an error", len(set), err)
+		if (err == nil) != (set != nil && len(set.usable) > 0) {
+			t.Errorf("got %+v, %v; want keys or an error", set, err)
 		}
-		for _, k := range set {
+		if err != nil {
+			return
+		}
+		for _, k := range set.usable {
 			if family, err := keyAlgorithms(k.public); err != nil || k.id == "" || len(k.algorithms) > len(family) {
 				t.Errorf("got a key %q for %q, %v; want a sound one with a kid", k.id, k.algorithms, err)
 			}
 		}
-		if !sameKeys(set, set) {
+		if !sameKeys(set.usable, set.usable) {
 			t.Error("a set differs from itself")
 		}
 	})

@@ -527,7 +527,7 @@ func TestAPIKeyContext(t *testing.T) {
 		t.Fatal(f)
 	}
 	set, _ := parsePermissions([]string{"tasks:read", "dlq:*"})
-	if want := (securityContext{subject: "nightly build", method: authByAPIKey, permissions: set}); *sc != want {
+	if want := (securityContext{subject: "nightly build", method: authByAPIKey, key: sc.key, permissions: set}); *sc != want {
 		t.Errorf("got %+v; want %+v", *sc, want)
 	}
 	sc, f = b.ask("X-Service-Key: the-superuser-key-of-the-tests")
@@ -646,7 +646,7 @@ func TestFailureHeaders(t *testing.T) {
 		status                        int
 		reason, severity, retry, auth string
 	}{
-		{"missing", refusal(), 401, "missing", "low", "", `Bearer error="invalid_request"`},
+		{"missing", refusal(), 401, "missing", "low", "", `Bearer realm="stepwell"`},
 		{"expired", refusal("Authorization: Bearer " + expired), 401, "expired", "low", "",
 			`Bearer error="invalid_token"`},
 		{"malformed", refusal("Authorization: Bearer x"), 401, "malformed", "medium", "5",
@@ -657,7 +657,8 @@ func TestFailureHeaders(t *testing.T) {
 			`Bearer error="invalid_token"`},
 		{"a guessed key", refusal("X-API-Key: guess"), 401, "invalid", "high", "60",
 			`Bearer error="invalid_token"`},
-		{"forbidden", b.authorize(nil, permDLQRead), 403, "forbidden", "low", "", ""},
+		{"forbidden", b.authorize(nil, permDLQRead), 403, "forbidden", "medium", "5",
+			`Bearer error="insufficient_scope"`},
 		{"nobody can tell", cannotVerify("x"), 503, "", "", "5", ""},
 	} {
 		h := http.Header{}
@@ -707,9 +708,9 @@ type countingKeys struct {
 	n int
 }
 
-func (c *countingKeys) find(ctx context.Context, h *tokenHeader) (*verificationKey, error) {
+func (c *countingKeys) find(ctx context.Context, kid string) ([]*verificationKey, error) {
 	c.n++
-	return c.keySource.find(ctx, h)
+	return c.keySource.find(ctx, kid)
 }
 
 func TestRepeatedTokenIsVerifiedOnce(t *testing.T) {

@@ -2,14 +2,13 @@ package main
 
 // The base family: what every other family may use, and what knows none of them.
 //
-//	base.go             failures and problems of an input, readers of fields, small structures
-//	base_bitset.go      sets of positions, for the lists of tasks
-//	base_clock.go       instants, the clock and its timers, limits in real time
-//	base_ids.go         identifiers, random numbers and secrets
-//	base_json.go        JSON texts: walking, reading, writing, merging, comparing
-//	base_json_check.go  which JSON texts are accepted from outside
-//	base_linux.go       system calls that package os lacks
-//	base_other.go       the same for other Unix systems, weaker or not at all
+//	base.go            failures and problems of an input, readers of fields, small structures, files
+//	base_bitset.go     sets of positions, for the lists of tasks
+//	base_clock.go      instants, the clock and its timers, limits in real time, identifiers and random numbers
+//	base_json.go       JSON texts: walking, reading, merging, comparing
+//	base_json_wire.go  which JSON texts are accepted from outside, and how answers are written
+//	base_linux.go      system calls that package os lacks
+//	base_other.go      the same for other Unix systems, weaker or not at all
 
 import (
 	"bytes"
@@ -49,7 +48,8 @@ const (
 	invalidTransition // the state does not allow it
 	tooLarge
 	unsupportedMedia
-	invalidFields // carries details
+	unsupportedCoding // a Content-Encoding
+	invalidFields     // carries details
 	unauthenticated
 	forbidden
 	unavailable
@@ -261,16 +261,9 @@ func (f *fieldReader) count(key string, raw []byte, lo, hi int64) int {
 
 // clamped reads an integer and limits it to ±limit.
 func (f *fieldReader) clamped(key string, raw []byte, limit int64) int {
-	n, ok := jsonInt(raw)
+	n, _, ok := nearestInt(raw)
 	if !ok {
-		switch {
-		case jsonKind(raw) != '0' || strings.ContainsAny(string(raw), ".eE"):
-			f.complain(key, "must be an integer")
-		case raw[0] == '-':
-			n = -limit
-		default:
-			n = limit
-		}
+		f.complain(key, "must be an integer")
 	}
 	return int(min(max(n, -limit), limit))
 }
@@ -349,6 +342,14 @@ func anyOf(words []string) string {
 		return strings.Join(words, "")
 	}
 	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// clipText shortens a text to limit bytes and an ellipsis.
+func clipText(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + "…"
 }
 
 // typoLimit returns how many letters of a word may differ from the one that was
@@ -668,6 +669,78 @@ func (c *answerCache[K, V]) drop(key K, e *cachedAnswer[V]) {
 	if c.entries[key] == e {
 		delete(c.entries, key)
 	}
+}
+
+// Files. A name can lead to a pipe, whose opening never ends, to a device, or through a
+// link to a file of somebody else.
+
+// openRegular opens a regular file, which it may create with mode 0600. It follows
+// links unless the flags have O_NOFOLLOW.
+func openRegular(name string, flag int) (*os.File, error) {
+	look := os.Stat
+	if flag&syscall.O_NOFOLLOW != 0 {
+		look = os.Lstat
+	}
+	if info, err := look(name); err == nil && !info.Mode().IsRegular() {
+		return nil, irregular("open", name, info)
+	}
+	f, err := os.OpenFile(name, flag|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat() // the name may lead to another file by now
+	if err == nil && !info.Mode().IsRegular() {
+		err = irregular("open", name, info)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// removeRegular removes a name, which must be that of a regular file.
+func removeRegular(name string) error {
+	if err := checkRegular("remove", name); err != nil {
+		return err
+	}
+	return os.Remove(name)
+}
+
+// renameRegular renames a file. What it replaces must be a regular file.
+func renameRegular(from, to string) error {
+	if err := checkRegular("replace", to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Rename(from, to)
+}
+
+// checkRegular returns an error unless a name is that of a regular file; a link is none.
+func checkRegular(op, name string) error {
+	info, err := os.Lstat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = irregular(op, name, info)
+	}
+	return err
+}
+
+// checkOwn returns an error unless a file belongs to the user of this process.
+func checkOwn(op, name string, info fs.FileInfo) error {
+	if ownerOf(info) == os.Geteuid() {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: name, Err: fmt.Errorf("it belongs to the user %d, and this process runs as %d",
+		ownerOf(info), os.Geteuid())}
+}
+
+func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
+
+func irregular(op, name string, info fs.FileInfo) error {
+	reason := "not a regular file"
+	if info.Mode()&fs.ModeSymlink != 0 {
+		reason = "a symbolic link, not a regular file"
+	}
+	return &fs.PathError{Op: op, Path: name, Err: errors.New(reason)}
 }
 
 // fileCall makes a system call on a file, again when a signal interrupts it.

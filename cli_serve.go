@@ -48,6 +48,9 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	}
 	v := &serving{cfg: cfg, log: p.logger(cfg), clock: newRealClock(), failed: make(chan error, 2)}
 	defer v.clock.stop()
+	for _, w := range origin.warnings {
+		v.log.Warn(w)
+	}
 	ctx, release := p.lifetime(ctx, flags, v.log)
 	defer release()
 	parts, err := v.parts(origin, p.getenv)
@@ -68,6 +71,7 @@ func (v *serving) parts(origin *provenance, getenv func(string) string) (o servi
 	if o.handlers, o.registry, err = loadWork(v.cfg, v.log, getenv); err != nil {
 		return o, err
 	}
+	o.handlers.adoptOrphans()
 	o.auth, err = newAuthenticators(v.cfg, origin, v.clock, v.log)
 	return o, err
 }
@@ -178,6 +182,7 @@ func (v *serving) listen(q *quotas) (*gates, error) {
 	v.boundByFiles(&q.connections)
 	ids := newIDSource(v.clock, nil)
 	g := &gates{
+		shared:        newSurfaceCache(),
 		orchestration: gate{starting: &startingAPI{v.cfg, v.clock, ids, false}},
 		worker:        gate{starting: &startingAPI{v.cfg, v.clock, ids, true}},
 		connections:   newConnections(q, v.log),
@@ -208,7 +213,7 @@ func (v *serving) boundByFiles(q *quota) {
 
 func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler, all *connections) (*httpServer, error) {
 	address := web.Listen
-	l, err := net.Listen("tcp", address)
+	l, err := listenTCP(address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%s is in use by another program: choose another address with %s", address, flag)
 	}
@@ -329,8 +334,18 @@ func removeReadyFile(path string) error {
 	if path == "" {
 		return nil
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing the old ready file: %w", err)
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = checkOwn("replace", path, info)
+	}
+	if err == nil {
+		err = removeRegular(path)
+	}
+	if err != nil {
+		return fmt.Errorf("--ready-file: %w", err)
 	}
 	return nil
 }
@@ -340,9 +355,14 @@ func dropReadyFile(path string, pid int) {
 	if path == "" {
 		return
 	}
+	f, err := openRegular(path, os.O_RDONLY|syscall.O_NOFOLLOW)
+	if err != nil {
+		return
+	}
+	defer f.Close()
 	var r readyReport
-	if b, err := os.ReadFile(path); err == nil && json.Unmarshal(b, &r) == nil && r.PID == pid {
-		os.Remove(path)
+	if json.NewDecoder(f).Decode(&r) == nil && r.PID == pid {
+		removeRegular(path)
 	}
 }
 

@@ -188,11 +188,11 @@ func (c *Config) mountSharesAuth() bool {
 	return reflect.DeepEqual(c.Mount.Auth, c.Orchestration.Web.Auth)
 }
 
-// followsFrom reports whether the key of a problem, or any key of its section if it
-// is about the whole section, has a known problem.
+// followsFrom reports whether the key of a problem, or any key that it switches on,
+// has a known problem.
 func followsFrom(known inputProblems, p inputProblem) bool {
 	key, _, _ := strings.Cut(p.Field, "[")
-	key = strings.TrimSuffix(key, ".enabled")
+	key = strings.TrimRight(strings.TrimSuffix(key, "enabled"), "._")
 	return slices.ContainsFunc(known, func(k inputProblem) bool { return strings.HasPrefix(k.Field, key) })
 }
 

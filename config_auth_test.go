@@ -165,6 +165,10 @@ func TestAuthConfigProblems(t *testing.T) {
 		{"no API keys",
 			file("enabled = true", "api_keys_enabled = true"),
 			[]string{"stepwell.toml:3: " + section + "api_keys_enabled: there are no api_keys"}},
+		{"one API key, with permissions for nothing",
+			file("enabled = true", "api_keys_enabled = true", "api_keys = [{key = 'hunter2', permissions = []}]"),
+			[]string{"stepwell.toml:4: " + section +
+				"api_keys[0].permissions: there are none: the key would be good for nothing"}},
 		{"words, ranges and algorithms, enabled or not",
 			file("jwt_verification_method = 'secret'", "jwt_leeway_seconds = -1", "jwks_refresh_interval_seconds = 0",
 				"jwks_max_stale_seconds = -1", "authenticator_cache_seconds = 61", "jwt_token_expiry_hours = -1",

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/BurntSushi/toml"
 )
@@ -61,8 +62,9 @@ func (s configSource) String() string {
 
 // provenance records the source of each value of a Config.
 type provenance struct {
-	files   []string                // read, in order
-	sources map[string]configSource // by path of a key or table entry
+	files    []string                // read, in order
+	sources  map[string]configSource // by path of a key or table entry
+	warnings []string                // about variables that set nothing
 }
 
 // of returns the source of the key or table entry at a path.
@@ -84,6 +86,7 @@ func loadConfig(
 	l.loadVariables(getenv, environ)
 	l.loadPublicKeys(getenv)
 	l.loadFlags(args.flags)
+	l.warnOfVariables(environ)
 	l.config.Log.Quiet = args.quiet
 	l.inherit()
 	l.checkTogether()
@@ -199,10 +202,25 @@ func (l *configLoader) loadTable(at func(path string) configSource, path string,
 func (l *configLoader) loadValue(at func(path string) configSource, k *configKey, raw any) {
 	value, faults := k.convert(raw)
 	l.accept(k, value, faults, at)
-	if entries, ok := raw.(map[string]any); ok && faults == nil {
-		for name := range entries { // lines are known by the spelling in the file
-			l.origin.sources[joinConfigPath(k.path, k.entryName(name))] = at(joinConfigPath(k.path, name))
+	if faults == nil {
+		l.locate(at, k, raw, k.path, k.path)
+	}
+}
+
+// locate records where the entries of a table are. Their lines are known by the path as
+// it is spelled in the file.
+func (l *configLoader) locate(
+	at func(path string) configSource, k *configKey, raw any, path, spelled string,
+) {
+	entries, _ := raw.(map[string]any)
+	for name, value := range entries {
+		canonical, inner := k.entryName(name), joinConfigPath(spelled, name)
+		if _, ok := value.(map[string]any); ok {
+			canonical, _ = headerScope(name)
 		}
+		canonical = joinConfigPath(path, canonical)
+		l.origin.sources[canonical] = at(inner)
+		l.locate(at, k, value, canonical, inner)
 	}
 }
 
@@ -219,14 +237,14 @@ func (l *configLoader) accept(
 	k.set(l.config, value)
 	l.origin.sources[k.path] = at(k.path)
 	l.clearRival(k, value, at(k.path))
-	switch value := value.(type) {
-	case map[string]string:
-		for name := range value {
-			path := joinConfigPath(k.path, name)
-			l.origin.sources[path] = at(path)
+	for path, table := range k.tables(value) {
+		for name := range table {
+			entry := joinConfigPath(path, name)
+			l.origin.sources[entry] = at(entry)
 		}
-	case []apiKeyConfig:
-		for i := range value {
+	}
+	if keys, ok := value.([]apiKeyConfig); ok {
+		for i := range keys {
 			path := fmt.Sprintf("%s[%d]", k.path, i)
 			l.origin.sources[path] = at(path)
 		}
@@ -257,6 +275,65 @@ func (l *configLoader) loadVariables(getenv func(string) string, environ []strin
 			l.report(source, "", unknownConfigName("variable", name, slices.Sorted(maps.Keys(keys))))
 		}
 	}
+}
+
+// warnOfVariables warns of variables that set nothing but nearly have the name of one
+// that does, or the name of a flag. A key that a variable or a flag sets needs no warning.
+func (l *configLoader) warnOfVariables(environ []string) {
+	known := sync.OnceValue(variableForms)
+	for _, variable := range slices.Sorted(slices.Values(environ)) {
+		name, _, _ := strings.Cut(variable, "=")
+		plain, prefix := plainVariable(name), len(configEnvPrefix)
+		if len(plain) <= prefix || typoDistance(plain[:prefix], configEnvPrefix, 2) > 2 {
+			continue // another program's
+		}
+		v := nearestVariable(plain, known(), min(2, (len(plain)-prefix)/4))
+		if v != nil && v.meant != name && l.origin.of(v.path).kind < fromEnv {
+			l.origin.warnings = append(l.origin.warnings,
+				fmt.Sprintf("the variable %s sets nothing; did you mean %s?", name, v.meant))
+		}
+	}
+}
+
+// variableForm is a name that somebody may expect to set something.
+type variableForm struct {
+	plain string // as plainVariable returns it
+	meant string // the variable, or the flag with its dashes, that sets it
+	path  string // of its key; "" without one
+}
+
+// variableForms lists the names of variables, keys and flags.
+func variableForms() []variableForm {
+	list := []variableForm{{"STEPWELL_CONFIG", "STEPWELL_CONFIG", ""}}
+	for _, v := range publicKeyVariables {
+		list = append(list, variableForm{v.name, v.name, ""})
+	}
+	for i := range configKeys {
+		k := &configKeys[i]
+		for _, name := range []string{k.envName(), configEnvPrefix + k.path, configEnvPrefix + k.flag} {
+			list = append(list, variableForm{plainVariable(name), cmp.Or(k.envName(), "--"+k.flag), k.path})
+		}
+	}
+	return list
+}
+
+// nearestVariable returns the first of the forms with the fewest typos, or nil.
+func nearestVariable(plain string, known []variableForm, limit int) *variableForm {
+	for typos := range limit + 1 {
+		for i := range known {
+			if typoDistance(plain, known[i].plain, typos) <= typos {
+				return &known[i]
+			}
+		}
+	}
+	return nil
+}
+
+// plainVariable returns a name in the form that names share which differ only in case
+// and separators.
+func plainVariable(name string) string {
+	name = strings.ReplaceAll(strings.ReplaceAll(name, "-", "_"), ".", "_")
+	return strings.ReplaceAll(strings.ToUpper(name), "__", "_")
 }
 
 func (l *configLoader) loadFlags(flags map[string]string) {

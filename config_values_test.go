@@ -53,6 +53,30 @@ func TestFixtureConfiguration(t *testing.T) {
 	}
 }
 
+// TestFixtureJitter checks that retry delays are exact in fixture mode unless a source asks for jitter.
+func TestFixtureJitter(t *testing.T) {
+	for _, tt := range []struct {
+		name, file, env, source string
+		jitter                  bool
+	}{
+		{name: "fixture mode", source: "flag --fixture"},
+		{name: "switched on by a variable", env: "true", source: "env STEPWELL_ENGINE__JITTER", jitter: true},
+		{name: "switched on by a file", file: "[engine]\njitter = true", source: "stepwell.toml:2", jitter: true},
+		{name: "switched off", env: "false", source: "env STEPWELL_ENGINE__JITTER"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := configInput{files: oneConfigFile(tt.file), env: map[string]string{}, args: []string{"--fixture"}}
+			if tt.env != "" {
+				in.env["STEPWELL_ENGINE__JITTER"] = tt.env
+			}
+			c, origin := must2(in.load())(t)
+			if got := origin.of("engine.jitter").String(); c.Engine.Jitter != tt.jitter || got != tt.source {
+				t.Errorf("got %v from %s; want %v from %s", c.Engine.Jitter, got, tt.jitter, tt.source)
+			}
+		})
+	}
+}
+
 func TestPortRange(t *testing.T) {
 	for value, ok := range map[string]bool{
 		"9000-9099": true, "1-65535": true, "80-80": true, "9099-9000": false, "0-1": false, "80": false, "80-": false,

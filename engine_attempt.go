@@ -224,6 +224,9 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	if err != nil {
 		return err
 	}
+	if o.stray != "" {
+		e.causes.strayMember(t, k.key.step, o)
+	}
 	if !k.gone {
 		k.gone = true
 		end := e.ending(t, k.key.step, o, c.now, k.started)
@@ -255,7 +258,7 @@ func (e *engine) attemptLocked(t *task, i, number int, inputs bool) *attempt {
 	if !inputs {
 		return a
 	}
-	a.taskID, a.stepID = t.id, t.stepID(i)
+	a.taskID, a.stepID, a.templateStep = t.id, t.stepID(i), t.tpl.steps[t.declared(i)].name
 	a.namespace, a.name, a.version = t.tpl.namespace, t.tpl.name, t.tpl.version
 	a.correlationID = t.correlation().String()
 	a.traceparent = t.by.traceparent

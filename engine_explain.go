@@ -84,8 +84,11 @@ type explainer struct {
 	dropped   []string // cancelled steps that others need
 }
 
-// explain says why a task makes no progress.
-func (e *engine) explain(id uuid) (*taskExplanation, error) {
+// explain says why a task makes no progress. It asks for the memory.
+func (e *engine) explain(id uuid, by holder) (*taskExplanation, error) {
+	if err := e.store.askForTask(id, times{by, 2}); err != nil {
+		return nil, err
+	}
 	x := &explainer{handlers: e.handlers, running: map[int]bool{}, pool: e.pool}
 	var kept slot
 	var err error
@@ -360,12 +363,12 @@ func (x *explainer) enqueued(e *stepExplanation, i int) {
 	}
 }
 
-// The log of causes: each is logged once, when it arises. That is under the store's
-// lock, so another goroutine writes the lines.
+// The log of causes, and of replies that may mean something else: each is logged once,
+// when it arises. That is under the store's lock, so another goroutine writes the lines.
 
 const (
 	causeBacklog     = 256         // lines that wait to be written; further ones are lost
-	maxOutsideLogged = 1000        // callables of templates
+	maxCallables     = 1000        // that are noted as logged, for each kind of line
 	slotsLogInterval = time.Minute // between two lines about slots of a kind, at least
 )
 
@@ -383,11 +386,15 @@ type causeLog struct {
 	once     sync.Once
 	writing  sync.WaitGroup
 
-	outside map[outsideKey]bool // guarded by the store's lock
+	outside map[outsideKey]bool // guarded by the store's lock, as below
+	strays  map[string]bool     // callables
 }
 
 func newCauseLog(log *slog.Logger, h *handlerSet) *causeLog {
-	return &causeLog{log: log, handlers: h, backlog: make(chan func(), causeBacklog), outside: map[outsideKey]bool{}}
+	return &causeLog{
+		log: log, handlers: h, backlog: make(chan func(), causeBacklog),
+		outside: map[outsideKey]bool{}, strays: map[string]bool{},
+	}
 }
 
 func (l *causeLog) start() {
@@ -429,12 +436,25 @@ func (l *causeLog) retryScheduled(t *task, i int) {
 // and callable.
 func (l *causeLog) awaitsActor(t *task, i int) {
 	k := outsideKey{t.tpl, t.def(i).callable}
-	if l.outside[k] || len(l.outside) >= maxOutsideLogged {
+	if l.outside[k] || len(l.outside) >= maxCallables {
 		return
 	}
 	l.outside[k] = true
 	l.print(slog.LevelInfo, "a step waits for an outside actor, and so will others like it", "task_uuid", t.id,
 		"template", t.tpl.fullName(), "step", t.def(i).name, "callable", redactName(k.callable))
+}
+
+// strayMember logs, once for each callable, that a reply with success is no full
+// outcome, and what became of it.
+func (l *causeLog) strayMember(t *task, i int, o outcome) {
+	callable := t.def(i).callable
+	if l.strays[callable] || len(l.strays) >= maxCallables {
+		return
+	}
+	l.strays[callable] = true
+	l.print(slog.LevelWarn, "a reply has success beside a member that no outcome has, so all of it is the "+
+		pick(o.success, "result", "message of a failure"), "callable", redactName(callable), "member", o.stray,
+		"task_uuid", t.id, "step", t.def(i).name)
 }
 
 // blocked logs that a task is blocked.

@@ -4,6 +4,8 @@ package main
 
 import (
 	"bytes"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -101,7 +103,7 @@ func TestExplainCauses(t *testing.T) {
 			if tt.do != nil {
 				tt.do(t, s, v)
 			}
-			x := must(s.engine.explain(v.id))(t)
+			x := must(s.engine.explain(v.id, nil))(t)
 			checkExplanation(t, s, x)
 			if !strings.Contains(x.Message, tt.task) {
 				t.Errorf("got %q; want %q", x.Message, tt.task)
@@ -255,5 +257,46 @@ func TestCausesAreLoggedOnce(t *testing.T) {
 		if n := strings.Count(log.String(), want); n != 1 {
 			t.Errorf("got %q %d times; want it once in\n%s", want, n, &log)
 		}
+	}
+}
+
+// TestStrayMembersAreLoggedOnce checks that a reply with success and members that no
+// outcome has is logged once for each callable, and a full outcome never.
+func TestStrayMembersAreLoggedOnce(t *testing.T) {
+	h := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, map[string]string{
+			"/full": `{"success":true,"result":1}`, "/data": `{"items":[1,2],"success":true}`,
+			"/declined": `{"success":false,"reason":"declined"}`,
+		}[r.URL.Path])
+	})
+	var log bytes.Buffer
+	once := `{"max_attempts":1}`
+	s := openTestService(t, serviceTest{log: &log, extra: []string{
+		testTemplate("x", stepSpec{name: "a", callable: h.URL + "/full"}, stepSpec{name: "b", callable: h.URL + "/data"},
+			stepSpec{name: "c", callable: h.URL + "/data"}, stepSpec{name: "d", callable: h.URL + "/declined",
+				after: []string{"a", "b", "c"}, retry: once}),
+	}})
+	for range 2 {
+		v, _, err := s.tasks.await(t.Context(), mustCreate(t, s, "x").id, terminalStates, 10*time.Second)
+		noError(t, err)
+		wantStates(t, v, "blocked_by_failures: complete complete complete error")
+		if got, want := string(v.steps[1].last.result), `{"items":[1,2],"success":true}`; got != want {
+			t.Errorf("got the result %s; want %s", got, want)
+		}
+		if got := *v.steps[3].faultView(true).Message; got != `{"success":false,"reason":"declined"}` {
+			t.Errorf("got the message %s; want the reply", got)
+		}
+	}
+	closeTestService(t, s)
+	for _, want := range []string{
+		`so all of it is the result callable=` + h.URL + `/data member=items`,
+		`so all of it is the message of a failure callable=` + h.URL + `/declined member=reason`,
+	} {
+		if n := strings.Count(log.String(), want); n != 1 {
+			t.Errorf("got %q %d times; want it once in\n%s", want, n, &log)
+		}
+	}
+	if n := strings.Count(log.String(), "WARN"); n != 2 {
+		t.Errorf("got %d warnings; want 2 in\n%s", n, &log)
 	}
 }

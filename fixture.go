@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -346,14 +347,28 @@ func (a *controlAPI) getState(w http.ResponseWriter, r *http.Request) (any, erro
 	if err := a.svc.store.waitAll(ctx); err != nil {
 		return nil, err
 	}
-	extendWriting(w, stateTimeout)
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if err := a.svc.store.exportState(w, a.svc.clock.now()); err != nil {
-		a.log.Error("a state document was cut off", "error", err)
-		panic(http.ErrAbortHandler) // so that nobody takes it for a whole document
+	rec := w.(*recorder)
+	if err := rec.hold(4 * lineBatchBytes); err != nil {
+		return nil, err
+	}
+	setBodyHeaders(w.Header(), "application/json")
+	if err := a.svc.store.exportState(&writerWithin{ctx, w}, a.svc.clock.now()); err != nil {
+		rec.cutOff(err)
 	}
 	return written{}, nil
+}
+
+// writerWithin writes until a context ends, however slowly its reader takes the text.
+type writerWithin struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (w *writerWithin) Write(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.w.Write(p)
 }
 
 func (a *controlAPI) putState(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -417,7 +432,6 @@ type world struct {
 func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 	w := &world{parts: parts, gates: g}
 	w.atStart = func(o serviceOptions) (*service, error) { return openSeeded(seed, o) }
-	g.shared = newSurfaceCache()
 	w.boxes = newSandboxes(w.parts, g)
 	return w, w.begin()
 }
@@ -585,10 +599,9 @@ func alreadyEnded() context.Context {
 // emptyStore removes the files of a closed store.
 func emptyStore(dir string) error {
 	var errs []error
-	for _, pattern := range []string{"*.tmp", journalName, journalOldName, snapshotName} {
-		names, _ := filepath.Glob(filepath.Join(dir, pattern))
-		for _, name := range names {
-			errs = append(errs, os.Remove(name))
+	for _, name := range []string{journalName, journalOldName, journalTempName, snapshotName, snapshotTemp} {
+		if err := removeRegular(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)

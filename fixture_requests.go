@@ -123,14 +123,6 @@ func (c *handlerCall) size() int {
 	return n
 }
 
-func (o *outcome) size() int {
-	n := len(o.result) + len(o.metadata)
-	if o.err != nil {
-		n += len(o.err.message) + len(o.err.context) + 64
-	}
-	return n
-}
-
 func (c *handlerCall) fact(member string) string {
 	switch member {
 	case "kind":
@@ -143,6 +135,8 @@ func (c *handlerCall) fact(member string) string {
 		return c.attempt.version
 	case "step":
 		return c.attempt.stepName
+	case "template_step":
+		return c.attempt.templateStep
 	case "callable":
 		return c.callable
 	case "attempt":
@@ -367,7 +361,7 @@ func (v droppedView) of(kind string) uint64 {
 
 // requestsView is the answer of GET /_stepwell/requests.
 type requestsView struct {
-	Entries []entryView `json:"entries"` // oldest first
+	Entries jsonList    `json:"entries"` // oldest first
 	Total   int         `json:"total"`   // that match
 	Dropped droppedView `json:"dropped"`
 }
@@ -383,9 +377,9 @@ type journalFilter struct {
 // journalFilters are the members that a query can name, by kind. A member of one
 // kind alone chooses that kind.
 var journalFilters = map[string][]matchMember{
-	requestEntry: {{"surface", matchText}, {"method", matchText}, {"path", matchPrefix}, {"status", matchText}},
-	handlerEntry: {{"task_uuid", matchText}, {"namespace", matchText}, {"name", matchText}, {"step", matchText},
-		{"callable", matchText}, {"attempt", matchText}, {"stubbed", matchText}},
+	requestEntry: {{"surface", matchSurface}, {"method", matchMethod}, {"path", matchPrefix}, {"status", matchCount}},
+	handlerEntry: {{"task_uuid", matchID}, {"namespace", matchText}, {"name", matchText}, {"step", matchStep},
+		{"callable", matchText}, {"attempt", matchCount}, {"stubbed", matchFlag}},
 }
 
 func parseJournalFilter(r *http.Request) (*journalFilter, error) {
@@ -421,33 +415,53 @@ func (f *journalFilter) rule(name, value string) error {
 			return failf(badRequest, "%s does not apply to entries of the kind %s", name, f.kind)
 		}
 		f.kind = kind
-		f.rules = append(f.rules, matchRule{member: name, form: members[at].form, want: value})
-		return nil
+		return f.demand(members[at], value)
 	}
 	known := slices.Concat([]string{"kind", "since", "limit"},
 		memberNames(journalFilters[requestEntry]), memberNames(journalFilters[handlerEntry]))
 	return failf(badRequest, "%.60s is unknown; want %s", name, anyOf(known))
 }
 
-func (a *controlAPI) listRequests(_ http.ResponseWriter, r *http.Request) (any, error) {
+// demand adds a rule with a value of the query, which is read like that of a match.
+func (f *journalFilter) demand(member matchMember, value string) error {
+	raw := []byte(value)
+	if member.form != matchCount && member.form != matchFlag || checkJSON(raw) != nil {
+		raw = appendJSONString(nil, value)
+	}
+	var reader fieldReader
+	f.rules = append(f.rules, reader.matchRule(member.name, member, raw))
+	if len(reader.problems) > 0 {
+		return failf(badRequest, "%s", reader.problems[0])
+	}
+	return nil
+}
+
+func (a *controlAPI) listRequests(w http.ResponseWriter, r *http.Request) (any, error) {
 	f, err := parseJournalFilter(r)
 	if err != nil {
 		return nil, err
 	}
-	return f.view(a.fixture.requests), nil
+	v := f.view(a.fixture.requests)
+	return v, w.(*recorder).holdEach(v.Total, 256)
 }
 
 // view shows the newest entries that match.
 func (f *journalFilter) view(j *requestJournal) requestsView {
 	all, dropped := j.copies(f.kind)
 	fit := slices.DeleteFunc(all, func(e journalEntry) bool { return e.head().at < f.since || !f.rules.fits(e) })
-	return requestsView{viewsOf(fit[max(0, len(fit)-f.limit):]), len(fit), dropped}
+	shown := fit[max(0, len(fit)-f.limit):]
+	return requestsView{jsonList{len(shown), func(o *jsonWriter, i int) {
+		if o.holdElement(shown[i].size()) == nil {
+			o.value(shown[i].view())
+		}
+	}}, len(fit), dropped}
 }
 
 // journalEntry is an entry of either kind.
 type journalEntry interface {
 	matchable
 	head() *entryHead
+	size() int
 	view() entryView
 }
 
@@ -470,7 +484,7 @@ func (a *controlAPI) forgetRequests(_ http.ResponseWriter, _ *http.Request) (any
 // journalMembers are the members of a match for entries of a kind.
 var journalMembers = map[string][]matchMember{
 	requestEntry: {
-		{"kind", matchKind}, {"surface", matchText}, {"method", matchText}, {"path", matchText}, {"path_prefix", matchPrefix},
+		{"kind", matchKind}, {"surface", matchSurface}, {"method", matchMethod}, {"path", matchText}, {"path_prefix", matchPrefix},
 		{"query", matchText}, {"status", matchCount}, {"subject", matchText}, {"body", matchSubset},
 	},
 	handlerEntry: slices.Concat([]matchMember{{"kind", matchKind}}, stubMembers,

@@ -72,6 +72,8 @@ func (a startingAttempt) fact(member string) string {
 		return a.t.tpl.version
 	case "step":
 		return a.t.def(a.i).name
+	case "template_step":
+		return a.t.tpl.steps[a.t.declared(a.i)].name
 	case "callable":
 		return a.t.def(a.i).callable
 	case "attempt":

@@ -122,9 +122,6 @@ func (b *sandboxes) open(box *sandbox, q *sandboxRequest) error {
 	w := &world{parts: b.parts, sandbox: box.view.Name, gates: &gates{shared: b.gates.shared}, atStart: openService}
 	cfg := *b.parts.cfg // a copy, for the addresses
 	cfg.Store.Memory = true
-	if cfg.Fixture.PublicHost != "" {
-		cfg.Web.AllowedHosts = append(slices.Clone(cfg.Web.AllowedHosts), cfg.Fixture.PublicHost)
-	}
 	w.parts.cfg, w.parts.log = &cfg, b.parts.log.With("sandbox", box.view.Name)
 	if q.seed != nil {
 		w.atStart = func(o serviceOptions) (*service, error) { return withState(bytes.NewReader(q.seed))(o) }
@@ -386,7 +383,7 @@ func parsePortRange(s string) *portRange {
 // listen listens on the next free port of a host.
 func (p *portRange) listen(host string) (net.Listener, error) {
 	for range p.high - p.low + 1 {
-		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(p.take())))
+		l, err := listenTCP(net.JoinHostPort(host, strconv.Itoa(p.take())))
 		if err == nil {
 			return l, nil
 		}

@@ -276,12 +276,21 @@ type matchForm uint8
 const (
 	matchText matchForm = iota
 	matchPrefix
+	matchStep  // a step's name, or for an instance of a batch worker that in the template
 	matchCount // an integer from 1
 	matchFlag
 	matchID
-	matchKind   // of an entry in the journal
-	matchSubset // a JSON object, or for a body any value
+	matchKind    // of an entry in the journal
+	matchSurface // of an API request
+	matchMethod  // of an API request
+	matchSubset  // a JSON object, or for a body any value
 )
+
+// matchWords holds the words of the forms that take one.
+var matchWords = map[matchForm][]string{
+	matchKind: {handlerEntry, requestEntry}, matchSurface: {"orchestration", "worker", "mount"},
+	matchMethod: {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"},
+}
 
 // matchMember is a member that a match may have.
 type matchMember struct {
@@ -291,7 +300,7 @@ type matchMember struct {
 
 // stubMembers are the members of a stub's match, for attempts about to start.
 var stubMembers = []matchMember{
-	{"namespace", matchText}, {"name", matchText}, {"version", matchText}, {"step", matchText},
+	{"namespace", matchText}, {"name", matchText}, {"version", matchText}, {"step", matchStep},
 	{"callable", matchText}, {"attempt", matchCount}, {"context", matchSubset},
 }
 
@@ -333,6 +342,8 @@ func (r *matchRule) fits(x matchable) bool {
 		return raw != nil && r.subset.fits(raw)
 	case matchPrefix:
 		return strings.HasPrefix(x.fact(r.member), r.want)
+	case matchStep:
+		return x.fact("step") == r.want || x.fact("template_step") == r.want
 	}
 	return x.fact(r.member) == r.want
 }
@@ -377,7 +388,7 @@ func (f *fieldReader) matcher(path string, raw []byte, members []matchMember) (m
 func (f *fieldReader) matchRule(path string, member matchMember, raw []byte) matchRule {
 	r := matchRule{member: member.name, form: member.form}
 	switch member.form {
-	case matchText, matchPrefix:
+	case matchText, matchPrefix, matchStep:
 		r.want = f.text(path, raw, 1, maxReasonLength*10)
 	case matchCount:
 		n, ok := jsonInt(raw)
@@ -387,8 +398,8 @@ func (f *fieldReader) matchRule(path string, member matchMember, raw []byte) mat
 		r.want = strconv.FormatInt(n, 10)
 	case matchFlag:
 		r.want = strconv.FormatBool(f.flag(path, raw))
-	case matchKind:
-		r.want = f.word(path, raw, handlerEntry, requestEntry)
+	case matchKind, matchSurface, matchMethod:
+		r.want = f.word(path, raw, matchWords[member.form]...)
 	case matchID:
 		r.want = f.id(path, raw).String()
 	case matchSubset:

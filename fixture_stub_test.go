@@ -55,6 +55,33 @@ func TestStubPrecedence(t *testing.T) {
 	}
 }
 
+// TestStubsOfABatchWorker checks that the name of a batch worker in the template stands
+// for its instances: in a stub, in the journal and in a verification.
+func TestStubsOfABatchWorker(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("grows", stepSpec{kind: stepBatchable, name: "split", callable: "Outside"},
+		stepSpec{kind: stepBatchWorker, name: "w", callable: "builtin:noop", after: []string{"split"}})}})
+	s.stub(`{"match":{"step":"split"},"outcomes":[{"result":%s}]}`, createBatches("w", 3))
+	s.stub(`{"match":{"step":"w"},"outcomes":[{"result":1}]}`)
+	s.stub(`{"match":{"step":"w_002"},"outcomes":[{"result":2}]}`)
+	id := s.create(`{"namespace":"t","name":"grows"}`)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	a := s.do("GET", "/v1/tasks/"+id+"/workflow_steps", "").want(200)
+	for i, want := range []string{1: "1", "2", "1"} {
+		if got := a.text(fmt.Sprintf("%d.results.result", i)); i > 0 && got != want {
+			t.Errorf("step %d: got %s; want %s", i, got, want)
+		}
+	}
+	for step, want := range map[string]string{
+		"w":     "w_001 1 true true, w_002 1 true true, w_003 1 true true",
+		"w_002": "w_002 1 true true", "split": "split 1 true true", "w_00": "",
+	} {
+		if got := s.entries("?step=" + step); got != want {
+			t.Errorf("the journal of %s: got %s; want %s", step, got, want)
+		}
+	}
+	s.do("POST", "/_stepwell/verify", `{"match":{"step":"w","attempt":1},"count":{"exactly":3}}`).want(200)
+}
+
 // TestStubsAreShown lists stubs with their uses, and removes them.
 func TestStubsAreShown(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("one", stepSpec{name: "a", callable: "builtin:noop"})}})

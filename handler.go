@@ -32,7 +32,8 @@ type attempt struct {
 	traceparent              string // "" if the task has none
 	context                  []byte // the task's context, an object
 	stepName                 string
-	number                   int // from 1
+	templateStep             string // of an instance its batch_worker step; else stepName
+	number                   int    // from 1
 	maxAttempts              int
 	timeout                  time.Duration
 	config                   []byte        // handler.initialization, an object
@@ -53,6 +54,25 @@ type outcome struct {
 	metadata   []byte     // a JSON object from the handler, or nil
 	err        *stepError // nil if success
 	retryAfter time.Duration
+	stray      string // the member for which a reply with success is no full outcome; "" for none
+}
+
+// size returns how many bytes the outcome's JSON and texts have.
+func (o *outcome) size() int {
+	n := len(o.result) + len(o.metadata)
+	if o.err != nil {
+		n += len(o.err.message) + len(o.err.context)
+	}
+	return n
+}
+
+// checkSize returns an error for an outcome from a person or an outside actor that is
+// larger than a handler's reply may be.
+func (c *workerConfig) checkSize(o *outcome) error {
+	if int64(o.size()) > c.MaxResultBytes {
+		return failf(tooLarge, "the result is larger than worker.max_result_bytes, %d", c.MaxResultBytes)
+	}
+	return nil
 }
 
 // handlerKind is a way to run a step.
@@ -72,6 +92,7 @@ type target struct {
 	kind    handlerKind
 	builtin *builtin     // of a builtinHandler; also of other kinds that cannot run, to fail with the reason
 	http    *httpAddress // of an httpHandler that can run
+	headers *sentHeaders // of its requests
 	program string       // of an execHandler that can run: a bare name or an absolute path
 }
 
@@ -84,18 +105,30 @@ func refusal(kind handlerKind, errorType, why string) target {
 // handlerSet holds the handlers that the worker's configuration describes. It is
 // immutable and shared by all services of the process.
 type handlerSet struct {
-	outside   bool              // nothing runs here
-	exact     map[string]target // of worker.handlers
-	prefixes  []mappedPrefix    // of worker.handlers, the longest first
+	outside   bool                  // nothing runs here
+	mapped    callableTable[target] // worker.handlers
 	byDefault target
 	web       *httpCaller
 	programs  *programRunner
 }
 
-// mappedPrefix is a key of worker.handlers that ends in *.
-type mappedPrefix struct {
-	prefix string // without the *
-	target target
+// callableTable holds values by the name of a callable, or by a prefix of such names and
+// "*".
+type callableTable[V any] map[string]V
+
+// find returns the value of a callable: that of its name, else of its longest prefix.
+func (t callableTable[V]) find(callable string) (v V, ok bool) {
+	if v, ok = t[callable]; ok {
+		return v, true
+	}
+	longest := 0
+	for name, value := range t {
+		prefix, isPrefix := strings.CutSuffix(name, "*")
+		if isPrefix && len(name) > longest && strings.HasPrefix(callable, prefix) {
+			v, longest = value, len(name)
+		}
+	}
+	return v, longest > 0
 }
 
 // newHandlerSet makes the handlers that the configuration describes. Attempts of targets
@@ -103,18 +136,20 @@ type mappedPrefix struct {
 // proxy. Programs get their PATH, HOME, LANG and TZ from getenv.
 func newHandlerSet(c *workerConfig, version string, getenv func(string) string) (*handlerSet, error) {
 	web, err := newHTTPCaller(c, version)
-	h := &handlerSet{exact: map[string]target{}, web: web, programs: newProgramRunner(c, getenv)}
+	h := &handlerSet{mapped: callableTable[target]{}, web: web, programs: newProgramRunner(c, getenv)}
 	h.byDefault, _ = h.parse(c.DefaultHandler)
 	for callable, mapped := range c.Handlers {
-		t, _ := h.parse(mapped)
-		if prefix, ok := strings.CutSuffix(callable, "*"); ok {
-			h.prefixes = append(h.prefixes, mappedPrefix{prefix, t})
-		} else {
-			h.exact[callable] = t
-		}
+		h.mapped[callable], _ = h.parse(mapped)
 	}
-	slices.SortFunc(h.prefixes, func(a, b mappedPrefix) int { return cmp.Compare(len(b.prefix), len(a.prefix)) })
 	return h, err
+}
+
+// adoptOrphans makes this process the parent of what programs leave behind, so that it
+// can end that. The process must have no other children than programs.
+func (h *handlerSet) adoptOrphans() {
+	if h.programs != nil && h.programs.allowed {
+		h.programs.running.adopt()
+	}
 }
 
 // outsideOnly returns a set in which every step waits for an outside actor.
@@ -124,6 +159,9 @@ func outsideOnly() *handlerSet { return &handlerSet{outside: true} }
 // not allowed, it returns a target whose attempts all fail with the reason.
 func (h *handlerSet) resolve(callable string) target {
 	t, _ := h.find(callable)
+	if t.http != nil {
+		t.headers = h.web.headersFor(callable, t.http)
+	}
 	return t
 }
 
@@ -158,27 +196,15 @@ func (h *handlerSet) find(callable string) (target, error) {
 	if h.outside {
 		return target{kind: outsideActor}, nil
 	}
-	if t, ok := h.mapped(callable); ok {
-		return t, nil
+	t, ok := h.mapped.find(callable)
+	var err error
+	if !ok {
+		t, err = h.parse(callable)
 	}
-	t, err := h.parse(callable)
-	if err == nil && t.kind == outsideActor {
+	if err == nil && !ok && t.kind == outsideActor {
 		t = h.byDefault
 	}
 	return t, err
-}
-
-// mapped returns the target that worker.handlers gives a callable.
-func (h *handlerSet) mapped(callable string) (target, bool) {
-	if t, ok := h.exact[callable]; ok {
-		return t, true
-	}
-	for _, m := range h.prefixes {
-		if strings.HasPrefix(callable, m.prefix) {
-			return m.target, true
-		}
-	}
-	return target{}, false
 }
 
 // parse returns the target that a callable names by its prefix, or an outside
@@ -234,7 +260,7 @@ func (h *handlerSet) run(ctx context.Context, t target, a *attempt) outcome {
 	defer cancel()
 	switch t.kind {
 	case httpHandler:
-		return h.web.call(ctx, t.http, a)
+		return h.web.call(ctx, t, a)
 	case execHandler:
 		return h.programs.run(ctx, t.program, a)
 	}
@@ -396,12 +422,12 @@ func resultTooLarge(limit int64) outcome {
 // appendJSON appends the error as a JSON object with all members: an absent
 // status_code is null, an absent context {}.
 func (e *stepError) appendJSON(dst []byte) []byte {
-	o := jsonObject{b: append(dst, '{')}
+	o := jsonWriter{b: append(dst, '{')}
 	o.text("message", e.message)
 	o.text("error_type", e.errorType)
 	o.flag("retryable", e.retryable)
 	if e.statusCode == 0 {
-		o.rawOrNull("status_code", nil)
+		o.raw("status_code", nil)
 	} else {
 		o.number("status_code", e.statusCode)
 	}
@@ -432,9 +458,16 @@ func cleanText(text []byte) string {
 
 // Replies: what a handler answered, as an outcome.
 
+// The members of a result by which a decision or batchable step says what to create.
+const (
+	decisionMember = "decision_point_outcome"
+	batchMember    = "batch_processing_outcome"
+)
+
 // parseReply returns the outcome of a reply of at most limit bytes. An object with
-// a boolean member success is a full outcome, any other JSON is the result, and a
-// blank reply is the result null.
+// a boolean member success and no strays is a full outcome, any other JSON is the
+// result, and a blank reply is the result null. With strays, success false still
+// means a failure, whose message is the reply.
 func parseReply(data []byte, limit int64) outcome {
 	if int64(len(data)) > limit {
 		return resultTooLarge(limit)
@@ -445,20 +478,49 @@ func parseReply(data []byte, limit int64) outcome {
 	if err := checkJSON(data); err != nil {
 		return typedFailure(invalidResultType, "the reply: %v", err)
 	}
-	switch jsonKind(objectMember(data, "success")) {
-	case 't':
-		return fullOutcome(data, true)
-	case 'f':
-		return fullOutcome(data, false)
+	success := jsonKind(objectMember(data, "success"))
+	if success != 't' && success != 'f' {
+		return outcome{success: true, result: compactResult(data)}
 	}
-	return outcome{success: true, result: compactResult(data)}
+	stray := strayMember(data)
+	if stray != "" && success == 't' {
+		return outcome{success: true, result: compactResult(data), stray: stray}
+	}
+	o, problem := fullOutcome(data, success == 't')
+	switch {
+	case problem == "":
+	case stray == "":
+		return typedFailure(invalidResultType, "the reply's %s", problem)
+	default:
+		o = typedFailure(handlerErrorType, "")
+	}
+	if stray != "" {
+		o.stray, o.err.message = stray, clipText(cleanText(compactJSON(nil, data)), maxErrorText)
+	}
+	return o
 }
 
-// fullOutcome reads a reply that is a full outcome. A null member counts as absent,
-// and an unknown one is ignored.
-func fullOutcome(data []byte, success bool) outcome {
-	o := outcome{success: success}
+// strayMember returns the first member of a reply that is not one of a full outcome,
+// or "".
+func strayMember(data []byte) (stray string) {
+	eachMember(data, func(key string, _ []byte) bool {
+		switch key {
+		case "success", "result", "error", "metadata", decisionMember, batchMember:
+		default:
+			stray = cmp.Or(clippedText(key), `""`)
+		}
+		return stray == ""
+	})
+	return stray
+}
+
+// fullOutcome reads a reply that is a full outcome, and returns the first problem of
+// its members. A null member counts as absent. What the step decides becomes a part
+// of its result.
+func fullOutcome(data []byte, success bool) (o outcome, problem string) {
+	o.success = success
 	reply, failed := memberReader{}, memberReader{path: "error."}
+	var decided templateObject
 	eachMember(data, func(key string, value []byte) bool {
 		switch key {
 		case "result":
@@ -467,9 +529,16 @@ func fullOutcome(data []byte, success bool) outcome {
 			o.metadata = compactJSON(nil, reply.accept(key, value, "{", "an object"))
 		case "error":
 			failed.data = reply.accept(key, value, "{", "an object")
+		case decisionMember, batchMember:
+			if jsonKind(value) != 'n' {
+				decided = append(decided, templateMember{key, compactJSON(nil, value)})
+			}
 		}
 		return true
 	})
+	if decided != nil {
+		o.result = mergeObjects(nil, reply.accept("result", o.result, "{", "an object"), decided.json())
+	}
 	err := &stepError{
 		message:    failed.text("message", "the handler reported a failure and gave no message"),
 		errorType:  failed.text("error_type", handlerErrorType),
@@ -477,13 +546,10 @@ func fullOutcome(data []byte, success bool) outcome {
 		statusCode: int(failed.integer("status_code", 0, math.MaxUint16)), // clients read 16 bits
 		context:    hideCredentials(compactJSON(nil, failed.member("context", "{", "an object"))),
 	}
-	if problem := cmp.Or(reply.problem, failed.problem); problem != "" {
-		return typedFailure(invalidResultType, "the reply's %s", problem)
-	}
 	if !success {
 		o.err = err
 	}
-	return o
+	return o, cmp.Or(reply.problem, failed.problem)
 }
 
 // memberReader reads members of an object: of a reply or of handler.initialization.

@@ -325,7 +325,7 @@ func TestParseReply(t *testing.T) {
 		{`[{"success": true}]`, `ok [{"success":true}]`},
 		{`{"success": true}`, `ok null`},
 		{`{"success": true, "result": null, "error": null, "metadata": null}`, `ok null`},
-		{`{"result": {"a": 1}, "success": true, "extra": 1}`, `ok {"a":1}`},
+		{`{"result": {"a": 1}, "success": true}`, `ok {"a":1}`},
 		{`{"success": true, "result": [1, 2], "metadata": {"k": 1}}`, `ok [1,2] metadata {"k":1}`},
 		{`{"success": true, "error": {"message": "ignored"}}`, `ok null`},
 
@@ -349,14 +349,39 @@ func TestParseReply(t *testing.T) {
 			`invalid_result permanent: error.error_type is true or false; want a string`},
 		{`{"success": false, "error": {"retryable": "no"}}`,
 			`invalid_result permanent: error.retryable is a string; want true or false`},
-		{`{"success": false, "error": {"status_code": 503.0}}`,
-			`invalid_result permanent: error.status_code is 503.0; want an integer from 0 to 65535`},
+		{`{"success": false, "error": {"status_code": 503.0}}`, `handler_error retryable 503`},
+		{`{"success": false, "error": {"status_code": 503.5}}`,
+			`invalid_result permanent: error.status_code is 503.5; want an integer from 0 to 65535`},
 		{`{"success": false, "error": {"status_code": -1}}`,
 			`invalid_result permanent: error.status_code is -1; want an integer from 0 to 65535`},
 		{`{"success": false, "error": {"status_code": 65536}}`,
 			`invalid_result permanent: error.status_code is 65536; want an integer from 0 to 65535`},
 		{`{"success": false, "error": {"context": "x"}}`,
 			`invalid_result permanent: error.context is a string; want an object`},
+
+		{`{"items": [1, 2], "success": true}`, `ok {"items":[1,2],"success":true} stray items`},
+		{`{"success": true, "result": {"a": 1}, "note": null}`,
+			`ok {"success":true,"result":{"a":1},"note":null} stray note`},
+		{`{"success": true, "metadata": [1], "n": 1}`, `ok {"success":true,"metadata":[1],"n":1} stray n`},
+		{`{"success": false, "reason": "declined"}`,
+			`handler_error retryable stray reason: {"success":false,"reason":"declined"}`},
+		{`{"success": false, "error": {"message": "m", "error_type": "declined", "retryable": false}, "id": 7}`,
+			`declined permanent stray id: {"success":false,"error":{"message":"m","error_type":"declined",` +
+				`"retryable":false},"id":7}`},
+		{`{"success": false, "error": {"error_type": "declined", "status_code": -1}, "id": 7}`,
+			`handler_error retryable stray id`},
+		{`{"success": false, "error": "text", "id": 7}`,
+			`handler_error retryable stray id: {"success":false,"error":"text","id":7}`},
+
+		{`{"success": true, "decision_point_outcome": "no_branches"}`, `ok {"decision_point_outcome":"no_branches"}`},
+		{`{"batch_processing_outcome": {"type": "no_batches"}, "success": true, "result": {"n": 0}}`,
+			`ok {"n":0,"batch_processing_outcome":{"type":"no_batches"}}`},
+		{`{"success": true, "result": {"decision_point_outcome": 1}, "decision_point_outcome": 2}`,
+			`ok {"decision_point_outcome":2}`},
+		{`{"success": true, "result": 5, "decision_point_outcome": null}`, `ok 5`},
+		{`{"success": true, "result": [1], "decision_point_outcome": "no_branches"}`,
+			`invalid_result permanent: result is a list; want an object`},
+		{`{"success": false, "decision_point_outcome": "no_branches"}`, `handler_error retryable`},
 
 		{`hello`, `invalid_result permanent`},
 		{`{"a": 1} x`, `invalid_result permanent`},
@@ -368,6 +393,9 @@ func TestParseReply(t *testing.T) {
 	} {
 		o := parseReply([]byte(row.reply), 256)
 		got := showOutcome(o)
+		if o.stray != "" {
+			got += " stray " + o.stray
+		}
 		if strings.Contains(row.want, ": ") && o.err != nil {
 			got += ": " + strings.TrimPrefix(o.err.message, "the reply's ")
 		}
@@ -403,12 +431,25 @@ func TestReplyErrorTexts(t *testing.T) {
 	}
 }
 
+// TestLongReplyIsCutInMessage checks that a failure whose message is the whole reply
+// keeps the beginning of a long one, without credentials.
+func TestLongReplyIsCutInMessage(t *testing.T) {
+	reply := `{"success":false,"at":"amqp://u:s3cret@h/","why":"` + strings.Repeat("é", maxErrorText) + `"}`
+	got := parseReply([]byte(reply), 1<<20).err.message
+	if want := `{"success":false,"at":"amqp://[REDACTED]@h/","why":"éé`; !strings.HasPrefix(got, want) {
+		t.Errorf("got %.100s; want %s", got, want)
+	}
+	if len(got) > maxErrorText+len("…") || !strings.HasSuffix(got, "é…") {
+		t.Errorf("got %d bytes ending in %q", len(got), got[len(got)-8:])
+	}
+}
+
 func FuzzParseReply(f *testing.F) {
 	for _, seed := range []string{
 		``, `null`, ` {"a" : [1, "x"]}`, `{"success":true,"result":{"a":1e3},"metadata":{}}`,
 		`{"success":false,"error":{"message":"m","error_type":"t","retryable":false,"status_code":4,"context":{}}}`,
 		`{"success":false,"error":{"context":{"a":"x://u:p@h\n"}}}`, `{"success":false,"error":7}`,
-		`{"success":1}`, `[`,
+		`{"success":1}`, `[`, `{"success":false,"why":"x://u:p@h"}`, `{"success":true,"decision_point_outcome":[]}`,
 	} {
 		f.Add([]byte(seed))
 	}

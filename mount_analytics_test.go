@@ -74,7 +74,7 @@ func TestMountBottlenecks(t *testing.T) {
 	wantJSON(t, a, map[string]string{
 		"scope_summary": "map[time_span_hours:24 total_tasks:6 unique_task_types:2]", "scope": "map[]",
 		at + "slowest_tasks.0.task_name": "other", at + "slowest_tasks.0.average_duration_seconds": "47",
-		at + "slowest_tasks.0.execution_count": "3", at + "slowest_tasks.0.error_rate": "66.67",
+		at + "slowest_tasks.0.execution_count": "3", at + "slowest_tasks.0.error_rate": "0.6667",
 		at + "slowest_tasks.1.task_name": "chain", at + "slowest_tasks.1.average_duration_seconds": "15",
 		at + "slowest_steps.0.step_name": "a", at + "slowest_steps.0.average_duration_seconds": "12.666667",
 		at + "slowest_steps.3.average_duration_seconds":                         "1.333333",

@@ -10,24 +10,21 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 )
 
-// How long an idle stream is silent, and how long a write may take, both in real
-// time.
-const (
-	eventHeartbeat = 15 * time.Second
-	eventPatience  = 10 * time.Second
-)
+// eventHeartbeat is how long an idle stream is silent, in real time.
+const eventHeartbeat = 15 * time.Second
 
 // eventStream is one open stream.
 type eventStream struct {
-	w       http.ResponseWriter
+	w       *recorder
 	control *http.ResponseController
 	from    *follower
-	sent    uint64      // the newest id sent to the reader
-	expired func() bool // reports whether the reader's credential has expired
-	buf     []byte      // what comes before the next events; it stays small
+	sent    uint64               // the newest id sent to the reader
+	valid   func() time.Duration // how long the reader's credential is still valid
+	buf     []byte               // what comes before the next events; it stays small
 }
 
 func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -56,7 +53,8 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 		return nil, q.refuse("%d event streams are open already, as many as events.max_streams allows", q.most)
 	}
 	defer q.give(1)
-	s := &eventStream{w: w, control: http.NewResponseController(w), from: f, expired: a.expiry(r)}
+	s := &eventStream{w: w.(*recorder), control: http.NewResponseController(w), from: f,
+		valid: func() time.Duration { return a.validFor(r) }}
 	s.open(after)
 	if r.Method == http.MethodHead {
 		return written{}, nil
@@ -102,12 +100,6 @@ func eventFilterOf(r *http.Request) (f eventFilter, err error) {
 	return f, nil
 }
 
-// expiry returns a function that reports whether the request's credential has expired.
-func (a *orchestrationAPI) expiry(r *http.Request) func() bool {
-	sc := securityOf(r.Context())
-	return func() bool { return sc != nil && sc.expiry != 0 && a.credentialTime(servedRoute{}) > sc.expiry }
-}
-
 // open writes the headers and the id at which the stream begins, and lifts the read
 // deadline of the connection.
 func (s *eventStream) open(after uint64) {
@@ -143,12 +135,17 @@ func (s *eventStream) mark() {
 
 // run writes events until the stream ends.
 func (s *eventStream) run(ctx context.Context) {
-	beat := time.NewTicker(eventHeartbeat)
+	beat, expiry := time.NewTicker(eventHeartbeat), time.NewTimer(s.valid())
 	defer beat.Stop()
+	defer expiry.Stop()
 	for ctx.Err() == nil {
+		if s.valid() == 0 {
+			s.end("the credential has expired")
+			return
+		}
 		news := s.from.news()
 		more, open := s.send()
-		if !open || !more && !(s.pause(ctx) && s.await(ctx, news, beat.C)) {
+		if !open || !more && !(s.pause(ctx) && s.await(ctx, news, beat.C, expiry.C)) {
 			return
 		}
 	}
@@ -169,20 +166,18 @@ func (s *eventStream) pause(ctx context.Context) bool {
 
 // await waits until there may be something to send. It reports whether the stream is
 // still open.
-func (s *eventStream) await(ctx context.Context, news <-chan struct{}, beat <-chan time.Time) (open bool) {
+func (s *eventStream) await(ctx context.Context, news <-chan struct{}, beat, expiry <-chan time.Time) (open bool) {
 	select {
 	case <-s.from.ended():
 		s.end("the service is shutting down")
 		return false
 	case <-ctx.Done():
 		return false
-	case <-beat:
+	case <-expiry: // by real time
+		return true
 	case <-news:
 		return true
-	}
-	if s.expired() {
-		s.end("the credential has expired")
-		return false
+	case <-beat:
 	}
 	s.buf = append(s.buf, ": heartbeat\n"...)
 	s.mark()
@@ -190,17 +185,27 @@ func (s *eventStream) await(ctx context.Context, news <-chan struct{}, beat <-ch
 	return true
 }
 
+// eventTexts are buffers, since most streams are idle most of the time.
+var eventTexts = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
 // send writes the buffer and the next events. It reports whether more events wait,
 // and whether the stream is still open: the reader may have left or be too slow.
 func (s *eventStream) send() (more, open bool) {
-	b := buffers.Get().(*bytes.Buffer)
-	defer putBuffer(b)
+	b := eventTexts.Get().(*bytes.Buffer)
+	defer eventTexts.Put(b)
+	b.Reset()
 	c := s.from.take(append(b.AvailableBuffer(), s.buf...))
 	if c.behind {
 		s.from.cutOff()
 		s.end("this stream fell behind; reconnect with the last id")
 		return false, false
 	}
+	if c.moves > 0 && s.w.hold(streamMemory) != nil {
+		s.from.cutOff()
+		s.end("too many answers are under way; reconnect with the last id")
+		return false, false
+	}
+	defer s.w.share.release()
 	b.Write(c.text) // in place, unless it grew
 	s.buf = s.buf[:0]
 	if !s.write(b.Bytes()) {
@@ -221,7 +226,7 @@ func (s *eventStream) write(text []byte) bool {
 	if len(text) == 0 {
 		return true
 	}
-	s.control.SetWriteDeadline(realDeadline(eventPatience))
+	setWriteDeadline(s.w.ResponseWriter, answerPatience)
 	_, err := s.w.Write(text)
 	if err == nil {
 		err = s.control.Flush()

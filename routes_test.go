@@ -117,8 +117,9 @@ func (want authWant) check(t *testing.T, what string, a *answer) {
 }
 
 const (
-	challengeMissing = `Bearer error="invalid_request"`
+	challengeMissing = `Bearer realm="stepwell"`
 	challengeInvalid = `Bearer error="invalid_token"`
+	challengeScope   = `Bearer error="insufficient_scope"`
 )
 
 var (
@@ -135,7 +136,7 @@ func wantUnknown(names string) authWant {
 }
 
 func wantLacking(p permission) authWant {
-	return authWant{403, "Missing required permission: " + p.String(), "forbidden", "low", "", ""}
+	return authWant{403, "Missing required permission: " + p.String(), "forbidden", "medium", "5", challengeScope}
 }
 
 // tokenMaker makes tokens, one for each set of permissions.
@@ -327,14 +328,14 @@ func TestAdmissionIsLogged(t *testing.T) {
 		{k.with("tasks:list"), "DEBUG a request was admitted route=GET /v1/tasks request_id=r1 subject=ci method=jwt"},
 		{"X-API-Key: the-key-that-may-do-everything",
 			"DEBUG a request was admitted route=GET /v1/tasks request_id=r1 subject=root method=api_key"},
-		{k.with("tasks:read"), "INFO a request was refused route=GET /v1/tasks request_id=r1 subject=ci method=jwt " +
-			"status=403 reason=forbidden detail=Missing required permission: tasks:list"},
+		{k.with("tasks:read"), "WARN a request was refused route=GET /v1/tasks request_id=r1 subject=ci method=jwt " +
+			"status=403 reason=forbidden severity=medium detail=Missing required permission: tasks:list"},
 		{"X-A: b", "INFO a request was refused route=GET /v1/tasks request_id=r1 method=none status=401 " +
-			"reason=missing detail=no credentials"},
+			"reason=missing severity=low detail=no credentials"},
 		{"Authorization: Bearer x", "WARN a request was refused route=GET /v1/tasks request_id=r1 method=jwt " +
-			"status=401 reason=malformed detail=it does not have three parts"},
+			"status=401 reason=malformed severity=medium detail=it does not have three parts"},
 		{"X-API-Key: guess", "WARN a request was refused route=GET /v1/tasks request_id=r1 method=api_key " +
-			"status=401 reason=invalid detail=unknown API key"},
+			"status=401 reason=invalid severity=high detail=unknown API key"},
 	} {
 		before := len(s.log.String())
 		s.ask("GET /v1/tasks", tt.line, "X-Request-Id: r1")

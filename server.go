@@ -5,7 +5,8 @@ package main
 // routes exist or what they mean.
 //
 //	server.go          listeners, route tables, how a request passes through a surface, and who may send it
-//	server_request.go  reading requests, writing answers, and turning errors into responses
+//	server_request.go  reading requests, and turning errors into responses
+//	server_answer.go   writing answers, at once or in pieces, and the memory that they may take
 //	server_metrics.go  GET /metrics and the health routes of the roles
 //	server_docs.go     the OpenAPI documents and the page that shows them
 
@@ -20,6 +21,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/textproto"
 	"runtime/debug"
 	"slices"
@@ -40,6 +42,15 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
+// listenTCP opens a listener. The system holds little for readers that take nothing.
+func listenTCP(address string) (net.Listener, error) {
+	c := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
+		return limitUnsent(conn, 2*jsonPiece)
+	}}
+	c.SetMultipathTCP(false) // or connections do not take over the limit
+	return c.Listen(context.Background(), "tcp", address)
+}
+
 // httpServer serves a handler on an open listener.
 type httpServer struct {
 	listener net.Listener
@@ -58,6 +69,8 @@ func newHTTPServer(l net.Listener, h http.Handler, all *connections, logger *slo
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          log.New(debugWriter{logger}, "", 0),
+
+		DisableGeneralOptionsHandler: true, // so that "OPTIONS *" is answered in the surface's form
 	}}
 }
 
@@ -188,14 +201,16 @@ func (all *connections) leaveLocked(c *connection) {
 // note follows the state of a connection.
 func (all *connections) note(c net.Conn, state http.ConnState) {
 	n := c.(*connection)
-	switch n.inRequest = state == http.StateActive; state {
+	switch state {
 	case http.StateActive:
+		n.inRequest = true
 		n.waits(false)
 	case http.StateIdle:
-		n.endHeader()
+		n.inRequest, n.read = false, 0
+		n.freeHeader()
 		n.waits(true)
 	case http.StateClosed:
-		n.endHeader()
+		n.freeHeader()
 		all.mu.Lock()
 		defer all.mu.Unlock()
 		all.leaveLocked(n)
@@ -240,11 +255,8 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// endHeader gives the memory for a header back.
-func (c *connection) endHeader() {
-	c.all.quotas.headers.regain(&c.header)
-	c.read = 0
-}
+// freeHeader gives the memory for a header back.
+func (c *connection) freeHeader() { c.all.quotas.headers.regain(&c.header) }
 
 // CloseWrite is for net/http: a client that still sends can then read the answer.
 func (c *connection) CloseWrite() error {
@@ -364,8 +376,9 @@ type surface struct {
 	name    string // orchestration, worker or mount
 	log     *slog.Logger
 	auth    *authenticator
-	guard   *hostGuard    // nil with authentication
+	guard   *hostGuard    // nil if every caller needs credentials that pages cannot send
 	parts   *surfaceParts // shared with the surfaces of other services
+	room    *answerRoom   // shared with all surfaces of the process
 	rows    []servedRoute
 	stats   *httpStats
 	encode  func(f *failure, requestID string, now instant) any // the body of an error
@@ -396,14 +409,11 @@ type requestWatch interface {
 
 func newSurface(svc *service, shared *surfaceCache, name string, encode func(*failure, string, instant) any) *surface {
 	auth := svc.auth.of(name)
-	var guard *hostGuard
-	if !auth.config.Enabled {
-		guard = newHostGuard(&svc.cfg.Web, svc.cfg.listen(name))
-	}
 	x, _ := svc.extension.(surfaceExtension)
 	return &surface{
-		extension: x, guard: guard, auth: auth, parts: cached(shared, "routes of "+name, newSurfaceParts),
+		extension: x, guard: newHostGuard(svc.cfg, name, auth), auth: auth, parts: cached(shared, "routes of "+name, newSurfaceParts),
 		docs: cached(shared, "docs", func() *docsSite { return newDocsSite(&svc.cfg.Docs) }),
+		room: cached(shared, "answers", func() *answerRoom { return newAnswerRoom(svc.cfg.Web.MaxAnswerBytes) }),
 		svc:  svc, name: name, log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
@@ -426,12 +436,11 @@ func (s *surface) handleRow(row servedRoute) {
 // in the surface's form.
 func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := realNow() // even if the service's clock is frozen
-	id := requestID(r, s.svc.ids)
-	rec := &recorder{ResponseWriter: w, surface: s, requestID: id}
+	rec := s.newRecorder(w, r)
 	if s.extension != nil {
 		rec.watch = s.extension.watch(s, r)
 	}
-	w.Header()["X-Request-Id"] = []string{id}
+	w.Header()["X-Request-Id"] = []string{rec.requestID}
 	defer s.finish(rec, r, began)
 	s.parts.mux.ServeHTTP(rec, r)
 	if !rec.matched {
@@ -480,10 +489,11 @@ func (s *surface) answer(w *recorder, r *http.Request, row servedRoute) {
 
 // finish ends a request: it turns a panic into a 500, and counts the request.
 func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
-	if p := recover(); p != nil {
-		if p == http.ErrAbortHandler {
-			panic(p)
-		}
+	defer rec.share.release()
+	p := recover()
+	if p == http.ErrAbortHandler {
+		defer panic(p)
+	} else if p != nil {
 		rec.matched = true
 		s.writeError(rec, r, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 	}
@@ -515,9 +525,16 @@ type recorder struct {
 	surface   *surface
 	requestID string
 	watch     requestWatch // nil without one
+	head      bool         // the client wants no body
+	share     answerShare
 	status    int
 	matched   bool // a row matched, or writeUnmatched answers
 	unmatched bool // writeUnmatched answered
+}
+
+func (s *surface) newRecorder(w http.ResponseWriter, r *http.Request) *recorder {
+	return &recorder{ResponseWriter: w, surface: s, requestID: requestID(r, s.svc.ids),
+		head: r.Method == http.MethodHead, share: answerShare{room: s.room, w: w}}
 }
 
 func (w *recorder) WriteHeader(status int) {
@@ -534,7 +551,21 @@ func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
+	if len(b) > copiedBody {
+		return w.share.write(b)
+	}
 	return w.ResponseWriter.Write(b)
+}
+
+// cutOff ends an answer of which a part was written, so that nobody takes the part for
+// the whole.
+func (w *recorder) cutOff(err error) {
+	level := slog.LevelError
+	if _, ok := errors.AsType[net.Error](err); ok {
+		level = slog.LevelDebug // the client went away, or was too slow
+	}
+	w.surface.log.Log(context.Background(), level, "an answer was cut off", "request_id", w.requestID, "error", err)
+	panic(http.ErrAbortHandler)
 }
 
 // Unwrap is for http.ResponseController.
@@ -545,7 +576,7 @@ func requestID(r *http.Request, ids *idSource) string {
 	if id := r.Header.Get("X-Request-Id"); saneRequestID(id) {
 		return id
 	}
-	return ids.reserve(1).String()
+	return ids.random().String()
 }
 
 // saneRequestID reports whether an id may be echoed and logged: 1 to 128 letters,
@@ -648,14 +679,14 @@ func setRefusalHeaders(h http.Header, f *failure) {
 	}
 	h.Set("X-Auth-Failure-Reason", f.refusal.reason)
 	h.Set("X-Auth-Failure-Severity", f.refusal.severity)
-	if f.kind != unauthenticated {
-		return
+	challenge := `Bearer error="invalid_token"` // as in RFC 6750
+	switch {
+	case f.refusal.reason == reasonMissing:
+		challenge = `Bearer realm="stepwell"`
+	case f.kind == forbidden:
+		challenge = `Bearer error="insufficient_scope"`
 	}
-	code := "invalid_token" // of RFC 6750
-	if f.refusal.reason == reasonMissing {
-		code = "invalid_request"
-	}
-	h.Set("WWW-Authenticate", `Bearer error="`+code+`"`)
+	h.Set("WWW-Authenticate", challenge)
 }
 
 // credentialTime returns the time at which credentials must be valid: real time,
@@ -707,7 +738,7 @@ func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *secur
 	}
 	if f != nil {
 		attrs = append(attrs, slog.Int("status", failureForms[f.kind].status), slog.String("reason", f.refusal.reason),
-			slog.String("detail", f.refusal.detail))
+			slog.String("severity", f.refusal.severity), slog.String("detail", f.refusal.detail))
 	}
 	if dropped > 0 {
 		attrs = append(attrs, slog.Int("not_logged", dropped)) // before this one
@@ -718,24 +749,34 @@ func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *secur
 // mayReadContexts reports whether the caller may see the contexts of tasks.
 func mayReadContexts(ctx context.Context) bool { return securityOf(ctx).may(permTasksContextRead) }
 
-// The host guard. Without authentication, any web page that a user visits could
-// make the browser send requests here; the guard refuses those.
+// The host guard. Any web page that a user visits can make the browser send requests
+// here. Without authentication, and where what browsers add on their own authenticates,
+// these would be admitted; the guard refuses them.
 
 // hostGuard knows the names and origins of this service. It is immutable.
 type hostGuard struct {
+	prefix  string          // of the paths of the surface
+	secured bool            // there is authentication, so only added credentials need the guard
 	hosts   map[string]bool // never foreign, like loopback names
 	origins map[string]bool // their pages are treated like our own
 }
 
-func newHostGuard(web *webConfig, listen string) *hostGuard {
-	g := &hostGuard{map[string]bool{"host.docker.internal": true}, map[string]bool{}}
-	if own, err := parseListen(listen); err == nil && own.host != "" && !(own.ip.IsValid() && own.ip.IsUnspecified()) {
+// newHostGuard returns the guard of a surface, or nil if it needs none.
+func newHostGuard(cfg *Config, name string, auth *authenticator) *hostGuard {
+	if auth.config.Enabled && auth.forward == nil {
+		return nil
+	}
+	g := &hostGuard{secured: auth.config.Enabled, hosts: map[string]bool{}, origins: map[string]bool{}}
+	if name == "mount" {
+		g.prefix = cfg.Mount.Path
+	}
+	if own, err := parseListen(cfg.listen(name)); err == nil && !(own.ip.IsValid() && own.ip.IsUnspecified()) {
 		g.hosts[own.host] = true
 	}
-	for _, host := range web.AllowedHosts {
+	for _, host := range slices.Concat(cfg.Web.AllowedHosts, []string{"host.docker.internal", cfg.Fixture.PublicHost}) {
 		g.hosts[strings.ToLower(host)] = true
 	}
-	for _, origin := range web.AllowedOrigins {
+	for _, origin := range cfg.Web.AllowedOrigins {
 		g.origins[strings.ToLower(origin)] = true
 	}
 	return g
@@ -749,39 +790,71 @@ func (c *Config) listen(role string) string {
 	return c.Orchestration.Web.Listen
 }
 
-// check refuses a request that a foreign page may have sent to a route that changes
-// something or controls the service. A nil guard refuses nothing.
+// check refuses what a page of another origin may have sent to a route that changes
+// something or controls the service, and a request under a name that is not this
+// service's. A nil guard refuses nothing.
 func (g *hostGuard) check(r *http.Request, row servedRoute) error {
-	if g == nil || strings.HasPrefix(row.pattern, "GET ") && !row.controls {
+	if g == nil || g.secured && !hasAddedCredentials(r.Header) {
 		return nil
 	}
-	for _, origin := range r.Header["Origin"] {
-		if g.foreignOrigin(origin, r.Host) {
-			return failf(badRequest, "pages of %.200q may not do this unless web.allowed_origins names them", origin)
+	if row.controls || !strings.HasPrefix(row.pattern, "GET ") {
+		for _, origin := range r.Header["Origin"] {
+			if g.foreignOrigin(origin, r.Host) {
+				return failf(badRequest, "pages of %.200q may not do this unless web.allowed_origins names them", origin)
+			}
 		}
 	}
-	if onLoopback(r.Context()) && g.foreignHost(r.Host) {
+	if !g.secured && g.misdirected(r) && !g.open(row.pattern) {
 		return failf(misdirected, "%.200q is not a name of this service; add it to web.allowed_hosts if it is", r.Host)
 	}
 	return nil
 }
 
+// hasAddedCredentials reports whether a request has credentials that a browser adds to
+// whatever a page sends: cookies, or the password for a site.
+func hasAddedCredentials(h http.Header) bool {
+	_, form := bearerToken(h["Authorization"])
+	return h["Cookie"] != nil || h["Authorization"] != nil && form == bearerAbsent
+}
+
+// open reports whether a route answers under any name: health, metrics and the API's
+// documentation.
+func (g *hostGuard) open(pattern string) bool {
+	_, path, _ := strings.Cut(pattern, " ")
+	path = strings.TrimPrefix(path, g.prefix)
+	return slices.ContainsFunc([]string{"/health", "/metrics", "/api-docs"}, func(prefix string) bool {
+		return strings.HasPrefix(path, prefix)
+	})
+}
+
+// misdirected reports whether a page may have sent a request whose name was made to
+// resolve to this host. Only a loopback listener knows all its names; elsewhere the
+// request is judged only if a browser sent it, and an IP address is always ours.
+func (g *hostGuard) misdirected(r *http.Request) bool {
+	if !g.foreignHost(r.Host) {
+		return false
+	}
+	if onLoopback(r.Context()) {
+		return true
+	}
+	_, err := netip.ParseAddr(hostName(r.Host))
+	return err != nil && (r.Header["Origin"] != nil || r.Header["Sec-Fetch-Site"] != nil)
+}
+
 // foreignOrigin reports whether an origin is neither that of the request's host nor
-// an allowed one.
+// an allowed one. Only web servers have pages here: file://, null and the origins of
+// apps are foreign.
 func (g *hostGuard) foreignOrigin(origin, host string) bool {
 	origin = strings.ToLower(origin)
-	_, asked, ok := strings.Cut(origin, "://")
-	switch {
-	case origin == "" || g.origins[origin]:
+	if origin == "" || g.origins[origin] {
 		return false
-	case !ok:
-		return true // null: the origin of a file or a sandboxed frame
 	}
-	return asked != strings.ToLower(host) && g.foreignHost(asked)
+	_, asked, _ := strings.Cut(origin, "://")
+	return !isWebURL(origin) || hostName(asked) == "" || asked != strings.ToLower(host) && g.foreignHost(asked)
 }
 
 // foreignHost reports whether host, with or without a port, is not a name of this
-// service.
+// service. HTTP/1.0 clients may send none.
 func (g *hostGuard) foreignHost(host string) bool {
 	name := hostName(host)
 	return name != "" && !g.hosts[name] && !isLoopbackName(name)

@@ -237,6 +237,10 @@ func TestOpenAPIRoutesAndPermissions(t *testing.T) {
 			permission, _ := operation["x-required-permission"].(string)
 			got[route] = permission
 			checkOpenAPIPermission(t, route, permission, operation)
+			_, refused := operation["responses"].(map[string]any)["421"]
+			if open := new(hostGuard).open(route); refused == open {
+				t.Errorf("%s: got a response 421: %v; want %v", route, refused, !open)
+			}
 		})
 		if !maps.Equal(got, openAPIRoutes()[surface]) {
 			t.Errorf("got routes %q; want %q", got, openAPIRoutes()[surface])

@@ -1,7 +1,7 @@
 package main
 
-// Reading requests and writing answers: bodies, queries and paths, waiting for a
-// task and creating one, and the one place where an error becomes a response.
+// Reading requests: bodies, queries and paths, waiting for a task and creating one,
+// and the one place where an error becomes a response.
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"net"
 	"net/http"
@@ -128,7 +129,7 @@ func (b *requestBody) await(ctx context.Context) error {
 	}
 	for !b.memory.take(b.most) {
 		if ctx.Err() != nil {
-			return b.memory.refuse("other bodies take all the memory that web.max_body_memory_mb allows")
+			return b.memory.refuse("other bodies take all the memory that web.max_received_bytes allows")
 		}
 		if !b.conn.all.closeWaiting(b.overdue) {
 			receiveWithin(ctx.Done(), memoryInterval)
@@ -205,10 +206,16 @@ func readAs[T any](r *http.Request, parse func(body []byte) (T, error)) (v T, er
 	return parse(body)
 }
 
-// checkContentType requires the Content-Type of JSON, unless there is no body.
+// checkContentType requires the Content-Type of JSON and no content coding, unless there
+// is no body.
 func checkContentType(r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
+	}
+	for _, coding := range splitList(strings.Join(r.Header["Content-Encoding"], ",")) {
+		if !strings.EqualFold(coding, "identity") {
+			return failf(unsupportedCoding, "the body must have no Content-Encoding, not %.60q", coding)
+		}
 	}
 	given := r.Header.Get("Content-Type")
 	media, _, err := mime.ParseMediaType(given)
@@ -262,9 +269,9 @@ func extendWriting(w http.ResponseWriter, by time.Duration) {
 	http.NewResponseController(w).SetWriteDeadline(realDeadline(by + requestTimeout)) // a test's recorder has none
 }
 
-// hold extends the deadlines of the connection for an answer after d, and counts the request
+// holdOpen extends the deadlines of the connection for an answer after d, and counts the request
 // as waiting until release is called.
-func (s *surface) hold(w http.ResponseWriter, r *http.Request, d time.Duration) (release func(), err error) {
+func (s *surface) holdOpen(w http.ResponseWriter, r *http.Request, d time.Duration) (release func(), err error) {
 	q := &s.svc.quotas.waiting
 	if !q.take(1) {
 		return nil, q.refuse("%d requests wait already, as many as web.max_waiting_requests allows", q.most)
@@ -366,6 +373,13 @@ func byID[T any](r *http.Request, name string, f func(id uuid) (T, error)) (v T,
 	return f(id)
 }
 
+// heldByID is byID for an f that asks for memory.
+func heldByID[T any](
+	w http.ResponseWriter, r *http.Request, name string, f func(id uuid, by holder) (T, error),
+) (T, error) {
+	return byID(r, name, func(id uuid) (T, error) { return f(id, w.(*recorder)) })
+}
+
 // stepPath returns the ids of a step and its task in the path.
 func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, err error) {
 	if taskID, err = pathID(r, taskName); err == nil {
@@ -375,8 +389,8 @@ func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, 
 }
 
 // taskIn returns the task that a parameter of the path names.
-func (s *surface) taskIn(r *http.Request, name string) (*task, error) {
-	return byID(r, name, s.svc.store.view)
+func (s *surface) taskIn(w http.ResponseWriter, r *http.Request, name string) (*task, error) {
+	return heldByID(w, r, name, s.svc.store.viewWithin)
 }
 
 // cancelIn cancels the task that a parameter of the path names, and returns it.
@@ -387,22 +401,39 @@ func (s *surface) cancelIn(r *http.Request, name string) (*task, error) {
 }
 
 // page returns the page of the tasks of a filter that the query asks for.
-func (s *surface) page(q *query, f *taskFilter) (tasks []*task, p paginationView, err error) {
-	p.page, p.perPage = q.number("page", 1, 1, 1<<31-1), q.number("per_page", 25, 1, 100)
+func (s *surface) page(w http.ResponseWriter, q *query, f *taskFilter) (p taskPage, err error) {
+	p = taskPage{store: s.svc.store, page: q.number("page", 1, 1, 1<<31-1), perPage: q.number("per_page", 25, 1, 100)}
 	if q.err != nil {
-		return nil, p, q.err
+		return p, q.err
 	}
-	tasks, p.total, err = s.svc.store.list(f, (p.page-1)*p.perPage, p.perPage)
-	return tasks, p, err
+	if err := w.(*recorder).holdEach(p.perPage, 512); err != nil {
+		return p, err
+	}
+	p.tasks, p.total = s.svc.store.list(f, (p.page-1)*p.perPage, p.perPage)
+	return p, nil
+}
+
+// contextRight reports whether the answer has the contexts of tasks: unless the caller
+// may not see them, or says context=false.
+func (q *query) contextRight(r *http.Request) contextRight {
+	switch wanted := q.text("context") == "" || q.flag("context"); {
+	case !mayReadContexts(r.Context()):
+		return contextRedacted
+	case !wanted:
+		return contextOmitted
+	}
+	return contextShown
 }
 
 // stepIn returns the step that the path names, with its task.
-func (s *surface) stepIn(r *http.Request, taskName, stepName string) (*task, int, error) {
+func (s *surface) stepIn(
+	w http.ResponseWriter, r *http.Request, taskName, stepName string,
+) (*task, int, error) {
 	taskID, stepID, err := stepPath(r, taskName, stepName)
 	if err != nil {
 		return nil, 0, err
 	}
-	t, err := s.svc.store.view(taskID)
+	t, err := s.svc.store.viewWithin(taskID, w.(*recorder))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -456,9 +487,8 @@ func (q *query) awaitedStates() stateSet {
 }
 
 // awaited returns the task that the path names, once it is in a state that the
-// request waits for, if any.
-func (s *surface) awaited(w http.ResponseWriter, r *http.Request, name string) (*task, error) {
-	q := queryOf(r)
+// query waits for, if any.
+func (s *surface) awaited(w http.ResponseWriter, r *http.Request, q *query, name string) (*task, error) {
 	wants := q.awaitedStates()
 	limit, given := q.wait("timeout")
 	if !given {
@@ -470,27 +500,43 @@ func (s *surface) awaited(w http.ResponseWriter, r *http.Request, name string) (
 		return nil, q.err
 	}
 	if wants == 0 {
-		return s.taskIn(r, name)
+		return s.taskIn(w, r, name)
 	}
+	valid := s.validFor(r)
 	return byID(r, name, func(id uuid) (*task, error) {
-		release, err := s.hold(w, r, limit)
+		release, err := s.holdOpen(w, r, limit)
 		if err != nil {
 			return nil, err
 		}
 		defer release()
-		t, end, err := s.svc.tasks.await(r.Context(), id, wants, limit)
+		t, end, err := s.svc.tasks.await(r.Context(), id, wants, min(limit, valid))
 		if err == nil {
-			setWaitEnd(w, end)
+			setWaitEnd(w, end, limit > valid)
 		}
 		return t, err
 	})
 }
 
-// setWaitEnd sets a header with the reason if a wait ended without success.
-func setWaitEnd(w http.ResponseWriter, end waitEnd) {
+// setWaitEnd sets a header with the reason if a wait ended without success. The limit
+// of a wait may have been that of the caller's credential.
+func setWaitEnd(w http.ResponseWriter, end waitEnd, expires bool) {
+	if end == waitTimedOut && expires {
+		end = waitExpired
+	}
 	if end != waitReached {
 		w.Header()["X-Stepwell-Wait"] = []string{string(end)}
 	}
+}
+
+// validFor returns for how long the caller's credential is valid, at least 0: no wait
+// takes longer.
+func (s *surface) validFor(r *http.Request) time.Duration {
+	sc := securityOf(r.Context())
+	if sc == nil || sc.expiry == 0 {
+		return math.MaxInt64
+	}
+	left := max(sc.expiry-s.credentialTime(servedRoute{}), 0)
+	return time.Duration(min(left, math.MaxInt64/1000)) * time.Microsecond
 }
 
 // Creating a task.
@@ -505,12 +551,14 @@ func (s *surface) submit(
 	if err != nil {
 		return nil, err
 	}
+	limit, valid := b.limit, s.validFor(r)
 	if b.waits {
-		release, err := s.hold(w, r, b.limit)
+		release, err := s.holdOpen(w, r, limit)
 		if err != nil {
 			return nil, err
 		}
 		defer release()
+		b.limit = min(limit, valid)
 	}
 	done, err := s.svc.tasks.submit(r.Context(), b)
 	if err != nil {
@@ -520,7 +568,7 @@ func (s *surface) submit(
 	if done.replayed {
 		w.Header()["Idempotency-Replayed"] = []string{"true"}
 	}
-	setWaitEnd(w, done.end)
+	setWaitEnd(w, done.end, limit > valid)
 	status := http.StatusCreated
 	if done.end != waitReached {
 		status = http.StatusAccepted
@@ -559,7 +607,7 @@ func requestMarkOf(r *http.Request, route string, body []byte) (m requestMark, e
 	if len(given) > 1 || !visible(given[0]) || len(given[0]) > maxReplayKey {
 		return m, failf(badRequest, "the header Idempotency-Key must be given once, with 1 to %d visible characters", maxReplayKey)
 	}
-	m.key = hashOf([]byte(subjectOf(r.Context())), []byte(route), []byte(given[0]))
+	m.key = hashOf([]byte(securityOf(r.Context()).identity()), []byte(route), []byte(given[0]))
 	m.body = hashOf(canonicalJSON(nil, body))
 	return m, nil
 }
@@ -583,93 +631,12 @@ func saneTraceparent(h string) string {
 	return h
 }
 
-// Answers.
-
-// The types of answers other than JSON with status 200.
-type (
-	// reply is JSON with another status.
-	reply struct {
-		status int
-		body   any
-	}
-	// textReply is a body that is sent as it is, with status 200.
-	textReply struct {
-		contentType string
-		body        []byte
-	}
-	// noContent is status 204, without a body.
-	noContent struct{}
-	// written is the answer of a handler that has written its response itself.
-	written struct{}
-)
-
-// writeReply writes what a handler returned.
-func writeReply(w http.ResponseWriter, v any) error {
-	switch v := v.(type) {
-	case reply:
-		return writeJSON(w, v.status, v.body)
-	case textReply:
-		writeBody(w, http.StatusOK, v.contentType, v.body)
-	case noContent:
-		w.WriteHeader(http.StatusNoContent)
-	case written:
-	default:
-		return writeJSON(w, http.StatusOK, v)
-	}
-	return nil
-}
-
-// jsonText is a value that appends its own JSON, without reflection.
-type jsonText interface{ appendJSON(b []byte) []byte }
-
-// writeJSON writes v as JSON. It encodes v first, so that an error can still be
-// answered.
-func writeJSON(w http.ResponseWriter, status int, v any) error {
-	b := buffers.Get().(*bytes.Buffer)
-	defer putBuffer(b)
-	if text, ok := v.(jsonText); ok {
-		b.Write(append(text.appendJSON(b.AvailableBuffer()), '\n'))
-	} else if err := encodeJSON(b, v); err != nil {
-		return fmt.Errorf("encoding the answer: %w", err)
-	}
-	writeBody(w, status, "application/json", b.Bytes())
-	return nil
-}
-
-// encodeJSON appends v and a newline. It does not escape <, > and &.
-func encodeJSON(b *bytes.Buffer, v any) error {
-	enc := json.NewEncoder(b)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
-func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
-	h := w.Header()
-	h["Content-Type"] = []string{contentType}
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	h["X-Content-Type-Options"] = []string{"nosniff"}
-	w.WriteHeader(status)
-	w.Write(body) // an error means that the client went away
-}
-
 // taskPath returns the path of a task under the prefix that the caller used.
 func taskPath(r *http.Request, id uuid) string {
 	if strings.HasPrefix(r.URL.Path, "/api/") {
 		return "/api/v1/tasks/" + id.String()
 	}
 	return "/v1/tasks/" + id.String()
-}
-
-var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-// maxPooledBuffer is the largest buffer that is kept.
-const maxPooledBuffer = 256 << 10
-
-func putBuffer(b *bytes.Buffer) {
-	if b.Cap() <= maxPooledBuffer {
-		b.Reset()
-		buffers.Put(b)
-	}
 }
 
 // Errors.
@@ -696,6 +663,7 @@ var failureForms = [...]struct {
 	invalidTransition: {400, "BAD_REQUEST", "invalid_request", mountForm{"InvalidTransition", "INVALID_TRANSITION", 409}},
 	tooLarge:          {413, "PAYLOAD_TOO_LARGE", "payload_too_large", mountForm{kind: "PayloadTooLarge"}},
 	unsupportedMedia:  {415, "UNSUPPORTED_MEDIA_TYPE", "unsupported_media_type", mountForm{kind: "UnsupportedMediaType"}},
+	unsupportedCoding: {415, "UNSUPPORTED_MEDIA_TYPE", "unsupported_media_type", mountForm{kind: "UnsupportedMediaType"}},
 	invalidFields:     {422, "VALIDATION_FAILED", "validation_failed", mountForm{kind: "ValidationError", code: "INVALID_TASK_CONFIG"}},
 	unauthenticated:   {401, "AUTHENTICATION_FAILED", "", mountForm{kind: "AuthenticationError"}},
 	forbidden:         {403, "AUTHORIZATION_FAILED", "", mountForm{kind: "AuthorizationError"}},
@@ -739,10 +707,18 @@ func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) 
 	if f.retryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(retrySeconds(f)))
 	}
+	if f.kind == unsupportedCoding {
+		h.Set("Accept-Encoding", "identity") // RFC 9110, section 12.5.3
+	}
 	if !f.existing.isZero() {
 		h.Set("Location", s.taskPath(r, f.existing))
 	}
-	if err := writeJSON(w, s.status(f.kind), s.encode(f, id, s.svc.clock.now())); err != nil {
+	err = writeJSON(w, s.status(f.kind), s.encode(f, id, s.svc.clock.now()))
+	switch {
+	case err == nil:
+	case kindOf(err) == backpressure && f.kind != backpressure: // no room for so long an error
+		s.writeError(w, r, err)
+	default:
 		s.log.Error("an error could not be encoded", "request_id", id, "error", err)
 	}
 }

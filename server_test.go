@@ -182,16 +182,24 @@ func newGuardedServer(t *testing.T, h http.Handler, address string) *guardedServ
 // none).
 func (s *guardedServer) ask(method, path, host, origin string) *answer {
 	s.t.Helper()
+	if origin == "" {
+		return s.askWith(method, path, host, "", "")
+	}
+	return s.askWith(method, path, host, "Origin", origin)
+}
+
+// askWith is ask with any header ("" for none). It does not follow redirects.
+func (s *guardedServer) askWith(method, path, host, header, value string) *answer {
+	s.t.Helper()
 	req := must(http.NewRequest(method, s.url+path, strings.NewReader("{}")))(s.t)
 	if host != "" {
 		req.Host = host
 	}
-	if origin != "" {
-		req.Header.Set("Origin", origin)
+	if header != "" {
+		req.Header.Set(header, value)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp := must(http.DefaultClient.Do(req))(s.t)
-	return readAnswer(s.t, resp)
+	return readAnswer(s.t, must(http.DefaultTransport.RoundTrip(req))(s.t))
 }
 
 func guardConfig(c *Config) {
@@ -217,6 +225,13 @@ func TestForeignPages(t *testing.T) {
 		{"", "http://127.0.0.1.evil.example", 400, 400},
 		{"", "http://evillocalhost", 400, 400},
 		{"", "null", 400, 400},
+		{"", "file://", 400, 400},
+		{"", "app://", 400, 400},
+		{"", "http://", 400, 400},
+		{"", "http://:8080", 400, 400},
+		{"", "app://localhost", 400, 400}, // not a page of a web server
+		{"", "localhost", 400, 400},
+		{"", "ionic://steps.test", 400, 400},
 		{"", "https://app.example", 400, 400},
 		{"", "https://app.example:8443", let, let},
 		{"", "https://APP.example:8443", let, let},
@@ -226,7 +241,11 @@ func TestForeignPages(t *testing.T) {
 		{"", "http://[::1]:3000", let, let},
 		{"", "http://steps.test", let, let},
 		{"evil.example", "", 421, let},
-		{"evil.example:8080", "http://evil.example:8080", 421, let}, // the name was made to resolve to this host
+		{"evil.example:8080", "http://evil.example:8080", 421, 421}, // the name was made to resolve to this host
+		{"evil.example", "http://localhost", 421, 421},
+		{"10.9.8.8:80", "http://10.9.8.8:80", 421, let}, // a page cannot choose what an address means
+		{"[2001:db8::1]:80", "http://[2001:db8::1]:80", 421, let},
+		{"steps.test:80", "http://steps.test:80", let, let},
 		{"evil.example", "http://other.example", 400, 400},
 		{"localhost", "", let, let},
 		{"LOCALHOST.:1", "", let, let},
@@ -251,14 +270,45 @@ func TestForeignPages(t *testing.T) {
 	}
 }
 
-// TestForeignPagesMayRead: requests that change nothing are never refused.
+// TestForeignHosts asks every route of every surface under a foreign name, as a page can
+// whose name was made to resolve to this host: without the headers of a browser, with an
+// Origin, and with Sec-Fetch-Site.
+func TestForeignHosts(t *testing.T) {
+	t.Parallel()
+	svc := newTestService(t, serviceTest{config: func(c *Config) {
+		c.Orchestration.Web.ConfigEndpointEnabled = true
+		c.Mount.StatusRequiresAuth, c.Mount.MetricsRequireAuth = true, true // without effect
+	}})
+	a := newOrchestrationAPI(svc, nil)
+	for _, s := range []*surface{a.surface, a.mount.surface, newWorkerAPI(svc, nil).surface} {
+		loopback, wide := newGuardedServer(t, s, "127.0.0.1:0"), newGuardedServer(t, s, "0.0.0.0:0")
+		for _, row := range s.rows {
+			method, path, _ := strings.Cut(row.pattern, " ")
+			open := regexp.MustCompile(`^(/stepwell)?/(health|metrics|api-docs)\b`).MatchString(path)
+			method = strings.Replace(method, "GET", "HEAD", 1) // which ends event streams at once
+			path = strings.NewReplacer("{$}", "", "...", "").Replace(path)
+			for _, server := range []*guardedServer{loopback, wide} {
+				for _, header := range []string{"", "Origin", "Sec-Fetch-Site"} {
+					a := server.askWith(method, path, "evil.example", header, "http://evil.example")
+					want := !open && (server == loopback || header != "")
+					if refused := a.status == 421; refused != want {
+						t.Errorf("%s, %s, %q: got %d; want it refused: %v", s.name, row.pattern, header, a.status, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestForeignPagesMayRead: pages of other origins can send requests that change nothing,
+// but browsers do not show them the answers.
 func TestForeignPagesMayRead(t *testing.T) {
 	t.Parallel()
 	svc := newTestService(t, serviceTest{})
 	s := newGuardedServer(t, newOrchestrationAPI(svc, nil), "127.0.0.1:0")
-	for _, path := range []string{"/health", "/health/ready", "/metrics", "/api-docs", "/api-docs.json", "/v1/tasks"} {
+	for _, path := range []string{"/health", "/metrics", "/api-docs", "/v1/tasks"} {
 		for _, method := range []string{"GET", "HEAD"} {
-			if a := s.ask(method, path, "evil.example", "http://evil.example"); a.status != 200 {
+			if a := s.ask(method, path, "", "http://evil.example"); a.status != 200 {
 				t.Errorf("%s %s: got %d; want 200", method, path, a.status)
 			}
 		}
@@ -289,6 +339,45 @@ func TestCredentialsReplaceTheGuard(t *testing.T) {
 	s := newGuardedServer(t, newOrchestrationAPI(svc, nil), "127.0.0.1:0")
 	if a := s.ask("POST", "/v1/tasks", "evil.example", "http://evil.example"); a.status != 401 {
 		t.Errorf("got %d; want 401: %s", a.status, a.body)
+	}
+}
+
+// TestCookiesNeedAnOwnOrigin: browsers add cookies and passwords to what foreign pages send,
+// so that an authenticator cannot tell whether the user wants it.
+func TestCookiesNeedAnOwnOrigin(t *testing.T) {
+	who := newWhoServer(t)
+	who.say(200, `{"subject":"ann","permissions":["tasks:*"]}`)
+	svc := newTestService(t, serviceTest{config: func(c *Config) {
+		guardConfig(c)
+		c.Orchestration.Web.Auth.Enabled, c.Orchestration.Web.Auth.AuthenticatorURL = true, who.URL
+	}})
+	a := newOrchestrationAPI(svc, nil)
+	for _, tt := range []struct {
+		method, path, header, value, origin string
+		want                                int
+	}{
+		{"POST", "/v1/tasks", "Cookie", "session=x", "https://evil.example", 400},
+		{"POST", "/v1/tasks", "Cookie", "session=x", "null", 400},
+		{"POST", "/stepwell/tasks", "Cookie", "session=x", "https://evil.example", 400},
+		{"POST", "/v1/tasks", "Cookie", "session=x", "https://steps.example", 422},
+		{"POST", "/v1/tasks", "Cookie", "session=x", "https://app.example:8443", 422},
+		{"POST", "/v1/tasks", "Cookie", "session=x", "", 422},
+		{"POST", "/v1/tasks", "Authorization", "Basic eDp5", "https://evil.example", 400},
+		{"POST", "/v1/tasks", "Authorization", "Bearer x", "https://evil.example", 422}, // no browser adds it
+		{"POST", "/v1/tasks", "X-Api-Key", "x", "https://evil.example", 422},
+		{"GET", "/v1/tasks", "Cookie", "session=x", "https://evil.example", 200},
+		{"GET", "/health", "Cookie", "session=x", "https://evil.example", 200},
+	} {
+		r := httptest.NewRequest(tt.method, tt.path, strings.NewReader("{}"))
+		r.Host = "steps.example"
+		r.Header = http.Header{"Content-Type": {"application/json"}, tt.header: {tt.value}}
+		if tt.origin != "" {
+			r.Header.Set("Origin", tt.origin)
+		}
+		w := httptest.NewRecorder()
+		if a.ServeHTTP(w, r); w.Code != tt.want {
+			t.Errorf("%+v: got %d %s", tt, w.Code, w.Body)
+		}
 	}
 }
 
@@ -360,6 +449,9 @@ func secretText(def any, value string) (string, bool) {
 		return value, true
 	case map[string]string:
 		text, err := json.Marshal(map[string]string{"X-Planted": value})
+		return string(text), err == nil
+	case headerTables:
+		text, err := json.Marshal(map[string]map[string]string{"https://planted.example": {"X-Planted": value}})
 		return string(text), err == nil
 	case []apiKeyConfig:
 		text, err := json.Marshal([]map[string]any{{"key": value, "permissions": []string{"tasks:read"}}})
@@ -652,6 +744,7 @@ func TestBodyMemory(t *testing.T) {
 		var stalled []net.Conn
 		for range 4 {
 			stalled = append(stalled, p.dial(taskBody(1<<20, begun)))
+			synctest.Wait() // so that they wait one after the other
 		}
 		small := p.dial(taskBody(2<<20, begun[:bodyFirst-1])) // which needs none
 		synctest.Wait()
@@ -690,7 +783,7 @@ func TestBodyMemoryRefusal(t *testing.T) {
 		if took := time.Since(began); took < memoryPatience || took > 2*memoryPatience {
 			t.Errorf("the refusal took %s; want %s", took, memoryPatience)
 		}
-		if a.text("error.code") != "BACKPRESSURE" || !strings.Contains(a.text("error.message"), "web.max_body_memory_mb") {
+		if a.text("error.code") != "BACKPRESSURE" || !strings.Contains(a.text("error.message"), "web.max_received_bytes") {
 			t.Errorf("got %s; want a refusal that names the limit", a.body)
 		}
 	})
@@ -766,5 +859,38 @@ func TestDemos(t *testing.T) {
 	} {
 		id := s.create(`{"namespace":"demo","name":"` + name + `"}`)
 		s.await(id, status)
+	}
+}
+
+// TestRequestIDsRevealNothing: everybody gets request ids, so these must not lie next to
+// the ids of tasks.
+func TestRequestIDsRevealNothing(t *testing.T) {
+	s := newTestServer(t, serviceTest{clock: newVirtualClock(deterministicStart)})
+	task, _ := parseUUID(s.create(`{"namespace":"demo","name":"diamond"}`))
+	seen := map[string]bool{}
+	for range 100 {
+		given := s.do("GET", "/health", "").want(200).header.Get("X-Request-Id")
+		id, ok := parseUUID(given)
+		if n, near := id.minus(task); !ok || near || seen[given] || id.millis() == task.millis() {
+			t.Fatalf("got the request id %s, %d after the task %s; want a random one", given, n, task)
+		}
+		seen[given] = true
+	}
+}
+
+// TestRequestsForTheServer sends what net/http would answer itself if it were allowed to.
+func TestRequestsForTheServer(t *testing.T) {
+	svc := newTestService(t, serviceTest{})
+	s := newGuardedServer(t, newOrchestrationAPI(svc, nil), "127.0.0.1:0")
+	for _, line := range []string{"OPTIONS * HTTP/1.1", "CONNECT example.com:443 HTTP/1.1", "PRI * HTTP/2.0"} {
+		conn := must(net.Dial("tcp", strings.TrimPrefix(s.url, "http://")))(t)
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(patience))
+		io.WriteString(conn, line+"\r\nHost: localhost\r\n\r\n")
+		a := readAnswer(t, must(http.ReadResponse(bufio.NewReader(conn), nil))(t))
+		id := a.header.Get("X-Request-Id")
+		if a.status/100 != 4 || id == "" || a.text("error.request_id") != id {
+			t.Errorf("%s: got %d with the id %q: %s", line, a.status, id, a.body)
+		}
 	}
 }

@@ -105,7 +105,7 @@ func newQuotas(c *Config) *quotas {
 	q.connections.most, q.headers.most = int64(c.Web.MaxConnections), maxHeaderMemory
 	q.waiting.most = int64(c.Web.MaxWaitingRequests)
 	q.streams.most = int64(c.Events.MaxStreams)
-	q.bodies.most = int64(c.Web.MaxBodyMemoryMB) << 20
+	q.bodies.most = c.Web.MaxReceivedBytes
 	return q
 }
 

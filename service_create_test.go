@@ -411,15 +411,82 @@ func TestIdempotencyFailures(t *testing.T) {
 	}
 }
 
+// markBy returns the mark of a request by a caller.
+func markBy(t *testing.T, sc *securityContext, route, key, body string) requestMark {
+	t.Helper()
+	r := httptest.NewRequest("POST", "/", nil)
+	r = r.WithContext(withSecurity(t.Context(), sc))
+	r.Header.Set("Idempotency-Key", key)
+	return must(requestMarkOf(r, route, []byte(body)))(t)
+}
+
+// TestRequestMarksOfCallers expects callers to share their marks only if their
+// credentials say that they are the same.
+func TestRequestMarksOfCallers(t *testing.T) {
+	t.Parallel()
+	keys := authKeys()
+	jwks := newKeyServer(t, webKeySet(rsaWebKey("a", &keys.rsa.PublicKey), rsaWebKey("b", &keys.rsa2.PublicKey)))
+	who := newKeyServer(t, `{"subject":"ci","permissions":[]}`)
+	local := newKeySetBench(t, jwks, func(c *authConfig) {
+		for i, description := range []string{"ci", "ci", "", ""} {
+			c.APIKeys = append(c.APIKeys, apiKeyConfig{fmt.Sprint("the-key-of-caller-", i), []string{"tasks:*"}, description})
+		}
+		c.APIKeysEnabled = true
+	})
+	foreign := newKeySetBench(t, jwks, func(c *authConfig) { c.JWTIssuer = "other" })
+	forward := newAuthBench(t, func(c *authConfig) { c.JWTPublicKey, c.AuthenticatorURL = "", who.URL })
+	token := func(kid string, key any, claims string) string {
+		return "Authorization: Bearer " + signedText(t, "RS256", key, fmt.Sprintf(`{"alg":"RS256","kid":%q}`, kid), claims)
+	}
+	known := map[requestMark]string{}
+	for _, tt := range []struct {
+		name, like string // like: an earlier one that is the same caller
+		b          *authBench
+		line       string
+	}{
+		{"an API key", "", local, "X-API-Key: the-key-of-caller-0"},
+		{"the same key", "an API key", local, "X-API-Key: the-key-of-caller-0"},
+		{"another with its description", "", local, "X-API-Key: the-key-of-caller-1"},
+		{"one without a description", "", local, "X-API-Key: the-key-of-caller-2"},
+		{"another without", "", local, "X-API-Key: the-key-of-caller-3"},
+		{"a token with that subject", "", local, token("a", keys.rsa, goodClaims(""))},
+		{"its renewal", "a token with that subject", local, token("a", keys.rsa, goodClaims(`,"jti":"2"`))},
+		{"its renewal by a rotated key", "a token with that subject", local, token("b", keys.rsa2, goodClaims(""))},
+		{"another subject", "", local, token("a", keys.rsa, claimsWith("sub", `"deploy"`))},
+		{"no subject", "", local, token("a", keys.rsa, claimsWith("sub", ""))},
+		{"no subject, another key", "", local, token("b", keys.rsa2, claimsWith("sub", ""))},
+		{"another issuer", "", foreign, token("a", keys.rsa, claimsWith("iss", `"other"`))},
+		{"the authenticator's caller", "", forward, "Cookie: a=b"},
+		{"the same with another cookie", "the authenticator's caller", forward, "Cookie: c=d"},
+	} {
+		sc, f := tt.b.ask(tt.line)
+		if f != nil {
+			t.Fatalf("%s: %+v", tt.name, f)
+		}
+		m := markBy(t, sc, "/v1/tasks", "k", `{}`)
+		if known[m] != tt.like {
+			t.Errorf("%s: got the mark of %q; want that of %q", tt.name, known[m], tt.like)
+		}
+		if tt.like == "" {
+			known[m] = tt.name
+		}
+	}
+	// Without authentication all callers are one, as in stores of older versions.
+	if got := markBy(t, unrestricted(), "/v1/tasks", "k", `{}`); got != markFor("", "k", `{}`) || known[got] != "" {
+		t.Errorf("authentication off: got %v; want the mark without a caller", got)
+	}
+	// What an older version stored for a subject alone is nobody's.
+	if name, ok := known[markFor("ci", "k", `{}`)]; ok {
+		t.Errorf("%s: got the mark of every caller with its subject", name)
+	}
+}
+
 // TestRequestMarks expects the mark to depend on caller, route, key and body, and
 // on nothing else.
 func TestRequestMarks(t *testing.T) {
 	mark := func(subject, route, key, body string) requestMark {
 		t.Helper()
-		r := httptest.NewRequest("POST", "/", nil)
-		r = r.WithContext(withSecurity(t.Context(), &securityContext{subject: subject}))
-		r.Header.Set("Idempotency-Key", key)
-		return must(requestMarkOf(r, route, []byte(body)))(t)
+		return markBy(t, &securityContext{subject: subject, method: authByAPIKey}, route, key, body)
 	}
 	first := mark("anna", "/v1/tasks", "k", `{"a":1,"b":"x"}`)
 	for _, tt := range []struct {

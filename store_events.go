@@ -479,7 +479,7 @@ func appendEventID(b []byte, seq uint64) []byte {
 // appendJSON appends the data of an event.
 func (e *event) appendJSON(b []byte) []byte {
 	from, to := e.states()
-	o := jsonObject{b: append(b, '{')}
+	o := jsonWriter{b: append(b, '{')}
 	o.number("seq", int(e.seq))
 	o.number("n", int(e.n))
 	o.zoned("recorded_at", e.at)
@@ -536,6 +536,7 @@ const (
 	waitReached  waitEnd = ""         // the task entered the state
 	waitTimedOut waitEnd = "timeout"  // the limit passed first
 	waitEnded    waitEnd = "ended"    // the task is over and can never enter it
+	waitExpired  waitEnd = "expired"  // the caller's credential expired first; the server says so
 	waitShutdown waitEnd = "shutdown" // the service ends
 	waitReset    waitEnd = "reset"    // the service was reset
 )

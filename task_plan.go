@@ -211,12 +211,7 @@ func (t *task) correlation() uuid {
 // Outcomes: what the result of a decision or batchable step may ask for, and
 // what its template allows.
 
-const (
-	decisionMember = "decision_point_outcome"
-	batchMember    = "batch_processing_outcome"
-
-	maxDependencies = 1_000_000 // most dependencies of the steps that one outcome creates
-)
+const maxDependencies = 1_000_000 // most dependencies of the steps that one outcome creates
 
 // branching lists the steps that an outcome creates.
 type branching struct {
@@ -362,8 +357,8 @@ func (t *task) newIDs(r *record) int {
 	return b.instances()
 }
 
-// decision reads {"type": "no_branches"} or {"type": "create_steps",
-// "step_names": […]}.
+// decision reads {"type": "no_branches"}, in short "no_branches", or {"type":
+// "create_steps", "step_names": […]}.
 func (t *template) decision(d int, outcome []byte) (b branching, err error) {
 	if outcome == nil {
 		return b, nil
@@ -378,7 +373,7 @@ func (t *template) decision(d int, outcome []byte) (b branching, err error) {
 	case "create_steps":
 		return t.branches(d, o.member("step_names"))
 	}
-	return b, fmt.Errorf("%s.type %.60q is neither no_branches nor create_steps", decisionMember, o.kind)
+	return b, fmt.Errorf("%s %.60q is neither no_branches nor create_steps", o.at, o.kind)
 }
 
 // branches returns the steps of a list of names.
@@ -448,8 +443,8 @@ func (t *task) checkIndirect(i int, b branching) error {
 	return nil
 }
 
-// batches reads {"type": "no_batches"} or {"type": "create_batches", "worker_template_name",
-// "worker_count", "cursor_configs": […], "total_items"}.
+// batches reads {"type": "no_batches"}, in short "no_batches", or {"type": "create_batches",
+// "worker_template_name", "worker_count", "cursor_configs": […], "total_items"}.
 func (t *template) batches(d int, outcome []byte) (b branching, err error) {
 	if outcome == nil {
 		return branching{workers: t.idleWorkers(d)}, nil
@@ -464,7 +459,7 @@ func (t *template) batches(d int, outcome []byte) (b branching, err error) {
 	case "create_batches":
 		return t.cursors(d, o)
 	}
-	return b, fmt.Errorf("%s.type %.60q is neither no_batches nor create_batches", batchMember, o.kind)
+	return b, fmt.Errorf("%s %.60q is neither no_batches nor create_batches", o.at, o.kind)
 }
 
 // idleWorkers returns the workers that get a placeholder when there are no
@@ -548,21 +543,23 @@ func (t *template) workerNamed(d int, raw []byte) (int, error) {
 // outcomeObject is an outcome with its type.
 type outcomeObject struct {
 	kind string
+	at   string // the path of kind
 	data []byte
 }
 
+// readOutcome reads an outcome: an object, or its type alone.
 func readOutcome(name string, data []byte) (o outcomeObject, err error) {
-	if jsonKind(data) != '{' {
-		return o, fmt.Errorf("%s", wrongKind(name, data, "an object"))
-	}
-	o.data = data
-	raw := o.member("type")
-	if raw == nil {
-		return o, fmt.Errorf("%s.type is missing", name)
+	o.at, o.data = name, data
+	kind, want := data, "an object or a word"
+	if jsonKind(data) == '{' {
+		o.at, want = name+".type", "a word"
+		if kind = o.member("type"); kind == nil {
+			return o, fmt.Errorf("%s is missing", o.at)
+		}
 	}
 	var ok bool
-	if o.kind, ok = jsonString(raw); !ok {
-		return o, fmt.Errorf("%s", wrongKind(name+".type", raw, "a word"))
+	if o.kind, ok = jsonString(kind); !ok {
+		return o, fmt.Errorf("%s", wrongKind(o.at, kind, want))
 	}
 	return o, nil
 }

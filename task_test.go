@@ -155,7 +155,7 @@ func TestDecision(t *testing.T) {
 // converge.
 func TestDecisionForNothing(t *testing.T) {
 	for _, result := range []string{"", "17", `{"amount":3}`, `{"decision_point_outcome":null}`, createSteps(),
-		`{"decision_point_outcome":{"type":"no_branches"}}`} {
+		`{"decision_point_outcome":{"type":"no_branches"}}`, `{"decision_point_outcome":"no_branches"}`} {
 		a := newActor(t, serviceTest{}, routing()...)
 		a.complete("validate")
 		a.completeWith("route", result)
@@ -201,10 +201,12 @@ func TestRefusedOutcomes(t *testing.T) {
 	}
 	many := strings.Repeat("1,", maxInstances) + "1"
 	rows := []row{
-		decision(`7`, "decision_point_outcome is 7; want an object"),
+		decision(`7`, "decision_point_outcome is 7; want an object or a word"),
 		decision(`{}`, "decision_point_outcome.type is missing"),
 		decision(`{"type":3}`, "type is 3; want a word"),
 		decision(`{"type":"create"}`, `type "create" is neither no_branches nor create_steps`),
+		decision(`"no_batches"`, `decision_point_outcome "no_batches" is neither no_branches nor create_steps`),
+		decision(`"create_steps"`, "step_names must be a list"),
 		decision(`{"type":"create_steps"}`, "step_names must be a list"),
 		decision(`{"type":"create_steps","step_names":"a"}`, "step_names must be a list"),
 		decision(`{"type":"create_steps","step_names":["a",1]}`, "is 1; want a name"),
@@ -213,7 +215,9 @@ func TestRefusedOutcomes(t *testing.T) {
 		decision(`{"type":"create_steps","step_names":["route"]}`, `"route" does not depend`),
 		decision(`{"type":"create_steps","step_names":["b2"]}`, `"b2" depends on the decision only through`),
 		decision(`{"type":"create_steps","step_names":["w"]}`, `"w" is a batch_worker`),
-		batch(`[]`, "batch_processing_outcome is a list; want an object"),
+		batch(`[]`, "batch_processing_outcome is a list; want an object or a word"),
+		batch(`"none"`, `batch_processing_outcome "none" is neither no_batches nor create_batches`),
+		batch(`"create_batches"`, "worker_template_name is missing"),
 		batch(`{"type":"create_steps"}`, "neither no_batches nor create_batches"),
 		batch(`{"type":"create_batches","cursor_configs":[1]}`, "worker_template_name is missing"),
 		batch(`{"type":"create_batches","worker_template_name":"nobody","cursor_configs":[1]}`, `no step "nobody"`),
@@ -221,7 +225,7 @@ func TestRefusedOutcomes(t *testing.T) {
 		batch(`{"type":"create_batches","worker_template_name":"w3","cursor_configs":[1]}`, `"w3" does not depend on`),
 		batch(`{"type":"create_batches","worker_template_name":"w"}`, "cursor_configs must be a list"),
 		batch(`{"type":"create_batches","worker_template_name":"w","worker_count":2,"cursor_configs":[1]}`, "worker_count is 2, and there are 1"),
-		batch(`{"type":"create_batches","worker_template_name":"w","worker_count":1.0,"cursor_configs":[1]}`, "worker_count is 1.0; want an integer"),
+		batch(`{"type":"create_batches","worker_template_name":"w","worker_count":1.5,"cursor_configs":[1]}`, "worker_count is 1.5; want an integer"),
 		batch(`{"type":"create_batches","worker_template_name":"w","total_items":-1,"cursor_configs":[1]}`, "total_items is -1"),
 		batch(`{"type":"create_batches","worker_template_name":"w","cursor_configs":[`+many+`]}`, "10001 workers, more than 10000"),
 		batch(`{"type":"create_batches","worker_template_name":"w2","cursor_configs":[1]}`, `name of the step "w2_001"`),
@@ -319,7 +323,8 @@ func TestNested(t *testing.T) {
 // dependents run.
 func TestNoBatches(t *testing.T) {
 	steps := []stepSpec{stepOf(stepBatchable, "split"), stepOf(stepBatchWorker, "w", "split"), stepOf(stepDeferredConvergence, "end", "w")}
-	for _, result := range []string{"", createBatches("w", 0), `{"batch_processing_outcome":{"type":"no_batches"}}`} {
+	for _, result := range []string{"", createBatches("w", 0), `{"batch_processing_outcome":{"type":"no_batches"}}`,
+		`{"batch_processing_outcome":"no_batches"}`} {
 		a := newActor(t, serviceTest{}, steps...)
 		a.want("steps_in_process: split=enqueued")
 		a.completeWith("split", result)
@@ -802,7 +807,7 @@ func (w *growthWorld) checkStep(v *task, i int) {
 
 func (w *growthWorld) checkExplained() {
 	w.t.Helper()
-	x := must(w.s.engine.explain(w.id))(w.t)
+	x := must(w.s.engine.explain(w.id, nil))(w.t)
 	checkExplanation(w.t, w.s, x)
 }
 
@@ -821,7 +826,7 @@ func stuck(v *task) bool {
 // checkHistory: each step is created once, and started no more often than it was acted on.
 func (w *growthWorld) checkHistory(v *task) {
 	w.t.Helper()
-	h := must(w.s.history.transitions(v.id))(w.t)
+	h := must(w.s.history.transitions(v.id, nil))(w.t)
 	created := map[uuid]int{}
 	for _, m := range h.Transitions {
 		if m.StepUUID != nil && m.FromState == nil {

@@ -17,7 +17,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -518,9 +520,25 @@ func (l *templateLoader) directory(dir string) (files int, ok bool) {
 		case templateFormat(name) != "":
 			l.file(name)
 			files++
+		default:
+			l.skip(name)
 		}
 	}
 	return files, true
+}
+
+// templateWords matches a text with the names of the members that define steps.
+var templateWords = regexp.MustCompile(`(?s)\bsteps\W+\w.*\bcallable\W`)
+
+// skip warns of a file that is not read for its ending alone.
+func (l *templateLoader) skip(name string) {
+	if l.files[name] || filepath.Ext(name) == ".md" {
+		return
+	}
+	l.files[name] = true
+	if text, err := readTemplateFile(name, 64<<10); err == nil && templateWords.Match(text) {
+		l.warnings = append(l.warnings, name+": looks like a template, but only *.json and *.toml files are read")
+	}
 }
 
 // templateFileReason returns an error without the path, which the problem names.
@@ -545,23 +563,22 @@ func (l *templateLoader) file(name string) {
 		return
 	}
 	l.files[name] = true
-	if data, err := readTemplateFile(name); err != nil {
+	if data, err := readTemplateFile(name, math.MaxInt64); err != nil {
 		l.problem(name, fmt.Errorf("reading the template: %w", templateFileReason(err)))
 	} else {
 		l.add(name, data)
 	}
 }
 
-// readTemplateFile reads a regular file. Others, such as pipes, might never end.
-func readTemplateFile(name string) ([]byte, error) {
-	info, err := os.Stat(name)
+// readTemplateFile reads a regular file, up to a limit in bytes. Others, such as
+// pipes, might never end.
+func readTemplateFile(name string, limit int64) ([]byte, error) {
+	f, err := openRegular(name, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("not a regular file")
-	}
-	return os.ReadFile(name)
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
 }
 
 func (l *templateLoader) embedded() {

@@ -260,11 +260,11 @@ func integerOf(least, most int64) templateRule { return usualIntegerOf(least, mo
 func usualIntegerOf(least, most, low, high int64) templateRule {
 	return valueOf("a number", func(r *templateReader, path string, data []byte) []byte {
 		text := clippedText(string(data))
-		if strings.ContainsAny(string(data), ".eE") {
+		n, _, ok := nearestInt(data)
+		if !ok {
 			r.problem(path, "%s is not an integer", text)
 			return templateNullJSON
 		}
-		n, _ := strconv.ParseInt(string(data), 10, 64) // the nearest int64 if it is out of range
 		switch {
 		case n < least:
 			r.problem(path, "%s is below %d", text, least)
@@ -340,8 +340,8 @@ var (
 		{name: "name", value: textOf(1, 0), required: true},
 		{name: "description", value: textOf(0, 0), required: true},
 		{name: "schema", value: freeObject, required: true},
-		{name: "condition", value: textOf(1, 0)},
-		{name: "delivery_mode", value: textOf(1, 0)},
+		{name: "condition", value: wordOf("success", "failure", "retryable_failure", "permanent_failure", "always")},
+		{name: "delivery_mode", value: wordOf("durable", "fast", "broadcast")},
 		{name: "publisher", value: textOf(1, 0)},
 	}
 	stepFields = []templateField{
@@ -538,13 +538,7 @@ func unusualInTemplatePath(c rune) bool {
 func templateItemPath(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
 // clippedText shortens a text that a message quotes.
-func clippedText(s string) string {
-	const limit = 80
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit], "") + "…"
-}
+func clippedText(s string) string { return clipText(s, 80) }
 
 // fromTOML returns the definition as JSON, or nil if it is not valid TOML. Values
 // that JSON cannot express are problems, and null in the result.

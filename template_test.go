@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -159,7 +160,7 @@ func TestDetailView(t *testing.T) {
 		`"handler":{"callable":"x","resolver":null,"initialization":{}},"type":"standard"},` +
 		`{"name":"b","description":"d","default_retryable":false,"default_max_attempts":1,"result_schema":null,` +
 		`"dependencies":["a"],"handler":{"callable":"y","resolver":null,"initialization":{}},"type":"decision"}]}`
-	if got := mustJSON(t, parsed.detailView()); got != want {
+	if got := string(jsonOf(parsed.detailView())); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
@@ -171,7 +172,7 @@ func TestCredentialsInURLsAreHidden(t *testing.T) {
 		"steps":[{"name":"a","description":"http://s3cret@h/","result_schema":{"x":"ftp://a:s3cret@h"},
 			"handler":{"callable":"http://me:s3c@s3cret@h:1/p","initialization":{"to":"amqp://u:s3cret@h/v"}}}]}`)
 	r := newRegistry([]*template{parsed})
-	shown := mustJSON(t, parsed.detailView()) + mustJSON(t, r.listView("")) +
+	shown := string(jsonOf(parsed.detailView())) + mustJSON(t, r.listView("")) +
 		parsed.steps[0].shownCallable()
 	if strings.Contains(shown, secret) || strings.Contains(shown, "s3c") {
 		t.Errorf("got %s; want no credentials", shown)
@@ -288,6 +289,31 @@ func TestLoadTemplates(t *testing.T) {
 	checkTemplateLines(t, "warnings", warnings, []string{
 		filepath.Join(dir, "a.toml") + ": odd: unknown field, kept as it is",
 	})
+}
+
+// TestTemplatesSkippedForTheirEnding checks that a file which looks like a template but has another ending
+// causes a warning.
+func TestTemplatesSkippedForTheirEnding(t *testing.T) {
+	const definition = `{"name":"a","version":"1.0.0","steps":[{"name":"s","handler":{"callable":"x"}}]}`
+	dir := writeTemplateFiles(t, map[string]string{
+		"a.json":     definition,
+		"B.JSON":     definition,
+		"c.yaml":     "name: c\nsteps:\n  - name: s\n    handler:\n      callable: builtin:noop\n",
+		"d/d.yml":    "name: d\nsteps:\n- {name: s, handler: {callable: x}}\n",
+		"e":          "name = 'e'\n[[steps]]\nname = 's'\nhandler.callable = 'x'\n",
+		"readme.md":  definition,
+		"values.yml": "steps: 7\n",
+		"notes.txt":  "The callable of a step is not called before the steps it depends on.",
+		".hidden":    definition,
+	})
+	noError(t, syscall.Mkfifo(filepath.Join(dir, "pipe.yaml"), 0o600))
+	noError(t, os.Symlink(dir, filepath.Join(dir, "loop.yaml")))
+	_, warnings := must2(loadTemplates([]string{dir, filepath.Join(dir, "d")}, "", nil))(t)
+	var want []string
+	for _, name := range []string{"B.JSON", "c.yaml", "d/d.yml", "e"} {
+		want = append(want, filepath.Join(dir, name)+": looks like a template, but only *.json and *.toml files are read")
+	}
+	checkTemplateLines(t, "warnings", warnings, append(want, filepath.Join(dir, "d")+": has no *.json or *.toml file"))
 }
 
 func TestLoadTemplatesFromAnEmptyDirectory(t *testing.T) {
@@ -547,8 +573,10 @@ func TestTemplateRules(t *testing.T) {
 		{"step.retry", retry(`"max_attempts":-1`), "steps[0].retry.max_attempts: -1 is below 0"},
 		{"step.retry", retry(`"max_attempts":100`), ""},
 		{"step.retry", retry(`"max_attempts":0`), "?steps[0].retry.max_attempts: 0 behaves as 1"},
-		{"step.retry", retry(`"max_attempts":3.0`), "steps[0].retry.max_attempts: 3.0 is not an integer"},
-		{"step.retry", retry(`"max_attempts":1e1`), "steps[0].retry.max_attempts: 1e1 is not an integer"},
+		{"step.retry", retry(`"max_attempts":3.0`), ""},
+		{"step.retry", retry(`"max_attempts":1e2`), ""},
+		{"step.retry", retry(`"max_attempts":1e30`), "steps[0].retry.max_attempts: 1e30 is above 100"},
+		{"step.retry", retry(`"max_attempts":3.5`), "steps[0].retry.max_attempts: 3.5 is not an integer"},
 		{"step.retry", retry(`"max_attempts":99999999999999999999`),
 			"steps[0].retry.max_attempts: 99999999999999999999 is above 100"},
 		{"step.retry", retry(`"backoff":"none"`), ""},
@@ -584,6 +612,13 @@ func TestTemplateRules(t *testing.T) {
 			"steps[0].publishes_events[0].schema: is required"},
 		{"step.publishes_events", `[{"description":"d","schema":{}}]`,
 			"steps[0].publishes_events[0].name: is required"},
+		{"step.publishes_events", `[{"name":"n","description":"","schema":{},"condition":"retryable_failure",` +
+			`"delivery_mode":"broadcast"},{"name":"n","description":"","schema":{},"condition":null,"delivery_mode":null}]`, ""},
+		{"step.publishes_events", `[{"name":"n","description":"","schema":{},"condition":"on_success"}]`,
+			`steps[0].publishes_events[0].condition: unknown condition "on_success"; ` +
+				`want success, failure, retryable_failure, permanent_failure or always`},
+		{"step.publishes_events", `[{"name":"n","description":"","schema":{},"delivery_mode":"Durable"}]`,
+			`steps[0].publishes_events[0].delivery_mode: unknown delivery_mode "Durable"; want durable, fast or broadcast`},
 		{"step.batch_config", batch, ""},
 		{"step.batch_config", `{}`, "steps[0].batch_config.batch_size: is required"},
 		{"step.batch_config", strings.Replace(batch, "1", "0", 1),

@@ -151,7 +151,7 @@ type workerTemplateList struct {
 	Templates           []templateSummary  `json:"templates"`
 }
 
-func (a *workerAPI) listTemplates(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *workerAPI) listTemplates(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	withStats := q.flag("include_cache_stats")
 	if q.err != nil {
@@ -166,7 +166,7 @@ func (a *workerAPI) listTemplates(_ http.ResponseWriter, r *http.Request) (any, 
 		stats := a.svc.templates.usage()
 		v.CacheStats = &stats
 	}
-	return v, nil
+	return v, a.holdTemplates(w)
 }
 
 // workerTemplateDetail is the answer of GET /v1/templates/{namespace}/{name}/{version}.

@@ -50,7 +50,7 @@ var hostileKinds = []hostileKind{
 	{name: "large headers", first: hostileGet("/v1/tasks", "X-A: "+strings.Repeat("a", size(6, 60)<<10)), beat: sends("a")},
 	{name: "announced and silent bodies", first: hostileBody("")},
 	{name: "dribbled bodies", first: hostileBody(`{"name":"`), beat: sends("a")},
-	{name: "unfinished bodies", env: []string{fmt.Sprintf("STEPWELL_WEB__MAX_BODY_MEMORY_MB=%d", size(4, 32))},
+	{name: "unfinished bodies", env: []string{fmt.Sprintf("STEPWELL_WEB__MAX_RECEIVED_BYTES=%d", size(4, 32)<<20)},
 		first: hostileBody(`{"name":"` + strings.Repeat("a", 64<<10)), beat: sends("a")},
 	{name: "waiting requests", first: hostileGet("/v1/tasks/{task}?wait=terminal&timeout=1h", "\r\n"), beat: drains},
 	{name: "event streams", first: hostileGet("/v1/events", "\r\n"), beat: drains},

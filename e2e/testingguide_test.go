@@ -15,15 +15,16 @@ import (
 
 var testingGuide = repository("docs/testing.md")
 
-// TestTestingGuideSuites runs the guide's suites against this program. That they
-// end shows that they leave no process, which would hold their standard error.
+// TestTestingGuideSuites runs the guide's suites against this program, with garbage
+// collections at every turn, which must not close the pipe that keeps it running. That
+// they end shows that they leave no process, which would hold their standard error.
 func TestTestingGuideSuites(t *testing.T) {
 	t.Parallel()
 	slow(t)
 	for _, tt := range []struct{ command, passed string }{
 		{"go test -count=1 -v .", "(?m)^--- PASS"},
 		{"python3 -m unittest -v test_order.py", `\.\.\. ok`},
-		{"node --test --test-reporter=tap order.test.mjs", "(?m)^ok "},
+		{"node --gc-interval=500 --test --test-reporter=tap order.test.mjs", "(?m)^ok "},
 	} {
 		args := strings.Fields(tt.command)
 		t.Run(args[0], func(t *testing.T) {
@@ -34,7 +35,8 @@ func TestTestingGuideSuites(t *testing.T) {
 			defer cancel()
 			suite := exec.CommandContext(ctx, args[0], args[1:]...)
 			suite.Dir = repository("examples/testing")
-			suite.Env = append(os.Environ(), "STEPWELL="+programFile(t), "PYTHONDONTWRITEBYTECODE=1")
+			suite.Env = append(os.Environ(), "STEPWELL="+programFile(t), "PYTHONDONTWRITEBYTECODE=1",
+				"GOGC=1")
 			said, err := suite.CombinedOutput()
 			if n := len(regexp.MustCompile(tt.passed).FindAll(said, -1)); err != nil || n != 3 {
 				t.Errorf("%s: %v, %d tests passed; want 3\n%s", tt.command, err, n, said)

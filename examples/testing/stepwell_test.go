@@ -14,15 +14,15 @@ import (
 	"testing"
 )
 
-const serve = " --fixture --quiet --listen 127.0.0.1:0 --worker-listen 127.0.0.1:0 --print-ready --exit-with-parent"
-
 var sandboxes string // URL that creates sandboxes
 
 func TestMain(m *testing.M) {
+	const serve = " --fixture --quiet --listen 127.0.0.1:0 --worker-listen 127.0.0.1:0 --print-ready --exit-with-parent"
 	args := strings.Fields(cmp.Or(os.Getenv("STEPWELL"), "go run stepwell") + serve)
 	program := exec.Command(args[0], args[1:]...)
 	program.Stderr = os.Stderr
-	program.StdinPipe() // closes when this process ends, which stops Stepwell
+	stdin, _ := program.StdinPipe()
+	defer stdin.Close() // stops Stepwell; a pipe that nothing uses any more would be closed early
 	stdout, _ := program.StdoutPipe()
 	var ready map[string]any
 	if err := cmp.Or(program.Start(), json.NewDecoder(stdout).Decode(&ready)); err != nil {

@@ -356,33 +356,47 @@ func clipText(s string, limit int) string {
 // probably meant.
 func typoLimit(word string) int { return min(3, (len(word)+1)/3) }
 
-// typoDistance returns how many bytes must be inserted, deleted or replaced to
-// turn a into b, or limit + 1 when that is more than limit.
+// nearestWord returns the known word with the fewest typos, at most limit, or "".
+func nearestWord(word string, known []string, limit int) (best string) {
+	for _, k := range known {
+		if d := typoDistance(word, k, limit); d < limit || d == limit && best == "" {
+			best, limit = k, d
+		}
+	}
+	return best
+}
+
+// typoDistance returns how many bytes must be inserted, deleted, replaced or swapped
+// with the next to turn a into b, or limit + 1 when that is more than limit.
 func typoDistance(a, b string, limit int) int {
 	if len(a)-len(b) > limit || len(b)-len(a) > limit {
 		return limit + 1
 	}
-	row := make([]int, len(b)+1) // the distances of a[:i] to each b[:j]
-	for j := range row {
-		row[j] = j
+	var rows [3][]int // the distances of a[:i] to each b[:j], for i and the two before
+	for k := range rows {
+		rows[k] = make([]int, len(b)+1)
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
 	}
 	for i := range len(a) {
-		diagonal, least := row[0], i+1
+		row, above, higher := rows[(i+1)%3], rows[i%3], rows[(i+2)%3]
 		row[0] = i + 1
 		for j := range len(b) {
-			replaced := diagonal
+			replaced := above[j]
 			if a[i] != b[j] {
 				replaced++
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-			least = min(least, row[j+1])
+			row[j+1] = min(replaced, row[j]+1, above[j+1]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], higher[j-1]+1)
+			}
 		}
-		if least > limit {
+		if slices.Min(row) > limit {
 			return limit + 1
 		}
 	}
-	return min(row[len(b)], limit+1)
+	return min(rows[len(a)%3][len(b)], limit+1)
 }
 
 // urlCredentials matches the scheme and the credentials of a URL, also inside JSON

@@ -152,6 +152,7 @@ type fixtureConfig struct {
 // logConfig says what to log on standard error.
 type logConfig struct {
 	Level, Format string
+	Requests      bool // log each request
 	Quiet         bool // no start-up banner; set by a flag alone
 }
 
@@ -257,8 +258,8 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "origins of web pages that may send unauthenticated changes"},
 	{path: "web.trusted_proxies", def: []string{}, check: checkProxyAddress,
 		help: "addresses and prefixes of proxies whose X-Forwarded-* headers are trusted"},
-	{path: "web.shutdown_timeout_seconds", def: 10, min: 0, max: 3600,
-		help: "how long shutdown waits for running handlers, in seconds"},
+	{path: "web.shutdown_timeout_seconds", def: 8, min: 0, max: 3600,
+		help: "how long shutdown waits for running handlers, in seconds; docker stop kills after 10"},
 	{path: "mount.path", def: "/stepwell", check: checkMountPath,
 		help: "path prefix of the mount-point API on the orchestration address; empty: not served"},
 	{path: "mount.status_requires_auth", def: false,
@@ -325,6 +326,8 @@ var configKeys = resolveKeys(append([]configKey{
 		help:    "least severe level to log: debug, info, warn or error"},
 	{path: "log.format", def: "auto", words: []string{"auto", "text", "json"},
 		help: "log format: text, json, or auto (text on a terminal, json otherwise)"},
+	{path: "log.requests", def: false,
+		help: "log each request: method, path without query, status, duration, id and subject"},
 }, authConfigKeys()...))
 
 // resolveKeys finds the field of each key: the one with the name of its path, without

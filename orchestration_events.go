@@ -28,11 +28,10 @@ type eventStream struct {
 }
 
 func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) (any, error) {
-	after, given, err := lastEventID(r)
-	if err != nil {
-		return nil, err
-	}
-	filter, err := eventFilterOf(r)
+	q := queryOf(r)
+	after, given := q.lastEventID(r.Header.Get("Last-Event-ID"))
+	filter := q.eventFilter()
+	err := q.done()
 	if err != nil {
 		return nil, err
 	}
@@ -48,11 +47,11 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 	if err != nil {
 		return nil, err
 	}
-	q := &a.svc.quotas.streams
-	if !q.take(1) {
-		return nil, q.refuse("%d event streams are open already, as many as events.max_streams allows", q.most)
+	streams := &a.svc.quotas.streams
+	if !streams.take(1) {
+		return nil, streams.refuse("%d event streams are open already, as many as events.max_streams allows", streams.most)
 	}
-	defer q.give(1)
+	defer streams.give(1)
 	s := &eventStream{w: w.(*recorder), control: http.NewResponseController(w), from: f,
 		valid: func() time.Duration { return a.validFor(r) }}
 	s.open(after)
@@ -64,40 +63,32 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 	return written{}, nil
 }
 
-// lastEventID reads the id of the newest event that the reader has: from the
-// header, which readers send when they reconnect, or else from the query.
-func lastEventID(r *http.Request) (after uint64, given bool, err error) {
-	name, text := "Last-Event-ID", r.Header.Get("Last-Event-ID")
-	if text == "" {
-		q := queryOf(r)
-		if q.err != nil {
-			return 0, false, q.err
-		}
-		name, text = "after", q.text("after")
+// lastEventID reads the id of the newest event that the reader has: from the header of
+// that name, which readers send when they reconnect, or else from the query.
+func (q *query) lastEventID(header string) (after uint64, given bool) {
+	name, text := "after", q.text("after")
+	if header != "" {
+		name, text = "Last-Event-ID", header
 	}
 	if text == "" {
-		return 0, false, nil
+		return 0, false
 	}
-	if after, err = strconv.ParseUint(text, 10, 63); err != nil {
-		return 0, false, failf(badRequest, "%s must be the id of an event, a number, not %.60q", name, text)
+	after, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		q.refuse("%s must be the id of an event, a number, not %.60q", name, text)
 	}
-	return after, true, nil
+	return after, true
 }
 
-func eventFilterOf(r *http.Request) (f eventFilter, err error) {
-	q := queryOf(r)
-	if q.err != nil {
-		return f, q.err
-	}
+func (q *query) eventFilter() (f eventFilter) {
 	f.namespace = q.text("namespace")
 	if text := q.text("task_uuid"); text != "" {
-		id, ok := parseUUID(text)
-		if !ok {
-			return f, failf(invalidUUID, "task_uuid: %.60q is not a UUID", text)
+		var ok bool
+		if f.task, ok = parseUUID(text); !ok && q.err == nil {
+			q.err = failf(invalidUUID, "task_uuid: %.60q is not a UUID", text)
 		}
-		f.task = id
 	}
-	return f, nil
+	return f
 }
 
 // open writes the headers and the id at which the stream begins, and lifts the read

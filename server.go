@@ -487,7 +487,7 @@ func (s *surface) answer(w *recorder, r *http.Request, row servedRoute) {
 	}
 }
 
-// finish ends a request: it turns a panic into a 500, and counts the request.
+// finish ends a request: it turns a panic into a 500, and logs and counts the request.
 func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
 	defer rec.share.release()
 	p := recover()
@@ -497,6 +497,9 @@ func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
 		rec.matched = true
 		s.writeError(rec, r, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 	}
+	if s.svc.cfg.Log.Requests {
+		s.logRequest(rec, r, began)
+	}
 	route := r.Pattern
 	if route == "" || rec.unmatched {
 		route = "unmatched"
@@ -505,6 +508,20 @@ func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
 	if rec.watch != nil {
 		rec.watch.answered(rec.status, began)
 	}
+}
+
+// logRequest logs a request. Its query is left out, because it may have secrets.
+func (s *surface) logRequest(rec *recorder, r *http.Request, began instant) {
+	attrs := []slog.Attr{
+		slog.String("method", fmt.Sprintf("%.20s", r.Method)),
+		slog.String("path", fmt.Sprintf("%.500s", hideCredentials([]byte(r.URL.Path)))),
+		slog.Int("status", rec.status), slog.Float64("duration_ms", float64(realNow().sub(began).Microseconds())/1000),
+		slog.String("request_id", rec.requestID),
+	}
+	if rec.caller != nil && rec.caller.subject != "" {
+		attrs = append(attrs, slog.String("subject", rec.caller.subject))
+	}
+	s.log.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
 }
 
 // writeUnmatched replaces the mux's answer to an unknown path or method.
@@ -524,8 +541,9 @@ type recorder struct {
 	http.ResponseWriter
 	surface   *surface
 	requestID string
-	watch     requestWatch // nil without one
-	head      bool         // the client wants no body
+	caller    *securityContext // nil if the caller is not known
+	watch     requestWatch     // nil without one
+	head      bool             // the client wants no body
 	share     answerShare
 	status    int
 	matched   bool // a row matched, or writeUnmatched answers
@@ -660,6 +678,7 @@ func (s *surface) admit(w http.ResponseWriter, r *http.Request, row servedRoute)
 	default:
 		f = s.auth.authorize(sc, row.permissions...)
 	}
+	w.(*recorder).caller = sc
 	s.logAdmission(w, r, sc, f)
 	if f != nil {
 		return r, f

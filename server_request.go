@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"mime"
 	"net"
@@ -286,9 +287,11 @@ func (s *surface) holdOpen(w http.ResponseWriter, r *http.Request, d time.Durati
 
 // Queries and paths.
 
-// query is the parsed query of a request. Its readers keep the first error.
+// query is the parsed query of a request. Its readers keep the first error. A blank
+// parameter counts as absent.
 type query struct {
 	values url.Values
+	known  []string // the parameters that were read
 	err    error
 }
 
@@ -300,27 +303,81 @@ func queryOf(r *http.Request) *query {
 	return &query{values: values}
 }
 
-func (q *query) text(name string) string { return q.values.Get(name) }
+// text returns a parameter, or "" if it is absent or blank. It may be given only once.
+func (q *query) text(name string) (text string) {
+	if len(q.values) == 0 {
+		return ""
+	}
+	q.known = append(q.known, name)
+	for _, value := range q.values[name] {
+		switch {
+		case strings.TrimSpace(value) == "":
+		case text != "":
+			q.refuse("%s is given twice", name)
+		default:
+			text = value
+		}
+	}
+	return text
+}
+
+// refuse records the first error.
+func (q *query) refuse(format string, args ...any) {
+	if q.err == nil {
+		q.err = failf(badRequest, format, args...)
+	}
+}
+
+// done returns the first error, after everything was read. It refuses a parameter with
+// nearly the name of one that was read; clients may send others.
+func (q *query) done() error {
+	for _, name := range slices.Sorted(maps.Keys(q.values)) {
+		if near := q.meant(name); near != "" {
+			q.refuse("unknown query parameter %.60q; did you mean %s?", name, near)
+		}
+	}
+	return q.err
+}
+
+// only is done for a route that no other service has: it refuses every parameter that
+// was not read.
+func (q *query) only() error {
+	q.done()
+	for _, name := range slices.Sorted(maps.Keys(q.values)) {
+		if !slices.Contains(q.known, name) {
+			q.refuse("unknown query parameter %.60q; want %s", name, cmp.Or(anyOf(q.known), "none"))
+		}
+	}
+	return q.err
+}
+
+// meant returns the parameter that was probably meant by one that was not read, or "".
+func (q *query) meant(name string) string {
+	if slices.Contains(q.known, name) {
+		return ""
+	}
+	return nearestWord(strings.ToLower(name), q.known, typoLimit(name))
+}
 
 // number reads an integer from lo to hi. If it is absent or blank, number returns
 // standard.
 func (q *query) number(name string, standard, lo, hi int) int {
-	s := q.values.Get(name)
-	if s == "" || q.err != nil {
+	s := q.text(name)
+	if s == "" {
 		return standard
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < lo || n > hi {
-		q.err = failf(badRequest, "%s must be an integer from %d to %d, not %.60q", name, lo, hi, s)
+		q.refuse("%s must be an integer from %d to %d, not %.60q", name, lo, hi, s)
 	}
 	return n
 }
 
 // flag reads true or false. If it is absent or blank, flag returns false.
 func (q *query) flag(name string) bool {
-	s := q.values.Get(name)
-	if q.err == nil && s != "" && s != "true" && s != "false" {
-		q.err = failf(badRequest, "%s must be true or false, not %.60q", name, s)
+	s := q.text(name)
+	if s != "" && s != "true" && s != "false" {
+		q.refuse("%s must be true or false, not %.60q", name, s)
 	}
 	return s == "true"
 }
@@ -328,13 +385,13 @@ func (q *query) flag(name string) bool {
 // queryWord reads a parameter that is one of some words. It returns nil if the
 // parameter is absent or blank.
 func queryWord[T any](q *query, name string, parse func(string) (T, bool), words []string) *T {
-	word := q.values.Get(name)
+	word := q.text(name)
 	if word == "" {
 		return nil
 	}
 	v, ok := parse(word)
-	if !ok && q.err == nil {
-		q.err = failf(badRequest, "%s: %.60q is none of %s", name, word, strings.Join(words, ", "))
+	if !ok {
+		q.refuse("%s: %.60q is none of %s", name, word, strings.Join(words, ", "))
 	}
 	return &v
 }
@@ -403,8 +460,8 @@ func (s *surface) cancelIn(r *http.Request, name string) (*task, error) {
 // page returns the page of the tasks of a filter that the query asks for.
 func (s *surface) page(w http.ResponseWriter, q *query, f *taskFilter) (p taskPage, err error) {
 	p = taskPage{store: s.svc.store, page: q.number("page", 1, 1, 1<<31-1), perPage: q.number("per_page", 25, 1, 100)}
-	if q.err != nil {
-		return p, q.err
+	if err := q.done(); err != nil {
+		return p, err
 	}
 	if err := w.(*recorder).holdEach(p.perPage, 512); err != nil {
 		return p, err
@@ -459,13 +516,13 @@ const (
 
 // wait reads a duration from 0 to maxWait. given is false if it is absent or blank.
 func (q *query) wait(name string) (d time.Duration, given bool) {
-	s := q.values.Get(name)
-	if s == "" || q.err != nil {
+	s := q.text(name)
+	if s == "" {
 		return 0, false
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 || d > maxWait {
-		q.err = failf(badRequest, "%s must be a duration like 30s or 1m30s, from 0s to 1h, not %.60q", name, s)
+		q.refuse("%s must be a duration like 30s or 1m30s, from 0s to 1h, not %.60q", name, s)
 	}
 	return d, true
 }
@@ -493,11 +550,11 @@ func (s *surface) awaited(w http.ResponseWriter, r *http.Request, q *query, name
 	limit, given := q.wait("timeout")
 	if !given {
 		limit = standardWait
-	} else if wants == 0 && q.err == nil {
-		q.err = failf(badRequest, "timeout belongs to wait, which is missing")
+	} else if wants == 0 {
+		q.refuse("timeout belongs to wait, which is missing")
 	}
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
 	}
 	if wants == 0 {
 		return s.taskIn(w, r, name)
@@ -580,11 +637,9 @@ func (s *surface) submit(
 func readSubmission(r *http.Request, route string, body []byte) (b *submission, err error) {
 	query := queryOf(r)
 	b = &submission{mayRead: securityOf(r.Context()).may(permTasksRead)}
-	if query.err == nil {
-		b.limit, b.waits = query.wait("wait")
-	}
-	if query.err != nil {
-		return nil, query.err
+	b.limit, b.waits = query.wait("wait")
+	if err := query.done(); err != nil {
+		return nil, err
 	}
 	if b.request, err = requestMarkOf(r, route, body); err != nil {
 		return nil, err

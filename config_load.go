@@ -424,13 +424,8 @@ func unknownConfigName(what, name string, known []string) string {
 // nearestConfigName returns the known name with the fewest different letters, or else
 // one with the same last part; "" when none is near.
 func nearestConfigName(name string, known []string) string {
-	best, limit := "", max(2, len(strings.TrimPrefix(name, configEnvPrefix))/3)
-	for _, k := range known {
-		if d := typoDistance(name, k, limit); d < limit || d == limit && best == "" {
-			best, limit = k, d
-		}
-	}
-	if best != "" {
+	limit := max(2, len(strings.TrimPrefix(name, configEnvPrefix))/3)
+	if best := nearestWord(name, known, limit); best != "" {
 		return best
 	}
 	last := name[strings.LastIndexByte(name, '.')+1:]

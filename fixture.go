@@ -83,6 +83,9 @@ func (f *fixture) check() checkView {
 func (f *fixture) extend(s *surface, shared *surfaceCache) {
 	a := &controlAPI{s, f}
 	for _, row := range a.routes() {
+		if row.pattern != requestsRoute {
+			row.handle = withoutQuery(row.handle)
+		}
 		s.handleRow(servedRoute{route: row, controls: true, maxBody: controlBodies[row.pattern]})
 	}
 	s.openapi = shared.document(s, nil, "fixture")
@@ -118,7 +121,7 @@ func (a *controlAPI) routes() []route {
 		{"DELETE /_stepwell/stubs", everything, a.removeStubs},
 		{"GET /_stepwell/stubs/{id}", everything, a.getStub},
 		{"DELETE /_stepwell/stubs/{id}", everything, a.removeStub},
-		{"GET /_stepwell/requests", everything, a.listRequests},
+		{requestsRoute, everything, a.listRequests},
 		{"DELETE /_stepwell/requests", everything, a.forgetRequests},
 		{"POST /_stepwell/verify", everything, a.verify},
 		{"POST /_stepwell/templates", everything, a.addTemplate},
@@ -128,6 +131,19 @@ func (a *controlAPI) routes() []route {
 		{"GET /_stepwell/sandboxes", everything, a.listSandboxes},
 		{"GET /_stepwell/sandboxes/{name}", everything, a.getSandbox},
 		{"DELETE /_stepwell/sandboxes/{name}", everything, a.deleteSandbox},
+	}
+}
+
+// requestsRoute is the row that takes query parameters.
+const requestsRoute = "GET /_stepwell/requests"
+
+// withoutQuery refuses query parameters: a misspelled test must not pass silently.
+func withoutQuery(handle handlerFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) (any, error) {
+		if err := queryOf(r).only(); err != nil {
+			return nil, err
+		}
+		return handle(w, r)
 	}
 }
 
@@ -432,7 +448,7 @@ type world struct {
 func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 	w := &world{parts: parts, gates: g}
 	w.atStart = func(o serviceOptions) (*service, error) { return openSeeded(seed, o) }
-	w.boxes = newSandboxes(w.parts, g.shared)
+	w.boxes = newSandboxes(w.parts, g)
 	return w, w.begin()
 }
 
@@ -607,17 +623,30 @@ func emptyStore(dir string) error {
 	return errors.Join(errs...)
 }
 
+// busy returns how many handlers run, in sandboxes too.
+func (w *world) busy() int {
+	n := w.service().busy()
+	if w.boxes != nil {
+		for _, box := range w.boxes.list() {
+			n += box.world.busy()
+		}
+	}
+	return n
+}
+
 // finish ends the work of the world and of its sandboxes; see service.finish.
-func (w *world) finish(ctx context.Context) {
+func (w *world) finish(ctx context.Context) []string {
 	w.mu.Lock()
 	w.end = true
 	w.mu.Unlock()
 	var all sync.WaitGroup
+	var inBoxes []string
 	if w.boxes != nil {
-		all.Go(func() { w.boxes.finish(ctx) })
+		all.Go(func() { inBoxes = w.boxes.finish(ctx) })
 	}
-	w.svc.finish(ctx) // which nothing replaces from here on
+	cut := w.svc.finish(ctx) // which nothing replaces from here on
 	all.Wait()
+	return append(cut, inBoxes...)
 }
 
 func (w *world) close() error {

@@ -205,7 +205,7 @@ func compareListed(t testing.TB, s *store, sl slot, whole *task) {
 	t.Helper()
 	l := listedTask{slot: sl, at: s.clock.now()}
 	if sl.live != nil {
-		l.live, l.ready = sl.live.withoutSteps(), sl.live.readySteps(l.at)
+		l.live, l.ready, whole = sl.live.withoutSteps(), sl.live.readySteps(l.at), sl.live
 	}
 	v, ready, err := s.listed(&l, nil)
 	if err != nil {
@@ -285,6 +285,9 @@ func newTestServer(t testing.TB, o serviceTest) *testServer {
 	s := &testServer{t: t, svc: newTestService(t, o)}
 	return s.with(newOrchestrationAPI(s.svc, nil))
 }
+
+// manyConnections returns connections that no test has too many of.
+func manyConnections() *connections { return newConnections(newQuotas(defaultConfig()), nil) }
 
 // with is another surface of the same service, on a listener of its own.
 func (s *testServer) with(surface http.Handler) *testServer {

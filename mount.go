@@ -503,14 +503,15 @@ func indexesOf[E any](s []E) []int {
 
 func (a *mountAPI) getHandler(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	if q.err != nil {
-		return nil, q.err
+	version := q.text("version")
+	if err := q.done(); err != nil {
+		return nil, err
 	}
 	namespace := r.PathValue("namespace")
 	if len(a.svc.templates.registry().handlersOf(namespace)) == 0 {
 		return nil, unknownNamespace(namespace)
 	}
-	t, err := a.svc.templates.find(namespace, r.PathValue("name"), q.text("version"))
+	t, err := a.svc.templates.find(namespace, r.PathValue("name"), version)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func (a *mountAPI) listTasks(w http.ResponseWriter, r *http.Request) (any, error
 
 // briefStatus reads a filter by a status of this surface or by an exact state.
 func (q *query) briefStatus(name string, f *taskFilter) {
-	word := q.values.Get(name)
+	word := q.text(name)
 	if word == "" {
 		return
 	}
@@ -58,8 +58,8 @@ func (q *query) briefStatus(name string, f *taskFilter) {
 		return
 	}
 	state, ok := parseTaskState(word)
-	if !ok && q.err == nil {
-		q.err = failf(badRequest, "%s: %.60q is none of %s; nor one of the exact states %s", name, word,
+	if !ok {
+		q.refuse("%s: %.60q is none of %s; nor one of the exact states %s", name, word,
 			strings.Join(briefStatusNames[:], ", "), strings.Join(taskStateNames[:], ", "))
 	}
 	f.state = &state
@@ -68,9 +68,6 @@ func (q *query) briefStatus(name string, f *taskFilter) {
 func (a *mountAPI) getTask(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	analyzed := q.flag("include_dependencies")
-	if q.err != nil {
-		return nil, q.err
-	}
 	rights := q.mountRights(r)
 	t, err := a.awaited(w, r, q, "id")
 	if err != nil {
@@ -104,8 +101,8 @@ func (a *mountAPI) cancelTask(_ http.ResponseWriter, r *http.Request) (any, erro
 func (a *mountAPI) listSteps(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	rights := q.mountRights(r)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
 	}
 	t, err := a.taskIn(w, r, "task_id")
 	return mountStepsView{t, rights}, err
@@ -114,8 +111,8 @@ func (a *mountAPI) listSteps(w http.ResponseWriter, r *http.Request) (any, error
 func (a *mountAPI) getStep(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	rights := q.mountRights(r)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
 	}
 	t, i, err := a.stepIn(w, r, "task_id", "step_id")
 	return mountStepView{t, i, rights}, err

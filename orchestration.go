@@ -150,10 +150,11 @@ func (a *orchestrationAPI) actOnStep(_ http.ResponseWriter, r *http.Request) (an
 
 func (a *orchestrationAPI) listTemplates(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	if q.err != nil {
-		return nil, q.err
+	namespace := q.text("namespace")
+	if err := q.done(); err != nil {
+		return nil, err
 	}
-	return a.svc.templates.registry().listView(q.text("namespace")), a.holdTemplates(w)
+	return a.svc.templates.registry().listView(namespace), a.holdTemplates(w)
 }
 
 func (a *orchestrationAPI) getTemplate(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -299,8 +300,8 @@ const (
 func (a *orchestrationAPI) performance(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	hours := q.number("hours", 24, 1, keptHours)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
 	}
 	now := a.svc.clock.now()
 	figures, states := a.svc.store.figures()
@@ -311,8 +312,8 @@ func (a *orchestrationAPI) bottlenecks(w http.ResponseWriter, r *http.Request) (
 	q := queryOf(r)
 	limit := q.number("limit", 10, 1, maxBottlenecks)
 	minimum := q.number("min_executions", 5, 0, maxMinExecutions)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
 	}
 	if err := w.(*recorder).holdEach(2*limit, 256); err != nil {
 		return nil, err

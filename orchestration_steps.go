@@ -33,8 +33,13 @@ func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (a
 	}
 	q.subject, q.wait = subjectOf(r.Context()), min(q.wait, a.validFor(r))
 	q.worker = cmp.Or(q.worker, fmt.Sprintf("%.*s", maxNameLength, q.subject), defaultOutsideName)
-	// A read deadline that passes during the wait would cancel the request.
-	http.NewResponseController(w).SetReadDeadline(time.Time{})
+	if q.wait > 0 {
+		release, err := a.holdOpen(w, r, q.wait)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
 	given, err := a.svc.outside.claim(r.Context(), q)
 	if err != nil {
 		return nil, err
@@ -197,13 +202,12 @@ func (a *orchestrationAPI) listOutsideSteps(w http.ResponseWriter, r *http.Reque
 	offset := q.number("offset", 0, 0, 10000)
 	state := cmp.Or(queryWord(q, "state", parseStepState, stepStateNames[:]), new(stepEnqueued))
 	if q.err == nil && *state != stepEnqueued && *state != stepInProgress {
-		q.err = failf(badRequest, "state: only steps that are %s or %s can be listed here, not %s",
-			stepEnqueued, stepInProgress, *state)
-	}
-	if q.err != nil {
-		return nil, q.err
+		q.refuse("state: only steps that are %s or %s can be listed here, not %s", stepEnqueued, stepInProgress, *state)
 	}
 	callable, namespace := q.text("callable"), q.text("namespace")
+	if err := q.done(); err != nil {
+		return nil, err
+	}
 	matches := func(key claimKey) bool {
 		return (callable == "" || fitsCallable(callable, key.callable)) && (namespace == "" || namespace == key.namespace)
 	}
@@ -225,8 +229,8 @@ func (a *orchestrationAPI) listDLQ(w http.ResponseWriter, r *http.Request) (any,
 		queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:]),
 	}
 	limit, offset := q.number("limit", 50, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
 	}
 	if err := w.(*recorder).holdEach(limit, 256); err != nil {
 		return nil, err
@@ -242,8 +246,8 @@ func (a *orchestrationAPI) dlqQueue(w http.ResponseWriter, r *http.Request) (any
 	q := queryOf(r)
 	reason := queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:])
 	limit := q.number("limit", 100, 1, maxDLQLimit)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
 	}
 	if err := w.(*recorder).holdEach(limit, 512); err != nil {
 		return nil, err
@@ -254,8 +258,8 @@ func (a *orchestrationAPI) dlqQueue(w http.ResponseWriter, r *http.Request) (any
 func (a *orchestrationAPI) staleness(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	limit := q.number("limit", 100, 1, maxDLQLimit)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
 	}
 	if err := w.(*recorder).holdEach(limit, 512); err != nil {
 		return nil, err

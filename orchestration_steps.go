@@ -221,11 +221,13 @@ func (a *orchestrationAPI) listDLQ(_ http.ResponseWriter, r *http.Request) (any,
 	if q.err != nil {
 		return nil, q.err
 	}
-	return a.svc.dlq.entries(f, offset, limit)
+	return a.svc.dlq.entries(f, offset, limit, mayReadMessages(r.Context()))
 }
 
 func (a *orchestrationAPI) getTaskDLQ(_ http.ResponseWriter, r *http.Request) (any, error) {
-	return byID(r, "task_uuid", a.svc.dlq.ofTask)
+	return byID(r, "task_uuid", func(id uuid) (*dlqTaskView, error) {
+		return a.svc.dlq.ofTask(id, mayReadMessages(r.Context()))
+	})
 }
 
 func (a *orchestrationAPI) dlqQueue(_ http.ResponseWriter, r *http.Request) (any, error) {

@@ -83,10 +83,11 @@ type stepSnapshotView struct {
 
 // stepFaultView is why a step's latest attempt failed.
 type stepFaultView struct {
-	Message    *string `json:"message,omitempty"`
-	ErrorType  string  `json:"error_type"`
-	Retryable  bool    `json:"retryable"`
-	StatusCode *int64  `json:"status_code"`
+	Message         *string `json:"message,omitempty"`
+	MessageRedacted bool    `json:"message_redacted,omitempty"`
+	ErrorType       string  `json:"error_type"`
+	Retryable       bool    `json:"retryable"`
+	StatusCode      *int64  `json:"status_code"`
 }
 
 // faultView returns why the latest attempt failed, or nil if it did not.
@@ -103,8 +104,8 @@ func (s *step) faultView(withMessage bool) *stepFaultView {
 }
 
 // snapshot returns the task at an instant. limit is the limit that the task
-// exceeded, in minutes, or 0.
-func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
+// exceeded, in minutes, or 0. The messages of handlers are redacted unless asked for.
+func (t *task) snapshot(at instant, limit int, messages bool) *taskSnapshotView {
 	x := t.execution(at)
 	v := &taskSnapshotView{
 		TaskUUID: t.id, Namespace: t.tpl.namespace, TaskName: t.tpl.name, CurrentState: t.state.String(),
@@ -128,6 +129,9 @@ func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
 			LastFailureAt: naiveTime(s.failed), NextRetryAt: naiveTime(s.retryAt),
 			CompletedAt: naiveTime(s.completed), Error: s.faultView(true),
 		}
+		if e := v.Steps[i].Error; e != nil && !messages {
+			e.Message, e.MessageRedacted = new(""), true
+		}
 	}
 	return v
 }
@@ -136,6 +140,7 @@ func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
 // replayed: of a stale task before it moves to error, of a blocked one after.
 type letterObserver struct {
 	unobserved
+	messages  bool // shown
 	record    *record
 	before    *taskSnapshotView
 	snapshots []*taskSnapshotView // one for each entry
@@ -145,7 +150,7 @@ func (o *letterObserver) startRecord(t *task, r *record) {
 	o.note(t)
 	o.record, o.before = r, nil
 	if r.kind == recStale && r.stale.reason != noDLQReason {
-		o.before = t.snapshot(r.at, r.stale.limit)
+		o.before = t.snapshot(r.at, r.stale.limit, o.messages)
 	}
 }
 
@@ -156,14 +161,14 @@ func (o *letterObserver) note(t *task) {
 	}
 	s := o.before
 	if s == nil {
-		s = t.snapshot(o.record.at, 0)
+		s = t.snapshot(o.record.at, 0, o.messages)
 	}
 	o.snapshots = append(o.snapshots, s)
 }
 
 // views returns all entries of a task, oldest first.
-func (d *deadLetters) views(l taskLog) ([]dlqEntryView, error) {
-	o := &letterObserver{}
+func (d *deadLetters) views(l taskLog, messages bool) ([]dlqEntryView, error) {
+	o := &letterObserver{messages: messages}
 	t, err := d.store.replayLog(l, o)
 	if err != nil {
 		return nil, err
@@ -193,14 +198,15 @@ type deadLetters struct {
 	engine *engine
 }
 
-// entries returns one page of the matching entries, newest first.
-func (d *deadLetters) entries(f dlqFilter, skip, limit int) ([]dlqEntryView, error) {
+// entries returns one page of the matching entries, newest first, with the messages of
+// handlers or without.
+func (d *deadLetters) entries(f dlqFilter, skip, limit int, messages bool) ([]dlqEntryView, error) {
 	rows, logs := d.store.deadLetters(f, skip, limit)
 	ofTask := map[uuid][]dlqEntryView{}
 	views := make([]dlqEntryView, len(rows))
 	for i, r := range rows {
 		if ofTask[r.task] == nil {
-			all, err := d.views(logs[r.task])
+			all, err := d.views(logs[r.task], messages)
 			if err != nil {
 				return nil, err
 			}
@@ -211,14 +217,14 @@ func (d *deadLetters) entries(f dlqFilter, skip, limit int) ([]dlqEntryView, err
 	return views, nil
 }
 
-// ofTask returns all entries of a task, newest first. It is an error if there is
-// none.
-func (d *deadLetters) ofTask(id uuid) (*dlqTaskView, error) {
+// ofTask returns all entries of a task, newest first, as entries does. It is an error if
+// there is none.
+func (d *deadLetters) ofTask(id uuid, messages bool) (*dlqTaskView, error) {
 	log, err := d.store.logOf(id)
 	if err != nil {
 		return nil, err
 	}
-	entries, err := d.views(log)
+	entries, err := d.views(log, messages)
 	if err != nil {
 		return nil, err
 	}

@@ -417,14 +417,14 @@ func TestDLQOutlivesTheProcess(t *testing.T) {
 
 func investigateNewest(t *testing.T, s *service, v *task, q *investigation) {
 	t.Helper()
-	of := must(s.dlq.ofTask(v.id))(t)
+	of := must(s.dlq.ofTask(v.id, true))(t)
 	noError(t, s.dlq.update(t.Context(), of.DLQEntryUUID, q))
 }
 
 // dlqText returns everything that the queue shows.
 func dlqText(t *testing.T, s *service) string {
 	t.Helper()
-	entries := must(s.dlq.entries(dlqFilter{}, 0, 1000))(t)
+	entries := must(s.dlq.entries(dlqFilter{}, 0, 1000, true))(t)
 	queue := must(s.dlq.queue(nil, 1000))(t)
 	text := must(json.MarshalIndent([]any{entries, queue, s.dlq.stats()}, "", " "))(t)
 	return string(text)
@@ -471,7 +471,7 @@ func TestRacingInvestigators(t *testing.T) {
 			investigateNewest(t, s, v, &investigation{status: dlqCancelled})
 			v = mustAct(t, s, v, 0, resetAction)
 		}
-		of := must(s.dlq.ofTask(v.id))(t)
+		of := must(s.dlq.ofTask(v.id, true))(t)
 		var wg sync.WaitGroup
 		errs := make([]error, 2)
 		for i := range errs {
@@ -652,7 +652,7 @@ func TestStaleActions(t *testing.T) {
 // steps_in_process after 30 minutes; reason "" means that it has none.
 func wantStaleEntry(t *testing.T, s *service, v *task, reason string) {
 	t.Helper()
-	of, err := s.dlq.ofTask(v.id)
+	of, err := s.dlq.ofTask(v.id, true)
 	if reason == "" {
 		if kindOf(err) != notFound {
 			t.Errorf("got %+v, %v; want no entry", of, err)
@@ -766,7 +766,7 @@ func TestStaleInEveryState(t *testing.T) {
 					t.Errorf("got an entry for %s in %s; want %s in %s", d.reason, d.state, tc.reasons[i], tc.state)
 				}
 			}
-			of, err := s.dlq.ofTask(v.id)
+			of, err := s.dlq.ofTask(v.id, true)
 			if err != nil || of.TaskSnapshot.ThresholdMinutes != tc.limit {
 				t.Errorf("got %+v, %v; want a threshold of %d", of, err, tc.limit)
 			}

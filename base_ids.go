@@ -41,7 +41,7 @@ func (u uuid) MarshalText() ([]byte, error) { return u.appendText(nil), nil }
 
 // parseUUID reads the canonical form, in either case, and nothing else: no braces, no
 // URN, no missing hyphens.
-func parseUUID(s string) (u uuid, ok bool) {
+func parseUUID[T string | []byte](s T) (u uuid, ok bool) {
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return u, false
 	}

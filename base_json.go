@@ -44,9 +44,14 @@ func jsonInt(raw []byte) (int64, bool) {
 		return 0, false
 	}
 	start := skipJSONSpace(raw, 0)
-	n, err := strconv.ParseInt(string(raw[start:skipJSONValue(raw, start)]), 10, 64)
-	if err != nil {
-		return 0, false
+	number := raw[start:skipJSONValue(raw, start)]
+	var n int64
+	for i, c := range number {
+		if c < '0' || c > '9' || i == 18 { // a sign, a fraction, or perhaps too large
+			n, err := strconv.ParseInt(string(number), 10, 64)
+			return n, err == nil
+		}
+		n = n*10 + int64(c-'0')
 	}
 	return n, true
 }

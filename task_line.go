@@ -120,7 +120,7 @@ func lineID(line []byte) (uuid, bool) {
 	if len(line) < len(head)+36 {
 		return uuid{}, false
 	}
-	return parseUUID(string(line[len(head) : len(head)+36]))
+	return parseUUID(line[len(head) : len(head)+36])
 }
 
 // taskMember is the length of `"task":"…"`, with which the members of a record

@@ -451,28 +451,28 @@ func (e *ending) isLost() bool {
 // memberCoder writes the members of an object, or reads them, so that a type
 // names its members once for both directions. A member that is left out stands
 // for its default. Reading is strict: a member that nobody asks for is an error,
-// never ignored. It takes two passes if the members are not in the order of
-// writing; see again.
+// never ignored. It takes two passes if the object is not spelled as it would be
+// written; see again.
 type memberCoder struct {
 	b []byte // writing: the text so far
 
 	reading bool
-	next    jsonWalker // at the first member that was not taken
-	more    bool       // there is one
-	inner   bool       // an object within it has one
+	next    []byte // in the first pass: the object from the brace or comma before the first member not taken
 	second  bool
-	rest    []jsonMember // in the second pass: the members that were not taken
+	rest    []jsonMember // in the second pass: the members not taken
+	inner   bool         // a member of an object within it was not taken
 	err     error        // the first
 }
 
 // again begins a pass over an object to be read, and reports whether one is
-// needed: the first takes the members in the order of writing, the second, if
-// some are left, in any order. After it err is final.
+// needed: the first takes the members in the order of writing, with no white
+// space between them, the second, if some are left, in any spelling. After it
+// err is final.
 func (c *memberCoder) again(object []byte) bool {
 	if c.second {
 		c.refuseRest()
 	}
-	if c.reading && (c.second || !c.more && !c.inner) {
+	if c.reading && (c.second || !c.left() && !c.inner) {
 		return false
 	}
 	*c = memberCoder{second: c.reading}
@@ -483,16 +483,20 @@ func (c *memberCoder) again(object []byte) bool {
 // open begins to read an object.
 func (c *memberCoder) open(object []byte) {
 	c.reading = true
-	c.next = walkJSON(object, '{')
-	if c.next.data == nil {
+	if jsonKind(object) != '{' {
 		c.err = fmt.Errorf("%.40s is not an object", object)
-	}
-	if c.second {
+	} else if c.next = object; c.second {
 		c.rest = appendJSONMembers(nil, object)
-		c.more = len(c.rest) > 0
-		return
 	}
-	c.more = c.next.nextMember()
+}
+
+// left reports whether a member was not taken. In the first pass, there is more
+// then than the closing brace.
+func (c *memberCoder) left() bool {
+	if c.second {
+		return len(c.rest) > 0
+	}
+	return len(c.next) > 1
 }
 
 // refuseRest makes a member that nobody asked for an error.
@@ -521,12 +525,16 @@ func (c *memberCoder) take(name string) []byte {
 	if c.second {
 		return c.takeAny(name)
 	}
-	if !c.more || string(c.next.name[1:len(c.next.name)-1]) != name {
+	b, start := c.next, len(name)+len(`,"":`)
+	if len(b) <= start || b[start-2] != '"' || b[start-1] != ':' || string(b[2:start-2]) != name {
 		return nil
 	}
-	value := c.next.value
-	c.more = c.next.nextMember()
-	return value
+	end := skipJSONValue(b, start)
+	if end == start { // white space
+		return nil
+	}
+	c.next = b[end:]
+	return b[start:end:end]
 }
 
 // takeAny is take in the second pass.
@@ -537,7 +545,6 @@ func (c *memberCoder) takeAny(name string) []byte {
 	}
 	value := c.rest[i].value
 	c.rest = slices.Delete(c.rest, i, i+1)
-	c.more = len(c.rest) > 0
 	return value
 }
 
@@ -567,7 +574,7 @@ func (c *memberCoder) leave(in *memberCoder) {
 	if in.second {
 		in.refuseRest()
 	}
-	c.inner = c.inner || in.more
+	c.inner = c.inner || in.left()
 	c.err = cmp.Or(c.err, in.err)
 }
 
@@ -588,13 +595,18 @@ func (c *memberCoder) textUnless(name string, v *string, standard string) {
 	}
 }
 
-// string returns the string that raw is; "" for nil.
-func (c *memberCoder) string(name string, raw []byte) string {
-	s, ok := jsonString(raw)
-	if !ok && raw != nil {
+// string returns the value of raw, a string; "" for nil.
+func (c *memberCoder) string(name string, raw []byte) string { return string(c.chars(name, raw)) }
+
+// chars is string without a copy.
+func (c *memberCoder) chars(name string, raw []byte) []byte {
+	if jsonKind(raw) == '"' {
+		return unescapeJSON(raw)
+	}
+	if raw != nil {
 		c.fail(name, "%.40s is not a string", raw)
 	}
-	return s
+	return nil
 }
 
 // given is a string, left out if it is nil.
@@ -671,7 +683,7 @@ func (c *memberCoder) someID(name string, v *uuid) {
 		return
 	}
 	if raw := c.take(name); raw != nil {
-		id, ok := parseUUID(c.string(name, raw))
+		id, ok := parseUUID(c.chars(name, raw))
 		if *v = id; !ok {
 			c.fail(name, "%.40s is not a UUID", raw)
 		}
@@ -703,7 +715,7 @@ func (c *memberCoder) readHex(name string, parts [][]byte) {
 	for _, p := range parts {
 		n += len(p)
 	}
-	b, err := hex.DecodeString(c.string(name, raw))
+	b, err := hex.AppendDecode(nil, c.chars(name, raw))
 	if err != nil || len(b) != n {
 		c.fail(name, "%.80s is not a string of %d hex digits", raw, 2*n)
 		return
@@ -743,7 +755,7 @@ func word[T ~uint8](c *memberCoder, name string, v *T, words []string) {
 		return
 	}
 	if raw := c.take(name); raw != nil {
-		known, ok := parseWord[T](c.string(name, raw), words)
+		known, ok := parseWord[T](string(c.chars(name, raw)), words)
 		if !ok {
 			c.fail(name, "unknown word %.80s, from a newer version or damaged", raw)
 			return

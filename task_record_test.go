@@ -131,18 +131,26 @@ func TestDamagedLogsAreRefused(t *testing.T) {
 	}
 }
 
-// TestMembersInAnyOrder reads records whose members are not in the order of
-// writing, or that nobody asks for.
-func TestMembersInAnyOrder(t *testing.T) {
+// TestMembersInAnySpelling reads records whose members are not spelled as they
+// are written, or not known, or repeated.
+func TestMembersInAnySpelling(t *testing.T) {
 	for _, tc := range []struct{ text, want string }{
 		{`{"ms":1,"ok":false,"kind":"ran","at":5,"began":3,"st\u0065p":2,"seq":7,"task":"01000000-0000-0000-0000-000000000000"}`,
 			`{"task":"01000000-0000-0000-0000-000000000000","at":5,"kind":"ran","step":2,"began":3,"ok":false,"ms":1}`},
 		{`{"stale":{"reason":"worker_unavailable","limit":1},"kind":"stale","at":1}`,
 			`{"at":1,"kind":"stale","stale":{"limit":1,"reason":"worker_unavailable"}}`},
 		{`{"seq":7,"kind":"stale","stale":{"limit":1,"novelty":2}}`, `member "novelty": unknown member, from a newer version`},
+		{" {\"at\" :1, \"kind\": \"stale\" ,\"stale\":{\"limit\":1, \"reason\":\"worker_unavailable\"\n}}\n",
+			`{"at":1,"kind":"stale","stale":{"limit":1,"reason":"worker_unavailable"}}`},
+		{`{"at":1,"kind":"stale","stale": {"limit":-1} }`, `{"at":1,"kind":"stale","stale":{"limit":-1}}`},
+		{`{"at":1,"at":1,"kind":"due","step":0}`, `member "at": unknown member, from a newer version`},
+		{`{"at":1,"kind":"due","step":0,"sum":"","sum":""}`, `member "sum": unknown member, from a newer version`},
+		{`{"at":1,"kind":"due","step":0,"":1}`, `member "": unknown member, from a newer version`},
 		{`{"step":0,"kind":"due","novelty":1}`, `member "novelty": unknown member, from a newer version`},
 		{`{"at":"1","kind":"due","step":0}`, `member "at": "1" is not an integer`},
 		{`{"seq":1}`, `member "kind": missing`},
+		{`{}`, `member "kind": missing`},
+		{`[]`, `[] is not an object`},
 	} {
 		r, err := decodeRecord([]byte(tc.text))
 		got := fmt.Sprint(err)

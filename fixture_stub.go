@@ -369,7 +369,7 @@ func (m matcher) differences(x matchable) (all []string) {
 		case r.form == matchSubset:
 			all = append(all, r.member+" lacks what is asked for")
 		default:
-			all = append(all, fmt.Sprintf("%s is %q, not %q", r.member, x.fact(r.member), r.want))
+			all = append(all, fmt.Sprintf("%s is %q, not %q", r.member, redactName(x.fact(r.member)), r.want))
 		}
 	}
 	return all

@@ -85,6 +85,9 @@ func (p *actorReader) claimRequest() (*claimRequest, error) {
 	if q.callables == nil && !p.complainedOf("callables") {
 		p.complain("callables", "is required")
 	}
+	for i, pattern := range q.callables {
+		q.callables[i] = redactName(pattern)
+	}
 	if raw, ok := p.members["worker_id"]; ok {
 		q.worker = p.text("worker_id", raw, 1, maxNameLength)
 	}
@@ -199,7 +202,7 @@ func (a *orchestrationAPI) listOutsideSteps(_ http.ResponseWriter, r *http.Reque
 	if q.err != nil {
 		return nil, q.err
 	}
-	callable, namespace := q.text("callable"), q.text("namespace")
+	callable, namespace := redactName(q.text("callable")), q.text("namespace")
 	matches := func(key claimKey) bool {
 		return (callable == "" || fitsCallable(callable, key.callable)) && (namespace == "" || namespace == key.namespace)
 	}

@@ -272,7 +272,7 @@ func (p *stepRequestParser) stepError(q *stepRequest) {
 				p.complain("error.status_code", "must be an integer from 0 to %d", math.MaxUint16)
 			}
 		case key == "context":
-			q.err.context = hideCredentials(p.object("error.context", value))
+			q.err.context = redact(p.object("error.context", value))
 		}
 		return true
 	})
@@ -407,7 +407,7 @@ func (a *outsideActors) steps(claimed bool, matches func(claimKey) bool, offset,
 func (t *task) outsideStepView(i int, held *heldStep, now instant, worker string) outsideStepView {
 	v := outsideStepView{
 		stepView: t.stepView(i, now, worker), Namespace: t.tpl.namespace, TaskName: t.tpl.name,
-		Callable: t.def(i).callable, Priority: t.by.priority,
+		Callable: t.def(i).shown, Priority: t.by.priority,
 	}
 	if held != nil {
 		v.WorkerID = t.steps[i].lease.worker

@@ -98,7 +98,7 @@ func (s *step) faultView(withMessage bool) *stepFaultView {
 	}
 	v := &stepFaultView{ErrorType: f.errorType, Retryable: f.retryable, StatusCode: f.statusCode}
 	if text, ok := jsonString(f.message); ok && withMessage {
-		v.Message = withoutCredentials(&text)
+		v.Message = redactText(&text)
 	}
 	return v
 }

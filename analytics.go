@@ -137,6 +137,11 @@ func (f *frozenFigures) total(filter figureFilter, from int64) *figureRow {
 	return sum
 }
 
+// share returns part / whole with four decimals, or 0 if whole is 0.
+func share(part, whole uint64) float64 {
+	return math.Round(ratio(float64(part), float64(whole))*10000) / 10000
+}
+
 // percent returns part / whole × 100 with two decimals, or 0 if whole is 0.
 func percent(part, whole uint64) float64 {
 	return math.Round(ratio(float64(part), float64(whole))*10000) / 100
@@ -241,13 +246,13 @@ type performanceView struct {
 
 // performance returns how the service did within the last hours: how many tasks
 // were created (total_tasks ever), completed and failed, how fast, how reliably.
-// Rates per hour count what was created.
+// Rates per hour count what was created, since the first task if that was later; a
+// shorter time than a minute counts as one.
 func (f *frozenFigures) performance(states *stateCounts, now instant, hours int) performanceView {
 	from := hoursAgo(now, hours)
 	ever, r := f.total(figureFilter{}, allTime), f.total(figureFilter{}, from)
-	perHour := func(n uint64) int64 {
-		return int64(math.Round(float64(n) / now.sub(hourStart(from)).Hours()))
-	}
+	span := max(now.sub(max(hourStart(from), f.began())), time.Minute)
+	perHour := func(n uint64) int64 { return int64(math.Round(float64(n) / span.Hours())) }
 	return performanceView{
 		TotalTasks: ever.counts[tasksCreated], ActiveTasks: states.active(),
 		CompletedTasks: r.counts[tasksCompleted], FailedTasks: r.counts[tasksFailed],
@@ -268,7 +273,7 @@ type bottlenecksView struct {
 }
 
 // slowStepView is one step of a template. An execution is an attempt that
-// ended.
+// ended. The error rate of these views is a fraction, as existing clients read it.
 type slowStepView struct {
 	NamespaceName          string    `json:"namespace_name"`
 	TaskName               string    `json:"task_name"`
@@ -353,8 +358,8 @@ func (n *namedFigures) slowStep() slowStepView {
 	return slowStepView{
 		NamespaceName: n.namespace, TaskName: n.name, Version: n.version, StepName: n.step,
 		AverageDurationSeconds: n.averageTime(), MaxDurationSeconds: microSeconds(float64(n.times.max)),
-		ExecutionCount: n.attempts(), ErrorCount: n.counts[attemptsFailed], ErrorRate: n.attemptErrorRate(),
-		LastExecutedAt: zonedTime(n.last),
+		ExecutionCount: n.attempts(), ErrorCount: n.counts[attemptsFailed],
+		ErrorRate: share(n.counts[attemptsFailed], n.attempts()), LastExecutedAt: zonedTime(n.last),
 	}
 }
 
@@ -364,7 +369,7 @@ func (n *namedFigures) slowTask() slowTaskView {
 		AverageDurationSeconds: n.averageTime(), MaxDurationSeconds: microSeconds(float64(n.times.max)),
 		ExecutionCount:   n.executions(),
 		AverageStepCount: ratio(float64(n.counts[stepsCreated]), float64(n.counts[tasksCreated])),
-		ErrorCount:       n.counts[tasksFailed], ErrorRate: percent(n.counts[tasksFailed], n.executions()),
+		ErrorCount:       n.counts[tasksFailed], ErrorRate: share(n.counts[tasksFailed], n.executions()),
 		LastExecutedAt: zonedTime(n.last),
 	}
 }

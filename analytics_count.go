@@ -544,6 +544,7 @@ type figureBook struct {
 
 // frozenFigures is the book as it was at one moment. It never changes.
 type frozenFigures struct {
+	first     instant // when the first task was created; 0 if that is unknown
 	newest    int64
 	whole     *figureSeries
 	templates []*templateFigures
@@ -554,7 +555,18 @@ type frozenFigures struct {
 // place. Shared slices are appended to, but never written within their length.
 func (b *figureBook) freeze() *frozenFigures {
 	b.gen++
-	return &frozenFigures{b.newest, b.whole, slices.Clone(b.templates)}
+	return &frozenFigures{0, b.newest, b.whole, slices.Clone(b.templates)}
+}
+
+// began returns when the first task was created, or else the start of the first kept hour.
+func (f *frozenFigures) began() instant {
+	switch {
+	case f.first != 0 || f.whole == nil || f.whole.now == nil:
+		return f.first
+	case len(f.whole.past) > 0:
+		return hourStart(f.whole.past[0].hour)
+	}
+	return hourStart(f.whole.now.hour)
 }
 
 // template returns the figures at an index of the book, to be changed.

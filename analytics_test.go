@@ -157,8 +157,8 @@ func TestPerformance(t *testing.T) {
 		"system_health_score":           "0.6",
 		"average_task_duration_seconds": "25.666667", // 6, 24, 47
 		"average_step_duration_seconds": "7.777778",  // 2 4 1 1 12 3 5 30 12: 70 / 9
-		"tasks_per_hour":                "4",         // 6 in 1.5 hours
-		"steps_per_hour":                "8",         // 12 in 1.5 hours
+		"tasks_per_hour":                "12",        // 6 in the half hour since the first
+		"steps_per_hour":                "24",        // 12 in that time
 		"analysis_period_start":         "2025-12-31T23:00:00.000000Z",
 		"calculated_at":                 "2026-01-01T00:30:00.000000Z",
 	})
@@ -168,6 +168,40 @@ func TestPerformance(t *testing.T) {
 		"error_rate": "0", "system_health_score": "1", "average_task_duration_seconds": "0", "tasks_per_hour": "0",
 		"average_step_duration_seconds": "0", "steps_per_hour": "0", "analysis_period_start": "2026-01-01T01:00:00.000000Z",
 	})
+}
+
+// TestRatesPerHour expects the rates per hour of a service that is younger than the
+// period to count from its first task.
+func TestRatesPerHour(t *testing.T) {
+	o := storyOptions("")
+	o.config = func(c *Config) { c.Store.RetainFinishedCount = 4 }
+	s := newTestServer(t, o)
+	y := newStory(t, s.svc)
+	want := func(when string, hours int, tasks, steps int64) {
+		t.Helper()
+		if p := performanceOf(s.svc, hours); p.TasksPerHour != tasks || p.StepsPerHour != steps {
+			t.Errorf("%s: got %d tasks and %d steps per hour; want %d and %d", when, p.TasksPerHour, p.StepsPerHour, tasks, steps)
+		}
+	}
+	y.clock.advance(50 * time.Minute)
+	want("without tasks", 24, 0, 0)
+	y.cancel(y.create("chain"))
+	want("at once", 24, 60, 120) // as if a minute had passed
+	y.clock.advance(30 * time.Minute)
+	want("after half an hour", 24, 2, 4)
+	for range 3 {
+		y.cancel(y.create("chain"))
+	}
+	want("after half an hour, four tasks", 24, 8, 16)
+	y.clock.advance(100 * time.Minute) // it is 03:00
+	for range 6 {
+		y.cancel(y.create("chain")) // finished tasks are dropped
+	}
+	if s.svc.store.counts().tasks[taskCancelled] > 4 {
+		t.Fatal("no task was dropped")
+	}
+	want("without the first task", 24, 3, 7) // 10 since 00:00
+	want("older than the period", 1, 6, 12)  // 6 since 02:00
 }
 
 func TestBottlenecks(t *testing.T) {
@@ -186,15 +220,15 @@ func TestBottlenecks(t *testing.T) {
 		// other a: 3 s and 5 s failed, 30 s, and one completed by hand, which nobody timed
 		"slow_steps.0.version": "1.0.0", "slow_steps.0.average_duration_seconds": "12.666667",
 		"slow_steps.0.max_duration_seconds": "30", "slow_steps.0.execution_count": "4",
-		"slow_steps.0.error_count": "2", "slow_steps.0.error_rate": "50",
+		"slow_steps.0.error_count": "2", "slow_steps.0.error_rate": "0.5",
 		"slow_steps.0.last_executed_at":         "2026-01-01T00:01:20.000000Z",
 		"slow_steps.2.average_duration_seconds": "8", "slow_steps.2.error_count": "0",
 		// chain a: 2, 1 (timed out), 1
 		"slow_steps.3.average_duration_seconds": "1.333333", "slow_steps.3.execution_count": "3",
-		"slow_steps.3.error_rate": "33.33",
+		"slow_steps.3.error_rate": "0.3333",
 		// other: completed once after 47 s, failed twice
 		"slow_tasks.0.task_name": "other", "slow_tasks.0.average_duration_seconds": "47",
-		"slow_tasks.0.execution_count": "3", "slow_tasks.0.error_count": "2", "slow_tasks.0.error_rate": "66.67",
+		"slow_tasks.0.execution_count": "3", "slow_tasks.0.error_count": "2", "slow_tasks.0.error_rate": "0.6667",
 		"slow_tasks.0.average_step_count": "2", "slow_tasks.0.last_executed_at": "2026-01-01T00:01:20.000000Z",
 		"slow_tasks.1.task_name": "chain", "slow_tasks.1.average_duration_seconds": "15",
 		"slow_tasks.1.max_duration_seconds": "24", "slow_tasks.1.error_rate": "0",

@@ -2,14 +2,13 @@ package main
 
 // The base family: what every other family may use, and what knows none of them.
 //
-//	base.go             failures and problems of an input, readers of fields, small structures, files
-//	base_bitset.go      sets of positions, for the lists of tasks
-//	base_clock.go       instants, the clock and its timers, limits in real time
-//	base_ids.go         identifiers, random numbers and secrets
-//	base_json.go        JSON texts: walking, reading, writing, merging, comparing
-//	base_json_check.go  which JSON texts are accepted from outside
-//	base_linux.go       system calls that package os lacks
-//	base_other.go       the same for other Unix systems, weaker or not at all
+//	base.go            failures and problems of an input, readers of fields, small structures, files
+//	base_bitset.go     sets of positions, for the lists of tasks
+//	base_clock.go      instants, the clock and its timers, limits in real time, identifiers and random numbers
+//	base_json.go       JSON texts: walking, reading, merging, comparing
+//	base_json_wire.go  which JSON texts are accepted from outside, and how answers are written
+//	base_linux.go      system calls that package os lacks
+//	base_other.go      the same for other Unix systems, weaker or not at all
 
 import (
 	"bytes"
@@ -21,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -48,7 +48,8 @@ const (
 	invalidTransition // the state does not allow it
 	tooLarge
 	unsupportedMedia
-	invalidFields // carries details
+	unsupportedCoding // a Content-Encoding
+	invalidFields     // carries details
 	unauthenticated
 	forbidden
 	unavailable
@@ -260,16 +261,9 @@ func (f *fieldReader) count(key string, raw []byte, lo, hi int64) int {
 
 // clamped reads an integer and limits it to ±limit.
 func (f *fieldReader) clamped(key string, raw []byte, limit int64) int {
-	n, ok := jsonInt(raw)
+	n, _, ok := nearestInt(raw)
 	if !ok {
-		switch {
-		case jsonKind(raw) != '0' || strings.ContainsAny(string(raw), ".eE"):
-			f.complain(key, "must be an integer")
-		case raw[0] == '-':
-			n = -limit
-		default:
-			n = limit
-		}
+		f.complain(key, "must be an integer")
 	}
 	return int(min(max(n, -limit), limit))
 }
@@ -362,33 +356,47 @@ func clipText(s string, limit int) string {
 // probably meant.
 func typoLimit(word string) int { return min(3, (len(word)+1)/3) }
 
-// typoDistance returns how many bytes must be inserted, deleted or replaced to
-// turn a into b, or limit + 1 when that is more than limit.
+// nearestWord returns the known word with the fewest typos, at most limit, or "".
+func nearestWord(word string, known []string, limit int) (best string) {
+	for _, k := range known {
+		if d := typoDistance(word, k, limit); d < limit || d == limit && best == "" {
+			best, limit = k, d
+		}
+	}
+	return best
+}
+
+// typoDistance returns how many bytes must be inserted, deleted, replaced or swapped
+// with the next to turn a into b, or limit + 1 when that is more than limit.
 func typoDistance(a, b string, limit int) int {
 	if len(a)-len(b) > limit || len(b)-len(a) > limit {
 		return limit + 1
 	}
-	row := make([]int, len(b)+1) // the distances of a[:i] to each b[:j]
-	for j := range row {
-		row[j] = j
+	var rows [3][]int // the distances of a[:i] to each b[:j], for i and the two before
+	for k := range rows {
+		rows[k] = make([]int, len(b)+1)
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
 	}
 	for i := range len(a) {
-		diagonal, least := row[0], i+1
+		row, above, higher := rows[(i+1)%3], rows[i%3], rows[(i+2)%3]
 		row[0] = i + 1
 		for j := range len(b) {
-			replaced := diagonal
+			replaced := above[j]
 			if a[i] != b[j] {
 				replaced++
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-			least = min(least, row[j+1])
+			row[j+1] = min(replaced, row[j]+1, above[j+1]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], higher[j-1]+1)
+			}
 		}
-		if least > limit {
+		if slices.Min(row) > limit {
 			return limit + 1
 		}
 	}
-	return min(row[len(b)], limit+1)
+	return min(rows[len(a)%3][len(b)], limit+1)
 }
 
 // Redaction: what may be secret in a URL is never shown, logged or put into an error.
@@ -542,6 +550,64 @@ func (n *notifier) notify() {
 		close(n.c)
 		n.c = nil
 	}
+}
+
+// quota bounds something that callers cost together. It is safe for concurrent use.
+type quota struct {
+	most    int64
+	used    atomic.Int64
+	refused atomic.Uint64 // how often there was not enough left
+}
+
+// take reserves n and reports whether that much was left.
+func (q *quota) take(n int64) bool {
+	if q.used.Add(n) <= q.most {
+		return true
+	}
+	q.give(n)
+	return false
+}
+
+// give returns n that was taken.
+func (q *quota) give(n int64) { q.used.Add(-n) }
+
+// regain gives what a counter holds, and reports whether that was anything.
+func (q *quota) regain(held *atomic.Int64) bool {
+	n := held.Swap(0)
+	q.give(n)
+	return n > 0
+}
+
+// refuse counts a refusal and returns it; full says what there is too much of.
+func (q *quota) refuse(full string, args ...any) *failure {
+	q.refused.Add(1)
+	return &failure{kind: backpressure, retryAfter: time.Second, message: fmt.Sprintf(full, args...)}
+}
+
+// logRate lets through a number of messages a second, so that callers cannot fill the log.
+type logRate struct {
+	most int
+
+	mu      sync.Mutex
+	second  instant // when the present second began; guarded by mu, as all below
+	count   int     // messages in it
+	dropped int     // messages since the last one that was let through
+}
+
+// allow reports whether to log a message, and how many were not logged before it.
+func (l *logRate) allow(now instant) (dropped int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if since := now.sub(l.second); since >= time.Second || since < 0 {
+		l.second, l.count = now, 0
+	}
+	if l.count == l.most {
+		l.dropped++
+		return 0, false
+	}
+	l.count++
+	dropped, l.dropped = l.dropped, 0
+	return dropped, true
 }
 
 // offerToken puts a token into a channel of capacity 1, unless it holds one.
@@ -777,13 +843,14 @@ func checkRegular(op, name string) error {
 
 // checkOwn returns an error unless a file belongs to the user of this process.
 func checkOwn(op, name string, info fs.FileInfo) error {
-	owner, own := info.Sys().(*syscall.Stat_t).Uid, os.Geteuid()
-	if int(owner) == own {
+	if ownerOf(info) == os.Geteuid() {
 		return nil
 	}
-	return &fs.PathError{Op: op, Path: name,
-		Err: fmt.Errorf("it belongs to the user %d, and this process runs as %d", owner, own)}
+	return &fs.PathError{Op: op, Path: name, Err: fmt.Errorf("it belongs to the user %d, and this process runs as %d",
+		ownerOf(info), os.Geteuid())}
 }
+
+func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
 func irregular(op, name string, info fs.FileInfo) error {
 	reason := "not a regular file"

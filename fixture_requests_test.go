@@ -70,7 +70,7 @@ func TestRequestJournal(t *testing.T) {
 		t.Errorf("bodies are missing in %s", all.body)
 	}
 	for query, want := range map[string]string{
-		"?kind=x": "kind must be", "?limit=0": "limit must be", "?since=x": "since: ", "?nmae=x": "nmae is unknown",
+		"?kind=x": "kind must be", "?limit=0": "limit must be", "?since=x": "since: ", "?nmae=x": "did you mean name?", "?zzz=x": "want kind, limit, since, surface, method",
 		"?kind=request&step=a": "step does not apply", "?step=a&status=201": "does not apply",
 		"?stubbed=1": "stubbed: must be true or false", "?attempt=x": "attempt: must be an integer from 1",
 		"?attempt=0": "attempt: must be", "?status=2xx": "status: must be", "?task_uuid=" + id[1:]: "is not a UUID",
@@ -213,4 +213,48 @@ func TestJournalMatchesWhatItHides(t *testing.T) {
 	if strings.Contains(shown, "secret") || strings.Count(shown, "?[REDACTED]") < 3 {
 		t.Errorf("got %s; want it redacted", shown)
 	}
+}
+
+// TestUUIDsWithoutHyphens expects ids without hyphens to be read wherever ids are, and
+// to be answered with them.
+func TestUUIDsWithoutHyphens(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("pair",
+		stepSpec{name: "a", callable: "Desk"}, stepSpec{name: "b", callable: "builtin:echo", after: []string{"a"}})}})
+	plain := func(id string) string { return strings.ReplaceAll(id, "-", "") }
+	const correlation, parent = "0198c0de-0000-7000-8000-000000000001", "0198c0de-0000-7000-8000-000000000002"
+	task := s.do("POST", "/v1/tasks", `{"namespace":"t","name":"pair","correlation_id":"`+plain(correlation)+
+		`","parent_correlation_id":"`+plain(strings.ToUpper(parent))+`"}`).want(201)
+	task.wantText("correlation_id", correlation, "parent_correlation_id", parent)
+	id, step := task.text("task_uuid"), task.text("steps.0.workflow_step_uuid")
+	one := "/v1/tasks/" + plain(id)
+	lease := s.do("POST", "/v1/steps/claim", `{"callables":["*"]}`).want(200).text("0.lease")
+	for _, verb := range []struct{ path, body string }{
+		{"extend", `,"lease_seconds":60`}, {"fail", `,"error":{"message":"no","retryable":false}`},
+	} {
+		s.do("POST", "/v1/steps/"+plain(step)+"/"+verb.path, `{"lease":"`+lease+`"`+verb.body+`}`).want(200)
+	}
+	entry := s.do("GET", "/v1/dlq/task/"+plain(id), "").want(200).text("dlq_entry_uuid")
+	s.do("PATCH", "/v1/dlq/entry/"+plain(entry), `{"resolution_notes":"seen"}`).want(200).wantText("dlq_entry_uuid", entry)
+	s.do("PATCH", one+"/workflow_steps/"+plain(step), completeBody).want(200).wantText("step_uuid", step)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	for _, path := range []string{"", "/context", "/summary", "/transitions", "/explain"} {
+		a := s.do("GET", one+path, "").want(200)
+		if !strings.Contains(string(a.body), `"`+id+`"`) {
+			t.Errorf("%s: got %s; want one with %s", path, a.body, id)
+		}
+	}
+	s.do("GET", one+"/workflow_steps/"+plain(step)+"/audit", "").want(200).wantText("0.task_uuid", id)
+	s.do("GET", "/stepwell/tasks/"+plain(id)+"/workflow_steps/"+plain(step), "").want(200).wantText("id", step)
+	if got := s.entries("?task_uuid=" + plain(id)); got != "b 1 false true" {
+		t.Errorf("handler calls of the task: got %s", got)
+	}
+	s.do("POST", "/_stepwell/verify", `{"match":{"task_uuid":"`+plain(id)+`"},"count":{"exactly":1}}`).want(200)
+
+	state := string(s.do("GET", "/_stepwell/state", "").want(200).body)
+	s.do("PUT", "/_stepwell/state", strings.ReplaceAll(state, id, plain(id))).want(204)
+	if again := string(s.do("GET", "/_stepwell/state", "").want(200).body); !strings.Contains(again, `"task":"`+id+`"`) {
+		t.Errorf("the state became %s; want task %s", again, id)
+	}
+	s.do("GET", one, "").want(200).wantText("task_uuid", id, "status", "complete")
+	s.do("GET", "/v1/tasks/"+id[:9]+plain(id[9:]), "").want(400)
 }

@@ -87,7 +87,7 @@ func TestAnalyzeTask(t *testing.T) {
 		{"complete", diamond, "cccr", "ready [] blocked [] completed [a b c d]; errors 0:; bottlenecks 0:; healthy"},
 		{"a cancelled step that another waits for", diamond, "cxcp",
 			"ready [] blocked [d] completed [a c]; errors 1: b[d]; bottlenecks 1: b cancelled critical 100; blocked"},
-		{"a cancelled task", diamond, "cxxx", "ready [] blocked [] completed [a]; errors 0:; bottlenecks 0:; blocked"},
+		{"all others cancelled", diamond, "cxxx", "ready [] blocked [] completed [a]; errors 0:; bottlenecks 0:; blocked"},
 		{"a failed step that none waits for", [][]int{nil, nil}, "ec",
 			"ready [] blocked [] completed [b]; errors 1: a[]; bottlenecks 0:; blocked"},
 		// c was resolved, so that d does not wait for a through it

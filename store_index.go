@@ -569,7 +569,20 @@ func (x *dlqIndex) figures() []dlqFigures {
 func (s *store) figures() (*frozenFigures, stateCounts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.analytics.freeze(), s.countsLocked()
+	f := s.analytics.freeze()
+	if s.retain.dropped == 0 && len(s.slots) > 0 {
+		f.first = s.slots[0].created()
+	}
+	return f, s.countsLocked()
+}
+
+// created returns when the task in a slot was created.
+func (sl slot) created() instant {
+	if sl.live != nil {
+		return sl.live.created
+	}
+	h, _ := readTaskHead(sl.line)
+	return h.created
 }
 
 // counts returns how many tasks and steps are in each state.

@@ -417,6 +417,7 @@ type stepFault struct {
 	errorType  string
 	retryable  bool
 	statusCode *int64 // nil for none
+	context    []byte // a JSON object
 }
 
 // fault reads why the attempt failed. It reports false where none did; e may be nil.
@@ -436,6 +437,8 @@ func (e *ending) fault() (f stepFault, failed bool) {
 			if n, ok := jsonInt(value); ok {
 				f.statusCode = &n
 			}
+		case "context":
+			f.context = value
 		}
 		return true
 	})

@@ -53,7 +53,7 @@ var badCreationFields = []struct {
 	{"reason", []string{`5`, `[]`, `""`, badLong(501)}},
 	{"tags", []string{`"blue"`, `5`, `{}`, `[1]`, `["a", null]`, `[["a"]]`}},
 	{"priority", []string{`"high"`, `"5"`, `1.5`, `true`, `[]`, `{}`}},
-	{"correlation_id", []string{`5`, `""`, `"x"`, `"01890a5dac96774bbcceb302099a8057"`, `{}`}},
+	{"correlation_id", []string{`5`, `""`, `"x"`, `"01890a5dac96-774bbcceb302099a8057"`, `{}`}},
 	{"parent_correlation_id", []string{`5`, `""`, `"x"`, `"01890a5d-ac96-774b-bcce-b302099a805"`, `[]`}},
 	{"idempotency_key", []string{`5`, `true`, `[]`, `{}`}},
 	{"requested_at", []string{

@@ -31,7 +31,7 @@ Task: uuid7 task_uuid; string name namespace version initiator source_system rea
 	zoned created_at updated_at; zoned|null completed_at; object context; int priority total_steps pending_steps
 	in_progress_steps completed_steps failed_steps ready_steps; [string] tags; uuid correlation_id;
 	uuid|null parent_correlation_id; ExecutionStatus execution_status; RecommendedAction recommended_action;
-	number completion_percentage; HealthStatus health_status; [Readiness] steps; bool context_redacted?
+	number completion_percentage; HealthStatus health_status; [Readiness] steps; bool context_redacted? context_omitted?
 Readiness: uuid7 workflow_step_uuid task_uuid; uuid8 named_step_uuid; string name; StepState current_state;
 	bool dependencies_satisfied retry_eligible ready_for_execution; naive|null last_failure_at next_retry_at
 	last_attempted_at; int total_parents completed_parents attempts max_attempts;
@@ -66,8 +66,9 @@ EnvelopeStep: uuid7 step_uuid; string name; int attempt max_attempts timeout_sec
 Lease: uuid7 step_uuid; zoned lease_expires_at
 StepResults: uuid7 step_uuid; bool success; any result; StepMetadata metadata; StepResultStatus status;
 	StepError|null error
-StepMetadata: int execution_time_ms; string worker_id; zoned completed_at
-StepError: string message error_type; bool retryable; int|null status_code; object|null context
+StepMetadata: int execution_time_ms; string worker_id; zoned started_at completed_at; bool retryable;
+	string|null error_type error_code; object context custom
+StepError: string message error_type; bool retryable; int|null status_code; object context
 Audit: uuid7 audit_uuid workflow_step_uuid transition_uuid task_uuid; zoned recorded_at; uuid worker_uuid?
 	correlation_id?; bool success; int execution_time_ms?; StepResults result?; string step_name subject?;
 	StepState from_state? to_state
@@ -85,7 +86,7 @@ SummaryTask: uuid7 task_uuid; string name namespace version initiator source_sys
 SummaryTemplate: [SummaryTemplateStep] steps
 SummaryTemplateStep: string name handler; StepType step_type; [string] dependencies; bool retryable;
 	int max_attempts
-SummaryStep: uuid7 step_uuid; string name; StepState current_state; zoned created_at; zoned|null completed_at
+SummaryStep: uuid7 step_uuid; string name; StepState current_state; naive created_at; naive|null completed_at
 	last_attempted_at; int attempts max_attempts; bool dependencies_satisfied retry_eligible;
 	SummaryError|null error
 SummaryError: string error_type; bool retryable; int|null status_code
@@ -98,8 +99,8 @@ DLQTask: +DLQEntry; [DLQEntry] entries
 TaskSnapshot: uuid7 task_uuid; string namespace task_name; TaskState current_state; int time_in_state_minutes
 	threshold_minutes; naive snapshot_timestamp; TaskDetails task_details; [StepSnapshot] steps
 TaskDetails: string version initiator source_system reason; int priority total_steps pending_steps
-	in_progress_steps completed_steps failed_steps; [string] tags; uuid correlation_id; naive created_at;
-	number completion_percentage; HealthStatus health_status; ExecutionStatus execution_status
+	in_progress_steps completed_steps failed_steps; [string] tags; uuid correlation_id; naive requested_at
+	created_at; number completion_percentage; HealthStatus health_status; ExecutionStatus execution_status
 StepSnapshot: uuid7 step_uuid; string name; StepState current_state; int attempts max_attempts;
 	naive|null last_attempted_at last_failure_at next_retry_at completed_at; SnapshotError|null error
 SnapshotError: string message error_type; bool message_redacted? retryable; int|null status_code
@@ -209,7 +210,7 @@ MountStepTemplate: string name handler_class; string|null description depends_on
 MountHandlerGraph: [string] nodes execution_order; [MountHandlerEdge] edges
 MountHandlerEdge: string from to
 MountTask: uuid7 id task_id; string name namespace version full_name initiator source_system reason;
-	BriefStatus status; TaskState state; object context; bool context_redacted? complete; [string] tags;
+	BriefStatus status; TaskState state; object context; bool context_redacted? context_omitted? complete; [string] tags;
 	int priority; uuid correlation_id; zoned requested_at created_at updated_at; zoned|null completed_at;
 	[MountStep] steps?; MountDependencies dependencies?; MountDependencyAnalysis dependency_analysis?
 MountExplanation: uuid7 task_uuid; BriefStatus status; TaskState state; string message; [StepExplanation] steps
@@ -217,7 +218,7 @@ MountTaskList: [MountTask] tasks; MountPagination pagination
 MountPagination: int current_page per_page total_pages total_count
 MountStepList: [MountStep] steps
 MountStep: uuid7 id workflow_step_id task_id; string name; BriefStatus status; StepState state; int attempts
-	retry_limit; bool retryable retry_eligible skippable processed in_process inputs_redacted?
+	retry_limit; bool retryable retry_eligible skippable processed in_process inputs_redacted? inputs_omitted?
 	results_redacted?; int|null backoff_request_seconds; object inputs; any results; zoned|null started_at
 	completed_at last_attempted_at; [uuid] parents_ids children_ids; [string] depends_on
 MountDependencies: string analysis; [string] ready_steps blocked_steps completed_steps

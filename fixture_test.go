@@ -398,6 +398,8 @@ func TestUnfitStateChangesNothing(t *testing.T) {
 		for _, tt := range []struct{ old, new, field string }{
 			{`"state":"complete"`, `"state":"cancelled"`, "tasks[0]"},
 			{`"kind":"ran"`, `"kind":"nonsense"`, "tasks[0].log[1]"},
+			{`"at":1767225600000000,"kind":"ran"`, `"kind":"ran"`, "tasks[0].log[1]"},
+			{`"context":{}`, `"context":[]`, "tasks[0].log[0]"},
 			{`"definition":{`, `"definition":{"x":1,`, "templates[0]"},
 			{`"format":1`, `"format":7`, "format"},
 			{`"mode":"frozen"`, `"mode":"fast"`, "clock"},

@@ -715,13 +715,15 @@ func (f keyFile) install(force bool) (keyBackup, error) {
 		}
 		return back, nil
 	}
-	switch err := os.Link(f.path, staged+".old"); {
-	case err == nil:
+	err = checkRegular("replace", f.path)
+	if err == nil {
 		back.old = staged + ".old"
-	case !errors.Is(err, fs.ErrNotExist):
+		err = os.Link(f.path, back.old)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return back, fmt.Errorf("keeping the old %s: %w", f.path, err)
 	}
-	if err := os.Rename(staged, f.path); err != nil {
+	if err := renameRegular(staged, f.path); err != nil {
 		back.discard()
 		return back, fmt.Errorf("writing %s: %w", f.path, err)
 	}

@@ -2,14 +2,13 @@ package main
 
 // The base family: what every other family may use, and what knows none of them.
 //
-//	base.go             failures and problems of an input, readers of fields, small structures, files
-//	base_bitset.go      sets of positions, for the lists of tasks
-//	base_clock.go       instants, the clock and its timers, limits in real time
-//	base_ids.go         identifiers, random numbers and secrets
-//	base_json.go        JSON texts: walking, reading, writing, merging, comparing
-//	base_json_check.go  which JSON texts are accepted from outside
-//	base_linux.go       system calls that package os lacks
-//	base_other.go       the same for other Unix systems, weaker or not at all
+//	base.go            failures and problems of an input, readers of fields, small structures, files
+//	base_bitset.go     sets of positions, for the lists of tasks
+//	base_clock.go      instants, the clock and its timers, limits in real time, identifiers and random numbers
+//	base_json.go       JSON texts: walking, reading, merging, comparing
+//	base_json_wire.go  which JSON texts are accepted from outside, and how answers are written
+//	base_linux.go      system calls that package os lacks
+//	base_other.go      the same for other Unix systems, weaker or not at all
 
 import (
 	"bytes"
@@ -48,7 +47,8 @@ const (
 	invalidTransition // the state does not allow it
 	tooLarge
 	unsupportedMedia
-	invalidFields // carries details
+	unsupportedCoding // a Content-Encoding
+	invalidFields     // carries details
 	unauthenticated
 	forbidden
 	unavailable
@@ -260,16 +260,9 @@ func (f *fieldReader) count(key string, raw []byte, lo, hi int64) int {
 
 // clamped reads an integer and limits it to ±limit.
 func (f *fieldReader) clamped(key string, raw []byte, limit int64) int {
-	n, ok := jsonInt(raw)
+	n, _, ok := nearestInt(raw)
 	if !ok {
-		switch {
-		case jsonKind(raw) != '0' || strings.ContainsAny(string(raw), ".eE"):
-			f.complain(key, "must be an integer")
-		case raw[0] == '-':
-			n = -limit
-		default:
-			n = limit
-		}
+		f.complain(key, "must be an integer")
 	}
 	return int(min(max(n, -limit), limit))
 }
@@ -362,33 +355,47 @@ func clipText(s string, limit int) string {
 // probably meant.
 func typoLimit(word string) int { return min(3, (len(word)+1)/3) }
 
-// typoDistance returns how many bytes must be inserted, deleted or replaced to
-// turn a into b, or limit + 1 when that is more than limit.
+// nearestWord returns the known word with the fewest typos, at most limit, or "".
+func nearestWord(word string, known []string, limit int) (best string) {
+	for _, k := range known {
+		if d := typoDistance(word, k, limit); d < limit || d == limit && best == "" {
+			best, limit = k, d
+		}
+	}
+	return best
+}
+
+// typoDistance returns how many bytes must be inserted, deleted, replaced or swapped
+// with the next to turn a into b, or limit + 1 when that is more than limit.
 func typoDistance(a, b string, limit int) int {
 	if len(a)-len(b) > limit || len(b)-len(a) > limit {
 		return limit + 1
 	}
-	row := make([]int, len(b)+1) // the distances of a[:i] to each b[:j]
-	for j := range row {
-		row[j] = j
+	var rows [3][]int // the distances of a[:i] to each b[:j], for i and the two before
+	for k := range rows {
+		rows[k] = make([]int, len(b)+1)
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
 	}
 	for i := range len(a) {
-		diagonal, least := row[0], i+1
+		row, above, higher := rows[(i+1)%3], rows[i%3], rows[(i+2)%3]
 		row[0] = i + 1
 		for j := range len(b) {
-			replaced := diagonal
+			replaced := above[j]
 			if a[i] != b[j] {
 				replaced++
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-			least = min(least, row[j+1])
+			row[j+1] = min(replaced, row[j]+1, above[j+1]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], higher[j-1]+1)
+			}
 		}
-		if least > limit {
+		if slices.Min(row) > limit {
 			return limit + 1
 		}
 	}
-	return min(row[len(b)], limit+1)
+	return min(rows[len(a)%3][len(b)], limit+1)
 }
 
 // urlCredentials matches the scheme and the credentials of a URL, also inside JSON
@@ -674,13 +681,14 @@ func checkRegular(op, name string) error {
 
 // checkOwn returns an error unless a file belongs to the user of this process.
 func checkOwn(op, name string, info fs.FileInfo) error {
-	owner, own := info.Sys().(*syscall.Stat_t).Uid, os.Geteuid()
-	if int(owner) == own {
+	if ownerOf(info) == os.Geteuid() {
 		return nil
 	}
-	return &fs.PathError{Op: op, Path: name,
-		Err: fmt.Errorf("it belongs to the user %d, and this process runs as %d", owner, own)}
+	return &fs.PathError{Op: op, Path: name, Err: fmt.Errorf("it belongs to the user %d, and this process runs as %d",
+		ownerOf(info), os.Geteuid())}
 }
+
+func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
 func irregular(op, name string, info fs.FileInfo) error {
 	reason := "not a regular file"

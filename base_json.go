@@ -7,6 +7,7 @@ package main
 
 import (
 	"bytes"
+	"math"
 	"math/big"
 	"slices"
 	"strconv"
@@ -37,8 +38,8 @@ func jsonString(raw []byte) (string, bool) {
 	return string(unescapeJSON(raw[start:skipJSONString(raw, start)])), true
 }
 
-// jsonInt returns the value of raw if it is an integer that fits, written without
-// fraction and exponent.
+// jsonInt returns the value of raw if it is an integer that fits. It may be written in
+// any way: 5.0 and 1e2 are integers.
 func jsonInt(raw []byte) (int64, bool) {
 	if jsonKind(raw) != '0' {
 		return 0, false
@@ -47,13 +48,36 @@ func jsonInt(raw []byte) (int64, bool) {
 	number := raw[start:skipJSONValue(raw, start)]
 	var n int64
 	for i, c := range number {
-		if c < '0' || c > '9' || i == 18 { // a sign, a fraction, or perhaps too large
-			n, err := strconv.ParseInt(string(number), 10, 64)
-			return n, err == nil
+		if c < '0' || c > '9' || i == 18 { // a sign, a fraction, an exponent, or perhaps too large
+			n, fits, _ := nearestInt(number)
+			return n, fits
 		}
 		n = n*10 + int64(c-'0')
 	}
 	return n, true
+}
+
+// nearestInt returns the int64 nearest to raw if that is an integer, and whether it fits.
+func nearestInt(raw []byte) (n int64, fits, integer bool) {
+	if jsonKind(raw) != '0' {
+		return 0, false, false
+	}
+	start := skipJSONSpace(raw, 0)
+	text := raw[start:skipJSONValue(raw, start)]
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err == nil || !bytes.ContainsAny(text, ".eE") {
+		return n, err == nil, true
+	}
+	r, exact := exactDecimal(text)
+	switch {
+	case !exact || !r.IsInt():
+		return 0, false, false
+	case r.Num().IsInt64():
+		return r.Num().Int64(), true, true
+	case r.Sign() < 0:
+		return math.MinInt64, false, true
+	}
+	return math.MaxInt64, false, true
 }
 
 // eachMember calls f for each member of the object data in order, with the unescaped
@@ -404,85 +428,6 @@ func appendJSONArray[E any](b []byte, elements []E, f func(b []byte, e E) []byte
 	return append(b, ']')
 }
 
-// Writing objects member by member, for frequent answers. Others use encoding/json.
-
-// jsonObject appends members to an opened object.
-type jsonObject struct {
-	b []byte // ends with the opening brace or a member
-}
-
-// name appends a member's name, which needs no escaping; its value comes next.
-func (o *jsonObject) name(name string) {
-	if o.b[len(o.b)-1] != '{' {
-		o.b = append(o.b, ',')
-	}
-	o.b = append(o.b, '"')
-	o.b = append(o.b, name...)
-	o.b = append(o.b, '"', ':')
-}
-
-func (o *jsonObject) text(name, value string) {
-	o.name(name)
-	o.b = appendJSONString(o.b, value)
-}
-
-func (o *jsonObject) texts(name string, values []string) {
-	o.name(name)
-	o.b = appendJSONArray(o.b, values, appendJSONString)
-}
-
-func (o *jsonObject) number(name string, n int) {
-	o.name(name)
-	o.b = strconv.AppendInt(o.b, int64(n), 10)
-}
-
-func (o *jsonObject) fraction(name string, f float64) {
-	o.name(name)
-	o.b = strconv.AppendFloat(o.b, f, 'f', -1, 64)
-}
-
-func (o *jsonObject) flag(name string, v bool) {
-	o.name(name)
-	o.b = strconv.AppendBool(o.b, v)
-}
-
-// id appends an identifier, null for none.
-func (o *jsonObject) id(name string, id uuid) {
-	o.name(name)
-	if id.isZero() {
-		o.b = append(o.b, "null"...)
-		return
-	}
-	o.b = append(id.appendText(append(o.b, '"')), '"')
-}
-
-// raw appends a JSON text as it is.
-func (o *jsonObject) raw(name string, text []byte) {
-	o.name(name)
-	o.b = append(o.b, text...)
-}
-
-// rawOrNull appends a JSON text as it is, null for none.
-func (o *jsonObject) rawOrNull(name string, text []byte) {
-	o.name(name)
-	o.b = appendOrNull(o.b, text)
-}
-
-// zoned appends a time with its zone, null for none.
-func (o *jsonObject) zoned(name string, at instant) { o.time(name, at, instant.appendZoned) }
-
-// naive appends a time without a zone, null for none.
-func (o *jsonObject) naive(name string, at instant) { o.time(name, at, instant.appendNaive) }
-
-func (o *jsonObject) time(name string, at instant, form func(instant, []byte) []byte) {
-	o.name(name)
-	if at == 0 {
-		o.b = append(o.b, "null"...)
-		return
-	}
-	o.b = append(form(at, append(o.b, '"')), '"')
-}
-
 // The canonical form, which is the same for all spellings of a value.
 
 // canonicalJSON appends the canonical form of data: no white space, members sorted by
@@ -680,22 +625,29 @@ func sameElements(a, b []byte) bool {
 // exactNumber returns the value of a JSON number: exactly if that takes at most some
 // thousand digits, else as a float64.
 func exactNumber(text []byte) *big.Rat {
+	if r, ok := exactDecimal(text); ok {
+		return r
+	}
+	f, _ := strconv.ParseFloat(string(text), 64) // finite, or checkJSON would have refused it
+	return new(big.Rat).SetFloat64(f)
+}
+
+// exactDecimal returns the value of a JSON number, unless it takes more than some
+// thousand digits.
+func exactDecimal(text []byte) (*big.Rat, bool) {
 	const most = 1000
 	s := string(text)
 	exponent := 0
 	if i := strings.IndexAny(s, "eE"); i >= 0 {
 		var err error
 		if exponent, err = strconv.Atoi(s[i+1:]); err != nil {
-			exponent = most + 1
+			return nil, false
 		}
 	}
-	if len(s) <= most && -most <= exponent && exponent <= most {
-		if r, ok := new(big.Rat).SetString(s); ok {
-			return r
-		}
+	if len(s) > most || exponent < -most || exponent > most {
+		return nil, false
 	}
-	f, _ := strconv.ParseFloat(s, 64) // finite, or checkJSON would have refused it
-	return new(big.Rat).SetFloat64(f)
+	return new(big.Rat).SetString(s)
 }
 
 // decimalText returns a sum of decimals with all its digits.

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"math/big"
 	"reflect"
 	"slices"
 	"strconv"
@@ -135,8 +136,20 @@ func TestJSONInt(t *testing.T) {
 		{"-9223372036854775809", 0, false},
 		{"9223372036854775810", 0, false},
 		{"92233720368547758070", 0, false},
-		{"1.0", 0, false},
-		{"1e3", 0, false},
+		{"5.0", 5, true},
+		{"1e2", 100, true},
+		{"-1.50E+1", -15, true},
+		{"1200e-2", 12, true},
+		{"-0.0", 0, true},
+		{"9223372036854775807.0", math.MaxInt64, true},
+		{"922337203685477580.7e1", math.MaxInt64, true},
+		{"9223372036854775808.0", 0, false},
+		{"1e19", 0, false},
+		{"1e308", 0, false},
+		{"1.5", 0, false},
+		{"1e-1", 0, false},
+		{"1e-2000", 0, false},
+		{"5." + strings.Repeat("0", 2000) + "1", 0, false},
 		{`"1"`, 0, false},
 		{"null", 0, false},
 		{"[1]", 0, false},
@@ -398,7 +411,8 @@ func FuzzJSONText(f *testing.F) {
 		}
 		checkJSONMeaning(t, text)
 		checkJSONWalk(t, text)
-		if got, ok := jsonInt(text); ok != jsonIntegerLiteral(text) || ok && got != decodedJSONInt(t, text) {
+		if got, ok := jsonInt(text); jsonIntegerLiteral(text) && (!ok || got != decodedJSONInt(t, text)) ||
+			ok && exactNumber(bytes.TrimSpace(text)).Cmp(new(big.Rat).SetInt64(got)) != 0 {
 			t.Fatalf("%q: got %d, %v", text, got, ok)
 		}
 	})

@@ -3,7 +3,11 @@ package main
 // The system calls of Linux that the program needs beyond package os.
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -14,6 +18,16 @@ func syncData(f *os.File) error { return fileCall(f, "fdatasync", syscall.Fdatas
 func reserveBlocks(f *os.File, off, n int64) error {
 	const keepSize = 1 // FALLOC_FL_KEEP_SIZE
 	return fileCall(f, "fallocate", func(fd int) error { return syscall.Fallocate(fd, keepSize, off, n) })
+}
+
+// limitUnsent limits what the system holds of a connection's output beyond what is on
+// its way, also for connections that a listener accepts: else it holds megabytes for a
+// reader that takes nothing, and a slow one seems to stand still meanwhile.
+func limitUnsent(conn syscall.RawConn, n int) error {
+	const notSentLowWater = 25 // TCP_NOTSENT_LOWAT
+	return conn.Control(func(fd uintptr) {
+		syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, notSentLowWater, n)
+	})
 }
 
 // isUnlinked reports whether no name leads to a file any more.
@@ -46,3 +60,70 @@ func reapOrphans(pgid int) {
 		}
 	}
 }
+
+// adoptOrphans makes this process the parent of every descendant whose own parent ends,
+// and reports whether it could.
+func adoptOrphans() bool {
+	const setChildSubreaper = 36 // PR_SET_CHILD_SUBREAPER
+	_, _, errno := syscall.Syscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0)
+	return errno == 0
+}
+
+// processInfo describes a process.
+type processInfo struct {
+	zombie bool
+	parent int
+	born   uint64 // in ticks since the machine started
+}
+
+// lookUpProcess reports whether there is a process of that number, or its zombie.
+func lookUpProcess(pid int) (p processInfo, ok bool) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	end := strings.LastIndexByte(string(text), ')') // of the name, which can contain anything
+	fields := strings.Fields(string(text[end+1:]))
+	if len(fields) < 20 {
+		return p, false
+	}
+	p.zombie = fields[0] == "Z"
+	p.parent, _ = strconv.Atoi(fields[1])
+	p.born, _ = strconv.ParseUint(fields[19], 10, 64)
+	return p, true
+}
+
+// childrenOf returns the children of a thread of a process, or of all with "*". Orphans
+// are children of the thread that has the number of the process.
+func childrenOf(pid int, thread string) (children []int) {
+	names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/%s/children", pid, thread))
+	for _, name := range names {
+		text, _ := os.ReadFile(name)
+		for _, field := range strings.Fields(string(text)) {
+			child, _ := strconv.Atoi(field)
+			children = append(children, child)
+		}
+	}
+	return children
+}
+
+// orphans returns the children of this process that fell to it or that its first thread
+// started.
+func orphans() []int { return childrenOf(os.Getpid(), strconv.Itoa(os.Getpid())) }
+
+// killTree kills a process, if it is still a child of a parent, and all its descendants.
+func killTree(pid, parent int) {
+	p, err := os.FindProcess(pid) // a descriptor, because the number could be reused
+	if err != nil {
+		return
+	}
+	defer p.Release()
+	if info, ok := lookUpProcess(pid); !ok || info.parent != parent {
+		return
+	}
+	p.Signal(syscall.SIGSTOP) // it starts no more
+	for _, child := range childrenOf(pid, "*") {
+		killTree(child, pid)
+	}
+	p.Kill()
+}
+
+// reap frees the number of a child that has ended.
+func reap(pid int) { syscall.Wait4(pid, nil, syscall.WNOHANG, nil) }

@@ -7,6 +7,7 @@ package main
 import (
 	"errors"
 	"os"
+	"syscall"
 )
 
 // syncData makes the contents and the size of a file durable.
@@ -14,6 +15,9 @@ func syncData(f *os.File) error { return f.Sync() }
 
 // reserveBlocks is not supported: callers look at the free space instead.
 func reserveBlocks(*os.File, int64, int64) error { return errors.ErrUnsupported }
+
+// limitUnsent is not supported.
+func limitUnsent(syscall.RawConn, int) error { return nil }
 
 // isUnlinked cannot tell, and reports false.
 func isUnlinked(*os.File) bool { return false }
@@ -23,3 +27,24 @@ func awaitExit(int) bool { return false }
 
 // reapOrphans has nothing to wait for.
 func reapOrphans(int) {}
+
+// adoptOrphans is not supported: orphans fall to the first process of the system.
+func adoptOrphans() bool { return false }
+
+// processInfo describes a process.
+type processInfo struct {
+	zombie bool
+	born   uint64
+}
+
+// lookUpProcess finds no process.
+func lookUpProcess(int) (p processInfo, ok bool) { return p, false }
+
+// orphans finds none.
+func orphans() []int { return nil }
+
+// killTree kills the process alone.
+func killTree(pid, _ int) { syscall.Kill(pid, syscall.SIGKILL) }
+
+// reap has nothing to free.
+func reap(int) {}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"math"
@@ -139,7 +140,7 @@ func (p *process) configShow(_ context.Context, args []string) error {
 
 // configRow is one line of "config show": a key, or an entry of a table.
 type configRow struct {
-	Key    string `json:"key"`
+	Key    string `json:"key"` // or the path of a table in its value
 	Entry  string `json:"entry,omitempty"`
 	Value  any    `json:"value"` // without secrets
 	Source string `json:"source"`
@@ -151,15 +152,16 @@ func configRows(c *Config, origin *provenance) []configRow {
 	var rows []configRow
 	for i := range configKeys {
 		k := &configKeys[i]
-		value := k.get(c)
-		table, ok := value.(map[string]string)
-		if !ok || len(table) == 0 {
-			rows = append(rows, configRow{k.path, "", k.shown(value), origin.of(k.path).String()})
-			continue
+		value, before := k.get(c), len(rows)
+		tables := k.tables(value)
+		for _, path := range slices.Sorted(maps.Keys(tables)) {
+			for _, name := range slices.Sorted(maps.Keys(tables[path])) {
+				source := origin.of(joinConfigPath(path, name)).String()
+				rows = append(rows, configRow{path, redactName(name), k.shownText(tables[path][name]), source})
+			}
 		}
-		for _, name := range slices.Sorted(maps.Keys(table)) {
-			source := origin.of(joinConfigPath(k.path, name)).String()
-			rows = append(rows, configRow{k.path, redactName(name), k.shownText(table[name]), source})
+		if len(rows) == before {
+			rows = append(rows, configRow{k.path, "", k.shown(value), origin.of(k.path).String()})
 		}
 	}
 	return rows
@@ -265,21 +267,28 @@ func (p *process) storeExport(_ context.Context, args []string) error {
 	if len(files) == 0 || files[0] == "-" {
 		return s.exportState(p.stdout, o.now())
 	}
-	return replaceFile(files[0], func(f *os.File) error {
+	err = replaceFile(files[0], func(f *os.File) error {
 		return errors.Join(s.exportState(f, o.now()), f.Sync())
 	})
+	if err != nil {
+		return fmt.Errorf("export store: %w", err)
+	}
+	return nil
 }
 
-// replaceFile writes a file completely or not at all: beside its place first.
+// replaceFile writes a regular file completely or not at all: beside its place first.
 func replaceFile(path string, write func(f *os.File) error) error {
 	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%d", filepath.Base(path), os.Getpid()))
-	os.Remove(temp) // of a process that had this pid and crashed
+	if err := checkRegular("replace", path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	removeRegular(temp) // of a process that had this pid and crashed
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	if err = errors.Join(write(f), f.Close()); err == nil {
-		err = os.Rename(temp, path)
+		err = renameRegular(temp, path)
 	}
 	if err != nil {
 		os.Remove(temp)

@@ -131,6 +131,15 @@ func TestGenerateKeysNeverOverwrites(t *testing.T) {
 	assertFiles(t, "keys", "jwt-private-key.pem", "jwt-public-key.pem")
 }
 
+// TestGenerateKeysReplacesOnlyFiles checks that --force replaces no link, pipe or device.
+func TestGenerateKeysReplacesOnlyFiles(t *testing.T) {
+	eachIrregularFile(t, "key.pem", func(t *testing.T, path string) error {
+		err := installKeyFiles([]keyFile{{path, []byte("new"), 0o600}}, true)
+		assertFiles(t, filepath.Dir(path), "key.pem")
+		return err
+	})
+}
+
 func TestInstallKeyFilesAllOrNothing(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write := func(name, text string) {

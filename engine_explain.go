@@ -84,8 +84,11 @@ type explainer struct {
 	dropped   []string // cancelled steps that others need
 }
 
-// explain says why a task makes no progress.
-func (e *engine) explain(id uuid) (*taskExplanation, error) {
+// explain says why a task makes no progress. It asks for the memory.
+func (e *engine) explain(id uuid, by holder) (*taskExplanation, error) {
+	if err := e.store.askForTask(id, times{by, 2}); err != nil {
+		return nil, err
+	}
 	x := &explainer{handlers: e.handlers, running: map[int]bool{}, pool: e.pool}
 	var kept slot
 	var err error

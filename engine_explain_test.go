@@ -103,7 +103,7 @@ func TestExplainCauses(t *testing.T) {
 			if tt.do != nil {
 				tt.do(t, s, v)
 			}
-			x := must(s.engine.explain(v.id))(t)
+			x := must(s.engine.explain(v.id, nil))(t)
 			checkExplanation(t, s, x)
 			if !strings.Contains(x.Message, tt.task) {
 				t.Errorf("got %q; want %q", x.Message, tt.task)

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -82,6 +83,9 @@ func (f *fixture) check() checkView {
 func (f *fixture) extend(s *surface, shared *surfaceCache) {
 	a := &controlAPI{s, f}
 	for _, row := range a.routes() {
+		if row.pattern != requestsRoute {
+			row.handle = withoutQuery(row.handle)
+		}
 		s.handleRow(servedRoute{route: row, controls: true, maxBody: controlBodies[row.pattern]})
 	}
 	s.openapi = shared.document(s, nil, "fixture")
@@ -117,7 +121,7 @@ func (a *controlAPI) routes() []route {
 		{"DELETE /_stepwell/stubs", everything, a.removeStubs},
 		{"GET /_stepwell/stubs/{id}", everything, a.getStub},
 		{"DELETE /_stepwell/stubs/{id}", everything, a.removeStub},
-		{"GET /_stepwell/requests", everything, a.listRequests},
+		{requestsRoute, everything, a.listRequests},
 		{"DELETE /_stepwell/requests", everything, a.forgetRequests},
 		{"POST /_stepwell/verify", everything, a.verify},
 		{"POST /_stepwell/templates", everything, a.addTemplate},
@@ -127,6 +131,19 @@ func (a *controlAPI) routes() []route {
 		{"GET /_stepwell/sandboxes", everything, a.listSandboxes},
 		{"GET /_stepwell/sandboxes/{name}", everything, a.getSandbox},
 		{"DELETE /_stepwell/sandboxes/{name}", everything, a.deleteSandbox},
+	}
+}
+
+// requestsRoute is the row that takes query parameters.
+const requestsRoute = "GET /_stepwell/requests"
+
+// withoutQuery refuses query parameters: a misspelled test must not pass silently.
+func withoutQuery(handle handlerFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) (any, error) {
+		if err := queryOf(r).only(); err != nil {
+			return nil, err
+		}
+		return handle(w, r)
 	}
 }
 
@@ -350,14 +367,28 @@ func (a *controlAPI) getState(w http.ResponseWriter, r *http.Request) (any, erro
 	if err := a.svc.store.waitAll(ctx); err != nil {
 		return nil, err
 	}
-	extendWriting(w, stateTimeout)
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if err := a.svc.store.exportState(w, a.svc.clock.now()); err != nil {
-		a.log.Error("a state document was cut off", "error", err)
-		panic(http.ErrAbortHandler) // so that nobody takes it for a whole document
+	rec := w.(*recorder)
+	if err := rec.hold(4 * lineBatchBytes); err != nil {
+		return nil, err
+	}
+	setBodyHeaders(w.Header(), "application/json")
+	if err := a.svc.store.exportState(&writerWithin{ctx, w}, a.svc.clock.now()); err != nil {
+		rec.cutOff(err)
 	}
 	return written{}, nil
+}
+
+// writerWithin writes until a context ends, however slowly its reader takes the text.
+type writerWithin struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (w *writerWithin) Write(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.w.Write(p)
 }
 
 func (a *controlAPI) putState(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -421,7 +452,6 @@ type world struct {
 func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 	w := &world{parts: parts, gates: g}
 	w.atStart = func(o serviceOptions) (*service, error) { return openSeeded(seed, o) }
-	g.shared = newSurfaceCache()
 	w.boxes = newSandboxes(w.parts, g.shared)
 	return w, w.begin()
 }
@@ -589,26 +619,38 @@ func alreadyEnded() context.Context {
 // emptyStore removes the files of a closed store.
 func emptyStore(dir string) error {
 	var errs []error
-	for _, pattern := range []string{"*.tmp", journalName, journalOldName, snapshotName} {
-		names, _ := filepath.Glob(filepath.Join(dir, pattern))
-		for _, name := range names {
-			errs = append(errs, os.Remove(name))
+	for _, name := range []string{journalName, journalOldName, journalTempName, snapshotName, snapshotTemp} {
+		if err := removeRegular(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// busy returns how many handlers run, in sandboxes too.
+func (w *world) busy() int {
+	n := w.service().busy()
+	if w.boxes != nil {
+		for _, box := range w.boxes.list() {
+			n += box.world.busy()
+		}
+	}
+	return n
+}
+
 // finish ends the work of the world and of its sandboxes; see service.finish.
-func (w *world) finish(ctx context.Context) {
+func (w *world) finish(ctx context.Context) []string {
 	w.mu.Lock()
 	w.end = true
 	w.mu.Unlock()
 	var all sync.WaitGroup
+	var inBoxes []string
 	if w.boxes != nil {
-		all.Go(func() { w.boxes.finish(ctx) })
+		all.Go(func() { inBoxes = w.boxes.finish(ctx) })
 	}
-	w.svc.finish(ctx) // which nothing replaces from here on
+	cut := w.svc.finish(ctx) // which nothing replaces from here on
 	all.Wait()
+	return append(cut, inBoxes...)
 }
 
 func (w *world) close() error {

@@ -123,14 +123,6 @@ func (c *handlerCall) size() int {
 	return n
 }
 
-func (o *outcome) size() int {
-	n := len(o.result) + len(o.metadata)
-	if o.err != nil {
-		n += len(o.err.message) + len(o.err.context) + 64
-	}
-	return n
-}
-
 func (c *handlerCall) fact(member string) string {
 	switch member {
 	case "kind":
@@ -369,7 +361,7 @@ func (v droppedView) of(kind string) uint64 {
 
 // requestsView is the answer of GET /_stepwell/requests.
 type requestsView struct {
-	Entries []entryView `json:"entries"` // oldest first
+	Entries jsonList    `json:"entries"` // oldest first
 	Total   int         `json:"total"`   // that match
 	Dropped droppedView `json:"dropped"`
 }
@@ -393,76 +385,68 @@ var journalFilters = map[string][]matchMember{
 func parseJournalFilter(r *http.Request) (*journalFilter, error) {
 	q := queryOf(r)
 	f := &journalFilter{kind: q.text("kind"), limit: q.number("limit", 1000, 1, maxJournalEntries)}
-	if s := q.text("since"); s != "" && q.err == nil {
-		if f.since, q.err = parseInstant(s); q.err != nil {
-			q.err = failf(badRequest, "since: %.60q is not a timestamp like 2026-01-31T12:00:00Z", s)
+	if s := q.text("since"); s != "" {
+		var err error
+		if f.since, err = parseInstant(s); err != nil {
+			q.refuse("since: %.60q is not a timestamp like 2026-01-31T12:00:00Z", s)
 		}
 	}
 	if f.kind != "" && journalFilters[f.kind] == nil {
-		return nil, failf(badRequest, "kind must be request or handler, not %.60q", f.kind)
+		q.refuse("kind must be request or handler, not %.60q", f.kind)
 	}
-	for name, values := range q.values {
-		if err := f.rule(name, values[0]); err != nil && q.err == nil {
-			q.err = err
+	for _, kind := range []string{requestEntry, handlerEntry} {
+		for _, m := range journalFilters[kind] {
+			if value := q.text(m.name); value != "" {
+				f.demand(q, kind, m, value)
+			}
 		}
 	}
-	return f, q.err
+	return f, q.only()
 }
 
-// rule reads one name of the query.
-func (f *journalFilter) rule(name, value string) error {
-	if value == "" || slices.Contains([]string{"kind", "limit", "since"}, name) {
-		return nil
+// demand adds a rule about a member of a kind, whose value is read like that of a match.
+func (f *journalFilter) demand(q *query, kind string, member matchMember, value string) {
+	if f.kind != "" && f.kind != kind {
+		q.refuse("%s does not apply to entries of the kind %s", member.name, f.kind)
 	}
-	for kind, members := range journalFilters {
-		at := slices.IndexFunc(members, func(m matchMember) bool { return m.name == name })
-		if at < 0 {
-			continue
-		}
-		if f.kind != "" && f.kind != kind {
-			return failf(badRequest, "%s does not apply to entries of the kind %s", name, f.kind)
-		}
-		f.kind = kind
-		return f.demand(members[at], value)
-	}
-	known := slices.Concat([]string{"kind", "since", "limit"},
-		memberNames(journalFilters[requestEntry]), memberNames(journalFilters[handlerEntry]))
-	return failf(badRequest, "%.60s is unknown; want %s", name, anyOf(known))
-}
-
-// demand adds a rule with a value of the query, which is read like that of a match.
-func (f *journalFilter) demand(member matchMember, value string) error {
+	f.kind = kind
 	raw := []byte(value)
 	if member.form != matchCount && member.form != matchFlag || checkJSON(raw) != nil {
 		raw = appendJSONString(nil, value)
 	}
 	var reader fieldReader
 	f.rules = append(f.rules, reader.matchRule(member.name, member, raw))
-	if len(reader.problems) > 0 {
-		return failf(badRequest, "%s", reader.problems[0])
+	for _, p := range reader.problems {
+		q.refuse("%s", p)
 	}
-	return nil
 }
 
-func (a *controlAPI) listRequests(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *controlAPI) listRequests(w http.ResponseWriter, r *http.Request) (any, error) {
 	f, err := parseJournalFilter(r)
 	if err != nil {
 		return nil, err
 	}
-	return f.view(a.fixture.requests), nil
+	v := f.view(a.fixture.requests)
+	return v, w.(*recorder).holdEach(v.Total, 256)
 }
 
 // view shows the newest entries that match.
 func (f *journalFilter) view(j *requestJournal) requestsView {
 	all, dropped := j.copies(f.kind)
 	fit := slices.DeleteFunc(all, func(e journalEntry) bool { return e.head().at < f.since || !f.rules.fits(e) })
-	return requestsView{viewsOf(fit[max(0, len(fit)-f.limit):]), len(fit), dropped}
+	shown := fit[max(0, len(fit)-f.limit):]
+	return requestsView{jsonList{len(shown), func(o *jsonWriter, i int) {
+		if o.holdElement(shown[i].size()) == nil {
+			o.value(shown[i].view())
+		}
+	}}, len(fit), dropped}
 }
 
 // journalEntry is an entry of either kind.
 type journalEntry interface {
 	matchable
 	head() *entryHead
+	size() int
 	view() entryView
 }
 

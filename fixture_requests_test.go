@@ -69,7 +69,7 @@ func TestRequestJournal(t *testing.T) {
 		t.Errorf("bodies are missing in %s", all.body)
 	}
 	for query, want := range map[string]string{
-		"?kind=x": "kind must be", "?limit=0": "limit must be", "?since=x": "since: ", "?nmae=x": "nmae is unknown",
+		"?kind=x": "kind must be", "?limit=0": "limit must be", "?since=x": "since: ", "?nmae=x": "did you mean name?", "?zzz=x": "want kind, limit, since, surface, method",
 		"?kind=request&step=a": "step does not apply", "?step=a&status=201": "does not apply",
 		"?stubbed=1": "stubbed: must be true or false", "?attempt=x": "attempt: must be an integer from 1",
 		"?attempt=0": "attempt: must be", "?status=2xx": "status: must be", "?task_uuid=" + id[1:]: "is not a UUID",

@@ -235,15 +235,18 @@ func (box *sandbox) close() {
 }
 
 // finish stops making sandboxes, and lets the handlers of all go on until ctx ends.
-func (b *sandboxes) finish(ctx context.Context) {
+func (b *sandboxes) finish(ctx context.Context) (cut []string) {
 	b.mu.Lock()
 	b.end = true
 	b.mu.Unlock()
 	var all sync.WaitGroup
-	for _, box := range b.list() {
-		all.Go(func() { box.world.finish(ctx) })
+	boxes := b.list()
+	each := make([][]string, len(boxes))
+	for i, box := range boxes {
+		all.Go(func() { each[i] = box.world.finish(ctx) })
 	}
 	all.Wait()
+	return slices.Concat(each...)
 }
 
 // close ends all sandboxes.
@@ -383,7 +386,7 @@ func parsePortRange(s string) *portRange {
 // listen listens on the next free port of a host.
 func (p *portRange) listen(host string) (net.Listener, error) {
 	for range p.high - p.low + 1 {
-		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(p.take())))
+		l, err := listenTCP(net.JoinHostPort(host, strconv.Itoa(p.take())))
 		if err == nil {
 			return l, nil
 		}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -37,7 +38,7 @@ func newFixtureServer(t testing.TB, o serviceTest) *fixtureServer {
 	w := must(openWorld("", serviceOptions{
 		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, rc, log), clock: rc, registry: registry, handlers: handlers,
 		deterministic: cfg.Fixture.DeterministicIDs,
-	}, &gates{}))(t)
+	}, &gates{shared: newSurfaceCache()}))(t)
 	t.Cleanup(func() { closeTestWorld(t, w) })
 	h := httptest.NewServer(&w.gates.orchestration)
 	t.Cleanup(h.Close)
@@ -475,4 +476,22 @@ func TestNullMeansNotGiven(t *testing.T) {
 	if v = s.do("GET", "/v1/tasks/"+v.text("task_uuid")+"/workflow_steps", ""); v.text("0.results.result") != "<nil>" {
 		t.Errorf("the stub's null became %s", v.body)
 	}
+}
+
+// TestResetEmptiesOnlyTheStore checks that a reset on disk removes the files of the store, whatever the
+// directory is called, and no others.
+func TestResetEmptiesOnlyTheStore(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "[a-z]*")
+	noError(t, os.Mkdir(dir, 0o700))
+	for _, name := range []string{journalName, journalOldName, journalTempName, snapshotName, snapshotTemp, lockName,
+		"mine.tmp"} {
+		writeFile(t, filepath.Join(dir, name), nil)
+	}
+	noError(t, emptyStore(dir))
+	assertFiles(t, dir, lockName, "mine.tmp")
+	noError(t, syscall.Mkfifo(filepath.Join(dir, journalName), 0o600))
+	if err := emptyStore(dir); err == nil {
+		t.Error("a pipe in the place of the journal: got no error")
+	}
+	assertFiles(t, dir, journalName, lockName, "mine.tmp")
 }

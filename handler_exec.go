@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -50,6 +52,7 @@ type programRunner struct {
 	workDir string   // "" means that of this process
 	limit   int64    // of a result, in bytes
 	grace   time.Duration
+	running runningPrograms
 }
 
 func newProgramRunner(c *workerConfig, getenv func(string) string) *programRunner {
@@ -139,13 +142,13 @@ func (r *programRunner) run(ctx context.Context, program string, a *attempt) out
 	}
 	p := r.command(ctx, path, args)
 	p.cmd.Stdin = bytes.NewReader(a.envelope(nil))
-	if err := p.cmd.Start(); err != nil {
+	if err := r.running.start(p); err != nil {
 		if o, ok := cutOff(ctx, a); ok {
 			return o
 		}
 		return notStarted(err)
 	}
-	p.wait()
+	r.running.wait(p)
 	o := p.outcome(ctx, a)
 	if o.err != nil {
 		o.err.attach("stderr", p.stderr.tail())
@@ -184,6 +187,8 @@ type programRun struct {
 	cmd    *exec.Cmd
 	stdout limitedOutput
 	stderr tailOutput
+	born   uint64 // when it started, see processInfo; 0 if that is not known
+	ended  bool   // guarded by runningPrograms.mu
 
 	mu   sync.Mutex
 	gone bool // the group was killed, and its number may be reused; guarded by mu
@@ -199,35 +204,119 @@ func (r *programRunner) command(ctx context.Context, path string, args []string)
 	return p
 }
 
-// kill kills the whole process group, unless it is gone.
+// kill kills the program, its descendants and the whole process group, unless it is gone.
 func (p *programRun) kill() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gone {
 		return os.ErrProcessDone
 	}
+	killTree(p.cmd.Process.Pid, os.Getpid())
 	return syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 }
 
 // end kills the group for the last time. The program has ended. Its number cannot
 // be reused unless it was waited for.
 func (p *programRun) end() {
-	p.kill()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.gone = true
+	if !p.gone {
+		syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		p.gone = true
+	}
 }
 
-// wait waits until the program has ended, kills what it left running in its
-// process group, and reads its output to the end.
-func (p *programRun) wait() {
+// runningPrograms are the programs that run. What a program leaves behind outside its
+// process group, such as a process that called setsid, becomes an orphan, and a child of
+// this process if that adopts orphans.
+type runningPrograms struct {
+	adopting bool // this process adopts orphans, and all its children are programs or orphans
+
+	mu    sync.Mutex // held while a program starts, so that no child is taken for an orphan
+	byPID map[int]*programRun
+}
+
+// adopt makes this process adopt orphans. It has no other children than programs.
+func (s *runningPrograms) adopt() {
+	s.adopting = adoptOrphans()
+	if !s.adopting {
+		return
+	}
+	exits := make(chan os.Signal, 1)
+	signal.Notify(exits, syscall.SIGCHLD)
+	go func() {
+		for range exits {
+			s.sweep()
+		}
+	}()
+}
+
+func (s *runningPrograms) start(p *programRun) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	pid := p.cmd.Process.Pid
+	info, _ := lookUpProcess(pid)
+	p.born = info.born
+	if s.byPID == nil {
+		s.byPID = map[int]*programRun{}
+	}
+	s.byPID[pid] = p
+	return nil
+}
+
+// wait waits until a program has ended, kills what it left running, and reads its output
+// to the end.
+func (s *runningPrograms) wait(p *programRun) {
 	pid := p.cmd.Process.Pid
 	if awaitExit(pid) {
 		p.end()
 	}
+	s.mu.Lock()
+	p.ended = true
+	s.mu.Unlock()
+	s.sweep()
 	p.cmd.Wait()
 	p.end()
+	s.forget(pid, p)
 	reapOrphans(pid)
+}
+
+func (s *runningPrograms) forget(pid int, p *programRun) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byPID[pid] == p { // else the number was given to another one
+		delete(s.byPID, pid)
+	}
+}
+
+// sweep kills the orphans of programs that have ended: those born before every program
+// that runs. An orphan whose program is not known therefore ends at the latest with the
+// programs that ran when it was born.
+func (s *runningPrograms) sweep() {
+	if !s.adopting {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	oldest := uint64(math.MaxUint64)
+	for _, p := range s.byPID {
+		if !p.ended {
+			oldest = min(oldest, p.born)
+		}
+	}
+	for _, pid := range orphans() {
+		info, ok := lookUpProcess(pid)
+		switch {
+		case !ok || s.byPID[pid] != nil:
+		case info.zombie:
+			reap(pid)
+		case info.born < oldest:
+			killTree(pid, os.Getpid()) // its end causes another sweep
+		}
+	}
 }
 
 // outcome returns the outcome of the program, which has ended.

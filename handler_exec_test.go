@@ -413,8 +413,8 @@ func TestExecLeavesNoZombie(t *testing.T) {
 	for _, code := range []string{"0", "1"} {
 		p := h.programs.command(t.Context(), strings.TrimPrefix(thisProgram(t), "exec:"),
 			handlerProgramArgs("say", "1", "", code))
-		noError(t, p.cmd.Start())
-		p.wait()
+		noError(t, h.programs.running.start(p))
+		h.programs.running.wait(p)
 		if err := syscall.Kill(p.cmd.Process.Pid, 0); err != syscall.ESRCH {
 			t.Errorf("exit %s: the process is still known: %v", code, err)
 		}

@@ -254,6 +254,8 @@ func (d *memDisk) remove(name string) error {
 	})
 }
 
+func (d *memDisk) writableByOthers(string) bool { return false }
+
 func (d *memDisk) syncDir(dir string) error {
 	return d.do("syncdir", dir, func(bool) error {
 		d.kept = maps.Clone(d.names)

@@ -398,3 +398,10 @@ func slowAndSequential(t testing.TB) {
 		t.Skip("takes too long with -race, and races nothing that others do not")
 	}
 }
+
+// jsonOf returns the JSON of a view.
+func jsonOf(v any) []byte {
+	var o jsonWriter
+	o.value(v)
+	return o.b
+}

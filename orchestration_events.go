@@ -12,16 +12,12 @@ import (
 	"time"
 )
 
-// How long an idle stream is silent, and how long a write may take, both in real
-// time.
-const (
-	eventHeartbeat = 15 * time.Second
-	eventPatience  = 10 * time.Second
-)
+// eventHeartbeat is how long an idle stream is silent, in real time.
+const eventHeartbeat = 15 * time.Second
 
 // eventStream is one open stream.
 type eventStream struct {
-	w       http.ResponseWriter
+	w       *recorder
 	control *http.ResponseController
 	from    *follower
 	sent    uint64               // the newest id sent to the reader
@@ -30,11 +26,10 @@ type eventStream struct {
 }
 
 func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) (any, error) {
-	after, given, err := lastEventID(r)
-	if err != nil {
-		return nil, err
-	}
-	filter, err := eventFilterOf(r)
+	q := queryOf(r)
+	after, given := q.lastEventID(r.Header.Get("Last-Event-ID"))
+	filter := q.eventFilter()
+	err := q.done()
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +45,8 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 	if err != nil {
 		return nil, err
 	}
-	s := &eventStream{w: w, control: http.NewResponseController(w), from: f, valid: func() time.Duration { return a.validFor(r) }}
+	s := &eventStream{w: w.(*recorder), control: http.NewResponseController(w), from: f,
+		valid: func() time.Duration { return a.validFor(r) }}
 	s.open(after)
 	if r.Method == http.MethodHead {
 		return written{}, nil
@@ -60,40 +56,32 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 	return written{}, nil
 }
 
-// lastEventID reads the id of the newest event that the reader has: from the
-// header, which readers send when they reconnect, or else from the query.
-func lastEventID(r *http.Request) (after uint64, given bool, err error) {
-	name, text := "Last-Event-ID", r.Header.Get("Last-Event-ID")
-	if text == "" {
-		q := queryOf(r)
-		if q.err != nil {
-			return 0, false, q.err
-		}
-		name, text = "after", q.text("after")
+// lastEventID reads the id of the newest event that the reader has: from the header of
+// that name, which readers send when they reconnect, or else from the query.
+func (q *query) lastEventID(header string) (after uint64, given bool) {
+	name, text := "after", q.text("after")
+	if header != "" {
+		name, text = "Last-Event-ID", header
 	}
 	if text == "" {
-		return 0, false, nil
+		return 0, false
 	}
-	if after, err = strconv.ParseUint(text, 10, 63); err != nil {
-		return 0, false, failf(badRequest, "%s must be the id of an event, a number, not %.60q", name, text)
+	after, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		q.refuse("%s must be the id of an event, a number, not %.60q", name, text)
 	}
-	return after, true, nil
+	return after, true
 }
 
-func eventFilterOf(r *http.Request) (f eventFilter, err error) {
-	q := queryOf(r)
-	if q.err != nil {
-		return f, q.err
-	}
+func (q *query) eventFilter() (f eventFilter) {
 	f.namespace = q.text("namespace")
 	if text := q.text("task_uuid"); text != "" {
-		id, ok := parseUUID(text)
-		if !ok {
-			return f, failf(invalidUUID, "task_uuid: %.60q is not a UUID", text)
+		var ok bool
+		if f.task, ok = parseUUID(text); !ok && q.err == nil {
+			q.err = failf(invalidUUID, "task_uuid: %.60q is not a UUID", text)
 		}
-		f.task = id
 	}
-	return f, nil
+	return f
 }
 
 // open writes the headers and the id at which the stream begins, and lifts the read
@@ -177,15 +165,25 @@ func (s *eventStream) send() (more, open bool) {
 		s.end("this stream fell behind; reconnect with the last id")
 		return false, false
 	}
+	if len(batch) > 0 && s.w.hold(streamMemory) != nil {
+		s.from.cutOff()
+		s.end("too many answers are under way; reconnect with the last id")
+		return false, false
+	}
+	defer s.w.share.release()
 	for i := range batch {
 		s.buf = batch[i].append(s.buf)
 		if batch[i].last {
 			s.sent = batch[i].seq
 		}
+		if len(s.buf) >= jsonPiece && !s.flush() {
+			return false, false
+		}
 	}
 	if !s.flush() {
 		return false, false
 	}
+	s.buf = nil // most streams are idle most of the time
 	s.from.sent(len(batch))
 	return more, true
 }
@@ -201,7 +199,7 @@ func (s *eventStream) flush() bool {
 	if len(s.buf) == 0 {
 		return true
 	}
-	s.control.SetWriteDeadline(realDeadline(eventPatience))
+	setWriteDeadline(s.w.ResponseWriter, answerPatience)
 	_, err := s.w.Write(s.buf)
 	if err == nil {
 		err = s.control.Flush()

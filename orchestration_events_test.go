@@ -222,7 +222,7 @@ func TestEventHeartbeatMovesTheID(t *testing.T) {
 }
 
 // TestEventStreamStalled: a reader that takes nothing is cut off after
-// eventPatience, and gets the rest when it reconnects.
+// answerPatience, and gets the rest when it reconnects.
 func TestEventStreamStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newPipedServer(t, serviceTest{templates: apiTemplates})
@@ -231,8 +231,8 @@ func TestEventStreamStalled(t *testing.T) {
 		for range 20 { // more than the buffers between take
 			w.create("echo")
 		}
-		first := readEvent(t, r)                // and none of the others that wait
-		time.Sleep(eventPatience + time.Second) // of the bubble's time
+		first := readEvent(t, r)                 // and none of the others that wait
+		time.Sleep(answerPatience + time.Second) // of the bubble's time
 		synctest.Wait()
 		log := &w.svc.store.events
 		if cut, open := log.cut.Load(), log.streams.Load(); cut != 1 || open != 0 {

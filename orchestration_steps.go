@@ -110,14 +110,18 @@ func (p *actorReader) names(key string, longest int) (names []string) {
 // claimsView lists claimed steps: the envelope of each, and its lease.
 type claimsView []claimedStep
 
-func (v claimsView) appendJSON(b []byte) []byte {
-	return appendJSONArray(b, v, func(b []byte, c claimedStep) []byte {
-		b = c.attempt.envelope(b)
-		b = appendJSONString(append(b[:len(b)-1], `,"callable":`...), c.callable)
-		b = append(b, `,"lease":"`...)
-		b = append(b, c.token...)
-		b = append(b, `","lease_expires_at":"`...)
-		return append(c.lease.until.appendZoned(b), '"', '}')
+func (v claimsView) writeJSON(o *jsonWriter) {
+	o.list(len(v), func(i int) {
+		c := &v[i]
+		if o.holdElement(c.attempt.envelopeSize()) != nil {
+			return
+		}
+		o.b = c.attempt.envelope(o.b)
+		o.b = o.b[:len(o.b)-1]
+		o.text("callable", c.callable)
+		o.text("lease", c.token)
+		o.zoned("lease_expires_at", c.lease.until)
+		o.b = append(o.b, '}')
 	})
 }
 
@@ -140,8 +144,8 @@ func (a *orchestrationAPI) answerClaim(
 	if err := p.failure("cannot " + string(verb) + " the step"); err != nil {
 		return v, err
 	}
-	if limit := a.svc.cfg.Worker.MaxResultBytes; int64(len(q.outcome.result)) > limit {
-		return v, failf(tooLarge, "the result is larger than worker.max_result_bytes, %d", limit)
+	if err := a.svc.cfg.Worker.checkSize(&q.outcome); err != nil {
+		return v, err
 	}
 	return a.svc.outside.answer(r.Context(), id, q)
 }
@@ -187,21 +191,23 @@ func (a *orchestrationAPI) failClaimed(_ http.ResponseWriter, r *http.Request) (
 }
 
 // listOutsideSteps lists the steps that outside actors can claim or have claimed.
-func (a *orchestrationAPI) listOutsideSteps(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) listOutsideSteps(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	limit := q.number("limit", 50, 1, 500)
 	offset := q.number("offset", 0, 0, 10000)
 	state := cmp.Or(queryWord(q, "state", parseStepState, stepStateNames[:]), new(stepEnqueued))
 	if q.err == nil && *state != stepEnqueued && *state != stepInProgress {
-		q.err = failf(badRequest, "state: only steps that are %s or %s can be listed here, not %s",
-			stepEnqueued, stepInProgress, *state)
-	}
-	if q.err != nil {
-		return nil, q.err
+		q.refuse("state: only steps that are %s or %s can be listed here, not %s", stepEnqueued, stepInProgress, *state)
 	}
 	callable, namespace := q.text("callable"), q.text("namespace")
+	if err := q.done(); err != nil {
+		return nil, err
+	}
 	matches := func(key claimKey) bool {
 		return (callable == "" || fitsCallable(callable, key.callable)) && (namespace == "" || namespace == key.namespace)
+	}
+	if err := w.(*recorder).holdEach(limit, 512); err != nil {
+		return nil, err
 	}
 	return a.svc.outside.steps(*state == stepInProgress, matches, offset, limit), nil
 }
@@ -211,38 +217,47 @@ func (a *orchestrationAPI) listOutsideSteps(_ http.ResponseWriter, r *http.Reque
 // maxDLQLimit is the largest number of entries or tasks in one answer.
 const maxDLQLimit = 1000
 
-func (a *orchestrationAPI) listDLQ(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) listDLQ(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	f := dlqFilter{
 		queryWord(q, "resolution_status", parseDLQStatus, dlqStatusNames[:]),
 		queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:]),
 	}
 	limit, offset := q.number("limit", 50, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
 	}
-	return a.svc.dlq.entries(f, offset, limit)
+	if err := w.(*recorder).holdEach(limit, 256); err != nil {
+		return nil, err
+	}
+	return a.svc.dlq.entries(f, offset, limit), nil
 }
 
-func (a *orchestrationAPI) getTaskDLQ(_ http.ResponseWriter, r *http.Request) (any, error) {
-	return byID(r, "task_uuid", a.svc.dlq.ofTask)
+func (a *orchestrationAPI) getTaskDLQ(w http.ResponseWriter, r *http.Request) (any, error) {
+	return heldByID(w, r, "task_uuid", a.svc.dlq.ofTask)
 }
 
-func (a *orchestrationAPI) dlqQueue(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) dlqQueue(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	reason := queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:])
 	limit := q.number("limit", 100, 1, maxDLQLimit)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	if err := w.(*recorder).holdEach(limit, 512); err != nil {
+		return nil, err
 	}
 	return a.svc.dlq.queue(reason, limit)
 }
 
-func (a *orchestrationAPI) staleness(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) staleness(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	limit := q.number("limit", 100, 1, maxDLQLimit)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	if err := w.(*recorder).holdEach(limit, 512); err != nil {
+		return nil, err
 	}
 	return a.svc.staleness.report(limit), nil
 }
@@ -306,8 +321,8 @@ func (q *investigation) field(f *fieldReader, key string, raw []byte) {
 	}
 }
 
-func (a *orchestrationAPI) getSummary(_ http.ResponseWriter, r *http.Request) (any, error) {
-	t, err := a.taskIn(r, "task_uuid")
+func (a *orchestrationAPI) getSummary(w http.ResponseWriter, r *http.Request) (any, error) {
+	t, err := a.taskIn(w, r, "task_uuid")
 	if err != nil {
 		return nil, err
 	}

@@ -5,13 +5,15 @@ package main
 // routes exist or what they mean.
 //
 //	server.go          listeners, route tables, how a request passes through a surface, and who may send it
-//	server_request.go  reading requests, writing answers, and turning errors into responses
+//	server_request.go  reading requests, and turning errors into responses
+//	server_answer.go   writing answers, at once or in pieces, and the memory that they may take
 //	server_metrics.go  GET /metrics and the health routes of the roles
 //	server_docs.go     the OpenAPI documents and the page that shows them
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -24,6 +26,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -36,6 +39,15 @@ const (
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
 )
+
+// listenTCP opens a listener. The system holds little for readers that take nothing.
+func listenTCP(address string) (net.Listener, error) {
+	c := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
+		return limitUnsent(conn, 2*jsonPiece)
+	}}
+	c.SetMultipathTCP(false) // or connections do not take over the limit
+	return c.Listen(context.Background(), "tcp", address)
+}
 
 // httpServer serves a handler on an open listener.
 type httpServer struct {
@@ -153,6 +165,7 @@ type surface struct {
 	auth    *authenticator
 	guard   *hostGuard    // nil if every caller needs credentials that pages cannot send
 	parts   *surfaceParts // shared with the surfaces of other services
+	room    *answerRoom   // shared with all surfaces of the process
 	rows    []servedRoute
 	stats   *httpStats
 	encode  func(f *failure, requestID string, now instant) any // the body of an error
@@ -187,6 +200,7 @@ func newSurface(svc *service, shared *surfaceCache, name string, encode func(*fa
 	return &surface{
 		extension: x, guard: newHostGuard(svc.cfg, name, auth), auth: auth, parts: cached(shared, "routes of "+name, newSurfaceParts),
 		docs: cached(shared, "docs", func() *docsSite { return newDocsSite(&svc.cfg.Docs) }),
+		room: cached(shared, "answers", func() *answerRoom { return newAnswerRoom(svc.cfg.Web.MaxAnswerBytes) }),
 		svc:  svc, name: name, log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
@@ -209,12 +223,11 @@ func (s *surface) handleRow(row servedRoute) {
 // in the surface's form.
 func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := realNow() // even if the service's clock is frozen
-	id := requestID(r, s.svc.ids)
-	rec := &recorder{ResponseWriter: w, surface: s, requestID: id}
+	rec := s.newRecorder(w, r)
 	if s.extension != nil {
 		rec.watch = s.extension.watch(s, r)
 	}
-	w.Header()["X-Request-Id"] = []string{id}
+	w.Header()["X-Request-Id"] = []string{rec.requestID}
 	defer s.finish(rec, r, began)
 	s.parts.mux.ServeHTTP(rec, r)
 	if !rec.matched {
@@ -252,14 +265,18 @@ func (s *surface) answer(w *recorder, r *http.Request, row servedRoute) {
 	}
 }
 
-// finish ends a request: it turns a panic into a 500, and counts the request.
+// finish ends a request: it turns a panic into a 500, and logs and counts the request.
 func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
-	if p := recover(); p != nil {
-		if p == http.ErrAbortHandler {
-			panic(p)
-		}
+	defer rec.share.release()
+	p := recover()
+	if p == http.ErrAbortHandler {
+		defer panic(p)
+	} else if p != nil {
 		rec.matched = true
 		s.writeError(rec, r, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+	}
+	if s.svc.cfg.Log.Requests {
+		s.logRequest(rec, r, began)
 	}
 	route := r.Pattern
 	if route == "" || rec.unmatched {
@@ -269,6 +286,20 @@ func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
 	if rec.watch != nil {
 		rec.watch.answered(rec.status, began)
 	}
+}
+
+// logRequest logs a request. Its query is left out, because it may have secrets.
+func (s *surface) logRequest(rec *recorder, r *http.Request, began instant) {
+	attrs := []slog.Attr{
+		slog.String("method", fmt.Sprintf("%.20s", r.Method)),
+		slog.String("path", fmt.Sprintf("%.500s", hideCredentials([]byte(r.URL.Path)))),
+		slog.Int("status", rec.status), slog.Float64("duration_ms", float64(realNow().sub(began).Microseconds())/1000),
+		slog.String("request_id", rec.requestID),
+	}
+	if rec.caller != nil && rec.caller.subject != "" {
+		attrs = append(attrs, slog.String("subject", rec.caller.subject))
+	}
+	s.log.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
 }
 
 // writeUnmatched replaces the mux's answer to an unknown path or method.
@@ -288,10 +319,18 @@ type recorder struct {
 	http.ResponseWriter
 	surface   *surface
 	requestID string
-	watch     requestWatch // nil without one
+	caller    *securityContext // nil if the caller is not known
+	watch     requestWatch     // nil without one
+	head      bool             // the client wants no body
+	share     answerShare
 	status    int
 	matched   bool // a row matched, or writeUnmatched answers
 	unmatched bool // writeUnmatched answered
+}
+
+func (s *surface) newRecorder(w http.ResponseWriter, r *http.Request) *recorder {
+	return &recorder{ResponseWriter: w, surface: s, requestID: requestID(r, s.svc.ids),
+		head: r.Method == http.MethodHead, share: answerShare{room: s.room, w: w}}
 }
 
 func (w *recorder) WriteHeader(status int) {
@@ -308,7 +347,21 @@ func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
+	if len(b) > copiedBody {
+		return w.share.write(b)
+	}
 	return w.ResponseWriter.Write(b)
+}
+
+// cutOff ends an answer of which a part was written, so that nobody takes the part for
+// the whole.
+func (w *recorder) cutOff(err error) {
+	level := slog.LevelError
+	if _, ok := errors.AsType[net.Error](err); ok {
+		level = slog.LevelDebug // the client went away, or was too slow
+	}
+	w.surface.log.Log(context.Background(), level, "an answer was cut off", "request_id", w.requestID, "error", err)
+	panic(http.ErrAbortHandler)
 }
 
 // Unwrap is for http.ResponseController.
@@ -403,6 +456,7 @@ func (s *surface) admit(w http.ResponseWriter, r *http.Request, row servedRoute)
 	default:
 		f = s.auth.authorize(sc, row.permissions...)
 	}
+	w.(*recorder).caller = sc
 	s.logAdmission(w, r, sc, f)
 	if f != nil {
 		return r, f

@@ -73,12 +73,14 @@ func (m *metricsText) histogram(name string, h *promHistogram, labels ...string)
 var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 // metrics answers with the metrics of the service and of the surface's listener.
-func (s *surface) metrics(http.ResponseWriter, *http.Request) (any, error) {
-	return textReply{metricsContentType, []byte(s.svc.metrics(s.stats))}, nil
+func (s *surface) metrics(w http.ResponseWriter, _ *http.Request) (any, error) {
+	text := []byte(s.svc.metrics(s.stats, s.room))
+	return textReply{metricsContentType, [][]byte{text}}, w.(*recorder).hold(len(text))
 }
 
-// metrics returns the metrics of the service and of one listener.
-func (s *service) metrics(h *httpStats) string {
+// metrics returns the metrics of the service, of one listener, and of the room for
+// answers.
+func (s *service) metrics(h *httpStats, room *answerRoom) string {
 	var m metricsText
 	m.family("stepwell_build_info", "gauge", "Always 1; the label gives the version.")
 	m.sample("stepwell_build_info", 1, "version", version)
@@ -95,6 +97,7 @@ func (s *service) metrics(h *httpStats) string {
 		writeStreamMetrics(&m, s.store.streamFigures())
 	}
 	h.write(&m)
+	room.write(&m)
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	m.single("stepwell_goroutines", "gauge", "Goroutines of the process.", float64(runtime.NumGoroutine()))
@@ -176,6 +179,17 @@ func writeStreamMetrics(m *metricsText, f streamFigures) {
 	m.single("stepwell_events_delivered_total", "counter", "Transitions written to event streams.", float64(f.delivered))
 	m.single("stepwell_event_streams_cut_total", "counter", "Event streams ended because their reader was too slow.",
 		float64(f.cut))
+}
+
+func (r *answerRoom) write(m *metricsText) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m.single("stepwell_answers_held_bytes", "gauge", "Memory that answers hold while their readers take them.",
+		float64(r.taken))
+	m.single("stepwell_answers_cut_total", "counter", "Answers cut off because their readers were too slow.",
+		float64(r.cut))
+	m.single("stepwell_answers_refused_total", "counter", "Requests refused because answers hold too much memory.",
+		float64(r.refused))
 }
 
 // httpStats counts the requests to one listener by route pattern.

@@ -447,6 +447,9 @@ func secretText(def any, value string) (string, bool) {
 	case map[string]string:
 		text, err := json.Marshal(map[string]string{"X-Planted": value})
 		return string(text), err == nil
+	case headerTables:
+		text, err := json.Marshal(map[string]map[string]string{"https://planted.example": {"X-Planted": value}})
+		return string(text), err == nil
 	case []apiKeyConfig:
 		text, err := json.Marshal([]map[string]any{{"key": value, "permissions": []string{"tasks:read"}}})
 		return string(text), err == nil
@@ -708,6 +711,46 @@ func TestRequestsForTheServer(t *testing.T) {
 		id := a.header.Get("X-Request-Id")
 		if a.status/100 != 4 || id == "" || a.text("error.request_id") != id {
 			t.Errorf("%s: got %d with the id %q: %s", line, a.status, id, a.body)
+		}
+	}
+}
+
+// TestRequestLog checks the record of each request, and that it has no secret.
+func TestRequestLog(t *testing.T) {
+	const key = "hunter2-hunter2-hunter2"
+	for _, on := range []bool{true, false} {
+		var log lockedText
+		s := newTestService(t, serviceTest{log: &log, config: func(c *Config) {
+			c.Log.Requests = on
+			auth := &c.Orchestration.Web.Auth
+			auth.Enabled, auth.APIKeysEnabled = true, true
+			auth.APIKeys = []apiKeyConfig{{Key: key, Permissions: []string{"tasks:list"}, Description: "nightly"}}
+		}})
+		api := newOrchestrationAPI(s, nil)
+		for _, tt := range []struct{ method, target, key, want string }{
+			{"GET", "/v1/tasks?status=complete", key, "path=/v1/tasks status=200 duration_ms=N request_id=r1 subject=nightly"},
+			{"POST", "/v1/tasks", key, "path=/v1/tasks status=403 duration_ms=N request_id=r1 subject=nightly"},
+			{"GET", "/v1/tasks", "hunter2", "path=/v1/tasks status=401 duration_ms=N request_id=r1"},
+			{"GET", "/health/live?token=hunter2", "", "path=/health/live status=200 duration_ms=N request_id=r1"},
+			{"GET", "/x/http://u:hunter2@h/", key, "path=/x/http://[REDACTED]@h/ status=404 duration_ms=N request_id=r1"},
+			{"GET", "/" + strings.Repeat("x", 600), key,
+				"path=/" + strings.Repeat("x", 499) + " status=404 duration_ms=N request_id=r1"},
+			{"DELETE", "/v1/tasks", key, "path=/v1/tasks status=405 duration_ms=N request_id=r1"},
+		} {
+			before := len(log.String())
+			r := httptest.NewRequest(tt.method, tt.target, nil)
+			r.Header.Set("X-Request-Id", "r1")
+			r.Header.Set("X-API-Key", tt.key)
+			api.ServeHTTP(httptest.NewRecorder(), r)
+			got := log.String()[before:]
+			if strings.Contains(got, "hunter2") {
+				t.Errorf("%s %s: the log has a secret: %s", tt.method, tt.target, got)
+			}
+			_, record, found := strings.Cut(got, "INFO request method="+tt.method+" ")
+			record = regexp.MustCompile(`duration_ms=[0-9.]+`).ReplaceAllString(strings.TrimSpace(record), "duration_ms=N")
+			if found != on || on && record != tt.want {
+				t.Errorf("%s %s: got %q; want %q: %v", tt.method, tt.target, record, tt.want, on)
+			}
 		}
 	}
 }

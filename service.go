@@ -195,17 +195,26 @@ func (s *service) warnOfChangedTemplates() {
 	}
 }
 
+// busy returns how many handlers run.
+func (s *service) busy() int {
+	if s.engine == nil {
+		return 0
+	}
+	return s.engine.busy()
+}
+
 // finish refuses new work, lets running handlers go on until ctx ends, then cuts
-// them off. Their attempts are delivered again after the next start.
-func (s *service) finish(ctx context.Context) {
+// them off. Their attempts, which it describes, are delivered again after the next start.
+func (s *service) finish(ctx context.Context) (cut []string) {
 	s.draining.Store(true)
 	if s.extension != nil {
 		s.extension.stop()
 	}
 	if s.store != nil {
 		s.store.releaseWaiters(waitShutdown)
-		s.engine.stop(ctx)
+		cut = s.engine.stop(ctx)
 	}
+	return cut
 }
 
 // ready reports whether the service can do its work.

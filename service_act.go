@@ -33,6 +33,10 @@ type stepRequest struct {
 // act applies an action, waits until it is durable and returns the task with the
 // step's index.
 func (o *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest) (*task, int, error) {
+	given := outcome{result: q.result, metadata: q.metadata, err: q.err}
+	if err := o.cfg.Worker.checkSize(&given); err != nil {
+		return nil, 0, err
+	}
 	return o.changeStep(ctx, taskID, stepID, func(c *change, t *task, i int) (*record, error) {
 		if err := o.allowsLocked(t, i, q); err != nil {
 			return nil, err
@@ -107,7 +111,7 @@ func (o *operator) record(c *change, t *task, i int, q *stepRequest) *record {
 // completionMetadata returns the metadata of a manual completion: what the
 // request sent, and who completed the step and why.
 func (q *stepRequest) completionMetadata() []byte {
-	b := jsonObject{b: []byte{'{'}}
+	b := jsonWriter{b: []byte{'{'}}
 	b.flag("manually_completed", true)
 	b.text("completed_by", q.by)
 	b.text("completion_reason", q.reason)
@@ -372,12 +376,27 @@ func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claimedSt
 // outsideStepView is a step for an outside actor.
 type outsideStepView struct {
 	stepView
-	Namespace      string     `json:"namespace"`
-	TaskName       string     `json:"task_name"`
-	Callable       string     `json:"callable"`
-	Priority       int        `json:"priority"`
-	WorkerID       string     `json:"worker_id,omitempty"` // of the actor that has it
-	LeaseExpiresAt *zonedTime `json:"lease_expires_at,omitempty"`
+	tpl            *template
+	callable       string
+	priority       int
+	worker         string  // of the actor that has it
+	leaseExpiresAt instant // 0 for none
+}
+
+func (v outsideStepView) writeJSON(o *jsonWriter) {
+	o.b = append(o.b, '{')
+	v.stepView.write(o)
+	o.text("namespace", v.tpl.namespace)
+	o.text("task_name", v.tpl.name)
+	o.text("callable", v.callable)
+	o.number("priority", v.priority)
+	if v.worker != "" {
+		o.text("worker_id", v.worker)
+	}
+	if v.leaseExpiresAt != 0 {
+		o.zoned("lease_expires_at", v.leaseExpiresAt)
+	}
+	o.b = append(o.b, '}')
 }
 
 // steps lists the claimed steps in the order in which they were claimed, or the
@@ -406,12 +425,10 @@ func (a *outsideActors) steps(claimed bool, matches func(claimKey) bool, offset,
 // none does.
 func (t *task) outsideStepView(i int, held *heldStep, now instant, worker string) outsideStepView {
 	v := outsideStepView{
-		stepView: t.stepView(i, now, worker), Namespace: t.tpl.namespace, TaskName: t.tpl.name,
-		Callable: t.def(i).callable, Priority: t.by.priority,
+		stepView: t.stepView(i, now, worker), tpl: t.tpl, callable: t.def(i).callable, priority: t.by.priority,
 	}
 	if held != nil {
-		v.WorkerID = t.steps[i].lease.worker
-		v.LeaseExpiresAt = new(zonedTime(held.until))
+		v.worker, v.leaseExpiresAt = t.steps[i].lease.worker, held.until
 	}
 	return v
 }
@@ -488,7 +505,7 @@ func (a *outsideActors) takeLate(
 	late := &a.engine.outside.late
 	late.Lock()
 	defer late.Unlock()
-	if _, err := a.store.viewObserved(id, past); err != nil {
+	if _, err := a.store.viewObserved(id, past, nil); err != nil {
 		return 0, err
 	}
 	if past.lease == nil || past.answered || q.verb == extendVerb {

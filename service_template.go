@@ -143,12 +143,12 @@ type templateSummary struct {
 
 // templateDetail is the answer of GET /v1/templates/{namespace}/{name}/{version}.
 type templateDetail struct {
-	Name          string               `json:"name"`
-	Namespace     string               `json:"namespace"`
-	Version       string               `json:"version"`
-	Description   *string              `json:"description"`
-	Configuration json.RawMessage      `json:"configuration"`
-	Steps         []templateStepDetail `json:"steps"`
+	Name          string          `json:"name"`
+	Namespace     string          `json:"namespace"`
+	Version       string          `json:"version"`
+	Description   *string         `json:"description"`
+	Configuration json.RawMessage `json:"configuration"`
+	Steps         jsonList        `json:"steps"`
 }
 
 type templateStepDetail struct {
@@ -188,21 +188,18 @@ func (r *registry) listView(namespace string) templateList {
 }
 
 func (t *template) detailView() templateDetail {
-	d := templateDetail{
+	return templateDetail{
 		Name:          t.name,
 		Namespace:     t.namespace,
 		Version:       t.version,
 		Description:   withoutCredentials(t.description),
 		Configuration: t.shownJSON(),
-		Steps:         make([]templateStepDetail, len(t.steps)),
+		Steps:         jsonListOf(len(t.steps), t.stepDetail),
 	}
-	for i := range t.steps {
-		d.Steps[i] = t.stepDetail(&t.steps[i])
-	}
-	return d
 }
 
-func (t *template) stepDetail(s *stepTemplate) templateStepDetail {
+func (t *template) stepDetail(i int) templateStepDetail {
+	s := &t.steps[i]
 	return templateStepDetail{
 		Name:               s.name,
 		Description:        withoutCredentials(s.description),
@@ -260,7 +257,7 @@ func (c *catalog) checkAddedCallable(callable string) error {
 	if prefix == "exec:" {
 		return errors.New("templates added at run time cannot run programs")
 	}
-	if _, mapped := c.handlers.mapped(callable); mapped || !strings.HasPrefix(prefix, "http") {
+	if _, mapped := c.handlers.mapped.find(callable); mapped || !strings.HasPrefix(prefix, "http") {
 		return nil
 	}
 	to, err := parseHTTPAddress(callable)

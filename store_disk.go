@@ -21,9 +21,11 @@ import (
 	"time"
 )
 
-// diskFS is a file system. A missing file gives fs.ErrNotExist.
+// diskFS is a file system. A missing file gives fs.ErrNotExist. Anything but a regular
+// file gives an error, and is neither followed nor replaced.
 type diskFS interface {
 	makeDir(dir string) error             // with its parents, mode 0700, synced; no error if it exists
+	writableByOthers(dir string) bool     // whether other users may change its names
 	open(name string) (diskFile, error)   // for reading
 	edit(name string) (diskFile, error)   // for writing, as it is
 	create(name string) (diskFile, error) // for writing, emptied or new with mode 0600
@@ -70,6 +72,15 @@ func (d osDisk) makeDir(dir string) error {
 	return d.syncDir(parent)
 }
 
+func (osDisk) writableByOthers(dir string) bool {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return false
+	}
+	owner := ownerOf(info)
+	return info.Mode().Perm()&0o022 != 0 || owner != 0 && owner != os.Geteuid()
+}
+
 func (osDisk) open(name string) (diskFile, error) { return osOpen(name, os.O_RDONLY) }
 
 func (osDisk) edit(name string) (diskFile, error) { return osOpen(name, os.O_RDWR) }
@@ -79,16 +90,16 @@ func (osDisk) create(name string) (diskFile, error) {
 }
 
 func osOpen(name string, flag int) (diskFile, error) {
-	f, err := os.OpenFile(name, flag, 0o600)
+	f, err := openRegular(name, flag|syscall.O_NOFOLLOW)
 	if err != nil {
 		return nil, err
 	}
 	return osFile{f}, nil
 }
 
-func (osDisk) rename(from, to string) error { return os.Rename(from, to) }
+func (osDisk) rename(from, to string) error { return renameRegular(from, to) }
 
-func (osDisk) remove(name string) error { return os.Remove(name) }
+func (osDisk) remove(name string) error { return removeRegular(name) }
 
 func (osDisk) syncDir(dir string) error {
 	f, err := os.Open(dir)
@@ -224,8 +235,16 @@ const lockName = "lock"
 type storeLock struct{ file *os.File }
 
 func (osDisk) lock(name string) (io.Closer, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := openRegular(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW)
 	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil {
+		err = checkOwn("open", name, info)
+	}
+	if err != nil {
+		f.Close()
 		return nil, err
 	}
 	err = fileCall(f, "flock", func(fd int) error {

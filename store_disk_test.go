@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,4 +84,68 @@ func TestLockIsReleasedBesideACopy(t *testing.T) {
 		t.Fatalf("got %v; want the lock", err)
 	}
 	again.Close()
+}
+
+// TestStoreFilesAreRegular puts irregular files where those of a store are: each is refused, none is
+// followed, replaced or removed, and none keeps the start waiting.
+func TestStoreFilesAreRegular(t *testing.T) {
+	t.Parallel()
+	open := func(_ *testing.T, path string) error {
+		o := diskOptions(nil)
+		o.dir, o.fs = filepath.Dir(path), osDisk{}
+		j, err := openJournal(o, &gathered{})
+		if err == nil {
+			j.close()
+		}
+		return err
+	}
+	for _, name := range []string{lockName, journalName, journalOldName, snapshotName, journalTempName, snapshotTemp} {
+		eachIrregularFile(t, name, open)
+	}
+	for _, name := range []string{journalName, journalTempName} {
+		eachIrregularFile(t, name, func(t *testing.T, path string) error {
+			o := diskOptions(nil)
+			o.dir, o.fs = filepath.Dir(path), osDisk{}
+			_, err := importStore(o, strings.NewReader(`{"format":1,"product":"stepwell","seq":0}`), o.log)
+			return err
+		})
+	}
+}
+
+// TestLockOfAnother checks that the lock of another user is refused.
+func TestLockOfAnother(t *testing.T) {
+	name := filepath.Join(t.TempDir(), lockName)
+	writeFile(t, name, []byte("precious"))
+	if err := os.Chown(name, 4711, -1); err != nil {
+		t.Skip(err)
+	}
+	_, err := osDisk{}.lock(name)
+	want := fmt.Sprintf("open %s: it belongs to the user 4711, and this process runs as %d", name, os.Geteuid())
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v; want %s", err, want)
+	}
+	if got := string(readFile(t, name)); got != "precious" {
+		t.Errorf("the lock became %q", got)
+	}
+}
+
+// TestDirectoryOfOthers checks the warning about a data directory in which others may write.
+func TestDirectoryOfOthers(t *testing.T) {
+	for _, tt := range []struct {
+		mode  os.FileMode
+		owner int
+		warns bool
+	}{{0o700, -1, false}, {0o755, -1, false}, {0o775, -1, true}, {0o777 | os.ModeSticky, -1, true}, {0o700, 4711, true}} {
+		o, log := diskOptions(nil), new(strings.Builder)
+		o.dir, o.fs, o.log = t.TempDir(), osDisk{}, slog.New(slog.NewTextHandler(log, nil))
+		noError(t, os.Chmod(o.dir, tt.mode))
+		if err := os.Chown(o.dir, tt.owner, -1); err != nil {
+			continue // only root can give a directory away
+		}
+		j, _ := mustOpen(t, o)
+		mustClose(t, j)
+		if got := strings.Contains(log.String(), "others may write"); got != tt.warns || got != strings.Contains(log.String(), o.dir) {
+			t.Errorf("%v of the user %d: got %q; want a warning: %v", tt.mode, tt.owner, log, tt.warns)
+		}
+	}
 }

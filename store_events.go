@@ -428,7 +428,7 @@ func appendEventID(b []byte, seq uint64) []byte {
 // appendJSON appends the data of an event.
 func (e *event) appendJSON(b []byte) []byte {
 	from, to := e.states()
-	o := jsonObject{b: append(b, '{')}
+	o := jsonWriter{b: append(b, '{')}
 	o.number("seq", int(e.seq))
 	o.number("n", int(e.n))
 	o.zoned("recorded_at", e.at)

@@ -185,7 +185,7 @@ func historyEvents(t *testing.T, s *service) (lines []string) {
 	}
 	var all []at
 	for pos := range s.store.slots {
-		h := must(s.history.transitions(s.store.idLocked(uint32(pos))))(t)
+		h := must(s.history.transitions(s.store.idLocked(uint32(pos)), nil))(t)
 		for _, m := range h.Transitions {
 			from, step := "", ""
 			if m.FromState != nil {

@@ -150,20 +150,30 @@ func openJournal(o journalOptions, l loader) (*journal, error) {
 		close(j.done)
 		return j, nil
 	}
-	if err := o.fs.makeDir(o.dir); err != nil {
-		return nil, fmt.Errorf("make data directory %s: %w", o.dir, err)
+	if err := j.takeDir(); err != nil {
+		return nil, err
 	}
-	lock, err := o.fs.lock(j.path(lockName))
-	if err != nil {
-		return nil, fmt.Errorf("lock data directory %s: %w", o.dir, err)
-	}
-	j.lock = lock
 	if err := j.recover(l); err != nil {
-		lock.Close()
+		j.lock.Close()
 		return nil, err
 	}
 	go j.run()
 	return j, nil
+}
+
+// takeDir makes the data directory if it is missing, and locks it.
+func (j *journal) takeDir() (err error) {
+	dir := j.o.dir
+	if err := j.o.fs.makeDir(dir); err != nil {
+		return fmt.Errorf("make data directory %s: %w", dir, err)
+	}
+	if j.lock, err = j.o.fs.lock(j.path(lockName)); err != nil {
+		return fmt.Errorf("lock data directory %s: %w", dir, err)
+	}
+	if j.o.fs.writableByOthers(dir) {
+		j.o.log.Warn("others may write to the data directory, and so change or remove what is stored", "dir", dir)
+	}
+	return nil
 }
 
 func newJournal(o journalOptions) *journal {

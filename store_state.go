@@ -290,11 +290,11 @@ func (d *stateReader) member(key string) error {
 }
 
 func (d *stateReader) readFormat(raw []byte) error {
-	n, err := strconv.Atoi(string(raw))
-	if err != nil || n < 1 || n > stateFormat {
+	n, ok := jsonInt(raw)
+	if !ok || n < 1 || n > stateFormat {
 		return fmt.Errorf("it is %s, and this version of stepwell reads formats up to %d", raw, stateFormat)
 	}
-	d.format = n
+	d.format = int(n)
 	return nil
 }
 
@@ -464,15 +464,11 @@ func importStore(o journalOptions, state io.Reader, log *slog.Logger) (*store, e
 	if o.fs == nil {
 		o.fs = osDisk{}
 	}
-	if err := o.fs.makeDir(o.dir); err != nil {
-		return nil, fmt.Errorf("make data directory %s: %w", o.dir, err)
-	}
 	j := newJournal(o)
-	lock, err := o.fs.lock(j.path(lockName))
-	if err != nil {
-		return nil, fmt.Errorf("lock data directory %s: %w", o.dir, err)
+	if err := j.takeDir(); err != nil {
+		return nil, err
 	}
-	defer lock.Close()
+	defer j.lock.Close()
 	if err := j.holdsNothing(); err != nil {
 		return nil, err
 	}

@@ -225,7 +225,7 @@ func TestRefusedOutcomes(t *testing.T) {
 		batch(`{"type":"create_batches","worker_template_name":"w3","cursor_configs":[1]}`, `"w3" does not depend on`),
 		batch(`{"type":"create_batches","worker_template_name":"w"}`, "cursor_configs must be a list"),
 		batch(`{"type":"create_batches","worker_template_name":"w","worker_count":2,"cursor_configs":[1]}`, "worker_count is 2, and there are 1"),
-		batch(`{"type":"create_batches","worker_template_name":"w","worker_count":1.0,"cursor_configs":[1]}`, "worker_count is 1.0; want an integer"),
+		batch(`{"type":"create_batches","worker_template_name":"w","worker_count":1.5,"cursor_configs":[1]}`, "worker_count is 1.5; want an integer"),
 		batch(`{"type":"create_batches","worker_template_name":"w","total_items":-1,"cursor_configs":[1]}`, "total_items is -1"),
 		batch(`{"type":"create_batches","worker_template_name":"w","cursor_configs":[`+many+`]}`, "10001 workers, more than 10000"),
 		batch(`{"type":"create_batches","worker_template_name":"w2","cursor_configs":[1]}`, `name of the step "w2_001"`),
@@ -807,7 +807,7 @@ func (w *growthWorld) checkStep(v *task, i int) {
 
 func (w *growthWorld) checkExplained() {
 	w.t.Helper()
-	x := must(w.s.engine.explain(w.id))(w.t)
+	x := must(w.s.engine.explain(w.id, nil))(w.t)
 	checkExplanation(w.t, w.s, x)
 }
 
@@ -826,7 +826,7 @@ func stuck(v *task) bool {
 // checkHistory: each step is created once, and started no more often than it was acted on.
 func (w *growthWorld) checkHistory(v *task) {
 	w.t.Helper()
-	h := must(w.s.history.transitions(v.id))(w.t)
+	h := must(w.s.history.transitions(v.id, nil))(w.t)
 	created := map[uuid]int{}
 	for _, m := range h.Transitions {
 		if m.StepUUID != nil && m.FromState == nil {

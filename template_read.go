@@ -260,11 +260,11 @@ func integerOf(least, most int64) templateRule { return usualIntegerOf(least, mo
 func usualIntegerOf(least, most, low, high int64) templateRule {
 	return valueOf("a number", func(r *templateReader, path string, data []byte) []byte {
 		text := clippedText(string(data))
-		if strings.ContainsAny(string(data), ".eE") {
+		n, _, ok := nearestInt(data)
+		if !ok {
 			r.problem(path, "%s is not an integer", text)
 			return templateNullJSON
 		}
-		n, _ := strconv.ParseInt(string(data), 10, 64) // the nearest int64 if it is out of range
 		switch {
 		case n < least:
 			r.problem(path, "%s is below %d", text, least)

@@ -115,6 +115,8 @@ func TestTypoDistance(t *testing.T) {
 		{"", "", 0, 0}, {"a", "", 3, 1}, {"kitten", "sitting", 3, 3}, {"kitten", "sitting", 2, 3}, {"abc",
 			"abc", 0, 0},
 		{"abc", "abd", 0, 1}, {"abcdef", "a", 3, 4}, {"flaw", "lawn", 2, 2},
+		{"wiat", "wait", 1, 1}, {"stauts", "status", 1, 1}, {"ab", "ba", 1, 1}, {"abcd", "badc", 2, 2}, {"abcd", "badc", 1, 2},
+		{"ca", "abc", 3, 3},
 	} {
 		for _, pair := range [][2]string{{test.a, test.b}, {test.b, test.a}} {
 			if got := typoDistance(pair[0], pair[1], test.limit); got != test.want {
@@ -160,7 +162,7 @@ func TestDetailView(t *testing.T) {
 		`"handler":{"callable":"x","resolver":null,"initialization":{}},"type":"standard"},` +
 		`{"name":"b","description":"d","default_retryable":false,"default_max_attempts":1,"result_schema":null,` +
 		`"dependencies":["a"],"handler":{"callable":"y","resolver":null,"initialization":{}},"type":"decision"}]}`
-	if got := mustJSON(t, parsed.detailView()); got != want {
+	if got := string(jsonOf(parsed.detailView())); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
@@ -172,7 +174,7 @@ func TestCredentialsInURLsAreHidden(t *testing.T) {
 		"steps":[{"name":"a","description":"http://s3cret@h/","result_schema":{"x":"ftp://a:s3cret@h"},
 			"handler":{"callable":"http://me:s3c@s3cret@h:1/p","initialization":{"to":"amqp://u:s3cret@h/v"}}}]}`)
 	r := newRegistry([]*template{parsed})
-	shown := mustJSON(t, parsed.detailView()) + mustJSON(t, r.listView("")) +
+	shown := string(jsonOf(parsed.detailView())) + mustJSON(t, r.listView("")) +
 		parsed.steps[0].shownCallable()
 	if strings.Contains(shown, secret) || strings.Contains(shown, "s3c") {
 		t.Errorf("got %s; want no credentials", shown)
@@ -573,8 +575,10 @@ func TestTemplateRules(t *testing.T) {
 		{"step.retry", retry(`"max_attempts":-1`), "steps[0].retry.max_attempts: -1 is below 0"},
 		{"step.retry", retry(`"max_attempts":100`), ""},
 		{"step.retry", retry(`"max_attempts":0`), "?steps[0].retry.max_attempts: 0 behaves as 1"},
-		{"step.retry", retry(`"max_attempts":3.0`), "steps[0].retry.max_attempts: 3.0 is not an integer"},
-		{"step.retry", retry(`"max_attempts":1e1`), "steps[0].retry.max_attempts: 1e1 is not an integer"},
+		{"step.retry", retry(`"max_attempts":3.0`), ""},
+		{"step.retry", retry(`"max_attempts":1e2`), ""},
+		{"step.retry", retry(`"max_attempts":1e30`), "steps[0].retry.max_attempts: 1e30 is above 100"},
+		{"step.retry", retry(`"max_attempts":3.5`), "steps[0].retry.max_attempts: 3.5 is not an integer"},
 		{"step.retry", retry(`"max_attempts":99999999999999999999`),
 			"steps[0].retry.max_attempts: 99999999999999999999 is above 100"},
 		{"step.retry", retry(`"backoff":"none"`), ""},

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -446,6 +447,64 @@ func (n *notifier) notify() {
 		close(n.c)
 		n.c = nil
 	}
+}
+
+// quota bounds something that callers cost together. It is safe for concurrent use.
+type quota struct {
+	most    int64
+	used    atomic.Int64
+	refused atomic.Uint64 // how often there was not enough left
+}
+
+// take reserves n and reports whether that much was left.
+func (q *quota) take(n int64) bool {
+	if q.used.Add(n) <= q.most {
+		return true
+	}
+	q.give(n)
+	return false
+}
+
+// give returns n that was taken.
+func (q *quota) give(n int64) { q.used.Add(-n) }
+
+// regain gives what a counter holds, and reports whether that was anything.
+func (q *quota) regain(held *atomic.Int64) bool {
+	n := held.Swap(0)
+	q.give(n)
+	return n > 0
+}
+
+// refuse counts a refusal and returns it; full says what there is too much of.
+func (q *quota) refuse(full string, args ...any) *failure {
+	q.refused.Add(1)
+	return &failure{kind: backpressure, retryAfter: time.Second, message: fmt.Sprintf(full, args...)}
+}
+
+// logRate lets through a number of messages a second, so that callers cannot fill the log.
+type logRate struct {
+	most int
+
+	mu      sync.Mutex
+	second  instant // when the present second began; guarded by mu, as all below
+	count   int     // messages in it
+	dropped int     // messages since the last one that was let through
+}
+
+// allow reports whether to log a message, and how many were not logged before it.
+func (l *logRate) allow(now instant) (dropped int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if since := now.sub(l.second); since >= time.Second || since < 0 {
+		l.second, l.count = now, 0
+	}
+	if l.count == l.most {
+		l.dropped++
+		return 0, false
+	}
+	l.count++
+	dropped, l.dropped = l.dropped, 0
+	return dropped, true
 }
 
 // offerToken puts a token into a channel of capacity 1, unless it holds one.

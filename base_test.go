@@ -41,6 +41,24 @@ func must2[T, U any](v T, u U, err error) func(testing.TB) (T, U) {
 	}
 }
 
+// TestLogRate: in a second, so many messages pass, and the next one after it tells how many
+// did not, whatever the clock does.
+func TestLogRate(t *testing.T) {
+	l := &logRate{most: 2}
+	for i, tt := range []struct {
+		at      time.Duration
+		dropped int
+		ok      bool
+	}{
+		{0, 0, true}, {0, 0, true}, {0, 0, false}, {time.Second - 1000, 0, false}, {time.Second, 2, true},
+		{time.Second, 0, true}, {time.Second, 0, false}, {-time.Hour, 1, true},
+	} {
+		if dropped, ok := l.allow(testStart.add(tt.at)); dropped != tt.dropped || ok != tt.ok {
+			t.Errorf("message %d: got %d, %v; want %d, %v", i, dropped, ok, tt.dropped, tt.ok)
+		}
+	}
+}
+
 // mustJSON returns a value as JSON.
 func mustJSON(t testing.TB, v any) string {
 	t.Helper()

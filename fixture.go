@@ -452,7 +452,7 @@ type world struct {
 func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 	w := &world{parts: parts, gates: g}
 	w.atStart = func(o serviceOptions) (*service, error) { return openSeeded(seed, o) }
-	w.boxes = newSandboxes(w.parts, g.shared)
+	w.boxes = newSandboxes(w.parts, g)
 	return w, w.begin()
 }
 

@@ -38,7 +38,7 @@ func newFixtureServer(t testing.TB, o serviceTest) *fixtureServer {
 	w := must(openWorld("", serviceOptions{
 		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, rc, log), clock: rc, registry: registry, handlers: handlers,
 		deterministic: cfg.Fixture.DeterministicIDs,
-	}, &gates{shared: newSurfaceCache()}))(t)
+	}, &gates{shared: newSurfaceCache(), connections: manyConnections()}))(t)
 	t.Cleanup(func() { closeTestWorld(t, w) })
 	h := httptest.NewServer(&w.gates.orchestration)
 	t.Cleanup(h.Close)

@@ -33,8 +33,13 @@ func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (a
 	}
 	q.subject, q.wait = subjectOf(r.Context()), min(q.wait, a.validFor(r))
 	q.worker = cmp.Or(q.worker, fmt.Sprintf("%.*s", maxNameLength, q.subject), defaultOutsideName)
-	// A read deadline that passes during the wait would cancel the request.
-	http.NewResponseController(w).SetReadDeadline(time.Time{})
+	if q.wait > 0 {
+		release, err := a.holdOpen(w, r, q.wait)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
 	given, err := a.svc.outside.claim(r.Context(), q)
 	if err != nil {
 		return nil, err

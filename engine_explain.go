@@ -205,7 +205,7 @@ func (x *explainer) step(i int) stepExplanation {
 	t, s, def := x.t, &x.t.steps[i], x.t.def(i)
 	e := stepExplanation{
 		StepUUID: t.stepID(i), Name: def.name, CurrentState: s.state.String(), WaitsFor: []string{},
-		Actions: []string{}, Attempt: s.attempts + 1, MaxAttempts: max(s.maxAttempts, 1), Callable: redactName(def.callable),
+		Actions: []string{}, Attempt: s.attempts + 1, MaxAttempts: max(s.maxAttempts, 1), Callable: def.shown,
 	}
 	switch s.state {
 	case stepInError:
@@ -461,7 +461,7 @@ func (l *causeLog) awaitsActor(t *task, i int) {
 	}
 	l.outside[k] = true
 	l.print(slog.LevelInfo, "a step waits for an outside actor, and so will others like it", "task_uuid", t.id,
-		"template", t.tpl.fullName(), "step", t.def(i).name, "callable", redactName(k.callable))
+		"template", t.tpl.fullName(), "step", t.def(i).name, "callable", t.def(i).shown)
 }
 
 // strayMember logs, once for each callable, that a reply with success is no full

@@ -261,6 +261,9 @@ func newTestServer(t testing.TB, o serviceTest) *testServer {
 	return s.with(newOrchestrationAPI(s.svc, nil))
 }
 
+// manyConnections returns connections that no test has too many of.
+func manyConnections() *connections { return newConnections(newQuotas(defaultConfig()), nil) }
+
 // with is another surface of the same service, on a listener of its own.
 func (s *testServer) with(surface http.Handler) *testServer {
 	h := httptest.NewServer(surface)

@@ -737,7 +737,7 @@ func (l *randomWorld) check() {
 	for _, id := range l.tasks {
 		v := l.view(id)
 		checkFigures(l.t, v, l.clock.now())
-		x := must(l.s.engine.explain(id, nil))(l.t)
+		x := must(l.s.engine.explain(id, nil, true))(l.t)
 		checkExplanation(l.t, l.s, x)
 		law := &lawful{t: l.t, ended: map[int]int{}, late: map[int]int{}}
 		if _, err := l.s.store.viewObserved(id, law, nil); err != nil {

@@ -514,7 +514,7 @@ func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
 func (s *surface) logRequest(rec *recorder, r *http.Request, began instant) {
 	attrs := []slog.Attr{
 		slog.String("method", fmt.Sprintf("%.20s", r.Method)),
-		slog.String("path", fmt.Sprintf("%.500s", hideCredentials([]byte(r.URL.Path)))),
+		slog.String("path", fmt.Sprintf("%.500s", redact([]byte(r.URL.Path)))),
 		slog.Int("status", rec.status), slog.Float64("duration_ms", float64(realNow().sub(began).Microseconds())/1000),
 		slog.String("request_id", rec.requestID),
 	}
@@ -771,6 +771,9 @@ func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *secur
 
 // mayReadContexts reports whether the caller may see the contexts of tasks.
 func mayReadContexts(ctx context.Context) bool { return securityOf(ctx).may(permTasksContextRead) }
+
+// mayReadMessages reports whether the caller may see what handlers said of failures.
+func mayReadMessages(ctx context.Context) bool { return securityOf(ctx).may(permStepsRead) }
 
 // The host guard. Any web page that a user visits can make the browser send requests
 // here. Without authentication, and where what browsers add on their own authenticates,

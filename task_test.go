@@ -807,7 +807,7 @@ func (w *growthWorld) checkStep(v *task, i int) {
 
 func (w *growthWorld) checkExplained() {
 	w.t.Helper()
-	x := must(w.s.engine.explain(w.id, nil))(w.t)
+	x := must(w.s.engine.explain(w.id, nil, true))(w.t)
 	checkExplanation(w.t, w.s, x)
 }
 

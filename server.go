@@ -579,17 +579,6 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// cutOff ends an answer of which a part was written, so that nobody takes the part for
-// the whole.
-func (w *recorder) cutOff(err error) {
-	level := slog.LevelError
-	if w.gone {
-		level = slog.LevelDebug
-	}
-	w.surface.log.Log(context.Background(), level, "an answer was cut off", "request_id", w.requestID, "error", err)
-	panic(http.ErrAbortHandler)
-}
-
 // Unwrap is for http.ResponseController.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 

@@ -5,8 +5,10 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"runtime"
@@ -126,6 +128,17 @@ func (a *jsonAnswer) pass(text []byte) error {
 		return errNoBody
 	}
 	return writePieces(a.w, text)
+}
+
+// cutOff ends an answer of which a part was written, so that nobody takes the part for
+// the whole.
+func (w *recorder) cutOff(err error) {
+	level := slog.LevelError
+	if w.gone {
+		level = slog.LevelDebug
+	}
+	w.surface.log.Log(context.Background(), level, "an answer was cut off", "request_id", w.requestID, "error", err)
+	panic(http.ErrAbortHandler)
 }
 
 // errNoBody ends an answer to a HEAD request after its headers.

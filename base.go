@@ -2,14 +2,13 @@ package main
 
 // The base family: what every other family may use, and what knows none of them.
 //
-//	base.go             failures and problems of an input, readers of fields, small structures, files
-//	base_bitset.go      sets of positions, for the lists of tasks
-//	base_clock.go       instants, the clock and its timers, limits in real time
-//	base_ids.go         identifiers, random numbers and secrets
-//	base_json.go        JSON texts: walking, reading, writing, merging, comparing
-//	base_json_check.go  which JSON texts are accepted from outside
-//	base_linux.go       system calls that package os lacks
-//	base_other.go       the same for other Unix systems, weaker or not at all
+//	base.go            failures and problems of an input, readers of fields, small structures, files
+//	base_bitset.go     sets of positions, for the lists of tasks
+//	base_clock.go      instants, the clock and its timers, limits in real time, identifiers and random numbers
+//	base_json.go       JSON texts: walking, reading, merging, comparing
+//	base_json_wire.go  which JSON texts are accepted from outside, and how answers are written
+//	base_linux.go      system calls that package os lacks
+//	base_other.go      the same for other Unix systems, weaker or not at all
 
 import (
 	"bytes"
@@ -21,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -356,55 +356,172 @@ func clipText(s string, limit int) string {
 // probably meant.
 func typoLimit(word string) int { return min(3, (len(word)+1)/3) }
 
-// typoDistance returns how many bytes must be inserted, deleted or replaced to
-// turn a into b, or limit + 1 when that is more than limit.
+// nearestWord returns the known word with the fewest typos, at most limit, or "".
+func nearestWord(word string, known []string, limit int) (best string) {
+	for _, k := range known {
+		if d := typoDistance(word, k, limit); d < limit || d == limit && best == "" {
+			best, limit = k, d
+		}
+	}
+	return best
+}
+
+// typoDistance returns how many bytes must be inserted, deleted, replaced or swapped
+// with the next to turn a into b, or limit + 1 when that is more than limit.
 func typoDistance(a, b string, limit int) int {
 	if len(a)-len(b) > limit || len(b)-len(a) > limit {
 		return limit + 1
 	}
-	row := make([]int, len(b)+1) // the distances of a[:i] to each b[:j]
-	for j := range row {
-		row[j] = j
+	var rows [3][]int // the distances of a[:i] to each b[:j], for i and the two before
+	for k := range rows {
+		rows[k] = make([]int, len(b)+1)
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
 	}
 	for i := range len(a) {
-		diagonal, least := row[0], i+1
+		row, above, higher := rows[(i+1)%3], rows[i%3], rows[(i+2)%3]
 		row[0] = i + 1
 		for j := range len(b) {
-			replaced := diagonal
+			replaced := above[j]
 			if a[i] != b[j] {
 				replaced++
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-			least = min(least, row[j+1])
+			row[j+1] = min(replaced, row[j]+1, above[j+1]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], higher[j-1]+1)
+			}
 		}
-		if least > limit {
+		if slices.Min(row) > limit {
 			return limit + 1
 		}
 	}
-	return min(row[len(b)], limit+1)
+	return min(rows[len(a)%3][len(b)], limit+1)
 }
 
-// urlCredentials matches the scheme and the credentials of a URL, also inside JSON
-// with escaped slashes.
-var urlCredentials = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*:(?:/|\\/){2})[^/?#\s"]+@`)
+// Redaction: what may be secret in a URL is never shown, logged or put into an error.
+// That is the user and password, and whatever follows a ? or #, since any parameter
+// may be a token.
 
-// hideCredentials replaces the credentials in URLs. It returns the same slice when
-// there are none.
-func hideCredentials(text []byte) []byte {
-	if !bytes.Contains(text, []byte("@")) {
+const redactedText = "[REDACTED]"
+
+// redactURL redacts a value that is a URL, or begins with one after a name.
+func redactURL(s string) string {
+	scheme, rest, ok := strings.Cut(s, "://")
+	if !ok {
+		return redactAddress(s)
+	}
+	return scheme + "://" + redactAddress(rest)
+}
+
+// redactName is redactURL for a name, which may contain an @, ? or # unless it is a URL.
+func redactName(s string) string {
+	if !strings.Contains(s, "://") {
+		return s
+	}
+	return redactURL(s)
+}
+
+// urlHost matches what can only be the host and port of a URL, and not the begin of a
+// password that is not escaped and contains a slash.
+var urlHost = regexp.MustCompile(`^(\[[^\]]*\](:\d*)?|[^:]*)$`)
+
+// redactAddress redacts a URL without its scheme. The fragment of a reference in a JSON
+// schema is a path.
+func redactAddress(s string) string {
+	path := untilAny(s, "?#")
+	host := untilAny(path, `/\`) // JSON may escape a slash
+	at := -1
+	if strings.Contains(host, "@") {
+		at = strings.LastIndexByte(path, '@')
+	} else if !urlHost.MatchString(host) {
+		at = strings.LastIndexByte(s, '@')
+	}
+	before := ""
+	if at >= 0 {
+		before, s = redactedText, s[at:]
+	}
+	query := len(untilAny(s, "?#")) + 1
+	if query >= len(s) || s[query-1] == '#' && strings.ContainsRune(`/\`, rune(s[query])) {
+		return before + s
+	}
+	return before + s[:query] + redactedText
+}
+
+// untilAny returns what precedes the first of some characters.
+func untilAny(s, chars string) string {
+	if at := strings.IndexAny(s, chars); at >= 0 {
+		return s[:at]
+	}
+	return s
+}
+
+// redact redacts every URL in a text, which may be JSON and then stays valid. It returns
+// the same slice if there is nothing to redact.
+func redact(text []byte) []byte {
+	var shown []byte
+	done := 0
+	for begin, end := nextURL(text, 0); begin < len(text); begin, end = nextURL(text, end) {
+		if bytes.ContainsAny(text[begin:end], "@?#") {
+			shown = append(append(shown, text[done:begin]...), redactAddress(string(text[begin:end]))...)
+			done = end
+		}
+	}
+	if done == 0 {
 		return text
 	}
-	return urlCredentials.ReplaceAll(text, []byte("$1[REDACTED]@"))
+	return append(shown, text[done:]...)
 }
 
-// withoutCredentials returns a copy of a text with the credentials in URLs replaced.
-func withoutCredentials(text *string) *string {
+// nextURL returns where the next URL from an index on begins, after its scheme, and
+// where it ends; both are the end of the text if there is none.
+func nextURL(text []byte, from int) (begin, end int) {
+	for at := from; ; at++ {
+		colon := bytes.IndexByte(text[at:], ':')
+		if colon < 0 {
+			return len(text), len(text)
+		}
+		at += colon
+		for _, slashes := range []string{"://", `:\/\/`} {
+			if begin = at + len(slashes); bytes.HasPrefix(text[at:], []byte(slashes)) {
+				return begin, begin + urlLength(text[from:at], text[begin:])
+			}
+		}
+	}
+}
+
+// urlLength returns how much of a text after "://" belongs to the URL: up to the quote
+// that closes one before the scheme, which is escaped in a text within JSON, or else up to
+// a quote or white space.
+func urlLength(before, text []byte) int {
+	before = bytes.TrimRight(before, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.")
+	nested, quoted := bytes.HasSuffix(before, []byte(`\"`)), bytes.HasSuffix(before, []byte(`"`))
+	word := len(text)
+	for i := 0; i < len(text); i++ {
+		at, escaped := i, text[i] == '\\' && i+1 < len(text)
+		if escaped {
+			i++
+		}
+		quote := text[i] == '"'
+		if quote && quoted && escaped == nested {
+			return at
+		}
+		if quote || strings.IndexByte(" \t\r\n", text[i]) >= 0 || escaped && strings.IndexByte("trn", text[i]) >= 0 {
+			word = min(word, at)
+		}
+		if word < len(text) && !quoted || quote && !escaped {
+			break
+		}
+	}
+	return word
+}
+
+// redactText returns a redacted copy of a text.
+func redactText(text *string) *string {
 	if text == nil {
 		return nil
 	}
-	shown := string(hideCredentials([]byte(*text)))
-	return &shown
+	return new(string(redact([]byte(*text))))
 }
 
 // Small structures.
@@ -433,6 +550,64 @@ func (n *notifier) notify() {
 		close(n.c)
 		n.c = nil
 	}
+}
+
+// quota bounds something that callers cost together. It is safe for concurrent use.
+type quota struct {
+	most    int64
+	used    atomic.Int64
+	refused atomic.Uint64 // how often there was not enough left
+}
+
+// take reserves n and reports whether that much was left.
+func (q *quota) take(n int64) bool {
+	if q.used.Add(n) <= q.most {
+		return true
+	}
+	q.give(n)
+	return false
+}
+
+// give returns n that was taken.
+func (q *quota) give(n int64) { q.used.Add(-n) }
+
+// regain gives what a counter holds, and reports whether that was anything.
+func (q *quota) regain(held *atomic.Int64) bool {
+	n := held.Swap(0)
+	q.give(n)
+	return n > 0
+}
+
+// refuse counts a refusal and returns it; full says what there is too much of.
+func (q *quota) refuse(full string, args ...any) *failure {
+	q.refused.Add(1)
+	return &failure{kind: backpressure, retryAfter: time.Second, message: fmt.Sprintf(full, args...)}
+}
+
+// logRate lets through a number of messages a second, so that callers cannot fill the log.
+type logRate struct {
+	most int
+
+	mu      sync.Mutex
+	second  instant // when the present second began; guarded by mu, as all below
+	count   int     // messages in it
+	dropped int     // messages since the last one that was let through
+}
+
+// allow reports whether to log a message, and how many were not logged before it.
+func (l *logRate) allow(now instant) (dropped int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if since := now.sub(l.second); since >= time.Second || since < 0 {
+		l.second, l.count = now, 0
+	}
+	if l.count == l.most {
+		l.dropped++
+		return 0, false
+	}
+	l.count++
+	dropped, l.dropped = l.dropped, 0
+	return dropped, true
 }
 
 // offerToken puts a token into a channel of capacity 1, unless it holds one.

@@ -202,7 +202,7 @@ func bareHandler(b *testing.B) http.Handler {
 	svc := benchService(b, "")
 	t := createMany(b, svc, manualBody, 1)
 	var v bareTask
-	if err := json.Unmarshal(taskView{t, svc.clock.now(), false, true}.appendJSON(nil), &v); err != nil {
+	if err := json.Unmarshal(jsonOf(taskView{task: t, now: svc.clock.now()}), &v); err != nil {
 		b.Fatal(err)
 	}
 	mux := http.NewServeMux()

@@ -140,7 +140,7 @@ func (p *process) configShow(_ context.Context, args []string) error {
 
 // configRow is one line of "config show": a key, or an entry of a table.
 type configRow struct {
-	Key    string `json:"key"`
+	Key    string `json:"key"` // or the path of a table in its value
 	Entry  string `json:"entry,omitempty"`
 	Value  any    `json:"value"` // without secrets
 	Source string `json:"source"`
@@ -152,15 +152,16 @@ func configRows(c *Config, origin *provenance) []configRow {
 	var rows []configRow
 	for i := range configKeys {
 		k := &configKeys[i]
-		value := k.get(c)
-		table, ok := value.(map[string]string)
-		if !ok || len(table) == 0 {
-			rows = append(rows, configRow{k.path, "", k.shown(value), origin.of(k.path).String()})
-			continue
+		value, before := k.get(c), len(rows)
+		tables := k.tables(value)
+		for _, path := range slices.Sorted(maps.Keys(tables)) {
+			for _, name := range slices.Sorted(maps.Keys(tables[path])) {
+				source := origin.of(joinConfigPath(path, name)).String()
+				rows = append(rows, configRow{path, redactName(name), k.shownText(tables[path][name]), source})
+			}
 		}
-		for _, name := range slices.Sorted(maps.Keys(table)) {
-			source := origin.of(joinConfigPath(k.path, name)).String()
-			rows = append(rows, configRow{k.path, redactName(name), k.shownText(table[name]), source})
+		if len(rows) == before {
+			rows = append(rows, configRow{k.path, "", k.shown(value), origin.of(k.path).String()})
 		}
 	}
 	return rows

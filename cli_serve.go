@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 	"time"
@@ -22,6 +23,7 @@ import (
 type serving struct {
 	cfg           *Config
 	log           *slog.Logger
+	plain         bool // the log is text, for people
 	clock         *realClock
 	orchestration *httpServer // nil when the role is switched off
 	worker        *httpServer
@@ -38,6 +40,8 @@ type readyReport struct {
 }
 
 func (p *process) serve(ctx context.Context, args []string) error {
+	ctx, ignore := endOnSignal(ctx)
+	defer ignore()
 	flags, err := parseServeArgs(args, p.stderr)
 	if err != nil {
 		return err
@@ -46,7 +50,7 @@ func (p *process) serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	v := &serving{cfg: cfg, log: p.logger(cfg), clock: newRealClock(), failed: make(chan error, 2)}
+	v := &serving{cfg: cfg, log: p.logger(cfg), plain: p.logsText(cfg), clock: newRealClock(), failed: make(chan error, 2)}
 	defer v.clock.stop()
 	for _, w := range origin.warnings {
 		v.log.Warn(w)
@@ -63,7 +67,8 @@ func (p *process) serve(ctx context.Context, args []string) error {
 
 // parts reads what the configuration names: documentation, templates, handlers and keys.
 func (v *serving) parts(origin *provenance, getenv func(string) string) (o serviceOptions, err error) {
-	o = serviceOptions{cfg: v.cfg, log: v.log, clock: v.clock, deterministic: v.cfg.Fixture.DeterministicIDs}
+	o = serviceOptions{cfg: v.cfg, log: v.log, clock: v.clock, deterministic: v.cfg.Fixture.DeterministicIDs,
+		quotas: newQuotas(v.cfg)}
 	if err = checkSwaggerFiles(&v.cfg.Docs); err != nil {
 		return o, err
 	}
@@ -80,7 +85,7 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 	if err := removeReadyFile(flags.readyFile); err != nil {
 		return err
 	}
-	gates, err := v.listen()
+	gates, err := v.listen(parts.quotas)
 	if err != nil {
 		return err
 	}
@@ -106,9 +111,10 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 
 // workload is the service of a process, which fixture mode can replace at run time.
 type workload interface {
-	ready() bool                // nothing prevents it from working
-	finish(ctx context.Context) // running handlers have until ctx ends
-	close() error               // makes the store durable
+	ready() bool                         // nothing prevents it from working
+	busy() int                           // running handlers
+	finish(ctx context.Context) []string // running handlers have until ctx ends; describes the attempts cut off
+	close() error                        // makes the store durable
 }
 
 // openWorkload opens the service that the configuration describes, and its gates.
@@ -160,10 +166,14 @@ func (p *process) logger(cfg *Config) *slog.Logger {
 	var level slog.Level
 	level.UnmarshalText([]byte(cfg.Log.Level)) // the configuration has checked it
 	o := &slog.HandlerOptions{Level: level}
-	if cfg.Log.Format == "text" || cfg.Log.Format == "auto" && isTerminal(p.stderr) {
+	if p.logsText(cfg) {
 		return slog.New(slog.NewTextHandler(p.stderr, o))
 	}
 	return slog.New(slog.NewJSONHandler(p.stderr, o))
+}
+
+func (p *process) logsText(cfg *Config) bool {
+	return cfg.Log.Format == "text" || cfg.Log.Format == "auto" && isTerminal(p.stderr)
 }
 
 func isTerminal(w any) bool {
@@ -177,18 +187,21 @@ func isTerminal(w any) bool {
 
 // listen opens the listeners of the roles that are served. They stay open, so that a
 // free port is never lost again.
-func (v *serving) listen() (*gates, error) {
+func (v *serving) listen(q *quotas) (*gates, error) {
+	v.boundByFiles(&q.connections)
 	ids := newIDSource(v.clock, nil)
 	g := &gates{
+		shared:        newSurfaceCache(),
 		orchestration: gate{starting: &startingAPI{v.cfg, v.clock, ids, false}},
 		worker:        gate{starting: &startingAPI{v.cfg, v.clock, ids, true}},
+		connections:   newConnections(q, v.log),
 	}
 	var err error
 	if v.cfg.Role != "worker" {
-		v.orchestration, err = v.serveOn(&v.cfg.Orchestration.Web, "--listen", &g.orchestration)
+		v.orchestration, err = v.serveOn(&v.cfg.Orchestration.Web, "--listen", &g.orchestration, g.connections)
 	}
 	if err == nil && v.cfg.Role != "orchestration" {
-		v.worker, err = v.serveOn(&v.cfg.Worker.Web, "--worker-listen", &g.worker)
+		v.worker, err = v.serveOn(&v.cfg.Worker.Web, "--worker-listen", &g.worker, g.connections)
 	}
 	if err != nil {
 		v.stopListening(closeTimeout)
@@ -196,9 +209,20 @@ func (v *serving) listen() (*gates, error) {
 	return g, err
 }
 
-func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler) (*httpServer, error) {
+// boundByFiles lowers a quota of connections to leave files for everything else.
+func (v *serving) boundByFiles(q *quota) {
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || uint64(q.most) <= files.Cur/4*3 {
+		return
+	}
+	v.log.Warn("the process may not open enough files for web.max_connections: fewer are held",
+		"connections", files.Cur/4*3, "files", files.Cur)
+	q.most = int64(files.Cur / 4 * 3)
+}
+
+func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler, all *connections) (*httpServer, error) {
 	address := web.Listen
-	l, err := net.Listen("tcp", address)
+	l, err := listenTCP(address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%s is in use by another program: choose another address with %s", address, flag)
 	}
@@ -208,9 +232,9 @@ func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler) (*htt
 	if a := l.Addr().(*net.TCPAddr); !a.IP.IsLoopback() {
 		v.warnOfOpenness(web, a.String())
 	}
-	s := newHTTPServer(l, h, v.log)
+	s := newHTTPServer(l, h, all, v.log)
 	go func() {
-		if err := s.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.serve(); !errors.Is(err, http.ErrServerClosed) {
 			v.failed <- fmt.Errorf("serving %s: %w", address, err)
 		}
 	}()
@@ -268,17 +292,45 @@ func (v *serving) wait(ctx context.Context) error {
 }
 
 // closeTimeout is how long open requests may take after the handlers have ended.
-const closeTimeout = 2 * time.Second
+const closeTimeout = time.Second
 
 // shutDown lets running handlers end while the API still answers, then open requests,
 // and then makes the store durable. ended is the context whose end caused it.
 func (v *serving) shutDown(ended context.Context, w workload) error {
 	handlers, requests := v.timeouts(ended)
+	if n := w.busy(); n > 0 {
+		v.log.Info(fmt.Sprintf("stopping: %s %s; a second signal ends it at once", counted(n, "handler gets", "handlers get"),
+			handlers))
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), handlers)
 	defer cancel()
-	w.finish(ctx)
+	v.logCutOff(w.finish(ctx))
 	v.stopListening(requests)
 	return w.close()
+}
+
+// maxLogged bounds the attempts that one record lists.
+const maxLogged = 20
+
+// logCutOff reports the attempts that did not end in time.
+func (v *serving) logCutOff(cut []string) {
+	if len(cut) == 0 {
+		return
+	}
+	fate := "and will be delivered again after the next start"
+	if v.cfg.Store.Memory {
+		fate = "and the state in memory is lost"
+	}
+	v.log.Warn(fmt.Sprintf("stopped: %s cut off, %s", counted(len(cut), "attempt was", "attempts were"), fate),
+		"attempts", cut[:min(len(cut), maxLogged)])
+}
+
+// counted returns a number with its noun.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		many = one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // stopListening closes the listeners; open requests may take until the limit.
@@ -351,9 +403,15 @@ func dropReadyFile(path string, pid int) {
 	}
 }
 
-// banner prints, in at most six lines, where everything is and what to try.
+// banner prints, in at most six lines, where everything is and what to try. In a log
+// of JSON it is one record.
 func (v *serving) banner(p *process, templates int) {
 	r := v.report()
+	if !v.plain {
+		v.log.Info("serving", "version", r.Version, "orchestration_url", r.OrchestrationURL, "worker_url", r.WorkerURL,
+			"mount_url", r.MountURL, "state", v.stateLine(), "templates", templates, "fixture", v.cfg.Fixture.Enabled)
+		return
+	}
 	urls := []string{}
 	if r.OrchestrationURL != "" {
 		urls = append(urls, "orchestration "+r.OrchestrationURL)
@@ -408,7 +466,28 @@ func (v *serving) stateLine() string {
 	return fmt.Sprintf("%s, %s; %v", c.Path, durability[c.Sync], c.retention())
 }
 
-// The lifetime of a process that serves another: until its parent ends, or for a time.
+// The lifetime of a process: until a signal, or until its parent ends, or for a time.
+
+// endOnSignal returns a context that the first signal cancels. A second one ends the
+// process at once, unless both are SIGHUP, of which a closing terminal sends several.
+func endOnSignal(ctx context.Context) (_ context.Context, ignore func()) {
+	ctx, end := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt) // even if a shell made a background job ignore SIGINT
+	if !signal.Ignored(syscall.SIGHUP) {                  // as nohup does
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	go func() {
+		first := <-signals
+		end()
+		for next := range signals {
+			if next != syscall.SIGHUP || first != syscall.SIGHUP {
+				os.Exit(exitFailed)
+			}
+		}
+	}()
+	return ctx, func() { signal.Stop(signals) }
+}
 
 // abandonedTimeout is how long running handlers, and then open requests, may take once
 // the parent is gone and nobody waits for them.

@@ -60,13 +60,21 @@ type workerConfig struct {
 	ExecDir         string            // working directory of programs; "" for that of this process
 	Handlers        map[string]string // builtin:… or a URL by callable, or by a prefix and "*"
 	DefaultHandler  string            // for every other callable; "" for none
-	HTTPHeaders     map[string]string // by canonical name; secret
+	HTTPHeaders     headerTables      // of requests to HTTP handlers; secret
 	HTTPProxy       string            // URL, possibly with credentials; "" for none
 }
+
+// headerTables holds headers by their canonical names: those of every request (""), and
+// those for one origin, as originOf returns it, or one callable, or a prefix and "*".
+type headerTables map[string]map[string]string
 
 // webConfig holds the settings that both listeners share.
 type webConfig struct {
 	MaxBodyBytes           int64
+	MaxReceivedBytes       int64 // that bodies on their way hold, in all
+	MaxAnswerBytes         int64 // that answers on their way hold, in all
+	MaxConnections         int   // of all listeners
+	MaxWaitingRequests     int
 	TrustedProxies         []string // addresses and prefixes
 	AllowedHosts           []string // names of this service, besides loopback names
 	AllowedOrigins         []string // of pages that may make changes
@@ -109,9 +117,10 @@ type storeConfig struct {
 	RetainFinishedAgeHours int // how long they are kept; 0 for no limit
 }
 
-// eventsConfig limits the history of the event stream.
+// eventsConfig limits the event streams and their history.
 type eventsConfig struct {
-	Keep int // transitions
+	Keep       int // transitions
+	MaxStreams int
 }
 
 // docsConfig selects the page of the API's documentation.
@@ -143,6 +152,7 @@ type fixtureConfig struct {
 // logConfig says what to log on standard error.
 type logConfig struct {
 	Level, Format string
+	Requests      bool // log each request
 	Quiet         bool // no start-up banner; set by a flag alone
 }
 
@@ -161,7 +171,7 @@ type configKey struct {
 	inherits string   // path of the key whose value it has unless it is set
 	rival    string   // path of another form of the same value; setting one clears the other of an earlier layer
 	index    []int    // of its field in Config; set by resolveKeys
-	def      any      // string, bool, int64, []string, map[string]string or []apiKeyConfig
+	def      any      // string, bool, int64, []string, map[string]string, headerTables or []apiKeyConfig
 	min, max int64    // bounds of an integer, both inclusive
 	words    []string // the only strings allowed, unless nil
 	flag     string   // of serve, without dashes; "" for none
@@ -226,22 +236,30 @@ var configKeys = resolveKeys(append([]configKey{
 		sample:    `"Payments::*" = "http://127.0.0.1:9000/steps"`},
 	{path: "worker.default_handler", def: "", secret: maskURLs, check: orEmptyValue(checkTargetValue),
 		help: "handler for every callable that nothing else handles; empty: such steps wait for an outside actor"},
-	{path: "worker.http_headers", def: map[string]string{}, secret: secretValue, check: checkHeaderValue,
+	{path: "worker.http_headers", def: headerTables{}, secret: secretValue, check: checkHeaderValue,
 		checkName: checkHeaderName, canonName: canonicalHeaderName,
-		help:   "headers sent to HTTP handlers; the values are never shown",
-		sample: `Authorization = "Bearer <token>"`},
+		help:   "headers sent to every HTTP handler, or to an origin or callable in a table of its name; secret",
+		sample: `"https://api.example.com".Authorization = "Bearer <token>"`},
 	{path: "worker.http_proxy", def: "", secret: maskURLs, check: orEmptyValue(checkProxyValue),
 		help: "URL of the proxy for HTTP handlers; empty: no proxy, whatever the environment says"},
 	{path: "web.max_body_bytes", def: 4 << 20, min: 1, max: maxConfigBytes,
 		help: "largest request body, in bytes"},
+	{path: "web.max_received_bytes", def: 32 << 20, min: maxConfigBytes, max: 1 << 40,
+		help: "how much memory request bodies may hold while they arrive, in bytes; more are refused"},
+	{path: "web.max_answer_bytes", def: 32 << 20, min: 1 << 20, max: 1 << 40,
+		help: "how much memory answers may hold while their readers take them, in bytes; more are refused"},
+	{path: "web.max_connections", def: 3000, min: 1, max: maxConfigCount,
+		help: "how many connections clients may hold; further ones take the place of idle ones or are refused"},
+	{path: "web.max_waiting_requests", def: 2000, min: 0, max: maxConfigCount,
+		help: "how many requests may wait for a task or for steps; further ones are refused"},
 	{path: "web.allowed_hosts", def: []string{}, check: checkHostValue,
 		help: "host names, without ports, that unauthenticated requests may use besides loopback names"},
 	{path: "web.allowed_origins", def: []string{}, check: checkOriginValue,
 		help: "origins of web pages that may send unauthenticated changes"},
 	{path: "web.trusted_proxies", def: []string{}, check: checkProxyAddress,
 		help: "addresses and prefixes of proxies whose X-Forwarded-* headers are trusted"},
-	{path: "web.shutdown_timeout_seconds", def: 10, min: 0, max: 3600,
-		help: "how long shutdown waits for running handlers, in seconds"},
+	{path: "web.shutdown_timeout_seconds", def: 8, min: 0, max: 3600,
+		help: "how long shutdown waits for running handlers, in seconds; docker stop kills after 10"},
 	{path: "mount.path", def: "/stepwell", check: checkMountPath,
 		help: "path prefix of the mount-point API on the orchestration address; empty: not served"},
 	{path: "mount.status_requires_auth", def: false,
@@ -273,6 +291,8 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "how long to keep a finished task, in hours; 0: no limit"},
 	{path: "events.keep", def: defaultKeptEvents, min: 1, max: 10 * maxConfigCount,
 		help: "how many of the newest transitions to hold for resuming event streams; 72 bytes each"},
+	{path: "events.max_streams", def: 100, min: 0, max: maxConfigCount,
+		help: "how many event streams may be open; beyond it they are refused"},
 	{path: "docs.swagger_ui", def: "", secret: maskURLs, check: orEmptyValue(checkSwaggerValue),
 		help: "directory or URL of a Swagger UI distribution for /api-docs/ui; empty: the built-in page"},
 	{path: "staleness.interval_seconds", def: 300, min: 1, max: 86_400,
@@ -306,6 +326,8 @@ var configKeys = resolveKeys(append([]configKey{
 		help:    "least severe level to log: debug, info, warn or error"},
 	{path: "log.format", def: "auto", words: []string{"auto", "text", "json"},
 		help: "log format: text, json, or auto (text on a terminal, json otherwise)"},
+	{path: "log.requests", def: false,
+		help: "log each request: method, path without query, status, duration, id and subject"},
 }, authConfigKeys()...))
 
 // resolveKeys finds the field of each key: the one with the name of its path, without
@@ -376,10 +398,59 @@ func (k *configKey) set(c *Config, v any) {
 		maps.Copy(table, f.Interface().(map[string]string))
 		maps.Copy(table, value)
 		v = table
+	case headerTables:
+		v = f.Interface().(headerTables).with(value)
 	case []apiKeyConfig:
 		v = cloneAPIKeys(value)
 	}
 	f.Set(reflect.ValueOf(v))
+}
+
+// with returns the entries of both; those of more replace others.
+func (t headerTables) with(more headerTables) headerTables {
+	all := headerTables{}
+	for _, tables := range []headerTables{t, more} {
+		for scope, headers := range tables {
+			if all[scope] == nil && len(headers) > 0 {
+				all[scope] = map[string]string{}
+			}
+			maps.Copy(all[scope], headers)
+		}
+	}
+	return all
+}
+
+// nested returns the tables as TOML has them.
+func (t headerTables) nested() map[string]any {
+	table := make(map[string]any)
+	for scope, headers := range t {
+		if scope != "" {
+			table[scope] = headers
+			continue
+		}
+		for name, value := range headers {
+			table[name] = value
+		}
+	}
+	return table
+}
+
+// tables returns the tables of strings in a value of the key, by their paths.
+func (k *configKey) tables(v any) map[string]map[string]string {
+	found := make(map[string]map[string]string)
+	switch v := v.(type) {
+	case map[string]string:
+		found[k.path] = v
+	case headerTables:
+		for scope, headers := range v {
+			path := k.path
+			if scope != "" {
+				path = joinConfigPath(path, scope)
+			}
+			found[path] = headers
+		}
+	}
+	return found
 }
 
 // get returns the key's value in one of the types of def, without copying it.
@@ -427,6 +498,12 @@ func (k *configKey) shown(v any) any {
 		table := make(map[string]string, len(v))
 		for name, s := range v {
 			table[redactName(name)] = k.shownText(s)
+		}
+		return table
+	case headerTables:
+		table := v.nested()
+		for name, value := range table {
+			table[name] = k.shown(value)
 		}
 		return table
 	case []apiKeyConfig:

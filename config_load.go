@@ -202,10 +202,25 @@ func (l *configLoader) loadTable(at func(path string) configSource, path string,
 func (l *configLoader) loadValue(at func(path string) configSource, k *configKey, raw any) {
 	value, faults := k.convert(raw)
 	l.accept(k, value, faults, at)
-	if entries, ok := raw.(map[string]any); ok && faults == nil {
-		for name := range entries { // lines are known by the spelling in the file
-			l.origin.sources[joinConfigPath(k.path, k.entryName(name))] = at(joinConfigPath(k.path, name))
+	if faults == nil {
+		l.locate(at, k, raw, k.path, k.path)
+	}
+}
+
+// locate records where the entries of a table are. Their lines are known by the path as
+// it is spelled in the file.
+func (l *configLoader) locate(
+	at func(path string) configSource, k *configKey, raw any, path, spelled string,
+) {
+	entries, _ := raw.(map[string]any)
+	for name, value := range entries {
+		canonical, inner := k.entryName(name), joinConfigPath(spelled, name)
+		if _, ok := value.(map[string]any); ok {
+			canonical, _ = headerScope(name)
 		}
+		canonical = joinConfigPath(path, canonical)
+		l.origin.sources[canonical] = at(inner)
+		l.locate(at, k, value, canonical, inner)
 	}
 }
 
@@ -222,14 +237,14 @@ func (l *configLoader) accept(
 	k.set(l.config, value)
 	l.origin.sources[k.path] = at(k.path)
 	l.clearRival(k, value, at(k.path))
-	switch value := value.(type) {
-	case map[string]string:
-		for name := range value {
-			path := joinConfigPath(k.path, name)
-			l.origin.sources[path] = at(path)
+	for path, table := range k.tables(value) {
+		for name := range table {
+			entry := joinConfigPath(path, name)
+			l.origin.sources[entry] = at(entry)
 		}
-	case []apiKeyConfig:
-		for i := range value {
+	}
+	if keys, ok := value.([]apiKeyConfig); ok {
+		for i := range keys {
 			path := fmt.Sprintf("%s[%d]", k.path, i)
 			l.origin.sources[path] = at(path)
 		}
@@ -409,13 +424,8 @@ func unknownConfigName(what, name string, known []string) string {
 // nearestConfigName returns the known name with the fewest different letters, or else
 // one with the same last part; "" when none is near.
 func nearestConfigName(name string, known []string) string {
-	best, limit := "", max(2, len(strings.TrimPrefix(name, configEnvPrefix))/3)
-	for _, k := range known {
-		if d := typoDistance(name, k, limit); d < limit || d == limit && best == "" {
-			best, limit = k, d
-		}
-	}
-	if best != "" {
+	limit := max(2, len(strings.TrimPrefix(name, configEnvPrefix))/3)
+	if best := nearestWord(name, known, limit); best != "" {
 		return best
 	}
 	last := name[strings.LastIndexByte(name, '.')+1:]

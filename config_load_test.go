@@ -153,7 +153,26 @@ func TestConfigLayers(t *testing.T) {
 				files: oneConfigFile("[worker.http_headers]", "authorization = 'a'", "x-one = '1'"),
 				env:   map[string]string{"STEPWELL_WORKER__HTTP_HEADERS": `{"AUTHORIZATION": "b"}`},
 			},
-			values{"worker.http_headers": map[string]string{"Authorization": "b", "X-One": "1"}}},
+			values{"worker.http_headers": headerTables{"": {"Authorization": "b", "X-One": "1"}}}},
+		{"headers for all, for an origin and for callables",
+			configInput{
+				files: map[string]string{"stepwell.toml": strings.Join([]string{
+					"[worker.http_headers]", "X-All = '1'", "'https://API.example.com:443/'.Authorization = 'a'",
+					"[worker.http_headers.'http://[::1]:8080']", "x-one = '1'",
+					"[worker.http_headers.'shop.*']", "X-Shop = '1'", "X-Two = '2'",
+					"[worker.http_headers.Authorization]", "X-Odd = 'a callable of this name'",
+					"[worker.http_headers.'no.headers']",
+				}, "\n")},
+				env: map[string]string{"STEPWELL_WORKER__HTTP_HEADERS": `{"X-All": "2",
+					"https://api.example.com": {"AUTHORIZATION": "b"}, "shop.*": {"x-shop": "3"}}`},
+			},
+			values{"worker.http_headers": headerTables{
+				"":                        {"X-All": "2"},
+				"https://api.example.com": {"Authorization": "b"},
+				"http://[::1]:8080":       {"X-One": "1"},
+				"shop.*":                  {"X-Shop": "3", "X-Two": "2"},
+				"Authorization":           {"X-Odd": "a callable of this name"},
+			}}},
 		{"one address for two roles in two processes",
 			configInput{args: []string{"--role", "worker", "--listen", ":80", "--worker-listen", ":80"}},
 			values{"role": "worker", "orchestration.web.listen": ":80", "worker.web.listen": ":80"}},
@@ -163,6 +182,7 @@ func TestConfigLayers(t *testing.T) {
 }
 
 func TestConfigProblems(t *testing.T) {
+	const noScope = "is neither an origin like https://api.example.com:8443 nor the name of a callable"
 	for _, tt := range []struct {
 		name string
 		in   configInput
@@ -262,7 +282,27 @@ func TestConfigProblems(t *testing.T) {
 				`env STEPWELL_WORKER__CONCURRENCY: worker.concurrency: "many" is not an integer`,
 				`env STEPWELL_WORKER__EXEC_ENV: worker.exec_env: "[REDACTED]" is not a JSON object of strings`,
 				`env STEPWELL_WORKER__HANDLERS: worker.handlers.A: want a string, got a float`,
-				`env STEPWELL_WORKER__HTTP_HEADERS: worker.http_headers: "[REDACTED]" is not a JSON object of strings`,
+				`env STEPWELL_WORKER__HTTP_HEADERS: worker.http_headers: "[REDACTED]" is not a JSON object of strings` +
+					` and of objects of strings`,
+			}},
+		{"headers for an origin or a callable",
+			configInput{files: oneConfigFile(
+				"[worker.http_headers]", "'https://a.example/v1'.X-A = '1'", "'https://me:hunter2@a.example'.X-A = '1'",
+				"'ftp://a.example'.X-A = '1'", "'https://*.example'.X-A = '1'", "'a*b'.X-A = '1'", "''.X-A = '1'",
+				"[worker.http_headers.'https://b.example']", "host = '1'", "X-A.b = '1'", "X-B = 7",
+				"[worker.http_headers.'https://B.example:443/']", "X-A = '1'",
+			)},
+			[]string{
+				`stepwell.toml:2: worker.http_headers."https://a.example/v1": "https://a.example/v1" ` + noScope,
+				`stepwell.toml:3: worker.http_headers."https://[REDACTED]@a.example": "https://[REDACTED]@a.example" ` + noScope,
+				`stepwell.toml:4: worker.http_headers."ftp://a.example": "ftp://a.example" ` + noScope,
+				`stepwell.toml:5: worker.http_headers."https://*.example": "https://*.example" ` + noScope,
+				`stepwell.toml:6: worker.http_headers."a*b": "a*b" may have a "*" at its end only`,
+				`stepwell.toml:7: worker.http_headers."": "" is not a name of 1 to 500 bytes`,
+				`stepwell.toml:8: worker.http_headers."https://b.example": "https://b.example" occurs twice`,
+				`stepwell.toml:9: worker.http_headers."https://b.example".host: "host" is a header that stepwell sets itself`,
+				`stepwell.toml:10: worker.http_headers."https://b.example".X-A: want a string, got a table`,
+				`stepwell.toml:11: worker.http_headers."https://b.example".X-B: want a string, got an integer`,
 			}},
 		{"unsupported for now",
 			configInput{files: oneConfigFile("templates.enforce_input_schema = 'warn'")},
@@ -401,7 +441,7 @@ func TestProvenance(t *testing.T) {
 	in := configInput{
 		files: map[string]string{
 			"stepwell.toml": "[worker.handlers]\nA = 'builtin:noop'\nB = 'builtin:noop'\n" +
-				"[worker.http_headers]\nx-a = 'y'",
+				"[worker.http_headers]\nx-a = 'y'\n['worker'.http_headers.'https://A.example/']\nx-b = 'z'",
 			"stepwell.prod.toml": "\nworker.handlers.B = 'builtin:echo'",
 		},
 		env:  map[string]string{"STEPWELL_ENV": "prod", "STEPWELL_WORKER__HANDLERS": `{"C::*": "builtin:echo"}`},
@@ -413,9 +453,12 @@ func TestProvenance(t *testing.T) {
 		"worker.handlers.B":       "stepwell.prod.toml:2",
 		`worker.handlers."C::*"`:  "env STEPWELL_WORKER__HANDLERS",
 		"worker.http_headers.X-A": "stepwell.toml:5",
-		"environment":             "env STEPWELL_ENV",
-		"store.path":              "flag --data",
-		"store.sync":              "default",
+
+		`worker.http_headers."https://a.example".X-B`: "stepwell.toml:7",
+
+		"environment": "env STEPWELL_ENV",
+		"store.path":  "flag --data",
+		"store.sync":  "default",
 	}
 	for path, source := range want {
 		if got := p.of(path).String(); got != source {

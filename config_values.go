@@ -32,7 +32,9 @@ func (k *configKey) convert(raw any) (any, inputProblems) {
 	case []string:
 		value = c.list(raw)
 	case map[string]string:
-		value = c.table(raw)
+		value = c.table(c.path, raw)
+	case headerTables:
+		value = c.headerTables(raw)
 	case []apiKeyConfig:
 		value = c.apiKeys(raw)
 	default:
@@ -101,14 +103,15 @@ func (c *configConverter) list(raw any) []string {
 	return list
 }
 
-func (c *configConverter) table(raw any) map[string]string {
+// table converts a table of strings at a path: the key's, or one in it.
+func (c *configConverter) table(tablePath string, raw any) map[string]string {
 	entries, ok := raw.(map[string]any)
 	if !ok {
-		c.mismatch(c.path, tomlTypeName(c.def), raw)
+		c.mismatch(tablePath, tomlTypeName(c.def), raw)
 	}
 	table := make(map[string]string, len(entries))
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
-		path, canonical := joinConfigPath(c.path, name), c.entryName(name)
+		path, canonical := joinConfigPath(tablePath, name), c.entryName(name)
 		if c.checkName != nil {
 			if err := c.checkName(name); err != nil {
 				c.complain(path, "%q %v", redactName(name), err)
@@ -120,6 +123,33 @@ func (c *configConverter) table(raw any) map[string]string {
 		table[canonical] = c.text(path, entries[name])
 	}
 	return table
+}
+
+// headerTables converts a table of headers and of tables of headers.
+func (c *configConverter) headerTables(raw any) headerTables {
+	entries, _ := raw.(map[string]any)
+	tables := headerTables{}
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		inner, ok := entries[name].(map[string]any)
+		if !ok {
+			continue
+		}
+		path := joinConfigPath(c.path, name)
+		scope, err := headerScope(name)
+		if err != nil {
+			c.complain(path, "%q %v", redactName(name), err)
+		}
+		if tables[scope] != nil {
+			c.complain(path, "%q occurs twice", redactName(scope))
+		}
+		tables[scope] = c.table(path, inner)
+		entries = maps.Clone(entries)
+		delete(entries, name)
+	}
+	if entries != nil {
+		raw = entries
+	}
+	return tables.with(headerTables{"": c.table(c.path, raw)})
 }
 
 // entryName returns the canonical name of a table entry.
@@ -148,7 +178,7 @@ func (k *configKey) convertText(text string) (any, inputProblems) {
 			list = append(list, item)
 		}
 		raw = list
-	case map[string]string:
+	case map[string]string, headerTables:
 		raw, err = parseConfigJSON(text, '{')
 	case []apiKeyConfig:
 		raw, err = parseConfigJSON(cmp.Or(strings.TrimSpace(text), "[]"), '[')
@@ -192,6 +222,8 @@ func tomlTypeName(v any) string {
 		return "an array of tables"
 	case map[string]string:
 		return "a table of strings"
+	case headerTables:
+		return "a table of strings and of tables of strings"
 	case map[string]any:
 		return "a table"
 	}
@@ -205,6 +237,8 @@ func textTypeName(def any) string {
 		return "true or false"
 	case map[string]string:
 		return "a JSON object of strings"
+	case headerTables:
+		return "a JSON object of strings and of objects of strings"
 	case []apiKeyConfig:
 		return "a JSON array of objects"
 	}
@@ -232,15 +266,23 @@ func tomlLiteral(v any) string {
 		}
 		return "[" + strings.Join(items, ", ") + "]"
 	case map[string]string:
-		items := make([]string, 0, len(v))
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			items = append(items, joinConfigPath("", name)+" = "+quoteTOML(v[name]))
-		}
-		return "{" + strings.Join(items, ", ") + "}"
+		return tomlTable(v)
+	case map[string]any:
+		return tomlTable(v)
+	case headerTables:
+		return tomlTable(v.nested())
 	case []apiKeyConfig:
 		return apiKeysLiteral(v)
 	}
 	return fmt.Sprint(v)
+}
+
+func tomlTable[V any](table map[string]V) string {
+	items := make([]string, 0, len(table))
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		items = append(items, joinConfigPath("", name)+" = "+tomlLiteral(table[name]))
+	}
+	return "{" + strings.Join(items, ", ") + "}"
 }
 
 // quoteTOML returns a basic string on one line. It escapes whatever could control a
@@ -265,8 +307,6 @@ func quoteTOML(s string) string {
 
 // Checks of values. Their errors continue a sentence about the value, as in "is not
 // an address", and never repeat it.
-
-const redactedText = "[REDACTED]"
 
 var (
 	environmentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
@@ -461,6 +501,33 @@ func checkHeaderValue(s string) error {
 	return nil
 }
 
+// headerScope returns the canonical name of a table of headers: an origin, or the name
+// of a callable.
+func headerScope(s string) (string, error) {
+	if !strings.Contains(s, "://") {
+		return s, checkCallableName(s)
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
+		strings.Trim(u.Path, "/") != "" || strings.ContainsAny(s, "?#*") {
+		return s, errors.New("is neither an origin like https://api.example.com:8443 nor the name of a callable")
+	}
+	return originOf(u), nil
+}
+
+// originOf returns scheme, host and port of a URL, in lower case and without the
+// scheme's own port.
+func originOf(u *url.URL) string {
+	host := strings.ToLower(u.Host)
+	switch u.Scheme {
+	case "http":
+		host = strings.TrimSuffix(host, ":80")
+	case "https":
+		host = strings.TrimSuffix(host, ":443")
+	}
+	return u.Scheme + "://" + strings.TrimSuffix(host, ":")
+}
+
 func canonicalHeaderName(s string) string { return textproto.CanonicalMIMEHeaderKey(s) }
 
 // configRule is a rule about several keys. It is not checked if one of them has a
@@ -500,32 +567,6 @@ func checkMemory(c *Config, p *provenance) error {
 	}
 	return fmt.Errorf("store.memory (%v) would keep nothing in the directory of --data; "+
 		"omit one of them, or set --memory=false", p.of("store.memory"))
-}
-
-// redactURL hides what may be the user, password, query or fragment of a URL. It looks
-// for the last "@", because a password may contain any character.
-func redactURL(s string) string {
-	scheme, rest, ok := strings.Cut(s, "://")
-	if ok {
-		scheme += "://"
-	} else {
-		scheme, rest = "", s
-	}
-	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		rest = redactedText + rest[at:]
-	}
-	if query := strings.IndexAny(rest, "?#"); query >= 0 {
-		rest = rest[:query+1] + redactedText
-	}
-	return scheme + rest
-}
-
-// redactName hides the same in a name or path that contains a URL.
-func redactName(s string) string {
-	if !strings.Contains(s, "://") {
-		return s
-	}
-	return redactURL(s)
 }
 
 // checkPortRange reads "low-high".

@@ -11,8 +11,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 )
 
@@ -135,9 +138,15 @@ func (e *engine) start() error {
 	return nil
 }
 
-// stop starts nothing more, lets running handlers go on until ctx ends, then cuts
-// them off: their attempts are delivered again after the next start.
-func (e *engine) stop(ctx context.Context) {
+// busy returns how many handlers run.
+func (e *engine) busy() (n int) {
+	e.store.locked(func() { n = len(e.inFlight) })
+	return n
+}
+
+// stop starts nothing more, lets running handlers go on until ctx ends, then cuts them
+// off: their attempts, which it describes, are delivered again after the next start.
+func (e *engine) stop(ctx context.Context) (cut []string) {
 	e.store.locked(func() { e.stopping = true })
 	e.wakeUp()
 	e.wakeFeeder()
@@ -150,9 +159,24 @@ func (e *engine) stop(ctx context.Context) {
 	case <-done:
 	case <-ctx.Done():
 	}
+	var running []runKey
+	e.store.locked(func() { running = slices.Collect(maps.Keys(e.running)) })
 	e.cancel()
 	<-done
 	e.causes.stop()
+	e.store.locked(func() { cut = e.cutLocked(running) })
+	return cut
+}
+
+// cutLocked describes those of the attempts that did not end.
+func (e *engine) cutLocked(running []runKey) (cut []string) {
+	for _, k := range running {
+		if t := e.store.liveLocked(k.task); t != nil && t.steps[k.step].state == stepInProgress {
+			cut = append(cut, fmt.Sprintf("attempt %d of step %s of task %s (%s)",
+				t.steps[k.step].attempts, t.def(k.step).name, t.id, t.tpl.fullName()))
+		}
+	}
+	return cut
 }
 
 // change is store.update for callers outside the engine. With a pacer the change

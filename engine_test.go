@@ -270,7 +270,7 @@ func TestRacingOperators(t *testing.T) {
 		if (errs[0] == nil) == (errs[1] == nil) {
 			t.Fatalf("got %v and %v; want one to win", errs[0], errs[1])
 		}
-		a, err := s.history.audit(v.id, v.stepID(0))
+		a, err := s.history.audit(v.id, v.stepID(0), nil)
 		if err != nil || len(a) != 2 {
 			t.Fatalf("got %d audit entries, %v; want 2", len(a), err)
 		}
@@ -334,7 +334,7 @@ func TestHistoryAndAudit(t *testing.T) {
 	v = mustAct(t, s, v, 0, failAction)
 	v = mustAct(t, s, v, 0, resetAction)
 	v = mustAct(t, s, v, 0, completeAction)
-	h := must(s.history.transitions(v.id))(t)
+	h := must(s.history.transitions(v.id, nil))(t)
 	var got []string
 	for _, m := range h.Transitions {
 		who := "task"
@@ -361,7 +361,7 @@ func TestHistoryAndAudit(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got history\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	audit := must(s.history.audit(v.id, v.stepID(0)))(t)
+	audit := must(s.history.audit(v.id, v.stepID(0), nil))(t)
 	var entries []string
 	for _, a := range audit {
 		entries = append(entries, fmt.Sprint(a.Action, " ", a.FromState, " ", a.ToState, " ", a.Success))
@@ -737,10 +737,10 @@ func (l *randomWorld) check() {
 	for _, id := range l.tasks {
 		v := l.view(id)
 		checkFigures(l.t, v, l.clock.now())
-		x := must(l.s.engine.explain(id))(l.t)
+		x := must(l.s.engine.explain(id, nil, true))(l.t)
 		checkExplanation(l.t, l.s, x)
 		law := &lawful{t: l.t, ended: map[int]int{}, late: map[int]int{}}
-		if _, err := l.s.store.viewObserved(id, law); err != nil {
+		if _, err := l.s.store.viewObserved(id, law, nil); err != nil {
 			l.t.Error(err)
 		}
 		l.checkAudit(v, law)
@@ -800,7 +800,7 @@ func (l *randomWorld) checkSlots() {
 func (l *randomWorld) checkAudit(v *task, law *lawful) {
 	l.t.Helper()
 	for i := range v.steps {
-		audit, err := l.s.history.audit(v.id, v.stepID(i))
+		audit, err := l.s.history.audit(v.id, v.stepID(i), nil)
 		if err != nil {
 			l.t.Error(err)
 		}
@@ -904,7 +904,7 @@ func checkFigures(t *testing.T, v *task, now instant) {
 		}
 	}
 	var x bareTask
-	if err := json.Unmarshal(taskView{task: v, now: now}.appendJSON(nil), &x); err != nil {
+	if err := json.Unmarshal(jsonOf(taskView{task: v, now: now}), &x); err != nil {
 		t.Error(err)
 	}
 	got := []any{x.TotalSteps, x.PendingSteps, x.InProgressSteps, x.CompletedSteps, x.FailedSteps, x.ReadySteps,

@@ -83,6 +83,9 @@ func (f *fixture) check() checkView {
 func (f *fixture) extend(s *surface, shared *surfaceCache) {
 	a := &controlAPI{s, f}
 	for _, row := range a.routes() {
+		if row.pattern != requestsRoute {
+			row.handle = withoutQuery(row.handle)
+		}
 		s.handleRow(servedRoute{route: row, controls: true, maxBody: controlBodies[row.pattern]})
 	}
 	s.openapi = shared.document(s, nil, "fixture")
@@ -118,7 +121,7 @@ func (a *controlAPI) routes() []route {
 		{"DELETE /_stepwell/stubs", everything, a.removeStubs},
 		{"GET /_stepwell/stubs/{id}", everything, a.getStub},
 		{"DELETE /_stepwell/stubs/{id}", everything, a.removeStub},
-		{"GET /_stepwell/requests", everything, a.listRequests},
+		{requestsRoute, everything, a.listRequests},
 		{"DELETE /_stepwell/requests", everything, a.forgetRequests},
 		{"POST /_stepwell/verify", everything, a.verify},
 		{"POST /_stepwell/templates", everything, a.addTemplate},
@@ -128,6 +131,19 @@ func (a *controlAPI) routes() []route {
 		{"GET /_stepwell/sandboxes", everything, a.listSandboxes},
 		{"GET /_stepwell/sandboxes/{name}", everything, a.getSandbox},
 		{"DELETE /_stepwell/sandboxes/{name}", everything, a.deleteSandbox},
+	}
+}
+
+// requestsRoute is the row that takes query parameters.
+const requestsRoute = "GET /_stepwell/requests"
+
+// withoutQuery refuses query parameters: a misspelled test must not pass silently.
+func withoutQuery(handle handlerFunc) handlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) (any, error) {
+		if err := queryOf(r).only(); err != nil {
+			return nil, err
+		}
+		return handle(w, r)
 	}
 }
 
@@ -176,7 +192,8 @@ func (rules bodyRules) fields(r *http.Request, what string, read func(f *fieldRe
 
 // members reads an object, which has a path unless it is a body, by calling read for
 // each known member and its path. Unknown ones are refused: a misspelled test must
-// not pass silently. It returns which members were given, nil for no object.
+// not pass silently. A null member counts as absent. It returns which members were
+// given, nil for no object.
 func (f *fieldReader) members(
 	path string, raw []byte, known []string, read func(key, at string, value []byte),
 ) (given map[string]bool) {
@@ -186,11 +203,14 @@ func (f *fieldReader) members(
 	}
 	given = map[string]bool{}
 	eachMember(raw, func(key string, value []byte) bool {
-		at := memberPath(path, key)
-		if given[key] = true; slices.Contains(known, key) {
-			read(key, at, value)
-		} else {
+		at, unknown := memberPath(path, key), !slices.Contains(known, key)
+		if !unknown && jsonKind(value) == 'n' {
+			return true
+		}
+		if given[key] = true; unknown {
 			f.complain(at, "is unknown; want %s", anyOf(known))
+		} else {
+			read(key, at, value)
 		}
 		return true
 	})
@@ -347,14 +367,28 @@ func (a *controlAPI) getState(w http.ResponseWriter, r *http.Request) (any, erro
 	if err := a.svc.store.waitAll(ctx); err != nil {
 		return nil, err
 	}
-	extendWriting(w, stateTimeout)
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if err := a.svc.store.exportState(w, a.svc.clock.now()); err != nil {
-		a.log.Error("a state document was cut off", "error", err)
-		panic(http.ErrAbortHandler) // so that nobody takes it for a whole document
+	rec := w.(*recorder)
+	if err := rec.hold(4 * lineBatchBytes); err != nil {
+		return nil, err
+	}
+	setBodyHeaders(w.Header(), "application/json")
+	if err := a.svc.store.exportState(&writerWithin{ctx, w}, a.svc.clock.now()); err != nil {
+		rec.cutOff(err)
 	}
 	return written{}, nil
+}
+
+// writerWithin writes until a context ends, however slowly its reader takes the text.
+type writerWithin struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (w *writerWithin) Write(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.w.Write(p)
 }
 
 func (a *controlAPI) putState(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -418,8 +452,7 @@ type world struct {
 func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 	w := &world{parts: parts, gates: g}
 	w.atStart = func(o serviceOptions) (*service, error) { return openSeeded(seed, o) }
-	g.shared = newSurfaceCache()
-	w.boxes = newSandboxes(w.parts, g.shared)
+	w.boxes = newSandboxes(w.parts, g)
 	return w, w.begin()
 }
 
@@ -594,17 +627,30 @@ func emptyStore(dir string) error {
 	return errors.Join(errs...)
 }
 
+// busy returns how many handlers run, in sandboxes too.
+func (w *world) busy() int {
+	n := w.service().busy()
+	if w.boxes != nil {
+		for _, box := range w.boxes.list() {
+			n += box.world.busy()
+		}
+	}
+	return n
+}
+
 // finish ends the work of the world and of its sandboxes; see service.finish.
-func (w *world) finish(ctx context.Context) {
+func (w *world) finish(ctx context.Context) []string {
 	w.mu.Lock()
 	w.end = true
 	w.mu.Unlock()
 	var all sync.WaitGroup
+	var inBoxes []string
 	if w.boxes != nil {
-		all.Go(func() { w.boxes.finish(ctx) })
+		all.Go(func() { inBoxes = w.boxes.finish(ctx) })
 	}
-	w.svc.finish(ctx) // which nothing replaces from here on
+	cut := w.svc.finish(ctx) // which nothing replaces from here on
 	all.Wait()
+	return append(cut, inBoxes...)
 }
 
 func (w *world) close() error {

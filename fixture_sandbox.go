@@ -40,9 +40,9 @@ type sandboxView struct {
 
 // sandboxes holds the sandboxes of one service.
 type sandboxes struct {
-	parts  serviceOptions // of the service that is copied
-	shared *surfaceCache
-	ports  *portRange
+	parts serviceOptions // of the service that is copied
+	gates *gates         // of that service
+	ports *portRange
 
 	ending sync.WaitGroup // of deleted sandboxes
 
@@ -52,9 +52,9 @@ type sandboxes struct {
 	end   bool                // no more are made
 }
 
-func newSandboxes(parts serviceOptions, shared *surfaceCache) *sandboxes {
+func newSandboxes(parts serviceOptions, g *gates) *sandboxes {
 	return &sandboxes{
-		parts: parts, shared: shared, ports: parsePortRange(parts.cfg.Fixture.PortRange), all: map[string]*sandbox{},
+		parts: parts, gates: g, ports: parsePortRange(parts.cfg.Fixture.PortRange), all: map[string]*sandbox{},
 	}
 }
 
@@ -119,7 +119,7 @@ func (b *sandboxes) forget(box *sandbox) {
 // open opens the sandbox's listeners, then its service, and serves. After an error
 // the caller closes what is open.
 func (b *sandboxes) open(box *sandbox, q *sandboxRequest) error {
-	w := &world{parts: b.parts, sandbox: box.view.Name, gates: &gates{shared: b.shared}, atStart: openService}
+	w := &world{parts: b.parts, sandbox: box.view.Name, gates: &gates{shared: b.gates.shared}, atStart: openService}
 	cfg := *b.parts.cfg // a copy, for the addresses
 	cfg.Store.Memory = true
 	w.parts.cfg, w.parts.log = &cfg, b.parts.log.With("sandbox", box.view.Name)
@@ -167,12 +167,12 @@ func (b *sandboxes) listenFor(box *sandbox, web *roleWebConfig, h http.Handler, 
 	if host := b.parts.cfg.Fixture.PublicHost; host != "" {
 		*url = "http://" + net.JoinHostPort(host, port)
 	}
-	box.servers = append(box.servers, newHTTPServer(l, h, b.parts.log))
+	box.servers = append(box.servers, newHTTPServer(l, h, b.gates.connections, b.parts.log))
 	return nil
 }
 
 func (box *sandbox) serve(s *httpServer) {
-	if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.serve(); !errors.Is(err, http.ErrServerClosed) {
 		box.world.parts.log.Error("a sandbox's listener failed", "error", err)
 	}
 }
@@ -235,15 +235,18 @@ func (box *sandbox) close() {
 }
 
 // finish stops making sandboxes, and lets the handlers of all go on until ctx ends.
-func (b *sandboxes) finish(ctx context.Context) {
+func (b *sandboxes) finish(ctx context.Context) (cut []string) {
 	b.mu.Lock()
 	b.end = true
 	b.mu.Unlock()
 	var all sync.WaitGroup
-	for _, box := range b.list() {
-		all.Go(func() { box.world.finish(ctx) })
+	boxes := b.list()
+	each := make([][]string, len(boxes))
+	for i, box := range boxes {
+		all.Go(func() { each[i] = box.world.finish(ctx) })
 	}
 	all.Wait()
+	return slices.Concat(each...)
 }
 
 // close ends all sandboxes.
@@ -383,7 +386,7 @@ func parsePortRange(s string) *portRange {
 // listen listens on the next free port of a host.
 func (p *portRange) listen(host string) (net.Listener, error) {
 	for range p.high - p.low + 1 {
-		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(p.take())))
+		l, err := listenTCP(net.JoinHostPort(host, strconv.Itoa(p.take())))
 		if err == nil {
 			return l, nil
 		}

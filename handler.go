@@ -92,6 +92,7 @@ type target struct {
 	kind    handlerKind
 	builtin *builtin     // of a builtinHandler; also of other kinds that cannot run, to fail with the reason
 	http    *httpAddress // of an httpHandler that can run
+	headers *sentHeaders // of its requests
 	program string       // of an execHandler that can run: a bare name or an absolute path
 }
 
@@ -104,18 +105,30 @@ func refusal(kind handlerKind, errorType, why string) target {
 // handlerSet holds the handlers that the worker's configuration describes. It is
 // immutable and shared by all services of the process.
 type handlerSet struct {
-	outside   bool              // nothing runs here
-	exact     map[string]target // of worker.handlers
-	prefixes  []mappedPrefix    // of worker.handlers, the longest first
+	outside   bool                  // nothing runs here
+	mapped    callableTable[target] // worker.handlers
 	byDefault target
 	web       *httpCaller
 	programs  *programRunner
 }
 
-// mappedPrefix is a key of worker.handlers that ends in *.
-type mappedPrefix struct {
-	prefix string // without the *
-	target target
+// callableTable holds values by the name of a callable, or by a prefix of such names and
+// "*".
+type callableTable[V any] map[string]V
+
+// find returns the value of a callable: that of its name, else of its longest prefix.
+func (t callableTable[V]) find(callable string) (v V, ok bool) {
+	if v, ok = t[callable]; ok {
+		return v, true
+	}
+	longest := 0
+	for name, value := range t {
+		prefix, isPrefix := strings.CutSuffix(name, "*")
+		if isPrefix && len(name) > longest && strings.HasPrefix(callable, prefix) {
+			v, longest = value, len(name)
+		}
+	}
+	return v, longest > 0
 }
 
 // newHandlerSet makes the handlers that the configuration describes. Attempts of targets
@@ -123,17 +136,11 @@ type mappedPrefix struct {
 // proxy. Programs get their PATH, HOME, LANG and TZ from getenv.
 func newHandlerSet(c *workerConfig, version string, getenv func(string) string) (*handlerSet, error) {
 	web, err := newHTTPCaller(c, version)
-	h := &handlerSet{exact: map[string]target{}, web: web, programs: newProgramRunner(c, getenv)}
+	h := &handlerSet{mapped: callableTable[target]{}, web: web, programs: newProgramRunner(c, getenv)}
 	h.byDefault, _ = h.parse(c.DefaultHandler)
 	for callable, mapped := range c.Handlers {
-		t, _ := h.parse(mapped)
-		if prefix, ok := strings.CutSuffix(callable, "*"); ok {
-			h.prefixes = append(h.prefixes, mappedPrefix{prefix, t})
-		} else {
-			h.exact[callable] = t
-		}
+		h.mapped[callable], _ = h.parse(mapped)
 	}
-	slices.SortFunc(h.prefixes, func(a, b mappedPrefix) int { return cmp.Compare(len(b.prefix), len(a.prefix)) })
 	return h, err
 }
 
@@ -152,6 +159,9 @@ func outsideOnly() *handlerSet { return &handlerSet{outside: true} }
 // not allowed, it returns a target whose attempts all fail with the reason.
 func (h *handlerSet) resolve(callable string) target {
 	t, _ := h.find(callable)
+	if t.http != nil {
+		t.headers = h.web.headersFor(callable, t.http)
+	}
 	return t
 }
 
@@ -186,27 +196,15 @@ func (h *handlerSet) find(callable string) (target, error) {
 	if h.outside {
 		return target{kind: outsideActor}, nil
 	}
-	if t, ok := h.mapped(callable); ok {
-		return t, nil
+	t, ok := h.mapped.find(callable)
+	var err error
+	if !ok {
+		t, err = h.parse(callable)
 	}
-	t, err := h.parse(callable)
-	if err == nil && t.kind == outsideActor {
+	if err == nil && !ok && t.kind == outsideActor {
 		t = h.byDefault
 	}
 	return t, err
-}
-
-// mapped returns the target that worker.handlers gives a callable.
-func (h *handlerSet) mapped(callable string) (target, bool) {
-	if t, ok := h.exact[callable]; ok {
-		return t, true
-	}
-	for _, m := range h.prefixes {
-		if strings.HasPrefix(callable, m.prefix) {
-			return m.target, true
-		}
-	}
-	return target{}, false
 }
 
 // parse returns the target that a callable names by its prefix, or an outside
@@ -262,7 +260,7 @@ func (h *handlerSet) run(ctx context.Context, t target, a *attempt) outcome {
 	defer cancel()
 	switch t.kind {
 	case httpHandler:
-		return h.web.call(ctx, t.http, a)
+		return h.web.call(ctx, t, a)
 	case execHandler:
 		return h.programs.run(ctx, t.program, a)
 	}
@@ -424,12 +422,12 @@ func resultTooLarge(limit int64) outcome {
 // appendJSON appends the error as a JSON object with all members: an absent
 // status_code is null, an absent context {}.
 func (e *stepError) appendJSON(dst []byte) []byte {
-	o := jsonObject{b: append(dst, '{')}
+	o := jsonWriter{b: append(dst, '{')}
 	o.text("message", e.message)
 	o.text("error_type", e.errorType)
 	o.flag("retryable", e.retryable)
 	if e.statusCode == 0 {
-		o.rawOrNull("status_code", nil)
+		o.raw("status_code", nil)
 	} else {
 		o.number("status_code", e.statusCode)
 	}
@@ -454,7 +452,7 @@ func (e *stepError) attach(member string, text []byte) {
 // cleanText makes text from outside safe to show: valid UTF-8, no NUL, no
 // credentials in URLs.
 func cleanText(text []byte) string {
-	s := strings.ToValidUTF8(string(hideCredentials(text)), "\ufffd")
+	s := strings.ToValidUTF8(string(redact(text)), "\ufffd")
 	return strings.ReplaceAll(s, "\x00", "\ufffd")
 }
 
@@ -546,7 +544,7 @@ func fullOutcome(data []byte, success bool) (o outcome, problem string) {
 		errorType:  failed.text("error_type", handlerErrorType),
 		retryable:  failed.flag("retryable", true),
 		statusCode: int(failed.integer("status_code", 0, math.MaxUint16)), // clients read 16 bits
-		context:    hideCredentials(compactJSON(nil, failed.member("context", "{", "an object"))),
+		context:    redact(compactJSON(nil, failed.member("context", "{", "an object"))),
 	}
 	if !success {
 		o.err = err

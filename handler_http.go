@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,22 +57,43 @@ func validPort(s string) bool {
 // uses only the configured proxy.
 type httpCaller struct {
 	transport *http.Transport
-	header    http.Header // of every request; some values are secret
-	limit     int64       // of a result, in bytes
+	headers   headerTables
+	agent     string // the User-Agent
+	limit     int64  // of a result, in bytes
 }
 
 // newHTTPCaller returns a caller in any case. The error is about the proxy.
 func newHTTPCaller(c *workerConfig, version string) (*httpCaller, error) {
-	h := http.Header{}
-	for name, value := range c.HTTPHeaders {
-		h.Set(name, value)
-	}
-	h.Set("Content-Type", "application/json")
-	h.Set("Accept-Encoding", "identity")
-	h.Set("User-Agent", "stepwell/"+version)
 	proxy, err := parseHandlerProxy(c.HTTPProxy)
 	transport := newHandlerTransport(c.HTTPConcurrency, proxy)
-	return &httpCaller{transport: transport, header: h, limit: c.MaxResultBytes}, err
+	return &httpCaller{transport, c.HTTPHeaders, "stepwell/" + version, c.MaxResultBytes}, err
+}
+
+// sentHeaders are the headers of the requests of one callable. They are never changed.
+type sentHeaders struct {
+	header  http.Header
+	secrets secretTexts // in them
+}
+
+// headersFor returns the headers for a callable that is handled at an address: those of
+// every request, those for its origin, those for the callable, and the credentials in the
+// URL; of equal names, the last one counts.
+func (c *httpCaller) headersFor(callable string, to *httpAddress) *sentHeaders {
+	own, _ := callableTable[map[string]string](c.headers).find(callable)
+	h := http.Header{}
+	for _, table := range []map[string]string{c.headers[""], c.headers[originOf(to.url)], own} {
+		for name, value := range table {
+			h.Set(name, value)
+		}
+	}
+	if to.authorization != "" {
+		h.Set("Authorization", to.authorization)
+	}
+	secrets := secretsOf(h)
+	h.Set("Content-Type", "application/json")
+	h.Set("Accept-Encoding", "identity")
+	h.Set("User-Agent", c.agent)
+	return &sentHeaders{h, secrets}
 }
 
 // newHandlerTransport keeps enough connections for all parallel calls to go to one
@@ -104,65 +127,67 @@ func parseHandlerProxy(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// call makes the attempt with the handler at an address.
-func (c *httpCaller) call(ctx context.Context, to *httpAddress, a *attempt) outcome {
-	req, err := c.request(ctx, to, a)
+// call makes the attempt with an HTTP handler.
+func (c *httpCaller) call(ctx context.Context, t target, a *attempt) outcome {
+	req, err := c.request(ctx, t, a)
 	if err != nil {
 		return typedFailure(invalidHandlerType, "no request can be made to the URL")
 	}
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
-		return brokenCall(ctx, to, a, err)
+		return brokenCall(ctx, t, a, err)
 	}
 	defer resp.Body.Close()
-	o := c.replied(ctx, to, a, resp)
+	o := c.replied(ctx, t, a, resp)
 	if o.err != nil && o.err.retryable {
 		o.retryAfter = retryAfter(resp.Header)
 	}
 	return o
 }
 
-func (c *httpCaller) request(ctx context.Context, to *httpAddress, a *attempt) (*http.Request, error) {
+func (c *httpCaller) request(ctx context.Context, t target, a *attempt) (*http.Request, error) {
 	body := bytes.NewReader(a.envelope(nil))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.url.String(), body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.http.url.String(), body)
 	if err != nil {
 		return nil, err
 	}
-	req.Header = c.header.Clone()
+	req.Header = t.headers.header.Clone()
 	req.Header.Set("Idempotency-Key", fmt.Sprintf("%s:%d", a.stepID, a.number))
 	if a.traceparent != "" {
 		req.Header.Set("Traceparent", a.traceparent)
-	}
-	if to.authorization != "" {
-		req.Header.Set("Authorization", to.authorization)
 	}
 	return req, nil
 }
 
 // brokenCall returns the outcome of a call without a complete reply.
-func brokenCall(ctx context.Context, to *httpAddress, a *attempt, err error) outcome {
+func brokenCall(ctx context.Context, t target, a *attempt, err error) outcome {
 	if o, ok := cutOff(ctx, a); ok {
 		return o
 	}
-	return typedFailure("network_error", "no reply from %s: %s", to.url.Host, cleanText([]byte(err.Error())))
+	why := cleanText(t.headers.secrets.hide([]byte(err.Error())))
+	return typedFailure("network_error", "no reply from %s: %s", t.http.url.Host, why)
 }
 
-// replied returns the outcome of a reply.
-func (c *httpCaller) replied(ctx context.Context, to *httpAddress, a *attempt, resp *http.Response) outcome {
+// replied returns the outcome of a reply, without the secrets that were sent.
+func (c *httpCaller) replied(ctx context.Context, t target, a *attempt, resp *http.Response) outcome {
+	secrets := t.headers.secrets
 	switch resp.StatusCode / 100 {
 	case 2:
 		data, err := io.ReadAll(io.LimitReader(resp.Body, c.limit+1))
 		if err != nil {
-			return brokenCall(ctx, to, a, err)
+			return brokenCall(ctx, t, a, err)
 		}
-		return withStatus(parseReply(data, c.limit), resp)
+		o := parseReply(secrets.hideInJSON(data), c.limit)
+		if o.err != nil { // an error about invalid JSON repeats some of it
+			o.err.message = string(secrets.hide([]byte(o.err.message)))
+		}
+		return withStatus(o, resp)
 	case 3:
-		return redirected(resp)
+		return redirected(resp, secrets)
 	}
-	o := typedFailure(fmt.Sprintf("http_%d", resp.StatusCode), "%s replied %s", to.url.Host, statusLine(resp))
+	o := typedFailure(fmt.Sprintf("http_%d", resp.StatusCode), "%s replied %s", t.http.url.Host, statusLine(resp))
 	if resp.StatusCode >= 200 { // the body of a 101 is the connection
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorText))
-		o.err.attach("body", text)
+		o.err.attach("body", secrets.hideInStart(resp.Body, maxErrorText))
 	}
 	return withStatus(o, resp)
 }
@@ -175,10 +200,12 @@ func withStatus(o outcome, resp *http.Response) outcome {
 	return o
 }
 
-func redirected(resp *http.Response) outcome {
+func redirected(resp *http.Response, secrets secretTexts) outcome {
 	o := typedFailure("redirect", "the reply is a redirect, %s; redirects are not followed", statusLine(resp))
 	if to, err := resp.Location(); err == nil {
-		o.err.attach("location", []byte((&url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path}).String()))
+		path := string(secrets.hide([]byte(to.Path)))
+		location := (&url.URL{Scheme: to.Scheme, Host: to.Host, Path: path}).String()
+		o.err.attach("location", secrets.hide([]byte(location)))
 	}
 	return withStatus(o, resp)
 }
@@ -186,6 +213,102 @@ func redirected(resp *http.Response) outcome {
 // statusLine returns the status with its standard text.
 func statusLine(resp *http.Response) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
+}
+
+// Secrets that were sent. A handler may echo them, and a result is stored and shown.
+
+// minSecret is the length of the shortest text that is hidden. Shorter ones, such as
+// "on" and "1", would be found in innocent results.
+const minSecret = 6
+
+// secretTexts are texts to hide, longer ones first.
+type secretTexts [][]byte
+
+// secretsOf returns the values of headers, and what is secret in them by itself: what
+// follows the scheme of credentials, the password of Basic ones, and the values of
+// cookies. What a client accepts is no secret.
+func secretsOf(h http.Header) secretTexts {
+	var s secretTexts
+	for name, values := range h {
+		if strings.HasPrefix(name, "Accept") {
+			continue
+		}
+		for _, text := range append(secretParts(name, values[0]), values[0]) {
+			if len(text) >= minSecret {
+				s = append(s, []byte(text))
+			}
+		}
+	}
+	slices.SortFunc(s, func(a, b []byte) int { return cmp.Compare(len(b), len(a)) })
+	return s
+}
+
+func secretParts(name, value string) (parts []string) {
+	if name == "Cookie" {
+		for pair := range strings.SplitSeq(value, ";") {
+			_, value, _ := strings.Cut(pair, "=")
+			parts = append(parts, value)
+		}
+		return parts
+	}
+	scheme, credentials, _ := strings.Cut(value, " ")
+	if strings.EqualFold(scheme, "Basic") {
+		decoded, _ := base64.StdEncoding.DecodeString(credentials)
+		_, password, _ := strings.Cut(string(decoded), ":")
+		parts = append(parts, password, string(decoded))
+	}
+	return append(parts, credentials)
+}
+
+// hide returns a text with "[REDACTED]" for every secret; the same slice if it has none.
+func (s secretTexts) hide(text []byte) []byte {
+	for _, secret := range s {
+		if bytes.Contains(text, secret) {
+			text = bytes.ReplaceAll(text, secret, []byte(redactedText))
+		}
+	}
+	return text
+}
+
+// hideInStart returns at most limit bytes of the start of a text, without secrets. It
+// reads more, and drops as much of the end, where a secret may be cut in two.
+func (s secretTexts) hideInStart(r io.Reader, limit int) []byte {
+	longest := 0
+	if len(s) > 0 {
+		longest = len(s[0])
+	}
+	text, _ := io.ReadAll(io.LimitReader(r, int64(limit+longest)))
+	goesOn := len(text) == limit+longest
+	if text = s.hide(text); goesOn {
+		text = text[:max(len(text)-longest, 0)]
+	}
+	return text[:min(len(text), limit)]
+}
+
+// hideInJSON is hide for the strings of a JSON text, however they are escaped. A text
+// that is not valid is no result, and stays as it is.
+func (s secretTexts) hideInJSON(data []byte) []byte {
+	mayOccur := func(secret []byte) bool {
+		return bytes.Contains(data, secret) || bytes.IndexByte(data, '\\') >= 0
+	}
+	if !slices.ContainsFunc(s, mayOccur) || checkJSON(data) != nil {
+		return data
+	}
+	var hidden []byte
+	kept := 0 // up to here, data is in hidden
+	for i := 0; i < len(data); i++ {
+		if data[i] != '"' {
+			continue
+		}
+		start := i
+		i = skipJSONString(data, start) - 1
+		text := unescapeJSON(data[start : i+1])
+		if shown := s.hide(text); !bytes.Equal(shown, text) {
+			hidden = appendJSONString(append(hidden, data[kept:start]...), string(shown))
+			kept = i + 1
+		}
+	}
+	return append(hidden, data[kept:]...)
 }
 
 // retryAfter returns how long the reply asks to wait, or 0 if it does not. A date

@@ -11,11 +11,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf16"
 )
 
 // newHandlerServer starts a server that answers until the test ends.
@@ -41,7 +44,7 @@ func TestHTTPRequest(t *testing.T) {
 		fmt.Fprint(w, `{"ok": true}`)
 	})
 	h := newTestHandlers(t, func(c *workerConfig) {
-		c.HTTPHeaders = map[string]string{"X-Api-Key": "k", "User-Agent": "other", "Content-Type": "text/plain"}
+		c.HTTPHeaders = headerTables{"": {"X-Api-Key": "k", "User-Agent": "other", "Content-Type": "text/plain"}}
 	})
 	a := newTestAttempt(`{}`)
 	a.traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -227,7 +230,7 @@ func TestHTTPCredentials(t *testing.T) {
 		w.WriteHeader(500)
 	})
 	h := newTestHandlers(t, func(c *workerConfig) {
-		c.HTTPHeaders = map[string]string{"Authorization": "Bearer x"}
+		c.HTTPHeaders = headerTables{"": {"Authorization": "Bearer x"}}
 	})
 	o := callHandler(t, h, strings.Replace(s.URL, "http://", "http://me:s3%2Fc:ret@", 1))
 	if got, want := showOutcome(o), "http_500 retryable 500"; got != want {
@@ -235,6 +238,169 @@ func TestHTTPCredentials(t *testing.T) {
 	}
 	if text := errorText(o); strings.Contains(text, "ret@") {
 		t.Errorf("the error shows the credentials: %s", text)
+	}
+}
+
+// TestHeadersGoWhereTheyAreMeant expects each request to have the headers for all, for
+// its origin and for its callable, and no others.
+func TestHeadersGoWhereTheyAreMeant(t *testing.T) {
+	t.Parallel()
+	var got http.Header
+	keep := func(w http.ResponseWriter, r *http.Request) { got = r.Header }
+	one, two := newHandlerServer(t, keep), newHandlerServer(t, keep)
+	moved := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, one.URL, http.StatusTemporaryRedirect)
+	})
+	h := newTestHandlers(t, func(c *workerConfig) {
+		c.HTTPHeaders = headerTables{
+			"":                       {"X-All": "all", "X-Who": "all"},
+			one.URL:                  {"X-One": "one", "X-Who": "one"},
+			"https://" + one.URL[7:]: {"X-Other": "scheme"},
+			moved.URL:                {"X-Moved": "moved"},
+			"shop.charge":            {"X-Charge": "charge", "X-Who": "charge"},
+			"shop.*":                 {"X-Shop": "shop"},
+			"shop.ref*":              {"X-Refund": "refund"},
+		}
+		c.Handlers = map[string]string{
+			"shop.*": two.URL + "/shop", "billing": strings.Replace(one.URL, "127", "me:pass@127", 1),
+		}
+		c.DefaultHandler = two.URL
+	})
+	for _, tt := range []struct{ callable, want string }{
+		{one.URL, "X-All=all X-One=one X-Who=one"},
+		{one.URL + "/a?b", "X-All=all X-One=one X-Who=one"},
+		{"HTTP" + one.URL[4:], "X-All=all X-One=one X-Who=one"},
+		{two.URL, "X-All=all X-Who=all"},
+		{"billing", "Authorization=Basic_bWU6cGFzcw== X-All=all X-One=one X-Who=one"},
+		{"other", "X-All=all X-Who=all"},
+		{"shop.charge", "X-All=all X-Charge=charge X-Who=charge"},
+		{"shop.refund", "X-All=all X-Refund=refund X-Who=all"},
+		{"shop.list", "X-All=all X-Shop=shop X-Who=all"},
+		{"shop", "X-All=all X-Who=all"},
+	} {
+		got = nil
+		if o := callHandler(t, h, tt.callable); showOutcome(o) != "ok null" {
+			t.Errorf("%s: got %s", tt.callable, showOutcome(o))
+		}
+		want := http.Header{}
+		for _, header := range strings.Fields(tt.want) {
+			name, value, _ := strings.Cut(header, "=")
+			want.Set(name, strings.Replace(value, "_", " ", 1))
+		}
+		for _, name := range []string{"Accept-Encoding", "Content-Type", "Content-Length", "User-Agent", "Idempotency-Key"} {
+			delete(got, name)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %v; want %v", tt.callable, got, want)
+		}
+	}
+	got = nil
+	if o := callHandler(t, h, moved.URL); showOutcome(o) != "redirect permanent 307" || got != nil {
+		t.Errorf("a redirect: got %s, and %v sent to its target; want no request", showOutcome(o), got)
+	}
+}
+
+// TestEchoedSecretsAreHidden lets handlers return the headers they got in every way in
+// which something of a reply is kept.
+func TestEchoedSecretsAreHidden(t *testing.T) {
+	t.Parallel()
+	const key, cookie = `s3cr3t "k\ey"/ü`, "s3ssi0n"
+	var status int
+	var reply string
+	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if status/100 == 3 {
+			w.Header().Set("Location", reply)
+		}
+		w.WriteHeader(status)
+		io.WriteString(w, reply)
+	})
+	h := newTestHandlers(t, func(c *workerConfig) {
+		c.MaxResultBytes = 1 << 16
+		c.HTTPHeaders = headerTables{
+			"":          {"X-Key": key, "Accept": "application/json", "X-Mode": "on"},
+			s.URL:       {"Authorization": "Bearer t0k3n/+==", "Cookie": "a=1; session=" + cookie},
+			"elsewhere": {"X-Other": "not-sent-here"},
+		}
+	})
+	quoted := string(appendJSONString(nil, key))
+	var escaped strings.Builder
+	for _, unit := range utf16.Encode([]rune(key)) {
+		fmt.Fprintf(&escaped, `\u%04X`, unit)
+	}
+	for _, tt := range []struct {
+		status      int
+		reply, want string // want: the outcome with its error
+	}{
+		{200, `{"a":"Bearer t0k3n/+==","b":["t0k3n/+==","xt0k3n/+==y"],"c":"Bearer"}`,
+			`ok {"a":"[REDACTED]","b":["[REDACTED]","x[REDACTED]y"],"c":"Bearer"}`},
+		{200, `{"k":` + quoted + `,"e":"` + escaped.String() + `","t0k3n/+==":1}`,
+			`ok {"k":"[REDACTED]","e":"[REDACTED]","[REDACTED]":1}`},
+		{200, `{"cookies":{"a":"1","session":"` + cookie + `"}}`,
+			`ok {"cookies":{"a":"1","session":"[REDACTED]"}}`},
+		{200, `{"accept":"application/json","mode":"on","one":1,"other":"not-sent-here","line":"\n\u0041"}`,
+			`ok {"accept":"application/json","mode":"on","one":1,"other":"not-sent-here","line":"\n\u0041"}`},
+		{200, `{"success":true,"result":"t0k3n/+==","metadata":{"m":"t0k3n/+=="}}`,
+			`ok "[REDACTED]" metadata {"m":"[REDACTED]"}`},
+		{200, `{"success":false,"error":{"message":"t0k3n/+== is bad","error_type":"t0k3n/+==","context":{"t0k3n/+==":1}}}`,
+			`[REDACTED] retryable 200 [REDACTED] is bad {"[REDACTED]":1}`},
+		{200, `{"t0k3n/+==":1,"[REDACTED]":2}`,
+			`invalid_result permanent 200 the reply: invalid JSON at offset 16: duplicate member "[REDACTED]" `},
+		{200, `{"t0k3n/+==":1,"t0k3n/+==":2}`,
+			`invalid_result permanent 200 the reply: invalid JSON at offset 15: duplicate member "[REDACTED]" `},
+		{200, `"` + strings.Repeat("s3ssi0n", (1<<16)/7-1) + `"`,
+			`result_too_large permanent 200 the reply is larger than worker.max_result_bytes, 65536 `},
+		{500, "you sent Bearer t0k3n/+==", `http_500 retryable 500 {"body":"you sent [REDACTED]"}`},
+		{401, strings.Repeat("x", maxErrorText-4) + "t0k3n/+==", // cut in two by the limit
+			`http_401 permanent 401 {"body":"` + strings.Repeat("x", maxErrorText-4) + `[RED"}`},
+		// What is read ends in the middle of a secret, and hiding moves that to the front.
+		{401, "xxxx" + strings.Repeat("Bearer t0k3n/+==", 1000), ""},
+		{302, "/login?t0k3n/+==", `redirect permanent 302 {"location":"` + s.URL + `/login"}`},
+		{302, "/" + url.PathEscape(key), `redirect permanent 302 {"location":"` + s.URL + `/%5BREDACTED%5D"}`},
+		{302, "/" + cookie + "/x", `redirect permanent 302 {"location":"` + s.URL + `/%5BREDACTED%5D/x"}`},
+	} {
+		status, reply = tt.status, tt.reply
+		o := callHandler(t, h, s.URL)
+		got := showOutcome(o)
+		if o.err != nil {
+			got += " " + strings.TrimPrefix(errorText(o), o.err.message+" ")
+			if tt.status == 200 {
+				got = showOutcome(o) + " " + errorText(o)
+			}
+		}
+		if tt.want != "" && got != tt.want {
+			t.Errorf("%d %.60s: got %.200s; want %.200s", tt.status, tt.reply, got, tt.want)
+		}
+		for _, part := range []string{"t0k3n", "s3ss", "s3cr3t"} {
+			if strings.Contains(got, part) {
+				t.Errorf("%d %.60s: got %q in %.200s", tt.status, tt.reply, part, got)
+			}
+		}
+	}
+}
+
+// TestEchoedPasswordsAreHidden does the same with the credentials in a handler's URL.
+func TestEchoedPasswordsAreHidden(t *testing.T) {
+	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		fmt.Fprintf(w, `{"header":%q,"user":%q,"password":%q}`, r.Header.Get("Authorization"), user, password)
+	})
+	o := callHandler(t, newTestHandlers(t, nil), strings.Replace(s.URL, "http://", "http://me:s3%2Fc:ret@", 1))
+	if got, want := showOutcome(o), `ok {"header":"[REDACTED]","user":"me","password":"[REDACTED]"}`; got != want {
+		t.Errorf("got %s; want %s", got, want)
+	}
+}
+
+// TestBrokenReplyHidesSecrets returns a status line that repeats a header.
+func TestBrokenReplyHidesSecrets(t *testing.T) {
+	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
+		conn, _ := must2(w.(http.Hijacker).Hijack())(t)
+		fmt.Fprintf(conn, "%s\r\n\r\n", r.Header.Get("X-Key"))
+		conn.Close()
+	})
+	h := newTestHandlers(t, func(c *workerConfig) { c.HTTPHeaders = headerTables{s.URL: {"X-Key": "hunter2"}} })
+	o := callHandler(t, h, s.URL)
+	if text := errorText(o); !strings.Contains(text, `"[REDACTED]"`) || strings.Contains(text, "hunter2") {
+		t.Errorf("got %s; want the reply without the secret", text)
 	}
 }
 

@@ -266,6 +266,9 @@ func newTestServer(t testing.TB, o serviceTest) *testServer {
 	return s.with(newOrchestrationAPI(s.svc, nil))
 }
 
+// manyConnections returns connections that no test has too many of.
+func manyConnections() *connections { return newConnections(newQuotas(defaultConfig()), nil) }
+
 // with is another surface of the same service, on a listener of its own.
 func (s *testServer) with(surface http.Handler) *testServer {
 	h := httptest.NewServer(surface)
@@ -402,4 +405,11 @@ func slowAndSequential(t testing.TB) {
 	if wire.RaceDetector() {
 		t.Skip("takes too long with -race, and races nothing that others do not")
 	}
+}
+
+// jsonOf returns the JSON of a view.
+func jsonOf(v any) []byte {
+	var o jsonWriter
+	o.value(v)
+	return o.b
 }

@@ -20,9 +20,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 )
 
@@ -31,28 +29,11 @@ func main() {
 		getenv: os.Getenv, environ: os.Environ(), now: realNow,
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 	}
-	err := p.run(endOnSignal(), os.Args[1:])
+	err := p.run(context.Background(), os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "stepwell: "+err.Error())
 	}
 	os.Exit(exitCode(err))
-}
-
-// endOnSignal returns a context that the first SIGTERM or SIGINT cancels; a second
-// signal ends the process immediately.
-func endOnSignal() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		<-signals
-		signal.Stop(signals)
-		if len(signals) > 0 { // it arrived before Stop returned
-			os.Exit(exitFailed)
-		}
-		cancel()
-	}()
-	return ctx
 }
 
 // Exit codes of the command line.

@@ -142,7 +142,8 @@ func (a *mountAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
 func (a *mountAPI) document(_ http.ResponseWriter, r *http.Request) (any, error) {
 	doc, err := a.openapi()
 	server := func(path string) []byte { return fmt.Appendf(nil, `"servers":[{"url":%q}]`, path) }
-	return textReply{"application/json", bytes.Replace(doc, server(a.prefix), server(a.link(r, "")), 1)}, err
+	before, after, _ := bytes.Cut(doc, server(a.prefix))
+	return textReply{"application/json", [][]byte{before, server(a.link(r, "")), after}}, err
 }
 
 // editOpenAPI sets the server of the document, and adds the permissions of the rows
@@ -390,7 +391,7 @@ type handlerView struct {
 	FullName        string          `json:"full_name"`
 	Description     *string         `json:"description"`
 	Available       bool            `json:"available"` // every step can be run, here or by an outside actor
-	StepTemplates   []handlerStep   `json:"step_templates"`
+	StepTemplates   jsonList        `json:"step_templates"`
 	Configuration   json.RawMessage `json:"configuration"`
 	DependencyGraph handlerGraph    `json:"dependency_graph"`
 	GeneratedAt     zonedTime       `json:"generated_at"`
@@ -412,9 +413,9 @@ type handlerStep struct {
 
 // handlerGraph is the dependency graph of a handler's steps, by name.
 type handlerGraph struct {
-	Nodes          []string      `json:"nodes"`
-	Edges          []handlerEdge `json:"edges"`
-	ExecutionOrder []string      `json:"execution_order"`
+	Nodes          []string `json:"nodes"`
+	Edges          jsonList `json:"edges"`
+	ExecutionOrder []string `json:"execution_order"`
 }
 
 // handlerEdge leads from a step to a step that depends on it.
@@ -423,14 +424,14 @@ type handlerEdge struct {
 	To   string `json:"to"`
 }
 
-func (a *mountAPI) listNamespaces(_ http.ResponseWriter, _ *http.Request) (any, error) {
+func (a *mountAPI) listNamespaces(w http.ResponseWriter, _ *http.Request) (any, error) {
 	v := handlerNamespaces{Namespaces: []handlerNamespace{}, GeneratedAt: zonedTime(a.svc.clock.now())}
 	r := a.svc.templates.registry()
 	for _, n := range r.namespaces() {
 		v.Namespaces = append(v.Namespaces, r.handlerNamespace(n.Name))
 	}
 	v.TotalNamespaces = len(v.Namespaces)
-	return v, nil
+	return v, a.holdTemplates(w)
 }
 
 func (r *registry) handlerNamespace(name string) handlerNamespace {
@@ -467,7 +468,7 @@ func versionsOf(templates []*template) []string {
 	return versions
 }
 
-func (a *mountAPI) listHandlers(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *mountAPI) listHandlers(w http.ResponseWriter, r *http.Request) (any, error) {
 	namespace := r.PathValue("namespace")
 	all := a.svc.templates.registry().handlersOf(namespace)
 	if len(all) == 0 {
@@ -477,7 +478,7 @@ func (a *mountAPI) listHandlers(_ http.ResponseWriter, r *http.Request) (any, er
 	for _, versions := range all {
 		v.Handlers = append(v.Handlers, handlerSummaryOf(versions))
 	}
-	return v, nil
+	return v, a.holdTemplates(w)
 }
 
 func unknownNamespace(name string) error {
@@ -488,7 +489,7 @@ func handlerSummaryOf(versions []*template) handlerSummary {
 	t := latestTemplate(versions)
 	return handlerSummary{
 		ID: t.handlerID(), Name: t.name, Namespace: t.namespace, Version: t.version,
-		Versions: versionsOf(versions), LatestVersion: t.version, Description: withoutCredentials(t.description),
+		Versions: versionsOf(versions), LatestVersion: t.version, Description: redactText(t.description),
 		StepCount: len(t.steps), StepNames: t.stepNames(indexesOf(t.steps)),
 	}
 }
@@ -507,14 +508,15 @@ func indexesOf[E any](s []E) []int {
 
 func (a *mountAPI) getHandler(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	if q.err != nil {
-		return nil, q.err
+	version := q.text("version")
+	if err := q.done(); err != nil {
+		return nil, err
 	}
 	namespace := r.PathValue("namespace")
 	if len(a.svc.templates.registry().handlersOf(namespace)) == 0 {
 		return nil, unknownNamespace(namespace)
 	}
-	t, err := a.svc.templates.find(namespace, r.PathValue("name"), q.text("version"))
+	t, err := a.svc.templates.find(namespace, r.PathValue("name"), version)
 	if err != nil {
 		return nil, err
 	}
@@ -522,23 +524,20 @@ func (a *mountAPI) getHandler(_ http.ResponseWriter, r *http.Request) (any, erro
 }
 
 func (s *service) handlerView(t *template) (handlerView, error) {
-	v := handlerView{
-		ID: t.handlerID(), Name: t.name, Namespace: t.namespace, Version: t.version, FullName: t.fullName(),
-		Description: withoutCredentials(t.description), Available: s.templates.validateRegistered(t).Valid, StepTemplates: []handlerStep{},
-		Configuration: t.shownJSON(), DependencyGraph: t.handlerGraph(), GeneratedAt: zonedTime(s.clock.now()),
-	}
 	events, err := t.stepEvents()
-	for i := range t.steps {
-		v.StepTemplates = append(v.StepTemplates, t.handlerStep(i, events[i]))
-	}
-	return v, err
+	return handlerView{
+		ID: t.handlerID(), Name: t.name, Namespace: t.namespace, Version: t.version, FullName: t.fullName(),
+		Description: redactText(t.description), Available: s.templates.validateRegistered(t).Valid,
+		StepTemplates: jsonListOf(len(t.steps), func(i int) handlerStep { return t.handlerStep(i, events[i]) }),
+		Configuration: t.shownJSON(), DependencyGraph: t.handlerGraph(), GeneratedAt: zonedTime(s.clock.now()),
+	}, err
 }
 
 func (t *template) handlerStep(i int, events json.RawMessage) handlerStep {
 	s := &t.steps[i]
 	v := handlerStep{
-		Name: s.name, Description: withoutCredentials(s.description), HandlerClass: s.shownCallable(),
-		DependsOnSteps: t.stepNames(s.parents), Configuration: hideCredentials(s.config),
+		Name: s.name, Description: redactText(s.description), HandlerClass: s.shown,
+		DependsOnSteps: t.stepNames(s.parents), Configuration: redact(s.config),
 		DefaultRetryable: s.retry.Retryable, DefaultRetryLimit: s.retry.MaxAttempts, CustomEvents: events,
 	}
 	if len(v.DependsOnSteps) == 1 {
@@ -566,13 +565,23 @@ func (t *template) stepEvents() ([]json.RawMessage, error) {
 }
 
 func (t *template) handlerGraph() handlerGraph {
-	g := handlerGraph{
-		Nodes: t.stepNames(indexesOf(t.steps)), Edges: []handlerEdge{}, ExecutionOrder: t.stepNames(t.order),
-	}
+	edges := 0
 	for i := range t.steps {
-		for _, p := range t.steps[i].parents {
-			g.Edges = append(g.Edges, handlerEdge{t.steps[p].name, t.steps[i].name})
-		}
+		edges += len(t.steps[i].parents)
 	}
-	return g
+	return handlerGraph{
+		Nodes: t.stepNames(indexesOf(t.steps)), ExecutionOrder: t.stepNames(t.order),
+		Edges: jsonListOf(edges, t.edges()),
+	}
+}
+
+// edges returns a function that returns one edge after the other.
+func (t *template) edges() func(int) handlerEdge {
+	step, parent := 0, -1
+	return func(int) handlerEdge {
+		for parent++; parent == len(t.steps[step].parents); parent = 0 {
+			step++
+		}
+		return handlerEdge{t.steps[t.steps[step].parents[parent]].name, t.steps[step].name}
+	}
 }

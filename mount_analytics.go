@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -200,26 +199,14 @@ func (a *mountAPI) performance(_ http.ResponseWriter, _ *http.Request) (any, err
 
 func (a *mountAPI) bottlenecks(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	if q.err != nil {
-		return nil, q.err
-	}
 	asked := bottleneckQuery{
-		figureFilter{namespace: q.filter("namespace"), name: q.filter("name"), version: q.filter("version")},
+		figureFilter{namespace: q.text("namespace"), name: q.text("name"), version: q.text("version")},
 		q.number("period", 24, 1, keptHours),
 	}
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
 	}
 	return a.analytics.answerBottlenecks(asked)
-}
-
-// filter returns the exact value to select by, or "" for a blank one, which selects
-// all.
-func (q *query) filter(name string) string {
-	if strings.TrimSpace(q.text(name)) == "" {
-		return ""
-	}
-	return q.text(name)
 }
 
 // The views. Durations are in seconds.

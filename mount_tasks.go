@@ -4,9 +4,8 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
 	"net/http"
+	"reflect"
 	"strings"
 )
 
@@ -35,21 +34,22 @@ func (a *mountAPI) createTask(w http.ResponseWriter, r *http.Request) (any, erro
 		return nil, err
 	}
 	return a.submit(w, r, "mount /tasks", body, func(t *task) any {
-		return mountTaskView{task: t, rights: mountRights{contexts: true}}
+		return mountTaskView{task: t, rights: mountRights{contextShown, true}}
 	})
 }
 
-func (a *mountAPI) listTasks(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *mountAPI) listTasks(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	f := taskFilter{namespace: q.text("namespace"), name: q.text("name"), version: q.text("version")}
 	q.briefStatus("status", &f)
-	tasks, page, err := a.page(q, &f)
-	return mountListView{tasks, mountRightsOf(r.Context()), page}, err
+	rights := q.mountRights(r)
+	page, err := a.page(w, q, &f)
+	return mountListView{page, rights}, err
 }
 
 // briefStatus reads a filter by a status of this surface or by an exact state.
 func (q *query) briefStatus(name string, f *taskFilter) {
-	word := q.values.Get(name)
+	word := q.text(name)
 	if word == "" {
 		return
 	}
@@ -58,8 +58,8 @@ func (q *query) briefStatus(name string, f *taskFilter) {
 		return
 	}
 	state, ok := parseTaskState(word)
-	if !ok && q.err == nil {
-		q.err = failf(badRequest, "%s: %.60q is none of %s; nor one of the exact states %s", name, word,
+	if !ok {
+		q.refuse("%s: %.60q is none of %s; nor one of the exact states %s", name, word,
 			strings.Join(briefStatusNames[:], ", "), strings.Join(taskStateNames[:], ", "))
 	}
 	f.state = &state
@@ -68,27 +68,24 @@ func (q *query) briefStatus(name string, f *taskFilter) {
 func (a *mountAPI) getTask(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	analyzed := q.flag("include_dependencies")
-	if q.err != nil {
-		return nil, q.err
-	}
-	t, err := a.awaited(w, r, "id")
+	rights := q.mountRights(r)
+	t, err := a.awaited(w, r, q, "id")
 	if err != nil {
 		return nil, err
 	}
-	v := mountTaskView{task: t, rights: mountRightsOf(r.Context()), withSteps: true}
+	v := mountTaskView{task: t, rights: rights, withSteps: true}
 	if analyzed {
-		var more struct {
-			Dependencies       dependenciesView       `json:"dependencies"`
-			DependencyAnalysis dependencyAnalysisView `json:"dependency_analysis"`
+		if err := askFor(4*len(t.steps), w.(*recorder)); err != nil {
+			return nil, err
 		}
-		more.Dependencies, more.DependencyAnalysis = analyzeTask(t, a.svc.clock.now())
-		v.more, err = json.Marshal(more)
+		v.more = &mountAnalysisView{}
+		v.more.Dependencies, v.more.Analysis = analyzeTask(t, a.svc.clock.now())
 	}
-	return v, err
+	return v, nil
 }
 
-func (a *mountAPI) explainTask(_ http.ResponseWriter, r *http.Request) (any, error) {
-	v, err := byID(r, "id", a.svc.engine.explain)
+func (a *mountAPI) explainTask(w http.ResponseWriter, r *http.Request) (any, error) {
+	v, err := a.explanation(w, r, "id")
 	if err != nil {
 		return nil, err
 	}
@@ -98,17 +95,27 @@ func (a *mountAPI) explainTask(_ http.ResponseWriter, r *http.Request) (any, err
 
 func (a *mountAPI) cancelTask(_ http.ResponseWriter, r *http.Request) (any, error) {
 	t, err := a.cancelIn(r, "id")
-	return mountTaskView{task: t, rights: mountRightsOf(r.Context())}, err
+	return mountTaskView{task: t, rights: mountRightsOf(r)}, err
 }
 
-func (a *mountAPI) listSteps(_ http.ResponseWriter, r *http.Request) (any, error) {
-	t, err := a.taskIn(r, "task_id")
-	return mountStepsView{t, mountRightsOf(r.Context())}, err
+func (a *mountAPI) listSteps(w http.ResponseWriter, r *http.Request) (any, error) {
+	q := queryOf(r)
+	rights := q.mountRights(r)
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	t, err := a.taskIn(w, r, "task_id")
+	return mountStepsView{t, rights}, err
 }
 
-func (a *mountAPI) getStep(_ http.ResponseWriter, r *http.Request) (any, error) {
-	t, i, err := a.stepIn(r, "task_id", "step_id")
-	return mountStepView{t, i, mountRightsOf(r.Context())}, err
+func (a *mountAPI) getStep(w http.ResponseWriter, r *http.Request) (any, error) {
+	q := queryOf(r)
+	rights := q.mountRights(r)
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	t, i, err := a.stepIn(w, r, "task_id", "step_id")
+	return mountStepView{t, i, rights}, err
 }
 
 func (a *mountAPI) adjustStep(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -125,7 +132,7 @@ func (a *mountAPI) adjustStep(_ http.ResponseWriter, r *http.Request) (any, erro
 		return nil, err
 	}
 	t, i, err := a.svc.operator.adjust(r.Context(), taskID, stepID, by, subjectOf(r.Context()))
-	return mountStepView{t, i, mountRightsOf(r.Context())}, err
+	return mountStepView{t, i, mountRightsOf(r)}, err
 }
 
 // parseAdjustment reads {"retry_limit"?: 1–100, "inputs"?: object}. At least one
@@ -159,32 +166,42 @@ func (a *mountAPI) cancelStep(_ http.ResponseWriter, r *http.Request) (any, erro
 	q := &stepRequest{action: actionCancel, by: cmp.Or(subject, defaultInitiator), subject: subject,
 		reason: "Cancelled at the mount point"}
 	t, i, err := a.svc.operator.act(r.Context(), taskID, stepID, q)
-	return mountStepView{t, i, mountRightsOf(r.Context())}, err
+	return mountStepView{t, i, mountRightsOf(r)}, err
 }
 
 // The views of tasks and steps.
 
 // mountRights says what a caller may see of tasks.
 type mountRights struct {
-	contexts bool // of tasks, and step inputs that equal them
-	results  bool // of steps, and inputs that an operator set
+	context contextRight // of tasks, and step inputs that equal them
+	results bool         // of steps, and inputs that an operator set
 }
 
-func mountRightsOf(ctx context.Context) mountRights {
-	return mountRights{mayReadContexts(ctx), securityOf(ctx).may(permStepsRead)}
+// mountRights returns what the caller may see and asks for.
+func (q *query) mountRights(r *http.Request) mountRights {
+	return mountRights{q.contextRight(r), securityOf(r.Context()).may(permStepsRead)}
 }
+
+// mountRightsOf returns what the caller may see.
+func mountRightsOf(r *http.Request) mountRights { return (&query{}).mountRights(r) }
 
 // mountTaskView is a task, with its steps if it is requested alone.
 type mountTaskView struct {
 	task      *task
 	rights    mountRights
 	withSteps bool
-	more      []byte // an object whose members come last; nil for none
+	more      *mountAnalysisView // nil for none
 }
 
-func (v mountTaskView) appendJSON(b []byte) []byte {
+// mountAnalysisView is the part of a task that include_dependencies adds.
+type mountAnalysisView struct {
+	Dependencies dependenciesView       `json:"dependencies"`
+	Analysis     dependencyAnalysisView `json:"dependency_analysis"`
+}
+
+func (v mountTaskView) writeJSON(o *jsonWriter) {
 	t := v.task
-	o := jsonObject{b: append(b, '{')}
+	o.b = append(o.b, '{')
 	o.id("id", t.id)
 	o.id("task_id", t.id)
 	o.text("name", t.tpl.name)
@@ -193,7 +210,7 @@ func (v mountTaskView) appendJSON(b []byte) []byte {
 	o.text("full_name", t.tpl.fullName())
 	o.text("status", t.state.brief().String())
 	o.text("state", t.state.String())
-	taskView{task: t, withContext: v.rights.contexts}.appendContext(&o)
+	v.rights.context.write(o, "context", t.by.context)
 	o.text("initiator", t.by.initiator)
 	o.text("source_system", t.by.source)
 	o.text("reason", t.by.reason)
@@ -207,12 +224,12 @@ func (v mountTaskView) appendJSON(b []byte) []byte {
 	o.zoned("completed_at", t.completed)
 	if v.withSteps {
 		o.name("steps")
-		o.b = mountStepsView{t, v.rights}.appendList(o.b)
+		mountStepsView{t, v.rights}.writeList(o)
 	}
 	if v.more != nil {
-		return append(append(o.b, ','), v.more[1:]...)
+		o.members(reflect.ValueOf(*v.more))
 	}
-	return append(o.b, '}')
+	o.b = append(o.b, '}')
 }
 
 // mountStepsView lists the steps of a task, each after its dependencies.
@@ -221,18 +238,22 @@ type mountStepsView struct {
 	rights mountRights
 }
 
-func (v mountStepsView) appendJSON(b []byte) []byte {
-	return append(v.appendList(append(b, `{"steps":`...)), '}')
+func (v mountStepsView) writeJSON(o *jsonWriter) {
+	o.b = append(o.b, `{"steps":`...)
+	v.writeList(o)
+	o.b = append(o.b, '}')
 }
 
-func (v mountStepsView) appendList(b []byte) []byte {
-	return appendJSONArray(b, v.task.stepOrder(), func(b []byte, i int) []byte {
-		return mountStepView{v.task, i, v.rights}.appendJSON(b)
-	})
+func (v mountStepsView) writeList(o *jsonWriter) {
+	order := v.task.stepOrder()
+	o.list(len(order), func(i int) { mountStepView{v.task, order[i], v.rights}.writeJSON(o) })
 }
 
 // stepOrder returns the indexes of the steps, each after its parents.
 func (t *task) stepOrder() []int {
+	if t.plan == nil {
+		return t.tpl.order
+	}
 	parents := make([][]int, len(t.steps))
 	for i := range parents {
 		parents[i] = t.parents(i)
@@ -251,10 +272,10 @@ type mountStepView struct {
 	rights mountRights
 }
 
-func (v mountStepView) appendJSON(b []byte) []byte {
+func (v mountStepView) writeJSON(o *jsonWriter) {
 	t, i := v.task, v.step
 	s, def := &t.steps[i], t.def(i)
-	o := jsonObject{b: append(b, '{')}
+	o.b = append(o.b, '{')
 	o.id("id", t.stepID(i))
 	o.id("workflow_step_id", t.stepID(i))
 	o.id("task_id", t.id)
@@ -268,47 +289,42 @@ func (v mountStepView) appendJSON(b []byte) []byte {
 	o.flag("skippable", false)
 	o.flag("processed", s.state.satisfies())
 	o.flag("in_process", s.state.brief() == briefInProgress)
-	s.appendBackoff(&o)
-	v.appendInputs(&o)
-	v.appendResults(&o)
+	s.writeBackoff(o)
+	v.writeInputs(o)
+	v.writeResults(o)
 	o.zoned("started_at", s.attempted)
 	o.zoned("completed_at", s.completed)
 	o.zoned("last_attempted_at", s.attempted)
 	o.ids("parents_ids", t, t.parents(i))
 	o.ids("children_ids", t, t.children(i))
-	names := make([]string, len(t.parents(i)))
-	for n, p := range t.parents(i) {
-		names[n] = t.def(p).name
-	}
-	o.texts("depends_on", names)
-	return append(o.b, '}')
+	o.name("depends_on")
+	parents := t.parents(i)
+	o.list(len(parents), func(n int) { o.b = appendJSONString(o.b, t.def(parents[n]).name) })
+	o.b = append(o.b, '}')
 }
 
-// appendInputs appends what the next attempt gets: the task's context, which takes
-// the permission to read contexts, unless an operator set other inputs.
-func (v mountStepView) appendInputs(o *jsonObject) {
-	seen := v.rights.contexts
+// writeInputs writes what the next attempt gets: the task's context, which takes the
+// permission to read contexts, unless an operator set other inputs.
+func (v mountStepView) writeInputs(o *jsonWriter) {
+	right := v.rights.context
 	if v.task.steps[v.step].inputs != "" {
-		seen = v.rights.results
+		if right = contextShown; !v.rights.results {
+			right = contextRedacted
+		}
 	}
-	if !seen {
-		o.raw("inputs", []byte("{}"))
-		o.flag("inputs_redacted", true)
-		return
-	}
-	o.raw("inputs", v.task.inputsFor(v.step))
+	right.write(o, "inputs", v.task.inputsFor(v.step))
 }
 
-func (v mountStepView) appendResults(o *jsonObject) {
+func (v mountStepView) writeResults(o *jsonWriter) {
 	last := v.task.steps[v.step].last
 	switch {
 	case last == nil:
-		o.rawOrNull("results", nil)
+		o.raw("results", nil)
 	case !v.rights.results:
-		o.rawOrNull("results", nil)
+		o.raw("results", nil)
 		o.flag("results_redacted", true)
 	case last.success:
-		o.rawOrNull("results", last.result)
+		o.raw("results", last.result)
 	default:
 		o.raw("results", mountFailure(last.err))
 	}
@@ -316,7 +332,7 @@ func (v mountStepView) appendResults(o *jsonObject) {
 
 // mountFailure renames the members of an attempt's error for this surface.
 func mountFailure(stepError []byte) []byte {
-	o := jsonObject{b: []byte{'{'}}
+	o := jsonWriter{b: []byte{'{'}}
 	eachMemberBytes(stepError, func(key, value []byte) bool {
 		switch name := string(key); name {
 		case "message":
@@ -332,28 +348,24 @@ func mountFailure(stepError []byte) []byte {
 }
 
 // ids appends the ids of some of a task's steps.
-func (o *jsonObject) ids(name string, t *task, steps []int) {
+func (o *jsonWriter) ids(name string, t *task, steps []int) {
 	o.name(name)
-	o.b = appendJSONArray(o.b, steps, func(b []byte, i int) []byte {
-		return append(t.stepID(i).appendText(append(b, '"')), '"')
-	})
+	o.list(len(steps), func(n int) { o.b = append(t.stepID(steps[n]).appendText(append(o.b, '"')), '"') })
 }
 
 // mountListView is one page of tasks, newest first.
 type mountListView struct {
-	tasks  []*task
+	taskPage
 	rights mountRights
-	page   paginationView
 }
 
-func (v mountListView) appendJSON(b []byte) []byte {
-	b = appendJSONArray(append(b, `{"tasks":`...), v.tasks, func(b []byte, t *task) []byte {
-		return mountTaskView{task: t, rights: v.rights}.appendJSON(b)
-	})
-	o := jsonObject{b: append(b, `,"pagination":{`...)}
-	o.number("current_page", v.page.page)
-	o.number("per_page", v.page.perPage)
-	o.number("total_pages", v.page.pages())
-	o.number("total_count", v.page.total)
-	return append(o.b, '}', '}')
+func (v mountListView) writeJSON(o *jsonWriter) {
+	o.b = append(o.b, `{"tasks":`...)
+	v.write(o, func(t *task, _ int) { mountTaskView{task: t, rights: v.rights}.writeJSON(o) })
+	o.b = append(o.b, `,"pagination":{`...)
+	o.number("current_page", v.page)
+	o.number("per_page", v.perPage)
+	o.number("total_pages", v.pages())
+	o.number("total_count", v.total)
+	o.b = append(o.b, '}', '}')
 }

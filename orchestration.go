@@ -54,29 +54,32 @@ func (a *orchestrationAPI) createTask(w http.ResponseWriter, r *http.Request) (a
 		return nil, err
 	}
 	return a.submit(w, r, "/v1/tasks", body, func(t *task) any {
-		return taskView{t, a.svc.clock.now(), false, true}
+		return taskView{task: t, now: a.svc.clock.now()}
 	})
 }
 
-func (a *orchestrationAPI) listTasks(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) listTasks(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	f := taskFilter{
 		namespace: q.text("namespace"), name: q.text("name"), version: q.text("version"),
 		initiator: q.text("initiator"), source: q.text("source_system"),
 		state: queryWord(q, "status", filteredState, stateWords),
 	}
-	tasks, page, err := a.page(q, &f)
-	return taskListView{tasks, a.svc.clock.now(), page, mayReadContexts(r.Context())}, err
+	right := q.contextRight(r)
+	page, err := a.page(w, q, &f)
+	return taskListView{page, right}, err
 }
 
 func (a *orchestrationAPI) getTask(w http.ResponseWriter, r *http.Request) (any, error) {
-	t, err := a.awaited(w, r, "task_uuid")
-	return taskView{t, a.svc.clock.now(), false, mayReadContexts(r.Context())}, err
+	q := queryOf(r)
+	right := q.contextRight(r)
+	t, err := a.awaited(w, r, q, "task_uuid")
+	return taskView{t, a.svc.clock.now(), right}, err
 }
 
 func (a *orchestrationAPI) cancelTask(_ http.ResponseWriter, r *http.Request) (any, error) {
 	t, err := a.cancelIn(r, "task_uuid")
-	return taskView{t, a.svc.clock.now(), false, mayReadContexts(r.Context())}, err
+	return taskView{t, a.svc.clock.now(), (&query{}).contextRight(r)}, err
 }
 
 // contextView is the answer of GET /v1/tasks/{task_uuid}/context.
@@ -85,37 +88,35 @@ type contextView struct {
 	Context  json.RawMessage `json:"context"`
 }
 
-func (a *orchestrationAPI) getContext(_ http.ResponseWriter, r *http.Request) (any, error) {
-	t, err := a.taskIn(r, "task_uuid")
+func (a *orchestrationAPI) getContext(w http.ResponseWriter, r *http.Request) (any, error) {
+	t, err := a.taskIn(w, r, "task_uuid")
 	if err != nil {
 		return nil, err
 	}
 	return contextView{t.id, t.by.context}, nil
 }
 
-func (a *orchestrationAPI) getTransitions(_ http.ResponseWriter, r *http.Request) (any, error) {
-	return byID(r, "task_uuid", a.svc.history.transitions)
+func (a *orchestrationAPI) getTransitions(w http.ResponseWriter, r *http.Request) (any, error) {
+	return heldByID(w, r, "task_uuid", a.svc.history.transitions)
 }
 
-func (a *orchestrationAPI) explainTask(_ http.ResponseWriter, r *http.Request) (any, error) {
-	return byID(r, "task_uuid", a.svc.engine.explain)
+func (a *orchestrationAPI) explainTask(w http.ResponseWriter, r *http.Request) (any, error) {
+	return a.explanation(w, r, "task_uuid")
 }
 
-func (a *orchestrationAPI) listSteps(_ http.ResponseWriter, r *http.Request) (any, error) {
-	t, err := a.taskIn(r, "task_uuid")
+func (a *orchestrationAPI) listSteps(w http.ResponseWriter, r *http.Request) (any, error) {
+	t, err := a.taskIn(w, r, "task_uuid")
 	if err != nil {
 		return nil, err
 	}
 	now := a.svc.clock.now()
-	views := make([]stepView, len(t.steps))
-	for i := range t.steps {
-		views[i] = t.stepView(i, now, a.svc.workerID)
-	}
-	return views, nil
+	return jsonList{len(t.steps), func(o *jsonWriter, i int) {
+		t.stepView(i, now, a.svc.workerID).writeJSON(o)
+	}}, nil
 }
 
-func (a *orchestrationAPI) getStep(_ http.ResponseWriter, r *http.Request) (any, error) {
-	return a.stepAnswer(a.stepIn(r, "task_uuid", "step_uuid"))
+func (a *orchestrationAPI) getStep(w http.ResponseWriter, r *http.Request) (any, error) {
+	return a.stepAnswer(a.stepIn(w, r, "task_uuid", "step_uuid"))
 }
 
 // stepAnswer answers with a step, unless err is not nil.
@@ -126,12 +127,12 @@ func (a *orchestrationAPI) stepAnswer(t *task, i int, err error) (any, error) {
 	return t.stepView(i, a.svc.clock.now(), a.svc.workerID), nil
 }
 
-func (a *orchestrationAPI) getAudit(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) getAudit(w http.ResponseWriter, r *http.Request) (any, error) {
 	taskID, stepID, err := stepPath(r, "task_uuid", "step_uuid")
 	if err != nil {
 		return nil, err
 	}
-	return a.svc.history.audit(taskID, stepID)
+	return a.svc.history.audit(taskID, stepID, w.(*recorder))
 }
 
 func (a *orchestrationAPI) actOnStep(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -147,12 +148,13 @@ func (a *orchestrationAPI) actOnStep(_ http.ResponseWriter, r *http.Request) (an
 	return a.stepAnswer(a.svc.operator.act(r.Context(), taskID, stepID, q))
 }
 
-func (a *orchestrationAPI) listTemplates(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) listTemplates(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	if q.err != nil {
-		return nil, q.err
+	namespace := q.text("namespace")
+	if err := q.done(); err != nil {
+		return nil, err
 	}
-	return a.svc.templates.registry().listView(q.text("namespace")), nil
+	return a.svc.templates.registry().listView(namespace), a.holdTemplates(w)
 }
 
 func (a *orchestrationAPI) getTemplate(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -298,20 +300,23 @@ const (
 func (a *orchestrationAPI) performance(_ http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	hours := q.number("hours", 24, 1, keptHours)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
 	}
 	now := a.svc.clock.now()
 	figures, states := a.svc.store.figures()
 	return figures.performance(&states, now, hours), nil
 }
 
-func (a *orchestrationAPI) bottlenecks(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) bottlenecks(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	limit := q.number("limit", 10, 1, maxBottlenecks)
 	minimum := q.number("min_executions", 5, 0, maxMinExecutions)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	if err := w.(*recorder).holdEach(2*limit, 256); err != nil {
+		return nil, err
 	}
 	figures, states := a.svc.store.figures()
 	return figures.bottlenecks(&states, limit, minimum), nil

@@ -4,37 +4,34 @@ package main
 // reader leaves or falls behind, or the service ends.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 )
 
-// How long an idle stream is silent, and how long a write may take, both in real
-// time.
-const (
-	eventHeartbeat = 15 * time.Second
-	eventPatience  = 10 * time.Second
-)
+// eventHeartbeat is how long an idle stream is silent, in real time.
+const eventHeartbeat = 15 * time.Second
 
 // eventStream is one open stream.
 type eventStream struct {
-	w       http.ResponseWriter
+	w       *recorder
 	control *http.ResponseController
 	from    *follower
 	sent    uint64               // the newest id sent to the reader
 	valid   func() time.Duration // how long the reader's credential is still valid
-	buf     []byte
+	buf     []byte               // what comes before the next events; it stays small
 }
 
 func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) (any, error) {
-	after, given, err := lastEventID(r)
-	if err != nil {
-		return nil, err
-	}
-	filter, err := eventFilterOf(r)
+	q := queryOf(r)
+	after, given := q.lastEventID(r.Header.Get("Last-Event-ID"))
+	filter := q.eventFilter()
+	err := q.done()
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +47,13 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 	if err != nil {
 		return nil, err
 	}
-	s := &eventStream{w: w, control: http.NewResponseController(w), from: f, valid: func() time.Duration { return a.validFor(r) }}
+	streams := &a.svc.quotas.streams
+	if !streams.take(1) {
+		return nil, streams.refuse("%d event streams are open already, as many as events.max_streams allows", streams.most)
+	}
+	defer streams.give(1)
+	s := &eventStream{w: w.(*recorder), control: http.NewResponseController(w), from: f,
+		valid: func() time.Duration { return a.validFor(r) }}
 	s.open(after)
 	if r.Method == http.MethodHead {
 		return written{}, nil
@@ -60,40 +63,32 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 	return written{}, nil
 }
 
-// lastEventID reads the id of the newest event that the reader has: from the
-// header, which readers send when they reconnect, or else from the query.
-func lastEventID(r *http.Request) (after uint64, given bool, err error) {
-	name, text := "Last-Event-ID", r.Header.Get("Last-Event-ID")
-	if text == "" {
-		q := queryOf(r)
-		if q.err != nil {
-			return 0, false, q.err
-		}
-		name, text = "after", q.text("after")
+// lastEventID reads the id of the newest event that the reader has: from the header of
+// that name, which readers send when they reconnect, or else from the query.
+func (q *query) lastEventID(header string) (after uint64, given bool) {
+	name, text := "after", q.text("after")
+	if header != "" {
+		name, text = "Last-Event-ID", header
 	}
 	if text == "" {
-		return 0, false, nil
+		return 0, false
 	}
-	if after, err = strconv.ParseUint(text, 10, 63); err != nil {
-		return 0, false, failf(badRequest, "%s must be the id of an event, a number, not %.60q", name, text)
+	after, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		q.refuse("%s must be the id of an event, a number, not %.60q", name, text)
 	}
-	return after, true, nil
+	return after, true
 }
 
-func eventFilterOf(r *http.Request) (f eventFilter, err error) {
-	q := queryOf(r)
-	if q.err != nil {
-		return f, q.err
-	}
+func (q *query) eventFilter() (f eventFilter) {
 	f.namespace = q.text("namespace")
 	if text := q.text("task_uuid"); text != "" {
-		id, ok := parseUUID(text)
-		if !ok {
-			return f, failf(invalidUUID, "task_uuid: %.60q is not a UUID", text)
+		var ok bool
+		if f.task, ok = parseUUID(text); !ok && q.err == nil {
+			q.err = failf(invalidUUID, "task_uuid: %.60q is not a UUID", text)
 		}
-		f.task = id
 	}
-	return f, nil
+	return f
 }
 
 // open writes the headers and the id at which the stream begins, and lifts the read
@@ -141,10 +136,23 @@ func (s *eventStream) run(ctx context.Context) {
 		}
 		news := s.from.news()
 		more, open := s.send()
-		if !open || !more && !s.await(ctx, news, beat.C, expiry.C) {
+		if !open || !more && !(s.pause(ctx) && s.await(ctx, news, beat.C, expiry.C)) {
 			return
 		}
 	}
+}
+
+// eventShare is how long a stream pauses for each of the other ones, so that many streams
+// together take a bounded share of the machine: they write more at a time instead.
+const eventShare = 100 * time.Microsecond
+
+// pause lets events collect. It reports whether the stream goes on.
+func (s *eventStream) pause(ctx context.Context) bool {
+	pause := time.Duration(s.from.others()) * eventShare
+	if pause >= time.Millisecond {
+		closedWithin(ctx, s.from.ended(), pause)
+	}
+	return ctx.Err() == nil
 }
 
 // await waits until there may be something to send. It reports whether the stream is
@@ -168,45 +176,52 @@ func (s *eventStream) await(ctx context.Context, news <-chan struct{}, beat, exp
 	return true
 }
 
-// send writes the buffer and the next batch. It reports whether more events wait,
+// eventTexts are buffers, since most streams are idle most of the time.
+var eventTexts = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// send writes the buffer and the next events. It reports whether more events wait,
 // and whether the stream is still open: the reader may have left or be too slow.
 func (s *eventStream) send() (more, open bool) {
-	batch, more, behind := s.from.take()
-	if behind {
+	b := eventTexts.Get().(*bytes.Buffer)
+	defer eventTexts.Put(b)
+	b.Reset()
+	c := s.from.take(append(b.AvailableBuffer(), s.buf...))
+	if c.behind {
 		s.from.cutOff()
 		s.end("this stream fell behind; reconnect with the last id")
 		return false, false
 	}
-	for i := range batch {
-		s.buf = batch[i].append(s.buf)
-		if batch[i].last {
-			s.sent = batch[i].seq
-		}
-	}
-	if !s.flush() {
+	if c.moves > 0 && s.w.hold(streamMemory) != nil {
+		s.from.cutOff()
+		s.end("too many answers are under way; reconnect with the last id")
 		return false, false
 	}
-	s.from.sent(len(batch))
-	return more, true
+	defer s.w.share.release()
+	b.Write(c.text) // in place, unless it grew
+	s.buf = s.buf[:0]
+	if !s.write(b.Bytes()) {
+		return false, false
+	}
+	s.sent = max(s.sent, c.id)
+	s.from.sent(c.moves)
+	return c.more, true
 }
 
 // end writes why the stream ends.
 func (s *eventStream) end(why string) {
-	s.buf = append(append(append(s.buf, ": "...), why...), "\n\n"...)
-	s.flush()
+	s.write(append(append(append(s.buf, ": "...), why...), "\n\n"...))
 }
 
-// flush writes the buffer and reports whether the reader took it in time.
-func (s *eventStream) flush() bool {
-	if len(s.buf) == 0 {
+// write writes a text, and reports whether the reader took it in time.
+func (s *eventStream) write(text []byte) bool {
+	if len(text) == 0 {
 		return true
 	}
-	s.control.SetWriteDeadline(realDeadline(eventPatience))
-	_, err := s.w.Write(s.buf)
+	setWriteDeadline(s.w.ResponseWriter, answerPatience)
+	_, err := s.w.Write(text)
 	if err == nil {
 		err = s.control.Flush()
 	}
-	s.buf = s.buf[:0]
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		s.from.cutOff()
 	}

@@ -222,7 +222,7 @@ func TestEventHeartbeatMovesTheID(t *testing.T) {
 }
 
 // TestEventStreamStalled: a reader that takes nothing is cut off after
-// eventPatience, and gets the rest when it reconnects.
+// answerPatience, and gets the rest when it reconnects.
 func TestEventStreamStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newPipedServer(t, serviceTest{templates: apiTemplates})
@@ -231,8 +231,8 @@ func TestEventStreamStalled(t *testing.T) {
 		for range 20 { // more than the buffers between take
 			w.create("echo")
 		}
-		first := readEvent(t, r)                // and none of the others that wait
-		time.Sleep(eventPatience + time.Second) // of the bubble's time
+		first := readEvent(t, r)                 // and none of the others that wait
+		time.Sleep(answerPatience + time.Second) // of the bubble's time
 		synctest.Wait()
 		log := &w.svc.store.events
 		if cut, open := log.cut.Load(), log.streams.Load(); cut != 1 || open != 0 {
@@ -252,8 +252,8 @@ func TestEventStreamFallsBehind(t *testing.T) {
 	f := must(s.store.follow(eventFilter{}, 0))(t)
 	mustCreate(t, s, "echo")
 	mustCreate(t, s, "echo")
-	if _, _, behind := f.take(); !behind {
-		t.Errorf("got behind %v; want true", behind)
+	if c := f.take(nil); !c.behind {
+		t.Errorf("got behind %v; want true", c.behind)
 	}
 }
 
@@ -280,24 +280,31 @@ func (p *pipedServer) Addr() net.Addr { return &net.TCPAddr{} }
 
 func newPipedServer(t *testing.T, o serviceTest) *pipedServer {
 	p := &pipedServer{t: t, svc: newTestService(t, o), conns: make(chan net.Conn), began: time.Now()}
-	server := newHTTPServer(p, newOrchestrationAPI(p.svc, nil), p.svc.log).server
-	go server.Serve(p)
+	server := newHTTPServer(p, newOrchestrationAPI(p.svc, nil),
+		newConnections(p.svc.quotas, p.svc.log), p.svc.log)
+	go server.serve()
 	t.Cleanup(func() {
 		close(p.conns)
-		server.Close()
+		server.server.Close()
+		time.Sleep(time.Second) // of the bubble's time: net/http closes slowly
 	})
 	return p
+}
+
+// dial opens a connection and sends a text.
+func (p *pipedServer) dial(text string) net.Conn {
+	mine, theirs := net.Pipe()
+	p.t.Cleanup(func() { mine.Close() })
+	p.conns <- theirs
+	io.WriteString(mine, text)
+	return mine
 }
 
 // get opens a connection and reads the headers of the answer.
 func (p *pipedServer) get(path string) *bufio.Reader {
 	p.t.Helper()
-	mine, theirs := net.Pipe()
-	p.t.Cleanup(func() { mine.Close() })
-	p.conns <- theirs
-	fmt.Fprintf(mine, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
-	resp := must(http.ReadResponse(bufio.NewReader(mine), nil))(p.t)
-	return bufio.NewReader(resp.Body)
+	conn := p.dial(fmt.Sprintf("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path))
+	return bufio.NewReader(must(http.ReadResponse(bufio.NewReader(conn), nil))(p.t).Body)
 }
 
 func (p *pipedServer) create(name string) { mustCreate(p.t, p.svc, name) }

@@ -33,8 +33,13 @@ func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (a
 	}
 	q.subject, q.wait = subjectOf(r.Context()), min(q.wait, a.validFor(r))
 	q.worker = cmp.Or(q.worker, fmt.Sprintf("%.*s", maxNameLength, q.subject), defaultOutsideName)
-	// A read deadline that passes during the wait would cancel the request.
-	http.NewResponseController(w).SetReadDeadline(time.Time{})
+	if q.wait > 0 {
+		release, err := a.holdOpen(w, r, q.wait)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
 	given, err := a.svc.outside.claim(r.Context(), q)
 	if err != nil {
 		return nil, err
@@ -85,6 +90,9 @@ func (p *actorReader) claimRequest() (*claimRequest, error) {
 	if q.callables == nil && !p.complainedOf("callables") {
 		p.complain("callables", "is required")
 	}
+	for i, pattern := range q.callables {
+		q.callables[i] = redactName(pattern)
+	}
 	if raw, ok := p.members["worker_id"]; ok {
 		q.worker = p.text("worker_id", raw, 1, maxNameLength)
 	}
@@ -110,14 +118,18 @@ func (p *actorReader) names(key string, longest int) (names []string) {
 // claimsView lists claimed steps: the envelope of each, and its lease.
 type claimsView []claimedStep
 
-func (v claimsView) appendJSON(b []byte) []byte {
-	return appendJSONArray(b, v, func(b []byte, c claimedStep) []byte {
-		b = c.attempt.envelope(b)
-		b = appendJSONString(append(b[:len(b)-1], `,"callable":`...), c.callable)
-		b = append(b, `,"lease":"`...)
-		b = append(b, c.token...)
-		b = append(b, `","lease_expires_at":"`...)
-		return append(c.lease.until.appendZoned(b), '"', '}')
+func (v claimsView) writeJSON(o *jsonWriter) {
+	o.list(len(v), func(i int) {
+		c := &v[i]
+		if o.holdElement(c.attempt.envelopeSize()) != nil {
+			return
+		}
+		o.b = c.attempt.envelope(o.b)
+		o.b = o.b[:len(o.b)-1]
+		o.text("callable", c.callable)
+		o.text("lease", c.token)
+		o.zoned("lease_expires_at", c.lease.until)
+		o.b = append(o.b, '}')
 	})
 }
 
@@ -187,21 +199,23 @@ func (a *orchestrationAPI) failClaimed(_ http.ResponseWriter, r *http.Request) (
 }
 
 // listOutsideSteps lists the steps that outside actors can claim or have claimed.
-func (a *orchestrationAPI) listOutsideSteps(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) listOutsideSteps(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	limit := q.number("limit", 50, 1, 500)
 	offset := q.number("offset", 0, 0, 10000)
 	state := cmp.Or(queryWord(q, "state", parseStepState, stepStateNames[:]), new(stepEnqueued))
 	if q.err == nil && *state != stepEnqueued && *state != stepInProgress {
-		q.err = failf(badRequest, "state: only steps that are %s or %s can be listed here, not %s",
-			stepEnqueued, stepInProgress, *state)
+		q.refuse("state: only steps that are %s or %s can be listed here, not %s", stepEnqueued, stepInProgress, *state)
 	}
-	if q.err != nil {
-		return nil, q.err
+	callable, namespace := redactName(q.text("callable")), q.text("namespace")
+	if err := q.done(); err != nil {
+		return nil, err
 	}
-	callable, namespace := q.text("callable"), q.text("namespace")
 	matches := func(key claimKey) bool {
 		return (callable == "" || fitsCallable(callable, key.callable)) && (namespace == "" || namespace == key.namespace)
+	}
+	if err := w.(*recorder).holdEach(limit, 512); err != nil {
+		return nil, err
 	}
 	return a.svc.outside.steps(*state == stepInProgress, matches, offset, limit), nil
 }
@@ -211,38 +225,49 @@ func (a *orchestrationAPI) listOutsideSteps(_ http.ResponseWriter, r *http.Reque
 // maxDLQLimit is the largest number of entries or tasks in one answer.
 const maxDLQLimit = 1000
 
-func (a *orchestrationAPI) listDLQ(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) listDLQ(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	f := dlqFilter{
 		queryWord(q, "resolution_status", parseDLQStatus, dlqStatusNames[:]),
 		queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:]),
 	}
 	limit, offset := q.number("limit", 50, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
 	}
-	return a.svc.dlq.entries(f, offset, limit)
+	if err := w.(*recorder).holdEach(limit, 256); err != nil {
+		return nil, err
+	}
+	return a.svc.dlq.entries(f, offset, limit, mayReadMessages(r.Context())), nil
 }
 
-func (a *orchestrationAPI) getTaskDLQ(_ http.ResponseWriter, r *http.Request) (any, error) {
-	return byID(r, "task_uuid", a.svc.dlq.ofTask)
+func (a *orchestrationAPI) getTaskDLQ(w http.ResponseWriter, r *http.Request) (any, error) {
+	return heldByID(w, r, "task_uuid", func(id uuid, by holder) (*dlqTaskView, error) {
+		return a.svc.dlq.ofTask(id, mayReadMessages(r.Context()), by)
+	})
 }
 
-func (a *orchestrationAPI) dlqQueue(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) dlqQueue(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	reason := queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:])
 	limit := q.number("limit", 100, 1, maxDLQLimit)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	if err := w.(*recorder).holdEach(limit, 512); err != nil {
+		return nil, err
 	}
 	return a.svc.dlq.queue(reason, limit)
 }
 
-func (a *orchestrationAPI) staleness(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) staleness(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	limit := q.number("limit", 100, 1, maxDLQLimit)
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	if err := w.(*recorder).holdEach(limit, 512); err != nil {
+		return nil, err
 	}
 	return a.svc.staleness.report(limit), nil
 }
@@ -306,8 +331,8 @@ func (q *investigation) field(f *fieldReader, key string, raw []byte) {
 	}
 }
 
-func (a *orchestrationAPI) getSummary(_ http.ResponseWriter, r *http.Request) (any, error) {
-	t, err := a.taskIn(r, "task_uuid")
+func (a *orchestrationAPI) getSummary(w http.ResponseWriter, r *http.Request) (any, error) {
+	t, err := a.taskIn(w, r, "task_uuid")
 	if err != nil {
 		return nil, err
 	}

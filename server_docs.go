@@ -75,7 +75,7 @@ func (p webPage) reply(w http.ResponseWriter) textReply {
 	h.Set("Content-Security-Policy", p.policy)
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-cache")
-	return textReply{"text/html; charset=utf-8", p.html}
+	return textReply{"text/html; charset=utf-8", [][]byte{p.html}}
 }
 
 // docsRoutes returns the documentation's rows. The handler answers with the
@@ -93,7 +93,7 @@ func (s *surface) docsRoutes(document handlerFunc) []route {
 // document answers with the OpenAPI document.
 func (s *surface) document(http.ResponseWriter, *http.Request) (any, error) {
 	doc, err := s.openapi()
-	return textReply{"application/json", doc}, err
+	return textReply{"application/json", [][]byte{doc}}, err
 }
 
 // docsPage answers with the page.

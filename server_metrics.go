@@ -73,12 +73,14 @@ func (m *metricsText) histogram(name string, h *promHistogram, labels ...string)
 var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 // metrics answers with the metrics of the service and of the surface's listener.
-func (s *surface) metrics(http.ResponseWriter, *http.Request) (any, error) {
-	return textReply{metricsContentType, []byte(s.svc.metrics(s.stats))}, nil
+func (s *surface) metrics(w http.ResponseWriter, _ *http.Request) (any, error) {
+	text := []byte(s.svc.metrics(s.stats, s.room))
+	return textReply{metricsContentType, [][]byte{text}}, w.(*recorder).hold(len(text))
 }
 
-// metrics returns the metrics of the service and of one listener.
-func (s *service) metrics(h *httpStats) string {
+// metrics returns the metrics of the service, of one listener, and of the room for
+// answers.
+func (s *service) metrics(h *httpStats, room *answerRoom) string {
 	var m metricsText
 	m.family("stepwell_build_info", "gauge", "Always 1; the label gives the version.")
 	m.sample("stepwell_build_info", 1, "version", version)
@@ -94,12 +96,32 @@ func (s *service) metrics(h *httpStats) string {
 		writeJournalMetrics(&m, s.store.status())
 		writeStreamMetrics(&m, s.store.streamFigures())
 	}
+	s.quotas.write(&m)
 	h.write(&m)
+	room.write(&m)
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	m.single("stepwell_goroutines", "gauge", "Goroutines of the process.", float64(runtime.NumGoroutine()))
 	m.single("stepwell_heap_bytes", "gauge", "Bytes of live and not yet collected heap.", float64(mem.HeapAlloc))
 	return m.b.String()
+}
+
+func (q *quotas) write(m *metricsText) {
+	type figure struct {
+		name, kind, help string
+		of               func(*quota) float64
+	}
+	for _, f := range []figure{
+		{"stepwell_limit", "gauge", "What callers may take together, by limit.",
+			func(q *quota) float64 { return float64(q.most) }},
+		{"stepwell_limit_used", "gauge", "What callers take now, by limit.",
+			func(q *quota) float64 { return float64(q.used.Load()) }},
+		{"stepwell_limit_refusals_total", "counter", "Requests refused because of a limit.",
+			func(q *quota) float64 { return float64(q.refused.Load()) }},
+	} {
+		m.family(f.name, f.kind, f.help)
+		q.each(func(limit string, q *quota) { m.sample(f.name, f.of(q), "limit", limit) })
+	}
 }
 
 // workFigures are the figures of store and engine at one moment.
@@ -176,6 +198,17 @@ func writeStreamMetrics(m *metricsText, f streamFigures) {
 	m.single("stepwell_events_delivered_total", "counter", "Transitions written to event streams.", float64(f.delivered))
 	m.single("stepwell_event_streams_cut_total", "counter", "Event streams ended because their reader was too slow.",
 		float64(f.cut))
+}
+
+func (r *answerRoom) write(m *metricsText) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m.single("stepwell_answers_held_bytes", "gauge", "Memory that answers hold while their readers take them.",
+		float64(r.taken))
+	m.single("stepwell_answers_cut_total", "counter", "Answers cut off because their readers were too slow.",
+		float64(r.cut))
+	m.single("stepwell_answers_refused_total", "counter", "Requests refused because answers hold too much memory.",
+		float64(r.refused))
 }
 
 // httpStats counts the requests to one listener by route pattern.

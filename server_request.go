@@ -1,7 +1,7 @@
 package main
 
-// Reading requests and writing answers: bodies, queries and paths, waiting for a
-// task and creating one, and the one place where an error becomes a response.
+// Reading requests: bodies, queries and paths, waiting for a task and creating one,
+// and the one place where an error becomes a response.
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"mime"
 	"net"
@@ -40,25 +41,22 @@ func (rules bodyRules) read(r *http.Request) ([]byte, error) {
 	if r.ContentLength == 0 && rules.optional {
 		return nil, nil
 	}
-	var b bytes.Buffer
-	if r.ContentLength > 0 {
-		b.Grow(int(min(r.ContentLength, 1<<20)) + bytes.MinRead)
-	}
-	if _, err := b.ReadFrom(r.Body); err != nil {
+	body, err := readAll(r)
+	if err != nil {
 		return nil, readFailure(err)
 	}
-	if b.Len() > 0 { // a chunked body has no Content-Length
+	if len(body) > 0 { // a chunked body has no Content-Length
 		if err := checkContentType(r); err != nil {
 			return nil, err
 		}
 	}
-	if len(bytes.TrimSpace(b.Bytes())) == 0 && rules.optional {
+	if len(bytes.TrimSpace(body)) == 0 && rules.optional {
 		return nil, nil
 	}
-	if err := checkDeepJSON(b.Bytes(), rules.deeper); err != nil {
+	if err := checkDeepJSON(body, rules.deeper); err != nil {
 		return nil, &failure{kind: invalidJSON, message: err.Error()}
 	}
-	body := bytes.TrimSpace(b.Bytes())
+	body = bytes.TrimSpace(body)
 	switch kind := jsonKind(body); {
 	case kind == '{':
 		return body, nil
@@ -66,6 +64,138 @@ func (rules bodyRules) read(r *http.Request) ([]byte, error) {
 		return nil, nil
 	}
 	return nil, failf(badRequest, "the body must be a JSON object")
+}
+
+// requestBody is the body of a request. Bodies together may take so much memory.
+type requestBody struct {
+	io.ReadCloser
+	conn   *connection
+	memory *bodyMemory
+	most   int64 // bytes
+	ended  bool  // it was read to its end
+}
+
+func (s *surface) newRequestBody(w http.ResponseWriter, r *http.Request, limit int64) *requestBody {
+	b := &requestBody{
+		ReadCloser: http.MaxBytesReader(w, r.Body, limit), conn: connectionOf(r), memory: &s.svc.quotas.bodies, most: limit,
+	}
+	if r.ContentLength >= 0 {
+		b.most = r.ContentLength
+	}
+	if limit > s.maxBody { // of a route that takes a whole state
+		b.memory = &bodyMemory{quota: quota{most: limit}}
+	}
+	return b
+}
+
+func (b *requestBody) Read(p []byte) (int, error) {
+	b.conn.waits(true)
+	defer b.conn.waits(false)
+	n, err := b.ReadCloser.Read(p)
+	b.ended = err == io.EOF
+	return n, err
+}
+
+// How long a body waits for memory, how often it looks for some, and how long a body may be on
+// its way before it loses its memory to one that waits.
+const (
+	memoryPatience = 5 * time.Second
+	memoryInterval = 5 * time.Millisecond
+	bodyPatience   = time.Second
+)
+
+// reserve takes memory for the whole body, if need be that of bodies that have been on their
+// way for long: their connections are closed.
+func (b *requestBody) reserve(ctx context.Context) error {
+	b.conn.bodySince.Store(int64(realNow()))
+	if !b.memory.take(b.most) {
+		if err := b.await(ctx); err != nil {
+			return err
+		}
+	}
+	b.conn.body.Store(b.most)
+	return nil
+}
+
+// await is reserve once there is not enough left.
+func (b *requestBody) await(ctx context.Context) error {
+	b.conn.waits(true)
+	defer b.conn.waits(false)
+	ctx, cancel := context.WithTimeout(ctx, memoryPatience)
+	defer cancel()
+	select {
+	case b.memory.turn <- struct{}{}:
+		defer func() { <-b.memory.turn }()
+	case <-ctx.Done():
+	}
+	for !b.memory.take(b.most) {
+		if ctx.Err() != nil {
+			return b.memory.refuse("other bodies take all the memory that web.max_received_bytes allows")
+		}
+		if !b.conn.all.closeWaiting(b.overdue) {
+			receiveWithin(ctx.Done(), memoryInterval)
+		}
+	}
+	return nil
+}
+
+// overdue takes the memory of another body if that has been on its way for long.
+func (b *requestBody) overdue(c *connection) bool {
+	return realNow().sub(instant(c.bodySince.Load())) > bodyPatience && b.memory.regain(&c.body)
+}
+
+// free gives the memory back, unless others have taken it.
+func (b *requestBody) free() { b.memory.regain(&b.conn.body) }
+
+// Memory for a body: its first bytes do not count; the rest comes in chunks, which are used
+// again, so that bodies that never end leave no garbage.
+const (
+	bodyFirst = 1 << 10
+	bodyChunk = 16 << 10
+)
+
+var bodyChunks = sync.Pool{New: func() any { return new([bodyChunk]byte) }}
+
+// readAll reads the body of a request. Its memory grows with what came, whatever length
+// was announced.
+func readAll(r *http.Request) (body []byte, err error) {
+	var chunks []*[bodyChunk]byte
+	defer func() {
+		for _, c := range chunks {
+			bodyChunks.Put(c)
+		}
+	}()
+	room := make([]byte, min(max(r.ContentLength, bytes.MinRead), bodyFirst))
+	first, size := room, 0
+	for {
+		n, err := r.Body.Read(room)
+		size, room = size+n, room[n:]
+		if err == io.EOF {
+			return joinBody(first, chunks, size), nil
+		}
+		if b, ok := r.Body.(*requestBody); ok && err == nil && len(room) == 0 && chunks == nil {
+			err = b.reserve(r.Context())
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(room) == 0 {
+			chunks = append(chunks, bodyChunks.Get().(*[bodyChunk]byte))
+			room = chunks[len(chunks)-1][:]
+		}
+	}
+}
+
+// joinBody returns a body of some size that was read into its first bytes and chunks.
+func joinBody(first []byte, chunks []*[bodyChunk]byte, size int) []byte {
+	if size <= len(first) {
+		return first[:size]
+	}
+	body := append(make([]byte, 0, size), first...)
+	for _, c := range chunks {
+		body = append(body, c[:min(bodyChunk, size-len(body))]...)
+	}
+	return body
 }
 
 // readAs reads the body of a request with a parser.
@@ -101,6 +231,9 @@ func bodyTooLarge(limit int64) error {
 }
 
 func readFailure(err error) error {
+	if _, ok := errors.AsType[*failure](err); ok {
+		return err
+	}
 	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return bodyTooLarge(large.Limit)
 	}
@@ -137,17 +270,28 @@ func extendWriting(w http.ResponseWriter, by time.Duration) {
 	http.NewResponseController(w).SetWriteDeadline(realDeadline(by + requestTimeout)) // a test's recorder has none
 }
 
-// holdOpen extends the deadlines of the connection for an answer after d.
-func holdOpen(w http.ResponseWriter, d time.Duration) {
+// holdOpen extends the deadlines of the connection for an answer after d, and counts the request
+// as waiting until release is called.
+func (s *surface) holdOpen(w http.ResponseWriter, r *http.Request, d time.Duration) (release func(), err error) {
+	q := &s.svc.quotas.waiting
+	if !q.take(1) {
+		return nil, q.refuse("%d requests wait already, as many as web.max_waiting_requests allows", q.most)
+	}
+	if b, ok := r.Body.(*requestBody); ok {
+		b.free() // nobody needs it during the wait
+	}
 	extendReading(w, d+2*requestTimeout)
 	extendWriting(w, d+requestTimeout)
+	return func() { q.give(1) }, nil
 }
 
 // Queries and paths.
 
-// query is the parsed query of a request. Its readers keep the first error.
+// query is the parsed query of a request. Its readers keep the first error. A blank
+// parameter counts as absent.
 type query struct {
 	values url.Values
+	known  []string // the parameters that were read
 	err    error
 }
 
@@ -159,27 +303,81 @@ func queryOf(r *http.Request) *query {
 	return &query{values: values}
 }
 
-func (q *query) text(name string) string { return q.values.Get(name) }
+// text returns a parameter, or "" if it is absent or blank. It may be given only once.
+func (q *query) text(name string) (text string) {
+	if len(q.values) == 0 {
+		return ""
+	}
+	q.known = append(q.known, name)
+	for _, value := range q.values[name] {
+		switch {
+		case strings.TrimSpace(value) == "":
+		case text != "":
+			q.refuse("%s is given twice", name)
+		default:
+			text = value
+		}
+	}
+	return text
+}
+
+// refuse records the first error.
+func (q *query) refuse(format string, args ...any) {
+	if q.err == nil {
+		q.err = failf(badRequest, format, args...)
+	}
+}
+
+// done returns the first error, after everything was read. It refuses a parameter with
+// nearly the name of one that was read; clients may send others.
+func (q *query) done() error {
+	for _, name := range slices.Sorted(maps.Keys(q.values)) {
+		if near := q.meant(name); near != "" {
+			q.refuse("unknown query parameter %.60q; did you mean %s?", name, near)
+		}
+	}
+	return q.err
+}
+
+// only is done for a route that no other service has: it refuses every parameter that
+// was not read.
+func (q *query) only() error {
+	q.done()
+	for _, name := range slices.Sorted(maps.Keys(q.values)) {
+		if !slices.Contains(q.known, name) {
+			q.refuse("unknown query parameter %.60q; want %s", name, cmp.Or(anyOf(q.known), "none"))
+		}
+	}
+	return q.err
+}
+
+// meant returns the parameter that was probably meant by one that was not read, or "".
+func (q *query) meant(name string) string {
+	if slices.Contains(q.known, name) {
+		return ""
+	}
+	return nearestWord(strings.ToLower(name), q.known, typoLimit(name))
+}
 
 // number reads an integer from lo to hi. If it is absent or blank, number returns
 // standard.
 func (q *query) number(name string, standard, lo, hi int) int {
-	s := q.values.Get(name)
-	if s == "" || q.err != nil {
+	s := q.text(name)
+	if s == "" {
 		return standard
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < lo || n > hi {
-		q.err = failf(badRequest, "%s must be an integer from %d to %d, not %.60q", name, lo, hi, s)
+		q.refuse("%s must be an integer from %d to %d, not %.60q", name, lo, hi, s)
 	}
 	return n
 }
 
 // flag reads true or false. If it is absent or blank, flag returns false.
 func (q *query) flag(name string) bool {
-	s := q.values.Get(name)
-	if q.err == nil && s != "" && s != "true" && s != "false" {
-		q.err = failf(badRequest, "%s must be true or false, not %.60q", name, s)
+	s := q.text(name)
+	if s != "" && s != "true" && s != "false" {
+		q.refuse("%s must be true or false, not %.60q", name, s)
 	}
 	return s == "true"
 }
@@ -187,13 +385,13 @@ func (q *query) flag(name string) bool {
 // queryWord reads a parameter that is one of some words. It returns nil if the
 // parameter is absent or blank.
 func queryWord[T any](q *query, name string, parse func(string) (T, bool), words []string) *T {
-	word := q.values.Get(name)
+	word := q.text(name)
 	if word == "" {
 		return nil
 	}
 	v, ok := parse(word)
-	if !ok && q.err == nil {
-		q.err = failf(badRequest, "%s: %.60q is none of %s", name, word, strings.Join(words, ", "))
+	if !ok {
+		q.refuse("%s: %.60q is none of %s", name, word, strings.Join(words, ", "))
 	}
 	return &v
 }
@@ -232,6 +430,21 @@ func byID[T any](r *http.Request, name string, f func(id uuid) (T, error)) (v T,
 	return f(id)
 }
 
+// heldByID is byID for an f that asks for memory.
+func heldByID[T any](
+	w http.ResponseWriter, r *http.Request, name string, f func(id uuid, by holder) (T, error),
+) (T, error) {
+	return byID(r, name, func(id uuid) (T, error) { return f(id, w.(*recorder)) })
+}
+
+// explanation explains the task that a parameter of the path names, with the messages of
+// errors for callers who may read steps.
+func (s *surface) explanation(w http.ResponseWriter, r *http.Request, name string) (*taskExplanation, error) {
+	return heldByID(w, r, name, func(id uuid, by holder) (*taskExplanation, error) {
+		return s.svc.engine.explain(id, by, securityOf(r.Context()).may(permStepsRead))
+	})
+}
+
 // stepPath returns the ids of a step and its task in the path.
 func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, err error) {
 	if taskID, err = pathID(r, taskName); err == nil {
@@ -241,8 +454,8 @@ func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, 
 }
 
 // taskIn returns the task that a parameter of the path names.
-func (s *surface) taskIn(r *http.Request, name string) (*task, error) {
-	return byID(r, name, s.svc.store.view)
+func (s *surface) taskIn(w http.ResponseWriter, r *http.Request, name string) (*task, error) {
+	return heldByID(w, r, name, s.svc.store.viewWithin)
 }
 
 // cancelIn cancels the task that a parameter of the path names, and returns it.
@@ -253,22 +466,39 @@ func (s *surface) cancelIn(r *http.Request, name string) (*task, error) {
 }
 
 // page returns the page of the tasks of a filter that the query asks for.
-func (s *surface) page(q *query, f *taskFilter) (tasks []*task, p paginationView, err error) {
-	p.page, p.perPage = q.number("page", 1, 1, 1<<31-1), q.number("per_page", 25, 1, 100)
-	if q.err != nil {
-		return nil, p, q.err
+func (s *surface) page(w http.ResponseWriter, q *query, f *taskFilter) (p taskPage, err error) {
+	p = taskPage{store: s.svc.store, page: q.number("page", 1, 1, 1<<31-1), perPage: q.number("per_page", 25, 1, 100)}
+	if err := q.done(); err != nil {
+		return p, err
 	}
-	tasks, p.total, err = s.svc.store.list(f, (p.page-1)*p.perPage, p.perPage)
-	return tasks, p, err
+	if err := w.(*recorder).holdEach(p.perPage, 512); err != nil {
+		return p, err
+	}
+	p.tasks, p.total = s.svc.store.list(f, (p.page-1)*p.perPage, p.perPage)
+	return p, nil
+}
+
+// contextRight reports whether the answer has the contexts of tasks: unless the caller
+// may not see them, or says context=false.
+func (q *query) contextRight(r *http.Request) contextRight {
+	switch wanted := q.text("context") == "" || q.flag("context"); {
+	case !mayReadContexts(r.Context()):
+		return contextRedacted
+	case !wanted:
+		return contextOmitted
+	}
+	return contextShown
 }
 
 // stepIn returns the step that the path names, with its task.
-func (s *surface) stepIn(r *http.Request, taskName, stepName string) (*task, int, error) {
+func (s *surface) stepIn(
+	w http.ResponseWriter, r *http.Request, taskName, stepName string,
+) (*task, int, error) {
 	taskID, stepID, err := stepPath(r, taskName, stepName)
 	if err != nil {
 		return nil, 0, err
 	}
-	t, err := s.svc.store.view(taskID)
+	t, err := s.svc.store.viewWithin(taskID, w.(*recorder))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -294,13 +524,13 @@ const (
 
 // wait reads a duration from 0 to maxWait. given is false if it is absent or blank.
 func (q *query) wait(name string) (d time.Duration, given bool) {
-	s := q.values.Get(name)
-	if s == "" || q.err != nil {
+	s := q.text(name)
+	if s == "" {
 		return 0, false
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 || d > maxWait {
-		q.err = failf(badRequest, "%s must be a duration like 30s or 1m30s, from 0s to 1h, not %.60q", name, s)
+		q.refuse("%s must be a duration like 30s or 1m30s, from 0s to 1h, not %.60q", name, s)
 	}
 	return d, true
 }
@@ -322,25 +552,28 @@ func (q *query) awaitedStates() stateSet {
 }
 
 // awaited returns the task that the path names, once it is in a state that the
-// request waits for, if any.
-func (s *surface) awaited(w http.ResponseWriter, r *http.Request, name string) (*task, error) {
-	q := queryOf(r)
+// query waits for, if any.
+func (s *surface) awaited(w http.ResponseWriter, r *http.Request, q *query, name string) (*task, error) {
 	wants := q.awaitedStates()
 	limit, given := q.wait("timeout")
 	if !given {
 		limit = standardWait
-	} else if wants == 0 && q.err == nil {
-		q.err = failf(badRequest, "timeout belongs to wait, which is missing")
+	} else if wants == 0 {
+		q.refuse("timeout belongs to wait, which is missing")
 	}
-	if q.err != nil {
-		return nil, q.err
+	if err := q.done(); err != nil {
+		return nil, err
 	}
 	if wants == 0 {
-		return s.taskIn(r, name)
+		return s.taskIn(w, r, name)
 	}
 	valid := s.validFor(r)
 	return byID(r, name, func(id uuid) (*task, error) {
-		holdOpen(w, limit)
+		release, err := s.holdOpen(w, r, limit)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
 		t, end, err := s.svc.tasks.await(r.Context(), id, wants, min(limit, valid))
 		if err == nil {
 			setWaitEnd(w, end, limit > valid)
@@ -385,7 +618,11 @@ func (s *surface) submit(
 	}
 	limit, valid := b.limit, s.validFor(r)
 	if b.waits {
-		holdOpen(w, limit)
+		release, err := s.holdOpen(w, r, limit)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
 		b.limit = min(limit, valid)
 	}
 	done, err := s.svc.tasks.submit(r.Context(), b)
@@ -408,11 +645,9 @@ func (s *surface) submit(
 func readSubmission(r *http.Request, route string, body []byte) (b *submission, err error) {
 	query := queryOf(r)
 	b = &submission{mayRead: securityOf(r.Context()).may(permTasksRead)}
-	if query.err == nil {
-		b.limit, b.waits = query.wait("wait")
-	}
-	if query.err != nil {
-		return nil, query.err
+	b.limit, b.waits = query.wait("wait")
+	if err := query.done(); err != nil {
+		return nil, err
 	}
 	if b.request, err = requestMarkOf(r, route, body); err != nil {
 		return nil, err
@@ -459,93 +694,12 @@ func saneTraceparent(h string) string {
 	return h
 }
 
-// Answers.
-
-// The types of answers other than JSON with status 200.
-type (
-	// reply is JSON with another status.
-	reply struct {
-		status int
-		body   any
-	}
-	// textReply is a body that is sent as it is, with status 200.
-	textReply struct {
-		contentType string
-		body        []byte
-	}
-	// noContent is status 204, without a body.
-	noContent struct{}
-	// written is the answer of a handler that has written its response itself.
-	written struct{}
-)
-
-// writeReply writes what a handler returned.
-func writeReply(w http.ResponseWriter, v any) error {
-	switch v := v.(type) {
-	case reply:
-		return writeJSON(w, v.status, v.body)
-	case textReply:
-		writeBody(w, http.StatusOK, v.contentType, v.body)
-	case noContent:
-		w.WriteHeader(http.StatusNoContent)
-	case written:
-	default:
-		return writeJSON(w, http.StatusOK, v)
-	}
-	return nil
-}
-
-// jsonText is a value that appends its own JSON, without reflection.
-type jsonText interface{ appendJSON(b []byte) []byte }
-
-// writeJSON writes v as JSON. It encodes v first, so that an error can still be
-// answered.
-func writeJSON(w http.ResponseWriter, status int, v any) error {
-	b := buffers.Get().(*bytes.Buffer)
-	defer putBuffer(b)
-	if text, ok := v.(jsonText); ok {
-		b.Write(append(text.appendJSON(b.AvailableBuffer()), '\n'))
-	} else if err := encodeJSON(b, v); err != nil {
-		return fmt.Errorf("encoding the answer: %w", err)
-	}
-	writeBody(w, status, "application/json", b.Bytes())
-	return nil
-}
-
-// encodeJSON appends v and a newline. It does not escape <, > and &.
-func encodeJSON(b *bytes.Buffer, v any) error {
-	enc := json.NewEncoder(b)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
-func writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
-	h := w.Header()
-	h["Content-Type"] = []string{contentType}
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	h["X-Content-Type-Options"] = []string{"nosniff"}
-	w.WriteHeader(status)
-	w.Write(body) // an error means that the client went away
-}
-
 // taskPath returns the path of a task under the prefix that the caller used.
 func taskPath(r *http.Request, id uuid) string {
 	if strings.HasPrefix(r.URL.Path, "/api/") {
 		return "/api/v1/tasks/" + id.String()
 	}
 	return "/v1/tasks/" + id.String()
-}
-
-var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-// maxPooledBuffer is the largest buffer that is kept.
-const maxPooledBuffer = 256 << 10
-
-func putBuffer(b *bytes.Buffer) {
-	if b.Cap() <= maxPooledBuffer {
-		b.Reset()
-		buffers.Put(b)
-	}
 }
 
 // Errors.
@@ -622,7 +776,12 @@ func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) 
 	if !f.existing.isZero() {
 		h.Set("Location", s.taskPath(r, f.existing))
 	}
-	if err := writeJSON(w, s.status(f.kind), s.encode(f, id, s.svc.clock.now())); err != nil {
+	err = writeJSON(w, s.status(f.kind), s.encode(f, id, s.svc.clock.now()))
+	switch {
+	case err == nil:
+	case kindOf(err) == backpressure && f.kind != backpressure: // no room for so long an error
+		s.writeError(w, r, err)
+	default:
 		s.log.Error("an error could not be encoded", "request_id", id, "error", err)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -162,11 +163,13 @@ func TestWaitsEndWithTheCredential(t *testing.T) {
 				r.SetPathValue("task_uuid", id)
 				r.SetPathValue("id", id)
 				w := httptest.NewRecorder()
-				v, err := tt.handle(a)(w, r.WithContext(withSecurity(r.Context(), sc)))
+				rec := a.newRecorder(w, r)
+				rec.matched = true
+				v, err := tt.handle(a)(rec, r.WithContext(withSecurity(r.Context(), sc)))
 				if err != nil {
 					t.Fatal(err)
 				}
-				writeReply(w, v)
+				writeReply(rec, v)
 				if took := time.Since(began); took != 7*time.Second || !strings.Contains(w.Body.String(), tt.wants) {
 					t.Errorf("it took %s: %s", took, w.Body)
 				}
@@ -189,4 +192,86 @@ func TestWaitsOfLastingCredentials(t *testing.T) {
 			t.Errorf("one that expires at %d is valid for %s", expiry, got)
 		}
 	}
+}
+
+// referenceParameters are the query parameters that clients of the reference service send,
+// to whatever route. GET /v1/steps is none of its routes.
+var referenceParameters = []string{
+	"page", "per_page", "namespace", "name", "version", "status", "initiator", "source_system", "limit", "offset",
+	"resolution_status", "include_cache_stats", "hours", "min_executions", "include_dependencies", "period",
+}
+
+// TestQueryParameters sends each documented query parameter misspelled, twice and blank,
+// and every route parameters that it does not know.
+func TestQueryParameters(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{templates: apiTemplates})
+	worker := newWorkerAPI(s.world.service(), nil)
+	ids := strings.NewReplacer("{namespace}", "t", "{name}", "diamond", "{version}", "1.0.0")
+	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
+		contract := newAPIContract(t, surface)
+		handler, prefix := http.Handler(&s.world.gates.orchestration), ""
+		switch surface {
+		case "worker":
+			handler = worker
+		case "mount":
+			prefix = worker.svc.cfg.Mount.Path
+		}
+		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {
+			method, path, _ := strings.Cut(route, " ")
+			path = prefix + pathParameter.ReplaceAllString(ids.Replace(path), "01890a5d-ac96-774b-bcce-b302099a8057")
+			refused := func(query string) string {
+				t.Helper()
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel() // an event stream ends at once
+				r := httptest.NewRequestWithContext(ctx, method, path+"?"+query, strings.NewReader(`{}`))
+				r.Host = "localhost"
+				r.Header.Set("Content-Type", "application/json")
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, r)
+				a := &answer{t, w.Code, w.Header(), w.Body.Bytes()}
+				if a.status != 400 {
+					return ""
+				}
+				if err := contractProblem(contract, a, method+" "+path); err != nil {
+					t.Errorf("%s?%s: %v", route, query, err)
+				}
+				if a.get("message") != nil {
+					return a.text("message")
+				}
+				return a.text("error.message")
+			}
+			strict := strings.HasPrefix(path, controlPath)
+			if got := refused("zzz=1&zzz=2"); strict != strings.HasPrefix(got, `unknown query parameter "zzz"`) {
+				t.Errorf("%s with an unknown parameter: got %q; want it refused: %v", route, got, strict)
+			}
+			if strict && !strings.HasPrefix(route, "GET ") {
+				return
+			}
+			for _, name := range referenceParameters {
+				if got := refused(name + "=x"); strings.Contains(got, "did you mean") && route != "GET /v1/steps" {
+					t.Errorf("%s with %s, which clients of the reference send: got %q", route, name, got)
+				}
+			}
+			parameters, _ := operation["parameters"].([]any)
+			for _, p := range parameters {
+				p := openAPIFollow(doc, p)
+				if p["in"] != "query" {
+					continue
+				}
+				name := p["name"].(string)
+				if got := refused(name + "=&" + name + "=%20"); got != "" {
+					t.Errorf("%s with a blank %s: got %q; want it to count as absent", route, name, got)
+				}
+				if got, want := refused(name+"=1&"+name+"=1"), name+" is given twice"; got != want {
+					t.Errorf("%s: got %q; want %q", route, got, want)
+				}
+				swapped := name[1:2] + name[:1] + name[2:]
+				for _, typo := range []string{strings.ToUpper(name), name + name[len(name)-1:], swapped} {
+					if got, want := refused(typo+"=1"), `unknown query parameter "`+typo+`"; did you mean `+name+"?"; got != want {
+						t.Errorf("%s: got %q; want %q", route, got, want)
+					}
+				}
+			}
+		})
+	})
 }

@@ -111,7 +111,7 @@ func (o *operator) record(c *change, t *task, i int, q *stepRequest) *record {
 // completionMetadata returns the metadata of a manual completion: what the
 // request sent, and who completed the step and why.
 func (q *stepRequest) completionMetadata() []byte {
-	b := jsonObject{b: []byte{'{'}}
+	b := jsonWriter{b: []byte{'{'}}
 	b.flag("manually_completed", true)
 	b.text("completed_by", q.by)
 	b.text("completion_reason", q.reason)
@@ -276,7 +276,7 @@ func (p *stepRequestParser) stepError(q *stepRequest) {
 				p.complain("error.status_code", "must be an integer from 0 to %d", math.MaxUint16)
 			}
 		case key == "context":
-			q.err.context = hideCredentials(p.object("error.context", value))
+			q.err.context = redact(p.object("error.context", value))
 		}
 		return true
 	})
@@ -376,12 +376,27 @@ func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claimedSt
 // outsideStepView is a step for an outside actor.
 type outsideStepView struct {
 	stepView
-	Namespace      string     `json:"namespace"`
-	TaskName       string     `json:"task_name"`
-	Callable       string     `json:"callable"`
-	Priority       int        `json:"priority"`
-	WorkerID       string     `json:"worker_id,omitempty"` // of the actor that has it
-	LeaseExpiresAt *zonedTime `json:"lease_expires_at,omitempty"`
+	tpl            *template
+	callable       string
+	priority       int
+	worker         string  // of the actor that has it
+	leaseExpiresAt instant // 0 for none
+}
+
+func (v outsideStepView) writeJSON(o *jsonWriter) {
+	o.b = append(o.b, '{')
+	v.stepView.write(o)
+	o.text("namespace", v.tpl.namespace)
+	o.text("task_name", v.tpl.name)
+	o.text("callable", v.callable)
+	o.number("priority", v.priority)
+	if v.worker != "" {
+		o.text("worker_id", v.worker)
+	}
+	if v.leaseExpiresAt != 0 {
+		o.zoned("lease_expires_at", v.leaseExpiresAt)
+	}
+	o.b = append(o.b, '}')
 }
 
 // steps lists the claimed steps in the order in which they were claimed, or the
@@ -410,12 +425,10 @@ func (a *outsideActors) steps(claimed bool, matches func(claimKey) bool, offset,
 // none does.
 func (t *task) outsideStepView(i int, held *heldStep, now instant, worker string) outsideStepView {
 	v := outsideStepView{
-		stepView: t.stepView(i, now, worker), Namespace: t.tpl.namespace, TaskName: t.tpl.name,
-		Callable: t.def(i).callable, Priority: t.by.priority,
+		stepView: t.stepView(i, now, worker), tpl: t.tpl, callable: t.def(i).shown, priority: t.by.priority,
 	}
 	if held != nil {
-		v.WorkerID = t.steps[i].lease.worker
-		v.LeaseExpiresAt = new(zonedTime(held.until))
+		v.worker, v.leaseExpiresAt = t.steps[i].lease.worker, held.until
 	}
 	return v
 }
@@ -492,7 +505,7 @@ func (a *outsideActors) takeLate(
 	late := &a.engine.outside.late
 	late.Lock()
 	defer late.Unlock()
-	if _, err := a.store.viewObserved(id, past); err != nil {
+	if _, err := a.store.viewObserved(id, past, nil); err != nil {
 		return 0, err
 	}
 	if past.lease == nil || past.answered || q.verb == extendVerb {

@@ -852,7 +852,7 @@ func TestAdjustmentsInHistory(t *testing.T) {
 		testTemplate("fails", stepSpec{name: "a", callable: "builtin:fail", config: `{"retryable":true}`, retry: `{"max_attempts":1,"backoff_base_ms":1000}`})}})
 	v := mustCreate(t, s, "fails")
 	v = mustAdjust(t, s, v, 0, adjustment{maxAttempts: 2, inputs: []byte(`{}`)})
-	audit, err := s.history.audit(v.id, v.stepID(0))
+	audit, err := s.history.audit(v.id, v.stepID(0), nil)
 	if err != nil || len(audit) != 3 {
 		t.Fatalf("got %+v, %v; want two attempts and an adjustment", audit, err)
 	}
@@ -861,7 +861,7 @@ func TestAdjustmentsInHistory(t *testing.T) {
 		string(a.Inputs) != "{}" || a.Subject != "ops" || a.WorkerUUID != nil {
 		t.Errorf("got %+v; want what was adjusted, by whom", a)
 	}
-	h := must(s.history.transitions(v.id))(t)
+	h := must(s.history.transitions(v.id, nil))(t)
 	moved := slices.ContainsFunc(h.Transitions, func(m transitionView) bool {
 		return m.StepName != nil && m.FromState != nil && *m.FromState == "error" && m.ToState == "pending" && m.Attempt == 1
 	})
@@ -924,7 +924,7 @@ func TestSubjectsSurviveARestart(t *testing.T) {
 		t.Errorf("got no subject of the cancellation in %s", journal)
 	}
 	s = newTestService(t, o)
-	audit, err := s.history.audit(made.id, made.stepID(0))
+	audit, err := s.history.audit(made.id, made.stepID(0), nil)
 	if err != nil || len(audit) != 1 || audit[0].Subject != act.subject || audit[0].ActedBy != "bob" {
 		t.Errorf("got %+v, %v; want one entry of subject %q", audit, err, act.subject)
 	}

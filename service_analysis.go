@@ -293,7 +293,7 @@ func (a *taskAnalysis) summary(v *dependencyAnalysisView) taskExecutionView {
 	return taskExecutionView{
 		TotalSteps: len(a.standing), TotalDependencies: v.DependencyGraph.TotalEdges,
 		DependencyLevels: len(v.ParallelismOpportunities.Levels), LongestPathLength: a.longestPath(),
-		OverallHealth: a.t.execution(a.now).health, Recommendations: a.advice(),
+		OverallHealth: a.t.execution(a.t.readySteps(a.now)).health, Recommendations: a.advice(),
 	}
 }
 

@@ -39,7 +39,7 @@ type dlqEntryView struct {
 // dlqTaskView is a task's newest entry, and all entries.
 type dlqTaskView struct {
 	dlqEntryView
-	Entries []dlqEntryView `json:"entries"`
+	Entries jsonList `json:"entries"`
 }
 
 // taskSnapshotView is a task as it was when an entry was made. It has no context
@@ -84,10 +84,11 @@ type stepSnapshotView struct {
 
 // stepFaultView is why a step's latest attempt failed.
 type stepFaultView struct {
-	Message    *string `json:"message,omitempty"`
-	ErrorType  string  `json:"error_type"`
-	Retryable  bool    `json:"retryable"`
-	StatusCode *int64  `json:"status_code"`
+	Message         *string `json:"message,omitempty"`
+	MessageRedacted bool    `json:"message_redacted,omitempty"`
+	ErrorType       string  `json:"error_type"`
+	Retryable       bool    `json:"retryable"`
+	StatusCode      *int64  `json:"status_code"`
 }
 
 // faultView returns why the latest attempt failed, or nil if it did not.
@@ -98,15 +99,15 @@ func (s *step) faultView(withMessage bool) *stepFaultView {
 	}
 	v := &stepFaultView{ErrorType: f.errorType, Retryable: f.retryable, StatusCode: f.statusCode}
 	if text, ok := jsonString(f.message); ok && withMessage {
-		v.Message = withoutCredentials(&text)
+		v.Message = redactText(&text)
 	}
 	return v
 }
 
 // snapshot returns the task at an instant. limit is the limit that the task
-// exceeded, in minutes, or 0.
-func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
-	x := t.execution(at)
+// exceeded, in minutes, or 0. The messages of handlers are redacted unless asked for.
+func (t *task) snapshot(at instant, limit int, messages bool) *taskSnapshotView {
+	x := t.execution(t.readySteps(at))
 	v := &taskSnapshotView{
 		TaskUUID: t.id, Namespace: t.tpl.namespace, TaskName: t.tpl.name, CurrentState: t.state.String(),
 		TimeInStateMinutes: wholeMinutes(at.sub(t.since)), ThresholdMinutes: limit,
@@ -129,52 +130,64 @@ func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
 			LastFailureAt: naiveTime(s.failed), NextRetryAt: naiveTime(s.retryAt),
 			CompletedAt: naiveTime(s.completed), Error: s.faultView(true),
 		}
+		if e := v.Steps[i].Error; e != nil && !messages {
+			e.Message, e.MessageRedacted = new(""), true
+		}
 	}
 	return v
 }
 
-// letterObserver takes the snapshots of a task's entries while the task is
+// letterObserver takes the snapshot of one of a task's entries while the task is
 // replayed: of a stale task before it moves to error, of a blocked one after.
 type letterObserver struct {
 	unobserved
-	record    *record
-	before    *taskSnapshotView
-	snapshots []*taskSnapshotView // one for each entry
+	wanted   int  // the entry's number
+	messages bool // shown
+	record   *record
+	before   *taskSnapshotView
+	snapshot *taskSnapshotView // nil until there is the entry
 }
 
 func (o *letterObserver) startRecord(t *task, r *record) {
 	o.note(t)
 	o.record, o.before = r, nil
-	if r.kind == recStale && r.stale.reason != noDLQReason {
-		o.before = t.snapshot(r.at, r.stale.limit)
+	if r.kind == recStale && r.stale.reason != noDLQReason && len(t.dead) == o.wanted {
+		o.before = t.snapshot(r.at, r.stale.limit, o.messages)
 	}
 }
 
-// note takes the snapshot of the entry that the previous record made, if any.
+// note takes the snapshot if the previous record made the entry.
 func (o *letterObserver) note(t *task) {
-	if len(t.dead) == len(o.snapshots) {
+	if o.snapshot != nil || len(t.dead) <= o.wanted {
 		return
 	}
-	s := o.before
-	if s == nil {
-		s = t.snapshot(o.record.at, 0)
+	if o.snapshot = o.before; o.before == nil {
+		o.snapshot = t.snapshot(o.record.at, 0, o.messages)
 	}
-	o.snapshots = append(o.snapshots, s)
 }
 
-// views returns all entries of a task, oldest first.
-func (d *deadLetters) views(l taskLog) ([]dlqEntryView, error) {
-	o := &letterObserver{}
-	t, err := d.store.replayLog(l, o)
+// entry returns one entry of a task, whose snapshot it makes from the task's log.
+func (d *deadLetters) entry(l taskLog, n int, messages bool, by holder) (v dlqEntryView, err error) {
+	o := &letterObserver{wanted: n, messages: messages}
+	t, err := d.store.replayLog(l, o, times{by, 2}) // with the snapshot
 	if err != nil {
-		return nil, err
+		return v, err
 	}
 	o.note(t)
-	views := make([]dlqEntryView, len(t.dead))
-	for i := range t.dead {
-		views[i] = t.dead[i].view(t.id, o.snapshots[i])
-	}
-	return views, nil
+	return t.dead[n].view(t.id, o.snapshot), nil
+}
+
+// list returns entries, which it makes when they are written.
+func (d *deadLetters) list(n int, messages bool, entry func(i int) (taskLog, int)) jsonList {
+	return jsonList{n, func(o *jsonWriter, i int) {
+		l, number := entry(i)
+		v, err := d.entry(l, number, messages, o)
+		if err != nil {
+			o.fail(err)
+			return
+		}
+		o.value(&v)
+	}}
 }
 
 func (d *deadLetter) view(id uuid, snapshot *taskSnapshotView) dlqEntryView {
@@ -194,40 +207,30 @@ type deadLetters struct {
 	engine *engine
 }
 
-// entries returns one page of the matching entries, newest first.
-func (d *deadLetters) entries(f dlqFilter, skip, limit int) ([]dlqEntryView, error) {
+// entries returns one page of the matching entries, newest first, with or without the
+// messages of handlers.
+func (d *deadLetters) entries(f dlqFilter, skip, limit int, messages bool) jsonList {
 	rows, logs := d.store.deadLetters(f, skip, limit)
-	ofTask := map[uuid][]dlqEntryView{}
-	views := make([]dlqEntryView, len(rows))
-	for i, r := range rows {
-		if ofTask[r.task] == nil {
-			all, err := d.views(logs[r.task])
-			if err != nil {
-				return nil, err
-			}
-			ofTask[r.task] = all
-		}
-		views[i] = ofTask[r.task][r.n]
-	}
-	return views, nil
+	return d.list(len(rows), messages, func(i int) (taskLog, int) { return logs[i], int(rows[i].n) })
 }
 
-// ofTask returns all entries of a task, newest first. It is an error if there is
-// none.
-func (d *deadLetters) ofTask(id uuid) (*dlqTaskView, error) {
+// ofTask returns all entries of a task, newest first, as entries does. It is an error if
+// there is none. It asks for the memory.
+func (d *deadLetters) ofTask(id uuid, messages bool, by holder) (*dlqTaskView, error) {
 	log, err := d.store.logOf(id)
 	if err != nil {
 		return nil, err
 	}
-	entries, err := d.views(log)
+	t, err := d.store.replayLog(log, unobserved{}, by)
 	if err != nil {
 		return nil, err
 	}
-	if len(entries) == 0 {
+	last := len(t.dead) - 1
+	if last < 0 {
 		return nil, failf(notFound, "task %s has no DLQ entry", id)
 	}
-	slices.Reverse(entries)
-	return &dlqTaskView{entries[0], entries}, nil
+	newest, err := d.entry(log, last, messages, by)
+	return &dlqTaskView{newest, d.list(last+1, messages, func(i int) (taskLog, int) { return log, last - i })}, err
 }
 
 // dlqQueueView is one entry of the investigation queue.

@@ -420,17 +420,15 @@ func TestDLQOutlivesTheProcess(t *testing.T) {
 
 func investigateNewest(t *testing.T, s *service, v *task, q *investigation) {
 	t.Helper()
-	of := must(s.dlq.ofTask(v.id))(t)
+	of := must(s.dlq.ofTask(v.id, true, nil))(t)
 	noError(t, s.dlq.update(t.Context(), of.DLQEntryUUID, q))
 }
 
 // dlqText returns everything that the queue shows.
 func dlqText(t *testing.T, s *service) string {
 	t.Helper()
-	entries := must(s.dlq.entries(dlqFilter{}, 0, 1000))(t)
 	queue := must(s.dlq.queue(nil, 1000))(t)
-	text := must(json.MarshalIndent([]any{entries, queue, s.dlq.stats()}, "", " "))(t)
-	return string(text)
+	return string(jsonOf([]any{s.dlq.entries(dlqFilter{}, 0, 1000, true), queue, s.dlq.stats()}))
 }
 
 // TestDLQRecords reads every form of record back.
@@ -474,12 +472,13 @@ func TestRacingInvestigators(t *testing.T) {
 			investigateNewest(t, s, v, &investigation{status: dlqCancelled})
 			v = mustAct(t, s, v, 0, resetAction)
 		}
-		of := must(s.dlq.ofTask(v.id))(t)
+		dead := must(s.store.view(v.id))(t).dead
 		var wg sync.WaitGroup
 		errs := make([]error, 2)
 		for i := range errs {
 			wg.Go(func() {
-				errs[i] = s.dlq.update(t.Context(), of.Entries[i].DLQEntryUUID, &investigation{status: dlqPending})
+				id := dlqEntryID(v.id, dead[i].at, dead[i].seq)
+				errs[i] = s.dlq.update(t.Context(), id, &investigation{status: dlqPending})
 			})
 		}
 		wg.Wait()
@@ -655,7 +654,7 @@ func TestStaleActions(t *testing.T) {
 // steps_in_process after 30 minutes; reason "" means that it has none.
 func wantStaleEntry(t *testing.T, s *service, v *task, reason string) {
 	t.Helper()
-	of, err := s.dlq.ofTask(v.id)
+	of, err := s.dlq.ofTask(v.id, true, nil)
 	if reason == "" {
 		if kindOf(err) != notFound {
 			t.Errorf("got %+v, %v; want no entry", of, err)
@@ -666,7 +665,7 @@ func wantStaleEntry(t *testing.T, s *service, v *task, reason string) {
 		t.Fatal(err)
 	}
 	snap := of.TaskSnapshot
-	if len(of.Entries) != 1 || of.DLQReason != reason || of.OriginalState != "steps_in_process" ||
+	if of.Entries.n != 1 || of.DLQReason != reason || of.OriginalState != "steps_in_process" ||
 		snap.CurrentState != "steps_in_process" || snap.TimeInStateMinutes != 30 || snap.ThresholdMinutes != 30 ||
 		of.DLQTimestamp != naiveTime(testStart.add(30*time.Minute)) || snap.SnapshotTimestamp != of.DLQTimestamp {
 		t.Errorf("got %+v with %+v; want one entry for %s after 30 minutes", of, snap, reason)
@@ -769,7 +768,7 @@ func TestStaleInEveryState(t *testing.T) {
 					t.Errorf("got an entry for %s in %s; want %s in %s", d.reason, d.state, tc.reasons[i], tc.state)
 				}
 			}
-			of, err := s.dlq.ofTask(v.id)
+			of, err := s.dlq.ofTask(v.id, true, nil)
 			if err != nil || of.TaskSnapshot.ThresholdMinutes != tc.limit {
 				t.Errorf("got %+v, %v; want a threshold of %d", of, err, tc.limit)
 			}

@@ -11,22 +11,37 @@ import (
 	"time"
 )
 
-// taskView is a task at an instant, as the roles' surfaces show it. In lists it
-// has no steps, as existing clients expect.
+// taskView is a task at an instant, as the roles' surfaces show it.
 type taskView struct {
-	task  *task
-	now   instant
-	brief bool
-
-	withContext bool // the caller may see the context
+	task    *task
+	now     instant
+	context contextRight
 }
 
-// appendJSON appends the task as JSON. It is written by hand because two thirds
-// of all requests are answered with a task.
-func (v taskView) appendJSON(b []byte) []byte {
+// contextRight says whether a view of a task has its context.
+type contextRight uint8
+
+const (
+	contextShown    contextRight = iota
+	contextRedacted              // the caller may not see it
+	contextOmitted               // the caller does not want it
+)
+
+// writeJSON writes the task. It is written by hand because two thirds of all
+// requests are answered with a task.
+func (v taskView) writeJSON(o *jsonWriter) {
 	t := v.task
-	x := t.execution(v.now)
-	o := jsonObject{b: append(b, '{')}
+	v.writeTask(o, t.readySteps(v.now))
+	o.name("steps")
+	o.list(len(t.steps), func(i int) { t.writeReadiness(o, i, v.now) })
+	o.b = append(o.b, '}')
+}
+
+// writeTask writes the task up to its steps.
+func (v taskView) writeTask(o *jsonWriter, ready int) {
+	t := v.task
+	x := t.execution(ready)
+	o.b = append(o.b, '{')
 	o.id("task_uuid", t.id)
 	o.text("name", t.tpl.name)
 	o.text("namespace", t.tpl.namespace)
@@ -35,7 +50,7 @@ func (v taskView) appendJSON(b []byte) []byte {
 	o.zoned("created_at", t.created)
 	o.zoned("updated_at", t.updated)
 	o.zoned("completed_at", t.completed)
-	v.appendContext(&o)
+	v.context.write(o, "context", t.by.context)
 	o.text("initiator", t.by.initiator)
 	o.text("source_system", t.by.source)
 	o.text("reason", t.by.reason)
@@ -43,28 +58,16 @@ func (v taskView) appendJSON(b []byte) []byte {
 	o.texts("tags", t.by.tags)
 	o.id("correlation_id", t.correlation())
 	o.id("parent_correlation_id", t.by.parentCorrelation)
-	o.number("total_steps", len(t.steps))
+	o.number("total_steps", stepTotal(&t.counts))
 	o.number("pending_steps", t.counts[stepPending])
 	o.number("in_progress_steps", t.counts[stepInProgress])
 	o.number("completed_steps", t.counts[stepComplete]+t.counts[stepResolvedManually])
 	o.number("failed_steps", t.counts[stepInError])
-	o.number("ready_steps", x.ready)
+	o.number("ready_steps", ready)
 	o.text("execution_status", x.status)
 	o.text("recommended_action", x.action)
 	o.fraction("completion_percentage", x.completion)
 	o.text("health_status", x.health)
-	o.name("steps")
-	o.b = append(o.b, '[')
-	for i := range t.steps {
-		if v.brief {
-			break
-		}
-		if i > 0 {
-			o.b = append(o.b, ',')
-		}
-		o.b = t.appendReadiness(o.b, i, v.now)
-	}
-	return append(o.b, ']', '}')
 }
 
 // requestedAt returns the time that the caller gave, or else that of creation.
@@ -75,21 +78,21 @@ func (t *task) requestedAt() instant {
 	return t.created
 }
 
-// appendContext appends the context, or says that it is withheld.
-func (v taskView) appendContext(o *jsonObject) {
-	if v.withContext {
-		o.raw("context", v.task.by.context)
+// write writes a member with a context, or an empty one and why it is empty.
+func (r contextRight) write(o *jsonWriter, name string, context []byte) {
+	if r == contextShown {
+		o.raw(name, context)
 		return
 	}
-	o.raw("context", []byte("{}"))
-	o.flag("context_redacted", true)
+	o.raw(name, []byte("{}"))
+	o.flag(name+[...]string{contextRedacted: "_redacted", contextOmitted: "_omitted"}[r], true)
 }
 
-// appendReadiness appends a step as it is shown within its task. Its times are
+// writeReadiness writes a step as it is shown within its task. Its times are
 // naive.
-func (t *task) appendReadiness(b []byte, i int, now instant) []byte {
+func (t *task) writeReadiness(o *jsonWriter, i int, now instant) {
 	s, def := &t.steps[i], t.def(i)
-	o := jsonObject{b: append(b, '{')}
+	o.b = append(o.b, '{')
 	o.id("workflow_step_uuid", t.stepID(i))
 	o.id("task_uuid", t.id)
 	o.id("named_step_uuid", def.id)
@@ -105,48 +108,34 @@ func (t *task) appendReadiness(b []byte, i int, now instant) []byte {
 	o.number("completed_parents", parents-s.waitingFor)
 	o.number("attempts", s.attempts)
 	o.number("max_attempts", s.maxAttempts)
-	s.appendBackoff(&o)
+	s.writeBackoff(o)
 	o.naive("last_attempted_at", s.attempted)
-	return append(o.b, '}')
+	o.b = append(o.b, '}')
 }
 
-// appendBackoff appends the delay before the retry in seconds, rounded up, or null
-// if the step does not wait for a retry.
-func (s *step) appendBackoff(o *jsonObject) {
+// writeBackoff writes the delay before the retry in seconds, rounded up, or null if
+// the step does not wait for a retry.
+func (s *step) writeBackoff(o *jsonWriter) {
 	if s.retryAt == 0 {
-		o.rawOrNull("backoff_request_seconds", nil)
+		o.raw("backoff_request_seconds", nil)
 		return
 	}
 	o.number("backoff_request_seconds", int(math.Ceil(max(s.retryAt.sub(s.failed), 0).Seconds())))
 }
 
-func (t *task) readyForExecution(i int, now instant) bool {
-	s := &t.steps[i]
-	return (s.state == stepPending || s.state == stepWaitingForRetry) &&
-		t.satisfied(i) && s.retryAt <= now && t.retryEligible(i)
-}
-
 // execution is the progress of a task as a whole.
 type execution struct {
 	status, action, health string
-	ready                  int
 	completion             float64 // percent, two decimals
 }
 
-// execution returns the progress of the task. A cancelled step counts as failed,
-// except in a cancelled task, in which nobody can act on it.
-func (t *task) execution(now instant) execution {
+// execution returns the progress of a task with this many ready steps. A cancelled
+// step counts as failed, except in a cancelled task, in which nobody can act on it.
+func (t *task) execution(ready int) execution {
 	var x execution
-	if t.counts[stepPending]+t.counts[stepWaitingForRetry] > 0 {
-		for i := range t.steps {
-			if t.readyForExecution(i, now) {
-				x.ready++
-			}
-		}
-	}
-	done := t.counts[stepComplete] + t.counts[stepResolvedManually]
-	if len(t.steps) > 0 {
-		x.completion = math.Round(float64(done)/float64(len(t.steps))*10000) / 100
+	done, all := t.counts[stepComplete]+t.counts[stepResolvedManually], stepTotal(&t.counts)
+	if all > 0 {
+		x.completion = math.Round(float64(done)/float64(all)*10000) / 100
 	}
 	failed := t.counts[stepInError] + t.counts[stepCancelled]
 	cancelled := t.state == taskCancelled
@@ -158,11 +147,11 @@ func (t *task) execution(now instant) execution {
 	switch {
 	case failed > 0:
 		x.status, x.action = "blocked_by_failures", "handle_failures"
-	case x.ready > 0:
+	case ready > 0:
 		x.status, x.action = "has_ready_steps", "execute_ready_steps"
 	case working > 0:
 		x.status, x.action = "processing", "wait_for_completion"
-	case cancelled || done == len(t.steps) && done > 0:
+	case cancelled || done == all && done > 0:
 		x.status, x.action = "all_complete", "finalize_task"
 	default:
 		x.status, x.action = "waiting_for_dependencies", "wait_for_dependencies"
@@ -198,58 +187,63 @@ func (t *task) progress(x execution) progressView {
 	}
 }
 
-// paginationView is the place of a page in its list.
-type paginationView struct {
+// taskPage is one page of a list of tasks as they were at an instant, newest first.
+type taskPage struct {
+	store                *store
+	tasks                []listedTask
 	page, perPage, total int
 }
 
-func (p paginationView) pages() int { return (p.total + p.perPage - 1) / p.perPage }
+func (p taskPage) pages() int { return (p.total + p.perPage - 1) / p.perPage }
 
-// taskListView is one page of tasks, newest first.
-type taskListView struct {
-	tasks []*task
-	now   instant
-	page  paginationView
-
-	withContexts bool // the caller may see them
+// write writes the tasks, which have no steps. each writes one with its number of
+// ready steps.
+func (p taskPage) write(o *jsonWriter, each func(t *task, ready int)) {
+	o.list(len(p.tasks), func(i int) {
+		t, ready, err := p.store.listed(&p.tasks[i], o)
+		if err != nil {
+			o.fail(err)
+			return
+		}
+		each(t, ready)
+	})
 }
 
-func (v taskListView) appendJSON(b []byte) []byte {
-	b = appendJSONArray(append(b, `{"tasks":`...), v.tasks, func(b []byte, t *task) []byte {
-		return taskView{t, v.now, true, v.withContexts}.appendJSON(b)
+// taskListView is one page of tasks, newest first. Its tasks have no steps, as
+// existing clients expect.
+type taskListView struct {
+	taskPage
+	context contextRight
+}
+
+func (v taskListView) writeJSON(o *jsonWriter) {
+	o.b = append(o.b, `{"tasks":`...)
+	v.write(o, func(t *task, ready int) {
+		taskView{task: t, context: v.context}.writeTask(o, ready)
+		o.b = append(o.b, `,"steps":[]}`...)
 	})
-	o := jsonObject{b: append(b, `,"pagination":{`...)}
-	o.number("page", v.page.page)
-	o.number("per_page", v.page.perPage)
-	o.number("total_count", v.page.total)
-	o.number("total_pages", v.page.pages())
-	o.flag("has_next", v.page.page < v.page.pages())
-	o.flag("has_previous", v.page.page > 1)
-	return append(o.b, '}', '}')
+	o.b = append(o.b, `,"pagination":{`...)
+	o.number("page", v.page)
+	o.number("per_page", v.perPage)
+	o.number("total_count", v.total)
+	o.number("total_pages", v.pages())
+	o.flag("has_next", v.page < v.pages())
+	o.flag("has_previous", v.page > 1)
+	o.b = append(o.b, '}', '}')
 }
 
 // A step on the wire, and its results.
 
 // stepView is one workflow step; its times are zoned.
 type stepView struct {
-	StepUUID              uuid            `json:"step_uuid"`
-	TaskUUID              uuid            `json:"task_uuid"`
-	Name                  string          `json:"name"`
-	CreatedAt             zonedTime       `json:"created_at"`
-	UpdatedAt             zonedTime       `json:"updated_at"`
-	CompletedAt           zonedTime       `json:"completed_at"`
-	Results               json.RawMessage `json:"results"`
-	CurrentState          string          `json:"current_state"`
-	DependenciesSatisfied bool            `json:"dependencies_satisfied"`
-	RetryEligible         bool            `json:"retry_eligible"`
-	ReadyForExecution     bool            `json:"ready_for_execution"`
-	TotalParents          int             `json:"total_parents"`
-	CompletedParents      int             `json:"completed_parents"`
-	Attempts              int             `json:"attempts"`
-	MaxAttempts           int             `json:"max_attempts"`
-	LastFailureAt         zonedTime       `json:"last_failure_at"`
-	NextRetryAt           zonedTime       `json:"next_retry_at"`
-	LastAttemptedAt       zonedTime       `json:"last_attempted_at"`
+	StepUUID, TaskUUID                                      uuid
+	Name, CurrentState                                      string
+	CreatedAt, UpdatedAt, CompletedAt                       instant
+	LastFailureAt, NextRetryAt, LastAttemptedAt             instant
+	Results                                                 outcomeView
+	DependenciesSatisfied, RetryEligible, ReadyForExecution bool
+	TotalParents, CompletedParents                          int
+	Attempts, MaxAttempts                                   int
 }
 
 func (t *task) stepView(i int, now instant, worker string) stepView {
@@ -261,8 +255,37 @@ func (t *task) stepView(i int, now instant, worker string) stepView {
 // setResults sets the latest outcome of the step. s may be a copy.
 func (v *stepView) setResults(s *step, worker string) {
 	if s.last != nil {
-		v.Results = s.last.outcomeJSON(v.StepUUID, s.ended(), worker)
+		v.Results = outcomeView{s.last, v.StepUUID, s.ended(), worker}
 	}
+}
+
+func (v stepView) writeJSON(o *jsonWriter) {
+	o.b = append(o.b, '{')
+	v.write(o)
+	o.b = append(o.b, '}')
+}
+
+// write writes the members, by hand because tasks can have thousands of steps.
+func (v *stepView) write(o *jsonWriter) {
+	o.id("step_uuid", v.StepUUID)
+	o.id("task_uuid", v.TaskUUID)
+	o.text("name", v.Name)
+	o.zoned("created_at", v.CreatedAt)
+	o.zoned("updated_at", v.UpdatedAt)
+	o.zoned("completed_at", v.CompletedAt)
+	o.name("results")
+	v.Results.writeJSON(o)
+	o.text("current_state", v.CurrentState)
+	o.flag("dependencies_satisfied", v.DependenciesSatisfied)
+	o.flag("retry_eligible", v.RetryEligible)
+	o.flag("ready_for_execution", v.ReadyForExecution)
+	o.number("total_parents", v.TotalParents)
+	o.number("completed_parents", v.CompletedParents)
+	o.number("attempts", v.Attempts)
+	o.number("max_attempts", v.MaxAttempts)
+	o.zoned("last_failure_at", v.LastFailureAt)
+	o.zoned("next_retry_at", v.NextRetryAt)
+	o.zoned("last_attempted_at", v.LastAttemptedAt)
 }
 
 // bareStepView is stepView without the results. Its cost does not depend on the
@@ -271,15 +294,15 @@ func (t *task) bareStepView(i int, now instant) stepView {
 	s, parents := &t.steps[i], len(t.parents(i))
 	return stepView{
 		StepUUID: t.stepID(i), TaskUUID: t.id, Name: t.def(i).name,
-		CreatedAt: zonedTime(t.stepCreated(i)), UpdatedAt: zonedTime(s.updated),
-		CompletedAt: zonedTime(s.completed), CurrentState: s.state.String(),
+		CreatedAt: t.stepCreated(i), UpdatedAt: s.updated,
+		CompletedAt: s.completed, CurrentState: s.state.String(),
 		DependenciesSatisfied: t.satisfied(i),
 		RetryEligible:         t.retryEligible(i),
 		ReadyForExecution:     t.readyForExecution(i, now),
 		TotalParents:          parents, CompletedParents: parents - s.waitingFor,
 		Attempts: s.attempts, MaxAttempts: s.maxAttempts,
-		LastFailureAt: zonedTime(s.failed), NextRetryAt: zonedTime(s.retryAt),
-		LastAttemptedAt: zonedTime(s.attempted),
+		LastFailureAt: s.failed, NextRetryAt: s.retryAt,
+		LastAttemptedAt: s.attempted,
 	}
 }
 
@@ -291,10 +314,25 @@ func (s *step) ended() instant {
 	return s.failed
 }
 
-// outcomeJSON returns the full outcome of an attempt, as existing clients read it:
+// outcomeView is the full outcome of an attempt, as existing clients read it:
 // {"step_uuid", "success", "result", "metadata", "status", "error"}. They expect an
 // object as the result of a failure.
-func (e *ending) outcomeJSON(id uuid, at instant, worker string) json.RawMessage {
+type outcomeView struct {
+	*ending // nil for none
+	step    uuid
+	at      instant
+	worker  string
+}
+
+func (v outcomeView) writeJSON(o *jsonWriter) {
+	e := v.ending
+	if e == nil {
+		o.b = append(o.b, "null"...)
+		return
+	}
+	if o.holdElement(2*len(e.err)+2*len(e.metadata)) != nil {
+		return
+	}
 	status, result := "completed", e.result
 	if !e.success {
 		status, result = "failed", orEmptyObject(e.result)
@@ -302,15 +340,15 @@ func (e *ending) outcomeJSON(id uuid, at instant, worker string) json.RawMessage
 	if e.retryAt != 0 {
 		status = "error"
 	}
-	o := jsonObject{append(make([]byte, 0, 480+len(e.result)+2*len(e.err)+2*len(e.metadata)), '{')}
-	o.id("step_uuid", id)
+	o.b = append(o.b, '{')
+	o.id("step_uuid", v.step)
 	o.flag("success", e.success)
-	o.rawOrNull("result", result)
+	o.raw("result", result)
 	o.name("metadata")
-	o.b = mergeObjects(o.b, orEmptyObject(e.metadata), e.standardMetadata(at, worker))
+	o.b = mergeObjects(o.b, orEmptyObject(e.metadata), e.standardMetadata(v.at, v.worker))
 	o.text("status", status)
-	o.rawOrNull("error", e.err)
-	return append(o.b, '}')
+	o.raw("error", e.err)
+	o.b = append(o.b, '}')
 }
 
 // standardMetadata returns the metadata that existing clients parse in every
@@ -319,7 +357,7 @@ func (e *ending) outcomeJSON(id uuid, at instant, worker string) json.RawMessage
 func (e *ending) standardMetadata(at instant, worker string) []byte {
 	f, failed := e.fault()
 	sent := orEmptyObject(e.metadata)
-	o := jsonObject{[]byte{'{'}}
+	o := jsonWriter{b: []byte{'{'}}
 	o.number("execution_time_ms", int(e.took.Milliseconds()))
 	o.text("worker_id", cmp.Or(e.worker, worker))
 	o.zoned("started_at", at.add(-e.took.Truncate(time.Millisecond)))
@@ -328,10 +366,10 @@ func (e *ending) standardMetadata(at instant, worker string) []byte {
 	if failed {
 		o.text("error_type", f.errorType)
 	} else {
-		o.rawOrNull("error_type", nil)
+		o.raw("error_type", nil)
 	}
 	if code := objectMember(sent, "error_code"); jsonKind(code) != '"' {
-		o.rawOrNull("error_code", nil)
+		o.raw("error_code", nil)
 	}
 	o.raw("context", orEmptyObject(f.context))
 	o.raw("custom", sent)
@@ -346,7 +384,7 @@ func (e *ending) standardMetadata(at instant, worker string) []byte {
 type summaryView struct {
 	Task     summaryTask     `json:"task"`
 	Template summaryTemplate `json:"template"`
-	Steps    []summaryStep   `json:"steps"`
+	Steps    jsonList        `json:"steps"`
 	DLQ      summaryDLQ      `json:"dlq"`
 	Links    summaryLinks    `json:"links"`
 }
@@ -369,7 +407,7 @@ type summaryTask struct {
 }
 
 type summaryTemplate struct {
-	Steps []summaryTemplateStep `json:"steps"`
+	Steps jsonList `json:"steps"`
 }
 
 type summaryTemplateStep struct {
@@ -412,22 +450,15 @@ type summaryLinks struct {
 
 // summary returns the summary of the task at an instant, without links.
 func (t *task) summary(now instant) *summaryView {
-	v := &summaryView{
+	return &summaryView{
 		Task: t.summaryTask(now), DLQ: t.summaryDLQ(),
-		Template: summaryTemplate{make([]summaryTemplateStep, len(t.tpl.steps))},
-		Steps:    make([]summaryStep, len(t.steps)),
+		Template: summaryTemplate{jsonListOf(len(t.tpl.steps), t.tpl.summaryStep)},
+		Steps:    jsonListOf(len(t.steps), t.summaryStep),
 	}
-	for i := range t.tpl.steps {
-		v.Template.Steps[i] = t.tpl.summaryStep(i)
-	}
-	for i := range t.steps {
-		v.Steps[i] = t.summaryStep(i)
-	}
-	return v
 }
 
 func (t *task) summaryTask(now instant) summaryTask {
-	x := t.execution(now)
+	x := t.execution(t.readySteps(now))
 	return summaryTask{
 		TaskUUID: t.id, Name: t.tpl.name, Namespace: t.tpl.namespace, Version: t.tpl.version,
 		Status:    t.state.String(),
@@ -440,7 +471,7 @@ func (t *task) summaryTask(now instant) summaryTask {
 func (t *template) summaryStep(i int) summaryTemplateStep {
 	s := &t.steps[i]
 	return summaryTemplateStep{
-		Name: s.name, StepType: s.kind, Handler: s.shownCallable(), Dependencies: t.stepNames(s.parents),
+		Name: s.name, StepType: s.kind, Handler: s.shown, Dependencies: t.stepNames(s.parents),
 		Retryable: s.retry.Retryable, MaxAttempts: s.retry.MaxAttempts,
 	}
 }
@@ -522,7 +553,7 @@ type auditView struct {
 	CorrelationID    *uuid           `json:"correlation_id,omitempty"`
 	Success          bool            `json:"success"`
 	ExecutionTimeMS  *int64          `json:"execution_time_ms,omitempty"`
-	Result           json.RawMessage `json:"result,omitempty"`
+	Result           *outcomeView    `json:"result,omitempty"`
 	StepName         string          `json:"step_name"`
 	FromState        string          `json:"from_state,omitempty"`
 	ToState          string          `json:"to_state"`
@@ -557,7 +588,7 @@ func (o *auditObserver) startRecord(t *task, r *record) {
 	}
 	if r.end != nil {
 		v.Success = r.end.success
-		v.Result = r.end.outcomeJSON(v.WorkflowStepUUID, r.at, o.worker)
+		v.Result = &outcomeView{r.end, v.WorkflowStepUUID, r.at, o.worker}
 		v.ExecutionTimeMS = new(r.end.took.Milliseconds())
 	}
 	if r.kind == recAdjusted {
@@ -589,19 +620,19 @@ type historyReader struct {
 	workerID string
 }
 
-// transitions returns every transition of a task.
-func (h *historyReader) transitions(id uuid) (*historyView, error) {
+// transitions returns every transition of a task. It asks for the memory.
+func (h *historyReader) transitions(id uuid, by holder) (*historyView, error) {
 	o := &transitionObserver{}
-	t, err := h.store.viewObserved(id, o)
+	t, err := h.store.viewObserved(id, o, times{by, 3}) // with its transitions
 	if err != nil {
 		return nil, err
 	}
 	return &historyView{t.id, o.moves}, nil
 }
 
-// audit returns the audit of one step, newest first.
-func (h *historyReader) audit(taskID, stepID uuid) ([]auditView, error) {
-	t, err := h.store.view(taskID)
+// audit returns the audit of one step, newest first. It asks for the memory.
+func (h *historyReader) audit(taskID, stepID uuid, by holder) ([]auditView, error) {
+	t, err := h.store.viewWithin(taskID, by)
 	if err != nil {
 		return nil, err
 	}
@@ -610,7 +641,7 @@ func (h *historyReader) audit(taskID, stepID uuid) ([]auditView, error) {
 		return nil, stepNotFound(taskID, stepID)
 	}
 	o := &auditObserver{step: i, worker: h.workerID, entries: []auditView{}}
-	if _, err := h.store.viewObserved(taskID, o); err != nil {
+	if _, err := h.store.viewObserved(taskID, o, by); err != nil {
 		return nil, err
 	}
 	slices.Reverse(o.entries)

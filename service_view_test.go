@@ -35,7 +35,7 @@ func TestOutcomeMetadata(t *testing.T) {
 		if tc.sent != "" {
 			e.metadata = []byte(tc.sent)
 		}
-		got := objectMember(e.outcomeJSON(uuid{}, testStart, "w"), "metadata")
+		got := objectMember(jsonOf(outcomeView{e, uuid{}, testStart, "w"}), "metadata")
 		if string(got) != tc.want {
 			t.Errorf("%s: got %s; want %s", tc.name, got, tc.want)
 		}
@@ -56,7 +56,7 @@ func TestOutcomeStatus(t *testing.T) {
 		{"failure with a result", ending{err: []byte(`{}`), result: []byte(`{"part":1}`)}, "failed", `{"part":1}`},
 		{"failure to be retried", ending{err: []byte(`{}`), retryAt: testStart}, "error", `{}`},
 	} {
-		got := tc.e.outcomeJSON(uuid{}, testStart, "w")
+		got := jsonOf(outcomeView{&tc.e, uuid{}, testStart, "w"})
 		if status, _ := jsonString(objectMember(got, "status")); status != tc.status {
 			t.Errorf("%s: got status %q; want %q", tc.name, status, tc.status)
 		}
@@ -86,7 +86,7 @@ func TestExecution(t *testing.T) {
 		if tc.cancelled {
 			task.state = taskCancelled
 		}
-		x := task.execution(testStart)
+		x := task.execution(task.readySteps(testStart))
 		if got := x.status + " " + x.action + " " + x.health; got != tc.want {
 			t.Errorf("%s: got %s; want %s", tc.name, got, tc.want)
 		}
@@ -106,9 +106,9 @@ func TestSummaryTimes(t *testing.T) {
 	}{
 		{"task.created_at", v.Task.CreatedAt, `"2026-01-01T00:00:00.000000Z"`},
 		{"task.completed_at", v.Task.CompletedAt, `null`},
-		{"steps.0.created_at", v.Steps[0].CreatedAt, `"2026-01-01T00:00:00.000000"`},
-		{"steps.0.last_attempted_at", v.Steps[0].LastAttemptedAt, `"2026-01-01T00:00:01.000000"`},
-		{"steps.0.completed_at", v.Steps[0].CompletedAt, `null`},
+		{"steps.0.created_at", task.summaryStep(0).CreatedAt, `"2026-01-01T00:00:00.000000"`},
+		{"steps.0.last_attempted_at", task.summaryStep(0).LastAttemptedAt, `"2026-01-01T00:00:01.000000"`},
+		{"steps.0.completed_at", task.summaryStep(0).CompletedAt, `null`},
 	} {
 		if got := string(must(tc.at.MarshalJSON())(t)); got != tc.want {
 			t.Errorf("%s: got %s; want %s", tc.name, got, tc.want)

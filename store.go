@@ -257,9 +257,13 @@ func (s *store) replayLine(line []byte, obs replayer) (*task, error) {
 	}
 	tpl := s.template(h.template)
 	if tpl == nil {
-		return nil, fmt.Errorf("task %s: its template %s is missing", h.id, h.template)
+		return nil, missingTemplate(&h)
 	}
 	return h.replay(tpl, obs)
+}
+
+func missingTemplate(h *taskHeader) error {
+	return fmt.Errorf("task %s: its template %s is missing", h.id, h.template)
 }
 
 // create appends the record of a new task, after the record of its template if
@@ -374,14 +378,103 @@ func (s *store) view(id uuid) (*task, error) {
 	return s.taskIn(kept)
 }
 
+// holder is asked before about n bytes are taken for a copy of a large task. After
+// an error they are not taken. A nil holder is not asked.
+type holder interface{ hold(n int) error }
+
+// times asks a holder for n times the memory of the task, which is what a view of it
+// takes besides.
+type times struct {
+	by holder
+	n  int
+}
+
+func (t times) hold(n int) error {
+	if t.by == nil {
+		return nil
+	}
+	return t.by.hold(t.n * n)
+}
+
+const (
+	stepMemory = 512      // what a step of a copy takes, about
+	smallCopy  = 64 << 10 // nobody is asked for less
+)
+
+// askFor asks for the memory of a copy with this many steps.
+func askFor(steps int, h holder) error {
+	if n := steps * stepMemory; n > smallCopy && h != nil {
+		return h.hold(n)
+	}
+	return nil
+}
+
+// askForLine asks for the memory of the task in a line, if there is one.
+func askForLine(line []byte, h holder) error {
+	if len(line) <= smallCopy {
+		return nil
+	}
+	head, err := readTaskHead(line)
+	if err != nil {
+		return err
+	}
+	return askFor(stepTotal(&head.counts), h)
+}
+
+// ask asks for the memory of the task.
+func (l *taskLog) ask(h holder) error {
+	if l.line != nil {
+		return askForLine(l.line, h)
+	}
+	return askFor(l.steps, h)
+}
+
+// askForTask asks for the memory of a copy of a task.
+func (s *store) askForTask(id uuid, h holder) error {
+	l, err := s.logOf(id)
+	if err != nil {
+		return err
+	}
+	return l.ask(h)
+}
+
+// viewWithin is view; it asks for the memory.
+func (s *store) viewWithin(id uuid, h holder) (*task, error) {
+	s.mu.Lock()
+	pos, ok := s.byID[id]
+	if !ok {
+		s.mu.Unlock()
+		return nil, taskNotFound(id)
+	}
+	kept := s.slots[pos]
+	if t := kept.live; t != nil && len(t.steps)*stepMemory > smallCopy {
+		s.mu.Unlock()
+		if err := askFor(len(t.steps), h); err != nil {
+			return nil, err
+		}
+		return s.view(id)
+	}
+	kept = s.copyLocked(pos)
+	s.mu.Unlock()
+	return s.taskWithin(kept, h)
+}
+
+// taskWithin is taskIn; it asks for the memory.
+func (s *store) taskWithin(sl slot, h holder) (*task, error) {
+	if err := askForLine(sl.line, h); err != nil {
+		return nil, err
+	}
+	return s.taskIn(sl)
+}
+
 // viewObserved is view; an observer is told every record and transition of the
 // task.
-func (s *store) viewObserved(id uuid, obs replayer) (*task, error) {
+func (s *store) viewObserved(id uuid, obs replayer, h holder) (*task, error) {
 	l, err := s.logOf(id)
 	if err != nil {
 		return nil, err
 	}
-	return s.replayLog(l, obs)
+	return s.replayLog(l, obs, h)
 }
 
 // viewAfter returns a view of a task that was just changed. A task dropped
@@ -422,25 +515,59 @@ func (s *store) copyLocked(pos uint32) slot {
 	return sl
 }
 
+// listedTask is a task as it was when it was listed: a copy without its steps, or the
+// line of one that was over.
+type listedTask struct {
+	slot
+	at    instant
+	ready int // steps of a live one
+}
+
 // list returns one page of the matching tasks, newest first, and how many
 // match.
-func (s *store) list(f *taskFilter, skip, limit int) ([]*task, int, error) {
+func (s *store) list(f *taskFilter, skip, limit int) ([]listedTask, int) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	page, total := s.index.page(f, skip, limit)
-	kept := make([]slot, len(page))
+	tasks := make([]listedTask, len(page))
+	now := s.clock.now()
 	for i, pos := range page {
-		kept[i] = s.copyLocked(pos)
-	}
-	s.mu.Unlock()
-	tasks := make([]*task, len(kept))
-	for i, sl := range kept {
-		t, err := s.taskIn(sl)
-		if err != nil {
-			return nil, 0, err
+		tasks[i] = listedTask{slot: s.slots[pos], at: now}
+		if t := tasks[i].live; t != nil {
+			tasks[i].live, tasks[i].ready = t.withoutSteps(), t.readySteps(now)
 		}
-		tasks[i] = t
 	}
-	return tasks, total, nil
+	return tasks, total
+}
+
+// listed returns a listed task, perhaps without its steps, and how many of these are
+// ready.
+func (s *store) listed(l *listedTask, by holder) (t *task, ready int, err error) {
+	if l.live != nil {
+		return l.live, l.ready, nil
+	}
+	h, err := readTaskHead(l.line)
+	if err != nil {
+		return nil, 0, err
+	}
+	if h.counts[stepPending]+h.counts[stepWaitingForRetry] > 0 {
+		if t, err = s.taskWithin(l.slot, by); err == nil {
+			ready = t.readySteps(l.at)
+		}
+		return t, ready, err
+	}
+	r, err := h.creationRecord()
+	if err != nil {
+		return nil, 0, err
+	}
+	t = &task{
+		id: h.id, tpl: s.template(h.template), by: r.created, state: h.state,
+		created: h.created, updated: h.updated, completed: h.completed, counts: h.counts,
+	}
+	if t.tpl == nil {
+		err = missingTemplate(&h)
+	}
+	return t, 0, err
 }
 
 // startRecord, taskMoved and stepMoved tell everyone who follows live tasks.
@@ -472,27 +599,31 @@ func (s *store) close() error { return s.journal.close() }
 // taskLog is what a task can be replayed from without a lock.
 type taskLog struct {
 	line []byte // of a task that is over
-	id   uuid   // of a live task, like tpl and log
+	id   uuid   // of a live task, like tpl, log and steps
 	tpl  *template
 	log  []byte
+
+	steps int
 }
 
 // logLocked returns the log of a task as it is now.
 func (s *store) logLocked(pos uint32) taskLog {
 	if t := s.slots[pos].live; t != nil {
-		return taskLog{id: t.id, tpl: t.tpl, log: t.log[:len(t.log):len(t.log)]}
+		return taskLog{id: t.id, tpl: t.tpl, log: t.log[:len(t.log):len(t.log)], steps: len(t.steps)}
 	}
 	return taskLog{line: s.slots[pos].line}
 }
 
-// replayLog replays a log for an observer, and returns the task. It needs no lock.
-func (s *store) replayLog(l taskLog, obs replayer) (*task, error) {
+// replayLog replays a log for an observer, and returns the task. It asks for the
+// memory, and needs no lock.
+func (s *store) replayLog(l taskLog, obs replayer, by holder) (*task, error) {
+	if err := l.ask(by); err != nil {
+		return nil, err
+	}
 	if l.line != nil {
 		return s.replayLine(l.line, obs)
 	}
-	log := make([]byte, 0, len(l.log)+2)
-	h := taskHeader{id: l.id, log: append(append(append(log, '['), l.log...), ']')}
-	return h.replay(l.tpl, obs)
+	return replayRecords(l.id, l.tpl, l.log, obs)
 }
 
 // watchedStates are the states in which a task can become stale.
@@ -663,15 +794,15 @@ func (s *store) logOf(id uuid) (taskLog, error) {
 	return s.logLocked(pos), nil
 }
 
-// deadLetters returns one page of the letters that match, newest first, and the
-// logs of their tasks.
-func (s *store) deadLetters(f dlqFilter, skip, limit int) (page []dlqRow, logs map[uuid]taskLog) {
+// deadLetters returns one page of the letters that match, newest first, and for each
+// the log of its task.
+func (s *store) deadLetters(f dlqFilter, skip, limit int) (page []dlqRow, logs []taskLog) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	page = s.dead.page(f, skip, limit)
-	logs = map[uuid]taskLog{}
-	for _, r := range page {
-		logs[r.task] = s.logLocked(s.byID[r.task])
+	logs = make([]taskLog, len(page))
+	for i, r := range page {
+		logs[i] = s.logLocked(s.byID[r.task])
 	}
 	return page, logs
 }

@@ -351,8 +351,8 @@ func (s *store) writeSnapshot(w *snapshotWriter, count int, figures *frozenFigur
 // lock. The caller keeps tasks from changing their positions.
 func (s *store) eachLine(below int, f func(line []byte) error) error {
 	lines := make([][]byte, 0, snapshotBatch)
-	for from := 0; from < below; from += snapshotBatch {
-		lines = s.lineBatch(lines[:0], from, min(from+snapshotBatch, below))
+	for from := 0; from < below; {
+		lines, from = s.lineBatch(lines[:0], from, min(from+snapshotBatch, below))
 		for _, line := range lines {
 			if err := f(line); err != nil {
 				return err
@@ -388,21 +388,25 @@ func (s *store) allTemplates() []*template {
 	return all
 }
 
-// lineBatch appends the lines of the tasks at positions from up to to, under
-// the lock.
-func (s *store) lineBatch(lines [][]byte, from, to int) [][]byte {
+// lineBatchBytes is about how many bytes of lines are made under the lock at a time.
+const lineBatchBytes = 1 << 20
+
+// lineBatch appends the lines of the tasks at positions from up to to, under the
+// lock, or of the first of these. It returns the position to go on from.
+func (s *store) lineBatch(lines [][]byte, from, to int) ([][]byte, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := from; i < to; i++ {
-		line := s.slots[i].line
-		if live := s.slots[i].live; live != nil {
+	for made := 0; from < to && made < lineBatchBytes; from++ {
+		line := s.slots[from].line
+		if live := s.slots[from].live; live != nil {
 			line = live.appendTaskLine(nil)
+			made += len(line)
 		}
 		if line != nil {
 			lines = append(lines, line)
 		}
 	}
-	return lines
+	return lines, from
 }
 
 // compact writes a snapshot after which the journal is empty. If an earlier

@@ -427,6 +427,13 @@ func (t *task) clone() *task {
 	return &c
 }
 
+// withoutSteps returns a copy that has neither steps nor records, for lists.
+func (t *task) withoutSteps() *task {
+	c := *t
+	c.steps, c.plan, c.dead, c.log = nil, nil, nil, nil
+	return &c
+}
+
 // resultsFor returns the results of the step's completed ancestors, or of its
 // parents alone if the template says so, in the order of the template.
 func (t *task) resultsFor(i int) []namedResult {
@@ -651,8 +658,8 @@ func (a *adjustment) problem() error {
 	switch {
 	case a == nil || a.maxAttempts == 0 && a.inputs == nil:
 		return fmt.Errorf("adjusted record changes nothing")
-	case a.maxAttempts < 0 || a.inputs != nil && jsonKind(a.inputs) != '{':
-		return fmt.Errorf("adjusted record has a negative limit, or inputs that are not an object")
+	case a.maxAttempts < 0:
+		return fmt.Errorf("adjusted record has a negative limit")
 	}
 	return nil
 }
@@ -681,6 +688,32 @@ func (a *applier) adjust() {
 func (t *task) retryEligible(i int) bool {
 	s := &t.steps[i]
 	return s.attempts == 0 || t.def(i).retry.Retryable && s.attempts < s.maxAttempts
+}
+
+// readyForExecution reports whether a step can run, if nothing else holds the task up.
+func (t *task) readyForExecution(i int, now instant) bool {
+	s := &t.steps[i]
+	return (s.state == stepPending || s.state == stepWaitingForRetry) &&
+		t.satisfied(i) && s.retryAt <= now && t.retryEligible(i)
+}
+
+// readySteps returns how many steps are ready for execution.
+func (t *task) readySteps(now instant) (n int) {
+	if t.counts[stepPending]+t.counts[stepWaitingForRetry] == 0 {
+		return 0
+	}
+	for i := range t.steps {
+		n += boolCount(t.readyForExecution(i, now))
+	}
+	return n
+}
+
+// stepTotal returns the number of steps that are counted by state.
+func stepTotal(counts *[stepStates]int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
 }
 
 // inputsFor returns the inputs of a step's next attempt.

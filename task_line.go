@@ -210,36 +210,45 @@ type replayer interface {
 }
 
 // replay rebuilds the task by applying its log.
-func (h *taskHeader) replay(tpl *template, obs replayer) (t *task, err error) {
-	n := -1
-	eachElement(h.log, func(e []byte) bool {
-		n++
-		var r *record
-		if r, err = decodeRecord(e); err != nil {
-			return false
-		}
-		r.task = h.id
-		if t == nil {
-			if r.kind != recCreated {
-				err = fmt.Errorf("its log does not begin with its creation")
-				return false
-			}
-			t = newTask(r, tpl)
-		}
-		obs.startRecord(t, r)
-		err = t.apply(r, obs)
-		return err == nil
-	})
-	if err == nil && t == nil {
-		err = fmt.Errorf("its log is empty")
-	} else if err != nil {
-		err = &logError{n, err}
+func (h *taskHeader) replay(tpl *template, obs replayer) (*task, error) {
+	return replayRecords(h.id, tpl, h.log[1:len(h.log)-1:len(h.log)-1], obs)
+}
+
+// replayRecords rebuilds a task by applying its records, which are separated by commas.
+func replayRecords(id uuid, tpl *template, log []byte, obs replayer) (t *task, err error) {
+	n := 0
+	for i := skipJSONSpace(log, 0); i < len(log) && err == nil; n++ {
+		end := skipJSONValue(log, i)
+		t, err = t.replayed(id, tpl, log[i:end:end], obs)
+		i = skipJSONSpace(log, min(skipJSONSpace(log, end)+1, len(log)))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("task %s: %w", h.id, err)
+		err = &logError{n - 1, err}
+	} else if t == nil {
+		err = fmt.Errorf("its log is empty")
 	}
-	t.log = h.log[1 : len(h.log)-1 : len(h.log)-1]
+	if err != nil {
+		return nil, fmt.Errorf("task %s: %w", id, err)
+	}
+	t.log = log
 	return t, nil
+}
+
+// replayed returns the task after one more record; it is nil before the first.
+func (t *task) replayed(id uuid, tpl *template, text []byte, obs replayer) (*task, error) {
+	r, err := decodeRecord(text)
+	if err != nil {
+		return nil, err
+	}
+	r.task = id
+	if t == nil {
+		if r.kind != recCreated {
+			return nil, fmt.Errorf("its log does not begin with its creation")
+		}
+		t = newTask(r, tpl)
+	}
+	obs.startRecord(t, r)
+	return t, t.apply(r, obs)
 }
 
 // unobserved is the observer of a replay whose transitions nobody needs.

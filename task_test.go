@@ -807,7 +807,7 @@ func (w *growthWorld) checkStep(v *task, i int) {
 
 func (w *growthWorld) checkExplained() {
 	w.t.Helper()
-	x := must(w.s.engine.explain(w.id))(w.t)
+	x := must(w.s.engine.explain(w.id, nil, true))(w.t)
 	checkExplanation(w.t, w.s, x)
 }
 
@@ -826,7 +826,7 @@ func stuck(v *task) bool {
 // checkHistory: each step is created once, and started no more often than it was acted on.
 func (w *growthWorld) checkHistory(v *task) {
 	w.t.Helper()
-	h := must(w.s.history.transitions(v.id))(w.t)
+	h := must(w.s.history.transitions(v.id, nil))(w.t)
 	created := map[uuid]int{}
 	for _, m := range h.Transitions {
 		if m.StepUUID != nil && m.FromState == nil {

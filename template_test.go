@@ -115,6 +115,8 @@ func TestTypoDistance(t *testing.T) {
 		{"", "", 0, 0}, {"a", "", 3, 1}, {"kitten", "sitting", 3, 3}, {"kitten", "sitting", 2, 3}, {"abc",
 			"abc", 0, 0},
 		{"abc", "abd", 0, 1}, {"abcdef", "a", 3, 4}, {"flaw", "lawn", 2, 2},
+		{"wiat", "wait", 1, 1}, {"stauts", "status", 1, 1}, {"ab", "ba", 1, 1}, {"abcd", "badc", 2, 2}, {"abcd", "badc", 1, 2},
+		{"ca", "abc", 3, 3},
 	} {
 		for _, pair := range [][2]string{{test.a, test.b}, {test.b, test.a}} {
 			if got := typoDistance(pair[0], pair[1], test.limit); got != test.want {
@@ -160,7 +162,7 @@ func TestDetailView(t *testing.T) {
 		`"handler":{"callable":"x","resolver":null,"initialization":{}},"type":"standard"},` +
 		`{"name":"b","description":"d","default_retryable":false,"default_max_attempts":1,"result_schema":null,` +
 		`"dependencies":["a"],"handler":{"callable":"y","resolver":null,"initialization":{}},"type":"decision"}]}`
-	if got := mustJSON(t, parsed.detailView()); got != want {
+	if got := string(jsonOf(parsed.detailView())); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
@@ -172,21 +174,16 @@ func TestCredentialsInURLsAreHidden(t *testing.T) {
 		"steps":[{"name":"a","description":"http://s3cret@h/","result_schema":{"x":"ftp://a:s3cret@h"},
 			"handler":{"callable":"http://me:s3c@s3cret@h:1/p","initialization":{"to":"amqp://u:s3cret@h/v"}}}]}`)
 	r := newRegistry([]*template{parsed})
-	shown := mustJSON(t, parsed.detailView()) + mustJSON(t, r.listView("")) +
-		parsed.steps[0].shownCallable()
+	shown := string(jsonOf(parsed.detailView())) + mustJSON(t, r.listView("")) +
+		parsed.steps[0].shown
 	if strings.Contains(shown, secret) || strings.Contains(shown, "s3c") {
 		t.Errorf("got %s; want no credentials", shown)
 	}
-	if got, want := parsed.steps[0].shownCallable(), "http://[REDACTED]@h:1/p"; got != want {
+	if got, want := parsed.steps[0].shown, "http://[REDACTED]@h:1/p"; got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}
 	if !json.Valid(parsed.shownJSON()) || !strings.Contains(string(parsed.json), secret) {
 		t.Errorf("got %s; want it valid, and what is kept unchanged", parsed.shownJSON())
-	}
-	for _, plain := range []string{"http://h/a@b", "http://h?x=@", "me@example.org", "x:y@z", "http://h and a@b"} {
-		if got := string(hideCredentials([]byte(plain))); got != plain {
-			t.Errorf("got %s; want it left alone", got)
-		}
 	}
 }
 

@@ -151,13 +151,13 @@ type workerTemplateList struct {
 	Templates           []templateSummary  `json:"templates"`
 }
 
-func (a *workerAPI) listTemplates(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *workerAPI) listTemplates(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	withStats := q.flag("include_cache_stats")
-	if q.err != nil {
-		return nil, q.err
+	withStats, namespace := q.flag("include_cache_stats"), q.text("namespace")
+	if err := q.done(); err != nil {
+		return nil, err
 	}
-	list := a.svc.templates.registry().listView(q.text("namespace"))
+	list := a.svc.templates.registry().listView(namespace)
 	v := workerTemplateList{
 		SupportedNamespaces: a.svc.templates.namespaces(), TemplateCount: list.TotalCount,
 		WorkerCapabilities: a.svc.templates.capabilities(), Templates: list.Templates,
@@ -166,7 +166,7 @@ func (a *workerAPI) listTemplates(_ http.ResponseWriter, r *http.Request) (any, 
 		stats := a.svc.templates.usage()
 		v.CacheStats = &stats
 	}
-	return v, nil
+	return v, a.holdTemplates(w)
 }
 
 // workerTemplateDetail is the answer of GET /v1/templates/{namespace}/{name}/{version}.

@@ -4,12 +4,14 @@ package e2e
 // and how it starts and ends.
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -33,7 +35,7 @@ func TestBanner(t *testing.T) {
 		{"data", []string{"--data", data}, []string{data, "the last 100000 finished tasks are kept"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := serve(t, tt.args...)
+			p := serve(t, append(tt.args, "--config", configFile(t, "log.format = 'text'"))...)
 			eventually(t, "a banner", func() bool { return strings.Contains(p.stderr.String(), "curl") })
 			try := regexp.MustCompile(`curl -s (\S+) -H 'Content-Type: application/json' -d '(.*)'`).
 				FindStringSubmatch(p.stderr.String())
@@ -52,6 +54,37 @@ func TestBanner(t *testing.T) {
 				t.Errorf("standard output has %d lines; want the report alone:\n%s", n, p.stdout)
 			}
 		})
+	}
+}
+
+// TestServingRecord: a log of JSON is JSON alone; a record stands for the banner.
+func TestServingRecord(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--memory")
+	p.api().create(`{"namespace":"demo","name":"diamond"}`)
+	p.stop()
+	found := 0
+	for line := range strings.Lines(p.stderr.String()) {
+		var record struct {
+			Msg              string
+			Level, Version   string
+			OrchestrationURL string `json:"orchestration_url"`
+			WorkerURL        string `json:"worker_url"`
+		}
+		if err := json.Unmarshal([]byte(line), &record); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		if record.Msg != "serving" {
+			continue
+		}
+		found++
+		if record.Level != "INFO" || record.Version != programVersion(t) ||
+			record.OrchestrationURL != p.ready.OrchestrationURL || record.WorkerURL != p.ready.WorkerURL {
+			t.Errorf("got %s; want the version and the addresses of %+v", line, p.ready)
+		}
+	}
+	if found != 1 {
+		t.Errorf("got %d records of the start; want 1:\n%s", found, p.stderr)
 	}
 }
 
@@ -252,6 +285,86 @@ func TestShutdown(t *testing.T) {
 			}
 			if n := len(h.Called); n > 0 {
 				t.Errorf("the handler was called %d times more than %d", n, tt.calls)
+			}
+		})
+	}
+}
+
+// TestShutdownSaysWhatItDoes: it says how long handlers have, and what was cut off.
+func TestShutdownSaysWhatItDoes(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"--data":   "stopped: 2 attempts were cut off, and will be delivered again after the next start",
+		"--memory": "stopped: 2 attempts were cut off, and the state in memory is lost",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := wire.NewHeldHandler(t, 16)
+			defer close(h.Release)
+			args := []string{"--memory"}
+			if name == "--data" {
+				args = []string{"--data", filepath.Join(t.TempDir(), "data")}
+			}
+			p := serve(t, append(args, "--templates", templateDir(t, heldTemplate(h)),
+				"--config", configFile(t, "web.shutdown_timeout_seconds = 0"))...)
+			ids := []string{p.api().create(createHeld), p.api().create(createHeld)}
+			h.Await(t)
+			h.Await(t)
+			p.stop()
+			wantParts(t, "log", p.stderr.String(), "stopping: 2 handlers get 0s; a second signal ends it at once", want,
+				"attempt 1 of step a of task "+ids[0], ids[1])
+		})
+	}
+}
+
+// TestSignals: each of the signals that end a program ends it in order, even where a shell made a background
+// job ignore SIGINT, but not SIGHUP under nohup.
+func TestSignals(t *testing.T) {
+	t.Parallel()
+	shell, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("needs sh")
+	}
+	const term, interrupt, hangUp = syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP
+	for _, tt := range []struct {
+		name, ignored string
+		signals       []syscall.Signal
+		code          int // 0: it waited for its handler
+	}{
+		{"terminate", "", []syscall.Signal{term}, 0},
+		{"interrupt", "", []syscall.Signal{interrupt}, 0},
+		{"hang up", "", []syscall.Signal{hangUp}, 0},
+		{"hang up and terminate", "", []syscall.Signal{hangUp, term}, 1},
+		{"a terminal is closed", "", []syscall.Signal{hangUp, hangUp}, 0},
+		{"a background job", "INT", []syscall.Signal{interrupt}, 0},
+		{"a background job twice", "INT", []syscall.Signal{interrupt, interrupt}, 1},
+		{"under nohup", "HUP", []syscall.Signal{hangUp, term}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := wire.NewHeldHandler(t, 16)
+			args := append([]string{"-c", `trap "" $0; exec "$@"`, cmp.Or(tt.ignored, "USR1"), programFile(t)},
+				serveArguments("--memory", "--templates", templateDir(t, heldTemplate(h)),
+					"--config", configFile(t, "web.shutdown_timeout_seconds = 600"))...)
+			p := launchFile(t, shell, nil, nil, args...).awaitReady()
+			p.api().create(createHeld)
+			h.Await(t)
+			for i, s := range tt.signals {
+				p.signal(s)
+				want := 503
+				if i == 0 && tt.ignored == "HUP" {
+					want = 200
+				}
+				if i == 0 {
+					eventually(t, "the effect", func() bool { return p.api().do("GET", "/health/ready", "").status == want })
+				}
+			}
+			if tt.code == 0 {
+				p.api().do("GET", "/health/live", "").want(200)
+				close(h.Release)
+			}
+			if code := p.wait(); code != tt.code {
+				t.Errorf("got exit code %d; want %d\n%s", code, tt.code, p.stderr)
 			}
 		})
 	}

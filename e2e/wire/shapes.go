@@ -31,7 +31,7 @@ Task: uuid7 task_uuid; string name namespace version initiator source_system rea
 	zoned created_at updated_at; zoned|null completed_at; object context; int priority total_steps pending_steps
 	in_progress_steps completed_steps failed_steps ready_steps; [string] tags; uuid correlation_id;
 	uuid|null parent_correlation_id; ExecutionStatus execution_status; RecommendedAction recommended_action;
-	number completion_percentage; HealthStatus health_status; [Readiness] steps; bool context_redacted?
+	number completion_percentage; HealthStatus health_status; [Readiness] steps; bool context_redacted? context_omitted?
 Readiness: uuid7 workflow_step_uuid task_uuid; uuid8 named_step_uuid; string name; StepState current_state;
 	bool dependencies_satisfied retry_eligible ready_for_execution; naive|null last_failure_at next_retry_at
 	last_attempted_at; int total_parents completed_parents attempts max_attempts;
@@ -103,7 +103,7 @@ TaskDetails: string version initiator source_system reason; int priority total_s
 	created_at; number completion_percentage; HealthStatus health_status; ExecutionStatus execution_status
 StepSnapshot: uuid7 step_uuid; string name; StepState current_state; int attempts max_attempts;
 	naive|null last_attempted_at last_failure_at next_retry_at completed_at; SnapshotError|null error
-SnapshotError: string message error_type; bool retryable; int|null status_code
+SnapshotError: string message error_type; bool message_redacted? retryable; int|null status_code
 QueueEntry: uuid7 dlq_entry_uuid task_uuid; TaskState original_state current_state; DLQReason dlq_reason;
 	naive dlq_timestamp; number minutes_in_dlq priority_score; string namespace_name task_name;
 	int time_in_state_minutes
@@ -210,7 +210,7 @@ MountStepTemplate: string name handler_class; string|null description depends_on
 MountHandlerGraph: [string] nodes execution_order; [MountHandlerEdge] edges
 MountHandlerEdge: string from to
 MountTask: uuid7 id task_id; string name namespace version full_name initiator source_system reason;
-	BriefStatus status; TaskState state; object context; bool context_redacted? complete; [string] tags;
+	BriefStatus status; TaskState state; object context; bool context_redacted? context_omitted? complete; [string] tags;
 	int priority; uuid correlation_id; zoned requested_at created_at updated_at; zoned|null completed_at;
 	[MountStep] steps?; MountDependencies dependencies?; MountDependencyAnalysis dependency_analysis?
 MountExplanation: uuid7 task_uuid; BriefStatus status; TaskState state; string message; [StepExplanation] steps
@@ -218,7 +218,7 @@ MountTaskList: [MountTask] tasks; MountPagination pagination
 MountPagination: int current_page per_page total_pages total_count
 MountStepList: [MountStep] steps
 MountStep: uuid7 id workflow_step_id task_id; string name; BriefStatus status; StepState state; int attempts
-	retry_limit; bool retryable retry_eligible skippable processed in_process inputs_redacted?
+	retry_limit; bool retryable retry_eligible skippable processed in_process inputs_redacted? inputs_omitted?
 	results_redacted?; int|null backoff_request_seconds; object inputs; any results; zoned|null started_at
 	completed_at last_attempted_at; [uuid] parents_ids children_ids; [string] depends_on
 MountDependencies: string analysis; [string] ready_steps blocked_steps completed_steps

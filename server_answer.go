@@ -1,0 +1,337 @@
+package main
+
+// Writing answers: a short one at once, a long one in pieces, and the room that all
+// answers on their way may take.
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// The types of answers other than JSON with status 200.
+type (
+	// reply is JSON with another status.
+	reply struct {
+		status int
+		body   any
+	}
+	// textReply is a body that is sent as it is, in parts, with status 200.
+	textReply struct {
+		contentType string
+		body        [][]byte
+	}
+	// noContent is status 204, without a body.
+	noContent struct{}
+	// written is the answer of a handler that has written its response itself.
+	written struct{}
+)
+
+// writeReply writes what a handler returned.
+func writeReply(w http.ResponseWriter, v any) error {
+	switch v := v.(type) {
+	case reply:
+		return writeJSON(w, v.status, v.body)
+	case textReply:
+		writeBody(w, http.StatusOK, v.contentType, v.body...)
+	case noContent:
+		w.WriteHeader(http.StatusNoContent)
+	case written:
+	default:
+		return writeJSON(w, http.StatusOK, v)
+	}
+	return nil
+}
+
+// writeJSON writes v as JSON. An error can still be answered: once a part was written,
+// writeJSON cuts the connection instead, so that nobody takes the part for the whole.
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	a := answers.Get().(*jsonAnswer)
+	defer a.free()
+	a.w, a.status = w, status
+	a.value(v)
+	a.b = append(a.b, '\n')
+	if a.begun && a.err == nil {
+		a.flush()
+	}
+	switch {
+	case a.begun && (a.err == nil || a.err == errNoBody):
+		return nil
+	case a.begun:
+		w.(*recorder).cutOff(a.err)
+	case a.err != nil:
+		return fmt.Errorf("encoding the answer: %w", a.err)
+	}
+	if r, ok := w.(*recorder); ok && len(a.b) > copiedBody {
+		if err := r.hold(cap(a.b)); err != nil {
+			return err
+		}
+	}
+	writeBody(w, status, "application/json", a.b)
+	return nil
+}
+
+// copiedBody is up to how long a body net/http copies, so that nothing else is held
+// while it is written.
+const copiedBody = 3 << 10
+
+// jsonAnswer is an answer while it is written: up to a piece is kept, and goes out with its
+// length; a longer one goes out in pieces.
+type jsonAnswer struct {
+	jsonWriter
+	w      http.ResponseWriter
+	status int
+	begun  bool // a piece has been written
+}
+
+var answers = sync.Pool{New: func() any {
+	a := new(jsonAnswer)
+	a.to = a
+	return a
+}}
+
+// free keeps the answer's buffer for another one, unless it has grown too large.
+func (a *jsonAnswer) free() {
+	if cap(a.b) <= 2*jsonPiece {
+		*a = jsonAnswer{jsonWriter: jsonWriter{b: a.b[:0], to: a}}
+		answers.Put(a)
+	}
+}
+
+// hold implements jsonSink.
+func (a *jsonAnswer) hold(n int) error { return a.w.(*recorder).hold(n) }
+
+// streamMemory is what a long answer takes besides copies of large tasks: the piece
+// that is written, and the list of what is still to come.
+const streamMemory = 2 * jsonPiece
+
+// pass implements jsonSink.
+func (a *jsonAnswer) pass(text []byte) error {
+	if !a.begun {
+		if err := a.hold(streamMemory); err != nil {
+			return err
+		}
+		a.begun = true
+		setBodyHeaders(a.w.Header(), "application/json")
+		a.w.WriteHeader(a.status)
+	}
+	if a.w.(*recorder).head {
+		return errNoBody
+	}
+	return writePieces(a.w, text)
+}
+
+// errNoBody ends an answer to a HEAD request after its headers.
+var errNoBody = errors.New("no body is wanted")
+
+// writePieces writes a text in pieces, so that a slow reader has time for each.
+func writePieces(w http.ResponseWriter, text []byte) error {
+	for piece := range slices.Chunk(text, jsonPiece) {
+		if _, err := w.Write(piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func setBodyHeaders(h http.Header, contentType string) {
+	h["Content-Type"] = []string{contentType}
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+}
+
+func writeBody(w http.ResponseWriter, status int, contentType string, parts ...[]byte) {
+	length := 0
+	for _, p := range parts {
+		length += len(p)
+	}
+	h := w.Header()
+	setBodyHeaders(h, contentType)
+	h["Content-Length"] = []string{strconv.Itoa(length)}
+	w.WriteHeader(status)
+	for _, p := range parts {
+		if writePieces(w, p) != nil {
+			return // the client went away
+		}
+	}
+}
+
+// The room for answers. What an answer holds until its reader has taken it is counted:
+// buffers, and copies of large tasks. Short answers, which net/http copies, and texts
+// that are in memory anyway are not.
+
+const (
+	stalledAfter   = time.Second      // an answer that waits longer for its reader may be cut to make room
+	answerPatience = 10 * time.Second // how long a reader may take for a piece
+	roomPatience   = 2 * time.Second  // how long a request waits for room
+	maxRoomWaiters = 64               // requests that wait; further ones are refused at once
+)
+
+// answerRoom bounds what the answers of a process hold.
+type answerRoom struct {
+	limit int // bytes; the last quarter is for short answers
+
+	mu      sync.Mutex
+	taken   int // bytes; guarded by mu, like all below
+	shares  map[*answerShare]bool
+	waiting int
+	freed   chan struct{} // closed when room becomes free
+	cut     uint64        // answers cut off because their readers were too slow
+	refused uint64        // requests refused for lack of room
+}
+
+func newAnswerRoom(limit int64) *answerRoom {
+	return &answerRoom{limit: int(limit), shares: map[*answerShare]bool{}, freed: make(chan struct{})}
+}
+
+// answerShare is what one request has of the room.
+type answerShare struct {
+	room  *answerRoom
+	w     http.ResponseWriter
+	bytes int     // guarded by the room's mu, like all below
+	since instant // when the write that goes on began; 0 for none
+	cut   bool
+}
+
+// holdEach makes sure that the request has room for a list of n elements, unless it is
+// short.
+func (w *recorder) holdEach(n, bytes int) error {
+	if n*bytes < jsonPiece/4 {
+		return nil
+	}
+	return w.hold(n * bytes)
+}
+
+// holdTemplates makes sure that the request has room for a list of the templates.
+func (s *surface) holdTemplates(w http.ResponseWriter) error {
+	return w.(*recorder).holdEach(len(s.svc.templates.registry().all()), 256)
+}
+
+// hold makes sure that the request has room for n bytes, and waits a little for it.
+// A request that gets none is the last on its connection.
+func (w *recorder) hold(n int) error {
+	err := w.share.grow(n)
+	if err != nil {
+		w.Header().Set("Connection", "close")
+	}
+	return err
+}
+
+// grow enlarges the share to n bytes, or to as much as one answer may have.
+func (s *answerShare) grow(n int) error {
+	r := s.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	most := r.limit
+	if n > jsonPiece {
+		most -= r.limit / 4
+	}
+	n = min(n, most)
+	for until := realNow().add(roomPatience); s.bytes < n && r.taken+n-s.bytes > most; {
+		r.cutStalled(r.taken + n - s.bytes - most)
+		if r.waiting >= maxRoomWaiters || realNow() >= until {
+			r.refused++
+			return &failure{kind: backpressure, retryAfter: time.Second,
+				message: "the answers under way hold as much memory as web.max_answer_bytes allows"}
+		}
+		r.await()
+	}
+	if n > s.bytes {
+		r.taken += n - s.bytes
+		s.bytes = n
+		r.shares[s] = true
+	}
+	return nil
+}
+
+// await waits until room becomes free, or it is time to look for stalled answers again.
+func (r *answerRoom) await() {
+	freed := r.freed
+	r.waiting++
+	r.mu.Unlock()
+	receiveWithin(freed, stalledAfter/10)
+	r.mu.Lock()
+	r.waiting--
+}
+
+// cutStalled cuts answers that do not move, the longest stalled ones first, until they
+// will free n bytes.
+func (r *answerRoom) cutStalled(n int) {
+	var stalled []*answerShare
+	now := realNow()
+	for s := range r.shares {
+		switch {
+		case s.cut:
+			n -= s.bytes
+		case s.since != 0 && now.sub(s.since) >= stalledAfter:
+			stalled = append(stalled, s)
+		}
+	}
+	slices.SortFunc(stalled, func(a, b *answerShare) int { return cmp.Compare(a.since, b.since) })
+	for _, s := range stalled {
+		if n <= 0 {
+			return
+		}
+		n -= s.bytes
+		s.cut = true
+		setWriteDeadline(s.w, -time.Second)
+	}
+}
+
+// release gives the share back.
+func (s *answerShare) release() {
+	r := s.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.bytes == 0 {
+		return
+	}
+	delete(r.shares, s)
+	r.taken -= s.bytes
+	s.bytes = 0
+	if r.waiting > 0 {
+		close(r.freed)
+		r.freed = make(chan struct{})
+	}
+}
+
+// write writes one piece, which the reader must take in time.
+func (s *answerShare) write(piece []byte) (int, error) {
+	s.begin()
+	n, err := s.w.Write(piece)
+	s.end(err)
+	return n, err
+}
+
+// begin notes that a write begins.
+func (s *answerShare) begin() {
+	s.room.mu.Lock()
+	defer s.room.mu.Unlock()
+	s.since = realNow()
+	if !s.cut {
+		setWriteDeadline(s.w, answerPatience)
+	}
+}
+
+// end notes that the write has ended.
+func (s *answerShare) end(err error) {
+	s.room.mu.Lock()
+	defer s.room.mu.Unlock()
+	s.since = 0
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		s.room.cut++
+	}
+}
+
+// setWriteDeadline gives the writes to a connection some more time. A test's recorder
+// has no deadlines.
+func setWriteDeadline(w http.ResponseWriter, d time.Duration) {
+	if w, ok := w.(interface{ SetWriteDeadline(time.Time) error }); ok {
+		w.SetWriteDeadline(realDeadline(d))
+	}
+}

@@ -21,6 +21,11 @@ import (
 	"stepwell/e2e/wire"
 )
 
+func TestMain(m *testing.M) {
+	wire.Tune()
+	m.Run()
+}
+
 // serviceTest holds a test's changes to the usual setup.
 type serviceTest struct {
 	config    func(c *Config)

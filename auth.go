@@ -294,7 +294,10 @@ type caller struct {
 	secure bool   // the request came over TLS
 }
 
-const maxCachedTokens = 10_000
+const (
+	maxCachedTokens = 10_000
+	refusalsLogged  = 10 // a second, of each role
+)
 
 // authenticator is the authentication of one role. It is safe for concurrent use.
 type authenticator struct {
@@ -302,6 +305,7 @@ type authenticator struct {
 	clock   clock
 	log     *slog.Logger
 	metrics *authMetrics
+	logRate *logRate // of refusals and of unknown permissions
 
 	forward *forwardAuth   // when set, the only verifier
 	tokens  *tokenVerifier // nil: bearer tokens are not accepted
@@ -320,6 +324,7 @@ func newAuthenticator(
 	setup := newAuthSetup(c, role)
 	setup.check()
 	a := &authenticator{config: c, clock: clock, log: log.With("role", role), metrics: new(authMetrics)}
+	a.logRate = &logRate{most: refusalsLogged}
 	a.cache = newAuthCache(maxCachedTokens)
 	if c.Enabled {
 		setup.verifiers(a, trusted)
@@ -448,8 +453,11 @@ func (a *authenticator) verify(
 // logUnknown logs permissions that are unknown and not refused. Those of API
 // keys are logged once, at start-up.
 func (a *authenticator) logUnknown(unknown []string) {
-	if len(unknown) > 0 && !a.config.StrictValidation && a.config.LogUnknownPermissions {
-		a.log.Warn("credentials with unknown permissions", "unknown", unknown)
+	if len(unknown) == 0 || a.config.StrictValidation || !a.config.LogUnknownPermissions {
+		return
+	}
+	if dropped, ok := a.logRate.allow(realNow()); ok {
+		a.log.Warn("credentials with unknown permissions", "unknown", unknown, "not_logged", dropped)
 	}
 }
 

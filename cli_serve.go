@@ -67,7 +67,8 @@ func (p *process) serve(ctx context.Context, args []string) error {
 
 // parts reads what the configuration names: documentation, templates, handlers and keys.
 func (v *serving) parts(origin *provenance, getenv func(string) string) (o serviceOptions, err error) {
-	o = serviceOptions{cfg: v.cfg, log: v.log, clock: v.clock, deterministic: v.cfg.Fixture.DeterministicIDs}
+	o = serviceOptions{cfg: v.cfg, log: v.log, clock: v.clock, deterministic: v.cfg.Fixture.DeterministicIDs,
+		quotas: newQuotas(v.cfg)}
 	if err = checkSwaggerFiles(&v.cfg.Docs); err != nil {
 		return o, err
 	}
@@ -84,7 +85,7 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 	if err := removeReadyFile(flags.readyFile); err != nil {
 		return err
 	}
-	gates, err := v.listen()
+	gates, err := v.listen(parts.quotas)
 	if err != nil {
 		return err
 	}
@@ -186,19 +187,21 @@ func isTerminal(w any) bool {
 
 // listen opens the listeners of the roles that are served. They stay open, so that a
 // free port is never lost again.
-func (v *serving) listen() (*gates, error) {
+func (v *serving) listen(q *quotas) (*gates, error) {
+	v.boundByFiles(&q.connections)
 	ids := newIDSource(v.clock, nil)
 	g := &gates{
 		shared:        newSurfaceCache(),
 		orchestration: gate{starting: &startingAPI{v.cfg, v.clock, ids, false}},
 		worker:        gate{starting: &startingAPI{v.cfg, v.clock, ids, true}},
+		connections:   newConnections(q, v.log),
 	}
 	var err error
 	if v.cfg.Role != "worker" {
-		v.orchestration, err = v.serveOn(&v.cfg.Orchestration.Web, "--listen", &g.orchestration)
+		v.orchestration, err = v.serveOn(&v.cfg.Orchestration.Web, "--listen", &g.orchestration, g.connections)
 	}
 	if err == nil && v.cfg.Role != "orchestration" {
-		v.worker, err = v.serveOn(&v.cfg.Worker.Web, "--worker-listen", &g.worker)
+		v.worker, err = v.serveOn(&v.cfg.Worker.Web, "--worker-listen", &g.worker, g.connections)
 	}
 	if err != nil {
 		v.stopListening(closeTimeout)
@@ -206,7 +209,18 @@ func (v *serving) listen() (*gates, error) {
 	return g, err
 }
 
-func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler) (*httpServer, error) {
+// boundByFiles lowers a quota of connections to leave files for everything else.
+func (v *serving) boundByFiles(q *quota) {
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || uint64(q.most) <= files.Cur/4*3 {
+		return
+	}
+	v.log.Warn("the process may not open enough files for web.max_connections: fewer are held",
+		"connections", files.Cur/4*3, "files", files.Cur)
+	q.most = int64(files.Cur / 4 * 3)
+}
+
+func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler, all *connections) (*httpServer, error) {
 	address := web.Listen
 	l, err := listenTCP(address)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -218,9 +232,9 @@ func (v *serving) serveOn(web *roleWebConfig, flag string, h http.Handler) (*htt
 	if a := l.Addr().(*net.TCPAddr); !a.IP.IsLoopback() {
 		v.warnOfOpenness(web, a.String())
 	}
-	s := newHTTPServer(l, h, v.log)
+	s := newHTTPServer(l, h, all, v.log)
 	go func() {
-		if err := s.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.serve(); !errors.Is(err, http.ErrServerClosed) {
 			v.failed <- fmt.Errorf("serving %s: %w", address, err)
 		}
 	}()

@@ -71,7 +71,10 @@ type headerTables map[string]map[string]string
 // webConfig holds the settings that both listeners share.
 type webConfig struct {
 	MaxBodyBytes           int64
-	MaxAnswerBytes         int64    // that answers on their way hold, in all
+	MaxReceivedBytes       int64 // that bodies on their way hold, in all
+	MaxAnswerBytes         int64 // that answers on their way hold, in all
+	MaxConnections         int   // of all listeners
+	MaxWaitingRequests     int
 	TrustedProxies         []string // addresses and prefixes
 	AllowedHosts           []string // names of this service, besides loopback names
 	AllowedOrigins         []string // of pages that may make changes
@@ -114,9 +117,10 @@ type storeConfig struct {
 	RetainFinishedAgeHours int // how long they are kept; 0 for no limit
 }
 
-// eventsConfig limits the history of the event stream.
+// eventsConfig limits the event streams and their history.
 type eventsConfig struct {
-	Keep int // transitions
+	Keep       int // transitions
+	MaxStreams int
 }
 
 // docsConfig selects the page of the API's documentation.
@@ -240,8 +244,14 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "URL of the proxy for HTTP handlers; empty: no proxy, whatever the environment says"},
 	{path: "web.max_body_bytes", def: 4 << 20, min: 1, max: maxConfigBytes,
 		help: "largest request body, in bytes"},
+	{path: "web.max_received_bytes", def: 32 << 20, min: maxConfigBytes, max: 1 << 40,
+		help: "how much memory request bodies may hold while they arrive, in bytes; more are refused"},
 	{path: "web.max_answer_bytes", def: 32 << 20, min: 1 << 20, max: 1 << 40,
 		help: "how much memory answers may hold while their readers take them, in bytes; more are refused"},
+	{path: "web.max_connections", def: 3000, min: 1, max: maxConfigCount,
+		help: "how many connections clients may hold; further ones take the place of idle ones or are refused"},
+	{path: "web.max_waiting_requests", def: 2000, min: 0, max: maxConfigCount,
+		help: "how many requests may wait for a task or for steps; further ones are refused"},
 	{path: "web.allowed_hosts", def: []string{}, check: checkHostValue,
 		help: "host names, without ports, that unauthenticated requests may use besides loopback names"},
 	{path: "web.allowed_origins", def: []string{}, check: checkOriginValue,
@@ -281,6 +291,8 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "how long to keep a finished task, in hours; 0: no limit"},
 	{path: "events.keep", def: defaultKeptEvents, min: 1, max: 10 * maxConfigCount,
 		help: "how many of the newest transitions to hold for resuming event streams; 72 bytes each"},
+	{path: "events.max_streams", def: 100, min: 0, max: maxConfigCount,
+		help: "how many event streams may be open; beyond it they are refused"},
 	{path: "docs.swagger_ui", def: "", secret: maskURLs, check: orEmptyValue(checkSwaggerValue),
 		help: "directory or URL of a Swagger UI distribution for /api-docs/ui; empty: the built-in page"},
 	{path: "staleness.interval_seconds", def: 300, min: 1, max: 86_400,

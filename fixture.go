@@ -192,7 +192,8 @@ func (rules bodyRules) fields(r *http.Request, what string, read func(f *fieldRe
 
 // members reads an object, which has a path unless it is a body, by calling read for
 // each known member and its path. Unknown ones are refused: a misspelled test must
-// not pass silently. It returns which members were given, nil for no object.
+// not pass silently. A null member counts as absent. It returns which members were
+// given, nil for no object.
 func (f *fieldReader) members(
 	path string, raw []byte, known []string, read func(key, at string, value []byte),
 ) (given map[string]bool) {
@@ -202,11 +203,14 @@ func (f *fieldReader) members(
 	}
 	given = map[string]bool{}
 	eachMember(raw, func(key string, value []byte) bool {
-		at := memberPath(path, key)
-		if given[key] = true; slices.Contains(known, key) {
-			read(key, at, value)
-		} else {
+		at, unknown := memberPath(path, key), !slices.Contains(known, key)
+		if !unknown && jsonKind(value) == 'n' {
+			return true
+		}
+		if given[key] = true; unknown {
 			f.complain(at, "is unknown; want %s", anyOf(known))
+		} else {
+			read(key, at, value)
 		}
 		return true
 	})
@@ -448,7 +452,7 @@ type world struct {
 func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 	w := &world{parts: parts, gates: g}
 	w.atStart = func(o serviceOptions) (*service, error) { return openSeeded(seed, o) }
-	w.boxes = newSandboxes(w.parts, g.shared)
+	w.boxes = newSandboxes(w.parts, g)
 	return w, w.begin()
 }
 

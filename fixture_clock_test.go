@@ -438,9 +438,9 @@ func TestWaitsOutliveTheServersLimits(t *testing.T) {
 	held := wire.NewHeldHandler(t, 16)
 	s := frozenServer(t, serviceTest{extra: []string{testTemplate("held", stepSpec{name: "a", callable: held.URL, timeout: 300})}})
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	h := newHTTPServer(l, &s.world.gates.orchestration, slog.New(slog.DiscardHandler))
+	h := newHTTPServer(l, &s.world.gates.orchestration, manyConnections(), slog.New(slog.DiscardHandler))
 	h.server.ReadTimeout, h.server.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
-	go h.server.Serve(l)
+	go h.serve()
 	t.Cleanup(func() { h.server.Close() })
 	s.create(createHeld)
 	held.Await(t)

@@ -40,9 +40,9 @@ type sandboxView struct {
 
 // sandboxes holds the sandboxes of one service.
 type sandboxes struct {
-	parts  serviceOptions // of the service that is copied
-	shared *surfaceCache
-	ports  *portRange
+	parts serviceOptions // of the service that is copied
+	gates *gates         // of that service
+	ports *portRange
 
 	ending sync.WaitGroup // of deleted sandboxes
 
@@ -52,9 +52,9 @@ type sandboxes struct {
 	end   bool                // no more are made
 }
 
-func newSandboxes(parts serviceOptions, shared *surfaceCache) *sandboxes {
+func newSandboxes(parts serviceOptions, g *gates) *sandboxes {
 	return &sandboxes{
-		parts: parts, shared: shared, ports: parsePortRange(parts.cfg.Fixture.PortRange), all: map[string]*sandbox{},
+		parts: parts, gates: g, ports: parsePortRange(parts.cfg.Fixture.PortRange), all: map[string]*sandbox{},
 	}
 }
 
@@ -119,7 +119,7 @@ func (b *sandboxes) forget(box *sandbox) {
 // open opens the sandbox's listeners, then its service, and serves. After an error
 // the caller closes what is open.
 func (b *sandboxes) open(box *sandbox, q *sandboxRequest) error {
-	w := &world{parts: b.parts, sandbox: box.view.Name, gates: &gates{shared: b.shared}, atStart: openService}
+	w := &world{parts: b.parts, sandbox: box.view.Name, gates: &gates{shared: b.gates.shared}, atStart: openService}
 	cfg := *b.parts.cfg // a copy, for the addresses
 	cfg.Store.Memory = true
 	w.parts.cfg, w.parts.log = &cfg, b.parts.log.With("sandbox", box.view.Name)
@@ -167,12 +167,12 @@ func (b *sandboxes) listenFor(box *sandbox, web *roleWebConfig, h http.Handler, 
 	if host := b.parts.cfg.Fixture.PublicHost; host != "" {
 		*url = "http://" + net.JoinHostPort(host, port)
 	}
-	box.servers = append(box.servers, newHTTPServer(l, h, b.parts.log))
+	box.servers = append(box.servers, newHTTPServer(l, h, b.gates.connections, b.parts.log))
 	return nil
 }
 
 func (box *sandbox) serve(s *httpServer) {
-	if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.serve(); !errors.Is(err, http.ErrServerClosed) {
 		box.world.parts.log.Error("a sandbox's listener failed", "error", err)
 	}
 }

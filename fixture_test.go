@@ -38,7 +38,7 @@ func newFixtureServer(t testing.TB, o serviceTest) *fixtureServer {
 	w := must(openWorld("", serviceOptions{
 		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, rc, log), clock: rc, registry: registry, handlers: handlers,
 		deterministic: cfg.Fixture.DeterministicIDs,
-	}, &gates{shared: newSurfaceCache()}))(t)
+	}, &gates{shared: newSurfaceCache(), connections: manyConnections()}))(t)
 	t.Cleanup(func() { closeTestWorld(t, w) })
 	h := httptest.NewServer(&w.gates.orchestration)
 	t.Cleanup(h.Close)
@@ -205,7 +205,7 @@ func TestResetEndsWaits(t *testing.T) {
 func TestResetUnderLoad(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	tasks := size(3_000, 10_000)
+	tasks := size(2_000, 10_000)
 	var calls, ends atomic.Int64
 	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		calls.Add(1)
@@ -399,6 +399,8 @@ func TestUnfitStateChangesNothing(t *testing.T) {
 		for _, tt := range []struct{ old, new, field string }{
 			{`"state":"complete"`, `"state":"cancelled"`, "tasks[0]"},
 			{`"kind":"ran"`, `"kind":"nonsense"`, "tasks[0].log[1]"},
+			{`"at":1767225600000000,"kind":"ran"`, `"kind":"ran"`, "tasks[0].log[1]"},
+			{`"context":{}`, `"context":[]`, "tasks[0].log[0]"},
 			{`"definition":{`, `"definition":{"x":1,`, "templates[0]"},
 			{`"format":1`, `"format":7`, "format"},
 			{`"mode":"frozen"`, `"mode":"fast"`, "clock"},
@@ -438,6 +440,41 @@ func TestStateMayBeLarge(t *testing.T) {
 	c := s.sandbox(`{"seed":%s}`, want)
 	if got := c.state(); got != want {
 		t.Errorf("the sandbox has\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestNullMeansNotGiven expects members of the control API's requests that are null to
+// count as absent. Only the result of a stub may be null.
+func TestNullMeansNotGiven(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("one", stepSpec{name: "a", callable: "builtin:noop"})}})
+	const outcome = `{"match":{"name":"one"},"outcomes":[%s],"then":null}`
+	stub := func(o string) string { return fmt.Sprintf(outcome, o) }
+	for _, row := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{"POST", "/clock", `{"freeze":true,"advance":null,"set":null,"timeout":null}`, 200},
+		{"POST", "/clock", `{"auto":null,"resume":true}`, 200},
+		{"POST", "/clock", `{"auto":null}`, 422},
+		{"POST", "/wait-idle", `{"timeout":null}`, 200},
+		{"POST", "/sandboxes", `{"name":null,"seed":null,"deterministic_ids":null}`, 201},
+		{"POST", "/verify", `{"match":{"kind":null,"name":"one"},"count":{"exactly":0,"at_least":null}}`, 200},
+		{"POST", "/verify", `{"match":null}`, 422},
+		{"POST", "/stubs", stub(`{"error":{"message":"m","error_type":null,"retryable":null,"retry_after":null},"result":null,"delay":null}`), 201},
+		{"POST", "/stubs", stub(`{"hang":true,"result":null,"fault":null}`), 201},
+		{"POST", "/stubs", stub(`{"fault":"worker_lost","result":null}`), 201},
+		{"POST", "/stubs", stub(`{"hang":null}`), 422},
+		{"POST", "/stubs", `{"match":{"namespace":null,"attempt":null,"context":null},"outcomes":[{"result":null}]}`, 201},
+		{"PUT", "/stubs", `{"stubs":null}`, 422},
+		{"PUT", "/stubs", `{"stubs":[{"match":{"name":"one"},"outcomes":[{"result":null,"delay":null}]}]}`, 200},
+	} {
+		if a := s.do(row.method, "/_stepwell"+row.path, row.body); a.status != row.status {
+			t.Errorf("%s %s: got %d %s; want %d", row.path, row.body, a.status, a.body, row.status)
+		}
+	}
+	v := s.do("POST", "/v1/tasks?wait=5s", `{"namespace":"t","name":"one"}`).want(201)
+	if v = s.do("GET", "/v1/tasks/"+v.text("task_uuid")+"/workflow_steps", ""); v.text("0.results.result") != "<nil>" {
+		t.Errorf("the stub's null became %s", v.body)
 	}
 }
 

@@ -140,6 +140,7 @@ func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // gates are the handlers of the two listeners.
 type gates struct {
 	orchestration, worker gate
+	connections           *connections
 
 	shared *surfaceCache // shared by the surfaces of all services; nil to share nothing
 }

@@ -589,7 +589,7 @@ func TestStarting(t *testing.T) {
 	v := &serving{cfg: testConfig(t, serviceTest{}), clock: newRealClock()}
 	t.Cleanup(v.clock.stop)
 	v.cfg.Orchestration.Web.Listen, v.cfg.Worker.Web.Listen = "127.0.0.1:0", "127.0.0.1:0"
-	gates := must(v.listen())(t)
+	gates := must(v.listen(newQuotas(v.cfg)))(t)
 	t.Cleanup(func() { v.stopListening(closeTimeout) })
 	for name, g := range map[string]*gate{"orchestration": &gates.orchestration, "worker": &gates.worker} {
 		contract := newAPIContract(t, name)

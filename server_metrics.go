@@ -75,7 +75,7 @@ var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 // metrics answers with the metrics of the service and of the surface's listener.
 func (s *surface) metrics(w http.ResponseWriter, _ *http.Request) (any, error) {
 	text := []byte(s.svc.metrics(s.stats, s.room))
-	return textReply{metricsContentType, [][]byte{text}}, w.(*recorder).hold(len(text))
+	return textReply{metricsContentType, [][]byte{text}}, w.(*recorder).holdShort(len(text))
 }
 
 // metrics returns the metrics of the service, of one listener, and of the room for
@@ -96,6 +96,7 @@ func (s *service) metrics(h *httpStats, room *answerRoom) string {
 		writeJournalMetrics(&m, s.store.status())
 		writeStreamMetrics(&m, s.store.streamFigures())
 	}
+	s.quotas.write(&m)
 	h.write(&m)
 	room.write(&m)
 	var mem runtime.MemStats
@@ -103,6 +104,24 @@ func (s *service) metrics(h *httpStats, room *answerRoom) string {
 	m.single("stepwell_goroutines", "gauge", "Goroutines of the process.", float64(runtime.NumGoroutine()))
 	m.single("stepwell_heap_bytes", "gauge", "Bytes of live and not yet collected heap.", float64(mem.HeapAlloc))
 	return m.b.String()
+}
+
+func (q *quotas) write(m *metricsText) {
+	type figure struct {
+		name, kind, help string
+		of               func(*quota) float64
+	}
+	for _, f := range []figure{
+		{"stepwell_limit", "gauge", "What callers may take together, by limit.",
+			func(q *quota) float64 { return float64(q.most) }},
+		{"stepwell_limit_used", "gauge", "What callers take now, by limit.",
+			func(q *quota) float64 { return float64(q.used.Load()) }},
+		{"stepwell_limit_refusals_total", "counter", "Requests refused because of a limit.",
+			func(q *quota) float64 { return float64(q.refused.Load()) }},
+	} {
+		m.family(f.name, f.kind, f.help)
+		q.each(func(limit string, q *quota) { m.sample(f.name, f.of(q), "limit", limit) })
+	}
 }
 
 // workFigures are the figures of store and engine at one moment.

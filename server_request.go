@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -40,25 +41,22 @@ func (rules bodyRules) read(r *http.Request) ([]byte, error) {
 	if r.ContentLength == 0 && rules.optional {
 		return nil, nil
 	}
-	var b bytes.Buffer
-	if r.ContentLength > 0 {
-		b.Grow(int(min(r.ContentLength, 1<<20)) + bytes.MinRead)
-	}
-	if _, err := b.ReadFrom(r.Body); err != nil {
+	body, err := readAll(r)
+	if err != nil {
 		return nil, readFailure(err)
 	}
-	if b.Len() > 0 { // a chunked body has no Content-Length
+	if len(body) > 0 { // a chunked body has no Content-Length
 		if err := checkContentType(r); err != nil {
 			return nil, err
 		}
 	}
-	if len(bytes.TrimSpace(b.Bytes())) == 0 && rules.optional {
+	if len(bytes.TrimSpace(body)) == 0 && rules.optional {
 		return nil, nil
 	}
-	if err := checkDeepJSON(b.Bytes(), rules.deeper); err != nil {
+	if err := checkDeepJSON(body, rules.deeper); err != nil {
 		return nil, &failure{kind: invalidJSON, message: err.Error()}
 	}
-	body := bytes.TrimSpace(b.Bytes())
+	body = bytes.TrimSpace(body)
 	switch kind := jsonKind(body); {
 	case kind == '{':
 		return body, nil
@@ -66,6 +64,138 @@ func (rules bodyRules) read(r *http.Request) ([]byte, error) {
 		return nil, nil
 	}
 	return nil, failf(badRequest, "the body must be a JSON object")
+}
+
+// requestBody is the body of a request. Bodies together may take so much memory.
+type requestBody struct {
+	io.ReadCloser
+	conn   *connection
+	memory *bodyMemory
+	most   int64 // bytes
+	ended  bool  // it was read to its end
+}
+
+func (s *surface) newRequestBody(w http.ResponseWriter, r *http.Request, limit int64) *requestBody {
+	b := &requestBody{
+		ReadCloser: http.MaxBytesReader(w, r.Body, limit), conn: connectionOf(r), memory: &s.svc.quotas.bodies, most: limit,
+	}
+	if r.ContentLength >= 0 {
+		b.most = r.ContentLength
+	}
+	if limit > s.maxBody { // of a route that takes a whole state
+		b.memory = &bodyMemory{quota: quota{most: limit}}
+	}
+	return b
+}
+
+func (b *requestBody) Read(p []byte) (int, error) {
+	b.conn.waits(true)
+	defer b.conn.waits(false)
+	n, err := b.ReadCloser.Read(p)
+	b.ended = err == io.EOF
+	return n, err
+}
+
+// How long a body waits for memory, how often it looks for some, and how long a body may be on
+// its way before it loses its memory to one that waits.
+const (
+	memoryPatience = 5 * time.Second
+	memoryInterval = 5 * time.Millisecond
+	bodyPatience   = time.Second
+)
+
+// reserve takes memory for the whole body, if need be that of bodies that have been on their
+// way for long: their connections are closed.
+func (b *requestBody) reserve(ctx context.Context) error {
+	b.conn.bodySince.Store(int64(realNow()))
+	if !b.memory.take(b.most) {
+		if err := b.await(ctx); err != nil {
+			return err
+		}
+	}
+	b.conn.body.Store(b.most)
+	return nil
+}
+
+// await is reserve once there is not enough left.
+func (b *requestBody) await(ctx context.Context) error {
+	b.conn.waits(true)
+	defer b.conn.waits(false)
+	ctx, cancel := context.WithTimeout(ctx, memoryPatience)
+	defer cancel()
+	select {
+	case b.memory.turn <- struct{}{}:
+		defer func() { <-b.memory.turn }()
+	case <-ctx.Done():
+	}
+	for !b.memory.take(b.most) {
+		if ctx.Err() != nil {
+			return b.memory.refuse("other bodies take all the memory that web.max_received_bytes allows")
+		}
+		if !b.conn.all.closeWaiting(b.overdue) {
+			receiveWithin(ctx.Done(), memoryInterval)
+		}
+	}
+	return nil
+}
+
+// overdue takes the memory of another body if that has been on its way for long.
+func (b *requestBody) overdue(c *connection) bool {
+	return realNow().sub(instant(c.bodySince.Load())) > bodyPatience && b.memory.regain(&c.body)
+}
+
+// free gives the memory back, unless others have taken it.
+func (b *requestBody) free() { b.memory.regain(&b.conn.body) }
+
+// Memory for a body: its first bytes do not count; the rest comes in chunks, which are used
+// again, so that bodies that never end leave no garbage.
+const (
+	bodyFirst = 1 << 10
+	bodyChunk = 16 << 10
+)
+
+var bodyChunks = sync.Pool{New: func() any { return new([bodyChunk]byte) }}
+
+// readAll reads the body of a request. Its memory grows with what came, whatever length
+// was announced.
+func readAll(r *http.Request) (body []byte, err error) {
+	var chunks []*[bodyChunk]byte
+	defer func() {
+		for _, c := range chunks {
+			bodyChunks.Put(c)
+		}
+	}()
+	room := make([]byte, min(max(r.ContentLength, bytes.MinRead), bodyFirst))
+	first, size := room, 0
+	for {
+		n, err := r.Body.Read(room)
+		size, room = size+n, room[n:]
+		if err == io.EOF {
+			return joinBody(first, chunks, size), nil
+		}
+		if b, ok := r.Body.(*requestBody); ok && err == nil && len(room) == 0 && chunks == nil {
+			err = b.reserve(r.Context())
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(room) == 0 {
+			chunks = append(chunks, bodyChunks.Get().(*[bodyChunk]byte))
+			room = chunks[len(chunks)-1][:]
+		}
+	}
+}
+
+// joinBody returns a body of some size that was read into its first bytes and chunks.
+func joinBody(first []byte, chunks []*[bodyChunk]byte, size int) []byte {
+	if size <= len(first) {
+		return first[:size]
+	}
+	body := append(make([]byte, 0, size), first...)
+	for _, c := range chunks {
+		body = append(body, c[:min(bodyChunk, size-len(body))]...)
+	}
+	return body
 }
 
 // readAs reads the body of a request with a parser.
@@ -101,6 +231,9 @@ func bodyTooLarge(limit int64) error {
 }
 
 func readFailure(err error) error {
+	if _, ok := errors.AsType[*failure](err); ok {
+		return err
+	}
 	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return bodyTooLarge(large.Limit)
 	}
@@ -137,10 +270,19 @@ func extendWriting(w http.ResponseWriter, by time.Duration) {
 	http.NewResponseController(w).SetWriteDeadline(realDeadline(by + requestTimeout)) // a test's recorder has none
 }
 
-// holdOpen extends the deadlines of the connection for an answer after d.
-func holdOpen(w http.ResponseWriter, d time.Duration) {
+// holdOpen extends the deadlines of the connection for an answer after d, and counts the request
+// as waiting until release is called.
+func (s *surface) holdOpen(w http.ResponseWriter, r *http.Request, d time.Duration) (release func(), err error) {
+	q := &s.svc.quotas.waiting
+	if !q.take(1) {
+		return nil, q.refuse("%d requests wait already, as many as web.max_waiting_requests allows", q.most)
+	}
+	if b, ok := r.Body.(*requestBody); ok {
+		b.free() // nobody needs it during the wait
+	}
 	extendReading(w, d+2*requestTimeout)
 	extendWriting(w, d+requestTimeout)
+	return func() { q.give(1) }, nil
 }
 
 // Queries and paths.
@@ -295,6 +437,14 @@ func heldByID[T any](
 	return byID(r, name, func(id uuid) (T, error) { return f(id, w.(*recorder)) })
 }
 
+// explanation explains the task that a parameter of the path names, with the messages of
+// errors for callers who may read steps.
+func (s *surface) explanation(w http.ResponseWriter, r *http.Request, name string) (*taskExplanation, error) {
+	return heldByID(w, r, name, func(id uuid, by holder) (*taskExplanation, error) {
+		return s.svc.engine.explain(id, by, securityOf(r.Context()).may(permStepsRead))
+	})
+}
+
 // stepPath returns the ids of a step and its task in the path.
 func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, err error) {
 	if taskID, err = pathID(r, taskName); err == nil {
@@ -419,7 +569,11 @@ func (s *surface) awaited(w http.ResponseWriter, r *http.Request, q *query, name
 	}
 	valid := s.validFor(r)
 	return byID(r, name, func(id uuid) (*task, error) {
-		holdOpen(w, limit)
+		release, err := s.holdOpen(w, r, limit)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
 		t, end, err := s.svc.tasks.await(r.Context(), id, wants, min(limit, valid))
 		if err == nil {
 			setWaitEnd(w, end, limit > valid)
@@ -464,7 +618,11 @@ func (s *surface) submit(
 	}
 	limit, valid := b.limit, s.validFor(r)
 	if b.waits {
-		holdOpen(w, limit)
+		release, err := s.holdOpen(w, r, limit)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
 		b.limit = min(limit, valid)
 	}
 	done, err := s.svc.tasks.submit(r.Context(), b)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,12 +13,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
+	"testing/synctest"
 	"time"
 )
 
@@ -26,8 +30,8 @@ func authListener(t *testing.T) (address string) {
 	t.Helper()
 	s := newAuthSurface(t, "orchestration", unchanged)
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	h := newHTTPServer(l, s, s.surface.log)
-	go h.server.Serve(l)
+	h := newHTTPServer(l, s, manyConnections(), s.surface.log)
+	go h.serve()
 	t.Cleanup(func() { h.server.Close() })
 	return l.Addr().String()
 }
@@ -169,8 +173,8 @@ func newGuardedServer(t *testing.T, h http.Handler, address string) *guardedServ
 	if err != nil {
 		t.Skipf("%s cannot be listened on: %v", address, err)
 	}
-	s := newHTTPServer(l, h, slog.New(slog.DiscardHandler))
-	go s.server.Serve(l)
+	s := newHTTPServer(l, h, manyConnections(), slog.New(slog.DiscardHandler))
+	go s.serve()
 	t.Cleanup(func() { s.server.Close() })
 	return &guardedServer{t, s.url()}
 }
@@ -481,7 +485,8 @@ const secretTemplate = `{
 	"steps": [
 		{"name": "mapped", "handler": {"callable": "X-Planted"}, "retry": {"max_attempts": 1}},
 		{"name": "default", "handler": {"callable": "Nobody"}, "retry": {"max_attempts": 1}},
-		{"name": "own", "handler": {"callable": "http://user:s3cr3t-of-url@127.0.0.1:1/"}, "retry": {"max_attempts": 1}},
+		{"name": "own", "handler": {"callable": "http://user:s3cr3t-of-url@127.0.0.1:1/?token=s3cr3t-of-query",
+			"initialization": {"upload": "https://h/u?sig=s3cr3t-of-signature"}}, "retry": {"max_attempts": 1}},
 		{"name": "program", "handler": {"callable": "exec:s3cr3t"}, "dependencies": ["own"]}
 	]
 }`
@@ -513,6 +518,9 @@ func TestSecretsStayInside(t *testing.T) {
 	leaks("the events", allEvents(t, s.svc, eventFilter{}, 0))
 	everyGET(t, s, newOrchestrationAPI(s.svc, nil).routes(), values, leaks)
 	everyGET(t, w, newWorkerAPI(s.svc, nil).routes(), values, leaks)
+	values["id"], values["task_id"], values["step_id"] = id, id, values["step_uuid"]
+	mount := newOrchestrationAPI(s.svc, nil).mount
+	everyGET(t, s, s.svc.cfg.Mount.mounted(mount.routes()), values, leaks)
 	for _, body := range []string{"", secretTemplate, strings.Replace(secretTemplate, `"own"`, `"default"`, 1)} {
 		leaks("validate", string(w.do("POST", "/v1/templates/t/leaky/1.0.0/validate", body).want(200).body))
 	}
@@ -556,6 +564,35 @@ func everyGET(t *testing.T, s *testServer, rows []route, values map[string]strin
 	}
 	if asked < 30 {
 		t.Errorf("got %d requests; want more", asked)
+	}
+}
+
+// TestActorsGetNoSecrets shows outside actors a callable that is a URL with secrets. Their
+// patterns must not find out the secrets, and one with the secrets finds the step.
+func TestActorsGetNoSecrets(t *testing.T) {
+	const callable, shown = "queue://user:s3cr3t@h/q?token=s3cr3t", "queue://[REDACTED]@h/q?[REDACTED]"
+	var log lockedText
+	s := newTestServer(t, serviceTest{log: &log, extra: []string{testTemplate("leaky", stepSpec{name: "a", callable: callable})}})
+	id := s.create(`{"namespace":"t","name":"leaky"}`)
+	s.await(id, "steps_in_process")
+	for pattern, found := range map[string]string{
+		"": "1", callable: "1", shown: "1", "queue://*": "1", "queue://user:s3cr3t@h/*": "1",
+		"queue://user:*": "0", "queue://user*": "0", "queue://user:s3cr3t*": "0", "queue://nobody@h/q": "0",
+	} {
+		a := s.do("GET", "/v1/steps?callable="+url.QueryEscape(pattern), "").want(200)
+		if got := fmt.Sprint(a.length()); got != found || found == "1" && a.text("0.callable") != shown {
+			t.Errorf("%q finds %s", pattern, a.body)
+		}
+	}
+	refused := s.do("POST", "/v1/steps/claim", `{"callables":["queue://user:s*"]}`).want(200)
+	claimed := s.do("POST", "/v1/steps/claim", `{"callables":["`+callable+`"]}`).want(200)
+	if refused.length() != 0 || claimed.length() != 1 || claimed.text("0.callable") != shown {
+		t.Errorf("got %s and %s; want the second, without secrets", refused.body, claimed.body)
+	}
+	explained := s.do("GET", "/v1/tasks/"+id+"/explain", "").want(200)
+	all := string(claimed.body) + string(explained.body) + string(s.do("GET", "/v1/steps?state=in_progress", "").body) + log.String()
+	if strings.Contains(all, "s3cr3t") || !strings.Contains(log.String(), shown) {
+		t.Errorf("got %s", all)
 	}
 }
 
@@ -625,12 +662,12 @@ func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	svc := newTestService(t, serviceTest{})
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	h := newHTTPServer(l, newOrchestrationAPI(svc, nil), svc.log)
+	h := newHTTPServer(l, newOrchestrationAPI(svc, nil), manyConnections(), svc.log)
 	if h.server.ReadHeaderTimeout != headerTimeout || h.server.ReadTimeout != requestTimeout {
 		t.Errorf("got timeouts %s and %s", h.server.ReadHeaderTimeout, h.server.ReadTimeout)
 	}
 	h.server.ReadHeaderTimeout, h.server.ReadTimeout = 50*time.Millisecond, 50*time.Millisecond
-	go h.server.Serve(l)
+	go h.serve()
 	defer h.server.Close()
 	for _, sent := range []string{
 		"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: ",
@@ -647,6 +684,183 @@ func TestSlowClients(t *testing.T) {
 		if err == nil {
 			if _, err = io.Copy(io.Discard, conn); err != nil {
 				t.Errorf("%.20q: the connection stays open: %v", sent, err)
+			}
+		}
+	}
+}
+
+// TestConnectionLimit opens more connections than are allowed: those that wait for their
+// clients make room, the longest waiting first; if all are busy, only public routes answer.
+func TestConnectionLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipedServer(t, serviceTest{config: func(c *Config) { c.Web.MaxConnections = 3 }})
+		idle := p.dial("")
+		header := p.dial("GET /v1/tasks HTTP/1.1\r\n")
+		body := p.dial(taskBody(100, "{"))
+		for i, waiting := range []net.Conn{idle, header, body} {
+			synctest.Wait()
+			p.get("/v1/events")
+			waiting.SetReadDeadline(time.Now().Add(time.Second))
+			if _, err := waiting.Read(make([]byte, 1)); err != io.EOF {
+				t.Errorf("connection %d: got %v; want it closed", i, err)
+			}
+		}
+		a := p.ask("/v1/tasks").want(503)
+		if a.text("error.code") != "BACKPRESSURE" || !strings.Contains(a.text("error.message"), "web.max_connections") {
+			t.Errorf("got %s; want a refusal that names the limit", a.body)
+		}
+		p.ask("/health/live").want(200)
+		if got := p.svc.quotas.connections.refused.Load(); got != 1 {
+			t.Errorf("got %d refusals counted; want 1", got)
+		}
+	})
+}
+
+// TestHeaderMemory fills the memory for large headers with some that do not go on: another one
+// takes it from them. Small headers need none.
+func TestHeaderMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipedServer(t, serviceTest{})
+		memory := &p.svc.quotas.headers
+		memory.most = 50 << 10
+		large := "GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: " + strings.Repeat("a", 40<<10)
+		small, stalled := p.dial(large[:headerFirst-100]), p.dial(large)
+		synctest.Wait()
+		if got := memory.used.Load(); got < 36<<10 || got > 40<<10 {
+			t.Errorf("got %d bytes taken; want those of one header beyond the first %d", got, headerFirst)
+		}
+		p.answerOn(p.dial(large + "\r\n\r\n")).want(200)
+		stalled.SetReadDeadline(time.Now().Add(time.Second))
+		if _, err := stalled.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the stalled header: got %v; want its connection closed", err)
+		}
+		io.WriteString(small, "\r\n\r\n")
+		p.answerOn(small).want(200)
+		synctest.Wait()
+		if got := memory.used.Load(); got != 0 {
+			t.Errorf("got %d bytes taken after the requests; want none", got)
+		}
+		memory.most = 30 << 10
+		alone := p.dial(large)
+		alone.SetReadDeadline(time.Now().Add(time.Second))
+		if _, err := alone.Read(make([]byte, 1)); err != io.EOF || memory.refused.Load() == 0 {
+			t.Errorf("a header larger than the memory: got %v; want its connection closed, and that counted", err)
+		}
+	})
+}
+
+// taskBody begins a request with a body of a length.
+func taskBody(length int, first string) string {
+	return fmt.Sprintf("POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
+		"Content-Length: %d\r\n\r\n%s", length, first)
+}
+
+// ask sends a GET on a connection of its own.
+func (p *pipedServer) ask(path string) *answer {
+	p.t.Helper()
+	return p.answerOn(p.dial(fmt.Sprintf("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)))
+}
+
+func (p *pipedServer) answerOn(conn net.Conn) *answer {
+	p.t.Helper()
+	return readAnswer(p.t, must(http.ReadResponse(bufio.NewReader(conn), nil))(p.t))
+}
+
+// TestBodyMemory fills the memory for bodies with some that do not go on: they keep it until
+// others need it, and lose it then if they have been on their way for long.
+func TestBodyMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipedServer(t, serviceTest{})
+		memory := &p.svc.quotas.bodies
+		memory.most = 4 << 20
+		whole := fmt.Sprintf(`{"namespace":"demo","name":"diamond","context":{"a":%q}}`, strings.Repeat("a", 1<<19))
+		begun := whole[:bodyFirst]
+		var stalled []net.Conn
+		for range 4 {
+			stalled = append(stalled, p.dial(taskBody(1<<20, begun)))
+			synctest.Wait() // so that they wait one after the other
+		}
+		small := p.dial(taskBody(2<<20, begun[:bodyFirst-1])) // which needs none
+		synctest.Wait()
+		if got := memory.used.Load(); got != 4<<20 {
+			t.Fatalf("got %d bytes taken; want all", got)
+		}
+		began := time.Now()
+		p.answerOn(p.dial(taskBody(len(whole), whole))).want(201)
+		if took := time.Since(began); took < bodyPatience/2 || took > 2*bodyPatience {
+			t.Errorf("the whole body waited for %s; want about %s", took, bodyPatience)
+		}
+		for i, conn := range stalled {
+			conn.SetReadDeadline(time.Now().Add(time.Second))
+			_, err := conn.Read(make([]byte, 1))
+			if closed := err == io.EOF; closed != (i < 1) {
+				t.Errorf("stalled body %d: got %v; want the first alone closed", i, err)
+			}
+		}
+		io.WriteString(small, strings.Repeat(" ", 2<<20-bodyFirst+1))
+		p.answerOn(small).want(400)
+		synctest.Wait()
+		if got := memory.used.Load(); got != 2<<20 {
+			t.Errorf("got %d bytes taken; want those of the stalled bodies that are left", got)
+		}
+	})
+}
+
+// TestBodyMemoryRefusal: where nobody can be made to give memory back, a body waits for a
+// time and is refused.
+func TestBodyMemoryRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipedServer(t, serviceTest{})
+		p.svc.quotas.bodies.take(p.svc.quotas.bodies.most)
+		began := time.Now()
+		a := p.answerOn(p.dial(taskBody(bodyFirst+1, strings.Repeat(" ", bodyFirst)))).want(503)
+		if took := time.Since(began); took < memoryPatience || took > 2*memoryPatience {
+			t.Errorf("the refusal took %s; want %s", took, memoryPatience)
+		}
+		if a.text("error.code") != "BACKPRESSURE" || !strings.Contains(a.text("error.message"), "web.max_received_bytes") {
+			t.Errorf("got %s; want a refusal that names the limit", a.body)
+		}
+	})
+}
+
+// TestAnnouncedBody announces a large body and sends little of it: no memory is taken for what
+// did not come.
+func TestAnnouncedBody(t *testing.T) {
+	for _, sent := range []int{0, 1, 100, bodyFirst, 100 << 10} {
+		r := httptest.NewRequest("POST", "/v1/tasks", strings.NewReader(strings.Repeat("a", sent)))
+		r.ContentLength = 4 << 20
+		r.Body = io.NopCloser(io.MultiReader(r.Body, iotest.ErrReader(io.ErrUnexpectedEOF)))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := readBody(r)
+		runtime.ReadMemStats(&after)
+		if kindOf(err) != badRequest {
+			t.Errorf("%d bytes: got %v; want a refusal", sent, err)
+		}
+		if got := after.TotalAlloc - before.TotalAlloc; got > uint64(2*sent+2*bodyChunk) {
+			t.Errorf("%d bytes: got %d bytes allocated; want no more than came", sent, got)
+		}
+	}
+}
+
+// TestBodySizes reads bodies around the sizes at which their memory grows.
+func TestBodySizes(t *testing.T) {
+	for _, size := range []int{
+		2, bytes.MinRead - 1, bytes.MinRead, bytes.MinRead + 1, bodyFirst - 1, bodyFirst, bodyFirst + 1,
+		bodyFirst + bodyChunk - 1, bodyFirst + bodyChunk, bodyFirst + bodyChunk + 1, bodyFirst + 3*bodyChunk,
+	} {
+		text := `{"a":"` + strings.Repeat("x", max(size-8, 0)) + `"}`
+		for _, announced := range []int64{int64(len(text)), -1} {
+			for name, in := range map[string]io.Reader{
+				"at once": strings.NewReader(text), "in halves": iotest.HalfReader(strings.NewReader(text)),
+				"with its end": iotest.DataErrReader(strings.NewReader(text)),
+			} {
+				r := httptest.NewRequest("POST", "/", in)
+				r.ContentLength = announced
+				r.Header.Set("Content-Type", "application/json")
+				if got, err := readBody(r); string(got) != text || err != nil {
+					t.Errorf("%d bytes %s, announced %d: got %d, %v", len(text), name, announced, len(got), err)
+				}
 			}
 		}
 	}
@@ -672,13 +886,21 @@ func TestBackpressure(t *testing.T) {
 // TestDemos runs the embedded templates as the banner suggests.
 func TestDemos(t *testing.T) {
 	t.Parallel()
-	s := newTestServer(t, serviceTest{})
-	for name, status := range map[string]string{
+	clock := newVirtualClock(testStart)
+	s, ids := newTestServer(t, serviceTest{clock: clock}), map[string]string{}
+	demos := map[string]string{
 		"linear": "complete", "diamond": "complete", "fan_out": "complete", "routing": "complete", "batch": "complete", "flaky": "complete",
 		"failing": "blocked_by_failures", "exhausted": "blocked_by_failures", "approval": "steps_in_process",
-	} {
-		id := s.create(`{"namespace":"demo","name":"` + name + `"}`)
-		s.await(id, status)
+	}
+	for name := range demos {
+		ids[name] = s.create(`{"namespace":"demo","name":"` + name + `"}`)
+	}
+	for range 3 { // a wait before each retry
+		settle(s.svc)
+		clock.advance(time.Minute)
+	}
+	for name, status := range demos {
+		s.await(ids[name], status)
 	}
 }
 

@@ -42,6 +42,7 @@ type service struct {
 	started   instant
 	extension extension   // nil without one
 	draining  atomic.Bool // new work is refused
+	quotas    *quotas
 
 	templates *catalog        // look-ups, validation
 	tasks     *creator        // creating and waiting
@@ -76,8 +77,45 @@ type serviceOptions struct {
 	state    io.Reader // a state document for a store that is empty; nil for none
 
 	extension extension // nil for none
+	quotas    *quotas   // of the process; nil for its own
 
 	deterministic string // ids and random numbers are derived from it; "" for real ones
+}
+
+// quotas bound what all callers of a process cost together.
+type quotas struct {
+	connections quota
+	headers     quota // bytes
+	waiting     quota // requests
+	streams     quota // of events
+	bodies      bodyMemory
+}
+
+// bodyMemory is the memory for the bodies of requests, in bytes.
+type bodyMemory struct {
+	quota
+	turn chan struct{} // holds a token while a body waits for memory; the others wait for the token
+}
+
+// maxHeaderMemory is the memory for what large headers exceed, in bytes.
+const maxHeaderMemory = 8 << 20
+
+func newQuotas(c *Config) *quotas {
+	q := &quotas{bodies: bodyMemory{turn: make(chan struct{}, 1)}}
+	q.connections.most, q.headers.most = int64(c.Web.MaxConnections), maxHeaderMemory
+	q.waiting.most = int64(c.Web.MaxWaitingRequests)
+	q.streams.most = int64(c.Events.MaxStreams)
+	q.bodies.most = c.Web.MaxReceivedBytes
+	return q
+}
+
+// each calls f for every quota, with its name in the metrics.
+func (q *quotas) each(f func(name string, q *quota)) {
+	f("connections", &q.connections)
+	f("header_bytes", &q.headers)
+	f("waiting_requests", &q.waiting)
+	f("event_streams", &q.streams)
+	f("body_bytes", &q.bodies.quota)
 }
 
 // workerID returns the name under which this process runs steps.
@@ -96,7 +134,10 @@ func openService(o serviceOptions) (*service, error) {
 	s := &service{
 		cfg: o.cfg, log: o.log, auth: o.auth, clock: o.clock, ids: o.idSource(),
 		handlers: o.handlers, workerID: workerID(o.cfg), extension: o.extension,
-		started: o.clock.now(), stopKeeping: func() {},
+		started: o.clock.now(), stopKeeping: func() {}, quotas: o.quotas,
+	}
+	if s.quotas == nil {
+		s.quotas = newQuotas(o.cfg)
 	}
 	if o.cfg.Role == "worker" {
 		s.assemble(o.registry)

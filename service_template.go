@@ -181,7 +181,7 @@ func (r *registry) listView(namespace string) templateList {
 	for _, t := range r.sorted {
 		if namespace == "" || t.namespace == namespace {
 			list.Templates = append(list.Templates,
-				templateSummary{t.name, t.namespace, t.version, withoutCredentials(t.description), len(t.steps)})
+				templateSummary{t.name, t.namespace, t.version, redactText(t.description), len(t.steps)})
 		}
 	}
 	return list
@@ -192,7 +192,7 @@ func (t *template) detailView() templateDetail {
 		Name:          t.name,
 		Namespace:     t.namespace,
 		Version:       t.version,
-		Description:   withoutCredentials(t.description),
+		Description:   redactText(t.description),
 		Configuration: t.shownJSON(),
 		Steps:         jsonListOf(len(t.steps), t.stepDetail),
 	}
@@ -202,21 +202,18 @@ func (t *template) stepDetail(i int) templateStepDetail {
 	s := &t.steps[i]
 	return templateStepDetail{
 		Name:               s.name,
-		Description:        withoutCredentials(s.description),
+		Description:        redactText(s.description),
 		DefaultRetryable:   s.retry.Retryable,
 		DefaultMaxAttempts: s.retry.MaxAttempts,
-		ResultSchema:       hideCredentials(s.resultSchema),
+		ResultSchema:       redact(s.resultSchema),
 		Dependencies:       t.stepNames(s.parents),
-		Handler:            hideCredentials(s.handler),
+		Handler:            redact(s.handler),
 		Type:               s.kind,
 	}
 }
 
-// shownJSON returns t.json without credentials.
-func (t *template) shownJSON() []byte { return hideCredentials(t.json) }
-
-// shownCallable returns the callable without credentials.
-func (s *stepTemplate) shownCallable() string { return string(hideCredentials([]byte(s.callable))) }
+// shownJSON returns t.json, redacted.
+func (t *template) shownJSON() []byte { return redact(t.json) }
 
 // Adding templates: in fixture mode, tests add templates to the service they use.
 // These last as long as that service; the start-up templates do not change.
@@ -357,7 +354,7 @@ func (c *catalog) newVerdict(t *template) *templateVerdict {
 			v.fault(i, warning)
 		}
 		v.RequiredCapabilities = append(v.RequiredCapabilities, c.handlers.resolve(step.callable).kind.String())
-		if shown := step.shownCallable(); !slices.Contains(v.StepHandlers, shown) {
+		if shown := step.shown; !slices.Contains(v.StepHandlers, shown) {
 			v.StepHandlers = append(v.StepHandlers, shown)
 		}
 	}
@@ -380,7 +377,7 @@ func (v *templateVerdict) done() *templateVerdict {
 			*list = []string{}
 		}
 		for i, text := range *list {
-			(*list)[i] = string(hideCredentials([]byte(text)))
+			(*list)[i] = string(redact([]byte(text)))
 		}
 	}
 	return v

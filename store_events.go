@@ -97,9 +97,34 @@ type eventLog struct {
 	closing sync.Once
 	closed  chan struct{} // closed when followers must end
 
+	texts [keptTexts]atomic.Pointer[eventText] // of the newest moves, by number
+
 	streams   atomic.Int64  // open now
 	delivered atomic.Uint64 // moves written to streams
 	cut       atomic.Uint64 // streams that were too slow
+}
+
+// keptTexts is how many texts of moves are held, which all streams share.
+const keptTexts = 1024
+
+// eventText is a move in the form of the stream.
+type eventText struct {
+	number uint64
+	text   []byte
+}
+
+// appendText appends an event in the form of the stream.
+func (l *eventLog) appendText(b []byte, e *event) []byte {
+	if l.streams.Load() < 2 {
+		return e.append(b)
+	}
+	place := &l.texts[e.number%keptTexts]
+	known := place.Load()
+	if known == nil || known.number != e.number {
+		known = &eventText{e.number, e.append(nil)}
+		place.Store(known)
+	}
+	return append(b, known.text...)
 }
 
 // close ends all followers.
@@ -283,7 +308,9 @@ func (r *lineReplay) keep(m move) {
 
 // eventBatch is how many moves a follower looks at under the store's lock at a
 // time.
-const eventBatch = 512
+const eventBatch = 64
+
+var eventBatches = sync.Pool{New: func() any { return new([eventBatch]event) }}
 
 // eventFilter selects tasks; empty members select all.
 type eventFilter struct {
@@ -300,8 +327,9 @@ func (f *eventFilter) selects(m *move, tpl *template) bool {
 // event is a move as a follower reads it from the log.
 type event struct {
 	move
-	tpl  *template
-	last bool // the last of its record
+	number uint64
+	tpl    *template
+	last   bool // the last of its record
 }
 
 // follower is one reader of the event log.
@@ -312,7 +340,6 @@ type follower struct {
 	oldest uint64 // first sequence held when it began
 	after  uint64 // last sequence read completely, or without moves to report
 	next   uint64 // number of the next move to read
-	batch  []event
 }
 
 // follow returns a follower from a sequence on; from 0 it begins with the
@@ -357,6 +384,9 @@ func (f *follower) open() (closed func()) {
 	return func() { f.store.events.streams.Add(-1) }
 }
 
+// others returns how many streams are open besides this one.
+func (f *follower) others() int64 { return f.store.events.streams.Load() - 1 }
+
 // sent counts moves written to a stream, cutOff a stream ended for being slow.
 func (f *follower) sent(moves int) { f.store.events.delivered.Add(uint64(moves)) }
 func (f *follower) cutOff()        { f.store.events.cut.Add(1) }
@@ -373,16 +403,37 @@ func (s *store) streamFigures() streamFigures {
 	return streamFigures{l.streams.Load(), l.delivered.Load(), l.cut.Load()}
 }
 
-// take copies the next moves that are durable and selected. The batch is valid
-// until the next call. There may be more at once; behind means that the log
-// dropped what comes next.
-func (f *follower) take() (batch []event, more, behind bool) {
+// eventChunk is what a follower took from the log.
+type eventChunk struct {
+	text   []byte // of the events, in the form of the stream
+	moves  int    // in it
+	id     uint64 // the last in it; 0 for none
+	more   bool   // there may be more at once
+	behind bool   // the log has dropped what comes next
+}
+
+// take appends the texts of the next moves that are durable and selected.
+func (f *follower) take(text []byte) eventChunk {
+	space := eventBatches.Get().(*[eventBatch]event)
+	defer eventBatches.Put(space)
+	batch, more, behind := f.read(space[:0])
+	c := eventChunk{text: text, moves: len(batch), more: more, behind: behind}
+	for i := range batch {
+		e := &batch[i]
+		if c.text = f.store.events.appendText(c.text, e); e.last {
+			c.id = e.seq
+		}
+	}
+	return c
+}
+
+// read appends the next moves to a batch.
+func (f *follower) read(batch []event) (read []event, more, behind bool) {
 	limit := f.store.journal.published.Load()
 	s := f.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	log := &s.events
-	f.batch = f.batch[:0]
 	if f.next < log.first {
 		return nil, false, true
 	}
@@ -395,7 +446,7 @@ func (f *follower) take() (batch []event, more, behind bool) {
 		}
 		last := f.next+1 == end || log.move(f.next+1).seq != m.seq
 		if tpl := log.maker.templates[m.template]; f.filter.selects(m, tpl) {
-			f.batch = append(f.batch, event{*m, tpl, last})
+			batch = append(batch, event{*m, f.next, tpl, last})
 		}
 		f.next++
 		if last {
@@ -405,7 +456,7 @@ func (f *follower) take() (batch []event, more, behind bool) {
 	if f.next == end {
 		f.after = max(f.after, limit) // records without moves need no event
 	}
-	return f.batch, f.next < end, false
+	return batch, f.next < end, false
 }
 
 // append appends an event in the form of the stream.

@@ -71,13 +71,9 @@ func eventsOf(t testing.TB, s *store, filter eventFilter, after uint64) string {
 	f := must(s.follow(filter, after))(t)
 	var b []byte
 	for more := true; more; {
-		var batch []event
-		var behind bool
-		if batch, more, behind = f.take(); behind {
+		c := f.take(b)
+		if b, more = c.text, c.more; c.behind {
 			t.Fatal("the follower is behind")
-		}
-		for i := range batch {
-			b = batch[i].append(b)
 		}
 	}
 	return string(b)

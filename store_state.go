@@ -414,7 +414,7 @@ func (h *taskHeader) follows(again *taskHeader) error {
 	return nil
 }
 
-// logOrder checks that the records of a task are in order.
+// logOrder checks that the records of a task are in order and have a time.
 type logOrder struct {
 	unobserved
 	n    int
@@ -423,8 +423,12 @@ type logOrder struct {
 }
 
 func (o *logOrder) startRecord(_ *task, r *record) {
-	if r.seq <= o.last && o.err == nil {
+	switch {
+	case o.err != nil:
+	case r.seq <= o.last:
 		o.err = &logError{o.n, fmt.Errorf("sequence %d comes after %d", r.seq, o.last)}
+	case r.at == 0:
+		o.err = &logError{o.n, errors.New("it has no time")}
 	}
 	o.last = r.seq
 	o.n++

@@ -1,0 +1,262 @@
+package e2e
+
+// Hostile neighbours: thousands of connections of one kind, each of which costs the service as
+// much as it can. The service's memory stays bounded, and an honest client is answered as if
+// they were not there. LONG_TESTS=1 makes them 5,000.
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"stepwell/e2e/wire"
+)
+
+// Bounds beside hostileMost connections. A smaller number may take that much less memory.
+const (
+	hostileMost    = 5000
+	hostileMemory  = 150 << 20 // bytes
+	hostileAlone   = 40 << 20  // of these without any connection
+	hostileLatency = 20 * time.Millisecond
+)
+
+// hostileRounds is how often the latency is measured until it is within the bound: the machine
+// may be busy with other things.
+const hostileRounds = 8
+
+// hostileKind is one way to cost the service something.
+type hostileKind struct {
+	name string
+	env  []string // of the service
+	// first is what a connection sends at the beginning: {task} stands for an unfinished task.
+	first string
+	// beat is called for each connection every second; nil for no more. An error says that the
+	// service has closed the connection.
+	beat func(c net.Conn) error
+}
+
+var hostileKinds = []hostileKind{
+	{name: "idle connections"},
+	{name: "slow headers", first: hostileGet("/v1/tasks", "X-A: b\r\n"), beat: sends("X-A: b\r\n")},
+	{name: "large headers", first: hostileGet("/v1/tasks", "X-A: "+strings.Repeat("a", size(6, 60)<<10)), beat: sends("a")},
+	{name: "announced and silent bodies", first: hostileBody("")},
+	{name: "dribbled bodies", first: hostileBody(`{"name":"`), beat: sends("a")},
+	{name: "unfinished bodies", env: []string{fmt.Sprintf("STEPWELL_WEB__MAX_RECEIVED_BYTES=%d", size(4, 32)<<20)},
+		first: hostileBody(`{"name":"` + strings.Repeat("a", 64<<10)), beat: sends("a")},
+	{name: "waiting requests", first: hostileGet("/v1/tasks/{task}?wait=terminal&timeout=1h", "\r\n"), beat: drains},
+	{name: "event streams", first: hostileGet("/v1/events", "\r\n"), beat: drains},
+	{name: "refused credentials", first: hostileGet("/v1/tasks", "\r\n"), beat: asksAgain, env: []string{
+		"STEPWELL_ORCHESTRATION__WEB__AUTH__ENABLED=true", "STEPWELL_ORCHESTRATION__WEB__AUTH__API_KEYS_ENABLED=true",
+		`STEPWELL_ORCHESTRATION__WEB__AUTH__API_KEYS=[{"key":"` + hostileKey + `","permissions":["*"]}]`,
+		"STEPWELL_WORKER__WEB__AUTH__ENABLED=false",
+	}},
+}
+
+// hostileKey is the API key of the honest client.
+const hostileKey = "the-key-of-the-honest"
+
+// hostileGet begins a request without a body.
+func hostileGet(path, rest string) string {
+	return "GET " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Api-Key: forged\r\n" + rest
+}
+
+// hostileBody begins a request with the largest body.
+func hostileBody(first string) string {
+	return "POST /v1/tasks HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n" +
+		"Content-Length: 4194304\r\n\r\n" + first
+}
+
+// sends returns a beat that sends a text.
+func sends(text string) func(net.Conn) error {
+	return func(c net.Conn) error {
+		_, err := io.WriteString(c, text)
+		return err
+	}
+}
+
+// drains is a beat that reads what came.
+func drains(c net.Conn) error {
+	c.SetReadDeadline(time.Now().Add(time.Millisecond))
+	_, err := io.Copy(io.Discard, c)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	return cmp.Or(err, io.EOF)
+}
+
+// asksAgain is a beat that reads an answer and sends another request.
+func asksAgain(c net.Conn) error {
+	if err := drains(c); err != nil {
+		return err
+	}
+	_, err := io.WriteString(c, hostileGet("/v1/tasks", "\r\n"))
+	return err
+}
+
+func TestHostileNeighbours(t *testing.T) {
+	slow(t)
+	for _, kind := range hostileKinds {
+		t.Run(kind.name, func(t *testing.T) { newHostileTest(t, kind).run() })
+	}
+}
+
+// hostileTest is a service and its neighbours.
+type hostileTest struct {
+	*testing.T
+	kind    hostileKind
+	program *program
+	address string
+	first   string
+	count   int
+	over    chan struct{} // closed at the end
+	load    sync.WaitGroup
+}
+
+func newHostileTest(t *testing.T, kind hostileKind) *hostileTest {
+	h := &hostileTest{T: t, kind: kind, count: size(300, hostileMost), over: make(chan struct{})}
+	h.program = serveWith(t, kind.env, "--memory", "--quiet", "--templates", templateDir(t, diamondTemplate,
+		testTemplate("anchor", stepSpec{name: "a", callable: "Nobody"})))
+	h.address = strings.TrimPrefix(h.program.ready.OrchestrationURL, "http://")
+	created := h.ask(http.DefaultClient, "POST", "/v1/tasks", `{"namespace":"t","name":"anchor"}`).want(201)
+	h.first = strings.ReplaceAll(kind.first, "{task}", created.text("task_uuid"))
+	return h
+}
+
+// ask sends a request of the honest client.
+func (h *hostileTest) ask(client *http.Client, method, path, body string) *answer {
+	h.Helper()
+	req := wire.Must(http.NewRequest(method, h.program.ready.OrchestrationURL+path, strings.NewReader(body)))(h)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-API-Key", hostileKey)
+	return readAnswer(h, wire.Must(client.Do(req))(h))
+}
+
+func (h *hostileTest) run() {
+	began, alone := time.Now(), h.latency()
+	h.attack()
+	defer h.end()
+	var beside time.Duration
+	for range hostileRounds {
+		if beside = h.latency(); beside <= hostileLatency {
+			break
+		}
+	}
+	peak := peakBytes(h, h.program.ready.PID)
+	h.Logf("%d connections: at most %d MB; p99 of an honest client %s, %s without them", h.count, peak>>20, beside, alone)
+	if raceDetector() {
+		return // which takes much time and memory
+	}
+	if most := int64(hostileAlone + (hostileMemory-hostileAlone)*h.count/hostileMost); peak > most {
+		h.Errorf("got %d bytes of memory; want at most %d", peak, most)
+	}
+	if beside > max(hostileLatency, 4*alone) {
+		h.Errorf("got a p99 of %s; want at most %s, or 4 times the %s without neighbours", beside, hostileLatency, alone)
+	}
+	if n, most := strings.Count(h.program.stderr.String(), "\n"), 12*int(time.Since(began).Seconds()+2); n > most {
+		h.Errorf("got %d lines in the log; want at most %d:\n%.2000s", n, most, h.program.stderr)
+	}
+}
+
+const (
+	hostileHands = 50 // goroutines that share the connections
+	hostileAgain = 4  // closed connections that each of them replaces in a second
+)
+
+// attack opens the connections and keeps them busy until the end.
+func (h *hostileTest) attack() {
+	var opened sync.WaitGroup
+	for n := range hostileHands {
+		opened.Add(1)
+		h.load.Go(func() {
+			conns := make([]net.Conn, h.count/hostileHands)
+			for i := range conns {
+				conns[i] = h.open()
+			}
+			opened.Done()
+			h.keep(conns, time.Duration(n)*time.Second/hostileHands)
+		})
+	}
+	opened.Wait()
+}
+
+// open opens a connection; nil if the service does not take it.
+func (h *hostileTest) open() net.Conn {
+	c, err := net.Dial("tcp", h.address)
+	if err == nil {
+		c.SetWriteDeadline(time.Now().Add(patience))
+		io.WriteString(c, h.first) // the service may have closed it
+	}
+	return c
+}
+
+// keep keeps connections busy, and replaces some of those that the service closes.
+func (h *hostileTest) keep(conns []net.Conn, pause time.Duration) {
+	beat := time.NewTimer(pause)
+	defer beat.Stop()
+	for {
+		select {
+		case <-beat.C:
+			beat.Reset(time.Second)
+		case <-h.over:
+			for _, c := range conns {
+				c.Close()
+			}
+			return
+		}
+		again := hostileAgain
+		for i, c := range conns {
+			if h.kind.beat != nil && h.kind.beat(c) != nil && again > 0 {
+				again--
+				c.Close()
+				conns[i] = h.open()
+			}
+		}
+	}
+}
+
+func (h *hostileTest) end() {
+	close(h.over)
+	h.load.Wait()
+}
+
+// latency sends requests one after the other, some on new connections, and returns the 99th
+// percentile of how long they took.
+func (h *hostileTest) latency() time.Duration {
+	h.Helper()
+	const requests = 400
+	var took [requests]time.Duration
+	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for i := range took {
+		began := time.Now()
+		switch i % 4 {
+		case 0:
+			h.ask(http.DefaultClient, "POST", "/v1/tasks", `{"namespace":"t","name":"diamond"}`).want(201)
+		case 1:
+			h.ask(http.DefaultClient, "GET", "/v1/tasks?per_page=10", "").want(200)
+		case 2:
+			h.ask(fresh, "GET", "/v1/tasks?per_page=1", "").want(200)
+		case 3:
+			h.ask(fresh, "GET", "/health/ready", "").want(200)
+		}
+		took[i] = time.Since(began)
+	}
+	slices.Sort(took[:])
+	return took[requests*99/100]
+}
+
+// peakBytes returns the most memory that a process ever held, as Linux counts it.
+func peakBytes(t testing.TB, pid int) (n int64) {
+	t.Helper()
+	_, rest, _ := strings.Cut(string(readFile(t, fmt.Sprintf("/proc/%d/status", pid))), "VmHWM:")
+	fmt.Sscan(rest, &n)
+	return n << 10
+}

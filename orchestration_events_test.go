@@ -262,6 +262,7 @@ func TestEventStreamFallsBehind(t *testing.T) {
 type pipedServer struct {
 	t     *testing.T
 	svc   *service
+	api   *orchestrationAPI
 	conns chan net.Conn
 	began time.Time
 }
@@ -279,9 +280,9 @@ func (p *pipedServer) Close() error { return nil }
 func (p *pipedServer) Addr() net.Addr { return &net.TCPAddr{} }
 
 func newPipedServer(t *testing.T, o serviceTest) *pipedServer {
-	p := &pipedServer{t: t, svc: newTestService(t, o), conns: make(chan net.Conn), began: time.Now()}
-	server := newHTTPServer(p, newOrchestrationAPI(p.svc, nil),
-		newConnections(p.svc.quotas, p.svc.log), p.svc.log)
+	svc := newTestService(t, o)
+	p := &pipedServer{t, svc, newOrchestrationAPI(svc, nil), make(chan net.Conn), time.Now()}
+	server := newHTTPServer(p, p.api, newConnections(svc.quotas, svc.log), svc.log)
 	go server.serve()
 	t.Cleanup(func() {
 		close(p.conns)
@@ -303,8 +304,18 @@ func (p *pipedServer) dial(text string) net.Conn {
 // get opens a connection and reads the headers of the answer.
 func (p *pipedServer) get(path string) *bufio.Reader {
 	p.t.Helper()
+	return bufio.NewReader(p.getStatus(path, 200).Body)
+}
+
+// getStatus opens a connection and reads an answer with a status up to its body.
+func (p *pipedServer) getStatus(path string, want int) *http.Response {
+	p.t.Helper()
 	conn := p.dial(fmt.Sprintf("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path))
-	return bufio.NewReader(must(http.ReadResponse(bufio.NewReader(conn), nil))(p.t).Body)
+	resp := must(http.ReadResponse(bufio.NewReader(conn), nil))(p.t)
+	if resp.StatusCode != want {
+		p.t.Errorf("GET %s: got %d; want %d", path, resp.StatusCode, want)
+	}
+	return resp
 }
 
 func (p *pipedServer) create(name string) { mustCreate(p.t, p.svc, name) }

@@ -210,6 +210,15 @@ func (r *figureRow) errorTypes() []errorTypeCount {
 	return all
 }
 
+// commonestType returns the error type of most failed attempts. A state document may
+// count failures without their types.
+func (r *figureRow) commonestType() string {
+	if all := r.errorTypes(); len(all) > 0 {
+		return all[0].ErrorType
+	}
+	return otherErrorType
+}
+
 // stateCounts is how many tasks and steps of the store are in each state.
 type stateCounts struct {
 	tasks [taskStates]int
@@ -428,7 +437,7 @@ func adviceOnFailures(steps []namedFigures) []string {
 	var advice []string
 	for _, n := range failing[:min(len(failing), adviceEach)] {
 		advice = append(advice, fmt.Sprintf("Step %s of %s fails in %.2f %% of its %d attempts, "+
-			"most often with %s.", n.step, n.fullName(), n.attemptErrorRate(), n.attempts(), n.errorTypes()[0].ErrorType))
+			"most often with %s.", n.step, n.fullName(), n.attemptErrorRate(), n.attempts(), n.commonestType()))
 	}
 	return advice
 }

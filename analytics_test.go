@@ -278,6 +278,17 @@ func TestRecommendations(t *testing.T) {
 	}
 }
 
+// TestRecommendationsWithoutTypes expects advice on failures of which the types are not
+// known, as in a state document that leaves them out.
+func TestRecommendationsWithoutTypes(t *testing.T) {
+	n := namedFigures{templateID: templateID{"t", "chain", "1.0.0"}, step: "a"}
+	n.counts[attemptsEnded], n.counts[attemptsFailed] = 4, 1
+	const want = "Step a of t.chain@1.0.0 fails in 25.00 % of its 4 attempts, most often with other."
+	if got := recommendations(nil, []namedFigures{n}, &stateCounts{}); !slices.Equal(got, []string{want}) {
+		t.Errorf("got %q; want %q", got, want)
+	}
+}
+
 func performanceOf(s *service, hours int) performanceView {
 	figures, states := s.store.figures()
 	return figures.performance(&states, s.clock.now(), hours)

@@ -259,27 +259,6 @@ func TestRedactedConfig(t *testing.T) {
 	}
 }
 
-func TestRedactURL(t *testing.T) {
-	for _, tt := range []struct{ in, want string }{
-		{"", ""},
-		{"builtin:echo", "builtin:echo"},
-		{"http://example.com/steps", "http://example.com/steps"},
-		{"http://me:hunter2@example.com/steps", "http://[REDACTED]@example.com/steps"},
-		{"http://hunter2@example.com", "http://[REDACTED]@example.com"},
-		{"http://me:hun/ter2@example.com", "http://[REDACTED]@example.com"},
-		{"http://me:hun?ter2@example.com", "http://[REDACTED]@example.com"},
-		{"http://me:hun@ter2@example.com", "http://[REDACTED]@example.com"},
-		{"http://me:%zz@example.com", "http://[REDACTED]@example.com"},
-		{"me:hunter2@example.com:80", "[REDACTED]@example.com:80"},
-		{"https://example.com/?token=hunter2", "https://example.com/?[REDACTED]"},
-		{"https://example.com/#hunter2", "https://example.com/#[REDACTED]"},
-	} {
-		if got := redactURL(tt.in); got != tt.want {
-			t.Errorf("redactURL(%q): got %q; want %q", tt.in, got, tt.want)
-		}
-	}
-}
-
 func TestConfigFilesAreReadForReal(t *testing.T) {
 	dir := t.TempDir()
 	name := dir + "/my.toml"

@@ -308,8 +308,6 @@ func quoteTOML(s string) string {
 // Checks of values. Their errors continue a sentence about the value, as in "is not
 // an address", and never repeat it.
 
-const redactedText = "[REDACTED]"
-
 var (
 	environmentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 	listenHostName  = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9.])?$`)
@@ -569,32 +567,6 @@ func checkMemory(c *Config, p *provenance) error {
 	}
 	return fmt.Errorf("store.memory (%v) would keep nothing in the directory of --data; "+
 		"omit one of them, or set --memory=false", p.of("store.memory"))
-}
-
-// redactURL hides what may be the user, password, query or fragment of a URL. It looks
-// for the last "@", because a password may contain any character.
-func redactURL(s string) string {
-	scheme, rest, ok := strings.Cut(s, "://")
-	if ok {
-		scheme += "://"
-	} else {
-		scheme, rest = "", s
-	}
-	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		rest = redactedText + rest[at:]
-	}
-	if query := strings.IndexAny(rest, "?#"); query >= 0 {
-		rest = rest[:query+1] + redactedText
-	}
-	return scheme + rest
-}
-
-// redactName hides the same in a name or path that contains a URL.
-func redactName(s string) string {
-	if !strings.Contains(s, "://") {
-		return s
-	}
-	return redactURL(s)
 }
 
 // checkPortRange reads "low-high".

@@ -37,7 +37,7 @@ func newOutsideWork() outsideWork {
 
 // claimRequest selects the steps that an outside actor asks for.
 type claimRequest struct {
-	callables  []string // a callable each, or with a final * all that begin with the rest
+	callables  []string // a redacted callable each, or with a final * all that begin with the rest
 	namespaces []string // nil for any
 	limit      int
 	lease      time.Duration
@@ -65,7 +65,7 @@ func fitsCallable(pattern, callable string) bool {
 // claimedStep is a step that was given to an outside actor.
 type claimedStep struct {
 	key      runKey
-	callable string
+	callable string // redacted
 	attempt  *attempt
 	token    string
 	lease    *lease
@@ -147,8 +147,9 @@ func (e *engine) withdrawLocked(t *task) {
 	}
 }
 
-// claimKey returns what claimers choose the step by.
-func (t *task) claimKey(i int) claimKey { return claimKey{t.tpl.namespace, t.def(i).callable} }
+// claimKey returns what claimers choose the step by: patterns must not find out what is
+// redacted.
+func (t *task) claimKey(i int) claimKey { return claimKey{t.tpl.namespace, t.def(i).shown} }
 
 // wakeFeeder tells the feeder to look at the claimers.
 func (e *engine) wakeFeeder() { offerToken(e.outside.kick) }
@@ -244,7 +245,7 @@ func (e *engine) claimLocked(c *change, k runKey, q *claimRequest) (claimedStep,
 	e.outside.claims++
 	a := e.attemptLocked(t, k.step, t.steps[k.step].attempts, true)
 	e.watchLeaseLocked(t, k.step, l.until)
-	return claimedStep{k, t.def(k.step).callable, a, token, l}, nil
+	return claimedStep{k, t.def(k.step).shown, a, token, l}, nil
 }
 
 // unclaim gives back steps whose claim nobody learned of: they are delivered again
@@ -277,7 +278,7 @@ func (e *engine) unclaim(given []claimedStep) {
 // order in which they are given out.
 
 // claimKey holds the properties by which claimers choose steps.
-type claimKey struct{ namespace, callable string }
+type claimKey struct{ namespace, callable string } // the callable is redacted
 
 // claimEntry is a step in an index of claims.
 type claimEntry struct {

@@ -53,7 +53,7 @@ type stepExplanation struct {
 	Cause        stepCause `json:"cause"`
 	Message      string    `json:"message"`
 	WaitsFor     []string  `json:"waits_for"` // names of the task's steps
-	Actions      []string  `json:"actions"`   // of an operator, any of which ends the cause
+	Actions      []string  `json:"actions"`   // of an operator: each is possible now, and ends the cause
 	Since        zonedTime `json:"since"`     // when the attempt started
 	DueAt        zonedTime `json:"due_at"`    // the retry, or the attempt's timeout, or the end of its lease
 	Attempt      int       `json:"attempt"`   // the one that runs, is due or comes next
@@ -82,14 +82,16 @@ type explainer struct {
 	pool      func(handlerKind) *slotPool
 	failed    []string // steps in error
 	dropped   []string // cancelled steps that others need
+	errors    bool     // with the messages of errors
 }
 
-// explain says why a task makes no progress. It asks for the memory.
-func (e *engine) explain(id uuid, by holder) (*taskExplanation, error) {
+// explain says why a task makes no progress, with or without the messages of errors. It
+// asks for the memory.
+func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation, error) {
 	if err := e.store.askForTask(id, times{by, 2}); err != nil {
 		return nil, err
 	}
-	x := &explainer{handlers: e.handlers, running: map[int]bool{}, pool: e.pool}
+	x := &explainer{handlers: e.handlers, running: map[int]bool{}, pool: e.pool, errors: withErrors}
 	var kept slot
 	var err error
 	e.store.locked(func() {
@@ -203,7 +205,7 @@ func (x *explainer) step(i int) stepExplanation {
 	t, s, def := x.t, &x.t.steps[i], x.t.def(i)
 	e := stepExplanation{
 		StepUUID: t.stepID(i), Name: def.name, CurrentState: s.state.String(), WaitsFor: []string{},
-		Actions: []string{}, Attempt: s.attempts + 1, MaxAttempts: max(s.maxAttempts, 1), Callable: redactName(def.callable),
+		Actions: []string{}, Attempt: s.attempts + 1, MaxAttempts: max(s.maxAttempts, 1), Callable: def.shown,
 	}
 	switch s.state {
 	case stepInError:
@@ -234,13 +236,25 @@ func (e *stepExplanation) may(actions ...stepAction) {
 
 func (x *explainer) inError(e *stepExplanation, s *step) {
 	e.Attempt = s.attempts
-	errorType := "unknown"
-	if f, failed := s.last.fault(); failed {
-		errorType = f.errorType
-	}
-	e.because(causeFailed, "attempt %d of %d failed for good (%s): an operator must reset, resolve, complete or cancel it",
-		e.Attempt, e.MaxAttempts, errorType)
+	e.because(causeFailed, "attempt %d of %d failed for good%s, so an operator must reset, resolve, complete or cancel it",
+		e.Attempt, e.MaxAttempts, x.failure(s))
 	e.may(actionReset, actionResolve, actionComplete, actionCancel)
+}
+
+// maxShownError is how many bytes of an error's message an explanation shows.
+const maxShownError = 1000
+
+// failure returns why the latest attempt of a step failed, as the end of a sentence.
+func (x *explainer) failure(s *step) string {
+	f, failed := s.last.fault()
+	message, _ := jsonString(f.message)
+	switch {
+	case !failed:
+		return ""
+	case !x.errors:
+		return " (" + f.errorType + ")"
+	}
+	return ": " + clipText(cleanText([]byte(message)), maxShownError) + " (" + f.errorType + ")"
 }
 
 func (x *explainer) inProgress(e *stepExplanation, i int) {
@@ -273,8 +287,10 @@ func (x *explainer) retry(e *stepExplanation, s *step) {
 	after := ""
 	if x.t.stopped() {
 		after = fmt.Sprintf(", but does not start while the task is %s", x.t.state)
+		e.may(actionResolve, actionComplete, actionCancel)
 	}
-	e.because(causeRetry, "attempt %d of %d is due at %s%s", e.Attempt, e.MaxAttempts, s.retryAt.zoned(), after)
+	e.because(causeRetry, "attempt %d of %d is due at %s, because attempt %d failed%s%s", e.Attempt, e.MaxAttempts,
+		s.retryAt.zoned(), s.attempts, x.failure(s), after)
 }
 
 // stopped reports whether no step of the task may start.
@@ -311,7 +327,8 @@ func (x *explainer) needs(e *stepExplanation, i int) {
 		e.because(cause, "step %q, which it needs, was cancelled: an operator must resolve, complete or cancel it", first)
 		e.may(actionResolve, actionComplete, actionCancel)
 	case causeParentFailed:
-		e.because(cause, "step %q, which it needs, failed for good: an operator must act on that one", first)
+		e.because(cause, "step %q, which it needs, failed for good: an operator must act on that one, or on this", first)
+		e.may(actionResolve, actionComplete, actionCancel)
 	default:
 		e.because(cause, "it waits for %s", quotedNames(e.WaitsFor))
 	}
@@ -327,8 +344,9 @@ func (x *explainer) undecided(e *stepExplanation, i int) {
 		}
 	}
 	if failed != "" {
-		e.because(causeParentFailed, "step %q, which decides what it needs, failed for good: an operator must act on that one",
-			failed)
+		e.because(causeParentFailed,
+			"step %q, which decides what it needs, failed for good: an operator must act on that one, or on this", failed)
+		e.may(actionResolve, actionComplete, actionCancel)
 		return
 	}
 	e.because(causeUndecided, "it waits for what %s may create", quotedNames(e.WaitsFor))
@@ -337,6 +355,7 @@ func (x *explainer) undecided(e *stepExplanation, i int) {
 // held explains a step that is ready while its task is stopped.
 func (x *explainer) held(e *stepExplanation) {
 	e.WaitsFor = append(append(e.WaitsFor, x.failed...), x.dropped...)
+	e.may(actionResolve, actionComplete, actionCancel)
 	why := ""
 	if len(e.WaitsFor) > 0 {
 		why = ", because " + x.stoppedBy()
@@ -350,6 +369,7 @@ func (x *explainer) enqueued(e *stepExplanation, i int) {
 	switch {
 	case x.t.stopped():
 		x.held(e)
+		e.may(actionFail)
 	case kind == outsideActor:
 		e.because(causeOutside, "nothing here handles callable %q: an outside actor must claim, complete or fail it", e.Callable)
 		e.may(actionComplete, actionFail, actionResolve, actionCancel)
@@ -441,7 +461,7 @@ func (l *causeLog) awaitsActor(t *task, i int) {
 	}
 	l.outside[k] = true
 	l.print(slog.LevelInfo, "a step waits for an outside actor, and so will others like it", "task_uuid", t.id,
-		"template", t.tpl.fullName(), "step", t.def(i).name, "callable", redactName(k.callable))
+		"template", t.tpl.fullName(), "step", t.def(i).name, "callable", t.def(i).shown)
 }
 
 // strayMember logs, once for each callable, that a reply with success is no full

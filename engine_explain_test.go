@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -12,8 +13,34 @@ import (
 	"time"
 )
 
-func TestExplainCauses(t *testing.T) {
-	t.Parallel()
+// explainCase is a task with something to explain.
+type explainCase struct {
+	name  string
+	steps []stepSpec
+	do    func(t *testing.T, s *service, v *task)
+	want  string // name, cause and part of the message of each unfinished step
+	task  string // part of the task's
+}
+
+func (c *explainCase) start(t *testing.T) (*service, *task) {
+	s := newTestService(t, serviceTest{
+		clock: newVirtualClock(testStart), extra: []string{testTemplate("x", c.steps...)},
+		config: func(c *Config) { c.Worker.Concurrency, c.Engine.Jitter = 1, false },
+	})
+	if c.name == "starting" { // the scheduler does not come to it
+		s.store.mu.Lock()
+		s.engine.stopping = true
+		s.store.mu.Unlock()
+	}
+	v := mustCreate(t, s, "x")
+	settle(s)
+	if c.do != nil {
+		c.do(t, s, v)
+	}
+	return s, v
+}
+
+func explainCases() []explainCase {
 	one := func(callable, config, retry string) stepSpec {
 		return stepSpec{name: "a", callable: callable, config: config, retry: retry}
 	}
@@ -27,21 +54,15 @@ func TestExplainCauses(t *testing.T) {
 	leaf := stepSpec{name: "b", callable: "Outside", after: []string{"c"}}
 	end := stepSpec{name: "z", kind: stepDeferredConvergence, callable: "Outside", after: []string{"a", "b"}}
 	open := []stepSpec{a, decision, {name: "b", callable: "Outside", after: []string{"d"}}, end}
-	for _, tt := range []struct {
-		name  string
-		steps []stepSpec
-		do    func(t *testing.T, s *service, v *task)
-		want  string // name, cause and part of the message of each unfinished step
-		task  string // part of the task's
-	}{
+	return []explainCase{
 		{"finished", []stepSpec{one("builtin:noop", "", ""), after}, nil, "", "the task is complete"},
 		{"running", []stepSpec{sleep}, nil,
 			"c running attempt 1 of 3 runs since 2026-01-01T00:00:00.000000Z in builtin:sleep, and times out at 2026-01-01T00:01:30.000000Z",
 			"0 of 1 steps are finished; of the others 1 run"},
 		{"retry", []stepSpec{one("builtin:fail", `{"retryable":true}`, good), after}, nil,
-			"a retry_scheduled attempt 2 of 5 is due at 2026-01-01T00:00:05.000000Z;b dependencies waits for step \"a\"", "1 wait for a retry, 1 wait for other"},
-		{"failed", []stepSpec{one("builtin:fail", `{"retryable":false,"error_type":"Broken"}`, ""), after, outside}, nil,
-			"a failed attempt 1 of 3 failed for good (Broken);b dependency_failed step \"a\", which it needs, failed;" +
+			"a retry_scheduled attempt 2 of 5 is due at 2026-01-01T00:00:05.000000Z, because attempt 1 failed: the step fails on purpose (builtin_fail);b dependencies waits for step \"a\"", "1 wait for a retry, 1 wait for other"},
+		{"failed", []stepSpec{one("builtin:fail", `{"retryable":false,"error_type":"Broken","message":"no paper"}`, ""), after, outside}, nil,
+			"a failed attempt 1 of 3 failed for good: no paper (Broken), so an operator must reset;b dependency_failed step \"a\", which it needs, failed;" +
 				"d task_stopped blocked_by_failures starts before an operator acts, because step \"a\" failed", "until an operator acts: step \"a\" failed for good"},
 		{"cancelled", []stepSpec{one("Outside", "", ""), after, outside}, func(t *testing.T, s *service, v *task) {
 			mustAct(t, s, v, 0, stepRequest{action: actionCancel})
@@ -87,23 +108,15 @@ func TestExplainCauses(t *testing.T) {
 			s.engine.releaseLocked(s.engine.running[runKey{v.id, 0}]) // as when the engine gives up
 		}, "c cut_off attempt 1 of 3 was cut off", "1 were cut off"},
 		{"starting", []stepSpec{one("builtin:noop", "", "")}, nil, "a starting at any moment", "1 are about to start"},
-	} {
+	}
+}
+
+func TestExplainCauses(t *testing.T) {
+	t.Parallel()
+	for _, tt := range explainCases() {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newTestService(t, serviceTest{
-				clock: newVirtualClock(testStart), extra: []string{testTemplate("x", tt.steps...)},
-				config: func(c *Config) { c.Worker.Concurrency, c.Engine.Jitter = 1, false },
-			})
-			if tt.name == "starting" { // the scheduler does not come to it
-				s.store.mu.Lock()
-				s.engine.stopping = true
-				s.store.mu.Unlock()
-			}
-			v := mustCreate(t, s, "x")
-			settle(s)
-			if tt.do != nil {
-				tt.do(t, s, v)
-			}
-			x := must(s.engine.explain(v.id, nil))(t)
+			s, v := tt.start(t)
+			x := must(s.engine.explain(v.id, nil, true))(t)
 			checkExplanation(t, s, x)
 			if !strings.Contains(x.Message, tt.task) {
 				t.Errorf("got %q; want %q", x.Message, tt.task)
@@ -123,6 +136,90 @@ func TestExplainCauses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// needOperator are the causes that only a person or an outside actor can end.
+var needOperator = []stepCause{causeFailed, causeClaimed, causeCancelled, causeParentFailed, causeTaskStopped, causeOutside}
+
+// TestOfferedActionsWork requests every action that an explanation offers, each with a
+// fresh task: it is accepted, and ends the cause.
+func TestOfferedActionsWork(t *testing.T) {
+	t.Parallel()
+	tried := map[stepCause]int{}
+	for _, tt := range explainCases() {
+		t.Run(tt.name, func(t *testing.T) {
+			s, v := tt.start(t)
+			for _, e := range must(s.engine.explain(v.id, nil, true))(t).Steps {
+				if len(e.Actions) == 0 && slices.Contains(needOperator, e.Cause) {
+					t.Errorf("%s, %s: got no action; want some", e.Name, e.Cause)
+				}
+				for _, action := range e.Actions {
+					tried[e.Cause]++
+					tryOffered(t, &tt, e, action)
+				}
+			}
+		})
+	}
+	for _, cause := range append([]stepCause{causeRetry}, needOperator...) {
+		if tried[cause] < 3 {
+			t.Errorf("%s: got %d actions; want 3 or more", cause, tried[cause])
+		}
+	}
+}
+
+func tryOffered(t *testing.T, tt *explainCase, offer stepExplanation, action string) {
+	t.Helper()
+	svc, v := tt.start(t)
+	s := (&testServer{t: t, svc: svc}).with(newOrchestrationAPI(svc, nil))
+	path := "/v1/tasks/" + v.id.String()
+	index := func(x *taskExplanation) int {
+		return slices.IndexFunc(x.Steps, func(e stepExplanation) bool { return e.Name == offer.Name })
+	}
+	x := must(svc.engine.explain(v.id, nil, true))(t)
+	body := fmt.Sprintf(`{"action_type":%q,"reason":"r","reset_by":"b","resolved_by":"b","completed_by":"b","failed_by":"b",`+
+		`"cancelled_by":"b","completion_data":{"result":null},"error":{"message":"m"}}`, action)
+	if a := s.do("PATCH", path+"/workflow_steps/"+x.Steps[index(x)].StepUUID.String(), body); a.status != 200 {
+		t.Errorf("%s, %s: %s: got %d %s", offer.Name, offer.Cause, action, a.status, a.body)
+		return
+	}
+	settle(svc)
+	x = must(svc.engine.explain(v.id, nil, true))(t)
+	if i := index(x); i >= 0 && x.Steps[i].Cause == offer.Cause && action != actionReset.String() { // it fails again
+		t.Errorf("%s, %s: %s: got the same cause; want it ended", offer.Name, offer.Cause, action)
+	}
+}
+
+// TestExplainHidesErrors checks that the messages of errors are for callers who may read
+// steps, on both surfaces.
+func TestExplainHidesErrors(t *testing.T) {
+	fails := `{"message":"no paper","retryable":true}`
+	s := newFixtureServer(t, serviceTest{
+		extra: []string{testTemplate("x",
+			stepSpec{name: "a", callable: "builtin:fail", config: fails, retry: `{"backoff_base_ms":9000}`},
+			stepSpec{name: "b", callable: "builtin:fail", config: fails, retry: `{"max_attempts":1}`})},
+		config: func(c *Config) {
+			a := &c.Orchestration.Web.Auth
+			a.Enabled, a.APIKeysEnabled, a.JWTPublicKey = true, true, publicPEM(t, authKeys().rsa)
+			a.APIKeys = []apiKeyConfig{
+				{Key: "the-key-of-one-who-may", Permissions: []string{"tasks:read", "steps:read"}, Description: "anna"},
+				{Key: "the-key-of-one-who-may-not", Permissions: []string{"tasks:read"}, Description: "bert"},
+			}
+		},
+	})
+	id := mustCreate(t, s.world.service(), "x").id.String()
+	for key, want := range map[string][]string{
+		"the-key-of-one-who-may":     {", because attempt 1 failed: no paper (builtin_fail)", " failed for good: no paper (builtin_fail), so"},
+		"the-key-of-one-who-may-not": {", because attempt 1 failed (builtin_fail)", " failed for good (builtin_fail), so"},
+	} {
+		for _, path := range []string{"/v1/tasks/", "/stepwell/tasks/"} {
+			a := s.as(key, "GET", path+id+"/explain").want(200)
+			for i, want := range want {
+				if got := a.text(fmt.Sprintf("steps.%d.message", i)); !strings.Contains(got, want) {
+					t.Errorf("%s, %s: got %q; want %q", path, key, got, want)
+				}
+			}
+		}
 	}
 }
 

@@ -404,7 +404,7 @@ func TestWideAndDeep(t *testing.T) {
 // operations, passing time and restarts, and after each of them the invariants.
 
 // lifecycleBudget is about how long the model test runs, in real time.
-const lifecycleBudget = 2 * time.Second
+var lifecycleBudget = time.Duration(size(1, 5)) * time.Second
 
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
@@ -737,7 +737,7 @@ func (l *randomWorld) check() {
 	for _, id := range l.tasks {
 		v := l.view(id)
 		checkFigures(l.t, v, l.clock.now())
-		x := must(l.s.engine.explain(id, nil))(l.t)
+		x := must(l.s.engine.explain(id, nil, true))(l.t)
 		checkExplanation(l.t, l.s, x)
 		law := &lawful{t: l.t, ended: map[int]int{}, late: map[int]int{}}
 		if _, err := l.s.store.viewObserved(id, law, nil); err != nil {
@@ -1001,7 +1001,7 @@ func TestManySteps(t *testing.T) {
 // goroutine and no record.
 func TestManyWaiting(t *testing.T) {
 	slow(t)
-	tasks := uint64(size(20_000, 100_000))
+	tasks := uint64(size(10_000, 100_000))
 	if wire.RaceDetector() {
 		tasks = 2_000 // each takes ten times as long
 	}

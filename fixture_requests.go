@@ -68,12 +68,12 @@ func (h *entryHead) head() *entryHead { return h }
 // apiCall is a request to the service. It is never changed once it is in the journal.
 type apiCall struct {
 	entryHead
-	shown requestView // without its body
-	body  []byte
+	request requestView // not redacted, and without its body
+	body    []byte
 }
 
 func (c *apiCall) size() int {
-	return 256 + len(c.shown.Path) + len(c.shown.Query) + len(c.shown.Subject) + len(c.body)
+	return 256 + len(c.request.Path) + len(c.request.Query) + len(c.request.Subject) + len(c.body)
 }
 
 func (c *apiCall) fact(member string) string {
@@ -81,24 +81,24 @@ func (c *apiCall) fact(member string) string {
 	case "kind":
 		return requestEntry
 	case "surface":
-		return c.shown.Surface
+		return c.request.Surface
 	case "method":
-		return c.shown.Method
+		return c.request.Method
 	case "path", "path_prefix":
-		return c.shown.Path
+		return c.request.Path
 	case "query":
-		return c.shown.Query
+		return c.request.Query
 	case "status":
-		return strconv.Itoa(c.shown.Status)
+		return strconv.Itoa(c.request.Status)
 	case "subject":
-		return c.shown.Subject
+		return c.request.Subject
 	}
 	return ""
 }
 
 // document returns the body, if it is JSON and complete.
 func (c *apiCall) document(string) []byte {
-	if c.shown.BodyTruncated || len(c.body) == 0 || checkJSON(c.body) != nil {
+	if c.request.BodyTruncated || len(c.body) == 0 || checkJSON(c.body) != nil {
 		return nil
 	}
 	return c.body
@@ -107,7 +107,7 @@ func (c *apiCall) document(string) []byte {
 // handlerCall is the delivery of an attempt to its handler, or to a stub.
 type handlerCall struct {
 	entryHead
-	callable string // without credentials
+	callable string
 	attempt  *attempt
 	stub     string // the stub's id; "" for the handler itself
 	fault    stubFault
@@ -191,7 +191,7 @@ func (j *requestJournal) clear() {
 
 // newHandlerCall returns the entry of a delivery.
 func newHandlerCall(a *attempt, callable string) *handlerCall {
-	return &handlerCall{attempt: a, callable: string(hideCredentials([]byte(callable)))}
+	return &handlerCall{attempt: a, callable: callable}
 }
 
 // by marks a delivery as decided by a stub.
@@ -214,8 +214,7 @@ func (f *fixture) watch(s *surface, r *http.Request) requestWatch {
 	}
 	w := &watchedRequest{journal: f.requests, body: r.Body}
 	w.call.at = f.clock.now()
-	query := string(hideCredentials([]byte(r.URL.RawQuery)))
-	w.call.shown = requestView{Surface: s.name, Method: r.Method, Path: r.URL.Path, Query: query}
+	w.call.request = requestView{Surface: s.name, Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery}
 	r.Body = w
 	return w
 }
@@ -225,20 +224,19 @@ func (w *watchedRequest) Read(p []byte) (int, error) {
 	n, err := w.body.Read(p)
 	room := min(n, maxJournalBody-len(w.call.body))
 	w.call.body = append(w.call.body, p[:room]...)
-	w.call.shown.BodyTruncated = w.call.shown.BodyTruncated || room < n
+	w.call.request.BodyTruncated = w.call.request.BodyTruncated || room < n
 	return n, err
 }
 
 func (w *watchedRequest) Close() error { return w.body.Close() }
 
 // admitted notes the caller.
-func (w *watchedRequest) admitted(r *http.Request) { w.call.shown.Subject = subjectOf(r.Context()) }
+func (w *watchedRequest) admitted(r *http.Request) { w.call.request.Subject = subjectOf(r.Context()) }
 
 // answered enters the request in the journal.
 func (w *watchedRequest) answered(status int, began instant) {
 	call := w.call // without the connection's body
-	call.shown.Status, call.shown.DurationMS = status, float64(realNow().sub(began).Microseconds())/1000
-	call.body = hideCredentials(call.body)
+	call.request.Status, call.request.DurationMS = status, float64(realNow().sub(began).Microseconds())/1000
 	w.journal.enter(&call)
 }
 
@@ -290,8 +288,9 @@ type deliveryView struct {
 }
 
 func (c *apiCall) view() entryView {
-	v := c.shown
-	if v.Body = c.document("body"); v.Body == nil && len(c.body) > 0 {
+	v := c.request
+	v.Query = string(redact([]byte(v.Query)))
+	if v.Body = redact(c.document("body")); v.Body == nil && len(c.body) > 0 {
 		v.Body = appendJSONString(nil, cleanText(c.body))
 	}
 	return entryView{ID: c.seq, Kind: requestEntry, At: zonedTime(c.at), requestView: &v}
@@ -301,8 +300,8 @@ func (c *handlerCall) view() entryView {
 	a := c.attempt
 	v := &deliveryView{
 		TaskUUID: a.taskID, StepUUID: a.stepID, Namespace: a.namespace, Name: a.name, Version: a.version,
-		Step: a.stepName, Callable: c.callable, Attempt: a.number, Stubbed: c.stub != "",
-		Envelope: hideCredentials(a.envelope(nil)), Outcome: c.outcome.view(),
+		Step: a.stepName, Callable: redactName(c.callable), Attempt: a.number, Stubbed: c.stub != "",
+		Envelope: redact(a.envelope(nil)), Outcome: c.outcome.view(),
 	}
 	if c.stub != "" {
 		v.Stub = &c.stub

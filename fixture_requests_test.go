@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -193,6 +194,25 @@ func TestVerifyKnowsWhatItDoesNotKnow(t *testing.T) {
 	}
 	s.do("DELETE", "/_stepwell/requests", "").want(204)
 	s.do("POST", "/_stepwell/verify", `{"match":{},"count":{"exactly":0}}`).want(200)
+}
+
+// TestJournalMatchesWhatItHides: a test finds an entry by the URLs that it used, and sees
+// the entry redacted.
+func TestJournalMatchesWhatItHides(t *testing.T) {
+	callable := strings.Replace(newHandlerLog(t).url, "http://", "http://me:secret@", 1) + "?token=secret"
+	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("call", stepSpec{name: "a", callable: callable})}})
+	const body = `{"namespace":"t","name":"call","context":{"back":"https://h/x?id=secret"}}`
+	s.create(body)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	if got := s.entries("?callable=" + url.QueryEscape(callable)); got != "a 1 false true" {
+		t.Errorf("the callable finds %q; want the call", got)
+	}
+	s.do("POST", "/_stepwell/verify", `{"match":{"kind":"request","body":`+body+`}}`).want(200)
+	missed := s.do("POST", "/_stepwell/verify", `{"match":{"callable":"http://other"}}`).want(422)
+	shown := string(s.do("GET", "/_stepwell/requests", "").body) + string(missed.body)
+	if strings.Contains(shown, "secret") || strings.Count(shown, "?[REDACTED]") < 3 {
+		t.Errorf("got %s; want it redacted", shown)
+	}
 }
 
 // TestUUIDsWithoutHyphens expects ids without hyphens to be read wherever ids are, and

@@ -555,6 +555,6 @@ func (b blocker) of(s *store, key runKey) blocker {
 		return b
 	}
 	def := t.def(key.step)
-	b.StepUUID, b.StepName, b.Handler = t.stepID(key.step), def.name, def.callable
+	b.StepUUID, b.StepName, b.Handler = t.stepID(key.step), def.name, def.shown
 	return b
 }

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +36,7 @@ func newFixtureServer(t testing.TB, o serviceTest) *fixtureServer {
 	handlers, registry := loadTestWork(t, cfg, log, o.extra)
 	rc := newRealClock()
 	t.Cleanup(rc.stop)
-	w := must(openWorld("", serviceOptions{
+	w := must(openWorld(o.seed, serviceOptions{
 		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, rc, log), clock: rc, registry: registry, handlers: handlers,
 		deterministic: cfg.Fixture.DeterministicIDs,
 	}, &gates{shared: newSurfaceCache(), connections: manyConnections()}))(t)
@@ -205,7 +206,7 @@ func TestResetEndsWaits(t *testing.T) {
 func TestResetUnderLoad(t *testing.T) {
 	slow(t)
 	t.Parallel()
-	tasks := size(3_000, 10_000)
+	tasks := size(2_000, 10_000)
 	var calls, ends atomic.Int64
 	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		calls.Add(1)
@@ -399,6 +400,8 @@ func TestUnfitStateChangesNothing(t *testing.T) {
 		for _, tt := range []struct{ old, new, field string }{
 			{`"state":"complete"`, `"state":"cancelled"`, "tasks[0]"},
 			{`"kind":"ran"`, `"kind":"nonsense"`, "tasks[0].log[1]"},
+			{`"at":1767225600000000,"kind":"ran"`, `"kind":"ran"`, "tasks[0].log[1]"},
+			{`"context":{}`, `"context":[]`, "tasks[0].log[0]"},
 			{`"definition":{`, `"definition":{"x":1,`, "templates[0]"},
 			{`"format":1`, `"format":7`, "format"},
 			{`"mode":"frozen"`, `"mode":"fast"`, "clock"},
@@ -441,6 +444,41 @@ func TestStateMayBeLarge(t *testing.T) {
 	}
 }
 
+// TestNullMeansNotGiven expects members of the control API's requests that are null to
+// count as absent. Only the result of a stub may be null.
+func TestNullMeansNotGiven(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("one", stepSpec{name: "a", callable: "builtin:noop"})}})
+	const outcome = `{"match":{"name":"one"},"outcomes":[%s],"then":null}`
+	stub := func(o string) string { return fmt.Sprintf(outcome, o) }
+	for _, row := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{"POST", "/clock", `{"freeze":true,"advance":null,"set":null,"timeout":null}`, 200},
+		{"POST", "/clock", `{"auto":null,"resume":true}`, 200},
+		{"POST", "/clock", `{"auto":null}`, 422},
+		{"POST", "/wait-idle", `{"timeout":null}`, 200},
+		{"POST", "/sandboxes", `{"name":null,"seed":null,"deterministic_ids":null}`, 201},
+		{"POST", "/verify", `{"match":{"kind":null,"name":"one"},"count":{"exactly":0,"at_least":null}}`, 200},
+		{"POST", "/verify", `{"match":null}`, 422},
+		{"POST", "/stubs", stub(`{"error":{"message":"m","error_type":null,"retryable":null,"retry_after":null},"result":null,"delay":null}`), 201},
+		{"POST", "/stubs", stub(`{"hang":true,"result":null,"fault":null}`), 201},
+		{"POST", "/stubs", stub(`{"fault":"worker_lost","result":null}`), 201},
+		{"POST", "/stubs", stub(`{"hang":null}`), 422},
+		{"POST", "/stubs", `{"match":{"namespace":null,"attempt":null,"context":null},"outcomes":[{"result":null}]}`, 201},
+		{"PUT", "/stubs", `{"stubs":null}`, 422},
+		{"PUT", "/stubs", `{"stubs":[{"match":{"name":"one"},"outcomes":[{"result":null,"delay":null}]}]}`, 200},
+	} {
+		if a := s.do(row.method, "/_stepwell"+row.path, row.body); a.status != row.status {
+			t.Errorf("%s %s: got %d %s; want %d", row.path, row.body, a.status, a.body, row.status)
+		}
+	}
+	v := s.do("POST", "/v1/tasks?wait=5s", `{"namespace":"t","name":"one"}`).want(201)
+	if v = s.do("GET", "/v1/tasks/"+v.text("task_uuid")+"/workflow_steps", ""); v.text("0.results.result") != "<nil>" {
+		t.Errorf("the stub's null became %s", v.body)
+	}
+}
+
 // TestResetEmptiesOnlyTheStore checks that a reset on disk removes the files of the store, whatever the
 // directory is called, and no others.
 func TestResetEmptiesOnlyTheStore(t *testing.T) {
@@ -457,4 +495,94 @@ func TestResetEmptiesOnlyTheStore(t *testing.T) {
 		t.Error("a pipe in the place of the journal: got no error")
 	}
 	assertFiles(t, dir, journalName, lockName, "mine.tmp")
+}
+
+// bringing returns the state of a service whose templates and tasks may be anything.
+func bringing(t *testing.T, templates ...string) string {
+	t.Helper()
+	s := newFixtureServer(t, serviceTest{extra: templates, config: func(c *Config) { c.Worker.AllowExec = true }})
+	for _, text := range templates {
+		s.create(text)
+	}
+	return s.state()
+}
+
+// runTimeTemplate returns a template whose second step has a callable; it waits for an actor first.
+func runTimeTemplate(name, callable string) string {
+	return testTemplate(name, stepSpec{name: "a", callable: "Actor"}, stepSpec{name: "b", callable: callable, after: []string{"a"}})
+}
+
+// TestStateBringsNoRefusedTemplates: a state document and the seed of a sandbox are no way
+// around the rules for templates added at run time.
+func TestStateBringsNoRefusedTemplates(t *testing.T) {
+	t.Parallel()
+	for callable, want := range map[string]string{
+		"exec:id":                     "templates added at run time cannot run programs",
+		"http://evil.example/x":       "evil.example is not loopback, and fixture.allow_targets does not name it",
+		"HTTPS://evil.example":        "evil.example is not loopback",
+		"http://localhost@10.0.0.1/":  "10.0.0.1 is not loopback",
+		"http://127.0.0.1:1/":         "",
+		"http://allowed.example/x?y":  "",
+		"Payments::Charge":            "",
+		"http://mapped.example/steps": "",
+	} {
+		document := bringing(t, runTimeTemplate("brought", callable))
+		for _, dir := range []string{"", t.TempDir()} {
+			s := newFixtureServer(t, serviceTest{dir: dir, config: func(c *Config) {
+				c.Worker.AllowExec = true
+				c.Fixture.AllowTargets = []string{"allowed.example"}
+				c.Worker.Handlers = map[string]string{"http://mapped.example/steps": "builtin:noop"}
+			}})
+			before := s.state()
+			put := s.putState(document)
+			made := s.do("POST", "/_stepwell/sandboxes", `{"name":"x","seed":`+document+`}`)
+			added := s.do("POST", "/_stepwell/templates", runTimeTemplate("added", callable))
+			if want == "" {
+				put.want(204)
+				made.want(201)
+				added.want(201)
+				continue
+			}
+			for _, a := range []*answer{put.want(422), made.want(422), added.want(422)} {
+				if !strings.Contains(a.text("error.message"), want) || !strings.Contains(string(a.body), "steps[1].handler.callable") {
+					t.Errorf("%s: got %s; want %s", callable, a.body, want)
+				}
+			}
+			put.wantText("error.details.0.field", "templates[0]")
+			made.wantText("error.details.0.field", "seed.templates[0]")
+			s.do("GET", "/_stepwell/sandboxes/x", "").want(404)
+			if after := s.state(); cutTimes(after) != cutTimes(before) {
+				t.Errorf("%s: the state became\n%s", callable, after)
+			}
+		}
+	}
+}
+
+// cutTimes removes what changes of a state document while nothing happens.
+func cutTimes(state string) string {
+	return regexp.MustCompile(`"(exported_at|now)":"[^"]*"`).ReplaceAllString(state, "")
+}
+
+// TestStateReturns: what a service had from its start, or has in its state, may come back.
+func TestStateReturns(t *testing.T) {
+	t.Parallel()
+	started := runTimeTemplate("started", "exec:id")
+	s := newFixtureServer(t, serviceTest{extra: []string{started}, config: func(c *Config) { c.Worker.AllowExec = true }})
+	s.create(started)
+	document := s.state()
+	s.putState(document).want(204)
+	s.do("POST", "/_stepwell/templates", runTimeTemplate("started", "Other")).want(201 - 1)
+	s.putState(document).want(204)
+	s.do("POST", "/_stepwell/reset", "").want(204)
+	s.putState(document).want(204)
+
+	file := filepath.Join(t.TempDir(), "seed.json")
+	writeFile(t, file, []byte(document))
+	seeded := newFixtureServer(t, serviceTest{seed: file})
+	c := seeded.sandbox(`{"seed":%s}`, document)
+	seeded.putState(document).want(204)
+	seeded.putState(`{"format":1}`).want(204)
+	seeded.putState(document).want(204) // as a reset would bring it back
+	c.do("POST", "/_stepwell/reset", "").want(204)
+	c.putState(document).want(204)
 }

@@ -452,7 +452,7 @@ func (e *stepError) attach(member string, text []byte) {
 // cleanText makes text from outside safe to show: valid UTF-8, no NUL, no
 // credentials in URLs.
 func cleanText(text []byte) string {
-	s := strings.ToValidUTF8(string(hideCredentials(text)), "\ufffd")
+	s := strings.ToValidUTF8(string(redact(text)), "\ufffd")
 	return strings.ReplaceAll(s, "\x00", "\ufffd")
 }
 
@@ -544,7 +544,7 @@ func fullOutcome(data []byte, success bool) (o outcome, problem string) {
 		errorType:  failed.text("error_type", handlerErrorType),
 		retryable:  failed.flag("retryable", true),
 		statusCode: int(failed.integer("status_code", 0, math.MaxUint16)), // clients read 16 bits
-		context:    hideCredentials(compactJSON(nil, failed.member("context", "{", "an object"))),
+		context:    redact(compactJSON(nil, failed.member("context", "{", "an object"))),
 	}
 	if !success {
 		o.err = err

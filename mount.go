@@ -411,17 +411,12 @@ type handlerStep struct {
 	CustomEvents      json.RawMessage `json:"custom_events"`
 }
 
-// handlerGraph is the dependency graph of a handler's steps, by name.
+// handlerGraph is the dependency graph of a handler's steps, by name. An edge leads
+// from a step to a step that depends on it.
 type handlerGraph struct {
 	Nodes          []string `json:"nodes"`
 	Edges          jsonList `json:"edges"`
 	ExecutionOrder []string `json:"execution_order"`
-}
-
-// handlerEdge leads from a step to a step that depends on it.
-type handlerEdge struct {
-	From string `json:"from"`
-	To   string `json:"to"`
 }
 
 func (a *mountAPI) listNamespaces(w http.ResponseWriter, _ *http.Request) (any, error) {
@@ -489,7 +484,7 @@ func handlerSummaryOf(versions []*template) handlerSummary {
 	t := latestTemplate(versions)
 	return handlerSummary{
 		ID: t.handlerID(), Name: t.name, Namespace: t.namespace, Version: t.version,
-		Versions: versionsOf(versions), LatestVersion: t.version, Description: withoutCredentials(t.description),
+		Versions: versionsOf(versions), LatestVersion: t.version, Description: redactText(t.description),
 		StepCount: len(t.steps), StepNames: t.stepNames(indexesOf(t.steps)),
 	}
 }
@@ -527,7 +522,7 @@ func (s *service) handlerView(t *template) (handlerView, error) {
 	events, err := t.stepEvents()
 	return handlerView{
 		ID: t.handlerID(), Name: t.name, Namespace: t.namespace, Version: t.version, FullName: t.fullName(),
-		Description: withoutCredentials(t.description), Available: s.templates.validateRegistered(t).Valid,
+		Description: redactText(t.description), Available: s.templates.validateRegistered(t).Valid,
 		StepTemplates: jsonListOf(len(t.steps), func(i int) handlerStep { return t.handlerStep(i, events[i]) }),
 		Configuration: t.shownJSON(), DependencyGraph: t.handlerGraph(), GeneratedAt: zonedTime(s.clock.now()),
 	}, err
@@ -536,8 +531,8 @@ func (s *service) handlerView(t *template) (handlerView, error) {
 func (t *template) handlerStep(i int, events json.RawMessage) handlerStep {
 	s := &t.steps[i]
 	v := handlerStep{
-		Name: s.name, Description: withoutCredentials(s.description), HandlerClass: s.shownCallable(),
-		DependsOnSteps: t.stepNames(s.parents), Configuration: hideCredentials(s.config),
+		Name: s.name, Description: redactText(s.description), HandlerClass: s.shown,
+		DependsOnSteps: t.stepNames(s.parents), Configuration: redact(s.config),
 		DefaultRetryable: s.retry.Retryable, DefaultRetryLimit: s.retry.MaxAttempts, CustomEvents: events,
 	}
 	if len(v.DependsOnSteps) == 1 {
@@ -571,17 +566,20 @@ func (t *template) handlerGraph() handlerGraph {
 	}
 	return handlerGraph{
 		Nodes: t.stepNames(indexesOf(t.steps)), ExecutionOrder: t.stepNames(t.order),
-		Edges: jsonListOf(edges, t.edges()),
+		Edges: jsonList{edges, t.edgeWriter()},
 	}
 }
 
-// edges returns a function that returns one edge after the other.
-func (t *template) edges() func(int) handlerEdge {
+// edgeWriter returns a function that writes one edge after the other.
+func (t *template) edgeWriter() func(o *jsonWriter, _ int) {
 	step, parent := 0, -1
-	return func(int) handlerEdge {
+	return func(o *jsonWriter, _ int) {
 		for parent++; parent == len(t.steps[step].parents); parent = 0 {
 			step++
 		}
-		return handlerEdge{t.steps[t.steps[step].parents[parent]].name, t.steps[step].name}
+		o.b = append(o.b, '{')
+		o.text("from", t.steps[t.steps[step].parents[parent]].name)
+		o.text("to", t.steps[step].name)
+		o.b = append(o.b, '}')
 	}
 }

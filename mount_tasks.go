@@ -85,7 +85,7 @@ func (a *mountAPI) getTask(w http.ResponseWriter, r *http.Request) (any, error) 
 }
 
 func (a *mountAPI) explainTask(w http.ResponseWriter, r *http.Request) (any, error) {
-	v, err := heldByID(w, r, "id", a.svc.engine.explain)
+	v, err := a.explanation(w, r, "id")
 	if err != nil {
 		return nil, err
 	}

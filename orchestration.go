@@ -101,7 +101,7 @@ func (a *orchestrationAPI) getTransitions(w http.ResponseWriter, r *http.Request
 }
 
 func (a *orchestrationAPI) explainTask(w http.ResponseWriter, r *http.Request) (any, error) {
-	return heldByID(w, r, "task_uuid", a.svc.engine.explain)
+	return a.explanation(w, r, "task_uuid")
 }
 
 func (a *orchestrationAPI) listSteps(w http.ResponseWriter, r *http.Request) (any, error) {

@@ -90,6 +90,9 @@ func (p *actorReader) claimRequest() (*claimRequest, error) {
 	if q.callables == nil && !p.complainedOf("callables") {
 		p.complain("callables", "is required")
 	}
+	for i, pattern := range q.callables {
+		q.callables[i] = redactName(pattern)
+	}
 	if raw, ok := p.members["worker_id"]; ok {
 		q.worker = p.text("worker_id", raw, 1, maxNameLength)
 	}
@@ -204,7 +207,7 @@ func (a *orchestrationAPI) listOutsideSteps(w http.ResponseWriter, r *http.Reque
 	if q.err == nil && *state != stepEnqueued && *state != stepInProgress {
 		q.refuse("state: only steps that are %s or %s can be listed here, not %s", stepEnqueued, stepInProgress, *state)
 	}
-	callable, namespace := q.text("callable"), q.text("namespace")
+	callable, namespace := redactName(q.text("callable")), q.text("namespace")
 	if err := q.done(); err != nil {
 		return nil, err
 	}
@@ -235,11 +238,13 @@ func (a *orchestrationAPI) listDLQ(w http.ResponseWriter, r *http.Request) (any,
 	if err := w.(*recorder).holdEach(limit, 256); err != nil {
 		return nil, err
 	}
-	return a.svc.dlq.entries(f, offset, limit), nil
+	return a.svc.dlq.entries(f, offset, limit, mayReadMessages(r.Context())), nil
 }
 
 func (a *orchestrationAPI) getTaskDLQ(w http.ResponseWriter, r *http.Request) (any, error) {
-	return heldByID(w, r, "task_uuid", a.svc.dlq.ofTask)
+	return heldByID(w, r, "task_uuid", func(id uuid, by holder) (*dlqTaskView, error) {
+		return a.svc.dlq.ofTask(id, mayReadMessages(r.Context()), by)
+	})
 }
 
 func (a *orchestrationAPI) dlqQueue(w http.ResponseWriter, r *http.Request) (any, error) {

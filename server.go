@@ -514,7 +514,7 @@ func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
 func (s *surface) logRequest(rec *recorder, r *http.Request, began instant) {
 	attrs := []slog.Attr{
 		slog.String("method", fmt.Sprintf("%.20s", r.Method)),
-		slog.String("path", fmt.Sprintf("%.500s", hideCredentials([]byte(r.URL.Path)))),
+		slog.String("path", fmt.Sprintf("%.500s", redact([]byte(r.URL.Path)))),
 		slog.Int("status", rec.status), slog.Float64("duration_ms", float64(realNow().sub(began).Microseconds())/1000),
 		slog.String("request_id", rec.requestID),
 	}
@@ -548,6 +548,7 @@ type recorder struct {
 	status    int
 	matched   bool // a row matched, or writeUnmatched answers
 	unmatched bool // writeUnmatched answered
+	gone      bool // the client went away, or was too slow
 }
 
 func (s *surface) newRecorder(w http.ResponseWriter, r *http.Request) *recorder {
@@ -569,21 +570,13 @@ func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
+	write := w.ResponseWriter.Write
 	if len(b) > copiedBody {
-		return w.share.write(b)
+		write = w.share.write
 	}
-	return w.ResponseWriter.Write(b)
-}
-
-// cutOff ends an answer of which a part was written, so that nobody takes the part for
-// the whole.
-func (w *recorder) cutOff(err error) {
-	level := slog.LevelError
-	if _, ok := errors.AsType[net.Error](err); ok {
-		level = slog.LevelDebug // the client went away, or was too slow
-	}
-	w.surface.log.Log(context.Background(), level, "an answer was cut off", "request_id", w.requestID, "error", err)
-	panic(http.ErrAbortHandler)
+	n, err := write(b)
+	w.gone = w.gone || err != nil
+	return n, err
 }
 
 // Unwrap is for http.ResponseController.
@@ -767,6 +760,9 @@ func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *secur
 
 // mayReadContexts reports whether the caller may see the contexts of tasks.
 func mayReadContexts(ctx context.Context) bool { return securityOf(ctx).may(permTasksContextRead) }
+
+// mayReadMessages reports whether the caller may see what handlers said of failures.
+func mayReadMessages(ctx context.Context) bool { return securityOf(ctx).may(permStepsRead) }
 
 // The host guard. Any web page that a user visits can make the browser send requests
 // here. Without authentication, and where what browsers add on their own authenticates,

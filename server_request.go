@@ -437,6 +437,14 @@ func heldByID[T any](
 	return byID(r, name, func(id uuid) (T, error) { return f(id, w.(*recorder)) })
 }
 
+// explanation explains the task that a parameter of the path names, with the messages of
+// errors for callers who may read steps.
+func (s *surface) explanation(w http.ResponseWriter, r *http.Request, name string) (*taskExplanation, error) {
+	return heldByID(w, r, name, func(id uuid, by holder) (*taskExplanation, error) {
+		return s.svc.engine.explain(id, by, securityOf(r.Context()).may(permStepsRead))
+	})
+}
+
 // stepPath returns the ids of a step and its task in the path.
 func stepPath(r *http.Request, taskName, stepName string) (taskID, stepID uuid, err error) {
 	if taskID, err = pathID(r, taskName); err == nil {

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -484,7 +485,8 @@ const secretTemplate = `{
 	"steps": [
 		{"name": "mapped", "handler": {"callable": "X-Planted"}, "retry": {"max_attempts": 1}},
 		{"name": "default", "handler": {"callable": "Nobody"}, "retry": {"max_attempts": 1}},
-		{"name": "own", "handler": {"callable": "http://user:s3cr3t-of-url@127.0.0.1:1/"}, "retry": {"max_attempts": 1}},
+		{"name": "own", "handler": {"callable": "http://user:s3cr3t-of-url@127.0.0.1:1/?token=s3cr3t-of-query",
+			"initialization": {"upload": "https://h/u?sig=s3cr3t-of-signature"}}, "retry": {"max_attempts": 1}},
 		{"name": "program", "handler": {"callable": "exec:s3cr3t"}, "dependencies": ["own"]}
 	]
 }`
@@ -516,6 +518,9 @@ func TestSecretsStayInside(t *testing.T) {
 	leaks("the events", allEvents(t, s.svc, eventFilter{}, 0))
 	everyGET(t, s, newOrchestrationAPI(s.svc, nil).routes(), values, leaks)
 	everyGET(t, w, newWorkerAPI(s.svc, nil).routes(), values, leaks)
+	values["id"], values["task_id"], values["step_id"] = id, id, values["step_uuid"]
+	mount := newOrchestrationAPI(s.svc, nil).mount
+	everyGET(t, s, s.svc.cfg.Mount.mounted(mount.routes()), values, leaks)
 	for _, body := range []string{"", secretTemplate, strings.Replace(secretTemplate, `"own"`, `"default"`, 1)} {
 		leaks("validate", string(w.do("POST", "/v1/templates/t/leaky/1.0.0/validate", body).want(200).body))
 	}
@@ -559,6 +564,35 @@ func everyGET(t *testing.T, s *testServer, rows []route, values map[string]strin
 	}
 	if asked < 30 {
 		t.Errorf("got %d requests; want more", asked)
+	}
+}
+
+// TestActorsGetNoSecrets shows outside actors a callable that is a URL with secrets. Their
+// patterns must not find out the secrets, and one with the secrets finds the step.
+func TestActorsGetNoSecrets(t *testing.T) {
+	const callable, shown = "queue://user:s3cr3t@h/q?token=s3cr3t", "queue://[REDACTED]@h/q?[REDACTED]"
+	var log lockedText
+	s := newTestServer(t, serviceTest{log: &log, extra: []string{testTemplate("leaky", stepSpec{name: "a", callable: callable})}})
+	id := s.create(`{"namespace":"t","name":"leaky"}`)
+	s.await(id, "steps_in_process")
+	for pattern, found := range map[string]string{
+		"": "1", callable: "1", shown: "1", "queue://*": "1", "queue://user:s3cr3t@h/*": "1",
+		"queue://user:*": "0", "queue://user*": "0", "queue://user:s3cr3t*": "0", "queue://nobody@h/q": "0",
+	} {
+		a := s.do("GET", "/v1/steps?callable="+url.QueryEscape(pattern), "").want(200)
+		if got := fmt.Sprint(a.length()); got != found || found == "1" && a.text("0.callable") != shown {
+			t.Errorf("%q finds %s", pattern, a.body)
+		}
+	}
+	refused := s.do("POST", "/v1/steps/claim", `{"callables":["queue://user:s*"]}`).want(200)
+	claimed := s.do("POST", "/v1/steps/claim", `{"callables":["`+callable+`"]}`).want(200)
+	if refused.length() != 0 || claimed.length() != 1 || claimed.text("0.callable") != shown {
+		t.Errorf("got %s and %s; want the second, without secrets", refused.body, claimed.body)
+	}
+	explained := s.do("GET", "/v1/tasks/"+id+"/explain", "").want(200)
+	all := string(claimed.body) + string(explained.body) + string(s.do("GET", "/v1/steps?state=in_progress", "").body) + log.String()
+	if strings.Contains(all, "s3cr3t") || !strings.Contains(log.String(), shown) {
+		t.Errorf("got %s", all)
 	}
 }
 
@@ -852,13 +886,21 @@ func TestBackpressure(t *testing.T) {
 // TestDemos runs the embedded templates as the banner suggests.
 func TestDemos(t *testing.T) {
 	t.Parallel()
-	s := newTestServer(t, serviceTest{})
-	for name, status := range map[string]string{
+	clock := newVirtualClock(testStart)
+	s, ids := newTestServer(t, serviceTest{clock: clock}), map[string]string{}
+	demos := map[string]string{
 		"linear": "complete", "diamond": "complete", "fan_out": "complete", "routing": "complete", "batch": "complete", "flaky": "complete",
 		"failing": "blocked_by_failures", "exhausted": "blocked_by_failures", "approval": "steps_in_process",
-	} {
-		id := s.create(`{"namespace":"demo","name":"` + name + `"}`)
-		s.await(id, status)
+	}
+	for name := range demos {
+		ids[name] = s.create(`{"namespace":"demo","name":"` + name + `"}`)
+	}
+	for range 3 { // a wait before each retry
+		settle(s.svc)
+		clock.advance(time.Minute)
+	}
+	for name, status := range demos {
+		s.await(ids[name], status)
 	}
 }
 

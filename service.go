@@ -18,7 +18,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"sync"
@@ -73,8 +72,8 @@ type serviceOptions struct {
 	seed     *[32]byte // of ids and random numbers; nil for the operating system's
 	registry *registry
 	handlers *handlerSet
-	disk     diskFS    // nil for the real one
-	state    io.Reader // a state document for a store that is empty; nil for none
+	disk     diskFS       // nil for the real one
+	state    *stateSource // for a store that is empty; nil for none
 
 	extension extension // nil for none
 	quotas    *quotas   // of the process; nil for its own
@@ -191,7 +190,7 @@ func (s *service) uptimeSeconds() int64 { return max(int64(s.clock.now().sub(s.s
 // syncModes are the words of store.sync.
 var syncModes = map[string]syncMode{"always": syncAlways, "interval": syncInterval, "never": syncNever}
 
-func (s *service) openStore(disk diskFS, state io.Reader) error {
+func (s *service) openStore(disk diskFS, state *stateSource) error {
 	began := time.Now()
 	jo := journalOptions{
 		dir: s.cfg.Store.Path, memory: s.cfg.Store.Memory, sync: syncModes[s.cfg.Store.Sync],
@@ -299,7 +298,7 @@ func openSeeded(seed string, o serviceOptions) (*service, error) {
 		return nil, fmt.Errorf("--seed: %w", err)
 	}
 	defer f.Close()
-	o.state = f
+	o.state = &stateSource{document: f}
 	s, err := openService(o)
 	if err != nil {
 		return nil, fmt.Errorf("--seed %s: %w", seed, err)

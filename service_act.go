@@ -276,7 +276,7 @@ func (p *stepRequestParser) stepError(q *stepRequest) {
 				p.complain("error.status_code", "must be an integer from 0 to %d", math.MaxUint16)
 			}
 		case key == "context":
-			q.err.context = hideCredentials(p.object("error.context", value))
+			q.err.context = redact(p.object("error.context", value))
 		}
 		return true
 	})
@@ -425,7 +425,7 @@ func (a *outsideActors) steps(claimed bool, matches func(claimKey) bool, offset,
 // none does.
 func (t *task) outsideStepView(i int, held *heldStep, now instant, worker string) outsideStepView {
 	v := outsideStepView{
-		stepView: t.stepView(i, now, worker), tpl: t.tpl, callable: t.def(i).callable, priority: t.by.priority,
+		stepView: t.stepView(i, now, worker), tpl: t.tpl, callable: t.def(i).shown, priority: t.by.priority,
 	}
 	if held != nil {
 		v.worker, v.leaseExpiresAt = t.steps[i].lease.worker, held.until

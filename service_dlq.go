@@ -84,10 +84,11 @@ type stepSnapshotView struct {
 
 // stepFaultView is why a step's latest attempt failed.
 type stepFaultView struct {
-	Message    *string `json:"message,omitempty"`
-	ErrorType  string  `json:"error_type"`
-	Retryable  bool    `json:"retryable"`
-	StatusCode *int64  `json:"status_code"`
+	Message         *string `json:"message,omitempty"`
+	MessageRedacted bool    `json:"message_redacted,omitempty"`
+	ErrorType       string  `json:"error_type"`
+	Retryable       bool    `json:"retryable"`
+	StatusCode      *int64  `json:"status_code"`
 }
 
 // faultView returns why the latest attempt failed, or nil if it did not.
@@ -98,14 +99,14 @@ func (s *step) faultView(withMessage bool) *stepFaultView {
 	}
 	v := &stepFaultView{ErrorType: f.errorType, Retryable: f.retryable, StatusCode: f.statusCode}
 	if text, ok := jsonString(f.message); ok && withMessage {
-		v.Message = withoutCredentials(&text)
+		v.Message = redactText(&text)
 	}
 	return v
 }
 
 // snapshot returns the task at an instant. limit is the limit that the task
-// exceeded, in minutes, or 0.
-func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
+// exceeded, in minutes, or 0. The messages of handlers are redacted unless asked for.
+func (t *task) snapshot(at instant, limit int, messages bool) *taskSnapshotView {
 	x := t.execution(t.readySteps(at))
 	v := &taskSnapshotView{
 		TaskUUID: t.id, Namespace: t.tpl.namespace, TaskName: t.tpl.name, CurrentState: t.state.String(),
@@ -129,6 +130,9 @@ func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
 			LastFailureAt: naiveTime(s.failed), NextRetryAt: naiveTime(s.retryAt),
 			CompletedAt: naiveTime(s.completed), Error: s.faultView(true),
 		}
+		if e := v.Steps[i].Error; e != nil && !messages {
+			e.Message, e.MessageRedacted = new(""), true
+		}
 	}
 	return v
 }
@@ -137,7 +141,8 @@ func (t *task) snapshot(at instant, limit int) *taskSnapshotView {
 // replayed: of a stale task before it moves to error, of a blocked one after.
 type letterObserver struct {
 	unobserved
-	wanted   int // the entry's number
+	wanted   int  // the entry's number
+	messages bool // shown
 	record   *record
 	before   *taskSnapshotView
 	snapshot *taskSnapshotView // nil until there is the entry
@@ -147,7 +152,7 @@ func (o *letterObserver) startRecord(t *task, r *record) {
 	o.note(t)
 	o.record, o.before = r, nil
 	if r.kind == recStale && r.stale.reason != noDLQReason && len(t.dead) == o.wanted {
-		o.before = t.snapshot(r.at, r.stale.limit)
+		o.before = t.snapshot(r.at, r.stale.limit, o.messages)
 	}
 }
 
@@ -157,13 +162,13 @@ func (o *letterObserver) note(t *task) {
 		return
 	}
 	if o.snapshot = o.before; o.before == nil {
-		o.snapshot = t.snapshot(o.record.at, 0)
+		o.snapshot = t.snapshot(o.record.at, 0, o.messages)
 	}
 }
 
 // entry returns one entry of a task, whose snapshot it makes from the task's log.
-func (d *deadLetters) entry(l taskLog, n int, by holder) (v dlqEntryView, err error) {
-	o := &letterObserver{wanted: n}
+func (d *deadLetters) entry(l taskLog, n int, messages bool, by holder) (v dlqEntryView, err error) {
+	o := &letterObserver{wanted: n, messages: messages}
 	t, err := d.store.replayLog(l, o, times{by, 2}) // with the snapshot
 	if err != nil {
 		return v, err
@@ -173,10 +178,10 @@ func (d *deadLetters) entry(l taskLog, n int, by holder) (v dlqEntryView, err er
 }
 
 // list returns entries, which it makes when they are written.
-func (d *deadLetters) list(n int, entry func(i int) (taskLog, int)) jsonList {
+func (d *deadLetters) list(n int, messages bool, entry func(i int) (taskLog, int)) jsonList {
 	return jsonList{n, func(o *jsonWriter, i int) {
 		l, number := entry(i)
-		v, err := d.entry(l, number, o)
+		v, err := d.entry(l, number, messages, o)
 		if err != nil {
 			o.fail(err)
 			return
@@ -202,15 +207,16 @@ type deadLetters struct {
 	engine *engine
 }
 
-// entries returns one page of the matching entries, newest first.
-func (d *deadLetters) entries(f dlqFilter, skip, limit int) jsonList {
+// entries returns one page of the matching entries, newest first, with or without the
+// messages of handlers.
+func (d *deadLetters) entries(f dlqFilter, skip, limit int, messages bool) jsonList {
 	rows, logs := d.store.deadLetters(f, skip, limit)
-	return d.list(len(rows), func(i int) (taskLog, int) { return logs[i], int(rows[i].n) })
+	return d.list(len(rows), messages, func(i int) (taskLog, int) { return logs[i], int(rows[i].n) })
 }
 
-// ofTask returns all entries of a task, newest first. It is an error if there is
-// none. It asks for the memory.
-func (d *deadLetters) ofTask(id uuid, by holder) (*dlqTaskView, error) {
+// ofTask returns all entries of a task, newest first, as entries does. It is an error if
+// there is none. It asks for the memory.
+func (d *deadLetters) ofTask(id uuid, messages bool, by holder) (*dlqTaskView, error) {
 	log, err := d.store.logOf(id)
 	if err != nil {
 		return nil, err
@@ -223,8 +229,8 @@ func (d *deadLetters) ofTask(id uuid, by holder) (*dlqTaskView, error) {
 	if last < 0 {
 		return nil, failf(notFound, "task %s has no DLQ entry", id)
 	}
-	newest, err := d.entry(log, last, by)
-	return &dlqTaskView{newest, d.list(last+1, func(i int) (taskLog, int) { return log, last - i })}, err
+	newest, err := d.entry(log, last, messages, by)
+	return &dlqTaskView{newest, d.list(last+1, messages, func(i int) (taskLog, int) { return log, last - i })}, err
 }
 
 // dlqQueueView is one entry of the investigation queue.

@@ -420,7 +420,7 @@ func TestDLQOutlivesTheProcess(t *testing.T) {
 
 func investigateNewest(t *testing.T, s *service, v *task, q *investigation) {
 	t.Helper()
-	of := must(s.dlq.ofTask(v.id, nil))(t)
+	of := must(s.dlq.ofTask(v.id, true, nil))(t)
 	noError(t, s.dlq.update(t.Context(), of.DLQEntryUUID, q))
 }
 
@@ -428,7 +428,7 @@ func investigateNewest(t *testing.T, s *service, v *task, q *investigation) {
 func dlqText(t *testing.T, s *service) string {
 	t.Helper()
 	queue := must(s.dlq.queue(nil, 1000))(t)
-	return string(jsonOf([]any{s.dlq.entries(dlqFilter{}, 0, 1000), queue, s.dlq.stats()}))
+	return string(jsonOf([]any{s.dlq.entries(dlqFilter{}, 0, 1000, true), queue, s.dlq.stats()}))
 }
 
 // TestDLQRecords reads every form of record back.
@@ -654,7 +654,7 @@ func TestStaleActions(t *testing.T) {
 // steps_in_process after 30 minutes; reason "" means that it has none.
 func wantStaleEntry(t *testing.T, s *service, v *task, reason string) {
 	t.Helper()
-	of, err := s.dlq.ofTask(v.id, nil)
+	of, err := s.dlq.ofTask(v.id, true, nil)
 	if reason == "" {
 		if kindOf(err) != notFound {
 			t.Errorf("got %+v, %v; want no entry", of, err)
@@ -768,7 +768,7 @@ func TestStaleInEveryState(t *testing.T) {
 					t.Errorf("got an entry for %s in %s; want %s in %s", d.reason, d.state, tc.reasons[i], tc.state)
 				}
 			}
-			of, err := s.dlq.ofTask(v.id, nil)
+			of, err := s.dlq.ofTask(v.id, true, nil)
 			if err != nil || of.TaskSnapshot.ThresholdMinutes != tc.limit {
 				t.Errorf("got %+v, %v; want a threshold of %d", of, err, tc.limit)
 			}

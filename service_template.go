@@ -181,7 +181,7 @@ func (r *registry) listView(namespace string) templateList {
 	for _, t := range r.sorted {
 		if namespace == "" || t.namespace == namespace {
 			list.Templates = append(list.Templates,
-				templateSummary{t.name, t.namespace, t.version, withoutCredentials(t.description), len(t.steps)})
+				templateSummary{t.name, t.namespace, t.version, redactText(t.description), len(t.steps)})
 		}
 	}
 	return list
@@ -192,7 +192,7 @@ func (t *template) detailView() templateDetail {
 		Name:          t.name,
 		Namespace:     t.namespace,
 		Version:       t.version,
-		Description:   withoutCredentials(t.description),
+		Description:   redactText(t.description),
 		Configuration: t.shownJSON(),
 		Steps:         jsonListOf(len(t.steps), t.stepDetail),
 	}
@@ -202,21 +202,18 @@ func (t *template) stepDetail(i int) templateStepDetail {
 	s := &t.steps[i]
 	return templateStepDetail{
 		Name:               s.name,
-		Description:        withoutCredentials(s.description),
+		Description:        redactText(s.description),
 		DefaultRetryable:   s.retry.Retryable,
 		DefaultMaxAttempts: s.retry.MaxAttempts,
-		ResultSchema:       hideCredentials(s.resultSchema),
+		ResultSchema:       redact(s.resultSchema),
 		Dependencies:       t.stepNames(s.parents),
-		Handler:            hideCredentials(s.handler),
+		Handler:            redact(s.handler),
 		Type:               s.kind,
 	}
 }
 
-// shownJSON returns t.json without credentials.
-func (t *template) shownJSON() []byte { return hideCredentials(t.json) }
-
-// shownCallable returns the callable without credentials.
-func (s *stepTemplate) shownCallable() string { return string(hideCredentials([]byte(s.callable))) }
+// shownJSON returns t.json, redacted.
+func (t *template) shownJSON() []byte { return redact(t.json) }
 
 // Adding templates: in fixture mode, tests add templates to the service they use.
 // These last as long as that service; the start-up templates do not change.
@@ -224,7 +221,8 @@ func (s *stepTemplate) shownCallable() string { return string(hideCredentials([]
 // add registers a definition that passed checkJSON. It replaces a template of the
 // same identity. The error names every problem.
 func (c *catalog) add(definition []byte) (t *template, replaced bool, err error) {
-	t, problems, warnings := parseTemplate("", definition, "json", c.cfg.Environment, c.checkAddedCallable)
+	check := func(callable string) error { return checkAddedCallable(c.cfg, c.handlers, callable) }
+	t, problems, warnings := parseTemplate("", definition, "json", c.cfg.Environment, check)
 	if t == nil {
 		f := fieldReader{}
 		for _, p := range problems {
@@ -246,18 +244,28 @@ func (c *catalog) add(definition []byte) (t *template, replaced bool, err error)
 	}
 }
 
-// checkAddedCallable returns an error if an added template may not use the
-// callable: it must not run programs, nor call hosts other than this machine and
-// the allowed ones. A callable that the configuration maps may be anything.
-func (c *catalog) checkAddedCallable(callable string) error {
-	if err := c.handlers.check(callable); err != nil {
+// checkAddedTemplate is the rule for a template that a state document adds.
+func checkAddedTemplate(cfg *Config, h *handlerSet, t *template) error {
+	for i := range t.steps {
+		if err := checkAddedCallable(cfg, h, t.steps[i].callable); err != nil {
+			return fmt.Errorf("template %s, %s.handler.callable: %w", t.fullName(), templateItemPath("steps", i), err)
+		}
+	}
+	return nil
+}
+
+// checkAddedCallable returns an error if a template added at run time may not use the
+// callable: it must not run programs, nor call hosts other than this machine and the
+// allowed ones. A callable that the configuration maps may be anything.
+func checkAddedCallable(cfg *Config, h *handlerSet, callable string) error {
+	if err := h.check(callable); err != nil {
 		return err
 	}
 	prefix, _ := cutHandlerPrefix(callable)
 	if prefix == "exec:" {
 		return errors.New("templates added at run time cannot run programs")
 	}
-	if _, mapped := c.handlers.mapped.find(callable); mapped || !strings.HasPrefix(prefix, "http") {
+	if _, mapped := h.mapped.find(callable); mapped || !strings.HasPrefix(prefix, "http") {
 		return nil
 	}
 	to, err := parseHTTPAddress(callable)
@@ -265,7 +273,7 @@ func (c *catalog) checkAddedCallable(callable string) error {
 		return err
 	}
 	host := hostName(to.url.Host)
-	allowed := slices.ContainsFunc(c.cfg.Fixture.AllowTargets, func(h string) bool { return hostName(h) == host })
+	allowed := slices.ContainsFunc(cfg.Fixture.AllowTargets, func(s string) bool { return hostName(s) == host })
 	if !isLoopbackName(host) && !allowed {
 		return fmt.Errorf("%s is not loopback, and fixture.allow_targets does not name it", host)
 	}
@@ -357,7 +365,7 @@ func (c *catalog) newVerdict(t *template) *templateVerdict {
 			v.fault(i, warning)
 		}
 		v.RequiredCapabilities = append(v.RequiredCapabilities, c.handlers.resolve(step.callable).kind.String())
-		if shown := step.shownCallable(); !slices.Contains(v.StepHandlers, shown) {
+		if shown := step.shown; !slices.Contains(v.StepHandlers, shown) {
 			v.StepHandlers = append(v.StepHandlers, shown)
 		}
 	}
@@ -380,7 +388,7 @@ func (v *templateVerdict) done() *templateVerdict {
 			*list = []string{}
 		}
 		for i, text := range *list {
-			(*list)[i] = string(hideCredentials([]byte(text)))
+			(*list)[i] = string(redact([]byte(text)))
 		}
 	}
 	return v

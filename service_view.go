@@ -471,7 +471,7 @@ func (t *task) summaryTask(now instant) summaryTask {
 func (t *template) summaryStep(i int) summaryTemplateStep {
 	s := &t.steps[i]
 	return summaryTemplateStep{
-		Name: s.name, StepType: s.kind, Handler: s.shownCallable(), Dependencies: t.stepNames(s.parents),
+		Name: s.name, StepType: s.kind, Handler: s.shown, Dependencies: t.stepNames(s.parents),
 		Retryable: s.retry.Retryable, MaxAttempts: s.retry.MaxAttempts,
 	}
 }

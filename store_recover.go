@@ -391,6 +391,7 @@ func (r *recovery) tidy() error {
 type restorer struct {
 	s      *store
 	events moveCollector
+	admit  func(t *template) error // refuses templates; nil refuses none
 }
 
 // snapshotLine loads one line of the snapshot: a template, figures, events,
@@ -509,6 +510,11 @@ func (l *restorer) template(r *record) error {
 	}
 	if tpl.hash != r.hash {
 		return fmt.Errorf("template %s has the hash %s", r.hash, tpl.hash)
+	}
+	if l.admit != nil {
+		if err := l.admit(tpl); err != nil {
+			return err
+		}
 	}
 	l.s.keepTemplate(tpl)
 	return nil

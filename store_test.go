@@ -250,6 +250,45 @@ func TestUnfitRecordsAreRefused(t *testing.T) {
 	}
 }
 
+// TestValuesOfOtherKindsAreRefused changes one value of a good record to another kind:
+// a state document must not bring in what clients could not read.
+func TestValuesOfOtherKindsAreRefused(t *testing.T) {
+	const (
+		created = `{"seq":1,"kind":"created","template":"h","context":{},"options":{}}`
+		ended   = `{"seq":1,"kind":"ended","step":0,"ok":false,"retry_at":5,"error":{"message":"m","error_type":"t",` +
+			`"retryable":true,"status_code":7,"context":{}},"metadata":{}}`
+		success = `{"seq":1,"kind":"ended","step":0,"metadata":{}}`
+		updated = `{"seq":1,"kind":"investigated","dlq":{"entry":1,"metadata":{}}}`
+	)
+	for _, tc := range []struct{ good, old, bad string }{
+		{created, `"context":{}`, `"context":%s`}, {created, `"options":{}`, `"options":%s`},
+		{updated, `"metadata":{}`, `"metadata":%s`}, {success, `"metadata":{}`, `"metadata":%s`},
+		{ended, `"metadata":{}`, `"metadata":%s`}, {ended, `"error":{`, `"error":%s,"x":{`},
+		{ended, `"message":"m"`, `"message":%s`}, {ended, `"error_type":"t"`, `"error_type":%s`},
+		{ended, `"retryable":true`, `"retryable":%s`}, {ended, `"status_code":7`, `"status_code":%s`},
+		{ended, `"context":{}`, `"context":%s`},
+	} {
+		for _, value := range []string{"null", "5", "1.5", `"x"`, "[]", "{}", "true", "-1"} {
+			text := strings.Replace(tc.good, tc.old, fmt.Sprintf(tc.bad, value), 1)
+			kind := jsonKind([]byte(tc.old[strings.IndexByte(tc.old, ':')+1:]))
+			fits := jsonKind([]byte(value)) == kind && value != "1.5" && value != "-1" && tc.old != `"error":{` ||
+				value == "null" && kind == '0'
+			if _, err := decodeRecord([]byte(text)); (err == nil) != fits {
+				t.Errorf("%s: got error %v", text, err)
+			}
+		}
+	}
+	for _, text := range []string{
+		strings.Replace(ended, `"ok":false,`, "", 1), strings.Replace(ended, `"retryable":true,`, "", 1),
+		strings.Replace(success, `"metadata":{}`, `"retry_at":5`, 1), strings.Replace(success, `"metadata":{}`, `"ok":false`, 1),
+		strings.Replace(success, `"metadata":{}`, `"ok":7`, 1),
+	} {
+		if r, err := decodeRecord([]byte(text)); err == nil {
+			t.Errorf("%s was read as %+v", text, r)
+		}
+	}
+}
+
 func TestClosedStoreRefuses(t *testing.T) {
 	s := openTestService(t, serviceTest{dir: t.TempDir(), extra: storyTemplates})
 	closeTestService(t, s)

@@ -659,8 +659,8 @@ func (a *adjustment) problem() error {
 	switch {
 	case a == nil || a.maxAttempts == 0 && a.inputs == nil:
 		return fmt.Errorf("adjusted record changes nothing")
-	case a.maxAttempts < 0 || a.inputs != nil && jsonKind(a.inputs) != '{':
-		return fmt.Errorf("adjusted record has a negative limit, or inputs that are not an object")
+	case a.maxAttempts < 0:
+		return fmt.Errorf("adjusted record has a negative limit")
 	}
 	return nil
 }

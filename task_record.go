@@ -17,6 +17,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -217,7 +218,7 @@ func (r *record) stepMembers(c *memberCoder) {
 			r.adjustment = new(adjustment)
 		}
 		nonzero(c, "max_attempts", &r.adjustment.maxAttempts)
-		c.raw("inputs", &r.adjustment.inputs)
+		c.object("inputs", &r.adjustment.inputs)
 	}
 	c.id("ids", &r.ids)
 	if c.reading && r.hasOutcome() {
@@ -231,7 +232,7 @@ func (r *record) stepMembers(c *memberCoder) {
 func (by *creation) members(c *memberCoder) {
 	c.text("template", &by.template)
 	c.hex("identity", by.identity != identityKey{}, by.identity[:])
-	c.raw("context", &by.context)
+	c.object("context", &by.context)
 	c.textUnless("initiator", &by.initiator, defaultInitiator)
 	c.textUnless("source", &by.source, defaultSource)
 	c.textUnless("reason", &by.reason, defaultReason)
@@ -240,7 +241,7 @@ func (by *creation) members(c *memberCoder) {
 	c.id("correlation", &by.correlation)
 	c.id("parent_correlation", &by.parentCorrelation)
 	nonzero(c, "requested", &by.requested)
-	c.raw("options", &by.options)
+	c.object("options", &by.options)
 	c.text("key", &by.key)
 	c.text("traceparent", &by.traceparent)
 	c.hex("request", by.request != requestMark{}, by.request.key[:], by.request.body[:])
@@ -257,7 +258,7 @@ func (e *ending) members(c *memberCoder) {
 	nonzero(c, "retry_at", &e.retryAt)
 	c.raw("result", &e.result)
 	c.raw("error", &e.err)
-	c.raw("metadata", &e.metadata)
+	c.object("metadata", &e.metadata)
 	c.text("worker", &e.worker)
 }
 
@@ -277,7 +278,7 @@ func (q *investigation) members(c *memberCoder) {
 	word(c, "status", &q.status, dlqStatusWords[:])
 	c.given("notes", &q.notes)
 	c.given("by", &q.by)
-	c.raw("metadata", &q.metadata)
+	c.object("metadata", &q.metadata)
 }
 
 // appendRecordMembers appends the members of a record. The journal adds the
@@ -335,8 +336,34 @@ func (r *record) complete() error {
 		return r.adjustment.problem()
 	case r.action == actionFail && r.end.success:
 		return fmt.Errorf("a failure by an operator without its error")
+	case r.end != nil && !r.end.sound():
+		return fmt.Errorf("%s record with an outcome that is neither a success nor a failure", r.kind)
 	}
 	return nil
+}
+
+// sound reports whether an outcome that was read is a success without an error, or a
+// failure with one that has its members.
+func (e *ending) sound() bool {
+	if e.success {
+		return e.err == nil && e.retryAt == 0
+	}
+	good := 0
+	eachMemberBytes(e.err, func(key, value []byte) bool {
+		switch kind := jsonKind(value); string(key) {
+		case "message", "error_type":
+			good += boolCount(kind == '"')
+		case "retryable":
+			good += boolCount(kind == 't' || kind == 'f')
+		case "status_code":
+			n, ok := jsonInt(value)
+			good += boolCount(kind == 'n' || ok && n >= 0 && n <= math.MaxUint16)
+		case "context":
+			good += boolCount(kind == '{')
+		}
+		return true
+	})
+	return good == 5
 }
 
 // started returns when the attempt started that the record starts.
@@ -655,6 +682,13 @@ func (c *memberCoder) raw(name string, v *[]byte) {
 	}
 }
 
+// object is raw for an object.
+func (c *memberCoder) object(name string, v *[]byte) {
+	if c.raw(name, v); c.reading && *v != nil && jsonKind(*v) != '{' {
+		c.fail(name, "%.40s is not an object", *v)
+	}
+}
+
 func (c *memberCoder) someRaw(name string, v *[]byte) {
 	if c.reading {
 		*v = c.take(name)
@@ -667,7 +701,9 @@ func (c *memberCoder) someRaw(name string, v *[]byte) {
 func (c *memberCoder) flag(name string, v *bool) {
 	if c.reading {
 		raw := c.take(name)
-		*v = raw == nil || string(raw) == "true"
+		if *v = raw == nil || string(raw) == "true"; !*v && string(raw) != "false" {
+			c.fail(name, "%.40s is not true or false", raw)
+		}
 	} else if !*v {
 		c.b = append(appendName(c.b, name), "false"...)
 	}

@@ -135,8 +135,8 @@ func TestDamagedLogsAreRefused(t *testing.T) {
 // are written, or not known, or repeated.
 func TestMembersInAnySpelling(t *testing.T) {
 	for _, tc := range []struct{ text, want string }{
-		{`{"ms":1,"ok":false,"kind":"ran","at":5,"began":3,"st\u0065p":2,"seq":7,"task":"01000000-0000-0000-0000-000000000000"}`,
-			`{"task":"01000000-0000-0000-0000-000000000000","at":5,"kind":"ran","step":2,"began":3,"ok":false,"ms":1}`},
+		{`{"worker":"w","ms":1,"kind":"ran","at":5,"began":3,"st\u0065p":2,"seq":7,"task":"01000000-0000-0000-0000-000000000000"}`,
+			`{"task":"01000000-0000-0000-0000-000000000000","at":5,"kind":"ran","step":2,"began":3,"ms":1,"worker":"w"}`},
 		{`{"stale":{"reason":"worker_unavailable","limit":1},"kind":"stale","at":1}`,
 			`{"at":1,"kind":"stale","stale":{"limit":1,"reason":"worker_unavailable"}}`},
 		{`{"seq":7,"kind":"stale","stale":{"limit":1,"novelty":2}}`, `member "novelty": unknown member, from a newer version`},

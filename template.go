@@ -88,6 +88,7 @@ type stepTemplate struct {
 	name, kind        string
 	description       *string
 	callable, method  string // method is "" if absent
+	shown             string // the callable, redacted: what views, logs and outside actors get
 	resolver          *string
 	handler           []byte // the whole handler, an object
 	config            []byte // handler.initialization, an object
@@ -229,7 +230,7 @@ func (f *stepForm) step() (stepTemplate, error) {
 	}
 	s := stepTemplate{
 		name: f.Name, kind: f.Kind, description: f.Description,
-		callable: h.value.Callable, method: h.value.Method, resolver: h.value.Resolver,
+		callable: h.value.Callable, shown: redactName(h.value.Callable), method: h.value.Method, resolver: h.value.Resolver,
 		handler: f.Handler, config: h.value.Initialization, resultSchema: f.ResultSchema,
 		retry: f.Retry.value, timeoutSeconds: f.TimeoutSeconds,
 	}

@@ -537,8 +537,8 @@ func unusualInTemplatePath(c rune) bool {
 
 func templateItemPath(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// clippedText shortens a text that a message quotes.
-func clippedText(s string) string { return clipText(s, 80) }
+// clippedText redacts and shortens a text that a message quotes.
+func clippedText(s string) string { return clipText(string(redact([]byte(s))), 80) }
 
 // fromTOML returns the definition as JSON, or nil if it is not valid TOML. Values
 // that JSON cannot express are problems, and null in the result.

@@ -25,7 +25,7 @@ import (
 // snapshotFloor is the size of a journal, in bytes, below which no snapshot is due.
 const snapshotFloor = 16 << 20
 
-var crashDuration = flag.Duration("crash.duration", time.Duration(size(2, 5))*time.Second, "how long TestCrash goes on killing")
+var crashDuration = flag.Duration("crash.duration", time.Duration(size(1, 5))*time.Second, "how long TestCrash goes on killing")
 
 // crashTest is a directory of data, the load on it, and the books.
 type crashTest struct {

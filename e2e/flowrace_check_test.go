@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
+
+	"stepwell/e2e/wire"
 )
 
 // raceMark is one transition, with a hash of all that is told of it.
@@ -57,10 +57,10 @@ type raceMarks struct {
 
 // take adds whole events.
 func (m *raceMarks) take(text string) error {
-	events, lastID := parseEvents(text)
+	events, lastID := wire.ParseEvents(text)
 	for _, e := range events {
 		var v raceMove
-		if err := json.Unmarshal([]byte(e.data), &v); err != nil || e.event == "gap" {
+		if err := json.Unmarshal([]byte(e.Data), &v); err != nil || e.Type == "gap" {
 			return fmt.Errorf("%w in %+v", err, e)
 		}
 		if err := m.add(v.mark()); err != nil {
@@ -313,29 +313,4 @@ func (r *flowRace) checkAgain(p *program) {
 	}
 	wantMarks(r.t, "a reader after the restart", m.marks, r.events[0].marks)
 	p.stop()
-}
-
-// raceEvent is one event of a stream.
-type raceEvent struct{ event, data string }
-
-// parseEvents reads a stream as the rules of server-sent events say.
-func parseEvents(text string) (events []raceEvent, lastID uint64) {
-	for block := range strings.SplitSeq(text, "\n\n") {
-		e := raceEvent{}
-		for line := range strings.SplitSeq(block, "\n") {
-			name, value, _ := strings.Cut(line, ": ")
-			switch name {
-			case "id":
-				lastID, _ = strconv.ParseUint(value, 10, 64)
-			case "event":
-				e.event = value
-			case "data":
-				e.data = value
-			}
-		}
-		if e.data != "" {
-			events = append(events, e)
-		}
-	}
-	return events, lastID
 }

@@ -290,6 +290,25 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
+// TestSkippedSettings: a variable and a file that are not read although they seem meant are warned of.
+func TestSkippedSettings(t *testing.T) {
+	t.Parallel()
+	env := []string{"STEPWELL_LOG_LEVEL=debug", "STEPWELL_PORT=tcp://10.0.0.1:8080"}
+	const meant = "the variable STEPWELL_LOG_LEVEL sets nothing; did you mean STEPWELL_LOG__LEVEL?"
+	dir := templateDir(t, testTemplate("read"))
+	writeFile(t, filepath.Join(dir, "order.yaml"), []byte("steps:\n- handler: {callable: x}\n"))
+	p := serveWith(t, env, "--memory", "--templates", dir)
+	p.stop()
+	wantParts(t, "log", p.stderr.String(), meant, filepath.Join(dir, "order.yaml")+": looks like a template")
+	if strings.Contains(p.stderr.String(), "STEPWELL_PORT") {
+		t.Errorf("the log warns of another program's variable:\n%s", p.stderr)
+	}
+	_, _, stderr := runProgram(t, env, "config", "show")
+	if stderr != "warning: "+meant+"\n" {
+		t.Errorf("config show: got %q; want the warning", stderr)
+	}
+}
+
 // TestShutdownSaysWhatItDoes: it says how long handlers have, and what was cut off.
 func TestShutdownSaysWhatItDoes(t *testing.T) {
 	t.Parallel()

@@ -35,22 +35,20 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	binaryDir = dir
+	wire.Tune()
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)
 }
 
 // buildProgram builds the program once, with the race detector when the tests have it.
+// Unlike go build, go run keeps the linked program for the next time.
 var buildProgram = sync.OnceValues(func() (string, error) {
 	if err := touchSources(); err != nil {
 		return "", err
 	}
 	file := filepath.Join(binaryDir, "stepwell")
-	build := exec.Command("go", "build", "-o", file)
-	if raceDetector() {
-		build.Args = append(build.Args, "-race")
-	}
-	build.Dir = ".."
+	build := exec.Command("go", "run", fmt.Sprintf("-race=%t", raceDetector()), "-exec", "cp", "..", file)
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the program: %w\n%s", err, text)
 	}

@@ -103,7 +103,7 @@ TaskDetails: string version initiator source_system reason; int priority total_s
 	created_at; number completion_percentage; HealthStatus health_status; ExecutionStatus execution_status
 StepSnapshot: uuid7 step_uuid; string name; StepState current_state; int attempts max_attempts;
 	naive|null last_attempted_at last_failure_at next_retry_at completed_at; SnapshotError|null error
-SnapshotError: string message error_type; bool retryable; int|null status_code
+SnapshotError: string message error_type; bool message_redacted? retryable; int|null status_code
 QueueEntry: uuid7 dlq_entry_uuid task_uuid; TaskState original_state current_state; DLQReason dlq_reason;
 	naive dlq_timestamp; number minutes_in_dlq priority_score; string namespace_name task_name;
 	int time_in_state_minutes

@@ -5,10 +5,12 @@ package wire
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -68,6 +70,19 @@ func Slow(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("takes too long for -short")
+	}
+}
+
+// Tune prepares the tests of a package for little time: more of them run at once, because
+// many wait, and memory is collected less often. Benchmarks stay as they are.
+func Tune() {
+	flag.Parse()
+	if flag.Lookup("test.bench").Value.String() != "" {
+		return
+	}
+	debug.SetGCPercent(400)
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		parallel.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math/big"
 	"regexp"
@@ -27,64 +26,107 @@ const (
 )
 
 // Decode reads the one JSON value of a body, with numbers as json.Number.
-// Unlike encoding/json it refuses duplicate members, broken UTF-8 and anything
-// behind the value.
+// Unlike encoding/json it refuses duplicate members and invalid UTF-8.
 func Decode(body []byte) (any, error) {
 	if !utf8.Valid(body) {
 		return nil, errors.New("invalid UTF-8")
 	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.UseNumber()
-	v, err := decodeValue(d)
-	if err != nil {
+	var text json.RawMessage
+	if err := json.Unmarshal(body, &text); err != nil {
 		return nil, fmt.Errorf("decoding JSON: %w", err)
 	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, fmt.Errorf("something follows the JSON value at offset %d", d.InputOffset())
-	}
-	return v, nil
+	return (&decoder{text: text}).value()
 }
 
-func decodeValue(d *json.Decoder) (any, error) {
-	t, err := d.Token()
-	switch t {
-	case json.Delim('{'):
-		return decodeObject(d)
-	case json.Delim('['):
-		return decodeList(d)
-	}
-	return t, err
+// decoder reads a valid JSON text. It is several times as fast as json.Decoder.Token.
+type decoder struct {
+	text []byte
+	i    int // of the next byte
 }
 
-func decodeObject(d *json.Decoder) (any, error) {
+// next skips white space, and the byte after it if that is c.
+func (d *decoder) next(c byte) bool {
+	for d.text[d.i] <= ' ' {
+		d.i++
+	}
+	if d.text[d.i] != c {
+		return false
+	}
+	d.i++
+	return true
+}
+
+func (d *decoder) value() (any, error) {
+	switch {
+	case d.next('{'):
+		return d.object()
+	case d.next('['):
+		return d.list()
+	case d.next('"'):
+		return d.string(), nil
+	}
+	start := d.i
+	for d.i < len(d.text) && strings.IndexByte(" \t\r\n,]}", d.text[d.i]) < 0 {
+		d.i++
+	}
+	switch word := string(d.text[start:d.i]); word {
+	case "null":
+		return nil, nil
+	case "true", "false":
+		return word == "true", nil
+	default:
+		return json.Number(word), nil
+	}
+}
+
+func (d *decoder) object() (any, error) {
 	object := map[string]any{}
-	for d.More() {
-		name, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
-		if _, ok := object[name.(string)]; ok {
+	for !d.next('}') {
+		d.next(',')
+		d.next('"')
+		name := d.string()
+		if _, ok := object[name]; ok {
 			return nil, fmt.Errorf("duplicate member %q", name)
 		}
-		if object[name.(string)], err = decodeValue(d); err != nil {
-			return nil, err
-		}
-	}
-	_, err := d.Token()
-	return object, err
-}
-
-func decodeList(d *json.Decoder) (any, error) {
-	list := []any{}
-	for d.More() {
-		e, err := decodeValue(d)
+		d.next(':')
+		v, err := d.value()
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, e)
+		object[name] = v
 	}
-	_, err := d.Token()
-	return list, err
+	return object, nil
+}
+
+func (d *decoder) list() (any, error) {
+	list := []any{}
+	for !d.next(']') {
+		d.next(',')
+		v, err := d.value()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+// string returns the string whose opening quote was read.
+func (d *decoder) string() (s string) {
+	start := d.i
+	for d.text[d.i] != '"' {
+		if d.text[d.i] == '\\' {
+			d.i++
+		}
+		d.i++
+	}
+	d.i++
+	text := d.text[start : d.i-1]
+	if bytes.IndexByte(text, '\\') < 0 {
+		return string(text)
+	}
+	json.Unmarshal(d.text[start-1:d.i], &s)
+	return s
 }
 
 // Text is a decoded value as JSON, for comparing and for messages.

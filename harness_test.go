@@ -35,7 +35,8 @@ type serviceTest struct {
 	clock     clock    // the real one when nil
 	disk      diskFS   // with dir; the real one when nil
 	log       io.Writer
-	state     io.Reader // a state document to begin with; none when nil
+	state     *stateSource // to begin with; none when nil
+	seed      string       // a file with one, for a world in fixture mode
 }
 
 // testConfig is the standard configuration, in memory.

@@ -357,7 +357,7 @@ func TestEventsOfAnImportedState(t *testing.T) {
 	document, seq := exported(t, from), from.store.seq
 	closeTestService(t, from)
 	for _, dir := range []string{"", t.TempDir()} {
-		o := serviceTest{dir: dir, clock: newVirtualClock(testStart), extra: eventTemplates, state: strings.NewReader(document)}
+		o := serviceTest{dir: dir, clock: newVirtualClock(testStart), extra: eventTemplates, state: &stateSource{document: strings.NewReader(document)}}
 		s := openTestService(t, o)
 		if log := &s.store.events; log.oldest() != seq+1 || s.store.journal.published.Load() < seq {
 			t.Errorf("in %q: the oldest is %d; want %d", dir, log.oldest(), seq+1)

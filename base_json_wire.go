@@ -430,9 +430,10 @@ type jsonSink interface {
 
 // jsonWriter writes a JSON text.
 type jsonWriter struct {
-	b   []byte   // what was not passed on; the caller may append to it
-	to  jsonSink // nil: all of the text stays in b
-	err error    // the first; from then on the text is incomplete
+	b   []byte        // what was not passed on; the caller may append to it
+	to  jsonSink      // nil: all of the text stays in b
+	err error         // the first; from then on the text is incomplete
+	enc *json.Encoder // appends to b; nil until it is needed
 }
 
 // flush passes on what was written.
@@ -584,9 +585,22 @@ func (o *jsonWriter) plain(v reflect.Value) {
 	if v.IsValid() {
 		shown = v.Interface()
 	}
-	b := bytes.NewBuffer(o.b)
-	o.fail(encodeJSON(b, shown))
-	o.b = bytes.TrimSuffix(b.Bytes(), []byte{'\n'})
+	if text, ok := shown.(string); ok {
+		o.b = appendJSONString(o.b, text)
+		return
+	}
+	if o.enc == nil {
+		o.enc = json.NewEncoder(o)
+		o.enc.SetEscapeHTML(false)
+	}
+	o.fail(o.enc.Encode(shown))
+	o.b = bytes.TrimSuffix(o.b, []byte{'\n'})
+}
+
+// Write is for the encoder.
+func (o *jsonWriter) Write(p []byte) (int, error) {
+	o.b = append(o.b, p...)
+	return len(p), nil
 }
 
 // encodeJSON appends v and a newline. It does not escape <, > and &.

@@ -319,7 +319,7 @@ func (p *process) storeImport(_ context.Context, args []string) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("import store: %w", err)
 	}
-	s, err := importStore(o, from, o.log)
+	s, err := importStore(o, &stateSource{document: from}, o.log)
 	if err != nil {
 		return fmt.Errorf("import store: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto"
+	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -67,18 +68,12 @@ func (r *authRun) fails(usage bool, want string, args ...string) {
 }
 
 // fakeKeys writes an existing pair, because making one takes long.
-func (r *authRun) fakeKeys() {
+func (r *authRun) fakeKeys(key *rsa.PrivateKey) {
 	r.t.Helper()
-	private, public := testKeyPEM(r.t)
+	private, public := []byte(privatePEM(r.t, key)), []byte(publicPEM(r.t, key))
 	noError(r.t, os.MkdirAll("keys", 0o700))
 	files := []keyFile{{"keys/jwt-private-key.pem", private, 0o600}, {"keys/jwt-public-key.pem", public, 0o644}}
 	noError(r.t, installKeyFiles(files, true))
-}
-
-// testKeyPEM returns a new RSA pair.
-func testKeyPEM(t testing.TB) (private, public []byte) {
-	t.Helper()
-	return must2(newKeyPair(2048))(t)
 }
 
 func TestGenerateKeys(t *testing.T) {
@@ -115,7 +110,7 @@ func assertFiles(t *testing.T, dir string, want ...string) {
 
 func TestGenerateKeysNeverOverwrites(t *testing.T) {
 	r := newAuthRun(t)
-	r.fakeKeys()
+	r.fakeKeys(authKeys().rsa)
 	before, _ := os.ReadFile("keys/jwt-private-key.pem")
 	r.fails(false, "--force", "generate-keys")
 	os.Remove("keys/jwt-public-key.pem")
@@ -178,7 +173,7 @@ func TestInstallKeyFilesAllOrNothing(t *testing.T) {
 
 func TestGenerateToken(t *testing.T) {
 	r := newAuthRun(t)
-	r.fakeKeys()
+	r.fakeKeys(authKeys().rsa)
 	token := strings.TrimSpace(r.must("generate-token", "--permissions", "tasks:read, dlq:*,tasks:read",
 		"--role", "task-submitter", "--subject", "ci", "--expiry-hours", "2"))
 	part := strings.Split(token, ".")[1]
@@ -207,7 +202,7 @@ func TestGenerateToken(t *testing.T) {
 
 func TestGenerateTokenDefaultsFromEnvironment(t *testing.T) {
 	r := newAuthRun(t)
-	r.fakeKeys()
+	r.fakeKeys(authKeys().rsa)
 	noError(t, os.Rename("keys", "elsewhere"))
 	r.env = map[string]string{
 		"STEPWELL_JWT_PRIVATE_KEY_PATH":                             "elsewhere/jwt-private-key.pem",
@@ -240,7 +235,7 @@ func TestGenerateTokenDefaultsFromEnvironment(t *testing.T) {
 
 func TestGenerateTokenRefuses(t *testing.T) {
 	r := newAuthRun(t)
-	r.fakeKeys()
+	r.fakeKeys(authKeys().rsa)
 	r.fails(true, "--permissions or --role", "generate-token")
 	r.fails(true, "--permissions or --role", "generate-token", "--permissions", " , ")
 	r.fails(true, "unknown permissions: tasks:destroy, *", "generate-token", "--permissions", "tasks:destroy,tasks:read,*")
@@ -268,7 +263,7 @@ func TestGenerateTokenRefuses(t *testing.T) {
 
 func TestValidateTokenTellsWhyNot(t *testing.T) {
 	r := newAuthRun(t)
-	r.fakeKeys()
+	r.fakeKeys(authKeys().rsa)
 	token := strings.TrimSpace(r.must("generate-token", "--role", "ops-admin"))
 	r.fails(true, "--token is needed", "validate-token")
 	r.fails(false, "(malformed): it does not have three parts", "validate-token", "--token", "abc")
@@ -284,7 +279,7 @@ func TestValidateTokenTellsWhyNot(t *testing.T) {
 	r.fails(false, "(expired): it has expired", "validate-token", "--token", token)
 	r.at = authTestNow.add(24*time.Hour + 59*time.Second)
 	r.must("validate-token", "--token", token)
-	r.fakeKeys()
+	r.fakeKeys(authKeys().rsa2)
 	r.fails(false, "(invalid): its signature does not match", "validate-token", "--token", token)
 
 	r.at = authTestNow
@@ -299,7 +294,7 @@ func TestValidateTokenTellsWhyNot(t *testing.T) {
 // TestTokenErrorsKeepSecrets checks every way in which validate-token fails.
 func TestTokenErrorsKeepSecrets(t *testing.T) {
 	r := newAuthRun(t)
-	r.fakeKeys()
+	r.fakeKeys(authKeys().rsa)
 	token := strings.TrimSpace(r.must("generate-token", "--role", "ops-admin", "--subject", "marker-of-the-subject"))
 	private, _ := os.ReadFile("keys/jwt-private-key.pem")
 	broken := strings.Replace(string(private), "\n", "\nAAAA", 1)

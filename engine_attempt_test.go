@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 	"weak"
 )
@@ -20,25 +21,27 @@ import (
 // go on, and the outcome is recorded once there is room.
 func TestHeldOutcomeHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
-	clock, disk := newVirtualClock(testStart), newMemDisk()
-	s := newTestService(t, serviceTest{
-		clock: clock, disk: disk, dir: "/data", log: io.Discard,
-		extra: []string{testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":1000}`})},
-	})
-	v := mustCreate(t, s, "slow")
-	fillDisk(t, s, disk, "slow")
-	advanced := make(chan struct{})
-	go func() {
-		clock.advance(time.Minute)
-		close(advanced)
-	}()
-	if _, ok := receiveWithin(advanced, 10*time.Second); !ok {
-		t.Fatal("the clock stands still while an outcome is held")
-	}
-	wantStates(t, settled(t, s, v.id), "steps_in_process: in_progress")
-	disk.setCapacity(1 << 40)
-	awaitReal(t, "the held outcome to be recorded", func() bool {
-		return settled(t, s, v.id).state == taskComplete
+	synctest.Test(t, func(t *testing.T) {
+		clock, disk := newVirtualClock(testStart), newMemDisk()
+		s := newTestService(t, serviceTest{
+			clock: clock, disk: disk, dir: "/data", log: io.Discard,
+			extra: []string{testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":1000}`})},
+		})
+		v := mustCreate(t, s, "slow")
+		fillDisk(t, s, disk, "slow")
+		advanced := make(chan struct{})
+		go func() {
+			clock.advance(time.Minute)
+			close(advanced)
+		}()
+		if _, ok := receiveWithin(advanced, 10*time.Second); !ok {
+			t.Fatal("the clock stands still while an outcome is held")
+		}
+		wantStates(t, settled(t, s, v.id), "steps_in_process: in_progress")
+		disk.setCapacity(1 << 40)
+		awaitReal(t, "the held outcome to be recorded", func() bool {
+			return settled(t, s, v.id).state == taskComplete
+		})
 	})
 }
 

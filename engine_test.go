@@ -404,7 +404,7 @@ func TestWideAndDeep(t *testing.T) {
 // operations, passing time and restarts, and after each of them the invariants.
 
 // lifecycleBudget is about how long the model test runs, in real time.
-const lifecycleBudget = 2 * time.Second
+var lifecycleBudget = time.Duration(size(1, 5)) * time.Second
 
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
@@ -1001,7 +1001,7 @@ func TestManySteps(t *testing.T) {
 // goroutine and no record.
 func TestManyWaiting(t *testing.T) {
 	slow(t)
-	tasks := uint64(size(20_000, 100_000))
+	tasks := uint64(size(10_000, 100_000))
 	if wire.RaceDetector() {
 		tasks = 2_000 // each takes ten times as long
 	}

@@ -265,19 +265,15 @@ func wantSame(t *testing.T, what, got, want string) {
 	}
 }
 
-var scriptPlays = flag.Int("script-plays", 5, "plays of the script of TestSameScriptSameState")
+var scriptPlays = flag.Int("script-plays", size(3, 5), "plays of the script of TestSameScriptSameState")
 
 // TestSameScriptSameState plays a script twice, after a reset, and with reads in between.
 func TestSameScriptSameState(t *testing.T) {
 	t.Parallel()
 	slow(t)
 	url := whimHandler(t)
-	plays := *scriptPlays
-	if testing.Short() {
-		plays = 2
-	}
 	var document, account string
-	for n := range plays {
+	for n := range *scriptPlays {
 		s := newDeterministicServer(t, url, "seed")
 		p := &player{testServer: s.testServer, url: url}
 		var storm *getStorm

@@ -101,7 +101,7 @@ func loadSource(t *testing.T) *sourceCode {
 			c.elsewhere++
 		}
 	}
-	list := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, own.Imports...)...)
+	list := exec.Command("go", append([]string{"list", "-export", "-f", "{{.ImportPath}} {{.Export}}"}, own.Imports...)...)
 	list.Stderr = os.Stderr
 	out, err := list.Output()
 	if err != nil {
@@ -164,6 +164,7 @@ func report(t *testing.T, problems []problem) {
 
 // TestFloors holds every file to names of its own family and of families below.
 func TestFloors(t *testing.T) {
+	t.Parallel()
 	c := loadSource(t)
 	t.Run("files", func(t *testing.T) { checkFiles(t, c) })
 	t.Run("arrows", func(t *testing.T) { checkArrows(t, c) })

@@ -21,6 +21,11 @@ import (
 	"stepwell/e2e/wire"
 )
 
+func TestMain(m *testing.M) {
+	wire.Tune()
+	m.Run()
+}
+
 // serviceTest holds a test's changes to the usual setup.
 type serviceTest struct {
 	config    func(c *Config)
@@ -30,7 +35,8 @@ type serviceTest struct {
 	clock     clock    // the real one when nil
 	disk      diskFS   // with dir; the real one when nil
 	log       io.Writer
-	state     io.Reader // a state document to begin with; none when nil
+	state     *stateSource // to begin with; none when nil
+	seed      string       // a file with one, for a world in fixture mode
 }
 
 // testConfig is the standard configuration, in memory.
@@ -170,6 +176,7 @@ func checkInvariants(t testing.TB, s *service) {
 		if sl.live != nil {
 			compareSteps(t, again, sl.live)
 		}
+		compareListed(t, s.store, sl, again)
 		dead = appendDLQRows(dead, again.id, again.letterHeaders())
 		states[again.state]++
 		statuses[again.state.brief()]++
@@ -196,6 +203,30 @@ func checkInvariants(t testing.TB, s *service) {
 	checkDLQIndex(t, s.store.dead, dead)
 	checkRetention(t, s.store)
 	checkRequestIndex(t, s.store)
+}
+
+// compareListed holds a task as lists show it, which may come from the head of its line
+// alone, against the whole task.
+func compareListed(t testing.TB, s *store, sl slot, whole *task) {
+	t.Helper()
+	l := listedTask{slot: sl, at: s.clock.now()}
+	if sl.live != nil {
+		l.live, l.ready, whole = sl.live.withoutSteps(), sl.live.readySteps(l.at), sl.live
+	}
+	v, ready, err := s.listed(&l, nil)
+	if err != nil {
+		t.Errorf("task %s cannot be listed: %v", whole.id, err)
+		return
+	}
+	text := func(v *task, ready int) string {
+		var o jsonWriter
+		taskView{task: v}.writeTask(&o, ready)
+		mountTaskView{task: v}.writeJSON(&o)
+		return string(o.b)
+	}
+	if got, want := text(v, ready), text(whole, whole.readySteps(l.at)); got != want {
+		t.Errorf("a list shows %s; want %s", got, want)
+	}
 }
 
 func compareSteps(t testing.TB, again, live *task) {

@@ -411,17 +411,12 @@ type handlerStep struct {
 	CustomEvents      json.RawMessage `json:"custom_events"`
 }
 
-// handlerGraph is the dependency graph of a handler's steps, by name.
+// handlerGraph is the dependency graph of a handler's steps, by name. An edge leads
+// from a step to a step that depends on it.
 type handlerGraph struct {
 	Nodes          []string `json:"nodes"`
 	Edges          jsonList `json:"edges"`
 	ExecutionOrder []string `json:"execution_order"`
-}
-
-// handlerEdge leads from a step to a step that depends on it.
-type handlerEdge struct {
-	From string `json:"from"`
-	To   string `json:"to"`
 }
 
 func (a *mountAPI) listNamespaces(w http.ResponseWriter, _ *http.Request) (any, error) {
@@ -571,17 +566,20 @@ func (t *template) handlerGraph() handlerGraph {
 	}
 	return handlerGraph{
 		Nodes: t.stepNames(indexesOf(t.steps)), ExecutionOrder: t.stepNames(t.order),
-		Edges: jsonListOf(edges, t.edges()),
+		Edges: jsonList{edges, t.edgeWriter()},
 	}
 }
 
-// edges returns a function that returns one edge after the other.
-func (t *template) edges() func(int) handlerEdge {
+// edgeWriter returns a function that writes one edge after the other.
+func (t *template) edgeWriter() func(o *jsonWriter, _ int) {
 	step, parent := 0, -1
-	return func(int) handlerEdge {
+	return func(o *jsonWriter, _ int) {
 		for parent++; parent == len(t.steps[step].parents); parent = 0 {
 			step++
 		}
-		return handlerEdge{t.steps[t.steps[step].parents[parent]].name, t.steps[step].name}
+		o.b = append(o.b, '{')
+		o.text("from", t.steps[t.steps[step].parents[parent]].name)
+		o.text("to", t.steps[step].name)
+		o.b = append(o.b, '}')
 	}
 }

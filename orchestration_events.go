@@ -191,7 +191,7 @@ func (s *eventStream) send() (more, open bool) {
 		s.end("this stream fell behind; reconnect with the last id")
 		return false, false
 	}
-	if c.moves > 0 && s.w.hold(streamMemory) != nil {
+	if c.moves > 0 && s.w.holdShort(streamMemory) != nil {
 		s.from.cutOff()
 		s.end("too many answers are under way; reconnect with the last id")
 		return false, false

@@ -548,6 +548,7 @@ type recorder struct {
 	status    int
 	matched   bool // a row matched, or writeUnmatched answers
 	unmatched bool // writeUnmatched answered
+	gone      bool // the client went away, or was too slow
 }
 
 func (s *surface) newRecorder(w http.ResponseWriter, r *http.Request) *recorder {
@@ -569,21 +570,13 @@ func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
+	write := w.ResponseWriter.Write
 	if len(b) > copiedBody {
-		return w.share.write(b)
+		write = w.share.write
 	}
-	return w.ResponseWriter.Write(b)
-}
-
-// cutOff ends an answer of which a part was written, so that nobody takes the part for
-// the whole.
-func (w *recorder) cutOff(err error) {
-	level := slog.LevelError
-	if _, ok := errors.AsType[net.Error](err); ok {
-		level = slog.LevelDebug // the client went away, or was too slow
-	}
-	w.surface.log.Log(context.Background(), level, "an answer was cut off", "request_id", w.requestID, "error", err)
-	panic(http.ErrAbortHandler)
+	n, err := write(b)
+	w.gone = w.gone || err != nil
+	return n, err
 }
 
 // Unwrap is for http.ResponseController.

@@ -5,10 +5,13 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -69,7 +72,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 		return fmt.Errorf("encoding the answer: %w", a.err)
 	}
 	if r, ok := w.(*recorder); ok && len(a.b) > copiedBody {
-		if err := r.hold(cap(a.b)); err != nil {
+		if err := r.holdShort(cap(a.b)); err != nil {
 			return err
 		}
 	}
@@ -99,7 +102,7 @@ var answers = sync.Pool{New: func() any {
 // free keeps the answer's buffer for another one, unless it has grown too large.
 func (a *jsonAnswer) free() {
 	if cap(a.b) <= 2*jsonPiece {
-		*a = jsonAnswer{jsonWriter: jsonWriter{b: a.b[:0], to: a}}
+		*a = jsonAnswer{jsonWriter: jsonWriter{b: a.b[:0], to: a, enc: a.enc}}
 		answers.Put(a)
 	}
 }
@@ -125,6 +128,17 @@ func (a *jsonAnswer) pass(text []byte) error {
 		return errNoBody
 	}
 	return writePieces(a.w, text)
+}
+
+// cutOff ends an answer of which a part was written, so that nobody takes the part for
+// the whole.
+func (w *recorder) cutOff(err error) {
+	level := slog.LevelError
+	if w.gone {
+		level = slog.LevelDebug
+	}
+	w.surface.log.Log(context.Background(), level, "an answer was cut off", "request_id", w.requestID, "error", err)
+	panic(http.ErrAbortHandler)
 }
 
 // errNoBody ends an answer to a HEAD request after its headers.
@@ -162,8 +176,9 @@ func writeBody(w http.ResponseWriter, status int, contentType string, parts ...[
 }
 
 // The room for answers. What an answer holds until its reader has taken it is counted:
-// buffers, and copies of large tasks. Short answers, which net/http copies, and texts
-// that are in memory anyway are not.
+// buffers, and copies of large tasks. Very short answers, which net/http copies, and
+// texts that are in memory anyway are not. Making long answers takes turns, so that
+// they leave processor time for others.
 
 const (
 	stalledAfter   = time.Second      // an answer that waits longer for its reader may be cut to make room
@@ -174,7 +189,8 @@ const (
 
 // answerRoom bounds what the answers of a process hold.
 type answerRoom struct {
-	limit int // bytes; the last quarter is for short answers
+	limit int           // bytes; the last quarter is for short answers
+	turns chan struct{} // holds a token for each long answer that is being made
 
 	mu      sync.Mutex
 	taken   int // bytes; guarded by mu, like all below
@@ -186,13 +202,18 @@ type answerRoom struct {
 }
 
 func newAnswerRoom(limit int64) *answerRoom {
-	return &answerRoom{limit: int(limit), shares: map[*answerShare]bool{}, freed: make(chan struct{})}
+	return &answerRoom{
+		limit: int(limit), turns: make(chan struct{}, max(runtime.GOMAXPROCS(0)/2, 1)),
+		shares: map[*answerShare]bool{}, freed: make(chan struct{}),
+	}
 }
 
 // answerShare is what one request has of the room.
 type answerShare struct {
-	room  *answerRoom
-	w     http.ResponseWriter
+	room *answerRoom
+	w    http.ResponseWriter
+	turn bool // it holds one of the turns
+
 	bytes int     // guarded by the room's mu, like all below
 	since instant // when the write that goes on began; 0 for none
 	cut   bool
@@ -212,30 +233,34 @@ func (s *surface) holdTemplates(w http.ResponseWriter) error {
 	return w.(*recorder).holdEach(len(s.svc.templates.registry().all()), 256)
 }
 
-// hold makes sure that the request has room for n bytes, and waits a little for it.
-// A request that gets none is the last on its connection.
+// hold makes sure that a long answer has room for n bytes, and waits a little for it;
+// then it waits for a turn.
 func (w *recorder) hold(n int) error {
-	err := w.share.grow(n)
-	if err != nil {
-		w.Header().Set("Connection", "close")
+	s := &w.share
+	most := s.room.limit / 4 * 3
+	s.endTurn()
+	err := w.grow(min(n, most), most)
+	if err == nil {
+		s.takeTurn()
 	}
 	return err
 }
 
-// grow enlarges the share to n bytes, or to as much as one answer may have.
-func (s *answerShare) grow(n int) error {
-	r := s.room
+// holdShort makes sure that a short answer has room for n bytes, and waits a little
+// for it.
+func (w *recorder) holdShort(n int) error { return w.grow(n, w.share.room.limit) }
+
+// grow enlarges the share to n bytes if all have most then. A request that gets no room
+// is the last on its connection.
+func (w *recorder) grow(n, most int) error {
+	s, r := &w.share, w.share.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	most := r.limit
-	if n > jsonPiece {
-		most -= r.limit / 4
-	}
-	n = min(n, most)
 	for until := realNow().add(roomPatience); s.bytes < n && r.taken+n-s.bytes > most; {
 		r.cutStalled(r.taken + n - s.bytes - most)
 		if r.waiting >= maxRoomWaiters || realNow() >= until {
 			r.refused++
+			w.Header().Set("Connection", "close")
 			return &failure{kind: backpressure, retryAfter: time.Second,
 				message: "the answers under way hold as much memory as web.max_answer_bytes allows"}
 		}
@@ -283,8 +308,24 @@ func (r *answerRoom) cutStalled(n int) {
 	}
 }
 
+// takeTurn waits for a turn to make a part of a long answer.
+func (s *answerShare) takeTurn() {
+	if !s.turn {
+		s.room.turns <- struct{}{}
+		s.turn = true
+	}
+}
+
+func (s *answerShare) endTurn() {
+	if s.turn {
+		<-s.room.turns
+		s.turn = false
+	}
+}
+
 // release gives the share back.
 func (s *answerShare) release() {
+	s.endTurn()
 	r := s.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -302,6 +343,10 @@ func (s *answerShare) release() {
 
 // write writes one piece, which the reader must take in time.
 func (s *answerShare) write(piece []byte) (int, error) {
+	if s.turn {
+		s.endTurn()
+		defer s.takeTurn()
+	}
 	s.begin()
 	n, err := s.w.Write(piece)
 	s.end(err)

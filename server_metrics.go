@@ -75,7 +75,7 @@ var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 // metrics answers with the metrics of the service and of the surface's listener.
 func (s *surface) metrics(w http.ResponseWriter, _ *http.Request) (any, error) {
 	text := []byte(s.svc.metrics(s.stats, s.room))
-	return textReply{metricsContentType, [][]byte{text}}, w.(*recorder).hold(len(text))
+	return textReply{metricsContentType, [][]byte{text}}, w.(*recorder).holdShort(len(text))
 }
 
 // metrics returns the metrics of the service, of one listener, and of the room for

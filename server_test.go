@@ -886,13 +886,21 @@ func TestBackpressure(t *testing.T) {
 // TestDemos runs the embedded templates as the banner suggests.
 func TestDemos(t *testing.T) {
 	t.Parallel()
-	s := newTestServer(t, serviceTest{})
-	for name, status := range map[string]string{
+	clock := newVirtualClock(testStart)
+	s, ids := newTestServer(t, serviceTest{clock: clock}), map[string]string{}
+	demos := map[string]string{
 		"linear": "complete", "diamond": "complete", "fan_out": "complete", "routing": "complete", "batch": "complete", "flaky": "complete",
 		"failing": "blocked_by_failures", "exhausted": "blocked_by_failures", "approval": "steps_in_process",
-	} {
-		id := s.create(`{"namespace":"demo","name":"` + name + `"}`)
-		s.await(id, status)
+	}
+	for name := range demos {
+		ids[name] = s.create(`{"namespace":"demo","name":"` + name + `"}`)
+	}
+	for range 3 { // a wait before each retry
+		settle(s.svc)
+		clock.advance(time.Minute)
+	}
+	for name, status := range demos {
+		s.await(ids[name], status)
 	}
 }
 

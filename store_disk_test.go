@@ -106,7 +106,7 @@ func TestStoreFilesAreRegular(t *testing.T) {
 		eachIrregularFile(t, name, func(t *testing.T, path string) error {
 			o := diskOptions(nil)
 			o.dir, o.fs = filepath.Dir(path), osDisk{}
-			_, err := importStore(o, strings.NewReader(`{"format":1,"product":"stepwell","seq":0}`), o.log)
+			_, err := importStore(o, &stateSource{document: strings.NewReader(`{"format":1,"product":"stepwell","seq":0}`)}, o.log)
 			return err
 		})
 	}

@@ -347,3 +347,22 @@ func TestSnapshotGivesBackInSteps(t *testing.T) {
 		})
 	}
 }
+
+// TestLinesAreMadeInBatches: of large unfinished tasks few lines are made at a time.
+func TestLinesAreMadeInBatches(t *testing.T) {
+	s := newTestService(t, serviceTest{extra: storyTemplates})
+	for range 8 {
+		mustCreate(t, s, "pair", `"context":{"padding":"`+strings.Repeat("x", lineBatchBytes/3)+`"}`)
+	}
+	from, seen := 0, 0
+	for from < 8 {
+		var lines [][]byte
+		lines, from = s.store.lineBatch(nil, from, 8)
+		if seen += len(lines); len(lines) == 0 || len(lines) > 3 {
+			t.Fatalf("got %d lines at once; want at most 3", len(lines))
+		}
+	}
+	if seen != 8 {
+		t.Errorf("got %d lines; want 8", seen)
+	}
+}

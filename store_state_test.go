@@ -36,7 +36,7 @@ func TestStateRoundTrip(t *testing.T) {
 		for _, dir := range []string{"", t.TempDir()} {
 			t.Run(name+dir, func(t *testing.T) {
 				o := o
-				o.dir, o.state = dir, strings.NewReader(text)
+				o.dir, o.state = dir, &stateSource{document: strings.NewReader(text)}
 				s := newTestService(t, o)
 				if got := exported(t, s); got != want {
 					t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -56,7 +56,7 @@ func TestStateWithoutFigures(t *testing.T) {
 	var document map[string]json.RawMessage
 	noError(t, json.Unmarshal([]byte(exported(t, s)), &document))
 	text := fmt.Sprintf(`{"format":1,"templates":%s,"tasks":%s}`, document["templates"], document["tasks"])
-	o.state = strings.NewReader(text)
+	o.state = &stateSource{document: strings.NewReader(text)}
 	if got, want := exported(t, newTestService(t, o)), exported(t, s); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -139,7 +139,7 @@ func TestUnfitStateIsRefused(t *testing.T) {
 			}
 			text := strings.Replace(good, tt.old, tt.new, 1)
 			dir := t.TempDir()
-			_, err := importStore(journalOptions{dir: dir, log: s.log, now: s.clock.now}, strings.NewReader(text), s.log)
+			_, err := importStore(journalOptions{dir: dir, log: s.log, now: s.clock.now}, &stateSource{document: strings.NewReader(text)}, s.log)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v; want %q", err, tt.want)
 			}
@@ -174,7 +174,7 @@ func TestImportAtEveryFault(t *testing.T) {
 	for at := range whole.ops {
 		disk := newMemDisk()
 		disk.dieAt = at + 1
-		importStore(diskOptions(disk), strings.NewReader(document), s.log)
+		importStore(diskOptions(disk), &stateSource{document: strings.NewReader(document)}, s.log)
 		for _, keep := range [][2]bool{{false, false}, {false, true}, {true, false}, {true, true}} {
 			look(fmt.Sprintf("killed at operation %d, %v kept", at+1, keep), disk.crash(keep[0], keep[1], nil))
 		}
@@ -185,7 +185,7 @@ func TestImportAtEveryFault(t *testing.T) {
 		for _, after := range []bool{false, true} {
 			disk := newMemDisk()
 			disk.fail(diskFault{op: op, file: file, skip: skip, times: 1, err: syscall.EIO, after: after})
-			importStore(diskOptions(disk), strings.NewReader(document), s.log)
+			importStore(diskOptions(disk), &stateSource{document: strings.NewReader(document)}, s.log)
 			look(fmt.Sprintf("%s failed, after it happened: %v", entry, after), disk.restart())
 		}
 	}
@@ -196,9 +196,9 @@ func TestImportAtEveryFault(t *testing.T) {
 
 func mustImport(t *testing.T, disk *memDisk, document string, s *service) {
 	t.Helper()
-	must(importStore(diskOptions(disk), strings.NewReader(document), s.log))(t)
+	must(importStore(diskOptions(disk), &stateSource{document: strings.NewReader(document)}, s.log))(t)
 	second := disk.crash(true, true, nil)
-	if _, err := importStore(diskOptions(second), strings.NewReader(document), s.log); err == nil {
+	if _, err := importStore(diskOptions(second), &stateSource{document: strings.NewReader(document)}, s.log); err == nil {
 		t.Error("a second import into the same directory: got no error")
 	}
 }

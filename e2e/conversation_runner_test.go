@@ -1,6 +1,6 @@
 package e2e
 
-// Tests of the conversation runner itself, against a small server.
+// Tests of the conversation runner, with a small server.
 
 import (
 	"fmt"
@@ -59,11 +59,11 @@ func TestConversationParses(t *testing.T) {
 
 func TestConversationParseErrors(t *testing.T) {
 	tests := []struct{ text, want string }{
-		{"code == 200", `f:1: "code == 200" stands before the first request`},
+		{"code == 200", `f:1: "code == 200" comes before the first request`},
 		{"  body", "f:1: an indented line belongs to the request line above it"},
 		{"GET /\ncode == 200\n  late", "f:3: an indented line belongs to the request line above it"},
 		{"GET /\nstatus == 200", `f:2: "status == 200" is neither a request nor a check`},
-		{"GET /\njson a == [1", "f:2: decoding JSON: EOF"},
+		{"GET /\njson a == [1", "f:2: decoding JSON: unexpected end of JSON input"},
 		{"GET /\nbody ~ (", "f:2: error parsing regexp: missing closing ): `(`"},
 		{"GET /\nshape Tsk", `f:2: unknown kind "Tsk"`},
 		{"GET /\njson a exists 1", `f:2: "json a exists 1" is neither a request nor a check`},
@@ -80,8 +80,8 @@ func TestConversationParseErrors(t *testing.T) {
 	}
 }
 
-// conversationHandler is a small server to talk to: it echoes a POST with
-// status 201, counts the GETs of /count, and fails as the contract says.
+// conversationHandler is a small server: it echoes a POST with status 201, counts the GETs of
+// /count, and fails as the contract says.
 func conversationHandler() http.Handler {
 	var count atomic.Int64
 	mux := http.NewServeMux()
@@ -271,7 +271,11 @@ code == 500
 			server := httptest.NewServer(conversationHandler())
 			defer server.Close()
 			c := wire.Must(parseConversation("f", tt.text))(t)
-			got := playConversation(c, server.URL, 50*time.Millisecond)
+			patience := wire.Patience
+			if tt.name == "a wait in vain ends it" {
+				patience = 50 * time.Millisecond
+			}
+			got := playConversation(c, server.URL, patience)
 			if !slices.EqualFunc(got, tt.want, strings.HasPrefix) {
 				t.Errorf("got %q; want problems beginning with %q", got, tt.want)
 			}

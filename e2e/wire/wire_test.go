@@ -1,10 +1,30 @@
 package wire
 
 import (
+	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 )
+
+func TestDecode(t *testing.T) {
+	const text = " {\"a\": [1, -2.5e3 ,true,false,null, \"x\\\"\\\\\\u00e9é\"],\"\\u0062\":{ },\"c\":[ ] } \n"
+	want := map[string]any{
+		"a": []any{json.Number("1"), json.Number("-2.5e3"), true, false, nil, `x"\éé`}, "b": map[string]any{}, "c": []any{},
+	}
+	if got, err := Decode([]byte(text)); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %#v, %v; want %#v", got, err, want)
+	}
+	for text, want := range map[string]string{
+		``: "unexpected end", `{} {}`: "after top-level value", `{"a":01}`: "invalid character", `"` + "\xff" + `"`: "UTF-8",
+		`[{"a":1,"\u0061":2}]`: `duplicate member "a"`,
+	} {
+		if got, err := Decode([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, %v; want an error with %q", text, got, err, want)
+		}
+	}
+}
 
 func TestLookUp(t *testing.T) {
 	const text = `{"a": {"b": [10, {"c": "x", "n": null}, {"c": "y", "d": 2}]}, "l": [], "dotted.name": true}`

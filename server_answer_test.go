@@ -1,0 +1,283 @@
+package main
+
+// Answers: at once or in pieces, to readers of any speed, and with bounded memory.
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// longContext is a context that alone makes an answer long.
+var longContext = `{"x":"` + strings.Repeat("y", 3*jsonPiece) + `"}`
+
+// createWith creates a task that waits for an outside actor.
+func createWith(t testing.TB, s *service, context string) *task {
+	t.Helper()
+	q := must(parseTaskRequest([]byte(`{"namespace":"t","name":"manual","context":` + context + `}`)))(t)
+	return must(s.createTask(t.Context(), q, true))(t)
+}
+
+// writeCounter counts writes.
+type writeCounter struct {
+	httptest.ResponseRecorder
+	writes int
+}
+
+func (w *writeCounter) Write(p []byte) (int, error) {
+	w.writes++
+	return w.ResponseRecorder.Write(p)
+}
+
+// TestAnswersAtOnceOrInPieces: a short answer is one write with its length, a long one
+// comes in pieces, and a request for headers gets no body of either.
+func TestAnswersAtOnceOrInPieces(t *testing.T) {
+	s := newTestService(t, serviceTest{templates: apiTemplates})
+	a := newOrchestrationAPI(s, nil)
+	createWith(t, s, `{}`)
+	for _, tc := range []struct {
+		method, path string
+		long         bool
+	}{
+		{"GET", "/v1/tasks", false}, {"HEAD", "/v1/tasks", false},
+		{"GET", "/v1/tasks", true}, {"HEAD", "/v1/tasks", true}, {"GET", "/stepwell/tasks", true},
+	} {
+		if tc.long {
+			createWith(t, s, longContext)
+		}
+		w := &writeCounter{ResponseRecorder: *httptest.NewRecorder()}
+		a.ServeHTTP(w, httptest.NewRequest(tc.method, tc.path, nil))
+		length := w.Header().Get("Content-Length")
+		if w.Code != 200 || w.Header().Get("Content-Type") != "application/json" || (length != "") == tc.long {
+			t.Errorf("%v: got %d with %v", tc, w.Code, w.Header())
+		}
+		switch {
+		case tc.method == "HEAD" && tc.long:
+			if w.writes > 0 {
+				t.Errorf("%v: got %d writes; want none", tc, w.writes)
+			}
+		case tc.long:
+			if w.writes < 3 || !json.Valid(w.Body.Bytes()) || !strings.Contains(w.Body.String(), longContext) {
+				t.Errorf("%v: got %d writes and %d bytes", tc, w.writes, w.Body.Len())
+			}
+		default:
+			if w.writes != 1 || length != fmt.Sprint(w.Body.Len()) {
+				t.Errorf("%v: got %d writes and %d bytes; want 1 with %s", tc, w.writes, w.Body.Len(), length)
+			}
+		}
+	}
+}
+
+// TestFailedAnswers: a failure while the first piece is made is answered; a later one
+// cuts the connection.
+func TestFailedAnswers(t *testing.T) {
+	var log bytes.Buffer
+	s := newTestServer(t, serviceTest{log: &log})
+	a := newOrchestrationAPI(s.svc, nil)
+	failing := func(at int) handlerFunc {
+		return func(http.ResponseWriter, *http.Request) (any, error) {
+			return jsonList{at + 1, func(o *jsonWriter, i int) {
+				if o.value(strings.Repeat("y", 1000)); i == at {
+					o.fail(errors.New("broken"))
+				}
+			}}, nil
+		}
+	}
+	a.handle([]route{{"GET /early", public, failing(1)}, {"GET /late", public, failing(1000)}})
+	s = s.with(a)
+	s.do("GET", "/early", "").want(500).wantText("error.message", "internal error")
+	resp := must(http.Get(s.url + "/late"))(t)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if resp.StatusCode != 200 || !errors.Is(err, io.ErrUnexpectedEOF) || json.Valid(body) {
+		t.Errorf("got %d and %d bytes, %v; want 200 and a part of the answer", resp.StatusCode, len(body), err)
+	}
+	closeTestService(t, s.svc)
+	for _, want := range []string{"a request failed", "an answer was cut off"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("got the log %s; want %q in it", log.String(), want)
+		}
+	}
+}
+
+// TestSlowReaders: one that takes a piece now and then gets the whole answer, one that
+// takes nothing is cut off. Neither holds the memory longer.
+func TestSlowReaders(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		every time.Duration // between two reads of half a piece
+		whole bool
+	}{
+		{"slow", answerPatience / 3, true},
+		{"too slow", answerPatience, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPipedServer(t, serviceTest{templates: apiTemplates})
+				createWith(t, p.svc, longContext)
+				r := p.get("/v1/tasks")
+				var body bytes.Buffer
+				var err error
+				for err == nil {
+					time.Sleep(tc.every) // of the bubble's time
+					_, err = io.CopyN(&body, r, jsonPiece/2)
+				}
+				if whole := err == io.EOF && json.Valid(body.Bytes()); whole != tc.whole {
+					t.Errorf("got %d bytes, %v; want the whole answer: %v", body.Len(), err, tc.whole)
+				}
+				synctest.Wait()
+				if room := p.api.room; room.taken != 0 || len(room.shares) > 0 || room.cut != uint64(boolCount(!tc.whole)) {
+					t.Errorf("got %+v", room)
+				}
+			})
+		})
+	}
+}
+
+// TestAnswersMakeRoom fills the room with answers. Another one waits until some of them
+// have been stalled for a while and are cut off, or is refused if they move. Short
+// answers have room in any case.
+func TestAnswersMakeRoom(t *testing.T) {
+	for _, moving := range []bool{false, true} {
+		t.Run(fmt.Sprintf("moving=%v", moving), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPipedServer(t, serviceTest{templates: apiTemplates,
+					config: func(c *Config) { c.Web.MaxAnswerBytes = 1 << 20 }})
+				for range 40 {
+					createWith(t, p.svc, longContext)
+				}
+				done := make(chan struct{})
+				defer close(done)
+				room := p.api.room
+				for room.taken+streamMemory <= room.limit/4*3 {
+					r := p.get("/v1/tasks?per_page=40")
+					go func() {
+						for _, err := io.CopyN(io.Discard, r, 1); err == nil && moving; _, err = io.CopyN(io.Discard, r, jsonPiece) {
+							receiveWithin(done, stalledAfter/4)
+						}
+					}()
+					synctest.Wait()
+				}
+				began := time.Now()
+				p.getStatus("/v1/tasks?per_page=2&context=false", 200)
+				p.getStatus("/v1/tasks?per_page=20&context=false", 200) // which holds its buffer
+				if took := time.Since(began); took > 0 {
+					t.Errorf("short answers took %s", took)
+				}
+				if !moving {
+					p.getStatus("/v1/tasks?per_page=40", 200)
+					if took := time.Since(began); took < stalledAfter || took > 2*stalledAfter {
+						t.Errorf("it took %s; want about %s", took, stalledAfter)
+					}
+					return
+				}
+				resp := p.getStatus("/v1/tasks?per_page=40", 503)
+				if took := time.Since(began); took < roomPatience || took > 2*roomPatience {
+					t.Errorf("it took %s; want about %s", took, roomPatience)
+				}
+				if h := resp.Header; h.Get("Retry-After") != "1" || !resp.Close {
+					t.Errorf("got the headers %v; want Retry-After and the last answer of the connection", h)
+				}
+			})
+		})
+	}
+}
+
+// TestRoomIsSoonRefused while many requests wait for it already.
+func TestRoomIsSoonRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)
+		a.room.taken = a.room.limit
+		began := time.Now()
+		refused := 0
+		for range maxRoomWaiters + 5 {
+			go func() {
+				w := a.newRecorder(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+				if kindOf(w.hold(1)) == backpressure && time.Since(began) == 0 {
+					refused++
+				}
+			}()
+			synctest.Wait()
+		}
+		if refused != 5 {
+			t.Errorf("got %d refused at once; want 5", refused)
+		}
+		time.Sleep(2 * roomPatience)
+		if a.room.refused != maxRoomWaiters+5 || a.room.waiting != 0 {
+			t.Errorf("got %d refused and %d waiting; want %d and none", a.room.refused, a.room.waiting, maxRoomWaiters+5)
+		}
+	})
+}
+
+// TestErrorsWithoutRoom: an error that is too long for the room is answered by a short one.
+func TestErrorsWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)
+		a.room.taken = a.room.limit
+		w := httptest.NewRecorder()
+		body := `{"name":"a","tags":["` + strings.Repeat(`","`, maxTags-1) + `"]}`
+		r := httptest.NewRequest("POST", "/v1/tasks", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		a.ServeHTTP(w, r)
+		if w.Code != 503 || !strings.Contains(w.Body.String(), "BACKPRESSURE") || w.Body.Len() > copiedBody {
+			t.Errorf("got %d: %s", w.Code, w.Body)
+		}
+	})
+}
+
+// TestLongAnswersTakeTurns: the next one is made while the reader of this one takes a
+// piece, or after its end.
+func TestLongAnswersTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)
+		a.room.turns = make(chan struct{}, 1)
+		mine, theirs := net.Pipe()
+		recorder := func() *recorder {
+			w := a.newRecorder(&pipeWriter{*httptest.NewRecorder(), mine}, httptest.NewRequest("GET", "/", nil))
+			w.matched = true
+			return w
+		}
+		first, second := recorder(), recorder()
+		noError(t, first.hold(streamMemory))
+		turn, over := false, make(chan struct{})
+		go func() {
+			noError(t, second.hold(streamMemory))
+			turn = true
+			<-over
+			second.share.release()
+		}()
+		if synctest.Wait(); turn {
+			t.Error("two answers are made at once")
+		}
+		go first.Write(make([]byte, jsonPiece))
+		if synctest.Wait(); !turn {
+			t.Error("nothing is made while a reader takes a piece")
+		}
+		io.CopyN(io.Discard, theirs, jsonPiece)
+		if synctest.Wait(); first.share.turn {
+			t.Error("the first answer goes on before its turn")
+		}
+		close(over)
+		if synctest.Wait(); !first.share.turn {
+			t.Error("the first answer does not go on")
+		}
+		first.share.release()
+	})
+}
+
+// pipeWriter is a response to a pipe.
+type pipeWriter struct {
+	httptest.ResponseRecorder
+	to net.Conn
+}
+
+func (w *pipeWriter) Write(p []byte) (int, error) { return w.to.Write(p) }

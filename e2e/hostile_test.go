@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -253,6 +254,43 @@ func (h *hostileTest) latency() time.Duration {
 	}
 	slices.Sort(took[:])
 	return took[requests*99/100]
+}
+
+// TestFewFiles lets a program open few files and fills it with idle connections: it says so
+// once, and others are served.
+func TestFewFiles(t *testing.T) {
+	t.Parallel()
+	const files = 64
+	for _, tt := range []struct {
+		name, limits, says string
+		most               int
+	}{
+		{"at the start", "ulimit -n 64 && exec", "the process may not open enough files for web.max_connections", files / 4 * 3},
+		{"later", "ulimit -n 8192 && exec", "out of file descriptors", files},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := exec.LookPath("prlimit"); err != nil {
+				t.Skip(err)
+			}
+			args := append([]string{"-c", tt.limits + ` "$@"`, "sh", programFile(t)}, serveArguments("--memory", "--quiet")...)
+			p := launchFile(t, "/bin/sh", nil, nil, args...).awaitReady()
+			if tt.name == "later" {
+				limit := exec.Command("prlimit", fmt.Sprint("--pid=", p.ready.PID), fmt.Sprintf("--nofile=%d:8192", files))
+				wire.Must(limit.CombinedOutput())(t)
+			}
+			for range 3 * files {
+				c := wire.Must(net.Dial("tcp", strings.TrimPrefix(p.ready.OrchestrationURL, "http://")))(t)
+				defer c.Close()
+			}
+			for range 10 {
+				p.api().create(`{"namespace":"demo","name":"diamond"}`)
+			}
+			p.stop()
+			if n := strings.Count(p.stderr.String(), "WARN"); n != 1 || !strings.Contains(p.stderr.String(), tt.says) {
+				t.Errorf("got %d warnings; want one, %q, in\n%s", n, tt.says, p.stderr)
+			}
+		})
+	}
 }
 
 // peakBytes returns the peak memory of a process, as Linux counts it.

@@ -514,9 +514,13 @@ func (s *surface) stepIn(
 	return t, i, nil
 }
 
-// templateIn returns the registered template that the path names.
-func (s *surface) templateIn(r *http.Request) (*template, error) {
-	return s.svc.templates.find(r.PathValue("namespace"), r.PathValue("name"), r.PathValue("version"))
+// templateIn returns the registered template that the path names, in this version.
+func (s *surface) templateIn(w http.ResponseWriter, r *http.Request, version string) (*template, error) {
+	t, err := s.svc.templates.find(r.PathValue("namespace"), r.PathValue("name"), version)
+	if err == nil {
+		err = w.(*recorder).holdEach(len(t.steps), 1024)
+	}
+	return t, err
 }
 
 // Waiting for a task.

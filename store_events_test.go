@@ -145,7 +145,8 @@ func historyEvents(t *testing.T, s *service) (lines []string) {
 	var all []at
 	for pos := range s.store.slots {
 		h := must(s.history.transitions(s.store.idLocked(uint32(pos)), nil))(t)
-		for _, m := range h.Transitions {
+		for n := range h.moves {
+			m := h.view(n)
 			from, step := "", ""
 			if m.FromState != nil {
 				from = *m.FromState

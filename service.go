@@ -88,6 +88,7 @@ type quotas struct {
 	waiting     quota // requests
 	streams     quota // of events
 	bodies      bodyMemory
+	stored      quota // bytes of tasks
 }
 
 // bodyMemory is the memory for the bodies of requests, in bytes.
@@ -103,6 +104,7 @@ func newQuotas(c *Config) *quotas {
 	q := &quotas{bodies: bodyMemory{turn: make(chan struct{}, 1)}}
 	q.connections.most, q.headers.most = int64(c.Web.MaxConnections), maxHeaderMemory
 	q.waiting.most = int64(c.Web.MaxWaitingRequests)
+	q.stored.most = int64(c.Store.MaxMemoryMB) << 20
 	q.streams.most = int64(c.Events.MaxStreams)
 	q.bodies.most = c.Web.MaxReceivedBytes
 	return q
@@ -115,6 +117,7 @@ func (q *quotas) each(f func(name string, q *quota)) {
 	f("waiting_requests", &q.waiting)
 	f("event_streams", &q.streams)
 	f("body_bytes", &q.bodies.quota)
+	f("stored_bytes", &q.stored)
 }
 
 // workerID returns the name under which this process runs steps.
@@ -206,7 +209,7 @@ func (s *service) openStore(disk diskFS, state *stateSource) error {
 	if tasks, records := s.store.size(); tasks > 0 {
 		s.log.Info("the store was read", "tasks", tasks, "records", records, "took", time.Since(began).String())
 	}
-	s.store.retainUpTo(s.cfg.Store.retention())
+	s.store.retainUpTo(s.cfg.Store.retention(), &s.quotas.stored)
 	s.engine = newEngine(s.store, s.clock, s.handlers, s.ids, new(counters), s.cfg, s.log)
 	s.store.attach(s.ids, s.engine)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -442,11 +442,14 @@ func (l *restorer) line(line []byte) error {
 	}
 	l.s.retain.note(&l.s.slots[pos], h.id, finishedAt(h.state, h.completed, h.dead))
 	t, err := l.replayed(&h, tpl)
-	if err != nil || h.state.ended() {
+	if err != nil {
 		return err
 	}
-	t.pos, t.indexed = pos, t.state
-	l.s.slots[pos].live, l.s.slots[pos].line = t, nil
+	if !h.state.ended() {
+		t.pos, t.indexed, t.weight = pos, t.state, t.weigh()
+		l.s.slots[pos].live, l.s.slots[pos].line = t, nil
+	}
+	l.s.retain.resize(l.s.slots[pos].bytes())
 	return nil
 }
 

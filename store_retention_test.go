@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -15,7 +16,7 @@ import (
 // positions, with the tasks. The caller holds the store's lock.
 func checkRetention(t testing.TB, s *store) {
 	t.Helper()
-	holes, finished := 0, 0
+	holes, finished, bytes := 0, 0, int64(0)
 	ids, keys := map[uuid]uint32{}, map[identityKey]uuid{}
 	for pos := range s.slots {
 		sl := &s.slots[pos]
@@ -29,6 +30,10 @@ func checkRetention(t testing.TB, s *store) {
 			continue
 		}
 		ids[v.id] = uint32(pos)
+		bytes += sl.bytes()
+		if sl.live != nil && sl.live.weight != sl.live.weigh() {
+			t.Errorf("task %s counts as %d bytes; want %d", v.id, sl.live.weight, sl.live.weigh())
+		}
 		if v.by.identity != (identityKey{}) {
 			keys[v.by.identity] = v.id
 		}
@@ -48,6 +53,9 @@ func checkRetention(t testing.TB, s *store) {
 	if s.packing.holes != holes || s.retain.finished != finished || s.index.all.count() != len(ids) {
 		t.Errorf("the store counts %d holes, %d finished tasks, %d in all; want %d, %d, %d",
 			s.packing.holes, s.retain.finished, s.index.all.count(), holes, finished, len(ids))
+	}
+	if s.retain.bytes != bytes {
+		t.Errorf("the store counts %d bytes; want %d", s.retain.bytes, bytes)
 	}
 	if l := s.retain.limits; l.count > 0 && s.retain.held == 0 && finished > l.count {
 		t.Errorf("%d finished tasks are kept; want at most %d", finished, l.count)
@@ -116,6 +124,76 @@ func TestRetention(t *testing.T) {
 	last := mustCreate(t, s, "noop")
 	wantKept(t, s, failed.id, last.id)
 	closeTestService(t, s)
+}
+
+// TestStoreFull fills the memory for tasks: new ones are refused, work in hand goes on, and
+// finished tasks make room although fewer are kept than the limits allow.
+func TestStoreFull(t *testing.T) {
+	s := newTestServer(t, serviceTest{extra: storyTemplates, config: func(c *Config) { c.Store.MaxMemoryMB = 1 }})
+	large := fmt.Sprintf(`{"namespace":"t","name":"pair","context":{"a":%q}}`, strings.Repeat("a", 50<<10))
+	var ids []string
+	a := s.do("POST", "/v1/tasks", large)
+	for ; a.status == 201 && len(ids) < 100; a = s.do("POST", "/v1/tasks", large) {
+		ids = append(ids, a.text("task_uuid"))
+	}
+	a.want(503)
+	if a.text("error.code") != "STORE_FULL" || !strings.Contains(a.text("error.message"), "store.max_memory_mb") ||
+		a.header.Get("Retry-After") != "5" || a.text("error.retry_after_seconds") != "5" {
+		t.Errorf("got Retry-After %q and %s; want STORE_FULL with the key's name", a.header.Get("Retry-After"), a.body)
+	}
+	if n := len(ids); n < 5 || n > 1<<20/(50<<10) {
+		t.Errorf("got %d tasks of 50 KB into 1 MB", n)
+	}
+	a = s.with(newOrchestrationAPI(s.svc, nil)).do("POST", "/stepwell/tasks", large).want(503)
+	if a.text("error.code") != "SERVICE_UNAVAILABLE" {
+		t.Errorf("the mount point: got %s", a.body)
+	}
+	for _, id := range ids {
+		s.do("DELETE", "/v1/tasks/"+id, "").want(200)
+	}
+	for range 2 * len(ids) {
+		s.create(`{"namespace":"t","name":"noop"}`)
+	}
+	s.create(large)
+	if got := s.svc.store.retain.dropped; got == 0 || got > uint64(len(ids)) {
+		t.Errorf("got %d finished tasks dropped; want some of the %d large ones", got, len(ids))
+	}
+	if got := s.svc.quotas.stored.refused.Load(); got != 2 {
+		t.Errorf("got %d refusals counted; want 2", got)
+	}
+}
+
+// TestMemoryOfTasks compares what tasks count as with the memory that they take.
+func TestMemoryOfTasks(t *testing.T) {
+	slowAndSequential(t)
+	wide := make([]stepSpec, 50)
+	for i := range wide {
+		wide[i] = stepSpec{name: fmt.Sprint("s", i), callable: "Outside"}
+	}
+	for _, tt := range []struct {
+		name, template, context string
+		count                   int
+	}{
+		{"small and waiting", "pair", `{}`, 5000},
+		{"small and finished", "noop", `{}`, 10000},
+		{"wide", "wide", `{}`, 200},
+		{"large and waiting", "pair", `{"a":"` + strings.Repeat("a", 20<<10) + `"}`, 300},
+		{"large and finished", "noop", `{"a":"` + strings.Repeat("a", 20<<10) + `"}`, 300},
+	} {
+		s := newTestService(t, serviceTest{
+			extra: append(storyTemplates, testTemplate("wide", wide...)), config: func(c *Config) { c.Events.Keep = 1 },
+		})
+		mustCreate(t, s, tt.template)
+		before, counted := liveHeap(), s.store.retain.bytes
+		for range tt.count {
+			mustCreate(t, s, tt.template, `"context":`+tt.context)
+		}
+		took, now := (liveHeap()-before)*1e6, float64(s.store.retain.bytes-counted)
+		t.Logf("%s: %.0f bytes each, counted as %.0f", tt.name, took/float64(tt.count), now/float64(tt.count))
+		if ratio := now / took; ratio < 0.7 || ratio > 1.4 {
+			t.Errorf("%s: they count as %.2f of what they take", tt.name, ratio)
+		}
+	}
 }
 
 // TestRetentionByAge checks that tasks that finished too long ago are dropped

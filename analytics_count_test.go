@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// reread returns what a start reads from the directory of a service that has
-// ended, before its engine goes on.
+// reread returns what a start reads from the directory of a closed service, before its engine
+// continues.
 func reread(t *testing.T, s *service, dir string) *store {
 	t.Helper()
 	again := must(openStore(journalOptions{dir: dir, log: s.log, now: s.clock.now}, defaultKeptEvents, s.clock, s.log))(t)

@@ -100,12 +100,12 @@ var (
 	outOfStock = failedOutcome("out_of_stock", "no", false)
 )
 
-// tellFigures is the story whose figures are worked out in the tests. It takes
-// 80 s from testStart on:
+// tellFigures plays the story whose figures are worked out in the tests. It takes 80 s from
+// testStart on:
 //
 //	1  chain complete after 6 s: a 2 s, b 4 s after waiting 2 s
 //	2  chain complete after 24 s: a 1 s and a time-out, 10 s, a 1 s, b 12 s after waiting 12 s
-//	3  other blocked after 3 s: a 3 s, for good, with a type that nobody documented
+//	3  other blocked after 3 s: a 3 s, for good, with an undocumented type
 //	4  other cancelled while a runs
 //	5  other blocked after 5 s, reset, complete after 47 s: a 5 s for good, a 30 s, b 12 s after waiting 35 s
 //	6  other goes on: a completed by hand from enqueued, b enqueued at once
@@ -299,8 +299,7 @@ func bottlenecksOf(s *service, limit, minimum int) bottlenecksView {
 	return figures.bottlenecks(&states, limit, minimum)
 }
 
-// TestFiguresForTrends checks the figures that the mount point's analytics are
-// made of.
+// TestFiguresForTrends checks the figures from which the mount point's analytics are made.
 func TestFiguresForTrends(t *testing.T) {
 	_, y := newStoryServer(t)
 	tellFigures(y)
@@ -369,8 +368,8 @@ func TestAnalyticsRefuses(t *testing.T) {
 	s.do("POST", "/v1/analytics/performance", "").want(405)
 }
 
-// TestHourEdges creates one task in the last microsecond of an hour and one in
-// the first of the next.
+// TestHourEdges creates a task in the last microsecond of an hour and one in the first of the
+// next.
 func TestHourEdges(t *testing.T) {
 	_, y := newStoryServer(t)
 	y.clock.advance(time.Hour - time.Microsecond)
@@ -378,7 +377,7 @@ func TestHourEdges(t *testing.T) {
 	y.clock.advance(time.Microsecond)
 	y.create("chain")
 	for _, tc := range []struct {
-		wait  time.Duration // since the one before
+		wait  time.Duration // since the previous one
 		hours int
 		want  uint64
 	}{
@@ -388,7 +387,7 @@ func TestHourEdges(t *testing.T) {
 		{0, 2, 2},
 		{time.Hour, 1, 0},
 		{keptHours*time.Hour - 2*time.Hour - time.Microsecond, 720, 2},
-		{time.Microsecond, 720, 1}, // the first is in no kept hour any more
+		{time.Microsecond, 720, 1}, // the first is no longer in a kept hour
 		{time.Hour, 720, 0},
 	} {
 		y.clock.advance(tc.wait)
@@ -475,9 +474,9 @@ func (y *story) randomStory(r *rand.Rand, ids []uuid, things int) []uuid {
 	return ids
 }
 
-// TestCountingOrder counts the logs of many tasks in another order than they
-// happened, over more hours than are kept: the figures are the same, even if a
-// reader holds them in between, and the reader's do not change.
+// TestCountingOrder counts the logs of many tasks in another order than they happened, over
+// more hours than are kept: the figures are the same, even if a reader holds them in between,
+// and those of the reader do not change.
 func TestCountingOrder(t *testing.T) {
 	t.Parallel()
 	slowAndSequential(t)
@@ -509,8 +508,8 @@ func TestCountingOrder(t *testing.T) {
 	}
 }
 
-// TestAnalyticsBesideChanges reads while tasks run: each answer is as of one
-// moment, and none is older than the one before.
+// TestAnalyticsBesideChanges reads while tasks run: each answer shows a single moment, and none
+// is older than the one before.
 func TestAnalyticsBesideChanges(t *testing.T) {
 	t.Parallel()
 	s := newTestService(t, serviceTest{extra: storyTemplates})

@@ -42,8 +42,8 @@ func must2[T, U any](v T, u U, err error) func(testing.TB) (T, U) {
 	}
 }
 
-// TestLogRate: in a second, so many messages pass, and the next one after it tells how many
-// did not, whatever the clock does.
+// TestLogRate checks that only so many messages pass in a second, and that the next one after
+// it says how many were left out, whatever the clock does.
 func TestLogRate(t *testing.T) {
 	l := &logRate{most: 2}
 	for i, tt := range []struct {
@@ -194,8 +194,8 @@ func TestAnswerCacheFailures(t *testing.T) {
 	}
 }
 
-// TestPriorityQueue pushes, changes, removes and pops at random, and compares
-// with a sorted slice.
+// TestPriorityQueue pushes, changes, removes and pops at random, and compares the result with a
+// sorted slice.
 func TestPriorityQueue(t *testing.T) {
 	type element struct{ value, place int }
 	r := rand.New(rand.NewPCG(1, 2))

@@ -1,8 +1,7 @@
 package main
 
-// Benchmarks of the service as its clients see it, over real connections, each
-// beside a bare handler that moves bodies of the same size. README says how to
-// run them.
+// Benchmarks of the service over real connections, as its clients see it, each next to a bare
+// handler that moves bodies of the same size. BENCHMARKS.md says how to run them.
 
 import (
 	"bufio"
@@ -61,7 +60,7 @@ func benchService(b *testing.B, dir string) *service {
 	})
 }
 
-// client is one keep-alive connection that speaks just enough HTTP.
+// client is a keep-alive connection that speaks just enough HTTP.
 type client struct {
 	conn net.Conn
 	r    *bufio.Reader
@@ -146,7 +145,7 @@ func drive(b *testing.B, url string, clients int, op func(c *client) error) {
 	}
 }
 
-// bareTask is a task view as a program with encoding/json would have it.
+// bareTask is a task view as a program that uses encoding/json would define it.
 type bareTask struct {
 	TaskUUID             string          `json:"task_uuid"`
 	Name                 string          `json:"name"`
@@ -196,8 +195,8 @@ type bareStep struct {
 	LastAttemptedAt       *string `json:"last_attempted_at"`
 }
 
-// bareHandler decodes a creation body and encodes a task view of the same size
-// as the service's, with nothing between: the ceiling of this machine.
+// bareHandler decodes a creation body and encodes a task view of the same size as the
+// service's, and does nothing else: it is as fast as this machine can be.
 func bareHandler(b *testing.B) http.Handler {
 	svc := benchService(b, "")
 	t := createMany(b, svc, manualBody, 1)
@@ -239,8 +238,8 @@ func expect(want int) func(status int, body []byte, err error) error {
 	}
 }
 
-// BenchmarkCreate is POST /v1/tasks by 16 clients in memory mode, of a task
-// whose steps wait for outside actors, beside the bare handler.
+// BenchmarkCreate measures POST /v1/tasks by 16 clients in memory mode, of a task whose steps
+// wait for outside actors, and the bare handler.
 func BenchmarkCreate(b *testing.B) {
 	run := func(b *testing.B, handler http.Handler) {
 		h := httptest.NewServer(handler)
@@ -274,7 +273,8 @@ func runDiamond(c *client) error {
 	}
 }
 
-// BenchmarkDiamond is a four-step diamond of noop, created and seen complete.
+// BenchmarkDiamond measures a four-step diamond of noop, from its creation until a client sees
+// it complete.
 func BenchmarkDiamond(b *testing.B) {
 	for _, mode := range []string{"memory", "always"} {
 		for _, clients := range []int{1, 16, 64} {
@@ -305,8 +305,8 @@ func BenchmarkDiamond(b *testing.B) {
 	})
 }
 
-// BenchmarkStart is from exec to the first answered request of the released program,
-// with nothing and with a million finished tasks in its directory.
+// BenchmarkStart measures the time from exec to the first answered request of the released
+// program, with an empty directory and with a million finished tasks in it.
 func BenchmarkStart(b *testing.B) {
 	file := buildRelease(b)
 	for _, tasks := range []int{0, 1_000_000} {
@@ -320,7 +320,7 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// timeStart starts the program, asks it once, and ends it outside the measured time.
+// timeStart starts the program, sends it a request, and stops it outside the measured time.
 func timeStart(b *testing.B, file, dir string) {
 	p := startRelease(b, file, dir)
 	c := dialClient(b, p.url)
@@ -334,7 +334,7 @@ func timeStart(b *testing.B, file, dir string) {
 	b.StartTimer()
 }
 
-// fillStore leaves finished diamonds in a directory.
+// fillStore fills a directory with finished diamonds.
 func fillStore(b *testing.B, dir string, tasks int) {
 	svc := openTestService(b, serviceTest{
 		dir: dir, log: io.Discard,
@@ -357,8 +357,8 @@ func createMany(b *testing.B, svc *service, body string, tasks int) (t *task) {
 	return t
 }
 
-// BenchmarkFsync is the limit of the disk: one write and one fdatasync of a
-// record's size, in a row.
+// BenchmarkFsync measures the limit of the disk: one write of a record's size and one fdatasync
+// at a time.
 func BenchmarkFsync(b *testing.B) {
 	f := must(os.Create(b.TempDir() + "/reference"))(b)
 	defer f.Close()
@@ -373,10 +373,9 @@ func BenchmarkFsync(b *testing.B) {
 	}
 }
 
-// Benchmarks of what the program takes as it is released: its size, its memory
-// while it idles, and how soon it answers.
+// Benchmarks of the released program: its size, its memory while idle, and how soon it answers.
 
-// buildRelease builds the program as it is released: static and stripped.
+// buildRelease builds the program as for a release: static and stripped.
 func buildRelease(b *testing.B) string {
 	b.Helper()
 	out := filepath.Join(b.TempDir(), "stepwell")
@@ -434,8 +433,8 @@ func BenchmarkBinary(b *testing.B) {
 	}
 }
 
-// BenchmarkIdle is from exec to the first answered request of the released
-// program, and the memory that it holds then, with an empty store.
+// BenchmarkIdle measures the time from exec to the first answered request of the released
+// program with an empty store, and its memory then.
 //
 //	go test -run XXX -bench Idle -benchtime 10x .
 func BenchmarkIdle(b *testing.B) {
@@ -451,8 +450,8 @@ func BenchmarkIdle(b *testing.B) {
 	}
 }
 
-// Benchmarks of load of other kinds: tasks with many steps, steps in a row,
-// requests beside a snapshot, waiting tasks, and slow handlers.
+// Benchmarks of other kinds of load: tasks with many steps, sequential steps, requests during a
+// snapshot, waiting tasks, and slow handlers.
 
 // stepShapes are graphs of n steps.
 var stepShapes = []struct {
@@ -488,7 +487,7 @@ func shapeParents(n int, parents func(i, n int) []int) [][]int {
 	return all
 }
 
-// benchRequest is a creation of a task of the namespace bench.
+// benchRequest returns a request to create a task of the namespace bench.
 func benchRequest(b *testing.B, name string) *taskRequest {
 	q := must(parseTaskRequest([]byte(fmt.Sprintf(`{"namespace":"bench","name":%q}`, name))))(b)
 	return q
@@ -503,7 +502,7 @@ func createAndFinish(b *testing.B, svc *service, q *taskRequest) *task {
 	return done.task
 }
 
-// BenchmarkSteps is one task of n noop steps, from its creation to its end.
+// BenchmarkSteps measures a task of n noop steps, from its creation to its end.
 func BenchmarkSteps(b *testing.B) {
 	for _, shape := range stepShapes {
 		thousand := 0.0
@@ -529,12 +528,12 @@ func BenchmarkSteps(b *testing.B) {
 	}
 }
 
-// benchChain is how many steps the tasks of BenchmarkSequentialStep have.
+// benchChain is the number of steps of the tasks of BenchmarkSequentialStep.
 const benchChain = 20
 
-// BenchmarkSequentialStep is the median time of a step in a chain: of noop steps,
-// and of steps that an HTTP handler runs, beside the same calls of the handler
-// without an engine, and bare syncs of 500 bytes.
+// BenchmarkSequentialStep measures the median time of a step in a chain, of noop and of an HTTP
+// handler, and as references the same calls of the handler without an engine, and bare syncs of
+// 500 bytes.
 func BenchmarkSequentialStep(b *testing.B) {
 	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
@@ -562,8 +561,8 @@ func BenchmarkSequentialStep(b *testing.B) {
 			}
 		}
 	}
-	// What the machine gives without an engine: calls, syncs, and both in turns,
-	// where each finds the processor idle after the other.
+	// The references: calls, syncs, and both alternating, where each finds the processor idle
+	// after the other.
 	bare := map[string]float64{}
 	for name, kinds := range map[string][]func(*testing.B) func(){
 		"bare-call": {caller}, "bare-sync": {benchSyncer}, "bare-call-and-sync": {caller, benchSyncer},
@@ -600,7 +599,7 @@ func BenchmarkSequentialStep(b *testing.B) {
 	}
 }
 
-// benchSyncer writes a record's worth of bytes and syncs them.
+// benchSyncer writes the bytes of a record and syncs them.
 func benchSyncer(b *testing.B) func() {
 	f := must(osDisk{}.create(filepath.Join(b.TempDir(), "bare")))(b)
 	b.Cleanup(func() { f.Close() })
@@ -620,7 +619,8 @@ func benchSyncer(b *testing.B) func() {
 	}
 }
 
-// medianStep is the median of what f takes for each of benchChain steps, in microseconds.
+// medianStep returns the median time that f takes for each of benchChain steps, in
+// microseconds.
 func medianStep(b *testing.B, f func()) float64 {
 	var times []time.Duration
 	for b.Loop() {
@@ -632,8 +632,8 @@ func medianStep(b *testing.B, f func()) float64 {
 	return float64(times[len(times)/2].Nanoseconds()) / 1000 / benchChain
 }
 
-// BenchmarkBesideSnapshot is the latency of requests while a snapshot of a
-// million tasks is written, and as long again without.
+// BenchmarkBesideSnapshot measures the latency of requests while a snapshot of a million tasks
+// is written, and for as long without.
 //
 //	go test -run XXX -bench BesideSnapshot -benchtime 3x .
 func BenchmarkBesideSnapshot(b *testing.B) {
@@ -666,12 +666,12 @@ func BenchmarkBesideSnapshot(b *testing.B) {
 	}
 }
 
-// ms is a quantile of sorted times in milliseconds.
+// ms returns a quantile of sorted times in milliseconds.
 func ms(times []time.Duration, q float64) float64 {
 	return float64(times[int(q*float64(len(times)-1))].Microseconds()) / 1000
 }
 
-// latenciesWhile is how long each request of two clients took, sorted, as long as f ran.
+// latenciesWhile returns the sorted latencies of the requests of two clients while f runs.
 func latenciesWhile(b *testing.B, url string, f func()) []time.Duration {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -705,8 +705,8 @@ func latenciesWhile(b *testing.B, url string, f func()) []time.Duration {
 	return all
 }
 
-// BenchmarkWaiting measures what 100,000 tasks that wait an hour for their next
-// attempt take of the processor and of memory.
+// BenchmarkWaiting measures the processor time and memory of 100,000 tasks that wait an hour
+// for their next attempt.
 func BenchmarkWaiting(b *testing.B) {
 	const tasks = 100_000
 	svc := newTestService(b, serviceTest{log: io.Discard, extra: []string{`{"namespace":"bench","name":"later",
@@ -724,7 +724,7 @@ func BenchmarkWaiting(b *testing.B) {
 	b.ReportMetric(float64(runtime.NumGoroutine()), "goroutines")
 }
 
-// cpuTime is the processor time that this process has used.
+// cpuTime returns the processor time that this process has used.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -733,8 +733,8 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkBesideSlowHandlers is the diamond by 16 clients while a thousand HTTP
-// handlers are waited for, and without them.
+// BenchmarkBesideSlowHandlers measures the diamond by 16 clients while a thousand HTTP handlers
+// are pending, and without them.
 func BenchmarkBesideSlowHandlers(b *testing.B) {
 	for _, slow := range []int{0, 1_000} {
 		b.Run(fmt.Sprintf("slow=%d", slow), func(b *testing.B) {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestReadyFileAfterCrash: a crash in the worst moment leaves the temporary file of the
-// ready file. Process ids repeat, in containers always.
+// TestReadyFileAfterCrash starts after a crash that left the temporary file of the ready file
+// behind. Process ids repeat, in containers always.
 func TestReadyFileAfterCrash(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ready.json")

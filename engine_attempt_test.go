@@ -17,8 +17,8 @@ import (
 	"weak"
 )
 
-// TestHeldOutcomeHoldsNobodyUp ends a delay while the disk is full: other timers
-// go on, and the outcome is recorded once there is room.
+// TestHeldOutcomeHoldsNobodyUp ends a delay while the disk is full: other timers continue, and
+// the outcome is recorded once there is room.
 func TestHeldOutcomeHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestHeldOutcomeHoldsNobodyUp(t *testing.T) {
 			close(advanced)
 		}()
 		if _, ok := receiveWithin(advanced, 10*time.Second); !ok {
-			t.Fatal("the clock stands still while an outcome is held")
+			t.Fatal("the clock does not advance while an outcome is held")
 		}
 		wantStates(t, settled(t, s, v.id), "steps_in_process: in_progress")
 		disk.setCapacity(1 << 40)
@@ -285,7 +285,7 @@ func awaitReal(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-limit.C:
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("waited too long for %s", what)
 		}
 	}
 }
@@ -298,7 +298,7 @@ type laggingClock struct {
 
 func (c *laggingClock) now() instant { return c.virtualClock.now() - instant(c.lag.Swap(0)) }
 
-// waitingTemplate is a step that waits for its retry for a second.
+// waitingTemplate returns a template whose step waits for its retry for a second.
 var waitingTemplate = testTemplate("waiting", stepSpec{name: "a", callable: "builtin:flaky",
 	retry: `{"backoff":"linear","backoff_base_ms":1000,"max_backoff_ms":1000}`})
 

@@ -1,6 +1,6 @@
 package main
 
-// Every cause that a step can have, each held against the task's state.
+// Every cause that a step can have, compared with the state of the task.
 
 import (
 	"bytes"
@@ -223,8 +223,8 @@ func TestExplainHidesErrors(t *testing.T) {
 	}
 }
 
-// checkExplanation checks that each unfinished step has one cause, which is true of its
-// state, and that the actions it names are allowed.
+// checkExplanation checks that each unfinished step has one cause, which matches its state, and
+// that the named actions are allowed.
 func checkExplanation(t testing.TB, s *service, x *taskExplanation) {
 	t.Helper()
 	v := must(s.store.view(x.TaskUUID))(t)
@@ -357,8 +357,8 @@ func TestCausesAreLoggedOnce(t *testing.T) {
 	}
 }
 
-// TestStrayMembersAreLoggedOnce checks that a reply with success and members that no
-// outcome has is logged once for each callable, and a full outcome never.
+// TestStrayMembersAreLoggedOnce checks that a reply with success and members that outcomes do
+// not have is logged once for each callable, and a full outcome never.
 func TestStrayMembersAreLoggedOnce(t *testing.T) {
 	h := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, map[string]string{

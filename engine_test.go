@@ -18,14 +18,14 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// stepSpec is one step of a template made for a test.
+// stepSpec describes a step of a test's template.
 type stepSpec struct {
 	name, callable string
 	after          []string
 	config         string // handler.initialization
 	retry          string // the retry object
 	timeout        int
-	kind           string // standard when empty
+	kind           string // standard if empty
 }
 
 // testTemplate returns a template of the namespace t.
@@ -43,7 +43,7 @@ func testTemplate(name string, steps ...stepSpec) string {
 		name, strings.Join(parts, ","))
 }
 
-// testStart is where virtual clocks of tests begin.
+// testStart is the initial time of virtual clocks in tests.
 var testStart = mustInstant("2026-01-01T00:00:00Z")
 
 func mustInstant(s string) instant {
@@ -394,7 +394,7 @@ func TestWideAndDeep(t *testing.T) {
 			text := strings.Replace(benchTemplate(name, "builtin:noop", parents), `"bench"`, `"t"`, 1)
 			s := newTestService(t, serviceTest{extra: []string{text}})
 			v := settled(t, s, mustCreate(t, s, name).id)
-			for v.state != taskComplete { // the scheduler has some of them in hand
+			for v.state != taskComplete { // the scheduler works on some of them
 				v = settled(t, s, v.id)
 			}
 		})
@@ -404,7 +404,7 @@ func TestWideAndDeep(t *testing.T) {
 // A randomized model test of the core: random graphs on a virtual clock, random
 // operations, passing time and restarts, and after each of them the invariants.
 
-// lifecycleBudget is about how long the model test runs, in real time.
+// lifecycleBudget is the approximate duration of the model test, in real time.
 var lifecycleBudget = time.Duration(size(1, 5)) * time.Second
 
 func TestLifecycle(t *testing.T) {
@@ -415,7 +415,7 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// randomWorld is one random world.
+// randomWorld is a service with random templates and tasks.
 type randomWorld struct {
 	t     *testing.T
 	r     *rand.Rand
@@ -423,9 +423,9 @@ type randomWorld struct {
 	clock *virtualClock
 	s     *service
 	tasks []uuid
-	acted map[uuid]int    // operator actions that were taken, by step
-	held  []claimedStep   // what was claimed, whatever became of it
-	keyed map[string]uuid // tasks by the Idempotency-Key and body that made them
+	acted map[uuid]int    // accepted operator actions, by step
+	held  []claimedStep   // all claimed steps
+	keyed map[string]uuid // tasks by the Idempotency-Key and body that created them
 	did   []string        // for the report of a failure
 }
 
@@ -465,7 +465,7 @@ func (l *randomWorld) makeDynamic(steps []stepSpec) {
 		if i == 0 {
 			steps[i].kind = kinds[l.r.IntN(2)]
 		}
-		if maker(steps[i].kind) { // by an actor's result
+		if maker(steps[i].kind) { // so that it gets the result of an actor
 			steps[i].callable, steps[i].config = "Outside", ""
 		}
 	}
@@ -646,7 +646,7 @@ func (l *randomWorld) act(v *task, step int, q stepRequest) {
 	}
 }
 
-// claim claims the steps that are ready, for a while.
+// claim claims the ready steps for a while.
 func (l *randomWorld) claim() {
 	q := &claimRequest{callables: []string{"Out*"}, limit: 1 + l.r.IntN(3), worker: "w",
 		lease: time.Duration(1+l.r.IntN(5)) * time.Second}
@@ -826,7 +826,7 @@ func (l *randomWorld) checkAudit(v *task, law *lawful) {
 // finish resolves every step by hand: tasks that were not cancelled are complete then.
 func (l *randomWorld) finish() {
 	for _, id := range l.tasks {
-		for i := 0; i < len(l.view(id).steps); i++ { // they may become more
+		for i := 0; i < len(l.view(id).steps); i++ { // there may be more in the end
 			if v := l.view(id); v.state != taskCancelled && !v.steps[i].state.satisfies() {
 				l.act(v, i, resolveAction)
 				settle(l.s)
@@ -841,8 +841,8 @@ func (l *randomWorld) finish() {
 	l.check()
 }
 
-// lawful follows a replay: it notes starts that were not allowed, and counts the
-// attempts of a step that ended, in time or too late, without an operator.
+// lawful follows a replay: it notes starts that were not allowed, and counts the attempts of a
+// step that ended, in time or too late, without an operator.
 type lawful struct {
 	t     *testing.T
 	r     *record
@@ -877,7 +877,7 @@ func (w *lawful) stepMoved(t *task, i int, _, to stepState, _ instant) {
 	}
 }
 
-// checkFigures compares what the API says of a task with a naive count of its steps.
+// checkFigures compares the figures of a task in the API with a naive count of its steps.
 func checkFigures(t *testing.T, v *task, now instant) {
 	t.Helper()
 	by := map[stepState]int{}
@@ -923,7 +923,7 @@ func checkFigures(t *testing.T, v *task, now instant) {
 
 func naiveStatus(by map[stepState]int, ready, total int) string {
 	switch {
-	case by[stepCancelled] > 0: // with its task: nobody cancels a step alone here
+	case by[stepCancelled] > 0: // together with its task: a single step is never cancelled here
 		return "all_complete"
 	case by[stepInError] > 0:
 		return "blocked_by_failures"
@@ -954,17 +954,17 @@ func naiveState(by map[stepState]int, total int) taskState {
 	return taskWaitingForDependencies
 }
 
-// Large tasks, and many at once: what must not grow with their number, counted rather
+// Large tasks, and many at once: costs that must not grow with their number are counted rather
 // than timed.
 
-// stuckTemplate returns a template of one step, which the handler runs once, for an hour
-// at most.
+// stuckTemplate returns a template of one step, which the handler runs once, for an hour at
+// most.
 func stuckTemplate(h *wire.HeldHandler) string {
 	return testTemplate("slow", stepSpec{name: "a", callable: h.URL, timeout: 3600, retry: `{"max_attempts":1}`})
 }
 
-// TestManySteps runs tasks of 10,000 steps through the API. Each step is one
-// record, in whatever graph.
+// TestManySteps runs tasks of 10,000 steps through the API. Each step is one record, whatever
+// the graph.
 func TestManySteps(t *testing.T) {
 	t.Parallel()
 	slowAndSequential(t)
@@ -998,8 +998,8 @@ func TestManySteps(t *testing.T) {
 	}
 }
 
-// TestManyWaiting lets 100,000 tasks wait an hour for their next attempt: that takes no
-// goroutine and no record.
+// TestManyWaiting lets many tasks wait an hour for their next attempt, which takes no goroutine
+// and no record.
 func TestManyWaiting(t *testing.T) {
 	slow(t)
 	tasks := uint64(size(10_000, 100_000))
@@ -1042,8 +1042,8 @@ func TestManyWaiting(t *testing.T) {
 	wantSteps(stepComplete)
 }
 
-// TestManySlowHandlers lets a thousand HTTP handlers wait: other tasks end meanwhile,
-// and theirs when the handlers answer.
+// TestManySlowHandlers waits for a thousand HTTP handlers: other tasks end meanwhile, and their
+// tasks end once the handlers answer.
 func TestManySlowHandlers(t *testing.T) {
 	slow(t)
 	t.Parallel()

@@ -54,18 +54,18 @@ func frozenServer(t *testing.T, o serviceTest) *fixtureServer {
 	return s
 }
 
-// sleepTemplate has one step that sleeps.
+// sleepTemplate returns a template with one step that sleeps.
 func sleepTemplate(name string, d time.Duration) string {
 	return testTemplate(name, stepSpec{name: "a", callable: "builtin:sleep", config: fmt.Sprintf(`{"duration_ms":%d}`, d.Milliseconds()), timeout: 2_000_000})
 }
 
-// status returns the present state of a task.
+// status returns the current state of a task.
 func (s *fixtureServer) status(id string) string {
 	s.t.Helper()
 	return s.do("GET", "/v1/tasks/"+id, "").want(200).text("status")
 }
 
-// TestClockActions makes every change that a clock takes.
+// TestClockActions makes every change of a clock.
 func TestClockActions(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: []string{sleepTemplate("minute", time.Minute), sleepTemplate("hour", time.Hour)}})
 	at := func(a *answer) instant { return mustInstant(a.want(200).text("now")) }
@@ -215,7 +215,7 @@ func TestCancelledTimersAreGone(t *testing.T) {
 }
 
 // TestHousekeepingIsNoReasonToJump checks that time does not jump for housekeeping, which
-// runs nevertheless for the span that passes.
+// nevertheless runs for the time that passes.
 func TestHousekeepingIsNoReasonToJump(t *testing.T) {
 	stale := `{"namespace":"t","name":"stale","version":"1.0.0","lifecycle":{"max_steps_in_process_minutes":10},
 		"steps":[{"name":"a","handler":{"callable":"Outside"}}]}`
@@ -268,7 +268,7 @@ func TestEndReleasesWaiters(t *testing.T) {
 	eventually(t, "somebody moves the clock", func() bool { return len(fixtureOf(s.world.service()).keeper.turn) == 0 })
 	s.do("POST", "/_stepwell/reset", "").want(204)
 	for range 2 {
-		// One that was not yet under way finds the fresh service, which is idle.
+		// A wait that had not begun yet finds the new service, which is idle.
 		if got := <-answers; got != 503 && got != 200 {
 			t.Errorf("got %d; want 503", got)
 		}
@@ -321,8 +321,8 @@ func TestAdvanceNeverReturnsEarly(t *testing.T) {
 	t.Logf("%d rounds took %v", *clockRounds, realNow().sub(began))
 }
 
-// TestIdleAgainstTheStore checks the computed idleness, whenever a wait for it ends,
-// against the whole store: no step could run, no attempt is without a timer.
+// TestIdleAgainstTheStore compares the computed idleness, whenever a wait for it ends, with the
+// whole store: no step can run, and no attempt is without a timer.
 func TestIdleAgainstTheStore(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -457,8 +457,8 @@ func TestWaitsOutliveTheServersLimits(t *testing.T) {
 	slow.do("POST", "/_stepwell/wait-idle", "").want(200)
 }
 
-// TestLeasesAreWork checks that time jumps to the end of a lease, but not of one that is
-// gone or was extended.
+// TestLeasesAreWork checks that time jumps to the end of a lease, but not of one that ended
+// before or was extended.
 func TestLeasesAreWork(t *testing.T) {
 	s := frozenServer(t, serviceTest{extra: []string{testTemplate("act", stepSpec{name: "a", callable: "Outside", timeout: 600})}})
 	start := fixtureOf(s.world.service()).keeper.clock.now()

@@ -179,8 +179,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestVerifyKnowsWhatItDoesNotKnow checks that after calls were dropped, a verification
-// answers only if they cannot change the answer.
+// TestVerifyKnowsWhatItDoesNotKnow checks that after calls were dropped, a verification answers
+// only if they cannot change the answer.
 func TestVerifyKnowsWhatItDoesNotKnow(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{})
 	j := fixtureOf(s.world.service()).requests
@@ -196,8 +196,8 @@ func TestVerifyKnowsWhatItDoesNotKnow(t *testing.T) {
 	s.do("POST", "/_stepwell/verify", `{"match":{},"count":{"exactly":0}}`).want(200)
 }
 
-// TestJournalMatchesWhatItHides: a test finds an entry by the URLs that it used, and sees
-// the entry redacted.
+// TestJournalMatchesWhatItHides checks that a query finds an entry by the URLs as the test
+// wrote them, and shows the entry redacted.
 func TestJournalMatchesWhatItHides(t *testing.T) {
 	callable := strings.Replace(newHandlerLog(t).url, "http://", "http://me:secret@", 1) + "?token=secret"
 	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("call", stepSpec{name: "a", callable: callable})}})
@@ -215,8 +215,8 @@ func TestJournalMatchesWhatItHides(t *testing.T) {
 	}
 }
 
-// TestUUIDsWithoutHyphens expects ids without hyphens to be read wherever ids are, and
-// to be answered with them.
+// TestUUIDsWithoutHyphens checks that ids without hyphens are read wherever ids are, and
+// answered with hyphens.
 func TestUUIDsWithoutHyphens(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("pair",
 		stepSpec{name: "a", callable: "Desk"}, stepSpec{name: "b", callable: "builtin:echo", after: []string{"a"}})}})

@@ -1,7 +1,7 @@
 package main
 
-// Deterministic services: the same script gives the same state, byte for byte,
-// however fast its handlers are.
+// Deterministic services: the same script gives the same state, byte for byte, however fast the
+// handlers are.
 
 import (
 	"bytes"
@@ -23,9 +23,8 @@ import (
 	"time"
 )
 
-// whimHandler answers after a random while, by the path: /ok with the number of the
-// attempt, /fails2 likewise from the third attempt on, /never with an error, /choose
-// with a decision.
+// whimHandler answers after a random time, by path: /ok with the number of the attempt, /fails2
+// in the same way from the third attempt on, /never with an error, /choose with a decision.
 func whimHandler(t testing.TB) string {
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -86,11 +85,11 @@ func whimTemplates(url string) []string {
 	}
 }
 
-// player plays a script against one service.
+// player plays a script on one service.
 type player struct {
 	*testServer
 	url   string              // of the handlers
-	reads func(s *testServer) // between the others; nil for none
+	reads func(s *testServer) // between the steps of the script; nil for none
 }
 
 func (p *player) clock(body string) {
@@ -130,8 +129,8 @@ func (p *player) stepIDs(task string) map[string]string {
 	return ids
 }
 
-// play does one thing after another, without waiting for the effects, and returns
-// everything that the API shows at the end.
+// play does one thing after another, without waiting for the effects, and returns everything
+// that the API shows at the end.
 func (p *player) play() string {
 	p.t.Helper()
 	p.make("fan", "chain", "fan", "batches", "choice")
@@ -151,11 +150,11 @@ func (p *player) play() string {
 	p.clock(`{"freeze":true}`)
 	p.make("fan", "chain")
 	p.stubbed()
-	p.clock(`{"advance":"3h"}`) // the detector of stale tasks runs on the way
+	p.clock(`{"advance":"3h"}`) // the detector of stale tasks runs meanwhile
 	return p.account()
 }
 
-// letters lets an operator deal with a failed task.
+// letters lets an operator handle a failed task.
 func (p *player) letters(task string) {
 	p.t.Helper()
 	entry := p.do("GET", "/v1/dlq", "").want(200).text("0.dlq_entry_uuid")
@@ -165,8 +164,8 @@ func (p *player) letters(task string) {
 	p.do("PATCH", at, `{"action_type":"resolve_manually","reason":"enough","resolved_by":"op"}`).want(200)
 }
 
-// outside lets actors claim steps: one completes its step, one fails, and one that has
-// been waiting gets a step and never answers.
+// outside lets actors claim steps: one completes its step, one fails it, and one that has been
+// waiting gets a step and never answers.
 func (p *player) outside() {
 	p.t.Helper()
 	first := p.claimOne(anyOne)
@@ -267,7 +266,8 @@ func wantSame(t *testing.T, what, got, want string) {
 
 var scriptPlays = flag.Int("script-plays", size(3, 5), "plays of the script of TestSameScriptSameState")
 
-// TestSameScriptSameState plays a script twice, after a reset, and with reads in between.
+// TestSameScriptSameState plays a script on several services, again after a reset, and with
+// reads in between.
 func TestSameScriptSameState(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -300,7 +300,7 @@ func TestSameScriptSameState(t *testing.T) {
 	}
 }
 
-// getStorm reads without pause.
+// getStorm sends reads without pause.
 type getStorm struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -329,8 +329,8 @@ func (g *getStorm) end() {
 	g.wg.Wait()
 }
 
-// TestSameScriptTwoStores checks that the journals and states of two services with files
-// are the same bytes.
+// TestSameScriptTwoStores checks that the journals and states of two services with files are
+// identical.
 func TestSameScriptTwoStores(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -355,8 +355,8 @@ func TestSameScriptTwoStores(t *testing.T) {
 	wantSame(t, "the account", accounts[1], accounts[0])
 }
 
-// Batches: what is recorded when, what has to wait, and what happens when something
-// prevents that.
+// Batches: what is recorded when, what has to wait, and what happens if something prevents
+// that.
 
 // gatedHandler answers a call to /name when the channel of that name is closed.
 func gatedHandler(t testing.TB, names ...string) (url string, gates map[string]chan struct{}) {
@@ -365,7 +365,7 @@ func gatedHandler(t testing.TB, names ...string) (url string, gates map[string]c
 		gates["/"+name] = make(chan struct{})
 	}
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body) // or its context would not end with the call
+		io.Copy(io.Discard, r.Body) // otherwise its context does not end with the call
 		select {
 		case <-gates[r.URL.Path]:
 			fmt.Fprint(w, `1`)
@@ -402,8 +402,8 @@ func newBatchServer(t *testing.T, steps ...stepSpec) *fixtureServer {
 	})
 }
 
-// TestBatchOrder lets handlers end in reverse order and a builtin at once: all outcomes
-// are recorded by task and step, when the last handler has ended.
+// TestBatchOrder ends handlers in reverse order and a builtin at once: all outcomes are
+// recorded by task and step when the last handler has ended.
 func TestBatchOrder(t *testing.T) {
 	url, gates := gatedHandler(t, "a", "b", "c")
 	s := newBatchServer(t, stepSpec{name: "a", callable: url + "/a"}, stepSpec{name: "b", callable: url + "/b"},
@@ -436,8 +436,8 @@ func (s *fixtureServer) awaitHeld(n int) {
 	})
 }
 
-// TestChangesWaitForTheBatch checks that changes wait, and give up without a trace when
-// that takes too long; reads do not wait.
+// TestChangesWaitForTheBatch checks that changes wait, and fail without a trace if that takes
+// too long; reads do not wait.
 func TestChangesWaitForTheBatch(t *testing.T) {
 	t.Parallel()
 	url, gates := gatedHandler(t, "a")
@@ -476,8 +476,8 @@ func TestChangesWaitForTheBatch(t *testing.T) {
 	}
 }
 
-// TestCallingBack checks that a change by a handler of the batch itself is refused,
-// rather than held up for ever.
+// TestCallingBack checks that a change by a handler of the batch itself is refused and does not
+// wait for ever.
 func TestCallingBack(t *testing.T) {
 	t.Parallel()
 	var s *fixtureServer
@@ -496,12 +496,12 @@ func TestCallingBack(t *testing.T) {
 	s.await(id, "complete")
 }
 
-// TestBatchRests checks that a deterministic service at rest does nothing at all.
+// TestBatchRests checks that an idle deterministic service does nothing at all.
 func TestBatchRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newDeterministicWorld(t)
 		mustCreate(t, s, "slow")
-		synctest.Wait() // which a service that is busy with itself never ends
+		synctest.Wait() // which never returns if the service is not idle
 		noError(t, fixtureOf(s).keeper.setMode(t.Context(), clockAuto))
 		synctest.Wait()
 		if got, want := s.clock.now(), deterministicStart.add(time.Second); got != want {
@@ -524,7 +524,7 @@ func newDeterministicWorld(t *testing.T) *service {
 	return s
 }
 
-// TestHeldBatch checks that a full disk holds a batch up, and keeps its order.
+// TestHeldBatch checks that a full disk delays a batch, and that its order stays.
 func TestHeldBatch(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -585,7 +585,7 @@ func stubbedTemplate(url string) string {
 	return testTemplate("stubbed", append(steps, join)...)
 }
 
-// stubbed lets stubs play steps of a template that is added at run time.
+// stubbed adds a template at run time and plays its steps by stubs.
 func (p *player) stubbed() {
 	p.t.Helper()
 	p.do("POST", "/_stepwell/templates", stubbedTemplate(p.url)).want(201)
@@ -602,8 +602,8 @@ func (p *player) stubbed() {
 	}
 }
 
-// TestSameScriptSandboxes checks that a sandbox plays as a service with the same seed
-// does, also after its reset and beside another sandbox.
+// TestSameScriptSandboxes checks that a sandbox behaves like a service with the same seed, also
+// after its reset and next to another sandbox.
 func TestSameScriptSandboxes(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -670,8 +670,8 @@ func TestCancelledStubbedBatch(t *testing.T) {
 	wantFreeSlots(t, s.world.service())
 }
 
-// TestDeterministicClock checks that the clock of a sandbox with a seed is frozen at the
-// same instant as that of a service, unless a document says otherwise.
+// TestDeterministicClock checks that the clock of a sandbox with a seed is frozen at the same
+// instant as that of a service, unless a document says otherwise.
 func TestDeterministicClock(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
 	box := s.sandbox(`{"deterministic_ids":"a"}`)

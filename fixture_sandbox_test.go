@@ -28,7 +28,7 @@ type sandboxClient struct {
 	worker, mount  *testServer
 }
 
-// sandbox makes a sandbox.
+// sandbox creates a sandbox.
 func (s *fixtureServer) sandbox(format string, args ...any) *sandboxClient {
 	s.t.Helper()
 	a := s.do("POST", "/_stepwell/sandboxes", fmt.Sprintf(format, args...)).want(201)
@@ -76,7 +76,7 @@ func TestSandboxIsAService(t *testing.T) {
 		t.Errorf("after ten minutes its task is %s; want every retry to have happened", got)
 	}
 	if got := s.do("GET", "/_stepwell/clock", "").text("now"); got != testStart.add(time.Hour).zoned() {
-		t.Errorf("the clock outside stands at %s; want it where it stood", got)
+		t.Errorf("the clock outside stands at %s; want it unchanged", got)
 	}
 	if got := c.do("GET", "/health/detailed", "").text("checks.fixture.message"); !strings.Contains(got, "sandbox one") {
 		t.Errorf("/health/detailed says %q; want the sandbox's name", got)
@@ -144,8 +144,8 @@ func TestSandboxIDs(t *testing.T) {
 	}
 }
 
-// TestSandboxAuthentication checks that a sandbox takes the credentials of the service,
-// and has its own figures of them.
+// TestSandboxAuthentication checks that a sandbox accepts the credentials of the service, and
+// counts them itself.
 func TestSandboxAuthentication(t *testing.T) {
 	key := apiKeyConfig{Key: "a-key-for-everything", Permissions: allWildcards()}
 	s := newFixtureServer(t, serviceTest{config: func(c *Config) {
@@ -266,11 +266,11 @@ func TestSandboxLimit(t *testing.T) {
 	s.do("POST", "/_stepwell/sandboxes", "").want(201)
 }
 
-// TestSandboxDeletion checks that a deletion cuts off whatever the sandbox does.
+// TestSandboxDeletion checks that a deletion cuts off everything that the sandbox does.
 func TestSandboxDeletion(t *testing.T) {
 	began, cut := make(chan struct{}), make(chan struct{})
 	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body) // only then the server sees its client go
+		io.Copy(io.Discard, r.Body) // only then does the server notice that its client has gone
 		close(began)
 		<-r.Context().Done()
 		close(cut)
@@ -358,7 +358,8 @@ func TestSandboxesEndWithTheService(t *testing.T) {
 	}
 }
 
-// openFiles counts the descriptors of a process; -1 where that cannot be seen.
+// openFiles returns the number of descriptors of a process, or -1 if the system does not show
+// it.
 func openFiles(pid int) int {
 	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {
@@ -372,7 +373,7 @@ func openFiles(pid int) int {
 func TestSandboxesLeaveNothing(t *testing.T) {
 	slow(t)
 	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
-	s.deleteSandbox(s.used(s.sandbox(""))) // what is made once is made now
+	s.deleteSandbox(s.used(s.sandbox(""))) // everything that is made only once is made now
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	goroutines, files := runtime.NumGoroutine(), openFiles(os.Getpid())
 	var left []weak.Pointer[service]
@@ -399,7 +400,7 @@ func TestSandboxesLeaveNothing(t *testing.T) {
 	})
 }
 
-// used makes a sandbox do a bit of everything; what it waits for never comes.
+// used makes a sandbox do a bit of everything; it waits for something that never comes.
 func (s *fixtureServer) used(c *sandboxClient) *sandboxClient {
 	s.t.Helper()
 	c.create(`{"namespace":"t","name":"quick"}`)
@@ -413,8 +414,8 @@ func (s *fixtureServer) used(c *sandboxClient) *sandboxClient {
 
 var sandboxRounds = flag.Int("sandbox-rounds", 2, "rounds of each of the 32 tests of TestSandboxesAreApart")
 
-// TestSandboxesAreApart runs 32 tests at once, each in its own sandboxes and at its own
-// time: nothing of one shows in another.
+// TestSandboxesAreApart runs 32 tests at once, each in its own sandboxes and at its own time.
+// Nothing of one shows in another.
 func TestSandboxesAreApart(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
 	began := realNow()
@@ -435,7 +436,7 @@ func TestSandboxesAreApart(t *testing.T) {
 	}
 }
 
-// liveApart is one round of one test: n says its time and how much it does.
+// liveApart plays one round of one test; n determines its time and how much it does.
 func (s *fixtureServer) liveApart(n, round int) {
 	s.t.Helper()
 	marker := fmt.Sprintf("test-%d-%d", n, round)

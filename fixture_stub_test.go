@@ -1,6 +1,6 @@
 package main
 
-// Stubs: which one counts, what is refused, and what waits for them.
+// Stubs: which one applies, what is refused, and what waits for them.
 
 import (
 	"fmt"
@@ -55,8 +55,8 @@ func TestStubPrecedence(t *testing.T) {
 	}
 }
 
-// TestStubsOfABatchWorker checks that the name of a batch worker in the template stands
-// for its instances: in a stub, in the journal and in a verification.
+// TestStubsOfABatchWorker checks that the name of a batch worker in the template matches its
+// instances: in a stub, in the journal and in a verification.
 func TestStubsOfABatchWorker(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("grows", stepSpec{kind: stepBatchable, name: "split", callable: "Outside"},
 		stepSpec{kind: stepBatchWorker, name: "w", callable: "builtin:noop", after: []string{"split"}})}})

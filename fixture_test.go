@@ -26,8 +26,8 @@ type fixtureServer struct {
 	world *world
 }
 
-// newFixtureServer opens a world that ends with the test. After the test the present
-// service is checked against its own log.
+// newFixtureServer opens a world that ends with the test. After the test, the current service
+// is compared with its own log.
 func newFixtureServer(t testing.TB, o serviceTest) *fixtureServer {
 	t.Helper()
 	cfg := testConfig(t, o)
@@ -186,7 +186,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestResetEndsWaits checks that a request that waits for a task is told of a reset.
+// TestResetEndsWaits checks that a reset ends requests that wait for a task.
 func TestResetEndsWaits(t *testing.T) {
 	t.Parallel()
 	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("out", stepSpec{name: "a", callable: "Outside"})}})
@@ -201,8 +201,8 @@ func TestResetEndsWaits(t *testing.T) {
 	}
 }
 
-// TestResetUnderLoad checks that what runs or waits during a reset changes nothing after
-// it. The handlers answer just when they are cut off.
+// TestResetUnderLoad checks that nothing that runs or waits during a reset changes anything
+// after it. The handlers answer just when they are cut off.
 func TestResetUnderLoad(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -368,7 +368,7 @@ func TestPutClock(t *testing.T) {
 	for _, tt := range []struct {
 		clock string
 		mode  string
-		now   string // "" for the present
+		now   string // "" for the current time
 	}{
 		{`{"now":"2020-02-03T04:05:06.000007Z","mode":"frozen"}`, "frozen", "2020-02-03T04:05:06.000007Z"},
 		{`{"now":"2020-02-03T04:05:06.000007Z","mode":"auto"}`, "auto", "2020-02-03T04:05:06.000007Z"},
@@ -444,8 +444,8 @@ func TestStateMayBeLarge(t *testing.T) {
 	}
 }
 
-// TestNullMeansNotGiven expects members of the control API's requests that are null to
-// count as absent. Only the result of a stub may be null.
+// TestNullMeansNotGiven checks that members of the control API's requests that are null count
+// as absent. Only the result of a stub may be null.
 func TestNullMeansNotGiven(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("one", stepSpec{name: "a", callable: "builtin:noop"})}})
 	const outcome = `{"match":{"name":"one"},"outcomes":[%s],"then":null}`
@@ -512,8 +512,8 @@ func runTimeTemplate(name, callable string) string {
 	return testTemplate(name, stepSpec{name: "a", callable: "Actor"}, stepSpec{name: "b", callable: callable, after: []string{"a"}})
 }
 
-// TestStateBringsNoRefusedTemplates: a state document and the seed of a sandbox are no way
-// around the rules for templates added at run time.
+// TestStateBringsNoRefusedTemplates checks that a state document and the seed of a sandbox
+// follow the rules for templates that are added at run time.
 func TestStateBringsNoRefusedTemplates(t *testing.T) {
 	t.Parallel()
 	for callable, want := range map[string]string{
@@ -558,12 +558,13 @@ func TestStateBringsNoRefusedTemplates(t *testing.T) {
 	}
 }
 
-// cutTimes removes what changes of a state document while nothing happens.
+// cutTimes removes the parts of a state document that change while nothing happens.
 func cutTimes(state string) string {
 	return regexp.MustCompile(`"(exported_at|now)":"[^"]*"`).ReplaceAllString(state, "")
 }
 
-// TestStateReturns: what a service had from its start, or has in its state, may come back.
+// TestStateReturns checks that templates and callables from the start of the service, or from
+// its present state, may come back.
 func TestStateReturns(t *testing.T) {
 	t.Parallel()
 	started := runTimeTemplate("started", "exec:id")
@@ -582,7 +583,7 @@ func TestStateReturns(t *testing.T) {
 	c := seeded.sandbox(`{"seed":%s}`, document)
 	seeded.putState(document).want(204)
 	seeded.putState(`{"format":1}`).want(204)
-	seeded.putState(document).want(204) // as a reset would bring it back
+	seeded.putState(document).want(204) // as a reset does
 	c.do("POST", "/_stepwell/reset", "").want(204)
 	c.putState(document).want(204)
 }

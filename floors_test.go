@@ -1,8 +1,8 @@
 package main
 
-// The architecture as a test: which family of files stands on which, and the
-// doors between them, checked against the types of the code. There is no list
-// of exceptions: an arrow that goes up is mended, not entered here.
+// The architecture as a test: which families of files may use which, and the doors between
+// them, checked against the types of the code. There is no list of exceptions: code that breaks
+// a rule is changed.
 
 import (
 	"cmp"
@@ -24,9 +24,9 @@ import (
 	"testing"
 )
 
-// floors is the picture of the architecture, from the ground up. The files of a
-// family begin with one of its prefixes; they use names of their own family and
-// of those listed before it, and of no other.
+// floors lists the families from the lowest to the highest. The files of a family begin with
+// one of its prefixes; they use names of their own family and of those listed before it, and no
+// others.
 var floors = []struct {
 	family   string
 	prefixes string
@@ -48,8 +48,8 @@ var floors = []struct {
 	{"process", "main cli", "the process and its command line"},
 }
 
-// The measures of the house: so many files that one ls shows them all, none so
-// long that it holds two subjects.
+// Limits on the number and length of source files: one ls shows all of them, and none holds two
+// subjects.
 const (
 	maxSourceFiles = 75
 	maxSourceLines = 900
@@ -76,8 +76,8 @@ type sourceCode struct {
 	elsewhere int // source files for other operating systems
 }
 
-// loadSource type-checks the files of this package against the export data
-// that the go command keeps in its build cache.
+// loadSource type-checks the files of this package with the export data in the build cache of
+// the go command.
 func loadSource(t *testing.T) *sourceCode {
 	t.Helper()
 	c := &sourceCode{fset: token.NewFileSet(), files: map[string]*ast.File{}, info: &types.Info{
@@ -162,7 +162,7 @@ func report(t *testing.T, problems []problem) {
 	}
 }
 
-// TestFloors holds every file to names of its own family and of families below.
+// TestFloors checks that every file uses only names of its own family and of families below.
 func TestFloors(t *testing.T) {
 	t.Parallel()
 	c := loadSource(t)
@@ -174,8 +174,8 @@ func TestFloors(t *testing.T) {
 	t.Run("page", func(t *testing.T) { checkPage(t, c) })
 }
 
-// checkFiles: each file belongs to a family, is announced by the head of its
-// family, and is neither one too many nor too long.
+// checkFiles checks that each file belongs to a family and is listed by the head of its family,
+// and that files are neither too many nor too long.
 func checkFiles(t *testing.T, c *sourceCode) {
 	if n := len(c.files) + c.elsewhere; n > maxSourceFiles {
 		t.Errorf("%d source files; want %d at most", n, maxSourceFiles)
@@ -218,7 +218,7 @@ func headComment(f *ast.File) string {
 	return b.String()
 }
 
-// checkArrows: no family uses a name of a family above it.
+// checkArrows checks that no family uses a name of a family above it.
 func checkArrows(t *testing.T, c *sourceCode) {
 	var problems []problem
 	c.eachUse(func(at token.Position, o types.Object, declared string) {
@@ -230,8 +230,8 @@ func checkArrows(t *testing.T, c *sourceCode) {
 	report(t, problems)
 }
 
-// checkStoreDoor: the fields of the store, its lock among them, are for the
-// store family.
+// checkStoreDoor checks that only the store family uses the fields of the store, including its
+// lock.
 func checkStoreDoor(t *testing.T, c *sourceCode) {
 	fields := map[types.Object]bool{}
 	s := c.pkg.Scope().Lookup("store").Type().Underlying().(*types.Struct)
@@ -247,11 +247,11 @@ func checkStoreDoor(t *testing.T, c *sourceCode) {
 	report(t, problems)
 }
 
-// httpFiles are the files below the surfaces that speak HTTP: the handler that
-// calls out, and the fetchers of authentication.
+// httpFiles are the files below the surfaces that use HTTP: the handler with outgoing calls,
+// and the fetchers of authentication.
 var httpFiles = []string{"handler_http.go", "auth_fetch.go"}
 
-// checkHTTPDoor: net/http is for those files, and for the families from server up.
+// checkHTTPDoor checks that only those files, and the families from server up, import net/http.
 func checkHTTPDoor(t *testing.T, c *sourceCode) {
 	server := family("server.go")
 	for _, name := range slices.Sorted(maps.Keys(c.files)) {
@@ -264,10 +264,10 @@ func checkHTTPDoor(t *testing.T, c *sourceCode) {
 	}
 }
 
-// fixtureWords are what only the fixture family may speak of.
+// fixtureWords are words for use in the fixture family only.
 var fixtureWords = []string{"stub", "sandbox", "lockstep", "requestjournal"}
 
-// checkFixtureDoor: no name outside the fixture family contains one of its words.
+// checkFixtureDoor checks that no name outside the fixture family contains one of its words.
 func checkFixtureDoor(t *testing.T, c *sourceCode) {
 	for name, f := range c.files {
 		if floors[family(name)].family == "fixture" {
@@ -291,8 +291,8 @@ var (
 	pageName = regexp.MustCompile("`(\\w+)`")
 )
 
-// checkPage holds the tables of docs/architecture.md against the code: each file
-// exists and declares the names in its row.
+// checkPage compares the tables of docs/architecture.md with the code: each file exists and
+// declares the names in its row.
 func checkPage(t *testing.T, c *sourceCode) {
 	page, err := os.ReadFile("docs/architecture.md")
 	if err != nil {

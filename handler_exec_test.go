@@ -18,13 +18,13 @@ import (
 	"time"
 )
 
-// TestHandlerProgram is not a test. Tests run this binary as a handler; the
-// arguments after -- say what it does.
+// TestHandlerProgram is not a test. Tests run this binary as a handler; the arguments after --
+// tell it what to do.
 func TestHandlerProgram(t *testing.T) {
 	if flag.NArg() == 0 {
 		return
 	}
-	syscall.Exit(handlerProgram(flag.Arg(0), flag.Args()[1:])) // without what -race and -cover do at the end
+	syscall.Exit(handlerProgram(flag.Arg(0), flag.Args()[1:])) // skips what -race and -cover do at the end
 }
 
 // handlerProgramArgs returns the arguments that make this binary perform an
@@ -78,7 +78,7 @@ func waitForPeer(address string) {
 	io.Copy(io.Discard, conn)
 }
 
-// startHangingChild starts a child that holds our output open.
+// startHangingChild starts a child that keeps our output open.
 func startHangingChild(address string, away bool) {
 	child := exec.Command(os.Args[0], handlerProgramArgs("hang", address)...)
 	child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr

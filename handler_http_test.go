@@ -29,7 +29,7 @@ func newHandlerServer(t *testing.T, f http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// call makes an attempt with the callable.
+// call runs an attempt with the callable.
 func callHandler(t *testing.T, h *handlerSet, callable string) outcome {
 	t.Helper()
 	return h.run(t.Context(), h.resolve(callable), newTestAttempt(`{}`))
@@ -241,8 +241,8 @@ func TestHTTPCredentials(t *testing.T) {
 	}
 }
 
-// TestHeadersGoWhereTheyAreMeant expects each request to have the headers for all, for
-// its origin and for its callable, and no others.
+// TestHeadersGoWhereTheyAreMeant checks that each request has the headers for all, for its
+// origin and for its callable, and no others.
 func TestHeadersGoWhereTheyAreMeant(t *testing.T) {
 	t.Parallel()
 	var got http.Header
@@ -300,8 +300,8 @@ func TestHeadersGoWhereTheyAreMeant(t *testing.T) {
 	}
 }
 
-// TestEchoedSecretsAreHidden lets handlers return the headers they got in every way in
-// which something of a reply is kept.
+// TestEchoedSecretsAreHidden returns the headers of the request in every part of a reply that
+// is kept.
 func TestEchoedSecretsAreHidden(t *testing.T) {
 	t.Parallel()
 	const key, cookie = `s3cr3t "k\ey"/ü`, "s3ssi0n"
@@ -352,7 +352,8 @@ func TestEchoedSecretsAreHidden(t *testing.T) {
 		{500, "you sent Bearer t0k3n/+==", `http_500 retryable 500 {"body":"you sent [REDACTED]"}`},
 		{401, strings.Repeat("x", maxErrorText-4) + "t0k3n/+==", // cut in two by the limit
 			`http_401 permanent 401 {"body":"` + strings.Repeat("x", maxErrorText-4) + `[RED"}`},
-		// What is read ends in the middle of a secret, and hiding moves that to the front.
+		// The text that is read ends in the middle of a secret, and hiding moves that to the
+		// front.
 		{401, "xxxx" + strings.Repeat("Bearer t0k3n/+==", 1000), ""},
 		{302, "/login?t0k3n/+==", `redirect permanent 302 {"location":"` + s.URL + `/login"}`},
 		{302, "/" + url.PathEscape(key), `redirect permanent 302 {"location":"` + s.URL + `/%5BREDACTED%5D"}`},
@@ -407,7 +408,7 @@ func TestBrokenReplyHidesSecrets(t *testing.T) {
 func TestHTTPTimeout(t *testing.T) {
 	t.Parallel()
 	s := newHandlerServer(t, func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body) // only then is the end of the connection seen
+		io.Copy(io.Discard, r.Body) // only then is the end of the connection noticed
 		if r.URL.Path == "/body" {
 			io.WriteString(w, `{"a":`)
 			w.(http.Flusher).Flush()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// newTestHandlers returns the handlers of a configuration with small limits, which
-// change may change. The environment has only PATH.
+// newTestHandlers returns the handlers of a configuration with small limits, which the change
+// function may modify. The environment has only PATH.
 func newTestHandlers(t testing.TB, change func(c *workerConfig)) *handlerSet {
 	t.Helper()
 	c := &workerConfig{MaxResultBytes: 1000, HTTPConcurrency: 16, AllowExec: true}

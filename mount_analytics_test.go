@@ -218,7 +218,7 @@ func TestMountAnalyticsAreCached(t *testing.T) {
 	}
 }
 
-// TestMountQueriesShareNothing sends queries that a careless cache key would confuse.
+// TestMountQueriesShareNothing sends queries that a careless cache key would mix up.
 func TestMountQueriesShareNothing(t *testing.T) {
 	s, _ := newMountAnalyticsServer(t)
 	keys := map[string]string{}

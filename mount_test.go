@@ -39,7 +39,7 @@ func TestMountPaths(t *testing.T) {
 		"stepwell.toml:1: mount.path: \"/v1/x\" is at or below /v1, which the orchestration API uses")
 }
 
-// TestMountElsewhere serves the surface below another prefix, and turned off.
+// TestMountElsewhere serves the surface with another prefix, and turns it off.
 func TestMountElsewhere(t *testing.T) {
 	t.Parallel()
 	s := newTestServer(t, serviceTest{config: func(c *Config) { c.Mount.Path = "/ops/flows" }})
@@ -64,8 +64,8 @@ func TestMountElsewhere(t *testing.T) {
 	off.do("GET", "/v1/tasks", "").want(200)
 }
 
-// TestMountLinks expects links with the prefix that a trusted proxy removed, and
-// without prefixes from others or malformed ones.
+// TestMountLinks checks that links have the prefix that a trusted proxy removed, and no prefix
+// from others or in a wrong form.
 func TestMountLinks(t *testing.T) {
 	for _, trusted := range []bool{true, false} {
 		s := newTestService(t, serviceTest{config: func(c *Config) {
@@ -369,7 +369,7 @@ func (v *mountFigures) addTask(t *task) {
 	}
 }
 
-// agreeing are the members that must be equal, by their names at the mount point.
+// agreeing lists the members that must be equal, by their names at the mount point.
 var (
 	agreeingTask = map[string]string{
 		"id": "task_uuid", "task_id": "task_uuid", "name": "name", "namespace": "namespace", "version": "version",
@@ -475,8 +475,8 @@ func TestMountAuthenticatesAlone(t *testing.T) {
 	}
 }
 
-// TestMountAuthenticatorElsewhere has a proxy that removes a part of the path: the
-// authenticator gets the path that we see, and links have the caller's.
+// TestMountAuthenticatorElsewhere uses a proxy that removes a part of the path: the
+// authenticator receives the path as the server sees it, and links have the path of the caller.
 func TestMountAuthenticatorElsewhere(t *testing.T) {
 	who := newWhoServer(t)
 	who.say(200, `{"subject": "ann", "permissions": ["tasks:*"]}`)
@@ -506,12 +506,12 @@ func TestMountAuthenticatorElsewhere(t *testing.T) {
 		"X-Forwarded-Uri": "/ops/flows/tasks?wait=9s", "X-Forwarded-Method": "POST",
 	} {
 		if got := asked[0].Header.Get(name); got != want {
-			t.Errorf("the authenticator is told %s %q; want %q", name, got, want)
+			t.Errorf("the authenticator received %s %q; want %q", name, got, want)
 		}
 	}
 }
 
-// TestMountGuardsWithoutEffect expects a warning about guards that have no effect.
+// TestMountGuardsWithoutEffect checks the warning about guards that have no effect.
 func TestMountGuardsWithoutEffect(t *testing.T) {
 	for _, tt := range []struct {
 		set  func(c *mountConfig)
@@ -537,8 +537,8 @@ func TestMountGuardsWithoutEffect(t *testing.T) {
 	}
 }
 
-// TestHandlerAvailable has steps of each kind: a handler is available if each of them
-// can be run, here or by an outside actor.
+// TestHandlerAvailable uses steps of each kind: a handler is available if each of its steps can
+// be run, here or by an outside actor.
 func TestHandlerAvailable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -578,8 +578,8 @@ func TestHandlerAvailable(t *testing.T) {
 	}
 }
 
-// TestHandlerAvailableElsewhere has an orchestration role alone: all steps, even
-// programs, wait for outside actors.
+// TestHandlerAvailableElsewhere runs the orchestration role alone: all steps, even programs,
+// wait for outside actors.
 func TestHandlerAvailableElsewhere(t *testing.T) {
 	o := serviceTest{extra: []string{testTemplate("x", stepSpec{name: "a", callable: "exec:absent"})}}
 	s := newTestServer(t, o)

@@ -1,6 +1,6 @@
 package main
 
-// The event stream as its readers see it.
+// The event stream from the point of view of its readers.
 
 import (
 	"bufio"
@@ -20,7 +20,7 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// openStream opens a stream; the test's end closes it.
+// openStream opens a stream, which the end of the test closes.
 func (s *testServer) openStream(query string, header ...string) *bufio.Reader {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
@@ -61,7 +61,7 @@ func readEvent(t testing.TB, r *bufio.Reader) wire.Event {
 	return events[0]
 }
 
-// readUntil reads a stream up to an event that has the text in its data.
+// readUntil reads a stream up to an event with the text in its data.
 func readUntil(t testing.TB, r *bufio.Reader, text string) (events []wire.Event) {
 	t.Helper()
 	for {
@@ -138,7 +138,7 @@ func TestEventStreamGap(t *testing.T) {
 	for id, want := range map[uint64]string{
 		0: "", log.lost: "", s.svc.store.seq: "", 1: gap(1), log.lost - 1: gap(log.lost - 1), s.svc.store.seq + 1: gap(s.svc.store.seq + 1),
 	} {
-		r := s.openStream("?after=7", fmt.Sprint(id)) // the header goes before the query
+		r := s.openStream("?after=7", fmt.Sprint(id)) // the header has precedence over the query
 		readBlock(t, r)
 		if want != "" {
 			if e := readEvent(t, r); e.Type != "gap" || e.Data != want || e.ID != log.lost {
@@ -175,7 +175,8 @@ func wantEnded(t *testing.T, r io.Reader) {
 	}
 }
 
-// TestEventStreamsEndAtReset: a stream resumed after a reset reads another store.
+// TestEventStreamsEndAtReset checks that a stream ends at a reset. A stream that is resumed
+// later reads another store.
 func TestEventStreamsEndAtReset(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{templates: apiTemplates})
 	s.create(`{"namespace":"t","name":"manual"}`)
@@ -190,7 +191,7 @@ func TestEventStreamsEndAtReset(t *testing.T) {
 	}
 }
 
-// TestEventStreamOutlastsRequestLimits: the limits of other requests do not end a
+// TestEventStreamOutlastsRequestLimits checks that the limits of other requests do not end a
 // stream.
 func TestEventStreamOutlastsRequestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -223,8 +224,8 @@ func TestEventHeartbeatMovesTheID(t *testing.T) {
 	})
 }
 
-// TestEventStreamStalled: a reader that takes nothing is cut off after
-// answerPatience, and gets the rest when it reconnects.
+// TestEventStreamStalled checks that a reader that stops reading is cut off after
+// answerPatience, and gets the remaining events when it reconnects.
 func TestEventStreamStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newPipedServer(t, serviceTest{templates: apiTemplates})
@@ -248,7 +249,7 @@ func TestEventStreamStalled(t *testing.T) {
 	})
 }
 
-// TestEventStreamFallsBehind: a follower ends when the log has dropped its place.
+// TestEventStreamFallsBehind checks that a stream ends when the log has dropped its position.
 func TestEventStreamFallsBehind(t *testing.T) {
 	s := newTestService(t, serviceTest{templates: apiTemplates, config: func(c *Config) { c.Events.Keep = 10 }})
 	f := must(s.store.follow(eventFilter{}, 0))(t)
@@ -322,7 +323,7 @@ func (p *pipedServer) getStatus(path string, want int) *http.Response {
 
 func (p *pipedServer) create(name string) { mustCreate(p.t, p.svc, name) }
 
-// TestEventReadersAndWriters: every reader sees every transition once and in order,
+// TestEventReadersAndWriters checks that every reader sees every transition once and in order,
 // however often it is disconnected.
 func TestEventReadersAndWriters(t *testing.T) {
 	t.Parallel()
@@ -352,9 +353,8 @@ func TestEventReadersAndWriters(t *testing.T) {
 	}
 }
 
-// followTorn follows from the beginning until a task of the template empty is
-// complete. It closes each connection after some bytes, and leaves out events that
-// it has seen before.
+// followTorn follows from the beginning until a task of the template empty is complete. It
+// closes each connection after some bytes, and skips events that it has seen before.
 func (s *testServer) followTorn(each int64) (events []wire.Event) {
 	for id := uint64(0); ; {
 		ctx, cancel := context.WithCancel(s.t.Context())

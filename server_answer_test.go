@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// longContext is a context that alone makes an answer long.
+// longContext is a context that makes an answer long.
 var longContext = `{"x":"` + strings.Repeat("y", 3*jsonPiece) + `"}`
 
 // createWith creates a task that waits for an outside actor.
@@ -38,8 +38,8 @@ func (w *writeCounter) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// TestAnswersAtOnceOrInPieces: a short answer is one write with its length, a long one
-// comes in pieces, and a request for headers gets no body of either.
+// TestAnswersAtOnceOrInPieces checks that a short answer is one write with its length, that a
+// long one comes in pieces, and that a request for headers gets no body of either.
 func TestAnswersAtOnceOrInPieces(t *testing.T) {
 	s := newTestService(t, serviceTest{templates: apiTemplates})
 	a := newOrchestrationAPI(s, nil)
@@ -77,8 +77,8 @@ func TestAnswersAtOnceOrInPieces(t *testing.T) {
 	}
 }
 
-// TestFailedAnswers: a failure while the first piece is made is answered; a later one
-// cuts the connection.
+// TestFailedAnswers checks that a failure while the first piece is made is answered, and that a
+// later one closes the connection.
 func TestFailedAnswers(t *testing.T) {
 	var log bytes.Buffer
 	s := newTestServer(t, serviceTest{log: &log})
@@ -109,8 +109,8 @@ func TestFailedAnswers(t *testing.T) {
 	}
 }
 
-// TestSlowReaders: one that takes a piece now and then gets the whole answer, one that
-// takes nothing is cut off. Neither holds the memory longer.
+// TestSlowReaders checks that a reader that takes a piece from time to time gets the whole
+// answer, and that one that takes nothing is cut off. Neither holds the memory longer.
 func TestSlowReaders(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -192,7 +192,8 @@ func TestAnswersMakeRoom(t *testing.T) {
 	}
 }
 
-// TestRoomIsSoonRefused while many requests wait for it already.
+// TestRoomIsSoonRefused checks that a request is soon refused while many requests wait for room
+// already.
 func TestRoomIsSoonRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)
@@ -218,7 +219,8 @@ func TestRoomIsSoonRefused(t *testing.T) {
 	})
 }
 
-// TestErrorsWithoutRoom: an error that is too long for the room is answered by a short one.
+// TestErrorsWithoutRoom checks that an error that is too long for the room is answered by a
+// short one.
 func TestErrorsWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)
@@ -234,8 +236,8 @@ func TestErrorsWithoutRoom(t *testing.T) {
 	})
 }
 
-// TestLongAnswersTakeTurns: the next one is made while the reader of this one takes a
-// piece, or after its end.
+// TestLongAnswersTakeTurns checks that the next answer is made while the reader of this one
+// takes a piece, or after its end.
 func TestLongAnswersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newOrchestrationAPI(newTestService(t, serviceTest{}), nil)

@@ -330,7 +330,7 @@ func TestOpenAPIOperationsAreDescribed(t *testing.T) {
 		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {
 			id := operation["operationId"]
 			if ids[id] != "" || id == nil {
-				t.Errorf("%s: got operation id %v, that of %q; want one of its own", route, id, ids[id])
+				t.Errorf("%s: got operation id %v, that of %q; want a different one", route, id, ids[id])
 			}
 			ids[id] = route
 			for _, tag := range operation["tags"].([]any) {

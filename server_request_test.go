@@ -41,7 +41,7 @@ func TestContentType(t *testing.T) {
 	}
 }
 
-// badBodies are mistakes that every route answers alike. A route whose body is
+// badBodies are mistakes that every route answers in the same way. A route whose body is
 // optional treats those marked absent as no body.
 var badBodies = []struct {
 	name, contentType, body string
@@ -135,7 +135,8 @@ func TestSaneTraceparent(t *testing.T) {
 	}
 }
 
-// TestWaitsEndWithTheCredential has a caller whose token expires wait for what never comes.
+// TestWaitsEndWithTheCredential waits for something that never comes, with a token that
+// expires.
 func TestWaitsEndWithTheCredential(t *testing.T) {
 	for _, tt := range []struct {
 		name, method, target, body, wants string
@@ -181,7 +182,8 @@ func TestWaitsEndWithTheCredential(t *testing.T) {
 	}
 }
 
-// TestWaitsOfLastingCredentials: a token may be valid for longer than a time.Duration holds.
+// TestWaitsOfLastingCredentials checks a token that is valid for longer than a time.Duration
+// can hold.
 func TestWaitsOfLastingCredentials(t *testing.T) {
 	s := newTestServer(t, serviceTest{}).svc
 	a := newOrchestrationAPI(s, nil)
@@ -195,7 +197,7 @@ func TestWaitsOfLastingCredentials(t *testing.T) {
 }
 
 // referenceParameters are the query parameters that clients of the reference service send,
-// to whatever route. GET /v1/steps is none of its routes.
+// whatever the route. It does not have GET /v1/steps.
 var referenceParameters = []string{
 	"page", "per_page", "namespace", "name", "version", "status", "initiator", "source_system", "limit", "offset",
 	"resolution_status", "include_cache_stats", "hours", "min_executions", "include_dependencies", "period",
@@ -222,7 +224,7 @@ func TestQueryParameters(t *testing.T) {
 			refused := func(query string) string {
 				t.Helper()
 				ctx, cancel := context.WithCancel(t.Context())
-				cancel() // an event stream ends at once
+				cancel() // which ends an event stream at once
 				r := httptest.NewRequestWithContext(ctx, method, path+"?"+query, strings.NewReader(`{}`))
 				r.Host = "localhost"
 				r.Header.Set("Content-Type", "application/json")

@@ -1,6 +1,6 @@
 package main
 
-// Refusals come before the body: measured on a real connection.
+// Refusals, which come before the body, on a real connection.
 
 import (
 	"bufio"
@@ -68,8 +68,8 @@ func wantRefusal(t *testing.T, what string, r *bufio.Reader) *http.Response {
 	return resp
 }
 
-// TestRefusedBodyIsNotTaken sends a body of 1 GB with an invalid token: the answer
-// comes at once, and the client can send no more than what fits into buffers.
+// TestRefusedBodyIsNotTaken sends a body of 1 GB with an invalid token: the answer comes at
+// once, and the client can send no more than fits into buffers.
 func TestRefusedBodyIsNotTaken(t *testing.T) {
 	const size, most = 1 << 30, 32 << 20
 	conn := authDial(t, authListener(t))
@@ -273,9 +273,9 @@ func TestForeignPages(t *testing.T) {
 	}
 }
 
-// TestForeignHosts asks every route of every surface under a foreign name, as a page can
-// whose name was made to resolve to this host: without the headers of a browser, with an
-// Origin, and with Sec-Fetch-Site.
+// TestForeignHosts sends requests to every route of every surface with a foreign host name, as
+// a page can whose name was made to resolve to this host: without the headers of a browser,
+// with an Origin, and with Sec-Fetch-Site.
 func TestForeignHosts(t *testing.T) {
 	t.Parallel()
 	svc := newTestService(t, serviceTest{config: func(c *Config) {
@@ -303,8 +303,8 @@ func TestForeignHosts(t *testing.T) {
 	}
 }
 
-// TestForeignPagesMayRead: pages of other origins can send requests that change nothing,
-// but browsers do not show them the answers.
+// TestForeignPagesMayRead checks requests of pages of other origins that change nothing.
+// Browsers do not show the answers to such pages.
 func TestForeignPagesMayRead(t *testing.T) {
 	t.Parallel()
 	svc := newTestService(t, serviceTest{})
@@ -318,7 +318,7 @@ func TestForeignPagesMayRead(t *testing.T) {
 	}
 }
 
-// TestWorkerRefusesForeignPages expects errors in the worker role's form.
+// TestWorkerRefusesForeignPages checks that errors have the worker role's form.
 func TestWorkerRefusesForeignPages(t *testing.T) {
 	svc := newTestService(t, serviceTest{})
 	s := newGuardedServer(t, newWorkerAPI(svc, nil), "127.0.0.1:0")
@@ -332,7 +332,8 @@ func TestWorkerRefusesForeignPages(t *testing.T) {
 	}
 }
 
-// TestCredentialsReplaceTheGuard: with authentication, foreign pages lack credentials.
+// TestCredentialsReplaceTheGuard checks that the guard is off with authentication, because
+// foreign pages have no credentials.
 func TestCredentialsReplaceTheGuard(t *testing.T) {
 	svc := newTestService(t, serviceTest{config: func(c *Config) {
 		a := &c.Orchestration.Web.Auth
@@ -345,8 +346,9 @@ func TestCredentialsReplaceTheGuard(t *testing.T) {
 	}
 }
 
-// TestCookiesNeedAnOwnOrigin: browsers add cookies and passwords to what foreign pages send,
-// so that an authenticator cannot tell whether the user wants it.
+// TestCookiesNeedAnOwnOrigin checks requests with cookies and passwords, which browsers add to
+// requests of foreign pages, too, so that an authenticator cannot tell whether the user wants
+// the request.
 func TestCookiesNeedAnOwnOrigin(t *testing.T) {
 	who := newWhoServer(t)
 	who.say(200, `{"subject":"ann","permissions":["tasks:*"]}`)
@@ -384,7 +386,8 @@ func TestCookiesNeedAnOwnOrigin(t *testing.T) {
 	}
 }
 
-// TestGuardConfiguration: names with a port or a path would never match.
+// TestGuardConfiguration checks that names with a port or a path are refused, because they
+// would never match.
 func TestGuardConfiguration(t *testing.T) {
 	for value, ok := range map[string]bool{
 		"steps.test": true, "10.9.8.7": true, "::1": true, "steps.test:80": false, "http://steps.test": false, "": false,
@@ -463,7 +466,7 @@ func secretText(def any, value string) (string, bool) {
 	return "", false
 }
 
-// lockedText is a log that several goroutines may write to.
+// lockedText is a log to which several goroutines may write.
 type lockedText struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -516,7 +519,7 @@ func TestSecretsStayInside(t *testing.T) {
 			t.Errorf("%s has a secret in it: …%s…", what, text[max(at-100, 0):min(at+60, len(text))])
 		}
 	}
-	s.svc.store.events.close() // or its stream would not end
+	s.svc.store.events.close() // otherwise its stream does not end
 	leaks("the events", allEvents(t, s.svc, eventFilter{}, 0))
 	everyGET(t, s, newOrchestrationAPI(s.svc, nil).routes(), values, leaks)
 	everyGET(t, w, newWorkerAPI(s.svc, nil).routes(), values, leaks)
@@ -644,7 +647,8 @@ func TestInternalErrorsStayInside(t *testing.T) {
 	}
 }
 
-// TestUncleanPaths expects no redirects: a client that follows one repeats its POST.
+// TestUncleanPaths checks that there are no redirects, because a client that follows one
+// repeats its POST.
 func TestUncleanPaths(t *testing.T) {
 	s := newTestServer(t, serviceTest{})
 	for _, path := range []string{"//v1/tasks", "/v1//tasks", "/v1/./tasks", "/v1/tasks/", "/v1/tasks/%2F"} {
@@ -718,7 +722,7 @@ func TestConnectionLimit(t *testing.T) {
 	})
 }
 
-// TestHeaderMemory fills the memory for large headers with some that do not go on: another one
+// TestHeaderMemory fills the memory for large headers with requests that stall: another request
 // takes it from them. Small headers need none.
 func TestHeaderMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -803,7 +807,7 @@ func taskBody(length int, first string) string {
 		"Content-Length: %d\r\n\r\n%s", length, first)
 }
 
-// ask sends a GET on a connection of its own.
+// ask sends a GET on a new connection.
 func (p *pipedServer) ask(path string) *answer {
 	p.t.Helper()
 	return p.answerOn(p.dial(fmt.Sprintf("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)))
@@ -814,8 +818,8 @@ func (p *pipedServer) answerOn(conn net.Conn) *answer {
 	return readAnswer(p.t, must(http.ReadResponse(bufio.NewReader(conn), nil))(p.t))
 }
 
-// TestBodyMemory fills the memory for bodies with some that do not go on: they keep it until
-// others need it, and lose it then if they have been on their way for long.
+// TestBodyMemory fills the memory for bodies with requests that stall: they keep it until
+// others need it, and lose it then if they are old.
 func TestBodyMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipedServer(t, serviceTest{})
@@ -854,8 +858,8 @@ func TestBodyMemory(t *testing.T) {
 	})
 }
 
-// TestBodyMemoryRefusal: where nobody can be made to give memory back, a body waits for a
-// time and is refused.
+// TestBodyMemoryRefusal checks that a body waits for a time, and is refused if no request gives
+// memory back.
 func TestBodyMemoryRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipedServer(t, serviceTest{})
@@ -871,8 +875,8 @@ func TestBodyMemoryRefusal(t *testing.T) {
 	})
 }
 
-// TestAnnouncedBody announces a large body and sends little of it: no memory is taken for what
-// did not come.
+// TestAnnouncedBody announces a large body and sends little of it: it takes no memory for the
+// missing part.
 func TestAnnouncedBody(t *testing.T) {
 	for _, sent := range []int{0, 1, 100, bodyFirst, 100 << 10} {
 		r := httptest.NewRequest("POST", "/v1/tasks", strings.NewReader(strings.Repeat("a", sent)))
@@ -952,8 +956,8 @@ func TestDemos(t *testing.T) {
 	}
 }
 
-// TestRequestIDsRevealNothing: everybody gets request ids, so these must not lie next to
-// the ids of tasks.
+// TestRequestIDsRevealNothing checks that request ids, which everybody gets, are not near the
+// ids of tasks.
 func TestRequestIDsRevealNothing(t *testing.T) {
 	s := newTestServer(t, serviceTest{clock: newVirtualClock(deterministicStart)})
 	task, _ := parseUUID(s.create(`{"namespace":"demo","name":"diamond"}`))
@@ -968,7 +972,7 @@ func TestRequestIDsRevealNothing(t *testing.T) {
 	}
 }
 
-// TestRequestsForTheServer sends what net/http would answer itself if it were allowed to.
+// TestRequestsForTheServer sends requests that net/http answers itself unless it is prevented.
 func TestRequestsForTheServer(t *testing.T) {
 	svc := newTestService(t, serviceTest{})
 	s := newGuardedServer(t, newOrchestrationAPI(svc, nil), "127.0.0.1:0")

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// claimed is one step as an actor gets it.
+// claimed is a step as an actor receives it.
 type claimed struct {
 	Task struct {
 		TaskUUID string          `json:"task_uuid"`
@@ -319,7 +319,7 @@ func TestLeaseSurvivesRestart(t *testing.T) {
 	closeTestService(t, s.svc)
 	clock.advance(time.Hour)
 	s = open()
-	s.answer(again[0], "complete", `,"result":1`).want(409) // over, though no timer has said so yet
+	s.answer(again[0], "complete", `,"result":1`).want(409) // over, although no timer has fired yet
 	if got := s.state(again[0].Task.TaskUUID); got != "blocked_by_failures: error" {
 		t.Errorf("got %s after its last lease ended while the service was down", got)
 	}
@@ -340,7 +340,7 @@ func TestLongLease(t *testing.T) {
 	extend.setLease(c.token)
 	for n := range 24 * 360 {
 		clock.advance(10 * time.Second)
-		if n%1000 == 0 { // at the moment at which the least may be known of the lease
+		if n%1000 == 0 { // at the moment when least is known of the lease
 			clock.advance(19 * time.Second)
 			closeTestService(t, svc)
 			svc = openTestService(t, o)
@@ -502,8 +502,7 @@ func (s *testServer) awaitClaimers(n int) {
 	})
 }
 
-// TestLongPoll expects waiting claimers to be served in turn while there are steps
-// for them.
+// TestLongPoll checks that waiting claimers are served in turn while there are steps for them.
 func TestLongPoll(t *testing.T) {
 	s := newClaimServer(t, serviceTest{})
 	got := make(chan int, 8)
@@ -552,8 +551,7 @@ func (s *testServer) claimers() []*claimer {
 	return slices.Clone(s.svc.engine.outside.claimers)
 }
 
-// TestLongPollEnds expects a wait to end at its limit and when the client
-// disconnects.
+// TestLongPollEnds checks that a wait ends at its limit and when the client disconnects.
 func TestLongPollEnds(t *testing.T) {
 	slow(t)
 	t.Parallel()
@@ -779,8 +777,8 @@ func mustAdjust(t *testing.T, s *service, v *task, step int, by adjustment) *tas
 	return settled(t, s, v.id)
 }
 
-// TestAdjustedLimit changes the limit of steps in every state: a failed one is
-// retried, and its attempts go on counting.
+// TestAdjustedLimit changes the limit of steps in every state: a failed one is retried, and the
+// count of its attempts continues.
 func TestAdjustedLimit(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, config: func(c *Config) { c.Engine.Jitter = false }, extra: []string{

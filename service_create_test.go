@@ -279,7 +279,7 @@ func TestIdempotencyScope(t *testing.T) {
 		for _, key := range []string{"k", "K"} {
 			done := must(submitKeyed(t.Context(), s, subject, key, manualTask))(t)
 			if done.replayed || seen[done.task.id] {
-				t.Errorf("%q of %q: got task %s again; want one of its own", key, subject, done.task.id)
+				t.Errorf("%q of %q: got task %s again; want a new one", key, subject, done.task.id)
 			}
 			seen[done.task.id] = true
 		}
@@ -475,7 +475,7 @@ func TestRequestMarksOfCallers(t *testing.T) {
 	if got := markBy(t, unrestricted(), "/v1/tasks", "k", `{}`); got != markFor("", "k", `{}`) || known[got] != "" {
 		t.Errorf("authentication off: got %v; want the mark without a caller", got)
 	}
-	// What an older version stored for a subject alone is nobody's.
+	// Marks that an older version stored for a subject alone belong to nobody.
 	if name, ok := known[markFor("ci", "k", `{}`)]; ok {
 		t.Errorf("%s: got the mark of every caller with its subject", name)
 	}
@@ -532,10 +532,10 @@ func TestRequestIndexMemory(t *testing.T) {
 	}
 }
 
-// Tests of waiting: a wait sees its state whenever it begins, and leaves nothing
-// behind however it ends.
+// Tests of waiting: a wait notices its state whenever it begins, and leaves nothing behind
+// however it ends.
 
-// awaitWaiters returns once there are n waiters.
+// awaitWaiters waits until there are n waiters.
 func awaitWaiters(t *testing.T, s *service, n int) {
 	t.Helper()
 	awaitReal(t, fmt.Sprint(n, " waiters"), func() bool { return waiting(s) == n })
@@ -635,8 +635,8 @@ func (m *awaitedMove) words() []string {
 	return []string{m.to}
 }
 
-// TestWaitBefore begins to wait before each transition, for the state it leads to
-// and those it passes through.
+// TestWaitBefore begins to wait before each transition, for the state that it leads to and
+// those that it passes through.
 func TestWaitBefore(t *testing.T) {
 	t.Parallel()
 	for _, m := range moves {
@@ -648,7 +648,7 @@ func TestWaitBefore(t *testing.T) {
 				}
 				n := must(s.store.await(v.id, stateOf(t, word)))(t)
 				if n.finished() {
-					t.Fatal("it was told before the transition")
+					t.Fatal("the waiter was released before the transition")
 				}
 				m.do(t, s, v)
 				wantTold(t, s, n, m.to)
@@ -667,7 +667,7 @@ func wantTold(t *testing.T, s *service, n *waiter, state string) {
 	}
 }
 
-// TestWaitAfter begins to wait after the transition, and once more.
+// TestWaitAfter begins to wait after the transition, and again.
 func TestWaitAfter(t *testing.T) {
 	t.Parallel()
 	for _, m := range moves {
@@ -729,11 +729,11 @@ func TestWaiters(t *testing.T) {
 			}
 			switch {
 			case to == wanted && (!n.finished() || n.end != waitReached):
-				t.Errorf("in %s: got %t, %q; want it told", to, n.finished(), n.end)
+				t.Errorf("in %s: got %t, %q; want it released", to, n.finished(), n.end)
 			case to != wanted && to.final() && (!n.finished() || n.end != waitEnded):
 				t.Errorf("for %s in %s: got %t, %q; want it ended", wanted, to, n.finished(), n.end)
 			case to != wanted && !to.final() && (n.finished() || due || w.count != 1):
-				t.Errorf("for %s in %s: it was told; want it to wait", wanted, to)
+				t.Errorf("for %s in %s: it was released; want it to wait", wanted, to)
 			}
 			if n.finished() && (w.count != 0 || len(w.tasks) != 0) {
 				t.Errorf("%d waiters are left", w.count)
@@ -754,14 +754,14 @@ func TestWaitersOfOneTask(t *testing.T) {
 	w.withdraw(all[4], waitShutdown, slot{}) // no more than once
 	w.moved(id, 0)
 	if !w.hasNews(id) {
-		t.Fatal("nobody is told")
+		t.Fatal("no waiter was released")
 	}
 	w.notify(id, slot{})
 	w.withdraw(all[11], waitTimedOut, slot{})
 	for i, n := range all {
 		want := i%3 == 0 || i == 4 || i == 11
 		if n.finished() != want {
-			t.Errorf("waiter %d: told %t; want %t", i, n.finished(), want)
+			t.Errorf("waiter %d: released %t; want %t", i, n.finished(), want)
 		}
 	}
 	if all[4].end != waitTimedOut || w.count != 6 {
@@ -798,7 +798,7 @@ func TestWaitOfADroppedTask(t *testing.T) {
 	clock.advance(15 * time.Minute)
 	n, err := s.store.await(v.id, setOf(taskComplete))
 	if err != nil || n.finished() {
-		t.Fatalf("got %v, told %t; want to wait for what an operator may bring about", err, n.finished())
+		t.Fatalf("got %v, released %t; want to wait for what an operator may bring about", err, n.finished())
 	}
 	mustCreate(t, s, "noop")
 	if !n.finished() {
@@ -844,8 +844,8 @@ func TestWaitOfAClientThatIsGone(t *testing.T) {
 	wantNobody(t, s)
 }
 
-// TestWaitAtShutdown expects a wait to be answered with the present state when the
-// shutdown begins, and later ones at once.
+// TestWaitAtShutdown checks that a wait is answered with the current state when the shutdown
+// begins, and a later one at once.
 func TestWaitAtShutdown(t *testing.T) {
 	s, v := moves[0].service(t)
 	ended := make(chan waitEnd)
@@ -883,7 +883,7 @@ func TestWaitIsDurable(t *testing.T) {
 		t.Fatalf("got %v; want the cancellation to be under way", err)
 	}
 	if !n.finished() {
-		t.Fatal("the waiter was not told")
+		t.Fatal("the waiter was not released")
 	}
 	if _, _, err := s.tasks.waitOut(gone, n, time.Hour); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v; want an answer to wait for the disk", err)
@@ -894,7 +894,7 @@ func TestWaitIsDurable(t *testing.T) {
 		t.Fatalf("got %v, %q, %v; want it cancelled", got, end, err)
 	}
 	if durable := s.store.journal.durable(); durable < got.lastSeq {
-		t.Errorf("told of record %d with %d on disk", got.lastSeq, durable)
+		t.Errorf("released by record %d with %d on disk", got.lastSeq, durable)
 	}
 }
 
@@ -1027,7 +1027,7 @@ func TestTransitionsWithoutWaiters(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() {
 			w.moved(uuid{1}, taskComplete)
 			if w.hasNews(uuid{1}) {
-				t.Error("somebody is told")
+				t.Error("a waiter was released")
 			}
 		}); n != 0 {
 			t.Errorf("with %d waiters for others: got %v allocations; want none", others, n)

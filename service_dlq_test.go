@@ -123,8 +123,8 @@ func (a *answer) wantKeys(path, words string) {
 	}
 }
 
-// TestFailureToRecovery is one conversation: two steps fail permanently, operators
-// fix them, the task completes, and the entry is closed.
+// TestFailureToRecovery plays one story: two steps fail permanently, operators fix them, the
+// task completes, and the entry is closed.
 func TestFailureToRecovery(t *testing.T) {
 	t.Parallel()
 	s, clock := dlqServer(t)
@@ -575,7 +575,7 @@ func TestQueueOrder(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock, extra: append(staleTemplates(), dlqTemplates[1])})
 	mustCreate(t, s, "slow")                              // stale after 30 minutes
-	mustCreate(t, s, "bare")                              // the same, for want of an actor
+	mustCreate(t, s, "bare")                              // the same, because there is no actor
 	clock.advance(31 * time.Minute)                       // 1 minute in the queue
 	mustAct(t, s, mustCreate(t, s, "one"), 0, failAction) // 400 minutes ahead of slow
 	check := func(want string) {
@@ -621,7 +621,7 @@ func staleTemplates() []string {
 	}
 }
 
-// TestStaleActions keeps steps waiting for an actor beyond the limit.
+// TestStaleActions lets steps wait for an actor beyond the limit.
 func TestStaleActions(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ template, state, reason string }{
@@ -858,7 +858,7 @@ func TestStalenessView(t *testing.T) {
 		"0.health_status", "stale", "0.time_in_state_minutes", "36", "1.time_in_state_minutes", "33")
 }
 
-// TestManyStaleTasks has more tasks than fit into one batch.
+// TestManyStaleTasks creates more stale tasks than fit into one batch.
 func TestManyStaleTasks(t *testing.T) {
 	t.Parallel()
 	clock := newVirtualClock(testStart)
@@ -903,7 +903,7 @@ func TestStaleTaskAfterRestart(t *testing.T) {
 	s := openTestService(t, o)
 	id := mustCreate(t, s, "mixed").id
 	for states(settled(t, s, id)) != "steps_in_process: enqueued in_progress waiting_for_retry" {
-		continue // the scheduler has some of them in hand
+		continue // the scheduler works on some of them
 	}
 	clock.advance(15 * time.Minute)
 	wantStates(t, settled(t, s, id), "error: enqueued in_progress waiting_for_retry")
@@ -911,11 +911,11 @@ func TestStaleTaskAfterRestart(t *testing.T) {
 	s = newTestService(t, o)
 	wantStates(t, settled(t, s, id), "error: enqueued enqueued waiting_for_retry")
 	v := mustAct(t, s, settled(t, s, id), 0, completeAction)
-	for v.steps[1].state == stepEnqueued { // the scheduler has it in hand
+	for v.steps[1].state == stepEnqueued { // the scheduler works on it
 		v = settled(t, s, id)
 	}
 	wantStates(t, v, "steps_in_process: complete in_progress waiting_for_retry")
-	for range 3 { // it is stale once more: its steps go on all the same, and an operator ends it
+	for range 3 { // it is stale once more: its steps continue, and an operator ends it
 		clock.advance(time.Hour)
 	}
 	wantStates(t, settled(t, s, id), "error: complete complete pending")

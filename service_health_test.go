@@ -115,7 +115,7 @@ func TestEveryHealthCheckCanFail(t *testing.T) {
 			map[string]string{"pool_utilization": "degraded", "queue_depth": "unhealthy"},
 			map[string]string{"step_processing": "degraded"}, 200},
 		{"the disk is slow", serviceTest{}, func(_ *testing.T, s *testServer) {
-			s.svc.store.journal.backlog.Store(bufferWarning) // in memory mode nobody takes it
+			s.svc.store.journal.backlog.Store(bufferWarning) // nothing empties it in memory mode
 		}, map[string]string{"channel_saturation": "degraded"}, nil, 200},
 		{"the disk is behind", serviceTest{}, func(_ *testing.T, s *testServer) {
 			s.svc.store.journal.backlog.Store(backlogLimit)

@@ -112,8 +112,8 @@ func TestTemplateUse(t *testing.T) {
 	}
 }
 
-// TestTemplateUseOfNewcomers counts the look-ups of a template added later, and
-// those of a service without templates.
+// TestTemplateUseOfNewcomers counts the look-ups of a template that was added later, and those
+// of a service without templates.
 func TestTemplateUseOfNewcomers(t *testing.T) {
 	clock := newVirtualClock(testStart)
 	s := newTestService(t, serviceTest{clock: clock})

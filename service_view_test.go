@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestOutcomeMetadata expects the members that existing clients parse strictly to
-// override those that handlers and operators send, whose own are under custom too.
+// TestOutcomeMetadata checks that the members that existing clients parse strictly override
+// those that handlers and operators send. The latter are under custom, too.
 func TestOutcomeMetadata(t *testing.T) {
 	const (
 		times = `"execution_time_ms":12,"worker_id":"w","started_at":"2025-12-31T23:59:59.988000Z",` +
@@ -17,7 +17,7 @@ func TestOutcomeMetadata(t *testing.T) {
 	)
 	for _, tc := range []struct{ name, err, sent, want string }{
 		{"nothing was sent", ``, ``, `{` + fine + `"error_code":null,"context":{},"custom":{}}`},
-		{"members of its own", ``, `{"region":"eu","tries":[1]}`,
+		{"members of the outcome", ``, `{"region":"eu","tries":[1]}`,
 			`{"region":"eu","tries":[1],` + fine + `"error_code":null,"context":{},"custom":{"region":"eu","tries":[1]}}`},
 		{"members of another type", ``, `{"custom":7,"retryable":"x","error_code":5,"started_at":0}`,
 			`{"custom":{"custom":7,"retryable":"x","error_code":5,"started_at":0},"retryable":false,"error_code":null,` +
@@ -42,8 +42,8 @@ func TestOutcomeMetadata(t *testing.T) {
 	}
 }
 
-// TestOutcomeStatus expects a failure that is final to be told from one that will be
-// retried, and the result {} of a failure that has none.
+// TestOutcomeStatus checks that a final failure and one that will be retried differ, and that a
+// failure without a result has the result {}.
 func TestOutcomeStatus(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
@@ -66,8 +66,8 @@ func TestOutcomeStatus(t *testing.T) {
 	}
 }
 
-// TestExecution expects a cancelled step to count as failed, except in a task that is
-// cancelled itself, in which nobody can do anything about it.
+// TestExecution checks that a cancelled step counts as failed, except in a cancelled task,
+// which nobody can change.
 func TestExecution(t *testing.T) {
 	for _, tc := range []struct {
 		name, states string
@@ -93,7 +93,7 @@ func TestExecution(t *testing.T) {
 	}
 }
 
-// TestSummaryTimes expects zoned times in the summary's task and naive ones in its
+// TestSummaryTimes checks that the summary has zoned times in the task and naive ones in the
 // steps, as existing clients read them.
 func TestSummaryTimes(t *testing.T) {
 	task := analysisTask([][]int{nil}, "e")

@@ -1,7 +1,7 @@
 package main
 
-// Records from a file with good checksums that this program would not have
-// written: they are read or refused, and never cause a panic.
+// Records with valid checksums that this program would not have written: they are read or
+// refused, and never cause a panic.
 
 import (
 	"bytes"
@@ -18,8 +18,8 @@ func replayTemplate(t testing.TB) *template {
 		stepSpec{name: "c", callable: "builtin:noop", after: []string{"a", "b"}}))
 }
 
-// FuzzReplay decodes records and applies them, one a line, to a task. Accepted
-// records must come out of the task's line as they went in.
+// FuzzReplay decodes records, one a line, and applies them to a task. Accepted records must be
+// the same in the task's line.
 func FuzzReplay(f *testing.F) {
 	for _, log := range fuzzLogs {
 		f.Add([]byte(log))
@@ -47,7 +47,7 @@ func FuzzReplay(f *testing.F) {
 	})
 }
 
-// fuzzLogs are logs of tasks of replayTemplate, whole and damaged.
+// fuzzLogs are logs of tasks of replayTemplate, valid and damaged.
 var fuzzLogs = []string{
 	`{"seq":1,"at":1,"kind":"created","template":"h","context":{"a":1},"tags":["x"],"priority":-3}`,
 	`{"seq":1,"at":1,"kind":"created","template":"h"}
@@ -91,8 +91,8 @@ func rewrite(t *testing.T, h taskHeader, tpl *template) (taskHeader, *task) {
 	return h, v
 }
 
-// checkRewritten replays the log as this program writes it: it must mean the
-// same, and be written the same again.
+// checkRewritten replays the log as this program writes it: it must have the same meaning, and
+// be written in the same way again.
 func checkRewritten(t *testing.T, h taskHeader, tpl *template) {
 	t.Helper()
 	once, v := rewrite(t, h, tpl)

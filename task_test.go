@@ -1,6 +1,6 @@
 package main
 
-// Tasks that grow: decisions, convergences and batches, acted out step by step.
+// Tasks that grow: decisions, convergences and batches, played step by step.
 
 import (
 	"cmp"
@@ -123,8 +123,8 @@ func stepOf(kind, name string, after ...string) stepSpec {
 	return stepSpec{kind: kind, name: name, after: after}
 }
 
-// routing is the shape of the best known template with a decision; its
-// convergence stands before the branches.
+// routing has the shape of the best known template with a decision; its convergence is listed
+// before the branches.
 func routing() []stepSpec {
 	return []stepSpec{
 		stepOf("", "validate"), stepOf(stepDecision, "route", "validate"),
@@ -151,8 +151,7 @@ func TestDecision(t *testing.T) {
 	a.want("complete: validate=complete route=complete manager=complete finance=complete finalize=complete")
 }
 
-// TestDecisionForNothing checks that without branches there is nothing to
-// converge.
+// TestDecisionForNothing checks that without branches, there is nothing to converge.
 func TestDecisionForNothing(t *testing.T) {
 	for _, result := range []string{"", "17", `{"amount":3}`, `{"decision_point_outcome":null}`, createSteps(),
 		`{"decision_point_outcome":{"type":"no_branches"}}`, `{"decision_point_outcome":"no_branches"}`} {
@@ -245,8 +244,7 @@ func TestRefusedOutcomes(t *testing.T) {
 	}
 }
 
-// TestNamingWhatFollows checks that a decision may name steps that its branches
-// bring about anyway.
+// TestNamingWhatFollows checks that a decision may name steps that its branches create anyway.
 func TestNamingWhatFollows(t *testing.T) {
 	a := newActor(t, serviceTest{}, routing()...)
 	a.complete("validate")
@@ -254,8 +252,7 @@ func TestNamingWhatFollows(t *testing.T) {
 	a.want("steps_in_process: validate=complete route=complete auto=enqueued finalize=pending")
 }
 
-// TestTwoDecisions checks that a convergence waits while a dependency can still
-// come to exist.
+// TestTwoDecisions checks that a convergence waits while a dependency can still be created.
 func TestTwoDecisions(t *testing.T) {
 	steps := []stepSpec{stepOf(stepDecision, "d1"), stepOf(stepDecision, "d2"), stepOf("", "a", "d1"), stepOf("", "b", "d2"),
 		stepOf(stepDeferredConvergence, "end", "a", "b")}
@@ -284,8 +281,8 @@ func TestTwoDecisions(t *testing.T) {
 	a.want("steps_in_process: d1=complete d2=cancelled a=complete end=enqueued")
 }
 
-// nested is a decision in a branch of a decision, a batch after that, and a
-// convergence over all of it.
+// nested has a decision in a branch of a decision, a batch after that, and a convergence over
+// all of it.
 func nested() []stepSpec {
 	return []stepSpec{
 		stepOf(stepDecision, "outer"), stepOf("", "b", "outer"),
@@ -319,8 +316,7 @@ func TestNested(t *testing.T) {
 	}
 }
 
-// TestNoBatches checks that a placeholder stands for the workers, so that their
-// dependents run.
+// TestNoBatches checks that a placeholder replaces the workers, so that their dependents run.
 func TestNoBatches(t *testing.T) {
 	steps := []stepSpec{stepOf(stepBatchable, "split"), stepOf(stepBatchWorker, "w", "split"), stepOf(stepDeferredConvergence, "end", "w")}
 	for _, result := range []string{"", createBatches("w", 0), `{"batch_processing_outcome":{"type":"no_batches"}}`,
@@ -344,8 +340,8 @@ func TestNoBatches(t *testing.T) {
 	a.want("steps_in_process: split=complete w_000=complete end=enqueued")
 }
 
-// TestTwoBatches checks that two batchable steps can share a worker, whose
-// instances are numbered on.
+// TestTwoBatches checks that two batchable steps can share a worker, and that the numbers of
+// its instances continue.
 func TestTwoBatches(t *testing.T) {
 	a := newActor(t, serviceTest{}, stepOf(stepBatchable, "s1"), stepOf(stepBatchable, "s2"),
 		stepOf(stepBatchWorker, "w", "s1", "s2"), stepOf("", "end", "w"))
@@ -356,9 +352,8 @@ func TestTwoBatches(t *testing.T) {
 	a.complete("w_001", "w_002", "end")
 }
 
-// TestGrowthWhileBlocked checks that the steps that a decision creates while
-// the task is blocked start once it goes on, and that a branch that depends on
-// a cancelled step blocks.
+// TestGrowthWhileBlocked checks that the steps that a decision creates while the task is
+// blocked start once it continues, and that a branch that depends on a cancelled step blocks.
 func TestGrowthWhileBlocked(t *testing.T) {
 	a := newActor(t, serviceTest{}, stepOf("", "x"), stepOf("", "y"), stepOf(stepDecision, "d"), stepOf("", "b", "d", "y"))
 	noError(t, a.act("x", failAction))
@@ -371,8 +366,8 @@ func TestGrowthWhileBlocked(t *testing.T) {
 	a.want("complete: x=complete y=cancelled d=complete b=resolved_manually")
 }
 
-// TestGrownIDs checks that every step has its own id, which leads to it, and
-// which no other step ever gets, even after a restart.
+// TestGrownIDs checks that every step can be found by its id, which no other step ever gets,
+// even after a restart.
 func TestGrownIDs(t *testing.T) {
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart)}
 	steps := nested()
@@ -425,8 +420,7 @@ func TestGrownIDs(t *testing.T) {
 	}
 }
 
-// TestGrowthCut cuts the journal after each record: the store opens as it was
-// then.
+// TestGrowthCut cuts the journal after each record: the store opens as it was at that moment.
 func TestGrowthCut(t *testing.T) {
 	t.Parallel()
 	steps := nested()
@@ -487,11 +481,10 @@ func TestBatchInstances(t *testing.T) {
 	}
 }
 
-// A randomized model test of tasks that grow: random templates with steps of
-// every kind, random decisions, and a naive model of which steps must exist and
-// which of them may run.
+// A randomized model test of tasks that grow: random templates with steps of every kind, random
+// decisions, and a naive model of the steps that must exist and those that may run.
 
-// growthBudget is about how much real time the model test takes at most.
+// growthBudget limits the duration of the model test, in real time.
 var growthBudget = time.Duration(size(1, 5)) * time.Second
 
 func TestGrowthModel(t *testing.T) {
@@ -503,8 +496,8 @@ func TestGrowthModel(t *testing.T) {
 	}
 }
 
-// growthWorld is one task and what the model knows of it. Steps of the model
-// come after the steps that they depend on.
+// growthWorld holds a task and what the model knows of it. Steps of the model come after the
+// steps that they depend on.
 type growthWorld struct {
 	*actor
 	r       *rand.Rand
@@ -514,7 +507,7 @@ type growthWorld struct {
 	made    [][]string           // instances and placeholders, by batch_worker step
 	named   []bool               // branches
 	decided []bool               // decisions and batchable steps
-	states  map[string]stepState // what the actors did, by name
+	states  map[string]stepState // by name, from what the actors did
 	did     []string
 }
 
@@ -546,7 +539,7 @@ func newGrowthWorld(t *testing.T, seed uint64) *growthWorld {
 	return w
 }
 
-// makers are the parents that decide whether the step exists.
+// makers returns the parents that decide whether the step exists.
 func (w *growthWorld) makers(d int) []int {
 	kind := map[string]string{stepBatchWorker: stepBatchable, stepDeferredConvergence: "none"}[w.steps[d].kind]
 	return slices.DeleteFunc(slices.Clone(w.parents[d]), func(p int) bool {
@@ -566,8 +559,7 @@ func (w *growthWorld) exists(d int) bool {
 	return !slices.ContainsFunc(w.parents[d], func(p int) bool { return !w.exists(p) })
 }
 
-// mayCome reports whether the step, or another instance of it, can still come
-// to exist.
+// mayCome reports whether the step, or another instance of it, can still be created.
 func (w *growthWorld) mayCome(d int) bool {
 	undecided := func(p int) bool { return w.exists(p) && !w.decided[p] || !w.exists(p) && w.mayCome(p) }
 	switch {
@@ -583,7 +575,7 @@ func (w *growthWorld) mayCome(d int) bool {
 	return !slices.ContainsFunc(w.parents[d], func(p int) bool { return !w.exists(p) && !w.mayCome(p) })
 }
 
-// names are the task's steps that a declared step is.
+// names returns the names of the task's steps that a declared step has become.
 func (w *growthWorld) names(d int) []string {
 	switch {
 	case w.steps[d].kind == stepBatchWorker:
@@ -644,7 +636,7 @@ func (w *growthWorld) operate() {
 	}
 }
 
-// actOn does one of the things that can be done to a step.
+// actOn does something that is possible to a step.
 func (w *growthWorld) actOn(v *task, i int) {
 	name, d := v.def(i).name, w.declared(v.def(i).name)
 	q, to := stepRequest{action: actionComplete}, stepComplete
@@ -683,13 +675,13 @@ func (w *growthWorld) actOn(v *task, i int) {
 	}
 }
 
-// declared is the place in the model of a step or instance.
+// declared returns the position of a step or instance in the model.
 func (w *growthWorld) declared(name string) int {
 	base, _, _ := strings.Cut(name, "_")
 	return slices.IndexFunc(w.steps, func(s stepSpec) bool { return s.name == base })
 }
 
-// outcome is a random result of a step, and what it means for the model.
+// outcome returns a random result of a step, and applies its meaning to the model.
 func (w *growthWorld) outcome(d int) (result []byte, effect func()) {
 	switch w.steps[d].kind {
 	case stepDecision:
@@ -811,8 +803,8 @@ func (w *growthWorld) checkExplained() {
 	checkExplanation(w.t, w.s, x)
 }
 
-// stuck is whether a failed step, or one that was cancelled and that others wait
-// for, keeps the task from going on.
+// stuck reports whether the task cannot continue because of a failed step, or of a cancelled
+// one that others wait for.
 func stuck(v *task) bool {
 	for i := range v.steps {
 		waits := func(c int) bool { return !v.steps[c].state.finished() }
@@ -823,7 +815,8 @@ func stuck(v *task) bool {
 	return false
 }
 
-// checkHistory: each step is created once, and started no more often than it was acted on.
+// checkHistory checks that each step was created once, and started no more often than it was
+// acted on.
 func (w *growthWorld) checkHistory(v *task) {
 	w.t.Helper()
 	h := must(w.s.history.transitions(v.id, nil))(w.t)
@@ -849,7 +842,7 @@ func (w *growthWorld) finish() {
 	for range 1000 {
 		v := w.view()
 		i := slices.IndexFunc(v.steps, func(s step) bool { return s.state == stepEnqueued || s.state == stepInError })
-		if i < 0 { // what hangs on a cancelled step never runs by itself
+		if i < 0 { // steps that depend on a cancelled step never run by themselves
 			i = slices.IndexFunc(v.steps, func(s step) bool { return !s.state.finished() })
 		}
 		if i < 0 || v.state.final() {

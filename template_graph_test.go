@@ -162,7 +162,7 @@ func backwardsChainGraph(n int) [][]int {
 	return parents
 }
 
-// fanGraph has one node, n - 2 nodes that wait for it, and one that waits for
+// fanGraph returns a graph of one node, n - 2 nodes that wait for it, and one that waits for
 // these.
 func fanGraph(n int) [][]int {
 	parents := make([][]int, n)
@@ -173,7 +173,7 @@ func fanGraph(n int) [][]int {
 	return parents
 }
 
-// layersGraph has layers of ten nodes, each of which waits for the whole layer
+// layersGraph returns a graph with layers of ten nodes, each of which waits for the whole layer
 // before.
 func layersGraph(n int) [][]int {
 	parents := make([][]int, n)
@@ -185,11 +185,11 @@ func layersGraph(n int) [][]int {
 	return parents
 }
 
-// listedGraph is a graph given by the parents of each node. It counts how much of
-// the graph is looked at.
+// listedGraph is a graph given by the parents of each node. It counts how much of the graph is
+// read.
 type listedGraph struct {
 	up, down [][]int
-	looks    int // lists asked for, and nodes in them
+	looks    int // lists that were read, and nodes in them
 }
 
 func newListedGraph(parents [][]int) *listedGraph {
@@ -218,7 +218,7 @@ func TestLongestPaths(t *testing.T) {
 		{"backwards", backwardsChainGraph(3), "[[2 1 0]]"},
 		{"diamond", [][]int{nil, {0}, {0}, {1, 2}}, "[[0 1 3] [0 2 3]]"},
 		{"parents as listed", [][]int{nil, {0}, {0}, {2, 1}}, "[[0 2 3] [0 1 3]]"},
-		{"a short cut is a path of its own", [][]int{nil, {0}, {0, 1}}, "[[0 1 2] [0 2]]"},
+		{"a short cut is another path", [][]int{nil, {0}, {0, 1}}, "[[0 1 2] [0 2]]"},
 		{"disconnected", [][]int{nil, nil, {1}, {2}, nil}, "[[1 2 3] [0] [4]]"},
 		{"no more than five", fanGraph(9), "[[0 1 8] [0 2 8] [0 3 8] [0 4 8] [0 5 8]]"},
 		{"through two diamonds", [][]int{nil, {0}, {0}, {1, 2}, {3}, {3}, {4, 5}},

@@ -57,6 +57,7 @@ const (
 	misdirected // the request was for a host that is not ours
 	notIdle     // within the time given; carries what kept the service busy
 	unverified  // carries what was seen instead
+	storeFull   // tasks take all the memory they may
 )
 
 // failure is an error that a caller may see.

@@ -233,7 +233,7 @@ func (p *process) storeCompact(_ context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("compact store: %w", err)
 	}
-	s, err := openStore(o, defaultKeptEvents, nil, o.log)
+	s, err := openStore(o, defaultKeptEvents, new(realClock), o.log)
 	if err != nil {
 		return err
 	}
@@ -319,7 +319,7 @@ func (p *process) storeImport(_ context.Context, args []string) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("import store: %w", err)
 	}
-	s, err := importStore(o, from, o.log)
+	s, err := importStore(o, &stateSource{document: from}, o.log)
 	if err != nil {
 		return fmt.Errorf("import store: %w", err)
 	}

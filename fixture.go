@@ -443,6 +443,8 @@ type world struct {
 	boxes   *sandboxes // nil in a sandbox
 	sandbox string     // its name, in one
 
+	given map[string]*template // that the first service's state had, by hash; set by begin
+
 	ending sync.WaitGroup // of services that were replaced
 
 	mu  sync.Mutex
@@ -455,7 +457,7 @@ type world struct {
 func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 	w := &world{parts: parts, gates: g}
 	w.atStart = func(o serviceOptions) (*service, error) { return openSeeded(seed, o) }
-	w.boxes = newSandboxes(w.parts, g)
+	w.boxes = newSandboxes(w)
 	return w, w.begin()
 }
 
@@ -463,9 +465,20 @@ func openWorld(seed string, parts serviceOptions, g *gates) (*world, error) {
 func (w *world) begin() error {
 	svc, err := w.open(w.atStart)
 	if err == nil {
+		w.given = svc.store.keptTemplates()
 		w.enter(svc)
 	}
 	return err
+}
+
+// admit returns an error if a state document may not bring a template: one that may not be
+// added at run time, and that the service did not have at its start.
+func (w *world) admit(t *template) error {
+	known, ok := w.parts.registry.get(t.namespace, t.name, t.version)
+	if ok && known.hash == t.hash || w.given[t.hash] != nil {
+		return nil
+	}
+	return checkAddedTemplate(w.parts.cfg, w.parts.handlers, t)
 }
 
 // enter makes a service the present one. The caller holds mu, unless nobody else knows
@@ -524,22 +537,23 @@ func (w *world) reset() error { return w.replace(w.atStart) }
 // restore replaces the service by one with the state of a document. On an error the
 // present service stays.
 func (w *world) restore(document io.Reader) error {
+	state := &stateSource{document, w.admit}
 	if !w.parts.cfg.Store.Memory { // there the present service ends before the next one begins
-		f, err := spoolState(document, w.parts.cfg.Store.Path, w.parts.log)
+		f, err := spoolState(state, w.parts.cfg.Store.Path, w.parts.log)
 		if err != nil {
 			return err
 		}
 		defer os.Remove(f.Name())
 		defer f.Close()
-		document = f
+		state.document = f
 	}
-	return w.replace(withState(document))
+	return w.replace(withState(state))
 }
 
 // withState opens a service with the state of a document.
-func withState(document io.Reader) opening {
+func withState(state *stateSource) opening {
 	return func(o serviceOptions) (*service, error) {
-		o.state = document
+		o.state = state
 		return openService(o)
 	}
 }

@@ -40,8 +40,7 @@ type sandboxView struct {
 
 // sandboxes holds the sandboxes of one service.
 type sandboxes struct {
-	parts serviceOptions // of the service that is copied
-	gates *gates         // of that service
+	world *world // that is copied
 	ports *portRange
 
 	ending sync.WaitGroup // of deleted sandboxes
@@ -52,10 +51,8 @@ type sandboxes struct {
 	end   bool                // no more are made
 }
 
-func newSandboxes(parts serviceOptions, g *gates) *sandboxes {
-	return &sandboxes{
-		parts: parts, gates: g, ports: parsePortRange(parts.cfg.Fixture.PortRange), all: map[string]*sandbox{},
-	}
+func newSandboxes(w *world) *sandboxes {
+	return &sandboxes{world: w, ports: parsePortRange(w.parts.cfg.Fixture.PortRange), all: map[string]*sandbox{}}
 }
 
 // create makes a sandbox and serves it.
@@ -119,12 +116,14 @@ func (b *sandboxes) forget(box *sandbox) {
 // open opens the sandbox's listeners, then its service, and serves. After an error
 // the caller closes what is open.
 func (b *sandboxes) open(box *sandbox, q *sandboxRequest) error {
-	w := &world{parts: b.parts, sandbox: box.view.Name, gates: &gates{shared: b.gates.shared}, atStart: openService}
-	cfg := *b.parts.cfg // a copy, for the addresses
+	w := &world{parts: b.world.parts, sandbox: box.view.Name, gates: &gates{shared: b.world.gates.shared}, atStart: openService}
+	cfg := *b.world.parts.cfg // a copy, for the addresses
 	cfg.Store.Memory = true
-	w.parts.cfg, w.parts.log = &cfg, b.parts.log.With("sandbox", box.view.Name)
+	w.parts.cfg, w.parts.log = &cfg, b.world.parts.log.With("sandbox", box.view.Name)
 	if q.seed != nil {
-		w.atStart = func(o serviceOptions) (*service, error) { return withState(bytes.NewReader(q.seed))(o) }
+		w.atStart = func(o serviceOptions) (*service, error) {
+			return withState(&stateSource{bytes.NewReader(q.seed), b.world.admit})(o)
+		}
 	}
 	w.parts.deterministic = cmp.Or(q.ids, w.parts.deterministic)
 	if err := b.listen(box, &cfg, w.gates); err != nil {
@@ -164,10 +163,10 @@ func (b *sandboxes) listenFor(box *sandbox, web *roleWebConfig, h http.Handler, 
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	web.Listen = net.JoinHostPort(own.host, port)
 	*url = reachableURL(l.Addr().String())
-	if host := b.parts.cfg.Fixture.PublicHost; host != "" {
+	if host := b.world.parts.cfg.Fixture.PublicHost; host != "" {
 		*url = "http://" + net.JoinHostPort(host, port)
 	}
-	box.servers = append(box.servers, newHTTPServer(l, h, b.gates.connections, b.parts.log))
+	box.servers = append(box.servers, newHTTPServer(l, h, b.world.gates.connections, b.world.parts.log))
 	return nil
 }
 

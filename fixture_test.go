@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +36,7 @@ func newFixtureServer(t testing.TB, o serviceTest) *fixtureServer {
 	handlers, registry := loadTestWork(t, cfg, log, o.extra)
 	rc := newRealClock()
 	t.Cleanup(rc.stop)
-	w := must(openWorld("", serviceOptions{
+	w := must(openWorld(o.seed, serviceOptions{
 		cfg: cfg, log: log, auth: testAuthenticators(t, cfg, rc, log), clock: rc, registry: registry, handlers: handlers,
 		deterministic: cfg.Fixture.DeterministicIDs,
 	}, &gates{shared: newSurfaceCache(), connections: manyConnections()}))(t)
@@ -494,4 +495,94 @@ func TestResetEmptiesOnlyTheStore(t *testing.T) {
 		t.Error("a pipe in the place of the journal: got no error")
 	}
 	assertFiles(t, dir, journalName, lockName, "mine.tmp")
+}
+
+// bringing returns the state of a service whose templates and tasks may be anything.
+func bringing(t *testing.T, templates ...string) string {
+	t.Helper()
+	s := newFixtureServer(t, serviceTest{extra: templates, config: func(c *Config) { c.Worker.AllowExec = true }})
+	for _, text := range templates {
+		s.create(text)
+	}
+	return s.state()
+}
+
+// runTimeTemplate returns a template whose second step has a callable; it waits for an actor first.
+func runTimeTemplate(name, callable string) string {
+	return testTemplate(name, stepSpec{name: "a", callable: "Actor"}, stepSpec{name: "b", callable: callable, after: []string{"a"}})
+}
+
+// TestStateBringsNoRefusedTemplates: a state document and the seed of a sandbox are no way
+// around the rules for templates added at run time.
+func TestStateBringsNoRefusedTemplates(t *testing.T) {
+	t.Parallel()
+	for callable, want := range map[string]string{
+		"exec:id":                     "templates added at run time cannot run programs",
+		"http://evil.example/x":       "evil.example is not loopback, and fixture.allow_targets does not name it",
+		"HTTPS://evil.example":        "evil.example is not loopback",
+		"http://localhost@10.0.0.1/":  "10.0.0.1 is not loopback",
+		"http://127.0.0.1:1/":         "",
+		"http://allowed.example/x?y":  "",
+		"Payments::Charge":            "",
+		"http://mapped.example/steps": "",
+	} {
+		document := bringing(t, runTimeTemplate("brought", callable))
+		for _, dir := range []string{"", t.TempDir()} {
+			s := newFixtureServer(t, serviceTest{dir: dir, config: func(c *Config) {
+				c.Worker.AllowExec = true
+				c.Fixture.AllowTargets = []string{"allowed.example"}
+				c.Worker.Handlers = map[string]string{"http://mapped.example/steps": "builtin:noop"}
+			}})
+			before := s.state()
+			put := s.putState(document)
+			made := s.do("POST", "/_stepwell/sandboxes", `{"name":"x","seed":`+document+`}`)
+			added := s.do("POST", "/_stepwell/templates", runTimeTemplate("added", callable))
+			if want == "" {
+				put.want(204)
+				made.want(201)
+				added.want(201)
+				continue
+			}
+			for _, a := range []*answer{put.want(422), made.want(422), added.want(422)} {
+				if !strings.Contains(a.text("error.message"), want) || !strings.Contains(string(a.body), "steps[1].handler.callable") {
+					t.Errorf("%s: got %s; want %s", callable, a.body, want)
+				}
+			}
+			put.wantText("error.details.0.field", "templates[0]")
+			made.wantText("error.details.0.field", "seed.templates[0]")
+			s.do("GET", "/_stepwell/sandboxes/x", "").want(404)
+			if after := s.state(); cutTimes(after) != cutTimes(before) {
+				t.Errorf("%s: the state became\n%s", callable, after)
+			}
+		}
+	}
+}
+
+// cutTimes removes what changes of a state document while nothing happens.
+func cutTimes(state string) string {
+	return regexp.MustCompile(`"(exported_at|now)":"[^"]*"`).ReplaceAllString(state, "")
+}
+
+// TestStateReturns: what a service had from its start, or has in its state, may come back.
+func TestStateReturns(t *testing.T) {
+	t.Parallel()
+	started := runTimeTemplate("started", "exec:id")
+	s := newFixtureServer(t, serviceTest{extra: []string{started}, config: func(c *Config) { c.Worker.AllowExec = true }})
+	s.create(started)
+	document := s.state()
+	s.putState(document).want(204)
+	s.do("POST", "/_stepwell/templates", runTimeTemplate("started", "Other")).want(201 - 1)
+	s.putState(document).want(204)
+	s.do("POST", "/_stepwell/reset", "").want(204)
+	s.putState(document).want(204)
+
+	file := filepath.Join(t.TempDir(), "seed.json")
+	writeFile(t, file, []byte(document))
+	seeded := newFixtureServer(t, serviceTest{seed: file})
+	c := seeded.sandbox(`{"seed":%s}`, document)
+	seeded.putState(document).want(204)
+	seeded.putState(`{"format":1}`).want(204)
+	seeded.putState(document).want(204) // as a reset would bring it back
+	c.do("POST", "/_stepwell/reset", "").want(204)
+	c.putState(document).want(204)
 }

@@ -6,7 +6,7 @@
 // The process family starts the service and implements the command line. It may
 // use everything.
 //
-//	main.go       the process: its commands, their flags, signals and exit codes
+//	main.go       the process: its commands, their flags and exit codes
 //	cli.go        config, store and healthcheck
 //	cli_auth.go   auth: keys, tokens and permissions
 //	cli_serve.go  serve: opening the service, announcing it and shutting it down

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 // openStream opens a stream; the test's end closes it.
@@ -50,9 +52,9 @@ func readBlock(t testing.TB, r *bufio.Reader) string {
 	}
 }
 
-func readEvent(t testing.TB, r *bufio.Reader) told {
+func readEvent(t testing.TB, r *bufio.Reader) wire.Event {
 	t.Helper()
-	events, _ := parseEvents(readBlock(t, r))
+	events, _ := wire.ParseEvents(readBlock(t, r))
 	if len(events) != 1 {
 		t.Fatalf("got %v; want one event", events)
 	}
@@ -60,12 +62,12 @@ func readEvent(t testing.TB, r *bufio.Reader) told {
 }
 
 // readUntil reads a stream up to an event that has the text in its data.
-func readUntil(t testing.TB, r *bufio.Reader, text string) (events []told) {
+func readUntil(t testing.TB, r *bufio.Reader, text string) (events []wire.Event) {
 	t.Helper()
 	for {
-		block, _ := parseEvents(readBlock(t, r))
+		block, _ := wire.ParseEvents(readBlock(t, r))
 		events = append(events, block...)
-		if n := len(events); n > 0 && strings.Contains(events[n-1].data, text) {
+		if n := len(events); n > 0 && strings.Contains(events[n-1].Data, text) {
 			return events
 		}
 	}
@@ -80,8 +82,8 @@ func TestEventStreamFromNowOn(t *testing.T) {
 	}
 	id := s.create(`{"namespace":"t","name":"echo"}`)
 	for _, e := range readUntil(t, r, `"to_state":"complete"`) {
-		if !strings.Contains(e.data, id) {
-			t.Errorf("got %s; want the new task alone", e.data)
+		if !strings.Contains(e.Data, id) {
+			t.Errorf("got %s; want the new task alone", e.Data)
 		}
 	}
 }
@@ -101,8 +103,8 @@ func TestEventStreamFilters(t *testing.T) {
 		readBlock(t, r)
 		for _, id := range want {
 			for _, e := range readUntil(t, r, done) {
-				if !strings.Contains(e.data, id) {
-					t.Errorf("%s: got %s; want what task %s did", query, e.data, id)
+				if !strings.Contains(e.Data, id) {
+					t.Errorf("%s: got %s; want what task %s did", query, e.Data, id)
 				}
 			}
 		}
@@ -139,14 +141,14 @@ func TestEventStreamGap(t *testing.T) {
 		r := s.openStream("?after=7", fmt.Sprint(id)) // the header goes before the query
 		readBlock(t, r)
 		if want != "" {
-			if e := readEvent(t, r); e.event != "gap" || e.data != want || e.id != log.lost {
+			if e := readEvent(t, r); e.Type != "gap" || e.Data != want || e.ID != log.lost {
 				t.Errorf("after %d: got %+v; want a gap with %s and id %d", id, e, want, log.lost)
 			}
 		}
 		if id == s.svc.store.seq {
 			continue
 		}
-		if e := readEvent(t, r); uint64(e.place(t).Seq) != log.oldest() || e.place(t).N != 1 {
+		if e := readEvent(t, r); uint64(e.Place(t).Seq) != log.oldest() || e.Place(t).N != 1 {
 			t.Errorf("after %d: got %+v; want the oldest, %d", id, e, log.oldest())
 		}
 	}
@@ -181,9 +183,9 @@ func TestEventStreamsEndAtReset(t *testing.T) {
 	e := readUntil(t, r, `"to_state":"steps_in_process"`)
 	s.do("POST", "/_stepwell/reset", "").want(204)
 	wantEnded(t, r)
-	r = s.openStream("", fmt.Sprint(e[len(e)-1].id))
+	r = s.openStream("", fmt.Sprint(e[len(e)-1].ID))
 	readBlock(t, r)
-	if got := readEvent(t, r); got.event != "gap" {
+	if got := readEvent(t, r); got.Type != "gap" {
 		t.Errorf("got %+v; want a gap", got)
 	}
 }
@@ -326,7 +328,7 @@ func TestEventReadersAndWriters(t *testing.T) {
 	t.Parallel()
 	slow(t)
 	s := newTestServer(t, serviceTest{templates: apiTemplates})
-	streams := make([][]told, 3)
+	streams := make([][]wire.Event, 3)
 	var writing, reading sync.WaitGroup
 	for i := range streams {
 		reading.Go(func() { streams[i] = s.followTorn(int64(60_000 * (1 + 10*i))) })
@@ -342,7 +344,7 @@ func TestEventReadersAndWriters(t *testing.T) {
 	settle(s.svc)
 	mustCreate(t, s.svc, "empty")
 	reading.Wait()
-	whole, _ := parseEvents(allEvents(t, s.svc, eventFilter{}, 0))
+	whole, _ := wire.ParseEvents(allEvents(t, s.svc, eventFilter{}, 0))
 	for i, got := range streams {
 		if !slices.Equal(got, whole) {
 			t.Errorf("reader %d got %d events; want the %d that there were", i, len(got), len(whole))
@@ -353,7 +355,7 @@ func TestEventReadersAndWriters(t *testing.T) {
 // followTorn follows from the beginning until a task of the template empty is
 // complete. It closes each connection after some bytes, and leaves out events that
 // it has seen before.
-func (s *testServer) followTorn(each int64) (events []told) {
+func (s *testServer) followTorn(each int64) (events []wire.Event) {
 	for id := uint64(0); ; {
 		ctx, cancel := context.WithCancel(s.t.Context())
 		req, err := http.NewRequestWithContext(ctx, "GET", s.url+"/v1/events", nil)
@@ -370,13 +372,13 @@ func (s *testServer) followTorn(each int64) (events []told) {
 		blocks := bufio.NewScanner(io.LimitReader(resp.Body, each))
 		blocks.Split(splitBlocks)
 		for blocks.Scan() {
-			got, last := parseEvents(blocks.Text())
+			got, last := wire.ParseEvents(blocks.Text())
 			id = max(id, last)
 			for _, e := range got {
-				if n := len(events); n == 0 || events[n-1].before(s.t, e) {
+				if n := len(events); n == 0 || isBefore(s.t, events[n-1], e) {
 					events = append(events, e)
 				}
-				if strings.Contains(e.data, `"name":"empty"`) && strings.Contains(e.data, `"to_state":"complete"`) {
+				if strings.Contains(e.Data, `"name":"empty"`) && strings.Contains(e.Data, `"to_state":"complete"`) {
 					cancel()
 					return events
 				}
@@ -395,8 +397,8 @@ func splitBlocks(data []byte, _ bool) (advance int, token []byte, err error) {
 	return end + 2, data[:end], nil
 }
 
-// before reports whether an event precedes another.
-func (e told) before(t testing.TB, other told) bool {
-	a, b := e.place(t), other.place(t)
+// isBefore reports whether an event precedes another.
+func isBefore(t testing.TB, e, other wire.Event) bool {
+	a, b := e.Place(t), other.Place(t)
 	return a.Seq < b.Seq || a.Seq == b.Seq && a.N < b.N
 }

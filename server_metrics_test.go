@@ -257,7 +257,7 @@ func checkMetrics(t *testing.T, s *testServer, patterns []string) {
 		"route": append(patterns, "unmatched"), "version": {version}, "outcome": {"success", "failure"},
 		"reason": append(wordsOf(authReasons[:]), dlqReasonWords[:]...), "status": dlqStatusWords[:],
 		"method": wordsOf(authMethods[:]), "result": wordsOf(authResults[:]), "permission": permissionNames[:],
-		"limit": {"connections", "header_bytes", "body_bytes", "waiting_requests", "event_streams"},
+		"limit": {"connections", "header_bytes", "body_bytes", "waiting_requests", "event_streams", "stored_bytes"},
 		"state": append(taskStateNames[:], stepStateNames[:]...), "to": append(taskStateNames[:], stepStateNames[:]...),
 	}
 	number := regexp.MustCompile(`^([1-5][0-9][0-9]|[0-9.e+-]+|\+Inf)$`)

@@ -213,9 +213,11 @@ func checkContentType(r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
 	}
-	for _, coding := range splitList(strings.Join(r.Header["Content-Encoding"], ",")) {
-		if !strings.EqualFold(coding, "identity") {
-			return failf(unsupportedCoding, "the body must have no Content-Encoding, not %.60q", coding)
+	for _, codings := range r.Header["Content-Encoding"] {
+		for _, coding := range splitList(codings) {
+			if !strings.EqualFold(coding, "identity") {
+				return failf(unsupportedCoding, "the body must have no Content-Encoding, not %.60q", coding)
+			}
 		}
 	}
 	given := r.Header.Get("Content-Type")
@@ -331,6 +333,9 @@ func (q *query) refuse(format string, args ...any) {
 // done returns the first error, after everything was read. It refuses a parameter with
 // nearly the name of one that was read; clients may send others.
 func (q *query) done() error {
+	if len(q.values) == 0 { // as of most requests
+		return q.err
+	}
 	for _, name := range slices.Sorted(maps.Keys(q.values)) {
 		if near := q.meant(name); near != "" {
 			q.refuse("unknown query parameter %.60q; did you mean %s?", name, near)
@@ -441,7 +446,7 @@ func heldByID[T any](
 // errors for callers who may read steps.
 func (s *surface) explanation(w http.ResponseWriter, r *http.Request, name string) (*taskExplanation, error) {
 	return heldByID(w, r, name, func(id uuid, by holder) (*taskExplanation, error) {
-		return s.svc.engine.explain(id, by, securityOf(r.Context()).may(permStepsRead))
+		return s.svc.engine.explain(id, by, mayReadMessages(r.Context()))
 	})
 }
 
@@ -738,6 +743,7 @@ var failureForms = [...]struct {
 	backpressure:      {503, "BACKPRESSURE", "backpressure", mountForm{kind: "ServiceUnavailable", code: "SERVICE_UNAVAILABLE"}},
 	misdirected:       {421, "MISDIRECTED_REQUEST", "misdirected_request", mountForm{kind: "BadRequest", code: "BAD_REQUEST"}},
 	notIdle:           {408, "NOT_IDLE", "not_idle", mountForm{kind: "ServiceUnavailable", code: "SERVICE_UNAVAILABLE"}},
+	storeFull:         {503, "STORE_FULL", "store_full", mountForm{kind: "ServiceUnavailable", code: "SERVICE_UNAVAILABLE"}},
 	unverified:        {422, "VERIFICATION_FAILED", "verification_failed", mountForm{kind: "ValidationError", code: "INVALID_TASK_CONFIG"}},
 }
 

@@ -14,11 +14,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -747,6 +749,52 @@ func TestHeaderMemory(t *testing.T) {
 			t.Errorf("a header larger than the memory: got %v; want its connection closed, and that counted", err)
 		}
 	})
+}
+
+// filelessListener has no file descriptor for a connection the first few times.
+type filelessListener struct {
+	net.Listener
+	lacks []error
+}
+
+func (l *filelessListener) Accept() (net.Conn, error) {
+	if len(l.lacks) > 0 {
+		err := &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", l.lacks[0])}
+		l.lacks = l.lacks[1:]
+		return nil, err
+	}
+	return l.Listener.Accept()
+}
+
+// TestOutOfFiles: one warning, whatever the number of failures; connections that wait for their
+// clients are closed, and further ones are accepted.
+func TestOutOfFiles(t *testing.T) {
+	var log bytes.Buffer
+	l := &filelessListener{Listener: must(net.Listen("tcp", "127.0.0.1:0"))(t)}
+	all := newConnections(newQuotas(defaultConfig()), slog.New(slog.NewTextHandler(&log, nil)))
+	h := newHTTPServer(l, http.NotFoundHandler(), all, slog.New(slog.DiscardHandler))
+	idle := must(net.Dial("tcp", l.Addr().String()))(t)
+	defer idle.Close()
+	bounded := h.listener.(*boundedListener)
+	must(bounded.Accept())(t)
+	for _, lack := range []error{syscall.EMFILE, syscall.ENFILE, syscall.EMFILE} {
+		l.lacks = append(l.lacks, lack)
+		if _, err := bounded.Accept(); !errors.Is(err, lack) {
+			t.Errorf("got %v; want %v, after which net/http tries again", err, lack)
+		}
+	}
+	idle.SetReadDeadline(time.Now().Add(patience))
+	if _, err := idle.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the idle connection: got %v; want it closed", err)
+	}
+	l.lacks = []error{syscall.EMFILE, syscall.EMFILE}
+	go h.serve()
+	defer h.server.Close()
+	resp := must(http.Get(h.url()))(t)
+	resp.Body.Close()
+	if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "out of file descriptors") {
+		t.Errorf("got %d warnings; want one of the lack of files: %s", n, log.String())
+	}
 }
 
 // taskBody begins a request with a body of a length.

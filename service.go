@@ -18,7 +18,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"sync"
@@ -73,8 +72,8 @@ type serviceOptions struct {
 	seed     *[32]byte // of ids and random numbers; nil for the operating system's
 	registry *registry
 	handlers *handlerSet
-	disk     diskFS    // nil for the real one
-	state    io.Reader // a state document for a store that is empty; nil for none
+	disk     diskFS       // nil for the real one
+	state    *stateSource // for a store that is empty; nil for none
 
 	extension extension // nil for none
 	quotas    *quotas   // of the process; nil for its own
@@ -89,6 +88,7 @@ type quotas struct {
 	waiting     quota // requests
 	streams     quota // of events
 	bodies      bodyMemory
+	stored      quota // bytes of tasks
 }
 
 // bodyMemory is the memory for the bodies of requests, in bytes.
@@ -104,6 +104,7 @@ func newQuotas(c *Config) *quotas {
 	q := &quotas{bodies: bodyMemory{turn: make(chan struct{}, 1)}}
 	q.connections.most, q.headers.most = int64(c.Web.MaxConnections), maxHeaderMemory
 	q.waiting.most = int64(c.Web.MaxWaitingRequests)
+	q.stored.most = int64(c.Store.MaxMemoryMB) << 20
 	q.streams.most = int64(c.Events.MaxStreams)
 	q.bodies.most = c.Web.MaxReceivedBytes
 	return q
@@ -116,6 +117,7 @@ func (q *quotas) each(f func(name string, q *quota)) {
 	f("waiting_requests", &q.waiting)
 	f("event_streams", &q.streams)
 	f("body_bytes", &q.bodies.quota)
+	f("stored_bytes", &q.stored)
 }
 
 // workerID returns the name under which this process runs steps.
@@ -188,7 +190,7 @@ func (s *service) uptimeSeconds() int64 { return max(int64(s.clock.now().sub(s.s
 // syncModes are the words of store.sync.
 var syncModes = map[string]syncMode{"always": syncAlways, "interval": syncInterval, "never": syncNever}
 
-func (s *service) openStore(disk diskFS, state io.Reader) error {
+func (s *service) openStore(disk diskFS, state *stateSource) error {
 	began := time.Now()
 	jo := journalOptions{
 		dir: s.cfg.Store.Path, memory: s.cfg.Store.Memory, sync: syncModes[s.cfg.Store.Sync],
@@ -207,7 +209,7 @@ func (s *service) openStore(disk diskFS, state io.Reader) error {
 	if tasks, records := s.store.size(); tasks > 0 {
 		s.log.Info("the store was read", "tasks", tasks, "records", records, "took", time.Since(began).String())
 	}
-	s.store.retainUpTo(s.cfg.Store.retention())
+	s.store.retainUpTo(s.cfg.Store.retention(), &s.quotas.stored)
 	s.engine = newEngine(s.store, s.clock, s.handlers, s.ids, new(counters), s.cfg, s.log)
 	s.store.attach(s.ids, s.engine)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -296,7 +298,7 @@ func openSeeded(seed string, o serviceOptions) (*service, error) {
 		return nil, fmt.Errorf("--seed: %w", err)
 	}
 	defer f.Close()
-	o.state = f
+	o.state = &stateSource{document: f}
 	s, err := openService(o)
 	if err != nil {
 		return nil, fmt.Errorf("--seed %s: %w", seed, err)

@@ -156,6 +156,9 @@ func (s *creator) admit(c *change, by *creation, mayRead bool) error {
 	if err := s.store.behind(); err != nil {
 		return err
 	}
+	if err := c.full(); err != nil {
+		return err
+	}
 	if n := s.engine.queuedLocked(); n >= s.cfg.Engine.MaxQueued {
 		return &failure{kind: backpressure, retryAfter: outcomeRetryEvery,
 			message: fmt.Sprintf("%d steps already wait to run", n)}

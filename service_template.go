@@ -218,7 +218,8 @@ func (t *template) stepDetail(i int) templateStepDetail {
 // add registers a definition that passed checkJSON. It replaces a template of the
 // same identity. The error names every problem.
 func (c *catalog) add(definition []byte) (t *template, replaced bool, err error) {
-	t, problems, warnings := parseTemplate("", definition, "json", c.cfg.Environment, c.checkAddedCallable)
+	check := func(callable string) error { return checkAddedCallable(c.cfg, c.handlers, callable) }
+	t, problems, warnings := parseTemplate("", definition, "json", c.cfg.Environment, check)
 	if t == nil {
 		f := fieldReader{}
 		for _, p := range problems {
@@ -240,18 +241,28 @@ func (c *catalog) add(definition []byte) (t *template, replaced bool, err error)
 	}
 }
 
-// checkAddedCallable returns an error if an added template may not use the
-// callable: it must not run programs, nor call hosts other than this machine and
-// the allowed ones. A callable that the configuration maps may be anything.
-func (c *catalog) checkAddedCallable(callable string) error {
-	if err := c.handlers.check(callable); err != nil {
+// checkAddedTemplate is the rule for a template that a state document adds.
+func checkAddedTemplate(cfg *Config, h *handlerSet, t *template) error {
+	for i := range t.steps {
+		if err := checkAddedCallable(cfg, h, t.steps[i].callable); err != nil {
+			return fmt.Errorf("template %s, %s.handler.callable: %w", t.fullName(), templateItemPath("steps", i), err)
+		}
+	}
+	return nil
+}
+
+// checkAddedCallable returns an error if a template added at run time may not use the
+// callable: it must not run programs, nor call hosts other than this machine and the
+// allowed ones. A callable that the configuration maps may be anything.
+func checkAddedCallable(cfg *Config, h *handlerSet, callable string) error {
+	if err := h.check(callable); err != nil {
 		return err
 	}
 	prefix, _ := cutHandlerPrefix(callable)
 	if prefix == "exec:" {
 		return errors.New("templates added at run time cannot run programs")
 	}
-	if _, mapped := c.handlers.mapped.find(callable); mapped || !strings.HasPrefix(prefix, "http") {
+	if _, mapped := h.mapped.find(callable); mapped || !strings.HasPrefix(prefix, "http") {
 		return nil
 	}
 	to, err := parseHTTPAddress(callable)
@@ -259,7 +270,7 @@ func (c *catalog) checkAddedCallable(callable string) error {
 		return err
 	}
 	host := hostName(to.url.Host)
-	allowed := slices.ContainsFunc(c.cfg.Fixture.AllowTargets, func(h string) bool { return hostName(h) == host })
+	allowed := slices.ContainsFunc(cfg.Fixture.AllowTargets, func(s string) bool { return hostName(s) == host })
 	if !isLoopbackName(host) && !allowed {
 		return fmt.Errorf("%s is not loopback, and fixture.allow_targets does not name it", host)
 	}

@@ -204,12 +204,15 @@ func (s *store) reindex(t *task) {
 	s.dead.update(t)
 	sl := &s.slots[t.pos]
 	s.retain.note(sl, t.id, t.finished())
+	before := sl.bytes()
 	if t.state.ended() {
 		line := t.appendTaskLine(make([]byte, 0, len(t.log)+320))
 		sl.line, sl.live = append(make([]byte, 0, len(line)), line...), nil
-		return
+	} else {
+		t.weight = t.weigh()
+		sl.live, sl.line = t, nil
 	}
-	sl.live, sl.line = t, nil
+	s.retain.resize(sl.bytes() - before)
 }
 
 // task finds a task to be changed. A task that is over becomes live again only
@@ -594,7 +597,10 @@ func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {
 }
 
 // close makes everything written durable and releases the directory.
-func (s *store) close() error { return s.journal.close() }
+func (s *store) close() error {
+	s.locked(s.retain.giveBack)
+	return s.journal.close()
+}
 
 // taskLog is what a task can be replayed from without a lock.
 type taskLog struct {
@@ -792,64 +798,6 @@ func (s *store) logOf(id uuid) (taskLog, error) {
 		return taskLog{}, taskNotFound(id)
 	}
 	return s.logLocked(pos), nil
-}
-
-// deadLetters returns one page of the letters that match, newest first, and for each
-// the log of its task.
-func (s *store) deadLetters(f dlqFilter, skip, limit int) (page []dlqRow, logs []taskLog) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	page = s.dead.page(f, skip, limit)
-	logs = make([]taskLog, len(page))
-	for i, r := range page {
-		logs[i] = s.logLocked(s.byID[r.task])
-	}
-	return page, logs
-}
-
-// queuedLetter is a letter of the investigation queue and its task as it is now.
-type queuedLetter struct {
-	dlqRow
-	tpl   *template
-	state taskState
-	since instant // when the task came into the state
-}
-
-// letterQueue returns the pending letters with the highest priority, highest
-// first; of one reason alone unless that is nil.
-func (s *store) letterQueue(only *dlqReason, now instant, limit int) ([]queuedLetter, error) {
-	s.mu.Lock()
-	rows := s.dead.queue(only, now, limit)
-	queue := make([]queuedLetter, len(rows))
-	ended := make([][]byte, len(rows)) // lines of tasks that ended
-	for i, r := range rows {
-		queue[i].dlqRow = r
-		sl := &s.slots[s.byID[r.task]]
-		if t := sl.live; t != nil {
-			queue[i].tpl, queue[i].state, queue[i].since = t.tpl, t.state, t.since
-		} else {
-			ended[i] = sl.line
-		}
-	}
-	s.mu.Unlock()
-	for i, line := range ended {
-		if line == nil {
-			continue
-		}
-		h, err := readTaskHeader(line)
-		if err != nil {
-			return nil, err
-		}
-		queue[i].tpl, queue[i].state, queue[i].since = s.template(h.template), h.state, h.completed
-	}
-	return queue, nil
-}
-
-// dlqFigures returns the statistics of the dead letter queue.
-func (s *store) dlqFigures() []dlqFigures {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.dead.figures()
 }
 
 // maxStepsLooked is about how many steps a walk looks at under the lock at a time.

@@ -9,50 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"stepwell/e2e/wire"
 )
-
-// told is one event as it came.
-type told struct {
-	id    uint64 // 0 for none
-	event string
-	data  string
-}
-
-// place is where an event stands in the order of all.
-func (e told) place(t testing.TB) (place struct{ Seq, N int }) {
-	t.Helper()
-	if err := json.Unmarshal([]byte(e.data), &place); err != nil {
-		t.Fatalf("%v in %q", err, e.data)
-	}
-	return place
-}
-
-// parseEvents reads a stream by the rules of server-sent events.
-func parseEvents(text string) (events []told, lastID uint64) {
-	for block := range strings.SplitSeq(text, "\n\n") {
-		e := told{}
-		for line := range strings.SplitSeq(block, "\n") {
-			name, value, _ := strings.Cut(line, ": ")
-			switch name {
-			case "id":
-				e.id, _ = strconv.ParseUint(value, 10, 64)
-				lastID = e.id
-			case "event":
-				e.event = value
-			case "data":
-				e.data = value
-			}
-		}
-		if e.data != "" {
-			events = append(events, e)
-		}
-	}
-	return events, lastID
-}
 
 // allEvents returns everything that a follower would receive now, as text.
 func allEvents(t testing.TB, s *service, filter eventFilter, after uint64) string {
@@ -91,7 +53,7 @@ var eventTemplates = []string{
 		stepSpec{kind: stepDeferredConvergence, name: "end", callable: "builtin:noop", after: []string{"work"}}),
 }
 
-// eventWorld is a service with tasks of many kinds of history.
+// eventWorld returns a service whose tasks have histories of many kinds.
 func eventWorld(t *testing.T, o serviceTest) *service {
 	t.Helper()
 	o.extra = append(o.extra, eventTemplates...)
@@ -100,7 +62,7 @@ func eventWorld(t *testing.T, o serviceTest) *service {
 	return s
 }
 
-// moveWorld has tasks of all the world's templates get on.
+// moveWorld advances tasks of all templates of the world.
 func moveWorld(t *testing.T, s *service) {
 	t.Helper()
 	for range 3 {
@@ -119,7 +81,7 @@ func moveWorld(t *testing.T, s *service) {
 	settle(s)
 }
 
-// growWorld has a task decide and make instances, by actors who claim its steps.
+// growWorld lets a task decide and create instances, by actors who claim its steps.
 func growWorld(t *testing.T, s *service) {
 	t.Helper()
 	id := mustCreate(t, s, "grows").id
@@ -145,7 +107,7 @@ func mustClaim(t *testing.T, s *service) []claimedStep {
 	return must(s.outside.claim(t.Context(), &claimRequest{callables: []string{"Outside"}, limit: 100, lease: time.Minute, worker: "w"}))(t)
 }
 
-// block is one event as it went out.
+// block is an event as it was sent.
 type block struct {
 	seq  uint64
 	text string
@@ -154,14 +116,14 @@ type block struct {
 func blocksOf(t testing.TB, whole string) (blocks []block) {
 	t.Helper()
 	for text := range strings.SplitAfterSeq(whole, "\n\n") {
-		if events, _ := parseEvents(text); len(events) > 0 {
-			blocks = append(blocks, block{uint64(events[0].place(t).Seq), text})
+		if events, _ := wire.ParseEvents(text); len(events) > 0 {
+			blocks = append(blocks, block{uint64(events[0].Place(t).Seq), text})
 		}
 	}
 	return blocks
 }
 
-// between is the part of a stream after a sequence and up to another.
+// between returns the part of a stream after a sequence and up to another.
 func between(blocks []block, after, upTo uint64) string {
 	var b strings.Builder
 	for _, e := range blocks {
@@ -172,7 +134,8 @@ func between(blocks []block, after, upTo uint64) string {
 	return b.String()
 }
 
-// historyEvents is what the tasks' own histories say, in the stream's order.
+// historyEvents returns the transitions in the tasks' own histories, in the order of the
+// stream.
 func historyEvents(t *testing.T, s *service) (lines []string) {
 	t.Helper()
 	type at struct {
@@ -207,7 +170,7 @@ func TestEventsAreTheHistories(t *testing.T) {
 	s := eventWorld(t, serviceTest{clock: newVirtualClock(testStart)})
 	defer closeTestService(t, s)
 	var got []string
-	events, _ := parseEvents(allEvents(t, s, eventFilter{}, 0))
+	events, _ := wire.ParseEvents(allEvents(t, s, eventFilter{}, 0))
 	for _, e := range events {
 		var d struct {
 			Seq                      uint64
@@ -220,9 +183,9 @@ func TestEventsAreTheHistories(t *testing.T) {
 			Attempt                  int
 			Namespace, Name, Version string
 		}
-		noError(t, json.Unmarshal([]byte(e.data), &d))
-		if (d.StepName == "") != (e.event == "task") || d.Namespace != "t" || d.Name == "" || d.Version != "1.0.0" {
-			t.Errorf("got event %s with data %s", e.event, e.data)
+		noError(t, json.Unmarshal([]byte(e.Data), &d))
+		if (d.StepName == "") != (e.Type == "task") || d.Namespace != "t" || d.Name == "" || d.Version != "1.0.0" {
+			t.Errorf("got event %s with data %s", e.Type, e.Data)
 		}
 		got = append(got, fmt.Sprintln(d.Seq, d.Task, d.StepName, d.FromState, d.ToState, d.RecordedAt, d.Attempt))
 	}
@@ -253,11 +216,11 @@ func TestEventsResumeAnywhere(t *testing.T) {
 	defer closeTestService(t, s)
 	whole := allEvents(t, s, eventFilter{}, 0)
 	checkSuffixes(t, s, whole)
-	events, last := parseEvents(whole)
+	events, last := wire.ParseEvents(whole)
 	for i, e := range events {
-		end := i+1 == len(events) || events[i+1].place(t).Seq != e.place(t).Seq
-		if (e.id != 0) != end || end && e.id != uint64(e.place(t).Seq) {
-			t.Errorf("event %+v has id %d; want one at the end of a record alone", e.place(t), e.id)
+		end := i+1 == len(events) || events[i+1].Place(t).Seq != e.Place(t).Seq
+		if (e.ID != 0) != end || end && e.ID != uint64(e.Place(t).Seq) {
+			t.Errorf("event %+v has id %d; want one at the end of a record alone", e.Place(t), e.ID)
 		}
 	}
 	if last != s.store.seq {
@@ -396,7 +359,7 @@ func TestEventsOfAnImportedState(t *testing.T) {
 	document, seq := exported(t, from), from.store.seq
 	closeTestService(t, from)
 	for _, dir := range []string{"", t.TempDir()} {
-		o := serviceTest{dir: dir, clock: newVirtualClock(testStart), extra: eventTemplates, state: strings.NewReader(document)}
+		o := serviceTest{dir: dir, clock: newVirtualClock(testStart), extra: eventTemplates, state: &stateSource{document: strings.NewReader(document)}}
 		s := openTestService(t, o)
 		if log := &s.store.events; log.oldest() != seq+1 || s.store.journal.published.Load() < seq {
 			t.Errorf("in %q: the oldest is %d; want %d", dir, log.oldest(), seq+1)
@@ -417,7 +380,7 @@ func TestEventsOfAnImportedState(t *testing.T) {
 	}
 }
 
-// BenchmarkEventLog measures what keeping a transition costs.
+// BenchmarkEventLog measures the cost of keeping a transition.
 func BenchmarkEventLog(b *testing.B) {
 	l, of := &eventLog{keep: defaultKeptEvents}, &task{tpl: &template{}}
 	for n := uint64(0); b.Loop(); n++ {

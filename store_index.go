@@ -564,6 +564,64 @@ func (x *dlqIndex) figures() []dlqFigures {
 	return list
 }
 
+// deadLetters returns one page of the letters that match, newest first, and for each
+// the log of its task.
+func (s *store) deadLetters(f dlqFilter, skip, limit int) (page []dlqRow, logs []taskLog) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	page = s.dead.page(f, skip, limit)
+	logs = make([]taskLog, len(page))
+	for i, r := range page {
+		logs[i] = s.logLocked(s.byID[r.task])
+	}
+	return page, logs
+}
+
+// queuedLetter is a letter of the investigation queue and its task as it is now.
+type queuedLetter struct {
+	dlqRow
+	tpl   *template
+	state taskState
+	since instant // when the task came into the state
+}
+
+// letterQueue returns the pending letters with the highest priority, highest
+// first; of one reason alone unless that is nil.
+func (s *store) letterQueue(only *dlqReason, now instant, limit int) ([]queuedLetter, error) {
+	s.mu.Lock()
+	rows := s.dead.queue(only, now, limit)
+	queue := make([]queuedLetter, len(rows))
+	ended := make([][]byte, len(rows)) // lines of tasks that ended
+	for i, r := range rows {
+		queue[i].dlqRow = r
+		sl := &s.slots[s.byID[r.task]]
+		if t := sl.live; t != nil {
+			queue[i].tpl, queue[i].state, queue[i].since = t.tpl, t.state, t.since
+		} else {
+			ended[i] = sl.line
+		}
+	}
+	s.mu.Unlock()
+	for i, line := range ended {
+		if line == nil {
+			continue
+		}
+		h, err := readTaskHeader(line)
+		if err != nil {
+			return nil, err
+		}
+		queue[i].tpl, queue[i].state, queue[i].since = s.template(h.template), h.state, h.completed
+	}
+	return queue, nil
+}
+
+// dlqFigures returns the statistics of the dead letter queue.
+func (s *store) dlqFigures() []dlqFigures {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dead.figures()
+}
+
 // figures returns everything that was counted, and the states, as of one
 // moment.
 func (s *store) figures() (*frozenFigures, stateCounts) {

@@ -391,6 +391,7 @@ func (r *recovery) tidy() error {
 type restorer struct {
 	s      *store
 	events moveCollector
+	admit  func(t *template) error // refuses templates; nil refuses none
 }
 
 // snapshotLine loads one line of the snapshot: a template, figures, events,
@@ -441,11 +442,14 @@ func (l *restorer) line(line []byte) error {
 	}
 	l.s.retain.note(&l.s.slots[pos], h.id, finishedAt(h.state, h.completed, h.dead))
 	t, err := l.replayed(&h, tpl)
-	if err != nil || h.state.ended() {
+	if err != nil {
 		return err
 	}
-	t.pos, t.indexed = pos, t.state
-	l.s.slots[pos].live, l.s.slots[pos].line = t, nil
+	if !h.state.ended() {
+		t.pos, t.indexed, t.weight = pos, t.state, t.weigh()
+		l.s.slots[pos].live, l.s.slots[pos].line = t, nil
+	}
+	l.s.retain.resize(l.s.slots[pos].bytes())
 	return nil
 }
 
@@ -506,6 +510,11 @@ func (l *restorer) template(r *record) error {
 	}
 	if tpl.hash != r.hash {
 		return fmt.Errorf("template %s has the hash %s", r.hash, tpl.hash)
+	}
+	if l.admit != nil {
+		if err := l.admit(tpl); err != nil {
+			return err
+		}
 	}
 	l.s.keepTemplate(tpl)
 	return nil

@@ -23,13 +23,19 @@ type limits struct {
 	age   time.Duration // how long to keep them
 }
 
+// memoryMargin is the part of the memory for tasks, in percent, from which on finished tasks
+// are dropped although the limits would keep them.
+const memoryMargin = 90
+
 // retention is the limits and the finished tasks; the store's mutex guards it.
 type retention struct {
 	limits
 	finished int           // finished tasks in the store
 	dropped  uint64        // tasks dropped since the store was first made
 	held     int           // running snapshots and exports; nothing is dropped meanwhile
-	queue    finishedQueue // in the order of finishing; empty without a limit
+	queue    finishedQueue // in the order of finishing
+	bytes    int64         // memory that the tasks take
+	memory   *quota        // for the tasks of all stores; nil while the store is read
 }
 
 // finishedTask is an entry of the queue. It is void if the task was dropped or
@@ -66,13 +72,11 @@ func (c *storeConfig) retention() limits {
 	return limits{c.RetainFinishedCount, time.Duration(c.RetainFinishedAgeHours) * time.Hour}
 }
 
-func (l limits) limited() bool { return l.count > 0 || l.age > 0 }
-
 // String returns the limits as the banner shows them.
 func (l limits) String() string {
 	switch {
-	case !l.limited():
-		return "every task is kept"
+	case l.count == 0 && l.age == 0:
+		return "every task is kept while store.max_memory_mb allows"
 	case l.age == 0:
 		return fmt.Sprintf("the last %d finished tasks are kept", l.count)
 	case l.count == 0:
@@ -108,14 +112,67 @@ func (r *retention) note(sl *slot, id uuid, at instant) {
 		r.finished--
 	}
 	sl.finished = at
-	if at != 0 && r.limited() {
+	if at != 0 && r.memory != nil { // else finishedInOrder follows
 		r.queue.push(finishedTask{id, at})
 	}
 }
 
 // over reports whether the task that finished first must be dropped.
 func (r *retention) over(first finishedTask, now instant) bool {
-	return r.count > 0 && r.finished > r.count || r.age > 0 && first.at.add(r.age) <= now
+	return r.count > 0 && r.finished > r.count || r.age > 0 && first.at.add(r.age) <= now ||
+		r.memory.used.Load() > r.memory.most/100*memoryMargin
+}
+
+// What a task takes of the memory besides its texts, in bytes, as measured: the values and its
+// entries in the indexes.
+const (
+	liveBytes  = 600
+	stepBytes  = 280
+	endedBytes = 200
+)
+
+// weigh returns about how much memory an unfinished task takes. Its context and results are in
+// its log and in values.
+func (t *task) weigh() int64 {
+	return liveBytes + stepBytes*int64(len(t.steps)) + int64(cap(t.log)+len(t.log))
+}
+
+// bytes returns about how much memory the task takes, as of its latest change.
+func (sl *slot) bytes() int64 {
+	switch {
+	case sl.live != nil:
+		return sl.live.weight
+	case sl.line != nil:
+		return endedBytes + int64(len(sl.line))
+	}
+	return 0
+}
+
+// resize notes that the tasks take so much more memory.
+func (r *retention) resize(by int64) {
+	r.bytes += by
+	if r.memory != nil {
+		r.memory.used.Add(by)
+	}
+}
+
+// giveBack gives up the memory of a store that is closed.
+func (r *retention) giveBack() {
+	if r.memory != nil {
+		r.memory.give(r.bytes)
+		r.memory = nil
+	}
+}
+
+// full returns why no task can be created, or nil.
+func (c *change) full() error {
+	m := c.s.retain.memory
+	if m.used.Load() < m.most {
+		return nil
+	}
+	f := m.refuse("tasks take all the memory that store.max_memory_mb allows: no task was created")
+	f.kind, f.retryAfter = storeFull, retryAfterFull
+	return f
 }
 
 // nextDrop returns the position of the task to drop next, if any.
@@ -171,6 +228,7 @@ func (s *store) remove(pos uint32) error {
 	s.index.remove(pos, h.state, &h.counts, sl.in)
 	delete(s.byID, h.id)
 	s.waiters.dropTask(h.id, *sl)
+	s.retain.resize(-sl.bytes())
 	*sl = slot{}
 	s.retain.finished--
 	s.retain.dropped++
@@ -179,14 +237,13 @@ func (s *store) remove(pos uint32) error {
 	return nil
 }
 
-// retainUpTo sets the limits of a store that was just opened.
-func (s *store) retainUpTo(l limits) {
+// retainUpTo sets the limits of a store that was just opened. memory is shared with others.
+func (s *store) retainUpTo(l limits, memory *quota) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.retain.limits = l
-	if l.limited() {
-		s.retain.queue = s.finishedInOrder()
-	}
+	s.retain.limits, s.retain.memory = l, memory
+	memory.used.Add(s.retain.bytes)
+	s.retain.queue = s.finishedInOrder()
 }
 
 // dropDue drops one batch of the tasks beyond the limits. It returns when to
@@ -253,9 +310,8 @@ func (s *store) release() {
 	s.mu.Lock()
 	s.retain.held--
 	s.packing.walks--
-	more := s.retain.limited()
 	s.mu.Unlock()
-	for err := error(nil); more && err == nil; {
+	for more, err := true, error(nil); more && err == nil; {
 		more, err = s.dropSome()
 	}
 }

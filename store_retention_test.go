@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -15,7 +16,7 @@ import (
 // positions, with the tasks. The caller holds the store's lock.
 func checkRetention(t testing.TB, s *store) {
 	t.Helper()
-	holes, finished := 0, 0
+	holes, finished, bytes := 0, 0, int64(0)
 	ids, keys := map[uuid]uint32{}, map[identityKey]uuid{}
 	for pos := range s.slots {
 		sl := &s.slots[pos]
@@ -29,6 +30,10 @@ func checkRetention(t testing.TB, s *store) {
 			continue
 		}
 		ids[v.id] = uint32(pos)
+		bytes += sl.bytes()
+		if sl.live != nil && sl.live.weight != sl.live.weigh() {
+			t.Errorf("task %s counts as %d bytes; want %d", v.id, sl.live.weight, sl.live.weigh())
+		}
 		if v.by.identity != (identityKey{}) {
 			keys[v.by.identity] = v.id
 		}
@@ -49,12 +54,15 @@ func checkRetention(t testing.TB, s *store) {
 		t.Errorf("the store counts %d holes, %d finished tasks, %d in all; want %d, %d, %d",
 			s.packing.holes, s.retain.finished, s.index.all.count(), holes, finished, len(ids))
 	}
+	if s.retain.bytes != bytes {
+		t.Errorf("the store counts %d bytes; want %d", s.retain.bytes, bytes)
+	}
 	if l := s.retain.limits; l.count > 0 && s.retain.held == 0 && finished > l.count {
 		t.Errorf("%d finished tasks are kept; want at most %d", finished, l.count)
 	}
 }
 
-// viewAt is the task at a position; the lock is held.
+// viewAt returns the task at a position; the lock is held.
 func (s *store) viewAt(pos uint32) (*task, error) {
 	if live := s.slots[pos].live; live != nil {
 		return live, nil
@@ -62,7 +70,7 @@ func (s *store) viewAt(pos uint32) (*task, error) {
 	return s.readTaskLine(s.slots[pos].line)
 }
 
-// retaining is a configuration that keeps n finished tasks.
+// retaining returns a configuration that keeps n finished tasks.
 func retaining(n int) func(c *Config) {
 	return func(c *Config) { c.Store.RetainFinishedCount = n }
 }
@@ -116,6 +124,76 @@ func TestRetention(t *testing.T) {
 	last := mustCreate(t, s, "noop")
 	wantKept(t, s, failed.id, last.id)
 	closeTestService(t, s)
+}
+
+// TestStoreFull fills the memory for tasks: new ones are refused, accepted work continues, and
+// finished tasks make room although fewer are kept than the limits allow.
+func TestStoreFull(t *testing.T) {
+	s := newTestServer(t, serviceTest{extra: storyTemplates, config: func(c *Config) { c.Store.MaxMemoryMB = 1 }})
+	large := fmt.Sprintf(`{"namespace":"t","name":"pair","context":{"a":%q}}`, strings.Repeat("a", 50<<10))
+	var ids []string
+	a := s.do("POST", "/v1/tasks", large)
+	for ; a.status == 201 && len(ids) < 100; a = s.do("POST", "/v1/tasks", large) {
+		ids = append(ids, a.text("task_uuid"))
+	}
+	a.want(503)
+	if a.text("error.code") != "STORE_FULL" || !strings.Contains(a.text("error.message"), "store.max_memory_mb") ||
+		a.header.Get("Retry-After") != "5" || a.text("error.retry_after_seconds") != "5" {
+		t.Errorf("got Retry-After %q and %s; want STORE_FULL with the key's name", a.header.Get("Retry-After"), a.body)
+	}
+	if n := len(ids); n < 5 || n > 1<<20/(50<<10) {
+		t.Errorf("got %d tasks of 50 KB into 1 MB", n)
+	}
+	a = s.with(newOrchestrationAPI(s.svc, nil)).do("POST", "/stepwell/tasks", large).want(503)
+	if a.text("error.code") != "SERVICE_UNAVAILABLE" {
+		t.Errorf("the mount point: got %s", a.body)
+	}
+	for _, id := range ids {
+		s.do("DELETE", "/v1/tasks/"+id, "").want(200)
+	}
+	for range 2 * len(ids) {
+		s.create(`{"namespace":"t","name":"noop"}`)
+	}
+	s.create(large)
+	if got := s.svc.store.retain.dropped; got == 0 || got > uint64(len(ids)) {
+		t.Errorf("got %d finished tasks dropped; want some of the %d large ones", got, len(ids))
+	}
+	if got := s.svc.quotas.stored.refused.Load(); got != 2 {
+		t.Errorf("got %d refusals counted; want 2", got)
+	}
+}
+
+// TestMemoryOfTasks compares the counted size of tasks with the memory that they take.
+func TestMemoryOfTasks(t *testing.T) {
+	slowAndSequential(t)
+	wide := make([]stepSpec, 50)
+	for i := range wide {
+		wide[i] = stepSpec{name: fmt.Sprint("s", i), callable: "Outside"}
+	}
+	for _, tt := range []struct {
+		name, template, context string
+		count                   int
+	}{
+		{"small and waiting", "pair", `{}`, 5000},
+		{"small and finished", "noop", `{}`, 10000},
+		{"wide", "wide", `{}`, 200},
+		{"large and waiting", "pair", `{"a":"` + strings.Repeat("a", 20<<10) + `"}`, 300},
+		{"large and finished", "noop", `{"a":"` + strings.Repeat("a", 20<<10) + `"}`, 300},
+	} {
+		s := newTestService(t, serviceTest{
+			extra: append(storyTemplates, testTemplate("wide", wide...)), config: func(c *Config) { c.Events.Keep = 1 },
+		})
+		mustCreate(t, s, tt.template)
+		before, counted := liveHeap(), s.store.retain.bytes
+		for range tt.count {
+			mustCreate(t, s, tt.template, `"context":`+tt.context)
+		}
+		took, now := (liveHeap()-before)*1e6, float64(s.store.retain.bytes-counted)
+		t.Logf("%s: %.0f bytes each, counted as %.0f", tt.name, took/float64(tt.count), now/float64(tt.count))
+		if ratio := now / took; ratio < 0.7 || ratio > 1.4 {
+			t.Errorf("%s: they count as %.2f of what they take", tt.name, ratio)
+		}
+	}
 }
 
 // TestRetentionByAge checks that tasks that finished too long ago are dropped
@@ -215,9 +293,8 @@ func TestRetentionKeepsFigures(t *testing.T) {
 	closeTestService(t, s)
 }
 
-// TestRetentionWaitsForSnapshot checks that nothing is dropped between the
-// moment that a snapshot is as of and its last line, and that it is dropped
-// then.
+// TestRetentionWaitsForSnapshot checks that nothing is dropped between the cut of a snapshot
+// and its last line, and that it is dropped then.
 func TestRetentionWaitsForSnapshot(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(2)})
 	s.store.mu.Lock()
@@ -261,7 +338,7 @@ func TestRetentionAtRandom(t *testing.T) {
 	}
 }
 
-// retentionWorld is a service and what it should keep.
+// retentionWorld is a service and the tasks that it should keep.
 type retentionWorld struct {
 	t        *testing.T
 	r        *rand.Rand
@@ -302,7 +379,7 @@ func (w *retentionWorld) run(n int) {
 	closeTestService(w.t, w.s)
 }
 
-// act does one thing to the service. Refusals are fine.
+// act does something to the service, which may refuse it.
 func (w *retentionWorld) act() {
 	some := func() uuid { return w.tasks[w.r.IntN(len(w.tasks))] }
 	switch n := w.r.IntN(20); {
@@ -334,7 +411,7 @@ func (w *retentionWorld) act() {
 	}
 }
 
-// model brings what should be kept up to date: one task at the most finished.
+// model updates the tasks that should be kept: at most one has finished.
 func (w *retentionWorld) model() {
 	w.finished = slices.DeleteFunc(w.finished, func(id uuid) bool { return w.finishedAt(id) == 0 })
 	for _, id := range w.tasks {
@@ -358,8 +435,8 @@ func (w *retentionWorld) finishedAt(id uuid) instant {
 	return v.finished()
 }
 
-// TestPackingBoundsMemory creates many tasks and keeps few: all that grows with
-// positions stays small, whatever stands in front.
+// TestPackingBoundsMemory creates many tasks and keeps few: everything that grows with
+// positions stays small, even with an old task in front.
 func TestPackingBoundsMemory(t *testing.T) {
 	t.Parallel()
 	slowAndSequential(t)
@@ -383,7 +460,7 @@ func TestPackingBoundsMemory(t *testing.T) {
 	}
 }
 
-// What it costs to keep few tasks of many: memory and latency must stay flat.
+// The cost of keeping few of many tasks: memory and latency must stay flat.
 
 // BenchmarkChurn creates diamonds of which the last thousand are kept, with one
 // unfinished task in front, and reports the live heap early and at the end.
@@ -419,7 +496,7 @@ func BenchmarkChurn(b *testing.B) {
 	report("late-p99.9-µs", times[len(times)*3/4:])
 }
 
-// liveHeap is the megabytes that are still in use after a collection.
+// liveHeap returns the megabytes in use after a collection.
 func liveHeap() float64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -23,6 +23,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -160,10 +161,24 @@ func (s *store) lineAsOf(line []byte, seq uint64) ([]byte, error) {
 	return t.appendTaskLine(nil), nil
 }
 
+// stateSource is a state document to read.
+type stateSource struct {
+	document io.Reader
+	admit    func(t *template) error // refuses templates of it; nil refuses none
+}
+
+// keptTemplates returns the templates of the tasks, by hash.
+func (s *store) keptTemplates() map[string]*template {
+	s.templatesMu.RLock()
+	defer s.templatesMu.RUnlock()
+	return maps.Clone(s.templates)
+}
+
 // readState reads a document into a new store that nobody uses yet. The error
 // names the place in the document; after an error the store is useless.
-func (s *store) readState(r io.Reader) error {
-	d := &stateReader{json: json.NewDecoder(bufio.NewReaderSize(r, 256<<10)), s: s, l: restorer{s: s}}
+func (s *store) readState(from *stateSource) error {
+	in := bufio.NewReaderSize(from.document, 256<<10)
+	d := &stateReader{json: json.NewDecoder(in), s: s, l: restorer{s: s, admit: from.admit}}
 	err := d.document()
 	if err != nil {
 		return d.fault(err)
@@ -438,7 +453,7 @@ func (o *logOrder) startRecord(_ *task, r *record) {
 // directory, all or nothing.
 
 // openStoreWith opens an empty store with the state of a document.
-func openStoreWith(o journalOptions, state io.Reader, keepEvents int, c clock, log *slog.Logger) (*store, error) {
+func openStoreWith(o journalOptions, state *stateSource, keepEvents int, c clock, log *slog.Logger) (*store, error) {
 	if !o.memory {
 		imported, err := importStore(o, state, log)
 		if err != nil {
@@ -460,7 +475,7 @@ func openStoreWith(o journalOptions, state io.Reader, keepEvents int, c clock, l
 // importStore creates the files of a store from a document, in a directory that
 // holds none. They are written under temporary names, and the snapshot gets its
 // name before the journal: a crash leaves no store, or all of it.
-func importStore(o journalOptions, state io.Reader, log *slog.Logger) (*store, error) {
+func importStore(o journalOptions, state *stateSource, log *slog.Logger) (*store, error) {
 	if o.fs == nil {
 		o.fs = osDisk{}
 	}
@@ -483,10 +498,10 @@ func importStore(o journalOptions, state io.Reader, log *slog.Logger) (*store, e
 }
 
 // storeOf returns a store in memory with the state of a document.
-func storeOf(document io.Reader, log *slog.Logger) (*store, error) {
+func storeOf(state *stateSource, log *slog.Logger) (*store, error) {
 	s := newStore(nil, log)
 	s.journal = newJournal(journalOptions{memory: true})
-	return s, s.readState(document)
+	return s, s.readState(state)
 }
 
 // holdsNothing refuses a directory with the files of a store.
@@ -540,12 +555,12 @@ func (s *store) writeFiles(j *journal) error {
 
 // spoolState checks a document and copies it to a file in a directory, which
 // the caller removes.
-func spoolState(document io.Reader, dir string, log *slog.Logger) (*os.File, error) {
+func spoolState(state *stateSource, dir string, log *slog.Logger) (*os.File, error) {
 	f, err := os.CreateTemp(dir, "state-*.json")
 	if err != nil {
 		return nil, fmt.Errorf("keep the state document: %w", err)
 	}
-	if _, err = storeOf(io.TeeReader(document, f), log); err == nil {
+	if _, err = storeOf(&stateSource{io.TeeReader(state.document, f), state.admit}, log); err == nil {
 		_, err = f.Seek(0, io.SeekStart)
 	}
 	if err != nil {

@@ -18,8 +18,8 @@ func exported(t testing.TB, s *service) string {
 	return b.String()
 }
 
-// TestStateRoundTrip imports a document into memory and into a directory, and
-// exports the same bytes from both; the service goes on from there.
+// TestStateRoundTrip imports a document into memory and into a directory, and exports the same
+// bytes from both. The service continues from there.
 func TestStateRoundTrip(t *testing.T) {
 	t.Parallel()
 	o := serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(3)}
@@ -36,7 +36,7 @@ func TestStateRoundTrip(t *testing.T) {
 		for _, dir := range []string{"", t.TempDir()} {
 			t.Run(name+dir, func(t *testing.T) {
 				o := o
-				o.dir, o.state = dir, strings.NewReader(text)
+				o.dir, o.state = dir, &stateSource{document: strings.NewReader(text)}
 				s := newTestService(t, o)
 				if got := exported(t, s); got != want {
 					t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -56,7 +56,7 @@ func TestStateWithoutFigures(t *testing.T) {
 	var document map[string]json.RawMessage
 	noError(t, json.Unmarshal([]byte(exported(t, s)), &document))
 	text := fmt.Sprintf(`{"format":1,"templates":%s,"tasks":%s}`, document["templates"], document["tasks"])
-	o.state = strings.NewReader(text)
+	o.state = &stateSource{document: strings.NewReader(text)}
 	if got, want := exported(t, newTestService(t, o)), exported(t, s); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -73,8 +73,8 @@ func (w changingWriter) Write(p []byte) (int, error) {
 	return w.Writer.Write(p)
 }
 
-// TestExportAsOfOneSequence exports while tasks change and finish: the document
-// is as of the moment when the export began.
+// TestExportAsOfOneSequence exports while tasks change and finish: the document shows the
+// moment when the export began.
 func TestExportAsOfOneSequence(t *testing.T) {
 	t.Parallel()
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(500)})
@@ -98,7 +98,7 @@ func TestExportAsOfOneSequence(t *testing.T) {
 	}
 }
 
-// TestUnfitStateIsRefused checks that the error names the place of the fault.
+// TestUnfitStateIsRefused checks that the error names the position of the fault.
 func TestUnfitStateIsRefused(t *testing.T) {
 	t.Parallel()
 	o := serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates}
@@ -139,7 +139,7 @@ func TestUnfitStateIsRefused(t *testing.T) {
 			}
 			text := strings.Replace(good, tt.old, tt.new, 1)
 			dir := t.TempDir()
-			_, err := importStore(journalOptions{dir: dir, log: s.log, now: s.clock.now}, strings.NewReader(text), s.log)
+			_, err := importStore(journalOptions{dir: dir, log: s.log, now: s.clock.now}, &stateSource{document: strings.NewReader(text)}, s.log)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v; want %q", err, tt.want)
 			}
@@ -148,9 +148,8 @@ func TestUnfitStateIsRefused(t *testing.T) {
 	}
 }
 
-// TestImportAtEveryFault makes each operation of an import fail, with and
-// without having happened, and the machine die at it: the directory then holds
-// no store, or all of it.
+// TestImportAtEveryFault makes each operation of an import fail, before or after it was done,
+// and stops the machine at it. The directory then contains either no store or all of it.
 func TestImportAtEveryFault(t *testing.T) {
 	t.Parallel()
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates})
@@ -174,7 +173,7 @@ func TestImportAtEveryFault(t *testing.T) {
 	for at := range whole.ops {
 		disk := newMemDisk()
 		disk.dieAt = at + 1
-		importStore(diskOptions(disk), strings.NewReader(document), s.log)
+		importStore(diskOptions(disk), &stateSource{document: strings.NewReader(document)}, s.log)
 		for _, keep := range [][2]bool{{false, false}, {false, true}, {true, false}, {true, true}} {
 			look(fmt.Sprintf("killed at operation %d, %v kept", at+1, keep), disk.crash(keep[0], keep[1], nil))
 		}
@@ -185,7 +184,7 @@ func TestImportAtEveryFault(t *testing.T) {
 		for _, after := range []bool{false, true} {
 			disk := newMemDisk()
 			disk.fail(diskFault{op: op, file: file, skip: skip, times: 1, err: syscall.EIO, after: after})
-			importStore(diskOptions(disk), strings.NewReader(document), s.log)
+			importStore(diskOptions(disk), &stateSource{document: strings.NewReader(document)}, s.log)
 			look(fmt.Sprintf("%s failed, after it happened: %v", entry, after), disk.restart())
 		}
 	}
@@ -196,9 +195,9 @@ func TestImportAtEveryFault(t *testing.T) {
 
 func mustImport(t *testing.T, disk *memDisk, document string, s *service) {
 	t.Helper()
-	must(importStore(diskOptions(disk), strings.NewReader(document), s.log))(t)
+	must(importStore(diskOptions(disk), &stateSource{document: strings.NewReader(document)}, s.log))(t)
 	second := disk.crash(true, true, nil)
-	if _, err := importStore(diskOptions(second), strings.NewReader(document), s.log); err == nil {
+	if _, err := importStore(diskOptions(second), &stateSource{document: strings.NewReader(document)}, s.log); err == nil {
 		t.Error("a second import into the same directory: got no error")
 	}
 }

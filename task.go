@@ -40,6 +40,7 @@ type task struct {
 	dead      []deadLetter    // its entries in the dead letter queue, oldest first
 	log       []byte          // its records without the task's id, comma-separated
 
+	weight  int64     // memory that it takes, for the store
 	pos     uint32    // its position in the store; valid under the lock only, see packing
 	indexed taskState // its state in the store's index
 }

@@ -750,8 +750,8 @@ func TestBrokenDefinitions(t *testing.T) {
 			"f: default_context.x[1]: is NaN, which JSON cannot express"},
 		{"TOML inf", "toml", "name = 't'\nversion = '1.0.0'\nmetadata = {x = -inf}\n",
 			"f: metadata.x: is -Inf, which JSON cannot express"},
-		{"TOML float for an integer", "toml", "name = 't'\nversion = '1.0.0'\nlifecycle = {max_duration_minutes = 5.0}\n",
-			"f: lifecycle.max_duration_minutes: 5.0 is not an integer"},
+		{"TOML float for an integer", "toml", "name = 't'\nversion = '1.0.0'\nlifecycle = {max_duration_minutes = 5.5}\n",
+			"f: lifecycle.max_duration_minutes: 5.5 is not an integer"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			parsed, problems, _ := parseTemplate("f", []byte(test.data), test.format, "", nil)

@@ -1,8 +1,7 @@
 package wire
 
-// The shapes of the responses as the contract states them, and the closed sets of words
-// in them. The tables are as strict as clients in stricter languages: what those would
-// refuse, a test refuses.
+// The shapes of the responses in the contract, and its closed sets of words. The tables are as
+// strict as clients in stricter languages.
 
 import (
 	"iter"
@@ -10,8 +9,8 @@ import (
 	"strings"
 )
 
-// Shapes says for each object which members it must have, and the kind of each, followed
-// by "?" when the member may be left out. It does not restrict other members. A kind is
+// Shapes lists for each object the members that it must have, with their kinds. "?" after
+// the kind marks an optional member. It does not restrict other members. A kind is
 // one or more alternatives joined by "|":
 //
 //	uuid uuid7 uuid8        a UUID in lower case; of that version
@@ -301,7 +300,7 @@ CheckStatus: healthy degraded unhealthy unknown
 DetailedStatus: healthy degraded
 MetricType: counter gauge
 WorkerErrorCode: invalid_request not_found template_not_found method_not_allowed conflict payload_too_large
-	unsupported_media_type validation_failed internal_error service_unavailable backpressure misdirected_request
+	unsupported_media_type validation_failed internal_error service_unavailable backpressure store_full misdirected_request
 DLQReason: StalenessTimeout MaxRetriesExceeded DependencyCycleDetected WorkerUnavailable ManualDlq
 DLQReasonWord: staleness_timeout max_retries_exceeded dependency_cycle_detected worker_unavailable manual_dlq
 DLQStatus: Pending ManuallyResolved PermanentlyFailed Cancelled
@@ -313,7 +312,7 @@ BlockReason: running computing ready unrecorded timer
 ClockMode: real frozen auto
 ErrorCode: BAD_REQUEST INVALID_UUID JSON_ERROR AUTHENTICATION_FAILED AUTHORIZATION_FAILED NOT_FOUND
 	METHOD_NOT_ALLOWED CONFLICT PAYLOAD_TOO_LARGE UNSUPPORTED_MEDIA_TYPE VALIDATION_FAILED INTERNAL_ERROR
-	SERVICE_UNAVAILABLE BACKPRESSURE MISDIRECTED_REQUEST NOT_IDLE VERIFICATION_FAILED
+	SERVICE_UNAVAILABLE BACKPRESSURE STORE_FULL MISDIRECTED_REQUEST NOT_IDLE VERIFICATION_FAILED
 JournalKind: request handler
 StubThen: last handler fail
 BriefStatus: pending in_progress complete error cancelled resolved_manually

@@ -1,0 +1,49 @@
+package wire
+
+// Helpers of both packages of tests to talk to the program.
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Event is an event of a stream.
+type Event struct {
+	ID   uint64 // 0 for none
+	Type string
+	Data string
+}
+
+// Place returns the place of an event in the order of all.
+func (e Event) Place(t testing.TB) (place struct{ Seq, N int }) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(e.Data), &place); err != nil {
+		t.Fatalf("%v in %q", err, e.Data)
+	}
+	return place
+}
+
+// ParseEvents reads a stream by the rules of server-sent events.
+func ParseEvents(text string) (events []Event, lastID uint64) {
+	for block := range strings.SplitSeq(text, "\n\n") {
+		e := Event{}
+		for line := range strings.SplitSeq(block, "\n") {
+			name, value, _ := strings.Cut(line, ": ")
+			switch name {
+			case "id":
+				e.ID, _ = strconv.ParseUint(value, 10, 64)
+				lastID = e.ID
+			case "event":
+				e.Type = value
+			case "data":
+				e.Data = value
+			}
+		}
+		if e.Data != "" {
+			events = append(events, e)
+		}
+	}
+	return events, lastID
+}

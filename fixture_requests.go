@@ -345,6 +345,13 @@ func (j *requestJournal) copies(kind string) (all []journalEntry, dropped droppe
 	return all, droppedView{j.requests.dropped, j.calls.dropped}
 }
 
+// length returns the number of entries.
+func (j *requestJournal) length() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.requests.entries) + len(j.calls.entries)
+}
+
 // droppedView counts the entries dropped for lack of room.
 type droppedView struct {
 	Requests     uint64 `json:"requests"`
@@ -426,8 +433,10 @@ func (a *controlAPI) listRequests(w http.ResponseWriter, r *http.Request) (any, 
 	if err != nil {
 		return nil, err
 	}
-	v := f.view(a.fixture.requests)
-	return v, w.(*recorder).holdEach(v.Total, 256)
+	if err := w.(*recorder).holdEach(a.fixture.requests.length(), 256); err != nil {
+		return nil, err
+	}
+	return f.view(a.fixture.requests), nil
 }
 
 // view shows the newest entries that match.

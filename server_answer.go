@@ -42,7 +42,7 @@ func writeReply(w http.ResponseWriter, v any) error {
 	case reply:
 		return writeJSON(w, v.status, v.body)
 	case textReply:
-		writeBody(w, http.StatusOK, v.contentType, v.body...)
+		return writeText(w, v)
 	case noContent:
 		w.WriteHeader(http.StatusNoContent)
 	case written:
@@ -162,14 +162,29 @@ func setBodyHeaders(h http.Header, contentType string) {
 	h["X-Content-Type-Options"] = []string{"nosniff"}
 }
 
-func writeBody(w http.ResponseWriter, status int, contentType string, parts ...[]byte) {
-	length := 0
-	for _, p := range parts {
-		length += len(p)
+// writeText writes a text, which is in memory anyway. A long one takes room all the same,
+// so that its readers can be cut off if they are too slow.
+func writeText(w http.ResponseWriter, v textReply) error {
+	if r, ok := w.(*recorder); ok && lengthOf(v.body) > copiedBody {
+		if err := r.grow(jsonPiece, r.share.room.limit/4*3); err != nil {
+			return err
+		}
 	}
+	writeBody(w, http.StatusOK, v.contentType, v.body...)
+	return nil
+}
+
+func lengthOf(parts [][]byte) (n int) {
+	for _, p := range parts {
+		n += len(p)
+	}
+	return n
+}
+
+func writeBody(w http.ResponseWriter, status int, contentType string, parts ...[]byte) {
 	h := w.Header()
 	setBodyHeaders(h, contentType)
-	h["Content-Length"] = []string{strconv.Itoa(length)}
+	h["Content-Length"] = []string{strconv.Itoa(lengthOf(parts))}
 	w.WriteHeader(status)
 	for _, p := range parts {
 		if writePieces(w, p) != nil {
@@ -179,8 +194,8 @@ func writeBody(w http.ResponseWriter, status int, contentType string, parts ...[
 }
 
 // The room for answers. What an answer holds until its reader has taken it is counted:
-// buffers, and copies of large tasks. Very short answers, which net/http copies, and
-// texts that are in memory anyway are not. Making long answers takes turns, so that
+// buffers, and copies of large tasks. Very short answers, which net/http copies, are
+// not. Making long answers takes turns, so that
 // they leave processor time for others.
 
 const (

@@ -73,7 +73,7 @@ func TestVirtualClockOrder(t *testing.T) {
 		t.Errorf("timers fired at %v; want %v", fired, want)
 	}
 	if got := c.now().sub(testStart); got != 4*time.Second {
-		t.Errorf("the clock stands at %s; want 4s", got)
+		t.Errorf("the clock is at %s; want 4s", got)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -271,6 +272,28 @@ func TestConfigFilesAreReadForReal(t *testing.T) {
 	_, _, err = loadConfig(configArgs{files: []string{dir}}, noEnv, nil, os.ReadFile)
 	if _, ok := errors.AsType[*failure](err); !ok {
 		t.Errorf("a directory: got %v; want a *failure", err)
+	}
+}
+
+// TestLimitsInDocs compares the tables of limits in docs/security.md with the table of keys:
+// every key that limits something is there, with its default.
+func TestLimitsInDocs(t *testing.T) {
+	told := map[string]string{}
+	row := regexp.MustCompile("(?m)^\\| `([a-z_]+\\.[a-z_.]+)` \\| ([0-9]+)")
+	for _, m := range row.FindAllStringSubmatch(string(readFile(t, "docs/security.md")), -1) {
+		told[m[1]] = m[2]
+	}
+	limits := regexp.MustCompile(`\.max_[a-km-z]|\.keep$|concurrency$|\.retain_`)
+	for i := range configKeys {
+		k := &configKeys[i]
+		n, isNumber := k.def.(int64)
+		if got, ok := told[k.path]; ok && got != fmt.Sprint(k.def) || !ok && isNumber && limits.MatchString(k.path) {
+			t.Errorf("docs/security.md gives %s the limit %q; want %d", k.path, got, n)
+		}
+		delete(told, k.path)
+	}
+	for path := range told {
+		t.Errorf("docs/security.md gives %s a limit; there is no such key", path)
 	}
 }
 

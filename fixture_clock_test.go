@@ -249,7 +249,7 @@ func TestAdvancesTakeTurns(t *testing.T) {
 	}
 	wg.Wait()
 	if got, want := fixtureOf(s.world.service()).keeper.clock.now(), start.add(56*time.Minute); got != want {
-		t.Errorf("the clock stands at %s; want %s", got.zoned(), want.zoned())
+		t.Errorf("the clock is at %s; want %s", got.zoned(), want.zoned())
 	}
 	if got := s.do("GET", "/v1/tasks?status=complete", "").text("pagination.total_count"); got != "8" {
 		t.Errorf("%s tasks are complete; want 8", got)

@@ -451,7 +451,7 @@ func (s *fixtureServer) liveApart(n, round int) {
 		start = start.add(by)
 		a := c.clock(`{"advance":%q}`, by).want(200)
 		if got := a.text("now"); got != start.zoned() {
-			s.t.Errorf("the clock stands at %s; want %s", got, start.zoned())
+			s.t.Errorf("the clock is at %s; want %s", got, start.zoned())
 		}
 		for _, id := range ids {
 			if got := c.do("GET", "/v1/tasks/"+id, "").want(200).text("status"); got != want {

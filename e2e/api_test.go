@@ -1,6 +1,6 @@
 package e2e
 
-// The API as the tests ask it, and what else most of them need.
+// A client of the API for the tests, and other helpers that most of them need.
 
 import (
 	"cmp"
@@ -18,7 +18,7 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// What the tests of the program's parts use, too.
+// Helpers shared with the tests of the program's parts.
 var (
 	readFile, writeFile = wire.ReadFile, wire.WriteFile
 	eventually          = wire.Eventually
@@ -28,13 +28,13 @@ var (
 
 const patience = wire.Patience
 
-// api is a server to ask.
+// api is a client of one server.
 type api struct {
 	t   testing.TB
 	url string
 }
 
-// answer is a response, read to its end.
+// answer is a complete response.
 type answer struct {
 	t      testing.TB
 	status int
@@ -42,7 +42,7 @@ type answer struct {
 	body   []byte
 }
 
-// do sends a request; a body goes as JSON.
+// do sends a request, with a body as JSON.
 func (s *api) do(method, path, body string) *answer {
 	s.t.Helper()
 	return s.doAs("", method, path, body)
@@ -145,7 +145,7 @@ func metricValue(t testing.TB, text, sample string) int64 {
 	return int64(v)
 }
 
-// taskView is what the tests read of a task.
+// taskView holds the members of a task that the tests read.
 type taskView struct {
 	TaskUUID string `json:"task_uuid"`
 	Name     string `json:"name"`
@@ -170,7 +170,7 @@ type taskPage struct {
 	} `json:"pagination"`
 }
 
-// stepView is what the tests read of a step.
+// stepView holds the members of a step that the tests read.
 type stepView struct {
 	StepUUID string `json:"step_uuid"`
 	Name     string `json:"name"`
@@ -203,7 +203,7 @@ func resultText(t testing.TB, s *api, id, step string) string {
 	return ""
 }
 
-// receiveWithin receives a value, unless the time is over first.
+// receiveWithin receives a value, or gives up after a time.
 func receiveWithin[T any](c <-chan T, d time.Duration) (v T, ok bool) {
 	select {
 	case v = <-c:

@@ -22,7 +22,8 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// foreignTemplates is where templates of other workers are, in the data folder beside the checkout.
+// foreignTemplates is the directory with templates of other workers, in the data folder next to
+// the checkout.
 const foreignTemplates = "../../shared/data/templates"
 
 // needForeignTemplates returns the absolute path of foreignTemplates, or skips the test.
@@ -35,7 +36,7 @@ func needForeignTemplates(t *testing.T) string {
 	return dir
 }
 
-// arithmeticTemplate is what of a template file the handler goes by.
+// arithmeticTemplate holds the members of a template file that the handler uses.
 type arithmeticTemplate struct {
 	Namespace string           `json:"namespace_name"`
 	Name      string           `json:"name"`
@@ -60,7 +61,7 @@ type arithmeticStep struct {
 	TimeoutSeconds int `json:"timeout_seconds"`
 }
 
-// readArithmetic reads a template file as it is in the standard environment.
+// readArithmetic reads a template file as it applies to the standard environment.
 func readArithmetic(t *testing.T, file string) *arithmeticTemplate {
 	t.Helper()
 	tpl := new(arithmeticTemplate)
@@ -75,12 +76,12 @@ func readArithmetic(t *testing.T, file string) *arithmeticTemplate {
 	return tpl
 }
 
-// step is the step of a name, which is there.
+// step returns the step with a name. It must exist.
 func (a *arithmeticTemplate) step(name string) *arithmeticStep {
 	return &a.Steps[slices.IndexFunc(a.Steps, func(s arithmeticStep) bool { return s.Name == name })]
 }
 
-// ancestors are the steps that a step waits for, directly or not.
+// ancestors returns the steps that a step waits for, directly or indirectly.
 func (a *arithmeticTemplate) ancestors(name string) map[string]bool {
 	all := map[string]bool{}
 	for _, p := range a.step(name).Dependencies {
@@ -92,8 +93,8 @@ func (a *arithmeticTemplate) ancestors(name string) map[string]bool {
 	return all
 }
 
-// handlerEnvelope is what an HTTP handler gets. Every member must be there:
-// numbers and texts that are missing fail the checks of their values.
+// handlerEnvelope is the body of a call of an HTTP handler. Every member must be present:
+// missing numbers and texts fail the checks of their values.
 type handlerEnvelope struct {
 	Task struct {
 		TaskUUID      string                     `json:"task_uuid"`
@@ -147,7 +148,7 @@ func readEnvelope(r *http.Request) (*handlerEnvelope, error) {
 	return e, nil
 }
 
-// arithmeticHandler computes what the steps of the templates ask for.
+// arithmeticHandler computes the steps of the templates.
 type arithmeticHandler struct {
 	t         *testing.T
 	templates []*arithmeticTemplate
@@ -186,7 +187,7 @@ func (h *arithmeticHandler) compute(r *http.Request) (*big.Int, error) {
 	return nil, fmt.Errorf("no template %s.%s", e.Task.Namespace, e.Task.Name)
 }
 
-// check holds an envelope against the template file.
+// check compares an envelope with the template file.
 func (a *arithmeticTemplate) check(e *handlerEnvelope) error {
 	s := a.step(e.Step.Name)
 	input := map[string]json.RawMessage{"even_number": json.RawMessage("6")}
@@ -214,8 +215,8 @@ func (a *arithmeticTemplate) check(e *handlerEnvelope) error {
 	return nil
 }
 
-// decoded is an object's values, with the digits of numbers: a template is
-// served normalized, with another spelling of the same strings.
+// decoded returns an object's values, with the digits of numbers: templates are served
+// normalized, with another spelling of the same strings.
 func decoded(object map[string]json.RawMessage) map[string]any {
 	values := map[string]any{}
 	for name, raw := range object {
@@ -230,8 +231,8 @@ func decoded(object map[string]json.RawMessage) map[string]any {
 	return values
 }
 
-// result does the operation on the results of the parents alone, or, where
-// there are none, on the input.
+// result applies the operation to the results of the parents, or to the input if the step has
+// no parents.
 func (a *arithmeticTemplate) result(e *handlerEnvelope) (*big.Int, error) {
 	s := a.step(e.Step.Name)
 	factors := []json.RawMessage{}
@@ -260,8 +261,8 @@ func (a *arithmeticTemplate) result(e *handlerEnvelope) (*big.Int, error) {
 	return product.Mul(product, product), nil
 }
 
-// arithmeticRows are the templates, and what each comes to with 6 as its input: what
-// the descriptions of two of them promise is less than what their steps come to.
+// arithmeticRows lists the templates with their results for the input 6. The descriptions of
+// two of them promise less than their steps compute.
 var arithmeticRows = []struct {
 	file, last string
 	exponent   int64
@@ -272,7 +273,7 @@ var arithmeticRows = []struct {
 	{"rust_e2e_tree.hierarchical_tree.1.0.0.json", "tree_final_convergence", 64},
 }
 
-// TestArithmetic runs the four templates on 6.
+// TestArithmetic runs the four templates with the input 6.
 func TestArithmetic(t *testing.T) {
 	t.Parallel()
 	dir := needForeignTemplates(t)
@@ -302,14 +303,13 @@ func TestArithmetic(t *testing.T) {
 		t.Errorf("the handler got %d attempts; want one for each of %d steps", len(h.keys), steps)
 	}
 	for key, n := range h.keys {
-		if n > 2 { // the kill may have come before an outcome that was seen was on disk
+		if n > 2 { // the kill may have come before the outcome was on disk
 			t.Errorf("%s was called %d times; want at most once more after the kill", key, n)
 		}
 	}
 }
 
-// awkwardNumbers are numbers that change when a float64, or a careless printer, comes
-// between.
+// awkwardNumbers are numbers that a float64, or a careless printer, would change.
 var awkwardNumbers = []string{
 	"0.1000000000000000055511151231257827",
 	"123456789012345678901234567890.50",
@@ -317,8 +317,8 @@ var awkwardNumbers = []string{
 	"4.9e-324", "1e-400", "1.7976931348623157e308", strings.Repeat("7", 300),
 }
 
-// TestDigits: a number has the same digits in the context that a task shows, in
-// what a handler is given, and in its result, before and after a crash.
+// TestDigits checks that a number keeps its digits in the context that a task shows, in calls
+// of a handler and in its result, before and after a crash.
 func TestDigits(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -376,8 +376,8 @@ func TestDigits(t *testing.T) {
 	}
 }
 
-// TestNumbersOutOfRange: what no float64 can hold is refused, wherever it comes
-// from.
+// TestNumbersOutOfRange checks that numbers beyond the range of a float64 are refused from
+// every source.
 func TestNumbersOutOfRange(t *testing.T) {
 	t.Parallel()
 	const huge = `{"n":1e400}`
@@ -415,10 +415,9 @@ func TestNumbersOutOfRange(t *testing.T) {
 	wantRefused(t, []string{"--memory", "--templates", dir}, "0.json", "float64")
 }
 
-// Templates with dynamic steps that were written for other workers, run by an
-// HTTP handler in all their branches.
+// Templates of other workers with dynamic steps, run by an HTTP handler in all their branches.
 
-// foreignHandler answers for both templates by the context of the task.
+// foreignHandler answers the calls of both templates by the context of the task.
 type foreignHandler struct {
 	t *testing.T
 

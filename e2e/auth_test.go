@@ -73,8 +73,8 @@ func TestProgramWithAuthentication(t *testing.T) {
 	}
 }
 
-// TestProgramIsReadyWithItsKeySet serves the key set late: the program reports
-// nothing before it has the keys.
+// TestProgramIsReadyWithItsKeySet serves the key set late, and checks that the program does not
+// report that it is ready before it has the keys.
 func TestProgramIsReadyWithItsKeySet(t *testing.T) {
 	t.Parallel()
 	key := wire.Must(rsa.GenerateKey(rand.Reader, 2048))(t)
@@ -111,8 +111,7 @@ func TestProgramIsReadyWithItsKeySet(t *testing.T) {
 	p.stop()
 }
 
-// TestOpenAddressesAreWarnedOf starts on every address, with and without
-// authentication.
+// TestOpenAddressesAreWarnedOf listens on all addresses, with and without authentication.
 func TestOpenAddressesAreWarnedOf(t *testing.T) {
 	t.Parallel()
 	const warning = "anyone who can reach this address can do everything"

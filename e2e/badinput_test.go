@@ -1,8 +1,7 @@
 package e2e
 
-// Everything that can be wrong with a request body, as tables: each row is
-// refused with the status, code and details of the contract, never with a 500,
-// and nothing of it has an effect.
+// Everything that can be wrong with a request body, in tables. Each row is refused with the
+// status, code and details of the contract, never with a 500, and has no effect.
 
 import (
 	"bytes"
@@ -38,8 +37,8 @@ func TestBadInput(t *testing.T) {
 	p.stop()
 }
 
-// badCreationFields are values that a member of the creation payload must not
-// have. Each is answered 422 with details that name the member.
+// badCreationFields are invalid values for members of the creation payload. Each is answered
+// with 422 and details that name the member.
 var badCreationFields = []struct {
 	member string
 	values []string
@@ -62,7 +61,7 @@ var badCreationFields = []struct {
 	{"options", []string{`[]`, `"x"`, `5`, `false`}},
 }
 
-// badActions are step actions, with the members that the details must name.
+// badActions are invalid step actions, with the members that the details must name.
 var badActions = []struct {
 	body   string
 	fields string // separated by spaces
@@ -102,7 +101,7 @@ var badActions = []struct {
 	{`{"action_type": "fail", "error": {"message": "m"}}`, "reason failed_by"},
 }
 
-// badJSONBodies are broken versions of a body that is right, an object.
+// badJSONBodies are broken versions of a valid body, an object.
 var badJSONBodies = []struct {
 	name string
 	code string
@@ -140,22 +139,22 @@ var badJSONBodies = []struct {
 	{"a boolean", "BAD_REQUEST", func(string) string { return "true" }},
 }
 
-// badJSONValues must not stand where any JSON may: JSON_ERROR.
+// badJSONValues are refused wherever any JSON is allowed, with JSON_ERROR.
 var badJSONValues = []string{
-	// Nothing, and what is no value.
+	// Nothing, and texts that are not a value.
 	"", "]", "tru", "True", "nil", "undefined", "NaN", "Infinity", "-Infinity", "\xff", "\x00",
-	// Numbers that are not finite, and what JSON does not call a number.
+	// Numbers that are not finite, and numbers that JSON does not allow.
 	"1e400", "-1e400", "1" + strings.Repeat("0", 400), "[1e999999999]",
 	"01", "-01", "+1", ".5", "1.", "1e", "1e+", "-", "0x10", "1_000", "1,5",
 	// Strings.
 	`"`, `'x'`, `"\x41"`, `"\u12"`, `"\u12G4"`, `"\`, "\"a\nb\"", "\"a\tb\"", "\"a\x1fb\"", "\"a\x00b\"",
 	`"a\u0000b"`, `{"a\u0000": 1}`, "{\"a\x00\": 1}",
-	// Surrogates that are alone, or the wrong way round.
+	// Surrogates that are alone or in the wrong order.
 	`"\ud800"`, `"\udc00"`, `"\ud800x"`, `"\ud800\ud800"`, `"\udc00\ud800"`, `"\ud800\u0041"`, `{"\ud800": 1}`,
 	// Invalid UTF-8: stray, overlong, a surrogate, too large, cut off.
 	"\"\xff\"", "\"\x80\"", "\"\xc0\x80\"", "\"\xc1\xbf\"", "\"\xed\xa0\x80\"", "\"\xf4\x90\x80\x80\"",
 	"\"\xe2\x82\"", "{\"\xff\": 1}",
-	// Duplicate members, however deep and however written.
+	// Duplicate members, at any depth and in any spelling.
 	`{"a": 1, "a": 1}`, `{"a": 1, "b": 2, "\u0061": 3}`, `[[{"a": {"b": 1, "b": 2}}]]`, `{"": 1, "": 2}`,
 	`{"\ud83d\ude00": 1, "😀": 2}`, `{"/": 1, "\/": 2}`,
 	// Structure.
@@ -166,15 +165,15 @@ var badJSONValues = []string{
 	badDeep("[", "", "]", 1e4), badDeep("[", "", "", 1e4), badDeep(`{"a":`, "", "", 1e4),
 }
 
-// badLong is a JSON string of n characters.
+// badLong returns a JSON string of n characters.
 func badLong(n int) string { return `"` + strings.Repeat("x", n) + `"` }
 
-// badDeep is inner inside of n levels.
+// badDeep returns inner inside n levels.
 func badDeep(open, inner, close string, n int) string {
 	return strings.Repeat(open, n) + inner + strings.Repeat(close, n)
 }
 
-// badInputServer is the server that the rows go to.
+// badInputServer is the server that receives the rows.
 type badInputServer struct {
 	baseURL string
 	client  *http.Client
@@ -197,7 +196,7 @@ func (s *badInputServer) testCreationFields(t *testing.T) {
 		"priority", "correlation_id", "parent_correlation_id", "idempotency_key", "requested_at", "options")
 }
 
-// testCreationNulls sees that null is "not given" for every optional member.
+// testCreationNulls checks that null means "not given" for every optional member.
 func (s *badInputServer) testCreationNulls(t *testing.T) {
 	for _, field := range badCreationFields {
 		if field.member == "name" || field.member == "namespace" {
@@ -241,15 +240,15 @@ func (s *badInputServer) testCreationSizes(t *testing.T) {
 	s.refuses(t, "a context over the limit", s.create(t, context), 413, "PAYLOAD_TOO_LARGE")
 }
 
-// badDurations are no limits of a wait.
+// badDurations are invalid limits of a wait.
 var badDurations = []string{
 	"30", "s", "x", "-1s", "-1ns", "1h1ns", "2h", "99999999999h", "NaN", "1e3s", "0x1s", "1%20s", "30S", "1d", "%zz", "%00", "\u0663s",
 }
 
-// badStates are no states to wait for.
+// badStates are invalid states to wait for.
 var badStates = []string{"x", "done", "Complete", "TERMINAL", "30s", "complete,error", "complete%20", "%zz", "%ff"}
 
-// testWaits sees that no bad wait creates or waits for anything.
+// testWaits checks that an invalid wait creates nothing and waits for nothing.
 func (s *badInputServer) testWaits(t *testing.T) {
 	before := s.taskCount(t)
 	for _, d := range badDurations {
@@ -298,7 +297,7 @@ func (s *badInputServer) testActionJSON(t *testing.T) {
 	s.leftAlone(t, step)
 }
 
-// badPayload is a right creation payload but for one member.
+// badPayload returns a creation payload that is valid except for one member.
 func badPayload(member, value string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `{"%s": %s`, member, value)
@@ -310,8 +309,8 @@ func badPayload(member, value string) string {
 	return b.String() + "}"
 }
 
-// create posts a payload; it fails the test when a task came of it that was
-// refused, or the other way round.
+// create posts a payload, and fails the test if a refused payload created a task, or an
+// accepted one did not.
 func (s *badInputServer) create(t *testing.T, body string) *wire.Answer {
 	t.Helper()
 	before := s.taskCount(t)
@@ -322,8 +321,8 @@ func (s *badInputServer) create(t *testing.T, body string) *wire.Answer {
 	return a
 }
 
-// send asks for a 100 Continue where the body is large: a server that refuses
-// it without reading may close the connection while we still write.
+// send expects a 100 Continue if the body is large, because a server that refuses the body
+// without reading it may close the connection during the write.
 func (s *badInputServer) send(t *testing.T, method, path string, body io.Reader) *wire.Answer {
 	t.Helper()
 	req := wire.Must(http.NewRequest(method, s.baseURL+path, body))(t)
@@ -340,8 +339,8 @@ func (s *badInputServer) send(t *testing.T, method, path string, body io.Reader)
 	return a
 }
 
-// refuses checks an answer: status, code, the error's shape, and that its
-// details name the fields. A JSON_ERROR must name an offset.
+// refuses checks the status, the code and the shape of an error, and that its details name the
+// fields. A JSON_ERROR must name an offset.
 func (s *badInputServer) refuses(
 	t *testing.T, row string, a *wire.Answer, status int, code string, fields ...string,
 ) {
@@ -372,8 +371,8 @@ func (s *badInputServer) refuses(
 	}
 }
 
-// badFieldsNamed reports whether every wanted field is named, itself or a part
-// of it, and no other.
+// badFieldsNamed reports whether the errors name every wanted field or a part of it, and no
+// other field.
 func badFieldsNamed(named, want []string) bool {
 	missing := func(w string) bool {
 		return !slices.ContainsFunc(named, func(n string) bool { return badIsPart(n, w) })
@@ -399,8 +398,8 @@ func (s *badInputServer) taskCount(t *testing.T) int {
 	return list.Pagination.TotalCount
 }
 
-// waitingStep makes a task whose first step waits for an outside actor, and
-// returns that step's path.
+// waitingStep creates a task whose first step waits for an outside actor, and returns the path
+// of that step.
 func (s *badInputServer) waitingStep(t *testing.T) string {
 	t.Helper()
 	const text = `
@@ -422,7 +421,7 @@ set step = json steps.name=approve.workflow_step_uuid
 	return "/v1/tasks/" + p.vars["id"] + "/workflow_steps/" + p.vars["step"]
 }
 
-// leftAlone checks that a waiting step is as it was made.
+// leftAlone checks that a waiting step has not changed.
 func (s *badInputServer) leftAlone(t *testing.T, step string) {
 	t.Helper()
 	var got struct {

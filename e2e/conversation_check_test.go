@@ -1,7 +1,6 @@
 package e2e
 
-// How a check of a conversation is held against an answer: finding the value it
-// is about, and comparing.
+// Checks of a conversation: finding the value that a check is about, and comparing it.
 
 import (
 	"encoding/json"
@@ -14,7 +13,7 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// hold sets the variable of k, or tells why k does not hold for a.
+// hold sets the variable of k, or returns why k does not hold for a.
 func (p *convPlayer) hold(k convCheck, a *wire.Answer) error {
 	value, ok, err := p.look(k, a)
 	if err != nil {
@@ -30,7 +29,7 @@ func (p *convPlayer) hold(k convCheck, a *wire.Answer) error {
 	return nil
 }
 
-// look finds the value that k is about; ok is false when the answer has none.
+// look finds the value that k is about; ok is false if the answer does not have it.
 func (p *convPlayer) look(k convCheck, a *wire.Answer) (value any, ok bool, err error) {
 	arg := k.arg
 	if k.what != "repeat" {
@@ -57,7 +56,7 @@ func (p *convPlayer) look(k convCheck, a *wire.Answer) (value any, ok bool, err 
 	return value, ok, nil
 }
 
-// compare tells why a value does not keep k.
+// compare returns why a value does not satisfy k.
 func (p *convPlayer) compare(k convCheck, value any, ok bool) error {
 	want, err := expandVariables(k.want, p.varsFor(k.op))
 	if err != nil {
@@ -85,8 +84,8 @@ func (p *convPlayer) compare(k convCheck, value any, ok bool) error {
 	return fmt.Errorf("got %s; want %s", conversationGot(value, ok), strings.TrimSpace(k.op+" "+want))
 }
 
-// varsFor are the variables' values as an operator wants them: literal text
-// within a regular expression.
+// varsFor returns the variables' values as an operator needs them: quoted for a regular
+// expression.
 func (p *convPlayer) varsFor(op string) map[string]string {
 	if !strings.HasSuffix(op, "~") {
 		return p.vars
@@ -118,7 +117,7 @@ func conversationGot(value any, ok bool) string {
 	return wire.Cut(wire.Text(value))
 }
 
-// conversationText is a string as it is and anything else as JSON.
+// conversationText returns a string as it is, and any other value as JSON.
 func conversationText(value any) string {
 	if s, ok := value.(string); ok {
 		return s

@@ -1,7 +1,7 @@
 package e2e
 
-// Playing a conversation: sending its requests, replacing its variables, and
-// holding the answers against its checks.
+// Playing a conversation: sending its requests, replacing its variables, and applying its
+// checks to the answers.
 
 import (
 	"bytes"
@@ -17,10 +17,9 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// runConversation plays a conversation against the server at baseURL. A check that
-// fails ends the checks of its request, and the conversation goes on. A variable that
-// cannot be set, or a wait in vain, ends it. Beside its own checks every answer must
-// pass standingProblem.
+// runConversation plays a conversation with the server at baseURL. A check that fails ends the
+// checks of its request, and the conversation continues. A variable that cannot be set, or an
+// `until` that never holds, ends the conversation. Every answer must also pass standingProblem.
 func runConversation(t *testing.T, baseURL string, c *conversation, contract *wire.Contract) {
 	t.Helper()
 	p := newConvPlayer(c, baseURL, 10*time.Second)
@@ -30,8 +29,7 @@ func runConversation(t *testing.T, baseURL string, c *conversation, contract *wi
 	}
 }
 
-// playConversation plays c and returns what was wrong; patience bounds each
-// `until` in real time.
+// playConversation plays c and returns the problems; patience limits each `until` in real time.
 func playConversation(c *conversation, baseURL string, patience time.Duration) (problems []string) {
 	return newConvPlayer(c, baseURL, patience).playAll()
 }
@@ -49,17 +47,17 @@ func (p *convPlayer) playAll() (problems []string) {
 	return problems
 }
 
-// errConversationEnds marks a problem after which nothing sensible can follow.
+// errConversationEnds marks a problem after which the conversation cannot continue.
 var errConversationEnds = errors.New("the conversation ends here")
 
-// convPlayer is one run of a conversation.
+// convPlayer plays one conversation once.
 type convPlayer struct {
 	conversation *conversation
 	baseURL      string
 	patience     time.Duration
 	client       *http.Client
 	vars         map[string]string
-	contract     *wire.Contract // that every answer must keep; nil for none
+	contract     *wire.Contract // that every answer must match; nil for none
 }
 
 func newConvPlayer(c *conversation, baseURL string, patience time.Duration) *convPlayer {
@@ -127,8 +125,7 @@ func (p *convPlayer) ask(e *convExchange) (*wire.Answer, error) {
 	return conversationSend(p.client, req)
 }
 
-// setHeaders replaces a header by what the conversation gives; an empty value
-// removes it.
+// setHeaders sets the headers that the conversation gives; an empty value removes a header.
 func (p *convPlayer) setHeaders(req *http.Request, headers [][2]string) error {
 	for _, h := range headers {
 		value, err := p.replace(h[1])
@@ -160,7 +157,7 @@ func conversationSend(client *http.Client, req *http.Request) (*wire.Answer, err
 	return &wire.Answer{Code: resp.StatusCode, Header: resp.Header, Body: body, Request: req.Method + " " + req.URL.RequestURI()}, nil
 }
 
-// expandBody is a body with the variables' values in its plain parts.
+// expandBody returns a body with the values of variables in its plain parts.
 func expandBody(parts []convBody, vars map[string]string) (body []byte, err error) {
 	for i, part := range parts {
 		text := part.text
@@ -177,7 +174,7 @@ func expandBody(parts []convBody, vars map[string]string) (body []byte, err erro
 	return body, nil
 }
 
-// expandVariables puts the variables' values in text.
+// expandVariables replaces the variables in text by their values.
 func expandVariables(text string, vars map[string]string) (string, error) {
 	var err error
 	text = conversationVariable.ReplaceAllStringFunc(text, func(ref string) string {
@@ -192,8 +189,8 @@ func expandVariables(text string, vars map[string]string) (string, error) {
 
 func (p *convPlayer) replace(text string) (string, error) { return expandVariables(text, p.vars) }
 
-// waitFor repeats the request of e until k holds for the answer, of which a is
-// the first. The error is that of the last answer.
+// waitFor repeats the request of e until k holds for the answer; a is the first answer. The
+// error is that of the last answer.
 func (p *convPlayer) waitFor(e *convExchange, k convCheck, a *wire.Answer) (*wire.Answer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), p.patience)
 	defer cancel()
@@ -217,10 +214,9 @@ func (p *convPlayer) waitFor(e *convExchange, k convCheck, a *wire.Answer) (*wir
 	}
 }
 
-// standingProblem tells what is wrong with an answer whatever was asked: every
-// one carries a request id, is what the OpenAPI document of the surface says, and
-// says that JSON is JSON; an error of the
-// orchestration role has the contract's body, with the same request id.
+// standingProblem returns what is wrong with an answer to any request: every answer has a
+// request id, matches the OpenAPI document of the surface, and declares JSON as JSON; an error
+// of the orchestration role has the body of the contract, with the same request id.
 func (p *convPlayer) standingProblem(a *wire.Answer) error {
 	id := a.Header.Get("X-Request-Id")
 	if id == "" {
@@ -260,8 +256,8 @@ func conversationErrorProblem(body []byte, requestID string) error {
 // mountTestPath is mount.path in conversations.
 const mountTestPath = "/stepwell"
 
-// mountErrorProblem tells what is wrong with an answer that is an error: it must
-// have the surface's own shape. Health says in its own way that it is not well.
+// mountErrorProblem returns what is wrong with an error: it must have the shape of its surface.
+// A failed health check has another shape.
 func mountErrorProblem(a *wire.Answer, path string) error {
 	if a.Code < 400 || a.Code == 503 && strings.HasPrefix(path, mountTestPath+"/health/") {
 		return nil

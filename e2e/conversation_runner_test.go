@@ -1,6 +1,6 @@
 package e2e
 
-// Tests of the conversation runner itself, against a small server.
+// Tests of the conversation runner, with a small server.
 
 import (
 	"fmt"
@@ -59,7 +59,7 @@ func TestConversationParses(t *testing.T) {
 
 func TestConversationParseErrors(t *testing.T) {
 	tests := []struct{ text, want string }{
-		{"code == 200", `f:1: "code == 200" stands before the first request`},
+		{"code == 200", `f:1: "code == 200" comes before the first request`},
 		{"  body", "f:1: an indented line belongs to the request line above it"},
 		{"GET /\ncode == 200\n  late", "f:3: an indented line belongs to the request line above it"},
 		{"GET /\nstatus == 200", `f:2: "status == 200" is neither a request nor a check`},
@@ -80,8 +80,8 @@ func TestConversationParseErrors(t *testing.T) {
 	}
 }
 
-// conversationHandler is a small server to talk to: it echoes a POST with
-// status 201, counts the GETs of /count, and fails as the contract says.
+// conversationHandler is a small server: it echoes a POST with status 201, counts the GETs of
+// /count, and fails as the contract says.
 func conversationHandler() http.Handler {
 	var count atomic.Int64
 	mux := http.NewServeMux()

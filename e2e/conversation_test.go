@@ -1,14 +1,14 @@
 package e2e
 
-// Conversations with the API: the files testdata/api/*.txt, one conversation a
-// file, each against a fresh server. This is their format and how they are
-// read; conversation_play_test.go plays them.
+// Conversations with the API: the files testdata/api/*.txt, each played with a
+// fresh server. This file documents and reads the format;
+// conversation_play_test.go plays conversations.
 //
 //	# templates: testdata/templates      directives, in the lines before the first request
 //	POST /v1/tasks                       a request; indented below it its headers,
 //	  X-Request-Id: abc                  then its body, sent as application/json
 //	  {"name": "diamond"}                unless a Content-Type header says otherwise
-//	code == 201                          what must hold for the answer
+//	code == 201                          a check of the answer
 //	header Location ~ /v1/tasks/
 //	json steps.# == 4
 //	shape Task
@@ -17,22 +17,22 @@ package e2e
 //	until json status == "complete"      repeats the GET until it holds
 //
 // Body lines of the form `body-text "a\x00"` (a Go string), `body-hex 7b7d` and
-// `body-repeat "[" 10000` add exactly these bytes; a plain line adds itself, and
-// a line break if another plain line follows. A line that begins with # is a
-// comment.
+// `body-repeat "[" 10000` add exactly these bytes. Any other line is added as it
+// is, followed by a line break if the next line is plain, too. A line that begins
+// with # is a comment.
 //
 // A check is `code OP JSON`, `header NAME OP TEXT`, `body OP TEXT` or
 // `json PATH OP JSON` with one of the operators
 //
-//	==  !=          equal: for json by value, for the others as text
-//	~  !~           matches a regular expression; what is no string is matched as JSON
-//	has             an object with these members, whatever else it has
+//	==  !=          equal: for json by value, otherwise as text
+//	~  !~           matches a regular expression; values other than strings are matched as JSON
+//	has             an object with at least these members
 //	exists absent null
 //	is KIND         is of a kind of wire.Shapes
 //
-// and `shape NAME` is short for `json . is NAME`. A path is made of member names
-// and indexes joined by dots (`\.` is a dot within one), `.` being the whole
-// body; `#` is the length of a list, `*` every element of it, and `name=x` its
+// and `shape NAME` is short for `json . is NAME`. A path consists of member names
+// and indexes with dots between them (`\.` is a dot in a name), or is `.` for the
+// whole body; `#` is the length of a list, `*` all its elements, and `name=x` its
 // first element whose member `name` is the string x.
 // A variable is set from `json PATH`, `header NAME` or `repeat "x" 1000`.
 
@@ -52,12 +52,12 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// conversation is one file, read. Its directives, the "# key: value" lines at its
-// head, say which server it wants:
+// conversation is the content of one file. Its directives, the "# key: value" lines
+// at the top, choose the server:
 //
-//	surface    orchestration unless it says worker, mount or fixture. mount is the orchestration
-//	           server, with paths that begin with mount.path, whose answers the mount-point API's
-//	           document describes; fixture is the control API.
+//	surface    worker, mount or fixture; orchestration by default. mount is the orchestration
+//	           server with paths that begin with mount.path, and answers as in the mount-point
+//	           API's document; fixture is the control API.
 //	templates  a directory
 //	config     "key = value" of a configuration file; several lines are joined by line breaks
 type conversation struct {
@@ -66,23 +66,23 @@ type conversation struct {
 	exchanges  []*convExchange
 }
 
-// convExchange is a request and what is asked of its answer.
+// convExchange is a request and the checks of its answer.
 type convExchange struct {
 	line    int
-	method  string // "" for what stands before the first request
+	method  string // "" for the lines before the first request
 	path    string
 	headers [][2]string
 	body    []convBody
 	checks  []convCheck
 }
 
-// convBody is bytes of a request body.
+// convBody is a part of a request body.
 type convBody struct {
 	text  string
-	plain bool // variables are replaced, and a line break parts it from a plain part after it
+	plain bool // variables are replaced, and a line break separates it from a plain part that follows
 }
 
-// convCheck is one line that asks something of an answer.
+// convCheck is a line with a check of an answer.
 type convCheck struct {
 	line  int
 	text  string // the line, for messages
@@ -175,7 +175,7 @@ func (c *conversation) addComment(line string) error {
 	return nil
 }
 
-// addRequestLine adds a line that is indented below a request line.
+// addRequestLine adds a line that is indented below a request.
 func (e *convExchange) addRequestLine(line string) error {
 	text := strings.TrimPrefix(strings.TrimPrefix(line, "\t"), "  ")
 	if e.method == "" || len(e.checks) > 0 {
@@ -206,8 +206,8 @@ func parseConversationBody(text string) (convBody, error) {
 	return convBody{text: text, plain: true}, nil
 }
 
-// parseConversationRepeat reads a string in double quotes, as Go writes it, or in single
-// ones, as it stands, and how often it is repeated.
+// parseConversationRepeat reads a string in double quotes, as in Go, or in single quotes,
+// without escapes, and how often it is repeated.
 func parseConversationRepeat(text string) (string, error) {
 	m := conversationRepeatLine.FindStringSubmatch(text)
 	if m == nil {
@@ -229,7 +229,7 @@ func parseConversationRepeat(text string) (string, error) {
 
 func (e *convExchange) addCheck(k convCheck) error {
 	if e.method == "" && k.what != "repeat" {
-		return fmt.Errorf("%q stands before the first request", k.text)
+		return fmt.Errorf("%q comes before the first request", k.text)
 	}
 	if k.until && e.method != "GET" {
 		return fmt.Errorf("until repeats a GET only, not a %s", e.method)
@@ -260,7 +260,7 @@ func parseConversationCheck(n int, line string) (convCheck, error) {
 	return k, k.validate()
 }
 
-// validate finds what can be wrong with a check whatever the answer is.
+// validate finds mistakes in a check that do not depend on the answer.
 func (k *convCheck) validate() (err error) {
 	byValue := k.what == "json" || k.what == "code"
 	switch {
@@ -280,8 +280,8 @@ func (k *convCheck) validate() (err error) {
 	return err
 }
 
-// TestConversationFilesParse reads every file and sees that it uses no variable
-// before it is set.
+// TestConversationFilesParse reads every file and checks that it sets variables before it uses
+// them.
 func TestConversationFilesParse(t *testing.T) {
 	for _, file := range conversationFiles(t) {
 		c, err := readConversation(file)
@@ -298,8 +298,8 @@ func TestConversationFilesParse(t *testing.T) {
 	}
 }
 
-// unknownVariables are the variables that e uses while known does not hold
-// them; it adds those that e sets.
+// unknownVariables returns the variables that e uses and known does not contain. It adds those
+// that e sets to known.
 func (e *convExchange) unknownVariables(known map[string]bool) []string {
 	unknown := map[string]bool{}
 	use := func(text string) {

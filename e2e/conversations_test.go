@@ -1,6 +1,6 @@
 package e2e
 
-// The conversations of testdata/api, each with a fresh program.
+// The conversations of testdata/api, each with a new program.
 
 import (
 	"path/filepath"

@@ -1,7 +1,7 @@
 package e2e
 
-// The program killed under load, again and again: what it acknowledged must be
-// there afterwards, and nothing else but what was sent.
+// The program, killed under load again and again: every acknowledged change must survive, and
+// nothing else may exist except what was sent.
 
 import (
 	"encoding/json"
@@ -27,7 +27,7 @@ const snapshotFloor = 16 << 20
 
 var crashDuration = flag.Duration("crash.duration", time.Duration(size(1, 5))*time.Second, "how long TestCrash goes on killing")
 
-// crashTest is a directory of data, the load on it, and the books.
+// crashTest holds a data directory, the load on it, and the books.
 type crashTest struct {
 	t       *testing.T
 	args    []string
@@ -45,20 +45,20 @@ type crashTest struct {
 	actions map[string]*sentAction // by marker
 }
 
-// programLife is one start of the program, from when it is ready.
+// programLife is one run of the program, from the moment it is ready.
 type programLife struct {
 	url  string
-	next chan struct{} // closed when there is another one
+	next chan struct{} // closed when the next one begins
 }
 
-// sentTask is a task that a client asked for.
+// sentTask is a task that a client sent.
 type sentTask struct {
 	name  string
-	id    string // when its creation was acknowledged
+	id    string // if its creation was acknowledged
 	keyed bool   // sent again after a crash, under the same key
 }
 
-// sentAction is an action of a client on a step.
+// sentAction is an action that a client sent.
 type sentAction struct {
 	task, step string
 	action     string
@@ -75,8 +75,8 @@ var (
 		stepSpec{name: "b", callable: "builtin:sleep", config: `{"duration_ms":20}`, after: []string{"a"}})
 )
 
-// crashTemplates are tasks of every kind: builtins that end at once, that fail
-// and that wait, handlers, and a step for an outside actor, which the clients are.
+// crashTemplates are templates of every kind: builtins that end at once, fail or wait,
+// handlers, and a step for an outside actor, whose part the clients play.
 func crashTemplates(url string) []string {
 	soon := `{"max_attempts":6,"backoff_base_ms":5,"max_backoff_ms":20}`
 	return []string{
@@ -104,7 +104,7 @@ func newCrashTest(t *testing.T, padding string) *crashTest {
 	return c
 }
 
-// start starts the program and gives it to the clients.
+// start starts the program and passes it to the clients.
 func (c *crashTest) start() {
 	c.t.Helper()
 	c.program = launch(c.t, nil, c.args...).awaitReady()
@@ -116,14 +116,14 @@ func (c *crashTest) start() {
 	c.life = &programLife{c.program.ready.OrchestrationURL, make(chan struct{})}
 }
 
-// kill is the crash.
+// kill ends the program as a crash does.
 func (c *crashTest) kill() {
 	c.t.Helper()
 	c.program.kill()
 	c.checkLog()
 }
 
-// checkLog looks for errors in what the program logged.
+// checkLog looks for errors in the log of the program.
 func (c *crashTest) checkLog() {
 	c.t.Helper()
 	for line := range strings.Lines(c.program.stderr.String()) {
@@ -134,7 +134,7 @@ func (c *crashTest) checkLog() {
 	}
 }
 
-// begin starts clients that create tasks, and act on steps, until c.over closes.
+// begin starts clients that create tasks and act on steps until c.over is closed.
 func (c *crashTest) begin(clients int, names ...string) {
 	for i := range clients {
 		client := &http.Client{Transport: &http.Transport{}}
@@ -143,14 +143,14 @@ func (c *crashTest) begin(clients int, names ...string) {
 	}
 }
 
-// crashClient is one client: it sends one request after the other.
+// crashClient is a client. It sends one request at a time.
 type crashClient struct {
 	c     *crashTest
 	http  *http.Client
 	name  string
-	names []string // of the templates that it makes tasks of
+	names []string // of the templates of its tasks
 	sent  int
-	open  []*openStep // that it will act on
+	open  []*openStep // to act on
 }
 
 // openStep is a step that waits for its actor.
@@ -159,7 +159,7 @@ type openStep struct {
 	unsure     bool // an action was sent and not answered
 }
 
-// run sends requests at a pace that leaves the machine some air.
+// run sends requests with pauses that leave some of the processor to others.
 func (k *crashClient) run() {
 	defer k.http.CloseIdleConnections()
 	pace := time.NewTicker(3 * time.Millisecond)
@@ -178,8 +178,8 @@ func (k *crashClient) run() {
 	}
 }
 
-// send sends a request to the newest program. When it gets no answer it waits
-// for the next one, and returns a status of 0.
+// send sends a request to the newest program. Without an answer, it waits for the next program
+// and returns status 0.
 func (k *crashClient) send(method, path, body string, key ...string) (status int, reply []byte) {
 	k.c.mu.Lock()
 	life := k.c.life
@@ -194,8 +194,8 @@ func (k *crashClient) send(method, path, body string, key ...string) (status int
 	return status, reply
 }
 
-// sendOnce sends a request, with an Idempotency-Key or none; the status is 0 when
-// the answer did not come whole.
+// sendOnce sends a request, with an Idempotency-Key or without. The status is 0 if the answer
+// is incomplete.
 func sendOnce(client *http.Client, method, url, body string, key ...string) (status int, reply []byte) {
 	req, err := http.NewRequest(method, url, strings.NewReader(body))
 	if err != nil {
@@ -216,14 +216,14 @@ func sendOnce(client *http.Client, method, url, body string, key ...string) (sta
 	return resp.StatusCode, reply
 }
 
-// create asks for a task. Most have a key, in the body or as a header, and are
-// asked for until there is an answer.
+// create creates a task. Most have a key, in the body or as a header, and are sent again until
+// there is an answer.
 func (k *crashClient) create() {
 	k.sent++
 	marker := fmt.Sprintf("%s-%d", k.name, k.sent)
 	s := &sentTask{name: k.names[rand.IntN(len(k.names))], keyed: rand.IntN(3) > 0}
 	body := fmt.Sprintf(`{"namespace":"t","name":%q,"context":{"marker":%q,"padding":%q}`, s.name, marker, k.c.padding)
-	var header []string // with it a repeated request gives the task, else a conflict
+	var header []string // with it, a repeated request returns the task, otherwise a conflict
 	switch {
 	case s.keyed && rand.IntN(2) == 0:
 		header = []string{marker}
@@ -257,7 +257,7 @@ func (k *crashClient) ended() bool {
 	}
 }
 
-// created enters an acknowledged task. Three of four steps for actors get one.
+// created notes an acknowledged task. Three of four steps for actors will get an action.
 func (k *crashClient) created(s *sentTask, reply []byte) {
 	var v taskView
 	if err := json.Unmarshal(reply, &v); err != nil {
@@ -304,7 +304,7 @@ func (k *crashClient) act() {
 		o.unsure = true
 		return
 	case status == http.StatusBadRequest && (!ends || o.unsure):
-		// The step waits for its next attempt, or an action without an answer ended it.
+		// The step waits for its next attempt, or an action without an answer has ended it.
 		ends = ends && o.unsure
 	default:
 		k.c.t.Errorf("%s of %s: got status %d: %s", s.action, marker, status, reply)
@@ -314,16 +314,16 @@ func (k *crashClient) act() {
 	}
 }
 
-// crashHandler runs steps and keeps the books about its calls.
+// crashHandler runs steps and records its calls.
 type crashHandler struct {
 	url     string
-	release chan struct{} // closed: no call is held any more
+	release chan struct{} // closed: calls are not held any more
 
 	mu      sync.Mutex
 	calls   map[string]int      // by Idempotency-Key
 	cut     map[string]bool     // keys of calls that a crash cut off
-	given   map[string][]string // by task: what b was given as a's result
-	replies map[string][]string // by step: what was replied
+	given   map[string][]string // by task: the results of a that b received
+	replies map[string][]string // by step
 	seen    map[string]bool     // tasks
 	n       int
 }
@@ -346,8 +346,8 @@ func newCrashHandler(t *testing.T) *crashHandler {
 	return h
 }
 
-// call answers most calls at once, the first of some keys never, and the first
-// attempt of some steps with an error.
+// call answers most calls at once, never answers the first call of some keys, and fails the
+// first attempt of some steps.
 func (h *crashHandler) call(w http.ResponseWriter, r *http.Request, e *handlerEnvelope) {
 	key := r.Header.Get("Idempotency-Key")
 	if h.enter(key, e) == 1 && rand.IntN(8) == 0 {
@@ -367,7 +367,7 @@ func (h *crashHandler) call(w http.ResponseWriter, r *http.Request, e *handlerEn
 	fmt.Fprint(w, h.reply(e.Step.StepUUID))
 }
 
-// enter books a call and returns how often its key was called.
+// enter records a call and returns how often its key was called.
 func (h *crashHandler) enter(key string, e *handlerEnvelope) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -379,7 +379,7 @@ func (h *crashHandler) enter(key string, e *handlerEnvelope) int {
 	return h.calls[key]
 }
 
-// reply is a number that was never given before.
+// reply returns a number that was not used before.
 func (h *crashHandler) reply(step string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -389,7 +389,8 @@ func (h *crashHandler) reply(step string) string {
 	return text
 }
 
-// finish ends the load, lets everything run to its end, and checks the books.
+// finish ends the load, waits until every task is settled, and compares the books with the
+// program.
 func (c *crashTest) finish() {
 	c.t.Helper()
 	close(c.over)
@@ -416,7 +417,7 @@ func (c *crashTest) get(path string, v any) {
 	c.program.api().do("GET", path, "").want(200).into(v)
 }
 
-// all is every task in a state.
+// all returns every task in a state.
 func (c *crashTest) all(status string) (tasks []taskView) {
 	const perPage = 50
 	for page := 1; ; page++ {
@@ -427,22 +428,22 @@ func (c *crashTest) all(status string) (tasks []taskView) {
 	}
 }
 
-// settled says whether every task is complete or waits for its actor.
+// settled reports whether every task is complete or waits for its actor.
 func (c *crashTest) settled() bool {
 	count := func(status string) int { return c.list(status, 1, 1).Pagination.TotalCount }
 	moves := func(v taskView) bool { return !v.waitsForActor() }
 	return count("")-count("complete") == count("steps_in_process") && !slices.ContainsFunc(c.all("steps_in_process"), moves)
 }
 
-// hasActor says whether the task's second step is for an outside actor.
+// hasActor reports whether the task's second step is for an outside actor.
 func (v *taskView) hasActor() bool { return v.Name == "act" || v.Name == "wait" }
 
-// waitsForActor says whether a task in process stands where only an actor can move it.
+// waitsForActor reports whether only an actor can move a task in process.
 func (v *taskView) waitsForActor() bool {
 	return v.hasActor() && v.CompletedSteps == 1 && v.InProgressSteps == 0 && v.FailedSteps == 0
 }
 
-// checkTasks: each acknowledged task is there, and none but those that were sent, once.
+// checkTasks checks that each acknowledged task exists once, and that every task was sent.
 func (c *crashTest) checkTasks() {
 	ids, markers := map[string]string{}, map[string]string{}
 	for _, v := range c.all("") {
@@ -473,7 +474,7 @@ func (c *crashTest) checkTasks() {
 	c.t.Logf("%d tasks sent, %d acknowledged, %d there", len(c.tasks), acked, len(ids))
 }
 
-// crashAudit is what the test reads of an audit entry.
+// crashAudit holds the members of an audit entry that the test reads.
 type crashAudit struct {
 	Success bool   `json:"success"`
 	ToState string `json:"to_state"`
@@ -481,9 +482,9 @@ type crashAudit struct {
 	ActedBy string `json:"acted_by"`
 }
 
-// checkActions: each acknowledged action stands in the audit, once, and what
-// ended the step last decides its state and result (a resolved one may still be
-// completed); none was recorded that was not sent.
+// checkActions checks that each acknowledged action is in the audit once, that every action in
+// the audit was sent, and that the last one to end a step decides its state and result. A
+// resolved step may still be completed.
 func (c *crashTest) checkActions() {
 	steps := map[string]*sentAction{}
 	for _, s := range c.actions {
@@ -503,7 +504,7 @@ func (c *crashTest) checkActions() {
 			audited[a.ActedBy] = true
 			switch {
 			case sent.action == "fail":
-			case last == nil: // the newest stands first
+			case last == nil: // the newest comes first
 				last = &audit[i]
 			case sent.action != "resolve_manually":
 				c.t.Errorf("step %s was ended twice: by %+v, then by %+v", s.step, a, *last)
@@ -523,7 +524,7 @@ func (c *crashTest) checkActions() {
 	c.t.Logf("%d actions sent, %d acknowledged, %d in the audit", len(c.actions), acked, len(audited))
 }
 
-// checkActedStep holds a step against what ended it, if anything did.
+// checkActedStep compares a step with the action that ended it, if any.
 func (c *crashTest) checkActedStep(s *sentAction, last *crashAudit) {
 	var v stepView
 	c.get("/v1/tasks/"+s.task+"/workflow_steps/"+s.step, &v)
@@ -543,8 +544,8 @@ func (c *crashTest) checkActedStep(s *sentAction, last *crashAudit) {
 	}
 }
 
-// checkHandler: an attempt that a crash cut off came again under its key, and
-// a's result is what b was told, whenever it was.
+// checkHandler checks that an attempt which a crash cut off came again under its key, and that
+// every attempt of b received the result of a.
 func (c *crashTest) checkHandler() {
 	h := c.handler
 	h.mu.Lock()
@@ -570,8 +571,8 @@ func (c *crashTest) checkHandler() {
 	c.t.Logf("%d attempts delivered, %d of them cut off and delivered again", len(h.calls), len(h.cut))
 }
 
-// checkFiles: the files are in order, and a start makes of them what the program that
-// ended had in memory.
+// checkFiles checks that the files are valid, and that the next start restores from them what
+// the stopped program had in memory.
 func (c *crashTest) checkFiles(before string) {
 	wantExit(c.t, 0, nil, "store", "check", "--data", c.data)
 	c.program = launch(c.t, nil, c.args...).awaitReady()
@@ -582,7 +583,7 @@ func (c *crashTest) checkFiles(before string) {
 	c.checkLog()
 }
 
-// everything returns what the API tells of all tasks, and the figures of their states.
+// everything returns all that the API shows of all tasks, and the figures of their states.
 func (c *crashTest) everything() string {
 	var b strings.Builder
 	for _, v := range c.all("") {
@@ -598,7 +599,7 @@ func (c *crashTest) everything() string {
 	return b.String()
 }
 
-// TestCrash kills the program at random moments: while it works, or while it starts.
+// TestCrash kills the program at random moments, during work and during its start.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -623,8 +624,8 @@ func TestCrash(t *testing.T) {
 	t.Logf("%d kills", kills)
 }
 
-// TestCrashInSnapshot kills the program while it writes snapshots, between any
-// two of the steps that recovery.go lists.
+// TestCrashInSnapshot kills the program while it writes snapshots, between any two of the steps
+// that recovery must handle.
 func TestCrashInSnapshot(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -649,7 +650,7 @@ func TestCrashInSnapshot(t *testing.T) {
 	c.finish()
 }
 
-// await waits for a moment that may be gone a moment later.
+// await waits for a moment that may be short.
 func (c *crashTest) await(moment string, now func() bool) {
 	c.t.Helper()
 	tick := time.NewTicker(100 * time.Microsecond)
@@ -665,7 +666,7 @@ func (c *crashTest) await(moment string, now func() bool) {
 	}
 }
 
-// fileSize is the size of a file beside the journal, -1 when it is not there.
+// fileSize returns the size of a file next to the journal, -1 if it does not exist.
 func (c *crashTest) fileSize(name string) int64 {
 	info, err := os.Lstat(filepath.Join(c.data, name))
 	if err != nil {
@@ -674,7 +675,7 @@ func (c *crashTest) fileSize(name string) int64 {
 	return info.Size()
 }
 
-// files returns the contents of the data directory.
+// files returns the names of the files in the data directory.
 func (c *crashTest) files() (names []string) {
 	entries := wire.Must(os.ReadDir(c.data))(c.t)
 	for _, e := range entries {

@@ -1,6 +1,6 @@
 package e2e
 
-// The example workers in other languages, run against a real server.
+// The example workers in other languages, with a real server.
 
 import (
 	"encoding/json"
@@ -14,7 +14,7 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// exampleWorkers are how the example workers are run.
+// exampleWorkers are the commands of the example workers.
 var exampleWorkers = []struct{ language, example, arithmetic string }{
 	{"python3", "examples/worker.py", "testdata/workers/arithmetic.py"},
 	{"node", "examples/worker.mjs", "testdata/workers/arithmetic.mjs"},
@@ -78,8 +78,8 @@ func TestArithmeticOutside(t *testing.T) {
 	}
 }
 
-// TestArithmeticShared has the workers of both languages at work at once: each
-// computes part of the steps, from what the other computed.
+// TestArithmeticShared runs the workers of both languages at once: each computes some of the
+// steps, from results of the other.
 func TestArithmeticShared(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -108,7 +108,7 @@ func TestArithmeticShared(t *testing.T) {
 	}
 }
 
-// arithmeticParents tells a worker which results are the factors of a step.
+// arithmeticParents returns the setting that names the factors of each step for a worker.
 func arithmeticParents(t *testing.T) string {
 	t.Helper()
 	parents := map[string][]string{}
@@ -121,8 +121,8 @@ func arithmeticParents(t *testing.T) string {
 	return "STEP_PARENTS=" + string(text)
 }
 
-// createArithmetic creates a task of each of the templates, in the order of the rows.
-// Rounds tell them from others of the same.
+// createArithmetic creates a task of each template, in the order of the rows. The round makes
+// it unique.
 func createArithmetic(t *testing.T, p *program, round int) (ids []string) {
 	t.Helper()
 	for _, row := range arithmeticRows {
@@ -143,7 +143,7 @@ func wantArithmetic(t *testing.T, p *program, row int, id string) {
 	}
 }
 
-// countWorkers counts the steps of a task by who did them.
+// countWorkers counts the steps of a task by worker.
 func countWorkers(t *testing.T, p *program, id string, done map[string]int) {
 	t.Helper()
 	for _, s := range p.api().steps(id) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestSandboxesOfAProgram: they end with it, and it ends well.
+// TestSandboxesOfAProgram stops a program with sandboxes, and checks that it stops in order.
 func TestSandboxesOfAProgram(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--fixture")
@@ -23,7 +23,7 @@ func TestSandboxesOfAProgram(t *testing.T) {
 	}
 }
 
-// TestSeedKeepsItsClock: the document of --seed has a clock, too.
+// TestSeedKeepsItsClock starts with a document whose clock must be adopted.
 func TestSeedKeepsItsClock(t *testing.T) {
 	t.Parallel()
 	const start = "2026-01-01T00:00:00.000000Z"
@@ -32,7 +32,7 @@ func TestSeedKeepsItsClock(t *testing.T) {
 	p := serve(t, "--fixture", "--seed", file)
 	for range 2 {
 		if got := p.api().do("GET", "/_stepwell/clock", "").text("now"); got != start {
-			t.Errorf("the clock stands at %s; want %s", got, start)
+			t.Errorf("the clock is at %s; want %s", got, start)
 		}
 		p.api().do("POST", "/_stepwell/reset", "").want(204)
 	}

@@ -1,6 +1,6 @@
 package e2e
 
-// What must hold when the race of flowrace_test.go is over.
+// Checks after the race of flowrace_test.go.
 
 import (
 	"cmp"
@@ -14,7 +14,7 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// raceMark is one transition, with a hash of all that is told of it.
+// raceMark is one transition, with a hash of its members.
 type raceMark struct {
 	seq uint64
 	n   int
@@ -25,7 +25,7 @@ func (m raceMark) compare(o raceMark) int {
 	return cmp.Or(cmp.Compare(m.seq, o.seq), cmp.Compare(m.n, o.n))
 }
 
-// raceMove is one transition as the stream and the histories tell it.
+// raceMove is one transition, as in the stream and in the histories.
 type raceMove struct {
 	Seq       uint64 `json:"seq"`
 	Sequence  uint64 `json:"sequence"`
@@ -47,7 +47,7 @@ func (v *raceMove) mark() raceMark {
 	return raceMark{v.Seq, v.N, h.Sum64()}
 }
 
-// raceMarks is what a reader of the event stream was told, each transition once.
+// raceMarks holds the transitions that a reader of the event stream received, each once.
 type raceMarks struct {
 	marks    []raceMark
 	lastID   uint64
@@ -55,7 +55,7 @@ type raceMarks struct {
 	over     bool // the sentinel was seen
 }
 
-// take adds whole events.
+// take adds complete events.
 func (m *raceMarks) take(text string) error {
 	events, lastID := wire.ParseEvents(text)
 	for _, e := range events {
@@ -72,7 +72,7 @@ func (m *raceMarks) take(text string) error {
 	return nil
 }
 
-// add adds a mark later than all others, or checks that it is one of them.
+// add adds a mark that is later than all others, or checks that it is one of them.
 func (m *raceMarks) add(next raceMark) error {
 	if len(m.marks) == 0 || m.marks[len(m.marks)-1].compare(next) < 0 {
 		m.marks = append(m.marks, next)
@@ -87,12 +87,12 @@ func (m *raceMarks) add(next raceMark) error {
 	return nil
 }
 
-// racedHistory is a task's part of the events.
+// racedHistory holds a task's part of the events.
 type racedHistory struct {
 	all, u raceMarks // of all namespaces, and of u
 }
 
-// check holds everything that the participants know against what the service says.
+// check compares everything that the participants know with what the service returns.
 func (r *flowRace) check() {
 	r.checkNobodyLeft()
 	ids := make(chan string)
@@ -123,7 +123,8 @@ func (r *flowRace) check() {
 	}
 }
 
-// checkNobodyLeft: nobody waits, claims or follows any more, and nothing is left to claim.
+// checkNobodyLeft checks that no client waits, claims or follows any more, and that there is
+// nothing to claim.
 func (r *flowRace) checkNobodyLeft() {
 	for _, sample := range []string{"stepwell_waiting_requests", "stepwell_claimers_waiting", "stepwell_event_streams",
 		"stepwell_claimable_steps", "stepwell_leases"} {
@@ -131,7 +132,8 @@ func (r *flowRace) checkNobodyLeft() {
 	}
 }
 
-// checkReaders: every reader was told all that the histories say, in one order.
+// checkReaders checks that every reader received everything that is in the histories, in the
+// same order.
 func (r *flowRace) checkReaders(told *racedHistory) {
 	slices.SortFunc(told.all.marks, raceMark.compare)
 	slices.SortFunc(told.u.marks, raceMark.compare)
@@ -160,8 +162,8 @@ func wantMarks(t *testing.T, who string, got, want []raceMark) {
 	}
 }
 
-// checkTask: the task came to its end, and to it in a way that the histories of
-// its steps, their audits and the participants agree on.
+// checkTask checks that the task has ended, in a way that agrees with the histories of its
+// steps, their audits and the participants.
 func (r *flowRace) checkTask(id string, h *racedHistory) {
 	var v taskView
 	r.ask("GET", "/v1/tasks/"+id, "", 200).into(r.t, &v)
@@ -188,7 +190,7 @@ func (r *flowRace) checkTask(id string, h *racedHistory) {
 	}
 }
 
-// racedMoves is what the history of a task says of one step.
+// racedMoves summarizes the history of one step.
 type racedMoves struct {
 	starts    map[int]int // attempts, less those that were given back
 	attempt   int         // the newest
@@ -243,15 +245,15 @@ func (r *flowRace) checkHistory(id string, known *racedTask, h *racedHistory) (m
 	return steps, passed
 }
 
-// raceAudit is what is looked at of an audit entry.
+// raceAudit holds the members of an audit entry that the test reads.
 type raceAudit struct {
 	Action string `json:"action"`
 	From   string `json:"from_state"`
 	To     string `json:"to_state"`
 }
 
-// checkStep: no attempt was given out twice, the result is the one that was
-// taken, and the audit has an entry for each thing that happened.
+// checkStep checks that no attempt was given out twice, that the result is the accepted one,
+// and that the audit has an entry for each event.
 func (r *flowRace) checkStep(task, id, state string, moves *racedMoves) {
 	known := r.steps[id]
 	if known == nil {
@@ -304,7 +306,7 @@ func (r *flowRace) checkResult(task, id string, nonce int64) {
 	}
 }
 
-// checkAgain: a program that takes up the store tells the same events.
+// checkAgain checks that a program which opens the store later has the same events.
 func (r *flowRace) checkAgain(p *program) {
 	again := &flowRace{t: r.t, program: p, client: r.client, ctx: r.t.Context()}
 	var m raceMarks

@@ -1,8 +1,8 @@
 package e2e
 
-// The race of all who can be at work at once: clients that create, wait and
-// cancel, actors that claim, readers that follow the event stream, and operators
-// that interfere. What must hold afterwards stands in flowrace_check_test.go.
+// The race: clients that create, wait and cancel, actors that claim, readers that follow the
+// event stream, and operators that interfere, all at the same time. The checks afterwards are
+// in flowrace_check_test.go.
 
 import (
 	"bytes"
@@ -35,7 +35,7 @@ const (
 	raceRetry    = `{"max_attempts":3,"backoff":"linear","backoff_base_ms":1}`
 )
 
-// raceTemplates are what the tasks of the race are made of.
+// raceTemplates are the templates of the race.
 var raceTemplates = []string{
 	testTemplate("chain", stepSpec{name: "a", callable: "builtin:noop"},
 		stepSpec{name: "b", callable: "Race::Work", after: []string{"a"}, retry: raceRetry},
@@ -58,8 +58,8 @@ var raceTemplates = []string{
 	strings.Replace(testTemplate("sentinel", stepSpec{name: "a", callable: "builtin:noop"}), `"namespace":"t"`, `"namespace":"u"`, 1),
 }
 
-// TestFlowRace: whatever all of them do at once, nothing is lost and nothing is
-// done twice.
+// TestFlowRace checks that nothing is lost and nothing is done twice, whatever all of them do
+// at once.
 func TestFlowRace(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -79,7 +79,7 @@ func TestFlowRace(t *testing.T) {
 			r.check()
 			r.close()
 			eventually(t, "the program's goroutines end", func() bool {
-				http.DefaultClient.CloseIdleConnections() // or each connection has some
+				http.DefaultClient.CloseIdleConnections() // each connection has goroutines, too
 				return r.program.api().metric("stepwell_goroutines") <= idle+2
 			})
 			r.program.stop()
@@ -98,16 +98,16 @@ var (
 	finalStates    = stateSet{"complete": true, "cancelled": true, "resolved_manually": true}
 )
 
-// flowRace is a race and what those who took part know of it.
+// flowRace holds a race and what its participants know of it.
 type flowRace struct {
 	t       *testing.T
 	program *program
 	client  *http.Client
-	ctx     context.Context // ends long after the race should have
+	ctx     context.Context // ends long after the race should end
 	cancel  context.CancelFunc
 
-	next   atomic.Int64 // numbers whatever wants one
-	events []raceMarks  // what each reader was told
+	next   atomic.Int64 // numbers, for any use
+	events []raceMarks  // of each reader
 	counts [raceCounts]atomic.Int64
 
 	mu        sync.Mutex
@@ -116,35 +116,35 @@ type flowRace struct {
 	abandoned map[string][]*racedLease // by step
 }
 
-// racedTask is a task as its creator knows it.
+// racedTask holds what its creator knows of a task.
 type racedTask struct {
 	namespace, name string
-	cancels         int      // that were granted
-	touched         bool     // somebody tried to cancel it
-	passed          stateSet // states that somebody waited for, and that it came into
-	end             string   // the state it came to
+	cancels         int      // that were accepted
+	touched         bool     // there was an attempt to cancel it
+	passed          stateSet // states that a client waited for and that it reached
+	end             string   // the last state
 }
 
-// racedStep is what was done to a step.
+// racedStep holds what was done to a step.
 type racedStep struct {
 	lease     *racedLease // the newest
 	completed int         // answers that completed it
 	nonce     int64       // of the result that it was completed with
-	operated  int         // operators' actions that were granted
+	operated  int         // operators' actions that were accepted
 	touched   bool        // an operator tried to act on it
 	given     map[int]int // how often each attempt was given out
-	late      int         // outcomes of leases that were over
+	late      int         // outcomes under leases that were over
 }
 
-// racedLease is a step that a claimer was given.
+// racedLease is a step that a claimer received.
 type racedLease struct {
 	claimedStep
 	Callable string `json:"callable"`
 	until    time.Time
-	answered bool // an answer has been sent, and may be taken at any moment
+	answered bool // an answer was sent, and may be accepted at any moment
 }
 
-// What is counted, to see that the race was one.
+// Counters that show that the participants really met.
 const (
 	raceReplays = iota
 	raceTimeouts
@@ -212,7 +212,7 @@ func (r *flowRace) run(n int) {
 	}
 }
 
-// unfinished returns how many tasks are in which state, and how far the readers are.
+// unfinished returns the number of tasks by state, and the progress of the readers.
 func (r *flowRace) unfinished() string {
 	line := ""
 	for m := range strings.Lines(r.program.api().metrics()) {
@@ -226,7 +226,7 @@ func (r *flowRace) unfinished() string {
 	return strings.TrimSuffix(line, ", ")
 }
 
-// raceAnswer is an answer; its status is 0 when there was none.
+// raceAnswer is an answer; its status is 0 if there was none.
 type raceAnswer struct {
 	status int
 	header http.Header
@@ -242,7 +242,7 @@ func (a *raceAnswer) into(t testing.TB, v any) {
 	}
 }
 
-// call sends a request. That there is no answer is an error unless ctx has ended.
+// call sends a request. A missing answer is an error unless ctx has ended.
 func (r *flowRace) call(ctx context.Context, method, path, body string, header ...string) *raceAnswer {
 	req, err := http.NewRequestWithContext(ctx, method, r.program.ready.OrchestrationURL+path, strings.NewReader(body))
 	if err != nil {
@@ -272,7 +272,7 @@ func (r *flowRace) call(ctx context.Context, method, path, body string, header .
 	return a
 }
 
-// ask is call for what must be answered with one of some statuses.
+// ask is call for a request that must be answered with one of the given statuses.
 func (r *flowRace) ask(method, path, body string, allowed ...int) *raceAnswer {
 	a := r.call(r.ctx, method, path, body)
 	if !slices.Contains(allowed, a.status) && r.ctx.Err() == nil {
@@ -281,7 +281,7 @@ func (r *flowRace) ask(method, path, body string, allowed ...int) *raceAnswer {
 	return a
 }
 
-// live is the life of one task, from its creation to its end.
+// live plays the life of one task, from its creation to its end.
 func (r *flowRace) live(chance *rand.Rand) {
 	names := []string{"chain", "diamond", "decision", "batch", "quick"}
 	name := names[chance.IntN(len(names))]
@@ -319,7 +319,7 @@ func (r *flowRace) live(chance *rand.Rand) {
 	}
 }
 
-// create creates a task in one of the ways there are.
+// create creates a task in one of several ways.
 func (r *flowRace) create(chance *rand.Rand, namespace, name string) string {
 	query := []string{"", "", "?wait=30ms", "?wait=30s"}[chance.IntN(4)]
 	if chance.IntN(5) == 0 {
@@ -365,8 +365,8 @@ func (r *flowRace) createOnce(chance *rand.Rand, namespace, name string) string 
 	return ids[0]
 }
 
-// submit creates a task. When an earlier request with the key is being answered,
-// it asks again once that was.
+// submit creates a task. While an earlier request with the same key is in progress, it tries
+// again.
 func (r *flowRace) submit(namespace, name, query, key string, answered <-chan struct{}) (id string, replayed bool) {
 	body := fmt.Sprintf(`{"namespace":%q,"name":%q}`, namespace, name)
 	header := []string{}
@@ -387,7 +387,7 @@ func (r *flowRace) submit(namespace, name, query, key string, answered <-chan st
 	return r.submitted(a, namespace, name, query)
 }
 
-// submitted holds the answer to a creation against what was asked for.
+// submitted compares the answer to a creation with the request.
 func (r *flowRace) submitted(a *raceAnswer, namespace, name, query string) (id string, replayed bool) {
 	var v taskView
 	if a.status == 201 || a.status == 202 {
@@ -418,7 +418,7 @@ func (r *flowRace) submitted(a *raceAnswer, namespace, name, query string) (id s
 	return v.TaskUUID, replayed
 }
 
-// timedOut checks that a wait lasted as long as it says.
+// timedOut checks that a wait lasted as long as the answer says.
 func (r *flowRace) timedOut(a *raceAnswer, query string) {
 	r.counts[raceTimeouts].Add(1)
 	_, text, _ := strings.Cut(query, "wait=")
@@ -427,7 +427,7 @@ func (r *flowRace) timedOut(a *raceAnswer, query string) {
 	}
 }
 
-// wait waits for a task, and holds the answer against what was waited for.
+// wait waits for a task, and compares the answer with the request.
 func (r *flowRace) wait(id, word, limit string, wants stateSet) (v taskView) {
 	a := r.ask("GET", "/v1/tasks/"+id+"?wait="+word+"&timeout="+limit, "", 200)
 	if a.status != 200 {
@@ -436,7 +436,7 @@ func (r *flowRace) wait(id, word, limit string, wants stateSet) (v taskView) {
 	a.into(r.t, &v)
 	state := v.Status
 	switch end := a.header.Get("X-Stepwell-Wait"); {
-	case end == "" && word != "terminal": // it may be shown as it was just after it
+	case end == "" && word != "terminal": // it may be shown as it was just after that state
 		r.mu.Lock()
 		maps.Copy(r.tasks[id].passed, wants)
 		r.mu.Unlock()
@@ -450,14 +450,14 @@ func (r *flowRace) wait(id, word, limit string, wants stateSet) (v taskView) {
 	return v
 }
 
-// waitForSome waits for some state, reached or not.
+// waitForSome waits for any state, reached or not.
 func (r *flowRace) waitForSome(chance *rand.Rand, id string) {
 	states := wire.Words["TaskState"]
 	state := states[chance.IntN(len(states))]
 	r.wait(id, state, []string{"5ms", "200ms", "2s"}[chance.IntN(3)], stateSet{state: true})
 }
 
-// cancelTask cancels a task at whatever moment it is.
+// cancelTask cancels a task at any moment of its life.
 func (r *flowRace) cancelTask(chance *rand.Rand, id string) {
 	if chance.IntN(2) == 0 {
 		r.wait(id, "steps_in_process", "50ms", stateSet{"steps_in_process": true})
@@ -480,7 +480,7 @@ func (r *flowRace) view(id string) (v taskView) {
 	return v
 }
 
-// stepLocked is what is known of a step.
+// stepLocked returns what is known of a step.
 func (r *flowRace) stepLocked(id string) *racedStep {
 	if r.steps[id] == nil {
 		r.steps[id] = &racedStep{given: map[int]int{}}
@@ -495,7 +495,7 @@ const (
 	raceFail     = `{"action_type":"fail","reason":"r","failed_by":"op","error":{"message":"no"}}`
 )
 
-// act does something to a step, which others may have done first.
+// act does something to a step that others may have done before.
 func (r *flowRace) act(task, step, action string) {
 	r.mu.Lock()
 	r.stepLocked(step).touched = true
@@ -508,7 +508,7 @@ func (r *flowRace) act(task, step, action string) {
 	}
 }
 
-// unblock has operators deal with the failed steps, some of them at once.
+// unblock lets operators handle the failed steps, some of them at once.
 func (r *flowRace) unblock(chance *rand.Rand, v taskView) {
 	var wg sync.WaitGroup
 	for _, s := range v.Steps {
@@ -523,7 +523,7 @@ func (r *flowRace) unblock(chance *rand.Rand, v taskView) {
 	wg.Wait()
 }
 
-// interfere has an operator act on a step that nothing is wrong with.
+// interfere lets an operator act on a step without need.
 func (r *flowRace) interfere(chance *rand.Rand, id string) {
 	r.wait(id, "steps_in_process", "50ms", stateSet{"steps_in_process": true})
 	v := r.view(id)
@@ -535,7 +535,7 @@ func (r *flowRace) interfere(chance *rand.Rand, id string) {
 	r.act(id, s.StepUUID, []string{raceResolve, raceComplete, raceFail, raceFail}[chance.IntN(4)])
 }
 
-// work is the life of one claimer.
+// work plays the life of one claimer.
 func (r *flowRace) work(ctx context.Context, chance *rand.Rand) {
 	for ctx.Err() == nil {
 		seconds, dies := 30, false
@@ -543,7 +543,7 @@ func (r *flowRace) work(ctx context.Context, chance *rand.Rand) {
 		switch chance.IntN(20) {
 		case 0:
 			seconds, dies = 1, true
-		case 1: // what it is given may never reach it
+		case 1: // the answer may never reach it
 			seconds = 1
 			asking, hangUp = context.WithTimeout(ctx, time.Duration(chance.IntN(20_000))*time.Microsecond)
 		}
@@ -563,7 +563,7 @@ func (r *flowRace) work(ctx context.Context, chance *rand.Rand) {
 	}
 }
 
-// given takes the leases of an answer, and sees to it that nobody else has them.
+// given notes the leases of an answer, and checks that no other claimer has them.
 func (r *flowRace) given(a *raceAnswer) (all []*racedLease) {
 	if a.status != 200 {
 		r.t.Errorf("claiming: got %d: %s", a.status, a.body)
@@ -596,8 +596,8 @@ func (r *flowRace) abandon(l *racedLease) {
 	r.abandoned[l.Step.StepUUID] = append(r.abandoned[l.Step.StepUUID], l)
 }
 
-// answerClaim answers for a step in one of many ways, and before that under the
-// leases of those who died with it.
+// answerClaim answers for a step in one of many ways, sometimes first under leases of claimers
+// that gave up.
 func (r *flowRace) answerClaim(chance *rand.Rand, l *racedLease) {
 	r.mu.Lock()
 	dead := r.abandoned[l.Step.StepUUID]
@@ -630,11 +630,10 @@ func (r *flowRace) answerClaim(chance *rand.Rand, l *racedLease) {
 	}
 }
 
-// raceDone is how a step is completed, apart from the lease; the number tells the
-// result from others.
+// raceDone completes a step, apart from the lease; the number makes the result unique.
 const raceDone = `complete {"result":{"nonce":%d}`
 
-// raceOutcome completes a step that decides about others.
+// raceOutcome completes a step that decides about other steps.
 func raceOutcome(chance *rand.Rand, l *racedLease) string {
 	if l.Callable == "Race::Decide" {
 		names := []string{``, `"b"`, `"c"`, `"b","c"`}[chance.IntN(4)]
@@ -656,7 +655,7 @@ func (r *flowRace) extend(l *racedLease) {
 	}
 	a.into(r.t, &v)
 	at, err := time.Parse(time.RFC3339, v.Until)
-	if err != nil { // it ended meanwhile
+	if err != nil { // it has ended meanwhile
 		return
 	}
 	r.mu.Lock()
@@ -667,8 +666,8 @@ func (r *flowRace) extend(l *racedLease) {
 	l.until = at
 }
 
-// say sends answers for a step, all at once. At most one may be taken; if none
-// was, the lease was over, and the outcome is in the audit once.
+// say sends answers for a step, all at once. At most one may be accepted; if none is, the lease
+// was over, and the outcome is in the audit once.
 func (r *flowRace) say(l *racedLease, words ...string) {
 	r.mu.Lock()
 	l.answered = true
@@ -704,7 +703,7 @@ func (r *flowRace) say(l *racedLease, words ...string) {
 	}
 }
 
-// wantLost checks that a lease that is said to be over can be.
+// wantLost checks that a lease which is reported as over can be over.
 func (r *flowRace) wantLost(l *racedLease, a *raceAnswer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -716,8 +715,8 @@ func (r *flowRace) wantLost(l *racedLease, a *raceAnswer) {
 	}
 }
 
-// follow reads the event stream until the sentinel is complete. The first reader
-// stays, the others are torn off over and over; the last wants one namespace.
+// follow reads the event stream until the sentinel is complete. The first reader stays
+// connected, the others are cut off again and again; the last one follows a single namespace.
 func (r *flowRace) follow(reader int) {
 	chance := rand.New(rand.NewPCG(uint64(reader), 3))
 	query := ""
@@ -739,7 +738,7 @@ func (r *flowRace) follow(reader int) {
 	}
 }
 
-// read reads one stream, from what the reader has on, until it ends or is torn off.
+// read reads one stream, from the last event of the reader, until it ends or is cut off.
 func (r *flowRace) read(ctx context.Context, m *raceMarks, query string) error {
 	req, err := http.NewRequestWithContext(ctx, "GET", r.program.ready.OrchestrationURL+"/v1/events"+query, nil)
 	if err != nil {

@@ -1,6 +1,6 @@
 package e2e
 
-// The image cannot be built everywhere; what it rests on can be looked at.
+// The image cannot be built everywhere; these tests check what it is made of.
 
 import (
 	"debug/elf"
@@ -16,15 +16,15 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// dockerfileEnv is the environment that the Dockerfile sets.
+// dockerfileEnv returns the environment that the Dockerfile sets.
 func dockerfileEnv(t *testing.T) []string {
 	t.Helper()
 	text := string(readFile(t, repository("Dockerfile")))
 	return regexp.MustCompile(`STEPWELL_[A-Z_]+=\S+`).FindAllString(text, -1)
 }
 
-// TestImageEnvironment serves on all addresses in the one place of the volume,
-// and is found by the image's own health check.
+// TestImageEnvironment starts the program as in the image: it listens on all addresses, stores
+// its data in the volume, and passes the image's health check.
 func TestImageEnvironment(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func TestImageEnvironment(t *testing.T) {
 	}
 }
 
-// portOf is a free port, as ":8080".
+// portOf returns a free port, as ":8080".
 func portOf(t *testing.T) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(freePort(t))
@@ -59,7 +59,8 @@ func portOf(t *testing.T) string {
 
 var buildStatic = flag.Bool("build-static", false, "build the program as the Dockerfile does, and look at it")
 
-// TestStaticBinary builds as the Dockerfile does: nothing is loaded at run time.
+// TestStaticBinary builds the program as the Dockerfile does, and checks that it loads no
+// library.
 func TestStaticBinary(t *testing.T) {
 	if !*buildStatic || runtime.GOOS != "linux" {
 		t.Skip("takes a minute or two: go test -run StaticBinary -build-static")

@@ -1,7 +1,6 @@
 package e2e
 
-// Processes that live for something else: they end with their parent, or after
-// a time; and many of them at once.
+// Processes that end with their parent or after a time, and many of them at once.
 
 import (
 	"encoding/json"
@@ -35,7 +34,7 @@ func launchWithPipe(t *testing.T, args ...string) (*program, io.WriteCloser) {
 	return p, w
 }
 
-// TestExitWithParent: the end is an orderly one, and does not wait for handlers.
+// TestExitWithParent checks that the process shuts down in order, without waiting for handlers.
 func TestExitWithParent(t *testing.T) {
 	t.Parallel()
 	h := wire.NewHeldHandler(t, 16)
@@ -57,8 +56,8 @@ func TestExitWithParent(t *testing.T) {
 	wantParts(t, "log", p.stderr.String(), "the parent is gone")
 }
 
-// TestParentKilled: the child of a process that is killed notices. A shell
-// stands for the parent; it holds the only writing end of the pipe.
+// TestParentKilled checks that a process ends when its parent is killed. A shell is the parent;
+// it holds the only writing end of the pipe.
 func TestParentKilled(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("sh"); err != nil {
@@ -90,7 +89,7 @@ func TestParentKilled(t *testing.T) {
 	parent.Wait()
 }
 
-// killWriters kills the processes of a group but one.
+// killWriters kills the processes of a group except one.
 func killWriters(t *testing.T, group, but int) {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -105,7 +104,7 @@ func killWriters(t *testing.T, group, but int) {
 	}
 }
 
-// isZombie is whether a process has ended whose parent does not know yet.
+// isZombie reports whether a process has ended and was not reaped yet.
 func isZombie(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(b), ") Z ")
@@ -127,8 +126,8 @@ func TestMaxLifetime(t *testing.T) {
 	}
 }
 
-// TestStartsInParallel starts processes as a test suite does, and uses each at
-// once. A ready file that is there can be read, and what it names answers.
+// TestStartsInParallel starts processes as a test suite does, and uses each at once. A ready
+// file is complete as soon as it exists, and its addresses answer.
 func TestStartsInParallel(t *testing.T) {
 	t.Parallel()
 	slow(t)

@@ -1,7 +1,7 @@
 package e2e
 
-// The mount-point API behind a real nginx, with the configuration that the
-// README shows. Skipped where nginx is not installed.
+// The mount-point API behind a real nginx, with the configuration from the README. Skipped if
+// nginx is not installed.
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// readmeNginx is the configuration of the README.
+// readmeNginx returns the configuration in the README.
 func readmeNginx(t *testing.T) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(string(readFile(t, repository("README.md"))), "```nginx\n")
@@ -29,8 +29,8 @@ func readmeNginx(t *testing.T) string {
 	return text
 }
 
-// startNginx runs nginx in the foreground, with the README's locations in front
-// of a server, and returns where it listens.
+// startNginx runs nginx in the foreground, with the README's locations in front of a server,
+// and returns its address.
 func startNginx(t *testing.T, upstream string) string {
 	t.Helper()
 	path, err := exec.LookPath("nginx")
@@ -68,7 +68,7 @@ http {
 	return "http://" + address
 }
 
-// awaitListener returns when something listens at an address.
+// awaitListener waits until an address accepts connections.
 func awaitListener(t *testing.T, address string, ended <-chan error, said fmt.Stringer) {
 	t.Helper()
 	eventually(t, "nginx listens", func() bool {
@@ -85,7 +85,7 @@ func awaitListener(t *testing.T, address string, ended <-chan error, said fmt.St
 	})
 }
 
-// TestBehindNginx has links, prefixes, refusals and large bodies go through.
+// TestBehindNginx sends links, prefixes, refusals and large bodies through nginx.
 func TestBehindNginx(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -135,8 +135,8 @@ func TestBehindNginx(t *testing.T) {
 	}
 }
 
-// TestWaitBehindNginx has requests wait through nginx: one that gets what it
-// waits for, one whose limit passes, and one whose caller goes away.
+// TestWaitBehindNginx sends waiting requests through nginx: one that ends in the awaited state,
+// one whose limit passes, and one whose caller goes away.
 func TestWaitBehindNginx(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -187,8 +187,8 @@ func awaitWaiters(t *testing.T, s *api, n int64) {
 	eventually(t, fmt.Sprintf("%d requests wait", n), func() bool { return s.metric("stepwell_waiting_requests") == n })
 }
 
-// TestNginxBuffersNothing has the first line of an answer come through while the
-// second one is still to be written.
+// TestNginxBuffersNothing reads the first line of an answer through nginx before the second
+// line is written.
 func TestNginxBuffersNothing(t *testing.T) {
 	t.Parallel()
 	slow(t)

@@ -1,9 +1,9 @@
 package e2e
 
-// Stores that earlier versions of the program wrote. testdata/stores has a directory
-// for each: data is the data directory, as a killed process left it; state.json is
-// what that version exported from it, and answers.txt what its API told of it. The
-// names say the version and when it was written.
+// Stores that earlier versions of the program wrote. testdata/stores has a directory for each:
+// data is the data directory of a killed process, state.json the state that this version
+// exported from it, and answers.txt the answers of its API. The names tell the version and the
+// time.
 
 import (
 	"bytes"
@@ -27,8 +27,8 @@ var (
 	storeName   = flag.String("store.name", "", "directory of testdata/stores to write with -store.writer")
 )
 
-// TestOldStores: the program reads what earlier versions wrote, tells the same of it,
-// and continues the tasks that were not finished.
+// TestOldStores checks that the program reads what earlier versions wrote, gives the same
+// answers, and continues the unfinished tasks.
 func TestOldStores(t *testing.T) {
 	t.Parallel()
 	if *storeWriter != "" {
@@ -76,11 +76,12 @@ func wantFile(t *testing.T, file, got string) {
 	}
 }
 
-// exportHeader is what a state document says of the program and the time of the export,
-// and a count that the first version leaves out when it is 0.
+// exportHeader matches the version and the time in a state document, and a count that the first
+// version leaves out if it is 0.
 var exportHeader = regexp.MustCompile(`"version":"[^"]*","exported_at":"[^"]*",|"dropped":0,`)
 
-// exportStore returns the state document of a store, without what depends on the export.
+// exportStore returns the state document of a store, without the parts that depend on the
+// export.
 func exportStore(t *testing.T, file, data string) string {
 	t.Helper()
 	p := launchFile(t, file, nil, nil, "store", "export", "--data", data)
@@ -91,7 +92,7 @@ func exportStore(t *testing.T, file, data string) string {
 	return exportHeader.ReplaceAllString(header, "") + "\n" + rest
 }
 
-// oldStore is a program at work on a store, with time standing still.
+// oldStore is a program that serves a store, with a clock that stands still.
 type oldStore struct {
 	*api
 	program *program
@@ -146,8 +147,8 @@ func (s *oldStore) say(c claimedStep, verb, more string) *answer {
 	return a
 }
 
-// writeOldStore has a program write a store with tasks in all kinds of states, in a
-// snapshot and in a journal, and records what it tells of them.
+// writeOldStore lets a program write a store with tasks in all kinds of states, in a snapshot
+// and in a journal, and records its answers.
 func writeOldStore(t *testing.T, file, dir string) {
 	t.Helper()
 	if err := os.RemoveAll(dir); err != nil {
@@ -200,7 +201,7 @@ func writeOldStore(t *testing.T, file, dir string) {
 	again := s.claim("Outside::Approve", 60)
 	s.say(again, "extend", `,"lease_seconds":120`).want(200)
 	s.say(again, "fail", `,"error":{"message":"not today","retryable":true}`).want(200)
-	s.claim("Outside::Approve", 3600) // the lease is held when the process dies
+	s.claim("Outside::Approve", 3600) // the lease is still held when the process dies
 	s.make("manual")
 	s.make("dynamic")
 	s.make("batches")
@@ -218,7 +219,7 @@ func writeOldStore(t *testing.T, file, dir string) {
 	s.program.stop()
 }
 
-// answers returns what the API tells of all tasks.
+// answers returns everything that the API shows of all tasks.
 func (s *oldStore) answers() string {
 	var b strings.Builder
 	get := func(path string) *answer {
@@ -246,8 +247,8 @@ func (s *oldStore) answers() string {
 	return b.String()
 }
 
-// finishAll brings every task to its end: it plays the outside actors, lets time pass,
-// and resolves what failed.
+// finishAll finishes every task: it plays the outside actors, advances the clock, and resolves
+// failures.
 func (s *oldStore) finishAll() {
 	for range 10 {
 		s.advance("3h")

@@ -1,7 +1,7 @@
 package e2e
 
-// The program as its user meets it: what it prints, its exit codes, its files,
-// and how it starts and ends.
+// The program as its user sees it: its output, its exit codes, its files, and how it starts and
+// stops.
 
 import (
 	"cmp"
@@ -57,7 +57,7 @@ func TestBanner(t *testing.T) {
 	}
 }
 
-// TestServingRecord: a log of JSON is JSON alone; a record stands for the banner.
+// TestServingRecord checks that a JSON log contains only JSON: a record replaces the banner.
 func TestServingRecord(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--memory")
@@ -119,7 +119,7 @@ func TestReadyFile(t *testing.T) {
 	wantNoFiles(t, filepath.Dir(path))
 }
 
-// TestRoles: one role has one listener.
+// TestRoles checks that one role has one listener.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	for _, role := range []string{"worker", "orchestration"} {
@@ -138,7 +138,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// wantNoFiles fails the test when the directory has anything in it.
+// wantNoFiles fails the test unless the directory is empty.
 func wantNoFiles(t *testing.T, dir string) {
 	t.Helper()
 	left, err := os.ReadDir(dir)
@@ -147,7 +147,7 @@ func wantNoFiles(t *testing.T, dir string) {
 	}
 }
 
-// TestReadyFileOfAnother: a file that names another process stays.
+// TestReadyFileOfAnother checks that a file which names another process stays.
 func TestReadyFileOfAnother(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ready.json")
@@ -160,7 +160,8 @@ func TestReadyFileOfAnother(t *testing.T) {
 	}
 }
 
-// TestReadyFileAfterCrash: a crash leaves the file, and the next start replaces it.
+// TestReadyFileAfterCrash checks that the next start replaces the file that a crash left
+// behind.
 func TestReadyFileAfterCrash(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ready.json")
@@ -185,7 +186,7 @@ func TestPortTaken(t *testing.T) {
 				t.Errorf("got exit code %d, standard output %q; want 1, nothing, and one line of error", code, stdout)
 			}
 			wantParts(t, "standard error", stderr, taken, flag)
-			wantNoFiles(t, filepath.Dir(old)) // the old file goes before anything listens
+			wantNoFiles(t, filepath.Dir(old)) // the old file is removed before anything listens
 		})
 	}
 }
@@ -236,8 +237,8 @@ func heldTemplate(h *wire.HeldHandler) string {
 	return testTemplate("held", stepSpec{name: "a", callable: h.URL, timeout: 300})
 }
 
-// TestShutdown: readiness goes at once and no task is taken, but the API
-// answers as long as a handler runs, until its time is over.
+// TestShutdown checks that the program is no longer ready and refuses tasks at once, but that
+// the API answers while a handler runs, until its time is over.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -246,7 +247,7 @@ func TestShutdown(t *testing.T) {
 		signal os.Signal
 		limit  string // seconds
 		ends   bool   // the handler ends within its time
-		calls  int    // until the task is complete after another start
+		calls  int    // until the task is complete, after another start
 	}{
 		{"a handler ends in time", syscall.SIGTERM, "60", true, 1},
 		{"a handler does not end", os.Interrupt, "1", false, 2},
@@ -290,7 +291,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestSkippedSettings: a variable and a file that are not read although they seem meant are warned of.
+// TestSkippedSettings checks the warnings about a variable and a file that are skipped although
+// they look like settings.
 func TestSkippedSettings(t *testing.T) {
 	t.Parallel()
 	env := []string{"STEPWELL_LOG_LEVEL=debug", "STEPWELL_PORT=tcp://10.0.0.1:8080"}
@@ -309,7 +311,8 @@ func TestSkippedSettings(t *testing.T) {
 	}
 }
 
-// TestShutdownSaysWhatItDoes: it says how long handlers have, and what was cut off.
+// TestShutdownSaysWhatItDoes checks that the log tells how long handlers have, and which ones
+// were cut off.
 func TestShutdownSaysWhatItDoes(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
@@ -336,8 +339,8 @@ func TestShutdownSaysWhatItDoes(t *testing.T) {
 	}
 }
 
-// TestSignals: each of the signals that end a program ends it in order, even where a shell made a background
-// job ignore SIGINT, but not SIGHUP under nohup.
+// TestSignals checks that each signal that ends a program shuts it down in order. That includes
+// SIGINT for a background job, which a shell makes ignore it, but not SIGHUP under nohup.
 func TestSignals(t *testing.T) {
 	t.Parallel()
 	shell, err := exec.LookPath("sh")
@@ -348,7 +351,7 @@ func TestSignals(t *testing.T) {
 	for _, tt := range []struct {
 		name, ignored string
 		signals       []syscall.Signal
-		code          int // 0: it waited for its handler
+		code          int // 0: it has waited for its handler
 	}{
 		{"terminate", "", []syscall.Signal{term}, 0},
 		{"interrupt", "", []syscall.Signal{interrupt}, 0},
@@ -389,8 +392,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestShutdownReleasesWaiters answers requests that wait for a task when the
-// process is told to end.
+// TestShutdownReleasesWaiters checks that requests which wait for a task are answered when the
+// process is told to stop.
 func TestShutdownReleasesWaiters(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--memory")
@@ -412,7 +415,7 @@ func TestShutdownReleasesWaiters(t *testing.T) {
 	}
 }
 
-// watchDraining looks at a service that waits for its last handler.
+// watchDraining checks a service that waits for its last handler.
 func watchDraining(t *testing.T, api *api, id string) {
 	t.Helper()
 	eventually(t, "not ready", func() bool { return api.do("GET", "/health/ready", "").status == 503 })
@@ -426,8 +429,8 @@ func watchDraining(t *testing.T, api *api, id string) {
 	}
 }
 
-// TestSecondSignal: it ends the process whatever still runs, also right after
-// the first.
+// TestSecondSignal checks that a second signal ends the process whatever still runs, even right
+// after the first.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -458,8 +461,8 @@ func TestSecondSignal(t *testing.T) {
 	}
 }
 
-// TestEarlySignal ends the process in its first milliseconds. Before the
-// program's first line runs that is the system's doing.
+// TestEarlySignal ends the process in its first milliseconds. Before the program's first line
+// runs, the system does so.
 func TestEarlySignal(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -535,7 +538,7 @@ func TestStoreCheckCommand(t *testing.T) {
 		t.Helper()
 		wantParts(t, "store check", wantExit(t, want, nil, "store", "check", "--data", data), parts...)
 	}
-	check(1, data) // there is nothing yet
+	check(1, data) // there is no store yet
 	p := serve(t, "--data", data)
 	id := p.api().create(`{"namespace":"demo","name":"diamond"}`)
 	check(0, fmt.Sprintf("process %d", p.cmd.Process.Pid))
@@ -560,8 +563,8 @@ func TestStoreCheckCommand(t *testing.T) {
 	check(0, "a start would go on after sequence")
 }
 
-// TestStoreCommands takes a running store's state elsewhere, compacts it, and
-// serves it again; what would destroy something is refused.
+// TestStoreCommands exports the state of a running store, imports it elsewhere, compacts it,
+// and serves it again. Commands that would destroy something are refused.
 func TestStoreCommands(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -594,8 +597,7 @@ func TestStoreCommands(t *testing.T) {
 	}
 }
 
-// TestAuthCommands goes from no key to a token that is accepted, and one that
-// is not.
+// TestAuthCommands makes keys and tokens, and checks which tokens are accepted.
 func TestAuthCommands(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "keys")
@@ -605,7 +607,7 @@ func TestAuthCommands(t *testing.T) {
 		return wantExit(t, want, nil, append([]string{"auth"}, args...)...)
 	}
 	run(0, "generate-keys", "--output-dir", keys)
-	run(1, "generate-keys", "--output-dir", keys) // it would end every token
+	run(1, "generate-keys", "--output-dir", keys) // it would invalidate every token
 	for path, mode := range map[string]os.FileMode{private: 0o600, public: 0o644} {
 		if info, err := os.Stat(path); err != nil || info.Mode() != mode {
 			t.Errorf("%s: got %v, %v; want mode %v", path, info.Mode(), err, mode)
@@ -627,7 +629,7 @@ func TestAuthCommands(t *testing.T) {
 	run(2, "generate-key")
 }
 
-// mountTmpfs makes a small file system of n bytes, or skips the test.
+// mountTmpfs mounts a small file system of n bytes, or skips the test.
 func mountTmpfs(t *testing.T, n int) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -685,7 +687,7 @@ func fillDisk(t *testing.T, dir string) *ballast {
 	return b
 }
 
-// drop gives the space back.
+// drop frees the space.
 func (b *ballast) drop() {
 	b.t.Helper()
 	if err := os.Remove(b.path); err != nil {
@@ -693,7 +695,7 @@ func (b *ballast) drop() {
 	}
 }
 
-// fillToTheBrim creates tasks until the store takes no more, and returns their ids.
+// fillToTheBrim creates tasks until the store refuses one, and returns their ids.
 func fillToTheBrim(t *testing.T, api *api) (ids []string) {
 	t.Helper()
 	body := fmt.Sprintf(`{"namespace":"t","name":"noop","context":{"padding":%q}}`, strings.Repeat("x", 200<<10))
@@ -712,15 +714,15 @@ func fillToTheBrim(t *testing.T, api *api) (ids []string) {
 	return nil
 }
 
-// fullDiskTest is a server on a file system that a file then fills: one task's
-// handler still runs, one waits for an outside actor.
+// fullDiskTest is a server on a file system that a file then fills, while the handler of one
+// task runs and another task waits for an outside actor.
 type fullDiskTest struct {
 	held         *wire.HeldHandler
 	args         []string
 	program      *program
 	ballast      *ballast
 	running, act string   // ids
-	ids          []string // of tasks that are done
+	ids          []string // of finished tasks
 }
 
 func newFullDiskTest(t *testing.T) *fullDiskTest {
@@ -740,7 +742,7 @@ func newFullDiskTest(t *testing.T) *fullDiskTest {
 	return f
 }
 
-// checkFull looks at a server whose disk is full: it reads, and says so.
+// checkFull checks that a server whose disk is full answers reads and reports the problem.
 func (f *fullDiskTest) checkFull(t *testing.T) {
 	t.Helper()
 	api := f.program.api()
@@ -756,8 +758,8 @@ func (f *fullDiskTest) checkFull(t *testing.T) {
 	}
 }
 
-// checkWorking waits until the server takes changes again, and holds what it
-// has against what was acknowledged.
+// checkWorking waits until the server accepts changes again, and compares its tasks with the
+// acknowledged ones.
 func (f *fullDiskTest) checkWorking(t *testing.T) {
 	t.Helper()
 	api := f.program.api()
@@ -772,8 +774,8 @@ func (f *fullDiskTest) checkWorking(t *testing.T) {
 	}
 }
 
-// TestFullDisk: changes are refused, reads go on, what a handler answered
-// meanwhile is held, and the service recovers by itself.
+// TestFullDisk checks that changes are refused, reads continue, the outcome of a handler is
+// held, and the service recovers by itself.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -792,8 +794,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestStartOnFullDisk: a restart on the full disk still serves reads, is not
-// announced as ready, and goes on once there is space.
+// TestStartOnFullDisk checks that a restart on the full disk answers reads, is not reported as
+// ready, and continues once there is space.
 func TestStartOnFullDisk(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -825,8 +827,8 @@ func TestStartOnFullDisk(t *testing.T) {
 	f.program.stop()
 }
 
-// TestStopOnFullDisk: the end is as orderly as ever, whether the program was
-// ready or not; an outcome that could not be kept is asked for again.
+// TestStopOnFullDisk checks that the shutdown is in order, whether the program was ready or
+// not, and that an attempt whose outcome could not be recorded is repeated.
 func TestStopOnFullDisk(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -850,7 +852,7 @@ func TestStopOnFullDisk(t *testing.T) {
 	f.program.stop()
 }
 
-// freePort is an address that nobody listened on a moment ago.
+// freePort returns an address that was free a moment ago.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l := wire.Must(net.Listen("tcp", "127.0.0.1:0"))(t)

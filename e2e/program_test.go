@@ -1,6 +1,6 @@
-// Package e2e tests the whole program as its users meet it: the built binary, its
-// command line, its files and its HTTP interfaces. It needs nothing of the
-// program's inside. The tests of the parts stand beside the parts, in the folder above.
+// Package e2e tests the whole program as its users meet it: the built binary, its command line,
+// its files and its HTTP interfaces. It uses nothing from inside the program. The tests of the
+// parts are next to the parts, in the directory above.
 package e2e
 
 // The program as a child process.
@@ -23,7 +23,8 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// repository is the path of a file of the repository, from the directory of the tests.
+// repository returns the path of a file of the repository, relative to the directory of the
+// tests.
 func repository(path string) string { return filepath.Join("..", filepath.FromSlash(path)) }
 
 // binaryDir holds the built program.
@@ -55,15 +56,15 @@ var buildProgram = sync.OnceValues(func() (string, error) {
 	return file, nil
 })
 
-// touchSources looks at everything that goes into the program. The go command then
-// takes these files for inputs of the tests, and runs them again when one has changed.
+// touchSources opens everything that the program is built from. The go command then treats
+// these files as inputs of the tests, and runs them again if one has changed.
 func touchSources() error {
 	for _, dir := range []string{"", "templates", "web"} {
 		err := filepath.WalkDir(repository(dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !d.IsDir() {
 				return err
 			}
-			f, err := os.Open(path) // a directory stands for the files in it
+			f, err := os.Open(path) // a directory covers the files in it
 			if err != nil {
 				return err
 			}
@@ -87,11 +88,11 @@ func programFile(t testing.TB) string {
 	return file
 }
 
-// output collects what a child prints.
+// output collects the output of a child.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
-	line chan struct{} // closed once there is a whole line
+	line chan struct{} // closed once there is a complete line
 }
 
 func newOutput() *output { return &output{line: make(chan struct{})} }
@@ -113,7 +114,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// readyReport is what --print-ready prints.
+// readyReport is the output of --print-ready.
 type readyReport struct {
 	OrchestrationURL string `json:"orchestration_url"`
 	WorkerURL        string `json:"worker_url"`
@@ -131,14 +132,14 @@ type program struct {
 	ready          readyReport   // after awaitReady
 }
 
-// launch starts the program with arguments, in an empty directory, with the
-// environment of the test and the variables in env. The end of the test kills it.
+// launch starts the program with arguments, in an empty directory, with the environment of the
+// test and the variables in env. It is killed at the end of the test.
 func launch(t testing.TB, env []string, args ...string) *program {
 	t.Helper()
 	return launchFile(t, programFile(t), nil, env, args...)
 }
 
-// launchFile is launch of a file that is the program, with a standard input or none.
+// launchFile is launch for any executable of the program, with a standard input or none.
 func launchFile(t testing.TB, file string, stdin *os.File, env []string, args ...string) *program {
 	t.Helper()
 	p := &program{t: t, cmd: exec.Command(file, args...), stdout: newOutput(), stderr: newOutput(),
@@ -165,19 +166,18 @@ func launchFile(t testing.TB, file string, stdin *os.File, env []string, args ..
 	return p
 }
 
-// programEnv is the environment of the test without the settings of the program.
+// programEnv returns the environment of the test without settings of the program.
 func programEnv() (env []string) {
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "STEPWELL_") {
 			env = append(env, v)
 		}
 	}
-	// With the race detector a process would rest for a second before it exits.
+	// With the race detector, a process would wait a second before it exits.
 	return append(env, "GORACE=atexit_sleep_ms=0")
 }
 
-// serveArguments returns the arguments of a server that listens on free ports and
-// reports them.
+// serveArguments returns the arguments of a server that listens on free ports and reports them.
 func serveArguments(args ...string) []string {
 	return append([]string{"--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--print-ready"}, args...)
 }
@@ -188,7 +188,7 @@ func serve(t testing.TB, args ...string) *program {
 	return serveWith(t, nil, args...)
 }
 
-// serveWith is serve with variables of the environment.
+// serveWith is serve with environment variables.
 func serveWith(t testing.TB, env []string, args ...string) *program {
 	t.Helper()
 	return launch(t, env, serveArguments(args...)...).awaitReady()
@@ -211,10 +211,10 @@ func (p *program) awaitReady() *program {
 	return p
 }
 
-// api is the program's orchestration role.
+// api returns a client of the orchestration role.
 func (p *program) api() *api { return &api{p.t, p.ready.OrchestrationURL} }
 
-// kill ends the program as a crash does, and waits for the end.
+// kill ends the program as a crash does, and waits until it has ended.
 func (p *program) kill() {
 	p.cmd.Process.Kill()
 	<-p.exited
@@ -227,8 +227,7 @@ func (p *program) signal(s os.Signal) {
 	}
 }
 
-// wait waits for the end of the program and returns its exit code, -1 when a
-// signal ended it.
+// wait waits for the end of the program and returns its exit code, or -1 if a signal ended it.
 func (p *program) wait() int {
 	p.t.Helper()
 	select {
@@ -248,7 +247,7 @@ func (p *program) stop() {
 	}
 }
 
-// running reports whether the program has not ended.
+// running reports whether the program still runs.
 func (p *program) running() bool {
 	select {
 	case <-p.exited:
@@ -276,8 +275,7 @@ func wantExit(t testing.TB, want int, env []string, args ...string) string {
 	return stdout + stderr
 }
 
-// wantRefused starts a server, which must end with exit code 1 and an error that has
-// every part.
+// wantRefused starts a server, which must exit with code 1 and an error that has every part.
 func wantRefused(t testing.TB, args []string, parts ...string) {
 	t.Helper()
 	code, stdout, stderr := runProgram(t, nil, serveArguments(args...)...)

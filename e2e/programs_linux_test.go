@@ -1,6 +1,6 @@
 package e2e
 
-// The processes that programs run as handlers leave behind.
+// Processes that programs leave behind when they run as handlers.
 
 import (
 	"encoding/json"
@@ -14,13 +14,15 @@ import (
 	"testing"
 )
 
-// shellTemplate returns a template whose step runs a shell script, which finds the directory of the test in $D.
+// shellTemplate returns a template whose step runs a shell script, which finds the directory of
+// the test in $D.
 func shellTemplate(name, script string) string {
 	args, _ := json.Marshal(map[string][]string{"args": {"-c", script}})
 	return testTemplate(name, stepSpec{name: "a", callable: "exec:sh", config: string(args), timeout: 300})
 }
 
-// serveShell starts a server for scripts by name, and returns the directory that they share with the test.
+// serveShell starts a server for named scripts, and returns the directory that they share with
+// the test.
 func serveShell(t *testing.T, scripts map[string]string) (*program, string) {
 	t.Helper()
 	if _, err := exec.LookPath("setsid"); err != nil {
@@ -57,14 +59,16 @@ func awaitGone(t *testing.T, what string, pid int) {
 	eventually(t, "the end of "+what, func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
 }
 
-// detached is a script that leaves a process in a session of its own, which writes its number to a file.
+// detached is a script that leaves a process in a new session, which writes its number to a
+// file.
 func detached(file string) string {
 	return fmt.Sprintf(`setsid sh -c 'echo $$ >"$D/%[1]s.new"; mv "$D/%[1]s.new" "$D/%[1]s"; exec sleep 600' </dev/null >/dev/null 2>&1 &
 		until [ -e "$D/%[1]s" ]; do :; done
 		`, file)
 }
 
-// TestProgramsLeaveNothing checks that no process outlives its program, whatever it does to get away.
+// TestProgramsLeaveNothing checks that no process outlives its program, whatever it does to
+// escape.
 func TestProgramsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	scripts := map[string]string{
@@ -92,7 +96,8 @@ func TestProgramsLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestOrphansOfRunningProgramsLive checks that the end of one program ends nothing of those that still run.
+// TestOrphansOfRunningProgramsLive checks that the end of one program ends no process of
+// programs that still run.
 func TestOrphansOfRunningProgramsLive(t *testing.T) {
 	t.Parallel()
 	hold := func(name string) string { return fmt.Sprintf(`until [ -e "$D/end-%s" ]; do sleep 0.01; done`, name) }
@@ -129,7 +134,8 @@ func TestOrphansOfRunningProgramsLive(t *testing.T) {
 	wantNoChildren(t, p)
 }
 
-// TestShutdownEndsOrphans checks that a program which is cut off at shutdown leaves nothing either.
+// TestShutdownEndsOrphans checks that a program which is cut off at shutdown leaves nothing
+// behind, either.
 func TestShutdownEndsOrphans(t *testing.T) {
 	t.Parallel()
 	p, dir := serveShell(t, map[string]string{"held": detached("child") + "(" + detached("orphan") + ")\nwait"})
@@ -141,7 +147,7 @@ func TestShutdownEndsOrphans(t *testing.T) {
 	}
 }
 
-// wantNoChildren fails the test if a server has children, or zombies of them, for long.
+// wantNoChildren fails the test if a server keeps children, or zombies.
 func wantNoChildren(t *testing.T, p *program) {
 	t.Helper()
 	pid := p.cmd.Process.Pid

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// readmeSession is the commands of a section of the README, which stand after
-// "$ " in its console blocks, each with the output that stands below it.
+// readmeSession returns the commands of a section of the README, which follow "$ " in its
+// console blocks, each with the output below it.
 func readmeSession(t *testing.T, heading string) (commands, outputs []string) {
 	t.Helper()
 	_, section, _ := strings.Cut(string(readFile(t, repository("README.md"))), "\n## "+heading+"\n")
@@ -16,11 +16,11 @@ func readmeSession(t *testing.T, heading string) (commands, outputs []string) {
 	return consoleSession(t, heading, section)
 }
 
-// consoleSession is the commands and outputs of a text's console blocks.
+// consoleSession returns the commands and outputs of a text's console blocks.
 func consoleSession(t *testing.T, name, text string) (commands, outputs []string) {
 	t.Helper()
 	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(text, -1) {
-		session := false // until the first "$ ": a block without is for another terminal
+		session := false // after the first "$ ": a block without one is for another terminal
 		for line := range strings.Lines(block[1]) {
 			if command, ok := strings.CutPrefix(line, "$ "); ok {
 				session = true
@@ -37,15 +37,15 @@ func consoleSession(t *testing.T, name, text string) (commands, outputs []string
 	return commands, outputs
 }
 
-// typeSession types a section's commands into a shell, in a directory, against
-// a running server, and compares what is printed.
+// typeSession types a section's commands into a shell, in a directory, with a running server,
+// and compares the output.
 func typeSession(t *testing.T, heading, dir string, p *program) {
 	t.Helper()
 	commands, outputs := readmeSession(t, heading)
 	typeCommands(t, commands, outputs, dir, p)
 }
 
-// typeCommands is typeSession of any commands.
+// typeCommands is typeSession for any commands.
 func typeCommands(t *testing.T, commands, outputs []string, dir string, p *program) {
 	t.Helper()
 	for _, tool := range []string{"sh", "curl", "jq"} {
@@ -70,7 +70,7 @@ func typeCommands(t *testing.T, commands, outputs []string, dir string, p *progr
 	}
 }
 
-// TestFixturePage types what stands in docs/fixture.md.
+// TestFixturePage types the commands in docs/fixture.md.
 func TestFixturePage(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -78,7 +78,7 @@ func TestFixturePage(t *testing.T) {
 	typeCommands(t, commands, outputs, t.TempDir(), serve(t, "--fixture"))
 }
 
-// TestReadmeSessions types what stands in the README.
+// TestReadmeSessions types the commands in the README.
 func TestReadmeSessions(t *testing.T) {
 	for heading, mode := range map[string]string{
 		"One minute": "", "Fixture mode": "--fixture", "Waiting": "", "Dynamic steps": "", "Outside workers": "", "Events": "",

@@ -1,8 +1,7 @@
 package e2e
 
-// A soak: the program under mixed load, killed now and then, that keeps few of
-// the many tasks it gets. What it acknowledged must be there after each kill,
-// and what it takes of the machine must not grow.
+// A soak: the program under mixed load, sometimes killed, that keeps few of many tasks.
+// Acknowledged changes must survive each kill, and its use of the machine must not grow.
 
 import (
 	"bytes"
@@ -31,10 +30,10 @@ var soakDuration = flag.Duration("soak.duration", time.Duration(size(3, 10))*tim
 const (
 	soakKept    = 2_000 // finished tasks
 	soakClients = 8
-	soakRecent  = 400 // acknowledged changes that are looked for after a kill: fewer than are kept
+	soakRecent  = 400 // acknowledged changes that are checked after a kill: fewer than are kept
 )
 
-// soakTest is the load and its books.
+// soakTest holds the load and its books.
 type soakTest struct {
 	t       *testing.T
 	data    string
@@ -51,11 +50,11 @@ type soakTest struct {
 	load sync.WaitGroup
 }
 
-// soakFact is an acknowledged change: what a GET must show.
+// soakFact is an acknowledged change: what a GET must return.
 type soakFact struct{ path, text string }
 
-// soakTemplates are tasks that are done at once, that are retried, that fail
-// for good, and that an outside worker approves.
+// soakTemplates are templates of tasks that finish at once, that are retried, that fail for
+// good, and that an outside worker approves.
 func soakTemplates() []string {
 	soon := `{"max_attempts":4,"backoff_base_ms":5,"max_backoff_ms":20}`
 	return []string{
@@ -75,18 +74,17 @@ func newSoakTest(t *testing.T) *soakTest {
 	return s
 }
 
-// start starts the program; no client works meanwhile.
+// start starts the program while no client works.
 func (s *soakTest) start() {
 	s.t.Helper()
 	s.program = launch(s.t, []string{fmt.Sprintf("STEPWELL_STORE__RETAIN_FINISHED_COUNT=%d", soakKept)}, s.args...).awaitReady()
 }
 
-// crash kills the program under load, starts it again, and looks for what it
-// had acknowledged.
+// crash kills the program under load, starts it again, and checks what it had acknowledged.
 func (s *soakTest) crash() {
 	s.t.Helper()
 	s.program.kill()
-	s.mu.Lock() // the clients notice, and pause
+	s.mu.Lock() // the clients pause
 	defer s.mu.Unlock()
 	s.checkLog()
 	s.start()
@@ -102,7 +100,7 @@ func (s *soakTest) checkLog() {
 	}
 }
 
-// checkBooks looks for the recent changes and for the anchors. No client works.
+// checkBooks checks the recent changes and the anchors. No client works meanwhile.
 func (s *soakTest) checkBooks() {
 	s.t.Helper()
 	api := s.program.api()
@@ -125,7 +123,7 @@ func (s *soakTest) begin() {
 	}
 }
 
-// soakClient sends one request after the other.
+// soakClient is a client that sends one request after the other.
 type soakClient struct {
 	s    *soakTest
 	http *http.Client
@@ -133,7 +131,7 @@ type soakClient struct {
 	n    int
 }
 
-// run works at a pace that leaves the machine some air, until the soak is over.
+// run works with pauses that leave some of the processor to others, until the soak is over.
 func (c *soakClient) run() {
 	defer c.http.CloseIdleConnections()
 	pace := time.NewTicker(4 * time.Millisecond)
@@ -150,8 +148,8 @@ func (c *soakClient) run() {
 	}
 }
 
-// send sends a request and returns the answer if it has the status that is
-// wanted, or nil; none comes while the program is down.
+// send sends a request and returns the answer if it has the expected status, otherwise nil.
+// There is no answer while the program is down.
 func (c *soakClient) send(want int, method, path, body string) []byte {
 	status, reply := sendOnce(c.http, method, c.s.program.ready.OrchestrationURL+path, body)
 	switch status {
@@ -165,7 +163,7 @@ func (c *soakClient) send(want int, method, path, body string) []byte {
 	return nil
 }
 
-// work is one thing that a client does.
+// work does one of the things that clients do.
 func (c *soakClient) work() {
 	c.n++
 	switch n := rand.IntN(100); {
@@ -216,7 +214,7 @@ func (c *soakClient) cancel() {
 	}
 }
 
-// claim works like an outside worker: it completes most steps, and fails some.
+// claim acts as an outside worker: it completes most steps, and fails some.
 func (c *soakClient) claim() {
 	reply := c.send(http.StatusOK, "POST", "/v1/steps/claim",
 		fmt.Sprintf(`{"callables":["soak.*"],"limit":4,"worker_id":%q,"lease_seconds":10}`, c.name))
@@ -255,7 +253,7 @@ func (c *soakClient) resolve() {
 	}
 	for _, e := range entries {
 		cancelled, _ := sendOnce(c.http, "DELETE", c.s.program.ready.OrchestrationURL+"/v1/tasks/"+e.Task, "")
-		if cancelled == 0 { // or it was before a crash
+		if cancelled == 0 { // otherwise it was cancelled before a crash
 			return
 		}
 		path := "/v1/dlq/entry/" + e.Entry
@@ -265,14 +263,14 @@ func (c *soakClient) resolve() {
 	}
 }
 
-// read looks at something that others change.
+// read reads something that others change.
 func (c *soakClient) read() {
 	paths := []string{"/v1/tasks?page=3", "/v1/tasks?status=complete&name=flaky", "/v1/analytics/performance",
 		"/v1/analytics/bottlenecks", "/v1/dlq/stats", "/v1/steps?callable=soak.*", "/health/detailed", "/metrics"}
 	c.send(http.StatusOK, "GET", paths[rand.IntN(len(paths))], "")
 }
 
-// note enters an acknowledged change into the books.
+// note adds an acknowledged change to the books.
 func (s *soakTest) note(path, text string) {
 	s.booksMu.Lock()
 	defer s.booksMu.Unlock()
@@ -281,7 +279,7 @@ func (s *soakTest) note(path, text string) {
 	}
 }
 
-// soakFootprint is what a process takes of the machine.
+// soakFootprint holds what a process uses of the machine.
 type soakFootprint struct {
 	requests, rss, heap, goroutines, files, disk, unfinished int64
 }
@@ -291,7 +289,7 @@ func (f soakFootprint) String() string {
 		f.requests, float64(f.rss)/1e6, float64(f.heap)/1e6, f.goroutines, f.files, float64(f.disk)/1e6, f.unfinished)
 }
 
-// measure pauses the load, waits until what runs by itself is done, and looks.
+// measure pauses the load, waits until background work is done, and measures.
 func (s *soakTest) measure() (f soakFootprint) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -312,7 +310,7 @@ func (s *soakTest) measure() (f soakFootprint) {
 	return f
 }
 
-// directorySize is how long the files in a directory are.
+// directorySize returns the total length of the files in a directory.
 func directorySize(t *testing.T, dir string) (n int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -326,15 +324,14 @@ func directorySize(t *testing.T, dir string) (n int64) {
 		return err
 	})
 	if err != nil {
-		t.Error(err) // a snapshot may just have ended
+		t.Error(err) // unless a snapshot has just ended
 	}
 	return n
 }
 
-// wantFlat holds what a process takes at the end against what it took after it
-// had warmed up. Memory is as the garbage collector left it: it may be a third
-// more, and 24 MB; the files on disk may differ by a journal that is not due for
-// a snapshot yet and the one before it.
+// wantFlat compares what a process uses at the end with what it used after it had warmed up.
+// Memory, which depends on the garbage collector, may grow by a third plus 24 MB. The files on
+// disk may grow by a journal that is not due for a snapshot yet and the one before it.
 func wantFlat(t *testing.T, warm, end soakFootprint) {
 	t.Helper()
 	for _, limit := range []struct {
@@ -353,7 +350,7 @@ func wantFlat(t *testing.T, warm, end soakFootprint) {
 	}
 }
 
-// pause lets the load go on for a while.
+// pause lets the load continue for a while.
 func (s *soakTest) pause(d time.Duration) { receiveWithin(s.over, d) }
 
 // TestSoak spends half of its time with kills and half in one life.
@@ -390,14 +387,14 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// openFiles returns how many files a process has open.
+// openFiles returns the number of open files of a process.
 func openFiles(t testing.TB, pid int) int64 {
 	t.Helper()
 	entries := wire.Must(os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)))(t)
 	return int64(len(entries))
 }
 
-// claimedStep is what an outside worker reads of a step that it claimed.
+// claimedStep holds the members of a claimed step that an outside worker reads.
 type claimedStep struct {
 	Task struct {
 		TaskUUID string `json:"task_uuid"`

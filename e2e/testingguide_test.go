@@ -1,7 +1,7 @@
 package e2e
 
-// The guide to testing with the fixture: what it lists is what is in the
-// repository, its suites run in their languages, and its commands do what it shows.
+// The guide to testing with the fixture: its listings are the files of the repository, its
+// suites run in their languages, and its commands print what it shows.
 
 import (
 	"context"
@@ -15,9 +15,9 @@ import (
 
 var testingGuide = repository("docs/testing.md")
 
-// TestTestingGuideSuites runs the guide's suites against this program, with garbage
-// collections at every turn, which must not close the pipe that keeps it running. That
-// they end shows that they leave no process, which would hold their standard error.
+// TestTestingGuideSuites runs the guide's suites with this program and with frequent garbage
+// collections, which must not close the pipe that keeps the program running. The suites end
+// only if no process is left that holds their standard error.
 func TestTestingGuideSuites(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -45,8 +45,8 @@ func TestTestingGuideSuites(t *testing.T) {
 	}
 }
 
-// TestTestingGuideFiles: a block below the name of a file is that file, and
-// short enough to be copied.
+// TestTestingGuideFiles checks that a block below the name of a file is the content of that
+// file, and short enough to copy.
 func TestTestingGuideFiles(t *testing.T) {
 	t.Parallel()
 	listing := regexp.MustCompile("(?s)\n\\[`([^`]+)`\\]\\(([^)]+)\\)[^\n]*:\n\n```[a-z]+\n(.*?)```\n")
@@ -80,7 +80,7 @@ func TestTestingGuideSession(t *testing.T) {
 	typeCommands(t, commands, outputs, dir, serve(t, "--fixture"))
 }
 
-// TestTestingGuideSettings: the settings that the guide names are there.
+// TestTestingGuideSettings checks that the settings in the guide exist.
 func TestTestingGuideSettings(t *testing.T) {
 	t.Parallel()
 	text := string(readFile(t, testingGuide))
@@ -107,8 +107,8 @@ func TestTestingGuideSettings(t *testing.T) {
 	}
 }
 
-// TestTestingGuideCompose starts what the guide's compose file starts: the image's
-// program, with both environments.
+// TestTestingGuideCompose starts the image's program with both environments of the guide's
+// compose file.
 func TestTestingGuideCompose(t *testing.T) {
 	t.Parallel()
 	slow(t)

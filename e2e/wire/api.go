@@ -1,6 +1,6 @@
 package wire
 
-// What both packages need to talk to the program.
+// Helpers of both packages of tests to talk to the program.
 
 import (
 	"encoding/json"

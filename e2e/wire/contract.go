@@ -1,9 +1,8 @@
 package wire
 
-// The OpenAPI document as a check on answers: the status must be one that the
-// operation declares, and the body must match the schema of that response. The
-// check is strict about members that are missing or have another type; it
-// allows additional members, as the contract does.
+// Checks of answers by the OpenAPI document: the operation must declare the status, and the
+// body must match the schema of that response. Missing members and members of another type are
+// problems; additional members are not, as the contract says.
 
 import (
 	"cmp"
@@ -25,8 +24,7 @@ type Contract struct {
 	prefix string // before the document's paths
 }
 
-// NewContract returns the contract in the text of a document, whose paths stand
-// below prefix.
+// NewContract returns the contract in the text of a document. Its paths follow prefix.
 func NewContract(text []byte, prefix string) (*Contract, error) {
 	doc, err := Decode(text)
 	if err != nil {
@@ -39,7 +37,7 @@ func NewContract(text []byte, prefix string) (*Contract, error) {
 	return &Contract{object, prefix}, nil
 }
 
-// Answer is a response, read to its end.
+// Answer is a complete response.
 type Answer struct {
 	Code    int
 	Header  http.Header
@@ -70,7 +68,7 @@ func Cut(s string) string {
 	return fmt.Sprintf("%s… (%d bytes)", s[:most], len(s))
 }
 
-// follow returns v, or the object that it refers to.
+// follow returns v, or the object that v refers to.
 func follow(doc map[string]any, v any) map[string]any {
 	object, _ := v.(map[string]any)
 	ref, ok := object["$ref"].(string)
@@ -105,7 +103,7 @@ func (c *Contract) Problem(a *Answer) error {
 	return errors.Join(c.responseProblems(follow(c.doc, declared), a)...)
 }
 
-// operation finds the operation of a request, nil when there is none.
+// operation finds the operation of a request; nil if there is none.
 func (c *Contract) operation(method, path string) map[string]any {
 	path, below := strings.CutPrefix(path, c.prefix)
 	if !below {
@@ -125,7 +123,7 @@ func (c *Contract) operation(method, path string) map[string]any {
 	return best
 }
 
-// pathLiterals is how many segments of a path a pattern names, -1 when it does
+// pathLiterals returns the number of segments of a path that a pattern names, or -1 if it does
 // not match.
 func pathLiterals(pattern, path string) int {
 	want, got := strings.Split(pattern, "/"), strings.Split(path, "/")
@@ -173,7 +171,7 @@ func (c *Contract) responseProblems(declared map[string]any, a *Answer) (problem
 	return problems
 }
 
-// contentFor is the declared body of a media type; parameters do not matter.
+// contentFor returns the declared body of a media type. Parameters do not matter.
 func contentFor(content map[string]any, contentType string) map[string]any {
 	got, _, _ := mime.ParseMediaType(contentType)
 	for declared, media := range content {
@@ -185,14 +183,14 @@ func contentFor(content map[string]any, contentType string) map[string]any {
 	return nil
 }
 
-// SchemaKeywords are those that problems looks at, or that say nothing about values.
+// SchemaKeywords are the keywords that problems checks, and those that do not restrict values.
 var SchemaKeywords = []string{
 	"$ref", "type", "const", "enum", "anyOf", "oneOf", "properties", "required", "additionalProperties", "items",
 	"pattern", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems",
 	"description", "examples", "default", "format", "discriminator",
 }
 
-// problems lists where v is not what a schema says.
+// problems lists where v does not match a schema.
 func (c *Contract) problems(path string, schema, v any) []string {
 	s := follow(c.doc, schema)
 	for _, word := range []string{"anyOf", "oneOf"} {
@@ -217,8 +215,8 @@ func (c *Contract) problems(path string, schema, v any) []string {
 	return problems
 }
 
-// alternativeProblems is nil when an alternative fits, else what is wrong by the
-// last one whose type fits.
+// alternativeProblems returns nil if an alternative matches, otherwise the problems of the last
+// one whose type matches.
 func (c *Contract) alternativeProblems(path string, alternatives []any, v any) (least []string) {
 	for i, alternative := range alternatives {
 		problems := c.problems(path, alternative, v)
@@ -250,7 +248,7 @@ func schemaTypeFits(types, v any) bool {
 	return isScalar(types.(string), v)
 }
 
-// schemaValueProblems is what single values break.
+// schemaValueProblems lists the problems of a single value.
 func schemaValueProblems(path string, s map[string]any, v any) (problems []string) {
 	wrong := func(format string, args ...any) {
 		problems = append(problems, fmt.Sprintf("%s: got %s; want %s", path, Text(v), fmt.Sprintf(format, args...)))
@@ -281,7 +279,7 @@ func schemaValueProblems(path string, s map[string]any, v any) (problems []strin
 	return problems
 }
 
-// within compares with bounds of a schema, which may be absent.
+// within compares a number with bounds of a schema, which may be absent.
 func within(n float64, lo, hi any) bool {
 	bound := func(v any, absent float64) float64 {
 		if number, ok := v.(json.Number); ok {

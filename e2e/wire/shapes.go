@@ -1,8 +1,7 @@
 package wire
 
-// The shapes of the responses as the contract states them, and the closed sets of words
-// in them. The tables are as strict as clients in stricter languages: what those would
-// refuse, a test refuses.
+// The shapes of the responses in the contract, and its closed sets of words. The tables are as
+// strict as clients in stricter languages.
 
 import (
 	"iter"
@@ -10,8 +9,8 @@ import (
 	"strings"
 )
 
-// Shapes says for each object which members it must have, and the kind of each, followed
-// by "?" when the member may be left out. It does not restrict other members. A kind is
+// Shapes lists for each object the members that it must have, with their kinds. "?" after
+// the kind marks an optional member. It does not restrict other members. A kind is
 // one or more alternatives joined by "|":
 //
 //	uuid uuid7 uuid8        a UUID in lower case; of that version

@@ -1,7 +1,7 @@
 package wire
 
-// What the tests of both packages use besides the contract: files, waiting, how much
-// to do, and an HTTP handler that waits.
+// Helpers of both packages of tests besides the contract: files, waiting, the size of a test,
+// and an HTTP handler that waits.
 
 import (
 	"encoding/json"
@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// Patience is how long tests wait for what happens in real time. It is long because
-// the machine may be busy with other things.
+// Patience is how long tests wait for something in real time. It is long because the machine
+// may be busy.
 const Patience = 30 * time.Second
 
 // Must returns a function that returns v, or ends the test if err is not nil: the value of
@@ -65,7 +65,7 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// Slow skips a test that takes long, when only the quick ones are wanted.
+// Slow skips a slow test with -short.
 func Slow(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -73,8 +73,8 @@ func Slow(t testing.TB) {
 	}
 }
 
-// Tune prepares the tests of a package for little time: more of them run at once, because
-// many wait, and memory is collected less often. Benchmarks stay as they are.
+// Tune makes the tests of a package quicker: more of them run at once, because many wait, and
+// garbage is collected less often. Benchmarks stay as they are.
 func Tune() {
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() != "" {
@@ -92,8 +92,7 @@ func RaceDetector() bool {
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-// Size returns how much of something a test does: more when LONG_TESTS is set, as
-// .ci/run sets it.
+// Size returns the size of a test: the long one with LONG_TESTS, as in .ci/run.
 func Size(usual, long int) int {
 	if os.Getenv("LONG_TESTS") != "" {
 		return long
@@ -115,11 +114,11 @@ type HeldHandler struct {
 	Release chan struct{}
 }
 
-// NewHeldHandler starts a handler that is called at most so many times.
+// NewHeldHandler starts a handler for at most that many calls.
 func NewHeldHandler(t testing.TB, calls int) *HeldHandler {
 	h := &HeldHandler{Called: make(chan string, calls), Release: make(chan struct{})}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		json.NewDecoder(r.Body).Decode(new(any)) // or the end of the connection would go unseen
+		json.NewDecoder(r.Body).Decode(new(any)) // otherwise the end of the connection is not noticed
 		h.Called <- r.Header.Get("Idempotency-Key")
 		select {
 		case <-h.Release:

@@ -1,7 +1,6 @@
-// Package wire holds the wire contract as the tests check it: JSON read strictly,
-// the shapes of all answers, and the OpenAPI document as a check on answers. The
-// tests of the program's parts and the tests of the whole program share it; the
-// program itself does not use it.
+// Package wire checks the wire contract for tests: it reads JSON strictly, and has the shapes
+// of all answers and the OpenAPI document as a check of answers. The tests of the program's
+// parts and the tests of the whole program share it; the program itself does not use it.
 package wire
 
 import (
@@ -129,7 +128,7 @@ func (d *decoder) string() (s string) {
 	return s
 }
 
-// Text is a decoded value as JSON, for comparing and for messages.
+// Text returns a decoded value as JSON, for comparisons and messages.
 func Text(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -168,8 +167,8 @@ func number(n json.Number) *big.Rat {
 	return r
 }
 
-// LookUp finds what a path, as the format of conversations describes it,
-// leads to in decoded JSON.
+// LookUp finds the value at a path in decoded JSON. The format of conversations describes
+// paths.
 func LookUp(v any, path string) (any, bool) {
 	if path == "." {
 		return v, true
@@ -226,7 +225,7 @@ func lookUpInList(list []any, path []string) (any, bool) {
 	return lookUpIn(list[i], rest)
 }
 
-// lookUpEach leaves out the elements in which the path leads nowhere.
+// lookUpEach skips elements in which the path leads nowhere.
 func lookUpEach(list []any, path []string) []any {
 	found := []any{}
 	for _, e := range list {
@@ -243,8 +242,8 @@ var (
 	intForm = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 )
 
-// Problems lists where v, as Decode gave it, is not of a kind; path
-// names v in the messages.
+// Problems lists where v, a result of Decode, does not match a kind; path is the name of v in
+// the messages.
 func Problems(path, kind string, v any) []string {
 	for alternative := range strings.SplitSeq(kind, "|") {
 		if problems, fits := match(path, alternative, v); fits {
@@ -254,7 +253,7 @@ func Problems(path, kind string, v any) []string {
 	return []string{fmt.Sprintf("%s: got %s; want %s", path, Text(v), kind)}
 }
 
-// CheckShape decodes a body. The error tells where it is not as a shape states.
+// CheckShape decodes a body. The error says where it does not match the shape.
 func CheckShape(shape string, body []byte) (any, error) {
 	v, err := Decode(body)
 	if err != nil {
@@ -266,8 +265,7 @@ func CheckShape(shape string, body []byte) (any, error) {
 	return v, nil
 }
 
-// match reports whether v is of a kind as far as its own type goes, and
-// then the problems inside of it.
+// match reports whether the type of v matches a kind, and if so, the problems inside v.
 func match(path, kind string, v any) (problems []string, fits bool) {
 	if members, ok := Shapes[kind]; ok {
 		object, ok := v.(map[string]any)
@@ -338,14 +336,14 @@ func isString(kind, s string) bool {
 	return false
 }
 
-// isTime compares with the time written again, because time.Parse is more
-// lenient than a layout looks.
+// isTime compares s with the parsed time in the same layout, because time.Parse accepts more
+// than the layout shows.
 func isTime(layout, s string) bool {
 	t, err := time.Parse(layout, s)
 	return err == nil && t.Format(layout) == s
 }
 
-// KnowsKind reports whether a kind is one of the tables or a scalar.
+// KnowsKind reports whether a kind is in one of the tables, or a scalar.
 func KnowsKind(kind string) bool {
 	if element, ok := elementKind(kind); ok {
 		return KnowsKind(element)

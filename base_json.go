@@ -416,18 +416,6 @@ func appendJSONMember(dst []byte, first int, name, value []byte) []byte {
 	return append(append(append(dst, name...), ':'), value...)
 }
 
-// appendJSONArray appends an array of what f appends for each element.
-func appendJSONArray[E any](b []byte, elements []E, f func(b []byte, e E) []byte) []byte {
-	b = append(b, '[')
-	for i, e := range elements {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = f(b, e)
-	}
-	return append(b, ']')
-}
-
 // The canonical form, which is the same for all spellings of a value.
 
 // canonicalJSON appends the canonical form of data: no white space, members sorted by

@@ -462,7 +462,7 @@ func (o *jsonWriter) holdElement(n int) error {
 	if n < jsonPiece {
 		return o.err
 	}
-	return o.hold(2 * (jsonPiece + n))
+	return o.hold(2 * n)
 }
 
 // long ends a part of the text after which a piece may end.

@@ -233,7 +233,7 @@ func (p *process) storeCompact(_ context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("compact store: %w", err)
 	}
-	s, err := openStore(o, defaultKeptEvents, nil, o.log)
+	s, err := openStore(o, defaultKeptEvents, new(realClock), o.log)
 	if err != nil {
 		return err
 	}

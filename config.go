@@ -247,7 +247,7 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "largest request body, in bytes"},
 	{path: "web.max_received_bytes", def: 32 << 20, min: maxConfigBytes, max: 1 << 40,
 		help: "how much memory request bodies may hold while they arrive, in bytes; more are refused"},
-	{path: "web.max_answer_bytes", def: 32 << 20, min: 1 << 20, max: 1 << 40,
+	{path: "web.max_answer_bytes", def: 16 << 20, min: 1 << 20, max: 1 << 40,
 		help: "how much memory answers may hold while their readers take them, in bytes; more are refused"},
 	{path: "web.max_connections", def: 3000, min: 1, max: maxConfigCount,
 		help: "how many connections clients may hold; further ones take the place of idle ones or are refused"},

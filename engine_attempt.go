@@ -258,7 +258,7 @@ func (e *engine) attemptLocked(t *task, i, number int, inputs bool) *attempt {
 	if !inputs {
 		return a
 	}
-	a.taskID, a.stepID, a.templateStep = t.id, t.stepID(i), t.tpl.steps[t.declared(i)].name
+	a.taskID, a.stepID = t.id, t.stepID(i)
 	a.namespace, a.name, a.version = t.tpl.namespace, t.tpl.name, t.tpl.version
 	a.correlationID = t.correlation().String()
 	a.traceparent = t.by.traceparent

@@ -336,7 +336,8 @@ func TestHistoryAndAudit(t *testing.T) {
 	v = mustAct(t, s, v, 0, completeAction)
 	h := must(s.history.transitions(v.id, nil))(t)
 	var got []string
-	for _, m := range h.Transitions {
+	for n := range h.moves {
+		m := h.view(n)
 		who := "task"
 		if m.StepName != nil {
 			who = *m.StepName

@@ -162,6 +162,9 @@ func (a *controlAPI) addTemplate(w http.ResponseWriter, r *http.Request) (any, e
 	if err != nil {
 		return nil, err
 	}
+	if err := w.(*recorder).holdEach(len(body), parsedMemory); err != nil {
+		return nil, err
+	}
 	t, replaced, err := a.svc.templates.add(body)
 	if err != nil {
 		return nil, err

@@ -108,6 +108,7 @@ func (c *apiCall) document(string) []byte {
 type handlerCall struct {
 	entryHead
 	callable string
+	declared string // the template's name of the step
 	attempt  *attempt
 	stub     string // the stub's id; "" for the handler itself
 	fault    stubFault
@@ -136,7 +137,7 @@ func (c *handlerCall) fact(member string) string {
 	case "step":
 		return c.attempt.stepName
 	case "template_step":
-		return c.attempt.templateStep
+		return c.declared
 	case "callable":
 		return c.callable
 	case "attempt":
@@ -190,8 +191,8 @@ func (j *requestJournal) clear() {
 }
 
 // newHandlerCall returns the entry of a delivery.
-func newHandlerCall(a *attempt, callable string) *handlerCall {
-	return &handlerCall{attempt: a, callable: callable}
+func newHandlerCall(a *attempt, callable, declared string) *handlerCall {
+	return &handlerCall{attempt: a, callable: callable, declared: declared}
 }
 
 // by marks a delivery as decided by a stub.

@@ -51,8 +51,12 @@ func (f *fixture) ran(t *task, i, number int, o outcome) {
 
 // callOf returns the entry of an attempt for the request journal.
 func (f *fixture) callOf(t *task, i, number int) *handlerCall {
-	return newHandlerCall(f.svc.engine.attemptLocked(t, i, number, true), t.def(i).callable)
+	return newHandlerCall(f.svc.engine.attemptLocked(t, i, number, true), t.def(i).callable, declaredName(t, i))
 }
+
+// declaredName returns the template's name of a step, which the instances of a batch
+// worker share.
+func declaredName(t *task, i int) string { return t.tpl.steps[t.declared(i)].name }
 
 // Playing stubs.
 
@@ -73,7 +77,7 @@ func (a startingAttempt) fact(member string) string {
 	case "step":
 		return a.t.def(a.i).name
 	case "template_step":
-		return a.t.tpl.steps[a.t.declared(a.i)].name
+		return declaredName(a.t, a.i)
 	case "callable":
 		return a.t.def(a.i).callable
 	case "attempt":
@@ -130,6 +134,7 @@ type playedRun struct {
 	stub     *stub
 	attempt  *attempt
 	callable string
+	declared string        // the template's name of the step
 	delay    time.Duration // until it lands
 	timeout  time.Duration
 }
@@ -137,7 +142,7 @@ type playedRun struct {
 // begin enters a delivery of a played attempt in the request journal.
 func (f *fixture) begin(p *playedRun, k *run) {
 	d := deliveryOf(k)
-	d.call = newHandlerCall(p.attempt, p.callable).by(p.stub, p.fault)
+	d.call = newHandlerCall(p.attempt, p.callable, p.declared).by(p.stub, p.fault)
 	f.requests.begin(d.call)
 }
 
@@ -151,7 +156,10 @@ func (f *fixture) startPlayed(t *task, i int, g target, s *stub, so *stubOutcome
 	}
 	k.observer = &delivery{created: t.seq}
 	a := e.attemptLocked(t, i, k.number, true)
-	p := &playedRun{run: k, stubOutcome: so, stub: s, attempt: a, callable: t.def(i).callable, delay: so.delay, timeout: a.timeout}
+	p := &playedRun{
+		run: k, stubOutcome: so, stub: s, attempt: a, callable: t.def(i).callable, declared: declaredName(t, i),
+		delay: so.delay, timeout: a.timeout,
+	}
 	if so.hang {
 		p.delay = a.timeout + 1
 	}

@@ -32,8 +32,7 @@ type attempt struct {
 	traceparent              string // "" if the task has none
 	context                  []byte // the task's context, an object
 	stepName                 string
-	templateStep             string // of an instance its batch_worker step; else stepName
-	number                   int    // from 1
+	number                   int // from 1
 	maxAttempts              int
 	timeout                  time.Duration
 	config                   []byte        // handler.initialization, an object

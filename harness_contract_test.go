@@ -1,6 +1,6 @@
 package main
 
-// The contract of the wire, in package wire, as the tests of this package use it.
+// The wire contract from package wire, for the tests of this package.
 
 import (
 	"slices"
@@ -10,7 +10,7 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// newAPIContract returns the document of a surface as a check on its answers.
+// newAPIContract returns the document of a surface, to check answers with.
 func newAPIContract(t testing.TB, surface string) *wire.Contract {
 	t.Helper()
 	text := must(openAPIForSurface("X-API-Key", nil, surface))(t)
@@ -27,8 +27,8 @@ func contractProblem(c *wire.Contract, a *answer, request string) error {
 	return c.Problem(&wire.Answer{Code: a.status, Header: a.header, Body: a.body, Request: request})
 }
 
-// checkShape fails the test for every member of a body that is missing or is
-// not of the kind that the shape, one of wire.Shapes, states.
+// checkShape fails the test for every member of a body that is missing or does not match the
+// shape, one of wire.Shapes.
 func checkShape(t *testing.T, shape string, body []byte) {
 	t.Helper()
 	if _, err := wire.CheckShape(shape, body); err != nil {
@@ -36,14 +36,14 @@ func checkShape(t *testing.T, shape string, body []byte) {
 	}
 }
 
-// TestSchemasUseKnownKeywords sees that nothing in the schemas goes unchecked.
+// TestSchemasUseKnownKeywords checks that the schemas contain no keyword that would be ignored.
 func TestSchemasUseKnownKeywords(t *testing.T) {
 	t.Parallel()
 	eachOpenAPIDocument(t, func(t *testing.T, _ string, doc map[string]any) {
 		var visit func(path string, schema any)
 		visit = func(path string, schema any) {
 			if schema == false {
-				return // which no value is allowed by
+				return // which allows no value
 			}
 			s, ok := schema.(map[string]any)
 			if !ok {

@@ -1,7 +1,7 @@
 package main
 
-// A file system in memory for tests: it fails where it is told to, dies at a
-// given operation, and shows what a crash leaves of it.
+// A file system in memory for tests: it can fail at chosen operations, stop at any operation,
+// and show what a crash leaves behind.
 
 import (
 	"errors"
@@ -16,36 +16,36 @@ import (
 
 var errDead = errors.New("the machine is off")
 
-// diskFault makes operations fail that match.
+// diskFault makes matching operations fail.
 type diskFault struct {
 	op, file string // file is the base name
-	skip     int    // so many matching ones go well first
-	times    int    // and so many fail; for good when 0
+	skip     int    // number of matching ones that succeed first
+	times    int    // number of those that fail then; 0 for all
 	err      error
-	half     bool // a write does half of it
-	after    bool // the operation happens, and yet fails
+	half     bool // a write writes half of it
+	after    bool // the operation fails although it was done
 }
 
 // memDisk is the file system.
 type memDisk struct {
 	mu       sync.Mutex
 	names    map[string]*memNode // as processes see them
-	kept     map[string]*memNode // as the directory was synced
+	kept     map[string]*memNode // as of the last sync of the directory
 	faults   []*diskFault
 	capacity int64 // bytes; no limit when 0
 	plain    bool  // has no fallocate
-	ops      int   // that change something, so far
-	dieAt    int   // the operation from which on all fail; never when 0
+	ops      int   // operations that change something, so far
+	dieAt    int   // all operations from this one on fail; 0 for none
 	log      []string
-	written  chan struct{} // when set, gets a value for every write
-	synced   chan struct{} // when set, gets a value for every sync
+	written  chan struct{} // if set, receives a value for every write
+	synced   chan struct{} // if set, receives a value for every sync
 	locked   bool
 }
 
 // memNode is a file.
 type memNode struct {
 	data    []byte
-	kept    []byte // as it was synced
+	kept    []byte // as of the last sync
 	changed int    // offset from which on data and kept may differ
 	blocks  int64
 }
@@ -62,7 +62,7 @@ func newMemDisk() *memDisk {
 	return &memDisk{names: map[string]*memNode{}, kept: map[string]*memNode{}}
 }
 
-// memDiskWith is a disk that holds these files, synced.
+// memDiskWith returns a disk with these files, synced.
 func memDiskWith(dir string, files map[string]string) *memDisk {
 	d := newMemDisk()
 	for name, text := range files {
@@ -73,7 +73,7 @@ func memDiskWith(dir string, files map[string]string) *memDisk {
 	return d
 }
 
-// files are the contents by base name.
+// files returns the contents by base name.
 func (d *memDisk) files() map[string]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -84,9 +84,9 @@ func (d *memDisk) files() map[string]string {
 	return m
 }
 
-// crash is what the next start finds: names and data as they were seen, or only
-// as they were synced. shape, when given, makes the data of a file from what
-// was synced and what was seen.
+// crash returns the disk as the next start finds it: with the names and data as seen before, or
+// only those that were synced. If shape is given, it makes the data of a file from what was
+// synced and what was seen.
 func (d *memDisk) crash(keepNames, keepData bool, shape func(kept, data []byte) []byte) *memDisk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,8 +109,8 @@ func (d *memDisk) crash(keepNames, keepData bool, shape func(kept, data []byte) 
 	return c
 }
 
-// restart is the same disk for the next process: the machine stayed on, and what
-// was not synced still is not.
+// restart returns the same disk for the next process. The machine stayed on, so unsynced data
+// is there, and still not synced.
 func (d *memDisk) restart() *memDisk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -129,7 +129,7 @@ func (d *memDisk) restart() *memDisk {
 	return c
 }
 
-// setCapacity changes how much fits.
+// setCapacity changes the size of the disk.
 func (d *memDisk) setCapacity(n int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -145,7 +145,7 @@ func (d *memDisk) fail(faults ...diskFault) {
 	}
 }
 
-// count is how many operations of this kind a file saw.
+// count returns how many operations of this kind a file had.
 func (d *memDisk) count(op, file string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -158,7 +158,7 @@ func (d *memDisk) count(op, file string) int {
 	return n
 }
 
-// begin counts an operation and finds the fault it meets. d.mu is held.
+// begin counts an operation and returns the fault that applies. d.mu is held.
 func (d *memDisk) begin(op, name string) *diskFault {
 	base := filepath.Base(name)
 	d.log = append(d.log, op+" "+base)

@@ -1,6 +1,6 @@
 package main
 
-// The harness: a right service, or a right server, in one line.
+// The harness: a working service or server in one line.
 
 import (
 	"bytes"
@@ -29,17 +29,17 @@ func TestMain(m *testing.M) {
 // serviceTest holds a test's changes to the usual setup.
 type serviceTest struct {
 	config    func(c *Config)
-	templates string   // a directory; the demo templates when empty
-	extra     []string // templates as JSON, beside those
-	dir       string   // of the store; in memory when empty
-	clock     clock    // the real one when nil
-	disk      diskFS   // with dir; the real one when nil
+	templates string   // a directory; the demo templates if empty
+	extra     []string // templates as JSON, in addition
+	dir       string   // of the store; in memory if empty
+	clock     clock    // the real one if nil
+	disk      diskFS   // with dir; the real one if nil
 	log       io.Writer
-	state     *stateSource // to begin with; none when nil
+	state     *stateSource // to begin with; none if nil
 	seed      string       // a file with one, for a world in fixture mode
 }
 
-// testConfig is the standard configuration, in memory.
+// testConfig returns the standard configuration, in memory.
 func testConfig(t testing.TB, o serviceTest) *Config {
 	t.Helper()
 	cfg := defaultConfig()
@@ -58,8 +58,8 @@ func testConfig(t testing.TB, o serviceTest) *Config {
 	return cfg
 }
 
-// newTestService opens a service that ends with the test. Its logger fails the
-// test on an error; after the test every task is held against its own log.
+// newTestService opens a service that ends with the test. Its logger fails the test on an
+// error. After the test, every task is compared with its own log.
 func newTestService(t testing.TB, o serviceTest) *service {
 	t.Helper()
 	s := openTestService(t, o)
@@ -67,7 +67,7 @@ func newTestService(t testing.TB, o serviceTest) *service {
 	return s
 }
 
-// testWork holds what many tests load alike: registries by their directories, for the
+// testWork holds what many tests load in the same way: registries by their directories, for the
 // default configuration of the worker, and templates by their text. Both are immutable.
 var testWork struct{ registries, templates sync.Map }
 
@@ -145,8 +145,8 @@ func closeTestService(t testing.TB, s *service) {
 	}
 }
 
-// checkInvariants holds every live task against the replay of its log, and the
-// indexes and figures against the tasks.
+// checkInvariants compares every live task with the replay of its log, and the indexes and
+// figures with the tasks.
 func checkInvariants(t testing.TB, s *service) {
 	t.Helper()
 	s.store.mu.Lock()
@@ -205,8 +205,8 @@ func checkInvariants(t testing.TB, s *service) {
 	checkRequestIndex(t, s.store)
 }
 
-// compareListed holds a task as lists show it, which may come from the head of its line
-// alone, against the whole task.
+// compareListed compares a task as lists show it, perhaps from the head of its line alone, with
+// the whole task.
 func compareListed(t testing.TB, s *store, sl slot, whole *task) {
 	t.Helper()
 	l := listedTask{slot: sl, at: s.clock.now()}
@@ -279,7 +279,7 @@ func (h *failingHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// testServer is an orchestration surface on a listener of its own.
+// testServer is an orchestration surface on its own listener.
 type testServer struct {
 	t   testing.TB
 	svc *service
@@ -295,14 +295,14 @@ func newTestServer(t testing.TB, o serviceTest) *testServer {
 // manyConnections returns connections that no test has too many of.
 func manyConnections() *connections { return newConnections(newQuotas(defaultConfig()), nil) }
 
-// with is another surface of the same service, on a listener of its own.
+// with returns another surface of the same service, on its own listener.
 func (s *testServer) with(surface http.Handler) *testServer {
 	h := httptest.NewServer(surface)
 	s.t.Cleanup(h.Close)
 	return &testServer{s.t, s.svc, h.URL}
 }
 
-// answer is a response, read to its end.
+// answer is a complete response.
 type answer struct {
 	t      testing.TB
 	status int
@@ -310,7 +310,7 @@ type answer struct {
 	body   []byte
 }
 
-// do sends a request; a body goes as JSON.
+// do sends a request, with a body as JSON.
 func (s *testServer) do(method, path, body string) *answer {
 	s.t.Helper()
 	req := must(http.NewRequest(method, s.url+path, strings.NewReader(body)))(s.t)
@@ -337,8 +337,8 @@ func (a *answer) want(status int) *answer {
 	return a
 }
 
-// lastDecoded is the value of the body that was decoded last. Tests ask most bodies for
-// several values.
+// lastDecoded is the value of the body that was decoded last. Tests read several values of most
+// bodies.
 var lastDecoded struct {
 	sync.Mutex
 	body  []byte
@@ -410,7 +410,7 @@ func (s *testServer) await(id, status string) *answer {
 // apiTemplates is the directory with the templates of the conversations.
 const apiTemplates = "testdata/templates"
 
-// What the tests of the whole program use, too.
+// Helpers shared with the tests of the whole program.
 var (
 	readFile, writeFile = wire.ReadFile, wire.WriteFile
 	eventually          = wire.Eventually
@@ -422,8 +422,8 @@ const patience = wire.Patience
 // createHeld creates a task of a template whose step a held handler runs.
 const createHeld = `{"namespace":"t","name":"held"}`
 
-// slowAndSequential is slow. It also skips the test under the race detector, which takes ten
-// times as long and finds nothing where one goroutine works, or where a quicker test runs the
+// slowAndSequential is slow. It also skips the test with the race detector, which makes it ten
+// times as slow and finds nothing if there is only one goroutine, or if a quicker test runs the
 // same goroutines.
 func slowAndSequential(t testing.TB) {
 	t.Helper()

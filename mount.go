@@ -501,7 +501,7 @@ func indexesOf[E any](s []E) []int {
 	return indexes
 }
 
-func (a *mountAPI) getHandler(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *mountAPI) getHandler(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	version := q.text("version")
 	if err := q.done(); err != nil {
@@ -511,7 +511,7 @@ func (a *mountAPI) getHandler(_ http.ResponseWriter, r *http.Request) (any, erro
 	if len(a.svc.templates.registry().handlersOf(namespace)) == 0 {
 		return nil, unknownNamespace(namespace)
 	}
-	t, err := a.svc.templates.find(namespace, r.PathValue("name"), version)
+	t, err := a.templateIn(w, r, version)
 	if err != nil {
 		return nil, err
 	}
@@ -524,7 +524,7 @@ func (s *service) handlerView(t *template) (handlerView, error) {
 		ID: t.handlerID(), Name: t.name, Namespace: t.namespace, Version: t.version, FullName: t.fullName(),
 		Description: redactText(t.description), Available: s.templates.validateRegistered(t).Valid,
 		StepTemplates: jsonListOf(len(t.steps), func(i int) handlerStep { return t.handlerStep(i, events[i]) }),
-		Configuration: t.shownJSON(), DependencyGraph: t.handlerGraph(), GeneratedAt: zonedTime(s.clock.now()),
+		Configuration: t.shownJSON, DependencyGraph: t.handlerGraph(), GeneratedAt: zonedTime(s.clock.now()),
 	}, err
 }
 
@@ -549,7 +549,7 @@ func (t *template) stepEvents() ([]json.RawMessage, error) {
 		} `json:"steps"`
 	}
 	events := make([]json.RawMessage, len(t.steps))
-	err := json.Unmarshal(t.shownJSON(), &definition)
+	err := json.Unmarshal(t.shownJSON, &definition)
 	for i := range events {
 		events[i] = json.RawMessage("[]")
 		if i < len(definition.Steps) && jsonKind(definition.Steps[i].Events) == '[' {

@@ -157,8 +157,8 @@ func (a *orchestrationAPI) listTemplates(w http.ResponseWriter, r *http.Request)
 	return a.svc.templates.registry().listView(namespace), a.holdTemplates(w)
 }
 
-func (a *orchestrationAPI) getTemplate(_ http.ResponseWriter, r *http.Request) (any, error) {
-	tpl, err := a.templateIn(r)
+func (a *orchestrationAPI) getTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
+	tpl, err := a.templateIn(w, r, r.PathValue("version"))
 	if err != nil {
 		return nil, err
 	}

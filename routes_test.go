@@ -1,6 +1,6 @@
 package main
 
-// Every route of every surface against every sort of credentials.
+// Every route of every surface with every kind of credentials.
 
 import (
 	"bufio"
@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// authSurface is a surface with authentication on, at authTestNow.
+// authSurface is a surface with authentication, at the time authTestNow.
 type authSurface struct {
 	t testing.TB
 	*surface
@@ -50,7 +50,7 @@ func newAuthSurface(t testing.TB, role string, set func(c *authConfig)) *authSur
 	return &authSurface{t, newOrchestrationAPI(svc, nil).surface, log, ""}
 }
 
-// add registers one more row.
+// add registers another row.
 func (s *authSurface) add(row route) {
 	method, path, _ := strings.Cut(row.pattern, " ")
 	row.pattern = method + " " + s.prefix + path
@@ -62,8 +62,7 @@ var surfaceKeys = []apiKeyConfig{
 	{Key: "the-key-that-may-do-little", Permissions: []string{"system:*"}, Description: "metrics"},
 }
 
-// ask sends a request to a row, with header lines. The path names nothing that
-// exists.
+// ask sends a request to a row, with header lines. Ids in the path do not exist.
 func (s *authSurface) ask(pattern string, lines ...string) *answer {
 	s.t.Helper()
 	method, path, _ := strings.Cut(pattern, " ")
@@ -153,7 +152,7 @@ func (k tokenMaker) with(permissions ...string) string {
 	return k.made[string(list)]
 }
 
-// without returns a token for every permission but some.
+// without returns a token for all permissions except some.
 func (k tokenMaker) without(needed []permission) string {
 	var names []string
 	for p := range permissionCount {
@@ -164,14 +163,14 @@ func (k tokenMaker) without(needed []permission) string {
 	return k.with(names...)
 }
 
-// credentialCase is what a caller sends, and the expected answer of a protected route.
+// credentialCase holds credentials, and the expected answer of a protected route.
 type credentialCase struct {
 	name            string
 	lines           []string
 	strict, lenient authWant
 }
 
-// brokenCredentials are refused by every protected route.
+// brokenCredentials returns credentials that every protected route refuses.
 func brokenCredentials(t testing.TB) []credentialCase {
 	bearer := func(token string) []string { return []string{"Authorization: Bearer " + token} }
 	claims := func(name, value string) []string { return bearer(rs256(t, claimsWith(name, value))) }
@@ -199,8 +198,8 @@ func brokenCredentials(t testing.TB) []credentialCase {
 	}
 }
 
-// routeCredentials are valid credentials, with the expected answers of a route that
-// needs one of some permissions.
+// routeCredentials returns valid credentials, with the expected answers of a route that needs
+// one of some permissions.
 func (k tokenMaker) routeCredentials(needed []permission) []credentialCase {
 	root, little := "X-API-Key: the-key-that-may-do-everything", "X-API-Key: the-key-that-may-do-little"
 	lacking, byLittle := wantLacking(needed[0]), wantLacking(needed[0])
@@ -410,8 +409,8 @@ func TestReadinessWaitsForTheKeySet(t *testing.T) {
 	}
 }
 
-// TestUnverifiableCredentials has an authenticator that is down: no caller is
-// admitted, and none is told that its credentials are wrong.
+// TestUnverifiableCredentials checks that while the authenticator is down, no caller is
+// admitted, and no answer says that the credentials are wrong.
 func TestUnverifiableCredentials(t *testing.T) {
 	who := newWhoServer(t)
 	who.Close()
@@ -458,9 +457,9 @@ func TestForwardedIdentities(t *testing.T) {
 	}
 }
 
-// What each role serves: alone in a process, and together.
+// The routes of each role, alone in a process and together.
 
-// TestWorkerAlone serves the whole worker API without engine and store.
+// TestWorkerAlone checks the whole worker API without engine and store.
 func TestWorkerAlone(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -499,8 +498,8 @@ func TestWorkerAlone(t *testing.T) {
 	}
 }
 
-// TestOrchestrationAlone runs no steps: all of them, even those of builtins, wait
-// for an outside actor.
+// TestOrchestrationAlone checks that all steps, even those of builtins, wait for an outside
+// actor.
 func TestOrchestrationAlone(t *testing.T) {
 	s := newTestServer(t, serviceTest{config: func(c *Config) { c.Role = "orchestration" }})
 	id := s.create(`{"namespace":"demo","name":"linear"}`)
@@ -551,8 +550,8 @@ func TestServeRoles(t *testing.T) {
 	}
 }
 
-// startProgram runs "stepwell serve" in memory on free ports until the test
-// ends, and returns what it prints on its first line.
+// startProgram runs "stepwell serve" in memory on free ports until the test ends, and returns
+// its first line of output.
 func startProgram(t *testing.T, args ...string) readyReport {
 	t.Helper()
 	read, write := io.Pipe()

@@ -761,7 +761,7 @@ func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *secur
 // mayReadContexts reports whether the caller may see the contexts of tasks.
 func mayReadContexts(ctx context.Context) bool { return securityOf(ctx).may(permTasksContextRead) }
 
-// mayReadMessages reports whether the caller may see what handlers said of failures.
+// mayReadMessages reports whether the caller may see what handlers say about failures.
 func mayReadMessages(ctx context.Context) bool { return securityOf(ctx).may(permStepsRead) }
 
 // The host guard. Any web page that a user visits can make the browser send requests

@@ -117,7 +117,7 @@ const streamMemory = 2 * jsonPiece
 // pass implements jsonSink.
 func (a *jsonAnswer) pass(text []byte) error {
 	if !a.begun {
-		if err := a.hold(streamMemory); err != nil {
+		if err := a.hold(0); err != nil {
 			return err
 		}
 		a.begun = true
@@ -140,6 +140,9 @@ func (w *recorder) cutOff(err error) {
 	w.surface.log.Log(context.Background(), level, "an answer was cut off", "request_id", w.requestID, "error", err)
 	panic(http.ErrAbortHandler)
 }
+
+// parsedMemory is about how much memory parsing a template takes, per byte of its text.
+const parsedMemory = 8
 
 // errNoBody ends an answer to a HEAD request after its headers.
 var errNoBody = errors.New("no body is wanted")
@@ -222,7 +225,7 @@ type answerShare struct {
 // holdEach makes sure that the request has room for a list of n elements, unless it is
 // short.
 func (w *recorder) holdEach(n, bytes int) error {
-	if n*bytes < jsonPiece/4 {
+	if n*bytes < smallCopy {
 		return nil
 	}
 	return w.hold(n * bytes)
@@ -233,13 +236,13 @@ func (s *surface) holdTemplates(w http.ResponseWriter) error {
 	return w.(*recorder).holdEach(len(s.svc.templates.registry().all()), 256)
 }
 
-// hold makes sure that a long answer has room for n bytes, and waits a little for it;
-// then it waits for a turn.
+// hold makes sure that a long answer has room for n bytes besides streamMemory, and
+// waits a little for it; then it waits for a turn.
 func (w *recorder) hold(n int) error {
 	s := &w.share
 	most := s.room.limit / 4 * 3
 	s.endTurn()
-	err := w.grow(min(n, most), most)
+	err := w.grow(min(n+streamMemory, most), most)
 	if err == nil {
 		s.takeTurn()
 	}

@@ -247,10 +247,10 @@ func TestLongAnswersTakeTurns(t *testing.T) {
 			return w
 		}
 		first, second := recorder(), recorder()
-		noError(t, first.hold(streamMemory))
+		noError(t, first.hold(0))
 		turn, over := false, make(chan struct{})
 		go func() {
-			noError(t, second.hold(streamMemory))
+			noError(t, second.hold(0))
 			turn = true
 			<-over
 			second.share.release()

@@ -213,9 +213,11 @@ func checkContentType(r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
 	}
-	for _, coding := range splitList(strings.Join(r.Header["Content-Encoding"], ",")) {
-		if !strings.EqualFold(coding, "identity") {
-			return failf(unsupportedCoding, "the body must have no Content-Encoding, not %.60q", coding)
+	for _, codings := range r.Header["Content-Encoding"] {
+		for _, coding := range splitList(codings) {
+			if !strings.EqualFold(coding, "identity") {
+				return failf(unsupportedCoding, "the body must have no Content-Encoding, not %.60q", coding)
+			}
 		}
 	}
 	given := r.Header.Get("Content-Type")
@@ -331,6 +333,9 @@ func (q *query) refuse(format string, args ...any) {
 // done returns the first error, after everything was read. It refuses a parameter with
 // nearly the name of one that was read; clients may send others.
 func (q *query) done() error {
+	if len(q.values) == 0 { // as of most requests
+		return q.err
+	}
 	for _, name := range slices.Sorted(maps.Keys(q.values)) {
 		if near := q.meant(name); near != "" {
 			q.refuse("unknown query parameter %.60q; did you mean %s?", name, near)
@@ -441,7 +446,7 @@ func heldByID[T any](
 // errors for callers who may read steps.
 func (s *surface) explanation(w http.ResponseWriter, r *http.Request, name string) (*taskExplanation, error) {
 	return heldByID(w, r, name, func(id uuid, by holder) (*taskExplanation, error) {
-		return s.svc.engine.explain(id, by, securityOf(r.Context()).may(permStepsRead))
+		return s.svc.engine.explain(id, by, mayReadMessages(r.Context()))
 	})
 }
 
@@ -509,9 +514,13 @@ func (s *surface) stepIn(
 	return t, i, nil
 }
 
-// templateIn returns the registered template that the path names.
-func (s *surface) templateIn(r *http.Request) (*template, error) {
-	return s.svc.templates.find(r.PathValue("namespace"), r.PathValue("name"), r.PathValue("version"))
+// templateIn returns the registered template that the path names, in this version.
+func (s *surface) templateIn(w http.ResponseWriter, r *http.Request, version string) (*template, error) {
+	t, err := s.svc.templates.find(r.PathValue("namespace"), r.PathValue("name"), version)
+	if err == nil {
+		err = w.(*recorder).holdEach(len(t.steps), 1024)
+	}
+	return t, err
 }
 
 // Waiting for a task.

@@ -862,11 +862,12 @@ func TestAdjustmentsInHistory(t *testing.T) {
 		t.Errorf("got %+v; want what was adjusted, by whom", a)
 	}
 	h := must(s.history.transitions(v.id, nil))(t)
-	moved := slices.ContainsFunc(h.Transitions, func(m transitionView) bool {
+	moved := slices.ContainsFunc(indexesOf(h.moves), func(n int) bool {
+		m := h.view(n)
 		return m.StepName != nil && m.FromState != nil && *m.FromState == "error" && m.ToState == "pending" && m.Attempt == 1
 	})
 	if !moved {
-		t.Errorf("got %+v; want a move from error to pending", h.Transitions)
+		t.Errorf("got %+v; want a move from error to pending", h.moves)
 	}
 }
 

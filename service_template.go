@@ -193,7 +193,7 @@ func (t *template) detailView() templateDetail {
 		Namespace:     t.namespace,
 		Version:       t.version,
 		Description:   redactText(t.description),
-		Configuration: t.shownJSON(),
+		Configuration: t.shownJSON,
 		Steps:         jsonListOf(len(t.steps), t.stepDetail),
 	}
 }
@@ -211,9 +211,6 @@ func (t *template) stepDetail(i int) templateStepDetail {
 		Type:               s.kind,
 	}
 }
-
-// shownJSON returns t.json, redacted.
-func (t *template) shownJSON() []byte { return redact(t.json) }
 
 // Adding templates: in fixture mode, tests add templates to the service they use.
 // These last as long as that service; the start-up templates do not change.
@@ -322,7 +319,7 @@ type handlerMetadataView struct {
 
 // handlerMetadata returns what a template says about its task handler.
 func (t *template) handlerMetadata(registered instant) handlerMetadataView {
-	members := templateMembers(t.shownJSON())
+	members := templateMembers(t.shownJSON)
 	return handlerMetadataView{
 		Namespace: t.namespace, Name: t.name, Version: t.version,
 		HandlerClass:           handlerClass(members.value("task_handler")),

@@ -510,36 +510,55 @@ type transitionView struct {
 
 // historyView is every transition of a task, oldest first.
 type historyView struct {
-	TaskUUID    uuid             `json:"task_uuid"`
-	Transitions []transitionView `json:"transitions"`
+	TaskUUID    uuid     `json:"task_uuid"`
+	Transitions jsonList `json:"transitions"`
+
+	task  *task
+	moves []shownMove
+}
+
+// shownMove is one move as it is collected.
+type shownMove struct {
+	seq           uint64
+	at            instant
+	step, attempt int32 // step is -1 if the task itself moved
+	from, to      uint8 // a stepState, or of a task a taskState
 }
 
 // transitionObserver collects transitions while a task is replayed.
 type transitionObserver struct {
 	record *record
-	moves  []transitionView
+	moves  []shownMove
 }
 
 func (o *transitionObserver) startRecord(_ *task, r *record) { o.record = r }
 
 func (o *transitionObserver) taskMoved(_ *task, from, to taskState, at instant) {
-	v := transitionView{Sequence: o.record.seq, RecordedAt: zonedTime(at), ToState: to.String()}
-	if from != noTaskState {
-		v.FromState = new(from.String())
-	}
-	o.moves = append(o.moves, v)
+	o.moves = append(o.moves, shownMove{o.record.seq, at, -1, 0, uint8(from), uint8(to)})
 }
 
 func (o *transitionObserver) stepMoved(t *task, i int, from, to stepState, at instant) {
 	at, attempt := t.momentOf(i, to, at, o.record.started())
-	v := transitionView{
-		Sequence: o.record.seq, RecordedAt: zonedTime(at), ToState: to.String(),
-		StepUUID: new(t.stepID(i)), StepName: &t.def(i).name, Attempt: attempt,
+	o.moves = append(o.moves, shownMove{o.record.seq, at, int32(i), int32(attempt), uint8(from), uint8(to)})
+}
+
+// view returns the view of one transition.
+func (h *historyView) view(n int) transitionView {
+	m := &h.moves[n]
+	v := transitionView{Sequence: m.seq, RecordedAt: zonedTime(m.at), Attempt: int(m.attempt)}
+	if m.step < 0 {
+		v.ToState = taskState(m.to).String()
+		if from := taskState(m.from); from != noTaskState {
+			v.FromState = new(from.String())
+		}
+		return v
 	}
-	if from != noStepState {
+	v.ToState = stepState(m.to).String()
+	v.StepUUID, v.StepName = new(h.task.stepID(int(m.step))), &h.task.def(int(m.step)).name
+	if from := stepState(m.from); from != noStepState {
 		v.FromState = new(from.String())
 	}
-	o.moves = append(o.moves, v)
+	return v
 }
 
 // auditView is one entry of a step's audit.
@@ -623,11 +642,13 @@ type historyReader struct {
 // transitions returns every transition of a task. It asks for the memory.
 func (h *historyReader) transitions(id uuid, by holder) (*historyView, error) {
 	o := &transitionObserver{}
-	t, err := h.store.viewObserved(id, o, times{by, 3}) // with its transitions
+	t, err := h.store.viewObserved(id, o, times{by, 2}) // with its transitions
 	if err != nil {
 		return nil, err
 	}
-	return &historyView{t.id, o.moves}, nil
+	v := &historyView{TaskUUID: t.id, task: t, moves: o.moves}
+	v.Transitions = jsonListOf(len(v.moves), v.view)
+	return v, nil
 }
 
 // audit returns the audit of one step, newest first. It asks for the memory.

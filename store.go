@@ -401,7 +401,7 @@ func (t times) hold(n int) error {
 
 const (
 	stepMemory = 512      // what a step of a copy takes, about
-	smallCopy  = 64 << 10 // nobody is asked for less
+	smallCopy  = 16 << 10 // nobody is asked for less
 )
 
 // askFor asks for the memory of a copy with this many steps.

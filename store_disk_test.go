@@ -71,8 +71,8 @@ func TestStoreDirectoryIsAFile(t *testing.T) {
 	}
 }
 
-// TestLockIsReleasedBesideACopy closes a lock while a copy of its file is open, as in a
-// child between fork and exec.
+// TestLockIsReleasedBesideACopy closes a lock while a copy of its file is open, as in a child
+// between fork and exec.
 func TestLockIsReleasedBesideACopy(t *testing.T) {
 	name := filepath.Join(t.TempDir(), lockName)
 	held := must(osDisk{}.lock(name))(t)
@@ -86,8 +86,8 @@ func TestLockIsReleasedBesideACopy(t *testing.T) {
 	again.Close()
 }
 
-// TestStoreFilesAreRegular puts irregular files where those of a store are: each is refused, none is
-// followed, replaced or removed, and none keeps the start waiting.
+// TestStoreFilesAreRegular puts irregular files in the places of the files of a store: each is
+// refused, none is followed, replaced or removed, and none delays the start.
 func TestStoreFilesAreRegular(t *testing.T) {
 	t.Parallel()
 	open := func(_ *testing.T, path string) error {

@@ -53,7 +53,7 @@ var eventTemplates = []string{
 		stepSpec{kind: stepDeferredConvergence, name: "end", callable: "builtin:noop", after: []string{"work"}}),
 }
 
-// eventWorld is a service with tasks of many kinds of history.
+// eventWorld returns a service whose tasks have histories of many kinds.
 func eventWorld(t *testing.T, o serviceTest) *service {
 	t.Helper()
 	o.extra = append(o.extra, eventTemplates...)
@@ -62,7 +62,7 @@ func eventWorld(t *testing.T, o serviceTest) *service {
 	return s
 }
 
-// moveWorld has tasks of all the world's templates get on.
+// moveWorld advances tasks of all templates of the world.
 func moveWorld(t *testing.T, s *service) {
 	t.Helper()
 	for range 3 {
@@ -81,7 +81,7 @@ func moveWorld(t *testing.T, s *service) {
 	settle(s)
 }
 
-// growWorld has a task decide and make instances, by actors who claim its steps.
+// growWorld lets a task decide and create instances, by actors who claim its steps.
 func growWorld(t *testing.T, s *service) {
 	t.Helper()
 	id := mustCreate(t, s, "grows").id
@@ -107,7 +107,7 @@ func mustClaim(t *testing.T, s *service) []claimedStep {
 	return must(s.outside.claim(t.Context(), &claimRequest{callables: []string{"Outside"}, limit: 100, lease: time.Minute, worker: "w"}))(t)
 }
 
-// block is one event as it went out.
+// block is an event as it was sent.
 type block struct {
 	seq  uint64
 	text string
@@ -123,7 +123,7 @@ func blocksOf(t testing.TB, whole string) (blocks []block) {
 	return blocks
 }
 
-// between is the part of a stream after a sequence and up to another.
+// between returns the part of a stream after a sequence and up to another.
 func between(blocks []block, after, upTo uint64) string {
 	var b strings.Builder
 	for _, e := range blocks {
@@ -134,7 +134,8 @@ func between(blocks []block, after, upTo uint64) string {
 	return b.String()
 }
 
-// historyEvents is what the tasks' own histories say, in the stream's order.
+// historyEvents returns the transitions in the tasks' own histories, in the order of the
+// stream.
 func historyEvents(t *testing.T, s *service) (lines []string) {
 	t.Helper()
 	type at struct {
@@ -144,7 +145,8 @@ func historyEvents(t *testing.T, s *service) (lines []string) {
 	var all []at
 	for pos := range s.store.slots {
 		h := must(s.history.transitions(s.store.idLocked(uint32(pos)), nil))(t)
-		for _, m := range h.Transitions {
+		for n := range h.moves {
+			m := h.view(n)
 			from, step := "", ""
 			if m.FromState != nil {
 				from = *m.FromState
@@ -378,7 +380,7 @@ func TestEventsOfAnImportedState(t *testing.T) {
 	}
 }
 
-// BenchmarkEventLog measures what keeping a transition costs.
+// BenchmarkEventLog measures the cost of keeping a transition.
 func BenchmarkEventLog(b *testing.B) {
 	l, of := &eventLog{keep: defaultKeptEvents}, &task{tpl: &template{}}
 	for n := uint64(0); b.Loop(); n++ {

@@ -1,7 +1,7 @@
 package main
 
-// Benchmarks of what must not depend on how much is stored: lists and
-// analytics with 1,000 and with 1,000,000 tasks; and of the cost of counting.
+// Benchmarks of lists and analytics, which must not depend on how much is stored, with 1,000
+// and with 1,000,000 tasks; and of the cost of counting.
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// BenchmarkCounting applies the log of a four-step diamond, with figures and
-// without. The difference is what counting costs, for each task and its steps.
+// BenchmarkCounting applies the log of a four-step diamond, with and without figures. The
+// difference is the cost of counting a task and its steps.
 func BenchmarkCounting(b *testing.B) {
 	svc := benchService(b, "")
 	q := must(parseTaskRequest([]byte(diamondBody)))(b)
@@ -78,7 +78,7 @@ func createStored(b *testing.B, svc *service, namespace int, name string) *task 
 	return must(svc.createTask(b.Context(), q, true))(b)
 }
 
-// storedLines is ended tasks as their lines: in each hour one of each template
+// storedLines returns ended tasks as their lines: for each hour, one of each template that is
 // complete, and every tenth cancelled.
 func storedLines(b *testing.B) (*service, [][]byte) {
 	svc := storedService(b)
@@ -101,8 +101,8 @@ func storedLines(b *testing.B) (*service, [][]byte) {
 	return svc, lines
 }
 
-// fillStored is a service with so many tasks, entered into the store as a start
-// enters them: their lines differ in their ids.
+// fillStored returns a service with that many tasks, loaded into the store as at a start. Their
+// lines differ only in their ids.
 func fillStored(b *testing.B, tasks int) *service {
 	from, lines := storedLines(b)
 	svc := storedService(b)
@@ -125,12 +125,12 @@ func fillStored(b *testing.B, tasks int) *service {
 	return svc
 }
 
-// storedRequest is a path, and a name under which it is compared with the same
-// of another store: one for a page of as many tasks.
+// storedRequest is a path, and a name under which it is compared with a request to another
+// store: the one for a page with as many tasks.
 type storedRequest struct{ path, name string }
 
-// storedRequests is the lists and the analytics of both surfaces. The mount
-// point's analytics are cached: of them it is the cache that is measured.
+// storedRequests returns the lists and the analytics of both surfaces. The mount point's
+// analytics are cached, so the benchmark measures the cache.
 func storedRequests(b *testing.B, svc *service) []storedRequest {
 	var requests []storedRequest
 	for _, path := range []string{
@@ -144,7 +144,7 @@ func storedRequests(b *testing.B, svc *service) []storedRequest {
 	return append(requests, storedLists(b, svc, "/stepwell/tasks", append(briefStatusNames[:], states[0], states[3]))...)
 }
 
-// storedLists is every combination of filters, first page and last.
+// storedLists returns every combination of filters, with the first and the last page.
 func storedLists(b *testing.B, svc *service, path string, statuses []string) (requests []storedRequest) {
 	for _, status := range statuses {
 		for _, namespace := range []string{"", "bench1"} {
@@ -167,15 +167,15 @@ func storedPages(b *testing.B, svc *service, path, filters string, f *taskFilter
 	_, total := svc.store.list(f, 0, 1)
 	first := fmt.Sprintf("%s, first page, %d tasks, %s", path, min(total, 25), filters)
 	pages := []storedRequest{{path + "?page=1" + filters, first}}
-	if last := total / 25; last > 1 { // the last full one
+	if last := total / 25; last > 1 { // the last full page
 		pages = append(pages, storedRequest{fmt.Sprintf("%s?page=%d%s", path, last, filters), path + ", last page, " + filters})
 	}
 	return pages
 }
 
-// BenchmarkStored is every request with 1,000 tasks and with 1,000,000. The
-// requests take turns, so that a bad moment of the machine hits all of them. The
-// p99 of each request is set against the same with 1,000.
+// BenchmarkStored sends every request with 1,000 tasks and with 1,000,000. The requests take
+// turns, so that a slow moment of the machine affects all of them. The p99 of each request is
+// compared with the same for 1,000.
 func BenchmarkStored(b *testing.B) {
 	small := map[string]storedTimes{}
 	for _, tasks := range []int{1_000, 1_000_000} {
@@ -203,9 +203,9 @@ func benchStored(b *testing.B, tasks int, small map[string]storedTimes) {
 	reportStored(b, requests, times, small)
 }
 
-// reportStored reports how the slowest request did, how much the most affected
-// one lost by the number of tasks, and which lost more than is allowed. With
-// few rounds that is the noise of the machine.
+// reportStored reports the slowest request, how much the number of tasks slows down the most
+// affected one, and which ones are slowed down too much. With few rounds, that is the noise of
+// the machine.
 func reportStored(b *testing.B, requests []storedRequest, times [][]time.Duration, small map[string]storedTimes) {
 	if b.N == 1 {
 		return
@@ -233,7 +233,7 @@ func reportStored(b *testing.B, requests []storedRequest, times [][]time.Duratio
 	b.ReportMetric(worst99, "worst-p99-ratio")
 }
 
-// storedTimes are the times that a request took.
+// storedTimes holds the durations of a request.
 type storedTimes struct{ p50, p99 time.Duration }
 
 // TestTaskIndex compares pages of every kind of filter with a plain search, for

@@ -23,7 +23,7 @@ import (
 
 const testDir = "/data"
 
-// logText collects what was logged.
+// logText collects log records.
 type logText struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -244,8 +244,8 @@ func TestJournalTiming(t *testing.T) {
 	}
 }
 
-// TestJournalGroups delays a sync and checks that one more is enough for
-// everything that came meanwhile.
+// TestJournalGroups delays a sync and checks that one more sync is enough for everything that
+// came meanwhile.
 func TestJournalGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := newMemDisk()
@@ -557,7 +557,7 @@ func TestJournalReserveCatchesUp(t *testing.T) {
 		o.sync = syncNever
 		j, _ := mustOpen(t, o)
 		pad := bytes.Repeat([]byte("y"), maxRecord-100)
-		for seq := uint64(1); seq <= 5; seq++ { // fake time stands still: no flush between them
+		for seq := uint64(1); seq <= 5; seq++ { // fake time does not pass: no flush between them
 			if err := j.reserve(); err != nil {
 				t.Fatalf("reserve %d: %v", seq, err)
 			}
@@ -677,7 +677,7 @@ type slowDisk struct {
 	held   chan struct{} // closed when they may go on; nil when none waits
 }
 
-// hold stops what is to come; release lets it go on.
+// hold stops later operations; release lets them continue.
 func (d *slowDisk) hold() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -714,7 +714,7 @@ func (f *slowFile) WriteAt(p []byte, off int64) (int, error) {
 	return f.diskFile.WriteAt(p, off)
 }
 
-// pass waits as long as an operation that may be held up is.
+// pass waits until an operation is not held.
 func (d *slowDisk) pass(mayBeHeld bool) {
 	d.mu.Lock()
 	held := d.held
@@ -760,13 +760,13 @@ func newSlowTest(t *testing.T, mode string) *slowTest {
 	return s
 }
 
-// testBacklog is the limit of these tests, and padding is in every task.
+// testBacklog is the limit in these tests, and every task contains padding.
 const testBacklog = 4 << 20
 
 var padding = strings.Repeat("x", 900_000)
 
-// createUntilRefused creates large tasks, one after the other is in the journal,
-// until one is refused. The answers of the others may come when the disk goes on.
+// createUntilRefused creates large tasks, each after the previous one is in the journal, until
+// one is refused. The answers to the others may come when the disk continues.
 func (s *slowTest) createUntilRefused() (refused *answer, accepted int, answers chan *answer) {
 	s.t.Helper()
 	answers = make(chan *answer, 200)
@@ -803,9 +803,9 @@ func wantBackpressure(t *testing.T, a *answer) {
 	}
 }
 
-// TestBacklogRefusesTasks checks that with a halted disk no more tasks are
-// accepted than memory is meant for, and no step starts; reads and outcomes go
-// on. Everything accepted is done once the disk goes on.
+// TestBacklogRefusesTasks checks that with a stopped disk, no more tasks are accepted than
+// there is memory for, and no step starts; reads and outcomes continue. All accepted work is
+// done once the disk continues.
 func TestBacklogRefusesTasks(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -840,8 +840,8 @@ func TestBacklogRefusesTasks(t *testing.T) {
 	}
 }
 
-// TestBacklogHoldsOutcomes checks that changes to accepted work are refused as
-// well when the reserved space ends, and that outcomes are held.
+// TestBacklogHoldsOutcomes checks that changes to accepted work are refused, too, once the
+// reserved space is used up, and that outcomes are held.
 func TestBacklogHoldsOutcomes(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -940,8 +940,8 @@ func BenchmarkBareCommit(b *testing.B) {
 	}
 }
 
-// BenchmarkJournalAppend measures what a record costs under the store's lock.
-// There is no flusher; the buffer is emptied now and then.
+// BenchmarkJournalAppend measures the cost of a record under the store's lock. There is no
+// flusher; the buffer is emptied from time to time.
 func BenchmarkJournalAppend(b *testing.B) {
 	j := newJournal(diskOptions(nil))
 	j.space.room.Store(math.MaxInt64)

@@ -58,7 +58,7 @@ func TestRecoveryDirectoryStates(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		files dir
-		last  uint64 // sequence the store goes on after
+		last  uint64 // sequence after which the store continues
 		after string // files afterwards
 		err   string // part of it; "" when the store opens
 	}{
@@ -215,8 +215,8 @@ func TestRecoverySnapshotCutAtEveryByte(t *testing.T) {
 	}
 }
 
-// TestRecoveryFlippedBytes changes every byte of every file: it is refused with
-// file and line, or nothing is lost.
+// TestRecoveryFlippedBytes changes every byte of every file: either it is refused with file and
+// line, or nothing is lost.
 func TestRecoveryFlippedBytes(t *testing.T) {
 	t.Parallel()
 	slowAndSequential(t)
@@ -264,8 +264,7 @@ func checkFlipped(t *testing.T, store map[string]string, file string, at int, te
 	checkRefused(t, err, want, files, after)
 }
 
-// TestRecoveryTornGroup checks what a power cut leaves of the last write, by
-// sectors.
+// TestRecoveryTornGroup checks what a power failure leaves of the last write, by sectors.
 func TestRecoveryTornGroup(t *testing.T) {
 	stored := journalText(1, 3)
 	group := []byte(stored)
@@ -425,7 +424,7 @@ func checkUsable(t *testing.T, name string, disk *memDisk, acked uint64) {
 	checkKept(t, disk, last)
 }
 
-// checkKept checks that what is reported as durable outlives a power cut.
+// checkKept checks that everything that was reported as durable survives a power failure.
 func checkKept(t *testing.T, disk *memDisk, last uint64) {
 	t.Helper()
 	j, g := mustOpen(t, diskOptions(disk.crash(false, false, nil)))

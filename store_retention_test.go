@@ -62,7 +62,7 @@ func checkRetention(t testing.TB, s *store) {
 	}
 }
 
-// viewAt is the task at a position; the lock is held.
+// viewAt returns the task at a position; the lock is held.
 func (s *store) viewAt(pos uint32) (*task, error) {
 	if live := s.slots[pos].live; live != nil {
 		return live, nil
@@ -70,7 +70,7 @@ func (s *store) viewAt(pos uint32) (*task, error) {
 	return s.readTaskLine(s.slots[pos].line)
 }
 
-// retaining is a configuration that keeps n finished tasks.
+// retaining returns a configuration that keeps n finished tasks.
 func retaining(n int) func(c *Config) {
 	return func(c *Config) { c.Store.RetainFinishedCount = n }
 }
@@ -126,7 +126,7 @@ func TestRetention(t *testing.T) {
 	closeTestService(t, s)
 }
 
-// TestStoreFull fills the memory for tasks: new ones are refused, work in hand goes on, and
+// TestStoreFull fills the memory for tasks: new ones are refused, accepted work continues, and
 // finished tasks make room although fewer are kept than the limits allow.
 func TestStoreFull(t *testing.T) {
 	s := newTestServer(t, serviceTest{extra: storyTemplates, config: func(c *Config) { c.Store.MaxMemoryMB = 1 }})
@@ -163,7 +163,7 @@ func TestStoreFull(t *testing.T) {
 	}
 }
 
-// TestMemoryOfTasks compares what tasks count as with the memory that they take.
+// TestMemoryOfTasks compares the counted size of tasks with the memory that they take.
 func TestMemoryOfTasks(t *testing.T) {
 	slowAndSequential(t)
 	wide := make([]stepSpec, 50)
@@ -293,9 +293,8 @@ func TestRetentionKeepsFigures(t *testing.T) {
 	closeTestService(t, s)
 }
 
-// TestRetentionWaitsForSnapshot checks that nothing is dropped between the
-// moment that a snapshot is as of and its last line, and that it is dropped
-// then.
+// TestRetentionWaitsForSnapshot checks that nothing is dropped between the cut of a snapshot
+// and its last line, and that it is dropped then.
 func TestRetentionWaitsForSnapshot(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(2)})
 	s.store.mu.Lock()
@@ -339,7 +338,7 @@ func TestRetentionAtRandom(t *testing.T) {
 	}
 }
 
-// retentionWorld is a service and what it should keep.
+// retentionWorld is a service and the tasks that it should keep.
 type retentionWorld struct {
 	t        *testing.T
 	r        *rand.Rand
@@ -380,7 +379,7 @@ func (w *retentionWorld) run(n int) {
 	closeTestService(w.t, w.s)
 }
 
-// act does one thing to the service. Refusals are fine.
+// act does something to the service, which may refuse it.
 func (w *retentionWorld) act() {
 	some := func() uuid { return w.tasks[w.r.IntN(len(w.tasks))] }
 	switch n := w.r.IntN(20); {
@@ -412,7 +411,7 @@ func (w *retentionWorld) act() {
 	}
 }
 
-// model brings what should be kept up to date: one task at the most finished.
+// model updates the tasks that should be kept: at most one has finished.
 func (w *retentionWorld) model() {
 	w.finished = slices.DeleteFunc(w.finished, func(id uuid) bool { return w.finishedAt(id) == 0 })
 	for _, id := range w.tasks {
@@ -436,8 +435,8 @@ func (w *retentionWorld) finishedAt(id uuid) instant {
 	return v.finished()
 }
 
-// TestPackingBoundsMemory creates many tasks and keeps few: all that grows with
-// positions stays small, whatever stands in front.
+// TestPackingBoundsMemory creates many tasks and keeps few: everything that grows with
+// positions stays small, even with an old task in front.
 func TestPackingBoundsMemory(t *testing.T) {
 	t.Parallel()
 	slowAndSequential(t)
@@ -461,7 +460,7 @@ func TestPackingBoundsMemory(t *testing.T) {
 	}
 }
 
-// What it costs to keep few tasks of many: memory and latency must stay flat.
+// The cost of keeping few of many tasks: memory and latency must stay flat.
 
 // BenchmarkChurn creates diamonds of which the last thousand are kept, with one
 // unfinished task in front, and reports the live heap early and at the end.
@@ -497,7 +496,7 @@ func BenchmarkChurn(b *testing.B) {
 	report("late-p99.9-µs", times[len(times)*3/4:])
 }
 
-// liveHeap is the megabytes that are still in use after a collection.
+// liveHeap returns the megabytes in use after a collection.
 func liveHeap() float64 {
 	runtime.GC()
 	var m runtime.MemStats

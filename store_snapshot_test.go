@@ -57,7 +57,7 @@ func wantFiles(t *testing.T, when string, disk *memDisk, want string) {
 	}
 }
 
-// TestStoreFilesAreJSON: people read them with jq.
+// TestStoreFilesAreJSON checks that all lines are JSON, because people read them with jq.
 func TestStoreFilesAreJSON(t *testing.T) {
 	disk := newMemDisk()
 	j, _ := mustOpen(t, diskOptions(disk))
@@ -87,7 +87,8 @@ func TestStoreFilesAreJSON(t *testing.T) {
 	}
 }
 
-// TestSnapshotAborted: the next one covers what the given up one had cut off.
+// TestSnapshotAborted checks that the next snapshot covers the records of one that was given
+// up.
 func TestSnapshotAborted(t *testing.T) {
 	disk := newMemDisk()
 	j, _ := mustOpen(t, diskOptions(disk))
@@ -131,8 +132,8 @@ func TestSnapshotSyncsWhatItShows(t *testing.T) {
 	mustClose(t, j)
 }
 
-// TestSnapshotFaults checks that the old state stays, and that the journal goes
-// on unless it cannot know which of its files counts.
+// TestSnapshotFaults checks that the old state remains, and that the journal continues unless
+// it cannot know which of its files counts.
 func TestSnapshotFaults(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -212,8 +213,8 @@ func testSnapshotFault(t *testing.T, fault diskFault, readOnly bool) {
 	checkUsable(t, "in the end", disk, last)
 }
 
-// TestSnapshotDue checks when a snapshot is due: by size; not beside another
-// one; not for a minute after a failure, with one warning until one succeeds.
+// TestSnapshotDue checks when a snapshot is due: by size, not during another one, and not for a
+// minute after a failure, which is logged once until one succeeds.
 func TestSnapshotDue(t *testing.T) {
 	t.Parallel()
 	slow(t)
@@ -304,8 +305,8 @@ func TestSnapshotLeavesSpace(t *testing.T) {
 	checkUsable(t, "after it", disk.crash(true, true, nil), last)
 }
 
-// TestSnapshotGivesBackInSteps checks that the file that a snapshot replaces
-// shrinks step by step, if no name leads to it and none may come back.
+// TestSnapshotGivesBackInSteps checks that the file that a snapshot replaces shrinks step by
+// step, if no name leads to it and none can come back.
 func TestSnapshotGivesBackInSteps(t *testing.T) {
 	t.Parallel()
 	slowAndSequential(t)
@@ -348,7 +349,8 @@ func TestSnapshotGivesBackInSteps(t *testing.T) {
 	}
 }
 
-// TestLinesAreMadeInBatches: of large unfinished tasks few lines are made at a time.
+// TestLinesAreMadeInBatches checks that only a few lines of large unfinished tasks are made at
+// a time.
 func TestLinesAreMadeInBatches(t *testing.T) {
 	s := newTestService(t, serviceTest{extra: storyTemplates})
 	for range 8 {

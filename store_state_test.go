@@ -18,8 +18,8 @@ func exported(t testing.TB, s *service) string {
 	return b.String()
 }
 
-// TestStateRoundTrip imports a document into memory and into a directory, and
-// exports the same bytes from both; the service goes on from there.
+// TestStateRoundTrip imports a document into memory and into a directory, and exports the same
+// bytes from both. The service continues from there.
 func TestStateRoundTrip(t *testing.T) {
 	t.Parallel()
 	o := serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(3)}
@@ -73,8 +73,8 @@ func (w changingWriter) Write(p []byte) (int, error) {
 	return w.Writer.Write(p)
 }
 
-// TestExportAsOfOneSequence exports while tasks change and finish: the document
-// is as of the moment when the export began.
+// TestExportAsOfOneSequence exports while tasks change and finish: the document shows the
+// moment when the export began.
 func TestExportAsOfOneSequence(t *testing.T) {
 	t.Parallel()
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(500)})
@@ -98,7 +98,7 @@ func TestExportAsOfOneSequence(t *testing.T) {
 	}
 }
 
-// TestUnfitStateIsRefused checks that the error names the place of the fault.
+// TestUnfitStateIsRefused checks that the error names the position of the fault.
 func TestUnfitStateIsRefused(t *testing.T) {
 	t.Parallel()
 	o := serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates}
@@ -148,9 +148,8 @@ func TestUnfitStateIsRefused(t *testing.T) {
 	}
 }
 
-// TestImportAtEveryFault makes each operation of an import fail, with and
-// without having happened, and the machine die at it: the directory then holds
-// no store, or all of it.
+// TestImportAtEveryFault makes each operation of an import fail, before or after it was done,
+// and stops the machine at it. The directory then contains either no store or all of it.
 func TestImportAtEveryFault(t *testing.T) {
 	t.Parallel()
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates})

@@ -20,7 +20,7 @@ var storyTemplates = []string{
 	testTemplate("noop", stepSpec{name: "a", callable: "builtin:noop"}),
 }
 
-// tellStory leaves tasks in every kind of state that survives a restart.
+// tellStory creates tasks in every kind of state that survives a restart.
 func tellStory(t *testing.T, s *service) {
 	t.Helper()
 	mustCreate(t, s, "noop")
@@ -35,7 +35,7 @@ func tellStory(t *testing.T, s *service) {
 	must(s.operator.cancelTask(t.Context(), mustCreate(t, s, "pair").id, "someone"))(t)
 }
 
-// reopenTestService ends a service and opens it anew.
+// reopenTestService closes a service and opens it again.
 func reopenTestService(t testing.TB, s *service, o serviceTest) *service {
 	t.Helper()
 	closeTestService(t, s)
@@ -91,8 +91,8 @@ func parseAndCreate(s *service, body string) (*task, error) {
 	return s.createTask(context.Background(), q, true)
 }
 
-// TestSnapshot writes snapshots in the middle of the story; a start reads the
-// same from them and the journal.
+// TestSnapshot writes snapshots in the middle of the story. A start from them and the journal
+// gives the same tasks.
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
@@ -159,8 +159,8 @@ func TestSnapshotBesideChanges(t *testing.T) {
 	}
 }
 
-// TestRedelivery restarts in the middle of an attempt: it is delivered again
-// under the same number, three times, and is lost then.
+// TestRedelivery restarts during an attempt: it is delivered again with the same number, three
+// times, and then lost.
 func TestRedelivery(t *testing.T) {
 	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), log: io.Discard, extra: []string{
@@ -250,8 +250,8 @@ func TestUnfitRecordsAreRefused(t *testing.T) {
 	}
 }
 
-// TestValuesOfOtherKindsAreRefused changes one value of a good record to another kind:
-// a state document must not bring in what clients could not read.
+// TestValuesOfOtherKindsAreRefused changes one value of a valid record to another kind: a state
+// document must not introduce values that clients cannot read.
 func TestValuesOfOtherKindsAreRefused(t *testing.T) {
 	const (
 		created = `{"seq":1,"kind":"created","template":"h","context":{},"options":{}}`
@@ -298,8 +298,7 @@ func TestClosedStoreRefuses(t *testing.T) {
 	}
 }
 
-// TestReadersSeeNoChange checks that a view does not change while the task goes
-// on.
+// TestReadersSeeNoChange checks that a view does not change while the task does.
 func TestReadersSeeNoChange(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates})
 	v := mustCreate(t, s, "pair")
@@ -310,8 +309,8 @@ func TestReadersSeeNoChange(t *testing.T) {
 	}
 }
 
-// TestIDsGoOnAfterARestart restarts on a clock that stands still or was set
-// back: no id is used twice, in whatever order the tasks entered the store.
+// TestIDsGoOnAfterARestart restarts with a clock that stopped or was set back: no id is used
+// twice, in whatever order the tasks entered the store.
 func TestIDsGoOnAfterARestart(t *testing.T) {
 	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
@@ -339,9 +338,8 @@ func TestIDsGoOnAfterARestart(t *testing.T) {
 	closeTestService(t, s)
 }
 
-// TestSnapshotAfterALoneTemplate restarts from a snapshot whose newest record
-// is about no task, as a crash between a new template and its first task leaves
-// it.
+// TestSnapshotAfterALoneTemplate restarts from a snapshot whose newest record is not about a
+// task, as after a crash between a new template and its first task.
 func TestSnapshotAfterALoneTemplate(t *testing.T) {
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
 	s := openTestService(t, o)
@@ -360,9 +358,8 @@ func TestSnapshotAfterALoneTemplate(t *testing.T) {
 	mustAct(t, s, mustCreate(t, s, "pair"), 0, completeAction)
 }
 
-// Everything that can go wrong with the files of a store, and the test for it.
-// After each fault no acknowledged change is lost and none is invented, or the
-// start is refused and names the damage.
+// Faults in the files of a store. After each, no acknowledged change is lost and none is
+// invented, or the start is refused and the damage is named.
 
 // droppingStore returns the files of a store that dropped tasks before and
 // after its snapshot.
@@ -384,7 +381,7 @@ func droppingStore(t *testing.T) map[string]string {
 	return files
 }
 
-// reopened returns what a store keeps that is opened from files.
+// reopened returns the tasks that a store keeps when it is opened from files.
 func reopened(t *testing.T, files map[string]string) (ids []uuid, err error) {
 	t.Helper()
 	return keptOn(t, memDiskWith(testDir, files))
@@ -404,8 +401,7 @@ func keptOn(t *testing.T, disk *memDisk) (ids []uuid, err error) {
 	return kept(&service{store: s}), nil
 }
 
-// keptAfter returns what the complete lines of a journal give, on top of a
-// snapshot.
+// keptAfter returns the tasks that the complete lines of a journal give, on top of a snapshot.
 func keptAfter(t *testing.T, base []uuid, covered uint64, journal string) []uuid {
 	t.Helper()
 	ids := slices.Clone(base)
@@ -428,8 +424,8 @@ func keptAfter(t *testing.T, base []uuid, covered uint64, journal string) []uuid
 	return ids
 }
 
-// TestDropsCutAtEveryByte checks that each length of the journal brings back
-// what was kept after its last complete record.
+// TestDropsCutAtEveryByte checks that a journal of any length gives the tasks that were kept
+// after its last complete record.
 func TestDropsCutAtEveryByte(t *testing.T) {
 	t.Parallel()
 	slowAndSequential(t)
@@ -450,8 +446,8 @@ func TestDropsCutAtEveryByte(t *testing.T) {
 	}
 }
 
-// TestDropsFlippedBytes changes each byte of both files: it is refused, by file
-// and line, or nothing is lost.
+// TestDropsFlippedBytes changes each byte of both files: either it is refused, by file and
+// line, or nothing is lost.
 func TestDropsFlippedBytes(t *testing.T) {
 	t.Parallel()
 	slowAndSequential(t)
@@ -474,9 +470,9 @@ func TestDropsFlippedBytes(t *testing.T) {
 	}
 }
 
-// TestDropsKillPoints kills the machine at each operation of a store that drops
-// tasks, before, in and after snapshots: what is kept is the state after the
-// last acknowledged creation, or after part of the next.
+// TestDropsKillPoints stops the machine at each operation of a store that drops tasks, before,
+// during and after snapshots. The store keeps the state after the last acknowledged creation,
+// or after a part of the next one.
 func TestDropsKillPoints(t *testing.T) {
 	t.Parallel()
 	for at := 1; ; at++ {
@@ -502,8 +498,8 @@ func TestDropsKillPoints(t *testing.T) {
 	}
 }
 
-// dropUntilDeath creates tasks, of which two are kept, and writes snapshots. It
-// returns what may be kept after the first error.
+// dropUntilDeath creates tasks, of which two are kept, and writes snapshots. It returns the
+// tasks that may be kept after the first error.
 func dropUntilDeath(t *testing.T, disk *memDisk) (states [][]uuid, err error) {
 	t.Helper()
 	c := newVirtualClock(testStart)
@@ -550,9 +546,8 @@ func createEnded(t *testing.T, s *store, id uuid, tpl *template) error {
 	return s.journal.wait(t.Context(), seq)
 }
 
-// TestRetentionOnAClockThatGoesBack checks that an age limit drops nothing
-// early when the clock is set back, and that the limit on the count still
-// holds.
+// TestRetentionOnAClockThatGoesBack checks that an age limit drops nothing early if the clock
+// is set back, and that the limit on the count still applies.
 func TestRetentionOnAClockThatGoesBack(t *testing.T) {
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates, log: io.Discard,
 		config: func(c *Config) { c.Store.RetainFinishedCount, c.Store.RetainFinishedAgeHours = 2, 1 }}

@@ -828,7 +828,8 @@ func (w *growthWorld) checkHistory(v *task) {
 	w.t.Helper()
 	h := must(w.s.history.transitions(v.id, nil))(w.t)
 	created := map[uuid]int{}
-	for _, m := range h.Transitions {
+	for n := range h.moves {
+		m := h.view(n)
 		if m.StepUUID != nil && m.FromState == nil {
 			created[*m.StepUUID]++
 		}

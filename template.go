@@ -69,7 +69,8 @@ type template struct {
 	order                    []int          // step indexes, parents first, else as defined
 	dynamic                  bool           // some step's kind is not standard
 	flow                     *flow          // nil unless dynamic
-	json                     []byte         // the normalized form, compact: what is served and kept
+	json                     []byte         // the normalized form, compact: what is kept
+	shownJSON                []byte         // json, redacted: what is served
 	hash                     string         // lower-case hex of the first 16 bytes of SHA-256 over json
 }
 
@@ -195,6 +196,7 @@ func templateFromNormalized(data []byte) (*template, error) {
 	t := &template{
 		namespace: f.Namespace, name: f.Name, version: f.Version, description: f.Description, strategy: f.Strategy,
 		defaultContext: f.DefaultContext, json: text, steps: make([]stepTemplate, len(f.Steps)),
+		shownJSON: redact(text),
 	}
 	if f.Lifecycle != nil {
 		t.lifecycle = &f.Lifecycle.value

@@ -182,8 +182,8 @@ func TestCredentialsInURLsAreHidden(t *testing.T) {
 	if got, want := parsed.steps[0].shown, "http://[REDACTED]@h:1/p"; got != want {
 		t.Errorf("got %s; want %s", got, want)
 	}
-	if !json.Valid(parsed.shownJSON()) || !strings.Contains(string(parsed.json), secret) {
-		t.Errorf("got %s; want it valid, and what is kept unchanged", parsed.shownJSON())
+	if !json.Valid(parsed.shownJSON) || !strings.Contains(string(parsed.json), secret) {
+		t.Errorf("got %s; want it valid, and what is kept unchanged", parsed.shownJSON)
 	}
 }
 

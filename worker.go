@@ -178,14 +178,14 @@ type workerTemplateDetail struct {
 	AccessCount     uint64               `json:"access_count"`
 }
 
-func (a *workerAPI) getTemplate(_ http.ResponseWriter, r *http.Request) (any, error) {
-	t, err := a.templateIn(r)
+func (a *workerAPI) getTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
+	t, err := a.templateIn(w, r, r.PathValue("version"))
 	if err != nil {
 		return nil, err
 	}
 	e := a.svc.templates.entry(t)
 	return workerTemplateDetail{
-		Template:        resolvedTemplateView{t.shownJSON(), a.svc.cfg.Environment, zonedTime(e.since)},
+		Template:        resolvedTemplateView{t.shownJSON, a.svc.cfg.Environment, zonedTime(e.since)},
 		HandlerMetadata: t.handlerMetadata(e.since),
 		Cached:          true,
 		CacheAgeSeconds: e.ageSeconds(a.svc.clock.now()),
@@ -194,16 +194,19 @@ func (a *workerAPI) getTemplate(_ http.ResponseWriter, r *http.Request) (any, er
 }
 
 // validateTemplate checks the template in the body, or else the registered one.
-func (a *workerAPI) validateTemplate(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *workerAPI) validateTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
 	body, err := bodyRules{optional: true}.read(r)
 	if err != nil {
+		return nil, err
+	}
+	if err := w.(*recorder).holdEach(len(body), parsedMemory); err != nil {
 		return nil, err
 	}
 	if len(templateMembers(body)) > 0 {
 		named := templateName{r.PathValue("namespace"), r.PathValue("name")}
 		return a.svc.templates.validateDefinition(body, named, r.PathValue("version")), nil
 	}
-	t, err := a.templateIn(r)
+	t, err := a.templateIn(w, r, r.PathValue("version"))
 	if err != nil {
 		return nil, err
 	}

@@ -39,8 +39,12 @@ const hostileRounds = 8
 type hostileKind struct {
 	name string
 	env  []string // of the service
-	// first is sent at the beginning of a connection: {task} is replaced by the id of an
-	// unfinished task.
+	args []string
+	// stored stores what the connections ask for, in a service with more templates, and returns
+	// the task that they ask for, if it is one; nil for nothing.
+	templates func() []string
+	stored    func(h *hostileTest) (task string)
+	// first is sent at the beginning of a connection: {task} is replaced by the id of a task.
 	first string
 	// beat is called for each connection every second; nil for no more traffic. An error says
 	// that the service has closed the connection.
@@ -62,6 +66,72 @@ var hostileKinds = []hostileKind{
 		`STEPWELL_ORCHESTRATION__WEB__AUTH__API_KEYS=[{"key":"` + hostileKey + `","permissions":["*"]}]`,
 		"STEPWELL_WORKER__WEB__AUTH__ENABLED=false",
 	}},
+	unread("contexts", "/v1/tasks?per_page=100", nil, largeContexts),
+	unread("contexts at the mount point", "/stepwell/tasks?per_page=100", nil, largeContexts),
+	unread("a context", "/v1/tasks/{task}", nil, largeContexts),
+	unread("steps", "/v1/tasks/{task}/workflow_steps", denseTemplate, denseTask),
+	unread("steps at the mount point", "/stepwell/tasks/{task}/workflow_steps", denseTemplate, denseTask),
+	unread("an analysis", "/stepwell/tasks/{task}?include_dependencies=true", denseTemplate, denseTask),
+	unread("a history", "/v1/tasks/{task}/transitions", denseTemplate, denseTask),
+	unread("a summary", "/v1/tasks/{task}/summary", denseTemplate, denseTask),
+	unread("a handler", "/stepwell/handlers/t/dense", denseTemplate, denseTask),
+	unread("dead letters", "/v1/dlq?limit=1000", failingTemplate, failedTasks),
+	unread("an API document", "/stepwell/api-docs.json", nil, nil),
+	unread("requests", "/_stepwell/requests?limit=10000", nil, largeContexts, "--fixture"),
+	unread("a state", "/_stepwell/state", nil, largeContexts, "--fixture"),
+}
+
+// unread is a kind of connections that ask for an answer every second and read nothing.
+func unread(
+	name, path string, templates func() []string, stored func(*hostileTest) string, args ...string,
+) hostileKind {
+	request := hostileGet(path, "\r\n")
+	return hostileKind{
+		name: name + " that nobody reads", first: request, beat: sends(request), templates: templates, stored: stored, args: args,
+		env: []string{fmt.Sprintf("STEPWELL_WEB__MAX_ANSWER_BYTES=%d", size(2, 16)<<20)},
+	}
+}
+
+// largeContexts creates tasks with contexts of 1 MB.
+func largeContexts(h *hostileTest) (task string) {
+	body := `{"namespace":"t","name":"anchor","context":{"x":"` + strings.Repeat("y", size(50, 1000)*1000) + `"}}`
+	for range size(20, 100) {
+		task = h.ask(http.DefaultClient, "POST", "/v1/tasks", body).want(201).text("task_uuid")
+	}
+	return task
+}
+
+// denseTemplate is a template of 10,000 steps, each of which waits for the 99 before it.
+func denseTemplate() []string {
+	steps := make([]stepSpec, size(300, 10_000))
+	for i := range steps {
+		steps[i] = stepSpec{name: fmt.Sprint("s", i), callable: "builtin:noop"}
+		for j := max(0, i-99); j < i; j++ {
+			steps[i].after = append(steps[i].after, steps[j].name)
+		}
+	}
+	return []string{testTemplate("dense", steps...)}
+}
+
+func denseTask(h *hostileTest) (task string) {
+	return h.ask(http.DefaultClient, "POST", "/v1/tasks?wait=1m", `{"namespace":"t","name":"dense"}`).want(201).text("task_uuid")
+}
+
+// failingTemplate is a template of 2,001 steps, one of which fails.
+func failingTemplate() []string {
+	steps := make([]stepSpec, size(200, 2_000))
+	for i := range steps {
+		steps[i] = stepSpec{name: fmt.Sprint("s", i), callable: "builtin:noop"}
+	}
+	steps = append(steps, stepSpec{name: "bad", callable: "builtin:fail", retry: `{"max_attempts":1}`})
+	return []string{testTemplate("failing", steps...)}
+}
+
+func failedTasks(h *hostileTest) (task string) {
+	for range size(20, 100) {
+		h.ask(http.DefaultClient, "POST", "/v1/tasks?wait=1m", `{"namespace":"t","name":"failing"}`).want(201)
+	}
+	return ""
 }
 
 // hostileKey is the API key of the honest client.
@@ -118,19 +188,27 @@ type hostileTest struct {
 	kind    hostileKind
 	program *program
 	address string
-	first   string
 	count   int
+	stored  int64         // bytes of memory that the service takes for what it stores
 	over    chan struct{} // closed at the end
 	load    sync.WaitGroup
 }
 
 func newHostileTest(t *testing.T, kind hostileKind) *hostileTest {
 	h := &hostileTest{T: t, kind: kind, count: size(300, hostileMost), over: make(chan struct{})}
-	h.program = serveWith(t, kind.env, "--memory", "--quiet", "--templates", templateDir(t, diamondTemplate,
-		testTemplate("anchor", stepSpec{name: "a", callable: "Nobody"})))
+	templates := []string{diamondTemplate, testTemplate("anchor", stepSpec{name: "a", callable: "Nobody"})}
+	if kind.templates != nil {
+		templates = append(templates, kind.templates()...)
+	}
+	args := append([]string{"--memory", "--quiet", "--templates", templateDir(t, templates...)}, kind.args...)
+	h.program = serveWith(t, kind.env, args...)
 	h.address = strings.TrimPrefix(h.program.ready.OrchestrationURL, "http://")
-	created := h.ask(http.DefaultClient, "POST", "/v1/tasks", `{"namespace":"t","name":"anchor"}`).want(201)
-	h.first = strings.ReplaceAll(kind.first, "{task}", created.text("task_uuid"))
+	task := h.ask(http.DefaultClient, "POST", "/v1/tasks", `{"namespace":"t","name":"anchor"}`).want(201).text("task_uuid")
+	if kind.stored != nil {
+		task = kind.stored(h)
+		h.stored = max(peakBytes(t, h.program.ready.PID)-hostileAlone, 0)
+	}
+	h.kind.first = strings.ReplaceAll(kind.first, "{task}", task)
 	return h
 }
 
@@ -158,7 +236,7 @@ func (h *hostileTest) run() {
 	if raceDetector() {
 		return // with it, everything takes more time and memory
 	}
-	if most := int64(hostileAlone + (hostileMemory-hostileAlone)*h.count/hostileMost); peak > most {
+	if most := h.stored + int64(hostileAlone+(hostileMemory-hostileAlone)*h.count/hostileMost); peak > most {
 		h.Errorf("got %d bytes of memory; want at most %d", peak, most)
 	}
 	if beside > max(hostileLatency, 4*alone) {
@@ -196,7 +274,7 @@ func (h *hostileTest) open() net.Conn {
 	c, err := net.Dial("tcp", h.address)
 	if err == nil {
 		c.SetWriteDeadline(time.Now().Add(patience))
-		io.WriteString(c, h.first) // the service may have closed it
+		io.WriteString(c, h.kind.first) // the service may have closed it
 	}
 	return c
 }

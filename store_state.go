@@ -48,7 +48,7 @@ type stateCut struct {
 }
 
 // exportState writes the state as of one sequence, beside the running service.
-// Until it returns no task is dropped. It is dated at, or by a virtual clock.
+// No task is dropped before it is written. It is dated at, or by a virtual clock.
 func (s *store) exportState(w io.Writer, at instant) error {
 	s.mu.Lock()
 	cut := stateCut{s.seq, len(s.slots), s.analytics.freeze(), s.retain.dropped, s.lastID, clockState{now: at}}

@@ -86,10 +86,7 @@ func (o *operator) changeTask(
 		return nil, err
 	}
 	o.engine.wakeUp()
-	if err := o.store.wait(ctx, seq); err != nil {
-		return nil, err
-	}
-	return o.store.viewAfter(t)
+	return o.store.viewAfter(ctx, t, seq)
 }
 
 func stepNotFound(taskID, stepID uuid) error {
@@ -403,8 +400,11 @@ func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claimedSt
 		return nil, failf(unavailable, "the service is shutting down: no steps can be claimed")
 	}
 	got := a.engine.claim(ctx, q)
-	if got.err != nil || len(got.steps) == 0 {
-		return nil, got.err
+	if got.err != nil {
+		return nil, a.store.refuse(ctx, got.err)
+	}
+	if len(got.steps) == 0 {
+		return nil, a.store.waitAll(ctx)
 	}
 	err := a.store.wait(ctx, got.seq)
 	if ctx.Err() != nil { // the caller has gone, and never learned the leases
@@ -495,7 +495,8 @@ func (a *outsideActors) answer(ctx context.Context, stepID uuid, q *leaseAnswer)
 		return v, err
 	}
 	if taken == nil {
-		return a.answerLate(ctx, stepID, q)
+		v, err = a.answerLate(ctx, stepID, q)
+		return v, a.store.refuse(ctx, err)
 	}
 	a.engine.wakeUp()
 	v.setResults(&after, a.workerID)
@@ -510,15 +511,11 @@ func (a *outsideActors) answerLate(ctx context.Context, stepID uuid, q *leaseAns
 		return v, err
 	}
 	past := &pastLease{step: i, answer: q}
-	seq, err := a.takeLate(ctx, t.id, past, q)
-	if err != nil {
+	if err := a.takeLate(ctx, t.id, past, q); err != nil {
 		return v, err
 	}
 	if past.lease == nil {
 		return v, failf(conflict, "cannot %s step %q: this is not its lease", q.verb, t.def(i).name)
-	}
-	if err := a.store.wait(ctx, max(seq, t.lastSeq)); err != nil {
-		return v, err
 	}
 	if past.repeated {
 		return t.stepView(i, a.clock.now(), a.workerID), nil
@@ -543,19 +540,17 @@ func (a *outsideActors) stepOf(id, named uuid) (*task, int, error) {
 
 // takeLate finds the attempt that an answer is about, and records its outcome
 // unless it has one. It takes one answer at a time, so that none is recorded twice.
-func (a *outsideActors) takeLate(
-	ctx context.Context, id uuid, past *pastLease, q *leaseAnswer,
-) (seq uint64, err error) {
+func (a *outsideActors) takeLate(ctx context.Context, id uuid, past *pastLease, q *leaseAnswer) error {
 	late := &a.engine.outside.late
 	late.Lock()
 	defer late.Unlock()
 	if _, err := a.store.viewObserved(id, past, nil); err != nil {
-		return 0, err
+		return err
 	}
 	if past.lease == nil || past.answered || q.verb == extendVerb {
-		return 0, nil
+		return nil
 	}
-	return a.engine.change(ctx, func(c *change) error {
+	_, err := a.engine.change(ctx, func(c *change) error {
 		t, err := c.task(id)
 		if err != nil {
 			return err
@@ -565,6 +560,7 @@ func (a *outsideActors) takeLate(
 		a.engine.stats.late++
 		return c.append(t, &record{kind: recLate, step: past.step, end: end, subject: q.subject})
 	})
+	return err
 }
 
 // pastLease finds the attempt made under a lease while the task is replayed.

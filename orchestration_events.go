@@ -45,7 +45,7 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 		f, after, err = a.svc.store.followNow(filter)
 	}
 	if err != nil {
-		return nil, err
+		return nil, a.shown(r, filter.task, err)
 	}
 	streams := &a.svc.quotas.streams
 	if !streams.take(1) {

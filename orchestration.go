@@ -66,7 +66,7 @@ func (a *orchestrationAPI) listTasks(w http.ResponseWriter, r *http.Request) (an
 		state: queryWord(q, "status", filteredState, stateWords),
 	}
 	right := q.contextRight(r)
-	page, err := a.page(w, q, &f)
+	page, err := a.page(w, r, q, &f)
 	return taskListView{page, right}, err
 }
 
@@ -138,7 +138,8 @@ func (a *orchestrationAPI) getAudit(w http.ResponseWriter, r *http.Request) (any
 	if err != nil {
 		return nil, err
 	}
-	return a.svc.history.audit(taskID, stepID, w.(*recorder))
+	v, err := a.svc.history.audit(taskID, stepID, w.(*recorder))
+	return v, a.shown(r, taskID, err)
 }
 
 func (a *orchestrationAPI) actOnStep(_ http.ResponseWriter, r *http.Request) (any, error) {

@@ -439,17 +439,17 @@ func TestWaitsOutliveTheServersLimits(t *testing.T) {
 	s := frozenServer(t, serviceTest{extra: []string{testTemplate("held", stepSpec{name: "a", callable: held.URL, timeout: 300})}})
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	h := newHTTPServer(l, &s.world.gates.orchestration, manyConnections(), slog.New(slog.DiscardHandler))
-	h.server.ReadTimeout, h.server.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
+	h.server.ReadTimeout, h.server.WriteTimeout = 300*time.Millisecond, 300*time.Millisecond
 	go h.serve()
 	t.Cleanup(func() { h.server.Close() })
 	s.create(createHeld)
 	held.Await(t)
 	slow := &testServer{t: t, url: h.url()}
 	for _, path := range []string{"/_stepwell/wait-idle", "/_stepwell/clock"} {
-		body := map[string]string{"/_stepwell/wait-idle": `{"timeout":"300ms"}`, "/_stepwell/clock": `{"advance":"1s","timeout":"300ms"}`}[path]
+		body := map[string]string{"/_stepwell/wait-idle": `{"timeout":"600ms"}`, "/_stepwell/clock": `{"advance":"1s","timeout":"600ms"}`}[path]
 		began := realNow()
 		a := slow.do("POST", path, body).want(408)
-		if took := realNow().sub(began); took < 300*time.Millisecond || a.text("error.blocking.0.reason") != "running" {
+		if took := realNow().sub(began); took < 600*time.Millisecond || a.text("error.blocking.0.reason") != "running" {
 			t.Errorf("%s: after %v: %s", path, took, a.body)
 		}
 	}

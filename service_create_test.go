@@ -900,23 +900,22 @@ func TestWaitIsDurable(t *testing.T) {
 
 // TestWaitOutlivesDeadlines waits longer than the server's deadlines.
 func TestWaitOutlivesDeadlines(t *testing.T) {
-	t.Parallel()
-	s, v := moves[0].service(t)
-	h := httptest.NewUnstartedServer(newOrchestrationAPI(s, nil))
-	h.Config.ReadTimeout, h.Config.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
-	h.Start()
-	defer h.Close()
-	for _, path := range []string{"GET /v1/tasks/" + v.id.String() + "?wait=terminal&timeout=200ms", "POST /v1/tasks?wait=200ms"} {
-		method, path, _ := strings.Cut(path, " ")
-		req := must(http.NewRequest(method, h.URL+path, strings.NewReader(`{"namespace":"t","name":"one"}`)))(t)
-		if method == "GET" {
-			req.Body = http.NoBody
+	synctest.Test(t, func(t *testing.T) {
+		one := testTemplate("one", stepSpec{name: "a", callable: "Outside"})
+		p := newPipedServer(t, serviceTest{extra: []string{one}})
+		v := mustCreate(t, p.svc, "one")
+		const body = `{"namespace":"t","name":"one"}`
+		for _, request := range []string{
+			"GET /v1/tasks/" + v.id.String() + "?wait=terminal&timeout=10m HTTP/1.1\r\nHost: localhost\r\n\r\n",
+			fmt.Sprintf("POST /v1/tasks?wait=10m HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
+				"Content-Length: %d\r\n\r\n%s", len(body), body),
+		} {
+			a := p.answerOn(p.dial(request))
+			if a.header.Get("X-Stepwell-Wait") != "timeout" || a.text("status") != "steps_in_process" {
+				t.Errorf("%s: got %d %v %s; want a timeout", request, a.status, a.header, a.body)
+			}
 		}
-		req.Header.Set("Content-Type", "application/json")
-		if a := send(t, req); a.header.Get("X-Stepwell-Wait") != "timeout" || a.text("status") != "steps_in_process" {
-			t.Errorf("%s %s: got %d %v %s; want a timeout", method, path, a.status, a.header, a.body)
-		}
-	}
+	})
 }
 
 // TestWaitOfALostConnection expects no waiter to be left when connections break.

@@ -54,7 +54,8 @@ type journalOptions struct {
 	interval time.Duration // between syncs in mode syncInterval; 0 for 100 ms
 	fs       diskFS        // nil for the real one
 	log      *slog.Logger
-	now      func() instant // for times in the status and in headers
+	now      func() instant  // for times in the status and in headers
+	until    context.Context // reading the files fails when it ends; nil for never
 }
 
 // commitGroup is a set of records that go to disk together, and the callers
@@ -193,7 +194,7 @@ func (j *journal) path(name string) string { return filepath.Join(j.o.dir, name)
 
 // recover reads the files, tidies them up and opens the newest journal.
 func (j *journal) recover(l loader) error {
-	r := &recovery{disk: j.o.fs, dir: j.o.dir, loader: l}
+	r := &recovery{disk: j.o.fs, dir: j.o.dir, loader: l, until: j.o.until}
 	if err := r.read(); err != nil {
 		return fmt.Errorf("open store %s: %w; nothing was changed, see \"stepwell store check\"", j.o.dir, err)
 	}

@@ -371,11 +371,24 @@ func (q *query) number(name string, standard, lo, hi int) int {
 	if s == "" {
 		return standard
 	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < lo || n > hi {
+	n, ok := queryInt(s)
+	if !ok || n < int64(lo) || n > int64(hi) {
 		q.refuse("%s must be an integer from %d to %d, not %.60q", name, lo, hi, s)
 	}
-	return n
+	return int(n)
+}
+
+// queryInt returns the integer that a parameter says: in digits, or in any way in which
+// a body may say it, such as 5.0.
+func queryInt(s string) (int64, bool) {
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return n, true
+	}
+	raw := []byte(s)
+	if checkJSON(raw) != nil {
+		return 0, false
+	}
+	return jsonInt(raw)
 }
 
 // flag reads true or false. If it is absent or blank, flag returns false.
@@ -459,7 +472,7 @@ func (s *surface) shown(r *http.Request, id uuid, err error) error {
 // errors for callers who may read steps.
 func (s *surface) explanation(w http.ResponseWriter, r *http.Request, name string) (*taskExplanation, error) {
 	return heldByID(w, r, name, func(id uuid, by holder) (*taskExplanation, error) {
-		return s.svc.engine.explain(id, by, mayReadMessages(r.Context()))
+		return s.svc.engine.explain(id, by, mayReadResults(r.Context()))
 	})
 }
 

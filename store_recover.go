@@ -58,6 +58,9 @@ const (
 	diskSector = 512 // bytes that a disk writes as a whole or not at all
 )
 
+// storeFiles are the files of a store that a start may read.
+var storeFiles = [...]string{snapshotName, journalOldName, journalName, journalTempName}
+
 // loader takes what a start reads: the lines of the snapshot, then the records
 // after the sequence that it covers. The lines are complete, without their
 // newline, and checked; the loader may keep them but not write to them.
@@ -426,6 +429,7 @@ func (l *restorer) snapshotLine(line []byte) error {
 
 // line loads such a line without its checksum.
 func (l *restorer) line(line []byte) error {
+	line = apart(line)
 	if bytes.HasPrefix(line, []byte(`{"hash":`)) {
 		return l.templateLine(line)
 	}
@@ -499,6 +503,15 @@ func (l *restorer) repeats(seq uint64, line []byte) bool {
 	}
 	id, ok := parseUUID(line[i+len(task) : i+taskMember-1])
 	return ok && seq <= l.ahead[id]
+}
+
+// apart returns a long line in memory for it alone: little of a chunk could be in use
+// while the rest is kept with it.
+func apart(line []byte) []byte {
+	if len(line) > lineChunk/8 {
+		return bytes.Clone(line)
+	}
+	return line
 }
 
 // replayed returns the task of a line, or nil if nobody needs it: the task is
@@ -577,7 +590,7 @@ func (l *restorer) record(seq uint64, line []byte) error {
 		l.events.skip(&s.events, seq)
 		return nil
 	}
-	r, err := decodeRecord(line)
+	r, err := decodeRecord(apart(line))
 	if err != nil {
 		return err
 	}
@@ -638,8 +651,13 @@ func (l *restorer) apply(t *task, r *record) error {
 // readStore reads the files of a directory into a store that must not be
 // changed. It takes no lock and changes no file.
 func readStore(dir string, log *slog.Logger) (*store, error) {
+	disk, err := pinStore(osDisk{}, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer disk.close()
 	s := newStore(nil, log)
-	r := &recovery{disk: osDisk{}, dir: dir, loader: &restorer{s: s}}
+	r := &recovery{disk: disk, dir: dir, loader: &restorer{s: s}}
 	if err := r.read(); err != nil {
 		return nil, err
 	}

@@ -11,15 +11,18 @@ package main
 //
 //	step                    files             a start
 //	0 nothing under way     J or J S          reads S, then the later records in J
-//	1 J' made and synced    J J' or J J' S    does the same
-//	2 J becomes J-          J- J' or J- J' S  reads J- as if it were J, and renames it to J
+//	1 J' made               J J' or J J' S    does the same
+//	2 J is J- too           J- J J' or with S reads the longer one of J- and J, as J: in a copy they may differ
+//	  or becomes J-         J- J' or J- J' S  reads J- as if it were J, and renames it to J
 //	3 J' becomes J          J- J or J- J S    reads S, J-, J; the next snapshot removes J-
 //	4 S' made and synced    J- J S' (S)       does the same
 //	5 S' becomes S          J- J S            removes J- unread: S covers everything before J
 //	6 J- removed            J S               reads S, then J, as in row 0
 //	7 an import, see there  J' S              renames J' to J
 //
-// A snapshot that failed or was given up leaves row 3 behind, and the next one
+// Step 2 gives J a second name, so that J is never missing; it renames J where the file
+// system has no second names. Steps 3, 5 and 6 wait for copies of the directory, see
+// copyWatch. A snapshot that failed or was given up leaves row 3 behind, and the next one
 // begins at step 4. The very first start makes journal.jsonl by steps 1 and 3.
 // The directory is synced after steps 2, 3 and 5; nothing is written to the new
 // journal before the sync of step 3. A snapshot without a journal is none of
@@ -82,6 +85,7 @@ type recovery struct {
 
 	files    []string // journals to read, the oldest first; none in a new store
 	undo     bool     // rename journal.old.jsonl back to journal.jsonl
+	twins    bool     // both journals are one file, or copies of it: the longer one counts
 	imported bool     // rename journal.jsonl.tmp to journal.jsonl: an import ended before its last step
 	dropOld  bool     // remove journal.old.jsonl: the snapshot covers it
 	last     uint64   // sequence of the last record, or of the one before the first
@@ -103,7 +107,7 @@ func (r *recovery) read() error {
 		return err
 	}
 	for i, name := range r.files {
-		newest := i == len(r.files)-1 && !r.undo
+		newest := i == len(r.files)-1 && (!r.undo || r.twins)
 		if err := r.readJournal(name, newest); err != nil {
 			return err
 		}
@@ -211,7 +215,7 @@ func (r *recovery) chooseJournals() error {
 	if err != nil {
 		return err
 	}
-	_, hasOld, err := r.journalFrom(journalOldName)
+	oldFrom, hasOld, err := r.journalFrom(journalOldName)
 	if err != nil && !(hasJournal && from <= r.covered+1) {
 		return err
 	}
@@ -222,8 +226,13 @@ func (r *recovery) chooseJournals() error {
 			return nil
 		}
 	}
+	if hasJournal && hasOld && oldFrom == from {
+		if r.twins, err = r.longer(journalOldName, journalName); err != nil {
+			return err
+		}
+	}
 	switch {
-	case !hasJournal && hasOld:
+	case r.twins, !hasJournal && hasOld:
 		r.files, r.undo = []string{journalOldName}, true
 	case !hasJournal && r.hasSnapshot:
 		return fmt.Errorf("%s is missing, and %s alone may be behind it", journalName, snapshotName)
@@ -235,6 +244,20 @@ func (r *recovery) chooseJournals() error {
 		r.files, r.dropOld = []string{journalName}, hasOld
 	}
 	return nil
+}
+
+// longer reports whether one file is longer than another.
+func (r *recovery) longer(name, other string) (bool, error) {
+	var sizes [2]int64
+	for i, name := range []string{name, other} {
+		s, f, err := r.scan(name)
+		if err != nil {
+			return false, err
+		}
+		sizes[i] = s.left
+		f.Close()
+	}
+	return sizes[0] > sizes[1], nil
 }
 
 // journalFrom returns the first sequence of a journal, and whether the journal

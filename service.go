@@ -195,6 +195,7 @@ func (s *service) openStore(disk diskFS, state *stateSource) error {
 	jo := journalOptions{
 		dir: s.cfg.Store.Path, memory: s.cfg.Store.Memory, sync: syncModes[s.cfg.Store.Sync],
 		interval: time.Duration(s.cfg.Store.SyncIntervalMS) * time.Millisecond,
+		floor:    int64(s.cfg.Store.SnapshotJournalMB) << 20,
 		fs:       disk, log: s.log, now: s.clock.now,
 	}
 	var err error

@@ -41,7 +41,7 @@ type snapshotWriter struct {
 // snapshotDue reports whether the journal has outgrown the snapshot.
 func (j *journal) snapshotDue() bool {
 	size := j.fileBytes.Load() + j.oldBytes.Load()
-	if size <= max(snapshotFloor, j.snapshotBytes.Load()/4) || j.halted.Load() {
+	if size <= max(j.o.floor, j.snapshotBytes.Load()/4) || j.halted.Load() {
 		return false
 	}
 	j.snapshotMu.Lock()

@@ -439,7 +439,7 @@ var scenes = []scene{
 		{`GET /stepwell/tasks/{task}/workflow_steps/{step}`, 200},
 	}},
 	{name: "completed", aside: []string{`PATCH ` + toldStep + ` ` + completeBody}, then: []toldRequest{
-		{`PATCH ` + toldStep + ` ` + completeBody, 400}, {`PATCH ` + toldStep + ` ` + resolveBody, 400},
+		{`PATCH ` + toldStep + ` ` + completeBody, 200}, {`PATCH ` + toldStep + ` ` + resolveBody, 400},
 		{`DELETE /v1/tasks/{task}`, 400},
 		{`PATCH /stepwell/tasks/{task}/workflow_steps/{step} {"inputs":{}}`, 409},
 	}},

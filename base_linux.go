@@ -4,7 +4,9 @@ package main
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -195,3 +197,46 @@ func killTree(pid, parent int) {
 
 // reap frees the number of a child that has ended.
 func reap(pid int) { syscall.Wait4(pid, nil, syscall.WNOHANG, nil) }
+
+// machineMemory returns how much memory the machine has, in bytes; 0 if that is unknown.
+func machineMemory() int64 {
+	var s syscall.Sysinfo_t
+	if syscall.Sysinfo(&s) != nil {
+		return 0
+	}
+	return int64(s.Totalram) * int64(s.Unit)
+}
+
+// cgroupMemory returns how much memory the process's control group and those above it
+// allow, in bytes; 0 without a limit. root has /proc and /sys, where cgroups of both
+// versions are usually mounted.
+func cgroupMemory(root fs.FS) (least int64) {
+	text, _ := fs.ReadFile(root, "proc/self/cgroup") // without it there is no limit
+	for line := range strings.Lines(string(text)) {
+		part := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		switch {
+		case len(part) < 3:
+		case part[1] == "":
+			least = leastLimit(root, least, "sys/fs/cgroup", part[2], "memory.max")
+		case slices.Contains(strings.Split(part[1], ","), "memory"):
+			least = leastLimit(root, least, "sys/fs/cgroup/memory", part[2], "memory.limit_in_bytes")
+		}
+	}
+	return least
+}
+
+// noCgroupLimit is less than what a cgroup of version 1 without a limit says.
+const noCgroupLimit = 1 << 62
+
+// leastLimit returns the least limit of a group and those above it. Within a container
+// the group may have no directory: then that of the container is the mount point.
+func leastLimit(root fs.FS, least int64, mount, group, file string) int64 {
+	for dir := path.Join(mount, group); len(dir) >= len(mount); dir = path.Dir(dir) {
+		text, _ := fs.ReadFile(root, path.Join(dir, file))
+		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		if err == nil && n > 0 && n < noCgroupLimit && (least == 0 || n < least) {
+			least = n
+		}
+	}
+	return least
+}

@@ -179,7 +179,7 @@ type mountRights struct {
 
 // mountRights returns what the caller may see and asks for.
 func (q *query) mountRights(r *http.Request) mountRights {
-	return mountRights{q.contextRight(r), securityOf(r.Context()).may(permStepsRead)}
+	return mountRights{q.contextRight(r), mayReadResults(r.Context())}
 }
 
 // mountRightsOf returns what the caller may see.

@@ -116,15 +116,21 @@ func (a *orchestrationAPI) listSteps(w http.ResponseWriter, r *http.Request) (an
 }
 
 func (a *orchestrationAPI) getStep(w http.ResponseWriter, r *http.Request) (any, error) {
-	return a.stepAnswer(a.stepIn(w, r, "task_uuid", "step_uuid"))
+	t, i, err := a.stepIn(w, r, "task_uuid", "step_uuid")
+	return a.stepAnswer(r, t, i, err)
 }
 
-// stepAnswer answers with a step, unless err is not nil.
-func (a *orchestrationAPI) stepAnswer(t *task, i int, err error) (any, error) {
+// stepAnswer answers with a step, unless err is not nil. Who may act on steps need not be
+// allowed to read their results.
+func (a *orchestrationAPI) stepAnswer(r *http.Request, t *task, i int, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.stepView(i, a.svc.clock.now(), a.svc.workerID), nil
+	v := t.stepView(i, a.svc.clock.now(), a.svc.workerID)
+	if !mayReadResults(r.Context()) {
+		v.redactResults()
+	}
+	return v, nil
 }
 
 func (a *orchestrationAPI) getAudit(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -146,7 +152,8 @@ func (a *orchestrationAPI) actOnStep(_ http.ResponseWriter, r *http.Request) (an
 		return nil, err
 	}
 	q.subject = subjectOf(r.Context())
-	return a.stepAnswer(a.svc.operator.act(r.Context(), taskID, stepID, q))
+	t, i, err := a.svc.operator.act(r.Context(), taskID, stepID, q)
+	return a.stepAnswer(r, t, i, err)
 }
 
 func (a *orchestrationAPI) listTemplates(w http.ResponseWriter, r *http.Request) (any, error) {

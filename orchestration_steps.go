@@ -239,13 +239,13 @@ func (a *orchestrationAPI) listDLQ(w http.ResponseWriter, r *http.Request) (any,
 	if err := w.(*recorder).holdEach(limit, 256); err != nil {
 		return nil, err
 	}
-	v := a.svc.dlq.entries(f, offset, limit, mayReadMessages(r.Context()))
+	v := a.svc.dlq.entries(f, offset, limit, mayReadResults(r.Context()))
 	return v, a.svc.store.waitAll(r.Context())
 }
 
 func (a *orchestrationAPI) getTaskDLQ(w http.ResponseWriter, r *http.Request) (any, error) {
 	return heldByID(w, r, "task_uuid", func(id uuid, by holder) (*dlqTaskView, error) {
-		return a.svc.dlq.ofTask(id, mayReadMessages(r.Context()), by)
+		return a.svc.dlq.ofTask(id, mayReadResults(r.Context()), by)
 	})
 }
 

@@ -764,8 +764,9 @@ func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *secur
 // mayReadContexts reports whether the caller may see the contexts of tasks.
 func mayReadContexts(ctx context.Context) bool { return securityOf(ctx).may(permTasksContextRead) }
 
-// mayReadMessages reports whether the caller may see what handlers say about failures.
-func mayReadMessages(ctx context.Context) bool { return securityOf(ctx).may(permStepsRead) }
+// mayReadResults reports whether the caller may see the results of steps and what handlers
+// say about failures.
+func mayReadResults(ctx context.Context) bool { return securityOf(ctx).may(permStepsRead) }
 
 // The host guard. Any web page that a user visits can make the browser send requests
 // here. Without authentication, and where what browsers add on their own authenticates,

@@ -472,7 +472,7 @@ func (s *surface) shown(r *http.Request, id uuid, err error) error {
 // errors for callers who may read steps.
 func (s *surface) explanation(w http.ResponseWriter, r *http.Request, name string) (*taskExplanation, error) {
 	return heldByID(w, r, name, func(id uuid, by holder) (*taskExplanation, error) {
-		return s.svc.engine.explain(id, by, mayReadMessages(r.Context()))
+		return s.svc.engine.explain(id, by, mayReadResults(r.Context()))
 	})
 }
 

@@ -15,6 +15,7 @@ package main
 //	service_health.go    the checks of the health endpoints
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,10 +105,38 @@ func newQuotas(c *Config) *quotas {
 	q := &quotas{bodies: bodyMemory{turn: make(chan struct{}, 1)}}
 	q.connections.most, q.headers.most = int64(c.Web.MaxConnections), maxHeaderMemory
 	q.waiting.most = int64(c.Web.MaxWaitingRequests)
-	q.stored.most = int64(c.Store.MaxMemoryMB) << 20
+	q.stored.most = c.Store.memory()
 	q.streams.most = int64(c.Events.MaxStreams)
 	q.bodies.most = c.Web.MaxReceivedBytes
+	if n := availableMemory(); n > 0 {
+		q.bodies.most = min(q.bodies.most, max(n/100*bodyMemoryShare, c.Web.MaxBodyBytes))
+	}
 	return q
+}
+
+// Shares of the memory that the process can get, in percent. The rest is for answers and
+// the garbage collector.
+const (
+	taskMemoryShare = 70      // tasks, without store.max_memory_mb
+	bodyMemoryShare = 5       // bodies of requests at most: what they become takes several times as much
+	assumedMemory   = 4 << 30 // bytes, of a machine that does not say how much it has
+)
+
+// memory returns the memory for tasks, in bytes.
+func (c *storeConfig) memory() int64 {
+	if c.MaxMemoryMB > 0 {
+		return int64(c.MaxMemoryMB) << 20
+	}
+	return cmp.Or(availableMemory(), assumedMemory) / 100 * taskMemoryShare
+}
+
+// availableMemory returns how much memory the process can get, in bytes; 0 if that is unknown.
+func availableMemory() int64 {
+	n := machineMemory()
+	if most := cgroupMemory(os.DirFS("/")); most > 0 {
+		n = min(n, most)
+	}
+	return n
 }
 
 // each calls f for every quota, with its name in the metrics.
@@ -210,7 +239,7 @@ func (s *service) openStore(disk diskFS, state *stateSource) error {
 	if tasks, records := s.store.size(); tasks > 0 {
 		s.log.Info("the store was read", "tasks", tasks, "records", records, "took", time.Since(began).String())
 	}
-	s.store.retainUpTo(s.cfg.Store.retention(), &s.quotas.stored)
+	s.store.retainUpTo(s.cfg.Store.retention(), &s.quotas.stored, &s.quotas.bodies.quota)
 	s.engine = newEngine(s.store, s.clock, s.handlers, s.ids, new(counters), s.cfg, s.log)
 	s.store.attach(s.ids, s.engine)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -405,6 +405,7 @@ func (l *restorer) snapshotLine(line []byte) error {
 
 // line loads such a line without its checksum.
 func (l *restorer) line(line []byte) error {
+	line = apart(line)
 	if bytes.HasPrefix(line, []byte(`{"hash":`)) {
 		return l.templateLine(line)
 	}
@@ -471,6 +472,15 @@ func withLetters(line []byte, h taskHeader, tpl *template) ([]byte, taskHeader, 
 	line = t.appendTaskLine(nil)
 	h, err = readTaskHeader(line)
 	return line, h, err
+}
+
+// apart returns a long line in memory for it alone: little of a chunk could be in use
+// while the rest is kept with it.
+func apart(line []byte) []byte {
+	if len(line) > lineChunk/8 {
+		return bytes.Clone(line)
+	}
+	return line
 }
 
 // replayed returns the task of a line, or nil if nobody needs it: the task is
@@ -542,7 +552,7 @@ func (l *restorer) template(r *record) error {
 
 // record loads one line of the journal.
 func (l *restorer) record(seq uint64, line []byte) error {
-	r, err := decodeRecord(line)
+	r, err := decodeRecord(apart(line))
 	if err != nil {
 		return err
 	}

@@ -359,7 +359,7 @@ func (s *store) writeSnapshot(w *snapshotWriter, count int, figures *frozenFigur
 }
 
 // eachLine calls f with the line of every task below a position, outside the
-// lock. The caller keeps tasks from changing their positions.
+// lock. The caller has called holdLocked; what was passed may be dropped.
 func (s *store) eachLine(below int, f func(line []byte) error) error {
 	lines := make([][]byte, 0, snapshotBatch)
 	for from := 0; from < below; {
@@ -370,6 +370,7 @@ func (s *store) eachLine(below int, f func(line []byte) error) error {
 			}
 		}
 	}
+	s.locked(func() { s.retain.passed = below })
 	return nil
 }
 
@@ -399,7 +400,7 @@ func (s *store) allTemplates() []*template {
 	return all
 }
 
-// lineBatchBytes is about how many bytes of lines are made under the lock at a time.
+// lineBatchBytes is about how many bytes of lines are taken under the lock at a time.
 const lineBatchBytes = 1 << 20
 
 // lineBatch appends the lines of the tasks at positions from up to to, under the
@@ -407,14 +408,15 @@ const lineBatchBytes = 1 << 20
 func (s *store) lineBatch(lines [][]byte, from, to int) ([][]byte, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for made := 0; from < to && made < lineBatchBytes; from++ {
+	s.retain.passed = from
+	for took := 0; from < to && took < lineBatchBytes; from++ {
 		line := s.slots[from].line
 		if live := s.slots[from].live; live != nil {
 			line = live.appendTaskLine(nil)
-			made += len(line)
 		}
 		if line != nil {
 			lines = append(lines, line)
+			took += len(line)
 		}
 	}
 	return lines, from

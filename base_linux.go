@@ -3,6 +3,8 @@ package main
 // The system calls of Linux that the program needs beyond package os.
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io/fs"
 	"os"
@@ -57,6 +59,48 @@ func soleOpener(f *os.File) error {
 	}
 	return lease(syscall.F_UNLCK)
 }
+
+// dirWatch notices what is read in a directory.
+type dirWatch struct{ fd int }
+
+// watchDir begins to notice. The error may be that of a limit: each user has few watches.
+func watchDir(dir string) (*dirWatch, error) {
+	fd, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("inotify_init1", err)
+	}
+	if _, err = syscall.InotifyAddWatch(fd, dir, syscall.IN_ACCESS|syscall.IN_CLOSE_NOWRITE); err != nil {
+		syscall.Close(fd)
+		return nil, &os.PathError{Op: "inotify_add_watch", Path: dir, Err: err}
+	}
+	return &dirWatch{fd}, nil
+}
+
+// events calls f for what happened since the last call: a file, by name, was read, or closed
+// by a reader; without a name, the directory was listed.
+func (w *dirWatch) events(f func(name string, closed bool)) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := syscall.Read(w.fd, buf)
+		if err != nil || n <= 0 {
+			return
+		}
+		for b := buf[:n]; len(b) >= syscall.SizeofInotifyEvent; {
+			mask := binary.NativeEndian.Uint32(b[4:])
+			end := syscall.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(b[12:]))
+			name := string(bytes.TrimRight(b[syscall.SizeofInotifyEvent:end], "\x00"))
+			b = b[end:]
+			switch {
+			case name != "":
+				f(name, mask&syscall.IN_CLOSE_NOWRITE != 0)
+			case mask&syscall.IN_ACCESS != 0:
+				f("", false)
+			}
+		}
+	}
+}
+
+func (w *dirWatch) close() { syscall.Close(w.fd) }
 
 // awaitExit returns once a child has ended, and reports whether the child is still
 // a zombie: then no other process can get its number or its group's.

@@ -7,6 +7,7 @@ package main
 // reading at a start.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,7 @@ const (
 	keepBuffer  = 4 << 20              // bytes; a larger buffer is not reused
 	firstBuffer = 64 << 10             // bytes
 
-	snapshotFloor = 16 << 20    // bytes; a smaller journal needs no snapshot
+	snapshotFloor = 16 << 20    // bytes; a smaller journal needs no snapshot, unless the options say otherwise
 	snapshotPause = time.Minute // after a failed snapshot
 
 	retryAfterFull   = 5 * time.Second
@@ -53,6 +54,7 @@ type journalOptions struct {
 	sync     syncMode
 	interval time.Duration // between syncs in mode syncInterval; 0 for 100 ms
 	slow     time.Duration // from which on an operation of the disk hangs; 0 for 5 s
+	floor    int64         // bytes of a journal that needs no snapshot; 0 for snapshotFloor
 	fs       diskFS        // nil for the real one
 	log      *slog.Logger
 	now      func() instant  // for times in the status and in headers
@@ -154,9 +156,8 @@ func openJournal(o journalOptions, l loader) (*journal, error) {
 	if o.interval <= 0 {
 		o.interval = 100 * time.Millisecond
 	}
-	if o.slow <= 0 {
-		o.slow = 5 * time.Second
-	}
+	o.slow = cmp.Or(o.slow, 5*time.Second)
+	o.floor = cmp.Or(o.floor, snapshotFloor)
 	j := newJournal(o)
 	if o.memory {
 		j.halted.Store(true)

@@ -113,6 +113,8 @@ type storeConfig struct {
 	Sync           string // always, interval or never
 	SyncIntervalMS int
 
+	SnapshotJournalMB int // journal from which a snapshot is written
+
 	RetainFinishedCount    int // finished tasks kept; 0 for all
 	RetainFinishedAgeHours int // how long they are kept; 0 for no limit
 	MaxMemoryMB            int // for the tasks of all services; 0 for a share of what there is
@@ -286,6 +288,8 @@ var configKeys = resolveKeys(append([]configKey{
 		help:    "when writes are synced to disk: always (before each answer), interval, or never (left to the system)"},
 	{path: "store.sync_interval_ms", def: 100, min: 1, max: 60_000,
 		help: `time between syncs when sync = "interval", in milliseconds`},
+	{path: "store.snapshot_journal_mb", def: 16, min: 1, max: maxConfigCount,
+		help: "size of the journal from which a snapshot is written, in MB, or a quarter of the snapshot if that is more"},
 	{path: "store.retain_finished_count", def: 100_000, min: 0, max: 100 * maxConfigCount,
 		help: "how many of the latest finished tasks to keep; 0: all"},
 	{path: "store.retain_finished_age_hours", def: 0, min: 0, max: maxConfigCount,

@@ -76,8 +76,9 @@ type serviceOptions struct {
 	disk     diskFS       // nil for the real one
 	state    *stateSource // for a store that is empty; nil for none
 
-	extension extension // nil for none
-	quotas    *quotas   // of the process; nil for its own
+	extension extension       // nil for none
+	quotas    *quotas         // of the process; nil for its own
+	until     context.Context // opening fails when it ends; nil for never
 
 	deterministic string // ids and random numbers are derived from it; "" for real ones
 }
@@ -174,8 +175,11 @@ func openService(o serviceOptions) (*service, error) {
 		s.assemble(o.registry)
 		return s, nil
 	}
-	if err := s.openStore(o.disk, o.state); err != nil {
+	if err := s.openStore(&o); err != nil {
 		return nil, err
+	}
+	if o.until != nil && o.until.Err() != nil {
+		return nil, errors.Join(o.until.Err(), s.close())
 	}
 	if s.extension != nil {
 		s.extension.attach(s)
@@ -219,18 +223,19 @@ func (s *service) uptimeSeconds() int64 { return max(int64(s.clock.now().sub(s.s
 // syncModes are the words of store.sync.
 var syncModes = map[string]syncMode{"always": syncAlways, "interval": syncInterval, "never": syncNever}
 
-func (s *service) openStore(disk diskFS, state *stateSource) error {
+func (s *service) openStore(o *serviceOptions) error {
 	began := time.Now()
 	jo := journalOptions{
 		dir: s.cfg.Store.Path, memory: s.cfg.Store.Memory, sync: syncModes[s.cfg.Store.Sync],
 		interval: time.Duration(s.cfg.Store.SyncIntervalMS) * time.Millisecond,
-		fs:       disk, log: s.log, now: s.clock.now,
+		floor:    int64(s.cfg.Store.SnapshotJournalMB) << 20,
+		fs:       o.disk, log: s.log, now: s.clock.now, until: o.until,
 	}
 	var err error
-	if state == nil {
+	if o.state == nil {
 		s.store, err = openStore(jo, s.cfg.Events.Keep, s.clock, s.log)
 	} else {
-		s.store, err = openStoreWith(jo, state, s.cfg.Events.Keep, s.clock, s.log)
+		s.store, err = openStoreWith(jo, o.state, s.cfg.Events.Keep, s.clock, s.log)
 	}
 	if err != nil {
 		return err
@@ -327,7 +332,7 @@ func openSeeded(seed string, o serviceOptions) (*service, error) {
 		return nil, fmt.Errorf("--seed: %w", err)
 	}
 	defer f.Close()
-	o.state = &stateSource{document: f}
+	o.state = &stateSource{document: endedBy(o.until, f)}
 	s, err := openService(o)
 	if err != nil {
 		return nil, fmt.Errorf("--seed %s: %w", seed, err)

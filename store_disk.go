@@ -66,8 +66,12 @@ type diskFile interface {
 // osDisk is the real file system.
 type osDisk struct{}
 
-// osFile is an open file of osDisk.
-type osFile struct{ *os.File }
+// osFile is an open file of osDisk. Its errors name the file as it is called in use, not
+// as it was created.
+type osFile struct {
+	*os.File
+	name string
+}
 
 func (d osDisk) makeDir(dir string) error {
 	info, err := os.Stat(dir)
@@ -109,7 +113,7 @@ func osOpen(name string, flag int) (diskFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return osFile{f}, nil
+	return osFile{f, strings.TrimSuffix(name, ".tmp")}, nil
 }
 
 func (osDisk) rename(from, to string) error { return renameRegular(from, to) }
@@ -129,6 +133,21 @@ func (osDisk) syncDir(dir string) error {
 	return nil
 }
 
+// named makes an error of the file name it.
+func (f osFile) named(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		p.Path = f.name
+	}
+	return err
+}
+
+func (f osFile) WriteAt(b []byte, off int64) (int, error) {
+	n, err := f.File.WriteAt(b, off)
+	return n, f.named(err)
+}
+
+func (f osFile) Close() error { return f.named(f.File.Close()) }
+
 func (osDisk) link(from, to string) error { return os.Link(from, to) }
 
 func (osDisk) watch(dir string) (readWatch, error) { return watchDir(dir) }
@@ -144,7 +163,7 @@ func (osDisk) identify(name string) (fileID, error) {
 func (f osFile) id() (fileID, error) {
 	info, err := f.Stat()
 	if err != nil {
-		return fileID{}, err
+		return fileID{}, f.named(err)
 	}
 	return idOf(info), nil
 }
@@ -157,16 +176,16 @@ func idOf(info fs.FileInfo) fileID {
 func (f osFile) size() (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
-		return 0, err
+		return 0, f.named(err)
 	}
 	return info.Size(), nil
 }
 
-func (f osFile) truncate(size int64) error { return f.Truncate(size) }
+func (f osFile) truncate(size int64) error { return f.named(f.Truncate(size)) }
 
-func (f osFile) sync() error { return syncData(f.File) }
+func (f osFile) sync() error { return f.named(syncData(f.File)) }
 
-func (f osFile) allocate(off, n int64) error { return reserveBlocks(f.File, off, n) }
+func (f osFile) allocate(off, n int64) error { return f.named(reserveBlocks(f.File, off, n)) }
 
 func (f osFile) unused() error {
 	if !isUnlinked(f.File) {

@@ -76,6 +76,25 @@ func TestStoreDirectoryIsAFile(t *testing.T) {
 	}
 }
 
+// TestErrorsNameTheFileInUse makes files under their temporary names, renames them, and
+// makes every operation on them fail.
+func TestErrorsNameTheFileInUse(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{journalName, snapshotName} {
+		name = filepath.Join(t.TempDir(), name)
+		f := must(osDisk{}.create(name + ".tmp"))(t)
+		noError(t, osDisk{}.rename(name+".tmp", name))
+		noError(t, f.Close())
+		_, writing := f.WriteAt([]byte("x"), 0)
+		_, sizing := f.size()
+		for i, err := range []error{writing, sizing, f.sync(), f.truncate(0), f.allocate(0, 1), f.Close()} {
+			if err == nil || strings.Contains(err.Error(), ".tmp") || !strings.Contains(err.Error(), name+":") {
+				t.Errorf("error %d: got %v; want it to name %s", i, err, name)
+			}
+		}
+	}
+}
+
 // TestLockIsReleasedBesideACopy closes a lock while a copy of its file is open, as in a child
 // between fork and exec.
 func TestLockIsReleasedBesideACopy(t *testing.T) {

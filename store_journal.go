@@ -7,6 +7,7 @@ package main
 // reading at a start.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,7 @@ const (
 	keepBuffer  = 4 << 20              // bytes; a larger buffer is not reused
 	firstBuffer = 64 << 10             // bytes
 
-	snapshotFloor = 16 << 20    // bytes; a smaller journal needs no snapshot
+	snapshotFloor = 16 << 20    // bytes; a smaller journal needs no snapshot, unless the options say otherwise
 	snapshotPause = time.Minute // after a failed snapshot
 
 	retryAfterFull   = 5 * time.Second
@@ -52,9 +53,11 @@ type journalOptions struct {
 	memory   bool   // without files: records are counted and forgotten
 	sync     syncMode
 	interval time.Duration // between syncs in mode syncInterval; 0 for 100 ms
+	floor    int64         // bytes of a journal that needs no snapshot; 0 for snapshotFloor
 	fs       diskFS        // nil for the real one
 	log      *slog.Logger
-	now      func() instant // for times in the status and in headers
+	now      func() instant  // for times in the status and in headers
+	until    context.Context // reading the files fails when it ends; nil for never
 }
 
 // commitGroup is a set of records that go to disk together, and the callers
@@ -147,6 +150,7 @@ func openJournal(o journalOptions, l loader) (*journal, error) {
 	if o.interval <= 0 {
 		o.interval = 100 * time.Millisecond
 	}
+	o.floor = cmp.Or(o.floor, snapshotFloor)
 	j := newJournal(o)
 	if o.memory {
 		j.halted.Store(true)
@@ -201,7 +205,7 @@ func (j *journal) path(name string) string { return filepath.Join(j.o.dir, name)
 
 // recover reads the files, tidies them up and opens the newest journal.
 func (j *journal) recover(l loader) error {
-	r := &recovery{disk: j.o.fs, dir: j.o.dir, loader: l}
+	r := &recovery{disk: j.o.fs, dir: j.o.dir, loader: l, until: j.o.until}
 	if err := r.read(); err != nil {
 		return fmt.Errorf("open store %s: %w; nothing was changed, see \"stepwell store check\"", j.o.dir, err)
 	}

@@ -42,6 +42,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -76,6 +77,7 @@ type recovery struct {
 	disk   diskFS
 	dir    string
 	loader loader
+	until  context.Context // reading fails when it ends; nil for never
 
 	hasSnapshot   bool
 	snapshotBytes int64
@@ -128,7 +130,28 @@ func (r *recovery) scan(name string) (*journalScanner, diskFile, error) {
 		f.Close()
 		return nil, nil, err
 	}
-	return newJournalScanner(f, size), f, nil
+	return newJournalScanner(endedBy(r.until, f), size), f, nil
+}
+
+// endingReader fails once its context has ended, and so ends a long start soon.
+type endingReader struct {
+	until context.Context
+	src   io.Reader
+}
+
+// endedBy returns a reader that fails once a context has ended, if there is one.
+func endedBy(until context.Context, src io.Reader) io.Reader {
+	if until == nil {
+		return src
+	}
+	return endingReader{until, src}
+}
+
+func (r endingReader) Read(p []byte) (int, error) {
+	if err := r.until.Err(); err != nil {
+		return 0, err
+	}
+	return r.src.Read(p)
 }
 
 func (r *recovery) readSnapshot() error {
@@ -416,6 +439,7 @@ func (r *recovery) tidy() error {
 // restorer loads a store that nobody uses yet.
 type restorer struct {
 	s      *store
+	ahead  map[uuid]uint64 // newest records of tasks whose line has more than the snapshot's sequence
 	events moveCollector
 	admit  func(t *template) error // refuses templates; nil refuses none
 }
@@ -452,11 +476,17 @@ func (l *restorer) line(line []byte) error {
 	if _, twice := l.s.byID[h.id]; twice {
 		return fmt.Errorf("duplicate task %s", h.id)
 	}
+	if l.s.analytics.covered == 0 && h.dead == nil {
+		if line, h, err = withLetters(line, h, tpl); err != nil {
+			return err
+		}
+	}
 	r, err := h.creationRecord()
 	if err != nil {
 		return err
 	}
 	l.s.seq = max(l.s.seq, h.lastSeq)
+	l.noteAhead(&h)
 	pos := l.s.insert(h.id, slot{line: line}, tpl, r.created)
 	l.s.requests.insert(r.created.request, h.id, h.created)
 	l.s.noteID(h.lastID)
@@ -480,6 +510,41 @@ func (l *restorer) line(line []byte) error {
 	return nil
 }
 
+// withLetters returns a line with the dead letters of its task. The first version, which
+// kept no figures either, had none.
+func withLetters(line []byte, h taskHeader, tpl *template) ([]byte, taskHeader, error) {
+	t, err := h.replay(tpl, unobserved{})
+	if err != nil || len(t.dead) == 0 {
+		return line, h, err
+	}
+	line = t.appendTaskLine(nil)
+	h, err = readTaskHeader(line)
+	return line, h, err
+}
+
+// noteAhead notes a line that has records which the journal repeats.
+func (l *restorer) noteAhead(h *taskHeader) {
+	if h.lastSeq <= l.s.analytics.covered {
+		return
+	}
+	if l.ahead == nil {
+		l.ahead = map[uuid]uint64{}
+	}
+	l.ahead[h.id] = h.lastSeq
+}
+
+// repeats reports whether the snapshot's line of the record's task has the record. It is
+// decided without decoding either.
+func (l *restorer) repeats(seq uint64, line []byte) bool {
+	const task = `"task":"`
+	i := bytes.IndexByte(line, ',') + 1
+	if len(l.ahead) == 0 || len(line) < i+taskMember || string(line[i:i+len(task)]) != task {
+		return false
+	}
+	id, ok := parseUUID(line[i+len(task) : i+taskMember-1])
+	return ok && seq <= l.ahead[id]
+}
+
 // apart returns a long line in memory for it alone: little of a chunk could be in use
 // while the rest is kept with it.
 func apart(line []byte) []byte {
@@ -492,7 +557,7 @@ func apart(line []byte) []byte {
 // replayed returns the task of a line, or nil if nobody needs it: the task is
 // over, the figures count all of it, and the event log holds nothing of it. It
 // also counts the records that the figures do not count yet, those later than
-// the snapshot's sequence; record skips them when it finds them in the journal.
+// the snapshot's sequence; those are skipped in the journal.
 func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
 	var obs replayer = unobserved{}
 	uncounted, recent := h.lastSeq > l.s.analytics.covered, l.events.wants(h.lastSeq)
@@ -558,13 +623,17 @@ func (l *restorer) template(r *record) error {
 
 // record loads one line of the journal.
 func (l *restorer) record(seq uint64, line []byte) error {
+	s := l.s
+	s.seq = max(s.seq, seq)
+	l.events.appendTo(&s.events, seq-1)
+	if l.repeats(seq, line) {
+		l.events.skip(&s.events, seq)
+		return nil
+	}
 	r, err := decodeRecord(apart(line))
 	if err != nil {
 		return err
 	}
-	s := l.s
-	s.seq = max(s.seq, seq)
-	l.events.appendTo(&s.events, seq-1)
 	switch r.kind {
 	case recTemplate:
 		return l.template(r)
@@ -583,18 +652,13 @@ func (l *restorer) record(seq uint64, line []byte) error {
 			return err
 		}
 	}
-	if seq <= t.lastSeq {
-		l.events.skip(&s.events, seq)
-		return nil // the snapshot has it
-	}
 	return l.apply(t, r)
 }
 
 func (l *restorer) created(r *record) error {
 	s := l.s
-	if _, ok := s.byID[r.task]; ok {
-		l.events.skip(&s.events, r.seq)
-		return nil // the snapshot has it
+	if _, twice := s.byID[r.task]; twice {
+		return fmt.Errorf("duplicate task %s", r.task)
 	}
 	tpl := s.template(r.created.template)
 	if tpl == nil {

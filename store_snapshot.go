@@ -50,7 +50,7 @@ func (j *journal) snapshotDue() bool {
 }
 
 // snapshotThreshold returns the size of the journal beyond which a snapshot is due.
-func (j *journal) snapshotThreshold() int64 { return max(snapshotFloor, j.snapshotBytes.Load()/4) }
+func (j *journal) snapshotThreshold() int64 { return max(j.o.floor, j.snapshotBytes.Load()/4) }
 
 // startSnapshot creates the temporary file and begins a new journal file. It
 // takes several syncs and must not be called under the store's lock. The caller

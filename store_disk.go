@@ -154,7 +154,7 @@ func (osDisk) link(from, to string) error { return os.Link(from, to) }
 func (osDisk) watch(dir string) (readWatch, error) { return watchDir(dir) }
 
 func (osDisk) identify(name string) (fileID, error) {
-	info, err := os.Lstat(name)
+	info, err := os.Stat(name)
 	if err != nil {
 		return fileID{}, err
 	}
@@ -351,6 +351,15 @@ func (c *copyWatch) whole(disk diskFS, dir string) bool {
 // journal must not outgrow its snapshot without end.
 func (j *journal) copied() bool {
 	return j.fileBytes.Load()+j.oldBytes.Load() < copyGrowth*j.snapshotThreshold() && j.copies.underWay(j.o.fs, j.o.dir)
+}
+
+// awaitSwitch returns when names may come to lead to other files: nobody copies the directory,
+// and it is still that of this store.
+func (j *journal) awaitSwitch() error {
+	if err := j.awaitCopies(); err != nil {
+		return err
+	}
+	return j.ask(j.checkPlace)
 }
 
 // awaitCopies returns when no copy goes on, or an error if the journal is closed first.
@@ -588,7 +597,7 @@ const lockName = "lock"
 // storeLock is a lock that is held.
 type storeLock struct{ file *os.File }
 
-func (osDisk) lock(name string) (io.Closer, error) {
+func (d osDisk) lock(name string) (io.Closer, error) {
 	f, err := openRegular(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW)
 	if err != nil {
 		return nil, err
@@ -611,6 +620,11 @@ func (osDisk) lock(name string) (io.Closer, error) {
 		}
 		return nil, err
 	}
+	now, err := os.Stat(name)
+	if err != nil || idOf(now) != idOf(info) { // removed by somebody since it was opened
+		f.Close()
+		return d.lock(name)
+	}
 	writePID(f)
 	return &storeLock{f}, nil
 }
@@ -628,6 +642,63 @@ func (l *storeLock) Close() error {
 func writePID(f *os.File) {
 	f.Truncate(0)
 	f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
+}
+
+// storePlace is where a store was opened: its directory and its lock. If another directory has
+// the name, or the lock is not the file that this process holds, another process may use the
+// store, or nobody will ever find what is written.
+type storePlace struct{ dir, lock fileID }
+
+// noteWhere notes the place of a store that was just opened.
+func (j *journal) noteWhere() {
+	j.place.dir, _ = j.o.fs.identify(j.o.dir) // a disk in memory has neither
+	j.place.lock, _ = j.o.fs.identify(j.path(lockName))
+}
+
+// misplaced is the error of a store that is not where it was opened any more.
+type misplaced struct{ reason string }
+
+func (e *misplaced) Error() string { return e.reason }
+
+// placeRecheck is how often an idle store looks whether it is still in its place.
+const placeRecheck = time.Second
+
+// checkPlace fails the journal if the store is not where it was opened. Only the flusher calls
+// it, before it tells anybody that a record is durable.
+func (j *journal) checkPlace() error {
+	j.mu.Lock()
+	broken := j.broken
+	j.mu.Unlock()
+	if broken != nil {
+		return broken
+	}
+	file, err := j.file.id()
+	if err != nil {
+		return j.fail(err)
+	}
+	for _, p := range []struct {
+		path    string
+		want    fileID
+		missing string
+		other   string
+	}{
+		{j.o.dir, j.place.dir, "the data directory was removed", "the data directory was replaced by another one"},
+		{j.path(lockName), j.place.lock, "the file lock was removed from the data directory, so that another process " +
+			"could use it", "another process has used the data directory: its file lock is not this process's"},
+		{j.path(journalName), file, journalName + " was removed", journalName + " was replaced by another file"},
+	} {
+		got, err := j.o.fs.identify(p.path)
+		switch {
+		case p.want == fileID{} || err == nil && got == p.want:
+		case errors.Is(err, fs.ErrNotExist):
+			return j.fail(&misplaced{p.missing})
+		case err != nil:
+			return j.fail(err)
+		default:
+			return j.fail(&misplaced{p.other})
+		}
+	}
+	return nil
 }
 
 func lockHeld(dir string, pid int) error {

@@ -388,3 +388,59 @@ func TestCopiesAreWaitedFor(t *testing.T) {
 		t.Error("a journal that has grown too large: the copy counts")
 	}
 }
+
+// TestStoreIsWatched checks that a store whose directory, lock or journal is removed or replaced
+// refuses changes at once, acknowledges none, and says why.
+func TestStoreIsWatched(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		do     func(dir string) error
+		reason string
+	}{
+		{"removed", os.RemoveAll, "the data directory was removed"},
+		{"moved away", func(dir string) error { return os.Rename(dir, dir+".old") }, "the data directory was removed"},
+		{"replaced", func(dir string) error {
+			return errors.Join(os.Rename(dir, dir+".old"), os.CopyFS(dir, os.DirFS(dir+".old")))
+		}, "the data directory was replaced by another one"},
+		{"unlocked", func(dir string) error { return os.Remove(filepath.Join(dir, lockName)) },
+			"the file lock was removed from the data directory"},
+		{"opened by another process", func(dir string) error {
+			return errors.Join(os.Remove(filepath.Join(dir, lockName)), os.WriteFile(filepath.Join(dir, lockName), nil, 0o600))
+		}, "another process has used the data directory"},
+		{"without its journal", func(dir string) error { return os.Remove(filepath.Join(dir, journalName)) },
+			"journal.jsonl was removed"},
+		{"with another journal", func(dir string) error {
+			name := filepath.Join(dir, journalName)
+			return errors.Join(os.Rename(name, name+".mine"), os.WriteFile(name, []byte(journalText(1, 3)), 0o600))
+		}, "journal.jsonl was replaced by another file"},
+	} {
+		for _, idle := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, idle %v", tt.name, idle), func(t *testing.T) {
+				t.Parallel()
+				o := diskOptions(nil)
+				o.dir, o.fs = filepath.Join(t.TempDir(), "data"), osDisk{}
+				j, _ := mustOpen(t, o)
+				defer j.close()
+				mustStore(t, j, 3)
+				noError(t, tt.do(o.dir))
+				if !idle {
+					err := j.wait(t.Context(), appendTest(j, 1))
+					if err == nil || !strings.Contains(errors.Unwrap(err).Error(), tt.reason) {
+						t.Errorf("a change afterwards: got %v; want it refused, as %s", err, tt.reason)
+					}
+				}
+				wire.Eventually(t, "the store is read-only", func() bool { return !j.status().writable })
+				if got := j.status().reason; !strings.Contains(got, tt.reason) {
+					t.Errorf("reason: got %q; want %q", got, tt.reason)
+				}
+				if err := j.reserve(); kindOf(err) != unavailable {
+					t.Errorf("reserve: got %v; want it refused", err)
+				}
+				if err := writeSnapshot(j); err == nil {
+					t.Error("a snapshot: got no error")
+				}
+			})
+		}
+	}
+}

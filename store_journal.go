@@ -86,6 +86,7 @@ type journal struct {
 	once       sync.Once     // of close
 
 	freeing sync.WaitGroup // of files that were replaced
+	place   storePlace     // set before the flusher runs
 	copies  copyWatch      // for who writes a snapshot, and for the flusher while it rotates
 
 	mu         sync.Mutex    // a record enters buf, the counts and the room in one step
@@ -175,6 +176,7 @@ func openJournal(o journalOptions, l loader) (*journal, error) {
 	if w, err := j.o.fs.watch(j.o.dir); err == nil {
 		j.copies.reads = w
 	}
+	j.noteWhere()
 	go j.run()
 	return j, nil
 }
@@ -301,11 +303,16 @@ func writeJournalHeader(f diskFile, from uint64) (int64, error) {
 	return int64(len(header)), err
 }
 
-// dropFile closes and removes a temporary file. If that fails the next start
-// removes it.
+// dropFile closes a temporary file, and removes it unless its name leads to another file. If
+// that fails the next start removes it.
 func (j *journal) dropFile(f diskFile, name string) {
+	mine, idErr := f.id()
 	f.Close()
-	if err := j.o.fs.remove(j.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	now, err := j.o.fs.identify(j.path(name))
+	if err == nil && idErr == nil && now == mine {
+		err = j.o.fs.remove(j.path(name))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		j.o.log.Warn("a temporary file stays until the next start", "file", j.path(name), "error", err)
 	}
 }
@@ -385,6 +392,9 @@ func (j *journal) refusal() *failure {
 
 // brokenWord describes what failed, without paths of this machine.
 func brokenWord(err error) string {
+	if m, ok := errors.AsType[*misplaced](err); ok {
+		return m.reason
+	}
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Sprintf("%s of the journal failed (%v)", p.Op, p.Err)
 	}
@@ -587,8 +597,12 @@ func (j *journal) run() {
 	defer t.lazy.Stop()
 	defer t.sync.Stop()
 	defer t.retry.Stop()
+	place := time.NewTicker(placeRecheck)
+	defer place.Stop()
 	for {
 		select {
+		case <-place.C:
+			j.checkPlace()
 		case <-j.wake:
 			if j.crowded {
 				runtime.Gosched() // callers answered just now come back with more: one sync fewer
@@ -661,13 +675,17 @@ func (j *journal) flush(sync bool) error {
 	if cap(buf) <= keepBuffer {
 		j.spare = buf[:0]
 	}
-	switch {
-	case sync:
+	if sync {
 		if err := j.syncFile(); err != nil {
 			return j.fail(err)
 		}
+	}
+	if err := j.checkPlace(); err != nil {
+		return err
+	}
+	if sync {
 		j.settle(last)
-	case j.o.sync == syncNever:
+	} else if j.o.sync == syncNever {
 		j.publish(last)
 	}
 	j.backlog.Add(-int64(len(buf)))
@@ -737,8 +755,7 @@ func (j *journal) settle(last uint64) {
 // fail ends all writing. After a failed write or sync the contents of the disk
 // are unknown until the file is read again.
 func (j *journal) fail(err error) error {
-	j.o.log.Error("the journal could not be written, the store is read-only until a restart",
-		"file", j.path(journalName), "error", err)
+	j.o.log.Error("the store is read-only until a restart", "file", j.path(journalName), "error", err)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.broken = err
@@ -753,44 +770,6 @@ func (j *journal) fail(err error) error {
 	}
 	j.flying, j.collecting = nil, nil
 	return err
-}
-
-// beginFile begins a new file and leaves the journal's as journal.old.jsonl, at a moment at
-// which nobody copies the directory. All names exist long before the switch, so that whoever
-// lists the directory before it copies both files.
-func (j *journal) beginFile() error {
-	if f := j.refusal(); f != nil {
-		return f
-	}
-	if err := j.awaitCopies(); err != nil {
-		return err
-	}
-	next, err := j.o.fs.create(j.path(journalTempName))
-	if err != nil {
-		return err
-	}
-	linked := j.linkOld()
-	for err = errCopied; err == errCopied; {
-		if err = j.awaitCopies(); err == nil {
-			err = j.ask(func() error { return j.rotate(next, linked) })
-		}
-	}
-	if err != nil {
-		j.dropFile(next, journalTempName)
-	}
-	return err
-}
-
-// errCopied is the error of a rotation while the directory is copied.
-var errCopied = errors.New("the directory is being copied")
-
-// linkOld gives the journal's file the name journal.old.jsonl, which no needed file has, as its
-// second one. It reports whether the file system could.
-func (j *journal) linkOld() bool {
-	if err := j.o.fs.remove(j.path(journalOldName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false
-	}
-	return j.o.fs.link(j.path(journalName), j.path(journalOldName)) == nil && j.o.fs.syncDir(j.o.dir) == nil
 }
 
 // rotate makes next the journal's file. After an error either nothing has changed or the

@@ -773,6 +773,7 @@ var failureForms = [...]struct {
 	misdirected:       {421, "MISDIRECTED_REQUEST", "misdirected_request", mountForm{kind: "BadRequest", code: "BAD_REQUEST"}},
 	notIdle:           {408, "NOT_IDLE", "not_idle", mountForm{kind: "ServiceUnavailable", code: "SERVICE_UNAVAILABLE"}},
 	storeFull:         {503, "STORE_FULL", "store_full", mountForm{kind: "ServiceUnavailable", code: "SERVICE_UNAVAILABLE"}},
+	overloaded:        {503, "OVERLOADED", "overloaded", mountForm{kind: "ServiceUnavailable", code: "SERVICE_UNAVAILABLE"}},
 	unverified:        {422, "VERIFICATION_FAILED", "verification_failed", mountForm{kind: "ValidationError", code: "INVALID_TASK_CONFIG"}},
 }
 

@@ -223,8 +223,7 @@ func (j *journal) recover(l loader) error {
 }
 
 // openFile opens or creates the newest journal, without its torn end and the
-// blocks that the last process reserved behind it. It syncs the file: if that
-// process was killed, part of what was read may only be in the system's memory.
+// blocks that the last process reserved behind it. What it holds is durable then.
 func (j *journal) openFile(r *recovery) error {
 	if len(r.files) == 0 {
 		return j.firstFile()
@@ -233,7 +232,11 @@ func (j *journal) openFile(r *recovery) error {
 	if err != nil {
 		return err
 	}
-	if err = f.truncate(r.bytes); err == nil {
+	err = f.truncate(r.bytes)
+	if err == nil && !r.clean {
+		err = r.renew(f)
+	}
+	if err == nil {
 		err = f.sync()
 	}
 	if err != nil {
@@ -881,6 +884,7 @@ func (j *journal) finish() {
 	j.space.file = nil
 	if j.closeErr == nil {
 		j.closeErr = j.file.truncate(j.pos)
+		j.noteClean()
 	}
 	if err := j.file.Close(); j.closeErr == nil {
 		j.closeErr = err

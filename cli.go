@@ -40,7 +40,7 @@ func serveFlags(o *options, a *serveArgs) {
 	o.StringVar(&a.seed, "seed", "", "start with the state in `FILE`, written by \"store export\"; the store must be empty")
 	o.BoolVar(&a.quiet, "quiet", false, "no start-up banner")
 	o.StringVar(&a.readyFile, "ready-file", "", "write `FILE`, as JSON, once requests are served")
-	o.BoolVar(&a.printReady, "print-ready", false, "print the contents of the ready file as the first line of standard output")
+	o.BoolVar(&a.printReady, "print-ready", false, "print the URLs, the pid and the version as JSON on the first line of standard output")
 	o.BoolVar(&a.exitWithParent, "exit-with-parent", false,
 		"exit when standard input, a pipe from the parent process, is closed")
 	o.Func("max-lifetime", "exit after `DURATION`, like 30m", func(text string) error {
@@ -84,7 +84,12 @@ func keyFlag(o *options, k *configKey, a *configArgs) {
 		o.BoolFunc(k.flag, k.help, set)
 		return
 	}
-	o.Func(k.flag, fmt.Sprintf("%s (`%s`; default %s)", k.help, k.operand, tomlLiteral(k.def)), set)
+	help := k.help
+	if def := tomlLiteral(k.def); def != `""` && def != "[]" {
+		help += " (default " + def + ")"
+	}
+	o.keyOperands[k.flag] = k.operand
+	o.Func(k.flag, help, set)
 }
 
 // loadConfig loads the configuration and checks the handlers that it names. Keys

@@ -130,6 +130,8 @@ type options struct {
 	*flag.FlagSet
 	command *command
 
+	keyOperands map[string]string // of flags that set keys of the configuration, by name
+
 	output   *string  // -o; nil when the command does not have it
 	forms    []string // that -o may have
 	headless *bool    // --no-headers
@@ -138,7 +140,7 @@ type options struct {
 
 // newOptions returns the options of a command, whose name is in full, as in "store check".
 func newOptions(c *command) *options {
-	o := &options{FlagSet: flag.NewFlagSet(c.name, flag.ContinueOnError), command: c}
+	o := &options{FlagSet: flag.NewFlagSet(c.name, flag.ContinueOnError), command: c, keyOperands: map[string]string{}}
 	o.SetOutput(io.Discard)
 	o.Usage = func() {}
 	return o
@@ -220,7 +222,10 @@ func (o *options) printHelp(w io.Writer) {
 func (o *options) eachFlag(f func(form, help string)) {
 	o.VisitAll(func(fl *flag.Flag) {
 		operand, help := flag.UnquoteUsage(fl)
-		if fl.DefValue != "" && fl.DefValue != "false" && fl.DefValue != "[]" && fl.DefValue != "0s" {
+		if of, ok := o.keyOperands[fl.Name]; ok {
+			operand = of
+		}
+		if !slices.Contains([]string{"", "0", "0s", "false"}, fl.DefValue) {
 			help += " (default " + fl.DefValue + ")"
 		}
 		f(strings.TrimSpace(dashed(fl.Name)+" "+operand), help)
@@ -245,6 +250,9 @@ func (c *command) each(f func(c *command)) {
 	}
 }
 
+// commonFlags are the flags of many commands, which docs/cli.md describes once.
+var commonFlags = []string{"--url URL", "--no-headers", "-o FORM"}
+
 // writeCommandsPage writes the part of docs/cli.md that comes from the table: usage, flags and
 // examples of every command.
 func writeCommandsPage(w io.Writer, root command) {
@@ -258,6 +266,9 @@ func writeCommandsPage(w io.Writer, root command) {
 		fmt.Fprintf(w, "\n\n```text\n%s\n```\n\n", strings.TrimPrefix(o.usageLine(), "usage: "))
 		rows := 0
 		o.eachFlag(func(form, help string) {
+			if slices.Contains(commonFlags, form) {
+				return
+			}
 			if rows++; rows == 1 {
 				fmt.Fprint(w, "| flag | |\n|---|---|\n")
 			}

@@ -65,8 +65,12 @@ func (p *process) print(o *options, out output) error {
 	return nil
 }
 
-// member returns what -o name prints when it is a member of the items.
+// member returns what -o name prints: a member of the items, or the name of a template as commands
+// take it.
 func member(path string) func(document) string {
+	if path == "template" {
+		return func(d document) string { return d.text("namespace") + "/" + d.text("name") }
+	}
 	return func(d document) string { return d.text(path) }
 }
 

@@ -33,15 +33,15 @@ func (p *process) runCommand() command {
 // runArgs are the flags of run.
 type runArgs struct {
 	context  string
-	stubs    []runStub
+	scripted []scriptedStep
 	handlers map[string]string
 	fast     bool
 	timeout  time.Duration
 	config   configArgs
 }
 
-// runStub replaces the handler of a step by an outcome.
-type runStub struct {
+// scriptedStep is a step that gets an outcome instead of its handler.
+type scriptedStep struct {
 	step    string
 	outcome map[string]any
 }
@@ -54,7 +54,7 @@ func (p *process) runWorkflow(o *options) runner {
 	keyFlag(o, configKeyAt("templates.dirs"), &a.config)
 	o.StringVar(&a.context, "context", "", "the context: `JSON`, @FILE, or - for standard input")
 	o.Func("stub", "give a step an outcome instead of its handler: `STEP=JSON`, STEP=@FILE or STEP=error:MESSAGE (repeatable)",
-		func(text string) error { return p.addStub(a, text) })
+		func(text string) error { return p.addScripted(a, text) })
 	o.Func("handler", "let a handler run a callable: `CALLABLE=URL` or CALLABLE=exec:PROGRAM (repeatable)", func(text string) error {
 		callable, handler, ok := strings.Cut(text, "=")
 		if !ok || callable == "" || handler == "" {
@@ -77,17 +77,17 @@ func (p *process) runWorkflow(o *options) runner {
 	}
 }
 
-func (p *process) addStub(a *runArgs, text string) error {
+func (p *process) addScripted(a *runArgs, text string) error {
 	step, value, ok := strings.Cut(text, "=")
 	if !ok || step == "" {
 		return errors.New("want STEP=JSON, STEP=@FILE or STEP=error:MESSAGE")
 	}
 	if message, ok := strings.CutPrefix(value, "error:"); ok {
-		a.stubs = append(a.stubs, runStub{step, map[string]any{"error": map[string]any{"message": message, "retryable": false}}})
+		a.scripted = append(a.scripted, scriptedStep{step, map[string]any{"error": map[string]any{"message": message, "retryable": false}}})
 		return nil
 	}
 	result, err := p.jsonArgument(step, value)
-	a.stubs = append(a.stubs, runStub{step, map[string]any{"result": result}})
+	a.scripted = append(a.scripted, scriptedStep{step, map[string]any{"result": result}})
 	return err
 }
 
@@ -182,22 +182,22 @@ func (a *runArgs) template(r *registry, name string) (*template, error) {
 	return t, nil
 }
 
-// check returns an error for a stub of a step that the template does not have, and for steps that nothing
+// check returns an error for an outcome of a step that the template does not have, and for steps that nothing
 // would run.
 func (a *runArgs) check(h *handlerSet, t *template) error {
-	stubbed := map[string]bool{}
-	for _, s := range a.stubs {
-		stubbed[s.step] = true
+	given := map[string]bool{}
+	for _, s := range a.scripted {
+		given[s.step] = true
 	}
 	var names, idle []string
 	for i := range t.steps {
 		s := &t.steps[i]
 		names = append(names, s.name)
-		if !stubbed[s.name] && h.resolve(s.callable).kind == outsideActor {
+		if !given[s.name] && h.resolve(s.callable).kind == outsideActor {
 			idle = append(idle, fmt.Sprintf("%s (callable %s)", s.name, s.shown))
 		}
 	}
-	for _, s := range a.stubs {
+	for _, s := range a.scripted {
 		if !slices.Contains(names, s.step) {
 			return usagef("run: --stub %s: the template has no such step%s", s.step, suggestion(s.step, names))
 		}
@@ -209,9 +209,9 @@ func (a *runArgs) check(h *handlerSet, t *template) error {
 	return nil
 }
 
-// prepare adds the stubs, and lets time pass by itself for --fast.
+// prepare scripts the outcomes, and lets time pass by itself for --fast.
 func (a *runArgs) prepare(ctx context.Context, c *client) error {
-	for _, s := range a.stubs {
+	for _, s := range a.scripted {
 		body := map[string]any{"match": map[string]any{"step": s.step}, "outcomes": []any{s.outcome}}
 		if _, err := c.do(ctx, call{method: "POST", path: "/_stepwell/stubs", body: body}); err != nil {
 			return err

@@ -1,6 +1,6 @@
 package main
 
-// The commands dlq, template, analytics and health.
+// The commands dlq, template, analytics, health and fixture.
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 type listing struct {
 	path    string
 	member  string // of the answer that is the list; "" for the answer itself
-	name    string // the member that -o name prints
+	name    string // the member that -o name prints; "template" for namespace and name
 	none    string
 	columns []column
 }
@@ -201,7 +201,7 @@ func (p *process) templateCommands() command {
 		{
 			name: "list", help: "list the templates of the service",
 			examples: []string{"template list", "template list --namespace demo -o wide"},
-			define: p.lists(listing{path: "/v1/templates", member: "templates", name: "name", none: "no template",
+			define: p.lists(listing{path: "/v1/templates", member: "templates", name: "template", none: "no template",
 				columns: []column{
 					{head: "TEMPLATE", show: templateColumn.show}, of("STEPS", "step_count"),
 					{head: "DESCRIPTION", show: func(t *table, d document) string {
@@ -239,7 +239,7 @@ func (p *process) templateShow(o *options) runner {
 		if err != nil {
 			return err
 		}
-		return p.print(o, output{d, member("name"), func(t *table) {
+		return p.print(o, output{d, member("template"), func(t *table) {
 			t.fields(d, []column{
 				{head: "template", show: templateColumn.show}, of("description", "description"),
 				of("identity", "configuration.identity_strategy"),
@@ -507,4 +507,190 @@ func (t *table) eachMember(d document, f func(name string, v document)) {
 		}
 		f(fmt.Sprint(name), document{v})
 	}
+}
+
+// The control API of fixture mode, which other services do not have.
+
+func (p *process) fixtureCommands() command {
+	return command{name: "fixture", help: "control a service in fixture mode: its clock, stubs and state", commands: []command{
+		{
+			name: "clock", operands: "[ACTION] [VALUE]", help: "show or move the virtual clock",
+			more:     "ACTION is freeze, advance DURATION, next (to the next timer), set TIME, auto or resume.",
+			examples: []string{"fixture clock", "fixture clock advance 24h"}, define: p.fixtureClock,
+		},
+		{
+			name: "reset", help: "drop all tasks, stubs and requests, and set the clock back",
+			examples: []string{"fixture reset", "fixture reset --url http://127.0.0.1:9000"},
+			define:   p.control("POST", "/reset", func(*options, []string) (any, error) { return nil, nil }),
+		},
+		{name: "stub", help: "script the outcomes of steps", commands: []command{
+			{
+				name: "list", help: "list the stubs in the order in which they are asked",
+				examples: []string{"fixture stub list", "fixture stub list -o json"},
+				define: p.lists(listing{path: "/_stepwell/stubs", member: "stubs", name: "id", none: "no stub", columns: []column{
+					of("STUB", "id"), of("MATCH", "match"), of("OUTCOMES", "outcomes"), of("THEN", "then"), of("USES", "uses"),
+				}}),
+			},
+			{
+				name: "add", operands: "JSON", help: "add a stub: JSON, @FILE or -",
+				examples: []string{
+					`fixture stub add '{"match":{"step":"charge"},"outcomes":[{"result":{"paid":true}}]}'`,
+					"fixture stub add @declined.json",
+				},
+				define: p.control("POST", "/stubs", p.jsonOperand),
+			},
+			{
+				name: "remove", operands: "[ID]", help: "remove a stub, or all",
+				examples: []string{"fixture stub remove stub-1", "fixture stub remove"},
+				define:   p.control("DELETE", "/stubs", func(*options, []string) (any, error) { return nil, nil }),
+			},
+		}},
+		{
+			name: "requests", help: "list the latest requests and handler calls",
+			examples: []string{"fixture requests --kind handler", "fixture requests --step charge -o json"},
+			define: p.lists(listing{path: "/_stepwell/requests", member: "entries", name: "id", none: "no entry", columns: []column{
+				of("ID", "id"), of("KIND", "kind"), of("AT", "at"),
+				{head: "WHAT", show: func(_ *table, d document) string {
+					if d.text("kind") == "handler" {
+						return printable(d.text("namespace") + "/" + d.text("name") + " " + d.text("step") + " attempt " + d.text("attempt"))
+					}
+					return printable(d.text("method") + " " + d.text("path") + " " + d.text("status"))
+				}},
+			}}, [2]string{"kind", "only of this `KIND`: request or handler"}, [2]string{"step", "only calls for this `STEP`"},
+				[2]string{"path", "only requests for this `PATH`"}, [2]string{"limit", "list the latest `N`"}),
+		},
+		{
+			name: "verify", operands: "JSON", help: "check how many requests or handler calls match; JSON, @FILE or -",
+			more: "The exit code is 1 if the count is another.",
+			examples: []string{
+				`fixture verify '{"match":{"step":"charge"},"count":{"exactly":1}}'`, "fixture verify @charged-once.json",
+			},
+			define: p.control("POST", "/verify", p.jsonOperand),
+		},
+		{name: "state", help: "save and restore the whole state", commands: []command{
+			{
+				name: "get", help: "print the state as one JSON document",
+				examples: []string{"fixture state get > state.json", "fixture state get | jq .tasks"},
+				define:   p.control("GET", "/state", func(*options, []string) (any, error) { return nil, nil }),
+			},
+			{
+				name: "put", operands: "FILE", help: "replace the state by a document; - is standard input",
+				examples: []string{"fixture state put state.json", "fixture state put -"},
+				define: p.control("PUT", "/state", func(_ *options, operands []string) (any, error) {
+					if operands[0] == "-" {
+						return p.jsonArgument("FILE", "-")
+					}
+					return p.jsonArgument("FILE", "@"+operands[0])
+				}),
+			},
+		}},
+		{name: "sandbox", help: "add, list and remove isolated copies of the service", commands: []command{
+			{
+				name: "list", help: "list the sandboxes",
+				examples: []string{"fixture sandbox list", "fixture sandbox list -o name"},
+				define: p.lists(listing{path: "/_stepwell/sandboxes", member: "sandboxes", name: "name", none: "no sandbox",
+					columns: []column{of("SANDBOX", "name"), of("ORCHESTRATION", "orchestration_url"), of("WORKER", "worker_url")}}),
+			},
+			{
+				name: "add", operands: "[NAME]", help: "add a sandbox, and print where it is",
+				examples: []string{"fixture sandbox add", "fixture sandbox add checkout-7"},
+				define: p.control("POST", "/sandboxes", func(_ *options, operands []string) (any, error) {
+					if len(operands) == 0 {
+						return map[string]any{}, nil
+					}
+					return map[string]any{"name": operands[0]}, nil
+				}),
+			},
+			{
+				name: "remove", operands: "NAME", help: "remove a sandbox",
+				examples: []string{"fixture sandbox remove checkout-7", "fixture sandbox remove sandbox-1"},
+				define:   p.control("DELETE", "/sandboxes", func(*options, []string) (any, error) { return nil, nil }),
+			},
+		}},
+	}}
+}
+
+// control returns a command that sends a request to the control API and prints the answer. The operands of
+// a DELETE belong to its path.
+func (p *process) control(method, path string, body func(o *options, operands []string) (any, error)) func(*options) runner {
+	return func(o *options) runner {
+		o.withClient()
+		return func(ctx context.Context, operands []string) error {
+			content, err := body(o, operands)
+			if err != nil {
+				return err
+			}
+			at := path
+			if method == "DELETE" && len(operands) > 0 {
+				at += "/" + url.PathEscape(operands[0])
+			}
+			return p.askControl(ctx, o, call{method: method, path: at, body: content})
+		}
+	}
+}
+
+// askControl sends a request to the control API, and prints the answer if there is one.
+func (p *process) askControl(ctx context.Context, o *options, q call) error {
+	c, err := p.client(o)
+	if err != nil {
+		return err
+	}
+	below := q.path
+	q.path = "/_stepwell" + q.path
+	a, err := c.do(ctx, q)
+	if hasStatus(err, 404) {
+		if _, err := c.get(ctx, "/_stepwell/clock", nil); hasStatus(err, 404) {
+			return exitf(exitFailed, "%s: the service at %s is not in fixture mode: start it with --fixture", o.Name(), c.base)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.Name(), err)
+	}
+	if a.raw == nil {
+		return nil
+	}
+	if below == "/state" {
+		_, err = fmt.Fprintln(p.stdout, string(a.raw))
+		return err
+	}
+	return p.printJSON(a.document)
+}
+
+// jsonOperand reads the first operand.
+func (p *process) jsonOperand(_ *options, operands []string) (any, error) {
+	return p.jsonArgument("JSON", operands[0])
+}
+
+// clockActions are the changes of the clock without a value.
+var clockActions = map[string]string{"freeze": "freeze", "next": "advance_to_next", "auto": "auto", "resume": "resume"}
+
+func (p *process) fixtureClock(o *options) runner {
+	o.withClient()
+	return func(ctx context.Context, operands []string) error {
+		if len(operands) == 0 {
+			return p.askControl(ctx, o, call{method: "GET", path: "/clock"})
+		}
+		body, err := clockBody(operands[0], strings.Join(operands[1:], ""))
+		if err != nil {
+			return o.misuse("%v", err)
+		}
+		return p.askControl(ctx, o, call{method: "POST", path: "/clock", body: body})
+	}
+}
+
+func clockBody(action, value string) (map[string]any, error) {
+	if member, ok := clockActions[action]; ok && value == "" {
+		return map[string]any{member: true}, nil
+	}
+	switch {
+	case action == "advance" && value != "":
+		if _, err := time.ParseDuration(value); err != nil {
+			return nil, fmt.Errorf("advance: want a duration like 90s, not %q", value)
+		}
+		return map[string]any{action: value}, nil
+	case action == "set" && value != "":
+		return map[string]any{action: value}, nil
+	}
+	return nil, fmt.Errorf("want freeze, advance DURATION, next, set TIME, auto or resume, not %q",
+		strings.TrimSpace(action+" "+value))
 }

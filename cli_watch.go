@@ -271,9 +271,9 @@ func terminalSize(f *os.File) (columns, rows int) {
 	return int(size.columns), int(size.rows)
 }
 
-// passing are the states that tasks and steps only pass through; task events shows them.
-var passing = map[string]bool{
-	"pending": true, "initializing": true, "enqueuing_steps": true, "evaluating_results": true,
+// passedThrough are the states that tasks and steps only pass through; task events shows them.
+var passedThrough = map[string]bool{
+	"pending": true, "initializing": true, "enqueuing_steps": true, "evaluating_results": true, "steps_in_process": true,
 	"enqueued_for_orchestration": true, "enqueued_as_error_for_orchestration": true,
 }
 
@@ -281,7 +281,7 @@ var passing = map[string]bool{
 func (p *process) watchLines(ctx context.Context, c *client, id string, w io.Writer, s style) (document, error) {
 	ended := errors.New("ended")
 	err := c.follow(ctx, url.Values{"task_uuid": {id}}, "0", func(e document) error {
-		if !passing[e.text("to_state")] {
+		if !passedThrough[e.text("to_state")] {
 			io.WriteString(w, s.event(e)+"\n")
 		}
 		if _, end := endStates[e.text("to_state")]; end && e.text("step_name") == "" {
@@ -303,7 +303,7 @@ func (p *process) watchLines(ctx context.Context, c *client, id string, w io.Wri
 func (p *process) lineWriter(w io.Writer, s style) func(t document) {
 	known := map[string]string{}
 	show := func(name, state string) {
-		if known[name] != state && !passing[state] {
+		if known[name] != state && !passedThrough[state] {
 			fmt.Fprintln(w, p.now().time().Format(lineTime)+"  "+cmp.Or(printable(name), "task")+"  "+s.state(state))
 		}
 		known[name] = state

@@ -6,18 +6,17 @@
 // The process family starts the service and implements the command line. It may
 // use everything.
 //
-//	main.go        the process, its commands and exit codes
-//	cli.go         config, store and healthcheck
-//	cli_auth.go    auth: keys, tokens and permissions
-//	cli_client.go  the HTTP client of the commands: credentials, errors, names of tasks and steps
-//	cli_fixture.go fixture: the control API of fixture mode
-//	cli_help.go    the table of commands: parsing, help, completion and the page docs/cli.md
-//	cli_output.go  tables, JSON, colours
-//	cli_run.go     run: a workflow without a server
-//	cli_serve.go   serve: opening the service, announcing it and shutting it down
-//	cli_task.go    task and step
-//	cli_verbs.go   dlq, template, analytics and health
-//	cli_watch.go   following a task: a live picture on a terminal, or lines
+//	main.go       the process, its commands and exit codes
+//	cli.go        config, store and healthcheck
+//	cli_auth.go   auth: keys, tokens and permissions
+//	cli_client.go the HTTP client of the commands: credentials, errors, names of tasks and steps
+//	cli_help.go   the table of commands: parsing, help, completion and the page docs/cli.md
+//	cli_output.go tables, JSON, colours
+//	cli_run.go    run: a workflow without a server
+//	cli_serve.go  serve: opening the service, announcing it and shutting it down
+//	cli_task.go   task and step
+//	cli_verbs.go  dlq, template, analytics, health and fixture
+//	cli_watch.go  following a task: a live picture on a terminal, or lines
 package main
 
 import (

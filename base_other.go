@@ -22,6 +22,9 @@ func limitUnsent(syscall.RawConn, int) error { return nil }
 // isUnlinked cannot tell, and reports false.
 func isUnlinked(*os.File) bool { return false }
 
+// soleOpener cannot tell.
+func soleOpener(*os.File) error { return errors.ErrUnsupported }
+
 // awaitExit cannot wait without freeing the child's number; it reports false.
 func awaitExit(int) bool { return false }
 

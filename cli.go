@@ -290,10 +290,10 @@ func (p *process) exportStore(dir *string, files []string) error {
 		return fmt.Errorf("export store %s: %w", *dir, err)
 	}
 	if len(files) == 0 || files[0] == "-" {
-		return s.exportState(p.stdout, o.now())
+		return s.exportState(p.stdout, s.cutState(o.now()))
 	}
 	err = replaceFile(files[0], func(f *os.File) error {
-		return errors.Join(s.exportState(f, o.now()), f.Sync())
+		return errors.Join(s.exportState(f, s.cutState(o.now())), f.Sync())
 	})
 	if err != nil {
 		return fmt.Errorf("export store: %w", err)

@@ -181,17 +181,20 @@ func (e *engine) cutLocked(running []runKey) (cut []string) {
 
 // change is store.update for callers outside the engine. With a pacer the change
 // waits for its turn, and the steps that it makes ready start before change returns.
-func (e *engine) change(ctx context.Context, decide func(c *change) error) (uint64, error) {
+func (e *engine) change(ctx context.Context, decide func(c *change) error) (seq uint64, err error) {
 	if e.pacer == nil {
-		return e.store.update(decide)
+		seq, err = e.store.update(decide)
+	} else {
+		err = e.pacer.inTurn(ctx, func() error {
+			err := e.store.updateLocked(decide)
+			seq = e.store.seqLocked()
+			return err
+		})
+		e.pump(inlineBudget)
 	}
-	var seq uint64
-	err := e.pacer.inTurn(ctx, func() error {
-		err := e.store.updateLocked(decide)
-		seq = e.store.seqLocked()
-		return err
-	})
-	e.pump(inlineBudget)
+	if err != nil {
+		err = e.store.refuse(ctx, err)
+	}
 	return seq, err
 }
 

@@ -273,12 +273,23 @@ func (e *engine) attemptLocked(t *task, i, number int, inputs bool) *attempt {
 // if at all. A success whose decision the template does not allow is a failure.
 func (e *engine) ending(t *task, i int, o outcome, now, began instant) *ending {
 	end := e.plainEnding(t, i, o, now, began)
-	if o.success && !t.decided(i) {
-		if err := t.checkBranching(i, end); err != nil {
-			return e.plainEnding(t, i, typedFailure(invalidOutcomeType, "%v", err), now, began)
-		}
+	if o, wrong := t.misdecided(i, end); wrong {
+		return e.plainEnding(t, i, o, now, began)
 	}
 	return end
+}
+
+// misdecided returns the failure that counts in place of a success whose decision the
+// template does not allow.
+func (t *task) misdecided(i int, end *ending) (o outcome, wrong bool) {
+	if !end.success || t.decided(i) {
+		return o, false
+	}
+	err := t.checkBranching(i, end)
+	if err == nil {
+		return o, false
+	}
+	return typedFailure(invalidOutcomeType, "%v", err), true
 }
 
 // plainEnding is ending for an outcome whose decision does not count.

@@ -242,7 +242,7 @@ func TestRefusedActions(t *testing.T) {
 	refuse(v, 0, failAction, invalidTransition, "waiting_for_retry", "error")
 	v = mustAct(t, s, v, 0, completeAction)
 	wantStates(t, v, "steps_in_process: complete enqueued")
-	refuse(v, 0, completeAction, invalidTransition, "complete")
+	refuse(v, 0, stepRequest{action: actionComplete}, invalidTransition, "complete") // with another result
 	refuse(v, 0, resolveAction, invalidTransition, "complete", "resolved_manually")
 	v = mustAct(t, s, v, 1, completeAction)
 	refuse(v, 1, resolveAction, invalidTransition, "complete")

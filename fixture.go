@@ -150,9 +150,6 @@ func withoutQuery(handle handlerFunc) handlerFunc {
 // controlBodies are the limits, in bytes, of the bodies that are or hold a whole state.
 var controlBodies = map[string]int64{"PUT /_stepwell/state": 1 << 30, "POST /_stepwell/sandboxes": 1 << 30}
 
-// everything lists all permissions, which the control API requires.
-var everything = everyPermission.list()
-
 func (a *controlAPI) reset(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	return noContent{}, a.fixture.world.reset()
 }
@@ -361,37 +358,8 @@ func inTime(to, now instant) (instant, error) {
 
 // The whole state as one document.
 
-// stateTimeout bounds how long the transfer of a whole state takes, in real time.
-const stateTimeout = 10 * time.Minute
-
 func (a *controlAPI) getState(w http.ResponseWriter, r *http.Request) (any, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), stateTimeout)
-	defer cancel()
-	if err := a.svc.store.waitAll(ctx); err != nil {
-		return nil, err
-	}
-	rec := w.(*recorder)
-	if err := rec.hold(4 * lineBatchBytes); err != nil {
-		return nil, err
-	}
-	setBodyHeaders(w.Header(), "application/json")
-	if err := a.svc.store.exportState(&writerWithin{ctx, w}, a.svc.clock.now()); err != nil {
-		rec.cutOff(err)
-	}
-	return written{}, nil
-}
-
-// writerWithin writes until a context ends, however slowly its reader takes the text.
-type writerWithin struct {
-	ctx context.Context
-	w   io.Writer
-}
-
-func (w *writerWithin) Write(p []byte) (int, error) {
-	if err := w.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return w.w.Write(p)
+	return a.sendState(w, r)
 }
 
 func (a *controlAPI) putState(w http.ResponseWriter, r *http.Request) (any, error) {

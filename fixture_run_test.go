@@ -239,7 +239,7 @@ func (s *fixtureServer) document() string {
 	s.t.Helper()
 	var b bytes.Buffer
 	svc := s.world.service()
-	noError(s.t, svc.store.exportState(&b, svc.clock.now()))
+	noError(s.t, svc.store.exportState(&b, svc.store.cutState(svc.clock.now())))
 	return b.String()
 }
 

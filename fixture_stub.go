@@ -445,6 +445,9 @@ func stubNotFound(id string) *failure { return failf(notFound, "stub %.60q not f
 func (a *controlAPI) addStub(w http.ResponseWriter, r *http.Request) (any, error) {
 	var s *stub
 	err := bodyRules{}.fields(r, "the stub is refused", func(f *fieldReader, body []byte) { s = f.stub("", body) })
+	if err == nil {
+		err = a.checkSizes(s)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -461,11 +464,29 @@ func (a *controlAPI) addStub(w http.ResponseWriter, r *http.Request) (any, error
 	return reply{http.StatusCreated, v}, nil
 }
 
+// checkSizes refuses a stub with a result that no handler could return.
+func (a *controlAPI) checkSizes(all ...*stub) error {
+	for _, s := range all {
+		for _, o := range s.outcomes {
+			if o.outcome == nil {
+				continue
+			}
+			if err := a.fixture.svc.cfg.Worker.checkSize(o.outcome); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func (a *controlAPI) replaceStubs(_ http.ResponseWriter, r *http.Request) (v any, err error) {
 	var all []*stub
 	err = bodyRules{}.fields(r, "the stubs stay as they are", func(f *fieldReader, body []byte) {
 		all = readStubs(f, body)
 	})
+	if err == nil {
+		err = a.checkSizes(all...)
+	}
 	if err != nil {
 		return nil, err
 	}

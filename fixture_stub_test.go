@@ -187,6 +187,22 @@ func TestStubsAreStrict(t *testing.T) {
 	}
 }
 
+// TestStubResultsAreLimited checks that a stub cannot play a result that a handler could not
+// return.
+func TestStubResultsAreLimited(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{config: func(c *Config) { c.Worker.MaxResultBytes = 10 }})
+	const fits, large = `{"match":{},"outcomes":[{"hang":true},{"result":"12345678"}]}`,
+		`{"match":{},"outcomes":[{"hang":true},{"result":"123456789"}]}`
+	s.do("POST", "/_stepwell/stubs", fits).want(201)
+	s.do("PUT", "/_stepwell/stubs", `{"stubs":[`+fits+`]}`).want(200)
+	for method, body := range map[string]string{"POST": large, "PUT": `{"stubs":[` + fits + `,` + large + `]}`} {
+		a := s.do(method, "/_stepwell/stubs", body).want(413)
+		if !strings.Contains(a.text("error.message"), "worker.max_result_bytes") {
+			t.Errorf("%s: got %s; want the limit named", method, a.body)
+		}
+	}
+}
+
 // TestStubTakesWaitingSteps checks that a step that waits for an outside actor is played
 // once a stub matches, and waits again when the stub leaves it to the actor.
 func TestStubTakesWaitingSteps(t *testing.T) {

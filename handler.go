@@ -65,8 +65,8 @@ func (o *outcome) size() int {
 	return n
 }
 
-// checkSize returns an error for an outcome from a person or an outside actor that is
-// larger than a handler's reply may be.
+// checkSize returns an error for an outcome that a request gives and that is larger
+// than a handler's reply may be.
 func (c *workerConfig) checkSize(o *outcome) error {
 	if int64(o.size()) > c.MaxResultBytes {
 		return failf(tooLarge, "the result is larger than worker.max_result_bytes, %d", c.MaxResultBytes)

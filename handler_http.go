@@ -13,10 +13,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // maxRetryAfter is the longest delay that a Retry-After may ask for.
@@ -179,7 +181,7 @@ func (c *httpCaller) replied(ctx context.Context, t target, a *attempt, resp *ht
 		}
 		o := parseReply(secrets.hideInJSON(data), c.limit)
 		if o.err != nil { // an error about invalid JSON repeats some of it
-			o.err.message = string(secrets.hide([]byte(o.err.message)))
+			o.err.message = string(secrets.hideEscaped([]byte(o.err.message)))
 		}
 		return withStatus(o, resp)
 	case 3:
@@ -275,14 +277,34 @@ func (s secretTexts) hide(text []byte) []byte {
 func (s secretTexts) hideInStart(r io.Reader, limit int) []byte {
 	longest := 0
 	if len(s) > 0 {
-		longest = len(s[0])
+		longest = 6 * len(s[0]) // with every character as \u0000
 	}
 	text, _ := io.ReadAll(io.LimitReader(r, int64(limit+longest)))
 	goesOn := len(text) == limit+longest
-	if text = s.hide(text); goesOn {
+	if text = s.hideEscaped(text); goesOn {
 		text = text[:max(len(text)-longest, 0)]
 	}
 	return text[:min(len(text), limit)]
+}
+
+// jsonEscape matches what a JSON string may have in the place of a visible character.
+var jsonEscape = regexp.MustCompile(`\\(u[0-9a-fA-F]{4}|["\\/])`)
+
+// hideEscaped is hide for a text that may contain JSON, also invalid or incomplete JSON.
+// A text in which escapes conceal a secret loses all of its escapes.
+func (s secretTexts) hideEscaped(text []byte) []byte {
+	text = s.hide(text)
+	plain := jsonEscape.ReplaceAllFunc(text, func(escape []byte) []byte {
+		code, err := strconv.ParseUint(string(escape[2:]), 16, 16)
+		if err != nil {
+			return escape[1:]
+		}
+		return utf8.AppendRune(nil, rune(code))
+	})
+	if shown := s.hide(plain); !bytes.Equal(shown, plain) {
+		return shown
+	}
+	return text
 }
 
 // hideInJSON is hide for the strings of a JSON text, however they are escaped. A text

@@ -350,6 +350,12 @@ func TestEchoedSecretsAreHidden(t *testing.T) {
 		{200, `"` + strings.Repeat("s3ssi0n", (1<<16)/7-1) + `"`,
 			`result_too_large permanent 200 the reply is larger than worker.max_result_bytes, 65536 `},
 		{500, "you sent Bearer t0k3n/+==", `http_500 retryable 500 {"body":"you sent [REDACTED]"}`},
+		{500, `{"k":` + quoted + `,"t":"t0k3n\/+=="}`, // as PHP escapes it
+			`http_500 retryable 500 {"body":"{\"k\":\"[REDACTED]\",\"t\":\"[REDACTED]\"}"}`},
+		{500, `<p title="` + escaped.String() + `">\n`, `http_500 retryable 500 {"body":"<p title=\"[REDACTED]\">\\n"}`},
+		{500, `you sent "C:\\\/"`, `http_500 retryable 500 {"body":"you sent \"C:\\\\\\/\""}`},
+		{401, strings.Repeat("x", maxErrorText-4) + escaped.String(),
+			`http_401 permanent 401 {"body":"` + strings.Repeat("x", maxErrorText-4) + `[RED"}`},
 		{401, strings.Repeat("x", maxErrorText-4) + "t0k3n/+==", // cut in two by the limit
 			`http_401 permanent 401 {"body":"` + strings.Repeat("x", maxErrorText-4) + `[RED"}`},
 		// The text that is read ends in the middle of a secret, and hiding moves that to the

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -40,14 +41,22 @@ type memDisk struct {
 	written  chan struct{} // if set, receives a value for every write
 	synced   chan struct{} // if set, receives a value for every sync
 	locked   bool
+	readers  int // how often a nameless file is still open elsewhere when somebody asks
 }
 
 // memNode is a file.
 type memNode struct {
+	inode   uint64
 	data    []byte
 	kept    []byte // as of the last sync
 	changed int    // offset from which on data and kept may differ
 	blocks  int64
+}
+
+var memInodes atomic.Uint64
+
+func newMemNode(data, kept []byte) *memNode {
+	return &memNode{inode: memInodes.Add(1), data: data, kept: kept}
 }
 
 // memFile is an open file.
@@ -66,7 +75,7 @@ func newMemDisk() *memDisk {
 func memDiskWith(dir string, files map[string]string) *memDisk {
 	d := newMemDisk()
 	for name, text := range files {
-		n := &memNode{data: []byte(text), kept: []byte(text)}
+		n := newMemNode([]byte(text), []byte(text))
 		d.names[filepath.Join(dir, name)] = n
 	}
 	d.kept = maps.Clone(d.names)
@@ -103,7 +112,7 @@ func (d *memDisk) crash(keepNames, keepData bool, shape func(kept, data []byte) 
 		case keepData:
 			data = n.data
 		}
-		c.names[name] = &memNode{data: slices.Clone(data), kept: slices.Clone(data)}
+		c.names[name] = newMemNode(slices.Clone(data), slices.Clone(data))
 	}
 	c.kept = maps.Clone(c.names)
 	return c
@@ -119,7 +128,7 @@ func (d *memDisk) restart() *memDisk {
 		m := map[string]*memNode{}
 		for name, n := range names {
 			if nodes[n] == nil {
-				nodes[n] = &memNode{data: slices.Clone(n.data), kept: slices.Clone(n.kept)}
+				nodes[n] = newMemNode(slices.Clone(n.data), slices.Clone(n.kept))
 			}
 			m[name] = nodes[n]
 		}
@@ -223,7 +232,7 @@ func (d *memDisk) openAs(op, name string) (f diskFile, err error) {
 func (d *memDisk) create(name string) (f diskFile, err error) {
 	err = d.do("create", name, func(bool) error {
 		if d.names[name] == nil {
-			d.names[name] = &memNode{}
+			d.names[name] = newMemNode(nil, nil)
 		}
 		n := d.names[name]
 		n.data, n.changed, n.blocks = nil, 0, 0
@@ -315,6 +324,23 @@ func (f *memFile) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
+func (f *memFile) ReadAt(p []byte, off int64) (n int, err error) {
+	at := *f
+	at.at = off
+	return at.Read(p)
+}
+
+func (f *memFile) id() (fileID, error) { return fileID{inode: f.node.inode}, nil }
+
+func (d *memDisk) identify(name string) (fileID, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n := d.names[name]; n != nil {
+		return fileID{inode: n.inode}, nil
+	}
+	return fileID{}, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
+}
+
 func (f *memFile) WriteAt(p []byte, off int64) (n int, err error) {
 	err = f.disk.do("write", f.name, func(half bool) error {
 		if half {
@@ -381,15 +407,19 @@ func (f *memFile) size() (int64, error) {
 	return int64(len(f.node.data)), nil
 }
 
-func (f *memFile) orphan() bool {
+func (f *memFile) unused() error {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
 	for _, n := range f.disk.names {
 		if n == f.node {
-			return false
+			return fs.ErrExist
 		}
 	}
-	return true
+	if f.disk.readers > 0 {
+		f.disk.readers--
+		return syscall.EAGAIN
+	}
+	return nil
 }
 
 func (f *memFile) Close() error { return nil }

@@ -241,7 +241,11 @@ func compareSteps(t testing.TB, again, live *task) {
 		if !reflect.DeepEqual(a.lease, b.lease) {
 			t.Errorf("task %s step %d: replay gives the lease %+v; live is %+v", live.id, i, a.lease, b.lease)
 		}
+		if ra, rb := a.operated, b.operated; ra != rb && (ra == nil || rb == nil || ra.seq != rb.seq) {
+			t.Errorf("task %s step %d: replay gives the action %+v; live is %+v", live.id, i, ra, rb)
+		}
 		a.last, b.last, a.queued, b.queued, a.lease, b.lease = nil, nil, false, false, nil, nil
+		a.operated, b.operated = nil, nil
 		if a != b {
 			t.Errorf("task %s step %d: replay gives %+v; live is %+v", live.id, i, a, b)
 		}

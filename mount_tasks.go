@@ -43,7 +43,7 @@ func (a *mountAPI) listTasks(w http.ResponseWriter, r *http.Request) (any, error
 	f := taskFilter{namespace: q.text("namespace"), name: q.text("name"), version: q.text("version")}
 	q.briefStatus("status", &f)
 	rights := q.mountRights(r)
-	page, err := a.page(w, q, &f)
+	page, err := a.page(w, r, q, &f)
 	return mountListView{page, rights}, err
 }
 
@@ -179,7 +179,7 @@ type mountRights struct {
 
 // mountRights returns what the caller may see and asks for.
 func (q *query) mountRights(r *http.Request) mountRights {
-	return mountRights{q.contextRight(r), securityOf(r.Context()).may(permStepsRead)}
+	return mountRights{q.contextRight(r), mayReadResults(r.Context())}
 }
 
 // mountRightsOf returns what the caller may see.

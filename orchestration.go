@@ -66,7 +66,7 @@ func (a *orchestrationAPI) listTasks(w http.ResponseWriter, r *http.Request) (an
 		state: queryWord(q, "status", filteredState, stateWords),
 	}
 	right := q.contextRight(r)
-	page, err := a.page(w, q, &f)
+	page, err := a.page(w, r, q, &f)
 	return taskListView{page, right}, err
 }
 
@@ -116,15 +116,21 @@ func (a *orchestrationAPI) listSteps(w http.ResponseWriter, r *http.Request) (an
 }
 
 func (a *orchestrationAPI) getStep(w http.ResponseWriter, r *http.Request) (any, error) {
-	return a.stepAnswer(a.stepIn(w, r, "task_uuid", "step_uuid"))
+	t, i, err := a.stepIn(w, r, "task_uuid", "step_uuid")
+	return a.stepAnswer(r, t, i, err)
 }
 
-// stepAnswer answers with a step, unless err is not nil.
-func (a *orchestrationAPI) stepAnswer(t *task, i int, err error) (any, error) {
+// stepAnswer answers with a step, unless err is not nil. Who may act on steps need not be
+// allowed to read their results.
+func (a *orchestrationAPI) stepAnswer(r *http.Request, t *task, i int, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.stepView(i, a.svc.clock.now(), a.svc.workerID), nil
+	v := t.stepView(i, a.svc.clock.now(), a.svc.workerID)
+	if !mayReadResults(r.Context()) {
+		v.redactResults()
+	}
+	return v, nil
 }
 
 func (a *orchestrationAPI) getAudit(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -132,7 +138,8 @@ func (a *orchestrationAPI) getAudit(w http.ResponseWriter, r *http.Request) (any
 	if err != nil {
 		return nil, err
 	}
-	return a.svc.history.audit(taskID, stepID, w.(*recorder))
+	v, err := a.svc.history.audit(taskID, stepID, w.(*recorder))
+	return v, a.shown(r, taskID, err)
 }
 
 func (a *orchestrationAPI) actOnStep(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -145,7 +152,8 @@ func (a *orchestrationAPI) actOnStep(_ http.ResponseWriter, r *http.Request) (an
 		return nil, err
 	}
 	q.subject = subjectOf(r.Context())
-	return a.stepAnswer(a.svc.operator.act(r.Context(), taskID, stepID, q))
+	t, i, err := a.svc.operator.act(r.Context(), taskID, stepID, q)
+	return a.stepAnswer(r, t, i, err)
 }
 
 func (a *orchestrationAPI) listTemplates(w http.ResponseWriter, r *http.Request) (any, error) {

@@ -45,7 +45,7 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 		f, after, err = a.svc.store.followNow(filter)
 	}
 	if err != nil {
-		return nil, err
+		return nil, a.shown(r, filter.task, err)
 	}
 	streams := &a.svc.quotas.streams
 	if !streams.take(1) {
@@ -73,11 +73,11 @@ func (q *query) lastEventID(header string) (after uint64, given bool) {
 	if text == "" {
 		return 0, false
 	}
-	after, err := strconv.ParseUint(text, 10, 63)
-	if err != nil {
+	id, ok := queryInt(text)
+	if !ok || id < 0 {
 		q.refuse("%s must be the id of an event, a number, not %.60q", name, text)
 	}
-	return after, true
+	return uint64(id), true
 }
 
 func (q *query) eventFilter() (f eventFilter) {

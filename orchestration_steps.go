@@ -217,7 +217,8 @@ func (a *orchestrationAPI) listOutsideSteps(w http.ResponseWriter, r *http.Reque
 	if err := w.(*recorder).holdEach(limit, 512); err != nil {
 		return nil, err
 	}
-	return a.svc.outside.steps(*state == stepInProgress, matches, offset, limit), nil
+	v := a.svc.outside.steps(*state == stepInProgress, matches, offset, limit)
+	return v, a.svc.store.waitAll(r.Context())
 }
 
 // The dead letter queue, staleness and summaries.
@@ -238,12 +239,13 @@ func (a *orchestrationAPI) listDLQ(w http.ResponseWriter, r *http.Request) (any,
 	if err := w.(*recorder).holdEach(limit, 256); err != nil {
 		return nil, err
 	}
-	return a.svc.dlq.entries(f, offset, limit, mayReadMessages(r.Context())), nil
+	v := a.svc.dlq.entries(f, offset, limit, mayReadResults(r.Context()))
+	return v, a.svc.store.waitAll(r.Context())
 }
 
 func (a *orchestrationAPI) getTaskDLQ(w http.ResponseWriter, r *http.Request) (any, error) {
 	return heldByID(w, r, "task_uuid", func(id uuid, by holder) (*dlqTaskView, error) {
-		return a.svc.dlq.ofTask(id, mayReadMessages(r.Context()), by)
+		return a.svc.dlq.ofTask(id, mayReadResults(r.Context()), by)
 	})
 }
 
@@ -257,7 +259,8 @@ func (a *orchestrationAPI) dlqQueue(w http.ResponseWriter, r *http.Request) (any
 	if err := w.(*recorder).holdEach(limit, 512); err != nil {
 		return nil, err
 	}
-	return a.svc.dlq.queue(reason, limit)
+	v, err := a.svc.dlq.queue(reason, limit)
+	return v, cmp.Or(err, a.svc.store.waitAll(r.Context()))
 }
 
 func (a *orchestrationAPI) staleness(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -269,7 +272,8 @@ func (a *orchestrationAPI) staleness(w http.ResponseWriter, r *http.Request) (an
 	if err := w.(*recorder).holdEach(limit, 512); err != nil {
 		return nil, err
 	}
-	return a.svc.staleness.report(limit), nil
+	v := a.svc.staleness.report(limit)
+	return v, a.svc.store.waitAll(r.Context())
 }
 
 func (a *orchestrationAPI) dlqStats(_ http.ResponseWriter, _ *http.Request) (any, error) {

@@ -340,6 +340,9 @@ func needs(p ...permission) []permission { return p }
 
 var public []permission
 
+// everything lists all permissions. A row with this list needs each of them.
+var everything = everyPermission.list()
+
 // patterns returns the patterns of the row: one under /v1 answers under /api/v1, too.
 func (r route) patterns() []string {
 	method, path, _ := strings.Cut(r.pattern, " ")
@@ -666,7 +669,7 @@ func (s *surface) admit(w http.ResponseWriter, r *http.Request, row servedRoute)
 	sc, f := s.auth.authenticate(r.Context(), callerOf(r), s.credentialTime(row))
 	switch {
 	case f != nil:
-	case row.controls:
+	case len(row.permissions) == len(everything):
 		f = s.auth.authorizeAll(sc)
 	default:
 		f = s.auth.authorize(sc, row.permissions...)
@@ -761,8 +764,9 @@ func (s *surface) logAdmission(w http.ResponseWriter, r *http.Request, sc *secur
 // mayReadContexts reports whether the caller may see the contexts of tasks.
 func mayReadContexts(ctx context.Context) bool { return securityOf(ctx).may(permTasksContextRead) }
 
-// mayReadMessages reports whether the caller may see what handlers say about failures.
-func mayReadMessages(ctx context.Context) bool { return securityOf(ctx).may(permStepsRead) }
+// mayReadResults reports whether the caller may see the results of steps and what handlers
+// say about failures.
+func mayReadResults(ctx context.Context) bool { return securityOf(ctx).may(permStepsRead) }
 
 // The host guard. Any web page that a user visits can make the browser send requests
 // here. Without authentication, and where what browsers add on their own authenticates,

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -172,6 +173,46 @@ func writeText(w http.ResponseWriter, v textReply) error {
 	}
 	writeBody(w, http.StatusOK, v.contentType, v.body...)
 	return nil
+}
+
+// stateTimeout bounds how long the transfer of a whole state takes, in real time.
+const stateTimeout = 10 * time.Minute
+
+// sendState answers with the whole state at the present moment, once that is durable. The
+// store goes on meanwhile: the document is made, as its reader takes it, from what was taken
+// at first.
+func (s *surface) sendState(w http.ResponseWriter, r *http.Request) (any, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), stateTimeout)
+	defer cancel()
+	store, rec := s.svc.store, w.(*recorder)
+	if err := rec.hold(4 * lineBatchBytes); err != nil {
+		return nil, err
+	}
+	cut := store.cutState(s.svc.clock.now())
+	if err := store.wait(ctx, cut.seq); err != nil {
+		return nil, err
+	}
+	setBodyHeaders(w.Header(), "application/json")
+	if rec.head {
+		return written{}, nil
+	}
+	if err := store.exportState(&writerWithin{ctx, w}, cut); err != nil {
+		rec.cutOff(err)
+	}
+	return written{}, nil
+}
+
+// writerWithin writes until a context ends, however slowly its reader takes the text.
+type writerWithin struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (w *writerWithin) Write(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.w.Write(p)
 }
 
 func lengthOf(parts [][]byte) (n int) {

@@ -185,7 +185,11 @@ func openAPIRoutes() map[string]map[string]string {
 		routes[surface] = map[string]string{}
 		for _, row := range table.routes {
 			pattern, permission := strings.NewReplacer("{$}", "", "...}", "}").Replace(row.pattern), ""
-			if len(row.permissions) > 0 {
+			switch len(row.permissions) {
+			case 0:
+			case int(permissionCount):
+				permission = "*"
+			default:
 				permission = row.permissions[0].String()
 			}
 			routes[surface][pattern] = permission
@@ -193,7 +197,7 @@ func openAPIRoutes() map[string]map[string]string {
 	}
 	routes["fixture"] = map[string]string{}
 	for _, row := range (&controlAPI{}).routes() {
-		routes["fixture"][row.pattern] = "*" // it asks for every permission
+		routes["fixture"][row.pattern] = "*"
 	}
 	return routes
 }

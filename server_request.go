@@ -371,11 +371,24 @@ func (q *query) number(name string, standard, lo, hi int) int {
 	if s == "" {
 		return standard
 	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < lo || n > hi {
+	n, ok := queryInt(s)
+	if !ok || n < int64(lo) || n > int64(hi) {
 		q.refuse("%s must be an integer from %d to %d, not %.60q", name, lo, hi, s)
 	}
-	return n
+	return int(n)
+}
+
+// queryInt returns the integer that a parameter says: in digits, or in any way in which
+// a body may say it, such as 5.0.
+func queryInt(s string) (int64, bool) {
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return n, true
+	}
+	raw := []byte(s)
+	if checkJSON(raw) != nil {
+		return 0, false
+	}
+	return jsonInt(raw)
 }
 
 // flag reads true or false. If it is absent or blank, flag returns false.
@@ -435,18 +448,31 @@ func byID[T any](r *http.Request, name string, f func(id uuid) (T, error)) (v T,
 	return f(id)
 }
 
-// heldByID is byID for an f that asks for memory.
+// heldByID is byID for an f that asks for memory and reads the task with the id.
 func heldByID[T any](
 	w http.ResponseWriter, r *http.Request, name string, f func(id uuid, by holder) (T, error),
 ) (T, error) {
-	return byID(r, name, func(id uuid) (T, error) { return f(id, w.(*recorder)) })
+	return byID(r, name, func(id uuid) (T, error) {
+		rec := w.(*recorder)
+		v, err := f(id, rec)
+		return v, rec.surface.shown(r, id, err)
+	})
+}
+
+// shown returns the error of a read of a task, or nil, once everything that the answer
+// tells of the task is on disk.
+func (s *surface) shown(r *http.Request, id uuid, err error) error {
+	if refusedForNow(err) {
+		return err
+	}
+	return cmp.Or(s.svc.store.waitTask(r.Context(), id), err)
 }
 
 // explanation explains the task that a parameter of the path names, with the messages of
 // errors for callers who may read steps.
 func (s *surface) explanation(w http.ResponseWriter, r *http.Request, name string) (*taskExplanation, error) {
 	return heldByID(w, r, name, func(id uuid, by holder) (*taskExplanation, error) {
-		return s.svc.engine.explain(id, by, mayReadMessages(r.Context()))
+		return s.svc.engine.explain(id, by, mayReadResults(r.Context()))
 	})
 }
 
@@ -471,7 +497,9 @@ func (s *surface) cancelIn(r *http.Request, name string) (*task, error) {
 }
 
 // page returns the page of the tasks of a filter that the query asks for.
-func (s *surface) page(w http.ResponseWriter, q *query, f *taskFilter) (p taskPage, err error) {
+func (s *surface) page(
+	w http.ResponseWriter, r *http.Request, q *query, f *taskFilter,
+) (p taskPage, err error) {
 	p = taskPage{store: s.svc.store, page: q.number("page", 1, 1, 1<<31-1), perPage: q.number("per_page", 25, 1, 100)}
 	if err := q.done(); err != nil {
 		return p, err
@@ -479,8 +507,9 @@ func (s *surface) page(w http.ResponseWriter, q *query, f *taskFilter) (p taskPa
 	if err := w.(*recorder).holdEach(p.perPage, 512); err != nil {
 		return p, err
 	}
-	p.tasks, p.total = s.svc.store.list(f, (p.page-1)*p.perPage, p.perPage)
-	return p, nil
+	var seq uint64
+	p.tasks, p.total, seq = s.svc.store.list(f, (p.page-1)*p.perPage, p.perPage)
+	return p, s.svc.store.wait(r.Context(), seq)
 }
 
 // contextRight reports whether the answer has the contexts of tasks: unless the caller
@@ -504,7 +533,7 @@ func (s *surface) stepIn(
 		return nil, 0, err
 	}
 	t, err := s.svc.store.viewWithin(taskID, w.(*recorder))
-	if err != nil {
+	if err = s.shown(r, taskID, err); err != nil {
 		return nil, 0, err
 	}
 	i, ok := t.stepIndex(stepID)

@@ -203,8 +203,8 @@ var referenceParameters = []string{
 	"resolution_status", "include_cache_stats", "hours", "min_executions", "include_dependencies", "period",
 }
 
-// TestQueryParameters sends each documented query parameter misspelled, twice and blank,
-// and every route parameters that it does not know.
+// TestQueryParameters sends each documented query parameter misspelled, twice, blank, and as
+// another spelling of an integer, and every route parameters that it does not know.
 func TestQueryParameters(t *testing.T) {
 	s := newFixtureServer(t, serviceTest{templates: apiTemplates})
 	worker := newWorkerAPI(s.world.service(), nil)
@@ -221,6 +221,7 @@ func TestQueryParameters(t *testing.T) {
 		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {
 			method, path, _ := strings.Cut(route, " ")
 			path = prefix + pathParameter.ReplaceAllString(ids.Replace(path), "01890a5d-ac96-774b-bcce-b302099a8057")
+			status := 0 // of the last answer
 			refused := func(query string) string {
 				t.Helper()
 				ctx, cancel := context.WithCancel(t.Context())
@@ -231,7 +232,7 @@ func TestQueryParameters(t *testing.T) {
 				w := httptest.NewRecorder()
 				handler.ServeHTTP(w, r)
 				a := &answer{t, w.Code, w.Header(), w.Body.Bytes()}
-				if a.status != 400 {
+				if status = a.status; status != 400 {
 					return ""
 				}
 				if err := contractProblem(contract, a, method+" "+path); err != nil {
@@ -261,8 +262,22 @@ func TestQueryParameters(t *testing.T) {
 					continue
 				}
 				name := p["name"].(string)
-				if got := refused(name + "=&" + name + "=%20"); got != "" {
-					t.Errorf("%s with a blank %s: got %q; want it to count as absent", route, name, got)
+				refused("")
+				absent := status
+				if got := refused(name + "=&" + name + "=%20"); status != absent {
+					t.Errorf("%s with a blank %s: got %d %q; want %d, as if it were absent", route, name, status, got, absent)
+				}
+				if schema, _ := p["schema"].(map[string]any); schema["type"] == "integer" {
+					for _, one := range []string{"1.0", "1e0", "10E-1"} {
+						if got := refused(name + "=" + one); got != "" {
+							t.Errorf("%s with %s=%s, an integer: got %q", route, name, one, got)
+						}
+					}
+					for _, other := range []string{"1.5", "1e400", "1e", "1.0x", "-1.0"} {
+						if got := refused(name + "=" + other); !strings.Contains(got, name) {
+							t.Errorf("%s with %s=%s: got %q; want it refused", route, name, other, got)
+						}
+					}
 				}
 				if got, want := refused(name+"=1&"+name+"=1"), name+" is given twice"; got != want {
 					t.Errorf("%s: got %q; want %q", route, got, want)

@@ -5,6 +5,7 @@ package main
 // in which state are here.
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math"
@@ -39,6 +40,9 @@ func (o *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest)
 	}
 	return o.changeStep(ctx, taskID, stepID, func(c *change, t *task, i int) (*record, error) {
 		if err := o.allowsLocked(t, i, q); err != nil {
+			if q.repeats(&t.steps[i]) {
+				return nil, nil
+			}
 			return nil, err
 		}
 		r := o.record(c, t, i, q)
@@ -63,8 +67,8 @@ func (o *operator) changeStep(
 	return t, i, err
 }
 
-// changeTask appends the record that decide returns for a task, waits until it is
-// durable and returns the task.
+// changeTask appends the record that decide returns for a task, unless it is nil,
+// waits until everything seen is durable and returns the task.
 func (o *operator) changeTask(
 	ctx context.Context, id uuid, decide func(c *change, t *task) (*record, error),
 ) (t *task, err error) {
@@ -73,7 +77,7 @@ func (o *operator) changeTask(
 			return err
 		}
 		r, err := decide(c, t)
-		if err != nil {
+		if err != nil || r == nil {
 			return err
 		}
 		return c.append(t, r)
@@ -82,10 +86,7 @@ func (o *operator) changeTask(
 		return nil, err
 	}
 	o.engine.wakeUp()
-	if err := o.store.wait(ctx, seq); err != nil {
-		return nil, err
-	}
-	return o.store.viewAfter(t)
+	return o.store.viewAfter(ctx, t, seq)
 }
 
 func stepNotFound(taskID, stepID uuid) error {
@@ -123,12 +124,15 @@ func (q *stepRequest) completionMetadata() []byte {
 func (o *operator) allowsLocked(t *task, i int, q *stepRequest) error {
 	s := &t.steps[i]
 	name := t.def(i).name
+	if q.action == actionResolve && s.state == stepResolvedManually {
+		return failf(conflict, "cannot %s step %q: it is %s already%s", q.action, name, s.state, s.doneBy())
+	}
 	if t.state.final() {
-		return failf(invalidTransition, "cannot %s step %q: its task is %s", q.action, name, t.state)
+		return failf(invalidTransition, "cannot %s step %q: its task is %s%s", q.action, name, t.state, s.doneBy())
 	}
 	refused := func(to stepState) error {
-		return failf(invalidTransition, "cannot %s step %q: no transition from %s to %s",
-			q.action, name, s.state, to)
+		return failf(invalidTransition, "cannot %s step %q: no transition from %s to %s%s",
+			q.action, name, s.state, to, s.doneBy())
 	}
 	if q.action == actionFail {
 		if s.state != stepEnqueued && s.state != stepInProgress {
@@ -147,6 +151,40 @@ func (o *operator) allowsLocked(t *task, i int, q *stepRequest) error {
 		return refused(move.to)
 	}
 	return nil
+}
+
+// doneBy names who left the step as it is, and when, for the end of a message; "" if no
+// operator did.
+func (s *step) doneBy() string {
+	if s.operated == nil {
+		return ""
+	}
+	return fmt.Sprintf("; %s by %s at %s", s.operated.action, s.operated.by, s.operated.at.zoned())
+}
+
+// repeats reports whether the action is the one that left the step as it is. Its first
+// answer may have been lost.
+func (q *stepRequest) repeats(s *step) bool {
+	r := s.operated
+	if r == nil || r.action != q.action || r.by != q.by || r.subject != q.subject || r.reason != q.reason {
+		return false
+	}
+	switch q.action {
+	case actionComplete:
+		return r.end.says(&outcome{success: true, result: q.result, metadata: q.completionMetadata()})
+	case actionFail:
+		return r.end.says(&outcome{err: q.err})
+	}
+	return true
+}
+
+// says reports whether an outcome is the recorded one.
+func (e *ending) says(o *outcome) bool {
+	same := func(a, b []byte) bool { return bytes.Equal(canonicalJSON(nil, a), canonicalJSON(nil, b)) }
+	if !e.success || !o.success {
+		return e.success == o.success && same(e.err, o.err.appendJSON(nil))
+	}
+	return same(e.result, o.result) && same(orEmptyObject(e.metadata), orEmptyObject(o.metadata))
 }
 
 // actionMoves holds what the actions other than actionFail do to a step.
@@ -239,7 +277,7 @@ func (p *stepRequestParser) completion(q *stepRequest) {
 		switch {
 		case key == "result":
 			given = true
-			q.result = compactJSON(nil, value)
+			q.result = compactResult(value)
 		case key == "metadata" && jsonKind(value) != 'n':
 			q.metadata = p.object("completion_data.metadata", value)
 		}
@@ -362,8 +400,11 @@ func (a *outsideActors) claim(ctx context.Context, q *claimRequest) ([]claimedSt
 		return nil, failf(unavailable, "the service is shutting down: no steps can be claimed")
 	}
 	got := a.engine.claim(ctx, q)
-	if got.err != nil || len(got.steps) == 0 {
-		return nil, got.err
+	if got.err != nil {
+		return nil, a.store.refuse(ctx, got.err)
+	}
+	if len(got.steps) == 0 {
+		return nil, a.store.waitAll(ctx)
 	}
 	err := a.store.wait(ctx, got.seq)
 	if ctx.Err() != nil { // the caller has gone, and never learned the leases
@@ -454,32 +495,32 @@ func (a *outsideActors) answer(ctx context.Context, stepID uuid, q *leaseAnswer)
 		return v, err
 	}
 	if taken == nil {
-		return v, a.refuseAnswer(ctx, stepID, q)
+		v, err = a.answerLate(ctx, stepID, q)
+		return v, a.store.refuse(ctx, err)
 	}
 	a.engine.wakeUp()
 	v.setResults(&after, a.workerID)
 	return v, a.store.wait(ctx, seq)
 }
 
-// refuseAnswer returns why an answer is refused. If the lease has ended, it first
-// records the outcome in the audit.
-func (a *outsideActors) refuseAnswer(ctx context.Context, stepID uuid, q *leaseAnswer) error {
+// answerLate answers when the lease has ended: as before if the answer repeats the one
+// that ended it. It refuses any other, after recording its outcome in the audit.
+func (a *outsideActors) answerLate(ctx context.Context, stepID uuid, q *leaseAnswer) (v stepView, err error) {
 	t, i, err := a.stepOf(stepID, q.task)
 	if err != nil {
-		return err
+		return v, err
 	}
-	past := &pastLease{step: i, hash: q.hash}
-	seq, err := a.takeLate(ctx, t.id, past, q)
-	if err != nil {
-		return err
+	past := &pastLease{step: i, answer: q}
+	if err := a.takeLate(ctx, t.id, past, q); err != nil {
+		return v, err
 	}
 	if past.lease == nil {
-		return failf(conflict, "cannot %s step %q: this is not its lease", q.verb, t.def(i).name)
+		return v, failf(conflict, "cannot %s step %q: this is not its lease", q.verb, t.def(i).name)
 	}
-	if err := a.store.wait(ctx, seq); err != nil {
-		return err
+	if past.repeated {
+		return t.stepView(i, a.clock.now(), a.workerID), nil
 	}
-	return failf(conflict, "cannot %s step %q: the lease is over, and the step is %s", q.verb, t.def(i).name,
+	return v, failf(conflict, "cannot %s step %q: the lease is over, and the step is %s", q.verb, t.def(i).name,
 		t.steps[i].state)
 }
 
@@ -499,19 +540,17 @@ func (a *outsideActors) stepOf(id, named uuid) (*task, int, error) {
 
 // takeLate finds the attempt that an answer is about, and records its outcome
 // unless it has one. It takes one answer at a time, so that none is recorded twice.
-func (a *outsideActors) takeLate(
-	ctx context.Context, id uuid, past *pastLease, q *leaseAnswer,
-) (seq uint64, err error) {
+func (a *outsideActors) takeLate(ctx context.Context, id uuid, past *pastLease, q *leaseAnswer) error {
 	late := &a.engine.outside.late
 	late.Lock()
 	defer late.Unlock()
 	if _, err := a.store.viewObserved(id, past, nil); err != nil {
-		return 0, err
+		return err
 	}
 	if past.lease == nil || past.answered || q.verb == extendVerb {
-		return 0, nil
+		return nil
 	}
-	return a.engine.change(ctx, func(c *change) error {
+	_, err := a.engine.change(ctx, func(c *change) error {
 		t, err := c.task(id)
 		if err != nil {
 			return err
@@ -521,36 +560,50 @@ func (a *outsideActors) takeLate(
 		a.engine.stats.late++
 		return c.append(t, &record{kind: recLate, step: past.step, end: end, subject: q.subject})
 	})
+	return err
 }
 
 // pastLease finds the attempt made under a lease while the task is replayed.
 type pastLease struct {
 	unobserved
 	step     int
-	hash     leaseHash
+	answer   *leaseAnswer
 	lease    *lease // nil unless found
 	began    instant
 	attempt  int
 	current  bool // the replay is in that attempt
 	answered bool // the actor ended it, or its late outcome is recorded already
+	repeated bool // the actor ended it with the same answer
 }
 
-func (p *pastLease) startRecord(_ *task, r *record) {
+func (p *pastLease) startRecord(t *task, r *record) {
 	if r.step != p.step {
 		return
 	}
 	switch r.kind {
 	case recClaimed:
-		if p.current = r.lease.is(p.hash); p.current {
+		if p.current = r.lease.is(p.answer.hash); p.current {
 			p.lease, p.began = r.lease, r.at
 		}
 	case recExtended, recAdjusted: // the attempt goes on
 	case recLate:
 		p.answered = p.answered || p.lease != nil && r.end.attempt == p.attempt
 	default: // this ends the attempt
-		p.answered = p.answered || p.current && r.kind == recEnded && !r.end.isLost()
+		if p.current && r.kind == recEnded && !r.end.isLost() {
+			p.answered, p.repeated = true, p.ended(t, r.end)
+		}
 		p.current = false
 	}
+}
+
+// ended reports whether the answer is the one that ended the attempt, before which the
+// task is given.
+func (p *pastLease) ended(t *task, end *ending) bool {
+	o := p.answer.outcome
+	if f, wrong := t.misdecided(p.step, &ending{success: o.success, result: o.result}); wrong {
+		o = f
+	}
+	return p.answer.verb != extendVerb && end.says(&o)
 }
 
 // stepMoved notes the number of the attempt; it is called before the step counts

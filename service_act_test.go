@@ -120,7 +120,7 @@ func TestLease(t *testing.T) {
 			task, _ := parseUUID(c.Task.TaskUUID)
 			must2(s.svc.operator.adjust(s.t.Context(), task, step, &adjustment{maxAttempts: 5}, ""))(s.t)
 			s.answer(c, "complete", `,"result":1`).want(200)
-			s.answer(c, "complete", `,"result":1`).want(409)
+			s.answer(c, "complete", `,"result":1`).want(200)
 		}, "complete: complete", "true enqueued_for_orchestration w1, adjusted in_progress"},
 
 		{"failed, to be retried", func(s *testServer, clock *virtualClock, c claimed) {
@@ -219,6 +219,31 @@ func TestLease(t *testing.T) {
 			s.answer(c, "extend", ``).want(409)
 		}, "complete: resolved_manually", "resolve_manually resolved_manually"},
 
+		{"completed, and once more", func(s *testServer, clock *virtualClock, c claimed) {
+			first := s.answer(c, "complete", `,"result":{"a":1,"b":null},"metadata":{}`).want(200)
+			again := s.answer(c, "complete", `,"metadata":null,"result":{"b":null, "a":1}`).want(200)
+			if string(again.body) != string(first.body) {
+				s.t.Errorf("got %s; want %s", again.body, first.body)
+			}
+			s.answer(c, "complete", `,"result":{"a":2}`).want(409)
+			s.answer(c, "fail", `,"error":{"message":"no"}`).want(409)
+			s.answer(c, "extend", ``).want(409)
+		}, "complete: complete", "true enqueued_for_orchestration w1"},
+
+		{"failed, and once more", func(s *testServer, clock *virtualClock, c claimed) {
+			s.answer(c, "fail", `,"error":{"message":"no"}`).want(200)
+			s.answer(c, "fail", `,"error":{"message":"no"}`).want(200)
+			s.answer(c, "fail", `,"error":{"message":"yes"}`).want(409)
+			s.answer(c, "complete", `,"result":1`).want(409)
+		}, "waiting_for_retry: waiting_for_retry", "false enqueued_as_error_for_orchestration w1"},
+
+		{"failed, and once more while another has it", func(s *testServer, clock *virtualClock, c claimed) {
+			s.answer(c, "fail", `,"error":{"message":"no"}`).want(200)
+			clock.advance(time.Minute)
+			s.claimOne(`{"callables":["*"],"worker_id":"w2"}`)
+			s.answer(c, "fail", `,"error":{"message":"no"}`).want(200)
+		}, "steps_in_process: in_progress", "false enqueued_as_error_for_orchestration w1"},
+
 		{"the task cancelled", func(s *testServer, clock *virtualClock, c claimed) {
 			s.do("DELETE", "/v1/tasks/"+c.Task.TaskUUID, "").want(200)
 			s.answer(c, "fail", `,"error":{"message":"no"}`).want(409)
@@ -275,6 +300,80 @@ type auditEntry struct {
 			WorkerID string `json:"worker_id"`
 		} `json:"metadata"`
 	} `json:"result"`
+}
+
+// TestRepeatedActions acts on a step as one operator, and then once more or as another.
+// Only an action that says the same, and left the step as it is, is answered as before,
+// after a restart too. Other answers name who left it so, and when.
+func TestRepeatedActions(t *testing.T) {
+	t.Parallel()
+	const (
+		resolve  = `{"action_type":"resolve_manually","reason":"r","resolved_by":"anna"}`
+		complete = `{"action_type":"complete_manually","reason":"r","completed_by":"anna","completion_data":{"result":null}}`
+		cancel   = `{"action_type":"cancel","reason":"r","cancelled_by":"anna"}`
+		fail     = `{"action_type":"fail","reason":"r","failed_by":"anna","error":{"message":"no"}}`
+		giveUp   = `{"action_type":"fail","reason":"r","failed_by":"anna","error":{"message":"no","retryable":false}}`
+		reset    = `{"action_type":"reset_for_retry","reason":"r","reset_by":"anna"}`
+	)
+	by := func(who, action string) string { return strings.Replace(action, "anna", who, 1) }
+	for _, row := range []struct {
+		name    string
+		before  []string
+		action  string
+		status  int
+		message string
+	}{
+		{"resolved", []string{resolve}, resolve, 200, ""},
+		{"resolved by another", []string{resolve}, by("bob", resolve), 409,
+			"it is resolved_manually already; resolve_manually by anna at 2026-01-01T00:00:00.000000Z"},
+		{"resolved for another reason", []string{resolve}, strings.Replace(resolve, `"r"`, `"s"`, 1), 409, "by anna at 20"},
+		{"completed after all", []string{resolve}, complete, 400, "its task is complete; resolve_manually by anna at 20"},
+		{"completed", []string{complete}, complete, 200, ""},
+		{"completed by another", []string{complete}, by("bob", complete), 400, "; complete_manually by anna at 20"},
+		{"completed with another result", []string{complete}, strings.Replace(complete, "null", "0", 1), 400, "by anna"},
+		{"completed with metadata", []string{complete}, strings.Replace(complete, "null", `null,"metadata":{"a":1}`, 1),
+			400, "by anna"},
+		{"resolved after all", []string{complete}, resolve, 400, "by anna"},
+		{"cancelled", []string{cancel}, cancel, 200, ""},
+		{"cancelled by another", []string{cancel}, by("bob", cancel), 400, "; cancel by anna at 20"},
+		{"failed", []string{fail}, fail, 200, ""},
+		{"failed for good", []string{fail}, giveUp, 400, "no transition from waiting_for_retry to error; fail by anna at 20"},
+		{"reset", []string{giveUp, reset}, reset, 200, ""},
+		{"reset, but failed before that", []string{giveUp, reset, giveUp}, by("bob", giveUp), 400, "fail by anna"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			o := serviceTest{clock: newVirtualClock(testStart), dir: t.TempDir(), extra: claimTemplates}
+			open := func() *testServer {
+				svc := openTestService(t, o)
+				return (&testServer{t: t, svc: svc}).with(newOrchestrationAPI(svc, nil))
+			}
+			s := open()
+			var c claimed
+			c.Task.TaskUUID = s.create(fmt.Sprintf(createOn, "one"))
+			task := "/v1/tasks/" + c.Task.TaskUUID
+			c.Step.StepUUID = s.do("GET", task, "").text("steps.0.workflow_step_uuid")
+			for _, action := range row.before {
+				s.patch(c, action)
+			}
+			for _, when := range []string{"at once", "after a restart", "from a snapshot"} {
+				steps, audit := s.do("GET", task+"/workflow_steps", "").body, s.auditOf(c)
+				a := s.do("PATCH", task+"/workflow_steps/"+c.Step.StepUUID, row.action)
+				if a.want(row.status); row.status != 200 && !strings.Contains(a.text("error.message"), row.message) {
+					t.Errorf("%s: got %s; want %q", when, a.body, row.message)
+				}
+				now := s.do("GET", task+"/workflow_steps", "").body
+				if string(now) != string(steps) || s.auditOf(c) != audit {
+					t.Errorf("%s: the action changed %s with the audit %s into %s with %s", when, steps, audit, now, s.auditOf(c))
+				}
+				if when == "after a restart" {
+					noError(t, s.svc.store.snapshot())
+				}
+				closeTestService(t, s.svc)
+				s = open()
+			}
+			closeTestService(t, s.svc)
+		})
+	}
 }
 
 // TestLeaseSurvivesRestart restarts the service while actors hold claimed steps.

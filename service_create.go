@@ -203,7 +203,7 @@ func (s *creator) submit(ctx context.Context, b *submission) (*submitted, error)
 	}
 	earlier, flight, err := s.store.beginRequest(b.request)
 	if err != nil {
-		return nil, err
+		return nil, s.store.refuse(ctx, err)
 	}
 	if !earlier.isZero() {
 		return s.replay(ctx, earlier, b)
@@ -261,16 +261,13 @@ func (s *creator) submitNew(ctx context.Context, b *submission) (*submitted, err
 func (s *creator) answerNew(
 	ctx context.Context, t *task, seq uint64, n *waiter, limit time.Duration,
 ) (*submitted, error) {
-	err := s.store.wait(ctx, seq)
-	done := &submitted{}
-	switch {
-	case err != nil && n != nil:
+	done, err := &submitted{}, error(nil)
+	if n == nil {
+		done.task, err = s.store.viewAfter(ctx, t, seq)
+	} else if err = s.store.wait(ctx, seq); err != nil {
 		s.store.stopWaiting(n)
-	case err != nil:
-	case n != nil:
+	} else {
 		done.task, done.end, err = s.waitOut(ctx, n, limit)
-	default:
-		done.task, err = s.store.viewAfter(t)
 	}
 	if err != nil {
 		return nil, err
@@ -289,7 +286,7 @@ func (s *creator) await(
 ) (*task, waitEnd, error) {
 	n, err := s.store.await(id, wants)
 	if err != nil {
-		return nil, "", err
+		return nil, "", s.store.refuse(ctx, err)
 	}
 	return s.waitOut(ctx, n, limit)
 }

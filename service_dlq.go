@@ -314,12 +314,16 @@ func (d *deadLetters) update(ctx context.Context, id uuid, q *investigation) err
 		if err != nil {
 			return err
 		}
-		given := *q
-		given.entry = row.seq
 		if p := t.pendingLetter(); q.status == dlqPending && p != nil && p.seq != row.seq {
 			return failf(conflict, "cannot set entry %s back to %s: entry %s of its task is pending",
 				id, dlqPending, dlqEntryID(t.id, p.at, p.seq))
 		}
+		if d := t.letter(row.seq); q.status != dlqPending && d.status != dlqPending && anotherBy(d.by, q.by) {
+			return failf(conflict, "cannot update entry %s: %s set it to %s at %s; set it back to %s first",
+				id, *d.by, d.status, d.resolved.zoned(), dlqPending)
+		}
+		given := *q
+		given.entry = row.seq
 		return c.append(t, &record{kind: recDLQUpdate, step: -1, investigation: &given})
 	})
 	if err != nil {
@@ -327,6 +331,9 @@ func (d *deadLetters) update(ctx context.Context, id uuid, q *investigation) err
 	}
 	return d.store.wait(ctx, seq)
 }
+
+// anotherBy reports whether both are given and differ.
+func anotherBy(a, b *string) bool { return a != nil && b != nil && *a != *b }
 
 // Staleness: tasks that make no progress for longer than their limits allow. The
 // detector, which acts on them, and the view, which lists them, use one rule.

@@ -241,6 +241,7 @@ type stepView struct {
 	CreatedAt, UpdatedAt, CompletedAt                       instant
 	LastFailureAt, NextRetryAt, LastAttemptedAt             instant
 	Results                                                 outcomeView
+	ResultsRedacted                                         bool
 	DependenciesSatisfied, RetryEligible, ReadyForExecution bool
 	TotalParents, CompletedParents                          int
 	Attempts, MaxAttempts                                   int
@@ -259,6 +260,12 @@ func (v *stepView) setResults(s *step, worker string) {
 	}
 }
 
+// redactResults removes the results, if there are any.
+func (v *stepView) redactResults() {
+	v.ResultsRedacted = v.Results.ending != nil
+	v.Results = outcomeView{}
+}
+
 func (v stepView) writeJSON(o *jsonWriter) {
 	o.b = append(o.b, '{')
 	v.write(o)
@@ -275,6 +282,9 @@ func (v *stepView) write(o *jsonWriter) {
 	o.zoned("completed_at", v.CompletedAt)
 	o.name("results")
 	v.Results.writeJSON(o)
+	if v.ResultsRedacted {
+		o.flag("results_redacted", true)
+	}
 	o.text("current_state", v.CurrentState)
 	o.flag("dependencies_satisfied", v.DependenciesSatisfied)
 	o.flag("retry_eligible", v.RetryEligible)

@@ -8,7 +8,7 @@ package main
 //
 //	store.go            the store, its lock, changes, and what others ask of it
 //	store_index.go      tasks by state and template, dead letters, and requests that may be repeated
-//	store_events.go     the newest transitions for event streams, and waiting for a task
+//	store_events.go     the newest transitions for event streams; waiting for a task and for the disk
 //	store_retention.go  which finished tasks are kept, and packing after drops
 //	store_journal.go    the journal: records in memory, then on disk, many with one sync
 //	store_format.go     the lines of the files, and store check
@@ -19,7 +19,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -480,18 +479,6 @@ func (s *store) viewObserved(id uuid, obs replayer, h holder) (*task, error) {
 	return s.replayLog(l, obs, h)
 }
 
-// viewAfter returns a view of a task that was just changed. A task dropped
-// since, which happens if very few are kept, is returned as it was at its end.
-func (s *store) viewAfter(t *task) (*task, error) {
-	v, err := s.view(t.id)
-	if kindOf(err) != taskMissing {
-		return v, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return t.clone(), nil
-}
-
 // findLocked returns a copy of the slot of a task.
 func (s *store) findLocked(id uuid) (slot, error) {
 	pos, ok := s.byID[id]
@@ -526,21 +513,22 @@ type listedTask struct {
 	ready int // steps of a live one
 }
 
-// list returns one page of the matching tasks, newest first, and how many
-// match.
-func (s *store) list(f *taskFilter, skip, limit int) ([]listedTask, int) {
+// list returns one page of the matching tasks, newest first, how many match, and the
+// sequence that everything in the page is durable with.
+func (s *store) list(f *taskFilter, skip, limit int) (tasks []listedTask, total int, seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	page, total := s.index.page(f, skip, limit)
-	tasks := make([]listedTask, len(page))
+	tasks = make([]listedTask, len(page))
 	now := s.clock.now()
 	for i, pos := range page {
 		tasks[i] = listedTask{slot: s.slots[pos], at: now}
 		if t := tasks[i].live; t != nil {
 			tasks[i].live, tasks[i].ready = t.withoutSteps(), t.readySteps(now)
 		}
+		seq = max(seq, s.lastSeqLocked(pos))
 	}
-	return tasks, total
+	return tasks, total, seq
 }
 
 // listed returns a listed task, perhaps without its steps, and how many of these are
@@ -696,17 +684,6 @@ func (w *watchedWalk) take() (uint32, bool) {
 }
 
 // What others ask of the store.
-
-// wait returns once everything up to a sequence is durable.
-func (s *store) wait(ctx context.Context, seq uint64) error { return s.journal.wait(ctx, seq) }
-
-// waitAll returns once every change made so far is durable.
-func (s *store) waitAll(ctx context.Context) error {
-	s.mu.Lock()
-	seq := s.seq
-	s.mu.Unlock()
-	return s.wait(ctx, seq)
-}
 
 // behind returns an error while too much waits for the disk to take new work.
 func (s *store) behind() error { return s.journal.behind() }

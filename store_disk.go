@@ -34,18 +34,24 @@ type diskFS interface {
 	syncDir(dir string) error             // makes names durable
 	free(dir string) (int64, error)       // bytes that can be written below dir
 	lock(name string) (io.Closer, error)  // exclusive, until closed or the process ends
+	identify(name string) (fileID, error) // of a file or directory
 }
+
+// fileID tells a file from all others that exist at the same time.
+type fileID struct{ device, inode uint64 }
 
 // diskFile is an open file.
 type diskFile interface {
 	io.Reader
+	io.ReaderAt
 	io.WriterAt
 	io.Closer
+	id() (fileID, error)
 	size() (int64, error)
 	sync() error                 // makes contents and size durable
 	allocate(off, n int64) error // reserves blocks; the size stays
 	truncate(size int64) error   // also frees blocks reserved beyond size
-	orphan() bool                // whether the file has no name any more
+	unused() error               // nil if it has no name and nobody else has it open; EAGAIN if somebody has
 }
 
 // osDisk is the real file system.
@@ -114,6 +120,27 @@ func (osDisk) syncDir(dir string) error {
 	return nil
 }
 
+func (osDisk) identify(name string) (fileID, error) {
+	info, err := os.Lstat(name)
+	if err != nil {
+		return fileID{}, err
+	}
+	return idOf(info), nil
+}
+
+func (f osFile) id() (fileID, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return fileID{}, err
+	}
+	return idOf(info), nil
+}
+
+func idOf(info fs.FileInfo) fileID {
+	s := info.Sys().(*syscall.Stat_t)
+	return fileID{uint64(s.Dev), uint64(s.Ino)}
+}
+
 func (f osFile) size() (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -128,7 +155,12 @@ func (f osFile) sync() error { return syncData(f.File) }
 
 func (f osFile) allocate(off, n int64) error { return reserveBlocks(f.File, off, n) }
 
-func (f osFile) orphan() bool { return isUnlinked(f.File) }
+func (f osFile) unused() error {
+	if !isUnlinked(f.File) {
+		return fs.ErrExist
+	}
+	return soleOpener(f.File)
+}
 
 func (osDisk) free(dir string) (int64, error) {
 	var s syscall.Statfs_t
@@ -136,6 +168,101 @@ func (osDisk) free(dir string) (int64, error) {
 		return 0, os.NewSyscallError("statfs", err)
 	}
 	return int64(s.Bavail) * int64(s.Bsize), nil
+}
+
+// Reading beside a running service, which may replace each file at any moment.
+
+// pinnedStore is a file system on which the files of a store stay as they were at one moment.
+type pinnedStore struct {
+	diskFS
+	files map[string]pinnedFile // by path
+}
+
+// pinnedFile is an open file, read only as far as it went then. Its reader closes nothing.
+type pinnedFile struct {
+	diskFile
+	*io.SectionReader
+}
+
+func (f pinnedFile) Read(p []byte) (int, error) { return f.SectionReader.Read(p) }
+
+func (f pinnedFile) ReadAt(p []byte, off int64) (int, error) { return f.SectionReader.ReadAt(p, off) }
+
+func (f pinnedFile) size() (int64, error) { return f.Size(), nil }
+
+func (pinnedFile) Close() error { return nil }
+
+// pinStore opens the files of a store. They belong together: when the last one was opened,
+// the others were still those of their names.
+func pinStore(disk diskFS, dir string) (*pinnedStore, error) {
+	for {
+		p := &pinnedStore{disk, map[string]pinnedFile{}}
+		err := p.take(dir)
+		if err == nil && p.together(dir) {
+			return p, nil
+		}
+		p.close()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// take opens the snapshot before the journals, which must have every record that it shows.
+func (p *pinnedStore) take(dir string) error {
+	for _, name := range storeFiles {
+		path := filepath.Join(dir, name)
+		f, err := p.diskFS.open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		n, err := f.size()
+		p.files[path] = pinnedFile{f, io.NewSectionReader(f, 0, n)}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// together reports whether every name still leads to the file that was opened, or to none.
+func (p *pinnedStore) together(dir string) bool {
+	for _, name := range storeFiles {
+		path := filepath.Join(dir, name)
+		now, err := p.identify(path)
+		f, there := p.files[path]
+		if !there {
+			if !errors.Is(err, fs.ErrNotExist) {
+				return false
+			}
+			continue
+		}
+		if id, idErr := f.id(); err != nil || idErr != nil || id != now {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *pinnedStore) open(name string) (diskFile, error) {
+	f, there := p.files[name]
+	switch {
+	case there:
+		f.Seek(0, io.SeekStart)
+		return f, nil
+	case filepath.Base(name) == lockName:
+		return p.diskFS.open(name)
+	}
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}
+
+func (p *pinnedStore) close() {
+	for _, f := range p.files {
+		f.diskFile.Close()
+	}
 }
 
 // Disk space reserved for the journal ahead of its end, so that a full disk is

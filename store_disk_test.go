@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -148,4 +150,64 @@ func TestDirectoryOfOthers(t *testing.T) {
 			t.Errorf("%v of the user %d: got %q; want a warning: %v", tt.mode, tt.owner, log, tt.warns)
 		}
 	}
+}
+
+// TestFileInUse checks that a file without a name counts as unused only when nobody else has it
+// open.
+func TestFileInUse(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	f := must(osDisk{}.create(name))(t)
+	defer f.Close()
+	if err := f.unused(); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a file with its name: got %v; want %v", err, fs.ErrExist)
+	}
+	reader := must(os.Open(name))(t)
+	noError(t, os.Remove(name))
+	if err := f.unused(); !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a file that is read: got %v; want %v", err, syscall.EAGAIN)
+	}
+	noError(t, reader.Close())
+	if err := f.unused(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a file that nobody else has: got %v", err)
+	}
+}
+
+// TestPinnedStore checks that a reader sees the files of one moment: those that are replaced
+// while it opens them are opened again, and what is appended later is not read.
+func TestPinnedStore(t *testing.T) {
+	disk := newMemDisk()
+	j, _ := mustOpen(t, diskOptions(disk))
+	mustStore(t, j, 3)
+	noError(t, writeSnapshot(j))
+	opened := 0
+	replaced := &openingDisk{disk, func(name string) {
+		if opened++; opened <= 2 && filepath.Base(name) == snapshotName {
+			mustStore(t, j, 2)
+			noError(t, writeSnapshot(j))
+		}
+	}}
+	p := must(pinStore(replaced, testDir))(t)
+	defer p.close()
+	last := lastAppended(j)
+	mustStore(t, j, 4)
+	noError(t, writeSnapshot(j))
+	g := &gathered{}
+	noError(t, (&recovery{disk: p, dir: testDir, loader: g}).read())
+	checkContents(t, g, last)
+	if opened < 2*len(storeFiles) {
+		t.Errorf("files opened: got %d; want all twice", opened)
+	}
+	mustClose(t, j)
+}
+
+// openingDisk calls a function after it has opened a file.
+type openingDisk struct {
+	diskFS
+	opened func(name string)
+}
+
+func (d *openingDisk) open(name string) (diskFile, error) {
+	f, err := d.diskFS.open(name)
+	d.opened(name)
+	return f, err
 }

@@ -1,11 +1,12 @@
 package main
 
 // The event log: the newest transitions of all tasks and steps, in the order of
-// the journal, and the followers that read it; and waiting for a task. None of
-// it is stored: a start rebuilds the log from the tasks' own logs.
+// the journal, and the followers that read it; waiting for a task, and for the disk. None
+// of it is stored: a start rebuilds the log from the tasks' own logs.
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"sort"
@@ -758,4 +759,68 @@ func (s *store) releaseWaiters(why waitEnd) {
 	s.waiters.closed = cmp.Or(s.waiters.closed, why)
 	s.events.close()
 	s.waiters.releaseAll(why)
+}
+
+// Waiting for the disk: an answer that tells of tasks, be it a success, a refusal or a
+// view, is given when what it tells is durable.
+
+// wait returns once everything up to a sequence is durable.
+func (s *store) wait(ctx context.Context, seq uint64) error { return s.journal.wait(ctx, seq) }
+
+// waitAll returns once every change made so far is durable.
+func (s *store) waitAll(ctx context.Context) error {
+	s.mu.Lock()
+	seq := s.seq
+	s.mu.Unlock()
+	return s.wait(ctx, seq)
+}
+
+// waitTask returns once every change of a task is durable. If there is no such task,
+// that includes the record that may have dropped it.
+func (s *store) waitTask(ctx context.Context, id uuid) error {
+	s.mu.Lock()
+	seq := s.seq
+	if pos, ok := s.byID[id]; ok {
+		seq = s.lastSeqLocked(pos)
+	}
+	s.mu.Unlock()
+	return s.wait(ctx, seq)
+}
+
+// lastSeqLocked returns the sequence of the newest record of the task at a position, or 0
+// if everything is durable.
+func (s *store) lastSeqLocked(pos uint32) uint64 {
+	if s.journal.durable() >= s.seq {
+		return 0
+	}
+	if t := s.slots[pos].live; t != nil {
+		return t.lastSeq
+	}
+	h, _ := readTaskHead(s.slots[pos].line)
+	return h.lastSeq
+}
+
+// refuse returns a refusal once everything that it may tell of is durable.
+func (s *store) refuse(ctx context.Context, refusal error) error {
+	if refusedForNow(refusal) {
+		return refusal // it tells of no task
+	}
+	return cmp.Or(s.waitAll(ctx), refusal)
+}
+
+// viewAfter returns a view of a task that was just changed, by the record with a
+// sequence, once that and everything in the view are durable. A task dropped since, which
+// happens if very few are kept, is returned as it was at its end.
+func (s *store) viewAfter(ctx context.Context, t *task, seq uint64) (*task, error) {
+	if err := s.wait(ctx, seq); err != nil {
+		return nil, err
+	}
+	v, err := s.view(t.id)
+	if kindOf(err) == taskMissing {
+		s.locked(func() { v, err = t.clone(), nil })
+	}
+	if err != nil {
+		return nil, err
+	}
+	return v, s.wait(ctx, v.lastSeq)
 }

@@ -4,9 +4,14 @@ package main
 // reader resumes, across restarts, and however slow the reader is.
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -387,4 +392,169 @@ func BenchmarkEventLog(b *testing.B) {
 		l.maker.startRecord(of, &record{seq: n / 8})
 		l.append(l.maker.taskMove(of, taskPending, taskInitializing, testStart))
 	}
+}
+
+// scene is a situation in which changes are in memory and not on disk: the callers of
+// these requests did not wait for the answer. {task}, {step}, {lease} and {entry} stand for
+// what the scene's task has.
+type scene struct {
+	name   string
+	lease  bool // the task's first step is claimed
+	failed bool // it has failed, and its task has a dead letter
+	aside  []string
+	then   []toldRequest
+}
+
+// toldRequest is a request with its status once everything is on disk.
+type toldRequest struct {
+	request string // METHOD path [body]
+	status  int
+}
+
+const (
+	toldTask = `POST /v1/tasks {"namespace":"t","name":"one","idempotency_key":"k"}`
+	toldStep = `/v1/tasks/{task}/workflow_steps/{step}`
+)
+
+var scenes = []scene{
+	{name: "created", aside: []string{toldTask, `key=i POST /v1/tasks {"namespace":"t","name":"two"}`}, then: []toldRequest{
+		{toldTask, 409},
+		{`POST /stepwell/tasks {"namespace":"t","name":"one","idempotency_key":"k"}`, 409},
+		{`key=i POST /v1/tasks {"namespace":"t","name":"two"}`, 201},
+		{`key=i POST /v1/tasks {"namespace":"t","name":"two"}`, 201},
+		{`key=i POST /v1/tasks {"namespace":"t","name":"one"}`, 422},
+		{`GET /v1/tasks`, 200}, {`GET /stepwell/tasks`, 200}, {`GET /v1/steps`, 200},
+	}},
+	{name: "cancelled", aside: []string{`DELETE /v1/tasks/{task}`}, then: []toldRequest{
+		{`DELETE /v1/tasks/{task}`, 400}, {`DELETE /stepwell/tasks/{task}`, 409},
+		{`PATCH ` + toldStep + ` ` + completeBody, 400}, {`PATCH ` + toldStep + ` ` + failBody, 400},
+		{`DELETE /stepwell/tasks/{task}/workflow_steps/{step}`, 409},
+		{`PATCH /stepwell/tasks/{task}/workflow_steps/{step} {"retry_limit":5}`, 409},
+		{`POST /v1/steps/claim ` + anyOne, 200},
+		{`GET /v1/tasks/{task}`, 200}, {`GET /v1/tasks/{task}/context`, 200}, {`GET /v1/tasks/{task}/transitions`, 200},
+		{`GET /v1/tasks/{task}/explain`, 200}, {`GET /v1/tasks/{task}/workflow_steps`, 200}, {`GET ` + toldStep, 200},
+		{`GET ` + toldStep + `/audit`, 200}, {`GET /v1/tasks/{task}/summary`, 200},
+		{`GET /v1/tasks/{task}?wait=cancelled`, 200}, {`GET /stepwell/tasks/{task}`, 200},
+		{`GET /stepwell/tasks/{task}/explain`, 200}, {`GET /stepwell/tasks/{task}/workflow_steps`, 200},
+		{`GET /stepwell/tasks/{task}/workflow_steps/{step}`, 200},
+	}},
+	{name: "completed", aside: []string{`PATCH ` + toldStep + ` ` + completeBody}, then: []toldRequest{
+		{`PATCH ` + toldStep + ` ` + completeBody, 200}, {`PATCH ` + toldStep + ` ` + resolveBody, 400},
+		{`DELETE /v1/tasks/{task}`, 400},
+		{`PATCH /stepwell/tasks/{task}/workflow_steps/{step} {"inputs":{}}`, 409},
+	}},
+	{name: "adjusted", aside: []string{`PATCH /stepwell/tasks/{task}/workflow_steps/{step} {"retry_limit":5}`}, then: []toldRequest{
+		{`PATCH /stepwell/tasks/{task}/workflow_steps/{step} {"retry_limit":5}`, 200},
+	}},
+	{name: "failed once", aside: []string{`PATCH ` + toldStep + ` {"action_type":"fail","error":{"message":"m"},"reason":"r","failed_by":"a"}`}, then: []toldRequest{
+		{`PATCH /stepwell/tasks/{task}/workflow_steps/{step} {"retry_limit":1}`, 422},
+		{`PATCH ` + toldStep + ` ` + resetBody, 400},
+	}},
+	{name: "claimed", aside: []string{`POST /v1/steps/claim ` + anyOne}, then: []toldRequest{
+		{`POST /v1/steps/claim ` + anyOne, 200}, {`PATCH ` + toldStep + ` ` + resetBody, 400},
+		{`POST /v1/steps/{step}/complete {"lease":"x","result":1}`, 409},
+		{`POST /v1/steps/{step}/extend {"lease":"x"}`, 409},
+		{`GET /v1/steps?state=in_progress`, 200},
+	}},
+	{name: "answered", lease: true, aside: []string{`POST /v1/steps/{step}/complete {"lease":"{lease}","result":1}`}, then: []toldRequest{
+		{`POST /v1/steps/{step}/complete {"lease":"{lease}","result":2}`, 409},
+		{`POST /v1/steps/{step}/fail {"lease":"{lease}","error":{"message":"m"}}`, 409},
+		{`POST /v1/steps/{step}/extend {"lease":"{lease}"}`, 409},
+	}},
+	{name: "extended", lease: true, aside: []string{`POST /v1/steps/{step}/extend {"lease":"{lease}","lease_seconds":60}`}, then: []toldRequest{
+		{`POST /v1/steps/{step}/extend {"lease":"{lease}","lease_seconds":1}`, 200},
+	}},
+	{name: "investigated", failed: true, aside: []string{`PATCH /v1/dlq/entry/{entry} {"resolution_status":"cancelled"}`}, then: []toldRequest{
+		{`PATCH /v1/dlq/entry/{entry} {"resolution_status":"cancelled"}`, 200},
+		{`PATCH /v1/dlq/entry/{step} {"resolution_status":"cancelled"}`, 404},
+		{`GET /v1/dlq`, 200}, {`GET /v1/dlq/task/{task}`, 200}, {`GET /v1/dlq/investigation-queue`, 200},
+		{`GET /v1/dlq/staleness`, 200},
+	}},
+	{name: "dropped", aside: []string{`DELETE /v1/tasks/{task}`, `POST /v1/tasks {"namespace":"t","name":"empty"}`}, then: []toldRequest{
+		{`GET /v1/tasks/{task}`, 404}, {`GET /v1/tasks/{task}?wait=terminal`, 404}, {`DELETE /v1/tasks/{task}`, 404},
+		{`PATCH ` + toldStep + ` ` + resetBody, 404}, {`GET ` + toldStep, 404}, {`GET ` + toldStep + `/audit`, 404},
+		{`GET /v1/events?task_uuid={task}`, 404}, {`POST /v1/steps/{step}/fail {"lease":"x","error":{"message":"m"}}`, 404},
+	}},
+}
+
+// TestAnswersAreDurable expects every answer that tells of a task, also a refusal, to wait
+// until what it tells is on disk.
+func TestAnswersAreDurable(t *testing.T) {
+	t.Parallel()
+	for _, sc := range scenes {
+		t.Run(sc.name, func(t *testing.T) {
+			t.Parallel()
+			s := newClaimServer(t, serviceTest{dir: testDir, disk: newMemDisk(), extra: []string{testTemplate("empty")},
+				config: func(c *Config) { c.Store.RetainFinishedCount = 1 }})
+			sc.play(t, s)
+		})
+	}
+}
+
+func (sc *scene) play(t *testing.T, s *testServer) {
+	task := s.create(`{"namespace":"t","name":"one"}`)
+	step := path.Base(s.step(task, 0))
+	words := []string{"{task}", task, "{step}", step}
+	if sc.lease {
+		words = append(words, "{lease}", s.claimOne(anyOne).Lease)
+	}
+	if sc.failed {
+		s.do("PATCH", s.step(task, 0), failBody).want(200)
+		words = append(words, "{entry}", s.entry(task))
+	}
+	fill := strings.NewReplacer(words...)
+	api := newOrchestrationAPI(s.svc, nil)
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	release := holdFlusher(t, s.svc)
+	for _, request := range sc.aside {
+		if a := told(t, api, gone, fill.Replace(request)); a.status != 503 {
+			t.Fatalf("%s: got %d %s; want its answer to wait for the disk", request, a.status, a.body)
+		}
+	}
+	for _, r := range sc.then {
+		if a := told(t, api, gone, fill.Replace(r.request)); a.status != 503 {
+			t.Errorf("%s: got %d %s before its records are on disk", r.request, a.status, a.body)
+		}
+	}
+	release()
+	for _, r := range sc.then {
+		if a := told(t, api, t.Context(), fill.Replace(r.request)); a.status != r.status {
+			t.Errorf("%s: got %d %s; want %d", r.request, a.status, a.body, r.status)
+		}
+	}
+}
+
+// TestViewAfterIsDurable expects the answer to a change to wait also for what happened to its
+// task since then.
+func TestViewAfterIsDurable(t *testing.T) {
+	t.Parallel()
+	s := newTestService(t, serviceTest{dir: testDir, disk: newMemDisk(), extra: claimTemplates})
+	holdFlusher(t, s)
+	id := createAside(t, s, "one")
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := s.store.viewAfter(gone, &task{id: id}, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v; want the answer to wait for the disk", err)
+	}
+}
+
+// told sends a request, with an Idempotency-Key if it begins with key=, to a surface. A
+// caller who has gone gets 503 from whatever waits for the disk.
+func told(t *testing.T, api http.Handler, caller context.Context, request string) *answer {
+	t.Helper()
+	key, keyed := strings.CutPrefix(request, "key=")
+	if keyed {
+		key, request, _ = strings.Cut(key, " ")
+	}
+	method, rest, _ := strings.Cut(request, " ")
+	target, body, _ := strings.Cut(rest, " ")
+	r := httptest.NewRequestWithContext(caller, method, target, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	if keyed {
+		r.Header.Set("Idempotency-Key", key)
+	}
+	w := httptest.NewRecorder()
+	api.ServeHTTP(w, r)
+	return &answer{t, w.Code, w.Header(), w.Body.Bytes()}
 }

@@ -240,10 +240,15 @@ func checkStoreFiles(dir string, l loader, w io.Writer) error {
 }
 
 func checkStore(disk diskFS, dir string, l loader, w io.Writer) error {
+	pinned, err := pinStore(disk, dir)
+	if err != nil {
+		return fmt.Errorf("check store: %w", err)
+	}
+	defer pinned.close()
 	if pid := lockNamed(disk, dir); pid != 0 {
 		fmt.Fprintf(w, "the lock names process %d: while it writes, the end of the journal may look torn\n", pid)
 	}
-	r := &recovery{disk: disk, dir: dir, loader: l}
+	r := &recovery{disk: pinned, dir: dir, loader: l}
 	verdict := r.read()
 	found := 0
 	for _, name := range []string{snapshotName, journalOldName, journalName} {

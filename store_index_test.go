@@ -164,7 +164,7 @@ func storedLists(b *testing.B, svc *service, path string, statuses []string) (re
 }
 
 func storedPages(b *testing.B, svc *service, path, filters string, f *taskFilter) []storedRequest {
-	_, total := svc.store.list(f, 0, 1)
+	_, total, _ := svc.store.list(f, 0, 1)
 	first := fmt.Sprintf("%s, first page, %d tasks, %s", path, min(total, 25), filters)
 	pages := []storedRequest{{path + "?page=1" + filters, first}}
 	if last := total / 25; last > 1 { // the last full page

@@ -79,6 +79,8 @@ type journal struct {
 	done  chan struct{} // closed when the flusher ends
 	once  sync.Once     // of close
 
+	freeing sync.WaitGroup // of files that were replaced
+
 	mu         sync.Mutex   // a record enters buf, the counts and the room in one step
 	buf        []byte       // records that the flusher has not taken
 	appended   uint64       // last sequence in buf, or before it; records after a halt are dropped
@@ -500,6 +502,7 @@ func (j *journal) close() error {
 		}
 		close(j.quit)
 		<-j.done
+		j.freeing.Wait()
 		j.closeErr = errors.Join(j.closeErr, j.lock.Close())
 	})
 	return j.closeErr

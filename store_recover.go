@@ -57,6 +57,9 @@ const (
 	diskSector = 512 // bytes that a disk writes as a whole or not at all
 )
 
+// storeFiles are the files of a store that a start may read.
+var storeFiles = [...]string{snapshotName, journalOldName, journalName, journalTempName}
+
 // loader takes what a start reads: the lines of the snapshot, then the records
 // after the sequence that it covers. The lines are complete, without their
 // newline, and checked; the loader may keep them but not write to them.
@@ -591,8 +594,13 @@ func (l *restorer) apply(t *task, r *record) error {
 // readStore reads the files of a directory into a store that must not be
 // changed. It takes no lock and changes no file.
 func readStore(dir string, log *slog.Logger) (*store, error) {
+	disk, err := pinStore(osDisk{}, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer disk.close()
 	s := newStore(nil, log)
-	r := &recovery{disk: osDisk{}, dir: dir, loader: &restorer{s: s}}
+	r := &recovery{disk: disk, dir: dir, loader: &restorer{s: s}}
 	if err := r.read(); err != nil {
 		return nil, err
 	}

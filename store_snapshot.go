@@ -197,7 +197,7 @@ func (s *snapshotWriter) seal() error {
 }
 
 // replaceFile calls do, which takes a file's name away, and makes that durable.
-// The nameless file is then freed step by step.
+// The nameless file is then freed in the background.
 func (j *journal) replaceFile(name string, do func() error) error {
 	f, openErr := j.o.fs.edit(j.path(name))
 	err := do()
@@ -211,23 +211,34 @@ func (j *journal) replaceFile(name string, do func() error) error {
 		f.Close()
 		return err
 	}
-	shrinkAway(f)
+	j.freeing.Go(func() { j.shrinkAway(f) })
 	return nil
 }
 
-// shrinkStep is how many bytes of a file are freed at a time.
-const shrinkStep = 8 << 20
+const (
+	shrinkStep    = 8 << 20     // bytes of a file that are freed at a time
+	readerRecheck = time.Second // how often to look whether somebody still reads a file
+)
 
 // shrinkAway closes a file without a name, step by step: a file system that
-// frees a gigabyte at once delays syncs of other files. Errors do not matter:
+// frees a gigabyte at once delays syncs of other files. It waits until nobody
+// else has the file open, who would find it cut short. Errors do not matter:
 // closing frees the rest.
-func shrinkAway(f diskFile) {
+func (j *journal) shrinkAway(f diskFile) {
 	defer f.Close()
 	size, err := f.size()
-	for err == nil && size > shrinkStep && f.orphan() {
-		size -= shrinkStep
-		if err = f.truncate(size); err == nil {
-			err = f.sync()
+	for err == nil && size > shrinkStep {
+		pause := time.Duration(0)
+		if err = f.unused(); errors.Is(err, syscall.EAGAIN) {
+			pause, err = readerRecheck, nil
+		} else if err == nil {
+			size -= shrinkStep
+			if err = f.truncate(size); err == nil {
+				err = f.sync()
+			}
+		}
+		if closedWithin(context.Background(), j.quit, pause) == nil {
+			return
 		}
 	}
 }

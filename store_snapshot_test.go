@@ -306,7 +306,7 @@ func TestSnapshotLeavesSpace(t *testing.T) {
 }
 
 // TestSnapshotGivesBackInSteps checks that the file that a snapshot replaces shrinks step by
-// step, if no name leads to it and none can come back.
+// step, if no name leads to it and none can come back, once nobody reads it.
 func TestSnapshotGivesBackInSteps(t *testing.T) {
 	t.Parallel()
 	slowAndSequential(t)
@@ -317,34 +317,39 @@ func TestSnapshotGivesBackInSteps(t *testing.T) {
 		fails bool
 	}{
 		{"replaced", func(*memDisk, string) {}, 3, false},
+		{"replaced while somebody reads it", func(d *memDisk, _ string) { d.readers = 2 }, 3, false},
 		{"with another name", func(d *memDisk, path string) { d.names[path+".backup"] = d.names[path] }, 0, false},
 		{"in a directory that cannot be synced", func(d *memDisk, path string) {
 			d.fail(diskFault{op: "syncdir", file: "data", skip: 2, times: 1, err: syscall.EIO})
 		}, 0, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			disk := newMemDisk()
-			j, _ := mustOpen(t, diskOptions(disk))
-			mustStore(t, j, 1)
-			large := must(j.startSnapshot())(t)
-			large.cut()
-			line := fmt.Appendf(nil, `{"pad":%q`, strings.Repeat("x", shrinkStep))
-			for range 3 {
-				noError(t, large.line(line))
-			}
-			noError(t, large.commit())
-			before := disk.files()[snapshotName]
-			mustStore(t, j, 1)
-			tc.do(disk, j.path(snapshotName))
-			if err := writeSnapshot(j); (err != nil) != tc.fails {
-				t.Errorf("got %v; want an error: %v", err, tc.fails)
-			}
-			if got := disk.count("truncate", snapshotName); got != tc.steps {
-				t.Errorf("the file was shrunk %d times; want %d", got, tc.steps)
-			}
-			if tc.fails && disk.crash(false, true, nil).files()[snapshotName] != before {
-				t.Error("the snapshot that a crash brings back is not whole")
-			}
+			synctest.Test(t, func(t *testing.T) {
+				disk := newMemDisk()
+				j, _ := mustOpen(t, diskOptions(disk))
+				mustStore(t, j, 1)
+				large := must(j.startSnapshot())(t)
+				large.cut()
+				line := fmt.Appendf(nil, `{"pad":%q`, strings.Repeat("x", shrinkStep))
+				for range 3 {
+					noError(t, large.line(line))
+				}
+				noError(t, large.commit())
+				before := disk.files()[snapshotName]
+				mustStore(t, j, 1)
+				tc.do(disk, j.path(snapshotName))
+				if err := writeSnapshot(j); (err != nil) != tc.fails {
+					t.Errorf("got %v; want an error: %v", err, tc.fails)
+				}
+				j.freeing.Wait()
+				if got := disk.count("truncate", snapshotName); got != tc.steps {
+					t.Errorf("the file was shrunk %d times; want %d", got, tc.steps)
+				}
+				if tc.fails && disk.crash(false, true, nil).files()[snapshotName] != before {
+					t.Error("the snapshot that a crash brings back is not whole")
+				}
+				j.close()
+			})
 		})
 	}
 }

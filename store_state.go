@@ -40,29 +40,65 @@ var stateArrays = [...]string{"templates", "analytics", "tasks"}
 // stateCut is the moment that an export is as of.
 type stateCut struct {
 	seq     uint64
-	count   int // number of positions
+	tasks   []keptTask
 	figures *frozenFigures
 	dropped uint64
 	lastID  uuid
 	clock   clockState
 }
 
-// exportState writes the state as of one sequence, beside the running service.
-// Until it returns no task is dropped. It is dated at, or by a virtual clock.
-func (s *store) exportState(w io.Writer, at instant) error {
+// keptTask is a task as it was at a moment: its line, or the log of a live one.
+type keptTask struct {
+	line []byte
+	live *taskLog
+}
+
+// cutState takes the state as of one sequence. It is dated at, or by a virtual clock.
+// Meanwhile no task is dropped; afterwards the cut keeps nothing from its course.
+func (s *store) cutState(at instant) *stateCut {
+	tasks, _ := s.size()
+	room := make([]keptTask, 0, tasks)
 	s.mu.Lock()
-	cut := stateCut{s.seq, len(s.slots), s.analytics.freeze(), s.retain.dropped, s.lastID, clockState{now: at}}
+	cut := &stateCut{
+		seq: s.seq, tasks: room, figures: s.analytics.freeze(),
+		dropped: s.retain.dropped, lastID: s.lastID, clock: clockState{now: at},
+	}
 	if c, ok := s.clock.(statefulClock); ok {
 		cut.clock = c.state() // which moves under this lock alone
 	}
+	count := len(s.slots)
 	s.holdLocked()
 	s.mu.Unlock()
 	defer s.release()
+	for from := 0; from < count; {
+		from = s.keepTasks(cut, from, min(from+snapshotBatch, count))
+	}
+	return cut
+}
+
+// keepTasks adds the tasks at positions from up to to, under the lock, and returns to.
+func (s *store) keepTasks(cut *stateCut, from, to int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for pos := from; pos < to; pos++ {
+		switch sl := &s.slots[pos]; {
+		case sl.live != nil:
+			l := s.logLocked(uint32(pos))
+			cut.tasks = append(cut.tasks, keptTask{live: &l})
+		case sl.line != nil:
+			cut.tasks = append(cut.tasks, keptTask{line: sl.line})
+		}
+	}
+	return to
+}
+
+// exportState writes the state as of one sequence, beside the running service.
+func (s *store) exportState(w io.Writer, cut *stateCut) error {
 	e := &stateWriter{out: bufio.NewWriterSize(w, 64<<10)}
-	e.head(&cut)
+	e.head(cut)
 	e.array(stateArrays[0], s.writeTemplates)
 	e.array(stateArrays[1], func(add func([]byte) error) error { return cut.figures.writeLines(cut.seq, add) })
-	e.array(stateArrays[2], func(add func([]byte) error) error { return s.writeTasks(&cut, add) })
+	e.array(stateArrays[2], func(add func([]byte) error) error { return s.writeTasks(cut, add) })
 	e.text("}\n")
 	if e.err == nil {
 		e.err = e.out.Flush()
@@ -124,41 +160,54 @@ func (e *stateWriter) element(line []byte) error {
 
 // writeTasks passes every task as it was at the cut to add.
 func (s *store) writeTasks(cut *stateCut, add func(line []byte) error) error {
-	return s.eachLine(cut.count, func(line []byte) error {
-		line, err := s.lineAsOf(line, cut.seq)
+	for i := range cut.tasks {
+		line, err := s.lineAt(&cut.tasks[i], cut.seq)
 		if err != nil {
 			return err
 		}
-		return add(line[:len(line)-1])
-	})
+		cut.tasks[i] = keptTask{}
+		if err := add(line[:len(line)-1]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// lineAsOf returns a task's line without the records after a sequence. The task
-// was created by then.
-func (s *store) lineAsOf(line []byte, seq uint64) ([]byte, error) {
-	h, err := readTaskHeader(line)
-	if err != nil || h.lastSeq <= seq {
-		return line, err
-	}
-	log := make([]byte, 0, len(h.log))
-	eachElement(h.log, func(e []byte) bool {
-		var r *record
-		if r, err = decodeRecord(e); err != nil || r.seq > seq {
-			return false
+// lineAt returns the line of a task without the records after a sequence. The task was
+// created by then.
+func (s *store) lineAt(k *keptTask, seq uint64) ([]byte, error) {
+	l := k.live
+	if l == nil {
+		h, err := readTaskHead(k.line)
+		if err != nil || h.lastSeq <= seq {
+			return k.line, err
 		}
-		log = append(append(log, ','), e...)
-		return true
-	})
+		l = &taskLog{id: h.id, tpl: s.template(h.template), log: h.log[1 : len(h.log)-1]}
+	}
+	log, err := logUpTo(l.log, seq)
 	if err != nil {
 		return nil, err
 	}
-	log[0] = '['
-	h.log = append(log, ']')
-	t, err := h.replay(s.template(h.template), unobserved{})
+	t, err := replayRecords(l.id, l.tpl, log, unobserved{})
 	if err != nil {
 		return nil, err
 	}
 	return t.appendTaskLine(nil), nil
+}
+
+// logUpTo returns a log, whose records are separated by commas, up to a sequence.
+func logUpTo(log []byte, seq uint64) ([]byte, error) {
+	for from, kept := 0, 0; ; {
+		end := skipJSONValue(log, from)
+		r, err := decodeRecord(log[from:end])
+		if err != nil || r.seq > seq {
+			return log[:kept:kept], err
+		}
+		if end == len(log) {
+			return log, nil
+		}
+		from, kept = end+1, end
+	}
 }
 
 // stateSource is a state document to read.

@@ -14,7 +14,7 @@ import (
 func exported(t testing.TB, s *service) string {
 	t.Helper()
 	var b bytes.Buffer
-	noError(t, s.store.exportState(&b, testStart))
+	noError(t, s.store.exportState(&b, s.store.cutState(testStart)))
 	return b.String()
 }
 
@@ -92,9 +92,29 @@ func TestExportAsOfOneSequence(t *testing.T) {
 		}
 		mustCreate(t, s, "noop")
 	}
-	noError(t, s.store.exportState(changingWriter{&got, change}, testStart))
+	noError(t, s.store.exportState(changingWriter{&got, change}, s.store.cutState(testStart)))
 	if got.String() != want {
 		t.Error("the document is another than before the changes")
+	}
+}
+
+// TestExportKeepsNothing checks that finished tasks are dropped while a reader of the state takes
+// its time, who gets them all the same.
+func TestExportKeepsNothing(t *testing.T) {
+	t.Parallel()
+	s := newTestService(t, serviceTest{clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(3)})
+	old := mustCreate(t, s, "noop")
+	cut := s.store.cutState(testStart)
+	for range 10 {
+		mustCreate(t, s, "noop")
+	}
+	if _, err := s.store.view(old.id); kindOf(err) != taskMissing {
+		t.Errorf("the task after ten more: got error %v; want it dropped", err)
+	}
+	var b bytes.Buffer
+	noError(t, s.store.exportState(&b, cut))
+	if !strings.Contains(b.String(), old.id.String()) {
+		t.Error("the document lacks the task, which was there at first")
 	}
 }
 

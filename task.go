@@ -63,6 +63,7 @@ type step struct {
 	inputs      string  // a JSON object that an operator set; "" for the task's context
 	last        *ending // the latest attempt that ended, or the operator's completion
 	lease       *lease  // of the outside actor that runs the step; else nil
+	operated    *record // the operator's action that left the step as it is, or nil
 }
 
 // observer is told every transition, in order, while a record is applied.
@@ -247,6 +248,7 @@ func (a *applier) operate() {
 		a.err = fmt.Errorf("it names no action")
 	}
 	a.evaluate(r.action != actionFail)
+	a.t.steps[r.step].operated = r // the task may have been given more steps, in another place
 }
 
 func (a *applier) cancel() {
@@ -351,7 +353,7 @@ func (a *applier) moveStep(i int, e stepEvent) {
 		return
 	}
 	s.state = to
-	s.lease = nil
+	s.lease, s.operated = nil, nil
 	s.updated = a.r.at
 	s.completed = 0
 	if to.finished() {
@@ -578,12 +580,11 @@ func (a *applier) expire() {
 // investigate updates an entry.
 func (a *applier) investigate() {
 	q := a.r.investigation
-	i := slices.IndexFunc(a.t.dead, func(d deadLetter) bool { return d.seq == q.entry })
-	if i < 0 {
+	d := a.t.letter(q.entry)
+	if d == nil {
 		a.err = fmt.Errorf("it has no dead letter of record %d", q.entry)
 		return
 	}
-	d := &a.t.dead[i]
 	d.updated = a.r.at
 	if q.status != noDLQStatus {
 		switch {
@@ -603,6 +604,15 @@ func (a *applier) investigate() {
 	if q.metadata != nil {
 		d.metadata = q.metadata
 	}
+}
+
+// letter returns the entry that a record made, or nil.
+func (t *task) letter(seq uint64) *deadLetter {
+	i := slices.IndexFunc(t.dead, func(d deadLetter) bool { return d.seq == seq })
+	if i < 0 {
+		return nil
+	}
+	return &t.dead[i]
 }
 
 // pendingLetter returns the task's pending entry, or nil. A task has at most

@@ -55,8 +55,8 @@ SystemHealth: int pending_tasks initializing_tasks enqueuing_steps_tasks steps_i
 TaskContext: uuid7 task_uuid; object context
 Step: uuid7 step_uuid task_uuid; string name; zoned created_at updated_at; zoned|null completed_at
 	last_failure_at next_retry_at last_attempted_at; StepResults|null results; StepState current_state;
-	bool dependencies_satisfied retry_eligible ready_for_execution; int total_parents completed_parents attempts
-	max_attempts
+	bool results_redacted? dependencies_satisfied retry_eligible ready_for_execution; int total_parents
+	completed_parents attempts max_attempts
 OutsideStep: +Step; string namespace task_name callable worker_id?; int priority; zoned lease_expires_at?
 ClaimedStep: EnvelopeTask task; EnvelopeStep step; object dependency_results; string callable lease;
 	zoned lease_expires_at

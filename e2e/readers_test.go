@@ -1,0 +1,141 @@
+package e2e
+
+// Readers beside the running service: whatever it does to its files meanwhile, they get a whole
+// store.
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// readerTest is a service whose journal and snapshot are replaced all the time.
+type readerTest struct {
+	t       *testing.T
+	data    string
+	program *program
+	anchors []string // tasks that never end
+}
+
+// newReaderTest starts a service that keeps few large tasks, and clients that create more.
+func newReaderTest(t *testing.T) *readerTest {
+	t.Helper()
+	r := &readerTest{t: t, data: filepath.Join(t.TempDir(), "data")}
+	templates := templateDir(t, diamondTemplate, testTemplate("anchor", stepSpec{name: "a", callable: "Nobody"}))
+	r.program = serveWith(t, []string{"STEPWELL_STORE__RETAIN_FINISHED_COUNT=500"},
+		"--data", r.data, "--sync", "always", "--templates", templates, "--quiet")
+	var load sync.WaitGroup
+	over := make(chan struct{})
+	body := fmt.Sprintf(`{"namespace":"t","name":"diamond","context":{"padding":%q}}`, strings.Repeat("x", 60_000))
+	for range 4 {
+		load.Go(func() {
+			client := &http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			pace := time.NewTicker(2 * time.Millisecond)
+			defer pace.Stop()
+			for {
+				select {
+				case <-over:
+					return
+				case <-pace.C:
+					sendOnce(client, "POST", r.program.ready.OrchestrationURL+"/v1/tasks", body)
+				}
+			}
+		})
+	}
+	t.Cleanup(func() {
+		close(over)
+		load.Wait()
+	})
+	return r
+}
+
+// anchor creates a task that every later reader must find.
+func (r *readerTest) anchor() {
+	r.t.Helper()
+	r.anchors = append(r.anchors, r.program.api().create(`{"namespace":"t","name":"anchor"}`))
+}
+
+// wantWhole checks that a state document has every anchor.
+func (r *readerTest) wantWhole(document string) {
+	r.t.Helper()
+	if !json.Valid([]byte(document)) {
+		r.t.Fatalf("the document is not JSON: %.300s", document)
+	}
+	for _, id := range r.anchors {
+		if !strings.Contains(document, id) {
+			r.t.Fatalf("task %s is not in the document", id)
+		}
+	}
+}
+
+// export returns the state document of a data directory.
+func (r *readerTest) export(data string) string {
+	r.t.Helper()
+	code, stdout, stderr := runProgram(r.t, nil, "store", "export", "--data", data)
+	if code != 0 {
+		r.t.Fatalf("store export: got exit code %d\n%s", code, stderr)
+	}
+	return stdout
+}
+
+// wantCopy checks a copy of the data directory.
+func (r *readerTest) wantCopy(copied string) {
+	r.t.Helper()
+	wantExit(r.t, 0, nil, "store", "check", "--data", copied)
+	r.wantWhole(r.export(copied))
+	os.RemoveAll(copied)
+}
+
+// TestReadersBesideTheService checks that a running service can be exported, checked, copied
+// and packed while it replaces its files, and that its backup is whole.
+func TestReadersBesideTheService(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	r, dir := newReaderTest(t), t.TempDir()
+	copied := filepath.Join(dir, "copied")
+	readers := []struct {
+		name string
+		read func()
+	}{
+		{"export", func() { r.wantWhole(r.export(r.data)) }},
+		{"check", func() { wantExit(t, 0, nil, "store", "check", "--data", r.data) }},
+		{"cp", func() {
+			r.run(0, "cp", "-r", r.data, copied)
+			r.wantCopy(copied)
+		}},
+		{"tar", func() { // a file that grows is a warning, with exit code 1
+			packed := filepath.Join(dir, "packed.tar")
+			r.run(1, "tar", "-C", filepath.Dir(r.data), "-cf", packed, filepath.Base(r.data))
+			r.run(0, "tar", "-C", dir, "-xf", packed)
+			r.wantCopy(filepath.Join(dir, filepath.Base(r.data)))
+		}},
+		{"backup", func() { r.wantWhole(string(r.program.api().do("GET", "/v1/backup", "").want(200).body)) }},
+	}
+	for range size(8, 1000) {
+		for _, reader := range readers {
+			r.anchor()
+			reader.read()
+			if t.Failed() {
+				t.Fatalf("%s beside the service failed", reader.name)
+			}
+		}
+	}
+}
+
+// run runs a command, which may exit with codes up to most.
+func (r *readerTest) run(most int, name string, args ...string) {
+	r.t.Helper()
+	cmd := exec.Command(name, args...)
+	out, err := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); code < 0 || code > most {
+		r.t.Fatalf("%s: %v\n%s", name, err, out)
+	}
+}

@@ -214,7 +214,16 @@ func hasStatus(err error, statuses ...int) bool {
 	return false
 }
 
-// pages returns the first items of a list of tasks, at most limit.
+// lacks reports whether the error for a route below a task means that the service does not have the route.
+func (c *client) lacks(ctx context.Context, err error, task string) bool {
+	if !hasStatus(err, 404, 405) {
+		return false
+	}
+	_, err = c.get(ctx, task, nil)
+	return err == nil
+}
+
+// tasks returns the first items of a list of tasks, at most limit.
 func (c *client) tasks(ctx context.Context, query url.Values, limit int) (tasks []document, total int, err error) {
 	const perPage = 100
 	query.Set("per_page", strconv.Itoa(min(limit, perPage)))

@@ -61,7 +61,7 @@ func (p *process) runWorkflow(o *options) runner {
 			return errors.New("want CALLABLE=URL or CALLABLE=exec:PROGRAM")
 		}
 		a.handlers[callable] = handler
-		return nil
+		return new(handlerSet).check(handler)
 	})
 	o.BoolVar(&a.fast, "fast", false, "skip the time of delays and back-offs: a day of them takes no time")
 	o.DurationVar(&a.timeout, "timeout", 0, "give up after `DURATION`, with exit code 5")

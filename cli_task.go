@@ -310,10 +310,8 @@ func (p *process) taskExplain(o *options) runner {
 			return err
 		}
 		e, err := c.get(ctx, path+"/explain", nil)
-		if hasStatus(err, 404, 405) {
-			if _, err := c.get(ctx, path, nil); err == nil {
-				return exitf(exitFailed, "task explain: %s has no explanations; stepwell task show %s lists the steps", c.base, id)
-			}
+		if c.lacks(ctx, err, path) {
+			return exitf(exitFailed, "task explain: %s has no explanations; stepwell task show %s lists the steps", c.base, id)
 		}
 		if err != nil {
 			return fmt.Errorf("task explain: %w", err)

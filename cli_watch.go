@@ -384,8 +384,8 @@ func (p *process) taskEvents(o *options) runner {
 // transitions prints the transitions of a task so far.
 func (p *process) transitions(ctx context.Context, o *options, c *client, path string) error {
 	d, err := c.get(ctx, path+"/transitions", nil)
-	if hasStatus(err, 405) {
-		err = exitf(exitFailed, "%s keeps no transitions; stepwell step audit TASK STEP lists the attempts", c.base)
+	if c.lacks(ctx, err, path) {
+		return exitf(exitFailed, "%s keeps no transitions; stepwell step audit TASK STEP lists the attempts", c.base)
 	}
 	if err != nil {
 		return fmt.Errorf("task events: %w", err)

@@ -1,11 +1,12 @@
 package main
 
-// The commands config, store and healthcheck, and the flags of serve, which config
+// The commands config, store, healthcheck and openapi, and the flags of serve, which config
 // show has too.
 
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -403,4 +404,26 @@ func (p *process) probe(ctx context.Context, url string) error {
 	}
 	fmt.Fprintf(p.stdout, "%s", body)
 	return nil
+}
+
+// openAPICommand prints the document of a surface, as it is without a configuration.
+func (p *process) openAPICommand() command {
+	surfaces := []string{"orchestration", "worker", "mount"}
+	return command{
+		name: "openapi", help: "print the OpenAPI document of a role or of the mount point",
+		examples: []string{"openapi > openapi.json", "openapi --role worker"},
+		define: func(o *options) runner {
+			role := o.String("role", "orchestration", "the `ROLE`: "+anyOf(surfaces))
+			return func(context.Context, []string) error {
+				if !slices.Contains(surfaces, *role) {
+					return o.misuse("--role must be %s, not %q", anyOf(surfaces), *role)
+				}
+				document, err := openAPIForSurface(defaultAPIKeyHeader, nil, *role)
+				if err != nil {
+					return err
+				}
+				return p.printJSON(json.RawMessage(document))
+			}
+		},
+	}
 }

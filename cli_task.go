@@ -574,7 +574,7 @@ func stepOutput(s document) output {
 }
 
 var auditColumns = []column{
-	of("RECORDED", "recorded_at"), of("FROM", "from_state"), stateOfColumn("TO", "to_state"),
+	ageOf("AGE", "recorded_at"), of("FROM", "from_state"), stateOfColumn("TO", "to_state"),
 	{head: "SUCCESS", show: func(_ *table, d document) string { return d.text("success") }},
 	{head: "TOOK", show: func(_ *table, d document) string {
 		ms, err := strconv.Atoi(d.text("execution_time_ms"))
@@ -586,7 +586,7 @@ var auditColumns = []column{
 	{head: "RESULT", show: func(_ *table, d document) string {
 		return cmp.Or(clipText(printable(d.text("result.error.message")), 60), clipText(string(d.at("result.result").raw), 60))
 	}},
-	of("SUBJECT", "subject").whenWide(), of("UUID", "audit_uuid").whenWide(),
+	of("SUBJECT", "subject").whenWide(), of("RECORDED", "recorded_at").whenWide(), of("UUID", "audit_uuid").whenWide(),
 }
 
 func (p *process) stepAudit(o *options) runner {

@@ -145,7 +145,7 @@ func (p *process) dlqShow(o *options) runner {
 }
 
 func (p *process) dlqUpdate(o *options) runner {
-	o.withClient()
+	o.withClient().withOutput()
 	body := map[string]any{}
 	for member, help := range map[string][2]string{
 		"resolution_status": {"status", "the `STATUS`: Pending, ManuallyResolved, PermanentlyFailed or Cancelled"},
@@ -181,8 +181,7 @@ func (p *process) dlqUpdate(o *options) runner {
 		if err != nil {
 			return fmt.Errorf("dlq update: %w", err)
 		}
-		_, err = fmt.Fprintln(p.stdout, done.text("message"))
-		return err
+		return p.print(o, output{done.document, member("dlq_entry_uuid"), func(t *table) { t.line(done.text("message")) }})
 	}
 }
 

@@ -391,8 +391,8 @@ func (p *process) transitions(ctx context.Context, o *options, c *client, path s
 		return fmt.Errorf("task events: %w", err)
 	}
 	return p.print(o, listOutput(d.at("transitions").list(), "to_state", "no transition", []column{
-		of("RECORDED", "recorded_at"), of("STEP", "step_name"), of("FROM", "from_state"), stateOfColumn("TO", "to_state"),
-		of("SEQUENCE", "sequence").whenWide(),
+		ageOf("AGE", "recorded_at"), of("STEP", "step_name"), of("FROM", "from_state"), stateOfColumn("TO", "to_state"),
+		of("RECORDED", "recorded_at").whenWide(), of("SEQUENCE", "sequence").whenWide(),
 	}))
 }
 

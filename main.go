@@ -7,7 +7,7 @@
 // use everything.
 //
 //	main.go       the process, its commands and exit codes
-//	cli.go        config, store and healthcheck
+//	cli.go        config, store, healthcheck and openapi
 //	cli_auth.go   auth: keys, tokens and permissions
 //	cli_client.go the HTTP client of the commands: credentials, errors, names of tasks and steps
 //	cli_help.go   the table of commands: parsing, help, completion and the page docs/cli.md
@@ -103,6 +103,7 @@ func (p *process) commands() command {
 		p.configCommands(),
 		p.storeCommands(),
 		p.healthcheckCommand(),
+		p.openAPICommand(),
 		p.completionCommand(),
 		{name: "version", help: "print the version", examples: []string{"version", "--version"}, define: p.version},
 	}}

@@ -3,9 +3,14 @@ package main
 // The system calls of Linux that the program needs beyond package os.
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -54,6 +59,48 @@ func soleOpener(f *os.File) error {
 	}
 	return lease(syscall.F_UNLCK)
 }
+
+// dirWatch notices what is read in a directory.
+type dirWatch struct{ fd int }
+
+// watchDir begins to notice. The error may be that of a limit: each user has few watches.
+func watchDir(dir string) (*dirWatch, error) {
+	fd, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("inotify_init1", err)
+	}
+	if _, err = syscall.InotifyAddWatch(fd, dir, syscall.IN_ACCESS|syscall.IN_CLOSE_NOWRITE); err != nil {
+		syscall.Close(fd)
+		return nil, &os.PathError{Op: "inotify_add_watch", Path: dir, Err: err}
+	}
+	return &dirWatch{fd}, nil
+}
+
+// events calls f for what happened since the last call: a file, by name, was read, or closed
+// by a reader; without a name, the directory was listed.
+func (w *dirWatch) events(f func(name string, closed bool)) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := syscall.Read(w.fd, buf)
+		if err != nil || n <= 0 {
+			return
+		}
+		for b := buf[:n]; len(b) >= syscall.SizeofInotifyEvent; {
+			mask := binary.NativeEndian.Uint32(b[4:])
+			end := syscall.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(b[12:]))
+			name := string(bytes.TrimRight(b[syscall.SizeofInotifyEvent:end], "\x00"))
+			b = b[end:]
+			switch {
+			case name != "":
+				f(name, mask&syscall.IN_CLOSE_NOWRITE != 0)
+			case mask&syscall.IN_ACCESS != 0:
+				f("", false)
+			}
+		}
+	}
+}
+
+func (w *dirWatch) close() { syscall.Close(w.fd) }
 
 // awaitExit returns once a child has ended, and reports whether the child is still
 // a zombie: then no other process can get its number or its group's.
@@ -145,3 +192,46 @@ func killTree(pid, parent int) {
 
 // reap frees the number of a child that has ended.
 func reap(pid int) { syscall.Wait4(pid, nil, syscall.WNOHANG, nil) }
+
+// machineMemory returns how much memory the machine has, in bytes; 0 if that is unknown.
+func machineMemory() int64 {
+	var s syscall.Sysinfo_t
+	if syscall.Sysinfo(&s) != nil {
+		return 0
+	}
+	return int64(s.Totalram) * int64(s.Unit)
+}
+
+// cgroupMemory returns how much memory the process's control group and those above it
+// allow, in bytes; 0 without a limit. root has /proc and /sys, where cgroups of both
+// versions are usually mounted.
+func cgroupMemory(root fs.FS) (least int64) {
+	text, _ := fs.ReadFile(root, "proc/self/cgroup") // without it there is no limit
+	for line := range strings.Lines(string(text)) {
+		part := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		switch {
+		case len(part) < 3:
+		case part[1] == "":
+			least = leastLimit(root, least, "sys/fs/cgroup", part[2], "memory.max")
+		case slices.Contains(strings.Split(part[1], ","), "memory"):
+			least = leastLimit(root, least, "sys/fs/cgroup/memory", part[2], "memory.limit_in_bytes")
+		}
+	}
+	return least
+}
+
+// noCgroupLimit is less than what a cgroup of version 1 without a limit says.
+const noCgroupLimit = 1 << 62
+
+// leastLimit returns the least limit of a group and those above it. Within a container
+// the group may have no directory: then that of the container is the mount point.
+func leastLimit(root fs.FS, least int64, mount, group, file string) int64 {
+	for dir := path.Join(mount, group); len(dir) >= len(mount); dir = path.Dir(dir) {
+		text, _ := fs.ReadFile(root, path.Join(dir, file))
+		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		if err == nil && n > 0 && n < noCgroupLimit && (least == 0 || n < least) {
+			least = n
+		}
+	}
+	return least
+}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/fstest"
 )
 
 // TestJournalOnSmallDisk fills a real file system, makes space, and goes on.
@@ -133,4 +134,46 @@ func TestUnsentIsLimited(t *testing.T) {
 			t.Errorf("got %d bytes; want %d", n, 2*jsonPiece)
 		}
 	})
+}
+
+// TestCgroupMemory finds the least limit of a process's control groups.
+func TestCgroupMemory(t *testing.T) {
+	const one, two = "sys/fs/cgroup/memory/", "sys/fs/cgroup/"
+	for _, tt := range []struct {
+		name, groups string
+		files        map[string]string
+		want         int64
+	}{
+		{name: "no groups"},
+		{"version 2", "0::/a/b\n", map[string]string{two + "a/b/memory.max": "max\n", two + "a/memory.max": "209715200\n"}, 200 << 20},
+		{"the least counts", "0::/a/b\n", map[string]string{two + "a/b/memory.max": "100\n", two + "a/memory.max": "200\n"}, 100},
+		{"in a container", "0::/\n", map[string]string{two + "memory.max": "300\n"}, 300},
+		{"the host's path in a container", "0::/docker/1\n", map[string]string{two + "memory.max": "300\n"}, 300},
+		{"no limit", "0::/a\n", map[string]string{two + "a/memory.max": "max\n"}, 0},
+		{"version 1", "9:cpu,memory:/a\n3:cpuset:/b\n0::/\n", map[string]string{
+			one + "a/memory.limit_in_bytes": "400\n", one + "memory.limit_in_bytes": "9223372036854771712\n"}, 400},
+		{"version 1 without a limit", "4:memory:/a\n", map[string]string{
+			one + "a/memory.limit_in_bytes": "9223372036854771712\n"}, 0},
+		{"another group's", "4:cpu:/a\n", map[string]string{one + "a/memory.limit_in_bytes": "400\n"}, 0},
+	} {
+		root := fstest.MapFS{"proc/self/cgroup": {Data: []byte(tt.groups)}}
+		for name, text := range tt.files {
+			root[name] = &fstest.MapFile{Data: []byte(text)}
+		}
+		if got := cgroupMemory(root); got != tt.want {
+			t.Errorf("%s: got %d; want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestMachineMemory compares the machine's memory with what the system shows to people.
+func TestMachineMemory(t *testing.T) {
+	var kB int64
+	if _, err := fmt.Sscanf(string(readFile(t, "/proc/meminfo")), "MemTotal: %d kB", &kB); err != nil || kB<<10 != machineMemory() {
+		t.Errorf("got %d bytes; want %d kB (%v)", machineMemory(), kB, err)
+	}
+	c := defaultConfig()
+	if got, n := c.Store.memory(), availableMemory(); got != n/100*70 || n > kB<<10 {
+		t.Errorf("got %d bytes for tasks of %d; want 70 %%", got, n)
+	}
 }

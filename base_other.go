@@ -5,7 +5,9 @@ package main
 // The functions of base_linux.go for other Unix systems, by weaker means or none.
 
 import (
+	"encoding/binary"
 	"errors"
+	"io/fs"
 	"os"
 	"syscall"
 )
@@ -24,6 +26,15 @@ func isUnlinked(*os.File) bool { return false }
 
 // soleOpener cannot tell.
 func soleOpener(*os.File) error { return errors.ErrUnsupported }
+
+// dirWatch notices nothing.
+type dirWatch struct{}
+
+func watchDir(string) (*dirWatch, error) { return nil, errors.ErrUnsupported }
+
+func (*dirWatch) events(func(name string, closed bool)) {}
+
+func (*dirWatch) close() {}
 
 // awaitExit cannot wait without freeing the child's number; it reports false.
 func awaitExit(int) bool { return false }
@@ -51,3 +62,17 @@ func killTree(pid, _ int) { syscall.Kill(pid, syscall.SIGKILL) }
 
 // reap has nothing to free.
 func reap(int) {}
+
+// machineMemory returns how much memory the machine has, in bytes; 0 if that is unknown.
+func machineMemory() int64 {
+	for _, name := range []string{"hw.memsize", "hw.physmem64", "hw.physmem"} {
+		if raw, err := syscall.Sysctl(name); err == nil {
+			b := append([]byte(raw), make([]byte, 8)...) // Sysctl takes the number for a text, and cuts its last byte
+			return int64(binary.LittleEndian.Uint64(b))
+		}
+	}
+	return 0
+}
+
+// cgroupMemory finds no limit: control groups exist on Linux alone.
+func cgroupMemory(fs.FS) int64 { return 0 }

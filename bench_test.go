@@ -725,7 +725,7 @@ func BenchmarkWaiting(b *testing.B) {
 }
 
 // cpuTime returns the processor time that this process has used.
-func cpuTime(b *testing.B) time.Duration {
+func cpuTime(b testing.TB) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		b.Fatal(err)

@@ -98,9 +98,14 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 	if err != nil {
 		return err
 	}
+	parts.until = ctx
 	w, err := openWorkload(flags.seed, parts, gates)
 	if err != nil {
 		v.stopListening(closeTimeout)
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			v.log.Info("stopped while the store was being read")
+			return nil
+		}
 		return err
 	}
 	if !v.cfg.Log.Quiet {

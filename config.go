@@ -115,7 +115,7 @@ type storeConfig struct {
 
 	RetainFinishedCount    int // finished tasks kept; 0 for all
 	RetainFinishedAgeHours int // how long they are kept; 0 for no limit
-	MaxMemoryMB            int // for the tasks of all services
+	MaxMemoryMB            int // for the tasks of all services; 0 for a share of what there is
 }
 
 // eventsConfig limits the event streams and their history.
@@ -290,8 +290,8 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "how many of the latest finished tasks to keep; 0: all"},
 	{path: "store.retain_finished_age_hours", def: 0, min: 0, max: maxConfigCount,
 		help: "how long to keep a finished task, in hours; 0: no limit"},
-	{path: "store.max_memory_mb", def: 4096, min: 1, max: maxConfigCount,
-		help: "memory for tasks, in MB; from 90 % on finished ones are dropped, above it new ones are refused"},
+	{path: "store.max_memory_mb", def: 0, min: 0, max: maxConfigCount,
+		help: "memory for tasks, in MB; 0: 70 % of the cgroup's or the machine's; near it finished ones are dropped"},
 	{path: "events.keep", def: defaultKeptEvents, min: 1, max: 10 * maxConfigCount,
 		help: "how many of the newest transitions to hold for resuming event streams; 72 bytes each"},
 	{path: "events.max_streams", def: 100, min: 0, max: maxConfigCount,

@@ -187,7 +187,7 @@ func TestConfigDefaults(t *testing.T) {
 		"worker.http_headers": "{}", "worker.http_proxy": `""`,
 		"store.path": `"./stepwell-data"`, "store.memory": "false", "store.sync": `"always"`,
 		"store.sync_interval_ms": "100", "store.retain_finished_count": "100000", "store.retain_finished_age_hours": "0",
-		"store.max_memory_mb": "4096",
+		"store.max_memory_mb": "0",
 		"events.keep":         "100000", "staleness.interval_seconds": "300",
 		"staleness.waiting_for_dependencies_minutes": "60",
 		"staleness.waiting_for_retry_minutes":        "30", "staleness.steps_in_process_minutes": "30",

@@ -41,6 +41,7 @@ type memDisk struct {
 	written  chan struct{} // if set, receives a value for every write
 	synced   chan struct{} // if set, receives a value for every sync
 	locked   bool
+	reads    readWatch
 	readers  int // how often a nameless file is still open elsewhere when somebody asks
 }
 
@@ -247,10 +248,33 @@ func (d *memDisk) rename(from, to string) error {
 		if d.names[from] == nil {
 			return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
 		}
+		if d.names[from] == d.names[to] {
+			return nil // as POSIX says of two names of one file
+		}
 		d.names[to] = d.names[from]
 		delete(d.names, from)
 		return nil
 	})
+}
+
+func (d *memDisk) link(from, to string) error {
+	return d.do("link", to, func(bool) error {
+		switch {
+		case d.names[from] == nil:
+			return &fs.PathError{Op: "link", Path: from, Err: fs.ErrNotExist}
+		case d.names[to] != nil:
+			return &fs.PathError{Op: "link", Path: to, Err: fs.ErrExist}
+		}
+		d.names[to] = d.names[from]
+		return nil
+	})
+}
+
+func (d *memDisk) watch(string) (readWatch, error) {
+	if d.reads == nil {
+		return nil, errors.ErrUnsupported
+	}
+	return d.reads, nil
 }
 
 func (d *memDisk) remove(name string) error {

@@ -25,7 +25,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"runtime/debug"
 	"strings"
 )
 
@@ -34,11 +36,23 @@ func main() {
 		getenv: os.Getenv, environ: os.Environ(), now: realNow,
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 	}
+	p.boundMemory(os.DirFS("/"))
 	err := p.run(context.Background(), os.Args[1:])
 	if err != nil && err.Error() != "" {
 		fmt.Fprintln(os.Stderr, "stepwell: "+err.Error())
 	}
 	os.Exit(exitCode(err))
+}
+
+// heapShare is how much of the cgroup's memory the Go runtime may take, in percent.
+const heapShare = 90
+
+// boundMemory has the garbage collector keep within the cgroup's limit, unless the
+// environment says how much memory to use.
+func (p *process) boundMemory(root fs.FS) {
+	if n := cgroupMemory(root); n > 0 && p.getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(n / 100 * heapShare)
+	}
 }
 
 // Exit codes of the command line.

@@ -197,6 +197,7 @@ func (s *surface) sendState(w http.ResponseWriter, r *http.Request) (any, error)
 		return written{}, nil
 	}
 	if err := store.exportState(&writerWithin{ctx, w}, cut); err != nil {
+		rec.gone = rec.gone || ctx.Err() != nil
 		rec.cutOff(err)
 	}
 	return written{}, nil

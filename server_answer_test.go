@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -234,6 +235,26 @@ func TestErrorsWithoutRoom(t *testing.T) {
 			t.Errorf("got %d: %s", w.Code, w.Body)
 		}
 	})
+}
+
+// TestLeavingDuringAStateDocument expects no error in the log, which fails the test, when a
+// client goes away.
+func TestLeavingDuringAStateDocument(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{templates: apiTemplates})
+	for _, path := range []string{"/_stepwell/state", "/v1/backup"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		r := httptest.NewRequestWithContext(ctx, "GET", path, nil)
+		r.Host = "localhost"
+		func() {
+			defer func() {
+				if p := recover(); p != http.ErrAbortHandler {
+					t.Errorf("%s: got the panic %v; want the connection cut", path, p)
+				}
+			}()
+			s.world.gates.orchestration.ServeHTTP(httptest.NewRecorder(), r)
+		}()
+	}
 }
 
 // TestLongAnswersTakeTurns checks that the next answer is made while the reader of this one

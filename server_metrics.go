@@ -149,6 +149,8 @@ func (f *workFigures) writeTasks(m *metricsText) {
 	counts(m, "stepwell_steps", "gauge", "Steps of the tasks kept, by state.", "state", stepStateNames[:], f.steps[:])
 	m.single("stepwell_tasks_dropped_total", "counter",
 		"Finished tasks dropped to keep within the limits, since the store was created.", float64(f.dropped))
+	m.single("stepwell_tasks_dropped_early_total", "counter",
+		"Of these, tasks dropped since the start because tasks took nearly all the memory for them.", float64(f.early))
 	counts(m, "stepwell_task_transitions_total", "counter", "Transitions of tasks into each state.",
 		"to", taskStateNames[:], f.taskMoves[:])
 	counts(m, "stepwell_step_transitions_total", "counter", "Transitions of steps into each state.",

@@ -225,7 +225,10 @@ func TestQueryParameters(t *testing.T) {
 			refused := func(query string) string {
 				t.Helper()
 				ctx, cancel := context.WithCancel(t.Context())
-				cancel() // which ends an event stream at once
+				defer cancel()
+				if strings.HasSuffix(path, "/events") {
+					cancel() // which ends the stream at once
+				}
 				r := httptest.NewRequestWithContext(ctx, method, path+"?"+query, strings.NewReader(`{}`))
 				r.Host = "localhost"
 				r.Header.Set("Content-Type", "application/json")

@@ -15,6 +15,7 @@ package main
 //	service_health.go    the checks of the health endpoints
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,8 +76,9 @@ type serviceOptions struct {
 	disk     diskFS       // nil for the real one
 	state    *stateSource // for a store that is empty; nil for none
 
-	extension extension // nil for none
-	quotas    *quotas   // of the process; nil for its own
+	extension extension       // nil for none
+	quotas    *quotas         // of the process; nil for its own
+	until     context.Context // opening fails when it ends; nil for never
 
 	deterministic string // ids and random numbers are derived from it; "" for real ones
 }
@@ -104,10 +106,38 @@ func newQuotas(c *Config) *quotas {
 	q := &quotas{bodies: bodyMemory{turn: make(chan struct{}, 1)}}
 	q.connections.most, q.headers.most = int64(c.Web.MaxConnections), maxHeaderMemory
 	q.waiting.most = int64(c.Web.MaxWaitingRequests)
-	q.stored.most = int64(c.Store.MaxMemoryMB) << 20
+	q.stored.most = c.Store.memory()
 	q.streams.most = int64(c.Events.MaxStreams)
 	q.bodies.most = c.Web.MaxReceivedBytes
+	if n := availableMemory(); n > 0 {
+		q.bodies.most = min(q.bodies.most, max(n/100*bodyMemoryShare, c.Web.MaxBodyBytes))
+	}
 	return q
+}
+
+// Shares of the memory that the process can get, in percent. The rest is for answers and
+// the garbage collector.
+const (
+	taskMemoryShare = 70      // tasks, without store.max_memory_mb
+	bodyMemoryShare = 5       // bodies of requests at most: what they become takes several times as much
+	assumedMemory   = 4 << 30 // bytes, of a machine that does not say how much it has
+)
+
+// memory returns the memory for tasks, in bytes.
+func (c *storeConfig) memory() int64 {
+	if c.MaxMemoryMB > 0 {
+		return int64(c.MaxMemoryMB) << 20
+	}
+	return cmp.Or(availableMemory(), assumedMemory) / 100 * taskMemoryShare
+}
+
+// availableMemory returns how much memory the process can get, in bytes; 0 if that is unknown.
+func availableMemory() int64 {
+	n := machineMemory()
+	if most := cgroupMemory(os.DirFS("/")); most > 0 {
+		n = min(n, most)
+	}
+	return n
 }
 
 // each calls f for every quota, with its name in the metrics.
@@ -145,8 +175,11 @@ func openService(o serviceOptions) (*service, error) {
 		s.assemble(o.registry)
 		return s, nil
 	}
-	if err := s.openStore(o.disk, o.state); err != nil {
+	if err := s.openStore(&o); err != nil {
 		return nil, err
+	}
+	if o.until != nil && o.until.Err() != nil {
+		return nil, errors.Join(o.until.Err(), s.close())
 	}
 	if s.extension != nil {
 		s.extension.attach(s)
@@ -190,18 +223,18 @@ func (s *service) uptimeSeconds() int64 { return max(int64(s.clock.now().sub(s.s
 // syncModes are the words of store.sync.
 var syncModes = map[string]syncMode{"always": syncAlways, "interval": syncInterval, "never": syncNever}
 
-func (s *service) openStore(disk diskFS, state *stateSource) error {
+func (s *service) openStore(o *serviceOptions) error {
 	began := time.Now()
 	jo := journalOptions{
 		dir: s.cfg.Store.Path, memory: s.cfg.Store.Memory, sync: syncModes[s.cfg.Store.Sync],
 		interval: time.Duration(s.cfg.Store.SyncIntervalMS) * time.Millisecond,
-		fs:       disk, log: s.log, now: s.clock.now,
+		fs:       o.disk, log: s.log, now: s.clock.now, until: o.until,
 	}
 	var err error
-	if state == nil {
+	if o.state == nil {
 		s.store, err = openStore(jo, s.cfg.Events.Keep, s.clock, s.log)
 	} else {
-		s.store, err = openStoreWith(jo, state, s.cfg.Events.Keep, s.clock, s.log)
+		s.store, err = openStoreWith(jo, o.state, s.cfg.Events.Keep, s.clock, s.log)
 	}
 	if err != nil {
 		return err
@@ -209,7 +242,7 @@ func (s *service) openStore(disk diskFS, state *stateSource) error {
 	if tasks, records := s.store.size(); tasks > 0 {
 		s.log.Info("the store was read", "tasks", tasks, "records", records, "took", time.Since(began).String())
 	}
-	s.store.retainUpTo(s.cfg.Store.retention(), &s.quotas.stored)
+	s.store.retainUpTo(s.cfg.Store.retention(), &s.quotas.stored, &s.quotas.bodies.quota)
 	s.engine = newEngine(s.store, s.clock, s.handlers, s.ids, new(counters), s.cfg, s.log)
 	s.store.attach(s.ids, s.engine)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -298,7 +331,7 @@ func openSeeded(seed string, o serviceOptions) (*service, error) {
 		return nil, fmt.Errorf("--seed: %w", err)
 	}
 	defer f.Close()
-	o.state = &stateSource{document: f}
+	o.state = &stateSource{document: endedBy(o.until, f)}
 	s, err := openService(o)
 	if err != nil {
 		return nil, fmt.Errorf("--seed %s: %w", seed, err)

@@ -743,12 +743,13 @@ type storeLoad struct {
 	stateCounts
 	waiting int    // requests that wait for a task
 	dropped uint64 // finished tasks dropped since the store was first made
+	early   uint64 // those of them since the start that only lack of memory required
 	letters [dlqReasons][dlqStatuses]int
 }
 
 // loadLocked returns the present load.
 func (s *store) loadLocked() storeLoad {
-	return storeLoad{s.countsLocked(), s.waiters.count, s.retain.dropped, s.dead.counts}
+	return storeLoad{s.countsLocked(), s.waiters.count, s.retain.dropped, s.retain.early, s.dead.counts}
 }
 
 // duplicate returns the task that already has this identity.

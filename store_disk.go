@@ -5,6 +5,7 @@ package main
 // reserved for the journal; and the lock of the data directory.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -35,6 +36,14 @@ type diskFS interface {
 	free(dir string) (int64, error)       // bytes that can be written below dir
 	lock(name string) (io.Closer, error)  // exclusive, until closed or the process ends
 	identify(name string) (fileID, error) // of a file or directory
+	link(from, to string) error           // gives a file a second name, where there is none
+	watch(dir string) (readWatch, error)  // what other processes read in dir
+}
+
+// readWatch tells what was read in a directory.
+type readWatch interface {
+	events(f func(name string, closed bool))
+	close()
 }
 
 // fileID tells a file from all others that exist at the same time.
@@ -119,6 +128,10 @@ func (osDisk) syncDir(dir string) error {
 	}
 	return nil
 }
+
+func (osDisk) link(from, to string) error { return os.Link(from, to) }
+
+func (osDisk) watch(dir string) (readWatch, error) { return watchDir(dir) }
 
 func (osDisk) identify(name string) (fileID, error) {
 	info, err := os.Lstat(name)
@@ -263,6 +276,71 @@ func (p *pinnedStore) close() {
 	for _, f := range p.files {
 		f.diskFile.Close()
 	}
+}
+
+// Copies of the directory beside a running service, as cp and tar make them: they list it, then
+// read one file after the other. They belong together if no name comes to lead to another file
+// meanwhile.
+
+const (
+	copyPatience = 5 * time.Second       // without a sign of a copy after which it has ended
+	copyRecheck  = 10 * time.Millisecond // how often to look whether it has
+	copyGrowth   = 8                     // times the size at which a snapshot is due: then copies count no more
+)
+
+// copyWatch notices copies.
+type copyWatch struct {
+	reads readWatch       // nil if the system does not tell
+	since time.Time       // the last sign of a copy that goes on; zero for none
+	taken map[string]bool // files that were read since the directory was listed
+	leave <-chan struct{} // closed when nobody waits for the end of a copy any more
+}
+
+// underWay reports whether a copy goes on: the directory was listed, and not every file of the
+// store was read and closed since.
+func (c *copyWatch) underWay(disk diskFS, dir string) bool {
+	if c.reads == nil {
+		return false
+	}
+	c.reads.events(func(name string, closed bool) {
+		switch {
+		case name == "":
+			c.since, c.taken = time.Now(), map[string]bool{}
+		case !c.since.IsZero():
+			c.since = time.Now()
+			c.taken[name] = c.taken[name] || closed
+		}
+	})
+	if !c.since.IsZero() && (time.Since(c.since) > copyPatience || c.whole(disk, dir)) {
+		c.since = time.Time{}
+	}
+	return !c.since.IsZero()
+}
+
+// whole reports whether a copy has every file.
+func (c *copyWatch) whole(disk diskFS, dir string) bool {
+	for _, name := range append(storeFiles[:], snapshotTemp) {
+		if _, err := disk.identify(filepath.Join(dir, name)); err == nil && !c.taken[name] {
+			return false
+		}
+	}
+	return true
+}
+
+// copied reports whether a copy goes on for which the journal's files stay as they are. The
+// journal must not outgrow its snapshot without end.
+func (j *journal) copied() bool {
+	return j.fileBytes.Load()+j.oldBytes.Load() < copyGrowth*j.snapshotThreshold() && j.copies.underWay(j.o.fs, j.o.dir)
+}
+
+// awaitCopies returns when no copy goes on, or an error if the journal is closed first.
+func (j *journal) awaitCopies() error {
+	for j.copied() {
+		if closedWithin(context.Background(), j.copies.leave, copyRecheck) == nil {
+			return errors.New("the service ends while its files are copied")
+		}
+	}
+	return nil
 }
 
 // Disk space reserved for the journal ahead of its end, so that a full disk is

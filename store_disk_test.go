@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestStoreLock(t *testing.T) {
@@ -210,4 +211,58 @@ func (d *openingDisk) open(name string) (diskFile, error) {
 	f, err := d.diskFS.open(name)
 	d.opened(name)
 	return f, err
+}
+
+// TestCopiesAreWaitedFor checks that no file of a store is replaced while the directory is
+// copied: from when it is listed until each file was read, or nobody reads any more.
+func TestCopiesAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	o := diskOptions(nil)
+	o.dir, o.fs = t.TempDir(), osDisk{}
+	j, _ := mustOpen(t, o)
+	defer j.close()
+	if j.copies.reads == nil {
+		t.Skip("the system does not tell who reads")
+	}
+	mustStore(t, j, 3)
+	noError(t, writeSnapshot(j))
+	if j.copied() {
+		t.Error("before a copy: got one")
+	}
+	names := must(os.ReadDir(o.dir))(t)
+	for _, name := range names {
+		if name.Name() != lockName && !j.copied() {
+			t.Errorf("before %s was read: the copy counts as whole", name.Name())
+		}
+		must(os.ReadFile(filepath.Join(o.dir, name.Name())))(t)
+	}
+	if j.copied() {
+		t.Error("after all files were read: the copy goes on")
+	}
+	must(os.ReadDir(o.dir))(t)
+	leave := make(chan struct{})
+	j.copies.leave = leave
+	done := make(chan error)
+	go func() { done <- writeSnapshot(j) }()
+	if err, ended := receiveWithin(done, 50*time.Millisecond); ended {
+		t.Errorf("a snapshot beside a copy: got %v; want it to wait", err)
+	}
+	for _, name := range names { // a copy reads all that it listed
+		must(os.ReadFile(filepath.Join(o.dir, name.Name())))(t)
+	}
+	must(os.ReadFile(filepath.Join(o.dir, snapshotTemp)))(t)
+	noError(t, <-done)
+	must(os.ReadDir(o.dir))(t)
+	close(leave)
+	if err := writeSnapshot(j); err == nil {
+		t.Error("a snapshot when the service ends beside a copy: got no error")
+	}
+	j.copies.since = time.Now().Add(-2 * copyPatience)
+	if j.copied() {
+		t.Error("a copy that nobody goes on with: it counts")
+	}
+	must(os.ReadDir(o.dir))(t)
+	if j.fileBytes.Store(copyGrowth * j.snapshotThreshold()); j.copied() {
+		t.Error("a journal that has grown too large: the copy counts")
+	}
 }

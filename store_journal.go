@@ -54,7 +54,8 @@ type journalOptions struct {
 	interval time.Duration // between syncs in mode syncInterval; 0 for 100 ms
 	fs       diskFS        // nil for the real one
 	log      *slog.Logger
-	now      func() instant // for times in the status and in headers
+	now      func() instant  // for times in the status and in headers
+	until    context.Context // reading the files fails when it ends; nil for never
 }
 
 // commitGroup is a set of records that go to disk together, and the callers
@@ -80,6 +81,7 @@ type journal struct {
 	once  sync.Once     // of close
 
 	freeing sync.WaitGroup // of files that were replaced
+	copies  copyWatch      // for who writes a snapshot, and for the flusher while it rotates
 
 	mu         sync.Mutex   // a record enters buf, the counts and the room in one step
 	buf        []byte       // records that the flusher has not taken
@@ -159,6 +161,9 @@ func openJournal(o journalOptions, l loader) (*journal, error) {
 		j.lock.Close()
 		return nil, err
 	}
+	if w, err := j.o.fs.watch(j.o.dir); err == nil {
+		j.copies.reads = w
+	}
 	go j.run()
 	return j, nil
 }
@@ -195,7 +200,7 @@ func (j *journal) path(name string) string { return filepath.Join(j.o.dir, name)
 
 // recover reads the files, tidies them up and opens the newest journal.
 func (j *journal) recover(l loader) error {
-	r := &recovery{disk: j.o.fs, dir: j.o.dir, loader: l}
+	r := &recovery{disk: j.o.fs, dir: j.o.dir, loader: l, until: j.o.until}
 	if err := r.read(); err != nil {
 		return fmt.Errorf("open store %s: %w; nothing was changed, see \"stepwell store check\"", j.o.dir, err)
 	}
@@ -263,16 +268,22 @@ func (j *journal) newFile(from uint64) (diskFile, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	header := appendJournalHeader(nil, from)
-	_, err = f.WriteAt(header, 0)
-	if err == nil {
-		err = f.sync()
-	}
+	size, err := writeJournalHeader(f, from)
 	if err != nil {
 		j.dropFile(f, journalTempName)
 		return nil, 0, err
 	}
-	return f, int64(len(header)), nil
+	return f, size, nil
+}
+
+// writeJournalHeader writes the header of an empty journal, and returns its size.
+func writeJournalHeader(f diskFile, from uint64) (int64, error) {
+	header := appendJournalHeader(nil, from)
+	_, err := f.WriteAt(header, 0)
+	if err == nil {
+		err = f.sync()
+	}
+	return int64(len(header)), err
 }
 
 // dropFile closes and removes a temporary file. If that fails the next start
@@ -503,6 +514,9 @@ func (j *journal) close() error {
 		close(j.quit)
 		<-j.done
 		j.freeing.Wait()
+		if j.copies.reads != nil {
+			j.copies.reads.close()
+		}
 		j.closeErr = errors.Join(j.closeErr, j.lock.Close())
 	})
 	return j.closeErr
@@ -736,24 +750,64 @@ func (j *journal) fail(err error) error {
 	return err
 }
 
-// rotate renames the journal's file to journal.old.jsonl and begins a new file.
-// After an error either nothing has changed or the journal has failed.
-func (j *journal) rotate() error {
+// beginFile begins a new file and leaves the journal's as journal.old.jsonl, at a moment at
+// which nobody copies the directory. All names exist long before the switch, so that whoever
+// lists the directory before it copies both files.
+func (j *journal) beginFile() error {
+	if f := j.refusal(); f != nil {
+		return f
+	}
+	if err := j.awaitCopies(); err != nil {
+		return err
+	}
+	next, err := j.o.fs.create(j.path(journalTempName))
+	if err != nil {
+		return err
+	}
+	linked := j.linkOld()
+	for err = errCopied; err == errCopied; {
+		if err = j.awaitCopies(); err == nil {
+			err = j.ask(func() error { return j.rotate(next, linked) })
+		}
+	}
+	if err != nil {
+		j.dropFile(next, journalTempName)
+	}
+	return err
+}
+
+// errCopied is the error of a rotation while the directory is copied.
+var errCopied = errors.New("the directory is being copied")
+
+// linkOld gives the journal's file the name journal.old.jsonl, which no needed file has, as its
+// second one. It reports whether the file system could.
+func (j *journal) linkOld() bool {
+	if err := j.o.fs.remove(j.path(journalOldName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	return j.o.fs.link(j.path(journalName), j.path(journalOldName)) == nil && j.o.fs.syncDir(j.o.dir) == nil
+}
+
+// rotate makes next the journal's file. After an error either nothing has changed or the
+// journal has failed.
+func (j *journal) rotate(next diskFile, linked bool) error {
 	if err := j.flush(true); err != nil {
 		return err
 	}
 	j.space.mu.Lock()
 	defer j.space.mu.Unlock()
-	next, size, err := j.newFile(j.written + 1)
+	size, err := writeJournalHeader(next, j.written+1)
 	if err != nil {
 		return err
 	}
 	end, err := j.allocateNext(next, size)
+	if err == nil && j.copied() {
+		err = errCopied
+	}
 	if err == nil {
-		err = j.swapNames()
+		err = j.swapNames(linked)
 	}
 	if err != nil {
-		j.dropFile(next, journalTempName)
 		return err
 	}
 	old, oldSize := j.file, j.pos
@@ -774,16 +828,18 @@ func (j *journal) allocateNext(next diskFile, size int64) (end int64, err error)
 	return size + n, j.space.allocate(next, size, n, n)
 }
 
-// swapNames renames both journals, the old one first. A failed sync of the
-// directory fails the journal, because it is unknown then which file a start
-// would read.
-func (j *journal) swapNames() error {
+// swapNames renames both journals, the old one first unless it has both names. A
+// failed sync of the directory fails the journal, because it is unknown then
+// which file a start would read.
+func (j *journal) swapNames(linked bool) error {
 	disk, current, old := j.o.fs, j.path(journalName), j.path(journalOldName)
-	if err := disk.rename(current, old); err != nil {
-		return j.undoNames(err)
-	}
-	if err := disk.syncDir(j.o.dir); err != nil {
-		return j.fail(err)
+	if !linked {
+		if err := disk.rename(current, old); err != nil {
+			return j.undoNames(err)
+		}
+		if err := disk.syncDir(j.o.dir); err != nil {
+			return j.fail(err)
+		}
 	}
 	if err := disk.rename(j.path(journalTempName), current); err != nil {
 		return j.undoNames(err)

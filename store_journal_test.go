@@ -530,7 +530,7 @@ func TestJournalRotatesWithRoom(t *testing.T) {
 		j, _ := mustOpen(t, o)
 		disk.synced = make(chan struct{})
 		rotated := make(chan error)
-		go func() { rotated <- j.ask(j.rotate) }()
+		go func() { rotated <- j.beginFile() }()
 		synctest.Wait() // at the sync of the next file's header
 		pad := bytes.Repeat([]byte("y"), maxRecord-100)
 		seq := uint64(0)

@@ -11,15 +11,18 @@ package main
 //
 //	step                    files             a start
 //	0 nothing under way     J or J S          reads S, then the later records in J
-//	1 J' made and synced    J J' or J J' S    does the same
-//	2 J becomes J-          J- J' or J- J' S  reads J- as if it were J, and renames it to J
+//	1 J' made               J J' or J J' S    does the same
+//	2 J is J- too           J- J J' or with S reads the longer one of J- and J, as J: in a copy they may differ
+//	  or becomes J-         J- J' or J- J' S  reads J- as if it were J, and renames it to J
 //	3 J' becomes J          J- J or J- J S    reads S, J-, J; the next snapshot removes J-
 //	4 S' made and synced    J- J S' (S)       does the same
 //	5 S' becomes S          J- J S            removes J- unread: S covers everything before J
 //	6 J- removed            J S               reads S, then J, as in row 0
 //	7 an import, see there  J' S              renames J' to J
 //
-// A snapshot that failed or was given up leaves row 3 behind, and the next one
+// Step 2 gives J a second name, so that J is never missing; it renames J where the file
+// system has no second names. Steps 3, 5 and 6 wait for copies of the directory, see
+// copyWatch. A snapshot that failed or was given up leaves row 3 behind, and the next one
 // begins at step 4. The very first start makes journal.jsonl by steps 1 and 3.
 // The directory is synced after steps 2, 3 and 5; nothing is written to the new
 // journal before the sync of step 3. A snapshot without a journal is none of
@@ -39,6 +42,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -73,6 +77,7 @@ type recovery struct {
 	disk   diskFS
 	dir    string
 	loader loader
+	until  context.Context // reading fails when it ends; nil for never
 
 	hasSnapshot   bool
 	snapshotBytes int64
@@ -80,6 +85,7 @@ type recovery struct {
 
 	files    []string // journals to read, the oldest first; none in a new store
 	undo     bool     // rename journal.old.jsonl back to journal.jsonl
+	twins    bool     // both journals are one file, or copies of it: the longer one counts
 	imported bool     // rename journal.jsonl.tmp to journal.jsonl: an import ended before its last step
 	dropOld  bool     // remove journal.old.jsonl: the snapshot covers it
 	last     uint64   // sequence of the last record, or of the one before the first
@@ -101,7 +107,7 @@ func (r *recovery) read() error {
 		return err
 	}
 	for i, name := range r.files {
-		newest := i == len(r.files)-1 && !r.undo
+		newest := i == len(r.files)-1 && (!r.undo || r.twins)
 		if err := r.readJournal(name, newest); err != nil {
 			return err
 		}
@@ -124,7 +130,28 @@ func (r *recovery) scan(name string) (*journalScanner, diskFile, error) {
 		f.Close()
 		return nil, nil, err
 	}
-	return newJournalScanner(f, size), f, nil
+	return newJournalScanner(endedBy(r.until, f), size), f, nil
+}
+
+// endingReader fails once its context has ended, and so ends a long start soon.
+type endingReader struct {
+	until context.Context
+	src   io.Reader
+}
+
+// endedBy returns a reader that fails once a context has ended, if there is one.
+func endedBy(until context.Context, src io.Reader) io.Reader {
+	if until == nil {
+		return src
+	}
+	return endingReader{until, src}
+}
+
+func (r endingReader) Read(p []byte) (int, error) {
+	if err := r.until.Err(); err != nil {
+		return 0, err
+	}
+	return r.src.Read(p)
 }
 
 func (r *recovery) readSnapshot() error {
@@ -188,7 +215,7 @@ func (r *recovery) chooseJournals() error {
 	if err != nil {
 		return err
 	}
-	_, hasOld, err := r.journalFrom(journalOldName)
+	oldFrom, hasOld, err := r.journalFrom(journalOldName)
 	if err != nil && !(hasJournal && from <= r.covered+1) {
 		return err
 	}
@@ -199,8 +226,13 @@ func (r *recovery) chooseJournals() error {
 			return nil
 		}
 	}
+	if hasJournal && hasOld && oldFrom == from {
+		if r.twins, err = r.longer(journalOldName, journalName); err != nil {
+			return err
+		}
+	}
 	switch {
-	case !hasJournal && hasOld:
+	case r.twins, !hasJournal && hasOld:
 		r.files, r.undo = []string{journalOldName}, true
 	case !hasJournal && r.hasSnapshot:
 		return fmt.Errorf("%s is missing, and %s alone may be behind it", journalName, snapshotName)
@@ -212,6 +244,20 @@ func (r *recovery) chooseJournals() error {
 		r.files, r.dropOld = []string{journalName}, hasOld
 	}
 	return nil
+}
+
+// longer reports whether one file is longer than another.
+func (r *recovery) longer(name, other string) (bool, error) {
+	var sizes [2]int64
+	for i, name := range []string{name, other} {
+		s, f, err := r.scan(name)
+		if err != nil {
+			return false, err
+		}
+		sizes[i] = s.left
+		f.Close()
+	}
+	return sizes[0] > sizes[1], nil
 }
 
 // journalFrom returns the first sequence of a journal, and whether the journal
@@ -393,6 +439,7 @@ func (r *recovery) tidy() error {
 // restorer loads a store that nobody uses yet.
 type restorer struct {
 	s      *store
+	ahead  map[uuid]uint64 // newest records of tasks whose line has more than the snapshot's sequence
 	events moveCollector
 	admit  func(t *template) error // refuses templates; nil refuses none
 }
@@ -405,6 +452,7 @@ func (l *restorer) snapshotLine(line []byte) error {
 
 // line loads such a line without its checksum.
 func (l *restorer) line(line []byte) error {
+	line = apart(line)
 	if bytes.HasPrefix(line, []byte(`{"hash":`)) {
 		return l.templateLine(line)
 	}
@@ -433,6 +481,7 @@ func (l *restorer) line(line []byte) error {
 		return err
 	}
 	l.s.seq = max(l.s.seq, h.lastSeq)
+	l.noteAhead(&h)
 	pos := l.s.insert(h.id, slot{line: line}, tpl, r.created)
 	l.s.requests.insert(r.created.request, h.id, h.created)
 	l.s.noteID(h.lastID)
@@ -456,10 +505,42 @@ func (l *restorer) line(line []byte) error {
 	return nil
 }
 
+// noteAhead notes a line that has records which the journal repeats.
+func (l *restorer) noteAhead(h *taskHeader) {
+	if h.lastSeq <= l.s.analytics.covered {
+		return
+	}
+	if l.ahead == nil {
+		l.ahead = map[uuid]uint64{}
+	}
+	l.ahead[h.id] = h.lastSeq
+}
+
+// repeats reports whether the snapshot's line of the record's task has the record. It is
+// decided without decoding either.
+func (l *restorer) repeats(seq uint64, line []byte) bool {
+	const task = `"task":"`
+	i := bytes.IndexByte(line, ',') + 1
+	if len(l.ahead) == 0 || len(line) < i+taskMember || string(line[i:i+len(task)]) != task {
+		return false
+	}
+	id, ok := parseUUID(line[i+len(task) : i+taskMember-1])
+	return ok && seq <= l.ahead[id]
+}
+
+// apart returns a long line in memory for it alone: little of a chunk could be in use
+// while the rest is kept with it.
+func apart(line []byte) []byte {
+	if len(line) > lineChunk/8 {
+		return bytes.Clone(line)
+	}
+	return line
+}
+
 // replayed returns the task of a line, or nil if nobody needs it: the task is
 // over, the figures count all of it, and the event log holds nothing of it. It
 // also counts the records that the figures do not count yet, those later than
-// the snapshot's sequence; record skips them when it finds them in the journal.
+// the snapshot's sequence; those are skipped in the journal.
 func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
 	var obs replayer = unobserved{}
 	uncounted, recent := h.lastSeq > l.s.analytics.covered, l.events.wants(h.lastSeq)
@@ -525,13 +606,17 @@ func (l *restorer) template(r *record) error {
 
 // record loads one line of the journal.
 func (l *restorer) record(seq uint64, line []byte) error {
-	r, err := decodeRecord(line)
-	if err != nil {
-		return err
-	}
 	s := l.s
 	s.seq = max(s.seq, seq)
 	l.events.appendTo(&s.events, seq-1)
+	if l.repeats(seq, line) {
+		l.events.skip(&s.events, seq)
+		return nil
+	}
+	r, err := decodeRecord(apart(line))
+	if err != nil {
+		return err
+	}
 	switch r.kind {
 	case recTemplate:
 		return l.template(r)
@@ -550,18 +635,13 @@ func (l *restorer) record(seq uint64, line []byte) error {
 			return err
 		}
 	}
-	if seq <= t.lastSeq {
-		l.events.skip(&s.events, seq)
-		return nil // the snapshot has it
-	}
 	return l.apply(t, r)
 }
 
 func (l *restorer) created(r *record) error {
 	s := l.s
-	if _, ok := s.byID[r.task]; ok {
-		l.events.skip(&s.events, r.seq)
-		return nil // the snapshot has it
+	if _, twice := s.byID[r.task]; twice {
+		return fmt.Errorf("duplicate task %s", r.task)
 	}
 	tpl := s.template(r.created.template)
 	if tpl == nil {

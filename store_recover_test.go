@@ -8,10 +8,14 @@ import (
 	"hash/crc32"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"stepwell/e2e/wire"
 )
 
 // journalText returns a journal with the records from first to last.
@@ -75,6 +79,12 @@ func TestRecoveryDirectoryStates(t *testing.T) {
 		{"row 2 with snapshot",
 			dir{journalOldName: journalText(3, 5), journalTempName: junk, snapshotName: snapshotText(2)},
 			5, "journal.jsonl snapshot.jsonl", ""},
+		{"row 2 with links", dir{journalOldName: journalText(1, 5), journalName: journalText(1, 5), journalTempName: junk},
+			5, "journal.jsonl", ""},
+		{"a copy of row 2 with links, the journal first", dir{journalOldName: journalText(1, 5),
+			journalName: journalText(1, 3) + `{"seq":4`}, 5, "journal.jsonl", ""},
+		{"a copy of row 2 with links, the journal last", dir{journalOldName: journalText(1, 3) + `{"seq":4`,
+			journalName: journalText(1, 5)}, 5, "journal.jsonl", ""},
 		{"row 3", dir{journalOldName: journalText(1, 5), journalName: journalText(6, 8)},
 			8, "journal.jsonl journal.old.jsonl", ""},
 		{"row 3 without new records", dir{journalOldName: journalText(1, 5), journalName: journalText(6, 5)},
@@ -518,4 +528,126 @@ func FuzzRecovery(f *testing.F) {
 			t.Errorf("good records were dropped: %d left", len(g.seqs))
 		}
 	})
+}
+
+// wideStore returns a directory with a store of tasks whose first step was completed while a
+// snapshot was being written: the journal repeats all that the snapshot's lines have. Each
+// step depends on the 99 before it.
+func wideStore(t *testing.T, tasks, steps int) (dir string) {
+	dir = t.TempDir()
+	all := []stepSpec{{name: "s0", callable: "Outside"}}
+	for i := 1; i < steps; i++ {
+		all = append(all, stepSpec{name: fmt.Sprint("s", i), callable: "builtin:noop"})
+		for j := max(0, i-99); j < i; j++ {
+			all[i].after = append(all[i].after, all[j].name)
+		}
+	}
+	s := openTestService(t, serviceTest{dir: dir, extra: []string{testTemplate("wide", all...)},
+		config: func(c *Config) { c.Store.Sync = "never" }})
+	for range tasks {
+		mustCreate(t, s, "wide")
+	}
+	w := must(s.store.journal.startSnapshot())(t)
+	s.store.mu.Lock()
+	covered, count, figures := w.cut(), len(s.store.slots), s.store.analytics.freeze()
+	s.store.mu.Unlock()
+	for _, sl := range slices.Clone(s.store.slots) {
+		mustAct(t, s, sl.live, 0, stepRequest{action: actionComplete, by: "b", reason: "r", result: []byte("1")})
+	}
+	awaitReal(t, "all tasks to complete", func() bool { return s.store.counts().tasks[taskComplete] == count })
+	noError(t, w.line(appendEventsLine(nil, 0)))
+	noError(t, s.store.writeSnapshot(w, count, figures, covered))
+	noError(t, w.commit())
+	closeTestService(t, s)
+	return dir
+}
+
+// startTime returns how much processor time reading a store takes at best.
+func startTime(t *testing.T, dir string) time.Duration {
+	o, best := diskOptions(nil), time.Hour
+	o.dir, o.fs = dir, osDisk{}
+	for range 5 {
+		runtime.GC()
+		before := cpuTime(t)
+		s := must(openStore(o, defaultKeptEvents, newVirtualClock(testStart), o.log))(t)
+		best = min(best, cpuTime(t)-before)
+		noError(t, s.close())
+	}
+	return best
+}
+
+// TestStartOfWideTasks compares the time of a start with 6 tasks of many steps with that of
+// one with as many steps in small tasks.
+func TestStartOfWideTasks(t *testing.T) {
+	slow(t)
+	steps := wire.Size(1000, 10_000)
+	wide, small := wideStore(t, 6, steps), wideStore(t, 6*steps/100, 100)
+	one, other := startTime(t, wide), startTime(t, small)
+	t.Logf("6 tasks of %d steps: %v; tasks of 100 steps: %v", steps, one, other)
+	if one > 5*other { // it grows more than tenfold if each record costs a replay
+		t.Errorf("6 tasks of %d steps take %v; want about the %v of as many steps in small tasks", steps, one, other)
+	}
+}
+
+// TestRepeatedRecordCostsNothing expects a record that the snapshot's line of its task has to
+// be skipped without being decoded.
+func TestRepeatedRecordCostsNothing(t *testing.T) {
+	id := newIDSource(newVirtualClock(testStart), nil).random()
+	l := &restorer{s: newStore(nil, slog.New(slog.DiscardHandler)), ahead: map[uuid]uint64{id: 9}}
+	line := fmt.Appendf(nil, `{"seq":9,"task":"%s","kind":"nonsense"}`, id)
+	cost := testing.AllocsPerRun(100, func() { noError(t, l.record(9, line)) })
+	if cost != 0 || l.s.seq != 9 {
+		t.Errorf("got %v allocations, sequence %d; want 0, 9", cost, l.s.seq)
+	}
+	if l.record(10, line) == nil || l.repeats(9, line[:30]) || l.repeats(9, []byte(`{"seq":9}`)) {
+		t.Error("a record that the line does not have was skipped")
+	}
+}
+
+// endingDisk ends a context at the second read of a file.
+type endingDisk struct {
+	*memDisk
+	name  string
+	reads int
+	end   context.CancelFunc
+}
+
+type endingFile struct {
+	diskFile
+	disk *endingDisk
+}
+
+func (d *endingDisk) open(name string) (diskFile, error) {
+	f, err := d.memDisk.open(name)
+	if err == nil && strings.HasSuffix(name, d.name) {
+		return endingFile{f, d}, nil
+	}
+	return f, err
+}
+
+func (f endingFile) Read(p []byte) (int, error) {
+	if f.disk.reads++; f.disk.reads == 2 {
+		f.disk.end()
+	}
+	return f.diskFile.Read(p)
+}
+
+// TestStartEnds ends a start while it reads the journal or the snapshot: it stops soon, changes
+// nothing, and gives the directory back.
+func TestStartEnds(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{snapshotName: snapshotText(20_000), journalName: journalText(20_001, 40_000)}
+	for name := range files {
+		disk := &endingDisk{memDisk: memDiskWith(testDir, files), name: name}
+		o, g := diskOptions(nil), &gathered{}
+		o.fs = disk
+		o.until, disk.end = context.WithCancel(t.Context())
+		_, err := openJournal(o, g)
+		if !errors.Is(err, context.Canceled) || disk.locked || disk.ops > 2 { // which are mkdir and lock
+			t.Errorf("%s: got error %v, locked %v, %q; want an untouched directory", name, err, disk.locked, disk.log)
+		}
+		if n := len(g.snapshot) + len(g.seqs); n == 40_000 || disk.reads > 3 {
+			t.Errorf("%s: %d lines and records were read by %d reads; want an end at once", name, n, disk.reads)
+		}
+	}
 }

@@ -32,10 +32,14 @@ type retention struct {
 	limits
 	finished int           // finished tasks in the store
 	dropped  uint64        // tasks dropped since the store was first made
-	held     int           // running snapshots and exports; nothing is dropped meanwhile
+	held     int           // running snapshots and exports
+	passed   int           // one of them alone has written the tasks below this position; others stay meanwhile
 	queue    finishedQueue // in the order of finishing
 	bytes    int64         // memory that the tasks take
 	memory   *quota        // for the tasks of all stores; nil while the store is read
+	arriving *quota        // bytes of requests that may become tasks
+	early    uint64        // tasks dropped for lack of memory alone, since the start
+	warned   instant       // when the log last told of that
 }
 
 // finishedTask is an entry of the queue. It is void if the task was dropped or
@@ -117,10 +121,38 @@ func (r *retention) note(sl *slot, id uuid, at instant) {
 	}
 }
 
-// over reports whether the task that finished first must be dropped.
+// over reports whether the task that finished first is beyond the limits.
 func (r *retention) over(first finishedTask, now instant) bool {
-	return r.count > 0 && r.finished > r.count || r.age > 0 && first.at.add(r.age) <= now ||
-		r.memory.used.Load() > r.memory.most/100*memoryMargin
+	return r.count > 0 && r.finished > r.count || r.age > 0 && first.at.add(r.age) <= now
+}
+
+// What arrives takes the memory of tasks, too: about four times its size, with its copies
+// and their garbage. It counts up to a quarter, so that it cannot keep tasks out.
+const (
+	arrivingWeight = 4
+	arrivingMost   = 4 // the part of all memory: one in so many
+)
+
+// taken returns how much of the memory is taken, in bytes.
+func (r *retention) taken() int64 {
+	return r.memory.used.Load() + min(arrivingWeight*r.arriving.used.Load(), r.memory.most/arrivingMost)
+}
+
+// crowded reports whether nearly all memory is taken.
+func (r *retention) crowded() bool { return r.taken() > r.memory.most/100*memoryMargin }
+
+// earlyWarnedEvery is the least time between two warnings of tasks dropped early.
+const earlyWarnedEvery = time.Hour
+
+// droppedEarly counts a task that the limits would keep.
+func (s *store) droppedEarly(now instant) {
+	r := &s.retain
+	r.early++
+	if r.warned == 0 || now.sub(r.warned) >= earlyWarnedEvery {
+		r.warned = now
+		s.log.Warn("tasks take nearly all the memory that store.max_memory_mb allows: "+
+			"finished ones are dropped earlier than retention says", "limit_bytes", r.memory.most, "dropped_early", r.early)
+	}
 }
 
 // What a task takes of the memory besides its texts, in bytes, as measured: the values and its
@@ -167,7 +199,7 @@ func (r *retention) giveBack() {
 // full returns why no task can be created, or nil.
 func (c *change) full() error {
 	m := c.s.retain.memory
-	if m.used.Load() < m.most {
+	if c.s.retain.taken() < m.most {
 		return nil
 	}
 	f := m.refuse("tasks take all the memory that store.max_memory_mb allows: no task was created")
@@ -175,21 +207,31 @@ func (c *change) full() error {
 	return f
 }
 
-// nextDrop returns the position of the task to drop next, if any.
-func (s *store) nextDrop(now instant) (pos uint32, ok bool) {
+// nextDrop returns the position of the task to drop next, if any, and whether only the
+// lack of memory requires that.
+func (s *store) nextDrop(now instant) (pos uint32, early, ok bool) {
 	r := &s.retain
-	for r.held == 0 {
+	for {
 		f, ok := r.queue.first()
-		if !ok || !r.over(f, now) {
-			return 0, false
+		early := ok && !r.over(f, now)
+		if !ok || early && !r.crowded() {
+			return 0, false, false
+		}
+		pos, ok := s.byID[f.id]
+		ok = ok && s.slots[pos].finished == f.at
+		if ok && r.keeps(pos) {
+			return 0, false, false
 		}
 		r.queue.pop()
-		pos, ok := s.byID[f.id]
-		if ok && s.slots[pos].finished == f.at {
-			return pos, true
+		if ok {
+			return pos, early, true
 		}
 	}
-	return 0, false
+}
+
+// keeps reports whether a snapshot or an export still needs the task at a position.
+func (r *retention) keeps(pos uint32) bool {
+	return r.held > 1 || r.held == 1 && int(pos) >= r.passed
 }
 
 // dropFinished drops up to most tasks, and reports whether there may be more to
@@ -197,7 +239,7 @@ func (s *store) nextDrop(now instant) (pos uint32, ok bool) {
 func (c *change) dropFinished(most int) (more bool) {
 	s := c.s
 	for range most {
-		pos, ok := s.nextDrop(c.now)
+		pos, early, ok := s.nextDrop(c.now)
 		if !ok {
 			return false
 		}
@@ -207,6 +249,9 @@ func (c *change) dropFinished(most int) (more bool) {
 			continue
 		}
 		c.write(&record{kind: recDropped, task: id})
+		if early {
+			s.droppedEarly(c.now)
+		}
 	}
 	return true
 }
@@ -237,11 +282,12 @@ func (s *store) remove(pos uint32) error {
 	return nil
 }
 
-// retainUpTo sets the limits of a store that was just opened. memory is shared with others.
-func (s *store) retainUpTo(l limits, memory *quota) {
+// retainUpTo sets the limits of a store that was just opened. The quotas, for tasks and
+// for what arrives, are shared with others.
+func (s *store) retainUpTo(l limits, memory, arriving *quota) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.retain.limits, s.retain.memory = l, memory
+	s.retain.limits, s.retain.memory, s.retain.arriving = l, memory, arriving
 	memory.used.Add(s.retain.bytes)
 	s.retain.queue = s.finishedInOrder()
 }
@@ -299,9 +345,11 @@ func (s *store) nextDue(now instant) instant {
 // dropRetry is how long to wait when the store takes no change.
 const dropRetry = time.Minute
 
-// holdLocked keeps every task, at its position, until release.
+// holdLocked keeps every task, at its position, until eachLine has passed it or until
+// release.
 func (s *store) holdLocked() {
 	s.retain.held++
+	s.retain.passed = 0
 	s.packing.walks++
 }
 
@@ -309,6 +357,7 @@ func (s *store) holdLocked() {
 func (s *store) release() {
 	s.mu.Lock()
 	s.retain.held--
+	s.retain.passed = 0
 	s.packing.walks--
 	s.mu.Unlock()
 	for more, err := true, error(nil); more && err == nil; {

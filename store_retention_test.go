@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"runtime"
@@ -129,7 +131,8 @@ func TestRetention(t *testing.T) {
 // TestStoreFull fills the memory for tasks: new ones are refused, accepted work continues, and
 // finished tasks make room although fewer are kept than the limits allow.
 func TestStoreFull(t *testing.T) {
-	s := newTestServer(t, serviceTest{extra: storyTemplates, config: func(c *Config) { c.Store.MaxMemoryMB = 1 }})
+	var log strings.Builder
+	s := newTestServer(t, serviceTest{log: &log, extra: storyTemplates, config: func(c *Config) { c.Store.MaxMemoryMB = 1 }})
 	large := fmt.Sprintf(`{"namespace":"t","name":"pair","context":{"a":%q}}`, strings.Repeat("a", 50<<10))
 	var ids []string
 	a := s.do("POST", "/v1/tasks", large)
@@ -151,12 +154,18 @@ func TestStoreFull(t *testing.T) {
 	for _, id := range ids {
 		s.do("DELETE", "/v1/tasks/"+id, "").want(200)
 	}
-	for range 2 * len(ids) {
-		s.create(`{"namespace":"t","name":"noop"}`)
+	for range 30 {
+		s.create(strings.Replace(large, "pair", "noop", 1))
 	}
 	s.create(large)
-	if got := s.svc.store.retain.dropped; got == 0 || got > uint64(len(ids)) {
-		t.Errorf("got %d finished tasks dropped; want some of the %d large ones", got, len(ids))
+	if r := &s.svc.store.retain; r.early < 20 || r.early > 40 || r.early != r.dropped || r.taken() >= r.memory.most {
+		t.Errorf("got %d finished tasks dropped, %d for lack of memory; want all but the last 15 or so", r.dropped, r.early)
+	}
+	if n := strings.Count(log.String(), "store.max_memory_mb"); n != 1 {
+		t.Errorf("got %d warnings; want 1:\n%s", n, log.String())
+	}
+	if a := s.do("GET", "/metrics", ""); !strings.Contains(string(a.body), "\nstepwell_tasks_dropped_early_total ") {
+		t.Errorf("the metrics do not count tasks dropped early")
 	}
 	if got := s.svc.quotas.stored.refused.Load(); got != 2 {
 		t.Errorf("got %d refusals counted; want 2", got)
@@ -193,6 +202,26 @@ func TestMemoryOfTasks(t *testing.T) {
 		if ratio := now / took; ratio < 0.7 || ratio > 1.4 {
 			t.Errorf("%s: they count as %.2f of what they take", tt.name, ratio)
 		}
+	}
+}
+
+// TestMemoryAfterStart compares the counted size of large tasks with the memory that they take
+// when they were read.
+func TestMemoryAfterStart(t *testing.T) {
+	slowAndSequential(t)
+	o := serviceTest{dir: t.TempDir(), config: func(c *Config) { c.Store.Sync = "never" }, extra: storyTemplates}
+	s := openTestService(t, o)
+	for range 200 {
+		mustCreate(t, s, "noop", `"context":{"a":"`+strings.Repeat("a", 160<<10)+`"}`)
+	}
+	closeTestService(t, s)
+	alone := must(openStore(journalOptions{dir: o.dir, log: s.log, now: s.clock.now}, 1, s.clock, s.log))(t)
+	noError(t, errors.Join(alone.compact(), alone.close()))
+	before := liveHeap()
+	read := must(readStore(o.dir, slog.New(slog.DiscardHandler)))(t)
+	took, counted := liveHeap()-before, float64(read.retain.bytes)/1e6
+	if t.Logf("%.1f MB, counted as %.1f", took, counted); took > 1.15*counted {
+		t.Errorf("they take %.1f MB; want about the %.1f that they count", took, counted)
 	}
 }
 
@@ -307,6 +336,55 @@ func TestRetentionWaitsForSnapshot(t *testing.T) {
 	wantKept(t, s, ids...)
 	s.store.release()
 	wantKept(t, s, ids[7:]...)
+}
+
+// TestRetentionBesideSnapshot checks that what a snapshot has passed may be dropped before it
+// ends, and that the store opens with what is left.
+func TestRetentionBesideSnapshot(t *testing.T) {
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(300)}
+	s := openTestService(t, o)
+	var ids []uuid
+	for range 300 {
+		ids = append(ids, mustCreate(t, s, "noop").id)
+	}
+	w := must(s.store.journal.startSnapshot())(t)
+	s.store.mu.Lock()
+	covered, count, figures := w.cut(), len(s.store.slots), s.store.analytics.freeze()
+	s.store.holdLocked()
+	s.store.mu.Unlock()
+	noError(t, w.line(appendEventsLine(nil, s.store.events.missing())))
+	noError(t, s.store.writeTemplates(w.line))
+	noError(t, figures.writeLines(covered, w.line))
+	written := 0
+	noError(t, s.store.eachLine(count, func(line []byte) error {
+		if written++; written == 290 {
+			for range 20 {
+				ids = append(ids, mustCreate(t, s, "noop").id)
+			}
+			wantSize(t, s, 300) // all of the first batch could go
+		}
+		return w.line(line[:len(line)-1])
+	}))
+	for range 290 {
+		ids = append(ids, mustCreate(t, s, "noop").id)
+	}
+	wantSize(t, s, 310) // those after the cut could not
+	noError(t, w.commit())
+	s.store.release()
+	s = reopenTestService(t, s, o)
+	wantKept(t, s, ids[310:]...)
+	if got := s.store.retain.dropped; got != 310 {
+		t.Errorf("got %d tasks dropped; want 310", got)
+	}
+	closeTestService(t, s)
+}
+
+// wantSize checks how many tasks the store keeps.
+func wantSize(t *testing.T, s *service, want int) {
+	t.Helper()
+	if got, _ := s.store.size(); got != want {
+		t.Errorf("the store keeps %d tasks; want %d", got, want)
+	}
 }
 
 // TestDroppedMeanwhile ends attempts and retries of tasks that were dropped

@@ -41,13 +41,16 @@ type snapshotWriter struct {
 // snapshotDue reports whether the journal has outgrown the snapshot.
 func (j *journal) snapshotDue() bool {
 	size := j.fileBytes.Load() + j.oldBytes.Load()
-	if size <= max(snapshotFloor, j.snapshotBytes.Load()/4) || j.halted.Load() {
+	if size <= j.snapshotThreshold() || j.halted.Load() {
 		return false
 	}
 	j.snapshotMu.Lock()
 	defer j.snapshotMu.Unlock()
 	return !j.snapshotting && !time.Now().Before(j.snapshotAfter)
 }
+
+// snapshotThreshold returns the size of the journal beyond which a snapshot is due.
+func (j *journal) snapshotThreshold() int64 { return max(snapshotFloor, j.snapshotBytes.Load()/4) }
 
 // startSnapshot creates the temporary file and begins a new journal file. It
 // takes several syncs and must not be called under the store's lock. The caller
@@ -84,7 +87,7 @@ func (s *snapshotWriter) open() error {
 	if s.j.oldBytes.Load() > 0 {
 		return nil
 	}
-	return s.j.ask(s.j.rotate)
+	return s.j.beginFile()
 }
 
 func (s *snapshotWriter) openFile() error {
@@ -191,6 +194,9 @@ func (s *snapshotWriter) seal() error {
 	if err := s.file.sync(); err != nil {
 		return err
 	}
+	if err := s.j.awaitCopies(); err != nil {
+		return err
+	}
 	return s.j.replaceFile(snapshotName, func() error {
 		return s.j.o.fs.rename(s.j.path(snapshotTemp), s.j.path(snapshotName))
 	})
@@ -245,7 +251,10 @@ func (j *journal) shrinkAway(f diskFile) {
 
 // dropOld removes the journal file that the snapshot covers.
 func (j *journal) dropOld() {
-	err := j.replaceFile(journalOldName, func() error { return j.o.fs.remove(j.path(journalOldName)) })
+	err := j.awaitCopies()
+	if err == nil {
+		err = j.replaceFile(journalOldName, func() error { return j.o.fs.remove(j.path(journalOldName)) })
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		j.o.log.Warn("a journal that the snapshot covers stays until the next one",
 			"file", j.path(journalOldName), "error", err)
@@ -303,6 +312,7 @@ const snapshotBatch = 256
 // runSnapshots writes a snapshot whenever the journal has grown enough, until
 // ctx ends. A failed one is tried again after the journal has grown further.
 func (s *store) runSnapshots(ctx context.Context) {
+	s.journal.copies.leave = ctx.Done()
 	for {
 		select {
 		case <-ctx.Done():
@@ -359,7 +369,7 @@ func (s *store) writeSnapshot(w *snapshotWriter, count int, figures *frozenFigur
 }
 
 // eachLine calls f with the line of every task below a position, outside the
-// lock. The caller keeps tasks from changing their positions.
+// lock. The caller has called holdLocked; what was passed may be dropped.
 func (s *store) eachLine(below int, f func(line []byte) error) error {
 	lines := make([][]byte, 0, snapshotBatch)
 	for from := 0; from < below; {
@@ -370,6 +380,7 @@ func (s *store) eachLine(below int, f func(line []byte) error) error {
 			}
 		}
 	}
+	s.locked(func() { s.retain.passed = below })
 	return nil
 }
 
@@ -399,7 +410,7 @@ func (s *store) allTemplates() []*template {
 	return all
 }
 
-// lineBatchBytes is about how many bytes of lines are made under the lock at a time.
+// lineBatchBytes is about how many bytes of lines are taken under the lock at a time.
 const lineBatchBytes = 1 << 20
 
 // lineBatch appends the lines of the tasks at positions from up to to, under the
@@ -407,14 +418,15 @@ const lineBatchBytes = 1 << 20
 func (s *store) lineBatch(lines [][]byte, from, to int) ([][]byte, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for made := 0; from < to && made < lineBatchBytes; from++ {
+	s.retain.passed = from
+	for took := 0; from < to && took < lineBatchBytes; from++ {
 		line := s.slots[from].line
 		if live := s.slots[from].live; live != nil {
 			line = live.appendTaskLine(nil)
-			made += len(line)
 		}
 		if line != nil {
 			lines = append(lines, line)
+			took += len(line)
 		}
 	}
 	return lines, from

@@ -139,49 +139,58 @@ func TestSnapshotFaults(t *testing.T) {
 	for _, tt := range []struct {
 		fault    diskFault
 		readOnly bool
+		linkless bool // the file system gives no second names
 	}{
-		{diskFault{op: "create", file: snapshotTemp, err: syscall.ENOSPC}, false},
-		{diskFault{op: "create", file: journalTempName, err: syscall.ENOSPC}, false},
-		{diskFault{op: "write", file: journalTempName, err: syscall.ENOSPC, times: 1, half: true}, false},
-		{diskFault{op: "sync", file: journalTempName, err: syscall.EIO, times: 1}, false},
-		{diskFault{op: "sync", file: journalTempName, err: syscall.EIO, times: 1, after: true}, false},
-		{diskFault{op: "allocate", file: journalTempName, err: syscall.ENOSPC}, false},
-		{diskFault{op: "rename", file: journalName, err: syscall.EIO}, false},
-		{diskFault{op: "rename", file: journalName, err: syscall.EIO, after: true}, false},
-		{diskFault{op: "rename", file: journalTempName, err: syscall.EIO}, false},
-		{diskFault{op: "rename", file: journalTempName, err: syscall.EIO, after: true}, false},
-		{diskFault{op: "rename", file: journalOldName, err: syscall.EIO}, false}, // not reached
-		{diskFault{op: "syncdir", file: "data", err: syscall.EIO, times: 1}, true},
-		{diskFault{op: "syncdir", file: "data", err: syscall.EIO, times: 1, after: true}, true},
-		{diskFault{op: "syncdir", file: "data", err: syscall.EIO, times: 1, skip: 1}, true},
-		{diskFault{op: "syncdir", file: "data", err: syscall.EIO, times: 1, skip: 2}, false},
-		{diskFault{op: "syncdir", file: "data", err: syscall.EIO, times: 1, skip: 2, after: true}, false},
-		{diskFault{op: "write", file: snapshotTemp, err: syscall.ENOSPC}, false},
-		{diskFault{op: "write", file: snapshotTemp, err: syscall.ENOSPC, half: true}, false},
-		{diskFault{op: "write", file: snapshotTemp, err: syscall.EIO, skip: 1}, false},
-		{diskFault{op: "sync", file: snapshotTemp, err: syscall.EIO}, false},
-		{diskFault{op: "sync", file: snapshotTemp, err: syscall.EIO, after: true}, false},
-		{diskFault{op: "free", file: "data", err: syscall.EIO}, false},
-		{diskFault{op: "rename", file: snapshotTemp, err: syscall.EIO}, false},
-		{diskFault{op: "rename", file: snapshotTemp, err: syscall.EIO, after: true}, false},
-		{diskFault{op: "remove", file: journalOldName, err: syscall.EIO}, false},
+		{diskFault{op: "create", file: snapshotTemp, err: syscall.ENOSPC}, false, false},
+		{diskFault{op: "create", file: journalTempName, err: syscall.ENOSPC}, false, false},
+		{diskFault{op: "write", file: journalTempName, err: syscall.ENOSPC, times: 1, half: true}, false, false},
+		{diskFault{op: "sync", file: journalTempName, err: syscall.EIO, times: 1}, false, false},
+		{diskFault{op: "sync", file: journalTempName, err: syscall.EIO, times: 1, after: true}, false, false},
+		{diskFault{op: "allocate", file: journalTempName, err: syscall.ENOSPC}, false, false},
+		{diskFault{op: "link", file: journalOldName, err: syscall.EPERM}, false, false},
+		{diskFault{op: "link", file: journalOldName, err: syscall.EIO, after: true}, false, false},
+		{diskFault{op: "syncdir", file: "data", err: syscall.EIO, times: 1}, false, false},
+		{diskFault{op: "rename", file: journalName, err: syscall.EIO}, false, true},
+		{diskFault{op: "rename", file: journalName, err: syscall.EIO, after: true}, false, true},
+		{diskFault{op: "rename", file: journalTempName, err: syscall.EIO}, false, false},
+		{diskFault{op: "rename", file: journalTempName, err: syscall.EIO, after: true}, false, false},
+		{diskFault{op: "rename", file: journalOldName, err: syscall.EIO}, false, false}, // not reached
+		{diskFault{op: "syncdir", file: "data", err: syscall.EIO, times: 1}, true, true},
+		{diskFault{op: "syncdir", file: "data", err: syscall.EIO, times: 1, after: true}, true, true},
+		{diskFault{op: "syncdir", file: "data", err: syscall.EIO, times: 1, skip: 1}, true, false},
+		{diskFault{op: "syncdir", file: "data", err: syscall.EIO, times: 1, skip: 2}, false, false},
+		{diskFault{op: "syncdir", file: "data", err: syscall.EIO, times: 1, skip: 2, after: true}, false, false},
+		{diskFault{op: "write", file: snapshotTemp, err: syscall.ENOSPC}, false, false},
+		{diskFault{op: "write", file: snapshotTemp, err: syscall.ENOSPC, half: true}, false, false},
+		{diskFault{op: "write", file: snapshotTemp, err: syscall.EIO, skip: 1}, false, false},
+		{diskFault{op: "sync", file: snapshotTemp, err: syscall.EIO}, false, false},
+		{diskFault{op: "sync", file: snapshotTemp, err: syscall.EIO, after: true}, false, false},
+		{diskFault{op: "free", file: "data", err: syscall.EIO}, false, false},
+		{diskFault{op: "rename", file: snapshotTemp, err: syscall.EIO}, false, false},
+		{diskFault{op: "rename", file: snapshotTemp, err: syscall.EIO, after: true}, false, false},
+		{diskFault{op: "remove", file: journalOldName, err: syscall.EIO}, false, false},
 	} {
 		f := tt.fault
-		name := fmt.Sprintf("%s %s skip=%d half=%v after=%v", f.op, f.file, f.skip, f.half, f.after)
-		t.Run(name, func(t *testing.T) { testSnapshotFault(t, tt.fault, tt.readOnly) })
+		name := fmt.Sprintf("%s %s skip=%d half=%v after=%v linkless=%v", f.op, f.file, f.skip, f.half, f.after, tt.linkless)
+		t.Run(name, func(t *testing.T) { testSnapshotFault(t, tt.fault, tt.readOnly, tt.linkless) })
 	}
 }
 
-func testSnapshotFault(t *testing.T, fault diskFault, readOnly bool) {
+func testSnapshotFault(t *testing.T, fault diskFault, readOnly, linkless bool) {
 	disk := newMemDisk()
+	if linkless {
+		disk.fail(diskFault{op: "link", file: journalOldName, err: syscall.EPERM})
+	}
 	j, _ := mustOpen(t, diskOptions(disk))
 	mustStore(t, j, 4)
 	noError(t, writeSnapshot(j))
 	last := mustStore(t, j, 3)
 	disk.fail(fault)
 	err := writeSnapshot(j)
-	if fault.op != "remove" && !(fault.op == "rename" && fault.file == journalOldName) && err == nil {
-		t.Error("snapshot: got no error")
+	passes := fault.op == "remove" || fault.op == "link" || fault.op == "rename" && fault.file == journalOldName ||
+		fault.op == "syncdir" && fault.skip == 0 && !linkless
+	if (err == nil) != passes {
+		t.Errorf("snapshot: got %v; want an error: %v", err, !passes)
 	}
 	if got := j.reserve() != nil; got != readOnly {
 		t.Errorf("reserve: got %v; want an error: %v", j.reserve(), readOnly)

@@ -132,11 +132,26 @@ type stepForm struct {
 	Kind           string             `json:"type"`
 	Description    *string            `json:"description"`
 	Handler        json.RawMessage    `json:"handler"`
-	Dependencies   []string           `json:"dependencies"`
+	Dependencies   json.RawMessage    `json:"dependencies"` // names of steps
 	Retry          exact[retryPolicy] `json:"retry"`
 	TimeoutSeconds int                `json:"timeout_seconds"`
 	ResultSchema   json.RawMessage    `json:"result_schema"`
 	BatchConfig    json.RawMessage    `json:"batch_config"`
+}
+
+// eachDependency calls f with the name of each step that this one depends on, until f refuses
+// one. A dense graph has a million of them, which need not become strings.
+func (s *stepForm) eachDependency(f func(name []byte) bool) (err error) {
+	list := eachElement(s.Dependencies, func(raw []byte) bool {
+		if jsonKind(raw) != '"' || !f(unescapeJSON(raw)) {
+			err = fmt.Errorf("cannot depend on %s", raw)
+		}
+		return err == nil
+	})
+	if kind := jsonKind(s.Dependencies); !list && kind != 0 && kind != 'n' {
+		err = errors.New("has dependencies that are no list")
+	}
+	return err
 }
 
 // handlerForm is the handler of a stepForm.
@@ -263,13 +278,16 @@ func (t *template) link(forms []stepForm) error {
 	parents := make([][]int, len(t.steps))
 	lastChild := make([]int, len(t.steps)) // by parent, plus 1
 	for i := range forms {
-		for _, name := range forms[i].Dependencies {
-			p, ok := index[name]
-			if !ok || lastChild[p] == i+1 {
-				return fmt.Errorf("step %q cannot depend on %q", t.steps[i].name, name)
+		err := forms[i].eachDependency(func(name []byte) bool {
+			p, ok := index[string(name)]
+			if ok = ok && lastChild[p] != i+1; ok {
+				lastChild[p] = i + 1
+				parents[i] = append(parents[i], p)
 			}
-			lastChild[p] = i + 1
-			parents[i] = append(parents[i], p)
+			return ok
+		})
+		if err != nil {
+			return fmt.Errorf("step %q %w", t.steps[i].name, err)
 		}
 	}
 	g, cycle := newGraph(parents)

@@ -33,7 +33,7 @@ func newReaderTest(t *testing.T) *readerTest {
 		"--data", r.data, "--sync", "always", "--templates", templates, "--quiet")
 	var load sync.WaitGroup
 	over := make(chan struct{})
-	body := fmt.Sprintf(`{"namespace":"t","name":"diamond","context":{"padding":%q}}`, strings.Repeat("x", 60_000))
+	body := fmt.Sprintf(`{"namespace":"t","name":"diamond","context":{"padding":%q}}`, strings.Repeat("x", 30_000))
 	for range 4 {
 		load.Go(func() {
 			client := &http.Client{Transport: &http.Transport{}}
@@ -119,14 +119,20 @@ func TestReadersBesideTheService(t *testing.T) {
 		}},
 		{"backup", func() { r.wantWhole(string(r.program.api().do("GET", "/v1/backup", "").want(200).body)) }},
 	}
-	for range size(8, 1000) {
+	snapshots := map[string]bool{} // by header
+	for range size(3, 1000) {
 		for _, reader := range readers {
+			header, _ := os.ReadFile(filepath.Join(r.data, "snapshot.jsonl"))
+			snapshots[string(header[:min(len(header), 160)])] = true
 			r.anchor()
 			reader.read()
 			if t.Failed() {
 				t.Fatalf("%s beside the service failed", reader.name)
 			}
 		}
+	}
+	if len(snapshots) < size(2, 100) {
+		t.Errorf("got %d snapshots meanwhile; want more", len(snapshots))
 	}
 }
 

@@ -210,7 +210,11 @@ func (p *process) watchTask(ctx context.Context, o *options, c *client, id strin
 		return document{}, err
 	}
 	scr := &screen{p: p, w: w, style: s, shape: c.shape(ctx, first)}
-	return c.awaitEnd(ctx, id, scr.draw)
+	t, err := c.awaitEnd(ctx, id, scr.draw)
+	if err == errInterrupted {
+		fmt.Fprintln(w) // after the terminal's ^C
+	}
+	return t, err
 }
 
 // screen is a picture of a task that is drawn over itself.

@@ -102,12 +102,13 @@ func TestTerminal(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 130 {
 		t.Errorf("got exit code %d after Ctrl-C; want 130", code)
 	}
+	eventually(t, "the reason", func() bool { return strings.HasSuffix(term.written(), "wait for other steps\r\n") })
 	text := term.written()
 	if !strings.Contains(text, "\x1b[34m▶\x1b[0m") || !regexp.MustCompile(`\x1b\[J\x1b\[\d+A\r\x1b\[K`).MatchString(text) {
 		t.Errorf("got %q; want colours, and a picture over the former", text)
 	}
-	if strings.Contains(text, "\x1b[?") || !strings.HasSuffix(text, "\n") {
-		t.Errorf("the terminal is not left clean: %q", text[max(0, len(text)-200):])
+	if strings.Contains(text, "\x1b[?") || !strings.Contains(text, "^C\r\n") {
+		t.Errorf("the terminal is not left clean: %q", text)
 	}
 }
 

@@ -87,6 +87,15 @@ func TestFixturePage(t *testing.T) {
 	typeCommands(t, commands, outputs, t.TempDir(), serve(t, "--fixture"))
 }
 
+// TestOperationsPage types the commands in docs/operations.md.
+func TestOperationsPage(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	commands, outputs := consoleSession(t, "docs/operations.md", string(readFile(t, repository("docs/operations.md"))))
+	p := serve(t)
+	typeCommands(t, commands, outputs, p.cmd.Dir, p)
+}
+
 // TestReadmeSessions types the commands in the README.
 func TestReadmeSessions(t *testing.T) {
 	for heading, mode := range map[string]string{

@@ -51,6 +51,14 @@ type processInfo struct {
 	born   uint64
 }
 
+// processFigures are what the system tells about this process; negative where it does not.
+type processFigures struct {
+	files, virtual, resident, started, received, sent float64
+}
+
+// ownProcess knows no figures.
+func ownProcess() processFigures { return processFigures{-1, -1, -1, -1, -1, -1} }
+
 // lookUpProcess finds no process.
 func lookUpProcess(int) (p processInfo, ok bool) { return p, false }
 

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // metricFamily is one metric of a scrape.
@@ -31,7 +33,7 @@ var (
 	metricName   = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
 	metricLine   = regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$`)
 	metricLabel  = regexp.MustCompile(`^([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(?:,|$)`)
-	metricKinds  = []string{"counter", "gauge", "histogram"}
+	metricKinds  = []string{"counter", "gauge", "histogram", "summary"}
 	metricSuffix = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
@@ -108,10 +110,11 @@ func (r *metricsReader) sample(line string) {
 	}
 	s := metricSample{name: m[1]}
 	family := s.name
-	if f := r.families[metricSuffix.ReplaceAllString(s.name, "")]; f != nil && f.kind == "histogram" {
+	f := r.families[metricSuffix.ReplaceAllString(s.name, "")]
+	if f != nil && (f.kind == "histogram" || f.kind == "summary") {
 		family = metricSuffix.ReplaceAllString(s.name, "")
 	}
-	f := r.families[family]
+	f = r.families[family]
 	if f == nil || family != r.current || f.kind == "" {
 		r.wrong("%s is not with its HELP and TYPE", s.name)
 		return
@@ -232,6 +235,57 @@ func TestMetricsText(t *testing.T) {
 	checkMetrics(t, w, patternsOf(newWorkerAPI(s.svc, nil).routes()))
 }
 
+// TestProcessMetrics compares the figures of the process and of the Go runtime with what
+// Prometheus' client for Go exports, on every surface.
+func TestProcessMetrics(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("other systems tell less about a process")
+	}
+	want := map[string]string{
+		"counter": "process_cpu_seconds_total process_network_receive_bytes_total process_network_transmit_bytes_total " +
+			"go_memstats_alloc_bytes_total go_memstats_frees_total go_memstats_mallocs_total",
+		"summary": "go_gc_duration_seconds",
+		"gauge": "process_max_fds process_open_fds process_resident_memory_bytes process_start_time_seconds " +
+			"process_virtual_memory_bytes process_virtual_memory_max_bytes go_gc_gogc_percent go_gc_gomemlimit_bytes " +
+			"go_goroutines go_info go_sched_gomaxprocs_threads go_threads go_memstats_alloc_bytes " +
+			"go_memstats_buck_hash_sys_bytes go_memstats_gc_sys_bytes go_memstats_heap_alloc_bytes " +
+			"go_memstats_heap_idle_bytes go_memstats_heap_inuse_bytes go_memstats_heap_objects " +
+			"go_memstats_heap_released_bytes go_memstats_heap_sys_bytes go_memstats_last_gc_time_seconds " +
+			"go_memstats_mcache_inuse_bytes go_memstats_mcache_sys_bytes go_memstats_mspan_inuse_bytes " +
+			"go_memstats_mspan_sys_bytes go_memstats_next_gc_bytes go_memstats_other_sys_bytes " +
+			"go_memstats_stack_inuse_bytes go_memstats_stack_sys_bytes go_memstats_sys_bytes",
+	}
+	runtime.GC()
+	s := newTestServer(t, serviceTest{})
+	for at, server := range map[string]*testServer{
+		"/metrics": s, "/metrics of the worker": s.with(newWorkerAPI(s.svc, nil)), "/stepwell/metrics": s,
+	} {
+		path, _, _ := strings.Cut(at, " ")
+		r := readMetrics(string(server.do("GET", path, "").want(200).body))
+		for kind, names := range want {
+			for name := range strings.FieldsSeq(names) {
+				f := r.families[name]
+				if f == nil || f.kind != kind || len(f.samples) == 0 {
+					t.Errorf("%s: got %s as %+v; want a %s", at, name, f, kind)
+				}
+			}
+		}
+		is := func(name string, from, to float64) {
+			t.Helper()
+			if got := r.families[name].samples[name+"[]"]; got < from || got > to {
+				t.Errorf("%s: %s is %v; want %v to %v", at, name, got, from, to)
+			}
+		}
+		now := float64(time.Now().Unix())
+		is("process_start_time_seconds", now-3600, now+1)
+		is("go_memstats_last_gc_time_seconds", now-3600, now+1)
+		is("process_resident_memory_bytes", 1<<20, 1<<40)
+		is("process_open_fds", 3, r.families["process_max_fds"].samples["process_max_fds[]"])
+		is("go_gc_gogc_percent", 1, 1000)
+	}
+}
+
 func patternsOf(rows []route) (patterns []string) {
 	for _, row := range rows {
 		patterns = append(patterns, row.patterns()...)
@@ -254,7 +308,7 @@ func checkMetrics(t *testing.T, s *testServer, patterns []string) {
 		t.Errorf("got %d families and %d samples; want many", len(r.families), len(r.samples))
 	}
 	allowed := map[string][]string{
-		"route": append(patterns, "unmatched"), "version": {version}, "outcome": {"success", "failure"},
+		"route": append(patterns, "unmatched"), "version": {version, runtime.Version()}, "outcome": {"success", "failure"},
 		"reason": append(wordsOf(authReasons[:]), dlqReasonWords[:]...), "status": dlqStatusWords[:],
 		"method": wordsOf(authMethods[:]), "result": wordsOf(authResults[:]), "permission": permissionNames[:],
 		"limit": {"connections", "header_bytes", "body_bytes", "waiting_requests", "event_streams", "stored_bytes"},

@@ -515,7 +515,8 @@ func TestSecretsStayInside(t *testing.T) {
 	}
 	leaks := func(what, text string) {
 		t.Helper()
-		if at := strings.Index(text, "s3cr3t-of"); at >= 0 {
+		isBackup := strings.Contains(what, "/v1/backup") // for those with all permissions
+		if at := strings.Index(text, "s3cr3t-of"); at >= 0 && !isBackup {
 			t.Errorf("%s has a secret in it: …%s…", what, text[max(at-100, 0):min(at+60, len(text))])
 		}
 	}

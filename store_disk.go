@@ -2,7 +2,8 @@ package main
 
 // The file operations of journal and snapshot, behind an interface so that
 // tests can make each of them fail; their form on a real disk; the space
-// reserved for the journal; and the lock of the data directory.
+// reserved for the journal; a disk that falls behind or hangs; and the lock of
+// the data directory.
 
 import (
 	"context"
@@ -66,8 +67,12 @@ type diskFile interface {
 // osDisk is the real file system.
 type osDisk struct{}
 
-// osFile is an open file of osDisk.
-type osFile struct{ *os.File }
+// osFile is an open file of osDisk. Its errors name the file as it is called in use, not
+// as it was created.
+type osFile struct {
+	*os.File
+	name string
+}
 
 func (d osDisk) makeDir(dir string) error {
 	info, err := os.Stat(dir)
@@ -109,7 +114,7 @@ func osOpen(name string, flag int) (diskFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return osFile{f}, nil
+	return osFile{f, strings.TrimSuffix(name, ".tmp")}, nil
 }
 
 func (osDisk) rename(from, to string) error { return renameRegular(from, to) }
@@ -129,12 +134,27 @@ func (osDisk) syncDir(dir string) error {
 	return nil
 }
 
+// named makes an error of the file name it.
+func (f osFile) named(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		p.Path = f.name
+	}
+	return err
+}
+
+func (f osFile) WriteAt(b []byte, off int64) (int, error) {
+	n, err := f.File.WriteAt(b, off)
+	return n, f.named(err)
+}
+
+func (f osFile) Close() error { return f.named(f.File.Close()) }
+
 func (osDisk) link(from, to string) error { return os.Link(from, to) }
 
 func (osDisk) watch(dir string) (readWatch, error) { return watchDir(dir) }
 
 func (osDisk) identify(name string) (fileID, error) {
-	info, err := os.Lstat(name)
+	info, err := os.Stat(name)
 	if err != nil {
 		return fileID{}, err
 	}
@@ -144,7 +164,7 @@ func (osDisk) identify(name string) (fileID, error) {
 func (f osFile) id() (fileID, error) {
 	info, err := f.Stat()
 	if err != nil {
-		return fileID{}, err
+		return fileID{}, f.named(err)
 	}
 	return idOf(info), nil
 }
@@ -157,16 +177,16 @@ func idOf(info fs.FileInfo) fileID {
 func (f osFile) size() (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
-		return 0, err
+		return 0, f.named(err)
 	}
 	return info.Size(), nil
 }
 
-func (f osFile) truncate(size int64) error { return f.Truncate(size) }
+func (f osFile) truncate(size int64) error { return f.named(f.Truncate(size)) }
 
-func (f osFile) sync() error { return syncData(f.File) }
+func (f osFile) sync() error { return f.named(syncData(f.File)) }
 
-func (f osFile) allocate(off, n int64) error { return reserveBlocks(f.File, off, n) }
+func (f osFile) allocate(off, n int64) error { return f.named(reserveBlocks(f.File, off, n)) }
 
 func (f osFile) unused() error {
 	if !isUnlinked(f.File) {
@@ -333,6 +353,15 @@ func (j *journal) copied() bool {
 	return j.fileBytes.Load()+j.oldBytes.Load() < copyGrowth*j.snapshotThreshold() && j.copies.underWay(j.o.fs, j.o.dir)
 }
 
+// awaitSwitch returns when names may come to lead to other files: nobody copies the directory,
+// and it is still that of this store.
+func (j *journal) awaitSwitch() error {
+	if err := j.awaitCopies(); err != nil {
+		return err
+	}
+	return j.ask(j.checkPlace)
+}
+
 // awaitCopies returns when no copy goes on, or an error if the journal is closed first.
 func (j *journal) awaitCopies() error {
 	for j.copied() {
@@ -431,6 +460,135 @@ func (s *journalSpace) note(err error) {
 // shut takes all room away for good.
 func (s *journalSpace) shut() { s.room.Store(spaceShut) }
 
+// The backlog: records in memory that are not on disk. When the disk falls
+// behind, new work is refused first, then every change.
+
+// backlogLimit is the number of bytes from which no task is created and no step
+// starts. What follows from earlier work is still recorded, as long as the
+// space reserved for the journal lasts; then every change is refused.
+const backlogLimit = 64 << 20
+
+// backlogRetryAfter is when a caller refused because of the backlog may try
+// again.
+const backlogRetryAfter = time.Second
+
+// behind returns a refusal of new work, or nil while the disk keeps up.
+func (j *journal) behind() error {
+	if n := j.backlog.Load(); n >= j.most {
+		return fellBehind(n)
+	}
+	return nil
+}
+
+func fellBehind(n int64) error {
+	return &failure{kind: backpressure, retryAfter: backlogRetryAfter,
+		message: fmt.Sprintf("the disk does not keep up: %d bytes wait for it; nothing was changed", n)}
+}
+
+// refusedForNow reports whether an error only says that the store takes no
+// changes at present: the same change may succeed later.
+func refusedForNow(err error) bool {
+	kind := kindOf(err)
+	return kind == unavailable || kind == backpressure
+}
+
+// A disk that hangs.
+
+// diskWatch notices when an operation of the disk takes too long, in real time. It is for
+// one operation at a time.
+type diskWatch struct {
+	limit time.Duration
+	tell  func(late bool) // called when an operation is late, and when that one has ended
+
+	mu    sync.Mutex
+	began time.Time // of the operation; zero for none; guarded by mu, as all below
+	late  bool
+	timer *time.Timer
+}
+
+// during calls an operation.
+func (w *diskWatch) during(op func() error) error {
+	w.begin()
+	defer w.end()
+	return op()
+}
+
+func (w *diskWatch) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.began = time.Now()
+	if w.timer == nil {
+		w.timer = time.AfterFunc(w.limit, w.fire)
+	} else {
+		w.timer.Reset(w.limit)
+	}
+}
+
+// fire tells that the operation is late, unless the timer was for one that has ended.
+func (w *diskWatch) fire() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.began.IsZero() && !w.late && time.Since(w.began) >= w.limit {
+		w.late = true
+		w.tell(true)
+	}
+}
+
+func (w *diskWatch) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer.Stop()
+	w.began = time.Time{}
+	if w.late {
+		w.late = false
+		w.tell(false)
+	}
+}
+
+// noteLate notes that an operation of the disk hangs, or that one goes on. Who waits is
+// answered at the first.
+func (j *journal) noteLate(late bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case late && j.late == 0:
+		close(j.hung)
+		j.o.log.Warn("the disk hangs: changes are refused until it goes on", "dir", j.o.dir, "after", j.o.slow.String())
+	case !late && j.late == 1:
+		j.hung = make(chan struct{})
+		j.o.log.Info("the disk goes on: changes are taken again", "dir", j.o.dir)
+	}
+	if late {
+		j.late++
+	} else {
+		j.late--
+	}
+	j.hangs.Store(j.late > 0)
+}
+
+// hangError says that the disk hangs.
+func (j *journal) hangError() error {
+	return fmt.Errorf("the disk has not answered for more than %s (store.slow_seconds)", j.o.slow)
+}
+
+// spacePatience is how long a change waits for space to be reserved. It holds the store's
+// lock meanwhile.
+const spacePatience = time.Second
+
+// extendSoon extends the space, and goes on without it if the disk takes long.
+func (j *journal) extendSoon() {
+	if !j.extending.CompareAndSwap(false, true) {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		j.watchSpace.during(j.space.extend)
+		j.extending.Store(false)
+	}()
+	receiveWithin(done, spacePatience)
+}
+
 // The lock of a data directory: flock on a file that holds the pid of the
 // process that has it. The lock ends with its process; the file stays.
 
@@ -439,7 +597,7 @@ const lockName = "lock"
 // storeLock is a lock that is held.
 type storeLock struct{ file *os.File }
 
-func (osDisk) lock(name string) (io.Closer, error) {
+func (d osDisk) lock(name string) (io.Closer, error) {
 	f, err := openRegular(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW)
 	if err != nil {
 		return nil, err
@@ -462,6 +620,11 @@ func (osDisk) lock(name string) (io.Closer, error) {
 		}
 		return nil, err
 	}
+	now, err := os.Stat(name)
+	if err != nil || idOf(now) != idOf(info) { // removed by somebody since it was opened
+		f.Close()
+		return d.lock(name)
+	}
 	writePID(f)
 	return &storeLock{f}, nil
 }
@@ -479,6 +642,63 @@ func (l *storeLock) Close() error {
 func writePID(f *os.File) {
 	f.Truncate(0)
 	f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
+}
+
+// storePlace is where a store was opened: its directory and its lock. If another directory has
+// the name, or the lock is not the file that this process holds, another process may use the
+// store, or nobody will ever find what is written.
+type storePlace struct{ dir, lock fileID }
+
+// noteWhere notes the place of a store that was just opened.
+func (j *journal) noteWhere() {
+	j.place.dir, _ = j.o.fs.identify(j.o.dir) // a disk in memory has neither
+	j.place.lock, _ = j.o.fs.identify(j.path(lockName))
+}
+
+// misplaced is the error of a store that is not where it was opened any more.
+type misplaced struct{ reason string }
+
+func (e *misplaced) Error() string { return e.reason }
+
+// placeRecheck is how often an idle store looks whether it is still in its place.
+const placeRecheck = time.Second
+
+// checkPlace fails the journal if the store is not where it was opened. Only the flusher calls
+// it, before it tells anybody that a record is durable.
+func (j *journal) checkPlace() error {
+	j.mu.Lock()
+	broken := j.broken
+	j.mu.Unlock()
+	if broken != nil {
+		return broken
+	}
+	file, err := j.file.id()
+	if err != nil {
+		return j.fail(err)
+	}
+	for _, p := range []struct {
+		path    string
+		want    fileID
+		missing string
+		other   string
+	}{
+		{j.o.dir, j.place.dir, "the data directory was removed", "the data directory was replaced by another one"},
+		{j.path(lockName), j.place.lock, "the file lock was removed from the data directory, so that another process " +
+			"could use it", "another process has used the data directory: its file lock is not this process's"},
+		{j.path(journalName), file, journalName + " was removed", journalName + " was replaced by another file"},
+	} {
+		got, err := j.o.fs.identify(p.path)
+		switch {
+		case p.want == fileID{} || err == nil && got == p.want:
+		case errors.Is(err, fs.ErrNotExist):
+			return j.fail(&misplaced{p.missing})
+		case err != nil:
+			return j.fail(err)
+		default:
+			return j.fail(&misplaced{p.other})
+		}
+	}
+	return nil
 }
 
 func lockHeld(dir string, pid int) error {

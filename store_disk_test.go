@@ -3,14 +3,19 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"stepwell/e2e/wire"
 )
 
 func TestStoreLock(t *testing.T) {
@@ -71,6 +76,25 @@ func TestStoreDirectoryIsAFile(t *testing.T) {
 	noError(t, os.WriteFile(o.dir, nil, 0o600))
 	if _, err := openJournal(o, &gathered{}); err == nil || !strings.Contains(err.Error(), o.dir) {
 		t.Errorf("open: got %v; want an error naming %s", err, o.dir)
+	}
+}
+
+// TestErrorsNameTheFileInUse makes files under their temporary names, renames them, and
+// makes every operation on them fail.
+func TestErrorsNameTheFileInUse(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{journalName, snapshotName} {
+		name = filepath.Join(t.TempDir(), name)
+		f := must(osDisk{}.create(name + ".tmp"))(t)
+		noError(t, osDisk{}.rename(name+".tmp", name))
+		noError(t, f.Close())
+		_, writing := f.WriteAt([]byte("x"), 0)
+		_, sizing := f.size()
+		for i, err := range []error{writing, sizing, f.sync(), f.truncate(0), f.allocate(0, 1), f.Close()} {
+			if err == nil || strings.Contains(err.Error(), ".tmp") || !strings.Contains(err.Error(), name+":") {
+				t.Errorf("error %d: got %v; want it to name %s", i, err, name)
+			}
+		}
 	}
 }
 
@@ -213,6 +237,104 @@ func (d *openingDisk) open(name string) (diskFile, error) {
 	return f, err
 }
 
+// TestDiskHangs holds the operations of the disk: who waits for it and who comes later is
+// refused, readiness says why, and reads, handlers and everything else go on when it does.
+func TestDiskHangs(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"always", "never"} {
+		t.Run(mode, func(t *testing.T) { newSlowTest(t, mode).hang() })
+	}
+}
+
+func (s *slowTest) hang() {
+	t, j := s.t, s.svc.store.journal
+	for _, w := range []*diskWatch{&j.watch, &j.watchSpace} {
+		w.limit = 50 * time.Millisecond
+	}
+	s.disk.hold()
+	waiting := make(chan *answer, 1)
+	go func() { waiting <- s.do("POST", "/v1/tasks", `{"namespace":"t","name":"web"}`) }()
+	wire.Eventually(t, "readiness is lost", func() bool { return s.do("GET", "/health/ready", "").status == 503 })
+	a := s.do("GET", "/health/ready", "").want(503)
+	for _, check := range []string{"web_database", "orchestration_database"} {
+		if got := a.text("checks." + check + ".message"); !strings.Contains(got, "store.slow_seconds") {
+			t.Errorf("the check %s says %q; want the key's name", check, got)
+		}
+	}
+	if a := <-waiting; j.o.sync == syncAlways {
+		wantHangRefusal(t, a.want(503), "outcome unknown")
+	} else {
+		a.want(201)
+	}
+	began := realNow()
+	wantHangRefusal(t, s.do("POST", "/v1/tasks", `{"namespace":"t","name":"manual"}`).want(503), "no change is taken")
+	s.do("GET", "/v1/templates", "").want(200)
+	s.do("GET", "/health", "").want(200)
+	if took := realNow().sub(began); took > 5*time.Second {
+		t.Errorf("answers took %s", took)
+	}
+	s.disk.release()
+	<-s.arrived // the handler was not given up
+	s.letHandlerGo()
+	wire.Eventually(t, "readiness is back", func() bool { return s.do("GET", "/health/ready", "").status == 200 })
+	s.create(`{"namespace":"t","name":"manual"}`)
+	wire.Eventually(t, "the task ends", func() bool {
+		return s.do("GET", "/v1/tasks?status=complete", "").want(200).text("pagination.total_count") == "1"
+	})
+}
+
+// wantHangRefusal checks a refusal for lack of a disk that answers.
+func wantHangRefusal(t testing.TB, a *answer, part string) {
+	t.Helper()
+	if a.text("error.code") != "SERVICE_UNAVAILABLE" || a.header.Get("Retry-After") != "5" ||
+		!strings.Contains(a.text("error.message"), part) || !strings.Contains(a.text("error.message"), "store.slow_seconds") {
+		t.Errorf("got Retry-After %q and %s; want %q and store.slow_seconds", a.header.Get("Retry-After"), a.body, part)
+	}
+}
+
+// TestSpaceHangs holds the reservation of space that a change needs: the change is refused soon,
+// and others at once, so that the store's lock is free for reads.
+func TestSpaceHangs(t *testing.T) {
+	t.Parallel()
+	disk := &slowDisk{diskFS: newMemDisk(), space: true}
+	o := diskOptions(nil)
+	o.fs = disk
+	j, _ := mustOpen(t, o)
+	t.Cleanup(disk.release)
+	j.watchSpace.limit = 10 * time.Millisecond
+	noError(t, j.ask(func() error {
+		disk.hold()
+		j.space.room.Store(0)
+		return nil
+	}))
+	if err := j.reserve(); kindOf(err) != unavailable || !strings.Contains(err.Error(), "store.slow_seconds") {
+		t.Errorf("got %v; want a disk that hangs", err)
+	}
+	began := realNow()
+	if err := j.reserve(); kindOf(err) != unavailable || realNow().sub(began) > spacePatience/2 {
+		t.Errorf("got %v after %s; want the same at once", err, realNow().sub(began))
+	}
+	disk.release()
+	wire.Eventually(t, "space is reserved", func() bool { return j.reserve() == nil && !j.hangs.Load() })
+	mustClose(t, j)
+}
+
+// TestDiskWatch tells of operations that are late, once, and of their ends.
+func TestDiskWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []bool
+		w := diskWatch{limit: time.Second, tell: func(late bool) { told = append(told, late) }}
+		for _, took := range []time.Duration{0, 900 * time.Millisecond, 5 * time.Second, 900 * time.Millisecond, 900 * time.Millisecond} {
+			if err := w.during(func() error { time.Sleep(took); return io.EOF }); err != io.EOF {
+				t.Errorf("got %v", err)
+			}
+		}
+		if !slices.Equal(told, []bool{true, false}) {
+			t.Errorf("got %v; want one late operation, and its end", told)
+		}
+	})
+}
+
 // TestCopiesAreWaitedFor checks that no file of a store is replaced while the directory is
 // copied: from when it is listed until each file was read, or nobody reads any more.
 func TestCopiesAreWaitedFor(t *testing.T) {
@@ -264,5 +386,61 @@ func TestCopiesAreWaitedFor(t *testing.T) {
 	must(os.ReadDir(o.dir))(t)
 	if j.fileBytes.Store(copyGrowth * j.snapshotThreshold()); j.copied() {
 		t.Error("a journal that has grown too large: the copy counts")
+	}
+}
+
+// TestStoreIsWatched checks that a store whose directory, lock or journal is removed or replaced
+// refuses changes at once, acknowledges none, and says why.
+func TestStoreIsWatched(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		do     func(dir string) error
+		reason string
+	}{
+		{"removed", os.RemoveAll, "the data directory was removed"},
+		{"moved away", func(dir string) error { return os.Rename(dir, dir+".old") }, "the data directory was removed"},
+		{"replaced", func(dir string) error {
+			return errors.Join(os.Rename(dir, dir+".old"), os.CopyFS(dir, os.DirFS(dir+".old")))
+		}, "the data directory was replaced by another one"},
+		{"unlocked", func(dir string) error { return os.Remove(filepath.Join(dir, lockName)) },
+			"the file lock was removed from the data directory"},
+		{"opened by another process", func(dir string) error {
+			return errors.Join(os.Remove(filepath.Join(dir, lockName)), os.WriteFile(filepath.Join(dir, lockName), nil, 0o600))
+		}, "another process has used the data directory"},
+		{"without its journal", func(dir string) error { return os.Remove(filepath.Join(dir, journalName)) },
+			"journal.jsonl was removed"},
+		{"with another journal", func(dir string) error {
+			name := filepath.Join(dir, journalName)
+			return errors.Join(os.Rename(name, name+".mine"), os.WriteFile(name, []byte(journalText(1, 3)), 0o600))
+		}, "journal.jsonl was replaced by another file"},
+	} {
+		for _, idle := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, idle %v", tt.name, idle), func(t *testing.T) {
+				t.Parallel()
+				o := diskOptions(nil)
+				o.dir, o.fs = filepath.Join(t.TempDir(), "data"), osDisk{}
+				j, _ := mustOpen(t, o)
+				defer j.close()
+				mustStore(t, j, 3)
+				noError(t, tt.do(o.dir))
+				if !idle {
+					err := j.wait(t.Context(), appendTest(j, 1))
+					if err == nil || !strings.Contains(errors.Unwrap(err).Error(), tt.reason) {
+						t.Errorf("a change afterwards: got %v; want it refused, as %s", err, tt.reason)
+					}
+				}
+				wire.Eventually(t, "the store is read-only", func() bool { return !j.status().writable })
+				if got := j.status().reason; !strings.Contains(got, tt.reason) {
+					t.Errorf("reason: got %q; want %q", got, tt.reason)
+				}
+				if err := j.reserve(); kindOf(err) != unavailable {
+					t.Errorf("reserve: got %v; want it refused", err)
+				}
+				if err := writeSnapshot(j); err == nil {
+					t.Error("a snapshot: got no error")
+				}
+			})
+		}
 	}
 }

@@ -555,6 +555,11 @@ func (l *restorer) line(line []byte) error {
 	if _, twice := l.s.byID[h.id]; twice {
 		return fmt.Errorf("duplicate task %s", h.id)
 	}
+	if l.s.analytics.covered == 0 && h.dead == nil {
+		if line, h, err = withLetters(line, h, tpl); err != nil {
+			return err
+		}
+	}
 	r, err := h.creationRecord()
 	if err != nil {
 		return err
@@ -582,6 +587,18 @@ func (l *restorer) line(line []byte) error {
 	}
 	l.s.retain.resize(l.s.slots[pos].bytes())
 	return nil
+}
+
+// withLetters returns a line with the dead letters of its task. The first version, which
+// kept no figures either, had none.
+func withLetters(line []byte, h taskHeader, tpl *template) ([]byte, taskHeader, error) {
+	t, err := h.replay(tpl, unobserved{})
+	if err != nil || len(t.dead) == 0 {
+		return line, h, err
+	}
+	line = t.appendTaskLine(nil)
+	h, err = readTaskHeader(line)
+	return line, h, err
 }
 
 // noteAhead notes a line that has records which the journal repeats.

@@ -50,7 +50,7 @@ func (j *journal) snapshotDue() bool {
 }
 
 // snapshotThreshold returns the size of the journal beyond which a snapshot is due.
-func (j *journal) snapshotThreshold() int64 { return max(snapshotFloor, j.snapshotBytes.Load()/4) }
+func (j *journal) snapshotThreshold() int64 { return max(j.o.floor, j.snapshotBytes.Load()/4) }
 
 // startSnapshot creates the temporary file and begins a new journal file. It
 // takes several syncs and must not be called under the store's lock. The caller
@@ -88,6 +88,41 @@ func (s *snapshotWriter) open() error {
 		return nil
 	}
 	return s.j.beginFile()
+}
+
+// beginFile begins a new file and leaves the journal's as journal.old.jsonl, at a moment at
+// which nobody copies the directory. All names exist long before the switch, so that whoever
+// lists the directory before it copies both files.
+func (j *journal) beginFile() error {
+	if err := j.awaitSwitch(); err != nil {
+		return err
+	}
+	next, err := j.o.fs.create(j.path(journalTempName))
+	if err != nil {
+		return err
+	}
+	linked := j.linkOld()
+	for err = errCopied; err == errCopied; {
+		if err = j.awaitCopies(); err == nil {
+			err = j.ask(func() error { return j.rotate(next, linked) })
+		}
+	}
+	if err != nil {
+		j.dropFile(next, journalTempName)
+	}
+	return err
+}
+
+// errCopied is the error of a rotation while the directory is copied.
+var errCopied = errors.New("the directory is being copied")
+
+// linkOld gives the journal's file the name journal.old.jsonl, which no needed file has, as its
+// second one. It reports whether the file system could.
+func (j *journal) linkOld() bool {
+	if err := j.o.fs.remove(j.path(journalOldName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	return j.o.fs.link(j.path(journalName), j.path(journalOldName)) == nil && j.o.fs.syncDir(j.o.dir) == nil
 }
 
 func (s *snapshotWriter) openFile() error {
@@ -183,20 +218,25 @@ func (s *snapshotWriter) finish() error {
 	if err := s.j.ask(func() error { return s.j.flush(true) }); err != nil {
 		return fmt.Errorf("sync the journal first: %w", err)
 	}
-	return s.seal()
+	if err := s.seal(); err != nil {
+		return err
+	}
+	if err := s.j.awaitSwitch(); err != nil {
+		return err
+	}
+	return s.install()
 }
 
-// seal writes the header of a file whose lines were flushed, and renames it.
+// seal completes a file whose lines were flushed.
 func (s *snapshotWriter) seal() error {
 	if _, err := s.file.WriteAt(snapshotHeader(s.j.o.now(), s.covered, s.count), 0); err != nil {
 		return err
 	}
-	if err := s.file.sync(); err != nil {
-		return err
-	}
-	if err := s.j.awaitCopies(); err != nil {
-		return err
-	}
+	return s.file.sync()
+}
+
+// install gives a sealed file its name.
+func (s *snapshotWriter) install() error {
 	return s.j.replaceFile(snapshotName, func() error {
 		return s.j.o.fs.rename(s.j.path(snapshotTemp), s.j.path(snapshotName))
 	})
@@ -251,7 +291,7 @@ func (j *journal) shrinkAway(f diskFile) {
 
 // dropOld removes the journal file that the snapshot covers.
 func (j *journal) dropOld() {
-	err := j.awaitCopies()
+	err := j.awaitSwitch()
 	if err == nil {
 		err = j.replaceFile(journalOldName, func() error { return j.o.fs.remove(j.path(journalOldName)) })
 	}

@@ -596,6 +596,9 @@ func (s *store) writeFiles(j *journal) error {
 	if err := w.seal(); err != nil {
 		return err
 	}
+	if err := w.install(); err != nil {
+		return err
+	}
 	if err := j.o.fs.rename(j.path(journalTempName), j.path(journalName)); err != nil {
 		return err
 	}

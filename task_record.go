@@ -200,7 +200,9 @@ func (r *record) stepMembers(c *memberCoder) {
 			began = r.at - r.startedAt
 		}
 		nonzero(c, "began", &began)
-		r.startedAt = r.at - began
+		if r.startedAt = r.at - began; c.reading {
+			nonzero(c, "started", &r.startedAt) // as the first version wrote it
+		}
 	case recOperator:
 		word(c, "action", &r.action, stepActionNames[:])
 		c.text("by", &r.by)

@@ -460,7 +460,7 @@ func TestCleanJournal(t *testing.T) {
 		{"with a torn note", func(d *memDisk) { d.names[testDir+"/"+cleanName].data[3] = 'x' }, true},
 		{"with a longer journal", func(d *memDisk) {
 			n := d.names[testDir+"/"+journalName]
-			n.data = appendRecord(n.data, 4, testBody(4))
+			n.data = appendRecord(n.data, 4, 0, testBody(4))
 		}, true},
 		{"with a torn journal", func(d *memDisk) {
 			n := d.names[testDir+"/"+journalName]

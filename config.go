@@ -329,7 +329,7 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "host name in sandbox URLs, for clients in other containers; empty: the listen address"},
 	{path: "fixture.virtual_credentials", def: false,
 		help: "check token times against the virtual clock, except under /_stepwell"},
-	{path: "fixture.deterministic_ids", def: "", flag: "deterministic-ids",
+	{path: "fixture.deterministic_ids", def: "", flag: "deterministic-ids", operand: "SEED",
 		help: "seed for ids in fixture mode; the same requests then give the same state"},
 	{path: "log.level", def: "info", words: []string{"debug", "info", "warn", "error"}, flag: "log-level",
 		operand: "LEVEL",

@@ -60,21 +60,21 @@ func benchService(b *testing.B, dir string) *service {
 	})
 }
 
-// client is a keep-alive connection that speaks just enough HTTP.
-type client struct {
+// wireClient is a keep-alive connection that speaks just enough HTTP.
+type wireClient struct {
 	conn net.Conn
 	r    *bufio.Reader
 	out  []byte
 	body []byte
 }
 
-func dialClient(b *testing.B, url string) *client {
+func dialClient(b *testing.B, url string) *wireClient {
 	conn := must(net.Dial("tcp", strings.TrimPrefix(url, "http://")))(b)
-	return &client{conn: conn, r: bufio.NewReaderSize(conn, 16<<10)}
+	return &wireClient{conn: conn, r: bufio.NewReaderSize(conn, 16<<10)}
 }
 
 // do sends a request and reads the answer's status and body.
-func (c *client) do(method, path, body string) (int, []byte, error) {
+func (c *wireClient) do(method, path, body string) (int, []byte, error) {
 	c.out = fmt.Appendf(c.out[:0], "%s %s HTTP/1.1\r\nHost: localhost\r\n", method, path)
 	if body != "" {
 		c.out = fmt.Appendf(c.out, "Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
@@ -107,7 +107,7 @@ func (c *client) do(method, path, body string) (int, []byte, error) {
 
 // drive runs op b.N times over as many connections as there are clients, and
 // reports throughput and the median latency.
-func drive(b *testing.B, url string, clients int, op func(c *client) error) {
+func drive(b *testing.B, url string, clients int, op func(c *wireClient) error) {
 	var next sync.Mutex
 	left := b.N
 	take := func() bool {
@@ -244,14 +244,14 @@ func BenchmarkCreate(b *testing.B) {
 	run := func(b *testing.B, handler http.Handler) {
 		h := httptest.NewServer(handler)
 		defer h.Close()
-		drive(b, h.URL, 16, func(c *client) error { return expect(201)(c.do("POST", "/v1/tasks", manualBody)) })
+		drive(b, h.URL, 16, func(c *wireClient) error { return expect(201)(c.do("POST", "/v1/tasks", manualBody)) })
 	}
 	b.Run("bare", func(b *testing.B) { run(b, bareHandler(b)) })
 	b.Run("stepwell", func(b *testing.B) { run(b, newOrchestrationAPI(benchService(b, ""), nil)) })
 }
 
 // runDiamond creates a diamond of noop steps and asks until it is complete.
-func runDiamond(c *client) error {
+func runDiamond(c *wireClient) error {
 	status, body, err := c.do("POST", "/v1/tasks", diamondBody)
 	if err := expect(201)(status, body, err); err != nil {
 		return err
@@ -296,7 +296,7 @@ func BenchmarkDiamond(b *testing.B) {
 	b.Run("bare/clients=16", func(b *testing.B) {
 		h := httptest.NewServer(bareHandler(b))
 		defer h.Close()
-		drive(b, h.URL, 16, func(c *client) error {
+		drive(b, h.URL, 16, func(c *wireClient) error {
 			if err := expect(201)(c.do("POST", "/v1/tasks", diamondBody)); err != nil {
 				return err
 			}

@@ -1,18 +1,18 @@
 package main
 
-// The commands config, store and healthcheck, and the flags of serve, which config
+// The commands config, store, healthcheck and openapi, and the flags of serve, which config
 // show has too.
 
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
-	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -32,19 +32,6 @@ type serveArgs struct {
 	maxLifetime    time.Duration // 0 for no end
 }
 
-// parseServeArgs reads the command line of serve. The error is flag.ErrHelp, once
-// the help is on stderr, or a *usageError. loadConfig checks the values of keys,
-// together with those of all other sources.
-func parseServeArgs(args []string, stderr io.Writer) (*serveArgs, error) {
-	a := new(serveArgs)
-	o := newOptions("serve", "")
-	serveFlags(o, a)
-	if _, err := o.parse(args, 0, stderr); err != nil {
-		return nil, err
-	}
-	return a, nil
-}
-
 // serveFlags defines the flags of serve: those of the table of keys, and others.
 func serveFlags(o *options, a *serveArgs) {
 	configFileFlag(o, &a.configArgs)
@@ -54,7 +41,7 @@ func serveFlags(o *options, a *serveArgs) {
 	o.StringVar(&a.seed, "seed", "", "start with the state in `FILE`, written by \"store export\"; the store must be empty")
 	o.BoolVar(&a.quiet, "quiet", false, "no start-up banner")
 	o.StringVar(&a.readyFile, "ready-file", "", "write `FILE`, as JSON, once requests are served")
-	o.BoolVar(&a.printReady, "print-ready", false, "print the contents of the ready file as the first line of standard output")
+	o.BoolVar(&a.printReady, "print-ready", false, "print the URLs, the pid and the version as JSON on the first line of standard output")
 	o.BoolVar(&a.exitWithParent, "exit-with-parent", false,
 		"exit when standard input, a pipe from the parent process, is closed")
 	o.Func("max-lifetime", "exit after `DURATION`, like 30m", func(text string) error {
@@ -98,7 +85,12 @@ func keyFlag(o *options, k *configKey, a *configArgs) {
 		o.BoolFunc(k.flag, k.help, set)
 		return
 	}
-	o.Func(k.flag, fmt.Sprintf("%s (`%s`; default %s)", k.help, k.operand, tomlLiteral(k.def)), set)
+	help := k.help
+	if def := tomlLiteral(k.def); def != `""` && def != "[]" {
+		help += " (default " + def + ")"
+	}
+	o.keyOperands[k.flag] = k.operand
+	o.Func(k.flag, help, set)
 }
 
 // loadConfig loads the configuration and checks the handlers that it names. Keys
@@ -111,13 +103,28 @@ func (p *process) loadConfig(args configArgs, environ []string) (*Config, *prove
 	return c, origin, err
 }
 
-func (p *process) configShow(_ context.Context, args []string) error {
+func (p *process) configCommands() command {
+	return command{name: "config", help: "show the effective configuration, or check files", commands: []command{
+		{
+			name: "show", help: "show the effective configuration and where each value comes from",
+			more:     "It takes the flags of serve.",
+			examples: []string{"config show", "config show --listen 0.0.0.0:80 -o json"}, define: p.configShow,
+		},
+		{
+			name: "validate", operands: "[FILE…]", help: "check files, in the order in which they are read",
+			examples: []string{"config validate", "config validate base.toml production.toml"}, define: p.configValidate,
+		},
+	}}
+}
+
+func (p *process) configShow(o *options) runner {
 	a := new(serveArgs)
-	o := newOptions("config show", "").withOutput()
+	o.withOutput()
 	serveFlags(o, a)
-	if _, err := o.parse(args, 0, p.stdout); err != nil {
-		return err
-	}
+	return func(context.Context, []string) error { return p.showConfig(o, a) }
+}
+
+func (p *process) showConfig(o *options, a *serveArgs) error {
 	c, origin, err := p.loadConfig(a.configArgs, p.environ)
 	if err != nil {
 		return err
@@ -126,16 +133,16 @@ func (p *process) configShow(_ context.Context, args []string) error {
 		fmt.Fprintln(p.stderr, "warning: "+w)
 	}
 	rows := configRows(c, origin)
-	return p.print(o, rows, func(w io.Writer) {
-		fmt.Fprintln(w, "KEY\tVALUE\tSOURCE")
+	return p.print(o, output{rows, member("key"), func(t *table) {
+		t.head("KEY", "VALUE", "SOURCE")
 		for _, r := range rows {
 			path := r.Key
 			if r.Entry != "" {
 				path = joinConfigPath(path, r.Entry)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\n", path, tomlLiteral(r.Value), r.Source)
+			t.row(path, tomlLiteral(r.Value), r.Source)
 		}
-	})
+	}})
 }
 
 // configRow is one line of "config show": a key, or an entry of a table.
@@ -169,32 +176,49 @@ func configRows(c *Config, origin *provenance) []configRow {
 
 // configValidate checks files, alone and together. It ignores variables that set
 // keys, because only the files are in question.
-func (p *process) configValidate(_ context.Context, args []string) error {
+func (p *process) configValidate(o *options) runner {
 	var a configArgs
-	o := newOptions("config validate", "[FILE…]")
 	keyFlag(o, configKeyAt("environment"), &a)
-	var err error
-	if a.files, err = o.parse(args, math.MaxInt, p.stdout); err != nil {
+	return func(_ context.Context, files []string) error {
+		a.files = files
+		_, origin, err := p.loadConfig(a, nil)
+		if err != nil {
+			return err
+		}
+		if len(origin.files) == 0 {
+			return fmt.Errorf("config validate: no %s here, and no file named", defaultConfigFile)
+		}
+		_, err = fmt.Fprintln(p.stdout, "ok")
 		return err
 	}
-	_, origin, err := p.loadConfig(a, nil)
-	if err != nil {
-		return err
-	}
-	if len(origin.files) == 0 {
-		return fmt.Errorf("config validate: no %s here, and no file named", defaultConfigFile)
-	}
-	_, err = fmt.Fprintln(p.stdout, "ok")
-	return err
 }
 
 // The store commands work on the files of a data directory that no service uses.
 
-// storeOptions returns the options of a store command.
-func storeOptions(name, operands string) (*options, *string) {
-	o := newOptions("store "+name, operands)
-	return o, o.String("data", "./stepwell-data", "the data `DIR`")
+func (p *process) storeCommands() command {
+	return command{name: "store", help: "check, compact, export or import the files of a data directory", commands: []command{
+		{
+			name: "check", help: "report what a start would make of the files; changes nothing",
+			examples: []string{"store check", "store check --data /var/lib/stepwell"}, define: p.storeCheck,
+		},
+		{
+			name: "compact", help: "write a snapshot and empty the journal; no service may use the directory",
+			examples: []string{"store compact", "store compact --data /var/lib/stepwell"}, define: p.storeCompact,
+		},
+		{
+			name: "export", operands: "[FILE]", help: "write the whole state as one JSON document, to standard output without FILE",
+			more:     "It changes nothing, and a service may be using the directory.",
+			examples: []string{"store export state.json", "store export | jq '.tasks | length'"}, define: p.storeExport,
+		},
+		{
+			name: "import", operands: "FILE", help: "fill an empty directory from such a document; - is standard input",
+			examples: []string{"store import state.json", "store import --data new -"}, define: p.storeImport,
+		},
+	}}
 }
+
+// dataFlag adds the flag for the data directory.
+func dataFlag(o *options) *string { return o.String("data", "./stepwell-data", "the data `DIR`") }
 
 // toolJournal returns the options to open a directory, which must exist.
 func (p *process) toolJournal(dir string) (journalOptions, error) {
@@ -203,11 +227,12 @@ func (p *process) toolJournal(dir string) (journalOptions, error) {
 }
 
 // storeCheck reads every line and applies every record.
-func (p *process) storeCheck(_ context.Context, args []string) error {
-	o, dir := storeOptions("check", "")
-	if _, err := o.parse(args, 0, p.stdout); err != nil {
-		return err
-	}
+func (p *process) storeCheck(o *options) runner {
+	dir := dataFlag(o)
+	return func(context.Context, []string) error { return p.checkStore(dir) }
+}
+
+func (p *process) checkStore(dir *string) error {
 	s := newStore(nil, slog.New(slog.DiscardHandler))
 	if err := checkStoreFiles(*dir, &restorer{s: s}, p.stdout); err != nil {
 		return err
@@ -224,11 +249,12 @@ func (p *process) storeCheck(_ context.Context, args []string) error {
 }
 
 // storeCompact writes a snapshot and empties the journal.
-func (p *process) storeCompact(_ context.Context, args []string) error {
-	flags, dir := storeOptions("compact", "")
-	if _, err := flags.parse(args, 0, p.stdout); err != nil {
-		return err
-	}
+func (p *process) storeCompact(o *options) runner {
+	dir := dataFlag(o)
+	return func(context.Context, []string) error { return p.compactStore(dir) }
+}
+
+func (p *process) compactStore(dir *string) error {
 	o, err := p.toolJournal(*dir)
 	if err != nil {
 		return fmt.Errorf("compact store: %w", err)
@@ -250,12 +276,12 @@ func (p *process) storeCompact(_ context.Context, args []string) error {
 }
 
 // storeExport writes the state to a file or standard output. It takes no lock.
-func (p *process) storeExport(_ context.Context, args []string) error {
-	flags, dir := storeOptions("export", "[FILE]")
-	files, err := flags.parse(args, 1, p.stdout)
-	if err != nil {
-		return err
-	}
+func (p *process) storeExport(o *options) runner {
+	dir := dataFlag(o)
+	return func(_ context.Context, files []string) error { return p.exportStore(dir, files) }
+}
+
+func (p *process) exportStore(dir *string, files []string) error {
 	o, err := p.toolJournal(*dir)
 	if err != nil {
 		return fmt.Errorf("export store: %w", err)
@@ -297,15 +323,12 @@ func replaceFile(path string, write func(f *os.File) error) error {
 }
 
 // storeImport fills an empty directory from an exported state.
-func (p *process) storeImport(_ context.Context, args []string) error {
-	flags, dir := storeOptions("import", "FILE")
-	files, err := flags.parse(args, 1, p.stdout)
-	if err != nil {
-		return err
-	}
-	if len(files) == 0 {
-		return flags.misuse("missing FILE\nusage: stepwell store import [--data DIR] FILE")
-	}
+func (p *process) storeImport(o *options) runner {
+	dir := dataFlag(o)
+	return func(_ context.Context, files []string) error { return p.importStore(dir, files) }
+}
+
+func (p *process) importStore(dir *string, files []string) error {
 	from := p.stdin
 	if files[0] != "-" {
 		f, err := os.Open(files[0])
@@ -329,32 +352,37 @@ func (p *process) storeImport(_ context.Context, args []string) error {
 }
 
 // healthcheck asks a running service whether it is alive or ready.
-func (p *process) healthcheck(ctx context.Context, args []string) error {
-	o := newOptions("healthcheck", "")
+func (p *process) healthcheckCommand() command {
+	return command{
+		name: "healthcheck", help: "ask a running service whether it is alive; for container probes",
+		examples: []string{"healthcheck", "healthcheck --ready --timeout 1s"}, define: p.healthcheck,
+	}
+}
+
+func (p *process) healthcheck(o *options) runner {
 	url := o.String("url", "", "`URL` of the service; by default that of the configured listener")
 	ready := o.Bool("ready", false, "ask whether it is ready, not only alive")
 	timeout := o.Duration("timeout", 3*time.Second, "give up after `DURATION`")
-	if _, err := o.parse(args, 0, p.stdout); err != nil {
-		return err
-	}
-	if *url == "" {
-		c, _, err := loadConfig(configArgs{}, p.getenv, p.environ, os.ReadFile)
-		if err != nil {
-			return err
+	return func(ctx context.Context, _ []string) error {
+		if *url == "" {
+			c, _, err := loadConfig(configArgs{}, p.getenv, p.environ, os.ReadFile)
+			if err != nil {
+				return err
+			}
+			first := "orchestration"
+			if c.Role == "worker" {
+				first = "worker"
+			}
+			*url = reachableURL(c.listen(first))
 		}
-		first := "orchestration"
-		if c.Role == "worker" {
-			first = "worker"
+		path := "/health/live"
+		if *ready {
+			path = "/health/ready"
 		}
-		*url = reachableURL(c.listen(first))
+		ctx, cancel := context.WithTimeout(ctx, *timeout)
+		defer cancel()
+		return p.probe(ctx, strings.TrimRight(*url, "/")+path)
 	}
-	path := "/health/live"
-	if *ready {
-		path = "/health/ready"
-	}
-	ctx, cancel := context.WithTimeout(ctx, *timeout)
-	defer cancel()
-	return p.probe(ctx, strings.TrimRight(*url, "/")+path)
 }
 
 func (p *process) probe(ctx context.Context, url string) error {
@@ -376,4 +404,26 @@ func (p *process) probe(ctx context.Context, url string) error {
 	}
 	fmt.Fprintf(p.stdout, "%s", body)
 	return nil
+}
+
+// openAPICommand prints the document of a surface, as it is without a configuration.
+func (p *process) openAPICommand() command {
+	surfaces := []string{"orchestration", "worker", "mount"}
+	return command{
+		name: "openapi", help: "print the OpenAPI document of a role or of the mount point",
+		examples: []string{"openapi > openapi.json", "openapi --role worker"},
+		define: func(o *options) runner {
+			role := o.String("role", "orchestration", "the `ROLE`: "+anyOf(surfaces))
+			return func(context.Context, []string) error {
+				if !slices.Contains(surfaces, *role) {
+					return o.misuse("--role must be %s, not %q", anyOf(surfaces), *role)
+				}
+				document, err := openAPIForSurface(defaultAPIKeyHeader, nil, *role)
+				if err != nil {
+					return err
+				}
+				return p.printJSON(json.RawMessage(document))
+			}
+		},
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -24,15 +23,29 @@ type authCLI struct {
 	settings func(name string) string // of the environment, or else of the configuration files
 }
 
-func (p *process) authCommands() []command {
+func (p *process) authCommands() command {
 	c := &authCLI{p, p.authSettings()}
-	return []command{
-		{name: "generate-keys", help: "make an RSA key pair for tokens", run: c.generateKeys},
-		{name: "generate-token", help: "make a token", run: c.generateToken},
-		{name: "validate-token", help: "show the contents of a token, or why it is refused", run: c.validateToken},
-		{name: "show-permissions", help: "list the permissions, the routes that require them, and the roles",
-			run: c.showPermissions},
-	}
+	return command{name: "auth", help: "make keys and tokens, show permissions", commands: []command{
+		{
+			name: "generate-keys", help: "make an RSA key pair for tokens",
+			examples: []string{"auth generate-keys", "auth generate-keys --output-dir /etc/stepwell/keys --key-size 4096"},
+			define:   c.generateKeys,
+		},
+		{
+			name: "generate-token", help: "make a token",
+			examples: []string{"auth generate-token --role task-submitter", "auth generate-token --permissions 'tasks:*,steps:read'"},
+			define:   c.generateToken,
+		},
+		{
+			name: "validate-token", help: "show the contents of a token, or why it is refused",
+			examples: []string{"auth validate-token", "auth validate-token --token $TOKEN --public-key keys/jwt-public-key.pem"},
+			define:   c.validateToken,
+		},
+		{
+			name: "show-permissions", help: "list the permissions, the routes that require them, and the roles",
+			examples: []string{"auth show-permissions", "auth show-permissions -o json"}, define: c.showPermissions,
+		},
+	}}
 }
 
 // authSettings returns a lookup of variables that falls back on the configuration
@@ -55,26 +68,27 @@ func (p *process) authSettings() func(name string) string {
 	}
 }
 
-func (c *authCLI) generateKeys(_ context.Context, args []string) error {
-	f := newOptions("auth generate-keys", "").withOutput()
+func (c *authCLI) generateKeys(f *options) runner {
+	f.withOutput()
 	dir := f.String("output-dir", keysDir, "write to `DIR`, created if missing")
 	bits := f.Int("key-size", minRSABits, "make an RSA key of `BITS`, 2048 to 8192")
 	force := f.Bool("force", false, "replace existing keys")
-	if _, err := f.parse(args, 0, c.stdout); err != nil {
-		return err
-	}
-	if *bits < minRSABits || *bits > maxRSABits || *bits%8 != 0 {
+	return func(context.Context, []string) error { return c.makeKeys(f, *dir, *bits, *force) }
+}
+
+func (c *authCLI) makeKeys(f *options, dir string, bits int, force bool) error {
+	if bits < minRSABits || bits > maxRSABits || bits%8 != 0 {
 		return f.misuse("--key-size must be %d to %d, a multiple of 8", minRSABits, maxRSABits)
 	}
-	private, public := filepath.Join(*dir, privateKeyName), filepath.Join(*dir, publicKeyName)
-	if err := writeNewKeys(private, public, *bits, *force); err != nil {
+	private, public := filepath.Join(dir, privateKeyName), filepath.Join(dir, publicKeyName)
+	if err := writeNewKeys(private, public, bits, force); err != nil {
 		return fmt.Errorf("auth generate-keys: %w", err)
 	}
 	result := map[string]string{"private_key": private, "public_key": public}
-	return c.print(f, result, func(w io.Writer) {
-		fmt.Fprintf(w, "private key\t%s\tkeep it secret: its owner can make any token\n", private)
-		fmt.Fprintf(w, "public key\t%s\tgive it to the service as jwt_public_key_path\n", public)
-	})
+	return c.print(f, output{result, member("private_key"), func(t *table) {
+		t.row("private key", private, "keep it secret: its owner can make any token")
+		t.row("public key", public, "give it to the service as jwt_public_key_path")
+	}})
 }
 
 // writeNewKeys makes a pair and writes both files or neither.
@@ -103,11 +117,12 @@ func keyExistsError(path string) error {
 	return fmt.Errorf("%s already contains a key; --force replaces it and invalidates its tokens", path)
 }
 
-func (c *authCLI) showPermissions(_ context.Context, args []string) error {
-	f := newOptions("auth show-permissions", "").withOutput()
-	if _, err := f.parse(args, 0, c.stdout); err != nil {
-		return err
-	}
+func (c *authCLI) showPermissions(f *options) runner {
+	f.withOutput()
+	return func(context.Context, []string) error { return c.listPermissions(f) }
+}
+
+func (c *authCLI) listPermissions(f *options) error {
 	type shown struct {
 		Permission string   `json:"permission"`
 		Resource   string   `json:"resource"`
@@ -125,35 +140,42 @@ func (c *authCLI) showPermissions(_ context.Context, args []string) error {
 	for _, r := range rolePatterns {
 		result.Roles[r.name] = r.permissions
 	}
-	return c.print(f, result, printPermissions)
+	name := func(d document) string {
+		var names []string
+		for _, p := range d.at("permissions").list() {
+			names = append(names, p.text("permission"))
+		}
+		return strings.Join(names, "\n")
+	}
+	return c.print(f, output{result, name, printPermissions})
 }
 
 // printPermissions is the table of show-permissions.
-func printPermissions(w io.Writer) {
+func printPermissions(t *table) {
 	resource := ""
 	asked := askedBy()
 	for p := range permissionCount {
 		if p.resource() != resource {
 			resource = p.resource()
-			fmt.Fprintf(w, "%s (all: %s:*)\n", resource, resource)
+			t.row(fmt.Sprintf("%s (all: %s:*)", resource, resource))
 		}
-		name := p.String()
+		name := "  " + p.String()
 		if len(asked[p]) == 0 {
-			fmt.Fprintf(w, "  %s\t%s\n", name, "no route requires it yet")
+			t.row(name, "no route requires it yet")
 		}
 		for _, route := range asked[p] {
-			fmt.Fprintf(w, "  %s\t%s\n", name, route)
+			t.row(name, route)
 			name = ""
 		}
 	}
-	fmt.Fprintln(w, "\nroles (auth generate-token --role …)")
+	t.line("\nroles (auth generate-token --role …)")
 	for _, r := range rolePatterns {
-		fmt.Fprintf(w, "  %s\t%s\n", r.name, strings.Join(r.permissions, ", "))
+		t.row("  "+r.name, strings.Join(r.permissions, ", "))
 	}
 }
 
-func (c *authCLI) generateToken(_ context.Context, args []string) error {
-	f := newOptions("auth generate-token", "").withOutput()
+func (c *authCLI) generateToken(f *options) runner {
+	f.withOutput()
 	permissions := f.String("permissions", "", "`PERMISSIONS`, separated by commas")
 	roles := f.String("role", "", "`ROLES`, separated by commas: "+strings.Join(roleNames(), ", "))
 	subject := f.String("subject", "stepwell-cli", "`SUBJECT` of the token")
@@ -163,23 +185,22 @@ func (c *authCLI) generateToken(_ context.Context, args []string) error {
 	issuer := f.String("issuer", c.setting("jwt_issuer", defaultIssuer), "`ISSUER` that the service expects")
 	audience := f.String("audience", c.setting("jwt_audience", defaultAudience), "`AUDIENCE` that the service expects")
 	allowUnknown := f.Bool("allow-unknown", false, "allow permissions that this service does not know")
-	if _, err := f.parse(args, 0, c.stdout); err != nil {
-		return err
+	return func(context.Context, []string) error {
+		list, err := c.tokenPermissions(f, *permissions, *roles, *allowUnknown)
+		if err != nil {
+			return err
+		}
+		switch {
+		case *hours < 1 || *hours > maxExpiryHours:
+			return f.misuse("--expiry-hours must be 1 to %d", maxExpiryHours)
+		case *issuer == "" || *audience == "" || *subject == "":
+			return f.misuse("--issuer, --audience and --subject must not be empty")
+		case *hours > 24:
+			fmt.Fprintln(c.stderr, "warning: a token for more than 24 hours can be revoked only by replacing the key")
+		}
+		life := time.Duration(*hours) * time.Hour
+		return c.printNewToken(f, *keyPath, tokenSpec{*subject, *issuer, *audience, list, c.now(), life})
 	}
-	list, err := c.tokenPermissions(f, *permissions, *roles, *allowUnknown)
-	if err != nil {
-		return err
-	}
-	switch {
-	case *hours < 1 || *hours > maxExpiryHours:
-		return f.misuse("--expiry-hours must be 1 to %d", maxExpiryHours)
-	case *issuer == "" || *audience == "" || *subject == "":
-		return f.misuse("--issuer, --audience and --subject must not be empty")
-	case *hours > 24:
-		fmt.Fprintln(c.stderr, "warning: a token for more than 24 hours can be revoked only by replacing the key")
-	}
-	life := time.Duration(*hours) * time.Hour
-	return c.printNewToken(f, *keyPath, tokenSpec{*subject, *issuer, *audience, list, c.now(), life})
 }
 
 // tokenPermissions returns the permissions that the flags name, in order, without repeats.
@@ -223,11 +244,11 @@ func (c *authCLI) printNewToken(f *options, keyPath string, spec tokenSpec) erro
 		ExpiresAt   string   `json:"expires_at"`
 		Permissions []string `json:"permissions"`
 	}{token, spec.subject, spec.issued.add(spec.life).zoned(), spec.permissions}
-	return c.print(f, result, func(w io.Writer) { fmt.Fprintln(w, token) })
+	return c.print(f, output{result, member("token"), func(t *table) { t.row(token) }})
 }
 
-func (c *authCLI) validateToken(_ context.Context, args []string) error {
-	f := newOptions("auth validate-token", "").withOutput()
+func (c *authCLI) validateToken(f *options) runner {
+	f.withOutput()
 	token := f.String("token", "", "`TOKEN`; by default STEPWELL_AUTH_TOKEN")
 	keyPath := f.String("public-key", c.keyPath("STEPWELL_JWT_PUBLIC_KEY_PATH", publicKeyName),
 		"`FILE` with the public key")
@@ -235,26 +256,25 @@ func (c *authCLI) validateToken(_ context.Context, args []string) error {
 	audience := f.String("audience", c.setting("jwt_audience", defaultAudience), "`AUDIENCE` to expect")
 	claim := f.String("permissions-claim", "permissions", "`CLAIM` with the permissions")
 	allowUnknown := f.Bool("allow-unknown", false, "accept unknown permissions")
-	if _, err := f.parse(args, 0, c.stdout); err != nil {
-		return err
+	return func(context.Context, []string) error {
+		if *token == "" {
+			*token = c.settings("STEPWELL_AUTH_TOKEN")
+		}
+		if *token == "" || *issuer == "" || *audience == "" {
+			return f.misuse("--token is needed; --issuer and --audience must not be empty")
+		}
+		rules := tokenRules{issuer: *issuer, audience: *audience, leeway: defaultLeeway, permissionsClaim: *claim}
+		claims, err := c.verifiedClaims(*keyPath, strings.TrimSpace(*token), rules)
+		if err != nil {
+			return fmt.Errorf("auth validate-token: %w", err)
+		}
+		_, unknown := parsePermissions(claims.permissions)
+		if len(unknown) > 0 && !*allowUnknown {
+			return fmt.Errorf("auth validate-token: unknown permissions: %s; strict validation refuses the token",
+				strings.Join(printables(unknown), ", "))
+		}
+		return c.printClaims(f, claims)
 	}
-	if *token == "" {
-		*token = c.settings("STEPWELL_AUTH_TOKEN")
-	}
-	if *token == "" || *issuer == "" || *audience == "" {
-		return f.misuse("--token is needed; --issuer and --audience must not be empty")
-	}
-	rules := tokenRules{issuer: *issuer, audience: *audience, leeway: defaultLeeway, permissionsClaim: *claim}
-	claims, err := c.verifiedClaims(*keyPath, strings.TrimSpace(*token), rules)
-	if err != nil {
-		return fmt.Errorf("auth validate-token: %w", err)
-	}
-	_, unknown := parsePermissions(claims.permissions)
-	if len(unknown) > 0 && !*allowUnknown {
-		return fmt.Errorf("auth validate-token: unknown permissions: %s; strict validation refuses the token",
-			strings.Join(authPrintables(unknown), ", "))
-	}
-	return c.printClaims(f, claims)
 }
 
 // verifiedClaims verifies a token by the key in a file, with any algorithm of the key's
@@ -296,21 +316,21 @@ func (c *authCLI) printClaims(f *options, claims *tokenClaims) error {
 		true, claims.subject, claims.issuer, claims.audience,
 		at(claims.issuedAt), at(claims.notBefore), at(claims.expiry), claims.permissions,
 	}
-	return c.print(f, result, func(w io.Writer) {
+	return c.print(f, output{result, member("subject"), func(t *table) {
 		for _, row := range [][2]string{
-			{"subject", authPrintable(claims.subject)},
-			{"issuer", authPrintable(claims.issuer)},
-			{"audience", strings.Join(authPrintables(claims.audience), ", ")},
+			{"subject", printable(claims.subject)},
+			{"issuer", printable(claims.issuer)},
+			{"audience", strings.Join(printables(claims.audience), ", ")},
 			{"issued at", result.IssuedAt},
 			{"not before", result.NotBefore},
 			{"expires at", result.ExpiresAt},
-			{"permissions", strings.Join(authPrintables(claims.permissions), ", ")},
+			{"permissions", strings.Join(printables(claims.permissions), ", ")},
 		} {
 			if row[1] != "" {
-				fmt.Fprintf(w, "%s\t%s\n", row[0], row[1])
+				t.row(row[0], row[1])
 			}
 		}
-	})
+	}})
 }
 
 // setting returns a key of the orchestration role's authentication.
@@ -350,18 +370,10 @@ func authOnce(list []string) []string {
 	return once
 }
 
-// authPrintable quotes a text that would confuse a terminal or a reader.
-func authPrintable(s string) string {
-	if q := strconv.Quote(s); q != `"`+s+`"` {
-		return q
-	}
-	return s
-}
-
-func authPrintables(list []string) []string {
+func printables(list []string) []string {
 	out := make([]string, len(list))
 	for i, s := range list {
-		out[i] = authPrintable(s)
+		out[i] = printable(s)
 	}
 	return out
 }

@@ -39,13 +39,22 @@ type readyReport struct {
 	Version          string `json:"version"`
 }
 
-func (p *process) serve(ctx context.Context, args []string) error {
+func (p *process) serveCommand() command {
+	return command{
+		name: "serve", help: "serve the API (the default command)",
+		more:     "Every key of the configuration can be set by a file and by a variable of the environment; the flags are for some.",
+		examples: []string{"serve", "serve --fixture --listen 127.0.0.1:0 --print-ready"},
+		define: func(o *options) runner {
+			a := new(serveArgs)
+			serveFlags(o, a)
+			return func(ctx context.Context, _ []string) error { return p.serve(ctx, a) }
+		},
+	}
+}
+
+func (p *process) serve(ctx context.Context, flags *serveArgs) error {
 	ctx, ignore := endOnSignal(ctx)
 	defer ignore()
-	flags, err := parseServeArgs(args, p.stderr)
-	if err != nil {
-		return err
-	}
 	cfg, origin, err := p.loadConfig(flags.configArgs, p.environ)
 	if err != nil {
 		return err

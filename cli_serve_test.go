@@ -52,8 +52,8 @@ func TestExportToRegularFile(t *testing.T) {
 	j, _ := mustOpen(t, o)
 	mustClose(t, j)
 	eachIrregularFile(t, "state.json", func(t *testing.T, path string) error {
-		p := &process{now: realNow, stdout: io.Discard, stderr: io.Discard}
-		err := p.storeExport(t.Context(), []string{"--data", o.dir, path})
+		p := &process{getenv: func(string) string { return "" }, now: realNow, stdout: io.Discard, stderr: io.Discard}
+		err := p.run(t.Context(), []string{"store", "export", "--data", o.dir, path})
 		assertNoTemporary(t, filepath.Dir(path))
 		return err
 	})

@@ -6,12 +6,25 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 )
+
+// parseServeArgs reads the command line of serve. Help is written to out.
+func parseServeArgs(args []string, out io.Writer) (*serveArgs, error) {
+	a := new(serveArgs)
+	c := new(process).serveCommand()
+	o := newOptions(&c)
+	serveFlags(o, a)
+	if _, err := o.parse(args, out); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
 
 func TestServeArgs(t *testing.T) {
 	got := must(parseServeArgs([]string{

@@ -113,6 +113,7 @@ type storeConfig struct {
 	Memory         bool   // keep nothing on disk; Path is ignored
 	Sync           string // always, interval or never
 	SyncIntervalMS int
+	SlowSeconds    int // from which on the disk hangs
 
 	SnapshotJournalMB int // journal from which a snapshot is written
 
@@ -295,6 +296,8 @@ var configKeys = resolveKeys(append([]configKey{
 		help:    "when writes are synced to disk: always (before each answer), interval, or never (left to the system)"},
 	{path: "store.sync_interval_ms", def: 100, min: 1, max: 60_000,
 		help: `time between syncs when sync = "interval", in milliseconds`},
+	{path: "store.slow_seconds", def: 5, min: 1, max: 3600,
+		help: "how long one disk operation may take, in seconds, before changes are refused and readiness is 503"},
 	{path: "store.snapshot_journal_mb", def: 16, min: 1, max: maxConfigCount,
 		help: "size of the journal from which a snapshot is written, in MB, or a quarter of the snapshot if that is more"},
 	{path: "store.retain_finished_count", def: 100_000, min: 0, max: 100 * maxConfigCount,
@@ -337,7 +340,7 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "host name in sandbox URLs, for clients in other containers; empty: the listen address"},
 	{path: "fixture.virtual_credentials", def: false,
 		help: "check token times against the virtual clock, except under /_stepwell"},
-	{path: "fixture.deterministic_ids", def: "", flag: "deterministic-ids",
+	{path: "fixture.deterministic_ids", def: "", flag: "deterministic-ids", operand: "SEED",
 		help: "seed for ids in fixture mode; the same requests then give the same state"},
 	{path: "log.level", def: "info", words: []string{"debug", "info", "warn", "error"}, flag: "log-level",
 		operand: "LEVEL",

@@ -135,7 +135,7 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 	e.joinLocked(k)
 	e.wg.Go(func() {
 		defer cancel()
-		if err := e.store.wait(ctx, seen); err != nil {
+		if err := e.store.outwait(ctx, seen); err != nil {
 			e.abandon(k)
 			return
 		}

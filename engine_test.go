@@ -423,15 +423,16 @@ type randomWorld struct {
 	clock *virtualClock
 	s     *service
 	tasks []uuid
-	acted map[uuid]int    // accepted operator actions, by step
-	held  []claimedStep   // all claimed steps
-	keyed map[string]uuid // tasks by the Idempotency-Key and body that created them
-	did   []string        // for the report of a failure
+	acted map[uuid]int      // accepted operator actions, by step
+	held  []claimedStep     // all claimed steps
+	said  map[string]string // the outcome that was accepted under a lease, by its token
+	keyed map[string]uuid   // tasks by the Idempotency-Key and body that created them
+	did   []string          // for the report of a failure
 }
 
 func newRandomWorld(t *testing.T, seed uint64) *randomWorld {
 	l := &randomWorld{t: t, r: rand.New(rand.NewPCG(seed, 0)), clock: newVirtualClock(testStart), acted: map[uuid]int{},
-		keyed: map[string]uuid{}}
+		keyed: map[string]uuid{}, said: map[string]string{}}
 	l.o = serviceTest{dir: t.TempDir(), clock: l.clock,
 		config: func(c *Config) { c.Store.Sync, c.Worker.Concurrency = "never", 2 }}
 	for i := range randomTemplates {
@@ -675,10 +676,15 @@ func (l *randomWorld) answer() {
 	before := l.view(c.key.task)
 	holds := before.steps[c.key.step].lease
 	ends := l.leaseEnd(c.attempt.stepID)
+	said := fmt.Sprint(q.verb, string(q.outcome.result), q.outcome.err)
+	repeats := l.said[c.token] == said
 	_, err := l.s.outside.answer(l.t.Context(), c.attempt.stepID, q)
 	l.note("%s step %d of task %d: %v", q.verb, c.key.step, slices.Index(l.tasks, c.key.task), err)
 	mine := holds != nil && holds.is(q.hash) && ends > l.clock.now()
-	if mine != (err == nil) || err != nil && kindOf(err) != conflict {
+	if mine && q.verb != extendVerb {
+		l.said[c.token] = said
+	}
+	if (mine || repeats) != (err == nil) || err != nil && kindOf(err) != conflict {
 		l.t.Errorf("%s under the lease %+v gives %v", q.verb, holds, err)
 	}
 }

@@ -244,7 +244,7 @@ func (f *fixture) call(p *playedRun, g target, seen uint64) {
 	k.cancel = cancel
 	e.joinLocked(k)
 	deliver := func(end func(*run, outcome), k *run) {
-		if e.store.wait(ctx, seen) != nil {
+		if e.store.outwait(ctx, seen) != nil {
 			e.abandon(k)
 			return
 		}

@@ -228,6 +228,7 @@ func (s *service) openStore(o *serviceOptions) error {
 	jo := journalOptions{
 		dir: s.cfg.Store.Path, memory: s.cfg.Store.Memory, sync: syncModes[s.cfg.Store.Sync],
 		interval: time.Duration(s.cfg.Store.SyncIntervalMS) * time.Millisecond,
+		slow:     time.Duration(s.cfg.Store.SlowSeconds) * time.Second,
 		floor:    int64(s.cfg.Store.SnapshotJournalMB) << 20,
 		fs:       o.disk, log: s.log, now: s.clock.now, until: o.until,
 	}

@@ -488,7 +488,7 @@ func TestRacingInvestigators(t *testing.T) {
 	}
 }
 
-// TestRacingRecoveries acts twice on one failed step at the same time. One
+// TestRacingRecoveries lets two operators act on one failed step at the same time. One
 // succeeds, and the entry does not change.
 func TestRacingRecoveries(t *testing.T) {
 	s := newTestServer(t, serviceTest{extra: dlqTemplates})
@@ -497,7 +497,7 @@ func TestRacingRecoveries(t *testing.T) {
 		step := s.step(task, 0)
 		var wg sync.WaitGroup
 		status := make([]int, 2)
-		for i, body := range []string{resetBody, resetBody} {
+		for i, body := range []string{resetBody, strings.Replace(resetBody, `"reset_by":"`, `"reset_by":"not-`, 1)} {
 			wg.Go(func() { status[i] = s.do("PATCH", step, body).status })
 		}
 		wg.Wait()

@@ -2,7 +2,8 @@ package main
 
 // The file operations of journal and snapshot, behind an interface so that
 // tests can make each of them fail; their form on a real disk; the space
-// reserved for the journal; and the lock of the data directory.
+// reserved for the journal; a disk that falls behind or hangs; and the lock of
+// the data directory.
 
 import (
 	"context"
@@ -458,6 +459,135 @@ func (s *journalSpace) note(err error) {
 
 // shut takes all room away for good.
 func (s *journalSpace) shut() { s.room.Store(spaceShut) }
+
+// The backlog: records in memory that are not on disk. When the disk falls
+// behind, new work is refused first, then every change.
+
+// backlogLimit is the number of bytes from which no task is created and no step
+// starts. What follows from earlier work is still recorded, as long as the
+// space reserved for the journal lasts; then every change is refused.
+const backlogLimit = 64 << 20
+
+// backlogRetryAfter is when a caller refused because of the backlog may try
+// again.
+const backlogRetryAfter = time.Second
+
+// behind returns a refusal of new work, or nil while the disk keeps up.
+func (j *journal) behind() error {
+	if n := j.backlog.Load(); n >= j.most {
+		return fellBehind(n)
+	}
+	return nil
+}
+
+func fellBehind(n int64) error {
+	return &failure{kind: backpressure, retryAfter: backlogRetryAfter,
+		message: fmt.Sprintf("the disk does not keep up: %d bytes wait for it; nothing was changed", n)}
+}
+
+// refusedForNow reports whether an error only says that the store takes no
+// changes at present: the same change may succeed later.
+func refusedForNow(err error) bool {
+	kind := kindOf(err)
+	return kind == unavailable || kind == backpressure
+}
+
+// A disk that hangs.
+
+// diskWatch notices when an operation of the disk takes too long, in real time. It is for
+// one operation at a time.
+type diskWatch struct {
+	limit time.Duration
+	tell  func(late bool) // called when an operation is late, and when that one has ended
+
+	mu    sync.Mutex
+	began time.Time // of the operation; zero for none; guarded by mu, as all below
+	late  bool
+	timer *time.Timer
+}
+
+// during calls an operation.
+func (w *diskWatch) during(op func() error) error {
+	w.begin()
+	defer w.end()
+	return op()
+}
+
+func (w *diskWatch) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.began = time.Now()
+	if w.timer == nil {
+		w.timer = time.AfterFunc(w.limit, w.fire)
+	} else {
+		w.timer.Reset(w.limit)
+	}
+}
+
+// fire tells that the operation is late, unless the timer was for one that has ended.
+func (w *diskWatch) fire() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.began.IsZero() && !w.late && time.Since(w.began) >= w.limit {
+		w.late = true
+		w.tell(true)
+	}
+}
+
+func (w *diskWatch) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer.Stop()
+	w.began = time.Time{}
+	if w.late {
+		w.late = false
+		w.tell(false)
+	}
+}
+
+// noteLate notes that an operation of the disk hangs, or that one goes on. Who waits is
+// answered at the first.
+func (j *journal) noteLate(late bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case late && j.late == 0:
+		close(j.hung)
+		j.o.log.Warn("the disk hangs: changes are refused until it goes on", "dir", j.o.dir, "after", j.o.slow.String())
+	case !late && j.late == 1:
+		j.hung = make(chan struct{})
+		j.o.log.Info("the disk goes on: changes are taken again", "dir", j.o.dir)
+	}
+	if late {
+		j.late++
+	} else {
+		j.late--
+	}
+	j.hangs.Store(j.late > 0)
+}
+
+// hangError says that the disk hangs.
+func (j *journal) hangError() error {
+	return fmt.Errorf("the disk has not answered for more than %s (store.slow_seconds)", j.o.slow)
+}
+
+// spacePatience is how long a change waits for space to be reserved. It holds the store's
+// lock meanwhile.
+const spacePatience = time.Second
+
+// extendSoon extends the space, and goes on without it if the disk takes long.
+func (j *journal) extendSoon() {
+	if !j.extending.CompareAndSwap(false, true) {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		j.watchSpace.during(j.space.extend)
+		j.extending.Store(false)
+	}()
+	receiveWithin(done, spacePatience)
+}
 
 // The lock of a data directory: flock on a file that holds the pid of the
 // process that has it. The lock ends with its process; the file stays.

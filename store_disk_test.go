@@ -3,13 +3,16 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"stepwell/e2e/wire"
@@ -232,6 +235,104 @@ func (d *openingDisk) open(name string) (diskFile, error) {
 	f, err := d.diskFS.open(name)
 	d.opened(name)
 	return f, err
+}
+
+// TestDiskHangs holds the operations of the disk: who waits for it and who comes later is
+// refused, readiness says why, and reads, handlers and everything else go on when it does.
+func TestDiskHangs(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"always", "never"} {
+		t.Run(mode, func(t *testing.T) { newSlowTest(t, mode).hang() })
+	}
+}
+
+func (s *slowTest) hang() {
+	t, j := s.t, s.svc.store.journal
+	for _, w := range []*diskWatch{&j.watch, &j.watchSpace} {
+		w.limit = 50 * time.Millisecond
+	}
+	s.disk.hold()
+	waiting := make(chan *answer, 1)
+	go func() { waiting <- s.do("POST", "/v1/tasks", `{"namespace":"t","name":"web"}`) }()
+	wire.Eventually(t, "readiness is lost", func() bool { return s.do("GET", "/health/ready", "").status == 503 })
+	a := s.do("GET", "/health/ready", "").want(503)
+	for _, check := range []string{"web_database", "orchestration_database"} {
+		if got := a.text("checks." + check + ".message"); !strings.Contains(got, "store.slow_seconds") {
+			t.Errorf("the check %s says %q; want the key's name", check, got)
+		}
+	}
+	if a := <-waiting; j.o.sync == syncAlways {
+		wantHangRefusal(t, a.want(503), "outcome unknown")
+	} else {
+		a.want(201)
+	}
+	began := realNow()
+	wantHangRefusal(t, s.do("POST", "/v1/tasks", `{"namespace":"t","name":"manual"}`).want(503), "no change is taken")
+	s.do("GET", "/v1/templates", "").want(200)
+	s.do("GET", "/health", "").want(200)
+	if took := realNow().sub(began); took > 5*time.Second {
+		t.Errorf("answers took %s", took)
+	}
+	s.disk.release()
+	<-s.arrived // the handler was not given up
+	s.letHandlerGo()
+	wire.Eventually(t, "readiness is back", func() bool { return s.do("GET", "/health/ready", "").status == 200 })
+	s.create(`{"namespace":"t","name":"manual"}`)
+	wire.Eventually(t, "the task ends", func() bool {
+		return s.do("GET", "/v1/tasks?status=complete", "").want(200).text("pagination.total_count") == "1"
+	})
+}
+
+// wantHangRefusal checks a refusal for lack of a disk that answers.
+func wantHangRefusal(t testing.TB, a *answer, part string) {
+	t.Helper()
+	if a.text("error.code") != "SERVICE_UNAVAILABLE" || a.header.Get("Retry-After") != "5" ||
+		!strings.Contains(a.text("error.message"), part) || !strings.Contains(a.text("error.message"), "store.slow_seconds") {
+		t.Errorf("got Retry-After %q and %s; want %q and store.slow_seconds", a.header.Get("Retry-After"), a.body, part)
+	}
+}
+
+// TestSpaceHangs holds the reservation of space that a change needs: the change is refused soon,
+// and others at once, so that the store's lock is free for reads.
+func TestSpaceHangs(t *testing.T) {
+	t.Parallel()
+	disk := &slowDisk{diskFS: newMemDisk(), space: true}
+	o := diskOptions(nil)
+	o.fs = disk
+	j, _ := mustOpen(t, o)
+	t.Cleanup(disk.release)
+	j.watchSpace.limit = 10 * time.Millisecond
+	noError(t, j.ask(func() error {
+		disk.hold()
+		j.space.room.Store(0)
+		return nil
+	}))
+	if err := j.reserve(); kindOf(err) != unavailable || !strings.Contains(err.Error(), "store.slow_seconds") {
+		t.Errorf("got %v; want a disk that hangs", err)
+	}
+	began := realNow()
+	if err := j.reserve(); kindOf(err) != unavailable || realNow().sub(began) > spacePatience/2 {
+		t.Errorf("got %v after %s; want the same at once", err, realNow().sub(began))
+	}
+	disk.release()
+	wire.Eventually(t, "space is reserved", func() bool { return j.reserve() == nil && !j.hangs.Load() })
+	mustClose(t, j)
+}
+
+// TestDiskWatch tells of operations that are late, once, and of their ends.
+func TestDiskWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []bool
+		w := diskWatch{limit: time.Second, tell: func(late bool) { told = append(told, late) }}
+		for _, took := range []time.Duration{0, 900 * time.Millisecond, 5 * time.Second, 900 * time.Millisecond, 900 * time.Millisecond} {
+			if err := w.during(func() error { time.Sleep(took); return io.EOF }); err != io.EOF {
+				t.Errorf("got %v", err)
+			}
+		}
+		if !slices.Equal(told, []bool{true, false}) {
+			t.Errorf("got %v; want one late operation, and its end", told)
+		}
+	})
 }
 
 // TestCopiesAreWaitedFor checks that no file of a store is replaced while the directory is

@@ -767,6 +767,11 @@ func (s *store) releaseWaiters(why waitEnd) {
 // wait returns once everything up to a sequence is durable.
 func (s *store) wait(ctx context.Context, seq uint64) error { return s.journal.wait(ctx, seq) }
 
+// outwait is wait for those who also wait while the disk hangs.
+func (s *store) outwait(ctx context.Context, seq uint64) error {
+	return s.journal.await(ctx, seq, true)
+}
+
 // waitAll returns once every change made so far is durable.
 func (s *store) waitAll(ctx context.Context) error {
 	s.mu.Lock()

@@ -53,6 +53,7 @@ type journalOptions struct {
 	memory   bool   // without files: records are counted and forgotten
 	sync     syncMode
 	interval time.Duration // between syncs in mode syncInterval; 0 for 100 ms
+	slow     time.Duration // from which on an operation of the disk hangs; 0 for 5 s
 	floor    int64         // bytes of a journal that needs no snapshot; 0 for snapshotFloor
 	fs       diskFS        // nil for the real one
 	log      *slog.Logger
@@ -71,30 +72,34 @@ type commitGroup struct {
 // journal is the append-only file of a store. Any goroutine may call reserve,
 // append, wait, durable, snapshotDue and status at any time.
 type journal struct {
-	o     journalOptions
-	most  int64 // backlog in bytes from which new work is refused
-	lock  io.Closer
-	space journalSpace
-	wake  chan struct{}   // holds a token while somebody waits for the collecting group
-	dirty chan struct{}   // holds a token if a record came while the lazy timer was off
-	asks  chan flusherAsk // work to be done between two groups
-	quit  chan struct{}
-	done  chan struct{} // closed when the flusher ends
-	once  sync.Once     // of close
+	o          journalOptions
+	most       int64 // backlog in bytes from which new work is refused
+	lock       io.Closer
+	space      journalSpace
+	watch      diskWatch       // of the flusher's operations
+	watchSpace diskWatch       // of an extension that is not the flusher's
+	wake       chan struct{}   // holds a token while somebody waits for the collecting group
+	dirty      chan struct{}   // holds a token if a record came while the lazy timer was off
+	asks       chan flusherAsk // work to be done between two groups
+	quit       chan struct{}
+	done       chan struct{} // closed when the flusher ends
+	once       sync.Once     // of close
 
 	freeing sync.WaitGroup // of files that were replaced
 	place   storePlace     // set before the flusher runs
 	copies  copyWatch      // for who writes a snapshot, and for the flusher while it rotates
 
-	mu         sync.Mutex   // a record enters buf, the counts and the room in one step
-	buf        []byte       // records that the flusher has not taken
-	appended   uint64       // last sequence in buf, or before it; records after a halt are dropped
-	taken      uint64       // last sequence that the flusher took
-	collecting *commitGroup // of the records in buf; nil if nobody waits for them
-	flying     *commitGroup // of the records taken that are not durable
-	lazyOn     bool         // the flusher looks at buf within lazyFlush
-	broken     error        // the write or sync that failed; nothing is written after it
-	closed     bool         // records are not accepted any more
+	mu         sync.Mutex    // a record enters buf, the counts and the room in one step
+	buf        []byte        // records that the flusher has not taken
+	appended   uint64        // last sequence in buf, or before it; records after a halt are dropped
+	taken      uint64        // last sequence that the flusher took
+	collecting *commitGroup  // of the records in buf; nil if nobody waits for them
+	flying     *commitGroup  // of the records taken that are not durable
+	lazyOn     bool          // the flusher looks at buf within lazyFlush
+	broken     error         // the write or sync that failed; nothing is written after it
+	late       int           // operations of the disk that hang
+	hung       chan struct{} // closed while there are any
+	closed     bool          // records are not accepted any more
 
 	// For the flusher, and before it runs for its opener:
 	file     diskFile
@@ -109,6 +114,8 @@ type journal struct {
 	publishing notifier      // notifies when published grew
 
 	halted        atomic.Bool // broken, closed or in memory; set under mu
+	hangs         atomic.Bool // the disk hangs; set under mu
+	extending     atomic.Bool // an extension that is not the flusher's is under way
 	durableSeq    atomic.Uint64
 	backlog       atomic.Int64 // bytes of records not yet written, or not yet synced if callers wait for that
 	fileBytes     atomic.Int64 // of the newest journal
@@ -150,6 +157,7 @@ func openJournal(o journalOptions, l loader) (*journal, error) {
 	if o.interval <= 0 {
 		o.interval = 100 * time.Millisecond
 	}
+	o.slow = cmp.Or(o.slow, 5*time.Second)
 	o.floor = cmp.Or(o.floor, snapshotFloor)
 	j := newJournal(o)
 	if o.memory {
@@ -189,7 +197,7 @@ func (j *journal) takeDir() (err error) {
 }
 
 func newJournal(o journalOptions) *journal {
-	return &journal{
+	j := &journal{
 		o:     o,
 		most:  backlogLimit,
 		space: journalSpace{disk: o.fs, dir: o.dir, log: o.log, short: make(chan struct{}, 1)},
@@ -198,7 +206,11 @@ func newJournal(o journalOptions) *journal {
 		asks:  make(chan flusherAsk),
 		quit:  make(chan struct{}),
 		done:  make(chan struct{}),
+		hung:  make(chan struct{}),
 	}
+	j.watch = diskWatch{limit: o.slow, tell: j.noteLate}
+	j.watchSpace = diskWatch{limit: o.slow, tell: j.noteLate}
+	return j
 }
 
 func (j *journal) path(name string) string { return filepath.Join(j.o.dir, name) }
@@ -323,7 +335,7 @@ func (j *journal) setFile(f diskFile, size int64) {
 // called under. Its error is a *failure of kind unavailable, or backpressure if
 // the disk is behind.
 func (j *journal) reserve() error {
-	if j.space.room.Load() >= maxRecord {
+	if j.space.room.Load() >= maxRecord && !j.hangs.Load() {
 		return nil
 	}
 	return j.reserveMore()
@@ -339,13 +351,17 @@ func (j *journal) reserveMore() error {
 		return err // the flusher reserves more when it has caught up
 	}
 	if !j.space.full.Load() {
-		j.space.extend()
+		j.extendSoon()
 	}
 	if j.space.room.Load() >= maxRecord {
 		return nil
 	}
 	if f := j.refusal(); f != nil {
 		return f
+	}
+	if j.extending.Load() {
+		return &failure{kind: backpressure, retryAfter: backlogRetryAfter,
+			message: "the disk takes long to reserve space for the journal: nothing was changed"}
 	}
 	f := failf(unavailable, "no space left for the journal: nothing was changed")
 	f.retryAfter = retryAfterFull
@@ -363,6 +379,10 @@ func (j *journal) refusal() *failure {
 		f.cause = j.broken
 	case j.closed:
 		f = failf(unavailable, "the store is closed")
+	case j.late > 0:
+		f = failf(unavailable, "%v: no change is taken until it goes on", j.hangError())
+		f.retryAfter = retryAfterFull
+		return f
 	default:
 		return nil
 	}
@@ -422,43 +442,55 @@ func (j *journal) skipTo(seq uint64) {
 
 // wait returns once the records up to seq are as durable as the mode promises:
 // synced in mode syncAlways, at once in the others. After a failed write it
-// returns a *failure of kind unavailable: the records may be on disk or not. If
-// ctx ends first it returns ctx's error, and the records still go to disk.
-func (j *journal) wait(ctx context.Context, seq uint64) error {
+// returns a *failure of kind unavailable: the records may be on disk or not. So it
+// does while the disk hangs. If ctx ends first it returns ctx's error, and the
+// records still go to disk.
+func (j *journal) wait(ctx context.Context, seq uint64) error { return j.await(ctx, seq, false) }
+
+// await is wait. The patient also wait while the disk hangs.
+func (j *journal) await(ctx context.Context, seq uint64, patient bool) error {
 	if j.durableSeq.Load() >= seq || j.o.sync != syncAlways && !j.halted.Load() {
 		return nil
 	}
-	g, err := j.join(seq)
+	g, hung, err := j.join(seq)
 	if g == nil {
 		return err
+	}
+	if patient {
+		hung = nil
 	}
 	select {
 	case <-g.done:
 		return g.err
+	case <-hung:
+		f := unknownOutcome(nil)
+		f.message += fmt.Sprintf(": %v", j.hangError())
+		f.retryAfter = retryAfterFull
+		return f
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the journal: %w", ctx.Err())
 	}
 }
 
 // join returns the group that seq goes to disk with, or nil if the answer, err,
-// is already known.
-func (j *journal) join(seq uint64) (*commitGroup, error) {
+// is already known; and the channel that is closed when the disk hangs.
+func (j *journal) join(seq uint64) (g *commitGroup, hung chan struct{}, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	switch {
 	case j.durableSeq.Load() >= seq:
-		return nil, nil
+		return nil, nil, nil
 	case j.broken != nil:
-		return nil, unknownOutcome(j.broken)
+		return nil, nil, unknownOutcome(j.broken)
 	case seq <= j.taken:
-		return joinGroup(&j.flying), nil
+		return joinGroup(&j.flying), j.hung, nil
 	case j.closed && seq > j.appended:
-		return nil, unknownOutcome(errors.New("the store is closed"))
+		return nil, nil, unknownOutcome(errors.New("the store is closed"))
 	}
 	if j.collecting == nil {
 		offerToken(j.wake)
 	}
-	return joinGroup(&j.collecting), nil
+	return joinGroup(&j.collecting), j.hung, nil
 }
 
 func joinGroup(g **commitGroup) *commitGroup {
@@ -535,38 +567,6 @@ func (j *journal) close() error {
 	return j.closeErr
 }
 
-// The backlog: records in memory that are not on disk. When the disk falls
-// behind, new work is refused first, then every change.
-
-// backlogLimit is the number of bytes from which no task is created and no step
-// starts. What follows from earlier work is still recorded, as long as the
-// space reserved for the journal lasts; then every change is refused.
-const backlogLimit = 64 << 20
-
-// backlogRetryAfter is when a caller refused because of the backlog may try
-// again.
-const backlogRetryAfter = time.Second
-
-// behind returns a refusal of new work, or nil while the disk keeps up.
-func (j *journal) behind() error {
-	if n := j.backlog.Load(); n >= j.most {
-		return fellBehind(n)
-	}
-	return nil
-}
-
-func fellBehind(n int64) error {
-	return &failure{kind: backpressure, retryAfter: backlogRetryAfter,
-		message: fmt.Sprintf("the disk does not keep up: %d bytes wait for it; nothing was changed", n)}
-}
-
-// refusedForNow reports whether an error only says that the store takes no
-// changes at present: the same change may succeed later.
-func refusedForNow(err error) bool {
-	kind := kindOf(err)
-	return kind == unavailable || kind == backpressure
-}
-
 // The flusher: the only goroutine that writes the journal's file.
 
 // flusherAsk is work for the flusher between two groups.
@@ -607,7 +607,7 @@ func (j *journal) run() {
 			if j.crowded {
 				runtime.Gosched() // callers answered just now come back with more: one sync fewer
 			}
-			j.flush(true)
+			j.flushWatched(true)
 		case <-j.dirty:
 			t.lazy.Reset(lazyFlush)
 		case <-t.lazy.C:
@@ -616,15 +616,15 @@ func (j *journal) run() {
 			}
 		case <-t.sync.C:
 			t.syncing = false
-			j.flush(true)
+			j.flushWatched(true)
 		case <-j.space.short:
 			t.retry.Reset(spaceRetry)
 		case <-t.retry.C:
-			j.space.extend()
+			j.watch.during(j.space.extend)
 		case a := <-j.asks:
-			a.reply <- a.do()
+			a.reply <- j.watch.during(a.do)
 		case <-j.quit:
-			j.finish()
+			j.watch.during(j.finish)
 			return
 		}
 		if j.o.sync == syncInterval && j.unsynced && !t.syncing {
@@ -653,10 +653,12 @@ func (j *journal) flushLazy() bool {
 	on := j.lazyOn
 	j.mu.Unlock()
 	if on {
-		j.flush(j.o.sync == syncAlways)
+		j.flushWatched(j.o.sync == syncAlways)
 	}
 	return on
 }
+
+func (j *journal) flushWatched(sync bool) { j.watch.during(func() error { return j.flush(sync) }) }
 
 // flush writes everything appended so far, optionally syncs it, and answers the
 // callers that wait for it.
@@ -856,7 +858,7 @@ func (j *journal) moveSpace(next diskFile, end int64) {
 }
 
 // finish writes the last group and frees the blocks behind the end.
-func (j *journal) finish() {
+func (j *journal) finish() error {
 	j.closeErr = j.flush(true)
 	j.space.mu.Lock()
 	defer j.space.mu.Unlock()
@@ -867,4 +869,5 @@ func (j *journal) finish() {
 	if err := j.file.Close(); j.closeErr == nil {
 		j.closeErr = err
 	}
+	return j.closeErr
 }

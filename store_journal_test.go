@@ -669,10 +669,11 @@ func TestJournalRefusesDirectory(t *testing.T) {
 	}
 }
 
-// slowDisk is a disk whose writes, or syncs, wait while it is held.
+// slowDisk is a disk whose writes, or reservations of space, or else syncs wait while it is held.
 type slowDisk struct {
 	diskFS
 	writes bool
+	space  bool
 	mu     sync.Mutex
 	held   chan struct{} // closed when they may go on; nil when none waits
 }
@@ -705,13 +706,18 @@ type slowFile struct {
 }
 
 func (f *slowFile) sync() error {
-	f.disk.pass(!f.disk.writes)
+	f.disk.pass(!f.disk.writes && !f.disk.space)
 	return f.diskFile.sync()
 }
 
 func (f *slowFile) WriteAt(p []byte, off int64) (int, error) {
 	f.disk.pass(f.disk.writes)
 	return f.diskFile.WriteAt(p, off)
+}
+
+func (f *slowFile) allocate(off, n int64) error {
+	f.disk.pass(f.disk.space)
+	return f.diskFile.allocate(off, n)
 }
 
 // pass waits until an operation is not held.
@@ -747,7 +753,7 @@ func newSlowTest(t *testing.T, mode string) *slowTest {
 	t.Cleanup(s.letHandlerGo)
 	s.testServer = newTestServer(t, serviceTest{
 		disk: s.disk, dir: "/data",
-		config: func(c *Config) { c.Store.Sync, c.Store.SyncIntervalMS = mode, 1 },
+		config: func(c *Config) { c.Store.Sync, c.Store.SyncIntervalMS, c.Store.SlowSeconds = mode, 1, 3600 },
 		extra: []string{
 			testTemplate("manual", stepSpec{name: "a", callable: "Outside::Actor"}),
 			testTemplate("web", stepSpec{name: "a", callable: handler.URL},

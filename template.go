@@ -483,8 +483,8 @@ func compareSemverNumbers(a, b string) int {
 //go:embed templates/demo/*.json templates/demo/*.toml
 var demoTemplates embed.FS
 
-// loadTemplates reads all templates in the directories, or the demo templates if
-// there are no directories, and resolves them for an environment. checkCallable
+// loadTemplates reads all templates in the directories, which may also be files, or the demo templates if
+// there are none, and resolves them for an environment. checkCallable
 // returns what is wrong with a callable; nil accepts all. The error is an
 // inputProblems with every problem of every file. The warnings name their files.
 func loadTemplates(
@@ -497,6 +497,12 @@ func loadTemplates(
 		l.embedded()
 	}
 	for _, dir := range dirs {
+		if templateFormat(dir) != "" {
+			if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+				l.file(dir)
+				continue
+			}
+		}
 		if files, ok := l.directory(filepath.Clean(dir)); ok && files == 0 {
 			l.warnings = append(l.warnings, dir+": has no *.json or *.toml file")
 		}

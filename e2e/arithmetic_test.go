@@ -309,6 +309,27 @@ func TestArithmetic(t *testing.T) {
 	}
 }
 
+// TestRunArithmetic runs the four templates by the command line, without a server.
+func TestRunArithmetic(t *testing.T) {
+	t.Parallel()
+	dir := needForeignTemplates(t)
+	h := &arithmeticHandler{t: t, keys: map[string]int{}}
+	for _, row := range arithmeticRows {
+		h.templates = append(h.templates, readArithmetic(t, row.file))
+	}
+	web := httptest.NewServer(h)
+	t.Cleanup(web.Close)
+	for _, row := range arithmeticRows {
+		code, stdout, stderr := runProgram(t, nil, "run", filepath.Join(dir, row.file), "-o", "json",
+			"--context", `{"even_number":6}`, "--handler", "tasker_example_rs::*="+web.URL+"/steps")
+		var got struct{ Results map[string]json.RawMessage }
+		want := new(big.Int).Exp(big.NewInt(6), big.NewInt(row.exponent), nil).String()
+		if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != 0 || string(got.Results[row.last]) != want {
+			t.Errorf("%s: got %d, %s, %s; want %s", row.file, code, stdout, stderr, want)
+		}
+	}
+}
+
 // awkwardNumbers are numbers that a float64, or a careless printer, would change.
 var awkwardNumbers = []string{
 	"0.1000000000000000055511151231257827",

@@ -203,7 +203,7 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"unknown flag", []string{"--memroy"}, 2, []string{"memroy"}},
 		{"unknown flag of a command", []string{"store", "check", "--dat", "x"}, 2, []string{"dat"}},
-		{"unknown command", []string{"sreve"}, 2, []string{`"sreve"`, "healthcheck"}},
+		{"unknown command", []string{"sreve"}, 2, []string{`"sreve"`, "did you mean serve?"}},
 		{"an argument too many", []string{"serve", "now"}, 2, []string{`"now"`}},
 		{"bad flag value", []string{"--listen", "here"}, 2, []string{"--listen"}},
 		{"bad file", []string{"--config", bad}, 1,
@@ -211,7 +211,7 @@ func TestExitCodes(t *testing.T) {
 		{"missing file", []string{"--config", bad + "x"}, 1, []string{bad + "x"}},
 		{"bad template", []string{"--templates", broken}, 1, []string{"0.json"}},
 		{"help", []string{"--help"}, 0, nil},
-		{"help of serve", []string{"serve", "--help"}, 0, []string{"--ready-file"}},
+		{"help of serve", []string{"serve", "--help"}, 0, nil},
 		{"version", []string{"version"}, 0, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

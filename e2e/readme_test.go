@@ -48,6 +48,17 @@ func typeSession(t *testing.T, heading, dir string, p *program) {
 // typeCommands is typeSession for any commands.
 func typeCommands(t *testing.T, commands, outputs []string, dir string, p *program) {
 	t.Helper()
+	for i, printed := range typeInto(t, commands, dir, nil, p) {
+		if printed != outputs[i] {
+			t.Errorf("$ %s\ngot  %s\nwant %s", commands[i], printed, outputs[i])
+		}
+	}
+}
+
+// typeInto types commands into a shell, and returns what each printed. In place of "go run ." and of
+// stepwell it runs the program.
+func typeInto(t *testing.T, commands []string, dir string, env []string, p *program) []string {
+	t.Helper()
 	for _, tool := range []string{"sh", "curl", "jq"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("the sessions of the documents need %s", tool)
@@ -57,17 +68,15 @@ func typeCommands(t *testing.T, commands, outputs []string, dir string, p *progr
 	script := strings.NewReplacer("http://127.0.0.1:8080", p.ready.OrchestrationURL,
 		"$(go run . ", "$('"+programFile(t)+"' ",
 		"\ngo run . ", "\n'"+programFile(t)+"' ").Replace(strings.Join(commands, "\necho '"+end+"'\n"))
-	shell := exec.Command("sh", "-c", script)
-	shell.Dir, shell.Env = dir, programEnv()
-	got, err := shell.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, got)
+	shell := exec.Command("sh", "-c", "stepwell() { '"+programFile(t)+"' \"$@\"; }\n"+script)
+	shell.Dir = dir
+	shell.Env = append(programEnv(), append(env, "STEPWELL_URL="+p.ready.OrchestrationURL, "LC_ALL=C.UTF-8", "USER=")...)
+	got, _ := shell.CombinedOutput() // an error would be in the output
+	printed := strings.Split(string(got), end+"\n")
+	if len(printed) != len(commands) {
+		t.Fatalf("got the output of %d commands; want that of %d\n%s", len(printed), len(commands), got)
 	}
-	for i, printed := range strings.Split(string(got), end+"\n") {
-		if printed != outputs[i] {
-			t.Errorf("$ %s\ngot  %s\nwant %s", commands[i], printed, outputs[i])
-		}
-	}
+	return printed
 }
 
 // TestFixturePage types the commands in docs/fixture.md.
@@ -76,6 +85,15 @@ func TestFixturePage(t *testing.T) {
 	slow(t)
 	commands, outputs := consoleSession(t, "docs/fixture.md", string(readFile(t, repository("docs/fixture.md"))))
 	typeCommands(t, commands, outputs, t.TempDir(), serve(t, "--fixture"))
+}
+
+// TestOperationsPage types the commands in docs/operations.md.
+func TestOperationsPage(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	commands, outputs := consoleSession(t, "docs/operations.md", string(readFile(t, repository("docs/operations.md"))))
+	p := serve(t)
+	typeCommands(t, commands, outputs, p.cmd.Dir, p)
 }
 
 // TestReadmeSessions types the commands in the README.

@@ -98,7 +98,7 @@ func TestTestingGuideSettings(t *testing.T) {
 			t.Errorf("there is no setting %s", name)
 		}
 	}
-	_, _, help := runProgram(t, nil, "serve", "--help")
+	_, help, _ := runProgram(t, nil, "serve", "--help")
 	for _, flag := range regexp.MustCompile(`[ `+"`"+`"]--(fixture|memory|quiet|seed|listen|worker-listen|print-ready|ready-file|`+
 		`exit-with-parent|max-lifetime|deterministic-ids|templates)\b`).FindAllString(text, -1) {
 		if !strings.Contains(help, flag[1:]) {

@@ -1,0 +1,439 @@
+package main
+
+// The HTTP client of the commands: where a service is, what it is told about the caller, what its
+// errors mean for the command line, and what people may call tasks, steps and templates.
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// client asks a role of a running service.
+type client struct {
+	p    *process
+	role string // orchestration or worker
+	base string // URL without a final slash
+	http *http.Client
+}
+
+// withClient adds the flag --url, for client.
+func (o *options) withClient() *options {
+	o.url = o.String("url", "",
+		"ask the service at `URL`; by default $STEPWELL_URL, or the address that the configuration here serves")
+	return o
+}
+
+// client returns the client of a command that asks the orchestration role.
+func (p *process) client(o *options) (*client, error) { return p.clientOf(o, "orchestration") }
+
+func (p *process) clientOf(o *options, role string) (*client, error) {
+	base := cmp.Or(*o.url, p.getenv("STEPWELL_URL"))
+	if base == "" {
+		c, _, err := loadConfig(configArgs{}, p.getenv, p.environ, os.ReadFile)
+		if err != nil {
+			return nil, err
+		}
+		base = reachableURL(c.listen(role))
+	}
+	if !strings.Contains(base, "://") {
+		base = "http://" + base
+	}
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, usagef("%s: %q is no URL of a service", o.Name(), redactURL(base))
+	}
+	return &client{p, role, strings.TrimRight(base, "/"), &http.Client{}}, nil
+}
+
+// call is a request.
+type call struct {
+	method, path string
+	query        url.Values
+	body         any // encoded as JSON; nil for none
+	key          string
+}
+
+// received is what came back with a status below 300.
+type received struct {
+	document
+	status int
+	header http.Header
+}
+
+// get asks for a path.
+func (c *client) get(ctx context.Context, path string, query url.Values) (document, error) {
+	a, err := c.do(ctx, call{method: "GET", path: path, query: query})
+	return a.document, err
+}
+
+// do sends a request and reads the answer. The error has the exit code for what went wrong.
+func (c *client) do(ctx context.Context, q call) (a received, err error) {
+	resp, err := c.send(ctx, q)
+	if err != nil {
+		return a, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return a, c.failed(ctx, err)
+	}
+	return received{readDocument(body), resp.StatusCode, resp.Header}, nil
+}
+
+// send sends a request, and returns the answer if its status is below 300. The caller closes its body.
+func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
+	var body io.Reader
+	if q.body != nil {
+		text, err := json.Marshal(q.body)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(text)
+	}
+	target := c.base + q.path
+	if len(q.query) > 0 {
+		target += "?" + q.query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, q.method, target, body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if q.key != "" {
+		req.Header.Set("Idempotency-Key", q.key)
+	}
+	name, value, err := clientCredential(c.role, c.p.getenv, c.p.now)
+	if err != nil {
+		return nil, err
+	}
+	if name != "" {
+		req.Header.Set(name, value)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.failed(ctx, err)
+	}
+	if resp.StatusCode >= 300 {
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+		return nil, c.refused(resp, readDocument(text))
+	}
+	return resp, nil
+}
+
+// failed returns the error for a request without an answer.
+func (c *client) failed(ctx context.Context, err error) error {
+	host := c.base
+	if u, err := url.Parse(c.base); err == nil {
+		host = u.Host
+	}
+	switch {
+	case context.Cause(ctx) == errInterrupted:
+		return errInterrupted
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return exitf(exitTimedOut, "%s did not answer in time", host)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return exitf(exitUnreachable, "nothing listens on %s: is \"stepwell serve\" running? Or give --url", host)
+	}
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		return exitf(exitUnreachable, "no host is called %q: check --url and STEPWELL_URL", dns.Name)
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	return exitf(exitUnreachable, "%s cannot be reached: %v", host, err)
+}
+
+// refusal is an answer with a status of 300 or more.
+type refusalError struct {
+	exitError
+	status int
+	code   string
+}
+
+// refused returns the error for an answer with a status of 300 or more, in one line.
+func (c *client) refused(resp *http.Response, body document) error {
+	message := cmp.Or(body.text("error.message"), body.text("message"), body.text("error"), resp.Status)
+	for _, d := range body.at("error.details").list() {
+		if field := d.text("field"); !strings.Contains(message, field) {
+			message += fmt.Sprintf("; %s: %s", field, d.text("message"))
+		}
+	}
+	code := exitFailed
+	switch resp.StatusCode {
+	case http.StatusNotFound:
+		code = exitNotFound
+	case http.StatusRequestTimeout:
+		code = exitTimedOut
+	case http.StatusForbidden:
+		code = exitRefused
+	case http.StatusUnauthorized:
+		code = exitRefused
+		message += ": set STEPWELL_AUTH_TOKEN or STEPWELL_API_KEY"
+	case http.StatusServiceUnavailable:
+		if after := resp.Header.Get("Retry-After"); after != "" {
+			message += fmt.Sprintf(" (try again in %s s)", after)
+		}
+	}
+	if body.raw == nil { // no service of this kind
+		message = fmt.Sprintf("%s answers %s: is that a service?", c.base, resp.Status)
+	}
+	return &refusalError{exitError{code, message}, resp.StatusCode, body.text("error.code")}
+}
+
+// Unwrap lets exitCode find the code.
+func (e *refusalError) Unwrap() error { return &e.exitError }
+
+// hasStatus reports whether an answer had one of some statuses.
+func hasStatus(err error, statuses ...int) bool {
+	e, ok := errors.AsType[*refusalError](err)
+	if !ok {
+		return false
+	}
+	for _, s := range statuses {
+		if e.status == s {
+			return true
+		}
+	}
+	return false
+}
+
+// lacks reports whether the error for a route below a task means that the service does not have the route.
+func (c *client) lacks(ctx context.Context, err error, task string) bool {
+	if !hasStatus(err, 404, 405) {
+		return false
+	}
+	_, err = c.get(ctx, task, nil)
+	return err == nil
+}
+
+// tasks returns the first items of a list of tasks, at most limit.
+func (c *client) tasks(ctx context.Context, query url.Values, limit int) (tasks []document, total int, err error) {
+	const perPage = 100
+	query.Set("per_page", strconv.Itoa(min(limit, perPage)))
+	query.Set("context", "false") // a service that does not know it sends more
+	for page := 1; len(tasks) < limit; page++ {
+		query.Set("page", strconv.Itoa(page))
+		d, err := c.get(ctx, "/v1/tasks", query)
+		if err != nil {
+			return nil, 0, err
+		}
+		tasks = append(tasks, d.at("tasks").list()...)
+		total = int(d.number("pagination.total_count"))
+		if d.text("pagination.has_next") != "true" {
+			break
+		}
+	}
+	return tasks[:min(len(tasks), limit)], total, nil
+}
+
+// Names. A task is called by its UUID, by an unambiguous beginning or end of it, or latest; a step by
+// its name or UUID; a template by its namespace, name and version.
+
+const (
+	shortestTaskName = 6
+	searchedTasks    = 10_000
+)
+
+// taskID returns the UUID of the task that is called so.
+func (c *client) taskID(ctx context.Context, name string) (string, error) {
+	if id, ok := parseUUID(name); ok {
+		return id.String(), nil
+	}
+	if name == "latest" {
+		tasks, _, err := c.tasks(ctx, url.Values{}, 1)
+		if err == nil && len(tasks) == 0 {
+			err = exitf(exitNotFound, "there is no task yet: stepwell task create makes one")
+		}
+		if err != nil {
+			return "", err
+		}
+		return tasks[0].text("task_uuid"), nil
+	}
+	part := strings.ToLower(name)
+	if len(part) < shortestTaskName || strings.Trim(part, "0123456789abcdef-") != "" {
+		return "", usagef("%q is no task: want a UUID, at least %d characters of its beginning or end, or latest",
+			name, shortestTaskName)
+	}
+	return c.searchTask(ctx, part)
+}
+
+// searchTask looks for a part of a UUID among the newest tasks.
+func (c *client) searchTask(ctx context.Context, part string) (string, error) {
+	tasks, total, err := c.tasks(ctx, url.Values{}, searchedTasks)
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	for _, t := range tasks {
+		if id := t.text("task_uuid"); strings.HasPrefix(id, part) || strings.HasSuffix(id, part) {
+			found = append(found, id)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return "", usagef("%q is ambiguous: %d tasks, among them %s and %s", part, len(found), found[0], found[1])
+	case total > len(tasks):
+		return "", exitf(exitNotFound, "no task begins or ends with %q among the newest %d of %d", part, len(tasks), total)
+	}
+	return "", exitf(exitNotFound, "no task begins or ends with %q", part)
+}
+
+// taskPath returns the path of the task that is called so, and its UUID.
+func (c *client) taskPath(ctx context.Context, name string) (path, id string, err error) {
+	id, err = c.taskID(ctx, name)
+	return "/v1/tasks/" + id, id, err
+}
+
+// stepPath returns the path of a step that is called by its name or UUID.
+func (c *client) stepPath(ctx context.Context, task, step string) (string, error) {
+	path, _, err := c.taskPath(ctx, task)
+	if err != nil {
+		return "", err
+	}
+	if id, ok := parseUUID(step); ok {
+		return path + "/workflow_steps/" + id.String(), nil
+	}
+	t, err := c.get(ctx, path, nil)
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for _, s := range t.at("steps").list() {
+		if s.text("name") == step {
+			return path + "/workflow_steps/" + s.text("workflow_step_uuid"), nil
+		}
+		names = append(names, s.text("name"))
+	}
+	return "", exitf(exitNotFound, "the task has no step %q%s", step, suggestion(step, names))
+}
+
+// suggestion returns what was probably meant, or else what there is.
+func suggestion(word string, known []string) string {
+	if near := nearestWord(word, known, typoLimit(word)); near != "" {
+		return "; did you mean " + near + "?"
+	}
+	const most = 10
+	if len(known) == 0 || len(known) > most {
+		return ""
+	}
+	return "; there is " + anyOf(known)
+}
+
+// templateRef is what NAMESPACE/NAME[@VERSION] means. Without a namespace it is "default".
+type templateRef struct{ namespace, name, version string }
+
+func parseTemplateRef(text string) (r templateRef, err error) {
+	name, v, hasVersion := strings.Cut(text, "@")
+	namespace, name, ok := strings.Cut(name, "/")
+	if !ok {
+		namespace, name = "default", namespace
+	}
+	if namespace == "" || name == "" || hasVersion && v == "" || strings.Contains(name, "/") {
+		return r, usagef("%q is no template: want NAMESPACE/NAME or NAMESPACE/NAME@VERSION", text)
+	}
+	return templateRef{namespace, name, v}, nil
+}
+
+func (r templateRef) path() string {
+	return "/v1/templates/" + url.PathEscape(r.namespace) + "/" + url.PathEscape(r.name) + "/" +
+		url.PathEscape(cmp.Or(r.version, "latest"))
+}
+
+// completionPatience is how long the completion of a name may wait for the service.
+const completionPatience = 500 * time.Millisecond
+
+// namesFor returns what may stand for an operand: names from the running service.
+func (p *process) namesFor(ctx context.Context, o *options, operand string, args []string) (names []string) {
+	if o.url == nil && o.Name() != "run" {
+		return nil
+	}
+	if o.url == nil {
+		o.withClient()
+	}
+	c, err := p.client(o)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, completionPatience)
+	defer cancel()
+	switch operand {
+	case "TASK":
+		tasks, _, _ := c.tasks(ctx, url.Values{}, 20)
+		for _, t := range tasks {
+			names = append(names, t.text("task_uuid"))
+		}
+		return append(names, "latest")
+	case "STEP":
+		if len(args) == 0 {
+			return nil
+		}
+		path, _, err := c.taskPath(ctx, args[len(args)-1])
+		if err != nil {
+			return nil
+		}
+		t, _ := c.get(ctx, path, nil)
+		for _, s := range t.at("steps").list() {
+			names = append(names, s.text("name"))
+		}
+		return names
+	case "FILE|TEMPLATE", "TEMPLATE":
+		list, _ := c.get(ctx, "/v1/templates", nil)
+		for _, t := range list.at("templates").list() {
+			names = append(names, t.text("namespace")+"/"+t.text("name"))
+		}
+	}
+	return names
+}
+
+// jsonArgument reads an argument that is JSON, @FILE or - for standard input.
+func (p *process) jsonArgument(flag, text string) (json.RawMessage, error) {
+	data, from := []byte(text), ""
+	var err error
+	if name, ok := strings.CutPrefix(text, "@"); ok {
+		from = name
+		data, err = os.ReadFile(name)
+	} else if text == "-" {
+		from = "standard input"
+		data, err = io.ReadAll(p.stdin)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	var v json.RawMessage
+	if err := json.Unmarshal(data, &v); err != nil {
+		if from == "" {
+			return nil, usagef("%s: %s is no JSON: %v", flag, clipText(text, 40), err)
+		}
+		return nil, fmt.Errorf("%s: %s is no JSON: %w", flag, from, err)
+	}
+	return v, nil
+}
+
+// listFlag is a flag that can be repeated.
+type listFlag []string
+
+func (f *listFlag) String() string { return "" }
+
+func (f *listFlag) Set(text string) error {
+	*f = append(*f, text)
+	return nil
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// cliResult is what a command line printed, and its exit code.
+type cliResult struct {
+	stdout, stderr string
+	code           int
+}
+
+// runCLI runs a command line with variables in an empty directory, unless the test has changed to
+// another.
+func runCLI(env map[string]string, stdin string, args ...string) cliResult {
+	in := configInput{env: env}
+	var out, errOut bytes.Buffer
+	p := &process{getenv: in.getenv, environ: in.environ(), now: realNow,
+		stdin: strings.NewReader(stdin), stdout: &out, stderr: &errOut}
+	err := p.run(context.Background(), args)
+	if err != nil && err.Error() != "" {
+		errOut.WriteString("stepwell: " + err.Error() + "\n")
+	}
+	return cliResult{out.String(), errOut.String(), exitCode(err)}
+}
+
+// commandTable returns the commands, as they are without a configuration.
+func commandTable() *command {
+	c := (&process{getenv: func(string) string { return "" }, now: realNow, stderr: new(bytes.Buffer)}).commands()
+	return &c
+}
+
+// TestCommandTable checks what help, completion and docs/cli.md are made of: every command says what it
+// does and has two examples, and these can be parsed.
+func TestCommandTable(t *testing.T) {
+	t.Chdir(t.TempDir())
+	commandTable().each(func(c *command) {
+		if c.help == "" || strings.HasSuffix(c.help, ".") || c.help[0] < 'a' || c.help[0] > 'z' {
+			t.Errorf("%s: the help %q is no phrase", c.name, c.help)
+		}
+		if len(c.examples) != 2 {
+			t.Errorf("%s: got %d examples; want 2", c.name, len(c.examples))
+		}
+		if c.more != "" && !strings.HasSuffix(c.more, ".") {
+			t.Errorf("%s: %q does not end as a sentence", c.name, c.more)
+		}
+		for _, example := range c.examples {
+			line, _, _ := strings.Cut(example, " > ")
+			line, _, _ = strings.Cut(line, " | ")
+			rest, ok := strings.CutPrefix(line, c.name)
+			if !ok && line != "--version" {
+				t.Errorf("%s: the example %q is of another command", c.name, example)
+				continue
+			}
+			o := newOptions(c)
+			c.define(o)
+			if _, err := o.parse(shellWords(rest), new(bytes.Buffer)); ok && err != nil {
+				t.Errorf("%s: the example %q: %v", c.name, example, err)
+			}
+		}
+		o := newOptions(c)
+		c.define(o)
+		o.VisitAll(func(f *flag.Flag) {
+			if f.Usage == "" || strings.HasSuffix(f.Usage, ".") {
+				t.Errorf("%s %s: the help %q is no phrase", c.name, dashed(f.Name), f.Usage)
+			}
+		})
+	})
+}
+
+// shellWords splits a line as a shell does that knows no escapes but quotes.
+func shellWords(line string) (words []string) {
+	quote, word, open := rune(0), strings.Builder{}, false
+	for _, r := range line + " " {
+		switch {
+		case r == quote:
+			quote = 0
+		case quote == 0 && (r == '\'' || r == '"'):
+			quote, open = r, true
+		case quote == 0 && r == ' ':
+			if open || word.Len() > 0 {
+				words = append(words, word.String())
+			}
+			word.Reset()
+			open = false
+		default:
+			word.WriteRune(r)
+		}
+	}
+	return words
+}
+
+// TestHelpAtEveryLevel asks every command and group for help, in each way, and for the version.
+func TestHelpAtEveryLevel(t *testing.T) {
+	t.Chdir(t.TempDir())
+	var levels func(c *command)
+	levels = func(c *command) {
+		words := strings.Fields(strings.TrimPrefix(c.name, "stepwell"))
+		ways := [][]string{append(slices.Clone(words), "--help"), append(slices.Clone(words), "-h"), append([]string{"help"}, words...)}
+		for _, args := range ways {
+			got := runCLI(nil, "", args...)
+			want := strings.TrimSpace("usage: stepwell " + strings.Join(words, " "))
+			if got.code != 0 || !strings.HasPrefix(got.stdout, want+" ") || got.stderr != "" {
+				t.Errorf("%q: got %d, %q, %q; want help", args, got.code, got.stdout, got.stderr)
+			}
+		}
+		if got := runCLI(nil, "", append(slices.Clone(words), "--version")...); got.stdout != "stepwell "+version+"\n" {
+			t.Errorf("%q --version: got %q, %q", words, got.stdout, got.stderr)
+		}
+		for _, sub := range c.commands {
+			full, _ := c.sub(sub.name)
+			levels(&full)
+		}
+	}
+	levels(commandTable())
+}
+
+// TestMisspelledWords checks what a mistake in the command line is answered with.
+func TestMisspelledWords(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for line, want := range map[string]string{
+		"taks list":                 `unknown command "taks"; did you mean task?`,
+		"task lsit":                 `unknown command "lsit"; did you mean list?`,
+		"task list --stauts x":      "task list: flag provided but not defined: -stauts; did you mean --status?",
+		"task list -o yaml":         `task list: -o must be table, wide, json, jsonl or name, not "yaml"`,
+		"task show":                 "task show: missing TASK",
+		"task list x":               `task list: unexpected argument "x"`,
+		"step show latest":          "step show: missing STEP",
+		"fixture clock advance x":   `fixture clock: advance: want a duration like 90s, not "x"`,
+		"completion tcsh":           `completion: SHELL must be bash, zsh or fish, not "tcsh"`,
+		"task create a/b/c":         `"a/b/c" is no template: want NAMESPACE/NAME`,
+		"task create a --context {": "--context: { is no JSON",
+		"task show xyz":             `"xyz" is no task: want a UUID, at least 6 characters`,
+		"task list --url ftp://x":   `task list: "ftp://x" is no URL of a service`,
+		"task list --limit 0":       "task list: --limit must be 1 or more",
+		"dlq update latest":         "dlq update: missing --status, --notes, --by or --metadata",
+		"task events":               "task events: missing TASK; or give --follow",
+	} {
+		got := runCLI(nil, "", strings.Fields(line)...)
+		if got.code != exitUsage || !strings.HasPrefix(got.stderr, "stepwell: "+want) || got.stdout != "" {
+			t.Errorf("%s: got %d, %q; want %q", line, got.code, got.stderr, want)
+		}
+	}
+}
+
+// TestCompletionWords checks the words that complete a command line without a service.
+func TestCompletionWords(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for line, want := range map[string]string{
+		"":                       "serve run task step dlq template analytics health fixture auth config store healthcheck openapi completion version",
+		"ta":                     "task",
+		"task s":                 "show",
+		"task list --st":         "--status",
+		"task list --status ":    "",
+		"nope ":                  "",
+		"fixture sandbox ":       "list add remove",
+		"task create x y ":       "",
+		"config validate --en":   "--env",
+		"task show --no-headers": "--no-headers",
+	} {
+		words := strings.Split(line, " ")
+		got := strings.Join(strings.Fields(runCLI(map[string]string{"STEPWELL_URL": "http://127.0.0.1:1"}, "",
+			append([]string{completeWord}, words...)...).stdout), " ")
+		if got != want {
+			t.Errorf("%q: got %q; want %q", line, got, want)
+		}
+	}
+}
+
+var updateCommandsPage = flag.Bool("update-cli", false, "rewrite the reference in docs/cli.md")
+
+// TestCommandsPage holds the reference in docs/cli.md to the table.
+func TestCommandsPage(t *testing.T) {
+	const page, heading = "docs/cli.md", "\n## Reference\n\n"
+	text := string(readFile(t, page))
+	guide, reference, ok := strings.Cut(text, heading)
+	if !ok {
+		t.Fatalf("%s has no reference", page)
+	}
+	var want bytes.Buffer
+	writeCommandsPage(&want, *commandTable())
+	if *updateCommandsPage {
+		noError(t, os.WriteFile(page, []byte(guide+heading+strings.TrimRight(want.String(), "\n")+"\n"), 0o644))
+		return
+	}
+	if strings.TrimSpace(reference) != strings.TrimSpace(want.String()) {
+		t.Errorf("%s has another reference than the table makes; run go test -run CommandsPage -update-cli .", page)
+	}
+}

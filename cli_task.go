@@ -1,0 +1,723 @@
+package main
+
+// The commands task and step.
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func (p *process) taskCommands() command {
+	return command{name: "task", help: "create, show, watch and cancel tasks", commands: []command{
+		{
+			name: "create", operands: "TEMPLATE", help: "create a task of a template",
+			more: "TEMPLATE is NAMESPACE/NAME or NAMESPACE/NAME@VERSION. With --wait, the exit code is 4 if the workflow " +
+				"failed, and 5 if it has not ended in time.",
+			examples: []string{
+				`task create demo/diamond --wait`,
+				`task create demo/routing --context '{"size":"large"}' --key order-7 --wait=30s`,
+			},
+			define: p.taskCreate,
+		},
+		{
+			name: "list", help: "list tasks, the newest first",
+			examples: []string{"task list --status blocked_by_failures", "task list --namespace demo --limit 5 -o name"},
+			define:   p.taskList,
+		},
+		{
+			name: "show", operands: "TASK", help: "show a task and its steps, in the order of their dependencies",
+			more:     "TASK is a UUID, at least 6 characters of its beginning or end, or latest.",
+			examples: []string{"task show latest", "task show 5666cd0c -o json"},
+			define:   p.taskShow,
+		},
+		{
+			name: "watch", operands: "TASK", help: "follow a task until it ends or is blocked",
+			more:     "On a terminal a picture of the steps changes in place; elsewhere each change is a line.",
+			examples: []string{"task watch latest", "task watch 5666cd0c --timeout 1m"},
+			define:   p.taskWatch,
+		},
+		{
+			name: "explain", operands: "TASK", help: "say why a task does not go on, and what would help",
+			examples: []string{"task explain latest", "task explain 5666cd0c -o json"},
+			define:   p.taskExplain,
+		},
+		{
+			name: "context", operands: "TASK", help: "print the context of a task as JSON",
+			examples: []string{"task context latest", "task context 5666cd0c --url http://127.0.0.1:9000"},
+			define:   p.taskContext,
+		},
+		{
+			name: "events", operands: "[TASK]", help: "print the transitions of a task, or of all",
+			more:     "With --follow it goes on until it is interrupted.",
+			examples: []string{"task events latest", "task events --follow --namespace demo -o jsonl"},
+			define:   p.taskEvents,
+		},
+		{
+			name: "cancel", operands: "TASK…", help: "cancel tasks",
+			examples: []string{"task cancel latest", "task cancel 5666cd0c 77aa01be"},
+			define:   p.taskCancel,
+		},
+	}}
+}
+
+// waitFlag is a flag with or without a duration.
+type waitFlag struct {
+	given bool
+	limit time.Duration
+}
+
+func (f *waitFlag) String() string   { return "" }
+func (f *waitFlag) IsBoolFlag() bool { return true }
+
+func (f *waitFlag) Set(text string) error {
+	f.given, f.limit = text != "false", defaultWatch
+	if text == "true" || text == "false" {
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return fmt.Errorf("want a duration like 30s")
+	}
+	f.limit = d
+	return nil
+}
+
+// defaultWatch is how long --wait waits.
+const defaultWatch = 10 * time.Minute
+
+func (p *process) taskCreate(o *options) runner {
+	o.withClient().withOutput()
+	text := o.String("context", "", "the context: `JSON`, @FILE, or - for standard input")
+	var wait waitFlag
+	o.Var(&wait, "wait", "wait for the end, for at most a `DURATION` given as --wait=30s; 10m otherwise")
+	key := o.String("key", "", "the Idempotency-Key `KEY`: a repeat with it creates no second task")
+	priority := o.Int("priority", 0, "the priority `N`, -100 to 100")
+	var tags listFlag
+	o.Var(&tags, "tag", "a `TAG` (repeatable)")
+	body := map[string]any{}
+	for member, help := range map[string]string{
+		"initiator": "`WHO` starts it", "source-system": "the `SYSTEM` that starts it", "reason": "the `TEXT` why",
+		"correlation-id": "the `UUID` that joins it to other work",
+	} {
+		o.Func(member, help, func(text string) error {
+			body[strings.ReplaceAll(member, "-", "_")] = text
+			return nil
+		})
+	}
+	return func(ctx context.Context, operands []string) error {
+		ref, err := parseTemplateRef(operands[0])
+		if err != nil {
+			return err
+		}
+		body["namespace"], body["name"], body["priority"] = ref.namespace, ref.name, *priority
+		if ref.version != "" {
+			body["version"] = ref.version
+		}
+		if len(tags) > 0 {
+			body["tags"] = []string(tags)
+		}
+		if *text != "" {
+			if body["context"], err = p.jsonArgument("--context", *text); err != nil {
+				return err
+			}
+		}
+		c, err := p.client(o)
+		if err != nil {
+			return err
+		}
+		created, err := c.do(ctx, call{method: "POST", path: "/v1/tasks", body: body, key: *key})
+		if err != nil {
+			return fmt.Errorf("task create: %w", err)
+		}
+		if !wait.given {
+			return p.print(o, taskOutput(created.document))
+		}
+		return p.waitFor(ctx, o, c, created.text("task_uuid"), wait.limit)
+	}
+}
+
+// waitFor waits for the end of a task, prints it, and returns the error for how it ended.
+func (p *process) waitFor(ctx context.Context, o *options, c *client, id string, limit time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errWatchEnded)
+	defer cancel()
+	t, err := c.awaitEnd(ctx, id, nil)
+	if t.raw != nil {
+		if err := p.print(o, taskOutput(t)); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// taskOutput is one task.
+func taskOutput(t document) output {
+	return output{t, member("task_uuid"), func(tb *table) {
+		tb.fields(t, []column{
+			of("task", "task_uuid"), templateColumn, stateOfColumn("status", "status"),
+			{head: "steps", show: func(_ *table, d document) string { return progress(d) }},
+			{head: "age", show: func(tb *table, d document) string { return tb.p.age(d, "created_at") }},
+			{head: "took", show: func(_ *table, d document) string { return took(d, "created_at", "completed_at") }},
+			of("reason", "reason"), of("initiator", "initiator"), listColumn("tags", "tags"),
+			of("priority", "priority").whenWide(), of("source", "source_system").whenWide(),
+			of("correlation", "correlation_id").whenWide(), of("health", "health_status").whenWide(),
+			of("context", "context").whenWide(),
+		})
+	}}
+}
+
+var templateColumn = column{head: "template", show: func(_ *table, d document) string {
+	return printable(d.text("namespace") + "/" + d.text("name") + "@" + d.text("version"))
+}}
+
+func listColumn(head, path string) column {
+	return column{head: head, show: func(_ *table, d document) string {
+		var words []string
+		for _, e := range d.at(path).list() {
+			words = append(words, printable(e.text("")))
+		}
+		return strings.Join(words, ", ")
+	}}
+}
+
+// progress writes how many of a task's steps are done, and how many failed.
+func progress(t document) string {
+	text := t.text("completed_steps") + "/" + t.text("total_steps")
+	if failed := t.text("failed_steps"); failed != "0" && failed != "" {
+		text += ", " + failed + " failed"
+	}
+	return text
+}
+
+// took writes the time between two members, or nothing if one is missing.
+func took(d document, begin, end string) string {
+	from, ok := d.when(begin)
+	to, also := d.when(end)
+	if !ok || !also {
+		return ""
+	}
+	return shortDuration(to.Sub(from))
+}
+
+var taskColumns = []column{
+	of("TASK", "task_uuid"), {head: "TEMPLATE", show: templateColumn.show}, stateOfColumn("STATUS", "status"),
+	{head: "STEPS", show: func(_ *table, d document) string { return progress(d) }},
+	ageOf("AGE", "created_at"),
+	{head: "TOOK", show: func(_ *table, d document) string { return took(d, "created_at", "completed_at") }},
+	of("PRIORITY", "priority").whenWide(), of("INITIATOR", "initiator").whenWide(),
+	of("SOURCE", "source_system").whenWide(), listColumn("TAGS", "tags").whenWide(), of("REASON", "reason").whenWide(),
+}
+
+func (p *process) taskList(o *options) runner {
+	o.withClient().withOutput()
+	query := url.Values{}
+	o.filters(query, [][2]string{
+		{"namespace", "only of this `NAMESPACE`"}, {"name", "only of templates of this `NAME`"},
+		{"template-version", "only of this `VERSION` of a template"}, {"status", "only in this `STATE`"},
+		{"initiator", "only by this `INITIATOR`"}, {"source-system", "only from this `SYSTEM`"},
+	})
+	limit := o.Int("limit", 25, "list `N` tasks at most")
+	watch := o.Bool("watch", false, "list again whenever something changes, until interrupted")
+	return func(ctx context.Context, _ []string) error {
+		c, err := p.client(o)
+		if err != nil {
+			return err
+		}
+		if *limit < 1 {
+			return o.misuse("--limit must be 1 or more")
+		}
+		show := func() (output, error) {
+			tasks, _, err := c.tasks(ctx, query, *limit)
+			return listOutput(tasks, "task_uuid", "no task", taskColumns), err
+		}
+		if *watch {
+			return p.watchList(ctx, o, c, show)
+		}
+		out, err := show()
+		if err != nil {
+			return fmt.Errorf("task list: %w", err)
+		}
+		return p.print(o, out)
+	}
+}
+
+// filters adds a flag for each name that sets the parameter of a query.
+func (o *options) filters(query url.Values, flags [][2]string) {
+	for _, f := range flags {
+		key := strings.ReplaceAll(strings.TrimPrefix(f[0], "template-"), "-", "_")
+		o.Func(f[0], f[1], func(text string) error {
+			query.Set(key, text)
+			return nil
+		})
+	}
+}
+
+// listOutput is a list of items, or a sentence if there are none.
+func listOutput(items []document, name, none string, columns []column) output {
+	if items == nil {
+		items = []document{}
+	}
+	return output{items, member(name), func(t *table) {
+		if len(items) == 0 && !t.headless {
+			t.line(none)
+			return
+		}
+		t.list(items, columns)
+	}}
+}
+
+func (p *process) taskShow(o *options) runner {
+	o.withClient().withOutput()
+	return func(ctx context.Context, operands []string) error {
+		c, err := p.client(o)
+		if err != nil {
+			return err
+		}
+		path, _, err := c.taskPath(ctx, operands[0])
+		if err != nil {
+			return err
+		}
+		t, err := c.get(ctx, path, nil)
+		if err != nil {
+			return fmt.Errorf("task show: %w", err)
+		}
+		out := taskOutput(t)
+		head := out.table
+		out.table = func(tb *table) {
+			head(tb)
+			tb.line("")
+			tb.steps(newPicture(t, c.shape(ctx, t)))
+		}
+		return p.print(o, out)
+	}
+}
+
+func (p *process) taskExplain(o *options) runner {
+	o.withClient().withOutput()
+	return func(ctx context.Context, operands []string) error {
+		c, err := p.client(o)
+		if err != nil {
+			return err
+		}
+		path, id, err := c.taskPath(ctx, operands[0])
+		if err != nil {
+			return err
+		}
+		e, err := c.get(ctx, path+"/explain", nil)
+		if c.lacks(ctx, err, path) {
+			return exitf(exitFailed, "task explain: %s has no explanations; stepwell task show %s lists the steps", c.base, id)
+		}
+		if err != nil {
+			return fmt.Errorf("task explain: %w", err)
+		}
+		return p.print(o, output{e, member("task_uuid"), func(t *table) { t.explanation(e) }})
+	}
+}
+
+// explanation adds why a task does not go on: the message, and each unfinished step.
+func (t *table) explanation(e document) {
+	t.line(t.state(e.text("status")) + ": " + printable(e.text("message")))
+	for _, s := range e.at("steps").list() {
+		t.row(t.sign(s.text("current_state"))+" "+printable(s.text("name")), printable(s.text("message")))
+		var verbs []string
+		for _, a := range s.at("actions").list() {
+			verbs = append(verbs, cmp.Or(actionVerbs[a.text("")], a.text("")))
+		}
+		if len(verbs) > 0 {
+			t.row("", t.paint(faint, fmt.Sprintf("stepwell step %s %s %s", strings.Join(verbs, "|"),
+				e.text("task_uuid"), printable(s.text("name")))))
+		}
+	}
+}
+
+func (p *process) taskContext(o *options) runner {
+	o.withClient()
+	return func(ctx context.Context, operands []string) error {
+		c, err := p.client(o)
+		if err != nil {
+			return err
+		}
+		path, _, err := c.taskPath(ctx, operands[0])
+		if err != nil {
+			return err
+		}
+		d, err := c.get(ctx, path+"/context", nil)
+		if err != nil {
+			return fmt.Errorf("task context: %w", err)
+		}
+		return p.printJSON(d.at("context"))
+	}
+}
+
+func (p *process) printJSON(v any) error {
+	e := json.NewEncoder(p.stdout)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func (p *process) taskCancel(o *options) runner {
+	o.withClient().withOutput()
+	return func(ctx context.Context, operands []string) error {
+		c, err := p.client(o)
+		if err != nil {
+			return err
+		}
+		cancelled := []document{}
+		for _, name := range operands {
+			path, id, err := c.taskPath(ctx, name)
+			if err != nil {
+				return err
+			}
+			t, err := c.do(ctx, call{method: "DELETE", path: path})
+			if err != nil {
+				return fmt.Errorf("task cancel %s: %w", id, err)
+			}
+			cancelled = append(cancelled, t.document)
+		}
+		return p.print(o, listOutput(cancelled, "task_uuid", "", taskColumns))
+	}
+}
+
+func (p *process) stepCommands() command {
+	actor := []string{"by", "`WHO` acts; by default $USER"}
+	return command{name: "step", help: "list, show and act on the steps of a task", commands: []command{
+		{
+			name: "list", operands: "TASK", help: "list the steps of a task in the order of their creation",
+			examples: []string{"step list latest", "step list 5666cd0c -o wide"}, define: p.stepList,
+		},
+		{
+			name: "show", operands: "TASK STEP", help: "show a step and its result",
+			more:     "STEP is the name of the step, or its UUID.",
+			examples: []string{"step show latest charge", "step show latest charge -o json"}, define: p.stepShow,
+		},
+		{
+			name: "audit", operands: "TASK STEP", help: "list the attempts at a step and what operators did, the newest first",
+			examples: []string{"step audit latest charge", "step audit latest charge -o json"}, define: p.stepAudit,
+		},
+		p.stepAction("complete", "complete a step with a result, which its dependents can read", actor),
+		p.stepAction("fail", "fail a step, as an outside actor does whose work failed", actor),
+		p.stepAction("resolve", "resolve a failed step without a result, so that its dependents run", actor),
+		p.stepAction("reset", "run a failed step again", actor),
+		p.stepAction("cancel", "cancel a step", actor),
+	}}
+}
+
+// actionVerbs holds the verbs of the command line for the actions of the API.
+var actionVerbs = map[string]string{
+	"complete_manually": "complete", "fail": "fail", "resolve_manually": "resolve", "reset_for_retry": "reset",
+	"cancel": "cancel",
+}
+
+// stepVerbs holds, by verb, the action, the member that names who acts, and an example.
+var stepVerbs = map[string]struct{ action, actor, example string }{
+	"complete": {"complete_manually", "completed_by", `step complete latest approve --result '{"approved":true}'`},
+	"fail":     {"fail", "failed_by", `step fail latest approve --message "not approved" --final`},
+	"resolve":  {"resolve_manually", "resolved_by", `step resolve latest charge --reason "paid in cash"`},
+	"reset":    {"reset_for_retry", "reset_by", `step reset latest charge --reason "the card was replaced"`},
+	"cancel":   {"cancel", "cancelled_by", `step cancel latest deliver --reason "picked up by the customer"`},
+}
+
+// stepAction returns the command for an action on a step.
+func (p *process) stepAction(verb, help string, actor []string) command {
+	v := stepVerbs[verb]
+	return command{
+		name: verb, operands: "TASK STEP", help: help,
+		examples: []string{v.example, v.example + " --by jo"},
+		define: func(o *options) runner {
+			o.withClient().withOutput()
+			reason := o.String("reason", "by the command line", "the `TEXT` why")
+			by := o.String(actor[0], "", actor[1])
+			member := o.actionMember(verb, p)
+			return func(ctx context.Context, operands []string) error {
+				body := map[string]any{
+					"action_type": v.action, "reason": *reason,
+					v.actor: cmp.Or(*by, p.getenv("USER"), "stepwell-cli"),
+				}
+				if err := member(body); err != nil {
+					return err
+				}
+				c, err := p.client(o)
+				if err != nil {
+					return err
+				}
+				path, err := c.stepPath(ctx, operands[0], operands[1])
+				if err != nil {
+					return err
+				}
+				s, err := c.do(ctx, call{method: "PATCH", path: path, body: body})
+				if err != nil {
+					return fmt.Errorf("step %s: %w", verb, err)
+				}
+				return p.print(o, stepOutput(s.document))
+			}
+		},
+	}
+}
+
+// actionMember defines the flags of complete and fail, and returns what sets their member of the
+// action.
+func (o *options) actionMember(verb string, p *process) func(body map[string]any) error {
+	switch verb {
+	case "complete":
+		result := o.String("result", "null", "the result: `JSON`, @FILE, or - for standard input")
+		return func(body map[string]any) error {
+			v, err := p.jsonArgument("--result", *result)
+			body["completion_data"] = map[string]any{"result": v}
+			return err
+		}
+	case "fail":
+		message := o.String("message", "failed by an operator", "the `TEXT` of the error")
+		kind := o.String("type", "", "the `TYPE` of the error")
+		final := o.Bool("final", false, "do not retry")
+		return func(body map[string]any) error {
+			e := map[string]any{"message": *message, "retryable": !*final}
+			if *kind != "" {
+				e["error_type"] = *kind
+			}
+			body["error"] = e
+			return nil
+		}
+	}
+	return func(map[string]any) error { return nil }
+}
+
+var stepColumns = []column{
+	{head: "STEP", show: func(t *table, d document) string { return printable(d.text("name")) }},
+	stateOfColumn("STATE", "current_state"),
+	{head: "ATTEMPT", show: func(_ *table, d document) string { return d.text("attempts") + "/" + d.text("max_attempts") }},
+	{head: "TOOK", show: func(_ *table, d document) string { return took(d, "results.metadata.started_at", "completed_at") }},
+	{head: "RESULT", show: func(_ *table, d document) string { return outcomeText(d, 60) }},
+	of("UUID", "step_uuid").whenWide(), ageOf("AGE", "created_at").whenWide(),
+	of("NEXT RETRY", "next_retry_at").whenWide(),
+}
+
+// outcomeText writes the result or the error of a step, clipped.
+func outcomeText(step document, limit int) string {
+	if message := step.text("results.error.message"); message != "" {
+		return clipText(printable(message), limit)
+	}
+	result := step.at("results.result")
+	if len(result.raw) == 0 {
+		return ""
+	}
+	return clipText(string(result.raw), limit)
+}
+
+func (p *process) stepList(o *options) runner {
+	o.withClient().withOutput()
+	return func(ctx context.Context, operands []string) error {
+		c, err := p.client(o)
+		if err != nil {
+			return err
+		}
+		path, _, err := c.taskPath(ctx, operands[0])
+		if err != nil {
+			return err
+		}
+		steps, err := c.get(ctx, path+"/workflow_steps", nil)
+		if err != nil {
+			return fmt.Errorf("step list: %w", err)
+		}
+		return p.print(o, listOutput(steps.list(), "name", "the task has no step", stepColumns))
+	}
+}
+
+// ofStep is a command about a step: its flags, and a path below it.
+func (p *process) ofStep(o *options, below string, print func(document) error) runner {
+	o.withClient().withOutput()
+	return func(ctx context.Context, operands []string) error {
+		c, err := p.client(o)
+		if err != nil {
+			return err
+		}
+		path, err := c.stepPath(ctx, operands[0], operands[1])
+		if err != nil {
+			return err
+		}
+		d, err := c.get(ctx, path+below, nil)
+		if err != nil {
+			return fmt.Errorf("%s: %w", o.Name(), err)
+		}
+		return print(d)
+	}
+}
+
+func (p *process) stepShow(o *options) runner {
+	return p.ofStep(o, "", func(d document) error { return p.print(o, stepOutput(d)) })
+}
+
+func stepOutput(s document) output {
+	return output{s, member("name"), func(t *table) {
+		t.fields(s, []column{
+			of("step", "name"), of("uuid", "step_uuid"), stateOfColumn("state", "current_state"),
+			{head: "attempts", show: stepColumns[2].show},
+			{head: "took", show: stepColumns[3].show},
+			of("next retry", "next_retry_at"), of("error", "results.error.message"),
+			of("error type", "results.error.error_type"),
+			{head: "result", show: func(_ *table, d document) string {
+				if d.text("results.error.message") != "" {
+					return ""
+				}
+				return string(d.at("results.result").raw)
+			}},
+			of("created", "created_at").whenWide(), of("completed", "completed_at").whenWide(),
+			of("metadata", "results.metadata").whenWide(),
+		})
+	}}
+}
+
+var auditColumns = []column{
+	ageOf("AGE", "recorded_at"), of("FROM", "from_state"), stateOfColumn("TO", "to_state"),
+	{head: "SUCCESS", show: func(_ *table, d document) string { return d.text("success") }},
+	{head: "TOOK", show: func(_ *table, d document) string {
+		ms, err := strconv.Atoi(d.text("execution_time_ms"))
+		if err != nil {
+			return ""
+		}
+		return shortDuration(time.Duration(ms) * time.Millisecond)
+	}},
+	{head: "RESULT", show: func(_ *table, d document) string {
+		return cmp.Or(clipText(printable(d.text("result.error.message")), 60), clipText(string(d.at("result.result").raw), 60))
+	}},
+	of("SUBJECT", "subject").whenWide(), of("RECORDED", "recorded_at").whenWide(), of("UUID", "audit_uuid").whenWide(),
+}
+
+func (p *process) stepAudit(o *options) runner {
+	return p.ofStep(o, "/audit", func(d document) error {
+		return p.print(o, listOutput(d.list(), "audit_uuid", "nothing happened to the step yet", auditColumns))
+	})
+}
+
+// A picture shows the steps of a task in the order of their dependencies.
+
+// shape is the dependency graph of a template, by the names of its steps, in their order.
+type shape struct {
+	names   []string
+	parents map[string][]string
+	kinds   map[string]string // decision, batchable and so on
+	levels  map[string]int    // how many steps are before a step, on the longest way to it; see level
+}
+
+// readShape reads the graph of a template's description or summary.
+func readShape(d document) *shape {
+	s := &shape{parents: map[string][]string{}, kinds: map[string]string{}, levels: map[string]int{}}
+	for _, step := range d.at("steps").list() {
+		name := step.text("name")
+		s.names = append(s.names, name)
+		s.kinds[name] = cmp.Or(step.text("type"), step.text("step_type"))
+		for _, parent := range step.at("dependencies").list() {
+			s.parents[name] = append(s.parents[name], parent.text(""))
+		}
+	}
+	return s
+}
+
+// shape asks for the dependencies of a task's steps. Without them steps are shown in the order of their
+// creation.
+func (c *client) shape(ctx context.Context, t document) *shape {
+	r := templateRef{t.text("namespace"), t.text("name"), t.text("version")}
+	d, err := c.get(ctx, r.path(), nil)
+	if err != nil {
+		d, _ = c.get(ctx, "/v1/tasks/"+t.text("task_uuid")+"/summary", nil)
+		d = d.at("template")
+	}
+	return readShape(d)
+}
+
+// declared returns the step of the template that a step is an instance of.
+func (s *shape) declared(step string) string {
+	name := step
+	for s.kinds[name] == "" {
+		at := strings.LastIndexByte(name, '_')
+		if at < 0 {
+			return step
+		}
+		name = name[:at]
+	}
+	return name
+}
+
+// level returns how many steps are before a step, on the longest way to it.
+func (s *shape) level(name string) int {
+	if known, ok := s.levels[name]; ok {
+		return known
+	}
+	s.levels[name] = 0 // for a graph with a cycle, which no service has
+	deepest := 0
+	for _, parent := range s.parents[name] {
+		deepest = max(deepest, s.level(parent)+1)
+	}
+	s.levels[name] = deepest
+	return deepest
+}
+
+// byLevel returns the names, those with fewer steps before them first.
+func (s *shape) byLevel() []string {
+	names := slices.Clone(s.names)
+	slices.SortStableFunc(names, func(a, b string) int { return s.level(a) - s.level(b) })
+	return names
+}
+
+// edges calls f with each dependency, by the places of the names. A step is decided if its parent decides
+// whether it is created.
+func (s *shape) edges(f func(from, to int, decided bool)) {
+	places := map[string]int{}
+	for i, name := range s.names {
+		places[name] = i
+	}
+	for i, name := range s.names {
+		for _, parent := range s.parents[name] {
+			f(places[parent], i, maker(s.kinds[parent]) && s.kinds[name] != stepDeferredConvergence)
+		}
+	}
+}
+
+// picture is the steps of a task as they are shown.
+type picture struct {
+	task  document
+	steps []document
+	shape *shape
+}
+
+func newPicture(t document, s *shape) *picture {
+	p := &picture{t, t.at("steps").list(), s}
+	level := func(d document) int { return s.level(s.declared(d.text("name"))) }
+	slices.SortStableFunc(p.steps, func(a, b document) int { return level(a) - level(b) })
+	return p
+}
+
+// steps adds the rows of a picture.
+func (t *table) steps(p *picture) {
+	t.listOf(p.steps, []column{
+		{head: "STEP", show: stepColumns[0].show},
+		stateOfColumn("STATE", "current_state"),
+		{head: "ATTEMPT", show: stepColumns[2].show},
+		{head: "AFTER", show: func(_ *table, d document) string {
+			return printable(strings.Join(p.shape.parents[p.shape.declared(d.text("name"))], ", "))
+		}},
+		{head: "", show: func(t *table, d document) string { return t.waits(d) }},
+	}, func(i int) string {
+		return strings.Repeat("  ", p.shape.level(p.shape.declared(p.steps[i].text("name"))))
+	})
+}
+
+// waits says what a step waits for.
+func (t *table) waits(step document) string {
+	if at, ok := step.when("next_retry_at"); ok && step.text("current_state") == "waiting_for_retry" {
+		return "retry in " + shortDuration(max(0, at.Sub(t.p.now().time())).Round(time.Second))
+	}
+	if at, ok := step.when("last_attempted_at"); ok && step.text("current_state") == "in_progress" {
+		return "for " + shortDuration(t.p.now().time().Sub(at))
+	}
+	if n, m := step.text("completed_parents"), step.text("total_parents"); n != m && step.text("current_state") == "pending" {
+		return n + " of " + m + " parents done"
+	}
+	return ""
+}

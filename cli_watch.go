@@ -1,0 +1,433 @@
+package main
+
+// Following a task to its end: a picture of its steps that changes in place on a terminal, and a line
+// per transition elsewhere. Both are fed by the event stream, or by asking again and again where the
+// service has none.
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+const (
+	pollEvery   = 500 * time.Millisecond // of a service without an event stream
+	redrawEvery = 50 * time.Millisecond  // at most
+	tickEvery   = time.Second            // for the times in a picture
+)
+
+var (
+	errInterrupted = &exitError{exitInterrupted, ""}
+	errWatchEnded  = errors.New("the time to wait is over")
+	errNoEvents    = errors.New("the service has no event stream")
+)
+
+// interruptible returns a context that the first SIGINT or SIGTERM ends, with errInterrupted.
+func interruptible(ctx context.Context) (context.Context, func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case <-signals:
+			end(errInterrupted)
+		case <-ctx.Done():
+		}
+		signal.Stop(signals) // a second one ends the process
+	}()
+	return ctx, func() { end(nil) }
+}
+
+// endStates are the states of a task in which nothing happens any more without an operator, and
+// whether the workflow did what it should.
+var endStates = map[string]bool{
+	"complete": true, "resolved_manually": true, "error": false, "cancelled": false, "blocked_by_failures": false,
+}
+
+// endError returns the error for the state in which a task ended, or nil.
+func endError(t document) error {
+	if good, ended := endStates[t.text("status")]; ended && !good {
+		return exitf(exitWorkflow, "the task is %s; stepwell task explain %s says why", t.text("status"), t.text("task_uuid"))
+	}
+	return nil
+}
+
+// awaitEnd follows a task until it ends, and returns it with the error for how it ended. It calls each,
+// unless it is nil, with the task whenever it may have changed.
+func (c *client) awaitEnd(ctx context.Context, id string, each func(t document)) (document, error) {
+	changed := make(chan struct{}, 1)
+	following, stop := context.WithCancel(ctx)
+	defer stop()
+	go c.follow(following, url.Values{"task_uuid": {id}}, "", func(document) error { return signalTo(changed) })
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		t, err := c.get(ctx, "/v1/tasks/"+id, nil)
+		if err != nil {
+			return document{}, c.watchError(ctx, id, err)
+		}
+		if each != nil {
+			each(t)
+		}
+		if _, ended := endStates[t.text("status")]; ended {
+			return t, endError(t)
+		}
+		select {
+		case <-changed:
+		case <-tick.C:
+		case <-ctx.Done():
+			return t, c.watchError(ctx, id, ctx.Err())
+		}
+	}
+}
+
+func signalTo(c chan<- struct{}) error {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// watchError returns the error for a wait that ended before the task did.
+func (c *client) watchError(ctx context.Context, id string, err error) error {
+	switch context.Cause(ctx) {
+	case errInterrupted:
+		return errInterrupted
+	case errWatchEnded:
+		return exitf(exitTimedOut, "the task has not ended in time; stepwell task explain %s says why", id)
+	}
+	return err
+}
+
+// follow calls each with the events that match a query, after the one with an id unless it is empty,
+// until ctx ends or each returns an error. It connects again when the stream breaks.
+func (c *client) follow(ctx context.Context, query url.Values, after string, each func(document) error) error {
+	for {
+		if after != "" {
+			query.Set("after", after)
+		}
+		last, err := c.stream(ctx, query, each)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case hasStatus(err, 404, 405, 501):
+			return errNoEvents
+		case err != nil:
+			return err
+		}
+		if last != "" {
+			after = last
+		}
+		select {
+		case <-time.After(tickEvery):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// stream reads one event stream (https://html.spec.whatwg.org/#server-sent-events) to its end, and returns
+// the last id. A stream that breaks is no error.
+func (c *client) stream(ctx context.Context, query url.Values, each func(document) error) (last string, err error) {
+	resp, err := c.send(ctx, call{method: "GET", path: "/v1/events", query: query})
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 4<<20)
+	id := ""
+	for lines.Scan() {
+		field, value, _ := strings.Cut(lines.Text(), ":")
+		switch value = strings.TrimPrefix(value, " "); field {
+		case "id":
+			id = value
+		case "data":
+			if err := each(readDocument([]byte(value))); err != nil {
+				return last, err
+			}
+		case "":
+			last = id
+		}
+	}
+	return last, nil
+}
+
+func (p *process) taskWatch(o *options) runner {
+	o.withClient().withOutput()
+	limit := o.Duration("timeout", 0, "give up after `DURATION`, with exit code 5")
+	return func(ctx context.Context, operands []string) error {
+		ctx, stop := interruptible(ctx)
+		defer stop()
+		if *limit > 0 {
+			var cancel func()
+			ctx, cancel = context.WithTimeoutCause(ctx, *limit, errWatchEnded)
+			defer cancel()
+		}
+		c, err := p.client(o)
+		if err != nil {
+			return err
+		}
+		_, id, err := c.taskPath(ctx, operands[0])
+		if err != nil {
+			return err
+		}
+		t, err := p.watchTask(ctx, o, c, id)
+		if t.raw != nil && *o.output != "table" && *o.output != "wide" {
+			if err := p.print(o, taskOutput(t)); err != nil {
+				return err
+			}
+		}
+		return err
+	}
+}
+
+// watchTask shows a task until it ends, on standard output, or on standard error if the result is for a
+// program.
+func (p *process) watchTask(ctx context.Context, o *options, c *client, id string) (document, error) {
+	w := p.stdout
+	if *o.output != "table" && *o.output != "wide" {
+		w = p.stderr
+	}
+	s := p.styleOf(w)
+	if s.terminal == nil {
+		return p.watchLines(ctx, c, id, w, s)
+	}
+	first, err := c.get(ctx, "/v1/tasks/"+id, nil)
+	if err != nil {
+		return document{}, err
+	}
+	scr := &screen{p: p, w: w, style: s, shape: c.shape(ctx, first)}
+	t, err := c.awaitEnd(ctx, id, scr.draw)
+	if err == errInterrupted {
+		fmt.Fprintln(w) // after the terminal's ^C
+	}
+	return t, err
+}
+
+// screen is a picture of a task that is drawn over itself.
+type screen struct {
+	p     *process
+	w     io.Writer
+	style style
+	shape *shape
+	drawn []int // columns of each line that is shown
+}
+
+// draw shows a task in the place of the former picture.
+func (s *screen) draw(t document) {
+	columns, rows := terminalSize(s.style.terminal)
+	tb := &table{p: s.p, style: s.style}
+	tb.line(s.style.state(t.text("status")) + "  " + printable(templateColumn.show(nil, t)) + "  " + progress(t) + "  " +
+		s.age(t))
+	tb.steps(newPicture(t, s.shape))
+	var b strings.Builder
+	tb.write(&b)
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	if most := rows - 1; len(lines) > most && most > 2 {
+		lines = append(lines[:most-1], s.style.paint(faint, fmt.Sprintf("… and %d more steps", len(lines)-most+1)))
+	}
+	up := 0
+	for _, width := range s.drawn { // a line that a narrower window has wrapped takes several
+		up += max(1, (width+columns-1)/columns)
+	}
+	b.Reset()
+	if up > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA", up)
+	}
+	s.drawn = s.drawn[:0]
+	for _, line := range lines {
+		line = clipShown(line, columns)
+		b.WriteString("\r\x1b[K" + line + "\n")
+		s.drawn = append(s.drawn, shownWidth(line))
+	}
+	b.WriteString("\x1b[J")
+	io.WriteString(s.w, b.String())
+}
+
+// age returns how long a task took, or has taken so far.
+func (s *screen) age(t document) string {
+	if text := took(t, "created_at", "completed_at"); text != "" {
+		return text
+	}
+	return s.p.age(t, "created_at")
+}
+
+// terminalSize returns the columns and rows of a terminal, or 80 and 24.
+func terminalSize(f *os.File) (columns, rows int) {
+	var size struct{ rows, columns, x, y uint16 }
+	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size)))
+	if errno != 0 || size.columns == 0 || size.rows == 0 {
+		return 80, 24
+	}
+	return int(size.columns), int(size.rows)
+}
+
+// passedThrough are the states that tasks and steps only pass through; task events shows them.
+var passedThrough = map[string]bool{
+	"pending": true, "initializing": true, "enqueuing_steps": true, "evaluating_results": true, "steps_in_process": true,
+	"enqueued_for_orchestration": true, "enqueued_as_error_for_orchestration": true,
+}
+
+// watchLines writes a line per transition, from the first, until the task ends.
+func (p *process) watchLines(ctx context.Context, c *client, id string, w io.Writer, s style) (document, error) {
+	ended := errors.New("ended")
+	err := c.follow(ctx, url.Values{"task_uuid": {id}}, "0", func(e document) error {
+		if !passedThrough[e.text("to_state")] {
+			io.WriteString(w, s.event(e)+"\n")
+		}
+		if _, end := endStates[e.text("to_state")]; end && e.text("step_name") == "" {
+			return ended
+		}
+		return nil
+	})
+	if err == errNoEvents {
+		return c.awaitEnd(ctx, id, p.lineWriter(w, s))
+	}
+	if err != ended {
+		t, _ := c.get(context.WithoutCancel(ctx), "/v1/tasks/"+id, nil)
+		return t, c.watchError(ctx, id, err)
+	}
+	return c.awaitEnd(ctx, id, nil) // the end may have been undone meanwhile
+}
+
+// lineWriter returns a function that writes what has changed in a task since its last call.
+func (p *process) lineWriter(w io.Writer, s style) func(t document) {
+	known := map[string]string{}
+	show := func(name, state string) {
+		if known[name] != state && !passedThrough[state] {
+			fmt.Fprintln(w, p.now().time().Format(lineTime)+"  "+cmp.Or(printable(name), "task")+"  "+s.state(state))
+		}
+		known[name] = state
+	}
+	return func(t document) {
+		for _, step := range t.at("steps").list() {
+			show(step.text("name"), step.text("current_state"))
+		}
+		show("", t.text("status"))
+	}
+}
+
+// lineTime is the layout of times in lines, in UTC.
+const lineTime = "15:04:05.000"
+
+// event writes a transition as a line.
+func (s style) event(e document) string {
+	if e.text("oldest_available") != "" || e.text("to_state") == "" {
+		return s.paint(yellow, "some events are gone: "+string(e.raw))
+	}
+	name := printable(e.text("step_name"))
+	if name == "" {
+		name = s.paint(bold, "task")
+	}
+	at, _ := e.when("recorded_at")
+	text := at.Format(lineTime) + "  " + name + "  " + s.state(e.text("to_state"))
+	if n := e.text("attempt"); n != "" && n != "0" {
+		text += "  attempt " + n
+	}
+	return text
+}
+
+func (p *process) taskEvents(o *options) runner {
+	o.withClient().withOutput()
+	query := url.Values{}
+	o.filters(query, [][2]string{{"namespace", "with --follow: only of this `NAMESPACE`"}})
+	follow := o.Bool("follow", false, "go on with the events to come, until interrupted")
+	return func(ctx context.Context, operands []string) error {
+		if len(operands) == 0 && !*follow {
+			return o.misuse("missing TASK; or give --follow for the events of all tasks")
+		}
+		c, err := p.client(o)
+		if err != nil {
+			return err
+		}
+		after, path := "", ""
+		if len(operands) > 0 {
+			var id string
+			if path, id, err = c.taskPath(ctx, operands[0]); err != nil {
+				return err
+			}
+			query.Set("task_uuid", id)
+			after = "0"
+		}
+		if !*follow {
+			return p.transitions(ctx, o, c, path)
+		}
+		ctx, stop := interruptible(ctx)
+		defer stop()
+		s := p.styleOf(p.stdout)
+		err = c.follow(ctx, query, after, func(e document) error {
+			text := s.event(e)
+			if *o.output != "table" && *o.output != "wide" {
+				text = string(e.raw)
+			} else if len(operands) == 0 {
+				text = printable(e.text("task_uuid")) + "  " + text
+			}
+			_, err := fmt.Fprintln(p.stdout, text)
+			return err
+		})
+		if err == errNoEvents {
+			return exitf(exitFailed, "task events: %s has no event stream; stepwell task watch TASK asks again and again", c.base)
+		}
+		return err
+	}
+}
+
+// transitions prints the transitions of a task so far.
+func (p *process) transitions(ctx context.Context, o *options, c *client, path string) error {
+	d, err := c.get(ctx, path+"/transitions", nil)
+	if c.lacks(ctx, err, path) {
+		return exitf(exitFailed, "%s keeps no transitions; stepwell step audit TASK STEP lists the attempts", c.base)
+	}
+	if err != nil {
+		return fmt.Errorf("task events: %w", err)
+	}
+	return p.print(o, listOutput(d.at("transitions").list(), "to_state", "no transition", []column{
+		ageOf("AGE", "recorded_at"), of("STEP", "step_name"), of("FROM", "from_state"), stateOfColumn("TO", "to_state"),
+		of("RECORDED", "recorded_at").whenWide(), of("SEQUENCE", "sequence").whenWide(),
+	}))
+}
+
+// watchList prints a list again whenever something changes, in its place on a terminal.
+func (p *process) watchList(ctx context.Context, o *options, c *client, show func() (output, error)) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	changed := make(chan struct{}, 1)
+	var following sync.WaitGroup
+	following.Go(func() {
+		c.follow(ctx, url.Values{}, "", func(document) error { return signalTo(changed) })
+	})
+	defer following.Wait()
+	s := p.styleOf(p.stdout)
+	for {
+		out, err := show()
+		if err != nil {
+			return err
+		}
+		if s.terminal != nil {
+			io.WriteString(p.stdout, "\x1b[H\x1b[2J")
+		}
+		if err := p.print(o, out); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+			time.Sleep(redrawEvery) // others follow
+		case <-time.After(tickEvery):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// changing matches what differs from run to run in the output of the command line: durations, ages and
+// times of day.
+var changing = regexp.MustCompile(`\b\d+(\.\d+)?(ms|s|m|h|d)(\d+[smhd])?\b|\d\d:\d\d:\d\d\.\d{3}`)
+
+// steady returns lines without what differs from run to run, nor the widths of columns.
+func steady(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.Join(strings.Fields(changing.ReplaceAllString(line, "0")), " "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// TestCommandsGuide types the commands in docs/cli.md, against a service without and with
+// authentication.
+func TestCommandsGuide(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	commands, outputs := consoleSession(t, "docs/cli.md", string(readFile(t, repository("docs/cli.md"))))
+	for name, env := range map[string][2][]string{
+		"without authentication": {},
+		"with authentication": {
+			{"STEPWELL_ORCHESTRATION__WEB__AUTH__ENABLED=true", "STEPWELL_ORCHESTRATION__WEB__AUTH__API_KEYS_ENABLED=true",
+				`STEPWELL_ORCHESTRATION__WEB__AUTH__API_KEYS=[{"key":"k","permissions":["*"],"description":"api"}]`},
+			{"STEPWELL_API_KEY=k"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := serveWith(t, env[0], "--fixture", "--deterministic-ids", "guide")
+			for i, printed := range typeInto(t, commands, t.TempDir(), env[1], p) {
+				if steady(printed) != steady(outputs[i]) {
+					t.Errorf("$ %s\ngot  %s\nwant %s", commands[i], printed, outputs[i])
+				}
+			}
+		})
+	}
+}
+
+// TestBashCompletion completes command lines in a real shell, with names from a running service.
+func TestBashCompletion(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("needs bash")
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(programFile(t), filepath.Join(dir, "stepwell")); err != nil {
+		t.Fatal(err)
+	}
+	p := serve(t, "--fixture", "--deterministic-ids", "s1")
+	wantExit(t, 0, []string{"STEPWELL_URL=" + p.ready.OrchestrationURL}, "task", "create", "demo/approval")
+	for line, want := range map[string]string{
+		"stepwell ta":                       "task",
+		"stepwell task cre":                 "create",
+		"stepwell task create demo/ro":      "demo/routing",
+		"stepwell step complete latest app": "approve",
+		"stepwell task list --stat":         "--status",
+		"stepwell task show la":             "latest",
+	} {
+		words := strings.Fields(line)
+		script := "eval \"$(stepwell completion bash)\"; COMP_WORDS=(" + line + "); COMP_CWORD=" + strconv.Itoa(len(words)-1) +
+			"; _stepwell; echo \"${COMPREPLY[*]}\""
+		shell := exec.Command(bash, "--norc", "-c", script)
+		shell.Env = append(programEnv(), "PATH="+dir+":"+os.Getenv("PATH"), "STEPWELL_URL="+p.ready.OrchestrationURL)
+		got, err := shell.CombinedOutput()
+		if err != nil || strings.TrimSpace(string(got)) != want {
+			t.Errorf("%s: got %q, %v; want %s", line, got, err, want)
+		}
+	}
+}

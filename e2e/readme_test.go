@@ -67,7 +67,7 @@ func typeInto(t *testing.T, commands []string, dir string, env []string, p *prog
 	const end = "-- end of a command --"
 	script := strings.NewReplacer("http://127.0.0.1:8080", p.ready.OrchestrationURL,
 		"$(go run . ", "$('"+programFile(t)+"' ",
-		"\ngo run . ", "\n'"+programFile(t)+"' ").Replace("\n"+strings.Join(commands, "\necho '"+end+"'\n"))
+		"\ngo run . ", "\n'"+programFile(t)+"' ").Replace("\n" + strings.Join(commands, "\necho '"+end+"'\n"))
 	shell := exec.Command("sh", "-c", "stepwell() { '"+programFile(t)+"' \"$@\"; }"+script)
 	shell.Dir = dir
 	shell.Env = append(programEnv(), append(env, "STEPWELL_URL="+p.ready.OrchestrationURL, "LC_ALL=C.UTF-8", "USER=")...)

@@ -33,18 +33,21 @@ package main
 // sync, so only the last group can be torn. The part that did not reach the
 // disk is missing at the end or reads as zeros, in whole sectors, because the
 // blocks ahead of the end were never written before. So the rest of the newest
-// journal, from its first bad line on, is cut off if no good record follows and
-// it is one line without an end or has a hole of zeros. Everything else is
-// damage, even in the very last line: a record that was changed after it was
-// acknowledged is refused, not dropped. So is a hole with good records after
-// it: it cannot be told from a lost sector. (In modes interval and never, "the
-// last group" is everything since the last sync.)
+// journal, from its first bad line on, is cut off if it is one line without an end,
+// or has a hole of zeros and every good record after it says that it belongs to
+// the same write: "w" leads back to the first record that is missing, or before
+// it. A good record of a later write proves that the hole was synced, and so
+// acknowledged: a sector was lost. Everything else is damage, too, even in the
+// very last line: a record that was changed after it was acknowledged is
+// refused, not dropped. (In modes interval and never, "the last group" is
+// everything since the last sync.)
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -57,6 +60,7 @@ const (
 	journalTempName = "journal.jsonl.tmp"
 	snapshotName    = "snapshot.jsonl"
 	snapshotTemp    = "snapshot.jsonl.tmp"
+	cleanName       = "journal.clean"
 
 	diskSector = 512 // bytes that a disk writes as a whole or not at all
 )
@@ -79,6 +83,7 @@ type recovery struct {
 	loader loader
 	until  context.Context // reading fails when it ends; nil for never
 
+	id            string // of the store; "" if no file has one
 	hasSnapshot   bool
 	snapshotBytes int64
 	covered       uint64 // sequence that the snapshot covers
@@ -93,6 +98,7 @@ type recovery struct {
 	oldBytes int64    // of journal.old.jsonl if it is still needed
 	bytes    int64    // of the newest journal, without its torn end
 	torn     int64    // bytes of the torn end
+	clean    bool     // the journal was synced before its process ended
 	tornLine int      // line of the torn end
 }
 
@@ -170,32 +176,58 @@ func (r *recovery) readSnapshot() error {
 	if h.Snapshot == "" {
 		return &damage{snapshotName, 1, "it is not the header of a snapshot"}
 	}
-	if err := r.readSnapshotLines(s, h.Count); err != nil {
+	r.id = h.Store
+	if err := r.readSnapshotLines(s, &h); err != nil {
 		return err
 	}
 	r.hasSnapshot, r.covered, r.last, r.snapshotBytes = true, h.Seq, h.Seq, s.end
 	return nil
 }
 
-func (r *recovery) readSnapshotLines(s *journalScanner, count uint64) error {
+func (r *recovery) readSnapshotLines(s *journalScanner, h *storeHeader) error {
+	var sums lineSums
 	for n := uint64(0); ; n++ {
 		line, whole, err := s.next()
-		if err == io.EOF && n != count {
-			return &damage{snapshotName, s.number, fmt.Sprintf("the file ends after %d of %d lines", n, count)}
+		if err == io.EOF && n >= h.Count && h.Format == 1 {
+			return nil
 		}
 		if err == io.EOF {
-			return nil
+			return &damage{snapshotName, s.number, fmt.Sprintf("the file ends after %d of %d lines", n, h.Count)}
 		}
 		if err != nil {
 			return fmt.Errorf("read %s: %w", snapshotName, err)
 		}
-		if reason := snapshotLineFault(line, whole, n < count); reason != "" {
+		if n == h.Count && h.Format > 1 {
+			return r.readSnapshotEnd(s, line, whole, sums.appendEnd(nil, n))
+		}
+		if reason := snapshotLineFault(line, whole, n < h.Count); reason != "" {
 			return &damage{snapshotName, s.number, reason}
 		}
+		sums.add(line[len(line)-len(sumTail):])
 		if err := r.loader.snapshotLine(line); err != nil {
 			return fmt.Errorf("%s, line %d: %w", snapshotName, s.number, err)
 		}
 	}
+}
+
+// readSnapshotEnd checks the last line, which depends on all others.
+func (r *recovery) readSnapshotEnd(s *journalScanner, line []byte, whole bool, want []byte) error {
+	reason := snapshotLineFault(line, whole, true)
+	switch {
+	case reason == "" && !bytes.HasPrefix(line, []byte(endHead)):
+		reason = "there are more lines than the header says"
+	case reason == "" && !bytes.Equal(line, want[:len(want)-1]):
+		reason = "the lines before it are not those that were written, or not in their order"
+	}
+	if reason != "" {
+		return &damage{snapshotName, s.number, reason}
+	}
+	if _, _, err := s.next(); err == nil {
+		return &damage{snapshotName, s.number, "there are more lines than the header says"}
+	} else if err != io.EOF {
+		return fmt.Errorf("read %s: %w", snapshotName, err)
+	}
+	return nil
 }
 
 // snapshotLineFault returns what is wrong with a line of a snapshot, or "".
@@ -275,7 +307,21 @@ func (r *recovery) journalFrom(name string) (from uint64, there bool, err error)
 	if err == nil && (h.Journal == "" || h.From == 0) {
 		err = &damage{name, 1, "it is not the header of a journal"}
 	}
+	if err == nil {
+		err = r.sameStore(name, h.Store)
+	}
 	return h.From, true, err
+}
+
+// sameStore refuses a file of another store. Files of format 1 do not tell.
+func (r *recovery) sameStore(name, id string) error {
+	if r.id == "" {
+		r.id = id
+	}
+	if id != "" && id != r.id {
+		return &damage{name, 1, fmt.Sprintf("it is a file of the store %s, and those before it are of %s", id, r.id)}
+	}
+	return nil
 }
 
 // readJournal reads one journal, and checks that it continues what was read
@@ -346,7 +392,7 @@ func (r *recovery) badRecord(name string, s *journalScanner, line []byte, whole,
 	if !newest {
 		return bad
 	}
-	torn, err := tornEnd(s, line, whole)
+	torn, err := tornEnd(s, line, whole, r.last+1)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
@@ -358,8 +404,8 @@ func (r *recovery) badRecord(name string, s *journalScanner, line []byte, whole,
 }
 
 // tornEnd reports whether an interrupted write can have left the rest of the
-// file, from this line on.
-func tornEnd(s *journalScanner, line []byte, whole bool) (bool, error) {
+// file, from this line on, which begins with the record of a sequence.
+func tornEnd(s *journalScanner, line []byte, whole bool, lost uint64) (bool, error) {
 	if !whole {
 		return hasHole(line, s.start, whole) || !isOverwrittenNewline(line), nil
 	}
@@ -374,7 +420,7 @@ func tornEnd(s *journalScanner, line []byte, whole bool) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if _, fault := recordSeq(line); whole && fault == "" {
+		if seq, fault := recordSeq(line); whole && fault == "" && writeBegan(seq, line) > lost {
 			return false, nil
 		}
 	}
@@ -411,6 +457,7 @@ func hasHole(line []byte, offset int64, whole bool) bool {
 // tidy brings the files into the state of row 0 or row 3 of the table. The torn
 // end of the newest journal is cut off when that is opened for writing.
 func (r *recovery) tidy() error {
+	r.clean = !r.undo && !r.imported && r.isClean()
 	if r.undo {
 		if err := r.disk.rename(r.path(journalOldName), r.path(journalName)); err != nil {
 			return err
@@ -421,7 +468,7 @@ func (r *recovery) tidy() error {
 			return err
 		}
 	}
-	drop := []string{journalTempName, snapshotTemp}
+	drop := []string{journalTempName, snapshotTemp, cleanName}
 	if r.dropOld {
 		drop = append(drop, journalOldName)
 	}
@@ -431,6 +478,81 @@ func (r *recovery) tidy() error {
 		}
 	}
 	return r.disk.syncDir(r.dir)
+}
+
+// Durable contents. After a sync has failed, the system's memory may show what the disk
+// does not have, and further syncs succeed. So what a start has read counts as durable only
+// once it was written again and synced, unless journal.clean says that all of it was synced
+// before the process ended:
+//
+//	{"clean":N,"bytes":B,"inode":I,"sum":"…"}
+//
+// N is the last record, B the length of the journal, and I its inode, which a copy does not
+// have. A start removes the file.
+
+// cleanLine returns the contents of journal.clean.
+func cleanLine(last uint64, bytes int64, inode uint64) []byte {
+	b := fmt.Appendf(nil, `{"clean":%d,"bytes":%d,"inode":%d`, last, bytes, inode)
+	return appendSumTail(b, crc32.Checksum(b, castagnoli))
+}
+
+// noteClean notes that the whole journal was synced. Without the note, which need not be
+// durable, the next start takes longer.
+func (j *journal) noteClean() {
+	id, err := j.o.fs.identify(j.path(journalName))
+	if err != nil {
+		return
+	}
+	if f, err := j.o.fs.create(j.path(cleanName)); err == nil {
+		f.WriteAt(cleanLine(j.written, j.pos, id.inode), 0)
+		f.Close()
+	}
+}
+
+// isClean reports whether journal.clean is about the journal as it was read.
+func (r *recovery) isClean() bool {
+	id, err := r.disk.identify(r.path(journalName))
+	if err != nil || r.torn > 0 {
+		return false
+	}
+	f, err := r.disk.open(r.path(cleanName))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	line, err := io.ReadAll(io.LimitReader(f, 1<<10))
+	return err == nil && bytes.Equal(line, cleanLine(r.last, r.bytes, id.inode))
+}
+
+// renewStep is how many bytes are written again at a time.
+const renewStep = 1 << 20
+
+// renew writes the journal's lines again, in place, and checks them once more: the system
+// may have read lost parts from the disk meanwhile.
+func (r *recovery) renew(to diskFile) error {
+	s, f, err := r.scan(journalName)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var buf []byte
+	for off := int64(0); s.end < r.bytes; {
+		line, _, err := s.next()
+		if err != nil {
+			return fmt.Errorf("read %s again: %w", journalName, err)
+		}
+		if fault := lineFault(line); fault != "" {
+			return &damage{journalName, s.number, "it was read well once, and now " + fault}
+		}
+		if buf = append(append(buf, line...), '\n'); len(buf) < renewStep && s.end < r.bytes {
+			continue
+		}
+		if _, err := to.WriteAt(buf, off); err != nil {
+			return fmt.Errorf("write %s again: %w", journalName, err)
+		}
+		off, buf = s.end, buf[:0]
+	}
+	return nil
 }
 
 // Rebuilding the store from its snapshot and journal, by the same apply that

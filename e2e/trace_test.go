@@ -259,7 +259,9 @@ func (d *tracedDisk) begin(c *tracedCall) (sent []byte) {
 		if f := d.files[c.number(0)]; f != nil && !strings.Contains(c.args, ", FALLOC_FL_KEEP_SIZE, ") && d.named(f) {
 			d.t.Fatalf("the model of the disk lacks fallocate(%s)", c.args)
 		}
-	case "open", "openat", "creat", "openat2", "close", "dup", "dup2", "dup3", "fcntl":
+	case "close": // the number may be used again before the call ends
+		delete(d.files, c.number(0))
+	case "open", "openat", "creat", "dup", "dup2", "dup3", "fcntl":
 	default:
 		if _, ours := d.files[c.number(0)]; ours || strings.Contains(c.args, d.dir) {
 			d.t.Fatalf("the model of the disk lacks %s(%.200s)", c.name, c.args)
@@ -340,8 +342,6 @@ func (d *tracedDisk) end(c *tracedCall) {
 	switch c.name {
 	case "open", "openat", "creat":
 		d.endOpen(c, ret)
-	case "close":
-		delete(d.files, c.number(0))
 	case "dup", "dup2", "dup3":
 		d.copyDescriptor(c.number(0), ret)
 	case "fcntl":

@@ -2,16 +2,22 @@ package main
 
 // The lines of the store's files: how they are framed, checked and read.
 //
-//	header of a journal   {"format":1,"journal":"stepwell","from":N,"sum":"…"}
-//	record of a journal   {"seq":N, members of the caller ,"sum":"…"}
-//	header of a snapshot  {"format":1,"snapshot":"stepwell","at":…,"seq":S,"count":C     ,"sum":"…"}
+//	header of a journal   {"format":2,"journal":"stepwell","store":"…","from":N,"sum":"…"}
+//	record of a journal   {"seq":N, members of the caller ,"w":W,"sum":"…"}
+//	header of a snapshot  {"format":2,"snapshot":"stepwell","store":"…","at":…,"seq":S,"count":C     ,"sum":"…"}
 //	line of a snapshot    {members of the caller,"sum":"…"}
+//	last of a snapshot    {"end":C,"lines":"…","sum":"…"}
 //
 // The sum is the CRC-32C, as 8 lower-case hexadecimal digits, of the bytes of
-// the line before `,"sum":"`. Each line ends with one newline.
+// the line before `,"sum":"`. Each line ends with one newline. "store" is the
+// same in all files of a store. "lines" is the CRC-32C of the sums of the lines,
+// and so of their order. "w" says that the W records before this one were not
+// known to be on disk when it was written, as they went there together; it is
+// left out if it is 0. Format 1 has neither these three nor the last line.
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,11 +30,13 @@ import (
 )
 
 const (
-	storeFormat = 1 // the newest version of both files that is read, and the version written
+	storeFormat = 2 // the newest version of both files that is read, and the version written
 	sumTail     = `,"sum":"00000000"}`
 	recordHead  = `{"seq":`
+	recordWrite = `,"w":`
+	endHead     = `{"end":`
 
-	snapshotHeaderSize = 160       // including the newline; padded with spaces
+	snapshotHeaderSize = 200       // including the newline; padded with spaces
 	lineChunk          = 256 << 10 // lines are slices of chunks of this size
 )
 
@@ -44,33 +52,69 @@ func appendSumTail(dst []byte, sum uint32) []byte {
 	return append(dst, "\"}\n"...)
 }
 
-// appendRecord appends a record of the journal with its newline.
-func appendRecord(dst []byte, seq uint64, body []byte) []byte {
+// appendRecord appends a record of the journal with its newline. It goes to disk
+// together with so many records before it.
+func appendRecord(dst []byte, seq, before uint64, body []byte) []byte {
 	start := len(dst)
 	dst = append(dst, recordHead...)
 	dst = strconv.AppendUint(dst, seq, 10)
 	dst = append(dst, ',')
 	dst = append(dst, body...)
+	if before > 0 {
+		dst = append(dst, recordWrite...)
+		dst = strconv.AppendUint(dst, before, 10)
+	}
 	return appendSumTail(dst, crc32.Checksum(dst[start:], castagnoli))
 }
 
+// writeBegan returns the sequence of the first record that went to disk together with
+// that of a good line.
+func writeBegan(seq uint64, line []byte) uint64 {
+	rest := line[:len(line)-len(sumTail)]
+	digits := len(rest) - len(bytes.TrimRight(rest, "0123456789"))
+	if before, ok := bytes.CutSuffix(rest[:len(rest)-digits], []byte(recordWrite)); ok && len(before) > 0 {
+		if n, err := strconv.ParseUint(string(rest[len(rest)-digits:]), 10, 64); err == nil {
+			return seq - min(n, seq)
+		}
+	}
+	return seq
+}
+
+// newStoreID returns what the files of a new store have in common.
+func newStoreID() string { return rand.Text() }
+
 // appendJournalHeader appends the first line of a journal whose first record
 // has the sequence from.
-func appendJournalHeader(dst []byte, from uint64) []byte {
+func appendJournalHeader(dst []byte, store string, from uint64) []byte {
 	start := len(dst)
-	dst = fmt.Appendf(dst, `{"format":%d,"journal":"stepwell","from":%d`, storeFormat, from)
+	dst = fmt.Appendf(dst, `{"format":%d,"journal":"stepwell","store":%q,"from":%d`, storeFormat, store, from)
 	return appendSumTail(dst, crc32.Checksum(dst[start:], castagnoli))
 }
 
 // snapshotHeader returns the first line of a snapshot. Its length is fixed
 // because it is written last.
-func snapshotHeader(at instant, covered, count uint64) []byte {
-	b := fmt.Appendf(nil, `{"format":%d,"snapshot":"stepwell","at":%q,"seq":%d,"count":%d`,
-		storeFormat, at.zoned(), covered, count)
+func snapshotHeader(store string, at instant, covered, count uint64) []byte {
+	b := fmt.Appendf(nil, `{"format":%d,"snapshot":"stepwell","store":%q,"at":%q,"seq":%d,"count":%d`,
+		storeFormat, store, at.zoned(), covered, count)
 	for len(b) < snapshotHeaderSize-len(sumTail)-1 {
 		b = append(b, ' ')
 	}
 	return appendSumTail(b, crc32.Checksum(b, castagnoli))
+}
+
+// lineSums is a running checksum of the lines of a snapshot.
+type lineSums struct{ sum uint32 }
+
+// add adds a line by its end, which has its own checksum.
+func (l *lineSums) add(tail []byte) {
+	l.sum = crc32.Update(l.sum, castagnoli, tail[len(`,"sum":"`):len(sumTail)])
+}
+
+// appendEnd appends the last line of a snapshot.
+func (l *lineSums) appendEnd(dst []byte, count uint64) []byte {
+	start := len(dst)
+	dst = fmt.Appendf(dst, `%s%d,"lines":"%08x"`, endHead, count, l.sum)
+	return appendSumTail(dst, crc32.Checksum(dst[start:], castagnoli))
 }
 
 // lineFault returns what is wrong with a line (without its newline), or "".
@@ -112,6 +156,7 @@ type storeHeader struct {
 	Format   int    `json:"format"`
 	Journal  string `json:"journal"`
 	Snapshot string `json:"snapshot"`
+	Store    string `json:"store"` // empty in format 1
 	From     uint64 `json:"from"`  // journal: sequence of the first record
 	Seq      uint64 `json:"seq"`   // snapshot: sequence covered
 	Count    uint64 `json:"count"` // snapshot: lines that follow
@@ -329,7 +374,9 @@ func surveyLines(name string, s *journalScanner) (fileSurvey, error) {
 		if err != nil {
 			return v, fmt.Errorf("read %s: %w", name, err)
 		}
-		v.lines++
+		if name != snapshotName || !bytes.HasPrefix(line, []byte(endHead)) {
+			v.lines++
+		}
 		v.note(name, s.number, line, whole)
 	}
 }

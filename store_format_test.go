@@ -14,16 +14,16 @@ func TestCheckStore(t *testing.T) {
 		err   string
 	}{
 		{"a good store", map[string]string{journalName: journalText(3, 6), snapshotName: snapshotText(4)}, []string{
-			"snapshot.jsonl: 260 bytes, 4 lines, covers sequence 1 to 4, 4 lines expected",
-			"journal.jsonl: 302 bytes, 4 lines, sequence 3 to 6",
+			"snapshot.jsonl: 346 bytes, 4 lines, covers sequence 1 to 4, 4 lines expected",
+			"journal.jsonl: 339 bytes, 4 lines, sequence 3 to 6",
 			"a start would go on after sequence 6",
 		}, ""},
 		{"a new store", map[string]string{journalName: journalText(1, 0)}, []string{
-			"journal.jsonl: 60 bytes, 0 lines, no records, the first would be 1",
+			"journal.jsonl: 97 bytes, 0 lines, no records, the first would be 1",
 			"a start would go on after sequence 0",
 		}, ""},
 		{"a torn end", map[string]string{journalName: journalText(1, 3) + `{"seq":4,"ki`}, []string{
-			"journal.jsonl: 246 bytes, 4 lines, sequence 1 to 3",
+			"journal.jsonl: 283 bytes, 4 lines, sequence 1 to 3",
 			"journal.jsonl: torn from line 5 on: a start cuts the last 12 bytes off",
 			"a start would go on after sequence 3",
 		}, ""},
@@ -36,15 +36,15 @@ func TestCheckStore(t *testing.T) {
 		}, ""},
 		{"damage", map[string]string{journalName: bad, snapshotName: snapshotText(2)}, []string{
 			"snapshot.jsonl: ",
-			"journal.jsonl: 302 bytes, 4 lines, sequence 3 to 6",
+			"journal.jsonl: 339 bytes, 4 lines, sequence 3 to 6",
 			"journal.jsonl, line 3: the checksum does not match (bad lines in all: 1)",
 		}, "a start would refuse the store: journal.jsonl, line 3: the checksum does not match"},
 		{"a missing file", map[string]string{snapshotName: snapshotText(2)}, []string{
 			"snapshot.jsonl: ",
 		}, "journal.jsonl is missing"},
-		{"a newer format", map[string]string{journalName: `{"format":2}` + "\n"}, []string{
-			"journal.jsonl has format 2",
-		}, "journal.jsonl has format 2"},
+		{"a newer format", map[string]string{journalName: `{"format":3}` + "\n"}, []string{
+			"journal.jsonl has format 3",
+		}, "journal.jsonl has format 3"},
 		{"nothing", nil, nil, "there is no store in /data"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -85,3 +85,20 @@ type blindLoader struct{}
 func (blindLoader) snapshotLine([]byte) error { return nil }
 
 func (blindLoader) record(uint64, []byte) error { return nil }
+
+// TestWriteBegan checks where the write of a record began.
+func TestWriteBegan(t *testing.T) {
+	for _, tt := range []struct {
+		before uint64
+		body   string
+		want   uint64
+	}{
+		{0, `"n":1`, 100}, {1, `"n":1`, 99}, {99, `"n":1`, 1}, {100, `"n":1`, 0},
+		{0, `"n":1,"text":",\"w\":3"`, 100}, {0, `"in":{"a":1,"w":3}`, 100},
+	} {
+		line := appendRecord(nil, 100, tt.before, []byte(tt.body))
+		if got := writeBegan(100, line[:len(line)-1]); got != tt.want {
+			t.Errorf("%s: got %d; want %d", line, got, tt.want)
+		}
+	}
+}

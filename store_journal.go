@@ -50,6 +50,7 @@ const (
 // journalOptions are the settings of a journal.
 type journalOptions struct {
 	dir      string // created if missing
+	id       string // of a new store; "" for one of its own
 	memory   bool   // without files: records are counted and forgotten
 	sync     syncMode
 	interval time.Duration // between syncs in mode syncInterval; 0 for 100 ms
@@ -73,7 +74,8 @@ type commitGroup struct {
 // append, wait, durable, snapshotDue and status at any time.
 type journal struct {
 	o          journalOptions
-	most       int64 // backlog in bytes from which new work is refused
+	id         string // of the store, in its files
+	most       int64  // backlog in bytes from which new work is refused
 	lock       io.Closer
 	space      journalSpace
 	watch      diskWatch       // of the flusher's operations
@@ -199,6 +201,7 @@ func (j *journal) takeDir() (err error) {
 func newJournal(o journalOptions) *journal {
 	j := &journal{
 		o:     o,
+		id:    cmp.Or(o.id, newStoreID()),
 		most:  backlogLimit,
 		space: journalSpace{disk: o.fs, dir: o.dir, log: o.log, short: make(chan struct{}, 1)},
 		wake:  make(chan struct{}, 1),
@@ -228,6 +231,7 @@ func (j *journal) recover(l loader) error {
 	if err := r.tidy(); err != nil {
 		return fmt.Errorf("open store %s: %w", j.o.dir, err)
 	}
+	j.id = cmp.Or(r.id, j.id)
 	if err := j.openFile(r); err != nil {
 		return fmt.Errorf("open store %s: %w", j.o.dir, err)
 	}
@@ -285,7 +289,7 @@ func (j *journal) newFile(from uint64) (diskFile, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	size, err := writeJournalHeader(f, from)
+	size, err := j.writeHeader(f, from)
 	if err != nil {
 		j.dropFile(f, journalTempName)
 		return nil, 0, err
@@ -293,9 +297,9 @@ func (j *journal) newFile(from uint64) (diskFile, int64, error) {
 	return f, size, nil
 }
 
-// writeJournalHeader writes the header of an empty journal, and returns its size.
-func writeJournalHeader(f diskFile, from uint64) (int64, error) {
-	header := appendJournalHeader(nil, from)
+// writeHeader writes the header of an empty journal, and returns its size.
+func (j *journal) writeHeader(f diskFile, from uint64) (int64, error) {
+	header := appendJournalHeader(nil, j.id, from)
 	_, err := f.WriteAt(header, 0)
 	if err == nil {
 		err = f.sync()
@@ -422,13 +426,22 @@ func (j *journal) append(seq uint64, body []byte) {
 	j.appended = seq
 	j.records.Add(1)
 	before := len(j.buf)
-	j.buf = appendRecord(j.buf, seq, body)
+	j.buf = appendRecord(j.buf, seq, seq-1-j.syncedBefore(), body)
 	j.space.room.Add(int64(before - len(j.buf)))
 	j.backlog.Add(int64(len(j.buf) - before))
 	if !j.lazyOn {
 		j.lazyOn = true
 		offerToken(j.dirty)
 	}
+}
+
+// syncedBefore returns the last sequence that is on disk for certain when the records in buf are
+// written: in mode always, each group is synced before the next one is written.
+func (j *journal) syncedBefore() uint64 {
+	if j.o.sync == syncAlways {
+		return j.taken
+	}
+	return j.durableSeq.Load()
 }
 
 // skipTo makes seq the last sequence of a journal in memory.
@@ -780,7 +793,7 @@ func (j *journal) rotate(next diskFile, linked bool) error {
 	}
 	j.space.mu.Lock()
 	defer j.space.mu.Unlock()
-	size, err := writeJournalHeader(next, j.written+1)
+	size, err := j.writeHeader(next, j.written+1)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,10 @@ import (
 	"time"
 )
 
-const testDir = "/data"
+const (
+	testDir     = "/data"
+	testStoreID = "TESTSTORETESTSTORETESTSTOR" // of the stores that tests make
+)
 
 // logText collects log records.
 type logText struct {
@@ -63,6 +66,7 @@ func (g *gathered) record(seq uint64, line []byte) error {
 func diskOptions(disk *memDisk) journalOptions {
 	return journalOptions{
 		dir: testDir,
+		id:  testStoreID,
 		fs:  disk,
 		log: slog.New(slog.DiscardHandler),
 		now: func() instant { return 1_700_000_000_000_000 },
@@ -129,7 +133,8 @@ func checkContents(t *testing.T, g *gathered, atLeast uint64) {
 		next++
 	}
 	for i, seq := range g.seqs {
-		want := strings.TrimSuffix(string(appendRecord(nil, next, testBody(next))), "\n")
+		line := []byte(g.records[i])
+		want := strings.TrimSuffix(string(appendRecord(nil, next, seq-writeBegan(seq, line), testBody(next))), "\n")
 		if seq != next || g.records[i] != want {
 			t.Fatalf("record %d: got %s; want %d: %s", seq, g.records[i], next, want)
 		}

@@ -33,12 +33,14 @@ package main
 // sync, so only the last group can be torn. The part that did not reach the
 // disk is missing at the end or reads as zeros, in whole sectors, because the
 // blocks ahead of the end were never written before. So the rest of the newest
-// journal, from its first bad line on, is cut off if no good record follows and
-// it is one line without an end or has a hole of zeros. Everything else is
-// damage, even in the very last line: a record that was changed after it was
-// acknowledged is refused, not dropped. So is a hole with good records after
-// it: it cannot be told from a lost sector. (In modes interval and never, "the
-// last group" is everything since the last sync.)
+// journal, from its first bad line on, is cut off if it is one line without an end,
+// or has a hole of zeros and every good record after it says that it belongs to
+// the same write: "w" leads back to the first record that is missing, or before
+// it. A good record of a later write proves that the hole was synced, and so
+// acknowledged: a sector was lost. Everything else is damage, too, even in the
+// very last line: a record that was changed after it was acknowledged is
+// refused, not dropped. (In modes interval and never, "the last group" is
+// everything since the last sync.)
 
 import (
 	"bytes"
@@ -79,6 +81,7 @@ type recovery struct {
 	loader loader
 	until  context.Context // reading fails when it ends; nil for never
 
+	id            string // of the store; "" if no file has one
 	hasSnapshot   bool
 	snapshotBytes int64
 	covered       uint64 // sequence that the snapshot covers
@@ -170,32 +173,58 @@ func (r *recovery) readSnapshot() error {
 	if h.Snapshot == "" {
 		return &damage{snapshotName, 1, "it is not the header of a snapshot"}
 	}
-	if err := r.readSnapshotLines(s, h.Count); err != nil {
+	r.id = h.Store
+	if err := r.readSnapshotLines(s, &h); err != nil {
 		return err
 	}
 	r.hasSnapshot, r.covered, r.last, r.snapshotBytes = true, h.Seq, h.Seq, s.end
 	return nil
 }
 
-func (r *recovery) readSnapshotLines(s *journalScanner, count uint64) error {
+func (r *recovery) readSnapshotLines(s *journalScanner, h *storeHeader) error {
+	var sums lineSums
 	for n := uint64(0); ; n++ {
 		line, whole, err := s.next()
-		if err == io.EOF && n != count {
-			return &damage{snapshotName, s.number, fmt.Sprintf("the file ends after %d of %d lines", n, count)}
+		if err == io.EOF && n >= h.Count && h.Format == 1 {
+			return nil
 		}
 		if err == io.EOF {
-			return nil
+			return &damage{snapshotName, s.number, fmt.Sprintf("the file ends after %d of %d lines", n, h.Count)}
 		}
 		if err != nil {
 			return fmt.Errorf("read %s: %w", snapshotName, err)
 		}
-		if reason := snapshotLineFault(line, whole, n < count); reason != "" {
+		if n == h.Count && h.Format > 1 {
+			return r.readSnapshotEnd(s, line, whole, sums.appendEnd(nil, n))
+		}
+		if reason := snapshotLineFault(line, whole, n < h.Count); reason != "" {
 			return &damage{snapshotName, s.number, reason}
 		}
+		sums.add(line[len(line)-len(sumTail):])
 		if err := r.loader.snapshotLine(line); err != nil {
 			return fmt.Errorf("%s, line %d: %w", snapshotName, s.number, err)
 		}
 	}
+}
+
+// readSnapshotEnd checks the last line, which depends on all others.
+func (r *recovery) readSnapshotEnd(s *journalScanner, line []byte, whole bool, want []byte) error {
+	reason := snapshotLineFault(line, whole, true)
+	switch {
+	case reason == "" && !bytes.HasPrefix(line, []byte(endHead)):
+		reason = "there are more lines than the header says"
+	case reason == "" && !bytes.Equal(line, want[:len(want)-1]):
+		reason = "the lines before it are not those that were written, or not in their order"
+	}
+	if reason != "" {
+		return &damage{snapshotName, s.number, reason}
+	}
+	if _, _, err := s.next(); err == nil {
+		return &damage{snapshotName, s.number, "there are more lines than the header says"}
+	} else if err != io.EOF {
+		return fmt.Errorf("read %s: %w", snapshotName, err)
+	}
+	return nil
 }
 
 // snapshotLineFault returns what is wrong with a line of a snapshot, or "".
@@ -275,7 +304,21 @@ func (r *recovery) journalFrom(name string) (from uint64, there bool, err error)
 	if err == nil && (h.Journal == "" || h.From == 0) {
 		err = &damage{name, 1, "it is not the header of a journal"}
 	}
+	if err == nil {
+		err = r.sameStore(name, h.Store)
+	}
 	return h.From, true, err
+}
+
+// sameStore refuses a file of another store. Files of format 1 do not tell.
+func (r *recovery) sameStore(name, id string) error {
+	if r.id == "" {
+		r.id = id
+	}
+	if id != "" && id != r.id {
+		return &damage{name, 1, fmt.Sprintf("it is a file of the store %s, and those before it are of %s", id, r.id)}
+	}
+	return nil
 }
 
 // readJournal reads one journal, and checks that it continues what was read
@@ -346,7 +389,7 @@ func (r *recovery) badRecord(name string, s *journalScanner, line []byte, whole,
 	if !newest {
 		return bad
 	}
-	torn, err := tornEnd(s, line, whole)
+	torn, err := tornEnd(s, line, whole, r.last+1)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
@@ -358,8 +401,8 @@ func (r *recovery) badRecord(name string, s *journalScanner, line []byte, whole,
 }
 
 // tornEnd reports whether an interrupted write can have left the rest of the
-// file, from this line on.
-func tornEnd(s *journalScanner, line []byte, whole bool) (bool, error) {
+// file, from this line on, which begins with the record of a sequence.
+func tornEnd(s *journalScanner, line []byte, whole bool, lost uint64) (bool, error) {
 	if !whole {
 		return hasHole(line, s.start, whole) || !isOverwrittenNewline(line), nil
 	}
@@ -374,7 +417,7 @@ func tornEnd(s *journalScanner, line []byte, whole bool) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if _, fault := recordSeq(line); whole && fault == "" {
+		if seq, fault := recordSeq(line); whole && fault == "" && writeBegan(seq, line) > lost {
 			return false, nil
 		}
 	}

@@ -19,21 +19,38 @@ import (
 )
 
 // journalText returns a journal with the records from first to last.
-func journalText(first, last uint64) string {
-	b := appendJournalHeader(nil, first)
+func journalText(first, last uint64) string { return journalOf(testStoreID, first, last) }
+
+func journalOf(store string, first, last uint64) string {
+	b := appendJournalHeader(nil, store, first)
 	for seq := first; seq <= last; seq++ {
-		b = appendRecord(b, seq, testBody(seq))
+		b = appendRecord(b, seq, 0, testBody(seq))
 	}
 	return string(b)
 }
 
+// oldJournal and oldSnapshot return files of format 1.
+func oldJournal(first, last uint64) string {
+	_, records, _ := strings.Cut(journalText(first, last), "\n")
+	return string(sumLine(fmt.Appendf(nil, `{"format":1,"journal":"stepwell","from":%d`, first))) + records
+}
+
+func oldSnapshot(covered uint64) string {
+	lines := strings.SplitAfter(snapshotText(covered), "\n")
+	head := fmt.Appendf(nil, `{"format":1,"snapshot":"stepwell","seq":%d,"count":%d`, covered, covered)
+	return string(sumLine(head)) + strings.Join(lines[1:len(lines)-2], "")
+}
+
 // snapshotText returns a snapshot that covers the sequences up to covered.
 func snapshotText(covered uint64) string {
-	b := snapshotHeader(1_700_000_000_000_000, covered, covered)
+	var sums lineSums
+	b := snapshotHeader(testStoreID, 1_700_000_000_000_000, covered, covered)
 	for n := uint64(1); n <= covered; n++ {
-		b = append(b, sumLine(fmt.Appendf(nil, `{"n":%d`, n))...)
+		line := sumLine(fmt.Appendf(nil, `{"n":%d`, n))
+		sums.add(line[len(line)-len(sumTail)-1:])
+		b = append(b, line...)
 	}
-	return string(b)
+	return string(sums.appendEnd(b, covered))
 }
 
 // sumLine ends a line of a snapshot.
@@ -101,6 +118,17 @@ func TestRecoveryDirectoryStates(t *testing.T) {
 		{"row 6", dir{journalName: journalText(6, 8), snapshotName: snapshotText(7)},
 			8, "journal.jsonl snapshot.jsonl", ""},
 
+		{"format 1", dir{journalName: oldJournal(4, 5), snapshotName: oldSnapshot(3)}, 5, "journal.jsonl snapshot.jsonl", ""},
+		{"format 1 before format 2", dir{journalOldName: oldJournal(4, 5), journalName: journalText(6, 8),
+			snapshotName: oldSnapshot(3)}, 8, "journal.jsonl journal.old.jsonl snapshot.jsonl", ""},
+		{"a journal of another store", dir{journalName: journalOf("ANOTHER", 4, 5), snapshotName: snapshotText(3)},
+			0, "", "journal.jsonl, line 1: it is a file of the store ANOTHER, and those before it are of " + testStoreID},
+		{"journals of two stores", dir{journalOldName: journalOf("ANOTHER", 1, 5), journalName: journalText(6, 8)},
+			0, "", "journal.old.jsonl, line 1: it is a file of the store ANOTHER"},
+		{"snapshot with swapped lines", dir{journalName: journalText(1, 5), snapshotName: swapped(snapshotText(3))},
+			0, "", "snapshot.jsonl, line 5: the lines before it are not those that were written, or not in their order"},
+		{"snapshot without its last line", dir{journalName: journalText(1, 5), snapshotName: withoutLast(snapshotText(3))},
+			0, "", "snapshot.jsonl, line 4: the file ends after 3 of 3 lines"},
 		{"snapshot alone", dir{snapshotName: snapshotText(3)}, 0, "", "journal.jsonl is missing"},
 		{"empty journal file", dir{journalName: ""}, 0, "", "journal.jsonl, line 1: the file is empty"},
 		{"empty snapshot file", dir{journalName: journalText(1, 2), snapshotName: ""},
@@ -121,23 +149,23 @@ func TestRecoveryDirectoryStates(t *testing.T) {
 			0, "", "journal.old.jsonl, line 7: the line is incomplete"},
 		{"snapshot torn",
 			dir{journalName: journalText(1, 5), snapshotName: strings.TrimSuffix(snapshotText(3), "\n")},
-			0, "", "snapshot.jsonl, line 4: the line is incomplete"},
+			0, "", "snapshot.jsonl, line 5: the line is incomplete"},
 		{"snapshot too short",
 			dir{journalName: journalText(1, 5), snapshotName: snapshotText(3)[:snapshotHeaderSize]},
 			0, "", "snapshot.jsonl, line 1: the file ends after 0 of 3 lines"},
 		{"snapshot too long",
 			dir{journalName: journalText(1, 5), snapshotName: snapshotText(3) + string(sumLine([]byte(`{"n":4`)))},
-			0, "", "snapshot.jsonl, line 5: there are more lines than the header says"},
+			0, "", "snapshot.jsonl, line 6: there are more lines than the header says"},
 		{"names mixed up", dir{journalName: snapshotText(3)},
 			0, "", "journal.jsonl, line 1: it is not the header of a journal"},
 		{"names mixed up too", dir{journalName: journalText(1, 5), snapshotName: journalText(1, 5)},
 			0, "", "snapshot.jsonl, line 1: it is not the header of a snapshot"},
-		{"record missing", dir{journalName: journalText(1, 2) + string(appendRecord(nil, 4, testBody(4)))},
+		{"record missing", dir{journalName: journalText(1, 2) + string(appendRecord(nil, 4, 0, testBody(4)))},
 			0, "", "journal.jsonl, line 4: sequence 4 where 3 was expected"},
-		{"newer journal", dir{journalName: `{"format":2,"what":"ever"}` + "\n"},
-			0, "", "journal.jsonl has format 2, and this version of stepwell reads formats up to 1"},
+		{"newer journal", dir{journalName: `{"format":3,"what":"ever"}` + "\n"},
+			0, "", "journal.jsonl has format 3, and this version of stepwell reads formats up to 2"},
 		{"newer snapshot", dir{journalName: journalText(1, 2), snapshotName: `{"format":3}` + "\n"},
-			0, "", "snapshot.jsonl has format 3, and this version of stepwell reads formats up to 1"},
+			0, "", "snapshot.jsonl has format 3, and this version of stepwell reads formats up to 2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			g, after, err := tryOpen(t, tt.files)
@@ -157,6 +185,18 @@ func TestRecoveryDirectoryStates(t *testing.T) {
 			}
 		})
 	}
+}
+
+// swapped returns a snapshot with its second and third line in each other's place.
+func swapped(snapshot string) string {
+	lines := strings.SplitAfter(snapshot, "\n")
+	lines[1], lines[2] = lines[2], lines[1]
+	return strings.Join(lines, "")
+}
+
+func withoutLast(snapshot string) string {
+	lines := strings.SplitAfter(snapshot, "\n")
+	return strings.Join(lines[:len(lines)-2], "")
 }
 
 // checkRefused checks for an error that says where, and for unchanged files.
@@ -277,17 +317,20 @@ func checkFlipped(t *testing.T, store map[string]string, file string, at int, te
 // TestRecoveryTornGroup checks what a power failure leaves of the last write, by sectors.
 func TestRecoveryTornGroup(t *testing.T) {
 	stored := journalText(1, 3)
-	group := []byte(stored)
+	group, apart := []byte(stored), []byte(stored)
 	for seq := uint64(4); seq <= 8; seq++ {
-		group = appendRecord(group, seq, fmt.Appendf(nil, `"pad":"%s"`, strings.Repeat("z", 700)))
+		pad := fmt.Appendf(nil, `"pad":"%s"`, strings.Repeat("z", 700))
+		group, apart = appendRecord(group, seq, seq-4, pad), appendRecord(apart, seq, 0, pad)
 	}
 	start, end := len(stored), len(group)
 	boundary := (start/diskSector + 1) * diskSector
-	zero := func(from, to int) string {
-		b := bytes.Clone(group)
+	zeroIn := func(text []byte, from, to int) string {
+		b := bytes.Clone(text)
 		clear(b[from:to])
 		return string(b)
 	}
+	zero := func(from, to int) string { return zeroIn(group, from, to) }
+	later := string(appendRecord(nil, 9, 0, testBody(9)))
 	lastLine := bytes.LastIndexByte(group[:end-1], '\n') + 1
 	for _, tt := range []struct {
 		name string
@@ -301,8 +344,12 @@ func TestRecoveryTornGroup(t *testing.T) {
 		{"ends with a sector", string(group[:boundary]), "", start},
 		{"zeros after the end", stored + strings.Repeat("\x00", 5000), "", start},
 		{"zeros in the last line", zero(end/diskSector*diskSector, end), "", lastLine},
-		{"first sector zeros, good records after", zero(start, boundary), "line 5: ", 0},
-		{"a later sector zeros, good records after", zero(boundary, boundary+diskSector), "line 5: ", 0},
+		{"first sector zeros, the rest of the write after", zero(start, boundary), "", start},
+		{"a later sector zeros, the rest of the write after", zero(boundary, boundary+diskSector), "", start},
+		{"first sector zeros, a later write after", zero(start, boundary) + later, "line 5: ", 0},
+		{"a later sector zeros, a later write after", zero(boundary, boundary+diskSector) + later, "line 5: ", 0},
+		{"first sector zeros, other writes after", zeroIn(apart, start, boundary), "line 5: ", 0},
+		{"a later sector zeros, other writes after", zeroIn(apart, boundary, boundary+diskSector), "line 5: ", 0},
 		{"zeros that are no sector, in the last line", zero(end-100, end-50), "line 9: ", 0},
 		{"last line changed", strings.Replace(string(group), "zz\",\"sum", "zy\",\"sum", 5), "line 5: ", 0},
 		{"last newline changed", string(group[:end-1]) + "x", "line 9: the line is incomplete", 0},

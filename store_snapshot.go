@@ -35,6 +35,7 @@ type snapshotWriter struct {
 	unsynced int64 // bytes since the last sync
 	covered  uint64
 	count    uint64
+	sums     lineSums
 	ended    bool
 }
 
@@ -160,6 +161,7 @@ func (s *snapshotWriter) line(line []byte) error {
 func (s *snapshotWriter) write(line []byte) error {
 	var buf [len(sumTail) + 1]byte
 	tail := appendSumTail(buf[:0], crc32.Checksum(line, castagnoli))
+	s.sums.add(tail)
 	s.out.Write(line) // a bufio.Writer returns its first error again on the next call
 	if _, err := s.out.Write(tail); err != nil {
 		return err
@@ -212,7 +214,7 @@ func (s *snapshotWriter) commit() error {
 // line may contain changes later than covered, which must be on disk before
 // they are visible here, or a start would use their sequences again.
 func (s *snapshotWriter) finish() error {
-	if err := s.out.Flush(); err != nil {
+	if err := s.lastLine(); err != nil {
 		return err
 	}
 	if err := s.j.ask(func() error { return s.j.flush(true) }); err != nil {
@@ -227,9 +229,19 @@ func (s *snapshotWriter) finish() error {
 	return s.install()
 }
 
+// lastLine writes the line that depends on all others.
+func (s *snapshotWriter) lastLine() error {
+	line := s.sums.appendEnd(nil, s.count)
+	s.size += int64(len(line))
+	if _, err := s.out.Write(line); err != nil {
+		return err
+	}
+	return s.out.Flush()
+}
+
 // seal completes a file whose lines were flushed.
 func (s *snapshotWriter) seal() error {
-	if _, err := s.file.WriteAt(snapshotHeader(s.j.o.now(), s.covered, s.count), 0); err != nil {
+	if _, err := s.file.WriteAt(snapshotHeader(s.j.id, s.j.o.now(), s.covered, s.count), 0); err != nil {
 		return err
 	}
 	return s.file.sync()

@@ -590,7 +590,7 @@ func (s *store) writeFiles(j *journal) error {
 	if err := s.writeSnapshot(w, len(s.slots), s.analytics.freeze(), w.covered); err != nil {
 		return err
 	}
-	if err := w.out.Flush(); err != nil {
+	if err := w.lastLine(); err != nil {
 		return err
 	}
 	if err := w.seal(); err != nil {

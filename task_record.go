@@ -302,6 +302,7 @@ func decodeRecord(line []byte) (*record, error) {
 		nonzero(&c, "seq", &r.seq)
 		c.id("task", &r.task)
 		r.members(&c)
+		c.take("w")
 		c.take("sum")
 	}
 	if c.err != nil {

@@ -206,7 +206,7 @@ type historyRecord struct {
 }
 
 var (
-	recordLine = regexp.MustCompile(`^{"seq":(\d+),(?:"task":"([^"]*)",)?(.*),"sum":"[0-9a-f]{8}"}$`)
+	recordLine = regexp.MustCompile(`^{"seq":(\d+),(?:"task":"([^"]*)",)?(.*?)(?:,"w":\d+)?,"sum":"[0-9a-f]{8}"}$`)
 	recordKind = regexp.MustCompile(`"kind":"([a-z]+)"`)
 )
 

@@ -487,7 +487,6 @@ type crashFile struct {
 	inode  *inode
 	size   int
 	pieces []piece
-	torn   bool // a sector is lost, and a later one is there that was not synced either
 }
 
 type piece struct {
@@ -547,7 +546,7 @@ func (d *tracedDisk) crashWith(names map[string]*inode, choose func(f *inode) fi
 
 // cut returns a file with the chosen ones of its unsynced changes.
 func (f *inode) cut(c fileChoice) crashFile {
-	file, lost := crashFile{inode: f, size: len(f.kept)}, false
+	file := crashFile{inode: f, size: len(f.kept)}
 	for _, op := range f.pending {
 		kept := c.op == nil || c.op(op)
 		if op.data == nil {
@@ -563,10 +562,7 @@ func (f *inode) cut(c fileChoice) crashFile {
 		for from := 0; from < len(op.data); {
 			to := min((op.off+from)/sector*sector+sector-op.off, len(op.data))
 			if c.sector == nil || c.sector(op, from) {
-				file.torn = file.torn || lost
 				file.add(piece{op.off + from, op.data[from:to]})
-			} else {
-				lost = true
 			}
 			from = to
 		}

@@ -25,6 +25,7 @@ type diskFault struct {
 	err      error
 	half     bool // a write writes half of it
 	after    bool // the operation fails although it was done
+	clean    bool // a sync leaves its pages clean: they are seen, and no later sync writes them
 }
 
 // memDisk is the file system.
@@ -130,6 +131,7 @@ func (d *memDisk) restart() *memDisk {
 		for name, n := range names {
 			if nodes[n] == nil {
 				nodes[n] = newMemNode(slices.Clone(n.data), slices.Clone(n.kept))
+				nodes[n].changed, nodes[n].inode = n.changed, n.inode
 			}
 			m[name] = nodes[n]
 		}
@@ -204,8 +206,8 @@ func (d *memDisk) do(op, name string, work func(half bool) error) error {
 	if f == nil {
 		return work(false)
 	}
-	if f.after || f.half && op == "write" {
-		work(f.half)
+	if f.after || f.half && op == "write" || f.clean {
+		work(f.half || f.clean)
 	}
 	return f.err
 }
@@ -386,9 +388,14 @@ func (f *memFile) WriteAt(p []byte, off int64) (n int, err error) {
 }
 
 func (f *memFile) sync() error {
-	err := f.disk.do("sync", f.name, func(bool) error {
-		same := min(f.node.changed, len(f.node.kept))
-		f.node.kept = append(f.node.kept[:same], f.node.data[same:]...)
+	err := f.disk.do("sync", f.name, func(clean bool) error {
+		if clean {
+			f.node.changed = len(f.node.data)
+			return nil
+		}
+		same := min(f.node.changed, len(f.node.data))
+		lost := make([]byte, max(same-len(f.node.kept), 0)) // of pages that a failed sync left clean
+		f.node.kept = append(append(f.node.kept, lost...)[:same], f.node.data[same:]...)
 		f.node.changed = len(f.node.kept)
 		return nil
 	})

@@ -268,6 +268,10 @@ func (f *workFigures) writeTasks(m *metricsText) {
 		"Finished tasks dropped to keep within the limits, since the store was created.", float64(f.dropped))
 	m.single("stepwell_tasks_dropped_early_total", "counter",
 		"Of these, tasks dropped since the start because tasks took nearly all the memory for them.", float64(f.early))
+	counts(m, "stepwell_idempotency_keys", "gauge", "Idempotency-Keys remembered, by what became of their tasks.",
+		"task", []string{"kept", "dropped"}, f.requests[:])
+	m.single("stepwell_idempotency_keys_evicted_total", "counter",
+		"Idempotency-Keys of dropped tasks forgotten early because of requests.keep_count.", float64(f.evicted))
 	counts(m, "stepwell_task_transitions_total", "counter", "Transitions of tasks into each state.",
 		"to", taskStateNames[:], f.taskMoves[:])
 	counts(m, "stepwell_step_transitions_total", "counter", "Transitions of steps into each state.",

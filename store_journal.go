@@ -244,8 +244,7 @@ func (j *journal) recover(l loader) error {
 }
 
 // openFile opens or creates the newest journal, without its torn end and the
-// blocks that the last process reserved behind it. It syncs the file: if that
-// process was killed, part of what was read may only be in the system's memory.
+// blocks that the last process reserved behind it. What it holds is durable then.
 func (j *journal) openFile(r *recovery) error {
 	if len(r.files) == 0 {
 		return j.firstFile()
@@ -254,7 +253,11 @@ func (j *journal) openFile(r *recovery) error {
 	if err != nil {
 		return err
 	}
-	if err = f.truncate(r.bytes); err == nil {
+	err = f.truncate(r.bytes)
+	if err == nil && !r.clean {
+		err = r.renew(f)
+	}
+	if err == nil {
 		err = f.sync()
 	}
 	if err != nil {
@@ -878,6 +881,7 @@ func (j *journal) finish() error {
 	j.space.file = nil
 	if j.closeErr == nil {
 		j.closeErr = j.file.truncate(j.pos)
+		j.noteClean()
 	}
 	if err := j.file.Close(); j.closeErr == nil {
 		j.closeErr = err

@@ -355,6 +355,7 @@ func TestJournalFaults(t *testing.T) {
 		{"write happens and fails", diskFault{op: "write", times: 1, after: true, err: syscall.EIO}},
 		{"sync fails once", diskFault{op: "sync", times: 1, err: syscall.EIO}},
 		{"sync happens and fails", diskFault{op: "sync", times: 1, after: true, err: syscall.EIO}},
+		{"sync fails once and leaves its pages clean", diskFault{op: "sync", times: 1, clean: true, err: syscall.ENOSPC}},
 	} {
 		for _, mode := range []syncMode{syncAlways, syncInterval, syncNever} {
 			t.Run(tt.name+"/"+mode.String(), func(t *testing.T) {
@@ -419,6 +420,87 @@ func testJournalFault(t *testing.T, fault diskFault, mode syncMode) {
 		j, g := mustOpen(t, diskOptions(disk.crash(true, keep, nil)))
 		checkContents(t, g, 3)
 		mustClose(t, j)
+	}
+	for _, starts := range []int{1, 2} {
+		checkKeptByStarts(t, disk, starts)
+	}
+}
+
+// checkKeptByStarts starts on a disk that failed, whose machine stayed on, and loses the power
+// after a record was stored: everything that a start had read must be there.
+func checkKeptByStarts(t *testing.T, disk *memDisk, starts int) {
+	t.Helper()
+	var j *journal
+	for range starts {
+		disk = disk.restart()
+		j, _ = mustOpen(t, diskOptions(disk))
+		defer j.close()
+	}
+	last := mustStore(t, j, 1)
+	j, g := mustOpen(t, diskOptions(disk.crash(true, false, nil)))
+	checkContents(t, g, last)
+	mustClose(t, j)
+}
+
+// TestCleanJournal expects a start to write the journal again unless it was closed well, and
+// is still the same.
+func TestCleanJournal(t *testing.T) {
+	t.Parallel()
+	stored := newMemDisk()
+	j, _ := mustOpen(t, diskOptions(stored))
+	mustStore(t, j, 3)
+	mustClose(t, j)
+	for _, tt := range []struct {
+		name   string
+		change func(d *memDisk)
+		again  bool
+	}{
+		{"closed well", func(*memDisk) {}, false},
+		{"without the note", func(d *memDisk) { noError(t, d.remove(testDir+"/"+cleanName)) }, true},
+		{"with a torn note", func(d *memDisk) { d.names[testDir+"/"+cleanName].data[3] = 'x' }, true},
+		{"with a longer journal", func(d *memDisk) {
+			n := d.names[testDir+"/"+journalName]
+			n.data = appendRecord(n.data, 4, 0, testBody(4))
+		}, true},
+		{"with a torn journal", func(d *memDisk) {
+			n := d.names[testDir+"/"+journalName]
+			n.data = append(n.data, "{"...)
+		}, true},
+		{"with a copy of the journal", func(d *memDisk) {
+			n := d.names[testDir+"/"+journalName]
+			d.names[testDir+"/"+journalName] = newMemNode(n.data, n.kept)
+		}, true},
+		{"started once more", func(d *memDisk) {
+			j, _ := mustOpen(t, diskOptions(d))
+			t.Cleanup(func() { j.close() })
+		}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			disk := stored.restart()
+			tt.change(disk)
+			disk = disk.restart()
+			j, _ := mustOpen(t, diskOptions(disk))
+			if got := disk.count("write", journalName) > 0; got != tt.again {
+				t.Errorf("the journal was written again: got %v; want %v", got, tt.again)
+			}
+			mustClose(t, j)
+		})
+	}
+}
+
+// TestJournalThatCannotBeRenewed expects a start to fail if it can make nothing durable.
+func TestJournalThatCannotBeRenewed(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{journalName: journalText(1, 3)}
+	for _, fault := range []diskFault{
+		{op: "write", file: journalName, err: syscall.ENOSPC}, {op: "sync", file: journalName, err: syscall.EIO},
+	} {
+		disk := memDiskWith(testDir, files)
+		disk.fail(fault)
+		_, err := openJournal(diskOptions(disk), &gathered{})
+		if !errors.Is(err, fault.err) || !strings.Contains(err.Error(), journalName) || disk.locked {
+			t.Errorf("%s: got error %v, locked %v; want it with the file's name", fault.op, err, disk.locked)
+		}
 	}
 }
 

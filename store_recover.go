@@ -47,6 +47,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -59,6 +60,7 @@ const (
 	journalTempName = "journal.jsonl.tmp"
 	snapshotName    = "snapshot.jsonl"
 	snapshotTemp    = "snapshot.jsonl.tmp"
+	cleanName       = "journal.clean"
 
 	diskSector = 512 // bytes that a disk writes as a whole or not at all
 )
@@ -96,6 +98,7 @@ type recovery struct {
 	oldBytes int64    // of journal.old.jsonl if it is still needed
 	bytes    int64    // of the newest journal, without its torn end
 	torn     int64    // bytes of the torn end
+	clean    bool     // the journal was synced before its process ended
 	tornLine int      // line of the torn end
 }
 
@@ -454,6 +457,7 @@ func hasHole(line []byte, offset int64, whole bool) bool {
 // tidy brings the files into the state of row 0 or row 3 of the table. The torn
 // end of the newest journal is cut off when that is opened for writing.
 func (r *recovery) tidy() error {
+	r.clean = !r.undo && !r.imported && r.isClean()
 	if r.undo {
 		if err := r.disk.rename(r.path(journalOldName), r.path(journalName)); err != nil {
 			return err
@@ -464,7 +468,7 @@ func (r *recovery) tidy() error {
 			return err
 		}
 	}
-	drop := []string{journalTempName, snapshotTemp}
+	drop := []string{journalTempName, snapshotTemp, cleanName}
 	if r.dropOld {
 		drop = append(drop, journalOldName)
 	}
@@ -474,6 +478,81 @@ func (r *recovery) tidy() error {
 		}
 	}
 	return r.disk.syncDir(r.dir)
+}
+
+// Durable contents. After a sync has failed, the system's memory may show what the disk
+// does not have, and further syncs succeed. So what a start has read counts as durable only
+// once it was written again and synced, unless journal.clean says that all of it was synced
+// before the process ended:
+//
+//	{"clean":N,"bytes":B,"inode":I,"sum":"…"}
+//
+// N is the last record, B the length of the journal, and I its inode, which a copy does not
+// have. A start removes the file.
+
+// cleanLine returns the contents of journal.clean.
+func cleanLine(last uint64, bytes int64, inode uint64) []byte {
+	b := fmt.Appendf(nil, `{"clean":%d,"bytes":%d,"inode":%d`, last, bytes, inode)
+	return appendSumTail(b, crc32.Checksum(b, castagnoli))
+}
+
+// noteClean notes that the whole journal was synced. Without the note, which need not be
+// durable, the next start takes longer.
+func (j *journal) noteClean() {
+	id, err := j.o.fs.identify(j.path(journalName))
+	if err != nil {
+		return
+	}
+	if f, err := j.o.fs.create(j.path(cleanName)); err == nil {
+		f.WriteAt(cleanLine(j.written, j.pos, id.inode), 0)
+		f.Close()
+	}
+}
+
+// isClean reports whether journal.clean is about the journal as it was read.
+func (r *recovery) isClean() bool {
+	id, err := r.disk.identify(r.path(journalName))
+	if err != nil || r.torn > 0 {
+		return false
+	}
+	f, err := r.disk.open(r.path(cleanName))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	line, err := io.ReadAll(io.LimitReader(f, 1<<10))
+	return err == nil && bytes.Equal(line, cleanLine(r.last, r.bytes, id.inode))
+}
+
+// renewStep is how many bytes are written again at a time.
+const renewStep = 1 << 20
+
+// renew writes the journal's lines again, in place, and checks them once more: the system
+// may have read lost parts from the disk meanwhile.
+func (r *recovery) renew(to diskFile) error {
+	s, f, err := r.scan(journalName)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var buf []byte
+	for off := int64(0); s.end < r.bytes; {
+		line, _, err := s.next()
+		if err != nil {
+			return fmt.Errorf("read %s again: %w", journalName, err)
+		}
+		if fault := lineFault(line); fault != "" {
+			return &damage{journalName, s.number, "it was read well once, and now " + fault}
+		}
+		if buf = append(append(buf, line...), '\n'); len(buf) < renewStep && s.end < r.bytes {
+			continue
+		}
+		if _, err := to.WriteAt(buf, off); err != nil {
+			return fmt.Errorf("write %s again: %w", journalName, err)
+		}
+		off, buf = s.end, buf[:0]
+	}
+	return nil
 }
 
 // Rebuilding the store from its snapshot and journal, by the same apply that
@@ -504,6 +583,9 @@ func (l *restorer) line(line []byte) error {
 	}
 	if bytes.HasPrefix(line, []byte(droppedHead)) {
 		return l.droppedLine(line)
+	}
+	if bytes.HasPrefix(line, []byte(requestHead)) {
+		return l.requestLine(line)
 	}
 	if bytes.HasPrefix(line, []byte(eventsHead)) {
 		return l.eventsLine(line)

@@ -119,7 +119,7 @@ func (p *process) runIn(ctx context.Context, o *options, a *runArgs, name string
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	ended, err := p.watchTask(ctx, o, c, created.text("task_uuid"))
+	ended, err := p.watchTask(ctx, o, c, created.text("task_uuid"), 0)
 	if ended.raw == nil {
 		return err
 	}

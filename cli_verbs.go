@@ -548,7 +548,7 @@ func (p *process) fixtureCommands() command {
 			name: "requests", help: "list the latest requests and handler calls",
 			examples: []string{"fixture requests --kind handler", "fixture requests --step charge -o json"},
 			define: p.lists(listing{path: "/_stepwell/requests", member: "entries", name: "id", none: "no entry", columns: []column{
-				of("ID", "id"), of("KIND", "kind"), of("AT", "at"),
+				of("ID", "id"), of("KIND", "kind"), ageOf("AGE", "at"), of("AT", "at").whenWide(),
 				{head: "WHAT", show: func(_ *table, d document) string {
 					if d.text("kind") == "handler" {
 						return printable(d.text("namespace") + "/" + d.text("name") + " " + d.text("step") + " attempt " + d.text("attempt"))

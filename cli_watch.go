@@ -184,7 +184,7 @@ func (p *process) taskWatch(o *options) runner {
 		if err != nil {
 			return err
 		}
-		t, err := p.watchTask(ctx, o, c, id)
+		t, err := p.watchTask(ctx, o, c, id, settleFor)
 		if t.raw != nil && *o.output != "table" && *o.output != "wide" {
 			if err := p.print(o, taskOutput(t)); err != nil {
 				return err
@@ -196,14 +196,16 @@ func (p *process) taskWatch(o *options) runner {
 
 // watchTask shows a task until it ends, on standard output, or on standard error if the result is for a
 // program.
-func (p *process) watchTask(ctx context.Context, o *options, c *client, id string) (document, error) {
+func (p *process) watchTask(
+	ctx context.Context, o *options, c *client, id string, settle time.Duration,
+) (document, error) {
 	w := p.stdout
 	if *o.output != "table" && *o.output != "wide" {
 		w = p.stderr
 	}
 	s := p.styleOf(w)
 	if s.terminal == nil {
-		return p.watchLines(ctx, c, id, w, s)
+		return p.watchLines(ctx, c, id, w, s, settle)
 	}
 	first, err := c.get(ctx, "/v1/tasks/"+id, nil)
 	if err != nil {
@@ -281,26 +283,44 @@ var passedThrough = map[string]bool{
 	"enqueued_for_orchestration": true, "enqueued_as_error_for_orchestration": true,
 }
 
-// watchLines writes a line per transition, from the first, until the task ends.
-func (p *process) watchLines(ctx context.Context, c *client, id string, w io.Writer, s style) (document, error) {
+// settleFor is how long nothing must happen to a task that has ended, because its history may have several
+// ends.
+const settleFor = 300 * time.Millisecond
+
+// watchLines writes a line per transition, from the first, until the task has ended and nothing happened to
+// it for a while.
+func (p *process) watchLines(
+	ctx context.Context, c *client, id string, w io.Writer, s style, settle time.Duration,
+) (t document, err error) {
+	following, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	ended := errors.New("ended")
-	err := c.follow(ctx, url.Values{"task_uuid": {id}}, "0", func(e document) error {
-		if !passedThrough[e.text("to_state")] {
+	settled := time.AfterFunc(time.Hour, func() { stop(ended) })
+	defer settled.Stop()
+	err = c.follow(following, url.Values{"task_uuid": {id}}, "0", func(e document) error {
+		settled.Stop()
+		state := e.text("to_state")
+		if !passedThrough[state] {
 			io.WriteString(w, s.event(e)+"\n")
 		}
-		if _, end := endStates[e.text("to_state")]; end && e.text("step_name") == "" {
-			return ended
+		if _, end := endStates[state]; !end || e.text("step_name") != "" {
+			return nil
 		}
+		t, err = c.get(ctx, "/v1/tasks/"+id, nil)
+		if t.text("status") != state || err != nil {
+			return err
+		}
+		settled.Reset(settle)
 		return nil
 	})
 	if err == errNoEvents {
 		return c.awaitEnd(ctx, id, p.lineWriter(w, s))
 	}
-	if err != ended {
-		t, _ := c.get(context.WithoutCancel(ctx), "/v1/tasks/"+id, nil)
-		return t, c.watchError(ctx, id, err)
+	if err == ended {
+		return t, endError(t)
 	}
-	return c.awaitEnd(ctx, id, nil) // the end may have been undone meanwhile
+	t, _ = c.get(context.WithoutCancel(ctx), "/v1/tasks/"+id, nil)
+	return t, c.watchError(ctx, id, err)
 }
 
 // lineWriter returns a function that writes what has changed in a task since its last call.

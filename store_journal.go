@@ -617,7 +617,7 @@ func (j *journal) run() {
 	for {
 		select {
 		case <-place.C:
-			j.checkPlace()
+			j.watch.during(j.checkPlace)
 		case <-j.wake:
 			if j.crowded {
 				runtime.Gosched() // callers answered just now come back with more: one sync fewer

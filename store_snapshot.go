@@ -417,6 +417,11 @@ func (s *store) writeSnapshot(w *snapshotWriter, count int, figures *frozenFigur
 			return err
 		}
 	}
+	var requests []*droppedRequest
+	s.locked(func() { requests = s.requests.order }) // no task is dropped before its line is written
+	if err := s.writeRequests(requests, w.line); err != nil {
+		return err
+	}
 	return s.eachLine(count, func(line []byte) error { return w.line(line[:len(line)-1]) })
 }
 

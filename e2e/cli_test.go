@@ -1,12 +1,14 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -24,28 +26,45 @@ func steady(text string) string {
 }
 
 // TestCommandsGuide types the commands in docs/cli.md, against a service without and with
-// authentication.
+// authentication, and those in testdata/cli/verbs.md, which has every verb and form of output.
 func TestCommandsGuide(t *testing.T) {
 	t.Parallel()
 	slow(t)
-	commands, outputs := consoleSession(t, "docs/cli.md", string(readFile(t, repository("docs/cli.md"))))
-	for name, env := range map[string][2][]string{
-		"without authentication": {},
-		"with authentication": {
-			{"STEPWELL_ORCHESTRATION__WEB__AUTH__ENABLED=true", "STEPWELL_ORCHESTRATION__WEB__AUTH__API_KEYS_ENABLED=true",
-				`STEPWELL_ORCHESTRATION__WEB__AUTH__API_KEYS=[{"key":"k","permissions":["*"],"description":"api"}]`},
-			{"STEPWELL_API_KEY=k"},
-		},
+	keys := []string{"STEPWELL_ORCHESTRATION__WEB__AUTH__ENABLED=true", "STEPWELL_ORCHESTRATION__WEB__AUTH__API_KEYS_ENABLED=true",
+		`STEPWELL_ORCHESTRATION__WEB__AUTH__API_KEYS=[{"key":"k","permissions":["*"],"description":"api"}]`}
+	for _, tt := range []struct {
+		page        string
+		server, env []string
+	}{
+		{"docs/cli.md", nil, nil}, {"docs/cli.md", keys, []string{"STEPWELL_API_KEY=k"}}, {"testdata/cli/verbs.md", nil, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(fmt.Sprint(tt.page, " ", tt.env), func(t *testing.T) {
 			t.Parallel()
-			p := serveWith(t, env[0], "--fixture", "--deterministic-ids", "guide")
-			for i, printed := range typeInto(t, commands, t.TempDir(), env[1], p) {
+			commands, outputs := consoleSession(t, tt.page, string(readFile(t, repository(tt.page))))
+			p := serveWith(t, tt.server, "--fixture", "--deterministic-ids", "guide")
+			for i, printed := range typeInto(t, commands, t.TempDir(), tt.env, p) {
 				if steady(printed) != steady(outputs[i]) {
 					t.Errorf("$ %s\ngot  %s\nwant %s", commands[i], printed, outputs[i])
 				}
 			}
 		})
+	}
+}
+
+// TestWatchedList lists tasks until it is interrupted.
+func TestWatchedList(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--fixture")
+	url := []string{"STEPWELL_URL=" + p.ready.OrchestrationURL}
+	list := launch(t, url, "task", "list", "--watch", "-o", "name")
+	for range 2 {
+		_, id, _ := runProgram(t, url, "task", "create", "demo/diamond", "-o", "name")
+		eventually(t, "the new task", func() bool { return strings.Contains(list.stdout.String(), id) })
+	}
+	list.signal(syscall.SIGINT)
+	<-list.exited
+	if code := list.cmd.ProcessState.ExitCode(); code != 130 {
+		t.Errorf("got exit code %d; want 130", code)
 	}
 }
 

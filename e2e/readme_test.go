@@ -67,8 +67,8 @@ func typeInto(t *testing.T, commands []string, dir string, env []string, p *prog
 	const end = "-- end of a command --"
 	script := strings.NewReplacer("http://127.0.0.1:8080", p.ready.OrchestrationURL,
 		"$(go run . ", "$('"+programFile(t)+"' ",
-		"\ngo run . ", "\n'"+programFile(t)+"' ").Replace(strings.Join(commands, "\necho '"+end+"'\n"))
-	shell := exec.Command("sh", "-c", "stepwell() { '"+programFile(t)+"' \"$@\"; }\n"+script)
+		"\ngo run . ", "\n'"+programFile(t)+"' ").Replace("\n" + strings.Join(commands, "\necho '"+end+"'\n"))
+	shell := exec.Command("sh", "-c", "stepwell() { '"+programFile(t)+"' \"$@\"; }"+script)
 	shell.Dir = dir
 	shell.Env = append(programEnv(), append(env, "STEPWELL_URL="+p.ready.OrchestrationURL, "LC_ALL=C.UTF-8", "USER=")...)
 	got, _ := shell.CombinedOutput() // an error would be in the output
@@ -99,7 +99,7 @@ func TestOperationsPage(t *testing.T) {
 // TestReadmeSessions types the commands in the README.
 func TestReadmeSessions(t *testing.T) {
 	for heading, mode := range map[string]string{
-		"One minute": "", "Fixture mode": "--fixture", "Waiting": "", "Dynamic steps": "", "Outside workers": "", "Events": "",
+		"One minute": "", "The command line": "", "Fixture mode": "--fixture", "Waiting": "", "Dynamic steps": "", "Outside workers": "", "Events": "",
 		"Why is my task stuck?": "", "The mount point": "", "The store as one document": "",
 	} {
 		t.Run(heading, func(t *testing.T) {

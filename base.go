@@ -58,6 +58,8 @@ const (
 	notIdle     // within the time given; carries what kept the service busy
 	unverified  // carries what was seen instead
 	storeFull   // tasks take all the memory they may
+	overloaded  // requests come faster than they can be answered
+	taskDropped // a repeated request whose task retention has dropped
 )
 
 // failure is an error that a caller may see.
@@ -67,7 +69,7 @@ type failure struct {
 	details    inputProblems      // for invalidFields: every offending field
 	retryAfter time.Duration      // for unavailable and backpressure
 	existing   uuid               // for conflict: the task that exists already, if the caller may know
-	extra      errorMember        // for notIdle and unverified
+	extra      errorMember        // for notIdle, unverified and taskDropped
 	refusal    *credentialRefusal // for credentials that were refused or cannot be verified
 	cause      error              // logged, never shown
 }

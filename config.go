@@ -30,6 +30,7 @@ type Config struct {
 	Engine        engineConfig
 	Store         storeConfig
 	Events        eventsConfig
+	Requests      requestsConfig
 	Docs          docsConfig
 	Staleness     stalenessConfig
 	Fixture       fixtureConfig
@@ -125,6 +126,12 @@ type storeConfig struct {
 type eventsConfig struct {
 	Keep       int // transitions
 	MaxStreams int
+}
+
+// requestsConfig limits how many Idempotency-Keys are remembered.
+type requestsConfig struct {
+	KeepHours int
+	KeepCount int // of those whose tasks were dropped
 }
 
 // docsConfig selects the page of the API's documentation.
@@ -299,6 +306,10 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "how long to keep a finished task, in hours; 0: no limit"},
 	{path: "store.max_memory_mb", def: 0, min: 0, max: maxConfigCount,
 		help: "memory for tasks, in MB; 0: 70 % of the cgroup's or the machine's; near it finished ones are dropped"},
+	{path: "requests.keep_hours", def: 24, min: 1, max: 24 * 366,
+		help: "how long an Idempotency-Key is remembered, in hours, even if its task was dropped"},
+	{path: "requests.keep_count", def: 250_000, min: 1, max: 100 * maxConfigCount,
+		help: "how many Idempotency-Keys of dropped tasks to remember; 150 bytes each"},
 	{path: "events.keep", def: defaultKeptEvents, min: 1, max: 10 * maxConfigCount,
 		help: "how many of the newest transitions to hold for resuming event streams; 72 bytes each"},
 	{path: "events.max_streams", def: 100, min: 0, max: maxConfigCount,

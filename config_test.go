@@ -188,6 +188,7 @@ func TestConfigDefaults(t *testing.T) {
 		"store.path": `"./stepwell-data"`, "store.memory": "false", "store.sync": `"always"`,
 		"store.sync_interval_ms": "100", "store.slow_seconds": "5",
 		"store.retain_finished_count": "100000", "store.retain_finished_age_hours": "0",
+		"requests.keep_hours": "24", "requests.keep_count": "250000",
 		"store.snapshot_journal_mb": "16", "store.max_memory_mb": "0",
 		"events.keep": "100000", "staleness.interval_seconds": "300",
 		"staleness.waiting_for_dependencies_minutes": "60",

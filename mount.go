@@ -107,6 +107,7 @@ type mountErrorView struct {
 		Message string              `json:"message"`
 		Details map[string][]string `json:"details,omitempty"` // by field
 		Code    string              `json:"code"`
+		TaskID  any                 `json:"task_id,omitempty"` // that a repeated request created
 	} `json:"error"`
 }
 
@@ -115,6 +116,9 @@ func mountError(f *failure, _ string, _ instant) any {
 	form := &failureForms[f.kind]
 	v.Error.Type, v.Error.Code = form.mount.kind, cmp.Or(form.mount.code, form.code)
 	v.Error.Message = f.message
+	if f.kind == taskDropped {
+		v.Error.TaskID = f.extra.value
+	}
 	for _, p := range f.details {
 		if v.Error.Details == nil {
 			v.Error.Details = map[string][]string{}

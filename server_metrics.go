@@ -100,6 +100,8 @@ func (s *service) metrics(h *httpStats, room *answerRoom) string {
 		writeStreamMetrics(&m, s.store.streamFigures())
 	}
 	s.quotas.write(&m)
+	m.single("stepwell_overload_refusals_total", "counter",
+		"Requests refused because those before them had to wait too long.", float64(s.load.refused.Load()))
 	h.write(&m)
 	room.write(&m)
 	var mem runtime.MemStats
@@ -268,6 +270,10 @@ func (f *workFigures) writeTasks(m *metricsText) {
 		"Finished tasks dropped to keep within the limits, since the store was created.", float64(f.dropped))
 	m.single("stepwell_tasks_dropped_early_total", "counter",
 		"Of these, tasks dropped since the start because tasks took nearly all the memory for them.", float64(f.early))
+	counts(m, "stepwell_idempotency_keys", "gauge", "Idempotency-Keys remembered, by what became of their tasks.",
+		"task", []string{"kept", "dropped"}, f.requests[:])
+	m.single("stepwell_idempotency_keys_evicted_total", "counter",
+		"Idempotency-Keys of dropped tasks forgotten early because of requests.keep_count.", float64(f.evicted))
 	counts(m, "stepwell_task_transitions_total", "counter", "Transitions of tasks into each state.",
 		"to", taskStateNames[:], f.taskMoves[:])
 	counts(m, "stepwell_step_transitions_total", "counter", "Transitions of steps into each state.",

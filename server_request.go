@@ -772,7 +772,9 @@ var failureForms = [...]struct {
 	backpressure:      {503, "BACKPRESSURE", "backpressure", mountForm{kind: "ServiceUnavailable", code: "SERVICE_UNAVAILABLE"}},
 	misdirected:       {421, "MISDIRECTED_REQUEST", "misdirected_request", mountForm{kind: "BadRequest", code: "BAD_REQUEST"}},
 	notIdle:           {408, "NOT_IDLE", "not_idle", mountForm{kind: "ServiceUnavailable", code: "SERVICE_UNAVAILABLE"}},
+	taskDropped:       {410, "TASK_DROPPED", "task_dropped", mountForm{kind: "TaskDropped"}},
 	storeFull:         {503, "STORE_FULL", "store_full", mountForm{kind: "ServiceUnavailable", code: "SERVICE_UNAVAILABLE"}},
+	overloaded:        {503, "OVERLOADED", "overloaded", mountForm{kind: "ServiceUnavailable", code: "SERVICE_UNAVAILABLE"}},
 	unverified:        {422, "VERIFICATION_FAILED", "verification_failed", mountForm{kind: "ValidationError", code: "INVALID_TASK_CONFIG"}},
 }
 

@@ -219,6 +219,9 @@ func (s *creator) replay(ctx context.Context, id uuid, b *submission) (*submitte
 		wants = anyState
 	}
 	t, end, err := s.await(ctx, id, wants, b.limit)
+	if kindOf(err) == taskMissing { // it was dropped in between
+		return nil, s.store.refuse(ctx, droppedTask(id))
+	}
 	if err != nil {
 		return nil, err
 	}

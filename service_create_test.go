@@ -15,6 +15,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -125,6 +127,7 @@ func checkRoundTrip(t *testing.T, r *record) {
 func checkRequestIndex(t testing.TB, s *store) {
 	t.Helper()
 	again := newRequestIndex()
+	again.requestLimits = s.requests.requestLimits
 	for i, sl := range s.slots {
 		if sl.live == nil && sl.line == nil {
 			continue // it was dropped
@@ -272,6 +275,89 @@ func TestIdempotencyKeysExpire(t *testing.T) {
 	}
 }
 
+// TestIdempotencyKeysOfDroppedTasks repeats requests whose tasks retention dropped, after
+// everything that may happen to a store in between.
+func TestIdempotencyKeysOfDroppedTasks(t *testing.T) {
+	t.Parallel()
+	const body = `{"namespace":"t","name":"diamond"}`
+	clock := newVirtualClock(testStart)
+	o := serviceTest{dir: t.TempDir(), templates: "testdata/templates", clock: clock, config: func(c *Config) {
+		c.Store.RetainFinishedCount, c.Requests.KeepHours, c.Requests.KeepCount = 1, 48, 3
+	}}
+	open := func() *testServer {
+		svc := openTestService(t, o)
+		return (&testServer{t: t, svc: svc}).with(newOrchestrationAPI(svc, nil))
+	}
+	s := open()
+	ids := map[string]string{}
+	for _, key := range []string{"evicted", "a", "b", "c", "kept"} {
+		ids[key] = keyed(t, s, "/v1/tasks", body, key).want(201).text("task_uuid")
+	}
+	check := func(when string) {
+		t.Helper()
+		for _, key := range []string{"a", "b", "c"} {
+			for _, query := range []string{"", "?wait=1s"} {
+				a := keyed(t, s, "/v1/tasks"+query, body, key).want(410)
+				if a.text("error.code") != "TASK_DROPPED" || a.text("error.task_uuid") != ids[key] ||
+					!strings.Contains(a.text("error.message"), ids[key]) || a.header.Get("Location") != "" {
+					t.Errorf("%s: got %v %s; want task %s told as dropped", when, a.header, a.body, ids[key])
+				}
+			}
+			keyed(t, s, "/v1/tasks", manualTask, key).want(422)
+		}
+		if got := keyed(t, s, "/v1/tasks", body, "kept").want(201).text("task_uuid"); got != ids["kept"] {
+			t.Errorf("%s: got task %s; want %s", when, got, ids["kept"])
+		}
+		metrics := readMetrics(string(s.do("GET", "/metrics", "").body)).families
+		if got := fmt.Sprint(metrics["stepwell_idempotency_keys"].samples); got !=
+			"map[stepwell_idempotency_keys[[task dropped]]:3 stepwell_idempotency_keys[[task kept]]:1]" {
+			t.Errorf("%s: the metrics show %s", when, got)
+		}
+	}
+	check("at first")
+	evicted := readMetrics(string(s.do("GET", "/metrics", "").body)).families["stepwell_idempotency_keys_evicted_total"]
+	if got := evicted.samples["stepwell_idempotency_keys_evicted_total[]"]; got != 1 {
+		t.Errorf("%v keys were forgotten early; want 1", got)
+	}
+	for _, step := range []struct {
+		when string
+		do   func()
+	}{
+		{"after a restart", func() { closeTestService(t, s.svc) }},
+		{"from a snapshot", func() { noError(t, s.svc.store.snapshot()); closeTestService(t, s.svc) }},
+		{"from a snapshot of a snapshot", func() { noError(t, s.svc.store.snapshot()); closeTestService(t, s.svc) }},
+		{"after a crash", func() {
+			crashed := filepath.Join(t.TempDir(), "data")
+			noError(t, os.CopyFS(crashed, os.DirFS(o.dir)))
+			closeTestService(t, s.svc)
+			o.dir = crashed
+		}},
+		{"from a state document", func() {
+			text := exported(t, s.svc)
+			closeTestService(t, s.svc)
+			o.dir, o.state = t.TempDir(), &stateSource{document: strings.NewReader(text)}
+		}},
+	} {
+		step.do()
+		s = open()
+		o.state = nil
+		check(step.when)
+	}
+	clock.advance(48*time.Hour - time.Microsecond)
+	check("just before their time is over")
+	clock.advance(time.Microsecond)
+	if got := keyed(t, s, "/v1/tasks", body, "a").want(201); got.header.Get("Idempotency-Replayed") != "" || got.text("task_uuid") == ids["a"] {
+		t.Errorf("got %v %s after its time; want a new task", got.header, got.body)
+	}
+	a := keyed(t, s, "/stepwell/tasks", body, "m").want(201).text("id")
+	s.create(body)
+	m := keyed(t, s, "/stepwell/tasks", body, "m").want(410)
+	if m.text("error.type") != "TaskDropped" || m.text("error.code") != "TASK_DROPPED" || m.text("error.task_id") != a {
+		t.Errorf("got %s at the mount point; want task %s told as dropped", m.body, a)
+	}
+	closeTestService(t, s.svc)
+}
+
 func TestIdempotencyScope(t *testing.T) {
 	s := newTestService(t, serviceTest{templates: "testdata/templates"})
 	seen := map[uuid]bool{}
@@ -337,24 +423,31 @@ func TestFlightOfAnotherWorld(t *testing.T) {
 	}
 }
 
-// TestRequestIndexOfDroppedTasks expects the keys of dropped tasks to leave the
-// index before their 24 hours are over.
+// TestRequestIndexOfDroppedTasks expects the entries of dropped tasks to take no more room
+// than their number allows, and all entries to leave after their time.
 func TestRequestIndexOfDroppedTasks(t *testing.T) {
 	const kept = 100
-	x := newRequestIndex()
+	x, memory := newRequestIndex(), int64(0)
+	x.limit(requestLimits{24 * time.Hour, 2 * kept}, testStart)
+	x.resize = func(by int64) { memory += by }
 	mark := func(i int) requestMark { return requestMark{key: hashOf(fmt.Append(nil, i))} }
 	for i := range 100 * kept {
 		x.insert(mark(i), uuid{}.plus(i+1), testStart.add(time.Duration(i)*time.Millisecond))
 		if old := i - kept; old >= 0 {
-			x.remove(mark(old).key, uuid{}.plus(old+1))
+			x.drop(mark(old), uuid{}.plus(old+1), testStart.add(time.Duration(old)*time.Millisecond))
 		}
 	}
 	if n := len(x.ages); len(x.tasks) != kept || n > 2*kept+agesFloor {
 		t.Errorf("%d keys take %d entries", len(x.tasks), n)
 	}
-	x.forget(testStart.add(replayKeyAge + time.Hour))
-	if len(x.tasks) != 0 || len(x.ages) != 0 {
-		t.Errorf("%d and %d keys are left after their day; want none", len(x.tasks), len(x.ages))
+	if len(x.dropped) != 2*kept || len(x.order) != 2*kept || x.evicted != 97*kept || memory != 2*kept*droppedRequestBytes {
+		t.Errorf("%d keys of dropped tasks take %d entries and %d bytes, %d were forgotten early", len(x.dropped),
+			len(x.order), memory, x.evicted)
+	}
+	x.forget(testStart.add(25 * time.Hour))
+	if len(x.tasks)+len(x.ages)+len(x.dropped)+len(x.order) != 0 || memory != 0 {
+		t.Errorf("%d, %d and %d keys are left after their day, with %d bytes; want none", len(x.tasks), len(x.ages),
+			len(x.dropped), memory)
 	}
 }
 
@@ -526,9 +619,18 @@ func TestRequestIndexMemory(t *testing.T) {
 	if each > most {
 		t.Errorf("a key takes %d bytes; want at most %d", each, most)
 	}
-	x.forget(testStart.add(replayKeyAge))
-	if len(x.tasks) != 0 || len(x.ages) != 0 {
-		t.Errorf("%d and %d keys are left; want none", len(x.tasks), len(x.ages))
+	for i := range many {
+		x.drop(requestMark{key: hashOf(fmt.Append(nil, i))}, uuid{}.plus(i+1), testStart)
+	}
+	x.limit(requestLimits{age: time.Hour}, testStart)
+	each = (heapBytes() - before) / many
+	t.Logf("%d bytes a key of a dropped task", each)
+	if each > droppedRequestBytes*5/4 {
+		t.Errorf("a key of a dropped task takes %d bytes; want about %d", each, droppedRequestBytes)
+	}
+	x.forget(testStart.add(time.Hour))
+	if len(x.tasks)+len(x.ages)+len(x.dropped)+len(x.order) != 0 {
+		t.Errorf("%d, %d and %d keys are left; want none", len(x.tasks), len(x.ages), len(x.dropped))
 	}
 }
 

@@ -7,7 +7,8 @@ package main
 // the journal, apply. Callers get copies, or lines that never change.
 //
 //	store.go            the store, its lock, changes, and what others ask of it
-//	store_index.go      tasks by state and template, dead letters, and requests that may be repeated
+//	store_index.go      tasks by state and template, dead letters
+//	store_requests.go   requests that may be repeated, also when their tasks were dropped
 //	store_events.go     the newest transitions for event streams; waiting for a task and for the disk
 //	store_retention.go  which finished tasks are kept, and packing after drops
 //	store_journal.go    the journal: records in memory, then on disk, many with one sync
@@ -71,7 +72,7 @@ type slot struct {
 
 // newStore returns an empty store without a journal.
 func newStore(c clock, log *slog.Logger) *store {
-	return &store{
+	s := &store{
 		clock:      c,
 		log:        log,
 		byID:       map[uuid]uint32{},
@@ -86,6 +87,8 @@ func newStore(c clock, log *slog.Logger) *store {
 		watch:      unobserved{},
 		events:     eventLog{keep: defaultKeptEvents, closed: make(chan struct{})},
 	}
+	s.requests.resize = s.retain.resize
+	return s
 }
 
 // openStore reads the files of a directory and opens them for writing.
@@ -745,11 +748,17 @@ type storeLoad struct {
 	dropped uint64 // finished tasks dropped since the store was first made
 	early   uint64 // those of them since the start that only lack of memory required
 	letters [dlqReasons][dlqStatuses]int
+
+	requests [2]int // keys of requests that may be repeated, of tasks kept and dropped
+	evicted  uint64 // such keys forgotten early since the start
 }
 
 // loadLocked returns the present load.
 func (s *store) loadLocked() storeLoad {
-	return storeLoad{s.countsLocked(), s.waiters.count, s.retain.dropped, s.retain.early, s.dead.counts}
+	x := s.requests
+	x.forget(s.clock.now())
+	return storeLoad{s.countsLocked(), s.waiters.count, s.retain.dropped, s.retain.early, s.dead.counts,
+		[...]int{len(x.tasks), len(x.dropped)}, x.evicted}
 }
 
 // duplicate returns the task that already has this identity.

@@ -584,6 +584,9 @@ func (l *restorer) line(line []byte) error {
 	if bytes.HasPrefix(line, []byte(droppedHead)) {
 		return l.droppedLine(line)
 	}
+	if bytes.HasPrefix(line, []byte(requestHead)) {
+		return l.requestLine(line)
+	}
 	if bytes.HasPrefix(line, []byte(eventsHead)) {
 		return l.eventsLine(line)
 	}

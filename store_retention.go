@@ -267,7 +267,7 @@ func (s *store) remove(pos uint32) error {
 	if s.identities[identity] == h.id {
 		delete(s.identities, identity)
 	}
-	s.requests.remove(request.key, h.id)
+	s.requests.drop(request, h.id, h.created)
 	s.dead.remove(h.id, h.dead)
 	s.events.taskDropped(h.lastSeq)
 	s.index.remove(pos, h.state, &h.counts, sl.in)

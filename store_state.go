@@ -7,8 +7,10 @@ package main
 //	"seq":120,"dropped":3,"last_id":"…",
 //	"templates":[{"hash":"…","definition":{…}},…],
 //	"analytics":[{"figures":…},…],
+//	"requests":[{"request":…,"task":…,"at":…},…],
 //	"tasks":[{"task":…,"log":[…]},…]}
 //
+// The requests are those whose tasks were dropped; without any there is no such array.
 // All of it is as of one sequence, "seq"; the clock is there in fixture mode
 // only. It is written and read as a stream, with one line for each template,
 // figures and task. A document is accepted only if its tasks follow from their
@@ -35,7 +37,7 @@ const (
 )
 
 // stateArrays are the arrays of a document, in their order.
-var stateArrays = [...]string{"templates", "analytics", "tasks"}
+var stateArrays = [...]string{"templates", "analytics", "requests", "tasks"}
 
 // stateCut is the moment that an export is as of.
 type stateCut struct {
@@ -44,7 +46,9 @@ type stateCut struct {
 	figures *frozenFigures
 	dropped uint64
 	lastID  uuid
-	clock   clockState
+
+	requests []*droppedRequest
+	clock    clockState
 }
 
 // keptTask is a task as it was at a moment: its line, or the log of a live one.
@@ -61,7 +65,7 @@ func (s *store) cutState(at instant) *stateCut {
 	s.mu.Lock()
 	cut := &stateCut{
 		seq: s.seq, tasks: room, figures: s.analytics.freeze(),
-		dropped: s.retain.dropped, lastID: s.lastID, clock: clockState{now: at},
+		dropped: s.retain.dropped, lastID: s.lastID, clock: clockState{now: at}, requests: s.requests.order,
 	}
 	if c, ok := s.clock.(statefulClock); ok {
 		cut.clock = c.state() // which moves under this lock alone
@@ -98,7 +102,10 @@ func (s *store) exportState(w io.Writer, cut *stateCut) error {
 	e.head(cut)
 	e.array(stateArrays[0], s.writeTemplates)
 	e.array(stateArrays[1], func(add func([]byte) error) error { return cut.figures.writeLines(cut.seq, add) })
-	e.array(stateArrays[2], func(add func([]byte) error) error { return s.writeTasks(cut, add) })
+	if len(cut.requests) > 0 { // which earlier versions do not know
+		e.array(stateArrays[2], func(add func([]byte) error) error { return s.writeRequests(cut.requests, add) })
+	}
+	e.array(stateArrays[3], func(add func([]byte) error) error { return s.writeTasks(cut, add) })
 	e.text("}\n")
 	if e.err == nil {
 		e.err = e.out.Flush()
@@ -392,14 +399,14 @@ func (d *stateReader) readClock(raw []byte) error {
 // elements reads one of stateArrays.
 func (d *stateReader) elements(which int) error {
 	if which < d.array {
-		return fmt.Errorf("it comes after %s: want templates, analytics and tasks in this order",
+		return fmt.Errorf("it comes after %s: want templates, analytics, requests and tasks in this order",
 			stateArrays[d.array-1])
 	}
 	d.array = which + 1
 	if err := d.delimiter('['); err != nil {
 		return err
 	}
-	take := [...]func(line []byte) error{d.l.templateLine, d.l.figuresLine, d.task}[which]
+	take := [...]func(line []byte) error{d.l.templateLine, d.l.figuresLine, d.l.requestLine, d.task}[which]
 	for n := 0; d.json.More(); n++ {
 		d.path = stateArrays[which] + "[" + strconv.Itoa(n) + "]"
 		var raw json.RawMessage
@@ -579,7 +586,7 @@ func (s *store) writeFiles(j *journal) error {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	if err := j.o.fs.syncDir(j.o.dir); err != nil {
+	if err := j.lock.syncDir(); err != nil {
 		return err
 	}
 	w := &snapshotWriter{j: j, size: snapshotHeaderSize, covered: s.seq}
@@ -602,7 +609,7 @@ func (s *store) writeFiles(j *journal) error {
 	if err := j.o.fs.rename(j.path(journalTempName), j.path(journalName)); err != nil {
 		return err
 	}
-	return j.o.fs.syncDir(j.o.dir)
+	return j.lock.syncDir()
 }
 
 // spoolState checks a document and copies it to a file in a directory, which

@@ -172,11 +172,11 @@ EventBusMetrics: int total_events_dispatched rust_handler_dispatches ffi_channel
 	ffi_channel_drops rust_subscriber_patterns rust_handler_count ffi_subscriber_count
 Error: ErrorBody error
 ErrorBody: ErrorCode code; string message request_id; [FieldProblem] details?; [Blocker] blocking?;
-	SeenCalls seen?
+	SeenCalls seen?; uuid task_uuid?
 Blocker: BlockReason reason; uuid task_uuid? step_uuid?; string step_name? handler?; int attempt?; zoned since?
 Clock: zoned now; ClockMode mode; int fired; zoned|null next_timer
 StateDocument: int format seq dropped; string product version; zoned exported_at; StateClock clock?;
-	uuid last_id?; [object] templates analytics tasks
+	uuid last_id?; [object] templates analytics requests? tasks
 StateClock: zoned now; ClockMode mode
 Sandbox: string name orchestration_url worker_url mount_url
 SandboxList: [Sandbox] sandboxes
@@ -279,7 +279,8 @@ MountCounts: int total pending in_progress complete error cancelled resolved_man
 MountRetries: int retryable_errors exhausted_retries in_backoff
 MountDatabase: string|null path; int journal_bytes snapshot_bytes; zoned|null last_sync_at; string durability
 MountError: MountErrorBody error
-MountErrorBody: MountErrorType type; string message; object details?; MountErrorCode code
+MountErrorBody: MountErrorType type; string message; object details?; MountErrorCode code;
+	uuid task_id?
 `)
 
 // Words are the closed sets of words.
@@ -300,7 +301,7 @@ CheckStatus: healthy degraded unhealthy unknown
 DetailedStatus: healthy degraded
 MetricType: counter gauge
 WorkerErrorCode: invalid_request not_found template_not_found method_not_allowed conflict payload_too_large
-	unsupported_media_type validation_failed internal_error service_unavailable backpressure store_full misdirected_request
+	unsupported_media_type validation_failed internal_error service_unavailable backpressure store_full overloaded misdirected_request
 DLQReason: StalenessTimeout MaxRetriesExceeded DependencyCycleDetected WorkerUnavailable ManualDlq
 DLQReasonWord: staleness_timeout max_retries_exceeded dependency_cycle_detected worker_unavailable manual_dlq
 DLQStatus: Pending ManuallyResolved PermanentlyFailed Cancelled
@@ -312,7 +313,7 @@ BlockReason: running computing ready unrecorded timer
 ClockMode: real frozen auto
 ErrorCode: BAD_REQUEST INVALID_UUID JSON_ERROR AUTHENTICATION_FAILED AUTHORIZATION_FAILED NOT_FOUND
 	METHOD_NOT_ALLOWED CONFLICT PAYLOAD_TOO_LARGE UNSUPPORTED_MEDIA_TYPE VALIDATION_FAILED INTERNAL_ERROR
-	SERVICE_UNAVAILABLE BACKPRESSURE STORE_FULL MISDIRECTED_REQUEST NOT_IDLE VERIFICATION_FAILED
+	SERVICE_UNAVAILABLE BACKPRESSURE STORE_FULL OVERLOADED TASK_DROPPED MISDIRECTED_REQUEST NOT_IDLE VERIFICATION_FAILED
 JournalKind: request handler
 StubThen: last handler fail
 BriefStatus: pending in_progress complete error cancelled resolved_manually
@@ -321,10 +322,10 @@ MountSeverity: critical high medium low
 MountBottleneckType: retries_exhausted permanent_failure cancelled waiting_for_retry running queued not_started
 MountErrorType: InternalError BadRequest NotFound NamespaceNotFound HandlerNotFound TaskNotFound StepNotFound
 	MethodNotAllowed Conflict InvalidTransition PayloadTooLarge UnsupportedMediaType ValidationError
-	AuthenticationError AuthorizationError ServiceUnavailable
+	AuthenticationError AuthorizationError ServiceUnavailable TaskDropped
 MountErrorCode: INTERNAL_ERROR BAD_REQUEST NOT_FOUND NAMESPACE_NOT_FOUND HANDLER_NOT_FOUND TASK_NOT_FOUND
 	STEP_NOT_FOUND METHOD_NOT_ALLOWED CONFLICT INVALID_TRANSITION PAYLOAD_TOO_LARGE UNSUPPORTED_MEDIA_TYPE
-	INVALID_TASK_CONFIG AUTHENTICATION_FAILED AUTHORIZATION_FAILED SERVICE_UNAVAILABLE
+	INVALID_TASK_CONFIG AUTHENTICATION_FAILED AUTHORIZATION_FAILED SERVICE_UNAVAILABLE TASK_DROPPED
 `)
 
 // tableEntries returns the entries of a table: a name, a colon and words. A line that begins

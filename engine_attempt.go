@@ -139,10 +139,26 @@ func (e *engine) startHandlerLocked(t *task, i int, g target) error {
 			e.abandon(k)
 			return
 		}
-		e.finish(k, e.handlers.run(ctx, g, a))
+		e.finish(k, e.runHandler(ctx, g, a))
 	})
 	return nil
 }
+
+// runHandler runs a handler. While the process has no descriptor left to begin, that is no
+// attempt: the handler is run again, with its slot and its whole timeout.
+func (e *engine) runHandler(ctx context.Context, g target, a *attempt) outcome {
+	for {
+		o := e.handlers.run(ctx, g, a)
+		if !o.unmade {
+			return o
+		}
+		e.causes.outOfDescriptors(o.err.message)
+		closedWithin(ctx, nil, unmadeRetryEvery)
+	}
+}
+
+// unmadeRetryEvery is how often a handler is run again that could not begin, in real time.
+const unmadeRetryEvery = 100 * time.Millisecond
 
 // joinLocked enters an attempt as in flight.
 func (e *engine) joinLocked(k *run) {

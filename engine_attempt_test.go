@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -225,6 +228,45 @@ func TestSlotOfAnAbandonedAttempt(t *testing.T) {
 		v, err := s.store.view(second)
 		return err == nil && v.state == taskComplete
 	})
+}
+
+// TestNoDescriptorIsNoAttempt runs a step with one attempt whose handler cannot be called at
+// first, because no socket can be opened.
+func TestNoDescriptorIsNoAttempt(t *testing.T) {
+	t.Parallel()
+	for name, refusal := range map[string]error{
+		"no socket":               &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", syscall.EMFILE)},
+		"no socket in the system": &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", syscall.ENFILE)},
+		"no look-up":              &net.DNSError{Err: "dial udp 127.0.0.53:53: socket: too many open files", Name: "h"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				fmt.Fprintf(w, `{"success":true,"result":%q}`, r.Header.Get("Idempotency-Key"))
+			}))
+			defer h.Close()
+			logged := &logText{}
+			s := newTestService(t, serviceTest{log: logged,
+				extra: []string{testTemplate("web", stepSpec{name: "a", callable: h.URL, retry: `{"max_attempts":1}`})}})
+			var refused atomic.Int32
+			s.handlers.web.transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if refused.Add(1) <= 3 {
+					return nil, refusal
+				}
+				return new(net.Dialer).DialContext(ctx, network, addr)
+			}
+			v := mustCreate(t, s, "web")
+			awaitReal(t, "the task to end", func() bool { return must(s.store.view(v.id))(t).state.final() })
+			v = must(s.store.view(v.id))(t)
+			if step := v.steps[0]; v.state != taskComplete || step.attempts != 1 || refused.Load() != 4 {
+				t.Errorf("got the task %v after %d attempts and %d calls; want it complete after 1 and 4", v.state,
+					step.attempts, refused.Load())
+			}
+			if n := strings.Count(logged.String(), "too many open files"); n != 2 { // in the message, and in the error
+				t.Errorf("logged %d times, want once:\n%s", n, logged)
+			}
+		})
+	}
 }
 
 // holdFlusher stops the journal's writer until release is called.

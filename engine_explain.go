@@ -404,6 +404,7 @@ type causeLog struct {
 	handlers *handlerSet
 	backlog  chan func() // write a line each; nil is the last
 	once     sync.Once
+	scarce   sync.Once // of descriptors
 	writing  sync.WaitGroup
 
 	outside map[outsideKey]bool // guarded by the store's lock, as below
@@ -440,6 +441,13 @@ func (l *causeLog) print(level slog.Level, message string, args ...any) {
 }
 
 func (l *causeLog) enabled(level slog.Level) bool { return l.log.Enabled(context.Background(), level) }
+
+// outOfDescriptors logs once that handlers cannot begin.
+func (l *causeLog) outOfDescriptors(why string) {
+	l.scarce.Do(func() {
+		l.print(slog.LevelWarn, "the process has too many open files: handlers wait until they can begin", "error", why)
+	})
+}
 
 // retryScheduled logs that a step waits for its retry.
 func (l *causeLog) retryScheduled(t *task, i int) {

@@ -53,6 +53,7 @@ type outcome struct {
 	metadata   []byte     // a JSON object from the handler, or nil
 	err        *stepError // nil if success
 	retryAfter time.Duration
+	unmade     bool   // no attempt: the process had no descriptor left to begin it
 	stray      string // the member for which a reply with success is no full outcome; "" for none
 }
 

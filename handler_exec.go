@@ -176,7 +176,9 @@ func notStarted(err error) outcome {
 		syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ETXTBSY,
 	} {
 		if errors.Is(err, passing) {
-			return typedFailure("exec_unavailable", "start the program: %v", err)
+			o := typedFailure("exec_unavailable", "start the program: %v", err)
+			o.unmade = outOfDescriptors(err)
+			return o
 		}
 	}
 	return typedFailure(programUnusableType, "start the program: %v", err)

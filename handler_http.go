@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 )
@@ -167,7 +168,18 @@ func brokenCall(ctx context.Context, t target, a *attempt, err error) outcome {
 		return o
 	}
 	why := cleanText(t.headers.secrets.hide([]byte(err.Error())))
-	return typedFailure("network_error", "no reply from %s: %s", t.http.url.Host, why)
+	o := typedFailure("network_error", "no reply from %s: %s", t.http.url.Host, why)
+	o.unmade = outOfDescriptors(err)
+	return o
+}
+
+// outOfDescriptors reports whether an error says that no file or socket could be opened,
+// because the process or the system has too many.
+func outOfDescriptors(err error) bool {
+	if d, ok := errors.AsType[*net.DNSError](err); ok { // which keeps the text alone
+		return strings.Contains(d.Err, syscall.EMFILE.Error())
+	}
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 // replied returns the outcome of a reply, without the secrets that were sent.

@@ -317,19 +317,24 @@ func (d *memDisk) freeLocked() int64 {
 	return n
 }
 
-func (d *memDisk) lock(name string) (l io.Closer, err error) {
+func (d *memDisk) lock(name string) (l dirLock, err error) {
 	err = d.do("lock", name, func(bool) error {
 		if d.locked {
 			return lockHeld(filepath.Dir(name), 1)
 		}
 		d.locked = true
-		l = memLock{d}
+		l = memLock{d, filepath.Dir(name)}
 		return nil
 	})
 	return l, err
 }
 
-type memLock struct{ disk *memDisk }
+type memLock struct {
+	disk *memDisk
+	dir  string
+}
+
+func (l memLock) syncDir() error { return l.disk.syncDir(l.dir) }
 
 func (l memLock) Close() error {
 	l.disk.mu.Lock()

@@ -272,7 +272,9 @@ func (c *connection) refusal() error {
 	if !c.excess || q.used.Load() <= q.most {
 		return nil
 	}
-	return q.refuse("all %d connections that web.max_connections allows are busy", q.most)
+	f := q.refuse("all %d connections that web.max_connections allows are busy", q.most)
+	f.kind = overloaded
+	return f
 }
 
 // connectionKey is the key of its connection in the context of a request.
@@ -457,13 +459,13 @@ func (s *surface) answer(w *recorder, r *http.Request, row servedRoute) {
 	conn := connectionOf(r)
 	err := s.guard.check(r, row)
 	if err == nil && len(row.permissions) > 0 {
-		err = conn.refusal()
+		err = cmp.Or(conn.refusal(), s.overload(r, row))
 	}
 	if err == nil {
 		r, err = s.admit(w, r, row)
 	}
 	if err != nil {
-		leaveBody(w, r)
+		leaveBody(w, r, err)
 		s.writeError(w, r, err)
 		return
 	}
@@ -478,7 +480,7 @@ func (s *surface) answer(w *recorder, r *http.Request, row servedRoute) {
 		r.Body = body
 		v, err = row.handle(w, r)
 		if body.free(); !body.ended {
-			leaveBody(w, r)
+			leaveBody(w, r, nil)
 		}
 	}
 	if err == nil {
@@ -717,9 +719,11 @@ func (s *surface) credentialTime(row servedRoute) instant {
 
 // leaveBody closes the connection after the answer if the request has a body. To
 // keep the connection, net/http would first read much of the unwanted body, as
-// slowly as the client sends it.
-func leaveBody(w http.ResponseWriter, r *http.Request) {
-	if r.ContentLength != 0 {
+// slowly as the client sends it. Under load, a new connection costs more than a
+// short body.
+func leaveBody(w http.ResponseWriter, r *http.Request, refusal error) {
+	short := r.ContentLength >= 0 && r.ContentLength <= headerFirst
+	if r.ContentLength != 0 && !(short && kindOf(refusal) == overloaded) {
 		w.Header().Set("Connection", "close")
 	}
 }

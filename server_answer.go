@@ -235,6 +235,15 @@ func writeBody(w http.ResponseWriter, status int, contentType string, parts ...[
 	}
 }
 
+// overload returns a refusal while requests come faster than they can be answered. Those
+// that control the service are not refused.
+func (s *surface) overload(r *http.Request, row servedRoute) error {
+	if row.controls {
+		return nil
+	}
+	return s.svc.load.refusal(r.Method != http.MethodGet && r.Method != http.MethodHead)
+}
+
 // The room for answers. What an answer holds until its reader has taken it is counted:
 // buffers, and copies of large tasks. Very short answers, which net/http copies, are
 // not. Making long answers takes turns, so that

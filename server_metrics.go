@@ -105,6 +105,8 @@ func (s *service) metrics(h *httpStats, room *answerRoom) string {
 		writeStreamMetrics(&m, s.store.streamFigures())
 	}
 	s.quotas.write(&m)
+	m.single("stepwell_overload_refusals_total", "counter",
+		"Requests refused because those before them had to wait too long.", float64(s.load.refused.Load()))
 	h.write(&m)
 	room.write(&m)
 	var mem runtime.MemStats

@@ -774,6 +774,7 @@ var failureForms = [...]struct {
 	notIdle:           {408, "NOT_IDLE", "not_idle", mountForm{kind: "ServiceUnavailable", code: "SERVICE_UNAVAILABLE"}},
 	taskDropped:       {410, "TASK_DROPPED", "task_dropped", mountForm{kind: "TaskDropped"}},
 	storeFull:         {503, "STORE_FULL", "store_full", mountForm{kind: "ServiceUnavailable", code: "SERVICE_UNAVAILABLE"}},
+	overloaded:        {503, "OVERLOADED", "overloaded", mountForm{kind: "ServiceUnavailable", code: "SERVICE_UNAVAILABLE"}},
 	unverified:        {422, "VERIFICATION_FAILED", "verification_failed", mountForm{kind: "ValidationError", code: "INVALID_TASK_CONFIG"}},
 }
 

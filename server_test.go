@@ -713,7 +713,7 @@ func TestConnectionLimit(t *testing.T) {
 			}
 		}
 		a := p.ask("/v1/tasks").want(503)
-		if a.text("error.code") != "BACKPRESSURE" || !strings.Contains(a.text("error.message"), "web.max_connections") {
+		if a.text("error.code") != "OVERLOADED" || !strings.Contains(a.text("error.message"), "web.max_connections") {
 			t.Errorf("got %s; want a refusal that names the limit", a.body)
 		}
 		p.ask("/health/live").want(200)

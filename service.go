@@ -52,6 +52,7 @@ type service struct {
 	staleness *stalenessWatch // stale tasks
 	history   *historyReader  // transitions, audits
 	health    *health         // checks
+	load      *loadGauge      // whether requests are answered in time
 
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup
@@ -211,6 +212,7 @@ func (s *service) assemble(r *registry) {
 	s.staleness = &stalenessWatch{
 		cfg: &s.cfg.Staleness, log: s.log, clock: s.clock, store: s.store, engine: s.engine, draining: &s.draining,
 	}
+	s.load = newLoadGauge(s.store)
 	s.history = &historyReader{s.store, s.workerID}
 	s.health = &health{
 		cfg: s.cfg, clock: s.clock, auth: s.auth, store: s.store, engine: s.engine, draining: &s.draining,

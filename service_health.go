@@ -4,8 +4,10 @@ package main
 // how hard it works. One table holds the checks of all surfaces.
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -353,4 +355,82 @@ func (p *healthProbe) timers() checkView {
 		}
 		return nil
 	})
+}
+
+// Load beyond what the process can do. A trial takes the way of a request without doing
+// anything: it waits in turn for the processor, for the store's lock and, like a change,
+// for the disk. There is one trial at a time for reads and one for changes, at the earliest
+// after loadFloor requests, so that few requests cost nothing and are never refused.
+
+const (
+	loadFloor = 64                     // requests behind a trial that make no overload, whatever it takes
+	maxDelay  = 200 * time.Millisecond // a trial that takes longer has requests refused
+)
+
+// loadGauge measures how long requests have to wait before anything is done for them.
+type loadGauge struct {
+	reads, changes delayTrial
+	refused        atomic.Uint64
+}
+
+func newLoadGauge(s *store) *loadGauge {
+	g := &loadGauge{}
+	if g.reads.wait, g.changes.wait = func() {}, func() {}; s != nil {
+		g.reads.wait = func() { s.locked(func() {}) }
+		g.changes.wait = func() { s.waitAll(context.Background()) } // an error has its own refusal
+	}
+	return g
+}
+
+// refusal counts a request and returns why it is refused, or nil.
+func (g *loadGauge) refusal(change bool) error {
+	t := &g.reads
+	if change {
+		t = &g.changes
+	}
+	if !t.arrive() {
+		return nil
+	}
+	g.refused.Add(1)
+	return &failure{kind: overloaded, retryAfter: time.Second,
+		message: "more requests arrive than can be answered in time: nothing was done for this one"}
+}
+
+// delayTrial is the trial for one kind of request.
+type delayTrial struct {
+	wait    func()        // for what such a request needs
+	arrived atomic.Uint64 // requests
+	from    atomic.Uint64 // as many had arrived when the latest trial began
+	began   atomic.Int64  // when the present trial did, in real time; 0 for none
+	ended   atomic.Int64  // when the latest one ended if that took too long; 0 otherwise
+}
+
+// arrive counts a request, begins a trial if it is time for one, and reports whether the
+// request comes too late to be answered in time.
+func (t *delayTrial) arrive() (late bool) {
+	behind := t.arrived.Add(1) - t.from.Load()
+	began, ended := t.began.Load(), t.ended.Load()
+	if began == 0 && ended == 0 && behind < loadFloor {
+		return false
+	}
+	now := realNow()
+	if began == 0 && t.began.CompareAndSwap(0, int64(now)) {
+		t.from.Store(t.arrived.Load())
+		go t.run(now)
+	}
+	return began != 0 && behind > loadFloor && now.sub(instant(began)) > maxDelay ||
+		ended != 0 && now.sub(instant(ended)) < maxDelay
+}
+
+// run is a trial.
+func (t *delayTrial) run(began instant) {
+	runtime.Gosched()
+	t.wait()
+	now := realNow()
+	ended := int64(0)
+	if now.sub(began) > maxDelay && t.arrived.Load()-t.from.Load() > loadFloor {
+		ended = int64(now)
+	}
+	t.ended.Store(ended)
+	t.began.Store(0)
 }

@@ -35,7 +35,7 @@ type diskFS interface {
 	remove(name string) error             // a file
 	syncDir(dir string) error             // makes names durable
 	free(dir string) (int64, error)       // bytes that can be written below dir
-	lock(name string) (io.Closer, error)  // exclusive, until closed or the process ends
+	lock(name string) (dirLock, error)    // exclusive, until closed or the process ends
 	identify(name string) (fileID, error) // of a file or directory
 	link(from, to string) error           // gives a file a second name, where there is none
 	watch(dir string) (readWatch, error)  // what other processes read in dir
@@ -49,6 +49,12 @@ type readWatch interface {
 
 // fileID tells a file from all others that exist at the same time.
 type fileID struct{ device, inode uint64 }
+
+// dirLock is the lock of a directory, which it keeps open.
+type dirLock interface {
+	io.Closer
+	syncDir() error // makes names durable, and needs no more descriptors
+}
 
 // diskFile is an open file.
 type diskFile interface {
@@ -127,8 +133,13 @@ func (osDisk) syncDir(dir string) error {
 		return err
 	}
 	defer f.Close()
+	return syncNames(f)
+}
+
+// syncNames syncs an open directory.
+func syncNames(dir *os.File) error {
 	// Some network and user-space file systems cannot sync directories.
-	if err := f.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
+	if err := dir.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
 	return nil
@@ -595,9 +606,9 @@ func (j *journal) extendSoon() {
 const lockName = "lock"
 
 // storeLock is a lock that is held.
-type storeLock struct{ file *os.File }
+type storeLock struct{ file, dir *os.File }
 
-func (d osDisk) lock(name string) (io.Closer, error) {
+func (d osDisk) lock(name string) (dirLock, error) {
 	f, err := openRegular(name, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW)
 	if err != nil {
 		return nil, err
@@ -625,13 +636,21 @@ func (d osDisk) lock(name string) (io.Closer, error) {
 		f.Close()
 		return d.lock(name)
 	}
+	dir, err := os.Open(filepath.Dir(name))
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
 	writePID(f)
-	return &storeLock{f}, nil
+	return &storeLock{f, dir}, nil
 }
+
+func (l *storeLock) syncDir() error { return syncNames(l.dir) }
 
 // Close releases the lock and removes the pid. Closing the file alone would leave the
 // lock to a child that has been forked and not yet closed its copy.
 func (l *storeLock) Close() error {
+	l.dir.Close()
 	l.file.Truncate(0)
 	fileCall(l.file, "flock", func(fd int) error { return syscall.Flock(fd, syscall.LOCK_UN) })
 	return l.file.Close()

@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"math"
@@ -76,7 +75,7 @@ type journal struct {
 	o          journalOptions
 	id         string // of the store, in its files
 	most       int64  // backlog in bytes from which new work is refused
-	lock       io.Closer
+	lock       dirLock
 	space      journalSpace
 	watch      diskWatch       // of the flusher's operations
 	watchSpace diskWatch       // of an extension that is not the flusher's
@@ -216,6 +215,13 @@ func newJournal(o journalOptions) *journal {
 	return j
 }
 
+// closedJournal returns the journal of a store that is only read.
+func closedJournal() *journal {
+	j := newJournal(journalOptions{memory: true})
+	j.closed = true
+	return j
+}
+
 func (j *journal) path(name string) string { return filepath.Join(j.o.dir, name) }
 
 // recover reads the files, tidies them up and opens the newest journal.
@@ -276,7 +282,7 @@ func (j *journal) firstFile() error {
 	}
 	err = j.o.fs.rename(j.path(journalTempName), j.path(journalName))
 	if err == nil {
-		err = j.o.fs.syncDir(j.o.dir)
+		err = j.lock.syncDir()
 	}
 	if err != nil {
 		f.Close()
@@ -618,7 +624,7 @@ func (j *journal) run() {
 	for {
 		select {
 		case <-place.C:
-			j.checkPlace()
+			j.watch.during(j.checkPlace)
 		case <-j.wake:
 			if j.crowded {
 				runtime.Gosched() // callers answered just now come back with more: one sync fewer
@@ -837,14 +843,14 @@ func (j *journal) swapNames(linked bool) error {
 		if err := disk.rename(current, old); err != nil {
 			return j.undoNames(err)
 		}
-		if err := disk.syncDir(j.o.dir); err != nil {
+		if err := j.lock.syncDir(); err != nil {
 			return j.fail(err)
 		}
 	}
 	if err := disk.rename(j.path(journalTempName), current); err != nil {
 		return j.undoNames(err)
 	}
-	if err := disk.syncDir(j.o.dir); err != nil {
+	if err := j.lock.syncDir(); err != nil {
 		return j.fail(err)
 	}
 	return nil
@@ -857,7 +863,7 @@ func (j *journal) undoNames(cause error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return cause
 	}
-	if err != nil || j.o.fs.syncDir(j.o.dir) != nil {
+	if err != nil || j.lock.syncDir() != nil {
 		return j.fail(cause)
 	}
 	return cause

@@ -123,7 +123,7 @@ func (j *journal) linkOld() bool {
 	if err := j.o.fs.remove(j.path(journalOldName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false
 	}
-	return j.o.fs.link(j.path(journalName), j.path(journalOldName)) == nil && j.o.fs.syncDir(j.o.dir) == nil
+	return j.o.fs.link(j.path(journalName), j.path(journalOldName)) == nil && j.lock.syncDir() == nil
 }
 
 func (s *snapshotWriter) openFile() error {
@@ -260,7 +260,7 @@ func (j *journal) replaceFile(name string, do func() error) error {
 	f, openErr := j.o.fs.edit(j.path(name))
 	err := do()
 	if err == nil {
-		err = j.o.fs.syncDir(j.o.dir)
+		err = j.lock.syncDir()
 	}
 	if openErr != nil {
 		return err

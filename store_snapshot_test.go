@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"strings"
 	"syscall"
@@ -403,4 +404,40 @@ func TestLinesAreMadeInBatches(t *testing.T) {
 	if seen != 8 {
 		t.Errorf("got %d lines; want 8", seen)
 	}
+}
+
+// fullTable is a disk that can open no directory once no descriptor is left.
+type fullTable struct {
+	*memDisk
+	full bool
+}
+
+func (d *fullTable) syncDir(dir string) error {
+	if d.full {
+		return &fs.PathError{Op: "open", Path: dir, Err: syscall.EMFILE}
+	}
+	return d.memDisk.syncDir(dir)
+}
+
+// TestSnapshotWithoutDescriptors expects a rotation that has begun to need no more descriptors,
+// and one that cannot begin to leave the store writable.
+func TestSnapshotWithoutDescriptors(t *testing.T) {
+	t.Parallel()
+	disk := &fullTable{memDisk: newMemDisk()}
+	o := diskOptions(nil)
+	o.fs = disk
+	j, _ := mustOpen(t, o)
+	mustStore(t, j, 3)
+	disk.full = true
+	noError(t, writeSnapshot(j))
+	mustStore(t, j, 3)
+	for _, file := range []string{snapshotTemp, journalTempName} {
+		disk.fail(diskFault{op: "create", file: file, times: 1, err: syscall.EMFILE})
+		if err := writeSnapshot(j); !errors.Is(err, syscall.EMFILE) {
+			t.Errorf("%s: got %v; want that no file can be opened", file, err)
+		}
+		mustStore(t, j, 1)
+	}
+	noError(t, writeSnapshot(j))
+	mustClose(t, j)
 }

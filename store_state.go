@@ -556,7 +556,7 @@ func importStore(o journalOptions, state *stateSource, log *slog.Logger) (*store
 // storeOf returns a store in memory with the state of a document.
 func storeOf(state *stateSource, log *slog.Logger) (*store, error) {
 	s := newStore(nil, log)
-	s.journal = newJournal(journalOptions{memory: true})
+	s.journal = closedJournal()
 	return s, s.readState(state)
 }
 
@@ -586,7 +586,7 @@ func (s *store) writeFiles(j *journal) error {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	if err := j.o.fs.syncDir(j.o.dir); err != nil {
+	if err := j.lock.syncDir(); err != nil {
 		return err
 	}
 	w := &snapshotWriter{j: j, size: snapshotHeaderSize, covered: s.seq}
@@ -609,7 +609,7 @@ func (s *store) writeFiles(j *journal) error {
 	if err := j.o.fs.rename(j.path(journalTempName), j.path(journalName)); err != nil {
 		return err
 	}
-	return j.o.fs.syncDir(j.o.dir)
+	return j.lock.syncDir()
 }
 
 // spoolState checks a document and copies it to a file in a directory, which

@@ -301,7 +301,7 @@ CheckStatus: healthy degraded unhealthy unknown
 DetailedStatus: healthy degraded
 MetricType: counter gauge
 WorkerErrorCode: invalid_request not_found template_not_found method_not_allowed conflict payload_too_large
-	unsupported_media_type validation_failed internal_error service_unavailable backpressure store_full misdirected_request
+	unsupported_media_type validation_failed internal_error service_unavailable backpressure store_full overloaded misdirected_request
 DLQReason: StalenessTimeout MaxRetriesExceeded DependencyCycleDetected WorkerUnavailable ManualDlq
 DLQReasonWord: staleness_timeout max_retries_exceeded dependency_cycle_detected worker_unavailable manual_dlq
 DLQStatus: Pending ManuallyResolved PermanentlyFailed Cancelled
@@ -313,7 +313,7 @@ BlockReason: running computing ready unrecorded timer
 ClockMode: real frozen auto
 ErrorCode: BAD_REQUEST INVALID_UUID JSON_ERROR AUTHENTICATION_FAILED AUTHORIZATION_FAILED NOT_FOUND
 	METHOD_NOT_ALLOWED CONFLICT PAYLOAD_TOO_LARGE UNSUPPORTED_MEDIA_TYPE VALIDATION_FAILED INTERNAL_ERROR
-	SERVICE_UNAVAILABLE BACKPRESSURE STORE_FULL TASK_DROPPED MISDIRECTED_REQUEST NOT_IDLE VERIFICATION_FAILED
+	SERVICE_UNAVAILABLE BACKPRESSURE STORE_FULL OVERLOADED TASK_DROPPED MISDIRECTED_REQUEST NOT_IDLE VERIFICATION_FAILED
 JournalKind: request handler
 StubThen: last handler fail
 BriefStatus: pending in_progress complete error cancelled resolved_manually

@@ -21,10 +21,9 @@ import (
 	"time"
 )
 
-// client asks a role of a running service.
+// client asks the orchestration role of a running service.
 type client struct {
 	p    *process
-	role string // orchestration or worker
 	base string // URL without a final slash
 	http *http.Client
 }
@@ -36,26 +35,45 @@ func (o *options) withClient() *options {
 	return o
 }
 
-// client returns the client of a command that asks the orchestration role.
-func (p *process) client(o *options) (*client, error) { return p.clientOf(o, "orchestration") }
+// asks returns the runner of a command that asks the orchestration role. Errors begin with the name of the
+// command.
+func (p *process) asks(o *options, ask func(ctx context.Context, c *client, operands []string) error) runner {
+	return func(ctx context.Context, operands []string) error {
+		c, err := p.client(o)
+		if err == nil {
+			err = ask(ctx, c, operands)
+		}
+		return o.named(err)
+	}
+}
 
-func (p *process) clientOf(o *options, role string) (*client, error) {
+// named returns an error that begins with the name of the command, unless it does already or is not
+// printed.
+func (o *options) named(err error) error {
+	if err == nil || err.Error() == "" || strings.HasPrefix(err.Error(), o.Name()+":") {
+		return err
+	}
+	return fmt.Errorf("%s: %w", o.Name(), err)
+}
+
+// client returns the client that --url or the environment describe.
+func (p *process) client(o *options) (*client, error) {
 	base := cmp.Or(*o.url, p.getenv("STEPWELL_URL"))
 	if base == "" {
 		c, _, err := loadConfig(configArgs{}, p.getenv, p.environ, os.ReadFile)
 		if err != nil {
 			return nil, err
 		}
-		base = reachableURL(c.listen(role))
+		base = reachableURL(c.listen("orchestration"))
 	}
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
 	}
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, usagef("%s: %q is no URL of a service", o.Name(), redactURL(base))
+		return nil, usagef("%q is no URL of a service", redactURL(base))
 	}
-	return &client{p, role, strings.TrimRight(base, "/"), &http.Client{}}, nil
+	return &client{p, strings.TrimRight(base, "/"), &http.Client{}}, nil
 }
 
 // call is a request.
@@ -118,7 +136,7 @@ func (c *client) send(ctx context.Context, q call) (*http.Response, error) {
 	if q.key != "" {
 		req.Header.Set("Idempotency-Key", q.key)
 	}
-	name, value, err := clientCredential(c.role, c.p.getenv, c.p.now)
+	name, value, err := clientCredential("orchestration", c.p.getenv, c.p.now)
 	if err != nil {
 		return nil, err
 	}

@@ -73,7 +73,7 @@ func (p *process) runWorkflow(o *options) runner {
 			ctx, cancel = context.WithTimeoutCause(ctx, a.timeout, errWatchEnded)
 			defer cancel()
 		}
-		return p.runIn(ctx, o, a, operands[0])
+		return o.named(p.runIn(ctx, o, a, operands[0]))
 	}
 }
 
@@ -103,11 +103,11 @@ func (p *process) runIn(ctx context.Context, o *options, a *runArgs, name string
 	}
 	c, end, err := p.openPiped(parts)
 	if err != nil {
-		return fmt.Errorf("run: %w", err)
+		return err
 	}
 	defer end()
 	if err := a.prepare(ctx, c); err != nil {
-		return fmt.Errorf("run: %w", err)
+		return err
 	}
 	body := map[string]any{"namespace": t.namespace, "name": t.name, "version": t.version, "initiator": "stepwell run"}
 	if a.context != "" {
@@ -117,7 +117,7 @@ func (p *process) runIn(ctx context.Context, o *options, a *runArgs, name string
 	}
 	created, err := c.do(ctx, call{method: "POST", path: "/v1/tasks", body: body})
 	if err != nil {
-		return fmt.Errorf("run: %w", err)
+		return err
 	}
 	ended, err := p.watchTask(ctx, o, c, created.text("task_uuid"), 0)
 	if ended.raw == nil {
@@ -163,7 +163,7 @@ func (p *process) runParts(a *runArgs, name string) (parts serviceOptions, t *te
 func (a *runArgs) template(r *registry, name string) (*template, error) {
 	if isTemplateFile(name) {
 		if all := r.all(); len(all) != 1 {
-			return nil, usagef("run: %s has %d templates; want one file", name, len(all))
+			return nil, usagef("%s has %d templates; want one file", name, len(all))
 		}
 		return r.all()[0], nil
 	}
@@ -177,7 +177,7 @@ func (a *runArgs) template(r *registry, name string) (*template, error) {
 		if near := r.nearest(ref.namespace, ref.name, ref.version); near != "" {
 			hint = "; did you mean " + near + "?"
 		}
-		return nil, exitf(exitNotFound, "run: no template %s here%s", name, hint)
+		return nil, exitf(exitNotFound, "no template %s here%s", name, hint)
 	}
 	return t, nil
 }
@@ -199,11 +199,11 @@ func (a *runArgs) check(h *handlerSet, t *template) error {
 	}
 	for _, s := range a.scripted {
 		if !slices.Contains(names, s.step) {
-			return usagef("run: --stub %s: the template has no such step%s", s.step, suggestion(s.step, names))
+			return usagef("--stub %s: the template has no such step%s", s.step, suggestion(s.step, names))
 		}
 	}
 	if len(idle) > 0 {
-		return usagef("run: nothing here handles %s: give --stub STEP=JSON or --handler CALLABLE=URL for each",
+		return usagef("nothing here handles %s: give --stub STEP=JSON or --handler CALLABLE=URL for each",
 			strings.Join(idle, ", "))
 	}
 	return nil
@@ -262,9 +262,9 @@ func (p *process) printRun(ctx context.Context, o *options, c *client, t documen
 		return failed
 	}
 	if code := exitCode(failed); code == exitTimedOut {
-		return exitf(code, "run: the task has not ended in time: %s", why.text("message"))
+		return exitf(code, "the task has not ended in time: %s", why.text("message"))
 	}
-	return exitf(exitCode(failed), "run: %s", why.text("message"))
+	return exitf(exitCode(failed), "%s", why.text("message"))
 }
 
 // runResult is what run prints as JSON.
@@ -303,7 +303,7 @@ func (p *process) openPiped(parts serviceOptions) (c *client, end func(), err er
 		w.finish(ctx)
 		w.close()
 	}
-	return &client{p, "orchestration", "http://localhost", web}, end, nil
+	return &client{p, "http://localhost", web}, end, nil
 }
 
 // pipeListener accepts the connections that dial makes, in the same process.

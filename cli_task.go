@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -111,7 +110,7 @@ func (p *process) taskCreate(o *options) runner {
 			return nil
 		})
 	}
-	return func(ctx context.Context, operands []string) error {
+	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
 		ref, err := parseTemplateRef(operands[0])
 		if err != nil {
 			return err
@@ -128,19 +127,15 @@ func (p *process) taskCreate(o *options) runner {
 				return err
 			}
 		}
-		c, err := p.client(o)
-		if err != nil {
-			return err
-		}
 		created, err := c.do(ctx, call{method: "POST", path: "/v1/tasks", body: body, key: *key})
 		if err != nil {
-			return fmt.Errorf("task create: %w", err)
+			return err
 		}
 		if !wait.given {
 			return p.print(o, taskOutput(created.document))
 		}
 		return p.waitFor(ctx, o, c, created.text("task_uuid"), wait.limit)
-	}
+	})
 }
 
 // waitFor waits for the end of a task, prints it, and returns the error for how it ended.
@@ -224,11 +219,7 @@ func (p *process) taskList(o *options) runner {
 	})
 	limit := o.Int("limit", 25, "list `N` tasks at most")
 	watch := o.Bool("watch", false, "list again whenever something changes, until interrupted")
-	return func(ctx context.Context, _ []string) error {
-		c, err := p.client(o)
-		if err != nil {
-			return err
-		}
+	return p.asks(o, func(ctx context.Context, c *client, _ []string) error {
 		if *limit < 1 {
 			return o.misuse("--limit must be 1 or more")
 		}
@@ -241,10 +232,10 @@ func (p *process) taskList(o *options) runner {
 		}
 		out, err := show()
 		if err != nil {
-			return fmt.Errorf("task list: %w", err)
+			return err
 		}
 		return p.print(o, out)
-	}
+	})
 }
 
 // filters adds a flag for each name that sets the parameter of a query.
@@ -274,18 +265,14 @@ func listOutput(items []document, name, none string, columns []column) output {
 
 func (p *process) taskShow(o *options) runner {
 	o.withClient().withOutput()
-	return func(ctx context.Context, operands []string) error {
-		c, err := p.client(o)
-		if err != nil {
-			return err
-		}
+	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
 		path, _, err := c.taskPath(ctx, operands[0])
 		if err != nil {
 			return err
 		}
 		t, err := c.get(ctx, path, nil)
 		if err != nil {
-			return fmt.Errorf("task show: %w", err)
+			return err
 		}
 		out := taskOutput(t)
 		head := out.table
@@ -295,29 +282,25 @@ func (p *process) taskShow(o *options) runner {
 			tb.steps(newPicture(t, c.shape(ctx, t)))
 		}
 		return p.print(o, out)
-	}
+	})
 }
 
 func (p *process) taskExplain(o *options) runner {
 	o.withClient().withOutput()
-	return func(ctx context.Context, operands []string) error {
-		c, err := p.client(o)
-		if err != nil {
-			return err
-		}
+	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
 		path, id, err := c.taskPath(ctx, operands[0])
 		if err != nil {
 			return err
 		}
 		e, err := c.get(ctx, path+"/explain", nil)
 		if c.lacks(ctx, err, path) {
-			return exitf(exitFailed, "task explain: %s has no explanations; stepwell task show %s lists the steps", c.base, id)
+			return exitf(exitFailed, "%s has no explanations; stepwell task show %s lists the steps", c.base, id)
 		}
 		if err != nil {
-			return fmt.Errorf("task explain: %w", err)
+			return err
 		}
 		return p.print(o, output{e, member("task_uuid"), func(t *table) { t.explanation(e) }})
-	}
+	})
 }
 
 // explanation adds why a task does not go on: the message, and each unfinished step.
@@ -338,21 +321,17 @@ func (t *table) explanation(e document) {
 
 func (p *process) taskContext(o *options) runner {
 	o.withClient()
-	return func(ctx context.Context, operands []string) error {
-		c, err := p.client(o)
-		if err != nil {
-			return err
-		}
+	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
 		path, _, err := c.taskPath(ctx, operands[0])
 		if err != nil {
 			return err
 		}
 		d, err := c.get(ctx, path+"/context", nil)
 		if err != nil {
-			return fmt.Errorf("task context: %w", err)
+			return err
 		}
 		return p.printJSON(d.at("context"))
-	}
+	})
 }
 
 func (p *process) printJSON(v any) error {
@@ -364,25 +343,21 @@ func (p *process) printJSON(v any) error {
 
 func (p *process) taskCancel(o *options) runner {
 	o.withClient().withOutput()
-	return func(ctx context.Context, operands []string) error {
-		c, err := p.client(o)
-		if err != nil {
-			return err
-		}
+	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
 		cancelled := []document{}
 		for _, name := range operands {
-			path, id, err := c.taskPath(ctx, name)
+			path, _, err := c.taskPath(ctx, name)
 			if err != nil {
 				return err
 			}
 			t, err := c.do(ctx, call{method: "DELETE", path: path})
 			if err != nil {
-				return fmt.Errorf("task cancel %s: %w", id, err)
+				return err
 			}
 			cancelled = append(cancelled, t.document)
 		}
 		return p.print(o, listOutput(cancelled, "task_uuid", "", taskColumns))
-	}
+	})
 }
 
 func (p *process) stepCommands() command {
@@ -435,16 +410,12 @@ func (p *process) stepAction(verb, help string, actor []string) command {
 			reason := o.String("reason", "by the command line", "the `TEXT` why")
 			by := o.String(actor[0], "", actor[1])
 			member := o.actionMember(verb, p)
-			return func(ctx context.Context, operands []string) error {
+			return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
 				body := map[string]any{
 					"action_type": v.action, "reason": *reason,
 					v.actor: cmp.Or(*by, p.getenv("USER"), "stepwell-cli"),
 				}
 				if err := member(body); err != nil {
-					return err
-				}
-				c, err := p.client(o)
-				if err != nil {
 					return err
 				}
 				path, err := c.stepPath(ctx, operands[0], operands[1])
@@ -456,7 +427,7 @@ func (p *process) stepAction(verb, help string, actor []string) command {
 					return fmt.Errorf("step %s: %w", verb, err)
 				}
 				return p.print(o, stepOutput(s.document))
-			}
+			})
 		},
 	}
 }
@@ -512,41 +483,33 @@ func outcomeText(step document, limit int) string {
 
 func (p *process) stepList(o *options) runner {
 	o.withClient().withOutput()
-	return func(ctx context.Context, operands []string) error {
-		c, err := p.client(o)
-		if err != nil {
-			return err
-		}
+	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
 		path, _, err := c.taskPath(ctx, operands[0])
 		if err != nil {
 			return err
 		}
 		steps, err := c.get(ctx, path+"/workflow_steps", nil)
 		if err != nil {
-			return fmt.Errorf("step list: %w", err)
+			return err
 		}
 		return p.print(o, listOutput(steps.list(), "name", "the task has no step", stepColumns))
-	}
+	})
 }
 
 // ofStep is a command about a step: its flags, and a path below it.
 func (p *process) ofStep(o *options, below string, print func(document) error) runner {
 	o.withClient().withOutput()
-	return func(ctx context.Context, operands []string) error {
-		c, err := p.client(o)
-		if err != nil {
-			return err
-		}
+	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
 		path, err := c.stepPath(ctx, operands[0], operands[1])
 		if err != nil {
 			return err
 		}
 		d, err := c.get(ctx, path+below, nil)
 		if err != nil {
-			return fmt.Errorf("%s: %w", o.Name(), err)
+			return err
 		}
 		return print(d)
-	}
+	})
 }
 
 func (p *process) stepShow(o *options) runner {
@@ -593,131 +556,4 @@ func (p *process) stepAudit(o *options) runner {
 	return p.ofStep(o, "/audit", func(d document) error {
 		return p.print(o, listOutput(d.list(), "audit_uuid", "nothing happened to the step yet", auditColumns))
 	})
-}
-
-// A picture shows the steps of a task in the order of their dependencies.
-
-// shape is the dependency graph of a template, by the names of its steps, in their order.
-type shape struct {
-	names   []string
-	parents map[string][]string
-	kinds   map[string]string // decision, batchable and so on
-	levels  map[string]int    // how many steps are before a step, on the longest way to it; see level
-}
-
-// readShape reads the graph of a template's description or summary.
-func readShape(d document) *shape {
-	s := &shape{parents: map[string][]string{}, kinds: map[string]string{}, levels: map[string]int{}}
-	for _, step := range d.at("steps").list() {
-		name := step.text("name")
-		s.names = append(s.names, name)
-		s.kinds[name] = cmp.Or(step.text("type"), step.text("step_type"))
-		for _, parent := range step.at("dependencies").list() {
-			s.parents[name] = append(s.parents[name], parent.text(""))
-		}
-	}
-	return s
-}
-
-// shape asks for the dependencies of a task's steps. Without them steps are shown in the order of their
-// creation.
-func (c *client) shape(ctx context.Context, t document) *shape {
-	r := templateRef{t.text("namespace"), t.text("name"), t.text("version")}
-	d, err := c.get(ctx, r.path(), nil)
-	if err != nil {
-		d, _ = c.get(ctx, "/v1/tasks/"+t.text("task_uuid")+"/summary", nil)
-		d = d.at("template")
-	}
-	return readShape(d)
-}
-
-// declared returns the step of the template that a step is an instance of.
-func (s *shape) declared(step string) string {
-	name := step
-	for s.kinds[name] == "" {
-		at := strings.LastIndexByte(name, '_')
-		if at < 0 {
-			return step
-		}
-		name = name[:at]
-	}
-	return name
-}
-
-// level returns how many steps are before a step, on the longest way to it.
-func (s *shape) level(name string) int {
-	if known, ok := s.levels[name]; ok {
-		return known
-	}
-	s.levels[name] = 0 // for a graph with a cycle, which no service has
-	deepest := 0
-	for _, parent := range s.parents[name] {
-		deepest = max(deepest, s.level(parent)+1)
-	}
-	s.levels[name] = deepest
-	return deepest
-}
-
-// byLevel returns the names, those with fewer steps before them first.
-func (s *shape) byLevel() []string {
-	names := slices.Clone(s.names)
-	slices.SortStableFunc(names, func(a, b string) int { return s.level(a) - s.level(b) })
-	return names
-}
-
-// edges calls f with each dependency, by the places of the names. A step is decided if its parent decides
-// whether it is created.
-func (s *shape) edges(f func(from, to int, decided bool)) {
-	places := map[string]int{}
-	for i, name := range s.names {
-		places[name] = i
-	}
-	for i, name := range s.names {
-		for _, parent := range s.parents[name] {
-			f(places[parent], i, maker(s.kinds[parent]) && s.kinds[name] != stepDeferredConvergence)
-		}
-	}
-}
-
-// picture is the steps of a task as they are shown.
-type picture struct {
-	task  document
-	steps []document
-	shape *shape
-}
-
-func newPicture(t document, s *shape) *picture {
-	p := &picture{t, t.at("steps").list(), s}
-	level := func(d document) int { return s.level(s.declared(d.text("name"))) }
-	slices.SortStableFunc(p.steps, func(a, b document) int { return level(a) - level(b) })
-	return p
-}
-
-// steps adds the rows of a picture.
-func (t *table) steps(p *picture) {
-	t.listOf(p.steps, []column{
-		{head: "STEP", show: stepColumns[0].show},
-		stateOfColumn("STATE", "current_state"),
-		{head: "ATTEMPT", show: stepColumns[2].show},
-		{head: "AFTER", show: func(_ *table, d document) string {
-			return printable(strings.Join(p.shape.parents[p.shape.declared(d.text("name"))], ", "))
-		}},
-		{head: "", show: func(t *table, d document) string { return t.waits(d) }},
-	}, func(i int) string {
-		return strings.Repeat("  ", p.shape.level(p.shape.declared(p.steps[i].text("name"))))
-	})
-}
-
-// waits says what a step waits for.
-func (t *table) waits(step document) string {
-	if at, ok := step.when("next_retry_at"); ok && step.text("current_state") == "waiting_for_retry" {
-		return "retry in " + shortDuration(max(0, at.Sub(t.p.now().time())).Round(time.Second))
-	}
-	if at, ok := step.when("last_attempted_at"); ok && step.text("current_state") == "in_progress" {
-		return "for " + shortDuration(t.p.now().time().Sub(at))
-	}
-	if n, m := step.text("completed_parents"), step.text("total_parents"); n != m && step.text("current_state") == "pending" {
-		return n + " of " + m + " parents done"
-	}
-	return ""
 }

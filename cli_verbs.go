@@ -29,17 +29,13 @@ func (p *process) lists(l listing, filters ...[2]string) func(o *options) runner
 		o.withClient().withOutput()
 		query := url.Values{}
 		o.filters(query, filters)
-		return func(ctx context.Context, _ []string) error {
-			c, err := p.client(o)
+		return p.asks(o, func(ctx context.Context, c *client, _ []string) error {
+			d, err := c.get(ctx, l.path, query)
 			if err != nil {
 				return err
 			}
-			d, err := c.get(ctx, l.path, query)
-			if err != nil {
-				return fmt.Errorf("%s: %w", o.Name(), err)
-			}
 			return p.print(o, listOutput(d.at(l.member).list(), l.name, l.none, l.columns))
-		}
+		})
 	}
 }
 
@@ -123,25 +119,21 @@ func (p *process) dlqCommands() command {
 
 func (p *process) dlqShow(o *options) runner {
 	o.withClient().withOutput()
-	return func(ctx context.Context, operands []string) error {
-		c, err := p.client(o)
-		if err != nil {
-			return err
-		}
+	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
 		id, err := c.taskID(ctx, operands[0])
 		if err != nil {
 			return err
 		}
 		d, err := c.get(ctx, "/v1/dlq/task/"+id, nil)
 		if err != nil {
-			return fmt.Errorf("dlq show: %w", err)
+			return err
 		}
 		entries := d.at("entries").list()
 		if entries == nil { // a service that answers the newest entry alone
 			entries = []document{d}
 		}
 		return p.print(o, listOutput(entries, "dlq_entry_uuid", "", dlqColumns))
-	}
+	})
 }
 
 func (p *process) dlqUpdate(o *options) runner {
@@ -158,7 +150,7 @@ func (p *process) dlqUpdate(o *options) runner {
 		})
 	}
 	metadata := o.String("metadata", "", "more about it: `JSON`, @FILE or -")
-	return func(ctx context.Context, operands []string) (err error) {
+	return p.asks(o, func(ctx context.Context, c *client, operands []string) (err error) {
 		if *metadata != "" {
 			if body["metadata"], err = p.jsonArgument("--metadata", *metadata); err != nil {
 				return err
@@ -166,10 +158,6 @@ func (p *process) dlqUpdate(o *options) runner {
 		}
 		if len(body) == 0 {
 			return o.misuse("missing --status, --notes, --by or --metadata")
-		}
-		c, err := p.client(o)
-		if err != nil {
-			return err
 		}
 		path := "/v1/dlq/entry/" + operands[0]
 		if entry, err := c.dlqEntry(ctx, operands[0]); err == nil {
@@ -179,10 +167,10 @@ func (p *process) dlqUpdate(o *options) runner {
 		}
 		done, err := c.do(ctx, call{method: "PATCH", path: path, body: body})
 		if err != nil {
-			return fmt.Errorf("dlq update: %w", err)
+			return err
 		}
 		return p.print(o, output{done.document, member("dlq_entry_uuid"), func(t *table) { t.line(done.text("message")) }})
-	}
+	})
 }
 
 // dlqEntry returns the newest entry of a task that is called so.
@@ -233,8 +221,8 @@ func (p *process) templateCommands() command {
 
 func (p *process) templateShow(o *options) runner {
 	o.withClient().withOutput()
-	return func(ctx context.Context, operands []string) error {
-		d, err := p.template(ctx, o, operands[0])
+	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
+		d, err := c.template(ctx, operands[0])
 		if err != nil {
 			return err
 		}
@@ -250,23 +238,16 @@ func (p *process) templateShow(o *options) runner {
 				of("ATTEMPTS", "default_max_attempts"), of("DESCRIPTION", "description").whenWide(),
 			})
 		}})
-	}
+	})
 }
 
 // template asks for a template of the service.
-func (p *process) template(ctx context.Context, o *options, name string) (d document, err error) {
+func (c *client) template(ctx context.Context, name string) (d document, err error) {
 	ref, err := parseTemplateRef(name)
 	if err != nil {
 		return d, err
 	}
-	c, err := p.client(o)
-	if err != nil {
-		return d, err
-	}
-	if d, err = c.get(ctx, ref.path(), nil); err != nil {
-		return d, fmt.Errorf("%s: %w", o.Name(), err)
-	}
-	return d, nil
+	return c.get(ctx, ref.path(), nil)
 }
 
 func (p *process) templateCheck(o *options) runner {
@@ -286,7 +267,7 @@ func (p *process) templateCheck(o *options) runner {
 			fmt.Fprintln(p.stderr, "warning: "+w)
 		}
 		if err != nil {
-			return fmt.Errorf("template check: %w", err)
+			return err
 		}
 		for _, t := range r.all() {
 			fmt.Fprintf(p.stdout, "%s: %s\n", t.fullName(), counted(len(t.steps), "step", "steps"))
@@ -302,7 +283,7 @@ func (p *process) templateGraph(o *options) runner {
 	return func(ctx context.Context, operands []string) error {
 		d, err := p.templateFileOr(ctx, o, operands[0])
 		if err != nil {
-			return err
+			return o.named(err)
 		}
 		draw := map[string]func(io.Writer, string, *shape) error{"text": p.drawText, "mermaid": drawMermaid, "dot": drawDot}
 		return draw[*o.output](p.stdout, d.text("name"), readShape(d))
@@ -312,11 +293,15 @@ func (p *process) templateGraph(o *options) runner {
 // templateFileOr reads a template from a file, or else asks the service for it.
 func (p *process) templateFileOr(ctx context.Context, o *options, name string) (document, error) {
 	if !isTemplateFile(name) {
-		return p.template(ctx, o, name)
+		c, err := p.client(o)
+		if err != nil {
+			return document{}, err
+		}
+		return c.template(ctx, name)
 	}
 	r, _, err := loadTemplates([]string{name}, p.getenv("STEPWELL_ENV"), nil)
 	if err != nil {
-		return document{}, fmt.Errorf("%s: %w", o.Name(), err)
+		return document{}, err
 	}
 	if all := r.all(); len(all) != 1 {
 		return document{}, o.misuse("%s has %d templates; want one file", name, len(all))
@@ -407,21 +392,17 @@ func (p *process) shows(
 	o.withClient().withOutput()
 	query := url.Values{}
 	o.filters(query, filters)
-	return func(ctx context.Context, _ []string) error {
-		c, err := p.client(o)
-		if err != nil {
-			return err
-		}
+	return p.asks(o, func(ctx context.Context, c *client, _ []string) error {
 		d, err := c.get(ctx, path, query)
 		if err != nil {
-			return fmt.Errorf("%s: %w", o.Name(), err)
+			return err
 		}
 		err = p.print(o, output{d, member("status"), func(t *table) { show(t, d) }})
 		if err == nil && judge != nil {
 			err = judge(d)
 		}
 		return err
-	}
+	})
 }
 
 // secondsOf returns a number of seconds as a duration.
@@ -614,7 +595,7 @@ func (p *process) fixtureCommands() command {
 func (p *process) control(method, path string, body func(o *options, operands []string) (any, error)) func(*options) runner {
 	return func(o *options) runner {
 		o.withClient()
-		return func(ctx context.Context, operands []string) error {
+		return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
 			content, err := body(o, operands)
 			if err != nil {
 				return err
@@ -623,36 +604,32 @@ func (p *process) control(method, path string, body func(o *options, operands []
 			if method == "DELETE" && len(operands) > 0 {
 				at += "/" + url.PathEscape(operands[0])
 			}
-			return p.askControl(ctx, o, call{method: method, path: at, body: content})
-		}
+			return c.askControl(ctx, call{method: method, path: at, body: content})
+		})
 	}
 }
 
 // askControl sends a request to the control API, and prints the answer if there is one.
-func (p *process) askControl(ctx context.Context, o *options, q call) error {
-	c, err := p.client(o)
-	if err != nil {
-		return err
-	}
+func (c *client) askControl(ctx context.Context, q call) error {
 	below := q.path
 	q.path = "/_stepwell" + q.path
 	a, err := c.do(ctx, q)
 	if hasStatus(err, 404) {
 		if _, err := c.get(ctx, "/_stepwell/clock", nil); hasStatus(err, 404) {
-			return exitf(exitFailed, "%s: the service at %s is not in fixture mode: start it with --fixture", o.Name(), c.base)
+			return exitf(exitFailed, "the service at %s is not in fixture mode: start it with --fixture", c.base)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", o.Name(), err)
+		return err
 	}
 	if a.raw == nil {
 		return nil
 	}
 	if below == "/state" {
-		_, err = fmt.Fprintln(p.stdout, string(a.raw))
+		_, err = fmt.Fprintln(c.p.stdout, string(a.raw))
 		return err
 	}
-	return p.printJSON(a.document)
+	return c.p.printJSON(a.document)
 }
 
 // jsonOperand reads the first operand.
@@ -665,16 +642,16 @@ var clockActions = map[string]string{"freeze": "freeze", "next": "advance_to_nex
 
 func (p *process) fixtureClock(o *options) runner {
 	o.withClient()
-	return func(ctx context.Context, operands []string) error {
+	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
 		if len(operands) == 0 {
-			return p.askControl(ctx, o, call{method: "GET", path: "/clock"})
+			return c.askControl(ctx, call{method: "GET", path: "/clock"})
 		}
 		body, err := clockBody(operands[0], strings.Join(operands[1:], ""))
 		if err != nil {
 			return o.misuse("%v", err)
 		}
-		return p.askControl(ctx, o, call{method: "POST", path: "/clock", body: body})
-	}
+		return c.askControl(ctx, call{method: "POST", path: "/clock", body: body})
+	})
 }
 
 func clockBody(action, value string) (map[string]any, error) {

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -168,17 +169,13 @@ func (c *client) stream(ctx context.Context, query url.Values, each func(documen
 func (p *process) taskWatch(o *options) runner {
 	o.withClient().withOutput()
 	limit := o.Duration("timeout", 0, "give up after `DURATION`, with exit code 5")
-	return func(ctx context.Context, operands []string) error {
+	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
 		ctx, stop := interruptible(ctx)
 		defer stop()
 		if *limit > 0 {
 			var cancel func()
 			ctx, cancel = context.WithTimeoutCause(ctx, *limit, errWatchEnded)
 			defer cancel()
-		}
-		c, err := p.client(o)
-		if err != nil {
-			return err
 		}
 		_, id, err := c.taskPath(ctx, operands[0])
 		if err != nil {
@@ -191,7 +188,7 @@ func (p *process) taskWatch(o *options) runner {
 			}
 		}
 		return err
-	}
+	})
 }
 
 // watchTask shows a task until it ends, on standard output, or on standard error if the result is for a
@@ -365,17 +362,14 @@ func (p *process) taskEvents(o *options) runner {
 	query := url.Values{}
 	o.filters(query, [][2]string{{"namespace", "with --follow: only of this `NAMESPACE`"}})
 	follow := o.Bool("follow", false, "go on with the events to come, until interrupted")
-	return func(ctx context.Context, operands []string) error {
+	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
 		if len(operands) == 0 && !*follow {
 			return o.misuse("missing TASK; or give --follow for the events of all tasks")
-		}
-		c, err := p.client(o)
-		if err != nil {
-			return err
 		}
 		after, path := "", ""
 		if len(operands) > 0 {
 			var id string
+			var err error
 			if path, id, err = c.taskPath(ctx, operands[0]); err != nil {
 				return err
 			}
@@ -388,7 +382,7 @@ func (p *process) taskEvents(o *options) runner {
 		ctx, stop := interruptible(ctx)
 		defer stop()
 		s := p.styleOf(p.stdout)
-		err = c.follow(ctx, query, after, func(e document) error {
+		err := c.follow(ctx, query, after, func(e document) error {
 			text := s.event(e)
 			if *o.output != "table" && *o.output != "wide" {
 				text = string(e.raw)
@@ -399,10 +393,10 @@ func (p *process) taskEvents(o *options) runner {
 			return err
 		})
 		if err == errNoEvents {
-			return exitf(exitFailed, "task events: %s has no event stream; stepwell task watch TASK asks again and again", c.base)
+			return exitf(exitFailed, "%s has no event stream; stepwell task watch TASK asks again and again", c.base)
 		}
 		return err
-	}
+	})
 }
 
 // transitions prints the transitions of a task so far.
@@ -412,7 +406,7 @@ func (p *process) transitions(ctx context.Context, o *options, c *client, path s
 		return exitf(exitFailed, "%s keeps no transitions; stepwell step audit TASK STEP lists the attempts", c.base)
 	}
 	if err != nil {
-		return fmt.Errorf("task events: %w", err)
+		return err
 	}
 	return p.print(o, listOutput(d.at("transitions").list(), "to_state", "no transition", []column{
 		ageOf("AGE", "recorded_at"), of("STEP", "step_name"), of("FROM", "from_state"), stateOfColumn("TO", "to_state"),
@@ -450,4 +444,131 @@ func (p *process) watchList(ctx context.Context, o *options, c *client, show fun
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// A picture shows the steps of a task in the order of their dependencies.
+
+// shape is the dependency graph of a template, by the names of its steps, in their order.
+type shape struct {
+	names   []string
+	parents map[string][]string
+	kinds   map[string]string // decision, batchable and so on
+	levels  map[string]int    // how many steps are before a step, on the longest way to it; see level
+}
+
+// readShape reads the graph of a template's description or summary.
+func readShape(d document) *shape {
+	s := &shape{parents: map[string][]string{}, kinds: map[string]string{}, levels: map[string]int{}}
+	for _, step := range d.at("steps").list() {
+		name := step.text("name")
+		s.names = append(s.names, name)
+		s.kinds[name] = cmp.Or(step.text("type"), step.text("step_type"))
+		for _, parent := range step.at("dependencies").list() {
+			s.parents[name] = append(s.parents[name], parent.text(""))
+		}
+	}
+	return s
+}
+
+// shape asks for the dependencies of a task's steps. Without them steps are shown in the order of their
+// creation.
+func (c *client) shape(ctx context.Context, t document) *shape {
+	r := templateRef{t.text("namespace"), t.text("name"), t.text("version")}
+	d, err := c.get(ctx, r.path(), nil)
+	if err != nil {
+		d, _ = c.get(ctx, "/v1/tasks/"+t.text("task_uuid")+"/summary", nil)
+		d = d.at("template")
+	}
+	return readShape(d)
+}
+
+// declared returns the step of the template that a step is an instance of.
+func (s *shape) declared(step string) string {
+	name := step
+	for s.kinds[name] == "" {
+		at := strings.LastIndexByte(name, '_')
+		if at < 0 {
+			return step
+		}
+		name = name[:at]
+	}
+	return name
+}
+
+// level returns how many steps are before a step, on the longest way to it.
+func (s *shape) level(name string) int {
+	if known, ok := s.levels[name]; ok {
+		return known
+	}
+	s.levels[name] = 0 // for a graph with a cycle, which no service has
+	deepest := 0
+	for _, parent := range s.parents[name] {
+		deepest = max(deepest, s.level(parent)+1)
+	}
+	s.levels[name] = deepest
+	return deepest
+}
+
+// byLevel returns the names, those with fewer steps before them first.
+func (s *shape) byLevel() []string {
+	names := slices.Clone(s.names)
+	slices.SortStableFunc(names, func(a, b string) int { return s.level(a) - s.level(b) })
+	return names
+}
+
+// edges calls f with each dependency, by the places of the names. A step is decided if its parent decides
+// whether it is created.
+func (s *shape) edges(f func(from, to int, decided bool)) {
+	places := map[string]int{}
+	for i, name := range s.names {
+		places[name] = i
+	}
+	for i, name := range s.names {
+		for _, parent := range s.parents[name] {
+			f(places[parent], i, maker(s.kinds[parent]) && s.kinds[name] != stepDeferredConvergence)
+		}
+	}
+}
+
+// picture is the steps of a task as they are shown.
+type picture struct {
+	task  document
+	steps []document
+	shape *shape
+}
+
+func newPicture(t document, s *shape) *picture {
+	p := &picture{t, t.at("steps").list(), s}
+	level := func(d document) int { return s.level(s.declared(d.text("name"))) }
+	slices.SortStableFunc(p.steps, func(a, b document) int { return level(a) - level(b) })
+	return p
+}
+
+// steps adds the rows of a picture.
+func (t *table) steps(p *picture) {
+	t.listOf(p.steps, []column{
+		{head: "STEP", show: stepColumns[0].show},
+		stateOfColumn("STATE", "current_state"),
+		{head: "ATTEMPT", show: stepColumns[2].show},
+		{head: "AFTER", show: func(_ *table, d document) string {
+			return printable(strings.Join(p.shape.parents[p.shape.declared(d.text("name"))], ", "))
+		}},
+		{head: "", show: func(t *table, d document) string { return t.waits(d) }},
+	}, func(i int) string {
+		return strings.Repeat("  ", p.shape.level(p.shape.declared(p.steps[i].text("name"))))
+	})
+}
+
+// waits says what a step waits for.
+func (t *table) waits(step document) string {
+	if at, ok := step.when("next_retry_at"); ok && step.text("current_state") == "waiting_for_retry" {
+		return "retry in " + shortDuration(max(0, at.Sub(t.p.now().time())).Round(time.Second))
+	}
+	if at, ok := step.when("last_attempted_at"); ok && step.text("current_state") == "in_progress" {
+		return "for " + shortDuration(t.p.now().time().Sub(at))
+	}
+	if n, m := step.text("completed_parents"), step.text("total_parents"); n != m && step.text("current_state") == "pending" {
+		return n + " of " + m + " parents done"
+	}
+	return ""
 }

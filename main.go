@@ -16,7 +16,7 @@
 //	cli_serve.go  serve: opening the service, announcing it and shutting it down
 //	cli_task.go   task and step
 //	cli_verbs.go  dlq, template, analytics, health and fixture
-//	cli_watch.go  following a task: a live picture on a terminal, or lines
+//	cli_watch.go  following a task, as a picture of its steps on a terminal or as lines
 package main
 
 import (

@@ -16,6 +16,7 @@ package main
 //	store_recover.go    reading the files at a start
 //	store_snapshot.go   writing a snapshot beside the running service
 //	store_state.go      the state document: export and import
+//	store_repair.go     what is sound of a damaged store
 //	store_disk.go       the file operations, space for the journal, and the lock of the directory
 
 import (

@@ -215,6 +215,13 @@ func newJournal(o journalOptions) *journal {
 	return j
 }
 
+// closedJournal returns the journal of a store that is only read.
+func closedJournal() *journal {
+	j := newJournal(journalOptions{memory: true})
+	j.closed = true
+	return j
+}
+
 func (j *journal) path(name string) string { return filepath.Join(j.o.dir, name) }
 
 // recover reads the files, tidies them up and opens the newest journal.

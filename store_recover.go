@@ -829,7 +829,7 @@ func readStore(dir string, log *slog.Logger) (*store, error) {
 	if len(r.files) == 0 {
 		return nil, errors.New("there is no store in this directory")
 	}
-	s.seq, s.journal = max(s.seq, r.last), newJournal(journalOptions{memory: true})
+	s.seq, s.journal = max(s.seq, r.last), closedJournal()
 	return s, nil
 }
 

@@ -701,3 +701,15 @@ func TestStartEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestReadStoreTakesNoChanges reads the files of a store and ends a walk over its tasks, as an
+// export does: a change is refused at once and asks the disk for nothing.
+func TestReadStoreTakesNoChanges(t *testing.T) {
+	dir := t.TempDir()
+	closeTestService(t, openTestService(t, serviceTest{dir: dir}))
+	s := must(readStore(dir, slog.New(slog.DiscardHandler)))(t)
+	_, err := s.update(func(*change) error { return nil })
+	if err == nil || !strings.Contains(err.Error(), "closed") || s.journal.watchSpace.timer != nil {
+		t.Errorf("got error %v; want a store that is closed, and no look at the disk", err)
+	}
+}

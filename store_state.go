@@ -556,7 +556,7 @@ func importStore(o journalOptions, state *stateSource, log *slog.Logger) (*store
 // storeOf returns a store in memory with the state of a document.
 func storeOf(state *stateSource, log *slog.Logger) (*store, error) {
 	s := newStore(nil, log)
-	s.journal = newJournal(journalOptions{memory: true})
+	s.journal = closedJournal()
 	return s, s.readState(state)
 }
 

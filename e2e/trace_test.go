@@ -259,7 +259,9 @@ func (d *tracedDisk) begin(c *tracedCall) (sent []byte) {
 		if f := d.files[c.number(0)]; f != nil && !strings.Contains(c.args, ", FALLOC_FL_KEEP_SIZE, ") && d.named(f) {
 			d.t.Fatalf("the model of the disk lacks fallocate(%s)", c.args)
 		}
-	case "open", "openat", "creat", "openat2", "close", "dup", "dup2", "dup3", "fcntl":
+	case "close": // the number may be used again before the call ends
+		delete(d.files, c.number(0))
+	case "open", "openat", "creat", "dup", "dup2", "dup3", "fcntl":
 	default:
 		if _, ours := d.files[c.number(0)]; ours || strings.Contains(c.args, d.dir) {
 			d.t.Fatalf("the model of the disk lacks %s(%.200s)", c.name, c.args)
@@ -340,8 +342,6 @@ func (d *tracedDisk) end(c *tracedCall) {
 	switch c.name {
 	case "open", "openat", "creat":
 		d.endOpen(c, ret)
-	case "close":
-		delete(d.files, c.number(0))
 	case "dup", "dup2", "dup3":
 		d.copyDescriptor(c.number(0), ret)
 	case "fcntl":
@@ -487,7 +487,6 @@ type crashFile struct {
 	inode  *inode
 	size   int
 	pieces []piece
-	torn   bool // a sector is lost, and a later one is there that was not synced either
 }
 
 type piece struct {
@@ -547,7 +546,7 @@ func (d *tracedDisk) crashWith(names map[string]*inode, choose func(f *inode) fi
 
 // cut returns a file with the chosen ones of its unsynced changes.
 func (f *inode) cut(c fileChoice) crashFile {
-	file, lost := crashFile{inode: f, size: len(f.kept)}, false
+	file := crashFile{inode: f, size: len(f.kept)}
 	for _, op := range f.pending {
 		kept := c.op == nil || c.op(op)
 		if op.data == nil {
@@ -563,10 +562,7 @@ func (f *inode) cut(c fileChoice) crashFile {
 		for from := 0; from < len(op.data); {
 			to := min((op.off+from)/sector*sector+sector-op.off, len(op.data))
 			if c.sector == nil || c.sector(op, from) {
-				file.torn = file.torn || lost
 				file.add(piece{op.off + from, op.data[from:to]})
-			} else {
-				lost = true
 			}
 			from = to
 		}

@@ -603,6 +603,13 @@ func (j *journal) extendSoon() {
 	receiveWithin(done, spacePatience)
 }
 
+// reserveFor is reserve for a change with n bytes besides.
+func (j *journal) reserveFor(n int) error {
+	j.space.extra.Store(int64(n))
+	defer j.space.extra.Store(0)
+	return j.reserveMore(maxRecord + int64(n))
+}
+
 // The lock of a data directory: flock on a file that holds the pid of the
 // process that has it. The lock ends with its process; the file stays.
 

@@ -354,13 +354,6 @@ func (j *journal) reserve() error {
 	return j.reserveMore(maxRecord)
 }
 
-// reserveFor is reserve for a change with n bytes besides.
-func (j *journal) reserveFor(n int) error {
-	j.space.extra.Store(int64(n))
-	defer j.space.extra.Store(0)
-	return j.reserveMore(maxRecord + int64(n))
-}
-
 // reserveMore reserves space that the flusher did not reserve in time, or
 // cannot.
 func (j *journal) reserveMore(need int64) error {

@@ -876,3 +876,11 @@ func fileCall(f *os.File, op string, do func(fd int) error) error {
 		}
 	}
 }
+
+// counted returns a number with its noun.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		many = one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

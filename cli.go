@@ -27,6 +27,7 @@ type serveArgs struct {
 	seed       string // --seed; "" for none
 	readyFile  string // --ready-file; "" for none
 	printReady bool
+	readOnly   bool
 
 	exitWithParent bool
 	maxLifetime    time.Duration // 0 for no end
@@ -39,6 +40,8 @@ func serveFlags(o *options, a *serveArgs) {
 		keyFlag(o, &configKeys[i], &a.configArgs)
 	}
 	o.StringVar(&a.seed, "seed", "", "start with the state in `FILE`, written by \"store export\"; the store must be empty")
+	o.BoolVar(&a.readOnly, "read-only", false,
+		"show what is sound of the store in the data directory; change no file and run no step")
 	o.BoolVar(&a.quiet, "quiet", false, "no start-up banner")
 	o.StringVar(&a.readyFile, "ready-file", "", "write `FILE`, as JSON, once requests are served")
 	o.BoolVar(&a.printReady, "print-ready", false, "print the URLs, the pid and the version as JSON on the first line of standard output")
@@ -52,6 +55,26 @@ func serveFlags(o *options, a *serveArgs) {
 		a.maxLifetime = d
 		return err
 	})
+}
+
+// checkReadOnly refuses --read-only where there are no files that can be read alone.
+func (a *serveArgs) checkReadOnly(c *Config) error {
+	with := ""
+	switch {
+	case !a.readOnly:
+	case a.seed != "":
+		with = "--seed"
+	case c.Store.Memory:
+		with = "--memory"
+	case c.Fixture.Enabled:
+		with = "--fixture"
+	case c.Role == "worker":
+		with = "the worker role alone"
+	}
+	if with != "" {
+		return usagef("serve: --read-only cannot be combined with %s", with)
+	}
+	return nil
 }
 
 func configFileFlag(o *options, a *configArgs) {
@@ -196,7 +219,7 @@ func (p *process) configValidate(o *options) runner {
 // The store commands work on the files of a data directory that no service uses.
 
 func (p *process) storeCommands() command {
-	return command{name: "store", help: "check, compact, export or import the files of a data directory", commands: []command{
+	return command{name: "store", help: "check, compact, export, import or repair the files of a data directory", commands: []command{
 		{
 			name: "check", help: "report what a start would make of the files; changes nothing",
 			examples: []string{"store check", "store check --data /var/lib/stepwell"}, define: p.storeCheck,
@@ -213,6 +236,11 @@ func (p *process) storeCommands() command {
 		{
 			name: "import", operands: "FILE", help: "fill an empty directory from such a document; - is standard input",
 			examples: []string{"store import state.json", "store import --data new -"}, define: p.storeImport,
+		},
+		{
+			name: "repair", operands: "[NEWDIR]", help: "write what is sound of a damaged store as a new one, and say what is lost",
+			more:     "The new store is DIR.repaired without NEWDIR. The damaged one stays as it is.",
+			examples: []string{"store repair", "store repair --data /var/lib/stepwell /var/lib/stepwell-new"}, define: p.storeRepair,
 		},
 	}}
 }
@@ -348,6 +376,43 @@ func (p *process) importStore(dir *string, files []string) error {
 	}
 	tasks, last := s.size()
 	fmt.Fprintf(p.stdout, "%s: %d tasks, sequence 1 to %d\n", *dir, tasks, last)
+	return nil
+}
+
+// storeRepair writes what is sound of a store as a new one beside it.
+func (p *process) storeRepair(o *options) runner {
+	dir := dataFlag(o)
+	return func(_ context.Context, to []string) error { return p.repairStore(dir, to) }
+}
+
+func (p *process) repairStore(dir *string, to []string) error {
+	o, err := p.toolJournal(*dir)
+	if err != nil {
+		return fmt.Errorf("repair store: %w", err)
+	}
+	if o.dir = strings.TrimRight(*dir, "/") + ".repaired"; len(to) > 0 {
+		o.dir = to[0]
+	}
+	v, err := salvageStore(osDisk{}, *dir, o.log)
+	if err != nil {
+		return fmt.Errorf("repair store %s: %w", *dir, err)
+	}
+	if err := v.write(o); err != nil {
+		return fmt.Errorf("repair store %s: %w", *dir, err)
+	}
+	for _, loss := range v.losses {
+		fmt.Fprintln(p.stdout, loss)
+	}
+	if v.torn != "" {
+		fmt.Fprintln(p.stdout, v.torn)
+	}
+	lost := "the above is lost"
+	if len(v.losses) == 0 {
+		lost = "nothing is lost"
+	}
+	tasks, last := v.s.size()
+	fmt.Fprintf(p.stdout, "%s is as it was; %s holds what is sound: %s, up to sequence %d; %s\n",
+		*dir, o.dir, counted(tasks, "task", "tasks"), last, lost)
 	return nil
 }
 

@@ -66,10 +66,14 @@ func (p *process) serve(ctx context.Context, flags *serveArgs) error {
 	}
 	ctx, release := p.lifetime(ctx, flags, v.log)
 	defer release()
+	if err := flags.checkReadOnly(cfg); err != nil {
+		return err
+	}
 	parts, err := v.parts(origin, p.getenv)
 	if err != nil {
 		return err
 	}
+	parts.readOnly = flags.readOnly
 	defer parts.auth.close()
 	return v.run(ctx, p, flags, parts)
 }
@@ -112,7 +116,9 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 		v.banner(p, len(parts.registry.all()))
 	}
 	report := v.report()
-	err = v.awaitReady(ctx, w)
+	if !flags.readOnly {
+		err = v.awaitReady(ctx, w)
+	}
 	if err == nil && ctx.Err() == nil {
 		err = p.announce(report, flags)
 	}
@@ -337,14 +343,6 @@ func (v *serving) logCutOff(cut []string) {
 	}
 	v.log.Warn(fmt.Sprintf("stopped: %s cut off, %s", counted(len(cut), "attempt was", "attempts were"), fate),
 		"attempts", cut[:min(len(cut), maxLogged)])
-}
-
-// counted returns a number with its noun.
-func counted(n int, one, many string) string {
-	if n == 1 {
-		many = one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // stopListening closes the listeners; open requests may take until the limit.

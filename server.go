@@ -722,7 +722,7 @@ func (s *surface) credentialTime(row servedRoute) instant {
 // slowly as the client sends it. Under load, a new connection costs more than a
 // short body.
 func leaveBody(w http.ResponseWriter, r *http.Request, refusal error) {
-	short := r.ContentLength >= 0 && r.ContentLength <= headerFirst
+	short := r.ContentLength >= 0 && r.ContentLength < 256<<10 // as much as net/http reads
 	if r.ContentLength != 0 && !(short && kindOf(refusal) == overloaded) {
 		w.Header().Set("Connection", "close")
 	}

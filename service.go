@@ -81,6 +81,8 @@ type serviceOptions struct {
 	quotas    *quotas         // of the process; nil for its own
 	until     context.Context // opening fails when it ends; nil for never
 
+	readOnly bool // show what is sound of the store; take no change and run no step
+
 	deterministic string // ids and random numbers are derived from it; "" for real ones
 }
 
@@ -179,6 +181,10 @@ func openService(o serviceOptions) (*service, error) {
 	if err := s.openStore(&o); err != nil {
 		return nil, err
 	}
+	if o.readOnly {
+		s.assemble(o.registry)
+		return s, nil
+	}
 	if o.until != nil && o.until.Err() != nil {
 		return nil, errors.Join(o.until.Err(), s.close())
 	}
@@ -235,7 +241,9 @@ func (s *service) openStore(o *serviceOptions) error {
 		fs:       o.disk, log: s.log, now: s.clock.now, until: o.until,
 	}
 	var err error
-	if o.state == nil {
+	if o.readOnly {
+		s.store, err = openReadOnly(jo, s.clock, s.log)
+	} else if o.state == nil {
 		s.store, err = openStore(jo, s.cfg.Events.Keep, s.clock, s.log)
 	} else {
 		s.store, err = openStoreWith(jo, o.state, s.cfg.Events.Keep, s.clock, s.log)
@@ -252,7 +260,7 @@ func (s *service) openStore(o *serviceOptions) error {
 	s.store.attach(s.ids, s.engine)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopKeeping = cancel
-	if !jo.memory {
+	if !jo.memory && !o.readOnly {
 		s.keeping.Go(func() { s.store.runSnapshots(ctx) })
 	}
 	return nil

@@ -364,7 +364,7 @@ func (p *healthProbe) timers() checkView {
 
 const (
 	loadFloor = 64                     // requests behind a trial that make no overload, whatever it takes
-	maxDelay  = 200 * time.Millisecond // a trial that takes longer has requests refused
+	maxDelay  = 100 * time.Millisecond // a trial that takes longer has requests refused
 )
 
 // loadGauge measures how long requests have to wait before anything is done for them.

@@ -235,6 +235,7 @@ func TestDelayTrial(t *testing.T) {
 				t.Errorf("%s: before the end of the trial: late %v", tt.name, got)
 			}
 			time.Sleep(2 * time.Millisecond)
+			synctest.Wait()
 			trial.wait = func() {}
 			if got := arrive(1); got != tt.after {
 				t.Errorf("%s: after the trial: late %v", tt.name, got)

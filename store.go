@@ -16,6 +16,7 @@ package main
 //	store_recover.go    reading the files at a start
 //	store_snapshot.go   writing a snapshot beside the running service
 //	store_state.go      the state document: export and import
+//	store_repair.go     what is sound of a damaged store
 //	store_disk.go       the file operations, space for the journal, and the lock of the directory
 
 import (
@@ -278,6 +279,9 @@ func (c *change) create(r *record, tpl *template) (*task, error) {
 	if known := s.template(tpl.hash); known != nil {
 		tpl = known // tasks of one definition share one value
 	} else {
+		if err := s.journal.reserveFor(len(tpl.json)); err != nil {
+			return nil, err
+		}
 		c.write(&record{kind: recTemplate, hash: tpl.hash, definition: tpl.json})
 		s.keepTemplate(tpl)
 	}

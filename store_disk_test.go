@@ -248,9 +248,7 @@ func TestDiskHangs(t *testing.T) {
 
 func (s *slowTest) hang() {
 	t, j := s.t, s.svc.store.journal
-	for _, w := range []*diskWatch{&j.watch, &j.watchSpace} {
-		w.limit = 50 * time.Millisecond
-	}
+	j.watch.setLimit(50 * time.Millisecond)
 	s.disk.hold()
 	waiting := make(chan *answer, 1)
 	go func() { waiting <- s.do("POST", "/v1/tasks", `{"namespace":"t","name":"web"}`) }()
@@ -283,6 +281,12 @@ func (s *slowTest) hang() {
 	})
 }
 
+func (w *diskWatch) setLimit(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.limit = d
+}
+
 // wantHangRefusal checks a refusal for lack of a disk that answers.
 func wantHangRefusal(t testing.TB, a *answer, part string) {
 	t.Helper()
@@ -301,7 +305,7 @@ func TestSpaceHangs(t *testing.T) {
 	o.fs = disk
 	j, _ := mustOpen(t, o)
 	t.Cleanup(disk.release)
-	j.watchSpace.limit = 10 * time.Millisecond
+	j.watchSpace.setLimit(10 * time.Millisecond)
 	noError(t, j.ask(func() error {
 		disk.hold()
 		j.space.room.Store(0)

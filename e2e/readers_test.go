@@ -145,3 +145,59 @@ func (r *readerTest) run(most int, name string, args ...string) {
 		r.t.Fatalf("%s: %v\n%s", name, err, out)
 	}
 }
+
+// TestRepair damages a store: a start refuses it, a read-only service shows what is sound, and a
+// repair writes that as a store of its own.
+func TestRepair(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	p := serve(t, "--data", data, "--quiet")
+	kept := p.api().create(`{"namespace":"demo","name":"diamond"}`)
+	lost := p.api().create(`{"namespace":"demo","name":"diamond"}`)
+	p.api().await(kept, "complete")
+	p.api().await(lost, "complete")
+	p.stop()
+	journal := filepath.Join(data, "journal.jsonl")
+	sound := string(readFile(t, journal))
+	damaged := strings.Replace(sound, fmt.Sprintf(`"task":%q`, lost), fmt.Sprintf(`"tAsk":%q`, lost), 1)
+	writeFile(t, journal, []byte(damaged))
+	wantRefused(t, []string{"--data", data}, "journal.jsonl, line ", "the checksum does not match")
+	p = serve(t, "--data", data, "--quiet", "--read-only")
+	p.api().do("GET", "/v1/tasks/"+kept, "").want(200)
+	p.api().do("GET", "/v1/tasks/"+lost, "").want(404)
+	p.api().do("GET", "/health/ready", "").want(503)
+	refused := p.api().do("POST", "/v1/tasks", `{"namespace":"demo","name":"diamond"}`).want(503)
+	wantParts(t, "refusal", string(refused.body), "--read-only")
+	said := wantExit(t, 0, nil, "store", "repair", "--data", data)
+	wantParts(t, "repair", said, "journal.jsonl, line ", "1 record is missing", "task "+lost+" is lost", "1 task, up to")
+	p.stop()
+	if got := string(readFile(t, journal)); got != damaged {
+		t.Error("the damaged journal was changed")
+	}
+	p = serve(t, "--data", data+".repaired", "--quiet")
+	p.api().await(kept, "complete")
+	p.api().create(`{"namespace":"demo","name":"diamond"}`)
+	wantExit(t, 1, nil, "store", "repair", "--data", data)
+	wantExit(t, 2, nil, "serve", "--read-only", "--memory")
+}
+
+// TestBackupWithoutDirectory checks that the state of a service whose directory is gone can be
+// saved: the changes that noticed it are refused, and what was acknowledged is in the backup.
+func TestBackupWithoutDirectory(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	p := serve(t, "--data", data, "--quiet")
+	id := p.api().create(`{"namespace":"demo","name":"diamond"}`)
+	if err := os.RemoveAll(data); err != nil {
+		t.Fatal(err)
+	}
+	p.api().do("POST", "/v1/tasks", `{"namespace":"demo","name":"diamond"}`).want(503)
+	refused := p.api().do("POST", "/v1/tasks", `{"namespace":"demo","name":"diamond"}`).want(503)
+	wantParts(t, "refusal", string(refused.body), "the data directory was removed")
+	ready := p.api().do("GET", "/health/ready", "").want(503)
+	wantParts(t, "readiness", string(ready.body), "the data directory was removed")
+	saved := filepath.Join(t.TempDir(), "saved.json")
+	writeFile(t, saved, p.api().do("GET", "/v1/backup", "").want(200).body)
+	wantExit(t, 0, nil, "store", "import", "--data", data+".new", saved)
+	serve(t, "--data", data+".new", "--quiet").api().await(id, "complete")
+}

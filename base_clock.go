@@ -16,6 +16,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -169,21 +170,67 @@ func (t *timers) overdue(now instant) time.Duration {
 	return max(now.sub(next), 0)
 }
 
-// realClock is the wall clock. One goroutine fires its timers until stop.
+// realClock is the wall clock, except that it never goes back: when somebody sets the
+// machine's clock back, it goes on from where it was, until a restart. So nothing has to wait
+// once more for what is over. One goroutine fires its timers until stop. The zero value tells
+// the machine's time.
 type realClock struct {
 	timers timers
 	wake   chan struct{} // holds one token when an earlier timer was inserted
 	done   chan struct{}
 	once   sync.Once
+
+	machine func() (wall instant, elapsed time.Duration) // the machine's clocks: by date, and without steps
+	ahead   atomic.Int64                                 // most microseconds that wall was ahead of elapsed
 }
 
+const (
+	clockLook  = time.Second      // how often it looks whether somebody moved the machine's clock on, or suspended it
+	clockNoise = time.Millisecond // by which the machine's two clocks may differ
+)
+
 func newRealClock() *realClock {
-	c := &realClock{wake: make(chan struct{}, 1), done: make(chan struct{})}
+	began := time.Now()
+	return startClock(func() (instant, time.Duration) {
+		t := time.Now()
+		return instantOf(t), t.Sub(began)
+	})
+}
+
+func startClock(machine func() (wall instant, elapsed time.Duration)) *realClock {
+	c := &realClock{wake: make(chan struct{}, 1), done: make(chan struct{}), machine: machine}
 	go c.run()
 	return c
 }
 
-func (c *realClock) now() instant { return instantOf(time.Now()) }
+func (c *realClock) now() instant {
+	now, lead := c.read()
+	return now.add(lead)
+}
+
+// read returns the machine's time and how far this clock is ahead of it, because it was set
+// back.
+func (c *realClock) read() (wall instant, lead time.Duration) {
+	if c.machine == nil {
+		return realNow(), 0
+	}
+	wall, elapsed := c.machine()
+	ahead := int64(wall) - elapsed.Microseconds()
+	for {
+		most := c.ahead.Load()
+		if ahead <= most {
+			lead = time.Duration(most-ahead) * time.Microsecond
+			break
+		}
+		if c.ahead.CompareAndSwap(most, ahead) {
+			break
+		}
+	}
+	if lead < clockNoise {
+		lead = 0
+	}
+	return wall, lead
+}
 
 func (c *realClock) schedule(when instant, f func()) *timer {
 	t, first := c.timers.insert(when, f)
@@ -209,7 +256,7 @@ func (c *realClock) run() {
 		var alarm <-chan time.Time
 		var t *time.Timer
 		if next, ok := c.timers.next(); ok {
-			t = time.NewTimer(next.sub(c.now()))
+			t = time.NewTimer(min(next.sub(c.now()), clockLook))
 			alarm = t.C
 		}
 		select {

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -262,5 +264,63 @@ func TestParseUUID(t *testing.T) {
 		if ok && id.String() != "0198c0de-0000-7000-8000-00000000000a" {
 			t.Errorf("%q became %s", tc.text, id)
 		}
+	}
+}
+
+// steppedMachine is a machine whose clock somebody sets. A suspended machine looks like one
+// whose clock was set forward.
+type steppedMachine struct {
+	began time.Time
+	step  atomic.Int64 // nanoseconds, in all
+}
+
+func newSteppedMachine() *steppedMachine { return &steppedMachine{began: time.Now()} }
+
+func (m *steppedMachine) read() (instant, time.Duration) {
+	t := time.Now()
+	return instantOf(t).add(time.Duration(m.step.Load())), t.Sub(m.began)
+}
+
+func (m *steppedMachine) set(by time.Duration) { m.step.Add(int64(by)) }
+
+// TestClockSteps sets the machine's clock while a timer runs: forward, the timer fires when the
+// clock says so; back, it is not delayed.
+func TestClockSteps(t *testing.T) {
+	t.Parallel()
+	const wait, day = 10 * time.Minute, 24 * time.Hour
+	for _, row := range []struct {
+		name  string
+		steps []time.Duration // one after each second
+		want  time.Duration   // until the timer fires
+	}{
+		{"none", nil, wait},
+		{"forward beyond the timer", []time.Duration{time.Hour}, time.Second},
+		{"forward", []time.Duration{4 * time.Minute}, 6 * time.Minute},
+		{"back a little", []time.Duration{-30 * time.Second}, wait},
+		{"back", []time.Duration{-day}, wait},
+		{"back and forward again", []time.Duration{-day, day}, wait},
+		{"forward and back again", []time.Duration{4 * time.Minute, -4 * time.Minute}, 6 * time.Minute},
+		{"back, and forward less", []time.Duration{-day, time.Hour}, wait},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newSteppedMachine()
+				c := startClock(m.read)
+				defer c.stop()
+				fired, began, last := make(chan time.Time, 1), time.Now(), c.now()
+				c.schedule(last.add(wait), func() { fired <- time.Now() })
+				for _, by := range row.steps {
+					<-time.After(time.Second)
+					m.set(by)
+					if now := c.now(); now < last {
+						t.Errorf("the clock goes back from %s to %s", last.zoned(), now.zoned())
+					}
+					last = c.now()
+				}
+				if took := (<-fired).Sub(began); took < row.want || took > row.want+2*time.Second {
+					t.Errorf("it fired after %s; want %s", took, row.want)
+				}
+			})
+		})
 	}
 }

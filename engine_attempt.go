@@ -357,25 +357,22 @@ func backoffFactor(kind backoffKind, n int) float64 {
 	return 0
 }
 
-// due makes a step ready whose back-off is over.
-func (e *engine) due(id uuid, i int) {
+// due makes a step ready whose back-off is over: the one before the retry that was due at
+// an instant.
+func (e *engine) due(id uuid, i int, retryAt instant) {
 	_, err := e.store.update(func(c *change) error {
 		t, err := c.task(id)
 		if err != nil {
 			return err
 		}
-		switch s := &t.steps[i]; {
-		case s.state != stepWaitingForRetry:
-			return nil // cancelled, or completed by an operator
-		case s.retryAt > c.now: // the clock went back since the timer fired
-			e.armRetry(t, i, s.retryAt)
-			return nil
+		if s := &t.steps[i]; s.state != stepWaitingForRetry || s.retryAt != retryAt {
+			return nil // cancelled or completed by an operator, or waiting once more
 		}
 		return c.append(t, &record{kind: recDue, step: i})
 	})
 	if refusedForNow(err) {
 		if e.ctx.Err() == nil {
-			e.store.locked(func() { e.laterLocked(func() { e.due(id, i) }) })
+			e.store.locked(func() { e.laterLocked(func() { e.due(id, i, retryAt) }) })
 		}
 		return
 	}
@@ -387,9 +384,14 @@ func (e *engine) due(id uuid, i int) {
 
 // armRetry sets the timer of a step that waits for its retry.
 func (e *engine) armRetry(t *task, i int, when instant) {
-	id := t.id
-	e.retries[runKey{t.id, i}] = e.clock.schedule(when, func() { e.due(id, i) })
+	id, retryAt := t.id, t.steps[i].retryAt
+	e.retries[runKey{t.id, i}] = e.clock.schedule(when, func() { e.due(id, i, retryAt) })
 }
+
+// stillDue returns when what was due at an instant is due now. It is that instant, unless the
+// machine's clock was set back while the process was down: then the wait goes on from the
+// task's newest record.
+func (t *task) stillDue(when, now instant) instant { return when - max(t.updated-now, 0) }
 
 // disarmRetryLocked cancels the timer of a step that waits no longer.
 func (e *engine) disarmRetryLocked(t *task, i int) {
@@ -425,10 +427,10 @@ func (e *engine) resumeLocked(t *task, lost []runKey) []runKey {
 		case stepEnqueued:
 			e.enqueueLocked(t, i)
 		case stepWaitingForRetry:
-			e.armRetry(t, i, s.retryAt)
+			e.armRetry(t, i, t.stillDue(s.retryAt, e.clock.now()))
 		case stepInProgress:
 			if s.lease != nil { // its worker is outside this process
-				e.watchLeaseLocked(t, i, s.lease.until)
+				e.watchLeaseLocked(t, i, t.stillDue(s.lease.until, e.clock.now()))
 				continue
 			}
 			lost = append(lost, runKey{t.id, i})

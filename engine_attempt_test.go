@@ -410,3 +410,58 @@ func overtake(t *testing.T, s *service, clock *virtualClock) {
 	}
 	clock.advance(0)
 }
+
+// TestDelaysBesideClockSteps sets the machine's clock while a step waits for its retry and
+// another one's lease runs.
+func TestDelaysBesideClockSteps(t *testing.T) {
+	t.Parallel()
+	for step, want := range map[time.Duration]time.Duration{
+		-24 * time.Hour: 10 * time.Minute, -30 * time.Second: 10 * time.Minute, 0: 10 * time.Minute, 24 * time.Hour: 0,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m := newSteppedMachine()
+			c := startClock(m.read)
+			defer c.stop()
+			s := newTestService(t, serviceTest{clock: c, extra: delayTemplates, config: withoutJitter})
+			v, claimed := mustCreate(t, s, "retried"), mustCreate(t, s, "claimed")
+			wantStates(t, v, "waiting_for_retry: waiting_for_retry")
+			must(s.outside.claim(t.Context(), claimAll(10*time.Minute)))(t)
+			m.set(step)
+			<-time.After(want + 2*time.Second)
+			wantStates(t, settled(t, s, v.id), "complete: complete")
+			wantStates(t, settled(t, s, claimed.id), "steps_in_process: enqueued")
+		})
+	}
+}
+
+// TestDelaysAfterClockWasSetBack restarts on a machine whose clock was set back meanwhile.
+func TestDelaysAfterClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	o := serviceTest{clock: newVirtualClock(testStart), dir: t.TempDir(), extra: delayTemplates, config: withoutJitter}
+	s := openTestService(t, o)
+	v, claimed := mustCreate(t, s, "retried"), mustCreate(t, s, "claimed")
+	must(s.outside.claim(t.Context(), claimAll(10*time.Minute)))(t)
+	clock := newVirtualClock(testStart.add(-24 * time.Hour))
+	o.clock = clock
+	s = reopenTestService(t, s, o)
+	clock.advance(10*time.Minute - time.Second)
+	wantStates(t, settled(t, s, v.id), "waiting_for_retry: waiting_for_retry")
+	wantStates(t, settled(t, s, claimed.id), "steps_in_process: in_progress")
+	clock.advance(time.Second)
+	wantStates(t, settled(t, s, v.id), "complete: complete")
+	wantStates(t, settled(t, s, claimed.id), "steps_in_process: enqueued")
+	closeTestService(t, s)
+}
+
+// delayTemplates have a step that is retried after ten minutes, and one for an outside actor.
+var delayTemplates = []string{
+	testTemplate("retried", stepSpec{name: "a", callable: "builtin:flaky", config: `{"failures":1}`,
+		retry: `{"backoff":"linear","backoff_base_ms":600000,"max_backoff_ms":600000}`}),
+	testTemplate("claimed", stepSpec{name: "a", callable: "Outside", retry: `{"backoff_base_ms":0,"max_backoff_ms":0}`}),
+}
+
+func withoutJitter(c *Config) { c.Engine.Jitter = false }
+
+func claimAll(lease time.Duration) *claimRequest {
+	return &claimRequest{callables: []string{"*"}, limit: 1, lease: lease, worker: "w"}
+}

@@ -148,6 +148,16 @@ func (d *memDisk) setCapacity(n int64) {
 	d.capacity = n
 }
 
+// used returns how many bytes the files take.
+func (d *memDisk) used() (n int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, node := range d.names {
+		n += max(node.blocks, int64(len(node.data)))
+	}
+	return n
+}
+
 // fail adds faults.
 func (d *memDisk) fail(faults ...diskFault) {
 	d.mu.Lock()

@@ -180,7 +180,8 @@ const stateTimeout = 10 * time.Minute
 
 // sendState answers with the whole state at the present moment, once that is durable. The
 // store goes on meanwhile: the document is made, as its reader takes it, from what was taken
-// at first.
+// at first. A store that has become read-only gives all that it has, which may include the
+// changes whose outcome is unknown.
 func (s *surface) sendState(w http.ResponseWriter, r *http.Request) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), stateTimeout)
 	defer cancel()
@@ -189,7 +190,7 @@ func (s *surface) sendState(w http.ResponseWriter, r *http.Request) (any, error)
 		return nil, err
 	}
 	cut := store.cutState(s.svc.clock.now())
-	if err := store.wait(ctx, cut.seq); err != nil {
+	if err := store.wait(ctx, cut.seq); err != nil && store.status().writable {
 		return nil, err
 	}
 	setBodyHeaders(w.Header(), "application/json")

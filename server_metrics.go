@@ -87,6 +87,11 @@ func (s *service) metrics(h *httpStats, room *answerRoom) string {
 	var m metricsText
 	m.family("stepwell_build_info", "gauge", "Always 1; the label gives the version.")
 	m.sample("stepwell_build_info", 1, "version", version)
+	if c, ok := s.clock.(*realClock); ok {
+		_, lead := c.read()
+		m.single("stepwell_clock_lead_seconds", "gauge",
+			"How far the service's time is ahead of the machine's, because that was set back since the start.", lead.Seconds())
+	}
 	m.single("stepwell_uptime_seconds", "gauge", "Seconds since the service started.",
 		s.clock.now().sub(s.started).Seconds())
 	if s.store != nil {

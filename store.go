@@ -279,6 +279,9 @@ func (c *change) create(r *record, tpl *template) (*task, error) {
 	if known := s.template(tpl.hash); known != nil {
 		tpl = known // tasks of one definition share one value
 	} else {
+		if err := s.journal.reserveFor(len(tpl.json)); err != nil {
+			return nil, err
+		}
 		c.write(&record{kind: recTemplate, hash: tpl.hash, definition: tpl.json})
 		s.keepTemplate(tpl)
 	}

@@ -397,6 +397,7 @@ const (
 // journalSpace keeps blocks reserved behind the end of one file.
 type journalSpace struct {
 	room  atomic.Int64  // bytes reserved and neither written nor buffered
+	extra atomic.Int64  // bytes wanted besides, for a change that is about to be made
 	full  atomic.Bool   // the last extension found no space
 	short chan struct{} // holds a token after full was set: the flusher tries again later
 	disk  diskFS
@@ -423,7 +424,9 @@ func (s *journalSpace) extend() error {
 			s.room.Add(spaceStep)
 		}
 	}
-	s.note(err)
+	if err == nil || s.room.Load() < spaceAhead {
+		s.note(err)
+	}
 	return err
 }
 
@@ -431,7 +434,7 @@ func (s *journalSpace) extend() error {
 // good.
 func (s *journalSpace) wanting() bool {
 	room := s.room.Load()
-	return room < spaceAhead && room > spaceShut/2
+	return room < spaceAhead+s.extra.Load() && room > spaceShut/2
 }
 
 // allocate reserves n bytes from off on. On a file system that cannot, the
@@ -598,6 +601,13 @@ func (j *journal) extendSoon() {
 		j.extending.Store(false)
 	}()
 	receiveWithin(done, spacePatience)
+}
+
+// reserveFor is reserve for a change with n bytes besides.
+func (j *journal) reserveFor(n int) error {
+	j.space.extra.Store(int64(n))
+	defer j.space.extra.Store(0)
+	return j.reserveMore(maxRecord + int64(n))
 }
 
 // The lock of a data directory: flock on a file that holds the pid of the

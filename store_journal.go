@@ -351,22 +351,22 @@ func (j *journal) reserve() error {
 	if j.space.room.Load() >= maxRecord && !j.hangs.Load() {
 		return nil
 	}
-	return j.reserveMore()
+	return j.reserveMore(maxRecord)
 }
 
 // reserveMore reserves space that the flusher did not reserve in time, or
 // cannot.
-func (j *journal) reserveMore() error {
+func (j *journal) reserveMore(need int64) error {
 	if f := j.refusal(); f != nil {
 		return f
 	}
 	if err := j.behind(); err != nil {
 		return err // the flusher reserves more when it has caught up
 	}
-	if !j.space.full.Load() {
+	if room := j.space.room.Load(); room < need && (!j.space.full.Load() || need > maxRecord) {
 		j.extendSoon()
 	}
-	if j.space.room.Load() >= maxRecord {
+	if j.space.room.Load() >= need {
 		return nil
 	}
 	if f := j.refusal(); f != nil {

@@ -504,6 +504,33 @@ func TestJournalThatCannotBeRenewed(t *testing.T) {
 	}
 }
 
+// TestLargeTemplateOnAFullDisk uses a template of more bytes than are reserved for a change, on
+// a disk that has no more: it is refused, and everything else goes on.
+func TestLargeTemplateOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	for _, plain := range []bool{false, true} {
+		disk := newMemDisk()
+		disk.plain = plain
+		large := testTemplate("large", stepSpec{name: "a", callable: "Outside",
+			config: `{"pad":"` + strings.Repeat("x", 20<<20) + `"}`})
+		s := newTestServer(t, serviceTest{dir: testDir, disk: disk, log: io.Discard, extra: append(claimTemplates, large)})
+		s.create(`{"namespace":"t","name":"one"}`)
+		disk.setCapacity(disk.used() + 1<<20)
+		for range 2 {
+			a := s.do("POST", "/v1/tasks", `{"namespace":"t","name":"large"}`).want(503)
+			if !strings.Contains(a.text("error.message"), "no space left") || a.header.Get("Retry-After") == "" {
+				t.Errorf("plain=%v: got %s; want no space, and when to try again", plain, a.body)
+			}
+			s.create(`{"namespace":"t","name":"two"}`)
+		}
+		disk.setCapacity(disk.used() + 64<<20)
+		s.create(`{"namespace":"t","name":"large"}`)
+		if st := s.svc.store.status(); !st.writable {
+			t.Errorf("plain=%v: got the store read-only: %s", plain, st.reason)
+		}
+	}
+}
+
 // TestJournalFullDisk checks that changes are refused before they are made,
 // that nothing is lost, and that changes are accepted a second after there is
 // space.

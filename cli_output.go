@@ -232,7 +232,6 @@ type table struct {
 	p              *process
 	wide, headless bool
 	rows           [][]string
-	loose          bool // the next row begins another table
 }
 
 // head adds the row of headings.

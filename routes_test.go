@@ -199,11 +199,12 @@ func brokenCredentials(t testing.TB) []credentialCase {
 }
 
 // routeCredentials returns valid credentials, with the expected answers of a route that needs
-// one of some permissions.
+// one of some permissions, or every permission there is.
 func (k tokenMaker) routeCredentials(needed []permission) []credentialCase {
 	root, little := "X-API-Key: the-key-that-may-do-everything", "X-API-Key: the-key-that-may-do-little"
 	lacking, byLittle := wantLacking(needed[0]), wantLacking(needed[0])
-	if slices.ContainsFunc(needed, func(p permission) bool { return p.resource() == "system" }) {
+	if slices.ContainsFunc(needed, func(p permission) bool { return p.resource() == "system" }) &&
+		len(needed) < len(everything) {
 		byLittle = wantLetIn
 	}
 	cases := []credentialCase{
@@ -223,6 +224,11 @@ func (k tokenMaker) routeCredentials(needed []permission) []credentialCase {
 	}
 	for _, p := range needed {
 		wildcard := p.resource() + ":*"
+		if len(needed) == len(everything) {
+			without := k.without([]permission{p})
+			cases = append(cases, credentialCase{"all but " + p.String(), []string{without}, wantLacking(p), wantLacking(p)})
+			continue
+		}
 		cases = append(cases,
 			credentialCase{"holding " + p.String(), []string{k.with(p.String())}, wantLetIn, wantLetIn},
 			credentialCase{"holding " + wildcard, []string{k.with(wildcard)}, wantLetIn, wantLetIn})

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -329,6 +330,9 @@ func (g *getStorm) end() {
 	g.wg.Wait()
 }
 
+// writesAndSums matches the members of a record that depend on how records were grouped when they were written.
+var writesAndSums = regexp.MustCompile(`,"w":\d+|,"sum":"\w+"`)
+
 // TestSameScriptTwoStores checks that the records in the journals and the states of two services with
 // files are identical.
 func TestSameScriptTwoStores(t *testing.T) {
@@ -349,7 +353,7 @@ func TestSameScriptTwoStores(t *testing.T) {
 		documents = append(documents, string(s.do("GET", "/_stepwell/state", "").want(200).body))
 		noError(t, abort(s.world.service()))
 		_, records, _ := strings.Cut(string(readFile(t, filepath.Join(dir, journalName))), "\n") // the header has the store's id
-		journals = append(journals, records)
+		journals = append(journals, writesAndSums.ReplaceAllString(records, ""))
 	}
 	wantSame(t, "the journal", journals[1], journals[0])
 	wantSame(t, "the state", documents[1], documents[0])

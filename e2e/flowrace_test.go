@@ -495,8 +495,10 @@ const (
 	raceFail     = `{"action_type":"fail","reason":"r","failed_by":"op","error":{"message":"no"}}`
 )
 
-// act does something to a step that others may have done before.
+// act does something to a step that others may have done before, each time for another reason: the same
+// action again would be answered as before.
 func (r *flowRace) act(task, step, action string) {
+	action = strings.Replace(action, `"reason":"r"`, fmt.Sprintf(`"reason":"r%d"`, r.next.Add(1)), 1)
 	r.mu.Lock()
 	r.stepLocked(step).touched = true
 	r.mu.Unlock()

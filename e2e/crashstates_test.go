@@ -8,6 +8,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -27,6 +28,8 @@ import (
 
 	"stepwell/e2e/wire"
 )
+
+var crashStates = flag.Int("crash.states", size(300, 1500), "states of TestCrashStates; 10000 is the full test")
 
 // told is something that the program told a client or a handler: a task has a record of a kind.
 type told struct{ task, kind string }
@@ -501,7 +504,7 @@ func TestCrashStates(t *testing.T) {
 	l.run(size(350, 1500), (*program).kill)
 	l.run(size(100, 700), (*program).stop)
 	l.run(size(50, 200), (*program).kill)
-	want := size(300, 10_000)
+	want := *crashStates
 	c := l.crashStates(t, want, false)
 	c.report()
 	t.Logf("%d records, %d steps of system calls", len(c.history.records), len(l.steps))

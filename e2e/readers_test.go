@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -15,6 +16,8 @@ import (
 	"testing"
 	"time"
 )
+
+var readRounds = flag.Int("read.rounds", size(3, 30), "rounds of TestReadersBesideTheService; 1000 is the full test")
 
 // readerTest is a service whose journal and snapshot are replaced all the time.
 type readerTest struct {
@@ -120,7 +123,7 @@ func TestReadersBesideTheService(t *testing.T) {
 		{"backup", func() { r.wantWhole(string(r.program.api().do("GET", "/v1/backup", "").want(200).body)) }},
 	}
 	snapshots := map[string]bool{} // by header
-	for range size(3, 1000) {
+	for range *readRounds {
 		for _, reader := range readers {
 			header, _ := os.ReadFile(filepath.Join(r.data, "snapshot.jsonl"))
 			snapshots[string(header[:min(len(header), 160)])] = true

@@ -320,18 +320,24 @@ func (h *hostileTest) latency() time.Duration {
 	var took [requests]time.Duration
 	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for i := range took {
+		var a *answer
 		began := time.Now()
 		switch i % 4 {
 		case 0:
-			h.ask(http.DefaultClient, "POST", "/v1/tasks", `{"namespace":"t","name":"diamond"}`).want(201)
+			a = h.ask(http.DefaultClient, "POST", "/v1/tasks", `{"namespace":"t","name":"diamond"}`)
 		case 1:
-			h.ask(http.DefaultClient, "GET", "/v1/tasks?per_page=10", "").want(200)
+			a = h.ask(http.DefaultClient, "GET", "/v1/tasks?per_page=10", "")
 		case 2:
-			h.ask(fresh, "GET", "/v1/tasks?per_page=1", "").want(200)
+			a = h.ask(fresh, "GET", "/v1/tasks?per_page=1", "")
 		case 3:
-			h.ask(fresh, "GET", "/health/ready", "").want(200)
+			a = h.ask(fresh, "GET", "/health/ready", "")
 		}
 		took[i] = time.Since(began)
+		if a.status == 503 && a.text("error.code") == "OVERLOADED" { // while the neighbours send all their requests at once
+			took[i] = time.Second
+		} else if a.status >= 300 {
+			h.Errorf("got %d: %s", a.status, a.body)
+		}
 	}
 	slices.Sort(took[:])
 	return took[requests*99/100]

@@ -134,7 +134,7 @@ func TestReadersBesideTheService(t *testing.T) {
 			}
 		}
 	}
-	if len(snapshots) < size(2, 100) {
+	if len(snapshots) < max(2, *readRounds/10) {
 		t.Errorf("got %d snapshots meanwhile; want more", len(snapshots))
 	}
 }

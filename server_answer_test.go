@@ -214,6 +214,7 @@ func TestRoomIsSoonRefused(t *testing.T) {
 			t.Errorf("got %d refused at once; want 5", refused)
 		}
 		time.Sleep(2 * roomPatience)
+		synctest.Wait()
 		if a.room.refused != maxRoomWaiters+5 || a.room.waiting != 0 {
 			t.Errorf("got %d refused and %d waiting; want %d and none", a.room.refused, a.room.waiting, maxRoomWaiters+5)
 		}

@@ -75,7 +75,25 @@ func member(path string) func(document) string {
 }
 
 // document is a JSON value, of an answer. Its readers return nothing for what is not there.
-type document struct{ raw json.RawMessage }
+type document struct {
+	raw     json.RawMessage
+	members *map[string]json.RawMessage // of an object, once they were read; nil to read them each time
+}
+
+// newDocument returns a document that reads its members only once. It is for one goroutine.
+func newDocument(raw json.RawMessage) document { return document{raw, new(map[string]json.RawMessage)} }
+
+// member returns a member of an object.
+func (d document) member(name string) document {
+	members := d.members
+	if members == nil {
+		members = new(map[string]json.RawMessage)
+	}
+	if *members == nil && json.Unmarshal(d.raw, members) != nil {
+		return document{}
+	}
+	return document{raw: (*members)[name]}
+}
 
 // readDocument makes a document of JSON, without insignificant space.
 func readDocument(data []byte) document {
@@ -83,7 +101,7 @@ func readDocument(data []byte) document {
 	if json.Compact(&b, data) != nil {
 		return document{}
 	}
-	return document{b.Bytes()}
+	return newDocument(b.Bytes())
 }
 
 func (d document) MarshalJSON() ([]byte, error) {
@@ -105,11 +123,7 @@ func (d document) at(path string) document {
 			}
 			return document{}
 		}
-		var members map[string]json.RawMessage
-		if json.Unmarshal(d.raw, &members) != nil {
-			return document{}
-		}
-		d = document{members[word]}
+		d = d.member(word)
 	}
 	return d
 }
@@ -136,7 +150,7 @@ func (d document) list() (all []document) {
 		json.Unmarshal(d.raw, &elements)
 	}
 	for _, e := range elements {
-		all = append(all, document{e})
+		all = append(all, newDocument(e))
 	}
 	return all
 }

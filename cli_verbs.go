@@ -485,7 +485,7 @@ func (t *table) eachMember(d document, f func(name string, v document)) {
 		if err != nil || dec.Decode(&v) != nil {
 			return
 		}
-		f(fmt.Sprint(name), document{v})
+		f(fmt.Sprint(name), newDocument(v))
 	}
 }
 

@@ -321,7 +321,7 @@ func awaitReal(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	limit := time.NewTimer(5 * time.Second)
+	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	for !holds() {
 		select {

@@ -396,7 +396,7 @@ func (s *testServer) await(id, status string) *answer {
 	s.t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	limit := time.NewTimer(10 * time.Second)
+	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	for {
 		a := s.do("GET", "/v1/tasks/"+id, "").want(200)

@@ -257,12 +257,12 @@ func (p *process) toolJournal(dir string) (journalOptions, error) {
 // storeCheck reads every line and applies every record.
 func (p *process) storeCheck(o *options) runner {
 	dir := dataFlag(o)
-	return func(context.Context, []string) error { return p.checkStore(dir) }
+	return func(context.Context, []string) error { return p.checkStore(*dir) }
 }
 
-func (p *process) checkStore(dir *string) error {
+func (p *process) checkStore(dir string) error {
 	s := newStore(nil, slog.New(slog.DiscardHandler))
-	if err := checkStoreFiles(*dir, &restorer{s: s}, p.stdout); err != nil {
+	if err := checkStoreFiles(dir, &restorer{s: s}, p.stdout); err != nil {
 		return err
 	}
 	states := []string{}
@@ -279,11 +279,11 @@ func (p *process) checkStore(dir *string) error {
 // storeCompact writes a snapshot and empties the journal.
 func (p *process) storeCompact(o *options) runner {
 	dir := dataFlag(o)
-	return func(context.Context, []string) error { return p.compactStore(dir) }
+	return func(context.Context, []string) error { return p.compactStore(*dir) }
 }
 
-func (p *process) compactStore(dir *string) error {
-	o, err := p.toolJournal(*dir)
+func (p *process) compactStore(dir string) error {
+	o, err := p.toolJournal(dir)
 	if err != nil {
 		return fmt.Errorf("compact store: %w", err)
 	}
@@ -299,24 +299,24 @@ func (p *process) compactStore(dir *string) error {
 	}
 	tasks, _ := s.size()
 	fmt.Fprintf(p.stdout, "%s: %d tasks; journal %d bytes before, %d now; snapshot %d bytes before, %d now\n",
-		*dir, tasks, before.journalBytes, after.journalBytes, before.snapshotBytes, after.snapshotBytes)
+		dir, tasks, before.journalBytes, after.journalBytes, before.snapshotBytes, after.snapshotBytes)
 	return nil
 }
 
 // storeExport writes the state to a file or standard output. It takes no lock.
 func (p *process) storeExport(o *options) runner {
 	dir := dataFlag(o)
-	return func(_ context.Context, files []string) error { return p.exportStore(dir, files) }
+	return func(_ context.Context, files []string) error { return p.exportStore(*dir, files) }
 }
 
-func (p *process) exportStore(dir *string, files []string) error {
-	o, err := p.toolJournal(*dir)
+func (p *process) exportStore(dir string, files []string) error {
+	o, err := p.toolJournal(dir)
 	if err != nil {
 		return fmt.Errorf("export store: %w", err)
 	}
-	s, err := readStore(*dir, o.log)
+	s, err := readStore(dir, o.log)
 	if err != nil {
-		return fmt.Errorf("export store %s: %w", *dir, err)
+		return fmt.Errorf("export store %s: %w", dir, err)
 	}
 	if len(files) == 0 || files[0] == "-" {
 		return s.exportState(p.stdout, s.cutState(o.now()))
@@ -353,10 +353,10 @@ func replaceFile(path string, write func(f *os.File) error) error {
 // storeImport fills an empty directory from an exported state.
 func (p *process) storeImport(o *options) runner {
 	dir := dataFlag(o)
-	return func(_ context.Context, files []string) error { return p.importStore(dir, files) }
+	return func(_ context.Context, files []string) error { return p.importStore(*dir, files) }
 }
 
-func (p *process) importStore(dir *string, files []string) error {
+func (p *process) importStore(dir string, files []string) error {
 	from := p.stdin
 	if files[0] != "-" {
 		f, err := os.Open(files[0])
@@ -366,7 +366,7 @@ func (p *process) importStore(dir *string, files []string) error {
 		defer f.Close()
 		from = f
 	}
-	o, err := p.toolJournal(*dir)
+	o, err := p.toolJournal(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("import store: %w", err)
 	}
@@ -375,30 +375,30 @@ func (p *process) importStore(dir *string, files []string) error {
 		return fmt.Errorf("import store: %w", err)
 	}
 	tasks, last := s.size()
-	fmt.Fprintf(p.stdout, "%s: %d tasks, sequence 1 to %d\n", *dir, tasks, last)
+	fmt.Fprintf(p.stdout, "%s: %d tasks, sequence 1 to %d\n", dir, tasks, last)
 	return nil
 }
 
 // storeRepair writes what is sound of a store as a new one beside it.
 func (p *process) storeRepair(o *options) runner {
 	dir := dataFlag(o)
-	return func(_ context.Context, to []string) error { return p.repairStore(dir, to) }
+	return func(_ context.Context, to []string) error { return p.repairStore(*dir, to) }
 }
 
-func (p *process) repairStore(dir *string, to []string) error {
-	o, err := p.toolJournal(*dir)
+func (p *process) repairStore(dir string, to []string) error {
+	o, err := p.toolJournal(dir)
 	if err != nil {
 		return fmt.Errorf("repair store: %w", err)
 	}
-	if o.dir = strings.TrimRight(*dir, "/") + ".repaired"; len(to) > 0 {
+	if o.dir = strings.TrimRight(dir, "/") + ".repaired"; len(to) > 0 {
 		o.dir = to[0]
 	}
-	v, err := salvageStore(osDisk{}, *dir, o.log)
+	v, err := salvageStore(osDisk{}, dir, o.log)
 	if err != nil {
-		return fmt.Errorf("repair store %s: %w", *dir, err)
+		return fmt.Errorf("repair store %s: %w", dir, err)
 	}
 	if err := v.write(o); err != nil {
-		return fmt.Errorf("repair store %s: %w", *dir, err)
+		return fmt.Errorf("repair store %s: %w", dir, err)
 	}
 	for _, loss := range v.losses {
 		fmt.Fprintln(p.stdout, loss)
@@ -412,7 +412,7 @@ func (p *process) repairStore(dir *string, to []string) error {
 	}
 	tasks, last := v.s.size()
 	fmt.Fprintf(p.stdout, "%s is as it was; %s holds what is sound: %s, up to sequence %d; %s\n",
-		*dir, o.dir, counted(tasks, "task", "tasks"), last, lost)
+		dir, o.dir, counted(tasks, "task", "tasks"), last, lost)
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -84,31 +85,23 @@ type call struct {
 	key          string
 }
 
-// received is what came back with a status below 300.
-type received struct {
-	document
-	status int
-	header http.Header
-}
-
 // get asks for a path.
 func (c *client) get(ctx context.Context, path string, query url.Values) (document, error) {
-	a, err := c.do(ctx, call{method: "GET", path: path, query: query})
-	return a.document, err
+	return c.do(ctx, call{method: "GET", path: path, query: query})
 }
 
 // do sends a request and reads the answer. The error has the exit code for what went wrong.
-func (c *client) do(ctx context.Context, q call) (a received, err error) {
+func (c *client) do(ctx context.Context, q call) (document, error) {
 	resp, err := c.send(ctx, q)
 	if err != nil {
-		return a, err
+		return document{}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return a, c.failed(ctx, err)
+		return document{}, c.failed(ctx, err)
 	}
-	return received{readDocument(body), resp.StatusCode, resp.Header}, nil
+	return readDocument(body), nil
 }
 
 // send sends a request, and returns the answer if its status is below 300. The caller closes its body.
@@ -178,11 +171,10 @@ func (c *client) failed(ctx context.Context, err error) error {
 	return exitf(exitUnreachable, "%s cannot be reached: %v", host, err)
 }
 
-// refusal is an answer with a status of 300 or more.
+// refusalError is an answer with a status of 300 or more.
 type refusalError struct {
 	exitError
 	status int
-	code   string
 }
 
 // refused returns the error for an answer with a status of 300 or more, in one line.
@@ -212,7 +204,7 @@ func (c *client) refused(resp *http.Response, body document) error {
 	if body.raw == nil { // no service of this kind
 		message = fmt.Sprintf("%s answers %s: is that a service?", c.base, resp.Status)
 	}
-	return &refusalError{exitError{code, message}, resp.StatusCode, body.text("error.code")}
+	return &refusalError{exitError{code, message}, resp.StatusCode}
 }
 
 // Unwrap lets exitCode find the code.
@@ -221,15 +213,7 @@ func (e *refusalError) Unwrap() error { return &e.exitError }
 // hasStatus reports whether an answer had one of some statuses.
 func hasStatus(err error, statuses ...int) bool {
 	e, ok := errors.AsType[*refusalError](err)
-	if !ok {
-		return false
-	}
-	for _, s := range statuses {
-		if e.status == s {
-			return true
-		}
-	}
-	return false
+	return ok && slices.Contains(statuses, e.status)
 }
 
 // lacks reports whether the error for a route below a task means that the service does not have the route.
@@ -356,7 +340,7 @@ func suggestion(word string, known []string) string {
 	return "; there is " + anyOf(known)
 }
 
-// templateRef is what NAMESPACE/NAME[@VERSION] means. Without a namespace it is "default".
+// templateRef names a template: NAMESPACE/NAME[@VERSION]. The namespace is "default" if it is left out.
 type templateRef struct{ namespace, name, version string }
 
 func parseTemplateRef(text string) (r templateRef, err error) {
@@ -416,7 +400,7 @@ func (p *process) namesFor(ctx context.Context, o *options, operand string, args
 	case "FILE|TEMPLATE", "TEMPLATE":
 		list, _ := c.get(ctx, "/v1/templates", nil)
 		for _, t := range list.at("templates").list() {
-			names = append(names, t.text("namespace")+"/"+t.text("name"))
+			names = append(names, qualifiedName(t))
 		}
 	}
 	return names

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// cliResult is what a command line printed, and its exit code.
+// cliResult holds the output of a command line and its exit code.
 type cliResult struct {
 	stdout, stderr string
 	code           int

@@ -24,6 +24,9 @@ func (o *options) withOutput() *options {
 	return o
 }
 
+// forPeople reports whether the output is a table, and not for a program.
+func (o *options) forPeople() bool { return *o.output == "table" || *o.output == "wide" }
+
 // output is a result, and its forms other than JSON.
 type output struct {
 	result any                        // encoded as JSON; a list has an element per item
@@ -65,11 +68,13 @@ func (p *process) print(o *options, out output) error {
 	return nil
 }
 
-// member returns what -o name prints: a member of the items, or the name of a template as commands
-// take it.
+// qualifiedName returns the namespace and the name of a template, as commands take them.
+func qualifiedName(d document) string { return d.text("namespace") + "/" + d.text("name") }
+
+// member returns what -o name prints: a member of the items, or the name of a template.
 func member(path string) func(document) string {
 	if path == "template" {
-		return func(d document) string { return d.text("namespace") + "/" + d.text("name") }
+		return qualifiedName
 	}
 	return func(d document) string { return d.text(path) }
 }
@@ -171,7 +176,7 @@ func (d document) when(path string) (at time.Time, ok bool) {
 	return at, false
 }
 
-// style is what an output device shows.
+// style describes what an output device can show.
 type style struct {
 	colour, unicode bool
 	terminal        *os.File // nil if it is none

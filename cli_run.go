@@ -66,13 +66,8 @@ func (p *process) runWorkflow(o *options) runner {
 	o.BoolVar(&a.fast, "fast", false, "skip the time of delays and back-offs: a day of them takes no time")
 	o.DurationVar(&a.timeout, "timeout", 0, "give up after `DURATION`, with exit code 5")
 	return func(ctx context.Context, operands []string) error {
-		ctx, stop := interruptible(ctx)
+		ctx, stop := interruptible(ctx, a.timeout)
 		defer stop()
-		if a.timeout > 0 {
-			var cancel func()
-			ctx, cancel = context.WithTimeoutCause(ctx, a.timeout, errWatchEnded)
-			defer cancel()
-		}
 		return o.named(p.runIn(ctx, o, a, operands[0]))
 	}
 }
@@ -91,7 +86,7 @@ func (p *process) addScripted(a *runArgs, text string) error {
 	return err
 }
 
-// runIn runs a template in a service of its own.
+// runIn runs a template in a service that nothing else uses.
 func (p *process) runIn(ctx context.Context, o *options, a *runArgs, name string) error {
 	parts, t, err := p.runParts(a, name)
 	if err != nil {
@@ -162,10 +157,7 @@ func (p *process) runParts(a *runArgs, name string) (parts serviceOptions, t *te
 // template returns the template that is called so, or that a file has.
 func (a *runArgs) template(r *registry, name string) (*template, error) {
 	if isTemplateFile(name) {
-		if all := r.all(); len(all) != 1 {
-			return nil, usagef("%s has %d templates; want one file", name, len(all))
-		}
-		return r.all()[0], nil
+		return onlyTemplate(r, name)
 	}
 	ref, err := parseTemplateRef(name)
 	if err != nil {
@@ -261,13 +253,14 @@ func (p *process) printRun(ctx context.Context, o *options, c *client, t documen
 	if err != nil {
 		return failed
 	}
-	if code := exitCode(failed); code == exitTimedOut {
-		return exitf(code, "the task has not ended in time: %s", why.text("message"))
+	code, message := exitCode(failed), why.text("message")
+	if code == exitTimedOut {
+		message = "the task has not ended in time: " + message
 	}
-	return exitf(exitCode(failed), "%s", why.text("message"))
+	return exitf(code, "%s", message)
 }
 
-// runResult is what run prints as JSON.
+// runResult is the JSON that run prints.
 type runResult struct {
 	Status  string              `json:"status"`
 	Context document            `json:"context"`

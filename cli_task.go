@@ -132,7 +132,7 @@ func (p *process) taskCreate(o *options) runner {
 			return err
 		}
 		if !wait.given {
-			return p.print(o, taskOutput(created.document))
+			return p.print(o, taskOutput(created))
 		}
 		return p.waitFor(ctx, o, c, created.text("task_uuid"), wait.limit)
 	})
@@ -168,7 +168,7 @@ func taskOutput(t document) output {
 }
 
 var templateColumn = column{head: "template", show: func(_ *table, d document) string {
-	return printable(d.text("namespace") + "/" + d.text("name") + "@" + d.text("version"))
+	return printable(qualifiedName(d) + "@" + d.text("version"))
 }}
 
 func listColumn(head, path string) column {
@@ -354,7 +354,7 @@ func (p *process) taskCancel(o *options) runner {
 			if err != nil {
 				return err
 			}
-			cancelled = append(cancelled, t.document)
+			cancelled = append(cancelled, t)
 		}
 		return p.print(o, listOutput(cancelled, "task_uuid", "", taskColumns))
 	})
@@ -426,7 +426,7 @@ func (p *process) stepAction(verb, help string, actor []string) command {
 				if err != nil {
 					return fmt.Errorf("step %s: %w", verb, err)
 				}
-				return p.print(o, stepOutput(s.document))
+				return p.print(o, stepOutput(s))
 			})
 		},
 	}
@@ -459,11 +459,21 @@ func (o *options) actionMember(verb string, p *process) func(body map[string]any
 	return func(map[string]any) error { return nil }
 }
 
+func attemptsColumn(head string) column {
+	return column{head: head, show: func(_ *table, d document) string { return d.text("attempts") + "/" + d.text("max_attempts") }}
+}
+
+func tookColumn(head string) column {
+	return column{head: head, show: func(_ *table, d document) string {
+		return took(d, "results.metadata.started_at", "completed_at")
+	}}
+}
+
 var stepColumns = []column{
-	{head: "STEP", show: func(t *table, d document) string { return printable(d.text("name")) }},
+	of("STEP", "name"),
 	stateOfColumn("STATE", "current_state"),
-	{head: "ATTEMPT", show: func(_ *table, d document) string { return d.text("attempts") + "/" + d.text("max_attempts") }},
-	{head: "TOOK", show: func(_ *table, d document) string { return took(d, "results.metadata.started_at", "completed_at") }},
+	attemptsColumn("ATTEMPT"),
+	tookColumn("TOOK"),
 	{head: "RESULT", show: func(_ *table, d document) string { return outcomeText(d, 60) }},
 	of("UUID", "step_uuid").whenWide(), ageOf("AGE", "created_at").whenWide(),
 	of("NEXT RETRY", "next_retry_at").whenWide(),
@@ -520,8 +530,7 @@ func stepOutput(s document) output {
 	return output{s, member("name"), func(t *table) {
 		t.fields(s, []column{
 			of("step", "name"), of("uuid", "step_uuid"), stateOfColumn("state", "current_state"),
-			{head: "attempts", show: stepColumns[2].show},
-			{head: "took", show: stepColumns[3].show},
+			attemptsColumn("attempts"), tookColumn("took"),
 			of("next retry", "next_retry_at"), of("error", "results.error.message"),
 			of("error type", "results.error.error_type"),
 			{head: "result", show: func(_ *table, d document) string {

@@ -48,6 +48,10 @@ func minutesOf(head, path string) column {
 	}}
 }
 
+var taskNameColumn = column{head: "TEMPLATE", show: func(_ *table, d document) string {
+	return printable(d.text("namespace_name") + "/" + d.text("task_name"))
+}}
+
 var dlqColumns = []column{
 	of("TASK", "task_uuid"), of("REASON", "dlq_reason"), of("STATUS", "resolution_status"),
 	stateOfColumn("STATE", "original_state"), ageOf("AGE", "dlq_timestamp"), of("BY", "resolved_by"),
@@ -69,9 +73,7 @@ func (p *process) dlqCommands() command {
 			define: p.lists(listing{path: "/v1/dlq/investigation-queue", name: "dlq_entry_uuid", none: "nothing to look into",
 				columns: []column{
 					of("TASK", "task_uuid"),
-					{head: "TEMPLATE", show: func(_ *table, d document) string {
-						return printable(d.text("namespace_name") + "/" + d.text("task_name"))
-					}},
+					taskNameColumn,
 					of("REASON", "dlq_reason"), stateOfColumn("STATE", "current_state"), minutesOf("WAITS", "minutes_in_dlq"),
 					{head: "PRIORITY", show: func(_ *table, d document) string { return fmt.Sprintf("%.0f", d.number("priority_score")) }},
 					of("ENTRY", "dlq_entry_uuid").whenWide(),
@@ -106,9 +108,7 @@ func (p *process) dlqCommands() command {
 			define: p.lists(listing{path: "/v1/dlq/staleness", name: "task_uuid", none: "no task is unfinished",
 				columns: []column{
 					of("TASK", "task_uuid"),
-					{head: "TEMPLATE", show: func(_ *table, d document) string {
-						return printable(d.text("namespace_name") + "/" + d.text("task_name"))
-					}},
+					taskNameColumn,
 					stateOfColumn("STATE", "current_state"), minutesOf("IN STATE", "time_in_state_minutes"),
 					minutesOf("LIMIT", "staleness_threshold_minutes"), minutesOf("AGE", "task_age_minutes").whenWide(),
 					stateOfColumn("HEALTH", "health_status"),
@@ -169,7 +169,7 @@ func (p *process) dlqUpdate(o *options) runner {
 		if err != nil {
 			return err
 		}
-		return p.print(o, output{done.document, member("dlq_entry_uuid"), func(t *table) { t.line(done.text("message")) }})
+		return p.print(o, output{done, member("dlq_entry_uuid"), func(t *table) { t.line(done.text("message")) }})
 	})
 }
 
@@ -303,10 +303,20 @@ func (p *process) templateFileOr(ctx context.Context, o *options, name string) (
 	if err != nil {
 		return document{}, err
 	}
-	if all := r.all(); len(all) != 1 {
-		return document{}, o.misuse("%s has %d templates; want one file", name, len(all))
+	t, err := onlyTemplate(r, name)
+	if err != nil {
+		return document{}, err
 	}
-	return readDocument(r.all()[0].json), nil
+	return readDocument(t.json), nil
+}
+
+// onlyTemplate returns the template of a file.
+func onlyTemplate(r *registry, file string) (*template, error) {
+	all := r.all()
+	if len(all) != 1 {
+		return nil, usagef("%s has %d templates; want one file", file, len(all))
+	}
+	return all[0], nil
 }
 
 // isTemplateFile reports whether an operand names a file and not a template of the service.
@@ -629,7 +639,7 @@ func (c *client) askControl(ctx context.Context, q call) error {
 		_, err = fmt.Fprintln(c.p.stdout, string(a.raw))
 		return err
 	}
-	return c.p.printJSON(a.document)
+	return c.p.printJSON(a)
 }
 
 // jsonOperand reads the first operand.

@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	pollEvery   = 500 * time.Millisecond // of a service without an event stream
-	redrawEvery = 50 * time.Millisecond  // at most
-	tickEvery   = time.Second            // for the times in a picture
+	pollEvery   = 500 * time.Millisecond // for the times in a picture, and without an event stream
+	redrawEvery = 50 * time.Millisecond  // at most, of a list
+	tickEvery   = time.Second            // a list without events, and a stream that broke
 )
 
 var (
@@ -34,9 +34,14 @@ var (
 	errNoEvents    = errors.New("the service has no event stream")
 )
 
-// interruptible returns a context that the first SIGINT or SIGTERM ends, with errInterrupted.
-func interruptible(ctx context.Context) (context.Context, func()) {
+// interruptible returns a context that the first SIGINT or SIGTERM ends, with errInterrupted, or the end of
+// a time unless it is 0, with errWatchEnded.
+func interruptible(ctx context.Context, limit time.Duration) (context.Context, func()) {
 	ctx, end := context.WithCancelCause(ctx)
+	release := func() {}
+	if limit > 0 {
+		ctx, release = context.WithTimeoutCause(ctx, limit, errWatchEnded)
+	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -47,7 +52,10 @@ func interruptible(ctx context.Context) (context.Context, func()) {
 		}
 		signal.Stop(signals) // a second one ends the process
 	}()
-	return ctx, func() { end(nil) }
+	return ctx, func() {
+		release()
+		end(nil)
+	}
 }
 
 // endStates are the states of a task in which nothing happens any more without an operator, and
@@ -170,19 +178,14 @@ func (p *process) taskWatch(o *options) runner {
 	o.withClient().withOutput()
 	limit := o.Duration("timeout", 0, "give up after `DURATION`, with exit code 5")
 	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
-		ctx, stop := interruptible(ctx)
+		ctx, stop := interruptible(ctx, *limit)
 		defer stop()
-		if *limit > 0 {
-			var cancel func()
-			ctx, cancel = context.WithTimeoutCause(ctx, *limit, errWatchEnded)
-			defer cancel()
-		}
 		_, id, err := c.taskPath(ctx, operands[0])
 		if err != nil {
 			return err
 		}
 		t, err := p.watchTask(ctx, o, c, id, settleFor)
-		if t.raw != nil && *o.output != "table" && *o.output != "wide" {
+		if t.raw != nil && !o.forPeople() {
 			if err := p.print(o, taskOutput(t)); err != nil {
 				return err
 			}
@@ -197,7 +200,7 @@ func (p *process) watchTask(
 	ctx context.Context, o *options, c *client, id string, settle time.Duration,
 ) (document, error) {
 	w := p.stdout
-	if *o.output != "table" && *o.output != "wide" {
+	if !o.forPeople() {
 		w = p.stderr
 	}
 	s := p.styleOf(w)
@@ -379,12 +382,12 @@ func (p *process) taskEvents(o *options) runner {
 		if !*follow {
 			return p.transitions(ctx, o, c, path)
 		}
-		ctx, stop := interruptible(ctx)
+		ctx, stop := interruptible(ctx, 0)
 		defer stop()
 		s := p.styleOf(p.stdout)
 		err := c.follow(ctx, query, after, func(e document) error {
 			text := s.event(e)
-			if *o.output != "table" && *o.output != "wide" {
+			if !o.forPeople() {
 				text = string(e.raw)
 			} else if len(operands) == 0 {
 				text = printable(e.text("task_uuid")) + "  " + text
@@ -416,7 +419,7 @@ func (p *process) transitions(ctx context.Context, o *options, c *client, path s
 
 // watchList prints a list again whenever something changes, in its place on a terminal.
 func (p *process) watchList(ctx context.Context, o *options, c *client, show func() (output, error)) error {
-	ctx, stop := interruptible(ctx)
+	ctx, stop := interruptible(ctx, 0)
 	defer stop()
 	changed := make(chan struct{}, 1)
 	var following sync.WaitGroup
@@ -530,15 +533,14 @@ func (s *shape) edges(f func(from, to int, decided bool)) {
 	}
 }
 
-// picture is the steps of a task as they are shown.
+// picture holds the steps of a task in the order in which they are shown.
 type picture struct {
-	task  document
 	steps []document
 	shape *shape
 }
 
 func newPicture(t document, s *shape) *picture {
-	p := &picture{t, t.at("steps").list(), s}
+	p := &picture{t.at("steps").list(), s}
 	level := func(d document) int { return s.level(s.declared(d.text("name"))) }
 	slices.SortStableFunc(p.steps, func(a, b document) int { return level(a) - level(b) })
 	return p
@@ -547,9 +549,9 @@ func newPicture(t document, s *shape) *picture {
 // steps adds the rows of a picture.
 func (t *table) steps(p *picture) {
 	t.listOf(p.steps, []column{
-		{head: "STEP", show: stepColumns[0].show},
+		of("STEP", "name"),
 		stateOfColumn("STATE", "current_state"),
-		{head: "ATTEMPT", show: stepColumns[2].show},
+		attemptsColumn("ATTEMPT"),
 		{head: "AFTER", show: func(_ *table, d document) string {
 			return printable(strings.Join(p.shape.parents[p.shape.declared(d.text("name"))], ", "))
 		}},

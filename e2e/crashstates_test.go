@@ -321,7 +321,7 @@ type crashCheck struct {
 	refusal  string // why it served nothing
 }
 
-// crashCheckers checks states, each with a process of its own.
+// crashCheckers checks states, each in a separate process.
 type crashCheckers struct {
 	t       *testing.T
 	load    *tracedLoad

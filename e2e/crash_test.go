@@ -306,6 +306,8 @@ func (k *crashClient) act() {
 	case status == http.StatusBadRequest && (!ends || o.unsure):
 		// The step waits for its next attempt, or an action without an answer has ended it.
 		ends = ends && o.unsure
+	case status == http.StatusConflict && o.unsure:
+		ends = true // an action without an answer has ended it
 	default:
 		k.c.t.Errorf("%s of %s: got status %d: %s", s.action, marker, status, reply)
 	}

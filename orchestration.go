@@ -1,11 +1,16 @@
 package main
 
-// The orchestration role's API: tasks, steps, templates and analytics, and GET
-// /config of both roles.
+// The orchestration role's API: tasks, steps, the dead letter queue, templates and
+// analytics, outside actors, who list and claim steps and answer under a lease, and
+// GET /config of both roles.
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"strings"
+	"time"
 )
 
 // orchestrationAPI is the surface of the orchestration role.
@@ -328,4 +333,346 @@ func (a *orchestrationAPI) bottlenecks(w http.ResponseWriter, r *http.Request) (
 	}
 	figures, states := a.svc.store.figures()
 	return figures.bottlenecks(&states, limit, minimum), nil
+}
+
+// Limits and defaults of the requests of outside actors.
+const (
+	maxClaims          = 100
+	maxClaimPatterns   = 100
+	maxCallableLength  = 500
+	maxWaitSeconds     = 60
+	standardLease      = 30
+	maxLeaseSeconds    = 24 * 60 * 60
+	defaultOutsideName = "outside-actor" // without worker_id and authentication
+)
+
+func (a *orchestrationAPI) claimSteps(w http.ResponseWriter, r *http.Request) (any, error) {
+	p, err := readActor(r)
+	if err != nil {
+		return nil, err
+	}
+	q, err := p.claimRequest()
+	if err != nil {
+		return nil, err
+	}
+	q.subject, q.wait = subjectOf(r.Context()), min(q.wait, a.validFor(r))
+	q.worker = cmp.Or(q.worker, fmt.Sprintf("%.*s", maxNameLength, q.subject), defaultOutsideName)
+	if q.wait > 0 {
+		release, err := a.holdOpen(w, r, q.wait)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
+	given, err := a.svc.outside.claim(r.Context(), q)
+	if err != nil {
+		return nil, err
+	}
+	return claimsView(given), nil
+}
+
+// actorReader reads the members of an outside actor's request. Members that are
+// null count as absent.
+type actorReader struct {
+	stepRequestParser
+	result []byte // the member result, which may be null
+}
+
+func readActor(r *http.Request) (*actorReader, error) {
+	body, err := readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	return &actorReader{newStepRequestParser(body), objectMember(body, "result")}, nil
+}
+
+// number reads an integer from lo to hi. If it is absent, number returns standard.
+func (p *actorReader) number(key string, standard, lo, hi int64) int64 {
+	raw, ok := p.members[key]
+	if !ok {
+		return standard
+	}
+	n, ok := jsonInt(raw)
+	if !ok || n < lo || n > hi {
+		p.complain(key, "must be an integer from %d to %d", lo, hi)
+	}
+	return n
+}
+
+func (p *actorReader) seconds(key string, standard, lo, hi int64) time.Duration {
+	return time.Duration(p.number(key, standard, lo, hi)) * time.Second
+}
+
+func (p *actorReader) claimRequest() (*claimRequest, error) {
+	q := &claimRequest{
+		callables:  p.names("callables", maxCallableLength),
+		namespaces: p.names("namespaces", maxNameLength),
+		limit:      int(p.number("limit", 1, 1, maxClaims)),
+		lease:      p.seconds("lease_seconds", standardLease, 1, maxLeaseSeconds),
+		wait:       p.seconds("wait_seconds", 0, 0, maxWaitSeconds),
+	}
+	if q.callables == nil && !p.complainedOf("callables") {
+		p.complain("callables", "is required")
+	}
+	for i, pattern := range q.callables {
+		q.callables[i] = redactName(pattern)
+	}
+	if raw, ok := p.members["worker_id"]; ok {
+		q.worker = p.text("worker_id", raw, 1, maxNameLength)
+	}
+	return q, p.failure("no steps can be claimed")
+}
+
+// names reads an array of strings. It returns nil if the array is absent.
+func (p *actorReader) names(key string, longest int) (names []string) {
+	raw, ok := p.members[key]
+	if !ok {
+		return nil
+	}
+	ok = eachElement(raw, func(e []byte) bool {
+		names = append(names, p.text(fmt.Sprintf("%s[%d]", key, len(names)), e, 1, longest))
+		return len(names) <= maxClaimPatterns
+	})
+	if jsonKind(raw) != '[' || ok && len(names) == 0 || len(names) > maxClaimPatterns {
+		p.complain(key, "must be an array of 1 to %d strings", maxClaimPatterns)
+	}
+	return names
+}
+
+// claimsView lists claimed steps: the envelope of each, and its lease.
+type claimsView []claimedStep
+
+func (v claimsView) writeJSON(o *jsonWriter) {
+	o.list(len(v), func(i int) {
+		c := &v[i]
+		if o.holdElement(c.attempt.envelopeSize()) != nil {
+			return
+		}
+		o.b = c.attempt.envelope(o.b)
+		o.b = o.b[:len(o.b)-1]
+		o.text("callable", c.callable)
+		o.text("lease", c.token)
+		o.zoned("lease_expires_at", c.lease.until)
+		o.b = append(o.b, '}')
+	})
+}
+
+// answerClaim reads an answer to a claimed step and passes it to the service. read
+// reads the members that belong to the verb.
+func (a *orchestrationAPI) answerClaim(
+	r *http.Request, verb leaseVerb, read func(*actorReader, *leaseAnswer),
+) (v stepView, err error) {
+	id, err := pathID(r, "step_uuid")
+	if err != nil {
+		return v, err
+	}
+	p, err := readActor(r)
+	if err != nil {
+		return v, err
+	}
+	q := &leaseAnswer{verb: verb, subject: subjectOf(r.Context())}
+	q.setLease(p.required("lease", maxNameLength))
+	read(p, q)
+	if err := p.failure("cannot " + string(verb) + " the step"); err != nil {
+		return v, err
+	}
+	if err := a.svc.cfg.Worker.checkSize(&q.outcome); err != nil {
+		return v, err
+	}
+	return a.svc.outside.answer(r.Context(), id, q)
+}
+
+// leaseView is the answer to an extended lease.
+type leaseView struct {
+	StepUUID       uuid      `json:"step_uuid"`
+	LeaseExpiresAt zonedTime `json:"lease_expires_at"`
+}
+
+func (a *orchestrationAPI) extendLease(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var given *leaseAnswer
+	v, err := a.answerClaim(r, extendVerb, func(p *actorReader, q *leaseAnswer) {
+		q.lease = p.seconds("lease_seconds", standardLease, 1, maxLeaseSeconds)
+		given = q
+	})
+	if err != nil {
+		return nil, err
+	}
+	return leaseView{v.StepUUID, zonedTime(given.until)}, nil
+}
+
+func (a *orchestrationAPI) completeClaimed(_ http.ResponseWriter, r *http.Request) (any, error) {
+	return a.answerClaim(r, completeVerb, func(p *actorReader, q *leaseAnswer) {
+		q.outcome.success = true
+		if p.result == nil {
+			p.complain("result", "is required")
+		}
+		q.outcome.result = compactResult(p.result)
+		if raw, ok := p.members["metadata"]; ok {
+			q.outcome.metadata = p.object("metadata", raw)
+		}
+	})
+}
+
+func (a *orchestrationAPI) failClaimed(_ http.ResponseWriter, r *http.Request) (any, error) {
+	return a.answerClaim(r, failVerb, func(p *actorReader, q *leaseAnswer) {
+		var action stepRequest
+		p.stepError(&action)
+		q.outcome.err = action.err
+		q.outcome.retryAfter = p.seconds("retry_after", 0, 0, int64(maxRetryAfter/time.Second))
+	})
+}
+
+// listOutsideSteps lists the steps that outside actors can claim or have claimed.
+func (a *orchestrationAPI) listOutsideSteps(w http.ResponseWriter, r *http.Request) (any, error) {
+	q := queryOf(r)
+	limit := q.number("limit", 50, 1, 500)
+	offset := q.number("offset", 0, 0, 10000)
+	state := cmp.Or(queryWord(q, "state", parseStepState, stepStateNames[:]), new(stepEnqueued))
+	if q.err == nil && *state != stepEnqueued && *state != stepInProgress {
+		q.refuse("state: only steps that are %s or %s can be listed here, not %s", stepEnqueued, stepInProgress, *state)
+	}
+	callable, namespace := redactName(q.text("callable")), q.text("namespace")
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	matches := func(key claimKey) bool {
+		return (callable == "" || fitsCallable(callable, key.callable)) && (namespace == "" || namespace == key.namespace)
+	}
+	if err := w.(*recorder).holdEach(limit, 512); err != nil {
+		return nil, err
+	}
+	v := a.svc.outside.steps(*state == stepInProgress, matches, offset, limit)
+	return v, a.svc.store.waitAll(r.Context())
+}
+
+// The dead letter queue, staleness and summaries.
+
+// maxDLQLimit is the largest number of entries or tasks in one answer.
+const maxDLQLimit = 1000
+
+func (a *orchestrationAPI) listDLQ(w http.ResponseWriter, r *http.Request) (any, error) {
+	q := queryOf(r)
+	f := dlqFilter{
+		queryWord(q, "resolution_status", parseDLQStatus, dlqStatusNames[:]),
+		queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:]),
+	}
+	limit, offset := q.number("limit", 50, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	if err := w.(*recorder).holdEach(limit, 256); err != nil {
+		return nil, err
+	}
+	v := a.svc.dlq.entries(f, offset, limit, mayReadResults(r.Context()))
+	return v, a.svc.store.waitAll(r.Context())
+}
+
+func (a *orchestrationAPI) getTaskDLQ(w http.ResponseWriter, r *http.Request) (any, error) {
+	return heldByID(w, r, "task_uuid", func(id uuid, by holder) (*dlqTaskView, error) {
+		return a.svc.dlq.ofTask(id, mayReadResults(r.Context()), by)
+	})
+}
+
+func (a *orchestrationAPI) dlqQueue(w http.ResponseWriter, r *http.Request) (any, error) {
+	q := queryOf(r)
+	reason := queryWord(q, "dlq_reason", parseDLQReason, dlqReasonNames[:])
+	limit := q.number("limit", 100, 1, maxDLQLimit)
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	if err := w.(*recorder).holdEach(limit, 512); err != nil {
+		return nil, err
+	}
+	v, err := a.svc.dlq.queue(reason, limit)
+	return v, cmp.Or(err, a.svc.store.waitAll(r.Context()))
+}
+
+func (a *orchestrationAPI) staleness(w http.ResponseWriter, r *http.Request) (any, error) {
+	q := queryOf(r)
+	limit := q.number("limit", 100, 1, maxDLQLimit)
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	if err := w.(*recorder).holdEach(limit, 512); err != nil {
+		return nil, err
+	}
+	v := a.svc.staleness.report(limit)
+	return v, a.svc.store.waitAll(r.Context())
+}
+
+func (a *orchestrationAPI) dlqStats(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	return a.svc.dlq.stats(), nil
+}
+
+// dlqUpdateView is the answer to an update of an entry.
+type dlqUpdateView struct {
+	Success      bool   `json:"success"`
+	Message      string `json:"message"`
+	DLQEntryUUID uuid   `json:"dlq_entry_uuid"`
+}
+
+func (a *orchestrationAPI) updateDLQ(_ http.ResponseWriter, r *http.Request) (any, error) {
+	id, err := pathID(r, "dlq_entry_uuid")
+	if err != nil {
+		return nil, err
+	}
+	q, err := readAs(r, parseInvestigation)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.svc.dlq.update(r.Context(), id, q); err != nil {
+		return nil, err
+	}
+	return dlqUpdateView{true, "DLQ entry updated", id}, nil
+}
+
+// parseInvestigation reads the body of an update, an object. Its failure names
+// every invalid member.
+func parseInvestigation(body []byte) (*investigation, error) {
+	q := &investigation{status: noDLQStatus}
+	var f fieldReader
+	eachMember(body, func(key string, raw []byte) bool {
+		if jsonKind(raw) != 'n' {
+			q.field(&f, key, raw)
+		}
+		return true
+	})
+	return q, f.failure("the entry is not updated")
+}
+
+func (q *investigation) field(f *fieldReader, key string, raw []byte) {
+	switch key {
+	case "resolution_status":
+		word, _ := jsonString(raw)
+		status, ok := parseDLQStatus(word)
+		if !ok {
+			f.complain(key, "must be one of %s", strings.Join(dlqStatusNames[:], ", "))
+			return
+		}
+		q.status = status
+	case "resolution_notes":
+		q.notes = new(f.text(key, raw, 0, maxMessageLength))
+	case "resolved_by":
+		q.by = new(f.text(key, raw, 1, maxNameLength))
+	case "metadata":
+		q.metadata = f.object(key, raw)
+	}
+}
+
+func (a *orchestrationAPI) getSummary(w http.ResponseWriter, r *http.Request) (any, error) {
+	t, err := a.taskIn(w, r, "task_uuid")
+	if err != nil {
+		return nil, err
+	}
+	v := t.summary(a.svc.clock.now())
+	v.Links = summaryLinksOf(r, t.id)
+	return v, nil
+}
+
+// summaryLinksOf returns links under the prefix that the caller used.
+func summaryLinksOf(r *http.Request, id uuid) summaryLinks {
+	path := taskPath(r, id)
+	return summaryLinks{
+		Task: path, Steps: path + "/workflow_steps", DLQ: strings.Replace(path, "/v1/tasks/", "/v1/dlq/task/", 1),
+	}
 }

@@ -6,13 +6,11 @@ package main
 // mode or the command line.
 //
 //	routes.go                the route tables, which surface a listener serves, and its answers while it starts
-//	orchestration.go         the orchestration role: tasks, steps, templates, analytics, GET /config of both roles
-//	orchestration_steps.go   its routes for outside actors and for the dead letter queue
+//	orchestration.go         the orchestration role: tasks, steps, dead letters, templates, analytics, GET /config of both roles
 //	orchestration_events.go  its event stream
 //	worker.go                the worker role: templates, validation, metrics as JSON
 //	mount.go                 the mount point: links, errors, health, handlers
-//	mount_tasks.go           its tasks and steps
-//	mount_analytics.go       its analytics
+//	mount_tasks.go           its tasks, steps and analytics
 
 import (
 	"net/http"

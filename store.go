@@ -8,9 +8,8 @@ package main
 //
 //	store.go            the store, its lock, changes, and what others ask of it
 //	store_index.go      tasks by state and template, dead letters
-//	store_requests.go   requests that may be repeated, also when their tasks were dropped
 //	store_events.go     the newest transitions for event streams; waiting for a task and for the disk
-//	store_retention.go  which finished tasks are kept, and packing after drops
+//	store_retention.go  which finished tasks and request keys are kept, and packing after drops
 //	store_journal.go    the journal: records in memory, then on disk, many with one sync
 //	store_format.go     the lines of the files, and store check
 //	store_recover.go    reading the files at a start

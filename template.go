@@ -123,7 +123,28 @@ type templateForm struct {
 	Strategy       identityStrategy  `json:"identity_strategy"`
 	DefaultContext json.RawMessage   `json:"default_context"`
 	Lifecycle      *exact[lifecycle] `json:"lifecycle"`
-	Steps          []stepForm        `json:"steps"`
+	Steps          []byte            `json:"-"` // a list of stepForms
+}
+
+func (f *templateForm) long(key string) *[]byte {
+	if key == "steps" {
+		return &f.Steps
+	}
+	return nil
+}
+
+// steps reads the list of steps.
+func (f *templateForm) steps() (all []stepForm, err error) {
+	list := eachElement(f.Steps, func(raw []byte) bool {
+		var s stepForm
+		err = s.UnmarshalJSON(raw)
+		all = append(all, s)
+		return err == nil
+	})
+	if kind := jsonKind(f.Steps); !list && kind != 0 && kind != 'n' {
+		err = errors.New("the steps are no list")
+	}
+	return all, err
 }
 
 // stepForm is one step of a templateForm.
@@ -132,11 +153,18 @@ type stepForm struct {
 	Kind           string             `json:"type"`
 	Description    *string            `json:"description"`
 	Handler        json.RawMessage    `json:"handler"`
-	Dependencies   json.RawMessage    `json:"dependencies"` // names of steps
+	Dependencies   []byte             `json:"-"` // a list of the names of steps
 	Retry          exact[retryPolicy] `json:"retry"`
 	TimeoutSeconds int                `json:"timeout_seconds"`
 	ResultSchema   json.RawMessage    `json:"result_schema"`
 	BatchConfig    json.RawMessage    `json:"batch_config"`
+}
+
+func (s *stepForm) long(key string) *[]byte {
+	if key == "dependencies" {
+		return &s.Dependencies
+	}
+	return nil
 }
 
 // eachDependency calls f with the name of each step that this one depends on, until f refuses
@@ -164,14 +192,12 @@ type handlerForm struct {
 
 // UnmarshalJSON implements json.Unmarshaler. It sets the defaults of a step.
 func (s *stepForm) UnmarshalJSON(data []byte) error {
-	type form stepForm
-	e := exact[form]{form{
+	type form stepForm // without this method
+	*s = stepForm{
 		Kind: stepStandard, TimeoutSeconds: 30,
 		Retry: exact[retryPolicy]{retryPolicy{true, 3, backoffExponential, 1000, 30000}},
-	}}
-	err := e.UnmarshalJSON(data)
-	*s = stepForm(e.value)
-	return err
+	}
+	return unmarshalExact(data, (*form)(s), s.long)
 }
 
 // exact decodes an object by the exact names of its members. encoding/json alone
@@ -180,17 +206,29 @@ type exact[T any] struct{ value T }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (e *exact[T]) UnmarshalJSON(data []byte) error {
-	usual := true
-	eachMember(data, func(key string, _ []byte) bool {
-		usual = !strings.ContainsFunc(key, unusualInFieldName)
-		return usual
+	return unmarshalExact(data, &e.value, func(string) *[]byte { return nil })
+}
+
+// unmarshalExact decodes the object data, which is valid JSON, into v by the exact names of
+// its members. A member for which long returns a place is left there as it is, a part of data:
+// encoding/json would scan it four times, and a dense graph has megabytes of them.
+func unmarshalExact(data []byte, v any, long func(key string) *[]byte) error {
+	usual, cut := make(templateObject, 0, 12), false
+	eachMember(data, func(key string, value []byte) bool {
+		switch place := long(key); {
+		case place != nil:
+			*place, cut = value, true
+		case strings.ContainsFunc(key, unusualInFieldName):
+			cut = true
+		default:
+			usual = append(usual, templateMember{key, value})
+		}
+		return true
 	})
-	if !usual {
-		data = slices.DeleteFunc(templateMembers(data), func(m templateMember) bool {
-			return strings.ContainsFunc(m.key, unusualInFieldName)
-		}).json()
+	if cut {
+		data = usual.json()
 	}
-	return json.Unmarshal(data, &e.value)
+	return json.Unmarshal(data, v)
 }
 
 func unusualInFieldName(c rune) bool { return c != '_' && (c < 'a' || c > 'z') }
@@ -203,14 +241,17 @@ func templateFromNormalized(data []byte) (*template, error) {
 	if err := checkJSON(text); err != nil {
 		return nil, err
 	}
-	e := exact[templateForm]{templateForm{Strategy: strategyStrict, DefaultContext: []byte("{}")}}
-	if err := e.UnmarshalJSON(text); err != nil {
+	f := &templateForm{Strategy: strategyStrict, DefaultContext: []byte("{}")}
+	if err := unmarshalExact(text, f, f.long); err != nil {
 		return nil, err
 	}
-	f := &e.value
+	steps, err := f.steps()
+	if err != nil {
+		return nil, err
+	}
 	t := &template{
 		namespace: f.Namespace, name: f.Name, version: f.Version, description: f.Description, strategy: f.Strategy,
-		defaultContext: f.DefaultContext, json: text, steps: make([]stepTemplate, len(f.Steps)),
+		defaultContext: f.DefaultContext, json: text, steps: make([]stepTemplate, len(steps)),
 		shownJSON: redact(text),
 	}
 	if f.Lifecycle != nil {
@@ -222,8 +263,8 @@ func templateFromNormalized(data []byte) (*template, error) {
 	}
 	sum := sha256.Sum256(text)
 	t.hash = hex.EncodeToString(sum[:16])
-	for i := range f.Steps {
-		s, err := f.Steps[i].step()
+	for i := range steps {
+		s, err := steps[i].step()
 		if err != nil {
 			return nil, err
 		}
@@ -234,7 +275,7 @@ func templateFromNormalized(data []byte) (*template, error) {
 	if err := checkObject(t.defaultContext); err != nil {
 		return nil, err
 	}
-	return t, t.link(f.Steps)
+	return t, t.link(steps)
 }
 
 // step returns the step, without parents and children.

@@ -319,6 +319,9 @@ func (t *template) link(forms []stepForm) error {
 	parents := make([][]int, len(t.steps))
 	lastChild := make([]int, len(t.steps)) // by parent, plus 1
 	for i := range forms {
+		if n := bytes.Count(forms[i].Dependencies, []byte{','}); n > 0 {
+			parents[i] = make([]int, 0, n+1)
+		}
 		err := forms[i].eachDependency(func(name []byte) bool {
 			p, ok := index[string(name)]
 			if ok = ok && lastChild[p] != i+1; ok {

@@ -100,7 +100,9 @@ func (s *surface) document(http.ResponseWriter, *http.Request) (any, error) {
 // docsPage answers with the page.
 func (s *surface) docsPage(w http.ResponseWriter, r *http.Request) (any, error) {
 	if s.docs.swagger == "" {
-		return s.docs.page().reply(w), nil
+		page := s.docs.page()
+		page.html = bytes.Replace(page.html, []byte("FILES"), []byte(swaggerFiles(r.URL.Path)), 1)
+		return page.reply(w), nil
 	}
 	return swaggerPage(s.docs.swagger, r.URL.Path).reply(w), nil
 }
@@ -187,7 +189,7 @@ func webOrigin(s string) string {
 	return scheme + "://" + host
 }
 
-// swaggerFiles returns the directory of the files relative to the page's path.
+// swaggerFiles returns the directory /api-docs/ui relative to the page's path.
 func swaggerFiles(path string) string {
 	path = path[max(strings.LastIndex(path, "/api-docs"), 0):] // without the prefix of a mount point
 	switch {

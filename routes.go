@@ -75,6 +75,7 @@ func (a *workerAPI) routes() []route {
 		{"GET /metrics", public, a.metrics},
 		{"GET /metrics/worker", public, a.metricsJSON},
 		{"GET /metrics/events", public, a.metricsEvents},
+		{"GET /{$}", public, a.links},
 	}, a.docsRoutes(a.document)...)
 }
 

@@ -305,6 +305,66 @@ func TestOpenAPIDocumentsAreWhole(t *testing.T) {
 	})
 }
 
+// TestOpenAPIOrder checks that a document lists its tags and paths in the order of use.
+func TestOpenAPIOrder(t *testing.T) {
+	t.Parallel()
+	for surface, want := range map[string]struct{ tags, paths string }{
+		"orchestration": {
+			"Tasks Steps Templates DLQ Analytics Health Configuration Documentation",
+			"/v1/tasks /v1/tasks/{task_uuid} /v1/tasks/{task_uuid}/explain /v1/tasks/{task_uuid}/summary ",
+		},
+		"worker": {"Templates Health Configuration Documentation", "/v1/templates "},
+		"mount":  {"Tasks Steps Handlers Analytics Health Documentation", "/tasks /tasks/{id} /tasks/{id}/explain "},
+	} {
+		text := must(openAPIForSurface("X-Key", nil, surface))(t)
+		var doc struct {
+			Tags  []struct{ Name string }
+			Paths json.RawMessage
+		}
+		noError(t, json.Unmarshal(text, &doc))
+		var tags []string
+		for _, tag := range doc.Tags {
+			tags = append(tags, tag.Name)
+		}
+		if got := strings.Join(tags, " "); got != want.tags {
+			t.Errorf("%s: got tags %s; want %s", surface, got, want.tags)
+		}
+		var paths []string
+		eachMember(doc.Paths, func(path string, _ []byte) bool { paths = append(paths, path); return true })
+		if got := strings.Join(paths, " "); !strings.Contains(got+" ", want.paths) {
+			t.Errorf("%s: got paths %s; want %s among them", surface, got, want.paths)
+		}
+	}
+}
+
+// TestMountDocumentHasNoVersions checks that the mount point's document speaks of its own paths.
+func TestMountDocumentHasNoVersions(t *testing.T) {
+	t.Parallel()
+	doc := must(wire.Decode(must(openAPIForSurface("X-Key", nil, "mount"))(t)))(t)
+	for _, part := range doc.(map[string]any) {
+		if text := wire.Text(part); strings.Contains(text, "/v1") {
+			t.Errorf("got %.200s; want no /v1", text[max(strings.Index(text, "/v1")-100, 0):])
+		}
+	}
+}
+
+// TestDocumentTellsOfAuthentication checks that the page can learn whether callers need
+// credentials.
+func TestDocumentTellsOfAuthentication(t *testing.T) {
+	t.Parallel()
+	for _, enabled := range []bool{true, false} {
+		s := newTestServer(t, serviceTest{config: func(c *Config) {
+			if enabled {
+				withAPIKeys(&c.Orchestration.Web.Auth)
+				c.Orchestration.Web.Auth.Enabled = true
+			}
+		}})
+		if got := s.do("GET", "/api-docs.json", "").want(200).get("x-authentication"); got != enabled {
+			t.Errorf("got %v; want %v", got, enabled)
+		}
+	}
+}
+
 // openAPIResolve resolves a reference in doc.
 func openAPIResolve(doc map[string]any, ref string) (any, bool) {
 	v, ok := any(doc), strings.HasPrefix(ref, "#/")

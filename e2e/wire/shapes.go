@@ -46,6 +46,11 @@ SlowStep: string namespace_name task_name version step_name; number average_dura
 	max_duration_seconds error_rate; int execution_count error_count; zoned last_executed_at
 SlowTask: string namespace_name task_name version; number average_duration_seconds max_duration_seconds
 	average_step_count error_rate; int execution_count error_count; zoned last_executed_at
+History: [HourFigures] hours; [TemplateFigures] templates; zoned analysis_period_start calculated_at
+HourFigures: zoned hour; int created_tasks completed_tasks failed_tasks cancelled_tasks ended_attempts
+	failed_attempts; number average_duration_seconds p50_duration_seconds p95_duration_seconds
+TemplateFigures: string namespace name version; int created_tasks completed_tasks failed_tasks cancelled_tasks
+	ended_attempts failed_attempts; number average_duration_seconds p50_duration_seconds p95_duration_seconds
 ResourceUtilization: number database_pool_utilization; SystemHealth system_health
 SystemHealth: int pending_tasks initializing_tasks enqueuing_steps_tasks steps_in_process_tasks
 	evaluating_results_tasks waiting_for_dependencies_tasks waiting_for_retry_tasks blocked_by_failures_tasks

@@ -6,6 +6,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -222,11 +223,12 @@ func checkSwaggerFiles(c *docsConfig) error {
 	return nil
 }
 
-// linksReply answers a program with the links, and redirects a browser to the docs.
+// linksReply answers a program with the links, and redirects a browser to the console, or to
+// the docs if there is none.
 func linksReply(w http.ResponseWriter, r *http.Request, links map[string]string) any {
 	w.Header().Set("Vary", "Accept")
 	if wantsHTML(r) {
-		http.Redirect(w, r, links["docs"], http.StatusFound)
+		http.Redirect(w, r, cmp.Or(links["console"], links["docs"]), http.StatusFound)
 		return written{}
 	}
 	return map[string]any{"service": "stepwell", "version": version, "links": links}

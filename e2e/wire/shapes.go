@@ -300,7 +300,7 @@ ReadyStatus: ready not_ready
 CheckStatus: healthy degraded unhealthy unknown
 DetailedStatus: healthy degraded
 MetricType: counter gauge
-WorkerErrorCode: invalid_request not_found template_not_found method_not_allowed conflict payload_too_large
+WorkerErrorCode: invalid_request not_found template_not_found method_not_allowed conflict precondition_failed payload_too_large
 	unsupported_media_type validation_failed internal_error service_unavailable backpressure store_full overloaded misdirected_request
 DLQReason: StalenessTimeout MaxRetriesExceeded DependencyCycleDetected WorkerUnavailable ManualDlq
 DLQReasonWord: staleness_timeout max_retries_exceeded dependency_cycle_detected worker_unavailable manual_dlq
@@ -312,7 +312,7 @@ CircuitBreakerState: Closed Open HalfOpen
 BlockReason: running computing ready unrecorded timer
 ClockMode: real frozen auto
 ErrorCode: BAD_REQUEST INVALID_UUID JSON_ERROR AUTHENTICATION_FAILED AUTHORIZATION_FAILED NOT_FOUND
-	METHOD_NOT_ALLOWED CONFLICT PAYLOAD_TOO_LARGE UNSUPPORTED_MEDIA_TYPE VALIDATION_FAILED INTERNAL_ERROR
+	METHOD_NOT_ALLOWED CONFLICT PRECONDITION_FAILED PAYLOAD_TOO_LARGE UNSUPPORTED_MEDIA_TYPE VALIDATION_FAILED INTERNAL_ERROR
 	SERVICE_UNAVAILABLE BACKPRESSURE STORE_FULL OVERLOADED TASK_DROPPED MISDIRECTED_REQUEST NOT_IDLE VERIFICATION_FAILED
 JournalKind: request handler
 StubThen: last handler fail
@@ -321,10 +321,10 @@ MountHealthStatus: healthy unhealthy
 MountSeverity: critical high medium low
 MountBottleneckType: retries_exhausted permanent_failure cancelled waiting_for_retry running queued not_started
 MountErrorType: InternalError BadRequest NotFound NamespaceNotFound HandlerNotFound TaskNotFound StepNotFound
-	MethodNotAllowed Conflict InvalidTransition PayloadTooLarge UnsupportedMediaType ValidationError
+	MethodNotAllowed Conflict PreconditionFailed InvalidTransition PayloadTooLarge UnsupportedMediaType ValidationError
 	AuthenticationError AuthorizationError ServiceUnavailable TaskDropped
 MountErrorCode: INTERNAL_ERROR BAD_REQUEST NOT_FOUND NAMESPACE_NOT_FOUND HANDLER_NOT_FOUND TASK_NOT_FOUND
-	STEP_NOT_FOUND METHOD_NOT_ALLOWED CONFLICT INVALID_TRANSITION PAYLOAD_TOO_LARGE UNSUPPORTED_MEDIA_TYPE
+	STEP_NOT_FOUND METHOD_NOT_ALLOWED CONFLICT PRECONDITION_FAILED INVALID_TRANSITION PAYLOAD_TOO_LARGE UNSUPPORTED_MEDIA_TYPE
 	INVALID_TASK_CONFIG AUTHENTICATION_FAILED AUTHORIZATION_FAILED SERVICE_UNAVAILABLE TASK_DROPPED
 `)
 

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -17,7 +18,8 @@ import (
 type orchestrationAPI struct {
 	*surface
 	*roleHealth
-	mount *mountAPI // the other surface on the listener; nil if it is off
+	mount   *mountAPI // the other surface on the listener; nil if it is off
+	console func() *consoleSite
 }
 
 // newOrchestrationAPI makes the surface of a service. shared is nil when nothing
@@ -28,7 +30,12 @@ func newOrchestrationAPI(s *service, shared *surfaceCache) *orchestrationAPI {
 		roleHealth: orchestrationHealth(s.cfg, s.clock, s.health),
 	}
 	a.openapi = shared.document(a.surface, nil)
-	a.handle(s.cfg.Orchestration.Web.enabled(a.routes()))
+	a.console = cachedConsole(shared, a.surface)
+	rows := s.cfg.Orchestration.Web.enabled(a.routes())
+	if !s.cfg.Console.Enabled {
+		rows = slices.DeleteFunc(rows, route.isConsole)
+	}
+	a.handle(rows)
 	if a.extension != nil {
 		a.extension.extend(a.surface, shared)
 	}
@@ -196,10 +203,14 @@ func (a *orchestrationAPI) getTemplate(w http.ResponseWriter, r *http.Request) (
 
 // links answers at the root with the main paths.
 func (a *orchestrationAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
-	return linksReply(w, r, map[string]string{
+	links := map[string]string{
 		"tasks": "/v1/tasks", "templates": "/v1/templates", "health": "/health/ready",
 		"metrics": "/metrics", "openapi": "/api-docs/openapi.json", "docs": "/api-docs/ui",
-	}), nil
+	}
+	if a.svc.cfg.Console.Enabled {
+		links["console"] = consolePath
+	}
+	return linksReply(w, r, links), nil
 }
 
 // GET /config of both roles: the effective configuration without secrets, in the
@@ -335,6 +346,20 @@ func (a *orchestrationAPI) performance(_ http.ResponseWriter, r *http.Request) (
 	now := a.svc.clock.now()
 	figures, states := a.svc.store.figures()
 	return figures.performance(&states, now, hours), nil
+}
+
+func (a *orchestrationAPI) history(w http.ResponseWriter, r *http.Request) (any, error) {
+	q := queryOf(r)
+	hours := q.number("hours", 24, 1, keptHours)
+	filter := figureFilter{q.text("namespace"), q.text("name"), q.text("version")}
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	figures, _ := a.svc.store.figures()
+	if err := w.(*recorder).holdEach(hours+len(figures.templates), 512); err != nil {
+		return nil, err
+	}
+	return figures.history(filter, a.svc.clock.now(), hours), nil
 }
 
 func (a *orchestrationAPI) bottlenecks(w http.ResponseWriter, r *http.Request) (any, error) {

@@ -11,6 +11,7 @@ package main
 //	worker.go                the worker role: templates, validation, metrics as JSON
 //	mount.go                 the mount point: links, errors, health, handlers
 //	mount_tasks.go           its tasks, steps and analytics
+//	console.go               the console, the pages in web/console
 
 import (
 	"net/http"
@@ -49,6 +50,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /v1/templates/{namespace}/{name}/{version}", needs(permTemplatesRead, permSystemHandlersRead), a.getTemplate},
 		{"GET /v1/analytics/performance", needs(permSystemAnalyticsRead), a.performance},
 		{"GET /v1/analytics/bottlenecks", needs(permSystemAnalyticsRead), a.bottlenecks},
+		{"GET /v1/analytics/history", needs(permSystemAnalyticsRead), a.history},
 		{"GET /v1/backup", everything, a.sendState},
 		{configRoute, needs(permSystemConfigRead), a.config},
 		{"GET /health", public, a.health},
@@ -57,7 +59,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /health/detailed", public, a.healthDetailed},
 		{"GET /metrics", public, a.metrics},
 		{"GET /{$}", public, a.links},
-	}, a.docsRoutes(a.document)...)
+	}, append(a.consoleRoutes(), a.docsRoutes(a.document)...)...)
 }
 
 // routes returns the rows of the worker role.
@@ -74,6 +76,7 @@ func (a *workerAPI) routes() []route {
 		{"GET /metrics", public, a.metrics},
 		{"GET /metrics/worker", public, a.metricsJSON},
 		{"GET /metrics/events", public, a.metricsEvents},
+		{"GET /{$}", public, a.links},
 	}, a.docsRoutes(a.document)...)
 }
 

@@ -217,12 +217,12 @@ func hasAddedCredentials(h http.Header) bool {
 	return h["Cookie"] != nil || h["Authorization"] != nil && form == bearerAbsent
 }
 
-// open reports whether a route answers under any name: health, metrics and the API's
-// documentation.
+// open reports whether a route answers under any name: health, metrics, the API's
+// documentation and the console, which has no data in itself.
 func (g *hostGuard) open(pattern string) bool {
 	_, path, _ := strings.Cut(pattern, " ")
 	path = strings.TrimPrefix(path, g.prefix)
-	return slices.ContainsFunc([]string{"/health", "/metrics", "/api-docs"}, func(prefix string) bool {
+	return slices.ContainsFunc([]string{"/health", "/metrics", "/api-docs", "/console"}, func(prefix string) bool {
 		return strings.HasPrefix(path, prefix)
 	})
 }

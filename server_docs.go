@@ -6,6 +6,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -14,10 +15,12 @@ import (
 	"fmt"
 	"html"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -105,7 +108,10 @@ func (s *surface) document(w http.ResponseWriter, r *http.Request) (any, error) 
 // docsPage answers with the page.
 func (s *surface) docsPage(w http.ResponseWriter, r *http.Request) (any, error) {
 	if s.docs.swagger == "" {
-		return s.docs.page().reply(w, r), nil
+		page := s.docs.page()
+		page.html = bytes.Replace(page.html, []byte("FILES"), []byte(swaggerFiles(r.URL.Path)), 1)
+		page.tag = contentTag([]byte(page.tag + swaggerFiles(r.URL.Path)))
+		return page.reply(w, r), nil
 	}
 	return swaggerPage(s.docs.swagger, r.URL.Path).reply(w, r), nil
 }
@@ -196,7 +202,7 @@ func webOrigin(s string) string {
 	return scheme + "://" + host
 }
 
-// swaggerFiles returns the directory of the files relative to the page's path.
+// swaggerFiles returns the directory /api-docs/ui relative to the page's path.
 func swaggerFiles(path string) string {
 	path = path[max(strings.LastIndex(path, "/api-docs"), 0):] // without the prefix of a mount point
 	switch {
@@ -229,11 +235,12 @@ func checkSwaggerFiles(c *docsConfig) error {
 	return nil
 }
 
-// linksReply answers a program with the links, and redirects a browser to the docs.
+// linksReply answers a program with the links, and redirects a browser to the console, or to
+// the docs if there is none.
 func linksReply(w http.ResponseWriter, r *http.Request, links map[string]string) any {
 	w.Header().Add("Vary", "Accept")
 	if wantsHTML(r) {
-		http.Redirect(w, r, links["docs"], http.StatusFound)
+		http.Redirect(w, r, cmp.Or(links["console"], links["docs"]), http.StatusFound)
 		return written{}
 	}
 	return map[string]any{"service": "stepwell", "version": version, "links": links}
@@ -252,10 +259,15 @@ var openAPIFile []byte
 // document returns a function that makes the document of a surface when it is first
 // called, with the operations of the surfaces in also.
 func (c *surfaceCache) document(s *surface, edit openAPIEdit, also ...string) func() (*apiDocument, error) {
-	surfaces, header := append([]string{s.name}, also...), s.auth.config.APIKeyHeader
+	surfaces, auth := append([]string{s.name}, also...), s.auth.config
+	edits := func(doc map[string]any) {
+		if doc["x-authentication"] = auth.Enabled; edit != nil {
+			edit(doc)
+		}
+	}
 	return cached(c, "document of "+strings.Join(surfaces, " and "), func() func() (*apiDocument, error) {
 		return sync.OnceValues(func() (*apiDocument, error) {
-			text, err := openAPIForSurface(header, edit, surfaces...)
+			text, err := openAPIForSurface(auth.APIKeyHeader, edits, surfaces...)
 			return &apiDocument{text, contentTag(text)}, err
 		})
 	})
@@ -283,6 +295,9 @@ func openAPIForSurface(apiKeyHeader string, edit openAPIEdit, surfaces ...string
 	info := doc["info"].(map[string]any)
 	info["version"] = version
 	info["title"] = fmt.Sprintf("%s %s API", info["title"], surfaces[0])
+	if surfaces[0] == "mount" { // which has no versions
+		info["description"] = strings.Replace(info["description"].(string), openAPIVersions, "", 1)
+	}
 	doc["paths"] = openAPIPaths(doc["paths"].(map[string]any), surfaces)
 	doc["tags"] = openAPITags(doc)
 	components := doc["components"].(map[string]any)
@@ -291,7 +306,32 @@ func openAPIForSurface(apiKeyHeader string, edit openAPIEdit, surfaces ...string
 	if edit != nil {
 		edit(doc)
 	}
+	paths, err := openAPIInOrder(doc["paths"].(map[string]any))
+	if err != nil {
+		return nil, err
+	}
+	doc["paths"] = paths
 	return json.Marshal(doc)
+}
+
+// openAPIVersions is the sentence of the description that is true of the roles only.
+const openAPIVersions = "Every path under `/v1` is also served under `/api/v1`. "
+
+// openAPIInOrder encodes the paths of a document in the order of openapi.json, which is
+// the order of use.
+func openAPIInOrder(paths map[string]any) (json.RawMessage, error) {
+	text, err, rest := []byte("{"), error(nil), maps.Clone(paths)
+	eachMember(objectMember(openAPIFile, "paths"), func(key string, _ []byte) bool {
+		path, _, _ := strings.Cut(key, "#")
+		if item, ok := rest[path]; ok {
+			delete(rest, path) // which another surface may have, too
+			var encoded []byte
+			encoded, err = json.Marshal(item)
+			text = append(append(strconv.AppendQuote(text, path), ':'), append(encoded, ',')...)
+		}
+		return err == nil
+	})
+	return append(bytes.TrimSuffix(text, []byte(",")), '}'), err
 }
 
 // openAPIPaths returns the operations of some surfaces, without x-surfaces.

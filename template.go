@@ -26,6 +26,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // identityStrategy says when two tasks of a template are the same task.
@@ -377,6 +378,7 @@ const latestVersion = "latest"
 type registry struct {
 	sorted []*template                  // by namespace, name, version
 	byName map[templateName][]*template // the lowest version first
+	hash   func() string                // of all templates
 }
 
 // templateName names all versions of a template.
@@ -384,11 +386,20 @@ type templateName struct{ namespace, name string }
 
 // newRegistry makes a registry of templates, which must have different identities.
 func newRegistry(templates []*template) *registry {
-	r := &registry{slices.SortedFunc(slices.Values(templates), compareTemplates), map[templateName][]*template{}}
+	r := &registry{sorted: slices.SortedFunc(slices.Values(templates), compareTemplates), byName: map[templateName][]*template{}}
+	r.hash = sync.OnceValue(r.newHash)
 	for _, t := range r.sorted {
 		r.byName[t.names()] = append(r.byName[t.names()], t)
 	}
 	return r
+}
+
+func (r *registry) newHash() string {
+	h := sha256.New()
+	for _, t := range r.sorted {
+		io.WriteString(h, t.hash)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
 func (t *template) names() templateName { return templateName{t.namespace, t.name} }

@@ -108,7 +108,7 @@ func TestExecReapsOrphans(t *testing.T) {
 	}
 	defer syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 0, 0)
 	h := newTestHandlers(t, nil)
-	a := newTestAttempt(`{"args": ["-c", "while :; do read line; done <&- >&- 2>&- & echo $!"]}`)
+	a := newTestAttempt(`{"args": ["-c", "sleep 60 <&- >&- 2>&- & echo $!"]}`)
 	o := h.run(t.Context(), h.resolve("exec:sh"), a)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(o.result)))
 	if err != nil {

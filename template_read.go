@@ -382,7 +382,7 @@ var (
 		{name: "description", value: textOf(0, 0)},
 		{name: "schema", value: freeObject},
 	}
-	readTemplate = objectOf([]templateField{
+	templateFields = []templateField{
 		{name: "name", value: textOf(1, 255), required: true},
 		{name: "namespace_name", alias: "namespace", value: textOf(1, 29, checkNamespaceText), absent: `"default"`},
 		{name: "version", value: textOf(0, 0, checkVersionText), required: true},
@@ -397,7 +397,8 @@ var (
 		{name: "task_handler", value: anyValue},
 		{name: "environments", value: mapOf(objectOf(environmentFields...)), absent: "{}"},
 		{name: "steps", value: listOf(objectOf(stepFields...)), absent: "[]"},
-	}...)
+	}
+	readTemplate = objectOf(templateFields...)
 )
 
 // namespaceSyntax is the form of a namespace.

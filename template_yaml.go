@@ -355,10 +355,13 @@ func (y *yamlReader) content(c yamlContent) *yamlNode {
 	return y.mapping(c, y.finish(node, c.own))
 }
 
-// checkKey checks the length of a key that ends at i.
+// checkKey checks the length of a key that ends before the colon at i.
 func (y *yamlReader) checkKey(start, line int) {
-	if y.line != line || y.i-start > maxYAMLKey {
-		y.fail(start, "a key of several lines or more than %d bytes; write ? before it", maxYAMLKey)
+	switch {
+	case y.line != line:
+		y.fail(y.i, "unexpected ':' after several lines of text; a key has one line and the indentation of those before it")
+	case y.i-start > maxYAMLKey:
+		y.fail(start, "a key of more than %d bytes; write ? before it", maxYAMLKey)
 	}
 }
 
@@ -700,6 +703,9 @@ func (y *yamlReader) resolve(node *yamlNode, p yamlProperties) {
 
 // plainTag returns the tag of a plain scalar in the core schema.
 func plainTag(text string) string {
+	if text != "" && strings.IndexByte("+-.0123456789~nNtTfF", text[0]) < 0 {
+		return "str"
+	}
 	for _, tag := range []string{"null", "bool", "int", "float"} {
 		if yamlForms[tag].MatchString(text) {
 			return tag

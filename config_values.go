@@ -671,9 +671,12 @@ func checkHostValue(s string) error {
 }
 
 func checkOriginValue(s string) error {
+	if s == "*" {
+		return nil
+	}
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme == "" || u.Host == "" || s != u.Scheme+"://"+u.Host {
-		return errors.New("is not an origin like https://app.example.com:8443")
+		return errors.New("is neither an origin like https://app.example.com:8443 nor *")
 	}
 	return nil
 }
@@ -682,7 +685,7 @@ func checkOriginValue(s string) error {
 var mountPathForm = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*){1,8}$`)
 
 // reservedMounts are the first parts of the orchestration API's paths.
-var reservedMounts = []string{"v1", "api", "api-docs", "health", "metrics", "config", "_stepwell"}
+var reservedMounts = []string{"v1", "api", "api-docs", "health", "metrics", "config", "console", "_stepwell"}
 
 // checkMountPath checks mount.path.
 func checkMountPath(s string) error {

@@ -11,6 +11,7 @@ package main
 //	worker.go                the worker role: templates, validation, metrics as JSON
 //	mount.go                 the mount point: links, errors, health, handlers
 //	mount_tasks.go           its tasks, steps and analytics
+//	console.go               the console, the pages in web/console
 
 import (
 	"net/http"
@@ -49,6 +50,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /v1/templates/{namespace}/{name}/{version}", needs(permTemplatesRead, permSystemHandlersRead), a.getTemplate},
 		{"GET /v1/analytics/performance", needs(permSystemAnalyticsRead), a.performance},
 		{"GET /v1/analytics/bottlenecks", needs(permSystemAnalyticsRead), a.bottlenecks},
+		{"GET /v1/analytics/history", needs(permSystemAnalyticsRead), a.history},
 		{"GET /v1/backup", everything, a.sendState},
 		{configRoute, needs(permSystemConfigRead), a.config},
 		{"GET /health", public, a.health},
@@ -57,7 +59,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /health/detailed", public, a.healthDetailed},
 		{"GET /metrics", public, a.metrics},
 		{"GET /{$}", public, a.links},
-	}, a.docsRoutes(a.document)...)
+	}, append(a.consoleRoutes(), a.docsRoutes(a.document)...)...)
 }
 
 // routes returns the rows of the worker role.
@@ -74,6 +76,7 @@ func (a *workerAPI) routes() []route {
 		{"GET /metrics", public, a.metrics},
 		{"GET /metrics/worker", public, a.metricsJSON},
 		{"GET /metrics/events", public, a.metricsEvents},
+		{"GET /{$}", public, a.links},
 	}, a.docsRoutes(a.document)...)
 }
 
@@ -114,6 +117,7 @@ type startingAPI struct {
 func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, path := requestID(r, a.ids), r.URL.Path
 	w.Header()["X-Request-Id"] = []string{id}
+	newPageOrigins(a.cfg).share(w.Header(), r)
 	h, encode := orchestrationHealth(a.cfg, a.clock, nil), orchestrationError
 	if a.worker {
 		h, encode = workerHealth(a.cfg, a.clock, nil), workerError
@@ -133,7 +137,7 @@ func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Retry-After", "1")
 	f := failf(unavailable, "the service is starting")
-	writeJSON(w, roleStatus(f.kind), encode(f, id, a.clock.now()))
+	writeProblem(w, r, problemView{f, roleStatus(f.kind), id, false}, encode(f, id, a.clock.now()))
 }
 
 // gates are the handlers of the two listeners.

@@ -4,11 +4,12 @@ package main
 // whose answers it writes and whose figures it reports; it does not know which
 // routes exist or what they mean.
 //
-//	server.go          listeners, route tables, how a request passes through a surface, and who may send it
-//	server_request.go  reading requests, and turning errors into responses
-//	server_answer.go   writing answers, at once or in pieces, and the memory that they may take
-//	server_metrics.go  GET /metrics and the health routes of the roles
-//	server_docs.go     the OpenAPI documents and the page that shows them
+//	server.go             listeners, route tables, how a request passes through a surface, and who may send it
+//	server_conditions.go  from which pages a request may come, and what its caller knows of a task
+//	server_request.go     reading requests
+//	server_answer.go      writing answers, at once or in pieces, and errors; the memory that answers may take
+//	server_metrics.go     GET /metrics and the health routes of the roles
+//	server_docs.go        the OpenAPI documents and the page that shows them
 
 import (
 	"cmp"
@@ -21,7 +22,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/textproto"
 	"runtime/debug"
 	"slices"
@@ -381,6 +381,7 @@ type surface struct {
 	name    string // orchestration, worker or mount
 	log     *slog.Logger
 	auth    *authenticator
+	origins *pageOrigins
 	guard   *hostGuard    // nil if every caller needs credentials that pages cannot send
 	parts   *surfaceParts // shared with the surfaces of other services
 	room    *answerRoom   // shared with all surfaces of the process
@@ -389,7 +390,7 @@ type surface struct {
 	encode  func(f *failure, requestID string, now instant) any // the body of an error
 	status  func(k failureKind) int
 	maxBody int64
-	openapi func() ([]byte, error) // its OpenAPI document
+	openapi func() (*apiDocument, error) // its OpenAPI document
 	docs    *docsSite
 
 	taskPath func(r *http.Request, id uuid) string // the path of a task for this caller
@@ -419,7 +420,7 @@ func newSurface(svc *service, shared *surfaceCache, name string, encode func(*fa
 		extension: x, guard: newHostGuard(svc.cfg, name, auth), auth: auth, parts: cached(shared, "routes of "+name, newSurfaceParts),
 		docs: cached(shared, "docs", func() *docsSite { return newDocsSite(&svc.cfg.Docs) }),
 		room: cached(shared, "answers", func() *answerRoom { return newAnswerRoom(svc.cfg.Web.MaxAnswerBytes) }),
-		svc:  svc, name: name, log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
+		svc:  svc, name: name, origins: newPageOrigins(svc.cfg), log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
 }
@@ -456,6 +457,9 @@ func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // answer answers a request that matches a row.
 func (s *surface) answer(w *recorder, r *http.Request, row servedRoute) {
 	w.matched = true
+	if !row.controls {
+		s.origins.share(w.Header(), r)
+	}
 	conn := connectionOf(r)
 	err := s.guard.check(r, row)
 	if err == nil && len(row.permissions) > 0 {
@@ -502,6 +506,7 @@ func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
 		rec.matched = true
 		s.writeError(rec, r, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 	}
+	rec.endGzip()
 	if s.svc.cfg.Log.Requests {
 		s.logRequest(rec, r, began)
 	}
@@ -534,6 +539,10 @@ func (s *surface) writeUnmatched(rec *recorder, r *http.Request) {
 	rec.matched, rec.unmatched = true, true
 	h := rec.Header()
 	h.Del("Location")
+	if rec.status == http.StatusMethodNotAllowed && !s.controlled(r, h.Get("Allow")) && s.origins.share(h, r) &&
+		preflight(rec, r) {
+		return
+	}
 	f := failf(notFound, "no such path: %s", r.URL.Path)
 	if rec.status == http.StatusMethodNotAllowed {
 		f = failf(methodNotAllowed, "%s is not allowed here, only %s", r.Method, h.Get("Allow"))
@@ -549,6 +558,8 @@ type recorder struct {
 	caller    *securityContext // nil if the caller is not known
 	watch     requestWatch     // nil without one
 	head      bool             // the client wants no body
+	asked     http.Header      // of the request
+	body      *gzipBody        // nil unless the body is compressed
 	share     answerShare
 	status    int
 	matched   bool // a row matched, or writeUnmatched answers
@@ -558,12 +569,13 @@ type recorder struct {
 
 func (s *surface) newRecorder(w http.ResponseWriter, r *http.Request) *recorder {
 	return &recorder{ResponseWriter: w, surface: s, requestID: requestID(r, s.svc.ids),
-		head: r.Method == http.MethodHead, share: answerShare{room: s.room, w: w}}
+		head: r.Method == http.MethodHead, asked: r.Header, share: answerShare{room: s.room, w: w}}
 }
 
 func (w *recorder) WriteHeader(status int) {
 	w.status = status
 	if w.matched {
+		w.beginGzip()
 		w.ResponseWriter.WriteHeader(status)
 	}
 }
@@ -573,8 +585,16 @@ func (w *recorder) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.WriteHeader(http.StatusOK)
 	}
+	if w.body != nil {
+		return w.body.take(b)
+	}
+	return w.send(b)
+}
+
+// send writes to the client.
+func (w *recorder) send(b []byte) (int, error) {
 	write := w.ResponseWriter.Write
 	if len(b) > copiedBody {
 		write = w.share.write
@@ -771,128 +791,3 @@ func mayReadContexts(ctx context.Context) bool { return securityOf(ctx).may(perm
 // mayReadResults reports whether the caller may see the results of steps and what handlers
 // say about failures.
 func mayReadResults(ctx context.Context) bool { return securityOf(ctx).may(permStepsRead) }
-
-// The host guard. Any web page that a user visits can make the browser send requests
-// here. Without authentication, and where what browsers add on their own authenticates,
-// these would be admitted; the guard refuses them.
-
-// hostGuard knows the names and origins of this service. It is immutable.
-type hostGuard struct {
-	prefix  string          // of the paths of the surface
-	secured bool            // there is authentication, so only added credentials need the guard
-	hosts   map[string]bool // never foreign, like loopback names
-	origins map[string]bool // their pages are treated like our own
-}
-
-// newHostGuard returns the guard of a surface, or nil if it needs none.
-func newHostGuard(cfg *Config, name string, auth *authenticator) *hostGuard {
-	if auth.config.Enabled && auth.forward == nil {
-		return nil
-	}
-	g := &hostGuard{secured: auth.config.Enabled, hosts: map[string]bool{}, origins: map[string]bool{}}
-	if name == "mount" {
-		g.prefix = cfg.Mount.Path
-	}
-	if own, err := parseListen(cfg.listen(name)); err == nil && !(own.ip.IsValid() && own.ip.IsUnspecified()) {
-		g.hosts[own.host] = true
-	}
-	for _, host := range slices.Concat(cfg.Web.AllowedHosts, []string{"host.docker.internal", cfg.Fixture.PublicHost}) {
-		g.hosts[strings.ToLower(host)] = true
-	}
-	for _, origin := range cfg.Web.AllowedOrigins {
-		g.origins[strings.ToLower(origin)] = true
-	}
-	return g
-}
-
-// listen returns the configured address of a role.
-func (c *Config) listen(role string) string {
-	if role == "worker" {
-		return c.Worker.Web.Listen
-	}
-	return c.Orchestration.Web.Listen
-}
-
-// check refuses what a page of another origin may have sent to a route that changes
-// something or controls the service, and a request under a name that is not this
-// service's. A nil guard refuses nothing.
-func (g *hostGuard) check(r *http.Request, row servedRoute) error {
-	if g == nil || g.secured && !hasAddedCredentials(r.Header) {
-		return nil
-	}
-	if row.controls || !strings.HasPrefix(row.pattern, "GET ") {
-		for _, origin := range r.Header["Origin"] {
-			if g.foreignOrigin(origin, r.Host) {
-				return failf(badRequest, "pages of %.200q may not do this unless web.allowed_origins names them", origin)
-			}
-		}
-	}
-	if !g.secured && g.misdirected(r) && !g.open(row.pattern) {
-		return failf(misdirected, "%.200q is not a name of this service; add it to web.allowed_hosts if it is", r.Host)
-	}
-	return nil
-}
-
-// hasAddedCredentials reports whether a request has credentials that a browser adds to
-// whatever a page sends: cookies, or the password for a site.
-func hasAddedCredentials(h http.Header) bool {
-	_, form := bearerToken(h["Authorization"])
-	return h["Cookie"] != nil || h["Authorization"] != nil && form == bearerAbsent
-}
-
-// open reports whether a route answers under any name: health, metrics and the API's
-// documentation.
-func (g *hostGuard) open(pattern string) bool {
-	_, path, _ := strings.Cut(pattern, " ")
-	path = strings.TrimPrefix(path, g.prefix)
-	return slices.ContainsFunc([]string{"/health", "/metrics", "/api-docs"}, func(prefix string) bool {
-		return strings.HasPrefix(path, prefix)
-	})
-}
-
-// misdirected reports whether a page may have sent a request whose name was made to
-// resolve to this host. Only a loopback listener knows all its names; elsewhere the
-// request is judged only if a browser sent it, and an IP address is always ours.
-func (g *hostGuard) misdirected(r *http.Request) bool {
-	if !g.foreignHost(r.Host) {
-		return false
-	}
-	if onLoopback(r.Context()) {
-		return true
-	}
-	_, err := netip.ParseAddr(hostName(r.Host))
-	return err != nil && (r.Header["Origin"] != nil || r.Header["Sec-Fetch-Site"] != nil)
-}
-
-// foreignOrigin reports whether an origin is neither that of the request's host nor
-// an allowed one. Only web servers have pages here: file://, null and the origins of
-// apps are foreign.
-func (g *hostGuard) foreignOrigin(origin, host string) bool {
-	origin = strings.ToLower(origin)
-	if origin == "" || g.origins[origin] {
-		return false
-	}
-	_, asked, _ := strings.Cut(origin, "://")
-	return !isWebURL(origin) || hostName(asked) == "" || asked != strings.ToLower(host) && g.foreignHost(asked)
-}
-
-// foreignHost reports whether host, with or without a port, is not a name of this
-// service. HTTP/1.0 clients may send none.
-func (g *hostGuard) foreignHost(host string) bool {
-	name := hostName(host)
-	return name != "" && !g.hosts[name] && !isLoopbackName(name)
-}
-
-// listenerKey is the key of a listener's address in the contexts of its requests.
-type listenerKey struct{}
-
-// ofListener returns the base context of requests to a listener.
-func ofListener(l net.Listener) context.Context {
-	return context.WithValue(context.Background(), listenerKey{}, l.Addr())
-}
-
-// onLoopback reports whether a request came to a listener on a loopback address.
-func onLoopback(ctx context.Context) bool {
-	a, ok := ctx.Value(listenerKey{}).(*net.TCPAddr)
-	return ok && a.IP.IsLoopback()
-}

@@ -1,8 +1,8 @@
 package wire
 
 // Checks of answers by the OpenAPI document: the operation must declare the status, and the
-// body must match the schema of that response. Missing members and members of another type are
-// problems; additional members are not, as the contract says.
+// body must match the schema of that response. A member that is missing, that the schema does
+// not name, or that has another type is a problem.
 
 import (
 	"cmp"
@@ -12,9 +12,12 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -35,6 +38,35 @@ func NewContract(text []byte, prefix string) (*Contract, error) {
 		return nil, errors.New("not an OpenAPI document")
 	}
 	return &Contract{object, prefix}, nil
+}
+
+// openAPI returns the contract in openapi.json, which has the schemas of all surfaces.
+var openAPI = sync.OnceValue(func() *Contract {
+	dir := "."
+	for range 3 { // tests run in the root, in e2e or here
+		if text, err := os.ReadFile(filepath.Join(dir, "openapi.json")); err == nil {
+			c, err := NewContract(text, "")
+			if err != nil {
+				panic(err)
+			}
+			return c
+		}
+		dir = filepath.Join("..", dir)
+	}
+	panic("found no openapi.json")
+})
+
+func schemas() map[string]any {
+	v, _ := LookUp(openAPI().doc, "components.schemas")
+	return v.(map[string]any)
+}
+
+// Words returns the words of a schema that is an enumeration.
+func Words(schema string) (words []string) {
+	for _, word := range schemas()[schema].(map[string]any)["enum"].([]any) {
+		words = append(words, word.(string))
+	}
+	return words
 }
 
 // Answer is a complete response.
@@ -153,6 +185,9 @@ func (c *Contract) responseProblems(declared map[string]any, a *Answer) (problem
 	if len(content) == 0 {
 		return problems
 	}
+	if a.Code >= 400 && a.Header.Get("Content-Type") == "application/problem+json" {
+		return append(problems, problemDetails(a)...)
+	}
 	media := contentFor(content, a.Header.Get("Content-Type"))
 	if media == nil {
 		return append(problems, fmt.Errorf("got Content-Type %q; want one of %q",
@@ -167,6 +202,25 @@ func (c *Contract) responseProblems(declared map[string]any, a *Answer) (problem
 	}
 	for _, p := range c.problems("body", media["schema"], v) {
 		problems = append(problems, errors.New(p))
+	}
+	return problems
+}
+
+// problemDetails checks an error in the form of RFC 9457, which callers may ask for on every
+// route, so that the documents do not repeat it.
+func problemDetails(a *Answer) (problems []error) {
+	var v struct {
+		Type, Title, Detail, Code string
+		Status                    int
+		RequestID                 string `json:"request_id"`
+	}
+	if err := json.Unmarshal(a.Body, &v); err != nil {
+		return []error{err}
+	}
+	kind := "urn:stepwell:problem:" + strings.ToLower(strings.ReplaceAll(v.Code, "_", "-"))
+	if v.Type != kind || v.Title != http.StatusText(a.Code) || v.Status != a.Code || v.Detail == "" ||
+		v.RequestID != a.Header.Get("X-Request-Id") {
+		problems = append(problems, fmt.Errorf("got problem details %+v; want status %d, and all members", v, a.Code))
 	}
 	return problems
 }
@@ -188,6 +242,11 @@ var SchemaKeywords = []string{
 	"$ref", "type", "const", "enum", "anyOf", "oneOf", "properties", "required", "additionalProperties", "items",
 	"pattern", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems",
 	"description", "examples", "default", "format", "discriminator",
+}
+
+// SchemaProblems lists where v, an example, does not match a schema of the document.
+func SchemaProblems(doc map[string]any, schema, v any) []string {
+	return (&Contract{doc: doc}).problems("example", schema, v)
 }
 
 // problems lists where v does not match a schema.
@@ -260,6 +319,9 @@ func schemaValueProblems(path string, s map[string]any, v any) (problems []strin
 		wrong("one of %s", Text(words))
 	}
 	if text, ok := v.(string); ok {
+		if s["format"] == "date-time" && !isTime(zonedLayout, text) {
+			wrong("a zoned time")
+		}
 		if pattern, ok := s["pattern"].(string); ok && !regexp.MustCompile(pattern).MatchString(text) {
 			wrong("a match of %s", pattern)
 		}
@@ -303,7 +365,7 @@ func (c *Contract) memberProblems(path string, s, object map[string]any) (proble
 		if !ok {
 			member, ok = s["additionalProperties"], s["additionalProperties"] != nil
 		}
-		if member == false {
+		if member == false || !ok && properties != nil {
 			problems = append(problems, fmt.Sprintf("%s.%s: must not be there", path, name))
 			continue
 		}

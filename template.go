@@ -6,8 +6,8 @@ package main
 //
 //	template.go         the resolved template, its normalized form, registry, versions, loading
 //	template_read.go    reading a definition: fields, rules, environments
-//	template_format.go  the formats of a definition: TOML, places in a text, conversion
-//	template_yaml.go    reading YAML
+//	template_format.go  the formats of a definition: TOML, YAML's scalars, places in a text, conversion
+//	template_yaml.go    reading YAML: blocks, flow collections, anchors
 //	template_graph.go   dependency graphs: order, cycles, levels, paths, dynamic steps
 
 import (

@@ -56,11 +56,22 @@ class TaskPage {
   }
 
   async load() {
-    const read = (rest) => api.get(this.path + rest, { signal: this.signal });
+    const read = (rest) => this.read(rest);
     const [task, summary, { transitions }, why] = await Promise.all([read(""), read("/summary"), read("/transitions"), read("/explain")]);
     this.dlq = summary.dlq;
     this.model = new TaskModel(task, summary.template.steps, transitions);
     this.explain(why);
+  }
+
+  // read reads something of the task; if the service is too busy, it asks again.
+  async read(rest, tries = 5) {
+    try {
+      return await api.get(this.path + rest, { signal: this.signal });
+    } catch (e) {
+      if (tries === 0 || this.signal.aborted || (e.status !== 503 && e.status !== 429)) throw e;
+      await new Promise((done) => { setTimeout(done, 500); });
+      return this.read(rest, tries - 1);
+    }
   }
 
   async reload() {

@@ -2,7 +2,7 @@
 // Graph draws the result as SVG and keeps only what is in view in the document, so that thousands of
 // steps move smoothly.
 //
-// A node is {id, name, tone, sign, word, detail, kind, ghost, group, groupName}: tone names the colour,
+// A node is {id, name, tone, sign, word, detail, note, ghost, group, groupName}: tone names the colour,
 // sign (the data of a path in a square of 16) and word say the same without colour, ghost marks a step that does not exist, and nodes of one
 // group fold into one. An edge is [from, to], two ids.
 
@@ -287,7 +287,7 @@ function groupNode({ id, members }) {
   const name = batch ? members[0].groupName ?? id : id.replace("layer", "Layer");
   return {
     id, members, counts, name: batch ? `${name} × ${members.length}` : name, tone: counts[0].tone, sign: counts[0].sign,
-    word: counts.map(c => `${c.n} ${c.word.toLowerCase()}`).join(" · "), detail: "", kind: batch ? "batch" : "layers",
+    word: counts.map(c => `${c.n} ${c.word.toLowerCase()}`).join(" · "), detail: "",
   };
 }
 
@@ -537,8 +537,8 @@ export class Graph {
       id: this.prefix + index, role: "img", "aria-label": this.describe(n) },
     h("title", {}, this.describe(n)), n.members && [face("behind", 8), face("behind", 4)], face("face", 0),
     h("circle", { class: "disc", cx: x + 21, cy: y + 25, r: 12 }), h("path", { class: "sign", d: moved(n.sign, x + 13, y + 17) }),
-    text("label", 40, 21, clip(n.name, n.members ? 20 : 21)), text("detail", 40, 37, clip([n.word, n.detail].filter(Boolean).join(" · "), 26)),
-    n.members ? this.bar(n, x, y) : KINDS[n.kind] && text("kind", WIDTH - 9, 16, KINDS[n.kind]));
+    text("label", 40, 21, clip(n.name, n.note ? 21 - n.note.length * 0.8 : 20)), text("detail", 40, 37, clip([n.word, n.detail].filter(Boolean).join(" · "), 26)),
+    n.members ? this.bar(n, x, y) : n.note && text("note", WIDTH - 9, 16, n.note));
   }
 
   // bar draws the shares of the states of a group.
@@ -692,9 +692,6 @@ export class Graph {
     else this.options.onOpen?.(this.active);
   }
 }
-
-// KINDS holds the short mark of each kind of step that is not plain.
-const KINDS = { decision: "decision", batchable: "splits", batch_worker: "batch", deferred_convergence: "joins" };
 
 // strand returns edges as one path with the box that it covers.
 function strand(edges, faint) {

@@ -31,6 +31,7 @@ type Config struct {
 	Store         storeConfig
 	Events        eventsConfig
 	Requests      requestsConfig
+	Console       consoleConfig
 	Docs          docsConfig
 	Staleness     stalenessConfig
 	Fixture       fixtureConfig
@@ -132,6 +133,11 @@ type eventsConfig struct {
 type requestsConfig struct {
 	KeepHours int
 	KeepCount int // of those whose tasks were dropped
+}
+
+// consoleConfig switches the console.
+type consoleConfig struct {
+	Enabled bool
 }
 
 // docsConfig selects the page of the API's documentation.
@@ -314,6 +320,8 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "how many of the newest transitions to hold for resuming event streams; 72 bytes each"},
 	{path: "events.max_streams", def: 100, min: 0, max: maxConfigCount,
 		help: "how many event streams may be open; beyond it they are refused"},
+	{path: "console.enabled", def: true,
+		help: "serve the console, the web interface at /console of the orchestration address"},
 	{path: "docs.swagger_ui", def: "", secret: maskURLs, check: orEmptyValue(checkSwaggerValue),
 		help: "directory or URL of a Swagger UI distribution for /api-docs/ui; empty: the built-in page"},
 	{path: "staleness.interval_seconds", def: 300, min: 1, max: 86_400,

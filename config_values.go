@@ -682,7 +682,7 @@ func checkOriginValue(s string) error {
 var mountPathForm = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*){1,8}$`)
 
 // reservedMounts are the first parts of the orchestration API's paths.
-var reservedMounts = []string{"v1", "api", "api-docs", "health", "metrics", "config", "_stepwell"}
+var reservedMounts = []string{"v1", "api", "api-docs", "health", "metrics", "config", "console", "_stepwell"}
 
 // checkMountPath checks mount.path.
 func checkMountPath(s string) error {

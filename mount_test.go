@@ -28,7 +28,7 @@ func TestMountPaths(t *testing.T) {
 		"/1/2/3/4/5/6/7/8/9": "is not a path", "/" + strings.Repeat("x", 200): "is not a path",
 		"/v1": "below /v1", "/v1/x": "below /v1", "/api/flow": "below /api", "/api-docs": "below /api-docs",
 		"/health": "below /health", "/health/x": "below /health", "/metrics": "below /metrics",
-		"/config": "below /config", "/_stepwell/x": "below /_stepwell",
+		"/config": "below /config", "/console": "below /console", "/consoles": "", "/_stepwell/x": "below /_stepwell",
 	} {
 		err := checkMountPath(path)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

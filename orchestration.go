@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -17,7 +18,8 @@ import (
 type orchestrationAPI struct {
 	*surface
 	*roleHealth
-	mount *mountAPI // the other surface on the listener; nil if it is off
+	mount   *mountAPI // the other surface on the listener; nil if it is off
+	console func() *consoleSite
 }
 
 // newOrchestrationAPI makes the surface of a service. shared is nil when nothing
@@ -28,7 +30,12 @@ func newOrchestrationAPI(s *service, shared *surfaceCache) *orchestrationAPI {
 		roleHealth: orchestrationHealth(s.cfg, s.clock, s.health),
 	}
 	a.openapi = shared.document(a.surface, nil)
-	a.handle(s.cfg.Orchestration.Web.enabled(a.routes()))
+	a.console = cachedConsole(shared, a.surface)
+	rows := s.cfg.Orchestration.Web.enabled(a.routes())
+	if !s.cfg.Console.Enabled {
+		rows = slices.DeleteFunc(rows, route.isConsole)
+	}
+	a.handle(rows)
 	if a.extension != nil {
 		a.extension.extend(a.surface, shared)
 	}
@@ -178,10 +185,14 @@ func (a *orchestrationAPI) getTemplate(w http.ResponseWriter, r *http.Request) (
 
 // links answers at the root with the main paths.
 func (a *orchestrationAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
-	return linksReply(w, r, map[string]string{
+	links := map[string]string{
 		"tasks": "/v1/tasks", "templates": "/v1/templates", "health": "/health/ready",
 		"metrics": "/metrics", "openapi": "/api-docs/openapi.json", "docs": "/api-docs/ui",
-	}), nil
+	}
+	if a.svc.cfg.Console.Enabled {
+		links["console"] = consolePath
+	}
+	return linksReply(w, r, links), nil
 }
 
 // GET /config of both roles: the effective configuration without secrets, in the

@@ -11,6 +11,7 @@ package main
 //	worker.go                the worker role: templates, validation, metrics as JSON
 //	mount.go                 the mount point: links, errors, health, handlers
 //	mount_tasks.go           its tasks, steps and analytics
+//	console.go               the console, the pages in web/console
 
 import (
 	"net/http"
@@ -57,7 +58,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /health/detailed", public, a.healthDetailed},
 		{"GET /metrics", public, a.metrics},
 		{"GET /{$}", public, a.links},
-	}, a.docsRoutes(a.document)...)
+	}, append(a.consoleRoutes(), a.docsRoutes(a.document)...)...)
 }
 
 // routes returns the rows of the worker role.
@@ -74,6 +75,7 @@ func (a *workerAPI) routes() []route {
 		{"GET /metrics", public, a.metrics},
 		{"GET /metrics/worker", public, a.metricsJSON},
 		{"GET /metrics/events", public, a.metricsEvents},
+		{"GET /{$}", public, a.links},
 	}, a.docsRoutes(a.document)...)
 }
 

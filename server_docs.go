@@ -6,6 +6,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -14,6 +15,7 @@ import (
 	"fmt"
 	"html"
 	"io/fs"
+	"maps"
 	"mime"
 	"net/http"
 	"os"
@@ -99,7 +101,9 @@ func (s *surface) document(http.ResponseWriter, *http.Request) (any, error) {
 // docsPage answers with the page.
 func (s *surface) docsPage(w http.ResponseWriter, r *http.Request) (any, error) {
 	if s.docs.swagger == "" {
-		return s.docs.page().reply(w), nil
+		page := s.docs.page()
+		page.html = bytes.Replace(page.html, []byte("FILES"), []byte(swaggerFiles(r.URL.Path)), 1)
+		return page.reply(w), nil
 	}
 	return swaggerPage(s.docs.swagger, r.URL.Path).reply(w), nil
 }
@@ -186,7 +190,7 @@ func webOrigin(s string) string {
 	return scheme + "://" + host
 }
 
-// swaggerFiles returns the directory of the files relative to the page's path.
+// swaggerFiles returns the directory /api-docs/ui relative to the page's path.
 func swaggerFiles(path string) string {
 	path = path[max(strings.LastIndex(path, "/api-docs"), 0):] // without the prefix of a mount point
 	switch {
@@ -219,11 +223,12 @@ func checkSwaggerFiles(c *docsConfig) error {
 	return nil
 }
 
-// linksReply answers a program with the links, and redirects a browser to the docs.
+// linksReply answers a program with the links, and redirects a browser to the console, or to
+// the docs if there is none.
 func linksReply(w http.ResponseWriter, r *http.Request, links map[string]string) any {
 	w.Header().Set("Vary", "Accept")
 	if wantsHTML(r) {
-		http.Redirect(w, r, links["docs"], http.StatusFound)
+		http.Redirect(w, r, cmp.Or(links["console"], links["docs"]), http.StatusFound)
 		return written{}
 	}
 	return map[string]any{"service": "stepwell", "version": version, "links": links}
@@ -251,9 +256,14 @@ var openAPIFile []byte
 // document returns a function that makes the document of a surface when it is first
 // called, with the operations of the surfaces in also.
 func (c *surfaceCache) document(s *surface, edit openAPIEdit, also ...string) func() ([]byte, error) {
-	surfaces, header := append([]string{s.name}, also...), s.auth.config.APIKeyHeader
+	surfaces, auth := append([]string{s.name}, also...), s.auth.config
+	edits := func(doc map[string]any) {
+		if doc["x-authentication"] = auth.Enabled; edit != nil {
+			edit(doc)
+		}
+	}
 	return cached(c, "document of "+strings.Join(surfaces, " and "), func() func() ([]byte, error) {
-		return sync.OnceValues(func() ([]byte, error) { return openAPIForSurface(header, edit, surfaces...) })
+		return sync.OnceValues(func() ([]byte, error) { return openAPIForSurface(auth.APIKeyHeader, edits, surfaces...) })
 	})
 }
 
@@ -273,6 +283,9 @@ func openAPIForSurface(apiKeyHeader string, edit openAPIEdit, surfaces ...string
 	info := doc["info"].(map[string]any)
 	info["version"] = version
 	info["title"] = fmt.Sprintf("%s %s API", info["title"], surfaces[0])
+	if surfaces[0] == "mount" { // which has no versions
+		info["description"] = strings.Replace(info["description"].(string), openAPIVersions, "", 1)
+	}
 	doc["paths"] = openAPIPaths(doc["paths"].(map[string]any), surfaces)
 	doc["tags"] = openAPITags(doc)
 	components := doc["components"].(map[string]any)
@@ -281,7 +294,32 @@ func openAPIForSurface(apiKeyHeader string, edit openAPIEdit, surfaces ...string
 	if edit != nil {
 		edit(doc)
 	}
+	paths, err := openAPIInOrder(doc["paths"].(map[string]any))
+	if err != nil {
+		return nil, err
+	}
+	doc["paths"] = paths
 	return json.Marshal(doc)
+}
+
+// openAPIVersions is the sentence of the description that is true of the roles only.
+const openAPIVersions = "Every path under `/v1` is also served under `/api/v1`. "
+
+// openAPIInOrder encodes the paths of a document in the order of openapi.json, which is
+// the order of use.
+func openAPIInOrder(paths map[string]any) (json.RawMessage, error) {
+	text, err, rest := []byte("{"), error(nil), maps.Clone(paths)
+	eachMember(objectMember(openAPIFile, "paths"), func(key string, _ []byte) bool {
+		path, _, _ := strings.Cut(key, "#")
+		if item, ok := rest[path]; ok {
+			delete(rest, path) // which another surface may have, too
+			var encoded []byte
+			encoded, err = json.Marshal(item)
+			text = append(append(strconv.AppendQuote(text, path), ':'), append(encoded, ',')...)
+		}
+		return err == nil
+	})
+	return append(bytes.TrimSuffix(text, []byte(",")), '}'), err
 }
 
 // openAPIPaths returns the operations of some surfaces, without x-surfaces.

@@ -1,7 +1,7 @@
 package main
 
-// The worker role's API: its health, its metrics as JSON, and templates: the list,
-// one template resolved, and whether this worker can run a template.
+// The worker role's API: its links, its health, its metrics as JSON, and templates: the
+// list, one template resolved, and whether this worker can run a template.
 
 import "net/http"
 
@@ -16,6 +16,14 @@ func newWorkerAPI(s *service, shared *surfaceCache) *workerAPI {
 	a.openapi = shared.document(a.surface, nil)
 	a.handle(s.cfg.Worker.Web.enabled(a.routes()))
 	return a
+}
+
+// links answers at the root with the main paths.
+func (a *workerAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
+	return linksReply(w, r, map[string]string{
+		"templates": "/v1/templates", "health": "/health/ready", "metrics": "/metrics",
+		"openapi": "/api-docs/openapi.json", "docs": "/api-docs/ui",
+	}), nil
 }
 
 // systemInfoView describes the worker in its health answers.

@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 	binaryDir = dir
 	wire.Tune()
 	code := m.Run()
+	closeBrowser()
 	os.RemoveAll(dir)
 	os.Exit(code)
 }

@@ -4,7 +4,7 @@
 // responses becomes text nodes, never markup.
 
 const base = location.pathname.replace(/\/api-docs(\/.*)?$/, "");
-const methods = ["get", "post", "put", "patch", "delete"];
+const methods = ["post", "get", "put", "patch", "delete"]; // create first
 const byId = (id) => document.getElementById(id);
 let api; // the OpenAPI document
 const inputs = []; // the path parameters: {field, changed}
@@ -341,38 +341,93 @@ function incomplete(request) {
   return false;
 }
 
+// submit sends the request, and its button then stops it.
 async function submit(request, send, place) {
+  if (request.stop) return request.stop.abort();
   if (incomplete(request)) return;
-  const headers = new Headers(headersOf(request)), began = performance.now();
-  if (byId("token").value) headers.set("Authorization", "Bearer " + byId("token").value.trim());
-  else if (byId("key").value) headers.set(keyHeader(), byId("key").value.trim());
-  send.disabled = true;
+  const label = send.textContent, began = performance.now();
+  request.stop = new AbortController();
+  send.textContent = "Stop";
   try {
     const response = await fetch(target(request), {
-      method: request.op.method.toUpperCase(), headers, body: hasBody(request) ? request.body.text.value : undefined,
+      method: request.op.method.toUpperCase(), headers: withCredential(new Headers(headersOf(request))),
+      body: hasBody(request) ? request.body.text.value : undefined, signal: request.stop.signal,
       credentials: "omit", cache: "no-store", redirect: "follow",
     });
-    const text = await response.text();
-    place.replaceChildren(answerView(response, text, performance.now() - began));
+    if (typeOf(response).includes("event-stream")) await showStream(response, place);
+    else place.replaceChildren(answerView(response, await response.text(), performance.now() - began));
   } catch (e) {
-    place.replaceChildren(el("div", { className: "answer bad" }, el("p", { className: "status" }, "No response"),
-      el("p", {}, "The request failed: " + e.message)));
+    place.replaceChildren(failureView(e.name === "AbortError" ? "You stopped the request before its response had arrived."
+      : "The request failed: " + e.message));
   } finally {
-    send.disabled = false;
+    send.textContent = label;
+    request.stop = null;
   }
+}
+
+function withCredential(headers) {
+  if (byId("token").value) headers.set("Authorization", "Bearer " + byId("token").value.trim());
+  else if (byId("key").value) headers.set(keyHeader(), byId("key").value.trim());
+  return headers;
+}
+
+const typeOf = (response) => response.headers.get("Content-Type") || "";
+
+function failureView(text) {
+  return el("div", { className: "answer bad" }, el("p", { className: "status" }, "No response"), el("p", {}, text));
 }
 
 const gradeOf = (status) => (status < 400 ? "good" : status < 500 ? "warn" : "bad");
 
 function answerView(response, text, took) {
-  const isJSON = (response.headers.get("Content-Type") || "").includes("json");
-  const headers = [...response.headers].map(([name, value]) => el("tr", {}, el("td", {}, name), el("td", {}, value)));
+  const isJSON = typeOf(response).includes("json");
   if (isJSON) learn(text);
+  return answerFrame(response, el("span", { className: "measure" }, `${Math.max(Math.round(took), 1)} ms · ${sizeText(text)}`),
+    () => text, text ? codeBlock(text, isJSON) : el("p", { className: "prose" }, "No body."));
+}
+
+// answerFrame makes the card of a response around its body.
+function answerFrame(response, measure, text, body) {
+  const headers = [...response.headers].map(([name, value]) => el("tr", {}, el("td", {}, name), el("td", {}, value)));
   return el("div", { className: "answer " + gradeOf(response.status) },
-    el("div", { className: "row" }, el("span", { className: "status" }, `${response.status} ${response.statusText}`),
-      el("span", { className: "measure" }, `${Math.max(Math.round(took), 1)} ms · ${sizeText(text)}`), copyButton(() => text)),
+    el("div", { className: "row" }, el("span", { className: "status" }, `${response.status} ${response.statusText}`), measure, copyButton(text)),
     el("details", {}, el("summary", {}, `${headers.length} headers`), el("table", { className: "headers" }, el("tbody", {}, headers))),
-    text ? codeBlock(text, isJSON) : el("p", { className: "prose" }, "No body."));
+    body);
+}
+
+const streamLimit = 100000; // characters of a stream that stay on the page
+
+// showStream shows the events of a stream as they arrive, until it ends or is stopped. A screen
+// reader hears of the end only.
+async function showStream(response, place) {
+  const measure = el("span", { className: "measure", ariaLive: "off" }, "Streaming · 0 events");
+  const pre = el("pre", { ariaLive: "off", tabIndex: 0 });
+  place.replaceChildren(answerFrame(response, measure, () => pre.textContent, pre));
+  let rest = "", events = 0, end = "ended by the service";
+  const count = () => `${events} event${events === 1 ? "" : "s"}`;
+  try {
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let part = await reader.read(); !part.done; part = await reader.read()) {
+      const blocks = (rest + part.value).split("\n\n");
+      rest = blocks.pop();
+      appendStream(pre, blocks.map((block) => block + "\n\n").join(""));
+      events += blocks.filter((block) => /^data:/m.test(block)).length;
+      measure.textContent = "Streaming · " + count();
+    }
+  } catch (e) {
+    end = e.name === "AbortError" ? "stopped" : "broken off: " + e.message;
+  }
+  measure.ariaLive = "polite";
+  measure.textContent = `Stream ${end} · ${count()}`;
+}
+
+// appendStream adds text, drops the oldest events beyond the limit, and keeps the end in view
+// unless the reader has scrolled away from it.
+function appendStream(pre, text) {
+  const following = pre.scrollHeight - pre.scrollTop - pre.clientHeight < 8;
+  const all = pre.textContent + text, surplus = all.length - streamLimit;
+  pre.textContent = surplus > 0 ? all.slice(all.indexOf("\n\n", surplus) + 2) : all;
+  if (following) pre.scrollTop = pre.scrollHeight;
 }
 
 function sizeText(text) {
@@ -438,13 +493,12 @@ function responseInside(response) {
   return el("div", {}, bodies, headers.length ? [el("h4", {}, "Headers"), el("table", { className: "headers" }, el("tbody", {}, headers))] : "");
 }
 
-// readOperations returns the operations by tag, in the order of the document's tags.
+// readOperations returns the operations by tag, in the order of the document.
 function readOperations() {
   const all = [];
   for (const [path, item] of Object.entries(api.paths)) {
     for (const method of methods) if (item[method]) all.push({ ...item[method], path, method });
   }
-  all.sort((a, b) => a.path.localeCompare(b.path) || methods.indexOf(a.method) - methods.indexOf(b.method));
   api.pathParameters = all.flatMap((op) => (op.parameters || []).map(follow)).filter((p) => p.in === "path").map((p) => p.name);
   return (api.tags || []).map((tag) => ({ ...tag, operations: all.filter((op) => (op.tags || [])[0] === tag.name) }))
     .filter((group) => group.operations.length);
@@ -456,6 +510,8 @@ function show(groups) {
   byId("title").textContent = api.info.title;
   byId("version").textContent = api.info.version;
   byId("keyheader").textContent = keyHeader();
+  byId("open").hidden = api["x-authentication"];
+  byId("credentials").classList.toggle("quiet", !api["x-authentication"]);
   byId("intro").replaceChildren(el("h1", {}, api.info.summary || api.info.title), prose(api.info.description),
     el("p", { className: "facts" }, `${operations.length} operations · `, el("code", {}, location.origin + base), " · ",
       el("a", { href: base + "/api-docs/openapi.json" }, "openapi.json")));

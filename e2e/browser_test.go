@@ -1,0 +1,445 @@
+package e2e
+
+// A browser for the tests of the console: Chromium without a window, driven over a pipe by the
+// DevTools protocol, JSON messages that end with a zero byte.
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"stepwell/e2e/wire"
+)
+
+// browser is one Chromium, which all tests share. Each page has its own storage.
+type browser struct {
+	cmd *exec.Cmd
+	in  *os.File
+
+	mu      sync.Mutex // guards all below
+	last    int        // id of a command
+	answers map[int]chan browserMessage
+	pages   map[string]*page // by session
+	gone    error            // why there are no more messages
+}
+
+// browserMessage is a command, an answer to one, or an event.
+type browserMessage struct {
+	ID        int             `json:"id,omitempty"`
+	SessionID string          `json:"sessionId,omitempty"`
+	Method    string          `json:"method,omitempty"`
+	Params    json.RawMessage `json:"params,omitempty"`
+	Result    json.RawMessage `json:"result,omitempty"`
+	Error     *struct {
+		Message string `json:"message"`
+	} `json:"error,omitempty"`
+}
+
+// chromiumNames are the names of the program on different systems.
+var chromiumNames = []string{"chromium", "chromium-browser", "google-chrome"}
+
+// sharedBrowser starts the browser once; closeBrowser, from TestMain, ends it.
+var sharedBrowser = sync.OnceValues(startBrowser)
+
+var errNoBrowser = errors.New("needs Chromium")
+
+func startBrowser() (*browser, error) {
+	var path string
+	for _, name := range chromiumNames {
+		if found, err := exec.LookPath(name); err == nil && path == "" {
+			path = found
+		}
+	}
+	if path == "" {
+		return nil, errNoBrowser
+	}
+	fromUs, in, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	out, toUs, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	b := &browser{in: in, answers: map[int]chan browserMessage{}, pages: map[string]*page{}}
+	b.cmd = exec.Command(path, "--headless=new", "--no-sandbox", "--remote-debugging-pipe", "--disable-gpu",
+		"--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
+		"--user-data-dir="+filepath.Join(binaryDir, "chromium"), "about:blank")
+	b.cmd.ExtraFiles = []*os.File{fromUs, toUs} // descriptors 3 and 4
+	if err := b.cmd.Start(); err != nil {
+		return nil, err
+	}
+	fromUs.Close()
+	toUs.Close()
+	go b.read(out)
+	return b, nil
+}
+
+// closeBrowser ends the browser if a test has started it, so that its files can be removed.
+func closeBrowser() {
+	if !browserUsed {
+		return
+	}
+	if b, err := sharedBrowser(); err == nil {
+		b.send("", "Browser.close", nil)
+		b.cmd.Wait()
+	}
+}
+
+var browserUsed bool // set by tests before TestMain's end
+
+// read delivers messages until the browser ends.
+func (b *browser) read(out *os.File) {
+	for r := bufio.NewReaderSize(out, 1<<20); ; {
+		text, err := r.ReadBytes(0)
+		if err != nil {
+			b.end(err)
+			return
+		}
+		var m browserMessage
+		if err := json.Unmarshal(text[:len(text)-1], &m); err != nil {
+			b.end(fmt.Errorf("decoding a message of the browser: %w", err))
+			return
+		}
+		b.mu.Lock()
+		answer, p := b.answers[m.ID], b.pages[m.SessionID]
+		delete(b.answers, m.ID)
+		b.mu.Unlock()
+		switch {
+		case answer != nil:
+			answer <- m
+		case p != nil && m.Method != "":
+			p.happened(m)
+		}
+	}
+}
+
+// end answers all commands that wait.
+func (b *browser) end(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.gone = err
+	for id, c := range b.answers {
+		delete(b.answers, id)
+		close(c)
+	}
+}
+
+// send sends a command to the browser, or to a page with a session, and returns its result.
+func (b *browser) send(session, method string, params any) (json.RawMessage, error) {
+	b.mu.Lock()
+	b.last++
+	m := browserMessage{ID: b.last, SessionID: session, Method: method}
+	answer := make(chan browserMessage, 1)
+	b.answers[m.ID] = answer
+	m.Params, _ = json.Marshal(params)
+	if params == nil {
+		m.Params = nil
+	}
+	text, _ := json.Marshal(m)
+	_, err := b.in.Write(append(text, 0))
+	b.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case got, ok := <-answer:
+		if !ok {
+			return nil, fmt.Errorf("%s: the browser ended: %w", method, b.gone)
+		}
+		if got.Error != nil {
+			return nil, fmt.Errorf("%s: %s", method, got.Error.Message)
+		}
+		return got.Result, nil
+	case <-time.After(patience):
+		return nil, fmt.Errorf("%s: no answer from the browser", method)
+	}
+}
+
+// page is a tab of the browser.
+type page struct {
+	t       testing.TB
+	b       *browser
+	session string
+	origin  string // that requests may go to; set by open
+
+	mu       sync.Mutex
+	problems []string // script errors, refusals of the policy, requests to elsewhere
+	requests []string // method and URL
+}
+
+// newPage opens an empty tab with its own storage. At the end of the test it must have seen no
+// script error, no breach of its policy, and no request to another origin.
+func newPage(t testing.TB) *page {
+	t.Helper()
+	wire.Slow(t)
+	if raceDetector() {
+		t.Skip("the browser is too slow for a server with the race detector")
+	}
+	b, err := sharedBrowser()
+	if errors.Is(err, errNoBrowser) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	browserUsed = true
+	p := &page{t: t, b: b}
+	var made struct{ BrowserContextID, TargetID, SessionID string }
+	p.browserCommand("Target.createBrowserContext", nil, &made)
+	p.browserCommand("Target.createTarget", map[string]any{"url": "about:blank", "browserContextId": made.BrowserContextID}, &made)
+	p.browserCommand("Target.attachToTarget", map[string]any{"targetId": made.TargetID, "flatten": true}, &made)
+	p.session = made.SessionID
+	b.mu.Lock()
+	b.pages[p.session] = p
+	b.mu.Unlock()
+	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
+		p.command(domain+".enable", nil, nil)
+	}
+	p.size(1280, 900)
+	t.Cleanup(func() {
+		b.mu.Lock()
+		delete(b.pages, p.session)
+		b.mu.Unlock()
+		b.send("", "Target.disposeBrowserContext", map[string]any{"browserContextId": made.BrowserContextID})
+		p.wantNoProblems()
+	})
+	return p
+}
+
+// browserCommand is a command to the browser as a whole.
+func (p *page) browserCommand(method string, params, into any) {
+	p.t.Helper()
+	result := wire.Must(p.b.send("", method, params))(p.t)
+	if err := json.Unmarshal(result, into); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// command sends a command to the page and decodes its result, unless into is nil.
+func (p *page) command(method string, params, into any) {
+	p.t.Helper()
+	result := wire.Must(p.b.send(p.session, method, params))(p.t)
+	if into == nil {
+		return
+	}
+	if err := json.Unmarshal(result, into); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// happened notes an event of the page.
+func (p *page) happened(m browserMessage) {
+	var e struct {
+		Request          struct{ Method, URL string }
+		ExceptionDetails struct {
+			Text      string
+			Exception struct{ Description string }
+		}
+		Entry struct{ Source, Level, Text, URL string }
+		Type  string
+		Args  []struct{ Value, Description any }
+	}
+	json.Unmarshal(m.Params, &e)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch m.Method {
+	case "Network.requestWillBeSent":
+		p.requests = append(p.requests, e.Request.Method+" "+e.Request.URL)
+		if u := e.Request.URL; !strings.HasPrefix(u, p.origin+"/") && !strings.HasPrefix(u, "data:") && u != "about:blank" {
+			p.problems = append(p.problems, "a request to "+u)
+		}
+	case "Runtime.exceptionThrown":
+		p.problems = append(p.problems, "script error: "+e.ExceptionDetails.Text+" "+e.ExceptionDetails.Exception.Description)
+	case "Log.entryAdded":
+		if e.Entry.Level == "error" && e.Entry.Source != "network" { // an answer of 404 is no error of the page
+			p.problems = append(p.problems, "logged: "+e.Entry.Text)
+		}
+	case "Runtime.consoleAPICalled":
+		if e.Type == "error" {
+			p.problems = append(p.problems, fmt.Sprint("console.error: ", e.Args))
+		}
+	}
+}
+
+func (p *page) wantNoProblems() {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, problem := range p.problems {
+		p.t.Error("the page: ", problem)
+	}
+	p.problems = nil
+}
+
+// open goes to a URL and waits until the document is read.
+func (p *page) open(url string) {
+	p.t.Helper()
+	scheme, rest, _ := strings.Cut(url, "://")
+	host, _, _ := strings.Cut(rest, "/")
+	p.mu.Lock()
+	p.origin = scheme + "://" + host
+	p.mu.Unlock()
+	var got struct{ ErrorText string }
+	p.command("Page.navigate", map[string]any{"url": url}, &got)
+	if got.ErrorText != "" {
+		p.t.Fatalf("opening %s: %s", url, got.ErrorText)
+	}
+	p.wait(fmt.Sprintf("location.href === %q || document.readyState === 'complete'", url))
+}
+
+// eval evaluates an expression, waits for its promise, and returns its value.
+func (p *page) eval(expression string) any {
+	p.t.Helper()
+	v, err := p.tryEval(expression)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return v
+}
+
+func (p *page) tryEval(expression string) (any, error) {
+	result, err := p.b.send(p.session, "Runtime.evaluate", map[string]any{
+		"expression": expression, "awaitPromise": true, "returnByValue": true, "userGesture": true})
+	if err != nil {
+		return nil, err
+	}
+	var got struct {
+		Result           struct{ Value any }
+		ExceptionDetails *struct {
+			Text      string
+			Exception struct{ Description string }
+		}
+	}
+	if err := json.Unmarshal(result, &got); err != nil {
+		return nil, err
+	}
+	if d := got.ExceptionDetails; d != nil {
+		return nil, fmt.Errorf("evaluating %.200s: %s %s", expression, d.Text, d.Exception.Description)
+	}
+	return got.Result.Value, nil
+}
+
+// wait waits until an expression is true. The page itself looks at it, again and again.
+func (p *page) wait(condition string) {
+	p.t.Helper()
+	look := fmt.Sprintf(`new Promise((done) => {
+		const until = Date.now() + 2000;
+		const look = () => {
+			let holds = false;
+			try { holds = Boolean(%s); } catch { }
+			if (holds || Date.now() > until) done(holds); else setTimeout(look, 10);
+		};
+		look();
+	})`, condition)
+	var err error
+	for limit := time.Now().Add(patience); time.Now().Before(limit); {
+		var v any
+		if v, err = p.tryEval(look); v == true { // err if the page goes elsewhere meanwhile
+			return
+		}
+	}
+	text, _ := p.tryEval("location.href + '\\n' + document.body.innerText")
+	p.t.Fatalf("never: %s %v\n%v", condition, errors.Join(err), text)
+}
+
+// waitText waits until the page shows a text.
+func (p *page) waitText(text string) {
+	p.t.Helper()
+	p.wait(fmt.Sprintf("document.body.innerText.includes(%q)", text))
+}
+
+// click clicks the first visible element that a selector matches, as a mouse does.
+func (p *page) click(selector string) {
+	p.t.Helper()
+	p.clickAt(fmt.Sprintf("[...document.querySelectorAll(%q)].find((e) => e.checkVisibility())", selector))
+}
+
+// clickText clicks the button, link, tab or summary with a text.
+func (p *page) clickText(text string) {
+	p.t.Helper()
+	p.clickAt(fmt.Sprintf(`[...document.querySelectorAll("button, a, summary, [role=tab]")].filter((e) =>
+		e.checkVisibility() && (e.closest("dialog") || !document.querySelector("dialog[open]"))).find((e) =>
+		e.textContent.trim() === %q)`, text))
+}
+
+// clickAt clicks the middle of the element that an expression names.
+func (p *page) clickAt(element string) {
+	p.t.Helper()
+	p.wait(element)
+	at := p.eval(fmt.Sprintf(`(() => {
+		const e = %s;
+		e.scrollIntoView({ block: "center", behavior: "instant" });
+		const r = e.getBoundingClientRect();
+		return [r.x + r.width / 2, r.y + r.height / 2];
+	})()`, element)).([]any)
+	for _, what := range []string{"mouseMoved", "mousePressed", "mouseReleased"} {
+		p.command("Input.dispatchMouseEvent", map[string]any{
+			"type": what, "x": at[0], "y": at[1], "button": "left", "clickCount": 1}, nil)
+	}
+}
+
+// fill replaces the text of the input that a selector matches.
+func (p *page) fill(selector, text string) {
+	p.t.Helper()
+	p.wait(fmt.Sprintf("document.querySelector(%q)", selector))
+	p.eval(fmt.Sprintf("(() => { const e = document.querySelector(%q); e.focus(); e.select(); })()", selector))
+	p.command("Input.insertText", map[string]any{"text": text}, nil)
+}
+
+// key presses a key: a character, or a name such as Enter, Escape, Tab or ArrowDown.
+func (p *page) key(names ...string) {
+	p.t.Helper()
+	codes := map[string]int{"Enter": 13, "Escape": 27, "Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, " ": 32}
+	for _, name := range names {
+		down := map[string]any{"type": "keyDown", "key": name, "windowsVirtualKeyCode": codes[name]}
+		switch {
+		case name == "Enter":
+			down["text"] = "\r"
+		case len(name) == 1:
+			down["text"] = name
+		}
+		p.command("Input.dispatchKeyEvent", down, nil)
+		p.command("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": name, "windowsVirtualKeyCode": codes[name]}, nil)
+	}
+}
+
+// size sets the size of the page in CSS pixels.
+func (p *page) size(width, height int) {
+	p.t.Helper()
+	p.command("Emulation.setDeviceMetricsOverride", map[string]any{
+		"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
+}
+
+// scheme sets what the system prefers: light or dark.
+func (p *page) scheme(name string) {
+	p.t.Helper()
+	p.command("Emulation.setEmulatedMedia", map[string]any{
+		"features": []any{map[string]any{"name": "prefers-color-scheme", "value": name}}}, nil)
+}
+
+// screenshot writes what is seen at a width, in light or dark, to a file in the directory that
+// STEPWELL_SCREENSHOTS names, if it is set: for people to look at.
+func (p *page) screenshot(name string, width int, scheme string) {
+	p.t.Helper()
+	dir := os.Getenv("STEPWELL_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	p.size(width, 900)
+	p.scheme(scheme)
+	var shot struct{ Data string }
+	p.command("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": false}, &shot)
+	image := wire.Must(base64.StdEncoding.DecodeString(shot.Data))(p.t)
+	wire.WriteFile(p.t, filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, width, scheme)), image)
+	p.size(1280, 900)
+	p.scheme("light")
+}

@@ -1,0 +1,307 @@
+// The service's API, as the pages use it: requests with the credential of the person, the event
+// stream, and what the page knows about the service and the caller.
+
+const facts = document.querySelector('meta[name="stepwell"]').dataset;
+
+// service has what the service says about itself in the page.
+export const service = {
+  version: facts.version,
+  fixture: facts.fixture === "true", // fixture mode: the API under /_stepwell exists
+  auth: facts.auth === "true", // callers need credentials
+  keyHeader: facts.keyHeader,
+};
+
+// root is the path before every path of the API: empty, or the prefix of a proxy.
+export const root = new URL("../../..", import.meta.url).pathname.replace(/\/$/, "");
+
+// signals sends "credential" when the credential changes, "stream" when the state of an event
+// stream changes (detail: the state), and "clock" when the service's time is known anew.
+export const signals = new EventTarget();
+
+const tell = (name, detail) => signals.dispatchEvent(new CustomEvent(name, { detail }));
+
+// ApiError is an answer that is not a success, or a request without an answer (status 0).
+export class ApiError extends Error {
+  constructor(status, error = {}, requestId = "") {
+    super(error.message || `The service answered with status ${status}.`);
+    this.status = status;
+    this.code = error.code || "";
+    this.details = error.details || []; // [{field, message}]
+    this.field = this.details[0]?.field || "";
+    this.requestId = error.request_id || requestId;
+    this.extra = error;
+  }
+}
+
+// Credentials: {kind: "token" or "key", value}, kept for this tab only.
+
+const store = "stepwell-credential";
+let current = stored();
+const denied = new Set(); // permissions that answers said the caller lacks
+
+function stored() {
+  try {
+    return JSON.parse(sessionStorage.getItem(store));
+  } catch {
+    return null;
+  }
+}
+
+// credential returns the credential, or null.
+export const credential = () => current;
+
+// setCredential replaces the credential; null forgets it.
+export function setCredential(value) {
+  current = value;
+  denied.clear();
+  try {
+    if (value) sessionStorage.setItem(store, JSON.stringify(value));
+    else sessionStorage.removeItem(store);
+  } catch {
+    // The browser denies storage: the credential lasts until the page is left.
+  }
+  tell("credential");
+}
+
+function credentialHeader() {
+  if (!current) return {};
+  return current.kind === "key" ? { [service.keyHeader]: current.value } : { Authorization: "Bearer " + current.value };
+}
+
+// claimed returns the permissions in a token that can be read, or null.
+function claimed() {
+  if (current?.kind !== "token") return null;
+  try {
+    const part = current.value.split(".")[1].replace(/-/g, "+").replace(/_/g, "/");
+    const list = JSON.parse(atob(part)).permissions;
+    return typeof list === "string" ? list.split(" ") : Array.isArray(list) ? list : null;
+  } catch {
+    return null;
+  }
+}
+
+// can reports whether the caller has a permission, as far as the page can know: from the claims
+// of a token, and from answers. Whatever is not known is allowed, and the answer will tell.
+export function can(permission) {
+  if (!service.auth) return true;
+  if (denied.has(permission)) return false;
+  const list = claimed();
+  return !list || list.includes(permission) || list.includes(permission.split(":")[0] + ":*");
+}
+
+// Requests.
+
+// request sends a request and returns the decoded answer, null for none. It throws an ApiError.
+export async function request(method, path, body, { signal, headers } = {}) {
+  const sent = { ...credentialHeader(), ...headers };
+  if (body !== undefined) sent["Content-Type"] = "application/json";
+  let response, text;
+  try {
+    response = await fetch(root + path, {
+      method, headers: sent, signal, credentials: "same-origin", cache: "no-store",
+      body: body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body),
+    });
+    text = await response.text();
+  } catch (e) {
+    if (e.name === "AbortError") throw e;
+    throw new ApiError(0, { message: "The service does not answer. Is it running?" });
+  }
+  if (!response.ok) throw refusal(response, text);
+  return text ? JSON.parse(text) : null;
+}
+
+// refusal makes an ApiError of an answer, and notes a permission that it says is missing.
+function refusal(response, text) {
+  let error = {};
+  try {
+    error = JSON.parse(text).error || {};
+  } catch {
+    // Not from the service: a proxy, perhaps.
+  }
+  const missing = response.status === 403 && /permission: ([a-z_:]+)/.exec(error.message || "");
+  if (missing) denied.add(missing[1]);
+  return new ApiError(response.status, error, response.headers.get("X-Request-Id") || "");
+}
+
+export const get = (path, options) => request("GET", path, undefined, options);
+export const post = (path, body = {}, options) => request("POST", path, body, options);
+export const put = (path, body, options) => request("PUT", path, body, options);
+export const patch = (path, body, options) => request("PATCH", path, body, options);
+export const del = (path, options) => request("DELETE", path, undefined, options);
+
+// query returns "?a=b" of an object's members, or "". Empty members are left out, and lists are
+// repeated.
+export function query(members) {
+  const q = new URLSearchParams();
+  for (const [name, value] of Object.entries(members)) {
+    for (const v of [value].flat()) if (v !== "" && v !== null && v !== undefined) q.append(name, v);
+  }
+  return q.size ? "?" + q : "";
+}
+
+// The service's time, which is virtual in fixture mode.
+
+let clock = { offset: 0, mode: "real", now: 0 };
+
+// now returns the service's time in milliseconds.
+export const now = () => (clock.mode === "real" ? Date.now() + clock.offset : clock.now);
+
+// clockMode returns real, frozen or auto.
+export const clockMode = () => clock.mode;
+
+// setClock takes over an answer of /_stepwell/clock.
+export function setClock(answer) {
+  const at = Date.parse(answer.now);
+  clock = { mode: answer.mode, now: at, offset: at - Date.now() };
+  tell("clock", answer);
+}
+
+// noteTime moves a virtual clock to the time of an event.
+function noteTime(text) {
+  const at = Date.parse(text);
+  if (clock.mode === "real" || !(at > clock.now)) return;
+  clock.now = at;
+  tell("clock", { now: text, mode: clock.mode });
+}
+
+// readClock reads the clock of fixture mode, if there is one that the caller may read.
+export async function readClock() {
+  if (!service.fixture) return;
+  try {
+    setClock(await get("/_stepwell/clock"));
+  } catch {
+    // Without permission, the time of the browser has to do.
+  }
+}
+
+// The event stream.
+
+const silence = 40_000; // longer than the service is ever silent, in milliseconds
+const firstPause = 500, longestPause = 10_000;
+
+// events follows the event stream, filtered by {task_uuid, namespace}. It calls onEvent with
+// each event ({type: "task" or "step", …}), and onState with:
+//
+//	open     the stream has begun: read now what the events will change
+//	resumed  it goes on where it was cut
+//	gap      events are missing: read everything again
+//	lost     it was cut and will be resumed
+//	denied   the caller may not follow it; the second argument is the ApiError
+//
+// It pauses while the tab is hidden. The function that it returns ends it.
+export function events(filter, onEvent, onState = () => {}) {
+  const stream = { filter, onEvent, lastId: "", pause: firstPause, ended: false, wake: () => {} };
+  stream.state = (name, error) => {
+    tell("stream", name);
+    onState(name, error);
+  };
+  const visible = () => (document.hidden ? stream.abort?.abort() : stream.wake());
+  document.addEventListener("visibilitychange", visible);
+  follow(stream);
+  return () => {
+    if (stream.ended) return;
+    stream.ended = true;
+    document.removeEventListener("visibilitychange", visible);
+    stream.abort?.abort();
+    stream.wake();
+    tell("stream", "closed");
+  };
+}
+
+// follow keeps a stream open until it is ended or denied.
+async function follow(stream) {
+  while (!stream.ended) {
+    if (document.hidden) await sleep(stream, 1e9);
+    else {
+      const error = await readStream(stream);
+      if (stream.ended) return;
+      if (error?.status === 401 || error?.status === 403) return stream.state("denied", error);
+      if (document.hidden) continue;
+      stream.state("lost", error);
+      await sleep(stream, stream.pause * (0.75 + Math.random() / 2));
+      stream.pause = Math.min(stream.pause * 2, longestPause);
+    }
+  }
+}
+
+// sleep waits, or until the tab is shown or the stream is ended.
+function sleep(stream, ms) {
+  return new Promise((done) => {
+    const timer = setTimeout(done, Math.min(ms, 2 ** 31 - 1));
+    stream.wake = () => { clearTimeout(timer); done(); };
+  });
+}
+
+// readStream reads one connection to its end. It returns an ApiError for a refusal.
+async function readStream(stream) {
+  const abort = (stream.abort = new AbortController());
+  let heard = Date.now();
+  const watch = setInterval(() => { if (Date.now() - heard > silence) abort.abort(); }, 5000);
+  try {
+    const headers = { ...credentialHeader(), Accept: "text/event-stream" };
+    if (stream.lastId) headers["Last-Event-ID"] = stream.lastId;
+    const response = await fetch(root + "/v1/events" + query(stream.filter), { headers, signal: abort.signal, cache: "no-store" });
+    if (!response.ok) return refusal(response, await response.text());
+    stream.state(stream.lastId ? "resumed" : "open");
+    stream.pause = firstPause;
+    const parse = parser(stream), decoder = new TextDecoder();
+    for (const reader = response.body.getReader(); ;) {
+      const { value, done } = await reader.read();
+      if (done) return null;
+      heard = Date.now();
+      parse(decoder.decode(value, { stream: true }));
+    }
+  } catch {
+    return null; // the connection was cut
+  } finally {
+    clearInterval(watch);
+  }
+}
+
+// parser returns a function that takes the text of a stream piece by piece.
+function parser(stream) {
+  let rest = "", type = "", data = "", id = "";
+  return (text) => {
+    const lines = (rest + text).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      if (line.startsWith("data: ")) data += line.slice(6);
+      else if (line.startsWith("event: ")) type = line.slice(7);
+      else if (line.startsWith("id: ")) id = line.slice(4);
+      else if (line === "") {
+        stream.lastId = id || stream.lastId; // now that its event is complete
+        if (type === "gap") stream.state("gap");
+        else if (data && !stream.ended) deliver(stream, { type, ...JSON.parse(data) });
+        type = data = id = "";
+      }
+    }
+  };
+}
+
+function deliver(stream, event) {
+  if (service.fixture) noteTime(event.recorded_at);
+  stream.onEvent(event);
+}
+
+// Commands to copy.
+
+const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : "'" + text.replaceAll("'", "'\\''") + "'");
+
+// curl returns a request as a command for the shell. Credentials are variables in it, because
+// commands end up in histories and chats.
+export function curl(method, path, body) {
+  const parts = [`curl -sS${method === "GET" ? "" : " -X " + method} ${quoted(location.origin + root + path)}`];
+  if (current?.kind === "key") parts.push(`-H "${service.keyHeader}: $STEPWELL_API_KEY"`);
+  else if (current || service.auth) parts.push('-H "Authorization: Bearer $STEPWELL_AUTH_TOKEN"');
+  if (body !== undefined) {
+    parts.push("-H 'Content-Type: application/json'", "-d " + quoted(JSON.stringify(body)));
+  }
+  return parts.join(" \\\n  ");
+}
+
+// cli returns a call of the command line, such as cli("task", "show", id).
+export function cli(...words) {
+  const url = location.origin + root;
+  const where = url === "http://127.0.0.1:8080" ? [] : ["--url", url];
+  return ["stepwell", ...words, ...where].map((w) => quoted(String(w))).join(" ");
+}

@@ -1,0 +1,221 @@
+// The frame of the console: it shows the page that the address names, and has navigation,
+// colours, keys and the notes that concern all pages.
+
+import * as api from "./api.js";
+import { h, button, dialog, link, loading, problem, signIn, when } from "./ui.js";
+
+// routes lists the pages: path below /console, module, title. A page's module exports
+// show(root, {path, params, query, go, signal, title, keys, remember}), which fills root and ends
+// what it started when signal aborts. title(text) names the page, keys({key: [what, function]})
+// adds keys, and remember(query) puts another query into the address without showing it anew.
+const routes = [
+  ["/", "tasks.js", "Tasks"],
+  ["/tasks", "tasks.js", "Tasks"],
+  ["/tasks/:task_uuid", "task.js", "Task"],
+  ["/start", "start.js", "Start a task"],
+  ["/start/:namespace/:name/:version", "start.js", "Start a task"],
+  ["/templates", "templates.js", "Templates"],
+  ["/templates/:namespace/:name/:version", "templates.js", "Template"],
+  ["/dlq", "dlq.js", "Dead letters"],
+  ["/analytics", "analytics.js", "Analytics"],
+  ["/fixture", "fixture.js", "Fixture"],
+];
+
+// places are the entries of the navigation: path, label, key after g, and whether there is one.
+const places = [
+  ["/tasks", "Tasks", "t", true],
+  ["/templates", "Templates", "m", true],
+  ["/dlq", "Dead letters", "d", true],
+  ["/analytics", "Analytics", "a", true],
+  ["/fixture", "Fixture", "f", api.service.fixture],
+].filter((p) => p[3]);
+
+const home = api.root + "/console";
+const byId = (id) => document.getElementById(id);
+let leaving = new AbortController(); // aborts what belongs to the page that is shown
+let shown = ""; // the address of the page that is shown
+let pageKeys = {}; // keys of the page: {key: [what it does, function]}
+
+// find returns the route and parameters of a path.
+function find(path) {
+  const parts = path.split("/");
+  for (const [pattern, module, title] of routes) {
+    const names = pattern.split("/"), params = {};
+    const fits = names.length === parts.length && names.every((name, i) => {
+      if (!name.startsWith(":")) return name === parts[i];
+      params[name.slice(1)] = decodeURIComponent(parts[i]);
+      return parts[i] !== "";
+    });
+    if (fits) return { module, title, params };
+  }
+  return null;
+}
+
+const currentPath = () => location.pathname.slice(home.length).replace(/\/$/, "") || "/";
+
+// go shows the page with a path below /console; with replace, it takes the place of the present
+// one in the history.
+function go(path, { replace } = {}) {
+  history[replace ? "replaceState" : "pushState"](null, "", home + (path === "/" ? "" : path));
+  if (!replace) scrollTo(0, 0);
+  show(true);
+}
+
+// setTitle names the page in the tab.
+const setTitle = (text) => { document.title = text + " · Stepwell"; };
+
+// show shows the page that the address names.
+async function show(focus) {
+  leaving.abort();
+  const { signal } = (leaving = new AbortController());
+  const path = currentPath(), found = find(path);
+  shown = location.pathname + location.search;
+  pageKeys = {};
+  markPlace(path);
+  setTitle(found ? found.title : "No such page");
+  const view = h("div", { class: "view" }, loading());
+  byId("page").replaceChildren(view);
+  api.readClock();
+  try {
+    if (!found) throw new api.ApiError(404, { message: "The console has no page at this address." });
+    const module = await import("./" + found.module);
+    if (signal.aborted) return;
+    view.replaceChildren();
+    await module.show(view, { path, params: found.params, query: new URLSearchParams(location.search), go, signal,
+      title: setTitle, remember, keys: (more) => { pageKeys = { ...pageKeys, ...more }; } });
+  } catch (error) {
+    if (signal.aborted) return;
+    view.replaceChildren(h("h1", { class: "hidden" }, document.title), problem(error));
+  }
+  if (focus && !signal.aborted && !view.contains(document.activeElement)) focusHeading(view);
+}
+
+// remember puts another query into the address of the page that is shown.
+function remember(query) {
+  const text = String(query);
+  history.replaceState(null, "", location.pathname + (text ? "?" + text.replace(/^\?/, "") : ""));
+  shown = location.pathname + location.search;
+}
+
+// focusHeading moves the focus to the new page, so that screen readers read on from there.
+function focusHeading(view) {
+  const heading = view.querySelector("h1") || byId("page");
+  heading.tabIndex = -1;
+  heading.focus({ preventScroll: true });
+}
+
+function markPlace(path) {
+  for (const a of byId("nav").querySelectorAll("a")) {
+    const at = a.pathname.slice(home.length);
+    const here = path === at || path.startsWith(at + "/") || (path === "/" && at === "/tasks");
+    if (here) a.setAttribute("aria-current", "page");
+    else a.removeAttribute("aria-current");
+  }
+}
+
+// followLinks shows pages of the console without loading the document again.
+function followLinks(click) {
+  const a = click.target.closest?.("a[href]");
+  if (!a || click.defaultPrevented || click.button || click.metaKey || click.ctrlKey || click.shiftKey || click.altKey) return;
+  const inside = a.origin === location.origin && (a.pathname === home || a.pathname.startsWith(home + "/"));
+  if (!inside || a.target || a.hash) return;
+  click.preventDefault();
+  go(a.pathname.slice(home.length) + a.search || "/");
+}
+
+// Colours: the system's, light or dark. The page of the API shares the choice.
+
+const themes = ["auto", "light", "dark"];
+
+function themeButton() {
+  const chosen = () => document.documentElement.dataset.theme || "auto";
+  const b = button("", () => {
+    const next = themes[(themes.indexOf(chosen()) + 1) % themes.length];
+    if (next === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = next;
+    try {
+      localStorage.setItem("stepwell-theme", next);
+    } catch {
+      // The browser denies storage: the choice lasts until the page is left.
+    }
+    write();
+  }, "quiet small");
+  const write = () => {
+    b.textContent = { auto: "Auto", light: "Light", dark: "Dark" }[chosen()];
+    b.setAttribute("aria-label", "Colours: " + chosen());
+  };
+  write();
+  return b;
+}
+
+// Keys.
+
+let after = ""; // the key before, if it was g
+
+function pressed(e) {
+  const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName) || e.target.isContentEditable;
+  if (typing || e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented || document.querySelector("dialog[open]")) return;
+  const before = after;
+  after = e.key === "g" ? "g" : "";
+  const place = before === "g" && places.find((p) => p[2] === e.key);
+  if (place) go(place[0]);
+  else if (e.key === "?") listKeys();
+  else if (e.key === "/") document.querySelector("[data-search]")?.focus();
+  else if (e.key === "c" && before !== "g") go("/start");
+  else if (pageKeys[e.key]) pageKeys[e.key][1](e);
+  else return;
+  e.preventDefault();
+}
+
+function listKeys() {
+  const rows = [...places.map(([, label, key]) => ["g " + key, label]), ["c", "Start a task"], ["/", "Search or filter"],
+    ...Object.entries(pageKeys).map(([key, [what]]) => [key, what]), ["?", "This list"], ["Esc", "Close a dialog"]];
+  dialog("Keys", h("dl", { class: "keys" }, rows.map(([keys, what]) =>
+    [h("dt", {}, keys.split(" ").map((k) => h("kbd", {}, k))), h("dd", {}, what)])));
+}
+
+// The tools at the right of the bar.
+
+function liveSign() {
+  const texts = { open: "Live", resumed: "Live", gap: "Live", lost: "Reconnecting …" };
+  const sign = h("span", { class: "live", role: "status" });
+  api.signals.addEventListener("stream", ({ detail }) => {
+    sign.textContent = texts[detail] || "";
+    sign.classList.toggle("lost", detail === "lost");
+  });
+  return sign;
+}
+
+function credentialButton() {
+  if (!api.service.auth) return null;
+  const open = () => {
+    const box = dialog("Credentials", signIn());
+    api.signals.addEventListener("credential", () => box.close(), { once: true });
+  };
+  return button("Credentials", open, "quiet small");
+}
+
+function fillBar() {
+  byId("home").href = home;
+  byId("nav").append(...places.map(([path, label]) => link(path, label)));
+  byId("tools").append(...[liveSign(), link("/start", "Start a task", { class: "button primary small" }), credentialButton(),
+    h("a", { class: "button quiet small", href: api.root + "/api-docs/ui" }, "API"), themeButton(),
+    button("?", listKeys, "quiet small", { "aria-label": "Keys", "aria-keyshortcuts": "?" })].filter(Boolean));
+}
+
+// showClock says in fixture mode that time is virtual.
+function showClock({ detail }) {
+  const texts = { frozen: "Time is virtual and frozen at ", auto: "Time is virtual and jumps to the next timer; it is ",
+    real: "Fixture mode: tests may move the clock. It is " };
+  const notice = byId("notice");
+  notice.hidden = false;
+  notice.replaceChildren(texts[detail.mode] + when(detail.now) + ". ", link("/fixture", "Clock"));
+}
+
+fillBar();
+api.signals.addEventListener("clock", showClock);
+api.signals.addEventListener("credential", () => show());
+document.addEventListener("click", followLinks);
+document.addEventListener("keydown", pressed);
+addEventListener("popstate", () => { if (shown !== location.pathname + location.search) show(true); });
+show();

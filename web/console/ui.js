@@ -1,0 +1,372 @@
+// The parts that all pages are made of. Text becomes text nodes, never markup.
+
+import * as api from "./api.js";
+
+const svgTags = new Set(["svg", "path", "rect", "circle", "line", "g", "text", "title", "polyline", "polygon", "defs",
+  "marker", "use", "tspan", "clipPath", "pattern"]);
+
+// h makes an element. A property beginning with "on" is a listener; one that is true is an empty
+// attribute; false, null and undefined are left out. Children are nodes, texts or lists of them.
+export function h(tag, props, ...children) {
+  const e = svgTags.has(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(props || {})) {
+    if (value === false || value === null || value === undefined) continue;
+    if (name.startsWith("on")) e.addEventListener(name.slice(2), value);
+    else if (name === "value") e.value = value;
+    else e.setAttribute(name, value === true ? "" : value);
+  }
+  e.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));
+  return e;
+}
+
+// States.
+
+// shapes are the signs of states, in a square of 16 by 16.
+const shapes = {
+  circle: "M8 3a5 5 0 1 0 0 10a5 5 0 1 0 0-10",
+  dots: "M3.5 8h.01M8 8h.01M12.5 8h.01",
+  play: "M5 3.5v9l7-4.5z",
+  clock: "M8 2.5a5.5 5.5 0 1 0 0 11a5.5 5.5 0 1 0 0-11M8 5v3.2l2 1.3",
+  retry: "M12.8 6.5A5 5 0 1 0 13 9M13 3v3.6H9.4",
+  cross: "M4 4l8 8M12 4l-8 8",
+  bang: "M8 3v6.2M8 12.6v.01",
+  check: "M3 8.5l3.4 3.4L13 4.6",
+  slash: "M8 3a5 5 0 1 0 0 10a5 5 0 1 0 0-10M4.6 11.4l6.8-6.8",
+  hand: "M3 8.2l2.6 2.6L9 6.4M8 12l6-6.8",
+};
+
+// states has the colour, the sign and the word of every state of tasks and steps.
+export const states = {
+  pending: ["idle", "circle", "Pending"],
+  initializing: ["run", "dots", "Starting"],
+  enqueuing_steps: ["run", "dots", "Starting steps"],
+  steps_in_process: ["run", "play", "Running"],
+  evaluating_results: ["run", "dots", "Evaluating"],
+  waiting_for_dependencies: ["wait", "clock", "Waiting"],
+  waiting_for_retry: ["wait", "retry", "Waiting to retry"],
+  blocked_by_failures: ["bad", "bang", "Blocked"],
+  complete: ["good", "check", "Complete"],
+  error: ["bad", "cross", "Failed"],
+  cancelled: ["off", "slash", "Cancelled"],
+  resolved_manually: ["good", "hand", "Resolved"],
+  enqueued: ["wait", "clock", "Ready"],
+  in_progress: ["run", "play", "Running"],
+  enqueued_for_orchestration: ["run", "dots", "Finishing"],
+  enqueued_as_error_for_orchestration: ["run", "dots", "Finishing"],
+};
+
+// look returns {tone, sign, word} of a state; sign is the data of an SVG path.
+export function look(name) {
+  const [tone, shape, word] = states[name] || ["idle", "circle", String(name)];
+  return { tone, sign: shapes[shape], word };
+}
+
+// state makes the badge of a state: colour, sign and word.
+export function state(name) {
+  const { tone, sign, word } = look(name);
+  return h("span", { class: "state " + tone, title: name },
+    h("svg", { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" }, h("path", { d: sign })), word);
+}
+
+// ended reports whether a task in this state is over.
+export const ended = (name) => ["complete", "error", "cancelled", "resolved_manually"].includes(name);
+
+// Times.
+
+// instant returns the milliseconds of a time in an answer. Times without a zone are in UTC.
+export const instant = (text) => Date.parse(/Z|[+-]\d\d:\d\d$/.test(text) ? text : text + "Z");
+
+// duration returns a length of time, such as "340 ms", "2.5 s", "3 min 20 s" or "2 d 4 h".
+export function duration(ms) {
+  if (ms < 0) ms = 0;
+  if (ms < 1) return ms === 0 ? "0 ms" : "< 1 ms";
+  if (ms < 1000) return Math.round(ms) + " ms";
+  if (ms < 59_950) return (ms / 1000).toFixed(ms < 9950 ? 1 : 0).replace(/\.0$/, "") + " s";
+  const units = [[86_400_000, "d"], [3_600_000, "h"], [60_000, "min"], [1000, "s"]];
+  const i = units.findIndex(([size]) => ms >= size);
+  const [[size, unit], [small, smaller]] = [units[i], units[Math.min(i + 1, 3)]];
+  const rest = Math.floor((ms % size) / small);
+  return `${Math.floor(ms / size)} ${unit}` + (rest ? ` ${rest} ${smaller}` : "");
+}
+
+function agoText(at) {
+  const ms = api.now() - at;
+  if (ms < -1000) return "in " + duration(Math.round(-ms / 1000) * 1000);
+  if (ms < 1500) return "just now";
+  return duration(ms < 60_000 ? Math.floor(ms / 1000) * 1000 : Math.floor(ms / 60_000) * 60_000).replace(/(\d+ h) .*/, "$1") + " ago";
+}
+
+const zoned = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+// when returns a time of the service in the person's own form.
+export const when = (text) => zoned.format(instant(text));
+
+// ago makes a time that says how long ago it is and keeps saying so.
+export function ago(text) {
+  if (!text) return "–";
+  return h("time", { class: "ago", datetime: new Date(instant(text)).toISOString(), title: when(text) }, agoText(instant(text)));
+}
+
+function refreshTimes() {
+  for (const e of document.querySelectorAll("time.ago")) {
+    const text = agoText(Date.parse(e.dateTime));
+    if (e.textContent !== text) e.textContent = text;
+  }
+}
+setInterval(() => { if (!document.hidden) refreshTimes(); }, 1000);
+api.signals.addEventListener("clock", refreshTimes);
+
+// number returns a count with separators of thousands.
+export const number = (n) => n.toLocaleString("en");
+
+// plural returns a count with its noun: plural(1, "task") is "1 task".
+export const plural = (n, noun, nouns = noun + "s") => `${number(n)} ${n === 1 ? noun : nouns}`;
+
+// shortId returns enough of a UUID to recognize it: its end, since ids made at one time begin alike.
+export const shortId = (id) => id.slice(-8);
+
+// Controls.
+
+// button makes a button; kind is "primary", "quiet", "danger" or "small" or several of them.
+export const button = (label, onclick, kind = "quiet", props = {}) =>
+  h("button", { type: "button", class: kind, onclick, ...props }, label);
+
+// allowed returns a button that needs a permission. Without it, the button is disabled and says
+// which permission is missing.
+export function allowed(permission, label, onclick, kind = "quiet", props = {}) {
+  if (api.can(permission)) return button(label, onclick, kind, props);
+  const id = "why-" + ++ids;
+  return h("span", { class: "denied" },
+    button(label, null, kind, { ...props, disabled: true, "aria-describedby": id }),
+    h("span", { id, class: "why" }, "needs ", h("code", {}, permission)));
+}
+
+let ids = 0;
+
+// uid returns an id that no other element has.
+export const uid = (prefix = "id") => prefix + "-" + ++ids;
+
+// link makes a link to a page of the console, by its path below /console.
+export const link = (path, children, props = {}) => h("a", { href: api.root + "/console" + path, ...props }, children);
+
+// copyButton makes a button that copies the text that text() returns.
+export function copyButton(text, label = "Copy") {
+  const b = button(label, async () => {
+    try {
+      await navigator.clipboard.writeText(text());
+      b.textContent = "Copied";
+    } catch {
+      b.textContent = "Copying failed";
+    }
+    setTimeout(() => { b.textContent = label; }, 1500);
+  }, "quiet small");
+  return b;
+}
+
+// command makes a box with a command to copy.
+export function command(label, text) {
+  return h("div", { class: "command" }, h("div", { class: "row" }, h("h4", {}, label), copyButton(() => text)),
+    h("pre", { class: "wrap", tabindex: 0 }, text));
+}
+
+// field makes a labelled input with help. The input is an element.
+export function field(label, input, help) {
+  input.id ||= uid("field");
+  if (help) input.setAttribute("aria-describedby", input.id + "-help");
+  return h("div", { class: "field" }, h("label", { for: input.id }, label), input,
+    help && h("p", { class: "help", id: input.id + "-help" }, help), h("p", { class: "wrong", id: input.id + "-wrong" }));
+}
+
+// wrong shows a problem at an input made by field; "" takes it away.
+export function wrong(input, text) {
+  const place = input.ownerDocument.getElementById(input.id + "-wrong");
+  if (place) place.textContent = text;
+  if (text) input.setAttribute("aria-invalid", "true");
+  else input.removeAttribute("aria-invalid");
+}
+
+// select makes a list to choose from, of values or [value, label] pairs.
+export function select(options, value, onchange, props = {}) {
+  const e = h("select", { onchange: () => onchange?.(e.value), ...props },
+    options.map((o) => h("option", { value: [o].flat()[0] }, String([o].flat().at(-1)))));
+  if (value !== undefined) e.value = value;
+  return e;
+}
+
+// table makes a table with a caption for screen readers, columns ([label, class] or label) and
+// rows of cells.
+export function table(caption, columns, rows) {
+  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
+    h("table", {}, h("caption", { class: "hidden" }, caption),
+      h("thead", {}, h("tr", {}, columns.map((c) => h("th", { scope: "col", class: [c].flat()[1] }, [c].flat()[0])))),
+      h("tbody", {}, rows.map((r) => (r instanceof Node ? r
+        : h("tr", {}, r.map((cell, i) => h("td", { class: [columns[i]].flat()[1] }, cell))))))));
+}
+
+// tabs makes tabs of {name: function that makes the content}, which run when they are first
+// shown. It returns the element; its show(name) switches.
+export function tabs(label, parts, chosen = Object.keys(parts)[0], onswitch) {
+  const names = Object.keys(parts), base = uid("tab"), made = {};
+  const panel = h("div", { class: "tabpanel", role: "tabpanel", id: base + "-panel", tabindex: 0 });
+  const heads = names.map((name, i) => h("button", { type: "button", role: "tab", id: `${base}-${i}`,
+    "aria-controls": base + "-panel", onclick: () => show(name) }, name));
+  const show = (name) => {
+    heads.forEach((e, i) => {
+      e.setAttribute("aria-selected", String(names[i] === name));
+      e.tabIndex = names[i] === name ? 0 : -1;
+      if (names[i] === name) panel.setAttribute("aria-labelledby", e.id);
+    });
+    panel.replaceChildren((made[name] ||= parts[name]()));
+    onswitch?.(name);
+  };
+  const move = (e) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
+    if (!step) return;
+    const i = (heads.indexOf(document.activeElement) + step + heads.length) % heads.length;
+    show(names[i]);
+    heads[i].focus();
+    e.preventDefault();
+  };
+  const root = h("div", { class: "tabs" }, h("div", { class: "tablist", role: "tablist", "aria-label": label, onkeydown: move }, heads), panel);
+  root.show = show;
+  show(chosen);
+  return root;
+}
+
+// dialog opens a modal dialog with a heading and content. Escape and close() end it.
+export function dialog(heading, ...content) {
+  const id = uid("dialog"), before = document.activeElement;
+  const e = h("dialog", { "aria-labelledby": id, class: "dialog" },
+    h("div", { class: "row" }, h("h2", { id }, heading), button("Close", () => e.close(), "quiet small")), content);
+  e.addEventListener("close", () => { e.remove(); if (before?.isConnected) before.focus(); });
+  e.addEventListener("click", (click) => { if (click.target === e) e.close(); });
+  document.body.append(e);
+  e.showModal();
+  return e;
+}
+
+// confirmForm opens a dialog with a form that says what it will do, fields, the same as commands
+// to copy, and a button. fields are elements made by field; commands() returns [label, text]
+// pairs for the present values; submit() does it, and its ApiError is shown. It resolves to what
+// submit returned, or undefined if the dialog was closed.
+export function confirmForm({ heading, about, fields = [], commands, action, danger, submit }) {
+  return new Promise((done) => {
+    let result;
+    const place = h("div", { role: "alert" }), texts = h("details", { class: "commands" });
+    const send = h("button", { type: "submit", class: danger ? "danger" : "primary" }, action);
+    const write = () => texts.replaceChildren(h("summary", {}, "The same as a command"), ...commands().map((c) => command(...c)));
+    const form = h("form", { class: "form", oninput: () => commands && write() },
+      h("p", { class: "about" }, about), fields, commands && texts, place, h("div", { class: "row end" }, send));
+    if (commands) write();
+    const box = dialog(heading, form);
+    form.addEventListener("submit", async (e) => {
+      e.preventDefault();
+      send.disabled = true;
+      try {
+        result = await submit();
+        box.close();
+      } catch (error) {
+        place.replaceChildren(problem(error));
+        send.disabled = false;
+      }
+    });
+    box.addEventListener("close", () => done(result));
+    (form.querySelector("input, textarea, select") || send).focus();
+  });
+}
+
+// toast shows a short message for some seconds, which screen readers read.
+export function toast(text, tone = "good") {
+  const e = h("div", { class: "toast " + tone }, text);
+  document.getElementById("toasts").append(e);
+  setTimeout(() => e.remove(), 6000);
+}
+
+// say has screen readers say a text that is not shown.
+export function say(text) {
+  document.getElementById("said").textContent = text;
+}
+
+// empty makes the content of a page without data: what is missing, and what to do.
+export const empty = (heading, about, ...actions) =>
+  h("div", { class: "empty" }, h("h2", {}, heading), about && h("p", {}, about),
+    actions.length > 0 && h("div", { class: "row center" }, actions));
+
+// loading makes what is shown until there is an answer; it appears after a moment only.
+export const loading = (text = "Loading …") => h("p", { class: "loading", role: "status" }, text);
+
+// problem makes the message about an error. For a missing credential it has the form for one.
+export function problem(error) {
+  if (!(error instanceof api.ApiError)) console.error(error);
+  if (error.status === 401) return signIn(error);
+  return h("div", { class: "problem", role: "alert" }, h("strong", {}, problemHeading(error)), h("p", {}, error.message),
+    error.details?.length > 0 && h("ul", {}, error.details.map((d) => h("li", {}, d.field && h("code", {}, d.field), " ", d.message))),
+    error.requestId && h("p", { class: "soft" }, "Request ", h("code", {}, error.requestId)));
+}
+
+function problemHeading(error) {
+  const headings = { 0: "No connection", 403: "Not allowed", 404: "Not found", 409: "Conflict", 413: "Too large",
+    421: "Unknown address", 422: "Not valid", 429: "Too many requests", 503: "Not available now" };
+  return headings[error.status] || (error.status ? "That did not work" : "The page has an error");
+}
+
+// signIn makes the form for a credential.
+export function signIn(error) {
+  const had = api.credential();
+  const kind = select([["token", "Bearer token"], ["key", `API key (${api.service.keyHeader})`]], had?.kind || "token");
+  const value = h("input", { type: "password", autocomplete: "off", spellcheck: "false", required: true });
+  const save = (e) => {
+    e.preventDefault();
+    if (value.value.trim()) api.setCredential({ kind: kind.value, value: value.value.trim() });
+  };
+  return h("form", { class: "card form signin", onsubmit: save },
+    h("h2", {}, had ? "This credential was refused" : "Credentials needed"),
+    h("p", { class: "about" }, error ? error.message + " " : "",
+      "What you enter is sent to this service only and forgotten when this tab is closed."),
+    field("Kind", kind), field("Credential", value),
+    h("div", { class: "row end" }, had && button("Forget it", () => api.setCredential(null)),
+      h("button", { type: "submit", class: "primary" }, "Use it")));
+}
+
+// jsonTree makes a folding tree of a JSON value, with buttons to copy it and to see it raw.
+export function jsonTree(value, { open = 2, label = "JSON" } = {}) {
+  const text = () => JSON.stringify(value, null, 2);
+  const tree = h("div", { class: "tree" }, treeNode(value, open));
+  const raw = button("Raw", () => {
+    const show = raw.getAttribute("aria-pressed") !== "true";
+    raw.setAttribute("aria-pressed", String(show));
+    tree.replaceChildren(show ? h("pre", { class: "wrap", tabindex: 0 }, text()) : treeNode(value, open));
+  }, "quiet small", { "aria-pressed": "false" });
+  return h("div", { class: "json", role: "group", "aria-label": label }, h("div", { class: "row end" }, raw, copyButton(text)), tree);
+}
+
+const treePage = 100; // members shown at a time
+
+function treeNode(value, open, name) {
+  const key = name === undefined ? null : [h("span", { class: "name" }, name), ": "];
+  if (value === null || typeof value !== "object" || Object.keys(value).length === 0) {
+    return h("div", { class: "leaf" }, key, treeLeaf(value));
+  }
+  const list = Array.isArray(value), size = Object.keys(value).length;
+  const node = h("details", { open: open > 0 }, h("summary", {}, key,
+    h("span", { class: "soft" }, list ? `[ ${plural(size, "element")} ]` : `{ ${plural(size, "member")} }`)));
+  const fill = () => node.children.length < 2 && node.append(treeMembers(Object.entries(value), open - 1));
+  if (open > 0) fill();
+  node.addEventListener("toggle", fill);
+  return node;
+}
+
+function treeMembers(entries, open, from = 0) {
+  const box = h("div", { class: "members" }, entries.slice(from, from + treePage).map(([k, v]) => treeNode(v, open, k)));
+  const left = entries.length - from - treePage;
+  if (left > 0) {
+    const more = button(`${number(left)} more`, () => more.replaceWith(treeMembers(entries, open, from + treePage)), "quiet small");
+    box.append(more);
+  }
+  return box;
+}
+
+function treeLeaf(value) {
+  const kind = typeof value === "string" ? "string" : typeof value === "number" ? "number" : "word";
+  return h("span", { class: kind }, JSON.stringify(value));
+}

@@ -30,7 +30,7 @@ func (p *process) taskCommands() command {
 			examples: []string{
 				"task list --status error,blocked_by_failures --sort -updated_at", "task list --namespace demo --limit 5 -o name",
 			},
-			define:   p.taskList,
+			define: p.taskList,
 		},
 		{
 			name: "show", operands: "TASK", help: "show a task and its steps, in the order of their dependencies",

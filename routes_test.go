@@ -617,7 +617,7 @@ func TestStarting(t *testing.T) {
 				t.Errorf("%s %s: got headers %v; want an id, and when to come again", name, path, a.header)
 			}
 			if want.member == "" {
-				checkShape(t, map[string]string{"orchestration": "Error", "worker": "WorkerError"}[name], a.body)
+				checkShape(t, map[string]string{"orchestration": "ApiError", "worker": "WorkerError"}[name], a.body)
 				continue
 			}
 			if got := a.text(want.member); got != want.value {

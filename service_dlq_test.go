@@ -335,13 +335,13 @@ func TestDLQShapes(t *testing.T) {
 	const entry = "dlq_entry_uuid task_uuid original_state dlq_reason dlq_timestamp resolution_status " +
 		"resolution_timestamp resolution_notes resolved_by task_snapshot metadata created_at updated_at"
 	a := s.do("GET", "/v1/dlq", "").want(200)
-	checkShape(t, "[DLQEntry]", a.body)
+	checkShape(t, "[DlqEntry]", a.body)
 	a.wantKeys("0", entry)
 	a.wantKeys("0.task_snapshot", "task_uuid namespace task_name current_state time_in_state_minutes "+
 		"threshold_minutes snapshot_timestamp task_details steps")
 	s.do("GET", "/v1/dlq/task/"+task, "").want(200).wantKeys("", entry+" entries")
 	a = s.do("GET", "/v1/dlq/investigation-queue", "").want(200)
-	checkShape(t, "[QueueEntry]", a.body)
+	checkShape(t, "[DlqInvestigationQueueEntry]", a.body)
 	a.wantKeys("0", "dlq_entry_uuid task_uuid original_state dlq_reason dlq_timestamp minutes_in_dlq "+
 		"namespace_name task_name current_state time_in_state_minutes priority_score")
 	a.wantText("0.minutes_in_dlq", "1.5", "0.priority_score", "501.5", "0.time_in_state_minutes", "1",
@@ -836,7 +836,7 @@ func TestStalenessView(t *testing.T) {
 	s.create(`{"namespace":"t","name":"own"}`)
 	clock.advance(6 * time.Minute)
 	a := s.do("GET", "/v1/dlq/staleness", "").want(200)
-	checkShape(t, "[Staleness]", a.body)
+	checkShape(t, "[StalenessMonitoring]", a.body)
 	a.wantText("0.task_name", "own", "0.health_status", "stale", "0.time_in_state_minutes", "6",
 		"0.staleness_threshold_minutes", "5", "1.health_status", "healthy", "1.time_in_state_minutes", "22",
 		"1.task_age_minutes", "22", "1.priority", "3", "5.time_in_state_minutes", "10")
@@ -847,11 +847,11 @@ func TestStalenessView(t *testing.T) {
 		t.Errorf("got %d tasks; want the 5 that are unfinished", n)
 	}
 	a = s.do("GET", "/v1/dlq", "").want(200)
-	checkShape(t, "[DLQEntry]", a.body)
+	checkShape(t, "[DlqEntry]", a.body)
 	a.wantText("0.dlq_reason", "WorkerUnavailable", "0.original_state", "steps_in_process",
 		"0.task_snapshot.current_state", "steps_in_process", "0.task_snapshot.threshold_minutes", "5")
 	a = s.do("GET", "/v1/dlq/investigation-queue", "").want(200)
-	checkShape(t, "[QueueEntry]", a.body)
+	checkShape(t, "[DlqInvestigationQueueEntry]", a.body)
 	a.wantText("0.current_state", "error", "0.original_state", "steps_in_process")
 	clock.advance(10 * time.Minute)
 	s.do("GET", "/v1/dlq/staleness?limit=2", "").want(200).wantText(

@@ -356,7 +356,7 @@ func (s *badInputServer) refuses(
 		t.Errorf("%q: got %d %s; want %d %s\n%s", row, a.Code, body.Error.Code, status, code, a)
 		return
 	}
-	if _, err := wire.CheckShape("Error", a.Body); err != nil {
+	if _, err := wire.CheckShape("ApiError", a.Body); err != nil {
 		t.Errorf("%q: %v", row, err)
 	}
 	if code == "JSON_ERROR" && !strings.ContainsAny(body.Error.Message, "0123456789") {

@@ -243,7 +243,7 @@ func (p *convPlayer) standingProblem(a *wire.Answer) error {
 }
 
 func conversationErrorProblem(body []byte, requestID string) error {
-	v, err := wire.CheckShape("Error", body)
+	v, err := wire.CheckShape("ApiError", body)
 	if err != nil {
 		return err
 	}

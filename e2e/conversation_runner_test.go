@@ -195,7 +195,7 @@ code == 302
 		{"errors", `
 GET /missing
 code == 404
-shape Error
+shape ApiError
 `, nil},
 		{"a failed check skips the rest of its request only", `
 GET /count
@@ -219,7 +219,7 @@ json none != 1
 GET /count
 body ~ nothing
 GET /count
-shape Health
+shape HealthResponse
 GET /count
 json . has {"count": 7, "x": 1}
 `, []string{
@@ -228,7 +228,7 @@ json . has {"count": 7, "x": 1}
 			`f:7: json . is [int]: body: got {"count":3,"query":""}; want [int]`,
 			`f:9: json none != 1: got nothing; want != 1`,
 			`f:11: body ~ nothing: got "{\"count\": 5`,
-			`f:13: shape Health: body.status: missing; want 'healthy'; `,
+			`f:13: shape HealthResponse: body.status: missing; `,
 			`f:15: json . has {"count": 7, "x": 1}: got {"count":7,`,
 		}},
 		{"a variable without value ends it", `
@@ -257,7 +257,7 @@ GET /mixed
 `, []string{
 			"f:2: every answer: got no X-Request-Id; want one",
 			"f:3: every answer: got Content-Type \"text/plain; charset=utf-8\"; want application/json",
-			"f:4: every answer: Error.error.code: got \"OOPS\"; want ErrorCode",
+			"f:4: every answer: ApiError.error.code: got \"OOPS\"; want one of [\"BAD_REQUEST\"",
 			"f:5: every answer: got error.request_id r2; want r1, that of the header",
 		}},
 		{"the worker's errors are its own", `

@@ -28,7 +28,7 @@ package e2e
 //	~  !~           matches a regular expression; values other than strings are matched as JSON
 //	has             an object with at least these members
 //	exists absent null
-//	is KIND         is of a kind of wire.Shapes
+//	is KIND         is of a kind, see wire.Problems
 //
 // and `shape NAME` is short for `json . is NAME`. A path consists of member names
 // and indexes with dots between them (`\.` is a dot in a name), or is `.` for the

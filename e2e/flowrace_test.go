@@ -452,7 +452,7 @@ func (r *flowRace) wait(id, word, limit string, wants stateSet) (v taskView) {
 
 // waitForSome waits for any state, reached or not.
 func (r *flowRace) waitForSome(chance *rand.Rand, id string) {
-	states := wire.Words["TaskState"]
+	states := wire.Words("TaskState")
 	state := states[chance.IntN(len(states))]
 	r.wait(id, state, []string{"5ms", "200ms", "2s"}[chance.IntN(3)], stateSet{state: true})
 }

@@ -1,8 +1,8 @@
 package wire
 
 // Checks of answers by the OpenAPI document: the operation must declare the status, and the
-// body must match the schema of that response. Missing members and members of another type are
-// problems; additional members are not, as the contract says.
+// body must match the schema of that response. A member that is missing, that the schema does
+// not name, or that has another type is a problem.
 
 import (
 	"cmp"
@@ -12,9 +12,12 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -35,6 +38,35 @@ func NewContract(text []byte, prefix string) (*Contract, error) {
 		return nil, errors.New("not an OpenAPI document")
 	}
 	return &Contract{object, prefix}, nil
+}
+
+// openAPI returns the contract in openapi.json, which has the schemas of all surfaces.
+var openAPI = sync.OnceValue(func() *Contract {
+	dir := "."
+	for range 3 { // tests run in the root, in e2e or here
+		if text, err := os.ReadFile(filepath.Join(dir, "openapi.json")); err == nil {
+			c, err := NewContract(text, "")
+			if err != nil {
+				panic(err)
+			}
+			return c
+		}
+		dir = filepath.Join("..", dir)
+	}
+	panic("found no openapi.json")
+})
+
+func schemas() map[string]any {
+	v, _ := LookUp(openAPI().doc, "components.schemas")
+	return v.(map[string]any)
+}
+
+// Words returns the words of a schema that is an enumeration.
+func Words(schema string) (words []string) {
+	for _, word := range schemas()[schema].(map[string]any)["enum"].([]any) {
+		words = append(words, word.(string))
+	}
+	return words
 }
 
 // Answer is a complete response.
@@ -190,6 +222,11 @@ var SchemaKeywords = []string{
 	"description", "examples", "default", "format", "discriminator",
 }
 
+// SchemaProblems lists where v, an example, does not match a schema of the document.
+func SchemaProblems(doc map[string]any, schema, v any) []string {
+	return (&Contract{doc: doc}).problems("example", schema, v)
+}
+
 // problems lists where v does not match a schema.
 func (c *Contract) problems(path string, schema, v any) []string {
 	s := follow(c.doc, schema)
@@ -260,6 +297,9 @@ func schemaValueProblems(path string, s map[string]any, v any) (problems []strin
 		wrong("one of %s", Text(words))
 	}
 	if text, ok := v.(string); ok {
+		if s["format"] == "date-time" && !isTime(zonedLayout, text) {
+			wrong("a zoned time")
+		}
 		if pattern, ok := s["pattern"].(string); ok && !regexp.MustCompile(pattern).MatchString(text) {
 			wrong("a match of %s", pattern)
 		}
@@ -303,7 +343,7 @@ func (c *Contract) memberProblems(path string, s, object map[string]any) (proble
 		if !ok {
 			member, ok = s["additionalProperties"], s["additionalProperties"] != nil
 		}
-		if member == false {
+		if member == false || !ok && properties != nil {
 			problems = append(problems, fmt.Sprintf("%s.%s: must not be there", path, name))
 			continue
 		}

@@ -1,5 +1,5 @@
-// Package wire checks the wire contract for tests: it reads JSON strictly, and has the shapes
-// of all answers and the OpenAPI document as a check of answers. The tests of the program's
+// Package wire checks the wire contract for tests: it reads JSON strictly, and checks requests
+// and answers by the OpenAPI document. The tests of the program's
 // parts and the tests of the whole program share it; the program itself does not use it.
 package wire
 
@@ -243,12 +243,24 @@ var (
 )
 
 // Problems lists where v, a result of Decode, does not match a kind; path is the name of v in
-// the messages.
-func Problems(path, kind string, v any) []string {
-	for alternative := range strings.SplitSeq(kind, "|") {
-		if problems, fits := match(path, alternative, v); fits {
-			return problems
+// the messages. A kind is one or more alternatives joined by "|":
+//
+//	uuid uuid7 uuid8        a UUID in lower case; of that version
+//	zoned naive             a timestamp with exactly six fractional digits, with and without Z
+//	int number              a number written without fraction and exponent; any number
+//	string bool object null a value of that type
+//	any                     a value of any type
+//	[kind]                  a list of kind
+//	Name                    a schema of openapi.json
+func Problems(path, kind string, v any) (problems []string) {
+	alternatives := strings.Split(kind, "|")
+	for _, alternative := range alternatives {
+		if problems = match(path, alternative, v); problems == nil {
+			return nil
 		}
+	}
+	if len(alternatives) == 1 {
+		return problems
 	}
 	return []string{fmt.Sprintf("%s: got %s; want %s", path, Text(v), kind)}
 }
@@ -265,42 +277,27 @@ func CheckShape(shape string, body []byte) (any, error) {
 	return v, nil
 }
 
-// match reports whether the type of v matches a kind, and if so, the problems inside v.
-func match(path, kind string, v any) (problems []string, fits bool) {
-	if members, ok := Shapes[kind]; ok {
-		object, ok := v.(map[string]any)
-		return memberProblems(path, members, object), ok
-	}
-	if words, ok := Words[kind]; ok {
-		word, _ := v.(string)
-		return nil, slices.Contains(words, word)
+// match lists where v does not match one alternative of a kind.
+func match(path, kind string, v any) (problems []string) {
+	if schema, ok := schemas()[kind]; ok {
+		return openAPI().problems(path, schema, v)
 	}
 	if element, ok := elementKind(kind); ok {
-		list, ok := v.([]any)
-		for i, e := range list {
-			problems = append(problems, Problems(fmt.Sprintf("%s.%d", path, i), element, e)...)
+		if list, ok := v.([]any); ok {
+			for i, e := range list {
+				problems = append(problems, Problems(fmt.Sprintf("%s.%d", path, i), element, e)...)
+			}
+			return problems
 		}
-		return problems, ok
+	} else if isScalar(kind, v) {
+		return nil
 	}
-	return nil, isScalar(kind, v)
+	return []string{fmt.Sprintf("%s: got %s; want %s", path, Text(v), kind)}
 }
 
 func elementKind(kind string) (string, bool) {
 	rest, ok := strings.CutPrefix(kind, "[")
 	return strings.TrimSuffix(rest, "]"), ok
-}
-
-func memberProblems(path string, members map[string]string, object map[string]any) (problems []string) {
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		kind, optional := strings.CutSuffix(members[name], "?")
-		v, ok := object[name]
-		if ok {
-			problems = append(problems, Problems(path+"."+name, kind, v)...)
-		} else if !optional {
-			problems = append(problems, fmt.Sprintf("%s.%s: missing; want %s", path, name, kind))
-		}
-	}
-	return problems
 }
 
 func isScalar(kind string, v any) bool {
@@ -321,7 +318,7 @@ func isScalar(kind string, v any) bool {
 
 func isString(kind, s string) bool {
 	switch kind {
-	case "string", "any", "'" + s + "'":
+	case "string", "any":
 		return true
 	case "uuid":
 		return uuidForm.MatchString(s)
@@ -343,7 +340,7 @@ func isTime(layout, s string) bool {
 	return err == nil && t.Format(layout) == s
 }
 
-// KnowsKind reports whether a kind is in one of the tables, or a scalar.
+// KnowsKind reports whether a kind is a scalar, a schema, or a list of such.
 func KnowsKind(kind string) bool {
 	if element, ok := elementKind(kind); ok {
 		return KnowsKind(element)
@@ -351,6 +348,5 @@ func KnowsKind(kind string) bool {
 	scalars := []string{
 		"uuid", "uuid7", "uuid8", "zoned", "naive", "int", "number", "string", "bool", "object", "null", "any",
 	}
-	return slices.Contains(scalars, kind) || strings.HasPrefix(kind, "'") ||
-		Shapes[kind] != nil || Words[kind] != nil
+	return slices.Contains(scalars, kind) || schemas()[kind] != nil
 }

@@ -1,0 +1,109 @@
+// What a person can do about a step or a task: forms that say what they will do, ask for a reason and
+// show the same as commands.
+
+import * as api from "./api.js";
+import { allowed, confirmForm, field, h, plural, select, toast, wrong } from "./ui.js";
+
+let actor = "console"; // who acts, as last entered
+
+// names joins up to three names.
+function names(steps) {
+  const some = steps.slice(0, 3).map((s) => s.name).join(", ");
+  return steps.length > 3 ? `${some} and ${steps.length - 3} more` : some;
+}
+
+function thenRuns(children) {
+  return children.length ? `Then ${names(children)} can run.` : "No other step waits for it.";
+}
+
+// actions describes each action on a step: its verb on the command line, the button, what it will do,
+// and the member of the request that says who acts.
+const actions = {
+  reset_for_retry: { verb: "reset", label: "Reset …", heading: "Reset", by: "reset_by", action: "Run it again",
+    about: (s) => `The step runs again, with its attempts counted from zero: up to ${plural(s.max, "attempt")}.` },
+  complete_manually: { verb: "complete", label: "Complete …", heading: "Complete", by: "completed_by", action: "Complete the step",
+    about: (s, after) => `The step ends as complete, with the result below. ${thenRuns(after)}`, inputs: resultInputs },
+  resolve_manually: { verb: "resolve", label: "Resolve …", heading: "Resolve", by: "resolved_by", action: "Resolve the step",
+    about: (s, after) => `The step ends as resolved, without a result. ${thenRuns(after)}` },
+  fail: { verb: "fail", label: "Fail …", heading: "Fail", by: "failed_by", action: "Fail the step", danger: true,
+    about: (s) => `The attempt ends as failed. While attempts are left (${s.attempts} of ${s.max} used), the step is retried, unless you say that it is final.`,
+    inputs: errorInputs },
+  cancel: { verb: "cancel", label: "Cancel …", heading: "Cancel", by: "cancelled_by", action: "Cancel the step", danger: true,
+    about: (s, after) => "The step will never run." + (after.length
+      ? ` ${names(after)} can then not run either, and the task is blocked until somebody acts on ${after.length > 1 ? "them" : "it"}.` : "") },
+};
+
+// resultInputs asks for the result of a step.
+function resultInputs() {
+  const input = h("textarea", { spellcheck: "false", value: "{}" });
+  const value = () => {
+    try {
+      wrong(input, "");
+      return JSON.parse(input.value);
+    } catch (e) {
+      wrong(input, `This is not valid JSON: ${e.message}`);
+      return undefined;
+    }
+  };
+  return { fields: [field("Result", input, "Any JSON. Steps that depend on this one can read it.")], input,
+    body: () => ({ completion_data: { result: value() } }), words: () => ["--result", input.value],
+    valid: () => value() !== undefined };
+}
+
+// errorInputs asks for the error of a failed attempt.
+function errorInputs() {
+  const message = h("input", { required: true, value: "failed by an operator" }), type = h("input", { placeholder: "for example Rejected" });
+  const final = select([["retry", "Retry while attempts are left"], ["final", "Final: do not retry"]], "retry");
+  const last = () => final.value === "final";
+  const body = () => ({ error: { message: message.value, retryable: !last(), ...(type.value && { error_type: type.value }) } });
+  const words = () => ["--message", message.value, ...(type.value ? ["--type", type.value] : []), ...(last() ? ["--final"] : [])];
+  return { fields: [field("Error message", message), field("Error type", type, "Optional."), field("Afterwards", final)], body, words };
+}
+
+// actOn opens the form for an action on a step. It resolves to the changed step, or undefined.
+function actOn(name, task, step, children) {
+  const a = actions[name], extra = a.inputs?.() ?? { fields: [], body: () => ({}), words: () => [] };
+  const reason = h("input", { required: true, placeholder: "Why? It is kept in the audit of the step" });
+  const by = h("input", { required: true, value: actor });
+  const path = `/v1/tasks/${task.task_uuid}/workflow_steps/${step.id}`;
+  const body = () => ({ action_type: name, ...extra.body(), reason: reason.value, [a.by]: by.value });
+  return confirmForm({
+    heading: `${a.heading} ${step.name}`, about: a.about(step, children), action: a.action, danger: a.danger,
+    fields: [...extra.fields, field("Reason", reason), field("Your name", by)],
+    commands: () => [["curl", api.curl("PATCH", path, body())],
+      ["Command line", api.cli("step", a.verb, task.task_uuid, step.name, ...extra.words(), "--reason", reason.value, "--by", by.value)]],
+    submit: async () => {
+      if (extra.valid && !extra.valid()) {
+        extra.input.focus();
+        throw new api.ApiError(422, { message: "The result is not valid JSON." });
+      }
+      actor = by.value;
+      const changed = await api.patch(path, body());
+      toast(`${a.heading}: ${step.name} is done.`);
+      return changed;
+    },
+  });
+}
+
+// stepButtons makes the buttons for the actions that are possible on a step. The first one is prominent.
+export function stepButtons(names, task, step, children) {
+  const order = Object.keys(actions).filter((name) => names.includes(name));
+  return order.map((name, i) => allowed("steps:resolve", actions[name].label, () => actOn(name, task, step, children),
+    (i === 0 ? "primary" : "quiet") + " small", { "aria-label": `${actions[name].heading} ${step.name}` }));
+}
+
+// cancelTask opens the form that cancels a task. The API takes no reason for this.
+export function cancelTask(task, unfinished) {
+  const path = `/v1/tasks/${task.task_uuid}`;
+  return confirmForm({
+    heading: "Cancel the task", action: "Cancel the task", danger: true,
+    about: `${plural(unfinished, "unfinished step")} will be cancelled and running handlers stopped. This cannot be undone. ` +
+      "The service keeps who cancelled and when, but takes no reason.",
+    commands: () => [["curl", api.curl("DELETE", path)], ["Command line", api.cli("task", "cancel", task.task_uuid)]],
+    submit: async () => {
+      const changed = await api.del(path);
+      toast("The task is cancelled.");
+      return changed;
+    },
+  });
+}

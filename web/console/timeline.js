@@ -1,0 +1,141 @@
+// The timeline of a task: a row for each step, with a bar for each attempt and lines for the time in
+// the queue and in back-off. Only the rows in view are in the document.
+
+import * as api from "./api.js";
+import { h } from "./ui.js";
+import { span } from "./model.js";
+
+const ROW = 26, HEAD = 26, NAMES = 190, MOST = 420; // heights, the width of names, the greatest height in view
+
+// Timeline shows the steps of a model in an element. onSelect(id) is called for a click on a row.
+export class Timeline {
+  constructor(root, model, onSelect) {
+    Object.assign(this, { model, onSelect });
+    this.axis = h("g", { class: "axis" });
+    this.links = h("g", { class: "links" });
+    this.rows = h("g", {});
+    this.svg = h("svg", { class: "timeline-rows", role: "group", "aria-label": "Timeline" }, this.axis, this.rows, this.links);
+    this.pane = h("div", { class: "timeline", tabindex: 0, role: "region", "aria-label": "Timeline of attempts",
+      onscroll: () => this.draw(), onkeydown: (e) => this.key(e) }, this.svg);
+    this.svg.addEventListener("pointerover", (e) => this.point(e.target.closest("[data-id]")?.dataset.id));
+    this.svg.addEventListener("pointerleave", () => this.point(this.chosen));
+    this.svg.addEventListener("click", (e) => {
+      const id = e.target.closest("[data-id]")?.dataset.id;
+      if (id) this.onSelect(id);
+    });
+    root.append(this.pane, legend());
+    this.watch = new ResizeObserver(() => this.draw());
+    this.watch.observe(this.pane);
+  }
+
+  destroy() { this.watch.disconnect(); }
+
+  // select marks the row of a step and brings it into view.
+  select(id, reveal = true) {
+    this.chosen = this.pointed = id;
+    const i = this.steps?.findIndex((s) => s.id === id) ?? -1, top = HEAD + i * ROW;
+    const { scrollTop, clientHeight } = this.pane;
+    if (reveal && i >= 0 && (top - HEAD < scrollTop || top + ROW > scrollTop + clientHeight)) this.pane.scrollTop = top - clientHeight / 2;
+    this.draw();
+  }
+
+  key(e) {
+    const step = { ArrowUp: -1, ArrowDown: 1 }[e.key];
+    if (!step) return;
+    e.preventDefault();
+    const next = this.steps[this.steps.findIndex((s) => s.id === this.chosen) + step];
+    if (next) this.onSelect(next.id);
+  }
+
+  // scale returns the ends of the axis in milliseconds.
+  scale() {
+    const { task, steps } = this.model, from = this.model.created;
+    let to = from;
+    for (const s of steps.values()) {
+      const last = s.spans.at(-1);
+      to = Math.max(to, last ? last.to ?? last.from : s.created, s.due ?? 0);
+    }
+    if (!task.completed_at && task.status !== "blocked_by_failures") to = Math.max(to, api.now());
+    return { from, to: Math.max(to, from + 0.1) };
+  }
+
+  // draw shows the rows in view at the present time.
+  draw() {
+    if (!this.pane.isConnected || !this.pane.clientWidth) return;
+    this.steps = [...this.model.steps.values()];
+    const { clientWidth: width, scrollTop } = this.pane, high = this.steps.length * ROW + HEAD + 4;
+    this.pane.style.height = Math.min(high, MOST) + "px";
+    this.names = Math.min(NAMES, width / 3);
+    const { from, to } = (this.range = this.scale()), room = width - this.names - 70;
+    this.x = (at) => this.names + ((Math.min(at, to) - from) / (to - from)) * room;
+    this.svg.setAttribute("width", width);
+    this.svg.setAttribute("height", high);
+    const first = Math.max(0, Math.floor((scrollTop - HEAD) / ROW)), last = first + Math.ceil(MOST / ROW) + 1;
+    this.rows.replaceChildren(...this.steps.slice(first, last).map((s, i) => this.row(s, first + i, width)));
+    this.axis.replaceChildren(...this.ticks(room, scrollTop, high));
+    this.relate();
+  }
+
+  ticks(room, top, high) {
+    const { from, to } = this.range, most = Math.max(2, Math.floor(room / 110)), marks = [];
+    const step = niceStep((to - from) / most);
+    for (let t = 0; t <= to - from; t += step) {
+      const x = this.x(from + t);
+      marks.push(h("line", { x1: x, x2: x, y1: top + HEAD - 4, y2: high }), h("text", { x: x + 4, y: top + 16 }, t ? span(t) : "0"));
+    }
+    return marks;
+  }
+
+  row(step, i, width) {
+    const y = HEAD + i * ROW, took = this.model.took(step), most = Math.floor(this.names / 7.6);
+    const name = step.name.length > most ? step.name.slice(0, most - 1) + "…" : step.name;
+    const words = step.spans.map((s) => `${WORDS[s.kind]} ${span((s.to ?? api.now()) - s.from)}`).join(", ");
+    const end = step.spans.length ? this.x(step.spans.at(-1).to ?? this.range.to) : 0;
+    return h("g", { class: "line" + (step.id === this.chosen ? " chosen" : ""), "data-id": step.id, role: "img",
+      "aria-label": `${step.name}: ${words || "not started"}` },
+      h("rect", { class: "back", x: 0, y, width, height: ROW }), h("text", { class: "label", x: 8, y: y + 17 }, name),
+      step.spans.map((s) => this.bar(s, y)), took > 0 && h("text", { class: "took", x: end + 6, y: y + 17 }, span(took)));
+  }
+
+  bar(s, y) {
+    const from = this.x(s.from), to = this.x(s.to ?? this.range.to), width = Math.max(to - from, s.kind === "run" ? 3 : 0);
+    const tone = s.kind !== "run" ? s.kind : s.to === undefined ? "run" : TONES[s.end] ?? "off";
+    const shape = s.kind === "run" ? { y: y + 6, height: ROW - 12, rx: 3 } : { y: y + ROW / 2 - 1.5, height: 3 };
+    const what = `${WORDS[s.kind]}${s.kind === "run" ? " " + s.attempt : ""}, ${span((s.to ?? api.now()) - s.from)}`;
+    return h("rect", { class: `attempt ${tone}`, x: from, width, ...shape }, h("title", {}, what));
+  }
+
+  // point shows what the step under the pointer depended on.
+  point(id) {
+    if (id === this.pointed) return;
+    this.pointed = id;
+    this.relate();
+  }
+
+  relate() {
+    const step = this.model.steps.get(this.pointed), place = new Map(this.steps.map((s, i) => [s.id, i]));
+    const middle = (s) => HEAD + place.get(s.id) * ROW + ROW / 2;
+    const lines = (step ? this.model.parents(step) : []).slice(0, 100).map((p) => {
+      const x = this.x(p.spans.at(-1)?.to ?? p.created), to = this.x(step.spans[0]?.from ?? this.range.to), bend = Math.max(to - x, 24) / 2;
+      return h("path", { d: `M${x} ${middle(p)}C${x + bend} ${middle(p)} ${to - bend} ${middle(step)} ${to} ${middle(step)}` });
+    });
+    this.links.replaceChildren(...lines);
+  }
+}
+
+const WORDS = { queue: "ready for", run: "attempt", retry: "back-off" };
+const TONES = { enqueued_for_orchestration: "good", complete: "good", resolved_manually: "good",
+  enqueued_as_error_for_orchestration: "bad", error: "bad" };
+
+// niceStep rounds a length of time up to one that reads well.
+function niceStep(ms) {
+  const units = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 3e4, 6e4, 12e4, 3e5, 6e5, 12e5, 18e5,
+    36e5, 72e5, 216e5, 432e5, 864e5];
+  return units.find((u) => u >= ms) ?? Math.ceil(ms / 864e5) * 864e5;
+}
+
+function legend() {
+  const entry = (tone, words) => h("span", {}, h("i", { class: "swatch " + tone, "aria-hidden": "true" }), words);
+  return h("p", { class: "legend" }, entry("good", "attempt that succeeded"), entry("bad", "that failed"), entry("run", "that runs"),
+    entry("queue", "ready, waits for a slot or a worker"), entry("retry", "back-off before a retry"));
+}

@@ -92,7 +92,7 @@ async function show(focus) {
 
 // remember puts another query into the address of the page that is shown.
 function remember(query) {
-  const text = String(query);
+  const text = String(query).replaceAll("%2C", ",");
   history.replaceState(null, "", location.pathname + (text ? "?" + text.replace(/^\?/, "") : ""));
   shown = location.pathname + location.search;
 }

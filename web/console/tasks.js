@@ -64,7 +64,7 @@ class TaskList {
     this.more = button("Show more", () => this.loadMore(), "quiet", { hidden: true });
     this.total = h("span", { class: "soft", role: "status" });
     this.root.replaceChildren(h("div", { class: "row" }, h("h1", {}, "Tasks"), this.total),
-      this.filters(), this.chips, h("div", { class: "row center" }, this.arrivals), this.place, h("div", { class: "row center" }, this.more));
+      this.filters(), this.chips, this.place, h("div", { class: "row center" }, this.more), this.arrivals);
     this.table = h("div", { class: "scroll", role: "region", "aria-label": "Tasks", tabindex: 0 },
       h("table", { class: "tasks" }, h("caption", { class: "hidden" }, "Tasks, newest first"),
         h("thead", {}, h("tr", {}, ["State", "Task", "Steps", "Created", "Took", "Tags"].map((c) => h("th", { scope: "col" }, c)))), this.body));

@@ -332,6 +332,20 @@ func (a *orchestrationAPI) performance(_ http.ResponseWriter, r *http.Request) (
 	return figures.performance(&states, now, hours), nil
 }
 
+func (a *orchestrationAPI) history(w http.ResponseWriter, r *http.Request) (any, error) {
+	q := queryOf(r)
+	hours := q.number("hours", 24, 1, keptHours)
+	filter := figureFilter{q.text("namespace"), q.text("name"), q.text("version")}
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	figures, _ := a.svc.store.figures()
+	if err := w.(*recorder).holdEach(hours+len(figures.templates), 512); err != nil {
+		return nil, err
+	}
+	return figures.history(filter, a.svc.clock.now(), hours), nil
+}
+
 func (a *orchestrationAPI) bottlenecks(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
 	limit := q.number("limit", 10, 1, maxBottlenecks)

@@ -50,6 +50,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /v1/templates/{namespace}/{name}/{version}", needs(permTemplatesRead, permSystemHandlersRead), a.getTemplate},
 		{"GET /v1/analytics/performance", needs(permSystemAnalyticsRead), a.performance},
 		{"GET /v1/analytics/bottlenecks", needs(permSystemAnalyticsRead), a.bottlenecks},
+		{"GET /v1/analytics/history", needs(permSystemAnalyticsRead), a.history},
 		{"GET /v1/backup", everything, a.sendState},
 		{configRoute, needs(permSystemConfigRead), a.config},
 		{"GET /health", public, a.health},

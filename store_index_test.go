@@ -135,6 +135,7 @@ func storedRequests(b *testing.B, svc *service) []storedRequest {
 	var requests []storedRequest
 	for _, path := range []string{
 		"/v1/analytics/performance", "/v1/analytics/performance?hours=720", "/v1/analytics/bottlenecks",
+		"/v1/analytics/history?hours=720",
 		"/stepwell/analytics/performance", "/stepwell/analytics/bottlenecks?namespace=bench1", "/stepwell/health/status",
 	} {
 		requests = append(requests, storedRequest{path, path})

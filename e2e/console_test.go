@@ -31,6 +31,7 @@ func TestConsoleFrame(t *testing.T) {
 	p.open(s.ready.OrchestrationURL + "/")
 	p.wait(`location.pathname === "/console" && document.title === "Tasks · Stepwell"`)
 	p.waitText("diamond")
+	t.Logf("first paint after %.0f ms", p.eval(`performance.getEntriesByName("first-contentful-paint")[0].startTime`))
 	p.key("g", "m")
 	p.wait(`location.pathname === "/console/templates" && document.title.startsWith("Templates") &&
 		document.querySelector("#nav [aria-current]").textContent === "Templates" && document.activeElement.closest("#page")`)
@@ -60,6 +61,22 @@ func TestConsoleBehindPrefix(t *testing.T) {
 	p.waitText("No task yet")
 	p.clickText("Templates")
 	p.wait(`location.pathname === "/flows/console/templates"`)
+}
+
+// TestConsoleSandbox opens the console of a sandbox, which has its own address and virtual time.
+func TestConsoleSandbox(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--fixture")
+	s.api().create(`{"namespace":"demo","name":"diamond"}`)
+	made := s.api().do("POST", "/_stepwell/sandboxes", `{"name":"checkout-7"}`).want(201)
+	box := &api{t, made.text("orchestration_url")}
+	box.do("POST", "/_stepwell/clock", `{"freeze":true}`).want(200)
+	p.open(box.url + "/console/tasks")
+	p.waitText("No task yet")
+	p.waitText("Time is virtual and frozen at")
+	box.create(`{"namespace":"demo","name":"approval"}`)
+	p.wait(`document.querySelectorAll("tbody tr").length === 1 && document.querySelector("tbody tr").innerText.includes("approval")`)
 }
 
 // TestConsoleTasksLive follows tasks in the list from their creation to their end.

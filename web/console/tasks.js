@@ -242,7 +242,7 @@ class TaskList {
 
   drawRow({ task: t, element }) {
     const name = link("/tasks/" + t.task_uuid, h("b", {}, t.name), { "aria-label": `${t.namespace}/${t.name} ${shortId(t.task_uuid)}` });
-    const took = t.completed_at && ended(t.status) ? duration(instant(t.completed_at) - instant(t.created_at)) : "";
+    const took = t.completed_at && ended(t.status) ? duration(Math.max(instant(t.completed_at) - instant(t.created_at), 0.5)) : "";
     const focused = element.contains(document.activeElement);
     element.replaceChildren(
       h("td", {}, state(t.status)),

@@ -92,7 +92,7 @@ func (y *story) act(id uuid, step int, q stepRequest) {
 
 func (y *story) cancel(id uuid) {
 	y.t.Helper()
-	must(y.svc.operator.cancelTask(y.t.Context(), id, ""))(y.t)
+	must(y.svc.operator.cancelTask(y.t.Context(), id, taskActor{}))(y.t)
 }
 
 var (

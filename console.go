@@ -6,7 +6,6 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -32,35 +31,28 @@ const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 
 // consoleSite holds the files of the console. It is immutable.
 type consoleSite struct {
-	build  string            // names this set of files; part of their paths, so that browsers keep them
-	files  map[string][]byte // by name
-	packed map[string][]byte // the same, compressed
-	page   []byte            // index.html with the facts about the service, without the paths of files
+	build string            // names this set of files; part of their paths, so that browsers keep them
+	files map[string][]byte // by name
+	page  []byte            // index.html with the facts about the service, without the paths of files
+	tag   string            // the entity tag of page and files
 }
 
 // newConsoleSite returns the console of a service whose callers authenticate by auth.
 func newConsoleSite(cfg *Config, auth *authConfig) *consoleSite {
-	s, sum := &consoleSite{files: map[string][]byte{}, packed: map[string][]byte{}}, sha256.New()
+	s, sum := &consoleSite{files: map[string][]byte{}}, sha256.New()
 	entries, _ := fs.ReadDir(consoleFiles, "web/console") // embedded, so there is no error
 	for _, e := range entries {
 		text, _ := consoleFiles.ReadFile("web/console/" + e.Name())
 		fmt.Fprintf(sum, "%s %d\n%s", e.Name(), len(text), text)
-		s.files[e.Name()], s.packed[e.Name()] = text, gzipped(text)
+		s.files[e.Name()] = text
 	}
 	s.build = hex.EncodeToString(sum.Sum(nil)[:6])
 	facts := fmt.Sprintf(`<meta name="stepwell" data-version="%s" data-fixture="%t" data-auth="%t" data-key-header="%s">`,
 		html.EscapeString(version), cfg.Fixture.Enabled, auth.Enabled, html.EscapeString(auth.APIKeyHeader))
 	s.page = bytes.Replace(s.files["index.html"], []byte("<!--facts-->"), []byte(facts), 1)
+	s.tag = contentTag([]byte(s.build + facts))
 	delete(s.files, "index.html")
 	return s
-}
-
-func gzipped(text []byte) []byte {
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	w.Write(text)
-	w.Close()
-	return b.Bytes()
 }
 
 // pageAt returns the page for a request path. Its links to files are relative, so that they
@@ -70,7 +62,8 @@ func (s *consoleSite) pageAt(escapedPath string) webPage {
 	if below, ok := strings.CutPrefix(escapedPath, consolePath+"/"); ok {
 		up = strings.TrimSuffix("./"+strings.Repeat("../", strings.Count(below, "/")), "/")
 	}
-	return webPage{bytes.ReplaceAll(s.page, []byte("FILES"), []byte(up+"/web/"+s.build)), consolePolicy}
+	page := bytes.ReplaceAll(s.page, []byte("FILES"), []byte(up+"/web/"+s.build))
+	return webPage{page, consolePolicy, contentTag([]byte(s.tag + up))}
 }
 
 // consoleRoutes returns the console's rows.
@@ -87,7 +80,7 @@ func (r route) isConsole() bool { return strings.HasPrefix(r.pattern, "GET "+con
 
 // consolePage answers with the one page, which shows what its path names.
 func (a *orchestrationAPI) consolePage(w http.ResponseWriter, r *http.Request) (any, error) {
-	return a.console().pageAt(r.URL.EscapedPath()).reply(w), nil
+	return a.console().pageAt(r.URL.EscapedPath()).reply(w, r), nil
 }
 
 // consoleFile answers with a file of the page. A browser keeps it for good, unless its path
@@ -104,23 +97,7 @@ func (a *orchestrationAPI) consoleFile(w http.ResponseWriter, r *http.Request) (
 	if r.PathValue("build") == site.build {
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	h.Set("Vary", "Accept-Encoding")
-	if acceptsGzip(r) {
-		h.Set("Content-Encoding", "gzip")
-		text = site.packed[r.PathValue("file")]
-	}
 	return textReply{consoleTypes[path.Ext(r.PathValue("file"))], [][]byte{text}}, nil
-}
-
-// acceptsGzip reports whether the caller takes compressed answers.
-func acceptsGzip(r *http.Request) bool {
-	for accepted := range strings.SplitSeq(strings.Join(r.Header["Accept-Encoding"], ","), ",") {
-		name, weight, _ := strings.Cut(strings.ReplaceAll(accepted, " ", ""), ";q=")
-		if name == "gzip" {
-			return strings.Trim(weight, "0.") != "" || weight == ""
-		}
-	}
-	return false
 }
 
 // consoleTypes are the types of the files, by the ends of their names.

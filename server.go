@@ -389,7 +389,7 @@ type surface struct {
 	encode  func(f *failure, requestID string, now instant) any // the body of an error
 	status  func(k failureKind) int
 	maxBody int64
-	openapi func() ([]byte, error) // its OpenAPI document
+	openapi func() (*apiDocument, error) // its OpenAPI document
 	docs    *docsSite
 
 	taskPath func(r *http.Request, id uuid) string // the path of a task for this caller
@@ -502,6 +502,7 @@ func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
 		rec.matched = true
 		s.writeError(rec, r, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 	}
+	rec.endGzip()
 	if s.svc.cfg.Log.Requests {
 		s.logRequest(rec, r, began)
 	}
@@ -549,6 +550,8 @@ type recorder struct {
 	caller    *securityContext // nil if the caller is not known
 	watch     requestWatch     // nil without one
 	head      bool             // the client wants no body
+	asked     http.Header      // of the request
+	body      *gzipBody        // nil unless the body is compressed
 	share     answerShare
 	status    int
 	matched   bool // a row matched, or writeUnmatched answers
@@ -558,12 +561,13 @@ type recorder struct {
 
 func (s *surface) newRecorder(w http.ResponseWriter, r *http.Request) *recorder {
 	return &recorder{ResponseWriter: w, surface: s, requestID: requestID(r, s.svc.ids),
-		head: r.Method == http.MethodHead, share: answerShare{room: s.room, w: w}}
+		head: r.Method == http.MethodHead, asked: r.Header, share: answerShare{room: s.room, w: w}}
 }
 
 func (w *recorder) WriteHeader(status int) {
 	w.status = status
 	if w.matched {
+		w.beginGzip()
 		w.ResponseWriter.WriteHeader(status)
 	}
 }
@@ -573,8 +577,16 @@ func (w *recorder) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.WriteHeader(http.StatusOK)
 	}
+	if w.body != nil {
+		return w.body.take(b)
+	}
+	return w.send(b)
+}
+
+// send writes to the client.
+func (w *recorder) send(b []byte) (int, error) {
 	write := w.ResponseWriter.Write
 	if len(b) > copiedBody {
 		write = w.share.write

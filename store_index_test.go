@@ -88,7 +88,7 @@ func storedLines(b *testing.B) (*service, [][]byte) {
 			ns, n := i/storedNames, i%storedNames
 			createStored(b, svc, ns, fmt.Sprintf("auto%d", n))
 			if (hour+i)%10 == 0 {
-				must(svc.operator.cancelTask(b.Context(), createStored(b, svc, ns, fmt.Sprintf("manual%d", n)).id, ""))(b)
+				must(svc.operator.cancelTask(b.Context(), createStored(b, svc, ns, fmt.Sprintf("manual%d", n)).id, taskActor{}))(b)
 			}
 		}
 		svc.clock.(*virtualClock).advance(time.Hour)

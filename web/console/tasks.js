@@ -217,42 +217,52 @@ class TaskList {
       button("Clear the filter", () => this.go("/tasks"), "primary"));
   }
 
-  // drawChips shows how many tasks are in each group of states; a chip switches its group.
+  // drawChips shows how many tasks are in each group of states, and which groups the filter has.
   drawChips(counts) {
     const chosen = (this.query.get("status") || "").split(",").filter(Boolean);
-    const focused = [...this.chips.children].indexOf(document.activeElement);
-    this.chips.replaceChildren(...groups.map(([label, states]) => {
+    groups.forEach(([label, states], i) => {
       const count = states.reduce((sum, s) => sum + (counts[s] || 0), 0);
       const on = states.some((s) => chosen.includes(s));
-      const toggle = () => this.set("status", (on ? chosen.filter((s) => !states.includes(s)) : [...chosen, ...states]).join(","));
-      return h("button", { type: "button", class: "chip" + (count || on ? "" : " none"), "aria-pressed": String(on), onclick: toggle },
-        label, " ", h("b", {}, number(count)));
-    }));
-    this.chips.children[focused]?.focus();
+      const chip = this.chips.children[i] || this.chips.appendChild(this.chip(label, states));
+      chip.setAttribute("aria-pressed", String(on));
+      chip.classList.toggle("none", !count && !on);
+      chip.lastChild.textContent = number(count);
+    });
+  }
+
+  // chip makes the button that switches a group of states.
+  chip(label, states) {
+    const toggle = () => {
+      const others = (this.query.get("status") || "").split(",").filter((s) => s && !states.includes(s));
+      const on = chip.getAttribute("aria-pressed") === "true";
+      this.set("status", (on ? others : [...others, ...states]).join(","));
+    };
+    const chip = h("button", { type: "button", class: "chip", onclick: toggle }, label, " ", h("b", {}));
+    return chip;
   }
 
   // Rows.
 
-  add(task) {
-    const row = { task, element: h("tr", { "data-id": task.task_uuid }) };
-    this.rows.set(task.task_uuid, row);
-    this.drawRow(row);
-    return row.element;
-  }
-
-  drawRow({ task: t, element }) {
+  add(t) {
     const name = link("/tasks/" + t.task_uuid, h("b", {}, t.name), { "aria-label": `${t.namespace}/${t.name} ${shortId(t.task_uuid)}` });
-    const took = t.completed_at && ended(t.status) ? duration(Math.max(instant(t.completed_at) - instant(t.created_at), 0.5)) : "";
-    const focused = element.contains(document.activeElement);
-    element.replaceChildren(
-      h("td", {}, state(t.status)),
+    const cells = { state: h("td", {}), steps: h("td", { class: "steps" }), took: h("td", { class: "took" }) };
+    const element = h("tr", { "data-id": t.task_uuid }, cells.state,
       h("td", { class: "what" }, name, h("span", { class: "soft" }, `${t.namespace} · ${t.version} · `, h("code", {}, shortId(t.task_uuid)))),
-      h("td", { class: "steps" }, progress(t)),
-      h("td", { class: "created" }, ago(t.created_at)),
-      h("td", { class: "took" }, took),
+      cells.steps, h("td", { class: "created" }, ago(t.created_at)), cells.took,
       h("td", { class: "taglist" }, t.tags.slice(0, 3).map((tag) => h("span", { class: "tag" }, tag)),
         t.tags.length > 3 && h("span", { class: "soft" }, ` +${t.tags.length - 3}`)));
-    if (focused) name.focus({ preventScroll: true });
+    const row = { task: t, element, cells };
+    this.rows.set(t.task_uuid, row);
+    this.drawRow(row);
+    return element;
+  }
+
+  // drawRow writes what changes in a row. Its link stays the same element, so that no click is lost.
+  drawRow({ task: t, cells }) {
+    cells.state.replaceChildren(state(t.status));
+    cells.steps.replaceChildren(...progress(t));
+    cells.took.textContent = t.completed_at && ended(t.status)
+      ? duration(Math.max(instant(t.completed_at) - instant(t.created_at), 0.5)) : "";
   }
 
   move(step) {

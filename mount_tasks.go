@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -50,9 +51,9 @@ func (a *mountAPI) listTasks(w http.ResponseWriter, r *http.Request) (any, error
 	return mountListView{page, rights}, err
 }
 
-// briefWords are the words of a filter by state here: the six of this surface, then the
-// exact states.
-var briefWords = slices.Concat(briefStatusNames[:], taskStateNames[:])
+// briefWords lists the words of a filter by state here.
+var briefWords = strings.Join(briefStatusNames[:], ", ") + "; nor one of the exact states " +
+	strings.Join(taskStateNames[:], ", ")
 
 // briefStates returns the states that a word of a filter means.
 func briefStates(word string) (stateSet, bool) {

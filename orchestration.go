@@ -76,7 +76,7 @@ func (a *orchestrationAPI) listTasks(w http.ResponseWriter, r *http.Request) (an
 	page, err := a.page(w, r, q, r.URL.Path, func(word string) (stateSet, bool) {
 		state, ok := filteredState(word)
 		return setOf(state), ok
-	}, stateWords)
+	}, strings.Join(stateWords, ", "))
 	return taskListView{page, right}, err
 }
 

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // taskListing is what a request asks of a list of tasks.
@@ -34,7 +35,7 @@ type taskListing struct {
 // returns.
 func (s *surface) page(
 	w http.ResponseWriter, r *http.Request, q *query, path string,
-	states func(word string) (stateSet, bool), words []string,
+	states func(word string) (stateSet, bool), words string,
 ) (p taskPage, err error) {
 	l := q.listing()
 	l.states = q.states(states, words)
@@ -69,6 +70,9 @@ func (q *query) listing() *taskListing {
 		tags: q.texts("tag"), correlation: q.id("correlation_id"), parent: q.id("parent_correlation_id"),
 		created: q.period("created"), updated: q.period("updated"), completed: q.period("completed"),
 	}
+	if utf8.RuneCountInString(l.text) > maxNameLength {
+		q.refuse("q has more than %d characters", maxNameLength)
+	}
 	if len(l.tags) > maxFilterTags {
 		q.refuse("tag is given %d times; at most %d are allowed", len(l.tags), maxFilterTags)
 	}
@@ -82,7 +86,7 @@ func (q *query) listing() *taskListing {
 const maxFilterTags = 16
 
 // states reads the filter by state: words between commas, or in several parameters.
-func (q *query) states(parse func(word string) (stateSet, bool), words []string) (all stateSet) {
+func (q *query) states(parse func(word string) (stateSet, bool), words string) (all stateSet) {
 	for _, text := range q.texts("status") {
 		for word := range strings.SplitSeq(text, ",") {
 			if word = strings.TrimSpace(word); word == "" {
@@ -90,7 +94,7 @@ func (q *query) states(parse func(word string) (stateSet, bool), words []string)
 			}
 			set, ok := parse(word)
 			if !ok {
-				q.refuse("status: %.60q is none of %s", word, strings.Join(words, ", "))
+				q.refuse("status: %.60q is none of %s", word, words)
 			}
 			all |= set
 		}
@@ -129,15 +133,14 @@ func (q *query) sort(l *taskListing) {
 
 // cursor reads the place after which a page begins; a blank one asks for the first page.
 func (q *query) cursor(l *taskListing) {
+	text := q.text("cursor")
 	if l.cursored = len(q.values["cursor"]) > 0; !l.cursored {
 		return
 	}
 	if q.text("page") != "" {
 		q.refuse("page and cursor exclude each other")
 	}
-	l.skip = 0
-	text := q.text("cursor")
-	if text == "" {
+	if l.skip = 0; text == "" {
 		return
 	}
 	b, err := base64.RawURLEncoding.DecodeString(text)

@@ -379,7 +379,7 @@ function progress(t) {
     return bar;
   });
   const id = uid("clip");
-  return [h("svg", { class: "meter", viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
+  return [h("svg", { class: "bars", viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
     h("clipPath", { id }, h("rect", { width: 100, height: 6, rx: 3 })), h("g", { "clip-path": `url(#${id})` },
       h("rect", { class: "base", width: 100, height: 6 }), bars)),
   h("span", { class: "num" }, `${number(t.completed_steps)} / ${number(t.total_steps)}`)];

@@ -227,7 +227,7 @@ const move = `(how) => new Promise((done) => {
 	const frame = (now) => {
 		if (before) gaps.push(now - before);
 		before = now;
-		if (++frames > 90) { send("pointerup"); done(gaps); return; }
+		if (++frames > 60) { send("pointerup"); done(gaps); return; }
 		if (how === "drag") { x -= 9 * Math.sin(frames / 30); y -= 5 * Math.cos(frames / 30); send("pointermove"); }
 		if (how === "zoom") pane.dispatchEvent(new WheelEvent("wheel", { deltaY: 20 * Math.sin(frames / 15), clientX: x, clientY: y, ctrlKey: true, cancelable: true }));
 		requestAnimationFrame(frame);

@@ -39,7 +39,7 @@ const add = (rows, name) => rows.reduce((n, r) => n + r[name], 0);
 export const percent = (part, whole) => (whole ? (Math.floor((part / whole) * 1000) / 10) + " %" : "–");
 export const seconds = (s) => (s > 0 && s < 0.01 ? +(s * 1000).toPrecision(2) + " ms" : duration(s * 1000));
 
-export const fact = (label, value, about) => h("div", { class: "card fact" }, h("dt", {}, label), h("dd", {}, value), about && h("p", { class: "soft" }, about));
+export const fact = (label, value, about) => h("div", { class: "card fact" }, h("dt", {}, label), h("dd", {}, value), about && h("dd", { class: "about soft" }, about));
 
 function facts(p, { hours }) {
   const ended = p.completed_tasks + p.failed_tasks;

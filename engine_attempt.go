@@ -246,7 +246,7 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	if !k.gone {
 		k.gone = true
 		end := e.ending(t, k.key.step, o, c.now, k.started)
-		e.stats.handlerDone(end)
+		e.stats.handlerDone(t, end, c.now)
 		return c.append(t, &record{kind: recEnded, step: k.key.step, end: end})
 	}
 	if k.cancel == nil || wasCancelled(o) {

@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { buckets, fact, percent, throughput } from "./analytics.js";
 import { Graph } from "./graph.js";
+import { KINDS } from "./model.js";
 import { duration, empty, h, jsonTree, link, number, plural, problem, table, tabs } from "./ui.js";
 
 const pathOf = (t) => [t.namespace, t.name, t.version].map(encodeURIComponent).join("/");
@@ -84,7 +85,7 @@ function drawGraph(picture, template, signal) {
     row(id)?.classList.add("chosen");
   } });
   const sign = "M3 4h3v3h3v3h4v3"; // a staircase, as in the logo
-  graph.set(template.steps.map((s) => ({ id: s.name, name: s.name, tone: "idle", sign, word: s.handler?.callable || s.type, kind: s.type === "standard" ? "step" : s.type })),
+  graph.set(template.steps.map((s) => ({ id: s.name, name: s.name, tone: "idle", sign, word: s.handler?.callable || s.type, note: KINDS[s.type] })),
     template.steps.flatMap((s) => s.dependencies.map((d) => [d, s.name])));
   signal.addEventListener("abort", () => graph.destroy());
 }

@@ -19,6 +19,7 @@ type taskFilter struct {
 	text                        string // in the namespace or the name, in lower case
 	tags                        []string
 	correlation, parent         uuid
+	trace                       string
 	states                      stateSet
 	created, updated, completed period
 }
@@ -217,6 +218,7 @@ const (
 	labelTag         = 't'
 	labelCorrelation = 'c'
 	labelParent      = 'p'
+	labelTrace       = 'r'
 )
 
 // eachLabel calls f for each label of a task; by may be nil for a task without one.
@@ -232,6 +234,9 @@ func (x *taskIndex) eachLabel(by *creation, f func(label uint64)) {
 	}
 	if !by.parentCorrelation.isZero() {
 		f(x.labels.label(labelParent, string(by.parentCorrelation[:])))
+	}
+	if by.traceparent != "" {
+		f(x.labels.label(labelTrace, by.traceID()))
 	}
 }
 
@@ -395,6 +400,9 @@ func (x *taskIndex) selectLabels(f *taskFilter, sel *selection) bool {
 	}
 	parent := func() *positions { return x.labels.find(x.labels.label(labelParent, string(f.parent[:]))) }
 	if !f.parent.isZero() && !sel.narrow(parent()) {
+		return false
+	}
+	if f.trace != "" && !sel.narrow(x.labels.find(x.labels.label(labelTrace, f.trace))) {
 		return false
 	}
 	if f.correlation.isZero() {

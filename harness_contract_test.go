@@ -93,7 +93,7 @@ func TestContractFindsProblems(t *testing.T) {
 		{answer("GET /health/live?x=1", 200, js, strings.Replace(live, "{", `{"more": 1, `, 1)), "body.more: must not be there"},
 		{answer("GET /nowhere", 404, js, "{}"), ""},
 		{answer("DELETE /health/live", 405, js, "{}"), ""},
-		{answer("GET /health/live", 418, js, live), "got status 418, which the operation healthLive does not declare"},
+		{answer("GET /health/live", 418, js, live), "got status 418, which the operation getHealthLive does not declare"},
 		{answer("GET /health/live", 200, "text/plain", live), `got Content-Type "text/plain"; want one of ["application/json"]`},
 		{answer("GET /health/live", 200, js, `{"status": "alive", "worker_id": "w"}`), "body.timestamp: missing"},
 		{answer("GET /health/live", 200, js, strings.Replace(live, `"w"`, `null`, 1)), `body.worker_id: got null; want type "string"`},

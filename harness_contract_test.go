@@ -36,7 +36,8 @@ func checkShape(t *testing.T, shape string, body []byte) {
 	}
 }
 
-// TestSchemasUseKnownKeywords checks that the schemas contain no keyword that would be ignored.
+// TestSchemasUseKnownKeywords checks that the schemas contain no keyword that would be ignored,
+// and say of each object which members it may have.
 func TestSchemasUseKnownKeywords(t *testing.T) {
 	t.Parallel()
 	eachOpenAPIDocument(t, func(t *testing.T, _ string, doc map[string]any) {
@@ -49,6 +50,10 @@ func TestSchemasUseKnownKeywords(t *testing.T) {
 			if !ok {
 				t.Errorf("%s: got %s; want a schema", path, wire.Text(schema))
 				return
+			}
+			types, names := wire.Text(s["type"]), s["properties"] != nil || s["additionalProperties"] != nil
+			if strings.Contains(types, `"object"`) && !names {
+				t.Errorf("%s: got an object that names neither its members nor additionalProperties", path)
 			}
 			for word, v := range s {
 				if !slices.Contains(wire.SchemaKeywords, word) {

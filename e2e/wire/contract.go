@@ -216,10 +216,12 @@ func contentFor(content map[string]any, contentType string) map[string]any {
 }
 
 // SchemaKeywords are the keywords that problems checks, and those that do not restrict values.
+// default is not among them: generated TypeScript then demands the member, and generated Python
+// sends it.
 var SchemaKeywords = []string{
 	"$ref", "type", "const", "enum", "anyOf", "oneOf", "properties", "required", "additionalProperties", "items",
 	"pattern", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems",
-	"description", "examples", "default", "format", "discriminator",
+	"description", "examples", "format", "discriminator",
 }
 
 // SchemaProblems lists where v, an example, does not match a schema of the document.

@@ -11,6 +11,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"math/bits"
 	"slices"
@@ -103,6 +104,26 @@ func (f *frozenFigures) byTemplate(filter figureFilter, from int64) []namedFigur
 		}
 	}
 	return all
+}
+
+// byHour returns what was counted in each hour from one on, the oldest first.
+func (f *frozenFigures) byHour(filter figureFilter, from int64) []*figureRow {
+	if filter == (figureFilter{}) {
+		return f.whole.hours(from)
+	}
+	sums := map[int64]*figureRow{}
+	for _, t := range f.templates {
+		if !filter.selects(t.name) {
+			continue
+		}
+		for _, r := range t.own.hours(from) {
+			if sums[r.hour] == nil {
+				sums[r.hour] = &figureRow{hour: r.hour}
+			}
+			sums[r.hour].merge(r)
+		}
+	}
+	return slices.SortedFunc(maps.Values(sums), func(a, b *figureRow) int { return cmp.Compare(a.hour, b.hour) })
 }
 
 // byStep returns what was counted for each step from an hour on.
@@ -271,6 +292,66 @@ func (f *frozenFigures) performance(states *stateCounts, now instant, hours int)
 		SystemHealthScore:   r.health(),
 		AnalysisPeriodStart: zonedTime(hourStart(from)), CalculatedAt: zonedTime(now),
 	}
+}
+
+// fareHistoryView is the answer of /v1/analytics/history.
+type fareHistoryView struct {
+	Hours               []hourView         `json:"hours"`
+	Templates           []templateFareView `json:"templates"`
+	AnalysisPeriodStart zonedTime          `json:"analysis_period_start"`
+	CalculatedAt        zonedTime          `json:"calculated_at"`
+}
+
+// hourView is what was counted in one hour.
+type hourView struct {
+	Hour zonedTime `json:"hour"` // its start
+	fareView
+}
+
+// templateFareView is what was counted for one template.
+type templateFareView struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Version   string `json:"version"`
+	fareView
+}
+
+// fareView says how tasks fared; the durations are of completed tasks.
+type fareView struct {
+	CreatedTasks           uint64  `json:"created_tasks"`
+	CompletedTasks         uint64  `json:"completed_tasks"`
+	FailedTasks            uint64  `json:"failed_tasks"`
+	CancelledTasks         uint64  `json:"cancelled_tasks"`
+	EndedAttempts          uint64  `json:"ended_attempts"`
+	FailedAttempts         uint64  `json:"failed_attempts"`
+	AverageDurationSeconds float64 `json:"average_duration_seconds"`
+	P50DurationSeconds     float64 `json:"p50_duration_seconds"`
+	P95DurationSeconds     float64 `json:"p95_duration_seconds"`
+}
+
+func (r *figureRow) fare() fareView {
+	return fareView{
+		CreatedTasks: r.counts[tasksCreated], CompletedTasks: r.counts[tasksCompleted],
+		FailedTasks: r.counts[tasksFailed], CancelledTasks: r.counts[tasksCancelled],
+		EndedAttempts: r.counts[attemptsEnded], FailedAttempts: r.counts[attemptsFailed],
+		AverageDurationSeconds: r.averageTime(),
+		P50DurationSeconds:     microSeconds(r.times.quantile(0.5)),
+		P95DurationSeconds:     microSeconds(r.times.quantile(0.95)),
+	}
+}
+
+// history returns how the selected templates fared within the last hours, by hour and
+// by template. Hours and templates without figures are left out.
+func (f *frozenFigures) history(filter figureFilter, now instant, hours int) fareHistoryView {
+	from := hoursAgo(now, hours)
+	v := fareHistoryView{[]hourView{}, []templateFareView{}, zonedTime(hourStart(from)), zonedTime(now)}
+	for _, r := range f.byHour(filter, from) {
+		v.Hours = append(v.Hours, hourView{zonedTime(hourStart(r.hour)), r.fare()})
+	}
+	for _, n := range f.byTemplate(filter, from) {
+		v.Templates = append(v.Templates, templateFareView{n.namespace, n.name, n.version, n.fare()})
+	}
+	return v
 }
 
 // bottlenecksView is the answer of /v1/analytics/bottlenecks.

@@ -707,15 +707,23 @@ func (s *figureSeries) since(hour int64, sum *figureRow) bool {
 		sum.merge(s.all)
 		return true
 	}
-	rows := s.past[firstHour(s.past, hour):]
+	rows := s.hours(hour)
 	for _, r := range rows {
 		sum.merge(r)
 	}
-	if s.now == nil || s.now.hour < hour {
-		return len(rows) > 0
+	return len(rows) > 0
+}
+
+// hours returns the rows from an hour on, the oldest first.
+func (s *figureSeries) hours(from int64) []*figureRow {
+	if s == nil {
+		return nil
 	}
-	sum.merge(s.now)
-	return true
+	rows := s.past[firstHour(s.past, from):]
+	if s.now == nil || s.now.hour < from {
+		return rows
+	}
+	return append(slices.Clip(rows), s.now)
 }
 
 // findOrAdd returns the index of a template in the book, and adds the template

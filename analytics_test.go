@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -91,7 +92,7 @@ func (y *story) act(id uuid, step int, q stepRequest) {
 
 func (y *story) cancel(id uuid) {
 	y.t.Helper()
-	must(y.svc.operator.cancelTask(y.t.Context(), id, ""))(y.t)
+	must(y.svc.operator.cancelTask(y.t.Context(), id, taskActor{}))(y.t)
 }
 
 var (
@@ -253,6 +254,37 @@ func TestBottlenecks(t *testing.T) {
 	}
 	wantJSON(t, s.do("GET", "/v1/analytics/bottlenecks", "").want(200), map[string]string{
 		"slow_steps": "[]", "slow_tasks": "[]", "recommendations": "[" + blockedAdvice + "]"})
+}
+
+// TestHistory checks the figures by hour and by template.
+func TestHistory(t *testing.T) {
+	s, y := newStoryServer(t)
+	tellFigures(y)
+	y.clock.advance(2 * time.Hour)
+	y.cancel(y.create("chain"))
+	a := s.do("GET", "/v1/analytics/history?hours=3", "").want(200)
+	wantJSON(t, a, map[string]string{
+		"hours.0.hour": "2026-01-01T00:00:00.000000Z", "hours.0.created_tasks": "6", "hours.0.completed_tasks": "3",
+		"hours.0.failed_tasks": "2", "hours.0.cancelled_tasks": "1",
+		"hours.0.ended_attempts": "10", "hours.0.failed_attempts": "3",
+		"hours.0.average_duration_seconds": "25.666667", // 6, 24, 47
+		"hours.1.hour":                     "2026-01-01T02:00:00.000000Z", "hours.1.created_tasks": "1",
+		"hours.1.cancelled_tasks": "1", "hours.1.p95_duration_seconds": "0",
+		"templates.0.name": "chain", "templates.0.created_tasks": "3", "templates.0.completed_tasks": "2",
+		"templates.1.name": "other", "templates.1.p50_duration_seconds": "47",
+		"analysis_period_start": "2025-12-31T23:00:00.000000Z",
+	})
+	if n := len(a.get("hours").([]any)); n != 2 {
+		t.Errorf("got %d hours; want those with figures, 2", n)
+	}
+	if p95 := a.get("hours.0.p95_duration_seconds"); must(p95.(json.Number).Float64())(t) < 44 {
+		t.Errorf("got 95th percentile %v; want about 47", p95)
+	}
+	a = s.do("GET", "/v1/analytics/history?hours=3&name=other", "").want(200)
+	wantJSON(t, a, map[string]string{
+		"hours.0.created_tasks": "4", "hours.0.completed_tasks": "1", "templates.0.name": "other"})
+	wantJSON(t, s.do("GET", "/v1/analytics/history?hours=1&name=other", "").want(200),
+		map[string]string{"hours": "[]", "templates": "[]"})
 }
 
 const blockedAdvice = "Tasks blocked by failures: 1. They wait for an operator to reset, complete or resolve their failed steps."

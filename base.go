@@ -60,6 +60,7 @@ const (
 	storeFull   // tasks take all the memory they may
 	overloaded  // requests come faster than they can be answered
 	taskDropped // a repeated request whose task retention has dropped
+	taskMovedOn // the task is not as the caller saw it
 )
 
 // failure is an error that a caller may see.

@@ -64,9 +64,9 @@ func (p *process) runWorkflow(o *options) runner {
 		return new(handlerSet).check(handler)
 	})
 	o.BoolVar(&a.fast, "fast", false, "skip the time of delays and back-offs: a day of them takes no time")
-	o.DurationVar(&a.timeout, "timeout", 0, "give up after `DURATION`, with exit code 5")
+	o.DurationVar(&a.timeout, "timeout", 0, "give up `DURATION` after the task was created, with exit code 5")
 	return func(ctx context.Context, operands []string) error {
-		ctx, stop := interruptible(ctx, a.timeout)
+		ctx, stop := interruptible(ctx, 0)
 		defer stop()
 		return o.named(p.runIn(ctx, o, a, operands[0]))
 	}
@@ -114,7 +114,12 @@ func (p *process) runIn(ctx context.Context, o *options, a *runArgs, name string
 	if err != nil {
 		return err
 	}
-	ended, err := p.watchTask(ctx, o, c, created.text("task_uuid"), 0)
+	watching, stop := interruptible(ctx, a.timeout)
+	defer stop()
+	ended, err := p.watchTask(watching, o, c, created.text("task_uuid"), 0)
+	if ended.raw == nil && exitCode(err) == exitTimedOut {
+		ended = created // the time was too short for another look at it
+	}
 	if ended.raw == nil {
 		return err
 	}

@@ -24,6 +24,7 @@ type serving struct {
 	cfg           *Config
 	log           *slog.Logger
 	plain         bool // the log is text, for people
+	readOnly      bool
 	clock         *realClock
 	orchestration *httpServer // nil when the role is switched off
 	worker        *httpServer
@@ -73,7 +74,7 @@ func (p *process) serve(ctx context.Context, flags *serveArgs) error {
 	if err != nil {
 		return err
 	}
-	parts.readOnly = flags.readOnly
+	v.readOnly, parts.readOnly = flags.readOnly, flags.readOnly
 	defer parts.auth.close()
 	return v.run(ctx, p, flags, parts)
 }
@@ -469,6 +470,9 @@ func (v *serving) stateLine() string {
 	c := &v.cfg.Store
 	if c.Memory {
 		return "in memory: gone when the process ends; " + c.retention().String()
+	}
+	if v.readOnly {
+		return c.Path + ", read-only"
 	}
 	durability := map[string]string{
 		"always":   "on disk before a change is answered",

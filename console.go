@@ -34,6 +34,7 @@ type consoleSite struct {
 	build string            // names this set of files; part of their paths, so that browsers keep them
 	files map[string][]byte // by name
 	page  []byte            // index.html with the facts about the service, without the paths of files
+	tag   string            // the entity tag of page and files
 }
 
 // newConsoleSite returns the console of a service whose callers authenticate by auth.
@@ -49,6 +50,7 @@ func newConsoleSite(cfg *Config, auth *authConfig) *consoleSite {
 	facts := fmt.Sprintf(`<meta name="stepwell" data-version="%s" data-fixture="%t" data-auth="%t" data-key-header="%s">`,
 		html.EscapeString(version), cfg.Fixture.Enabled, auth.Enabled, html.EscapeString(auth.APIKeyHeader))
 	s.page = bytes.Replace(s.files["index.html"], []byte("<!--facts-->"), []byte(facts), 1)
+	s.tag = contentTag([]byte(s.build + facts))
 	delete(s.files, "index.html")
 	return s
 }
@@ -60,7 +62,8 @@ func (s *consoleSite) pageAt(escapedPath string) webPage {
 	if below, ok := strings.CutPrefix(escapedPath, consolePath+"/"); ok {
 		up = strings.TrimSuffix("./"+strings.Repeat("../", strings.Count(below, "/")), "/")
 	}
-	return webPage{bytes.ReplaceAll(s.page, []byte("FILES"), []byte(up+"/web/"+s.build)), consolePolicy}
+	page := bytes.ReplaceAll(s.page, []byte("FILES"), []byte(up+"/web/"+s.build))
+	return webPage{page, consolePolicy, contentTag([]byte(s.tag + up))}
 }
 
 // consoleRoutes returns the console's rows.
@@ -77,7 +80,7 @@ func (r route) isConsole() bool { return strings.HasPrefix(r.pattern, "GET "+con
 
 // consolePage answers with the one page, which shows what its path names.
 func (a *orchestrationAPI) consolePage(w http.ResponseWriter, r *http.Request) (any, error) {
-	return a.console().pageAt(r.URL.EscapedPath()).reply(w), nil
+	return a.console().pageAt(r.URL.EscapedPath()).reply(w, r), nil
 }
 
 // consoleFile answers with a file of the page. A browser keeps it for good, unless its path

@@ -160,7 +160,7 @@ func TestSleepIsATimer(t *testing.T) {
 // way: its slot is free at once, not when the delay is over.
 func TestSlotOfADelayEndsWithItsStep(t *testing.T) {
 	cancel := func(t *testing.T, s *service, v *task) {
-		must(s.operator.cancelTask(t.Context(), v.id, ""))(t)
+		must(s.operator.cancelTask(t.Context(), v.id, taskActor{}))(t)
 	}
 	for _, tc := range []struct {
 		name string
@@ -210,7 +210,7 @@ func TestSlotOfAnAbandonedAttempt(t *testing.T) {
 	first, second := createAside(t, s, "web"), createAside(t, s, "web")
 	gone, cancel := context.WithCancel(t.Context())
 	cancel() // the answer would wait for the disk
-	if _, err := s.operator.cancelTask(gone, first, ""); !errors.Is(err, context.Canceled) {
+	if _, err := s.operator.cancelTask(gone, first, taskActor{}); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v; want the cancellation to be under way", err)
 	}
 	awaitReal(t, "the slot to be free again or taken", func() bool {

@@ -100,7 +100,7 @@ func explainCases() []explainCase {
 			{name: "x", callable: "builtin:fail", config: `{"retryable":false}`}}, nil,
 			"a retry_scheduled does not start while the task is blocked_by_failures;x failed for good", ""},
 		{"cancelled task", []stepSpec{outside}, func(t *testing.T, s *service, v *task) {
-			must(s.operator.cancelTask(t.Context(), v.id, ""))(t)
+			must(s.operator.cancelTask(t.Context(), v.id, taskActor{}))(t)
 		}, "", "the task is cancelled"},
 		{"cut off", []stepSpec{sleep}, func(_ *testing.T, s *service, v *task) {
 			s.store.mu.Lock()

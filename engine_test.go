@@ -314,11 +314,11 @@ func TestCancelTask(t *testing.T) {
 	}})
 	v := mustCreate(t, s, "mixed")
 	wantStates(t, v, "steps_in_process: complete in_progress enqueued pending")
-	after := must(s.operator.cancelTask(t.Context(), v.id, ""))(t)
+	after := must(s.operator.cancelTask(t.Context(), v.id, taskActor{}))(t)
 	wantStates(t, after, "cancelled: complete cancelled cancelled cancelled")
 	clock.advance(time.Minute)
 	wantStates(t, settled(t, s, v.id), "cancelled: complete cancelled cancelled cancelled")
-	if _, err := s.operator.cancelTask(t.Context(), v.id, ""); kindOf(err) != invalidTransition {
+	if _, err := s.operator.cancelTask(t.Context(), v.id, taskActor{}); kindOf(err) != invalidTransition {
 		t.Errorf("cancelling twice: got %v; want an invalid transition", err)
 	}
 	if _, err := act(t, s, v, 1, resetAction); kindOf(err) != invalidTransition {
@@ -565,7 +565,7 @@ func (l *randomWorld) adjust() {
 		by.inputs = fmt.Appendf(nil, `{"n":%d}`, l.r.IntN(9))
 		by.maxAttempts *= l.r.IntN(2)
 	}
-	_, _, err := l.s.operator.adjust(l.t.Context(), v.id, v.stepID(step), by, "ops")
+	_, _, err := l.s.operator.adjust(l.t.Context(), v.id, v.stepID(step), by, taskActor{subject: "ops"})
 	l.note("adjust step %d of task %d to %d, %s: %v", step, n, by.maxAttempts, by.inputs, err)
 	switch kindOf(err) {
 	case invalidTransition, invalidFields:
@@ -704,7 +704,7 @@ func (l *randomWorld) leaseEnd(step uuid) instant {
 
 func (l *randomWorld) cancel() {
 	n := l.r.IntN(len(l.tasks))
-	_, err := l.s.operator.cancelTask(l.t.Context(), l.tasks[n], "someone")
+	_, err := l.s.operator.cancelTask(l.t.Context(), l.tasks[n], taskActor{subject: "someone"})
 	l.note("cancel task %d: %v", n, err)
 	if err != nil && kindOf(err) != invalidTransition {
 		l.t.Error(err)

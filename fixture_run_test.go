@@ -222,7 +222,7 @@ func (p *player) account() string {
 		}
 	}
 	for _, path := range []string{"/v1/dlq", "/v1/dlq/stats", "/v1/dlq/staleness", "/v1/dlq/investigation-queue",
-		"/v1/analytics/performance", "/v1/analytics/bottlenecks", "/_stepwell/clock"} {
+		"/v1/analytics/performance", "/v1/analytics/bottlenecks", "/v1/analytics/history", "/_stepwell/clock"} {
 		tell(path)
 	}
 	stream := p.openStream("?after=0")

@@ -113,8 +113,7 @@ type mountErrorView struct {
 
 func mountError(f *failure, _ string, _ instant) any {
 	var v mountErrorView
-	form := &failureForms[f.kind]
-	v.Error.Type, v.Error.Code = form.mount.kind, cmp.Or(form.mount.code, form.code)
+	v.Error.Type, v.Error.Code = failureForms[f.kind].mount.kind, mountCode(f.kind)
 	v.Error.Message = f.message
 	if f.kind == taskDropped {
 		v.Error.TaskID = f.extra.value
@@ -143,11 +142,15 @@ func (a *mountAPI) links(w http.ResponseWriter, r *http.Request) (any, error) {
 
 // document answers with the OpenAPI document, with the mount point's URL as the
 // caller must write it.
-func (a *mountAPI) document(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *mountAPI) document(w http.ResponseWriter, r *http.Request) (any, error) {
 	doc, err := a.openapi()
+	if err != nil {
+		return nil, err
+	}
 	server := func(path string) []byte { return fmt.Appendf(nil, `"servers":[{"url":%q}]`, path) }
-	before, after, _ := bytes.Cut(doc, server(a.prefix))
-	return textReply{"application/json", [][]byte{before, server(a.link(r, "")), after}}, err
+	before, after, _ := bytes.Cut(doc.text, server(a.prefix))
+	root := a.link(r, "")
+	return withTag(w, r, contentTag([]byte(doc.tag+root)), textReply{jsonType, [][]byte{before, server(root), after}}), nil
 }
 
 // editOpenAPI sets the server of the document, and adds the permissions of the rows
@@ -423,14 +426,14 @@ type handlerGraph struct {
 	ExecutionOrder []string `json:"execution_order"`
 }
 
-func (a *mountAPI) listNamespaces(w http.ResponseWriter, _ *http.Request) (any, error) {
+func (a *mountAPI) listNamespaces(w http.ResponseWriter, r *http.Request) (any, error) {
 	v := handlerNamespaces{Namespaces: []handlerNamespace{}, GeneratedAt: zonedTime(a.svc.clock.now())}
-	r := a.svc.templates.registry()
-	for _, n := range r.namespaces() {
-		v.Namespaces = append(v.Namespaces, r.handlerNamespace(n.Name))
+	all := a.svc.templates.registry()
+	for _, n := range all.namespaces() {
+		v.Namespaces = append(v.Namespaces, all.handlerNamespace(n.Name))
 	}
 	v.TotalNamespaces = len(v.Namespaces)
-	return v, a.holdTemplates(w)
+	return withTag(w, r, weakTag(all.hash()), v), a.holdTemplates(w)
 }
 
 func (r *registry) handlerNamespace(name string) handlerNamespace {
@@ -469,15 +472,16 @@ func versionsOf(templates []*template) []string {
 
 func (a *mountAPI) listHandlers(w http.ResponseWriter, r *http.Request) (any, error) {
 	namespace := r.PathValue("namespace")
-	all := a.svc.templates.registry().handlersOf(namespace)
-	if len(all) == 0 {
+	all := a.svc.templates.registry()
+	handlers := all.handlersOf(namespace)
+	if len(handlers) == 0 {
 		return nil, unknownNamespace(namespace)
 	}
-	v := handlerList{Namespace: namespace, TotalHandlers: len(all)}
-	for _, versions := range all {
+	v := handlerList{Namespace: namespace, TotalHandlers: len(handlers)}
+	for _, versions := range handlers {
 		v.Handlers = append(v.Handlers, handlerSummaryOf(versions))
 	}
-	return v, a.holdTemplates(w)
+	return withTag(w, r, weakTag(all.hash()), v), a.holdTemplates(w)
 }
 
 func unknownNamespace(name string) error {
@@ -519,7 +523,11 @@ func (a *mountAPI) getHandler(w http.ResponseWriter, r *http.Request) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	return a.svc.handlerView(t)
+	v, err := a.svc.handlerView(t)
+	if err != nil {
+		return nil, err
+	}
+	return withTag(w, r, weakTag(fmt.Sprintf("%s-%t", t.hash, v.Available)), v), nil
 }
 
 func (s *service) handlerView(t *template) (handlerView, error) {

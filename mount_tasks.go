@@ -86,8 +86,9 @@ func (a *mountAPI) getTask(w http.ResponseWriter, r *http.Request) (any, error) 
 		}
 		v.more = &mountAnalysisView{}
 		v.more.Dependencies, v.more.Analysis = analyzeTask(t, a.svc.clock.now())
+		return v, nil
 	}
-	return v, nil
+	return a.ofTask(w, r, t, a.svc.clock.now(), v), nil
 }
 
 func (a *mountAPI) explainTask(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -99,9 +100,12 @@ func (a *mountAPI) explainTask(w http.ResponseWriter, r *http.Request) (any, err
 	return v, nil
 }
 
-func (a *mountAPI) cancelTask(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *mountAPI) cancelTask(w http.ResponseWriter, r *http.Request) (any, error) {
 	t, err := a.cancelIn(r, "id")
-	return mountTaskView{task: t, rights: mountRightsOf(r)}, err
+	if err != nil {
+		return nil, err
+	}
+	return a.ofTask(w, r, t, a.svc.clock.now(), mountTaskView{task: t, rights: mountRightsOf(r)}), nil
 }
 
 func (a *mountAPI) listSteps(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -111,7 +115,10 @@ func (a *mountAPI) listSteps(w http.ResponseWriter, r *http.Request) (any, error
 		return nil, err
 	}
 	t, err := a.taskIn(w, r, "task_id")
-	return mountStepsView{t, rights}, err
+	if err != nil {
+		return nil, err
+	}
+	return a.ofTask(w, r, t, a.svc.clock.now(), mountStepsView{t, rights}), nil
 }
 
 func (a *mountAPI) getStep(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -121,10 +128,18 @@ func (a *mountAPI) getStep(w http.ResponseWriter, r *http.Request) (any, error) 
 		return nil, err
 	}
 	t, i, err := a.stepIn(w, r, "task_id", "step_id")
-	return mountStepView{t, i, rights}, err
+	return a.stepAnswer(w, r, mountStepView{t, i, rights}, err)
 }
 
-func (a *mountAPI) adjustStep(_ http.ResponseWriter, r *http.Request) (any, error) {
+// stepAnswer answers with a step, unless err is not nil.
+func (a *mountAPI) stepAnswer(w http.ResponseWriter, r *http.Request, v mountStepView, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	return a.ofTask(w, r, v.task, a.svc.clock.now(), v), nil
+}
+
+func (a *mountAPI) adjustStep(w http.ResponseWriter, r *http.Request) (any, error) {
 	taskID, stepID, err := stepPath(r, "task_id", "step_id")
 	if err != nil {
 		return nil, err
@@ -137,8 +152,12 @@ func (a *mountAPI) adjustStep(_ http.ResponseWriter, r *http.Request) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	t, i, err := a.svc.operator.adjust(r.Context(), taskID, stepID, by, subjectOf(r.Context()))
-	return mountStepView{t, i, mountRightsOf(r)}, err
+	who, err := a.actorOf(r)
+	if err != nil {
+		return nil, err
+	}
+	t, i, err := a.svc.operator.adjust(r.Context(), taskID, stepID, by, who)
+	return a.stepAnswer(w, r, mountStepView{t, i, mountRightsOf(r)}, err)
 }
 
 // parseAdjustment reads {"retry_limit"?: 1–100, "inputs"?: object}. At least one
@@ -163,16 +182,19 @@ func parseAdjustment(body []byte) (*adjustment, error) {
 }
 
 // cancelStep cancels a step in the name of the authenticated subject.
-func (a *mountAPI) cancelStep(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *mountAPI) cancelStep(w http.ResponseWriter, r *http.Request) (any, error) {
 	taskID, stepID, err := stepPath(r, "task_id", "step_id")
 	if err != nil {
 		return nil, err
 	}
-	subject := subjectOf(r.Context())
-	q := &stepRequest{action: actionCancel, by: cmp.Or(subject, defaultInitiator), subject: subject,
+	who, err := a.actorOf(r)
+	if err != nil {
+		return nil, err
+	}
+	q := &stepRequest{action: actionCancel, by: cmp.Or(who.subject, defaultInitiator), who: who,
 		reason: "Cancelled at the mount point"}
 	t, i, err := a.svc.operator.act(r.Context(), taskID, stepID, q)
-	return mountStepView{t, i, mountRightsOf(r)}, err
+	return a.stepAnswer(w, r, mountStepView{t, i, mountRightsOf(r)}, err)
 }
 
 // The views of tasks and steps.

@@ -86,12 +86,20 @@ func (a *orchestrationAPI) getTask(w http.ResponseWriter, r *http.Request) (any,
 	q := queryOf(r)
 	right := q.contextRight(r)
 	t, err := a.awaited(w, r, q, "task_uuid")
-	return taskView{t, a.svc.clock.now(), right}, err
+	if err != nil {
+		return nil, err
+	}
+	now := a.svc.clock.now()
+	return a.ofTask(w, r, t, now, taskView{t, now, right}), nil
 }
 
-func (a *orchestrationAPI) cancelTask(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) cancelTask(w http.ResponseWriter, r *http.Request) (any, error) {
 	t, err := a.cancelIn(r, "task_uuid")
-	return taskView{t, a.svc.clock.now(), (&query{}).contextRight(r)}, err
+	if err != nil {
+		return nil, err
+	}
+	now := a.svc.clock.now()
+	return a.ofTask(w, r, t, now, taskView{t, now, (&query{}).contextRight(r)}), nil
 }
 
 // contextView is the answer of GET /v1/tasks/{task_uuid}/context.
@@ -105,11 +113,15 @@ func (a *orchestrationAPI) getContext(w http.ResponseWriter, r *http.Request) (a
 	if err != nil {
 		return nil, err
 	}
-	return contextView{t.id, t.by.context}, nil
+	return a.ofTask(w, r, t, a.svc.clock.now(), contextView{t.id, t.by.context}), nil
 }
 
 func (a *orchestrationAPI) getTransitions(w http.ResponseWriter, r *http.Request) (any, error) {
-	return heldByID(w, r, "task_uuid", a.svc.history.transitions)
+	v, err := heldByID(w, r, "task_uuid", a.svc.history.transitions)
+	if err != nil {
+		return nil, err
+	}
+	return a.ofTask(w, r, v.task, a.svc.clock.now(), v), nil
 }
 
 func (a *orchestrationAPI) explainTask(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -122,27 +134,28 @@ func (a *orchestrationAPI) listSteps(w http.ResponseWriter, r *http.Request) (an
 		return nil, err
 	}
 	now := a.svc.clock.now()
-	return jsonList{len(t.steps), func(o *jsonWriter, i int) {
+	return a.ofTask(w, r, t, now, jsonList{len(t.steps), func(o *jsonWriter, i int) {
 		t.stepView(i, now, a.svc.workerID).writeJSON(o)
-	}}, nil
+	}}), nil
 }
 
 func (a *orchestrationAPI) getStep(w http.ResponseWriter, r *http.Request) (any, error) {
 	t, i, err := a.stepIn(w, r, "task_uuid", "step_uuid")
-	return a.stepAnswer(r, t, i, err)
+	return a.stepAnswer(w, r, t, i, err)
 }
 
 // stepAnswer answers with a step, unless err is not nil. Who may act on steps need not be
 // allowed to read their results.
-func (a *orchestrationAPI) stepAnswer(r *http.Request, t *task, i int, err error) (any, error) {
+func (a *orchestrationAPI) stepAnswer(w http.ResponseWriter, r *http.Request, t *task, i int, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := t.stepView(i, a.svc.clock.now(), a.svc.workerID)
+	now := a.svc.clock.now()
+	v := t.stepView(i, now, a.svc.workerID)
 	if !mayReadResults(r.Context()) {
 		v.redactResults()
 	}
-	return v, nil
+	return a.ofTask(w, r, t, now, v), nil
 }
 
 func (a *orchestrationAPI) getAudit(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -154,7 +167,7 @@ func (a *orchestrationAPI) getAudit(w http.ResponseWriter, r *http.Request) (any
 	return v, a.shown(r, taskID, err)
 }
 
-func (a *orchestrationAPI) actOnStep(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) actOnStep(w http.ResponseWriter, r *http.Request) (any, error) {
 	taskID, stepID, err := stepPath(r, "task_uuid", "step_uuid")
 	if err != nil {
 		return nil, err
@@ -163,9 +176,11 @@ func (a *orchestrationAPI) actOnStep(_ http.ResponseWriter, r *http.Request) (an
 	if err != nil {
 		return nil, err
 	}
-	q.subject = subjectOf(r.Context())
+	if q.who, err = a.actorOf(r); err != nil {
+		return nil, err
+	}
 	t, i, err := a.svc.operator.act(r.Context(), taskID, stepID, q)
-	return a.stepAnswer(r, t, i, err)
+	return a.stepAnswer(w, r, t, i, err)
 }
 
 func (a *orchestrationAPI) listTemplates(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -174,7 +189,8 @@ func (a *orchestrationAPI) listTemplates(w http.ResponseWriter, r *http.Request)
 	if err := q.done(); err != nil {
 		return nil, err
 	}
-	return a.svc.templates.registry().listView(namespace), a.holdTemplates(w)
+	all := a.svc.templates.registry()
+	return withTag(w, r, weakTag(all.hash()), all.listView(namespace)), a.holdTemplates(w)
 }
 
 func (a *orchestrationAPI) getTemplate(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -182,7 +198,7 @@ func (a *orchestrationAPI) getTemplate(w http.ResponseWriter, r *http.Request) (
 	if err != nil {
 		return nil, err
 	}
-	return tpl.detailView(), nil
+	return withTag(w, r, weakTag(tpl.hash), tpl.detailView()), nil
 }
 
 // links answers at the root with the main paths.
@@ -330,6 +346,20 @@ func (a *orchestrationAPI) performance(_ http.ResponseWriter, r *http.Request) (
 	now := a.svc.clock.now()
 	figures, states := a.svc.store.figures()
 	return figures.performance(&states, now, hours), nil
+}
+
+func (a *orchestrationAPI) history(w http.ResponseWriter, r *http.Request) (any, error) {
+	q := queryOf(r)
+	hours := q.number("hours", 24, 1, keptHours)
+	filter := figureFilter{q.text("namespace"), q.text("name"), q.text("version")}
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	figures, _ := a.svc.store.figures()
+	if err := w.(*recorder).holdEach(hours+len(figures.templates), 512); err != nil {
+		return nil, err
+	}
+	return figures.history(filter, a.svc.clock.now(), hours), nil
 }
 
 func (a *orchestrationAPI) bottlenecks(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -631,7 +661,11 @@ func (a *orchestrationAPI) updateDLQ(_ http.ResponseWriter, r *http.Request) (an
 	if err != nil {
 		return nil, err
 	}
-	if err := a.svc.dlq.update(r.Context(), id, q); err != nil {
+	seen, err := a.seenVersions(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.svc.dlq.update(r.Context(), id, q, seen); err != nil {
 		return nil, err
 	}
 	return dlqUpdateView{true, "DLQ entry updated", id}, nil
@@ -675,9 +709,10 @@ func (a *orchestrationAPI) getSummary(w http.ResponseWriter, r *http.Request) (a
 	if err != nil {
 		return nil, err
 	}
-	v := t.summary(a.svc.clock.now())
+	now := a.svc.clock.now()
+	v := t.summary(now)
 	v.Links = summaryLinksOf(r, t.id)
-	return v, nil
+	return a.ofTask(w, r, t, now, v), nil
 }
 
 // summaryLinksOf returns links under the prefix that the caller used.

@@ -50,6 +50,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"GET /v1/templates/{namespace}/{name}/{version}", needs(permTemplatesRead, permSystemHandlersRead), a.getTemplate},
 		{"GET /v1/analytics/performance", needs(permSystemAnalyticsRead), a.performance},
 		{"GET /v1/analytics/bottlenecks", needs(permSystemAnalyticsRead), a.bottlenecks},
+		{"GET /v1/analytics/history", needs(permSystemAnalyticsRead), a.history},
 		{"GET /v1/backup", everything, a.sendState},
 		{configRoute, needs(permSystemConfigRead), a.config},
 		{"GET /health", public, a.health},
@@ -116,6 +117,7 @@ type startingAPI struct {
 func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, path := requestID(r, a.ids), r.URL.Path
 	w.Header()["X-Request-Id"] = []string{id}
+	newPageOrigins(a.cfg).share(w.Header(), r)
 	h, encode := orchestrationHealth(a.cfg, a.clock, nil), orchestrationError
 	if a.worker {
 		h, encode = workerHealth(a.cfg, a.clock, nil), workerError
@@ -135,7 +137,7 @@ func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Retry-After", "1")
 	f := failf(unavailable, "the service is starting")
-	writeJSON(w, roleStatus(f.kind), encode(f, id, a.clock.now()))
+	writeProblem(w, r, problemView{f, roleStatus(f.kind), id, false}, encode(f, id, a.clock.now()))
 }
 
 // gates are the handlers of the two listeners.

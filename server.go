@@ -381,6 +381,7 @@ type surface struct {
 	name    string // orchestration, worker or mount
 	log     *slog.Logger
 	auth    *authenticator
+	origins *pageOrigins
 	guard   *hostGuard    // nil if every caller needs credentials that pages cannot send
 	parts   *surfaceParts // shared with the surfaces of other services
 	room    *answerRoom   // shared with all surfaces of the process
@@ -389,7 +390,7 @@ type surface struct {
 	encode  func(f *failure, requestID string, now instant) any // the body of an error
 	status  func(k failureKind) int
 	maxBody int64
-	openapi func() ([]byte, error) // its OpenAPI document
+	openapi func() (*apiDocument, error) // its OpenAPI document
 	docs    *docsSite
 
 	taskPath func(r *http.Request, id uuid) string // the path of a task for this caller
@@ -419,7 +420,7 @@ func newSurface(svc *service, shared *surfaceCache, name string, encode func(*fa
 		extension: x, guard: newHostGuard(svc.cfg, name, auth), auth: auth, parts: cached(shared, "routes of "+name, newSurfaceParts),
 		docs: cached(shared, "docs", func() *docsSite { return newDocsSite(&svc.cfg.Docs) }),
 		room: cached(shared, "answers", func() *answerRoom { return newAnswerRoom(svc.cfg.Web.MaxAnswerBytes) }),
-		svc:  svc, name: name, log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
+		svc:  svc, name: name, origins: newPageOrigins(svc.cfg), log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
 }
@@ -456,6 +457,9 @@ func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // answer answers a request that matches a row.
 func (s *surface) answer(w *recorder, r *http.Request, row servedRoute) {
 	w.matched = true
+	if !row.controls {
+		s.origins.share(w.Header(), r)
+	}
 	conn := connectionOf(r)
 	err := s.guard.check(r, row)
 	if err == nil && len(row.permissions) > 0 {
@@ -502,6 +506,7 @@ func (s *surface) finish(rec *recorder, r *http.Request, began instant) {
 		rec.matched = true
 		s.writeError(rec, r, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
 	}
+	rec.endGzip()
 	if s.svc.cfg.Log.Requests {
 		s.logRequest(rec, r, began)
 	}
@@ -534,6 +539,10 @@ func (s *surface) writeUnmatched(rec *recorder, r *http.Request) {
 	rec.matched, rec.unmatched = true, true
 	h := rec.Header()
 	h.Del("Location")
+	if rec.status == http.StatusMethodNotAllowed && !s.controlled(r, h.Get("Allow")) && s.origins.share(h, r) &&
+		preflight(rec, r) {
+		return
+	}
 	f := failf(notFound, "no such path: %s", r.URL.Path)
 	if rec.status == http.StatusMethodNotAllowed {
 		f = failf(methodNotAllowed, "%s is not allowed here, only %s", r.Method, h.Get("Allow"))
@@ -549,6 +558,8 @@ type recorder struct {
 	caller    *securityContext // nil if the caller is not known
 	watch     requestWatch     // nil without one
 	head      bool             // the client wants no body
+	asked     http.Header      // of the request
+	body      *gzipBody        // nil unless the body is compressed
 	share     answerShare
 	status    int
 	matched   bool // a row matched, or writeUnmatched answers
@@ -558,12 +569,13 @@ type recorder struct {
 
 func (s *surface) newRecorder(w http.ResponseWriter, r *http.Request) *recorder {
 	return &recorder{ResponseWriter: w, surface: s, requestID: requestID(r, s.svc.ids),
-		head: r.Method == http.MethodHead, share: answerShare{room: s.room, w: w}}
+		head: r.Method == http.MethodHead, asked: r.Header, share: answerShare{room: s.room, w: w}}
 }
 
 func (w *recorder) WriteHeader(status int) {
 	w.status = status
 	if w.matched {
+		w.beginGzip()
 		w.ResponseWriter.WriteHeader(status)
 	}
 }
@@ -573,8 +585,16 @@ func (w *recorder) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.WriteHeader(http.StatusOK)
 	}
+	if w.body != nil {
+		return w.body.take(b)
+	}
+	return w.send(b)
+}
+
+// send writes to the client.
+func (w *recorder) send(b []byte) (int, error) {
 	write := w.ResponseWriter.Write
 	if len(b) > copiedBody {
 		write = w.share.write

@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -35,6 +37,8 @@ type (
 	}
 	// noContent is status 204, without a body.
 	noContent struct{}
+	// notModified is status 304: the caller has the answer already.
+	notModified struct{}
 	// written is the answer of a handler that has written its response itself.
 	written struct{}
 )
@@ -48,6 +52,8 @@ func writeReply(w http.ResponseWriter, v any) error {
 		return writeText(w, v)
 	case noContent:
 		w.WriteHeader(http.StatusNoContent)
+	case notModified:
+		w.WriteHeader(http.StatusNotModified)
 	case written:
 	default:
 		return writeJSON(w, http.StatusOK, v)
@@ -55,12 +61,19 @@ func writeReply(w http.ResponseWriter, v any) error {
 	return nil
 }
 
-// writeJSON writes v as JSON. An error can still be answered: once a part was written,
-// writeJSON cuts the connection instead, so that nobody takes the part for the whole.
+const jsonType = "application/json"
+
+// writeJSON writes v as JSON.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
+	return writeJSONAs(w, status, jsonType, v)
+}
+
+// writeJSONAs is writeJSON with a media type. An error can still be answered: once a part was
+// written, the connection is cut instead, so that nobody takes the part for the whole.
+func writeJSONAs(w http.ResponseWriter, status int, contentType string, v any) error {
 	a := answers.Get().(*jsonAnswer)
 	defer a.free()
-	a.w, a.status = w, status
+	a.w, a.status, a.contentType = w, status, contentType
 	a.value(v)
 	a.b = append(a.b, '\n')
 	if a.begun && a.err == nil {
@@ -79,7 +92,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 			return err
 		}
 	}
-	writeBody(w, status, "application/json", a.b)
+	writeBody(w, status, contentType, a.b)
 	return nil
 }
 
@@ -91,9 +104,10 @@ const copiedBody = 3 << 10
 // length; a longer one goes out in pieces.
 type jsonAnswer struct {
 	jsonWriter
-	w      http.ResponseWriter
-	status int
-	begun  bool // a piece has been written
+	w           http.ResponseWriter
+	status      int
+	contentType string
+	begun       bool // a piece has been written
 }
 
 var answers = sync.Pool{New: func() any {
@@ -124,7 +138,7 @@ func (a *jsonAnswer) pass(text []byte) error {
 			return err
 		}
 		a.begun = true
-		setBodyHeaders(a.w.Header(), "application/json")
+		setBodyHeaders(a.w.Header(), a.contentType)
 		a.w.WriteHeader(a.status)
 	}
 	if a.w.(*recorder).head {
@@ -160,9 +174,15 @@ func writePieces(w http.ResponseWriter, text []byte) error {
 	return nil
 }
 
+// noStore tells caches not to keep an answer, which is true only now.
+var noStore = []string{"no-store"}
+
 func setBodyHeaders(h http.Header, contentType string) {
 	h["Content-Type"] = []string{contentType}
 	h["X-Content-Type-Options"] = []string{"nosniff"}
+	if h["Cache-Control"] == nil {
+		h["Cache-Control"] = noStore
+	}
 }
 
 // writeText writes a text, which is in memory anyway. A long one takes room all the same,
@@ -195,7 +215,7 @@ func (s *surface) sendState(w http.ResponseWriter, r *http.Request) (any, error)
 	if err := store.wait(ctx, cut.seq); err != nil && store.status().writable {
 		return nil, err
 	}
-	setBodyHeaders(w.Header(), "application/json")
+	setBodyHeaders(w.Header(), jsonType)
 	if rec.head {
 		return written{}, nil
 	}
@@ -235,6 +255,99 @@ func writeBody(w http.ResponseWriter, status int, contentType string, parts ...[
 		if writePieces(w, p) != nil {
 			return // the client went away
 		}
+	}
+}
+
+// Compressed answers. A long answer is compressed while it is sent; an event stream never is.
+
+const (
+	gzipFrom   = 1 << 10    // bytes; shorter answers are sent as they are
+	gzipMemory = 1200 << 10 // that compressing takes, about
+	gzipSuffix = "-gzip"    // of the entity tags of compressed answers
+)
+
+var gzipWriters = sync.Pool{New: func() any { return newGzipWriter() }}
+
+func newGzipWriter() *gzip.Writer {
+	w, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
+	if err != nil {
+		panic(err) // the level is valid
+	}
+	return w
+}
+
+// gzipBody compresses the body of an answer.
+type gzipBody struct {
+	to  *recorder
+	zip *gzip.Writer
+	out []byte // compressed, and not yet sent
+}
+
+// beginGzip compresses the body that follows if the client asks for it, and it is of a kind
+// that gets shorter. A long answer is not compressed when there is no room for that.
+func (w *recorder) beginGzip() {
+	h := w.Header()
+	n := -1 // unknown
+	if given := h["Content-Length"]; given != nil {
+		n, _ = strconv.Atoi(given[0])
+	}
+	kind := h["Content-Type"]
+	if n >= 0 && n < gzipFrom || kind == nil || !compressible(kind[0]) || h["Content-Range"] != nil || w.status/100 == 3 {
+		return
+	}
+	h["Vary"] = append(h["Vary"], "Accept-Encoding")
+	if w.head || !acceptsGzip(w.asked) || (n < 0 || n > jsonPiece) && !w.share.addCoding() {
+		return
+	}
+	w.body = &gzipBody{to: w, zip: gzipWriters.Get().(*gzip.Writer)}
+	w.body.zip.Reset(w.body)
+	delete(h, "Content-Length")
+	h["Content-Encoding"] = []string{"gzip"}
+	if tag, strong := strings.CutSuffix(h.Get("Etag"), `"`); strong && tag[0] == '"' {
+		h["Etag"] = []string{tag + gzipSuffix + `"`}
+	}
+}
+
+// compressible reports whether bodies of a type get shorter.
+func compressible(contentType string) bool {
+	media, _, _ := strings.Cut(contentType, ";")
+	return media == jsonType || strings.HasPrefix(media, "text/") && media != "text/event-stream" ||
+		strings.HasSuffix(media, "+json") || strings.HasSuffix(media, "+xml") || media == openMetricsMedia
+}
+
+// acceptsGzip reports whether a client asks for gzip.
+func acceptsGzip(asked http.Header) bool {
+	given := asked["Accept-Encoding"]
+	weight := max(acceptWeight(given, "gzip"), acceptWeight(given, "x-gzip"))
+	if weight < 0 {
+		weight = acceptWeight(given, "*")
+	}
+	return weight > 0 && weight >= acceptWeight(given, "identity")
+}
+
+// Write takes compressed bytes.
+func (z *gzipBody) Write(p []byte) (int, error) {
+	z.out = append(z.out, p...)
+	return len(p), nil
+}
+
+// take compresses a piece, and sends what is complete.
+func (z *gzipBody) take(piece []byte) (int, error) {
+	if _, err := z.zip.Write(piece); err != nil || len(z.out) < jsonPiece {
+		return len(piece), err
+	}
+	_, err := z.to.send(z.out)
+	z.out = z.out[:0]
+	return len(piece), err
+}
+
+// endGzip sends the rest of a compressed body.
+func (w *recorder) endGzip() {
+	if z := w.body; z != nil && !w.gone {
+		z.zip.Close()
+		gzipWriters.Put(z.zip)
+		w.body = nil
+		w.send(z.out)
 	}
 }
 
@@ -282,6 +395,7 @@ var failureForms = [...]struct {
 	taskDropped:       {410, "TASK_DROPPED", "task_dropped", mountForm{kind: "TaskDropped"}},
 	storeFull:         {503, "STORE_FULL", "store_full", mountForm{kind: "ServiceUnavailable", code: "SERVICE_UNAVAILABLE"}},
 	overloaded:        {503, "OVERLOADED", "overloaded", mountForm{kind: "ServiceUnavailable", code: "SERVICE_UNAVAILABLE"}},
+	taskMovedOn:       {412, "PRECONDITION_FAILED", "precondition_failed", mountForm{kind: "PreconditionFailed"}},
 	unverified:        {422, "VERIFICATION_FAILED", "verification_failed", mountForm{kind: "ValidationError", code: "INVALID_TASK_CONFIG"}},
 }
 
@@ -293,6 +407,8 @@ type mountForm struct {
 }
 
 func roleStatus(k failureKind) int { return failureForms[k].status }
+
+func mountCode(k failureKind) string { return cmp.Or(failureForms[k].mount.code, failureForms[k].code) }
 
 func mountStatus(k failureKind) int { return cmp.Or(failureForms[k].mount.status, roleStatus(k)) }
 
@@ -324,7 +440,10 @@ func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) 
 	if !f.existing.isZero() {
 		h.Set("Location", s.taskPath(r, f.existing))
 	}
-	err = writeJSON(w, s.status(f.kind), s.encode(f, id, s.svc.clock.now()))
+	delete(h, "Etag") // of the answer that was not completed
+	h["Cache-Control"] = noStore
+	v := problemView{f, s.status(f.kind), id, s.name == "mount"}
+	err = writeProblem(w, r, v, s.encode(f, id, s.svc.clock.now()))
 	switch {
 	case err == nil:
 	case kindOf(err) == backpressure && f.kind != backpressure: // no room for so long an error
@@ -375,6 +494,52 @@ func (v errorView) with(m errorMember) any {
 	}
 	b.WriteByte('}')
 	return map[string]json.RawMessage{"error": b.Bytes()}
+}
+
+// problemMedia is the media type of problem details, which callers may ask for instead.
+const problemMedia = "application/problem+json"
+
+// problemView is an error as problem details (RFC 9457).
+type problemView struct {
+	*failure
+	status    int
+	requestID string
+	mounted   bool // on the mount point, whose codes it has
+}
+
+// writeProblem writes an error as problem details to those who ask for them, and as usual to
+// others.
+func writeProblem(w http.ResponseWriter, r *http.Request, v problemView, usual any) error {
+	if acceptWeight(r.Header["Accept"], problemMedia) > 0 {
+		return writeJSONAs(w, v.status, problemMedia, v)
+	}
+	return writeJSON(w, v.status, usual)
+}
+
+func (v problemView) writeJSON(o *jsonWriter) {
+	code := failureForms[v.kind].code
+	if v.mounted {
+		code = mountCode(v.kind)
+	}
+	o.b = append(o.b, '{')
+	o.text("type", "urn:stepwell:problem:"+strings.ToLower(strings.ReplaceAll(code, "_", "-")))
+	o.text("title", http.StatusText(v.status))
+	o.number("status", v.status)
+	o.text("detail", v.message)
+	o.text("code", code)
+	o.text("request_id", v.requestID)
+	if v.retryAfter > 0 {
+		o.number("retry_after_seconds", retrySeconds(v.failure))
+	}
+	if len(v.details) > 0 {
+		o.name("errors")
+		o.value(v.details)
+	}
+	if v.extra.name != "" {
+		o.name(v.extra.name)
+		o.value(v.extra.value)
+	}
+	o.b = append(o.b, '}')
 }
 
 // workerErrorView is the body of an error of the worker role.
@@ -434,6 +599,8 @@ type answerShare struct {
 	w    http.ResponseWriter
 	turn bool // it holds one of the turns
 
+	coding int // bytes that compressing the answer takes
+
 	bytes int     // guarded by the room's mu, like all below
 	since instant // when the write that goes on began; 0 for none
 	cut   bool
@@ -459,7 +626,7 @@ func (w *recorder) hold(n int) error {
 	s := &w.share
 	most := s.room.limit / 4 * 3
 	s.endTurn()
-	err := w.grow(min(n+streamMemory, most), most)
+	err := w.grow(min(n+streamMemory+s.coding, most), most)
 	if err == nil {
 		s.takeTurn()
 	}
@@ -492,6 +659,21 @@ func (w *recorder) grow(n, most int) error {
 		r.shares[s] = true
 	}
 	return nil
+}
+
+// addCoding takes memory for compressing the answer, if there is room for it now.
+func (s *answerShare) addCoding() bool {
+	r := s.room
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.taken+gzipMemory > r.limit/4*3 {
+		return false
+	}
+	r.taken += gzipMemory
+	s.bytes += gzipMemory
+	s.coding = gzipMemory
+	r.shares[s] = true
+	return true
 }
 
 // await waits until room becomes free, or it is time to look for stalled answers again.

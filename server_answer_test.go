@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -107,6 +108,73 @@ func TestFailedAnswers(t *testing.T) {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("got the log %s; want %q in it", log.String(), want)
 		}
+	}
+}
+
+// TestCompressedAnswers checks which answers are compressed, that they are the same otherwise,
+// and that caches are told.
+func TestCompressedAnswers(t *testing.T) {
+	s := newTestService(t, serviceTest{templates: apiTemplates})
+	a := newOrchestrationAPI(s, nil)
+	id := createWith(t, s, `{}`).id
+	createWith(t, s, longContext)
+	for _, tt := range []struct {
+		method, path, accept string
+		vary, zipped         bool
+	}{
+		{"GET", "/v1/tasks/" + id.String(), "gzip", true, true},
+		{"GET", "/v1/tasks/" + id.String(), "", true, false},
+		{"GET", "/v1/tasks/" + id.String(), "br, gzip;q=0.5", true, true},
+		{"GET", "/v1/tasks/" + id.String(), "gzip;q=0, *", true, false},
+		{"GET", "/v1/tasks/" + id.String(), "*", true, true},
+		{"GET", "/v1/tasks/" + id.String(), "identity, gzip;q=0.5", true, false},
+		{"HEAD", "/v1/tasks/" + id.String(), "gzip", true, false},
+		{"GET", "/v1/tasks", "gzip", true, true}, // in pieces
+		{"GET", "/v1/backup", "gzip", true, true},
+		{"GET", "/v1/tasks/" + id.String() + "/context", "gzip", false, false}, // short
+		{"GET", "/metrics", "gzip", true, true},
+		{"GET", "/api-docs.json", "gzip", true, true},
+		{"GET", "/api-docs", "gzip", true, true},
+		{"HEAD", "/v1/events", "gzip", false, false},
+	} {
+		r := httptest.NewRequest(tt.method, tt.path, nil)
+		w, plain := httptest.NewRecorder(), httptest.NewRecorder()
+		a.ServeHTTP(plain, r)
+		if tt.accept != "" {
+			r.Header.Set("Accept-Encoding", tt.accept)
+		}
+		a.ServeHTTP(w, r)
+		h := w.Header()
+		if w.Code != 200 || (h.Get("Content-Encoding") == "gzip") != tt.zipped || strings.Contains(h.Get("Vary"), "Accept-Encoding") != tt.vary {
+			t.Errorf("%+v: got %d with %v", tt, w.Code, h)
+		}
+		if !tt.zipped {
+			continue
+		}
+		if tag := h.Get("Etag"); tag != "" && tag != strings.TrimSuffix(plain.Header().Get("Etag"), `"`)+`-gzip"` {
+			t.Errorf("%+v: got the tag %s; want that of the other answer with -gzip, %s", tt, tag, plain.Header().Get("Etag"))
+		}
+		body := must(io.ReadAll(must(gzip.NewReader(w.Body))(t)))(t)
+		same := len(body) == plain.Body.Len() || tt.path == "/metrics" || tt.path == "/v1/backup"
+		if h.Get("Content-Length") != "" || !same {
+			t.Errorf("%+v: got %d bytes, Content-Length %q; want %d", tt, len(body), h.Get("Content-Length"), plain.Body.Len())
+		}
+	}
+	if a.room.taken != 0 || len(a.room.shares) > 0 {
+		t.Errorf("got %+v; want nothing held", a.room)
+	}
+}
+
+// TestCompressingTakesRoom checks that a long answer is sent as it is when there is no room to
+// compress it.
+func TestCompressingTakesRoom(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: apiTemplates, config: func(c *Config) { c.Web.MaxAnswerBytes = 1 << 20 }})
+	createWith(t, s.svc, longContext)
+	req := must(http.NewRequest("GET", s.url+"/v1/tasks", nil))(t)
+	req.Header.Set("Accept-Encoding", "gzip")
+	a := readAnswer(t, must(http.DefaultClient.Do(req))(t)).want(200)
+	if a.header.Get("Content-Encoding") != "" || !json.Valid(a.body) {
+		t.Errorf("got %v and %d bytes; want JSON", a.header, len(a.body))
 	}
 }
 

@@ -5,12 +5,149 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"net"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
+
+// Entity tags. That of a view of a task names the store, the sequence of the task's newest
+// record, and what else the view depends on, so that it costs no look at the view.
+
+// taskTag returns the tag of a view of a task at an instant. It differs by what the caller may
+// see, and, while steps wait for a retry, by how many of them are due.
+func (s *surface) taskTag(r *http.Request, t *task, now instant) string {
+	b := append(make([]byte, 0, 40), '"')
+	b = append(append(b, s.svc.store.mark()...), '-')
+	b = strconv.AppendUint(b, t.lastSeq, 10)
+	if !mayReadContexts(r.Context()) {
+		b = append(b, 'c')
+	}
+	if !mayReadResults(r.Context()) {
+		b = append(b, 'r')
+	}
+	if t.counts[stepWaitingForRetry] > 0 {
+		b = strconv.AppendInt(append(b, '.'), int64(t.readySteps(now)), 10)
+	}
+	return string(append(b, '"'))
+}
+
+// ofTask answers with a view of a task at an instant, or that the caller has it already.
+func (s *surface) ofTask(w http.ResponseWriter, r *http.Request, t *task, now instant, view any) any {
+	w.Header()["Cache-Control"] = privately
+	return withTag(w, r, s.taskTag(r, t, now), view)
+}
+
+// privately lets the caller keep an answer, and ask each time whether it is still true.
+var privately = []string{"private, no-cache"}
+
+// withTag answers with a view that has this tag, or that the caller has it already.
+func withTag(w http.ResponseWriter, r *http.Request, tag string, view any) any {
+	h := w.Header()
+	h["Etag"] = []string{tag}
+	if h["Cache-Control"] == nil {
+		h["Cache-Control"] = []string{"no-cache"}
+	}
+	if (r.Method == http.MethodGet || r.Method == http.MethodHead) && namesTag(r.Header["If-None-Match"], tag) {
+		return notModified{}
+	}
+	return view
+}
+
+// contentTag returns the tag of a text that is not made for each request.
+func contentTag(text []byte) string {
+	sum := sha256.Sum256(text)
+	return `"` + hex.EncodeToString(sum[:12]) + `"`
+}
+
+// weakTag returns the tag of views of templates with some hash, which may also tell the time or
+// count look-ups.
+func weakTag(hash string) string { return `W/"` + hash + `"` }
+
+// namesTag reports whether a header names a tag, or any. Weak tags count as well.
+func namesTag(values []string, tag string) bool {
+	for _, value := range values {
+		for _, named := range splitList(value) {
+			if named == "*" || opaqueTag(named) == opaqueTag(tag) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// opaqueTag returns what identifies the view in a tag, compressed or not.
+func opaqueTag(tag string) string {
+	tag = strings.TrimSuffix(strings.TrimPrefix(tag, "W/"), `"`)
+	return strings.TrimSuffix(tag, gzipSuffix)
+}
+
+// entityTagForm is the form of an entity tag, as in RFC 9110.
+var entityTagForm = regexp.MustCompile(`^(W/)?"[\x21\x23-\x7e\x80-\xff]*"$`)
+
+// seenVersions returns the versions of a task that If-Match names; nil for any. A weak tag
+// never matches, nor does one of another store.
+func (s *surface) seenVersions(r *http.Request) (taskVersions, error) {
+	values := r.Header["If-Match"]
+	if len(values) == 0 {
+		return nil, nil
+	}
+	seen, tags := taskVersions{}, splitList(strings.Join(values, ","))
+	for _, tag := range tags {
+		if tag == "*" {
+			return nil, nil
+		}
+		if !entityTagForm.MatchString(tag) {
+			return nil, failf(badRequest, `the header If-Match must be * or a list of entity tags like "%s-7", not %.60q`, s.svc.store.mark(), tag)
+		}
+		if version, ok := strings.CutPrefix(tag, `"`+s.svc.store.mark()+"-"); ok {
+			seq, _ := strconv.ParseUint(version[:len(version)-len(strings.TrimLeft(version, "0123456789"))], 10, 64)
+			seen = append(seen, seq)
+		}
+	}
+	if len(tags) == 0 {
+		return nil, failf(badRequest, "the header If-Match is empty")
+	}
+	return seen, nil
+}
+
+// actorOf returns who sent a request that changes a task, and what they know of it.
+func (s *surface) actorOf(r *http.Request) (taskActor, error) {
+	seen, err := s.seenVersions(r)
+	return taskActor{subjectOf(r.Context()), seen}, err
+}
+
+// acceptWeight returns the weight that an Accept header gives to a name; -1 if it does not
+// name it.
+func acceptWeight(values []string, name string) float64 {
+	weight := -1.0
+	for _, value := range values {
+		for element := range strings.SplitSeq(value, ",") {
+			named, parameters, _ := strings.Cut(element, ";")
+			if strings.EqualFold(strings.TrimSpace(named), name) {
+				weight = max(weight, quality(parameters))
+			}
+		}
+	}
+	return weight
+}
+
+// quality returns the weight among parameters; 1 without a valid one.
+func quality(parameters string) float64 {
+	for parameter := range strings.SplitSeq(parameters, ";") {
+		if q, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(parameter)), "q="); ok {
+			if weight, err := strconv.ParseFloat(q, 64); err == nil {
+				return min(max(weight, 0), 1)
+			}
+		}
+	}
+	return 1
+}
 
 // The host guard. Any web page that a user visits can make the browser send requests
 // here. Without authentication, and where what browsers add on their own authenticates,
@@ -21,7 +158,7 @@ type hostGuard struct {
 	prefix  string          // of the paths of the surface
 	secured bool            // there is authentication, so only added credentials need the guard
 	hosts   map[string]bool // never foreign, like loopback names
-	origins map[string]bool // their pages are treated like our own
+	origins *pageOrigins    // their pages are treated like our own
 }
 
 // newHostGuard returns the guard of a surface, or nil if it needs none.
@@ -29,7 +166,7 @@ func newHostGuard(cfg *Config, name string, auth *authenticator) *hostGuard {
 	if auth.config.Enabled && auth.forward == nil {
 		return nil
 	}
-	g := &hostGuard{secured: auth.config.Enabled, hosts: map[string]bool{}, origins: map[string]bool{}}
+	g := &hostGuard{secured: auth.config.Enabled, hosts: map[string]bool{}, origins: newPageOrigins(cfg)}
 	if name == "mount" {
 		g.prefix = cfg.Mount.Path
 	}
@@ -38,9 +175,6 @@ func newHostGuard(cfg *Config, name string, auth *authenticator) *hostGuard {
 	}
 	for _, host := range slices.Concat(cfg.Web.AllowedHosts, []string{"host.docker.internal", cfg.Fixture.PublicHost}) {
 		g.hosts[strings.ToLower(host)] = true
-	}
-	for _, origin := range cfg.Web.AllowedOrigins {
-		g.origins[strings.ToLower(origin)] = true
 	}
 	return g
 }
@@ -62,7 +196,7 @@ func (g *hostGuard) check(r *http.Request, row servedRoute) error {
 	}
 	if row.controls || !strings.HasPrefix(row.pattern, "GET ") {
 		for _, origin := range r.Header["Origin"] {
-			if g.foreignOrigin(origin, r.Host) {
+			if !g.origins.admit(origin, r.Header) && g.foreignOrigin(origin, r.Host) {
 				return failf(badRequest, "pages of %.200q may not do this unless web.allowed_origins names them", origin)
 			}
 		}
@@ -104,12 +238,11 @@ func (g *hostGuard) misdirected(r *http.Request) bool {
 	return err != nil && (r.Header["Origin"] != nil || r.Header["Sec-Fetch-Site"] != nil)
 }
 
-// foreignOrigin reports whether an origin is neither that of the request's host nor
-// an allowed one. Only web servers have pages here: file://, null and the origins of
+// foreignOrigin reports whether an origin is not that of the request's host. Only web servers have pages here: file://, null and the origins of
 // apps are foreign.
 func (g *hostGuard) foreignOrigin(origin, host string) bool {
 	origin = strings.ToLower(origin)
-	if origin == "" || g.origins[origin] {
+	if origin == "" {
 		return false
 	}
 	_, asked, _ := strings.Cut(origin, "://")
@@ -135,4 +268,87 @@ func ofListener(l net.Listener) context.Context {
 func onLoopback(ctx context.Context) bool {
 	a, ok := ctx.Value(listenerKey{}).(*net.TCPAddr)
 	return ok && a.IP.IsLoopback()
+}
+
+// Pages of other origins (CORS): those in web.allowed_origins may send requests to all rows but
+// those that control the service, and read the answers.
+
+// pageOrigins are the origins in web.allowed_origins. They are immutable.
+type pageOrigins struct {
+	named map[string]bool // in lower case
+	all   bool            // "*": any, without the credentials that browsers add
+}
+
+func newPageOrigins(cfg *Config) *pageOrigins {
+	o := &pageOrigins{named: map[string]bool{}}
+	for _, origin := range cfg.Web.AllowedOrigins {
+		o.all = o.all || origin == "*"
+		o.named[strings.ToLower(origin)] = true
+	}
+	return o
+}
+
+// admit reports whether a page of an origin may send a request with these headers.
+func (o *pageOrigins) admit(origin string, h http.Header) bool {
+	return o.named[strings.ToLower(origin)] || o.all && !hasAddedCredentials(h)
+}
+
+// exposedHeaders are the headers that pages may read, besides those that they always may.
+const exposedHeaders = "Accept-Encoding, Allow, Content-Encoding, ETag, Idempotency-Replayed, Link, Location, Retry-After, " +
+	"Vary, WWW-Authenticate, X-Auth-Failure-Reason, X-Auth-Failure-Severity, X-Request-Id, X-Stepwell-Wait"
+
+// share lets the page that sent a request read the answer, and reports whether it may.
+func (o *pageOrigins) share(h http.Header, r *http.Request) bool {
+	if len(o.named) == 0 {
+		return false
+	}
+	h["Vary"] = append(h["Vary"], "Origin")
+	origin := r.Header.Get("Origin")
+	switch {
+	case origin == "":
+		return false
+	case o.named[strings.ToLower(origin)]:
+		h.Set("Access-Control-Allow-Origin", origin)
+		h.Set("Access-Control-Allow-Credentials", "true")
+	case o.all:
+		h.Set("Access-Control-Allow-Origin", "*")
+	default:
+		return false
+	}
+	h.Set("Access-Control-Expose-Headers", exposedHeaders)
+	return true
+}
+
+// preflightAge is for how many seconds a browser remembers what a page may send.
+const preflightAge = "600"
+
+// preflight answers a browser that asks whether a page that may send requests may send this one.
+// The mux has set Allow to the methods of the path.
+func preflight(w *recorder, r *http.Request) bool {
+	h := w.Header()
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	h.Del("Content-Type")
+	h.Del("Access-Control-Expose-Headers")
+	h.Set("Access-Control-Allow-Methods", h.Get("Allow"))
+	h.Set("Access-Control-Max-Age", preflightAge)
+	h.Add("Vary", "Access-Control-Request-Headers")
+	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
+		h.Set("Access-Control-Allow-Headers", asked)
+	}
+	if r.Header.Get("Access-Control-Request-Private-Network") == "true" {
+		h.Set("Access-Control-Allow-Private-Network", "true")
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+// controlled reports whether the path of a request, which has these methods, controls the
+// service.
+func (s *surface) controlled(r *http.Request, methods string) bool {
+	method, _, _ := strings.Cut(methods, ",")
+	h, _ := s.parts.mux.Handler(&http.Request{Method: method, URL: r.URL, Host: r.Host})
+	n, ok := h.(rowNumber)
+	return !ok || s.rows[n].controls
 }

@@ -16,7 +16,6 @@ import (
 	"html"
 	"io/fs"
 	"maps"
-	"mime"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -49,6 +48,12 @@ func newDocsSite(c *docsConfig) *docsSite {
 type webPage struct {
 	html   []byte
 	policy string // Content-Security-Policy
+	tag    string // its entity tag
+}
+
+func newWebPage(html []byte, policy string) webPage {
+	policy += closedPolicy
+	return webPage{html, policy, contentTag(slices.Concat(html, []byte(policy)))}
 }
 
 // inlinePage replaces <!--style--> and <!--script--> in the page and makes a
@@ -56,8 +61,8 @@ type webPage struct {
 func inlinePage(page, style, script []byte) webPage {
 	page = bytes.Replace(page, []byte("<!--style-->"), tagged("style", style), 1)
 	page = bytes.Replace(page, []byte("<!--script-->"), tagged("script", script), 1)
-	return webPage{page, "default-src 'none'; script-src " + contentHash(script) +
-		"; style-src " + contentHash(style) + "; connect-src 'self'; img-src data:" + closedPolicy}
+	return newWebPage(page, "default-src 'none'; script-src "+contentHash(script)+
+		"; style-src "+contentHash(style)+"; connect-src 'self'; img-src data:")
 }
 
 // closedPolicy ends every policy: it forbids forms, framing and a base URL.
@@ -72,12 +77,11 @@ func contentHash(text []byte) string {
 }
 
 // reply sets the page's headers and returns the answer.
-func (p webPage) reply(w http.ResponseWriter) textReply {
+func (p webPage) reply(w http.ResponseWriter, r *http.Request) any {
 	h := w.Header()
 	h.Set("Content-Security-Policy", p.policy)
 	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cache-Control", "no-cache")
-	return textReply{"text/html; charset=utf-8", [][]byte{p.html}}
+	return withTag(w, r, p.tag, textReply{"text/html; charset=utf-8", [][]byte{p.html}})
 }
 
 // docsRoutes returns the documentation's rows. The handler answers with the
@@ -93,9 +97,12 @@ func (s *surface) docsRoutes(document handlerFunc) []route {
 }
 
 // document answers with the OpenAPI document.
-func (s *surface) document(http.ResponseWriter, *http.Request) (any, error) {
+func (s *surface) document(w http.ResponseWriter, r *http.Request) (any, error) {
 	doc, err := s.openapi()
-	return textReply{"application/json", [][]byte{doc}}, err
+	if err != nil {
+		return nil, err
+	}
+	return withTag(w, r, doc.tag, textReply{jsonType, [][]byte{doc.text}}), nil
 }
 
 // docsPage answers with the page.
@@ -103,9 +110,10 @@ func (s *surface) docsPage(w http.ResponseWriter, r *http.Request) (any, error) 
 	if s.docs.swagger == "" {
 		page := s.docs.page()
 		page.html = bytes.Replace(page.html, []byte("FILES"), []byte(swaggerFiles(r.URL.Path)), 1)
-		return page.reply(w), nil
+		page.tag = contentTag([]byte(page.tag + swaggerFiles(r.URL.Path)))
+		return page.reply(w, r), nil
 	}
-	return swaggerPage(s.docs.swagger, r.URL.Path).reply(w), nil
+	return swaggerPage(s.docs.swagger, r.URL.Path).reply(w, r), nil
 }
 
 // docsFile answers with a file of the Swagger UI distribution.
@@ -121,6 +129,10 @@ func (s *surface) docsFile(w http.ResponseWriter, r *http.Request) (any, error) 
 	defer f.Close()
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Content-Security-Policy", "default-src 'none'"+closedPolicy) // of a file opened on its own
+	tag := fmt.Sprintf(`"%x-%x"`, info.ModTime().UnixMicro(), info.Size())
+	if withTag(w, r, tag, written{}) == (notModified{}) {
+		return notModified{}, nil
+	}
 	http.ServeContent(w, r, info.Name(), info.ModTime(), f)
 	return written{}, nil
 }
@@ -178,9 +190,9 @@ func swaggerPage(distribution, path string) webPage {
 		files, origin = strings.TrimRight(distribution, "/"), " "+webOrigin(distribution)
 	}
 	page := strings.ReplaceAll(swaggerHTML, "FILES", html.EscapeString(files))
-	return webPage{[]byte(page), "default-src 'none'; script-src 'self' " + contentHash([]byte(swaggerStart)) +
-		origin + "; style-src 'self' 'unsafe-inline'" + origin + "; img-src 'self' data:" + origin +
-		"; font-src 'self' data:" + origin + "; connect-src 'self'" + closedPolicy}
+	return newWebPage([]byte(page), "default-src 'none'; script-src 'self' "+contentHash([]byte(swaggerStart))+
+		origin+"; style-src 'self' 'unsafe-inline'"+origin+"; img-src 'self' data:"+origin+
+		"; font-src 'self' data:"+origin+"; connect-src 'self'")
 }
 
 // webOrigin returns scheme and host of a URL that checkSwaggerValue accepted.
@@ -226,7 +238,7 @@ func checkSwaggerFiles(c *docsConfig) error {
 // linksReply answers a program with the links, and redirects a browser to the console, or to
 // the docs if there is none.
 func linksReply(w http.ResponseWriter, r *http.Request, links map[string]string) any {
-	w.Header().Set("Vary", "Accept")
+	w.Header().Add("Vary", "Accept")
 	if wantsHTML(r) {
 		http.Redirect(w, r, cmp.Or(links["console"], links["docs"]), http.StatusFound)
 		return written{}
@@ -235,16 +247,7 @@ func linksReply(w http.ResponseWriter, r *http.Request, links map[string]string)
 }
 
 // wantsHTML reports whether the caller accepts HTML by name, as browsers do.
-func wantsHTML(r *http.Request) bool {
-	for accepted := range strings.SplitSeq(strings.Join(r.Header["Accept"], ","), ",") {
-		media, parameters, err := mime.ParseMediaType(accepted)
-		weight, badWeight := strconv.ParseFloat(parameters["q"], 64)
-		if err == nil && media == "text/html" && (badWeight != nil || weight > 0) {
-			return true
-		}
-	}
-	return false
-}
+func wantsHTML(r *http.Request) bool { return acceptWeight(r.Header["Accept"], "text/html") > 0 }
 
 // The OpenAPI documents. In openapi.json each operation lists the surfaces that
 // serve it in x-surfaces. If two surfaces answer one path differently, the path
@@ -255,16 +258,25 @@ var openAPIFile []byte
 
 // document returns a function that makes the document of a surface when it is first
 // called, with the operations of the surfaces in also.
-func (c *surfaceCache) document(s *surface, edit openAPIEdit, also ...string) func() ([]byte, error) {
+func (c *surfaceCache) document(s *surface, edit openAPIEdit, also ...string) func() (*apiDocument, error) {
 	surfaces, auth := append([]string{s.name}, also...), s.auth.config
 	edits := func(doc map[string]any) {
 		if doc["x-authentication"] = auth.Enabled; edit != nil {
 			edit(doc)
 		}
 	}
-	return cached(c, "document of "+strings.Join(surfaces, " and "), func() func() ([]byte, error) {
-		return sync.OnceValues(func() ([]byte, error) { return openAPIForSurface(auth.APIKeyHeader, edits, surfaces...) })
+	return cached(c, "document of "+strings.Join(surfaces, " and "), func() func() (*apiDocument, error) {
+		return sync.OnceValues(func() (*apiDocument, error) {
+			text, err := openAPIForSurface(auth.APIKeyHeader, edits, surfaces...)
+			return &apiDocument{text, contentTag(text)}, err
+		})
 	})
+}
+
+// apiDocument is an OpenAPI document.
+type apiDocument struct {
+	text []byte
+	tag  string // its entity tag
 }
 
 // openAPIEdit changes the document of a surface, decoded. It may be nil.

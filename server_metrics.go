@@ -22,6 +22,9 @@ import (
 
 const metricsContentType = "text/plain; version=0.0.4; charset=utf-8"
 
+// openMetricsMedia is the media type of OpenMetrics.
+const openMetricsMedia = "application/openmetrics-text"
+
 // metricsText collects metrics in the text format.
 type metricsText struct {
 	b strings.Builder

@@ -489,7 +489,11 @@ func (s *surface) taskIn(w http.ResponseWriter, r *http.Request, name string) (*
 // cancelIn cancels the task that a parameter of the path names, and returns it.
 func (s *surface) cancelIn(r *http.Request, name string) (*task, error) {
 	return byID(r, name, func(id uuid) (*task, error) {
-		return s.svc.operator.cancelTask(r.Context(), id, subjectOf(r.Context()))
+		who, err := s.actorOf(r)
+		if err != nil {
+			return nil, err
+		}
+		return s.svc.operator.cancelTask(r.Context(), id, who)
 	})
 }
 

@@ -6,9 +6,11 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 )
 
@@ -19,12 +21,29 @@ type operator struct {
 	engine *engine
 }
 
+// taskActor is who changes a task.
+type taskActor struct {
+	subject string       // the authenticated caller, or ""
+	seen    taskVersions // which the task must have; nil for any
+}
+
+// taskVersions are versions of a task: the sequences of its newest records.
+type taskVersions []uint64
+
+// refusal returns an error if the task has another version.
+func (v taskVersions) refusal(t *task) error {
+	if v == nil || slices.Contains(v, t.lastSeq) {
+		return nil
+	}
+	return failf(taskMovedOn, "task %s has changed since: no entity tag in If-Match is its present one", t.id)
+}
+
 // stepRequest is one action on a step. Its form is checked, but not yet whether
 // the step's state allows it.
 type stepRequest struct {
 	action   stepAction
 	by       string
-	subject  string // the authenticated caller, or ""
+	who      taskActor
 	reason   string
 	result   []byte     // complete_manually: JSON
 	metadata []byte     // complete_manually: a JSON object, or nil
@@ -38,7 +57,7 @@ func (o *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest)
 	if err := o.cfg.Worker.checkSize(&given); err != nil {
 		return nil, 0, err
 	}
-	return o.changeStep(ctx, taskID, stepID, func(c *change, t *task, i int) (*record, error) {
+	return o.changeStep(ctx, taskID, stepID, q.who.seen, func(c *change, t *task, i int) (*record, error) {
 		if err := o.allowsLocked(t, i, q); err != nil {
 			if q.repeats(&t.steps[i]) {
 				return nil, nil
@@ -55,9 +74,9 @@ func (o *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest)
 
 // changeStep is changeTask for a step, whose index it returns too.
 func (o *operator) changeStep(
-	ctx context.Context, taskID, stepID uuid, decide func(c *change, t *task, i int) (*record, error),
+	ctx context.Context, taskID, stepID uuid, seen taskVersions, decide func(c *change, t *task, i int) (*record, error),
 ) (t *task, i int, err error) {
-	t, err = o.changeTask(ctx, taskID, func(c *change, t *task) (*record, error) {
+	t, err = o.changeTask(ctx, taskID, seen, func(c *change, t *task) (*record, error) {
 		var ok bool
 		if i, ok = t.stepIndex(stepID); !ok {
 			return nil, stepNotFound(taskID, stepID)
@@ -68,16 +87,20 @@ func (o *operator) changeStep(
 }
 
 // changeTask appends the record that decide returns for a task, unless it is nil,
-// waits until everything seen is durable and returns the task.
+// waits until everything seen is durable and returns the task. The task must have one of the
+// versions seen, unless there is nothing to do, as for an action that was repeated.
 func (o *operator) changeTask(
-	ctx context.Context, id uuid, decide func(c *change, t *task) (*record, error),
+	ctx context.Context, id uuid, seen taskVersions, decide func(c *change, t *task) (*record, error),
 ) (t *task, err error) {
 	seq, err := o.engine.change(ctx, func(c *change) (err error) {
 		if t, err = c.task(id); err != nil {
 			return err
 		}
 		r, err := decide(c, t)
-		if err != nil || r == nil {
+		if err == nil && r == nil {
+			return nil
+		}
+		if err = cmp.Or(seen.refusal(t), err); err != nil {
 			return err
 		}
 		return c.append(t, r)
@@ -95,7 +118,7 @@ func stepNotFound(taskID, stepID uuid) error {
 
 // record returns the record of an allowed action.
 func (o *operator) record(c *change, t *task, i int, q *stepRequest) *record {
-	r := &record{kind: recOperator, step: i, action: q.action, by: q.by, subject: q.subject, reason: q.reason}
+	r := &record{kind: recOperator, step: i, action: q.action, by: q.by, subject: q.who.subject, reason: q.reason}
 	switch q.action {
 	case actionComplete:
 		r.end = &ending{success: true, result: q.result, metadata: q.completionMetadata()}
@@ -166,7 +189,7 @@ func (s *step) doneBy() string {
 // answer may have been lost.
 func (q *stepRequest) repeats(s *step) bool {
 	r := s.operated
-	if r == nil || r.action != q.action || r.by != q.by || r.subject != q.subject || r.reason != q.reason {
+	if r == nil || r.action != q.action || r.by != q.by || r.subject != q.who.subject || r.reason != q.reason {
 		return false
 	}
 	switch q.action {
@@ -336,19 +359,19 @@ func (v *auditView) adjusted(by *adjustment, state stepState) {
 }
 
 // adjust adjusts a step, waits until that is durable and returns the task with
-// the step's index. subject is the authenticated caller, or "".
+// the step's index.
 func (o *operator) adjust(
-	ctx context.Context, taskID, stepID uuid, by *adjustment, subject string,
+	ctx context.Context, taskID, stepID uuid, by *adjustment, who taskActor,
 ) (*task, int, error) {
 	if limit := o.cfg.Tasks.MaxContextBytes; int64(len(by.inputs)) > limit {
 		return nil, 0, failf(tooLarge, "the inputs have %d bytes, more than the %d allowed",
 			len(by.inputs), limit)
 	}
-	return o.changeStep(ctx, taskID, stepID, func(_ *change, t *task, i int) (*record, error) {
+	return o.changeStep(ctx, taskID, stepID, who.seen, func(_ *change, t *task, i int) (*record, error) {
 		if err := t.allowsAdjustment(i, by); err != nil {
 			return nil, err
 		}
-		return &record{kind: recAdjusted, step: i, adjustment: by, subject: subject}, nil
+		return &record{kind: recAdjusted, step: i, adjustment: by, subject: who.subject}, nil
 	})
 }
 
@@ -619,12 +642,12 @@ func (p *pastLease) stepMoved(t *task, i int, _, to stepState, _ instant) {
 }
 
 // cancelTask cancels a task, its unfinished steps and its running handlers, and
-// returns it once that is durable. subject is the authenticated caller, or "".
-func (o *operator) cancelTask(ctx context.Context, id uuid, subject string) (*task, error) {
-	return o.changeTask(ctx, id, func(_ *change, t *task) (*record, error) {
+// returns it once that is durable.
+func (o *operator) cancelTask(ctx context.Context, id uuid, who taskActor) (*task, error) {
+	return o.changeTask(ctx, id, who.seen, func(_ *change, t *task) (*record, error) {
 		if _, ok := t.state.next(taskCancel); !ok {
 			return nil, failf(invalidTransition, "cannot cancel task %s: it is %s already", id, t.state)
 		}
-		return &record{kind: recCancelled, step: -1, subject: subject}, nil
+		return &record{kind: recCancelled, step: -1, subject: who.subject}, nil
 	})
 }

@@ -118,7 +118,7 @@ func TestLease(t *testing.T) {
 		{"adjusted, then completed twice", func(s *testServer, clock *virtualClock, c claimed) {
 			step, _ := parseUUID(c.Step.StepUUID)
 			task, _ := parseUUID(c.Task.TaskUUID)
-			must2(s.svc.operator.adjust(s.t.Context(), task, step, &adjustment{maxAttempts: 5}, ""))(s.t)
+			must2(s.svc.operator.adjust(s.t.Context(), task, step, &adjustment{maxAttempts: 5}, taskActor{}))(s.t)
 			s.answer(c, "complete", `,"result":1`).want(200)
 			s.answer(c, "complete", `,"result":1`).want(200)
 		}, "complete: complete", "true enqueued_for_orchestration w1, adjusted in_progress"},
@@ -872,7 +872,7 @@ func TestUnclaimOfADroppedTask(t *testing.T) {
 // mustAdjust adjusts a step, and returns the task once it has settled.
 func mustAdjust(t *testing.T, s *service, v *task, step int, by adjustment) *task {
 	t.Helper()
-	must2(s.operator.adjust(t.Context(), v.id, v.stepID(step), &by, "ops"))(t)
+	must2(s.operator.adjust(t.Context(), v.id, v.stepID(step), &by, taskActor{subject: "ops"}))(t)
 	return settled(t, s, v.id)
 }
 
@@ -895,7 +895,7 @@ func TestAdjustedLimit(t *testing.T) {
 	if got := v.steps[0]; got.attempts != 2 || got.maxAttempts != 3 {
 		t.Errorf("got %d of %d attempts; want 2 of 3", got.attempts, got.maxAttempts)
 	}
-	_, _, err := s.operator.adjust(t.Context(), v.id, v.stepID(0), &adjustment{maxAttempts: 2}, "")
+	_, _, err := s.operator.adjust(t.Context(), v.id, v.stepID(0), &adjustment{maxAttempts: 2}, taskActor{})
 	if kindOf(err) != invalidFields || !strings.Contains(err.Error(), "at least 3") {
 		t.Errorf("taking away the attempt that it waits for: got %v; want at least 3", err)
 	}
@@ -1012,10 +1012,10 @@ func TestSubjectsSurviveARestart(t *testing.T) {
 	if want := strings.Repeat("ü", maxNameLength); made.by.initiator != want {
 		t.Errorf("got initiator %q; want the subject, cut to %d characters", made.by.initiator, maxNameLength)
 	}
-	act := &stepRequest{action: actionResolve, by: "bob", subject: "ann \"\n", reason: "fine"}
+	act := &stepRequest{action: actionResolve, by: "bob", who: taskActor{subject: "ann \"\n"}, reason: "fine"}
 	must2(s.operator.act(t.Context(), made.id, made.stepID(0), act))(t)
 	gone := must(s.createTask(t.Context(), q, true))(t)
-	must(s.operator.cancelTask(t.Context(), gone.id, "carl"))(t)
+	must(s.operator.cancelTask(t.Context(), gone.id, taskActor{subject: "carl"}))(t)
 	closeTestService(t, s)
 	journal := string(readFile(t, filepath.Join(o.dir, journalName)))
 	if !strings.Contains(journal, `"kind":"cancelled","subject":"carl"`) {
@@ -1023,7 +1023,7 @@ func TestSubjectsSurviveARestart(t *testing.T) {
 	}
 	s = newTestService(t, o)
 	audit, err := s.history.audit(made.id, made.stepID(0), nil)
-	if err != nil || len(audit) != 1 || audit[0].Subject != act.subject || audit[0].ActedBy != "bob" {
-		t.Errorf("got %+v, %v; want one entry of subject %q", audit, err, act.subject)
+	if err != nil || len(audit) != 1 || audit[0].Subject != act.who.subject || audit[0].ActedBy != "bob" {
+		t.Errorf("got %+v, %v; want one entry of subject %q", audit, err, act.who.subject)
 	}
 }

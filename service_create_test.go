@@ -231,7 +231,7 @@ func TestIdempotencyKeysSurviveRestarts(t *testing.T) {
 		ids[key] = mustReplay(t, s, key, uuid{}, false)
 		clock.advance(time.Hour)
 	}
-	must(s.operator.cancelTask(t.Context(), ids["old"], ""))(t)
+	must(s.operator.cancelTask(t.Context(), ids["old"], taskActor{}))(t)
 	noError(t, s.store.snapshot())
 	ids["new"] = mustReplay(t, s, "new", uuid{}, false)
 	for range 3 {
@@ -674,7 +674,7 @@ func acting(q stepRequest) func(*testing.T, *service, *task) {
 }
 
 func cancelling(t *testing.T, s *service, v *task) {
-	if _, err := s.operator.cancelTask(t.Context(), v.id, ""); err != nil {
+	if _, err := s.operator.cancelTask(t.Context(), v.id, taskActor{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -981,7 +981,7 @@ func TestWaitIsDurable(t *testing.T) {
 	release := holdFlusher(t, s)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.operator.cancelTask(gone, v.id, ""); !errors.Is(err, context.Canceled) {
+	if _, err := s.operator.cancelTask(gone, v.id, taskActor{}); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v; want the cancellation to be under way", err)
 	}
 	if !n.finished() {
@@ -1065,7 +1065,7 @@ func TestManyWaiters(t *testing.T) {
 		{"a reset", func(func()) { s.store.locked(func() { s.store.waiters.releaseAll(waitReset) }) }, waitReset, nil},
 		{"their tasks end", func(func()) {
 			for _, id := range ids {
-				if _, err := s.operator.cancelTask(t.Context(), id, ""); err != nil {
+				if _, err := s.operator.cancelTask(t.Context(), id, taskActor{}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -1196,7 +1196,7 @@ func stressOne(t *testing.T, s *service, name string, i int) {
 		}
 	})
 	if name == "one" {
-		if _, err := s.operator.cancelTask(t.Context(), made.id, ""); err != nil {
+		if _, err := s.operator.cancelTask(t.Context(), made.id, taskActor{}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -304,7 +304,8 @@ func (d *deadLetters) stats() []dlqStatsView {
 }
 
 // update records an update of an entry, and returns once it is durable.
-func (d *deadLetters) update(ctx context.Context, id uuid, q *investigation) error {
+// The task of the entry must have one of the versions seen.
+func (d *deadLetters) update(ctx context.Context, id uuid, q *investigation, seen taskVersions) error {
 	seq, err := d.engine.change(ctx, func(c *change) error {
 		row, ok := c.letter(id)
 		if !ok {
@@ -312,6 +313,9 @@ func (d *deadLetters) update(ctx context.Context, id uuid, q *investigation) err
 		}
 		t, err := c.task(row.task)
 		if err != nil {
+			return err
+		}
+		if err := seen.refusal(t); err != nil {
 			return err
 		}
 		if p := t.pendingLetter(); q.status == dlqPending && p != nil && p.seq != row.seq {

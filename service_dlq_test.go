@@ -421,7 +421,7 @@ func TestDLQOutlivesTheProcess(t *testing.T) {
 func investigateNewest(t *testing.T, s *service, v *task, q *investigation) {
 	t.Helper()
 	of := must(s.dlq.ofTask(v.id, true, nil))(t)
-	noError(t, s.dlq.update(t.Context(), of.DLQEntryUUID, q))
+	noError(t, s.dlq.update(t.Context(), of.DLQEntryUUID, q, nil))
 }
 
 // dlqText returns everything that the queue shows.
@@ -478,7 +478,7 @@ func TestRacingInvestigators(t *testing.T) {
 		for i := range errs {
 			wg.Go(func() {
 				id := dlqEntryID(v.id, dead[i].at, dead[i].seq)
-				errs[i] = s.dlq.update(t.Context(), id, &investigation{status: dlqPending})
+				errs[i] = s.dlq.update(t.Context(), id, &investigation{status: dlqPending}, nil)
 			})
 		}
 		wg.Wait()

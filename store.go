@@ -741,6 +741,9 @@ func (s *store) eachUnsettledErrorLocked(f func(t *task)) error {
 	return nil
 }
 
+// mark returns letters that differ by store.
+func (s *store) mark() string { return s.journal.id[:min(len(s.journal.id), 8)] }
+
 // status returns the state of the files.
 func (s *store) status() journalStatus { return s.journal.status() }
 

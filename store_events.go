@@ -262,7 +262,10 @@ func (c *moveCollector) sortMoves(log *eventLog, seq uint64) {
 	}
 	log.lost = c.after
 	slices.SortFunc(c.moves, func(a, b move) int {
-		return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.n, b.n))
+		if a.seq != b.seq {
+			return cmp.Compare(a.seq, b.seq)
+		}
+		return cmp.Compare(a.n, b.n)
 	})
 }
 

@@ -87,7 +87,7 @@ func storedLines(b *testing.B) (*service, [][]byte) {
 			ns, n := i/storedNames, i%storedNames
 			createStored(b, svc, ns, fmt.Sprintf("auto%d", n))
 			if (hour+i)%10 == 0 {
-				must(svc.operator.cancelTask(b.Context(), createStored(b, svc, ns, fmt.Sprintf("manual%d", n)).id, ""))(b)
+				must(svc.operator.cancelTask(b.Context(), createStored(b, svc, ns, fmt.Sprintf("manual%d", n)).id, taskActor{}))(b)
 			}
 		}
 		svc.clock.(*virtualClock).advance(time.Hour)
@@ -135,6 +135,7 @@ func storedRequests(b *testing.B, svc *service) []storedRequest {
 	var requests []storedRequest
 	for _, path := range []string{
 		"/v1/analytics/performance", "/v1/analytics/performance?hours=720", "/v1/analytics/bottlenecks",
+		"/v1/analytics/history?hours=720",
 		"/stepwell/analytics/performance", "/stepwell/analytics/bottlenecks?namespace=bench1", "/stepwell/health/status",
 	} {
 		requests = append(requests, storedRequest{path, path})

@@ -110,7 +110,7 @@ func TestRetention(t *testing.T) {
 	wantKept(t, s, old.id, second.id)
 	failed := mustCreate(t, s, "one")
 	mustAct(t, s, failed, 0, failAction)
-	must(s.operator.cancelTask(t.Context(), failed.id, ""))(t)
+	must(s.operator.cancelTask(t.Context(), failed.id, taskActor{}))(t)
 	third := mustCreate(t, s, "noop")
 	wantKept(t, s, old.id, failed.id, third.id)
 	for restart := range 2 {
@@ -121,7 +121,7 @@ func TestRetention(t *testing.T) {
 		noError(t, s.store.snapshot())
 	}
 	entry := s.store.dead.rows[0].id
-	noError(t, s.dlq.update(t.Context(), entry, &investigation{status: dlqCancelled}))
+	noError(t, s.dlq.update(t.Context(), entry, &investigation{status: dlqCancelled}, nil))
 	wantKept(t, s, failed.id, third.id)
 	last := mustCreate(t, s, "noop")
 	wantKept(t, s, failed.id, last.id)
@@ -395,7 +395,7 @@ func TestDroppedMeanwhile(t *testing.T) {
 		testTemplate("slow", stepSpec{name: "a", callable: "builtin:sleep", config: `{"duration_ms":60000}`}))})
 	slow, retrying := mustCreate(t, s, "slow"), mustAct(t, s, mustCreate(t, s, "pair"), 0, retryAction)
 	for _, id := range []uuid{slow.id, retrying.id} {
-		must(s.operator.cancelTask(t.Context(), id, ""))(t)
+		must(s.operator.cancelTask(t.Context(), id, taskActor{}))(t)
 	}
 	last := mustCreate(t, s, "noop")
 	wantKept(t, s, last.id)
@@ -472,11 +472,11 @@ func (w *retentionWorld) act() {
 		w.s.operator.act(w.t.Context(), id, v.stepID(0), q)
 		settle(w.s)
 	case n < 16:
-		w.s.operator.cancelTask(w.t.Context(), some(), "")
+		w.s.operator.cancelTask(w.t.Context(), some(), taskActor{})
 	case n < 18:
 		if rows := w.s.store.dead.page(dlqFilter{}, 0, 5); len(rows) > 0 {
 			q := &investigation{status: []dlqStatus{dlqPending, dlqCancelled}[w.r.IntN(2)]}
-			w.s.dlq.update(w.t.Context(), rows[w.r.IntN(len(rows))].id, q)
+			w.s.dlq.update(w.t.Context(), rows[w.r.IntN(len(rows))].id, q, nil)
 		}
 	case n < 19:
 		if err := w.s.store.snapshot(); err != nil {

@@ -32,7 +32,7 @@ func tellStory(t *testing.T, s *service) {
 	v := mustAct(t, s, mustCreate(t, s, "pair"), 0, failAction)
 	mustAct(t, s, mustAct(t, s, v, 0, resetAction), 0, completeAction)
 	mustAct(t, s, mustCreate(t, s, "pair"), 0, failAction)
-	must(s.operator.cancelTask(t.Context(), mustCreate(t, s, "pair").id, "someone"))(t)
+	must(s.operator.cancelTask(t.Context(), mustCreate(t, s, "pair").id, taskActor{subject: "someone"}))(t)
 }
 
 // reopenTestService closes a service and opens it again.

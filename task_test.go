@@ -413,7 +413,7 @@ func TestGrownIDs(t *testing.T) {
 			t.Errorf("the id of %s is given out again", seen[id])
 		}
 		noError(t, a.s.store.snapshot())
-		if _, err := a.s.operator.cancelTask(t.Context(), a.id, ""); err != nil && kindOf(err) != invalidTransition {
+		if _, err := a.s.operator.cancelTask(t.Context(), a.id, taskActor{}); err != nil && kindOf(err) != invalidTransition {
 			t.Fatal(err)
 		}
 		closeTestService(t, a.s)

@@ -26,6 +26,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // identityStrategy says when two tasks of a template are the same task.
@@ -77,11 +78,11 @@ type template struct {
 // lifecycle holds the limits that a template sets, in minutes; nil means the
 // service's limit.
 type lifecycle struct {
-	MaxDurationMinutes               *int   `json:"max_duration_minutes"`
-	MaxWaitingForDependenciesMinutes *int   `json:"max_waiting_for_dependencies_minutes"`
-	MaxWaitingForRetryMinutes        *int   `json:"max_waiting_for_retry_minutes"`
-	MaxStepsInProcessMinutes         *int   `json:"max_steps_in_process_minutes"`
-	StalenessAction                  string `json:"staleness_action"` // dlq, error, none; "" for the default
+	MaxDurationMinutes               *int
+	MaxWaitingForDependenciesMinutes *int
+	MaxWaitingForRetryMinutes        *int
+	MaxStepsInProcessMinutes         *int
+	StalenessAction                  string // dlq, error, none; "" for the default
 }
 
 // stepTemplate is one step of a template.
@@ -104,96 +105,161 @@ type stepTemplate struct {
 
 // retryPolicy says whether and when a failed step is tried again.
 type retryPolicy struct {
-	Retryable   bool        `json:"retryable"`
-	MaxAttempts int         `json:"max_attempts"` // counts the first attempt; 0 behaves as 1
-	Backoff     backoffKind `json:"backoff"`
-	BaseMS      int         `json:"backoff_base_ms"`
-	MaxMS       int         `json:"max_backoff_ms"`
+	Retryable   bool
+	MaxAttempts int // counts the first attempt; 0 behaves as 1
+	Backoff     backoffKind
+	BaseMS      int
+	MaxMS       int
 }
 
 func (t *template) fullName() string { return t.namespace + "." + t.name + "@" + t.version }
 
 // templateForm is the normalized form of a template, without members that the
-// program does not use.
+// program does not use. Its byte slices are parts of the text it was read from.
 type templateForm struct {
-	Namespace      string            `json:"namespace_name"`
-	Name           string            `json:"name"`
-	Version        string            `json:"version"`
-	Description    *string           `json:"description"`
-	Strategy       identityStrategy  `json:"identity_strategy"`
-	DefaultContext json.RawMessage   `json:"default_context"`
-	Lifecycle      *exact[lifecycle] `json:"lifecycle"`
-	Steps          []stepForm        `json:"steps"`
+	namespace, name, version string
+	description              *string
+	strategy                 identityStrategy
+	defaultContext           []byte
+	lifecycle                *lifecycle
+	steps                    []stepForm
+}
+
+func (f *templateForm) places() map[string]any {
+	return map[string]any{
+		"namespace_name":    &f.namespace,
+		"name":              &f.name,
+		"version":           &f.version,
+		"description":       &f.description,
+		"identity_strategy": &f.strategy,
+		"default_context":   &f.defaultContext,
+		"lifecycle":         f.readLifecycle,
+		"steps":             f.readSteps,
+	}
+}
+
+func (f *templateForm) readLifecycle(data []byte) error {
+	if jsonKind(data) == 'n' {
+		return nil
+	}
+	f.lifecycle = new(lifecycle)
+	return readForm(data, f.lifecycle.places())
+}
+
+func (f *templateForm) readSteps(data []byte) (err error) {
+	if !eachElement(data, func(raw []byte) bool {
+		s := stepForm{
+			kind: stepStandard, timeoutSeconds: 30, retry: retryPolicy{true, 3, backoffExponential, 1000, 30000},
+		}
+		err = readForm(raw, s.places())
+		f.steps = append(f.steps, s)
+		return err == nil
+	}) && jsonKind(data) != 'n' {
+		err = errors.New("not a list")
+	}
+	return err
 }
 
 // stepForm is one step of a templateForm.
 type stepForm struct {
-	Name           string             `json:"name"`
-	Kind           string             `json:"type"`
-	Description    *string            `json:"description"`
-	Handler        json.RawMessage    `json:"handler"`
-	Dependencies   json.RawMessage    `json:"dependencies"` // names of steps
-	Retry          exact[retryPolicy] `json:"retry"`
-	TimeoutSeconds int                `json:"timeout_seconds"`
-	ResultSchema   json.RawMessage    `json:"result_schema"`
-	BatchConfig    json.RawMessage    `json:"batch_config"`
+	name, kind     string
+	description    *string
+	handler        []byte
+	dependencies   []byte // names of steps
+	retry          retryPolicy
+	timeoutSeconds int
+	resultSchema   []byte
+	batchConfig    []byte
+}
+
+func (s *stepForm) places() map[string]any {
+	return map[string]any{
+		"name":            &s.name,
+		"type":            &s.kind,
+		"description":     &s.description,
+		"handler":         &s.handler,
+		"dependencies":    &s.dependencies,
+		"retry":           func(data []byte) error { return readForm(data, s.retry.places()) },
+		"timeout_seconds": &s.timeoutSeconds,
+		"result_schema":   &s.resultSchema,
+		"batch_config":    &s.batchConfig,
+	}
 }
 
 // eachDependency calls f with the name of each step that this one depends on, until f refuses
 // one. A dense graph has a million of them, which need not become strings.
 func (s *stepForm) eachDependency(f func(name []byte) bool) (err error) {
-	list := eachElement(s.Dependencies, func(raw []byte) bool {
+	list := eachElement(s.dependencies, func(raw []byte) bool {
 		if jsonKind(raw) != '"' || !f(unescapeJSON(raw)) {
 			err = fmt.Errorf("cannot depend on %s", raw)
 		}
 		return err == nil
 	})
-	if kind := jsonKind(s.Dependencies); !list && kind != 0 && kind != 'n' {
+	if kind := jsonKind(s.dependencies); !list && kind != 0 && kind != 'n' {
 		err = errors.New("has dependencies that are no list")
 	}
 	return err
 }
 
+func (p *retryPolicy) places() map[string]any {
+	return map[string]any{
+		"retryable":       &p.Retryable,
+		"max_attempts":    &p.MaxAttempts,
+		"backoff":         &p.Backoff,
+		"backoff_base_ms": &p.BaseMS,
+		"max_backoff_ms":  &p.MaxMS,
+	}
+}
+
+func (l *lifecycle) places() map[string]any {
+	return map[string]any{
+		"max_duration_minutes":                 &l.MaxDurationMinutes,
+		"max_waiting_for_dependencies_minutes": &l.MaxWaitingForDependenciesMinutes,
+		"max_waiting_for_retry_minutes":        &l.MaxWaitingForRetryMinutes,
+		"max_steps_in_process_minutes":         &l.MaxStepsInProcessMinutes,
+		"staleness_action":                     &l.StalenessAction,
+	}
+}
+
 // handlerForm is the handler of a stepForm.
 type handlerForm struct {
-	Callable       string          `json:"callable"`
-	Method         string          `json:"method"`
-	Resolver       *string         `json:"resolver"`
-	Initialization json.RawMessage `json:"initialization"`
+	callable, method string
+	resolver         *string
+	initialization   []byte
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It sets the defaults of a step.
-func (s *stepForm) UnmarshalJSON(data []byte) error {
-	type form stepForm
-	e := exact[form]{form{
-		Kind: stepStandard, TimeoutSeconds: 30,
-		Retry: exact[retryPolicy]{retryPolicy{true, 3, backoffExponential, 1000, 30000}},
-	}}
-	err := e.UnmarshalJSON(data)
-	*s = stepForm(e.value)
+func (h *handlerForm) places() map[string]any {
+	return map[string]any{
+		"callable":       &h.callable,
+		"method":         &h.method,
+		"resolver":       &h.resolver,
+		"initialization": &h.initialization,
+	}
+}
+
+// readForm reads an object, or null, from valid JSON. A member goes where its name says: a
+// *[]byte gets its text, a function reads it, and any other pointer is for encoding/json, which
+// alone would read "Name" as "name" and scan the dependencies of a dense graph four times.
+func readForm(data []byte, places map[string]any) (err error) {
+	if !eachMember(data, func(key string, value []byte) bool {
+		switch at := places[key].(type) {
+		case nil:
+		case *[]byte:
+			*at = value
+		case func([]byte) error:
+			err = at(value)
+		default:
+			err = json.Unmarshal(value, at)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", key, err)
+		}
+		return err == nil
+	}) && jsonKind(data) != 'n' {
+		err = checkObject(data)
+	}
 	return err
 }
-
-// exact decodes an object by the exact names of its members. encoding/json alone
-// reads "Name" as "name", and a template may have an unknown field of that name.
-type exact[T any] struct{ value T }
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (e *exact[T]) UnmarshalJSON(data []byte) error {
-	usual := true
-	eachMember(data, func(key string, _ []byte) bool {
-		usual = !strings.ContainsFunc(key, unusualInFieldName)
-		return usual
-	})
-	if !usual {
-		data = slices.DeleteFunc(templateMembers(data), func(m templateMember) bool {
-			return strings.ContainsFunc(m.key, unusualInFieldName)
-		}).json()
-	}
-	return json.Unmarshal(data, &e.value)
-}
-
-func unusualInFieldName(c rune) bool { return c != '_' && (c < 'a' || c > 'z') }
 
 // templateFromNormalized reads template.json back: json, hash and fields are the
 // same. It checks the shape but not the rules for new templates, so that it can
@@ -203,18 +269,14 @@ func templateFromNormalized(data []byte) (*template, error) {
 	if err := checkJSON(text); err != nil {
 		return nil, err
 	}
-	e := exact[templateForm]{templateForm{Strategy: strategyStrict, DefaultContext: []byte("{}")}}
-	if err := e.UnmarshalJSON(text); err != nil {
+	f := &templateForm{strategy: strategyStrict, defaultContext: []byte("{}")}
+	if err := readForm(text, f.places()); err != nil {
 		return nil, err
 	}
-	f := &e.value
 	t := &template{
-		namespace: f.Namespace, name: f.Name, version: f.Version, description: f.Description, strategy: f.Strategy,
-		defaultContext: f.DefaultContext, json: text, steps: make([]stepTemplate, len(f.Steps)),
+		namespace: f.namespace, name: f.name, version: f.version, description: f.description, strategy: f.strategy,
+		defaultContext: f.defaultContext, lifecycle: f.lifecycle, json: text, steps: make([]stepTemplate, len(f.steps)),
 		shownJSON: redact(text),
-	}
-	if f.Lifecycle != nil {
-		t.lifecycle = &f.Lifecycle.value
 	}
 	var ok bool
 	if t.semver, ok = parseSemver(t.version); !ok || t.namespace == "" || t.name == "" {
@@ -222,8 +284,8 @@ func templateFromNormalized(data []byte) (*template, error) {
 	}
 	sum := sha256.Sum256(text)
 	t.hash = hex.EncodeToString(sum[:16])
-	for i := range f.Steps {
-		s, err := f.Steps[i].step()
+	for i := range f.steps {
+		s, err := f.steps[i].step()
 		if err != nil {
 			return nil, err
 		}
@@ -234,26 +296,26 @@ func templateFromNormalized(data []byte) (*template, error) {
 	if err := checkObject(t.defaultContext); err != nil {
 		return nil, err
 	}
-	return t, t.link(f.Steps)
+	return t, t.link(f.steps)
 }
 
 // step returns the step, without parents and children.
 func (f *stepForm) step() (stepTemplate, error) {
-	h := exact[handlerForm]{handlerForm{Initialization: []byte("{}")}}
-	if f.Handler != nil {
-		if err := h.UnmarshalJSON(f.Handler); err != nil {
+	h := handlerForm{initialization: []byte("{}")}
+	if f.handler != nil {
+		if err := readForm(f.handler, h.places()); err != nil {
 			return stepTemplate{}, err
 		}
 	}
 	s := stepTemplate{
-		name: f.Name, kind: f.Kind, description: f.Description,
-		callable: h.value.Callable, shown: redactName(h.value.Callable), method: h.value.Method, resolver: h.value.Resolver,
-		handler: f.Handler, config: h.value.Initialization, resultSchema: f.ResultSchema,
-		retry: f.Retry.value, timeoutSeconds: f.TimeoutSeconds,
+		name: f.name, kind: f.kind, description: f.description,
+		callable: h.callable, shown: redactName(h.callable), method: h.method, resolver: h.resolver,
+		handler: f.handler, config: h.initialization, resultSchema: f.resultSchema,
+		retry: f.retry, timeoutSeconds: f.timeoutSeconds,
 	}
 	s.parentsOnly = templateText(s.config, "dependency_results") == "parents"
 	s.batchWorker = cmp.Or(
-		templateText(f.BatchConfig, "worker_template"), templateText(s.config, "worker_template_name"))
+		templateText(f.batchConfig, "worker_template"), templateText(s.config, "worker_template_name"))
 	if s.resultSchema != nil {
 		if err := checkObject(s.resultSchema); err != nil {
 			return s, err
@@ -278,6 +340,9 @@ func (t *template) link(forms []stepForm) error {
 	parents := make([][]int, len(t.steps))
 	lastChild := make([]int, len(t.steps)) // by parent, plus 1
 	for i := range forms {
+		if n := bytes.Count(forms[i].dependencies, []byte{','}); n > 0 {
+			parents[i] = make([]int, 0, n+1)
+		}
 		err := forms[i].eachDependency(func(name []byte) bool {
 			p, ok := index[string(name)]
 			if ok = ok && lastChild[p] != i+1; ok {
@@ -313,6 +378,7 @@ const latestVersion = "latest"
 type registry struct {
 	sorted []*template                  // by namespace, name, version
 	byName map[templateName][]*template // the lowest version first
+	hash   func() string                // of all templates
 }
 
 // templateName names all versions of a template.
@@ -320,11 +386,20 @@ type templateName struct{ namespace, name string }
 
 // newRegistry makes a registry of templates, which must have different identities.
 func newRegistry(templates []*template) *registry {
-	r := &registry{slices.SortedFunc(slices.Values(templates), compareTemplates), map[templateName][]*template{}}
+	r := &registry{sorted: slices.SortedFunc(slices.Values(templates), compareTemplates), byName: map[templateName][]*template{}}
+	r.hash = sync.OnceValue(r.newHash)
 	for _, t := range r.sorted {
 		r.byName[t.names()] = append(r.byName[t.names()], t)
 	}
 	return r
+}
+
+func (r *registry) newHash() string {
+	h := sha256.New()
+	for _, t := range r.sorted {
+		io.WriteString(h, t.hash)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
 func (t *template) names() templateName { return templateName{t.namespace, t.name} }

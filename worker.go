@@ -165,7 +165,8 @@ func (a *workerAPI) listTemplates(w http.ResponseWriter, r *http.Request) (any, 
 	if err := q.done(); err != nil {
 		return nil, err
 	}
-	list := a.svc.templates.registry().listView(namespace)
+	all := a.svc.templates.registry()
+	list := all.listView(namespace)
 	v := workerTemplateList{
 		SupportedNamespaces: a.svc.templates.namespaces(), TemplateCount: list.TotalCount,
 		WorkerCapabilities: a.svc.templates.capabilities(), Templates: list.Templates,
@@ -173,8 +174,9 @@ func (a *workerAPI) listTemplates(w http.ResponseWriter, r *http.Request) (any, 
 	if withStats {
 		stats := a.svc.templates.usage()
 		v.CacheStats = &stats
+		return v, a.holdTemplates(w)
 	}
-	return v, a.holdTemplates(w)
+	return withTag(w, r, weakTag(all.hash()), v), a.holdTemplates(w)
 }
 
 // workerTemplateDetail is the answer of GET /v1/templates/{namespace}/{name}/{version}.
@@ -192,13 +194,13 @@ func (a *workerAPI) getTemplate(w http.ResponseWriter, r *http.Request) (any, er
 		return nil, err
 	}
 	e := a.svc.templates.entry(t)
-	return workerTemplateDetail{
+	return withTag(w, r, weakTag(t.hash), workerTemplateDetail{
 		Template:        resolvedTemplateView{t.shownJSON, a.svc.cfg.Environment, zonedTime(e.since)},
 		HandlerMetadata: t.handlerMetadata(e.since),
 		Cached:          true,
 		CacheAgeSeconds: e.ageSeconds(a.svc.clock.now()),
 		AccessCount:     e.count.Load(),
-	}, nil
+	}), nil
 }
 
 // validateTemplate checks the template in the body, or else the registered one.

@@ -4,7 +4,7 @@
 import * as api from "./api.js";
 import { allowed, confirmForm, field, h, plural, select, toast, wrong } from "./ui.js";
 
-let actor = "console"; // who acts, as last entered
+export let actor = "console"; // who acts, as last entered
 
 // names joins up to three names.
 function names(steps) {

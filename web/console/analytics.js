@@ -1,0 +1,122 @@
+// Analytics: throughput, durations and errors over a window of time, and what holds things up.
+
+import * as api from "./api.js";
+import { chart, span } from "./charts.js";
+import { ago, button, duration, empty, h, link, number, table } from "./ui.js";
+
+const hour = 3_600_000;
+const windows = { 6: "6 hours", 24: "24 hours", 72: "3 days", 168: "7 days", 720: "30 days" };
+const bucketHours = { 6: 1, 24: 1, 72: 3, 168: 6, 720: 24 };
+
+export async function show(root, { query, remember, signal }) {
+  let hours = windows[query.get("hours")] ? query.get("hours") : "24";
+  const body = h("div", { class: "view" });
+  const chips = Object.entries(windows).map(([n, label]) => button(label, () => read(n), "chip", { "data-hours": n }));
+  const read = async (n) => {
+    hours = n;
+    remember(n === "24" ? "" : "hours=" + n);
+    for (const c of chips) c.setAttribute("aria-pressed", String(c.dataset.hours === n));
+    const parts = await load(n, signal);
+    if (!signal.aborted && hours === n) body.replaceChildren(...page(parts, Number(n), signal));
+  };
+  await read(hours);
+  root.replaceChildren(h("div", { class: "row" }, h("h1", {}, "Analytics"), h("div", { class: "chips", role: "group", "aria-label": "Period" }, chips)), body);
+}
+
+const load = (hours, signal) => Promise.all([`performance?hours=${hours}`, `history?hours=${hours}`, "bottlenecks?limit=10&min_executions=1"]
+  .map((path) => api.get("/v1/analytics/" + path, { signal })));
+
+function page([performance, history, slow], hours, signal) {
+  if (!performance.total_tasks) {
+    return [empty("No figures yet", "They appear with the first task.", link("/start", "Start a task", { class: "button primary" }))];
+  }
+  const rows = buckets(history, bucketHours[hours]);
+  return [facts(performance, history), advice(slow.recommendations), h("div", { class: "charts" }, charts(rows, history, signal)),
+    figures(rows), bottlenecks(slow)];
+}
+
+const add = (rows, name) => rows.reduce((n, r) => n + r[name], 0);
+export const percent = (part, whole) => (whole ? (Math.floor((part / whole) * 1000) / 10) + " %" : "–");
+const seconds = (s) => duration(s * 1000);
+
+export const fact = (label, value, about) => h("div", { class: "card fact" }, h("dt", {}, label), h("dd", {}, value), about && h("p", { class: "soft" }, about));
+
+function facts(p, { hours }) {
+  const ended = p.completed_tasks + p.failed_tasks;
+  return h("dl", { class: "tiles" },
+    fact("Created", number(add(hours, "created_tasks")), `${number(p.tasks_per_hour)} per hour`),
+    fact("Completed", number(p.completed_tasks), percent(p.completed_tasks, ended) + " of ended"),
+    fact("Failed", number(p.failed_tasks), `${number(add(hours, "failed_attempts"))} failed attempts`),
+    fact("Time to complete", p.completed_tasks ? seconds(p.average_task_duration_seconds) : "–", "on average"),
+    fact("Active now", number(p.active_tasks), `${number(p.total_tasks)} created ever`));
+}
+
+const advice = (sentences) => sentences.length > 0 && h("section", { class: "card", "aria-label": "What stands out" },
+  h("h2", {}, "What stands out"), h("ul", { class: "advice" }, sentences.map((s) => h("li", {}, s))));
+
+// buckets sums the figures by the hour, and fills the hours without any.
+export function buckets(history, size) {
+  const step = size * hour, end = Date.parse(history.calculated_at), rows = [];
+  for (let t = Math.floor(Date.parse(history.analysis_period_start) / step) * step; t <= end; t += step) {
+    rows.push({ t, step, created: 0, completed: 0, failed: 0, cancelled: 0, attempts: 0, failedAttempts: 0, seconds: 0, p50: null, p95: null });
+  }
+  for (const f of history.hours) {
+    const r = rows[Math.floor((Date.parse(f.hour) - rows[0].t) / step)];
+    r.created += f.created_tasks;
+    r.completed += f.completed_tasks;
+    r.failed += f.failed_tasks;
+    r.cancelled += f.cancelled_tasks;
+    r.attempts += f.ended_attempts;
+    r.failedAttempts += f.failed_attempts;
+    r.seconds += f.average_duration_seconds * f.completed_tasks;
+    if (f.completed_tasks) r.p95 = Math.max(r.p95, f.p95_duration_seconds);
+  }
+  return rows;
+}
+
+// throughput draws what became of tasks.
+export const throughput = (rows, signal) => chart({ label: "Tasks by outcome", times: rows.map((r) => r.t), step: rows[0].step, kind: "bars", format: short,
+  series: [["Completed", "good", "completed"], ["Failed", "bad", "failed"], ["Cancelled", "off", "cancelled"]].map(([name, tone, of]) =>
+    ({ name, tone, values: rows.map((r) => r[of]) })) }, signal);
+
+const short = (n) => (n >= 1e6 ? +(n / 1e6).toFixed(1) + " M" : n >= 1000 ? +(n / 1000).toFixed(1) + " k" : String(+n.toFixed(1)));
+
+function charts(rows, history, signal) {
+  const hourly = buckets(history, 1), by = new Map(history.hours.map((f) => [Date.parse(f.hour), f]));
+  const lasted = (name) => hourly.map((r) => (by.get(r.t)?.completed_tasks ? by.get(r.t)[name] : null));
+  const line = (label, series, format) => chart({ label, times: hourly.map((r) => r.t), step: hour, kind: "lines", series, format }, signal);
+  const times = rows.map((r) => r.t);
+  return [throughput(rows, signal),
+    line("Time to complete", [{ name: "Half within", tone: "run", values: lasted("p50_duration_seconds") },
+      { name: "95 % within", tone: "wait", values: lasted("p95_duration_seconds") }], seconds),
+    chart({ label: "Failed attempts, in percent", times, step: rows[0].step, kind: "bars", format: (v) => short(v) + " %",
+      series: [{ name: "Failed", tone: "bad", values: rows.map((r) => (r.attempts ? (r.failedAttempts / r.attempts) * 100 : null)) }] }, signal),
+    chart({ label: "Tasks created", times, step: rows[0].step, kind: "bars", format: short,
+      series: [{ name: "Created", tone: "run", values: rows.map((r) => r.created) }] }, signal)];
+}
+
+function figures(rows) {
+  const used = rows.filter((r) => r.created || r.completed || r.failed || r.attempts || r.cancelled).reverse();
+  const columns = ["Period", ...["Created", "Completed", "Failed", "Cancelled", "Attempts", "Failed attempts", "Average", "Slowest 95 %"].map((c) => [c, "num"])];
+  return h("details", {}, h("summary", {}, "The figures as a table"), table("Figures", columns, used.map((r) => [span(r.t, r.step),
+    ...[r.created, r.completed, r.failed, r.cancelled, r.attempts, r.failedAttempts].map(number),
+    r.completed ? seconds(r.seconds / r.completed) : "–", r.p95 === null ? "–" : seconds(r.p95)])));
+}
+
+const template = (f) => link("/templates/" + [f.namespace_name, f.task_name, f.version].map(encodeURIComponent).join("/"), `${f.namespace_name}/${f.task_name}`);
+
+// bar draws a share of the longest as a bar, beside the figure.
+function bar(value, most) {
+  return h("span", { class: "meter" }, h("svg", { width: 90, height: 8, "aria-hidden": "true" },
+    h("rect", { class: "bar-part run", width: Math.max((value / (most || 1)) * 90, 1), height: 8, rx: 2 })), seconds(value));
+}
+
+function bottlenecks({ slow_steps: steps, slow_tasks: tasks }) {
+  const most = (list) => Math.max(...list.map((f) => f.average_duration_seconds));
+  const row = (f, list) => [bar(f.average_duration_seconds, most(list)), seconds(f.max_duration_seconds), number(f.execution_count),
+    f.error_count ? h("span", { class: "bad-text" }, percent(f.error_count, f.execution_count)) : "0 %", ago(f.last_executed_at)];
+  const columns = ["Average", ["Longest", "num"], ["Runs", "num"], ["Failed", "num"], "Last"];
+  return h("section", { class: "view" }, h("div", {}, h("h2", {}, "Bottlenecks"), h("p", { class: "soft" }, "Over all time, the slowest first.")),
+    table("Slowest steps", ["Step", "Template", ...columns], steps.map((f) => [h("strong", {}, f.step_name), template(f), ...row(f, steps)])),
+    table("Slowest templates", ["Template", ...columns], tasks.map((f) => [template(f), ...row(f, tasks)])));
+}

@@ -1,0 +1,88 @@
+// Charts in SVG: stacked bars or lines over time. The figures are always in a table, too.
+
+import { h } from "./ui.js";
+
+const HEIGHT = 190, LEFT = 46, RIGHT = 8, TOP = 12, BOTTOM = 24;
+
+// chart draws series over times and draws again when its width changes. Its options: label, times
+// (milliseconds), step (of a bucket), series [{name, tone, values}] with null for nothing, kind
+// ("bars" or "lines"), and format(value). It ends with signal.
+export function chart(options, signal) {
+  const box = h("div", { class: "chart-box" });
+  const watch = new ResizeObserver(([e]) => {
+    const width = Math.round(e.contentRect.width);
+    if (width > 0) box.replaceChildren(draw(options, width));
+  });
+  watch.observe(box);
+  signal.addEventListener("abort", () => watch.disconnect());
+  return h("figure", { class: "chart" }, h("figcaption", { class: "row" }, h("h3", {}, options.label), legend(options.series)), box);
+}
+
+export const legend = (series) => h("div", { class: "legend" }, series.map((s) =>
+  h("span", {}, h("span", { class: "swatch " + s.tone }), s.name)));
+
+function draw({ label, times, step, series, kind, format }, width) {
+  const top = ceiling(Math.max(0, ...times.map((_, i) => (kind === "bars" ? sum(series, i) : Math.max(...series.map((s) => s.values[i] ?? 0))))));
+  const from = times[0], to = times.at(-1) + step;
+  const x = (t) => LEFT + ((t - from) / (to - from)) * (width - LEFT - RIGHT), y = (v) => HEIGHT - BOTTOM - (v / top) * (HEIGHT - TOP - BOTTOM);
+  const marks = kind === "bars" ? bars(times, step, series, x, y) : lines(times, step, series, x, y);
+  const hits = times.map((t, i) => h("rect", { class: "hit", x: x(t), y: TOP, width: x(t + step) - x(t), height: HEIGHT - TOP - BOTTOM },
+    h("title", {}, [span(t, step), ...series.map((s) => `${s.name}: ${s.values[i] === null ? "–" : format(s.values[i])}`)].join("\n"))));
+  return h("svg", { width, height: HEIGHT, role: "img", "aria-label": `${label}, up to ${format(top)}. The figures are in the table below.` },
+    [0, 0.5, 1].map((part) => gridLine(y(top * part), format(top * part), width)), axis(from, to, step, x, width), marks, hits);
+}
+
+const sum = (series, i) => series.reduce((n, s) => n + (s.values[i] ?? 0), 0);
+
+// ceiling returns the next round number from a value on.
+export function ceiling(v) {
+  if (v <= 0) return 1;
+  const power = 10 ** Math.floor(Math.log10(v));
+  return [1, 2, 4, 5, 8, 10].find((f) => f * power >= v * 0.9999) * power;
+}
+
+function bars(times, step, series, x, y) {
+  const gap = Math.min(2, (x(times[0] + step) - x(times[0])) / 5);
+  return times.map((t, i) => {
+    let below = 0;
+    return series.filter((s) => s.values[i]).map((s) => {
+      const low = y(below), high = y((below += s.values[i]));
+      return h("rect", { class: "bar-part " + s.tone, x: x(t) + gap / 2, y: high, width: Math.max(x(t + step) - x(t) - gap, 1), height: Math.max(low - high, 1) });
+    });
+  });
+}
+
+// lines joins neighbouring values; a value between gaps is a dot.
+function lines(times, step, series, x, y) {
+  return series.map((s) => {
+    let d = "", dots = [];
+    s.values.forEach((v, i) => {
+      if (v === null) return;
+      const at = `${x(times[i] + step / 2).toFixed(1)} ${y(v).toFixed(1)}`, before = s.values[i - 1] ?? null, after = s.values[i + 1] ?? null;
+      d += (before === null ? "M" : "L") + at;
+      if (before === null && after === null) dots.push(at.split(" "));
+    });
+    return [h("path", { class: "chart-line " + s.tone, d }), dots.map(([cx, cy]) => h("circle", { class: "chart-dot " + s.tone, cx, cy, r: 3 }))];
+  });
+}
+
+const gridLine = (y, text, width) => [h("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y, y2: y }),
+  h("text", { class: "tick end", x: LEFT - 6, y: y + 4 }, text)];
+
+const hour = 3_600_000, day = 24 * hour;
+const clockText = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
+const dayText = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+
+// span names a bucket of time.
+export const span = (t, step) => (step >= day ? dayText.format(t) : `${dayText.format(t)} ${clockText.format(t)}–${clockText.format(t + step)}`);
+
+// axis writes as many times as there is room for.
+function axis(from, to, step, x, width) {
+  const room = Math.max(Math.floor((width - LEFT) / 76), 1), long = to - from > 2 * day;
+  const every = [hour, 2 * hour, 3 * hour, 6 * hour, 12 * hour, day, 2 * day, 5 * day, 10 * day].find((e) => e >= step && (to - from) / e <= room) || 10 * day;
+  const texts = [];
+  for (let t = from; t < to; t += every) {
+    if (x(t) < width - 40) texts.push(h("text", { class: "tick", x: x(t), y: HEIGHT - 6 }, (long ? dayText : clockText).format(t)));
+  }
+  return texts;
+}

@@ -1,0 +1,138 @@
+// Forms from JSON schemas. What a form cannot express is edited as JSON.
+
+import { field, h, plural, select, uid, wrong } from "./ui.js";
+
+// typeOf returns the one type of a schema besides null, or "".
+const typeOf = (s) => [s?.type ?? (s?.properties ? "object" : s?.enum ? "enum" : "")].flat().filter((t) => t !== "null")[0] ?? "";
+
+// formable reports whether a schema describes an object with members, so that a form can be made.
+export const formable = (s) => typeOf(s) === "object" && Object.keys(s.properties || {}).length > 0 && !s.$ref;
+
+// pathOf splits the name of a field, such as context.items[0].id or /context/items/0/id.
+export const pathOf = (name) => name.replace(/\[(\w+)\]/g, ".$1").split(/[./]/).filter(Boolean);
+
+// SchemaForm is the inputs for the members of an object. element holds them.
+export class SchemaForm {
+  constructor(schema, value = {}, required = true) {
+    this.required = required;
+    this.rest = { ...value };
+    const needed = (schema.required || []).filter((name) => schema.properties[name]);
+    this.members = [...new Set([...needed, ...Object.keys(schema.properties)])].map((name) => {
+      delete this.rest[name];
+      return { name, part: partOf(name, schema.properties[name], value[name], needed.includes(name)) };
+    });
+    this.element = h("div", { class: "form" }, this.members.map((m) => m.part.element));
+  }
+
+  // value returns the object, with what the schema does not name; undefined for nothing that is needed.
+  value() {
+    const out = { ...this.rest };
+    for (const { name, part } of this.members) {
+      const v = part.value();
+      if (v !== undefined) out[name] = v;
+    }
+    return this.required || Object.keys(out).length ? out : undefined;
+  }
+
+  // check shows what is wrong at each input, and moves the focus to the first; true if nothing is.
+  check() {
+    if (!this.required && this.value() === undefined) return true;
+    const bad = this.members.filter(({ part }) => !part.check());
+    this.element.querySelector("[aria-invalid]")?.focus();
+    return bad.length === 0;
+  }
+
+  // wrong shows a problem at the input that a path leads to, and reports whether there is one.
+  wrong([name, ...path], text) {
+    return this.members.find((m) => m.name === name)?.part.wrong(path, text) ?? false;
+  }
+}
+
+// partOf makes the part of a form for one member: {element, value, check, wrong}.
+function partOf(name, s, value, required) {
+  const about = [s.description, limits(s)].filter(Boolean).join(" · "), label = (s.title || name) + (required ? "" : " (optional)");
+  if (formable(s)) {
+    const form = new SchemaForm(s, value ?? {}, required), id = uid("group");
+    return Object.assign(form, { element: h("div", { class: "group", role: "group", "aria-labelledby": id },
+      h("h3", { id }, label), about && h("p", { class: "help" }, about), form.element) });
+  }
+  const make = s.enum ? enumInput : { boolean: enumInput, string: textInput, integer: numberInput, number: numberInput }[typeOf(s)] || jsonInput;
+  const { input, read, write = (v) => v } = make(s, required);
+  const first = value ?? s.default ?? (required && s.const !== undefined ? s.const : undefined);
+  if (first !== undefined) input.value = write(first);
+  input.required = required;
+  const part = {
+    element: field(label, input, about),
+    value: () => { try { return read(input.value); } catch { return undefined; } },
+    check: () => { wrong(input, problemOf(s, required, input.value, read)); return !input.hasAttribute("aria-invalid"); },
+    wrong: (path, text) => { wrong(input, path.length ? `${path.join(".")}: ${text}` : text); return true; },
+  };
+  input.addEventListener("change", part.check);
+  return part;
+}
+
+function textInput(s) {
+  const long = s.maxLength > 200 || s.contentMediaType, formats = { email: "email", uri: "url" };
+  const input = long ? h("textarea", { rows: 4 }) : h("input", { type: formats[s.format] || "text", autocomplete: "off",
+    placeholder: s.examples?.[0] ?? { date: "2026-01-31", "date-time": "2026-01-31T12:00:00Z" }[s.format] ?? "" });
+  return { input, read: (text) => (text === "" ? undefined : text) };
+}
+
+function numberInput(s) {
+  const input = h("input", { inputmode: typeOf(s) === "integer" ? "numeric" : "decimal", autocomplete: "off", placeholder: s.examples?.[0] ?? "" });
+  return { input, write: String, read: (text) => {
+    if (text.trim() === "") return undefined;
+    const n = Number(text);
+    if (!Number.isFinite(n) || (typeOf(s) === "integer" && !Number.isInteger(n))) throw new Error(`Enter a ${typeOf(s) === "integer" ? "whole " : ""}number.`);
+    return n;
+  } };
+}
+
+function enumInput(s) {
+  const options = s.enum || [true, false], words = { true: "Yes", false: "No" };
+  const input = select([["", "–"], ...options.map((o, i) => [String(i), s.enum ? String(o) : words[o]])]);
+  return { input, write: (v) => String(options.findIndex((o) => JSON.stringify(o) === JSON.stringify(v))), read: (at) => options[at] };
+}
+
+function jsonInput(s) {
+  const input = h("textarea", { rows: 4, spellcheck: "false", placeholder: typeOf(s) === "array" ? "[]" : "JSON" });
+  return { input, write: (v) => JSON.stringify(v, null, 2), read: (text) => (text.trim() === "" ? undefined : JSON.parse(text)) };
+}
+
+// limits describes the constraints on a value.
+function limits(s) {
+  const between = (low, high, count = String) => (low !== undefined && high !== undefined ? `${low} to ${count(high)}`
+    : low !== undefined ? `at least ${count(low)}` : high !== undefined ? `at most ${count(high)}` : "");
+  return [between(s.minimum, s.maximum), between(s.minLength, s.maxLength, (n) => plural(n, "character")),
+    between(s.minItems, s.maxItems, (n) => plural(n, "element")), s.format, s.pattern && "like " + s.pattern,
+    jsonOnly(s) && !formable(s) && "JSON"].filter(Boolean).join(" · ");
+}
+
+const jsonOnly = (s) => !s.enum && !["string", "integer", "number", "boolean"].includes(typeOf(s));
+
+// problemOf returns what is wrong with the text of an input, or "".
+function problemOf(s, required, text, read) {
+  let v;
+  try {
+    v = read(text);
+  } catch (e) {
+    return jsonOnly(s) ? "This is not valid JSON: " + e.message : e.message;
+  }
+  if (v === undefined) return required ? "This is required." : "";
+  if (typeOf(s) === "array" && !Array.isArray(v)) return "Enter a JSON array, in [ ].";
+  if (v < s.minimum || v > s.maximum) return `Enter ${limits({ minimum: s.minimum, maximum: s.maximum })}.`;
+  if (typeof v === "string" && ([...v].length < s.minLength || [...v].length > s.maxLength)) {
+    return `Enter ${limits({ minLength: s.minLength, maxLength: s.maxLength })}.`;
+  }
+  return matches(s.pattern, v) ? "" : `This must match ${s.pattern}.`;
+}
+
+// matches reports whether a text fits a pattern. One that this browser cannot read is left to the service.
+function matches(pattern, v) {
+  if (!pattern || typeof v !== "string") return true;
+  try {
+    return new RegExp(pattern, "u").test(v);
+  } catch {
+    return true;
+  }
+}

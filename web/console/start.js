@@ -1,0 +1,152 @@
+// The page that starts a task: a form made from the template's input schema, or a JSON editor.
+
+import * as api from "./api.js";
+import { SchemaForm, formable, pathOf } from "./schema.js";
+import { button, command, empty, field, h, link, problem, select, wrong } from "./ui.js";
+
+export async function show(root, { params, query, go, signal, title }) {
+  const from = query.get("from");
+  const [{ templates }, again] = await Promise.all([api.get("/v1/templates", { signal }),
+    from && api.get("/v1/tasks/" + from, { signal })]);
+  if (!templates.length) return root.replaceChildren(h("h1", {}, "Start a task"), empty("No templates", "The service has no templates. Start it with --templates DIR."));
+  const at = again || (params.name && params) || templates.find((t) => t.name === "diamond") || templates[0];
+  const path = (t) => [t.namespace, t.name, t.version].map(encodeURIComponent).join("/");
+  const template = await api.get("/v1/templates/" + path(at), { signal });
+  title("Start " + template.name);
+  const name = (t) => `${t.namespace}/${t.name}@${t.version}`;
+  const choice = select(templates.map((t) => [path(t), name(t)]), path(at), (to) => go("/start/" + to, { replace: true }));
+  root.replaceChildren(h("h1", {}, again ? "Start again, with changes" : "Start a task"),
+    h("div", { class: "start" }, h("div", { class: "form" }, field("Template", choice, template.description),
+      new StartForm(template, again, go).element)));
+}
+
+// StartForm asks for the context and the other members of a request to create a task.
+class StartForm {
+  constructor(template, again, go) {
+    Object.assign(this, { template, go });
+    const config = template.configuration || {}, schema = config.input_schema;
+    const context = again?.context_redacted ? {} : again?.context ?? config.default_context ?? {};
+    this.keyed = config.identity_strategy === "caller_provided";
+    this.text = h("textarea", { rows: 12, spellcheck: "false", value: JSON.stringify(context, null, 2) });
+    this.schema = formable(schema) && new SchemaForm(schema, context);
+    this.options(again);
+    this.place = h("div", { role: "alert" });
+    this.commands = h("details", { class: "commands" });
+    const send = h("button", { type: "submit", class: "primary", disabled: !api.can("tasks:create") }, "Start the task");
+    this.element = h("form", { class: "form", novalidate: true, oninput: () => this.write(), onsubmit: (e) => this.submit(e, send) },
+      again && this.origin(again), this.body(), this.more, this.commands, this.place,
+      h("div", { class: "row" }, send, !api.can("tasks:create") && h("span", { class: "why" }, "needs ", h("code", {}, "tasks:create"))));
+    this.write();
+  }
+
+  origin(again) {
+    return h("p", { class: "help" }, again.context_redacted ? "The context is hidden from you, so this begins empty; " : "As for task ",
+      link("/tasks/" + again.task_uuid, again.context_redacted ? "the task" : again.task_uuid.slice(-8)), ".");
+  }
+
+  // body holds the form, if the schema allows one, or else the editor.
+  body() {
+    this.editing = !this.schema;
+    const editor = field("Context", this.text, "A JSON object that every step can read.");
+    if (!this.schema) return editor;
+    const box = h("div", { class: "form" }, this.schema.element);
+    const flip = button("Edit as JSON", () => {
+      if (this.editing) {
+        const value = this.parsed();
+        if (value === undefined) return;
+        this.schema = new SchemaForm(this.template.configuration.input_schema, value);
+      } else this.text.value = JSON.stringify(this.schema.value(), null, 2);
+      this.editing = !this.editing;
+      flip.textContent = this.editing ? "Back to the form" : "Edit as JSON";
+      box.replaceChildren(this.editing ? editor : this.schema.element);
+      this.write();
+    }, "quiet small");
+    return h("section", { class: "card form", "aria-label": "Input" }, h("div", { class: "row" }, h("h2", {}, "Input"), flip), box);
+  }
+
+  options(again) {
+    this.key = h("input", { autocomplete: "off" });
+    this.reason = h("input", { value: again ? "Started again with changes" : "" });
+    this.tags = h("input", { value: (again?.tags || []).join(", ") });
+    this.priority = h("input", { type: "number", min: -100, max: 100, value: again?.priority ?? 0 });
+    this.inputs = { idempotency_key: this.key, reason: this.reason, tags: this.tags, priority: this.priority };
+    const rest = [field("Reason", this.reason), field("Tags", this.tags, "Separated by commas."),
+      field("Priority", this.priority, "-100 to 100; higher runs first.")];
+    const key = field("Key", this.key, this.keyed ? "This template needs a key: a second task with it is refused."
+      : "A second task with the same key is refused.");
+    this.more = h("div", { class: "form" }, this.keyed && key,
+      h("details", { open: Boolean(again) }, h("summary", {}, "More"), h("div", { class: "form grid" }, rest, !this.keyed && key)));
+  }
+
+  // parsed returns what the editor holds, or undefined, with the problem at the editor.
+  parsed() {
+    let value, text = "";
+    try {
+      value = JSON.parse(this.text.value.trim() || "{}");
+      if (value === null || typeof value !== "object" || Array.isArray(value)) text = "The context must be a JSON object, in { }.";
+    } catch (e) {
+      text = "This is not valid JSON: " + e.message;
+    }
+    wrong(this.text, text);
+    return text ? undefined : value;
+  }
+
+  request() {
+    const { namespace, name, version } = this.template, tags = this.tags.value.split(",").map((t) => t.trim()).filter(Boolean);
+    return { namespace, name, version, context: this.editing ? this.parsed() : this.schema.value(),
+      ...(this.reason.value && { reason: this.reason.value }), ...(tags.length && { tags }),
+      ...(Number(this.priority.value) && { priority: Number(this.priority.value) }), ...(this.key.value && { idempotency_key: this.key.value }) };
+  }
+
+  // exact returns the request as text, in which the numbers of the editor keep their digits.
+  exact(body) {
+    return this.editing && this.text.value.trim() ? JSON.stringify({ ...body, context: 0 }).replace('"context":0', () => `"context":${this.text.value}`) : body;
+  }
+
+  write() {
+    const body = this.request(), { namespace, name, version } = this.template;
+    if (body.context === undefined) return;
+    const words = ["task", "create", `${namespace}/${name}@${version}`, "--context", JSON.stringify(body.context)];
+    for (const tag of body.tags || []) words.push("--tag", tag);
+    if (body.reason) words.push("--reason", body.reason);
+    if (body.priority) words.push("--priority", body.priority);
+    this.commands.replaceChildren(h("summary", {}, "The same as a command"), command("curl", api.curl("POST", "/v1/tasks", body)),
+      ...(body.idempotency_key ? [] : [command("Command line", api.cli(...words))]));
+  }
+
+  async submit(e, send) {
+    e.preventDefault();
+    for (const input of Object.values(this.inputs)) wrong(input, "");
+    const body = this.request();
+    if (body.context === undefined) return this.text.focus();
+    if (!this.editing && !this.schema.check()) return;
+    if (this.keyed && !this.key.value) {
+      wrong(this.key, "Enter a key.");
+      return this.key.focus();
+    }
+    send.disabled = true;
+    try {
+      this.go("/tasks/" + (await api.post("/v1/tasks", this.exact(body))).task_uuid);
+    } catch (error) {
+      send.disabled = false;
+      this.refused(error);
+    }
+  }
+
+  // refused shows an error at the fields that it names, and as a whole what has no field.
+  refused(error) {
+    const other = (error.details || []).filter((d) => !this.atField(d));
+    if (other.length || !error.details?.length) this.place.replaceChildren(problem(error));
+    else this.place.replaceChildren();
+    this.element.querySelector("[aria-invalid]")?.focus();
+  }
+
+  atField({ field: name, message }) {
+    const path = pathOf(name || ""), input = this.inputs[path[0]];
+    if (input) wrong(input, message);
+    else if (path[0] !== "context") return false;
+    else if (this.editing) wrong(this.text, `${path.slice(1).join(".") || "context"}: ${message}`);
+    else return this.schema.wrong(path.slice(1), message);
+    return true;
+  }
+}

@@ -7,7 +7,7 @@ package main
 //
 //	routes.go                the route tables, which surface a listener serves, and its answers while it starts
 //	orchestration.go         the orchestration role: tasks, steps, dead letters, templates, analytics, GET /config of both roles
-//	orchestration_events.go  its event stream
+//	orchestration_lists.go   lists of tasks, and its event stream
 //	worker.go                the worker role: templates, validation, metrics as JSON
 //	mount.go                 the mount point: links, errors, health, handlers
 //	mount_tasks.go           its tasks, steps and analytics

@@ -497,20 +497,10 @@ func (s *surface) cancelIn(r *http.Request, name string) (*task, error) {
 	})
 }
 
-// page returns the page of the tasks of a filter that the query asks for.
-func (s *surface) page(
-	w http.ResponseWriter, r *http.Request, q *query, f *taskFilter,
-) (p taskPage, err error) {
-	p = taskPage{store: s.svc.store, page: q.number("page", 1, 1, 1<<31-1), perPage: q.number("per_page", 25, 1, 100)}
-	if err := q.done(); err != nil {
-		return p, err
-	}
-	if err := w.(*recorder).holdEach(p.perPage, 512); err != nil {
-		return p, err
-	}
-	var seq uint64
-	p.tasks, p.total, seq = s.svc.store.list(f, (p.page-1)*p.perPage, p.perPage)
-	return p, s.svc.store.wait(r.Context(), seq)
+// exactState reads the name of a state in a filter.
+func exactState(word string) (stateSet, bool) {
+	state, ok := parseTaskState(word)
+	return setOf(state), ok
 }
 
 // contextRight reports whether the answer has the contexts of tasks: unless the caller

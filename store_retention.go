@@ -282,7 +282,7 @@ func (s *store) remove(pos uint32) error {
 	s.requests.drop(request, h.id, h.created)
 	s.dead.remove(h.id, h.dead)
 	s.events.taskDropped(h.lastSeq)
-	s.index.remove(pos, h.state, &h.counts, sl.in)
+	s.index.remove(pos, h.state, &h.counts, sl.in, s.labelsOf(pos, *sl))
 	delete(s.byID, h.id)
 	s.waiters.dropTask(h.id, *sl)
 	s.retain.resize(-sl.bytes())
@@ -447,7 +447,7 @@ func (s *store) relocate(from, to uint32) {
 		sl.live.pos = to
 	}
 	s.byID[s.idLocked(to)] = to
-	s.index.relocate(from, to, sl.in)
+	s.index.relocate(from, to, sl.in, s.labelsOf(from, sl))
 }
 
 // vacant reports whether the slot has no task.

@@ -79,7 +79,7 @@ function actOn(name, task, step, children) {
       }
       actor = by.value;
       const changed = await api.patch(path, body());
-      toast(`${a.heading}: ${step.name} is done.`);
+      toast(`Done: ${a.heading.toLowerCase()} ${step.name}`);
       return changed;
     },
   });

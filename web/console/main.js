@@ -92,7 +92,7 @@ async function show(focus) {
 
 // remember puts another query into the address of the page that is shown.
 function remember(query) {
-  const text = String(query);
+  const text = String(query).replaceAll("%2C", ",");
   history.replaceState(null, "", location.pathname + (text ? "?" + text.replace(/^\?/, "") : ""));
   shown = location.pathname + location.search;
 }
@@ -205,11 +205,12 @@ function fillBar() {
 
 // showClock says in fixture mode that time is virtual.
 function showClock({ detail }) {
-  const texts = { frozen: "Time is virtual and frozen at ", auto: "Time is virtual and jumps to the next timer; it is ",
-    real: "Fixture mode: tests may move the clock. It is " };
+  const at = when(detail.now);
+  const texts = { frozen: `Time is virtual and frozen at ${at}. `, real: "Fixture mode: tests may move the clock. ",
+    auto: `Time is virtual and jumps to the next timer. It is ${at}. ` };
   const notice = byId("notice");
   notice.hidden = false;
-  notice.replaceChildren(texts[detail.mode] + when(detail.now) + ". ", link("/fixture", "Clock"));
+  notice.replaceChildren(texts[detail.mode], link("/fixture", "Clock"));
 }
 
 fillBar();

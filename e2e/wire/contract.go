@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 )
 
@@ -321,8 +322,8 @@ func schemaValueProblems(path string, s map[string]any, v any) (problems []strin
 		wrong("one of %s", Text(words))
 	}
 	if text, ok := v.(string); ok {
-		if s["format"] == "date-time" && !isTime(zonedLayout, text) {
-			wrong("a zoned time")
+		if _, err := time.Parse(time.RFC3339, text); s["format"] == "date-time" && err != nil {
+			wrong("a date and time")
 		}
 		if pattern, ok := s["pattern"].(string); ok && !regexp.MustCompile(pattern).MatchString(text) {
 			wrong("a match of %s", pattern)

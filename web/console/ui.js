@@ -199,7 +199,7 @@ export function table(caption, columns, rows) {
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
     h("table", {}, h("caption", { class: "hidden" }, caption),
       h("thead", {}, h("tr", {}, columns.map((c) => h("th", { scope: "col", class: [c].flat()[1] },
-        [c].flat()[0] || h("span", { class: "hidden" }, "Actions")))),
+        [c].flat()[0] || h("span", { class: "hidden" }, "Actions"))))),
       h("tbody", {}, rows.map((r) => (r instanceof Node ? r
         : h("tr", {}, r.map((cell, i) => h("td", { class: [columns[i]].flat()[1] }, cell))))))));
 }

@@ -99,7 +99,7 @@ class Letters {
       minutes(t.time_in_state_minutes), minutes(t.staleness_threshold_minutes), minutes(t.task_age_minutes)]);
     this.stale.replaceChildren(h("h2", {}, "Stale tasks"), rows.length
       ? table("Stale tasks", ["Health", "Task", "State", ["In it for", "num"], ["Allowed", "num"], ["Age", "num"]], rows)
-      : h("p", { class: "soft" }, tasks.length ? `All ${plural(tasks.length, "unfinished task")} are within their limits.` : "There are no unfinished tasks."));
+      : h("p", { class: "soft" }, tasks.length ? "Every unfinished task is within its limits." : "There are no unfinished tasks."));
   }
 }
 

@@ -96,9 +96,9 @@ class Clock {
   dueList({ next_timer: next }, list) {
     const heading = h("h2", {}, "Due next");
     if (!next && !list.length) return h("div", {}, heading, h("p", { class: "soft" }, "Nothing: no retry, lease or delay is pending."));
-    return h("div", { class: "view" }, h("div", { class: "row" }, heading, next && h("p", {}, h("strong", {}, this.next), h("span", { class: "soft" }, ", at " + when(next)))),
+    return h("div", { class: "view" }, h("div", {}, heading, next && h("p", {}, h("strong", {}, this.next), h("span", { class: "soft" }, ", at " + when(next)))),
       list.length > 0 && table("Due next", ["In", "Task", "Step", "Why"], list.slice(0, 8).map((d) => [h("span", { class: "nowrap" }, duration(Math.max(d.at - api.now(), 0))),
-        link("/tasks/" + d.task.task_uuid, `${d.task.namespace}/${d.task.name}`), d.step.name, localTimes(d.step.message)])));
+        link("/tasks/" + d.task.task_uuid, `${d.task.namespace}/${d.task.name}`), d.step.name, h("p", { class: "about roomy" }, localTimes(d.step.message))])));
   }
 }
 

@@ -1,10 +1,10 @@
 // Templates: the list with how they fare, and one template with its graph, definition and versions.
 
 import * as api from "./api.js";
-import { buckets, fact, percent, throughput } from "./analytics.js";
+import { buckets, fact, percent, seconds, throughput } from "./analytics.js";
 import { Graph } from "./graph.js";
 import { KINDS } from "./model.js";
-import { duration, empty, h, jsonTree, link, number, plural, problem, table, tabs } from "./ui.js";
+import { empty, h, jsonTree, link, number, plural, problem, table, tabs } from "./ui.js";
 
 const pathOf = (t) => [t.namespace, t.name, t.version].map(encodeURIComponent).join("/");
 const nameOf = (t) => `${t.namespace}/${t.name}`;
@@ -52,7 +52,7 @@ function listRow(name, versions, fares) {
   return h("tr", {}, cells.map((c, i) => h("td", { class: i >= 2 && i <= 6 && "num" }, c)));
 }
 
-const time = (s) => (s === undefined ? "–" : duration(s * 1000));
+const time = (s) => (s === undefined ? "–" : seconds(s));
 
 // quantile returns how long completed tasks took, if any completed.
 const quantile = (f, name) => time(f?.completed_tasks ? f[name + "_duration_seconds"] : undefined);

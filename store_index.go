@@ -221,12 +221,15 @@ const (
 	labelTrace       = 'r'
 )
 
+// maxLabelTags is how many tags of a task are indexed: more would take long under the lock.
+const maxLabelTags = 256
+
 // eachLabel calls f for each label of a task; by may be nil for a task without one.
 func (x *taskIndex) eachLabel(by *creation, f func(label uint64)) {
 	if by == nil {
 		return
 	}
-	for _, tag := range by.tags {
+	for _, tag := range by.tags[:min(len(by.tags), maxLabelTags)] {
 		f(x.labels.label(labelTag, tag))
 	}
 	if !by.correlation.isZero() {
@@ -314,7 +317,7 @@ func (sel *selection) narrow(p *positions) bool {
 	case p.many != nil:
 		sel.sets = append(sel.sets, p.many)
 	case sel.few == nil:
-		sel.few = slices.Clone(p.few)
+		sel.few = append([]uint32{}, p.few...) // not nil
 	default:
 		sel.few = slices.DeleteFunc(sel.few, func(pos uint32) bool { return !p.has(pos) })
 	}

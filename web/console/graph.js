@@ -340,6 +340,7 @@ export class Graph {
     const home = this.shown?.home.get(id) ?? id;
     if (!this.nodes.has(home)) return;
     const before = this.active;
+    this.picked = this.shown.home.has(id) ? id : this.nodes.get(home).members[0].id;
     this.active = home;
     for (const at of [before, home]) this.repaint(at);
     this.light(home);
@@ -368,6 +369,7 @@ export class Graph {
     const at = this.places.get(id), member = this.nodes.get(id)?.members?.[0].id;
     for (const g of id ? [id] : this.shown.groups) this.open.add(g);
     this.arrange();
+    if (!id && this.active) this.reveal(this.active);
     if (!at) return;
     const now = this.places.get(this.shown.home.get(member)), { x, y, k } = this.view;
     this.look(x + (at.x - now.x) * k, y + (at.y - now.y) * k, k);
@@ -401,7 +403,7 @@ export class Graph {
     this.fillCells();
     this.fillEdges();
     this.stale = true;
-    if (this.active && !this.nodes.has(this.active)) this.active = this.shown.home.get(this.active);
+    this.active = this.shown.home.get(this.picked);
     this.light(this.active);
     this.showTools();
     this.pane.style.height = `clamp(10rem, ${Math.round(this.shape.height + 72)}px, min(26rem, 60vh))`;

@@ -365,14 +365,14 @@ class TaskPage {
     this.results = async () => {
       const last = [...this.model.steps.values()].filter((s) => !this.model.children(s).length).slice(0, 20);
       const views = await Promise.allSettled(last.map((s) => api.get(`${this.path}/workflow_steps/${s.id}`, { signal: this.signal })));
-      if (!this.signal.aborted) results.replaceChildren(...views.map((v, i) => h("div", { class: "last" }, h("h4", {}, last[i].name),
+      if (!this.signal.aborted) results.replaceChildren(...views.map((v, i) => h("div", { class: "last" }, h("h3", {}, last[i].name),
         v.status === "fulfilled" ? outcome(v.value, "Not finished yet.") : v.reason.status === 403
           ? redacted("The result is hidden from you.", "steps:read") : problem(v.reason))));
     };
     this.results();
-    return h("div", { class: "data" }, h("section", {}, h("h3", {}, "Context"), task.context_redacted
+    return h("div", { class: "data" }, h("section", {}, h("h2", {}, "Context"), task.context_redacted
       ? redacted("The context is hidden from you.", "tasks:context_read") : jsonTree(task.context, { label: "Context" })),
-    h("section", {}, h("h3", {}, "Results of the last steps"), results));
+    h("section", {}, h("h2", {}, "Results of the last steps"), results));
   }
 }
 

@@ -193,8 +193,8 @@ export function select(options, value, onchange, props = {}) {
   return e;
 }
 
-// table makes a table with a caption for screen readers, columns ([label, class] or label; "" for
-// buttons) and rows of cells.
+// table makes a table with a caption for screen readers, columns ([label, class] or label) and
+// rows of cells. A column without a label has actions.
 export function table(caption, columns, rows) {
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
     h("table", {}, h("caption", { class: "hidden" }, caption),

@@ -465,6 +465,7 @@ type labelIndex struct {
 	one     map[uint64]uint32     // labels of one position
 	more    map[uint64]*positions // the others
 	holders bitset                // the positions with labels
+	held    int                   // labels of all positions
 }
 
 func newLabelIndex() labelIndex {
@@ -492,28 +493,38 @@ func (x *labelIndex) find(label uint64) *positions {
 // insert adds a label of a position above all others. A repetition changes nothing.
 func (x *labelIndex) insert(pos uint32, label uint64) {
 	x.holders.set(pos)
+	first, one := x.one[label]
 	p := x.more[label]
-	if first, ok := x.one[label]; ok && first != pos {
-		p = &positions{few: []uint32{first}}
-		x.more[label] = p
-		delete(x.one, label)
-	}
 	switch {
-	case p == nil:
-		x.one[label] = pos
-	case !p.has(pos):
+	case one && first == pos, p != nil && p.has(pos):
+		return
+	case one:
+		x.more[label] = &positions{few: []uint32{first, pos}}
+		delete(x.one, label)
+	case p != nil:
 		p.insert(pos)
+	default:
+		x.one[label] = pos
 	}
+	x.held++
 }
 
-// remove removes a label of a position.
+// remove removes a label of a position, if the position has it.
 func (x *labelIndex) remove(pos uint32, label uint64) {
 	x.holders.clear(pos)
-	if p := x.more[label]; p == nil {
+	first, one := x.one[label]
+	p := x.more[label]
+	switch {
+	case one && first == pos:
 		delete(x.one, label)
-	} else if p.remove(pos); p.empty() {
-		delete(x.more, label)
+	case p == nil || !p.has(pos):
+		return
+	default:
+		if p.remove(pos); p.empty() {
+			delete(x.more, label)
+		}
 	}
+	x.held--
 }
 
 // relocate moves a label to a lower position, with none that has it between the two.

@@ -116,7 +116,9 @@ func (s *store) insert(id uuid, sl slot, tpl *template, by *creation, at instant
 	if by.identity != (identityKey{}) {
 		s.identities[by.identity] = id
 	}
+	labels := s.index.labels.held
 	s.slots[pos].in = s.index.insert(pos, tpl, by, at)
+	s.retain.resize(labelBytes * int64(s.index.labels.held-labels))
 	s.noteID(id.plus(tpl.ids() - 1))
 	return pos
 }

@@ -19,6 +19,7 @@ type taskFilter struct {
 	text                        string // in the namespace or the name, in lower case
 	tags                        []string
 	correlation, parent         uuid
+	trace                       string
 	states                      stateSet
 	created, updated, completed period
 }
@@ -217,14 +218,18 @@ const (
 	labelTag         = 't'
 	labelCorrelation = 'c'
 	labelParent      = 'p'
+	labelTrace       = 'r'
 )
+
+// maxLabelTags is how many tags of a task are indexed: more would take long under the lock.
+const maxLabelTags = 256
 
 // eachLabel calls f for each label of a task; by may be nil for a task without one.
 func (x *taskIndex) eachLabel(by *creation, f func(label uint64)) {
 	if by == nil {
 		return
 	}
-	for _, tag := range by.tags {
+	for _, tag := range by.tags[:min(len(by.tags), maxLabelTags)] {
 		f(x.labels.label(labelTag, tag))
 	}
 	if !by.correlation.isZero() {
@@ -232,6 +237,9 @@ func (x *taskIndex) eachLabel(by *creation, f func(label uint64)) {
 	}
 	if !by.parentCorrelation.isZero() {
 		f(x.labels.label(labelParent, string(by.parentCorrelation[:])))
+	}
+	if by.traceparent != "" {
+		f(x.labels.label(labelTrace, by.traceID()))
 	}
 }
 
@@ -309,7 +317,7 @@ func (sel *selection) narrow(p *positions) bool {
 	case p.many != nil:
 		sel.sets = append(sel.sets, p.many)
 	case sel.few == nil:
-		sel.few = slices.Clone(p.few)
+		sel.few = append([]uint32{}, p.few...) // not nil
 	default:
 		sel.few = slices.DeleteFunc(sel.few, func(pos uint32) bool { return !p.has(pos) })
 	}
@@ -395,6 +403,9 @@ func (x *taskIndex) selectLabels(f *taskFilter, sel *selection) bool {
 	}
 	parent := func() *positions { return x.labels.find(x.labels.label(labelParent, string(f.parent[:]))) }
 	if !f.parent.isZero() && !sel.narrow(parent()) {
+		return false
+	}
+	if f.trace != "" && !sel.narrow(x.labels.find(x.labels.label(labelTrace, f.trace))) {
 		return false
 	}
 	if f.correlation.isZero() {

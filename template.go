@@ -584,6 +584,10 @@ func loadTemplates(
 			l.warnings = append(l.warnings, dir+": has no template; only "+templateFiles+" are read")
 		}
 	}
+	if l.refused {
+		hint := "docs/templates.md describes the formats and every field"
+		l.problems = append(l.problems, inputProblem{Message: hint})
+	}
 	if len(l.problems) > 0 {
 		return nil, l.warnings, l.problems
 	}
@@ -597,6 +601,7 @@ type templateLoader struct {
 	templates     []*template
 	warnings      []string
 	problems      inputProblems
+	refused       bool              // a definition has problems
 	files         map[string]bool   // files read, because directories may overlap
 	defined       map[string]string // full name of a template: its file
 }
@@ -710,6 +715,7 @@ func (l *templateLoader) add(file string, data []byte) {
 	l.problems = append(l.problems, problems...)
 	l.warnings = append(l.warnings, warnings...)
 	if t == nil {
+		l.refused = true
 		return
 	}
 	name := t.fullName()

@@ -22,7 +22,8 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// definition returns a definition as compact JSON that passes checkJSON, or nil if it is not valid in its format.
+// definition returns a definition as compact JSON that passes checkJSON, or nil if it is not valid
+// in its format.
 func (r *templateReader) definition(data []byte, format string) []byte {
 	r.text.text = data
 	var text []byte
@@ -256,8 +257,8 @@ func (f *pathFinder) yaml(node *yamlNode, path string) {
 
 // Writing.
 
-// convertTemplate returns the definition of a file in another format. Comments are lost. It fails if the definition has
-// problems, and if the result would not be the same template.
+// convertTemplate returns the definition of a file in another format. Comments are lost. It fails
+// if the definition has problems, and if the result would not be the same template.
 func convertTemplate(file string, data []byte, to string) ([]byte, error) {
 	from := templateFormat(file)
 	t, problems, _ := parseTemplate(file, data, from, "", nil)
@@ -358,7 +359,8 @@ func (w *definitionWriter) tomlText(path string, value []byte) string {
 		return tomlString(text)
 	}
 	if jsonKind(value) == 'n' || jsonKind(value) == '0' && !tomlNumber(value) {
-		w.problems = append(w.problems, inputProblem{w.file, path, "is " + string(value) + ", which TOML cannot express"})
+		reason := "is " + string(value) + ", which TOML cannot express"
+		w.problems = append(w.problems, inputProblem{w.file, path, reason})
 	}
 	return string(value)
 }
@@ -425,8 +427,9 @@ func (w *definitionWriter) yamlValue(value []byte, indent string) {
 // yamlText writes a text: several lines as a literal.
 func (w *definitionWriter) yamlText(text, indent string) {
 	body, ended := strings.CutSuffix(text, "\n")
-	if !strings.Contains(text, "\n") || body == "" || strings.ContainsAny(body[:1], " \t\n") || strings.HasSuffix(body, "\n") ||
-		strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+	odd := func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
+	if !strings.Contains(text, "\n") || body == "" || strings.ContainsAny(body[:1], " \n") ||
+		strings.HasSuffix(body, "\n") || strings.ContainsFunc(text, odd) {
 		fmt.Fprintf(&w.out, " %s\n", yamlWord(text))
 		return
 	}
@@ -445,7 +448,8 @@ func yamlWord(text string) string {
 	first, _ := utf8.DecodeRuneInString(text)
 	switch {
 	case !unicode.IsLetter(first) && first != '_', strings.ContainsFunc(text, odd), plainTag(text) != "str",
-		strings.Contains(text, ": "), strings.Contains(text, " #"), strings.HasSuffix(text, ":"), strings.HasSuffix(text, " "),
+		strings.Contains(text, ": "), strings.Contains(text, " #"),
+		strings.HasSuffix(text, ":"), strings.HasSuffix(text, " "),
 		slices.Contains(strings.Fields("y n yes no on off"), strings.ToLower(text)):
 	default:
 		return text
@@ -465,10 +469,11 @@ func yamlWord(text string) string {
 
 // yamlForms are the forms of plain scalars that are not texts, by their tags; others are texts.
 var yamlForms = map[string]*regexp.Regexp{
-	"null":  regexp.MustCompile(`^(?:null|Null|NULL|~|)$`),
-	"bool":  regexp.MustCompile(`^(?:true|True|TRUE|false|False|FALSE)$`),
-	"int":   regexp.MustCompile(`^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$`),
-	"float": regexp.MustCompile(`^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$`),
+	"null": regexp.MustCompile(`^(?:null|Null|NULL|~|)$`),
+	"bool": regexp.MustCompile(`^(?:true|True|TRUE|false|False|FALSE)$`),
+	"int":  regexp.MustCompile(`^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$`),
+	"float": regexp.MustCompile(`^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|` +
+		`[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$`),
 }
 
 // resolve gives a scalar its value.
@@ -526,8 +531,8 @@ func (y *yamlReader) number(node *yamlNode) []byte {
 	return number
 }
 
-// decimalJSON returns a decimal number as JSON: with one digit before the point at least, without zeros before that,
-// with a digit after the point.
+// decimalJSON returns a decimal number as JSON: with one digit before the point at least, without
+// zeros before that, with a digit after the point.
 func decimalJSON(text string) []byte {
 	text, negative := strings.CutPrefix(text, "-")
 	end := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
@@ -615,7 +620,8 @@ func (y *yamlReader) plainGoesOn(n int, flow bool) bool {
 	return y.indent > n && !y.border() && !y.endsPlain(flow)
 }
 
-// lineBreaks reads line breaks, and the white space around them, inside a scalar. A single one becomes a space.
+// lineBreaks reads line breaks, and the white space around them, inside a scalar. A single one
+// becomes a space.
 func (y *yamlReader) lineBreaks(text []byte, n int) []byte {
 	breaks := 0
 	for y.blanks(); y.at(0) == '\n'; y.blanks() {

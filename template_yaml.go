@@ -237,7 +237,8 @@ func (y *yamlReader) document() *yamlNode {
 
 // yamlDirective matches %YAML and %TAG with their parameters, and any other directive.
 var yamlDirective = regexp.MustCompile(
-	`^%(?:YAML[ \t]+(\d+\.\d+)|TAG[ \t]+(![0-9A-Za-z-]*!|!)[ \t]+(\S+)|[^\s#]+(?:[ \t]+[^\s#]\S*)*)(?:[ \t]+(?:#.*)?)?$`)
+	`^%(?:YAML[ \t]+(\d+\.\d+)|TAG[ \t]+(![0-9A-Za-z-]*!|!)[ \t]+(\S+)|` +
+		`[^\s#]+(?:[ \t]+[^\s#]\S*)*)(?:[ \t]+(?:#.*)?)?$`)
 
 // directives reads the directives before a document, and reports whether there are any.
 func (y *yamlReader) directives() (found bool) {
@@ -279,9 +280,9 @@ type yamlContent struct {
 	outer, own yamlProperties // from lines before, and from this line
 }
 
-// block reads the node after an indicator (-, ? or :) of a collection in column n, or the document with n = -1.
-// The node is in a deeper column. compact allows a collection in the line of the indicator, level a sequence in
-// column n.
+// block reads the node after an indicator (-, ? or :) of a collection in column n, or the document
+// with n = -1. The node is in a deeper column. compact allows a collection in the line of the
+// indicator, level a sequence in column n.
 func (y *yamlReader) block(n int, compact, level bool) *yamlNode {
 	y.deeper()
 	defer func() { y.depth-- }()
@@ -358,7 +359,7 @@ func (y *yamlReader) content(c yamlContent) *yamlNode {
 func (y *yamlReader) checkKey(start, line int) {
 	switch {
 	case y.line != line:
-		y.fail(y.i, "unexpected ':' after several lines of text; a key has one line and the indentation of those before it")
+		y.fail(y.i, "unexpected ':' after several lines of text; is a key indented more than those before it?")
 	case y.i-start > maxYAMLKey:
 		y.fail(start, "a key of more than %d bytes; write ? before it", maxYAMLKey)
 	}
@@ -553,13 +554,14 @@ func (y *yamlReader) tag() string {
 	}
 	name, core := strings.CutPrefix(full, coreTags)
 	if !core || yamlForms[name] == nil && name != "map" && name != "seq" && name != "str" {
-		y.fail(start, "the tag %s; want none, or !!str, !!int, !!float, !!bool, !!null, !!map or !!seq", clippedText(text))
+		y.fail(start, "the tag %s; want none, or !!str, !!int, !!float, !!bool, !!null, !!map or !!seq",
+			clippedText(text))
 	}
 	return name
 }
 
-// inline reads a node that may be a key: an alias, a scalar that is not a block, or a flow collection. A line of it is
-// indented by more than n columns.
+// inline reads a node that may be a key: an alias, a scalar that is not a block, or a flow
+// collection. A line of it is indented by more than n columns.
 func (y *yamlReader) inline(n int, flow bool) *yamlNode {
 	node := &yamlNode{kind: yamlScalar, offset: y.i}
 	switch y.at(0) {
@@ -596,7 +598,7 @@ func (y *yamlReader) finish(node *yamlNode, p yamlProperties) *yamlNode {
 		return node // finished, where its anchor is
 	case node.kind == yamlScalar:
 		y.resolve(node, p)
-	case p.tag != "" && p.tag != "!" && (p.tag != "map" || node.kind != yamlMap) && (p.tag != "seq" || node.kind != yamlList):
+	case p.tag != "" && p.tag != "!" && p.tag != map[yamlKind]string{yamlMap: "map", yamlList: "seq"}[node.kind]:
 		y.fail(p.offset, "the tag !!%s of %s", p.tag, node.kind)
 	case node.kind == yamlMap:
 		y.merge(node)
@@ -614,8 +616,8 @@ func (y *yamlReader) finish(node *yamlNode, p yamlProperties) *yamlNode {
 	return node
 }
 
-// merge checks that no key is repeated, and replaces << by the members it stands for. The keys of the mapping itself
-// win, and of several merged mappings the first.
+// merge checks that no key is repeated, and replaces << by the members it stands for. The keys of
+// the mapping itself win, and of several merged mappings the first.
 func (y *yamlReader) merge(node *yamlNode) {
 	known, merges := make(map[string]bool, len(node.members)), false
 	for _, m := range node.members {
@@ -654,7 +656,9 @@ func (y *yamlReader) mergeSources(m yamlMember) []*yamlNode {
 	return sources
 }
 
-func (y *yamlReader) mergeFrom(members []yamlMember, from *yamlNode, known map[string]bool, offset int) []yamlMember {
+func (y *yamlReader) mergeFrom(
+	members []yamlMember, from *yamlNode, known map[string]bool, offset int,
+) []yamlMember {
 	y.expand(offset, from.size)
 	for _, m := range from.members {
 		if !known[m.key] {
@@ -701,8 +705,8 @@ func (y *yamlReader) blockScalar(n int) string {
 	return string(text)
 }
 
-// blockLines reads the lines of a block scalar, without their indentation, which the first line with text tells if it
-// is 0.
+// blockLines reads the lines of a block scalar, without their indentation, which the first line
+// with text tells if it is 0.
 func (y *yamlReader) blockLines(n, indent int) (lines [][]byte) {
 	known, deepest := indent > 0, 0
 	for ; y.i < len(y.data) && !y.border(); y.atLine() {
@@ -734,8 +738,8 @@ func (y *yamlReader) blockLines(n, indent int) (lines [][]byte) {
 	return lines
 }
 
-// joinLines joins the lines of a block scalar. Folding joins lines by a space, unless one of them begins with white
-// space; n empty lines between them become n line breaks.
+// joinLines joins the lines of a block scalar. Folding joins lines by a space, unless one of them
+// begins with white space; n empty lines between them become n line breaks.
 func joinLines(lines [][]byte, folded bool) (text []byte) {
 	if !folded {
 		return bytes.Join(lines, []byte("\n"))
@@ -819,8 +823,8 @@ func (y *yamlReader) flowMap(n int) *yamlNode {
 	return node
 }
 
-// flowEntry reads an entry of the flow collection that began at start: a pair of a key and a value, or in a list also a
-// node.
+// flowEntry reads an entry of the flow collection that began at start: a pair of a key and a value,
+// or in a list also a node.
 func (y *yamlReader) flowEntry(n, start int, list bool) (*yamlNode, *yamlMember) {
 	offset, line, explicit := y.i, y.line, y.mark('?')
 	if explicit {
@@ -849,8 +853,8 @@ func (y *yamlReader) flowEntry(n, start int, list bool) (*yamlNode, *yamlMember)
 	return nil, &m
 }
 
-// flowNode reads a node in a flow collection, nil if it has neither content nor properties. enclosed reports whether
-// quotes or brackets are around it.
+// flowNode reads a node in a flow collection, nil if it has neither content nor properties.
+// enclosed reports whether quotes or brackets are around it.
 func (y *yamlReader) flowNode(n, start int) (node *yamlNode, enclosed bool) {
 	var p yamlProperties
 	for {

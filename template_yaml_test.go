@@ -41,8 +41,8 @@ var yamlSuiteAdded = map[string]string{
 	"MUS6-06": `null`,
 }
 
-// TestYAMLSuite checks the cases of the public yaml-test-suite: a case that is one document of YAML 1.2 with tags of the
-// core schema reads as its JSON, and each other case is refused.
+// TestYAMLSuite checks the cases of the public yaml-test-suite: a case that is one document of YAML
+// 1.2 with tags of the core schema reads as its JSON, and each other case is refused.
 func TestYAMLSuite(t *testing.T) {
 	var cases []struct {
 		ID   string
@@ -78,26 +78,40 @@ func TestYAMLSuite(t *testing.T) {
 	}
 }
 
-// TestYAMLScalars reads every plain scalar as the core schema does: what looks like a value of other schemas or of
-// YAML 1.1 is a text.
+// TestYAMLScalars reads every plain scalar as the core schema does: what looks like a value of
+// other schemas or of YAML 1.1 is a text.
 func TestYAMLScalars(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{"~", `null`}, {"null", `null`}, {"Null", `null`}, {"NULL", `null`}, {"", `null`}, {"nULL", `"nULL"`},
-		{"true", `true`}, {"True", `true`}, {"TRUE", `true`}, {"false", `false`}, {"False", `false`}, {"FALSE", `false`},
-		{"tRUE", `"tRUE"`}, {"no", `"no"`}, {"No", `"No"`}, {"yes", `"yes"`}, {"on", `"on"`}, {"Off", `"Off"`}, {"y", `"y"`}, {"n", `"n"`},
-		{"0", `0`}, {"-0", `-0`}, {"+12", `12`}, {"-12", `-12`}, {"007", `7`}, {"08", `8`}, {"1_000", `"1_000"`}, {"1,000", `"1,000"`},
-		{"0o17", `15`}, {"0o18", `"0o18"`}, {"-0o17", `"-0o17"`}, {"0O17", `"0O17"`}, {"0x1F", `31`}, {"0xg", `"0xg"`}, {"0b1", `"0b1"`},
-		{"0xFFFFFFFFFFFFFFFFFF", `4722366482869645213695`}, {"123456789012345678901234567890", `123456789012345678901234567890`},
-		{"1e3", `1e3`}, {"1E3", `1E3`}, {"1e+3", `1e+3`}, {"1.e3", `1.0e3`}, {".5", `0.5`}, {"-.5", `-0.5`}, {"+.5e1", `0.5e1`}, {"1.", `1.0`},
-		{"1.50", `1.50`}, {"00.10", `0.10`}, {"1.2.3", `"1.2.3"`}, {"1e", `"1e"`}, {".", `"."`}, {"e3", `"e3"`}, {"-", ``}, {"+", `"+"`},
+		{"true", `true`}, {"True", `true`}, {"TRUE", `true`}, {"false", `false`}, {"False", `false`},
+		{"FALSE", `false`},
+		{"tRUE", `"tRUE"`}, {"no", `"no"`}, {"No", `"No"`}, {"yes", `"yes"`}, {"on", `"on"`},
+		{"Off", `"Off"`}, {"y", `"y"`}, {"n", `"n"`},
+		{"0", `0`}, {"-0", `-0`}, {"+12", `12`}, {"-12", `-12`}, {"007", `7`}, {"08", `8`},
+		{"1_000", `"1_000"`}, {"1,000", `"1,000"`},
+		{"0o17", `15`}, {"0o18", `"0o18"`}, {"-0o17", `"-0o17"`}, {"0O17", `"0O17"`}, {"0x1F", `31`},
+		{"0xg", `"0xg"`}, {"0b1", `"0b1"`},
+		{"0xFFFFFFFFFFFFFFFFFF", `4722366482869645213695`},
+		{"123456789012345678901234567890", `123456789012345678901234567890`},
+		{"1e3", `1e3`}, {"1E3", `1E3`}, {"1e+3", `1e+3`}, {"1.e3", `1.0e3`}, {".5", `0.5`}, {"-.5", `-0.5`},
+		{"+.5e1", `0.5e1`}, {"1.", `1.0`},
+		{"1.50", `1.50`}, {"00.10", `0.10`}, {"1.2.3", `"1.2.3"`}, {"1e", `"1e"`}, {".", `"."`},
+		{"e3", `"e3"`}, {"-", ``}, {"+", `"+"`},
 		{"0.1000000000000000055511151231257827", `0.1000000000000000055511151231257827`},
-		{"12:30", `"12:30"`}, {"190:20:30", `"190:20:30"`}, {"2026-01-31", `"2026-01-31"`}, {"2026-01-31T12:00:00Z", `"2026-01-31T12:00:00Z"`},
-		{"=", `"="`}, {"<<", `"<<"`}, {"inf", `"inf"`}, {"nan", `"nan"`}, {"NaN", `"NaN"`}, {"0.", `0.0`}, {"a: b", ``}, {"- a", ``},
-		{"!!str 12", `"12"`}, {"!!str", `""`}, {"!!int '12'", `12`}, {"!!float 1", `1`}, {"!!bool true", `true`}, {"!!null ''", `null`}, {"! 12", `"12"`},
-		{"!<tag:yaml.org,2002:str> 1", `"1"`}, {"!!map {}", `{}`}, {"!!seq []", `[]`}, {`'1'`, `"1"`}, {`"null"`, `"null"`}, {`"\x41\u00e4\U0001F600\e"`, `"Aä😀\u001b"`},
-		{"!!int x", ``}, {"!!int 1.5", ``}, {"!!bool yes", ``}, {"!!null x", ``}, {"!!map []", ``}, {"!!seq x", ``}, {"!!str []", ``}, {"!!float a", ``},
-		{".inf", ``}, {"-.Inf", ``}, {".NaN", ``}, {"1e999", ``}, {"0x" + strings.Repeat("f", 2000), ``}, {strings.Repeat("9", 400), ``},
-		{`"\0"`, ``}, {`"\ud83d\ude00"`, ``}, {`"\U00110000"`, ``}, {`"\q"`, ``}, {`"\x4"`, ``}, {"!", ``}, {"@a", ``}, {"`a", ``}, {"%a", ``},
+		{"12:30", `"12:30"`}, {"190:20:30", `"190:20:30"`}, {"2026-01-31", `"2026-01-31"`},
+		{"2026-01-31T12:00:00Z", `"2026-01-31T12:00:00Z"`},
+		{"=", `"="`}, {"<<", `"<<"`}, {"inf", `"inf"`}, {"nan", `"nan"`}, {"NaN", `"NaN"`}, {"0.", `0.0`},
+		{"a: b", ``}, {"- a", ``},
+		{"!!str 12", `"12"`}, {"!!str", `""`}, {"!!int '12'", `12`}, {"!!float 1", `1`},
+		{"!!bool true", `true`}, {"!!null ''", `null`}, {"! 12", `"12"`},
+		{"!<tag:yaml.org,2002:str> 1", `"1"`}, {"!!map {}", `{}`}, {"!!seq []", `[]`}, {`'1'`, `"1"`},
+		{`"null"`, `"null"`}, {`"\x41\u00e4\U0001F600\e"`, `"Aä😀\u001b"`},
+		{"!!int x", ``}, {"!!int 1.5", ``}, {"!!bool yes", ``}, {"!!null x", ``}, {"!!map []", ``},
+		{"!!seq x", ``}, {"!!str []", ``}, {"!!float a", ``},
+		{".inf", ``}, {"-.Inf", ``}, {".NaN", ``}, {"1e999", ``}, {"0x" + strings.Repeat("f", 2000), ``},
+		{strings.Repeat("9", 400), ``},
+		{`"\0"`, ``}, {`"\ud83d\ude00"`, ``}, {`"\U00110000"`, ``}, {`"\q"`, ``}, {`"\x4"`, ``}, {"!", ``},
+		{"@a", ``}, {"`a", ``}, {"%a", ``},
 	} {
 		got, err := yamlAsJSON("a: " + test.text + "\n")
 		switch want := `{"a":` + test.want + `}`; {
@@ -138,28 +152,49 @@ func TestYAMLRefusals(t *testing.T) {
 		{"", "1:1: the document is empty"}, {"# nothing\n", "2:1: the document is empty"},
 		{"a: 1\n---\nb: 2\n", "2:1: a second document; want one"},
 		{"a: 1\n...\n---\n", "3:1: a second document; want one"},
-		{"a: !color red\n", "1:4: the tag !color; want none, or !!str, "}, {"a: !!set {b}\n", "1:4: the tag !!set"},
-		{"a: !!binary aGk=\n", "1:4: the tag !!binary"}, {"%TAG !! tag:x,2000:\n---\na: !!int 1\n", "3:4: the tag !!int"},
-		{"a: 1\nb: 2\na: 3\n", `3:1: the key "a" is repeated`}, {"{a: 1, 'a': 2}", `1:8: the key "a" is repeated`},
-		{"1: x\n'1': y\n", `2:1: the key "1" is repeated`}, {"<<: {a: 1}\n<<: {b: 1}\n", `2:1: the key "<<" is repeated`},
-		{"a:\n\tb: 1\n", "2:1: a tab in the indentation; want spaces"}, {"a:\n  b: 1\n \tc: 2\n", "3:2: a tab in the indentation"},
-		{"a: |\n  x\n\ty\n", "3:1: a tab in the indentation"}, {"-\t- a\n", "1:3: a sequence cannot begin here"},
-		{"a: {}\n  b: {}\n", "2:3: wrong indentation: column 3, but"}, {"a: b: c\n", "1:4: a mapping cannot begin here"}, {"ä: 1\n  ö: 2\n", "2:4: unexpected ':' after several lines"},
-		{"? [a]\n: b\n", "1:1: the key is a sequence"}, {"{a: 1}: 2\n", "1:1: the key is a mapping"}, {": a\n", "1:1: an empty key"},
-		{"~: a\n", "1:1: the key ~ is not a text; put it in quotes"}, {"null: a\n", "1:1: the key null is not a text"},
-		{"0o17: a\n", "1:1: the key 0o17 is not a text"}, {"007: a\n", "1:1: the key 007"}, {"True: a\n", "1:1: the key True"},
-		{"a: *b\n", "1:4: no anchor &b before this alias"}, {"a: &b [*b]\n", "1:8: the alias *b inside the node it refers to"},
-		{"a: &x 1\nb: &x [*x]\n", "2:8: the alias *x inside"}, {"a: &x 1\nb: &y *x\n", "2:4: a tag or an anchor of an alias"},
+		{"a: !color red\n", "1:4: the tag !color; want none, or !!str, "},
+		{"a: !!set {b}\n", "1:4: the tag !!set"},
+		{"a: !!binary aGk=\n", "1:4: the tag !!binary"},
+		{"%TAG !! tag:x,2000:\n---\na: !!int 1\n", "3:4: the tag !!int"},
+		{"a: 1\nb: 2\na: 3\n", `3:1: the key "a" is repeated`},
+		{"{a: 1, 'a': 2}", `1:8: the key "a" is repeated`},
+		{"1: x\n'1': y\n", `2:1: the key "1" is repeated`},
+		{"<<: {a: 1}\n<<: {b: 1}\n", `2:1: the key "<<" is repeated`},
+		{"a:\n\tb: 1\n", "2:1: a tab in the indentation; want spaces"},
+		{"a:\n  b: 1\n \tc: 2\n", "3:2: a tab in the indentation"},
+		{"a: |\n  x\n\ty\n", "3:1: a tab in the indentation"},
+		{"-\t- a\n", "1:3: a sequence cannot begin here"},
+		{"a: {}\n  b: {}\n", "2:3: wrong indentation: column 3, but"},
+		{"a: b: c\n", "1:4: a mapping cannot begin here"},
+		{"ä: 1\n  ö: 2\n", "2:4: unexpected ':' after several lines"},
+		{"? [a]\n: b\n", "1:1: the key is a sequence"}, {"{a: 1}: 2\n", "1:1: the key is a mapping"},
+		{": a\n", "1:1: an empty key"},
+		{"~: a\n", "1:1: the key ~ is not a text; put it in quotes"},
+		{"null: a\n", "1:1: the key null is not a text"},
+		{"0o17: a\n", "1:1: the key 0o17 is not a text"}, {"007: a\n", "1:1: the key 007"},
+		{"True: a\n", "1:1: the key True"},
+		{"a: *b\n", "1:4: no anchor &b before this alias"},
+		{"a: &b [*b]\n", "1:8: the alias *b inside the node it refers to"},
+		{"a: &x 1\nb: &x [*x]\n", "2:8: the alias *x inside"},
+		{"a: &x 1\nb: &y *x\n", "2:4: a tag or an anchor of an alias"},
 		{"<<: 1\n", "1:1: << with a scalar; want a mapping"}, {"<<: [{}, []]\n", "1:1: << with a sequence"},
-		{"%YAML 1.1\n---\na: no\n", "1:1: YAML 1.1; want 1.2"}, {"%YAML 2.0\n---\na\n", "1:1: YAML 2.0; want 1.2"},
-		{"a: [1, 2\n", "1:4: no closing bracket"}, {"a: 'x\n", "1:4: no closing quote"}, {"a: [1 2: 3, ,]\n", "1:13: unexpected ','"},
-		{"a: \"b\" c\n", "1:8: unexpected text after the value"}, {"a: \"b\"#c\n", "1:7: unexpected '#'; a comment needs a space"},
-		{"a: x\x00y\n", "1:5: a character U+0000"}, {"a: \xff\n", "1:4: invalid UTF-8"}, {"a: \x7f\n", "1:4: a character U+007F"},
-		{"a: 1\nb\n", "2:2: want a colon and a space after a key"}, {"- a\nb: 1\n", "2:1: text that does not belong"},
-		{"a: |x\n", "1:4: not a header of a block scalar"}, {"a: >\n    \n  x\n", "3:3: less indented than an empty line"},
+		{"%YAML 1.1\n---\na: no\n", "1:1: YAML 1.1; want 1.2"},
+		{"%YAML 2.0\n---\na\n", "1:1: YAML 2.0; want 1.2"},
+		{"a: [1, 2\n", "1:4: no closing bracket"}, {"a: 'x\n", "1:4: no closing quote"},
+		{"a: [1 2: 3, ,]\n", "1:13: unexpected ','"},
+		{"a: \"b\" c\n", "1:8: unexpected text after the value"},
+		{"a: \"b\"#c\n", "1:7: unexpected '#'; a comment needs a space"},
+		{"a: x\x00y\n", "1:5: a character U+0000"}, {"a: \xff\n", "1:4: invalid UTF-8"},
+		{"a: \x7f\n", "1:4: a character U+007F"},
+		{"a: 1\nb\n", "2:2: want a colon and a space after a key"},
+		{"- a\nb: 1\n", "2:1: text that does not belong"},
+		{"a: |x\n", "1:4: not a header of a block scalar"},
+		{"a: >\n    \n  x\n", "3:3: less indented than an empty line"},
 		{strings.Repeat("k", 1025) + ": 1\n", "1:1: a key of more than 1024 bytes"},
-		{deep("[", "]", 65), "1:65: deeper than 64 levels"}, {deep("- ", "", 65), "1:130: deeper than 64 levels"},
-		{deep("{a: ", "}", 100000), "1:257: deeper than 64 levels"}, {"a: " + deep("[", "]", 64), "1:67: deeper than"},
+		{deep("[", "]", 65), "1:65: deeper than 64 levels"},
+		{deep("- ", "", 65), "1:130: deeper than 64 levels"},
+		{deep("{a: ", "}", 100000), "1:257: deeper than 64 levels"},
+		{"a: " + deep("[", "]", 64), "1:67: deeper than"},
 	} {
 		got, err := yamlAsJSON(test.text)
 		if err == nil || !strings.HasPrefix(err.Error(), test.want) {
@@ -173,8 +208,8 @@ func TestYAMLRefusals(t *testing.T) {
 	}
 }
 
-// TestYAMLExpansion checks that aliases and merge keys cannot make a small text large, and that time grows with the
-// length of the text.
+// TestYAMLExpansion checks that aliases and merge keys cannot make a small text large, and that
+// time grows with the length of the text.
 func TestYAMLExpansion(t *testing.T) {
 	laughs := "a0: &a0 lol\n"
 	merges := "m0: &m0 {k0: v}\n"
@@ -183,7 +218,8 @@ func TestYAMLExpansion(t *testing.T) {
 		merges += fmt.Sprintf("m%d: &m%d {x: *m%d, y: *m%d, <<: *m%d, k%d: v}\n", i+1, i+1, i, i, i, i+1)
 	}
 	long := strings.Repeat("- {a: 1, b: &x [c, \"d\"], 'e': *x, <<: {f: g}}\n- |\n  x\n\n- a\n  b\n", 5000)
-	for text, want := range map[string]string{laughs: "aliases add more than 4 MiB", merges: "aliases add more than 4 MiB", long: ""} {
+	const tooLarge = "aliases add more than 4 MiB"
+	for text, want := range map[string]string{laughs: tooLarge, merges: tooLarge, long: ""} {
 		_, err := yamlAsJSON(text)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%.40q: got %v; want %q", text, err, want)
@@ -191,7 +227,8 @@ func TestYAMLExpansion(t *testing.T) {
 	}
 }
 
-// TestYAMLTemplates checks that the templates of the data folder are the same in YAML and in JSON, to the last digit.
+// TestYAMLTemplates checks that the templates of the data folder are the same in YAML and in JSON,
+// to the last digit.
 func TestYAMLTemplates(t *testing.T) {
 	sharedData(t, "README.md")
 	files := must(filepath.Glob("../shared/data/templates-yaml/*.yaml"))(t)
@@ -208,7 +245,8 @@ func TestYAMLTemplates(t *testing.T) {
 	}
 }
 
-// FuzzYAML checks that no text makes the reader panic, that what it reads is JSON, and that it reads JSON as JSON does.
+// FuzzYAML checks that no text makes the reader panic, that what it reads is JSON, and that it
+// reads JSON as JSON does.
 func FuzzYAML(f *testing.F) {
 	for _, seed := range []string{
 		"a: &x [1, 'b', \"c\\n\"]\nd: {<<: {e: ~}, f: *x}\n", "%YAML 1.2\n--- !!map\n? a\n: |2-\n   b\n...\n",

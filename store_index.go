@@ -20,6 +20,7 @@ type taskFilter struct {
 	text                        string // in the namespace or the name, in lower case
 	tags                        []string
 	correlation, parent         uuid
+	trace                       string
 	states                      stateSet
 	created, updated, completed period
 }
@@ -218,6 +219,7 @@ const (
 	labelTag         = 't'
 	labelCorrelation = 'c'
 	labelParent      = 'p'
+	labelTrace       = 'r'
 )
 
 // maxLabelTags is how many tags of a task are indexed: more would take long under the lock.
@@ -236,6 +238,9 @@ func (x *taskIndex) eachLabel(by *creation, f func(label uint64)) {
 	}
 	if !by.parentCorrelation.isZero() {
 		f(x.labels.label(labelParent, string(by.parentCorrelation[:])))
+	}
+	if by.traceparent != "" {
+		f(x.labels.label(labelTrace, by.traceID()))
 	}
 }
 
@@ -399,6 +404,9 @@ func (x *taskIndex) selectLabels(f *taskFilter, sel *selection) bool {
 	}
 	parent := func() *positions { return x.labels.find(x.labels.label(labelParent, string(f.parent[:]))) }
 	if !f.parent.isZero() && !sel.narrow(parent()) {
+		return false
+	}
+	if f.trace != "" && !sel.narrow(x.labels.find(x.labels.label(labelTrace, f.trace))) {
 		return false
 	}
 	if f.correlation.isZero() {

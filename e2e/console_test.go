@@ -61,6 +61,7 @@ func TestConsoleBehindPrefix(t *testing.T) {
 	p.waitText("No task yet")
 	p.clickText("Templates")
 	p.wait(`location.pathname === "/flows/console/templates"`)
+	p.waitText("diamond")
 }
 
 // TestConsoleSandbox opens the console of a sandbox, which has its own address and virtual time.
@@ -375,7 +376,8 @@ func TestConsoleFitsPhones(t *testing.T) {
 		p.open(s.ready.OrchestrationURL + "/console" + path)
 		p.settle()
 		if wide := p.eval(`document.documentElement.scrollWidth`); wide.(float64) > 390 {
-			t.Errorf("%s: the page is %v pixels wide; want 390", name, wide)
+			t.Errorf("%s: the page is %v pixels wide; want 390: %v", name, wide, p.eval(`[...document.querySelectorAll("body *")].filter((e) =>
+				e.getBoundingClientRect().right > 391 && !e.closest(".scroll, svg, pre, .nav")).map((e) => e.outerHTML.slice(0, 90)).slice(0, 4)`))
 		}
 		for _, width := range []int{1280, 390} {
 			p.screenshot(name, width, "light")

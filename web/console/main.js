@@ -78,7 +78,7 @@ async function show(focus) {
   api.readClock();
   try {
     if (!found) throw new api.ApiError(404, { message: "The console has no page at this address." });
-    const module = await import("./" + found.module);
+    const module = await load(found.module);
     if (signal.aborted) return;
     view.replaceChildren();
     await module.show(view, { path, params: found.params, query: new URLSearchParams(location.search), go, signal,
@@ -88,6 +88,16 @@ async function show(focus) {
     view.replaceChildren(h("h1", { class: "hidden" }, document.title), problem(error));
   }
   if (focus && !signal.aborted && !view.contains(document.activeElement)) focusHeading(view);
+}
+
+// load reads the module of a page. A file that cannot be read is no error of the script.
+async function load(name) {
+  try {
+    return await import("./" + name);
+  } catch (error) {
+    if (error instanceof TypeError) throw new api.ApiError(0, { message: "A file of the console cannot be read. Is the service running?" });
+    throw error;
+  }
 }
 
 // remember puts another query into the address of the page that is shown.

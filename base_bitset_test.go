@@ -11,15 +11,6 @@ import (
 	"unsafe"
 )
 
-// bitsetOf returns the set of the given positions.
-func bitsetOf(positions ...uint32) *bitset {
-	s := new(bitset)
-	for _, i := range positions {
-		s.set(i)
-	}
-	return s
-}
-
 // bitsetOfEvery returns the set of the multiples of n below limit.
 func bitsetOfEvery(n, limit uint32) *bitset {
 	s := new(bitset)
@@ -29,14 +20,18 @@ func bitsetOfEvery(n, limit uint32) *bitset {
 	return s
 }
 
+// meetOf returns the intersection of sets.
+func meetOf(sets ...*bitset) *bitMeet {
+	all := make([]positionSet, len(sets))
+	for i, s := range sets {
+		all[i] = s
+	}
+	return newBitMeet(all...)
+}
+
 // bitsetPage returns up to size positions that are in all sets, after the first skip.
 func bitsetPage(sets []*bitset, skip, size int) []uint32 {
-	var got []uint32
-	descend(sets, skip, func(i uint32) bool {
-		got = append(got, i)
-		return len(got) < size
-	})
-	return got
+	return meetOf(sets...).top(nil, skip, size)
 }
 
 func TestBitsetSetAndClear(t *testing.T) {
@@ -113,7 +108,7 @@ func TestBitsetIntersections(t *testing.T) {
 		{"four sets", []*bitset{twos, threes, fives, bitsetOfEvery(7, 9000)}, 43, []uint32{8820, 8610, 8400}},
 		{"five sets, two of them equal", []*bitset{all, twos, threes, twos, fives}, 300, []uint32{8970, 8940, 8910}},
 	} {
-		if got := intersectCount(tt.sets...); got != tt.count {
+		if got := meetOf(tt.sets...).total; got != tt.count {
 			t.Errorf("%s: got count %d; want %d", tt.name, got, tt.count)
 		}
 		if got := bitsetPage(tt.sets, 0, 3); !slices.Equal(got, tt.top) {
@@ -185,7 +180,7 @@ func compareBitsets(t *testing.T, r *rand.Rand, sets []*bitset, models []map[uin
 			want = append(want, i)
 		}
 	}
-	if got := intersectCount(sets...); got != len(want) {
+	if got := meetOf(sets...).total; got != len(want) {
 		t.Fatalf("got count %d; want %d", got, len(want))
 	}
 	if got := sets[0].count(); got != len(models[0]) {
@@ -246,14 +241,15 @@ func TestBitsetReusesItsLastBlock(t *testing.T) {
 	}
 }
 
-func TestBitsetListingDoesNotAllocate(t *testing.T) {
+// TestBitsetListingAllocatesLittle checks that a page takes two bytes for each block, and nothing
+// for each position.
+func TestBitsetListingAllocatesLittle(t *testing.T) {
 	sets := []*bitset{bitsetOfEvery(2, 100_000), bitsetOfEvery(3, 100_000), bitsetOfEvery(1, 100_000)}
 	sum := 0
 	if got := testing.AllocsPerRun(20, func() {
-		sum += intersectCount(sets...)
-		descend(sets, 1000, func(i uint32) bool { sum += int(i); return true })
-	}); got != 0 {
-		t.Errorf("got %v allocations; want none", got)
+		meetOf(sets...).descend(1000, func(i uint32) bool { sum += int(i); return true })
+	}); got > 3 {
+		t.Errorf("got %v allocations; want at most 3", got)
 	}
 }
 
@@ -272,14 +268,14 @@ func BenchmarkBitsetPage(b *testing.B) {
 			{"all and half", []*bitset{all, half}},
 			{"half, third and most", []*bitset{half, third, most}},
 		} {
-			total := intersectCount(bench.sets...)
+			total := meetOf(bench.sets...).total
 			name := fmt.Sprintf("%d/%s", limit, bench.name)
 			b.Run(name+"/first page", func(b *testing.B) { benchmarkBitsetPage(b, bench.sets, 0) })
 			b.Run(name+"/last page", func(b *testing.B) { benchmarkBitsetPage(b, bench.sets, total-25) })
 			b.Run(name+"/count", func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					intersectCount(bench.sets...)
+					_ = meetOf(bench.sets...).total
 				}
 			})
 		}
@@ -290,7 +286,7 @@ func benchmarkBitsetPage(b *testing.B, sets []*bitset, skip int) {
 	b.ReportAllocs()
 	for b.Loop() {
 		n := 0
-		descend(sets, skip, func(uint32) bool { n++; return n < 25 })
+		meetOf(sets...).descend(skip, func(uint32) bool { n++; return n < 25 })
 	}
 }
 

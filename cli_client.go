@@ -230,8 +230,8 @@ func (c *client) tasks(ctx context.Context, query url.Values, limit int) (tasks 
 	const perPage = 100
 	query.Set("per_page", strconv.Itoa(min(limit, perPage)))
 	query.Set("context", "false") // a service that does not know it sends more
-	for page := 1; len(tasks) < limit; page++ {
-		query.Set("page", strconv.Itoa(page))
+	query.Set("cursor", "")       // one that does not know it pages by number
+	for page := 2; len(tasks) < limit; page++ {
 		d, err := c.get(ctx, "/v1/tasks", query)
 		if err != nil {
 			return nil, 0, err
@@ -241,6 +241,12 @@ func (c *client) tasks(ctx context.Context, query url.Values, limit int) (tasks 
 		if d.text("pagination.has_next") != "true" {
 			break
 		}
+		if next := d.text("pagination.next_cursor"); next != "" {
+			query.Set("cursor", next)
+			continue
+		}
+		query.Del("cursor")
+		query.Set("page", strconv.Itoa(page))
 	}
 	return tasks[:min(len(tasks), limit)], total, nil
 }

@@ -62,7 +62,7 @@ func TestRun(t *testing.T) {
 		{[]string{"run", "order.json", "--handler", "pay=builtin:nope"}, 2, "", `unknown builtin "nope"`},
 		{[]string{"run", "order.json", "--handler", "pay=builtin:echo", "--context", `{"a":1}`, "-o", "name"}, 0, "complete", ""},
 		{[]string{"run", "order.json", "--handler", "pay=builtin:echo", "--context", "-", "-o", "jsonl"}, 0, `"context":{"b":2}`, ""},
-		{[]string{"run", "broken.json"}, 1, "", "broken.json: "},
+		{[]string{"run", "broken.json"}, 1, "", "broken.json:1:1: "},
 		{[]string{"run", "missing.json"}, 1, "", "missing.json: "},
 		{[]string{"run", "demo/dimond"}, 3, "", "run: no template demo/dimond here; did you mean demo.diamond@1.0.0?"},
 		{[]string{"run", "demo/slow", "--timeout", "1ns"}, 5, "", "run: the task has not ended in time: 0 of 5 steps"},

@@ -27,8 +27,10 @@ func (p *process) taskCommands() command {
 		},
 		{
 			name: "list", help: "list tasks, the newest first",
-			examples: []string{"task list --status blocked_by_failures", "task list --namespace demo --limit 5 -o name"},
-			define:   p.taskList,
+			examples: []string{
+				"task list --status error,blocked_by_failures --sort -updated_at", "task list --namespace demo --limit 5 -o name",
+			},
+			define: p.taskList,
 		},
 		{
 			name: "show", operands: "TASK", help: "show a task and its steps, in the order of their dependencies",
@@ -214,8 +216,16 @@ func (p *process) taskList(o *options) runner {
 	query := url.Values{}
 	o.filters(query, [][2]string{
 		{"namespace", "only of this `NAMESPACE`"}, {"name", "only of templates of this `NAME`"},
-		{"template-version", "only of this `VERSION` of a template"}, {"status", "only in this `STATE`"},
+		{"template-version", "only of this `VERSION` of a template"}, {"status", "only in this `STATE`, or in several between commas"},
+		{"text", "only of templates with this `TEXT` in namespace or name"}, {"tag", "only with this `TAG`; repeat it for several"},
 		{"initiator", "only by this `INITIATOR`"}, {"source-system", "only from this `SYSTEM`"},
+		{"correlation-id", "only with this correlation `UUID`"},
+		{"parent-correlation-id", "only with this parent correlation `UUID`"},
+		{"created-after", "only created after this `TIME`, like 2026-01-31T12:00:00Z"},
+		{"created-before", "only created before this `TIME`"},
+		{"updated-after", "only last changed after this `TIME`"}, {"updated-before", "only last changed before this `TIME`"},
+		{"completed-after", "only completed after this `TIME`"}, {"completed-before", "only completed before this `TIME`"},
+		{"sort", "in this `ORDER`: created_at, updated_at, completed_at, priority; the last first with a minus"},
 	})
 	limit := o.Int("limit", 25, "list `N` tasks at most")
 	watch := o.Bool("watch", false, "list again whenever something changes, until interrupted")
@@ -243,7 +253,14 @@ func (o *options) filters(query url.Values, flags [][2]string) {
 	for _, f := range flags {
 		key := strings.ReplaceAll(strings.TrimPrefix(f[0], "template-"), "-", "_")
 		o.Func(f[0], f[1], func(text string) error {
-			query.Set(key, text)
+			switch key {
+			case "text":
+				query.Set("q", text)
+			case "tag":
+				query.Add(key, text)
+			default:
+				query.Set(key, text)
+			}
 			return nil
 		})
 	}

@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -184,7 +186,7 @@ func (c *client) dlqEntry(ctx context.Context, task string) (string, error) {
 }
 
 func (p *process) templateCommands() command {
-	return command{name: "template", help: "list and show templates, check and draw template files", commands: []command{
+	return command{name: "template", help: "list and show templates; check, convert and draw template files", commands: []command{
 		{
 			name: "list", help: "list the templates of the service",
 			examples: []string{"template list", "template list --namespace demo -o wide"},
@@ -207,9 +209,15 @@ func (p *process) templateCommands() command {
 		},
 		{
 			name: "check", operands: "FILE…", help: "check template files or directories, without a service",
-			more:     "Problems are listed with file and path, one a line.",
+			more:     "Problems are listed with file, line, column and path, one a line.",
 			examples: []string{"template check order.json", "template check templates/"},
 			define:   p.templateCheck,
+		},
+		{
+			name: "convert", operands: "FILE", help: "print a template file as JSON, TOML or YAML, without a service",
+			more:     "The result is the same template, or an error says what the format cannot express. Comments are lost.",
+			examples: []string{"template convert order.json > order.yaml", "template convert order.yaml --to toml"},
+			define:   p.templateConvert,
 		},
 		{
 			name: "graph", operands: "FILE|TEMPLATE", help: "draw the dependency graph of a template file, or of a template of the service",
@@ -273,6 +281,28 @@ func (p *process) templateCheck(o *options) runner {
 			fmt.Fprintf(p.stdout, "%s: %s\n", t.fullName(), counted(len(t.steps), "step", "steps"))
 		}
 		return nil
+	}
+}
+
+func (p *process) templateConvert(o *options) runner {
+	to := o.String("to", "yaml", "write as `FORMAT`: json, toml or yaml")
+	return func(_ context.Context, files []string) error {
+		if !slices.Contains([]string{"json", "toml", "yaml"}, *to) {
+			return o.misuse("--to must be json, toml or yaml, not %q", *to)
+		}
+		if templateFormat(files[0]) == "" {
+			return o.misuse("%s: only %s are read", files[0], templateFiles)
+		}
+		data, err := readTemplateFile(files[0], math.MaxInt64)
+		if err != nil {
+			return err
+		}
+		text, err := convertTemplate(files[0], data, *to)
+		if err != nil {
+			return err
+		}
+		_, err = p.stdout.Write(text)
+		return err
 	}
 }
 

@@ -272,7 +272,7 @@ var configKeys = resolveKeys(append([]configKey{
 	{path: "web.allowed_hosts", def: []string{}, check: checkHostValue,
 		help: "host names, without ports, that unauthenticated requests may use besides loopback names"},
 	{path: "web.allowed_origins", def: []string{}, check: checkOriginValue,
-		help: "origins of web pages that may send unauthenticated changes"},
+		help: "origins of web pages that may use the API (CORS); \"*\" allows all, without cookies"},
 	{path: "web.trusted_proxies", def: []string{}, check: checkProxyAddress,
 		help: "addresses and prefixes of proxies whose X-Forwarded-* headers are trusted"},
 	{path: "web.shutdown_timeout_seconds", def: 8, min: 0, max: 3600,

@@ -164,8 +164,8 @@ func (l *configLoader) loadFile(name string, mayMiss bool) {
 		l.report(source, "", tomlSyntaxProblem(err))
 		return
 	}
-	before, lines := len(l.problems), findConfigLines(string(data))
-	at := func(path string) configSource { return configSource{fromFile, name, nearest(lines, path)} }
+	before, keys := len(l.problems), findTOMLKeys(string(data), joinConfigPath)
+	at := func(path string) configSource { return configSource{fromFile, name, nearest(keys, path).line} }
 	l.loadTable(at, "", table)
 	slices.SortStableFunc(l.problems[before:], func(a, b inputProblem) int {
 		return at(a.Field).line - at(b.Field).line
@@ -454,30 +454,41 @@ func tomlSyntaxProblem(err error) string {
 	return "not TOML: " + e.Message
 }
 
-// Lines of keys: the decoder has no positions for the elements of arrays and for
+// Places of keys: the decoder has no positions for the elements of arrays and for
 // repeated tables.
 
-// configLines holds the line, from 1, of each key of a TOML text by its path, as
-// joinConfigPath makes it; the path of an array element ends in "[0]".
-type configLines map[string]int
+// tomlKey is the place of a key in a text. The zero value is none.
+type tomlKey struct {
+	line   int // from 1
+	offset int // in bytes, from 0
+}
+
+// tomlKeys holds the place of each key of a TOML text by its path; the path of an array
+// element ends in "[0]".
+type tomlKeys map[string]tomlKey
 
 // tomlToken matches a string, a comment, a line break, a bare word or a mark.
 var tomlToken = regexp.MustCompile(`"""(?:[^\\]|\\[\s\S])*?"{3,5}|'''[\s\S]*?'{3,5}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|` +
 	`#[^\n]*|\n|[^\s"'#\[\]{},=.]+|\S`)
 
-// lineFinder reads the tokens of a TOML text and records where keys are.
-type lineFinder struct {
-	lines  configLines
+// tomlKeyFinder reads the tokens of a TOML text and records where keys are.
+type tomlKeyFinder struct {
+	keys   tomlKeys
+	join   func(path, key string) string
 	tables map[string]int // how often [[path]] occurred
-	tokens []string       // the rest of the text
-	line   int            // of the first of them
+	text   string
+	tokens [][]int // start and end of each token of the rest of the text
+	line   int     // of the first of them
 }
 
-// findConfigLines finds the lines of a text that was decoded before. For any other
-// text they may be wrong or missing.
-func findConfigLines(text string) configLines {
-	f := &lineFinder{lines: configLines{}, tables: map[string]int{}, line: 1}
-	f.tokens = tomlToken.FindAllString(strings.TrimPrefix(text, "\ufeff"), -1)
+// findTOMLKeys finds the keys of a text that was decoded before. For any other text
+// they may be wrong or missing. join makes the path of a key in a table.
+func findTOMLKeys(text string, join func(path, key string) string) tomlKeys {
+	if rest, mark := strings.CutPrefix(text, "\ufeff"); mark {
+		text = "   " + rest // as many bytes
+	}
+	f := &tomlKeyFinder{keys: tomlKeys{}, join: join, tables: map[string]int{}, text: text, line: 1}
+	f.tokens = tomlToken.FindAllStringIndex(text, -1)
 	table := ""
 	for f.peek() != "" {
 		if f.accept("[") {
@@ -486,27 +497,32 @@ func findConfigLines(text string) configLines {
 			f.member(table)
 		}
 	}
-	return f.lines
+	return f.keys
 }
 
 // peek returns the next token after line breaks and comments, "" at the end.
-func (f *lineFinder) peek() string {
-	for len(f.tokens) > 0 && (f.tokens[0] == "\n" || f.tokens[0][0] == '#') {
+func (f *tomlKeyFinder) peek() string {
+	for t := f.token(); t != "" && (t == "\n" || t[0] == '#'); t = f.token() {
 		f.take()
 	}
+	return f.token()
+}
+
+// token returns the next token, "" at the end.
+func (f *tomlKeyFinder) token() string {
 	if len(f.tokens) == 0 {
 		return ""
 	}
-	return f.tokens[0]
+	return f.text[f.tokens[0][0]:f.tokens[0][1]]
 }
 
-func (f *lineFinder) take() {
-	f.line += strings.Count(f.tokens[0], "\n")
+func (f *tomlKeyFinder) take() {
+	f.line += strings.Count(f.token(), "\n")
 	f.tokens = f.tokens[1:]
 }
 
 // accept takes the next token if it is the one wanted.
-func (f *lineFinder) accept(token string) bool {
+func (f *tomlKeyFinder) accept(token string) bool {
 	ok := f.peek() == token
 	if ok {
 		f.take()
@@ -515,16 +531,18 @@ func (f *lineFinder) accept(token string) bool {
 }
 
 // header reads [key] or [[key]] after the first bracket and returns the table's path.
-func (f *lineFinder) header() (path string) {
+func (f *tomlKeyFinder) header() (path string) {
 	list := f.accept("[")
-	key := f.key("]")
-	for i, part := range key {
-		path = f.record(joinConfigPath(path, part))
-		if list && i == len(key)-1 {
+	for more := true; more; {
+		at := f.place()
+		var part string
+		part, more = f.part("]")
+		path = f.record(f.join(path, part), at)
+		if list && !more {
 			f.tables[path]++
 		}
 		if n := f.tables[path]; n > 0 {
-			path = f.record(fmt.Sprintf("%s[%d]", path, n-1))
+			path = f.record(fmt.Sprintf("%s[%d]", path, n-1), at)
 		}
 	}
 	if list {
@@ -534,30 +552,35 @@ func (f *lineFinder) header() (path string) {
 }
 
 // member reads "key = value" in the table at a path.
-func (f *lineFinder) member(path string) {
-	for _, part := range f.key("=") {
-		path = f.record(joinConfigPath(path, part))
+func (f *tomlKeyFinder) member(path string) {
+	for more := true; more; {
+		at := f.place()
+		var part string
+		part, more = f.part("=")
+		path = f.record(f.join(path, part), at)
 	}
 	f.value(path)
 }
 
-// key reads the parts of a key and the token that ends it.
-func (f *lineFinder) key(end string) (parts []string) {
-	for !f.accept(end) && f.peek() != "" {
-		if !f.accept(".") {
-			parts = append(parts, unquoteTOML(f.peek()))
-			f.take()
-		}
+// part reads a part of a key and the dot after it, or else the token that ends the key.
+func (f *tomlKeyFinder) part(end string) (part string, more bool) {
+	if t := f.peek(); t != "" && t != end {
+		part = unquoteTOML(t)
+		f.take()
 	}
-	return parts
+	more = f.accept(".")
+	if !more {
+		f.accept(end)
+	}
+	return part, more
 }
 
 // value reads the value at a path.
-func (f *lineFinder) value(path string) {
+func (f *tomlKeyFinder) value(path string) {
 	switch {
 	case f.accept("["):
 		for i := 0; !f.accept("]") && f.peek() != ""; i++ {
-			f.value(f.record(fmt.Sprintf("%s[%d]", path, i)))
+			f.value(f.record(fmt.Sprintf("%s[%d]", path, i), f.place()))
 			f.accept(",")
 		}
 	case f.accept("{"):
@@ -566,16 +589,24 @@ func (f *lineFinder) value(path string) {
 			f.accept(",")
 		}
 	default: // one or more tokens of a line
-		for more := f.peek() != ""; more; more = len(f.tokens) > 0 && !strings.Contains("\n,]}", f.tokens[0]) {
+		for more := f.peek() != ""; more; more = len(f.tokens) > 0 && !strings.Contains("\n,]}", f.token()) {
 			f.take()
 		}
 	}
 }
 
-// record keeps the first line of a path, which it returns.
-func (f *lineFinder) record(path string) string {
-	if _, ok := f.lines[path]; !ok {
-		f.lines[path] = f.line
+// place returns the place of the next token.
+func (f *tomlKeyFinder) place() tomlKey {
+	if f.peek() == "" {
+		return tomlKey{f.line, len(f.text)}
+	}
+	return tomlKey{f.line, f.tokens[0][0]}
+}
+
+// record keeps the first place of a path, which it returns.
+func (f *tomlKeyFinder) record(path string, at tomlKey) string {
+	if _, ok := f.keys[path]; !ok {
+		f.keys[path] = at
 	}
 	return path
 }

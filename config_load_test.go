@@ -527,7 +527,7 @@ func TestCheckConfigCallables(t *testing.T) {
 	}
 }
 
-func TestConfigLines(t *testing.T) {
+func TestTOMLKeys(t *testing.T) {
 	text := strings.Join([]string{
 		/* 1 */ "\ufeff# a comment with = and [x]",
 		/* 2 */ "a = 1 # b = 2",
@@ -549,14 +549,14 @@ func TestConfigLines(t *testing.T) {
 		/* 18 */ "[[q.s]]",
 		/* 19 */ "t = { }",
 	}, "\n")
-	lines := findConfigLines(text)
+	keys := findTOMLKeys(text, joinConfigPath)
 	for path, line := range map[string]int{
 		"a": 2, "c": 3, `c."d.e"`: 3, `c."d.e".f`: 3, "h": 6, "h[0]": 7, "h[1]": 7, "h[1][0]": 7, "h[2]": 8,
 		"h[2].i": 8, "h[2].j.k": 8, "l": 11, "l.m": 11, "l.m.n": 12, "l.m.o": 13, "l.m.p": 14,
 		"q": 15, "q[0]": 15, "q[1]": 16, "q[1].r": 17, "q[1].s[0]": 18, "q[1].s[0].t": 19,
 		"a.nothing": 2, "h[7]": 6, "nothing": 0, "b": 0, "g": 0,
 	} {
-		if got := nearest(lines, path); got != line {
+		if got := nearest(keys, path).line; got != line {
 			t.Errorf("%s: got line %d; want %d", path, got, line)
 		}
 	}
@@ -609,40 +609,40 @@ func FuzzLoadConfig(f *testing.F) {
 	})
 }
 
-// The line finder finds every path that the decoder finds.
-func FuzzConfigLines(f *testing.F) {
+// The finder of keys finds every path that the decoder finds.
+func FuzzTOMLKeys(f *testing.F) {
 	f.Add("a.\"b\".c = [1, {d = '''x'''}]\n[[e]]\n[e.f]\ng = \"\\\"\"")
 	f.Add("[a.b]\n[a]\nc = { d.e = [[], [{}]], } # x\n[[f.g]]\n[[f.g.h]]\n\"\" = \"\"\"\n\"\"\"\"\"")
 	f.Fuzz(func(t *testing.T, text string) {
-		lines := findConfigLines(text)
-		for path, line := range lines {
-			if line < 1 || line > strings.Count(text, "\n")+1 {
-				t.Errorf("%s: got line %d; want one of the text", path, line)
+		keys := findTOMLKeys(text, joinConfigPath)
+		for path, key := range keys {
+			if key.line < 1 || key.offset < 0 || key.offset > len(text) || key.line != strings.Count(text[:key.offset], "\n")+1 {
+				t.Errorf("%s: got %v; want a place in the text", path, key)
 			}
 		}
 		var table map[string]any
 		if _, err := toml.Decode(text, &table); err == nil {
-			checkLinesFound(t, lines, "", table)
+			checkKeysFound(t, keys, "", table)
 		}
 	})
 }
 
-func checkLinesFound(t *testing.T, lines configLines, path string, v any) {
-	if path != "" && lines[path] == 0 {
-		t.Errorf("%s: got no line; want one", path)
+func checkKeysFound(t *testing.T, keys tomlKeys, path string, v any) {
+	if path != "" && keys[path].line == 0 {
+		t.Errorf("%s: got no place; want one", path)
 	}
 	switch v := v.(type) {
 	case map[string]any:
 		for name, inner := range v {
-			checkLinesFound(t, lines, joinConfigPath(path, name), inner)
+			checkKeysFound(t, keys, joinConfigPath(path, name), inner)
 		}
 	case []map[string]any:
 		for i, inner := range v {
-			checkLinesFound(t, lines, fmt.Sprintf("%s[%d]", path, i), inner)
+			checkKeysFound(t, keys, fmt.Sprintf("%s[%d]", path, i), inner)
 		}
 	case []any:
 		for i, inner := range v {
-			checkLinesFound(t, lines, fmt.Sprintf("%s[%d]", path, i), inner)
+			checkKeysFound(t, keys, fmt.Sprintf("%s[%d]", path, i), inner)
 		}
 	}
 }

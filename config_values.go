@@ -671,9 +671,12 @@ func checkHostValue(s string) error {
 }
 
 func checkOriginValue(s string) error {
+	if s == "*" {
+		return nil
+	}
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme == "" || u.Host == "" || s != u.Scheme+"://"+u.Host {
-		return errors.New("is not an origin like https://app.example.com:8443")
+		return errors.New("is neither an origin like https://app.example.com:8443 nor *")
 	}
 	return nil
 }

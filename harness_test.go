@@ -152,7 +152,6 @@ func checkInvariants(t testing.TB, s *service) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	var states [taskStates]int
-	var statuses [briefStatuses]int
 	var steps [stepStates]int
 	recount := newAnalytics()
 	var dead []dlqRow
@@ -177,9 +176,9 @@ func checkInvariants(t testing.TB, s *service) {
 			compareSteps(t, again, sl.live)
 		}
 		compareListed(t, s.store, sl, again)
+		checkIndexed(t, s.store, uint32(i), again)
 		dead = appendDLQRows(dead, again.id, again.letterHeaders())
 		states[again.state]++
-		statuses[again.state.brief()]++
 		for st, n := range again.counts {
 			steps[st] += n
 		}
@@ -187,11 +186,6 @@ func checkInvariants(t testing.TB, s *service) {
 	for st, n := range states {
 		if got := s.store.index.states[st].count(); got != n {
 			t.Errorf("the index has %d tasks in %s; want %d", got, taskState(st), n)
-		}
-	}
-	for st, n := range statuses {
-		if got := s.store.index.statuses[st].count(); got != n {
-			t.Errorf("the index has %d tasks with status %s; want %d", got, briefStatus(st), n)
 		}
 	}
 	if got := s.store.index.steps; got != steps {
@@ -226,6 +220,31 @@ func compareListed(t testing.TB, s *store, sl slot, whole *task) {
 	}
 	if got, want := text(v, ready), text(whole, whole.readySteps(l.at)); got != want {
 		t.Errorf("a list shows %s; want %s", got, want)
+	}
+}
+
+// checkIndexed checks what the index has of the task at a position.
+func checkIndexed(t testing.TB, s *store, pos uint32, whole *task) {
+	t.Helper()
+	x := s.index
+	if s.createdAt(pos) != whole.created || s.seqAt(pos) != whole.seq {
+		t.Errorf("task %s: it seems created at %d, %d; want %d, %d", whole.id, s.createdAt(pos), s.seqAt(pos),
+			whole.created, whole.seq)
+	}
+	completed := cmp.Or(whole.completed, whole.updated)
+	if x.updated.at(pos) != whole.updated || x.completed.at(pos) != completed {
+		t.Errorf("task %s: the index has the times %d, %d; want %d, %d", whole.id, x.updated.at(pos),
+			x.completed.at(pos), whole.updated, completed)
+	}
+	own := whole.correlation()
+	for _, f := range []taskFilter{{tags: whole.by.tags}, {correlation: own}, {parent: whole.by.parentCorrelation}} {
+		sel, ok := x.selected(&f)
+		if !ok || sel.few != nil && !slices.Contains(sel.among(), pos) {
+			t.Errorf("task %s is not found by %+v", whole.id, f)
+		}
+	}
+	if set := x.priorities[whole.by.priority]; set == nil || !set.has(pos) {
+		t.Errorf("task %s is not found by its priority", whole.id)
 	}
 }
 

@@ -46,29 +46,21 @@ func (a *mountAPI) createTask(w http.ResponseWriter, r *http.Request) (any, erro
 
 func (a *mountAPI) listTasks(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	f := taskFilter{namespace: q.text("namespace"), name: q.text("name"), version: q.text("version")}
-	q.briefStatus("status", &f)
 	rights := q.mountRights(r)
-	page, err := a.page(w, r, q, &f)
+	page, err := a.page(w, r, q, a.link(r, "/tasks"), briefStates, briefWords)
 	return mountListView{page, rights}, err
 }
 
-// briefStatus reads a filter by a status of this surface or by an exact state.
-func (q *query) briefStatus(name string, f *taskFilter) {
-	word := q.text(name)
-	if word == "" {
-		return
-	}
+// briefWords lists the words of a filter by state here.
+var briefWords = strings.Join(briefStatusNames[:], ", ") + "; nor one of the exact states " +
+	strings.Join(taskStateNames[:], ", ")
+
+// briefStates returns the states that a word of a filter means.
+func briefStates(word string) (stateSet, bool) {
 	if status, ok := parseBriefStatus(word); ok {
-		f.status = &status
-		return
+		return status.states(), true
 	}
-	state, ok := parseTaskState(word)
-	if !ok {
-		q.refuse("%s: %.60q is none of %s; nor one of the exact states %s", name, word,
-			strings.Join(briefStatusNames[:], ", "), strings.Join(taskStateNames[:], ", "))
-	}
-	f.state = &state
+	return exactState(word)
 }
 
 func (a *mountAPI) getTask(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -245,6 +237,7 @@ func (v mountTaskView) writeJSON(o *jsonWriter) {
 	o.texts("tags", t.by.tags)
 	o.number("priority", t.by.priority)
 	o.id("correlation_id", t.correlation())
+	o.textOrNull("trace_id", t.by.traceID())
 	o.flag("complete", t.state == taskComplete)
 	o.zoned("requested_at", t.requestedAt())
 	o.zoned("created_at", t.created)
@@ -381,7 +374,7 @@ func (o *jsonWriter) ids(name string, t *task, steps []int) {
 	o.list(len(steps), func(n int) { o.b = append(t.stepID(steps[n]).appendText(append(o.b, '"')), '"') })
 }
 
-// mountListView is one page of tasks, newest first.
+// mountListView is one page of tasks.
 type mountListView struct {
 	taskPage
 	rights mountRights
@@ -395,6 +388,7 @@ func (v mountListView) writeJSON(o *jsonWriter) {
 	o.number("per_page", v.perPage)
 	o.number("total_pages", v.pages())
 	o.number("total_count", v.total)
+	v.writeMore(o)
 	o.b = append(o.b, '}', '}')
 }
 
@@ -570,9 +564,8 @@ func (r *figureRow) distribution() distributionView {
 // adviceFor returns recommendations for the scope of a query.
 func (s *mountAnalytics) adviceFor(q bottleneckQuery, tasks, steps []namedFigures) []string {
 	var states stateCounts
-	blocked := taskBlockedByFailures
-	states.tasks[blocked] = s.store.count(&taskFilter{
-		namespace: q.namespace, name: q.name, version: q.version, state: &blocked,
+	states.tasks[taskBlockedByFailures] = s.store.count(&taskFilter{
+		namespace: q.namespace, name: q.name, version: q.version, states: setOf(taskBlockedByFailures),
 	})
 	return recommendations(slowest(slices.Clone(tasks), (*figureRow).executions, adviceFrom),
 		slowest(slices.Clone(steps), (*figureRow).attempts, adviceFrom), &states)

@@ -72,13 +72,11 @@ func (a *orchestrationAPI) createTask(w http.ResponseWriter, r *http.Request) (a
 
 func (a *orchestrationAPI) listTasks(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)
-	f := taskFilter{
-		namespace: q.text("namespace"), name: q.text("name"), version: q.text("version"),
-		initiator: q.text("initiator"), source: q.text("source_system"),
-		state: queryWord(q, "status", filteredState, stateWords),
-	}
 	right := q.contextRight(r)
-	page, err := a.page(w, r, q, &f)
+	page, err := a.page(w, r, q, r.URL.Path, func(word string) (stateSet, bool) {
+		state, ok := filteredState(word)
+		return setOf(state), ok
+	}, strings.Join(stateWords, ", "))
 	return taskListView{page, right}, err
 }
 

@@ -7,7 +7,7 @@ package main
 //
 //	routes.go                the route tables, which surface a listener serves, and its answers while it starts
 //	orchestration.go         the orchestration role: tasks, steps, dead letters, templates, analytics, GET /config of both roles
-//	orchestration_events.go  its event stream
+//	orchestration_lists.go   lists of tasks, and its event stream
 //	worker.go                the worker role: templates, validation, metrics as JSON
 //	mount.go                 the mount point: links, errors, health, handlers
 //	mount_tasks.go           its tasks, steps and analytics
@@ -117,6 +117,7 @@ type startingAPI struct {
 func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, path := requestID(r, a.ids), r.URL.Path
 	w.Header()["X-Request-Id"] = []string{id}
+	newPageOrigins(a.cfg).share(w.Header(), r)
 	h, encode := orchestrationHealth(a.cfg, a.clock, nil), orchestrationError
 	if a.worker {
 		h, encode = workerHealth(a.cfg, a.clock, nil), workerError
@@ -136,7 +137,7 @@ func (a *startingAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Retry-After", "1")
 	f := failf(unavailable, "the service is starting")
-	writeJSON(w, roleStatus(f.kind), encode(f, id, a.clock.now()))
+	writeProblem(w, r, problemView{f, roleStatus(f.kind), id, false}, encode(f, id, a.clock.now()))
 }
 
 // gates are the handlers of the two listeners.

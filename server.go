@@ -381,6 +381,7 @@ type surface struct {
 	name    string // orchestration, worker or mount
 	log     *slog.Logger
 	auth    *authenticator
+	origins *pageOrigins
 	guard   *hostGuard    // nil if every caller needs credentials that pages cannot send
 	parts   *surfaceParts // shared with the surfaces of other services
 	room    *answerRoom   // shared with all surfaces of the process
@@ -419,7 +420,7 @@ func newSurface(svc *service, shared *surfaceCache, name string, encode func(*fa
 		extension: x, guard: newHostGuard(svc.cfg, name, auth), auth: auth, parts: cached(shared, "routes of "+name, newSurfaceParts),
 		docs: cached(shared, "docs", func() *docsSite { return newDocsSite(&svc.cfg.Docs) }),
 		room: cached(shared, "answers", func() *answerRoom { return newAnswerRoom(svc.cfg.Web.MaxAnswerBytes) }),
-		svc:  svc, name: name, log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
+		svc:  svc, name: name, origins: newPageOrigins(svc.cfg), log: svc.log.With("role", name), stats: newHTTPStats(name, auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
 }
@@ -456,6 +457,9 @@ func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // answer answers a request that matches a row.
 func (s *surface) answer(w *recorder, r *http.Request, row servedRoute) {
 	w.matched = true
+	if !row.controls {
+		s.origins.share(w.Header(), r)
+	}
 	conn := connectionOf(r)
 	err := s.guard.check(r, row)
 	if err == nil && len(row.permissions) > 0 {
@@ -535,6 +539,10 @@ func (s *surface) writeUnmatched(rec *recorder, r *http.Request) {
 	rec.matched, rec.unmatched = true, true
 	h := rec.Header()
 	h.Del("Location")
+	if rec.status == http.StatusMethodNotAllowed && !s.controlled(r, h.Get("Allow")) && s.origins.share(h, r) &&
+		preflight(rec, r) {
+		return
+	}
 	f := failf(notFound, "no such path: %s", r.URL.Path)
 	if rec.status == http.StatusMethodNotAllowed {
 		f = failf(methodNotAllowed, "%s is not allowed here, only %s", r.Method, h.Get("Allow"))

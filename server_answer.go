@@ -442,11 +442,8 @@ func (s *surface) writeError(w http.ResponseWriter, r *http.Request, err error) 
 	}
 	delete(h, "Etag") // of the answer that was not completed
 	h["Cache-Control"] = noStore
-	if acceptWeight(r.Header["Accept"], problemMedia) > 0 {
-		err = writeJSONAs(w, s.status(f.kind), problemMedia, problemView{f, s.status(f.kind), id, s.name == "mount"})
-	} else {
-		err = writeJSON(w, s.status(f.kind), s.encode(f, id, s.svc.clock.now()))
-	}
+	v := problemView{f, s.status(f.kind), id, s.name == "mount"}
+	err = writeProblem(w, r, v, s.encode(f, id, s.svc.clock.now()))
 	switch {
 	case err == nil:
 	case kindOf(err) == backpressure && f.kind != backpressure: // no room for so long an error
@@ -508,6 +505,15 @@ type problemView struct {
 	status    int
 	requestID string
 	mounted   bool // on the mount point, whose codes it has
+}
+
+// writeProblem writes an error as problem details to those who ask for them, and as usual to
+// others.
+func writeProblem(w http.ResponseWriter, r *http.Request, v problemView, usual any) error {
+	if acceptWeight(r.Header["Accept"], problemMedia) > 0 {
+		return writeJSONAs(w, v.status, problemMedia, v)
+	}
+	return writeJSON(w, v.status, usual)
 }
 
 func (v problemView) writeJSON(o *jsonWriter) {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -362,10 +363,128 @@ func TestGuardConfiguration(t *testing.T) {
 	}
 	for value, ok := range map[string]bool{
 		"https://a.example": true, "http://a.example:8080": true, "https://a.example/": false, "a.example": false,
-		"null": false, "https://": false, "https://user@a.example": false,
+		"null": false, "https://": false, "https://user@a.example": false, "*": true, "https://*.example": true,
 	} {
 		if err := checkOriginValue(value); (err == nil) != ok {
 			t.Errorf("web.allowed_origins %q: got %v; want ok %v", value, err, ok)
 		}
 	}
+}
+
+// TestPagesOfOtherOrigins checks which answers a browser shows to a page of another origin.
+func TestPagesOfOtherOrigins(t *testing.T) {
+	const app, other = "https://App.example:8443", "https://other.example"
+	for _, tt := range []struct {
+		allowed                   []string
+		method, path, origin      string
+		status                    int
+		shown, credentials, asked string // asked: Access-Control-Allow-Methods of a preflight
+	}{
+		{nil, "GET", "/v1/tasks", app, 200, "", "", ""},
+		{nil, "OPTIONS", "/v1/tasks", app, 405, "", "", ""},
+		{[]string{app}, "GET", "/v1/tasks", app, 200, app, "true", ""},
+		{[]string{app}, "GET", "/v1/tasks", other, 200, "", "", ""},
+		{[]string{app}, "GET", "/v1/tasks", "", 200, "", "", ""},
+		{[]string{app}, "POST", "/v1/tasks", app, 422, app, "true", ""},
+		{[]string{app}, "POST", "/v1/tasks", other, 400, "", "", ""},
+		{[]string{app}, "PUT", "/v1/tasks", app, 405, app, "true", ""},
+		{[]string{app}, "GET", "/v1/tasks/x", app, 400, app, "true", ""},
+		{[]string{app}, "GET", "/stepwell/tasks", app, 200, app, "true", ""},
+		{[]string{app}, "GET", "/metrics", app, 200, app, "true", ""},
+		{[]string{app}, "HEAD", "/v1/events", app, 200, app, "true", ""},
+		{[]string{app}, "OPTIONS", "/v1/tasks", app, 204, app, "true", "GET, HEAD, POST"},
+		{[]string{app}, "OPTIONS", "/api/v1/tasks/x", app, 204, app, "true", "DELETE, GET, HEAD"},
+		{[]string{app}, "OPTIONS", "/stepwell/tasks/x/workflow_steps/y", app, 204, app, "true", "DELETE, GET, HEAD, PATCH"},
+		{[]string{app}, "OPTIONS", "/v1/tasks", other, 405, "", "", ""},
+		{[]string{app}, "OPTIONS", "/nowhere", app, 404, "", "", ""},
+		{[]string{"*"}, "GET", "/v1/tasks", other, 200, "*", "", ""},
+		{[]string{"*"}, "GET", "/v1/tasks", "null", 200, "*", "", ""},
+		{[]string{"*"}, "POST", "/v1/tasks", other, 422, "*", "", ""},
+		{[]string{"*"}, "OPTIONS", "/v1/tasks", other, 204, "*", "", "GET, HEAD, POST"},
+		{[]string{"*", app}, "GET", "/v1/tasks", app, 200, app, "true", ""},
+		{[]string{"*", app}, "GET", "/v1/tasks", other, 200, "*", "", ""},
+	} {
+		svc := newTestService(t, serviceTest{config: func(c *Config) { c.Web.AllowedOrigins = tt.allowed }})
+		r := httptest.NewRequest(tt.method, tt.path, strings.NewReader("{}"))
+		r.Host, r.Header = "localhost", http.Header{"Content-Type": {"application/json"}}
+		if tt.origin != "" {
+			r.Header.Set("Origin", tt.origin)
+		}
+		if tt.method == "OPTIONS" {
+			r.Header.Set("Access-Control-Request-Method", "POST")
+			r.Header.Set("Access-Control-Request-Headers", "authorization,if-match")
+		}
+		w := httptest.NewRecorder()
+		newOrchestrationAPI(svc, nil).ServeHTTP(w, r)
+		h := w.Header()
+		if w.Code != tt.status || h.Get("Access-Control-Allow-Origin") != tt.shown ||
+			h.Get("Access-Control-Allow-Credentials") != tt.credentials || h.Get("Access-Control-Allow-Methods") != tt.asked {
+			t.Errorf("%+v: got %d with %v", tt, w.Code, h)
+		}
+		varies := strings.Contains(strings.Join(h["Vary"], ","), "Origin")
+		if want := tt.allowed != nil && tt.status != 404; varies != want {
+			t.Errorf("%+v: got Vary %q; want Origin in it: %v", tt, h["Vary"], want)
+		}
+		if headers := h.Get("Access-Control-Allow-Headers"); (headers == "authorization,if-match") != (tt.asked != "") {
+			t.Errorf("%+v: got allowed headers %q", tt, headers)
+		}
+	}
+}
+
+// TestControlIsForNoPage checks that no page of another origin can use the routes that control
+// the service, whatever is configured.
+func TestControlIsForNoPage(t *testing.T) {
+	w := newFixtureServer(t, serviceTest{config: func(c *Config) { c.Web.AllowedOrigins = []string{"*", "https://app.example"} }}).world
+	a := newOrchestrationAPI(w.service(), nil)
+	for _, row := range (&controlAPI{}).routes() {
+		method, path, _ := strings.Cut(row.pattern, " ")
+		for _, m := range []string{method, "OPTIONS"} {
+			r := httptest.NewRequest(m, path, strings.NewReader("{}"))
+			r.Header = http.Header{"Origin": {"https://app.example"}, "Access-Control-Request-Method": {method}}
+			rec := httptest.NewRecorder()
+			a.ServeHTTP(rec, r)
+			for name := range rec.Header() {
+				if strings.HasPrefix(name, "Access-Control-") {
+					t.Errorf("%s %s: got %d with %s", m, path, rec.Code, name)
+				}
+			}
+		}
+	}
+}
+
+// TestEveryOriginBringsNoCookies checks that "*" does not stand for requests to which the browser
+// adds credentials.
+func TestEveryOriginBringsNoCookies(t *testing.T) {
+	who := newWhoServer(t)
+	who.say(200, `{"subject":"ann","permissions":["tasks:*"]}`)
+	svc := newTestService(t, serviceTest{config: func(c *Config) {
+		c.Web.AllowedOrigins = []string{"*"}
+		c.Orchestration.Web.Auth.Enabled, c.Orchestration.Web.Auth.AuthenticatorURL = true, who.URL
+	}})
+	for header, want := range map[string]int{"Cookie": 400, "X-Api-Key": 422} {
+		r := httptest.NewRequest("POST", "/v1/tasks", strings.NewReader("{}"))
+		r.Host = "localhost"
+		r.Header = http.Header{"Content-Type": {"application/json"}, header: {"x=y"}, "Origin": {"https://evil.example"}}
+		w := httptest.NewRecorder()
+		if newOrchestrationAPI(svc, nil).ServeHTTP(w, r); w.Code != want {
+			t.Errorf("%s: got %d %s; want %d", header, w.Code, w.Body, want)
+		}
+	}
+}
+
+// TestExposedHeaders checks that pages may read every header that the document declares.
+func TestExposedHeaders(t *testing.T) {
+	exposed := splitList(exposedHeaders)
+	eachOpenAPIDocument(t, func(t *testing.T, _ string, doc map[string]any) {
+		eachOpenAPIOperation(doc, func(route string, operation map[string]any) {
+			for code, response := range operation["responses"].(map[string]any) {
+				headers, _ := openAPIFollow(doc, response)["headers"].(map[string]any)
+				for name := range headers {
+					if !slices.Contains(exposed, name) && name != "Cache-Control" && name != "Content-Type" {
+						t.Errorf("%s %s: got the header %s; want it exposed", route, code, name)
+					}
+				}
+			}
+		})
+	})
 }

@@ -497,20 +497,10 @@ func (s *surface) cancelIn(r *http.Request, name string) (*task, error) {
 	})
 }
 
-// page returns the page of the tasks of a filter that the query asks for.
-func (s *surface) page(
-	w http.ResponseWriter, r *http.Request, q *query, f *taskFilter,
-) (p taskPage, err error) {
-	p = taskPage{store: s.svc.store, page: q.number("page", 1, 1, 1<<31-1), perPage: q.number("per_page", 25, 1, 100)}
-	if err := q.done(); err != nil {
-		return p, err
-	}
-	if err := w.(*recorder).holdEach(p.perPage, 512); err != nil {
-		return p, err
-	}
-	var seq uint64
-	p.tasks, p.total, seq = s.svc.store.list(f, (p.page-1)*p.perPage, p.perPage)
-	return p, s.svc.store.wait(r.Context(), seq)
+// exactState reads the name of a state in a filter.
+func exactState(word string) (stateSet, bool) {
+	state, ok := parseTaskState(word)
+	return setOf(state), ok
 }
 
 // contextRight reports whether the answer has the contexts of tasks: unless the caller
@@ -694,7 +684,7 @@ func readSubmission(r *http.Request, route string, body []byte) (b *submission, 
 	if b.taskRequest, err = parseTaskRequest(body); err != nil {
 		return nil, err
 	}
-	b.traceparent = saneTraceparent(r.Header.Get("Traceparent"))
+	b.traceparent, b.tracestate = traceContext(r.Header)
 	b.subject = subjectOf(r.Context())
 	return b, nil
 }
@@ -719,6 +709,23 @@ func visible(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c < '!' || c > '~' })
 }
 
+// maxTracestate is the length up to which a tracestate is kept, in bytes.
+const maxTracestate = 4096
+
+// traceContext returns the W3C trace context of a request, or nothing if its traceparent is
+// malformed.
+func traceContext(h http.Header) (traceparent, tracestate string) {
+	traceparent = saneTraceparent(h.Get("Traceparent"))
+	if traceparent == "" {
+		return "", ""
+	}
+	tracestate = strings.TrimSpace(strings.Join(h["Tracestate"], ","))
+	if len(tracestate) > maxTracestate || strings.ContainsFunc(tracestate, func(c rune) bool { return c != '\t' && (c < ' ' || c > '~') }) {
+		return traceparent, ""
+	}
+	return traceparent, tracestate
+}
+
 // saneTraceparent returns a W3C traceparent header, or "" if it is malformed.
 func saneTraceparent(h string) string {
 	const form = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-00"
@@ -729,6 +736,10 @@ func saneTraceparent(h string) string {
 		if (h[i] == '-') != (form[i] == '-') || h[i] != '-' && unhex(h[i]) > 15 {
 			return ""
 		}
+	}
+	trace, span := h[3:35], h[36:52]
+	if strings.EqualFold(h[:2], "ff") || strings.Trim(trace, "0") == "" || strings.Trim(span, "0") == "" {
+		return "" // they stand for none
 	}
 	return h
 }

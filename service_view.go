@@ -58,6 +58,7 @@ func (v taskView) writeTask(o *jsonWriter, ready int) {
 	o.texts("tags", t.by.tags)
 	o.id("correlation_id", t.correlation())
 	o.id("parent_correlation_id", t.by.parentCorrelation)
+	o.textOrNull("trace_id", t.by.traceID())
 	o.number("total_steps", stepTotal(&t.counts))
 	o.number("pending_steps", t.counts[stepPending])
 	o.number("in_progress_steps", t.counts[stepInProgress])
@@ -187,14 +188,39 @@ func (t *task) progress(x execution) progressView {
 	}
 }
 
-// taskPage is one page of a list of tasks as they were at an instant, newest first.
+// taskPage is one page of a list of tasks as they were at an instant.
 type taskPage struct {
-	store                *store
-	tasks                []listedTask
-	page, perPage, total int
+	store *store
+	taskList
+	page, perPage   int
+	cursored, count bool // whether the answer has a cursor, and counts
+	next            string
 }
 
-func (p taskPage) pages() int { return (p.total + p.perPage - 1) / p.perPage }
+func (p *taskPage) pages() int { return (p.total + p.perPage - 1) / p.perPage }
+
+// hasNext reports whether tasks follow the page.
+func (p *taskPage) hasNext() bool { return p.before+len(p.tasks) < p.total }
+
+// writeMore writes what the pagination has on request: the cursor of the next page, null
+// after the last, and how many tasks there are in each state.
+func (p *taskPage) writeMore(o *jsonWriter) {
+	switch {
+	case p.cursored && p.next != "":
+		o.text("next_cursor", p.next)
+	case p.cursored:
+		o.raw("next_cursor", nil)
+	}
+	if !p.count {
+		return
+	}
+	o.name("counts")
+	o.b = append(o.b, '{')
+	for s, n := range p.counts {
+		o.number(taskStateNames[s], n)
+	}
+	o.b = append(o.b, '}')
+}
 
 // write writes the tasks, which have no steps. each writes one with its number of
 // ready steps.
@@ -209,7 +235,7 @@ func (p taskPage) write(o *jsonWriter, each func(t *task, ready int)) {
 	})
 }
 
-// taskListView is one page of tasks, newest first. Its tasks have no steps, as
+// taskListView is one page of tasks. Its tasks have no steps, as
 // existing clients expect.
 type taskListView struct {
 	taskPage
@@ -227,8 +253,9 @@ func (v taskListView) writeJSON(o *jsonWriter) {
 	o.number("per_page", v.perPage)
 	o.number("total_count", v.total)
 	o.number("total_pages", v.pages())
-	o.flag("has_next", v.page < v.pages())
+	o.flag("has_next", v.hasNext())
 	o.flag("has_previous", v.page > 1)
+	v.writeMore(o)
 	o.b = append(o.b, '}', '}')
 }
 

@@ -7,15 +7,15 @@ package main
 // the journal, apply. Callers get copies, or lines that never change.
 //
 //	store.go            the store, its lock, changes, and what others ask of it
-//	store_index.go      tasks by state and template, dead letters
+//	store_index.go      tasks by state, template, label and time, and pages of them
+//	store_letters.go    dead letters by reason and status
 //	store_events.go     the newest transitions for event streams; waiting for a task and for the disk
 //	store_retention.go  which finished tasks and request keys are kept, and packing after drops
 //	store_journal.go    the journal: records in memory, then on disk, many with one sync
-//	store_format.go     the lines of the files, and store check
+//	store_format.go     the lines of the files, store check, and what is sound of a damaged store
 //	store_recover.go    reading the files at a start
 //	store_snapshot.go   writing a snapshot beside the running service
 //	store_state.go      the state document: export and import
-//	store_repair.go     what is sound of a damaged store
 //	store_disk.go       the file operations, space for the journal, and the lock of the directory
 
 import (
@@ -77,7 +77,6 @@ func newStore(c clock, log *slog.Logger) *store {
 		log:        log,
 		byID:       map[uuid]uint32{},
 		identities: map[identityKey]uuid{},
-		index:      newTaskIndex(),
 		analytics:  newAnalytics(),
 		dead:       newDLQIndex(),
 		requests:   newRequestIndex(),
@@ -88,6 +87,7 @@ func newStore(c clock, log *slog.Logger) *store {
 		events:     eventLog{keep: defaultKeptEvents, closed: make(chan struct{})},
 	}
 	s.requests.resize = s.retain.resize
+	s.index = newTaskIndex(s)
 	return s
 }
 
@@ -108,15 +108,17 @@ func openStore(o journalOptions, keepEvents int, c clock, log *slog.Logger) (*st
 	return s, nil
 }
 
-// insert gives a task a position and indexes it as pending.
-func (s *store) insert(id uuid, sl slot, tpl *template, by *creation) uint32 {
+// insert gives a task that was created at an instant a position, and indexes it as pending.
+func (s *store) insert(id uuid, sl slot, tpl *template, by *creation, at instant) uint32 {
 	pos := uint32(len(s.slots))
 	s.slots = append(s.slots, sl)
 	s.byID[id] = pos
 	if by.identity != (identityKey{}) {
 		s.identities[by.identity] = id
 	}
-	s.slots[pos].in = s.index.insert(pos, tpl, by)
+	labels := s.index.labels.held
+	s.slots[pos].in = s.index.insert(pos, tpl, by, at)
+	s.retain.resize(labelBytes * int64(s.index.labels.held-labels))
 	s.noteID(id.plus(tpl.ids() - 1))
 	return pos
 }
@@ -203,6 +205,7 @@ func (s *store) reindex(t *task) {
 		s.index.move(t.pos, t.indexed, t.state, s.slots[t.pos].in)
 		t.indexed = t.state
 	}
+	s.index.touch(t.pos, t.updated, t.completed)
 	s.dead.update(t)
 	sl := &s.slots[t.pos]
 	s.retain.note(sl, t.id, t.finished())
@@ -286,7 +289,7 @@ func (c *change) create(r *record, tpl *template) (*task, error) {
 	}
 	c.write(r)
 	t := newTask(r, tpl)
-	t.pos = s.insert(t.id, slot{live: t}, tpl, r.created)
+	t.pos = s.insert(t.id, slot{live: t}, tpl, r.created, r.at)
 	s.requests.insert(r.created.request, t.id, r.at)
 	return t, c.fold(t, r)
 }
@@ -519,22 +522,34 @@ type listedTask struct {
 	ready int // steps of a live one
 }
 
-// list returns one page of the matching tasks, newest first, how many match, and the
-// sequence that everything in the page is durable with.
-func (s *store) list(f *taskFilter, skip, limit int) (tasks []listedTask, total int, seq uint64) {
+// taskList is a page of tasks as they were when they were listed.
+type taskList struct {
+	tasks         []listedTask
+	total, before int        // tasks that match, and those of them up to the place that the query names
+	last          taskPlace  // of the last task of the page
+	counts        stateCount // by state, if the query asks for it
+	seq           uint64     // everything in the page is durable with it
+}
+
+// list returns one page of the matching tasks.
+func (s *store) list(q *taskQuery) (l taskList) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	page, total := s.index.page(f, skip, limit)
-	tasks = make([]listedTask, len(page))
+	r := s.index.list(q)
+	l = taskList{tasks: make([]listedTask, len(r.positions)), total: r.total, before: r.before, counts: r.counts}
 	now := s.clock.now()
-	for i, pos := range page {
-		tasks[i] = listedTask{slot: s.slots[pos], at: now}
-		if t := tasks[i].live; t != nil {
-			tasks[i].live, tasks[i].ready = t.withoutSteps(), t.readySteps(now)
+	for i, pos := range r.positions {
+		l.tasks[i] = listedTask{slot: s.slots[pos], at: now}
+		if t := l.tasks[i].live; t != nil {
+			l.tasks[i].live, l.tasks[i].ready = t.withoutSteps(), t.readySteps(now)
 		}
-		seq = max(seq, s.lastSeqLocked(pos))
+		l.seq = max(l.seq, s.lastSeqLocked(pos))
 	}
-	return tasks, total, seq
+	if n := len(r.positions); n > 0 {
+		last := r.positions[n-1]
+		l.last = taskPlace{s.index.rank(q.order, last), s.seqAt(last)}
+	}
+	return l
 }
 
 // listed returns a listed task, perhaps without its steps, and how many of these are
@@ -823,7 +838,7 @@ func (s *store) inErrorBatch(from uint32, f func(t *task)) (lines [][]byte, next
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for looked := 0; looked < maxStepsLooked; {
-		pos, ok := s.index.statuses[briefError].next(from)
+		pos, ok := s.index.in(setOf(taskBlockedByFailures, taskError)).next(from)
 		if !ok {
 			return lines, from, false
 		}

@@ -1,36 +1,59 @@
 package main
 
 // Indexes over the tasks: the positions with a state, a namespace, a name and
-// so on. They find a page for any combination of filters without looking at the
-// tasks. Then the index of the dead letter queue.
+// so on. They find a page for any combination of filters, in any order, without looking
+// at the tasks.
 
 import (
-	"cmp"
+	"hash/maphash"
+	"maps"
+	"math"
 	"slices"
-	"time"
+	"sort"
+	"strings"
 )
 
-// taskFilter selects tasks; empty members select all, as do a nil state and
-// status.
+// taskFilter selects tasks; empty members select all.
 type taskFilter struct {
-	namespace, name, version string
-	initiator, source        string
-	state                    *taskState
-	status                   *briefStatus
+	namespace, name, version    string
+	initiator, source           string
+	text                        string // in the namespace or the name, in lower case
+	tags                        []string
+	correlation, parent         uuid
+	trace                       string
+	states                      stateSet
+	created, updated, completed period
 }
+
+// period is the time after one instant and before another; zero for no limit.
+type period struct{ after, before instant }
 
 // taskIndex is guarded by the store's mutex.
 type taskIndex struct {
+	tasks       indexedTasks
 	all         bitset
 	states      [taskStates]bitset
-	statuses    [briefStatuses]bitset // each the union of its states
-	steps       [stepStates]int       // number of steps of all tasks in each state
+	steps       [stepStates]int // number of steps of all tasks in each state
 	byNamespace positionIndex
 	byName      positionIndex
 	byVersion   positionIndex
 	byInitiator positionIndex
 	bySource    positionIndex
 	postings    map[postingsKey]*postings
+	labels      labelIndex
+	updated     timeColumn
+	completed   timeColumn // of tasks that ended; those that were not updated since are in its base, updated
+	back        bitset     // tasks that seem to be older than the one before, because the clock was set back
+	newest      instant    // when the newest task was created
+	priorities  map[int]*bitset
+}
+
+// indexedTasks tells of tasks what the index does not hold.
+type indexedTasks interface {
+	createdAt(pos uint32) instant
+	seqAt(pos uint32) uint64
+	// correlatedAt returns the position of the task that has this correlation id of its own.
+	correlatedAt(id uuid) (pos uint32, ok bool)
 }
 
 // postings counts the tasks of one template, initiator and source, and holds
@@ -47,18 +70,32 @@ type postingsKey struct {
 	initiator, source string
 }
 
-func newTaskIndex() *taskIndex {
-	return &taskIndex{
+func newTaskIndex(tasks indexedTasks) *taskIndex {
+	x := &taskIndex{
+		tasks: tasks, labels: newLabelIndex(),
 		byNamespace: positionIndex{}, byName: positionIndex{}, byVersion: positionIndex{},
 		byInitiator: positionIndex{}, bySource: positionIndex{}, postings: map[postingsKey]*postings{},
+		priorities: map[int]*bitset{},
 	}
+	x.completed.base = &x.updated
+	return x
 }
 
-// insert adds a pending task. Its steps are counted as they are created.
-func (x *taskIndex) insert(pos uint32, tpl *template, by *creation) *postings {
+// insert adds a pending task that was created at an instant. Its steps are counted as they
+// are created.
+func (x *taskIndex) insert(pos uint32, tpl *template, by *creation, at instant) *postings {
 	x.all.set(pos)
 	x.states[taskPending].set(pos)
-	x.statuses[briefPending].set(pos)
+	x.eachLabel(by, func(label uint64) { x.labels.insert(pos, label) })
+	x.touch(pos, at, 0)
+	if at < x.newest {
+		x.back.set(pos)
+	}
+	x.newest = at
+	if x.priorities[by.priority] == nil {
+		x.priorities[by.priority] = &bitset{}
+	}
+	x.priorities[by.priority].set(pos)
 	p := x.postingsFor(postingsKey{tpl, by.initiator, by.source})
 	p.tasks++
 	p.states[taskPending]++
@@ -93,11 +130,24 @@ func (x *taskIndex) values(k postingsKey) [5]indexedValue {
 	}
 }
 
-// remove removes a task that has this state and these steps.
-func (x *taskIndex) remove(pos uint32, state taskState, steps *[stepStates]int, p *postings) {
-	x.all.clear(pos)
-	x.states[state].clear(pos)
-	x.statuses[state.brief()].clear(pos)
+// touch notes when a task was updated and, unless it is zero, completed.
+func (x *taskIndex) touch(pos uint32, updated, completed instant) {
+	x.updated.set(pos, updated)
+	if completed == 0 {
+		completed = updated
+	}
+	if x.completed.at(pos) != completed {
+		x.completed.set(pos, completed)
+	}
+}
+
+// remove removes a task that has this state and these steps, with its creation if it has
+// labels.
+func (x *taskIndex) remove(pos uint32, state taskState, steps *[stepStates]int, p *postings, by *creation) {
+	x.forgetBack(pos)
+	x.eachSet(func(set *bitset) { set.clear(pos) })
+	x.eachLabel(by, func(label uint64) { x.labels.remove(pos, label) })
+	x.touch(pos, 0, 0)
 	for s, n := range steps {
 		x.steps[s] -= n
 	}
@@ -116,14 +166,30 @@ func (x *taskIndex) remove(pos uint32, state taskState, steps *[stepStates]int, 
 	}
 }
 
+// forgetBack passes the mark of a removed task on to the next one, which may be older than
+// those before, too.
+func (x *taskIndex) forgetBack(pos uint32) {
+	if !x.back.has(pos) {
+		return
+	}
+	if next, ok := x.all.next(pos + 1); ok {
+		x.back.set(next)
+	} else {
+		x.newest = math.MaxInt64
+	}
+}
+
 // relocate moves a task to a lower position, with no task between the two.
-func (x *taskIndex) relocate(from, to uint32, p *postings) {
-	x.all.relocate(from, to)
-	for _, set := range x.stateSets() {
+func (x *taskIndex) relocate(from, to uint32, p *postings, by *creation) {
+	x.eachSet(func(set *bitset) {
 		if set.has(from) {
 			set.relocate(from, to)
 		}
-	}
+	})
+	updated, completed := x.updated.at(from), x.completed.at(from)
+	x.touch(from, 0, 0)
+	x.touch(to, updated, completed)
+	x.eachLabel(by, func(label uint64) { x.labels.relocate(from, to, label) })
 	for _, in := range p.in {
 		in.relocate(from, to)
 	}
@@ -131,21 +197,51 @@ func (x *taskIndex) relocate(from, to uint32, p *postings) {
 
 // trim frees the memory for positions above the highest task.
 func (x *taskIndex) trim() {
-	x.all.trim()
-	for _, set := range x.stateSets() {
-		set.trim()
+	x.eachSet((*bitset).trim)
+	x.updated.trim(x.all.reach())
+	x.completed.trim(x.all.reach())
+}
+
+// eachSet calls f for each set whose members are known by their positions alone.
+func (x *taskIndex) eachSet(f func(set *bitset)) {
+	f(&x.all)
+	f(&x.back)
+	for i := range x.states {
+		f(&x.states[i])
+	}
+	for _, set := range x.priorities {
+		f(set)
 	}
 }
 
-// stateSets returns the sets by state and by status.
-func (x *taskIndex) stateSets() (sets [int(taskStates) + int(briefStatuses)]*bitset) {
-	for i := range x.states {
-		sets[i] = &x.states[i]
+// The kinds of labels.
+const (
+	labelTag         = 't'
+	labelCorrelation = 'c'
+	labelParent      = 'p'
+	labelTrace       = 'r'
+)
+
+// maxLabelTags is how many tags of a task are indexed: more would take long under the lock.
+const maxLabelTags = 256
+
+// eachLabel calls f for each label of a task; by may be nil for a task without one.
+func (x *taskIndex) eachLabel(by *creation, f func(label uint64)) {
+	if by == nil {
+		return
 	}
-	for i := range x.statuses {
-		sets[len(x.states)+i] = &x.statuses[i]
+	for _, tag := range by.tags[:min(len(by.tags), maxLabelTags)] {
+		f(x.labels.label(labelTag, tag))
 	}
-	return sets
+	if !by.correlation.isZero() {
+		f(x.labels.label(labelCorrelation, string(by.correlation[:])))
+	}
+	if !by.parentCorrelation.isZero() {
+		f(x.labels.label(labelParent, string(by.parentCorrelation[:])))
+	}
+	if by.traceparent != "" {
+		f(x.labels.label(labelTrace, by.traceID()))
+	}
 }
 
 // move moves a task from one state to another.
@@ -154,35 +250,17 @@ func (x *taskIndex) move(pos uint32, from, to taskState, p *postings) {
 	p.states[to]++
 	x.states[from].clear(pos)
 	x.states[to].set(pos)
-	if was, is := from.brief(), to.brief(); was != is {
-		x.statuses[was].clear(pos)
-		x.statuses[is].set(pos)
-	}
 }
 
-// page returns the positions of one page, newest first, and the number of all
-// matching tasks.
-func (x *taskIndex) page(f *taskFilter, skip, limit int) ([]uint32, int) {
-	sets, few, ok := x.matching(f)
-	if !ok {
-		return nil, 0
+// in returns the tasks in some states.
+func (x *taskIndex) in(states stateSet) bitUnion {
+	var u bitUnion
+	for s := range x.states {
+		if states.has(taskState(s)) && x.states[s].count() > 0 {
+			u = append(u, &x.states[s])
+		}
 	}
-	if few != nil {
-		return pageOfFew(few, sets, skip, limit)
-	}
-	if x.nothing(f) {
-		return nil, 0
-	}
-	total := intersectCount(sets...)
-	if skip >= total {
-		return nil, total
-	}
-	page := make([]uint32, 0, min(limit, total-skip))
-	descend(sets, skip, func(pos uint32) bool {
-		page = append(page, pos)
-		return len(page) < cap(page)
-	})
-	return page, total
+	return u
 }
 
 // maxCounted is how many postings are searched before the sets are.
@@ -195,430 +273,521 @@ func (x *taskIndex) nothing(f *taskFilter) bool {
 		return false
 	}
 	for _, p := range x.postings {
-		if p.key.matches(f) && p.some(f) {
+		if p.key.matches(f) && p.some(f.states) {
 			return false
 		}
 	}
 	return true
 }
 
-// matches reports whether the key matches the filter, apart from the states.
+// matches reports whether the key matches the filter, apart from what else it says.
 func (k postingsKey) matches(f *taskFilter) bool {
 	return (f.namespace == "" || f.namespace == k.tpl.namespace) && (f.name == "" || f.name == k.tpl.name) &&
 		(f.version == "" || f.version == k.tpl.version) && (f.initiator == "" || f.initiator == k.initiator) &&
 		(f.source == "" || f.source == k.source)
 }
 
-// some reports whether a task is in a state that the filter selects.
-func (p *postings) some(f *taskFilter) bool {
+// some reports whether a task is in one of some states; zero means any.
+func (p *postings) some(states stateSet) bool {
 	for s, n := range p.states {
-		state := taskState(s)
-		if n > 0 && (f.state == nil || *f.state == state) && (f.status == nil || *f.status == state.brief()) {
+		if n > 0 && (states == 0 || states.has(taskState(s))) {
 			return true
 		}
 	}
 	return false
 }
 
-// pageOfFew is page for a filter that selects few positions, given in
-// descending order.
-func pageOfFew(few []uint32, sets []*bitset, skip, limit int) (page []uint32, total int) {
-	for _, pos := range few {
-		if slices.ContainsFunc(sets, func(s *bitset) bool { return !s.has(pos) }) {
-			continue
-		}
-		if total >= skip && len(page) < limit {
-			page = append(page, pos)
-		}
-		total++
-	}
-	return page, total
+// selection is the positions that a filter selects: those in all sets and, unless it is
+// nil, in few, which is ascending.
+type selection struct {
+	sets []positionSet
+	few  []uint32
 }
 
-// matching returns what the filter selects: the intersection of the sets and,
-// unless it is nil, of few, in descending order. It reports false if nothing
-// matches.
-func (x *taskIndex) matching(f *taskFilter) (sets []*bitset, few []uint32, ok bool) {
+// with returns the positions of the selection that are in one more set.
+func (sel selection) with(set positionSet) selection {
+	return selection{append(slices.Clip(sel.sets), set), sel.few}
+}
+
+// narrow makes the selection only have positions of p. It reports false if there are
+// none.
+func (sel *selection) narrow(p *positions) bool {
+	switch {
+	case p == nil:
+		return false
+	case p.many != nil:
+		sel.sets = append(sel.sets, p.many)
+	case sel.few == nil:
+		sel.few = append([]uint32{}, p.few...) // not nil
+	default:
+		sel.few = slices.DeleteFunc(sel.few, func(pos uint32) bool { return !p.has(pos) })
+	}
+	return true
+}
+
+// among returns those of few that are in all sets.
+func (sel *selection) among() []uint32 {
+	return slices.DeleteFunc(slices.Clone(sel.few), func(pos uint32) bool {
+		return slices.ContainsFunc(sel.sets, func(s positionSet) bool { return !s.has(pos) })
+	})
+}
+
+// count returns how many positions there are.
+func (sel selection) count() int {
+	if sel.few != nil {
+		return len(sel.among())
+	}
+	return newBitMeet(sel.sets...).total
+}
+
+// selected returns what the filter selects, or false if that is nothing.
+func (x *taskIndex) selected(f *taskFilter) (sel selection, ok bool) {
 	for _, by := range []indexedValue{
 		{x.byNamespace, f.namespace}, {x.byName, f.name}, {x.byVersion, f.version},
 		{x.byInitiator, f.initiator}, {x.bySource, f.source},
 	} {
-		if by.key == "" {
-			continue
-		}
-		p := by.index[by.key]
-		switch {
-		case p == nil:
-			return nil, nil, false
-		case p.many != nil:
-			sets = append(sets, p.many)
-		case few == nil:
-			few = slices.Clone(p.few)
-			slices.Reverse(few)
-		default:
-			few = slices.DeleteFunc(few, func(pos uint32) bool { return !p.has(pos) })
+		if by.key != "" && !sel.narrow(by.index[by.key]) {
+			return sel, false
 		}
 	}
-	if f.state != nil {
-		sets = append(sets, &x.states[*f.state])
+	if !x.selectLabels(f, &sel) {
+		return sel, false
 	}
-	if f.status != nil {
-		sets = append(sets, &x.statuses[*f.status])
+	if f.states != 0 {
+		sel.sets = append(sel.sets, x.in(f.states))
 	}
-	if len(sets) == 0 {
-		sets = append(sets, &x.all)
+	if f.text != "" {
+		sel.sets = append(sel.sets, x.named(f.text))
 	}
-	return sets, few, true
+	x.selectTimes(f, &sel)
+	if len(sel.sets) == 0 || slices.ContainsFunc(sel.sets, inexact) {
+		sel.sets = append(sel.sets, &x.all)
+	}
+	return sel, sel.few != nil || !x.nothing(f)
 }
 
-// positionIndex finds the positions that have a value.
-type positionIndex map[string]*positions
-
-// positions is a growing set of positions: a short list, which suits values
-// that are nearly unique, or a bitset.
-type positions struct {
-	few  []uint32 // ascending; used while many is nil
-	many *bitset
+// inexact reports whether a set may have positions without a task.
+func inexact(s positionSet) bool {
+	switch s.(type) {
+	case *timeSpan, bitSpans:
+		return true
+	}
+	return false
 }
 
-// maxFew is the most positions of a list.
-const maxFew = 64
-
-func (x positionIndex) get(key string) *positions {
-	p := x[key]
-	if p == nil {
-		p = &positions{}
-		x[key] = p
-	}
-	return p
-}
-
-func (p *positions) insert(pos uint32) {
-	if p.many == nil && len(p.few) < maxFew {
-		p.few = append(p.few, pos)
-		return
-	}
-	if p.many == nil {
-		p.many = &bitset{}
-		for _, old := range p.few {
-			p.many.set(old)
-		}
-		p.few = nil
-	}
-	p.many.set(pos)
-}
-
-func (p *positions) remove(pos uint32) {
-	if p.many != nil {
-		p.many.clear(pos)
-		return
-	}
-	if i, ok := slices.BinarySearch(p.few, pos); ok {
-		p.few = slices.Delete(p.few, i, i+1)
-	}
-}
-
-func (p *positions) relocate(from, to uint32) {
-	if p.many != nil {
-		p.many.relocate(from, to)
-		return
-	}
-	if i, ok := slices.BinarySearch(p.few, from); ok {
-		p.few[i] = to
-	}
-}
-
-func (p *positions) empty() bool { return len(p.few) == 0 && (p.many == nil || p.many.count() == 0) }
-
-func (p *positions) has(pos uint32) bool {
-	if p.many != nil {
-		return p.many.has(pos)
-	}
-	_, ok := slices.BinarySearch(p.few, pos)
-	return ok
-}
-
-// The index of the dead letter queue: all entries in the order they were made,
-// by reason and by status, and the figures that need no scan.
-
-// dlqRow is one entry in the index. The entry itself is in its task.
-type dlqRow struct {
-	letterHeader
-	id   uuid
-	task uuid
-	n    uint32 // index among the task's entries
-}
-
-// dlqIndex is guarded by the store's mutex. Rows are numbered in the order in
-// which the entries were made.
-type dlqIndex struct {
-	rows      []dlqRow
-	byID      map[uuid]uint32
-	all       bitset
-	byReason  [dlqReasons]bitset
-	byStatus  [dlqStatuses]bitset
-	pending   [dlqReasons]bitset
-	counts    [dlqReasons][dlqStatuses]int
-	resolving [dlqReasons]time.Duration // total time that entries took to leave Pending
-	holes     int                       // rows of dropped tasks; their id is zero
-}
-
-// took returns how long the entry took to leave Pending; never negative, even
-// if the clock was set back.
-func (h *letterHeader) took() time.Duration { return max(h.resolved.sub(h.at), 0) }
-
-func newDLQIndex() *dlqIndex { return &dlqIndex{byID: map[uuid]uint32{}} }
-
-// appendDLQRows appends the rows of one task's entries.
-func appendDLQRows(rows []dlqRow, id uuid, letters []letterHeader) []dlqRow {
-	for n, h := range letters {
-		rows = append(rows, dlqRow{h, dlqEntryID(id, h.at, h.seq), id, uint32(n)})
-	}
-	return rows
-}
-
-// maxDLQHoles is how many rows without an entry there may be beyond as many
-// with one.
-const maxDLQHoles = 1024
-
-// inOrder returns an index of the same entries in the order in which they were
-// made; a start finds them in another order.
-func (x *dlqIndex) inOrder() *dlqIndex {
-	slices.SortFunc(x.rows, func(a, b dlqRow) int { return cmp.Compare(a.seq, b.seq) })
-	y := newDLQIndex()
-	for _, r := range x.rows {
-		if !r.id.isZero() {
-			y.insert(r)
+// named returns the tasks with a text in their namespace or the name of their template.
+func (x *taskIndex) named(text string) positionSet {
+	var u bitUnion
+	var few bitset
+	for _, index := range []positionIndex{x.byNamespace, x.byName} {
+		for name, p := range index {
+			switch {
+			case !strings.Contains(strings.ToLower(name), text):
+			case p.many != nil:
+				u = append(u, p.many)
+			default:
+				for _, pos := range p.few {
+					few.set(pos)
+				}
+			}
 		}
 	}
-	return y
+	return append(u, &few)
 }
 
-// update brings the index up to date with the entries of a changed task.
-func (x *dlqIndex) update(t *task) {
-	for n := range t.dead {
-		h := t.dead[n].letterHeader
-		id := dlqEntryID(t.id, h.at, h.seq)
-		i, ok := x.byID[id]
-		if !ok {
-			x.insert(dlqRow{h, id, t.id, uint32(n)})
-			continue
-		}
-		if x.rows[i].letterHeader != h {
-			x.unmark(i)
-			x.rows[i].letterHeader = h
-			x.mark(i)
-		}
-	}
-}
-
-// remove removes the entries of a task.
-func (x *dlqIndex) remove(task uuid, letters []letterHeader) {
-	for _, h := range letters {
-		id := dlqEntryID(task, h.at, h.seq)
-		i, ok := x.byID[id]
-		if !ok {
-			continue
-		}
-		x.unmark(i)
-		x.all.clear(i)
-		x.byReason[h.reason].clear(i)
-		delete(x.byID, id)
-		x.rows[i] = dlqRow{}
-		x.holes++
-	}
-	if x.holes > maxDLQHoles+len(x.byID) {
-		*x = *x.inOrder()
-	}
-}
-
-func (x *dlqIndex) insert(r dlqRow) {
-	i := uint32(len(x.rows))
-	x.rows = append(x.rows, r)
-	x.byID[r.id] = i
-	x.all.set(i)
-	x.byReason[r.reason].set(i)
-	x.mark(i)
-}
-
-// mark counts a row under its status.
-func (x *dlqIndex) mark(i uint32) {
-	r := &x.rows[i]
-	x.byStatus[r.status].set(i)
-	if r.status == dlqPending {
-		x.pending[r.reason].set(i)
-	}
-	x.count(r, 1)
-}
-
-// unmark undoes mark.
-func (x *dlqIndex) unmark(i uint32) {
-	r := &x.rows[i]
-	x.byStatus[r.status].clear(i)
-	x.pending[r.reason].clear(i)
-	x.count(r, -1)
-}
-
-func (x *dlqIndex) count(r *dlqRow, n int) {
-	x.counts[r.reason][r.status] += n
-	if r.status != dlqPending {
-		x.resolving[r.reason] += time.Duration(n) * r.took()
-	}
-}
-
-func (x *dlqIndex) find(id uuid) (dlqRow, bool) {
-	i, ok := x.byID[id]
-	if !ok {
-		return dlqRow{}, false
-	}
-	return x.rows[i], true
-}
-
-// dlqFilter selects entries; nil members select all.
-type dlqFilter struct {
-	status *dlqStatus
-	reason *dlqReason
-}
-
-// page returns one page of the matching entries, newest first.
-func (x *dlqIndex) page(f dlqFilter, skip, limit int) []dlqRow {
-	sets := []*bitset{&x.all}
-	if f.status != nil {
-		sets = append(sets, &x.byStatus[*f.status])
-	}
-	if f.reason != nil {
-		sets = append(sets, &x.byReason[*f.reason])
-	}
-	var page []dlqRow
-	descend(sets, skip, func(i uint32) bool {
-		page = append(page, x.rows[i])
-		return len(page) < limit
-	})
-	return page
-}
-
-// waited returns how old the entry is at the instant now; never negative.
-func (r *dlqRow) waited(now instant) time.Duration { return max(now.sub(r.at), 0) }
-
-// dlqWeights is the weight of each reason in the investigation queue.
-var dlqWeights = [dlqReasons]float64{
-	dlqDependencyCycle: 1000, dlqMaxRetriesExceeded: 500, dlqStalenessTimeout: 100, dlqWorkerUnavailable: 50,
-	dlqManual: 10,
-}
-
-// priority returns an entry's priority in the investigation queue at the
-// instant now.
-func (r *dlqRow) priority(now instant) float64 {
-	return dlqWeights[r.reason] + r.waited(now).Minutes()
-}
-
-// queue returns the pending entries with the highest priority, highest first;
-// of one reason only, unless that is nil. Within a reason those are the oldest,
-// so it looks at no more than limit of each.
-func (x *dlqIndex) queue(only *dlqReason, now instant, limit int) []dlqRow {
-	var rows []dlqRow
-	for reason := range x.pending {
-		if only != nil && *only != dlqReason(reason) {
-			continue
-		}
-		set := &x.pending[reason]
-		i, ok := set.next(0)
-		for n := 0; ok && n < limit; n++ {
-			rows = append(rows, x.rows[i])
-			i, ok = set.next(i + 1)
-		}
-	}
-	slices.SortStableFunc(rows, func(a, b dlqRow) int { return cmp.Compare(b.priority(now), a.priority(now)) })
-	return rows[:min(limit, len(rows))]
-}
-
-// dlqFigures is the statistics of one reason.
-type dlqFigures struct {
-	reason         dlqReason
-	counts         [dlqStatuses]int
-	total          int
-	oldest, newest instant
-	resolving      time.Duration // in sum, of entries that are not pending
-}
-
-// figures returns the statistics of each reason that has entries.
-func (x *dlqIndex) figures() []dlqFigures {
-	var list []dlqFigures
-	for reason := range x.byReason {
-		set := &x.byReason[reason]
-		oldest, ok := set.next(0)
-		if !ok {
-			continue
-		}
-		f := dlqFigures{
-			reason: dlqReason(reason), counts: x.counts[reason], total: set.count(),
-			oldest: x.rows[oldest].at, resolving: x.resolving[reason],
-		}
-		descend([]*bitset{set}, 0, func(i uint32) bool {
-			f.newest = x.rows[i].at
+// selectLabels narrows the selection to tasks with the labels of the filter.
+func (x *taskIndex) selectLabels(f *taskFilter, sel *selection) bool {
+	for _, tag := range f.tags {
+		if !sel.narrow(x.labels.find(x.labels.label(labelTag, tag))) {
 			return false
-		})
-		list = append(list, f)
+		}
 	}
-	return list
-}
-
-// deadLetters returns one page of the letters that match, newest first, and for each
-// the log of its task.
-func (s *store) deadLetters(f dlqFilter, skip, limit int) (page []dlqRow, logs []taskLog) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	page = s.dead.page(f, skip, limit)
-	logs = make([]taskLog, len(page))
-	for i, r := range page {
-		logs[i] = s.logLocked(s.byID[r.task])
+	parent := func() *positions { return x.labels.find(x.labels.label(labelParent, string(f.parent[:]))) }
+	if !f.parent.isZero() && !sel.narrow(parent()) {
+		return false
 	}
-	return page, logs
+	if f.trace != "" && !sel.narrow(x.labels.find(x.labels.label(labelTrace, f.trace))) {
+		return false
+	}
+	if f.correlation.isZero() {
+		return true
+	}
+	p := x.labels.find(x.labels.label(labelCorrelation, string(f.correlation[:])))
+	pos, ok := x.tasks.correlatedAt(f.correlation)
+	if !ok {
+		return sel.narrow(p)
+	}
+	if p != nil && p.many != nil {
+		sel.sets = append(sel.sets, bitUnion{p.many, bitsetOf(pos)})
+		return true
+	}
+	own := &positions{few: []uint32{pos}}
+	if p != nil {
+		own.few = append(own.few, p.few...)
+		slices.Sort(own.few)
+	}
+	return sel.narrow(own)
 }
 
-// queuedLetter is a letter of the investigation queue and its task as it is now.
-type queuedLetter struct {
-	dlqRow
-	tpl   *template
-	state taskState
-	since instant // when the task came into the state
+// selectTimes narrows the selection to the periods of the filter.
+func (x *taskIndex) selectTimes(f *taskFilter, sel *selection) {
+	if f.created != (period{}) {
+		sel.sets = append(sel.sets, x.createdIn(f.created))
+	}
+	if f.updated != (period{}) {
+		sel.sets = append(sel.sets, f.updated.of(&x.updated))
+	}
+	if f.completed != (period{}) {
+		sel.sets = append(sel.sets, f.completed.of(&x.completed), x.in(endedStates))
+	}
 }
 
-// letterQueue returns the pending letters with the highest priority, highest
-// first; of one reason alone unless that is nil.
-func (s *store) letterQueue(only *dlqReason, now instant, limit int) ([]queuedLetter, error) {
-	s.mu.Lock()
-	rows := s.dead.queue(only, now, limit)
-	queue := make([]queuedLetter, len(rows))
-	ended := make([][]byte, len(rows)) // lines of tasks that ended
-	for i, r := range rows {
-		queue[i].dlqRow = r
-		sl := &s.slots[s.byID[r.task]]
-		if t := sl.live; t != nil {
-			queue[i].tpl, queue[i].state, queue[i].since = t.tpl, t.state, t.since
+// of returns the positions of a column with an instant in the period.
+func (p period) of(column *timeColumn) *timeSpan {
+	s := &timeSpan{column, timePoint{p.after + 1, 0}, timePoint{p.before, 0}}
+	if p.after == 0 {
+		s.from.at = math.MinInt64
+	}
+	if p.before == 0 {
+		s.before.at = math.MaxInt64
+	}
+	return s
+}
+
+// createdIn returns the positions of the tasks that were created in a period. They are in
+// the order of creation, apart from moments when the clock was set back.
+func (x *taskIndex) createdIn(p period) bitSpans {
+	spans := bitSpans{}
+	end := uint32(x.all.reach() * bitBlockBits)
+	for from := uint32(0); from < end; {
+		to, ok := x.back.next(from + 1)
+		if !ok {
+			to = end
+		}
+		s := bitSpan{from, to}
+		if p.after != 0 {
+			s.from = x.firstOf(from, to, func(pos uint32) bool { return x.tasks.createdAt(pos) > p.after })
+		}
+		if p.before != 0 {
+			s.to = x.firstOf(from, to, func(pos uint32) bool { return x.tasks.createdAt(pos) >= p.before })
+		}
+		if s.from < s.to {
+			spans = append(spans, s)
+		}
+		from = to
+	}
+	return spans
+}
+
+// firstOf returns the first position from one on, up to another, after which all tasks
+// satisfy f; before it none does.
+func (x *taskIndex) firstOf(from, to uint32, f func(pos uint32) bool) uint32 {
+	return from + uint32(sort.Search(int(to-from), func(i int) bool {
+		pos, ok := x.all.next(from + uint32(i))
+		return !ok || pos >= to || f(pos)
+	}))
+}
+
+// labelIndex finds the positions with a label, of which many have only one, by the hash of
+// the label.
+type labelIndex struct {
+	seed    maphash.Seed
+	one     map[uint64]uint32     // labels of one position
+	more    map[uint64]*positions // the others
+	holders bitset                // the positions with labels
+	held    int                   // labels of all positions
+}
+
+func newLabelIndex() labelIndex {
+	return labelIndex{seed: maphash.MakeSeed(), one: map[uint64]uint32{}, more: map[uint64]*positions{}}
+}
+
+// label returns the hash of a label of a kind. Nobody outside can find two labels with one
+// hash.
+func (x *labelIndex) label(kind byte, value string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(x.seed)
+	h.WriteByte(kind)
+	h.WriteString(value)
+	return h.Sum64()
+}
+
+// find returns the positions with a label, or nil if there are none.
+func (x *labelIndex) find(label uint64) *positions {
+	if pos, ok := x.one[label]; ok {
+		return &positions{few: []uint32{pos}}
+	}
+	return x.more[label]
+}
+
+// insert adds a label of a position above all others. A repetition changes nothing.
+func (x *labelIndex) insert(pos uint32, label uint64) {
+	x.holders.set(pos)
+	first, one := x.one[label]
+	p := x.more[label]
+	switch {
+	case one && first == pos, p != nil && p.has(pos):
+		return
+	case one:
+		x.more[label] = &positions{few: []uint32{first, pos}}
+		delete(x.one, label)
+	case p != nil:
+		p.insert(pos)
+	default:
+		x.one[label] = pos
+	}
+	x.held++
+}
+
+// remove removes a label of a position, if the position has it.
+func (x *labelIndex) remove(pos uint32, label uint64) {
+	x.holders.clear(pos)
+	first, one := x.one[label]
+	p := x.more[label]
+	switch {
+	case one && first == pos:
+		delete(x.one, label)
+	case p == nil || !p.has(pos):
+		return
+	default:
+		if p.remove(pos); p.empty() {
+			delete(x.more, label)
+		}
+	}
+	x.held--
+}
+
+// relocate moves a label to a lower position, with none that has it between the two.
+func (x *labelIndex) relocate(from, to uint32, label uint64) {
+	x.holders.set(to)
+	x.holders.clear(from)
+	if p := x.more[label]; p != nil {
+		p.relocate(from, to)
+	} else {
+		x.one[label] = to
+	}
+}
+
+// Pages.
+
+// taskOrder is an order of tasks. Tasks of one rank in it are in the order of creation.
+type taskOrder uint8
+
+const (
+	orderCreated   taskOrder = iota // the rank is 0
+	orderUpdated                    // … the time of the last change
+	orderCompleted                  // … the time of completion, 0 for tasks that have not ended
+	orderPriority                   // … the priority
+)
+
+// taskQuery asks for a page of the tasks that match a filter. The last in the order come
+// first, unless it is ascending.
+type taskQuery struct {
+	taskFilter
+	order       taskOrder
+	ascending   bool
+	after       *taskPlace // list what comes after it; nil for everything
+	skip, limit int
+	counted     bool // also count the tasks by state, whatever states the filter selects
+}
+
+// taskPlace is the place of a task in an order: its rank, and the sequence of its
+// creation.
+type taskPlace struct {
+	rank int64
+	seq  uint64
+}
+
+// taskRange is a page of tasks, by their positions.
+type taskRange struct {
+	positions []uint32
+	total     int // tasks that match
+	before    int // those of them up to the place that the query names
+	counts    stateCount
+}
+
+// taskGroup is a part of an order: tasks of one rank, or those whose ranks a column has.
+type taskGroup struct {
+	of     positionSet // nil for all tasks
+	rank   int64
+	column *timeColumn
+}
+
+// groups returns the parts of an order, the last first.
+func (x *taskIndex) groups(order taskOrder) (all []taskGroup) {
+	switch order {
+	case orderCreated:
+		return []taskGroup{{}}
+	case orderUpdated:
+		return []taskGroup{{column: &x.updated}}
+	case orderCompleted:
+		return []taskGroup{{of: x.in(endedStates), column: &x.completed}, {of: x.in(anyState &^ endedStates)}}
+	}
+	for _, p := range slices.Backward(slices.Sorted(maps.Keys(x.priorities))) {
+		all = append(all, taskGroup{of: x.priorities[p], rank: int64(p)})
+	}
+	return all
+}
+
+// rank returns the rank of a task.
+func (x *taskIndex) rank(order taskOrder, pos uint32) int64 {
+	for _, g := range x.groups(order) {
+		if g.of == nil || g.of.has(pos) {
+			return g.rankOf(pos)
+		}
+	}
+	return 0
+}
+
+func (g *taskGroup) rankOf(pos uint32) int64 {
+	if g.column != nil {
+		return int64(g.column.at(pos))
+	}
+	return g.rank
+}
+
+// beyond returns the tasks of the group that come after a point in the order.
+func (g *taskGroup) beyond(p timePoint, ascending bool) positionSet {
+	rank := int64(p.at)
+	switch {
+	case g.column != nil && ascending:
+		return &timeSpan{g.column, p, timePoint{math.MaxInt64, 0}}
+	case g.column != nil:
+		return &timeSpan{g.column, timePoint{math.MinInt64, 0}, p}
+	case g.rank == rank && ascending:
+		return bitSpans{{p.pos, math.MaxUint32}}
+	case g.rank == rank:
+		return bitSpans{{0, p.pos}}
+	case g.rank > rank == ascending:
+		return bitSpans{{0, math.MaxUint32}}
+	}
+	return bitSpans{}
+}
+
+// point returns where the tasks after a place begin: at the point in ascending order,
+// before it in the other.
+func (x *taskIndex) point(place *taskPlace, ascending bool) timePoint {
+	pos := x.firstOf(0, uint32(x.all.reach()*bitBlockBits), func(pos uint32) bool {
+		seq := x.tasks.seqAt(pos)
+		return seq > place.seq || seq == place.seq && !ascending
+	})
+	return timePoint{instant(place.rank), pos}
+}
+
+// list returns the page that a query asks for.
+func (x *taskIndex) list(q *taskQuery) (r taskRange) {
+	if q.counted {
+		r.counts = x.countStates(q.taskFilter)
+	}
+	sel, ok := x.selected(&q.taskFilter)
+	switch {
+	case !ok:
+	case sel.few != nil:
+		x.listFew(sel.among(), q, &r)
+	default:
+		x.listMany(sel, q, &r)
+	}
+	if q.ascending {
+		slices.Reverse(r.positions)
+	}
+	return r
+}
+
+// listFew makes the page of some positions, the last first.
+func (x *taskIndex) listFew(few []uint32, q *taskQuery, r *taskRange) {
+	r.total = len(few)
+	points := make([]timePoint, len(few))
+	for i, pos := range few {
+		points[i] = timePoint{instant(x.rank(q.order, pos)), pos}
+	}
+	if q.after != nil {
+		p := x.point(q.after, q.ascending)
+		points = slices.DeleteFunc(points, func(t timePoint) bool { return t.compare(p) < 0 == q.ascending })
+	}
+	r.before = r.total - len(points)
+	slices.SortFunc(points, func(a, b timePoint) int { return b.compare(a) })
+	skip, limit := q.part(len(points))
+	for _, p := range points[skip : skip+limit] {
+		r.positions = append(r.positions, p.pos)
+	}
+}
+
+// reach returns the range of the instants of the tasks that come after the place.
+func (q *taskQuery) reach() timeRange {
+	all := timeRange{math.MinInt64 + 1, math.MaxInt64}
+	switch {
+	case q.after != nil && q.ascending:
+		all.first = instant(q.after.rank)
+	case q.after != nil:
+		all.last = instant(q.after.rank)
+	}
+	return all
+}
+
+// part returns the part of so many tasks, the last of the order first, that the page has.
+func (q *taskQuery) part(tasks int) (skip, limit int) {
+	left := max(tasks-q.skip, 0)
+	limit = min(left, q.limit)
+	if q.ascending {
+		return left - limit, limit
+	}
+	return min(q.skip, tasks), limit
+}
+
+// listMany makes the page of a selection, the last first.
+func (x *taskIndex) listMany(sel selection, q *taskQuery, r *taskRange) {
+	groups := x.groups(q.order)
+	meets := make([]*bitMeet, len(groups))
+	left := 0
+	for i, g := range groups {
+		part := sel
+		if g.of != nil {
+			part = part.with(g.of)
+		}
+		if q.after != nil {
+			part = part.with(g.beyond(x.point(q.after, q.ascending), q.ascending))
+		}
+		meets[i] = newBitMeet(part.sets...)
+		left += meets[i].total
+	}
+	if r.total = left; q.after != nil {
+		r.total = sel.count()
+	}
+	r.before = r.total - left
+	skip, limit := q.part(left)
+	for i, m := range meets {
+		if groups[i].column != nil {
+			r.positions = m.latest(r.positions, groups[i].column, q.reach(), skip, limit-len(r.positions))
 		} else {
-			ended[i] = sl.line
+			r.positions = m.top(r.positions, skip, limit-len(r.positions))
 		}
+		skip = max(skip-m.total, 0)
 	}
-	s.mu.Unlock()
-	for i, line := range ended {
-		if line == nil {
-			continue
-		}
-		h, err := readTaskHeader(line)
-		if err != nil {
-			return nil, err
-		}
-		queue[i].tpl, queue[i].state, queue[i].since = s.template(h.template), h.state, h.completed
-	}
-	return queue, nil
 }
 
-// dlqFigures returns the statistics of the dead letter queue.
-func (s *store) dlqFigures() []dlqFigures {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.dead.figures()
+// count returns how many tasks match.
+func (x *taskIndex) count(f *taskFilter) int {
+	sel, ok := x.selected(f)
+	if !ok {
+		return 0
+	}
+	return sel.count()
+}
+
+// countStates returns how many tasks in each state match, whatever states the filter
+// selects.
+func (x *taskIndex) countStates(f taskFilter) (counts stateCount) {
+	f.states = 0
+	sel, ok := x.selected(&f)
+	if !ok {
+		return counts
+	}
+	for s := range x.states {
+		if x.states[s].count() > 0 {
+			counts[s] = sel.with(&x.states[s]).count()
+		}
+	}
+	return counts
 }
 
 // figures returns everything that was counted, and the states, as of one
@@ -638,8 +807,41 @@ func (sl slot) created() instant {
 	if sl.live != nil {
 		return sl.live.created
 	}
-	h, _ := readTaskHead(sl.line)
-	return h.created
+	return instant(lineNumber(sl.line, `,"created":`))
+}
+
+func (s *store) createdAt(pos uint32) instant { return s.slots[pos].created() }
+
+func (s *store) seqAt(pos uint32) uint64 {
+	if t := s.slots[pos].live; t != nil {
+		return t.seq
+	}
+	return lineNumber(s.slots[pos].line, `,"seq":`)
+}
+
+func (s *store) correlatedAt(id uuid) (uint32, bool) {
+	for _, tpl := range s.allTemplates() {
+		n := len(tpl.steps) + 1
+		pos, ok := s.byID[id.plus(-n)]
+		if ok && len(s.slots[pos].in.key.tpl.steps)+1 == n {
+			by := s.labelsOf(pos, s.slots[pos])
+			return pos, by == nil || by.correlation.isZero()
+		}
+	}
+	return 0, false
+}
+
+// labelsOf returns the creation of the task that is indexed at a position, in this slot,
+// or nil if it has no label.
+func (s *store) labelsOf(pos uint32, sl slot) *creation {
+	if !s.index.labels.holders.has(pos) {
+		return nil
+	}
+	_, by, err := sl.origin()
+	if err != nil {
+		s.log.Error("a task's line cannot be read", "position", pos, "error", err)
+	}
+	return by
 }
 
 // counts returns how many tasks and steps are in each state.
@@ -657,10 +859,12 @@ func (s *store) countsLocked() stateCounts {
 	return c
 }
 
+// stateCount is a number of tasks for each state.
+type stateCount [taskStates]int
+
 // count returns how many tasks match.
 func (s *store) count(f *taskFilter) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, n := s.index.page(f, len(s.slots), 1)
-	return n
+	return s.index.count(f)
 }

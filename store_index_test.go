@@ -4,11 +4,14 @@ package main
 // and with 1,000,000 tasks; and of the cost of counting.
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -72,8 +75,13 @@ func storedService(b *testing.B) *service {
 	return svc
 }
 
+// storedCorrelation is replaced by another correlation id in each stored task.
+const storedCorrelation = "00000000-0000-7000-8000-000000000000"
+
 func createStored(b *testing.B, svc *service, namespace int, name string) *task {
-	body := fmt.Sprintf(`{"namespace":"bench%d","name":%q,"context":{"order":12345,"customer":"c-77"}}`, namespace, name)
+	n := len(svc.store.slots)
+	body := fmt.Sprintf(`{"namespace":"bench%d","name":%q,"context":{"order":12345,"customer":"c-77"},`+
+		`"tags":["all","one in ten %d"],"correlation_id":%q,"priority":%d}`, namespace, name, n%10, storedCorrelation, n%3)
 	q := must(parseTaskRequest([]byte(body)))(b)
 	return must(svc.createTask(b.Context(), q, true))(b)
 }
@@ -101,8 +109,25 @@ func storedLines(b *testing.B) (*service, [][]byte) {
 	return svc, lines
 }
 
-// fillStored returns a service with that many tasks, loaded into the store as at a start. Their
-// lines differ only in their ids.
+// storedLine returns a line as that of the i-th of some tasks, which were created in that order
+// and ended seconds later, apart from every thousandth, which took a day.
+func storedLine(b *testing.B, line []byte, i, tasks int, id uuid) []byte {
+	h := must(readTaskHeader(line))(b)
+	took := time.Duration(1+i%7) * time.Second
+	if i%1000 == 999 {
+		took = 24 * time.Hour
+	}
+	h.id, h.seq, h.lastSeq = id, uint64(10*i+1), uint64(10*i+10)
+	h.created = testStart.add(time.Duration(float64(i) / float64(tasks) * float64(storedHours*time.Hour)))
+	h.updated = h.created.add(took)
+	h.completed = h.updated
+	c := memberCoder{b: []byte{'{'}}
+	h.members(&c)
+	log := bytes.Replace(h.log, []byte(storedCorrelation), []byte(id.String()), 1)
+	return append(append(append(c.b, `,"log":`...), log...), `,"sum":"00000000"}`...) // which snapshotLine cuts off
+}
+
+// fillStored returns a service with that many tasks, loaded into the store as at a start.
 func fillStored(b *testing.B, tasks int) *service {
 	from, lines := storedLines(b)
 	svc := storedService(b)
@@ -112,11 +137,7 @@ func fillStored(b *testing.B, tasks int) *service {
 	l := &restorer{s: svc.store}
 	first := svc.ids.reserve(8 * tasks)
 	for i := range tasks - storedLive {
-		id := first.plus(8 * i)
-		line := slices.Clone(lines[i%len(lines)])
-		id.appendText(line[:len(`{"task":"`)])
-		line = append(line[:len(line)-1], `,"sum":"00000000"}`...) // which snapshotLine cuts off
-		noError(b, l.snapshotLine(line))
+		noError(b, l.snapshotLine(storedLine(b, lines[i%len(lines)], i, tasks, first.plus(8*i))))
 	}
 	svc.clock.(*virtualClock).advance(storedHours * time.Hour)
 	for i := range storedLive {
@@ -151,10 +172,10 @@ func storedLists(b *testing.B, svc *service, path string, statuses []string) (re
 		for _, namespace := range []string{"", "bench1"} {
 			for _, name := range []string{"", "auto3", "manual3"} {
 				f := taskFilter{namespace: namespace, name: name}
-				if word, ok := parseBriefStatus(status); ok && path != "/v1/tasks" {
-					f.status = &word
+				if path != "/v1/tasks" {
+					f.states, _ = briefStates(status)
 				} else if state, ok := parseTaskState(status); ok {
-					f.state = &state
+					f.states = setOf(state)
 				}
 				filters := fmt.Sprintf("&status=%s&namespace=%s&name=%s", status, namespace, name)
 				requests = append(requests, storedPages(b, svc, path, filters, &f)...)
@@ -165,7 +186,7 @@ func storedLists(b *testing.B, svc *service, path string, statuses []string) (re
 }
 
 func storedPages(b *testing.B, svc *service, path, filters string, f *taskFilter) []storedRequest {
-	_, total, _ := svc.store.list(f, 0, 1)
+	total := svc.store.count(f)
 	first := fmt.Sprintf("%s, first page, %d tasks, %s", path, min(total, 25), filters)
 	pages := []storedRequest{{path + "?page=1" + filters, first}}
 	if last := total / 25; last > 1 { // the last full page
@@ -174,23 +195,74 @@ func storedPages(b *testing.B, svc *service, path, filters string, f *taskFilter
 	return pages
 }
 
+// storedFilters returns lists by the filters that are not of a template or a state, in every
+// order, with the first page, the last one, and one after a cursor.
+func storedFilters(b *testing.B, svc *service) (requests []storedRequest) {
+	some := svc.store.list(&taskQuery{limit: 1, skip: len(svc.store.slots) / 2})
+	t, _, err := svc.store.listed(&some.tasks[0], nil)
+	noError(b, err)
+	hours := func(n float64) string {
+		return testStart.add(time.Duration(n * float64(time.Hour))).zoned()
+	}
+	for _, filters := range []string{
+		"", "&status=complete,cancelled", "&status=complete,cancelled&counts=true", "&tag=all", "&tag=all&tag=one+in+ten+3",
+		"&tag=none", "&q=NCH1", "&q=auto3&counts=true", "&correlation_id=" + t.correlation().String(),
+		"&created_after=" + hours(10) + "&created_before=" + hours(20), "&updated_after=" + hours(40),
+		"&completed_before=" + hours(12.3) + "&tag=all", "&updated_after=" + hours(10) + "&completed_before=" + hours(30) +
+			"&created_before=" + hours(25) + "&namespace=bench1&status=complete,cancelled",
+	} {
+		for _, sort := range sortWords {
+			requests = append(requests, storedOrder(b, svc, "&sort="+sort+filters)...)
+		}
+	}
+	return requests
+}
+
+// storedOrder returns the requests of one list in one order.
+func storedOrder(b *testing.B, svc *service, text string) (requests []storedRequest) {
+	const path = "/v1/tasks"
+	q := &query{values: must(url.ParseQuery(text[1:]))(b)}
+	l := q.listing()
+	l.states = q.states(func(word string) (stateSet, bool) { s, ok := filteredState(word); return setOf(s), ok }, "")
+	requests = storedPages(b, svc, path, text, &l.taskFilter)
+	l.skip, l.limit = svc.store.count(&l.taskFilter)/2, 1
+	if l.skip < 25 {
+		return requests
+	}
+	after := "&cursor=" + l.cursor(svc.store.list(&l.taskQuery).last)
+	return append(requests, storedRequest{path + "?" + text[1:] + after, path + ", cursor, " + text})
+}
+
+// BenchmarkStoredFilters is BenchmarkStored for the lists of storedFilters.
+func BenchmarkStoredFilters(b *testing.B) {
+	small := map[string]storedTimes{}
+	for _, tasks := range []int{1_000, 1_000_000} {
+		b.Run(fmt.Sprintf("tasks=%d", tasks), func(b *testing.B) { benchStored(b, tasks, storedFilters, small) })
+	}
+}
+
 // BenchmarkStored sends every request with 1,000 tasks and with 1,000,000. The requests take
 // turns, so that a slow moment of the machine affects all of them. The p99 of each request is
 // compared with the same for 1,000.
 func BenchmarkStored(b *testing.B) {
 	small := map[string]storedTimes{}
 	for _, tasks := range []int{1_000, 1_000_000} {
-		b.Run(fmt.Sprintf("tasks=%d", tasks), func(b *testing.B) { benchStored(b, tasks, small) })
+		b.Run(fmt.Sprintf("tasks=%d", tasks), func(b *testing.B) { benchStored(b, tasks, storedRequests, small) })
 	}
 }
 
-func benchStored(b *testing.B, tasks int, small map[string]storedTimes) {
+func benchStored(
+	b *testing.B, tasks int, asked func(b *testing.B, svc *service) []storedRequest, small map[string]storedTimes,
+) {
+	if b.N == 1 { // a run that measures nothing
+		return
+	}
 	svc := fillStored(b, tasks)
 	h := httptest.NewServer(newOrchestrationAPI(svc, nil))
 	defer h.Close()
 	c := dialClient(b, h.URL)
 	defer c.conn.Close()
-	requests := storedRequests(b, svc)
+	requests := asked(b, svc)
 	times := make([][]time.Duration, len(requests))
 	b.ResetTimer()
 	for range b.N {
@@ -208,9 +280,6 @@ func benchStored(b *testing.B, tasks int, small map[string]storedTimes) {
 // affected one, and which ones are slowed down too much. With few rounds, that is the noise of
 // the machine.
 func reportStored(b *testing.B, requests []storedRequest, times [][]time.Duration, small map[string]storedTimes) {
-	if b.N == 1 {
-		return
-	}
 	var worst storedTimes
 	var worst50, worst99 float64
 	for i, q := range requests {
@@ -237,65 +306,273 @@ func reportStored(b *testing.B, requests []storedRequest, times [][]time.Duratio
 // storedTimes holds the durations of a request.
 type storedTimes struct{ p50, p99 time.Duration }
 
-// TestTaskIndex compares pages of every kind of filter with a plain search, for
-// values that few, many or no tasks have.
+// plainTask is a task as a plain search sees it.
+type plainTask struct {
+	tpl                         *template
+	by                          creation
+	state                       taskState
+	created, updated, completed instant
+	seq                         uint64
+	own                         uuid // its own correlation id
+	in                          *postings
+}
+
+// plainTasks holds tasks by position; those dropped are nil.
+type plainTasks []*plainTask
+
+func (p plainTasks) createdAt(pos uint32) instant { return p[pos].created }
+
+func (p plainTasks) seqAt(pos uint32) uint64 { return p[pos].seq }
+
+func (p plainTasks) correlatedAt(id uuid) (uint32, bool) {
+	i := slices.IndexFunc(p, func(t *plainTask) bool { return t != nil && t.own == id })
+	return uint32(max(i, 0)), i >= 0 && p[i].by.correlation.isZero()
+}
+
+func (t *plainTask) correlation() uuid {
+	if t.by.correlation.isZero() {
+		return t.own
+	}
+	return t.by.correlation
+}
+
+func (p period) has(at instant) bool {
+	return (p.after == 0 || at > p.after) && (p.before == 0 || at < p.before)
+}
+
+func (t *plainTask) matches(f *taskFilter) bool {
+	text := strings.Contains(strings.ToLower(t.tpl.namespace), f.text) || strings.Contains(strings.ToLower(t.tpl.name), f.text)
+	return (postingsKey{t.tpl, t.by.initiator, t.by.source}).matches(f) && text &&
+		(f.states == 0 || f.states.has(t.state)) &&
+		!slices.ContainsFunc(f.tags, func(tag string) bool { return !slices.Contains(t.by.tags, tag) }) &&
+		(f.correlation.isZero() || f.correlation == t.correlation()) &&
+		(f.trace == "" || f.trace == t.by.traceID()) && (f.parent.isZero() || f.parent == t.by.parentCorrelation) && f.created.has(t.created) &&
+		f.updated.has(t.updated) && (f.completed == period{} || t.state.ended() && f.completed.has(t.completed))
+}
+
+func (t *plainTask) rank(o taskOrder) int64 {
+	switch {
+	case o == orderUpdated:
+		return int64(t.updated)
+	case o == orderCompleted && t.state.ended():
+		return int64(t.completed)
+	case o == orderPriority:
+		return int64(t.by.priority)
+	}
+	return 0
+}
+
+// list is the answer of an index, by a plain search, with all positions.
+func (p plainTasks) list(q *taskQuery) (r taskRange) {
+	type found struct {
+		pos   uint32
+		place taskPlace
+	}
+	compare := func(a, b taskPlace) int {
+		c := cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.seq, b.seq))
+		if q.ascending {
+			return c
+		}
+		return -c
+	}
+	var all []found
+	for pos, t := range p {
+		if t == nil {
+			continue
+		}
+		any := q.taskFilter
+		any.states = 0
+		if q.counted && t.matches(&any) {
+			r.counts[t.state]++
+		}
+		if t.matches(&q.taskFilter) {
+			all = append(all, found{uint32(pos), taskPlace{t.rank(q.order), t.seq}})
+		}
+	}
+	slices.SortFunc(all, func(a, b found) int { return compare(a.place, b.place) })
+	r.total = len(all)
+	if q.after != nil {
+		all = slices.DeleteFunc(all, func(f found) bool { return compare(f.place, *q.after) <= 0 })
+	}
+	r.before = r.total - len(all)
+	for _, f := range all {
+		r.positions = append(r.positions, f.pos)
+	}
+	return r
+}
+
+// TestTaskIndex compares pages of every kind of filter and order with a plain search, for
+// values that few, many or no tasks have, while tasks move, are dropped, and change position.
 func TestTaskIndex(t *testing.T) {
 	t.Parallel()
-	slowAndSequential(t)
 	for name, users := range map[string]int{"many combinations": 200, "few combinations": 9} {
 		t.Run(name, func(t *testing.T) { testTaskIndex(t, users) })
 	}
 }
 
 func testTaskIndex(t *testing.T, users int) {
-	type entry struct {
-		tpl   *template
-		by    creation
-		state taskState
+	w := &indexWorld{r: rand.New(rand.NewPCG(1, 2)), users: users}
+	w.x = newTaskIndex(&w.tasks)
+	for i := range 15 {
+		w.templates = append(w.templates, &template{
+			namespace: fmt.Sprint("n", i%3), name: fmt.Sprint("T", i%5), version: "1.0.0",
+		})
 	}
-	r := rand.New(rand.NewPCG(1, 2))
-	x := newTaskIndex()
-	templates := make([]*template, 15)
-	for i := range templates {
-		templates[i] = &template{namespace: fmt.Sprint("n", i%3), name: fmt.Sprint("t", i%5), version: "1.0.0"}
+	for range 6000 {
+		w.create()
 	}
-	var all []entry
-	for i := range 3000 {
-		e := entry{
-			tpl:   templates[r.IntN(len(templates))],
-			by:    creation{initiator: fmt.Sprint("user", r.IntN(users)), source: fmt.Sprint("s", r.IntN(2))},
-			state: taskState(r.IntN(int(taskStates))),
-		}
-		all = append(all, e)
-		x.move(uint32(i), taskPending, e.state, x.insert(uint32(i), e.tpl, &e.by))
-	}
-	choose := func(values ...string) string { return values[r.IntN(len(values))] }
+	w.compare(t, size(60, 250))
 	for range 2000 {
-		f := taskFilter{
-			namespace: choose("", "n0", "n1", "none"), name: choose("", "", "t3"), version: choose("", "1.0.0"),
-			initiator: choose("", "", "user7", "user8"), source: choose("", "s1"),
+		w.drop()
+		w.touch()
+	}
+	w.compare(t, size(60, 250))
+	w.pack()
+	for range 3000 {
+		w.create()
+	}
+	w.compare(t, size(60, 250))
+}
+
+// indexWorld is an index and the plain form of what it has.
+type indexWorld struct {
+	r         *rand.Rand
+	users     int
+	x         *taskIndex
+	tasks     plainTasks
+	templates []*template
+	clock     instant
+	seq       uint64
+}
+
+func choose[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
+
+// create adds a task. Now and then the clock was set back.
+func (w *indexWorld) create() {
+	r := w.r
+	w.clock += instant(r.IntN(3))
+	if r.IntN(500) == 0 {
+		w.clock -= instant(r.IntN(2000))
+	}
+	w.clock = max(w.clock, 1)
+	w.seq += 1 + uint64(r.IntN(3))
+	e := &plainTask{
+		tpl: choose(r, w.templates...), seq: w.seq, created: w.clock, updated: w.clock, own: uuid{1, byte(w.seq >> 8), byte(w.seq)},
+		by: creation{
+			initiator: fmt.Sprint("user", r.IntN(w.users)), source: fmt.Sprint("s", r.IntN(2)), priority: r.IntN(3) - 1,
+			parentCorrelation: choose(r, uuid{}, uuid{2}, uuid{3, byte(r.IntN(200))}),
+			correlation:       choose(r, uuid{}, uuid{}, uuid{1, byte(r.IntN(40)), 7}, uuid{1, 0, 3}),
+			traceparent:       choose(r, "", "", fmt.Sprintf("00-%032X-00f067aa0ba902b7-01", 1+r.IntN(40))),
+		},
+	}
+	e.by.tags = choose(r, nil, nil, []string{"common"}, []string{"common", fmt.Sprint("t", w.seq), fmt.Sprint("t", w.seq)})
+	pos := uint32(len(w.tasks))
+	w.tasks = append(w.tasks, e)
+	e.in = w.x.insert(pos, e.tpl, &e.by, e.created)
+	w.move(pos, taskState(r.IntN(int(taskStates))))
+}
+
+// move moves a task to a state, and perhaps changes it later.
+func (w *indexWorld) move(pos uint32, to taskState) {
+	e := w.tasks[pos]
+	w.x.move(pos, e.state, to, e.in)
+	e.state, e.updated, e.completed = to, max(w.clock+instant(w.r.IntN(50)), 1), 0
+	if to.ended() {
+		e.completed = e.updated
+		e.updated += instant(w.r.IntN(2))
+	}
+	w.x.touch(pos, e.updated, e.completed)
+}
+
+// some returns the position of a task.
+func (w *indexWorld) some() uint32 {
+	for {
+		if pos := w.r.IntN(len(w.tasks)); w.tasks[pos] != nil {
+			return uint32(pos)
 		}
-		if r.IntN(2) == 0 {
-			f.state = new(taskState(r.IntN(int(taskStates))))
+	}
+}
+
+func (w *indexWorld) touch() { w.move(w.some(), taskState(w.r.IntN(int(taskStates)))) }
+
+func (w *indexWorld) drop() {
+	pos := w.some()
+	e := w.tasks[pos]
+	w.x.remove(pos, e.state, new([stepStates]int), e.in, &e.by)
+	w.tasks[pos] = nil
+}
+
+// pack closes all gaps.
+func (w *indexWorld) pack() {
+	to := 0
+	for from, e := range w.tasks {
+		if e == nil {
+			continue
 		}
-		if r.IntN(3) == 0 {
-			f.status = new(briefStatus(r.IntN(int(briefStatuses))))
+		if from != to {
+			w.x.relocate(uint32(from), uint32(to), e.in, &e.by)
+			w.tasks[to], w.tasks[from] = e, nil
 		}
-		var want []uint32
-		for i := len(all) - 1; i >= 0; i-- {
-			e := &all[i]
-			if (f.namespace == "" || f.namespace == e.tpl.namespace) && (f.name == "" || f.name == e.tpl.name) &&
-				(f.version == "" || f.version == e.tpl.version) && (f.initiator == "" || f.initiator == e.by.initiator) &&
-				(f.source == "" || f.source == e.by.source) && (f.state == nil || *f.state == e.state) &&
-				(f.status == nil || *f.status == e.state.brief()) {
-				want = append(want, uint32(i))
-			}
+		to++
+	}
+	w.tasks = w.tasks[:to]
+	w.x.trim()
+}
+
+// query returns any query.
+func (w *indexWorld) query() *taskQuery {
+	r := w.r
+	period := func() (p period) {
+		if r.IntN(4) == 0 {
+			p.after = instant(r.IntN(int(w.clock)))
 		}
-		skip, limit := r.IntN(len(want)+2), 1+r.IntN(50)
-		page, total := x.page(&f, skip, limit)
-		from := min(skip, len(want))
-		if part := want[from:min(from+limit, len(want))]; total != len(want) || !slices.Equal(page, part) {
-			t.Fatalf("%+v from %d: got %v of %d; want %v of %d", f, skip, page, total, part, len(want))
+		if r.IntN(4) == 0 {
+			p.before = instant(r.IntN(int(w.clock)))
 		}
+		return p
+	}
+	q := &taskQuery{
+		taskFilter: taskFilter{
+			namespace: choose(r, "", "n0", "n1", "none"), name: choose(r, "", "", "T3"), version: choose(r, "", "1.0.0"),
+			initiator: choose(r, "", "", "", "user7", "user8"), source: choose(r, "", "s1"),
+			text: choose(r, "", "", "", "t1", "n", "x"), parent: choose(r, uuid{}, uuid{}, uuid{}, uuid{2}, uuid{3, 5}),
+			correlation: choose(r, uuid{}, uuid{}, uuid{}, uuid{1, byte(r.IntN(40)), 7}, uuid{1, 0, 3}),
+			trace:       choose(r, "", "", "", fmt.Sprintf("%032x", 1+r.IntN(45))),
+			tags: choose(r, nil, nil, nil, []string{"common"}, []string{"none"},
+				[]string{"common", fmt.Sprint("t", w.tasks[w.some()].seq)}),
+		},
+		order: taskOrder(r.IntN(4)), ascending: r.IntN(2) == 0, limit: 1 + r.IntN(50), counted: r.IntN(4) == 0,
+	}
+	if r.IntN(2) == 0 {
+		q.states = stateSet(r.IntN(int(anyState)))
+	}
+	if r.IntN(2) == 0 {
+		q.created, q.updated, q.completed = period(), period(), period()
+	}
+	if r.IntN(2) == 0 {
+		e := w.tasks[w.some()]
+		q.after = &taskPlace{e.rank(q.order) + int64(r.IntN(3)) - 1, e.seq + uint64(r.IntN(2))}
+	}
+	return q
+}
+
+func (w *indexWorld) compare(t *testing.T, queries int) {
+	t.Helper()
+	found := 0
+	for range queries {
+		q := w.query()
+		want := w.tasks.list(q)
+		q.skip = w.r.IntN(want.total + 2)
+		from := min(q.skip, len(want.positions))
+		want.positions = want.positions[from:min(from+q.limit, len(want.positions))]
+		got := w.x.list(q)
+		if got.total != want.total || !slices.Equal(got.positions, want.positions) || q.counted && got.counts != want.counts ||
+			q.after != nil && got.before != want.before {
+			t.Fatalf("%+v after %+v:\ngot  %+v\nwant %+v", q, q.after, got, want)
+		}
+		found += len(got.positions)
+	}
+	if found < 20 {
+		t.Errorf("%d queries found %d tasks, too few", queries, found)
 	}
 }

@@ -612,10 +612,11 @@ func (l *restorer) line(line []byte) error {
 	}
 	l.s.seq = max(l.s.seq, h.lastSeq)
 	l.noteAhead(&h)
-	pos := l.s.insert(h.id, slot{line: line}, tpl, r.created)
+	pos := l.s.insert(h.id, slot{line: line}, tpl, r.created, h.created)
 	l.s.requests.insert(r.created.request, h.id, h.created)
 	l.s.noteID(h.lastID)
 	l.s.index.move(pos, taskPending, h.state, l.s.slots[pos].in)
+	l.s.index.touch(pos, h.updated, h.completed)
 	for s, n := range h.counts {
 		l.s.index.steps[s] += n
 	}
@@ -790,7 +791,7 @@ func (l *restorer) created(r *record) error {
 		return fmt.Errorf("its template %s was never recorded", r.created.template)
 	}
 	t := newTask(r, tpl)
-	t.pos = s.insert(t.id, slot{live: t}, tpl, r.created)
+	t.pos = s.insert(t.id, slot{live: t}, tpl, r.created, r.at)
 	s.requests.insert(r.created.request, t.id, r.at)
 	return l.apply(t, r)
 }

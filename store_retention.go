@@ -172,7 +172,8 @@ func (s *store) droppedEarly(now instant) {
 const (
 	liveBytes  = 600
 	stepBytes  = 280
-	endedBytes = 200
+	endedBytes = 210
+	labelBytes = 30 // of a tag or a correlation id in the index
 )
 
 // weigh returns about how much memory an unfinished task takes. Its context and results are in
@@ -282,10 +283,11 @@ func (s *store) remove(pos uint32) error {
 	s.requests.drop(request, h.id, h.created)
 	s.dead.remove(h.id, h.dead)
 	s.events.taskDropped(h.lastSeq)
-	s.index.remove(pos, h.state, &h.counts, sl.in)
+	labels := s.index.labels.held
+	s.index.remove(pos, h.state, &h.counts, sl.in, s.labelsOf(pos, *sl))
 	delete(s.byID, h.id)
 	s.waiters.dropTask(h.id, *sl)
-	s.retain.resize(-sl.bytes())
+	s.retain.resize(labelBytes*int64(s.index.labels.held-labels) - sl.bytes())
 	*sl = slot{}
 	s.retain.finished--
 	s.retain.dropped++
@@ -447,7 +449,7 @@ func (s *store) relocate(from, to uint32) {
 		sl.live.pos = to
 	}
 	s.byID[s.idLocked(to)] = to
-	s.index.relocate(from, to, sl.in)
+	s.index.relocate(from, to, sl.in, s.labelsOf(from, sl))
 }
 
 // vacant reports whether the slot has no task.

@@ -56,7 +56,8 @@ func checkRetention(t testing.TB, s *store) {
 		t.Errorf("the store counts %d holes, %d finished tasks, %d in all; want %d, %d, %d",
 			s.packing.holes, s.retain.finished, s.index.all.count(), holes, finished, len(ids))
 	}
-	if bytes += int64(len(s.requests.dropped)) * droppedRequestBytes; s.retain.bytes != bytes {
+	bytes += int64(len(s.requests.dropped))*droppedRequestBytes + int64(s.index.labels.held)*labelBytes
+	if s.retain.bytes != bytes {
 		t.Errorf("the store counts %d bytes; want %d", s.retain.bytes, bytes)
 	}
 	if l := s.retain.limits; l.count > 0 && s.retain.held == 0 && finished > l.count {

@@ -123,6 +123,18 @@ func lineID(line []byte) (uuid, bool) {
 	return parseUUID(line[len(head) : len(head)+36])
 }
 
+// lineNumber returns the number after a name of the line, which is one of its header: no
+// text from outside comes before it. It returns 0 if there is none.
+func lineNumber(line []byte, name string) (n uint64) {
+	for _, c := range line[max(bytes.Index(line, []byte(name)), 0):][min(len(name), len(line)):] {
+		if c < '0' || c > '9' {
+			break
+		}
+		n = 10*n + uint64(c-'0')
+	}
+	return n
+}
+
 // taskMember is the length of `"task":"…"`, with which the members of a record
 // about a task begin.
 const taskMember = 45

@@ -302,6 +302,16 @@ var taskBriefs = [taskStates]briefStatus{
 
 func (s taskState) brief() briefStatus { return taskBriefs[s] }
 
+// states returns the states that the status stands for.
+func (b briefStatus) states() (set stateSet) {
+	for s, brief := range taskBriefs {
+		if brief == b {
+			set |= setOf(taskState(s))
+		}
+	}
+	return set
+}
+
 // stepBriefs maps the state of a step to its status.
 var stepBriefs = [stepStates]briefStatus{
 	stepPending:                  briefPending,
@@ -335,6 +345,9 @@ var terminalStates = setOf(taskBlockedByFailures, taskComplete, taskError, taskC
 
 // finalStates are the states that nothing leads out of.
 var finalStates = setOf(taskComplete, taskCancelled, taskResolvedManually)
+
+// endedStates are the states of a task that is over.
+var endedStates = setOf(taskComplete, taskError, taskCancelled, taskResolvedManually)
 
 // anyState holds every state: a wait for it is over at once.
 const anyState = stateSet(1<<taskStates - 1)

@@ -4,9 +4,11 @@ package main
 // graphs of their steps. It uses base and config; it does not know tasks or what
 // runs steps.
 //
-//	template.go        the resolved template, its normalized form, registry, versions, loading
-//	template_read.go   reading a definition: fields, rules, environments, TOML
-//	template_graph.go  dependency graphs: order, cycles, levels, paths, dynamic steps
+//	template.go         the resolved template, its normalized form, registry, versions, loading
+//	template_read.go    reading a definition: fields, rules, environments
+//	template_format.go  the formats of a definition: TOML, YAML's scalars, places in a text, conversion
+//	template_yaml.go    reading YAML: blocks, flow collections, anchors
+//	template_graph.go   dependency graphs: order, cycles, levels, paths, dynamic steps
 
 import (
 	"bytes"
@@ -579,8 +581,12 @@ func loadTemplates(
 			}
 		}
 		if files, ok := l.directory(filepath.Clean(dir)); ok && files == 0 {
-			l.warnings = append(l.warnings, dir+": has no *.json or *.toml file")
+			l.warnings = append(l.warnings, dir+": has no template; only "+templateFiles+" are read")
 		}
+	}
+	if l.refused {
+		hint := "docs/templates.md describes the formats and every field"
+		l.problems = append(l.problems, inputProblem{Message: hint})
 	}
 	if len(l.problems) > 0 {
 		return nil, l.warnings, l.problems
@@ -595,6 +601,7 @@ type templateLoader struct {
 	templates     []*template
 	warnings      []string
 	problems      inputProblems
+	refused       bool              // a definition has problems
 	files         map[string]bool   // files read, because directories may overlap
 	defined       map[string]string // full name of a template: its file
 }
@@ -639,7 +646,7 @@ func (l *templateLoader) skip(name string) {
 	}
 	l.files[name] = true
 	if text, err := readTemplateFile(name, 64<<10); err == nil && templateWords.Match(text) {
-		l.warnings = append(l.warnings, name+": looks like a template, but only *.json and *.toml files are read")
+		l.warnings = append(l.warnings, name+": looks like a template, but only "+templateFiles+" are read")
 	}
 }
 
@@ -651,11 +658,16 @@ func templateFileReason(err error) error {
 	return err
 }
 
-// templateFormat returns json or toml by a file's name, or "" for other files.
+// templateFiles names the files that are read, for messages.
+const templateFiles = "*.json, *.toml, *.yaml and *.yml files"
+
+// templateFormat returns json, toml or yaml by a file's name, or "" for other files.
 func templateFormat(name string) string {
 	switch ext := path.Ext(name); ext {
-	case ".json", ".toml":
+	case ".json", ".toml", ".yaml":
 		return ext[1:]
+	case ".yml":
+		return "yaml"
 	}
 	return ""
 }
@@ -703,11 +715,16 @@ func (l *templateLoader) add(file string, data []byte) {
 	l.problems = append(l.problems, problems...)
 	l.warnings = append(l.warnings, warnings...)
 	if t == nil {
+		l.refused = true
 		return
 	}
 	name := t.fullName()
 	if other, taken := l.defined[name]; taken {
-		l.problem(file, fmt.Errorf("duplicate template %s, also defined in %s", name, other))
+		r := &templateReader{file: file, blamed: map[string]bool{}}
+		r.definition(data, templateFormat(file))
+		r.problem("name", "duplicate template %s, also defined in %s", name, other)
+		r.locate(r.problems)
+		l.problems = append(l.problems, r.problems...)
 		return
 	}
 	l.defined[name] = file

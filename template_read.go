@@ -2,29 +2,23 @@ package main
 
 // Reading a template definition: it is checked against tables of fields, written
 // in its normalized form, and resolved for an environment. Every problem is
-// reported with its path.
+// reported with its path, and with its place in the file.
 
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
-
-	"github.com/BurntSushi/toml"
 )
 
-// parseTemplate reads a definition in a format, json or toml, and resolves it
+// parseTemplate reads a definition in a format, json, toml or yaml, and resolves it
 // for an environment ("": no overrides). It returns a template, or all problems.
-// Problems and warnings name the file, which is not read. checkCallable returns
-// what is wrong with the callable of a step; nil accepts all.
+// Problems and warnings name their places in the file, which is not read; "" is no
+// file. checkCallable returns what is wrong with the callable of a step; nil accepts all.
 func parseTemplate(
 	file string, data []byte, format, env string, checkCallable func(string) error,
 ) (*template, inputProblems, []string) {
@@ -32,15 +26,21 @@ func parseTemplate(
 		file: file, checkCallable: checkCallable, blamed: map[string]bool{}, spelling: map[string]string{},
 	}
 	t := r.template(data, format, env)
-	return t, r.problems, r.warnings
+	r.locate(r.problems, r.warnings)
+	var warnings []string
+	for _, w := range r.warnings {
+		warnings = append(warnings, w.String())
+	}
+	return t, r.problems, warnings
 }
 
 // templateReader reads one definition and collects what is wrong with it.
 type templateReader struct {
 	file          string
+	text          definitionText
 	checkCallable func(callable string) error // nil accepts all
 	problems      inputProblems
-	warnings      []string
+	warnings      inputProblems
 	blamed        map[string]bool   // paths that have a problem
 	spelling      map[string]string // the path of a field given by an alias: its path with the alias
 }
@@ -49,29 +49,21 @@ type templateReader struct {
 func (r *templateReader) problem(path, format string, args ...any) {
 	if !r.blamed[path] {
 		r.blamed[path] = true
-		r.problems = append(r.problems, inputProblem{r.file, path, fmt.Sprintf(format, args...)})
+		r.problems = append(r.problems, inputProblem{Field: path, Message: fmt.Sprintf(format, args...)})
 	}
 }
 
 func (r *templateReader) warn(path, format string, args ...any) {
-	r.warnings = append(r.warnings, inputProblem{r.file, path, fmt.Sprintf(format, args...)}.String())
+	r.warnings = append(r.warnings, inputProblem{Field: path, Message: fmt.Sprintf(format, args...)})
 }
 
 // template returns the template, or nil if there are problems.
 func (r *templateReader) template(data []byte, format, env string) *template {
-	if format == "toml" {
-		if data = r.fromTOML(data); data == nil {
-			return nil
-		}
-	}
-	if err := checkJSON(data); err != nil {
-		if format == "toml" {
-			err = fmt.Errorf("as JSON: %w", err) // the offset is not one in the file
-		}
-		r.problem("", "%v", err)
+	definition := r.definition(data, format)
+	if definition == nil {
 		return nil
 	}
-	normal := readTemplate(r, "", compactJSON(nil, data))
+	normal := readTemplate(r, "", definition)
 	normal = r.resolve(normal, env)
 	if len(r.problems) > 0 {
 		return nil
@@ -390,7 +382,7 @@ var (
 		{name: "description", value: textOf(0, 0)},
 		{name: "schema", value: freeObject},
 	}
-	readTemplate = objectOf([]templateField{
+	templateFields = []templateField{
 		{name: "name", value: textOf(1, 255), required: true},
 		{name: "namespace_name", alias: "namespace", value: textOf(1, 29, checkNamespaceText), absent: `"default"`},
 		{name: "version", value: textOf(0, 0, checkVersionText), required: true},
@@ -405,7 +397,8 @@ var (
 		{name: "task_handler", value: anyValue},
 		{name: "environments", value: mapOf(objectOf(environmentFields...)), absent: "{}"},
 		{name: "steps", value: listOf(objectOf(stepFields...)), absent: "[]"},
-	}...)
+	}
+	readTemplate = objectOf(templateFields...)
 )
 
 // namespaceSyntax is the form of a namespace.
@@ -440,8 +433,7 @@ func attemptsValue(r *templateReader, path string, data []byte) []byte {
 	return data
 }
 
-// JSON objects and lists as members and elements, and the conversion of TOML to
-// JSON.
+// JSON objects and lists as members and elements.
 
 // templateObject is the members of an object, in their order.
 type templateObject []templateMember
@@ -539,74 +531,6 @@ func templateItemPath(path string, i int) string { return path + "[" + strconv.I
 
 // clippedText redacts and shortens a text that a message quotes.
 func clippedText(s string) string { return clipText(string(redact([]byte(s))), 80) }
-
-// fromTOML returns the definition as JSON, or nil if it is not valid TOML. Values
-// that JSON cannot express are problems, and null in the result.
-func (r *templateReader) fromTOML(data []byte) []byte {
-	var table map[string]any
-	if err := toml.Unmarshal(data, &table); err != nil {
-		r.problem("", "%s", templateTOMLReason(err))
-		return nil
-	}
-	return r.tomlValue("", table)
-}
-
-func templateTOMLReason(err error) string {
-	if p, ok := errors.AsType[toml.ParseError](err); ok {
-		return fmt.Sprintf("line %d: %s", p.Position.Line, p.Message)
-	}
-	return strings.TrimPrefix(err.Error(), "toml: ")
-}
-
-// tomlValue returns a decoded value as JSON. Integers are exact; floats have their
-// shortest form with a point or an exponent.
-func (r *templateReader) tomlValue(path string, value any) []byte {
-	switch v := value.(type) {
-	case string:
-		return appendJSONString(nil, v)
-	case bool:
-		return strconv.AppendBool(nil, v)
-	case int64:
-		return strconv.AppendInt(nil, v, 10)
-	case float64:
-		return r.tomlFloat(path, v)
-	case map[string]any:
-		var o templateObject
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			o = append(o, templateMember{key, r.tomlValue(templateMemberPath(path, key), v[key])})
-		}
-		return o.json()
-	case []map[string]any:
-		return tomlList(r, path, v)
-	case []any:
-		return tomlList(r, path, v)
-	case time.Time:
-		r.problem(path, "is a TOML date or time; write it as a string")
-	default:
-		r.problem(path, "is a %T, which JSON cannot express", value)
-	}
-	return templateNullJSON
-}
-
-func tomlList[T any](r *templateReader, path string, list []T) []byte {
-	var elements [][]byte
-	for i, v := range list {
-		elements = append(elements, r.tomlValue(templateItemPath(path, i), v))
-	}
-	return templateListJSON(elements)
-}
-
-func (r *templateReader) tomlFloat(path string, f float64) []byte {
-	if math.IsNaN(f) || math.IsInf(f, 0) {
-		r.problem(path, "is %v, which JSON cannot express", f)
-		return templateNullJSON
-	}
-	text := strconv.AppendFloat(nil, f, 'g', -1, 64)
-	if !strings.ContainsAny(string(text), ".e") {
-		text = append(text, ".0"...)
-	}
-	return text
-}
 
 // Resolving a normalized definition: the overrides of an environment, and the
 // rules that hold between steps.

@@ -284,7 +284,7 @@ func TestLoadTemplates(t *testing.T) {
 		t.Errorf("got %s; want %s", got, want)
 	}
 	checkTemplateLines(t, "warnings", warnings, []string{
-		filepath.Join(dir, "a.toml") + ": odd: unknown field, kept as it is",
+		filepath.Join(dir, "a.toml") + ":3:1: odd: unknown field, kept as it is",
 	})
 }
 
@@ -295,22 +295,22 @@ func TestTemplatesSkippedForTheirEnding(t *testing.T) {
 	dir := writeTemplateFiles(t, map[string]string{
 		"a.json":     definition,
 		"B.JSON":     definition,
-		"c.yaml":     "name: c\nsteps:\n  - name: s\n    handler:\n      callable: builtin:noop\n",
-		"d/d.yml":    "name: d\nsteps:\n- {name: s, handler: {callable: x}}\n",
+		"c.yaml.off": "name: c\nsteps:\n  - name: s\n    handler:\n      callable: builtin:noop\n",
+		"d/d.txt":    "name: d\nsteps:\n- {name: s, handler: {callable: x}}\n",
 		"e":          "name = 'e'\n[[steps]]\nname = 's'\nhandler.callable = 'x'\n",
 		"readme.md":  definition,
-		"values.yml": "steps: 7\n",
+		"values.ini": "steps: 7\n",
 		"notes.txt":  "The callable of a step is not called before the steps it depends on.",
 		".hidden":    definition,
 	})
-	noError(t, syscall.Mkfifo(filepath.Join(dir, "pipe.yaml"), 0o600))
-	noError(t, os.Symlink(dir, filepath.Join(dir, "loop.yaml")))
+	noError(t, syscall.Mkfifo(filepath.Join(dir, "pipe.txt"), 0o600))
+	noError(t, os.Symlink(dir, filepath.Join(dir, "loop.txt")))
 	_, warnings := must2(loadTemplates([]string{dir, filepath.Join(dir, "d")}, "", nil))(t)
 	var want []string
-	for _, name := range []string{"B.JSON", "c.yaml", "d/d.yml", "e"} {
-		want = append(want, filepath.Join(dir, name)+": looks like a template, but only *.json and *.toml files are read")
+	for _, name := range []string{"B.JSON", "c.yaml.off", "d/d.txt", "e"} {
+		want = append(want, filepath.Join(dir, name)+": looks like a template, but only "+templateFiles+" are read")
 	}
-	checkTemplateLines(t, "warnings", warnings, append(want, filepath.Join(dir, "d")+": has no *.json or *.toml file"))
+	checkTemplateLines(t, "warnings", warnings, append(want, filepath.Join(dir, "d")+": has no template; only "+templateFiles+" are read"))
 }
 
 func TestLoadTemplatesFromAnEmptyDirectory(t *testing.T) {
@@ -319,7 +319,7 @@ func TestLoadTemplatesFromAnEmptyDirectory(t *testing.T) {
 	if err != nil || len(r.all()) != 0 {
 		t.Fatalf("got %v; want no template and no error", err)
 	}
-	checkTemplateLines(t, "warnings", warnings, []string{dir + ": has no *.json or *.toml file"})
+	checkTemplateLines(t, "warnings", warnings, []string{dir + ": has no template; only " + templateFiles + " are read"})
 }
 
 func TestLoadTemplatesListsEveryProblem(t *testing.T) {
@@ -340,14 +340,15 @@ func TestLoadTemplatesListsEveryProblem(t *testing.T) {
 	}
 	in := func(name string) string { return filepath.Join(dir, name) }
 	want := []string{
-		in("b.json") + ": duplicate template default.t@1.0.0, also defined in " + in("a.json"),
-		in("c.json") + `: version: "x" is not a semantic version like 1.2.3`,
-		in("c.json") + ": steps[0].handler.callable: no such handler",
-		in("d.toml") + ": line 1: ",
-		in("e.toml") + ": steps[0].handler.callable: no such handler",
+		in("b.json") + ":1:2: name: duplicate template default.t@1.0.0, also defined in " + in("a.json"),
+		in("c.json") + `:1:13: version: "x" is not a semantic version like 1.2.3`,
+		in("c.json") + ":1:59: steps[0].handler.callable: no such handler",
+		in("d.toml") + ":1:7: invalid TOML: ",
+		in("e.toml") + ":5:9: steps[0].handler.callable: no such handler",
 		in("f.json") + ": reading the template: no such file or directory",
 		in("g.json") + ": reading the template: not a regular file",
 		missing + ": reading the templates directory: no such file or directory",
+		"docs/templates.md describes the formats and every field",
 	}
 	got := strings.Split(problems.Error(), "\n")
 	if len(got) != len(want) {
@@ -395,7 +396,7 @@ func TestDemoTemplates(t *testing.T) {
 
 func TestLoadTemplatesChecksDemoCallables(t *testing.T) {
 	_, _, err := loadTemplates(nil, "", func(string) error { return errors.New("refused") })
-	want := "built-in templates/demo/approval.json: steps[0].handler.callable: refused\n"
+	want := "built-in templates/demo/approval.json:22:9: steps[0].handler.callable: refused\n"
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v; want it to begin with %q", err, want)
 	}
@@ -715,43 +716,45 @@ func TestEveryProblemAtOnce(t *testing.T) {
 		]}`
 	_, problems, _ := parseTemplate("t.json", []byte(data), "json", "test", refuseBadCallable)
 	checkTemplateLines(t, "problems", templateProblemLines(problems), []string{
-		"t.json: name: is empty",
-		`t.json: namespace: "Demo" must start with a letter and have only a-z, 0-9 and _`,
-		`t.json: version: "one" is not a semantic version like 1.2.3`,
-		"t.json: lifecycle.max_duration_minutes: 0 is below 1",
-		"t.json: environments.test.steps[0].timeout_seconds: -1 is below 1",
-		"t.json: steps[0].handler.callable: is a number; want a string",
-		"t.json: steps[0].dependencies[2]: is a number; want a string",
-		"t.json: steps[1].handler: is required",
-		"t.json: steps[1].retry.max_attempts: 200 is above 100",
-		`t.json: steps[1].retry.backoff: unknown backoff "odd"; want none, linear, exponential or fibonacci`,
-		"t.json: steps[3].handler.callable: no such handler",
-		`t.json: steps[3].name: duplicate step "c", also steps[2]`,
-		"t.json: steps[0].dependencies[0]: a step cannot depend on itself",
-		`t.json: steps[0].dependencies[1]: there is no step "nobody"`,
-		"t.json: steps: they depend on each other, each on the next: b -> c -> b",
+		"t.json:2:3: name: is empty",
+		`t.json:2:15: namespace: "Demo" must start with a letter and have only a-z, 0-9 and _`,
+		`t.json:2:36: version: "one" is not a semantic version like 1.2.3`,
+		"t.json:2:68: lifecycle.max_duration_minutes: 0 is below 1",
+		"t.json:3:53: environments.test.steps[0].timeout_seconds: -1 is below 1",
+		"t.json:5:30: steps[0].handler.callable: is a number; want a string",
+		"t.json:5:78: steps[0].dependencies[2]: is a number; want a string",
+		"t.json:6:4: steps[1].handler: is required",
+		"t.json:6:51: steps[1].retry.max_attempts: 200 is above 100",
+		`t.json:6:72: steps[1].retry.backoff: unknown backoff "odd"; want none, linear, exponential or fibonacci`,
+		"t.json:8:30: steps[3].handler.callable: no such handler",
+		`t.json:8:5: steps[3].name: duplicate step "c", also steps[2]`,
+		"t.json:5:63: steps[0].dependencies[0]: a step cannot depend on itself",
+		`t.json:5:68: steps[0].dependencies[1]: there is no step "nobody"`,
+		"t.json:4:3: steps: they depend on each other, each on the next: b -> c -> b",
 	})
 }
 
 func TestBrokenDefinitions(t *testing.T) {
 	for _, test := range []struct{ name, format, data, want string }{
-		{"empty", "json", ``, ""},
-		{"cut off", "json", `{"name": "t"`, ""},
-		{"two values", "json", `{"name":"t","version":"1.0.0"} {}`, ""},
-		{"no object", "json", `[]`, "f: is a list; want an object"},
-		{"null", "json", `null`, "f: is null; want an object"},
-		{"TOML syntax", "toml", "name = 't'\nversion =\n", "f: line 2: "},
-		{"TOML key twice", "toml", "name = 't'\nname = 'u'\n", "f: line 2: "},
+		{"empty", "json", ``, "f:1:1: invalid JSON: unexpected end"},
+		{"cut off", "json", "{\n\t\"name\": \"ä\"", "f:2:13: invalid JSON: unexpected end"},
+		{"two values", "json", `{"name":"t","version":"1.0.0"} {}`, "f:1:32: invalid JSON: "},
+		{"no object", "json", `[]`, "f:1:1: is a list; want an object"},
+		{"null", "json", `null`, "f:1:1: is null; want an object"},
+		{"YAML syntax", "yaml", "name: t\nversion: [\n", "f:2:10: YAML: no closing bracket"},
+		{"YAML beyond JSON", "yaml", "name: t\nversion: .inf\n", "f:2:10: YAML: .inf, which JSON cannot express"},
+		{"TOML syntax", "toml", "name = 't'\nversion =\n", "f:2:10: invalid TOML: "},
+		{"TOML key twice", "toml", "name = 't'\nname = 'u'\n", "f:2:1: invalid TOML: "},
 		{"TOML time", "toml", "name = 't'\nversion = '1.0.0'\ndefault_context = {at = 2026-01-31T12:00:00Z}\n",
-			"f: default_context.at: is a TOML date or time; write it as a string"},
+			"f:3:20: default_context.at: is a TOML date or time; write it as a string"},
 		{"TOML date of a required field", "toml", "name = 2026-01-31\nversion = '1.0.0'\n",
-			"f: name: is a TOML date or time; write it as a string"},
+			"f:1:1: name: is a TOML date or time; write it as a string"},
 		{"TOML nan", "toml", "name = 't'\nversion = '1.0.0'\n[default_context]\nx = [1, nan]\n",
-			"f: default_context.x[1]: is NaN, which JSON cannot express"},
+			"f:4:9: default_context.x[1]: is NaN, which JSON cannot express"},
 		{"TOML inf", "toml", "name = 't'\nversion = '1.0.0'\nmetadata = {x = -inf}\n",
-			"f: metadata.x: is -Inf, which JSON cannot express"},
+			"f:3:13: metadata.x: is -Inf, which JSON cannot express"},
 		{"TOML float for an integer", "toml", "name = 't'\nversion = '1.0.0'\nlifecycle = {max_duration_minutes = 5.5}\n",
-			"f: lifecycle.max_duration_minutes: 5.5 is not an integer"},
+			"f:3:14: lifecycle.max_duration_minutes: 5.5 is not an integer"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			parsed, problems, _ := parseTemplate("f", []byte(test.data), test.format, "", nil)

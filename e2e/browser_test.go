@@ -371,8 +371,20 @@ func (p *page) clickText(text string) {
 		e.textContent.trim() === %q)`, text))
 }
 
+// hover moves the mouse to the first element that a selector matches.
+func (p *page) hover(selector string) {
+	p.t.Helper()
+	p.mouse(fmt.Sprintf("document.querySelector(%q)", selector), "mouseMoved")
+}
+
 // clickAt clicks the middle of the element that an expression names.
 func (p *page) clickAt(element string) {
+	p.t.Helper()
+	p.mouse(element, "mouseMoved", "mousePressed", "mouseReleased")
+}
+
+// mouse does things with the mouse in the middle of an element.
+func (p *page) mouse(element string, what ...string) {
 	p.t.Helper()
 	p.wait(element)
 	at := p.eval(fmt.Sprintf(`(() => {
@@ -381,10 +393,22 @@ func (p *page) clickAt(element string) {
 		const r = e.getBoundingClientRect();
 		return [r.x + r.width / 2, r.y + r.height / 2];
 	})()`, element)).([]any)
-	for _, what := range []string{"mouseMoved", "mousePressed", "mouseReleased"} {
+	for _, w := range what {
 		p.command("Input.dispatchMouseEvent", map[string]any{
-			"type": what, "x": at[0], "y": at[1], "button": "left", "clickCount": 1}, nil)
+			"type": w, "x": at[0], "y": at[1], "button": "left", "clickCount": 1}, nil)
 	}
+}
+
+// countRequests counts the requests of the page for documents and files whose path has a part.
+func (p *page) countRequests(part string) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.requests {
+		if strings.Contains(r, part) {
+			n++
+		}
+	}
+	return n
 }
 
 // fill replaces the text of the input that a selector matches.

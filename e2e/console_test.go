@@ -1,20 +1,486 @@
 package e2e
 
-// The frame of the console, and its list of tasks.
+// The frame of the console, its list of tasks and its first visit, in a browser: live changes,
+// credentials, errors, a stream that is cut, accessibility, and memory.
 
 import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"stepwell/e2e/wire"
 )
 
-// TestConsoleFrame opens the console as a person does who types the address of the service.
+// TestConsoleFrame opens the console as a person does who types the address of the service, and
+// uses its navigation with keys.
 func TestConsoleFrame(t *testing.T) {
 	t.Parallel()
 	p := newPage(t)
 	s := serve(t, "--memory")
 	s.api().create(`{"namespace":"demo","name":"diamond"}`)
 	p.open(s.ready.OrchestrationURL + "/")
-	p.wait(`location.pathname === "/console"`)
-	p.waitText("demo/diamond")
-	p.waitText("Complete")
-	p.screenshot("tasks", 1280, "light")
+	p.wait(`location.pathname === "/console" && document.title === "Tasks · Stepwell"`)
+	p.waitText("diamond")
+	t.Logf("first paint after %.0f ms", p.eval(`performance.getEntriesByName("first-contentful-paint")[0].startTime`))
+	p.key("g", "m")
+	p.wait(`location.pathname === "/console/templates" && document.title.startsWith("Templates") &&
+		document.querySelector("#nav [aria-current]").textContent === "Templates" && document.activeElement.closest("#page")`)
+	p.eval(`history.back()`)
+	p.wait(`location.pathname === "/console" && document.querySelector("tbody tr")`)
+	p.key("?")
+	p.wait(`document.querySelector("dialog[open]").innerText.includes("Start a task")`)
+	p.key("Escape")
+	p.wait(`!document.querySelector("dialog")`)
+	p.key("/")
+	p.wait(`document.activeElement.matches("[data-search]")`)
+
+	p.clickText("Auto")
+	p.clickText("Light")
+	p.wait(`getComputedStyle(document.body).colorScheme === "dark" || document.documentElement.dataset.theme === "dark"`)
+	p.open(s.ready.OrchestrationURL + "/console/nowhere")
+	p.waitText("The console has no page at this address.")
+	p.wait(`document.documentElement.dataset.theme === "dark"`) // before anything was drawn
+}
+
+// TestConsoleBehindPrefix opens the console behind a proxy that serves it below a path.
+func TestConsoleBehindPrefix(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	proxy := newConsoleProxy(t, serve(t, "--memory").ready.OrchestrationURL, "/flows")
+	p.open(proxy.url + "/flows/console/tasks")
+	p.waitText("No task yet")
+	p.clickText("Templates")
+	p.wait(`location.pathname === "/flows/console/templates"`)
+	p.waitText("diamond")
+}
+
+// TestConsoleSandbox opens the console of a sandbox, which has its own address and virtual time.
+func TestConsoleSandbox(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--fixture")
+	s.api().create(`{"namespace":"demo","name":"diamond"}`)
+	made := s.api().do("POST", "/_stepwell/sandboxes", `{"name":"checkout-7"}`).want(201)
+	box := &api{t, made.text("orchestration_url")}
+	box.do("POST", "/_stepwell/clock", `{"freeze":true}`).want(200)
+	p.open(box.url + "/console/tasks")
+	p.waitText("No task yet")
+	p.waitText("Time is virtual and frozen at")
+	box.create(`{"namespace":"demo","name":"approval"}`)
+	p.wait(`document.querySelectorAll("tbody tr").length === 1 && document.querySelector("tbody tr").innerText.includes("approval")`)
+}
+
+// TestConsoleTasksLive follows tasks in the list from their creation to their end.
+func TestConsoleTasksLive(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory")
+	a := s.api()
+	p.open(s.ready.OrchestrationURL + "/console/tasks")
+	p.waitText("No task yet")
+	p.waitText("Live")
+	id := a.create(`{"namespace":"demo","name":"approval","tags":["eu"]}`)
+	row := fmt.Sprintf(`document.querySelector('tr[data-id="%s"]')`, id)
+	p.wait(row + `.innerText.includes("Running") && ` + row + `.innerText.includes("1 / 3")`)
+	p.wait(`[...document.querySelectorAll(".chip")].some((c) => c.textContent === "Running 1")`)
+	requests := p.countRequests("/console")
+	completeStep(a, id, "approve")
+	p.wait(row + `.innerText.includes("Complete") && ` + row + `.innerText.includes("3 / 3")`)
+	if now := p.countRequests("/console"); now != requests {
+		t.Errorf("the page was loaded again")
+	}
+
+	// New tasks wait while the pointer is among the rows.
+	p.hover("tbody tr")
+	at := p.eval(row + `.getBoundingClientRect().top`)
+	for range 3 {
+		a.create(`{"namespace":"demo","name":"diamond"}`)
+	}
+	p.waitText("3 new tasks")
+	if now := p.eval(row + `.getBoundingClientRect().top`); now != at {
+		t.Errorf("the row moved from %v to %v while it was read", at, now)
+	}
+	p.key("n")
+	p.wait(`document.querySelectorAll("tbody tr").length === 4 && !document.body.innerText.includes("new tasks")`)
+	p.key("j", "j")
+	p.wait(`document.activeElement.closest("tr") === document.querySelectorAll("tbody tr")[1]`)
+}
+
+// completeStep completes a step of a task that waits for an outside actor.
+func completeStep(a *api, id, name string) {
+	a.t.Helper()
+	for _, step := range a.steps(id) {
+		if step.Name == name {
+			a.do("PATCH", "/v1/tasks/"+id+"/workflow_steps/"+step.StepUUID, `{"action_type":"complete_manually",
+				"completion_data":{"result":{}},"reason":"fine","completed_by":"test"}`).want(200)
+		}
+	}
+}
+
+// TestConsoleFilters filters the list, and opens the same list by its address.
+func TestConsoleFilters(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory")
+	a := s.api()
+	for i := range 60 {
+		a.create(fmt.Sprintf(`{"namespace":"demo","name":"diamond","tags":["n%d"]}`, i%30))
+	}
+	a.create(`{"namespace":"demo","name":"approval","tags":["eu","urgent"]}`)
+	p.open(s.ready.OrchestrationURL + "/console/tasks")
+	p.wait(`document.querySelectorAll("tbody tr").length === 50`)
+	p.clickText("Show more")
+	p.wait(`document.querySelectorAll("tbody tr").length === 61`)
+
+	rows := func(n int) string { return fmt.Sprintf(`document.querySelectorAll("tbody tr").length === %d`, n) }
+	p.clickText("Running 1")
+	p.wait(rows(1) + ` && location.search.startsWith("?status=")`)
+	p.open(p.eval("location.href").(string))
+	p.wait(rows(1) + ` && document.querySelector('.chip[aria-pressed="true"]').textContent === "Running 1"`)
+	p.clickText("Running 1")
+	p.wait(rows(50) + ` && location.search === ""`)
+
+	p.fill("[data-search]", "appr")
+	p.wait(rows(1) + ` && location.search === "?q=appr"`)
+	p.fill("[data-search]", "nothing at all")
+	p.waitText("No task matches")
+	p.clickText("Clear the filter")
+	p.wait(rows(50))
+	for query, want := range map[string]int{
+		"name=approval": 1, "tag=eu&tag=urgent": 1, "tag=n3": 2, "tag=none": 0, "since=1h": 50,
+		"created_before=2020-01-01T00:00:00Z": 0, "namespace=demo&name=diamond&tag=n4": 2, "q=DIAM&tag=n1": 2,
+	} {
+		p.open(s.ready.OrchestrationURL + "/console/tasks?" + query)
+		p.wait(rows(want) + ` && (document.querySelector("tbody tr") || document.querySelector(".empty"))`)
+	}
+}
+
+// TestConsoleFirstVisit runs the demo workflow from the page of an empty service.
+func TestConsoleFirstVisit(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory")
+	p.open(s.ready.OrchestrationURL + "/console")
+	p.waitText("Welcome to Stepwell")
+	if n := p.eval(`document.querySelectorAll(".welcome .cards a").length`); n != 3.0 {
+		t.Errorf("got %v links; want 3", n)
+	}
+	p.clickText("Run a demo workflow")
+	p.wait(`/^\/console\/tasks\/[0-9a-f-]{36}$/.test(location.pathname)`)
+	p.waitText("Running")
+}
+
+// TestConsoleFirstVisitEnds shows the list when somebody else creates the first task.
+func TestConsoleFirstVisitEnds(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory")
+	p.open(s.ready.OrchestrationURL + "/console")
+	p.waitText("Welcome to Stepwell")
+	p.waitText("Live")
+	s.api().create(`{"namespace":"demo","name":"diamond"}`)
+	p.wait(`document.querySelector("tbody tr").innerText.includes("diamond")`)
+}
+
+// consoleKeys are API keys with different rights.
+const consoleKeys = `
+[orchestration.web.auth]
+enabled = true
+api_keys_enabled = true
+api_key_header = "X-Console-Key"
+[[orchestration.web.auth.api_keys]]
+key = "key-of-the-reader"
+permissions = ["tasks:list", "tasks:read"]
+description = "reader"
+[[orchestration.web.auth.api_keys]]
+key = "key-of-the-worker"
+permissions = ["worker:config_read"]
+description = "worker"
+`
+
+// TestConsoleCredentials meets a service that asks for credentials: none, a wrong one, one that
+// may do nothing, and one that may read. What is missing is explained, and the credential lasts
+// as long as the tab.
+func TestConsoleCredentials(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	private, public := generateKeys(t)
+	s := serveWith(t, []string{"STEPWELL_JWT_PUBLIC_KEY_PATH=" + public}, "--memory", "--config", configFile(t, consoleKeys))
+	token := func(permissions string) string {
+		return authCommand(t, "generate-token", "--private-key", private, "--permissions", permissions)
+	}
+	enter := func(kind, value string) {
+		p.wait(`document.querySelector("form.signin input")`)
+		p.eval(fmt.Sprintf(`document.querySelector("form.signin select").value = %q`, kind))
+		p.fill("form.signin input", value)
+		p.key("Enter")
+	}
+	p.open(s.ready.OrchestrationURL + "/console/tasks")
+	p.waitText("Credentials needed")
+	enter("token", "no-token-at-all")
+	p.waitText("This credential was refused")
+	enter("key", "key-of-the-worker")
+	p.waitText("Missing required permission: tasks:list")
+	p.clickText("Credentials")
+	enter("key", "key-of-the-reader")
+	p.waitText("No task yet")
+	p.open(s.ready.OrchestrationURL + "/console/tasks") // the tab keeps it
+	p.waitText("No task yet")
+	p.clickText("Credentials")
+	enter("token", token("tasks:list,tasks:read"))
+	p.waitText("needs tasks:create")
+	if disabled := p.eval(`document.querySelector(".denied button").disabled`); disabled != true {
+		t.Error("the button that needs another permission is enabled")
+	}
+	other := newPage(t) // another tab knows nothing of it
+	other.open(s.ready.OrchestrationURL + "/console/tasks")
+	other.waitText("Credentials needed")
+}
+
+// consoleProxy stands between the browser and the service, to cut streams and to fail.
+type consoleProxy struct {
+	url    string
+	server *httptest.Server
+
+	mu      sync.Mutex
+	resumed []string // Last-Event-ID of the streams
+	status  int      // of every answer of the API, unless it is 0
+}
+
+func newConsoleProxy(t *testing.T, upstream, prefix string) *consoleProxy {
+	t.Helper()
+	p := &consoleProxy{}
+	target := wire.Must(url.Parse(upstream))(t)
+	forward := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		r.Out.URL.Path = strings.TrimPrefix(r.In.URL.Path, prefix)
+	}, ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(502) }}
+	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		status := p.status
+		if strings.HasSuffix(r.URL.Path, "/v1/events") {
+			p.resumed = append(p.resumed, r.Header.Get("Last-Event-ID"))
+		}
+		p.mu.Unlock()
+		if status != 0 && strings.Contains(r.URL.Path, "/v1/") {
+			w.WriteHeader(status)
+			fmt.Fprintf(w, `{"error":{"code":"X","message":"it answers %d on purpose","request_id":"r-1"}}`, status)
+			return
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(p.server.Close)
+	t.Cleanup(p.server.CloseClientConnections)
+	p.url = p.server.URL
+	return p
+}
+
+// fail has the API answer with a status, or 0 for its own answers.
+func (p *consoleProxy) fail(status int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.status = status
+}
+
+func (p *consoleProxy) streams() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.resumed)
+}
+
+// TestConsoleStreamIsResumed cuts the event stream, and the page goes on where it was cut.
+func TestConsoleStreamIsResumed(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory")
+	proxy := newConsoleProxy(t, s.ready.OrchestrationURL, "")
+	a := s.api()
+	first := a.create(`{"namespace":"demo","name":"approval"}`)
+	p.open(proxy.url + "/console/tasks")
+	p.waitText("Live")
+	completeStep(a, first, "approve")
+	p.wait(`document.querySelector("tbody tr").innerText.includes("Complete")`)
+	proxy.fail(503)
+	proxy.server.CloseClientConnections()
+	p.waitText("Reconnecting")
+	second := a.create(`{"namespace":"demo","name":"diamond"}`) // while the page is cut off
+	proxy.fail(0)
+	p.waitText("Live")
+	p.wait(fmt.Sprintf(`document.querySelector('tr[data-id="%s"]').innerText.includes("Complete")`, second))
+	streams := proxy.streams()
+	if last := streams[len(streams)-1]; streams[0] != "" || last == "" {
+		t.Errorf("got streams from %q; want the last to go on from an event", streams)
+	}
+}
+
+// TestConsoleErrors shows what the list says when the service fails, and when it is gone.
+func TestConsoleErrors(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory")
+	proxy := newConsoleProxy(t, s.ready.OrchestrationURL, "")
+	proxy.fail(500)
+	p.open(proxy.url + "/console/tasks")
+	p.waitText("it answers 500 on purpose")
+	p.waitText("r-1")
+	proxy.fail(0)
+	p.clickText("Running 0") // whatever reads the list again
+	p.waitText("No task matches")
+	proxy.server.CloseClientConnections()
+	proxy.server.Listener.Close()
+	p.clickText("Running 0")
+	p.waitText("The service does not answer")
+}
+
+// consolePages returns the path of each page, with a state of the service in which the pages have
+// something to show.
+func consolePages(t *testing.T, a *api) map[string]string {
+	t.Helper()
+	for _, name := range []string{"diamond", "approval", "failing", "exhausted", "batch", "routing", "slow"} {
+		a.create(`{"namespace":"demo","name":"` + name + `","tags":["eu"]}`)
+	}
+	id := a.create(`{"namespace":"demo","name":"failing"}`)
+	a.await(id, "blocked_by_failures")
+	return map[string]string{
+		"tasks": "/tasks", "filtered": "/tasks?status=error&q=none", "task": "/tasks/" + id, "templates": "/templates",
+		"template": "/templates/demo/batch/1.0.0", "start": "/start", "startform": "/start/demo/batch/1.0.0", "dlq": "/dlq",
+		"analytics": "/analytics", "fixture": "/fixture", "nowhere": "/nowhere",
+	}
+}
+
+// settle waits until the page that is shown has read what it shows.
+func (p *page) settle() {
+	p.t.Helper()
+	p.wait(`document.querySelector(".view")?.children.length && !document.querySelector(".loading")`)
+	p.eval(`new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))`)
+}
+
+// TestConsoleFitsPhones opens every page at the width of a phone: only tables, graphs and code
+// scroll sideways, the page does not.
+func TestConsoleFitsPhones(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--fixture")
+	for name, path := range consolePages(t, s.api()) {
+		p.size(390, 844)
+		p.open(s.ready.OrchestrationURL + "/console" + path)
+		p.settle()
+		if wide := p.eval(`document.documentElement.scrollWidth`); wide.(float64) > 390 {
+			t.Errorf("%s: the page is %v pixels wide; want 390: %v", name, wide, p.eval(`[...document.querySelectorAll("body *")].filter((e) =>
+				e.getBoundingClientRect().right > 391 && !e.closest(".scroll, svg, pre, .nav")).map((e) => e.outerHTML.slice(0, 90)).slice(0, 4)`))
+		}
+		for _, width := range []int{1280, 390} {
+			p.screenshot(name, width, "light")
+			p.screenshot(name, width, "dark")
+		}
+	}
+}
+
+// TestConsoleAccessibility has axe-core look at every page in light and dark. STEPWELL_AXE names
+// its file; .ci/run installs it.
+func TestConsoleAccessibility(t *testing.T) {
+	t.Parallel()
+	file := os.Getenv("STEPWELL_AXE")
+	if file == "" {
+		t.Skip("needs axe-core: STEPWELL_AXE=…/axe.min.js")
+	}
+	p := newPage(t)
+	axe := string(wire.ReadFile(t, file))
+	s := serve(t, "--fixture")
+	empty := serve(t, "--memory")
+	locked := serve(t, "--memory", "--config", configFile(t, consoleKeys))
+	pages := map[string]string{
+		"welcome": empty.ready.OrchestrationURL + "/console", "empty": empty.ready.OrchestrationURL + "/console/tasks",
+		"signin": locked.ready.OrchestrationURL + "/console/tasks", "docs": s.ready.OrchestrationURL + "/api-docs/ui",
+	}
+	for name, path := range consolePages(t, s.api()) {
+		pages[name] = s.ready.OrchestrationURL + "/console" + path
+	}
+	for name, address := range pages {
+		for _, scheme := range []string{"light", "dark"} {
+			p.scheme(scheme)
+			p.open(address)
+			if name != "docs" {
+				p.settle()
+			} else {
+				p.waitText("operations ·")
+			}
+			p.wantAccessible(axe, name+", "+scheme)
+		}
+	}
+	p.open(s.ready.OrchestrationURL + "/console/tasks")
+	p.settle()
+	p.key("?")
+	p.wait(`document.querySelector("dialog[open]")`)
+	p.wantAccessible(axe, "dialog of keys")
+}
+
+// wantAccessible has axe-core look at what is shown.
+func (p *page) wantAccessible(axe, what string) {
+	p.t.Helper()
+	p.tryEval(axe + "; true")
+	found := p.eval(`axe.run(document, { resultTypes: ["violations"] }).then((r) => r.violations.map((v) =>
+		v.id + ": " + v.help + "\n  " + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200) + "\n  " + (n.any[0]?.message || "")).join("\n  ")))`)
+	for _, violation := range found.([]any) {
+		p.t.Errorf("%s: %s", what, violation)
+	}
+}
+
+var consoleSoak = flag.Duration("console-soak", 3*time.Second, "how long TestConsoleMemory sends events to the page")
+
+// TestConsoleMemory sends the list a thousand events a second, and checks that what the page
+// holds does not grow. Longer by hand: go test ./e2e -run ConsoleMemory -console-soak 10m
+func TestConsoleMemory(t *testing.T) {
+	p := newPage(t)
+	s := serve(t, "--memory")
+	p.open(s.ready.OrchestrationURL + "/console/tasks")
+	p.waitText("Live")
+	load := func(d time.Duration) {
+		ctx, stop := context.WithTimeout(t.Context(), d)
+		defer stop()
+		createTasks(ctx, s.api(), 24*time.Millisecond) // a diamond makes 25 transitions
+	}
+	load(*consoleSoak / 3) // until the list is full
+	before, events := p.heap(), s.api().metric("stepwell_events_delivered_total")
+	began := time.Now()
+	load(*consoleSoak)
+	rate := float64(s.api().metric("stepwell_events_delivered_total")-events) / time.Since(began).Seconds()
+	after := p.heap()
+	t.Logf("%.1f MB of script memory, then %.1f MB after %v at %.0f events/s", before, after, *consoleSoak, rate)
+	if after > before+4 {
+		t.Errorf("the page holds %.1f MB more than before", after-before)
+	}
+}
+
+// createTasks creates a task every so often until the context ends.
+func createTasks(ctx context.Context, a *api, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			a.create(`{"namespace":"demo","name":"diamond"}`)
+		}
+	}
+}
+
+// heap returns the memory in MB that the page's scripts use, without what is garbage.
+func (p *page) heap() float64 {
+	p.t.Helper()
+	p.command("HeapProfiler.collectGarbage", nil, nil)
+	var used struct{ UsedSize float64 }
+	p.command("Runtime.getHeapUsage", nil, &used)
+	return used.UsedSize / 1e6
 }

@@ -298,10 +298,10 @@ func TestSkippedSettings(t *testing.T) {
 	env := []string{"STEPWELL_LOG_LEVEL=debug", "STEPWELL_PORT=tcp://10.0.0.1:8080"}
 	const meant = "the variable STEPWELL_LOG_LEVEL sets nothing; did you mean STEPWELL_LOG__LEVEL?"
 	dir := templateDir(t, testTemplate("read"))
-	writeFile(t, filepath.Join(dir, "order.yaml"), []byte("steps:\n- handler: {callable: x}\n"))
+	writeFile(t, filepath.Join(dir, "order.yaml.off"), []byte("steps:\n- handler: {callable: x}\n"))
 	p := serveWith(t, env, "--memory", "--templates", dir)
 	p.stop()
-	wantParts(t, "log", p.stderr.String(), meant, filepath.Join(dir, "order.yaml")+": looks like a template")
+	wantParts(t, "log", p.stderr.String(), meant, filepath.Join(dir, "order.yaml.off")+": looks like a template")
 	if strings.Contains(p.stderr.String(), "STEPWELL_PORT") {
 		t.Errorf("the log warns of another program's variable:\n%s", p.stderr)
 	}

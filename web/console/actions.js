@@ -4,7 +4,7 @@
 import * as api from "./api.js";
 import { allowed, confirmForm, field, h, plural, select, toast, wrong } from "./ui.js";
 
-let actor = "console"; // who acts, as last entered
+export let actor = "console"; // who acts, as last entered
 
 // names joins up to three names.
 function names(steps) {
@@ -79,7 +79,7 @@ function actOn(name, task, step, children) {
       }
       actor = by.value;
       const changed = await api.patch(path, body());
-      toast(`${a.heading}: ${step.name} is done.`);
+      toast(`Done: ${a.heading.toLowerCase()} ${step.name}`);
       return changed;
     },
   });

@@ -37,9 +37,9 @@ function page([performance, history, slow], hours, signal) {
 
 const add = (rows, name) => rows.reduce((n, r) => n + r[name], 0);
 export const percent = (part, whole) => (whole ? (Math.floor((part / whole) * 1000) / 10) + " %" : "–");
-const seconds = (s) => duration(s * 1000);
+export const seconds = (s) => (s > 0 && s < 0.01 ? +(s * 1000).toPrecision(2) + " ms" : duration(s * 1000));
 
-export const fact = (label, value, about) => h("div", { class: "card fact" }, h("dt", {}, label), h("dd", {}, value), about && h("p", { class: "soft" }, about));
+export const fact = (label, value, about) => h("div", { class: "card fact" }, h("dt", {}, label), h("dd", {}, value), about && h("dd", { class: "about soft" }, about));
 
 function facts(p, { hours }) {
   const ended = p.completed_tasks + p.failed_tasks;
@@ -97,7 +97,7 @@ function charts(rows, history, signal) {
 
 function figures(rows) {
   const used = rows.filter((r) => r.created || r.completed || r.failed || r.attempts || r.cancelled).reverse();
-  const columns = ["Period", ...["Created", "Completed", "Failed", "Cancelled", "Attempts", "Failed attempts", "Average", "Slowest 95 %"].map((c) => [c, "num"])];
+  const columns = ["Period", ...["Created", "Completed", "Failed", "Cancelled", "Attempts", "Failed attempts", "Average", "95 % within"].map((c) => [c, "num"])];
   return h("details", {}, h("summary", {}, "The figures as a table"), table("Figures", columns, used.map((r) => [span(r.t, r.step),
     ...[r.created, r.completed, r.failed, r.cancelled, r.attempts, r.failedAttempts].map(number),
     r.completed ? seconds(r.seconds / r.completed) : "–", r.p95 === null ? "–" : seconds(r.p95)])));

@@ -2,7 +2,7 @@
 // Graph draws the result as SVG and keeps only what is in view in the document, so that thousands of
 // steps move smoothly.
 //
-// A node is {id, name, tone, sign, word, detail, kind, ghost, group, groupName}: tone names the colour,
+// A node is {id, name, tone, sign, word, detail, note, ghost, group, groupName}: tone names the colour,
 // sign (the data of a path in a square of 16) and word say the same without colour, ghost marks a step that does not exist, and nodes of one
 // group fold into one. An edge is [from, to], two ids.
 
@@ -10,9 +10,10 @@ import { button, h } from "./ui.js";
 
 const WIDTH = 208, HEIGHT = 50; // of a node
 const GAP_X = 52, GAP_Y = 14; // between layers, and between the nodes of one
-const WRAP = 40; // a layer with more nodes becomes a block of several columns
+const WRAP = 24; // a layer with more nodes becomes a block of several columns
 const DETAIL = 0.5; // below this scale nodes are plain boxes
-const CELL_X = 900, CELL_Y = 600; // nodes come into view in cells of this size
+const CELL_X = 540, CELL_Y = 260; // nodes come into the document in cells of this size
+const AT_ONCE = 2; // cells that come in one frame of a movement
 
 // TONES lists the tones of states, those first that need a person most.
 export const TONES = ["bad", "wait", "run", "idle", "good", "off"];
@@ -261,6 +262,14 @@ function curve(points) {
   return `${d}M${x - 6} ${y - 4}L${x} ${y}L${x - 6} ${y + 4}`;
 }
 
+// moved shifts the absolute coordinates of path data.
+function moved(d, dx, dy) {
+  return d.replace(/([MLHVA])([^A-Za-z]+)/g, (_, letter, rest) => {
+    const n = rest.match(/-?(\d+\.?\d*|\.\d+)/g).map(Number), shift = { H: [dx], V: [dy], A: [0, 0, 0, 0, 0, dx, dy] }[letter] ?? [dx, dy];
+    return letter + n.map((v, i) => v + shift[i % shift.length]).join(" ");
+  });
+}
+
 // tally counts the members of a group by the word of their state, those first that need a person most.
 function tally(members) {
   const counts = new Map();
@@ -278,7 +287,7 @@ function groupNode({ id, members }) {
   const name = batch ? members[0].groupName ?? id : id.replace("layer", "Layer");
   return {
     id, members, counts, name: batch ? `${name} × ${members.length}` : name, tone: counts[0].tone, sign: counts[0].sign,
-    word: counts.map(c => `${c.n} ${c.word.toLowerCase()}`).join(" · "), detail: "", kind: batch ? "batch" : "layers",
+    word: counts.map(c => `${c.n} ${c.word.toLowerCase()}`).join(" · "), detail: "",
   };
 }
 
@@ -331,6 +340,7 @@ export class Graph {
     const home = this.shown?.home.get(id) ?? id;
     if (!this.nodes.has(home)) return;
     const before = this.active;
+    this.picked = this.shown.home.has(id) ? id : this.nodes.get(home).members[0].id;
     this.active = home;
     for (const at of [before, home]) this.repaint(at);
     this.light(home);
@@ -359,6 +369,7 @@ export class Graph {
     const at = this.places.get(id), member = this.nodes.get(id)?.members?.[0].id;
     for (const g of id ? [id] : this.shown.groups) this.open.add(g);
     this.arrange();
+    if (!id && this.active) this.reveal(this.active);
     if (!at) return;
     const now = this.places.get(this.shown.home.get(member)), { x, y, k } = this.view;
     this.look(x + (at.x - now.x) * k, y + (at.y - now.y) * k, k);
@@ -392,7 +403,7 @@ export class Graph {
     this.fillCells();
     this.fillEdges();
     this.stale = true;
-    if (this.active && !this.nodes.has(this.active)) this.active = this.shown.home.get(this.active);
+    this.active = this.shown.home.get(this.picked);
     this.light(this.active);
     this.showTools();
     this.pane.style.height = `clamp(10rem, ${Math.round(this.shape.height + 72)}px, min(26rem, 60vh))`;
@@ -407,8 +418,9 @@ export class Graph {
     this.fit();
     if (this.view.k >= DETAIL) return;
     const first = this.shape.nodes.find(p => !["good", "off"].includes(this.nodes.get(p.id).tone)) ?? this.shape.nodes[0];
-    const k = Math.min(0.75, Math.max(DETAIL, height / (this.shape.height + 48)));
-    this.look(Math.min(24, width / 3 - first.x * k), height / 2 - (first.y + HEIGHT / 2) * k, k);
+    const k = Math.min(0.75, Math.max(DETAIL, height / (this.shape.height + 48))), tall = this.shape.height * k;
+    const y = tall + 48 < height ? (height - tall) / 2 : Math.min(24, Math.max(height - 24 - tall, height / 2 - first.y * k));
+    this.look(Math.min(24, width / 3 - first.x * k), y, k);
   }
 
   size() { return { width: this.pane.clientWidth, height: this.pane.clientHeight }; }
@@ -467,7 +479,7 @@ export class Graph {
       else this.rescale(k);
     }
     this.svg.style.transform = `translate(${x}px, ${y}px) scale(${k / this.scale})`;
-    this.fill();
+    if (!this.zooming || k === this.scale) this.fill();
   }
 
   // rescale draws the world at another scale.
@@ -481,7 +493,7 @@ export class Graph {
 
   // fill puts into the document what is in view or near it.
   fill() {
-    const { x, y, k } = this.view, { width, height } = this.size(), near = 200;
+    const { x, y, k } = this.view, { width, height } = this.size(), near = 300;
     const box = { x: (-x - near) / k, y: (-y - near) / k, width: (width + 2 * near) / k, height: (height + 2 * near) / k };
     const meets = b => b.x < box.x + box.width && b.x + b.width > box.x && b.y < box.y + box.height && b.y + b.height > box.y;
     for (const s of this.strands) {
@@ -493,11 +505,17 @@ export class Graph {
   }
 
   paintCards(meets) {
+    const come = [];
     for (const cell of this.cells.values()) {
-      if (!meets(cell)) { cell.drawn?.remove(); continue; }
-      cell.drawn ??= h("g", {}, ...cell.ids.map(id => this.card(id)));
-      if (!cell.drawn.isConnected) this.cards.append(cell.drawn);
+      if (!meets(cell)) cell.drawn?.remove();
+      else if (!cell.drawn?.isConnected) come.push(cell);
     }
+    const room = this.cards.childElementCount ? AT_ONCE : come.length;
+    for (const cell of come.slice(0, room)) {
+      cell.drawn ??= h("g", {}, cell.ids.map(id => this.card(id)));
+      this.cards.append(cell.drawn);
+    }
+    if (come.length > room) this.soon();
   }
 
   // paintBoxes draws all nodes of a tone as one path.
@@ -512,32 +530,26 @@ export class Graph {
     this.stale = false;
   }
 
-  // card draws one node.
+  // card draws one node. It has no transform: thousands of those would slow each frame down.
   card(id) {
-    const n = this.nodes.get(id), p = this.places.get(id);
-    const g = h("g", {
-      class: `node ${n.tone}${n.ghost ? " ghost" : ""}${id === this.active ? " active" : ""}`, "data-id": id,
-      id: this.prefix + p.index, transform: `translate(${p.x} ${p.y})`, role: "img", "aria-label": this.describe(n),
-    });
-    if (n.members) for (const d of [8, 4]) g.append(h("rect", { class: "behind", x: d, y: d, width: WIDTH, height: HEIGHT, rx: 9 }));
-    g.append(
-      h("title", {}, this.describe(n)), h("rect", { class: "face", width: WIDTH, height: HEIGHT, rx: 9 }),
-      h("circle", { class: "disc", cx: 21, cy: 25, r: 12 }), h("path", { class: "sign", d: n.sign, transform: "translate(13 17)" }),
-      h("text", { class: "label", x: 40, y: 21 }, clip(n.name, n.members ? 20 : 21)),
-      h("text", { class: "detail", x: 40, y: 37 }, clip([n.word, n.detail].filter(Boolean).join(" · "), 26)),
-    );
-    if (n.members) g.append(...this.bar(n));
-    else if (n.kind && n.kind !== "step") g.append(h("text", { class: "kind", x: WIDTH - 9, y: 16 }, KINDS[n.kind] ?? ""));
-    return g;
+    const n = this.nodes.get(id), { x, y, index } = this.places.get(id);
+    const face = (name, by) => h("rect", { class: name, x: x + by, y: y + by, width: WIDTH, height: HEIGHT, rx: 9 });
+    const text = (name, dx, dy, words) => h("text", { class: name, x: x + dx, y: y + dy }, words);
+    return h("g", { class: `node ${n.tone}${n.ghost ? " ghost" : ""}${id === this.active ? " active" : ""}`, "data-id": id,
+      id: this.prefix + index, role: "img", "aria-label": this.describe(n) },
+    h("title", {}, this.describe(n)), n.members && [face("behind", 8), face("behind", 4)], face("face", 0),
+    h("circle", { class: "disc", cx: x + 21, cy: y + 25, r: 12 }), h("path", { class: "sign", d: moved(n.sign, x + 13, y + 17) }),
+    text("label", 40, 21, clip(n.name, n.note ? 21 - n.note.length * 0.8 : 20)), text("detail", 40, 37, clip([n.word, n.detail].filter(Boolean).join(" · "), 26)),
+    n.members ? this.bar(n, x, y) : n.note && text("note", WIDTH - 9, 16, n.note));
   }
 
   // bar draws the shares of the states of a group.
-  bar(n) {
-    let x = 40;
+  bar(n, left, y) {
+    let x = left + 40;
     return n.counts.map(c => {
       const width = Math.max(((WIDTH - 52) * c.n) / n.members.length, 2);
       x += width;
-      return h("rect", { class: `share ${c.tone}`, x: x - width, y: 42, width, height: 3 });
+      return h("rect", { class: `share ${c.tone}`, x: x - width, y: y + 42, width, height: 3 });
     });
   }
 
@@ -682,9 +694,6 @@ export class Graph {
     else this.options.onOpen?.(this.active);
   }
 }
-
-// KINDS holds the short mark of each kind of step that is not plain.
-const KINDS = { decision: "decision", batchable: "splits", batch_worker: "batch", deferred_convergence: "joins" };
 
 // strand returns edges as one path with the box that it covers.
 function strand(edges, faint) {

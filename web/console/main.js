@@ -78,7 +78,7 @@ async function show(focus) {
   api.readClock();
   try {
     if (!found) throw new api.ApiError(404, { message: "The console has no page at this address." });
-    const module = await import("./" + found.module);
+    const module = await load(found.module);
     if (signal.aborted) return;
     view.replaceChildren();
     await module.show(view, { path, params: found.params, query: new URLSearchParams(location.search), go, signal,
@@ -90,9 +90,19 @@ async function show(focus) {
   if (focus && !signal.aborted && !view.contains(document.activeElement)) focusHeading(view);
 }
 
+// load reads the module of a page. A file that cannot be read is no error of the script.
+async function load(name) {
+  try {
+    return await import("./" + name);
+  } catch (error) {
+    if (error instanceof TypeError) throw new api.ApiError(0, { message: "A file of the console cannot be read. Is the service running?" });
+    throw error;
+  }
+}
+
 // remember puts another query into the address of the page that is shown.
 function remember(query) {
-  const text = String(query);
+  const text = String(query).replaceAll("%2C", ",");
   history.replaceState(null, "", location.pathname + (text ? "?" + text.replace(/^\?/, "") : ""));
   shown = location.pathname + location.search;
 }
@@ -205,11 +215,12 @@ function fillBar() {
 
 // showClock says in fixture mode that time is virtual.
 function showClock({ detail }) {
-  const texts = { frozen: "Time is virtual and frozen at ", auto: "Time is virtual and jumps to the next timer; it is ",
-    real: "Fixture mode: tests may move the clock. It is " };
+  const at = when(detail.now);
+  const texts = { frozen: `Time is virtual and frozen at ${at}. `, real: "Fixture mode: tests may move the clock. ",
+    auto: `Time is virtual and jumps to the next timer. It is ${at}. ` };
   const notice = byId("notice");
   notice.hidden = false;
-  notice.replaceChildren(texts[detail.mode] + when(detail.now) + ". ", link("/fixture", "Clock"));
+  notice.replaceChildren(texts[detail.mode], link("/fixture", "Clock"));
 }
 
 fillBar();

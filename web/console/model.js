@@ -137,22 +137,26 @@ export class TaskModel {
 
   // node describes a step for the graph.
   node(step) {
-    const batch = step.declared?.step_type === "batch_worker";
-    return { id: step.id, name: step.name, ...look(step.state), detail: this.detail(step), kind: step.declared?.step_type,
-      group: batch ? "batch " + step.declared.name : undefined, groupName: step.declared?.name };
+    const d = step.declared, kind = KINDS[d?.step_type], tries = step.attempts > 1 || step.state === "error" ? `${step.attempts}/${step.max}` : "";
+    return { id: step.id, name: step.name, ...look(step.state), ...(step.state === "waiting_for_retry" && { word: "Retry" }), detail: this.detail(step),
+      note: [kind, tries].filter(Boolean).join(" "), group: kind === "batch" ? "batch " + d.name : undefined, groupName: d?.name };
   }
 
   // detail says in a few words how far a step is.
-  detail(step, now = api.now()) {
-    const attempt = step.attempts > 1 || step.max > 1 ? `${step.attempts}/${step.max}` : "";
-    const text = {
-      enqueued: () => [attempt.startsWith("0") ? "" : attempt, WAITS[step.because?.cause]],
-      in_progress: () => [attempt, span(Math.max(0, now - step.since))],
-      waiting_for_retry: () => [attempt, step.due && (step.due > now ? `in ${duration(Math.ceil((step.due - now) / 1000) * 1000)}` : "due")],
-      error: () => [attempt, span(this.took(step))],
-      complete: () => [step.attempts > 1 ? attempt : "", step.attempts ? span(this.took(step)) : ""],
-    }[step.state];
-    return (text?.() ?? []).filter(Boolean).join(" · ");
+  detail(step) {
+    switch (step.state) {
+      case "in_progress": return span(Math.max(0, api.now() - step.since));
+      case "waiting_for_retry": return this.countdown(step);
+      case "enqueued": return { outside_actor: "outside actor", slot: "needs a slot" }[step.because?.cause] ?? "";
+      case "error": case "complete": return step.spans.some((s) => s.kind === "run") ? span(this.took(step)) : "";
+    }
+    return "";
+  }
+
+  // countdown says when the retry of a step is due.
+  countdown({ due }) {
+    const left = due - api.now();
+    return left > 0 ? "in " + duration(Math.ceil(left / 1000 - 0.05) * 1000) : due ? "due" : "";
   }
 
   // took returns how long the attempts of a step have run, in milliseconds.
@@ -178,12 +182,13 @@ export class TaskModel {
   }
 }
 
-const WAITS = { outside_actor: "for an outside actor", slot: "for a slot", task_stopped: "held by the task" };
+// KINDS holds the short names of the kinds of steps that are not plain.
+export const KINDS = { decision: "decision", batchable: "splits", batch_worker: "batch", deferred_convergence: "joins" };
 
 // ghostNode describes a step of the template that does not exist.
 function ghostNode(d) {
   return { id: "ghost " + d.name, name: d.name, ...look(d.skipped ? "cancelled" : "pending"), tone: "off", ghost: true,
-    word: d.skipped ? "Not taken" : "Not decided yet", detail: "", kind: d.step_type };
+    word: d.skipped ? "Not taken" : "Not decided yet", detail: "", note: KINDS[d.step_type] };
 }
 
 // between returns the edges from each parent to each child. Of two large sets, it returns as many as

@@ -18,7 +18,8 @@ export async function show(root, context) {
 class TaskPage {
   constructor(root, { params, query, signal, title, keys, remember }) {
     Object.assign(this, { root, signal, title, remember, queue: [], id: params.task_uuid, path: "/v1/tasks/" + params.task_uuid });
-    this.narrow = matchMedia("(max-width: 46rem)").matches;
+    this.phone = matchMedia("(max-width: 46rem)");
+    this.phone.addEventListener("change", () => this.graph && this.build(), { signal });
     this.wanted = { step: query.get("step"), tab: query.get("tab") };
     keys({ s: ["Steps", () => this.tabs.show("Steps")], t: ["Timeline", () => this.tabs.show("Timeline")],
       e: ["Events", () => this.tabs.show("Events")], f: ["Fit the graph", () => this.graph.fit()] });
@@ -56,11 +57,22 @@ class TaskPage {
   }
 
   async load() {
-    const read = (rest) => api.get(this.path + rest, { signal: this.signal });
+    const read = (rest) => this.read(rest);
     const [task, summary, { transitions }, why] = await Promise.all([read(""), read("/summary"), read("/transitions"), read("/explain")]);
     this.dlq = summary.dlq;
     this.model = new TaskModel(task, summary.template.steps, transitions);
     this.explain(why);
+  }
+
+  // read reads something of the task; if the service is too busy, it asks again.
+  async read(rest, tries = 5) {
+    try {
+      return await api.get(this.path + rest, { signal: this.signal });
+    } catch (e) {
+      if (tries === 0 || this.signal.aborted || (e.status !== 503 && e.status !== 429)) throw e;
+      await new Promise((done) => { setTimeout(done, 500); });
+      return this.read(rest, tries - 1);
+    }
   }
 
   async reload() {
@@ -149,7 +161,10 @@ class TaskPage {
   // The page.
 
   build() {
-    const { task } = this.model;
+    const { task } = this.model, narrow = (this.narrow = this.phone.matches);
+    this.graph?.destroy();
+    this.timeline?.destroy();
+    this.timeline = this.steps = this.events = this.results = this.whyShown = undefined;
     this.title(`${task.namespace}/${task.name}`);
     this.head = h("header", { class: "task-head" });
     this.cause = h("section", { class: "explain card", "aria-label": "Why the task is where it is" });
@@ -159,9 +174,9 @@ class TaskPage {
     this.aside = h("aside", { class: "task-aside", tabindex: "-1", "aria-label": "Details" });
     this.tabs = this.makeTabs();
     const graph = h("section", { "aria-label": "Graph" }, picture);
-    const main = h("div", { class: "task-main" }, this.narrow ? [this.tabs, this.aside, graph] : [graph, this.tabs]);
-    this.root.replaceChildren(this.head, this.cause, h("div", { class: "task-body" }, main, !this.narrow && this.aside));
-    const start = this.wanted.step && this.model.byName(this.wanted.step);
+    const main = h("div", { class: "task-main" }, narrow ? [this.tabs, this.aside, graph] : [graph, this.tabs]);
+    this.root.replaceChildren(this.head, this.cause, h("div", { class: "task-body" }, main, !narrow && this.aside));
+    const start = this.model.steps.get(this.chosen) ?? (this.wanted.step && this.model.byName(this.wanted.step));
     this.redraw();
     if (start) this.choose(start.id);
     this.flush();
@@ -185,6 +200,7 @@ class TaskPage {
       this.tab = name;
       if (this.graph) this.keepAddress();
       this.timeline?.draw();
+      this.events?.draw();
     });
   }
 
@@ -260,9 +276,11 @@ class TaskPage {
 
   showWhy() {
     const { task } = this.model, helpful = this.why.steps.filter((e) => e.actions.length && this.model.steps.has(e.step_uuid));
-    const roots = helpful.filter((e) => !e.cause.startsWith("dependency_") && e.cause !== "task_stopped");
+    const failed = helpful.filter((e) => e.cause === "failed");
+    const roots = failed.length ? failed : helpful.filter((e) => !e.cause.startsWith("dependency_") && e.cause !== "task_stopped");
     const listed = (roots.length ? roots : helpful).slice(0, 3), more = helpful.length - listed.length;
-    const lead = listed.length === 1 && task.status !== "blocked_by_failures" ? `step "${listed[0].name}": ${listed[0].message}` : this.why.message;
+    const active = this.why.steps.filter((e) => e.cause !== "dependencies" && e.cause !== "decision"), only = listed.length ? listed : active;
+    const lead = only.length === 1 && task.status !== "blocked_by_failures" ? `step "${only[0].name}": ${only[0].message}` : this.why.message;
     const stale = this.why.status !== task.status; // the answer that fits is on its way
     const key = JSON.stringify([this.why, task.status, listed.map((e) => e.message)]);
     if (stale || key === this.whyShown) return;
@@ -348,14 +366,14 @@ class TaskPage {
     this.results = async () => {
       const last = [...this.model.steps.values()].filter((s) => !this.model.children(s).length).slice(0, 20);
       const views = await Promise.allSettled(last.map((s) => api.get(`${this.path}/workflow_steps/${s.id}`, { signal: this.signal })));
-      if (!this.signal.aborted) results.replaceChildren(...views.map((v, i) => h("div", { class: "last" }, h("h4", {}, last[i].name),
+      if (!this.signal.aborted) results.replaceChildren(...views.map((v, i) => h("div", { class: "last" }, h("h3", {}, last[i].name),
         v.status === "fulfilled" ? outcome(v.value, "Not finished yet.") : v.reason.status === 403
           ? redacted("The result is hidden from you.", "steps:read") : problem(v.reason))));
     };
     this.results();
-    return h("div", { class: "data" }, h("section", {}, h("h3", {}, "Context"), task.context_redacted
+    return h("div", { class: "data" }, h("section", {}, h("h2", {}, "Context"), task.context_redacted
       ? redacted("The context is hidden from you.", "tasks:context_read") : jsonTree(task.context, { label: "Context" })),
-    h("section", {}, h("h3", {}, "Results of the last steps"), results));
+    h("section", {}, h("h2", {}, "Results of the last steps"), results));
   }
 }
 
@@ -394,15 +412,17 @@ function outcome(view, none = "") {
   return [error, extra, r.success && h("h3", {}, "Result"), r.success && jsonTree(r.result, { label: "Result" })].filter(Boolean);
 }
 
-const AUDITED = { enqueued_for_orchestration: "Attempt succeeded", enqueued_as_error_for_orchestration: "Attempt failed", pending: "Reset" };
+const AUDITED = { enqueued_for_orchestration: "Attempt succeeded", enqueued_as_error_for_orchestration: "Attempt failed" };
+const DONE = { reset_for_retry: "Reset", complete_manually: "Completed", resolve_manually: "Resolved", fail: "Failed", cancel: "Cancelled" };
 
 // auditList shows the attempts at a step and what people did, the newest first.
 function auditList(audit) {
   if (!audit.length) return "";
   const line = (a) => {
-    const m = a.result?.metadata ?? {}, custom = m.custom ?? {}, what = custom.manually_completed ? `completed by ${custom.completed_by}: ${custom.completion_reason}` : "";
-    return h("li", {}, h("span", { class: a.success ? "good" : "bad" }, a.success ? "✓" : "✕"), " ", h("b", {}, AUDITED[a.to_state] ?? look(a.to_state).word), " ", ago(a.recorded_at),
-      h("span", { class: "soft" }, [what, a.result?.error?.error_type, a.subject && "as " + a.subject, !what && m.worker_id].filter(Boolean).map((t) => " · " + t)));
+    const about = [a.acted_by && `by ${a.acted_by}: ${a.action_reason}`, a.subject && "as " + a.subject, a.result?.error?.error_type,
+      !a.action && a.result?.metadata.worker_id].filter(Boolean);
+    return h("li", {}, h("b", { class: a.success || a.action ? "good" : "bad" }, DONE[a.action] ?? AUDITED[a.to_state] ?? look(a.to_state).word),
+      " ", ago(a.recorded_at), h("span", { class: "soft" }, about.map((t) => " · " + t)));
   };
   return h("details", { class: "audit", open: true }, h("summary", {}, `Audit: ${plural(audit.length, "entry", "entries")}`), h("ol", {}, audit.slice(0, 50).map(line)));
 }
@@ -446,7 +466,7 @@ class StepList {
   }
 
   time(s) {
-    if (s.state === "waiting_for_retry") return "retry " + (this.page.model.detail(s).split(" · ").at(-1) ?? "");
+    if (s.state === "waiting_for_retry") return "retry " + this.page.model.countdown(s);
     return s.spans.some((x) => x.kind === "run") ? span(this.page.model.took(s)) : "–";
   }
 

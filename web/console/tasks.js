@@ -1,11 +1,386 @@
-// The list of tasks.
+// The list of tasks: filters, counts by state, and rows that follow the event stream. New tasks
+// do not move what is being read.
 
 import * as api from "./api.js";
-import { ago, empty, h, link, shortId, state, table } from "./ui.js";
+import { ago, allowed, button, confirmForm, duration, empty, ended, field, h, instant, link, loading, number, plural, problem, select,
+  shortId, state, uid, when } from "./ui.js";
 
-export async function show(root, { query }) {
-  const page = await api.get("/v1/tasks" + api.query({ per_page: 50, status: query.get("status") }));
-  if (page.tasks.length === 0) return root.replaceChildren(empty("No task", "Start one, and it appears here."));
-  root.replaceChildren(h("h1", {}, "Tasks"), table("Tasks", ["State", "Template", "Id", "Created"], page.tasks.map((t) =>
-    [state(t.status), `${t.namespace}/${t.name}`, link("/tasks/" + t.task_uuid, shortId(t.task_uuid)), ago(t.created_at)])));
+// groups are the chips: label and states.
+const groups = [
+  ["Pending", ["pending"]],
+  ["Running", ["initializing", "enqueuing_steps", "steps_in_process", "evaluating_results"]],
+  ["Waiting", ["waiting_for_dependencies", "waiting_for_retry"]],
+  ["Blocked", ["blocked_by_failures"]],
+  ["Failed", ["error"]],
+  ["Complete", ["complete"]],
+  ["Resolved", ["resolved_manually"]],
+  ["Cancelled", ["cancelled"]],
+];
+
+const periods = [["", "Any time"], ["15m", "Last 15 minutes"], ["1h", "Last hour"], ["24h", "Last 24 hours"], ["7d", "Last 7 days"]];
+const units = { m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+const perPage = 50; // tasks read at a time
+const mostRows = 500; // above it, new tasks wait to be asked for
+const mostArrivals = 20; // that are inserted at once
+const pause = 1000; // between two readings of the list, in milliseconds
+
+export async function show(root, context) {
+  const list = new TaskList(root, context);
+  if (context.path === "/" && !context.query.size && (await list.isEmpty())) {
+    const { welcome } = await import("./welcome.js");
+    return welcome(root, context, () => list.begin());
+  }
+  await list.begin();
+}
+
+class TaskList {
+  constructor(root, { query, remember, signal, keys, go }) {
+    Object.assign(this, { root, query: new URLSearchParams(query), remember, signal, go });
+    this.rows = new Map(); // {task, element} by UUID, in the order of the table
+    this.dirty = new Set(); // UUIDs of rows that events have changed
+    this.next = null; // cursor of the next page
+    keys({ j: ["Next task", () => this.move(1)], k: ["Previous task", () => this.move(-1)],
+      n: ["Show new tasks", () => this.arrivals.hidden || this.load()] });
+  }
+
+  async isEmpty() {
+    return (await api.get("/v1/tasks?per_page=1", { signal: this.signal })).pagination.total_count === 0;
+  }
+
+  async begin() {
+    this.draw();
+    this.signal.addEventListener("abort", () => { this.stop?.(); clearTimeout(this.timer); });
+    await this.load();
+    this.follow();
+  }
+
+  // draw makes the page without its tasks.
+  draw() {
+    this.chips = h("div", { class: "chips", role: "group", "aria-label": "State" });
+    this.arrivals = button("", () => this.load(), "primary small arrivals", { hidden: true, "aria-live": "polite" });
+    this.body = h("tbody", {});
+    this.place = h("div", {});
+    this.more = button("Show more", () => this.loadMore(), "quiet", { hidden: true });
+    this.total = h("span", { class: "soft", role: "status" });
+    this.root.replaceChildren(h("div", { class: "row" }, h("h1", {}, "Tasks"), this.total),
+      this.filters(), this.chips, this.place, h("div", { class: "row center" }, this.more), this.arrivals);
+    this.table = h("div", { class: "scroll", role: "region", "aria-label": "Tasks", tabindex: 0 },
+      h("table", { class: "tasks" }, h("caption", { class: "hidden" }, "Tasks, newest first"),
+        h("thead", {}, h("tr", {}, ["State", "Task", "Steps", "Created", "Took", "Tags"].map((c) => h("th", { scope: "col" }, c)))), this.body));
+    this.place.append(loading());
+    this.drawChips({});
+  }
+
+  filters() {
+    const q = (name) => this.query.get(name) || "";
+    const text = h("input", { type: "search", value: q("q"), placeholder: "Part of a name", "data-search": true, autocomplete: "off" });
+    text.addEventListener("input", () => this.later(() => this.set("q", text.value.trim())));
+    const tag = h("input", { value: this.query.getAll("tag").join(", "), placeholder: "eu, urgent", autocomplete: "off" });
+    tag.addEventListener("change", () => this.set("tag", tag.value.split(",").map((t) => t.trim()).filter(Boolean)));
+    this.namespace = select([["", "All"]], "", (v) => { this.set("name", ""); this.set("namespace", v); this.fillNames(); });
+    this.name = select([["", "All"]], "", (v) => this.set("name", v));
+    this.fillTemplates();
+    return h("div", { class: "filters" }, field("Text", text), field("Namespace", this.namespace), field("Template", this.name),
+      field("Tags", tag), field("Created", this.period()));
+  }
+
+  // period makes the choice of a time: a recent period, or what a link gives as created_after and
+  // created_before.
+  period() {
+    const options = [...periods], bounds = ["created_after", "created_before"].map((b) => this.query.get(b));
+    if (bounds.some(Boolean)) {
+      const words = ["after ", "before "];
+      options.push(["given", bounds.map((b, i) => b && words[i] + when(b)).filter(Boolean).join(", ")]);
+    }
+    options.push(["between", "Between …"]);
+    const choice = select(options, bounds.some(Boolean) ? "given" : this.query.get("since") || "", async (value) => {
+      if (value === "given") return;
+      const given = value === "between" ? await this.askPeriod() : {};
+      if (!given) return this.redrawFilters();
+      this.query.delete("created_after");
+      this.query.delete("created_before");
+      for (const [name, at] of Object.entries(given)) this.query.set(name, at);
+      this.set("since", value === "between" ? "" : value);
+      if (value === "between") this.redrawFilters();
+    });
+    return choice;
+  }
+
+  // askPeriod asks for two times, and resolves to the parameters or undefined.
+  async askPeriod() {
+    const from = h("input", { type: "datetime-local" }), to = h("input", { type: "datetime-local" });
+    const iso = (input) => input.value && new Date(input.value).toISOString();
+    return confirmForm({ heading: "Created between", about: "Leave one empty for an open period.", action: "Show",
+      fields: [field("From", from), field("To", to)],
+      submit: () => Object.fromEntries([["created_after", iso(from)], ["created_before", iso(to)]].filter((p) => p[1])) });
+  }
+
+  redrawFilters() {
+    this.root.querySelector(".filters").replaceWith(this.filters());
+  }
+
+  async fillTemplates() {
+    try {
+      this.templates = (await api.get("/v1/templates", { signal: this.signal })).templates;
+    } catch {
+      this.templates = []; // without permission, the lists offer what the address names
+    }
+    const namespaces = new Set(this.templates.map((t) => t.namespace));
+    this.offer(this.namespace, namespaces, this.query.get("namespace"));
+    this.fillNames();
+  }
+
+  fillNames() {
+    const chosen = this.query.get("namespace");
+    this.offer(this.name, new Set(this.templates.filter((t) => !chosen || t.namespace === chosen).map((t) => t.name)), this.query.get("name"));
+  }
+
+  offer(list, values, chosen) {
+    if (chosen) values.add(chosen);
+    list.replaceChildren(...[["", "All"], ...[...values].sort().map((v) => [v, v])].map(([v, text]) => h("option", { value: v }, text)));
+    list.value = chosen || "";
+  }
+
+  // later calls f once the person stops typing.
+  later(f) {
+    clearTimeout(this.typing);
+    this.typing = setTimeout(() => { if (!this.signal.aborted) f(); }, 200);
+  }
+
+  // set changes a member of the filter, the address and the list.
+  set(name, value) {
+    this.query.delete(name);
+    for (const v of [value].flat()) if (v) this.query.append(name, v);
+    this.remember(this.query);
+    this.load();
+    if (name === "namespace") this.follow();
+  }
+
+  // path returns the path of a page of the list.
+  path(cursor, count) {
+    const q = Object.fromEntries(["q", "namespace", "name", "status", "created_after", "created_before"].map((n) => [n, this.query.get(n)]));
+    const [, n, unit] = /^(\d+)([mhd])$/.exec(this.query.get("since") || "") || [];
+    if (n) q.created_after = new Date(api.now() - n * units[unit]).toISOString();
+    const text = api.query({ ...q, tag: this.query.getAll("tag"), per_page: count, counts: cursor ? "" : "true" });
+    return `/v1/tasks${text}&cursor=${encodeURIComponent(cursor)}`;
+  }
+
+  // load reads the first page and shows it in place of what is shown.
+  async load() {
+    const turn = (this.turn = (this.turn || 0) + 1);
+    try {
+      const page = await api.get(this.path("", perPage), { signal: this.signal });
+      if (turn !== this.turn) return; // the filter was changed meanwhile
+      this.rows.clear();
+      this.dirty.clear();
+      this.arrivals.hidden = true;
+      this.body.replaceChildren(...page.tasks.map((t) => this.add(t)));
+      this.next = page.pagination.next_cursor;
+      this.drawTotals(page.pagination);
+      this.place.replaceChildren(page.tasks.length ? this.table : this.nothing());
+    } catch (error) {
+      if (this.signal.aborted || turn !== this.turn) return;
+      this.place.replaceChildren(problem(error));
+      this.more.hidden = true;
+    }
+  }
+
+  async loadMore() {
+    this.more.disabled = true;
+    try {
+      const page = await api.get(this.path(this.next, perPage), { signal: this.signal });
+      const fresh = page.tasks.filter((t) => !this.rows.has(t.task_uuid));
+      this.body.append(...fresh.map((t) => this.add(t)));
+      this.next = page.pagination.next_cursor;
+      this.body.querySelector(`[data-id="${fresh[0]?.task_uuid}"] a`)?.focus();
+    } catch (error) {
+      if (!this.signal.aborted) this.place.append(problem(error));
+    }
+    this.more.disabled = false;
+    this.more.hidden = !this.next;
+  }
+
+  drawTotals(pagination) {
+    this.known = pagination.total_count;
+    this.total.textContent = plural(pagination.total_count, "task");
+    this.more.hidden = !this.next;
+    if (pagination.counts) this.drawChips(pagination.counts);
+  }
+
+  nothing() {
+    if (!this.query.size) {
+      return empty("No task yet", "Start one here or over the API, and it appears at once.",
+        allowed("tasks:create", "Start a task", () => this.go("/start"), "primary"));
+    }
+    return empty("No task matches", "No task has all that the filter asks for.",
+      button("Clear the filter", () => this.go("/tasks"), "primary"));
+  }
+
+  // drawChips shows how many tasks are in each group of states, and which groups the filter has.
+  drawChips(counts) {
+    const chosen = (this.query.get("status") || "").split(",").filter(Boolean);
+    groups.forEach(([label, states], i) => {
+      const count = states.reduce((sum, s) => sum + (counts[s] || 0), 0);
+      const on = states.some((s) => chosen.includes(s));
+      const chip = this.chips.children[i] || this.chips.appendChild(this.chip(label, states));
+      chip.setAttribute("aria-pressed", String(on));
+      chip.classList.toggle("none", !count && !on);
+      chip.lastChild.textContent = number(count);
+    });
+  }
+
+  // chip makes the button that switches a group of states.
+  chip(label, states) {
+    const toggle = () => {
+      const others = (this.query.get("status") || "").split(",").filter((s) => s && !states.includes(s));
+      const on = chip.getAttribute("aria-pressed") === "true";
+      this.set("status", (on ? others : [...others, ...states]).join(","));
+    };
+    const chip = h("button", { type: "button", class: "chip", onclick: toggle }, label, " ", h("b", {}));
+    return chip;
+  }
+
+  // Rows.
+
+  add(t) {
+    const name = link("/tasks/" + t.task_uuid, h("b", {}, t.name), { "aria-label": `${t.namespace}/${t.name} ${shortId(t.task_uuid)}` });
+    const cells = { state: h("td", {}), steps: h("td", { class: "steps" }), took: h("td", { class: "took" }) };
+    const element = h("tr", { "data-id": t.task_uuid }, cells.state,
+      h("td", { class: "what" }, name, h("span", { class: "soft" }, `${t.namespace} · ${t.version} · `, h("code", {}, shortId(t.task_uuid)))),
+      cells.steps, h("td", { class: "created" }, ago(t.created_at)), cells.took,
+      h("td", { class: "taglist" }, t.tags.slice(0, 3).map((tag) => h("span", { class: "tag" }, tag)),
+        t.tags.length > 3 && h("span", { class: "soft" }, ` +${t.tags.length - 3}`)));
+    const row = { task: t, element, cells };
+    this.rows.set(t.task_uuid, row);
+    this.drawRow(row);
+    return element;
+  }
+
+  // drawRow writes what changes in a row. Its link stays the same element, so that no click is lost.
+  drawRow({ task: t, cells }) {
+    cells.state.replaceChildren(state(t.status));
+    cells.steps.replaceChildren(...progress(t));
+    cells.took.textContent = t.completed_at && ended(t.status)
+      ? duration(Math.max(instant(t.completed_at) - instant(t.created_at), 0.5)) : "";
+  }
+
+  move(step) {
+    const links = [...this.body.querySelectorAll(".what a")];
+    const i = links.findIndex((a) => a.closest("tr").contains(document.activeElement));
+    links[Math.min(Math.max(i + step, 0), links.length - 1)]?.focus();
+  }
+
+  // Events.
+
+  follow() {
+    this.stop?.();
+    let begun = false;
+    this.stop = api.events({ namespace: this.query.get("namespace") }, (e) => this.happened(e), (name) => {
+      if (name === "gap" || (name === "open" && begun)) this.load();
+      else if (name === "open") this.refreshSoon(); // what happened since the page was read
+      begun = true;
+    });
+  }
+
+  happened(event) {
+    const row = this.rows.get(event.task_uuid);
+    if (row) {
+      this.dirty.add(event.task_uuid);
+      if (event.type === "task") row.state = event.to_state;
+    }
+    if (row || event.type === "task") this.refreshSoon();
+  }
+
+  // refreshSoon reads the list again, not too often: sooner after a pause.
+  refreshSoon() {
+    if (this.timer) return;
+    const wait = Math.max((this.refreshed || 0) + Math.max(pause, 10 * (this.cost || 0)) - Date.now(), 100);
+    this.timer = setTimeout(async () => {
+      this.timer = 0;
+      const began = Date.now();
+      try {
+        await this.refresh();
+      } catch (error) {
+        if (error.status === 403 || error.status === 401) this.stop?.();
+      }
+      this.refreshed = Date.now();
+      this.cost = this.refreshed - began;
+    }, wait);
+  }
+
+  // refresh brings the rows up to date: those on the first page, and changed ones further on.
+  async refresh() {
+    const turn = this.turn, dirty = this.dirty, states = new Map([...this.rows].map(([id, r]) => [id, r.state]));
+    this.dirty = new Set();
+    let cursor = "", first;
+    do {
+      const page = await api.get(this.path(cursor, first ? 100 : perPage), { signal: this.signal });
+      if (turn !== this.turn || this.signal.aborted) return;
+      first ||= page;
+      for (const t of page.tasks) {
+        dirty.delete(t.task_uuid);
+        const row = this.rows.get(t.task_uuid);
+        if (row && changed(row.task, t)) this.drawRow(Object.assign(row, { task: t }));
+      }
+      cursor = page.pagination.next_cursor;
+    } while (cursor && [...dirty].some((id) => this.rows.has(id)) && this.rows.size > perPage);
+    for (const id of dirty) this.changeState(this.rows.get(id), states.get(id)); // they do not match any more
+    this.drawTotals(first.pagination);
+    this.arrive(first);
+  }
+
+  changeState(row, name) {
+    if (row && name && name !== row.task.status) this.drawRow(Object.assign(row, { task: { ...row.task, status: name } }));
+  }
+
+  // arrive inserts new tasks at the top, or offers them if something is being read.
+  arrive(page) {
+    const fresh = page.tasks.filter((t) => !this.rows.has(t.task_uuid) && this.isNewer(t));
+    if (!fresh.length) return;
+    if (this.isRead() || fresh.length > mostArrivals || this.rows.size + fresh.length > mostRows) {
+      const many = fresh.length === page.tasks.length && this.rows.size > 0;
+      this.arrivals.textContent = many ? `More than ${perPage} new tasks` : plural(fresh.length, "new task");
+      this.arrivals.hidden = false;
+      return;
+    }
+    if (this.rows.size === 0) this.place.replaceChildren(this.table);
+    const before = [...this.rows];
+    this.rows.clear();
+    const elements = fresh.map((t) => this.add(t));
+    for (const [id, row] of before) this.rows.set(id, row);
+    for (const e of elements) e.classList.add("fresh");
+    this.body.prepend(...elements);
+  }
+
+  isNewer(task) {
+    const [first] = this.rows.values();
+    return !first || task.created_at >= first.task.created_at;
+  }
+
+  // isRead reports whether the person is among the rows: with the pointer, the focus, or further
+  // down the page.
+  isRead() {
+    return scrollY > 60 || this.table.matches(":hover") || this.table.contains(document.activeElement) || document.getSelection()?.type === "Range";
+  }
+}
+
+const changed = (a, b) => a.updated_at !== b.updated_at || a.status !== b.status || a.completed_steps !== b.completed_steps ||
+  a.total_steps !== b.total_steps || a.in_progress_steps !== b.in_progress_steps || a.failed_steps !== b.failed_steps;
+
+// progress makes the bar of a task's steps, with the numbers beside it.
+function progress(t) {
+  const part = (n) => (t.total_steps ? (100 * n) / t.total_steps : 0);
+  const parts = [["good", t.completed_steps], ["bad", t.failed_steps], ["run", t.in_progress_steps]];
+  let x = 0;
+  const bars = parts.map(([tone, n]) => {
+    const bar = h("rect", { class: tone, x, width: part(n), height: 6 });
+    x += part(n);
+    return bar;
+  });
+  const id = uid("clip");
+  return [h("svg", { class: "bars", viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
+    h("clipPath", { id }, h("rect", { width: 100, height: 6, rx: 3 })), h("g", { "clip-path": `url(#${id})` },
+      h("rect", { class: "base", width: 100, height: 6 }), bars)),
+  h("span", { class: "num" }, `${number(t.completed_steps)} / ${number(t.total_steps)}`)];
 }

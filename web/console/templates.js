@@ -1,9 +1,10 @@
 // Templates: the list with how they fare, and one template with its graph, definition and versions.
 
 import * as api from "./api.js";
-import { buckets, fact, percent, throughput } from "./analytics.js";
+import { buckets, fact, percent, seconds, throughput } from "./analytics.js";
 import { Graph } from "./graph.js";
-import { duration, empty, h, jsonTree, link, number, plural, problem, table, tabs } from "./ui.js";
+import { KINDS } from "./model.js";
+import { empty, h, jsonTree, link, number, plural, problem, table, tabs } from "./ui.js";
 
 const pathOf = (t) => [t.namespace, t.name, t.version].map(encodeURIComponent).join("/");
 const nameOf = (t) => `${t.namespace}/${t.name}`;
@@ -51,7 +52,7 @@ function listRow(name, versions, fares) {
   return h("tr", {}, cells.map((c, i) => h("td", { class: i >= 2 && i <= 6 && "num" }, c)));
 }
 
-const time = (s) => (s === undefined ? "–" : duration(s * 1000));
+const time = (s) => (s === undefined ? "–" : seconds(s));
 
 // quantile returns how long completed tasks took, if any completed.
 const quantile = (f, name) => time(f?.completed_tasks ? f[name + "_duration_seconds"] : undefined);
@@ -84,7 +85,7 @@ function drawGraph(picture, template, signal) {
     row(id)?.classList.add("chosen");
   } });
   const sign = "M3 4h3v3h3v3h4v3"; // a staircase, as in the logo
-  graph.set(template.steps.map((s) => ({ id: s.name, name: s.name, tone: "idle", sign, word: s.handler?.callable || s.type, kind: s.type === "standard" ? "step" : s.type })),
+  graph.set(template.steps.map((s) => ({ id: s.name, name: s.name, tone: "idle", sign, word: s.handler?.callable || s.type, note: KINDS[s.type] })),
     template.steps.flatMap((s) => s.dependencies.map((d) => [d, s.name])));
   signal.addEventListener("abort", () => graph.destroy());
 }

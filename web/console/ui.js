@@ -194,11 +194,12 @@ export function select(options, value, onchange, props = {}) {
 }
 
 // table makes a table with a caption for screen readers, columns ([label, class] or label) and
-// rows of cells.
+// rows of cells. A column without a label has actions.
 export function table(caption, columns, rows) {
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
     h("table", {}, h("caption", { class: "hidden" }, caption),
-      h("thead", {}, h("tr", {}, columns.map((c) => h("th", { scope: "col", class: [c].flat()[1] }, [c].flat()[0])))),
+      h("thead", {}, h("tr", {}, columns.map((c) => h("th", { scope: "col", class: [c].flat()[1] },
+        [c].flat()[0] || h("span", { class: "hidden" }, "Actions"))))),
       h("tbody", {}, rows.map((r) => (r instanceof Node ? r
         : h("tr", {}, r.map((cell, i) => h("td", { class: [columns[i]].flat()[1] }, cell))))))));
 }

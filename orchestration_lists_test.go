@@ -1,6 +1,6 @@
 package main
 
-// The event stream from the point of view of its readers.
+// Lists with cursors beside changes; the event stream from the point of view of its readers.
 
 import (
 	"bufio"
@@ -401,4 +401,88 @@ func splitBlocks(data []byte, _ bool) (advance int, token []byte, err error) {
 func isBefore(t testing.TB, e, other wire.Event) bool {
 	a, b := e.Place(t), other.Place(t)
 	return a.Seq < b.Seq || a.Seq == b.Seq && a.N < b.N
+}
+
+// TestCursorsBesideChanges reads lists with cursors in every order while tasks are created, end, are
+// cancelled and dropped, and the rest moves together in the store. Tasks that stay as they are must be
+// listed once each.
+func TestCursorsBesideChanges(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: apiTemplates, config: retaining(10)})
+	s.svc.store.locked(func() { s.svc.store.packing.floor = 0 })
+	change := func() {
+		s.create(`{"namespace":"u","name":"solo"}`)
+		s.do("DELETE", "/v1/tasks/"+s.create(`{"namespace":"t","name":"manual"}`), "").want(200)
+	}
+	var stay []string
+	for i := range 12 {
+		change()
+		stay = append(stay, s.create(fmt.Sprintf(`{"namespace":"t","name":"manual","tags":["stays"],"priority":%d}`, i%3)))
+	}
+	slices.Sort(stay)
+	ctx, cancel := context.WithCancel(t.Context())
+	var changing sync.WaitGroup
+	changing.Go(func() {
+		for range 500 {
+			if ctx.Err() != nil {
+				return
+			}
+			change()
+		}
+	})
+	for _, sort := range sortWords {
+		for _, filter := range []string{"", "&status=in_progress,complete,cancelled"} {
+			query := "/v1/tasks?per_page=5&sort=" + sort + filter + "&cursor="
+			if got := s.walk(query, change); !slices.Equal(got, stay) {
+				t.Errorf("%s: got %d of the tasks that stay: %v\nwant %v", query, len(got), got, stay)
+			}
+		}
+	}
+	cancel()
+	changing.Wait()
+	if s.svc.store.retain.dropped == 0 || len(s.svc.store.slots) > 200 {
+		t.Errorf("got %d tasks dropped, %d positions; want more, and few", s.svc.store.retain.dropped, len(s.svc.store.slots))
+	}
+}
+
+// walk reads a list to its end, and changes something after each page. It returns the tasks with the
+// tag stays, sorted.
+func (s *testServer) walk(query string, change func()) (found []string) {
+	s.t.Helper()
+	next := any("")
+	for pages := 0; next != nil && pages < 400; pages++ {
+		a := s.do("GET", query+fmt.Sprint(next), "").want(200)
+		for _, item := range a.get("tasks").([]any) {
+			if task := item.(map[string]any); slices.Contains(task["tags"].([]any), any("stays")) {
+				found = append(found, task["task_uuid"].(string))
+			}
+		}
+		change()
+		next = a.get("pagination.next_cursor")
+	}
+	slices.Sort(found)
+	return found
+}
+
+// TestCursorAfterARestart checks that a cursor goes on where it was in the store of the next process, also
+// when its own task was dropped meanwhile.
+func TestCursorAfterARestart(t *testing.T) {
+	o := serviceTest{templates: apiTemplates, dir: t.TempDir(), config: retaining(4)}
+	svc := newTestService(t, o)
+	s := (&testServer{t: t, svc: svc}).with(newOrchestrationAPI(svc, nil))
+	var ids []string
+	for range 4 {
+		ids = append(ids, s.create(`{"namespace":"u","name":"solo"}`))
+		s.await(ids[len(ids)-1], "complete")
+	}
+	cursor := s.do("GET", "/v1/tasks?sort=created_at&per_page=2&cursor=", "").want(200).text("pagination.next_cursor")
+	for range 2 {
+		ids = append(ids, s.create(`{"namespace":"u","name":"solo"}`))
+		s.await(ids[len(ids)-1], "complete")
+	}
+	closeTestService(t, svc)
+	s = newTestServer(t, o)
+	a := s.do("GET", "/v1/tasks?sort=created_at&per_page=9&cursor="+cursor, "").want(200)
+	if got, want := a.text("tasks.*.task_uuid"), fmt.Sprint(ids[2:]); got != want || a.text("tasks.#") != "4" {
+		t.Errorf("got %s; want %s", got, want)
+	}
 }

@@ -1,0 +1,334 @@
+package e2e
+
+// The pages of the console about templates, starting tasks, dead letters, analytics and fixture
+// mode, and the page of the API.
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"stepwell/e2e/wire"
+)
+
+// openConsole starts the service and opens a page of its console.
+func openConsole(t *testing.T, path string, args ...string) (*page, *program) {
+	t.Helper()
+	p := newPage(t)
+	s := serve(t, append([]string{"--memory"}, args...)...)
+	p.open(s.ready.OrchestrationURL + "/console" + path)
+	return p, s
+}
+
+// inspect has axe-core look at what is shown, if there is one, and takes pictures of it on
+// screens and phones, light and dark.
+func (p *page) inspect(name string) {
+	p.t.Helper()
+	if file := os.Getenv("STEPWELL_AXE"); file != "" {
+		p.scheme("dark")
+		p.wantAccessible(string(wire.ReadFile(p.t, file)), name)
+		p.scheme("light")
+	}
+	for _, width := range []int{1280, 390} {
+		for _, scheme := range []string{"light", "dark"} {
+			p.screenshot(name, width, scheme)
+		}
+	}
+}
+
+// orderTemplate has a schema of its input.
+const orderTemplate = `{"namespace":"shop","name":"order","version":"1.2.0","description":"Takes payment.",
+	"input_schema":{"type":"object","required":["order_id","amount","customer","express"],"properties":{
+		"order_id":{"type":"string","title":"Order number","pattern":"^O-[0-9]+$"},
+		"amount":{"type":"number","minimum":0.01,"maximum":10000},
+		"currency":{"enum":["EUR","USD"],"default":"EUR"},
+		"customer":{"type":"object","required":["email"],"properties":{"name":{"type":"string"},"email":{"type":"string"}}},
+		"express":{"type":"boolean"},"items":{"type":"array","items":{"type":"object"}}}},
+	"steps":[{"name":"reserve","handler":{"callable":"builtin:noop"}},
+		{"name":"ship","handler":{"callable":"builtin:noop"},"dependencies":["reserve"]}]}`
+
+// input returns a selector of the input with a label, which it waits for.
+func (p *page) input(label string) string {
+	p.t.Helper()
+	find := fmt.Sprintf(`[...document.querySelectorAll("label")].find((e) => e.checkVisibility() && e.textContent === %q)`, label)
+	p.wait(find)
+	return "#" + p.eval(find+".htmlFor").(string)
+}
+
+// choose chooses an option of a list by its text.
+func (p *page) choose(label, option string) {
+	p.t.Helper()
+	p.eval(fmt.Sprintf(`(() => {
+		const e = document.querySelector(%q);
+		e.value = [...e.options].find((o) => o.text === %q).value;
+		for (const name of ["input", "change"]) e.dispatchEvent(new Event(name, { bubbles: true }));
+	})()`, p.input(label), option))
+}
+
+// wrongAt returns what the page says is wrong with an input.
+func (p *page) wrongAt(label string) string {
+	p.t.Helper()
+	return p.eval(fmt.Sprintf("document.querySelector(%q).textContent", p.input(label)+"-wrong")).(string)
+}
+
+// TestConsoleStart starts a task from a form that a schema makes, after errors at its fields, and
+// again with changes.
+func TestConsoleStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "order.json"), []byte(orderTemplate))
+	p, s := openConsole(t, "/start/shop/order/1.2.0", "--templates", dir)
+	p.fill(p.input("Order number"), "1234")
+	p.fill(p.input("amount"), "12.5")
+	p.clickText("Start the task")
+	for label, want := range map[string]string{
+		"Order number": "This must match ^O-[0-9]+$.", "amount": "", "email": "This is required.",
+		"express": "This is required.", "items (optional)": "",
+	} {
+		if got := p.wrongAt(label); got != want {
+			t.Errorf("%s: got %q; want %q", label, got, want)
+		}
+	}
+	p.inspect("start")
+	p.fill(p.input("Order number"), "O-1234")
+	p.fill(p.input("email"), "a@example.com")
+	p.fill(p.input("items (optional)"), `[{"sku":1}]`)
+	p.choose("express", "No")
+	p.clickText("Start the task")
+	p.wait(`location.pathname.startsWith("/console/tasks/")`)
+	id := filepath.Base(p.eval("location.pathname").(string))
+	want := `{"amount":12.5,"currency":"EUR","customer":{"email":"a@example.com"},"express":false,"items":[{"sku":1}],"order_id":"O-1234"}`
+	if got := wire.Text(s.api().await(id, "complete").get("context")); got != want {
+		t.Errorf("got context %s; want %s", got, want)
+	}
+
+	p.open(s.ready.OrchestrationURL + "/console/start?from=" + id)
+	p.waitText("Start again, with changes")
+	p.fill(p.input("amount"), "99")
+	p.clickText("Edit as JSON")
+	p.wait(fmt.Sprintf(`JSON.parse(document.querySelector(%q).value).amount === 99`, p.input("Context")))
+	p.fill(p.input("Context"), `{"order_id": 12345678901234567890}`)
+	p.clickText("Start the task")
+	p.wait(fmt.Sprintf(`location.pathname.startsWith("/console/tasks/") && !location.pathname.endsWith(%q)`, id))
+	again := filepath.Base(p.eval("location.pathname").(string))
+	if got := wire.Text(s.api().await(again, "complete").get("context")); got != `{"order_id":12345678901234567890}` {
+		t.Errorf("got context %s; want that of the editor, with all digits", got)
+	}
+	p.waitText("shop/order")
+}
+
+// TestConsoleStartAsJSON starts a task of a template without a schema.
+func TestConsoleStartAsJSON(t *testing.T) {
+	t.Parallel()
+	p, s := openConsole(t, "/start/demo/batch/1.0.0")
+	p.fill(p.input("Context"), `[1`)
+	p.clickText("Start the task")
+	if got := p.wrongAt("Context"); !strings.HasPrefix(got, "This is not valid JSON") {
+		t.Errorf("got %q", got)
+	}
+	p.fill(p.input("Context"), `[1]`)
+	p.clickText("Start the task")
+	p.waitText("The context must be a JSON object")
+	p.fill(p.input("Context"), `{"total_items": 100, "batch_size": 50}`)
+	p.clickText("Start the task")
+	p.wait(`location.pathname.startsWith("/console/tasks/")`)
+	s.api().await(filepath.Base(p.eval("location.pathname").(string)), "complete")
+	p.waitText("demo/batch")
+}
+
+// TestConsoleTemplates finds a template, with its figures, and looks at it.
+func TestConsoleTemplates(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "order.json"), []byte(orderTemplate))
+	writeFile(t, filepath.Join(dir, "next.json"), []byte(strings.Replace(orderTemplate, "1.2.0", "1.10.0", 1)))
+	p, s := openConsole(t, "/templates", "--templates", dir)
+	p.waitText("shop/order")
+	s.api().await(s.api().create(`{"namespace":"shop","name":"order"}`), "complete")
+	p.open(s.ready.OrchestrationURL + "/console/templates")
+	row := `[...document.querySelectorAll("tbody tr")].find((r) => r.checkVisibility() && r.innerText.includes("shop/order"))`
+	p.wait(row + `.cells[3].innerText === "1"`)
+	if got := p.eval(row + `.innerText.split(/\s+/).slice(3, 9).join(" ")`); got != "1.10.0 1.2.0 2 1 100 %" {
+		t.Errorf("got %q; want both versions, the newest first, and the success", got)
+	}
+	p.inspect("templates")
+	p.fill("input[type=search]", "nothing")
+	p.waitText("No template matches.")
+	p.fill("input[type=search]", "ORDER")
+	p.wait(`[...document.querySelectorAll("tbody tr")].filter((r) => r.checkVisibility()).length === 1 && location.search === "?q=ORDER"`)
+	p.clickText("shop/order")
+	p.wait(`location.pathname === "/console/templates/shop/order/1.10.0"`)
+	p.wait(`document.querySelectorAll(".node").length === 2 && document.querySelector(".chip[aria-current]").textContent === "1.10.0"`)
+	p.clickText("How it fares")
+	p.waitText("95th percentile")
+	p.clickText("Definition")
+	p.waitText("builtin:noop")
+	p.inspect("template")
+}
+
+// TestConsoleLetters looks into a dead letter, acts on its task, and notes what came of it.
+func TestConsoleLetters(t *testing.T) {
+	t.Parallel()
+	p, s := openConsole(t, "/dlq")
+	p.waitText("Nothing needs you")
+	p.inspect("dlq-empty")
+	id := s.api().create(`{"namespace":"demo","name":"failing"}`)
+	p.waitText("demo/failing") // by itself
+	p.inspect("dlq")
+	p.clickText("Investigate")
+	p.waitText("the card was declined")
+	p.inspect("dlq-entry")
+	p.choose("State", "Resolved")
+	p.fill(p.input("Notes"), "paid in cash")
+	p.fill(p.input("Your name"), "ann")
+	p.clickText("Save")
+	p.waitText("The investigation is noted.")
+	entry := s.api().do("GET", "/v1/dlq/task/"+id, "").want(200)
+	for member, want := range map[string]string{
+		"resolution_status": "ManuallyResolved", "resolution_notes": "paid in cash", "resolved_by": "ann"} {
+		if got := entry.text(member); got != want {
+			t.Errorf("%s: got %q; want %q", member, got, want)
+		}
+	}
+	p.clickText("Resolve …")
+	p.fill("dialog:last-of-type input[placeholder^=Why]", "paid in cash")
+	p.clickText("Resolve the step")
+	s.api().await(id, "complete")
+	p.waitText("The task is over")
+	p.clickText("Close")
+	p.wait(`[...document.querySelectorAll(".chip b")].map((e) => e.textContent).join() === "0,1,0,0"`)
+	p.clickAt(`document.querySelectorAll(".chip")[1]`)
+	p.waitText("paid in cash")
+}
+
+// TestConsoleAnalytics shows figures as charts and as a table.
+func TestConsoleAnalytics(t *testing.T) {
+	t.Parallel()
+	p, s := openConsole(t, "/analytics")
+	p.waitText("No figures yet")
+	for range 3 {
+		s.api().await(s.api().create(`{"namespace":"demo","name":"diamond"}`), "complete")
+	}
+	s.api().await(s.api().create(`{"namespace":"demo","name":"failing"}`), "blocked_by_failures")
+	p.open(s.ready.OrchestrationURL + "/console/analytics")
+	p.wait(`document.querySelectorAll(".chart svg").length === 4 && document.querySelectorAll(".bar-part.good").length === 1`)
+	p.clickText("The figures as a table")
+	p.wait(`[...document.querySelectorAll("details td")].slice(1, 5).map((e) => e.innerText).join() === "4,3,1,0"`)
+	p.waitText("Tasks blocked by failures: 1.")
+	p.inspect("analytics")
+	for _, period := range []string{"6 hours", "3 days", "7 days", "30 days"} {
+		p.clickText(period)
+		p.wait(fmt.Sprintf(`document.querySelector(".chip[aria-pressed=true]").textContent === %q`, period))
+		p.wait(`document.querySelectorAll(".chart svg").length === 4`)
+	}
+	if got := p.eval("location.search"); got != "?hours=720" {
+		t.Errorf("got %v in the address; want the period", got)
+	}
+}
+
+// TestConsoleFixture moves the clock, adds a stub, and switches to a sandbox and back.
+func TestConsoleFixture(t *testing.T) {
+	t.Parallel()
+	p, s := openConsole(t, "/fixture", "--fixture")
+	p.clickText("Freeze")
+	p.waitText("Time is virtual and frozen at")
+	id := s.api().create(`{"namespace":"demo","name":"slow"}`)
+	p.waitText("demo/slow") // what is due
+	p.inspect("fixture")
+	p.clickText("To the next timer")
+	p.waitText("1 timer fired.")
+	p.fill("input[aria-label='Advance by']", "1h")
+	p.clickText("Advance")
+	s.api().await(id, "complete")
+	p.waitText("Nothing: no retry, lease or delay is pending.")
+	p.clickText("Automatic")
+	p.waitText("jumps to the next timer whenever nothing runs")
+
+	p.clickText("Add a stub …")
+	p.clickText("Add")
+	p.waitText("stub-1")
+	id = s.api().create(`{"namespace":"demo","name":"approval"}`)
+	s.api().await(id, "complete")
+	p.clickText("Requests")
+	p.waitText("demo/approval · approve, attempt 1")
+	p.inspect("fixture-requests")
+
+	p.clickText("Sandboxes")
+	p.clickText("Create a sandbox …")
+	p.fill(p.input("Name"), "checkout-7")
+	p.clickText("Create")
+	p.wait(`document.querySelector("td a")?.textContent === "checkout-7"`)
+	p.inspect("fixture-sandboxes")
+	p.open(p.eval(`document.querySelector("td a").href`).(string))
+	p.waitText("Back to the main service")
+	p.waitText("No stubs")
+	p.open(s.ready.OrchestrationURL + "/console/fixture")
+	p.clickText("Reset …")
+	p.clickText("Reset")
+	p.waitText("The service is as it was after its start.")
+	if got := s.api().do("GET", "/v1/tasks", "").want(200).text("pagination.total_count"); got != "0" {
+		t.Errorf("got %s tasks after the reset; want none", got)
+	}
+}
+
+// TestConsoleNeedsCredentials opens pages without a credential, and with one that may do little.
+func TestConsoleNeedsCredentials(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "auth.toml"), []byte(`[orchestration.web.auth]
+enabled = true
+api_keys_enabled = true
+api_keys = [{key = "a-key-of-the-console-tests", permissions = ["templates:read", "dlq:read"], description = "reader"}]
+`))
+	p, s := openConsole(t, "/templates", "--config", filepath.Join(dir, "auth.toml"))
+	p.waitText("Credentials needed")
+	p.choose("Kind", "API key (X-API-Key)")
+	p.fill(p.input("Credential"), "a-key-of-the-console-tests")
+	p.clickText("Use it")
+	p.waitText("demo/diamond")
+	p.waitText("system:analytics_read") // why there are no figures
+	p.clickText("Dead letters")
+	p.waitText("Nothing needs you")
+	p.clickText("Analytics")
+	p.waitText("Not allowed")
+	p.open(s.ready.OrchestrationURL + "/console/fixture")
+	p.waitText("Fixture mode is off")
+}
+
+// TestDocsPage follows the event stream on the page of the API, stops it, and goes to the page
+// of the worker role.
+func TestDocsPage(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory")
+	p.open(s.ready.OrchestrationURL + "/api-docs/ui#streamEvents")
+	p.wait(`document.querySelector("#streamEvents[open]")`)
+	if got := p.eval(`[...document.querySelectorAll("#contents h2")].map((e) => e.textContent).join()`); !strings.HasPrefix(got.(string), "Tasks,Steps,Templates,") {
+		t.Errorf("got groups %v; want tasks first", got)
+	}
+	if got := p.eval(`document.querySelector("#contents a").textContent`); got != "POSTCreate a task" {
+		t.Errorf("got %v as the first operation; want the creation of a task", got)
+	}
+	if got := p.eval(`document.querySelector("#credentials").className`); got != "quiet" {
+		t.Errorf("got the button %q; want no prominent one when authentication is off", got)
+	}
+	send := `[...document.querySelectorAll("#streamEvents button")].find((e) => /^(Send|Stop)/.test(e.textContent))`
+	p.eval(send + ".click()") // the page may still scroll
+	p.wait(send + `.textContent === "Stop" && document.querySelector("#streamEvents .answer")`)
+	s.api().await(s.api().create(`{"namespace":"demo","name":"diamond"}`), "complete")
+	p.wait(`document.querySelector("#streamEvents .answer pre").textContent.includes('"to_state":"complete"')`)
+	p.screenshot("docs", 1280, "light")
+	p.eval(send + ".click()")
+	p.wait(`document.querySelector("#streamEvents .measure").textContent.startsWith("Stream stopped · ")`)
+	p.wait(send + `.textContent === "Send GET"`)
+
+	p.open(s.ready.WorkerURL + "/")
+	p.waitText("Stepwell worker API")
+	p.open(s.ready.MountURL + "/")
+	p.waitText("Stepwell mount API")
+	if p.eval(`document.body.textContent.includes("/v1")`) == true {
+		t.Error("the mount point's page speaks of /v1")
+	}
+}

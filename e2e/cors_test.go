@@ -1,0 +1,80 @@
+package e2e
+
+// Pages of other origins, in a browser.
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// newSite serves an empty page, and returns its origin.
+func newSite(t testing.TB) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		io.WriteString(w, "<!doctype html><title>site</title>")
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// TestPagesUseTheAPI lets pages of an allowed and of another origin do in Chromium what an
+// application does: create and read with its own headers, see the headers of answers, follow
+// events, and act. The control of the service is for neither.
+func TestPagesUseTheAPI(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	allowed, other := newSite(t), newSite(t)
+	for _, tt := range []struct {
+		setting, origin, credentials string
+		may                          bool
+	}{
+		{allowed, allowed, "omit", true},
+		{allowed, allowed, "include", true},
+		{allowed, other, "omit", false},
+		{"*", other, "omit", true},
+		{"*", other, "include", false},
+	} {
+		s := serveWith(t, []string{"STEPWELL_WEB__ALLOWED_ORIGINS=" + tt.setting}, "--memory", "--fixture")
+		p.open(tt.origin + "/")
+		tried := func(script string) any {
+			t.Helper()
+			return p.eval(fmt.Sprintf(`(async () => {
+				const url = %q, credentials = %q, json = {"Content-Type": "application/json", "If-Match": "*"};
+				const ask = (path, o) => fetch(url + path, {credentials, ...o});
+				try { %s } catch (e) { return String(e); }
+			})()`, s.ready.OrchestrationURL, tt.credentials, script))
+		}
+		want := func(what string, got any, may string) {
+			t.Helper()
+			if tt.may && got != may || !tt.may && !strings.Contains(fmt.Sprint(got), "Failed to fetch") {
+				t.Errorf("%+v, %s: got %v; want %s, or a failure: %v", tt, what, got, may, !tt.may)
+			}
+		}
+		want("a task", tried(`
+			const a = await ask("/v1/tasks", {method: "POST", body: '{"name":"diamond","namespace":"demo"}',
+				headers: {...json, "Idempotency-Key": "k", traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}});
+			const b = await ask(a.headers.get("Location") + "?wait=terminal");
+			return a.status + " " + (await b.json()).status + " " + b.headers.has("ETag") + b.headers.has("X-Request-Id");`),
+			"201 complete truetrue")
+		want("an error", tried(`
+			const a = await ask("/v1/tasks/x", {headers: {Accept: "application/problem+json"}});
+			return a.status + " " + (await a.json()).code;`), "400 INVALID_UUID")
+		want("an action", tried(`
+			const a = await ask("/stepwell/tasks/01890a5d-ac96-774b-bcce-b302099a8057", {method: "DELETE", headers: json});
+			return a.status + " " + (await a.json()).error.code;`), "404 TASK_NOT_FOUND")
+		want("events", tried(`
+			const a = await ask("/v1/events");
+			const text = new TextDecoder().decode((await a.body.getReader().read()).value);
+			return a.status + " " + text.split("\n")[0];`), "200 : stepwell events")
+		tt.may = false // whatever is configured
+		want("control", tried(`return (await ask("/_stepwell/clock")).status;`), "")
+		want("control", tried(`return (await ask("/_stepwell/reset", {method: "POST", headers: json})).status;`), "")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.problems = nil // requests to another origin, and refusals, are what this test is about
+}

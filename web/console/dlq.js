@@ -1,0 +1,176 @@
+// Dead letters, the tasks that need a person, and stale tasks: who looks into them, and what helps.
+
+import { actor, cancelTask, stepButtons } from "./actions.js";
+import * as api from "./api.js";
+import { ago, allowed, button, dialog, empty, field, h, command, jsonTree, link, loading, number, plural, problem, select, shortId, state, table, toast } from "./ui.js";
+
+const statuses = { Pending: "To investigate", ManuallyResolved: "Resolved", PermanentlyFailed: "Failed for good", Cancelled: "Cancelled" };
+
+// words writes a name such as MaxRetriesExceeded or max_retries as words.
+const words = (name) => {
+  const text = String(name).replace(/([a-z])([A-Z])/g, "$1 $2").replaceAll("_", " ").toLowerCase();
+  return text.charAt(0).toUpperCase() + text.slice(1);
+};
+
+export async function show(root, context) {
+  await new Letters(root, context).open();
+}
+
+class Letters {
+  constructor(root, { query, remember, signal }) {
+    Object.assign(this, { root, remember, signal, status: statuses[query.get("status")] ? query.get("status") : "Pending" });
+    this.queue = h("div", { class: "view" });
+    this.stale = h("section", { class: "view" });
+    this.chips = h("div", { class: "chips", role: "group", "aria-label": "Investigation" });
+  }
+
+  async open() {
+    await this.load();
+    this.root.replaceChildren(h("div", { class: "row" }, h("h1", {}, "Dead letters"), this.chips),
+      h("p", { class: "soft lead" }, "Tasks that cannot go on by themselves. Find the cause, act on the task, and note what came of it."), this.queue, this.stale);
+    this.follow();
+  }
+
+  // follow reads again when a task has become or is no longer blocked.
+  follow() {
+    const stop = api.events({}, (e) => {
+      if (e.type !== "task" || !["blocked_by_failures", "error"].some((s) => s === e.from_state || s === e.to_state)) return;
+      this.timer ??= setTimeout(() => { this.timer = undefined; this.reload(); }, 400);
+    });
+    this.signal.addEventListener("abort", () => { stop(); clearTimeout(this.timer); });
+  }
+
+  async reload() {
+    try {
+      await this.load();
+    } catch (e) {
+      if (!this.signal.aborted) this.queue.replaceChildren(problem(e));
+    }
+  }
+
+  async load() {
+    const read = (path) => api.get("/v1/dlq" + path, { signal: this.signal }), status = this.status;
+    const list = status === "Pending" ? "/investigation-queue?limit=100" : "?limit=100&resolution_status=" + status;
+    const [entries, stale, stats] = await Promise.all([read(list), read("/staleness?limit=100"), read("/stats").catch(() => null)]);
+    if (this.signal.aborted || status !== this.status) return;
+    this.showChips(stats);
+    this.showQueue(entries);
+    this.showStale(stale);
+  }
+
+  showChips(stats) {
+    const members = { Pending: "pending", ManuallyResolved: "manually_resolved", PermanentlyFailed: "permanent_failures", Cancelled: "cancelled" };
+    this.chips.replaceChildren(...Object.entries(statuses).map(([status, label]) => button([label, stats &&
+      h("b", {}, number(stats.reduce((n, s) => n + s[members[status]], 0)))], () => this.choose(status), "chip", { "aria-pressed": String(status === this.status) })));
+  }
+
+  async choose(status) {
+    this.status = status;
+    this.remember(status === "Pending" ? "" : "status=" + status);
+    await this.reload();
+    this.chips.querySelector("[aria-pressed=true]")?.focus();
+  }
+
+  showQueue(entries) {
+    const pending = this.status === "Pending";
+    if (!entries.length) {
+      return this.queue.replaceChildren(pending ? empty("Nothing needs you", "A task appears here when a step has failed for good, or when it has made no progress for too long.")
+        : empty("No such entry", `No investigation ended as “${statuses[this.status].toLowerCase()}”.`));
+    }
+    const columns = pending ? [["Priority", "num"], "Task", "Why", "Now", "Since", ""] : ["Task", "Why", "Notes", "By", "Ended", ""];
+    this.queue.replaceChildren(table("Dead letters", columns, entries.map((e) => (pending ? this.pendingRow(e) : this.endedRow(e)))));
+  }
+
+  opener(e) {
+    return button("Investigate", () => investigate(e.task_uuid, e.dlq_entry_uuid, () => this.reload()), "quiet small", { "aria-label": "Investigate " + shortId(e.task_uuid) });
+  }
+
+  pendingRow(e) {
+    return [h("strong", {}, number(Math.round(e.priority_score))), task(e, e.namespace_name), words(e.dlq_reason), state(e.current_state), ago(e.dlq_timestamp), this.opener(e)];
+  }
+
+  endedRow(e) {
+    return [task({ ...e, task_name: e.task_snapshot.task_name }, e.task_snapshot.namespace), words(e.dlq_reason), e.resolution_notes || "–", e.resolved_by || "–", ago(e.resolution_timestamp), this.opener(e)];
+  }
+
+  showStale(tasks) {
+    const late = tasks.filter((t) => t.health_status !== "healthy"), tones = { stale: "bad", warning: "wait" };
+    const rows = late.map((t) => [h("span", { class: "state " + tones[t.health_status] }, words(t.health_status)), task(t, t.namespace_name), state(t.current_state),
+      minutes(t.time_in_state_minutes), minutes(t.staleness_threshold_minutes), minutes(t.task_age_minutes)]);
+    this.stale.replaceChildren(h("h2", {}, "Stale tasks"), rows.length
+      ? table("Stale tasks", ["Health", "Task", "State", ["In it for", "num"], ["Allowed", "num"], ["Age", "num"]], rows)
+      : h("p", { class: "soft" }, tasks.length ? "Every unfinished task is within its limits." : "There are no unfinished tasks."));
+  }
+}
+
+const task = (e, namespace) => h("div", {}, link("/tasks/" + e.task_uuid, `${namespace}/${e.task_name}`), " ", h("span", { class: "soft mono" }, shortId(e.task_uuid)));
+
+const minutes = (n) => (n < 120 ? `${n} min` : n < 2880 ? `${Math.floor(n / 60)} h` : `${Math.floor(n / 1440)} d`);
+
+// investigate opens a dialog about an entry: what failed, what helps, and what was found out.
+async function investigate(id, entryId, changed) {
+  const body = h("div", { class: "view" }, loading());
+  const box = dialog("Investigate", body);
+  box.classList.add("wide");
+  const show = async () => {
+    try {
+      const [found, why, summary] = await Promise.all([api.get("/v1/dlq/task/" + id), optional(`/v1/tasks/${id}/explain`), optional(`/v1/tasks/${id}/summary`)]);
+      const entry = found.entries.find((e) => e.dlq_entry_uuid === entryId) || found;
+      body.replaceChildren(...sections(entry, why, summary, async () => { changed(); if (box.open) await show(); }).filter(Boolean));
+    } catch (e) {
+      body.replaceChildren(problem(e));
+    }
+  };
+  await show();
+}
+
+// optional reads what a caller may not be allowed to see, or what is gone.
+const optional = (path) => api.get(path).catch(() => null);
+
+function sections(entry, why, summary, changed) {
+  const snapshot = entry.task_snapshot;
+  return [h("div", { class: "row" }, task({ ...entry, task_name: snapshot.task_name }, snapshot.namespace), why && state(why.status), h("span", { class: "soft" }, words(entry.dlq_reason), ", ", ago(entry.dlq_timestamp))),
+    failures(snapshot), why && help(why, summary, changed), note(entry, changed),
+    h("details", {}, h("summary", {}, "The task as it was then"), jsonTree(snapshot, { label: "Snapshot" }))];
+}
+
+function failures(snapshot) {
+  const failed = snapshot.steps.filter((s) => s.error);
+  return failed.length > 0 && h("div", { class: "problem" }, failed.map((s) => h("p", {}, h("strong", {}, s.name), ` failed after ${plural(s.attempts, "attempt")}: `,
+    s.error.message || h("i", {}, "the message is hidden from you"), s.error.error_type && h("span", { class: "soft" }, ` (${s.error.error_type})`))));
+}
+
+// help offers what can be done about the task now.
+function help(why, summary, changed) {
+  const t = { task_uuid: why.task_uuid }, declared = summary?.template.steps || [];
+  const acts = why.steps.filter((s) => s.actions.length && s.current_state === "error").map((s) => h("div", { class: "help-row" }, h("p", {}, h("strong", {}, s.name), ": ", s.message),
+    h("div", { class: "row" }, stepButtons(s.actions, t, { id: s.step_uuid, name: s.name, attempts: s.attempt, max: s.max_attempts },
+      declared.filter((d) => d.dependencies.includes(s.name))))));
+  if (why.steps.length) acts.push(h("div", {}, allowed("tasks:cancel", "Cancel the task …", () => cancelTask(t, why.steps.length), "quiet small")));
+  const place = h("section", { class: "view", "aria-label": "What helps" }, h("h3", {}, acts.length ? "What helps" : "The task is over"), acts);
+  place.addEventListener("click", () => document.querySelector("dialog.dialog:last-of-type")?.addEventListener("close", changed, { once: true }));
+  return place;
+}
+
+// note is the form about the investigation.
+function note(entry, changed) {
+  const status = select(Object.entries(statuses), entry.resolution_status), by = h("input", { value: entry.resolved_by || actor });
+  const notes = h("textarea", { rows: 4, value: entry.resolution_notes || "", placeholder: "What was the cause, and what did you do?" });
+  const place = h("div", { role: "alert" }), commands = h("details", { class: "commands" }), path = "/v1/dlq/entry/" + entry.dlq_entry_uuid;
+  const body = () => ({ resolution_status: status.value, ...(notes.value && { resolution_notes: notes.value }), ...(by.value && { resolved_by: by.value }) });
+  const write = () => commands.replaceChildren(h("summary", {}, "The same as a command"), command("curl", api.curl("PATCH", path, body())),
+    command("Command line", api.cli("dlq", "update", entry.dlq_entry_uuid, "--status", status.value, ...(notes.value ? ["--notes", notes.value] : []), ...(by.value ? ["--by", by.value] : []))));
+  const save = async () => {
+    try {
+      await api.patch(path, body());
+      toast("The investigation is noted.");
+      await changed();
+    } catch (e) {
+      place.replaceChildren(problem(e));
+    }
+  };
+  write();
+  return h("form", { class: "form", oninput: write, onsubmit: (e) => { e.preventDefault(); save(); } }, h("h3", {}, "Investigation"),
+    h("div", { class: "form grid" }, field("State", status), field("Your name", by)), field("Notes", notes), place, commands,
+    h("div", { class: "row end" }, allowed("dlq:update", "Save", save, "primary")));
+}

@@ -1,0 +1,207 @@
+// Fixture mode: the virtual clock and what is due, stubs, requests, sandboxes, reset.
+
+import * as api from "./api.js";
+import { button, confirmForm, copyButton, dialog, duration, empty, field, h, instant, jsonTree, link, number, plural, problem, select, state, table, tabs, toast, when, wrong } from "./ui.js";
+
+const base = "/_stepwell/";
+
+export async function show(root, { query, signal, remember }) {
+  if (!api.service.fixture) {
+    return root.replaceChildren(h("h1", {}, "Fixture mode"), empty("Fixture mode is off", "Start the service with --fixture, and tests control its clock and script its steps."));
+  }
+  const clock = new Clock(signal);
+  await clock.load();
+  const from = origin(query.get("from"));
+  root.replaceChildren(h("div", { class: "row" }, h("h1", {}, "Fixture mode"), from && h("a", { href: from + "/console/fixture", class: "button quiet" }, "Back to the main service"),
+    button("Reset …", () => reset(clock), "danger")), clock.element,
+    tabs("Fixture", { Stubs: () => section(stubs, signal), Requests: () => section(requests, signal), Sandboxes: () => section(sandboxes, signal) },
+      query.get("tab") || "Stubs", (name) => remember(api.query({ tab: name === "Stubs" ? "" : name, from }))));
+}
+
+// origin returns the origin of an address on this host, such as that of the service of a sandbox.
+function origin(text) {
+  const url = URL.canParse(text || "") && new URL(text);
+  return url && url.protocol.startsWith("http") && url.hostname === location.hostname ? url.origin : "";
+}
+
+// section makes the content of a tab, which fill(place, again) fills.
+function section(fill, signal) {
+  const place = h("div", { class: "view" });
+  const again = async () => {
+    try {
+      await fill(place, again);
+    } catch (e) {
+      if (!signal.aborted) place.replaceChildren(problem(e));
+    }
+  };
+  again();
+  return place;
+}
+
+// Clock shows the time, what is due next, and the buttons that move the clock.
+class Clock {
+  constructor(signal) {
+    this.signal = signal;
+    this.element = h("section", { class: "card view", "aria-label": "Clock" });
+    const tick = setInterval(() => this.face && this.tick(), 250);
+    const stop = api.events({}, () => { this.timer ??= setTimeout(() => { this.timer = undefined; this.load().catch(() => {}); }, 300); });
+    signal.addEventListener("abort", () => { clearInterval(tick); clearTimeout(this.timer); stop(); });
+  }
+
+  async load() {
+    const answer = await api.get(base + "clock", { signal: this.signal });
+    api.setClock(answer);
+    this.show(answer, await due(answer, this.signal));
+  }
+
+  async post(body) {
+    this.busy = true;
+    try {
+      const answer = await api.post(base + "clock", body);
+      toast(answer.fired && !body.freeze && !body.resume && !body.auto ? `${plural(answer.fired, "timer")} fired.` : "Done.");
+    } catch (e) {
+      toast(e.message, "bad");
+    }
+    this.busy = false;
+    if (!this.signal.aborted) await this.load();
+  }
+
+  show(answer, list) {
+    const modes = { real: ["Real time", "Time passes by itself. Tests may freeze and move it."], frozen: ["Frozen", "Time is virtual and stands still until somebody moves it."],
+      auto: ["Automatic", "Time is virtual and jumps to the next timer whenever nothing runs."] };
+    const [word, about] = modes[answer.mode], focused = document.activeElement?.dataset?.act;
+    this.face = h("p", { class: "time" });
+    this.until = answer.next_timer && instant(answer.next_timer);
+    this.next = h("span", {});
+    this.tick();
+    this.element.replaceChildren(h("div", { class: "row" }, h("div", { class: "grow" }, this.face, h("p", { class: "soft" }, about)),
+      h("span", { class: "state " + (answer.mode === "real" ? "idle" : "wait") }, word)), this.buttons(answer), this.dueList(answer, list));
+    if (focused) this.element.querySelector(`[data-act="${focused}"]`)?.focus();
+  }
+
+  tick() {
+    this.face.textContent = when(new Date(api.now()).toISOString());
+    if (this.until) this.next.textContent = "in " + duration(Math.max(this.until - api.now(), 0));
+  }
+
+  buttons({ mode, next_timer: next }) {
+    const by = (this.by ||= h("input", { value: "1m", "aria-label": "Advance by", class: "short", "data-act": "by" }));
+    const act = (name, label, body, kind, props) => button(label, () => this.post(body()), kind, { "data-act": name, ...props });
+    return h("div", { class: "row" }, mode === "frozen" ? act("resume", "Resume real time", () => ({ resume: true })) : act("freeze", "Freeze", () => ({ freeze: true }), "primary"),
+      h("form", { class: "row", onsubmit: (e) => { e.preventDefault(); this.post({ advance: by.value }); } }, by, act("advance", "Advance", () => ({ advance: by.value }))),
+      act("next", "To the next timer", () => ({ advance_to_next: true }), "quiet", { disabled: !next }),
+      mode === "auto" ? act("resume", "Resume real time", () => ({ resume: true })) : act("auto", "Automatic", () => ({ auto: true })));
+  }
+
+  dueList({ next_timer: next }, list) {
+    const heading = h("h2", {}, "Due next");
+    if (!next && !list.length) return h("div", {}, heading, h("p", { class: "soft" }, "Nothing: no retry, lease or delay is pending."));
+    return h("div", { class: "view" }, h("div", {}, heading, next && h("p", {}, h("strong", {}, this.next), h("span", { class: "soft" }, ", at " + when(next)))),
+      list.length > 0 && table("Due next", ["In", "Task", "Step", "Why"], list.slice(0, 8).map((d) => [h("span", { class: "nowrap" }, duration(Math.max(d.at - api.now(), 0))),
+        link("/tasks/" + d.task.task_uuid, `${d.task.namespace}/${d.task.name}`), d.step.name, h("p", { class: "about roomy" }, localTimes(d.step.message))])));
+  }
+}
+
+// localTimes writes the times in a sentence of the service in the person's own form.
+const localTimes = (text) => text.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, when);
+
+// due returns the steps of some unfinished tasks that wait for a time, the earliest first.
+async function due({ next_timer: next }, signal) {
+  if (!next) return [];
+  const lists = await Promise.all(["waiting_for_retry", "steps_in_process"].map((status) => api.get("/v1/tasks" + api.query({ status, per_page: 20 }), { signal }).then((l) => l.tasks, () => [])));
+  const found = await Promise.all(lists.flat().map(async (task) => {
+    const why = await api.get(`/v1/tasks/${task.task_uuid}/explain`, { signal }).catch(() => ({ steps: [] }));
+    return why.steps.filter((s) => s.due_at).map((step) => ({ task, step, at: instant(step.due_at) }));
+  }));
+  return found.flat().sort((a, b) => a.at - b.at);
+}
+
+async function reset(clock) {
+  await confirmForm({
+    heading: "Reset the service", action: "Reset", danger: true,
+    about: "All tasks, stubs, recorded requests and templates added at run time are dropped, and the clock starts afresh. Sandboxes stay. This cannot be undone.",
+    commands: () => [["curl", api.curl("POST", base + "reset")], ["Command line", api.cli("fixture", "reset")]],
+    submit: async () => {
+      await api.request("POST", base + "reset");
+      toast("The service is as it was after its start.");
+      await clock.load();
+    },
+  });
+}
+
+// Stubs.
+
+const example = { match: { namespace: "demo", name: "approval", step: "approve" }, outcomes: [{ delay: "2s", result: { approved: true } }], then: "last" };
+
+async function stubs(place, again) {
+  const { stubs: list } = await api.get(base + "stubs");
+  const remove = (path, label, text, name) => button(label, async () => { await api.del(base + path); toast(text); await again(); }, "quiet small", { "aria-label": name || label });
+  const add = button("Add a stub …", () => addStub(again), "primary small");
+  if (!list.length) return place.replaceChildren(empty("No stubs", "A stub replaces the handler of the steps that it matches, and gives outcomes that you write: results, errors, delays, lost attempts.", add));
+  place.replaceChildren(h("div", { class: "row end" }, remove("stubs", "Remove all", "All stubs are removed."), add),
+    table("Stubs, the first that matches decides", ["Stub", "Matches", "Outcomes", "Then", ["Uses", "num"], ""], list.map((s) => [h("code", {}, s.id), matchText(s.match),
+      h("ol", { class: "plain" }, s.outcomes.slice(0, 5).map((o) => h("li", {}, h("code", {}, clip(JSON.stringify(o))))), s.outcomes.length > 5 && h("li", { class: "soft" }, `${s.outcomes.length - 5} more`)),
+      { last: "repeats the last", handler: "runs the handler", fail: "fails" }[s.then] || s.then, number(s.uses), remove("stubs/" + s.id, "Remove", `${s.id} is removed.`, "Remove " + s.id)])));
+}
+
+const matchText = (match) => (Object.keys(match).length ? h("span", { class: "chips" }, Object.entries(match).map(([name, v]) =>
+  h("span", { class: "tag" }, `${name}: ${typeof v === "object" ? clip(JSON.stringify(v)) : v}`))) : "every attempt");
+
+const clip = (text) => (text.length > 90 ? text.slice(0, 89) + "…" : text);
+
+const addStub = (again) => jsonForm("Add a stub", "The steps to match, and the outcomes of their attempts, one after the other.", example, "Add", "stubs", (text) => ["fixture", "stub", "add", text], again);
+
+// jsonForm asks for a JSON text and posts it.
+async function jsonForm(heading, about, value, action, path, words, again) {
+  const input = h("textarea", { rows: 12, spellcheck: "false", value: JSON.stringify(value, null, 2) });
+  const parse = () => { try { return JSON.parse(input.value); } catch { return null; } };
+  const done = await confirmForm({ heading, about, action, fields: [field("JSON", input)],
+    commands: () => [["curl", api.curl("POST", base + path, parse() ?? {})], ["Command line", api.cli(...words(JSON.stringify(parse())))]],
+    submit: async () => {
+      wrong(input, parse() === null ? "This is not valid JSON." : "");
+      if (parse() === null) throw new api.ApiError(422, { message: "This is not valid JSON." });
+      return api.post(base + path, input.value);
+    } });
+  if (done) await again();
+}
+
+// Requests and handler calls.
+
+async function requests(place, again) {
+  const kind = (place.kind ||= select([["", "Requests and handler calls"], ["request", "Requests"], ["handler", "Handler calls"]], "", () => again(), { "aria-label": "Kind", class: "auto" }));
+  const { entries: all, total } = await api.get(base + "requests" + api.query({ kind: kind.value, limit: 200 }));
+  const entries = all.filter((e) => !e.path?.startsWith("/console"));
+  const clear = button("Clear", async () => { await api.del(base + "requests"); await again(); }, "quiet small");
+  const bar = h("div", { class: "row" }, kind, h("span", { class: "soft grow" }, `${number(entries.length)} of ${number(total)}, the newest first`), button("Refresh", again, "quiet small"), clear);
+  if (!entries.length) return place.replaceChildren(bar, empty("Nothing was recorded", "Requests to the API and calls of handlers appear here."));
+  place.replaceChildren(bar, table("Requests", ["At", "What", "Outcome", ""], entries.reverse().map((e) => [h("span", { class: "mono" }, e.at.slice(11, 23)), what(e), outcome(e),
+    button("Show", () => dialog(e.kind === "handler" ? "Handler call" : "Request", jsonTree(e, { open: 3, label: "Entry" })), "quiet small", { "aria-label": "Show entry " + e.id })])));
+}
+
+const what = (e) => (e.kind === "request" ? [h("code", {}, `${e.method} ${e.path}${e.query ? "?" + e.query : ""}`)]
+  : [link("/tasks/" + e.task_uuid, `${e.namespace}/${e.name}`), ` · ${e.step}, attempt ${e.attempt} `, e.stubbed && h("span", { class: "tag" }, e.stub)]);
+
+const outcome = (e) => (e.kind === "request" ? h("span", { class: e.status >= 400 ? "bad-text" : "" }, e.status) : e.outcome ? state(e.outcome.success ? "complete" : "error") : state("in_progress"));
+
+// Sandboxes.
+
+async function sandboxes(place, again) {
+  const { sandboxes: list } = await api.get(base + "sandboxes");
+  const inside = Boolean(origin(new URLSearchParams(location.search).get("from")));
+  const add = button("Create a sandbox …", () => addSandbox(again), "primary small");
+  const remove = (s) => button("Delete", async () => { await api.del(base + "sandboxes/" + s.name); toast(`${s.name} is deleted.`); await again(); }, "quiet small", { "aria-label": "Delete " + s.name });
+  if (inside) return place.replaceChildren(empty("This is a sandbox", "Sandboxes are created by the main service."));
+  if (!list.length) return place.replaceChildren(empty("No sandboxes", "A sandbox is an isolated copy of the service with tasks, a clock and stubs of its own, such as for one of many tests.", add));
+  place.replaceChildren(h("div", { class: "row end" }, button("Refresh", again, "quiet small"), add), table("Sandboxes", ["Sandbox", "Address", ""], list.map((s) => [
+    s.orchestration_url ? h("a", { class: "strong", href: `${s.orchestration_url}/console/fixture?from=${encodeURIComponent(location.origin)}` }, s.name) : s.name,
+    h("span", { class: "row" }, h("code", {}, s.orchestration_url), copyButton(() => s.orchestration_url)), remove(s)])));
+}
+
+async function addSandbox(again) {
+  const name = h("input", { placeholder: "sandbox-1", pattern: "[a-z0-9\\-]{1,63}" }), seed = h("input", {});
+  const body = () => ({ ...(name.value && { name: name.value }), ...(seed.value && { deterministic_ids: seed.value }) });
+  const made = await confirmForm({ heading: "Create a sandbox", about: "It begins without tasks, with the templates and the configuration of this service, on ports of its own.", action: "Create",
+    fields: [field("Name", name, "Letters a to z, digits and hyphens. Optional."), field("Seed of ids", seed, "With one, the same requests give the same ids and times. Optional.")],
+    commands: () => [["curl", api.curl("POST", base + "sandboxes", body())]], submit: () => api.post(base + "sandboxes", body()) });
+  if (made) await again();
+}

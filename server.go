@@ -447,6 +447,8 @@ func (s *surface) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		rec.watch = s.extension.watch(s, r)
 	}
 	w.Header()["X-Request-Id"] = []string{rec.requestID}
+	s.svc.load.open.Add(1)
+	defer s.svc.load.open.Add(-1)
 	defer s.finish(rec, r, began)
 	s.parts.mux.ServeHTTP(rec, r)
 	if !rec.matched {

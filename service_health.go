@@ -363,18 +363,20 @@ func (p *healthProbe) timers() checkView {
 // after loadFloor requests, so that few requests cost nothing and are never refused.
 
 const (
-	loadFloor = 64                     // requests behind a trial that make no overload, whatever it takes
+	loadFloor = 64                     // requests behind a trial, or unanswered, that make no overload
 	maxDelay  = 100 * time.Millisecond // a trial that takes longer has requests refused
 )
 
 // loadGauge measures how long requests have to wait before anything is done for them.
 type loadGauge struct {
 	reads, changes delayTrial
+	open           atomic.Int64 // requests that are not answered yet
 	refused        atomic.Uint64
 }
 
 func newLoadGauge(s *store) *loadGauge {
 	g := &loadGauge{}
+	g.reads.open, g.changes.open = &g.open, &g.open
 	if g.reads.wait, g.changes.wait = func() {}, func() {}; s != nil {
 		g.reads.wait = func() { s.locked(func() {}) }
 		g.changes.wait = func() { s.waitAll(context.Background()) } // an error has its own refusal
@@ -399,6 +401,7 @@ func (g *loadGauge) refusal(change bool) error {
 // delayTrial is the trial for one kind of request.
 type delayTrial struct {
 	wait    func()        // for what such a request needs
+	open    *atomic.Int64 // requests of any kind that are not answered yet
 	arrived atomic.Uint64 // requests
 	from    atomic.Uint64 // as many had arrived when the latest trial began
 	began   atomic.Int64  // when the present trial did, in real time; 0 for none
@@ -418,8 +421,9 @@ func (t *delayTrial) arrive() (late bool) {
 		t.from.Store(t.arrived.Load())
 		go t.run(now)
 	}
-	return began != 0 && behind > loadFloor && now.sub(instant(began)) > maxDelay ||
-		ended != 0 && now.sub(instant(ended)) < maxDelay
+	return t.open.Load() > loadFloor &&
+		(began != 0 && behind > loadFloor && now.sub(instant(began)) > maxDelay ||
+			ended != 0 && now.sub(instant(ended)) < maxDelay)
 }
 
 // run is a trial.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -212,14 +213,17 @@ func TestDelayTrial(t *testing.T) {
 		name          string
 		took          time.Duration // of the trial
 		behind        int           // requests behind it
+		open          int64         // requests that are not answered yet
 		during, after bool          // whether requests are late before its end and right after it
 	}{
-		{"quick", maxDelay / 2, 1000, false, false},
-		{"slow", 3 * maxDelay, 1000, true, true},
-		{"slow, with few requests", 3 * maxDelay, loadFloor - 1, false, false},
+		{"quick", maxDelay / 2, 1000, 1000, false, false},
+		{"slow", 3 * maxDelay, 1000, 1000, true, true},
+		{"slow, with few requests", 3 * maxDelay, loadFloor - 1, 1000, false, false},
+		{"slow, with requests that are answered one after another", 3 * maxDelay, 1000, 1, false, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			trial := delayTrial{wait: func() { time.Sleep(tt.took) }}
+			trial := delayTrial{wait: func() { time.Sleep(tt.took) }, open: new(atomic.Int64)}
+			trial.open.Store(tt.open)
 			arrive := func(n int) (late bool) {
 				for range n {
 					late = trial.arrive()

@@ -36,7 +36,8 @@ func checkShape(t *testing.T, shape string, body []byte) {
 	}
 }
 
-// TestSchemasUseKnownKeywords checks that the schemas contain no keyword that would be ignored.
+// TestSchemasUseKnownKeywords checks that the schemas contain no keyword that would be ignored,
+// and say of each object which members it may have.
 func TestSchemasUseKnownKeywords(t *testing.T) {
 	t.Parallel()
 	eachOpenAPIDocument(t, func(t *testing.T, _ string, doc map[string]any) {
@@ -49,6 +50,10 @@ func TestSchemasUseKnownKeywords(t *testing.T) {
 			if !ok {
 				t.Errorf("%s: got %s; want a schema", path, wire.Text(schema))
 				return
+			}
+			types, names := wire.Text(s["type"]), s["properties"] != nil || s["additionalProperties"] != nil
+			if strings.Contains(types, `"object"`) && !names {
+				t.Errorf("%s: got an object that names neither its members nor additionalProperties", path)
 			}
 			for word, v := range s {
 				if !slices.Contains(wire.SchemaKeywords, word) {
@@ -93,7 +98,7 @@ func TestContractFindsProblems(t *testing.T) {
 		{answer("GET /health/live?x=1", 200, js, strings.Replace(live, "{", `{"more": 1, `, 1)), "body.more: must not be there"},
 		{answer("GET /nowhere", 404, js, "{}"), ""},
 		{answer("DELETE /health/live", 405, js, "{}"), ""},
-		{answer("GET /health/live", 418, js, live), "got status 418, which the operation healthLive does not declare"},
+		{answer("GET /health/live", 418, js, live), "got status 418, which the operation getHealthLive does not declare"},
 		{answer("GET /health/live", 200, "text/plain", live), `got Content-Type "text/plain"; want one of ["application/json"]`},
 		{answer("GET /health/live", 200, js, `{"status": "alive", "worker_id": "w"}`), "body.timestamp: missing"},
 		{answer("GET /health/live", 200, js, strings.Replace(live, `"w"`, `null`, 1)), `body.worker_id: got null; want type "string"`},

@@ -406,7 +406,7 @@ func TestOpenAPIOperationsAreDescribed(t *testing.T) {
 }
 
 // checkOpenAPIParameters checks that exactly the path's parameters are declared, and
-// that every parameter has a schema and an example.
+// that every parameter has a schema and an example that matches it.
 func checkOpenAPIParameters(t *testing.T, doc map[string]any, route string, operation map[string]any) {
 	t.Helper()
 	var declared []string
@@ -418,6 +418,9 @@ func checkOpenAPIParameters(t *testing.T, doc map[string]any, route string, oper
 		}
 		if parameter["schema"] == nil || parameter["example"] == nil || parameter["description"] == nil {
 			t.Errorf("%s: got %s; want schema, example and description", route, wire.Text(parameter))
+		}
+		for _, problem := range wire.SchemaProblems(doc, parameter["schema"], parameter["example"]) {
+			t.Errorf("%s: parameter %s: %s", route, name, problem)
 		}
 	}
 	inPath := regexp.MustCompile(`\{[^}]*\}`).FindAllString(route, -1)

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 )
 
@@ -238,10 +239,12 @@ func contentFor(content map[string]any, contentType string) map[string]any {
 }
 
 // SchemaKeywords are the keywords that problems checks, and those that do not restrict values.
+// default is not among them: generated TypeScript then demands the member, and generated Python
+// sends it.
 var SchemaKeywords = []string{
 	"$ref", "type", "const", "enum", "anyOf", "oneOf", "properties", "required", "additionalProperties", "items",
 	"pattern", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems",
-	"description", "examples", "default", "format", "discriminator",
+	"description", "examples", "format", "discriminator",
 }
 
 // SchemaProblems lists where v, an example, does not match a schema of the document.
@@ -319,8 +322,8 @@ func schemaValueProblems(path string, s map[string]any, v any) (problems []strin
 		wrong("one of %s", Text(words))
 	}
 	if text, ok := v.(string); ok {
-		if s["format"] == "date-time" && !isTime(zonedLayout, text) {
-			wrong("a zoned time")
+		if _, err := time.Parse(time.RFC3339, text); s["format"] == "date-time" && err != nil {
+			wrong("a date and time")
 		}
 		if pattern, ok := s["pattern"].(string); ok && !regexp.MustCompile(pattern).MatchString(text) {
 			wrong("a match of %s", pattern)

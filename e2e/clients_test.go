@@ -1,0 +1,124 @@
+package e2e
+
+// Clients that common generators make from the OpenAPI documents. Each has one conversation
+// with a real server.
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"stepwell/e2e/wire"
+)
+
+// clientTools runs generators and generated clients in a directory.
+type clientTools struct {
+	t     *testing.T
+	tools string // the directory that .ci/client-tools filled
+	dir   string
+}
+
+// in returns the same for a directory inside.
+func (c clientTools) in(t *testing.T, name string) clientTools {
+	t.Helper()
+	c.t, c.dir = t, filepath.Join(c.dir, name)
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// run runs a command in the directory; a name with a slash is one of the tools.
+func (c clientTools) run(name string, args ...string) {
+	c.t.Helper()
+	if filepath.Dir(name) != "." {
+		name = filepath.Join(c.tools, name)
+	}
+	cmd := exec.Command(name, args...)
+	cmd.Dir = c.dir
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+c.dir, "PYTHONDONTWRITEBYTECODE=1", "GOFLAGS=-mod=mod", "GOWORK=off",
+		"PATH="+filepath.Join(c.tools, "python/bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
+	if said, err := cmd.CombinedOutput(); err != nil {
+		c.t.Fatalf("%s %q: %v\n%s", name, args, err, said)
+	}
+}
+
+// copy copies a file into the directory.
+func (c clientTools) copy(from, to string) {
+	c.t.Helper()
+	wire.WriteFile(c.t, filepath.Join(c.dir, to), wire.ReadFile(c.t, from))
+}
+
+// TestGeneratedClients generates clients in three languages from the documents of both roles
+// and the mount point, and has each talk to all of them.
+func TestGeneratedClients(t *testing.T) {
+	t.Parallel()
+	tools := os.Getenv("CLIENT_TOOLS")
+	if tools == "" {
+		t.Skip("needs the generators: export CLIENT_TOOLS=$(.ci/client-tools)")
+	}
+	env := []string{"STEPWELL_ORCHESTRATION__WEB__CONFIG_ENDPOINT_ENABLED=true"}
+	p := serveWith(t, env, "--memory")
+	urls := []string{p.ready.OrchestrationURL, p.ready.WorkerURL, p.ready.MountURL}
+	all := clientTools{t, tools, t.TempDir()}
+	var documents []string
+	for i, surface := range []string{"orchestration", "worker", "mount"} {
+		name := filepath.Join(all.dir, surface+".json")
+		wire.WriteFile(t, name, (&api{t, urls[i]}).do("GET", "/api-docs/openapi.json", "").want(200).body)
+		documents = append(documents, name)
+	}
+	for language, converse := range map[string]func(clientTools, []string, []string){
+		"python": clientTools.python, "go": clientTools.golang, "typescript": clientTools.typescript,
+	} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			converse(all.in(t, language), documents, urls)
+		})
+	}
+}
+
+// surfaceOf returns the surface that a document describes.
+func surfaceOf(document string) string {
+	name := filepath.Base(document)
+	return name[:len(name)-len(".json")]
+}
+
+func (c clientTools) python(documents, urls []string) {
+	c.run("python/bin/openapi-spec-validator", documents...)
+	for _, document := range documents {
+		c.run("python/bin/openapi-python-client", "generate", "--path", document, "--meta", "none",
+			"--output-path", surfaceOf(document), "--fail-on-warning")
+	}
+	c.copy(repository("testdata/clients/conversation.py"), "conversation.py")
+	c.run("python/bin/python", append([]string{"conversation.py"}, urls...)...)
+}
+
+func (c clientTools) golang(documents, urls []string) {
+	for _, file := range []string{"go.mod", "go.sum"} {
+		c.copy(filepath.Join(c.tools, "go", file), file)
+	}
+	for _, document := range documents {
+		surface := surfaceOf(document)
+		in := c.in(c.t, surface)
+		in.run("bin/oapi-codegen", "-generate", "types,client", "-package", surface, "-o", "api.go", document)
+	}
+	c.copy(repository("testdata/clients/conversation.go"), "main.go")
+	c.run("go", append([]string{"run", "."}, urls...)...)
+}
+
+func (c clientTools) typescript(documents, urls []string) {
+	for _, document := range documents {
+		surface := surfaceOf(document)
+		c.run("node_modules/.bin/openapi-typescript", document, "-o", surface+"/schema.d.ts")
+		c.run("node_modules/.bin/openapi-ts", "-i", document, "-o", surface+"/hey", "-c", "@hey-api/client-fetch")
+	}
+	if err := os.Symlink(filepath.Join(c.tools, "node_modules"), filepath.Join(c.dir, "node_modules")); err != nil {
+		c.t.Fatal(err)
+	}
+	c.copy(repository("testdata/clients/conversation.ts"), "conversation.ts")
+	c.run("node_modules/.bin/tsc", "--strict", "--target", "es2022", "--module", "nodenext", "--types", "node",
+		"--lib", "es2022,dom,dom.iterable", "--outDir", "built", "conversation.ts", "worker/hey/index.ts", "mount/hey/index.ts")
+	wire.WriteFile(c.t, filepath.Join(c.dir, "built/package.json"), []byte("{}"))
+	c.run("node", append([]string{"built/conversation.js"}, urls...)...)
+}

@@ -26,10 +26,52 @@ type counters struct {
 	stepMoves [stepStates]uint64
 	attempts  [2]uint64     // attempts that ended: failed, succeeded
 	durations promHistogram // of attempts run by handlers
-	late      uint64        // results that came too late to count
+	slow      slowAttempts
+	late      uint64 // results that came too late to count
+	templates map[templateName]*templateMoves
 }
 
-func (c *counters) taskMoved(_, to taskState) { c.taskMoves[to]++ }
+// templateMoves counts the transitions of the tasks of a template, whatever its version.
+type templateMoves [taskStates]uint64
+
+// maxCountedTemplates is how many templates are counted apart. The others are counted together,
+// as otherTemplates.
+const maxCountedTemplates = 100
+
+var otherTemplates = templateName{"*", "*"}
+
+// countedMoves are the states whose entries are counted by template.
+var countedMoves = terminalStates | setOf(taskPending)
+
+func (c *counters) taskMoved(t *task, to taskState) {
+	c.taskMoves[to]++
+	if !countedMoves.has(to) {
+		return
+	}
+	name := t.tpl.names()
+	moves := c.templates[name]
+	if moves == nil {
+		if c.templates == nil {
+			c.templates = map[templateName]*templateMoves{}
+		}
+		if len(c.templates) >= maxCountedTemplates {
+			name = otherTemplates
+		}
+		moves = cmp.Or(c.templates[name], new(templateMoves))
+		c.templates[name] = moves
+	}
+	moves[to]++
+}
+
+// copied returns a copy for a reader without the lock.
+func (c *counters) copied() counters {
+	n := *c
+	n.templates = make(map[templateName]*templateMoves, len(c.templates))
+	for name, moves := range c.templates {
+		n.templates[name] = new(*moves)
+	}
+	return n
+}
 
 func (c *counters) stepMoved(from, to stepState) {
 	c.stepMoves[to]++
@@ -45,7 +87,23 @@ func (c *counters) stepMoved(from, to stepState) {
 }
 
 // handlerDone counts an attempt that one of this process's handlers ended.
-func (c *counters) handlerDone(e *ending) { c.durations.observe(e.took) }
+func (c *counters) handlerDone(t *task, e *ending, at instant) {
+	if bucket := c.durations.observe(e.took); promSlow <= bucket {
+		c.slow[bucket-promSlow] = slowAttempt{t.id, e.took, at}
+	}
+}
+
+// slowAttempts has an example for each bucket of slow attempts: the newest.
+type slowAttempts [len(promBounds) + 1 - promSlow]slowAttempt
+
+// promSlow is the first bucket of promBounds that counts as slow.
+const promSlow = 6
+
+type slowAttempt struct {
+	task uuid
+	took time.Duration
+	at   instant // when it ended; 0 for no example
+}
 
 // promHistogram counts durations in fixed buckets, for the text format of
 // /metrics.
@@ -59,15 +117,15 @@ var promBounds = [...]time.Duration{
 	100 * time.Millisecond, 500 * time.Millisecond, time.Second, 5 * time.Second, 30 * time.Second, 5 * time.Minute,
 }
 
-func (h *promHistogram) observe(d time.Duration) {
+// observe counts a duration and returns its bucket.
+func (h *promHistogram) observe(d time.Duration) int {
 	h.sum += d
-	for i, bound := range promBounds {
-		if d <= bound {
-			h.counts[i]++
-			return
-		}
+	bucket := 0
+	for bucket < len(promBounds) && d > promBounds[bucket] {
+		bucket++
 	}
-	h.counts[len(promBounds)]++
+	h.counts[bucket]++
+	return bucket
 }
 
 // figureFilter selects templates; empty members select all.

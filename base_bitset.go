@@ -6,7 +6,7 @@ package main
 
 import (
 	"cmp"
-	"hash/maphash"
+	"math"
 	"math/bits"
 	"slices"
 )
@@ -458,86 +458,6 @@ func (p *positions) has(pos uint32) bool {
 	return ok
 }
 
-// labelIndex finds the positions with a label, of which many have only one, by the hash of
-// the label.
-type labelIndex struct {
-	seed    maphash.Seed
-	one     map[uint64]uint32     // labels of one position
-	more    map[uint64]*positions // the others
-	holders bitset                // the positions with labels
-	held    int                   // labels of all positions
-}
-
-func newLabelIndex() labelIndex {
-	return labelIndex{seed: maphash.MakeSeed(), one: map[uint64]uint32{}, more: map[uint64]*positions{}}
-}
-
-// label returns the hash of a label of a kind. Nobody outside can find two labels with one
-// hash.
-func (x *labelIndex) label(kind byte, value string) uint64 {
-	var h maphash.Hash
-	h.SetSeed(x.seed)
-	h.WriteByte(kind)
-	h.WriteString(value)
-	return h.Sum64()
-}
-
-// find returns the positions with a label, or nil if there are none.
-func (x *labelIndex) find(label uint64) *positions {
-	if pos, ok := x.one[label]; ok {
-		return &positions{few: []uint32{pos}}
-	}
-	return x.more[label]
-}
-
-// insert adds a label of a position above all others. A repetition changes nothing.
-func (x *labelIndex) insert(pos uint32, label uint64) {
-	x.holders.set(pos)
-	first, one := x.one[label]
-	p := x.more[label]
-	switch {
-	case one && first == pos, p != nil && p.has(pos):
-		return
-	case one:
-		x.more[label] = &positions{few: []uint32{first, pos}}
-		delete(x.one, label)
-	case p != nil:
-		p.insert(pos)
-	default:
-		x.one[label] = pos
-	}
-	x.held++
-}
-
-// remove removes a label of a position, if the position has it.
-func (x *labelIndex) remove(pos uint32, label uint64) {
-	x.holders.clear(pos)
-	first, one := x.one[label]
-	p := x.more[label]
-	switch {
-	case one && first == pos:
-		delete(x.one, label)
-	case p == nil || !p.has(pos):
-		return
-	default:
-		if p.remove(pos); p.empty() {
-			delete(x.more, label)
-		}
-	}
-	x.held--
-}
-
-// relocate moves a label to a lower position, with none that has it between the two.
-func (x *labelIndex) relocate(from, to uint32, label uint64) {
-	x.holders.set(to)
-	x.holders.clear(from)
-	if p := x.more[label]; p != nil {
-		p.relocate(from, to)
-	} else {
-		x.one[label] = to
-	}
-}
-
 // timeColumn holds an instant for each position, and the range of those of each word and
 // block, so that a search looks at few of them if neighbours have similar ones. Zero is
 // none. Memory: 8 bytes for each position of a word in which one is set, and 1.5 KiB for
@@ -667,7 +587,10 @@ type timePoint struct {
 }
 
 func (p timePoint) compare(q timePoint) int {
-	return cmp.Or(cmp.Compare(p.at, q.at), cmp.Compare(p.pos, q.pos))
+	if p.at != q.at {
+		return cmp.Compare(p.at, q.at)
+	}
+	return cmp.Compare(p.pos, q.pos)
 }
 
 // timeSpan is the positions of a column whose points are from one on, and before another.
@@ -721,8 +644,9 @@ func (s *timeSpan) word(b, word int) (found uint64) {
 	}
 	base := uint32(b*bitBlockBits + word*64)
 	for i, at := range w.at {
-		p := timePoint{at, base + uint32(i)}
-		if p.compare(s.from) >= 0 && p.compare(s.before) < 0 {
+		switch p := (timePoint{at, base + uint32(i)}); {
+		case at < s.from.at || at > s.before.at:
+		case at > s.from.at && at < s.before.at, p.compare(s.from) >= 0 && p.compare(s.before) < 0:
 			found |= 1 << i
 		}
 	}
@@ -730,14 +654,18 @@ func (s *timeSpan) word(b, word int) (found uint64) {
 }
 
 // latest appends up to limit positions, those with the last points first, without the
-// first skip. It looks at the points of the blocks whose ranges do not decide.
-func (m *bitMeet) latest(to []uint32, c *timeColumn, skip, limit int) []uint32 {
+// first skip. All instants are in a range. It looks at the points of the words whose ranges
+// do not decide.
+func (m *bitMeet) latest(to []uint32, c *timeColumn, in timeRange, skip, limit int) []uint32 {
 	limit = min(limit, m.total-skip)
 	if limit <= 0 {
 		return to
 	}
-	zones := m.zones(c)
 	l := latestPoints{column: c, skip: skip, limit: limit}
+	if rest := m.total - skip - limit; rest < skip {
+		l.skip, l.mirrored = rest, true
+	}
+	zones := l.zones(m, in)
 	l.between(zones)
 	for _, z := range zones {
 		if z.first > l.most {
@@ -752,12 +680,7 @@ func (m *bitMeet) latest(to []uint32, c *timeColumn, skip, limit int) []uint32 {
 	}
 	l.keep()
 	selectLast(l.points, l.skip)
-	page := l.points[l.skip:]
-	slices.SortFunc(page, func(a, b timePoint) int { return b.compare(a) })
-	for _, p := range page {
-		to = append(to, p.pos)
-	}
-	return to
+	return l.appendTo(to)
 }
 
 // timeZone is the range of the instants of a block, and how many of its positions count.
@@ -766,24 +689,43 @@ type timeZone struct {
 	block, n int
 }
 
-// zones returns the ranges of the blocks that have positions, the one that reaches
-// furthest first.
-func (m *bitMeet) zones(c *timeColumn) (all []timeZone) {
-	for b, n := range m.counts {
-		if n > 0 {
-			all = append(all, timeZone{c.zone(b), b, int(n)})
-		}
+// compare puts the zone first that reaches furthest, and then begins last.
+func (z timeZone) compare(y timeZone) int {
+	if z.last != y.last {
+		return cmp.Compare(y.last, z.last)
 	}
-	slices.SortFunc(all, func(a, b timeZone) int { return cmp.Compare(b.last, a.last) })
-	return all
+	return cmp.Compare(y.first, z.first)
 }
 
-// latestPoints collects the last points of a column.
+// latestPoints collects the last points of a column; mirrored, it collects the first ones, in
+// a time that runs backwards.
 type latestPoints struct {
 	column      *timeColumn
+	mirrored    bool
 	skip, limit int     // the points wanted are these of what was not looked at yet and points
 	least, most instant // of the points wanted
 	points      []timePoint
+}
+
+// mirror returns a range as the collector sees it.
+func (l *latestPoints) mirror(r timeRange) timeRange {
+	if l.mirrored {
+		return timeRange{-r.last, -r.first}
+	}
+	return r
+}
+
+// zones returns the ranges of the blocks that have positions, in order.
+func (l *latestPoints) zones(m *bitMeet, in timeRange) (all []timeZone) {
+	for b, n := range m.counts {
+		if n > 0 {
+			r := l.column.zone(b)
+			r = timeRange{max(r.first, in.first), min(r.last, in.last)}
+			all = append(all, timeZone{l.mirror(r), b, int(n)})
+		}
+	}
+	slices.SortFunc(all, timeZone.compare)
+	return all
 }
 
 // between finds the least and the most that the instants wanted can be.
@@ -795,6 +737,9 @@ func (l *latestPoints) between(zones []timeZone) {
 		}
 		l.most = z.last
 		sum += z.n
+	}
+	if l.least = math.MinInt64; l.skip == 0 {
+		return // keep soon raises it
 	}
 	sum = 0 // positions that have none earlier
 	for _, z := range slices.SortedFunc(slices.Values(zones),
@@ -808,32 +753,59 @@ func (l *latestPoints) between(zones []timeZone) {
 
 // add collects the points of a block.
 func (l *latestPoints) add(b int, block *bitBlock) {
-	for i := bitBlockWords - 1; i >= 0; i-- {
+	for i := range block {
+		if !l.mirrored {
+			i = bitBlockWords - 1 - i
+		}
 		found := block[i]
 		if found == 0 {
 			continue
 		}
 		w := l.column.word(b, i)
-		switch {
-		case w.last < l.least:
+		switch r := l.mirror(w.timeRange); {
+		case r.last < l.least:
 			continue
-		case w.first > l.most:
+		case r.first > l.most:
 			l.skip -= bits.OnesCount64(found)
 			continue
 		}
-		for ; found != 0; found &= found - 1 {
-			n := bits.TrailingZeros64(found)
-			switch at := w.at[n]; {
-			case at > l.most:
-				l.skip--
-			case at >= l.least:
-				l.points = append(l.points, timePoint{at, uint32(b*bitBlockBits + i*64 + n)})
-			}
-		}
+		l.addWord(w, found, uint32(b*bitBlockBits+i*64))
 		if len(l.points) > 2*(l.skip+l.limit)+256 {
 			l.keep()
 		}
 	}
+}
+
+// addWord collects those points of a word that begins at a position that were found.
+func (l *latestPoints) addWord(w *timeWord, found uint64, base uint32) {
+	for ; found != 0; found &= found - 1 {
+		n := bits.TrailingZeros64(found)
+		p := timePoint{w.at[n], base + uint32(n)}
+		if l.mirrored {
+			p = timePoint{-p.at, ^p.pos}
+		}
+		if p.at > l.most {
+			l.skip--
+		} else if p.at >= l.least {
+			l.points = append(l.points, p)
+		}
+	}
+}
+
+// appendTo appends the positions of the points after the first skip, the last in time first.
+func (l *latestPoints) appendTo(to []uint32) []uint32 {
+	page := l.points[l.skip:]
+	slices.SortFunc(page, func(a, b timePoint) int { return b.compare(a) })
+	if !l.mirrored {
+		for _, p := range page {
+			to = append(to, p.pos)
+		}
+		return to
+	}
+	for _, p := range slices.Backward(page) {
+		to = append(to, ^p.pos)
+	}
+	return to
 }
 
 // keep drops the points that are too early.

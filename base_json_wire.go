@@ -666,6 +666,15 @@ func (o *jsonWriter) text(name, value string) {
 	o.b = appendJSONString(o.b, value)
 }
 
+// textOrNull adds a string, or null for an empty one.
+func (o *jsonWriter) textOrNull(name, value string) {
+	if value == "" {
+		o.raw(name, nil)
+		return
+	}
+	o.text(name, value)
+}
+
 func (o *jsonWriter) texts(name string, values []string) {
 	o.name(name)
 	o.list(len(values), func(i int) { o.b = appendJSONString(o.b, values[i]) })

@@ -325,7 +325,7 @@ func (e *engine) targetLocked(t *task, i int) target {
 // taskMoved, under the store's lock, queues the ready steps of a task that goes on after
 // it was blocked: they may have left their queues meanwhile.
 func (e *engine) taskMoved(t *task, from, to taskState, _ instant) {
-	e.stats.taskMoved(from, to)
+	e.stats.taskMoved(t, to)
 	if to == taskBlockedByFailures {
 		e.causes.blocked(t)
 	}

@@ -246,7 +246,7 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	if !k.gone {
 		k.gone = true
 		end := e.ending(t, k.key.step, o, c.now, k.started)
-		e.stats.handlerDone(end)
+		e.stats.handlerDone(t, end, c.now)
 		return c.append(t, &record{kind: recEnded, step: k.key.step, end: end})
 	}
 	if k.cancel == nil || wasCancelled(o) {
@@ -277,7 +277,7 @@ func (e *engine) attemptLocked(t *task, i, number int, inputs bool) *attempt {
 	a.taskID, a.stepID = t.id, t.stepID(i)
 	a.namespace, a.name, a.version = t.tpl.namespace, t.tpl.name, t.tpl.version
 	a.correlationID = t.correlation().String()
-	a.traceparent = t.by.traceparent
+	a.traceparent, a.tracestate = t.by.traceparent, t.by.tracestate
 	a.context, a.inputs = t.by.context, t.inputsFor(i)
 	a.results = t.resultsFor(i)
 	return a

@@ -29,7 +29,7 @@ type attempt struct {
 	taskID, stepID           uuid
 	namespace, name, version string // of the template
 	correlationID            string
-	traceparent              string // "" if the task has none
+	traceparent, tracestate  string // "" if the task has none
 	context                  []byte // the task's context, an object
 	stepName                 string
 	number                   int // from 1
@@ -298,7 +298,7 @@ func (a *attempt) envelope(dst []byte) []byte {
 
 // envelopeSize returns about how many bytes the envelope takes.
 func (a *attempt) envelopeSize() int {
-	n := 512 + len(a.context) + len(a.config) + len(a.inputs)
+	n := 512 + len(a.traceparent) + len(a.tracestate) + len(a.context) + len(a.config) + len(a.inputs)
 	for _, r := range a.results {
 		n += len(r.step) + len(r.result) + 8
 	}
@@ -311,6 +311,12 @@ func (a *attempt) appendTask(dst []byte) []byte {
 	dst = appendJSONString(append(dst, `,"name":`...), a.name)
 	dst = appendJSONString(append(dst, `,"version":`...), a.version)
 	dst = appendJSONString(append(dst, `,"correlation_id":`...), a.correlationID)
+	if a.traceparent != "" {
+		dst = appendJSONString(append(dst, `,"traceparent":`...), a.traceparent)
+	}
+	if a.tracestate != "" {
+		dst = appendJSONString(append(dst, `,"tracestate":`...), a.tracestate)
+	}
 	return append(append(append(dst, `,"context":`...), orEmptyObject(a.context)...), '}')
 }
 

@@ -159,6 +159,9 @@ func (c *httpCaller) request(ctx context.Context, t target, a *attempt) (*http.R
 	if a.traceparent != "" {
 		req.Header.Set("Traceparent", a.traceparent)
 	}
+	if a.tracestate != "" {
+		req.Header.Set("Tracestate", a.tracestate)
+	}
 	return req, nil
 }
 

@@ -47,7 +47,7 @@ func TestHTTPRequest(t *testing.T) {
 		c.HTTPHeaders = headerTables{"": {"X-Api-Key": "k", "User-Agent": "other", "Content-Type": "text/plain"}}
 	})
 	a := newTestAttempt(`{}`)
-	a.traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	a.traceparent, a.tracestate = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "rojo=1,congo=t61 rcWkg"
 	if o := h.run(t.Context(), h.resolve(s.URL+"/pay?x=1#top"), a); showOutcome(o) != `ok {"ok":true}` {
 		t.Fatalf("got %s: %s", showOutcome(o), errorText(o))
 	}
@@ -64,6 +64,7 @@ func TestHTTPRequest(t *testing.T) {
 		"Content-Type":    "application/json",
 		"Idempotency-Key": a.stepID.String() + ":2",
 		"Traceparent":     a.traceparent,
+		"Tracestate":      a.tracestate,
 		"User-Agent":      "stepwell/1.2.3",
 		"X-Api-Key":       "k",
 		"Authorization":   "",

@@ -237,6 +237,7 @@ func (v mountTaskView) writeJSON(o *jsonWriter) {
 	o.texts("tags", t.by.tags)
 	o.number("priority", t.by.priority)
 	o.id("correlation_id", t.correlation())
+	o.textOrNull("trace_id", t.by.traceID())
 	o.flag("complete", t.state == taskComplete)
 	o.zoned("requested_at", t.requestedAt())
 	o.zoned("created_at", t.created)

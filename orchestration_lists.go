@@ -68,6 +68,7 @@ func (q *query) listing() *taskListing {
 		namespace: q.text("namespace"), name: q.text("name"), version: q.text("version"),
 		initiator: q.text("initiator"), source: q.text("source_system"), text: strings.ToLower(q.text("q")),
 		tags: q.texts("tag"), correlation: q.id("correlation_id"), parent: q.id("parent_correlation_id"),
+		trace:   q.traceID("trace_id"),
 		created: q.period("created"), updated: q.period("updated"), completed: q.period("completed"),
 	}
 	if utf8.RuneCountInString(l.text) > maxNameLength {
@@ -80,6 +81,15 @@ func (q *query) listing() *taskListing {
 	q.sort(l)
 	q.cursor(l)
 	return l
+}
+
+// traceID reads the id of a trace, 32 hexadecimal digits.
+func (q *query) traceID(name string) string {
+	s := q.text(name)
+	if s != "" && saneTraceparent("00-"+s+"-0000000000000001-00") == "" {
+		q.refuse("%s must be 32 hexadecimal digits, not all zero, not %.60q", name, s)
+	}
+	return strings.ToLower(s)
 }
 
 // maxFilterTags bounds what one list costs.

@@ -420,7 +420,7 @@ func newSurface(svc *service, shared *surfaceCache, name string, encode func(*fa
 		extension: x, guard: newHostGuard(svc.cfg, name, auth), auth: auth, parts: cached(shared, "routes of "+name, newSurfaceParts),
 		docs: cached(shared, "docs", func() *docsSite { return newDocsSite(&svc.cfg.Docs) }),
 		room: cached(shared, "answers", func() *answerRoom { return newAnswerRoom(svc.cfg.Web.MaxAnswerBytes) }),
-		svc:  svc, name: name, origins: newPageOrigins(svc.cfg), log: svc.log.With("role", name), stats: newHTTPStats(auth), encode: encode,
+		svc:  svc, name: name, origins: newPageOrigins(svc.cfg), log: svc.log.With("role", name), stats: newHTTPStats(name, auth), encode: encode,
 		maxBody: svc.cfg.Web.MaxBodyBytes, status: roleStatus, taskPath: taskPath,
 	}
 }

@@ -1,8 +1,10 @@
 package main
 
-// What a role reports about itself: GET /metrics in the Prometheus text format,
-// version 0.0.4, and the health routes. Label values come from fixed sets such as
-// states, route patterns and status codes.
+// What a role reports about itself: GET /metrics in the Prometheus text format, version 0.0.4,
+// or OpenMetrics, and the health routes. Label values come from sets of bounded size, such as
+// states, route patterns, status codes and the first templates. Whoever scrapes both roles of a
+// process gets each series once: the orchestration role reports on the process, and what each
+// role counts has the label role.
 
 import (
 	"cmp"
@@ -23,20 +25,33 @@ import (
 const metricsContentType = "text/plain; version=0.0.4; charset=utf-8"
 
 // openMetricsMedia is the media type of OpenMetrics.
-const openMetricsMedia = "application/openmetrics-text"
+const (
+	openMetricsMedia       = "application/openmetrics-text"
+	openMetricsContentType = openMetricsMedia + "; version=1.0.0; charset=utf-8"
+)
 
 // metricsText collects metrics in the text format.
 type metricsText struct {
-	b strings.Builder
+	b    strings.Builder
+	open bool   // OpenMetrics
+	role string // whose requests are counted
 }
 
 // family begins a metric. The kind is counter, gauge or histogram.
 func (m *metricsText) family(name, kind, help string) {
+	if m.open && kind == "counter" {
+		name = strings.TrimSuffix(name, "_total")
+	}
 	fmt.Fprintf(&m.b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
 // sample adds a value. Labels are name, value, name, value, …
 func (m *metricsText) sample(name string, value float64, labels ...string) {
+	m.exemplified("", name, value, labels...)
+}
+
+// exemplified is sample with what follows the value.
+func (m *metricsText) exemplified(example, name string, value float64, labels ...string) {
 	var pairs []string
 	for pair := range slices.Chunk(labels, 2) {
 		pairs = append(pairs, fmt.Sprintf(`%s="%s"`, pair[0], labelEscaper.Replace(pair[1])))
@@ -44,7 +59,24 @@ func (m *metricsText) sample(name string, value float64, labels ...string) {
 	if len(pairs) > 0 {
 		name += "{" + strings.Join(pairs, ",") + "}"
 	}
-	fmt.Fprintf(&m.b, "%s %s\n", name, strconv.FormatFloat(value, 'g', -1, 64))
+	fmt.Fprintf(&m.b, "%s %s%s\n", name, metricValue(value), example)
+}
+
+func metricValue(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+// roleMetrics are metrics of the requests to one role.
+type roleMetrics struct{ *metricsText }
+
+func (m roleMetrics) sample(name string, value float64, labels ...string) {
+	m.metricsText.sample(name, value, append([]string{"role", m.role}, labels...)...)
+}
+
+// example returns what follows a sample of a bucket with a slow attempt.
+func (m *metricsText) example(a *slowAttempt) string {
+	if !m.open || a.at == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" # {task_id=%q} %s %.6f", a.task, metricValue(a.took.Seconds()), float64(a.at)/1e6)
 }
 
 // single adds a metric of one sample.
@@ -61,16 +93,20 @@ func counts[N int | uint64](m *metricsText, name, kind, help, label string, valu
 	}
 }
 
-// histogram adds the samples of a histogram.
-func (m *metricsText) histogram(name string, h *promHistogram, labels ...string) {
+// histogram adds the samples of a histogram, with examples of its slow buckets or none.
+func (m *metricsText) histogram(name string, h *promHistogram, slow *slowAttempts, labels ...string) {
 	var total uint64
 	for i, n := range h.counts {
 		total += n
 		le := "+Inf"
 		if i < len(promBounds) {
-			le = strconv.FormatFloat(promBounds[i].Seconds(), 'g', -1, 64)
+			le = metricValue(promBounds[i].Seconds())
 		}
-		m.sample(name+"_bucket", float64(total), append(slices.Clone(labels), "le", le)...)
+		example := ""
+		if slow != nil && i >= promSlow {
+			example = m.example(&slow[i-promSlow])
+		}
+		m.exemplified(example, name+"_bucket", float64(total), append(slices.Clone(labels), "le", le)...)
 	}
 	m.sample(name+"_sum", h.sum.Seconds(), labels...)
 	m.sample(name+"_count", float64(total), labels...)
@@ -79,15 +115,26 @@ func (m *metricsText) histogram(name string, h *promHistogram, labels ...string)
 var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 // metrics answers with the metrics of the service and of the surface's listener.
-func (s *surface) metrics(w http.ResponseWriter, _ *http.Request) (any, error) {
-	text := []byte(s.svc.metrics(s.stats, s.room))
-	return textReply{metricsContentType, [][]byte{text}}, w.(*recorder).holdShort(len(text))
+func (s *surface) metrics(w http.ResponseWriter, r *http.Request) (any, error) {
+	w.Header().Add("Vary", "Accept")
+	open := acceptWeight(r.Header["Accept"], openMetricsMedia)
+	m, kind := metricsText{role: s.stats.role}, metricsContentType
+	if open > 0 && open >= acceptWeight(r.Header["Accept"], "text/plain") {
+		m.open, kind = true, openMetricsContentType
+	}
+	if m.role != "worker" || s.svc.cfg.Role == "worker" {
+		s.svc.writeMetrics(&m, s.room)
+	}
+	s.stats.write(roleMetrics{&m})
+	if m.open {
+		m.b.WriteString("# EOF\n")
+	}
+	text := []byte(m.b.String())
+	return textReply{kind, [][]byte{text}}, w.(*recorder).holdShort(len(text))
 }
 
-// metrics returns the metrics of the service, of one listener, and of the room for
-// answers.
-func (s *service) metrics(h *httpStats, room *answerRoom) string {
-	var m metricsText
+// writeMetrics writes the metrics of the process and of the room for answers.
+func (s *service) writeMetrics(m *metricsText, room *answerRoom) {
 	m.family("stepwell_build_info", "gauge", "Always 1; the label gives the version.")
 	m.sample("stepwell_build_info", 1, "version", version)
 	if c, ok := s.clock.(*realClock); ok {
@@ -99,26 +146,24 @@ func (s *service) metrics(h *httpStats, room *answerRoom) string {
 		s.clock.now().sub(s.started).Seconds())
 	if s.store != nil {
 		f := s.workFigures()
-		f.writeTasks(&m)
-		f.writeOutside(&m)
-		f.writeLetters(&m)
+		f.writeTasks(m)
+		f.writeOutside(m)
+		f.writeLetters(m)
 		m.single("stepwell_stale_tasks", "gauge",
 			"Stale tasks that the latest search found, including those it moved to error.", float64(s.staleness.found.Load()))
-		writeJournalMetrics(&m, s.store.status())
-		writeStreamMetrics(&m, s.store.streamFigures())
+		writeJournalMetrics(m, s.store.status())
+		writeStreamMetrics(m, s.store.streamFigures())
 	}
-	s.quotas.write(&m)
+	s.quotas.write(m)
 	m.single("stepwell_overload_refusals_total", "counter",
 		"Requests refused because those before them had to wait too long.", float64(s.load.refused.Load()))
-	h.write(&m)
-	room.write(&m)
+	room.write(m)
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	m.single("stepwell_goroutines", "gauge", "Goroutines of the process.", float64(runtime.NumGoroutine()))
 	m.single("stepwell_heap_bytes", "gauge", "Bytes of live and not yet collected heap.", float64(mem.HeapAlloc))
-	writeProcessMetrics(&m)
-	writeGoMetrics(&m, &mem)
-	return m.b.String()
+	writeProcessMetrics(m)
+	writeGoMetrics(m, &mem)
 }
 
 // Figures of the process and of the Go runtime, with the names and types that Prometheus'
@@ -265,7 +310,7 @@ type workFigures struct {
 func (s *service) workFigures() (f workFigures) {
 	s.store.locked(func() {
 		e, w := s.engine, &s.engine.outside
-		f = workFigures{s.store.loadLocked(), *e.stats, e.queuedLocked(), len(e.running),
+		f = workFigures{s.store.loadLocked(), e.stats.copied(), e.queuedLocked(), len(e.running),
 			w.claims, w.expired, len(w.waiting.steps), len(w.leases.held.items), len(w.claimers)}
 	})
 	return f
@@ -286,14 +331,32 @@ func (f *workFigures) writeTasks(m *metricsText) {
 		"to", taskStateNames[:], f.taskMoves[:])
 	counts(m, "stepwell_step_transitions_total", "counter", "Transitions of steps into each state.",
 		"to", stepStateNames[:], f.stepMoves[:])
+	f.writeTemplates(m)
 	counts(m, "stepwell_attempts_total", "counter", "Step attempts that ended, by outcome.",
 		"outcome", []string{"failure", "success"}, f.attempts[:])
 	m.single("stepwell_late_results_total", "counter", "Handler results that came too late to count.", float64(f.late))
 	m.family("stepwell_handler_duration_seconds", "histogram", "How long attempts took in HTTP, exec and delayed handlers.")
-	m.histogram("stepwell_handler_duration_seconds", &f.durations)
+	m.histogram("stepwell_handler_duration_seconds", &f.durations, &f.slow)
 	m.single("stepwell_queue_depth", "gauge", "Steps that are ready and wait for a slot.", float64(f.queued))
 	m.single("stepwell_handlers_running", "gauge", "Attempts in flight in this process.", float64(f.running))
 	m.single("stepwell_waiting_requests", "gauge", "Requests that wait for a task.", float64(f.waiting))
+}
+
+// writeTemplates writes the counters by template.
+func (f *workFigures) writeTemplates(m *metricsText) {
+	m.family("stepwell_template_tasks_total", "counter", fmt.Sprintf("Transitions of tasks into pending and into states in "+
+		"which they stay, by template; after %d templates, the others together as *.", maxCountedTemplates))
+	names := slices.SortedFunc(maps.Keys(f.templates), func(a, b templateName) int {
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+	})
+	for _, name := range names {
+		for state, n := range f.templates[name] {
+			if countedMoves.has(taskState(state)) {
+				m.sample("stepwell_template_tasks_total", float64(n),
+					"namespace", name.namespace, "template", name.name, "to", taskState(state).String())
+			}
+		}
+	}
 }
 
 func (f *workFigures) writeOutside(m *metricsText) {
@@ -350,6 +413,7 @@ type httpStats struct {
 	requests map[requestKey]uint64     // guarded by mu
 	times    map[string]*promHistogram // by route pattern; guarded by mu
 
+	role string // of the listener
 	auth *authMetrics
 }
 
@@ -358,8 +422,8 @@ type requestKey struct {
 	status int
 }
 
-func newHTTPStats(auth *authenticator) *httpStats {
-	return &httpStats{requests: map[requestKey]uint64{}, times: map[string]*promHistogram{}, auth: auth.metrics}
+func newHTTPStats(role string, auth *authenticator) *httpStats {
+	return &httpStats{requests: map[requestKey]uint64{}, times: map[string]*promHistogram{}, role: role, auth: auth.metrics}
 }
 
 func (h *httpStats) observe(route string, status int, took time.Duration) {
@@ -374,7 +438,7 @@ func (h *httpStats) observe(route string, status int, took time.Duration) {
 	t.observe(max(took, 0)) // the clock may have been set back
 }
 
-func (h *httpStats) write(m *metricsText) {
+func (h *httpStats) write(m roleMetrics) {
 	writeAuthMetrics(m, h.auth)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -387,7 +451,7 @@ func (h *httpStats) write(m *metricsText) {
 	}
 	m.family("stepwell_http_request_duration_seconds", "histogram", "Time to answer, by route.")
 	for _, route := range slices.Sorted(maps.Keys(h.times)) {
-		m.histogram("stepwell_http_request_duration_seconds", h.times[route], "route", route)
+		m.histogram("stepwell_http_request_duration_seconds", h.times[route], nil, "role", m.role, "route", route)
 	}
 }
 

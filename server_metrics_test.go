@@ -4,8 +4,11 @@ package main
 // values that would make the number of series grow without bound.
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
+	"os/exec"
 	"regexp"
 	"runtime"
 	"slices"
@@ -235,8 +238,125 @@ func TestMetricsText(t *testing.T) {
 	checkMetrics(t, w, patternsOf(newWorkerAPI(s.svc, nil).routes()))
 }
 
+// TestScrapingBothRoles checks that whoever scrapes both roles of a process, or its two pages for
+// one role, gets nothing twice that would then be added up.
+func TestScrapingBothRoles(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: apiTemplates})
+	w := s.with(newWorkerAPI(s.svc, nil))
+	s.create(`{"namespace":"t","name":"diamond"}`)
+	w.do("GET", "/health", "")
+	seen := map[string]bool{}
+	for _, server := range []*testServer{s, w} {
+		r := readMetrics(string(server.do("GET", "/metrics", "").body))
+		for _, sample := range r.samples {
+			key := fmt.Sprint(sample.name, sample.labels)
+			if seen[key] {
+				t.Errorf("got %s from both roles", key)
+			}
+			seen[key] = true
+		}
+	}
+	if !seen["stepwell_tasks[[state complete]]"] || !seen["stepwell_http_requests_total[[role worker] [route GET /health] [status 200]]"] {
+		t.Errorf("got %v; want figures of both", slices.Sorted(maps.Keys(seen)))
+	}
+}
+
+// TestTemplateCountersAreBounded creates tasks of more templates than are counted apart.
+func TestTemplateCountersAreBounded(t *testing.T) {
+	var extra []string
+	for n := range maxCountedTemplates + 30 {
+		extra = append(extra, testTemplate(fmt.Sprint("t", n), stepSpec{name: "a", callable: "noop"}))
+	}
+	s := newTestServer(t, serviceTest{extra: extra})
+	for n := range maxCountedTemplates + 30 {
+		mustCreate(t, s.svc, fmt.Sprint("t", n))
+	}
+	names, total := map[string]bool{}, 0.0
+	for _, sample := range readMetrics(string(s.do("GET", "/metrics", "").body)).samples {
+		if sample.name == "stepwell_template_tasks_total" && sample.labels[2] == [2]string{"to", "pending"} {
+			names[sample.labels[1][1]] = true
+			total += sample.value
+		}
+	}
+	if len(names) != maxCountedTemplates+1 || !names["*"] || total != maxCountedTemplates+30 {
+		t.Errorf("got %d names, %v tasks in all; want %d with *, and every task", len(names), total, maxCountedTemplates+1)
+	}
+}
+
+// TestOpenMetrics checks the other format, who gets it, and its examples of slow attempts.
+func TestOpenMetrics(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: apiTemplates})
+	v := mustCreate(t, s.svc, "manual")
+	s.svc.store.locked(func() {
+		for _, took := range []time.Duration{time.Millisecond, 2 * time.Second, 3 * time.Second, time.Hour} {
+			s.svc.engine.stats.handlerDone(v, &ending{took: took}, 1767225600_500000)
+		}
+	})
+	for accept, open := range map[string]bool{
+		"": false, "*/*": false, "text/plain": false, "application/openmetrics-text": true,
+		"application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3": true,
+		"application/openmetrics-text;q=0.3,text/plain;q=0.5":                             false,
+	} {
+		req := must(http.NewRequest("GET", s.url+"/metrics", nil))(t)
+		req.Header.Set("Accept", accept)
+		a := readAnswer(t, must(http.DefaultClient.Do(req))(t)).want(200)
+		text := string(a.body)
+		if got := a.header.Get("Content-Type"); (got == openMetricsContentType) != open || strings.HasSuffix(text, "\n# EOF\n") != open {
+			t.Errorf("%q: got %s", accept, got)
+		}
+		examples := regexp.MustCompile(`(?m)^.*_bucket\{le="(.*)"\} \d+ # \{task_id="(.*)"\} (\S+) (\S+)$`).FindAllStringSubmatch(text, -1)
+		var got []string
+		for _, e := range examples {
+			got = append(got, strings.Join(e[1:], " "))
+		}
+		want := []string(nil)
+		if open {
+			want = []string{"5 " + v.id.String() + " 3 1767225600.500000", "+Inf " + v.id.String() + " 3600 1767225600.500000"}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: got the examples %q; want %q", accept, got, want)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+) counter$`).FindAllStringSubmatch(text, -1) {
+			if strings.HasSuffix(m[1], "_total") == open || !strings.Contains(text, "\n"+strings.TrimSuffix(m[1], "_total")+"_total") &&
+				strings.Contains(text, "\n"+m[1]) {
+				t.Errorf("%q: got the counter %s", accept, m[1])
+			}
+		}
+	}
+}
+
+// TestPrometheusExamples checks that the alert rules and the dashboard use only metrics that there
+// are, and that Prometheus' own tool accepts the rules, where it is installed.
+func TestPrometheusExamples(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: apiTemplates})
+	s.create(`{"namespace":"t","name":"diamond"}`)
+	scrape := readMetrics(string(s.do("GET", "/metrics", "").body))
+	for _, file := range []string{"alerts.yml", "dashboard.json"} {
+		text := string(readFile(t, "examples/prometheus/"+file))
+		used := regexp.MustCompile(`\b(stepwell|process|go)_[a-z_]+`).FindAllString(text, -1)
+		if len(used) < 8 {
+			t.Errorf("%s: got %d metrics; want many", file, len(used))
+		}
+		for _, name := range used {
+			if scrape.families[name] == nil && scrape.families[metricSuffix.ReplaceAllString(name, "")] == nil {
+				t.Errorf("%s: got %s; want a metric", file, name)
+			}
+		}
+		if file == "dashboard.json" && !json.Valid([]byte(text)) {
+			t.Errorf("%s is no JSON", file)
+		}
+	}
+	tool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool is not installed")
+	}
+	if out, err := exec.Command(tool, "check", "config", "examples/prometheus/prometheus.yml").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestProcessMetrics compares the figures of the process and of the Go runtime with what
-// Prometheus' client for Go exports, on every surface.
+// Prometheus' client for Go exports. A worker reports them if it is alone in its process.
 func TestProcessMetrics(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -258,8 +378,9 @@ func TestProcessMetrics(t *testing.T) {
 	}
 	runtime.GC()
 	s := newTestServer(t, serviceTest{})
+	alone := openTestService(t, serviceTest{config: func(c *Config) { c.Role = "worker" }})
 	for at, server := range map[string]*testServer{
-		"/metrics": s, "/metrics of the worker": s.with(newWorkerAPI(s.svc, nil)), "/stepwell/metrics": s,
+		"/metrics": s, "/metrics of the worker": s.with(newWorkerAPI(alone, nil)), "/stepwell/metrics": s,
 	} {
 		path, _, _ := strings.Cut(at, " ")
 		r := readMetrics(string(server.do("GET", path, "").want(200).body))
@@ -304,14 +425,15 @@ func checkMetrics(t *testing.T, s *testServer, patterns []string) {
 	for _, p := range r.problems {
 		t.Error(p)
 	}
-	if len(r.families) < 15 || len(r.samples) < 50 {
+	if len(r.families) < 5 || len(r.samples) < 50 {
 		t.Errorf("got %d families and %d samples; want many", len(r.families), len(r.samples))
 	}
 	allowed := map[string][]string{
 		"route": append(patterns, "unmatched"), "version": {version, runtime.Version()}, "outcome": {"success", "failure"},
 		"reason": append(wordsOf(authReasons[:]), dlqReasonWords[:]...), "status": dlqStatusWords[:],
 		"method": wordsOf(authMethods[:]), "result": wordsOf(authResults[:]), "permission": permissionNames[:],
-		"task":  {"kept", "dropped"},
+		"task": {"kept", "dropped"}, "role": {"orchestration", "worker"},
+		"namespace": {"t"}, "template": {"diamond", "fails", "manual"},
 		"limit": {"connections", "header_bytes", "body_bytes", "waiting_requests", "event_streams", "stored_bytes"},
 		"state": append(taskStateNames[:], stepStateNames[:]...), "to": append(taskStateNames[:], stepStateNames[:]...),
 	}

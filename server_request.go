@@ -684,7 +684,7 @@ func readSubmission(r *http.Request, route string, body []byte) (b *submission, 
 	if b.taskRequest, err = parseTaskRequest(body); err != nil {
 		return nil, err
 	}
-	b.traceparent = saneTraceparent(r.Header.Get("Traceparent"))
+	b.traceparent, b.tracestate = traceContext(r.Header)
 	b.subject = subjectOf(r.Context())
 	return b, nil
 }
@@ -709,6 +709,23 @@ func visible(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return c < '!' || c > '~' })
 }
 
+// maxTracestate is the length up to which a tracestate is kept, in bytes.
+const maxTracestate = 4096
+
+// traceContext returns the W3C trace context of a request, or nothing if its traceparent is
+// malformed.
+func traceContext(h http.Header) (traceparent, tracestate string) {
+	traceparent = saneTraceparent(h.Get("Traceparent"))
+	if traceparent == "" {
+		return "", ""
+	}
+	tracestate = strings.TrimSpace(strings.Join(h["Tracestate"], ","))
+	if len(tracestate) > maxTracestate || strings.ContainsFunc(tracestate, func(c rune) bool { return c != '\t' && (c < ' ' || c > '~') }) {
+		return traceparent, ""
+	}
+	return traceparent, tracestate
+}
+
 // saneTraceparent returns a W3C traceparent header, or "" if it is malformed.
 func saneTraceparent(h string) string {
 	const form = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-00"
@@ -719,6 +736,10 @@ func saneTraceparent(h string) string {
 		if (h[i] == '-') != (form[i] == '-') || h[i] != '-' && unhex(h[i]) > 15 {
 			return ""
 		}
+	}
+	trace, span := h[3:35], h[36:52]
+	if strings.EqualFold(h[:2], "ff") || strings.Trim(trace, "0") == "" || strings.Trim(span, "0") == "" {
+		return "" // they stand for none
 	}
 	return h
 }

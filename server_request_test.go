@@ -127,6 +127,8 @@ func TestSaneTraceparent(t *testing.T) {
 		"": false, form: true, form[1:]: false, strings.Replace(form, "A", "g", 1): false,
 		strings.Replace(form, "-0", "00", 1): false, strings.Replace(form, "A", "-", 1): false,
 		form + "-more~!": true, form + " ": false, form + "\x7f": false, form + "\u212a": false,
+		strings.Replace(form, "0123456789ABCDEF0123456789abcdef", strings.Repeat("0", 32), 1): false,
+		strings.Replace(form, "-0123456789abcdef-", "-0000000000000000-", 1):                  false, "ff" + form[2:]: false,
 		form + strings.Repeat("a", 256-len(form)): true, form + strings.Repeat("a", 257-len(form)): false,
 	} {
 		if got := saneTraceparent(h) != ""; got != want {

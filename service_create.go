@@ -34,7 +34,7 @@ type taskRequest struct {
 	key                      string
 	requested                instant
 	options                  []byte
-	traceparent              string
+	traceparent, tracestate  string
 	subject                  string // the authenticated caller, or ""
 }
 
@@ -108,7 +108,7 @@ func (s *creator) creation(q *taskRequest, tpl *template) (*creation, error) {
 		initiator: q.initiatorOr(defaultInitiator), source: cmp.Or(q.source, defaultSource),
 		reason: cmp.Or(q.reason, defaultReason), tags: q.tags, priority: q.priority,
 		correlation: q.correlation, parentCorrelation: q.parent, requested: q.requested,
-		options: q.options, key: q.key, traceparent: q.traceparent,
+		options: q.options, key: q.key, traceparent: q.traceparent, tracestate: q.tracestate,
 	}
 	if q.context != nil {
 		by.context = mergeObjects(nil, tpl.defaultContext, q.context)

@@ -25,7 +25,7 @@ func TestDurationsOfAClockSetBack(t *testing.T) {
 	if v.DurationMS != 0 {
 		t.Errorf("a check took %d ms; want 0", v.DurationMS)
 	}
-	stats := newHTTPStats(s.auth.orchestration)
+	stats := newHTTPStats("orchestration", s.auth.orchestration)
 	stats.observe("GET /", 200, -1)
 	if h := stats.times["GET /"]; h.sum != 0 || h.counts[0] != 1 {
 		t.Errorf("got a sum of %s and %d in the first bucket; want 0s and 1", h.sum, h.counts[0])

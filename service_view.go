@@ -58,6 +58,7 @@ func (v taskView) writeTask(o *jsonWriter, ready int) {
 	o.texts("tags", t.by.tags)
 	o.id("correlation_id", t.correlation())
 	o.id("parent_correlation_id", t.by.parentCorrelation)
+	o.textOrNull("trace_id", t.by.traceID())
 	o.number("total_steps", stepTotal(&t.counts))
 	o.number("pending_steps", t.counts[stepPending])
 	o.number("in_progress_steps", t.counts[stepInProgress])

@@ -5,6 +5,7 @@ package main
 // at the tasks.
 
 import (
+	"hash/maphash"
 	"maps"
 	"math"
 	"slices"
@@ -19,6 +20,7 @@ type taskFilter struct {
 	text                        string // in the namespace or the name, in lower case
 	tags                        []string
 	correlation, parent         uuid
+	trace                       string
 	states                      stateSet
 	created, updated, completed period
 }
@@ -217,6 +219,7 @@ const (
 	labelTag         = 't'
 	labelCorrelation = 'c'
 	labelParent      = 'p'
+	labelTrace       = 'r'
 )
 
 // maxLabelTags is how many tags of a task are indexed: more would take long under the lock.
@@ -235,6 +238,9 @@ func (x *taskIndex) eachLabel(by *creation, f func(label uint64)) {
 	}
 	if !by.parentCorrelation.isZero() {
 		f(x.labels.label(labelParent, string(by.parentCorrelation[:])))
+	}
+	if by.traceparent != "" {
+		f(x.labels.label(labelTrace, by.traceID()))
 	}
 }
 
@@ -400,6 +406,9 @@ func (x *taskIndex) selectLabels(f *taskFilter, sel *selection) bool {
 	if !f.parent.isZero() && !sel.narrow(parent()) {
 		return false
 	}
+	if f.trace != "" && !sel.narrow(x.labels.find(x.labels.label(labelTrace, f.trace))) {
+		return false
+	}
 	if f.correlation.isZero() {
 		return true
 	}
@@ -477,6 +486,86 @@ func (x *taskIndex) firstOf(from, to uint32, f func(pos uint32) bool) uint32 {
 		pos, ok := x.all.next(from + uint32(i))
 		return !ok || pos >= to || f(pos)
 	}))
+}
+
+// labelIndex finds the positions with a label, of which many have only one, by the hash of
+// the label.
+type labelIndex struct {
+	seed    maphash.Seed
+	one     map[uint64]uint32     // labels of one position
+	more    map[uint64]*positions // the others
+	holders bitset                // the positions with labels
+	held    int                   // labels of all positions
+}
+
+func newLabelIndex() labelIndex {
+	return labelIndex{seed: maphash.MakeSeed(), one: map[uint64]uint32{}, more: map[uint64]*positions{}}
+}
+
+// label returns the hash of a label of a kind. Nobody outside can find two labels with one
+// hash.
+func (x *labelIndex) label(kind byte, value string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(x.seed)
+	h.WriteByte(kind)
+	h.WriteString(value)
+	return h.Sum64()
+}
+
+// find returns the positions with a label, or nil if there are none.
+func (x *labelIndex) find(label uint64) *positions {
+	if pos, ok := x.one[label]; ok {
+		return &positions{few: []uint32{pos}}
+	}
+	return x.more[label]
+}
+
+// insert adds a label of a position above all others. A repetition changes nothing.
+func (x *labelIndex) insert(pos uint32, label uint64) {
+	x.holders.set(pos)
+	first, one := x.one[label]
+	p := x.more[label]
+	switch {
+	case one && first == pos, p != nil && p.has(pos):
+		return
+	case one:
+		x.more[label] = &positions{few: []uint32{first, pos}}
+		delete(x.one, label)
+	case p != nil:
+		p.insert(pos)
+	default:
+		x.one[label] = pos
+	}
+	x.held++
+}
+
+// remove removes a label of a position, if the position has it.
+func (x *labelIndex) remove(pos uint32, label uint64) {
+	x.holders.clear(pos)
+	first, one := x.one[label]
+	p := x.more[label]
+	switch {
+	case one && first == pos:
+		delete(x.one, label)
+	case p == nil || !p.has(pos):
+		return
+	default:
+		if p.remove(pos); p.empty() {
+			delete(x.more, label)
+		}
+	}
+	x.held--
+}
+
+// relocate moves a label to a lower position, with none that has it between the two.
+func (x *labelIndex) relocate(from, to uint32, label uint64) {
+	x.holders.set(to)
+	x.holders.clear(from)
+	if p := x.more[label]; p != nil {
+		p.relocate(from, to)
+	} else {
+		x.one[label] = to
+	}
 }
 
 // Pages.
@@ -623,6 +712,18 @@ func (x *taskIndex) listFew(few []uint32, q *taskQuery, r *taskRange) {
 	}
 }
 
+// reach returns the range of the instants of the tasks that come after the place.
+func (q *taskQuery) reach() timeRange {
+	all := timeRange{math.MinInt64 + 1, math.MaxInt64}
+	switch {
+	case q.after != nil && q.ascending:
+		all.first = instant(q.after.rank)
+	case q.after != nil:
+		all.last = instant(q.after.rank)
+	}
+	return all
+}
+
 // part returns the part of so many tasks, the last of the order first, that the page has.
 func (q *taskQuery) part(tasks int) (skip, limit int) {
 	left := max(tasks-q.skip, 0)
@@ -656,7 +757,7 @@ func (x *taskIndex) listMany(sel selection, q *taskQuery, r *taskRange) {
 	skip, limit := q.part(left)
 	for i, m := range meets {
 		if groups[i].column != nil {
-			r.positions = m.latest(r.positions, groups[i].column, skip, limit-len(r.positions))
+			r.positions = m.latest(r.positions, groups[i].column, q.reach(), skip, limit-len(r.positions))
 		} else {
 			r.positions = m.top(r.positions, skip, limit-len(r.positions))
 		}

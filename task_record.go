@@ -20,6 +20,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -103,8 +104,17 @@ type creation struct {
 	requested         instant // when the caller asked, by its own account; 0 if it did not say
 	options           []byte  // JSON object, or nil
 	key               string  // the caller's idempotency_key
-	traceparent       string
+	traceparent       string  // the W3C trace context of the request, as it was sent
+	tracestate        string
 	request           requestMark // of the Idempotency-Key header
+}
+
+// traceID returns the id of the trace in which the task was created, or "".
+func (by *creation) traceID() string {
+	if by.traceparent == "" {
+		return ""
+	}
+	return strings.ToLower(by.traceparent[len("00-"):len("00-0123456789abcdef0123456789abcdef")])
 }
 
 // identityKey is the hash by which equal tasks are found; zero for none.
@@ -246,6 +256,7 @@ func (by *creation) members(c *memberCoder) {
 	c.object("options", &by.options)
 	c.text("key", &by.key)
 	c.text("traceparent", &by.traceparent)
+	c.text("tracestate", &by.tracestate)
 	c.hex("request", by.request != requestMark{}, by.request.key[:], by.request.body[:])
 }
 

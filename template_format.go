@@ -84,7 +84,7 @@ func (r *templateReader) fromYAML(data []byte) []byte {
 	r.text.text = text
 	if err != nil {
 		r.text.fault = err.offset
-		r.problem("", "invalid YAML, or not certain: %s", err.reason)
+		r.problem("", "YAML: %s", err.reason)
 		return nil
 	}
 	r.text.find = func(f *pathFinder) { f.yaml(root, "") }

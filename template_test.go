@@ -741,6 +741,8 @@ func TestBrokenDefinitions(t *testing.T) {
 		{"two values", "json", `{"name":"t","version":"1.0.0"} {}`, "f:1:32: invalid JSON: "},
 		{"no object", "json", `[]`, "f:1:1: is a list; want an object"},
 		{"null", "json", `null`, "f:1:1: is null; want an object"},
+		{"YAML syntax", "yaml", "name: t\nversion: [\n", "f:2:10: YAML: no closing bracket"},
+		{"YAML beyond JSON", "yaml", "name: t\nversion: .inf\n", "f:2:10: YAML: .inf, which JSON cannot express"},
 		{"TOML syntax", "toml", "name = 't'\nversion =\n", "f:2:10: invalid TOML: "},
 		{"TOML key twice", "toml", "name = 't'\nname = 'u'\n", "f:2:1: invalid TOML: "},
 		{"TOML time", "toml", "name = 't'\nversion = '1.0.0'\ndefault_context = {at = 2026-01-31T12:00:00Z}\n",

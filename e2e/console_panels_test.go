@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,9 +22,15 @@ func openConsole(t *testing.T, path string, args ...string) (*page, *program) {
 	return p, s
 }
 
-// screenshots takes pictures of a page as it is on screens and phones, light and dark.
-func (p *page) screenshots(name string) {
+// inspect has axe-core look at what is shown, if there is one, and takes pictures of it on
+// screens and phones, light and dark.
+func (p *page) inspect(name string) {
 	p.t.Helper()
+	if file := os.Getenv("STEPWELL_AXE"); file != "" {
+		p.scheme("dark")
+		p.wantAccessible(string(wire.ReadFile(p.t, file)), name)
+		p.scheme("light")
+	}
 	for _, width := range []int{1280, 390} {
 		for _, scheme := range []string{"light", "dark"} {
 			p.screenshot(name, width, scheme)
@@ -84,7 +91,7 @@ func TestConsoleStart(t *testing.T) {
 			t.Errorf("%s: got %q; want %q", label, got, want)
 		}
 	}
-	p.screenshots("start")
+	p.inspect("start")
 	p.fill(p.input("Order number"), "O-1234")
 	p.fill(p.input("email"), "a@example.com")
 	p.fill(p.input("items (optional)"), `[{"sku":1}]`)
@@ -146,7 +153,7 @@ func TestConsoleTemplates(t *testing.T) {
 	if got := p.eval(row + `.innerText.split(/\s+/).slice(3, 9).join(" ")`); got != "1.10.0 1.2.0 2 1 100 %" {
 		t.Errorf("got %q; want both versions, the newest first, and the success", got)
 	}
-	p.screenshots("templates")
+	p.inspect("templates")
 	p.fill("input[type=search]", "nothing")
 	p.waitText("No template matches.")
 	p.fill("input[type=search]", "ORDER")
@@ -158,7 +165,7 @@ func TestConsoleTemplates(t *testing.T) {
 	p.waitText("95th percentile")
 	p.clickText("Definition")
 	p.waitText("builtin:noop")
-	p.screenshots("template")
+	p.inspect("template")
 }
 
 // TestConsoleLetters looks into a dead letter, acts on its task, and notes what came of it.
@@ -166,13 +173,13 @@ func TestConsoleLetters(t *testing.T) {
 	t.Parallel()
 	p, s := openConsole(t, "/dlq")
 	p.waitText("Nothing needs you")
-	p.screenshots("dlq-empty")
+	p.inspect("dlq-empty")
 	id := s.api().create(`{"namespace":"demo","name":"failing"}`)
 	p.waitText("demo/failing") // by itself
-	p.screenshots("dlq")
+	p.inspect("dlq")
 	p.clickText("Investigate")
 	p.waitText("the card was declined")
-	p.screenshots("dlq-entry")
+	p.inspect("dlq-entry")
 	p.choose("State", "Resolved")
 	p.fill(p.input("Notes"), "paid in cash")
 	p.fill(p.input("Your name"), "ann")
@@ -210,7 +217,7 @@ func TestConsoleAnalytics(t *testing.T) {
 	p.clickText("The figures as a table")
 	p.wait(`[...document.querySelectorAll("details td")].slice(1, 5).map((e) => e.innerText).join() === "4,3,1,0"`)
 	p.waitText("Tasks blocked by failures: 1.")
-	p.screenshots("analytics")
+	p.inspect("analytics")
 	for _, period := range []string{"6 hours", "3 days", "7 days", "30 days"} {
 		p.clickText(period)
 		p.wait(fmt.Sprintf(`document.querySelector(".chip[aria-pressed=true]").textContent === %q`, period))
@@ -229,7 +236,7 @@ func TestConsoleFixture(t *testing.T) {
 	p.waitText("Time is virtual and frozen at")
 	id := s.api().create(`{"namespace":"demo","name":"slow"}`)
 	p.waitText("demo/slow") // what is due
-	p.screenshots("fixture")
+	p.inspect("fixture")
 	p.clickText("To the next timer")
 	p.waitText("1 timer fired.")
 	p.fill("input[aria-label='Advance by']", "1h")
@@ -246,14 +253,14 @@ func TestConsoleFixture(t *testing.T) {
 	s.api().await(id, "complete")
 	p.clickText("Requests")
 	p.waitText("demo/approval · approve, attempt 1")
-	p.screenshots("fixture-requests")
+	p.inspect("fixture-requests")
 
 	p.clickText("Sandboxes")
 	p.clickText("Create a sandbox …")
 	p.fill(p.input("Name"), "checkout-7")
 	p.clickText("Create")
 	p.wait(`document.querySelector("td a")?.textContent === "checkout-7"`)
-	p.screenshots("fixture-sandboxes")
+	p.inspect("fixture-sandboxes")
 	p.open(p.eval(`document.querySelector("td a").href`).(string))
 	p.waitText("Back to the main service")
 	p.waitText("No stubs")

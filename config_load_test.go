@@ -212,13 +212,13 @@ func TestConfigProblems(t *testing.T) {
 			}},
 		{"unknown keys and tables",
 			configInput{files: oneConfigFile(
-				"[stor]", "path = 'x'", "[web]", "listen = ':1'", "[[console]]", "enabled = true",
+				"[stor]", "path = 'x'", "[web]", "listen = ':1'", "[[kiosk]]", "enabled = true",
 				"[log.level.x]", "[worker]", "web = 1", `"allow.exec" = true`,
 			)},
 			[]string{
 				`stepwell.toml:1: stor: unknown key; did you mean store?`,
 				`stepwell.toml:4: web.listen: unknown key; did you mean orchestration.web.listen?`,
-				`stepwell.toml:5: console: unknown key`,
+				`stepwell.toml:5: kiosk: unknown key`,
 				`stepwell.toml:7: log.level: want a string, got a table`,
 				`stepwell.toml:9: worker.web: want a table, got an integer`,
 				`stepwell.toml:10: worker."allow.exec": unknown key; did you mean worker.allow_exec?`,

@@ -176,7 +176,7 @@ func TestConfigDefaults(t *testing.T) {
 		"environment": `"development"`, "role": `"all"`,
 		"orchestration.web.listen": `"127.0.0.1:8080"`, "worker.web.listen": `"127.0.0.1:8081"`,
 		"orchestration.web.config_endpoint_enabled": "false", "worker.web.config_endpoint_enabled": "true",
-		"docs.swagger_ui": `""`, "web.max_body_bytes": "4194304", "web.max_received_bytes": "33554432",
+		"console.enabled": "true", "docs.swagger_ui": `""`, "web.max_body_bytes": "4194304", "web.max_received_bytes": "33554432",
 		"web.max_answer_bytes": "16777216", "web.max_connections": "3000", "web.max_waiting_requests": "2000",
 		"events.max_streams": "100", "web.shutdown_timeout_seconds": "8",
 		"templates.dirs": "[]", "templates.enforce_input_schema": `"off"`,

@@ -4,9 +4,11 @@ package main
 // values that would make the number of series grow without bound.
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
+	"os/exec"
 	"regexp"
 	"runtime"
 	"slices"
@@ -320,6 +322,36 @@ func TestOpenMetrics(t *testing.T) {
 				t.Errorf("%q: got the counter %s", accept, m[1])
 			}
 		}
+	}
+}
+
+// TestPrometheusExamples checks that the alert rules and the dashboard use only metrics that there
+// are, and that Prometheus' own tool accepts the rules, where it is installed.
+func TestPrometheusExamples(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: apiTemplates})
+	s.create(`{"namespace":"t","name":"diamond"}`)
+	scrape := readMetrics(string(s.do("GET", "/metrics", "").body))
+	for _, file := range []string{"alerts.yml", "dashboard.json"} {
+		text := string(readFile(t, "examples/prometheus/"+file))
+		used := regexp.MustCompile(`\b(stepwell|process|go)_[a-z_]+`).FindAllString(text, -1)
+		if len(used) < 8 {
+			t.Errorf("%s: got %d metrics; want many", file, len(used))
+		}
+		for _, name := range used {
+			if scrape.families[name] == nil && scrape.families[metricSuffix.ReplaceAllString(name, "")] == nil {
+				t.Errorf("%s: got %s; want a metric", file, name)
+			}
+		}
+		if file == "dashboard.json" && !json.Valid([]byte(text)) {
+			t.Errorf("%s is no JSON", file)
+		}
+	}
+	tool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool is not installed")
+	}
+	if out, err := exec.Command(tool, "check", "config", "examples/prometheus/prometheus.yml").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

@@ -23,10 +23,9 @@ export function span(ms) {
 
 // TaskModel has the task, its steps by id, and what they are made from.
 //
-// A step is {id, name, state, attempts, max, declared, spans, due, because, parents}: declared is the
-// step of the template, spans are [{kind: "queue", "run" or "retry", from, to, attempt, end}] in
-// milliseconds, where a span that goes on has no to, because is its explanation, and parents are the
-// ids of its dependencies.
+// A step is {id, name, state, since, attempts, max, declared, spans, due, because}: declared is the step
+// of the template, because its explanation, and spans are [{kind: "queue", "run" or "retry", from, to,
+// attempt, end}] in milliseconds. A span that goes on has no to, and end is the state that ended it.
 export class TaskModel {
   constructor(task, template, transitions) {
     Object.assign(this, { task, template, steps: new Map(), history: [], seq: 0 });
@@ -164,7 +163,7 @@ export class TaskModel {
     return step.spans.filter((s) => s.kind === "run").reduce((sum, s) => sum + (s.to ?? now) - s.from, 0);
   }
 
-  // parents returns the names of the steps that a step depends on and that exist.
+  // parents returns the steps that a step depends on and that exist.
   parents(step) {
     return (step.declared?.dependencies ?? []).flatMap((p) => this.declared.get(p)?.steps ?? []);
   }

@@ -462,7 +462,7 @@ func (w *indexWorld) create() {
 			initiator: fmt.Sprint("user", r.IntN(w.users)), source: fmt.Sprint("s", r.IntN(2)), priority: r.IntN(3) - 1,
 			parentCorrelation: choose(r, uuid{}, uuid{2}, uuid{3, byte(r.IntN(200))}),
 			correlation:       choose(r, uuid{}, uuid{}, uuid{1, byte(r.IntN(40)), 7}, uuid{1, 0, 3}),
-			traceparent:       choose(r, "", "", fmt.Sprintf("00-%032X-00f067aa0ba902b7-01", 1+r.IntN(40))),
+			traceparent:       fmt.Sprintf("00-%032X-00f067aa0ba902b7-01", 1+w.seq%20),
 		},
 	}
 	e.by.tags = choose(r, nil, nil, []string{"common"}, []string{"common", fmt.Sprint("t", w.seq), fmt.Sprint("t", w.seq)})
@@ -537,11 +537,13 @@ func (w *indexWorld) query() *taskQuery {
 			initiator: choose(r, "", "", "", "user7", "user8"), source: choose(r, "", "s1"),
 			text: choose(r, "", "", "", "t1", "n", "x"), parent: choose(r, uuid{}, uuid{}, uuid{}, uuid{2}, uuid{3, 5}),
 			correlation: choose(r, uuid{}, uuid{}, uuid{}, uuid{1, byte(r.IntN(40)), 7}, uuid{1, 0, 3}),
-			trace:       choose(r, "", "", "", fmt.Sprintf("%032x", 1+r.IntN(45))),
 			tags: choose(r, nil, nil, nil, []string{"common"}, []string{"none"},
 				[]string{"common", fmt.Sprint("t", w.tasks[w.some()].seq)}),
 		},
 		order: taskOrder(r.IntN(4)), ascending: r.IntN(2) == 0, limit: 1 + r.IntN(50), counted: r.IntN(4) == 0,
+	}
+	if q.limit%15 == 0 {
+		q.trace = fmt.Sprintf("%032x", 1+q.limit/15)
 	}
 	if r.IntN(2) == 0 {
 		q.states = stateSet(r.IntN(int(anyState)))

@@ -166,7 +166,9 @@ func TestRepair(t *testing.T) {
 	writeFile(t, journal, []byte(damaged))
 	wantRefused(t, []string{"--data", data}, "journal.jsonl, line ", "the checksum does not match")
 	p = serve(t, "--data", data, "--read-only")
-	wantParts(t, "start", p.stderr.String(), data+", read-only")
+	eventually(t, "the start says that it is read-only", func() bool {
+		return strings.Contains(p.stderr.String(), data+", read-only")
+	})
 	p.api().do("GET", "/v1/tasks/"+kept, "").want(200)
 	p.api().do("GET", "/v1/tasks/"+lost, "").want(404)
 	p.api().do("GET", "/health/ready", "").want(503)

@@ -119,7 +119,7 @@ func TestConsoleStart(t *testing.T) {
 	p.waitText("shop/order")
 }
 
-// TestConsoleStartAsJSON starts a task of a template without a schema.
+// TestConsoleStartAsJSON starts a task of a template without a schema. Its numbers keep their digits.
 func TestConsoleStartAsJSON(t *testing.T) {
 	t.Parallel()
 	p, s := openConsole(t, "/start/demo/batch/1.0.0")
@@ -131,11 +131,17 @@ func TestConsoleStartAsJSON(t *testing.T) {
 	p.fill(p.input("Context"), `[1]`)
 	p.clickText("Start the task")
 	p.waitText("The context must be a JSON object")
-	p.fill(p.input("Context"), `{"total_items": 100, "batch_size": 50}`)
+	p.fill(p.input("Context"), `{"total_items": 100, "batch_size": 50, "order": 12345678901234567890, "rate": 0.1234567890123456789}`)
 	p.clickText("Start the task")
 	p.wait(`location.pathname.startsWith("/console/tasks/")`)
-	s.api().await(filepath.Base(p.eval("location.pathname").(string)), "complete")
+	id := filepath.Base(p.eval("location.pathname").(string))
+	s.api().await(id, "complete")
 	p.waitText("demo/batch")
+	p.clickText("Data")
+	p.waitText("12345678901234567890")
+	p.waitText("0.1234567890123456789")
+	p.open(s.ready.OrchestrationURL + "/console/start?from=" + id)
+	p.wait(fmt.Sprintf(`document.querySelector(%q)?.value.includes('"order": 12345678901234567890')`, p.input("Context")))
 }
 
 // TestConsoleTemplates finds a template, with its figures, and looks at it.

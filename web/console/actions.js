@@ -39,7 +39,7 @@ function resultInputs() {
   const value = () => {
     try {
       wrong(input, "");
-      return JSON.parse(input.value);
+      return api.parseJSON(input.value);
     } catch (e) {
       wrong(input, `This is not valid JSON: ${e.message}`);
       return undefined;

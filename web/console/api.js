@@ -89,6 +89,14 @@ export function can(permission) {
   return !list || list.includes(permission) || list.includes(permission.split(":")[0] + ":*");
 }
 
+// parseJSON reads JSON. A number with more digits than a double holds stays as it is written, where the browser
+// can do that: JSON.stringify gives the same digits.
+export function parseJSON(text) {
+  if (!JSON.rawJSON || !/[\d.]{17}|e\+?\d{3}/i.test(text)) return JSON.parse(text);
+  return JSON.parse(text, (key, value, { source }) => (typeof value === "number" && String(value) !== source
+    && (source.replace(/\D/g, "").length > 15 || !Number.isFinite(value)) ? JSON.rawJSON(source) : value));
+}
+
 // Requests.
 
 // request sends a request and returns the decoded answer, null for none. It throws an ApiError.
@@ -107,7 +115,7 @@ export async function request(method, path, body, { signal, headers } = {}) {
     throw new ApiError(0, { message: "The service does not answer. Is it running?" });
   }
   if (!response.ok) throw refusal(response, text);
-  return text ? JSON.parse(text) : null;
+  return text ? parseJSON(text) : null;
 }
 
 // refusal makes an ApiError of an answer, and notes a permission that it says is missing.
@@ -271,7 +279,7 @@ function parser(stream) {
       else if (line === "") {
         stream.lastId = id || stream.lastId; // now that its event is complete
         if (type === "gap") stream.state("gap");
-        else if (data && !stream.ended) deliver(stream, { type, ...JSON.parse(data) });
+        else if (data && !stream.ended) deliver(stream, { type, ...parseJSON(data) });
         type = data = id = "";
       }
     }

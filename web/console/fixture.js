@@ -154,7 +154,7 @@ const addStub = (again) => jsonForm("Add a stub", "The steps to match, and the o
 // jsonForm asks for a JSON text and posts it.
 async function jsonForm(heading, about, value, action, path, words, again) {
   const input = h("textarea", { rows: 12, spellcheck: "false", value: JSON.stringify(value, null, 2) });
-  const parse = () => { try { return JSON.parse(input.value); } catch { return null; } };
+  const parse = () => { try { return api.parseJSON(input.value); } catch { return null; } };
   const done = await confirmForm({ heading, about, action, fields: [field("JSON", input)],
     commands: () => [["curl", api.curl("POST", base + path, parse() ?? {})], ["Command line", api.cli(...words(JSON.stringify(parse())))]],
     submit: async () => {

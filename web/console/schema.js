@@ -1,5 +1,6 @@
 // Forms from JSON schemas. What a form cannot express is edited as JSON.
 
+import { parseJSON } from "./api.js";
 import { field, h, plural, select, uid, wrong } from "./ui.js";
 
 // typeOf returns the one type of a schema besides null, or "".
@@ -57,7 +58,7 @@ function partOf(name, s, value, required) {
       h("h3", { id }, label), about && h("p", { class: "help" }, about), form.element) });
   }
   const make = s.enum ? enumInput : { boolean: enumInput, string: textInput, integer: numberInput, number: numberInput }[typeOf(s)] || jsonInput;
-  const { input, read, write = (v) => v } = make(s, required);
+  const { input, read, write = (v) => (typeof v === "object" ? JSON.stringify(v) : v) } = make(s, required);
   const first = value ?? s.default ?? (required && s.const !== undefined ? s.const : undefined);
   if (first !== undefined) input.value = write(first);
   input.required = required;
@@ -80,11 +81,11 @@ function textInput(s) {
 
 function numberInput(s) {
   const input = h("input", { inputmode: typeOf(s) === "integer" ? "numeric" : "decimal", autocomplete: "off", placeholder: s.examples?.[0] ?? "" });
-  return { input, write: String, read: (text) => {
+  return { input, write: (v) => (typeof v === "string" ? v : JSON.stringify(v)), read: (text) => {
     if (text.trim() === "") return undefined;
     const n = Number(text);
     if (!Number.isFinite(n) || (typeOf(s) === "integer" && !Number.isInteger(n))) throw new Error(`Enter a ${typeOf(s) === "integer" ? "whole " : ""}number.`);
-    return n;
+    try { return parseJSON(text); } catch { return n; } // all its digits, unless only people write it so: 007
   } };
 }
 
@@ -96,7 +97,7 @@ function enumInput(s) {
 
 function jsonInput(s) {
   const input = h("textarea", { rows: 4, spellcheck: "false", placeholder: typeOf(s) === "array" ? "[]" : "JSON" });
-  return { input, write: (v) => JSON.stringify(v, null, 2), read: (text) => (text.trim() === "" ? undefined : JSON.parse(text)) };
+  return { input, write: (v) => JSON.stringify(v, null, 2), read: (text) => (text.trim() === "" ? undefined : parseJSON(text)) };
 }
 
 // limits describes the constraints on a value.

@@ -82,7 +82,7 @@ class StartForm {
   parsed() {
     let value, text = "";
     try {
-      value = JSON.parse(this.text.value.trim() || "{}");
+      value = api.parseJSON(this.text.value.trim() || "{}");
       if (value === null || typeof value !== "object" || Array.isArray(value)) text = "The context must be a JSON object, in { }.";
     } catch (e) {
       text = "This is not valid JSON: " + e.message;
@@ -96,11 +96,6 @@ class StartForm {
     return { namespace, name, version, context: this.editing ? this.parsed() : this.schema.value(),
       ...(this.reason.value && { reason: this.reason.value }), ...(tags.length && { tags }),
       ...(Number(this.priority.value) && { priority: Number(this.priority.value) }), ...(this.key.value && { idempotency_key: this.key.value }) };
-  }
-
-  // exact returns the request as text, in which the numbers of the editor keep their digits.
-  exact(body) {
-    return this.editing && this.text.value.trim() ? JSON.stringify({ ...body, context: 0 }).replace('"context":0', () => `"context":${this.text.value}`) : body;
   }
 
   write() {
@@ -126,7 +121,7 @@ class StartForm {
     }
     send.disabled = true;
     try {
-      this.go("/tasks/" + (await api.post("/v1/tasks", this.exact(body))).task_uuid);
+      this.go("/tasks/" + (await api.post("/v1/tasks", body)).task_uuid);
     } catch (error) {
       send.disabled = false;
       this.refused(error);

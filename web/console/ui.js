@@ -345,7 +345,7 @@ const treePage = 100; // members shown at a time
 
 function treeNode(value, open, name) {
   const key = name === undefined ? null : [h("span", { class: "name" }, name), ": "];
-  if (value === null || typeof value !== "object" || Object.keys(value).length === 0) {
+  if (value === null || typeof value !== "object" || JSON.isRawJSON?.(value) || Object.keys(value).length === 0) {
     return h("div", { class: "leaf" }, key, treeLeaf(value));
   }
   const list = Array.isArray(value), size = Object.keys(value).length;
@@ -368,6 +368,6 @@ function treeMembers(entries, open, from = 0) {
 }
 
 function treeLeaf(value) {
-  const kind = typeof value === "string" ? "string" : typeof value === "number" ? "number" : "word";
+  const kind = typeof value === "string" ? "string" : typeof value === "number" || JSON.isRawJSON?.(value) ? "number" : "word";
   return h("span", { class: kind }, JSON.stringify(value));
 }

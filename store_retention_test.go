@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -190,18 +191,27 @@ func TestMemoryOfTasks(t *testing.T) {
 		{"large and waiting", "pair", `{"a":"` + strings.Repeat("a", 20<<10) + `"}`, 300},
 		{"large and finished", "noop", `{"a":"` + strings.Repeat("a", 20<<10) + `"}`, 300},
 	} {
-		s := newTestService(t, serviceTest{
-			extra: append(storyTemplates, testTemplate("wide", wide...)), config: func(c *Config) { c.Events.Keep = 1 },
-		})
-		mustCreate(t, s, tt.template)
-		before, counted := liveHeap(), s.store.retain.bytes
-		for range tt.count {
-			mustCreate(t, s, tt.template, `"context":`+tt.context)
+		ratio := func() float64 {
+			s := newTestService(t, serviceTest{
+				extra: append(storyTemplates, testTemplate("wide", wide...)), config: func(c *Config) { c.Events.Keep = 1 },
+			})
+			mustCreate(t, s, tt.template)
+			before, counted := liveHeap(), s.store.retain.bytes
+			for range tt.count {
+				mustCreate(t, s, tt.template, `"context":`+tt.context)
+			}
+			took, now := (liveHeap()-before)*1e6, float64(s.store.retain.bytes-counted)
+			t.Logf("%s: %.0f bytes each, counted as %.0f", tt.name, took/float64(tt.count), now/float64(tt.count))
+			return now / took
 		}
-		took, now := (liveHeap()-before)*1e6, float64(s.store.retain.bytes-counted)
-		t.Logf("%s: %.0f bytes each, counted as %.0f", tt.name, took/float64(tt.count), now/float64(tt.count))
-		if ratio := now / took; ratio < 0.7 || ratio > 1.6 {
-			t.Errorf("%s: they count as %.2f of what they take", tt.name, ratio)
+		// What timers of earlier tests hold may be freed between the measurements of one try.
+		for tries := 3; ; tries-- {
+			if r := ratio(); r >= 0.7 && r <= 1.6 {
+				break
+			} else if tries == 1 {
+				t.Errorf("%s: they count as %.2f of what they take", tt.name, r)
+				break
+			}
 		}
 	}
 }
@@ -575,10 +585,16 @@ func BenchmarkChurn(b *testing.B) {
 	report("late-p99.9-µs", times[len(times)*3/4:])
 }
 
-// liveHeap returns the megabytes in use after a collection.
+// liveHeap returns the megabytes in use, once collections find nothing more to free: what
+// finalizers and pools of earlier tests hold goes only with the next ones.
 func liveHeap() float64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return float64(m.HeapAlloc) / 1e6
+	for live := math.Inf(1); ; {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		before := live
+		if live = float64(m.HeapAlloc) / 1e6; live > 0.995*before {
+			return live
+		}
+	}
 }

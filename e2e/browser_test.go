@@ -383,15 +383,18 @@ func (p *page) clickAt(element string) {
 	p.mouse(element, "mouseMoved", "mousePressed", "mouseReleased")
 }
 
-// mouse does things with the mouse in the middle of an element.
+// mouse does things with the mouse in the middle of an element, once that stays where it is.
 func (p *page) mouse(element string, what ...string) {
 	p.t.Helper()
 	p.wait(element)
-	at := p.eval(fmt.Sprintf(`(() => {
-		const e = %s;
-		e.scrollIntoView({ block: "center", behavior: "instant" });
-		const r = e.getBoundingClientRect();
-		return [r.x + r.width / 2, r.y + r.height / 2];
+	at := p.eval(fmt.Sprintf(`(async () => {
+		for (let last = "", e; ; await new Promise((done) => setTimeout(done, 30))) {
+			if (!(e = %s)) continue;
+			e.scrollIntoView({ block: "center", behavior: "instant" });
+			const r = e.getBoundingClientRect(), at = [r.x + r.width / 2, r.y + r.height / 2];
+			if (last === at.join()) return at;
+			last = at.join();
+		}
 	})()`, element)).([]any)
 	for _, w := range what {
 		p.command("Input.dispatchMouseEvent", map[string]any{

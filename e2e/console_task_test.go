@@ -95,6 +95,7 @@ func TestConsoleActions(t *testing.T) {
 	p.screenshot("task-form", 1280, "light")
 	p.clickText("Complete the step")
 	p.waitState("Complete")
+	p.waitText("nothing is left to do")
 	p.click(`.node[aria-label^="approve:"]`)
 	p.waitText("by console: looks good")
 	p.wait(`document.querySelector(".result").textContent.includes("approved: true")`)

@@ -377,10 +377,15 @@ func (p *page) hover(selector string) {
 	p.mouse(fmt.Sprintf("document.querySelector(%q)", selector), "mouseMoved")
 }
 
-// clickAt clicks the middle of the element that an expression names.
+// clickAt clicks the middle of the element that an expression names, again if it hits another one.
 func (p *page) clickAt(element string) {
 	p.t.Helper()
-	p.mouse(element, "mouseMoved", "mousePressed", "mouseReleased")
+	for range 5 { // until what moves meanwhile does not take the place of the element
+		p.mouse(element, "mouseMoved", "mousePressed", "mouseReleased")
+		if hit, err := p.tryEval("window.pressed"); err != nil || hit != false { // an error if the click left the page
+			return
+		}
+	}
 }
 
 // mouse does things with the mouse in the middle of an element, once that stays where it is.
@@ -392,7 +397,10 @@ func (p *page) mouse(element string, what ...string) {
 			if (!(e = %s)) continue;
 			e.scrollIntoView({ block: "center", behavior: "instant" });
 			const r = e.getBoundingClientRect(), at = [r.x + r.width / 2, r.y + r.height / 2];
-			if (last === at.join()) return at;
+			if (last === at.join()) {
+				addEventListener("pointerdown", (press) => { window.pressed = e.contains(press.target); }, { capture: true, once: true });
+				return at;
+			}
 			last = at.join();
 		}
 	})()`, element)).([]any)

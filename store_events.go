@@ -301,8 +301,11 @@ func (r *lineReplay) stepMoved(t *task, i int, from, to stepState, at instant) {
 }
 
 func (r *lineReplay) keep(m move) {
-	if r.keeper.wants(m.seq) {
-		r.keeper.moves = append(r.keeper.moves, m)
+	if c := r.keeper; c.wants(m.seq) {
+		if len(c.moves) == cap(c.moves) { // append alone grows by a quarter, and copies five times as much
+			c.moves = slices.Grow(c.moves, max(len(c.moves), 1024))
+		}
+		c.moves = append(c.moves, m)
 	}
 }
 

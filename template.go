@@ -345,8 +345,13 @@ func (t *template) link(forms []stepForm) error {
 		if n := bytes.Count(forms[i].dependencies, []byte{','}); n > 0 {
 			parents[i] = make([]int, 0, n+1)
 		}
+		next := 0 // the step after the last one named, often the next one named
 		err := forms[i].eachDependency(func(name []byte) bool {
-			p, ok := index[string(name)]
+			p, ok := next, next < len(t.steps) && t.steps[next].name == string(name)
+			if !ok {
+				p, ok = index[string(name)]
+			}
+			next = p + 1
 			if ok = ok && lastChild[p] != i+1; ok {
 				lastChild[p] = i + 1
 				parents[i] = append(parents[i], p)

@@ -426,8 +426,13 @@ func (p *page) countRequests(part string) (n int) {
 func (p *page) fill(selector, text string) {
 	p.t.Helper()
 	p.wait(fmt.Sprintf("document.querySelector(%q)", selector))
-	p.eval(fmt.Sprintf("(() => { const e = document.querySelector(%q); e.focus(); e.select(); })()", selector))
-	p.command("Input.insertText", map[string]any{"text": text}, nil)
+	for range 5 { // until the page does not take the focus away meanwhile
+		p.eval(fmt.Sprintf("(() => { const e = document.querySelector(%q); e.focus(); e.select(); })()", selector))
+		p.command("Input.insertText", map[string]any{"text": text}, nil)
+		if v, err := p.tryEval(fmt.Sprintf("document.querySelector(%q)?.value", selector)); err != nil || v == text {
+			return
+		}
+	}
 }
 
 // key presses a key: a character, or a name such as Enter, Escape, Tab or ArrowDown.

@@ -42,7 +42,10 @@ function section(fill, signal) {
 class Clock {
   constructor(signal) {
     this.signal = signal;
-    this.element = h("section", { class: "card view", "aria-label": "Clock" });
+    this.head = h("div", { class: "row" });
+    this.actions = h("div", { class: "row" });
+    this.due = h("div", {});
+    this.element = h("section", { class: "card view", "aria-label": "Clock" }, this.head, this.actions, this.due);
     const tick = setInterval(() => this.face && this.tick(), 250);
     const stop = api.events({}, () => { this.timer ??= setTimeout(() => { this.timer = undefined; this.load().catch(() => {}); }, 300); });
     signal.addEventListener("abort", () => { clearInterval(tick); clearTimeout(this.timer); stop(); });
@@ -55,14 +58,12 @@ class Clock {
   }
 
   async post(body) {
-    this.busy = true;
     try {
       const answer = await api.post(base + "clock", body);
       toast(answer.fired && !body.freeze && !body.resume && !body.auto ? `${plural(answer.fired, "timer")} fired.` : "Done.");
     } catch (e) {
       toast(e.message, "bad");
     }
-    this.busy = false;
     if (!this.signal.aborted) await this.load();
   }
 
@@ -74,8 +75,12 @@ class Clock {
     this.until = answer.next_timer && instant(answer.next_timer);
     this.next = h("span", {});
     this.tick();
-    this.element.replaceChildren(h("div", { class: "row" }, h("div", { class: "grow" }, this.face, h("p", { class: "soft" }, about)),
-      h("span", { class: "state " + (answer.mode === "real" ? "idle" : "wait") }, word)), this.buttons(answer), this.dueList(answer, list));
+    this.head.replaceChildren(h("div", { class: "grow" }, this.face, h("p", { class: "soft" }, about)),
+      h("span", { class: "state " + (answer.mode === "real" ? "idle" : "wait") }, word));
+    const offered = `${answer.mode} ${Boolean(answer.next_timer)}`;
+    if (offered !== this.offered) this.actions.replaceChildren(...this.buttons(answer)); // others may be under the mouse
+    this.offered = offered;
+    this.due.replaceChildren(this.dueList(answer, list));
     if (focused) this.element.querySelector(`[data-act="${focused}"]`)?.focus();
   }
 
@@ -87,10 +92,10 @@ class Clock {
   buttons({ mode, next_timer: next }) {
     const by = (this.by ||= h("input", { value: "1m", "aria-label": "Advance by", class: "short", "data-act": "by" }));
     const act = (name, label, body, kind, props) => button(label, () => this.post(body()), kind, { "data-act": name, ...props });
-    return h("div", { class: "row" }, mode === "frozen" ? act("resume", "Resume real time", () => ({ resume: true })) : act("freeze", "Freeze", () => ({ freeze: true }), "primary"),
+    return [mode === "frozen" ? act("resume", "Resume real time", () => ({ resume: true })) : act("freeze", "Freeze", () => ({ freeze: true }), "primary"),
       h("form", { class: "row", onsubmit: (e) => { e.preventDefault(); this.post({ advance: by.value }); } }, by, act("advance", "Advance", () => ({ advance: by.value }))),
       act("next", "To the next timer", () => ({ advance_to_next: true }), "quiet", { disabled: !next }),
-      mode === "auto" ? act("resume", "Resume real time", () => ({ resume: true })) : act("auto", "Automatic", () => ({ auto: true })));
+      mode === "auto" ? act("resume", "Resume real time", () => ({ resume: true })) : act("auto", "Automatic", () => ({ auto: true }))];
   }
 
   dueList({ next_timer: next }, list) {

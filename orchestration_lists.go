@@ -182,29 +182,35 @@ const maxLinkedQuery = 2048
 // links returns the value of the Link header: links to other pages of the same list, as
 // RFC 8288 has them, or "" if their queries would be too long.
 func (p *taskPage) links(path string, values url.Values) string {
-	var links []string
-	link := func(rel, name, value string) {
-		v := maps.Clone(values)
-		v.Set(name, value)
-		links = append(links, "<"+path+"?"+v.Encode()+`>; rel="`+rel+`"`)
+	const place = "%01link" // escaped; of the value that the links differ by
+	name := "page"
+	if p.cursored {
+		name = "cursor"
+	}
+	values = maps.Clone(values)
+	values.Set(name, "\x01link")
+	query, links := values.Encode(), []string(nil)
+	before, after, _ := strings.Cut(query, place)
+	link := func(rel, value string) {
+		links = append(links, "<"+path+"?"+before+url.QueryEscape(value)+after+`>; rel="`+rel+`"`)
 	}
 	switch next := p.page + 1; {
-	case len(values.Encode()) > maxLinkedQuery:
+	case len(query) > maxLinkedQuery:
 	case p.cursored:
-		link("first", "cursor", "")
+		link("first", "")
 		if p.next != "" {
-			link("next", "cursor", p.next)
+			link("next", p.next)
 		}
 	default:
 		last := max(p.pages(), 1)
-		link("first", "page", "1")
+		link("first", "1")
 		if p.page > 1 {
-			link("prev", "page", strconv.Itoa(min(p.page-1, last)))
+			link("prev", strconv.Itoa(min(p.page-1, last)))
 		}
 		if next <= last {
-			link("next", "page", strconv.Itoa(next))
+			link("next", strconv.Itoa(next))
 		}
-		link("last", "page", strconv.Itoa(last))
+		link("last", strconv.Itoa(last))
 	}
 	return strings.Join(links, ", ")
 }

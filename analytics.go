@@ -360,13 +360,13 @@ type fareHistoryView struct {
 	CalculatedAt        zonedTime          `json:"calculated_at"`
 }
 
-// hourView is what was counted in one hour.
+// hourView has the counts of one hour.
 type hourView struct {
 	Hour zonedTime `json:"hour"` // its start
 	fareView
 }
 
-// templateFareView is what was counted for one template.
+// templateFareView has the counts of one template.
 type templateFareView struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`

@@ -23,7 +23,7 @@ import (
 	"unicode/utf8"
 )
 
-// taskListing is what a request asks of a list of tasks.
+// taskListing is a request for a list of tasks, as read from its query.
 type taskListing struct {
 	taskQuery
 	page, perPage int

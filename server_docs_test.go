@@ -327,7 +327,7 @@ func TestOpenAPIOrder(t *testing.T) {
 	}
 }
 
-// TestMountDocumentHasNoVersions checks that the mount point's document speaks of its own paths.
+// TestMountDocumentHasNoVersions checks that the mount point's document names no path under /v1.
 func TestMountDocumentHasNoVersions(t *testing.T) {
 	t.Parallel()
 	doc := must(wire.Decode(must(openAPIForSurface("X-Key", nil, "mount"))(t)))(t)

@@ -547,7 +547,7 @@ func (v *salvage) soundLines(name string, s *journalScanner) (lines []soundLine,
 		if err != nil {
 			return nil, 0, fmt.Errorf("read %s: %w", name, err)
 		}
-		if hasPrefix(line, endHead) {
+		if bytes.HasPrefix(line, []byte(endHead)) {
 			continue
 		}
 		if reason := snapshotLineFault(line, whole, true); reason != "" {
@@ -557,7 +557,7 @@ func (v *salvage) soundLines(name string, s *journalScanner) (lines []soundLine,
 		}
 		l := soundLine{text: cutSum(line), number: s.number}
 		heads := []string{eventsHead, `{"hash":`, figuresHead, droppedHead}
-		if l.rank = slices.IndexFunc(heads, func(head string) bool { return hasPrefix(line, head) }); l.rank < 0 {
+		if l.rank = slices.IndexFunc(heads, func(head string) bool { return bytes.HasPrefix(line, []byte(head)) }); l.rank < 0 {
 			l.rank = len(heads)
 			h, _ := readTaskHead(l.text)
 			l.seq = h.seq
@@ -566,23 +566,19 @@ func (v *salvage) soundLines(name string, s *journalScanner) (lines []soundLine,
 	}
 }
 
-func hasPrefix(line []byte, head string) bool {
-	return len(line) >= len(head) && string(line[:len(head)]) == head
-}
-
 // lineSubject says what a line of a snapshot is about, even if it is damaged.
 func lineSubject(line []byte) string {
 	id, isTask := lineID(line)
 	switch {
-	case isTask && hasPrefix(line, `{"task":"`):
+	case isTask && bytes.HasPrefix(line, []byte(`{"task":"`)):
 		return "task " + id.String()
-	case hasPrefix(line, `{"hash":`):
+	case bytes.HasPrefix(line, []byte(`{"hash":`)):
 		return "a template"
-	case hasPrefix(line, figuresHead):
+	case bytes.HasPrefix(line, []byte(figuresHead)):
 		return "a part of the figures"
-	case hasPrefix(line, droppedHead):
+	case bytes.HasPrefix(line, []byte(droppedHead)):
 		return "the number of dropped tasks"
-	case hasPrefix(line, eventsHead):
+	case bytes.HasPrefix(line, []byte(eventsHead)):
 		return "the extent of the event log"
 	}
 	return "a line"

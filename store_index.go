@@ -52,7 +52,7 @@ type taskIndex struct {
 type indexedTasks interface {
 	createdAt(pos uint32) instant
 	seqAt(pos uint32) uint64
-	// correlatedAt returns the position of the task that has this correlation id of its own.
+	// correlatedAt returns the position of the task for which the service made this correlation id.
 	correlatedAt(id uuid) (pos uint32, ok bool)
 }
 

@@ -6,8 +6,7 @@ package main
 //	auth.go         permissions, refusals, the authenticator of a role, its metrics and its cache
 //	auth_config.go  the settings of a role, their checks, API keys, and the credentials of a client
 //	auth_jwt.go     reading, verifying and making tokens; keys as PEM
-//	auth_keyset.go  a key set (JWKS): its refresh, and reading its text
-//	auth_fetch.go   the HTTP clients: fetching a key set, asking a forward authenticator
+//	auth_keyset.go  a key set (JWKS), and the HTTP clients: fetching it, asking a forward authenticator
 
 import (
 	"context"

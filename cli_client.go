@@ -445,3 +445,58 @@ func (f *listFlag) Set(text string) error {
 	*f = append(*f, text)
 	return nil
 }
+
+// openPiped opens a service in fixture mode, and returns a client of it. end closes both.
+func (p *process) openPiped(parts serviceOptions) (c *client, end func(), err error) {
+	l := &pipeListener{make(chan net.Conn), make(chan struct{})}
+	g := &gates{shared: newSurfaceCache(), connections: newConnections(parts.quotas, parts.log)}
+	w, err := openWorld("", parts, g)
+	if err != nil {
+		return nil, nil, err
+	}
+	server := newHTTPServer(l, &g.orchestration, g.connections, parts.log)
+	go server.serve()
+	web := &http.Client{Transport: &http.Transport{DialContext: l.dial}}
+	end = func() {
+		server.server.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), abandonedTimeout)
+		defer cancel()
+		w.finish(ctx)
+		w.close()
+	}
+	return &client{p, "http://localhost", web}, end, nil
+}
+
+// pipeListener accepts the connections that dial makes, in the same process.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	mine, theirs := net.Pipe()
+	select {
+	case l.conns <- theirs:
+		return mine, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	close(l.closed)
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -64,5 +65,132 @@ func assertNoTemporary(t *testing.T, dir string) {
 	t.Helper()
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
 		t.Errorf("%q are left", left)
+	}
+}
+
+// TestRunDemo runs each template of the demonstration, with a stub for the step that waits for a person.
+func TestRunDemo(t *testing.T) {
+	templates := must(filepath.Glob("templates/demo/*"))(t)
+	ends := map[string]int{"failing": exitWorkflow, "exhausted": exitWorkflow}
+	if len(templates) < 10 {
+		t.Fatalf("got %d templates", len(templates))
+	}
+	for i := range templates {
+		templates[i] = must(filepath.Abs(templates[i]))(t)
+	}
+	t.Chdir(t.TempDir())
+	for _, file := range templates {
+		name := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+		args := []string{"run", file, "--fast", "-o", "json"}
+		if name == "approval" {
+			args = append(args, "--stub", `approve={"ok":true}`)
+		}
+		got := runCLI(nil, "", args...)
+		var r struct{ Status string }
+		if err := json.Unmarshal([]byte(got.stdout), &r); err != nil || got.code != ends[name] || r.Status == "" {
+			t.Errorf("%s: got %d, %q, %v", name, got.code, got.stderr, err)
+		}
+		if got := runCLI(nil, "", append(args, "demo/"+name)[:1]...); got.code != exitUsage {
+			t.Errorf("run without a template: got %d", got.code)
+		}
+	}
+	if left := must(os.ReadDir("."))(t); len(left) > 0 {
+		t.Errorf("run left %v", left)
+	}
+}
+
+func TestRun(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "order.json", []byte(`{"namespace":"t","name":"order","version":"1.0.0","steps":[`+
+		`{"name":"charge","handler":{"callable":"pay"},"retry":{"max_attempts":2,"backoff_base_ms":86400000,"max_backoff_ms":86400000}},`+
+		`{"name":"deliver","handler":{"callable":"builtin:echo"},"dependencies":["charge"]}]}`))
+	writeFile(t, "paid.json", []byte(`{"paid": 12345678901234567890}`))
+	writeFile(t, "broken.json", []byte(`{"name":"x"}`))
+	for _, tt := range []struct {
+		args   []string
+		code   int
+		stdout string // a part
+		stderr string // a part
+	}{
+		{[]string{"run", "order.json"}, 2, "", "run: nothing here handles charge (callable pay): give --stub STEP=JSON"},
+		{[]string{"run", "order.json", "--stub", "charge=@paid.json", "-o", "json"}, 0, `"paid": 12345678901234567890`, ""},
+		{[]string{"run", "order.json", "--stub", "charge=error:declined"}, 4, "charge  declined", `step "charge" failed for good`},
+		{[]string{"run", "order.json", "--stub", "chrage=1"}, 2, "", "--stub chrage: the template has no such step; did you mean charge?"},
+		{[]string{"run", "order.json", "--stub", "charge"}, 2, "", "want STEP=JSON, STEP=@FILE or STEP=error:MESSAGE"},
+		{[]string{"run", "order.json", "--stub", "charge={"}, 2, "", "{ is no JSON"},
+		{[]string{"run", "order.json", "--handler", "pay=builtin:nope"}, 2, "", `unknown builtin "nope"`},
+		{[]string{"run", "order.json", "--handler", "pay=builtin:echo", "--context", `{"a":1}`, "-o", "name"}, 0, "complete", ""},
+		{[]string{"run", "order.json", "--handler", "pay=builtin:echo", "--context", "-", "-o", "jsonl"}, 0, `"context":{"b":2}`, ""},
+		{[]string{"run", "broken.json"}, 1, "", "broken.json:1:1: "},
+		{[]string{"run", "missing.json"}, 1, "", "missing.json: "},
+		{[]string{"run", "demo/dimond"}, 3, "", "run: no template demo/dimond here; did you mean demo.diamond@1.0.0?"},
+		{[]string{"run", "demo/slow", "--timeout", "1ns"}, 5, "", "run: the task has not ended in time: 0 of 5 steps"},
+	} {
+		got := runCLI(map[string]string{"LANG": "C.UTF-8"}, `{"b":2}`, tt.args...)
+		if got.code != tt.code || !strings.Contains(got.stdout, tt.stdout) || !strings.Contains(got.stderr, tt.stderr) {
+			t.Errorf("%q: got %d, %q, %q", tt.args, got.code, got.stdout, got.stderr)
+		}
+	}
+}
+
+// TestRunADayOfBackOff expects --fast to skip it.
+func TestRunADayOfBackOff(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "day.json", fmt.Appendf(nil, `{"namespace":"t","name":"day","version":"1.0.0","steps":[{"name":"a",`+
+		`"handler":{"callable":"builtin:flaky","initialization":{"failures":1}},`+
+		`"retry":{"max_attempts":2,"backoff_base_ms":86400000,"max_backoff_ms":86400000}}]}`))
+	began := realNow()
+	got := runCLI(nil, "", "run", "day.json", "--fast")
+	if took := realNow().sub(began); got.code != 0 || !strings.Contains(got.stdout, "attempt 2") || took.Hours() > 1 {
+		t.Errorf("got %d after %s: %s%s", got.code, took, got.stdout, got.stderr)
+	}
+}
+
+// TestRunInADirectoryOfAService uses the templates and handlers of the configuration, and none of its
+// listeners, keys and files.
+func TestRunInADirectoryOfAService(t *testing.T) {
+	t.Chdir(t.TempDir())
+	noError(t, os.Mkdir("templates", 0o700))
+	writeFile(t, "templates/t.json", []byte(`{"namespace":"t","name":"one","version":"1.0.0","steps":[{"name":"a","handler":{"callable":"Pay"}}]}`))
+	writeFile(t, "stepwell.toml", []byte(`[store]
+path = "data"
+[templates]
+dirs = ["templates"]
+[worker.handlers]
+Pay = "builtin:echo"
+[orchestration.web]
+listen = "0.0.0.0:1"
+[orchestration.web.auth]
+enabled = true
+api_keys_enabled = true
+api_keys = [{key = "k", permissions = ["tasks:read"]}]
+`))
+	if got := runCLI(nil, "", "run", "t/one"); got.code != 0 {
+		t.Errorf("got %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+	if _, err := os.Stat("data"); err == nil {
+		t.Error("run made the data directory")
+	}
+}
+
+// TestTemplateFiles checks and draws template files without a service.
+func TestTemplateFiles(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "a.toml", []byte("name = \"a\"\nnamespace = \"t\"\nversion = \"1.0.0\"\n[[steps]]\nname = \"x \\\"y\\\"\"\n"+
+		"handler = {callable = \"builtin:noop\"}\n[[steps]]\nname = \"z\"\nhandler = {callable = \"builtin:noop\"}\ndependencies = ['x \"y\"']\n"))
+	for _, tt := range []struct {
+		line, want string
+		code       int
+	}{
+		{"template check a.toml", "t.a@1.0.0: 2 steps\n", 0},
+		{"template check .", "t.a@1.0.0: 2 steps\n", 0},
+		{"template graph a.toml", "x \"y\"\n  z    after x \"y\"\n", 0},
+		{"template graph a.toml -o mermaid", "flowchart TD\n  s0[\"x #quot;y#quot;\"]\n  s1[\"z\"]\n  s0 --> s1\n", 0},
+		{"template graph a.toml -o dot", "digraph \"a\" {\n  node [shape=box]\n  \"x \\\"y\\\"\"\n  \"z\"\n  \"x \\\"y\\\"\" -> \"z\"\n}\n", 0},
+		{"template check none.json", "", 1},
+	} {
+		if got := runCLI(nil, "", strings.Fields(tt.line)...); got.code != tt.code || got.stdout != tt.want {
+			t.Errorf("%s: got %d, %q, %q; want %q", tt.line, got.code, got.stdout, got.stderr, tt.want)
+		}
 	}
 }

@@ -622,3 +622,94 @@ func unquoteTOML(quoted string) string {
 	}
 	return v.Key
 }
+
+// publicKeyVariable is a variable that sets the public key of both roles.
+type publicKeyVariable struct{ name, key string }
+
+var publicKeyVariables = []publicKeyVariable{
+	{"STEPWELL_JWT_PUBLIC_KEY", "jwt_public_key"},
+	{"STEPWELL_JWT_PUBLIC_KEY_PATH", "jwt_public_key_path"},
+}
+
+// loadPublicKeys reads the variables of the public key. If one is set, it replaces
+// both forms of the key.
+func (l *configLoader) loadPublicKeys(getenv func(string) string) {
+	first := slices.IndexFunc(publicKeyVariables, func(v publicKeyVariable) bool { return getenv(v.name) != "" })
+	if first < 0 {
+		return
+	}
+	for _, role := range authRoles {
+		for _, v := range publicKeyVariables {
+			k := configKeyAt(authKeyPath(role, v.key))
+			l.clear(k, configSource{kind: fromEnv, name: publicKeyVariables[first].name})
+			if text := getenv(v.name); text != "" {
+				l.loadText(k, text, configSource{kind: fromEnv, name: v.name})
+			}
+		}
+	}
+}
+
+// inherit gives keys that no source set the values of the keys they inherit from.
+func (l *configLoader) inherit() {
+	for i := range configKeys {
+		k := &configKeys[i]
+		if k.inherits == "" || l.origin.of(k.path) != (configSource{}) {
+			continue
+		}
+		from := configKeyAt(k.inherits)
+		k.set(l.config, from.get(l.config))
+		l.origin.sources[k.path] = l.origin.of(k.inherits)
+	}
+}
+
+// clearRival clears the other form of a key if an earlier layer set it.
+func (l *configLoader) clearRival(k *configKey, value any, source configSource) {
+	if k.rival == "" || value == "" || l.origin.of(k.rival).sameLayer(source) {
+		return
+	}
+	l.clear(configKeyAt(k.rival), source)
+}
+
+func (l *configLoader) clear(k *configKey, source configSource) {
+	k.set(l.config, "")
+	l.origin.sources[k.path] = source
+}
+
+// sameLayer reports whether two sources belong to the same layer.
+func (s configSource) sameLayer(o configSource) bool {
+	return s.kind == o.kind && (s.kind == fromEnv || s.name == o.name)
+}
+
+// checkAuth checks every section that is used, without reading key files. It omits
+// problems that follow from ones reported before, and those that the mount point's
+// section inherited.
+func (l *configLoader) checkAuth() {
+	roles := authRoles
+	if l.config.Mount.Path != "" && l.config.Role != "worker" && !l.config.mountSharesAuth() {
+		roles = append(slices.Clone(authRoles), "mount")
+	}
+	for _, role := range roles {
+		setup, before := newAuthSetup(l.config.authConfig(role), role), l.problems
+		setup.check()
+		for _, p := range setup.problems {
+			source := l.origin.near(p.Field)
+			inherited := role == "mount" && slices.ContainsFunc(before, func(b inputProblem) bool {
+				return b.Source == source.String() && b.Message == p.Message
+			})
+			if !inherited && !followsFrom(before, p) {
+				l.report(source, p.Field, p.Message)
+			}
+		}
+	}
+}
+
+// followsFrom reports whether the key of a problem, or any key that it switches on,
+// has a known problem.
+func followsFrom(known inputProblems, p inputProblem) bool {
+	key, _, _ := strings.Cut(p.Field, "[")
+	key = strings.TrimRight(strings.TrimSuffix(key, "enabled"), "._")
+	return slices.ContainsFunc(known, func(k inputProblem) bool { return strings.HasPrefix(k.Field, key) })
+}
+
+// near returns the source of a path, or of the innermost thing around it.
+func (p *provenance) near(path string) configSource { return nearest(p.sources, path) }

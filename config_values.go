@@ -707,3 +707,84 @@ func checkMountPath(s string) error {
 	}
 	return nil
 }
+
+// apiKeys converts a list of API keys from TOML, of either type that the decoder uses, or
+// JSON.
+func (c *configConverter) apiKeys(raw any) []apiKeyConfig {
+	list := []apiKeyConfig{}
+	tables, ok := raw.([]map[string]any)
+	entries, alsoOK := raw.([]any)
+	for _, table := range tables {
+		entries = append(entries, table)
+	}
+	if !ok && !alsoOK {
+		c.mismatch(c.path, tomlTypeName(c.def), raw)
+	}
+	for i, entry := range entries {
+		list = append(list, c.apiKey(fmt.Sprintf("%s[%d]", c.path, i), entry))
+	}
+	return list
+}
+
+// apiKey converts an entry. Its messages do not repeat a value, which may be the key.
+func (c *configConverter) apiKey(path string, raw any) (key apiKeyConfig) {
+	table, ok := raw.(map[string]any)
+	if !ok {
+		c.mismatch(path, "a table", raw)
+		return key
+	}
+	before := len(c.faults)
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		member := configConverter{configKey: &configKey{path: joinConfigPath(path, name), def: []string(nil)}}
+		switch name {
+		case "key":
+			key.Key = member.text(member.path, table[name])
+		case "description":
+			key.Description = member.text(member.path, table[name])
+		case "permissions":
+			key.Permissions = member.list(table[name])
+		default:
+			member.complain(member.path, "%s",
+				unknownConfigName("key", name, []string{"key", "permissions", "description"}))
+		}
+		c.faults = append(c.faults, member.faults...)
+	}
+	if len(c.faults) > before {
+		return key
+	}
+	if key.Key == "" {
+		c.complain(path+".key", "it is missing or empty")
+	}
+	if len(key.Permissions) == 0 {
+		c.complain(path+".permissions", "there are none: the key would be good for nothing")
+	}
+	return key
+}
+
+// cloneAPIKeys returns a deep copy.
+func cloneAPIKeys(list []apiKeyConfig) []apiKeyConfig {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Permissions = slices.Clone(list[i].Permissions)
+	}
+	return list
+}
+
+// redactAPIKeys returns a copy without the keys.
+func redactAPIKeys(list []apiKeyConfig) []apiKeyConfig {
+	list = cloneAPIKeys(list)
+	for i := range list {
+		list[i].Key = redactedText
+	}
+	return list
+}
+
+// apiKeysLiteral returns a list of API keys as TOML.
+func apiKeysLiteral(list []apiKeyConfig) string {
+	items := make([]string, len(list))
+	for i, k := range list {
+		items[i] = fmt.Sprintf("{key = %s, permissions = %s, description = %s}",
+			quoteTOML(k.Key), tomlLiteral(k.Permissions), quoteTOML(k.Description))
+	}
+	return "[" + strings.Join(items, ", ") + "]"
+}

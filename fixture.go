@@ -5,9 +5,8 @@ package main
 // nothing below knows of it.
 //
 //	fixture.go           fixture mode in one service, its control API, and the world that resets and restores it
-//	fixture_clock.go     the virtual clock, and the timekeeper that moves it
-//	fixture_stub.go      stubs: scripted outcomes of attempts, how they are read and chosen
-//	fixture_run.go       how stubs are played, how deterministic services run steps in batches, what keeps them busy
+//	fixture_clock.go     the virtual clock, the timekeeper that moves it, lockstep, and what keeps a service busy
+//	fixture_stub.go      stubs: scripted outcomes of attempts, how they are read, chosen and played
 //	fixture_requests.go  the request journal: what was asked of the service and of its handlers
 //	fixture_sandbox.go   sandboxes: isolated copies of a service on their own ports
 

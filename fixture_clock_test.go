@@ -1,17 +1,25 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"stepwell/e2e/wire"
@@ -487,4 +495,688 @@ func TestLeasesAreWork(t *testing.T) {
 	id = claim()
 	s.do("DELETE", "/v1/tasks/"+id, "").want(200)
 	next("the claimed task is cancelled", nil)
+}
+
+// whimHandler answers after a random time, by path: /ok with the number of the attempt, /fails2
+// in the same way from the third attempt on, /never with an error, /choose with a decision.
+func whimHandler(t testing.TB) string {
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(rand.N(8 * time.Millisecond)):
+		case <-r.Context().Done():
+		}
+		_, attempt, _ := strings.Cut(r.Header.Get("Idempotency-Key"), ":")
+		switch {
+		case r.URL.Path == "/fails2" && attempt < "3":
+			http.Error(w, "not yet", http.StatusServiceUnavailable)
+		case r.URL.Path == "/never":
+			http.Error(w, "no", http.StatusBadRequest)
+		case r.URL.Path == "/choose":
+			fmt.Fprint(w, `{"type":"create_steps","step_names":["left","right"]}`)
+		default:
+			fmt.Fprintf(w, `{"attempt":%s}`, attempt)
+		}
+	}))
+	t.Cleanup(h.Close)
+	return h.URL
+}
+
+// whimTemplates returns templates with steps of every kind, run by handlers at a URL.
+func whimTemplates(url string) []string {
+	fan := []stepSpec{{name: "start", callable: "builtin:noop"}}
+	join := stepSpec{name: "join", callable: "builtin:sum"}
+	for i := range 8 {
+		s := stepSpec{name: fmt.Sprintf("s%d", i), callable: url + "/ok", after: []string{"start"}}
+		switch i % 4 {
+		case 1:
+			s.callable = "builtin:echo"
+		case 2:
+			s.callable, s.retry = url+"/fails2", `{"max_attempts":4,"backoff":"exponential","backoff_base_ms":1000}`
+		case 3:
+			s.callable, s.config = "builtin:flaky", `{"failures":1}`
+			s.retry = `{"max_attempts":3,"backoff":"none"}`
+		}
+		fan, join.after = append(fan, s), append(join.after, s.name)
+	}
+	return []string{
+		testTemplate("fan", append(fan, join)...),
+		testTemplate("chain", stepSpec{name: "a", callable: url + "/ok"},
+			stepSpec{name: "b", callable: "builtin:sleep", config: `{"duration_ms":1500}`, after: []string{"a"}},
+			stepSpec{name: "c", callable: url + "/ok", after: []string{"b"}}),
+		testTemplate("dead", stepSpec{name: "a", callable: url + "/never"}, stepSpec{name: "b", callable: url + "/ok"},
+			stepSpec{name: "c", callable: "builtin:noop"}, stepSpec{name: "d", callable: "builtin:noop", after: []string{"c"}}),
+		testTemplate("choice", stepSpec{name: "d", callable: url + "/choose", kind: stepDecision},
+			stepSpec{name: "left", callable: url + "/ok", after: []string{"d"}},
+			stepSpec{name: "right", callable: "builtin:noop", after: []string{"d"}},
+			stepSpec{name: "end", callable: url + "/ok", kind: stepDeferredConvergence, after: []string{"left", "right"}}),
+		testTemplate("batches", stepSpec{name: "split", callable: "builtin:batch", kind: stepBatchable,
+			config: `{"worker_template_name":"w","total_items":5,"batch_size":1}`},
+			stepSpec{name: "w", callable: url + "/ok", kind: stepBatchWorker, after: []string{"split"}},
+			stepSpec{name: "end", callable: "builtin:noop", kind: stepDeferredConvergence, after: []string{"w"}}),
+		testTemplate("outside", stepSpec{name: "before", callable: url + "/ok"},
+			stepSpec{name: "pack", callable: "Shop::Pack", retry: `{"max_attempts":3,"backoff_base_ms":500}`, after: []string{"before"}},
+			stepSpec{name: "after", callable: url + "/ok", after: []string{"pack"}}),
+	}
+}
+
+// player plays a script on one service.
+type player struct {
+	*testServer
+	url   string              // of the handlers
+	reads func(s *testServer) // between the steps of the script; nil for none
+}
+
+func (p *player) clock(body string) {
+	p.t.Helper()
+	p.do("POST", "/_stepwell/clock", body).want(200)
+	p.idle()
+}
+
+func (p *player) idle() {
+	p.t.Helper()
+	p.do("POST", "/_stepwell/wait-idle", "").want(200)
+}
+
+func (p *player) make(names ...string) (ids []string) {
+	p.t.Helper()
+	for i, name := range names {
+		if p.reads != nil {
+			p.reads(p.testServer)
+		}
+		ids = append(ids, p.create(fmt.Sprintf(`{"namespace":"t","name":%q,"priority":%d,"context":{"n":%d}}`, name, i%3, i)))
+	}
+	return ids
+}
+
+// stepIDs returns the ids of a task's steps by name.
+func (p *player) stepIDs(task string) map[string]string {
+	p.t.Helper()
+	var steps []struct {
+		UUID string `json:"step_uuid"`
+		Name string `json:"name"`
+	}
+	noError(p.t, json.Unmarshal(p.do("GET", "/v1/tasks/"+task+"/workflow_steps", "").want(200).body, &steps))
+	ids := map[string]string{}
+	for _, s := range steps {
+		ids[s.Name] = s.UUID
+	}
+	return ids
+}
+
+// play does one thing after another, without waiting for the effects, and returns everything
+// that the API shows at the end.
+func (p *player) play() string {
+	p.t.Helper()
+	p.make("fan", "chain", "fan", "batches", "choice")
+	p.clock(`{"advance":"1s"}`)
+	dead := p.make("dead", "fan", "outside", "outside")
+	p.do("POST", "/v1/tasks", `{"namespace":"t","name":"nothing"}`).want(404)
+	p.idle()
+	p.letters(dead[0])
+	p.outside()
+	cancelled := p.make("chain", "fan")
+	p.do("DELETE", "/v1/tasks/"+cancelled[0], "").want(200)
+	p.clock(`{"advance_to_next":true}`)
+	p.make("batches", "dead", "choice", "outside")
+	p.clock(`{"auto":true}`)
+	p.make("chain", "fan", "batches")
+	p.idle()
+	p.clock(`{"freeze":true}`)
+	p.make("fan", "chain")
+	p.stubbed()
+	p.clock(`{"advance":"3h"}`) // the detector of stale tasks runs meanwhile
+	return p.account()
+}
+
+// letters lets an operator handle a failed task.
+func (p *player) letters(task string) {
+	p.t.Helper()
+	entry := p.do("GET", "/v1/dlq", "").want(200).text("0.dlq_entry_uuid")
+	p.do("PATCH", "/v1/dlq/entry/"+entry, `{"resolution_status":"ManuallyResolved","resolution_notes":"by hand","resolved_by":"op"}`).want(200)
+	at := "/v1/tasks/" + task + "/workflow_steps/" + p.stepIDs(task)["a"]
+	p.do("PATCH", at, `{"action_type":"reset_for_retry","reason":"again","reset_by":"op"}`).want(200)
+	p.do("PATCH", at, `{"action_type":"resolve_manually","reason":"enough","resolved_by":"op"}`).want(200)
+}
+
+// outside lets actors claim steps: one completes its step, one fails it, and one that has been
+// waiting gets a step and never answers.
+func (p *player) outside() {
+	p.t.Helper()
+	first := p.claimOne(anyOne)
+	second := p.claimOne(anyOne)
+	var wg sync.WaitGroup
+	wg.Go(func() { p.claimOne(`{"callables":["*"],"worker_id":"w9","wait_seconds":20,"lease_seconds":60}`) })
+	eventually(p.t, "an actor waits", func() bool {
+		return strings.Contains(string(p.do("GET", "/metrics", "").body), "\nstepwell_claimers_waiting 1\n")
+	})
+	p.make("outside")
+	wg.Wait()
+	p.answer(first, "complete", `,"result":{"ok":1}`).want(200)
+	p.answer(second, "fail", `,"error":{"message":"broken"}`).want(200)
+	p.clock(`{"advance":"90s"}`) // the lease expires, and the retry is due
+	for _, c := range p.claim(anyTen) {
+		p.answer(c, "complete", `,"result":2`).want(200)
+	}
+}
+
+// account returns everything that the API shows of the tasks.
+func (p *player) account() string {
+	p.t.Helper()
+	p.idle()
+	var b bytes.Buffer
+	tell := func(path string) *answer {
+		a := p.do("GET", path, "").want(200)
+		fmt.Fprintf(&b, "%s\n%s\n", path, a.body)
+		return a
+	}
+	var list struct {
+		Tasks []struct {
+			UUID string `json:"task_uuid"`
+		} `json:"tasks"`
+	}
+	if err := json.Unmarshal(tell("/v1/tasks?per_page=100").body, &list); err != nil || len(list.Tasks) == 0 {
+		p.t.Fatalf("the list has %d tasks, %v", len(list.Tasks), err)
+	}
+	moves := 0
+	for _, task := range list.Tasks {
+		at := "/v1/tasks/" + task.UUID
+		tell(at)
+		moves += strings.Count(string(tell(at+"/transitions").body), `"to_state"`)
+		tell(at + "/explain")
+		tell(at + "/summary")
+		var steps []struct {
+			UUID string `json:"step_uuid"`
+		}
+		if err := json.Unmarshal(tell(at+"/workflow_steps").body, &steps); err != nil || len(steps) == 0 {
+			p.t.Fatalf("the task has %d steps, %v", len(steps), err)
+		}
+		for _, s := range steps {
+			tell(at + "/workflow_steps/" + s.UUID + "/audit")
+		}
+	}
+	for _, path := range []string{"/v1/dlq", "/v1/dlq/stats", "/v1/dlq/staleness", "/v1/dlq/investigation-queue",
+		"/v1/analytics/performance", "/v1/analytics/bottlenecks", "/v1/analytics/history", "/_stepwell/clock"} {
+		tell(path)
+	}
+	stream := p.openStream("?after=0")
+	for n := 0; n < moves; {
+		if event := readBlock(p.t, stream); strings.Contains(event, "\ndata:") { // others only mark the place
+			b.WriteString(event)
+			n++
+		}
+	}
+	return b.String()
+}
+
+// document returns the state of a service.
+func (s *fixtureServer) document() string {
+	s.t.Helper()
+	var b bytes.Buffer
+	svc := s.world.service()
+	noError(s.t, svc.store.exportState(&b, svc.store.cutState(svc.clock.now())))
+	return b.String()
+}
+
+func newDeterministicServer(t testing.TB, url, seed string) *fixtureServer {
+	return newFixtureServer(t, serviceTest{extra: whimTemplates(url), config: func(c *Config) {
+		c.Fixture.DeterministicIDs = seed
+		c.Worker.HTTPConcurrency, c.Worker.Concurrency = 6, 4 // less than is ready at times
+	}})
+}
+
+// wantSame fails the test at the first line that differs.
+func wantSame(t *testing.T, what, got, want string) {
+	t.Helper()
+	a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			t.Fatalf("%s, line %d:\n%.3000s\nthe first time:\n%.3000s", what, i+1, a[i], b[i])
+		}
+	}
+	if len(a) != len(b) {
+		t.Fatalf("%s: %d lines; the first time %d", what, len(a), len(b))
+	}
+}
+
+var scriptPlays = flag.Int("script-plays", size(3, 5), "plays of the script of TestSameScriptSameState")
+
+// TestSameScriptSameState plays a script on several services, again after a reset, and with
+// reads in between.
+func TestSameScriptSameState(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	url := whimHandler(t)
+	var document, account string
+	for n := range *scriptPlays {
+		s := newDeterministicServer(t, url, "seed")
+		p := &player{testServer: s.testServer, url: url}
+		var storm *getStorm
+		if n%2 == 1 {
+			storm = startGetStorm(s.testServer)
+		}
+		for _, what := range []string{"fresh", "after a reset"} {
+			a, d := p.play(), s.document()
+			if document == "" {
+				account, document = a, d
+			}
+			wantSame(t, "the state, "+what, d, document)
+			wantSame(t, "the account, "+what, a, account)
+			s.do("POST", "/_stepwell/reset", "").want(204)
+		}
+		if storm != nil {
+			storm.end()
+		}
+	}
+	other := newDeterministicServer(t, url, "another seed")
+	(&player{testServer: other.testServer, url: url}).play()
+	if got := other.document(); got == document {
+		t.Error("another seed gives the same state")
+	}
+}
+
+// getStorm sends reads without pause.
+type getStorm struct {
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	reads  atomic.Int64
+}
+
+func startGetStorm(s *testServer) *getStorm {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	storm := &getStorm{cancel: cancel}
+	for range 2 {
+		storm.wg.Go(func() {
+			for ctx.Err() == nil {
+				for _, path := range []string{"/v1/tasks", "/v1/steps", "/v1/dlq", "/v1/tasks/00000000-0000-7000-8000-000000000000",
+					"/metrics", "/v1/analytics/performance", "/_stepwell/clock", "/v1/templates"} {
+					s.do("GET", path, "")
+					storm.reads.Add(1)
+				}
+			}
+		})
+	}
+	return storm
+}
+
+func (g *getStorm) end() {
+	g.cancel()
+	g.wg.Wait()
+}
+
+// writesAndSums matches the members of a record that depend on how records were grouped when they were written.
+var writesAndSums = regexp.MustCompile(`,"w":\d+|,"sum":"\w+"`)
+
+// TestSameScriptTwoStores checks that the records in the journals and the states of two services with
+// files are identical.
+func TestSameScriptTwoStores(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	url := whimHandler(t)
+	var journals, accounts, documents []string
+	for range 2 {
+		dir := t.TempDir()
+		s := newFixtureServer(t, serviceTest{dir: dir, extra: whimTemplates(url), config: func(c *Config) {
+			c.Fixture.AllowData, c.Fixture.DeterministicIDs = true, "s1"
+		}})
+		if got := s.do("GET", "/_stepwell/clock", "").want(200); got.text("mode") != "frozen" ||
+			got.text("now") != "2026-01-01T00:00:00.000000Z" {
+			t.Errorf("the clock is %s; want it frozen at the start of 2026", got.body)
+		}
+		accounts = append(accounts, (&player{testServer: s.testServer, url: url}).play())
+		documents = append(documents, string(s.do("GET", "/_stepwell/state", "").want(200).body))
+		noError(t, abort(s.world.service()))
+		_, records, _ := strings.Cut(string(readFile(t, filepath.Join(dir, journalName))), "\n") // the header has the store's id
+		journals = append(journals, writesAndSums.ReplaceAllString(records, ""))
+	}
+	wantSame(t, "the journal", journals[1], journals[0])
+	wantSame(t, "the state", documents[1], documents[0])
+	wantSame(t, "the account", accounts[1], accounts[0])
+}
+
+// Batches: what is recorded when, what has to wait, and what happens if something prevents
+// that.
+
+// gatedHandler answers a call to /name when the channel of that name is closed.
+func gatedHandler(t testing.TB, names ...string) (url string, gates map[string]chan struct{}) {
+	gates = map[string]chan struct{}{}
+	for _, name := range names {
+		gates["/"+name] = make(chan struct{})
+	}
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body) // otherwise its context does not end with the call
+		select {
+		case <-gates[r.URL.Path]:
+			fmt.Fprint(w, `1`)
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(h.Close)
+	return h.URL, gates
+}
+
+// ends returns the steps of a task in the order in which their attempts ended.
+func (s *testServer) ends(id string) (names []string) {
+	s.t.Helper()
+	var v struct {
+		Transitions []struct {
+			StepName *string `json:"step_name"`
+			ToState  string  `json:"to_state"`
+		} `json:"transitions"`
+	}
+	noError(s.t, json.Unmarshal(s.do("GET", "/v1/tasks/"+id+"/transitions", "").want(200).body, &v))
+	for _, m := range v.Transitions {
+		if m.StepName != nil && m.ToState == stepComplete.String() {
+			names = append(names, *m.StepName)
+		}
+	}
+	return names
+}
+
+func newBatchServer(t *testing.T, steps ...stepSpec) *fixtureServer {
+	t.Helper()
+	return newFixtureServer(t, serviceTest{
+		config: func(c *Config) { c.Fixture.DeterministicIDs = "batches" },
+		extra:  []string{testTemplate("batch", steps...), testTemplate("quick", stepSpec{name: "a", callable: "builtin:noop"})},
+	})
+}
+
+// TestBatchOrder ends handlers in reverse order and a builtin at once: all outcomes are
+// recorded by task and step when the last handler has ended.
+func TestBatchOrder(t *testing.T) {
+	url, gates := gatedHandler(t, "a", "b", "c")
+	s := newBatchServer(t, stepSpec{name: "a", callable: url + "/a"}, stepSpec{name: "b", callable: url + "/b"},
+		stepSpec{name: "quick", callable: "builtin:noop"}, stepSpec{name: "c", callable: url + "/c"},
+		stepSpec{name: "next", callable: "builtin:noop", after: []string{"quick"}})
+	id := s.create(`{"namespace":"t","name":"batch"}`)
+	for i, name := range []string{"/c", "/b", "/a"} {
+		if got := s.ends(id); len(got) > 0 {
+			t.Errorf("%v is recorded after %d handlers of 3 ended", got, i)
+		}
+		close(gates[name])
+		if i < 2 {
+			s.awaitHeld(i + 2) // the builtin, too
+		}
+	}
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	if got, want := s.ends(id), []string{"a", "b", "quick", "c", "next"}; !slices.Equal(got, want) {
+		t.Errorf("ended in the order %v; want %v", got, want)
+	}
+}
+
+// awaitHeld waits until so many outcomes are held.
+func (s *fixtureServer) awaitHeld(n int) {
+	s.t.Helper()
+	svc := s.world.service()
+	eventually(s.t, fmt.Sprintf("%d outcomes are held", n), func() bool {
+		svc.store.mu.Lock()
+		defer svc.store.mu.Unlock()
+		return len(fixtureOf(svc).lockstep.done) == n
+	})
+}
+
+// TestChangesWaitForTheBatch checks that changes wait, and fail without a trace if that takes
+// too long; reads do not wait.
+func TestChangesWaitForTheBatch(t *testing.T) {
+	t.Parallel()
+	url, gates := gatedHandler(t, "a")
+	s := newBatchServer(t, stepSpec{name: "a", callable: url + "/a"})
+	k := fixtureOf(s.world.service()).keeper
+	id := s.create(`{"namespace":"t","name":"batch"}`)
+	k.patience = 20 * time.Millisecond
+	at := "/v1/tasks/" + id + "/workflow_steps/" + (&player{testServer: s.testServer}).stepIDs(id)["a"]
+	for _, change := range []struct{ method, path, body string }{
+		{"POST", "/v1/tasks", `{"namespace":"t","name":"quick"}`},
+		{"DELETE", "/v1/tasks/" + id, ""},
+		{"PATCH", at, `{"action_type":"cancel","reason":"r","cancelled_by":"me"}`},
+		{"POST", "/v1/steps/claim", anyOne},
+		{"POST", "/_stepwell/stubs", `{"match":{},"outcomes":[{"result":1}]}`},
+		{"DELETE", "/_stepwell/stubs", ""},
+	} {
+		a := s.do(change.method, change.path, change.body).want(503)
+		if a.header.Get("Retry-After") == "" || !strings.Contains(string(a.body), "longer than 20ms") {
+			t.Errorf("%s %s: got %s, Retry-After %q", change.method, change.path, a.body, a.header.Get("Retry-After"))
+		}
+	}
+	k.patience = time.Minute
+	created := make(chan string, 1)
+	go func() { created <- s.create(`{"namespace":"t","name":"quick"}`) }()
+	if got := s.do("GET", "/v1/tasks", "").want(200).text("pagination.total_count"); got != "1" {
+		t.Errorf("there are %s tasks while a batch is in flight; want 1", got)
+	}
+	close(gates["/a"])
+	second, _ := parseUUID(<-created)
+	if second.blockNumber() != 2 {
+		t.Errorf("the second task has the id %s, of block %d; want 2: a refused creation takes none", second, second.blockNumber())
+	}
+	s.await(second.String(), "complete")
+	if got := s.ends(id); len(got) != 1 {
+		t.Errorf("%v has ended; want the first task's step before the second was created", got)
+	}
+}
+
+// TestCallingBack checks that a change by a handler of the batch itself is refused and does not
+// wait for ever.
+func TestCallingBack(t *testing.T) {
+	t.Parallel()
+	var s *fixtureServer
+	answered := make(chan int, 1)
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answered <- s.do("POST", "/v1/tasks", `{"namespace":"t","name":"quick"}`).status
+		fmt.Fprint(w, `1`)
+	}))
+	t.Cleanup(h.Close)
+	s = newBatchServer(t, stepSpec{name: "a", callable: h.URL})
+	fixtureOf(s.world.service()).keeper.patience = 50 * time.Millisecond
+	id := s.create(`{"namespace":"t","name":"batch"}`)
+	if got := <-answered; got != 503 {
+		t.Errorf("got %d; want 503", got)
+	}
+	s.await(id, "complete")
+}
+
+// TestBatchRests checks that an idle deterministic service does nothing at all.
+func TestBatchRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newDeterministicWorld(t)
+		mustCreate(t, s, "slow")
+		synctest.Wait() // which never returns if the service is not idle
+		noError(t, fixtureOf(s).keeper.setMode(t.Context(), clockAuto))
+		synctest.Wait()
+		if got, want := s.clock.now(), deterministicStart.add(time.Second); got != want {
+			t.Errorf("the clock is at %s; want %s, when the delay was over", got.zoned(), want.zoned())
+		}
+		if err := abort(s); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// newDeterministicWorld returns a deterministic service with its timekeeper, without a
+// listener.
+func newDeterministicWorld(t *testing.T) *service {
+	t.Helper()
+	c := newVirtualClock(deterministicStart)
+	s := openTestService(t, serviceTest{clock: c, config: func(c *Config) { c.Fixture.DeterministicIDs = "rest" },
+		extra: []string{sleepTemplate("slow", time.Second)}})
+	fixtureOf(s).start()
+	return s
+}
+
+// TestHeldBatch checks that a full disk delays a batch, and that its order stays.
+func TestHeldBatch(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	url, gates := gatedHandler(t, "a", "b")
+	disk := newMemDisk()
+	s := newTestServer(t, serviceTest{
+		clock: newVirtualClock(deterministicStart), disk: disk, dir: "/data", log: io.Discard,
+		config: func(c *Config) { c.Fixture.DeterministicIDs = "held" },
+		extra:  []string{testTemplate("batch", stepSpec{name: "a", callable: url + "/a"}, stepSpec{name: "b", callable: url + "/b"})},
+	})
+	id := s.create(`{"namespace":"t","name":"batch"}`)
+	fillDisk(t, s.svc, disk, "batch")
+	close(gates["/b"])
+	close(gates["/a"])
+	awaitReal(t, "an outcome that cannot be recorded", func() bool {
+		s.svc.store.mu.Lock()
+		defer s.svc.store.mu.Unlock()
+		l := fixtureOf(s.svc).lockstep
+		return l.open && l.waiting == 0
+	})
+	disk.setCapacity(1 << 40)
+	s.await(id, "complete")
+	if got, want := s.ends(id), []string{"a", "b"}; !slices.Equal(got, want) {
+		t.Errorf("ended in the order %v; want %v", got, want)
+	}
+}
+
+// Stubs, templates at run time, sandboxes and restored states of deterministic
+// services.
+
+// stubsOfSteps are stubs for the steps of stubbedTemplate.
+var stubsOfSteps = []struct{ step, outcomes, then string }{
+	{"instant", `[{"error":{"message":"no"}},{"result":1}]`, "last"},
+	{"soon", `[{"delay":"2s","result":2}]`, "last"},
+	{"hangs", `[{"hang":true}]`, "handler"},
+	{"vanishes", `[{"fault":"worker_lost"},{"fault":"worker_lost","delay":"1s"}]`, "handler"},
+	{"loses", `[{"fault":"result_lost"},{"fault":"result_lost","delay":"1s"}]`, "handler"},
+	{"twice", `[{"fault":"duplicate_delivery"}]`, "last"},
+	{"late", `[{"fault":"late_completion"}]`, "handler"},
+	{"doubled", `[{"fault":"duplicate_delivery"}]`, "last"},
+	{"actor", `[{"fault":"late_completion","delay":"1s"},{"result":3}]`, "last"},
+}
+
+// stubbedTemplate returns a template with a step for each stub, and one without.
+func stubbedTemplate(url string) string {
+	const retry = `{"max_attempts":3,"backoff":"linear","backoff_base_ms":1000}`
+	callables := map[string]string{"doubled": "builtin:echo", "actor": "Shop::Pack"}
+	steps := []stepSpec{{name: "plain", callable: url + "/ok"}}
+	join := stepSpec{name: "join", callable: "builtin:noop"}
+	for _, s := range stubsOfSteps {
+		callable := callables[s.step]
+		if callable == "" {
+			callable = url + "/ok"
+		}
+		steps = append(steps, stepSpec{name: s.step, callable: callable, retry: retry, after: []string{"plain"}})
+		join.after = append(join.after, s.step)
+	}
+	return testTemplate("stubbed", append(steps, join)...)
+}
+
+// stubbed adds a template at run time and plays its steps by stubs.
+func (p *player) stubbed() {
+	p.t.Helper()
+	p.do("POST", "/_stepwell/templates", stubbedTemplate(p.url)).want(201)
+	for _, s := range stubsOfSteps {
+		p.do("POST", "/_stepwell/stubs", fmt.Sprintf(`{"match":{"name":"stubbed","step":%q},"outcomes":%s,"then":%q}`,
+			s.step, s.outcomes, s.then)).want(201)
+	}
+	ids := p.make("stubbed", "fan", "stubbed")
+	p.clock(`{"advance":"1s"}`)
+	ids = append(ids, p.make("stubbed")...)
+	p.clock(`{"advance":"1h"}`)
+	for _, id := range ids {
+		p.await(id, "complete")
+	}
+}
+
+// TestSameScriptSandboxes checks that a sandbox behaves like a service with the same seed, also
+// after its reset and next to another sandbox.
+func TestSameScriptSandboxes(t *testing.T) {
+	slow(t)
+	t.Parallel()
+	url := whimHandler(t)
+	alone := newDeterministicServer(t, url, "seed")
+	account := (&player{testServer: alone.testServer, url: url}).play()
+	document := string(alone.do("GET", "/_stepwell/state", "").want(200).body)
+
+	host := newDeterministicServer(t, url, "another seed")
+	boxes := []*sandboxClient{host.sandbox(`{"deterministic_ids":"seed"}`), host.sandbox(`{"deterministic_ids":"seed"}`)}
+	for range 2 {
+		for _, box := range boxes {
+			wantSame(t, "the account", (&player{testServer: box.testServer, url: url}).play(), account)
+			wantSame(t, "the state", string(box.do("GET", "/_stepwell/state", "").want(200).body), document)
+		}
+		boxes = boxes[:1]
+		boxes[0].do("POST", "/_stepwell/reset", "").want(204)
+	}
+	if got := host.do("GET", "/v1/tasks", "").want(200).text("pagination.total_count"); got != "0" {
+		t.Errorf("the service has %s tasks; want those in its sandboxes alone", got)
+	}
+}
+
+// TestStubbedBatch checks that scripted outcomes are held with their batch.
+func TestStubbedBatch(t *testing.T) {
+	url, gates := gatedHandler(t, "a", "b", "c")
+	s := newBatchServer(t, stepSpec{name: "a", callable: url + "/a"}, stepSpec{name: "b", callable: url + "/b"},
+		stepSpec{name: "c", callable: url + "/c"}, stepSpec{name: "d", callable: url + "/never"},
+		stepSpec{name: "e", callable: url + "/never", retry: `{"retryable":false}`})
+	s.stub(`{"match":{"step":"b"},"outcomes":[{"fault":"duplicate_delivery"}]}`)
+	s.stub(`{"match":{"step":"c"},"outcomes":[{"fault":"result_lost"}],"then":"handler"}`)
+	s.stub(`{"match":{"step":"d"},"outcomes":[{"result":1}]}`)
+	s.stub(`{"match":{"step":"e"},"outcomes":[{"delay":"1s"}]}`)
+	id := s.create(`{"namespace":"t","name":"batch"}`)
+	s.awaitHeld(1)
+	close(gates["/c"])
+	s.awaitHeld(2)
+	close(gates["/b"])
+	s.awaitHeld(4) // both deliveries
+	if got := s.ends(id); len(got) > 0 {
+		t.Errorf("%v is recorded while a handler of the batch runs", got)
+	}
+	close(gates["/a"])
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	if got, want := s.ends(id), []string{"a", "b", "d", "c"}; !slices.Equal(got, want) {
+		t.Errorf("ended in the order %v; want %v: c is delivered again in the next batch", got, want)
+	}
+	s.clock(`{"advance":"1s"}`).want(200)
+	s.await(id, "complete")
+	wantFreeSlots(t, s.world.service())
+}
+
+// TestCancelledStubbedBatch checks that a task that fails in its batch leaves no delay.
+func TestCancelledStubbedBatch(t *testing.T) {
+	url, gates := gatedHandler(t, "a")
+	s := newBatchServer(t, stepSpec{name: "a", callable: url + "/a"})
+	s.stub(`{"match":{"step":"a"},"outcomes":[{"fault":"result_lost","delay":"1m"}],"then":"handler"}`)
+	id := s.create(`{"namespace":"t","name":"batch"}`)
+	close(gates["/a"])
+	s.do("DELETE", "/v1/tasks/"+id, "").want(200)
+	if got := s.clock(`{"advance":"1h"}`).want(200).text("fired"); got != "0" {
+		t.Errorf("%s timers fired after the end", got)
+	}
+	wantFreeSlots(t, s.world.service())
+}
+
+// TestDeterministicClock checks that the clock of a sandbox with a seed is frozen at the same
+// instant as that of a service, unless a document says otherwise.
+func TestDeterministicClock(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
+	box := s.sandbox(`{"deterministic_ids":"a"}`)
+	wantClock(t, box, "frozen", deterministicStart)
+	later := deterministicStart.add(72 * time.Hour)
+	box.do("PUT", "/_stepwell/state", frozenAt(later)).want(204)
+	wantClock(t, box, "frozen", later)
+	box.clock(`{"auto":true}`).want(200)
+	box.do("PUT", "/_stepwell/state", `{"format":1}`).want(204)
+	wantClock(t, box, "frozen", deterministicStart)
+	box.do("POST", "/_stepwell/reset", "").want(204)
+	wantClock(t, box, "frozen", deterministicStart)
+
+	seeded := s.sandbox(`{"deterministic_ids":"a","seed":%s}`, frozenAt(later))
+	wantClock(t, seeded, "frozen", later)
+	seeded.clock(`{"advance":"1h"}`).want(200)
+	seeded.do("POST", "/_stepwell/reset", "").want(204)
+	wantClock(t, seeded, "frozen", later)
+	id, _ := parseUUID(seeded.create(`{"namespace":"t","name":"quick"}`))
+	if got, want := id.millis(), uint64(later)/1000; got != want || id.blockNumber() != 1 {
+		t.Errorf("the first id is %s, of %d ms; want block 1 at %d ms", id, got, want)
+	}
+}
+
+func wantClock(t *testing.T, s *sandboxClient, mode string, at instant) {
+	t.Helper()
+	if got := s.do("GET", "/_stepwell/clock", "").want(200); got.text("mode") != mode || got.text("now") != at.zoned() {
+		t.Errorf("the clock is %s; want it %s at %s", got.body, mode, at.zoned())
+	}
 }

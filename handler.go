@@ -4,10 +4,9 @@ package main
 // outcome. The family uses config and template; it does not know tasks, the store
 // or the engine.
 //
-//	handler.go          attempts, outcomes, errors and replies; which callable means which handler
-//	handler_builtin.go  the builtin handlers
-//	handler_http.go     calling handlers over HTTP
-//	handler_exec.go     running programs as handlers
+//	handler.go        attempts, outcomes, errors and replies; which callable means which handler
+//	handler_local.go  the builtin handlers, and programs as handlers (exec)
+//	handler_http.go   calling handlers over HTTP
 
 import (
 	"bytes"

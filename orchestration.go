@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -719,4 +720,38 @@ func summaryLinksOf(r *http.Request, id uuid) summaryLinks {
 	return summaryLinks{
 		Task: path, Steps: path + "/workflow_steps", DLQ: strings.Replace(path, "/v1/tasks/", "/v1/dlq/task/", 1),
 	}
+}
+
+// consoleRoutes returns the console's rows.
+func (a *orchestrationAPI) consoleRoutes() []route {
+	return []route{
+		{"GET /console", public, a.consolePage},
+		{"GET /console/{page...}", public, a.consolePage},
+		{"GET /console/web/{build}/{file}", public, a.consoleFile},
+	}
+}
+
+// isConsole reports whether a row belongs to the console.
+func (r route) isConsole() bool { return strings.HasPrefix(r.pattern, "GET "+consolePath) }
+
+// consolePage answers with the one page, which shows what its path names.
+func (a *orchestrationAPI) consolePage(w http.ResponseWriter, r *http.Request) (any, error) {
+	return a.console().pageAt(r.URL.EscapedPath()).reply(w, r), nil
+}
+
+// consoleFile answers with a file of the page. A browser keeps it for good, unless its path
+// names another build, as after an upgrade.
+func (a *orchestrationAPI) consoleFile(w http.ResponseWriter, r *http.Request) (any, error) {
+	site := a.console()
+	text, ok := site.files[r.PathValue("file")]
+	if !ok {
+		return nil, failf(notFound, "no such path: %s", r.URL.Path)
+	}
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-cache")
+	if r.PathValue("build") == site.build {
+		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	return textReply{consoleTypes[path.Ext(r.PathValue("file"))], [][]byte{text}}, nil
 }

@@ -6,12 +6,11 @@ package main
 // mode or the command line.
 //
 //	routes.go                the route tables, which surface a listener serves, and its answers while it starts
-//	orchestration.go         the orchestration role: tasks, steps, dead letters, templates, analytics, GET /config of both roles
+//	orchestration.go         the orchestration role: tasks, steps, dead letters, templates, analytics, the console, GET /config of both roles
 //	orchestration_lists.go   lists of tasks, and its event stream
 //	worker.go                the worker role: templates, validation, metrics as JSON
 //	mount.go                 the mount point: links, errors, health, handlers
 //	mount_tasks.go           its tasks, steps and analytics
-//	console.go               the console, the pages in web/console
 
 import (
 	"net/http"

@@ -4,12 +4,11 @@ package main
 // whose answers it writes and whose figures it reports; it does not know which
 // routes exist or what they mean.
 //
-//	server.go             listeners, route tables, how a request passes through a surface, and who may send it
-//	server_conditions.go  from which pages a request may come, and what its caller knows of a task
-//	server_request.go     reading requests
-//	server_answer.go      writing answers, at once or in pieces, and errors; the memory that answers may take
-//	server_metrics.go     GET /metrics and the health routes of the roles
-//	server_docs.go        the OpenAPI documents and the page that shows them
+//	server.go          listeners, route tables, how a request passes through a surface, and who may send it
+//	server_request.go  reading requests, and what their caller knows of a task already
+//	server_answer.go   writing answers, at once or in pieces, and errors; the memory that answers may take
+//	server_metrics.go  GET /metrics and the health routes of the roles
+//	server_pages.go    the OpenAPI documents, their page and the console's files; which pages of others may ask
 
 import (
 	"cmp"

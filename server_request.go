@@ -1,11 +1,14 @@
 package main
 
-// Reading requests: bodies, queries and paths, waiting for a task and creating one.
+// Reading requests: bodies, queries and paths, waiting for a task and creating one, and what
+// the caller knows of a task already (entity tags, If-Match).
 
 import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"maps"
@@ -14,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -750,4 +754,137 @@ func taskPath(r *http.Request, id uuid) string {
 		return "/api/v1/tasks/" + id.String()
 	}
 	return "/v1/tasks/" + id.String()
+}
+
+// Entity tags. That of a view of a task names the store, the sequence of the task's newest
+// record, and what else the view depends on, so that it costs no look at the view.
+
+// taskTag returns the tag of a view of a task at an instant. It differs by what the caller may
+// see, and, while steps wait for a retry, by how many of them are due.
+func (s *surface) taskTag(r *http.Request, t *task, now instant) string {
+	b := append(make([]byte, 0, 40), '"')
+	b = append(append(b, s.svc.store.mark()...), '-')
+	b = strconv.AppendUint(b, t.lastSeq, 10)
+	if !mayReadContexts(r.Context()) {
+		b = append(b, 'c')
+	}
+	if !mayReadResults(r.Context()) {
+		b = append(b, 'r')
+	}
+	if t.counts[stepWaitingForRetry] > 0 {
+		b = strconv.AppendInt(append(b, '.'), int64(t.readySteps(now)), 10)
+	}
+	return string(append(b, '"'))
+}
+
+// ofTask answers with a view of a task at an instant, or that the caller has it already.
+func (s *surface) ofTask(w http.ResponseWriter, r *http.Request, t *task, now instant, view any) any {
+	w.Header()["Cache-Control"] = privately
+	return withTag(w, r, s.taskTag(r, t, now), view)
+}
+
+// privately lets the caller keep an answer, and ask each time whether it is still true.
+var privately = []string{"private, no-cache"}
+
+// withTag answers with a view that has this tag, or that the caller has it already.
+func withTag(w http.ResponseWriter, r *http.Request, tag string, view any) any {
+	h := w.Header()
+	h["Etag"] = []string{tag}
+	if h["Cache-Control"] == nil {
+		h["Cache-Control"] = []string{"no-cache"}
+	}
+	if (r.Method == http.MethodGet || r.Method == http.MethodHead) && namesTag(r.Header["If-None-Match"], tag) {
+		return notModified{}
+	}
+	return view
+}
+
+// contentTag returns the tag of a text that is not made for each request.
+func contentTag(text []byte) string {
+	sum := sha256.Sum256(text)
+	return `"` + hex.EncodeToString(sum[:12]) + `"`
+}
+
+// weakTag returns the tag of views of templates with some hash, which may also tell the time or
+// count look-ups.
+func weakTag(hash string) string { return `W/"` + hash + `"` }
+
+// namesTag reports whether a header names a tag, or any. Weak tags count as well.
+func namesTag(values []string, tag string) bool {
+	for _, value := range values {
+		for _, named := range splitList(value) {
+			if named == "*" || opaqueTag(named) == opaqueTag(tag) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// opaqueTag returns what identifies the view in a tag, compressed or not.
+func opaqueTag(tag string) string {
+	tag = strings.TrimSuffix(strings.TrimPrefix(tag, "W/"), `"`)
+	return strings.TrimSuffix(tag, gzipSuffix)
+}
+
+// entityTagForm is the form of an entity tag, as in RFC 9110.
+var entityTagForm = regexp.MustCompile(`^(W/)?"[\x21\x23-\x7e\x80-\xff]*"$`)
+
+// seenVersions returns the versions of a task that If-Match names; nil for any. A weak tag
+// never matches, nor does one of another store.
+func (s *surface) seenVersions(r *http.Request) (taskVersions, error) {
+	values := r.Header["If-Match"]
+	if len(values) == 0 {
+		return nil, nil
+	}
+	seen, tags := taskVersions{}, splitList(strings.Join(values, ","))
+	for _, tag := range tags {
+		if tag == "*" {
+			return nil, nil
+		}
+		if !entityTagForm.MatchString(tag) {
+			return nil, failf(badRequest, `the header If-Match must be * or a list of entity tags like "%s-7", not %.60q`, s.svc.store.mark(), tag)
+		}
+		if version, ok := strings.CutPrefix(tag, `"`+s.svc.store.mark()+"-"); ok {
+			seq, _ := strconv.ParseUint(version[:len(version)-len(strings.TrimLeft(version, "0123456789"))], 10, 64)
+			seen = append(seen, seq)
+		}
+	}
+	if len(tags) == 0 {
+		return nil, failf(badRequest, "the header If-Match is empty")
+	}
+	return seen, nil
+}
+
+// actorOf returns who sent a request that changes a task, and what they know of it.
+func (s *surface) actorOf(r *http.Request) (taskActor, error) {
+	seen, err := s.seenVersions(r)
+	return taskActor{subjectOf(r.Context()), seen}, err
+}
+
+// acceptWeight returns the weight that an Accept header gives to a name; -1 if it does not
+// name it.
+func acceptWeight(values []string, name string) float64 {
+	weight := -1.0
+	for _, value := range values {
+		for element := range strings.SplitSeq(value, ",") {
+			named, parameters, _ := strings.Cut(element, ";")
+			if strings.EqualFold(strings.TrimSpace(named), name) {
+				weight = max(weight, quality(parameters))
+			}
+		}
+	}
+	return weight
+}
+
+// quality returns the weight among parameters; 1 without a valid one.
+func quality(parameters string) float64 {
+	for parameter := range strings.SplitSeq(parameters, ";") {
+		if q, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(parameter)), "q="); ok {
+			if weight, err := strconv.ParseFloat(q, 64); err == nil {
+				return min(max(weight, 0), 1)
+			}
+		}
+	}
+	return 1
 }

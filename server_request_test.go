@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -301,4 +303,116 @@ func TestQueryParameters(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestTagsDifferByRights checks that nobody is told that they have what they may not see.
+func TestTagsDifferByRights(t *testing.T) {
+	s := newTestService(t, serviceTest{templates: apiTemplates})
+	task := createWith(t, s, `{"a":1}`)
+	a := newOrchestrationAPI(s, nil)
+	seen := map[string]string{}
+	for _, p := range [][]permission{
+		{}, {permTasksContextRead}, {permStepsRead}, {permTasksContextRead, permStepsRead},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		sc := &securityContext{method: authByAPIKey}
+		for _, one := range p {
+			sc.permissions |= 1 << one
+		}
+		tag := a.taskTag(r.WithContext(withSecurity(r.Context(), sc)), task, 0)
+		if other, twice := seen[tag]; twice {
+			t.Errorf("got the tag %s for %v and for %s", tag, p, other)
+		}
+		seen[tag] = fmt.Sprint(p)
+	}
+}
+
+// TestTagsFollowTheClock checks that the tag of a task changes when a retry becomes due, even
+// before that is recorded.
+func TestTagsFollowTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestService(t, serviceTest{extra: []string{testTemplate("fails", stepSpec{name: "a", callable: "Outside"})}})
+		v := mustCreate(t, s, "fails")
+		failed, _ := must2(s.operator.act(t.Context(), v.id, v.stepID(0), &stepRequest{
+			action: actionFail, by: "x", reason: "y", err: &stepError{message: "no", errorType: "e", retryable: true},
+		}))(t)
+		a, r := newOrchestrationAPI(s, nil), httptest.NewRequest("GET", "/", nil)
+		due := failed.steps[0].retryAt
+		if due == 0 {
+			t.Fatal("got no retry; want one")
+		}
+		if before, after := a.taskTag(r, failed, due-1), a.taskTag(r, failed, due); before == after {
+			t.Errorf("got %s before and after the retry is due", before)
+		}
+	})
+}
+
+// TestTagsDifferByStore checks that the tags of a task do not fit a task that got the same id
+// after a reset.
+func TestTagsDifferByStore(t *testing.T) {
+	marks := map[string]bool{}
+	for range 3 {
+		marks[newTestService(t, serviceTest{}).store.mark()] = true
+	}
+	dir := t.TempDir()
+	s := newTestService(t, serviceTest{dir: dir})
+	before := s.store.mark()
+	closeTestService(t, s)
+	if after := newTestService(t, serviceTest{dir: dir}).store.mark(); len(marks) != 3 || before != after {
+		t.Errorf("got marks %v, and %s and %s of one store; want different ones, and the same", marks, before, after)
+	}
+}
+
+// TestRacingActions sends many actions that rely on the same version of a task: one is done.
+func TestRacingActions(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: apiTemplates})
+	task := createWith(t, s.svc, `{}`)
+	path := fmt.Sprintf("/stepwell/tasks/%s/workflow_steps/%s", task.id, task.stepID(0))
+	tag := s.do("GET", path, "").want(200).header.Get("Etag")
+	counts := map[int]int{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for n := range 20 {
+		all.Go(func() {
+			req := must(http.NewRequest("PATCH", s.url+path, strings.NewReader(fmt.Sprintf(`{"retry_limit":%d}`, n+3))))(t)
+			req.Header = http.Header{"Content-Type": {"application/json"}, "If-Match": {tag}}
+			resp := must(http.DefaultClient.Do(req))(t)
+			resp.Body.Close()
+			mu.Lock()
+			defer mu.Unlock()
+			counts[resp.StatusCode]++
+		})
+	}
+	all.Wait()
+	if counts[200] != 1 || counts[412] != 19 {
+		t.Errorf("got %v; want one 200 and nineteen 412", counts)
+	}
+}
+
+// TestIfMatchForDeadLetters checks that an update of an entry relies on the task, too.
+func TestIfMatchForDeadLetters(t *testing.T) {
+	s := newTestServer(t, serviceTest{templates: apiTemplates})
+	id := s.do("POST", "/v1/tasks", `{"name":"fails","namespace":"t"}`).want(201).text("task_uuid")
+	s.do("GET", "/v1/tasks/"+id+"?wait=terminal", "").want(200)
+	entry := s.do("GET", "/v1/dlq/task/"+id, "").want(200).text("dlq_entry_uuid")
+	tag := s.do("GET", "/v1/tasks/"+id+"/context", "").header.Get("Etag")
+	for _, want := range []int{200, 412} {
+		req := must(http.NewRequest("PATCH", s.url+"/v1/dlq/entry/"+entry, strings.NewReader(`{"resolution_notes":"seen"}`)))(t)
+		req.Header = http.Header{"Content-Type": {"application/json"}, "If-Match": {tag}}
+		readAnswer(t, must(http.DefaultClient.Do(req))(t)).want(want)
+	}
+}
+
+func TestAcceptWeight(t *testing.T) {
+	for _, tt := range []struct {
+		header string
+		want   float64
+	}{
+		{"", -1}, {"gzip", 1}, {"GZIP", 1}, {"deflate, gzip;q=0.5", 0.5}, {"gzip;q=0", 0}, {"gzip ; Q=0.25", 0.25},
+		{"gzip;q=x", 1}, {"br", -1}, {"gzipped", -1}, {"gzip;q=0.1, gzip;q=0.7", 0.7}, {"gzip;q=-1", 0}, {"gzip;q=7", 1},
+	} {
+		if got := acceptWeight([]string{tt.header}, "gzip"); got != tt.want {
+			t.Errorf("%q: got %v; want %v", tt.header, got, tt.want)
+		}
+	}
 }

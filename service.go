@@ -5,14 +5,13 @@ package main
 // have several. It uses the engine and everything below; it does not know HTTP
 // or who asks.
 //
-//	service.go           opening and closing a service, and its parts
+//	service.go           opening and closing a service, its parts, and the checks of the health endpoints
 //	service_create.go    creating tasks, repeated requests, waiting for a task
 //	service_act.go       actions of operators, adjustments, claims of outside actors
 //	service_dlq.go       the dead letter queue, staleness
 //	service_template.go  templates: look-ups, views, validation, adding them
 //	service_view.go      views of tasks and steps, summary, transitions, audit
 //	service_analysis.go  the analysis of a task's dependencies
-//	service_health.go    the checks of the health endpoints
 
 import (
 	"cmp"
@@ -21,6 +20,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -350,4 +351,433 @@ func openSeeded(seed string, o serviceOptions) (*service, error) {
 		return nil, fmt.Errorf("--seed %s: %w", seed, err)
 	}
 	return s, nil
+}
+
+// Health: whether the process lives, whether the service can do its work, and
+// how hard it works. One table holds the checks of all surfaces.
+
+// The statuses of a check.
+const (
+	healthyWord   = "healthy"
+	degradedWord  = "degraded"
+	unhealthyWord = "unhealthy"
+	unknownWord   = "unknown"
+)
+
+// checkView is the result of one check. Only the worker sets LastChecked.
+type checkView struct {
+	Status      string    `json:"status"`
+	Message     string    `json:"message"`
+	DurationMS  int64     `json:"duration_ms"`
+	LastChecked zonedTime `json:"last_checked,omitzero"`
+}
+
+// healthInfoView is the info of the orchestration role's health.
+type healthInfoView struct {
+	Version                       string `json:"version"`
+	Environment                   string `json:"environment"`
+	OperationalState              string `json:"operational_state"`
+	WebDatabasePoolSize           int    `json:"web_database_pool_size"`
+	OrchestrationDatabasePoolSize int    `json:"orchestration_database_pool_size"`
+	CircuitBreakerState           string `json:"circuit_breaker_state"`
+}
+
+// aliveView is the answer of /health and /health/live.
+type aliveView struct {
+	Status    string    `json:"status"`
+	Timestamp zonedTime `json:"timestamp"`
+	WorkerID  string    `json:"worker_id,omitempty"`
+}
+
+// readyView is the answer of /health/ready and /health/detailed.
+type readyView struct {
+	aliveView
+	Checks map[string]checkView `json:"checks"`
+	Info   any                  `json:"info,omitempty"`
+	System any                  `json:"system_info,omitempty"`
+}
+
+// health runs the checks of a service.
+type health struct {
+	cfg      *Config
+	clock    clock
+	auth     *authenticators
+	store    *store  // nil with the worker role alone
+	engine   *engine // likewise
+	draining *atomic.Bool
+	patience time.Duration // how long the scheduler may take to answer, in real time
+
+	// extra holds checks of the orchestration role's /health/detailed that the
+	// service does not know, by name.
+	extra map[string]func() checkView
+}
+
+// schedulerPatience is the patience of a service's health checks.
+const schedulerPatience = 2 * time.Second
+
+// healthRow is one check with its name on each surface: "" where the surface
+// does not have it, and two names where clients know it by two.
+type healthRow struct {
+	orchestration, worker, mount string
+	detailed                     bool // part of /health/detailed only
+	check                        func(*healthProbe) checkView
+}
+
+// healthTable holds every check but authentication, which each surface that asks
+// for credentials has. Existing clients know the checks by these names.
+var healthTable = []healthRow{
+	{"web_database orchestration_database", "database", "database", false, (*healthProbe).journal},
+	{"circuit_breaker", "", "", false, noBreaker},
+	{"orchestration_system", "", "", false, accepting("new tasks are taken")},
+	{"", "queue_processing", "", false, accepting("ready steps are started")},
+	{"command_processor", "command_processor", "scheduler", false, (*healthProbe).scheduler},
+	{"pool_utilization", "", "", true, loaded((*health).slotCheck)},
+	{"queue_depth", "", "", true, loaded((*health).queueCheck)},
+	{"channel_saturation", "", "", true, (*healthProbe).backlog},
+	{"", "circuit_breakers", "", true, noBreaker},
+	{"", "event_system", "", true, (*healthProbe).timers},
+	{"", "step_processing", "", true, loaded((*health).processingCheck)},
+}
+
+// names returns the names of the check on a surface.
+func (r *healthRow) names(surface string) []string {
+	switch surface {
+	case "worker":
+		return strings.Fields(r.worker)
+	case "mount":
+		return strings.Fields(r.mount)
+	}
+	return strings.Fields(r.orchestration)
+}
+
+// checks runs the checks of a surface: those of /health/ready, and the others
+// too if detailed is set. Without a service, a nil h, no result is known yet.
+func (h *health) checks(surface string, detailed bool) map[string]checkView {
+	if h == nil {
+		return eachCheck(surface, detailed, func(*healthRow) checkView {
+			return checkView{Status: unknownWord, Message: "the service is starting"}
+		})
+	}
+	p := &healthProbe{health: h}
+	checks := eachCheck(surface, detailed, func(r *healthRow) checkView { return r.check(p) })
+	if a := h.auth.of(surface); a.config.Enabled {
+		checks["authentication"] = h.timed("credentials can be verified", a.ready)
+	}
+	if detailed && surface == "orchestration" {
+		for name, check := range h.extra {
+			checks[name] = check()
+		}
+	}
+	return checks
+}
+
+func eachCheck(surface string, detailed bool, run func(*healthRow) checkView) map[string]checkView {
+	checks := map[string]checkView{}
+	for i := range healthTable {
+		r := &healthTable[i]
+		names := r.names(surface)
+		if len(names) == 0 || r.detailed && !detailed {
+			continue
+		}
+		v := run(r)
+		for _, name := range names {
+			checks[name] = v
+		}
+	}
+	return checks
+}
+
+// ready reports whether every check of /health/ready is healthy.
+func (h *health) ready() bool {
+	surface := "orchestration"
+	if h.engine == nil {
+		surface = "worker"
+	}
+	for _, c := range h.checks(surface, false) {
+		if c.Status != healthyWord {
+			return false
+		}
+	}
+	return h.auth.ready() == nil
+}
+
+// operationalState returns the state of a service, or of none if h is nil.
+func (h *health) operationalState() string {
+	switch {
+	case h == nil:
+		return "Startup"
+	case h.draining.Load():
+		return "GracefulShutdown"
+	}
+	return "Normal"
+}
+
+// healthInfo returns the info of the orchestration role in an operational state.
+func healthInfo(c *Config, state string) healthInfoView {
+	return healthInfoView{
+		Version: version, Environment: c.Environment, OperationalState: state,
+		WebDatabasePoolSize: 1, OrchestrationDatabasePoolSize: 1, CircuitBreakerState: "Closed",
+	}
+}
+
+// timed runs a check and measures how long it takes.
+func (h *health) timed(healthy string, check func() error) checkView {
+	began := h.clock.now()
+	err := check()
+	took := max(h.clock.now().sub(began), 0) // the clock may have been set back
+	v := checkView{Status: healthyWord, Message: healthy, DurationMS: took.Milliseconds()}
+	if err != nil {
+		v.Status, v.Message = unhealthyWord, err.Error()
+	}
+	return v
+}
+
+// graded returns the result of a check, degraded or healthy.
+func graded(degraded bool, format string, args ...any) checkView {
+	v := checkView{Status: healthyWord, Message: fmt.Sprintf(format, args...)}
+	if degraded {
+		v.Status = degradedWord
+	}
+	return v
+}
+
+// unhealthy returns the result of a check that failed.
+func unhealthy(format string, args ...any) checkView {
+	return checkView{Status: unhealthyWord, Message: fmt.Sprintf(format, args...)}
+}
+
+// The checks themselves.
+
+// healthProbe is one run of the checks: it asks the engine once.
+type healthProbe struct {
+	*health
+	asked    bool
+	load     *engineLoad // nil if the engine did not answer
+	answered checkView   // whether it did
+}
+
+// engineLoad is the work of the engine at one moment.
+type engineLoad struct {
+	stopping                bool
+	localQueued, httpQueued int // ready steps that wait for a slot
+	localFree, httpFree     int // slots
+}
+
+// workerAlone is the result of checks that need a store or an engine, in a
+// process without one.
+var workerAlone = checkView{Status: healthyWord, Message: "not used: this process has the worker role alone"}
+
+// noBreaker checks the circuit breakers, which a single process does not need.
+func noBreaker(*healthProbe) checkView {
+	return checkView{Status: healthyWord, Message: "not used; Closed"}
+}
+
+// journal checks whether changes can be recorded now.
+func (p *healthProbe) journal() checkView {
+	if p.store == nil {
+		return workerAlone
+	}
+	return p.timed("the journal can be written", func() error {
+		if st := p.store.status(); !st.writable {
+			return fmt.Errorf("changes cannot be recorded: %s", st.reason)
+		}
+		return nil
+	})
+}
+
+// accepting checks whether the service takes new work.
+func accepting(healthy string) func(*healthProbe) checkView {
+	return func(p *healthProbe) checkView {
+		if p.engine == nil {
+			return workerAlone
+		}
+		return p.timed(healthy, func() error {
+			if p.draining.Load() {
+				return errors.New("the service is shutting down")
+			}
+			return nil
+		})
+	}
+}
+
+// scheduler checks whether the engine answers and is not stopping.
+func (p *healthProbe) scheduler() checkView {
+	if p.engine == nil {
+		return workerAlone
+	}
+	if !p.asked {
+		p.asked, p.answered = true, p.timed("the scheduler answers", p.askEngine)
+	}
+	return p.answered
+}
+
+// askEngine reads the engine's load under the store's lock, which a stuck engine
+// does not release.
+func (p *healthProbe) askEngine() error {
+	answer := make(chan *engineLoad, 1)
+	go func() {
+		p.store.locked(func() {
+			e := p.engine
+			answer <- &engineLoad{e.stopping, len(e.local.ready.items), len(e.web.ready.items), e.local.free, e.web.free}
+		})
+	}()
+	switch p.load, _ = receiveWithin(answer, p.patience); {
+	case p.load == nil:
+		return fmt.Errorf("the scheduler did not answer within %s", p.patience)
+	case p.load.stopping:
+		return errors.New("the scheduler is stopping")
+	}
+	return nil
+}
+
+// loaded returns a check of the engine's load.
+func loaded(check func(*health, *engineLoad) checkView) func(*healthProbe) checkView {
+	return func(p *healthProbe) checkView {
+		if p.engine == nil {
+			return workerAlone
+		}
+		if p.scheduler(); p.load == nil {
+			return checkView{Status: unknownWord, Message: "the scheduler does not answer"}
+		}
+		return check(p.health, p.load)
+	}
+}
+
+// The levels at which a check is degraded.
+const (
+	queueWarning  = 80              // percent of engine.max_queued
+	bufferWarning = 4 << 20         // bytes that wait to be written to the journal
+	timerPatience = 2 * time.Second // how late a timer may fire
+)
+
+// slotCheck checks whether each kind of handler has a free slot.
+func (h *health) slotCheck(l *engineLoad) checkView {
+	c := &h.cfg.Worker
+	return graded(l.localFree <= 0 || l.httpFree <= 0,
+		"%d of %d slots for builtins and programs and %d of %d for HTTP handlers are taken",
+		c.Concurrency-l.localFree, c.Concurrency, c.HTTPConcurrency-l.httpFree, c.HTTPConcurrency)
+}
+
+// queueCheck checks how close the ready steps are to the number at which new
+// tasks are refused.
+func (h *health) queueCheck(l *engineLoad) checkView {
+	n, most := l.localQueued+l.httpQueued, h.cfg.Engine.MaxQueued
+	if n >= most {
+		return unhealthy("%d steps wait for a slot; new tasks are refused from %d on", n, most)
+	}
+	return graded(n*100 >= most*queueWarning, "%d of at most %d steps wait for a slot", n, most)
+}
+
+// processingCheck checks whether ready steps wait because all slots are taken.
+func (h *health) processingCheck(l *engineLoad) checkView {
+	starved := l.localQueued > 0 && l.localFree <= 0 || l.httpQueued > 0 && l.httpFree <= 0
+	return graded(starved, "%d steps wait for a slot", l.localQueued+l.httpQueued)
+}
+
+// backlog checks whether the disk keeps up with the changes.
+func (p *healthProbe) backlog() checkView {
+	n := p.store.status().backlog
+	if p.store.behind() != nil {
+		return unhealthy("%d bytes wait to be written to the journal; new tasks are refused", n)
+	}
+	return graded(n >= bufferWarning, "%d bytes wait to be written to the journal", n)
+}
+
+// timers checks whether delays end in time; those of a virtual clock always do.
+func (p *healthProbe) timers() checkView {
+	if p.engine == nil {
+		return workerAlone
+	}
+	return p.timed("timers fire when they are due", func() error {
+		c, ok := p.clock.(interface{ overdue() time.Duration })
+		if !ok {
+			return nil
+		}
+		if late := c.overdue(); late > timerPatience {
+			return fmt.Errorf("timers fire %s late", late.Round(time.Second))
+		}
+		return nil
+	})
+}
+
+// Load beyond what the process can do. A trial takes the way of a request without doing
+// anything: it waits in turn for the processor, for the store's lock and, like a change,
+// for the disk. There is one trial at a time for reads and one for changes, at the earliest
+// after loadFloor requests, so that few requests cost nothing and are never refused.
+
+const (
+	loadFloor = 64                     // requests behind a trial, or unanswered, that make no overload
+	maxDelay  = 100 * time.Millisecond // a trial that takes longer has requests refused
+)
+
+// loadGauge measures how long requests have to wait before anything is done for them.
+type loadGauge struct {
+	reads, changes delayTrial
+	open           atomic.Int64 // requests that are not answered yet
+	refused        atomic.Uint64
+}
+
+func newLoadGauge(s *store) *loadGauge {
+	g := &loadGauge{}
+	g.reads.open, g.changes.open = &g.open, &g.open
+	if g.reads.wait, g.changes.wait = func() {}, func() {}; s != nil {
+		g.reads.wait = func() { s.locked(func() {}) }
+		g.changes.wait = func() { s.waitAll(context.Background()) } // an error has its own refusal
+	}
+	return g
+}
+
+// refusal counts a request and returns why it is refused, or nil.
+func (g *loadGauge) refusal(change bool) error {
+	t := &g.reads
+	if change {
+		t = &g.changes
+	}
+	if !t.arrive() {
+		return nil
+	}
+	g.refused.Add(1)
+	return &failure{kind: overloaded, retryAfter: time.Second,
+		message: "more requests arrive than can be answered in time: nothing was done for this one"}
+}
+
+// delayTrial is the trial for one kind of request.
+type delayTrial struct {
+	wait    func()        // for what such a request needs
+	open    *atomic.Int64 // requests of any kind that are not answered yet
+	arrived atomic.Uint64 // requests
+	from    atomic.Uint64 // as many had arrived when the latest trial began
+	began   atomic.Int64  // when the present trial did, in real time; 0 for none
+	ended   atomic.Int64  // when the latest one ended if that took too long; 0 otherwise
+}
+
+// arrive counts a request, begins a trial if it is time for one, and reports whether the
+// request comes too late to be answered in time.
+func (t *delayTrial) arrive() (late bool) {
+	behind := t.arrived.Add(1) - t.from.Load()
+	began, ended := t.began.Load(), t.ended.Load()
+	if began == 0 && ended == 0 && behind < loadFloor {
+		return false
+	}
+	now := realNow()
+	if began == 0 && t.began.CompareAndSwap(0, int64(now)) {
+		t.from.Store(t.arrived.Load())
+		go t.run(now)
+	}
+	return t.open.Load() > loadFloor &&
+		(began != 0 && behind > loadFloor && now.sub(instant(began)) > maxDelay ||
+			ended != 0 && now.sub(instant(ended)) < maxDelay)
+}
+
+// run is a trial.
+func (t *delayTrial) run(began instant) {
+	runtime.Gosched()
+	t.wait()
+	now := realNow()
+	ended := int64(0)
+	if now.sub(began) > maxDelay && t.arrived.Load()-t.from.Load() > loadFloor {
+		ended = int64(now)
+	}
+	t.ended.Store(ended)
+	t.began.Store(0)
 }

@@ -6,9 +6,8 @@ package main
 // handlers' outcomes.
 //
 //	task.go         a task, and apply: how a record changes it; dead letters and adjustments
-//	task_state.go   the states of tasks and steps, and the tables of their transitions
+//	task_state.go   the states of tasks and steps, the tables of their transitions; a whole task as one line of JSON
 //	task_record.go  records: what they hold, and their JSON, both ways
-//	task_line.go    a whole task as one line of JSON
 //	task_plan.go    the steps of a task: which exist, and how decisions and batches create more
 
 import (

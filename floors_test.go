@@ -43,7 +43,7 @@ var floors = []struct {
 	{"engine", "engine", "ready steps, slots, attempts, retries, claims, leases"},
 	{"service", "service", "what can be done with tasks, by subject"},
 	{"server", "server", "the HTTP machinery that all surfaces share"},
-	{"surfaces", "routes orchestration worker mount", "the three HTTP interfaces and their route tables"},
+	{"surfaces", "routes orchestration mount", "the three HTTP interfaces and their route tables"},
 	{"fixture", "fixture", "fixture mode, which attaches itself to the hooks of the families below"},
 	{"process", "main cli", "the process and its command line"},
 }

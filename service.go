@@ -6,10 +6,9 @@ package main
 // or who asks.
 //
 //	service.go           opening and closing a service, its parts, and the checks of the health endpoints
-//	service_create.go    creating tasks, repeated requests, waiting for a task
+//	service_create.go    creating tasks, repeated requests, waiting for a task; templates: look-ups, views, adding them
 //	service_act.go       actions of operators, adjustments, claims of outside actors
 //	service_dlq.go       the dead letter queue, staleness
-//	service_template.go  templates: look-ups, views, validation, adding them
 //	service_view.go      views of tasks and steps, summary, transitions, audit
 //	service_analysis.go  the analysis of a task's dependencies
 

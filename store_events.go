@@ -26,7 +26,7 @@ type move struct {
 	n        uint32 // number within its record, from 1
 	template uint32 // index in the maker's list
 	declared int32  // the step in the template
-	instance int32  // of a batch_worker step
+	instance int32  // of a batch_worker step; below 0 for one whose name is in the maker's list
 	attempt  int32
 	from, to uint8 // a stepState, or of a task a taskState
 }
@@ -42,7 +42,14 @@ type moveMaker struct {
 	place     uint32    // its index in templates
 	templates []*template
 	places    map[*template]uint32
+
+	names      []string // of instances that are not named by their number, from 1
+	namePlaces map[string]int32
 }
+
+// maxInstanceNames is how many names of instances events can have. Others have a number
+// in its place.
+const maxInstanceNames = 1 << 16
 
 func (m *moveMaker) startRecord(t *task, r *record) {
 	m.seq, m.started, m.n = r.seq, r.started(), 0
@@ -66,6 +73,27 @@ func (m *moveMaker) placeOf(tpl *template) uint32 {
 	return place
 }
 
+// instanceOf returns which instance a step is.
+func (m *moveMaker) instanceOf(t *task, i int) int32 {
+	if t.plan == nil || !t.plan.steps[i].named {
+		return int32(t.instance(i))
+	}
+	name := t.def(i).name
+	place, ok := m.namePlaces[name]
+	if !ok && len(m.names) >= maxInstanceNames {
+		return int32(t.instance(i))
+	}
+	if !ok {
+		if m.namePlaces == nil {
+			m.namePlaces = map[string]int32{}
+		}
+		m.names = append(m.names, name)
+		place = int32(-len(m.names))
+		m.namePlaces[name] = place
+	}
+	return place
+}
+
 func (m *moveMaker) taskMove(t *task, from, to taskState, at instant) move {
 	m.n++
 	return move{
@@ -78,7 +106,7 @@ func (m *moveMaker) stepMove(t *task, i int, from, to stepState, at instant) mov
 	at, attempt := t.momentOf(i, to, at, m.started)
 	return move{
 		seq: m.seq, at: at, task: t.id, step: t.stepID(i), n: m.n, template: m.place,
-		declared: int32(t.declared(i)), instance: int32(t.instance(i)), attempt: int32(attempt),
+		declared: int32(t.declared(i)), instance: m.instanceOf(t, i), attempt: int32(attempt),
 		from: uint8(from), to: uint8(to),
 	}
 }
@@ -336,7 +364,8 @@ type event struct {
 	move
 	number uint64
 	tpl    *template
-	last   bool // the last of its record
+	last   bool   // the last of its record
+	name   string // of an instance that is not named by its number
 }
 
 // follower is one reader of the event log.
@@ -453,7 +482,11 @@ func (f *follower) read(batch []event) (read []event, more, behind bool) {
 		}
 		last := f.next+1 == end || log.move(f.next+1).seq != m.seq
 		if tpl := log.maker.templates[m.template]; f.filter.selects(m, tpl) {
-			batch = append(batch, event{*m, f.next, tpl, last})
+			e := event{move: *m, number: f.next, tpl: tpl, last: last}
+			if m.instance < 0 {
+				e.name = log.maker.names[-m.instance-1]
+			}
+			batch = append(batch, e)
 		}
 		f.next++
 		if last {
@@ -513,6 +546,9 @@ func (e *event) appendJSON(b []byte) []byte {
 // stepName returns the name of the step that moved.
 func (e *event) stepName() string {
 	def := &e.tpl.steps[e.declared]
+	if e.name != "" {
+		return e.name
+	}
 	if def.kind == stepBatchWorker {
 		return instanceName(def.name, int(e.instance))
 	}

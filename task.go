@@ -758,6 +758,15 @@ func (t *task) batchInputs(i int) []byte {
 	return mergeObjects(nil, batch, []byte(s.inputs))
 }
 
+// payload returns what the events that an attempt publishes carry: its result, {} for none, or
+// its error.
+func (e *ending) payload() []byte {
+	if e.success {
+		return orEmptyObject(e.result)
+	}
+	return e.err
+}
+
 // momentOf returns when a step entered a state by a record of the time at, and
 // in which attempt; started is when the attempt began, if the record begins
 // one.

@@ -138,6 +138,7 @@ type ending struct {
 	attempt  int           // late: the attempt that answered too late
 	worker   string        // the outside actor that made the attempt; "" for this service
 	named    bool          // the instances that it creates have the batch_id of their cursors in their names
+	withheld []byte        // a JSON object: events that were not published, and why; or nil
 
 	decision *branching // what result decides, between reading and applying it; not stored
 }
@@ -275,6 +276,7 @@ func (e *ending) members(c *memberCoder) {
 	c.object("metadata", &e.metadata)
 	c.text("worker", &e.worker)
 	c.set("named", &e.named)
+	c.object("withheld", &e.withheld)
 }
 
 func (l *lease) members(c *memberCoder) {

@@ -556,6 +556,7 @@ func TestDigits(t *testing.T) {
 // TestNumbersOutOfRange checks that numbers beyond the range of a float64 are refused from
 // every source.
 func TestNumbersOutOfRange(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	const huge = `{"n":1e400}`
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, huge) }))

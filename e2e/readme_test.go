@@ -98,6 +98,7 @@ func TestOperationsPage(t *testing.T) {
 
 // TestReadmeSessions types the commands in the README.
 func TestReadmeSessions(t *testing.T) {
+	slow(t)
 	for heading, mode := range map[string]string{
 		"One minute": "", "The command line": "", "Fixture mode": "--fixture", "Waiting": "", "Dynamic steps": "", "Outside workers": "", "Events": "",
 		"Why is my task stuck?": "", "The mount point": "", "The store as one document": "",
@@ -114,6 +115,7 @@ func TestReadmeSessions(t *testing.T) {
 }
 
 func TestReadmeAuthentication(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	keys := t.TempDir()
 	wantExit(t, 0, nil, "auth", "generate-keys", "--output-dir", keys+"/keys")

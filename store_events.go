@@ -94,6 +94,7 @@ type eventLog struct {
 	lost    uint64 // the last sequence whose moves may be missing
 	dropped uint64 // the last sequence of any dropped task
 	maker   moveMaker
+	domain  domainLog
 
 	closing sync.Once
 	closed  chan struct{} // closed when followers must end
@@ -185,6 +186,7 @@ func (l *eventLog) after(seq uint64) uint64 {
 func (l *eventLog) forget(seq uint64) {
 	l.first += uint64(l.held)
 	l.head, l.held, l.lost = 0, 0, seq
+	l.domain.forget(seq)
 }
 
 // oldest returns the first sequence of which nothing is missing.
@@ -197,7 +199,12 @@ func (l *eventLog) oldest() uint64 {
 
 // taskDropped notes that the task with this newest record was dropped: its
 // moves stay, but the next snapshot has no line to rebuild them from.
-func (l *eventLog) taskDropped(lastSeq uint64) { l.dropped = max(l.dropped, lastSeq) }
+func (l *eventLog) taskDropped(tpl *template, lastSeq uint64) {
+	l.dropped = max(l.dropped, lastSeq)
+	if tpl == nil || tpl.publishes {
+		l.domain.dropped = max(l.domain.dropped, lastSeq)
+	}
+}
 
 // missing returns the last sequence whose moves may be missing when a store is
 // read from a snapshot written now.
@@ -211,9 +218,17 @@ func (l *eventLog) missing() uint64 { return max(l.lost, l.dropped) }
 const eventsHead = `{"events_after":`
 
 // appendEventsLine appends that line, without its closing brace. It says that
-// the moves of all records later than lost were held.
-func appendEventsLine(b []byte, lost uint64) []byte {
-	return fmt.Appendf(b, `%s%d`, eventsHead, lost)
+// the moves of all records later than lost were held, and the same of domain events.
+func appendEventsLine(b []byte, lost, domainLost, domainGone uint64) []byte {
+	c := memberCoder{b: fmt.Appendf(b, `%s%d`, eventsHead, lost)}
+	nonzero(&c, "domain_after", &domainLost)
+	nonzero(&c, "domain_gone", &domainGone)
+	return c.b
+}
+
+// lineLocked is appendEventsLine for the log as it is.
+func (l *eventLog) lineLocked() []byte {
+	return appendEventsLine(nil, l.missing(), l.domain.lost, l.domain.missing())
 }
 
 // moveCollector collects the moves of the snapshot's tasks and passes them to
@@ -223,6 +238,9 @@ type moveCollector struct {
 	after uint64 // moves of later records are kept
 	moves []move // not yet in the log
 	begun bool   // the last line of the snapshot was read
+
+	domain                  []domainEvent // not yet in the log
+	domainAfter, domainGone uint64        // lost and gone of the log
 }
 
 // line reads the line that appendEventsLine writes.
@@ -234,12 +252,19 @@ func (c *moveCollector) line(text []byte) error {
 	var m memberCoder
 	for m.again(text) {
 		number(&m, "events_after", &c.after)
+		nonzero(&m, "domain_after", &c.domainAfter)
+		nonzero(&m, "domain_gone", &c.domainGone)
 	}
 	return m.err
 }
 
 // wants reports whether a task with this newest record has moves to collect.
 func (c *moveCollector) wants(lastSeq uint64) bool { return c.known && lastSeq > c.after }
+
+// wantsDomain is wants for domain events.
+func (c *moveCollector) wantsDomain(tpl *template, lastSeq uint64) bool {
+	return c.known && tpl.publishes && lastSeq > c.domainAfter
+}
 
 // appendTo moves the collected moves of the records up to seq to the log.
 func (c *moveCollector) appendTo(log *eventLog, seq uint64) {
@@ -252,15 +277,22 @@ func (c *moveCollector) appendTo(log *eventLog, seq uint64) {
 		n++
 	}
 	c.moves = c.moves[n:]
+	for n = 0; n < len(c.domain) && c.domain[n].seq <= seq; n++ {
+		log.domain.append(c.domain[n])
+	}
+	c.domain = c.domain[n:]
 }
 
-// sortMoves sorts the collected moves, before the first record after seq.
+// sortMoves sorts what was collected, before the first record after seq.
 func (c *moveCollector) sortMoves(log *eventLog, seq uint64) {
 	c.begun = true
 	if !c.known {
-		c.after = seq
+		c.after, c.domainAfter, c.domainGone = seq, seq, seq
 	}
-	log.lost = c.after
+	log.lost, log.domain.lost, log.domain.gone = c.after, c.domainAfter, c.domainGone
+	slices.SortFunc(c.domain, func(a, b domainEvent) int {
+		return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.n, b.n))
+	})
 	slices.SortFunc(c.moves, func(a, b move) int {
 		if a.seq != b.seq {
 			return cmp.Compare(a.seq, b.seq)
@@ -298,6 +330,13 @@ func (r *lineReplay) taskMoved(t *task, from, to taskState, at instant) {
 func (r *lineReplay) stepMoved(t *task, i int, from, to stepState, at instant) {
 	r.figures.stepMoved(t, i, from, to, at)
 	r.keep(r.maker.stepMove(t, i, from, to, at))
+	if r.keeper.wantsDomain(t.tpl, r.maker.seq) {
+		t.eachPublished(i, from, to, at, r.maker.seq, func(e domainEvent) {
+			if !e.fast() {
+				r.keeper.domain = append(r.keeper.domain, e)
+			}
+		})
+	}
 }
 
 func (r *lineReplay) keep(m move) {
@@ -319,16 +358,29 @@ const eventBatch = 64
 
 var eventBatches = sync.Pool{New: func() any { return new([eventBatch]event) }}
 
-// eventFilter selects tasks; empty members select all.
+// eventFilter selects events; empty members select all, except that domain events are only
+// selected by their kind.
 type eventFilter struct {
 	task      uuid
 	namespace string
+	kind      string // task, step or domain
 }
+
+// The kinds of events.
+const (
+	taskKind   = "task"
+	stepKind   = "step"
+	domainKind = "domain"
+)
 
 // selects reports whether the filter selects a move of a task made from the
 // template.
 func (f *eventFilter) selects(m *move, tpl *template) bool {
-	return (f.task.isZero() || f.task == m.task) && (f.namespace == "" || f.namespace == tpl.namespace)
+	return f.selectsTask(m.task, tpl) && (f.kind == "" || m.step.isZero() == (f.kind == taskKind))
+}
+
+func (f *eventFilter) selectsTask(id uuid, tpl *template) bool {
+	return (f.task.isZero() || f.task == id) && (f.namespace == "" || f.namespace == tpl.namespace)
 }
 
 // event is a move as a follower reads it from the log.
@@ -357,6 +409,9 @@ func (s *store) follow(filter eventFilter, after uint64) (*follower, error) {
 	defer s.mu.Unlock()
 	if _, ok := s.byID[filter.task]; !ok && !filter.task.isZero() {
 		return nil, taskNotFound(filter.task)
+	}
+	if filter.kind == domainKind {
+		return s.followDomainLocked(filter, after), nil
 	}
 	log := &s.events
 	f := &follower{store: s, filter: filter, after: after, oldest: log.oldest()}
@@ -421,6 +476,9 @@ type eventChunk struct {
 
 // take appends the texts of the next moves that are durable and selected.
 func (f *follower) take(text []byte) eventChunk {
+	if f.filter.kind == domainKind {
+		return f.takeDomain(text)
+	}
 	space := eventBatches.Get().(*[eventBatch]event)
 	defer eventBatches.Put(space)
 	batch, more, behind := f.read(space[:0])

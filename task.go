@@ -734,6 +734,15 @@ func (t *task) inputsFor(i int) []byte {
 	return t.by.context
 }
 
+// payload returns what the events that an attempt publishes carry: its result, {} for none, or
+// its error.
+func (e *ending) payload() []byte {
+	if e.success {
+		return orEmptyObject(e.result)
+	}
+	return e.err
+}
+
 // momentOf returns when a step entered a state by a record of the time at, and
 // in which attempt; started is when the attempt began, if the record begins
 // one.

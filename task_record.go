@@ -137,6 +137,7 @@ type ending struct {
 	took     time.Duration // in whole milliseconds
 	attempt  int           // late: the attempt that answered too late
 	worker   string        // the outside actor that made the attempt; "" for this service
+	withheld []byte        // a JSON object: events that were not published, and why; or nil
 
 	decision *branching // what result decides, between reading and applying it; not stored
 }
@@ -273,6 +274,7 @@ func (e *ending) members(c *memberCoder) {
 	c.raw("error", &e.err)
 	c.object("metadata", &e.metadata)
 	c.text("worker", &e.worker)
+	c.object("withheld", &e.withheld)
 }
 
 func (l *lease) members(c *memberCoder) {

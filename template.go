@@ -71,6 +71,7 @@ type template struct {
 	steps                    []stepTemplate // in the order of the definition
 	order                    []int          // step indexes, parents first, else as defined
 	dynamic                  bool           // some step's kind is not standard
+	publishes                bool           // some step publishes events
 	flow                     *flow          // nil unless dynamic
 	json                     []byte         // the normalized form, compact: what is kept
 	shownJSON                []byte         // json, redacted: what is served
@@ -103,6 +104,45 @@ type stepTemplate struct {
 	id                uuid   // named_step_uuid
 	resultSchema      []byte // nil if absent
 	batchWorker       string // the step whose instances work on the batches; "" if none is named
+	publishes         []publishedEvent
+}
+
+// publishedEvent is an event that a step publishes when an attempt has ended.
+type publishedEvent struct {
+	name      string
+	condition string // success, failure, retryable_failure, permanent_failure or always
+	mode      string // durable, fast or broadcast
+	publisher string // the subscriber that gets it, besides those that ask for it; "" for none
+	schema    []byte // a JSON Schema of the payload
+}
+
+func (p *publishedEvent) places() map[string]any {
+	return map[string]any{
+		"name":          &p.name,
+		"condition":     &p.condition,
+		"delivery_mode": &p.mode,
+		"publisher":     &p.publisher,
+		"schema":        &p.schema,
+	}
+}
+
+// fast reports whether the event is lost with the process.
+func (p *publishedEvent) fast() bool { return p.mode == "fast" }
+
+// follows reports whether the event is published after an attempt that ended so; again says
+// that the step will be tried again.
+func (p *publishedEvent) follows(success, again bool) bool {
+	switch p.condition {
+	case "always":
+		return true
+	case "failure":
+		return !success
+	case "retryable_failure":
+		return !success && again
+	case "permanent_failure":
+		return !success && !again
+	}
+	return success
 }
 
 // retryPolicy says whether and when a failed step is tried again.
@@ -172,6 +212,7 @@ type stepForm struct {
 	timeoutSeconds int
 	resultSchema   []byte
 	batchConfig    []byte
+	publishes      []publishedEvent
 }
 
 func (s *stepForm) places() map[string]any {
@@ -185,7 +226,19 @@ func (s *stepForm) places() map[string]any {
 		"timeout_seconds": &s.timeoutSeconds,
 		"result_schema":   &s.resultSchema,
 		"batch_config":    &s.batchConfig,
+
+		"publishes_events": s.readPublished,
 	}
+}
+
+func (s *stepForm) readPublished(data []byte) (err error) {
+	eachElement(data, func(raw []byte) bool {
+		p := publishedEvent{condition: "success", mode: "durable"}
+		err = readForm(raw, p.places())
+		s.publishes = append(s.publishes, p)
+		return err == nil
+	})
+	return err
 }
 
 // eachDependency calls f with the name of each step that this one depends on, until f refuses
@@ -294,6 +347,7 @@ func templateFromNormalized(data []byte) (*template, error) {
 		s.id = stableID(t.namespace, t.name, t.version, s.name)
 		t.steps[i] = s
 		t.dynamic = t.dynamic || s.kind != stepStandard
+		t.publishes = t.publishes || s.publishes != nil
 	}
 	if err := checkObject(t.defaultContext); err != nil {
 		return nil, err
@@ -313,7 +367,7 @@ func (f *stepForm) step() (stepTemplate, error) {
 		name: f.name, kind: f.kind, description: f.description,
 		callable: h.callable, shown: redactName(h.callable), method: h.method, resolver: h.resolver,
 		handler: f.handler, config: h.initialization, resultSchema: f.resultSchema,
-		retry: f.retry, timeoutSeconds: f.timeoutSeconds,
+		retry: f.retry, timeoutSeconds: f.timeoutSeconds, publishes: f.publishes,
 	}
 	s.parentsOnly = templateText(s.config, "dependency_results") == "parents"
 	s.batchWorker = cmp.Or(

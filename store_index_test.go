@@ -75,14 +75,19 @@ func storedService(b *testing.B) *service {
 	return svc
 }
 
-// storedCorrelation is replaced by another correlation id in each stored task.
-const storedCorrelation = "00000000-0000-7000-8000-000000000000"
+// storedCorrelation and storedTrace are replaced by another correlation id and trace id in each stored
+// task.
+const (
+	storedCorrelation = "00000000-0000-7000-8000-000000000000"
+	storedTrace       = "0123456789abcdef0123456789abcdef"
+)
 
 func createStored(b *testing.B, svc *service, namespace int, name string) *task {
 	n := len(svc.store.slots)
 	body := fmt.Sprintf(`{"namespace":"bench%d","name":%q,"context":{"order":12345,"customer":"c-77"},`+
 		`"tags":["all","one in ten %d"],"correlation_id":%q,"priority":%d}`, namespace, name, n%10, storedCorrelation, n%3)
 	q := must(parseTaskRequest([]byte(body)))(b)
+	q.traceparent = "00-" + storedTrace + "-00f067aa0ba902b7-01"
 	return must(svc.createTask(b.Context(), q, true))(b)
 }
 
@@ -124,6 +129,7 @@ func storedLine(b *testing.B, line []byte, i, tasks int, id uuid) []byte {
 	c := memberCoder{b: []byte{'{'}}
 	h.members(&c)
 	log := bytes.Replace(h.log, []byte(storedCorrelation), []byte(id.String()), 1)
+	log = bytes.Replace(log, []byte(storedTrace), fmt.Appendf(nil, "%x", id[:]), 1)
 	return append(append(append(c.b, `,"log":`...), log...), `,"sum":"00000000"}`...) // which snapshotLine cuts off
 }
 
@@ -206,7 +212,8 @@ func storedFilters(b *testing.B, svc *service) (requests []storedRequest) {
 	}
 	for _, filters := range []string{
 		"", "&status=complete,cancelled", "&status=complete,cancelled&counts=true", "&tag=all", "&tag=all&tag=one+in+ten+3",
-		"&tag=none", "&q=NCH1", "&q=auto3&counts=true", "&correlation_id=" + t.correlation().String(),
+		"&tag=none", "&q=NCH1", "&q=auto3&counts=true", "&correlation_id=" + t.correlation().String(), "&trace_id=" + t.by.traceID(),
+		"&tag=all&tag=one+in+ten+3&updated_after=" + hours(12) + "&updated_before=" + hours(36),
 		"&created_after=" + hours(10) + "&created_before=" + hours(20), "&updated_after=" + hours(40),
 		"&completed_before=" + hours(12.3) + "&tag=all", "&updated_after=" + hours(10) + "&completed_before=" + hours(30) +
 			"&created_before=" + hours(25) + "&namespace=bench1&status=complete,cancelled",
@@ -434,6 +441,9 @@ func testTaskIndex(t *testing.T, users int) {
 		w.create()
 	}
 	w.compare(t, size(60, 250))
+	if w.found < 20 {
+		t.Errorf("all queries found %d tasks, too few", w.found)
+	}
 }
 
 // indexWorld is an index and the plain form of what it has.
@@ -445,6 +455,7 @@ type indexWorld struct {
 	templates []*template
 	clock     instant
 	seq       uint64
+	found     int // tasks in pages
 }
 
 func choose[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
@@ -567,7 +578,6 @@ func (w *indexWorld) compare(t *testing.T, queries int) {
 	t.Helper()
 	checkTimes(t, w.x.times, &w.x.updated, &w.x.completed)
 	defer checkTimes(t, w.x.times, &w.x.updated, &w.x.completed)
-	found := 0
 	for range queries {
 		q := w.query()
 		want := w.tasks.list(q)
@@ -579,10 +589,7 @@ func (w *indexWorld) compare(t *testing.T, queries int) {
 			q.after != nil && got.before != want.before {
 			t.Fatalf("%+v after %+v:\ngot  %+v\nwant %+v", q, q.after, got, want)
 		}
-		found += len(got.positions)
-	}
-	if found < 20 {
-		t.Errorf("%d queries found %d tasks, too few", queries, found)
+		w.found += len(got.positions)
 	}
 }
 

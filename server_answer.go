@@ -292,11 +292,14 @@ func (w *recorder) beginGzip() {
 		n, _ = strconv.Atoi(given[0])
 	}
 	kind := h["Content-Type"]
-	if n >= 0 && n < gzipFrom || kind == nil || !compressible(kind[0]) || h["Content-Range"] != nil || w.status/100 == 3 {
+	short := n >= 0 && n < gzipFrom
+	switch {
+	case w.status == http.StatusNotModified: // as the whole answer has it
+	case kind == nil || !compressible(kind[0]) || h["Content-Range"] != nil || w.status/100 == 3 || short && h["Etag"] == nil:
 		return
 	}
 	h["Vary"] = append(h["Vary"], "Accept-Encoding")
-	if w.head || !acceptsGzip(w.asked) || (n < 0 || n > jsonPiece) && !w.share.addCoding() {
+	if w.status == http.StatusNotModified || short || w.head || !acceptsGzip(w.asked) || (n < 0 || n > jsonPiece) && !w.share.addCoding() {
 		return
 	}
 	w.body = &gzipBody{to: w, zip: gzipWriters.Get().(*gzip.Writer)}

@@ -780,3 +780,14 @@ func (t *task) momentOf(i int, to stepState, at, started instant) (instant, int)
 	}
 	return started, s.attempts + 1 // the move comes before the count
 }
+
+// taskVersions are versions of a task: the sequences of its newest records.
+type taskVersions []uint64
+
+// refusal returns an error if the task has another version.
+func (v taskVersions) refusal(t *task) error {
+	if v == nil || slices.Contains(v, t.lastSeq) {
+		return nil
+	}
+	return failf(taskMovedOn, "task %s has changed since: no entity tag in If-Match is its present one", t.id)
+}

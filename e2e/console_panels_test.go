@@ -241,6 +241,7 @@ func TestConsoleFixture(t *testing.T) {
 	p.waitText("demo/slow") // what is due
 	p.waitText("attempt 1 ends")
 	p.inspect("fixture")
+	p.wait(`!document.querySelector('[data-act="next"]').disabled`)
 	p.clickText("To the next timer")
 	p.waitText("1 timer fired.")
 	p.fill("input[aria-label='Advance by']", "1h")

@@ -78,9 +78,9 @@ class Clock {
     this.tick();
     this.head.replaceChildren(h("div", { class: "grow" }, this.face, h("p", { class: "soft" }, about)),
       h("span", { class: "state " + (answer.mode === "real" ? "idle" : "wait") }, word));
-    const offered = `${answer.mode} ${Boolean(answer.next_timer)}`;
-    if (offered !== this.offered) this.actions.replaceChildren(...this.buttons(answer)); // others may be under the mouse
-    this.offered = offered;
+    if (answer.mode !== this.mode) this.actions.replaceChildren(...this.buttons(answer)); // others may be under the mouse
+    this.mode = answer.mode;
+    this.actions.querySelector('[data-act="next"]').disabled = !answer.next_timer;
     this.due.replaceChildren(this.dueList(answer, list));
     if (focused) this.element.querySelector(`[data-act="${focused}"]`)?.focus();
   }
@@ -90,12 +90,12 @@ class Clock {
     if (this.until) this.next.textContent = "in " + duration(Math.max(this.until - api.now(), 0));
   }
 
-  buttons({ mode, next_timer: next }) {
+  buttons({ mode }) {
     const by = (this.by ||= h("input", { value: "1m", "aria-label": "Advance by", class: "short", "data-act": "by" }));
-    const act = (name, label, body, kind, props) => button(label, () => this.post(body()), kind, { "data-act": name, ...props });
+    const act = (name, label, body, kind) => button(label, () => this.post(body()), kind, { "data-act": name });
     return [mode === "frozen" ? act("resume", "Resume real time", () => ({ resume: true })) : act("freeze", "Freeze", () => ({ freeze: true }), "primary"),
       h("form", { class: "row", onsubmit: (e) => { e.preventDefault(); this.post({ advance: by.value }); } }, by, act("advance", "Advance", () => ({ advance: by.value }))),
-      act("next", "To the next timer", () => ({ advance_to_next: true }), "quiet", { disabled: !next }),
+      act("next", "To the next timer", () => ({ advance_to_next: true })),
       mode === "auto" ? act("resume", "Resume real time", () => ({ resume: true })) : act("auto", "Automatic", () => ({ auto: true }))];
   }
 

@@ -485,6 +485,7 @@ func TestVirtualCredentials(t *testing.T) {
 
 // TestWaitsOutliveTheServersLimits checks that a request decides how long it may take.
 func TestWaitsOutliveTheServersLimits(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	held := wire.NewHeldHandler(t, 16)
 	s := frozenServer(t, serviceTest{extra: []string{testTemplate("held", stepSpec{name: "a", callable: held.URL, timeout: 300})}})

@@ -719,6 +719,7 @@ func TestForeignPages(t *testing.T) {
 // a page can whose name was made to resolve to this host: without the headers of a browser,
 // with an Origin, and with Sec-Fetch-Site.
 func TestForeignHosts(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	svc := newTestService(t, serviceTest{config: func(c *Config) {
 		c.Orchestration.Web.ConfigEndpointEnabled = true

@@ -417,6 +417,15 @@ func (a *applier) fail(err error) {
 	}
 }
 
+// correlation returns the caller's correlation id, or else the id that follows
+// those of the declared steps.
+func (t *task) correlation() uuid {
+	if t.by.correlation.isZero() {
+		return t.id.plus(len(t.tpl.steps) + 1)
+	}
+	return t.by.correlation
+}
+
 // clone returns a copy that later records do not change.
 func (t *task) clone() *task {
 	c := *t
@@ -732,6 +741,30 @@ func (t *task) inputsFor(i int) []byte {
 		return []byte(s.inputs)
 	}
 	return t.by.context
+}
+
+// batchInputs returns what the inputs of a batch worker have besides: its cursor, its
+// batch_metadata, and that it has work to do. Inputs that an operator set come before them.
+func (t *task) batchInputs(i int) []byte {
+	def, s := t.def(i), &t.steps[i]
+	o := jsonWriter{b: []byte{'{'}}
+	o.raw("cursor", objectMember(def.config, "cursor"))
+	o.raw("batch_metadata", def.batch.metadata)
+	o.flag("is_no_op", false)
+	batch := append(o.b, '}')
+	if s.inputs == "" {
+		return batch
+	}
+	return mergeObjects(nil, batch, []byte(s.inputs))
+}
+
+// payload returns what the events that an attempt publishes carry: its result, {} for none, or
+// its error.
+func (e *ending) payload() []byte {
+	if e.success {
+		return orEmptyObject(e.result)
+	}
+	return e.err
 }
 
 // momentOf returns when a step entered a state by a record of the time at, and

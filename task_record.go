@@ -137,6 +137,8 @@ type ending struct {
 	took     time.Duration // in whole milliseconds
 	attempt  int           // late: the attempt that answered too late
 	worker   string        // the outside actor that made the attempt; "" for this service
+	named    bool          // the instances that it creates have the batch_id of their cursors in their names
+	withheld []byte        // a JSON object: events that were not published, and why; or nil
 
 	decision *branching // what result decides, between reading and applying it; not stored
 }
@@ -273,6 +275,8 @@ func (e *ending) members(c *memberCoder) {
 	c.raw("error", &e.err)
 	c.object("metadata", &e.metadata)
 	c.text("worker", &e.worker)
+	c.set("named", &e.named)
+	c.object("withheld", &e.withheld)
 }
 
 func (l *lease) members(c *memberCoder) {
@@ -721,6 +725,13 @@ func (c *memberCoder) flag(name string, v *bool) {
 	} else if !*v {
 		c.b = append(appendName(c.b, name), "false"...)
 	}
+}
+
+// set is a truth value, left out if it is false.
+func (c *memberCoder) set(name string, v *bool) {
+	n := boolCount(*v)
+	nonzero(c, name, &n)
+	*v = n != 0
 }
 
 // id is an id, left out if it is zero.

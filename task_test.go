@@ -352,6 +352,112 @@ func TestTwoBatches(t *testing.T) {
 	a.complete("w_001", "w_002", "end")
 }
 
+// cursorsOf returns the result of a batchable step with these cursors.
+func cursorsOf(worker string, cursors ...string) string {
+	return fmt.Sprintf(`{"batch_processing_outcome":{"type":"create_batches","worker_template_name":%q,"cursor_configs":[%s]}}`,
+		worker, strings.Join(cursors, ","))
+}
+
+// TestBatchNames checks that instances have the batch_id of their cursors in their names: in the
+// task, in the events and after a restart, unless two steps would have the same name.
+func TestBatchNames(t *testing.T) {
+	steps := []stepSpec{stepOf(stepBatchable, "s1"), stepOf(stepBatchable, "s2"), stepOf(stepBatchWorker, "w", "s1", "s2"),
+		stepOf("", "w_x", "s1")}
+	for result, want := range map[string]string{
+		cursorsOf("w", `{"batch_id":"eu"}`, `{"batch_id":"us"}`):                           "w_eu w_us",
+		cursorsOf("w", `{"batch_id":"002"}`, `{"batch_id":"001"}`):                         "w_002 w_001",
+		cursorsOf("w", `{"batch_id":"eu"}`, `{"batch_id":"eu"}`):                           "w_001 w_002",
+		cursorsOf("w", `{"batch_id":"eu"}`, `{}`):                                          "w_001 w_002",
+		cursorsOf("w", `{"batch_id":7}`):                                                   "w_001",
+		cursorsOf("w", `{"batch_id":""}`):                                                  "w_001",
+		cursorsOf("w", `{"batch_id":"x"}`):                                                 "w_001",
+		cursorsOf("w", `{"batch_id":"`+strings.Repeat("x", 300)+`"}`):                      "w_001",
+		cursorsOf("w", `{"batch_id":"a\u0001/\"b"}`, `{"batch_id":"postgres://me:pw@h/"}`): "w_001 w_002",
+	} {
+		dir := t.TempDir()
+		a := newActor(t, serviceTest{dir: dir}, steps...)
+		a.completeWith("s1", result)
+		a.completeWith("s2", cursorsOf("w", `{"batch_id":"last"}`))
+		if got := instancesOf(a.view()); got != want+" w_last" {
+			t.Errorf("%s: got %s; want %s w_last", result, got, want)
+		}
+		noError(t, a.s.store.waitAll(t.Context()))
+		events := strings.Join(eventSteps(a.s), " ")
+		for _, name := range strings.Fields(want + " w_last") {
+			if !strings.Contains(events+" ", " "+name+" ") {
+				t.Errorf("%s: no event is about %s: %s", result, name, events)
+			}
+		}
+		closeTestService(t, a.s)
+		s := newTestService(t, serviceTest{dir: dir, extra: []string{testTemplate("grows", steps...)}})
+		if got := instancesOf(must(s.store.view(a.id))(t)); got != want+" w_last" {
+			t.Errorf("%s, after a restart: got %s; want %s w_last", result, got, want)
+		}
+	}
+}
+
+// instancesOf returns the names of the instances of a task.
+func instancesOf(v *task) string {
+	var names []string
+	for i := range v.steps {
+		if v.def(i).kind == stepBatchWorker {
+			names = append(names, v.def(i).name)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// eventSteps returns the name of the step of each event.
+func eventSteps(s *service) (names []string) {
+	f, err := s.store.follow(eventFilter{}, 0)
+	if err != nil {
+		return nil
+	}
+	batch, _, _ := f.read(nil)
+	for i := range batch {
+		if !batch[i].step.isZero() {
+			names = append(names, batch[i].stepName())
+		}
+	}
+	return names
+}
+
+// TestBatchInputs checks what a batch worker is given: its cursor, the batch_config of its own
+// or of the step that created it, with defaults, and what an operator set before all that.
+func TestBatchInputs(t *testing.T) {
+	config := func(strategy string) string {
+		return `{"batch_size":10,"parallelism":3,"cursor_field":"nr","worker_template":"w","failure_strategy":"` + strategy + `"}`
+	}
+	for _, tt := range []struct{ maker, worker, metadata string }{
+		{"null", "null", `{"cursor_field":"id","failure_strategy":"fail_fast"}`},
+		{config("isolate"), "null", `{"batch_size":10,"cursor_field":"nr","failure_strategy":"isolate","parallelism":3,"worker_template":"w"}`},
+		{config("isolate"), config("fail_fast"),
+			`{"batch_size":10,"cursor_field":"nr","failure_strategy":"fail_fast","parallelism":3,"worker_template":"w"}`},
+	} {
+		split, work := stepOf(stepBatchable, "split"), stepOf(stepBatchWorker, "w", "split")
+		split.batch, work.batch = tt.maker, tt.worker
+		a := newActor(t, serviceTest{}, split, work)
+		a.completeWith("split", cursorsOf("w", `{"batch_id":"eu","start_cursor":1.50}`))
+		v, i := a.view(), a.step("w_eu")
+		envelope := func() string {
+			return string(objectMember(objectMember(a.s.engine.attemptLocked(a.view(), i, 1, true).envelope(nil), "step"), "inputs"))
+		}
+		if i == 0 || v.def(0).batch != nil {
+			t.Fatal("the batchable step has a policy")
+		}
+		want := `{"cursor":{"batch_id":"eu","start_cursor":1.50},"batch_metadata":` + tt.metadata + `,"is_no_op":false}`
+		if got := envelope(); string(canonicalJSON(nil, []byte(got))) != string(canonicalJSON(nil, []byte(want))) {
+			t.Errorf("%v: got %s; want %s", tt, got, want)
+		}
+		_, _, err := a.s.operator.adjust(t.Context(), a.id, v.stepID(i), &adjustment{inputs: []byte(`{"cursor":7,"n":1}`)}, taskActor{})
+		noError(t, err)
+		want = `{"cursor":7,"n":1,"batch_metadata":` + tt.metadata + `,"is_no_op":false}`
+		if got := envelope(); string(canonicalJSON(nil, []byte(got))) != string(canonicalJSON(nil, []byte(want))) {
+			t.Errorf("%v, adjusted: got %s; want %s", tt, got, want)
+		}
+	}
+}
+
 // TestGrowthWhileBlocked checks that the steps that a decision creates while the task is
 // blocked start once it continues, and that a branch that depends on a cancelled step blocks.
 func TestGrowthWhileBlocked(t *testing.T) {
@@ -464,6 +570,7 @@ func TestGrowthCut(t *testing.T) {
 
 // TestBatchInstances runs batches of many sizes by builtins.
 func TestBatchInstances(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	for _, n := range []int{0, 1, 1000, 10000} {
 		s := newTestService(t, serviceTest{config: func(c *Config) { c.Tasks.MaxContextBytes = 4 << 20 }, extra: []string{testTemplate("grows",

@@ -29,7 +29,7 @@ export class Timeline {
     this.pane.addEventListener("wheel", (e) => this.wheel(e), { passive: false });
     const tool = (name, text, act) => button(text, act, "quiet small", { "aria-label": name, title: name });
     root.append(h("div", { class: "row timeline-head" }, legend(), tool("Zoom in on the timeline", "+", () => this.zoom(1.5)),
-      tool("Zoom out of the timeline", "−", () => this.zoom(1 / 1.5)), tool("Show the whole timeline", "Fit", () => this.zoom(0))), this.pane);
+      tool("Zoom out of the timeline", "−", () => this.zoom(1 / 1.5)), tool("Fit the timeline into the view", "Fit", () => this.zoom(0))), this.pane);
     this.watch = new ResizeObserver(() => this.draw());
     this.watch.observe(this.pane);
   }

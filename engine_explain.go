@@ -30,6 +30,7 @@ const (
 	causeUndecided    stepCause = "decision"             // a step that exists already decides what else it needs
 	causeTaskStopped  stepCause = "task_stopped"         // it is ready, but its task is blocked or in error
 	causeOutside      stepCause = "outside_actor"        // nobody here handles it
+	causeBatch        stepCause = "parallelism"          // as many instances of its batch worker run as may
 	causeSlot         stepCause = "slot"                 // every slot is taken
 	causeStarting     stepCause = "starting"             // it is about to start
 )
@@ -44,7 +45,7 @@ var causesCounted = []struct {
 	{causeRetry, "wait for a retry"}, {causeCancelled, "need a cancelled step"}, {causeParentFailed, "need a failed step"},
 	{causeDependencies, "wait for other steps"}, {causeUndecided, "wait for a decision"},
 	{causeTaskStopped, "are held by the task"}, {causeOutside, "wait for an outside actor"},
-	{causeSlot, "wait for a slot"}, {causeStarting, "are about to start"},
+	{causeBatch, "wait for other batches"}, {causeSlot, "wait for a slot"}, {causeStarting, "are about to start"},
 }
 
 // stepExplanation explains one unfinished step. Members that the cause does not need
@@ -82,6 +83,7 @@ type explainer struct {
 	handlers  *handlerSet
 	running   map[int]bool       // steps that run in this process
 	exhausted map[*slotPool]bool // pools without a free slot
+	batches   map[int]int        // how many instances are admitted, by those that wait for that
 	pool      func(handlerKind) *slotPool
 	failed    []string // steps in error
 	dropped   []string // cancelled steps that others need
@@ -109,6 +111,7 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 				}
 			}
 		}
+		x.batches = e.heldLocked(kept.live)
 	})
 	if err != nil {
 		return nil, err
@@ -118,6 +121,25 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 	}
 	x.findStoppers()
 	return x.task(), nil
+}
+
+// heldLocked returns the instances of batch workers that wait for others, each with how many
+// of these are admitted. t may be nil.
+func (e *engine) heldLocked(t *task) map[int]int {
+	held := map[int]int{}
+	if t == nil || t.plan == nil || len(e.gates) == 0 {
+		return held
+	}
+	for d := range t.tpl.steps {
+		g := e.gates[runKey{t.id, d}]
+		if g == nil {
+			continue
+		}
+		for i, ok := g.waiting.next(0); ok; i, ok = g.waiting.next(i + 1) {
+			held[int(i)] = len(g.admitted)
+		}
+	}
+	return held
 }
 
 // findStoppers collects the steps that hold a blocked task up.
@@ -316,7 +338,7 @@ func (x *explainer) needs(e *stepExplanation, i int) {
 	cause, first := causeDependencies, ""
 	for _, p := range x.t.parents(i) {
 		switch s := x.t.steps[p].state; {
-		case s.satisfies():
+		case x.t.satisfies(p):
 			continue
 		case s == stepCancelled && cause != causeCancelled:
 			cause, first = causeCancelled, x.t.def(p).name
@@ -373,6 +395,8 @@ func (x *explainer) enqueued(e *stepExplanation, i int) {
 	case x.t.stopped():
 		x.held(e)
 		e.may(actionFail)
+	case x.batches[i] > 0:
+		e.because(causeBatch, "it waits for other batches: %d of %d at once", x.batches[i], x.t.def(i).batch.parallelism)
 	case kind == outsideActor:
 		e.because(causeOutside, "nothing here handles callable %q: an outside actor must claim, complete or fail it", e.Callable)
 		e.may(actionComplete, actionFail, actionResolve, actionCancel)

@@ -293,7 +293,10 @@ func (e *engine) attemptLocked(t *task, i, number int, inputs bool) *attempt {
 func (e *engine) ending(t *task, i int, o outcome, now, began instant) *ending {
 	end := e.plainEnding(t, i, o, now, began)
 	if o, wrong := t.misdecided(i, end); wrong {
-		return e.plainEnding(t, i, o, now, began)
+		end = e.plainEnding(t, i, o, now, began)
+	}
+	if b := t.def(i).batch; b != nil && !end.success && end.retryAt == 0 {
+		end.aside, _ = parseWord[failureAside](b.failureStrategy, failureAsideWords[:])
 	}
 	return end
 }

@@ -803,7 +803,7 @@ func (g *growth) depend(parent, child int) {
 	p, c := &g.p.steps[parent], &g.p.steps[child]
 	p.children, c.parents = append(p.children, child), append(c.parents, parent)
 	s := &g.t.steps[parent]
-	if !s.state.satisfies() {
+	if !g.t.satisfies(parent) {
 		g.t.steps[child].waitingFor++
 	}
 	if s.state == stepCancelled && !g.t.steps[child].state.finished() {

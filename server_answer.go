@@ -328,6 +328,33 @@ func acceptsGzip(asked http.Header) bool {
 	return weight > 0 && weight >= acceptWeight(given, "identity")
 }
 
+// acceptWeight returns the weight that an Accept header gives to a name; -1 if it does not
+// name it.
+func acceptWeight(values []string, name string) float64 {
+	weight := -1.0
+	for _, value := range values {
+		for element := range strings.SplitSeq(value, ",") {
+			named, parameters, _ := strings.Cut(element, ";")
+			if strings.EqualFold(strings.TrimSpace(named), name) {
+				weight = max(weight, quality(parameters))
+			}
+		}
+	}
+	return weight
+}
+
+// quality returns the weight among parameters; 1 without a valid one.
+func quality(parameters string) float64 {
+	for parameter := range strings.SplitSeq(parameters, ";") {
+		if q, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(parameter)), "q="); ok {
+			if weight, err := strconv.ParseFloat(q, 64); err == nil {
+				return min(max(weight, 0), 1)
+			}
+		}
+	}
+	return 1
+}
+
 // Write takes compressed bytes.
 func (z *gzipBody) Write(p []byte) (int, error) {
 	z.out = append(z.out, p...)

@@ -878,30 +878,3 @@ func (s *surface) actorOf(r *http.Request) (taskActor, error) {
 	seen, err := s.seenVersions(r)
 	return taskActor{subjectOf(r.Context()), seen}, err
 }
-
-// acceptWeight returns the weight that an Accept header gives to a name; -1 if it does not
-// name it.
-func acceptWeight(values []string, name string) float64 {
-	weight := -1.0
-	for _, value := range values {
-		for element := range strings.SplitSeq(value, ",") {
-			named, parameters, _ := strings.Cut(element, ";")
-			if strings.EqualFold(strings.TrimSpace(named), name) {
-				weight = max(weight, quality(parameters))
-			}
-		}
-	}
-	return weight
-}
-
-// quality returns the weight among parameters; 1 without a valid one.
-func quality(parameters string) float64 {
-	for parameter := range strings.SplitSeq(parameters, ";") {
-		if q, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(parameter)), "q="); ok {
-			if weight, err := strconv.ParseFloat(q, 64); err == nil {
-				return min(max(weight, 0), 1)
-			}
-		}
-	}
-	return 1
-}

@@ -341,7 +341,7 @@ var configKeys = resolveKeys(append([]configKey{
 	{path: "events.subscribers", def: []subscriberConfig{}, secret: secretValue,
 		help: "services that get domain events by HTTP, signed as in Standard Webhooks; events may end in *",
 		sample: `subscribers = [{name = "billing", url = "https://billing.example.com/events", events = ["payment.*"], ` +
-			`secret = "whsec_<24 to 64 bytes in base64>", max_attempts = 8, timeout_seconds = 15}]`},
+			`secret = "whsec_cmVwbGFjZSB0aGlzIHdpdGggYSByYW5kb20gc2VjcmV0", max_attempts = 8, timeout_seconds = 15}]`},
 	{path: "console.enabled", def: true,
 		help: "serve the console, the web interface at /console of the orchestration address"},
 	{path: "docs.swagger_ui", def: "", secret: maskURLs, check: orEmptyValue(checkSwaggerValue),

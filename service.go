@@ -9,7 +9,7 @@ package main
 //	service_create.go    creating tasks, repeated requests, waiting for a task; templates: look-ups, views, adding them
 //	service_act.go       actions of operators, adjustments, claims of outside actors
 //	service_dlq.go       the dead letter queue, staleness
-//	service_publish.go  domain events to subscribers, and what became of them
+//	service_publish.go   domain events to subscribers, and what became of them
 //	service_view.go      views of tasks and steps, summary, transitions, audit
 //	service_analysis.go  the analysis of a task's dependencies
 

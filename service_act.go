@@ -10,7 +10,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"sync/atomic"
 )
 
@@ -25,17 +24,6 @@ type operator struct {
 type taskActor struct {
 	subject string       // the authenticated caller, or ""
 	seen    taskVersions // which the task must have; nil for any
-}
-
-// taskVersions are versions of a task: the sequences of its newest records.
-type taskVersions []uint64
-
-// refusal returns an error if the task has another version.
-func (v taskVersions) refusal(t *task) error {
-	if v == nil || slices.Contains(v, t.lastSeq) {
-		return nil
-	}
-	return failf(taskMovedOn, "task %s has changed since: no entity tag in If-Match is its present one", t.id)
 }
 
 // stepRequest is one action on a step. Its form is checked, but not yet whether
@@ -511,7 +499,7 @@ func (a *outsideActors) answer(ctx context.Context, stepID uuid, q *leaseAnswer)
 			return err
 		}
 		// A copy of the task would cost far more.
-		v, after = t.bareStepView(taken.step, c.now), t.steps[taken.step]
+		v, after, q.version = t.bareStepView(taken.step, c.now), t.steps[taken.step], t.lastSeq
 		return nil
 	})
 	if err != nil {
@@ -540,6 +528,7 @@ func (a *outsideActors) answerLate(ctx context.Context, stepID uuid, q *leaseAns
 	if past.lease == nil {
 		return v, failf(conflict, "cannot %s step %q: this is not its lease", q.verb, t.def(i).name)
 	}
+	q.version = t.lastSeq
 	if past.repeated {
 		return t.stepView(i, a.clock.now(), a.workerID), nil
 	}

@@ -9,14 +9,14 @@ package main
 //	store.go            the store, its lock, changes, and what others ask of it
 //	store_index.go      tasks by state, template, label and time, and pages of them
 //	store_letters.go    dead letters by reason and status; domain events and their subscribers
-//	store_events.go     the newest transitions for event streams; waiting for a task and for the disk
+//	store_events.go     the newest transitions for event streams; waiting for a task
 //	store_retention.go  which finished tasks and request keys are kept, and packing after drops
 //	store_journal.go    the journal: records in memory, then on disk, many with one sync
 //	store_format.go     the lines of the files, store check, and what is sound of a damaged store
 //	store_recover.go    reading the files at a start
 //	store_snapshot.go   writing a snapshot beside the running service
 //	store_state.go      the state document: export and import
-//	store_disk.go       the file operations, space for the journal, and the lock of the directory
+//	store_disk.go       the file operations, space for the journal, and the lock of the directory; waiting for the disk
 
 import (
 	"bytes"

@@ -1,12 +1,11 @@
 package main
 
 // The event log: the newest transitions of all tasks and steps, in the order of
-// the journal, and the followers that read it; waiting for a task, and for the disk. None
-// of it is stored: a start rebuilds the log from the tasks' own logs.
+// the journal, and the followers that read it; waiting for a task. None of it is
+// stored: a start rebuilds the log from the tasks' own logs.
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"sort"
@@ -26,7 +25,7 @@ type move struct {
 	n        uint32 // number within its record, from 1
 	template uint32 // index in the maker's list
 	declared int32  // the step in the template
-	instance int32  // of a batch_worker step
+	instance int32  // of a batch_worker step; below 0 for one whose name is in the maker's list
 	attempt  int32
 	from, to uint8 // a stepState, or of a task a taskState
 }
@@ -42,7 +41,14 @@ type moveMaker struct {
 	place     uint32    // its index in templates
 	templates []*template
 	places    map[*template]uint32
+
+	names      []string // of instances that are not named by their number, from 1
+	namePlaces map[string]int32
 }
+
+// maxInstanceNames is how many names of instances events can have. Others have a number
+// in its place.
+const maxInstanceNames = 1 << 16
 
 func (m *moveMaker) startRecord(t *task, r *record) {
 	m.seq, m.started, m.n = r.seq, r.started(), 0
@@ -66,6 +72,27 @@ func (m *moveMaker) placeOf(tpl *template) uint32 {
 	return place
 }
 
+// instanceOf returns which instance a step is.
+func (m *moveMaker) instanceOf(t *task, i int) int32 {
+	if t.plan == nil || !t.plan.steps[i].named {
+		return int32(t.instance(i))
+	}
+	name := t.def(i).name
+	place, ok := m.namePlaces[name]
+	if !ok && len(m.names) >= maxInstanceNames {
+		return int32(t.instance(i))
+	}
+	if !ok {
+		if m.namePlaces == nil {
+			m.namePlaces = map[string]int32{}
+		}
+		m.names = append(m.names, name)
+		place = int32(-len(m.names))
+		m.namePlaces[name] = place
+	}
+	return place
+}
+
 func (m *moveMaker) taskMove(t *task, from, to taskState, at instant) move {
 	m.n++
 	return move{
@@ -78,7 +105,7 @@ func (m *moveMaker) stepMove(t *task, i int, from, to stepState, at instant) mov
 	at, attempt := t.momentOf(i, to, at, m.started)
 	return move{
 		seq: m.seq, at: at, task: t.id, step: t.stepID(i), n: m.n, template: m.place,
-		declared: int32(t.declared(i)), instance: int32(t.instance(i)), attempt: int32(attempt),
+		declared: int32(t.declared(i)), instance: m.instanceOf(t, i), attempt: int32(attempt),
 		from: uint8(from), to: uint8(to),
 	}
 }
@@ -388,7 +415,8 @@ type event struct {
 	move
 	number uint64
 	tpl    *template
-	last   bool // the last of its record
+	last   bool   // the last of its record
+	name   string // of an instance that is not named by its number
 }
 
 // follower is one reader of the event log.
@@ -511,7 +539,11 @@ func (f *follower) read(batch []event) (read []event, more, behind bool) {
 		}
 		last := f.next+1 == end || log.move(f.next+1).seq != m.seq
 		if tpl := log.maker.templates[m.template]; f.filter.selects(m, tpl) {
-			batch = append(batch, event{*m, f.next, tpl, last})
+			e := event{move: *m, number: f.next, tpl: tpl, last: last}
+			if m.instance < 0 {
+				e.name = log.maker.names[-m.instance-1]
+			}
+			batch = append(batch, e)
 		}
 		f.next++
 		if last {
@@ -571,6 +603,9 @@ func (e *event) appendJSON(b []byte) []byte {
 // stepName returns the name of the step that moved.
 func (e *event) stepName() string {
 	def := &e.tpl.steps[e.declared]
+	if e.name != "" {
+		return e.name
+	}
 	if def.kind == stepBatchWorker {
 		return instanceName(def.name, int(e.instance))
 	}
@@ -823,73 +858,4 @@ func (s *store) releaseWaiters(why waitEnd) {
 	s.waiters.closed = cmp.Or(s.waiters.closed, why)
 	s.events.close()
 	s.waiters.releaseAll(why)
-}
-
-// Waiting for the disk: an answer that tells of tasks, be it a success, a refusal or a
-// view, is given when what it tells is durable.
-
-// wait returns once everything up to a sequence is durable.
-func (s *store) wait(ctx context.Context, seq uint64) error { return s.journal.wait(ctx, seq) }
-
-// outwait is wait for those who also wait while the disk hangs.
-func (s *store) outwait(ctx context.Context, seq uint64) error {
-	return s.journal.await(ctx, seq, true)
-}
-
-// waitAll returns once every change made so far is durable.
-func (s *store) waitAll(ctx context.Context) error {
-	s.mu.Lock()
-	seq := s.seq
-	s.mu.Unlock()
-	return s.wait(ctx, seq)
-}
-
-// waitTask returns once every change of a task is durable. If there is no such task,
-// that includes the record that may have dropped it.
-func (s *store) waitTask(ctx context.Context, id uuid) error {
-	s.mu.Lock()
-	seq := s.seq
-	if pos, ok := s.byID[id]; ok {
-		seq = s.lastSeqLocked(pos)
-	}
-	s.mu.Unlock()
-	return s.wait(ctx, seq)
-}
-
-// lastSeqLocked returns the sequence of the newest record of the task at a position, or 0
-// if everything is durable.
-func (s *store) lastSeqLocked(pos uint32) uint64 {
-	if s.journal.durable() >= s.seq {
-		return 0
-	}
-	if t := s.slots[pos].live; t != nil {
-		return t.lastSeq
-	}
-	h, _ := readTaskHead(s.slots[pos].line)
-	return h.lastSeq
-}
-
-// refuse returns a refusal once everything that it may tell of is durable.
-func (s *store) refuse(ctx context.Context, refusal error) error {
-	if refusedForNow(refusal) {
-		return refusal // it tells of no task
-	}
-	return cmp.Or(s.waitAll(ctx), refusal)
-}
-
-// viewAfter returns a view of a task that was just changed, by the record with a
-// sequence, once that and everything in the view are durable. A task dropped since, which
-// happens if very few are kept, is returned as it was at its end.
-func (s *store) viewAfter(ctx context.Context, t *task, seq uint64) (*task, error) {
-	if err := s.wait(ctx, seq); err != nil {
-		return nil, err
-	}
-	v, err := s.view(t.id)
-	if kindOf(err) == taskMissing {
-		s.locked(func() { v, err = t.clone(), nil })
-	}
-	if err != nil {
-		return nil, err
-	}
-	return v, s.wait(ctx, v.lastSeq)
 }

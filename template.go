@@ -59,6 +59,13 @@ const (
 	stepBatchWorker         = "batch_worker"
 )
 
+// What it means if an instance of a batch worker fails for good.
+const (
+	batchFailFast = "fail_fast"           // the task is blocked
+	batchContinue = "continue_on_failure" // it is blocked once nothing else of it can run
+	batchIsolate  = "isolate"             // likewise, and what depends on the batches runs without that one
+)
+
 // template is one resolved workflow definition. It is immutable, and its byte
 // slices are JSON texts.
 type template struct {
@@ -100,11 +107,21 @@ type stepTemplate struct {
 	parents, children []int  // indexes into template.steps; parents as listed, children ascending
 	retry             retryPolicy
 	timeoutSeconds    int
-	parentsOnly       bool   // the handler gets the results of its parents, not of all ancestors
-	id                uuid   // named_step_uuid
-	resultSchema      []byte // nil if absent
-	batchWorker       string // the step whose instances work on the batches; "" if none is named
+	parentsOnly       bool         // the handler gets the results of its parents, not of all ancestors
+	id                uuid         // named_step_uuid
+	resultSchema      []byte       // nil if absent
+	batchWorker       string       // the step whose instances work on the batches; "" if none is named
+	handed            []byte       // the members of the handler but for its configuration, as handlers get them
+	batch             *batchPolicy // of a batch_worker step
 	publishes         []publishedEvent
+}
+
+// batchPolicy is how the instances of a batch_worker step are worked on: by its own batch_config,
+// or else by that of a batchable step that creates it.
+type batchPolicy struct {
+	parallelism     int    // how many may run at once; 0 for no limit
+	failureStrategy string // what it means if one fails for good
+	metadata        []byte // an object: the configuration, as instances get it
 }
 
 // publishedEvent is an event that a step publishes when an attempt has ended.
@@ -211,7 +228,7 @@ type stepForm struct {
 	retry          retryPolicy
 	timeoutSeconds int
 	resultSchema   []byte
-	batchConfig    []byte
+	batchConfig    []byte // an object; nil or null for none
 	publishes      []publishedEvent
 }
 
@@ -369,6 +386,7 @@ func (f *stepForm) step() (stepTemplate, error) {
 		handler: f.handler, config: h.initialization, resultSchema: f.resultSchema,
 		retry: f.retry, timeoutSeconds: f.timeoutSeconds, publishes: f.publishes,
 	}
+	s.handed = appendHanded(nil, &s)
 	s.parentsOnly = templateText(s.config, "dependency_results") == "parents"
 	s.batchWorker = cmp.Or(
 		templateText(f.batchConfig, "worker_template"), templateText(s.config, "worker_template_name"))
@@ -378,6 +396,20 @@ func (f *stepForm) step() (stepTemplate, error) {
 		}
 	}
 	return s, checkObject(s.config)
+}
+
+// appendHanded appends a handler with its callable, redacted, and with the method and the
+// resolver that the template gives.
+func appendHanded(dst []byte, s *stepTemplate) []byte {
+	o := jsonWriter{b: append(dst, '{')}
+	o.text("callable", s.shown)
+	if s.method != "" {
+		o.text("method", s.method)
+	}
+	if s.resolver != nil {
+		o.text("resolver", *s.resolver)
+	}
+	return append(o.b, '}')
 }
 
 func checkObject(data []byte) error {
@@ -426,8 +458,39 @@ func (t *template) link(forms []stepForm) error {
 	}
 	if t.dynamic {
 		t.flow = newFlow(t)
+		return t.readBatches(forms)
 	}
 	return nil
+}
+
+// readBatches gives each batch_worker step its policy.
+func (t *template) readBatches(forms []stepForm) error {
+	for i := range t.steps {
+		if t.steps[i].kind != stepBatchWorker {
+			continue
+		}
+		config := forms[i].batchConfig
+		for _, p := range t.flow.parents[i] {
+			if jsonKind(config) != '{' && t.steps[p].kind == stepBatchable {
+				config = forms[p].batchConfig
+			}
+		}
+		b := &batchPolicy{failureStrategy: batchFailFast}
+		if err := readForm(orEmptyObject(config), b.places()); err != nil {
+			return fmt.Errorf("step %q: batch_config: %w", t.steps[i].name, err)
+		}
+		if jsonKind(config) != '{' {
+			config = nil
+		}
+		const standard = `{"cursor_field":"id","failure_strategy":"` + batchFailFast + `"}`
+		b.metadata = mergeObjects(nil, []byte(standard), orEmptyObject(config))
+		t.steps[i].batch = b
+	}
+	return nil
+}
+
+func (b *batchPolicy) places() map[string]any {
+	return map[string]any{"parallelism": &b.parallelism, "failure_strategy": &b.failureStrategy}
 }
 
 // The registry: the templates by identity, and the latest version of each.

@@ -225,8 +225,9 @@ func TestExitCodes(t *testing.T) {
 			wantParts(t, "standard error", stderr, tt.want...)
 		})
 	}
-	if _, stdout, _ := runProgram(t, nil, "version"); !regexp.MustCompile(`^stepwell \S+\n$`).MatchString(stdout) {
-		t.Errorf("version: got %q", stdout)
+	want := regexp.MustCompile(`^stepwell \d+\.\d+\.\d+ \((no commit|commit [0-9a-f]{12}( with changes)?), go1\.\S+, \w+/\w+\)\n$`)
+	if _, stdout, _ := runProgram(t, nil, "version"); !want.MatchString(stdout) {
+		t.Errorf("version: got %q; want %s", stdout, want)
 	}
 }
 

@@ -71,7 +71,8 @@ type hooks struct {
 	substitute substitute
 	observer   attemptObserver
 	pacer      pacer
-	idled      func() // called when the engine may have become idle
+	idled      func()      // called when the engine may have become idle
+	sending    func() bool // reports work that outcomes leave outside the engine
 }
 
 // substitute takes the place of the handlers of steps.
@@ -568,7 +569,7 @@ func (e *engine) leaveGateLocked(t *task, i int) {
 // waits for a slot is no work as long as delays alone hold the slots.
 func (e *engine) idleLocked() bool {
 	return !e.startableLocked() && len(e.inFlight) == 0 && e.computing == 0 && e.owed == 0 &&
-		(e.pacer == nil || !e.pacer.busy())
+		(e.sending == nil || !e.sending()) && (e.pacer == nil || !e.pacer.busy())
 }
 
 // startableLocked reports whether a step is ready for a slot that is free.

@@ -9,6 +9,7 @@ package main
 //	service_create.go    creating tasks, repeated requests, waiting for a task; templates: look-ups, views, adding them
 //	service_act.go       actions of operators, adjustments, claims of outside actors
 //	service_dlq.go       the dead letter queue, staleness
+//	service_publish.go   domain events to subscribers, and what became of them
 //	service_view.go      views of tasks and steps, summary, transitions, audit
 //	service_analysis.go  the analysis of a task's dependencies
 
@@ -53,6 +54,7 @@ type service struct {
 	history   *historyReader  // transitions, audits
 	health    *health         // checks
 	load      *loadGauge      // whether requests are answered in time
+	publisher *publisher      // domain events to subscribers; nil with the worker role alone
 
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup
@@ -188,11 +190,18 @@ func openService(o serviceOptions) (*service, error) {
 	if o.until != nil && o.until.Err() != nil {
 		return nil, errors.Join(o.until.Err(), s.close())
 	}
+	s.publisher = newPublisher(s)
+	if len(s.publisher.subscribers) > 0 {
+		s.engine.sending = s.publisher.sendingLocked
+	}
 	if s.extension != nil {
 		s.extension.attach(s)
 	}
 	s.assemble(o.registry)
 	s.warnOfChangedTemplates()
+	if err := s.publisher.start(); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
 	if err := s.engine.start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("resuming the unfinished tasks: %w", err), s.close())
 	}
@@ -306,6 +315,9 @@ func (s *service) finish(ctx context.Context) (cut []string) {
 	if s.store != nil {
 		s.store.releaseWaiters(waitShutdown)
 		cut = s.engine.stop(ctx)
+	}
+	if s.publisher != nil {
+		s.publisher.stop()
 	}
 	return cut
 }

@@ -428,6 +428,15 @@ func (r rank) before(o rank) bool {
 	return r.seq < o.seq
 }
 
+// place returns the place of a step in the order of creation: that of its task, or if it has
+// yielded, behind all tasks that existed then, so that it does not keep them waiting.
+func (t *task) place(i int) uint64 {
+	if s := &t.steps[i]; s.redeliver && s.checkpoint != nil {
+		return s.checkpoint.seq
+	}
+	return t.seq
+}
+
 // readyStep is a step that waits for a slot.
 type readyStep struct {
 	rank
@@ -478,7 +487,7 @@ func (e *engine) enqueueLocked(t *task, i int) {
 		return
 	}
 	e.readied++
-	e.requeueLocked(readyStep{rank{t.by.priority, t.seq, e.readied}, t, i, e.pool(g.kind)})
+	e.requeueLocked(readyStep{rank{t.by.priority, t.place(i), e.readied}, t, i, e.pool(g.kind)})
 }
 
 // requeueLocked puts a step into its queue, in its place.

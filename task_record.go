@@ -44,13 +44,14 @@ const (
 	recClaimed                      // an outside actor's attempt started, under a lease
 	recExtended                     // its lease was extended
 	recAdjusted                     // an operator changed a step's inputs or limit of attempts
+	recDelivered                    // a subscriber got domain events, or will not get them
 	recCheckpoint                   // an attempt yielded, and is to go on from a checkpoint
 	recordKinds
 )
 
 var recordKindNames = [recordKinds]string{
 	"template", "created", "started", "ran", "ended", "late", "due", "recovered", "operator", "cancelled",
-	"stale", "investigated", "dropped", "claimed", "extended", "adjusted", "checkpoint",
+	"stale", "investigated", "dropped", "claimed", "extended", "adjusted", "delivered", "checkpoint",
 }
 
 func (k recordKind) String() string { return recordKindNames[k] }
@@ -58,7 +59,7 @@ func (k recordKind) String() string { return recordKindNames[k] }
 // ofStep reports whether a record of this kind is about a step of a task.
 func (k recordKind) ofStep() bool {
 	switch k {
-	case recCreated, recCancelled, recStale, recDLQUpdate, recDropped:
+	case recCreated, recCancelled, recStale, recDLQUpdate, recDropped, recDelivered:
 		return false
 	}
 	return true
@@ -84,12 +85,13 @@ type record struct {
 	hash       string // template
 	definition []byte // template: its normalized JSON
 
-	lease         *lease         // claimed; extended has its end alone
-	stale         *staleMark     // stale
-	investigation *investigation // investigated
-	adjustment    *adjustment    // adjusted
-	checkpoint    *checkpoint    // checkpoint
-	clear         bool           // operator: a reset forgets the checkpoint
+	lease         *lease          // claimed; extended has its end alone
+	stale         *staleMark      // stale
+	investigation *investigation  // investigated
+	adjustment    *adjustment     // adjusted
+	checkpoint    *checkpoint     // checkpoint
+	clear         bool            // operator: a reset forgets the checkpoint
+	mark          *subscriberMark // delivered
 }
 
 // creation holds the data that a task was created with.
@@ -210,6 +212,11 @@ func (r *record) members(c *memberCoder) {
 			c.leave(&in)
 		}
 	case recDropped:
+	case recDelivered:
+		if c.reading {
+			r.mark = new(subscriberMark)
+		}
+		r.mark.members(c)
 	case recordKinds:
 		c.fail("kind", "missing")
 	default:
@@ -367,6 +374,8 @@ func (r *record) complete() error {
 		}
 	case r.kind == recStale && r.stale == nil:
 		return fmt.Errorf("stale record without its limit")
+	case r.kind == recDelivered && r.mark.subscriber == "":
+		return fmt.Errorf("delivered record without a subscriber")
 	case r.kind == recDLQUpdate && r.investigation == nil:
 		return fmt.Errorf("investigated record without its entry")
 	case !r.kind.ofStep():

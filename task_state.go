@@ -267,6 +267,20 @@ func (s stepState) next(e stepEvent) (stepState, bool) {
 	return to, to != noStepState
 }
 
+// momentOf returns when a step entered a state by a record of the time at, and
+// in which attempt; started is when the attempt began, if the record begins
+// one.
+func (t *task) momentOf(i int, to stepState, at, started instant) (instant, int) {
+	s := &t.steps[i]
+	switch {
+	case to != stepInProgress:
+		return at, s.attempts
+	case s.redeliver:
+		return started, s.attempts
+	}
+	return started, s.attempts + 1 // the move comes before the count
+}
+
 // The six statuses by which the mount-point API groups the states of tasks and
 // steps.
 

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
+	"runtime/metrics"
 	"strings"
 	"testing"
 )
@@ -51,6 +53,31 @@ func TestServeArgs(t *testing.T) {
 	if err != nil || !c.Log.Quiet {
 		t.Errorf("got %+v, %v; want it quiet", c, err)
 	}
+}
+
+// TestGarbageIsBounded expects the collector to run more often while much memory is in use.
+func TestGarbageIsBounded(t *testing.T) {
+	for live, want := range map[uint64]int{0: 100, 10 << 20: 100, 64 << 20: 99, 128 << 20: 49, 1 << 30: 25, 1 << 50: 25} {
+		if got := garbagePercent(live); got != want {
+			t.Errorf("%d bytes in use: got %d percent; want %d", live, got, want)
+		}
+	}
+	sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	percent := func() uint64 {
+		runtime.GC()
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	before := percent()
+	(&process{getenv: func(string) string { return "50" }}).boundGarbage()
+	if got := percent(); got != before {
+		t.Errorf("got %d percent although the environment sets GOGC; want %d", got, before)
+	}
+	(&process{getenv: func(string) string { return "" }}).boundGarbage()
+	t.Cleanup(func() { awaitReal(t, "less in use", func() bool { return percent() > 50 }) })
+	much := make([]byte, 256<<20)
+	awaitReal(t, "more collections", func() bool { return percent() <= 25 })
+	runtime.KeepAlive(much)
 }
 
 func TestServeHelpShowsEveryFlag(t *testing.T) {

@@ -70,9 +70,9 @@ const (
 	garbageShare = 25
 )
 
-// boundGarbage has the garbage collector keep to this, unless the environment says how often to
-// collect. It looks again after each collection.
-func (p *process) boundGarbage() {
+// boundGarbage has the garbage collector keep to this until a context ends, unless the environment says
+// how often to collect. It looks again after each collection.
+func (p *process) boundGarbage(ctx context.Context) {
 	if p.getenv("GOGC") != "" {
 		return
 	}
@@ -80,6 +80,9 @@ func (p *process) boundGarbage() {
 	set := 0
 	var adapt func(struct{})
 	adapt = func(struct{}) {
+		if ctx.Err() != nil {
+			return
+		}
 		metrics.Read(live)
 		if percent := garbagePercent(live[0].Value.Uint64()); percent != set {
 			set = percent

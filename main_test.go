@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"strings"
 	"testing"
@@ -69,15 +70,21 @@ func TestGarbageIsBounded(t *testing.T) {
 		return sample[0].Value.Uint64()
 	}
 	before := percent()
-	(&process{getenv: func(string) string { return "50" }}).boundGarbage()
+	(&process{getenv: func(string) string { return "50" }}).boundGarbage(t.Context())
 	if got := percent(); got != before {
 		t.Errorf("got %d percent although the environment sets GOGC; want %d", got, before)
 	}
-	(&process{getenv: func(string) string { return "" }}).boundGarbage()
-	t.Cleanup(func() { awaitReal(t, "less in use", func() bool { return percent() > 50 }) })
+	ctx, cancel := context.WithCancel(t.Context())
+	(&process{getenv: func(string) string { return "" }}).boundGarbage(ctx)
 	much := make([]byte, 256<<20)
-	awaitReal(t, "more collections", func() bool { return percent() <= 25 })
+	awaitReal(t, "more collections", func() bool { return percent() == garbageShare })
 	runtime.KeepAlive(much)
+	awaitReal(t, "fewer collections", func() bool { return percent() > garbageShare })
+	cancel()
+	debug.SetGCPercent(int(before))
+	if got := percent(); got != before {
+		t.Errorf("got %d percent after the end; want %d", got, before)
+	}
 }
 
 func TestServeHelpShowsEveryFlag(t *testing.T) {

@@ -379,8 +379,9 @@ func (a *applier) tellChildren(i int, from, to stepState) {
 	switch {
 	case to.satisfies() && !from.satisfies():
 		for _, c := range children {
-			t.steps[c].waitingFor--
-			a.becameReady(c)
+			if t.steps[c].waitingFor--; t.steps[c].waitingFor == 0 {
+				a.becameReady(c)
+			}
 		}
 	case to == stepCancelled:
 		for _, c := range children {
@@ -397,7 +398,7 @@ func (a *applier) tellChildren(i int, from, to stepState) {
 // tellCancelledParents unblocks the task when a child of a cancelled step is
 // finished after all.
 func (a *applier) tellCancelledParents(i int, from, to stepState) {
-	if !to.finished() || from.finished() {
+	if !to.finished() || from.finished() || a.t.counts[stepCancelled] == 0 {
 		return
 	}
 	for _, p := range a.t.parents(i) {

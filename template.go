@@ -27,6 +27,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -127,16 +128,16 @@ type templateForm struct {
 	steps                    []stepForm
 }
 
-func (f *templateForm) places() map[string]any {
-	return map[string]any{
-		"namespace_name":    &f.namespace,
-		"name":              &f.name,
-		"version":           &f.version,
-		"description":       &f.description,
-		"identity_strategy": &f.strategy,
-		"default_context":   &f.defaultContext,
-		"lifecycle":         f.readLifecycle,
-		"steps":             f.readSteps,
+func (f *templateForm) places() []place {
+	return []place{
+		{"namespace_name", &f.namespace},
+		{"name", &f.name},
+		{"version", &f.version},
+		{"description", &f.description},
+		{"identity_strategy", &f.strategy},
+		{"default_context", &f.defaultContext},
+		{"lifecycle", f.readLifecycle},
+		{"steps", f.readSteps},
 	}
 }
 
@@ -174,52 +175,58 @@ type stepForm struct {
 	batchConfig    []byte
 }
 
-func (s *stepForm) places() map[string]any {
-	return map[string]any{
-		"name":            &s.name,
-		"type":            &s.kind,
-		"description":     &s.description,
-		"handler":         &s.handler,
-		"dependencies":    &s.dependencies,
-		"retry":           func(data []byte) error { return readForm(data, s.retry.places()) },
-		"timeout_seconds": &s.timeoutSeconds,
-		"result_schema":   &s.resultSchema,
-		"batch_config":    &s.batchConfig,
+func (s *stepForm) places() []place {
+	return []place{
+		{"name", &s.name},
+		{"type", &s.kind},
+		{"description", &s.description},
+		{"handler", &s.handler},
+		{"dependencies", &s.dependencies},
+		{"retry", func(data []byte) error { return readForm(data, s.retry.places()) }},
+		{"timeout_seconds", &s.timeoutSeconds},
+		{"result_schema", &s.resultSchema},
+		{"batch_config", &s.batchConfig},
 	}
 }
 
 // eachDependency calls f with the name of each step that this one depends on, until f refuses
 // one. A dense graph has a million of them, which need not become strings.
 func (s *stepForm) eachDependency(f func(name []byte) bool) (err error) {
-	list := eachElement(s.dependencies, func(raw []byte) bool {
-		if jsonKind(raw) != '"' || !f(unescapeJSON(raw)) {
-			err = fmt.Errorf("cannot depend on %s", raw)
+	list, i := s.dependencies, 1
+	if kind := jsonKind(list); kind == 0 || kind == 'n' {
+		return nil
+	} else if kind != '[' {
+		return errors.New("has dependencies that are no list")
+	}
+	for i = skipJSONSpace(list, i); list[i] != ']'; {
+		end := skipJSONValue(list, i)
+		if raw := list[i:end]; raw[0] != '"' || !f(unescapeJSON(raw)) {
+			return fmt.Errorf("cannot depend on %s", raw)
 		}
-		return err == nil
-	})
-	if kind := jsonKind(s.dependencies); !list && kind != 0 && kind != 'n' {
-		err = errors.New("has dependencies that are no list")
+		if i = skipJSONSpace(list, end); list[i] == ',' {
+			i = skipJSONSpace(list, i+1)
+		}
 	}
-	return err
+	return nil
 }
 
-func (p *retryPolicy) places() map[string]any {
-	return map[string]any{
-		"retryable":       &p.Retryable,
-		"max_attempts":    &p.MaxAttempts,
-		"backoff":         &p.Backoff,
-		"backoff_base_ms": &p.BaseMS,
-		"max_backoff_ms":  &p.MaxMS,
+func (p *retryPolicy) places() []place {
+	return []place{
+		{"retryable", &p.Retryable},
+		{"max_attempts", &p.MaxAttempts},
+		{"backoff", &p.Backoff},
+		{"backoff_base_ms", &p.BaseMS},
+		{"max_backoff_ms", &p.MaxMS},
 	}
 }
 
-func (l *lifecycle) places() map[string]any {
-	return map[string]any{
-		"max_duration_minutes":                 &l.MaxDurationMinutes,
-		"max_waiting_for_dependencies_minutes": &l.MaxWaitingForDependenciesMinutes,
-		"max_waiting_for_retry_minutes":        &l.MaxWaitingForRetryMinutes,
-		"max_steps_in_process_minutes":         &l.MaxStepsInProcessMinutes,
-		"staleness_action":                     &l.StalenessAction,
+func (l *lifecycle) places() []place {
+	return []place{
+		{"max_duration_minutes", &l.MaxDurationMinutes},
+		{"max_waiting_for_dependencies_minutes", &l.MaxWaitingForDependenciesMinutes},
+		{"max_waiting_for_retry_minutes", &l.MaxWaitingForRetryMinutes},
+		{"max_steps_in_process_minutes", &l.MaxStepsInProcessMinutes},
+		{"staleness_action", &l.StalenessAction},
 	}
 }
 
@@ -230,28 +237,37 @@ type handlerForm struct {
 	initialization   []byte
 }
 
-func (h *handlerForm) places() map[string]any {
-	return map[string]any{
-		"callable":       &h.callable,
-		"method":         &h.method,
-		"resolver":       &h.resolver,
-		"initialization": &h.initialization,
+func (h *handlerForm) places() []place {
+	return []place{
+		{"callable", &h.callable},
+		{"method", &h.method},
+		{"resolver", &h.resolver},
+		{"initialization", &h.initialization},
 	}
 }
 
-// readForm reads an object, or null, from valid JSON. A member goes where its name says: a
-// *[]byte gets its text, a function reads it, and any other pointer is for encoding/json, which
-// alone would read "Name" as "name" and scan the dependencies of a dense graph four times.
-func readForm(data []byte, places map[string]any) (err error) {
-	if !eachMember(data, func(key string, value []byte) bool {
-		switch at := places[key].(type) {
-		case nil:
+// place is where a member of an object goes: a *[]byte gets its text, a function reads it, and any
+// other pointer is for encoding/json.
+type place struct {
+	name string
+	at   any
+}
+
+// readForm reads an object, or null, from valid JSON. Reading all of it with encoding/json would read
+// "Name" as "name" and scan the dependencies of a dense graph four times.
+func readForm(data []byte, places []place) (err error) {
+	if !eachMemberBytes(data, func(key, value []byte) bool {
+		i := slices.IndexFunc(places, func(p place) bool { return p.name == string(key) })
+		if i < 0 {
+			return true
+		}
+		switch at := places[i].at.(type) {
 		case *[]byte:
 			*at = value
 		case func([]byte) error:
 			err = at(value)
 		default:
-			err = json.Unmarshal(value, at)
+			err = readPlain(value, at)
 		}
 		if err != nil {
 			err = fmt.Errorf("%s: %w", key, err)
@@ -261,6 +277,23 @@ func readForm(data []byte, places map[string]any) (err error) {
 		err = checkObject(data)
 	}
 	return err
+}
+
+// readPlain is json.Unmarshal, and faster for what every step has.
+func readPlain(value []byte, at any) error {
+	switch at := at.(type) {
+	case *string:
+		if value[0] == '"' {
+			*at = string(unescapeJSON(value))
+			return nil
+		}
+	case *int:
+		if n, err := strconv.Atoi(string(value)); err == nil {
+			*at = n
+			return nil
+		}
+	}
+	return json.Unmarshal(value, at)
 }
 
 // templateFromNormalized reads template.json back: json, hash and fields are the

@@ -29,7 +29,7 @@ func snapshotAround(t *testing.T, s *store, between func()) {
 	s.mu.Unlock()
 	defer s.release()
 	between()
-	noError(t, w.line(appendEventsLine(nil, lost)))
+	noError(t, w.line(appendEventsLine(nil, lost, 0, 0)))
 	noError(t, s.writeSnapshot(w, count, figures, covered))
 	noError(t, w.commit())
 }

@@ -414,6 +414,7 @@ func pssSigned(t testing.TB, key *rsa.PrivateKey, hash crypto.Hash, text string,
 // TestSaltOfPSS checks that the salt is as long as the hash (RFC 7518, 3.5), with the
 // lengths for which Wycheproof has vectors, such as rsa_pss_2048_sha256_mgf1_0_test.json.
 func TestSaltOfPSS(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	key := authKeys().rsa
 	b := newAuthBench(t, func(c *authConfig) { c.JWTAllowedAlgorithms = signingAlgorithms })

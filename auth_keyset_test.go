@@ -466,6 +466,7 @@ func TestUnknownKeyIsFetchedOnce(t *testing.T) {
 }
 
 func TestRandomKeyIDsHaveABudget(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	keys := authKeys()
 	s := newKeyServer(t, webKeySet(rsaWebKey("a", &keys.rsa.PublicKey)))
@@ -481,6 +482,7 @@ func TestRandomKeyIDsHaveABudget(t *testing.T) {
 }
 
 func TestKeyIDsThatNameNoKey(t *testing.T) {
+	slow(t)
 	keys := authKeys()
 	s := newKeyServer(t, webKeySet(rsaWebKey("a", &keys.rsa.PublicKey)))
 	b := newKeySetBench(t, s, unchanged)

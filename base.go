@@ -27,7 +27,7 @@ import (
 )
 
 // version is the release of this source.
-const version = "0.1.0"
+const version = "0.2.0"
 
 // failureKind classifies a failure; the surfaces map each kind to a status and a
 // code. The zero kind is an internal error: logged in full, answered without details.

@@ -52,6 +52,7 @@ type engine struct {
 	running  map[runKey]*run   // attempts in flight, delays of our own among them
 	inFlight map[*run]struct{} // handlers in flight, and outcomes that the store could not take yet
 	targets  map[*template][]target
+	gates    map[runKey]*batchGate // by task and batch_worker step, of those with instances that may run
 	outside  outsideWork
 	stopping bool
 
@@ -120,6 +121,7 @@ func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters,
 		inFlight: map[*run]struct{}{},
 		retries:  map[runKey]*timer{},
 		targets:  map[*template][]target{},
+		gates:    map[runKey]*batchGate{},
 		outside:  newOutsideWork(),
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
@@ -331,6 +333,9 @@ func (e *engine) taskMoved(t *task, from, to taskState, _ instant) {
 	}
 	if to == taskError {
 		e.withdrawLocked(t)
+		for d := range t.tpl.steps {
+			delete(e.gates, runKey{t.id, d})
+		}
 	}
 	if to != taskEvaluatingResults || from != taskBlockedByFailures && from != taskError {
 		return
@@ -362,6 +367,9 @@ func (e *engine) stepMoved(t *task, i int, from, to stepState, _ instant) {
 	case stepInProgress:
 		e.leaveLeaseLocked(t, i)
 		e.cutOffLocked(runKey{t.id, i})
+	}
+	if to != stepEnqueued && to != stepInProgress {
+		e.leaveGateLocked(t, i)
 	}
 }
 
@@ -457,6 +465,9 @@ func (e *engine) pool(kind handlerKind) *slotPool {
 
 // enqueueLocked queues an enqueued step for its kind of slot, or for outside actors.
 func (e *engine) enqueueLocked(t *task, i int) {
+	if !e.admitLocked(t, i) {
+		return
+	}
 	g := e.targetLocked(t, i)
 	if g.kind == outsideActor && (e.substitute == nil || !e.substitute.mayPlay(t, i)) {
 		e.offerLocked(t, i)
@@ -489,6 +500,63 @@ func (e *engine) nextLocked() (readyStep, bool) {
 
 // queuedLocked returns how many steps wait for a slot.
 func (e *engine) queuedLocked() int { return len(e.local.ready.items) + len(e.web.ready.items) }
+
+// Batches: how many instances of a batch worker run at once.
+
+// batchGate lets instances of one batch worker of a task into the queues.
+type batchGate struct {
+	admitted map[int]bool // instances that are queued, offered or in progress
+	waiting  bitset       // enqueued ones, by step
+}
+
+// admitLocked reports whether a step may be queued. An instance beyond the parallelism of
+// its batch worker waits until another one leaves.
+func (e *engine) admitLocked(t *task, i int) bool {
+	b := t.def(i).batch
+	if b == nil || b.parallelism == 0 {
+		return true
+	}
+	key := runKey{t.id, t.declared(i)}
+	g := e.gates[key]
+	if g == nil {
+		g = &batchGate{admitted: map[int]bool{}}
+		for _, n := range t.plan.declared[key.step].steps {
+			if t.steps[n].state == stepInProgress {
+				g.admitted[n] = true
+			}
+		}
+		e.gates[key] = g
+	}
+	if len(g.admitted) >= b.parallelism && !g.admitted[i] {
+		g.waiting.set(uint32(i))
+		return false
+	}
+	g.admitted[i] = true
+	return true
+}
+
+// leaveGateLocked lets the next instance in, if the step leaves that was admitted.
+func (e *engine) leaveGateLocked(t *task, i int) {
+	if len(e.gates) == 0 || t.plan == nil {
+		return
+	}
+	key := runKey{t.id, t.declared(i)}
+	g := e.gates[key]
+	if g == nil {
+		return
+	}
+	g.waiting.clear(uint32(i))
+	if !g.admitted[i] {
+		return
+	}
+	delete(g.admitted, i)
+	if next, ok := g.waiting.next(0); ok {
+		g.waiting.clear(next)
+		e.enqueueLocked(t, int(next))
+	} else if len(g.admitted) == 0 {
+		delete(e.gates, key)
+	}
+}
 
 // Idleness: whether the engine has nothing to do until time passes or a request comes.
 // It follows from counts.

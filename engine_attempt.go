@@ -278,7 +278,10 @@ func (e *engine) attemptLocked(t *task, i, number int, inputs bool) *attempt {
 	a.namespace, a.name, a.version = t.tpl.namespace, t.tpl.name, t.tpl.version
 	a.correlationID = t.correlation().String()
 	a.traceparent, a.tracestate = t.by.traceparent, t.by.tracestate
-	a.context, a.inputs = t.by.context, t.inputsFor(i)
+	a.context, a.inputs, a.handler = t.by.context, t.inputsFor(i), def.handed
+	if def.batch != nil {
+		a.batch = t.batchInputs(i)
+	}
 	a.results = t.resultsFor(i)
 	return a
 }
@@ -290,7 +293,10 @@ func (e *engine) attemptLocked(t *task, i, number int, inputs bool) *attempt {
 func (e *engine) ending(t *task, i int, o outcome, now, began instant) *ending {
 	end := e.plainEnding(t, i, o, now, began)
 	if o, wrong := t.misdecided(i, end); wrong {
-		return e.plainEnding(t, i, o, now, began)
+		end = e.plainEnding(t, i, o, now, began)
+	}
+	if b := t.def(i).batch; b != nil && !end.success && end.retryAt == 0 {
+		end.aside, _ = parseWord[failureAside](b.failureStrategy, failureAsideWords[:])
 	}
 	return end
 }

@@ -23,6 +23,7 @@ import (
 // TestHeldOutcomeHoldsNobodyUp ends a delay while the disk is full: other timers continue, and
 // the outcome is recorded once there is room.
 func TestHeldOutcomeHoldsNobodyUp(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		clock, disk := newVirtualClock(testStart), newMemDisk()

@@ -4,9 +4,12 @@ package main
 // what would end it. The log names the causes in the same words.
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,6 +30,7 @@ const (
 	causeUndecided    stepCause = "decision"             // a step that exists already decides what else it needs
 	causeTaskStopped  stepCause = "task_stopped"         // it is ready, but its task is blocked or in error
 	causeOutside      stepCause = "outside_actor"        // nobody here handles it
+	causeBatch        stepCause = "parallelism"          // as many instances of its batch worker run as may
 	causeSlot         stepCause = "slot"                 // every slot is taken
 	causeStarting     stepCause = "starting"             // it is about to start
 )
@@ -41,7 +45,7 @@ var causesCounted = []struct {
 	{causeRetry, "wait for a retry"}, {causeCancelled, "need a cancelled step"}, {causeParentFailed, "need a failed step"},
 	{causeDependencies, "wait for other steps"}, {causeUndecided, "wait for a decision"},
 	{causeTaskStopped, "are held by the task"}, {causeOutside, "wait for an outside actor"},
-	{causeSlot, "wait for a slot"}, {causeStarting, "are about to start"},
+	{causeBatch, "wait for other batches"}, {causeSlot, "wait for a slot"}, {causeStarting, "are about to start"},
 }
 
 // stepExplanation explains one unfinished step. Members that the cause does not need
@@ -79,6 +83,7 @@ type explainer struct {
 	handlers  *handlerSet
 	running   map[int]bool       // steps that run in this process
 	exhausted map[*slotPool]bool // pools without a free slot
+	batches   map[int]int        // how many instances are admitted, by those that wait for that
 	pool      func(handlerKind) *slotPool
 	failed    []string // steps in error
 	dropped   []string // cancelled steps that others need
@@ -106,6 +111,7 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 				}
 			}
 		}
+		x.batches = e.heldLocked(kept.live)
 	})
 	if err != nil {
 		return nil, err
@@ -115,6 +121,25 @@ func (e *engine) explain(id uuid, by holder, withErrors bool) (*taskExplanation,
 	}
 	x.findStoppers()
 	return x.task(), nil
+}
+
+// heldLocked returns the instances of batch workers that wait for others, each with how many
+// of these are admitted. t may be nil.
+func (e *engine) heldLocked(t *task) map[int]int {
+	held := map[int]int{}
+	if t == nil || t.plan == nil || len(e.gates) == 0 {
+		return held
+	}
+	for d := range t.tpl.steps {
+		g := e.gates[runKey{t.id, d}]
+		if g == nil {
+			continue
+		}
+		for i, ok := g.waiting.next(0); ok; i, ok = g.waiting.next(i + 1) {
+			held[int(i)] = len(g.admitted)
+		}
+	}
+	return held
 }
 
 // findStoppers collects the steps that hold a blocked task up.
@@ -313,7 +338,7 @@ func (x *explainer) needs(e *stepExplanation, i int) {
 	cause, first := causeDependencies, ""
 	for _, p := range x.t.parents(i) {
 		switch s := x.t.steps[p].state; {
-		case s.satisfies():
+		case x.t.satisfies(p):
 			continue
 		case s == stepCancelled && cause != causeCancelled:
 			cause, first = causeCancelled, x.t.def(p).name
@@ -370,6 +395,8 @@ func (x *explainer) enqueued(e *stepExplanation, i int) {
 	case x.t.stopped():
 		x.held(e)
 		e.may(actionFail)
+	case x.batches[i] > 0:
+		e.because(causeBatch, "it waits for other batches: %d of %d at once", x.batches[i], x.t.def(i).batch.parallelism)
 	case kind == outsideActor:
 		e.because(causeOutside, "nothing here handles callable %q: an outside actor must claim, complete or fail it", e.Callable)
 		e.may(actionComplete, actionFail, actionResolve, actionCancel)
@@ -513,4 +540,54 @@ func (l *causeLog) slots(p *slotPool, now func() instant) {
 	} else {
 		l.print(slog.LevelInfo, "slots are free again", "slots", p.what, "of", p.size)
 	}
+}
+
+// workTimer is a time that a step waits for, in this process.
+type workTimer struct {
+	DueAt     zonedTime `json:"due_at"`
+	Kind      string    `json:"kind"` // "retry"; "attempt", the end of one that the service itself delays; "lease"
+	TaskUUID  uuid      `json:"task_uuid"`
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	StepName  string    `json:"step_name"`
+	Attempt   int       `json:"attempt"` // the latest
+
+	step int
+}
+
+// workTimers returns the timers of steps that fire first, at most so many, and how many there are.
+func (e *engine) workTimers(most int) (first []workTimer, total int) {
+	all := []workTimer{}
+	add := func(kind string, key runKey, when instant) {
+		all = append(all, workTimer{Kind: kind, TaskUUID: key.task, step: key.step, DueAt: zonedTime(when)})
+	}
+	e.store.locked(func() {
+		for key, timer := range e.retries {
+			add("retry", key, timer.when)
+		}
+		for key, k := range e.running {
+			if k.timer != nil && !k.gone {
+				add("attempt", key, k.timer.when)
+			}
+		}
+		for _, h := range e.outside.leases.held.items {
+			add("lease", h.runKey, h.until)
+		}
+	})
+	slices.SortFunc(all, func(a, b workTimer) int {
+		return cmp.Or(cmp.Compare(a.DueAt, b.DueAt), bytes.Compare(a.TaskUUID[:], b.TaskUUID[:]), a.step-b.step)
+	})
+	first = all[:min(most, len(all))]
+	e.store.locked(func() {
+		first = slices.DeleteFunc(first, func(w workTimer) bool { return e.store.liveLocked(w.TaskUUID) == nil })
+		for i := range first {
+			first[i].describe(e.store.liveLocked(first[i].TaskUUID))
+		}
+	})
+	return first, len(all)
+}
+
+func (w *workTimer) describe(t *task) {
+	w.Namespace, w.Name = t.tpl.namespace, t.tpl.name
+	w.StepName, w.Attempt = t.def(w.step).name, t.steps[w.step].attempts
 }

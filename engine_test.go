@@ -26,6 +26,7 @@ type stepSpec struct {
 	retry          string // the retry object
 	timeout        int
 	kind           string // standard if empty
+	batch          string // the batch_config object; none if empty
 }
 
 // testTemplate returns a template of the namespace t.
@@ -36,8 +37,8 @@ func testTemplate(name string, steps ...stepSpec) string {
 		for _, a := range s.after {
 			after = append(after, fmt.Sprintf("%q", a))
 		}
-		parts[i] = fmt.Sprintf(`{"name":%q,"type":%q,"handler":{"callable":%q,"initialization":%s},"dependencies":[%s],"retry":%s,"timeout_seconds":%d}`,
-			s.name, cmp.Or(s.kind, stepStandard), s.callable, cmp.Or(s.config, "{}"), strings.Join(after, ","), cmp.Or(s.retry, "{}"), max(s.timeout, 30*boolCount(s.timeout == 0)))
+		parts[i] = fmt.Sprintf(`{"name":%q,"type":%q,"handler":{"callable":%q,"initialization":%s},"dependencies":[%s],"retry":%s,"timeout_seconds":%d,"batch_config":%s}`,
+			s.name, cmp.Or(s.kind, stepStandard), s.callable, cmp.Or(s.config, "{}"), strings.Join(after, ","), cmp.Or(s.retry, "{}"), max(s.timeout, 30*boolCount(s.timeout == 0)), cmp.Or(s.batch, "null"))
 	}
 	return fmt.Sprintf(`{"namespace":"t","name":%q,"version":"1.0.0","identity_strategy":"always_unique","steps":[%s]}`,
 		name, strings.Join(parts, ","))

@@ -417,6 +417,7 @@ var sandboxRounds = flag.Int("sandbox-rounds", 2, "rounds of each of the 32 test
 // TestSandboxesAreApart runs 32 tests at once, each in its own sandboxes and at its own time.
 // Nothing of one shows in another.
 func TestSandboxesAreApart(t *testing.T) {
+	slow(t)
 	s := newFixtureServer(t, serviceTest{extra: sandboxTemplates})
 	began := realNow()
 	t.Run("at once", func(t *testing.T) {

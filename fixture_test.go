@@ -256,6 +256,7 @@ func TestResetUnderLoad(t *testing.T) {
 // TestResetWhileCreating checks, with many creators, that a task answered before the
 // reset is gone and one answered after it exists.
 func TestResetWhileCreating(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	s := newFixtureServer(t, serviceTest{})
 	stop := make(chan struct{})
@@ -515,6 +516,7 @@ func runTimeTemplate(name, callable string) string {
 // TestStateBringsNoRefusedTemplates checks that a state document and the seed of a sandbox
 // follow the rules for templates that are added at run time.
 func TestStateBringsNoRefusedTemplates(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	for callable, want := range map[string]string{
 		"exec:id":                     "templates added at run time cannot run programs",

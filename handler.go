@@ -34,8 +34,10 @@ type attempt struct {
 	number                   int // from 1
 	maxAttempts              int
 	timeout                  time.Duration
+	handler                  []byte        // an object: its callable, method and resolver
 	config                   []byte        // handler.initialization, an object
 	inputs                   []byte        // an object: the context, or what an operator set
+	batch                    []byte        // an object: what the inputs of a batch worker have besides; nil for none
 	results                  []namedResult // completed ancestors
 }
 
@@ -297,7 +299,7 @@ func (a *attempt) envelope(dst []byte) []byte {
 
 // envelopeSize returns about how many bytes the envelope takes.
 func (a *attempt) envelopeSize() int {
-	n := 512 + len(a.traceparent) + len(a.tracestate) + len(a.context) + len(a.config) + len(a.inputs)
+	n := 512 + len(a.traceparent) + len(a.tracestate) + len(a.context) + len(a.config) + len(a.inputs) + len(a.batch) + len(a.handler)
 	for _, r := range a.results {
 		n += len(r.step) + len(r.result) + 8
 	}
@@ -326,7 +328,16 @@ func (a *attempt) appendStep(dst []byte) []byte {
 	dst = strconv.AppendInt(append(dst, `,"max_attempts":`...), int64(a.maxAttempts), 10)
 	dst = strconv.AppendInt(append(dst, `,"timeout_seconds":`...), int64(a.timeout/time.Second), 10)
 	dst = append(append(dst, `,"config":`...), orEmptyObject(a.config)...)
-	return append(append(append(dst, `,"inputs":`...), orEmptyObject(a.inputs)...), '}')
+	dst = append(append(dst, `,"inputs":`...), a.allInputs()...)
+	return append(append(append(dst, `,"handler":`...), orEmptyObject(a.handler)...), '}')
+}
+
+// allInputs returns the inputs, with those of a batch worker.
+func (a *attempt) allInputs() []byte {
+	if a.batch == nil {
+		return orEmptyObject(a.inputs)
+	}
+	return mergeObjects(nil, a.inputs, a.batch)
 }
 
 // Failures: the error of a step, and the error types that the service gives.

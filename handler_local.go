@@ -72,7 +72,7 @@ func findBuiltin(name string) (*builtin, error) {
 func runNoop(*attempt) (outcome, time.Duration) { return outcome{success: true}, 0 }
 
 func runEcho(a *attempt) (outcome, time.Duration) {
-	return outcome{success: true, result: compactResult(a.inputs)}, 0
+	return outcome{success: true, result: compactResult(a.allInputs())}, 0
 }
 
 // maxSleepMS is the longest sleep, some thirty years.

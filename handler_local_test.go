@@ -257,6 +257,7 @@ func runExec(t *testing.T, h *handlerSet, do ...string) outcome {
 }
 
 func TestExecOutcomes(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	h := newTestHandlers(t, nil)
 	for _, row := range []struct {

@@ -248,11 +248,12 @@ func TestUnusableTargetsFail(t *testing.T) {
 
 func TestEnvelope(t *testing.T) {
 	a := newTestAttempt(`{"to":"x"}`)
+	a.handler = []byte(`{"callable":"Pay","method":"charge"}`)
 	a.results = []namedResult{{"first", []byte(`{"n":1.50}`)}, {`by "hand"`, nil}}
 	want := `{"task":{"task_uuid":"` + a.taskID.String() + `",` +
 		`"namespace":"shop","name":"order","version":"1.0.0","correlation_id":"c-1","context":{"order":7}},` +
 		`"step":{"step_uuid":"` + a.stepID.String() + `","name":"pay","attempt":2,"max_attempts":3,` +
-		`"timeout_seconds":30,"config":{"to":"x"},"inputs":{"order":8}},` +
+		`"timeout_seconds":30,"config":{"to":"x"},"inputs":{"order":8},"handler":{"callable":"Pay","method":"charge"}},` +
 		`"dependency_results":{"first":{"n":1.50},"by \"hand\"":null}}`
 	if got := string(a.envelope([]byte("["))); got != "["+want {
 		t.Errorf("got %s\nwant %s", got, want)

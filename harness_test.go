@@ -269,7 +269,7 @@ func compareSteps(t testing.TB, again, live *task) {
 			t.Errorf("task %s step %d: replay gives %+v; live is %+v", live.id, i, a, b)
 		}
 	}
-	if again.blockers != live.blockers || again.since != live.since {
+	if again.blockers != live.blockers || again.setAside != live.setAside || again.since != live.since {
 		t.Errorf("task %s: replay gives blockers %d since %d; live is %d, %d",
 			live.id, again.blockers, again.since, live.blockers, live.since)
 	}

@@ -163,7 +163,7 @@ func (p *process) commands() command {
 		p.healthcheckCommand(),
 		p.openAPICommand(),
 		p.completionCommand(),
-		{name: "version", help: "print the version", examples: []string{"version", "--version"}, define: p.version},
+		{name: "version", help: "print the version, the commit it was built from, and the Go version", examples: []string{"version", "--version"}, define: p.version},
 	}}
 }
 
@@ -184,9 +184,31 @@ func (p *process) run(ctx context.Context, args []string) error {
 
 func (p *process) version(*options) runner {
 	return func(context.Context, []string) error {
-		fmt.Fprintln(p.stdout, "stepwell "+version)
-		return nil
+		info, _ := debug.ReadBuildInfo()
+		_, err := fmt.Fprintf(p.stdout, "stepwell %s (%s, %s, %s/%s)\n",
+			version, builtCommit(info), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		return err
 	}
+}
+
+// builtCommit names the commit that a program was built from. "go run" and tests record none.
+func builtCommit(info *debug.BuildInfo) string {
+	if info == nil {
+		return "no commit"
+	}
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	revision := settings["vcs.revision"]
+	if revision == "" {
+		return "no commit"
+	}
+	name := "commit " + revision[:min(len(revision), 12)]
+	if settings["vcs.modified"] == "true" {
+		name += " with changes"
+	}
+	return name
 }
 
 // serveArgs is the command line of serve.

@@ -286,3 +286,22 @@ func isConfigUsage(err error) bool {
 	_, ok := errors.AsType[*usageError](err)
 	return ok
 }
+
+func TestBuiltCommit(t *testing.T) {
+	t.Parallel()
+	revision := debug.BuildSetting{Key: "vcs.revision", Value: "69f7c92d5ac49bb42ad304a2d635c2e29690b24c"}
+	for _, tt := range []struct {
+		info *debug.BuildInfo
+		want string
+	}{
+		{nil, "no commit"},
+		{&debug.BuildInfo{}, "no commit"},
+		{&debug.BuildInfo{Settings: []debug.BuildSetting{revision, {Key: "vcs.modified", Value: "false"}}}, "commit 69f7c92d5ac4"},
+		{&debug.BuildInfo{Settings: []debug.BuildSetting{revision, {Key: "vcs.modified", Value: "true"}}},
+			"commit 69f7c92d5ac4 with changes"},
+	} {
+		if got := builtCommit(tt.info); got != tt.want {
+			t.Errorf("got %q; want %q", got, tt.want)
+		}
+	}
+}

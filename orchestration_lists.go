@@ -272,6 +272,9 @@ func (a *orchestrationAPI) streamEvents(w http.ResponseWriter, r *http.Request) 
 	if err != nil {
 		return nil, err
 	}
+	if filter.kind == domainKind && !mayReadResults(r.Context()) {
+		return nil, a.auth.deny(permStepsRead) // they have results
+	}
 	if a.svc.draining.Load() {
 		return nil, failf(unavailable, "the service is shutting down")
 	}
@@ -318,7 +321,10 @@ func (q *query) lastEventID(header string) (after uint64, given bool) {
 }
 
 func (q *query) eventFilter() (f eventFilter) {
-	f.namespace = q.text("namespace")
+	f.namespace, f.kind = q.text("namespace"), q.text("kind")
+	if kinds := []string{taskKind, stepKind, domainKind}; f.kind != "" && !slices.Contains(kinds, f.kind) {
+		q.refuse("kind must be task, step or domain, not %.60q", f.kind)
+	}
 	if text := q.text("task_uuid"); text != "" {
 		var ok bool
 		if f.task, ok = parseUUID(text); !ok && q.err == nil {

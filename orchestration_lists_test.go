@@ -407,6 +407,7 @@ func isBefore(t testing.TB, e, other wire.Event) bool {
 // cancelled and dropped, and the rest moves together in the store. Tasks that stay as they are must be
 // listed once each.
 func TestCursorsBesideChanges(t *testing.T) {
+	slow(t)
 	s := newTestServer(t, serviceTest{templates: apiTemplates, config: retaining(10)})
 	s.svc.store.locked(func() { s.svc.store.packing.floor = 0 })
 	change := func() {

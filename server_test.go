@@ -71,6 +71,7 @@ func wantRefusal(t *testing.T, what string, r *bufio.Reader) *http.Response {
 // TestRefusedBodyIsNotTaken sends a body of 1 GB with an invalid token: the answer comes at
 // once, and the client can send no more than fits into buffers.
 func TestRefusedBodyIsNotTaken(t *testing.T) {
+	slow(t)
 	const size, most = 1 << 30, 32 << 20
 	conn := authDial(t, authListener(t))
 	var before, after runtime.MemStats
@@ -123,6 +124,7 @@ func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
 
 // TestRefusalWithoutBodyKeepsTheConnection sends many requests on one connection.
 func TestRefusalWithoutBodyKeepsTheConnection(t *testing.T) {
+	slow(t)
 	conn := authDial(t, authListener(t))
 	r := bufio.NewReader(conn)
 	for i := range 3 {
@@ -254,6 +256,7 @@ const secretTemplate = `{
 }`
 
 func TestSecretsStayInside(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	var log lockedText
 	var texts map[string]string

@@ -306,6 +306,7 @@ type auditEntry struct {
 // Only an action that says the same, and left the step as it is, is answered as before,
 // after a restart too. Other answers name who left it so, and when.
 func TestRepeatedActions(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	const (
 		resolve  = `{"action_type":"resolve_manually","reason":"r","resolved_by":"anna"}`
@@ -745,6 +746,7 @@ func wantNothingOutside(t *testing.T, s *service) {
 // TestClaimStress runs many actors on many tasks of two sequential steps and
 // expects every step to be done once.
 func TestClaimStress(t *testing.T) {
+	slow(t)
 	const actors, tasks = 32, 2000
 	before := runtime.NumGoroutine()
 	svc := openTestService(t, serviceTest{extra: claimTemplates})

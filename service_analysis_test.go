@@ -309,6 +309,7 @@ func shapedTask(of func(n int) [][]int, n int, first, rest string) *task {
 // TestAnalysisIsLinear expects the looks at the graph and the bytes of the answer
 // to be proportional to the number of steps and dependencies.
 func TestAnalysisIsLinear(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	const most, mostBytes = 40, 600 // a step's name is in up to 5 paths and 10 chains
 	for _, shape := range analysisShapes {

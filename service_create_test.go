@@ -608,6 +608,7 @@ func TestRequestMarks(t *testing.T) {
 
 // TestRequestIndexMemory measures the memory of a key, without that of its task.
 func TestRequestIndexMemory(t *testing.T) {
+	slow(t)
 	const many, most = 100_000, 150
 	x := newRequestIndex()
 	before := heapBytes()
@@ -1261,6 +1262,7 @@ func TestRefusedTemplates(t *testing.T) {
 
 // TestTargetsAreBounded expects the engine to forget replaced templates.
 func TestTargetsAreBounded(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	s := newFixtureServer(t, serviceTest{})
 	svc := s.world.service()

@@ -8,15 +8,15 @@ package main
 //
 //	store.go            the store, its lock, changes, and what others ask of it
 //	store_index.go      tasks by state, template, label and time, and pages of them
-//	store_letters.go    dead letters by reason and status
-//	store_events.go     the newest transitions for event streams; waiting for a task and for the disk
+//	store_letters.go    dead letters by reason and status; the newest domain events
+//	store_events.go     the newest transitions for event streams; waiting for a task
 //	store_retention.go  which finished tasks and request keys are kept, and packing after drops
 //	store_journal.go    the journal: records in memory, then on disk, many with one sync
 //	store_format.go     the lines of the files, store check, and what is sound of a damaged store
 //	store_recover.go    reading the files at a start
 //	store_snapshot.go   writing a snapshot beside the running service
 //	store_state.go      the state document: export and import
-//	store_disk.go       the file operations, space for the journal, and the lock of the directory
+//	store_disk.go       the file operations, space for the journal, and the lock of the directory; waiting for the disk
 
 import (
 	"bytes"
@@ -84,7 +84,9 @@ func newStore(c clock, log *slog.Logger) *store {
 		packing:    packing{floor: packFloor},
 		full:       make(chan struct{}, 1),
 		watch:      unobserved{},
-		events:     eventLog{keep: defaultKeptEvents, closed: make(chan struct{})},
+		events: eventLog{
+			keep: defaultKeptEvents, closed: make(chan struct{}), domain: domainLog{keep: defaultKeptEvents},
+		},
 	}
 	s.requests.resize = s.retain.resize
 	s.index = newTaskIndex(s)
@@ -95,7 +97,7 @@ func newStore(c clock, log *slog.Logger) *store {
 // keepEvents is how many transitions the event log keeps.
 func openStore(o journalOptions, keepEvents int, c clock, log *slog.Logger) (*store, error) {
 	s := newStore(c, log)
-	s.events.keep = keepEvents
+	s.events.keep, s.events.domain.keep = keepEvents, keepEvents
 	r := &restorer{s: s}
 	j, err := openJournal(o, r)
 	if err != nil {
@@ -601,6 +603,7 @@ func (s *store) stepMoved(t *task, i int, from, to stepState, at instant) {
 	}
 	s.index.steps[to]++
 	s.events.append(s.events.maker.stepMove(t, i, from, to, at))
+	s.publish(t, i, from, to, at)
 	s.analytics.stepMoved(t, i, from, to, at)
 	s.watch.stepMoved(t, i, from, to, at)
 }

@@ -2,10 +2,11 @@ package main
 
 // The file operations of journal and snapshot, behind an interface so that
 // tests can make each of them fail; their form on a real disk; the space
-// reserved for the journal; a disk that falls behind or hangs; and the lock of
-// the data directory.
+// reserved for the journal; a disk that falls behind or hangs; the lock of the
+// data directory; and waiting for the disk.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -745,4 +746,73 @@ func lockHolder(f io.Reader) int {
 	}
 	pid, _ := strconv.Atoi(strings.TrimSpace(string(text))) // 0 on error
 	return pid
+}
+
+// Waiting for the disk: an answer that tells of tasks, be it a success, a refusal or a
+// view, is given when what it tells is durable.
+
+// wait returns once everything up to a sequence is durable.
+func (s *store) wait(ctx context.Context, seq uint64) error { return s.journal.wait(ctx, seq) }
+
+// outwait is wait for those who also wait while the disk hangs.
+func (s *store) outwait(ctx context.Context, seq uint64) error {
+	return s.journal.await(ctx, seq, true)
+}
+
+// waitAll returns once every change made so far is durable.
+func (s *store) waitAll(ctx context.Context) error {
+	s.mu.Lock()
+	seq := s.seq
+	s.mu.Unlock()
+	return s.wait(ctx, seq)
+}
+
+// waitTask returns once every change of a task is durable. If there is no such task,
+// that includes the record that may have dropped it.
+func (s *store) waitTask(ctx context.Context, id uuid) error {
+	s.mu.Lock()
+	seq := s.seq
+	if pos, ok := s.byID[id]; ok {
+		seq = s.lastSeqLocked(pos)
+	}
+	s.mu.Unlock()
+	return s.wait(ctx, seq)
+}
+
+// lastSeqLocked returns the sequence of the newest record of the task at a position, or 0
+// if everything is durable.
+func (s *store) lastSeqLocked(pos uint32) uint64 {
+	if s.journal.durable() >= s.seq {
+		return 0
+	}
+	if t := s.slots[pos].live; t != nil {
+		return t.lastSeq
+	}
+	h, _ := readTaskHead(s.slots[pos].line)
+	return h.lastSeq
+}
+
+// refuse returns a refusal once everything that it may tell of is durable.
+func (s *store) refuse(ctx context.Context, refusal error) error {
+	if refusedForNow(refusal) {
+		return refusal // it tells of no task
+	}
+	return cmp.Or(s.waitAll(ctx), refusal)
+}
+
+// viewAfter returns a view of a task that was just changed, by the record with a
+// sequence, once that and everything in the view are durable. A task dropped since, which
+// happens if very few are kept, is returned as it was at its end.
+func (s *store) viewAfter(ctx context.Context, t *task, seq uint64) (*task, error) {
+	if err := s.wait(ctx, seq); err != nil {
+		return nil, err
+	}
+	v, err := s.view(t.id)
+	if kindOf(err) == taskMissing {
+		s.locked(func() { v, err = t.clone(), nil })
+	}
+	if err != nil {
+		return nil, err
+	}
+	return v, s.wait(ctx, v.lastSeq)
 }

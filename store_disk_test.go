@@ -299,6 +299,7 @@ func wantHangRefusal(t testing.TB, a *answer, part string) {
 // TestSpaceHangs holds the reservation of space that a change needs: the change is refused soon,
 // and others at once, so that the store's lock is free for reads.
 func TestSpaceHangs(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	disk := &slowDisk{diskFS: newMemDisk(), space: true}
 	o := diskOptions(nil)
@@ -396,6 +397,7 @@ func TestCopiesAreWaitedFor(t *testing.T) {
 // TestStoreIsWatched checks that a store whose directory, lock or journal is removed or replaced
 // refuses changes at once, acknowledges none, and says why.
 func TestStoreIsWatched(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string

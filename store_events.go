@@ -1,12 +1,11 @@
 package main
 
 // The event log: the newest transitions of all tasks and steps, in the order of
-// the journal, and the followers that read it; waiting for a task, and for the disk. None
-// of it is stored: a start rebuilds the log from the tasks' own logs.
+// the journal, and the followers that read it; waiting for a task. None of it is
+// stored: a start rebuilds the log from the tasks' own logs.
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"sort"
@@ -26,7 +25,7 @@ type move struct {
 	n        uint32 // number within its record, from 1
 	template uint32 // index in the maker's list
 	declared int32  // the step in the template
-	instance int32  // of a batch_worker step
+	instance int32  // of a batch_worker step; below 0 for one whose name is in the maker's list
 	attempt  int32
 	from, to uint8 // a stepState, or of a task a taskState
 }
@@ -42,7 +41,14 @@ type moveMaker struct {
 	place     uint32    // its index in templates
 	templates []*template
 	places    map[*template]uint32
+
+	names      []string // of instances that are not named by their number, from 1
+	namePlaces map[string]int32
 }
+
+// maxInstanceNames is how many names of instances events can have. Others have a number
+// in its place.
+const maxInstanceNames = 1 << 16
 
 func (m *moveMaker) startRecord(t *task, r *record) {
 	m.seq, m.started, m.n = r.seq, r.started(), 0
@@ -66,6 +72,27 @@ func (m *moveMaker) placeOf(tpl *template) uint32 {
 	return place
 }
 
+// instanceOf returns which instance a step is.
+func (m *moveMaker) instanceOf(t *task, i int) int32 {
+	if t.plan == nil || !t.plan.steps[i].named {
+		return int32(t.instance(i))
+	}
+	name := t.def(i).name
+	place, ok := m.namePlaces[name]
+	if !ok && len(m.names) >= maxInstanceNames {
+		return int32(t.instance(i))
+	}
+	if !ok {
+		if m.namePlaces == nil {
+			m.namePlaces = map[string]int32{}
+		}
+		m.names = append(m.names, name)
+		place = int32(-len(m.names))
+		m.namePlaces[name] = place
+	}
+	return place
+}
+
 func (m *moveMaker) taskMove(t *task, from, to taskState, at instant) move {
 	m.n++
 	return move{
@@ -78,7 +105,7 @@ func (m *moveMaker) stepMove(t *task, i int, from, to stepState, at instant) mov
 	at, attempt := t.momentOf(i, to, at, m.started)
 	return move{
 		seq: m.seq, at: at, task: t.id, step: t.stepID(i), n: m.n, template: m.place,
-		declared: int32(t.declared(i)), instance: int32(t.instance(i)), attempt: int32(attempt),
+		declared: int32(t.declared(i)), instance: m.instanceOf(t, i), attempt: int32(attempt),
 		from: uint8(from), to: uint8(to),
 	}
 }
@@ -94,6 +121,7 @@ type eventLog struct {
 	lost    uint64 // the last sequence whose moves may be missing
 	dropped uint64 // the last sequence of any dropped task
 	maker   moveMaker
+	domain  domainLog
 
 	closing sync.Once
 	closed  chan struct{} // closed when followers must end
@@ -185,6 +213,7 @@ func (l *eventLog) after(seq uint64) uint64 {
 func (l *eventLog) forget(seq uint64) {
 	l.first += uint64(l.held)
 	l.head, l.held, l.lost = 0, 0, seq
+	l.domain.forget(seq)
 }
 
 // oldest returns the first sequence of which nothing is missing.
@@ -197,7 +226,12 @@ func (l *eventLog) oldest() uint64 {
 
 // taskDropped notes that the task with this newest record was dropped: its
 // moves stay, but the next snapshot has no line to rebuild them from.
-func (l *eventLog) taskDropped(lastSeq uint64) { l.dropped = max(l.dropped, lastSeq) }
+func (l *eventLog) taskDropped(tpl *template, lastSeq uint64) {
+	l.dropped = max(l.dropped, lastSeq)
+	if tpl == nil || tpl.publishes {
+		l.domain.dropped = max(l.domain.dropped, lastSeq)
+	}
+}
 
 // missing returns the last sequence whose moves may be missing when a store is
 // read from a snapshot written now.
@@ -211,9 +245,17 @@ func (l *eventLog) missing() uint64 { return max(l.lost, l.dropped) }
 const eventsHead = `{"events_after":`
 
 // appendEventsLine appends that line, without its closing brace. It says that
-// the moves of all records later than lost were held.
-func appendEventsLine(b []byte, lost uint64) []byte {
-	return fmt.Appendf(b, `%s%d`, eventsHead, lost)
+// the moves of all records later than lost were held, and the same of domain events.
+func appendEventsLine(b []byte, lost, domainLost, domainGone uint64) []byte {
+	c := memberCoder{b: fmt.Appendf(b, `%s%d`, eventsHead, lost)}
+	nonzero(&c, "domain_after", &domainLost)
+	nonzero(&c, "domain_gone", &domainGone)
+	return c.b
+}
+
+// lineLocked is appendEventsLine for the log as it is.
+func (l *eventLog) lineLocked() []byte {
+	return appendEventsLine(nil, l.missing(), l.domain.lost, l.domain.missing())
 }
 
 // moveCollector collects the moves of the snapshot's tasks and passes them to
@@ -223,6 +265,9 @@ type moveCollector struct {
 	after uint64 // moves of later records are kept
 	moves []move // not yet in the log
 	begun bool   // the last line of the snapshot was read
+
+	domain                  []domainEvent // not yet in the log
+	domainAfter, domainGone uint64        // lost and gone of the log
 }
 
 // line reads the line that appendEventsLine writes.
@@ -234,12 +279,19 @@ func (c *moveCollector) line(text []byte) error {
 	var m memberCoder
 	for m.again(text) {
 		number(&m, "events_after", &c.after)
+		nonzero(&m, "domain_after", &c.domainAfter)
+		nonzero(&m, "domain_gone", &c.domainGone)
 	}
 	return m.err
 }
 
 // wants reports whether a task with this newest record has moves to collect.
 func (c *moveCollector) wants(lastSeq uint64) bool { return c.known && lastSeq > c.after }
+
+// wantsDomain is wants for domain events.
+func (c *moveCollector) wantsDomain(tpl *template, lastSeq uint64) bool {
+	return c.known && tpl.publishes && lastSeq > c.domainAfter
+}
 
 // appendTo moves the collected moves of the records up to seq to the log.
 func (c *moveCollector) appendTo(log *eventLog, seq uint64) {
@@ -252,15 +304,22 @@ func (c *moveCollector) appendTo(log *eventLog, seq uint64) {
 		n++
 	}
 	c.moves = c.moves[n:]
+	for n = 0; n < len(c.domain) && c.domain[n].seq <= seq; n++ {
+		log.domain.append(c.domain[n])
+	}
+	c.domain = c.domain[n:]
 }
 
-// sortMoves sorts the collected moves, before the first record after seq.
+// sortMoves sorts what was collected, before the first record after seq.
 func (c *moveCollector) sortMoves(log *eventLog, seq uint64) {
 	c.begun = true
 	if !c.known {
-		c.after = seq
+		c.after, c.domainAfter, c.domainGone = seq, seq, seq
 	}
-	log.lost = c.after
+	log.lost, log.domain.lost, log.domain.gone = c.after, c.domainAfter, c.domainGone
+	slices.SortFunc(c.domain, func(a, b domainEvent) int {
+		return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.n, b.n))
+	})
 	slices.SortFunc(c.moves, func(a, b move) int {
 		if a.seq != b.seq {
 			return cmp.Compare(a.seq, b.seq)
@@ -298,6 +357,13 @@ func (r *lineReplay) taskMoved(t *task, from, to taskState, at instant) {
 func (r *lineReplay) stepMoved(t *task, i int, from, to stepState, at instant) {
 	r.figures.stepMoved(t, i, from, to, at)
 	r.keep(r.maker.stepMove(t, i, from, to, at))
+	if r.keeper.wantsDomain(t.tpl, r.maker.seq) {
+		t.eachPublished(i, from, to, at, r.maker.seq, func(e domainEvent) {
+			if !e.fast() {
+				r.keeper.domain = append(r.keeper.domain, e)
+			}
+		})
+	}
 }
 
 func (r *lineReplay) keep(m move) {
@@ -319,16 +385,29 @@ const eventBatch = 64
 
 var eventBatches = sync.Pool{New: func() any { return new([eventBatch]event) }}
 
-// eventFilter selects tasks; empty members select all.
+// eventFilter selects events; empty members select all, except that domain events are only
+// selected by their kind.
 type eventFilter struct {
 	task      uuid
 	namespace string
+	kind      string // task, step or domain
 }
+
+// The kinds of events.
+const (
+	taskKind   = "task"
+	stepKind   = "step"
+	domainKind = "domain"
+)
 
 // selects reports whether the filter selects a move of a task made from the
 // template.
 func (f *eventFilter) selects(m *move, tpl *template) bool {
-	return (f.task.isZero() || f.task == m.task) && (f.namespace == "" || f.namespace == tpl.namespace)
+	return f.selectsTask(m.task, tpl) && (f.kind == "" || m.step.isZero() == (f.kind == taskKind))
+}
+
+func (f *eventFilter) selectsTask(id uuid, tpl *template) bool {
+	return (f.task.isZero() || f.task == id) && (f.namespace == "" || f.namespace == tpl.namespace)
 }
 
 // event is a move as a follower reads it from the log.
@@ -336,7 +415,8 @@ type event struct {
 	move
 	number uint64
 	tpl    *template
-	last   bool // the last of its record
+	last   bool   // the last of its record
+	name   string // of an instance that is not named by its number
 }
 
 // follower is one reader of the event log.
@@ -357,6 +437,9 @@ func (s *store) follow(filter eventFilter, after uint64) (*follower, error) {
 	defer s.mu.Unlock()
 	if _, ok := s.byID[filter.task]; !ok && !filter.task.isZero() {
 		return nil, taskNotFound(filter.task)
+	}
+	if filter.kind == domainKind {
+		return s.followDomainLocked(filter, after), nil
 	}
 	log := &s.events
 	f := &follower{store: s, filter: filter, after: after, oldest: log.oldest()}
@@ -421,6 +504,9 @@ type eventChunk struct {
 
 // take appends the texts of the next moves that are durable and selected.
 func (f *follower) take(text []byte) eventChunk {
+	if f.filter.kind == domainKind {
+		return f.takeDomain(text)
+	}
 	space := eventBatches.Get().(*[eventBatch]event)
 	defer eventBatches.Put(space)
 	batch, more, behind := f.read(space[:0])
@@ -453,7 +539,11 @@ func (f *follower) read(batch []event) (read []event, more, behind bool) {
 		}
 		last := f.next+1 == end || log.move(f.next+1).seq != m.seq
 		if tpl := log.maker.templates[m.template]; f.filter.selects(m, tpl) {
-			batch = append(batch, event{*m, f.next, tpl, last})
+			e := event{move: *m, number: f.next, tpl: tpl, last: last}
+			if m.instance < 0 {
+				e.name = log.maker.names[-m.instance-1]
+			}
+			batch = append(batch, e)
 		}
 		f.next++
 		if last {
@@ -513,6 +603,9 @@ func (e *event) appendJSON(b []byte) []byte {
 // stepName returns the name of the step that moved.
 func (e *event) stepName() string {
 	def := &e.tpl.steps[e.declared]
+	if e.name != "" {
+		return e.name
+	}
 	if def.kind == stepBatchWorker {
 		return instanceName(def.name, int(e.instance))
 	}
@@ -765,73 +858,4 @@ func (s *store) releaseWaiters(why waitEnd) {
 	s.waiters.closed = cmp.Or(s.waiters.closed, why)
 	s.events.close()
 	s.waiters.releaseAll(why)
-}
-
-// Waiting for the disk: an answer that tells of tasks, be it a success, a refusal or a
-// view, is given when what it tells is durable.
-
-// wait returns once everything up to a sequence is durable.
-func (s *store) wait(ctx context.Context, seq uint64) error { return s.journal.wait(ctx, seq) }
-
-// outwait is wait for those who also wait while the disk hangs.
-func (s *store) outwait(ctx context.Context, seq uint64) error {
-	return s.journal.await(ctx, seq, true)
-}
-
-// waitAll returns once every change made so far is durable.
-func (s *store) waitAll(ctx context.Context) error {
-	s.mu.Lock()
-	seq := s.seq
-	s.mu.Unlock()
-	return s.wait(ctx, seq)
-}
-
-// waitTask returns once every change of a task is durable. If there is no such task,
-// that includes the record that may have dropped it.
-func (s *store) waitTask(ctx context.Context, id uuid) error {
-	s.mu.Lock()
-	seq := s.seq
-	if pos, ok := s.byID[id]; ok {
-		seq = s.lastSeqLocked(pos)
-	}
-	s.mu.Unlock()
-	return s.wait(ctx, seq)
-}
-
-// lastSeqLocked returns the sequence of the newest record of the task at a position, or 0
-// if everything is durable.
-func (s *store) lastSeqLocked(pos uint32) uint64 {
-	if s.journal.durable() >= s.seq {
-		return 0
-	}
-	if t := s.slots[pos].live; t != nil {
-		return t.lastSeq
-	}
-	h, _ := readTaskHead(s.slots[pos].line)
-	return h.lastSeq
-}
-
-// refuse returns a refusal once everything that it may tell of is durable.
-func (s *store) refuse(ctx context.Context, refusal error) error {
-	if refusedForNow(refusal) {
-		return refusal // it tells of no task
-	}
-	return cmp.Or(s.waitAll(ctx), refusal)
-}
-
-// viewAfter returns a view of a task that was just changed, by the record with a
-// sequence, once that and everything in the view are durable. A task dropped since, which
-// happens if very few are kept, is returned as it was at its end.
-func (s *store) viewAfter(ctx context.Context, t *task, seq uint64) (*task, error) {
-	if err := s.wait(ctx, seq); err != nil {
-		return nil, err
-	}
-	v, err := s.view(t.id)
-	if kindOf(err) == taskMissing {
-		s.locked(func() { v, err = t.clone(), nil })
-	}
-	if err != nil {
-		return nil, err
-	}
-	return v, s.wait(ctx, v.lastSeq)
 }

@@ -404,6 +404,7 @@ func (p plainTasks) list(q *taskQuery) (r taskRange) {
 // TestTaskIndex compares pages of every kind of filter and order with a plain search, for
 // values that few, many or no tasks have, while tasks move, are dropped, and change position.
 func TestTaskIndex(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	for name, users := range map[string]int{"many combinations": 200, "few combinations": 9} {
 		t.Run(name, func(t *testing.T) { testTaskIndex(t, users) })

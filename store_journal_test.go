@@ -507,6 +507,7 @@ func TestJournalThatCannotBeRenewed(t *testing.T) {
 // TestLargeTemplateOnAFullDisk uses a template of more bytes than are reserved for a change, on
 // a disk that has no more: it is refused, and everything else goes on.
 func TestLargeTemplateOnAFullDisk(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	for _, plain := range []bool{false, true} {
 		disk := newMemDisk()
@@ -664,6 +665,7 @@ func TestJournalRotatesWithRoom(t *testing.T) {
 // TestJournalReserveCatchesUp checks that records that come faster than the
 // flusher looks are not refused while there is space.
 func TestJournalReserveCatchesUp(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		disk := newMemDisk()
@@ -682,6 +684,7 @@ func TestJournalReserveCatchesUp(t *testing.T) {
 }
 
 func TestJournalConcurrent(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	o := diskOptions(nil)
 	o.dir, o.fs = t.TempDir(), osDisk{}

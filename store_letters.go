@@ -1,11 +1,15 @@
 package main
 
 // The index of the dead letter queue: all entries in the order they were made,
-// by reason and by status, and the figures that need no scan.
+// by reason and by status, and the figures that need no scan. The domain events: the newest
+// that steps published.
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
+	"sort"
+	"strconv"
 	"time"
 )
 
@@ -287,4 +291,235 @@ func (s *store) dlqFigures() []dlqFigures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.dead.figures()
+}
+
+// Domain events: what steps publish by publishes_events. An event is a function of the record
+// of the outcome and the template, so it needs no record: a start finds it again.
+
+// The modes of delivery, as indexes of the counts of events.
+const (
+	modeDurable = iota
+	modeFast
+	modeBroadcast
+	deliveryModes
+)
+
+var deliveryModeNames = [deliveryModes]string{"durable", "fast", "broadcast"}
+
+// domainEvent is an event that a step published. It is never changed.
+type domainEvent struct {
+	*publishedEvent
+	seq                     uint64 // of the record of the outcome
+	n                       int    // which of the step's declared events it is, from 1
+	at                      instant
+	task, step, correlation uuid
+	tpl                     *template
+	stepName                string
+	attempt                 int
+	success                 bool
+	payload                 []byte // JSON
+}
+
+// published returns how the attempt ended that a move of a step ends by its outcome; nil if the
+// template publishes no events, or for any other move.
+func (t *task) published(i int, from, to stepState) *ending {
+	if !t.tpl.publishes || from != stepInProgress {
+		return nil
+	}
+	switch to {
+	case stepEnqueuedForOrchestration, stepEnqueuedAsError, stepComplete:
+		return t.steps[i].last
+	}
+	return nil
+}
+
+// eachPublished calls f with the events that a move of a step publishes.
+func (t *task) eachPublished(i int, from, to stepState, at instant, seq uint64, f func(e domainEvent)) {
+	end := t.published(i, from, to)
+	if end == nil {
+		return
+	}
+	def := t.def(i)
+	for n := range def.publishes {
+		p := &def.publishes[n]
+		if !p.follows(end.success, end.retryAt != 0) || objectMember(end.withheld, p.name) != nil {
+			continue
+		}
+		f(domainEvent{
+			publishedEvent: p, seq: seq, n: n + 1, at: at, task: t.id, step: t.stepID(i), correlation: t.correlation(),
+			tpl: t.tpl, stepName: def.name, attempt: t.steps[i].attempts, success: end.success,
+			payload: bytes.Clone(end.payload()),
+		})
+	}
+}
+
+// id returns the id of the event, the same after every restart.
+func (e *domainEvent) id() uuid {
+	return stableID("domain event", string(e.task[:]), strconv.FormatUint(e.seq, 10), strconv.Itoa(e.n))
+}
+
+// append appends the event in the form of the stream; the last of a record has its id.
+func (e *domainEvent) append(b []byte, last bool) []byte {
+	if last {
+		b = appendEventID(b, e.seq)
+	}
+	return append(e.appendJSON(append(b, "event: domain\ndata: "...)), "\n\n"...)
+}
+
+// appendJSON appends what streams and subscribers get.
+func (e *domainEvent) appendJSON(b []byte) []byte {
+	o := jsonWriter{b: append(b, '{')}
+	o.id("id", e.id())
+	o.text("type", e.name)
+	o.zoned("timestamp", e.at)
+	o.number("seq", int(e.seq))
+	o.number("n", e.n)
+	o.id("task_uuid", e.task)
+	o.text("namespace", e.tpl.namespace)
+	o.text("name", e.tpl.name)
+	o.text("version", e.tpl.version)
+	o.id("correlation_id", e.correlation)
+	o.id("step_uuid", e.step)
+	o.text("step_name", e.stepName)
+	o.number("attempt", e.attempt)
+	o.flag("success", e.success)
+	o.text("delivery_mode", e.mode)
+	if e.publisher != "" {
+		o.text("publisher", e.publisher)
+	}
+	o.raw("data", redact(e.payload))
+	return append(o.b, '}')
+}
+
+// maxDomainBytes is how many bytes of payloads are held, unless one record has more.
+const maxDomainBytes = 64 << 20
+
+// domainLog holds the newest domain events, all of a record or none. The store's mutex guards
+// it.
+type domainLog struct {
+	keep    int
+	held    []domainEvent // the oldest first
+	bytes   int           // of their payloads
+	first   uint64        // number of the oldest; events are numbered from 0 in this process
+	lost    uint64        // the last sequence whose events were dropped to make room
+	gone    uint64        // the last sequence of which any event is missing
+	dropped uint64        // the last sequence of any dropped task that may have published
+
+	published [deliveryModes]uint64 // since the start
+	withheld  uint64                // since the start, because of their schema
+}
+
+// append appends an event, and drops the oldest records to make room.
+func (l *domainLog) append(e domainEvent) {
+	l.held = append(l.held, e)
+	l.bytes += len(e.payload)
+	for (len(l.held) > l.keep || l.bytes > maxDomainBytes) && l.held[0].seq != e.seq {
+		l.lost = l.held[0].seq
+		l.gone = max(l.gone, l.lost)
+		for l.held[0].seq == l.lost {
+			l.bytes -= len(l.held[0].payload)
+			l.held[0] = domainEvent{} // or the array would keep it
+			l.held = l.held[1:]
+			l.first++
+		}
+	}
+}
+
+// after returns the number of the first event later than a sequence.
+func (l *domainLog) after(seq uint64) uint64 {
+	return l.first + uint64(sort.Search(len(l.held), func(n int) bool { return l.held[n].seq > seq }))
+}
+
+// forget drops everything up to a sequence, which is everything held.
+func (l *domainLog) forget(seq uint64) {
+	l.first += uint64(len(l.held))
+	l.held, l.bytes, l.lost, l.gone = nil, 0, seq, seq
+}
+
+// oldest returns the first sequence of which nothing is missing.
+func (l *domainLog) oldest() uint64 {
+	if len(l.held) > 0 {
+		return max(l.held[0].seq, l.gone+1)
+	}
+	return l.gone + 1
+}
+
+// missing returns the last sequence whose events are missing when a store is read from a
+// snapshot written now.
+func (l *domainLog) missing() uint64 { return max(l.gone, l.dropped) }
+
+// publish appends what a move of a step publishes. A start finds no fast events again.
+func (s *store) publish(t *task, i int, from, to stepState, at instant) {
+	end := t.published(i, from, to)
+	if end == nil {
+		return
+	}
+	l, starting := &s.events.domain, s.journal == nil
+	t.eachPublished(i, from, to, at, s.events.maker.seq, func(e domainEvent) {
+		if starting && e.fast() {
+			return
+		}
+		if l.append(e); !starting {
+			l.published[slices.Index(deliveryModeNames[:], e.mode)]++
+		}
+	})
+	if !starting && end.withheld != nil {
+		eachMember(end.withheld, func(string, []byte) bool { l.withheld++; return true })
+	}
+}
+
+// followDomainLocked is follow for domain events.
+func (s *store) followDomainLocked(filter eventFilter, after uint64) *follower {
+	log := &s.events.domain
+	f := &follower{store: s, filter: filter, after: after, oldest: log.oldest()}
+	if after < log.gone || after > s.seq {
+		f.missed, f.after = after != 0, log.lost
+	}
+	f.next = log.after(f.after)
+	return f
+}
+
+// takeDomain is take for the stream of domain events.
+func (f *follower) takeDomain(text []byte) eventChunk {
+	limit := f.store.journal.published.Load()
+	batch, more, behind := f.readDomain(limit)
+	c := eventChunk{text: text, moves: len(batch), more: more, behind: behind}
+	for i := range batch {
+		last := i+1 == len(batch) || batch[i+1].seq != batch[i].seq
+		if c.text = batch[i].append(c.text, last); last {
+			c.id = batch[i].seq
+		}
+	}
+	return c
+}
+
+// domainBatchBytes is how many bytes of payloads a follower takes at a time, or those of one
+// record.
+const domainBatchBytes = 256 << 10
+
+// readDomain returns the next events up to a sequence, all of a record or none.
+func (f *follower) readDomain(limit uint64) (batch []domainEvent, more, behind bool) {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	log := &f.store.events.domain
+	if f.next < log.first {
+		return nil, false, true
+	}
+	bytes := 0
+	for _, e := range log.held[f.next-log.first:] {
+		if e.seq > limit {
+			break
+		}
+		if e.seq > f.after && (bytes > domainBatchBytes || len(batch) >= eventBatch) {
+			return batch, true, false
+		}
+		if f.filter.selectsTask(e.task, e.tpl) {
+			batch = append(batch, e)
+			bytes += len(e.payload)
+		}
+		f.next++
+		f.after = e.seq
+	}
+	f.after = max(f.after, limit) // records without events need none
+	return batch, false, false
 }

@@ -686,7 +686,7 @@ func apart(line []byte) []byte {
 // the snapshot's sequence; those are skipped in the journal.
 func (l *restorer) replayed(h *taskHeader, tpl *template) (*task, error) {
 	var obs replayer = unobserved{}
-	uncounted, recent := h.lastSeq > l.s.analytics.covered, l.events.wants(h.lastSeq)
+	uncounted, recent := h.lastSeq > l.s.analytics.covered, l.events.wants(h.lastSeq) || l.events.wantsDomain(tpl, h.lastSeq)
 	if uncounted {
 		obs = l.s.analytics
 	}

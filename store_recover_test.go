@@ -605,7 +605,7 @@ func wideStore(t *testing.T, tasks, steps int) (dir string) {
 		mustAct(t, s, sl.live, 0, stepRequest{action: actionComplete, by: "b", reason: "r", result: []byte("1")})
 	}
 	awaitReal(t, "all tasks to complete", func() bool { return s.store.counts().tasks[taskComplete] == count })
-	noError(t, w.line(appendEventsLine(nil, 0)))
+	noError(t, w.line(appendEventsLine(nil, 0, 0, 0)))
 	noError(t, s.store.writeSnapshot(w, count, figures, covered))
 	noError(t, w.commit())
 	closeTestService(t, s)

@@ -282,7 +282,7 @@ func (s *store) remove(pos uint32) error {
 	}
 	s.requests.drop(request, h.id, h.created)
 	s.dead.remove(h.id, h.dead)
-	s.events.taskDropped(h.lastSeq)
+	s.events.taskDropped(s.template(h.template), h.lastSeq)
 	labels := s.index.labels.held
 	s.index.remove(pos, h.state, &h.counts, sl.in, s.labelsOf(pos, *sl))
 	delete(s.byID, h.id)

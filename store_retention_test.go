@@ -264,6 +264,7 @@ func TestRetentionByAge(t *testing.T) {
 // TestRetentionAtRestart starts with other limits than before: a smaller one
 // takes effect, a larger one brings nothing back.
 func TestRetentionAtRestart(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates}
 	s := openTestService(t, o)
@@ -352,6 +353,7 @@ func TestRetentionWaitsForSnapshot(t *testing.T) {
 // TestRetentionBesideSnapshot checks that what a snapshot has passed may be dropped before it
 // ends, and that the store opens with what is left.
 func TestRetentionBesideSnapshot(t *testing.T) {
+	slow(t)
 	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: storyTemplates, config: retaining(300)}
 	s := openTestService(t, o)
 	var ids []uuid
@@ -363,7 +365,7 @@ func TestRetentionBesideSnapshot(t *testing.T) {
 	covered, count, figures := w.cut(), len(s.store.slots), s.store.analytics.freeze()
 	s.store.holdLocked()
 	s.store.mu.Unlock()
-	noError(t, w.line(appendEventsLine(nil, s.store.events.missing())))
+	noError(t, w.line(s.store.events.lineLocked()))
 	noError(t, s.store.writeTemplates(w.line))
 	noError(t, figures.writeLines(covered, w.line))
 	written := 0

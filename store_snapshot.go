@@ -390,11 +390,11 @@ func (s *store) snapshot() error {
 	}
 	s.mu.Lock()
 	covered := w.cut()
-	count, figures, missing := len(s.slots), s.analytics.freeze(), s.events.missing()
+	count, figures, events := len(s.slots), s.analytics.freeze(), s.events.lineLocked()
 	s.holdLocked()
 	s.mu.Unlock()
 	defer s.release()
-	err = w.line(appendEventsLine(nil, missing))
+	err = w.line(events)
 	if err == nil {
 		err = s.writeSnapshot(w, count, figures, covered)
 	}

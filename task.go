@@ -36,6 +36,7 @@ type task struct {
 	steps     []step
 	counts    [stepStates]int // steps by state
 	blockers  int             // steps in error, and cancelled steps with unfinished children
+	setAside  int             // steps in error with which the task goes on as long as anything can run
 	dead      []deadLetter    // its entries in the dead letter queue, oldest first
 	log       []byte          // its records without the task's id, comma-separated
 
@@ -55,14 +56,15 @@ type step struct {
 	waitingFor  int // parents that are neither complete nor resolved
 	openKids    int // of a cancelled step: children that are not finished
 	updated     instant
-	completed   instant // when it became complete, resolved or cancelled; 0 before
-	attempted   instant // when the latest attempt started
-	failed      instant // when an attempt last failed
-	retryAt     instant // when the next attempt is due; 0 when none is
-	inputs      string  // a JSON object that an operator set; "" for the task's context
-	last        *ending // the latest attempt that ended, or the operator's completion
-	lease       *lease  // of the outside actor that runs the step; else nil
-	operated    *record // the operator's action that left the step as it is, or nil
+	completed   instant      // when it became complete, resolved or cancelled; 0 before
+	attempted   instant      // when the latest attempt started
+	failed      instant      // when an attempt last failed
+	retryAt     instant      // when the next attempt is due; 0 when none is
+	inputs      string       // a JSON object that an operator set; "" for the task's context
+	last        *ending      // the latest attempt that ended, or the operator's completion
+	lease       *lease       // of the outside actor that runs the step; else nil
+	aside       failureAside // of a step in error
+	operated    *record      // the operator's action that left the step as it is, or nil
 }
 
 // observer is told every transition, in order, while a record is applied.
@@ -209,6 +211,7 @@ func (a *applier) endAttempt(e *ending) {
 	a.moveStep(i, stepFail)
 	s.failed = a.r.at
 	if e.retryAt == 0 {
+		s.aside = e.aside
 		a.moveStep(i, stepGiveUp)
 		return
 	}
@@ -279,10 +282,7 @@ func (a *applier) evaluate(operator bool) {
 	}
 	switch {
 	case t.blockers > 0:
-		a.moveTask(taskStepFailed)
-		if t.counts[stepInError] > 0 { // not for a cancelled step with unfinished children
-			a.addDeadLetter(dlqMaxRetriesExceeded)
-		}
+		a.block()
 	case t.allFinished():
 		a.moveTask(taskAllSuccessful)
 	case len(a.ready) > 0:
@@ -291,8 +291,18 @@ func (a *applier) evaluate(operator bool) {
 		a.moveTask(taskStillRunning)
 	case t.counts[stepWaitingForRetry] > 0:
 		a.moveTask(taskOnlyRetries)
+	case t.setAside > 0:
+		a.block()
 	default:
 		a.moveTask(taskNoneReady)
+	}
+}
+
+// block blocks the task until an operator acts.
+func (a *applier) block() {
+	a.moveTask(taskStepFailed)
+	if a.t.counts[stepInError] > 0 { // not for a cancelled step with unfinished children
+		a.addDeadLetter(dlqMaxRetriesExceeded)
 	}
 }
 
@@ -351,6 +361,10 @@ func (a *applier) moveStep(i int, e stepEvent) {
 		a.fail(fmt.Errorf("step %q in %s cannot take %s", t.def(i).name, from, e))
 		return
 	}
+	before := t.satisfies(i)
+	if from == stepInError {
+		*t.blockedBy(s.aside)--
+	}
 	s.state = to
 	s.lease, s.operated = nil, nil
 	s.updated = a.r.at
@@ -360,38 +374,57 @@ func (a *applier) moveStep(i int, e stepEvent) {
 	}
 	t.counts[from]--
 	t.counts[to]++
-	if from == stepInError {
-		t.blockers--
-	}
 	if to == stepInError {
-		t.blockers++
+		*t.blockedBy(s.aside)++
+	} else if from == stepInError {
+		s.aside = notAside
 	}
-	a.tellChildren(i, from, to)
+	a.tellChildren(i, before, to)
 	a.tellCancelledParents(i, from, to)
 	a.obs.stepMoved(t, i, from, to, a.r.at)
 }
 
+// blockedBy returns the count of steps in error to which one belongs.
+func (t *task) blockedBy(aside failureAside) *int {
+	if aside == notAside {
+		return &t.blockers
+	}
+	return &t.setAside
+}
+
+// satisfies reports whether a step lets its children run: it is done, or failed in isolation.
+func (t *task) satisfies(i int) bool {
+	s := &t.steps[i]
+	return s.state.satisfies() || s.state == stepInError && s.aside == asideIsolate
+}
+
 // tellChildren updates what the step's children wait for. A cancelled step with
 // unfinished children blocks the task: they can never run.
-func (a *applier) tellChildren(i int, from, to stepState) {
+func (a *applier) tellChildren(i int, satisfied bool, to stepState) {
 	t := a.t
 	children := t.children(i)
-	switch {
-	case to.satisfies() && !from.satisfies():
+	switch now := t.satisfies(i); {
+	case now && !satisfied:
 		for _, c := range children {
 			if t.steps[c].waitingFor--; t.steps[c].waitingFor == 0 {
 				a.becameReady(c)
 			}
 		}
-	case to == stepCancelled:
+	case satisfied && !now: // an isolated failure is tried again, or cancelled
 		for _, c := range children {
-			if !t.steps[c].state.finished() {
-				t.steps[i].openKids++
-			}
+			t.steps[c].waitingFor++
 		}
-		if t.steps[i].openKids > 0 {
-			t.blockers++
+	}
+	if to != stepCancelled {
+		return
+	}
+	for _, c := range children {
+		if !t.steps[c].state.finished() {
+			t.steps[i].openKids++
 		}
+	}
+	if t.steps[i].openKids > 0 {
+		t.blockers++
 	}
 }
 
@@ -416,6 +449,15 @@ func (a *applier) fail(err error) {
 	if a.err == nil {
 		a.err = err
 	}
+}
+
+// correlation returns the caller's correlation id, or else the id that follows
+// those of the declared steps.
+func (t *task) correlation() uuid {
+	if t.by.correlation.isZero() {
+		return t.id.plus(len(t.tpl.steps) + 1)
+	}
+	return t.by.correlation
 }
 
 // clone returns a copy that later records do not change.
@@ -733,6 +775,30 @@ func (t *task) inputsFor(i int) []byte {
 		return []byte(s.inputs)
 	}
 	return t.by.context
+}
+
+// batchInputs returns what the inputs of a batch worker have besides: its cursor, its
+// batch_metadata, and that it has work to do. Inputs that an operator set come before them.
+func (t *task) batchInputs(i int) []byte {
+	def, s := t.def(i), &t.steps[i]
+	o := jsonWriter{b: []byte{'{'}}
+	o.raw("cursor", objectMember(def.config, "cursor"))
+	o.raw("batch_metadata", def.batch.metadata)
+	o.flag("is_no_op", false)
+	batch := append(o.b, '}')
+	if s.inputs == "" {
+		return batch
+	}
+	return mergeObjects(nil, batch, []byte(s.inputs))
+}
+
+// payload returns what the events that an attempt publishes carry: its result, {} for none, or
+// its error.
+func (e *ending) payload() []byte {
+	if e.success {
+		return orEmptyObject(e.result)
+	}
+	return e.err
 }
 
 // momentOf returns when a step entered a state by a record of the time at, and

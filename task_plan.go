@@ -22,8 +22,9 @@ type plan struct {
 // planStep is one step of the task.
 type planStep struct {
 	def               *stepTemplate
-	declared          int // its step in the template; for an instance the batch_worker step
-	instance          int // number of an instance; 0 for the placeholder
+	declared          int  // its step in the template; for an instance the batch_worker step
+	instance          int  // number of an instance; 0 for the placeholder
+	named             bool // its name has the batch_id of its cursor, not the number
 	id                uuid
 	created           instant
 	parents, children []int // steps of the task
@@ -199,15 +200,6 @@ func (t *task) stepID(i int) uuid {
 	return t.id.plus(i + 1)
 }
 
-// correlation returns the caller's correlation id, or else the id that follows
-// those of the declared steps.
-func (t *task) correlation() uuid {
-	if t.by.correlation.isZero() {
-		return t.id.plus(len(t.tpl.steps) + 1)
-	}
-	return t.by.correlation
-}
-
 // Outcomes: what the result of a decision or batchable step may ask for, and
 // what its template allows.
 
@@ -218,6 +210,7 @@ type branching struct {
 	steps   []int    // the branches of a decision: steps of the template, ascending
 	cursors [][]byte // of a batch, one for each instance of workers[0]
 	workers []int    // steps of the template: the one with the cursors, or those that get a placeholder
+	named   bool     // the names of instances have the batch_id of their cursors
 }
 
 // instances returns how many steps it creates that the template does not
@@ -282,18 +275,55 @@ func (t *task) checkBranching(i int, e *ending) error {
 		return fmt.Errorf("%s: %d instances would have %d dependencies, more than %d",
 			batchMember, len(b.cursors), n, maxDependencies)
 	}
+	b.named = t.namesBatches(b)
 	if err := t.checkNames(b); err != nil {
 		return err
+	}
+	if e != nil {
+		e.named = b.named
 	}
 	return t.checkIndirect(i, b)
 }
 
-// checkNames refuses instances that would have the name of a declared step.
+// namesBatches reports whether the batch_id of each cursor can be in the name of its instance,
+// and any differs from the number: no two steps may have the same name.
+func (t *task) namesBatches(b branching) (differs bool) {
+	taken := map[string]bool{}
+	for n, cursor := range b.cursors {
+		worker := t.tpl.steps[b.workers[0]].name
+		name := batchName(worker, cursor)
+		if _, declared := t.tpl.flow.index[name]; name == "" || declared || taken[name] {
+			return false
+		}
+		taken[name] = true
+		differs = differs || name != instanceName(worker, t.plan.declared[b.workers[0]].instances+n+1)
+	}
+	return differs && !slices.ContainsFunc(t.plan.steps, func(s planStep) bool { return taken[s.def.name] })
+}
+
+// batchName returns the name of the instance of a batch_worker step for a cursor with a
+// batch_id; "" if the batch_id is no text or too long for a name.
+func batchName(worker string, cursor []byte) string {
+	id := templateText(cursor, "batch_id")
+	if name := worker + "_" + id; id != "" && len(name) <= maxNameLength && cleanText([]byte(id)) == id {
+		return name
+	}
+	return ""
+}
+
+// checkNames refuses instances that would have the name of another step.
 func (t *task) checkNames(b branching) error {
+	if len(b.cursors) == 0 || b.named {
+		return nil
+	}
+	declared := &t.plan.declared[b.workers[0]]
+	taken := map[string]bool{}
+	for _, i := range declared.steps {
+		taken[t.def(i).name] = t.plan.steps[i].named
+	}
 	for n := range b.cursors {
-		w := b.workers[0]
-		name := instanceName(t.tpl.steps[w].name, t.plan.declared[w].instances+n+1)
-		if _, taken := t.tpl.flow.index[name]; taken {
+		name := instanceName(t.tpl.steps[b.workers[0]].name, declared.instances+n+1)
+		if _, isDeclared := t.tpl.flow.index[name]; isDeclared || taken[name] {
 			return fmt.Errorf("%s: an instance would have the name of the step %q", batchMember, name)
 		}
 	}
@@ -649,6 +679,7 @@ func (a *applier) grow(i int, e *ending) {
 		a.fail(fmt.Errorf("step %q: %w", a.t.def(i).name, err))
 		return
 	}
+	b.named = e != nil && e.named
 	a.branch(i, b)
 	if e != nil {
 		e.decision = nil
@@ -685,8 +716,11 @@ func (g *growth) instantiate(b branching) {
 	for n, cursor := range b.cursors {
 		d := b.workers[0]
 		g.p.declared[d].instances++
-		def := g.t.tpl.instance(d, g.p.declared[d].instances, cursor)
-		g.createStep(d, def, g.a.r.ids.plus(n))
+		name := instanceName(g.t.tpl.steps[d].name, g.p.declared[d].instances)
+		if b.named {
+			name = batchName(g.t.tpl.steps[d].name, cursor)
+		}
+		g.createStep(d, g.t.tpl.instance(d, name, cursor), g.a.r.ids.plus(n))
 	}
 	if len(b.cursors) > 0 {
 		return
@@ -699,16 +733,16 @@ func (g *growth) instantiate(b branching) {
 // placeholder creates a completed step that stands for the batches when there
 // are none.
 func (g *growth) placeholder(d int, id uuid) {
-	i := g.enter(d, g.t.tpl.instance(d, 0, nil), id)
+	i := g.enter(d, g.t.tpl.instance(d, instanceName(g.t.tpl.steps[d].name, 0), nil), id)
 	g.t.steps[i].last = &ending{success: true}
 	g.a.moveStep(i, stepCompleteBy)
 	g.link(i)
 }
 
 // instance returns the definition of an instance of a batch_worker step.
-func (t *template) instance(d, n int, cursor []byte) *stepTemplate {
+func (t *template) instance(d int, name string, cursor []byte) *stepTemplate {
 	def := t.steps[d]
-	def.name = instanceName(def.name, n)
+	def.name = name
 	def.id = stableID(t.namespace, t.name, t.version, def.name)
 	if cursor != nil {
 		def.config = mergeObjects(nil, def.config, append(append([]byte(`{"cursor":`), cursor...), '}'))
@@ -729,8 +763,9 @@ func (g *growth) enter(d int, def *stepTemplate, id uuid) int {
 	i := len(t.steps)
 	t.steps = append(t.steps, step{maxAttempts: def.retry.MaxAttempts, updated: at})
 	t.counts[stepPending]++
-	g.p.steps = append(g.p.steps,
-		planStep{def: def, declared: d, instance: g.p.declared[d].instances, id: id, created: at})
+	p := planStep{def: def, declared: d, instance: g.p.declared[d].instances, id: id, created: at}
+	p.named = def.kind == stepBatchWorker && def.name != instanceName(t.tpl.steps[d].name, p.instance)
+	g.p.steps = append(g.p.steps, p)
 	g.a.obs.stepMoved(t, i, noStepState, stepPending, at)
 	return i
 }
@@ -768,7 +803,7 @@ func (g *growth) depend(parent, child int) {
 	p, c := &g.p.steps[parent], &g.p.steps[child]
 	p.children, c.parents = append(p.children, child), append(c.parents, parent)
 	s := &g.t.steps[parent]
-	if !s.state.satisfies() {
+	if !g.t.satisfies(parent) {
 		g.t.steps[child].waitingFor++
 	}
 	if s.state == stepCancelled && !g.t.steps[child].state.finished() {

@@ -137,9 +137,23 @@ type ending struct {
 	took     time.Duration // in whole milliseconds
 	attempt  int           // late: the attempt that answered too late
 	worker   string        // the outside actor that made the attempt; "" for this service
+	aside    failureAside  // of a failure for good
+	named    bool          // the instances that it creates have the batch_id of their cursors in their names
+	withheld []byte        // a JSON object: events that were not published, and why; or nil
 
 	decision *branching // what result decides, between reading and applying it; not stored
 }
+
+// failureAside says whether the task can go on after a step has failed for good.
+type failureAside uint8
+
+const (
+	notAside      failureAside = iota // it is blocked
+	asideContinue                     // until nothing else of it can run
+	asideIsolate                      // likewise, and what depends on the step runs without it
+)
+
+var failureAsideWords = [...]string{"", batchContinue, batchIsolate}
 
 // stepAction is an operator's or outside actor's action on a step.
 type stepAction uint8
@@ -273,6 +287,9 @@ func (e *ending) members(c *memberCoder) {
 	c.raw("error", &e.err)
 	c.object("metadata", &e.metadata)
 	c.text("worker", &e.worker)
+	word(c, "aside", &e.aside, failureAsideWords[:])
+	c.set("named", &e.named)
+	c.object("withheld", &e.withheld)
 }
 
 func (l *lease) members(c *memberCoder) {
@@ -721,6 +738,13 @@ func (c *memberCoder) flag(name string, v *bool) {
 	} else if !*v {
 		c.b = append(appendName(c.b, name), "false"...)
 	}
+}
+
+// set is a truth value, left out if it is false.
+func (c *memberCoder) set(name string, v *bool) {
+	n := boolCount(*v)
+	nonzero(c, name, &n)
+	*v = n != 0
 }
 
 // id is an id, left out if it is zero.

@@ -352,6 +352,112 @@ func TestTwoBatches(t *testing.T) {
 	a.complete("w_001", "w_002", "end")
 }
 
+// cursorsOf returns the result of a batchable step with these cursors.
+func cursorsOf(worker string, cursors ...string) string {
+	return fmt.Sprintf(`{"batch_processing_outcome":{"type":"create_batches","worker_template_name":%q,"cursor_configs":[%s]}}`,
+		worker, strings.Join(cursors, ","))
+}
+
+// TestBatchNames checks that instances have the batch_id of their cursors in their names: in the
+// task, in the events and after a restart, unless two steps would have the same name.
+func TestBatchNames(t *testing.T) {
+	steps := []stepSpec{stepOf(stepBatchable, "s1"), stepOf(stepBatchable, "s2"), stepOf(stepBatchWorker, "w", "s1", "s2"),
+		stepOf("", "w_x", "s1")}
+	for result, want := range map[string]string{
+		cursorsOf("w", `{"batch_id":"eu"}`, `{"batch_id":"us"}`):                           "w_eu w_us",
+		cursorsOf("w", `{"batch_id":"002"}`, `{"batch_id":"001"}`):                         "w_002 w_001",
+		cursorsOf("w", `{"batch_id":"eu"}`, `{"batch_id":"eu"}`):                           "w_001 w_002",
+		cursorsOf("w", `{"batch_id":"eu"}`, `{}`):                                          "w_001 w_002",
+		cursorsOf("w", `{"batch_id":7}`):                                                   "w_001",
+		cursorsOf("w", `{"batch_id":""}`):                                                  "w_001",
+		cursorsOf("w", `{"batch_id":"x"}`):                                                 "w_001",
+		cursorsOf("w", `{"batch_id":"`+strings.Repeat("x", 300)+`"}`):                      "w_001",
+		cursorsOf("w", `{"batch_id":"a\u0001/\"b"}`, `{"batch_id":"postgres://me:pw@h/"}`): "w_001 w_002",
+	} {
+		dir := t.TempDir()
+		a := newActor(t, serviceTest{dir: dir}, steps...)
+		a.completeWith("s1", result)
+		a.completeWith("s2", cursorsOf("w", `{"batch_id":"last"}`))
+		if got := instancesOf(a.view()); got != want+" w_last" {
+			t.Errorf("%s: got %s; want %s w_last", result, got, want)
+		}
+		noError(t, a.s.store.waitAll(t.Context()))
+		events := strings.Join(eventSteps(a.s), " ")
+		for _, name := range strings.Fields(want + " w_last") {
+			if !strings.Contains(events+" ", " "+name+" ") {
+				t.Errorf("%s: no event is about %s: %s", result, name, events)
+			}
+		}
+		closeTestService(t, a.s)
+		s := newTestService(t, serviceTest{dir: dir, extra: []string{testTemplate("grows", steps...)}})
+		if got := instancesOf(must(s.store.view(a.id))(t)); got != want+" w_last" {
+			t.Errorf("%s, after a restart: got %s; want %s w_last", result, got, want)
+		}
+	}
+}
+
+// instancesOf returns the names of the instances of a task.
+func instancesOf(v *task) string {
+	var names []string
+	for i := range v.steps {
+		if v.def(i).kind == stepBatchWorker {
+			names = append(names, v.def(i).name)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// eventSteps returns the name of the step of each event.
+func eventSteps(s *service) (names []string) {
+	f, err := s.store.follow(eventFilter{}, 0)
+	if err != nil {
+		return nil
+	}
+	batch, _, _ := f.read(nil)
+	for i := range batch {
+		if !batch[i].step.isZero() {
+			names = append(names, batch[i].stepName())
+		}
+	}
+	return names
+}
+
+// TestBatchInputs checks what a batch worker is given: its cursor, the batch_config of its own
+// or of the step that created it, with defaults, and what an operator set before all that.
+func TestBatchInputs(t *testing.T) {
+	config := func(strategy string) string {
+		return `{"batch_size":10,"parallelism":3,"cursor_field":"nr","worker_template":"w","failure_strategy":"` + strategy + `"}`
+	}
+	for _, tt := range []struct{ maker, worker, metadata string }{
+		{"null", "null", `{"cursor_field":"id","failure_strategy":"fail_fast"}`},
+		{config("isolate"), "null", `{"batch_size":10,"cursor_field":"nr","failure_strategy":"isolate","parallelism":3,"worker_template":"w"}`},
+		{config("isolate"), config("fail_fast"),
+			`{"batch_size":10,"cursor_field":"nr","failure_strategy":"fail_fast","parallelism":3,"worker_template":"w"}`},
+	} {
+		split, work := stepOf(stepBatchable, "split"), stepOf(stepBatchWorker, "w", "split")
+		split.batch, work.batch = tt.maker, tt.worker
+		a := newActor(t, serviceTest{}, split, work)
+		a.completeWith("split", cursorsOf("w", `{"batch_id":"eu","start_cursor":1.50}`))
+		v, i := a.view(), a.step("w_eu")
+		envelope := func() string {
+			return string(objectMember(objectMember(a.s.engine.attemptLocked(a.view(), i, 1, true).envelope(nil), "step"), "inputs"))
+		}
+		if i == 0 || v.def(0).batch != nil {
+			t.Fatal("the batchable step has a policy")
+		}
+		want := `{"cursor":{"batch_id":"eu","start_cursor":1.50},"batch_metadata":` + tt.metadata + `,"is_no_op":false}`
+		if got := envelope(); string(canonicalJSON(nil, []byte(got))) != string(canonicalJSON(nil, []byte(want))) {
+			t.Errorf("%v: got %s; want %s", tt, got, want)
+		}
+		_, _, err := a.s.operator.adjust(t.Context(), a.id, v.stepID(i), &adjustment{inputs: []byte(`{"cursor":7,"n":1}`)}, taskActor{})
+		noError(t, err)
+		want = `{"cursor":7,"n":1,"batch_metadata":` + tt.metadata + `,"is_no_op":false}`
+		if got := envelope(); string(canonicalJSON(nil, []byte(got))) != string(canonicalJSON(nil, []byte(want))) {
+			t.Errorf("%v, adjusted: got %s; want %s", tt, got, want)
+		}
+	}
+}
+
 // TestGrowthWhileBlocked checks that the steps that a decision creates while the task is
 // blocked start once it continues, and that a branch that depends on a cancelled step blocks.
 func TestGrowthWhileBlocked(t *testing.T) {
@@ -464,6 +570,7 @@ func TestGrowthCut(t *testing.T) {
 
 // TestBatchInstances runs batches of many sizes by builtins.
 func TestBatchInstances(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	for _, n := range []int{0, 1, 1000, 10000} {
 		s := newTestService(t, serviceTest{config: func(c *Config) { c.Tasks.MaxContextBytes = 4 << 20 }, extra: []string{testTemplate("grows",
@@ -866,4 +973,176 @@ func (w *growthWorld) finish() {
 	if _, err := json.Marshal(w.view().summary(testStart)); err != nil {
 		w.t.Error(err)
 	}
+}
+
+// batchSteps returns a batch of instances for outside actors and a convergence, with a
+// failure_strategy and a parallelism.
+func batchSteps(strategy string, parallelism int) []stepSpec {
+	work := stepOf(stepBatchWorker, "w", "split")
+	work.retry = `{"max_attempts":1}`
+	work.batch = fmt.Sprintf(`{"batch_size":10,"parallelism":%d,"cursor_field":"id","worker_template":"w","failure_strategy":%q}`,
+		parallelism, strategy)
+	return []stepSpec{stepOf(stepBatchable, "split"), work, stepOf(stepDeferredConvergence, "end", "w"), stepOf("", "last", "end")}
+}
+
+// TestFailureStrategies checks what each failure_strategy makes of an instance that fails for
+// good: which steps still run, when the task is blocked, and how it goes on; also after a restart.
+func TestFailureStrategies(t *testing.T) {
+	for strategy, want := range map[string][]string{
+		"fail_fast": {
+			"blocked_by_failures: split=complete w_001=error w_002=enqueued w_003=enqueued end=pending",
+			"blocked_by_failures: split=complete w_001=error w_002=complete w_003=complete end=pending",
+			"steps_in_process: split=complete w_001=enqueued w_002=complete w_003=complete end=pending",
+		},
+		"continue_on_failure": {
+			"steps_in_process: split=complete w_001=error w_002=enqueued w_003=enqueued end=pending",
+			"blocked_by_failures: split=complete w_001=error w_002=complete w_003=complete end=pending",
+			"steps_in_process: split=complete w_001=enqueued w_002=complete w_003=complete end=pending",
+		},
+		"isolate": {
+			"steps_in_process: split=complete w_001=error w_002=enqueued w_003=enqueued end=pending",
+			"steps_in_process: split=complete w_001=error w_002=complete w_003=complete end=enqueued",
+			"blocked_by_failures: split=complete w_001=error w_002=complete w_003=complete end=complete",
+			"steps_in_process: split=complete w_001=enqueued w_002=complete w_003=complete end=complete",
+		},
+	} {
+		steps := batchSteps(strategy, 10)[:3]
+		dir := t.TempDir()
+		a := newActor(t, serviceTest{dir: dir}, steps...)
+		blocked := false
+		next := func() {
+			t.Helper()
+			a.want(want[0])
+			blocked = blocked || strings.HasPrefix(want[0], "blocked")
+			if blocked != (a.view().pendingLetter() != nil) {
+				t.Errorf("%s: dead letters %v", want[0], a.view().dead)
+			}
+			want = want[1:]
+			closeTestService(t, a.s)
+			a.s = newTestService(t, serviceTest{dir: dir, extra: []string{testTemplate("grows", steps...)}})
+		}
+		a.completeWith("split", createBatches("w", 3))
+		noError(t, a.act("w_001", failAction))
+		next()
+		a.complete("w_002", "w_003")
+		next()
+		if strategy == "isolate" {
+			v := a.view()
+			if got := v.resultsFor(a.step("end")); len(got) != 3 || got[1].step == "w_001" {
+				t.Errorf("the convergence gets %v; want nothing of the isolated instance", got)
+			}
+			a.complete("end")
+			next()
+		}
+		noError(t, a.act("w_001", resetAction))
+		next()
+		a.complete("w_001")
+		if strategy != "isolate" {
+			a.complete("end")
+		}
+		a.want("complete: split=complete w_001=complete w_002=complete w_003=complete end=complete")
+		a.s.store.locked(func() {
+			if n := len(a.s.engine.gates); n != 0 {
+				t.Errorf("%s: %d gates are left", strategy, n)
+			}
+		})
+	}
+}
+
+// TestIsolatedFailures checks steps that depend on instances which failed in isolation: all
+// failed, one is reset before the dependents ran, or cancelled.
+func TestIsolatedFailures(t *testing.T) {
+	newBatch := func() *actor {
+		a := newActor(t, serviceTest{}, batchSteps("isolate", 10)...)
+		a.completeWith("split", createBatches("w", 2))
+		return a
+	}
+	a := newBatch()
+	noError(t, a.act("w_001", failAction))
+	noError(t, a.act("w_002", failAction))
+	a.want("steps_in_process: split=complete w_001=error w_002=error end=enqueued last=pending")
+	a.complete("end", "last")
+	a.want("blocked_by_failures: split=complete w_001=error w_002=error end=complete last=complete")
+	noError(t, a.act("w_001", resolveAction))
+	noError(t, a.act("w_002", resolveAction))
+	a.want("complete: split=complete w_001=resolved_manually w_002=resolved_manually end=complete last=complete")
+
+	a = newBatch()
+	noError(t, a.act("w_001", failAction))
+	noError(t, a.act("w_001", resetAction))
+	a.complete("w_002")
+	a.want("steps_in_process: split=complete w_001=enqueued w_002=complete end=pending last=pending")
+	noError(t, a.act("w_001", failAction))
+	noError(t, a.act("w_001", cancelAction))
+	a.want("blocked_by_failures: split=complete w_001=cancelled w_002=complete end=enqueued last=pending")
+}
+
+// TestParallelism checks that at most so many instances of a batch worker are offered or run at
+// once, in the order of their creation, that an explanation says so, and that this holds after
+// failures, actions of operators and a restart.
+func TestParallelism(t *testing.T) {
+	dir, steps := t.TempDir(), batchSteps("continue_on_failure", 2)
+	a := newActor(t, serviceTest{dir: dir}, steps...)
+	a.completeWith("split", createBatches("w", 6))
+	offered := func(want string) {
+		t.Helper()
+		var names []string
+		for _, v := range a.s.outside.steps(false, func(claimKey) bool { return true }, 0, 100) {
+			names = append(names, v.Name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Fatalf("got %s offered; want %s: %s", got, want, grown(a.view()))
+		}
+	}
+	claim := func() []claimedStep {
+		return must(a.s.outside.claim(t.Context(), &claimRequest{callables: []string{"*"}, limit: 10, lease: time.Hour, worker: "me"}))(t)
+	}
+	offered("w_001 w_002")
+	a.complete("w_001")
+	offered("w_002 w_003")
+	noError(t, a.act("w_004", resolveAction)) // which waits
+	offered("w_002 w_003")
+	if given := claim(); len(given) != 2 {
+		t.Fatalf("got %d steps claimed; want 2", len(given))
+	}
+	offered("")
+	closeTestService(t, a.s)
+	a.s = newTestService(t, serviceTest{dir: dir, extra: []string{testTemplate("grows", steps...)}})
+	offered("")
+	x := must(a.s.engine.explain(a.id, nil, true))(t)
+	if got := x.Steps[2]; got.Name != "w_005" || got.Cause != causeBatch || got.Message != "it waits for other batches: 2 of 2 at once" {
+		t.Errorf("got %s, %s: %s", got.Name, got.Cause, got.Message)
+	}
+	noError(t, a.act("w_002", failAction))
+	offered("w_005")
+	a.complete("w_003", "w_005", "w_006")
+	a.want("blocked_by_failures: split=complete w_001=complete w_002=error w_003=complete w_004=resolved_manually " +
+		"w_005=complete w_006=complete end=pending last=pending")
+}
+
+// TestParallelismOfBuiltins checks that the limit holds for handlers of this process, and that
+// a cancelled task leaves nothing behind.
+func TestParallelismOfBuiltins(t *testing.T) {
+	c := newVirtualClock(testStart)
+	steps := batchSteps("fail_fast", 3)[:2]
+	steps[1].callable, steps[1].config = "builtin:sleep", `{"duration_ms":1000}`
+	a := newActor(t, serviceTest{clock: c}, steps...)
+	a.completeWith("split", createBatches("w", 10))
+	for second := range 4 {
+		if got, want := a.view().counts[stepInProgress], min(3, 10-3*second); got != want {
+			t.Errorf("after %d s: %d run; want %d", second, got, want)
+		}
+		c.advance(time.Second)
+	}
+	if v := a.view(); v.state != taskComplete {
+		t.Errorf("got %s", grown(v))
+	}
+	a.id = mustCreate(t, a.s, "grows").id
+	a.completeWith("split", createBatches("w", 10))
+	must(a.s.operator.cancelTask(t.Context(), a.id, taskActor{}))(t)
+	a.s.store.locked(func() {
+		if n := len(a.s.engine.gates); n != 0 {
+			t.Errorf("%d gates are left", n)
+		}
+	})
 }

@@ -60,6 +60,13 @@ const (
 	stepBatchWorker         = "batch_worker"
 )
 
+// What it means if an instance of a batch worker fails for good.
+const (
+	batchFailFast = "fail_fast"           // the task is blocked
+	batchContinue = "continue_on_failure" // it is blocked once nothing else of it can run
+	batchIsolate  = "isolate"             // likewise, and what depends on the batches runs without that one
+)
+
 // template is one resolved workflow definition. It is immutable, and its byte
 // slices are JSON texts.
 type template struct {
@@ -72,6 +79,7 @@ type template struct {
 	steps                    []stepTemplate // in the order of the definition
 	order                    []int          // step indexes, parents first, else as defined
 	dynamic                  bool           // some step's kind is not standard
+	publishes                bool           // some step publishes events
 	flow                     *flow          // nil unless dynamic
 	json                     []byte         // the normalized form, compact: what is kept
 	shownJSON                []byte         // json, redacted: what is served
@@ -100,10 +108,59 @@ type stepTemplate struct {
 	parents, children []int  // indexes into template.steps; parents as listed, children ascending
 	retry             retryPolicy
 	timeoutSeconds    int
-	parentsOnly       bool   // the handler gets the results of its parents, not of all ancestors
-	id                uuid   // named_step_uuid
-	resultSchema      []byte // nil if absent
-	batchWorker       string // the step whose instances work on the batches; "" if none is named
+	parentsOnly       bool         // the handler gets the results of its parents, not of all ancestors
+	id                uuid         // named_step_uuid
+	resultSchema      []byte       // nil if absent
+	batchWorker       string       // the step whose instances work on the batches; "" if none is named
+	handed            []byte       // the members of the handler but for its configuration, as handlers get them
+	batch             *batchPolicy // of a batch_worker step
+	publishes         []publishedEvent
+}
+
+// batchPolicy is how the instances of a batch_worker step are worked on: by its own batch_config,
+// or else by that of a batchable step that creates it.
+type batchPolicy struct {
+	parallelism     int    // how many may run at once; 0 for no limit
+	failureStrategy string // what it means if one fails for good
+	metadata        []byte // an object: the configuration, as instances get it
+}
+
+// publishedEvent is an event that a step publishes when an attempt has ended.
+type publishedEvent struct {
+	name      string
+	condition string // success, failure, retryable_failure, permanent_failure or always
+	mode      string // durable, fast or broadcast
+	publisher string // the subscriber that gets it, besides those that ask for it; "" for none
+	schema    []byte // a JSON Schema of the payload
+}
+
+func (p *publishedEvent) places() []place {
+	return []place{
+		{"name", &p.name},
+		{"condition", &p.condition},
+		{"delivery_mode", &p.mode},
+		{"publisher", &p.publisher},
+		{"schema", &p.schema},
+	}
+}
+
+// fast reports whether the event is lost with the process.
+func (p *publishedEvent) fast() bool { return p.mode == "fast" }
+
+// follows reports whether the event is published after an attempt that ended so; again says
+// that the step will be tried again.
+func (p *publishedEvent) follows(success, again bool) bool {
+	switch p.condition {
+	case "always":
+		return true
+	case "failure":
+		return !success
+	case "retryable_failure":
+		return !success && again
+	case "permanent_failure":
+		return !success && !again
+	}
+	return success
 }
 
 // retryPolicy says whether and when a failed step is tried again.
@@ -172,7 +229,8 @@ type stepForm struct {
 	retry          retryPolicy
 	timeoutSeconds int
 	resultSchema   []byte
-	batchConfig    []byte
+	batchConfig    []byte // an object; nil or null for none
+	publishes      []publishedEvent
 }
 
 func (s *stepForm) places() []place {
@@ -186,7 +244,18 @@ func (s *stepForm) places() []place {
 		{"timeout_seconds", &s.timeoutSeconds},
 		{"result_schema", &s.resultSchema},
 		{"batch_config", &s.batchConfig},
+		{"publishes_events", s.readPublished},
 	}
+}
+
+func (s *stepForm) readPublished(data []byte) (err error) {
+	eachElement(data, func(raw []byte) bool {
+		p := publishedEvent{condition: "success", mode: "durable"}
+		err = readForm(raw, p.places())
+		s.publishes = append(s.publishes, p)
+		return err == nil
+	})
+	return err
 }
 
 // eachDependency calls f with the name of each step that this one depends on, until f refuses
@@ -327,6 +396,7 @@ func templateFromNormalized(data []byte) (*template, error) {
 		s.id = stableID(t.namespace, t.name, t.version, s.name)
 		t.steps[i] = s
 		t.dynamic = t.dynamic || s.kind != stepStandard
+		t.publishes = t.publishes || s.publishes != nil
 	}
 	if err := checkObject(t.defaultContext); err != nil {
 		return nil, err
@@ -346,8 +416,9 @@ func (f *stepForm) step() (stepTemplate, error) {
 		name: f.name, kind: f.kind, description: f.description,
 		callable: h.callable, shown: redactName(h.callable), method: h.method, resolver: h.resolver,
 		handler: f.handler, config: h.initialization, resultSchema: f.resultSchema,
-		retry: f.retry, timeoutSeconds: f.timeoutSeconds,
+		retry: f.retry, timeoutSeconds: f.timeoutSeconds, publishes: f.publishes,
 	}
+	s.handed = appendHanded(nil, &s)
 	s.parentsOnly = templateText(s.config, "dependency_results") == "parents"
 	s.batchWorker = cmp.Or(
 		templateText(f.batchConfig, "worker_template"), templateText(s.config, "worker_template_name"))
@@ -357,6 +428,20 @@ func (f *stepForm) step() (stepTemplate, error) {
 		}
 	}
 	return s, checkObject(s.config)
+}
+
+// appendHanded appends a handler with its callable, redacted, and with the method and the
+// resolver that the template gives.
+func appendHanded(dst []byte, s *stepTemplate) []byte {
+	o := jsonWriter{b: append(dst, '{')}
+	o.text("callable", s.shown)
+	if s.method != "" {
+		o.text("method", s.method)
+	}
+	if s.resolver != nil {
+		o.text("resolver", *s.resolver)
+	}
+	return append(o.b, '}')
 }
 
 func checkObject(data []byte) error {
@@ -405,8 +490,39 @@ func (t *template) link(forms []stepForm) error {
 	}
 	if t.dynamic {
 		t.flow = newFlow(t)
+		return t.readBatches(forms)
 	}
 	return nil
+}
+
+// readBatches gives each batch_worker step its policy.
+func (t *template) readBatches(forms []stepForm) error {
+	for i := range t.steps {
+		if t.steps[i].kind != stepBatchWorker {
+			continue
+		}
+		config := forms[i].batchConfig
+		for _, p := range t.flow.parents[i] {
+			if jsonKind(config) != '{' && t.steps[p].kind == stepBatchable {
+				config = forms[p].batchConfig
+			}
+		}
+		b := &batchPolicy{failureStrategy: batchFailFast}
+		if err := readForm(orEmptyObject(config), b.places()); err != nil {
+			return fmt.Errorf("step %q: batch_config: %w", t.steps[i].name, err)
+		}
+		if jsonKind(config) != '{' {
+			config = nil
+		}
+		const standard = `{"cursor_field":"id","failure_strategy":"` + batchFailFast + `"}`
+		b.metadata = mergeObjects(nil, []byte(standard), orEmptyObject(config))
+		t.steps[i].batch = b
+	}
+	return nil
+}
+
+func (b *batchPolicy) places() []place {
+	return []place{{"parallelism", &b.parallelism}, {"failure_strategy", &b.failureStrategy}}
 }
 
 // The registry: the templates by identity, and the latest version of each.

@@ -326,7 +326,7 @@ var (
 		{name: "parallelism", value: integerOf(1, 1<<31-1), required: true},
 		{name: "cursor_field", value: textOf(1, 0), required: true},
 		{name: "worker_template", value: textOf(1, 255), required: true},
-		{name: "failure_strategy", value: wordOf("continue_on_failure", "fail_fast", "isolate"), required: true},
+		{name: "failure_strategy", value: wordOf(batchContinue, batchFailFast, batchIsolate), required: true},
 	}
 	publishedEventFields = []templateField{
 		{name: "name", value: textOf(1, 0), required: true},

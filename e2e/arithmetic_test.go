@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -112,6 +113,11 @@ type handlerEnvelope struct {
 		TimeoutSeconds int                        `json:"timeout_seconds"`
 		Config         map[string]json.RawMessage `json:"config"`
 		Inputs         map[string]json.RawMessage `json:"inputs"`
+		Handler        struct {
+			Callable string  `json:"callable"`
+			Method   string  `json:"method"`
+			Resolver *string `json:"resolver"`
+		} `json:"handler"`
 	} `json:"step"`
 	DependencyResults map[string]json.RawMessage `json:"dependency_results"`
 }
@@ -330,6 +336,156 @@ func TestRunArithmetic(t *testing.T) {
 	}
 }
 
+// methodHandler runs the steps of any template by the method that the template names.
+type methodHandler struct {
+	mu      sync.Mutex
+	methods map[string]map[string]int // calls by callable and method
+}
+
+func (h *methodHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e, err := readEnvelope(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+		return
+	}
+	h.mu.Lock()
+	if h.methods[e.Step.Handler.Callable] == nil {
+		h.methods[e.Step.Handler.Callable] = map[string]int{}
+	}
+	h.methods[e.Step.Handler.Callable][e.Step.Handler.Method]++
+	h.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprint(w, foreignMethods[e.Step.Handler.Method](e))
+}
+
+// foreignMethods are what the handlers of the templates do: by default, and by their methods.
+var foreignMethods = map[string]func(e *handlerEnvelope) string{
+	"": func(e *handlerEnvelope) string { return foreignReply(e, "call") },
+	"decide": func(e *handlerEnvelope) string {
+		return `{"decision_point_outcome":{"type":"create_steps","step_names":["auto_approve"]}}`
+	},
+	"split": func(e *handlerEnvelope) string {
+		return fmt.Sprintf(`{"batch_processing_outcome":{"type":"create_batches","worker_template_name":%s,"worker_count":2,`+
+			`"cursor_configs":[{"batch_id":"001","start_cursor":0},{"batch_id":"eu","start_cursor":1000}],"total_items":2000}}`,
+			e.Step.Config["worker_template_name"])
+	},
+	"work": func(e *handlerEnvelope) string {
+		in := e.Step.Inputs
+		var metadata struct {
+			CursorField string `json:"cursor_field"`
+			Strategy    string `json:"failure_strategy"`
+			Size        int    `json:"batch_size"`
+		}
+		json.Unmarshal(in["batch_metadata"], &metadata)
+		if string(in["cursor"]) != string(e.Step.Config["cursor"]) || string(in["is_no_op"]) != "false" ||
+			metadata.CursorField != "id" || metadata.Strategy != "fail_fast" || metadata.Size != 1000 {
+			return fmt.Sprintf(`{"success":false,"error":{"message":"the inputs are %d, %s","retryable":false}}`, len(in), in["batch_metadata"])
+		}
+		return foreignReply(e, "work")
+	},
+	"flake": func(e *handlerEnvelope) string {
+		if fails, _ := strconv.Atoi(string(e.Step.Config["fail_count"])); e.Step.Attempt <= fails {
+			return `{"success":false,"error":{"message":"not yet","retryable":true}}`
+		}
+		return foreignReply(e, "flake")
+	},
+}
+
+func foreignReply(e *handlerEnvelope, method string) string {
+	return fmt.Sprintf(`{"method":%q,"callable":%q}`, method, e.Step.Handler.Callable)
+}
+
+// foreignMethod returns the method of a step of the templates, "" for the standard one.
+func foreignMethod(step map[string]any) string {
+	config, _ := step["handler"].(map[string]any)["initialization"].(map[string]any)
+	switch kind, _ := step["type"].(string); {
+	case kind == "decision":
+		return "decide"
+	case kind == "batchable":
+		return "split"
+	case kind == "batch_worker":
+		return "work"
+	case config["fail_count"] != nil:
+		return "flake"
+	}
+	return ""
+}
+
+// TestTemplatesOfOtherWorkers runs every template of the data folder, as JSON, YAML and TOML, by a
+// handler that does what the method says.
+func TestTemplatesOfOtherWorkers(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	dir := needForeignTemplates(t)
+	with, want := withMethods(t, dir)
+	for _, form := range []string{"json", "toml", "yaml"} {
+		h := &methodHandler{methods: map[string]map[string]int{}}
+		web := httptest.NewServer(h)
+		t.Cleanup(web.Close)
+		p := serve(t, "--memory", "--templates", inForm(t, with, form),
+			"--config", configFile(t, fmt.Sprintf("[worker.handlers]\n\"*\" = %q\n", web.URL)))
+		list := p.api().do("GET", "/v1/templates", "").want(200)
+		for i := range want.templates {
+			at := fmt.Sprintf("templates.%d.", i)
+			p.api().await(p.api().create(fmt.Sprintf(`{"namespace":%q,"name":%q}`, list.text(at+"namespace"), list.text(at+"name"))), "complete")
+		}
+		p.stop()
+		if !reflect.DeepEqual(h.methods, want.calls) {
+			t.Errorf("%s: got calls %v; want %v", form, h.methods, want.calls)
+		}
+	}
+}
+
+// foreignCalls is what runs of all templates call.
+type foreignCalls struct {
+	templates int
+	calls     map[string]map[string]int
+}
+
+// withMethods copies the templates to a directory, and gives their steps methods.
+func withMethods(t *testing.T, dir string) (to string, want foreignCalls) {
+	to, want.calls = t.TempDir(), map[string]map[string]int{}
+	for _, file := range wire.Must(filepath.Glob(filepath.Join(dir, "*.json")))(t) {
+		var tpl map[string]any
+		if err := json.Unmarshal(readFile(t, file), &tpl); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range tpl["steps"].([]any) {
+			step := s.(map[string]any)
+			handler, method := step["handler"].(map[string]any), foreignMethod(step)
+			if method != "" {
+				handler["method"] = method
+			}
+			n := 1
+			switch name := step["name"]; {
+			case method == "work":
+				n = 2
+			case method == "flake":
+				n = 3
+			case name == "manager_approval" || name == "finance_review":
+				continue
+			}
+			want.calls[handler["callable"].(string)] = map[string]int{method: n}
+		}
+		want.templates++
+		writeFile(t, filepath.Join(to, filepath.Base(file)), wire.Must(json.Marshal(tpl))(t))
+	}
+	return to, want
+}
+
+// inForm returns a directory with the templates of another in a format.
+func inForm(t *testing.T, dir, form string) string {
+	if form == "json" {
+		return dir
+	}
+	to := t.TempDir()
+	for _, file := range wire.Must(filepath.Glob(filepath.Join(dir, "*.json")))(t) {
+		_, text, _ := runProgram(t, nil, "template", "convert", file, "--to", form)
+		writeFile(t, filepath.Join(to, strings.TrimSuffix(filepath.Base(file), "json")+form), []byte(text))
+	}
+	return to
+}
+
 // awkwardNumbers are numbers that a float64, or a careless printer, would change.
 var awkwardNumbers = []string{
 	"0.1000000000000000055511151231257827",
@@ -400,6 +556,7 @@ func TestDigits(t *testing.T) {
 // TestNumbersOutOfRange checks that numbers beyond the range of a float64 are refused from
 // every source.
 func TestNumbersOutOfRange(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	const huge = `{"n":1e400}`
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, huge) }))

@@ -76,6 +76,7 @@ func TestProgramWithAuthentication(t *testing.T) {
 // TestProgramIsReadyWithItsKeySet serves the key set late, and checks that the program does not
 // report that it is ready before it has the keys.
 func TestProgramIsReadyWithItsKeySet(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	key := wire.Must(rsa.GenerateKey(rand.Reader, 2048))(t)
 	number := func(n *big.Int) string { return base64.RawURLEncoding.EncodeToString(n.Bytes()) }
@@ -113,6 +114,7 @@ func TestProgramIsReadyWithItsKeySet(t *testing.T) {
 
 // TestOpenAddressesAreWarnedOf listens on all addresses, with and without authentication.
 func TestOpenAddressesAreWarnedOf(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	const warning = "anyone who can reach this address can do everything"
 	_, public := generateKeys(t)

@@ -20,6 +20,7 @@ import (
 // TestBadInput sends every row to a program with the templates of testdata/templates
 // and the default limits.
 func TestBadInput(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	p := serve(t, "--memory", "--templates", apiTemplates(t))
 	s := badInputServer{p.ready.OrchestrationURL, &http.Client{

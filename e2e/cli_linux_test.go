@@ -87,6 +87,7 @@ func (term *terminal) written() string {
 // TestTerminal follows a workflow in a terminal that becomes narrow and then gets Ctrl-C: the picture
 // changes in place, has colours, fits the window, and leaves a cursor at the begin of a line.
 func TestTerminal(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	term := openTerminal(t, 100, 24)
 	cmd := term.start(nil, "run", "demo/slow")
@@ -114,6 +115,7 @@ func TestTerminal(t *testing.T) {
 
 // TestTerminalWithoutColours expects none where NO_COLOR is set, and lines on a dumb terminal.
 func TestTerminalWithoutColours(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	for variable, want := range map[string]string{"NO_COLOR=1": "✔ complete  demo/diamond@1.0.0", "TERM=dumb": "task  ✔ complete"} {
 		term := openTerminal(t, 100, 24)

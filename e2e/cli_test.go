@@ -53,6 +53,7 @@ func TestCommandsGuide(t *testing.T) {
 
 // TestWatchedList lists tasks until it is interrupted.
 func TestWatchedList(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	p := serve(t, "--fixture")
 	url := []string{"STEPWELL_URL=" + p.ready.OrchestrationURL}

@@ -346,6 +346,7 @@ func (h *hostileTest) latency() time.Duration {
 // TestFewFiles lets a program open few files and fills it with idle connections: it says so
 // once, and others are served.
 func TestFewFiles(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	const files = 64
 	for _, tt := range []struct {

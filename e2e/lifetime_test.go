@@ -59,6 +59,7 @@ func TestExitWithParent(t *testing.T) {
 // TestParentKilled checks that a process ends when its parent is killed. A shell is the parent;
 // it holds the only writing end of the pipe.
 func TestParentKilled(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip("needs sh")

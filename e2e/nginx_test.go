@@ -1,6 +1,6 @@
 package e2e
 
-// The mount-point API behind a real nginx, with the configuration from the README. Skipped if
+// The mount-point API behind a real nginx, with the configuration from docs/mount.md. Skipped if
 // nginx is not installed.
 
 import (
@@ -18,18 +18,18 @@ import (
 	"stepwell/e2e/wire"
 )
 
-// readmeNginx returns the configuration in the README.
-func readmeNginx(t *testing.T) string {
+// guideNginx returns the configuration in docs/mount.md.
+func guideNginx(t *testing.T) string {
 	t.Helper()
-	_, rest, ok := strings.Cut(string(readFile(t, repository("README.md"))), "```nginx\n")
+	_, rest, ok := strings.Cut(string(readFile(t, repository("docs/mount.md"))), "```nginx\n")
 	text, _, closed := strings.Cut(rest, "```")
 	if !ok || !closed {
-		t.Fatal("got no nginx configuration in README.md; want one")
+		t.Fatal("got no nginx configuration in docs/mount.md; want one")
 	}
 	return text
 }
 
-// startNginx runs nginx in the foreground, with the README's locations in front of a server,
+// startNginx runs nginx in the foreground, with the guide's locations in front of a server,
 // and returns its address.
 func startNginx(t *testing.T, upstream string) string {
 	t.Helper()
@@ -38,7 +38,7 @@ func startNginx(t *testing.T, upstream string) string {
 		t.Skip("needs nginx")
 	}
 	address, dir := freePort(t), t.TempDir()
-	locations := strings.ReplaceAll(readmeNginx(t), "http://127.0.0.1:8080", upstream)
+	locations := strings.ReplaceAll(guideNginx(t), "http://127.0.0.1:8080", upstream)
 	writeFile(t, filepath.Join(dir, "nginx.conf"), fmt.Appendf(nil, `
 daemon off; master_process off; pid %[1]s/pid; error_log stderr;
 events {}

@@ -30,6 +30,7 @@ var (
 // TestOldStores checks that the program reads what earlier versions wrote, gives the same
 // answers, and continues the unfinished tasks.
 func TestOldStores(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	if *storeWriter != "" {
 		writeOldStore(t, *storeWriter, repository("testdata/stores/"+*storeName))

@@ -225,8 +225,9 @@ func TestExitCodes(t *testing.T) {
 			wantParts(t, "standard error", stderr, tt.want...)
 		})
 	}
-	if _, stdout, _ := runProgram(t, nil, "version"); !regexp.MustCompile(`^stepwell \S+\n$`).MatchString(stdout) {
-		t.Errorf("version: got %q", stdout)
+	want := regexp.MustCompile(`^stepwell \d+\.\d+\.\d+ \((no commit|commit [0-9a-f]{12}( with changes)?), go1\.\S+, \w+/\w+\)\n$`)
+	if _, stdout, _ := runProgram(t, nil, "version"); !want.MatchString(stdout) {
+		t.Errorf("version: got %q; want %s", stdout, want)
 	}
 }
 
@@ -342,6 +343,7 @@ func TestShutdownSaysWhatItDoes(t *testing.T) {
 // TestSignals checks that each signal that ends a program shuts it down in order. That includes
 // SIGINT for a background job, which a shell makes ignore it, but not SIGHUP under nohup.
 func TestSignals(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	shell, err := exec.LookPath("sh")
 	if err != nil {
@@ -566,6 +568,7 @@ func TestStoreCheckCommand(t *testing.T) {
 // TestStoreCommands exports the state of a running store, imports it elsewhere, compacts it,
 // and serves it again. Commands that would destroy something are refused.
 func TestStoreCommands(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	dir := t.TempDir()
 	data, other, file := filepath.Join(dir, "data"), filepath.Join(dir, "other"), filepath.Join(dir, "state.json")
@@ -599,6 +602,7 @@ func TestStoreCommands(t *testing.T) {
 
 // TestAuthCommands makes keys and tokens, and checks which tokens are accepted.
 func TestAuthCommands(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "keys")
 	private, public := filepath.Join(keys, "jwt-private-key.pem"), filepath.Join(keys, "jwt-public-key.pem")

@@ -292,5 +292,6 @@ func wantRefused(t testing.TB, args []string, parts ...string) {
 func programVersion(t testing.TB) string {
 	t.Helper()
 	_, stdout, _ := runProgram(t, nil, "version")
-	return strings.TrimPrefix(strings.TrimSpace(stdout), "stepwell ")
+	version, _, _ := strings.Cut(strings.TrimPrefix(stdout, "stepwell "), " ")
+	return version
 }

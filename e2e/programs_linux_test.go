@@ -71,6 +71,7 @@ func detached(file string) string {
 // TestProgramsLeaveNothing checks that no process outlives its program, whatever it does to
 // escape.
 func TestProgramsLeaveNothing(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	scripts := map[string]string{
 		"setsid":     detached("setsid"),
@@ -100,6 +101,7 @@ func TestProgramsLeaveNothing(t *testing.T) {
 // TestOrphansOfRunningProgramsLive checks that the end of one program ends no process of
 // programs that still run.
 func TestOrphansOfRunningProgramsLive(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	hold := func(name string) string { return fmt.Sprintf(`until [ -e "$D/end-%s" ]; do sleep 0.01; done`, name) }
 	p, dir := serveShell(t, map[string]string{

@@ -152,6 +152,7 @@ func (r *readerTest) run(most int, name string, args ...string) {
 // TestRepair damages a store: a start refuses it, a read-only service shows what is sound, and a
 // repair writes that as a store of its own.
 func TestRepair(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := serve(t, "--data", data, "--quiet")
@@ -190,6 +191,7 @@ func TestRepair(t *testing.T) {
 // TestBackupWithoutDirectory checks that the state of a service whose directory is gone can be
 // saved: the changes that noticed it are refused, and what was acknowledged is in the backup.
 func TestBackupWithoutDirectory(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	p := serve(t, "--data", data, "--quiet")

@@ -243,7 +243,7 @@ func contentFor(content map[string]any, contentType string) map[string]any {
 // sends it.
 var SchemaKeywords = []string{
 	"$ref", "type", "const", "enum", "anyOf", "oneOf", "properties", "required", "additionalProperties", "items",
-	"pattern", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems",
+	"pattern", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "minProperties", "maxProperties",
 	"description", "examples", "format", "discriminator",
 }
 
@@ -335,6 +335,9 @@ func schemaValueProblems(path string, s map[string]any, v any) (problems []strin
 	}
 	if list, ok := v.([]any); ok && !within(float64(len(list)), s["minItems"], s["maxItems"]) {
 		wrong("%v to %v elements", s["minItems"], s["maxItems"])
+	}
+	if object, ok := v.(map[string]any); ok && !within(float64(len(object)), s["minProperties"], s["maxProperties"]) {
+		wrong("%v to %v members", s["minProperties"], s["maxProperties"])
 	}
 	if number, ok := v.(json.Number); ok {
 		if n, err := number.Float64(); err != nil || !within(n, s["minimum"], s["maximum"]) {

@@ -232,6 +232,7 @@ class TaskPage {
     this.showWhy();
     this.timeline?.draw();
     this.events?.draw();
+    this.steps?.count();
     const chosen = this.model.steps.get(this.chosen);
     if (!changed || changed.has(chosen)) this.showStep();
     if (changed && this.tab === "Data" && ended(this.model.task.status)) this.results?.();
@@ -352,7 +353,8 @@ class TaskPage {
 
   // facts makes the card about the task.
   facts() {
-    const { task } = this.model, id = (value) => value && [h("code", { class: "id" }, value), " ", copyButton(() => value)];
+    const { task } = this.model, id = (value) => value && h("span", { class: "id" }, h("code", { title: value }, value.length > 24 ? `${value.slice(0, 8)}…${value.slice(-12)}` : value),
+      copyButton(() => value, "as-copy"));
     return h("section", { class: "card", "aria-label": "About the task" }, h("h2", {}, "Task"), h("dl", { class: "pairs" },
       pair("Id", id(task.task_uuid)), pair("Created", when(task.created_at)), pair("Ended", task.completed_at && when(task.completed_at)),
       pair("By", `${task.initiator} from ${task.source_system}`), pair("Reason", task.reason), pair("Priority", task.priority || ""),
@@ -390,7 +392,8 @@ const sign = (name) => h("svg", { viewBox: "0 0 16 16", width: 20, height: 20, c
 
 // sentence makes a message of the service a sentence in which times stay current.
 function sentence(text, capital = true) {
-  const parts = text.split(/(?:at |since )?(\d{4}-\d\d-\d\dT[\d:.]+Z)/).map((part, i) => (i % 2 ? ago(part) : part));
+  const parts = text.split(/((?:at |since )?\d{4}-\d\d-\d\dT[\d:.]+Z)/).map((part, i) =>
+    (i % 2 ? ago(part.split(" ").at(-1), part.startsWith("since")) : part));
   if (capital) parts[0] = parts[0].charAt(0).toUpperCase() + parts[0].slice(1);
   return [...parts, "."];
 }
@@ -443,11 +446,24 @@ class StepList {
     this.draw();
   }
 
+  // count shows how many steps are in each state, as buttons that choose these.
+  count() {
+    const words = new Map();
+    for (const s of this.page.model.steps.values()) {
+      const { word, tone } = look(s.state);
+      words.set(word, { tone, n: (words.get(word)?.n ?? 0) + 1 });
+    }
+    const key = JSON.stringify([...words, this.only]);
+    if (key === this.counted) return;
+    this.counted = key;
+    const choose = (word) => { this.only = this.only === word ? "" : word; this.draw(); };
+    this.chips.replaceChildren(...(words.size > 1 || this.only ? [...words].map(([word, { tone, n }]) =>
+      button([word, " ", h("b", {}, number(n))], () => choose(word), "chip " + tone, { "aria-pressed": String(this.only === word) })) : []));
+  }
+
   draw() {
-    const { model } = this.page, all = [...model.steps.values()], words = new Map();
-    for (const s of all) words.set(look(s.state).word, (words.get(look(s.state).word) ?? 0) + 1);
-    this.chips.replaceChildren(...(words.size > 1 ? [...words].map(([word, n]) => h("button", { type: "button", class: "chip",
-      "aria-pressed": String(this.only === word), onclick: () => { this.only = this.only === word ? "" : word; this.draw(); } }, word, " ", h("b", {}, number(n)))) : []));
+    const { model } = this.page, all = [...model.steps.values()];
+    this.count();
     const fits = all.filter((s) => s.name.toLowerCase().includes(this.text) && (!this.only || look(s.state).word === this.only));
     this.rows = new Map(fits.slice(0, this.shown).map((s) => [s.id, this.row(s)]));
     const ghosts = this.text || this.only || fits.length > this.shown ? [] : model.ghosts().map((g) => h("tr", { class: "soft" },

@@ -1,0 +1,162 @@
+package main
+
+// Domain events: which attempts publish which, in which order, and what a restart finds again.
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// publishing returns a template of the namespace t with one step that publishes the events.
+func publishing(name, callable, config string, events ...string) string {
+	return fmt.Sprintf(`{"namespace":"t","name":%q,"version":"1.0.0","identity_strategy":"always_unique","steps":[
+		{"name":"pay","handler":{"callable":%q,"initialization":%s},
+		 "retry":{"max_attempts":2,"backoff":"none"},"publishes_events":[%s]}]}`,
+		name, callable, config, strings.Join(events, ","))
+}
+
+// published declares an event.
+func published(name, members string) string {
+	return fmt.Sprintf(`{"name":%q,"description":"","schema":{}%s}`, name, members)
+}
+
+// everyCondition declares an event for each condition, named after it.
+func everyCondition() (all []string) {
+	for _, c := range []string{"success", "failure", "retryable_failure", "permanent_failure", "always"} {
+		all = append(all, published(c, fmt.Sprintf(`,"condition":%q`, c)))
+	}
+	return all
+}
+
+// domainView is an event as readers get it.
+type domainView struct {
+	ID, Type      string
+	Seq           uint64
+	Attempt, N    int
+	Success       bool
+	TaskUUID      string `json:"task_uuid"`
+	DeliveryMode  string `json:"delivery_mode"`
+	Publisher     *string
+	Data          json.RawMessage
+	CorrelationID string `json:"correlation_id"`
+}
+
+// domainOf returns the domain events that a follower would receive from a sequence on.
+func domainOf(t *testing.T, s *service, filter eventFilter, after uint64) (events []domainView) {
+	t.Helper()
+	filter.kind = domainKind
+	for line := range strings.Lines(allEvents(t, s, filter, after)) {
+		if data, ok := strings.CutPrefix(line, "data: "); ok {
+			var e domainView
+			noError(t, json.Unmarshal([]byte(data), &e))
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+func typesOf(events []domainView) (types []string) {
+	for _, e := range events {
+		types = append(types, fmt.Sprintf("%s %d", e.Type, e.Attempt))
+	}
+	return types
+}
+
+// TestPublishingConditions checks which attempts publish an event of each condition.
+func TestPublishingConditions(t *testing.T) {
+	for name, test := range map[string]struct {
+		callable, config string
+		want             []string
+	}{
+		"a success":        {"builtin:noop", "{}", []string{"success 1", "always 1"}},
+		"one failure":      {"builtin:flaky", `{"failures":1}`, []string{"failure 1", "retryable_failure 1", "always 1", "success 2", "always 2"}},
+		"no attempts left": {"builtin:fail", `{"retryable":true}`, []string{"failure 1", "retryable_failure 1", "always 1", "failure 2", "permanent_failure 2", "always 2"}},
+		"not retryable":    {"builtin:fail", `{"retryable":false}`, []string{"failure 1", "permanent_failure 1", "always 1"}},
+		"an outside actor": {"Outside", "{}", []string{"success 1", "always 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openTestService(t, serviceTest{
+				clock: newVirtualClock(testStart), extra: []string{publishing("pay", test.callable, test.config, everyCondition()...)},
+			})
+			made := mustCreate(t, s, "pay")
+			settle(s)
+			s.clock.(*virtualClock).advance(time.Minute)
+			settle(s)
+			if test.callable == "Outside" {
+				complete(t, s, made)
+			}
+			if got := typesOf(domainOf(t, s, eventFilter{}, 0)); !slices.Equal(got, test.want) {
+				t.Errorf("got %v; want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// complete completes the only step of a task as an outside actor does.
+func complete(t *testing.T, s *service, made *task) {
+	t.Helper()
+	q := &stepRequest{action: actionComplete, by: "somebody", reason: "paid", result: []byte(`{"paid":1}`)}
+	_, _, err := s.operator.act(t.Context(), made.id, made.stepID(0), q)
+	noError(t, err)
+}
+
+// TestPublishedEventsSurvive checks that the durable events are the same after restarts, with
+// and without a snapshot, and that fast ones are gone; and that a task which is dropped leaves
+// a gap.
+func TestPublishedEventsSurvive(t *testing.T) {
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: []string{publishing("pay", "builtin:echo", "{}",
+		published("kept", `,"publisher":"Billing"`), published("lost", `,"delivery_mode":"fast"`),
+		published("both", `,"delivery_mode":"broadcast"`))}}
+	s := openTestService(t, o)
+	mustCreate(t, s, "pay", `"context":{"amount":1}`)
+	mustCreate(t, s, "pay", `"context":{"amount":2}`)
+	before := domainOf(t, s, eventFilter{}, 0)
+	if got, want := typesOf(before), []string{"kept 1", "lost 1", "both 1", "kept 1", "lost 1", "both 1"}; !slices.Equal(got, want) {
+		t.Fatalf("got %v; want %v", got, want)
+	}
+	if e := before[3]; string(e.Data) != `{"amount":2}` || !e.Success || *e.Publisher != "Billing" || e.DeliveryMode != "durable" || e.N != 1 {
+		t.Errorf("got %+v", e)
+	}
+	lasting := jsonOf(slices.DeleteFunc(slices.Clone(before), func(e domainView) bool { return e.Type == "lost" }))
+	for range 2 {
+		s = reopenTestService(t, s, o)
+		if got := jsonOf(domainOf(t, s, eventFilter{}, 0)); string(got) != string(lasting) {
+			t.Errorf("got %s; want %s", got, lasting)
+		}
+		mustSnapshot(t, s.store)
+	}
+	if got := domainOf(t, s, eventFilter{}, before[0].Seq); len(got) != 2 || got[0].ID != before[3].ID {
+		t.Errorf("got %v after the first task; want what the second published", got)
+	}
+	if f := must(s.store.follow(eventFilter{kind: domainKind}, before[0].Seq))(t); f.missed {
+		t.Error("a reader that has everything was told of a gap")
+	}
+	closeTestService(t, s)
+}
+
+// TestDomainEventsAreBounded checks that records leave the log whole, and that a reader learns
+// what is gone.
+func TestDomainEventsAreBounded(t *testing.T) {
+	s := openTestService(t, serviceTest{
+		extra:  []string{publishing("pay", "builtin:noop", "{}", published("a", ""), published("b", ""))},
+		config: func(c *Config) { c.Events.Keep = 5 },
+	})
+	for range 4 {
+		mustCreate(t, s, "pay")
+	}
+	all := domainOf(t, s, eventFilter{}, 0)
+	if got, want := typesOf(all), []string{"a 1", "b 1", "a 1", "b 1"}; !slices.Equal(got, want) {
+		t.Fatalf("got %v; want %v", got, want)
+	}
+	f := must(s.store.follow(eventFilter{kind: domainKind}, 1))(t)
+	if !f.missed || f.oldest != all[0].Seq {
+		t.Errorf("got missed %v, oldest %d; want a gap up to %d", f.missed, f.oldest, all[0].Seq)
+	}
+	if got := s.store.events.domain.published; got != [deliveryModes]uint64{8, 0, 0} {
+		t.Errorf("got the counts %v", got)
+	}
+}

@@ -532,7 +532,10 @@ type leaseAnswer struct {
 	lease   time.Duration // extend: from now
 	outcome outcome       // complete, fail
 	subject string        // the authenticated caller, or ""
-	until   instant       // set by an extension: when the lease ends
+	seen    taskVersions  // which the task must have; nil for any
+
+	until   instant // set by an extension: when the lease ends
+	version uint64  // set by the answer: the version of the task after it
 }
 
 // setLease takes the lease from its token.
@@ -560,6 +563,8 @@ func (e *engine) answerLocked(c *change, stepID uuid, q *leaseAnswer) (*heldStep
 		return nil, nil
 	case h.until <= c.now: // its timer is about to fire
 		return nil, e.expireLocked(c, h)
+	case q.seen.refusal(t) != nil:
+		return nil, q.seen.refusal(t)
 	case q.verb == extendVerb:
 		err := e.extendLocked(c, t, h, c.now.add(q.lease))
 		q.until = h.until

@@ -590,6 +590,9 @@ func (l *restorer) line(line []byte) error {
 	if bytes.HasPrefix(line, []byte(eventsHead)) {
 		return l.eventsLine(line)
 	}
+	if bytes.HasPrefix(line, []byte(subscriberHead)) {
+		return l.subscriberLine(line)
+	}
 	h, err := readTaskHeader(line)
 	if err != nil {
 		return err
@@ -767,6 +770,9 @@ func (l *restorer) record(seq uint64, line []byte) error {
 		return l.created(r)
 	case recDropped:
 		return l.dropped(r)
+	case recDelivered:
+		s.events.domain.apply(r.mark)
+		return nil
 	}
 	pos, ok := s.byID[r.task]
 	if !ok {

@@ -685,6 +685,57 @@ func (t *task) letterHeaders() []letterHeader {
 	return list
 }
 
+// subscriberMark is how far one subscriber got.
+type subscriberMark struct {
+	subscriber string
+	from       uint64      // the subscriber is new: it gets what later records publish; 0 otherwise
+	done       uint64      // everything that records up to this one published is settled
+	dead       *deadNotice // a notice given up; nil for none
+	resent     *deadNotice // one that was given up and then got through after all; nil for none
+}
+
+// deadNotice is an event that a subscriber did not get.
+type deadNotice struct {
+	task     uuid
+	seq      uint64 // of the record that published it
+	n        int    // which event of the step, from 1
+	event    string // its name
+	at       instant
+	attempts int
+	problem  string
+}
+
+func (d *subscriberMark) members(c *memberCoder) {
+	c.text("subscriber", &d.subscriber)
+	nonzero(c, "from", &d.from)
+	nonzero(c, "done", &d.done)
+	d.dead = d.dead.inObject(c, "dead")
+	d.resent = d.resent.inObject(c, "resent")
+}
+
+// inObject reads or writes a notice as a member.
+func (x *deadNotice) inObject(c *memberCoder, name string) *deadNotice {
+	var in memberCoder
+	if c.enter(name, x != nil, &in) {
+		if c.reading {
+			x = new(deadNotice)
+		}
+		x.members(&in)
+		c.leave(&in)
+	}
+	return x
+}
+
+func (x *deadNotice) members(c *memberCoder) {
+	c.id("about", &x.task)
+	number(c, "seq", &x.seq)
+	number(c, "n", &x.n)
+	c.text("event", &x.event)
+	nonzero(c, "at", &x.at)
+	nonzero(c, "attempts", &x.attempts)
+	c.text("problem", &x.problem)
+}
+
 // extend applies the extension of a lease.
 func (a *applier) extend() {
 	s := &a.t.steps[a.r.step]
@@ -813,4 +864,15 @@ func (t *task) momentOf(i int, to stepState, at, started instant) (instant, int)
 		return started, s.attempts
 	}
 	return started, s.attempts + 1 // the move comes before the count
+}
+
+// taskVersions are versions of a task: the sequences of its newest records.
+type taskVersions []uint64
+
+// refusal returns an error if the task has another version.
+func (v taskVersions) refusal(t *task) error {
+	if v == nil || slices.Contains(v, t.lastSeq) {
+		return nil
+	}
+	return failf(taskMovedOn, "task %s has changed since: no entity tag in If-Match is its present one", t.id)
 }

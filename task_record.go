@@ -44,12 +44,14 @@ const (
 	recClaimed                     // an outside actor's attempt started, under a lease
 	recExtended                    // its lease was extended
 	recAdjusted                    // an operator changed a step's inputs or limit of attempts
+	recDelivered                   // a subscriber got domain events, or will not get them
 	recordKinds
 )
 
 var recordKindNames = [recordKinds]string{
 	"template", "created", "started", "ran", "ended", "late", "due", "recovered", "operator", "cancelled",
 	"stale", "investigated", "dropped", "claimed", "extended", "adjusted",
+	"delivered",
 }
 
 func (k recordKind) String() string { return recordKindNames[k] }
@@ -57,7 +59,7 @@ func (k recordKind) String() string { return recordKindNames[k] }
 // ofStep reports whether a record of this kind is about a step of a task.
 func (k recordKind) ofStep() bool {
 	switch k {
-	case recCreated, recCancelled, recStale, recDLQUpdate, recDropped:
+	case recCreated, recCancelled, recStale, recDLQUpdate, recDropped, recDelivered:
 		return false
 	}
 	return true
@@ -83,10 +85,11 @@ type record struct {
 	hash       string // template
 	definition []byte // template: its normalized JSON
 
-	lease         *lease         // claimed; extended has its end alone
-	stale         *staleMark     // stale
-	investigation *investigation // investigated
-	adjustment    *adjustment    // adjusted
+	lease         *lease          // claimed; extended has its end alone
+	stale         *staleMark      // stale
+	investigation *investigation  // investigated
+	adjustment    *adjustment     // adjusted
+	mark          *subscriberMark // delivered
 }
 
 // creation holds the data that a task was created with.
@@ -207,6 +210,11 @@ func (r *record) members(c *memberCoder) {
 			c.leave(&in)
 		}
 	case recDropped:
+	case recDelivered:
+		if c.reading {
+			r.mark = new(subscriberMark)
+		}
+		r.mark.members(c)
 	case recordKinds:
 		c.fail("kind", "missing")
 	default:
@@ -356,6 +364,8 @@ func (r *record) complete() error {
 		}
 	case r.kind == recStale && r.stale == nil:
 		return fmt.Errorf("stale record without its limit")
+	case r.kind == recDelivered && r.mark.subscriber == "":
+		return fmt.Errorf("delivered record without a subscriber")
 	case r.kind == recDLQUpdate && r.investigation == nil:
 		return fmt.Errorf("investigated record without its entry")
 	case !r.kind.ofStep():

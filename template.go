@@ -17,7 +17,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +27,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 )
@@ -347,56 +345,6 @@ func (h *handlerForm) places() []place {
 		{"resolver", &h.resolver},
 		{"initialization", &h.initialization},
 	}
-}
-
-// place is where a member of an object goes: a *[]byte gets its text, a function reads it, and any
-// other pointer is for encoding/json.
-type place struct {
-	name string
-	at   any
-}
-
-// readForm reads an object, or null, from valid JSON. Reading all of it with encoding/json would read
-// "Name" as "name" and scan the dependencies of a dense graph four times.
-func readForm(data []byte, places []place) (err error) {
-	if !eachMemberBytes(data, func(key, value []byte) bool {
-		i := slices.IndexFunc(places, func(p place) bool { return p.name == string(key) })
-		if i < 0 {
-			return true
-		}
-		switch at := places[i].at.(type) {
-		case *[]byte:
-			*at = value
-		case func([]byte) error:
-			err = at(value)
-		default:
-			err = readPlain(value, at)
-		}
-		if err != nil {
-			err = fmt.Errorf("%s: %w", key, err)
-		}
-		return err == nil
-	}) && jsonKind(data) != 'n' {
-		err = checkObject(data)
-	}
-	return err
-}
-
-// readPlain is json.Unmarshal, and faster for what every step has.
-func readPlain(value []byte, at any) error {
-	switch at := at.(type) {
-	case *string:
-		if value[0] == '"' {
-			*at = string(unescapeJSON(value))
-			return nil
-		}
-	case *int:
-		if n, err := strconv.Atoi(string(value)); err == nil {
-			*at = n
-			return nil
-		}
-	}
-	return json.Unmarshal(value, at)
 }
 
 // templateFromNormalized reads template.json back: json, hash and fields are the

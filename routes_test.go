@@ -78,6 +78,7 @@ func (s *authSurface) ask(pattern string, lines ...string) *answer {
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, r)
+	checkDeclared(s.t, s.name, method, s.prefix+path, w.Code)
 	return &answer{s.t, w.Code, w.Header(), w.Body.Bytes()}
 }
 

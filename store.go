@@ -339,6 +339,9 @@ func (s *store) apply(t *task, r *record) error {
 	if !r.ids.isZero() {
 		s.noteID(t.plan.lastID())
 	}
+	if s.retain.held == 0 { // nobody is to read the log up to an earlier record
+		t.compactLog()
+	}
 	return nil
 }
 

@@ -115,6 +115,7 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 		}
 		return err
 	}
+	p.boundGarbage(ctx)
 	if !v.cfg.Log.Quiet {
 		v.banner(p, len(parts.registry.all()))
 	}
@@ -159,7 +160,7 @@ func loadWork(cfg *Config, log *slog.Logger, getenv func(string) string) (*handl
 	if err != nil {
 		return nil, nil, err
 	}
-	registry, warnings, err := loadTemplates(cfg.Templates.Dirs, cfg.Environment, handlers.check)
+	registry, warnings, err := loadTemplates(cfg.Templates.Dirs, cfg.Environment, handlers.templateRules(&cfg.Templates, schemasKept))
 	if err != nil {
 		return nil, nil, err
 	}

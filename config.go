@@ -9,10 +9,15 @@ package main
 //	config_values.go  converting and checking values, rules about several keys, redaction
 
 import (
+	"encoding/base64"
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"net/netip"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -93,10 +98,10 @@ type mountConfig struct {
 	Auth               authConfig // keys that are not set have the orchestration role's values
 }
 
-// templatesConfig says where templates come from.
+// templatesConfig says where templates come from, and whether their schemas hold.
 type templatesConfig struct {
 	Dirs               []string
-	EnforceInputSchema string // "off"
+	EnforceInputSchema string // "off", "warn", "reject"
 }
 
 // tasksConfig limits tasks.
@@ -125,10 +130,21 @@ type storeConfig struct {
 	MaxMemoryMB            int // for the tasks of all services; 0 for a share of what there is
 }
 
-// eventsConfig limits the event streams and their history.
+// eventsConfig limits the event streams and their history, and says who else gets domain events.
 type eventsConfig struct {
-	Keep       int // transitions
-	MaxStreams int
+	Keep        int // transitions, and domain events
+	MaxStreams  int
+	Subscribers []subscriberConfig
+}
+
+// subscriberConfig is one subscriber of domain events.
+type subscriberConfig struct {
+	Name           string   `json:"name"`
+	URL            string   `json:"url"`
+	Events         []string `json:"events"` // names, or prefixes and "*"
+	Secret         string   `json:"secret"` // "whsec_" and a key in base64
+	MaxAttempts    int      `json:"max_attempts"`
+	TimeoutSeconds int      `json:"timeout_seconds"` // of one attempt
 }
 
 // requestsConfig limits how many Idempotency-Keys are remembered.
@@ -190,7 +206,7 @@ type configKey struct {
 	inherits string   // path of the key whose value it has unless it is set
 	rival    string   // path of another form of the same value; setting one clears the other of an earlier layer
 	index    []int    // of its field in Config; set by resolveKeys
-	def      any      // string, bool, int64, []string, map[string]string, headerTables or []apiKeyConfig
+	def      any      // string, bool, int64, []string, map[string]string, headerTables, []apiKeyConfig or []subscriberConfig
 	min, max int64    // bounds of an integer, both inclusive
 	words    []string // the only strings allowed, unless nil
 	flag     string   // of serve, without dashes; "" for none
@@ -287,8 +303,9 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "require system:analytics_read for the mount point's /metrics; /metrics of the roles stays public"},
 	{path: "templates.dirs", def: []string{}, flag: "templates", operand: "DIR[,DIR]", check: checkPathValue,
 		help: "directories to read templates from"},
-	{path: "templates.enforce_input_schema", def: "off", check: checkSchemaValue,
-		help: "check contexts against a template's input schema; only off is supported so far"},
+	{path: "templates.enforce_input_schema", def: "off", words: []string{"off", "warn", "reject"},
+		help: "check contexts against a template's input_schema, and results against result_schema: warn logs and counts " +
+			"what does not fit; reject refuses the task, and fails the step"},
 	{path: "tasks.max_context_bytes", def: 1 << 20, min: 2, max: maxConfigBytes,
 		help: "largest task context, in bytes"},
 	{path: "engine.jitter", def: true,
@@ -319,9 +336,13 @@ var configKeys = resolveKeys(append([]configKey{
 	{path: "requests.keep_count", def: 250_000, min: 1, max: 100 * maxConfigCount,
 		help: "how many Idempotency-Keys of dropped tasks to remember; 150 bytes each"},
 	{path: "events.keep", def: defaultKeptEvents, min: 1, max: 10 * maxConfigCount,
-		help: "how many of the newest transitions to hold for resuming event streams; 72 bytes each"},
+		help: "how many of the newest transitions to hold for resuming event streams; 72 bytes each; and of domain events"},
 	{path: "events.max_streams", def: 100, min: 0, max: maxConfigCount,
 		help: "how many event streams may be open; beyond it they are refused"},
+	{path: "events.subscribers", def: []subscriberConfig{}, secret: secretValue,
+		help: "services that get domain events by HTTP, signed as in Standard Webhooks; events may end in *",
+		sample: `subscribers = [{name = "billing", url = "https://billing.example.com/events", events = ["payment.*"], ` +
+			`secret = "whsec_cmVwbGFjZSB0aGlzIHdpdGggYSByYW5kb20gc2VjcmV0", max_attempts = 8, timeout_seconds = 15}]`},
 	{path: "console.enabled", def: true,
 		help: "serve the console, the web interface at /console of the orchestration address"},
 	{path: "docs.swagger_ui", def: "", secret: maskURLs, check: orEmptyValue(checkSwaggerValue),
@@ -433,6 +454,8 @@ func (k *configKey) set(c *Config, v any) {
 		v = f.Interface().(headerTables).with(value)
 	case []apiKeyConfig:
 		v = cloneAPIKeys(value)
+	case []subscriberConfig:
+		v = cloneSubscribers(value)
 	}
 	f.Set(reflect.ValueOf(v))
 }
@@ -539,6 +562,8 @@ func (k *configKey) shown(v any) any {
 		return table
 	case []apiKeyConfig:
 		return redactAPIKeys(v)
+	case []subscriberConfig:
+		return redactSubscribers(v)
 	}
 	return v
 }
@@ -716,4 +741,137 @@ func (c *mountConfig) idleGuards() (keys []string) {
 		keys = append(keys, "mount.metrics_require_auth")
 	}
 	return keys
+}
+
+// Subscribers of domain events.
+
+// subscribers converts a list of subscribers, whose names must differ.
+func (c *configConverter) subscribers(raw any) []subscriberConfig {
+	list := []subscriberConfig{}
+	for i, entry := range c.tables(raw) {
+		s := c.subscriber(fmt.Sprintf("%s[%d]", c.path, i), entry)
+		for n := range list {
+			if s.Name != "" && list[n].Name == s.Name {
+				c.complain(fmt.Sprintf("%s[%d].name", c.path, i), "duplicates that of subscribers[%d]", n)
+			}
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// subscriber converts an entry.
+func (c *configConverter) subscriber(path string, raw any) subscriberConfig {
+	s := subscriberConfig{Events: []string{}, MaxAttempts: 8, TimeoutSeconds: 15}
+	table, ok := raw.(map[string]any)
+	if !ok {
+		c.mismatch(path, "a table", raw)
+		return s
+	}
+	members := []configKey{
+		{path: "name", check: checkSubscriberName}, {path: "url", secret: maskURLs, check: checkSubscriberURL},
+		{path: "secret", secret: secretValue, check: checkSigningSecret},
+		{path: "events", def: []string(nil), check: checkEventPattern},
+		{path: "max_attempts", def: int64(0), min: 1, max: 50}, {path: "timeout_seconds", def: int64(0), min: 1, max: 300},
+	}
+	texts := map[string]*string{"name": &s.Name, "url": &s.URL, "secret": &s.Secret}
+	numbers := map[string]*int{"max_attempts": &s.MaxAttempts, "timeout_seconds": &s.TimeoutSeconds}
+	var known []string
+	for _, k := range members {
+		name := k.path
+		known = append(known, name)
+		value, given := table[name]
+		k.path = path + "." + name
+		m := configConverter{configKey: &k}
+		switch {
+		case !given && texts[name] != nil:
+			m.complain(k.path, "it is missing")
+		case !given:
+		case name == "events":
+			s.Events = m.list(value)
+		case texts[name] != nil:
+			*texts[name] = m.text(k.path, value)
+		default:
+			if f, ok := value.(float64); ok && f == math.Trunc(f) { // from JSON
+				value = int64(f)
+			}
+			n, _ := m.scalar(value).(int64)
+			*numbers[name] = int(n)
+		}
+		c.faults = append(c.faults, m.faults...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		if !slices.Contains(known, name) {
+			c.complain(joinConfigPath(path, name), "%s", unknownConfigName("key", name, known))
+		}
+	}
+	return s
+}
+
+var subscriberName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
+
+func checkSubscriberName(s string) error {
+	if !subscriberName.MatchString(s) {
+		return errors.New(`is not a name: 1 to 100 letters, digits, "_", ".", ":" and "-"`)
+	}
+	return nil
+}
+
+func checkSubscriberURL(s string) error {
+	if checkTargetValue(s) != nil || strings.HasPrefix(s, "builtin:") {
+		return errors.New("is not a URL like https://example.com/events")
+	}
+	return nil
+}
+
+func checkEventPattern(s string) error {
+	if s == "" || strings.Contains(strings.TrimSuffix(s, "*"), "*") {
+		return errors.New("is not the name of an event, or the beginning of one and *")
+	}
+	return nil
+}
+
+// signingKey returns the key in a secret; nil if there is none.
+func signingKey(secret string) []byte {
+	text, marked := strings.CutPrefix(secret, "whsec_")
+	key, err := base64.StdEncoding.DecodeString(text)
+	if !marked || err != nil || len(key) < 24 || len(key) > 64 {
+		return nil
+	}
+	return key
+}
+
+func checkSigningSecret(s string) error {
+	if signingKey(s) == nil {
+		return errors.New("is not whsec_ and 24 to 64 bytes in base64, as in: echo whsec_$(openssl rand -base64 32)")
+	}
+	return nil
+}
+
+// cloneSubscribers returns a deep copy.
+func cloneSubscribers(list []subscriberConfig) []subscriberConfig {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Events = slices.Clone(list[i].Events)
+	}
+	return list
+}
+
+// redactSubscribers returns a copy without secrets.
+func redactSubscribers(list []subscriberConfig) []subscriberConfig {
+	list = cloneSubscribers(list)
+	for i := range list {
+		list[i].Secret, list[i].URL = redactedText, redactURL(list[i].URL)
+	}
+	return list
+}
+
+// subscribersLiteral returns a list of subscribers as TOML.
+func subscribersLiteral(list []subscriberConfig) string {
+	items := make([]string, len(list))
+	for i, s := range list {
+		items[i] = fmt.Sprintf("{name = %s, url = %s, events = %s, secret = %s, max_attempts = %d, timeout_seconds = %d}",
+			quoteTOML(s.Name), quoteTOML(s.URL), tomlLiteral(s.Events), quoteTOML(s.Secret), s.MaxAttempts, s.TimeoutSeconds)
+	}
+	return "[" + strings.Join(items, ", ") + "]"
 }

@@ -243,11 +243,16 @@ func (l *configLoader) accept(
 			l.origin.sources[entry] = at(entry)
 		}
 	}
-	if keys, ok := value.([]apiKeyConfig); ok {
-		for i := range keys {
-			path := fmt.Sprintf("%s[%d]", k.path, i)
-			l.origin.sources[path] = at(path)
-		}
+	tables := 0
+	switch list := value.(type) {
+	case []apiKeyConfig:
+		tables = len(list)
+	case []subscriberConfig:
+		tables = len(list)
+	}
+	for i := range tables {
+		path := fmt.Sprintf("%s[%d]", k.path, i)
+		l.origin.sources[path] = at(path)
 	}
 }
 

@@ -140,7 +140,7 @@ func configRaw(def any) any {
 		return raw
 	case headerTables:
 		return v.nested()
-	case []apiKeyConfig:
+	case []apiKeyConfig, []subscriberConfig:
 		return []any{}
 	}
 	return def
@@ -178,7 +178,7 @@ func TestConfigDefaults(t *testing.T) {
 		"orchestration.web.config_endpoint_enabled": "false", "worker.web.config_endpoint_enabled": "true",
 		"console.enabled": "true", "docs.swagger_ui": `""`, "web.max_body_bytes": "4194304", "web.max_received_bytes": "33554432",
 		"web.max_answer_bytes": "16777216", "web.max_connections": "3000", "web.max_waiting_requests": "2000",
-		"events.max_streams": "100", "web.shutdown_timeout_seconds": "8",
+		"events.max_streams": "100", "events.subscribers": "[]", "web.shutdown_timeout_seconds": "8",
 		"templates.dirs": "[]", "templates.enforce_input_schema": `"off"`,
 		"tasks.max_context_bytes": "1048576", "engine.jitter": "true", "engine.max_queued": "100000",
 		"worker.concurrency": "256", "worker.http_concurrency": "4096", "worker.max_result_bytes": "1048576",
@@ -755,5 +755,62 @@ func TestTokensFollowTheConfigurationFiles(t *testing.T) {
 	get = p.authSettings()
 	if got := authSetting(get, "orchestration", "jwt_issuer", "x"); got != "x" || !strings.Contains(errors.String(), "warning") {
 		t.Errorf("a broken file: got %s, %s; want the fallback and a warning", got, &errors)
+	}
+}
+
+// TestConfigSubscribers checks the subscribers of domain events: where they may be set, what is
+// wrong with bad ones, and that their secrets are not shown.
+func TestConfigSubscribers(t *testing.T) {
+	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYqr"
+	good := subscriberConfig{"shop", "https://user:hidden@h.example/e", []string{"a.*", "b"}, secret, 5, 15}
+	text := "[[events.subscribers]]\nname = 'shop'\nurl = 'https://user:hidden@h.example/e'\nevents = ['a.*', 'b']\n" +
+		"secret = '" + secret + "'\nmax_attempts = 5\n"
+	variable := `[{"name":"shop","url":"https://user:hidden@h.example/e","events":["a.*","b"],"secret":"` + secret + `","max_attempts":5}]`
+	for name, l := range map[string]configInput{
+		"a file":     {files: map[string]string{"stepwell.toml": text}},
+		"a variable": {env: map[string]string{"STEPWELL_EVENTS__SUBSCRIBERS": variable}},
+	} {
+		c, _, err := l.load()
+		if err != nil || !reflect.DeepEqual(c.Events.Subscribers, []subscriberConfig{good}) {
+			t.Errorf("%s: got %+v, %v", name, c, err)
+			continue
+		}
+		for i := range configKeys {
+			if shown := tomlLiteral(configKeys[i].shown(configKeys[i].get(c))); strings.Contains(shown, "hidden") || strings.Contains(shown, secret) {
+				t.Errorf("%s shows a secret: %s", configKeys[i].path, shown)
+			}
+		}
+	}
+	for field, want := range map[string]string{
+		"name = 'a b'":              `events.subscribers[0].name: "a b" is not a name`,
+		"url = 'builtin:noop'":      `events.subscribers[0].url: "builtin:noop" is not a URL like https://example.com/events`,
+		"url = 'ftp://h'":           `is not a URL like`,
+		"secret = 'hunter2'":        `events.subscribers[0].secret: "[REDACTED]" is not whsec_ and 24 to 64 bytes in base64`,
+		"secret = 'whsec_aGVsbG8='": "is not whsec_ and 24 to 64 bytes",
+		"events = ['a*b']":          `events.subscribers[0].events[0]: "a*b" is not the name of an event`,
+		"max_attempts = 0":          "events.subscribers[0].max_attempts: 0 is not in the range from 1 to 50",
+		"timeout_seconds = 'x'":     "events.subscribers[0].timeout_seconds: want an integer, got a string",
+		"secrets = 1":               "events.subscribers[0].secrets: unknown key; did you mean secret?",
+		"":                          "events.subscribers[1].name: duplicates that of subscribers[0]",
+	} {
+		key, _, _ := strings.Cut(field, " ")
+		var lines []string
+		for line := range strings.Lines(text) {
+			if key == "" || !strings.HasPrefix(line, key+" ") {
+				lines = append(lines, line)
+			}
+		}
+		bad := strings.Join(lines, "") + field + "\n"
+		if field == "" {
+			bad = text + text
+		}
+		_, _, err := configInput{files: map[string]string{"stepwell.toml": bad}}.load()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v; want %s", field, err, want)
+		}
+	}
+	_, _, err := configInput{files: map[string]string{"stepwell.toml": "[[events.subscribers]]\nname = 'a'\n"}}.load()
+	if err == nil || !strings.Contains(err.Error(), "events.subscribers[0].secret: it is missing") {
+		t.Errorf("got %v", err)
 	}
 }

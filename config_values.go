@@ -37,6 +37,8 @@ func (k *configKey) convert(raw any) (any, inputProblems) {
 		value = c.headerTables(raw)
 	case []apiKeyConfig:
 		value = c.apiKeys(raw)
+	case []subscriberConfig:
+		value = c.subscribers(raw)
 	default:
 		value = c.scalar(raw)
 	}
@@ -180,7 +182,7 @@ func (k *configKey) convertText(text string) (any, inputProblems) {
 		raw = list
 	case map[string]string, headerTables:
 		raw, err = parseConfigJSON(text, '{')
-	case []apiKeyConfig:
+	case []apiKeyConfig, []subscriberConfig:
 		raw, err = parseConfigJSON(cmp.Or(strings.TrimSpace(text), "[]"), '[')
 	}
 	if err != nil {
@@ -218,7 +220,7 @@ func tomlTypeName(v any) string {
 		return "an array of strings"
 	case []any:
 		return "an array"
-	case []map[string]any, []apiKeyConfig:
+	case []map[string]any, []apiKeyConfig, []subscriberConfig:
 		return "an array of tables"
 	case map[string]string:
 		return "a table of strings"
@@ -239,7 +241,7 @@ func textTypeName(def any) string {
 		return "a JSON object of strings"
 	case headerTables:
 		return "a JSON object of strings and of objects of strings"
-	case []apiKeyConfig:
+	case []apiKeyConfig, []subscriberConfig:
 		return "a JSON array of objects"
 	}
 	return tomlTypeName(def)
@@ -273,6 +275,8 @@ func tomlLiteral(v any) string {
 		return tomlTable(v.nested())
 	case []apiKeyConfig:
 		return apiKeysLiteral(v)
+	case []subscriberConfig:
+		return subscribersLiteral(v)
 	}
 	return fmt.Sprint(v)
 }
@@ -348,13 +352,6 @@ func checkPathValue(s string) error {
 func checkEnvironmentValue(s string) error {
 	if !environmentName.MatchString(s) {
 		return errors.New(`is not a name of up to 64 letters, digits, ".", "_" and "-"`)
-	}
-	return nil
-}
-
-func checkSchemaValue(s string) error {
-	if s != "off" {
-		return errors.New(`is not supported yet, only "off" is`)
 	}
 	return nil
 }
@@ -712,6 +709,14 @@ func checkMountPath(s string) error {
 // JSON.
 func (c *configConverter) apiKeys(raw any) []apiKeyConfig {
 	list := []apiKeyConfig{}
+	for i, entry := range c.tables(raw) {
+		list = append(list, c.apiKey(fmt.Sprintf("%s[%d]", c.path, i), entry))
+	}
+	return list
+}
+
+// tables returns the entries of a list of tables.
+func (c *configConverter) tables(raw any) []any {
 	tables, ok := raw.([]map[string]any)
 	entries, alsoOK := raw.([]any)
 	for _, table := range tables {
@@ -720,10 +725,7 @@ func (c *configConverter) apiKeys(raw any) []apiKeyConfig {
 	if !ok && !alsoOK {
 		c.mismatch(c.path, tomlTypeName(c.def), raw)
 	}
-	for i, entry := range entries {
-		list = append(list, c.apiKey(fmt.Sprintf("%s[%d]", c.path, i), entry))
-	}
-	return list
+	return entries
 }
 
 // apiKey converts an entry. Its messages do not repeat a value, which may be the key.

@@ -17,6 +17,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // inlineBudget is how many builtin steps the goroutine that made them ready
@@ -37,6 +38,7 @@ type engine struct {
 	log      *slog.Logger
 	jitter   bool
 	causes   *causeLog
+	schemas  schemaGuard
 	hooks    // set before the start
 
 	ctx    context.Context // of the running handlers
@@ -69,7 +71,8 @@ type hooks struct {
 	substitute substitute
 	observer   attemptObserver
 	pacer      pacer
-	idled      func() // called when the engine may have become idle
+	idled      func()      // called when the engine may have become idle
+	sending    func() bool // reports work that outcomes leave outside the engine
 }
 
 // substitute takes the place of the handlers of steps.
@@ -114,6 +117,7 @@ func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters,
 	e := &engine{
 		store: s, clock: c, ids: ids, handlers: h, stats: stats, log: log, jitter: cfg.Engine.Jitter,
 		causes:   newCauseLog(log, h),
+		schemas:  schemaGuard{mode: cfg.Templates.EnforceInputSchema},
 		kick:     make(chan struct{}, 1),
 		local:    newSlotPool("builtins and programs", cfg.Worker.Concurrency),
 		web:      newSlotPool("HTTP handlers", cfg.Worker.HTTPConcurrency),
@@ -428,6 +432,15 @@ func (r rank) before(o rank) bool {
 	return r.seq < o.seq
 }
 
+// place returns the place of a step in the order of creation: that of its task, or if it has
+// yielded, behind all tasks that existed then, so that it does not keep them waiting.
+func (t *task) place(i int) uint64 {
+	if s := &t.steps[i]; s.redeliver && s.checkpoint != nil {
+		return s.checkpoint.seq
+	}
+	return t.seq
+}
+
 // readyStep is a step that waits for a slot.
 type readyStep struct {
 	rank
@@ -478,7 +491,7 @@ func (e *engine) enqueueLocked(t *task, i int) {
 		return
 	}
 	e.readied++
-	e.requeueLocked(readyStep{rank{t.by.priority, t.seq, e.readied}, t, i, e.pool(g.kind)})
+	e.requeueLocked(readyStep{rank{t.by.priority, t.place(i), e.readied}, t, i, e.pool(g.kind)})
 }
 
 // requeueLocked puts a step into its queue, in its place.
@@ -565,7 +578,7 @@ func (e *engine) leaveGateLocked(t *task, i int) {
 // waits for a slot is no work as long as delays alone hold the slots.
 func (e *engine) idleLocked() bool {
 	return !e.startableLocked() && len(e.inFlight) == 0 && e.computing == 0 && e.owed == 0 &&
-		(e.pacer == nil || !e.pacer.busy())
+		(e.sending == nil || !e.sending()) && (e.pacer == nil || !e.pacer.busy())
 }
 
 // startableLocked reports whether a step is ready for a slot that is free.
@@ -598,4 +611,46 @@ func (e *engine) laterLocked(f func()) {
 			e.checkIdleLocked()
 		})
 	})
+}
+
+// Schemas: whether contexts and results fit them.
+
+// schemaGuard checks values against the schemas of templates.
+type schemaGuard struct {
+	mode              string        // templates.enforce_input_schema
+	contexts, results atomic.Uint64 // those that did not fit
+}
+
+func (g *schemaGuard) on() bool      { return g.mode == "warn" || g.mode == "reject" }
+func (g *schemaGuard) rejects() bool { return g.mode == "reject" }
+
+// misfits returns what is wrong with a value, if schemas are enforced. One of a definition from
+// before that, which cannot be enforced, accepts everything.
+func (g *schemaGuard) misfits(s *schemaSource, value []byte) misfits {
+	if s == nil || !g.on() || len(s.schema().problems) > 0 {
+		return nil
+	}
+	if value == nil {
+		value = templateNullJSON
+	}
+	return s.schema().check(value)
+}
+
+// fitted checks the result of a step, and marks one that must not count. It is slow, and
+// therefore called without the store's lock where it can be.
+func (e *engine) fitted(def *stepTemplate, o outcome) outcome {
+	if !o.success || o.misfit != "" || o.checkpoint != nil {
+		return o
+	}
+	found := e.schemas.misfits(def.result, o.result)
+	switch {
+	case len(found) == 0:
+		return o
+	case e.schemas.rejects():
+		o.misfit = "the result does not fit result_schema: " + found.String()
+	default:
+		e.log.Warn("a result does not fit the step's result_schema", "step", def.name, "problems", found.wants())
+	}
+	e.schemas.results.Add(1)
+	return o
 }

@@ -19,6 +19,7 @@ type runKey struct {
 // run is an attempt in flight in this process.
 type run struct {
 	key      runKey
+	def      *stepTemplate
 	pool     *slotPool // whose slot it holds
 	number   int       // of the attempt
 	started  instant
@@ -32,13 +33,17 @@ type run struct {
 // runBuiltinLocked computes a builtin without the lock, on a slot. Its start and
 // its outcome are one record; a delay that it asks for makes it an attempt in flight.
 func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
-	before := t.steps[i]
+	before, def := t.steps[i], t.def(i)
 	a := e.attemptLocked(t, i, before.nextAttempt(), g.builtin.needsInputs)
 	e.local.free-- // or another goroutine that pumps would give it away meanwhile
 	var began instant
 	o, delay := e.computeLocked(func() (outcome, time.Duration) {
 		began = e.clock.now()
-		return g.builtin.run(a)
+		o, delay := g.builtin.run(a)
+		if delay == 0 { // or finish does it
+			o = e.fitted(def, o)
+		}
+		return o, delay
 	})
 	e.local.free++
 	s := &t.steps[i] // the task may have been given more steps, in another place
@@ -106,7 +111,7 @@ func (e *engine) delayLocked(k *run, o outcome, delay, timeout time.Duration) {
 
 // startRunLocked journals the start of an attempt and takes its slot.
 func (e *engine) startRunLocked(t *task, i int, g target) (*run, error) {
-	k := &run{key: runKey{t.id, i}, pool: e.pool(g.kind)}
+	k := &run{key: runKey{t.id, i}, def: t.def(i), pool: e.pool(g.kind)}
 	err := e.store.updateLocked(func(c *change) error {
 		k.started = c.now
 		return c.append(t, &record{kind: recStarted, step: i})
@@ -194,6 +199,7 @@ func (e *engine) releaseLocked(k *run) {
 
 // finish records the outcome of an attempt.
 func (e *engine) finish(k *run, o outcome) {
+	o = e.fitted(k.def, o)
 	if e.pacer != nil && e.pacer.ended(k, new(o)) {
 		return
 	}
@@ -243,6 +249,16 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	if o.stray != "" {
 		e.causes.strayMember(t, k.key.step, o)
 	}
+	if o.checkpoint != nil {
+		if k.gone {
+			return nil // it was for nothing
+		}
+		if t.mayYield(k.key.step) {
+			k.gone = true
+			return c.append(t, t.checkpointRecord(k.key.step, o.checkpoint))
+		}
+		o = typedFailure(checkpointLimitType, "%v", tooManyCheckpoints(t, k.key.step))
+	}
 	if !k.gone {
 		k.gone = true
 		end := e.ending(t, k.key.step, o, c.now, k.started)
@@ -258,6 +274,25 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	return c.append(t, &record{kind: recLate, step: k.key.step, end: end})
 }
 
+// mayYield reports whether a step may make one more checkpoint.
+func (t *task) mayYield(i int) bool {
+	c := t.steps[i].checkpoint
+	return c == nil || c.number < maxCheckpoints
+}
+
+func tooManyCheckpoints(t *task, i int) error {
+	return failf(invalidFields, "step %q has made %d checkpoints, the most that a step may make", t.def(i).name, maxCheckpoints)
+}
+
+// checkpointRecord returns the record of a step that yields.
+func (t *task) checkpointRecord(i int, data []byte) *record {
+	c := &checkpoint{number: 1, data: data}
+	if last := t.steps[i].checkpoint; last != nil {
+		c.number = last.number + 1
+	}
+	return &record{kind: recCheckpoint, step: i, checkpoint: c}
+}
+
 // wasCancelled reports whether an outcome says only that the handler was cut off.
 func wasCancelled(o outcome) bool { return o.err != nil && o.err.errorType == cancelledType }
 
@@ -265,6 +300,7 @@ func wasCancelled(o outcome) bool { return o.err != nil && o.err.errorType == ca
 func (e *engine) attemptLocked(t *task, i, number int, inputs bool) *attempt {
 	def := t.def(i)
 	a := &attempt{
+		checkpoint:  t.steps[i].checkpoint,
 		stepName:    def.name,
 		number:      number,
 		maxAttempts: t.steps[i].maxAttempts,
@@ -289,8 +325,9 @@ func (e *engine) attemptLocked(t *task, i, number int, inputs bool) *attempt {
 // Retries.
 
 // ending returns what an outcome means for the step, and when it is tried again,
-// if at all. A success whose decision the template does not allow is a failure.
+// if at all. A success whose result or decision the template does not allow is a failure.
 func (e *engine) ending(t *task, i int, o outcome, now, began instant) *ending {
+	o = o.fitting()
 	end := e.plainEnding(t, i, o, now, began)
 	if o, wrong := t.misdecided(i, end); wrong {
 		end = e.plainEnding(t, i, o, now, began)

@@ -4,9 +4,12 @@ package main
 // what would end it. The log names the causes in the same words.
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -199,13 +202,6 @@ func (x *explainer) stoppedBy() string {
 	return failed + "; " + dropped
 }
 
-func pick(first bool, a, b string) string {
-	if first {
-		return a
-	}
-	return b
-}
-
 // quotedNames returns up to five names in quotes, for a message.
 func quotedNames(names []string) string {
 	const most = 5
@@ -240,6 +236,9 @@ func (x *explainer) step(i int) stepExplanation {
 		x.pending(&e, i)
 	default:
 		x.enqueued(&e, i)
+	}
+	if c := s.checkpoint; c != nil {
+		e.Message += fmt.Sprintf("; it goes on from checkpoint %d of %s", c.number, c.at.zoned())
 	}
 	return e
 }
@@ -537,4 +536,54 @@ func (l *causeLog) slots(p *slotPool, now func() instant) {
 	} else {
 		l.print(slog.LevelInfo, "slots are free again", "slots", p.what, "of", p.size)
 	}
+}
+
+// workTimer is a time that a step waits for, in this process.
+type workTimer struct {
+	DueAt     zonedTime `json:"due_at"`
+	Kind      string    `json:"kind"` // "retry"; "attempt", the end of one that the service itself delays; "lease"
+	TaskUUID  uuid      `json:"task_uuid"`
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	StepName  string    `json:"step_name"`
+	Attempt   int       `json:"attempt"` // the latest
+
+	step int
+}
+
+// workTimers returns the timers of steps that fire first, at most so many, and how many there are.
+func (e *engine) workTimers(most int) (first []workTimer, total int) {
+	all := []workTimer{}
+	add := func(kind string, key runKey, when instant) {
+		all = append(all, workTimer{Kind: kind, TaskUUID: key.task, step: key.step, DueAt: zonedTime(when)})
+	}
+	e.store.locked(func() {
+		for key, timer := range e.retries {
+			add("retry", key, timer.when)
+		}
+		for key, k := range e.running {
+			if k.timer != nil && !k.gone {
+				add("attempt", key, k.timer.when)
+			}
+		}
+		for _, h := range e.outside.leases.held.items {
+			add("lease", h.runKey, h.until)
+		}
+	})
+	slices.SortFunc(all, func(a, b workTimer) int {
+		return cmp.Or(cmp.Compare(a.DueAt, b.DueAt), bytes.Compare(a.TaskUUID[:], b.TaskUUID[:]), a.step-b.step)
+	})
+	first = all[:min(most, len(all))]
+	e.store.locked(func() {
+		first = slices.DeleteFunc(first, func(w workTimer) bool { return e.store.liveLocked(w.TaskUUID) == nil })
+		for i := range first {
+			first[i].describe(e.store.liveLocked(first[i].TaskUUID))
+		}
+	})
+	return first, len(all)
+}
+
+func (w *workTimer) describe(t *task) {
+	w.Namespace, w.Name = t.tpl.namespace, t.tpl.name
+	w.StepName, w.Attempt = t.def(w.step).name, t.steps[w.step].attempts
 }

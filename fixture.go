@@ -113,6 +113,7 @@ func (a *controlAPI) routes() []route {
 		{"POST /_stepwell/reset", everything, a.reset},
 		{"GET /_stepwell/clock", everything, a.getClock},
 		{"POST /_stepwell/clock", everything, a.changeClock},
+		{"GET /_stepwell/timers", everything, a.listTimers},
 		{"POST /_stepwell/wait-idle", everything, a.waitIdle},
 		{"POST /_stepwell/stubs", everything, a.addStub},
 		{"PUT /_stepwell/stubs", everything, a.replaceStubs},
@@ -240,6 +241,19 @@ func (a *controlAPI) clockView(fired uint64) clockView {
 
 func (a *controlAPI) getClock(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	return a.clockView(a.fixture.clock.firedNow()), nil
+}
+
+// timersView shows the work timers that fire next.
+type timersView struct {
+	Timers []workTimer `json:"timers"` // the earliest first
+	Total  int         `json:"total"`  // with those that are not shown
+}
+
+const shownTimers = 20
+
+func (a *controlAPI) listTimers(_ http.ResponseWriter, _ *http.Request) (any, error) {
+	timers, total := a.svc.engine.workTimers(shownTimers)
+	return timersView{timers, total}, nil
 }
 
 func (a *controlAPI) changeClock(w http.ResponseWriter, r *http.Request) (any, error) {

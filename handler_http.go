@@ -155,7 +155,7 @@ func (c *httpCaller) request(ctx context.Context, t target, a *attempt) (*http.R
 		return nil, err
 	}
 	req.Header = t.headers.header.Clone()
-	req.Header.Set("Idempotency-Key", fmt.Sprintf("%s:%d", a.stepID, a.number))
+	req.Header.Set("Idempotency-Key", a.deliveryKey())
 	if a.traceparent != "" {
 		req.Header.Set("Traceparent", a.traceparent)
 	}
@@ -163,6 +163,32 @@ func (c *httpCaller) request(ctx context.Context, t target, a *attempt) (*http.R
 		req.Header.Set("Tracestate", a.tracestate)
 	}
 	return req, nil
+}
+
+// post posts JSON to an address, and returns the status of the reply and how long it asks to
+// wait. Little of the reply is read.
+func (c *httpCaller) post(
+	ctx context.Context, to *httpAddress, headers map[string]string, body []byte,
+) (status int, wait time.Duration, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.url.String(), bytes.NewReader(body))
+	if err != nil {
+		return 0, 0, errors.New("no request can be made to the URL")
+	}
+	for name, value := range headers {
+		req.Header.Set(name, value)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", c.agent)
+	if to.authorization != "" {
+		req.Header.Set("Authorization", to.authorization)
+	}
+	resp, err := c.transport.RoundTrip(req)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer resp.Body.Close()
+	io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be used again
+	return resp.StatusCode, retryAfter(resp.Header), nil
 }
 
 // brokenCall returns the outcome of a call without a complete reply.

@@ -158,12 +158,15 @@ func (a *orchestrationAPI) stepAnswer(w http.ResponseWriter, r *http.Request, t 
 }
 
 func (a *orchestrationAPI) getAudit(w http.ResponseWriter, r *http.Request) (any, error) {
-	taskID, stepID, err := stepPath(r, "task_uuid", "step_uuid")
+	t, i, err := a.stepIn(w, r, "task_uuid", "step_uuid") // for the tag, which may be older than the audit
 	if err != nil {
 		return nil, err
 	}
-	v, err := a.svc.history.audit(taskID, stepID, w.(*recorder))
-	return v, a.shown(r, taskID, err)
+	v, err := a.svc.history.audit(t.id, t.stepID(i), w.(*recorder))
+	if err = a.shown(r, t.id, err); err != nil {
+		return nil, err
+	}
+	return a.ofTask(w, r, t, a.svc.clock.now(), v), nil
 }
 
 func (a *orchestrationAPI) actOnStep(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -500,7 +503,7 @@ func (v claimsView) writeJSON(o *jsonWriter) {
 // answerClaim reads an answer to a claimed step and passes it to the service. read
 // reads the members that belong to the verb.
 func (a *orchestrationAPI) answerClaim(
-	r *http.Request, verb leaseVerb, read func(*actorReader, *leaseAnswer),
+	w http.ResponseWriter, r *http.Request, verb leaseVerb, read func(*actorReader, *leaseAnswer),
 ) (v stepView, err error) {
 	id, err := pathID(r, "step_uuid")
 	if err != nil {
@@ -511,6 +514,9 @@ func (a *orchestrationAPI) answerClaim(
 		return v, err
 	}
 	q := &leaseAnswer{verb: verb, subject: subjectOf(r.Context())}
+	if q.seen, err = a.seenVersions(r); err != nil {
+		return v, err
+	}
 	q.setLease(p.required("lease", maxNameLength))
 	read(p, q)
 	if err := p.failure("cannot " + string(verb) + " the step"); err != nil {
@@ -519,7 +525,11 @@ func (a *orchestrationAPI) answerClaim(
 	if err := a.svc.cfg.Worker.checkSize(&q.outcome); err != nil {
 		return v, err
 	}
-	return a.svc.outside.answer(r.Context(), id, q)
+	if v, err = a.svc.outside.answer(r.Context(), id, q); err == nil {
+		w.Header()["Cache-Control"] = privately
+		w.Header()["Etag"] = []string{a.versionTag(q.version, hiddenFrom(r.Context()))}
+	}
+	return v, err
 }
 
 // leaseView is the answer to an extended lease.
@@ -528,9 +538,9 @@ type leaseView struct {
 	LeaseExpiresAt zonedTime `json:"lease_expires_at"`
 }
 
-func (a *orchestrationAPI) extendLease(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (a *orchestrationAPI) extendLease(w http.ResponseWriter, r *http.Request) (any, error) {
 	var given *leaseAnswer
-	v, err := a.answerClaim(r, extendVerb, func(p *actorReader, q *leaseAnswer) {
+	v, err := a.answerClaim(w, r, extendVerb, func(p *actorReader, q *leaseAnswer) {
 		q.lease = p.seconds("lease_seconds", standardLease, 1, maxLeaseSeconds)
 		given = q
 	})
@@ -540,8 +550,8 @@ func (a *orchestrationAPI) extendLease(_ http.ResponseWriter, r *http.Request) (
 	return leaseView{v.StepUUID, zonedTime(given.until)}, nil
 }
 
-func (a *orchestrationAPI) completeClaimed(_ http.ResponseWriter, r *http.Request) (any, error) {
-	return a.answerClaim(r, completeVerb, func(p *actorReader, q *leaseAnswer) {
+func (a *orchestrationAPI) completeClaimed(w http.ResponseWriter, r *http.Request) (any, error) {
+	return a.answerClaim(w, r, completeVerb, func(p *actorReader, q *leaseAnswer) {
 		q.outcome.success = true
 		if p.result == nil {
 			p.complain("result", "is required")
@@ -553,12 +563,28 @@ func (a *orchestrationAPI) completeClaimed(_ http.ResponseWriter, r *http.Reques
 	})
 }
 
-func (a *orchestrationAPI) failClaimed(_ http.ResponseWriter, r *http.Request) (any, error) {
-	return a.answerClaim(r, failVerb, func(p *actorReader, q *leaseAnswer) {
+func (a *orchestrationAPI) failClaimed(w http.ResponseWriter, r *http.Request) (any, error) {
+	return a.answerClaim(w, r, failVerb, func(p *actorReader, q *leaseAnswer) {
 		var action stepRequest
 		p.stepError(&action)
 		q.outcome.err = action.err
 		q.outcome.retryAfter = p.seconds("retry_after", 0, 0, int64(maxRetryAfter/time.Second))
+	})
+}
+
+// yieldClaimed gives a claimed step back with a checkpoint, from which it goes on.
+func (a *orchestrationAPI) yieldClaimed(w http.ResponseWriter, r *http.Request) (any, error) {
+	return a.answerClaim(w, r, yieldVerb, func(p *actorReader, q *leaseAnswer) {
+		var given templateObject
+		for key, value := range p.members {
+			given = append(given, templateMember{key, value})
+		}
+		given.sort()
+		data, problem := readCheckpoint(given.json())
+		if q.outcome = (outcome{success: true, checkpoint: data}); problem != "" {
+			field, message, _ := strings.Cut(strings.TrimPrefix(problem, checkpointMember+"."), " ")
+			p.complain(field, "%s", message)
+		}
 	})
 }
 
@@ -608,9 +634,13 @@ func (a *orchestrationAPI) listDLQ(w http.ResponseWriter, r *http.Request) (any,
 }
 
 func (a *orchestrationAPI) getTaskDLQ(w http.ResponseWriter, r *http.Request) (any, error) {
-	return heldByID(w, r, "task_uuid", func(id uuid, by holder) (*dlqTaskView, error) {
+	v, err := heldByID(w, r, "task_uuid", func(id uuid, by holder) (*dlqTaskView, error) {
 		return a.svc.dlq.ofTask(id, mayReadResults(r.Context()), by)
 	})
+	if err != nil {
+		return nil, err
+	}
+	return a.ofTask(w, r, v.task, a.svc.clock.now(), v), nil
 }
 
 func (a *orchestrationAPI) dlqQueue(w http.ResponseWriter, r *http.Request) (any, error) {

@@ -292,11 +292,14 @@ func (w *recorder) beginGzip() {
 		n, _ = strconv.Atoi(given[0])
 	}
 	kind := h["Content-Type"]
-	if n >= 0 && n < gzipFrom || kind == nil || !compressible(kind[0]) || h["Content-Range"] != nil || w.status/100 == 3 {
+	short := n >= 0 && n < gzipFrom
+	switch {
+	case w.status == http.StatusNotModified: // as the whole answer has it
+	case kind == nil || !compressible(kind[0]) || h["Content-Range"] != nil || w.status/100 == 3 || short && h["Etag"] == nil:
 		return
 	}
 	h["Vary"] = append(h["Vary"], "Accept-Encoding")
-	if w.head || !acceptsGzip(w.asked) || (n < 0 || n > jsonPiece) && !w.share.addCoding() {
+	if w.status == http.StatusNotModified || short || w.head || !acceptsGzip(w.asked) || (n < 0 || n > jsonPiece) && !w.share.addCoding() {
 		return
 	}
 	w.body = &gzipBody{to: w, zip: gzipWriters.Get().(*gzip.Writer)}
@@ -323,6 +326,33 @@ func acceptsGzip(asked http.Header) bool {
 		weight = acceptWeight(given, "*")
 	}
 	return weight > 0 && weight >= acceptWeight(given, "identity")
+}
+
+// acceptWeight returns the weight that an Accept header gives to a name; -1 if it does not
+// name it.
+func acceptWeight(values []string, name string) float64 {
+	weight := -1.0
+	for _, value := range values {
+		for element := range strings.SplitSeq(value, ",") {
+			named, parameters, _ := strings.Cut(element, ";")
+			if strings.EqualFold(strings.TrimSpace(named), name) {
+				weight = max(weight, quality(parameters))
+			}
+		}
+	}
+	return weight
+}
+
+// quality returns the weight among parameters; 1 without a valid one.
+func quality(parameters string) float64 {
+	for parameter := range strings.SplitSeq(parameters, ";") {
+		if q, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(parameter)), "q="); ok {
+			if weight, err := strconv.ParseFloat(q, 64); err == nil {
+				return min(max(weight, 0), 1)
+			}
+		}
+	}
+	return 1
 }
 
 // Write takes compressed bytes.

@@ -437,7 +437,7 @@ const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 type consoleSite struct {
 	build string            // names this set of files; part of their paths, so that browsers keep them
 	files map[string][]byte // by name
-	page  []byte            // index.html with the facts about the service, without the paths of files
+	page  string            // index.html with the facts about the service, without paths
 	tag   string            // the entity tag of page and files
 }
 
@@ -453,7 +453,7 @@ func newConsoleSite(cfg *Config, auth *authConfig) *consoleSite {
 	s.build = hex.EncodeToString(sum.Sum(nil)[:6])
 	facts := fmt.Sprintf(`<meta name="stepwell" data-version="%s" data-fixture="%t" data-auth="%t" data-key-header="%s">`,
 		html.EscapeString(version), cfg.Fixture.Enabled, auth.Enabled, html.EscapeString(auth.APIKeyHeader))
-	s.page = bytes.Replace(s.files["index.html"], []byte("<!--facts-->"), []byte(facts), 1)
+	s.page = strings.Replace(string(s.files["index.html"]), "<!--facts-->", facts, 1)
 	s.tag = contentTag([]byte(s.build + facts))
 	delete(s.files, "index.html")
 	return s
@@ -466,8 +466,8 @@ func (s *consoleSite) pageAt(escapedPath string) webPage {
 	if below, ok := strings.CutPrefix(escapedPath, consolePath+"/"); ok {
 		up = strings.TrimSuffix("./"+strings.Repeat("../", strings.Count(below, "/")), "/")
 	}
-	page := bytes.ReplaceAll(s.page, []byte("FILES"), []byte(up+"/web/"+s.build))
-	return webPage{page, consolePolicy, contentTag([]byte(s.tag + up))}
+	page := strings.NewReplacer("FILES", up+"/web/"+s.build, "CONSOLE", up).Replace(s.page)
+	return webPage{[]byte(page), consolePolicy, contentTag([]byte(s.tag + up))}
 }
 
 // consoleTypes are the types of the files, by the ends of their names.
@@ -626,7 +626,7 @@ func (o *pageOrigins) admit(origin string, h http.Header) bool {
 
 // exposedHeaders are the headers that pages may read, besides those that they always may.
 const exposedHeaders = "Accept-Encoding, Allow, Content-Encoding, ETag, Idempotency-Replayed, Link, Location, Retry-After, " +
-	"Vary, WWW-Authenticate, X-Auth-Failure-Reason, X-Auth-Failure-Severity, X-Request-Id, X-Stepwell-Wait"
+	"Vary, WWW-Authenticate, X-Auth-Failure-Reason, X-Auth-Failure-Severity, X-Request-Id, X-Stepwell-Wait, X-Stepwell-Warning"
 
 // share lets the page that sent a request read the answer, and reports whether it may.
 func (o *pageOrigins) share(h http.Header, r *http.Request) bool {

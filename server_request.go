@@ -667,11 +667,22 @@ func (s *surface) submit(
 		w.Header()["Idempotency-Replayed"] = []string{"true"}
 	}
 	setWaitEnd(w, done.end, limit > valid)
+	for _, p := range done.misfits {
+		w.Header().Add("X-Stepwell-Warning", asciiText(p.String()))
+	}
+	w.Header()["Cache-Control"] = privately
+	w.Header()["Etag"] = []string{s.taskTag(done.task, "", s.svc.clock.now())} // the creator sees all of it
 	status := http.StatusCreated
 	if done.end != waitReached {
 		status = http.StatusAccepted
 	}
 	return reply{status, view(done.task)}, nil
+}
+
+// asciiText returns a text for a header.
+func asciiText(s string) string {
+	quoted := strconv.QuoteToASCII(s)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
 // readSubmission reads a request to create a task.
@@ -759,28 +770,36 @@ func taskPath(r *http.Request, id uuid) string {
 // Entity tags. That of a view of a task names the store, the sequence of the task's newest
 // record, and what else the view depends on, so that it costs no look at the view.
 
-// taskTag returns the tag of a view of a task at an instant. It differs by what the caller may
-// see, and, while steps wait for a retry, by how many of them are due.
-func (s *surface) taskTag(r *http.Request, t *task, now instant) string {
-	b := append(make([]byte, 0, 40), '"')
-	b = append(append(b, s.svc.store.mark()...), '-')
-	b = strconv.AppendUint(b, t.lastSeq, 10)
-	if !mayReadContexts(r.Context()) {
-		b = append(b, 'c')
-	}
-	if !mayReadResults(r.Context()) {
-		b = append(b, 'r')
-	}
+// taskTag returns the tag of a view of a task at an instant. It differs by what is hidden from
+// the caller, and, while steps wait for a retry, by how many of them are due.
+func (s *surface) taskTag(t *task, hidden string, now instant) string {
 	if t.counts[stepWaitingForRetry] > 0 {
-		b = strconv.AppendInt(append(b, '.'), int64(t.readySteps(now)), 10)
+		hidden += "." + strconv.Itoa(t.readySteps(now))
 	}
-	return string(append(b, '"'))
+	return s.versionTag(t.lastSeq, hidden)
+}
+
+// versionTag returns the tag of a version of a task.
+func (s *surface) versionTag(seq uint64, more string) string {
+	b := append(append(append(make([]byte, 0, 40), '"'), s.svc.store.mark()...), '-')
+	return string(append(append(strconv.AppendUint(b, seq, 10), more...), '"'))
+}
+
+// hiddenFrom names what the views of tasks do not show to a caller.
+func hiddenFrom(ctx context.Context) (hidden string) {
+	if !mayReadContexts(ctx) {
+		hidden = "c"
+	}
+	if !mayReadResults(ctx) {
+		hidden += "r"
+	}
+	return hidden
 }
 
 // ofTask answers with a view of a task at an instant, or that the caller has it already.
 func (s *surface) ofTask(w http.ResponseWriter, r *http.Request, t *task, now instant, view any) any {
 	w.Header()["Cache-Control"] = privately
-	return withTag(w, r, s.taskTag(r, t, now), view)
+	return withTag(w, r, s.taskTag(t, hiddenFrom(r.Context()), now), view)
 }
 
 // privately lets the caller keep an answer, and ask each time whether it is still true.
@@ -793,8 +812,11 @@ func withTag(w http.ResponseWriter, r *http.Request, tag string, view any) any {
 	if h["Cache-Control"] == nil {
 		h["Cache-Control"] = []string{"no-cache"}
 	}
-	if (r.Method == http.MethodGet || r.Method == http.MethodHead) && namesTag(r.Header["If-None-Match"], tag) {
-		return notModified{}
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		if named := namedTag(r.Header["If-None-Match"], tag); named != "" {
+			h["Etag"][0] = named
+			return notModified{}
+		}
 	}
 	return view
 }
@@ -809,16 +831,20 @@ func contentTag(text []byte) string {
 // count look-ups.
 func weakTag(hash string) string { return `W/"` + hash + `"` }
 
-// namesTag reports whether a header names a tag, or any. Weak tags count as well.
-func namesTag(values []string, tag string) bool {
+// namedTag returns the form of a tag that a header names, compressed or not, or "". Weak tags
+// count as well.
+func namedTag(values []string, tag string) string {
 	for _, value := range values {
 		for _, named := range splitList(value) {
-			if named == "*" || opaqueTag(named) == opaqueTag(tag) {
-				return true
+			switch {
+			case strings.HasSuffix(named, gzipSuffix+`"`) && opaqueTag(named) == opaqueTag(tag):
+				return strings.TrimSuffix(tag, `"`) + gzipSuffix + `"`
+			case named == "*" || opaqueTag(named) == opaqueTag(tag):
+				return tag
 			}
 		}
 	}
-	return false
+	return ""
 }
 
 // opaqueTag returns what identifies the view in a tag, compressed or not.
@@ -860,31 +886,4 @@ func (s *surface) seenVersions(r *http.Request) (taskVersions, error) {
 func (s *surface) actorOf(r *http.Request) (taskActor, error) {
 	seen, err := s.seenVersions(r)
 	return taskActor{subjectOf(r.Context()), seen}, err
-}
-
-// acceptWeight returns the weight that an Accept header gives to a name; -1 if it does not
-// name it.
-func acceptWeight(values []string, name string) float64 {
-	weight := -1.0
-	for _, value := range values {
-		for element := range strings.SplitSeq(value, ",") {
-			named, parameters, _ := strings.Cut(element, ";")
-			if strings.EqualFold(strings.TrimSpace(named), name) {
-				weight = max(weight, quality(parameters))
-			}
-		}
-	}
-	return weight
-}
-
-// quality returns the weight among parameters; 1 without a valid one.
-func quality(parameters string) float64 {
-	for parameter := range strings.SplitSeq(parameters, ";") {
-		if q, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(parameter)), "q="); ok {
-			if weight, err := strconv.ParseFloat(q, 64); err == nil {
-				return min(max(weight, 0), 1)
-			}
-		}
-	}
-	return 1
 }

@@ -315,12 +315,11 @@ func TestTagsDifferByRights(t *testing.T) {
 	for _, p := range [][]permission{
 		{}, {permTasksContextRead}, {permStepsRead}, {permTasksContextRead, permStepsRead},
 	} {
-		r := httptest.NewRequest("GET", "/", nil)
 		sc := &securityContext{method: authByAPIKey}
 		for _, one := range p {
 			sc.permissions |= 1 << one
 		}
-		tag := a.taskTag(r.WithContext(withSecurity(r.Context(), sc)), task, 0)
+		tag := a.taskTag(task, hiddenFrom(withSecurity(t.Context(), sc)), 0)
 		if other, twice := seen[tag]; twice {
 			t.Errorf("got the tag %s for %v and for %s", tag, p, other)
 		}
@@ -337,12 +336,12 @@ func TestTagsFollowTheClock(t *testing.T) {
 		failed, _ := must2(s.operator.act(t.Context(), v.id, v.stepID(0), &stepRequest{
 			action: actionFail, by: "x", reason: "y", err: &stepError{message: "no", errorType: "e", retryable: true},
 		}))(t)
-		a, r := newOrchestrationAPI(s, nil), httptest.NewRequest("GET", "/", nil)
+		a := newOrchestrationAPI(s, nil)
 		due := failed.steps[0].retryAt
 		if due == 0 {
 			t.Fatal("got no retry; want one")
 		}
-		if before, after := a.taskTag(r, failed, due-1), a.taskTag(r, failed, due); before == after {
+		if before, after := a.taskTag(failed, "", due-1), a.taskTag(failed, "", due); before == after {
 			t.Errorf("got %s before and after the retry is due", before)
 		}
 	})

@@ -9,6 +9,7 @@ package main
 //	service_create.go    creating tasks, repeated requests, waiting for a task; templates: look-ups, views, adding them
 //	service_act.go       actions of operators, adjustments, claims of outside actors
 //	service_dlq.go       the dead letter queue, staleness
+//	service_publish.go   domain events to subscribers, and what became of them
 //	service_view.go      views of tasks and steps, summary, transitions, audit
 //	service_analysis.go  the analysis of a task's dependencies
 
@@ -53,6 +54,7 @@ type service struct {
 	history   *historyReader  // transitions, audits
 	health    *health         // checks
 	load      *loadGauge      // whether requests are answered in time
+	publisher *publisher      // domain events to subscribers; nil with the worker role alone
 
 	stopKeeping context.CancelFunc // ends the writing of snapshots
 	keeping     sync.WaitGroup
@@ -188,11 +190,18 @@ func openService(o serviceOptions) (*service, error) {
 	if o.until != nil && o.until.Err() != nil {
 		return nil, errors.Join(o.until.Err(), s.close())
 	}
+	s.publisher = newPublisher(s)
+	if len(s.publisher.subscribers) > 0 {
+		s.engine.sending = s.publisher.sendingLocked
+	}
 	if s.extension != nil {
 		s.extension.attach(s)
 	}
 	s.assemble(o.registry)
 	s.warnOfChangedTemplates()
+	if err := s.publisher.start(); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
 	if err := s.engine.start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("resuming the unfinished tasks: %w", err), s.close())
 	}
@@ -211,7 +220,7 @@ func (s *service) resumeClock() {
 // assemble makes the parts of the service, each with what it needs.
 func (s *service) assemble(r *registry) {
 	s.templates = newCatalog(s.cfg, s.log, s.clock, s.handlers, r)
-	s.tasks = &creator{s.cfg, s.ids, s.store, s.engine, s.templates, &s.draining}
+	s.tasks = &creator{s.cfg, s.log, s.ids, s.store, s.engine, s.templates, &s.draining}
 	s.operator = &operator{s.cfg, s.store, s.engine}
 	s.outside = &outsideActors{s.clock, s.store, s.engine, s.workerID, &s.draining}
 	s.dlq = &deadLetters{s.clock, s.store, s.engine}
@@ -281,6 +290,10 @@ func (s *service) warnOfChangedTemplates() {
 			s.log.Warn("a template changed; its unfinished tasks keep the definition they were created with",
 				"template", old.fullName(), "unfinished_tasks", n)
 		}
+		if faults := old.schemaFaults(); s.engine.schemas.on() && faults != nil {
+			s.log.Warn("a schema cannot be enforced; unfinished tasks are not checked against it", "template", old.fullName(),
+				"unfinished_tasks", n, "problem", faults[0].String())
+		}
 	}
 }
 
@@ -302,6 +315,9 @@ func (s *service) finish(ctx context.Context) (cut []string) {
 	if s.store != nil {
 		s.store.releaseWaiters(waitShutdown)
 		cut = s.engine.stop(ctx)
+	}
+	if s.publisher != nil {
+		s.publisher.stop()
 	}
 	return cut
 }

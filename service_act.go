@@ -10,7 +10,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"sync/atomic"
 )
 
@@ -27,17 +26,6 @@ type taskActor struct {
 	seen    taskVersions // which the task must have; nil for any
 }
 
-// taskVersions are versions of a task: the sequences of its newest records.
-type taskVersions []uint64
-
-// refusal returns an error if the task has another version.
-func (v taskVersions) refusal(t *task) error {
-	if v == nil || slices.Contains(v, t.lastSeq) {
-		return nil
-	}
-	return failf(taskMovedOn, "task %s has changed since: no entity tag in If-Match is its present one", t.id)
-}
-
 // stepRequest is one action on a step. Its form is checked, but not yet whether
 // the step's state allows it.
 type stepRequest struct {
@@ -48,6 +36,7 @@ type stepRequest struct {
 	result   []byte     // complete_manually: JSON
 	metadata []byte     // complete_manually: a JSON object, or nil
 	err      *stepError // fail
+	clear    bool       // reset_for_retry: forget the checkpoint
 }
 
 // act applies an action, waits until it is durable and returns the task with the
@@ -55,6 +44,9 @@ type stepRequest struct {
 func (o *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest) (*task, int, error) {
 	given := outcome{result: q.result, metadata: q.metadata, err: q.err}
 	if err := o.cfg.Worker.checkSize(&given); err != nil {
+		return nil, 0, err
+	}
+	if err := o.checkResult(taskID, stepID, q); err != nil {
 		return nil, 0, err
 	}
 	return o.changeStep(ctx, taskID, stepID, q.who.seen, func(c *change, t *task, i int) (*record, error) {
@@ -70,6 +62,26 @@ func (o *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest)
 		}
 		return r, nil
 	})
+}
+
+// checkResult refuses a result that does not fit the step's schema.
+func (o *operator) checkResult(taskID, stepID uuid, q *stepRequest) error {
+	if q.action != actionComplete || !o.engine.schemas.on() {
+		return nil
+	}
+	t, err := o.store.view(taskID)
+	if err != nil {
+		return nil // as the change will find out
+	}
+	i, ok := t.stepIndex(stepID)
+	if !ok || o.engine.fitted(t.def(i), outcome{success: true, result: q.result}).misfit == "" {
+		return nil
+	}
+	f := fieldReader{}
+	for _, m := range o.engine.schemas.misfits(t.def(i).result, q.result) {
+		f.complain("/completion_data/result"+m.at, "%s", m.why())
+	}
+	return f.failure("the step action is refused")
 }
 
 // changeStep is changeTask for a step, whose index it returns too.
@@ -118,7 +130,8 @@ func stepNotFound(taskID, stepID uuid) error {
 
 // record returns the record of an allowed action.
 func (o *operator) record(c *change, t *task, i int, q *stepRequest) *record {
-	r := &record{kind: recOperator, step: i, action: q.action, by: q.by, subject: q.who.subject, reason: q.reason}
+	r := &record{kind: recOperator, step: i, action: q.action, by: q.by, subject: q.who.subject, reason: q.reason,
+		clear: q.clear}
 	switch q.action {
 	case actionComplete:
 		r.end = &ending{success: true, result: q.result, metadata: q.completionMetadata()}
@@ -189,7 +202,7 @@ func (s *step) doneBy() string {
 // answer may have been lost.
 func (q *stepRequest) repeats(s *step) bool {
 	r := s.operated
-	if r == nil || r.action != q.action || r.by != q.by || r.subject != q.who.subject || r.reason != q.reason {
+	if r == nil || r.action != q.action || r.by != q.by || r.subject != q.who.subject || r.reason != q.reason || r.clear != q.clear {
 		return false
 	}
 	switch q.action {
@@ -273,6 +286,10 @@ func (p *stepRequestParser) parse() *stepRequest {
 		p.completion(q)
 	case actionFail:
 		p.stepError(q)
+	case actionReset:
+		if raw, ok := p.members["clear_checkpoint"]; ok {
+			q.clear = p.flag("clear_checkpoint", raw)
+		}
 	}
 	return q
 }
@@ -502,6 +519,7 @@ func (t *task) outsideStepView(i int, held *heldStep, now instant, worker string
 func (a *outsideActors) answer(ctx context.Context, stepID uuid, q *leaseAnswer) (v stepView, err error) {
 	var taken *heldStep
 	var after step
+	a.fit(stepID, q)
 	seq, err := a.engine.change(ctx, func(c *change) error {
 		if taken, err = a.engine.answerLocked(c, stepID, q); taken == nil || err != nil {
 			return err
@@ -511,7 +529,7 @@ func (a *outsideActors) answer(ctx context.Context, stepID uuid, q *leaseAnswer)
 			return err
 		}
 		// A copy of the task would cost far more.
-		v, after = t.bareStepView(taken.step, c.now), t.steps[taken.step]
+		v, after, q.version = t.bareStepView(taken.step, c.now), t.steps[taken.step], t.lastSeq
 		return nil
 	})
 	if err != nil {
@@ -524,6 +542,16 @@ func (a *outsideActors) answer(ctx context.Context, stepID uuid, q *leaseAnswer)
 	a.engine.wakeUp()
 	v.setResults(&after, a.workerID)
 	return v, a.store.wait(ctx, seq)
+}
+
+// fit checks the result of an answer against the step's schema.
+func (a *outsideActors) fit(stepID uuid, q *leaseAnswer) {
+	if !q.outcome.success || !a.engine.schemas.on() {
+		return
+	}
+	if t, i, err := a.stepOf(stepID, q.task); err == nil {
+		q.outcome = a.engine.fitted(t.def(i), q.outcome)
+	}
 }
 
 // answerLate answers when the lease has ended: as before if the answer repeats the one
@@ -540,6 +568,7 @@ func (a *outsideActors) answerLate(ctx context.Context, stepID uuid, q *leaseAns
 	if past.lease == nil {
 		return v, failf(conflict, "cannot %s step %q: this is not its lease", q.verb, t.def(i).name)
 	}
+	q.version = t.lastSeq
 	if past.repeated {
 		return t.stepView(i, a.clock.now(), a.workerID), nil
 	}
@@ -570,7 +599,7 @@ func (a *outsideActors) takeLate(ctx context.Context, id uuid, past *pastLease, 
 	if _, err := a.store.viewObserved(id, past, nil); err != nil {
 		return err
 	}
-	if past.lease == nil || past.answered || q.verb == extendVerb {
+	if past.lease == nil || past.answered || q.verb == extendVerb || q.verb == yieldVerb {
 		return nil
 	}
 	_, err := a.engine.change(ctx, func(c *change) error {
@@ -615,6 +644,9 @@ func (p *pastLease) startRecord(t *task, r *record) {
 		if p.current && r.kind == recEnded && !r.end.isLost() {
 			p.answered, p.repeated = true, p.ended(t, r.end)
 		}
+		if p.current && r.kind == recCheckpoint {
+			p.answered, p.repeated = true, bytes.Equal(r.checkpoint.data, p.answer.outcome.checkpoint)
+		}
 		p.current = false
 	}
 }
@@ -622,7 +654,10 @@ func (p *pastLease) startRecord(t *task, r *record) {
 // ended reports whether the answer is the one that ended the attempt, before which the
 // task is given.
 func (p *pastLease) ended(t *task, end *ending) bool {
-	o := p.answer.outcome
+	if p.answer.outcome.checkpoint != nil {
+		return false
+	}
+	o := p.answer.outcome.fitting()
 	if f, wrong := t.misdecided(p.step, &ending{success: o.success, result: o.result}); wrong {
 		o = f
 	}

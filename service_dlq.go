@@ -40,6 +40,8 @@ type dlqEntryView struct {
 type dlqTaskView struct {
 	dlqEntryView
 	Entries jsonList `json:"entries"`
+
+	task *task
 }
 
 // taskSnapshotView is a task as it was when an entry was made. It has no context
@@ -230,7 +232,7 @@ func (d *deadLetters) ofTask(id uuid, messages bool, by holder) (*dlqTaskView, e
 		return nil, failf(notFound, "task %s has no DLQ entry", id)
 	}
 	newest, err := d.entry(log, last, messages, by)
-	return &dlqTaskView{newest, d.list(last+1, messages, func(i int) (taskLog, int) { return log, last - i })}, err
+	return &dlqTaskView{newest, d.list(last+1, messages, func(i int) (taskLog, int) { return log, last - i }), t}, err
 }
 
 // dlqQueueView is one entry of the investigation queue.

@@ -8,7 +8,7 @@ package main
 //
 //	store.go            the store, its lock, changes, and what others ask of it
 //	store_index.go      tasks by state, template, label and time, and pages of them
-//	store_letters.go    dead letters by reason and status; the newest domain events
+//	store_letters.go    dead letters by reason and status; domain events and their subscribers
 //	store_events.go     the newest transitions for event streams; waiting for a task
 //	store_retention.go  which finished tasks and request keys are kept, and packing after drops
 //	store_journal.go    the journal: records in memory, then on disk, many with one sync
@@ -339,6 +339,9 @@ func (s *store) apply(t *task, r *record) error {
 	}
 	if !r.ids.isZero() {
 		s.noteID(t.plan.lastID())
+	}
+	if s.retain.held == 0 { // nobody is to read the log up to an earlier record
+		t.compactLog()
 	}
 	return nil
 }

@@ -27,6 +27,7 @@ type move struct {
 	declared int32  // the step in the template
 	instance int32  // of a batch_worker step; below 0 for one whose name is in the maker's list
 	attempt  int32
+	yielded  int32 // the number of the checkpoint with which it yielded; else 0
 	from, to uint8 // a stepState, or of a task a taskState
 }
 
@@ -103,10 +104,14 @@ func (m *moveMaker) taskMove(t *task, from, to taskState, at instant) move {
 func (m *moveMaker) stepMove(t *task, i int, from, to stepState, at instant) move {
 	m.n++
 	at, attempt := t.momentOf(i, to, at, m.started)
+	yielded := 0
+	if s := &t.steps[i]; from == stepInProgress && to == stepEnqueued && s.redeliver {
+		yielded = s.checkpoint.number
+	}
 	return move{
 		seq: m.seq, at: at, task: t.id, step: t.stepID(i), n: m.n, template: m.place,
 		declared: int32(t.declared(i)), instance: m.instanceOf(t, i), attempt: int32(attempt),
-		from: uint8(from), to: uint8(to),
+		yielded: int32(yielded), from: uint8(from), to: uint8(to),
 	}
 }
 
@@ -596,6 +601,9 @@ func (e *event) appendJSON(b []byte) []byte {
 	o.text("to_state", to)
 	if !e.step.isZero() {
 		o.number("attempt", int(e.attempt))
+	}
+	if e.yielded > 0 {
+		o.number(checkpointMember, int(e.yielded))
 	}
 	return append(o.b, '}')
 }

@@ -556,7 +556,7 @@ func (v *salvage) soundLines(name string, s *journalScanner) (lines []soundLine,
 			continue
 		}
 		l := soundLine{text: cutSum(line), number: s.number}
-		heads := []string{eventsHead, `{"hash":`, figuresHead, droppedHead}
+		heads := []string{eventsHead, subscriberHead, `{"hash":`, figuresHead, droppedHead}
 		if l.rank = slices.IndexFunc(heads, func(head string) bool { return bytes.HasPrefix(line, []byte(head)) }); l.rank < 0 {
 			l.rank = len(heads)
 			h, _ := readTaskHead(l.text)
@@ -580,6 +580,8 @@ func lineSubject(line []byte) string {
 		return "the number of dropped tasks"
 	case bytes.HasPrefix(line, []byte(eventsHead)):
 		return "the extent of the event log"
+	case bytes.HasPrefix(line, []byte(subscriberHead)):
+		return "what a subscriber has"
 	}
 	return "a line"
 }

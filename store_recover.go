@@ -574,10 +574,10 @@ func (l *restorer) snapshotLine(line []byte) error {
 
 // line loads such a line without its checksum.
 func (l *restorer) line(line []byte) error {
-	line = apart(line)
 	if bytes.HasPrefix(line, []byte(`{"hash":`)) {
 		return l.templateLine(line)
 	}
+	line = apart(line)
 	if bytes.HasPrefix(line, []byte(figuresHead)) {
 		return l.figuresLine(line)
 	}
@@ -589,6 +589,9 @@ func (l *restorer) line(line []byte) error {
 	}
 	if bytes.HasPrefix(line, []byte(eventsHead)) {
 		return l.eventsLine(line)
+	}
+	if bytes.HasPrefix(line, []byte(subscriberHead)) {
+		return l.subscriberLine(line)
 	}
 	h, err := readTaskHeader(line)
 	if err != nil {
@@ -767,6 +770,9 @@ func (l *restorer) record(seq uint64, line []byte) error {
 		return l.created(r)
 	case recDropped:
 		return l.dropped(r)
+	case recDelivered:
+		s.events.domain.apply(r.mark)
+		return nil
 	}
 	pos, ok := s.byID[r.task]
 	if !ok {

@@ -232,7 +232,7 @@ func (s *store) nextDrop(now instant) (pos uint32, early, ok bool) {
 		}
 		pos, ok := s.byID[f.id]
 		ok = ok && s.slots[pos].finished == f.at
-		if ok && r.keeps(pos) {
+		if ok && (r.keeps(pos) || !early && s.awaited(pos)) {
 			return 0, false, false
 		}
 		r.queue.pop()
@@ -240,6 +240,15 @@ func (s *store) nextDrop(now instant) (pos uint32, early, ok bool) {
 			return pos, early, true
 		}
 	}
+}
+
+// awaited reports whether a subscriber waits for what the task at a position published.
+func (s *store) awaited(pos uint32) bool {
+	if len(s.events.domain.subscriptions) == 0 {
+		return false
+	}
+	h, err := readTaskHead(s.slots[pos].line)
+	return err == nil && s.events.domain.awaited(s.template(h.template), h.lastSeq)
 }
 
 // keeps reports whether a snapshot or an export still needs the task at a position.

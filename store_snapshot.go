@@ -391,10 +391,14 @@ func (s *store) snapshot() error {
 	s.mu.Lock()
 	covered := w.cut()
 	count, figures, events := len(s.slots), s.analytics.freeze(), s.events.lineLocked()
+	subscribers := s.events.domain.linesLocked()
 	s.holdLocked()
 	s.mu.Unlock()
 	defer s.release()
 	err = w.line(events)
+	for i := 0; i < len(subscribers) && err == nil; i++ {
+		err = w.line(subscribers[i])
+	}
 	if err == nil {
 		err = s.writeSnapshot(w, count, figures, covered)
 	}
@@ -499,4 +503,62 @@ func (s *store) compact() error {
 		}
 	}
 	return s.snapshot()
+}
+
+// subscriberHead is the start of the snapshot's line about a subscriber:
+//
+//	{"subscriber":"billing","from":12,"done":40,"dead":[{"about":"…","seq":31,"n":1,…}]}
+const subscriberHead = `{"subscriber":`
+
+// linesLocked returns those lines, without their closing brace.
+func (l *domainLog) linesLocked() (lines [][]byte) {
+	for _, s := range l.subscriptions {
+		c := memberCoder{b: []byte{'{'}}
+		s.members(&c)
+		lines = append(lines, c.b)
+	}
+	return lines
+}
+
+func (s *subscription) members(c *memberCoder) {
+	c.text("subscriber", &s.name)
+	nonzero(c, "from", &s.from)
+	nonzero(c, "done", &s.done)
+	if c.reading {
+		s.dead = nil
+		c.eachElement("dead", func(raw []byte) {
+			var x deadNotice
+			var in memberCoder
+			for in.again(raw) {
+				x.members(&in)
+			}
+			c.err = cmp.Or(c.err, in.err)
+			s.dead = append(s.dead, x)
+		})
+		return
+	}
+	if len(s.dead) == 0 {
+		return
+	}
+	c.b = append(appendName(c.b, "dead"), '[')
+	for i := range s.dead {
+		in := memberCoder{b: append(c.b, '{')}
+		s.dead[i].members(&in)
+		c.b = append(in.b, "},"...)
+	}
+	c.b[len(c.b)-1] = ']'
+}
+
+// subscriberLine loads such a line.
+func (l *restorer) subscriberLine(line []byte) error {
+	s := &subscription{}
+	var c memberCoder
+	for c.again(line) {
+		s.members(&c)
+	}
+	if c.err == nil && (s.name == "" || l.s.events.domain.subscription(s.name) != nil) {
+		c.fail("subscriber", "missing, or of a second line")
+	}
+	l.s.events.domain.subscriptions = append(l.s.events.domain.subscriptions, s)
+	return c.err
 }

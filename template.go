@@ -5,10 +5,11 @@ package main
 // runs steps.
 //
 //	template.go         the resolved template, its normalized form, registry, versions, loading
-//	template_read.go    reading a definition: fields, rules, environments
+//	template_read.go    reading a definition: fields, rules, environments; references between schemas
 //	template_format.go  the formats of a definition: TOML, YAML's scalars, places in a text, conversion
 //	template_yaml.go    reading YAML: blocks, flow collections, anchors
-//	template_graph.go   dependency graphs: order, cycles, levels, paths, dynamic steps
+//	template_graph.go   dependency graphs: order, cycles, levels, paths, dynamic steps; formats and patterns of texts
+//	template_schema.go  JSON Schema: its keywords, checking values
 
 import (
 	"bytes"
@@ -16,7 +17,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -74,6 +74,7 @@ type template struct {
 	description              *string
 	strategy                 identityStrategy
 	defaultContext           []byte         // an object
+	input                    *schemaSource  // of contexts; nil for none
 	lifecycle                *lifecycle     // nil if the template has none
 	steps                    []stepTemplate // in the order of the definition
 	order                    []int          // step indexes, parents first, else as defined
@@ -107,9 +108,10 @@ type stepTemplate struct {
 	parents, children []int  // indexes into template.steps; parents as listed, children ascending
 	retry             retryPolicy
 	timeoutSeconds    int
-	parentsOnly       bool         // the handler gets the results of its parents, not of all ancestors
-	id                uuid         // named_step_uuid
-	resultSchema      []byte       // nil if absent
+	parentsOnly       bool   // the handler gets the results of its parents, not of all ancestors
+	id                uuid   // named_step_uuid
+	resultSchema      []byte // nil if absent
+	result            *schemaSource
 	batchWorker       string       // the step whose instances work on the batches; "" if none is named
 	handed            []byte       // the members of the handler but for its configuration, as handlers get them
 	batch             *batchPolicy // of a batch_worker step
@@ -133,13 +135,13 @@ type publishedEvent struct {
 	schema    []byte // a JSON Schema of the payload
 }
 
-func (p *publishedEvent) places() map[string]any {
-	return map[string]any{
-		"name":          &p.name,
-		"condition":     &p.condition,
-		"delivery_mode": &p.mode,
-		"publisher":     &p.publisher,
-		"schema":        &p.schema,
+func (p *publishedEvent) places() []place {
+	return []place{
+		{"name", &p.name},
+		{"condition", &p.condition},
+		{"delivery_mode", &p.mode},
+		{"publisher", &p.publisher},
+		{"schema", &p.schema},
 	}
 }
 
@@ -162,6 +164,35 @@ func (p *publishedEvent) follows(success, again bool) bool {
 	return success
 }
 
+// schemaSource is a schema in a template, compiled when it is first needed.
+type schemaSource struct {
+	path     string // in the template
+	text     []byte // an object
+	once     sync.Once
+	compiled *jsonSchema
+}
+
+// newSchemaSource returns nil for no schema.
+func newSchemaSource(path string, text []byte) *schemaSource {
+	if text == nil || jsonKind(text) == 'n' {
+		return nil
+	}
+	return &schemaSource{path: path, text: text}
+}
+
+func (s *schemaSource) schema() *jsonSchema {
+	s.once.Do(func() { s.compiled = compileSchema(s.path, s.text) })
+	return s.compiled
+}
+
+// schemaFaults returns why schemas of a template cannot be enforced.
+func (t *template) schemaFaults() (faults inputProblems) {
+	for _, s := range t.schemas() {
+		faults = append(faults, s.schema().problems...)
+	}
+	return faults
+}
+
 // retryPolicy says whether and when a failed step is tried again.
 type retryPolicy struct {
 	Retryable   bool
@@ -180,20 +211,22 @@ type templateForm struct {
 	description              *string
 	strategy                 identityStrategy
 	defaultContext           []byte
+	inputSchema              []byte
 	lifecycle                *lifecycle
 	steps                    []stepForm
 }
 
-func (f *templateForm) places() map[string]any {
-	return map[string]any{
-		"namespace_name":    &f.namespace,
-		"name":              &f.name,
-		"version":           &f.version,
-		"description":       &f.description,
-		"identity_strategy": &f.strategy,
-		"default_context":   &f.defaultContext,
-		"lifecycle":         f.readLifecycle,
-		"steps":             f.readSteps,
+func (f *templateForm) places() []place {
+	return []place{
+		{"namespace_name", &f.namespace},
+		{"name", &f.name},
+		{"version", &f.version},
+		{"description", &f.description},
+		{"identity_strategy", &f.strategy},
+		{"default_context", &f.defaultContext},
+		{"input_schema", &f.inputSchema},
+		{"lifecycle", f.readLifecycle},
+		{"steps", f.readSteps},
 	}
 }
 
@@ -232,19 +265,18 @@ type stepForm struct {
 	publishes      []publishedEvent
 }
 
-func (s *stepForm) places() map[string]any {
-	return map[string]any{
-		"name":            &s.name,
-		"type":            &s.kind,
-		"description":     &s.description,
-		"handler":         &s.handler,
-		"dependencies":    &s.dependencies,
-		"retry":           func(data []byte) error { return readForm(data, s.retry.places()) },
-		"timeout_seconds": &s.timeoutSeconds,
-		"result_schema":   &s.resultSchema,
-		"batch_config":    &s.batchConfig,
-
-		"publishes_events": s.readPublished,
+func (s *stepForm) places() []place {
+	return []place{
+		{"name", &s.name},
+		{"type", &s.kind},
+		{"description", &s.description},
+		{"handler", &s.handler},
+		{"dependencies", &s.dependencies},
+		{"retry", func(data []byte) error { return readForm(data, s.retry.places()) }},
+		{"timeout_seconds", &s.timeoutSeconds},
+		{"result_schema", &s.resultSchema},
+		{"batch_config", &s.batchConfig},
+		{"publishes_events", s.readPublished},
 	}
 }
 
@@ -261,35 +293,41 @@ func (s *stepForm) readPublished(data []byte) (err error) {
 // eachDependency calls f with the name of each step that this one depends on, until f refuses
 // one. A dense graph has a million of them, which need not become strings.
 func (s *stepForm) eachDependency(f func(name []byte) bool) (err error) {
-	list := eachElement(s.dependencies, func(raw []byte) bool {
-		if jsonKind(raw) != '"' || !f(unescapeJSON(raw)) {
-			err = fmt.Errorf("cannot depend on %s", raw)
+	list, i := s.dependencies, 1
+	if kind := jsonKind(list); kind == 0 || kind == 'n' {
+		return nil
+	} else if kind != '[' {
+		return errors.New("has dependencies that are no list")
+	}
+	for i = skipJSONSpace(list, i); list[i] != ']'; {
+		end := skipJSONValue(list, i)
+		if raw := list[i:end]; raw[0] != '"' || !f(unescapeJSON(raw)) {
+			return fmt.Errorf("cannot depend on %s", raw)
 		}
-		return err == nil
-	})
-	if kind := jsonKind(s.dependencies); !list && kind != 0 && kind != 'n' {
-		err = errors.New("has dependencies that are no list")
+		if i = skipJSONSpace(list, end); list[i] == ',' {
+			i = skipJSONSpace(list, i+1)
+		}
 	}
-	return err
+	return nil
 }
 
-func (p *retryPolicy) places() map[string]any {
-	return map[string]any{
-		"retryable":       &p.Retryable,
-		"max_attempts":    &p.MaxAttempts,
-		"backoff":         &p.Backoff,
-		"backoff_base_ms": &p.BaseMS,
-		"max_backoff_ms":  &p.MaxMS,
+func (p *retryPolicy) places() []place {
+	return []place{
+		{"retryable", &p.Retryable},
+		{"max_attempts", &p.MaxAttempts},
+		{"backoff", &p.Backoff},
+		{"backoff_base_ms", &p.BaseMS},
+		{"max_backoff_ms", &p.MaxMS},
 	}
 }
 
-func (l *lifecycle) places() map[string]any {
-	return map[string]any{
-		"max_duration_minutes":                 &l.MaxDurationMinutes,
-		"max_waiting_for_dependencies_minutes": &l.MaxWaitingForDependenciesMinutes,
-		"max_waiting_for_retry_minutes":        &l.MaxWaitingForRetryMinutes,
-		"max_steps_in_process_minutes":         &l.MaxStepsInProcessMinutes,
-		"staleness_action":                     &l.StalenessAction,
+func (l *lifecycle) places() []place {
+	return []place{
+		{"max_duration_minutes", &l.MaxDurationMinutes},
+		{"max_waiting_for_dependencies_minutes", &l.MaxWaitingForDependenciesMinutes},
+		{"max_waiting_for_retry_minutes", &l.MaxWaitingForRetryMinutes},
+		{"max_steps_in_process_minutes", &l.MaxStepsInProcessMinutes},
+		{"staleness_action", &l.StalenessAction},
 	}
 }
 
@@ -300,37 +338,13 @@ type handlerForm struct {
 	initialization   []byte
 }
 
-func (h *handlerForm) places() map[string]any {
-	return map[string]any{
-		"callable":       &h.callable,
-		"method":         &h.method,
-		"resolver":       &h.resolver,
-		"initialization": &h.initialization,
+func (h *handlerForm) places() []place {
+	return []place{
+		{"callable", &h.callable},
+		{"method", &h.method},
+		{"resolver", &h.resolver},
+		{"initialization", &h.initialization},
 	}
-}
-
-// readForm reads an object, or null, from valid JSON. A member goes where its name says: a
-// *[]byte gets its text, a function reads it, and any other pointer is for encoding/json, which
-// alone would read "Name" as "name" and scan the dependencies of a dense graph four times.
-func readForm(data []byte, places map[string]any) (err error) {
-	if !eachMember(data, func(key string, value []byte) bool {
-		switch at := places[key].(type) {
-		case nil:
-		case *[]byte:
-			*at = value
-		case func([]byte) error:
-			err = at(value)
-		default:
-			err = json.Unmarshal(value, at)
-		}
-		if err != nil {
-			err = fmt.Errorf("%s: %w", key, err)
-		}
-		return err == nil
-	}) && jsonKind(data) != 'n' {
-		err = checkObject(data)
-	}
-	return err
 }
 
 // templateFromNormalized reads template.json back: json, hash and fields are the
@@ -348,7 +362,7 @@ func templateFromNormalized(data []byte) (*template, error) {
 	t := &template{
 		namespace: f.namespace, name: f.name, version: f.version, description: f.description, strategy: f.strategy,
 		defaultContext: f.defaultContext, lifecycle: f.lifecycle, json: text, steps: make([]stepTemplate, len(f.steps)),
-		shownJSON: redact(text),
+		shownJSON: redact(text), input: newSchemaSource("input_schema", f.inputSchema),
 	}
 	var ok bool
 	if t.semver, ok = parseSemver(t.version); !ok || t.namespace == "" || t.name == "" {
@@ -362,6 +376,7 @@ func templateFromNormalized(data []byte) (*template, error) {
 			return nil, err
 		}
 		s.id = stableID(t.namespace, t.name, t.version, s.name)
+		s.result = newSchemaSource(templateItemPath("steps", i)+".result_schema", s.resultSchema)
 		t.steps[i] = s
 		t.dynamic = t.dynamic || s.kind != stepStandard
 		t.publishes = t.publishes || s.publishes != nil
@@ -489,8 +504,8 @@ func (t *template) readBatches(forms []stepForm) error {
 	return nil
 }
 
-func (b *batchPolicy) places() map[string]any {
-	return map[string]any{"parallelism": &b.parallelism, "failure_strategy": &b.failureStrategy}
+func (b *batchPolicy) places() []place {
+	return []place{{"parallelism", &b.parallelism}, {"failure_strategy", &b.failureStrategy}}
 }
 
 // The registry: the templates by identity, and the latest version of each.
@@ -683,15 +698,10 @@ func compareSemverNumbers(a, b string) int {
 var demoTemplates embed.FS
 
 // loadTemplates reads all templates in the directories, which may also be files, or the demo templates if
-// there are none, and resolves them for an environment. checkCallable
-// returns what is wrong with a callable; nil accepts all. The error is an
-// inputProblems with every problem of every file. The warnings name their files.
-func loadTemplates(
-	dirs []string, env string, checkCallable func(callable string) error,
-) (*registry, []string, error) {
-	l := &templateLoader{
-		env: env, checkCallable: checkCallable, files: map[string]bool{}, defined: map[string]string{},
-	}
+// there are none, and resolves them for an environment. The rules may be nil. The error
+// is an inputProblems with every problem of every file. The warnings name their files.
+func loadTemplates(dirs []string, env string, rules *templateRules) (*registry, []string, error) {
+	l := &templateLoader{env: env, rules: rules, files: map[string]bool{}, defined: map[string]string{}}
 	if len(dirs) == 0 {
 		l.embedded()
 	}
@@ -718,14 +728,14 @@ func loadTemplates(
 
 // templateLoader collects the templates of files.
 type templateLoader struct {
-	env           string
-	checkCallable func(callable string) error
-	templates     []*template
-	warnings      []string
-	problems      inputProblems
-	refused       bool              // a definition has problems
-	files         map[string]bool   // files read, because directories may overlap
-	defined       map[string]string // full name of a template: its file
+	env       string
+	rules     *templateRules
+	templates []*template
+	warnings  []string
+	problems  inputProblems
+	refused   bool              // a definition has problems
+	files     map[string]bool   // files read, because directories may overlap
+	defined   map[string]string // full name of a template: its file
 }
 
 func (l *templateLoader) problem(file string, err error) {
@@ -833,7 +843,7 @@ func (l *templateLoader) embedded() {
 
 // add adds the template of one definition.
 func (l *templateLoader) add(file string, data []byte) {
-	t, problems, warnings := parseTemplate(file, data, templateFormat(file), l.env, l.checkCallable)
+	t, problems, warnings := parseTemplate(file, data, templateFormat(file), l.env, l.rules)
 	l.problems = append(l.problems, problems...)
 	l.warnings = append(l.warnings, warnings...)
 	if t == nil {

@@ -466,6 +466,16 @@ func (p *page) scheme(name string) {
 		"features": []any{map[string]any{"name": "prefers-color-scheme", "value": name}}}, nil)
 }
 
+// screenshots takes pictures of what is shown on screens and phones, light and dark.
+func (p *page) screenshots(name string) {
+	p.t.Helper()
+	for _, width := range []int{1280, 390} {
+		for _, scheme := range []string{"light", "dark"} {
+			p.screenshot(name, width, scheme)
+		}
+	}
+}
+
 // screenshot writes what is seen at a width, in light or dark, to a file in the directory that
 // STEPWELL_SCREENSHOTS names, if it is set: for people to look at.
 func (p *page) screenshot(name string, width int, scheme string) {
@@ -476,6 +486,7 @@ func (p *page) screenshot(name string, width int, scheme string) {
 	}
 	p.size(width, 900)
 	p.scheme(scheme)
+	p.eval(`new Promise((done) => requestAnimationFrame(() => setTimeout(done, 250)))`) // what follows a change of size
 	var shot struct{ Data string }
 	p.command("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": false}, &shot)
 	image := wire.Must(base64.StdEncoding.DecodeString(shot.Data))(p.t)

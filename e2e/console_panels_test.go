@@ -31,11 +31,7 @@ func (p *page) inspect(name string) {
 		p.wantAccessible(string(wire.ReadFile(p.t, file)), name)
 		p.scheme("light")
 	}
-	for _, width := range []int{1280, 390} {
-		for _, scheme := range []string{"light", "dark"} {
-			p.screenshot(name, width, scheme)
-		}
-	}
+	p.screenshots(name)
 }
 
 // orderTemplate has a schema of its input.
@@ -91,7 +87,7 @@ func TestConsoleStart(t *testing.T) {
 			t.Errorf("%s: got %q; want %q", label, got, want)
 		}
 	}
-	p.inspect("start")
+	p.inspect("start-errors")
 	p.fill(p.input("Order number"), "O-1234")
 	p.fill(p.input("email"), "a@example.com")
 	p.fill(p.input("items (optional)"), `[{"sku":1}]`)
@@ -169,6 +165,7 @@ func TestConsoleTemplates(t *testing.T) {
 	p.wait(`document.querySelectorAll(".node").length === 2 && document.querySelector(".chip[aria-current]").textContent === "1.10.0"`)
 	p.clickText("How it fares")
 	p.waitText("95th percentile")
+	p.screenshots("template-fares")
 	p.clickText("Definition")
 	p.waitText("builtin:noop")
 	p.inspect("template")
@@ -242,7 +239,9 @@ func TestConsoleFixture(t *testing.T) {
 	p.waitText("Time is virtual and frozen at")
 	id := s.api().create(`{"namespace":"demo","name":"slow"}`)
 	p.waitText("demo/slow") // what is due
+	p.waitText("attempt 1 ends")
 	p.inspect("fixture")
+	p.wait(`!document.querySelector('[data-act="next"]').disabled`)
 	p.clickText("To the next timer")
 	p.waitText("1 timer fired.")
 	p.fill("input[aria-label='Advance by']", "1h")
@@ -255,6 +254,7 @@ func TestConsoleFixture(t *testing.T) {
 	p.clickText("Add a stub …")
 	p.clickText("Add")
 	p.waitText("stub-1")
+	p.screenshots("fixture-stubs")
 	id = s.api().create(`{"namespace":"demo","name":"approval"}`)
 	s.api().await(id, "complete")
 	p.clickText("Requests")
@@ -299,8 +299,10 @@ api_keys = [{key = "a-key-of-the-console-tests", permissions = ["templates:read"
 	p.waitText("Nothing needs you")
 	p.clickText("Analytics")
 	p.waitText("Not allowed")
+	p.screenshots("denied")
 	p.open(s.ready.OrchestrationURL + "/console/fixture")
 	p.waitText("Fixture mode is off")
+	p.screenshots("fixture-off")
 }
 
 // TestDocsPage follows the event stream on the page of the API, stops it, and goes to the page

@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -31,7 +32,6 @@ func TestConsoleFrame(t *testing.T) {
 	p.open(s.ready.OrchestrationURL + "/")
 	p.wait(`location.pathname === "/console" && document.title === "Tasks · Stepwell"`)
 	p.waitText("diamond")
-	t.Logf("first paint after %.0f ms", p.eval(`performance.getEntriesByName("first-contentful-paint")[0].startTime`))
 	p.key("g", "m")
 	p.wait(`location.pathname === "/console/templates" && document.title.startsWith("Templates") &&
 		document.querySelector("#nav [aria-current]").textContent === "Templates" && document.activeElement.closest("#page")`)
@@ -44,12 +44,36 @@ func TestConsoleFrame(t *testing.T) {
 	p.key("/")
 	p.wait(`document.activeElement.matches("[data-search]")`)
 
-	p.clickText("Auto")
-	p.clickText("Light")
+	p.click("#theme")
+	p.click("#theme")
 	p.wait(`getComputedStyle(document.body).colorScheme === "dark" || document.documentElement.dataset.theme === "dark"`)
 	p.open(s.ready.OrchestrationURL + "/console/nowhere")
 	p.waitText("The console has no page at this address.")
 	p.wait(`document.documentElement.dataset.theme === "dark"`) // before anything was drawn
+}
+
+// TestConsoleFirstPaint opens the console in a browser that has none of its files: the bar is painted
+// within 200 ms. Where the machine has no time for that, it takes up to three times as long as an empty page.
+func TestConsoleFirstPaint(t *testing.T) {
+	s := serve(t, "--memory")
+	s.api().create(`{"namespace":"demo","name":"diamond"}`)
+	for range 6 {
+		console, empty := firstPaint(t, s.ready.OrchestrationURL+"/console/tasks"), firstPaint(t, s.ready.OrchestrationURL+"/health/live")
+		t.Logf("first paint after %.0f ms; an empty page after %.0f ms", console, empty)
+		if console <= max(200, 3*empty) {
+			return
+		}
+	}
+	t.Error("got no first paint in time")
+}
+
+// firstPaint opens a page in a new tab and returns when the browser painted it first, in milliseconds.
+func firstPaint(t *testing.T, address string) float64 {
+	t.Helper()
+	p := newPage(t)
+	p.open(address)
+	p.wait(`performance.getEntriesByName("first-contentful-paint")[0]`)
+	return p.eval(`performance.getEntriesByName("first-contentful-paint")[0].startTime`).(float64)
 }
 
 // TestConsoleBehindPrefix opens the console behind a proxy that serves it below a path.
@@ -154,6 +178,7 @@ func TestConsoleFilters(t *testing.T) {
 	p.wait(rows(1) + ` && location.search === "?q=appr"`)
 	p.fill("[data-search]", "nothing at all")
 	p.waitText("No task matches")
+	p.screenshots("tasks-none")
 	p.clickText("Clear the filter")
 	p.wait(rows(50))
 	for query, want := range map[string]int{
@@ -165,6 +190,70 @@ func TestConsoleFilters(t *testing.T) {
 	}
 }
 
+// TestConsoleOrder sorts the list; the address has the order, and rows move when it changes.
+func TestConsoleOrder(t *testing.T) {
+	t.Parallel()
+	p := newPage(t)
+	s := serve(t, "--memory")
+	a := s.api()
+	first := a.create(`{"namespace":"demo","name":"approval","priority":5}`)
+	a.create(`{"namespace":"demo","name":"approval"}`)
+	ids := func(n int) string {
+		return fmt.Sprintf(`[...document.querySelectorAll("tbody tr")].findIndex((r) => r.dataset.id === %q) === %d`, first, n)
+	}
+	p.open(s.ready.OrchestrationURL + "/console/tasks")
+	p.wait(ids(1))
+	p.choose("Order", "Highest priority first")
+	p.wait(ids(0) + ` && location.search === "?sort=-priority"`)
+	p.open(s.ready.OrchestrationURL + "/console/tasks?sort=-updated_at")
+	p.waitText("Live")
+	p.wait(ids(1))
+	completeStep(a, first, "approve")
+	p.wait(ids(0))
+	p.command("Emulation.setEmulatedMedia", map[string]any{
+		"features": []any{map[string]any{"name": "prefers-reduced-motion", "value": "reduce"}}}, nil)
+	if got := p.eval(`(() => { const r = document.querySelector("tbody tr"); r.classList.add("fresh"); return getComputedStyle(r).animationDuration; })()`); got != "0s" {
+		t.Errorf("a new row moves for %s; want 0s for who prefers no motion", got)
+	}
+	p.hover("tbody tr") // now somebody reads
+	a.create(`{"namespace":"demo","name":"diamond"}`)
+	p.waitText("Show the present order")
+	p.wait(ids(0))
+	p.key("n")
+	p.wait(ids(1))
+}
+
+var consoleData = flag.String("console-data", "", "the data directory, with many tasks, that TestConsoleManyTasks opens")
+
+// TestConsoleManyTasks measures how long the first page of the list takes, from the request to the
+// rows. By hand with many tasks: go test ./e2e -run ConsoleManyTasks -v -console-data DIR
+func TestConsoleManyTasks(t *testing.T) {
+	p := newPage(t)
+	where := []string{"--memory"}
+	if *consoleData != "" {
+		where = []string{"--data", *consoleData}
+	}
+	s := serve(t, where...)
+	for range 60 {
+		s.api().create(`{"namespace":"demo","name":"diamond"}`)
+	}
+	p.open(s.ready.OrchestrationURL + "/console/tasks")
+	p.wait(`document.querySelectorAll("tbody tr").length === 50`)
+	shown := math.Inf(1)
+	for range 5 {
+		shown = min(shown, p.eval(`new Promise((done) => {
+			const began = performance.now();
+			new MutationObserver((_, watch) => { watch.disconnect(); requestAnimationFrame(() => done(performance.now() - began)); })
+				.observe(document.querySelector("tbody"), { childList: true });
+			document.querySelector(".chip.good").click(); // complete ones, or all
+		})`).(float64))
+	}
+	t.Logf("the first page of %v is shown after %.0f ms", p.eval(`document.querySelector("h1 + .soft").textContent`), shown)
+	if shown > 100 {
+		t.Errorf("got the first page after %.0f ms; want 100 ms", shown)
+	}
+}
+
 // TestConsoleFirstVisit runs the demo workflow from the page of an empty service.
 func TestConsoleFirstVisit(t *testing.T) {
 	t.Parallel()
@@ -172,12 +261,14 @@ func TestConsoleFirstVisit(t *testing.T) {
 	s := serve(t, "--memory")
 	p.open(s.ready.OrchestrationURL + "/console")
 	p.waitText("Welcome to Stepwell")
+	p.screenshots("welcome")
 	if n := p.eval(`document.querySelectorAll(".welcome .cards a").length`); n != 3.0 {
 		t.Errorf("got %v links; want 3", n)
 	}
 	p.clickText("Run a demo workflow")
 	p.wait(`/^\/console\/tasks\/[0-9a-f-]{36}$/.test(location.pathname)`)
 	p.waitText("Running")
+	p.screenshots("task-running")
 }
 
 // TestConsoleFirstVisitEnds shows the list when somebody else creates the first task.
@@ -227,10 +318,12 @@ func TestConsoleCredentials(t *testing.T) {
 	}
 	p.open(s.ready.OrchestrationURL + "/console/tasks")
 	p.waitText("Credentials needed")
+	p.screenshots("credentials")
 	enter("token", "no-token-at-all")
 	p.waitText("This credential was refused")
 	enter("key", "key-of-the-worker")
 	p.waitText("Missing required permission: tasks:list")
+	p.screenshots("tasks-denied")
 	p.clickText("Credentials")
 	enter("key", "key-of-the-reader")
 	p.waitText("No task yet")
@@ -239,6 +332,7 @@ func TestConsoleCredentials(t *testing.T) {
 	p.clickText("Credentials")
 	enter("token", token("tasks:list,tasks:read"))
 	p.waitText("needs tasks:create")
+	p.screenshots("tasks-empty-denied")
 	if disabled := p.eval(`document.querySelector(".denied button").disabled`); disabled != true {
 		t.Error("the button that needs another permission is enabled")
 	}
@@ -333,9 +427,10 @@ func TestConsoleErrors(t *testing.T) {
 	p.open(proxy.url + "/console/tasks")
 	p.waitText("it answers 500 on purpose")
 	p.waitText("r-1")
+	p.screenshots("tasks-error")
 	proxy.fail(0)
-	p.clickText("Running 0") // whatever reads the list again
-	p.waitText("No task matches")
+	p.clickText("Try again")
+	p.waitText("No task yet")
 	proxy.server.CloseClientConnections()
 	proxy.server.Listener.Close()
 	p.clickText("Running 0")
@@ -379,10 +474,7 @@ func TestConsoleFitsPhones(t *testing.T) {
 			t.Errorf("%s: the page is %v pixels wide; want 390: %v", name, wide, p.eval(`[...document.querySelectorAll("body *")].filter((e) =>
 				e.getBoundingClientRect().right > 391 && !e.closest(".scroll, svg, pre, .nav")).map((e) => e.outerHTML.slice(0, 90)).slice(0, 4)`))
 		}
-		for _, width := range []int{1280, 390} {
-			p.screenshot(name, width, "light")
-			p.screenshot(name, width, "dark")
-		}
+		p.screenshots(name)
 	}
 }
 
@@ -407,14 +499,14 @@ func TestConsoleAccessibility(t *testing.T) {
 		pages[name] = s.ready.OrchestrationURL + "/console" + path
 	}
 	for name, address := range pages {
+		p.open(address)
+		if name != "docs" {
+			p.settle()
+		} else {
+			p.waitText("operations ·")
+		}
 		for _, scheme := range []string{"light", "dark"} {
 			p.scheme(scheme)
-			p.open(address)
-			if name != "docs" {
-				p.settle()
-			} else {
-				p.waitText("operations ·")
-			}
 			p.wantAccessible(axe, name+", "+scheme)
 		}
 	}
@@ -428,7 +520,9 @@ func TestConsoleAccessibility(t *testing.T) {
 // wantAccessible has axe-core look at what is shown.
 func (p *page) wantAccessible(axe, what string) {
 	p.t.Helper()
-	p.tryEval(axe + "; true")
+	if has, _ := p.tryEval("Boolean(window.axe)"); has != true {
+		p.tryEval(axe + "; true")
+	}
 	found := p.eval(`axe.run(document, { resultTypes: ["violations"] }).then((r) => r.violations.map((v) =>
 		v.id + ": " + v.help + "\n  " + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200) + "\n  " + (n.any[0]?.message || "")).join("\n  ")))`)
 	for _, violation := range found.([]any) {

@@ -2,7 +2,7 @@
 // show the same as commands.
 
 import * as api from "./api.js";
-import { allowed, confirmForm, field, h, plural, select, toast, wrong } from "./ui.js";
+import { allowedAll, confirmForm, field, h, plural, select, toast, wrong } from "./ui.js";
 
 export let actor = "console"; // who acts, as last entered
 
@@ -88,8 +88,8 @@ function actOn(name, task, step, children) {
 // stepButtons makes the buttons for the actions that are possible on a step. The first one is prominent.
 export function stepButtons(names, task, step, children) {
   const order = Object.keys(actions).filter((name) => names.includes(name));
-  return order.map((name, i) => allowed("steps:resolve", actions[name].label, () => actOn(name, task, step, children),
-    (i === 0 ? "primary" : "quiet") + " small", { "aria-label": `${actions[name].heading} ${step.name}` }));
+  return allowedAll("steps:resolve", order.map((name, i) => [actions[name].label, () => actOn(name, task, step, children),
+    (i === 0 ? "primary" : "quiet") + " small", { "aria-label": `${actions[name].heading} ${step.name}` }]));
 }
 
 // cancelTask opens the form that cancels a task. The API takes no reason for this.

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { chart, span } from "./charts.js";
-import { ago, button, duration, empty, h, link, number, table } from "./ui.js";
+import { ago, button, duration, empty, h, link, number, table, templatePath } from "./ui.js";
 
 const hour = 3_600_000;
 const windows = { 6: "6 hours", 24: "24 hours", 72: "3 days", 168: "7 days", 720: "30 days" };
@@ -44,11 +44,11 @@ export const fact = (label, value, about) => h("div", { class: "card fact" }, h(
 function facts(p, { hours }) {
   const ended = p.completed_tasks + p.failed_tasks;
   return h("dl", { class: "tiles" },
-    fact("Created", number(add(hours, "created_tasks")), `${number(p.tasks_per_hour)} per hour`),
+    fact("Created", number(add(hours, "created_tasks")), `${number(p.total_tasks)} ever`),
     fact("Completed", number(p.completed_tasks), percent(p.completed_tasks, ended) + " of ended"),
     fact("Failed", number(p.failed_tasks), `${number(add(hours, "failed_attempts"))} failed attempts`),
     fact("Time to complete", p.completed_tasks ? seconds(p.average_task_duration_seconds) : "–", "on average"),
-    fact("Active now", number(p.active_tasks), `${number(p.total_tasks)} created ever`));
+    fact("Active now", number(p.active_tasks), "running or waiting"));
 }
 
 const advice = (sentences) => sentences.length > 0 && h("section", { class: "card", "aria-label": "What stands out" },
@@ -87,8 +87,8 @@ function charts(rows, history, signal) {
   const line = (label, series, format) => chart({ label, times: hourly.map((r) => r.t), step: hour, kind: "lines", series, format }, signal);
   const times = rows.map((r) => r.t);
   return [throughput(rows, signal),
-    line("Time to complete", [{ name: "Half within", tone: "run", values: lasted("p50_duration_seconds") },
-      { name: "95 % within", tone: "wait", values: lasted("p95_duration_seconds") }], seconds),
+    line("Time to complete", [{ name: "Median", tone: "run", values: lasted("p50_duration_seconds") },
+      { name: "p95", tone: "wait", values: lasted("p95_duration_seconds") }], seconds),
     chart({ label: "Failed attempts, in percent", times, step: rows[0].step, kind: "bars", format: (v) => short(v) + " %",
       series: [{ name: "Failed", tone: "bad", values: rows.map((r) => (r.attempts ? (r.failedAttempts / r.attempts) * 100 : null)) }] }, signal),
     chart({ label: "Tasks created", times, step: rows[0].step, kind: "bars", format: short,
@@ -97,13 +97,13 @@ function charts(rows, history, signal) {
 
 function figures(rows) {
   const used = rows.filter((r) => r.created || r.completed || r.failed || r.attempts || r.cancelled).reverse();
-  const columns = ["Period", ...["Created", "Completed", "Failed", "Cancelled", "Attempts", "Failed attempts", "Average", "95 % within"].map((c) => [c, "num"])];
+  const columns = ["Period", ...["Created", "Completed", "Failed", "Cancelled", "Attempts", "Failed attempts", "Average", "p95"].map((c) => [c, "num"])];
   return h("details", {}, h("summary", {}, "The figures as a table"), table("Figures", columns, used.map((r) => [span(r.t, r.step),
     ...[r.created, r.completed, r.failed, r.cancelled, r.attempts, r.failedAttempts].map(number),
     r.completed ? seconds(r.seconds / r.completed) : "–", r.p95 === null ? "–" : seconds(r.p95)])));
 }
 
-const template = (f) => link("/templates/" + [f.namespace_name, f.task_name, f.version].map(encodeURIComponent).join("/"), `${f.namespace_name}/${f.task_name}`);
+const template = (f) => link("/templates/" + templatePath({ namespace: f.namespace_name, name: f.task_name, version: f.version }), `${f.namespace_name}/${f.task_name}`);
 
 // bar draws a share of the longest as a bar, beside the figure.
 function bar(value, most) {
@@ -117,6 +117,6 @@ function bottlenecks({ slow_steps: steps, slow_tasks: tasks }) {
     f.error_count ? h("span", { class: "bad-text" }, percent(f.error_count, f.execution_count)) : "0 %", ago(f.last_executed_at)];
   const columns = ["Average", ["Longest", "num"], ["Runs", "num"], ["Failed", "num"], "Last"];
   return h("section", { class: "view" }, h("div", {}, h("h2", {}, "Bottlenecks"), h("p", { class: "soft" }, "Over all time, the slowest first.")),
-    table("Slowest steps", ["Step", "Template", ...columns], steps.map((f) => [h("strong", {}, f.step_name), template(f), ...row(f, steps)])),
+    table("Slowest steps", ["Step", ["Template", "wide-cell"], ...columns], steps.map((f) => [h("strong", {}, f.step_name), template(f), ...row(f, steps)])),
     table("Slowest templates", ["Template", ...columns], tasks.map((f) => [template(f), ...row(f, tasks)])));
 }

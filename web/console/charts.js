@@ -29,7 +29,7 @@ function draw({ label, times, step, series, kind, format }, width) {
   const hits = times.map((t, i) => h("rect", { class: "hit", x: x(t), y: TOP, width: x(t + step) - x(t), height: HEIGHT - TOP - BOTTOM },
     h("title", {}, [span(t, step), ...series.map((s) => `${s.name}: ${s.values[i] === null ? "–" : format(s.values[i])}`)].join("\n"))));
   return h("svg", { width, height: HEIGHT, role: "img", "aria-label": `${label}, up to ${format(top)}. The figures are in the table below.` },
-    [0, 0.5, 1].map((part) => gridLine(y(top * part), format(top * part), width)), axis(from, to, step, x, width), marks, hits);
+    (top === 1 ? [0, 1] : [0, 0.5, 1]).map((part) => gridLine(y(top * part), format(top * part), width)), axis(from, to, step, x, width), marks, hits);
 }
 
 const sum = (series, i) => series.reduce((n, s) => n + (s.values[i] ?? 0), 0);
@@ -79,7 +79,7 @@ export const span = (t, step) => (step >= day ? dayText.format(t) : `${dayText.f
 // axis writes as many times as there is room for.
 function axis(from, to, step, x, width) {
   const room = Math.max(Math.floor((width - LEFT) / 76), 1), long = to - from > 2 * day;
-  const every = [hour, 2 * hour, 3 * hour, 6 * hour, 12 * hour, day, 2 * day, 5 * day, 10 * day].find((e) => e >= step && (to - from) / e <= room) || 10 * day;
+  const every = [hour, 2 * hour, 3 * hour, 6 * hour, 12 * hour, day, 2 * day, 5 * day, 10 * day].find((e) => e >= (long ? day : step) && (to - from) / e <= room) || 10 * day;
   const texts = [];
   for (let t = from; t < to; t += every) {
     if (x(t) < width - 40) texts.push(h("text", { class: "tick", x: x(t), y: HEIGHT - 6 }, (long ? dayText : clockText).format(t)));

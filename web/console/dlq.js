@@ -31,12 +31,12 @@ class Letters {
     this.follow();
   }
 
-  // follow reads again when a task has become or is no longer blocked.
+  // follow reads again when a task has become or is no longer blocked, and when events may have been missed.
   follow() {
+    const soon = () => { this.timer ??= setTimeout(() => { this.timer = undefined; this.reload(); }, 400); };
     const stop = api.events({}, (e) => {
-      if (e.type !== "task" || !["blocked_by_failures", "error"].some((s) => s === e.from_state || s === e.to_state)) return;
-      this.timer ??= setTimeout(() => { this.timer = undefined; this.reload(); }, 400);
-    });
+      if (e.type === "task" && ["blocked_by_failures", "error"].some((s) => s === e.from_state || s === e.to_state)) soon();
+    }, (state) => { if (state === "open" || state === "gap") soon(); });
     this.signal.addEventListener("abort", () => { stop(); clearTimeout(this.timer); });
   }
 
@@ -77,7 +77,7 @@ class Letters {
       return this.queue.replaceChildren(pending ? empty("Nothing needs you", "A task appears here when a step has failed for good, or when it has made no progress for too long.")
         : empty("No such entry", `No investigation ended as “${statuses[this.status].toLowerCase()}”.`));
     }
-    const columns = pending ? [["Priority", "num"], "Task", "Why", "Now", "Since", ""] : ["Task", "Why", "Notes", "By", "Ended", ""];
+    const columns = pending ? ["Task", ["Why", "wide-cell"], ["Priority", "num"], "Now", "Since", ["", "num"]] : ["Task", "Why", ["Notes", "wide-cell"], "By", "Ended", ["", "num"]];
     this.queue.replaceChildren(table("Dead letters", columns, entries.map((e) => (pending ? this.pendingRow(e) : this.endedRow(e)))));
   }
 
@@ -86,7 +86,7 @@ class Letters {
   }
 
   pendingRow(e) {
-    return [h("strong", {}, number(Math.round(e.priority_score))), task(e, e.namespace_name), words(e.dlq_reason), state(e.current_state), ago(e.dlq_timestamp), this.opener(e)];
+    return [task(e, e.namespace_name), words(e.dlq_reason), h("strong", {}, number(Math.round(e.priority_score))), state(e.current_state), ago(e.dlq_timestamp), this.opener(e)];
   }
 
   endedRow(e) {
@@ -95,10 +95,10 @@ class Letters {
 
   showStale(tasks) {
     const late = tasks.filter((t) => t.health_status !== "healthy"), tones = { stale: "bad", warning: "wait" };
-    const rows = late.map((t) => [h("span", { class: "state " + tones[t.health_status] }, words(t.health_status)), task(t, t.namespace_name), state(t.current_state),
+    const rows = late.map((t) => [task(t, t.namespace_name), h("span", { class: "state " + tones[t.health_status] }, words(t.health_status)), state(t.current_state),
       minutes(t.time_in_state_minutes), minutes(t.staleness_threshold_minutes), minutes(t.task_age_minutes)]);
     this.stale.replaceChildren(h("h2", {}, "Stale tasks"), rows.length
-      ? table("Stale tasks", ["Health", "Task", "State", ["In it for", "num"], ["Allowed", "num"], ["Age", "num"]], rows)
+      ? table("Stale tasks", ["Task", "Health", "State", ["In it for", "num"], ["Allowed", "num"], ["Age", "num"]], rows)
       : h("p", { class: "soft" }, tasks.length ? "Every unfinished task is within its limits." : "There are no unfinished tasks."));
   }
 }
@@ -129,9 +129,10 @@ const optional = (path) => api.get(path).catch(() => null);
 
 function sections(entry, why, summary, changed) {
   const snapshot = entry.task_snapshot;
+  const acts = why && help(why, summary, changed);
   return [h("div", { class: "row" }, task({ ...entry, task_name: snapshot.task_name }, snapshot.namespace), why && state(why.status), h("span", { class: "soft" }, words(entry.dlq_reason), ", ", ago(entry.dlq_timestamp))),
-    failures(snapshot), why && help(why, summary, changed), note(entry, changed),
-    h("details", {}, h("summary", {}, "The task as it was then"), jsonTree(snapshot, { label: "Snapshot" }))];
+    !acts?.querySelector(".help-row") && failures(snapshot), acts, h("details", {}, h("summary", {}, "The task as it was then"),
+    jsonTree(snapshot, { label: "Snapshot" })), note(entry, changed)];
 }
 
 function failures(snapshot) {
@@ -143,7 +144,7 @@ function failures(snapshot) {
 // help offers what can be done about the task now.
 function help(why, summary, changed) {
   const t = { task_uuid: why.task_uuid }, declared = summary?.template.steps || [];
-  const acts = why.steps.filter((s) => s.actions.length && s.current_state === "error").map((s) => h("div", { class: "help-row" }, h("p", {}, h("strong", {}, s.name), ": ", s.message),
+  const acts = why.steps.filter((s) => s.actions.length && s.current_state === "error").map((s) => h("div", { class: "help-row" }, h("p", {}, h("strong", {}, s.name), ": ", s.message, "."),
     h("div", { class: "row" }, stepButtons(s.actions, t, { id: s.step_uuid, name: s.name, attempts: s.attempt, max: s.max_attempts },
       declared.filter((d) => d.dependencies.includes(s.name))))));
   if (why.steps.length) acts.push(h("div", {}, allowed("tasks:cancel", "Cancel the task …", () => cancelTask(t, why.steps.length), "quiet small")));
@@ -155,7 +156,7 @@ function help(why, summary, changed) {
 // note is the form about the investigation.
 function note(entry, changed) {
   const status = select(Object.entries(statuses), entry.resolution_status), by = h("input", { value: entry.resolved_by || actor });
-  const notes = h("textarea", { rows: 4, value: entry.resolution_notes || "", placeholder: "What was the cause, and what did you do?" });
+  const notes = h("textarea", { rows: 4, class: "prose", value: entry.resolution_notes || "", placeholder: "What was the cause, and what did you do?" });
   const place = h("div", { role: "alert" }), commands = h("details", { class: "commands" }), path = "/v1/dlq/entry/" + entry.dlq_entry_uuid;
   const body = () => ({ resolution_status: status.value, ...(notes.value && { resolution_notes: notes.value }), ...(by.value && { resolved_by: by.value }) });
   const write = () => commands.replaceChildren(h("summary", {}, "The same as a command"), command("curl", api.curl("PATCH", path, body())),
@@ -171,6 +172,6 @@ function note(entry, changed) {
   };
   write();
   return h("form", { class: "form", oninput: write, onsubmit: (e) => { e.preventDefault(); save(); } }, h("h3", {}, "Investigation"),
-    h("div", { class: "form grid" }, field("State", status), field("Your name", by)), field("Notes", notes), place, commands,
-    h("div", { class: "row end" }, allowed("dlq:update", "Save", save, "primary")));
+    h("div", { class: "form grid" }, field("State", status), field("Your name", by)), field("Notes", notes), commands,
+    h("div", { class: "row end" }, place, allowed("dlq:update", "Save", save, "primary")));
 }

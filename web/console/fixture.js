@@ -13,7 +13,7 @@ export async function show(root, { query, signal, remember }) {
   await clock.load();
   const from = origin(query.get("from"));
   root.replaceChildren(h("div", { class: "row" }, h("h1", {}, "Fixture mode"), from && h("a", { href: from + "/console/fixture", class: "button quiet" }, "Back to the main service"),
-    button("Reset …", () => reset(clock), "danger")), clock.element,
+    button("Reset …", () => reset(clock))), clock.element,
     tabs("Fixture", { Stubs: () => section(stubs, signal), Requests: () => section(requests, signal), Sandboxes: () => section(sandboxes, signal) },
       query.get("tab") || "Stubs", (name) => remember(api.query({ tab: name === "Stubs" ? "" : name, from }))));
 }
@@ -47,20 +47,21 @@ class Clock {
     this.due = h("div", {});
     this.element = h("section", { class: "card view", "aria-label": "Clock" }, this.head, this.actions, this.due);
     const tick = setInterval(() => this.face && this.tick(), 250);
-    const stop = api.events({}, () => { this.timer ??= setTimeout(() => { this.timer = undefined; this.load().catch(() => {}); }, 300); });
+    const soon = () => { this.timer ??= setTimeout(() => { this.timer = undefined; this.load().catch(() => {}); }, 300); };
+    const stop = api.events({}, soon, (state) => { if (state === "open" || state === "gap") soon(); });
     signal.addEventListener("abort", () => { clearInterval(tick); clearTimeout(this.timer); stop(); });
   }
 
   async load() {
     const answer = await api.get(base + "clock", { signal: this.signal });
     api.setClock(answer);
-    this.show(answer, await due(answer, this.signal));
+    this.show(answer, await api.get(base + "timers", { signal: this.signal }));
   }
 
   async post(body) {
     try {
       const answer = await api.post(base + "clock", body);
-      toast(answer.fired && !body.freeze && !body.resume && !body.auto ? `${plural(answer.fired, "timer")} fired.` : "Done.");
+      if (body.advance || body.advance_to_next) toast(`${plural(answer.fired, "timer")} fired.`);
     } catch (e) {
       toast(e.message, "bad");
     }
@@ -77,9 +78,9 @@ class Clock {
     this.tick();
     this.head.replaceChildren(h("div", { class: "grow" }, this.face, h("p", { class: "soft" }, about)),
       h("span", { class: "state " + (answer.mode === "real" ? "idle" : "wait") }, word));
-    const offered = `${answer.mode} ${Boolean(answer.next_timer)}`;
-    if (offered !== this.offered) this.actions.replaceChildren(...this.buttons(answer)); // others may be under the mouse
-    this.offered = offered;
+    if (answer.mode !== this.mode) this.actions.replaceChildren(...this.buttons(answer)); // others may be under the mouse
+    this.mode = answer.mode;
+    this.actions.querySelector('[data-act="next"]').disabled = !answer.next_timer;
     this.due.replaceChildren(this.dueList(answer, list));
     if (focused) this.element.querySelector(`[data-act="${focused}"]`)?.focus();
   }
@@ -89,36 +90,24 @@ class Clock {
     if (this.until) this.next.textContent = "in " + duration(Math.max(this.until - api.now(), 0));
   }
 
-  buttons({ mode, next_timer: next }) {
+  buttons({ mode }) {
     const by = (this.by ||= h("input", { value: "1m", "aria-label": "Advance by", class: "short", "data-act": "by" }));
-    const act = (name, label, body, kind, props) => button(label, () => this.post(body()), kind, { "data-act": name, ...props });
+    const act = (name, label, body, kind) => button(label, () => this.post(body()), kind, { "data-act": name });
     return [mode === "frozen" ? act("resume", "Resume real time", () => ({ resume: true })) : act("freeze", "Freeze", () => ({ freeze: true }), "primary"),
       h("form", { class: "row", onsubmit: (e) => { e.preventDefault(); this.post({ advance: by.value }); } }, by, act("advance", "Advance", () => ({ advance: by.value }))),
-      act("next", "To the next timer", () => ({ advance_to_next: true }), "quiet", { disabled: !next }),
+      act("next", "To the next timer", () => ({ advance_to_next: true })),
       mode === "auto" ? act("resume", "Resume real time", () => ({ resume: true })) : act("auto", "Automatic", () => ({ auto: true }))];
   }
 
-  dueList({ next_timer: next }, list) {
+  dueList({ next_timer: next }, { timers, total }) {
     const heading = h("h2", {}, "Due next");
-    if (!next && !list.length) return h("div", {}, heading, h("p", { class: "soft" }, "Nothing: no retry, lease or delay is pending."));
+    if (!next && !total) return h("div", {}, heading, h("p", { class: "soft" }, "Nothing: no retry, lease or delay is pending."));
+    const what = { retry: (n) => `attempt ${n + 1} starts`, attempt: (n) => `attempt ${n} ends`, lease: (n) => `the lease of attempt ${n} ends` };
     return h("div", { class: "view" }, h("div", {}, heading, next && h("p", {}, h("strong", {}, this.next), h("span", { class: "soft" }, ", at " + when(next)))),
-      list.length > 0 && table("Due next", ["In", "Task", "Step", "Why"], list.slice(0, 8).map((d) => [h("span", { class: "nowrap" }, duration(Math.max(d.at - api.now(), 0))),
-        link("/tasks/" + d.task.task_uuid, `${d.task.namespace}/${d.task.name}`), d.step.name, h("p", { class: "about roomy" }, localTimes(d.step.message))])));
+      total > 0 && table("Due next", ["Task", "Step", "What", ["At", "num"], ["In", "num"]], timers.slice(0, 8).map((d) => [
+        link("/tasks/" + d.task_uuid, `${d.namespace}/${d.name}`), d.step_name, what[d.kind](d.attempt), when(d.due_at), duration(Math.max(instant(d.due_at) - api.now(), 0))])),
+      total > 8 && h("p", { class: "soft" }, `and ${plural(total - 8, "later timer")}`));
   }
-}
-
-// localTimes writes the times in a sentence of the service in the person's own form.
-const localTimes = (text) => text.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, when);
-
-// due returns the steps of some unfinished tasks that wait for a time, the earliest first.
-async function due({ next_timer: next }, signal) {
-  if (!next) return [];
-  const lists = await Promise.all(["waiting_for_retry", "steps_in_process"].map((status) => api.get("/v1/tasks" + api.query({ status, per_page: 20 }), { signal }).then((l) => l.tasks, () => [])));
-  const found = await Promise.all(lists.flat().map(async (task) => {
-    const why = await api.get(`/v1/tasks/${task.task_uuid}/explain`, { signal }).catch(() => ({ steps: [] }));
-    return why.steps.filter((s) => s.due_at).map((step) => ({ task, step, at: instant(step.due_at) }));
-  }));
-  return found.flat().sort((a, b) => a.at - b.at);
 }
 
 async function reset(clock) {
@@ -144,7 +133,7 @@ async function stubs(place, again) {
   const add = button("Add a stub …", () => addStub(again), "primary small");
   if (!list.length) return place.replaceChildren(empty("No stubs", "A stub replaces the handler of the steps that it matches, and gives outcomes that you write: results, errors, delays, lost attempts.", add));
   place.replaceChildren(h("div", { class: "row end" }, remove("stubs", "Remove all", "All stubs are removed."), add),
-    table("Stubs, the first that matches decides", ["Stub", "Matches", "Outcomes", "Then", ["Uses", "num"], ""], list.map((s) => [h("code", {}, s.id), matchText(s.match),
+    table("Stubs, the first that matches decides", ["Stub", ["Matches", "wide-cell"], ["Outcomes", "wide-cell"], "Then", ["Uses", "num"], ["", "num"]], list.map((s) => [h("code", {}, s.id), matchText(s.match),
       h("ol", { class: "plain" }, s.outcomes.slice(0, 5).map((o) => h("li", {}, h("code", {}, clip(JSON.stringify(o))))), s.outcomes.length > 5 && h("li", { class: "soft" }, `${s.outcomes.length - 5} more`)),
       { last: "repeats the last", handler: "runs the handler", fail: "fails" }[s.then] || s.then, number(s.uses), remove("stubs/" + s.id, "Remove", `${s.id} is removed.`, "Remove " + s.id)])));
 }
@@ -179,12 +168,12 @@ async function requests(place, again) {
   const clear = button("Clear", async () => { await api.del(base + "requests"); await again(); }, "quiet small");
   const bar = h("div", { class: "row" }, kind, h("span", { class: "soft grow" }, `${number(entries.length)} of ${number(total)}, the newest first`), button("Refresh", again, "quiet small"), clear);
   if (!entries.length) return place.replaceChildren(bar, empty("Nothing was recorded", "Requests to the API and calls of handlers appear here."));
-  place.replaceChildren(bar, table("Requests", ["At", "What", "Outcome", ""], entries.reverse().map((e) => [h("span", { class: "mono" }, e.at.slice(11, 23)), what(e), outcome(e),
+  place.replaceChildren(bar, table("Requests", ["At", ["What", "wide-cell"], "Outcome", ["", "num"]], entries.reverse().map((e) => [h("span", { class: "mono" }, e.at.slice(11, 23)), what(e), outcome(e),
     button("Show", () => dialog(e.kind === "handler" ? "Handler call" : "Request", jsonTree(e, { open: 3, label: "Entry" })), "quiet small", { "aria-label": "Show entry " + e.id })])));
 }
 
 const what = (e) => (e.kind === "request" ? [h("code", {}, `${e.method} ${e.path}${e.query ? "?" + e.query : ""}`)]
-  : [link("/tasks/" + e.task_uuid, `${e.namespace}/${e.name}`), ` · ${e.step}, attempt ${e.attempt} `, e.stubbed && h("span", { class: "tag" }, e.stub)]);
+  : [link("/tasks/" + e.task_uuid, `${e.namespace}/${e.name}`, { class: "strong" }), ` · ${e.step}, attempt ${e.attempt} `, e.stubbed && h("span", { class: "tag" }, e.stub)]);
 
 const outcome = (e) => (e.kind === "request" ? h("span", { class: e.status >= 400 ? "bad-text" : "" }, e.status) : e.outcome ? state(e.outcome.success ? "complete" : "error") : state("in_progress"));
 
@@ -197,7 +186,7 @@ async function sandboxes(place, again) {
   const remove = (s) => button("Delete", async () => { await api.del(base + "sandboxes/" + s.name); toast(`${s.name} is deleted.`); await again(); }, "quiet small", { "aria-label": "Delete " + s.name });
   if (inside) return place.replaceChildren(empty("This is a sandbox", "Sandboxes are created by the main service."));
   if (!list.length) return place.replaceChildren(empty("No sandboxes", "A sandbox is an isolated copy of the service with tasks, a clock and stubs of its own, such as for one of many tests.", add));
-  place.replaceChildren(h("div", { class: "row end" }, button("Refresh", again, "quiet small"), add), table("Sandboxes", ["Sandbox", "Address", ""], list.map((s) => [
+  place.replaceChildren(h("div", { class: "row end" }, button("Refresh", again, "quiet small"), add), table("Sandboxes", ["Sandbox", ["Address", "wide-cell"], ["", "num"]], list.map((s) => [
     s.orchestration_url ? h("a", { class: "strong", href: `${s.orchestration_url}/console/fixture?from=${encodeURIComponent(location.origin)}` }, s.name) : s.name,
     h("span", { class: "row" }, h("code", {}, s.orchestration_url), copyButton(() => s.orchestration_url)), remove(s)])));
 }

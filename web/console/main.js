@@ -2,7 +2,7 @@
 // colours, keys and the notes that concern all pages.
 
 import * as api from "./api.js";
-import { h, button, dialog, link, loading, problem, signIn, when } from "./ui.js";
+import { dialog, empty, h, link, loading, problem, signIn, when } from "./ui.js";
 
 // routes lists the pages: path below /console, module, title. A page's module exports
 // show(root, {path, params, query, go, signal, title, keys, remember}), which fills root and ends
@@ -21,17 +21,9 @@ const routes = [
   ["/fixture", "fixture.js", "Fixture"],
 ];
 
-// places are the entries of the navigation: path, label, key after g, and whether there is one.
-const places = [
-  ["/tasks", "Tasks", "t", true],
-  ["/templates", "Templates", "m", true],
-  ["/dlq", "Dead letters", "d", true],
-  ["/analytics", "Analytics", "a", true],
-  ["/fixture", "Fixture", "f", api.service.fixture],
-].filter((p) => p[3]);
-
 const home = api.root + "/console";
 const byId = (id) => document.getElementById(id);
+const places = () => [...byId("nav").querySelectorAll("a:not([hidden])")]; // the links of the navigation
 let leaving = new AbortController(); // aborts what belongs to the page that is shown
 let shown = ""; // the address of the page that is shown
 let pageKeys = {}; // keys of the page: {key: [what it does, function]}
@@ -77,18 +69,20 @@ async function show(focus) {
   byId("page").replaceChildren(view);
   api.readClock();
   try {
-    if (!found) throw new api.ApiError(404, { message: "The console has no page at this address." });
-    const module = await load(found.module);
+    const module = found ? await load(found.module) : { show: nowhere };
     if (signal.aborted) return;
     view.replaceChildren();
-    await module.show(view, { path, params: found.params, query: new URLSearchParams(location.search), go, signal,
+    await module.show(view, { path, params: found?.params, query: new URLSearchParams(location.search), go, signal,
       title: setTitle, remember, keys: (more) => { pageKeys = { ...pageKeys, ...more }; } });
   } catch (error) {
     if (signal.aborted) return;
-    view.replaceChildren(h("h1", { class: "hidden" }, document.title), problem(error));
+    view.replaceChildren(h("h1", { class: "hidden" }, document.title), problem(error, () => show()));
   }
   if (focus && !signal.aborted && !view.contains(document.activeElement)) focusHeading(view);
 }
+
+const nowhere = (view) => view.replaceChildren(h("h1", { class: "hidden" }, "No such page"), empty("No such page",
+  "The console has no page at this address.", link("/tasks", "Go to the tasks", { class: "button primary" })));
 
 // load reads the module of a page. A file that cannot be read is no error of the script.
 async function load(name) {
@@ -115,7 +109,7 @@ function focusHeading(view) {
 }
 
 function markPlace(path) {
-  for (const a of byId("nav").querySelectorAll("a")) {
+  for (const a of places()) {
     const at = a.pathname.slice(home.length);
     const here = path === at || path.startsWith(at + "/") || (path === "/" && at === "/tasks");
     if (here) a.setAttribute("aria-current", "page");
@@ -135,27 +129,25 @@ function followLinks(click) {
 
 // Colours: the system's, light or dark. The page of the API shares the choice.
 
-const themes = ["auto", "light", "dark"];
+const themes = { auto: "M8 2.5a5.5 5.5 0 0 1 0 11z", light: "", dark: "M8 2.5a5.5 5.5 0 1 0 0 11a5.5 5.5 0 1 0 0-11" };
+const theme = () => document.documentElement.dataset.theme || "auto";
 
-function themeButton() {
-  const chosen = () => document.documentElement.dataset.theme || "auto";
-  const b = button("", () => {
-    const next = themes[(themes.indexOf(chosen()) + 1) % themes.length];
-    if (next === "auto") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = next;
-    try {
-      localStorage.setItem("stepwell-theme", next);
-    } catch {
-      // The browser denies storage: the choice lasts until the page is left.
-    }
-    write();
-  }, "quiet small");
-  const write = () => {
-    b.textContent = { auto: "Auto", light: "Light", dark: "Dark" }[chosen()];
-    b.setAttribute("aria-label", "Colours: " + chosen());
-  };
-  write();
-  return b;
+function nextTheme() {
+  const names = Object.keys(themes), next = names[(names.indexOf(theme()) + 1) % names.length];
+  if (next === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = next;
+  try {
+    localStorage.setItem("stepwell-theme", next);
+  } catch {
+    // The browser denies storage: the choice lasts until the page is left.
+  }
+  nameTheme();
+}
+
+function nameTheme() {
+  byId("shade").setAttribute("d", themes[theme()]);
+  byId("theme").title = "Colours: " + { auto: "as the system", light: "light", dark: "dark" }[theme()];
+  byId("theme").setAttribute("aria-label", byId("theme").title);
 }
 
 // Keys.
@@ -167,8 +159,8 @@ function pressed(e) {
   if (typing || e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented || document.querySelector("dialog[open]")) return;
   const before = after;
   after = e.key === "g" ? "g" : "";
-  const place = before === "g" && places.find((p) => p[2] === e.key);
-  if (place) go(place[0]);
+  const place = before === "g" && places().find((a) => a.dataset.key === e.key);
+  if (place) place.click();
   else if (e.key === "?") listKeys();
   else if (e.key === "/") document.querySelector("[data-search]")?.focus();
   else if (e.key === "c" && before !== "g") go("/start");
@@ -178,52 +170,47 @@ function pressed(e) {
 }
 
 function listKeys() {
-  const rows = [...places.map(([, label, key]) => ["g " + key, label]), ["c", "Start a task"], ["/", "Search or filter"],
+  const rows = [...places().map((a) => ["g " + a.dataset.key, a.textContent]), ["c", "Start a task"], ["/", "Search or filter"],
     ...Object.entries(pageKeys).map(([key, [what]]) => [key, what]), ["?", "This list"], ["Esc", "Close a dialog"]];
   dialog("Keys", h("dl", { class: "keys" }, rows.map(([keys, what]) =>
     [h("dt", {}, keys.split(" ").map((k) => h("kbd", {}, k))), h("dd", {}, what)])));
 }
 
-// The tools at the right of the bar.
+// The bar. Its links are relative in the document, which an address with more parts would break.
 
-function liveSign() {
-  const texts = { open: "Live", resumed: "Live", gap: "Live", lost: "Reconnecting …" };
-  const sign = h("span", { class: "live", role: "status" });
-  api.signals.addEventListener("stream", ({ detail }) => {
-    sign.textContent = texts[detail] || "";
-    sign.classList.toggle("lost", detail === "lost");
-  });
-  return sign;
-}
-
-function credentialButton() {
-  if (!api.service.auth) return null;
-  const open = () => {
+function fillBar() {
+  for (const a of document.querySelectorAll(".bar a")) a.href = a.href; // from now on absolute
+  byId("home").href = home;
+  byId("fixture").hidden = !api.service.fixture;
+  byId("credentials").hidden = !api.service.auth;
+  byId("credentials").onclick = () => {
     const box = dialog("Credentials", signIn());
     api.signals.addEventListener("credential", () => box.close(), { once: true });
   };
-  return button("Credentials", open, "quiet small");
+  byId("theme").onclick = nextTheme;
+  byId("keys").onclick = listKeys;
+  nameTheme();
 }
 
-function fillBar() {
-  byId("home").href = home;
-  byId("nav").append(...places.map(([path, label]) => link(path, label)));
-  byId("tools").append(...[liveSign(), link("/start", "Start a task", { class: "button primary small" }), credentialButton(),
-    h("a", { class: "button quiet small", href: api.root + "/api-docs/ui" }, "API"), themeButton(),
-    button("?", listKeys, "quiet small", { "aria-label": "Keys", "aria-keyshortcuts": "?" })].filter(Boolean));
+function showStream({ detail }) {
+  byId("live").textContent = { open: "Live", resumed: "Live", gap: "Live", lost: "Reconnecting …" }[detail] || "";
+  byId("live").classList.toggle("lost", detail === "lost");
 }
 
 // showClock says in fixture mode that time is virtual.
 function showClock({ detail }) {
   const at = when(detail.now);
-  const texts = { frozen: `Time is virtual and frozen at ${at}. `, real: "Fixture mode: tests may move the clock. ",
-    auto: `Time is virtual and jumps to the next timer. It is ${at}. ` };
-  const notice = byId("notice");
-  notice.hidden = false;
-  notice.replaceChildren(texts[detail.mode], link("/fixture", "Clock"));
+  const [lead, rest] = { frozen: ["Time is virtual and frozen at ", at], real: ["Fixture mode: tests can move time.", ""],
+    auto: ["Time is virtual and jumps to the next timer. It is ", at] }[detail.mode];
+  notice.className = detail.mode === "real" ? "notice" : "notice virtual";
+  notice.replaceChildren(h("span", {}, lead, h("b", {}, rest)), link("/fixture", "Clock"));
+  if (!notice.isConnected) byId("page").before(notice);
 }
 
+const notice = h("div", { role: "status" });
+
 fillBar();
+api.signals.addEventListener("stream", showStream);
 api.signals.addEventListener("clock", showClock);
 api.signals.addEventListener("credential", () => show());
 document.addEventListener("click", followLinks);

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { SchemaForm, formable, pathOf } from "./schema.js";
-import { button, command, empty, field, h, link, problem, select, wrong } from "./ui.js";
+import { button, command, empty, field, h, link, needs, problem, select, templatePath, wrong } from "./ui.js";
 
 export async function show(root, { params, query, go, signal, title }) {
   const from = query.get("from");
@@ -10,11 +10,10 @@ export async function show(root, { params, query, go, signal, title }) {
     from && api.get("/v1/tasks/" + from, { signal })]);
   if (!templates.length) return root.replaceChildren(h("h1", {}, "Start a task"), empty("No templates", "The service has no templates. Start it with --templates DIR."));
   const at = again || (params.name && params) || templates.find((t) => t.name === "diamond") || templates[0];
-  const path = (t) => [t.namespace, t.name, t.version].map(encodeURIComponent).join("/");
-  const template = await api.get("/v1/templates/" + path(at), { signal });
+  const template = await api.get("/v1/templates/" + templatePath(at), { signal });
   title("Start " + template.name);
   const name = (t) => `${t.namespace}/${t.name}@${t.version}`;
-  const choice = select(templates.map((t) => [path(t), name(t)]), path(at), (to) => go("/start/" + to, { replace: true }));
+  const choice = select(templates.map((t) => [templatePath(t), name(t)]), templatePath(at), (to) => go("/start/" + to, { replace: true }));
   root.replaceChildren(h("h1", {}, again ? "Start again, with changes" : "Start a task"),
     h("div", { class: "start" }, h("div", { class: "form" }, field("Template", choice, template.description),
       new StartForm(template, again, go).element)));
@@ -27,7 +26,7 @@ class StartForm {
     const config = template.configuration || {}, schema = config.input_schema;
     const context = again?.context_redacted ? {} : again?.context ?? config.default_context ?? {};
     this.keyed = config.identity_strategy === "caller_provided";
-    this.text = h("textarea", { rows: 12, spellcheck: "false", value: JSON.stringify(context, null, 2) });
+    this.text = h("textarea", { rows: Math.min(Math.max(JSON.stringify(context, null, 2).split("\n").length + 2, 6), 24), spellcheck: "false", value: JSON.stringify(context, null, 2) });
     this.schema = formable(schema) && new SchemaForm(schema, context);
     this.options(again);
     this.place = h("div", { role: "alert" });
@@ -35,7 +34,7 @@ class StartForm {
     const send = h("button", { type: "submit", class: "primary", disabled: !api.can("tasks:create") }, "Start the task");
     this.element = h("form", { class: "form", novalidate: true, oninput: () => this.write(), onsubmit: (e) => this.submit(e, send) },
       again && this.origin(again), this.body(), this.more, this.commands, this.place,
-      h("div", { class: "row" }, send, !api.can("tasks:create") && h("span", { class: "why" }, "needs ", h("code", {}, "tasks:create"))));
+      h("div", { class: "row" }, send, !api.can("tasks:create") && needs("tasks:create")));
     this.write();
   }
 
@@ -75,7 +74,7 @@ class StartForm {
     const key = field("Key", this.key, this.keyed ? "This template needs a key: a second task with it is refused."
       : "A second task with the same key is refused.");
     this.more = h("div", { class: "form" }, this.keyed && key,
-      h("details", { open: Boolean(again) }, h("summary", {}, "More"), h("div", { class: "form grid" }, rest, !this.keyed && key)));
+      h("details", { open: Boolean(again) }, h("summary", {}, this.keyed ? "Reason, tags and priority" : "Reason, tags, priority and key"), h("div", { class: "form grid" }, rest, !this.keyed && key)));
   }
 
   // parsed returns what the editor holds, or undefined, with the problem at the editor.

@@ -6,9 +6,10 @@ import { cancelTask, stepButtons } from "./actions.js";
 import { Graph } from "./graph.js";
 import { TaskModel, exact, finished, span } from "./model.js";
 import { Timeline } from "./timeline.js";
-import { ago, allowed, button, copyButton, ended, h, jsonTree, link, look, number, plural, problem, say, state, tabs, when } from "./ui.js";
+import { ago, allowed, button, copyButton, ended, h, jsonTree, link, look, number, plural, problem, say, state, tabs, templatePath, when } from "./ui.js";
 
 const CHUNK = 200; // rows of a list that are shown at a time
+const WIDE = 1000; // of a graph that takes the whole width, so that it can be read
 const PAUSE = 80; // milliseconds in which events are collected before they are shown
 
 export async function show(root, context) {
@@ -173,9 +174,10 @@ class TaskPage {
       onSelect: (id, members) => this.choose(members ? members[0].id : id), onOpen: (id) => { this.choose(id); this.aside.focus(); } });
     this.aside = h("aside", { class: "task-aside", tabindex: "-1", "aria-label": "Details" });
     this.tabs = this.makeTabs();
-    const graph = h("section", { "aria-label": "Graph" }, picture);
-    const main = h("div", { class: "task-main" }, narrow ? [this.tabs, this.aside, graph] : [graph, this.tabs]);
-    this.root.replaceChildren(this.head, this.cause, h("div", { class: "task-body" }, main, !narrow && this.aside));
+    const graph = h("section", { class: "picture", "aria-label": "Graph" }, picture);
+    const main = h("div", { class: "task-main" }, narrow ? [this.tabs, this.aside, graph] : this.tabs);
+    this.body = h("div", { class: "task-body" }, narrow ? main : [graph, main, this.aside]);
+    this.root.replaceChildren(this.head, this.cause, this.body);
     const start = this.model.steps.get(this.chosen) ?? (this.wanted.step && this.model.byName(this.wanted.step));
     this.redraw();
     if (start) this.choose(start.id);
@@ -214,6 +216,7 @@ class TaskPage {
     const { nodes, edges } = this.model.graph();
     this.drawn = this.shape();
     this.graph.set(nodes, edges);
+    this.body.classList.toggle("wide", this.graph.shape.width > WIDE);
     this.steps?.draw();
     this.showRest();
   }
@@ -232,6 +235,7 @@ class TaskPage {
     this.showWhy();
     this.timeline?.draw();
     this.events?.draw();
+    this.steps?.count();
     const chosen = this.model.steps.get(this.chosen);
     if (!changed || changed.has(chosen)) this.showStep();
     if (changed && this.tab === "Data" && ended(this.model.task.status)) this.results?.();
@@ -242,12 +246,11 @@ class TaskPage {
     if (task.status !== this.said && this.said) say(`The task is now ${look(task.status).word}`);
     this.said = task.status;
     const took = task.completed_at && span(exact(task.completed_at) - this.model.created);
-    const version = `/templates/${[task.namespace, task.name, task.version].map(encodeURIComponent).join("/")}`;
     this.head.replaceChildren(
       h("div", { class: "row" }, h("h1", {}, h("span", { class: "soft" }, task.namespace + "/"), task.name), state(task.status),
         h("span", { class: "spread" }), link("/start?from=" + task.task_uuid, "Start again …", { class: "button quiet small" }),
         !over && allowed("tasks:cancel", "Cancel the task …", () => cancelTask(task, all - this.finishedSteps()), "quiet small")),
-      h("p", { class: "facts soft" }, link(version, "version " + task.version), h("span", {}, "created ", ago(task.created_at)),
+      h("p", { class: "facts soft" }, link("/templates/" + templatePath(task), "version " + task.version), h("span", {}, "created ", ago(task.created_at)),
         took && h("span", {}, "took ", took), h("span", {}, `${number(done)} of ${plural(all, "step")} done`),
         this.dlq.in_dlq && link("/dlq", "in the dead letter queue")),
       this.progressBar());
@@ -352,7 +355,8 @@ class TaskPage {
 
   // facts makes the card about the task.
   facts() {
-    const { task } = this.model, id = (value) => value && [h("code", { class: "id" }, value), " ", copyButton(() => value)];
+    const { task } = this.model, id = (value) => value && h("span", { class: "id" }, h("code", { title: value }, value.length > 24 ? `${value.slice(0, 8)}…${value.slice(-12)}` : value),
+      copyButton(() => value, "as-copy"));
     return h("section", { class: "card", "aria-label": "About the task" }, h("h2", {}, "Task"), h("dl", { class: "pairs" },
       pair("Id", id(task.task_uuid)), pair("Created", when(task.created_at)), pair("Ended", task.completed_at && when(task.completed_at)),
       pair("By", `${task.initiator} from ${task.source_system}`), pair("Reason", task.reason), pair("Priority", task.priority || ""),
@@ -390,7 +394,8 @@ const sign = (name) => h("svg", { viewBox: "0 0 16 16", width: 20, height: 20, c
 
 // sentence makes a message of the service a sentence in which times stay current.
 function sentence(text, capital = true) {
-  const parts = text.split(/(?:at |since )?(\d{4}-\d\d-\d\dT[\d:.]+Z)/).map((part, i) => (i % 2 ? ago(part) : part));
+  const parts = text.split(/((?:at |since )?\d{4}-\d\d-\d\dT[\d:.]+Z)/).map((part, i) =>
+    (i % 2 ? ago(part.split(" ").at(-1), part.startsWith("since")) : part));
   if (capital) parts[0] = parts[0].charAt(0).toUpperCase() + parts[0].slice(1);
   return [...parts, "."];
 }
@@ -443,11 +448,24 @@ class StepList {
     this.draw();
   }
 
+  // count shows how many steps are in each state, as buttons that choose these.
+  count() {
+    const words = new Map();
+    for (const s of this.page.model.steps.values()) {
+      const { word, tone } = look(s.state);
+      words.set(word, { tone, n: (words.get(word)?.n ?? 0) + 1 });
+    }
+    const key = JSON.stringify([...words, this.only]);
+    if (key === this.counted) return;
+    this.counted = key;
+    const choose = (word) => { this.only = this.only === word ? "" : word; this.draw(); };
+    this.chips.replaceChildren(...(words.size > 1 || this.only ? [...words].map(([word, { tone, n }]) =>
+      button([word, " ", h("b", {}, number(n))], () => choose(word), "chip " + tone, { "aria-pressed": String(this.only === word) })) : []));
+  }
+
   draw() {
-    const { model } = this.page, all = [...model.steps.values()], words = new Map();
-    for (const s of all) words.set(look(s.state).word, (words.get(look(s.state).word) ?? 0) + 1);
-    this.chips.replaceChildren(...(words.size > 1 ? [...words].map(([word, n]) => h("button", { type: "button", class: "chip",
-      "aria-pressed": String(this.only === word), onclick: () => { this.only = this.only === word ? "" : word; this.draw(); } }, word, " ", h("b", {}, number(n)))) : []));
+    const { model } = this.page, all = [...model.steps.values()];
+    this.count();
     const fits = all.filter((s) => s.name.toLowerCase().includes(this.text) && (!this.only || look(s.state).word === this.only));
     this.rows = new Map(fits.slice(0, this.shown).map((s) => [s.id, this.row(s)]));
     const ghosts = this.text || this.only || fits.length > this.shown ? [] : model.ghosts().map((g) => h("tr", { class: "soft" },

@@ -5,20 +5,23 @@ import * as api from "./api.js";
 import { ago, allowed, button, confirmForm, duration, empty, ended, field, h, instant, link, loading, number, plural, problem, select,
   shortId, state, uid, when } from "./ui.js";
 
-// groups are the chips: label and states.
+// groups are the chips: label, tone and states.
 const groups = [
-  ["Pending", ["pending"]],
-  ["Running", ["initializing", "enqueuing_steps", "steps_in_process", "evaluating_results"]],
-  ["Waiting", ["waiting_for_dependencies", "waiting_for_retry"]],
-  ["Blocked", ["blocked_by_failures"]],
-  ["Failed", ["error"]],
-  ["Complete", ["complete"]],
-  ["Resolved", ["resolved_manually"]],
-  ["Cancelled", ["cancelled"]],
+  ["Pending", "idle", ["pending"]],
+  ["Running", "run", ["initializing", "enqueuing_steps", "steps_in_process", "evaluating_results"]],
+  ["Waiting", "wait", ["waiting_for_dependencies", "waiting_for_retry"]],
+  ["Blocked", "bad", ["blocked_by_failures"]],
+  ["Failed", "bad", ["error"]],
+  ["Complete", "good", ["complete"]],
+  ["Resolved", "good", ["resolved_manually"]],
+  ["Cancelled", "off", ["cancelled"]],
 ];
 
 const periods = [["", "Any time"], ["15m", "Last 15 minutes"], ["1h", "Last hour"], ["24h", "Last 24 hours"], ["7d", "Last 7 days"]];
 const units = { m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+const orders = [["", "Newest first"], ["created_at", "Oldest first"], ["-updated_at", "Latest change first"],
+  ["-completed_at", "Latest end first"], ["-priority", "Highest priority first"]];
 
 const perPage = 50; // tasks read at a time
 const mostRows = 500; // above it, new tasks wait to be asked for
@@ -29,7 +32,7 @@ export async function show(root, context) {
   const list = new TaskList(root, context);
   if (context.path === "/" && !context.query.size && (await list.isEmpty())) {
     const { welcome } = await import("./welcome.js");
-    return welcome(root, context, () => list.begin());
+    return welcome(root, context, list);
   }
   await list.begin();
 }
@@ -63,26 +66,28 @@ class TaskList {
     this.place = h("div", {});
     this.more = button("Show more", () => this.loadMore(), "quiet", { hidden: true });
     this.total = h("span", { class: "soft", role: "status" });
-    this.root.replaceChildren(h("div", { class: "row" }, h("h1", {}, "Tasks"), this.total),
-      this.filters(), this.chips, this.place, h("div", { class: "row center" }, this.more), this.arrivals);
+    this.tools = h("div", { class: "view", hidden: true }, this.filters(), this.chips);
+    this.root.replaceChildren(h("div", { class: "row" }, h("h1", {}, "Tasks"), this.total), this.tools, this.place, h("div", { class: "row center" }, this.more), this.arrivals);
     this.table = h("div", { class: "scroll", role: "region", "aria-label": "Tasks", tabindex: 0 },
-      h("table", { class: "tasks" }, h("caption", { class: "hidden" }, "Tasks, newest first"),
+      h("table", { class: "tasks" }, h("caption", { class: "hidden" }, "Tasks"),
         h("thead", {}, h("tr", {}, ["State", "Task", "Steps", "Created", "Took", "Tags"].map((c) => h("th", { scope: "col" }, c)))), this.body));
     this.place.append(loading());
-    this.drawChips({});
   }
 
   filters() {
     const q = (name) => this.query.get(name) || "";
-    const text = h("input", { type: "search", value: q("q"), placeholder: "Part of a name", "data-search": true, autocomplete: "off" });
+    const text = h("input", { type: "search", value: q("q"), placeholder: "Search names", "data-search": true, autocomplete: "off" });
     text.addEventListener("input", () => this.later(() => this.set("q", text.value.trim())));
-    const tag = h("input", { value: this.query.getAll("tag").join(", "), placeholder: "eu, urgent", autocomplete: "off" });
+    const tag = h("input", { value: this.query.getAll("tag").join(", "), placeholder: "Tags: eu, urgent", autocomplete: "off" });
     tag.addEventListener("change", () => this.set("tag", tag.value.split(",").map((t) => t.trim()).filter(Boolean)));
-    this.namespace = select([["", "All"]], "", (v) => { this.set("name", ""); this.set("namespace", v); this.fillNames(); });
-    this.name = select([["", "All"]], "", (v) => this.set("name", v));
-    this.fillTemplates();
-    return h("div", { class: "filters" }, field("Text", text), field("Namespace", this.namespace), field("Template", this.name),
-      field("Tags", tag), field("Created", this.period()));
+    this.namespace = select([], "", (v) => { this.set("name", ""); this.set("namespace", v); this.fillNames(); });
+    this.name = select([], "", (v) => this.set("name", v));
+    this.templates ? this.offerAll() : this.fillTemplates();
+    const sort = select(orders.some(([v]) => v === q("sort")) ? orders : [...orders, q("sort")], q("sort"), (v) => this.set("sort", v));
+    const more = button("Filters", () => more.setAttribute("aria-expanded", box.classList.toggle("open")), "quiet", { "aria-expanded": "false" });
+    const box = h("div", { class: "filters" }, field("Text", text), more, field("Namespace", this.namespace), field("Template", this.name),
+      field("Tags", tag), field("Created", this.period()), field("Order", sort));
+    return box;
   }
 
   // period makes the choice of a time: a recent period, or what a link gives as created_after and
@@ -126,19 +131,23 @@ class TaskList {
     } catch {
       this.templates = []; // without permission, the lists offer what the address names
     }
+    this.offerAll();
+  }
+
+  offerAll() {
     const namespaces = new Set(this.templates.map((t) => t.namespace));
-    this.offer(this.namespace, namespaces, this.query.get("namespace"));
+    this.offer(this.namespace, "All namespaces", namespaces, this.query.get("namespace"));
     this.fillNames();
   }
 
   fillNames() {
     const chosen = this.query.get("namespace");
-    this.offer(this.name, new Set(this.templates.filter((t) => !chosen || t.namespace === chosen).map((t) => t.name)), this.query.get("name"));
+    this.offer(this.name, "All templates", new Set(this.templates.filter((t) => !chosen || t.namespace === chosen).map((t) => t.name)), this.query.get("name"));
   }
 
-  offer(list, values, chosen) {
+  offer(list, all, values, chosen) {
     if (chosen) values.add(chosen);
-    list.replaceChildren(...[["", "All"], ...[...values].sort().map((v) => [v, v])].map(([v, text]) => h("option", { value: v }, text)));
+    list.replaceChildren(...[["", all], ...[...values].sort().map((v) => [v, v])].map(([v, text]) => h("option", { value: v }, text)));
     list.value = chosen || "";
   }
 
@@ -159,7 +168,7 @@ class TaskList {
 
   // path returns the path of a page of the list.
   path(cursor, count) {
-    const q = Object.fromEntries(["q", "namespace", "name", "status", "created_after", "created_before"].map((n) => [n, this.query.get(n)]));
+    const q = Object.fromEntries(["q", "namespace", "name", "status", "created_after", "created_before", "sort"].map((n) => [n, this.query.get(n)]));
     const [, n, unit] = /^(\d+)([mhd])$/.exec(this.query.get("since") || "") || [];
     if (n) q.created_after = new Date(api.now() - n * units[unit]).toISOString();
     const text = api.query({ ...q, tag: this.query.getAll("tag"), per_page: count, counts: cursor ? "" : "true" });
@@ -172,18 +181,25 @@ class TaskList {
     try {
       const page = await api.get(this.path("", perPage), { signal: this.signal });
       if (turn !== this.turn) return; // the filter was changed meanwhile
-      this.rows.clear();
-      this.dirty.clear();
-      this.arrivals.hidden = true;
-      this.body.replaceChildren(...page.tasks.map((t) => this.add(t)));
-      this.next = page.pagination.next_cursor;
-      this.drawTotals(page.pagination);
-      this.place.replaceChildren(page.tasks.length ? this.table : this.nothing());
+      this.showPage(page);
     } catch (error) {
       if (this.signal.aborted || turn !== this.turn) return;
-      this.place.replaceChildren(problem(error));
+      this.place.replaceChildren(problem(error, () => this.load()));
+      this.tools.hidden = error.status === 401 || error.status === 403;
       this.more.hidden = true;
     }
+  }
+
+  // showPage shows the first page in place of what is shown.
+  showPage(page) {
+    this.rows.clear();
+    this.dirty.clear();
+    this.tools.hidden = false;
+    this.arrivals.hidden = true;
+    this.body.replaceChildren(...page.tasks.map((t) => this.add(t)));
+    this.next = page.pagination.next_cursor;
+    this.drawTotals(page.pagination);
+    this.place.replaceChildren(page.tasks.length ? this.table : this.nothing());
   }
 
   async loadMore() {
@@ -220,10 +236,10 @@ class TaskList {
   // drawChips shows how many tasks are in each group of states, and which groups the filter has.
   drawChips(counts) {
     const chosen = (this.query.get("status") || "").split(",").filter(Boolean);
-    groups.forEach(([label, states], i) => {
+    groups.forEach(([label, tone, states], i) => {
       const count = states.reduce((sum, s) => sum + (counts[s] || 0), 0);
       const on = states.some((s) => chosen.includes(s));
-      const chip = this.chips.children[i] || this.chips.appendChild(this.chip(label, states));
+      const chip = this.chips.children[i] || this.chips.appendChild(this.chip(label, tone, states));
       chip.setAttribute("aria-pressed", String(on));
       chip.classList.toggle("none", !count && !on);
       chip.lastChild.textContent = number(count);
@@ -231,13 +247,13 @@ class TaskList {
   }
 
   // chip makes the button that switches a group of states.
-  chip(label, states) {
+  chip(label, tone, states) {
     const toggle = () => {
       const others = (this.query.get("status") || "").split(",").filter((s) => s && !states.includes(s));
       const on = chip.getAttribute("aria-pressed") === "true";
       this.set("status", (on ? others : [...others, ...states]).join(","));
     };
-    const chip = h("button", { type: "button", class: "chip", onclick: toggle }, label, " ", h("b", {}));
+    const chip = h("button", { type: "button", class: "chip " + tone, onclick: toggle }, label, " ", h("b", {}));
     return chip;
   }
 
@@ -327,7 +343,17 @@ class TaskList {
     } while (cursor && [...dirty].some((id) => this.rows.has(id)) && this.rows.size > perPage);
     for (const id of dirty) this.changeState(this.rows.get(id), states.get(id)); // they do not match any more
     this.drawTotals(first.pagination);
-    this.arrive(first);
+    if (this.query.get("sort")) this.reorder(first);
+    else this.arrive(first);
+  }
+
+  // reorder shows the first page in its new order, or offers to if something is being read.
+  reorder(page) {
+    const shown = [...this.rows.keys()].slice(0, page.tasks.length);
+    if (shown.join() === page.tasks.map((t) => t.task_uuid).join()) return;
+    if (!this.isRead() && this.rows.size <= perPage) return this.showPage(page);
+    this.arrivals.textContent = "Show the present order";
+    this.arrivals.hidden = false;
   }
 
   changeState(row, name) {

@@ -4,9 +4,8 @@ import * as api from "./api.js";
 import { buckets, fact, percent, seconds, throughput } from "./analytics.js";
 import { Graph } from "./graph.js";
 import { KINDS } from "./model.js";
-import { empty, h, jsonTree, link, number, plural, problem, table, tabs } from "./ui.js";
+import { empty, h, jsonTree, link, number, plural, problem, table, tabs, templatePath } from "./ui.js";
 
-const pathOf = (t) => [t.namespace, t.name, t.version].map(encodeURIComponent).join("/");
 const nameOf = (t) => `${t.namespace}/${t.name}`;
 
 export async function show(root, context) {
@@ -26,7 +25,9 @@ async function showAll(root, { signal, query, remember }) {
   const [{ templates }, fares] = await Promise.all([api.get("/v1/templates", { signal }), figuresOf({ hours: 720 }, signal)]);
   if (!templates.length) return root.replaceChildren(h("h1", {}, "Templates"), empty("No templates", "A template describes the steps of a workflow. Start the service with --templates DIR."));
   const groups = Map.groupBy(templates.sort(byVersion), nameOf), rows = [];
-  for (const [name, versions] of [...groups].sort()) rows.push({ name, row: listRow(name, versions, fares) });
+  for (const [name, versions] of [...groups].sort()) rows.push({ name, cells: listRow(name, versions, fares) });
+  const list = table("Templates", ["Template", ["Versions", "wide-cell"], ["Steps", "num"], ["Tasks", "num"], ["Success", "num"], ["Median", "num"], ["p95", "num"], ["", "num"]], rows);
+  rows.forEach((r, i) => { r.row = list.querySelectorAll("tbody tr")[i]; });
   const search = h("input", { type: "search", placeholder: "Filter templates", "aria-label": "Filter templates", "data-search": true, value: query.get("q") || "" });
   const none = h("p", { class: "soft", role: "status", hidden: true }, "No template matches.");
   const filter = () => {
@@ -36,20 +37,19 @@ async function showAll(root, { signal, query, remember }) {
   };
   search.addEventListener("input", filter);
   root.replaceChildren(h("div", { class: "row" }, h("h1", {}, "Templates"), h("div", { class: "search" }, search)),
-    fares.error ? problem(fares.error) : h("p", { class: "soft" }, "Figures of the last 30 days."),
-    table("Templates", ["Template", "Versions", ["Steps", "num"], ["Tasks", "num"], ["Success", "num"], ["Half within", "num"], ["95 % within", "num"], ""], rows.map((r) => r.row)), none);
+    fares.error ? problem(fares.error) : h("p", { class: "soft" }, "Figures of the last 30 days."), list, none);
   if (search.value) filter();
 }
 
 function listRow(name, versions, fares) {
   const newest = versions[0], mine = fares.templates.filter((f) => nameOf(f) === name), f = mine.find((m) => m.version === newest.version);
   const total = (member) => mine.reduce((n, m) => n + m[member], 0), done = total("completed_tasks"), ended = done + total("failed_tasks");
-  const cells = [h("div", {}, link("/templates/" + pathOf(newest), name, { class: "strong" }), h("p", { class: "about soft" }, newest.description)),
-    h("span", { class: "chips" }, versions.map((v) => link("/templates/" + pathOf(v), v.version, { class: "tag" }))),
-    number(newest.step_count), fares.error ? "–" : link("/tasks" + api.query({ namespace: newest.namespace, name: newest.name }), number(total("created_tasks"))),
+  const created = total("created_tasks");
+  return [h("div", {}, link("/templates/" + templatePath(newest), name, { class: "strong" }), h("p", { class: "about soft" }, newest.description)),
+    h("span", { class: "chips" }, versions.map((v) => link("/templates/" + templatePath(v), v.version, { class: "tag" }))),
+    number(newest.step_count), fares.error || !created ? "–" : link("/tasks" + api.query({ namespace: newest.namespace, name: newest.name }), number(created)),
     percent(done, ended), quantile(f, "p50"), quantile(f, "p95"),
-    link("/start/" + pathOf(newest), "Start", { class: "button quiet small", "aria-label": "Start " + name })];
-  return h("tr", {}, cells.map((c, i) => h("td", { class: i >= 2 && i <= 6 && "num" }, c)));
+    link("/start/" + templatePath(newest), "Start", { class: "button quiet small", "aria-label": "Start " + name })];
 }
 
 const time = (s) => (s === undefined ? "–" : seconds(s));
@@ -58,7 +58,7 @@ const time = (s) => (s === undefined ? "–" : seconds(s));
 const quantile = (f, name) => time(f?.completed_tasks ? f[name + "_duration_seconds"] : undefined);
 
 async function showOne(root, { params, signal, title }) {
-  const at = pathOf(params);
+  const at = templatePath(params);
   const [template, { templates }, fares] = await Promise.all([api.get("/v1/templates/" + at, { signal }),
     api.get("/v1/templates" + api.query({ namespace: params.namespace }), { signal }),
     figuresOf({ hours: 168, namespace: params.namespace, name: params.name, version: params.version === "latest" ? "" : params.version }, signal)]);
@@ -68,10 +68,10 @@ async function showOne(root, { params, signal, title }) {
   root.replaceChildren(h("div", { class: "view" },
     h("div", { class: "row" }, h("h1", {}, h("span", { class: "soft" }, template.namespace + "/"), template.name, " ", h("span", { class: "tag" }, template.version)),
       link("/tasks" + api.query({ namespace: template.namespace, name: template.name }), "Its tasks", { class: "button quiet" }),
-      link("/start/" + pathOf(template), "Start a task", { class: "button primary" })),
+      link("/start/" + templatePath(template), "Start a task", { class: "button primary" })),
     template.description && h("p", { class: "lead soft" }, template.description),
     versions.length > 1 && h("nav", { class: "chips", "aria-label": "Versions" }, h("span", { class: "soft" }, "Versions"),
-      versions.map((v) => link("/templates/" + pathOf(v), v.version, { class: "chip", "aria-current": v.version === template.version && "page" }))),
+      versions.map((v) => link("/templates/" + templatePath(v), v.version, { class: "chip", "aria-current": v.version === template.version && "page" }))),
     picture,
     tabs("Template", { Steps: () => steps(template), "How it fares": () => fare(template, fares, signal), Definition: () => definition(template) })));
   drawGraph(picture, template, signal);
@@ -92,19 +92,19 @@ function drawGraph(picture, template, signal) {
 
 function steps(template) {
   const declared = new Map((template.configuration?.steps || []).map((s) => [s.name, s]));
-  return table("Steps", ["Step", "Runs", "After", ["Attempts", "num"], ["Timeout", "num"]], template.steps.map((s) => h("tr", { id: "step-" + s.name },
-    h("td", {}, h("strong", {}, s.name), " ", s.type !== "standard" && h("span", { class: "tag" }, s.type), h("p", { class: "about soft" }, s.description)),
-    h("td", {}, h("code", {}, s.handler?.callable || "–")), h("td", {}, s.dependencies.join(", ") || "–"),
-    h("td", { class: "num" }, s.default_retryable ? s.default_max_attempts : 1), h("td", { class: "num" }, time(declared.get(s.name)?.timeout_seconds ?? undefined)))));
+  return table("Steps", ["Step", "Runs", "After", ["Attempts", "num"], ["Timeout", "num"]], template.steps.map((s) => ({ id: "step-" + s.name, cells: [
+    [h("strong", {}, s.name), " ", s.type !== "standard" && h("span", { class: "tag" }, s.type), h("p", { class: "about soft" }, s.description)],
+    h("code", {}, s.handler?.callable || "–"), s.dependencies.join(", ") || "–",
+    s.default_retryable ? s.default_max_attempts : 1, time(declared.get(s.name)?.timeout_seconds ?? undefined)] })));
 }
 
 function fare(template, fares, signal) {
   if (fares.error) return problem(fares.error);
   const f = fares.templates.find((t) => t.version === template.version);
-  if (!f) return empty("Not used in the last 7 days", "", link("/start/" + pathOf(template), "Start a task", { class: "button primary" }));
+  if (!f) return empty("Not used in the last 7 days", "", link("/start/" + templatePath(template), "Start a task", { class: "button primary" }));
   return h("div", { class: "view" }, h("dl", { class: "tiles" },
     fact("Tasks", number(f.created_tasks), "in the last 7 days"), fact("Success", percent(f.completed_tasks, f.completed_tasks + f.failed_tasks), plural(f.failed_tasks, "failure")),
-    fact("Half within", quantile(f, "p50"), "median"), fact("95 % within", quantile(f, "p95"), "95th percentile"),
+    fact("Median", quantile(f, "p50"), "half end within it"), fact("p95", quantile(f, "p95"), "95th percentile"),
     fact("Attempts", number(f.ended_attempts), percent(f.failed_attempts, f.ended_attempts) + " failed")), throughput(buckets(fares, 6), signal));
 }
 

@@ -2,19 +2,22 @@
 // the queue and in back-off. Only the rows in view are in the document.
 
 import * as api from "./api.js";
-import { h } from "./ui.js";
+import { button, h } from "./ui.js";
 import { span } from "./model.js";
 
 const ROW = 26, HEAD = 26, NAMES = 190, MOST = 420; // heights, the width of names, the greatest height in view
+const MOST_ZOOM = 200;
 
-// Timeline shows the steps of a model in an element. onSelect(id) is called for a click on a row.
+// Timeline shows the steps of a model in an element. onSelect(id) is called for a click on a row. It zooms in
+// around a time; the names and the axis stay in view.
 export class Timeline {
   constructor(root, model, onSelect) {
-    Object.assign(this, { model, onSelect });
+    Object.assign(this, { model, onSelect, scale: 1 });
     this.axis = h("g", { class: "axis" });
     this.links = h("g", { class: "links" });
     this.rows = h("g", {});
-    this.svg = h("svg", { class: "timeline-rows", role: "group", "aria-label": "Timeline" }, this.axis, this.rows, this.links);
+    this.labels = h("g", {});
+    this.svg = h("svg", { class: "timeline-rows", role: "group", "aria-label": "Timeline" }, this.axis, this.rows, this.links, this.labels);
     this.pane = h("div", { class: "timeline", tabindex: 0, role: "region", "aria-label": "Timeline of attempts",
       onscroll: () => this.draw(), onkeydown: (e) => this.key(e) }, this.svg);
     this.svg.addEventListener("pointerover", (e) => this.point(e.target.closest("[data-id]")?.dataset.id));
@@ -23,7 +26,10 @@ export class Timeline {
       const id = e.target.closest("[data-id]")?.dataset.id;
       if (id) this.onSelect(id);
     });
-    root.append(this.pane, legend());
+    this.pane.addEventListener("wheel", (e) => this.wheel(e), { passive: false });
+    const tool = (name, text, act) => button(text, act, "quiet small", { "aria-label": name, title: name });
+    root.append(h("div", { class: "row timeline-head" }, legend(), tool("Zoom in on the timeline", "+", () => this.zoom(1.5)),
+      tool("Zoom out of the timeline", "−", () => this.zoom(1 / 1.5)), tool("Fit the timeline into the view", "Fit", () => this.zoom(0))), this.pane);
     this.watch = new ResizeObserver(() => this.draw());
     this.watch.observe(this.pane);
   }
@@ -39,7 +45,27 @@ export class Timeline {
     this.draw();
   }
 
+  // zoom scales the axis by a factor around a place in view, by default the middle; 0 shows everything.
+  zoom(factor, at = (this.names + this.pane.clientWidth) / 2) {
+    const before = this.scale, inside = this.pane.scrollLeft + at - this.names;
+    this.scale = Math.min(Math.max(before * factor, 1), MOST_ZOOM);
+    this.draw();
+    this.pane.scrollLeft = inside * (this.scale / before) - at + this.names;
+    this.draw();
+  }
+
+  wheel(e) {
+    if (!e.ctrlKey && !e.metaKey) return;
+    e.preventDefault();
+    this.zoom(Math.exp(-Math.max(-60, Math.min(60, e.deltaY)) / 200), e.clientX - this.pane.getBoundingClientRect().left);
+  }
+
   key(e) {
+    const factor = { "+": 1.5, "=": 1.5, "-": 1 / 1.5, 0: 0 }[e.key];
+    if (factor !== undefined && !e.ctrlKey && !e.metaKey) {
+      e.preventDefault();
+      return this.zoom(factor);
+    }
     const step = { ArrowUp: -1, ArrowDown: 1 }[e.key];
     if (!step) return;
     e.preventDefault();
@@ -47,8 +73,8 @@ export class Timeline {
     if (next) this.onSelect(next.id);
   }
 
-  // scale returns the ends of the axis in milliseconds.
-  scale() {
+  // ends returns the ends of the axis in milliseconds.
+  ends() {
     const { task, steps } = this.model, from = this.model.created;
     let to = from;
     for (const s of steps.values()) {
@@ -63,42 +89,58 @@ export class Timeline {
   draw() {
     if (!this.pane.isConnected || !this.pane.clientWidth) return;
     this.steps = [...this.model.steps.values()];
-    const { clientWidth: width, scrollTop } = this.pane, high = this.steps.length * ROW + HEAD + 4;
-    this.pane.style.height = Math.min(high, MOST) + "px";
-    this.names = Math.min(NAMES, width / 3);
-    const { from, to } = (this.range = this.scale()), room = width - this.names - 70;
+    const high = this.steps.length * ROW + HEAD + 4, bars = this.scale > 1 ? 14 : 0; // the height of a scroll bar
+    this.pane.style.height = Math.min(high + 2 + bars, MOST) + "px";
+    const { clientWidth, scrollTop } = this.pane;
+    this.names = Math.min(NAMES, clientWidth / 3);
+    const { from, to } = (this.range = this.ends()), room = (clientWidth - this.names - 70) * this.scale, width = this.names + room + 70;
     this.x = (at) => this.names + ((Math.min(at, to) - from) / (to - from)) * room;
     this.svg.setAttribute("width", width);
     this.svg.setAttribute("height", high);
     const first = Math.max(0, Math.floor((scrollTop - HEAD) / ROW)), last = first + Math.ceil(MOST / ROW) + 1;
-    this.rows.replaceChildren(...this.steps.slice(first, last).map((s, i) => this.row(s, first + i, width)));
+    const shown = this.steps.slice(first, last);
+    this.rows.replaceChildren(...shown.map((s, i) => this.row(s, first + i, width)));
     this.axis.replaceChildren(...this.ticks(room, scrollTop, high));
+    this.labels.replaceChildren(h("rect", { class: "names", x: 0, y: scrollTop, width: this.names - 1, height: HEAD }),
+      ...shown.map((s, i) => this.label(s, HEAD + (first + i) * ROW)));
+    this.labels.setAttribute("transform", `translate(${this.pane.scrollLeft} 0)`);
     this.relate();
   }
 
+  // ticks makes the axis as far as it is in view.
   ticks(room, top, high) {
-    const { from, to } = this.range, most = Math.max(2, Math.floor(room / 110)), marks = [];
-    const step = niceStep((to - from) / most);
-    for (let t = 0; t <= to - from; t += step) {
+    const { from, to } = this.range, { scrollLeft, clientWidth } = this.pane, marks = [], per = (to - from) / room;
+    const step = niceStep(per * 110), end = Math.min(to - from, (scrollLeft + clientWidth) * per);
+    for (let t = Math.floor((scrollLeft * per) / step) * step; t <= end; t += step) {
       const x = this.x(from + t);
       marks.push(h("line", { x1: x, x2: x, y1: top + HEAD - 4, y2: high }), h("text", { x: x + 4, y: top + 16 }, t ? span(t) : "0"));
     }
+    const now = this.x(api.now());
+    if (!this.model.task.completed_at && api.now() < to) marks.push(h("line", { class: "now", x1: now, x2: now, y1: top + HEAD - 4, y2: high }));
     return marks;
   }
 
-  row(step, i, width) {
-    const y = HEAD + i * ROW, took = this.model.took(step), most = Math.floor(this.names / 7.6);
-    const name = step.name.length > most ? step.name.slice(0, most - 1) + "…" : step.name;
-    const words = step.spans.map((s) => `${WORDS[s.kind]} ${span((s.to ?? api.now()) - s.from)}`).join(", ");
-    const end = step.spans.length ? this.x(step.spans.at(-1).to ?? this.range.to) : 0;
-    return h("g", { class: "line" + (step.id === this.chosen ? " chosen" : ""), "data-id": step.id, role: "img",
-      "aria-label": `${step.name}: ${words || "not started"}` },
-      h("rect", { class: "back", x: 0, y, width, height: ROW }), h("text", { class: "label", x: 8, y: y + 17 }, name),
-      step.spans.map((s) => this.bar(s, y)), took > 0 && h("text", { class: "took", x: end + 6, y: y + 17 }, span(took)));
+  label(step, y) {
+    const most = Math.floor(this.names / 7.6), name = step.name.length > most ? step.name.slice(0, most - 1) + "…" : step.name;
+    return h("g", { class: step.id === this.chosen ? "chosen" : "", "data-id": step.id },
+      h("rect", { class: "names", x: 0, y, width: this.names - 1, height: ROW }), h("text", { class: "label", x: 8, y: y + 17 }, name));
   }
 
-  bar(s, y) {
-    const from = this.x(s.from), to = this.x(s.to ?? this.range.to), width = Math.max(to - from, s.kind === "run" ? 3 : 0);
+  row(step, i, width) {
+    const y = HEAD + i * ROW, took = this.model.took(step);
+    const words = step.spans.map((s) => `${WORDS[s.kind]} ${span((s.to ?? api.now()) - s.from)}`).join(", ");
+    const end = step.spans.length ? this.x(this.until(step.spans.at(-1), step)) : 0;
+    return h("g", { class: "line" + (step.id === this.chosen ? " chosen" : ""), "data-id": step.id, role: "img",
+      "aria-label": `${step.name}: ${words || "not started"}` },
+      h("rect", { class: "back", x: 0, y, width, height: ROW }),
+      step.spans.map((s) => this.bar(s, y, step)), took > 0 && h("text", { class: "took", x: end + 6, y: y + 17 }, span(took)));
+  }
+
+  // until returns when a span ends: so far, or for a back-off when the retry is due.
+  until(s, step) { return s.to ?? ((s.kind === "retry" && step.due) || api.now()); }
+
+  bar(s, y, step) {
+    const from = this.x(s.from), to = this.x(this.until(s, step)), width = Math.max(to - from, s.kind === "run" ? 3 : 0);
     const tone = s.kind !== "run" ? s.kind : s.to === undefined ? "run" : TONES[s.end] ?? "off";
     const shape = s.kind === "run" ? { y: y + 6, height: ROW - 12, rx: 3 } : { y: y + ROW / 2 - 1.5, height: 3 };
     const what = `${WORDS[s.kind]}${s.kind === "run" ? " " + s.attempt : ""}, ${span((s.to ?? api.now()) - s.from)}`;
@@ -129,13 +171,14 @@ const TONES = { enqueued_for_orchestration: "good", complete: "good", resolved_m
 
 // niceStep rounds a length of time up to one that reads well.
 function niceStep(ms) {
-  const units = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 3e4, 6e4, 12e4, 3e5, 6e5, 12e5, 18e5,
-    36e5, 72e5, 216e5, 432e5, 864e5];
+  const units = [1e4, 2e4, 3e4, 6e4, 12e4, 3e5, 6e5, 12e5, 18e5, 36e5, 72e5, 216e5, 432e5, 864e5];
+  const power = 10 ** Math.floor(Math.log10(Math.max(ms, 0.001)));
+  if (ms <= 5000) return [1, 2, 5, 10].find((f) => f * power >= ms) * power;
   return units.find((u) => u >= ms) ?? Math.ceil(ms / 864e5) * 864e5;
 }
 
 function legend() {
   const entry = (tone, words) => h("span", {}, h("i", { class: "swatch " + tone, "aria-hidden": "true" }), words);
-  return h("p", { class: "legend" }, entry("good", "attempt that succeeded"), entry("bad", "that failed"), entry("run", "that runs"),
-    entry("queue", "ready, waits for a slot or a worker"), entry("retry", "back-off before a retry"));
+  return h("p", { class: "legend" }, entry("good", "succeeded"), entry("bad", "failed"), entry("run", "running"),
+    entry("queue", "waits for a slot or a worker"), entry("retry", "back-off"));
 }

@@ -89,8 +89,9 @@ export function duration(ms) {
   return `${Math.floor(ms / size)} ${unit}` + (rest ? ` ${rest} ${smaller}` : "");
 }
 
-function agoText(at) {
+function agoText(at, since) {
   const ms = api.now() - at;
+  if (since) return "for " + duration(Math.max(Math.floor(ms / 1000), 0) * 1000).replace("0 ms", "0 s");
   if (ms < -1000) return "in " + duration(Math.round(-ms / 1000) * 1000);
   if (ms < 1500) return "just now";
   return duration(ms < 60_000 ? Math.floor(ms / 1000) * 1000 : Math.floor(ms / 60_000) * 60_000).replace(/(\d+ h) .*/, "$1") + " ago";
@@ -101,15 +102,16 @@ const zoned = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyl
 // when returns a time of the service in the person's own form.
 export const when = (text) => zoned.format(instant(text));
 
-// ago makes a time that says how long ago it is and keeps saying so.
-export function ago(text) {
+// ago makes a time that says how long ago it is and keeps saying so; with since, for how long.
+export function ago(text, since = false) {
   if (!text) return "–";
-  return h("time", { class: "ago", datetime: new Date(instant(text)).toISOString(), title: when(text) }, agoText(instant(text)));
+  return h("time", { class: "ago", "data-since": since, datetime: new Date(instant(text)).toISOString(), title: when(text) },
+    agoText(instant(text), since));
 }
 
 function refreshTimes() {
   for (const e of document.querySelectorAll("time.ago")) {
-    const text = agoText(Date.parse(e.dateTime));
+    const text = agoText(Date.parse(e.dateTime), "since" in e.dataset);
     if (e.textContent !== text) e.textContent = text;
   }
 }
@@ -134,14 +136,24 @@ export const button = (label, onclick, kind = "quiet", props = {}) =>
 // allowed returns a button that needs a permission. Without it, the button is disabled and says
 // which permission is missing.
 export function allowed(permission, label, onclick, kind = "quiet", props = {}) {
-  if (api.can(permission)) return button(label, onclick, kind, props);
-  const id = "why-" + ++ids;
-  return h("span", { class: "denied" },
-    button(label, null, kind, { ...props, disabled: true, "aria-describedby": id }),
-    h("span", { id, class: "why" }, "needs ", h("code", {}, permission)));
+  return allowedAll(permission, [[label, onclick, kind, props]]);
 }
 
+// allowedAll returns buttons that need the same permission, and says once that it is missing.
+export function allowedAll(permission, list) {
+  if (api.can(permission)) return list.map((b) => button(...b));
+  const id = uid("why");
+  return h("span", { class: "denied" }, list.map(([label, , kind, props]) =>
+    button(label, null, kind, { ...props, disabled: true, "aria-describedby": id })), needs(permission, id));
+}
+
+// needs says which permission is missing.
+export const needs = (permission, id) => h("span", { id, class: "why" }, "needs ", h("code", {}, permission));
+
 let ids = 0;
+
+// templatePath returns the path of a template, below /v1/templates/ and /console/templates/.
+export const templatePath = (t) => [t.namespace, t.name, t.version].map(encodeURIComponent).join("/");
 
 // uid returns an id that no other element has.
 export const uid = (prefix = "id") => prefix + "-" + ++ids;
@@ -150,7 +162,7 @@ export const uid = (prefix = "id") => prefix + "-" + ++ids;
 export const link = (path, children, props = {}) => h("a", { href: api.root + "/console" + path, ...props }, children);
 
 // copyButton makes a button that copies the text that text() returns.
-export function copyButton(text, label = "Copy") {
+export function copyButton(text, kind = "quiet small", label = "Copy") {
   const b = button(label, async () => {
     try {
       await navigator.clipboard.writeText(text());
@@ -159,7 +171,7 @@ export function copyButton(text, label = "Copy") {
       b.textContent = "Copying failed";
     }
     setTimeout(() => { b.textContent = label; }, 1500);
-  }, "quiet small");
+  }, kind);
   return b;
 }
 
@@ -194,14 +206,16 @@ export function select(options, value, onchange, props = {}) {
 }
 
 // table makes a table with a caption for screen readers, columns ([label, class] or label) and
-// rows of cells. A column without a label has actions.
+// rows: lists of cells, or {id, hidden, cells}. A column without a label has actions. On a phone,
+// each row becomes a block with the labels beside its cells.
 export function table(caption, columns, rows) {
+  const heads = columns.map((c) => [c].flat());
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
-    h("table", {}, h("caption", { class: "hidden" }, caption),
-      h("thead", {}, h("tr", {}, columns.map((c) => h("th", { scope: "col", class: [c].flat()[1] },
-        [c].flat()[0] || h("span", { class: "hidden" }, "Actions"))))),
-      h("tbody", {}, rows.map((r) => (r instanceof Node ? r
-        : h("tr", {}, r.map((cell, i) => h("td", { class: [columns[i]].flat()[1] }, cell))))))));
+    h("table", { class: "list" }, h("caption", { class: "hidden" }, caption),
+      h("thead", {}, h("tr", {}, heads.map(([label, kind]) => h("th", { scope: "col", class: kind },
+        label || h("span", { class: "hidden" }, "Actions"))))),
+      h("tbody", {}, rows.map((r) => h("tr", { id: r.id, hidden: r.hidden }, (r.cells || r).map((cell, i) =>
+        h("td", { class: heads[i][1], "data-label": heads[i][0] || null }, cell)))))));
 }
 
 // tabs makes tabs of {name: function that makes the content}, which run when they are first
@@ -257,7 +271,7 @@ export function confirmForm({ heading, about, fields = [], commands, action, dan
     const send = h("button", { type: "submit", class: danger ? "danger" : "primary" }, action);
     const write = () => texts.replaceChildren(h("summary", {}, "The same as a command"), ...commands().map((c) => command(...c)));
     const form = h("form", { class: "form", oninput: () => commands && write() },
-      h("p", { class: "about" }, about), fields, commands && texts, place, h("div", { class: "row end" }, send));
+      h("p", { class: "about" }, about), fields, commands && texts, h("div", { class: "row end" }, place, send));
     if (commands) write();
     const box = dialog(heading, form);
     form.addEventListener("submit", async (e) => {
@@ -278,8 +292,9 @@ export function confirmForm({ heading, about, fields = [], commands, action, dan
 
 // toast shows a short message for some seconds, which screen readers read.
 export function toast(text, tone = "good") {
-  const e = h("div", { class: "toast " + tone }, text);
-  document.getElementById("toasts").append(e);
+  const e = h("div", { class: "toast " + tone }, text), place = document.getElementById("toasts");
+  place.append(e);
+  if (place.children.length > 3) place.firstChild.remove();
   setTimeout(() => e.remove(), 6000);
 }
 
@@ -296,13 +311,15 @@ export const empty = (heading, about, ...actions) =>
 // loading makes what is shown until there is an answer; it appears after a moment only.
 export const loading = (text = "Loading …") => h("p", { class: "loading", role: "status" }, text);
 
-// problem makes the message about an error. For a missing credential it has the form for one.
-export function problem(error) {
+// problem makes the message about an error. For a missing credential it has the form for one. again() tries
+// once more what may work later.
+export function problem(error, again) {
   if (!(error instanceof api.ApiError)) console.error(error);
   if (error.status === 401) return signIn(error);
   return h("div", { class: "problem", role: "alert" }, h("strong", {}, problemHeading(error)), h("p", {}, error.message),
     error.details?.length > 0 && h("ul", {}, error.details.map((d) => h("li", {}, d.field && h("code", {}, d.field), " ", d.message))),
-    error.requestId && h("p", { class: "soft" }, "Request ", h("code", {}, error.requestId)));
+    error.requestId && h("p", { class: "soft" }, "Request ", h("code", {}, error.requestId)),
+    again && !(error.status > 0 && error.status < 429) && h("div", { class: "row" }, button("Try again", again, "quiet small")));
 }
 
 function problemHeading(error) {
@@ -322,7 +339,7 @@ export function signIn(error) {
   };
   return h("form", { class: "card form signin", onsubmit: save },
     h("h2", {}, had ? "This credential was refused" : "Credentials needed"),
-    h("p", { class: "about" }, error ? error.message + " " : "",
+    h("p", { class: "about" }, error ? error.message + ". " : "",
       "What you enter is sent to this service only and forgotten when this tab is closed."),
     field("Kind", kind), field("Credential", value),
     h("div", { class: "row end" }, had && button("Forget it", () => api.setCredential(null)),

@@ -6,8 +6,8 @@ import { allowed, h, link, problem } from "./ui.js";
 const demo = { namespace: "demo", name: "slow" }; // its steps take two seconds each
 
 // welcome says what this is and runs a demo workflow on request. Once there is a task, from
-// wherever, begin shows the list.
-export async function welcome(root, { go, signal }, begin) {
+// wherever, the list is shown.
+export async function welcome(root, { go, signal }, list) {
   const place = h("div", {});
   const run = async () => {
     try {
@@ -29,10 +29,13 @@ export async function welcome(root, { go, signal }, begin) {
       card("/templates", "Templates", "What can run: each workflow with its graph."),
       card("/start", "Start a task", "Choose a template and give it a context."),
       card(null, "The API", "Every operation, with a form to try it."))));
-  const stop = api.events({}, (e) => {
-    if (e.type !== "task" || signal.aborted) return;
+  const begin = () => {
+    if (signal.aborted) return;
     stop();
-    begin();
+    list.begin();
+  };
+  const stop = api.events({}, (e) => e.type === "task" && begin(), async (state) => {
+    if (state === "open" && !(await list.isEmpty())) begin(); // created before the stream began
   });
   signal.addEventListener("abort", stop);
 }

@@ -1,0 +1,400 @@
+package main
+
+// Publishing: domain events go to the subscribers of the configuration by HTTP, signed as in
+// Standard Webhooks. Each subscriber has a goroutine, which sends one event after the other, in
+// the order of the journal. What a subscriber has is journaled; see store_letters.go.
+
+import (
+	"cmp"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The wait after the first failed attempt, which doubles with each one, and the longest.
+const (
+	resendBase = time.Second
+	resendMax  = time.Hour
+)
+
+// publisher sends the events of one service.
+type publisher struct {
+	log         *slog.Logger
+	clock       clock
+	ids         *idSource // for jitter
+	store       *store
+	engine      *engine
+	web         *httpCaller
+	subscribers []*subscriber
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// subscriber is one subscriber of the configuration.
+type subscriber struct {
+	subscriberConfig
+	key     []byte
+	to      *httpAddress
+	figures subscriberFigures // guarded by the store's lock, like all below
+
+	attempts int     // failed ones of the event that comes next
+	problem  string  // of the latest one; "" for none
+	retryAt  instant // when the next one is due; 0 while the subscriber does not pause
+}
+
+// subscriberFigures counts, since the start, what became of events.
+type subscriberFigures struct {
+	delivered, fastDelivered uint64
+	failed, fastFailed       uint64 // attempts
+	dead                     uint64
+}
+
+func newPublisher(s *service) *publisher {
+	p := &publisher{
+		log: s.log, clock: s.clock, ids: s.ids, store: s.store, engine: s.engine, web: s.handlers.web,
+	}
+	if p.web == nil { // no handler runs here
+		p.web, _ = newHTTPCaller(&s.cfg.Worker, version)
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	for _, c := range s.cfg.Events.Subscribers {
+		to, _ := parseHTTPAddress(c.URL) // which was checked
+		p.subscribers = append(p.subscribers, &subscriber{subscriberConfig: c, key: signingKey(c.Secret), to: to})
+	}
+	return p
+}
+
+// start begins to send, with what was not sent before the last end.
+func (p *publisher) start() error {
+	for _, s := range p.subscribers {
+		if err := p.store.subscribe(s.Name, s.wants); err != nil {
+			return fmt.Errorf("subscriber %s: %w", s.Name, err)
+		}
+		p.wg.Go(func() { p.run(s) })
+	}
+	return nil
+}
+
+// stop ends all sending; what is on its way is sent again after the next start.
+func (p *publisher) stop() {
+	p.cancel()
+	p.wg.Wait()
+}
+
+// wants reports whether the subscriber gets an event: one that it asks for, or of a publisher
+// with its name.
+func (s *subscriber) wants(e *domainEvent) bool {
+	if e.publisher == s.Name {
+		return true
+	}
+	for _, pattern := range s.Events {
+		prefix, open := strings.CutSuffix(pattern, "*")
+		if e.name == pattern || open && strings.HasPrefix(e.name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// sendingLocked reports whether an event is on its way, other than in a pause.
+func (p *publisher) sendingLocked() bool {
+	for _, s := range p.subscribers {
+		if s.retryAt == 0 && p.store.waitsLocked(s.Name) {
+			return p.ctx.Err() == nil
+		}
+	}
+	return false
+}
+
+// run sends the events of one subscriber.
+func (p *publisher) run(s *subscriber) {
+	for p.ctx.Err() == nil {
+		news := p.store.news()
+		if e, ok := p.store.nextFor(s.Name); ok {
+			p.deliver(s, &e)
+			continue
+		}
+		select {
+		case <-news:
+		case <-p.ctx.Done():
+		}
+	}
+}
+
+// deliver sends an event until the subscriber has it or it is given up.
+func (p *publisher) deliver(s *subscriber, e *domainEvent) {
+	for n := 1; ; n++ {
+		r := p.send(p.ctx, s, e)
+		if r.problem != "" && p.ctx.Err() != nil {
+			return
+		}
+		if r.problem == "" || e.fast() || r.final || n >= s.MaxAttempts {
+			p.settle(s, e, n, r)
+			return
+		}
+		if !p.pause(s, e, n, r) {
+			return
+		}
+	}
+}
+
+// settle notes what became of an event after n attempts.
+func (p *publisher) settle(s *subscriber, e *domainEvent, n int, r sendResult) {
+	var dead *deadNotice
+	if r.problem != "" && !e.fast() {
+		given := e.given(p.clock.now(), n, r.problem)
+		dead = &given
+		p.log.Warn("a subscriber did not take an event; it can be sent again by the API", "subscriber", s.Name,
+			"event", e.name, "delivery", deliveryID(s.Name, e.seq, e.n), "attempts", n, "problem", r.problem)
+	}
+	if err := p.store.settle(s.Name, e, dead); err != nil {
+		p.log.Warn("what a subscriber has could not be noted; a restart sends the event again",
+			"subscriber", s.Name, "error", err)
+	}
+	p.store.locked(func() {
+		f := &s.figures
+		f.dead += uint64(boolCount(dead != nil))
+		s.count(e, r)
+		s.attempts, s.problem, s.retryAt = 0, "", 0
+		p.engine.checkIdleLocked()
+	})
+}
+
+// count counts an attempt.
+func (s *subscriber) count(e *domainEvent, r sendResult) {
+	f := &s.figures
+	switch {
+	case r.problem == "" && e.fast():
+		f.fastDelivered++
+	case r.problem == "":
+		f.delivered++
+	case e.fast():
+		f.fastFailed++
+	default:
+		f.failed++
+	}
+}
+
+// pause waits for the next attempt. It reports whether there is one.
+func (p *publisher) pause(s *subscriber, e *domainEvent, n int, r sendResult) bool {
+	wait := min(resendBase<<min(n-1, 20), resendMax)
+	wait = max(time.Duration(float64(wait)*(0.9+0.2*p.ids.floatOf(e.id(), n))), r.wait)
+	over := make(chan struct{})
+	when := p.clock.now().add(wait)
+	p.store.locked(func() {
+		s.count(e, r)
+		s.attempts, s.problem, s.retryAt = n, r.problem, when
+	})
+	timer := p.clock.schedule(when, func() {
+		p.store.locked(func() { s.retryAt = 0 })
+		close(over)
+	})
+	p.store.locked(p.engine.checkIdleLocked)
+	select {
+	case <-over:
+		return true
+	case <-p.ctx.Done():
+		timer.cancel()
+		return false
+	}
+}
+
+// sendResult is what became of one attempt to send an event.
+type sendResult struct {
+	problem string        // "" if the subscriber has it
+	final   bool          // the subscriber wants no more attempts
+	wait    time.Duration // for how long it asks to wait; 0 for no wish
+}
+
+// send makes one attempt. The reply counts by its status alone.
+func (p *publisher) send(ctx context.Context, s *subscriber, e *domainEvent) sendResult {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(s.TimeoutSeconds)*time.Second)
+	defer cancel()
+	body := e.appendJSON(nil)
+	status, wait, err := p.web.post(ctx, s.to, s.headers(e.id().String(), realNow(), body), body)
+	switch {
+	case err != nil && ctx.Err() == context.DeadlineExceeded:
+		return sendResult{problem: fmt.Sprintf("no reply within %d s", s.TimeoutSeconds)}
+	case err != nil:
+		return sendResult{problem: cleanText([]byte(err.Error()))}
+	case status/100 == 2:
+		return sendResult{}
+	}
+	return sendResult{fmt.Sprintf("it replied %d", status), status == 410, wait}
+}
+
+// headers returns the headers of Standard Webhooks. The time is real, because receivers refuse
+// what seems old.
+func (s *subscriber) headers(id string, at instant, body []byte) map[string]string {
+	seconds := strconv.FormatInt(at.time().Unix(), 10)
+	mac := hmac.New(sha256.New, s.key)
+	fmt.Fprintf(mac, "%s.%s.%s", id, seconds, body)
+	return map[string]string{
+		"Webhook-Id": id, "Webhook-Timestamp": seconds,
+		"Webhook-Signature": "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)),
+	}
+}
+
+// deliveryID returns the name of what one subscriber gets of one event.
+func deliveryID(subscriber string, seq uint64, n int) string {
+	return fmt.Sprintf("%d-%d-%s", seq, n, subscriber)
+}
+
+// parseDeliveryID reads such a name.
+func parseDeliveryID(id string) (subscriber string, seq uint64, n int, ok bool) {
+	parts := strings.SplitN(id, "-", 3)
+	if len(parts) < 3 {
+		return "", 0, 0, false
+	}
+	seq, err := strconv.ParseUint(parts[0], 10, 64)
+	n, alsoErr := strconv.Atoi(parts[1])
+	return parts[2], seq, n, cmp.Or(err, alsoErr) == nil
+}
+
+// What became of the events, for people.
+
+// deliveryListView is the answer of GET /v1/events/deliveries.
+type deliveryListView struct {
+	Deliveries []eventDeliveryView `json:"deliveries"` // the newest event first
+	TotalCount int                 `json:"total_count"`
+}
+
+// eventDeliveryView is what one subscriber gets of one event.
+type eventDeliveryView struct {
+	ID            string     `json:"id"`
+	Subscriber    string     `json:"subscriber"`
+	Status        string     `json:"status"` // pending, delivered or dead
+	EventID       uuid       `json:"event_id"`
+	Type          string     `json:"type"`
+	Timestamp     zonedTime  `json:"timestamp"` // of the event, or of a dead one when it was given up
+	TaskUUID      uuid       `json:"task_uuid"`
+	Attempts      int        `json:"attempts"` // that failed, of a pending or dead one
+	Problem       *string    `json:"problem"`  // of the latest of these
+	NextAttemptAt *zonedTime `json:"next_attempt_at"`
+}
+
+// list returns some of the deliveries that a filter selects.
+func (p *publisher) list(f deliveryFilter, offset, limit int) deliveryListView {
+	v := deliveryListView{Deliveries: []eventDeliveryView{}}
+	p.store.locked(func() {
+		rows, total := p.store.deliveriesLocked(f, offset, limit)
+		v.TotalCount = total
+		for i := range rows {
+			v.Deliveries = append(v.Deliveries, p.viewLocked(&rows[i]))
+		}
+	})
+	return v
+}
+
+func (p *publisher) viewLocked(r *deliveryRow) eventDeliveryView {
+	x := &r.notice
+	v := eventDeliveryView{
+		ID: deliveryID(r.subscriber, x.seq, x.n), Subscriber: r.subscriber, Status: r.status,
+		EventID: domainEventID(x.task, x.seq, x.n), Type: x.event, Timestamp: zonedTime(x.at), TaskUUID: x.task,
+		Attempts: x.attempts,
+	}
+	problem := x.problem
+	if s := p.subscriber(r.subscriber); r.status == deliveryPending && r.first && s != nil {
+		v.Attempts, problem = s.attempts, s.problem
+		if s.retryAt != 0 {
+			v.NextAttemptAt = new(zonedTime(s.retryAt))
+		}
+	}
+	if problem != "" {
+		v.Problem = &problem
+	}
+	return v
+}
+
+func (p *publisher) subscriber(name string) *subscriber {
+	for _, s := range p.subscribers {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// timeoutOf returns how long resending a delivery may take.
+func (p *publisher) timeoutOf(id string) time.Duration {
+	name, _, _, _ := parseDeliveryID(id)
+	if s := p.subscriber(name); s != nil {
+		return time.Duration(s.TimeoutSeconds) * time.Second
+	}
+	return 0
+}
+
+// resend makes one more attempt to send an event that was delivered or given up.
+func (p *publisher) resend(ctx context.Context, id string) (v eventDeliveryView, err error) {
+	name, seq, n, ok := parseDeliveryID(id)
+	s := p.subscriber(name)
+	if !ok || s == nil {
+		return v, failf(notFound, "there is no delivery %.150q", id)
+	}
+	row, e, err := p.store.deliveryOf(name, seq, n)
+	if err != nil {
+		return v, err
+	}
+	if row.status == deliveryPending {
+		return v, failf(conflict, "delivery %s is still being sent", id)
+	}
+	r := p.send(ctx, s, e)
+	p.store.locked(func() { s.count(e, r) })
+	if row.notice.problem = r.problem; r.problem != "" {
+		row.notice.attempts++
+	} else if row.status == deliveryDead {
+		if err := p.store.resent(name, &row.notice); err != nil {
+			return v, err
+		}
+		row.status, row.notice.attempts = deliveryDelivered, 0
+	}
+	p.store.locked(func() { v = p.viewLocked(row) })
+	return v, nil
+}
+
+// publishedFigures counts domain events and what became of them, since the start.
+type publishedFigures struct {
+	published   [deliveryModes]uint64
+	withheld    uint64
+	subscribers []subscriberCount
+	subscriberFigures
+	patterns int
+}
+
+// subscriberCount is what became of the events of one subscriber.
+type subscriberCount struct {
+	name string
+	subscriberFigures
+	waiting, kept int // events that wait, and dead ones that are kept
+}
+
+// publishedFigures returns the counts.
+func (s *service) publishedFigures() (f publishedFigures) {
+	s.store.locked(func() {
+		f.published, f.withheld = s.store.publishedLocked()
+		if s.publisher == nil {
+			return
+		}
+		for _, sub := range s.publisher.subscribers {
+			c := subscriberCount{name: sub.Name, subscriberFigures: sub.figures}
+			c.waiting, c.kept = s.store.waitingLocked(sub.Name)
+			f.subscribers = append(f.subscribers, c)
+			f.delivered += c.delivered
+			f.fastDelivered += c.fastDelivered
+			f.failed += c.failed
+			f.fastFailed += c.fastFailed
+			f.dead += c.dead
+			f.patterns += len(sub.Events)
+		}
+	})
+	return f
+}

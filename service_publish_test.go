@@ -1,0 +1,260 @@
+package main
+
+// Subscribers of domain events: what they get, how it is signed, and what happens when they do
+// not take it.
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const testSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYqr"
+
+// receiver is a subscriber in a test.
+type receiver struct {
+	t   *testing.T
+	url string
+
+	mu     sync.Mutex
+	status func(body string) int // 200 if nil
+	bodies []string              // in the order in which they came
+	ids    []string
+}
+
+func newReceiver(t *testing.T) *receiver {
+	r := &receiver{t: t}
+	server := httptest.NewServer(r)
+	t.Cleanup(server.Close)
+	r.url = server.URL + "/events"
+	return r
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	body, _ := io.ReadAll(q.Body)
+	key, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(testSecret, "whsec_"))
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(q.Header.Get("webhook-id") + "." + q.Header.Get("webhook-timestamp") + "." + string(body)))
+	if want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)); q.Header.Get("webhook-signature") != want {
+		r.t.Errorf("got the signature %q; want %q", q.Header.Get("webhook-signature"), want)
+	}
+	if got := q.Header.Get("Content-Type"); got != "application/json" || q.URL.Path != "/events" {
+		r.t.Errorf("got %s at %s", got, q.URL)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bodies, r.ids = append(r.bodies, string(body)), append(r.ids, q.Header.Get("webhook-id"))
+	if r.status != nil {
+		w.WriteHeader(r.status(string(body)))
+	}
+}
+
+// answer sets the status that the receiver replies.
+func (r *receiver) answer(status int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status = func(string) int { return status }
+}
+
+// got returns the events in the order in which they came.
+func (r *receiver) got() (events []domainView) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, body := range r.bodies {
+		var e domainView
+		noError(r.t, json.Unmarshal([]byte(body), &e))
+		if e.ID != r.ids[i] {
+			r.t.Errorf("got the header webhook-id %s with the event %s", r.ids[i], e.ID)
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+// await waits until so many events came, and returns them.
+func (r *receiver) await(n int) []domainView {
+	r.t.Helper()
+	eventually(r.t, "the events arrive", func() bool { return len(r.got()) >= n })
+	return r.got()
+}
+
+// subscribed configures subscribers: each a name, a URL and patterns.
+func subscribed(list ...[]string) func(c *Config) {
+	return func(c *Config) {
+		for _, s := range list {
+			c.Events.Subscribers = append(c.Events.Subscribers, subscriberConfig{
+				Name: s[0], URL: s[1], Events: s[2:], Secret: testSecret, MaxAttempts: 3, TimeoutSeconds: 5,
+			})
+		}
+	}
+}
+
+// awaitDeliveries waits until the deliveries have these statuses, the newest event first.
+func awaitDeliveries(t *testing.T, s *service, want ...string) []eventDeliveryView {
+	t.Helper()
+	var list []eventDeliveryView
+	eventually(t, "the deliveries are "+strings.Join(want, ", "), func() bool {
+		list = s.publisher.list(deliveryFilter{}, 0, 100).Deliveries
+		return slices.EqualFunc(list, want, func(v eventDeliveryView, w string) bool { return v.Status == w })
+	})
+	return list
+}
+
+// TestSubscribersGetTheirEvents checks who gets which events, once each and in order.
+func TestSubscribersGetTheirEvents(t *testing.T) {
+	all, some, named := newReceiver(t), newReceiver(t), newReceiver(t)
+	s := openTestService(t, serviceTest{
+		extra: []string{publishing("pay", "builtin:echo", "{}", published("pay.done", ""), published("pay.seen", `,"delivery_mode":"fast"`),
+			published("told", `,"publisher":"Shop::Teller"`), published("both", `,"delivery_mode":"broadcast"`))},
+		config: subscribed([]string{"all", all.url, "*"}, []string{"some", some.url, "pay.*", "both"}, []string{"Shop::Teller", named.url}),
+	})
+	for range 20 {
+		mustCreate(t, s, "pay")
+	}
+	stream := domainOf(t, s, eventFilter{}, 0)
+	for name, test := range map[string]struct {
+		at    *receiver
+		types []string
+	}{
+		"all": {all, []string{"pay.done", "pay.seen", "told", "both"}}, "some": {some, []string{"pay.done", "pay.seen", "both"}},
+		"named": {named, []string{"told"}},
+	} {
+		want := slices.DeleteFunc(slices.Clone(stream), func(e domainView) bool { return !slices.Contains(test.types, e.Type) })
+		if got := test.at.await(len(want)); string(jsonOf(got)) != string(jsonOf(want)) {
+			t.Errorf("%s: got %v; want %v", name, got, want)
+		}
+	}
+	f := s.publishedFigures()
+	if f.published != [deliveryModes]uint64{40, 20, 20} || f.patterns != 3 {
+		t.Errorf("got %+v", f)
+	}
+}
+
+// TestSendingAgain checks the attempts after failures, the end of them, and sending by hand.
+func TestSendingAgain(t *testing.T) {
+	r := newReceiver(t)
+	r.answer(500)
+	clock := newVirtualClock(testStart)
+	o := serviceTest{dir: t.TempDir(), clock: clock, config: subscribed([]string{"shop", r.url, "*"}),
+		extra: []string{publishing("pay", "builtin:echo", "{}", published("paid", ""), published("seen", `,"delivery_mode":"fast"`))}}
+	s := openTestService(t, o)
+	mustCreate(t, s, "pay")
+	paused := func() eventDeliveryView {
+		var v eventDeliveryView
+		eventually(t, "the subscriber pauses", func() bool {
+			v = s.publisher.list(deliveryFilter{}, 0, 1).Deliveries[0]
+			return v.NextAttemptAt != nil
+		})
+		return v
+	}
+	v := paused()
+	if v.Status != deliveryPending || v.Attempts != 1 || *v.Problem != "it replied 500" {
+		t.Errorf("got %+v", v)
+	}
+	for n := range 2 {
+		wait := instant(*paused().NextAttemptAt).sub(clock.now())
+		if base := time.Second << n; wait < base*9/10 || wait > base*11/10 {
+			t.Errorf("pause %d takes %s", n, wait)
+		}
+		clock.advance(wait)
+		r.await(n + 2)
+	}
+	dead := awaitDeliveries(t, s, deliveryDead)[0]
+	if dead.Attempts != 3 || *dead.Problem != "it replied 500" {
+		t.Errorf("got %+v", dead)
+	}
+	if got := r.await(4); got[3].Type != "seen" || got[0].ID != got[2].ID {
+		t.Errorf("got %v; want an event three times and the fast one once", got)
+	}
+	s = reopenTestService(t, s, o)
+	if again := awaitDeliveries(t, s, deliveryDead)[0]; string(jsonOf(again)) != string(jsonOf(dead)) {
+		t.Errorf("after a restart: got %+v; want %+v", again, dead)
+	}
+	if v := must(s.publisher.resend(t.Context(), dead.ID))(t); v.Status != deliveryDead || v.Attempts != 4 {
+		t.Errorf("got %+v", v)
+	}
+	r.answer(200)
+	if v := must(s.publisher.resend(t.Context(), dead.ID))(t); v.Status != deliveryDelivered || v.Problem != nil {
+		t.Errorf("got %+v", v)
+	}
+	mustSnapshot(t, s.store)
+	s = reopenTestService(t, s, o)
+	awaitDeliveries(t, s, deliveryDelivered)
+	mustCreate(t, s, "pay")
+	awaitDeliveries(t, s, deliveryDelivered, deliveryDelivered)
+	if _, err := s.publisher.resend(t.Context(), "7-1-nobody"); kindOf(err) != notFound {
+		t.Errorf("got %v", err)
+	}
+	closeTestService(t, s)
+}
+
+// TestSendingAfterARestart checks that what was not sent before the end is sent afterwards, once,
+// with and without a snapshot, and that the task is kept that long.
+func TestSendingAfterARestart(t *testing.T) {
+	for _, snapshot := range []bool{false, true} {
+		r := newReceiver(t)
+		r.answer(503)
+		o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: []string{publishing("pay", "builtin:echo", "{}", published("paid", ""))},
+			config: func(c *Config) { subscribed([]string{"shop", r.url, "*"})(c); c.Store.RetainFinishedCount = 1 }}
+		s := openTestService(t, o)
+		for range 3 {
+			mustCreate(t, s, "pay")
+		}
+		r.await(1)
+		want := domainOf(t, s, eventFilter{}, 0)
+		if snapshot {
+			mustSnapshot(t, s.store)
+		}
+		s = reopenTestService(t, s, o)
+		r.answer(200)
+		clock := s.clock.(*virtualClock)
+		eventually(t, "everything is sent", func() bool {
+			clock.advance(time.Minute)
+			got := r.got()
+			return len(got) > 3 && got[len(got)-1].ID == want[2].ID
+		})
+		awaited := slices.CompactFunc(r.got(), func(a, b domainView) bool { return a.ID == b.ID })
+		if string(jsonOf(awaited)) != string(jsonOf(want)) {
+			t.Errorf("got %v; want %v", awaited, want)
+		}
+		closeTestService(t, s)
+	}
+}
+
+// TestOvertakenEvents checks that events which leave the log before a subscriber has them are
+// given up, and can be sent by hand.
+func TestOvertakenEvents(t *testing.T) {
+	r := newReceiver(t)
+	r.answer(503)
+	clock := newVirtualClock(testStart)
+	s := openTestService(t, serviceTest{
+		clock: clock, extra: []string{publishing("pay", "builtin:echo", "{}", published("paid", ""))},
+		config: func(c *Config) { subscribed([]string{"shop", r.url, "*"})(c); c.Events.Keep = 2 },
+	})
+	mustCreate(t, s, "pay")
+	r.await(1)
+	for range 3 {
+		mustCreate(t, s, "pay")
+	}
+	r.answer(200)
+	eventually(t, "the rest is sent", func() bool {
+		clock.advance(time.Minute)
+		return len(r.got()) == 4
+	})
+	list := awaitDeliveries(t, s, deliveryDelivered, deliveryDelivered, deliveryDead)
+	if p := *list[2].Problem; !strings.HasPrefix(p, "too many events") {
+		t.Errorf("got %s", p)
+	}
+	if v := must(s.publisher.resend(t.Context(), list[2].ID))(t); v.Status != deliveryDelivered {
+		t.Errorf("got %+v", v)
+	}
+}

@@ -139,6 +139,7 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 	if v.watch != nil {
 		defer v.watch.start(ctx)()
 	}
+	p.boundGarbage(ctx)
 	if !v.cfg.Log.Quiet {
 		v.banner(p, len(parts.registry.all()))
 	}

@@ -266,6 +266,10 @@ func compareSteps(t testing.TB, again, live *task) {
 		if ra, rb := a.operated, b.operated; ra != rb && (ra == nil || rb == nil || ra.seq != rb.seq) {
 			t.Errorf("task %s step %d: replay gives the action %+v; live is %+v", live.id, i, ra, rb)
 		}
+		if !reflect.DeepEqual(a.checkpoint, b.checkpoint) {
+			t.Errorf("task %s step %d: replay gives the checkpoint %+v; live is %+v", live.id, i, a.checkpoint, b.checkpoint)
+		}
+		a.checkpoint, b.checkpoint = nil, nil
 		a.last, b.last, a.queued, b.queued, a.lease, b.lease = nil, nil, false, false, nil, nil
 		a.operated, b.operated = nil, nil
 		if a != b {
@@ -307,9 +311,10 @@ func (h *failingHandler) Handle(_ context.Context, r slog.Record) error {
 
 // testServer is an orchestration surface on its own listener.
 type testServer struct {
-	t   testing.TB
-	svc *service
-	url string
+	t       testing.TB
+	svc     *service
+	url     string
+	surface string // its name; "" if it is unknown
 }
 
 func newTestServer(t testing.TB, o serviceTest) *testServer {
@@ -325,7 +330,20 @@ func manyConnections() *connections { return newConnections(newQuotas(defaultCon
 func (s *testServer) with(surface http.Handler) *testServer {
 	h := httptest.NewServer(surface)
 	s.t.Cleanup(h.Close)
-	return &testServer{s.t, s.svc, h.URL}
+	return &testServer{s.t, s.svc, h.URL, surfaceName(surface)}
+}
+
+// surfaceName returns the name of a surface, or "" for one with another document.
+func surfaceName(h http.Handler) string {
+	switch h := h.(type) {
+	case *orchestrationAPI:
+		if h.svc.cfg.Mount.Path == defaultConfig().Mount.Path {
+			return h.name
+		}
+	case *workerAPI:
+		return h.name
+	}
+	return ""
 }
 
 // answer is a complete response.
@@ -344,6 +362,7 @@ func (s *testServer) do(method, path, body string) *answer {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	resp := must(http.DefaultClient.Do(req))(s.t)
+	checkDeclared(s.t, s.surface, method, path, resp.StatusCode)
 	return readAnswer(s.t, resp)
 }
 

@@ -107,6 +107,7 @@ func openStore(o journalOptions, keepEvents int, c clock, log *slog.Logger) (*st
 	s.seq = max(s.seq, j.durable()) // the snapshot may cover a last record that is about no task
 	r.events.appendTo(&s.events, s.seq)
 	s.dead = s.dead.inOrder()
+	s.index.balance()
 	return s, nil
 }
 

@@ -853,9 +853,14 @@ func (s *store) stopWaiting(n *waiter) {
 
 // notifyWaiters tells the waiters of a task which states it entered.
 func (s *store) notifyWaiters(t *task) {
-	if s.waiters.hasNews(t.id) {
-		s.waiters.notify(t.id, s.copyLocked(t.pos))
+	if !s.waiters.hasNews(t.id) {
+		return
 	}
+	now := s.copyLocked(t.pos)
+	if now.live == nil && len(t.steps)*stepMemory <= smallCopy {
+		now.live = t.clone() // in less time than they would need to decode its line
+	}
+	s.waiters.notify(t.id, now)
 }
 
 // releaseWaiters ends every wait and the event streams, because the service ends. Later

@@ -348,6 +348,14 @@ func anyOf(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
+// pick returns a if first, else b.
+func pick[T any](first bool, a, b T) T {
+	if first {
+		return a
+	}
+	return b
+}
+
 // clipText shortens a text to limit bytes and an ellipsis.
 func clipText(s string, limit int) string {
 	if len(s) <= limit {

@@ -159,7 +159,7 @@ func loadWork(cfg *Config, log *slog.Logger, getenv func(string) string) (*handl
 	if err != nil {
 		return nil, nil, err
 	}
-	registry, warnings, err := loadTemplates(cfg.Templates.Dirs, cfg.Environment, handlers.check)
+	registry, warnings, err := loadTemplates(cfg.Templates.Dirs, cfg.Environment, handlers.templateRules(&cfg.Templates, schemasKept))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -270,7 +270,7 @@ func (p *process) templateCheck(o *options) runner {
 		if err != nil {
 			return err
 		}
-		r, warnings, err := loadTemplates(files, cfg.Environment, handlers.check)
+		r, warnings, err := loadTemplates(files, cfg.Environment, handlers.templateRules(&cfg.Templates, schemasTold))
 		for _, w := range warnings {
 			fmt.Fprintln(p.stderr, "warning: "+w)
 		}

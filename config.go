@@ -98,10 +98,10 @@ type mountConfig struct {
 	Auth               authConfig // keys that are not set have the orchestration role's values
 }
 
-// templatesConfig says where templates come from.
+// templatesConfig says where templates come from, and whether their schemas hold.
 type templatesConfig struct {
 	Dirs               []string
-	EnforceInputSchema string // "off"
+	EnforceInputSchema string // "off", "warn", "reject"
 }
 
 // tasksConfig limits tasks.
@@ -303,8 +303,9 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "require system:analytics_read for the mount point's /metrics; /metrics of the roles stays public"},
 	{path: "templates.dirs", def: []string{}, flag: "templates", operand: "DIR[,DIR]", check: checkPathValue,
 		help: "directories to read templates from"},
-	{path: "templates.enforce_input_schema", def: "off", check: checkSchemaValue,
-		help: "check contexts against a template's input schema; only off is supported so far"},
+	{path: "templates.enforce_input_schema", def: "off", words: []string{"off", "warn", "reject"},
+		help: "check contexts against a template's input_schema, and results against result_schema: warn logs and counts " +
+			"what does not fit; reject refuses the task, and fails the step"},
 	{path: "tasks.max_context_bytes", def: 1 << 20, min: 2, max: maxConfigBytes,
 		help: "largest task context, in bytes"},
 	{path: "engine.jitter", def: true,

@@ -304,11 +304,6 @@ func TestConfigProblems(t *testing.T) {
 				`stepwell.toml:10: worker.http_headers."https://b.example".X-A: want a string, got a table`,
 				`stepwell.toml:11: worker.http_headers."https://b.example".X-B: want a string, got an integer`,
 			}},
-		{"unsupported for now",
-			configInput{files: oneConfigFile("templates.enforce_input_schema = 'warn'")},
-			[]string{
-				`stepwell.toml:1: templates.enforce_input_schema: "warn" is not supported yet, only "off" is`,
-			}},
 		{"a proxy with more than an address",
 			configInput{files: oneConfigFile(
 				"worker.http_proxy = 'http://me:12?hunter2@proxy'", "worker.default_handler = 'echo'",

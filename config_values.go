@@ -356,13 +356,6 @@ func checkEnvironmentValue(s string) error {
 	return nil
 }
 
-func checkSchemaValue(s string) error {
-	if s != "off" {
-		return errors.New(`is not supported yet, only "off" is`)
-	}
-	return nil
-}
-
 func checkListenValue(s string) error {
 	if _, err := parseListen(s); err != nil {
 		return fmt.Errorf("is not an address like 127.0.0.1:8080: %w", err)

@@ -17,6 +17,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // inlineBudget is how many builtin steps the goroutine that made them ready
@@ -37,6 +38,7 @@ type engine struct {
 	log      *slog.Logger
 	jitter   bool
 	causes   *causeLog
+	schemas  schemaGuard
 	hooks    // set before the start
 
 	ctx    context.Context // of the running handlers
@@ -115,6 +117,7 @@ func newEngine(s *store, c clock, h *handlerSet, ids *idSource, stats *counters,
 	e := &engine{
 		store: s, clock: c, ids: ids, handlers: h, stats: stats, log: log, jitter: cfg.Engine.Jitter,
 		causes:   newCauseLog(log, h),
+		schemas:  schemaGuard{mode: cfg.Templates.EnforceInputSchema},
 		kick:     make(chan struct{}, 1),
 		local:    newSlotPool("builtins and programs", cfg.Worker.Concurrency),
 		web:      newSlotPool("HTTP handlers", cfg.Worker.HTTPConcurrency),
@@ -599,4 +602,53 @@ func (e *engine) laterLocked(f func()) {
 			e.checkIdleLocked()
 		})
 	})
+}
+
+// Schemas: whether contexts and results fit them.
+
+// schemaGuard checks values against the schemas of templates.
+type schemaGuard struct {
+	mode              string        // templates.enforce_input_schema
+	contexts, results atomic.Uint64 // those that did not fit
+}
+
+func (g *schemaGuard) on() bool      { return g.mode == "warn" || g.mode == "reject" }
+func (g *schemaGuard) rejects() bool { return g.mode == "reject" }
+
+// misfits returns what is wrong with a value, if schemas are enforced. One of a definition from
+// before that, which cannot be enforced, accepts everything.
+func (g *schemaGuard) misfits(s *schemaSource, value []byte) misfits {
+	if s == nil || !g.on() || len(s.schema().problems) > 0 {
+		return nil
+	}
+	if value == nil {
+		value = templateNullJSON
+	}
+	return s.schema().check(value)
+}
+
+// fitted checks the result of a step, and marks one that must not count. It is slow, and
+// therefore called without the store's lock where it can be.
+func (e *engine) fitted(def *stepTemplate, o outcome) outcome {
+	if def.publishes != nil && o.unfit == nil {
+		payload := &ending{success: o.success, result: o.result}
+		if !o.success {
+			payload.err = o.err.appendJSON(nil)
+		}
+		o.unfit = def.unfit(payload.payload())
+	}
+	if !o.success || o.misfit != "" {
+		return o
+	}
+	found := e.schemas.misfits(def.result, o.result)
+	switch {
+	case len(found) == 0:
+		return o
+	case e.schemas.rejects():
+		o.misfit = "the result does not fit result_schema: " + found.String()
+	default:
+		e.log.Warn("a result does not fit the step's result_schema", "step", def.name, "problems", found.wants())
+	}
+	e.schemas.results.Add(1)
+	return o
 }

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"time"
 )
@@ -19,6 +20,7 @@ type runKey struct {
 // run is an attempt in flight in this process.
 type run struct {
 	key      runKey
+	def      *stepTemplate
 	pool     *slotPool // whose slot it holds
 	number   int       // of the attempt
 	started  instant
@@ -32,13 +34,17 @@ type run struct {
 // runBuiltinLocked computes a builtin without the lock, on a slot. Its start and
 // its outcome are one record; a delay that it asks for makes it an attempt in flight.
 func (e *engine) runBuiltinLocked(t *task, i int, g target) error {
-	before := t.steps[i]
+	before, def := t.steps[i], t.def(i)
 	a := e.attemptLocked(t, i, before.nextAttempt(), g.builtin.needsInputs)
 	e.local.free-- // or another goroutine that pumps would give it away meanwhile
 	var began instant
 	o, delay := e.computeLocked(func() (outcome, time.Duration) {
 		began = e.clock.now()
-		return g.builtin.run(a)
+		o, delay := g.builtin.run(a)
+		if delay == 0 { // or finish does it
+			o = e.fitted(def, o)
+		}
+		return o, delay
 	})
 	e.local.free++
 	s := &t.steps[i] // the task may have been given more steps, in another place
@@ -106,7 +112,7 @@ func (e *engine) delayLocked(k *run, o outcome, delay, timeout time.Duration) {
 
 // startRunLocked journals the start of an attempt and takes its slot.
 func (e *engine) startRunLocked(t *task, i int, g target) (*run, error) {
-	k := &run{key: runKey{t.id, i}, pool: e.pool(g.kind)}
+	k := &run{key: runKey{t.id, i}, def: t.def(i), pool: e.pool(g.kind)}
 	err := e.store.updateLocked(func(c *change) error {
 		k.started = c.now
 		return c.append(t, &record{kind: recStarted, step: i})
@@ -194,6 +200,7 @@ func (e *engine) releaseLocked(k *run) {
 
 // finish records the outcome of an attempt.
 func (e *engine) finish(k *run, o outcome) {
+	o = e.fitted(k.def, o)
 	if e.pacer != nil && e.pacer.ended(k, new(o)) {
 		return
 	}
@@ -289,17 +296,48 @@ func (e *engine) attemptLocked(t *task, i, number int, inputs bool) *attempt {
 // Retries.
 
 // ending returns what an outcome means for the step, and when it is tried again,
-// if at all. A success whose decision the template does not allow is a failure.
+// if at all. A success whose result or decision the template does not allow is a failure.
 func (e *engine) ending(t *task, i int, o outcome, now, began instant) *ending {
+	o = o.fitting()
 	end := e.plainEnding(t, i, o, now, began)
-	if o, wrong := t.misdecided(i, end); wrong {
+	if failed, wrong := t.misdecided(i, end); wrong {
+		o = failed
 		end = e.plainEnding(t, i, o, now, began)
 	}
+	e.withhold(t, i, end, o.unfit)
 	if b := t.def(i).batch; b != nil && !end.success && end.retryAt == 0 {
 		end.aside, _ = parseWord[failureAside](b.failureStrategy, failureAsideWords[:])
 	}
 	return end
 }
+
+// withhold notes the events that must not be published after an attempt, because the payload
+// does not fit their schema; see (stepTemplate).unfit. The outcome counts all the same.
+func (e *engine) withhold(t *task, i int, end *ending, unfit []string) {
+	def := t.def(i)
+	if def.publishes == nil {
+		return
+	}
+	if unfit == nil {
+		unfit = def.unfit(end.payload())
+	}
+	withheld := map[string]string{}
+	for n := range def.publishes {
+		if p := &def.publishes[n]; unfit[n] != "" && p.follows(end.success, end.retryAt != 0) {
+			withheld[p.name] = clipText(unfit[n], maxWithheldText)
+			e.causes.print(slog.LevelWarn, "an event is not published: its payload does not fit its schema",
+				"event", p.name, "task_uuid", t.id, "step", def.name)
+		}
+	}
+	if len(withheld) > 0 {
+		o := jsonWriter{}
+		o.value(withheld)
+		end.withheld = o.b
+	}
+}
+
+// maxWithheldText is the length of the longest reason for withholding an event.
+const maxWithheldText = 500
 
 // misdecided returns the failure that counts in place of a success whose decision the
 // template does not allow.

@@ -202,13 +202,6 @@ func (x *explainer) stoppedBy() string {
 	return failed + "; " + dropped
 }
 
-func pick(first bool, a, b string) string {
-	if first {
-		return a
-	}
-	return b
-}
-
 // quotedNames returns up to five names in quotes, for a message.
 func quotedNames(names []string) string {
 	const most = 5

@@ -636,6 +636,7 @@ func (f *fixture) play(t *task, i int, g target) (played bool, err error) {
 func (f *fixture) playAtOnce(t *task, i int, s *stub, o outcome) error {
 	e := f.svc.engine
 	c := f.callOf(t, i, t.steps[i].nextAttempt()).by(s, noFault)
+	o = e.fitted(t.def(i), o)
 	err := e.recordRanLocked(t, i, o, e.clock.now())
 	if err == nil {
 		f.requests.begin(c)
@@ -748,7 +749,7 @@ func cannotCancel() {}
 // again returns another delivery of an attempt, whose outcome is too late.
 func (k *run) again() *run {
 	return &run{
-		key: k.key, pool: k.pool, number: k.number, started: k.started, cancel: cannotCancel, gone: true, freed: true,
+		key: k.key, def: k.def, pool: k.pool, number: k.number, started: k.started, cancel: cannotCancel, gone: true, freed: true,
 		observer: &delivery{created: deliveryOf(k).created, order: 1},
 	}
 }

@@ -54,8 +54,18 @@ type outcome struct {
 	metadata   []byte     // a JSON object from the handler, or nil
 	err        *stepError // nil if success
 	retryAfter time.Duration
-	unmade     bool   // no attempt: the process had no descriptor left to begin it
-	stray      string // the member for which a reply with success is no full outcome; "" for none
+	unmade     bool     // no attempt: the process had no descriptor left to begin it
+	unfit      []string // for each event of the step, why its payload does not fit its schema; nil if not checked
+	misfit     string   // why the result of a success must not count, by the step's schema; "" for nothing
+	stray      string   // the member for which a reply with success is no full outcome; "" for none
+}
+
+// fitting returns the failure that counts in place of a result that does not fit its schema.
+func (o outcome) fitting() outcome {
+	if o.success && o.misfit != "" {
+		return typedFailure(schemaMismatchType, "%s", o.misfit)
+	}
+	return o
 }
 
 // size returns how many bytes the outcome's JSON and texts have.
@@ -164,6 +174,12 @@ func (h *handlerSet) resolve(callable string) target {
 		t.headers = h.web.headersFor(callable, t.http)
 	}
 	return t
+}
+
+// templateRules returns the rules for new templates. What a schema is that cannot be enforced
+// says unenforced while schemas are not.
+func (h *handlerSet) templateRules(c *templatesConfig, unenforced schemaRule) *templateRules {
+	return &templateRules{h.check, pick(c.EnforceInputSchema == "off", unenforced, schemasRefused)}
 }
 
 // check returns an error for an unknown builtin and a malformed URL or program.
@@ -360,6 +376,7 @@ const (
 	invalidConfigType   = "invalid_config"
 	invalidResultType   = "invalid_result"
 	invalidOutcomeType  = "invalid_outcome"
+	schemaMismatchType  = "schema_mismatch"
 	resultTooLargeType  = "result_too_large"
 	handlerErrorType    = "handler_error"
 	programUnusableType = "program_unusable"
@@ -387,6 +404,7 @@ var handlerErrorTypes = []errorTypeRow{
 	{"redirect", false, "HTTP 3xx: redirects are never followed"},
 	{invalidResultType, false, "the reply is not JSON, or a full outcome with a member of a wrong type"},
 	{invalidOutcomeType, false, "a decision or batchable step decided what its template does not allow"},
+	{schemaMismatchType, false, "the result does not fit result_schema, with templates.enforce_input_schema = \"reject\""},
 	{resultTooLargeType, false, "the reply is larger than worker.max_result_bytes"},
 	{invalidHandlerType, false, "the callable is an unknown builtin, a malformed URL or an invalid program"},
 	{invalidConfigType, false, "handler.initialization has a member of a wrong type or value"},

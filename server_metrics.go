@@ -307,13 +307,16 @@ type workFigures struct {
 	// Outside actors.
 	claims, expired             uint64
 	claimable, leases, claimers int
+
+	misfits [2]uint64 // contexts and results
 }
 
 func (s *service) workFigures() (f workFigures) {
 	s.store.locked(func() {
 		e, w := s.engine, &s.engine.outside
 		f = workFigures{s.store.loadLocked(), e.stats.copied(), e.queuedLocked(), len(e.running),
-			w.claims, w.expired, len(w.waiting.steps), len(w.leases.held.items), len(w.claimers)}
+			w.claims, w.expired, len(w.waiting.steps), len(w.leases.held.items), len(w.claimers),
+			[2]uint64{e.schemas.contexts.Load(), e.schemas.results.Load()}}
 	})
 	return f
 }
@@ -337,6 +340,8 @@ func (f *workFigures) writeTasks(m *metricsText) {
 	counts(m, "stepwell_attempts_total", "counter", "Step attempts that ended, by outcome.",
 		"outcome", []string{"failure", "success"}, f.attempts[:])
 	m.single("stepwell_late_results_total", "counter", "Handler results that came too late to count.", float64(f.late))
+	counts(m, "stepwell_schema_misfits_total", "counter", "Contexts and results that did not fit their schemas.", "of",
+		[]string{"context", "result"}, f.misfits[:])
 	m.family("stepwell_handler_duration_seconds", "histogram", "How long attempts took in HTTP, exec and delayed handlers.")
 	m.histogram("stepwell_handler_duration_seconds", &f.durations, &f.slow)
 	m.single("stepwell_queue_depth", "gauge", "Steps that are ready and wait for a slot.", float64(f.queued))

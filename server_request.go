@@ -667,6 +667,9 @@ func (s *surface) submit(
 		w.Header()["Idempotency-Replayed"] = []string{"true"}
 	}
 	setWaitEnd(w, done.end, limit > valid)
+	for _, p := range done.misfits {
+		w.Header().Add("X-Stepwell-Warning", asciiText(p.String()))
+	}
 	w.Header()["Cache-Control"] = privately
 	w.Header()["Etag"] = []string{s.taskTag(done.task, "", s.svc.clock.now())} // the creator sees all of it
 	status := http.StatusCreated
@@ -674,6 +677,12 @@ func (s *surface) submit(
 		status = http.StatusAccepted
 	}
 	return reply{status, view(done.task)}, nil
+}
+
+// asciiText returns a text for a header.
+func asciiText(s string) string {
+	quoted := strconv.QuoteToASCII(s)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
 // readSubmission reads a request to create a task.

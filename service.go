@@ -220,7 +220,7 @@ func (s *service) resumeClock() {
 // assemble makes the parts of the service, each with what it needs.
 func (s *service) assemble(r *registry) {
 	s.templates = newCatalog(s.cfg, s.log, s.clock, s.handlers, r)
-	s.tasks = &creator{s.cfg, s.ids, s.store, s.engine, s.templates, &s.draining}
+	s.tasks = &creator{s.cfg, s.log, s.ids, s.store, s.engine, s.templates, &s.draining}
 	s.operator = &operator{s.cfg, s.store, s.engine}
 	s.outside = &outsideActors{s.clock, s.store, s.engine, s.workerID, &s.draining}
 	s.dlq = &deadLetters{s.clock, s.store, s.engine}
@@ -289,6 +289,10 @@ func (s *service) warnOfChangedTemplates() {
 		case now.hash != old.hash:
 			s.log.Warn("a template changed; its unfinished tasks keep the definition they were created with",
 				"template", old.fullName(), "unfinished_tasks", n)
+		}
+		if faults := old.schemaFaults(); s.engine.schemas.on() && faults != nil {
+			s.log.Warn("a schema cannot be enforced; unfinished tasks are not checked against it", "template", old.fullName(),
+				"unfinished_tasks", n, "problem", faults[0].String())
 		}
 	}
 }

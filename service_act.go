@@ -45,6 +45,9 @@ func (o *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest)
 	if err := o.cfg.Worker.checkSize(&given); err != nil {
 		return nil, 0, err
 	}
+	if err := o.checkResult(taskID, stepID, q); err != nil {
+		return nil, 0, err
+	}
 	return o.changeStep(ctx, taskID, stepID, q.who.seen, func(c *change, t *task, i int) (*record, error) {
 		if err := o.allowsLocked(t, i, q); err != nil {
 			if q.repeats(&t.steps[i]) {
@@ -58,6 +61,26 @@ func (o *operator) act(ctx context.Context, taskID, stepID uuid, q *stepRequest)
 		}
 		return r, nil
 	})
+}
+
+// checkResult refuses a result that does not fit the step's schema.
+func (o *operator) checkResult(taskID, stepID uuid, q *stepRequest) error {
+	if q.action != actionComplete || !o.engine.schemas.on() {
+		return nil
+	}
+	t, err := o.store.view(taskID)
+	if err != nil {
+		return nil // as the change will find out
+	}
+	i, ok := t.stepIndex(stepID)
+	if !ok || o.engine.fitted(t.def(i), outcome{success: true, result: q.result}).misfit == "" {
+		return nil
+	}
+	f := fieldReader{}
+	for _, m := range o.engine.schemas.misfits(t.def(i).result, q.result) {
+		f.complain("/completion_data/result"+m.at, "%s", m.why())
+	}
+	return f.failure("the step action is refused")
 }
 
 // changeStep is changeTask for a step, whose index it returns too.
@@ -110,6 +133,7 @@ func (o *operator) record(c *change, t *task, i int, q *stepRequest) *record {
 	switch q.action {
 	case actionComplete:
 		r.end = &ending{success: true, result: q.result, metadata: q.completionMetadata()}
+		o.engine.withhold(t, i, r.end, nil)
 	case actionFail:
 		began := t.steps[i].attempted
 		if t.steps[i].state == stepEnqueued {
@@ -490,6 +514,7 @@ func (t *task) outsideStepView(i int, held *heldStep, now instant, worker string
 func (a *outsideActors) answer(ctx context.Context, stepID uuid, q *leaseAnswer) (v stepView, err error) {
 	var taken *heldStep
 	var after step
+	a.fit(stepID, q)
 	seq, err := a.engine.change(ctx, func(c *change) error {
 		if taken, err = a.engine.answerLocked(c, stepID, q); taken == nil || err != nil {
 			return err
@@ -512,6 +537,16 @@ func (a *outsideActors) answer(ctx context.Context, stepID uuid, q *leaseAnswer)
 	a.engine.wakeUp()
 	v.setResults(&after, a.workerID)
 	return v, a.store.wait(ctx, seq)
+}
+
+// fit checks the result of an answer against the step's schema.
+func (a *outsideActors) fit(stepID uuid, q *leaseAnswer) {
+	if !q.outcome.success || !a.engine.schemas.on() {
+		return
+	}
+	if t, i, err := a.stepOf(stepID, q.task); err == nil {
+		q.outcome = a.engine.fitted(t.def(i), q.outcome)
+	}
 }
 
 // answerLate answers when the lease has ended: as before if the answer repeats the one
@@ -611,7 +646,7 @@ func (p *pastLease) startRecord(t *task, r *record) {
 // ended reports whether the answer is the one that ended the attempt, before which the
 // task is given.
 func (p *pastLease) ended(t *task, end *ending) bool {
-	o := p.answer.outcome
+	o := p.answer.outcome.fitting()
 	if f, wrong := t.misdecided(p.step, &ending{success: o.success, result: o.result}); wrong {
 		o = f
 	}

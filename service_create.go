@@ -21,6 +21,7 @@ import (
 // creator creates tasks and waits for them.
 type creator struct {
 	cfg       *Config
+	log       *slog.Logger
 	ids       *idSource
 	store     *store
 	engine    *engine
@@ -41,7 +42,8 @@ type taskRequest struct {
 	requested                instant
 	options                  []byte
 	traceparent, tracestate  string
-	subject                  string // the authenticated caller, or ""
+	subject                  string        // the authenticated caller, or ""
+	misfits                  inputProblems // of the context, if they are only warned of
 }
 
 // parseTaskRequest reads a payload, an object that passed checkJSON. The error
@@ -124,7 +126,26 @@ func (s *creator) creation(q *taskRequest, tpl *template) (*creation, error) {
 			len(by.context), limit)
 	}
 	by.identity = identityOf(tpl, q.key, by.context)
-	return by, nil
+	return by, s.checkContext(q, tpl, by.context)
+}
+
+// checkContext checks a context against the template's input schema.
+func (s *creator) checkContext(q *taskRequest, tpl *template, context []byte) error {
+	found := s.engine.schemas.misfits(tpl.input, context)
+	if len(found) == 0 {
+		return nil
+	}
+	s.engine.schemas.contexts.Add(1)
+	f := fieldReader{}
+	for _, m := range found {
+		f.complain("/context"+m.at, "%s", m.why())
+	}
+	if s.engine.schemas.rejects() {
+		return f.failure("the task cannot be created")
+	}
+	s.log.Warn("a context does not fit the template's input_schema", "template", tpl.fullName(), "problems", found.wants())
+	q.misfits = f.problems
+	return nil
 }
 
 // initiatorOr returns the initiator: the one in the payload, else the
@@ -196,8 +217,9 @@ type submission struct {
 // submitted is the result of a submission.
 type submitted struct {
 	task     *task
-	replayed bool    // an earlier request with the same Idempotency-Key created it
-	end      waitEnd // how the wait ended
+	misfits  inputProblems // what the context has against the input schema
+	replayed bool          // an earlier request with the same Idempotency-Key created it
+	end      waitEnd       // how the wait ended
 }
 
 // submit creates a task, or finds the one that an earlier request with the same
@@ -231,7 +253,7 @@ func (s *creator) replay(ctx context.Context, id uuid, b *submission) (*submitte
 	if err != nil {
 		return nil, err
 	}
-	return &submitted{t, true, end}, nil
+	return &submitted{task: t, replayed: true, end: end}, nil
 }
 
 // submitNew creates the task and runs its first steps.
@@ -262,7 +284,11 @@ func (s *creator) submitNew(ctx context.Context, b *submission) (*submitted, err
 		return nil, err
 	}
 	s.engine.pump(inlineBudget)
-	return s.answerNew(ctx, t, seq, n, b.limit)
+	done, err := s.answerNew(ctx, t, seq, n, b.limit)
+	if err == nil {
+		done.misfits = b.misfits
+	}
+	return done, err
 }
 
 // answerNew returns the new task once it is durable and, if n is not nil, once it
@@ -536,8 +562,9 @@ func (t *template) stepDetail(i int) templateStepDetail {
 // add registers a definition that passed checkJSON. It replaces a template of the
 // same identity. The error names every problem.
 func (c *catalog) add(definition []byte) (t *template, replaced bool, err error) {
-	check := func(callable string) error { return checkAddedCallable(c.cfg, c.handlers, callable) }
-	t, problems, warnings := parseTemplate("", definition, "json", c.cfg.Environment, check)
+	rules := c.handlers.templateRules(&c.cfg.Templates, schemasKept)
+	rules.callable = func(callable string) error { return checkAddedCallable(c.cfg, c.handlers, callable) }
+	t, problems, warnings := parseTemplate("", definition, "json", c.cfg.Environment, rules)
 	if t == nil {
 		f := fieldReader{}
 		for _, p := range problems {
@@ -565,6 +592,9 @@ func checkAddedTemplate(cfg *Config, h *handlerSet, t *template) error {
 		if err := checkAddedCallable(cfg, h, t.steps[i].callable); err != nil {
 			return fmt.Errorf("template %s, %s.handler.callable: %w", t.fullName(), templateItemPath("steps", i), err)
 		}
+	}
+	if faults := t.schemaFaults(); cfg.Templates.EnforceInputSchema != "off" && faults != nil {
+		return fmt.Errorf("template %s, %v", t.fullName(), faults[0])
 	}
 	return nil
 }
@@ -724,7 +754,7 @@ func (c *catalog) validateRegistered(t *template) *templateVerdict {
 // validateDefinition checks a definition by the rules for files. It does not look
 // programs up: the caller would learn which files exist.
 func (c *catalog) validateDefinition(definition []byte, named templateName, version string) *templateVerdict {
-	t, problems, warnings := parseTemplate("", definition, "json", c.cfg.Environment, c.handlers.check)
+	t, problems, warnings := parseTemplate("", definition, "json", c.cfg.Environment, c.handlers.templateRules(&c.cfg.Templates, schemasTold))
 	v := &templateVerdict{}
 	if t != nil {
 		v = c.newVerdict(t)

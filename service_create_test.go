@@ -1366,3 +1366,123 @@ func TestEveryFailureHasAWord(t *testing.T) {
 		}
 	}
 }
+
+// schemaTemplate has a schema for its context and one for the result of each step.
+const schemaTemplate = `{"name":"checked","version":"1.0.0","identity_strategy":"always_unique","default_context":{"currency":"EUR"},
+	"input_schema":{"required":["items","currency"],"properties":{"items":{"items":{"properties":{"price":{"type":"number"}}}}}},
+	"steps":[{"name":"sum","handler":{"callable":"builtin:echo"},"retry":{"max_attempts":5},
+		"result_schema":{"properties":{"total":{"type":"integer"}}}},
+		{"name":"ask","handler":{"callable":"people"},"dependencies":["sum"],"result_schema":{"type":["integer","null"]}}]}`
+
+// TestEnforcedSchemas checks contexts and the results of builtins, outside actors and operators.
+func TestEnforcedSchemas(t *testing.T) {
+	const misfit = `{"name":"checked","context":{"items":[{"price":"ü"}],"total":1.5}}`
+	start := func(mode string) (*testServer, *logLines) {
+		log := &logLines{}
+		return newTestServer(t, serviceTest{log: log, extra: []string{schemaTemplate}, config: func(c *Config) {
+			c.Templates.EnforceInputSchema = mode
+		}}), log
+	}
+	metric := func(s *testServer, context, result int) {
+		t.Helper()
+		got := string(s.do("GET", "/metrics", "").want(200).body)
+		for value, n := range map[string]int{"context": context, "result": result} {
+			if line := fmt.Sprintf("stepwell_schema_misfits_total{of=%q} %d\n", value, n); !strings.Contains(got, line) {
+				t.Errorf("got no %s", line)
+			}
+		}
+	}
+	complete := func(s *testServer, id, result string) *answer {
+		step := s.do("GET", "/v1/tasks/"+id+"/workflow_steps", "").text("1.step_uuid")
+		return s.do("PATCH", "/v1/tasks/"+id+"/workflow_steps/"+step, `{"action_type":"complete_manually","reason":"r",
+			"completed_by":"b","completion_data":{"result":`+result+`}}`)
+	}
+
+	off, _ := start("off")
+	if a := off.do("POST", "/v1/tasks", misfit).want(201); a.header.Get("X-Stepwell-Warning") != "" {
+		t.Errorf("off: got %v", a.header)
+	}
+	metric(off, 0, 0)
+
+	warn, log := start("warn")
+	a := warn.do("POST", "/v1/tasks", misfit).want(201)
+	if got := a.header["X-Stepwell-Warning"]; len(got) != 1 || got[0] != `/context/items/0/price: got "\u00fc"; want a number` {
+		t.Errorf("warn: got %q", got)
+	}
+	complete(warn, a.text("task_uuid"), `"x"`).want(200)
+	warn.await(a.text("task_uuid"), "complete")
+	metric(warn, 1, 2)
+	for _, line := range []string{
+		"a context does not fit the template's input_schema template=default.checked@1.0.0 problems=/items/0/price: want a number",
+		"a result does not fit the step's result_schema step=sum problems=/total: want an integer",
+		"a result does not fit the step's result_schema step=ask problems=want an integer or null",
+	} {
+		if !strings.Contains(log.String(), line) {
+			t.Errorf("warn: got the log %s; want %s", log, line)
+		}
+	}
+
+	reject, _ := start("reject")
+	a = reject.do("POST", "/v1/tasks", misfit).want(422)
+	if got := a.text("error.details.0.field") + " " + a.text("error.details.0.message"); got != `/context/items/0/price got "ü"; want a number` {
+		t.Errorf("reject: got %s", a.body)
+	}
+	if a = reject.do("POST", "/v1/tasks", `{"name":"checked"}`).want(422); a.text("error.details.0.field") != "/context/items" {
+		t.Errorf("reject: got %s", a.body)
+	}
+	reject.do("POST", "/stepwell/tasks", misfit).want(422)
+	id := reject.create(`{"name":"checked","context":{"items":[],"total":1.5}}`)
+	reject.await(id, "blocked_by_failures")
+	step := reject.do("GET", "/v1/tasks/"+id+"/workflow_steps", "").want(200)
+	if got := step.text("0.results.error.message"); got != "the result does not fit result_schema: /total: got 1.5; want an integer" {
+		t.Errorf("got %s", step.body)
+	}
+	if step.text("0.attempts") != "1" || step.text("0.results.error.error_type") != schemaMismatchType || step.get("0.results.error.retryable") != false {
+		t.Errorf("got %s; want a permanent failure", step.body)
+	}
+	id = reject.create(`{"name":"checked","context":{"items":[]}}`)
+	a = complete(reject, id, `"x"`).want(422)
+	if got := a.text("error.details.0.field"); got != "/completion_data/result" {
+		t.Errorf("got %s", a.body)
+	}
+	metric(reject, 3, 2)
+	claimed := must(reject.svc.outside.claim(t.Context(), &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Minute, worker: "w"}))(t)[0]
+	answer := func() (stepView, error) {
+		q := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true, result: []byte(`1.5`)}}
+		q.setLease(claimed.token)
+		return reject.svc.outside.answer(t.Context(), claimed.attempt.stepID, q)
+	}
+	for range 2 { // the repetition, whose first answer may have been lost, gets the same
+		if v, err := answer(); err != nil || v.CurrentState != "error" {
+			t.Errorf("got %v, %v; want the step in error", v.CurrentState, err)
+		}
+	}
+	complete(reject, reject.create(`{"name":"checked","context":{"items":[]}}`), `null`).want(200)
+}
+
+// TestRefusedSchemas loads a template with schemas that cannot be enforced.
+func TestRefusedSchemas(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "t.yaml")
+	noError(t, os.WriteFile(file, []byte("name: t\nversion: 1.0.0\ninput_schema:\n  patternproperties: {}\nsteps:\n- name: s\n"+
+		"  handler: {callable: x}\n  result_schema: {items: {$ref: 'a.json'}}\n"), 0o600))
+	want := []string{
+		file + ":4:3: input_schema.patternproperties: the keyword patternproperties is not supported (did you mean patternProperties?)",
+		file + `:8:27: steps[0].result_schema.items["$ref"]: "a.json" is outside of the schema; references to other documents are not supported`,
+	}
+	_, _, err := loadTemplates([]string{dir}, "", &templateRules{schemas: schemasRefused})
+	if err == nil || !strings.HasPrefix(err.Error(), strings.Join(want, "\n")) {
+		t.Errorf("refused: got %v; want %q", err, want)
+	}
+	for rule, told := range map[schemaRule]int{schemasKept: 0, schemasTold: 2} {
+		r, warnings, err := loadTemplates([]string{dir}, "", &templateRules{schemas: rule})
+		if err != nil || len(r.all()) != 1 || len(warnings) != told {
+			t.Errorf("%v: got %q, %v; want %d warnings", rule, warnings, err, told)
+		}
+	}
+	s := newTestService(t, serviceTest{})
+	v := s.templates.validateDefinition([]byte(`{"name":"x","version":"1.0.0","input_schema":{"a":1}}`), templateName{"default", "x"}, "1.0.0")
+	if want := []string{"input_schema.a: the keyword a is not supported; the schema cannot be enforced"}; !v.Valid || !slices.Equal(v.Warnings, want) {
+		t.Errorf("got %+v; want the warning %q", v, want)
+	}
+}

@@ -619,6 +619,7 @@ type auditView struct {
 	ActionReason     string          `json:"action_reason,omitempty"`
 	RetryLimit       int             `json:"retry_limit,omitempty"` // an adjustment's, as the inputs
 	Inputs           json.RawMessage `json:"inputs,omitempty"`
+	WithheldEvents   json.RawMessage `json:"withheld_events,omitempty"` // events not published, and why
 }
 
 // auditObserver collects the audit of one step while its task is replayed: an entry
@@ -651,6 +652,9 @@ func (o *auditObserver) startRecord(t *task, r *record) {
 		v.adjusted(r.adjustment, t.steps[o.step].state)
 	} else if r.kind != recOperator {
 		v.WorkerUUID = new(stableID("worker", cmp.Or(r.end.worker, o.worker)))
+	}
+	if r.end != nil {
+		v.WithheldEvents = redact(r.end.withheld)
 	}
 	o.open = r.kind != recLate
 	if !o.open {

@@ -5,10 +5,11 @@ package main
 // runs steps.
 //
 //	template.go         the resolved template, its normalized form, registry, versions, loading
-//	template_read.go    reading a definition: fields, rules, environments
+//	template_read.go    reading a definition: fields, rules, environments; references between schemas
 //	template_format.go  the formats of a definition: TOML, YAML's scalars, places in a text, conversion
 //	template_yaml.go    reading YAML: blocks, flow collections, anchors
-//	template_graph.go   dependency graphs: order, cycles, levels, paths, dynamic steps
+//	template_graph.go   dependency graphs: order, cycles, levels, paths, dynamic steps; formats and patterns of texts
+//	template_schema.go  JSON Schema: its keywords, checking values
 
 import (
 	"bytes"
@@ -74,6 +75,7 @@ type template struct {
 	description              *string
 	strategy                 identityStrategy
 	defaultContext           []byte         // an object
+	input                    *schemaSource  // of contexts; nil for none
 	lifecycle                *lifecycle     // nil if the template has none
 	steps                    []stepTemplate // in the order of the definition
 	order                    []int          // step indexes, parents first, else as defined
@@ -107,9 +109,10 @@ type stepTemplate struct {
 	parents, children []int  // indexes into template.steps; parents as listed, children ascending
 	retry             retryPolicy
 	timeoutSeconds    int
-	parentsOnly       bool         // the handler gets the results of its parents, not of all ancestors
-	id                uuid         // named_step_uuid
-	resultSchema      []byte       // nil if absent
+	parentsOnly       bool   // the handler gets the results of its parents, not of all ancestors
+	id                uuid   // named_step_uuid
+	resultSchema      []byte // nil if absent
+	result            *schemaSource
 	batchWorker       string       // the step whose instances work on the batches; "" if none is named
 	handed            []byte       // the members of the handler but for its configuration, as handlers get them
 	batch             *batchPolicy // of a batch_worker step
@@ -124,42 +127,33 @@ type batchPolicy struct {
 	metadata        []byte // an object: the configuration, as instances get it
 }
 
-// publishedEvent is an event that a step publishes when an attempt has ended.
-type publishedEvent struct {
-	name      string
-	condition string // success, failure, retryable_failure, permanent_failure or always
-	mode      string // durable, fast or broadcast
-	publisher string // the subscriber that gets it, besides those that ask for it; "" for none
-	schema    []byte // a JSON Schema of the payload
+// schemaSource is a schema in a template, compiled when it is first needed.
+type schemaSource struct {
+	path     string // in the template
+	text     []byte // an object
+	once     sync.Once
+	compiled *jsonSchema
 }
 
-func (p *publishedEvent) places() map[string]any {
-	return map[string]any{
-		"name":          &p.name,
-		"condition":     &p.condition,
-		"delivery_mode": &p.mode,
-		"publisher":     &p.publisher,
-		"schema":        &p.schema,
+// newSchemaSource returns nil for no schema.
+func newSchemaSource(path string, text []byte) *schemaSource {
+	if text == nil || jsonKind(text) == 'n' {
+		return nil
 	}
+	return &schemaSource{path: path, text: text}
 }
 
-// fast reports whether the event is lost with the process.
-func (p *publishedEvent) fast() bool { return p.mode == "fast" }
+func (s *schemaSource) schema() *jsonSchema {
+	s.once.Do(func() { s.compiled = compileSchema(s.path, s.text) })
+	return s.compiled
+}
 
-// follows reports whether the event is published after an attempt that ended so; again says
-// that the step will be tried again.
-func (p *publishedEvent) follows(success, again bool) bool {
-	switch p.condition {
-	case "always":
-		return true
-	case "failure":
-		return !success
-	case "retryable_failure":
-		return !success && again
-	case "permanent_failure":
-		return !success && !again
+// schemaFaults returns why schemas of a template cannot be enforced.
+func (t *template) schemaFaults() (faults inputProblems) {
+	for _, s := range t.schemas() {
+		faults = append(faults, s.schema().problems...)
 	}
-	return success
+	return faults
 }
 
 // retryPolicy says whether and when a failed step is tried again.
@@ -180,6 +174,7 @@ type templateForm struct {
 	description              *string
 	strategy                 identityStrategy
 	defaultContext           []byte
+	inputSchema              []byte
 	lifecycle                *lifecycle
 	steps                    []stepForm
 }
@@ -192,6 +187,7 @@ func (f *templateForm) places() map[string]any {
 		"description":       &f.description,
 		"identity_strategy": &f.strategy,
 		"default_context":   &f.defaultContext,
+		"input_schema":      &f.inputSchema,
 		"lifecycle":         f.readLifecycle,
 		"steps":             f.readSteps,
 	}
@@ -348,7 +344,7 @@ func templateFromNormalized(data []byte) (*template, error) {
 	t := &template{
 		namespace: f.namespace, name: f.name, version: f.version, description: f.description, strategy: f.strategy,
 		defaultContext: f.defaultContext, lifecycle: f.lifecycle, json: text, steps: make([]stepTemplate, len(f.steps)),
-		shownJSON: redact(text),
+		shownJSON: redact(text), input: newSchemaSource("input_schema", f.inputSchema),
 	}
 	var ok bool
 	if t.semver, ok = parseSemver(t.version); !ok || t.namespace == "" || t.name == "" {
@@ -362,6 +358,12 @@ func templateFromNormalized(data []byte) (*template, error) {
 			return nil, err
 		}
 		s.id = stableID(t.namespace, t.name, t.version, s.name)
+		path := templateItemPath("steps", i)
+		s.result = newSchemaSource(path+".result_schema", s.resultSchema)
+		for n := range s.publishes {
+			p := &s.publishes[n]
+			p.payload = newSchemaSource(templateItemPath(path+".publishes_events", n)+".schema", p.schema)
+		}
 		t.steps[i] = s
 		t.dynamic = t.dynamic || s.kind != stepStandard
 		t.publishes = t.publishes || s.publishes != nil
@@ -683,15 +685,10 @@ func compareSemverNumbers(a, b string) int {
 var demoTemplates embed.FS
 
 // loadTemplates reads all templates in the directories, which may also be files, or the demo templates if
-// there are none, and resolves them for an environment. checkCallable
-// returns what is wrong with a callable; nil accepts all. The error is an
-// inputProblems with every problem of every file. The warnings name their files.
-func loadTemplates(
-	dirs []string, env string, checkCallable func(callable string) error,
-) (*registry, []string, error) {
-	l := &templateLoader{
-		env: env, checkCallable: checkCallable, files: map[string]bool{}, defined: map[string]string{},
-	}
+// there are none, and resolves them for an environment. The rules may be nil. The error
+// is an inputProblems with every problem of every file. The warnings name their files.
+func loadTemplates(dirs []string, env string, rules *templateRules) (*registry, []string, error) {
+	l := &templateLoader{env: env, rules: rules, files: map[string]bool{}, defined: map[string]string{}}
 	if len(dirs) == 0 {
 		l.embedded()
 	}
@@ -718,14 +715,14 @@ func loadTemplates(
 
 // templateLoader collects the templates of files.
 type templateLoader struct {
-	env           string
-	checkCallable func(callable string) error
-	templates     []*template
-	warnings      []string
-	problems      inputProblems
-	refused       bool              // a definition has problems
-	files         map[string]bool   // files read, because directories may overlap
-	defined       map[string]string // full name of a template: its file
+	env       string
+	rules     *templateRules
+	templates []*template
+	warnings  []string
+	problems  inputProblems
+	refused   bool              // a definition has problems
+	files     map[string]bool   // files read, because directories may overlap
+	defined   map[string]string // full name of a template: its file
 }
 
 func (l *templateLoader) problem(file string, err error) {
@@ -833,7 +830,7 @@ func (l *templateLoader) embedded() {
 
 // add adds the template of one definition.
 func (l *templateLoader) add(file string, data []byte) {
-	t, problems, warnings := parseTemplate(file, data, templateFormat(file), l.env, l.checkCallable)
+	t, problems, warnings := parseTemplate(file, data, templateFormat(file), l.env, l.rules)
 	l.problems = append(l.problems, problems...)
 	l.warnings = append(l.warnings, warnings...)
 	if t == nil {

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,12 +19,13 @@ import (
 // parseTemplate reads a definition in a format, json, toml or yaml, and resolves it
 // for an environment ("": no overrides). It returns a template, or all problems.
 // Problems and warnings name their places in the file, which is not read; "" is no
-// file. checkCallable returns what is wrong with the callable of a step; nil accepts all.
+// file. The rules may be nil.
 func parseTemplate(
-	file string, data []byte, format, env string, checkCallable func(string) error,
+	file string, data []byte, format, env string, rules *templateRules,
 ) (*template, inputProblems, []string) {
-	r := &templateReader{
-		file: file, checkCallable: checkCallable, blamed: map[string]bool{}, spelling: map[string]string{},
+	r := &templateReader{file: file, blamed: map[string]bool{}, spelling: map[string]string{}}
+	if rules != nil {
+		r.rules = *rules
 	}
 	t := r.template(data, format, env)
 	r.locate(r.problems, r.warnings)
@@ -34,15 +36,30 @@ func parseTemplate(
 	return t, r.problems, warnings
 }
 
+// templateRules are rules for a definition that the configuration decides.
+type templateRules struct {
+	callable func(callable string) error // what is wrong with the callable of a step; nil accepts all
+	schemas  schemaRule
+}
+
+// schemaRule says what a schema that cannot be enforced is.
+type schemaRule int
+
+const (
+	schemasKept    schemaRule = iota // they are not looked at
+	schemasTold                      // a warning
+	schemasRefused                   // a problem
+)
+
 // templateReader reads one definition and collects what is wrong with it.
 type templateReader struct {
-	file          string
-	text          definitionText
-	checkCallable func(callable string) error // nil accepts all
-	problems      inputProblems
-	warnings      inputProblems
-	blamed        map[string]bool   // paths that have a problem
-	spelling      map[string]string // the path of a field given by an alias: its path with the alias
+	file     string
+	text     definitionText
+	rules    templateRules
+	problems inputProblems
+	warnings inputProblems
+	blamed   map[string]bool   // paths that have a problem
+	spelling map[string]string // the path of a field given by an alias: its path with the alias
 }
 
 // problem adds the first problem at a path. Further ones mostly follow from it.
@@ -74,7 +91,45 @@ func (r *templateReader) template(data []byte, format, env string) *template {
 		return nil
 	}
 	r.checkWorkers(t)
+	if r.checkSchemas(t); len(r.problems) > 0 {
+		return nil
+	}
 	return t
+}
+
+// checkSchemas looks for schemas that cannot be enforced.
+func (r *templateReader) checkSchemas(t *template) {
+	for _, s := range t.schemas() {
+		if r.rules.schemas == schemasKept {
+			return
+		}
+		r.warnings = append(r.warnings, s.schema().warnings...)
+		for _, p := range s.schema().problems {
+			if r.rules.schemas == schemasRefused {
+				r.problem(p.Field, "%s", p.Message)
+			} else {
+				r.warn(p.Field, "%s; the schema cannot be enforced", p.Message)
+			}
+		}
+	}
+}
+
+// schemas returns the schemas that can be enforced.
+func (t *template) schemas() (all []*schemaSource) {
+	if t.input != nil {
+		all = append(all, t.input)
+	}
+	for i := range t.steps {
+		if s := t.steps[i].result; s != nil {
+			all = append(all, s)
+		}
+		for _, p := range t.steps[i].publishes {
+			if p.payload != nil {
+				all = append(all, p.payload)
+			}
+		}
+	}
+	return all
 }
 
 // templateRule checks the value at path, which is compact JSON, and returns its
@@ -417,10 +472,10 @@ func checkVersionText(r *templateReader, path, s string) {
 }
 
 func checkCallableText(r *templateReader, path, s string) {
-	if r.checkCallable == nil {
+	if r.rules.callable == nil {
 		return
 	}
-	if err := r.checkCallable(s); err != nil {
+	if err := r.rules.callable(s); err != nil {
 		r.problem(path, "%v", err)
 	}
 }
@@ -683,4 +738,188 @@ func (r *templateReader) checkWorkers(t *template) {
 				clippedText(s.batchWorker), stepBatchWorker)
 		}
 	}
+}
+
+// References between schemas.
+
+// schemaResource is a schema with an identifier, or the whole document.
+type schemaResource struct {
+	base    *url.URL
+	pointer string                 // of its root in the document
+	anchors map[string]*schemaNode // $anchor and $dynamicAnchor
+	dynamic map[string]*schemaNode // $dynamicAnchor alone
+}
+
+// identify gives a schema the resource that it belongs to.
+func (c *schemaCompiler) identify(s *schemaNode, at schemaPlace, raw []byte) {
+	id, named := jsonString(objectMember(raw, "$id"))
+	if !named && at.pointer != "" {
+		return
+	}
+	u, err := s.resource.base.Parse(id)
+	if err != nil || u.Fragment != "" {
+		c.problem(at.member("$id"), "%q is not a URI reference without a fragment", clippedText(id))
+		return
+	}
+	s.resource = &schemaResource{
+		base: u, pointer: at.pointer, anchors: map[string]*schemaNode{}, dynamic: map[string]*schemaNode{},
+	}
+	if c.resources[u.String()] != nil {
+		c.problem(at.member("$id"), "%q is the identifier of another schema", clippedText(id))
+	}
+	c.resources[u.String()] = s.resource
+}
+
+var anchorSyntax = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]*$`)
+
+func compileAnchor(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
+	name := c.text(at, raw)
+	if !anchorSyntax.MatchString(name) {
+		c.problem(at, "%q is not a plain name", clippedText(name))
+	} else if other := s.resource.anchors[name]; other != nil && other != s {
+		c.problem(at, "another schema has the anchor %q", clippedText(name))
+	}
+	if s.resource.anchors[name] = s; strings.HasSuffix(at.pointer, "/$dynamicAnchor") {
+		s.resource.dynamic[name] = s
+	}
+}
+
+// compileRef compiles $ref and $dynamicRef. They are the same unless the name that
+// $dynamicRef leads to is a dynamic anchor.
+func compileRef(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
+	ref, place := c.text(at, raw), len(s.checks)
+	s.checks = append(s.checks, nil)
+	c.refs = append(c.refs, func() {
+		target, in, name := c.target(s, at, ref)
+		if target == nil {
+			return
+		}
+		s.inPlace = append(s.inPlace, target)
+		s.checks[place] = func(v *schemaRun, n *jsonValue, e *evaluated) bool { return v.fits(target, n, e) }
+		if strings.HasSuffix(at.pointer, "/$ref") || in.dynamic[name] != target {
+			return
+		}
+		for _, r := range c.resources {
+			if other := r.dynamic[name]; other != nil {
+				s.inPlace = append(s.inPlace, other)
+			}
+		}
+		s.checks[place] = func(v *schemaRun, n *jsonValue, e *evaluated) bool {
+			for _, r := range v.scope {
+				if other := r.dynamic[name]; other != nil {
+					return v.fits(other, n, e)
+				}
+			}
+			return v.fits(target, n, e)
+		}
+	})
+}
+
+// target finds the schema that a reference leads to, its resource, and the name of its anchor.
+func (c *schemaCompiler) target(s *schemaNode, at schemaPlace, ref string) (*schemaNode, *schemaResource, string) {
+	u, err := s.resource.base.Parse(ref)
+	if err != nil {
+		c.problem(at, "%q is not a URI reference", clippedText(ref))
+		return nil, nil, ""
+	}
+	fragment := u.Fragment
+	u.Fragment, u.RawFragment = "", ""
+	in := c.resources[u.String()]
+	if in == nil {
+		c.problem(at, "%q is outside of the schema; references to other documents are not supported", clippedText(ref))
+		return nil, nil, ""
+	}
+	target := in.anchors[fragment]
+	if fragment == "" || fragment[0] == '/' {
+		target = c.nodes[in.pointer+normalPointer(fragment)]
+	}
+	if target == nil {
+		c.problem(at, "%q leads to no schema in this document", clippedText(ref))
+	}
+	return target, in, fragment
+}
+
+// normalPointer escapes a pointer as places are.
+func normalPointer(p string) string {
+	tokens := strings.Split(p, "/")
+	for i, t := range tokens {
+		tokens[i] = escapePointer(pointerUnescaper.Replace(t))
+	}
+	return strings.Join(tokens, "/")
+}
+
+// findLoops refuses schemas that apply themselves to the same value.
+func (c *schemaCompiler) findLoops() {
+	state := map[*schemaNode]int{} // 1: being visited, 2: sound
+	var visit func(s *schemaNode)
+	visit = func(s *schemaNode) {
+		if state[s] == 0 {
+			state[s] = 1
+			for _, to := range s.inPlace {
+				if state[to] == 1 {
+					c.problems = append(c.problems, inputProblem{Field: c.paths[s], Message: "refers to itself without end"})
+					continue
+				}
+				visit(to)
+			}
+			state[s] = 2
+		}
+	}
+	for _, s := range c.order {
+		visit(s)
+	}
+}
+
+// What steps publish.
+
+// publishedEvent is an event that a step publishes when an attempt has ended.
+type publishedEvent struct {
+	name      string
+	condition string // success, failure, retryable_failure, permanent_failure or always
+	mode      string // durable, fast or broadcast
+	publisher string // the subscriber that gets it, besides those that ask for it; "" for none
+	schema    []byte // a JSON Schema of the payload
+
+	payload *schemaSource // schema
+}
+
+func (p *publishedEvent) places() map[string]any {
+	return map[string]any{
+		"name":          &p.name,
+		"condition":     &p.condition,
+		"delivery_mode": &p.mode,
+		"publisher":     &p.publisher,
+		"schema":        &p.schema,
+	}
+}
+
+// fast reports whether the event is lost with the process.
+func (p *publishedEvent) fast() bool { return p.mode == "fast" }
+
+// unfit returns for each event of a step why a payload does not fit its schema: "" if it does, or
+// if the schema cannot be enforced.
+func (s *stepTemplate) unfit(payload []byte) []string {
+	why := make([]string, len(s.publishes))
+	for n := range s.publishes {
+		if p := s.publishes[n].payload; p != nil && len(p.schema().problems) == 0 {
+			why[n] = p.schema().check(payload).String()
+		}
+	}
+	return why
+}
+
+// follows reports whether the event is published after an attempt that ended so; again says
+// that the step will be tried again.
+func (p *publishedEvent) follows(success, again bool) bool {
+	switch p.condition {
+	case "always":
+		return true
+	case "failure":
+		return !success
+	case "retryable_failure":
+		return !success && again
+	case "permanent_failure":
+		return !success && !again
+	}
+	return success
 }

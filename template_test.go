@@ -333,7 +333,7 @@ func TestLoadTemplatesListsEveryProblem(t *testing.T) {
 	noError(t, os.Symlink("nowhere", filepath.Join(dir, "f.json")))
 	noError(t, os.Symlink(t.TempDir(), filepath.Join(dir, "g.json")))
 	missing := filepath.Join(dir, "missing")
-	r, _, err := loadTemplates([]string{dir, missing}, "", refuseBadCallable)
+	r, _, err := loadTemplates([]string{dir, missing}, "", &templateRules{callable: refuseBadCallable})
 	problems, ok := errors.AsType[inputProblems](err)
 	if r != nil || !ok {
 		t.Fatalf("got %v, %v; want template problems", r, err)
@@ -365,12 +365,13 @@ func TestLoadTemplatesListsEveryProblem(t *testing.T) {
 func TestDemoTemplates(t *testing.T) {
 	builtins := "builtin:noop builtin:echo builtin:sleep builtin:fail builtin:flaky builtin:sum " +
 		"builtin:decide builtin:batch builtin:tally"
-	r, warnings, err := loadTemplates(nil, "development", func(callable string) error {
+	check := func(callable string) error {
 		if strings.HasPrefix(callable, "builtin:") && !strings.Contains(builtins, callable) {
 			return errors.New("no such builtin")
 		}
 		return nil
-	})
+	}
+	r, warnings, err := loadTemplates(nil, "development", &templateRules{check, schemasRefused})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +396,8 @@ func TestDemoTemplates(t *testing.T) {
 }
 
 func TestLoadTemplatesChecksDemoCallables(t *testing.T) {
-	_, _, err := loadTemplates(nil, "", func(string) error { return errors.New("refused") })
+	refuse := func(string) error { return errors.New("refused") }
+	_, _, err := loadTemplates(nil, "", &templateRules{callable: refuse})
 	want := "built-in templates/demo/approval.json:22:9: steps[0].handler.callable: refused\n"
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v; want it to begin with %q", err, want)
@@ -714,7 +716,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 			{"name": "c", "handler": {"callable": "x"}, "depends_on": ["b"]},
 			{"name": "c", "handler": {"callable": "bad:x"}}
 		]}`
-	_, problems, _ := parseTemplate("t.json", []byte(data), "json", "test", refuseBadCallable)
+	_, problems, _ := parseTemplate("t.json", []byte(data), "json", "test", &templateRules{callable: refuseBadCallable})
 	checkTemplateLines(t, "problems", templateProblemLines(problems), []string{
 		"t.json:2:3: name: is empty",
 		`t.json:2:15: namespace: "Demo" must start with a letter and have only a-z, 0-9 and _`,

@@ -212,12 +212,28 @@ func skipJSONNested(data []byte, i int) int {
 			i = skipJSONString(data, i) - 1
 		case '{', '[':
 			depth++
+			i += plainJSONStrings(data[i:])
 		case '}', ']':
 			if depth--; depth == 0 {
 				return i + 1
 			}
 		}
 	}
+}
+
+// plainJSONStrings returns the offset in data of the last byte before the bracket that ends a long array of
+// strings without escapes, such as the dependencies of a step; 0 if data does not begin with one.
+func plainJSONStrings(data []byte) int {
+	const long = 64
+	if data[0] != '[' || data[1] != '"' {
+		return 0
+	}
+	n := bytes.IndexByte(data, ']') // the end, if no string has it
+	if n < long || bytes.IndexByte(data[:n], '\\') >= 0 || bytes.IndexByte(data[1:n], '[') >= 0 ||
+		bytes.IndexByte(data[:n], '{') >= 0 || bytes.Count(data[:n], []byte{'"'})%2 != 0 {
+		return 0
+	}
+	return n - 1
 }
 
 // skipJSONString returns the offset after the string at i.

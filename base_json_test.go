@@ -487,3 +487,20 @@ func BenchmarkMergeObjects(b *testing.B) {
 		mergeObjects(dst, base, over)
 	}
 }
+
+// TestSkipLongArrays skips arrays of strings, and what looks like them.
+func TestSkipLongArrays(t *testing.T) {
+	names := strings.Repeat(`"name",`, 20)
+	for _, text := range []string{
+		`[` + names + `"last"]`, `[ ` + names + ` "last" ]`, `[` + names + `"a]b"]`, `[` + names + `"a[b"]`,
+		`[` + names + `"a\"]b"]`, `[` + names + `"a\\"]`, `[` + names + `["b"],"c"]`, `[` + names + `{"b":[]},"c"]`,
+		`[` + names + `1,null]`, `["a",` + names + `{"b":"]"}]`, `{"a":[` + names + `"b"],"c":["d"]}`, `[[` + names + `"b"],"c"]`,
+	} {
+		if err := checkJSON([]byte(text)); err != nil {
+			t.Fatal(text, err)
+		}
+		if got := skipJSONValue([]byte(text+`,"x"]`), 0); got != len(text) {
+			t.Errorf("%s: got an end at %d; want %d", text, got, len(text))
+		}
+	}
+}

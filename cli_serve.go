@@ -115,6 +115,7 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 		}
 		return err
 	}
+	p.boundGarbage(ctx)
 	if !v.cfg.Log.Quiet {
 		v.banner(p, len(parts.registry.all()))
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"stepwell/e2e/wire"
@@ -20,6 +21,36 @@ func newAPIContract(t testing.TB, surface string) *wire.Contract {
 	}
 	c := must(wire.NewContract(text, prefix))(t)
 	return c
+}
+
+// contracts holds the documents of all surfaces, by name.
+var contracts = sync.OnceValue(func() map[string]*wire.Contract {
+	all := map[string]*wire.Contract{}
+	for name, prefix := range map[string]string{"orchestration": "", "worker": "", "mount": "/stepwell"} {
+		text, err := openAPIForSurface("X-API-Key", nil, name)
+		if err == nil {
+			all[name], err = wire.NewContract(text, prefix)
+		}
+		if err != nil {
+			panic(err)
+		}
+	}
+	return all
+})
+
+// checkDeclared fails the test if the document of a surface does not declare that an operation may
+// answer with a status.
+func checkDeclared(t testing.TB, surface, method, path string, status int) {
+	t.Helper()
+	if surface == "orchestration" && strings.HasPrefix(path, "/stepwell") {
+		surface = "mount"
+	}
+	path, _, _ = strings.Cut(path, "?")
+	if c := contracts()[surface]; c != nil {
+		if err := c.Undeclared(method, path, status); err != nil {
+			t.Errorf("%s %s: %v", method, path, err)
+		}
+	}
 }
 
 // contractProblem returns what is wrong with the answer to a request like "GET /path".

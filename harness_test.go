@@ -304,9 +304,10 @@ func (h *failingHandler) Handle(_ context.Context, r slog.Record) error {
 
 // testServer is an orchestration surface on its own listener.
 type testServer struct {
-	t   testing.TB
-	svc *service
-	url string
+	t       testing.TB
+	svc     *service
+	url     string
+	surface string // its name; "" if it is unknown
 }
 
 func newTestServer(t testing.TB, o serviceTest) *testServer {
@@ -322,7 +323,20 @@ func manyConnections() *connections { return newConnections(newQuotas(defaultCon
 func (s *testServer) with(surface http.Handler) *testServer {
 	h := httptest.NewServer(surface)
 	s.t.Cleanup(h.Close)
-	return &testServer{s.t, s.svc, h.URL}
+	return &testServer{s.t, s.svc, h.URL, surfaceName(surface)}
+}
+
+// surfaceName returns the name of a surface, or "" for one with another document.
+func surfaceName(h http.Handler) string {
+	switch h := h.(type) {
+	case *orchestrationAPI:
+		if h.svc.cfg.Mount.Path == defaultConfig().Mount.Path {
+			return h.name
+		}
+	case *workerAPI:
+		return h.name
+	}
+	return ""
 }
 
 // answer is a complete response.
@@ -341,6 +355,7 @@ func (s *testServer) do(method, path, body string) *answer {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	resp := must(http.DefaultClient.Do(req))(s.t)
+	checkDeclared(s.t, s.surface, method, path, resp.StatusCode)
 	return readAnswer(s.t, resp)
 }
 

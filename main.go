@@ -33,6 +33,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"slices"
 	"strings"
 	"time"
@@ -60,6 +61,42 @@ func (p *process) boundMemory(root fs.FS) {
 	if n := cgroupMemory(root); n > 0 && p.getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(n / 100 * heapShare)
 	}
+}
+
+// Garbage is collected when it takes as much memory as what is in use, or garbageBytes if that is less,
+// but never before it takes garbageShare percent of what is in use.
+const (
+	garbageBytes = 64 << 20
+	garbageShare = 25
+)
+
+// boundGarbage has the garbage collector keep to this until a context ends, unless the environment says
+// how often to collect. It looks again after each collection.
+func (p *process) boundGarbage(ctx context.Context) {
+	if p.getenv("GOGC") != "" {
+		return
+	}
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	set := 0
+	var adapt func(struct{})
+	adapt = func(struct{}) {
+		if ctx.Err() != nil {
+			return
+		}
+		metrics.Read(live)
+		if percent := garbagePercent(live[0].Value.Uint64()); percent != set {
+			set = percent
+			debug.SetGCPercent(percent)
+		}
+		runtime.AddCleanup(new([16]byte), adapt, struct{}{}) // called by the next collection
+	}
+	adapt(struct{}{})
+}
+
+// garbagePercent returns how much garbage there may be with so many bytes in use, in percent of these.
+func garbagePercent(live uint64) int {
+	percent := int(garbageBytes / (live/100 + 1))
+	return min(max(percent, garbageShare), 100)
 }
 
 // Exit codes of the command line.

@@ -10,7 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"strings"
 	"testing"
 )
@@ -51,6 +53,37 @@ func TestServeArgs(t *testing.T) {
 	})
 	if err != nil || !c.Log.Quiet {
 		t.Errorf("got %+v, %v; want it quiet", c, err)
+	}
+}
+
+// TestGarbageIsBounded expects the collector to run more often while much memory is in use.
+func TestGarbageIsBounded(t *testing.T) {
+	for live, want := range map[uint64]int{0: 100, 10 << 20: 100, 64 << 20: 99, 128 << 20: 49, 1 << 30: 25, 1 << 50: 25} {
+		if got := garbagePercent(live); got != want {
+			t.Errorf("%d bytes in use: got %d percent; want %d", live, got, want)
+		}
+	}
+	sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	percent := func() uint64 {
+		runtime.GC()
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	before := percent()
+	(&process{getenv: func(string) string { return "50" }}).boundGarbage(t.Context())
+	if got := percent(); got != before {
+		t.Errorf("got %d percent although the environment sets GOGC; want %d", got, before)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	(&process{getenv: func(string) string { return "" }}).boundGarbage(ctx)
+	much := make([]byte, 256<<20)
+	awaitReal(t, "more collections", func() bool { return percent() == garbageShare })
+	runtime.KeepAlive(much)
+	awaitReal(t, "fewer collections", func() bool { return percent() > garbageShare })
+	cancel()
+	debug.SetGCPercent(int(before))
+	if got := percent(); got != before {
+		t.Errorf("got %d percent after the end; want %d", got, before)
 	}
 }
 

@@ -78,6 +78,7 @@ func (s *authSurface) ask(pattern string, lines ...string) *answer {
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, r)
+	checkDeclared(s.t, s.name, method, s.prefix+path, w.Code)
 	return &answer{s.t, w.Code, w.Header(), w.Body.Bytes()}
 }
 
@@ -562,7 +563,8 @@ func TestServeRoles(t *testing.T) {
 func startProgram(t *testing.T, args ...string) readyReport {
 	t.Helper()
 	read, write := io.Pipe()
-	p := process{getenv: func(string) string { return "" }, stdout: write, stderr: io.Discard}
+	getenv := func(name string) string { return map[string]string{"GOGC": "of the tests"}[name] }
+	p := process{getenv: getenv, stdout: write, stderr: io.Discard}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	args = append([]string{"serve", "--memory", "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0",

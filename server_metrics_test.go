@@ -326,7 +326,8 @@ func TestOpenMetrics(t *testing.T) {
 }
 
 // TestPrometheusExamples checks that the alert rules and the dashboard use only metrics that there
-// are, and that Prometheus' own tool accepts the rules, where it is installed.
+// are, and that each alert has a test. Where Prometheus' own tool is installed, it runs these tests,
+// in which each alert fires.
 func TestPrometheusExamples(t *testing.T) {
 	s := newTestServer(t, serviceTest{templates: apiTemplates})
 	s.create(`{"namespace":"t","name":"diamond"}`)
@@ -346,12 +347,23 @@ func TestPrometheusExamples(t *testing.T) {
 			t.Errorf("%s is no JSON", file)
 		}
 	}
+	fires := string(readFile(t, "examples/prometheus/alerts_test.yml"))
+	alerts := regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(readFile(t, "examples/prometheus/alerts.yml")), -1)
+	for _, alert := range alerts {
+		if !strings.Contains(fires, "alertname: "+alert[1]+"\n        exp_alerts:") {
+			t.Errorf("alerts_test.yml has no test in which %s fires", alert[1])
+		}
+	}
 	tool, err := exec.LookPath("promtool")
 	if err != nil {
 		t.Skip("promtool is not installed")
 	}
-	if out, err := exec.Command(tool, "check", "config", "examples/prometheus/prometheus.yml").CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	for _, args := range [][]string{{"check", "config", "prometheus.yml"}, {"test", "rules", "alerts_test.yml"}} {
+		cmd := exec.Command(tool, args...)
+		cmd.Dir = "examples/prometheus"
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		}
 	}
 }
 

@@ -574,10 +574,10 @@ func (l *restorer) snapshotLine(line []byte) error {
 
 // line loads such a line without its checksum.
 func (l *restorer) line(line []byte) error {
-	line = apart(line)
 	if bytes.HasPrefix(line, []byte(`{"hash":`)) {
 		return l.templateLine(line)
 	}
+	line = apart(line)
 	if bytes.HasPrefix(line, []byte(figuresHead)) {
 		return l.figuresLine(line)
 	}

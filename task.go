@@ -406,8 +406,9 @@ func (a *applier) tellChildren(i int, satisfied bool, to stepState) {
 	switch now := t.satisfies(i); {
 	case now && !satisfied:
 		for _, c := range children {
-			t.steps[c].waitingFor--
-			a.becameReady(c)
+			if t.steps[c].waitingFor--; t.steps[c].waitingFor == 0 {
+				a.becameReady(c)
+			}
 		}
 	case satisfied && !now: // an isolated failure is tried again, or cancelled
 		for _, c := range children {
@@ -430,7 +431,7 @@ func (a *applier) tellChildren(i int, satisfied bool, to stepState) {
 // tellCancelledParents unblocks the task when a child of a cancelled step is
 // finished after all.
 func (a *applier) tellCancelledParents(i int, from, to stepState) {
-	if !to.finished() || from.finished() {
+	if !to.finished() || from.finished() || a.t.counts[stepCancelled] == 0 {
 		return
 	}
 	for _, p := range a.t.parents(i) {

@@ -6,7 +6,7 @@ package main
 //
 //	template.go         the resolved template, its normalized form, registry, versions, loading
 //	template_read.go    reading a definition: fields, rules, environments; references between schemas
-//	template_format.go  the formats of a definition: TOML, YAML's scalars, places in a text, conversion
+//	template_format.go  the formats of a definition: TOML, YAML's scalars, places in a text, conversion; what steps publish
 //	template_yaml.go    reading YAML: blocks, flow collections, anchors
 //	template_graph.go   dependency graphs: order, cycles, levels, paths, dynamic steps; formats and patterns of texts
 //	template_schema.go  JSON Schema: its keywords, checking values
@@ -17,7 +17,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -179,17 +178,17 @@ type templateForm struct {
 	steps                    []stepForm
 }
 
-func (f *templateForm) places() map[string]any {
-	return map[string]any{
-		"namespace_name":    &f.namespace,
-		"name":              &f.name,
-		"version":           &f.version,
-		"description":       &f.description,
-		"identity_strategy": &f.strategy,
-		"default_context":   &f.defaultContext,
-		"input_schema":      &f.inputSchema,
-		"lifecycle":         f.readLifecycle,
-		"steps":             f.readSteps,
+func (f *templateForm) places() []place {
+	return []place{
+		{"namespace_name", &f.namespace},
+		{"name", &f.name},
+		{"version", &f.version},
+		{"description", &f.description},
+		{"identity_strategy", &f.strategy},
+		{"default_context", &f.defaultContext},
+		{"input_schema", &f.inputSchema},
+		{"lifecycle", f.readLifecycle},
+		{"steps", f.readSteps},
 	}
 }
 
@@ -228,19 +227,18 @@ type stepForm struct {
 	publishes      []publishedEvent
 }
 
-func (s *stepForm) places() map[string]any {
-	return map[string]any{
-		"name":            &s.name,
-		"type":            &s.kind,
-		"description":     &s.description,
-		"handler":         &s.handler,
-		"dependencies":    &s.dependencies,
-		"retry":           func(data []byte) error { return readForm(data, s.retry.places()) },
-		"timeout_seconds": &s.timeoutSeconds,
-		"result_schema":   &s.resultSchema,
-		"batch_config":    &s.batchConfig,
-
-		"publishes_events": s.readPublished,
+func (s *stepForm) places() []place {
+	return []place{
+		{"name", &s.name},
+		{"type", &s.kind},
+		{"description", &s.description},
+		{"handler", &s.handler},
+		{"dependencies", &s.dependencies},
+		{"retry", func(data []byte) error { return readForm(data, s.retry.places()) }},
+		{"timeout_seconds", &s.timeoutSeconds},
+		{"result_schema", &s.resultSchema},
+		{"batch_config", &s.batchConfig},
+		{"publishes_events", s.readPublished},
 	}
 }
 
@@ -257,35 +255,41 @@ func (s *stepForm) readPublished(data []byte) (err error) {
 // eachDependency calls f with the name of each step that this one depends on, until f refuses
 // one. A dense graph has a million of them, which need not become strings.
 func (s *stepForm) eachDependency(f func(name []byte) bool) (err error) {
-	list := eachElement(s.dependencies, func(raw []byte) bool {
-		if jsonKind(raw) != '"' || !f(unescapeJSON(raw)) {
-			err = fmt.Errorf("cannot depend on %s", raw)
+	list, i := s.dependencies, 1
+	if kind := jsonKind(list); kind == 0 || kind == 'n' {
+		return nil
+	} else if kind != '[' {
+		return errors.New("has dependencies that are no list")
+	}
+	for i = skipJSONSpace(list, i); list[i] != ']'; {
+		end := skipJSONValue(list, i)
+		if raw := list[i:end]; raw[0] != '"' || !f(unescapeJSON(raw)) {
+			return fmt.Errorf("cannot depend on %s", raw)
 		}
-		return err == nil
-	})
-	if kind := jsonKind(s.dependencies); !list && kind != 0 && kind != 'n' {
-		err = errors.New("has dependencies that are no list")
+		if i = skipJSONSpace(list, end); list[i] == ',' {
+			i = skipJSONSpace(list, i+1)
+		}
 	}
-	return err
+	return nil
 }
 
-func (p *retryPolicy) places() map[string]any {
-	return map[string]any{
-		"retryable":       &p.Retryable,
-		"max_attempts":    &p.MaxAttempts,
-		"backoff":         &p.Backoff,
-		"backoff_base_ms": &p.BaseMS,
-		"max_backoff_ms":  &p.MaxMS,
+func (p *retryPolicy) places() []place {
+	return []place{
+		{"retryable", &p.Retryable},
+		{"max_attempts", &p.MaxAttempts},
+		{"backoff", &p.Backoff},
+		{"backoff_base_ms", &p.BaseMS},
+		{"max_backoff_ms", &p.MaxMS},
 	}
 }
 
-func (l *lifecycle) places() map[string]any {
-	return map[string]any{
-		"max_duration_minutes":                 &l.MaxDurationMinutes,
-		"max_waiting_for_dependencies_minutes": &l.MaxWaitingForDependenciesMinutes,
-		"max_waiting_for_retry_minutes":        &l.MaxWaitingForRetryMinutes,
-		"max_steps_in_process_minutes":         &l.MaxStepsInProcessMinutes,
-		"staleness_action":                     &l.StalenessAction,
+func (l *lifecycle) places() []place {
+	return []place{
+		{"max_duration_minutes", &l.MaxDurationMinutes},
+		{"max_waiting_for_dependencies_minutes", &l.MaxWaitingForDependenciesMinutes},
+		{"max_waiting_for_retry_minutes", &l.MaxWaitingForRetryMinutes},
+		{"max_steps_in_process_minutes", &l.MaxStepsInProcessMinutes},
+		{"staleness_action", &l.StalenessAction},
 	}
 }
 
@@ -296,37 +300,13 @@ type handlerForm struct {
 	initialization   []byte
 }
 
-func (h *handlerForm) places() map[string]any {
-	return map[string]any{
-		"callable":       &h.callable,
-		"method":         &h.method,
-		"resolver":       &h.resolver,
-		"initialization": &h.initialization,
+func (h *handlerForm) places() []place {
+	return []place{
+		{"callable", &h.callable},
+		{"method", &h.method},
+		{"resolver", &h.resolver},
+		{"initialization", &h.initialization},
 	}
-}
-
-// readForm reads an object, or null, from valid JSON. A member goes where its name says: a
-// *[]byte gets its text, a function reads it, and any other pointer is for encoding/json, which
-// alone would read "Name" as "name" and scan the dependencies of a dense graph four times.
-func readForm(data []byte, places map[string]any) (err error) {
-	if !eachMember(data, func(key string, value []byte) bool {
-		switch at := places[key].(type) {
-		case nil:
-		case *[]byte:
-			*at = value
-		case func([]byte) error:
-			err = at(value)
-		default:
-			err = json.Unmarshal(value, at)
-		}
-		if err != nil {
-			err = fmt.Errorf("%s: %w", key, err)
-		}
-		return err == nil
-	}) && jsonKind(data) != 'n' {
-		err = checkObject(data)
-	}
-	return err
 }
 
 // templateFromNormalized reads template.json back: json, hash and fields are the
@@ -491,8 +471,8 @@ func (t *template) readBatches(forms []stepForm) error {
 	return nil
 }
 
-func (b *batchPolicy) places() map[string]any {
-	return map[string]any{"parallelism": &b.parallelism, "failure_strategy": &b.failureStrategy}
+func (b *batchPolicy) places() []place {
+	return []place{{"parallelism", &b.parallelism}, {"failure_strategy", &b.failureStrategy}}
 }
 
 // The registry: the templates by identity, and the latest version of each.

@@ -1,7 +1,8 @@
 package main
 
 // The formats of a definition, JSON, TOML and YAML: each is read as JSON, says where
-// the fields are in its text, and can be written. The values of YAML's scalars.
+// the fields are in its text, and can be written. The values of YAML's scalars. Reading the
+// normalized form back.
 
 import (
 	"bytes"
@@ -712,4 +713,110 @@ func (y *yamlReader) escape(text []byte) []byte {
 	}
 	y.i += 2 + digits
 	return utf8.AppendRune(text, rune(r))
+}
+
+// Reading the normalized form back.
+
+// place is where a member of an object goes: a *[]byte gets its text, a function reads it, and any
+// other pointer is for encoding/json.
+type place struct {
+	name string
+	at   any
+}
+
+// readForm reads an object, or null, from valid JSON. Reading all of it with encoding/json would read
+// "Name" as "name" and scan the dependencies of a dense graph four times.
+func readForm(data []byte, places []place) (err error) {
+	if !eachMemberBytes(data, func(key, value []byte) bool {
+		i := slices.IndexFunc(places, func(p place) bool { return p.name == string(key) })
+		if i < 0 {
+			return true
+		}
+		switch at := places[i].at.(type) {
+		case *[]byte:
+			*at = value
+		case func([]byte) error:
+			err = at(value)
+		default:
+			err = readPlain(value, at)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", key, err)
+		}
+		return err == nil
+	}) && jsonKind(data) != 'n' {
+		err = checkObject(data)
+	}
+	return err
+}
+
+// readPlain is json.Unmarshal, and faster for what every step has.
+func readPlain(value []byte, at any) error {
+	switch at := at.(type) {
+	case *string:
+		if value[0] == '"' {
+			*at = string(unescapeJSON(value))
+			return nil
+		}
+	case *int:
+		if n, err := strconv.Atoi(string(value)); err == nil {
+			*at = n
+			return nil
+		}
+	}
+	return json.Unmarshal(value, at)
+}
+
+// What steps publish.
+
+// publishedEvent is an event that a step publishes when an attempt has ended.
+type publishedEvent struct {
+	name      string
+	condition string // success, failure, retryable_failure, permanent_failure or always
+	mode      string // durable, fast or broadcast
+	publisher string // the subscriber that gets it, besides those that ask for it; "" for none
+	schema    []byte // a JSON Schema of the payload
+
+	payload *schemaSource // schema
+}
+
+func (p *publishedEvent) places() []place {
+	return []place{
+		{"name", &p.name},
+		{"condition", &p.condition},
+		{"delivery_mode", &p.mode},
+		{"publisher", &p.publisher},
+		{"schema", &p.schema},
+	}
+}
+
+// fast reports whether the event is lost with the process.
+func (p *publishedEvent) fast() bool { return p.mode == "fast" }
+
+// unfit returns for each event of a step why a payload does not fit its schema: "" if it does, or
+// if the schema cannot be enforced.
+func (s *stepTemplate) unfit(payload []byte) []string {
+	why := make([]string, len(s.publishes))
+	for n := range s.publishes {
+		if p := s.publishes[n].payload; p != nil && len(p.schema().problems) == 0 {
+			why[n] = p.schema().check(payload).String()
+		}
+	}
+	return why
+}
+
+// follows reports whether the event is published after an attempt that ended so; again says
+// that the step will be tried again.
+func (p *publishedEvent) follows(success, again bool) bool {
+	switch p.condition {
+	case "always":
+		return true
+	case "failure":
+		return !success
+	case "retryable_failure":
+		return !success && again
+	case "permanent_failure":
+		return !success && !again
+	}
+	return success
 }

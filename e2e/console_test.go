@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -52,29 +53,18 @@ func TestConsoleFrame(t *testing.T) {
 }
 
 // TestConsoleFirstPaint opens the console in a browser that has none of its files: the bar is painted
-// within 200 ms. Where the machine has no time for that, an empty page of the service shows it.
+// within 200 ms. Where the machine has no time for that, it takes up to three times as long as an empty page.
 func TestConsoleFirstPaint(t *testing.T) {
 	s := serve(t, "--memory")
 	s.api().create(`{"namespace":"demo","name":"diamond"}`)
-	console, empty := 0.0, 0.0
-	for range 3 {
-		empty = best(empty, firstPaint(t, s.ready.OrchestrationURL+"/health/live"))
-		if console = best(console, firstPaint(t, s.ready.OrchestrationURL+"/console/tasks")); console <= 200 {
-			break
+	for range 6 {
+		console, empty := firstPaint(t, s.ready.OrchestrationURL+"/console/tasks"), firstPaint(t, s.ready.OrchestrationURL+"/health/live")
+		t.Logf("first paint after %.0f ms; an empty page after %.0f ms", console, empty)
+		if console <= max(200, 3*empty) {
+			return
 		}
 	}
-	t.Logf("first paint after %.0f ms; an empty page after %.0f ms", console, empty)
-	if console > max(200, 3*empty) {
-		t.Errorf("got the first paint after %.0f ms; want 200 ms", console)
-	}
-}
-
-// best returns the smaller time; 0 is none.
-func best(a, b float64) float64 {
-	if a == 0 {
-		return b
-	}
-	return min(a, b)
+	t.Error("got no first paint in time")
 }
 
 // firstPaint opens a page in a new tab and returns when the browser painted it first, in milliseconds.
@@ -220,6 +210,11 @@ func TestConsoleOrder(t *testing.T) {
 	p.wait(ids(1))
 	completeStep(a, first, "approve")
 	p.wait(ids(0))
+	p.command("Emulation.setEmulatedMedia", map[string]any{
+		"features": []any{map[string]any{"name": "prefers-reduced-motion", "value": "reduce"}}}, nil)
+	if got := p.eval(`(() => { const r = document.querySelector("tbody tr"); r.classList.add("fresh"); return getComputedStyle(r).animationDuration; })()`); got != "0s" {
+		t.Errorf("a new row moves for %s; want 0s for who prefers no motion", got)
+	}
 	p.hover("tbody tr") // now somebody reads
 	a.create(`{"namespace":"demo","name":"diamond"}`)
 	p.waitText("Show the present order")
@@ -244,9 +239,9 @@ func TestConsoleManyTasks(t *testing.T) {
 	}
 	p.open(s.ready.OrchestrationURL + "/console/tasks")
 	p.wait(`document.querySelectorAll("tbody tr").length === 50`)
-	shown := 0.0
+	shown := math.Inf(1)
 	for range 5 {
-		shown = best(shown, p.eval(`new Promise((done) => {
+		shown = min(shown, p.eval(`new Promise((done) => {
 			const began = performance.now();
 			new MutationObserver((_, watch) => { watch.disconnect(); requestAnimationFrame(() => done(performance.now() - began)); })
 				.observe(document.querySelector("tbody"), { childList: true });

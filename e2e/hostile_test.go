@@ -179,11 +179,7 @@ func asksAgain(c net.Conn) error {
 func TestHostileNeighbours(t *testing.T) {
 	slow(t)
 	for _, kind := range hostileKinds {
-		t.Run(kind.name, func(t *testing.T) {
-			// The peak has garbage that the service had not collected yet, more or less of it by chance.
-			for tries := 3; !newHostileTest(t, kind).run(tries == 1); tries-- {
-			}
-		})
+		t.Run(kind.name, func(t *testing.T) { newHostileTest(t, kind).run() })
 	}
 }
 
@@ -228,9 +224,7 @@ func (h *hostileTest) ask(client *http.Client, method, path, body string) *answe
 	return readAnswer(h, wire.Must(client.Do(req))(h))
 }
 
-// run attacks, and reports whether that is enough: not if the service took too much memory, unless this
-// is the last try.
-func (h *hostileTest) run(last bool) bool {
+func (h *hostileTest) run() {
 	began, alone := time.Now(), h.latency()
 	h.attack()
 	defer h.end()
@@ -243,12 +237,9 @@ func (h *hostileTest) run(last bool) bool {
 	peak := peakBytes(h, h.program.ready.PID)
 	h.Logf("%d connections: at most %d MB; p99 of an honest client %s, %s without them", h.count, peak>>20, beside, alone)
 	if raceDetector() {
-		return true // with it, everything takes more time and memory
+		return // with it, everything takes more time and memory
 	}
-	if most := h.stored + int64(hostileAlone+(hostileMemory-hostileAlone)*h.count/hostileMost); peak > most && !last {
-		h.Logf("%d bytes of memory, more than %d: once more", peak, most)
-		return false
-	} else if peak > most {
+	if most := h.stored + int64(hostileAlone+(hostileMemory-hostileAlone)*h.count/hostileMost); peak > most {
 		h.Errorf("got %d bytes of memory; want at most %d", peak, most)
 	}
 	if beside > max(hostileLatency, 4*alone) {
@@ -257,7 +248,6 @@ func (h *hostileTest) run(last bool) bool {
 	if n, most := strings.Count(h.program.stderr.String(), "\n")-h.lines, 12*int(time.Since(began).Seconds()+2); n > most {
 		h.Errorf("got %d lines in the log; want at most %d:\n%.2000s", n, most, h.program.stderr)
 	}
-	return true
 }
 
 const (

@@ -158,9 +158,11 @@ func launchFile(t testing.TB, file string, stdin *os.File, env []string, args ..
 		p.cmd.Wait()
 		close(p.exited)
 	}()
+	process, stderr, exited := p.cmd.Process, p.stderr, p.exited // all that is kept until the end of the test
 	t.Cleanup(func() {
-		p.kill()
-		if said := p.stderr.String(); strings.Contains(said, "DATA RACE") || strings.Contains(said, "panic: ") {
+		process.Kill()
+		<-exited
+		if said := stderr.String(); strings.Contains(said, "DATA RACE") || strings.Contains(said, "panic: ") {
 			t.Errorf("the program says:\n%s", said)
 		}
 	})

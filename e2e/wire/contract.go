@@ -129,11 +129,20 @@ func (c *Contract) Problem(a *Answer) error {
 	if operation == nil {
 		return nil
 	}
-	declared, ok := operation["responses"].(map[string]any)[fmt.Sprint(a.Code)]
-	if !ok {
-		return fmt.Errorf("got status %d, which the operation %v does not declare", a.Code, operation["operationId"])
+	if err := c.Undeclared(method, path, a.Code); err != nil {
+		return err
 	}
+	declared := operation["responses"].(map[string]any)[fmt.Sprint(a.Code)]
 	return errors.Join(c.responseProblems(follow(c.doc, declared), a)...)
+}
+
+// Undeclared returns an error if the operation of a request does not declare a status.
+func (c *Contract) Undeclared(method, path string, status int) error {
+	operation := c.operation(method, path)
+	if operation == nil || operation["responses"].(map[string]any)[fmt.Sprint(status)] != nil {
+		return nil
+	}
+	return fmt.Errorf("got status %d, which the operation %v does not declare", status, operation["operationId"])
 }
 
 // operation finds the operation of a request; nil if there is none.

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { chart, span } from "./charts.js";
-import { ago, button, duration, empty, h, link, number, table } from "./ui.js";
+import { ago, button, duration, empty, h, link, number, table, templatePath } from "./ui.js";
 
 const hour = 3_600_000;
 const windows = { 6: "6 hours", 24: "24 hours", 72: "3 days", 168: "7 days", 720: "30 days" };
@@ -103,7 +103,7 @@ function figures(rows) {
     r.completed ? seconds(r.seconds / r.completed) : "–", r.p95 === null ? "–" : seconds(r.p95)])));
 }
 
-const template = (f) => link("/templates/" + [f.namespace_name, f.task_name, f.version].map(encodeURIComponent).join("/"), `${f.namespace_name}/${f.task_name}`);
+const template = (f) => link("/templates/" + templatePath({ namespace: f.namespace_name, name: f.task_name, version: f.version }), `${f.namespace_name}/${f.task_name}`);
 
 // bar draws a share of the longest as a bar, beside the figure.
 function bar(value, most) {

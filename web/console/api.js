@@ -133,7 +133,6 @@ function refusal(response, text) {
 
 export const get = (path, options) => request("GET", path, undefined, options);
 export const post = (path, body = {}, options) => request("POST", path, body, options);
-export const put = (path, body, options) => request("PUT", path, body, options);
 export const patch = (path, body, options) => request("PATCH", path, body, options);
 export const del = (path, options) => request("DELETE", path, undefined, options);
 
@@ -153,9 +152,6 @@ let clock = { offset: 0, mode: "real", now: 0 };
 
 // now returns the service's time in milliseconds.
 export const now = () => (clock.mode === "real" ? Date.now() + clock.offset : clock.now);
-
-// clockMode returns real, frozen or auto.
-export const clockMode = () => clock.mode;
 
 // setClock takes over an answer of /_stepwell/clock.
 export function setClock(answer) {

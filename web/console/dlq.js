@@ -172,6 +172,6 @@ function note(entry, changed) {
   };
   write();
   return h("form", { class: "form", oninput: write, onsubmit: (e) => { e.preventDefault(); save(); } }, h("h3", {}, "Investigation"),
-    h("div", { class: "form grid" }, field("State", status), field("Your name", by)), field("Notes", notes), place, commands,
-    h("div", { class: "row end" }, allowed("dlq:update", "Save", save, "primary")));
+    h("div", { class: "form grid" }, field("State", status), field("Your name", by)), field("Notes", notes), commands,
+    h("div", { class: "row end" }, place, allowed("dlq:update", "Save", save, "primary")));
 }

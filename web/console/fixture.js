@@ -173,7 +173,7 @@ async function requests(place, again) {
 }
 
 const what = (e) => (e.kind === "request" ? [h("code", {}, `${e.method} ${e.path}${e.query ? "?" + e.query : ""}`)]
-  : [link("/tasks/" + e.task_uuid, `${e.namespace}/${e.name}`), ` · ${e.step}, attempt ${e.attempt} `, e.stubbed && h("span", { class: "tag" }, e.stub)]);
+  : [link("/tasks/" + e.task_uuid, `${e.namespace}/${e.name}`, { class: "strong" }), ` · ${e.step}, attempt ${e.attempt} `, e.stubbed && h("span", { class: "tag" }, e.stub)]);
 
 const outcome = (e) => (e.kind === "request" ? h("span", { class: e.status >= 400 ? "bad-text" : "" }, e.status) : e.outcome ? state(e.outcome.success ? "complete" : "error") : state("in_progress"));
 

@@ -8,8 +8,8 @@
 
 import { button, h } from "./ui.js";
 
-const WIDTH = 208, HEIGHT = 50; // of a node
-const GAP_X = 52, GAP_Y = 14; // between layers, and between the nodes of one
+const WIDTH = 192, HEIGHT = 50; // of a node
+const GAP_X = 42, GAP_Y = 14; // between layers, and between the nodes of one
 const WRAP = 24; // a layer with more nodes becomes a block of several columns
 const DETAIL = 0.5; // below this scale nodes are plain boxes
 const CELL_X = 540, CELL_Y = 260; // nodes come into the document in cells of this size
@@ -539,7 +539,7 @@ export class Graph {
       id: this.prefix + index, role: "img", "aria-label": this.describe(n) },
     h("title", {}, this.describe(n)), n.members && [face("behind", 8), face("behind", 4)], face("face", 0),
     h("circle", { class: "disc", cx: x + 21, cy: y + 25, r: 12 }), h("path", { class: "sign", d: moved(n.sign, x + 13, y + 17) }),
-    text("label", 40, 21, clip(n.name, n.note ? 21 - n.note.length * 0.8 : 20)), text("detail", 40, 37, clip([n.word, n.detail].filter(Boolean).join(" · "), 26)),
+    text("label", 40, 21, clip(n.name, n.note ? 19 - n.note.length * 0.8 : 18)), text("detail", 40, 37, clip([n.word, n.detail].filter(Boolean).join(" · "), 24)),
     n.members ? this.bar(n, x, y) : n.note && text("note", WIDTH - 9, 16, n.note));
   }
 

@@ -200,7 +200,7 @@ function showStream({ detail }) {
 // showClock says in fixture mode that time is virtual.
 function showClock({ detail }) {
   const at = when(detail.now);
-  const [lead, rest] = { frozen: ["Time is virtual and frozen at ", at], real: ["Fixture mode: tests may move the clock.", ""],
+  const [lead, rest] = { frozen: ["Time is virtual and frozen at ", at], real: ["Fixture mode: tests can move time.", ""],
     auto: ["Time is virtual and jumps to the next timer. It is ", at] }[detail.mode];
   notice.className = detail.mode === "real" ? "notice" : "notice virtual";
   notice.replaceChildren(h("span", {}, lead, h("b", {}, rest)), link("/fixture", "Clock"));

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { SchemaForm, formable, pathOf } from "./schema.js";
-import { button, command, empty, field, h, link, needs, problem, select, wrong } from "./ui.js";
+import { button, command, empty, field, h, link, needs, problem, select, templatePath, wrong } from "./ui.js";
 
 export async function show(root, { params, query, go, signal, title }) {
   const from = query.get("from");
@@ -10,11 +10,10 @@ export async function show(root, { params, query, go, signal, title }) {
     from && api.get("/v1/tasks/" + from, { signal })]);
   if (!templates.length) return root.replaceChildren(h("h1", {}, "Start a task"), empty("No templates", "The service has no templates. Start it with --templates DIR."));
   const at = again || (params.name && params) || templates.find((t) => t.name === "diamond") || templates[0];
-  const path = (t) => [t.namespace, t.name, t.version].map(encodeURIComponent).join("/");
-  const template = await api.get("/v1/templates/" + path(at), { signal });
+  const template = await api.get("/v1/templates/" + templatePath(at), { signal });
   title("Start " + template.name);
   const name = (t) => `${t.namespace}/${t.name}@${t.version}`;
-  const choice = select(templates.map((t) => [path(t), name(t)]), path(at), (to) => go("/start/" + to, { replace: true }));
+  const choice = select(templates.map((t) => [templatePath(t), name(t)]), templatePath(at), (to) => go("/start/" + to, { replace: true }));
   root.replaceChildren(h("h1", {}, again ? "Start again, with changes" : "Start a task"),
     h("div", { class: "start" }, h("div", { class: "form" }, field("Template", choice, template.description),
       new StartForm(template, again, go).element)));

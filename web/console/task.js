@@ -6,9 +6,10 @@ import { cancelTask, stepButtons } from "./actions.js";
 import { Graph } from "./graph.js";
 import { TaskModel, exact, finished, span } from "./model.js";
 import { Timeline } from "./timeline.js";
-import { ago, allowed, button, copyButton, ended, h, jsonTree, link, look, number, plural, problem, say, state, tabs, when } from "./ui.js";
+import { ago, allowed, button, copyButton, ended, h, jsonTree, link, look, number, plural, problem, say, state, tabs, templatePath, when } from "./ui.js";
 
 const CHUNK = 200; // rows of a list that are shown at a time
+const WIDE = 1000; // of a graph that takes the whole width, so that it can be read
 const PAUSE = 80; // milliseconds in which events are collected before they are shown
 
 export async function show(root, context) {
@@ -173,9 +174,10 @@ class TaskPage {
       onSelect: (id, members) => this.choose(members ? members[0].id : id), onOpen: (id) => { this.choose(id); this.aside.focus(); } });
     this.aside = h("aside", { class: "task-aside", tabindex: "-1", "aria-label": "Details" });
     this.tabs = this.makeTabs();
-    const graph = h("section", { "aria-label": "Graph" }, picture);
-    const main = h("div", { class: "task-main" }, narrow ? [this.tabs, this.aside, graph] : [graph, this.tabs]);
-    this.root.replaceChildren(this.head, this.cause, h("div", { class: "task-body" }, main, !narrow && this.aside));
+    const graph = h("section", { class: "picture", "aria-label": "Graph" }, picture);
+    const main = h("div", { class: "task-main" }, narrow ? [this.tabs, this.aside, graph] : this.tabs);
+    this.body = h("div", { class: "task-body" }, narrow ? main : [graph, main, this.aside]);
+    this.root.replaceChildren(this.head, this.cause, this.body);
     const start = this.model.steps.get(this.chosen) ?? (this.wanted.step && this.model.byName(this.wanted.step));
     this.redraw();
     if (start) this.choose(start.id);
@@ -214,6 +216,7 @@ class TaskPage {
     const { nodes, edges } = this.model.graph();
     this.drawn = this.shape();
     this.graph.set(nodes, edges);
+    this.body.classList.toggle("wide", this.graph.shape.width > WIDE);
     this.steps?.draw();
     this.showRest();
   }
@@ -243,12 +246,11 @@ class TaskPage {
     if (task.status !== this.said && this.said) say(`The task is now ${look(task.status).word}`);
     this.said = task.status;
     const took = task.completed_at && span(exact(task.completed_at) - this.model.created);
-    const version = `/templates/${[task.namespace, task.name, task.version].map(encodeURIComponent).join("/")}`;
     this.head.replaceChildren(
       h("div", { class: "row" }, h("h1", {}, h("span", { class: "soft" }, task.namespace + "/"), task.name), state(task.status),
         h("span", { class: "spread" }), link("/start?from=" + task.task_uuid, "Start again …", { class: "button quiet small" }),
         !over && allowed("tasks:cancel", "Cancel the task …", () => cancelTask(task, all - this.finishedSteps()), "quiet small")),
-      h("p", { class: "facts soft" }, link(version, "version " + task.version), h("span", {}, "created ", ago(task.created_at)),
+      h("p", { class: "facts soft" }, link("/templates/" + templatePath(task), "version " + task.version), h("span", {}, "created ", ago(task.created_at)),
         took && h("span", {}, "took ", took), h("span", {}, `${number(done)} of ${plural(all, "step")} done`),
         this.dlq.in_dlq && link("/dlq", "in the dead letter queue")),
       this.progressBar());

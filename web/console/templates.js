@@ -4,9 +4,8 @@ import * as api from "./api.js";
 import { buckets, fact, percent, seconds, throughput } from "./analytics.js";
 import { Graph } from "./graph.js";
 import { KINDS } from "./model.js";
-import { empty, h, jsonTree, link, number, plural, problem, table, tabs } from "./ui.js";
+import { empty, h, jsonTree, link, number, plural, problem, table, tabs, templatePath } from "./ui.js";
 
-const pathOf = (t) => [t.namespace, t.name, t.version].map(encodeURIComponent).join("/");
 const nameOf = (t) => `${t.namespace}/${t.name}`;
 
 export async function show(root, context) {
@@ -46,11 +45,11 @@ function listRow(name, versions, fares) {
   const newest = versions[0], mine = fares.templates.filter((f) => nameOf(f) === name), f = mine.find((m) => m.version === newest.version);
   const total = (member) => mine.reduce((n, m) => n + m[member], 0), done = total("completed_tasks"), ended = done + total("failed_tasks");
   const created = total("created_tasks");
-  return [h("div", {}, link("/templates/" + pathOf(newest), name, { class: "strong" }), h("p", { class: "about soft" }, newest.description)),
-    h("span", { class: "chips" }, versions.map((v) => link("/templates/" + pathOf(v), v.version, { class: "tag" }))),
+  return [h("div", {}, link("/templates/" + templatePath(newest), name, { class: "strong" }), h("p", { class: "about soft" }, newest.description)),
+    h("span", { class: "chips" }, versions.map((v) => link("/templates/" + templatePath(v), v.version, { class: "tag" }))),
     number(newest.step_count), fares.error || !created ? "–" : link("/tasks" + api.query({ namespace: newest.namespace, name: newest.name }), number(created)),
     percent(done, ended), quantile(f, "p50"), quantile(f, "p95"),
-    link("/start/" + pathOf(newest), "Start", { class: "button quiet small", "aria-label": "Start " + name })];
+    link("/start/" + templatePath(newest), "Start", { class: "button quiet small", "aria-label": "Start " + name })];
 }
 
 const time = (s) => (s === undefined ? "–" : seconds(s));
@@ -59,7 +58,7 @@ const time = (s) => (s === undefined ? "–" : seconds(s));
 const quantile = (f, name) => time(f?.completed_tasks ? f[name + "_duration_seconds"] : undefined);
 
 async function showOne(root, { params, signal, title }) {
-  const at = pathOf(params);
+  const at = templatePath(params);
   const [template, { templates }, fares] = await Promise.all([api.get("/v1/templates/" + at, { signal }),
     api.get("/v1/templates" + api.query({ namespace: params.namespace }), { signal }),
     figuresOf({ hours: 168, namespace: params.namespace, name: params.name, version: params.version === "latest" ? "" : params.version }, signal)]);
@@ -69,10 +68,10 @@ async function showOne(root, { params, signal, title }) {
   root.replaceChildren(h("div", { class: "view" },
     h("div", { class: "row" }, h("h1", {}, h("span", { class: "soft" }, template.namespace + "/"), template.name, " ", h("span", { class: "tag" }, template.version)),
       link("/tasks" + api.query({ namespace: template.namespace, name: template.name }), "Its tasks", { class: "button quiet" }),
-      link("/start/" + pathOf(template), "Start a task", { class: "button primary" })),
+      link("/start/" + templatePath(template), "Start a task", { class: "button primary" })),
     template.description && h("p", { class: "lead soft" }, template.description),
     versions.length > 1 && h("nav", { class: "chips", "aria-label": "Versions" }, h("span", { class: "soft" }, "Versions"),
-      versions.map((v) => link("/templates/" + pathOf(v), v.version, { class: "chip", "aria-current": v.version === template.version && "page" }))),
+      versions.map((v) => link("/templates/" + templatePath(v), v.version, { class: "chip", "aria-current": v.version === template.version && "page" }))),
     picture,
     tabs("Template", { Steps: () => steps(template), "How it fares": () => fare(template, fares, signal), Definition: () => definition(template) })));
   drawGraph(picture, template, signal);
@@ -102,7 +101,7 @@ function steps(template) {
 function fare(template, fares, signal) {
   if (fares.error) return problem(fares.error);
   const f = fares.templates.find((t) => t.version === template.version);
-  if (!f) return empty("Not used in the last 7 days", "", link("/start/" + pathOf(template), "Start a task", { class: "button primary" }));
+  if (!f) return empty("Not used in the last 7 days", "", link("/start/" + templatePath(template), "Start a task", { class: "button primary" }));
   return h("div", { class: "view" }, h("dl", { class: "tiles" },
     fact("Tasks", number(f.created_tasks), "in the last 7 days"), fact("Success", percent(f.completed_tasks, f.completed_tasks + f.failed_tasks), plural(f.failed_tasks, "failure")),
     fact("Median", quantile(f, "p50"), "half end within it"), fact("p95", quantile(f, "p95"), "95th percentile"),

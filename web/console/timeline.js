@@ -115,6 +115,8 @@ export class Timeline {
       const x = this.x(from + t);
       marks.push(h("line", { x1: x, x2: x, y1: top + HEAD - 4, y2: high }), h("text", { x: x + 4, y: top + 16 }, t ? span(t) : "0"));
     }
+    const now = this.x(api.now());
+    if (!this.model.task.completed_at && api.now() < to) marks.push(h("line", { class: "now", x1: now, x2: now, y1: top + HEAD - 4, y2: high }));
     return marks;
   }
 
@@ -127,15 +129,18 @@ export class Timeline {
   row(step, i, width) {
     const y = HEAD + i * ROW, took = this.model.took(step);
     const words = step.spans.map((s) => `${WORDS[s.kind]} ${span((s.to ?? api.now()) - s.from)}`).join(", ");
-    const end = step.spans.length ? this.x(step.spans.at(-1).to ?? this.range.to) : 0;
+    const end = step.spans.length ? this.x(this.until(step.spans.at(-1), step)) : 0;
     return h("g", { class: "line" + (step.id === this.chosen ? " chosen" : ""), "data-id": step.id, role: "img",
       "aria-label": `${step.name}: ${words || "not started"}` },
       h("rect", { class: "back", x: 0, y, width, height: ROW }),
-      step.spans.map((s) => this.bar(s, y)), took > 0 && h("text", { class: "took", x: end + 6, y: y + 17 }, span(took)));
+      step.spans.map((s) => this.bar(s, y, step)), took > 0 && h("text", { class: "took", x: end + 6, y: y + 17 }, span(took)));
   }
 
-  bar(s, y) {
-    const from = this.x(s.from), to = this.x(s.to ?? this.range.to), width = Math.max(to - from, s.kind === "run" ? 3 : 0);
+  // until returns when a span ends: so far, or for a back-off when the retry is due.
+  until(s, step) { return s.to ?? ((s.kind === "retry" && step.due) || api.now()); }
+
+  bar(s, y, step) {
+    const from = this.x(s.from), to = this.x(this.until(s, step)), width = Math.max(to - from, s.kind === "run" ? 3 : 0);
     const tone = s.kind !== "run" ? s.kind : s.to === undefined ? "run" : TONES[s.end] ?? "off";
     const shape = s.kind === "run" ? { y: y + 6, height: ROW - 12, rx: 3 } : { y: y + ROW / 2 - 1.5, height: 3 };
     const what = `${WORDS[s.kind]}${s.kind === "run" ? " " + s.attempt : ""}, ${span((s.to ?? api.now()) - s.from)}`;

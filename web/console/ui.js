@@ -152,6 +152,9 @@ export const needs = (permission, id) => h("span", { id, class: "why" }, "needs 
 
 let ids = 0;
 
+// templatePath returns the path of a template, below /v1/templates/ and /console/templates/.
+export const templatePath = (t) => [t.namespace, t.name, t.version].map(encodeURIComponent).join("/");
+
 // uid returns an id that no other element has.
 export const uid = (prefix = "id") => prefix + "-" + ++ids;
 
@@ -268,7 +271,7 @@ export function confirmForm({ heading, about, fields = [], commands, action, dan
     const send = h("button", { type: "submit", class: danger ? "danger" : "primary" }, action);
     const write = () => texts.replaceChildren(h("summary", {}, "The same as a command"), ...commands().map((c) => command(...c)));
     const form = h("form", { class: "form", oninput: () => commands && write() },
-      h("p", { class: "about" }, about), fields, commands && texts, place, h("div", { class: "row end" }, send));
+      h("p", { class: "about" }, about), fields, commands && texts, h("div", { class: "row end" }, place, send));
     if (commands) write();
     const box = dialog(heading, form);
     form.addEventListener("submit", async (e) => {

@@ -3,7 +3,7 @@ package main
 // The base family: what every other family may use, and what knows none of them.
 //
 //	base.go            failures and problems of an input, readers of fields, small structures, files
-//	base_bitset.go     sets of positions, for the lists of tasks
+//	base_bitset.go     sets of positions and their times, for the lists of tasks
 //	base_clock.go      instants, the clock and its timers, limits in real time, identifiers and random numbers
 //	base_json.go       JSON texts: walking, reading, merging, comparing
 //	base_json_wire.go  which JSON texts are accepted from outside, and how answers are written

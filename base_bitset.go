@@ -5,7 +5,6 @@ package main
 // is found without looking at everything before it.
 
 import (
-	"cmp"
 	"math"
 	"math/bits"
 	"slices"
@@ -256,49 +255,46 @@ func (r *bitBlock) fill(from, to int) {
 	}
 }
 
-// bitMeet is the intersection of one or more sets, with the number of its positions in
-// each block. It is valid until a set changes.
+// bitMeet computes intersections of sets, block by block, in memory that it uses again. A
+// result is valid until the next one is computed or a set changes.
 type bitMeet struct {
-	sets   []positionSet
-	counts []uint16
-	total  int // sum of counts
-	met    bitBlock
-	rooms  []bitBlock // one for each set; nil if none needs one
+	met   bitset     // blocks that have all positions of one of the sets belong to this set
+	room  []bitBlock // for each other block
+	rooms []bitBlock // one for each set
 }
 
-func newBitMeet(sets ...positionSet) *bitMeet {
-	m := &bitMeet{sets: sets}
+// of returns the intersection of one or more sets.
+func (m *bitMeet) of(sets ...positionSet) *bitset {
 	if s, ok := sets[0].(*bitset); ok && len(sets) == 1 {
-		m.counts, m.total = s.counts, s.total
-		return m
+		return s
 	}
 	reach := sets[0].reach()
 	for _, s := range sets[1:] {
 		reach = min(reach, s.reach())
 	}
-	if slices.ContainsFunc(sets, func(s positionSet) bool { _, plain := s.(*bitset); return !plain }) {
+	if len(m.room) < reach {
+		m.room = make([]bitBlock, reach+reach/4)
+	}
+	if len(m.rooms) < len(sets) {
 		m.rooms = make([]bitBlock, len(sets))
 	}
-	m.counts = make([]uint16, reach)
-	for b := range m.counts {
-		_, n := m.block(b)
-		m.counts[b] = uint16(n)
-		m.total += n
+	met := &m.met
+	met.blocks, met.counts, met.total = met.blocks[:0], met.counts[:0], 0
+	for b := range reach {
+		block, n := m.block(b, sets)
+		met.blocks, met.counts = append(met.blocks, block), append(met.counts, uint16(n))
+		met.total += n
 	}
-	return m
+	return met
 }
 
 // block returns the positions of a block that are in all sets, and their number. The
-// block may be nil when there are none.
-func (m *bitMeet) block(b int) (*bitBlock, int) {
+// block is nil when there are none.
+func (m *bitMeet) block(b int, sets []positionSet) (*bitBlock, int) {
 	met, n := everyPosition, bitBlockBits
 	var next *bitBlock // waits for another: three blocks take as long as two
-	for i, s := range m.sets {
-		var room *bitBlock
-		if m.rooms != nil {
-			room = &m.rooms[i]
-		}
-		block, k := s.block(b, room)
+	for i, s := range sets {
+		block, k := s.block(b, &m.rooms[i])
 		switch {
 		case k == 0:
 			return nil, 0
@@ -308,31 +304,36 @@ func (m *bitMeet) block(b int) (*bitBlock, int) {
 		case next == nil:
 			next = block
 		default:
-			if n = m.met.intersect(met, next, block); n == 0 {
+			if n = m.room[b].intersect(met, next, block); n == 0 {
 				return nil, 0
 			}
-			met, next = &m.met, nil
+			met, next = &m.room[b], nil
+		}
+		if met == &m.rooms[i] {
+			m.room[b] = *met
+			met = &m.room[b]
 		}
 	}
 	if next != nil {
-		n = m.met.intersect(met, next, next)
-		met = &m.met
+		if n = m.room[b].intersect(met, next, next); n == 0 {
+			return nil, 0
+		}
+		met = &m.room[b]
 	}
 	return met, n
 }
 
 // descend calls f for the positions from the highest down and without the first skip,
-// until f returns false. f must not change the sets. Skipping looks at one count for each
+// until f returns false. f must not change the set. Skipping looks at one count for each
 // block.
-func (m *bitMeet) descend(skip int, f func(i uint32) bool) {
+func (s *bitset) descend(skip int, f func(i uint32) bool) {
 	skip = max(skip, 0)
-	for b := len(m.counts) - 1; b >= 0; b-- {
-		if n := int(m.counts[b]); n <= skip {
+	for b := len(s.counts) - 1; b >= 0; b-- {
+		if n := int(s.counts[b]); n <= skip {
 			skip -= n
 			continue
 		}
-		block, _ := m.block(b)
-		if !block.descend(uint32(b)*bitBlockBits, skip, f) {
+		if !s.blocks[b].descend(uint32(b)*bitBlockBits, skip, f) {
 			return
 		}
 		skip = 0
@@ -355,14 +356,14 @@ func (r *bitBlock) intersect(x, y, z *bitBlock) int {
 }
 
 // top appends up to limit positions, the highest first, without the first skip.
-func (m *bitMeet) top(to []uint32, skip, limit int) []uint32 {
-	limit = min(limit, m.total-skip)
+func (s *bitset) top(to []uint32, skip, limit int) []uint32 {
+	limit = min(limit, s.total-skip)
 	if limit <= 0 {
 		return to
 	}
 	want := len(to) + limit
 	to = slices.Grow(to, limit)
-	m.descend(skip, func(i uint32) bool {
+	s.descend(skip, func(i uint32) bool {
 		to = append(to, i)
 		return len(to) < want
 	})
@@ -458,66 +459,31 @@ func (p *positions) has(pos uint32) bool {
 	return ok
 }
 
-// timeColumn holds an instant for each position, and the range of those of each word and
-// block, so that a search looks at few of them if neighbours have similar ones. Zero is
-// none. Memory: 8 bytes for each position of a word in which one is set, and 1.5 KiB for
-// each block.
+// timeColumn holds an instant for each position, and the bucket of a scale that it is in, so
+// that a search looks at few of the instants, however they are spread. Zero is none. Memory:
+// 8 bytes for each position of a word in which one is set, and 5.8 KiB for each block.
 type timeColumn struct {
+	scale  *timeScale
 	blocks []*timeBlock
-	base   *timeColumn // holds the instants of words that this column lacks; may be nil
+	base   *timeColumn // has the blocks that this column lacks; may be nil
 }
 
 type timeBlock struct {
-	timeRange
-	words [bitBlockWords]*timeWord
+	words  [bitBlockWords]*timeWord
+	planes [bitBlockWords]timePlanes
+	ranges [bitBlockWords]bucketRange
 }
 
-type timeWord struct {
-	timeRange
-	at [64]instant
-}
+// timeWord has the instants of a word.
+type timeWord [64]instant
 
-// timeRange is the least and the greatest of some instants; zero without any.
-type timeRange struct{ first, last instant }
+// timePlanes has the buckets of a word, each of their bits for all positions.
+type timePlanes [bucketBits]uint64
 
-// extend makes the range include another.
-func (r *timeRange) extend(by timeRange) {
-	if by.first != 0 && (r.first == 0 || by.first < r.first) {
-		r.first = by.first
-	}
-	r.last = max(r.last, by.last)
-}
+// bucketRange includes the buckets of a word, and perhaps more.
+type bucketRange struct{ first, last uint16 }
 
-// at returns the instant of a position.
-func (c *timeColumn) at(i uint32) instant {
-	b, word, _ := bitsetPlace(i)
-	if w := c.word(b, word); w != nil {
-		return w.at[i%64]
-	}
-	return 0
-}
-
-// word returns a word, of the base if the column lacks it.
-func (c *timeColumn) word(b, word int) *timeWord {
-	if b < len(c.blocks) && c.blocks[b] != nil && c.blocks[b].words[word] != nil {
-		return c.blocks[b].words[word]
-	}
-	if c.base == nil {
-		return nil
-	}
-	return c.base.word(b, word)
-}
-
-// zone returns a range that has all instants of a block, and perhaps more.
-func (c *timeColumn) zone(b int) (r timeRange) {
-	if c.base != nil {
-		r = c.base.zone(b)
-	}
-	if b < len(c.blocks) && c.blocks[b] != nil {
-		r.extend(c.blocks[b].timeRange)
-	}
-	return r
-}
+var noBuckets = bucketRange{first: maxBuckets}
 
 // set sets the instant of a position.
 func (c *timeColumn) set(i uint32, at instant) {
@@ -526,71 +492,175 @@ func (c *timeColumn) set(i uint32, at instant) {
 		c.blocks = append(c.blocks, make([]*timeBlock, b+1-len(c.blocks))...)
 	}
 	if c.blocks[b] == nil {
-		c.blocks[b] = new(timeBlock)
+		c.blocks[b] = c.newBlock(b)
 	}
 	block := c.blocks[b]
 	if block.words[word] == nil {
-		block.words[word] = c.newWord(b, word)
+		block.words[word] = new(timeWord)
 	}
-	w := block.words[word]
-	old, was := w.at[i%64], w.timeRange
-	w.at[i%64] = at
-	if w.timeRange.changed(old, at) {
-		w.timeRange = timeRange{}
-		for _, at := range w.at {
-			w.extend(timeRange{at, at})
+	s, n := c.scale, int(i%64)
+	p, old := timePoint{at, i}, block.words[word][n]
+	block.words[word][n] = at
+	if top := max(s.starts[len(s.starts)-1].at, 0); old > top && at > top { // in the last bucket, as before
+		s.reach(p)
+		return
+	}
+	if old != 0 {
+		s.remove(block.planes[word].bucket(n))
+	}
+	if at != 0 {
+		block.put(word, n, s.add(p))
+	}
+}
+
+// newBlock returns an empty block, or a copy of that of the base if there is one.
+func (c *timeColumn) newBlock(b int) *timeBlock {
+	block := new(timeBlock)
+	if base := c.block(b); base != nil {
+		*block = *base
+	} else {
+		for word := range block.ranges {
+			block.ranges[word] = noBuckets
 		}
 	}
-	if block.changed(was.first, w.first) || block.changed(was.last, w.last) {
-		block.timeRange = timeRange{}
-		for _, w := range block.words {
-			if w != nil {
-				block.extend(w.timeRange)
+	for word, w := range block.words {
+		if w == nil {
+			continue
+		}
+		block.words[word] = new(*w)
+		for n, at := range w {
+			if at != 0 {
+				c.scale.count(block.planes[word].bucket(n))
 			}
 		}
 	}
+	return block
 }
 
-// newWord returns a copy of the word of the base, if there is one.
-func (c *timeColumn) newWord(b, word int) *timeWord {
-	w := new(timeWord)
-	if c.base != nil {
-		if base := c.base.word(b, word); base != nil {
-			*w = *base
+// put notes the bucket of a position.
+func (b *timeBlock) put(word, n, bucket int) {
+	b.planes[word].put(n, bucket)
+	r := &b.ranges[word]
+	r.first, r.last = min(r.first, uint16(bucket)), max(r.last, uint16(bucket))
+	if n < 63 || r.first == r.last {
+		return
+	}
+	r.first, r.last = uint16(bucket), uint16(bucket) // without positions that have moved on
+	for i, at := range b.words[word] {
+		if at != 0 {
+			k := uint16(b.planes[word].bucket(i))
+			r.first, r.last = min(r.first, k), max(r.last, k)
 		}
 	}
-	return w
 }
 
-// changed extends the range by an instant that replaces another. It reports true if the
-// other may have been the only one at an end of the range.
-func (r *timeRange) changed(old, at instant) bool {
-	if old != 0 && old != at && (old == r.first || old == r.last && at < old) {
-		return true
+func (p *timePlanes) put(n, bucket int) {
+	for j := range p {
+		p[j] = p[j]&^(1<<n) | uint64(bucket>>j&1)<<n
 	}
-	r.extend(timeRange{at, at})
-	return false
 }
 
-// trim drops the blocks from one on.
+// bucket returns the bucket of a position.
+func (p *timePlanes) bucket(n int) (bucket int) {
+	for j := range p {
+		bucket |= int(p[j]>>n&1) << j
+	}
+	return bucket
+}
+
+// split returns the positions in buckets below one, and those in it.
+func (p *timePlanes) split(bucket int) (below, in uint64) {
+	switch {
+	case bucket < 0:
+		return 0, 0
+	case bucket >= maxBuckets:
+		return ^uint64(0), 0
+	}
+	in = ^uint64(0)
+	for j := bucketBits - 1; j >= 0; j-- {
+		bit := -uint64(bucket >> j & 1)
+		below |= in & bit &^ p[j]
+		in &^= p[j] ^ bit
+	}
+	return below, in
+}
+
+// between returns the positions in some buckets.
+func (p *timePlanes) between(first, last int) uint64 {
+	below, _ := p.split(first)
+	under, in := p.split(last)
+	return (under | in) &^ below
+}
+
+// block returns a block, which may be of the base, or nil.
+func (c *timeColumn) block(b int) *timeBlock {
+	switch {
+	case b < len(c.blocks) && c.blocks[b] != nil:
+		return c.blocks[b]
+	case c.base != nil:
+		return c.base.block(b)
+	}
+	return nil
+}
+
+// at returns the instant of a position.
+func (c *timeColumn) at(i uint32) instant {
+	b, word, _ := bitsetPlace(i)
+	if block := c.block(b); block != nil && block.words[word] != nil {
+		return block.words[word][i%64]
+	}
+	return 0
+}
+
+// reach returns the number of blocks.
+func (c *timeColumn) reach() int {
+	if c.base != nil {
+		return max(c.base.reach(), len(c.blocks))
+	}
+	return len(c.blocks)
+}
+
+// trim drops the blocks from one on, which have no instants.
 func (c *timeColumn) trim(blocks int) {
 	if blocks < len(c.blocks) {
 		c.blocks = slices.Clone(c.blocks[:blocks])
 	}
 }
 
-// timePoint is an instant at a position. Points are in the order of their instants, then
-// of their positions.
-type timePoint struct {
-	at  instant
-	pos uint32
+// place notes the buckets of all positions of a new scale.
+func (c *timeColumn) place() {
+	k := 0
+	for b, block := range c.blocks {
+		for word := range bitBlockWords {
+			if block != nil && block.words[word] != nil {
+				k = c.scale.place(block, word, uint32(b*bitBlockBits+word*64), k)
+			}
+		}
+	}
 }
 
-func (p timePoint) compare(q timePoint) int {
-	if p.at != q.at {
-		return cmp.Compare(p.at, q.at)
+// place notes the buckets of a word that begins at a position, most of them probably k. It
+// returns the last one.
+func (s *timeScale) place(block *timeBlock, word int, base uint32, k int) int {
+	var planes timePlanes
+	r := noBuckets
+	for n, at := range block.words[word] {
+		if at == 0 {
+			continue
+		}
+		p := timePoint{at, base + uint32(n)}
+		if p.compare(s.starts[k]) < 0 || k+1 < len(s.starts) && p.compare(s.starts[k+1]) >= 0 {
+			k = s.bucket(p)
+		}
+		s.reach(p)
+		s.count(k)
+		r.first, r.last = min(r.first, uint16(k)), max(r.last, uint16(k))
+		for j := range planes {
+			planes[j] |= uint64(k>>j&1) << n
+		}
 	}
-	return cmp.Compare(p.pos, q.pos)
+	block.planes[word], block.ranges[word] = planes, r
+	return k
 }
 
 // timeSpan is the positions of a column whose points are from one on, and before another.
@@ -598,225 +668,191 @@ func (p timePoint) compare(q timePoint) int {
 type timeSpan struct {
 	column       *timeColumn
 	from, before timePoint
+	first, last  int // their buckets; -1 and maxBuckets if there is no limit
 }
 
-func (s *timeSpan) reach() int {
-	if base := s.column.base; base != nil {
-		return max(len(base.blocks), len(s.column.blocks))
+// span returns the positions from a point on, and before another.
+func (c *timeColumn) span(from, before timePoint) *timeSpan {
+	s := &timeSpan{c, from, before, -1, maxBuckets}
+	if from.at != math.MinInt64 {
+		s.first = c.scale.bucket(from)
 	}
-	return len(s.column.blocks)
+	if before.at != math.MaxInt64 {
+		s.last = c.scale.bucket(before)
+	}
+	return s
 }
 
-func (s *timeSpan) has(i uint32) bool {
-	p := timePoint{s.column.at(i), i}
+func (s *timeSpan) reach() int { return s.column.reach() }
+
+func (s *timeSpan) has(i uint32) bool { return s.hasPoint(timePoint{s.column.at(i), i}) }
+
+func (s *timeSpan) hasPoint(p timePoint) bool {
 	return p.compare(s.from) >= 0 && p.compare(s.before) < 0
 }
 
-// covers reports whether the span has all points of a range, or none.
-func (s *timeSpan) covers(r timeRange) (all, none bool) {
-	return r.first > s.from.at && r.last < s.before.at, r.last < s.from.at || r.first > s.before.at
-}
-
 func (s *timeSpan) block(b int, room *bitBlock) (*bitBlock, int) {
-	if all, none := s.covers(s.column.zone(b)); none {
+	block, n := s.column.block(b), 0
+	if block == nil {
 		return nil, 0
-	} else if all {
-		return everyPosition, bitBlockBits
 	}
-	n := 0
-	for i := range room {
-		room[i] = s.word(b, i)
-		n += bits.OnesCount64(room[i])
+	for i, r := range block.ranges {
+		switch {
+		case int(r.last) < s.first || int(r.first) > s.last:
+			room[i] = 0
+		case int(r.first) > s.first && int(r.last) < s.last:
+			room[i] = ^uint64(0)
+			n += 64
+		default:
+			room[i] = s.word(block, i, uint32(b*bitBlockBits+i*64))
+			n += bits.OnesCount64(room[i])
+		}
 	}
 	return room, n
 }
 
-// word returns the positions of a word.
-func (s *timeSpan) word(b, word int) (found uint64) {
-	w := s.column.word(b, word)
-	if w == nil {
-		return 0
-	}
-	if all, none := s.covers(w.timeRange); none {
-		return 0
-	} else if all {
-		return ^uint64(0)
-	}
-	base := uint32(b*bitBlockBits + word*64)
-	for i, at := range w.at {
-		switch p := (timePoint{at, base + uint32(i)}); {
-		case at < s.from.at || at > s.before.at:
-		case at > s.from.at && at < s.before.at, p.compare(s.from) >= 0 && p.compare(s.before) < 0:
-			found |= 1 << i
+// word returns the positions of a word that begins at one. It looks at the instants in the
+// outermost buckets.
+func (s *timeSpan) word(block *timeBlock, word int, base uint32) uint64 {
+	below, first := block.planes[word].split(s.first)
+	under, last := block.planes[word].split(s.last)
+	found := under &^ (below | first)
+	edge := first&(under|last) | last&^below
+	for ; edge != 0; edge &= edge - 1 {
+		n := bits.TrailingZeros64(edge)
+		s.column.scale.looked++
+		if s.hasPoint(timePoint{block.words[word][n], base + uint32(n)}) {
+			found |= 1 << n
 		}
 	}
 	return found
 }
 
-// latest appends up to limit positions, those with the last points first, without the
-// first skip. All instants are in a range. It looks at the points of the words whose ranges
-// do not decide.
-func (m *bitMeet) latest(to []uint32, c *timeColumn, in timeRange, skip, limit int) []uint32 {
-	limit = min(limit, m.total-skip)
+// timeSearch finds the last points of some positions. Its memory is used again.
+type timeSearch struct {
+	column *timeColumn
+	sizes  [maxBuckets]int32 // positions by bucket, in words of one bucket
+	mixed  []mixedWord       // other words
+	left   []mixedWord
+	points []timePoint
+}
+
+// mixedWord is some positions of a word.
+type mixedWord struct {
+	found  uint64
+	planes *timePlanes
+}
+
+// latest appends up to limit positions of a set to others, those with the last points in a
+// column first, without the first skip.
+func (t *timeSearch) latest(to []uint32, set *bitset, c *timeColumn, skip, limit int) []uint32 {
+	limit = min(limit, set.total-skip)
 	if limit <= 0 {
 		return to
 	}
-	l := latestPoints{column: c, skip: skip, limit: limit}
-	if rest := m.total - skip - limit; rest < skip {
-		l.skip, l.mirrored = rest, true
-	}
-	zones := l.zones(m, in)
-	l.between(zones)
-	for _, z := range zones {
-		if z.first > l.most {
-			l.skip -= z.n
+	first, last, before := 0, maxBuckets-1, 0
+	if t.column = c; set.total > minBucket {
+		t.sort(set)
+		var n int
+		last, before, n = t.bucket(skip)
+		if first = last; skip+limit > before+n {
+			first, _, _ = t.bucket(skip + limit - 1)
 		}
 	}
-	for _, z := range zones {
-		if z.first <= l.most && z.last >= l.least {
-			block, _ := m.block(z.block)
-			l.add(z.block, block)
-		}
-	}
-	l.keep()
-	selectLast(l.points, l.skip)
-	return l.appendTo(to)
-}
-
-// timeZone is the range of the instants of a block, and how many of its positions count.
-type timeZone struct {
-	timeRange
-	block, n int
-}
-
-// compare puts the zone first that reaches furthest, and then begins last.
-func (z timeZone) compare(y timeZone) int {
-	if z.last != y.last {
-		return cmp.Compare(y.last, z.last)
-	}
-	return cmp.Compare(y.first, z.first)
-}
-
-// latestPoints collects the last points of a column; mirrored, it collects the first ones, in
-// a time that runs backwards.
-type latestPoints struct {
-	column      *timeColumn
-	mirrored    bool
-	skip, limit int     // the points wanted are these of what was not looked at yet and points
-	least, most instant // of the points wanted
-	points      []timePoint
-}
-
-// mirror returns a range as the collector sees it.
-func (l *latestPoints) mirror(r timeRange) timeRange {
-	if l.mirrored {
-		return timeRange{-r.last, -r.first}
-	}
-	return r
-}
-
-// zones returns the ranges of the blocks that have positions, in order.
-func (l *latestPoints) zones(m *bitMeet, in timeRange) (all []timeZone) {
-	for b, n := range m.counts {
-		if n > 0 {
-			r := l.column.zone(b)
-			r = timeRange{max(r.first, in.first), min(r.last, in.last)}
-			all = append(all, timeZone{l.mirror(r), b, int(n)})
-		}
-	}
-	slices.SortFunc(all, timeZone.compare)
-	return all
-}
-
-// between finds the least and the most that the instants wanted can be.
-func (l *latestPoints) between(zones []timeZone) {
-	sum := 0 // positions that may have later instants
-	for _, z := range zones {
-		if sum > l.skip {
-			break
-		}
-		l.most = z.last
-		sum += z.n
-	}
-	if l.least = math.MinInt64; l.skip == 0 {
-		return // keep soon raises it
-	}
-	sum = 0 // positions that have none earlier
-	for _, z := range slices.SortedFunc(slices.Values(zones),
-		func(a, b timeZone) int { return cmp.Compare(b.first, a.first) }) {
-		l.least = z.first
-		if sum += z.n; sum >= l.skip+l.limit {
-			break
-		}
-	}
-}
-
-// add collects the points of a block.
-func (l *latestPoints) add(b int, block *bitBlock) {
-	for i := range block {
-		if !l.mirrored {
-			i = bitBlockWords - 1 - i
-		}
-		found := block[i]
-		if found == 0 {
-			continue
-		}
-		w := l.column.word(b, i)
-		switch r := l.mirror(w.timeRange); {
-		case r.last < l.least:
-			continue
-		case r.first > l.most:
-			l.skip -= bits.OnesCount64(found)
-			continue
-		}
-		l.addWord(w, found, uint32(b*bitBlockBits+i*64))
-		if len(l.points) > 2*(l.skip+l.limit)+256 {
-			l.keep()
-		}
-	}
-}
-
-// addWord collects those points of a word that begins at a position that were found.
-func (l *latestPoints) addWord(w *timeWord, found uint64, base uint32) {
-	for ; found != 0; found &= found - 1 {
-		n := bits.TrailingZeros64(found)
-		p := timePoint{w.at[n], base + uint32(n)}
-		if l.mirrored {
-			p = timePoint{-p.at, ^p.pos}
-		}
-		if p.at > l.most {
-			l.skip--
-		} else if p.at >= l.least {
-			l.points = append(l.points, p)
-		}
-	}
-}
-
-// appendTo appends the positions of the points after the first skip, the last in time first.
-func (l *latestPoints) appendTo(to []uint32) []uint32 {
-	page := l.points[l.skip:]
+	t.collect(set, first, last)
+	skip -= before
+	selectLast(t.points, skip+limit)
+	selectLast(t.points[:skip+limit], skip)
+	page := t.points[skip : skip+limit]
 	slices.SortFunc(page, func(a, b timePoint) int { return b.compare(a) })
-	if !l.mirrored {
-		for _, p := range page {
-			to = append(to, p.pos)
-		}
-		return to
-	}
-	for _, p := range slices.Backward(page) {
-		to = append(to, ^p.pos)
+	for _, p := range page {
+		to = append(to, p.pos)
 	}
 	return to
 }
 
-// keep drops the points that are too early.
-func (l *latestPoints) keep() {
-	want := l.skip + l.limit
-	if len(l.points) <= want {
-		return
+// sort counts the positions of a set in words of one bucket, and finds the other words.
+func (t *timeSearch) sort(set *bitset) {
+	clear(t.sizes[:])
+	t.mixed = t.mixed[:0]
+	for b, n := range set.counts {
+		if n == 0 {
+			continue
+		}
+		block := t.column.block(b)
+		for word, found := range set.blocks[b] {
+			if r := block.ranges[word]; r.first == r.last {
+				t.sizes[r.first] += int32(bits.OnesCount64(found))
+			} else if found != 0 {
+				t.mixed = append(t.mixed, mixedWord{found, &block.planes[word]})
+			}
+		}
 	}
-	selectLast(l.points, want)
-	l.points = l.points[:want]
-	l.least = slices.MinFunc(l.points, timePoint.compare).at
+}
+
+// bucket returns the bucket of the point after so many of the last ones, how many points
+// are in later buckets, and how many in this one.
+func (t *timeSearch) bucket(skip int) (bucket, before, n int) {
+	left := append(t.left[:0], t.mixed...)
+	plane, flip := bucketBits, uint64(0) // of the bit found before
+	for j := bucketBits - 1; j >= 0; j-- {
+		upper, kept := bucket|1<<j, left[:0]
+		n = 0
+		for _, k := range t.sizes[upper : upper+1<<j] {
+			n += int(k)
+		}
+		for _, w := range left {
+			if plane < bucketBits {
+				w.found &= w.planes[plane] ^ flip
+			}
+			if w.found != 0 {
+				kept = append(kept, w)
+				n += bits.OnesCount64(w.found & w.planes[j])
+			}
+		}
+		left, plane = kept, j
+		if flip = 0; skip < before+n {
+			bucket = upper
+		} else {
+			before += n
+			flip = ^flip
+		}
+	}
+	t.left, n = left, int(t.sizes[bucket])
+	for _, w := range left {
+		n += bits.OnesCount64(w.found & (w.planes[0] ^ flip))
+	}
+	return bucket, before, n
+}
+
+// collect finds the points of a set in some buckets.
+func (t *timeSearch) collect(set *bitset, first, last int) {
+	t.points = t.points[:0]
+	for b, n := range set.counts {
+		if n == 0 {
+			continue
+		}
+		block := t.column.block(b)
+		for word, found := range set.blocks[b] {
+			r := block.ranges[word]
+			if found == 0 || int(r.last) < first || int(r.first) > last {
+				continue
+			}
+			if int(r.first) < first || int(r.last) > last {
+				found &= block.planes[word].between(first, last)
+			}
+			t.addWord(block.words[word], found, uint32(b*bitBlockBits+word*64))
+		}
+	}
+	t.column.scale.looked += len(t.points)
+}
+
+// addWord collects the points of those positions of a word that were found.
+func (t *timeSearch) addWord(w *timeWord, found uint64, base uint32) {
+	for ; found != 0; found &= found - 1 {
+		n := bits.TrailingZeros64(found)
+		t.points = append(t.points, timePoint{w[n], base + uint32(n)})
+	}
 }
 
 // selectLast moves the last n points to the front, in any order.

@@ -21,12 +21,12 @@ func bitsetOfEvery(n, limit uint32) *bitset {
 }
 
 // meetOf returns the intersection of sets.
-func meetOf(sets ...*bitset) *bitMeet {
+func meetOf(sets ...*bitset) *bitset {
 	all := make([]positionSet, len(sets))
 	for i, s := range sets {
 		all[i] = s
 	}
-	return newBitMeet(all...)
+	return new(bitMeet).of(all...)
 }
 
 // bitsetPage returns up to size positions that are in all sets, after the first skip.
@@ -241,16 +241,66 @@ func TestBitsetReusesItsLastBlock(t *testing.T) {
 	}
 }
 
-// TestBitsetListingAllocatesLittle checks that a page takes two bytes for each block, and nothing
-// for each position.
-func TestBitsetListingAllocatesLittle(t *testing.T) {
-	sets := []*bitset{bitsetOfEvery(2, 100_000), bitsetOfEvery(3, 100_000), bitsetOfEvery(1, 100_000)}
-	sum := 0
+// TestBitsetListingAllocatesNothing checks that pages after the first use its memory again.
+func TestBitsetListingAllocatesNothing(t *testing.T) {
+	sets := []positionSet{bitsetOfEvery(2, 100_000), bitsetOfEvery(3, 100_000), bitsetOfEvery(1, 100_000)}
+	sum, meet := 0, new(bitMeet)
 	if got := testing.AllocsPerRun(20, func() {
-		meetOf(sets...).descend(1000, func(i uint32) bool { sum += int(i); return true })
-	}); got > 3 {
-		t.Errorf("got %v allocations; want at most 3", got)
+		meet.of(sets...).descend(1000, func(i uint32) bool { sum += int(i); return true })
+	}); got > 0 {
+		t.Errorf("got %v allocations; want none", got)
 	}
+}
+
+// checkTimes checks that every point is counted in its bucket, and that the ranges of the words include
+// it.
+func checkTimes(t *testing.T, s *timeScale, columns ...*timeColumn) {
+	t.Helper()
+	want, points := [maxBuckets]int32{}, 0
+	for _, c := range columns {
+		for i := range uint32(len(c.blocks) * bitBlockBits) {
+			b, word, _ := bitsetPlace(i)
+			if c.blocks[b] == nil || c.at(i) == 0 {
+				continue
+			}
+			k, r := s.bucket(timePoint{c.at(i), i}), c.blocks[b].ranges[word]
+			want[k]++
+			points++
+			if got := c.blocks[b].planes[word].bucket(int(i % 64)); got != k || k < int(r.first) || k > int(r.last) {
+				t.Fatalf("position %d: got bucket %d, of %v; want %d", i, got, r, k)
+			}
+		}
+	}
+	if s.sizes != want || s.points != points || len(s.starts) > maxBuckets {
+		t.Errorf("got %d points in %d buckets of %v; want %d in %v", s.points, len(s.starts), s.sizes, points, want)
+	}
+}
+
+// TestTimeScale fills all buckets, and more, with points that come in order, apart from some, and makes
+// new ones.
+func TestTimeScale(t *testing.T) {
+	s := newTimeScale()
+	base := &timeColumn{scale: s}
+	c := &timeColumn{scale: s, base: base}
+	r := rand.New(rand.NewPCG(4, 5))
+	const points = maxBuckets*minBucket + 250_000
+	for i := range uint32(points) {
+		base.set(i, 1+instant(i))
+		if i%1000 == 999 {
+			base.set(i-r.Uint32N(i), 1+instant(i))
+		}
+	}
+	for range 500 { // in a few blocks
+		c.set(r.Uint32N(20_000), 1+instant(r.IntN(points)))
+	}
+	if len(s.starts) != maxBuckets {
+		t.Errorf("got %d buckets; want all %d", len(s.starts), maxBuckets)
+	}
+	checkTimes(t, s, base, c)
+	if s.balance(base, c); len(s.starts) > maxBuckets*3/5 || int(s.largest) > 3*s.fair() {
+		t.Errorf("got %d buckets with up to %d points; want some %d of %d", len(s.starts), s.largest, maxBuckets/2, s.fair())
+	}
+	checkTimes(t, s, base, c)
 }
 
 func BenchmarkBitsetPage(b *testing.B) {

@@ -1,10 +1,12 @@
 package main
 
-// Time, identifiers and chance. The clock of a service is real or virtual: nothing else
-// reads the wall clock or starts a timer for the delays of tasks. Limits that apply in
-// real time in every mode follow it, and then the source of identifiers.
+// Time, identifiers and chance. First instants, and buckets of many. The clock of a service
+// is real or virtual: nothing else reads the wall clock or starts a timer for the delays of
+// tasks. Limits that apply in real time in every mode follow it, and then the source of
+// identifiers.
 
 import (
+	"cmp"
 	"context"
 	cryptorand "crypto/rand"
 	"crypto/sha256"
@@ -13,8 +15,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"regexp"
+	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,6 +87,116 @@ func parseInstant(s string) (instant, error) {
 		return 0, fmt.Errorf("%q is not a timestamp like 2026-01-31T12:00:00Z", s)
 	}
 	return instantOf(t), nil
+}
+
+// timePoint is an instant at a position. Points are in the order of their instants, then
+// of their positions.
+type timePoint struct {
+	at  instant
+	pos uint32
+}
+
+func (p timePoint) compare(q timePoint) int {
+	if p.at != q.at {
+		return cmp.Compare(p.at, q.at)
+	}
+	return cmp.Compare(p.pos, q.pos)
+}
+
+const (
+	bucketBits = 10
+	maxBuckets = 1 << bucketBits
+	minBucket  = 256 // points that a bucket may always have
+)
+
+// timeScale divides all points into buckets of similar size.
+type timeScale struct {
+	starts  []timePoint // the first point that each bucket may have, ascending
+	sizes   [maxBuckets]int32
+	points  int
+	last    timePoint // no point is after it
+	largest int32     // the size that a bucket had
+	looked  int       // instants that searches looked at
+}
+
+func newTimeScale() *timeScale { return &timeScale{starts: []timePoint{{math.MinInt64, 0}}} }
+
+// fair is the size that a bucket should have.
+func (s *timeScale) fair() int { return max(minBucket, 2*s.points/maxBuckets) }
+
+// bucket returns the bucket of a point.
+func (s *timeScale) bucket(p timePoint) int {
+	top := len(s.starts) - 1
+	if p.compare(s.starts[top]) >= 0 {
+		return top
+	}
+	return sort.Search(top, func(k int) bool { return p.compare(s.starts[k+1]) < 0 })
+}
+
+// add counts a new point, and returns its bucket. A point after all others may begin one.
+func (s *timeScale) add(p timePoint) int {
+	k := s.bucket(p)
+	if s.reach(p) && len(s.starts) < maxBuckets && int(s.sizes[k]) >= s.fair() {
+		s.starts = append(s.starts, p)
+		k++
+	}
+	s.count(k)
+	return k
+}
+
+// reach notes a point. It reports whether the point is after all others.
+func (s *timeScale) reach(p timePoint) bool {
+	later := p.compare(s.last) > 0
+	if later {
+		s.last = p
+	}
+	return later
+}
+
+func (s *timeScale) count(k int) {
+	s.points++
+	s.sizes[k]++
+	s.largest = max(s.largest, s.sizes[k])
+}
+
+func (s *timeScale) remove(k int) {
+	s.points--
+	s.sizes[k]--
+}
+
+// balance makes new buckets for the points of some columns, if one has become too large:
+// after a start, when the clock was set back, or once there are no more buckets. It looks at
+// every point then, but many were added since.
+func (s *timeScale) balance(columns ...*timeColumn) {
+	if int(s.largest) <= 4*s.fair() {
+		return
+	}
+	points := s.sample(columns)
+	buckets := min(s.points/minBucket, maxBuckets/2)
+	*s = *newTimeScale()
+	for k := 1; k < buckets; k++ {
+		if p := points[k*len(points)/buckets]; p != s.starts[len(s.starts)-1] {
+			s.starts = append(s.starts, p)
+		}
+	}
+	for _, c := range columns {
+		c.place()
+	}
+}
+
+// sample returns some of the points in order.
+func (s *timeScale) sample(columns []*timeColumn) (points []timePoint) {
+	step := s.points>>14 | 1
+	for _, c := range columns {
+		for i := 0; i < len(c.blocks)*bitBlockBits; i += step {
+			b, word, _ := bitsetPlace(uint32(i))
+			if block := c.blocks[b]; block != nil && block.words[word] != nil && block.words[word][i%64] != 0 {
+				points = append(points, timePoint{block.words[word][i%64], uint32(i)})
+			}
+		}
+	}
+	slices.SortFunc(points, timePoint.compare)
+	return points
 }
 
 // clock tells the time and runs timers.

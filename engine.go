@@ -432,6 +432,15 @@ func (r rank) before(o rank) bool {
 	return r.seq < o.seq
 }
 
+// place returns the place of a step in the order of creation: that of its task, or if it has
+// yielded, behind all tasks that existed then, so that it does not keep them waiting.
+func (t *task) place(i int) uint64 {
+	if s := &t.steps[i]; s.redeliver && s.checkpoint != nil {
+		return s.checkpoint.seq
+	}
+	return t.seq
+}
+
 // readyStep is a step that waits for a slot.
 type readyStep struct {
 	rank
@@ -482,7 +491,7 @@ func (e *engine) enqueueLocked(t *task, i int) {
 		return
 	}
 	e.readied++
-	e.requeueLocked(readyStep{rank{t.by.priority, t.seq, e.readied}, t, i, e.pool(g.kind)})
+	e.requeueLocked(readyStep{rank{t.by.priority, t.place(i), e.readied}, t, i, e.pool(g.kind)})
 }
 
 // requeueLocked puts a step into its queue, in its place.
@@ -630,14 +639,14 @@ func (g *schemaGuard) misfits(s *schemaSource, value []byte) misfits {
 // fitted checks the result of a step, and marks one that must not count. It is slow, and
 // therefore called without the store's lock where it can be.
 func (e *engine) fitted(def *stepTemplate, o outcome) outcome {
-	if def.publishes != nil && o.unfit == nil {
+	if o.checkpoint == nil && def.publishes != nil && o.unfit == nil {
 		payload := &ending{success: o.success, result: o.result}
 		if !o.success {
 			payload.err = o.err.appendJSON(nil)
 		}
 		o.unfit = def.unfit(payload.payload())
 	}
-	if !o.success || o.misfit != "" {
+	if !o.success || o.misfit != "" || o.checkpoint != nil {
 		return o
 	}
 	found := e.schemas.misfits(def.result, o.result)

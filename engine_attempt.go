@@ -250,6 +250,16 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	if o.stray != "" {
 		e.causes.strayMember(t, k.key.step, o)
 	}
+	if o.checkpoint != nil {
+		if k.gone {
+			return nil // it was for nothing
+		}
+		if t.mayYield(k.key.step) {
+			k.gone = true
+			return c.append(t, t.checkpointRecord(k.key.step, o.checkpoint))
+		}
+		o = typedFailure(checkpointLimitType, "%v", tooManyCheckpoints(t, k.key.step))
+	}
 	if !k.gone {
 		k.gone = true
 		end := e.ending(t, k.key.step, o, c.now, k.started)
@@ -265,6 +275,25 @@ func (e *engine) endLocked(c *change, k *run, o outcome) error {
 	return c.append(t, &record{kind: recLate, step: k.key.step, end: end})
 }
 
+// mayYield reports whether a step may make one more checkpoint.
+func (t *task) mayYield(i int) bool {
+	c := t.steps[i].checkpoint
+	return c == nil || c.number < maxCheckpoints
+}
+
+func tooManyCheckpoints(t *task, i int) error {
+	return failf(invalidFields, "step %q has made %d checkpoints, the most that a step may make", t.def(i).name, maxCheckpoints)
+}
+
+// checkpointRecord returns the record of a step that yields.
+func (t *task) checkpointRecord(i int, data []byte) *record {
+	c := &checkpoint{number: 1, data: data}
+	if last := t.steps[i].checkpoint; last != nil {
+		c.number = last.number + 1
+	}
+	return &record{kind: recCheckpoint, step: i, checkpoint: c}
+}
+
 // wasCancelled reports whether an outcome says only that the handler was cut off.
 func wasCancelled(o outcome) bool { return o.err != nil && o.err.errorType == cancelledType }
 
@@ -272,6 +301,7 @@ func wasCancelled(o outcome) bool { return o.err != nil && o.err.errorType == ca
 func (e *engine) attemptLocked(t *task, i, number int, inputs bool) *attempt {
 	def := t.def(i)
 	a := &attempt{
+		checkpoint:  t.steps[i].checkpoint,
 		stepName:    def.name,
 		number:      number,
 		maxAttempts: t.steps[i].maxAttempts,

@@ -317,7 +317,7 @@ func (x *claimIndex) insert(t *task, i int) {
 		x.queues[key] = q
 	}
 	x.seq++
-	o := &claimEntry{runKey: k, rank: rank{t.by.priority, t.seq, x.seq}, key: key, queue: q}
+	o := &claimEntry{runKey: k, rank: rank{t.by.priority, t.place(i), x.seq}, key: key, queue: q}
 	x.steps[k] = o
 	q.push(o)
 }
@@ -522,6 +522,7 @@ const (
 	extendVerb   leaseVerb = "extend"
 	completeVerb leaseVerb = "complete"
 	failVerb     leaseVerb = "fail"
+	yieldVerb    leaseVerb = "checkpoint"
 )
 
 // leaseAnswer is an outside actor's request about a step that it claimed.
@@ -530,7 +531,7 @@ type leaseAnswer struct {
 	hash    leaseHash
 	task    uuid          // according to the token, which anybody may have written
 	lease   time.Duration // extend: from now
-	outcome outcome       // complete, fail
+	outcome outcome       // complete, fail, checkpoint
 	subject string        // the authenticated caller, or ""
 	seen    taskVersions  // which the task must have; nil for any
 
@@ -569,6 +570,13 @@ func (e *engine) answerLocked(c *change, stepID uuid, q *leaseAnswer) (*heldStep
 		err := e.extendLocked(c, t, h, c.now.add(q.lease))
 		q.until = h.until
 		return h, err
+	case q.verb == yieldVerb:
+		if !t.mayYield(h.step) {
+			return nil, tooManyCheckpoints(t, h.step)
+		}
+		r := t.checkpointRecord(h.step, q.outcome.checkpoint)
+		r.checkpoint.worker, r.subject = s.lease.worker, q.subject
+		return h, c.append(t, r)
 	}
 	end := e.ending(t, h.step, q.outcome, c.now, s.attempted)
 	end.worker = s.lease.worker

@@ -237,6 +237,9 @@ func (x *explainer) step(i int) stepExplanation {
 	default:
 		x.enqueued(&e, i)
 	}
+	if c := s.checkpoint; c != nil {
+		e.Message += fmt.Sprintf("; it goes on from checkpoint %d of %s", c.number, c.at.zoned())
+	}
 	return e
 }
 

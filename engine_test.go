@@ -5,9 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
@@ -1083,4 +1086,134 @@ func TestManySlowHandlers(t *testing.T) {
 	eventually(t, "the slow tasks are complete", func() bool {
 		return s.do("GET", "/v1/tasks?per_page=1&name=slow&status=complete", "").want(200).text("pagination.total_count") == "1000"
 	})
+}
+
+// yielder is an HTTP handler that counts to its goal in steps of one, and yields after each.
+type yielder struct {
+	goal int
+	keys []string
+	fail func(n int) bool // at this number of calls
+}
+
+func (y *yielder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	y.keys = append(y.keys, r.Header.Get("Idempotency-Key"))
+	if y.fail != nil && y.fail(len(y.keys)) {
+		http.Error(w, "busy", http.StatusServiceUnavailable)
+		return
+	}
+	n, _ := jsonInt(objectMember(objectMember(objectMember(body, "step"), "checkpoint"), "cursor"))
+	if int(n) == y.goal {
+		fmt.Fprintf(w, `{"success":true,"result":%d}`, n)
+		return
+	}
+	fmt.Fprintf(w, `{"success":true,"checkpoint":{"cursor":%d,"accumulated_results":%q}}`, n+1, strings.Repeat("x", 200))
+}
+
+// TestHandlerYields checks that a step whose handler yields runs again without using an attempt,
+// goes on from its checkpoint after a failure, and leaves only the newest one in the log of its
+// task, however many there were; and that this is so after a restart.
+func TestHandlerYields(t *testing.T) {
+	y := &yielder{goal: 300, fail: func(n int) bool { return n == 100 }}
+	web := httptest.NewServer(y)
+	t.Cleanup(web.Close)
+	dir, tpl := t.TempDir(), testTemplate("yields",
+		stepSpec{name: "a", callable: web.URL, retry: `{"max_attempts":2,"backoff_base_ms":1}`},
+		stepSpec{name: "b", callable: "Outside", after: []string{"a"}})
+	s := newTestService(t, serviceTest{dir: dir, extra: []string{tpl}})
+	id := mustCreate(t, s, "yields").id
+	most := 0
+	wire.Eventually(t, "the step is complete", func() bool {
+		v := must(s.store.view(id))(t)
+		most = max(most, len(v.log))
+		return v.steps[0].state == stepComplete
+	})
+	v := must(s.store.view(id))(t)
+	if got := &v.steps[0]; got.attempts != 2 || string(got.last.result) != "300" || got.checkpoint != nil {
+		t.Errorf("got %d attempts, result %s, checkpoint %v; want 2, 300 and none", got.attempts, got.last.result, got.checkpoint)
+	}
+	if most > 5000 {
+		t.Errorf("the log had %d bytes; want the newest checkpoint and few others", most)
+	}
+	first, last := v.stepID(0).String()+":1", v.stepID(0).String()+":2:300"
+	if n := len(y.keys); n != 302 || y.keys[0] != first || y.keys[1] != first+":1" || y.keys[n-1] != last {
+		t.Errorf("got %d deliveries with the keys %s, %s … %s", n, y.keys[0], y.keys[1], y.keys[n-1])
+	}
+	mustAct(t, s, v, 1, completeAction)
+	kept := must(s.store.view(id))(t)
+	if n := strings.Count(string(kept.log), `"kind":"checkpoint"`); n != 1 {
+		t.Errorf("the log of the finished task has %d checkpoints; want 1: %s", n, kept.log)
+	}
+	closeTestService(t, s)
+	again := must(newTestService(t, serviceTest{dir: dir, extra: []string{tpl}}).store.view(id))(t)
+	if string(again.log) != string(kept.log) {
+		t.Errorf("after a restart: got %s; want %s", again.log, kept.log)
+	}
+}
+
+// TestTooManyCheckpoints checks that a step cannot yield for ever.
+func TestTooManyCheckpoints(t *testing.T) {
+	s := newTestService(t, serviceTest{extra: []string{testTemplate("yields", stepSpec{name: "a", callable: "Outside"})}})
+	id := mustCreate(t, s, "yields").id
+	yield := func() (int, error) {
+		given := must(s.outside.claim(t.Context(), &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Hour}))(t)
+		q := &leaseAnswer{verb: yieldVerb, outcome: outcome{success: true, checkpoint: []byte(`{"cursor":1}`)}}
+		q.setLease(given[0].token)
+		v, err := s.outside.answer(t.Context(), given[0].attempt.stepID, q)
+		if err != nil {
+			return 0, err
+		}
+		return v.Checkpoint.number, nil
+	}
+	for n := 1; n <= maxCheckpoints; n++ {
+		if got := must(yield())(t); got != n {
+			t.Fatalf("got checkpoint %d; want %d", got, n)
+		}
+	}
+	if _, err := yield(); kindOf(err) != invalidFields || !strings.Contains(err.Error(), "10000 checkpoints") {
+		t.Errorf("got %v; want it refused", err)
+	}
+	if v := must(s.store.view(id))(t); len(v.log) > 20_000 {
+		t.Errorf("the log has %d bytes", len(v.log))
+	}
+}
+
+// TestYieldingIsFair checks that a step that yields lets those of later tasks go first.
+func TestYieldingIsFair(t *testing.T) {
+	s := newTestService(t, serviceTest{extra: []string{testTemplate("yields", stepSpec{name: "a", callable: "Outside"})}})
+	claim := func() claimedStep {
+		return must(s.outside.claim(t.Context(), &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Hour}))(t)[0]
+	}
+	first, second := mustCreate(t, s, "yields").id, mustCreate(t, s, "yields").id
+	given := claim()
+	q := &leaseAnswer{verb: yieldVerb, outcome: outcome{success: true, checkpoint: []byte(`{"cursor":1}`)}}
+	q.setLease(given.token)
+	_, err := s.outside.answer(t.Context(), given.attempt.stepID, q)
+	noError(t, err)
+	third := mustCreate(t, s, "yields").id
+	for _, want := range []uuid{second, first, third} {
+		if got := claim().key.task; got != want {
+			t.Errorf("got the step of %s; want that of %s", got, want)
+		}
+	}
+}
+
+// TestRestartFromCheckpoint cuts a delivery off after a checkpoint: the same attempt goes on from it.
+func TestRestartFromCheckpoint(t *testing.T) {
+	dir, tpl := t.TempDir(), testTemplate("yields", stepSpec{name: "a", callable: "Outside"})
+	s := newTestService(t, serviceTest{dir: dir, extra: []string{tpl}})
+	id := mustCreate(t, s, "yields").id
+	for n := range 5 {
+		given := must(s.outside.claim(t.Context(), &claimRequest{callables: []string{"*"}, limit: 1, lease: time.Hour}))(t)[0]
+		if c := given.attempt.checkpoint; (c == nil) != (n == 0) || c != nil && c.number != n || given.attempt.number != 1 {
+			t.Fatalf("delivery %d: got checkpoint %+v, attempt %d", n, c, given.attempt.number)
+		}
+		q := &leaseAnswer{verb: yieldVerb, outcome: outcome{success: true, checkpoint: fmt.Appendf(nil, `{"cursor":%d}`, n)}}
+		q.setLease(given.token)
+		_, err := s.outside.answer(t.Context(), given.attempt.stepID, q)
+		noError(t, err)
+		closeTestService(t, s)
+		s = newTestService(t, serviceTest{dir: dir, extra: []string{tpl}})
+	}
+	wantStates(t, settled(t, s, id), "steps_in_process: enqueued")
 }

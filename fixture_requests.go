@@ -313,11 +313,14 @@ func (c *handlerCall) view() entryView {
 	return entryView{ID: c.seq, Kind: handlerEntry, At: zonedTime(c.at), deliveryView: v}
 }
 
-// view returns {"success", "result"} or {"success", "error"}; nil for no outcome.
+// view returns {"success", "result"}, {"success", "checkpoint"} or {"success", "error"}; nil for
+// no outcome.
 func (o *outcome) view() json.RawMessage {
 	switch {
 	case o == nil:
 		return nil
+	case o.checkpoint != nil:
+		return slices.Concat([]byte(`{"success":true,"checkpoint":`), o.checkpoint, []byte{'}'})
 	case o.success && o.result == nil:
 		return json.RawMessage(`{"success":true,"result":null}`)
 	case o.success:

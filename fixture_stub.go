@@ -36,7 +36,10 @@ type stubOutcome struct {
 }
 
 // instant reports whether the attempt starts and ends at once.
-func (s *stubOutcome) instant() bool { return s.fault == noFault && !s.hang && s.delay == 0 }
+func (s *stubOutcome) instant() bool {
+	yields := s.outcome != nil && s.outcome.checkpoint != nil
+	return s.fault == noFault && !s.hang && s.delay == 0 && !yields
+}
 
 // stubExhaustedType is the error type of a delivery for which a stub has no
 // outcome left.
@@ -199,13 +202,18 @@ func (f *fieldReader) stubOutcomes(path string, raw []byte) (all []stubOutcome) 
 }
 
 func (f *fieldReader) stubOutcome(path string, raw []byte) (s stubOutcome) {
-	known := []string{"result", "error", "delay", "hang", "fault"}
+	known := []string{"result", "error", "checkpoint", "delay", "hang", "fault"}
 	given := f.members(path, raw, known, func(key, at string, value []byte) {
 		switch key {
 		case "result":
 			s.outcome = &outcome{success: true, result: compactResult(value)}
 		case "error":
 			s.outcome = f.stubError(at, value)
+		case "checkpoint":
+			data, problem := readCheckpoint(value)
+			if s.outcome = (&outcome{success: true, checkpoint: data}); problem != "" {
+				f.complain(at, "%s", problem)
+			}
 		case "delay":
 			s.delay = f.boundedDuration(at, value, maxSleepMS*time.Millisecond)
 		case "hang":
@@ -232,9 +240,11 @@ func (f *fieldReader) stubOutcomeRules(s *stubOutcome, path string, given map[st
 	switch {
 	case given == nil: // no object, which was complained of
 	case len(given) == 0:
-		f.complain(path, "must have a result, an error, a delay, hang or a fault")
+		f.complain(path, "must have a result, an error, a checkpoint, a delay, hang or a fault")
 	case given["result"] && given["error"]:
 		f.complain(path+".error", "cannot be combined with a result")
+	case given["checkpoint"] && (given["result"] || given["error"] || given["fault"]):
+		f.complain(path+".checkpoint", "cannot be combined with a result, an error or a fault")
 	case given["hang"] && len(given) > 1:
 		f.complain(path+".hang", "cannot be combined with anything else")
 	case s.fault == workerLost && s.outcome != nil:

@@ -39,6 +39,56 @@ type attempt struct {
 	inputs                   []byte        // an object: the context, or what an operator set
 	batch                    []byte        // an object: what the inputs of a batch worker have besides; nil for none
 	results                  []namedResult // completed ancestors
+	checkpoint               *checkpoint   // where to go on; nil for the beginning
+}
+
+// checkpoint is how far a step has come, as its handler or an outside actor said when it
+// yielded. It is never changed.
+type checkpoint struct {
+	number int     // among those of the step, from 1
+	at     instant // when it was recorded
+	seq    uint64  // of its record
+	data   []byte  // an object with cursor, and perhaps items_processed and accumulated_results
+	worker string  // the outside actor; "" for this service
+}
+
+// maxCheckpoints bounds the checkpoints of a step, which may yield without ever ending.
+const maxCheckpoints = 10_000
+
+// appendJSON appends the checkpoint as handlers and views have it.
+func (c *checkpoint) appendJSON(dst []byte) []byte {
+	o := jsonWriter{b: append(dst, '{')}
+	o.number("number", c.number)
+	o.zoned("recorded_at", c.at)
+	return append(append(o.b, ','), c.data[1:]...)
+}
+
+// readCheckpoint reads {"cursor": any, "items_processed"?: integer, "accumulated_results"?: any},
+// and returns these members alone. Members that are null count as absent.
+func readCheckpoint(value []byte) (data []byte, problem string) {
+	var kept templateObject
+	r := memberReader{path: checkpointMember + "."}
+	eachMember(value, func(key string, value []byte) bool {
+		switch {
+		case jsonKind(value) == 'n':
+			return true
+		case key == "items_processed":
+			if n, ok := jsonInt(value); !ok || n < 0 {
+				r.wrong(key, value, "an integer from 0")
+			}
+		case key != "cursor" && key != "accumulated_results":
+			return true
+		}
+		kept = append(kept, templateMember{key, compactJSON(nil, value)})
+		return true
+	})
+	switch {
+	case jsonKind(value) != '{':
+		return nil, wrongKind(checkpointMember, value, "an object with a cursor")
+	case r.problem == "" && kept.value("cursor") == nil:
+		return nil, checkpointMember + ".cursor is required"
+	}
+	return kept.json(), r.problem
 }
 
 // namedResult is the bare result of a completed step.
@@ -52,6 +102,7 @@ type outcome struct {
 	success    bool
 	result     []byte     // JSON that passed checkJSON, compact; nil stands for null
 	metadata   []byte     // a JSON object from the handler, or nil
+	checkpoint []byte     // the data of a checkpoint: it has yielded, with success; else nil
 	err        *stepError // nil if success
 	retryAfter time.Duration
 	unmade     bool     // no attempt: the process had no descriptor left to begin it
@@ -70,7 +121,7 @@ func (o outcome) fitting() outcome {
 
 // size returns how many bytes the outcome's JSON and texts have.
 func (o *outcome) size() int {
-	n := len(o.result) + len(o.metadata)
+	n := len(o.result) + len(o.metadata) + len(o.checkpoint)
 	if o.err != nil {
 		n += len(o.err.message) + len(o.err.context)
 	}
@@ -316,6 +367,9 @@ func (a *attempt) envelope(dst []byte) []byte {
 // envelopeSize returns about how many bytes the envelope takes.
 func (a *attempt) envelopeSize() int {
 	n := 512 + len(a.traceparent) + len(a.tracestate) + len(a.context) + len(a.config) + len(a.inputs) + len(a.batch) + len(a.handler)
+	if a.checkpoint != nil {
+		n += len(a.checkpoint.data)
+	}
 	for _, r := range a.results {
 		n += len(r.step) + len(r.result) + 8
 	}
@@ -345,7 +399,19 @@ func (a *attempt) appendStep(dst []byte) []byte {
 	dst = strconv.AppendInt(append(dst, `,"timeout_seconds":`...), int64(a.timeout/time.Second), 10)
 	dst = append(append(dst, `,"config":`...), orEmptyObject(a.config)...)
 	dst = append(append(dst, `,"inputs":`...), a.allInputs()...)
+	if a.checkpoint != nil {
+		dst = a.checkpoint.appendJSON(append(dst, `,"checkpoint":`...))
+	}
 	return append(append(append(dst, `,"handler":`...), orEmptyObject(a.handler)...), '}')
+}
+
+// deliveryKey names what a handler is given: the same when a delivery is repeated, another one
+// after each checkpoint.
+func (a *attempt) deliveryKey() string {
+	if a.checkpoint == nil {
+		return fmt.Sprintf("%s:%d", a.stepID, a.number)
+	}
+	return fmt.Sprintf("%s:%d:%d", a.stepID, a.number, a.checkpoint.number)
 }
 
 // allInputs returns the inputs, with those of a batch worker.
@@ -379,6 +445,7 @@ const (
 	schemaMismatchType  = "schema_mismatch"
 	resultTooLargeType  = "result_too_large"
 	handlerErrorType    = "handler_error"
+	checkpointLimitType = "too_many_checkpoints"
 	programUnusableType = "program_unusable"
 )
 
@@ -415,6 +482,7 @@ var handlerErrorTypes = []errorTypeRow{
 	{"exit_…", false, "the program exited with this other code"},
 	{"signal_…", true, "a signal of this number ended the program"},
 	{handlerErrorType, true, "the reply is a failure without an error_type; permanent if retryable is false"},
+	{checkpointLimitType, false, "the step has yielded 10,000 times"},
 	{"stub_exhausted", false, "fixture mode: the stub has no outcome left and is set to fail then"},
 	{"builtin_fail", false, "builtin:fail without an error_type; retryable if so configured"},
 	{"builtin_flaky", true, "builtin:flaky on one of its failures"},
@@ -498,6 +566,9 @@ const (
 	batchMember    = "batch_processing_outcome"
 )
 
+// checkpointMember is the member of a reply with which a handler yields.
+const checkpointMember = "checkpoint"
+
 // parseReply returns the outcome of a reply of at most limit bytes. An object with
 // a boolean member success and no strays is a full outcome, any other JSON is the
 // result, and a blank reply is the result null. With strays, success false still
@@ -539,7 +610,7 @@ func parseReply(data []byte, limit int64) outcome {
 func strayMember(data []byte) (stray string) {
 	eachMember(data, func(key string, _ []byte) bool {
 		switch key {
-		case "success", "result", "error", "metadata", decisionMember, batchMember:
+		case "success", "result", "error", "metadata", decisionMember, batchMember, checkpointMember:
 		default:
 			stray = cmp.Or(clippedText(key), `""`)
 		}
@@ -567,6 +638,10 @@ func fullOutcome(data []byte, success bool) (o outcome, problem string) {
 			if jsonKind(value) != 'n' {
 				decided = append(decided, templateMember{key, compactJSON(nil, value)})
 			}
+		case checkpointMember:
+			if jsonKind(value) != 'n' {
+				o.checkpoint, problem = readCheckpoint(value)
+			}
 		}
 		return true
 	})
@@ -583,7 +658,10 @@ func fullOutcome(data []byte, success bool) (o outcome, problem string) {
 	if !success {
 		o.err = err
 	}
-	return o, cmp.Or(reply.problem, failed.problem)
+	if o.checkpoint != nil && (!success || o.result != nil) {
+		problem = checkpointMember + " goes with success and without a result: the step runs again"
+	}
+	return o, cmp.Or(reply.problem, failed.problem, problem)
 }
 
 // memberReader reads members of an object: of a reply or of handler.initialization.

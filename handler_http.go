@@ -155,7 +155,7 @@ func (c *httpCaller) request(ctx context.Context, t target, a *attempt) (*http.R
 		return nil, err
 	}
 	req.Header = t.headers.header.Clone()
-	req.Header.Set("Idempotency-Key", fmt.Sprintf("%s:%d", a.stepID, a.number))
+	req.Header.Set("Idempotency-Key", a.deliveryKey())
 	if a.traceparent != "" {
 		req.Header.Set("Traceparent", a.traceparent)
 	}

@@ -69,6 +69,9 @@ func showOutcome(o outcome) string {
 	if o.err != nil && o.err.statusCode != 0 {
 		s += fmt.Sprint(" ", o.err.statusCode)
 	}
+	if o.checkpoint != nil {
+		s += " checkpoint " + string(o.checkpoint)
+	}
 	if o.metadata != nil {
 		s += " metadata " + string(o.metadata)
 	}
@@ -329,6 +332,21 @@ func TestParseReply(t *testing.T) {
 		{`{"result": {"a": 1}, "success": true}`, `ok {"a":1}`},
 		{`{"success": true, "result": [1, 2], "metadata": {"k": 1}}`, `ok [1,2] metadata {"k":1}`},
 		{`{"success": true, "error": {"message": "ignored"}}`, `ok null`},
+
+		{`{"success": true, "checkpoint": null}`, `ok null`},
+		{`{"success": true, "checkpoint": {"cursor": 1}, "result": null}`, `ok null checkpoint {"cursor":1}`},
+		{`{"success": true, "checkpoint": {"accumulated_results": [1.50], "items_processed": 7, "timestamp": 1, "cursor": {"a": 1}}}`,
+			`ok null checkpoint {"accumulated_results":[1.50],"items_processed":7,"cursor":{"a":1}}`},
+		{`{"success": true, "checkpoint": 5}`, `invalid_result permanent: checkpoint is 5; want an object with a cursor`},
+		{`{"success": true, "checkpoint": {}}`, `invalid_result permanent: checkpoint.cursor is required`},
+		{`{"success": true, "checkpoint": {"cursor": null}}`, `invalid_result permanent: checkpoint.cursor is required`},
+		{`{"success": true, "checkpoint": {"cursor": 1, "items_processed": "7"}}`,
+			`invalid_result permanent: checkpoint.items_processed is a string; want an integer from 0`},
+		{`{"success": true, "checkpoint": {"cursor": 1}, "result": 1}`,
+			`invalid_result permanent: checkpoint goes with success and without a result: the step runs again`},
+		{`{"success": false, "checkpoint": {"cursor": 1}}`,
+			`invalid_result permanent: checkpoint goes with success and without a result: the step runs again`},
+		{`{"checkpoint": {"cursor": 1}}`, `ok {"checkpoint":{"cursor":1}}`},
 
 		{`{"success": false}`, `handler_error retryable`},
 		{`{"success": false, "error": null}`, `handler_error retryable`},

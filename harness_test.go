@@ -263,6 +263,10 @@ func compareSteps(t testing.TB, again, live *task) {
 		if ra, rb := a.operated, b.operated; ra != rb && (ra == nil || rb == nil || ra.seq != rb.seq) {
 			t.Errorf("task %s step %d: replay gives the action %+v; live is %+v", live.id, i, ra, rb)
 		}
+		if !reflect.DeepEqual(a.checkpoint, b.checkpoint) {
+			t.Errorf("task %s step %d: replay gives the checkpoint %+v; live is %+v", live.id, i, a.checkpoint, b.checkpoint)
+		}
+		a.checkpoint, b.checkpoint = nil, nil
 		a.last, b.last, a.queued, b.queued, a.lease, b.lease = nil, nil, false, false, nil, nil
 		a.operated, b.operated = nil, nil
 		if a != b {

@@ -572,6 +572,22 @@ func (a *orchestrationAPI) failClaimed(w http.ResponseWriter, r *http.Request) (
 	})
 }
 
+// yieldClaimed gives a claimed step back with a checkpoint, from which it goes on.
+func (a *orchestrationAPI) yieldClaimed(w http.ResponseWriter, r *http.Request) (any, error) {
+	return a.answerClaim(w, r, yieldVerb, func(p *actorReader, q *leaseAnswer) {
+		var given templateObject
+		for key, value := range p.members {
+			given = append(given, templateMember{key, value})
+		}
+		given.sort()
+		data, problem := readCheckpoint(given.json())
+		if q.outcome = (outcome{success: true, checkpoint: data}); problem != "" {
+			field, message, _ := strings.Cut(strings.TrimPrefix(problem, checkpointMember+"."), " ")
+			p.complain(field, "%s", message)
+		}
+	})
+}
+
 // listOutsideSteps lists the steps that outside actors can claim or have claimed.
 func (a *orchestrationAPI) listOutsideSteps(w http.ResponseWriter, r *http.Request) (any, error) {
 	q := queryOf(r)

@@ -38,6 +38,7 @@ func (a *orchestrationAPI) routes() []route {
 		{"POST /v1/steps/{step_uuid}/extend", needs(permStepsResolve), a.extendLease},
 		{"POST /v1/steps/{step_uuid}/complete", needs(permStepsResolve), a.completeClaimed},
 		{"POST /v1/steps/{step_uuid}/fail", needs(permStepsResolve), a.failClaimed},
+		{"POST /v1/steps/{step_uuid}/checkpoint", needs(permStepsResolve), a.yieldClaimed},
 		{"GET /v1/events", needs(permTasksList), a.streamEvents},
 		{"GET /v1/events/deliveries", needs(permDLQRead), a.listDeliveries},
 		{"POST /v1/events/deliveries/{id}/resend", needs(permDLQUpdate), a.resendDelivery},

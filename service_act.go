@@ -36,6 +36,7 @@ type stepRequest struct {
 	result   []byte     // complete_manually: JSON
 	metadata []byte     // complete_manually: a JSON object, or nil
 	err      *stepError // fail
+	clear    bool       // reset_for_retry: forget the checkpoint
 }
 
 // act applies an action, waits until it is durable and returns the task with the
@@ -129,7 +130,8 @@ func stepNotFound(taskID, stepID uuid) error {
 
 // record returns the record of an allowed action.
 func (o *operator) record(c *change, t *task, i int, q *stepRequest) *record {
-	r := &record{kind: recOperator, step: i, action: q.action, by: q.by, subject: q.who.subject, reason: q.reason}
+	r := &record{kind: recOperator, step: i, action: q.action, by: q.by, subject: q.who.subject, reason: q.reason,
+		clear: q.clear}
 	switch q.action {
 	case actionComplete:
 		r.end = &ending{success: true, result: q.result, metadata: q.completionMetadata()}
@@ -201,7 +203,7 @@ func (s *step) doneBy() string {
 // answer may have been lost.
 func (q *stepRequest) repeats(s *step) bool {
 	r := s.operated
-	if r == nil || r.action != q.action || r.by != q.by || r.subject != q.who.subject || r.reason != q.reason {
+	if r == nil || r.action != q.action || r.by != q.by || r.subject != q.who.subject || r.reason != q.reason || r.clear != q.clear {
 		return false
 	}
 	switch q.action {
@@ -285,6 +287,10 @@ func (p *stepRequestParser) parse() *stepRequest {
 		p.completion(q)
 	case actionFail:
 		p.stepError(q)
+	case actionReset:
+		if raw, ok := p.members["clear_checkpoint"]; ok {
+			q.clear = p.flag("clear_checkpoint", raw)
+		}
 	}
 	return q
 }
@@ -594,7 +600,7 @@ func (a *outsideActors) takeLate(ctx context.Context, id uuid, past *pastLease, 
 	if _, err := a.store.viewObserved(id, past, nil); err != nil {
 		return err
 	}
-	if past.lease == nil || past.answered || q.verb == extendVerb {
+	if past.lease == nil || past.answered || q.verb == extendVerb || q.verb == yieldVerb {
 		return nil
 	}
 	_, err := a.engine.change(ctx, func(c *change) error {
@@ -639,6 +645,9 @@ func (p *pastLease) startRecord(t *task, r *record) {
 		if p.current && r.kind == recEnded && !r.end.isLost() {
 			p.answered, p.repeated = true, p.ended(t, r.end)
 		}
+		if p.current && r.kind == recCheckpoint {
+			p.answered, p.repeated = true, bytes.Equal(r.checkpoint.data, p.answer.outcome.checkpoint)
+		}
 		p.current = false
 	}
 }
@@ -646,6 +655,9 @@ func (p *pastLease) startRecord(t *task, r *record) {
 // ended reports whether the answer is the one that ended the attempt, before which the
 // task is given.
 func (p *pastLease) ended(t *task, end *ending) bool {
+	if p.answer.outcome.checkpoint != nil {
+		return false
+	}
 	o := p.answer.outcome.fitting()
 	if f, wrong := t.misdecided(p.step, &ending{success: o.success, result: o.result}); wrong {
 		o = f

@@ -272,6 +272,7 @@ type stepView struct {
 	DependenciesSatisfied, RetryEligible, ReadyForExecution bool
 	TotalParents, CompletedParents                          int
 	Attempts, MaxAttempts                                   int
+	Checkpoint                                              *checkpoint
 }
 
 func (t *task) stepView(i int, now instant, worker string) stepView {
@@ -289,8 +290,8 @@ func (v *stepView) setResults(s *step, worker string) {
 
 // redactResults removes the results, if there are any.
 func (v *stepView) redactResults() {
-	v.ResultsRedacted = v.Results.ending != nil
-	v.Results = outcomeView{}
+	v.ResultsRedacted = v.Results.ending != nil || v.Checkpoint != nil
+	v.Results, v.Checkpoint = outcomeView{}, nil
 }
 
 func (v stepView) writeJSON(o *jsonWriter) {
@@ -323,6 +324,9 @@ func (v *stepView) write(o *jsonWriter) {
 	o.zoned("last_failure_at", v.LastFailureAt)
 	o.zoned("next_retry_at", v.NextRetryAt)
 	o.zoned("last_attempted_at", v.LastAttemptedAt)
+	if v.Checkpoint != nil {
+		o.raw(checkpointMember, v.Checkpoint.appendJSON(nil))
+	}
 }
 
 // bareStepView is stepView without the results. Its cost does not depend on the
@@ -340,6 +344,7 @@ func (t *task) bareStepView(i int, now instant) stepView {
 		Attempts: s.attempts, MaxAttempts: s.maxAttempts,
 		LastFailureAt: s.failed, NextRetryAt: s.retryAt,
 		LastAttemptedAt: s.attempted,
+		Checkpoint:      s.checkpoint,
 	}
 }
 
@@ -619,6 +624,7 @@ type auditView struct {
 	ActionReason     string          `json:"action_reason,omitempty"`
 	RetryLimit       int             `json:"retry_limit,omitempty"` // an adjustment's, as the inputs
 	Inputs           json.RawMessage `json:"inputs,omitempty"`
+	Checkpoint       json.RawMessage `json:"checkpoint,omitempty"`
 	WithheldEvents   json.RawMessage `json:"withheld_events,omitempty"` // events not published, and why
 }
 
@@ -634,7 +640,7 @@ type auditObserver struct {
 
 func (o *auditObserver) startRecord(t *task, r *record) {
 	o.open = false
-	if r.step != o.step || r.end == nil && r.kind != recOperator && r.kind != recAdjusted {
+	if r.step != o.step || r.end == nil && r.kind != recOperator && r.kind != recAdjusted && r.kind != recCheckpoint {
 		return
 	}
 	v := auditView{
@@ -650,6 +656,8 @@ func (o *auditObserver) startRecord(t *task, r *record) {
 	}
 	if r.kind == recAdjusted {
 		v.adjusted(r.adjustment, t.steps[o.step].state)
+	} else if r.kind == recCheckpoint {
+		o.yielded(&v, r)
 	} else if r.kind != recOperator {
 		v.WorkerUUID = new(stableID("worker", cmp.Or(r.end.worker, o.worker)))
 	}
@@ -661,6 +669,16 @@ func (o *auditObserver) startRecord(t *task, r *record) {
 		v.ToState = t.steps[o.step].state.String()
 	}
 	o.entries = append(o.entries, v)
+}
+
+// yielded makes an entry that of a checkpoint, in the place of those of earlier ones, which the
+// task need not keep.
+func (o *auditObserver) yielded(v *auditView, r *record) {
+	c := *r.checkpoint
+	c.at = r.at
+	v.Action, v.Checkpoint = recCheckpoint.String(), c.appendJSON(nil)
+	v.WorkerUUID = new(stableID("worker", cmp.Or(c.worker, o.worker)))
+	o.entries = slices.DeleteFunc(o.entries, func(e auditView) bool { return e.Checkpoint != nil })
 }
 
 // stepMoved takes the record's first move that does not start an attempt: the end

@@ -107,6 +107,7 @@ func openStore(o journalOptions, keepEvents int, c clock, log *slog.Logger) (*st
 	s.seq = max(s.seq, j.durable()) // the snapshot may cover a last record that is about no task
 	r.events.appendTo(&s.events, s.seq)
 	s.dead = s.dead.inOrder()
+	s.index.balance()
 	return s, nil
 }
 
@@ -338,6 +339,9 @@ func (s *store) apply(t *task, r *record) error {
 	}
 	if !r.ids.isZero() {
 		s.noteID(t.plan.lastID())
+	}
+	if s.retain.held == 0 { // nobody is to read the log up to an earlier record
+		t.compactLog()
 	}
 	return nil
 }

@@ -27,6 +27,7 @@ type move struct {
 	declared int32  // the step in the template
 	instance int32  // of a batch_worker step; below 0 for one whose name is in the maker's list
 	attempt  int32
+	yielded  int32 // the number of the checkpoint with which it yielded; else 0
 	from, to uint8 // a stepState, or of a task a taskState
 }
 
@@ -103,10 +104,14 @@ func (m *moveMaker) taskMove(t *task, from, to taskState, at instant) move {
 func (m *moveMaker) stepMove(t *task, i int, from, to stepState, at instant) move {
 	m.n++
 	at, attempt := t.momentOf(i, to, at, m.started)
+	yielded := 0
+	if s := &t.steps[i]; from == stepInProgress && to == stepEnqueued && s.redeliver {
+		yielded = s.checkpoint.number
+	}
 	return move{
 		seq: m.seq, at: at, task: t.id, step: t.stepID(i), n: m.n, template: m.place,
 		declared: int32(t.declared(i)), instance: m.instanceOf(t, i), attempt: int32(attempt),
-		from: uint8(from), to: uint8(to),
+		yielded: int32(yielded), from: uint8(from), to: uint8(to),
 	}
 }
 
@@ -597,6 +602,9 @@ func (e *event) appendJSON(b []byte) []byte {
 	if !e.step.isZero() {
 		o.number("attempt", int(e.attempt))
 	}
+	if e.yielded > 0 {
+		o.number(checkpointMember, int(e.yielded))
+	}
 	return append(o.b, '}')
 }
 
@@ -845,9 +853,14 @@ func (s *store) stopWaiting(n *waiter) {
 
 // notifyWaiters tells the waiters of a task which states it entered.
 func (s *store) notifyWaiters(t *task) {
-	if s.waiters.hasNews(t.id) {
-		s.waiters.notify(t.id, s.copyLocked(t.pos))
+	if !s.waiters.hasNews(t.id) {
+		return
 	}
+	now := s.copyLocked(t.pos)
+	if now.live == nil && len(t.steps)*stepMemory <= smallCopy {
+		now.live = t.clone() // in less time than they would need to decode its line
+	}
+	s.waiters.notify(t.id, now)
 }
 
 // releaseWaiters ends every wait and the event streams, because the service ends. Later

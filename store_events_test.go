@@ -4,6 +4,7 @@ package main
 // reader resumes, across restarts, and however slow the reader is.
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -557,4 +558,26 @@ func told(t *testing.T, api http.Handler, caller context.Context, request string
 	w := httptest.NewRecorder()
 	api.ServeHTTP(w, r)
 	return &answer{t, w.Code, w.Header(), w.Body.Bytes()}
+}
+
+// TestWaitShowsTheTaskAsRead checks that all that the answer to a creation that waits shows is in that of
+// a later request, although one comes from the task itself and the other from its line.
+func TestWaitShowsTheTaskAsRead(t *testing.T) {
+	t.Parallel()
+	s := newTestServer(t, serviceTest{templates: apiTemplates})
+	for _, name := range []string{"diamond", "empty", "echo"} {
+		body := fmt.Sprintf(`{"namespace":"t","name":%q,"context":{"order_id":1},"tags":["a"]}`, name)
+		waited := s.do("POST", "/v1/tasks?wait=20s", body).want(201)
+		read := s.do("GET", "/v1/tasks/"+waited.text("task_uuid"), "").want(200)
+		var shown map[string]json.RawMessage
+		noError(t, json.Unmarshal(waited.body, &shown))
+		for key, got := range shown {
+			if !bytes.Contains(read.body, fmt.Appendf(nil, "%q:%s", key, got)) {
+				t.Errorf("%s: %s: got %s; want what %s has", name, key, got, read.body)
+			}
+		}
+		if len(shown) < 20 {
+			t.Errorf("%s: got %d members; want at least 20", name, len(shown))
+		}
+	}
 }

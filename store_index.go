@@ -41,11 +41,14 @@ type taskIndex struct {
 	bySource    positionIndex
 	postings    map[postingsKey]*postings
 	labels      labelIndex
+	times       *timeScale // of both columns
 	updated     timeColumn
 	completed   timeColumn // of tasks that ended; those that were not updated since are in its base, updated
 	back        bitset     // tasks that seem to be older than the one before, because the clock was set back
 	newest      instant    // when the newest task was created
 	priorities  map[int]*bitset
+	meets       [2]bitMeet // room for what a list selects, and for a part of it
+	search      timeSearch
 }
 
 // indexedTasks tells of tasks what the index does not hold.
@@ -72,12 +75,13 @@ type postingsKey struct {
 
 func newTaskIndex(tasks indexedTasks) *taskIndex {
 	x := &taskIndex{
-		tasks: tasks, labels: newLabelIndex(),
+		tasks: tasks, labels: newLabelIndex(), times: newTimeScale(),
 		byNamespace: positionIndex{}, byName: positionIndex{}, byVersion: positionIndex{},
 		byInitiator: positionIndex{}, bySource: positionIndex{}, postings: map[postingsKey]*postings{},
 		priorities: map[int]*bitset{},
 	}
-	x.completed.base = &x.updated
+	x.updated = timeColumn{scale: x.times}
+	x.completed = timeColumn{scale: x.times, base: &x.updated}
 	return x
 }
 
@@ -132,7 +136,9 @@ func (x *taskIndex) values(k postingsKey) [5]indexedValue {
 
 // touch notes when a task was updated and, unless it is zero, completed.
 func (x *taskIndex) touch(pos uint32, updated, completed instant) {
-	x.updated.set(pos, updated)
+	if x.updated.at(pos) != updated {
+		x.updated.set(pos, updated)
+	}
 	if completed == 0 {
 		completed = updated
 	}
@@ -140,6 +146,9 @@ func (x *taskIndex) touch(pos uint32, updated, completed instant) {
 		x.completed.set(pos, completed)
 	}
 }
+
+// balance prepares the times for searches.
+func (x *taskIndex) balance() { x.times.balance(&x.updated, &x.completed) }
 
 // remove removes a task that has this state and these steps, with its creation if it has
 // labels.
@@ -304,11 +313,6 @@ type selection struct {
 	few  []uint32
 }
 
-// with returns the positions of the selection that are in one more set.
-func (sel selection) with(set positionSet) selection {
-	return selection{append(slices.Clip(sel.sets), set), sel.few}
-}
-
 // narrow makes the selection only have positions of p. It reports false if there are
 // none.
 func (sel *selection) narrow(p *positions) bool {
@@ -332,16 +336,9 @@ func (sel *selection) among() []uint32 {
 	})
 }
 
-// count returns how many positions there are.
-func (sel selection) count() int {
-	if sel.few != nil {
-		return len(sel.among())
-	}
-	return newBitMeet(sel.sets...).total
-}
-
 // selected returns what the filter selects, or false if that is nothing.
 func (x *taskIndex) selected(f *taskFilter) (sel selection, ok bool) {
+	x.balance()
 	for _, by := range []indexedValue{
 		{x.byNamespace, f.namespace}, {x.byName, f.name}, {x.byVersion, f.version},
 		{x.byInitiator, f.initiator}, {x.bySource, f.source},
@@ -444,14 +441,14 @@ func (x *taskIndex) selectTimes(f *taskFilter, sel *selection) {
 
 // of returns the positions of a column with an instant in the period.
 func (p period) of(column *timeColumn) *timeSpan {
-	s := &timeSpan{column, timePoint{p.after + 1, 0}, timePoint{p.before, 0}}
+	from, before := timePoint{p.after + 1, 0}, timePoint{p.before, 0}
 	if p.after == 0 {
-		s.from.at = math.MinInt64
+		from.at = math.MinInt64
 	}
 	if p.before == 0 {
-		s.before.at = math.MaxInt64
+		before.at = math.MaxInt64
 	}
-	return s
+	return column.span(from, before)
 }
 
 // createdIn returns the positions of the tasks that were created in a period. They are in
@@ -611,6 +608,8 @@ type taskGroup struct {
 	of     positionSet // nil for all tasks
 	rank   int64
 	column *timeColumn
+	beyond positionSet // what comes after the place of a query; nil for all
+	total  int         // tasks of a list
 }
 
 // groups returns the parts of an order, the last first.
@@ -646,14 +645,14 @@ func (g *taskGroup) rankOf(pos uint32) int64 {
 	return g.rank
 }
 
-// beyond returns the tasks of the group that come after a point in the order.
-func (g *taskGroup) beyond(p timePoint, ascending bool) positionSet {
+// after returns the tasks of the group that come after a point in the order.
+func (g *taskGroup) after(p timePoint, ascending bool) positionSet {
 	rank := int64(p.at)
 	switch {
 	case g.column != nil && ascending:
-		return &timeSpan{g.column, p, timePoint{math.MaxInt64, 0}}
+		return g.column.span(p, timePoint{math.MaxInt64, 0})
 	case g.column != nil:
-		return &timeSpan{g.column, timePoint{math.MinInt64, 0}, p}
+		return g.column.span(timePoint{math.MinInt64, 0}, p)
 	case g.rank == rank && ascending:
 		return bitSpans{{p.pos, math.MaxUint32}}
 	case g.rank == rank:
@@ -685,7 +684,7 @@ func (x *taskIndex) list(q *taskQuery) (r taskRange) {
 	case sel.few != nil:
 		x.listFew(sel.among(), q, &r)
 	default:
-		x.listMany(sel, q, &r)
+		x.listMany(x.meets[0].of(sel.sets...), q, &r)
 	}
 	if q.ascending {
 		slices.Reverse(r.positions)
@@ -712,18 +711,6 @@ func (x *taskIndex) listFew(few []uint32, q *taskQuery, r *taskRange) {
 	}
 }
 
-// reach returns the range of the instants of the tasks that come after the place.
-func (q *taskQuery) reach() timeRange {
-	all := timeRange{math.MinInt64 + 1, math.MaxInt64}
-	switch {
-	case q.after != nil && q.ascending:
-		all.first = instant(q.after.rank)
-	case q.after != nil:
-		all.last = instant(q.after.rank)
-	}
-	return all
-}
-
 // part returns the part of so many tasks, the last of the order first, that the page has.
 func (q *taskQuery) part(tasks int) (skip, limit int) {
 	left := max(tasks-q.skip, 0)
@@ -734,44 +721,60 @@ func (q *taskQuery) part(tasks int) (skip, limit int) {
 	return min(q.skip, tasks), limit
 }
 
-// listMany makes the page of a selection, the last first.
-func (x *taskIndex) listMany(sel selection, q *taskQuery, r *taskRange) {
+// listMany makes the page of a set, the last first.
+func (x *taskIndex) listMany(set *bitset, q *taskQuery, r *taskRange) {
 	groups := x.groups(q.order)
-	meets := make([]*bitMeet, len(groups))
+	if q.after != nil {
+		p := x.point(q.after, q.ascending)
+		for i := range groups {
+			groups[i].beyond = groups[i].after(p, q.ascending)
+		}
+	}
 	left := 0
-	for i, g := range groups {
-		part := sel
-		if g.of != nil {
-			part = part.with(g.of)
-		}
-		if q.after != nil {
-			part = part.with(g.beyond(x.point(q.after, q.ascending), q.ascending))
-		}
-		meets[i] = newBitMeet(part.sets...)
-		left += meets[i].total
+	for i := range groups {
+		groups[i].total = x.part(set, &groups[i]).total
+		left += groups[i].total
 	}
-	if r.total = left; q.after != nil {
-		r.total = sel.count()
-	}
-	r.before = r.total - left
+	r.total, r.before = set.total, set.total-left
 	skip, limit := q.part(left)
-	for i, m := range meets {
-		if groups[i].column != nil {
-			r.positions = m.latest(r.positions, groups[i].column, q.reach(), skip, limit-len(r.positions))
-		} else {
-			r.positions = m.top(r.positions, skip, limit-len(r.positions))
+	for i := range groups {
+		if g := &groups[i]; skip < g.total && len(r.positions) < limit {
+			r.positions = x.pageOf(r.positions, x.part(set, g), g, skip, limit-len(r.positions))
 		}
-		skip = max(skip-m.total, 0)
+		skip = max(skip-groups[i].total, 0)
 	}
+}
+
+// part returns the positions of a set that are in a group.
+func (x *taskIndex) part(set *bitset, g *taskGroup) *bitset {
+	sets := []positionSet{set}
+	if g.of != nil {
+		sets = append(sets, g.of)
+	}
+	if g.beyond != nil {
+		sets = append(sets, g.beyond)
+	}
+	return x.meets[1].of(sets...)
+}
+
+// pageOf appends up to limit positions of a part, the last first, without the first skip.
+func (x *taskIndex) pageOf(to []uint32, part *bitset, g *taskGroup, skip, limit int) []uint32 {
+	if g.column != nil {
+		return x.search.latest(to, part, g.column, skip, limit)
+	}
+	return part.top(to, skip, limit)
 }
 
 // count returns how many tasks match.
 func (x *taskIndex) count(f *taskFilter) int {
 	sel, ok := x.selected(f)
-	if !ok {
+	switch {
+	case !ok:
 		return 0
+	case sel.few != nil:
+		return len(sel.among())
 	}
-	return sel.count()
+	return x.meets[0].of(sel.sets...).total
 }
 
 // countStates returns how many tasks in each state match, whatever states the filter
@@ -782,9 +785,16 @@ func (x *taskIndex) countStates(f taskFilter) (counts stateCount) {
 	if !ok {
 		return counts
 	}
+	if sel.few != nil {
+		for _, pos := range sel.among() {
+			counts[slices.IndexFunc(x.states[:], func(s bitset) bool { return s.has(pos) })]++
+		}
+		return counts
+	}
+	set := x.meets[0].of(sel.sets...)
 	for s := range x.states {
 		if x.states[s].count() > 0 {
-			counts[s] = sel.with(&x.states[s]).count()
+			counts[s] = x.meets[1].of(set, &x.states[s]).total
 		}
 	}
 	return counts

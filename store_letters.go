@@ -33,6 +33,7 @@ type dlqIndex struct {
 	counts    [dlqReasons][dlqStatuses]int
 	resolving [dlqReasons]time.Duration // total time that entries took to leave Pending
 	holes     int                       // rows of dropped tasks; their id is zero
+	meet      bitMeet                   // room for a list
 }
 
 // took returns how long the entry took to leave Pending; never negative, even
@@ -162,7 +163,7 @@ func (x *dlqIndex) page(f dlqFilter, skip, limit int) []dlqRow {
 		sets = append(sets, &x.byReason[*f.reason])
 	}
 	var page []dlqRow
-	newBitMeet(sets...).descend(skip, func(i uint32) bool {
+	x.meet.of(sets...).descend(skip, func(i uint32) bool {
 		page = append(page, x.rows[i])
 		return len(page) < limit
 	})
@@ -226,7 +227,7 @@ func (x *dlqIndex) figures() []dlqFigures {
 			reason: dlqReason(reason), counts: x.counts[reason], total: set.count(),
 			oldest: x.rows[oldest].at, resolving: x.resolving[reason],
 		}
-		newBitMeet(set).descend(0, func(i uint32) bool {
+		set.descend(0, func(i uint32) bool {
 			f.newest = x.rows[i].at
 			return false
 		})

@@ -40,6 +40,8 @@ type task struct {
 	dead      []deadLetter    // its entries in the dead letter queue, oldest first
 	log       []byte          // its records without the task's id, comma-separated
 
+	superseded int // bytes of the log, about, that belong to checkpoints which are not the newest of their steps
+
 	weight  int64     // memory that it takes, for the store
 	pos     uint32    // its position in the store; valid under the lock only, see packing
 	indexed taskState // its state in the store's index
@@ -63,6 +65,7 @@ type step struct {
 	inputs      string       // a JSON object that an operator set; "" for the task's context
 	last        *ending      // the latest attempt that ended, or the operator's completion
 	lease       *lease       // of the outside actor that runs the step; else nil
+	checkpoint  *checkpoint  // where it goes on; nil for the beginning, and of a finished step
 	aside       failureAside // of a step in error
 	operated    *record      // the operator's action that left the step as it is, or nil
 }
@@ -121,6 +124,8 @@ func (a *applier) run() {
 		a.t.steps[r.step].lease = r.lease
 	case recExtended:
 		a.extend()
+	case recCheckpoint:
+		a.yield()
 	case recLate: // kept for the audit; no state changes
 	case recDue:
 		a.moveStep(r.step, stepDue)
@@ -197,6 +202,22 @@ func (a *applier) start() {
 	s.redelivered = 0
 }
 
+// yield ends a delivery with a checkpoint. The attempt goes on with the next delivery.
+func (a *applier) yield() {
+	s := &a.t.steps[a.r.step]
+	if s.checkpoint != nil {
+		a.t.superseded += len(s.checkpoint.data) + checkpointText
+	}
+	c := *a.r.checkpoint
+	c.at, c.seq = a.r.at, a.r.seq
+	s.checkpoint, s.redeliver, s.redelivered = &c, true, 0
+	a.moveStep(a.r.step, stepYield)
+}
+
+// checkpointText is about how long the records of a delivery with a checkpoint are, without
+// its data.
+const checkpointText = 160
+
 // endAttempt applies the outcome of a running step.
 func (a *applier) endAttempt(e *ending) {
 	i := a.r.step
@@ -230,6 +251,9 @@ func (a *applier) operate() {
 	case actionReset:
 		a.moveStep(r.step, stepReset)
 		s.attempts, s.redeliver, s.redelivered = 0, false, 0
+		if r.clear {
+			s.checkpoint = nil
+		}
 		a.becameReady(r.step)
 	case actionResolve:
 		s.retryAt = 0
@@ -370,7 +394,7 @@ func (a *applier) moveStep(i int, e stepEvent) {
 	s.updated = a.r.at
 	s.completed = 0
 	if to.finished() {
-		s.completed = a.r.at
+		s.completed, s.checkpoint = a.r.at, nil
 	}
 	t.counts[from]--
 	t.counts[to]++
@@ -850,20 +874,6 @@ func (e *ending) payload() []byte {
 		return orEmptyObject(e.result)
 	}
 	return e.err
-}
-
-// momentOf returns when a step entered a state by a record of the time at, and
-// in which attempt; started is when the attempt began, if the record begins
-// one.
-func (t *task) momentOf(i int, to stepState, at, started instant) (instant, int) {
-	s := &t.steps[i]
-	switch {
-	case to != stepInProgress:
-		return at, s.attempts
-	case s.redeliver:
-		return started, s.attempts
-	}
-	return started, s.attempts + 1 // the move comes before the count
 }
 
 // taskVersions are versions of a task: the sequences of its newest records.

@@ -28,30 +28,30 @@ import (
 type recordKind uint8
 
 const (
-	recTemplate  recordKind = iota // a template was used for the first time
-	recCreated                     // a task was created
-	recStarted                     // an attempt started
-	recRan                         // an attempt started and ended at once, as builtins do
-	recEnded                       // a started attempt ended
-	recLate                        // a result came too late to count
-	recDue                         // the wait before a retry is over
-	recRecovered                   // an attempt was cut off with the process that ran it
-	recOperator                    // an operator or outside actor acted on a step
-	recCancelled                   // the task was cancelled
-	recStale                       // the task stayed in its state for too long
-	recDLQUpdate                   // an entry of the dead letter queue was updated
-	recDropped                     // the finished task is not kept any more
-	recClaimed                     // an outside actor's attempt started, under a lease
-	recExtended                    // its lease was extended
-	recAdjusted                    // an operator changed a step's inputs or limit of attempts
-	recDelivered                   // a subscriber got domain events, or will not get them
+	recTemplate   recordKind = iota // a template was used for the first time
+	recCreated                      // a task was created
+	recStarted                      // an attempt started
+	recRan                          // an attempt started and ended at once, as builtins do
+	recEnded                        // a started attempt ended
+	recLate                         // a result came too late to count
+	recDue                          // the wait before a retry is over
+	recRecovered                    // an attempt was cut off with the process that ran it
+	recOperator                     // an operator or outside actor acted on a step
+	recCancelled                    // the task was cancelled
+	recStale                        // the task stayed in its state for too long
+	recDLQUpdate                    // an entry of the dead letter queue was updated
+	recDropped                      // the finished task is not kept any more
+	recClaimed                      // an outside actor's attempt started, under a lease
+	recExtended                     // its lease was extended
+	recAdjusted                     // an operator changed a step's inputs or limit of attempts
+	recDelivered                    // a subscriber got domain events, or will not get them
+	recCheckpoint                   // an attempt yielded, and is to go on from a checkpoint
 	recordKinds
 )
 
 var recordKindNames = [recordKinds]string{
 	"template", "created", "started", "ran", "ended", "late", "due", "recovered", "operator", "cancelled",
-	"stale", "investigated", "dropped", "claimed", "extended", "adjusted",
-	"delivered",
+	"stale", "investigated", "dropped", "claimed", "extended", "adjusted", "delivered", "checkpoint",
 }
 
 func (k recordKind) String() string { return recordKindNames[k] }
@@ -89,6 +89,8 @@ type record struct {
 	stale         *staleMark      // stale
 	investigation *investigation  // investigated
 	adjustment    *adjustment     // adjusted
+	checkpoint    *checkpoint     // checkpoint
+	clear         bool            // operator: a reset forgets the checkpoint
 	mark          *subscriberMark // delivered
 }
 
@@ -238,6 +240,7 @@ func (r *record) stepMembers(c *memberCoder) {
 	case recOperator:
 		word(c, "action", &r.action, stepActionNames[:])
 		c.text("by", &r.by)
+		c.set("clear_checkpoint", &r.clear)
 	}
 	c.text("subject", &r.subject)
 	c.text("reason", &r.reason)
@@ -247,6 +250,13 @@ func (r *record) stepMembers(c *memberCoder) {
 			r.lease = new(lease)
 		}
 		r.lease.members(c)
+	case recCheckpoint:
+		if c.reading {
+			r.checkpoint = new(checkpoint)
+		}
+		number(c, "number", &r.checkpoint.number)
+		c.object("checkpoint", &r.checkpoint.data)
+		c.text("worker", &r.checkpoint.worker)
 	case recAdjusted:
 		if c.reading {
 			r.adjustment = new(adjustment)
@@ -373,6 +383,8 @@ func (r *record) complete() error {
 		return fmt.Errorf("%s record without a step", r.kind)
 	case r.lease != nil && (r.lease.until == 0 || r.kind == recClaimed && r.lease.hash == leaseHash{}):
 		return fmt.Errorf("%s record without its lease", r.kind)
+	case r.kind == recCheckpoint && objectMember(r.checkpoint.data, "cursor") == nil:
+		return fmt.Errorf("checkpoint record without its cursor")
 	case r.kind == recAdjusted:
 		return r.adjustment.problem()
 	case r.action == actionFail && r.end.success:

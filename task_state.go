@@ -194,6 +194,7 @@ const (
 	stepSucceed              // the attempt succeeded
 	stepFail                 // the attempt failed
 	stepRecover              // its worker was lost with this process
+	stepYield                // it is to go on from a checkpoint
 	stepProcessed            // the result is recorded
 	stepRetry                // the failure is retryable, and attempts are left
 	stepGiveUp               // the failure is not retryable, or no attempt is left
@@ -207,7 +208,7 @@ const (
 )
 
 var stepEventNames = [stepEvents]string{
-	"enqueue", "start", "succeed", "fail", "recover", "processed", "retry", "give_up", "due",
+	"enqueue", "start", "succeed", "fail", "recover", "yield", "processed", "retry", "give_up", "due",
 	"reset", "complete_manually", "resolve_manually", "cancel",
 }
 
@@ -220,6 +221,7 @@ var stepTable = tableOf(stepStates, stepEvents, noStepState, []transition[stepSt
 	{stepInProgress, stepSucceed, stepEnqueuedForOrchestration},
 	{stepInProgress, stepFail, stepEnqueuedAsError},
 	{stepInProgress, stepRecover, stepEnqueued},
+	{stepInProgress, stepYield, stepEnqueued},
 	{stepEnqueuedForOrchestration, stepProcessed, stepComplete},
 	{stepEnqueuedAsError, stepRetry, stepWaitingForRetry},
 	{stepEnqueuedAsError, stepGiveUp, stepInError},
@@ -263,6 +265,20 @@ func (s taskState) next(e taskEvent) (taskState, bool) {
 func (s stepState) next(e stepEvent) (stepState, bool) {
 	to := stepTable[s][e]
 	return to, to != noStepState
+}
+
+// momentOf returns when a step entered a state by a record of the time at, and
+// in which attempt; started is when the attempt began, if the record begins
+// one.
+func (t *task) momentOf(i int, to stepState, at, started instant) (instant, int) {
+	s := &t.steps[i]
+	switch {
+	case to != stepInProgress:
+		return at, s.attempts
+	case s.redeliver:
+		return started, s.attempts
+	}
+	return started, s.attempts + 1 // the move comes before the count
 }
 
 // The six statuses by which the mount-point API groups the states of tasks and
@@ -499,6 +515,65 @@ func (t *task) appendLog(seq uint64, members []byte) {
 	}
 	t.log = strconv.AppendUint(append(t.log, `{"seq":`...), seq, 10)
 	t.log = append(append(t.log, members[taskMember:]...), '}')
+}
+
+// compactLog removes superseded checkpoints from the task's log, once they are half of it or
+// the task is over: of each step the newest one stays, and of the deliveries that ended with
+// the others nothing. A replay gives the same task.
+func (t *task) compactLog() {
+	if t.superseded == 0 || !t.state.ended() && t.superseded < len(t.log)/2 {
+		return
+	}
+	t.superseded = 0
+	dropped := supersededIn(t.log)
+	kept := make([]byte, 0, len(t.log))
+	n := 0
+	eachLogEntry(t.log, func(entry []byte) {
+		if !dropped[n] {
+			if len(kept) > 0 {
+				kept = append(kept, ',')
+			}
+			kept = append(kept, entry...)
+		}
+		n++
+	})
+	t.log = kept
+}
+
+// supersededIn returns the entries of a log, by number, that belong to superseded checkpoints.
+func supersededIn(log []byte) map[int]bool {
+	dropped := map[int]bool{}
+	begun, newest := map[int64][]int{}, map[int64][]int{} // by step: entries of its delivery, of its newest checkpoint
+	n := 0
+	eachLogEntry(log, func(entry []byte) {
+		step, _ := jsonInt(objectMember(entry, "step"))
+		kind, _ := jsonString(objectMember(entry, "kind"))
+		switch kind {
+		case recStarted.String(), recClaimed.String():
+			begun[step] = []int{n}
+		case recExtended.String():
+			begun[step] = append(begun[step], n)
+		case recCheckpoint.String():
+			for _, i := range newest[step] {
+				dropped[i] = true
+			}
+			newest[step], begun[step] = append(begun[step], n), nil
+		case recAdjusted.String(), recLate.String(), recDLQUpdate.String():
+		default:
+			begun[step] = nil
+		}
+		n++
+	})
+	return dropped
+}
+
+// eachLogEntry calls f for each record of a log.
+func eachLogEntry(log []byte, f func(entry []byte)) {
+	for i := skipJSONSpace(log, 0); i < len(log); {
+		end := skipJSONValue(log, i)
+		f(log[i:end:end])
+		i = skipJSONSpace(log, min(skipJSONSpace(log, end)+1, len(log)))
+	}
 }
 
 // cutSum removes the checksum from a checked line of the snapshot, in place.

@@ -231,7 +231,7 @@ func TestConsoleManyTasks(t *testing.T) {
 	p := newPage(t)
 	where := []string{"--memory"}
 	if *consoleData != "" {
-		where = []string{"--data", *consoleData}
+		where = []string{"--data", *consoleData, "--config", configFile(t, "[store]\nretain_finished_count = 0\n")}
 	}
 	s := serve(t, where...)
 	for range 60 {

@@ -685,3 +685,154 @@ func (c *crashTest) files() (names []string) {
 	}
 	return names
 }
+
+// hundreds works on batches a hundred items at a time, with a checkpoint after each. It is an HTTP
+// handler, and claims steps.
+type hundreds struct {
+	t *testing.T
+
+	mu       sync.Mutex
+	url      string         // of the program
+	finished map[string]int // by step: the item up to which it is known to be recorded
+	calls    int
+}
+
+// next returns the item at which a delivery begins, after those that are finished, and the end of
+// its batch.
+func (h *hundreds) next(text []byte) (step string, at, end int) {
+	var e struct {
+		Step struct {
+			StepUUID   string `json:"step_uuid"`
+			Checkpoint *struct {
+				Cursor  int `json:"cursor"`
+				Results int `json:"accumulated_results"`
+			} `json:"checkpoint"`
+			Inputs struct {
+				Cursor struct {
+					Start int `json:"start_cursor"`
+					End   int `json:"end_cursor"`
+				} `json:"cursor"`
+			} `json:"inputs"`
+		} `json:"step"`
+	}
+	if err := json.Unmarshal(text, &e); err != nil {
+		h.t.Errorf("%v in %s", err, text)
+	}
+	at, c := e.Step.Inputs.Cursor.Start, e.Step.Checkpoint
+	if c != nil {
+		if c.Results != c.Cursor-at {
+			h.t.Errorf("at item %d: %d of this batch are in the results", c.Cursor, c.Results)
+		}
+		at = c.Cursor
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls++
+	if at < h.finished[e.Step.StepUUID] {
+		h.t.Errorf("step %s begins at item %d, and is finished up to %d", e.Step.StepUUID, at, h.finished[e.Step.StepUUID])
+	}
+	h.finished[e.Step.StepUUID] = at
+	return e.Step.StepUUID, at, e.Step.Inputs.Cursor.End
+}
+
+// ServeHTTP is the handler. A hundred counts as finished once another delivery begins after it.
+func (h *hundreds) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the program was killed
+	}
+	_, at, end := h.next(body)
+	if at+100 >= end {
+		fmt.Fprintf(w, `{"success":true,"result":%d}`, 2500)
+		return
+	}
+	fmt.Fprintf(w, `{"success":true,"checkpoint":{"cursor":%d,"accumulated_results":%d}}`, at+100, at+100-(end-2500))
+}
+
+// claim works as an outside worker until over is closed. A hundred is finished once its
+// checkpoint was acknowledged.
+func (h *hundreds) claim(over chan struct{}) {
+	for {
+		select {
+		case <-over:
+			return
+		default:
+		}
+		h.mu.Lock()
+		url := h.url
+		h.mu.Unlock()
+		client := &http.Client{Timeout: patience}
+		status, body := sendOnce(client, "POST", url+"/v1/steps/claim", `{"callables":["*"],"wait_seconds":1,"lease_seconds":1}`)
+		var given []json.RawMessage
+		var lease struct{ Lease string }
+		if json.Unmarshal(body, &given); status != 200 || len(given) == 0 {
+			continue
+		}
+		json.Unmarshal(given[0], &lease)
+		step, at, end := h.next(given[0])
+		if at+100 >= end {
+			sendOnce(client, "POST", url+"/v1/steps/"+step+"/complete", fmt.Sprintf(`{"lease":%q,"result":2500}`, lease.Lease))
+			continue
+		}
+		status, _ = sendOnce(client, "POST", url+"/v1/steps/"+step+"/checkpoint", fmt.Sprintf(
+			`{"lease":%q,"cursor":%d,"accumulated_results":%d}`, lease.Lease, at+100, at+100-(end-2500)))
+		if status == 200 {
+			h.mu.Lock()
+			h.finished[step] = max(h.finished[step], at+100)
+			h.mu.Unlock()
+		}
+	}
+}
+
+// TestCheckpointsSurviveKills works on two batches of 10,000 items, by a handler and by outside
+// workers, with a checkpoint every hundred items, while the program is killed. No finished hundred
+// is repeated.
+func TestCheckpointsSurviveKills(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	h := &hundreds{t: t, finished: map[string]int{}}
+	web := httptest.NewServer(h)
+	t.Cleanup(web.Close)
+	batch := func(name, callable string) string {
+		return testTemplate(name, stepSpec{name: "split", kind: "batchable", callable: "builtin:batch",
+			config: `{"total_items":10000,"batch_size":2500,"worker_template_name":"w"}`},
+			stepSpec{name: "w", kind: "batch_worker", callable: callable, after: []string{"split"},
+				retry: `{"max_attempts":100,"backoff_base_ms":1}`},
+			stepSpec{name: "end", kind: "deferred_convergence", callable: "builtin:sum", after: []string{"w"}})
+	}
+	args := []string{"--data", filepath.Join(t.TempDir(), "data"), "--sync", "always",
+		"--templates", templateDir(t, batch("called", web.URL), batch("claimed", "Outside"))}
+	var p *program
+	start := func() {
+		p = serve(t, args...)
+		h.mu.Lock()
+		h.url = p.ready.OrchestrationURL
+		h.mu.Unlock()
+	}
+	start()
+	ids := []string{p.api().create(`{"namespace":"t","name":"called"}`), p.api().create(`{"namespace":"t","name":"claimed"}`)}
+	over, claimers := make(chan struct{}), sync.WaitGroup{}
+	defer claimers.Wait()
+	defer close(over)
+	for range 2 {
+		claimers.Go(func() { h.claim(over) })
+	}
+	for kill := range 3 {
+		eventually(t, "more is done", func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return h.calls > 40*(kill+1)
+		})
+		p.kill()
+		start()
+	}
+	for _, id := range ids {
+		p.api().await(id, "complete")
+		if got := resultText(t, p.api(), id, "end"); got != "10000" {
+			t.Errorf("got %s items; want 10000", got)
+		}
+	}
+	if h.calls > 200+60 {
+		t.Errorf("%d deliveries for 200 hundreds and 3 kills", h.calls)
+	}
+}

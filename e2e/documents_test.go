@@ -26,6 +26,7 @@ var sessions = []session{
 	{"docs/http.md", "Waiting", ""},
 	{"docs/http.md", "Events", ""},
 	{"docs/http.md", "Why is my task stuck?", ""},
+	{"docs/migrating.md", "From an existing project", ""},
 	{"docs/mount.md", "", ""},
 	{"docs/operations.md", "", ""},
 	{"docs/operations.md", "The store as one document", ""},

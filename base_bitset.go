@@ -465,14 +465,17 @@ func (p *positions) has(pos uint32) bool {
 type timeColumn struct {
 	scale  *timeScale
 	blocks []*timeBlock
-	base   *timeColumn // has the blocks that this column lacks; may be nil
+	ranges []blockRanges // of the blocks, together, because every search reads them
+	base   *timeColumn   // has the blocks that this column lacks; may be nil
 }
 
 type timeBlock struct {
 	words  [bitBlockWords]*timeWord
 	planes [bitBlockWords]timePlanes
-	ranges [bitBlockWords]bucketRange
 }
+
+// blockRanges has the buckets of each word of a block.
+type blockRanges [bitBlockWords]bucketRange
 
 // timeWord has the instants of a word.
 type timeWord [64]instant
@@ -489,7 +492,8 @@ var noBuckets = bucketRange{first: maxBuckets}
 func (c *timeColumn) set(i uint32, at instant) {
 	b, word, _ := bitsetPlace(i)
 	if b >= len(c.blocks) {
-		c.blocks = append(c.blocks, make([]*timeBlock, b+1-len(c.blocks))...)
+		more := b + 1 - len(c.blocks)
+		c.blocks, c.ranges = append(c.blocks, make([]*timeBlock, more)...), append(c.ranges, make([]blockRanges, more)...)
 	}
 	if c.blocks[b] == nil {
 		c.blocks[b] = c.newBlock(b)
@@ -509,18 +513,18 @@ func (c *timeColumn) set(i uint32, at instant) {
 		s.remove(block.planes[word].bucket(n))
 	}
 	if at != 0 {
-		block.put(word, n, s.add(p))
+		block.put(&c.ranges[b][word], word, n, s.add(p))
 	}
 }
 
 // newBlock returns an empty block, or a copy of that of the base if there is one.
 func (c *timeColumn) newBlock(b int) *timeBlock {
 	block := new(timeBlock)
-	if base := c.block(b); base != nil {
-		*block = *base
+	if base, ranges := c.block(b); base != nil {
+		*block, c.ranges[b] = *base, *ranges
 	} else {
-		for word := range block.ranges {
-			block.ranges[word] = noBuckets
+		for word := range bitBlockWords {
+			c.ranges[b][word] = noBuckets
 		}
 	}
 	for word, w := range block.words {
@@ -537,10 +541,9 @@ func (c *timeColumn) newBlock(b int) *timeBlock {
 	return block
 }
 
-// put notes the bucket of a position.
-func (b *timeBlock) put(word, n, bucket int) {
+// put notes the bucket of a position in a word with a range.
+func (b *timeBlock) put(r *bucketRange, word, n, bucket int) {
 	b.planes[word].put(n, bucket)
-	r := &b.ranges[word]
 	r.first, r.last = min(r.first, uint16(bucket)), max(r.last, uint16(bucket))
 	if n < 63 || r.first == r.last {
 		return
@@ -592,21 +595,21 @@ func (p *timePlanes) between(first, last int) uint64 {
 	return (under | in) &^ below
 }
 
-// block returns a block, which may be of the base, or nil.
-func (c *timeColumn) block(b int) *timeBlock {
+// block returns a block, which may be of the base, and its ranges, or nil.
+func (c *timeColumn) block(b int) (*timeBlock, *blockRanges) {
 	switch {
 	case b < len(c.blocks) && c.blocks[b] != nil:
-		return c.blocks[b]
+		return c.blocks[b], &c.ranges[b]
 	case c.base != nil:
 		return c.base.block(b)
 	}
-	return nil
+	return nil, nil
 }
 
 // at returns the instant of a position.
 func (c *timeColumn) at(i uint32) instant {
 	b, word, _ := bitsetPlace(i)
-	if block := c.block(b); block != nil && block.words[word] != nil {
+	if block, _ := c.block(b); block != nil && block.words[word] != nil {
 		return block.words[word][i%64]
 	}
 	return 0
@@ -623,7 +626,7 @@ func (c *timeColumn) reach() int {
 // trim drops the blocks from one on, which have no instants.
 func (c *timeColumn) trim(blocks int) {
 	if blocks < len(c.blocks) {
-		c.blocks = slices.Clone(c.blocks[:blocks])
+		c.blocks, c.ranges = slices.Clone(c.blocks[:blocks]), slices.Clone(c.ranges[:blocks])
 	}
 }
 
@@ -633,17 +636,17 @@ func (c *timeColumn) place() {
 	for b, block := range c.blocks {
 		for word := range bitBlockWords {
 			if block != nil && block.words[word] != nil {
-				k = c.scale.place(block, word, uint32(b*bitBlockBits+word*64), k)
+				k = c.scale.place(block, &c.ranges[b][word], word, uint32(b*bitBlockBits+word*64), k)
 			}
 		}
 	}
 }
 
-// place notes the buckets of a word that begins at a position, most of them probably k. It
-// returns the last one.
-func (s *timeScale) place(block *timeBlock, word int, base uint32, k int) int {
+// place notes the buckets of a word that begins at a position, most of them probably k, and
+// their range. It returns the last one.
+func (s *timeScale) place(block *timeBlock, r *bucketRange, word int, base uint32, k int) int {
 	var planes timePlanes
-	r := noBuckets
+	*r = noBuckets
 	for n, at := range block.words[word] {
 		if at == 0 {
 			continue
@@ -659,7 +662,7 @@ func (s *timeScale) place(block *timeBlock, word int, base uint32, k int) int {
 			planes[j] |= uint64(k>>j&1) << n
 		}
 	}
-	block.planes[word], block.ranges[word] = planes, r
+	block.planes[word] = planes
 	return k
 }
 
@@ -692,11 +695,12 @@ func (s *timeSpan) hasPoint(p timePoint) bool {
 }
 
 func (s *timeSpan) block(b int, room *bitBlock) (*bitBlock, int) {
-	block, n := s.column.block(b), 0
+	block, ranges := s.column.block(b)
 	if block == nil {
 		return nil, 0
 	}
-	for i, r := range block.ranges {
+	n := 0
+	for i, r := range ranges {
 		switch {
 		case int(r.last) < s.first || int(r.first) > s.last:
 			room[i] = 0
@@ -779,9 +783,9 @@ func (t *timeSearch) sort(set *bitset) {
 		if n == 0 {
 			continue
 		}
-		block := t.column.block(b)
+		block, ranges := t.column.block(b)
 		for word, found := range set.blocks[b] {
-			if r := block.ranges[word]; r.first == r.last {
+			if r := ranges[word]; r.first == r.last {
 				t.sizes[r.first] += int32(bits.OnesCount64(found))
 			} else if found != 0 {
 				t.mixed = append(t.mixed, mixedWord{found, &block.planes[word]})
@@ -832,9 +836,9 @@ func (t *timeSearch) collect(set *bitset, first, last int) {
 		if n == 0 {
 			continue
 		}
-		block := t.column.block(b)
+		block, ranges := t.column.block(b)
 		for word, found := range set.blocks[b] {
-			r := block.ranges[word]
+			r := ranges[word]
 			if found == 0 || int(r.last) < first || int(r.first) > last {
 				continue
 			}

@@ -263,7 +263,7 @@ func checkTimes(t *testing.T, s *timeScale, columns ...*timeColumn) {
 			if c.blocks[b] == nil || c.at(i) == 0 {
 				continue
 			}
-			k, r := s.bucket(timePoint{c.at(i), i}), c.blocks[b].ranges[word]
+			k, r := s.bucket(timePoint{c.at(i), i}), c.ranges[b][word]
 			want[k]++
 			points++
 			if got := c.blocks[b].planes[word].bucket(int(i % 64)); got != k || k < int(r.first) || k > int(r.last) {

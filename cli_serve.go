@@ -30,7 +30,8 @@ type serving struct {
 	clock         *realClock
 	orchestration *httpServer // nil when the role is switched off
 	worker        *httpServer
-	failed        chan error // of a listener that failed
+	failed        chan error     // of a listener that failed
+	watch         *templateWatch // nil unless templates are watched
 }
 
 // readyReport is the contents of --ready-file and --print-ready.
@@ -58,6 +59,7 @@ func (p *process) serveCommand() command {
 func (p *process) serve(ctx context.Context, flags *serveArgs) error {
 	ctx, ignore := endOnSignal(ctx)
 	defer ignore()
+	flags.develop()
 	cfg, origin, err := p.loadConfig(flags.configArgs, p.environ)
 	if err != nil {
 		return err
@@ -81,6 +83,16 @@ func (p *process) serve(ctx context.Context, flags *serveArgs) error {
 	return v.run(ctx, p, flags, parts)
 }
 
+// develop sets what --dev stands for.
+func (a *serveArgs) develop() {
+	if !a.dev {
+		return
+	}
+	flags := map[string]string{"templates.watch": "true", "log.format": "text"}
+	maps.Copy(flags, a.flags)
+	a.flags = flags
+}
+
 // parts reads what the configuration names: documentation, templates, handlers and keys.
 func (v *serving) parts(origin *provenance, getenv func(string) string) (o serviceOptions, err error) {
 	o = serviceOptions{cfg: v.cfg, log: v.log, clock: v.clock, deterministic: v.cfg.Fixture.DeterministicIDs,
@@ -88,8 +100,17 @@ func (v *serving) parts(origin *provenance, getenv func(string) string) (o servi
 	if err = checkSwaggerFiles(&v.cfg.Docs); err != nil {
 		return o, err
 	}
+	if v.cfg.Templates.Watch {
+		v.watch = newTemplateWatch(v.cfg, v.log)
+	}
 	if o.handlers, o.registry, err = loadWork(v.cfg, v.log, getenv); err != nil {
 		return o, err
+	}
+	if v.watch != nil {
+		o.reloaded, err = v.watch.files, v.watch.begin(o.registry, getenv)
+		if err != nil {
+			return o, err
+		}
 	}
 	o.handlers.adoptOrphans()
 	o.auth, err = newAuthenticators(v.cfg, origin, v.clock, v.log)
@@ -114,6 +135,9 @@ func (v *serving) run(ctx context.Context, p *process, flags *serveArgs, parts s
 			return nil
 		}
 		return err
+	}
+	if v.watch != nil {
+		defer v.watch.start(ctx)()
 	}
 	p.boundGarbage(ctx)
 	if !v.cfg.Log.Quiet {
@@ -160,23 +184,28 @@ func loadWork(cfg *Config, log *slog.Logger, getenv func(string) string) (*handl
 	if err != nil {
 		return nil, nil, err
 	}
-	registry, warnings, err := loadTemplates(cfg.Templates.Dirs, cfg.Environment, handlers.templateRules(&cfg.Templates, schemasKept))
+	registry, warnings, err := handlers.load(cfg)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, w := range warnings {
 		log.Warn(w)
 	}
-	warnOfHandlers(registry, handlers, log)
+	warnOfHandlers(registry.all(), handlers, log)
 	if cfg.Role == "orchestration" {
 		handlers = outsideOnly()
 	}
 	return handlers, registry, nil
 }
 
+// load reads the templates that the configuration names.
+func (h *handlerSet) load(cfg *Config) (*registry, []string, error) {
+	return loadTemplates(cfg.Templates.Dirs, cfg.Environment, h.templateRules(&cfg.Templates, schemasKept))
+}
+
 // warnOfHandlers logs the steps whose every attempt would fail with this configuration.
-func warnOfHandlers(r *registry, h *handlerSet, log *slog.Logger) {
-	for _, t := range r.all() {
+func warnOfHandlers(templates []*template, h *handlerSet, log *slog.Logger) {
+	for _, t := range templates {
 		for i := range t.steps {
 			if w := h.warning(t.steps[i].callable); w != "" {
 				log.Warn(w, "template", t.fullName(), "step", t.steps[i].name)
@@ -448,7 +477,8 @@ func (v *serving) banner(p *process, templates int) {
 		fmt.Fprintf(p.stderr, "  fixture    %s\n", fixtureBanner(r.OrchestrationURL))
 	}
 	if len(v.cfg.Templates.Dirs) > 0 {
-		fmt.Fprintf(p.stderr, "  templates  %d from %s\n", templates, strings.Join(v.cfg.Templates.Dirs, ", "))
+		fmt.Fprintf(p.stderr, "  templates  %d from %s%s\n", templates, strings.Join(v.cfg.Templates.Dirs, ", "),
+			pick(v.watch != nil, ", read again when they change", ""))
 		fmt.Fprintf(p.stderr, "  try        curl -s %s/v1/templates%s\n", r.OrchestrationURL, v.curlToken())
 		return
 	}

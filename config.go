@@ -101,6 +101,7 @@ type mountConfig struct {
 // templatesConfig says where templates come from, and whether their schemas hold.
 type templatesConfig struct {
 	Dirs               []string
+	Watch              bool
 	EnforceInputSchema string // "off", "warn", "reject"
 }
 
@@ -303,6 +304,8 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "require system:analytics_read for the mount point's /metrics; /metrics of the roles stays public"},
 	{path: "templates.dirs", def: []string{}, flag: "templates", operand: "DIR[,DIR]", check: checkPathValue,
 		help: "directories to read templates from"},
+	{path: "templates.watch", def: false, flag: "watch",
+		help: "read templates again when their files change; new tasks use the new definitions"},
 	{path: "templates.enforce_input_schema", def: "off", words: []string{"off", "warn", "reject"},
 		help: "check contexts against a template's input_schema, and results against result_schema: warn logs and counts " +
 			"what does not fit; reject refuses the task, and fails the step"},

@@ -179,7 +179,7 @@ func TestConfigDefaults(t *testing.T) {
 		"console.enabled": "true", "docs.swagger_ui": `""`, "web.max_body_bytes": "4194304", "web.max_received_bytes": "33554432",
 		"web.max_answer_bytes": "16777216", "web.max_connections": "3000", "web.max_waiting_requests": "2000",
 		"events.max_streams": "100", "events.subscribers": "[]", "web.shutdown_timeout_seconds": "8",
-		"templates.dirs": "[]", "templates.enforce_input_schema": `"off"`,
+		"templates.dirs": "[]", "templates.watch": "false", "templates.enforce_input_schema": `"off"`,
 		"tasks.max_context_bytes": "1048576", "engine.jitter": "true", "engine.max_queued": "100000",
 		"worker.concurrency": "256", "worker.http_concurrency": "4096", "worker.max_result_bytes": "1048576",
 		"worker.allow_exec": "false", "worker.exec_env": "{}", "worker.exec_path": `""`,

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +38,8 @@ type serviceTest struct {
 	log       io.Writer
 	state     *stateSource // to begin with; none if nil
 	seed      string       // a file with one, for a world in fixture mode
+
+	reloaded *atomic.Pointer[registry] // templates that may be replaced; nil for none
 }
 
 // testConfig returns the standard configuration, in memory.
@@ -125,7 +128,7 @@ func openTestService(t testing.TB, o serviceTest) *service {
 		x = newFixture(&world{sandbox: "test"}, v)
 	}
 	s, err := openService(serviceOptions{
-		extension: x, cfg: cfg, log: log, auth: testAuthenticators(t, cfg, c, log), clock: c, registry: registry, handlers: handlers, disk: o.disk,
+		extension: x, cfg: cfg, log: log, auth: testAuthenticators(t, cfg, c, log), clock: c, registry: registry, reloaded: o.reloaded, handlers: handlers, disk: o.disk,
 		state: o.state, deterministic: cfg.Fixture.DeterministicIDs,
 	})
 	if err != nil {

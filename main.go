@@ -218,6 +218,7 @@ type serveArgs struct {
 	readyFile  string // --ready-file; "" for none
 	printReady bool
 	readOnly   bool
+	dev        bool
 
 	exitWithParent bool
 	maxLifetime    time.Duration // 0 for no end
@@ -232,6 +233,7 @@ func serveFlags(o *options, a *serveArgs) {
 	o.StringVar(&a.seed, "seed", "", "start with the state in `FILE`, written by \"store export\"; the store must be empty")
 	o.BoolVar(&a.readOnly, "read-only", false,
 		"show what is sound of the store in the data directory; change no file and run no step")
+	o.BoolVar(&a.dev, "dev", false, "for development: --watch, and a log of text unless log.format is set by a flag")
 	o.BoolVar(&a.quiet, "quiet", false, "no start-up banner")
 	o.StringVar(&a.readyFile, "ready-file", "", "write `FILE`, as JSON, once requests are served")
 	o.BoolVar(&a.printReady, "print-ready", false, "print the URLs, the pid and the version as JSON on the first line of standard output")

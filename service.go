@@ -73,8 +73,9 @@ type serviceOptions struct {
 	log      *slog.Logger
 	auth     *authenticators
 	clock    clock
-	seed     *[32]byte // of ids and random numbers; nil for the operating system's
-	registry *registry
+	seed     *[32]byte                 // of ids and random numbers; nil for the operating system's
+	registry *registry                 // the templates of files
+	reloaded *atomic.Pointer[registry] // these, in place of registry, if they may change; or nil
 	handlers *handlerSet
 	disk     diskFS       // nil for the real one
 	state    *stateSource // for a store that is empty; nil for none
@@ -166,6 +167,16 @@ func (o *serviceOptions) idSource() *idSource {
 	return newIDSource(o.clock, o.seed)
 }
 
+// files returns the place of the templates of files.
+func (o *serviceOptions) files() *atomic.Pointer[registry] {
+	if o.reloaded != nil {
+		return o.reloaded
+	}
+	place := new(atomic.Pointer[registry])
+	place.Store(o.registry)
+	return place
+}
+
 // openService recovers the store and starts the engine.
 func openService(o serviceOptions) (*service, error) {
 	s := &service{
@@ -177,14 +188,14 @@ func openService(o serviceOptions) (*service, error) {
 		s.quotas = newQuotas(o.cfg)
 	}
 	if o.cfg.Role == "worker" {
-		s.assemble(o.registry)
+		s.assemble(o.files())
 		return s, nil
 	}
 	if err := s.openStore(&o); err != nil {
 		return nil, err
 	}
 	if o.readOnly {
-		s.assemble(o.registry)
+		s.assemble(o.files())
 		return s, nil
 	}
 	if o.until != nil && o.until.Err() != nil {
@@ -197,7 +208,7 @@ func openService(o serviceOptions) (*service, error) {
 	if s.extension != nil {
 		s.extension.attach(s)
 	}
-	s.assemble(o.registry)
+	s.assemble(o.files())
 	s.warnOfChangedTemplates()
 	if err := s.publisher.start(); err != nil {
 		return nil, errors.Join(err, s.close())
@@ -218,8 +229,8 @@ func (s *service) resumeClock() {
 }
 
 // assemble makes the parts of the service, each with what it needs.
-func (s *service) assemble(r *registry) {
-	s.templates = newCatalog(s.cfg, s.log, s.clock, s.handlers, r)
+func (s *service) assemble(files *atomic.Pointer[registry]) {
+	s.templates = newCatalog(s.cfg, s.log, s.clock, s.handlers, files)
 	s.tasks = &creator{s.cfg, s.log, s.ids, s.store, s.engine, s.templates, &s.draining}
 	s.operator = &operator{s.cfg, s.store, s.engine}
 	s.outside = &outsideActors{s.clock, s.store, s.engine, s.workerID, &s.draining}

@@ -368,7 +368,10 @@ type catalog struct {
 	clock    clock
 	handlers *handlerSet
 
-	current      atomic.Pointer[registry]
+	files        *atomic.Pointer[registry] // the templates of files, which watching may replace
+	current      atomic.Pointer[catalogView]
+	mu           sync.Mutex  // held while current changes
+	added        []*template // at run time; guarded by mu
 	hits, misses atomic.Uint64
 	entries      sync.Map // *template to *templateEntry
 }
@@ -379,18 +382,53 @@ type templateEntry struct {
 	count atomic.Uint64
 }
 
-// newCatalog makes a catalog of the templates in a registry.
-func newCatalog(cfg *Config, log *slog.Logger, clock clock, handlers *handlerSet, r *registry) *catalog {
-	s := &catalog{cfg: cfg, log: log, clock: clock, handlers: handlers}
-	s.current.Store(r)
-	for _, t := range r.all() {
-		s.entries.Store(t, &templateEntry{since: clock.now()})
-	}
-	return s
+// catalogView is the templates of files at one time, and with them those added at run time.
+type catalogView struct{ files, all *registry }
+
+// newCatalog makes a catalog of the templates of files.
+func newCatalog(
+	cfg *Config, log *slog.Logger, clock clock, handlers *handlerSet, files *atomic.Pointer[registry],
+) *catalog {
+	c := &catalog{cfg: cfg, log: log, clock: clock, handlers: handlers, files: files}
+	c.follow()
+	return c
 }
 
 // registry returns the templates that new tasks are made from.
-func (c *catalog) registry() *registry { return c.current.Load() }
+func (c *catalog) registry() *registry {
+	if v := c.current.Load(); v.files == c.files.Load() {
+		return v.all
+	}
+	return c.follow()
+}
+
+// follow takes the templates of files as they are now. Those added at run time stay.
+func (c *catalog) follow() *registry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.followLocked()
+}
+
+func (c *catalog) followLocked() *registry {
+	files := c.files.Load()
+	all := files
+	for _, t := range c.added {
+		all = all.with(t)
+	}
+	c.current.Store(&catalogView{files, all})
+	kept := map[*template]bool{}
+	for _, t := range all.all() {
+		kept[t] = true
+		c.entry(t)
+	}
+	c.entries.Range(func(t, _ any) bool {
+		if !kept[t.(*template)] {
+			c.entries.Delete(t)
+		}
+		return true
+	})
+	return all
+}
 
 // entry returns the use of a template. One that joined the registry later counts
 // from its first look-up.
@@ -575,15 +613,13 @@ func (c *catalog) add(definition []byte) (t *template, replaced bool, err error)
 	for _, w := range warnings {
 		c.log.Warn("a template was added with a warning", "template", t.fullName(), "warning", w)
 	}
-	for {
-		before := c.registry()
-		old, ok := before.get(t.namespace, t.name, t.version)
-		if c.current.CompareAndSwap(before, before.with(t)) {
-			c.entries.Store(t, &templateEntry{since: c.clock.now()})
-			c.entries.Delete(old)
-			return t, ok, nil
-		}
-	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, replaced = c.current.Load().all.get(t.namespace, t.name, t.version)
+	c.added = slices.DeleteFunc(c.added, func(o *template) bool { return compareTemplates(o, t) == 0 })
+	c.added = append(c.added, t)
+	c.followLocked()
+	return t, replaced, nil
 }
 
 // checkAddedTemplate is the rule for a template that a state document adds.

@@ -1313,13 +1313,13 @@ func TestTemplateUseOfNewcomers(t *testing.T) {
 	s := newTestService(t, serviceTest{clock: clock})
 	clock.advance(time.Hour)
 	late, _, _ := parseTemplate("late", []byte(testTemplate("late")), "json", "", nil)
-	s.templates.current.Store(newRegistry([]*template{late}))
+	s.templates.files.Store(newRegistry([]*template{late}))
 	s.templates.find("t", "late", "latest")
 	clock.advance(5 * time.Second)
 	if got := s.templates.usage(); got.TotalCached != 1 || got.OldestEntryAgeSeconds != 5 || got.AverageAccessCount != 1 {
 		t.Errorf("got %+v; want one of 5 seconds, looked up once", got)
 	}
-	s.templates.current.Store(newRegistry(nil))
+	s.templates.files.Store(newRegistry(nil))
 	if got := s.templates.usage(); got.TotalCached != 0 || got.AverageAccessCount != 0 || len(got.SupportedNamespaces) != 0 {
 		t.Errorf("got %+v; want nothing", got)
 	}
@@ -1328,7 +1328,7 @@ func TestTemplateUseOfNewcomers(t *testing.T) {
 func TestTemplateUseAtOnce(t *testing.T) {
 	s := newTestService(t, serviceTest{})
 	tpl, _, _ := parseTemplate("late", []byte(testTemplate("late")), "json", "", nil)
-	s.templates.current.Store(s.templates.registry().with(tpl))
+	s.templates.files.Store(s.templates.registry().with(tpl))
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {

@@ -365,13 +365,17 @@ func (j *journal) copied() bool {
 	return j.fileBytes.Load()+j.oldBytes.Load() < copyGrowth*j.snapshotThreshold() && j.copies.underWay(j.o.fs, j.o.dir)
 }
 
-// awaitSwitch returns when names may come to lead to other files: nobody copies the directory,
-// and it is still that of this store.
+// awaitSwitch returns when names may come to lead to other files: the directory is still that of this
+// store, and nobody copies it, not even since the flusher was asked, which may take as long as a sync.
 func (j *journal) awaitSwitch() error {
-	if err := j.awaitCopies(); err != nil {
-		return err
+	for {
+		if err := j.awaitCopies(); err != nil {
+			return err
+		}
+		if err := j.ask(j.checkPlace); err != nil || !j.copied() {
+			return err
+		}
 	}
-	return j.ask(j.checkPlace)
 }
 
 // awaitCopies returns when no copy goes on, or an error if the journal is closed first.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -392,6 +393,49 @@ func TestCopiesAreWaitedFor(t *testing.T) {
 	if j.fileBytes.Store(copyGrowth * j.snapshotThreshold()); j.copied() {
 		t.Error("a journal that has grown too large: the copy counts")
 	}
+}
+
+// listedDisk is a disk on which somebody lists the directory while a switch looks whether it is the store's.
+type listedDisk struct {
+	osDisk
+	list atomic.Pointer[func()] // called once
+}
+
+func (d *listedDisk) identify(name string) (fileID, error) {
+	if list := d.list.Swap(nil); list != nil {
+		(*list)()
+	}
+	return d.osDisk.identify(name)
+}
+
+// TestCopyBegunBeforeSwitch checks that a switch waits for a copy that begins while it asks the flusher.
+func TestCopyBegunBeforeSwitch(t *testing.T) {
+	t.Parallel()
+	o, disk := diskOptions(nil), new(listedDisk)
+	o.dir, o.fs = t.TempDir(), disk
+	j, _ := mustOpen(t, o)
+	defer j.close()
+	if j.copies.reads == nil {
+		t.Skip("the system does not tell who reads")
+	}
+	mustStore(t, j, 3)
+	var names []os.DirEntry
+	listed := make(chan struct{})
+	list := func() {
+		names = must(os.ReadDir(o.dir))(t)
+		close(listed)
+	}
+	disk.list.Store(&list)
+	done := make(chan error)
+	go func() { done <- j.awaitSwitch() }()
+	<-listed
+	if err, ended := receiveWithin(done, 50*time.Millisecond); ended {
+		t.Fatalf("a switch beside a copy: got %v; want it to wait", err)
+	}
+	for _, name := range names {
+		must(os.ReadFile(filepath.Join(o.dir, name.Name())))(t)
+	}
+	noError(t, <-done)
 }
 
 // TestStoreIsWatched checks that a store whose directory, lock or journal is removed or replaced

@@ -26,17 +26,15 @@ import (
 // undeclarable names the fields, by operation, where the program refuses values that the schema
 // allows, each with a rule that JSON Schema cannot state but the description does.
 var undeclarable = map[string]string{
-	"adjustStep retry_limit":                  "one of the two members must not be null",
-	"mount createTask name":                   "the name is here or under task",
-	"addTemplate steps":                       "their names differ",
-	"addTemplate steps[0].dependencies":       "the names are those of other steps",
-	"addTemplate steps[0].dependencies[0]":    "the names are those of other steps",
-	"addStub outcomes[0].hang":                "nothing can be combined with it",
-	"addStub outcomes[0].fault":               "not every fault can be combined with a result",
-	"replaceStubs stubs[0].outcomes[0].hang":  "nothing can be combined with it",
-	"replaceStubs stubs[0].outcomes[0].fault": "not every fault can be combined with a result",
-	"replaceStubs stubs":                      "too many stubs are a conflict",
-	"verify match.kind":                       "without it, the conditions are those on handler calls",
+	"adjustStep retry_limit":                 "one of the two members must not be null",
+	"mount createTask name":                  "the name is here or under task",
+	"addTemplate steps":                      "their names differ",
+	"addTemplate steps[0].dependencies":      "the names are those of other steps",
+	"addTemplate steps[0].dependencies[0]":   "the names are those of other steps",
+	"addStub outcomes[0].hang":               "nothing can be combined with it",
+	"replaceStubs stubs[0].outcomes[0].hang": "nothing can be combined with it",
+	"replaceStubs stubs":                     "too many stubs are a conflict",
+	"verify match.kind":                      "without it, the conditions are those on handler calls",
 }
 
 // unlimited names the operations whose bodies this test leaves out.
@@ -341,7 +339,7 @@ func (o *limitOperation) try(in string, c limitCase) {
 		target += "?" + query.Encode()
 	}
 	a := o.send(target, header, body)
-	refused := a != nil && complains(a, c.field)
+	refused := a != nil && complains(a, c.field, !c.valid)
 	key := o.id + " " + c.field
 	if _, known := undeclarable[key]; known && refused == c.valid {
 		o.seen[key] = true
@@ -386,8 +384,9 @@ func (o *limitOperation) send(target string, header http.Header, body any) *wire
 	return a
 }
 
-// complains reports whether an answer refuses a request because of a field.
-func complains(a *wire.Answer, field string) bool {
+// complains reports whether an answer refuses a request because of a field, or if above is true
+// because of an object around it by a message that names the field.
+func complains(a *wire.Answer, field string, above bool) bool {
 	if a.Code != 400 && a.Code != 422 {
 		return false
 	}
@@ -402,10 +401,13 @@ func complains(a *wire.Answer, field string) bool {
 		json.Unmarshal(a.Body, &struct{ Message *string }{&v.Message})
 	}
 	names := []string{}
-	var list []struct{ Field string }
+	leaf, _, _ := strings.Cut(field[strings.LastIndexByte(field, '.')+1:], "[")
+	var list []struct{ Field, Message string }
 	if json.Unmarshal(v.Error.Details, &list); list != nil {
 		for _, p := range list {
-			names = append(names, p.Field)
+			if names = append(names, p.Field); above && strings.HasPrefix(field, p.Field+".") && strings.Contains(p.Message, leaf) {
+				return true
+			}
 		}
 	} else {
 		var members map[string]any
@@ -416,7 +418,6 @@ func complains(a *wire.Answer, field string) bool {
 		if v.Error.Code == "VERIFICATION_FAILED" {
 			return false
 		}
-		leaf, _, _ := strings.Cut(field[strings.LastIndexByte(field, '.')+1:], "[")
 		return strings.Contains(v.Error.Message+v.Message, leaf)
 	}
 	return slices.ContainsFunc(names, func(name string) bool {

@@ -639,6 +639,13 @@ func (g *schemaGuard) misfits(s *schemaSource, value []byte) misfits {
 // fitted checks the result of a step, and marks one that must not count. It is slow, and
 // therefore called without the store's lock where it can be.
 func (e *engine) fitted(def *stepTemplate, o outcome) outcome {
+	if o.checkpoint == nil && def.publishes != nil && o.unfit == nil {
+		payload := &ending{success: o.success, result: o.result}
+		if !o.success {
+			payload.err = o.err.appendJSON(nil)
+		}
+		o.unfit = def.unfit(payload.payload())
+	}
 	if !o.success || o.misfit != "" || o.checkpoint != nil {
 		return o
 	}

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"time"
 )
@@ -329,14 +330,44 @@ func (e *engine) attemptLocked(t *task, i, number int, inputs bool) *attempt {
 func (e *engine) ending(t *task, i int, o outcome, now, began instant) *ending {
 	o = o.fitting()
 	end := e.plainEnding(t, i, o, now, began)
-	if o, wrong := t.misdecided(i, end); wrong {
+	if failed, wrong := t.misdecided(i, end); wrong {
+		o = failed
 		end = e.plainEnding(t, i, o, now, began)
 	}
+	e.withhold(t, i, end, o.unfit)
 	if b := t.def(i).batch; b != nil && !end.success && end.retryAt == 0 {
 		end.aside, _ = parseWord[failureAside](b.failureStrategy, failureAsideWords[:])
 	}
 	return end
 }
+
+// withhold notes the events that must not be published after an attempt, because the payload
+// does not fit their schema; see (stepTemplate).unfit. The outcome counts all the same.
+func (e *engine) withhold(t *task, i int, end *ending, unfit []string) {
+	def := t.def(i)
+	if def.publishes == nil {
+		return
+	}
+	if unfit == nil {
+		unfit = def.unfit(end.payload())
+	}
+	withheld := map[string]string{}
+	for n := range def.publishes {
+		if p := &def.publishes[n]; unfit[n] != "" && p.follows(end.success, end.retryAt != 0) {
+			withheld[p.name] = clipText(unfit[n], maxWithheldText)
+			e.causes.print(slog.LevelWarn, "an event is not published: its payload does not fit its schema",
+				"event", p.name, "task_uuid", t.id, "step", def.name)
+		}
+	}
+	if len(withheld) > 0 {
+		o := jsonWriter{}
+		o.value(withheld)
+		end.withheld = o.b
+	}
+}
+
+// maxWithheldText is the length of the longest reason for withholding an event.
+const maxWithheldText = 500
 
 // misdecided returns the failure that counts in place of a success whose decision the
 // template does not allow.

@@ -470,3 +470,43 @@ func (s *eventStream) write(text []byte) bool {
 	}
 	return err == nil
 }
+
+// Deliveries of domain events to subscribers.
+
+func (a *orchestrationAPI) listDeliveries(w http.ResponseWriter, r *http.Request) (any, error) {
+	q := queryOf(r)
+	f := deliveryFilter{q.text("subscriber"), q.text("status")}
+	statuses := []string{deliveryPending, deliveryDelivered, deliveryDead}
+	if f.status != "" && !slices.Contains(statuses, f.status) {
+		q.refuse("status must be pending, delivered or dead, not %.60q", f.status)
+	}
+	limit, offset := q.number("limit", 50, 1, maxDLQLimit), q.number("offset", 0, 0, 1<<31-1)
+	if err := q.done(); err != nil {
+		return nil, err
+	}
+	if err := w.(*recorder).holdEach(limit, 512); err != nil {
+		return nil, err
+	}
+	v := deliveryListView{Deliveries: []eventDeliveryView{}}
+	if a.svc.publisher != nil {
+		v = a.svc.publisher.list(f, offset, limit)
+	}
+	return v, a.svc.store.waitAll(r.Context())
+}
+
+func (a *orchestrationAPI) resendDelivery(w http.ResponseWriter, r *http.Request) (any, error) {
+	id, p := r.PathValue("id"), a.svc.publisher
+	if p == nil {
+		return nil, failf(unavailable, "the service is read-only")
+	}
+	release, err := a.holdOpen(w, r, p.timeoutOf(id))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	v, err := p.resend(r.Context(), id)
+	if err != nil {
+		return nil, a.svc.store.refuse(r.Context(), err)
+	}
+	return v, a.svc.store.waitAll(r.Context())
+}

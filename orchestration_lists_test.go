@@ -487,3 +487,57 @@ func TestCursorAfterARestart(t *testing.T) {
 		t.Errorf("got %s; want %s", got, want)
 	}
 }
+
+// TestDeliveriesAPI checks the list of deliveries, sending again, the permissions of both being
+// in the table of routes, and the figures.
+func TestDeliveriesAPI(t *testing.T) {
+	r := newReceiver(t)
+	r.answer(410)
+	s := newTestServer(t, serviceTest{
+		extra:  []string{publishing("pay", "builtin:echo", "{}", published("paid", ""), published("seen", `,"delivery_mode":"fast"`))},
+		config: subscribed([]string{"shop", r.url, "*"}, []string{"other", r.url, "none"}),
+	})
+	s.create(`{"namespace":"t","name":"pay"}`)
+	list := awaitDeliveries(t, s.svc, deliveryDead)
+	if a := s.do("GET", "/v1/events/deliveries?subscriber=shop&status=dead", "").want(200); fmt.Sprint(a.get("total_count")) != "1" ||
+		a.text("deliveries.0.id") != list[0].ID || a.text("deliveries.0.problem") != "it replied 410" || fmt.Sprint(a.get("deliveries.0.attempts")) != "1" {
+		t.Errorf("got %s", a.body)
+	}
+	r.await(2) // the fast one
+	for query, want := range map[string]float64{"?status=delivered": 0, "?subscriber=other": 0, "?offset=1": 1, "": 1} {
+		if a := s.do("GET", "/v1/events/deliveries"+query, "").want(200); fmt.Sprint(a.get("total_count")) != fmt.Sprint(want) {
+			t.Errorf("%s: got %s; want %v", query, a.body, want)
+		}
+	}
+	s.do("GET", "/v1/events/deliveries?status=late", "").want(400)
+	s.do("POST", "/v1/events/deliveries/nonsense/resend", "").want(404)
+	s.do("POST", "/v1/events/deliveries/1-1-shop/resend", "").want(404)
+	if a := s.do("POST", "/v1/events/deliveries/"+list[0].ID+"/resend", "").want(200); a.text("status") != deliveryDead {
+		t.Errorf("got %s", a.body)
+	}
+	r.answer(200)
+	if a := s.do("POST", "/v1/events/deliveries/"+list[0].ID+"/resend", "").want(200); a.text("status") != deliveryDelivered {
+		t.Errorf("got %s", a.body)
+	}
+	metrics := string(s.do("GET", "/metrics", "").want(200).body)
+	for _, want := range []string{
+		`stepwell_domain_events_total{mode="durable"} 1`, `stepwell_event_deliveries_total{subscriber="shop",result="delivered"} 1`,
+		`stepwell_event_deliveries_total{subscriber="shop",result="failed"} 3`, `stepwell_event_deliveries_dead{subscriber="shop"} 0`,
+		`stepwell_event_deliveries_total{subscriber="shop",result="dead"} 1`, `stepwell_event_deliveries_waiting{subscriber="other"} 0`,
+	} {
+		if !strings.Contains(metrics, want+"\n") {
+			t.Errorf("got no %s", want)
+		}
+	}
+	w := s.with(newWorkerAPI(s.svc, nil))
+	a := w.do("GET", "/metrics/events", "").want(200)
+	for path, want := range map[string]float64{
+		"router.total_routed": 2, "router.durable_routed": 1, "router.fast_routed": 1, "router.fast_delivery_errors": 1,
+		"router.broadcast_routed": 0, "in_process_bus.rust_handler_dispatches": 1, "in_process_bus.rust_handler_errors": 3,
+		"in_process_bus.rust_handler_count": 2, "in_process_bus.rust_subscriber_patterns": 2,
+	} {
+		if fmt.Sprint(a.get(path)) != fmt.Sprint(want) {
+			t.Errorf("%s: got %v; want %v", path, a.get(path), want)
+		}
+	}
+}

@@ -40,6 +40,8 @@ func (a *orchestrationAPI) routes() []route {
 		{"POST /v1/steps/{step_uuid}/fail", needs(permStepsResolve), a.failClaimed},
 		{"POST /v1/steps/{step_uuid}/checkpoint", needs(permStepsResolve), a.yieldClaimed},
 		{"GET /v1/events", needs(permTasksList), a.streamEvents},
+		{"GET /v1/events/deliveries", needs(permDLQRead), a.listDeliveries},
+		{"POST /v1/events/deliveries/{id}/resend", needs(permDLQUpdate), a.resendDelivery},
 		{"GET /v1/dlq", needs(permDLQRead), a.listDLQ},
 		{"GET /v1/dlq/task/{task_uuid}", needs(permDLQRead), a.getTaskDLQ},
 		{"GET /v1/dlq/investigation-queue", needs(permDLQRead), a.dlqQueue},
@@ -263,7 +265,9 @@ func (a *workerAPI) figures() map[string]workerMetric {
 	return metrics
 }
 
-// eventRouterView counts transitions by their route to event streams.
+// eventRouterView counts transitions that went to event streams, which are durable, and domain
+// events by their mode. A routing error is a stream that ended because its reader was too slow,
+// or an event that was withheld because of its schema.
 type eventRouterView struct {
 	TotalRouted        uint64 `json:"total_routed"`
 	DurableRouted      uint64 `json:"durable_routed"`
@@ -273,7 +277,8 @@ type eventRouterView struct {
 	RoutingErrors      uint64 `json:"routing_errors"`
 }
 
-// eventBusView counts deliveries in the process.
+// eventBusView counts deliveries: the handlers are the subscribers of domain events, and the
+// channels are event streams.
 type eventBusView struct {
 	TotalEventsDispatched  uint64 `json:"total_events_dispatched"`
 	RustHandlerDispatches  uint64 `json:"rust_handler_dispatches"`
@@ -292,14 +297,24 @@ type eventMetricsView struct {
 	WorkerID     string          `json:"worker_id"`
 }
 
-// metricsEvents counts the transitions that went to event streams, all of them
-// durable. A routing error is a stream that ended because its reader was too slow.
+// metricsEvents counts transitions, domain events and their deliveries.
 func (a *workerAPI) metricsEvents(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	v := eventMetricsView{CapturedAt: zonedTime(a.svc.clock.now()), WorkerID: a.svc.workerID}
-	if a.svc.store != nil {
-		f := a.svc.store.streamFigures()
-		v.Router = eventRouterView{TotalRouted: f.delivered, DurableRouted: f.delivered, RoutingErrors: f.cut}
-		v.InProcessBus.TotalEventsDispatched = f.delivered
+	if a.svc.store == nil {
+		return v, nil
+	}
+	f, p := a.svc.store.streamFigures(), a.svc.publishedFigures()
+	durable, fast, broadcast := p.published[modeDurable], p.published[modeFast], p.published[modeBroadcast]
+	v.Router = eventRouterView{
+		TotalRouted: f.delivered + durable + fast + broadcast, DurableRouted: f.delivered + durable,
+		FastRouted: fast, BroadcastRouted: broadcast, FastDeliveryErrors: p.fastFailed,
+		RoutingErrors: f.cut + p.withheld,
+	}
+	sent := p.delivered + p.fastDelivered
+	v.InProcessBus = eventBusView{
+		TotalEventsDispatched: f.delivered + sent, RustHandlerDispatches: sent, FFIChannelDispatches: f.delivered,
+		RustHandlerErrors: p.failed + p.fastFailed, FFIChannelDrops: f.cut, RustSubscriberPatterns: uint64(p.patterns),
+		RustHandlerCount: uint64(len(p.subscribers)), FFISubscriberCount: uint64(f.open),
 	}
 	return v, nil
 }

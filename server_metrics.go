@@ -153,6 +153,8 @@ func (s *service) writeMetrics(m *metricsText, room *answerRoom) {
 			"Stale tasks that the latest search found, including those it moved to error.", float64(s.staleness.found.Load()))
 		writeJournalMetrics(m, s.store.status())
 		writeStreamMetrics(m, s.store.streamFigures())
+		events := s.publishedFigures()
+		events.write(m)
 	}
 	s.quotas.write(m)
 	m.single("stepwell_overload_refusals_total", "counter",
@@ -399,6 +401,28 @@ func writeStreamMetrics(m *metricsText, f streamFigures) {
 	m.single("stepwell_events_delivered_total", "counter", "Transitions written to event streams.", float64(f.delivered))
 	m.single("stepwell_event_streams_cut_total", "counter", "Event streams ended because their reader was too slow.",
 		float64(f.cut))
+}
+
+// write writes what became of domain events.
+func (f *publishedFigures) write(m *metricsText) {
+	counts(m, "stepwell_domain_events_total", "counter", "Domain events published, by mode of delivery.", "mode",
+		deliveryModeNames[:], f.published[:])
+	m.single("stepwell_domain_events_withheld_total", "counter",
+		"Domain events not published because their payload is not as their schema says.", float64(f.withheld))
+	m.family("stepwell_event_deliveries_total", "counter", "Attempts to send domain events to subscribers, and events given up.")
+	for _, s := range f.subscribers {
+		m.sample("stepwell_event_deliveries_total", float64(s.delivered+s.fastDelivered), "subscriber", s.name, "result", "delivered")
+		m.sample("stepwell_event_deliveries_total", float64(s.failed+s.fastFailed), "subscriber", s.name, "result", "failed")
+		m.sample("stepwell_event_deliveries_total", float64(s.dead), "subscriber", s.name, "result", "dead")
+	}
+	m.family("stepwell_event_deliveries_waiting", "gauge", "Domain events that subscribers have not got yet.")
+	for _, s := range f.subscribers {
+		m.sample("stepwell_event_deliveries_waiting", float64(s.waiting), "subscriber", s.name)
+	}
+	m.family("stepwell_event_deliveries_dead", "gauge", "Domain events that were given up and are kept.")
+	for _, s := range f.subscribers {
+		m.sample("stepwell_event_deliveries_dead", float64(s.kept), "subscriber", s.name)
+	}
 }
 
 func (r *answerRoom) write(m *metricsText) {

@@ -444,7 +444,7 @@ func checkMetrics(t *testing.T, s *testServer, patterns []string) {
 		"route": append(patterns, "unmatched"), "version": {version, runtime.Version()}, "outcome": {"success", "failure"},
 		"reason": append(wordsOf(authReasons[:]), dlqReasonWords[:]...), "status": dlqStatusWords[:],
 		"method": wordsOf(authMethods[:]), "result": wordsOf(authResults[:]), "permission": permissionNames[:],
-		"task": {"kept", "dropped"}, "of": {"context", "result"}, "role": {"orchestration", "worker"},
+		"mode": deliveryModeNames[:], "task": {"kept", "dropped"}, "of": {"context", "result"}, "role": {"orchestration", "worker"},
 		"namespace": {"t"}, "template": {"diamond", "fails", "manual"},
 		"limit": {"connections", "header_bytes", "body_bytes", "waiting_requests", "event_streams", "stored_bytes"},
 		"state": append(taskStateNames[:], stepStateNames[:]...), "to": append(taskStateNames[:], stepStateNames[:]...),

@@ -135,6 +135,7 @@ func (o *operator) record(c *change, t *task, i int, q *stepRequest) *record {
 	switch q.action {
 	case actionComplete:
 		r.end = &ending{success: true, result: q.result, metadata: q.completionMetadata()}
+		o.engine.withhold(t, i, r.end, nil)
 	case actionFail:
 		began := t.steps[i].attempted
 		if t.steps[i].state == stepEnqueued {

@@ -625,6 +625,7 @@ type auditView struct {
 	RetryLimit       int             `json:"retry_limit,omitempty"` // an adjustment's, as the inputs
 	Inputs           json.RawMessage `json:"inputs,omitempty"`
 	Checkpoint       json.RawMessage `json:"checkpoint,omitempty"`
+	WithheldEvents   json.RawMessage `json:"withheld_events,omitempty"` // events not published, and why
 }
 
 // auditObserver collects the audit of one step while its task is replayed: an entry
@@ -659,6 +660,9 @@ func (o *auditObserver) startRecord(t *task, r *record) {
 		o.yielded(&v, r)
 	} else if r.kind != recOperator {
 		v.WorkerUUID = new(stableID("worker", cmp.Or(r.end.worker, o.worker)))
+	}
+	if r.end != nil {
+		v.WithheldEvents = redact(r.end.withheld)
 	}
 	o.open = r.kind != recLate
 	if !o.open {

@@ -160,3 +160,31 @@ func TestDomainEventsAreBounded(t *testing.T) {
 		t.Errorf("got the counts %v", got)
 	}
 }
+
+// TestWithheldEvents checks that an event whose payload does not fit its schema is not published,
+// is told of, and does not change the outcome; also after a restart.
+func TestWithheldEvents(t *testing.T) {
+	typed := `{"name":"paid \"x\"","description":"","schema":{"type":"object","required":["amount"],"properties":{"amount":{"type":"integer"}}}}`
+	o := serviceTest{dir: t.TempDir(), clock: newVirtualClock(testStart), extra: []string{
+		publishing("pay", "builtin:echo", "{}", typed, published("seen", "")), publishing("ask", "Outside", "{}", typed)}}
+	s := openTestService(t, o)
+	bad := mustCreate(t, s, "pay", `"context":{"amount":"much"}`)
+	good := mustCreate(t, s, "pay", `"context":{"amount":1}`)
+	complete(t, s, mustCreate(t, s, "ask"))
+	for range 2 {
+		got := domainOf(t, s, eventFilter{}, 0)
+		if types := typesOf(got); !slices.Equal(types, []string{"seen 1", `paid "x" 1`, "seen 1"}) || got[1].TaskUUID != good.id.String() {
+			t.Errorf("got %v", types)
+		}
+		v := must(s.history.audit(bad.id, bad.stepID(0), nil))(t)[0]
+		if want := `{"paid \"x\"":"/amount: `; !v.Success || !strings.HasPrefix(string(v.WithheldEvents), want) {
+			t.Errorf("got the audit %s; want %s", v.WithheldEvents, want)
+		}
+		if got := s.store.events.domain.withheld; got != 2 {
+			t.Errorf("got %d events withheld; want 2", got)
+		}
+		s = reopenTestService(t, s, o)
+		s.store.locked(func() { s.store.events.domain.withheld = 2 })
+	}
+	closeTestService(t, s)
+}

@@ -6,7 +6,7 @@ package main
 //
 //	template.go         the resolved template, its normalized form, registry, versions, loading
 //	template_read.go    reading a definition: fields, rules, environments; references between schemas
-//	template_format.go  the formats of a definition: TOML, YAML's scalars, places in a text, conversion
+//	template_format.go  the formats of a definition: TOML, YAML's scalars, places in a text, conversion; what steps publish
 //	template_yaml.go    reading YAML: blocks, flow collections, anchors
 //	template_graph.go   dependency graphs: order, cycles, levels, paths, dynamic steps; formats and patterns of texts
 //	template_schema.go  JSON Schema: its keywords, checking values
@@ -124,44 +124,6 @@ type batchPolicy struct {
 	parallelism     int    // how many may run at once; 0 for no limit
 	failureStrategy string // what it means if one fails for good
 	metadata        []byte // an object: the configuration, as instances get it
-}
-
-// publishedEvent is an event that a step publishes when an attempt has ended.
-type publishedEvent struct {
-	name      string
-	condition string // success, failure, retryable_failure, permanent_failure or always
-	mode      string // durable, fast or broadcast
-	publisher string // the subscriber that gets it, besides those that ask for it; "" for none
-	schema    []byte // a JSON Schema of the payload
-}
-
-func (p *publishedEvent) places() []place {
-	return []place{
-		{"name", &p.name},
-		{"condition", &p.condition},
-		{"delivery_mode", &p.mode},
-		{"publisher", &p.publisher},
-		{"schema", &p.schema},
-	}
-}
-
-// fast reports whether the event is lost with the process.
-func (p *publishedEvent) fast() bool { return p.mode == "fast" }
-
-// follows reports whether the event is published after an attempt that ended so; again says
-// that the step will be tried again.
-func (p *publishedEvent) follows(success, again bool) bool {
-	switch p.condition {
-	case "always":
-		return true
-	case "failure":
-		return !success
-	case "retryable_failure":
-		return !success && again
-	case "permanent_failure":
-		return !success && !again
-	}
-	return success
 }
 
 // schemaSource is a schema in a template, compiled when it is first needed.
@@ -376,7 +338,12 @@ func templateFromNormalized(data []byte) (*template, error) {
 			return nil, err
 		}
 		s.id = stableID(t.namespace, t.name, t.version, s.name)
-		s.result = newSchemaSource(templateItemPath("steps", i)+".result_schema", s.resultSchema)
+		path := templateItemPath("steps", i)
+		s.result = newSchemaSource(path+".result_schema", s.resultSchema)
+		for n := range s.publishes {
+			p := &s.publishes[n]
+			p.payload = newSchemaSource(templateItemPath(path+".publishes_events", n)+".schema", p.schema)
+		}
 		t.steps[i] = s
 		t.dynamic = t.dynamic || s.kind != stepStandard
 		t.publishes = t.publishes || s.publishes != nil

@@ -766,3 +766,57 @@ func readPlain(value []byte, at any) error {
 	}
 	return json.Unmarshal(value, at)
 }
+
+// What steps publish.
+
+// publishedEvent is an event that a step publishes when an attempt has ended.
+type publishedEvent struct {
+	name      string
+	condition string // success, failure, retryable_failure, permanent_failure or always
+	mode      string // durable, fast or broadcast
+	publisher string // the subscriber that gets it, besides those that ask for it; "" for none
+	schema    []byte // a JSON Schema of the payload
+
+	payload *schemaSource // schema
+}
+
+func (p *publishedEvent) places() []place {
+	return []place{
+		{"name", &p.name},
+		{"condition", &p.condition},
+		{"delivery_mode", &p.mode},
+		{"publisher", &p.publisher},
+		{"schema", &p.schema},
+	}
+}
+
+// fast reports whether the event is lost with the process.
+func (p *publishedEvent) fast() bool { return p.mode == "fast" }
+
+// unfit returns for each event of a step why a payload does not fit its schema: "" if it does, or
+// if the schema cannot be enforced.
+func (s *stepTemplate) unfit(payload []byte) []string {
+	why := make([]string, len(s.publishes))
+	for n := range s.publishes {
+		if p := s.publishes[n].payload; p != nil && len(p.schema().problems) == 0 {
+			why[n] = p.schema().check(payload).String()
+		}
+	}
+	return why
+}
+
+// follows reports whether the event is published after an attempt that ended so; again says
+// that the step will be tried again.
+func (p *publishedEvent) follows(success, again bool) bool {
+	switch p.condition {
+	case "always":
+		return true
+	case "failure":
+		return !success
+	case "retryable_failure":
+		return !success && again
+	case "permanent_failure":
+		return !success && !again
+	}
+	return success
+}

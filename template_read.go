@@ -123,6 +123,11 @@ func (t *template) schemas() (all []*schemaSource) {
 		if s := t.steps[i].result; s != nil {
 			all = append(all, s)
 		}
+		for _, p := range t.steps[i].publishes {
+			if p.payload != nil {
+				all = append(all, p.payload)
+			}
+		}
 	}
 	return all
 }

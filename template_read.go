@@ -750,6 +750,10 @@ type schemaResource struct {
 	dynamic map[string]*schemaNode // $dynamicAnchor alone
 }
 
+func newSchemaResource(base *url.URL, pointer string) *schemaResource {
+	return &schemaResource{base, pointer, map[string]*schemaNode{}, map[string]*schemaNode{}}
+}
+
 // identify gives a schema the resource that it belongs to.
 func (c *schemaCompiler) identify(s *schemaNode, at schemaPlace, raw []byte) {
 	id, named := jsonString(objectMember(raw, "$id"))
@@ -761,9 +765,7 @@ func (c *schemaCompiler) identify(s *schemaNode, at schemaPlace, raw []byte) {
 		c.problem(at.member("$id"), "%q is not a URI reference without a fragment", clippedText(id))
 		return
 	}
-	s.resource = &schemaResource{
-		base: u, pointer: at.pointer, anchors: map[string]*schemaNode{}, dynamic: map[string]*schemaNode{},
-	}
+	s.resource = newSchemaResource(u, at.pointer)
 	if c.resources[u.String()] != nil {
 		c.problem(at.member("$id"), "%q is the identifier of another schema", clippedText(id))
 	}

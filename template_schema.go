@@ -123,7 +123,7 @@ func compileSchema(path string, text []byte) *jsonSchema {
 		jsonSchema: &jsonSchema{}, nodes: map[string]*schemaNode{}, resources: map[string]*schemaResource{},
 		paths: map[*schemaNode]string{},
 	}
-	outermost := &schemaResource{base: &url.URL{Scheme: "template", Path: "/"}}
+	outermost := newSchemaResource(&url.URL{Scheme: "template", Path: "/"}, "")
 	c.root = c.node(schemaPlace{"", path}, text, outermost)
 	for _, resolve := range c.refs {
 		resolve()

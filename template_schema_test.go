@@ -146,6 +146,7 @@ func TestSchemaProblems(t *testing.T) {
 		{`{"$defs":{"a":{"allOf":[{"$ref":"#/$defs/b"}]},"b":{"not":{"$ref":"#/$defs/a"}}}}`,
 			`s["$defs"].b.not: refers to itself without end`},
 		{`{"$dynamicRef":"#x","$dynamicAnchor":"x"}`, "s: refers to itself without end\ns: refers to itself without end"},
+		{`{"$id":":","$anchor":"a"}`, `s["$id"]: ":" is not a URI reference without a fragment`},
 		{`{"$id":"#a"}`, `s["$id"]: "#a" is not a URI reference without a fragment`},
 		{`{"$defs":{"a":{"$id":"x"},"b":{"$id":"x"}}}`, `s["$defs"].b["$id"]: "x" is the identifier of another schema`},
 		{`{"$defs":{"a":{"$anchor":"x"},"b":{"$dynamicAnchor":"x"}}}`, `s["$defs"].b["$dynamicAnchor"]: another schema has the anchor "x"`},

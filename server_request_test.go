@@ -77,7 +77,9 @@ var optionalBodies = []string{
 
 // otherBodies are the routes that read no body, and the one that checks its body, a
 // document, while reading it.
-var otherBodies = []string{"POST /_stepwell/reset", "PUT /_stepwell/state"}
+var otherBodies = []string{
+	"POST /_stepwell/reset", "POST /v1/events/deliveries/{id}/resend", "PUT /_stepwell/state",
+}
 
 // TestBadBodies sends every mistake to every route that reads a body.
 func TestBadBodies(t *testing.T) {

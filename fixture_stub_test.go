@@ -254,6 +254,7 @@ func TestHangIsATimer(t *testing.T) {
 // TestCancelledStubs checks that a delay or fault of a stub does nothing to a task that is
 // cancelled meanwhile.
 func TestCancelledStubs(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	handler := newHandlerLog(t)
 	for _, outcome := range []string{`{"delay":"5s"}`, `{"hang":true}`, `{"fault":"worker_lost","delay":"5s"}`,
@@ -346,6 +347,7 @@ func (s *fixtureServer) story(id string) string {
 
 // TestStubOutcomes plays every outcome and fault on each kind of handler.
 func TestStubOutcomes(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	const policy = `{"max_attempts":3,"backoff":"linear","backoff_base_ms":1000}`
 	type row struct {

@@ -329,6 +329,7 @@ func TestOpenMetrics(t *testing.T) {
 // are, and that each alert has a test. Where Prometheus' own tool is installed, it runs these tests,
 // in which each alert fires.
 func TestPrometheusExamples(t *testing.T) {
+	slow(t)
 	s := newTestServer(t, serviceTest{templates: apiTemplates})
 	s.create(`{"namespace":"t","name":"diamond"}`)
 	scrape := readMetrics(string(s.do("GET", "/metrics", "").body))

@@ -126,6 +126,7 @@ func (a *answer) wantKeys(path, words string) {
 // TestFailureToRecovery plays one story: two steps fail permanently, operators fix them, the
 // task completes, and the entry is closed.
 func TestFailureToRecovery(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	s, clock := dlqServer(t)
 	task := s.create(`{"namespace":"t","name":"pair","context":{"secret":"s3cr3t"},"priority":7,` +

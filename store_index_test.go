@@ -614,6 +614,7 @@ func (c *countedTasks) correlatedAt(uuid) (uint32, bool) { return 0, false }
 // TestListsLookAtFewTasks counts the tasks and the times of tasks that a list looks at, for every filter
 // by time and every order, wherever the page begins and however the times are spread.
 func TestListsLookAtFewTasks(t *testing.T) {
+	slow(t)
 	t.Parallel()
 	r := rand.New(rand.NewPCG(6, 7))
 	n := size(30_000, 200_000)

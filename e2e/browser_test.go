@@ -331,7 +331,20 @@ func (p *page) tryEval(expression string) (any, error) {
 // wait waits until an expression is true. The page itself looks at it, again and again.
 func (p *page) wait(condition string) {
 	p.t.Helper()
-	look := fmt.Sprintf(`new Promise((done) => {
+	var err error
+	for limit := time.Now().Add(patience); time.Now().Before(limit); {
+		var held bool
+		if held, err = p.holdsSoon(condition); held { // err if the page goes elsewhere meanwhile
+			return
+		}
+	}
+	text, _ := p.tryEval("location.href + '\\n' + document.body.innerText")
+	p.t.Fatalf("never: %s %v\n%v", condition, errors.Join(err), text)
+}
+
+// holdsSoon reports whether a condition holds within two seconds.
+func (p *page) holdsSoon(condition string) (bool, error) {
+	v, err := p.tryEval(fmt.Sprintf(`new Promise((done) => {
 		const until = Date.now() + 2000;
 		const look = () => {
 			let holds = false;
@@ -339,16 +352,8 @@ func (p *page) wait(condition string) {
 			if (holds || Date.now() > until) done(holds); else setTimeout(look, 10);
 		};
 		look();
-	})`, condition)
-	var err error
-	for limit := time.Now().Add(patience); time.Now().Before(limit); {
-		var v any
-		if v, err = p.tryEval(look); v == true { // err if the page goes elsewhere meanwhile
-			return
-		}
-	}
-	text, _ := p.tryEval("location.href + '\\n' + document.body.innerText")
-	p.t.Fatalf("never: %s %v\n%v", condition, errors.Join(err), text)
+	})`, condition))
+	return v == true, err
 }
 
 // waitText waits until the page shows a text.
@@ -375,6 +380,19 @@ func (p *page) clickText(text string) {
 func (p *page) hover(selector string) {
 	p.t.Helper()
 	p.mouse(fmt.Sprintf("document.querySelector(%q)", selector), "mouseMoved")
+}
+
+// hoverUntil moves the mouse to the element that an expression names, again if a condition does not
+// hold soon: what moves meanwhile may have taken the place of the element.
+func (p *page) hoverUntil(element, condition string) {
+	p.t.Helper()
+	for range 5 {
+		p.mouse(element, "mouseMoved")
+		if held, err := p.holdsSoon(condition); held || err != nil {
+			return
+		}
+	}
+	p.wait(condition)
 }
 
 // clickAt clicks the middle of the element that an expression names, again if it hits another one.

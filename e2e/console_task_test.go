@@ -74,8 +74,8 @@ func TestConsoleFollowsTask(t *testing.T) {
 	p.wait(fmt.Sprintf(`%s.width < %v`, bar, 1.1*whole))
 	p.hover(`.timeline [data-id] .label`) // the first step depends on nothing
 	p.wait(`!document.querySelector(".timeline .links path")`)
-	p.mouse(`[...document.querySelectorAll(".timeline .label")].find((e) => e.textContent === "third")`, "mouseMoved")
-	p.wait(`document.querySelectorAll(".timeline .links path").length === 1`)
+	p.hoverUntil(`[...document.querySelectorAll(".timeline .label")].find((e) => e.textContent === "third")`,
+		`document.querySelectorAll(".timeline .links path").length === 1`)
 	p.clickText("Events")
 	want := len(a.do("GET", "/v1/tasks/"+id+"/transitions", "").want(200).get("transitions").([]any))
 	p.wait(fmt.Sprintf(`document.querySelectorAll(".events li").length === %d`, want))

@@ -541,7 +541,7 @@ func (a *controlAPI) removeStubs(_ http.ResponseWriter, r *http.Request) (any, e
 	return noContent{}, err
 }
 
-// delivery is what fixture mode keeps with an attempt in flight. It observes the
+// delivery holds fixture mode's data of an attempt in flight. It observes the
 // attempt's outcome.
 type delivery struct {
 	call    *handlerCall // in the request journal; nil before it begins
@@ -716,7 +716,7 @@ func (f *fixture) startPlayed(t *task, i int, g target, s *stub, so *stubOutcome
 func (f *fixture) land(p *playedRun, o outcome) {
 	e, k, at, late := f.svc.engine, p.run, p.started.add(p.delay), p.started.add(p.timeout)
 	if p.fault == resultLost || p.fault == lateCompletion {
-		deliveryOf(k).ended(o) // this is what the handler said, whatever becomes of it
+		deliveryOf(k).ended(o) // the request journal shows the handler's outcome even if it is lost
 	}
 	end := func() { e.finish(k, o) }
 	switch {

@@ -2,7 +2,7 @@ package main
 
 // Publishing: domain events go to the subscribers of the configuration by HTTP, signed as in
 // Standard Webhooks. Each subscriber has a goroutine, which sends one event after the other, in
-// the order of the journal. What a subscriber has is journaled; see store_letters.go.
+// the order of the journal. How far each subscriber got is journaled; see store_letters.go.
 
 import (
 	"cmp"
@@ -208,7 +208,7 @@ func (p *publisher) pause(s *subscriber, e *domainEvent, n int, r sendResult) bo
 	}
 }
 
-// sendResult is what became of one attempt to send an event.
+// sendResult says how one attempt to send an event ended.
 type sendResult struct {
 	problem string        // "" if the subscriber has it
 	final   bool          // the subscriber wants no more attempts
@@ -244,12 +244,12 @@ func (s *subscriber) headers(id string, at instant, body []byte) map[string]stri
 	}
 }
 
-// deliveryID returns the name of what one subscriber gets of one event.
+// deliveryID returns the id of one event's delivery to one subscriber.
 func deliveryID(subscriber string, seq uint64, n int) string {
 	return fmt.Sprintf("%d-%d-%s", seq, n, subscriber)
 }
 
-// parseDeliveryID reads such a name.
+// parseDeliveryID reads such an id.
 func parseDeliveryID(id string) (subscriber string, seq uint64, n int, ok bool) {
 	parts := strings.SplitN(id, "-", 3)
 	if len(parts) < 3 {
@@ -268,7 +268,7 @@ type deliveryListView struct {
 	TotalCount int                 `json:"total_count"`
 }
 
-// eventDeliveryView is what one subscriber gets of one event.
+// eventDeliveryView is the view of one event's delivery to one subscriber.
 type eventDeliveryView struct {
 	ID            string     `json:"id"`
 	Subscriber    string     `json:"subscriber"`
@@ -370,7 +370,7 @@ type publishedFigures struct {
 	patterns int
 }
 
-// subscriberCount is what became of the events of one subscriber.
+// subscriberCount counts the events of one subscriber by how their deliveries ended.
 type subscriberCount struct {
 	name string
 	subscriberFigures

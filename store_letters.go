@@ -536,7 +536,7 @@ func (f *follower) readDomain(limit uint64) (batch []domainEvent, more, behind b
 // maxDeadNotices is how many events that were given up are kept for each subscriber.
 const maxDeadNotices = 10_000
 
-// subscription is what the store knows of one subscriber. It is guarded by the store's mutex,
+// subscription holds how far one subscriber got, and what it gave up. It is guarded by the store's mutex,
 // as part of the log.
 type subscription struct {
 	name       string

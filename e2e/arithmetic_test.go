@@ -436,7 +436,7 @@ func TestTemplatesOfOtherWorkers(t *testing.T) {
 	}
 }
 
-// foreignCalls is what runs of all templates call.
+// foreignCalls counts the templates, and the calls that one run of each makes.
 type foreignCalls struct {
 	templates int
 	calls     map[string]map[string]int

@@ -525,7 +525,8 @@ const (
 	yieldVerb    leaseVerb = "checkpoint"
 )
 
-// leaseAnswer is an outside actor's request about a step that it claimed.
+// leaseAnswer is an outside actor's request about a step that it claimed. Whoever answers it
+// sets its last members, so that each request needs one.
 type leaseAnswer struct {
 	verb    leaseVerb
 	hash    leaseHash

@@ -572,12 +572,12 @@ func TestLateAtOnce(t *testing.T) {
 		s.create(fmt.Sprintf(createOn, "one"))
 		c := s.claimOne(anyOne)
 		clock.advance(30 * time.Second)
-		q := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true}}
-		q.setLease(c.Lease)
 		id, _ := parseUUID(c.Step.StepUUID)
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
+				q := &leaseAnswer{verb: completeVerb, outcome: outcome{success: true}}
+				q.setLease(c.Lease)
 				if _, err := s.svc.outside.answer(t.Context(), id, q); kindOf(err) != conflict {
 					t.Errorf("got %v; want a conflict", err)
 				}

@@ -229,6 +229,7 @@ func eachOpenAPIOperation(doc map[string]any, f func(route string, operation map
 }
 
 func TestOpenAPIRoutesAndPermissions(t *testing.T) {
+	sequential(t)
 	t.Parallel()
 	eachOpenAPIDocument(t, func(t *testing.T, surface string, doc map[string]any) {
 		got := map[string]string{}
@@ -759,7 +760,7 @@ func TestForeignPages(t *testing.T) {
 // a page can whose name was made to resolve to this host: without the headers of a browser,
 // with an Origin, and with Sec-Fetch-Site.
 func TestForeignHosts(t *testing.T) {
-	slow(t)
+	slowAndSequential(t)
 	t.Parallel()
 	svc := newTestService(t, serviceTest{config: func(c *Config) {
 		c.Orchestration.Web.ConfigEndpointEnabled = true

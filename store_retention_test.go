@@ -61,7 +61,7 @@ func checkRetention(t testing.TB, s *store) {
 	if s.retain.bytes != bytes {
 		t.Errorf("the store counts %d bytes; want %d", s.retain.bytes, bytes)
 	}
-	if l := s.retain.limits; l.count > 0 && s.retain.held == 0 && finished > l.count && !s.waitsLocked("shop") {
+	if l := s.retain.limits; l.count > 0 && s.retain.held == 0 && finished > l.count && s.awaitedLocked("shop") == nil {
 		t.Errorf("%d finished tasks are kept; want at most %d", finished, l.count)
 	}
 }

@@ -56,7 +56,8 @@ type journalEntry interface {
 	matchable
 	head() *entryHead
 	kind() int
-	copied() journalEntry // under the journal's mutex
+	copied() journalEntry       // under the journal's mutex
+	told(stepKnown bool) string // in a few words
 	size() int
 	view() any
 }
@@ -262,6 +263,14 @@ func (e *eventEntry) view() any {
 	return eventEntryView{e.seq, eventEntryName, zonedTime(e.at), e.event.appendJSON(nil)}
 }
 
+// told returns such as "order.paid of pay", without the step if the reader knows it.
+func (e *eventEntry) told(stepKnown bool) string {
+	if stepKnown {
+		return e.event.name
+	}
+	return e.event.name + " of " + e.event.stepName
+}
+
 // sentEntry is an attempt to send an event to a subscriber, or to a stub.
 type sentEntry struct {
 	eventEntry
@@ -284,6 +293,10 @@ func (e *sentEntry) fact(member string) string {
 		return strconv.FormatBool(e.stubbed)
 	}
 	return e.eventEntry.fact(member)
+}
+
+func (e *sentEntry) told(stepKnown bool) string {
+	return fmt.Sprintf("%s: attempt %d to send it to %s %s", e.eventEntry.told(stepKnown), e.number, e.Name, e.outcome.told())
 }
 
 // sentEntryView shows a delivery of an event.
@@ -371,6 +384,9 @@ const (
 	entryKinds
 )
 
+// entryNouns are the kinds in messages.
+var entryNouns = map[string]string{requestEntry: "request", handlerEntry: "call", eventEntryName: "event", deliveryEntry: "attempt"}
+
 var entryKindNames = []string{requestEntry, handlerEntry, eventEntryName, deliveryEntry}
 
 // entryView shows an entry: an API request or a delivery to a handler.
@@ -435,6 +451,35 @@ func (c *handlerCall) view() any {
 		v.Fault = &c.fault
 	}
 	return entryView{ID: c.seq, Kind: handlerEntry, At: zonedTime(c.at), deliveryView: v}
+}
+
+func (c *apiCall) told(bool) string {
+	return fmt.Sprintf("%s %s got %d", c.request.Method, c.request.Path, c.request.Status)
+}
+
+// told returns such as "attempt 1 failed (declined)", with the step unless the reader knows it.
+func (c *handlerCall) told(stepKnown bool) string {
+	text := fmt.Sprintf("attempt %d %s", c.attempt.number, c.outcome.told())
+	if c.fault != noFault {
+		text += fmt.Sprintf(" (%s)", c.fault)
+	}
+	if !stepKnown {
+		text = c.attempt.stepName + " " + text
+	}
+	return text
+}
+
+// told returns what became of an attempt, in a few words.
+func (o *outcome) told() string {
+	switch {
+	case o == nil:
+		return "has no outcome"
+	case o.checkpoint != nil:
+		return "yielded"
+	case o.success:
+		return "succeeded"
+	}
+	return "failed (" + strings.Join(strings.Fields(clippedText(o.err.message)), " ") + ")"
 }
 
 // view returns {"success", "result"}, {"success", "checkpoint"} or {"success", "error"}; nil for
@@ -650,7 +695,7 @@ type countBound struct {
 }
 
 func (b countBound) String() string {
-	return fmt.Sprintf("%s %d", strings.ReplaceAll(b.how, "_", " "), b.n)
+	return strings.TrimPrefix(fmt.Sprintf("%s %d wanted", strings.ReplaceAll(b.how, "_", " "), b.n), "exactly ")
 }
 
 // holds reports whether n is within the bound, and whether that is settled: whatever
@@ -723,6 +768,7 @@ func (f *fieldReader) countBound(path string, raw []byte) (b countBound) {
 const (
 	maxSeen = 20
 	maxNear = 5
+	maxTold = 5 // in the message
 )
 
 // seenView shows what a failed verification found.
@@ -778,12 +824,37 @@ func (q *verification) verify(j *requestJournal) (int, error) {
 	case holds:
 		return len(matched), nil
 	}
-	f := failf(unverified, "%d entries of the kind %s match; %s should", len(matched), q.kind, q.bound)
-	if inOrder < len(q.order) {
-		f = failf(unverified, "no entry of the kind %s that matches fits order[%d] after those before it", q.kind, inOrder)
+	near := q.nearest(others)
+	f := failf(unverified, "%s", q.finding(matched, near))
+	if holds, _ := q.bound.holds(len(matched)); holds {
+		f = failf(unverified, "no %s that matches fits order[%d] after those before it", entryNouns[q.kind], inOrder)
 	}
-	f.extra = errorMember{"seen", &seenView{len(matched), viewsOf(matched[max(0, len(matched)-maxSeen):]), q.nearest(others)}}
+	f.extra = errorMember{"seen", &seenView{len(matched), viewsOf(matched[max(0, len(matched)-maxSeen):]), near}}
 	return 0, f
+}
+
+// finding says in one line what happened in place of what was expected, such as "2 calls match,
+// 1 wanted: attempt 1 failed (declined), attempt 2 succeeded".
+func (q *verification) finding(matched []journalEntry, near []nearView) string {
+	noun := entryNouns[q.kind]
+	text := fmt.Sprintf("%d %ss match, %s", len(matched), noun, q.bound)
+	if len(matched) == 1 {
+		text = fmt.Sprintf("1 %s matches, %s", noun, q.bound)
+	}
+	stepKnown := slices.ContainsFunc(q.match, func(r matchRule) bool { return r.member == "step" })
+	var parts []string
+	for _, e := range matched[max(0, len(matched)-maxTold):] {
+		parts = append(parts, e.told(stepKnown))
+	}
+	switch {
+	case len(matched) > maxTold:
+		return text + ": …, " + strings.Join(parts, ", ")
+	case len(parts) > 0:
+		return text + ": " + strings.Join(parts, ", ")
+	case len(near) > 0:
+		return text + "; the nearest differs: " + strings.Join(near[0].Differs, ", ")
+	}
+	return text + "; there were none at all"
 }
 
 // nearest returns the entries that differ least, the newest of them first.

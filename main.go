@@ -7,10 +7,8 @@
 // use everything.
 //
 //	main.go       the process, its commands and exit codes; config, store, healthcheck and openapi
-//	cli_auth.go   auth: keys, tokens and permissions
-//	cli_client.go the HTTP client of the commands: credentials, errors, names of tasks and steps
-//	cli_help.go   the table of commands: parsing, help, completion and the page docs/cli.md
-//	cli_output.go tables, JSON, colours
+//	cli.go        the table of commands: parsing, help, completion and the page docs/cli.md; printing tables, JSON, colours
+//	cli_client.go the HTTP client of the commands: credentials, errors, names of tasks and steps; auth: keys, tokens, permissions
 //	cli_serve.go  serve: opening the service, announcing it and shutting it down; run, a workflow without a server
 //	cli_task.go   task and step
 //	cli_verbs.go  dlq, template, analytics, health and fixture

@@ -5,8 +5,8 @@ package main
 // the server, the service and all that is below them; it does not know fixture
 // mode or the command line.
 //
-//	routes.go                the route tables, which surface a listener serves, its answers while it starts; the
-//	                         worker role: templates, validation, metrics as JSON
+//	routes.go                the route tables and their permissions; which surface a listener serves, and its answers
+//	                         while it starts; the worker role: templates, validation, metrics as JSON
 //	orchestration.go         the orchestration role: tasks, steps, dead letters, templates, analytics, the console, GET /config of both roles
 //	orchestration_lists.go   lists of tasks, and its event stream
 //	mount.go                 the mount point: links, errors, health, handlers
@@ -392,4 +392,52 @@ func (a *workerAPI) validateTemplate(w http.ResponseWriter, r *http.Request) (an
 		return nil, err
 	}
 	return a.svc.templates.validateRegistered(t), nil
+}
+
+// surfaceRoutes is the route table of one surface.
+type surfaceRoutes struct {
+	surface string
+	routes  []route
+}
+
+// allRoutes returns the tables of all surfaces, to be read only: their handlers have no
+// service.
+func allRoutes() []surfaceRoutes {
+	return []surfaceRoutes{
+		{"orchestration", (&orchestrationAPI{}).routes()},
+		{"worker", (&workerAPI{}).routes()},
+		{"mount", (&mountAPI{}).routes()},
+	}
+}
+
+// askedBy lists, by permission, the routes that require it: method and path, other
+// permissions that suffice, and the surface unless it is the orchestration role's.
+func askedBy() (asked [permissionCount][]string) {
+	for _, table := range allRoutes() {
+		for _, row := range table.routes {
+			for _, p := range row.permissions {
+				asked[p] = append(asked[p], describeRoute(table.surface, row, p))
+			}
+		}
+	}
+	asked[permTasksContextRead] = append(asked[permTasksContextRead], "a task's context wherever it appears")
+	return asked
+}
+
+// describeRoute describes a row to the holder of p.
+func describeRoute(surface string, row route, p permission) string {
+	text := row.pattern
+	if surface != "orchestration" {
+		text += " (" + surface + ")"
+	}
+	var others []string
+	for _, other := range row.permissions {
+		if other != p {
+			others = append(others, other.String())
+		}
+	}
+	if len(others) > 0 {
+		text += " (or " + strings.Join(others, ", ") + ")"
+	}
+	return text
 }

@@ -2,7 +2,7 @@ package main
 
 // Publishing: domain events go to the subscribers of the configuration by HTTP, signed as in
 // Standard Webhooks. Each subscriber has a goroutine, which sends one event after the other, in
-// the order of the journal. How far each subscriber got is journaled; see store_letters.go.
+// the order of the journal. How far each subscriber got is journaled; see store_publish.go.
 
 import (
 	"cmp"

@@ -4,12 +4,13 @@ package main
 // graphs of their steps. It uses base and config; it does not know tasks or what
 // runs steps.
 //
-//	template.go         the resolved template, its normalized form, registry, versions, loading
-//	template_read.go    reading a definition: fields, rules, environments; references between schemas
-//	template_format.go  the formats of a definition: TOML, YAML's scalars, places in a text, conversion; what steps publish
-//	template_yaml.go    reading YAML: blocks, flow collections, anchors
-//	template_graph.go   dependency graphs: order, cycles, levels, paths, dynamic steps; formats and patterns of texts
-//	template_schema.go  JSON Schema: its keywords, checking values
+//	template.go               the resolved template, its normalized form, registry, versions, loading; what steps publish
+//	template_read.go          reading a definition: fields, rules, environments
+//	template_format.go        the formats of a definition: JSON, TOML, YAML's scalars, places in a text, conversion
+//	template_yaml.go          reading YAML: blocks, flow collections, anchors
+//	template_graph.go         dependency graphs: order, cycles, levels, paths, dynamic steps
+//	template_schema.go        JSON Schema: compiling, references, objects, lists and combinations, checking values
+//	template_schema_values.go its keywords of single values; formats and patterns of texts
 
 import (
 	"bytes"
@@ -401,76 +402,6 @@ func checkObject(data []byte) error {
 	return nil
 }
 
-// link turns the names of dependencies into parents, children and an order.
-func (t *template) link(forms []stepForm) error {
-	index := make(map[string]int, len(t.steps))
-	for i, s := range t.steps {
-		index[s.name] = i
-	}
-	parents := make([][]int, len(t.steps))
-	lastChild := make([]int, len(t.steps)) // by parent, plus 1
-	for i := range forms {
-		if n := bytes.Count(forms[i].dependencies, []byte{','}); n > 0 {
-			parents[i] = make([]int, 0, n+1)
-		}
-		next := 0 // the step after the last one named, often the next one named
-		err := forms[i].eachDependency(func(name []byte) bool {
-			p, ok := next, next < len(t.steps) && t.steps[next].name == string(name)
-			if !ok {
-				p, ok = index[string(name)]
-			}
-			next = p + 1
-			if ok = ok && lastChild[p] != i+1; ok {
-				lastChild[p] = i + 1
-				parents[i] = append(parents[i], p)
-			}
-			return ok
-		})
-		if err != nil {
-			return fmt.Errorf("step %q %w", t.steps[i].name, err)
-		}
-	}
-	g, cycle := newGraph(parents)
-	if cycle != nil || len(index) < len(t.steps) {
-		return errors.New("steps with the same name, or a cycle of dependencies")
-	}
-	t.order = g.order
-	for i := range t.steps {
-		t.steps[i].parents, t.steps[i].children = parents[i], g.children[i]
-	}
-	if t.dynamic {
-		t.flow = newFlow(t)
-		return t.readBatches(forms)
-	}
-	return nil
-}
-
-// readBatches gives each batch_worker step its policy.
-func (t *template) readBatches(forms []stepForm) error {
-	for i := range t.steps {
-		if t.steps[i].kind != stepBatchWorker {
-			continue
-		}
-		config := forms[i].batchConfig
-		for _, p := range t.flow.parents[i] {
-			if jsonKind(config) != '{' && t.steps[p].kind == stepBatchable {
-				config = forms[p].batchConfig
-			}
-		}
-		b := &batchPolicy{failureStrategy: batchFailFast}
-		if err := readForm(orEmptyObject(config), b.places()); err != nil {
-			return fmt.Errorf("step %q: batch_config: %w", t.steps[i].name, err)
-		}
-		if jsonKind(config) != '{' {
-			config = nil
-		}
-		const standard = `{"cursor_field":"id","failure_strategy":"` + batchFailFast + `"}`
-		b.metadata = mergeObjects(nil, []byte(standard), orEmptyObject(config))
-		t.steps[i].batch = b
-	}
-	return nil
-}
-
 func (b *batchPolicy) places() []place {
 	return []place{{"parallelism", &b.parallelism}, {"failure_strategy", &b.failureStrategy}}
 }
@@ -840,4 +771,58 @@ func (t *template) stepNames(steps []int) []string {
 		names[n] = t.steps[i].name
 	}
 	return names
+}
+
+// What steps publish.
+
+// publishedEvent is an event that a step publishes when an attempt has ended.
+type publishedEvent struct {
+	name      string
+	condition string // success, failure, retryable_failure, permanent_failure or always
+	mode      string // durable, fast or broadcast
+	publisher string // the subscriber that gets it, besides those that ask for it; "" for none
+	schema    []byte // a JSON Schema of the payload
+
+	payload *schemaSource // schema
+}
+
+func (p *publishedEvent) places() []place {
+	return []place{
+		{"name", &p.name},
+		{"condition", &p.condition},
+		{"delivery_mode", &p.mode},
+		{"publisher", &p.publisher},
+		{"schema", &p.schema},
+	}
+}
+
+// fast reports whether the event is lost with the process.
+func (p *publishedEvent) fast() bool { return p.mode == "fast" }
+
+// unfit returns for each event of a step why a payload does not fit its schema: "" if it does, or
+// if the schema cannot be enforced.
+func (s *stepTemplate) unfit(payload []byte) []string {
+	why := make([]string, len(s.publishes))
+	for n := range s.publishes {
+		if p := s.publishes[n].payload; p != nil && len(p.schema().problems) == 0 {
+			why[n] = p.schema().check(payload).String()
+		}
+	}
+	return why
+}
+
+// follows reports whether the event is published after an attempt that ended so; again says
+// that the step will be tried again.
+func (p *publishedEvent) follows(success, again bool) bool {
+	switch p.condition {
+	case "always":
+		return true
+	case "failure":
+		return !success
+	case "retryable_failure":
+		return !success && again
+	case "permanent_failure":
+		return !success && !again
+	}
+	return success
 }

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 // Limits of a check. The steps grow with the size of the value.
@@ -291,186 +290,6 @@ func (c *schemaCompiler) listed(s *schemaNode, at schemaPlace, raw []byte) (sche
 }
 
 func (s *schemaNode) check(f schemaCheck) { s.checks = append(s.checks, f) }
-
-// Checks of any value.
-
-// schemaTypes holds the types, each as messages have it.
-var schemaTypes = map[string]string{
-	"null": "null", "boolean": "true or false", "object": "an object", "array": "a list", "number": "a number",
-	"integer": "an integer", "string": "a string",
-}
-
-func compileType(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
-	var names, words []string
-	take := func(value []byte) bool {
-		name, _ := jsonString(value)
-		if schemaTypes[name] == "" || slices.Contains(names, name) {
-			c.problem(at, "%s is not one of %s, each once", clippedText(string(value)),
-				anyOf(slices.Sorted(maps.Keys(schemaTypes))))
-		}
-		names, words = append(names, name), append(words, schemaTypes[name])
-		return true
-	}
-	if jsonKind(raw) == '"' {
-		take(raw)
-	} else if !eachElement(raw, take) || len(names) == 0 {
-		c.problem(at, "is %s; want a type, or a list of them", templateValueKind(raw))
-	}
-	want := "want " + anyOf(words)
-	s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
-		return slices.ContainsFunc(names, n.is) || v.misfit(n, want)
-	})
-}
-
-// is reports whether the value has a type.
-func (n *jsonValue) is(name string) bool {
-	switch name {
-	case "null":
-		return n.kind == 'n'
-	case "boolean":
-		return n.kind == 't' || n.kind == 'f'
-	case "object":
-		return n.kind == '{'
-	case "array":
-		return n.kind == '['
-	case "string":
-		return n.kind == '"'
-	case "integer":
-		return n.kind == '0' && parseDecimal(n.raw).integer()
-	}
-	return n.kind == '0'
-}
-
-func compileEnum(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
-	if jsonKind(raw) != '[' {
-		c.problem(at, "is %s; want a list", templateValueKind(raw))
-		return
-	}
-	c.oneOfValues(s, templateElements(raw))
-}
-
-func compileConst(c *schemaCompiler, s *schemaNode, _ schemaPlace, raw []byte) {
-	c.oneOfValues(s, [][]byte{raw})
-}
-
-func (c *schemaCompiler) oneOfValues(s *schemaNode, values [][]byte) {
-	allowed, shown := map[string]bool{}, make([]string, len(values))
-	for i, raw := range values {
-		allowed[string(newJSONValue(raw).normal(nil))], shown[i] = true, clippedText(string(raw))
-	}
-	want := "want " + clipText(anyOf(shown), 300)
-	s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
-		return allowed[v.normal(n)] || v.misfit(n, want)
-	})
-}
-
-// Checks of numbers and strings.
-
-// number reads the value of a keyword that is a number.
-func (c *schemaCompiler) number(at schemaPlace, raw []byte) decimal {
-	if jsonKind(raw) != '0' {
-		c.problem(at, "is %s; want a number", templateValueKind(raw))
-		return decimal{}
-	}
-	return parseDecimal(raw)
-}
-
-func compileBound(word string, holds func(c int) bool) compileFunc {
-	return func(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
-		limit, want := c.number(at, raw), fmt.Sprintf("want %s %s", word, clippedText(string(raw)))
-		s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
-			return n.kind != '0' || holds(parseDecimal(n.raw).compare(limit)) || v.misfit(n, want)
-		})
-	}
-}
-
-func compileMultiple(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
-	of := c.number(at, raw)
-	if of.negative || of.digits == "" {
-		c.problem(at, "is %s; want a number above 0", clippedText(string(raw)))
-		return
-	}
-	want := "want a multiple of " + clippedText(string(raw))
-	s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
-		return n.kind != '0' || parseDecimal(n.raw).multipleOf(of) || v.misfit(n, want)
-	})
-}
-
-// count reads the value of a keyword that is a number of something.
-func (c *schemaCompiler) count(at schemaPlace, raw []byte) int {
-	n, fits, integer := nearestInt(raw)
-	if !integer || n < 0 {
-		c.problem(at, "is %s; want an integer from 0", clippedText(string(raw)))
-	} else if !fits {
-		n = 1<<63 - 1
-	}
-	return int(n)
-}
-
-// compileSize compiles a limit on the length of strings, lists or objects.
-func compileSize(kind byte, most bool) compileFunc {
-	unit := map[byte][2]string{
-		'"': {"character", "characters"}, '[': {"element", "elements"}, '{': {"member", "members"},
-	}[kind]
-	return func(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
-		limit := c.count(at, raw)
-		want := fmt.Sprintf("want %s %s", pick(most, "at most", "at least"), counted(limit, unit[0], unit[1]))
-		s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
-			size := n.size()
-			return n.kind != kind || pick(most, size <= limit, size >= limit) ||
-				v.misfitIn(v.at, counted(size, unit[0], unit[1]), want)
-		})
-	}
-}
-
-// size returns the number of characters, elements or members.
-func (n *jsonValue) size() int {
-	if n.kind == '"' {
-		return utf8.RuneCountInString(n.text)
-	}
-	return len(n.values)
-}
-
-func compilePattern(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
-	text := c.text(at, raw)
-	re, want := c.pattern(at, text), "want a text that matches "+clippedText(text)
-	s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
-		return n.kind != '"' || v.matches(re, n.text) || v.misfit(n, want)
-	})
-}
-
-// pattern compiles an ECMA-262 pattern, if Go's regexp can express it.
-func (c *schemaCompiler) pattern(at schemaPlace, text string) *regexp.Regexp {
-	p := translatePattern(text)
-	if p.fault != "" {
-		c.problem(at, "%q is not a pattern: %s", clippedText(text), p.fault)
-		return nil
-	}
-	re, err := regexp.Compile(p.out.String())
-	if err != nil && p.foreign == "" {
-		p.foreign = "a repetition that is too large"
-	}
-	if p.foreign != "" {
-		c.problem(at, "the pattern %q has %s, which is not supported", clippedText(text), p.foreign)
-	}
-	return re
-}
-
-func compileFormat(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
-	name := c.text(at, raw)
-	valid := schemaFormats[name]
-	switch {
-	case name == "idn-hostname":
-		c.problem(at, "the format idn-hostname is not supported")
-	case valid == nil:
-		c.warnings = append(c.warnings, inputProblem{Field: at.path,
-			Message: fmt.Sprintf("the format %q is not known, and not checked", clippedText(name))})
-	default:
-		s.check(func(v *schemaRun, n *jsonValue, _ *evaluated) bool {
-			return n.kind != '"' || valid(n.text) || v.misfit(n, "want the format "+name)
-		})
-	}
-}
 
 // Checks of objects.
 
@@ -878,5 +697,137 @@ func (e *evaluated) join(other *evaluated) {
 	}
 	for i, marked := range other.places {
 		e.places[i] = e.places[i] || marked
+	}
+}
+
+// References between schemas.
+
+// schemaResource is a schema with an identifier, or the whole document.
+type schemaResource struct {
+	base    *url.URL
+	pointer string                 // of its root in the document
+	anchors map[string]*schemaNode // $anchor and $dynamicAnchor
+	dynamic map[string]*schemaNode // $dynamicAnchor alone
+}
+
+func newSchemaResource(base *url.URL, pointer string) *schemaResource {
+	return &schemaResource{base, pointer, map[string]*schemaNode{}, map[string]*schemaNode{}}
+}
+
+// identify gives a schema the resource that it belongs to.
+func (c *schemaCompiler) identify(s *schemaNode, at schemaPlace, raw []byte) {
+	id, named := jsonString(objectMember(raw, "$id"))
+	if !named && at.pointer != "" {
+		return
+	}
+	u, err := s.resource.base.Parse(id)
+	if err != nil || u.Fragment != "" {
+		c.problem(at.member("$id"), "%q is not a URI reference without a fragment", clippedText(id))
+		return
+	}
+	s.resource = newSchemaResource(u, at.pointer)
+	if c.resources[u.String()] != nil {
+		c.problem(at.member("$id"), "%q is the identifier of another schema", clippedText(id))
+	}
+	c.resources[u.String()] = s.resource
+}
+
+var anchorSyntax = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]*$`)
+
+func compileAnchor(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
+	name := c.text(at, raw)
+	if !anchorSyntax.MatchString(name) {
+		c.problem(at, "%q is not a plain name", clippedText(name))
+	} else if other := s.resource.anchors[name]; other != nil && other != s {
+		c.problem(at, "another schema has the anchor %q", clippedText(name))
+	}
+	if s.resource.anchors[name] = s; strings.HasSuffix(at.pointer, "/$dynamicAnchor") {
+		s.resource.dynamic[name] = s
+	}
+}
+
+// compileRef compiles $ref and $dynamicRef. They are the same unless the name that
+// $dynamicRef leads to is a dynamic anchor.
+func compileRef(c *schemaCompiler, s *schemaNode, at schemaPlace, raw []byte) {
+	ref, place := c.text(at, raw), len(s.checks)
+	s.checks = append(s.checks, nil)
+	c.refs = append(c.refs, func() {
+		target, in, name := c.target(s, at, ref)
+		if target == nil {
+			return
+		}
+		s.inPlace = append(s.inPlace, target)
+		s.checks[place] = func(v *schemaRun, n *jsonValue, e *evaluated) bool { return v.fits(target, n, e) }
+		if strings.HasSuffix(at.pointer, "/$ref") || in.dynamic[name] != target {
+			return
+		}
+		for _, r := range c.resources {
+			if other := r.dynamic[name]; other != nil {
+				s.inPlace = append(s.inPlace, other)
+			}
+		}
+		s.checks[place] = func(v *schemaRun, n *jsonValue, e *evaluated) bool {
+			for _, r := range v.scope {
+				if other := r.dynamic[name]; other != nil {
+					return v.fits(other, n, e)
+				}
+			}
+			return v.fits(target, n, e)
+		}
+	})
+}
+
+// target finds the schema that a reference leads to, its resource, and the name of its anchor.
+func (c *schemaCompiler) target(s *schemaNode, at schemaPlace, ref string) (*schemaNode, *schemaResource, string) {
+	u, err := s.resource.base.Parse(ref)
+	if err != nil {
+		c.problem(at, "%q is not a URI reference", clippedText(ref))
+		return nil, nil, ""
+	}
+	fragment := u.Fragment
+	u.Fragment, u.RawFragment = "", ""
+	in := c.resources[u.String()]
+	if in == nil {
+		c.problem(at, "%q is outside of the schema; references to other documents are not supported", clippedText(ref))
+		return nil, nil, ""
+	}
+	target := in.anchors[fragment]
+	if fragment == "" || fragment[0] == '/' {
+		target = c.nodes[in.pointer+normalPointer(fragment)]
+	}
+	if target == nil {
+		c.problem(at, "%q leads to no schema in this document", clippedText(ref))
+	}
+	return target, in, fragment
+}
+
+// normalPointer escapes a pointer as places are.
+func normalPointer(p string) string {
+	tokens := strings.Split(p, "/")
+	for i, t := range tokens {
+		tokens[i] = escapePointer(pointerUnescaper.Replace(t))
+	}
+	return strings.Join(tokens, "/")
+}
+
+// findLoops refuses schemas that apply themselves to the same value.
+func (c *schemaCompiler) findLoops() {
+	state := map[*schemaNode]int{} // 1: being visited, 2: sound
+	var visit func(s *schemaNode)
+	visit = func(s *schemaNode) {
+		if state[s] == 0 {
+			state[s] = 1
+			for _, to := range s.inPlace {
+				if state[to] == 1 {
+					c.problems = append(c.problems, inputProblem{Field: c.paths[s], Message: "refers to itself without end"})
+					continue
+				}
+				visit(to)
+			}
+			state[s] = 2
+		}
+	}
+	for _, s := range c.order {
+		visit(s)
 	}
 }

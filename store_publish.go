@@ -1,0 +1,583 @@
+package main
+
+// Domain events: what steps publish by publishes_events, and which of them each subscriber has.
+// An event is a function of the record of the outcome and the template, so it needs no record: a
+// start finds it again. How events are sent is in service_publish.go.
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"sort"
+	"strconv"
+)
+
+// The modes of delivery, as indexes of the counts of events.
+const (
+	modeDurable = iota
+	modeFast
+	modeBroadcast
+	deliveryModes
+)
+
+var deliveryModeNames = [deliveryModes]string{"durable", "fast", "broadcast"}
+
+// domainEvent is an event that a step published. It is never changed.
+type domainEvent struct {
+	*publishedEvent
+	seq                     uint64 // of the record of the outcome
+	n                       int    // which of the step's declared events it is, from 1
+	at                      instant
+	task, step, correlation uuid
+	tpl                     *template
+	stepName                string
+	attempt                 int
+	success                 bool
+	payload                 []byte // JSON
+}
+
+// published returns how the attempt ended that a move of a step ends by its outcome; nil if the
+// template publishes no events, or for any other move.
+func (t *task) published(i int, from, to stepState) *ending {
+	if !t.tpl.publishes || from != stepInProgress {
+		return nil
+	}
+	switch to {
+	case stepEnqueuedForOrchestration, stepEnqueuedAsError, stepComplete:
+		return t.steps[i].last
+	}
+	return nil
+}
+
+// eachPublished calls f with the events that a move of a step publishes.
+func (t *task) eachPublished(i int, from, to stepState, at instant, seq uint64, f func(e domainEvent)) {
+	end := t.published(i, from, to)
+	if end == nil {
+		return
+	}
+	def := t.def(i)
+	for n := range def.publishes {
+		p := &def.publishes[n]
+		if !p.follows(end.success, end.retryAt != 0) || objectMember(end.withheld, p.name) != nil {
+			continue
+		}
+		f(domainEvent{
+			publishedEvent: p, seq: seq, n: n + 1, at: at, task: t.id, step: t.stepID(i), correlation: t.correlation(),
+			tpl: t.tpl, stepName: def.name, attempt: t.steps[i].attempts, success: end.success,
+			payload: bytes.Clone(end.payload()),
+		})
+	}
+}
+
+// id returns the id of the event, the same after every restart.
+func (e *domainEvent) id() uuid { return domainEventID(e.task, e.seq, e.n) }
+
+func domainEventID(task uuid, seq uint64, n int) uuid {
+	return stableID("domain event", string(task[:]), strconv.FormatUint(seq, 10), strconv.Itoa(n))
+}
+
+// append appends the event in the form of the stream; the last of a record has its id.
+func (e *domainEvent) append(b []byte, last bool) []byte {
+	if last {
+		b = appendEventID(b, e.seq)
+	}
+	return append(e.appendJSON(append(b, "event: domain\ndata: "...)), "\n\n"...)
+}
+
+// appendJSON appends what streams and subscribers get.
+func (e *domainEvent) appendJSON(b []byte) []byte {
+	o := jsonWriter{b: append(b, '{')}
+	o.id("id", e.id())
+	o.text("type", e.name)
+	o.zoned("timestamp", e.at)
+	o.number("seq", int(e.seq))
+	o.number("n", e.n)
+	o.id("task_uuid", e.task)
+	o.text("namespace", e.tpl.namespace)
+	o.text("name", e.tpl.name)
+	o.text("version", e.tpl.version)
+	o.id("correlation_id", e.correlation)
+	o.id("step_uuid", e.step)
+	o.text("step_name", e.stepName)
+	o.number("attempt", e.attempt)
+	o.flag("success", e.success)
+	o.text("delivery_mode", e.mode)
+	if e.publisher != "" {
+		o.text("publisher", e.publisher)
+	}
+	o.raw("data", redact(e.payload))
+	return append(o.b, '}')
+}
+
+// maxDomainBytes is how many bytes of payloads are held, unless one record has more.
+const maxDomainBytes = 64 << 20
+
+// domainLog holds the newest domain events, all of a record or none. The store's mutex guards
+// it.
+type domainLog struct {
+	keep    int
+	held    []domainEvent // the oldest first
+	bytes   int           // of their payloads
+	first   uint64        // number of the oldest; events are numbered from 0 in this process
+	lost    uint64        // the last sequence whose events were dropped to make room
+	gone    uint64        // the last sequence of which any event is missing
+	dropped uint64        // the last sequence of any dropped task that may have published
+
+	subscriptions []*subscription // by name
+
+	published [deliveryModes]uint64 // since the start
+	withheld  uint64                // since the start, because of their schema
+}
+
+// append appends an event, and drops the oldest records to make room.
+func (l *domainLog) append(e domainEvent) {
+	l.held = append(l.held, e)
+	l.bytes += len(e.payload)
+	for (len(l.held) > l.keep || l.bytes > maxDomainBytes) && l.held[0].seq != e.seq {
+		l.lost = l.held[0].seq
+		l.gone = max(l.gone, l.lost)
+		for l.held[0].seq == l.lost {
+			l.overtake(&l.held[0])
+			l.bytes -= len(l.held[0].payload)
+			l.held[0] = domainEvent{} // or the array would keep it
+			l.held = l.held[1:]
+			l.first++
+		}
+	}
+}
+
+// after returns the number of the first event later than a sequence.
+func (l *domainLog) after(seq uint64) uint64 {
+	return l.first + uint64(sort.Search(len(l.held), func(n int) bool { return l.held[n].seq > seq }))
+}
+
+// forget drops everything up to a sequence, which is everything held.
+func (l *domainLog) forget(seq uint64) {
+	l.first += uint64(len(l.held))
+	l.held, l.bytes, l.lost, l.gone = nil, 0, seq, seq
+}
+
+// oldest returns the first sequence of which nothing is missing.
+func (l *domainLog) oldest() uint64 {
+	if len(l.held) > 0 {
+		return max(l.held[0].seq, l.gone+1)
+	}
+	return l.gone + 1
+}
+
+// missing returns the last sequence whose events are missing when a store is read from a
+// snapshot written now.
+func (l *domainLog) missing() uint64 { return max(l.gone, l.dropped) }
+
+// publish appends what a move of a step publishes. A start finds no fast events again.
+func (s *store) publish(t *task, i int, from, to stepState, at instant) {
+	end := t.published(i, from, to)
+	if end == nil {
+		return
+	}
+	l, starting := &s.events.domain, s.journal == nil
+	t.eachPublished(i, from, to, at, s.events.maker.seq, func(e domainEvent) {
+		if starting && e.fast() {
+			return
+		}
+		if l.append(e); !starting {
+			l.published[slices.Index(deliveryModeNames[:], e.mode)]++
+		}
+	})
+	if !starting && end.withheld != nil {
+		eachMember(end.withheld, func(string, []byte) bool { l.withheld++; return true })
+	}
+}
+
+// followDomainLocked is follow for domain events.
+func (s *store) followDomainLocked(filter eventFilter, after uint64) *follower {
+	log := &s.events.domain
+	f := &follower{store: s, filter: filter, after: after, oldest: log.oldest()}
+	if after < log.gone || after > s.seq {
+		f.missed, f.after = after != 0, log.lost
+	}
+	f.next = log.after(f.after)
+	return f
+}
+
+// takeDomain is take for the stream of domain events.
+func (f *follower) takeDomain(text []byte) eventChunk {
+	limit := f.store.journal.published.Load()
+	batch, more, behind := f.readDomain(limit)
+	c := eventChunk{text: text, moves: len(batch), more: more, behind: behind}
+	for i := range batch {
+		last := i+1 == len(batch) || batch[i+1].seq != batch[i].seq
+		if c.text = batch[i].append(c.text, last); last {
+			c.id = batch[i].seq
+		}
+	}
+	return c
+}
+
+// domainBatchBytes is how many bytes of payloads a follower takes at a time, or those of one
+// record.
+const domainBatchBytes = 256 << 10
+
+// readDomain returns the next events up to a sequence, all of a record or none.
+func (f *follower) readDomain(limit uint64) (batch []domainEvent, more, behind bool) {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	log := &f.store.events.domain
+	if f.next < log.first {
+		return nil, false, true
+	}
+	bytes := 0
+	for _, e := range log.held[f.next-log.first:] {
+		if e.seq > limit {
+			break
+		}
+		if e.seq > f.after && (bytes > domainBatchBytes || len(batch) >= eventBatch) {
+			return batch, true, false
+		}
+		if f.filter.selectsTask(e.task, e.tpl) {
+			batch = append(batch, e)
+			bytes += len(e.payload)
+		}
+		f.next++
+		f.after = e.seq
+	}
+	f.after = max(f.after, limit) // records without events need none
+	return batch, false, false
+}
+
+// Subscribers. A subscriber gets its events one after the other. What is on disk is the last
+// record whose events are settled, and the events that were given up.
+
+// maxDeadNotices is how many events that were given up are kept for each subscriber.
+const maxDeadNotices = 10_000
+
+// subscription holds how far one subscriber got, and what it gave up. It is guarded by the store's mutex,
+// as part of the log.
+type subscription struct {
+	name       string
+	from, done uint64       // as in subscriberMark
+	dead       []deadNotice // in the order of the events
+
+	wants     func(e *domainEvent) bool // nil for a subscriber that is not configured
+	next      uint64                    // number of the first event that may not be settled
+	overtaken []deadNotice              // events that the log dropped before they were sent; not on disk yet
+}
+
+// subscription returns that of a name, or nil.
+func (l *domainLog) subscription(name string) *subscription {
+	i := slices.IndexFunc(l.subscriptions, func(s *subscription) bool { return s.name == name })
+	if i < 0 {
+		return nil
+	}
+	return l.subscriptions[i]
+}
+
+// apply applies what happened to a subscriber.
+func (l *domainLog) apply(d *subscriberMark) {
+	s := l.subscription(d.subscriber)
+	if s == nil {
+		s = &subscription{name: d.subscriber}
+		l.subscriptions = append(l.subscriptions, s)
+	}
+	s.from, s.done = max(s.from, d.from), max(s.done, d.from, d.done)
+	for _, x := range []*deadNotice{d.resent, d.dead} {
+		if x == nil {
+			continue
+		}
+		i, known := s.find(x.seq, x.n)
+		if known {
+			s.dead = slices.Delete(s.dead, i, i+1)
+		}
+		if x == d.dead {
+			s.dead = slices.Insert(s.dead, i, *x)
+			s.dead = s.dead[max(0, len(s.dead)-maxDeadNotices):]
+		}
+	}
+}
+
+// find returns the place of the notice of an event, and whether there is one.
+func (s *subscription) find(seq uint64, n int) (int, bool) {
+	return slices.BinarySearchFunc(s.dead, seq, func(x deadNotice, seq uint64) int {
+		return cmp.Or(cmp.Compare(x.seq, seq), cmp.Compare(x.n, n))
+	})
+}
+
+// overtake notes for those subscribers that have not got it that an event is dropped.
+func (l *domainLog) overtake(e *domainEvent) {
+	for _, s := range l.subscriptions {
+		if s.wants == nil || s.next > l.first {
+			continue
+		}
+		if s.next = l.first + 1; s.wants(e) && !e.fast() {
+			s.overtaken = append(s.overtaken, e.given(0, 0, "too many events waited for the subscriber"))
+		}
+	}
+}
+
+// given returns the notice of an event that is given up.
+func (e *domainEvent) given(at instant, attempts int, problem string) deadNotice {
+	return deadNotice{e.task, e.seq, e.n, e.name, at, attempts, problem}
+}
+
+// subscribe sets which events a subscriber gets; of a new one, those of later records.
+func (s *store) subscribe(name string, wants func(e *domainEvent) bool) error {
+	_, err := s.update(func(c *change) error {
+		if s.events.domain.subscription(name) == nil {
+			c.deliver(&subscriberMark{subscriber: name, from: max(s.seq, 1)})
+		}
+		sub := s.events.domain.subscription(name)
+		sub.wants, sub.next = wants, s.events.domain.after(sub.done)
+		return nil
+	})
+	return err
+}
+
+// deliver journals what happened to a subscriber, and applies it. In memory there is nothing
+// to journal: nothing would be found again.
+func (c *change) deliver(d *subscriberMark) {
+	if !c.s.journal.o.memory {
+		c.write(&record{kind: recDelivered, mark: d})
+	}
+	c.s.events.domain.apply(d)
+}
+
+// skip moves on to the first event that the subscriber wants, and returns it; nil for none.
+func (l *domainLog) skip(s *subscription) *domainEvent {
+	for s.next = max(s.next, l.first); s.next < l.first+uint64(len(l.held)); s.next++ {
+		if e := &l.held[s.next-l.first]; s.wants(e) {
+			return e
+		}
+	}
+	return nil
+}
+
+// nextFor returns the event that a subscriber gets next, once it is on disk.
+func (s *store) nextFor(name string) (e domainEvent, ok bool) {
+	limit := s.journal.published.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &s.events.domain
+	next := l.skip(l.subscription(name))
+	if next == nil || next.seq > limit {
+		return e, false
+	}
+	return *next, true
+}
+
+// settle notes that a subscriber has an event, or that the event was given up. If the store
+// cannot take that, a restart sends the event again.
+func (s *store) settle(name string, e *domainEvent, dead *deadNotice) error {
+	_, err := s.update(func(c *change) error {
+		l := &s.events.domain
+		sub := l.subscription(name)
+		for _, lost := range sub.overtaken {
+			if lost.at = c.now; lost.seq != e.seq || lost.n != e.n { // that one was on its way
+				c.deliver(&subscriberMark{subscriber: name, dead: &lost})
+			}
+		}
+		sub.overtaken = nil
+		if sub.next < l.end() && sub.next >= l.first && l.held[sub.next-l.first].seq == e.seq {
+			sub.next++
+		}
+		d := &subscriberMark{subscriber: name, dead: dead}
+		if !l.goesOn(sub, e.seq) {
+			d.done = e.seq
+		}
+		if dead != nil || d.done > 0 && !e.fast() {
+			c.deliver(d)
+		}
+		return nil
+	})
+	return err
+}
+
+// goesOn reports whether a record published more for a subscriber that a restart finds again.
+func (l *domainLog) goesOn(s *subscription, seq uint64) bool {
+	for i := max(s.next, l.first); i < l.end() && l.held[i-l.first].seq == seq; i++ {
+		if e := &l.held[i-l.first]; !e.fast() && s.wants(e) {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *domainLog) end() uint64 { return l.first + uint64(len(l.held)) }
+
+// resent notes that a subscriber got an event that had been given up.
+func (s *store) resent(name string, x *deadNotice) error {
+	_, err := s.update(func(c *change) error {
+		c.deliver(&subscriberMark{subscriber: name, resent: x})
+		return nil
+	})
+	return err
+}
+
+// awaited reports whether a subscriber still waits for what a task published. Without the
+// task, a restart would not find that again.
+func (l *domainLog) awaited(tpl *template, lastSeq uint64) bool {
+	if tpl == nil || !tpl.publishes {
+		return false
+	}
+	return slices.ContainsFunc(l.subscriptions, func(s *subscription) bool {
+		if s.wants == nil {
+			return false
+		}
+		e := l.skip(s)
+		return e != nil && e.seq <= lastSeq
+	})
+}
+
+// news returns a channel that is closed when more is durable.
+func (s *store) news() <-chan struct{} { return s.journal.publishing.next() }
+
+// waitsLocked reports whether a subscriber waits for an event.
+func (s *store) waitsLocked(name string) bool {
+	sub := s.events.domain.subscription(name)
+	return sub != nil && sub.wants != nil && s.events.domain.skip(sub) != nil
+}
+
+// waitingLocked counts the events that a subscriber waits for, and those given up.
+func (s *store) waitingLocked(name string) (waiting, dead int) {
+	l := &s.events.domain
+	sub := l.subscription(name)
+	if sub == nil || sub.wants == nil {
+		return 0, 0
+	}
+	if l.skip(sub) != nil {
+		for i := sub.next - l.first; i < uint64(len(l.held)); i++ {
+			waiting += boolCount(sub.wants(&l.held[i]))
+		}
+	}
+	return waiting, len(sub.dead)
+}
+
+// publishedLocked counts the events since the start by mode, and those withheld.
+func (s *store) publishedLocked() (published [deliveryModes]uint64, withheld uint64) {
+	return s.events.domain.published, s.events.domain.withheld
+}
+
+// The statuses of a delivery.
+const (
+	deliveryPending   = "pending"
+	deliveryDelivered = "delivered"
+	deliveryDead      = "dead"
+)
+
+// deliveryRow is what one subscriber gets of one event.
+type deliveryRow struct {
+	subscriber, status string
+	first              bool // of those pending, the one that comes next
+	notice             deadNotice
+}
+
+// deliveryFilter selects deliveries; empty members select all.
+type deliveryFilter struct{ subscriber, status string }
+
+func (f *deliveryFilter) selects(r *deliveryRow) bool {
+	return (f.subscriber == "" || f.subscriber == r.subscriber) && (f.status == "" || f.status == r.status)
+}
+
+// deliveriesLocked returns some of the deliveries, the newest event first, and how many there
+// are. Fast events are none.
+func (s *store) deliveriesLocked(f deliveryFilter, offset, limit int) (rows []deliveryRow, total int) {
+	l := &s.events.domain
+	add := func(r deliveryRow) {
+		if f.selects(&r) {
+			if total++; total > offset && len(rows) < limit {
+				rows = append(rows, r)
+			}
+		}
+	}
+	for i := len(l.held) - 1; i >= 0; i-- {
+		for _, sub := range l.subscriptions {
+			if r, ok := l.row(sub, l.first+uint64(i)); ok {
+				add(r)
+			}
+		}
+	}
+	for _, sub := range l.subscriptions {
+		for _, x := range slices.Backward(sub.dead) {
+			if x.seq <= l.lost && sub.wants != nil {
+				add(deliveryRow{sub.name, deliveryDead, false, x})
+			}
+		}
+	}
+	return rows, total
+}
+
+// row returns the delivery of the event with a number to a subscriber.
+func (l *domainLog) row(sub *subscription, number uint64) (r deliveryRow, ok bool) {
+	e := &l.held[number-l.first]
+	if sub.wants == nil || e.seq <= sub.from || e.fast() || !sub.wants(e) {
+		return r, false
+	}
+	r = deliveryRow{subscriber: sub.name, status: deliveryDelivered, notice: e.given(e.at, 0, "")}
+	if number >= sub.next {
+		r.status, r.first = deliveryPending, l.skip(sub) == e
+		return r, true
+	}
+	if x := sub.deadNotice(e.seq, e.n); x != nil {
+		r.status, r.notice = deliveryDead, *x
+	}
+	return r, true
+}
+
+// deadNotice returns the notice of an event that was given up, or nil.
+func (s *subscription) deadNotice(seq uint64, n int) *deadNotice {
+	if i, ok := s.find(seq, n); ok {
+		return &s.dead[i]
+	}
+	return nil
+}
+
+// deliveryOf returns the delivery of an event to a subscriber, and the event.
+func (s *store) deliveryOf(name string, seq uint64, n int) (*deliveryRow, *domainEvent, error) {
+	var row deliveryRow
+	var e *domainEvent
+	s.locked(func() {
+		l := &s.events.domain
+		sub := l.subscription(name)
+		if x := sub.deadNotice(seq, n); x != nil {
+			row = deliveryRow{name, deliveryDead, false, *x}
+		}
+		for number := l.after(seq - 1); number < l.end() && l.held[number-l.first].seq == seq; number++ {
+			if r, ok := l.row(sub, number); ok && r.notice.n == n {
+				row, e = r, new(l.held[number-l.first])
+			}
+		}
+	})
+	if row.status == "" {
+		return nil, nil, failf(notFound, "there is no delivery %d-%d-%s", seq, n, name)
+	}
+	if e != nil {
+		return &row, e, nil
+	}
+	find := &eventFinder{seq: seq, n: n}
+	if _, err := s.viewObserved(row.notice.task, find, nil); err != nil {
+		return nil, nil, err
+	}
+	if find.event == nil {
+		return nil, nil, failf(notFound, "task %s has not published event %d of record %d", row.notice.task, n, seq)
+	}
+	return &row, find.event, nil
+}
+
+// eventFinder finds an event while its task is replayed.
+type eventFinder struct {
+	unobserved
+	seq, now uint64
+	n        int
+	event    *domainEvent
+}
+
+func (f *eventFinder) startRecord(_ *task, r *record) { f.now = r.seq }
+
+func (f *eventFinder) stepMoved(t *task, i int, from, to stepState, at instant) {
+	if f.now == f.seq {
+		t.eachPublished(i, from, to, at, f.seq, func(e domainEvent) {
+			if e.n == f.n {
+				f.event = &e
+			}
+		})
+	}
+}

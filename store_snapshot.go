@@ -395,16 +395,11 @@ func (s *store) snapshot() error {
 	}
 	s.mu.Lock()
 	covered := w.cut()
-	count, figures, events := len(s.slots), s.analytics.freeze(), s.events.lineLocked()
-	subscribers := s.events.domain.linesLocked()
+	count, figures, events := len(s.slots), s.analytics.freeze(), s.events.linesLocked()
 	s.holdLocked()
 	s.mu.Unlock()
 	defer s.release()
-	err = w.line(events)
-	for i := 0; i < len(subscribers) && err == nil; i++ {
-		err = w.line(subscribers[i])
-	}
-	if err == nil {
+	if err = eachOf(events, w.line); err == nil {
 		err = s.writeSnapshot(w, count, figures, covered)
 	}
 	if err != nil {
@@ -519,7 +514,9 @@ const subscriberHead = `{"subscriber":`
 func (l *domainLog) linesLocked() (lines [][]byte) {
 	for _, s := range l.subscriptions {
 		c := memberCoder{b: []byte{'{'}}
-		s.members(&c)
+		kept := *s
+		kept.done = max(s.done, l.lost) // what the log dropped is settled: the subscriber cannot get it
+		kept.members(&c)
 		lines = append(lines, c.b)
 	}
 	return lines
@@ -563,6 +560,10 @@ func (l *restorer) subscriberLine(line []byte) error {
 	}
 	if c.err == nil && (s.name == "" || l.s.events.domain.subscription(s.name) != nil) {
 		c.fail("subscriber", "missing, or of a second line")
+	}
+	order := func(a, b deadNotice) int { return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.n, b.n)) }
+	if c.err == nil && !slices.IsSortedFunc(s.dead, order) {
+		c.fail("dead", "not in the order of the events")
 	}
 	l.s.events.domain.subscriptions = append(l.s.events.domain.subscriptions, s)
 	return c.err

@@ -60,6 +60,14 @@ func benchService(b *testing.B, dir string) *service {
 	})
 }
 
+// benchServer serves the orchestration role as a service does: its connections are known.
+func benchServer(b *testing.B, svc *service) (url string) {
+	h := newHTTPServer(must(listenTCP("127.0.0.1:0"))(b), newOrchestrationAPI(svc, nil), manyConnections(), svc.log)
+	go h.serve()
+	b.Cleanup(func() { h.server.Close() })
+	return h.url()
+}
+
 // wireClient is a keep-alive connection that speaks just enough HTTP.
 type wireClient struct {
 	conn net.Conn
@@ -284,10 +292,9 @@ func BenchmarkDiamond(b *testing.B) {
 					dir = b.TempDir()
 				}
 				svc := benchService(b, dir)
-				h := httptest.NewServer(newOrchestrationAPI(svc, nil))
-				defer h.Close()
+				url := benchServer(b, svc)
 				before := svc.store.journal.status().syncs
-				drive(b, h.URL, clients, runDiamond)
+				drive(b, url, clients, runDiamond)
 				syncs := svc.store.journal.status().syncs - before
 				b.ReportMetric(float64(syncs)/float64(b.N), "fsync/op")
 			})
@@ -673,17 +680,16 @@ func BenchmarkBesideSnapshot(b *testing.B) {
 		svc.finish(context.Background())
 		svc.close()
 	}()
-	h := httptest.NewServer(newOrchestrationAPI(svc, nil))
-	defer h.Close()
+	url := benchServer(b, svc)
 	for b.Loop() {
 		began := time.Now()
-		during := latenciesWhile(b, h.URL, func() {
+		during := latenciesWhile(b, url, func() {
 			if err := svc.store.snapshot(); err != nil {
 				b.Error(err)
 			}
 		})
 		took := time.Since(began)
-		alone := latenciesWhile(b, h.URL, func() { receiveWithin(make(chan int), took) })
+		alone := latenciesWhile(b, url, func() { receiveWithin(make(chan int), took) })
 		b.ReportMetric(took.Seconds(), "snapshot-s")
 		b.ReportMetric(ms(during, 0.999), "p99.9-ms")
 		b.ReportMetric(ms(alone, 0.999), "alone-p99.9-ms")
@@ -775,9 +781,7 @@ func BenchmarkBesideSlowHandlers(b *testing.B) {
 			for range slow {
 				slowly.Await(b)
 			}
-			h := httptest.NewServer(newOrchestrationAPI(svc, nil))
-			defer h.Close()
-			drive(b, h.URL, 16, runDiamond)
+			drive(b, benchServer(b, svc), 16, runDiamond)
 		})
 	}
 }

@@ -313,6 +313,35 @@ func (c *handlerCall) view() entryView {
 	return entryView{ID: c.seq, Kind: handlerEntry, At: zonedTime(c.at), deliveryView: v}
 }
 
+func (c *apiCall) told(bool) string {
+	return fmt.Sprintf("%s %s got %d", c.request.Method, c.request.Path, c.request.Status)
+}
+
+// told returns such as "attempt 1 failed (declined)", with the step unless the reader knows it.
+func (c *handlerCall) told(stepKnown bool) string {
+	text := fmt.Sprintf("attempt %d %s", c.attempt.number, c.outcome.told())
+	if c.fault != noFault {
+		text += fmt.Sprintf(" (%s)", c.fault)
+	}
+	if !stepKnown {
+		text = c.attempt.stepName + " " + text
+	}
+	return text
+}
+
+// told returns what became of an attempt, in a few words.
+func (o *outcome) told() string {
+	switch {
+	case o == nil:
+		return "has no outcome"
+	case o.checkpoint != nil:
+		return "yielded"
+	case o.success:
+		return "succeeded"
+	}
+	return "failed (" + strings.Join(strings.Fields(clippedText(o.err.message)), " ") + ")"
+}
+
 // view returns {"success", "result"}, {"success", "checkpoint"} or {"success", "error"}; nil for
 // no outcome.
 func (o *outcome) view() json.RawMessage {
@@ -460,6 +489,7 @@ type journalEntry interface {
 	head() *entryHead
 	size() int
 	view() entryView
+	told(stepKnown bool) string // in a few words
 }
 
 func viewsOf(entries []journalEntry) []entryView {
@@ -502,7 +532,7 @@ type countBound struct {
 }
 
 func (b countBound) String() string {
-	return fmt.Sprintf("%s %d", strings.ReplaceAll(b.how, "_", " "), b.n)
+	return strings.TrimPrefix(fmt.Sprintf("%s %d wanted", strings.ReplaceAll(b.how, "_", " "), b.n), "exactly ")
 }
 
 // holds reports whether n is within the bound, and whether that is settled: whatever
@@ -551,6 +581,7 @@ func (f *fieldReader) countBound(path string, raw []byte) (b countBound) {
 const (
 	maxSeen = 20
 	maxNear = 5
+	maxTold = 5 // in the message
 )
 
 // seenView shows what a failed verification found.
@@ -604,9 +635,34 @@ func (q *verification) verify(j *requestJournal) (int, error) {
 	case holds:
 		return len(matched), nil
 	}
-	f := failf(unverified, "%d entries of the kind %s match; %s should", len(matched), q.kind, q.bound)
-	f.extra = errorMember{"seen", &seenView{len(matched), viewsOf(matched[max(0, len(matched)-maxSeen):]), q.nearest(others)}}
+	near := q.nearest(others)
+	f := failf(unverified, "%s", q.finding(matched, near))
+	f.extra = errorMember{"seen", &seenView{len(matched), viewsOf(matched[max(0, len(matched)-maxSeen):]), near}}
 	return 0, f
+}
+
+// finding says in one line what happened in place of what was expected, such as "2 calls match,
+// 1 wanted: attempt 1 failed (declined), attempt 2 succeeded".
+func (q *verification) finding(matched []journalEntry, near []nearView) string {
+	noun := map[string]string{handlerEntry: "call", requestEntry: "request"}[q.kind]
+	text := fmt.Sprintf("%d %ss match, %s", len(matched), noun, q.bound)
+	if len(matched) == 1 {
+		text = fmt.Sprintf("1 %s matches, %s", noun, q.bound)
+	}
+	stepKnown := slices.ContainsFunc(q.match, func(r matchRule) bool { return r.member == "step" })
+	var parts []string
+	for _, e := range matched[max(0, len(matched)-maxTold):] {
+		parts = append(parts, e.told(stepKnown))
+	}
+	switch {
+	case len(matched) > maxTold:
+		return text + ": …, " + strings.Join(parts, ", ")
+	case len(parts) > 0:
+		return text + ": " + strings.Join(parts, ", ")
+	case len(near) > 0:
+		return text + "; the nearest differs: " + strings.Join(near[0].Differs, ", ")
+	}
+	return text + "; there were none at all"
 }
 
 // nearest returns the entries that differ least, the newest of them first.

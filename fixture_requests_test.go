@@ -179,6 +179,36 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+// TestVerifyTells checks that the message of a failed verification says in one line what happened.
+func TestVerifyTells(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("pay",
+		stepSpec{name: "charge", callable: "Desk"}, stepSpec{name: "ship", callable: "Desk", after: []string{"charge"}})}})
+	s.do("POST", "/_stepwell/clock", `{"auto":true}`).want(200)
+	s.do("POST", "/_stepwell/stubs", `{"match":{"step":"charge"},"outcomes":[{"error":{"message":"card\n declined"}},`+
+		`{"checkpoint":{"cursor":1}},{"fault":"worker_lost"},{"result":1}]}`).want(201)
+	s.do("POST", "/_stepwell/stubs", `{"match":{"step":"ship"},"outcomes":[{"result":1}]}`).want(201)
+	s.create(`{"namespace":"t","name":"pay"}`)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	const charge = "attempt 1 failed (card declined), attempt 2 yielded, attempt 2 has no outcome (worker_lost), attempt 2 succeeded"
+	for _, tt := range []struct{ match, count, want string }{
+		{`{"step":"charge"}`, `,"count":{"exactly":1}`, "4 calls match, 1 wanted: " + charge},
+		{`{"step":"ship"}`, `,"count":{"at_least":2}`, "1 call matches, at least 2 wanted: attempt 1 succeeded"},
+		{`{"step":"ship"}`, `,"count":{"at_most":0}`, "1 call matches, at most 0 wanted: attempt 1 succeeded"},
+		{`{"name":"pay","attempt":1}`, `,"count":{"exactly":0}`,
+			"2 calls match, 0 wanted: charge attempt 1 failed (card declined), ship attempt 1 succeeded"},
+		{`{"step":"shop"}`, ``, `0 calls match, at least 1 wanted; the nearest differs: step is "ship", not "shop"`},
+		{`{"kind":"request","path":"/v1/tasks"}`, `,"count":{"exactly":0}`, "1 request matches, 0 wanted: POST /v1/tasks got 201"},
+	} {
+		body := fmt.Sprintf(`{"match":%s%s}`, tt.match, tt.count)
+		if got := s.do("POST", "/_stepwell/verify", body).want(422).text("error.message"); got != tt.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", body, got, tt.want)
+		}
+	}
+	s.do("DELETE", "/_stepwell/requests", "").want(204)
+	s.do("POST", "/_stepwell/verify", `{"match":{}}`).want(422).wantText("error.message",
+		"0 calls match, at least 1 wanted; there were none at all")
+}
+
 // TestVerifyKnowsWhatItDoesNotKnow checks that after calls were dropped, a verification answers
 // only if they cannot change the answer.
 func TestVerifyKnowsWhatItDoesNotKnow(t *testing.T) {

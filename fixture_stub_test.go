@@ -15,6 +15,7 @@ import (
 // TestStubPrecedence checks that the most specific stub wins, then the newest, and that
 // the n-th delivery has the n-th outcome.
 func TestStubPrecedence(t *testing.T) {
+	sequential(t)
 	t.Parallel()
 	rows := []struct {
 		name    string
@@ -254,7 +255,7 @@ func TestHangIsATimer(t *testing.T) {
 // TestCancelledStubs checks that a delay or fault of a stub does nothing to a task that is
 // cancelled meanwhile.
 func TestCancelledStubs(t *testing.T) {
-	slow(t)
+	slowAndSequential(t)
 	t.Parallel()
 	handler := newHandlerLog(t)
 	for _, outcome := range []string{`{"delay":"5s"}`, `{"hang":true}`, `{"fault":"worker_lost","delay":"5s"}`,
@@ -347,7 +348,7 @@ func (s *fixtureServer) story(id string) string {
 
 // TestStubOutcomes plays every outcome and fault on each kind of handler.
 func TestStubOutcomes(t *testing.T) {
-	slow(t)
+	slowAndSequential(t)
 	t.Parallel()
 	const policy = `{"max_attempts":3,"backoff":"linear","backoff_base_ms":1000}`
 	type row struct {

@@ -365,7 +365,7 @@ func TestRetentionBesideSnapshot(t *testing.T) {
 	covered, count, figures := w.cut(), len(s.store.slots), s.store.analytics.freeze()
 	s.store.holdLocked()
 	s.store.mu.Unlock()
-	noError(t, w.line(s.store.events.lineLocked()))
+	noError(t, eachOf(s.store.events.linesLocked(), w.line))
 	noError(t, s.store.writeTemplates(w.line))
 	noError(t, figures.writeLines(covered, w.line))
 	written := 0

@@ -219,6 +219,7 @@ func TestCheckJSONPrefixes(t *testing.T) {
 }
 
 func TestCheckJSONAgreesOnGeneratedTexts(t *testing.T) {
+	sequential(t)
 	t.Parallel()
 	for n := range uint64(300) {
 		m := newJSONMaker(n)

@@ -60,6 +60,14 @@ func benchService(b *testing.B, dir string) *service {
 	})
 }
 
+// benchServer serves the orchestration role as a service does: its connections are known.
+func benchServer(b *testing.B, svc *service) (url string) {
+	h := newHTTPServer(must(listenTCP("127.0.0.1:0"))(b), newOrchestrationAPI(svc, nil), manyConnections(), svc.log)
+	go h.serve()
+	b.Cleanup(func() { h.server.Close() })
+	return h.url()
+}
+
 // wireClient is a keep-alive connection that speaks just enough HTTP.
 type wireClient struct {
 	conn net.Conn
@@ -284,10 +292,9 @@ func BenchmarkDiamond(b *testing.B) {
 					dir = b.TempDir()
 				}
 				svc := benchService(b, dir)
-				h := httptest.NewServer(newOrchestrationAPI(svc, nil))
-				defer h.Close()
+				url := benchServer(b, svc)
 				before := svc.store.journal.status().syncs
-				drive(b, h.URL, clients, runDiamond)
+				drive(b, url, clients, runDiamond)
 				syncs := svc.store.journal.status().syncs - before
 				b.ReportMetric(float64(syncs)/float64(b.N), "fsync/op")
 			})
@@ -332,6 +339,34 @@ func timeStart(b *testing.B, file, dir string) {
 	c.conn.Close()
 	p.stop(b)
 	b.StartTimer()
+}
+
+// BenchmarkStartAfterKill compares starts after a kill, which write the journal again, with starts after a clean
+// end, in turns, with a million finished tasks.
+func BenchmarkStartAfterKill(b *testing.B) {
+	file, dir := buildRelease(b), b.TempDir()
+	fillStore(b, dir, 1_000_000)
+	var took, memory [2]float64 // after a clean end, and after a kill
+	for b.Loop() {
+		for i := range took {
+			began := time.Now()
+			p := startRelease(b, file, dir)
+			took[i] += time.Since(began).Seconds()
+			memory[i] += float64(wire.ResidentBytes(b, p.Process.Pid)) / 1e6
+			if i == 0 {
+				p.Process.Kill()
+				p.Wait()
+			} else {
+				p.stop(b)
+			}
+		}
+	}
+	for i, after := range []string{"clean", "kill"} {
+		b.ReportMetric(took[i]/float64(b.N), "s-after-"+after)
+		b.ReportMetric(memory[i]/float64(b.N), "MB-after-"+after)
+	}
+	info := must(os.Stat(filepath.Join(dir, journalName)))(b)
+	b.ReportMetric(float64(info.Size())/1e6, "MB-of-journal")
 }
 
 // fillStore fills a directory with finished diamonds.
@@ -645,17 +680,16 @@ func BenchmarkBesideSnapshot(b *testing.B) {
 		svc.finish(context.Background())
 		svc.close()
 	}()
-	h := httptest.NewServer(newOrchestrationAPI(svc, nil))
-	defer h.Close()
+	url := benchServer(b, svc)
 	for b.Loop() {
 		began := time.Now()
-		during := latenciesWhile(b, h.URL, func() {
+		during := latenciesWhile(b, url, func() {
 			if err := svc.store.snapshot(); err != nil {
 				b.Error(err)
 			}
 		})
 		took := time.Since(began)
-		alone := latenciesWhile(b, h.URL, func() { receiveWithin(make(chan int), took) })
+		alone := latenciesWhile(b, url, func() { receiveWithin(make(chan int), took) })
 		b.ReportMetric(took.Seconds(), "snapshot-s")
 		b.ReportMetric(ms(during, 0.999), "p99.9-ms")
 		b.ReportMetric(ms(alone, 0.999), "alone-p99.9-ms")
@@ -747,9 +781,7 @@ func BenchmarkBesideSlowHandlers(b *testing.B) {
 			for range slow {
 				slowly.Await(b)
 			}
-			h := httptest.NewServer(newOrchestrationAPI(svc, nil))
-			defer h.Close()
-			drive(b, h.URL, 16, runDiamond)
+			drive(b, benchServer(b, svc), 16, runDiamond)
 		})
 	}
 }

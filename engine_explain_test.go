@@ -145,7 +145,7 @@ var needOperator = []stepCause{causeFailed, causeClaimed, causeCancelled, causeP
 // TestOfferedActionsWork requests every action that an explanation offers, each with a
 // fresh task: it is accepted, and ends the cause.
 func TestOfferedActionsWork(t *testing.T) {
-	slow(t)
+	slowAndSequential(t)
 	t.Parallel()
 	tried := map[stepCause]int{}
 	for _, tt := range explainCases() {

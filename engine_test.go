@@ -384,7 +384,7 @@ func TestHistoryAndAudit(t *testing.T) {
 // TestWideAndDeep runs large tasks to their end: independent, chain, layered.
 func TestWideAndDeep(t *testing.T) {
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	const n = 2000
 	shapes := map[string][][]int{"independent": make([][]int, n), "chain": make([][]int, n), "layered": make([][]int, n)}
 	for i := 1; i < n; i++ {

@@ -326,7 +326,7 @@ func TestEndReleasesWaiters(t *testing.T) {
 	}
 }
 
-var clockRounds = flag.Int("clock-rounds", 200, "rounds of TestAdvanceNeverReturnsEarly")
+var clockRounds = flag.Int("clock-rounds", size(40, 200), "rounds of TestAdvanceNeverReturnsEarly")
 
 // slowHandler answers within a millisecond or two, every third time with a failure
 // that is retried.
@@ -782,7 +782,7 @@ func wantSame(t *testing.T, what, got, want string) {
 	}
 }
 
-var scriptPlays = flag.Int("script-plays", size(3, 5), "plays of the script of TestSameScriptSameState")
+var scriptPlays = flag.Int("script-plays", size(2, 4), "plays of the script of TestSameScriptSameState")
 
 // TestSameScriptSameState plays a script on several services, again after a reset, and with
 // reads in between.
@@ -853,7 +853,7 @@ var writesAndSums = regexp.MustCompile(`,"w":\d+|,"sum":"\w+"`)
 // TestSameScriptTwoStores checks that the records in the journals and the states of two services with
 // files are identical.
 func TestSameScriptTwoStores(t *testing.T) {
-	slow(t)
+	slowAndSequential(t)
 	t.Parallel()
 	url := whimHandler(t)
 	var journals, accounts, documents []string

@@ -109,23 +109,23 @@ func TestRequestJournalIsBounded(t *testing.T) {
 	for range maxJournalEntries + 5 {
 		j.enter(&apiCall{})
 	}
-	if n, d := len(j.requests.entries), j.requests.dropped; n != maxJournalEntries || d != 5 {
+	if n, d := len(j.rings[ofRequests].entries), j.rings[ofRequests].dropped; n != maxJournalEntries || d != 5 {
 		t.Errorf("%d entries are held and %d dropped", n, d)
 	}
 	for i := range 1000 {
 		c := &handlerCall{attempt: &attempt{number: i, inputs: make([]byte, 100<<10)}}
 		j.begin(c)
 		c.ended(outcome{success: true, result: make([]byte, 100<<10)})
-		if j.calls.bytes > maxJournalBytes {
-			t.Fatalf("after %d calls %d bytes are held", i+1, j.calls.bytes)
+		if j.rings[ofHandlers].bytes > maxJournalBytes {
+			t.Fatalf("after %d calls %d bytes are held", i+1, j.rings[ofHandlers].bytes)
 		}
 	}
-	first := j.calls.entries[0]
-	if n := len(j.calls.entries); n < 70 || n+int(j.calls.dropped) != 1000 || first.attempt.number != 1000-n {
-		t.Errorf("%d calls are held from %d on, %d dropped", n, first.attempt.number, j.calls.dropped)
+	first := j.rings[ofHandlers].entries[0].(*handlerCall)
+	if n := len(j.rings[ofHandlers].entries); n < 70 || n+int(j.rings[ofHandlers].dropped) != 1000 || first.attempt.number != 1000-n {
+		t.Errorf("%d calls are held from %d on, %d dropped", n, first.attempt.number, j.rings[ofHandlers].dropped)
 	}
-	if cap(j.calls.entries) > 2000 {
-		t.Errorf("room for %d entries is kept", cap(j.calls.entries))
+	if cap(j.rings[ofHandlers].entries) > 2000 {
+		t.Errorf("room for %d entries is kept", cap(j.rings[ofHandlers].entries))
 	}
 	s := journalServer(t)
 	s.do("POST", "/v1/tasks", `{"name":"`+strings.Repeat("x", maxJournalBody)+`"}`).want(http.StatusUnprocessableEntity)
@@ -177,6 +177,36 @@ func TestVerify(t *testing.T) {
 		a.text("error.seen.nearest.0.entry.step") != "b" || a.text("error.seen.nearest.0.differs.0") != `attempt is "1", not "2"` {
 		t.Errorf("got %s; want the call that differs least, and why", a.body)
 	}
+}
+
+// TestVerifyTells checks that the message of a failed verification says in one line what happened.
+func TestVerifyTells(t *testing.T) {
+	s := newFixtureServer(t, serviceTest{extra: []string{testTemplate("pay",
+		stepSpec{name: "charge", callable: "Desk"}, stepSpec{name: "ship", callable: "Desk", after: []string{"charge"}})}})
+	s.do("POST", "/_stepwell/clock", `{"auto":true}`).want(200)
+	s.do("POST", "/_stepwell/stubs", `{"match":{"step":"charge"},"outcomes":[{"error":{"message":"card\n declined"}},`+
+		`{"checkpoint":{"cursor":1}},{"fault":"worker_lost"},{"result":1}]}`).want(201)
+	s.do("POST", "/_stepwell/stubs", `{"match":{"step":"ship"},"outcomes":[{"result":1}]}`).want(201)
+	s.create(`{"namespace":"t","name":"pay"}`)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	const charge = "attempt 1 failed (card declined), attempt 2 yielded, attempt 2 has no outcome (worker_lost), attempt 2 succeeded"
+	for _, tt := range []struct{ match, count, want string }{
+		{`{"step":"charge"}`, `,"count":{"exactly":1}`, "4 calls match, 1 wanted: " + charge},
+		{`{"step":"ship"}`, `,"count":{"at_least":2}`, "1 call matches, at least 2 wanted: attempt 1 succeeded"},
+		{`{"step":"ship"}`, `,"count":{"at_most":0}`, "1 call matches, at most 0 wanted: attempt 1 succeeded"},
+		{`{"name":"pay","attempt":1}`, `,"count":{"exactly":0}`,
+			"2 calls match, 0 wanted: charge attempt 1 failed (card declined), ship attempt 1 succeeded"},
+		{`{"step":"shop"}`, ``, `0 calls match, at least 1 wanted; the nearest differs: step is "ship", not "shop"`},
+		{`{"kind":"request","path":"/v1/tasks"}`, `,"count":{"exactly":0}`, "1 request matches, 0 wanted: POST /v1/tasks got 201"},
+	} {
+		body := fmt.Sprintf(`{"match":%s%s}`, tt.match, tt.count)
+		if got := s.do("POST", "/_stepwell/verify", body).want(422).text("error.message"); got != tt.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", body, got, tt.want)
+		}
+	}
+	s.do("DELETE", "/_stepwell/requests", "").want(204)
+	s.do("POST", "/_stepwell/verify", `{"match":{}}`).want(422).wantText("error.message",
+		"0 calls match, at least 1 wanted; there were none at all")
 }
 
 // TestVerifyKnowsWhatItDoesNotKnow checks that after calls were dropped, a verification answers

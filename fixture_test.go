@@ -391,6 +391,7 @@ func TestPutClock(t *testing.T) {
 // TestUnfitStateChangesNothing checks that a refused document changes nothing, and that
 // the answer names the place.
 func TestUnfitStateChangesNothing(t *testing.T) {
+	sequential(t)
 	t.Parallel()
 	for _, dir := range []string{"", t.TempDir()} {
 		s := newFixtureServer(t, serviceTest{extra: sandboxTemplates, dir: dir})
@@ -516,7 +517,7 @@ func runTimeTemplate(name, callable string) string {
 // TestStateBringsNoRefusedTemplates checks that a state document and the seed of a sandbox
 // follow the rules for templates that are added at run time.
 func TestStateBringsNoRefusedTemplates(t *testing.T) {
-	slow(t)
+	slowAndSequential(t)
 	t.Parallel()
 	for callable, want := range map[string]string{
 		"exec:id":                     "templates added at run time cannot run programs",

@@ -164,6 +164,7 @@ func report(t *testing.T, problems []problem) {
 
 // TestFloors checks that every file uses only names of its own family and of families below.
 func TestFloors(t *testing.T) {
+	sequential(t)
 	t.Parallel()
 	c := loadSource(t)
 	t.Run("files", func(t *testing.T) { checkFiles(t, c) })

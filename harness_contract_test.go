@@ -70,6 +70,7 @@ func checkShape(t *testing.T, shape string, body []byte) {
 // TestSchemasUseKnownKeywords checks that the schemas contain no keyword that would be ignored,
 // and say of each object which members it may have.
 func TestSchemasUseKnownKeywords(t *testing.T) {
+	sequential(t)
 	t.Parallel()
 	eachOpenAPIDocument(t, func(t *testing.T, _ string, doc map[string]any) {
 		var visit func(path string, schema any)

@@ -467,12 +467,17 @@ const patience = wire.Patience
 // createHeld creates a task of a template whose step a held handler runs.
 const createHeld = `{"namespace":"t","name":"held"}`
 
-// slowAndSequential is slow. It also skips the test with the race detector, which makes it ten
-// times as slow and finds nothing if there is only one goroutine, or if a quicker test runs the
-// same goroutines.
+// slowAndSequential is for slow tests with one goroutine, or with the same ones as a quicker test.
 func slowAndSequential(t testing.TB) {
 	t.Helper()
 	slow(t)
+	sequential(t)
+}
+
+// sequential skips a test with the race detector, which makes it ten times as slow and finds
+// nothing if there is only one goroutine, or if another test runs the same goroutines.
+func sequential(t testing.TB) {
+	t.Helper()
 	if wire.RaceDetector() {
 		t.Skip("takes too long with -race, and races nothing that others do not")
 	}

@@ -93,7 +93,7 @@ func TestMountLinks(t *testing.T) {
 
 // TestMountDocumentShowsGuards compares permissions of the document and the routes.
 func TestMountDocumentShowsGuards(t *testing.T) {
-	slow(t)
+	slowAndSequential(t)
 	t.Parallel()
 	for _, status := range []bool{true, false} {
 		for _, metrics := range []bool{true, false} {

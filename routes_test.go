@@ -241,6 +241,7 @@ func (k tokenMaker) routeCredentials(needed []permission) []credentialCase {
 // TestEveryRouteAsks sends every kind of credentials to every route of every
 // surface, under each of its paths, strict and lenient.
 func TestEveryRouteAsks(t *testing.T) {
+	sequential(t)
 	t.Parallel()
 	broken, made := brokenCredentials(t), tokenMaker{t, map[string]string{}}
 	for _, table := range allRoutes() {
@@ -286,7 +287,7 @@ func checkRoute(t *testing.T, s *authSurface, row route, pattern string, cases [
 // of a service without authentication.
 func TestDisabledAuthenticationLetsEverybodyIn(t *testing.T) {
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	for _, table := range allRoutes() {
 		s := newAuthSurface(t, table.surface, func(c *authConfig) { c.Enabled = false })
 		for _, row := range table.routes {

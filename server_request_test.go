@@ -212,7 +212,7 @@ var referenceParameters = []string{
 // TestQueryParameters sends each documented query parameter misspelled, twice, blank, and as
 // another spelling of an integer, and every route parameters that it does not know.
 func TestQueryParameters(t *testing.T) {
-	slow(t)
+	slowAndSequential(t)
 	s := newFixtureServer(t, serviceTest{templates: apiTemplates})
 	worker := newWorkerAPI(s.world.service(), nil)
 	ids := strings.NewReplacer("{namespace}", "t", "{name}", "diamond", "{version}", "1.0.0")

@@ -306,7 +306,7 @@ type auditEntry struct {
 // Only an action that says the same, and left the step as it is, is answered as before,
 // after a restart too. Other answers name who left it so, and when.
 func TestRepeatedActions(t *testing.T) {
-	slow(t)
+	slowAndSequential(t)
 	t.Parallel()
 	const (
 		resolve  = `{"action_type":"resolve_manually","reason":"r","resolved_by":"anna"}`
@@ -699,7 +699,7 @@ func TestUnclaim(t *testing.T) {
 // TestManyOutsideSteps claims, completes and lists 10,000 steps of one task.
 func TestManyOutsideSteps(t *testing.T) {
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	const n = 10_000
 	steps := make([]stepSpec, n)
 	for i := range steps {

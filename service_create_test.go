@@ -1262,7 +1262,7 @@ func TestRefusedTemplates(t *testing.T) {
 
 // TestTargetsAreBounded expects the engine to forget replaced templates.
 func TestTargetsAreBounded(t *testing.T) {
-	slow(t)
+	slowAndSequential(t)
 	t.Parallel()
 	s := newFixtureServer(t, serviceTest{})
 	svc := s.world.service()

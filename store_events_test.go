@@ -238,7 +238,7 @@ func TestEventsResumeAnywhere(t *testing.T) {
 // it, with and without a snapshot in between, repeatedly.
 func TestEventsOverARestart(t *testing.T) {
 	t.Parallel()
-	slow(t)
+	slowAndSequential(t)
 	for _, keep := range []int{100_000, 60, 7} {
 		for _, snapshot := range []func(*testing.T, *service){
 			func(*testing.T, *service) {},

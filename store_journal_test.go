@@ -507,7 +507,7 @@ func TestJournalThatCannotBeRenewed(t *testing.T) {
 // TestLargeTemplateOnAFullDisk uses a template of more bytes than are reserved for a change, on
 // a disk that has no more: it is refused, and everything else goes on.
 func TestLargeTemplateOnAFullDisk(t *testing.T) {
-	slow(t)
+	slowAndSequential(t)
 	t.Parallel()
 	for _, plain := range []bool{false, true} {
 		disk := newMemDisk()

@@ -629,13 +629,13 @@ func startTime(t *testing.T, dir string) time.Duration {
 // TestStartOfWideTasks compares the time of a start with 6 tasks of many steps with that of
 // one with as many steps in small tasks.
 func TestStartOfWideTasks(t *testing.T) {
-	slow(t)
+	slowAndSequential(t)
 	steps := wire.Size(1000, 10_000)
 	wide, small := wideStore(t, 6, steps), wideStore(t, 6*steps/100, 100)
 	one, other := startTime(t, wide), startTime(t, small)
 	t.Logf("6 tasks of %d steps: %v; tasks of 100 steps: %v", steps, one, other)
-	if one > 2*other && !wire.RaceDetector() { // it grows more than tenfold if each record costs a replay
-		t.Errorf("6 tasks of %d steps take %v; want at most twice the %v of as many steps in small tasks", steps, one, other)
+	if one > 3*other { // 1.6 to 1.8 times on a quiet machine; more than tenfold if each record costs a replay
+		t.Errorf("6 tasks of %d steps take %v; want at most three times the %v of as many steps in small tasks", steps, one, other)
 	}
 }
 

@@ -570,7 +570,7 @@ func TestGrowthCut(t *testing.T) {
 
 // TestBatchInstances runs batches of many sizes by builtins.
 func TestBatchInstances(t *testing.T) {
-	slow(t)
+	slowAndSequential(t)
 	t.Parallel()
 	for _, n := range []int{0, 1, 1000, 10000} {
 		s := newTestService(t, serviceTest{config: func(c *Config) { c.Tasks.MaxContextBytes = 4 << 20 }, extra: []string{testTemplate("grows",

@@ -95,7 +95,7 @@ func checkFieldExample(t *testing.T, title string, f templateField, example stri
 // TestConvertTemplates converts the templates at hand through every pair of formats, and compares
 // what is read at the end.
 func TestConvertTemplates(t *testing.T) {
-	slow(t)
+	slowAndSequential(t)
 	t.Parallel()
 	files := must(filepath.Glob("templates/demo/*"))(t)
 	files = append(files, must(filepath.Glob("../shared/data/templates*/*"))(t)...)

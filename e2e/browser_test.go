@@ -177,11 +177,17 @@ type page struct {
 	requests []string // method and URL
 }
 
+// everydayPages are the tests in the browser that do not need LONG_TESTS.
+var everydayPages = map[string]bool{"TestConsoleFirstVisit": true, "TestConsoleFollowsTask": true, "TestConsoleActions": true}
+
 // newPage opens an empty tab with its own storage. At the end of the test it must have seen no
 // script error, no breach of its policy, and no request to another origin.
 func newPage(t testing.TB) *page {
 	t.Helper()
 	wire.Slow(t)
+	if !everydayPages[t.Name()] {
+		wire.Long(t)
+	}
 	if raceDetector() {
 		t.Skip("the browser is too slow for a server with the race detector")
 	}

@@ -29,7 +29,7 @@ import (
 	"stepwell/e2e/wire"
 )
 
-var crashStates = flag.Int("crash.states", size(300, 1500), "states of TestCrashStates; 10000 is the full test")
+var crashStates = flag.Int("crash.states", size(100, 800), "states of TestCrashStates; 10000 is the full test")
 
 // told is something that the program told a client or a handler: a task has a record of a kind.
 type told struct{ task, kind string }
@@ -501,8 +501,8 @@ func TestCrashStates(t *testing.T) {
 	t.Parallel()
 	slow(t)
 	l := newTracedLoad(t)
-	l.run(size(350, 1500), (*program).kill)
-	l.run(size(100, 700), (*program).stop)
+	l.run(size(300, 1000), (*program).kill)
+	l.run(size(100, 500), (*program).stop)
 	l.run(size(50, 200), (*program).kill)
 	want := *crashStates
 	c := l.crashStates(t, want, false)

@@ -177,7 +177,7 @@ func asksAgain(c net.Conn) error {
 }
 
 func TestHostileNeighbours(t *testing.T) {
-	slow(t)
+	wire.Long(t)
 	for _, kind := range hostileKinds {
 		t.Run(kind.name, func(t *testing.T) { newHostileTest(t, kind).run() })
 	}

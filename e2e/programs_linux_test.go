@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"stepwell/e2e/wire"
 	"strconv"
 	"strings"
 	"syscall"
@@ -167,7 +168,7 @@ func wantNoChildren(t *testing.T, p *program) {
 // program drops what has finished, refuses what waits, and starts again.
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
-	slow(t)
+	wire.Long(t)
 	if raceDetector() {
 		t.Skip("the race detector takes several times the memory")
 	}

@@ -1,7 +1,7 @@
 package e2e
 
-// The guide to testing with the fixture: its listings are the files of the repository, its
-// suites run in their languages, and its commands print what it shows.
+// The guide to testing and the examples: listings are the files of the repository, suites run in their
+// languages, and commands print what the guide shows.
 
 import (
 	"context"
@@ -11,46 +11,128 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"stepwell/e2e/wire"
 )
 
 var testingGuide = repository("docs/testing.md")
 
-// TestTestingGuideSuites runs the guide's suites with this program and with frequent garbage
-// collections, which must not close the pipe that keeps the program running. The suites end
-// only if no process is left that holds their standard error.
-func TestTestingGuideSuites(t *testing.T) {
+// TestExampleSuites runs the suites of the examples in Python and JavaScript with this program, and with
+// frequent garbage collections, which must not close the pipe that keeps the program running. The suites
+// end only if no process is left that holds their standard error. Those in Go are packages of their own.
+func TestExampleSuites(t *testing.T) {
 	t.Parallel()
 	slow(t)
-	for _, tt := range []struct{ command, passed string }{
-		{"go test -count=1 -v .", "(?m)^--- PASS"},
-		{"python3 -m unittest -v test_order.py", `\.\.\. ok`},
-		{"node --gc-interval=500 --test --test-reporter=tap order.test.mjs", "(?m)^ok "},
-	} {
-		args := strings.Fields(tt.command)
-		t.Run(args[0], func(t *testing.T) {
-			if _, err := exec.LookPath(args[0]); err != nil {
-				t.Skipf("needs %s", args[0])
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
-			defer cancel()
-			suite := exec.CommandContext(ctx, args[0], args[1:]...)
-			suite.Dir = repository("examples/testing")
-			suite.Env = append(os.Environ(), "STEPWELL="+programFile(t), "PYTHONDONTWRITEBYTECODE=1",
-				"GOGC=1")
-			said, err := suite.CombinedOutput()
-			if n := len(regexp.MustCompile(tt.passed).FindAll(said, -1)); err != nil || n != 3 {
-				t.Errorf("%s: %v, %d tests passed; want 3\n%s", tt.command, err, n, said)
+	const python, node = "python3 -m unittest -v", "node --gc-interval=500 --test --test-reporter=tap"
+	for _, tt := range []struct {
+		dir, command string
+		tests        int
+	}{{"testing", python, 2}, {"testing", node, 2}, {"documents", python, 5}, {"approval", node, 4}} {
+		t.Run(tt.dir+" "+tt.command, func(t *testing.T) {
+			t.Parallel()
+			said, err := suite(t, repository("examples/"+tt.dir), tt.command)
+			if n := len(regexp.MustCompile(`(?m)\.\.\. ok|^ok `).FindAllString(said, -1)); err != nil || n != tt.tests {
+				t.Errorf("%v, %d tests passed; want %d\n%s", err, n, tt.tests, said)
 			}
 		})
 	}
 }
 
+// TestExampleSuiteFails checks that a suite with a wrong expectation says in one line what happened.
+func TestExampleSuiteFails(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	for _, tt := range []struct{ file, helper, command, from, to, want string }{
+		{"test_order.py", "stepwell.py", "python3 -m unittest", `"charge", 2`, `"charge", 1`,
+			"AssertionError: 2 calls match, 1 wanted: attempt 1 failed (declined), attempt 2 succeeded"},
+		{"order.test.mjs", "stepwell.mjs", "node --test --test-reporter=tap", `"complete"`, `"error"`,
+			`error: 'the task is complete, not error: the task is complete: nothing is left to do'`},
+		{"test_order.py", "stepwell.py", "python3 -m unittest", `"order.json"`, `"odrer.json"`,
+			"odrer.json did not start: it says above why"},
+		{"order.test.mjs", "stepwell.mjs", "node --test --test-reporter=tap", `"order.json"`, `"odrer.json"`,
+			"odrer.json did not start: it says above why"},
+	} {
+		t.Run(tt.file, func(t *testing.T) {
+			t.Parallel()
+			dir, from := t.TempDir(), repository("examples/testing/")
+			for _, name := range []string{tt.file, tt.helper, "order.json"} {
+				text := strings.Replace(string(readFile(t, filepath.Join(from, name))), tt.from, tt.to, 1)
+				writeFile(t, filepath.Join(dir, name), []byte(text))
+			}
+			if said, err := suite(t, dir, tt.command); err == nil || strings.Count(said, tt.want) != 1 {
+				t.Errorf("got %v and\n%s\nwant one line with\n%s", err, said, tt.want)
+			}
+		})
+	}
+}
+
+// suite runs a suite of tests with this program, and returns what it said.
+func suite(t *testing.T, dir, command string) (said string, err error) {
+	t.Helper()
+	args := strings.Fields(command)
+	if _, err := exec.LookPath(args[0]); err != nil {
+		t.Skipf("needs %s", args[0])
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	suite := exec.CommandContext(ctx, args[0], args[1:]...)
+	suite.Dir = dir
+	suite.Env = append(os.Environ(), "STEPWELL="+programFile(t), "PYTHONDONTWRITEBYTECODE=1")
+	text, err := suite.CombinedOutput()
+	return string(text), err
+}
+
+// TestSuiteInModule uses the service and the helper in a module of another application, as the guide says.
+func TestSuiteInModule(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	dir := t.TempDir()
+	app := filepath.Join(dir, "app")
+	for _, name := range []string{"order_test.go", "order.json"} {
+		os.Mkdir(app, 0o755)
+		writeFile(t, filepath.Join(app, name), readFile(t, repository("examples/testing/"+name)))
+	}
+	writeFile(t, filepath.Join(app, "go.mod"), []byte("module app\n\ngo 1.26\n"))
+	if err := os.Symlink(wire.Must(filepath.Abs(".."))(t), filepath.Join(dir, "stepwell")); err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(readFile(t, testingGuide)), "```console\n")
+	commands, _, _ := strings.Cut(text, "```")
+	shell := exec.CommandContext(t.Context(), "sh", "-ec", commands+"go test .")
+	shell.Dir = app
+	shell.Env = append(os.Environ(), "STEPWELL="+programFile(t), "GOFLAGS=")
+	if said, err := shell.CombinedOutput(); err != nil || strings.Count(commands, "\n") != 3 {
+		t.Errorf("%v\n%s%s", err, commands, said)
+	}
+}
+
+// TestExamplePictures checks that the picture of each example shows the graph of its template.
+func TestExamplePictures(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	if _, err := exec.LookPath("node"); err != nil {
+		t.Skip("needs node")
+	}
+	for _, name := range []string{"order", "documents", "approval"} {
+		dir := repository("examples/" + name)
+		template := filepath.Join(dir, name+".yaml")
+		draw := exec.CommandContext(t.Context(), "node", repository("testdata/graph.mjs"))
+		draw.Stdin = strings.NewReader(wantExit(t, 0, nil, "template", "convert", "--to", "json", template))
+		drawn, err := draw.CombinedOutput()
+		if err != nil || string(drawn) != string(readFile(t, filepath.Join(dir, "graph.svg"))) {
+			t.Errorf("%s/graph.svg is old: draw it as examples/README.md says (%v)", name, err)
+		}
+	}
+}
+
+// guideListing matches a block below the name of a file.
+var guideListing = regexp.MustCompile("(?s)\n\\[`([^`]+)`\\]\\(([^)]+)\\)[^\n]*:\n\n```[a-z]+\n(.*?)```\n")
+
 // TestTestingGuideFiles checks that a block below the name of a file is the content of that
 // file, and short enough to copy.
 func TestTestingGuideFiles(t *testing.T) {
 	t.Parallel()
-	listing := regexp.MustCompile("(?s)\n\\[`([^`]+)`\\]\\(([^)]+)\\)[^\n]*:\n\n```[a-z]+\n(.*?)```\n")
-	listed := listing.FindAllSubmatch(readFile(t, testingGuide), -1)
+	listed := guideListing.FindAllSubmatch(readFile(t, testingGuide), -1)
 	if len(listed) < 4 {
 		t.Errorf("got %d listings; want the suites", len(listed))
 	}
@@ -66,18 +148,6 @@ func TestTestingGuideFiles(t *testing.T) {
 			t.Errorf("%s is called %s", file, l[1])
 		}
 	}
-}
-
-// TestTestingGuideSession types all of the guide's commands into one shell.
-func TestTestingGuideSession(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	dir := t.TempDir()
-	if err := os.CopyFS(filepath.Join(dir, "examples"), os.DirFS(repository("examples"))); err != nil {
-		t.Fatal(err)
-	}
-	commands, outputs := consoleSession(t, testingGuide, string(readFile(t, testingGuide)))
-	typeCommands(t, commands, outputs, dir, serve(t, "--fixture"))
 }
 
 // TestTestingGuideSettings checks that the settings in the guide exist.

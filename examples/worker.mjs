@@ -12,6 +12,14 @@ export const codec = { parse: JSON.parse, stringify: JSON.stringify }; // replac
 // Thrown by a step to fail without a retry.
 export class Permanent extends Error {}
 
+// Thrown by a step to go on later: the next claim has the cursor in claim.step.checkpoint.
+export class Checkpoint extends Error {
+  constructor(cursor, items_processed = 0, accumulated_results = null) {
+    super("a checkpoint");
+    this.body = { cursor, items_processed, accumulated_results };
+  }
+}
+
 async function post(path, body) {
   const headers = { "Content-Type": "application/json" };
   if (process.env.STEPWELL_TOKEN) headers.Authorization = `Bearer ${process.env.STEPWELL_TOKEN}`;
@@ -20,6 +28,8 @@ async function post(path, body) {
   if (!reply.ok) throw new Error(`${path}: ${reply.status} ${text}`);
   return codec.parse(text);
 }
+
+const failure = (e) => ({ message: String(e.message ?? e), error_type: e.name, retryable: !(e instanceof Permanent) });
 
 async function run(steps, claim) {
   const { callable, lease } = claim;
@@ -31,8 +41,8 @@ async function run(steps, claim) {
     const fits = (name) => (name.endsWith("*") ? callable.startsWith(name.slice(0, -1)) : callable === name);
     answer = ["complete", { lease, result: (await steps[Object.keys(steps).find(fits)](claim)) ?? null }];
   } catch (e) {
-    const error = { message: String(e.message ?? e), error_type: e.name, retryable: !(e instanceof Permanent) };
-    answer = ["fail", { lease, error }];
+    if (e instanceof Checkpoint) answer = ["checkpoint", { lease, ...e.body }];
+    else answer = ["fail", { lease, error: failure(e) }];
   } finally {
     clearInterval(alive);
   }
@@ -53,5 +63,12 @@ export async function work(steps, worker_id = hostname()) {
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1]).href) {
-  await work({ "demo.approve": async ({ task }) => ({ approved: task.context.amount < 1000, by: hostname() }) });
+  await work({
+    "demo.approve": async ({ task }) => ({ approved: task.context.amount < 1000, by: hostname() }),
+    "demo.count": async ({ task, step }) => { // counts to the limit in the context, a hundred at a time
+      const cursor = Math.min((step.checkpoint?.cursor ?? 0) + 100, task.context.limit);
+      if (cursor < task.context.limit) throw new Checkpoint(cursor, cursor);
+      return cursor;
+    },
+  });
 }

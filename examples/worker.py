@@ -13,6 +13,11 @@ def step(callable):
 class Permanent(Exception):
     """Raised by a step to fail without a retry."""
 
+class Checkpoint(Exception):
+    """Raised by a step to go on later: the next claim has the cursor in claim["step"]["checkpoint"]."""
+    def __init__(self, cursor, items_processed=0, accumulated_results=None):
+        self.body = {"cursor": cursor, "items_processed": items_processed, "accumulated_results": accumulated_results}
+
 def post(path, **body):
     headers = {"Content-Type": "application/json"}
     if token := os.environ.get("STEPWELL_TOKEN"):
@@ -34,17 +39,25 @@ def run(claim):
     try:
         function = next(f for name, f in STEPS.items() if fnmatch.fnmatchcase(claim["callable"], name))
         path, body = path + "complete", {"result": function(claim)}
+    except Checkpoint as c:
+        path, body = path + "checkpoint", c.body
     except Exception as e:
         error = {"message": str(e) or repr(e), "error_type": type(e).__name__, "retryable": not isinstance(e, Permanent)}
         path, body = path + "fail", {"error": error}
     done.set()
     post(path, lease=lease, **body)  # 409: the lease has expired
 
+def work_once(wait_seconds=0, worker_id=socket.gethostname()):
+    """Runs a step, if there is one. It returns whether there was."""
+    claims = post("claim", callables=list(STEPS), lease_seconds=LEASE, wait_seconds=wait_seconds, worker_id=worker_id)
+    for claim in claims:
+        run(claim)
+    return bool(claims)
+
 def work(worker_id=socket.gethostname()):
     while True:
         try:
-            for claim in post("claim", callables=list(STEPS), lease_seconds=LEASE, wait_seconds=30, worker_id=worker_id):
-                run(claim)
+            work_once(30, worker_id)
         except OSError as e:  # includes HTTP errors
             print(e, e.read().decode() if isinstance(e, urllib.error.HTTPError) else "")
             time.sleep(1)
@@ -53,5 +66,13 @@ if __name__ == "__main__":
     @step("demo.approve")
     def approve(claim):
         return {"approved": claim["task"]["context"]["amount"] < 1000, "asked": claim["dependency_results"]["request"]}
+
+    @step("demo.count")  # counts to the limit in the context, a hundred at a time
+    def count(claim):
+        last = claim["step"].get("checkpoint", {"cursor": 0})["cursor"]
+        cursor, limit = min(last + 100, claim["task"]["context"]["limit"]), claim["task"]["context"]["limit"]
+        if cursor < limit:
+            raise Checkpoint(cursor, items_processed=cursor)
+        return cursor
 
     work()

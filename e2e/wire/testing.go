@@ -73,6 +73,14 @@ func Slow(t testing.TB) {
 	}
 }
 
+// Long skips a test that takes too long for every day: it runs with LONG_TESTS, as in .ci/run.
+func Long(t testing.TB) {
+	t.Helper()
+	if os.Getenv("LONG_TESTS") == "" {
+		t.Skip("takes long: set LONG_TESTS=1 to run it, as .ci/run does")
+	}
+}
+
 // Tune makes the tests of a package quicker: more of them run at once, because many wait, and
 // garbage is collected less often. Benchmarks stay as they are.
 func Tune() {

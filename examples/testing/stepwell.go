@@ -1,0 +1,162 @@
+// Package stepwelltest tests workflows with a real Stepwell: one process for all tests of a package, and an
+// isolated sandbox with a virtual clock for each test. The variable STEPWELL is the command to run; the default,
+// "go run stepwell", needs the tool in go.mod.
+package stepwelltest
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"io"
+	"log"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const serve = " --fixture --quiet --log-level warn --listen 127.0.0.1:0 --worker-listen 127.0.0.1:0" +
+	" --print-ready --exit-with-parent"
+
+var sandboxes string // URL that creates sandboxes
+
+// Main starts Stepwell with further flags, such as --templates, and runs the tests. Call it from TestMain.
+func Main(m *testing.M, flags ...string) {
+	args := append(strings.Fields(cmp.Or(os.Getenv("STEPWELL"), "go run stepwell")+serve), flags...)
+	program := exec.Command(args[0], args[1:]...)
+	program.Stderr = os.Stderr
+	stdin, _ := program.StdinPipe()
+	stdout, _ := program.StdoutPipe()
+	var ready map[string]any
+	if err := cmp.Or(program.Start(), json.NewDecoder(stdout).Decode(&ready)); err != nil {
+		log.Fatalf("%s did not start (%v): set STEPWELL to the command that starts Stepwell", strings.Join(args, " "), err)
+	}
+	sandboxes = ready["orchestration_url"].(string) + "/_stepwell/sandboxes"
+	code := m.Run()
+	stdin.Close() // ends Stepwell
+	program.Wait()
+	os.Exit(code)
+}
+
+// Sandbox is a service for one test.
+type Sandbox struct {
+	URL string // for the application under test
+	t   testing.TB
+}
+
+// New creates a sandbox whose clock stands still. It ends with the test.
+func New(t testing.TB) *Sandbox {
+	t.Helper()
+	root := &Sandbox{sandboxes, t}
+	box := root.Call("POST", "", "").(map[string]any)
+	t.Cleanup(func() { root.Call("DELETE", "/"+box["name"].(string), "") })
+	s := &Sandbox{box["orchestration_url"].(string), t}
+	s.Clock(`{"freeze": true}`)
+	return s
+}
+
+// Call sends a request, ends the test if the service refuses it, and returns the response.
+func (s *Sandbox) Call(method, path, body string) any {
+	s.t.Helper()
+	request, _ := http.NewRequest(method, s.URL+path, strings.NewReader(body))
+	request.Header.Set("Content-Type", "application/json")
+	reply, err := http.DefaultClient.Do(request)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	text, _ := io.ReadAll(reply.Body)
+	var answer any
+	json.Unmarshal(text, &answer) // 204 has no body
+	if reply.StatusCode < 400 {
+		return answer
+	}
+	if object, ok := answer.(map[string]any); ok {
+		if refusal, ok := object["error"].(map[string]any); ok {
+			s.t.Fatal(refusal["message"])
+		}
+	}
+	s.t.Fatalf("%s %s: %s %s", method, path, reply.Status, bytes.TrimSpace(text))
+	return nil
+}
+
+// Stub scripts the outcomes of a step's attempts; the last one repeats.
+func (s *Sandbox) Stub(step string, outcomes ...string) {
+	s.t.Helper()
+	s.Call("POST", "/_stepwell/stubs", `{"match": {"step": "`+step+`"}, "outcomes": [`+strings.Join(outcomes, ", ")+`]}`)
+}
+
+// Clock moves the clock: {"advance": "1h"}, or {"auto": true} to jump to each timer.
+func (s *Sandbox) Clock(change string) { s.t.Helper(); s.Call("POST", "/_stepwell/clock", change) }
+
+// Create creates a task of the template namespace/name, and returns its id.
+func (s *Sandbox) Create(template, context string) (task string) {
+	s.t.Helper()
+	namespace, name, _ := strings.Cut(template, "/")
+	body, _ := json.Marshal(map[string]any{
+		"namespace": namespace, "name": name, "context": json.RawMessage(cmp.Or(context, "{}")),
+	})
+	return s.Call("POST", "/v1/tasks", string(body)).(map[string]any)["task_uuid"].(string)
+}
+
+// Complete completes a step as a person does.
+func (s *Sandbox) Complete(task, step, result string) {
+	s.t.Helper()
+	s.idle()
+	for _, view := range s.steps(task) {
+		if view["name"] == step {
+			s.Call("PATCH", "/v1/tasks/"+task+"/workflow_steps/"+view["step_uuid"].(string), `{"action_type":
+				"complete_manually", "completion_data": {"result": `+result+`}, "reason": "test", "completed_by": "test"}`)
+			return
+		}
+	}
+	s.t.Fatalf("the task has no step %q", step)
+}
+
+// Status waits until nothing runs, and checks the status of a task.
+func (s *Sandbox) Status(task, want string) {
+	s.t.Helper()
+	s.idle()
+	if got := s.Call("GET", "/v1/tasks/"+task, "").(map[string]any)["status"]; got != want {
+		why := s.Call("GET", "/v1/tasks/"+task+"/explain", "").(map[string]any)
+		said := []any{why["message"]}
+		for _, step := range why["steps"].([]any) {
+			said = append(said, step.(map[string]any)["name"].(string)+": "+step.(map[string]any)["message"].(string))
+		}
+		text, _ := json.Marshal(said)
+		s.t.Errorf("the task is %s, not %s: %s", got, want, text)
+	}
+}
+
+// Calls waits until nothing runs, and checks how often a step's handler or stub was called.
+func (s *Sandbox) Calls(step string, want int) {
+	s.t.Helper()
+	s.idle()
+	body, _ := json.Marshal(map[string]any{"match": map[string]any{"step": step}, "count": map[string]any{"exactly": want}})
+	s.Call("POST", "/_stepwell/verify", string(body))
+}
+
+// Results returns the results of a task by step.
+func (s *Sandbox) Results(task string) map[string]any {
+	s.t.Helper()
+	s.idle()
+	results := map[string]any{}
+	for _, view := range s.steps(task) {
+		if outcome, ok := view["results"].(map[string]any); ok {
+			results[view["name"].(string)] = outcome["result"]
+		}
+	}
+	return results
+}
+
+func (s *Sandbox) idle() { s.t.Helper(); s.Call("POST", "/_stepwell/wait-idle", "") }
+
+func (s *Sandbox) steps(task string) (steps []map[string]any) {
+	s.t.Helper()
+	for _, step := range s.Call("GET", "/v1/tasks/"+url.PathEscape(task)+"/workflow_steps", "").([]any) {
+		steps = append(steps, step.(map[string]any))
+	}
+	return steps
+}

@@ -69,16 +69,16 @@ func watchDir(dir string) (*dirWatch, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("inotify_init1", err)
 	}
-	if _, err = syscall.InotifyAddWatch(fd, dir, syscall.IN_ACCESS|syscall.IN_CLOSE_NOWRITE); err != nil {
+	if _, err = syscall.InotifyAddWatch(fd, dir, syscall.IN_OPEN|syscall.IN_ACCESS|syscall.IN_CLOSE_NOWRITE); err != nil {
 		syscall.Close(fd)
 		return nil, &os.PathError{Op: "inotify_add_watch", Path: dir, Err: err}
 	}
 	return &dirWatch{fd}, nil
 }
 
-// events calls f for what happened since the last call: a file, by name, was read, or closed
-// by a reader; without a name, the directory was listed.
-func (w *dirWatch) events(f func(name string, closed bool)) {
+// events calls f for what happened since the last call: a file, by name, was opened (1), read (0), or
+// closed by a reader (-1); without a name, the directory was listed.
+func (w *dirWatch) events(f func(name string, opened int)) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := syscall.Read(w.fd, buf)
@@ -91,10 +91,12 @@ func (w *dirWatch) events(f func(name string, closed bool)) {
 			name := string(bytes.TrimRight(b[syscall.SizeofInotifyEvent:end], "\x00"))
 			b = b[end:]
 			switch {
-			case name != "":
-				f(name, mask&syscall.IN_CLOSE_NOWRITE != 0)
-			case mask&syscall.IN_ACCESS != 0:
-				f("", false)
+			case name != "" && mask&syscall.IN_OPEN != 0:
+				f(name, 1)
+			case name != "" && mask&syscall.IN_CLOSE_NOWRITE != 0:
+				f(name, -1)
+			case name != "" || mask&syscall.IN_ACCESS != 0:
+				f(name, 0)
 			}
 		}
 	}

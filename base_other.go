@@ -32,7 +32,7 @@ type dirWatch struct{}
 
 func watchDir(string) (*dirWatch, error) { return nil, errors.ErrUnsupported }
 
-func (*dirWatch) events(func(name string, closed bool)) {}
+func (*dirWatch) events(func(name string, opened int)) {}
 
 func (*dirWatch) close() {}
 

@@ -178,6 +178,7 @@ type fixtureConfig struct {
 	Enabled            bool
 	AllowRemote        bool     // listen on addresses other than loopback
 	AllowData          bool     // with a data directory
+	SendEvents         bool     // to subscribers; otherwise they count as delivered
 	AllowTargets       []string // hosts that templates added at run time may call, besides loopback hosts
 	PortRange          string   // of sandboxes, as "9000-9099"; "" for any free port
 	PublicHost         string   // in the URLs of sandboxes; "" for the listen address
@@ -368,6 +369,8 @@ var configKeys = resolveKeys(append([]configKey{
 		help: "allow fixture mode with a data directory, which a reset empties"},
 	{path: "fixture.allow_targets", def: []string{}, check: checkHostValue,
 		help: "hosts that templates added in fixture mode may call, besides loopback hosts"},
+	{path: "fixture.send_events", def: false,
+		help: "send events to the subscribers in fixture mode; otherwise they count as delivered unless a stub says otherwise"},
 	{path: "fixture.port_range", def: "", check: orEmptyValue(checkPortRange),
 		help: "port range for sandboxes, two ports each, such as 9000-9099; empty: any free ports"},
 	{path: "fixture.public_host", def: "", check: orEmptyValue(checkHostValue),

@@ -574,19 +574,22 @@ func (e *engine) leaveGateLocked(t *task, i int) {
 // Idleness: whether the engine has nothing to do until time passes or a request comes.
 // It follows from counts.
 
-// idleLocked reports whether nothing runs and no step could start. A step that
-// waits for a slot is no work as long as delays alone hold the slots.
-func (e *engine) idleLocked() bool {
+// idleLocked reports whether nothing runs, no step could start and no event is being sent.
+func (e *engine) idleLocked() bool { return e.restsLocked() && (e.sending == nil || !e.sending()) }
+
+// restsLocked reports whether nothing runs and no step could start. A step that waits for a slot
+// is no work as long as delays alone hold the slots.
+func (e *engine) restsLocked() bool {
 	return !e.startableLocked() && len(e.inFlight) == 0 && e.computing == 0 && e.owed == 0 &&
-		(e.sending == nil || !e.sending()) && (e.pacer == nil || !e.pacer.busy())
+		(e.pacer == nil || !e.pacer.busy())
 }
 
 // startableLocked reports whether a step is ready for a slot that is free.
 func (e *engine) startableLocked() bool { return e.local.startable() || e.web.startable() }
 
-// checkIdleLocked calls the hook idled if the engine is idle.
+// checkIdleLocked calls the hook idled if the engine is idle, or only sends events.
 func (e *engine) checkIdleLocked() {
-	if e.idled != nil && e.idleLocked() {
+	if e.idled != nil && e.restsLocked() {
 		e.idled()
 	}
 }

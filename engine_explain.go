@@ -538,15 +538,17 @@ func (l *causeLog) slots(p *slotPool, now func() instant) {
 	}
 }
 
-// workTimer is a time that a step waits for, in this process.
+// workTimer is a time that a step, or an event that it published, waits for, in this process.
 type workTimer struct {
 	DueAt     zonedTime `json:"due_at"`
-	Kind      string    `json:"kind"` // "retry"; "attempt", the end of one that the service itself delays; "lease"
+	Kind      string    `json:"kind"` // "retry"; "attempt", the end of one that the service itself delays; "lease"; "delivery"
 	TaskUUID  uuid      `json:"task_uuid"`
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	StepName  string    `json:"step_name"`
 	Attempt   int       `json:"attempt"` // the latest
+
+	Subscriber string `json:"subscriber,omitempty"` // of a delivery
 
 	step int
 }

@@ -4,23 +4,26 @@ package main
 // It attaches itself to the hooks of the service, its engine and its surfaces;
 // nothing below knows of it.
 //
-//	fixture.go           fixture mode in one service, its control API, and the world that resets and restores it
+//	fixture.go           fixture mode in one service, its control API, matches, and the world that resets and restores it
 //	fixture_clock.go     the virtual clock, the timekeeper that moves it, lockstep, and what keeps a service busy
 //	fixture_stub.go      stubs: scripted outcomes of attempts, how they are read, chosen and played
 //	fixture_requests.go  the request journal: what was asked of the service and of its handlers
 //	fixture_sandbox.go   sandboxes: isolated copies of a service on their own ports
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -47,6 +50,8 @@ func (f *fixture) attach(s *service) {
 	s.resumeClock()
 	e := s.engine
 	e.substitute, e.observer, e.idled = f, f, f.clock.stirred.notify
+	s.publisher.attempt = f.deliver
+	s.store.observeEvents(func(e *domainEvent) { f.requests.enter(&eventEntry{event: e}) })
 	if s.ids.derives() {
 		f.lockstep = &lockstep{fixture: f, engine: e, clock: f.clock}
 		e.pacer = f.lockstep
@@ -55,7 +60,7 @@ func (f *fixture) attach(s *service) {
 
 // start takes over the clock of a service whose engine runs.
 func (f *fixture) start() {
-	f.keeper = newTimekeeper(f.clock, f.svc.engine, f.lockstep)
+	f.keeper = newTimekeeper(f.clock, f.svc, f.lockstep)
 	f.svc.health.extra = map[string]func() checkView{"fixture": f.check}
 }
 
@@ -220,6 +225,165 @@ func (f *fieldReader) members(
 // memberPath returns the path of a member of an object.
 func memberPath(object, key string) string { return strings.TrimPrefix(object+"."+key, ".") }
 
+// Matchers choose entries of the journal, and stubs, by facts that the members of a request
+// name.
+
+// matchable is anything with named facts.
+type matchable interface {
+	fact(member string) string     // "" for a missing one
+	document(member string) []byte // a JSON text; nil for a missing one
+}
+
+// matchForm is the form of a member of a match.
+type matchForm uint8
+
+const (
+	matchText matchForm = iota
+	matchPrefix
+	matchStep  // a step's name, or for an instance of a batch worker that in the template
+	matchCount // an integer from 1
+	matchFlag
+	matchID
+	matchKind    // which decides what other members there may be
+	matchSurface // of an API request
+	matchMethod  // of an API request
+	matchSubset  // a JSON value; of a context an object
+)
+
+// matchWords holds the words of the forms that take one.
+var matchWords = map[matchForm][]string{
+	matchSurface: {"orchestration", "worker", "mount"},
+	matchMethod:  {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"},
+}
+
+// matchMember is a member that a match may have.
+type matchMember struct {
+	name string
+	form matchForm
+}
+
+func memberNames(members []matchMember) []string {
+	names := make([]string, len(members))
+	for i, m := range members {
+		names[i] = m.name
+	}
+	return names
+}
+
+// matcher holds rules that must all hold. It is never changed.
+type matcher []matchRule
+
+// matchRule demands one fact.
+type matchRule struct {
+	member string
+	form   matchForm
+	want   string      // as the fact is written
+	subset *jsonSubset // of a document
+}
+
+func (m matcher) fits(x matchable) bool { return m.fitsBut(x, "") }
+
+// fitsBut is fits, ignoring one of the members.
+func (m matcher) fitsBut(x matchable, member string) bool {
+	for i := range m {
+		if m[i].member != member && !m[i].fits(x) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *matchRule) fits(x matchable) bool {
+	switch r.form {
+	case matchSubset:
+		raw := x.document(r.member)
+		return raw != nil && r.subset.fits(raw)
+	case matchPrefix:
+		return strings.HasPrefix(x.fact(r.member), r.want)
+	case matchStep:
+		return x.fact("step") == r.want || x.fact("template_step") == r.want
+	}
+	return x.fact(r.member) == r.want
+}
+
+// specificity counts what is demanded: one for each member, and for a document one for
+// each value in it.
+func (m matcher) specificity() (n int) {
+	for i := range m {
+		n++
+		if m[i].subset != nil {
+			n += m[i].subset.leaves - 1
+		}
+	}
+	return n
+}
+
+// differences describes the actual fact for each rule that does not hold.
+func (m matcher) differences(x matchable) (all []string) {
+	for i := range m {
+		r := &m[i]
+		switch {
+		case r.fits(x):
+		case r.form == matchSubset:
+			all = append(all, r.member+" lacks what is asked for")
+		default:
+			all = append(all, fmt.Sprintf("%s is %q, not %q", r.member, redactName(x.fact(r.member)), r.want))
+		}
+	}
+	return all
+}
+
+// matcher reads a match of one of some kinds, each with its members.
+func (f *fieldReader) matcher(path string, raw []byte, kinds map[string][]matchMember) (kind string, m matcher) {
+	kind = handlerEntry
+	eachMember(raw, func(key string, value []byte) bool {
+		if word, _ := jsonString(value); key == "kind" && kinds[word] != nil {
+			kind = word
+		} else if key == "kind" && jsonKind(value) != 'n' {
+			f.complain(memberPath(path, key), "must be one of %q", slices.Sorted(maps.Keys(kinds)))
+		}
+		return true
+	})
+	return kind, f.matchRules(path, raw, append([]matchMember{{"kind", matchKind}}, kinds[kind]...))
+}
+
+func (f *fieldReader) matchRules(path string, raw []byte, members []matchMember) (m matcher) {
+	f.members(path, raw, memberNames(members), func(key, at string, value []byte) {
+		i := slices.IndexFunc(members, func(m matchMember) bool { return m.name == key })
+		if members[i].form != matchKind {
+			m = append(m, f.matchRule(at, members[i], value))
+		}
+	})
+	slices.SortStableFunc(m, func(a, b matchRule) int { return cmp.Compare(a.form, b.form) }) // documents cost most
+	return m
+}
+
+func (f *fieldReader) matchRule(path string, member matchMember, raw []byte) matchRule {
+	r := matchRule{member: member.name, form: member.form}
+	switch member.form {
+	case matchText, matchPrefix, matchStep:
+		r.want = f.text(path, raw, 1, maxReasonLength*10)
+	case matchCount:
+		n, ok := jsonInt(raw)
+		if !ok || n < 1 {
+			f.complain(path, "must be an integer from 1")
+		}
+		r.want = strconv.FormatInt(n, 10)
+	case matchFlag:
+		r.want = strconv.FormatBool(f.flag(path, raw))
+	case matchSurface, matchMethod:
+		r.want = f.word(path, raw, matchWords[member.form]...)
+	case matchID:
+		r.want = f.id(path, raw).String()
+	case matchSubset:
+		if jsonKind(raw) != '{' && member.name == "context" {
+			f.complain(path, "must be an object")
+		}
+		r.subset = newJSONSubset(compactJSON(nil, raw))
+	}
+	return r
+}
+
 // The clock.
 
 // clockView shows a virtual clock.
@@ -253,7 +417,10 @@ const shownTimers = 20
 
 func (a *controlAPI) listTimers(_ http.ResponseWriter, _ *http.Request) (any, error) {
 	timers, total := a.svc.engine.workTimers(shownTimers)
-	return timersView{timers, total}, nil
+	rests := a.fixture.sendingTimers()
+	timers = append(timers, rests...)
+	slices.SortStableFunc(timers, func(a, b workTimer) int { return cmp.Compare(a.DueAt, b.DueAt) })
+	return timersView{timers[:min(len(timers), shownTimers)], total + len(rests)}, nil
 }
 
 func (a *controlAPI) changeClock(w http.ResponseWriter, r *http.Request) (any, error) {

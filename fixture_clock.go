@@ -156,10 +156,11 @@ func (c *virtualClock) firedNow() uint64 {
 
 // timekeeper fires the timers of a virtual clock and moves it.
 type timekeeper struct {
-	clock    *virtualClock
-	engine   *engine
-	store    *store    // the engine's
-	lockstep *lockstep // nil unless ids are deterministic
+	clock     *virtualClock
+	engine    *engine
+	store     *store // the engine's
+	publisher *publisher
+	lockstep  *lockstep // nil unless ids are deterministic
 
 	patience time.Duration // of changes that wait for their turn, in real time
 
@@ -173,8 +174,11 @@ type timekeeper struct {
 const turnPatience = 10 * time.Second
 
 // newTimekeeper takes over the clock of an engine that runs.
-func newTimekeeper(c *virtualClock, e *engine, l *lockstep) *timekeeper {
-	k := &timekeeper{clock: c, engine: e, store: e.store, lockstep: l, patience: turnPatience, turn: make(chan struct{}, 1)}
+func newTimekeeper(c *virtualClock, s *service, l *lockstep) *timekeeper {
+	k := &timekeeper{
+		clock: c, engine: s.engine, store: s.store, publisher: s.publisher, lockstep: l, patience: turnPatience,
+		turn: make(chan struct{}, 1),
+	}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.turn <- struct{}{}
 	if l != nil {
@@ -623,13 +627,14 @@ func (l *lockstep) inTurn(ctx context.Context, f func() error) (err error) {
 
 // blocker keeps an engine from being idle.
 type blocker struct {
-	Reason   string    `json:"reason"` // running, computing, ready, unrecorded or timer
-	TaskUUID uuid      `json:"task_uuid,omitzero"`
-	StepUUID uuid      `json:"step_uuid,omitzero"`
-	StepName string    `json:"step_name,omitempty"`
-	Handler  string    `json:"handler,omitempty"` // the callable
-	Attempt  int       `json:"attempt,omitempty"`
-	Since    zonedTime `json:"since,omitzero"` // when the attempt began, or the timer is due
+	Reason     string    `json:"reason"` // running, computing, ready, unrecorded, sending or timer
+	TaskUUID   uuid      `json:"task_uuid,omitzero"`
+	StepUUID   uuid      `json:"step_uuid,omitzero"`
+	StepName   string    `json:"step_name,omitempty"`
+	Handler    string    `json:"handler,omitempty"`    // the callable
+	Subscriber string    `json:"subscriber,omitempty"` // that an event of the step is sent to
+	Attempt    int       `json:"attempt,omitempty"`
+	Since      zonedTime `json:"since,omitzero"` // when the attempt began, or the timer is due
 }
 
 // maxBlockers bounds how many blockers of each kind are listed.
@@ -644,6 +649,9 @@ func (k *timekeeper) blockers() (all []blocker) {
 		}
 		if k.engine.owed > 0 {
 			all = append(all, blocker{Reason: "unrecorded"})
+		}
+		if s, e := k.publisher.nextLocked(); s != nil {
+			all = append(all, blocker{Reason: "sending", TaskUUID: e.task, StepUUID: e.step, StepName: e.stepName, Subscriber: s.Name})
 		}
 	})
 	return all

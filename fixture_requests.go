@@ -1,14 +1,15 @@
 package main
 
-// The request journal: the last API requests and the last deliveries to handlers, for
-// tests to read and verify. It holds no header and no credential, and a bounded
-// number of entries and bytes.
+// The request journal: the last API requests, deliveries to handlers, published events and
+// deliveries of these to subscribers, for tests to read and verify. It holds no header and no
+// credential, and a bounded number of entries and bytes.
 
 import (
 	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -16,7 +17,7 @@ import (
 	"sync"
 )
 
-// Limits of each of the journal's two halves, and of a body in it.
+// Limits for the entries of each kind, and of a body in it.
 const (
 	maxJournalEntries = 10_000
 	maxJournalBytes   = 16 << 20
@@ -27,28 +28,21 @@ const (
 type requestJournal struct {
 	now func() instant
 
-	mu       sync.Mutex
-	seq      uint64                // of both; guarded by mu, as all below
-	requests journalRing[*apiCall] // in the order in which they were answered
-	calls    journalRing[*handlerCall]
+	mu    sync.Mutex
+	seq   uint64 // of all kinds; guarded by mu, as below
+	rings [entryKinds]journalRing
 }
 
 // journalRing holds the newest entries of a kind, and counts those it dropped for lack
 // of room.
-type journalRing[E interface{ size() int }] struct {
-	entries []E
+type journalRing struct {
+	entries []journalEntry
 	bytes   int
 	dropped uint64
 }
 
-// push enters the newest entry.
-func (g *journalRing[E]) push(e E) {
-	g.entries = append(g.entries, e)
-	g.grow(e.size())
-}
-
 // grow adds to the count of bytes, and drops the oldest entries beyond the limits.
-func (g *journalRing[E]) grow(bytes int) {
+func (g *journalRing) grow(bytes int) {
 	for g.bytes += bytes; len(g.entries) > 1 && (g.bytes > maxJournalBytes || len(g.entries) > maxJournalEntries); {
 		g.bytes -= g.entries[0].size()
 		clear(g.entries[:1]) // or the array would keep it
@@ -57,10 +51,21 @@ func (g *journalRing[E]) grow(bytes int) {
 	}
 }
 
+// journalEntry is an entry of any kind.
+type journalEntry interface {
+	matchable
+	head() *entryHead
+	kind() int
+	copied() journalEntry       // under the journal's mutex
+	told(stepKnown bool) string // in a few words
+	size() int
+	view() any
+}
+
 // entryHead holds the members with which entries of both kinds begin.
 type entryHead struct {
-	seq uint64  // in the order of requests answered and deliveries begun
-	at  instant // when the request came, or the delivery began
+	seq uint64  // in the order of requests answered, deliveries begun and events published
+	at  instant // when the request came, the delivery began, or the event was published
 }
 
 func (h *entryHead) head() *entryHead { return h }
@@ -72,14 +77,15 @@ type apiCall struct {
 	body    []byte
 }
 
+func (c *apiCall) kind() int            { return ofRequests }
+func (c *apiCall) copied() journalEntry { return c }
+
 func (c *apiCall) size() int {
 	return 256 + len(c.request.Path) + len(c.request.Query) + len(c.request.Subject) + len(c.body)
 }
 
 func (c *apiCall) fact(member string) string {
 	switch member {
-	case "kind":
-		return requestEntry
 	case "surface":
 		return c.request.Surface
 	case "method":
@@ -116,6 +122,9 @@ type handlerCall struct {
 	in       *requestJournal
 }
 
+func (c *handlerCall) kind() int            { return ofHandlers }
+func (c *handlerCall) copied() journalEntry { return new(*c) }
+
 func (c *handlerCall) size() int {
 	n := 512 + len(c.callable) + c.attempt.envelopeSize()
 	if c.outcome != nil {
@@ -126,8 +135,6 @@ func (c *handlerCall) size() int {
 
 func (c *handlerCall) fact(member string) string {
 	switch member {
-	case "kind":
-		return handlerEntry
 	case "namespace":
 		return c.attempt.namespace
 	case "name":
@@ -154,40 +161,157 @@ func (c *handlerCall) document(string) []byte { return orEmptyObject(c.attempt.c
 
 // begin enters a delivery that begins.
 func (j *requestJournal) begin(c *handlerCall) {
+	c.in = j
+	j.enter(c)
+}
+
+// ended notes the outcome of a delivery that has begun.
+func (c *handlerCall) ended(o outcome) { c.in.ended(c, &c.outcome, o) }
+
+// enter enters an event or a request that was answered, or what begins now.
+func (j *requestJournal) enter(e journalEntry) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.seq++
-	c.seq, c.at, c.in = j.seq, j.now(), j
-	j.calls.push(c)
+	h, ring := e.head(), &j.rings[e.kind()]
+	h.seq = j.seq
+	if h.at == 0 {
+		h.at = j.now()
+	}
+	ring.entries = append(ring.entries, e)
+	ring.grow(e.size())
 }
 
-// ended notes the outcome of a delivery that has begun; the first one counts.
-func (c *handlerCall) ended(o outcome) {
-	c.in.mu.Lock()
-	defer c.in.mu.Unlock()
-	if c.outcome != nil {
+// ended notes the outcome of an entry that has begun, at its place in the entry; the first one
+// counts.
+func (j *requestJournal) ended(e journalEntry, place **outcome, o outcome) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if *place != nil {
 		return
 	}
-	c.outcome = &o
-	if held := c.in.calls.entries; len(held) > 0 && held[0].seq <= c.seq {
-		c.in.calls.grow(o.size())
+	*place = &o
+	ring := &j.rings[e.kind()]
+	if held := ring.entries; len(held) > 0 && held[0].head().seq <= e.head().seq {
+		ring.grow(o.size())
 	}
-}
-
-// enter enters a request that was answered.
-func (j *requestJournal) enter(c *apiCall) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.seq++
-	c.seq = j.seq
-	j.requests.push(c)
 }
 
 // clear forgets everything, the counts of dropped entries too.
 func (j *requestJournal) clear() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.requests, j.calls = journalRing[*apiCall]{}, journalRing[*handlerCall]{}
+	j.rings = [entryKinds]journalRing{}
+}
+
+// eventEntry is a domain event that was published. It is never changed once it is in the
+// journal.
+type eventEntry struct {
+	entryHead
+	event *domainEvent
+}
+
+func (e *eventEntry) kind() int              { return ofEvents }
+func (e *eventEntry) copied() journalEntry   { return e }
+func (e *eventEntry) size() int              { return 512 + len(e.event.payload) }
+func (e *eventEntry) document(string) []byte { return e.event.payload }
+
+func (e *eventEntry) fact(member string) string {
+	x := e.event
+	switch member {
+	case "event":
+		return x.name
+	case "namespace":
+		return x.tpl.namespace
+	case "name":
+		return x.tpl.name
+	case "version":
+		return x.tpl.version
+	case "step":
+		return x.stepName
+	case "template_step":
+		return x.declaredBy()
+	case "task_uuid":
+		return x.task.String()
+	case "attempt":
+		return strconv.Itoa(x.attempt)
+	case "success":
+		return strconv.FormatBool(x.success)
+	}
+	return ""
+}
+
+// declaredBy returns the template's name of the step.
+func (e *domainEvent) declaredBy() string {
+	for i := range e.tpl.steps {
+		if p := e.tpl.steps[i].publishes; len(p) >= e.n && &p[e.n-1] == e.publishedEvent {
+			return e.tpl.steps[i].name
+		}
+	}
+	return e.stepName
+}
+
+// eventEntryView shows an event that was published.
+type eventEntryView struct {
+	ID    uint64          `json:"id"`
+	Kind  string          `json:"kind"`
+	At    zonedTime       `json:"at"`
+	Event json.RawMessage `json:"event"` // as in the stream
+}
+
+func (e *eventEntry) view() any {
+	return eventEntryView{e.seq, eventEntryName, zonedTime(e.at), e.event.appendJSON(nil)}
+}
+
+// told returns such as "order.paid of pay", without the step if the reader knows it.
+func (e *eventEntry) told(stepKnown bool) string {
+	if stepKnown {
+		return e.event.name
+	}
+	return e.event.name + " of " + e.event.stepName
+}
+
+// sentEntry is an attempt to send an event to a subscriber, or to a stub.
+type sentEntry struct {
+	eventEntry
+	*sendAttempt
+	stub    *string // the stub's id; nil for none
+	stubbed bool    // nothing went out
+	outcome *outcome
+}
+
+func (e *sentEntry) kind() int            { return ofDeliveries }
+func (e *sentEntry) copied() journalEntry { return new(*e) }
+
+func (e *sentEntry) fact(member string) string {
+	switch member {
+	case "subscriber":
+		return e.Name
+	case "attempt":
+		return strconv.Itoa(e.number)
+	case "stubbed":
+		return strconv.FormatBool(e.stubbed)
+	}
+	return e.eventEntry.fact(member)
+}
+
+func (e *sentEntry) told(stepKnown bool) string {
+	return fmt.Sprintf("%s: attempt %d to send it to %s %s", e.eventEntry.told(stepKnown), e.number, e.Name, e.outcome.told())
+}
+
+// sentEntryView shows a delivery of an event.
+type sentEntryView struct {
+	eventEntryView
+	Subscriber string          `json:"subscriber"`
+	Attempt    int             `json:"attempt"`
+	Stubbed    bool            `json:"stubbed"`
+	Stub       *string         `json:"stub"`
+	Outcome    json.RawMessage `json:"outcome"` // null until it ends
+}
+
+func (e *sentEntry) view() any {
+	v := eventEntryView{e.seq, deliveryEntry, zonedTime(e.at), e.eventEntry.event.appendJSON(nil)}
+	return sentEntryView{v, e.Name, e.number, e.stubbed, e.stub, e.outcome.view()}
 }
 
 // newHandlerCall returns the entry of a delivery.
@@ -243,11 +367,27 @@ func (w *watchedRequest) answered(status int, began instant) {
 
 // The journal in the control API: how it is shown and filtered.
 
-// The kinds of entries in the journal.
+// The kinds of entries in the journal, as requests name them.
 const (
-	requestEntry = "request"
-	handlerEntry = "handler"
+	requestEntry   = "request"
+	handlerEntry   = "handler"
+	eventEntryName = "event"
+	deliveryEntry  = "delivery"
 )
+
+// The kinds, as indexes of the journal's rings.
+const (
+	ofRequests = iota
+	ofHandlers
+	ofEvents
+	ofDeliveries
+	entryKinds
+)
+
+// entryNouns are the kinds in messages.
+var entryNouns = map[string]string{requestEntry: "request", handlerEntry: "call", eventEntryName: "event", deliveryEntry: "attempt"}
+
+var entryKindNames = []string{requestEntry, handlerEntry, eventEntryName, deliveryEntry}
 
 // entryView shows an entry: an API request or a delivery to a handler.
 type entryView struct {
@@ -288,7 +428,7 @@ type deliveryView struct {
 	Outcome   json.RawMessage `json:"outcome"` // null until it ends
 }
 
-func (c *apiCall) view() entryView {
+func (c *apiCall) view() any {
 	v := c.request
 	v.Query = string(redact([]byte(v.Query)))
 	if v.Body = redact(c.document("body")); v.Body == nil && len(c.body) > 0 {
@@ -297,7 +437,7 @@ func (c *apiCall) view() entryView {
 	return entryView{ID: c.seq, Kind: requestEntry, At: zonedTime(c.at), requestView: &v}
 }
 
-func (c *handlerCall) view() entryView {
+func (c *handlerCall) view() any {
 	a := c.attempt
 	v := &deliveryView{
 		TaskUUID: a.taskID, StepUUID: a.stepID, Namespace: a.namespace, Name: a.name, Version: a.version,
@@ -358,44 +498,40 @@ func (o *outcome) view() json.RawMessage {
 	return append(o.err.appendJSON([]byte(`{"success":false,"error":`)), '}')
 }
 
-// copies returns the present entries of a kind, oldest first; "" stands for both kinds.
+// copies returns the present entries of a kind, oldest first; "" stands for all kinds.
 func (j *requestJournal) copies(kind string) (all []journalEntry, dropped droppedView) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if kind != handlerEntry {
-		for _, c := range j.requests.entries {
-			all = append(all, c)
+	for k := range j.rings {
+		dropped[k] = j.rings[k].dropped
+		if kind != "" && kind != entryKindNames[k] {
+			continue
 		}
-	}
-	if kind != requestEntry {
-		for _, c := range j.calls.entries {
-			copied := *c
-			all = append(all, &copied)
+		for _, e := range j.rings[k].entries {
+			all = append(all, e.copied())
 		}
 	}
 	slices.SortFunc(all, func(a, b journalEntry) int { return cmp.Compare(a.head().seq, b.head().seq) })
-	return all, droppedView{j.requests.dropped, j.calls.dropped}
+	return all, dropped
 }
 
 // length returns the number of entries.
-func (j *requestJournal) length() int {
+func (j *requestJournal) length() (n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return len(j.requests.entries) + len(j.calls.entries)
-}
-
-// droppedView counts the entries dropped for lack of room.
-type droppedView struct {
-	Requests     uint64 `json:"requests"`
-	HandlerCalls uint64 `json:"handler_calls"`
-}
-
-// of returns the count of a kind.
-func (v droppedView) of(kind string) uint64 {
-	if kind == requestEntry {
-		return v.Requests
+	for k := range j.rings {
+		n += len(j.rings[k].entries)
 	}
-	return v.HandlerCalls
+	return n
+}
+
+// droppedView counts the entries dropped for lack of room, by kind.
+type droppedView [entryKinds]uint64
+
+// MarshalJSON implements json.Marshaler.
+func (v droppedView) MarshalJSON() ([]byte, error) {
+	return fmt.Appendf(nil, `{"requests":%d,"handler_calls":%d,"events":%d,"deliveries":%d}`,
+		v[ofRequests], v[ofHandlers], v[ofEvents], v[ofDeliveries]), nil
 }
 
 // requestsView is the answer of GET /_stepwell/requests.
@@ -413,12 +549,16 @@ type journalFilter struct {
 	limit int
 }
 
-// journalFilters are the members that a query can name, by kind. A member of one
-// kind alone chooses that kind.
-var journalFilters = map[string][]matchMember{
-	requestEntry: {{"surface", matchSurface}, {"method", matchMethod}, {"path", matchPrefix}, {"status", matchCount}},
-	handlerEntry: {{"task_uuid", matchID}, {"namespace", matchText}, {"name", matchText}, {"step", matchStep},
+// journalFilters are the members that a query can name, by kind. A query without a kind has the
+// first one with all its members.
+var journalFilters = [entryKinds][]matchMember{
+	ofRequests: {{"surface", matchSurface}, {"method", matchMethod}, {"path", matchPrefix}, {"status", matchCount}},
+	ofHandlers: {{"task_uuid", matchID}, {"namespace", matchText}, {"name", matchText}, {"step", matchStep},
 		{"callable", matchText}, {"attempt", matchCount}, {"stubbed", matchFlag}},
+	ofEvents: {{"event", matchText}, {"task_uuid", matchID}, {"namespace", matchText}, {"name", matchText},
+		{"step", matchStep}, {"attempt", matchCount}, {"success", matchFlag}},
+	ofDeliveries: {{"subscriber", matchText}, {"event", matchText}, {"task_uuid", matchID}, {"namespace", matchText},
+		{"name", matchText}, {"step", matchStep}, {"attempt", matchCount}, {"stubbed", matchFlag}},
 }
 
 func parseJournalFilter(r *http.Request) (*journalFilter, error) {
@@ -430,25 +570,55 @@ func parseJournalFilter(r *http.Request) (*journalFilter, error) {
 			q.refuse("since: %.60q is not a timestamp like 2026-01-31T12:00:00Z", s)
 		}
 	}
-	if f.kind != "" && journalFilters[f.kind] == nil {
-		q.refuse("kind must be request or handler, not %.60q", f.kind)
+	if f.kind != "" && !slices.Contains(entryKindNames, f.kind) {
+		q.refuse("kind must be %s, not %.60q", anyOf(entryKindNames), f.kind)
+		return f, q.only()
 	}
-	for _, kind := range []string{requestEntry, handlerEntry} {
-		for _, m := range journalFilters[kind] {
-			if value := q.text(m.name); value != "" {
-				f.demand(q, kind, m, value)
-			}
-		}
-	}
+	f.demandAll(q)
 	return f, q.only()
 }
 
-// demand adds a rule about a member of a kind, whose value is read like that of a match.
-func (f *journalFilter) demand(q *query, kind string, member matchMember, value string) {
-	if f.kind != "" && f.kind != kind {
-		q.refuse("%s does not apply to entries of the kind %s", member.name, f.kind)
+// demandAll adds the rules of a query, and sets the kind that it is about.
+func (f *journalFilter) demandAll(q *query) {
+	given := map[string]string{}
+	known := memberNames(slices.Concat(journalFilters[:]...))
+	for i, name := range known {
+		if slices.Contains(known[:i], name) {
+			continue
+		}
+		if value := q.text(name); value != "" {
+			given[name] = value
+		}
 	}
-	f.kind = kind
+	if len(given) == 0 {
+		return
+	}
+	for kind, members := range journalFilters {
+		left := maps.Clone(given)
+		for _, m := range members {
+			delete(left, m.name)
+		}
+		switch name := entryKindNames[kind]; {
+		case f.kind != "" && f.kind != name:
+		case len(left) == 0:
+			f.kind = name
+			for _, m := range members {
+				if value := given[m.name]; value != "" {
+					f.demand(q, m, value)
+				}
+			}
+			return
+		case f.kind == name:
+			q.refuse("%s does not apply to entries of the kind %s", slices.Sorted(maps.Keys(left))[0], name)
+		}
+	}
+	if f.kind == "" {
+		q.refuse("no kind of entries has all of %s: some of it does not apply", anyOf(slices.Sorted(maps.Keys(given))))
+	}
+}
+
+// demand adds a rule about a member, whose value is read like that of a match.
+func (f *journalFilter) demand(q *query, member matchMember, value string) {
 	raw := []byte(value)
 	if member.form != matchCount && member.form != matchFlag || checkJSON(raw) != nil {
 		raw = appendJSONString(nil, value)
@@ -483,17 +653,8 @@ func (f *journalFilter) view(j *requestJournal) requestsView {
 	}}, len(fit), dropped}
 }
 
-// journalEntry is an entry of either kind.
-type journalEntry interface {
-	matchable
-	head() *entryHead
-	size() int
-	view() entryView
-	told(stepKnown bool) string // in a few words
-}
-
-func viewsOf(entries []journalEntry) []entryView {
-	views := make([]entryView, len(entries))
+func viewsOf(entries []journalEntry) []any {
+	views := make([]any, len(entries))
 	for i, e := range entries {
 		views[i] = e.view()
 	}
@@ -505,23 +666,25 @@ func (a *controlAPI) forgetRequests(_ http.ResponseWriter, _ *http.Request) (any
 	return noContent{}, nil
 }
 
-// Verifying that the handler calls and API requests that a test expects were made, as
-// often as it expects.
+// Verifying that the handler calls, API requests, events and deliveries that a test expects were
+// made, as often and in the order in which it expects.
 
 // journalMembers are the members of a match for entries of a kind.
 var journalMembers = map[string][]matchMember{
 	requestEntry: {
-		{"kind", matchKind}, {"surface", matchSurface}, {"method", matchMethod}, {"path", matchText}, {"path_prefix", matchPrefix},
+		{"surface", matchSurface}, {"method", matchMethod}, {"path", matchText}, {"path_prefix", matchPrefix},
 		{"query", matchText}, {"status", matchCount}, {"subject", matchText}, {"body", matchSubset},
 	},
-	handlerEntry: slices.Concat([]matchMember{{"kind", matchKind}}, stubMembers,
-		[]matchMember{{"task_uuid", matchID}, {"stubbed", matchFlag}}),
+	handlerEntry:   append(stubKinds[handlerEntry], matchMember{"task_uuid", matchID}, matchMember{"stubbed", matchFlag}),
+	deliveryEntry:  append(stubKinds[deliveryEntry], matchMember{"task_uuid", matchID}, matchMember{"stubbed", matchFlag}),
+	eventEntryName: append(journalFilters[ofEvents], matchMember{"version", matchText}, matchMember{"payload", matchSubset}),
 }
 
 // verification is one expectation.
 type verification struct {
 	kind  string
 	match matcher
+	order []matcher // of entries that follow one another, with others between them
 	bound countBound
 }
 
@@ -547,24 +710,48 @@ func (b countBound) holds(n int) (holds, settled bool) {
 	return n == b.n, n > b.n
 }
 
-// read reads {"match": {"kind"?, …}, "count"?: {…}}.
+// read reads {"match": {"kind"?, …}, "count"?: {…}, "order"?: [{…}, …]}.
 func (q *verification) read(f *fieldReader, body []byte) {
-	given := f.members("", body, []string{"match", "count"}, func(key, at string, value []byte) {
-		if key == "count" {
+	var order []byte
+	given := f.members("", body, []string{"match", "count", "order"}, func(key, at string, value []byte) {
+		switch key {
+		case "count":
 			q.bound = f.countBound(at, value)
-			return
+		case "order":
+			order = value
+		default:
+			q.kind, q.match = f.matcher(at, value, journalMembers)
 		}
-		eachMember(value, func(key string, kind []byte) bool { // it decides which other members there may be
-			if word, _ := jsonString(kind); key == "kind" && word == requestEntry {
-				q.kind = requestEntry
-			}
-			return true
-		})
-		q.match = f.matcher(at, value, journalMembers[q.kind])
 	})
 	if !given["match"] {
 		f.complain("match", "is required; {} matches every handler call")
+	} else if order != nil {
+		q.readOrder(f, order)
 	}
+}
+
+// maxOrder bounds the matches of an order.
+const maxOrder = 1000
+
+// readOrder reads matches of the kind that match is of.
+func (q *verification) readOrder(f *fieldReader, raw []byte) {
+	isArray := eachElement(raw, func(e []byte) bool {
+		q.order = append(q.order, f.matchRules(fmt.Sprintf("order[%d]", len(q.order)), e, journalMembers[q.kind]))
+		return len(q.order) <= maxOrder
+	})
+	if n := len(q.order); !isArray || n == 0 || n > maxOrder {
+		f.complain("order", "must be an array of 1 to %d matches", maxOrder)
+	}
+}
+
+// follow returns how many of the matches of the order entries fit one after the other.
+func (q *verification) follow(entries []journalEntry) (n int) {
+	for _, e := range entries {
+		if n < len(q.order) && q.order[n].fits(e) {
+			n++
+		}
+	}
+	return n
 }
 
 func (f *fieldReader) countBound(path string, raw []byte) (b countBound) {
@@ -586,15 +773,15 @@ const (
 
 // seenView shows what a failed verification found.
 type seenView struct {
-	Count   int         `json:"count"`
-	Matched []entryView `json:"matched"` // the newest
-	Nearest []nearView  `json:"nearest"` // those that nearly match
+	Count   int        `json:"count"`
+	Matched []any      `json:"matched"` // the newest
+	Nearest []nearView `json:"nearest"` // those that nearly match
 }
 
 // nearView shows an entry that does not match, and why.
 type nearView struct {
-	Entry   entryView `json:"entry"`
-	Differs []string  `json:"differs"`
+	Entry   any      `json:"entry"`
+	Differs []string `json:"differs"`
 }
 
 // verifiedView is the answer to a verification that holds.
@@ -618,7 +805,7 @@ func (a *controlAPI) verify(_ http.ResponseWriter, r *http.Request) (any, error)
 // the answer.
 func (q *verification) verify(j *requestJournal) (int, error) {
 	all, lost := j.copies(q.kind)
-	dropped := lost.of(q.kind)
+	dropped := lost[slices.Index(entryKindNames, q.kind)]
 	var matched, others []journalEntry
 	for _, e := range all {
 		if q.match.fits(e) {
@@ -628,6 +815,8 @@ func (q *verification) verify(j *requestJournal) (int, error) {
 		}
 	}
 	holds, settled := q.bound.holds(len(matched))
+	inOrder := q.follow(matched)
+	holds, settled = holds && inOrder == len(q.order), settled && (inOrder == len(q.order) || !holds)
 	switch {
 	case dropped > 0 && !settled:
 		return 0, failf(conflict, "%d entries of the kind %s were dropped from the journal for lack of room, "+
@@ -637,6 +826,9 @@ func (q *verification) verify(j *requestJournal) (int, error) {
 	}
 	near := q.nearest(others)
 	f := failf(unverified, "%s", q.finding(matched, near))
+	if holds, _ := q.bound.holds(len(matched)); holds {
+		f = failf(unverified, "no %s that matches fits order[%d] after those before it", entryNouns[q.kind], inOrder)
+	}
 	f.extra = errorMember{"seen", &seenView{len(matched), viewsOf(matched[max(0, len(matched)-maxSeen):]), near}}
 	return 0, f
 }
@@ -644,7 +836,7 @@ func (q *verification) verify(j *requestJournal) (int, error) {
 // finding says in one line what happened in place of what was expected, such as "2 calls match,
 // 1 wanted: attempt 1 failed (declined), attempt 2 succeeded".
 func (q *verification) finding(matched []journalEntry, near []nearView) string {
-	noun := map[string]string{handlerEntry: "call", requestEntry: "request"}[q.kind]
+	noun := entryNouns[q.kind]
 	text := fmt.Sprintf("%d %ss match, %s", len(matched), noun, q.bound)
 	if len(matched) == 1 {
 		text = fmt.Sprintf("1 %s matches, %s", noun, q.bound)

@@ -109,23 +109,23 @@ func TestRequestJournalIsBounded(t *testing.T) {
 	for range maxJournalEntries + 5 {
 		j.enter(&apiCall{})
 	}
-	if n, d := len(j.requests.entries), j.requests.dropped; n != maxJournalEntries || d != 5 {
+	if n, d := len(j.rings[ofRequests].entries), j.rings[ofRequests].dropped; n != maxJournalEntries || d != 5 {
 		t.Errorf("%d entries are held and %d dropped", n, d)
 	}
 	for i := range 1000 {
 		c := &handlerCall{attempt: &attempt{number: i, inputs: make([]byte, 100<<10)}}
 		j.begin(c)
 		c.ended(outcome{success: true, result: make([]byte, 100<<10)})
-		if j.calls.bytes > maxJournalBytes {
-			t.Fatalf("after %d calls %d bytes are held", i+1, j.calls.bytes)
+		if j.rings[ofHandlers].bytes > maxJournalBytes {
+			t.Fatalf("after %d calls %d bytes are held", i+1, j.rings[ofHandlers].bytes)
 		}
 	}
-	first := j.calls.entries[0]
-	if n := len(j.calls.entries); n < 70 || n+int(j.calls.dropped) != 1000 || first.attempt.number != 1000-n {
-		t.Errorf("%d calls are held from %d on, %d dropped", n, first.attempt.number, j.calls.dropped)
+	first := j.rings[ofHandlers].entries[0].(*handlerCall)
+	if n := len(j.rings[ofHandlers].entries); n < 70 || n+int(j.rings[ofHandlers].dropped) != 1000 || first.attempt.number != 1000-n {
+		t.Errorf("%d calls are held from %d on, %d dropped", n, first.attempt.number, j.rings[ofHandlers].dropped)
 	}
-	if cap(j.calls.entries) > 2000 {
-		t.Errorf("room for %d entries is kept", cap(j.calls.entries))
+	if cap(j.rings[ofHandlers].entries) > 2000 {
+		t.Errorf("room for %d entries is kept", cap(j.rings[ofHandlers].entries))
 	}
 	s := journalServer(t)
 	s.do("POST", "/v1/tasks", `{"name":"`+strings.Repeat("x", maxJournalBody)+`"}`).want(http.StatusUnprocessableEntity)

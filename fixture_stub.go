@@ -1,8 +1,8 @@
 package main
 
-// Stubs: scripted outcomes of attempts, by which tests replace handlers. How they are
-// read and matched, which one counts for an attempt, and how it takes the place of the
-// handler, through the same records and transitions as a real attempt.
+// Stubs: scripted outcomes of attempts, by which tests replace handlers and subscribers. How
+// they are read, which one counts for an attempt, and how it takes the place of the handler,
+// through the same records and transitions as a real attempt, or of a subscriber.
 
 import (
 	"cmp"
@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -54,11 +53,12 @@ const (
 	thenFail    stubThen = "fail"    // a permanent failure
 )
 
-// stub takes the place of the handlers of the attempts that it matches: their n-th
-// delivery has the n-th outcome.
+// stub takes the place of the handlers of the attempts that it matches, or of subscribers:
+// their n-th delivery has the n-th outcome.
 type stub struct {
 	id       string
 	seq      int
+	kind     string // handlerEntry or deliveryEntry
 	match    matcher
 	outcomes []stubOutcome
 	then     stubThen
@@ -131,11 +131,11 @@ func (l *stubs) find(id string) *stub {
 	return l.list[i]
 }
 
-// choose returns the stub that counts for an attempt about to start, and its outcome;
-// nil where the handler is to run.
-func (l *stubs) choose(x matchable) (*stub, *stubOutcome) {
+// choose returns the stub that counts for an attempt of a kind about to start, and its
+// outcome; nil where there is none.
+func (l *stubs) choose(kind string, x matchable) (*stub, *stubOutcome) {
 	for _, s := range l.list {
-		if s.match.fits(x) {
+		if s.kind == kind && s.match.fits(x) {
 			return s, s.next()
 		}
 	}
@@ -144,10 +144,25 @@ func (l *stubs) choose(x matchable) (*stub, *stubOutcome) {
 
 // mayAct reports whether some attempt of a step may be played, whichever comes next.
 func (l *stubs) mayAct(x matchable) bool {
-	return slices.ContainsFunc(l.list, func(s *stub) bool { return s.next() != nil && s.match.fitsBut(x, "attempt") })
+	return slices.ContainsFunc(l.list, func(s *stub) bool {
+		return s.kind == handlerEntry && s.next() != nil && s.match.fitsBut(x, "attempt")
+	})
 }
 
 // Reading stubs from requests.
+
+// stubKinds are the members of a stub's match, by what it decides: attempts of steps, or
+// attempts to send events to subscribers.
+var stubKinds = map[string][]matchMember{
+	handlerEntry: {
+		{"namespace", matchText}, {"name", matchText}, {"version", matchText}, {"step", matchStep},
+		{"callable", matchText}, {"attempt", matchCount}, {"context", matchSubset},
+	},
+	deliveryEntry: {
+		{"subscriber", matchText}, {"event", matchText}, {"namespace", matchText}, {"name", matchText},
+		{"version", matchText}, {"step", matchStep}, {"attempt", matchCount}, {"payload", matchSubset},
+	},
+}
 
 // maxStubOutcomes bounds the outcomes of a stub.
 const maxStubOutcomes = 1000
@@ -174,7 +189,8 @@ func (f *fieldReader) stub(path string, raw []byte) *stub {
 	given := f.members(path, raw, []string{"match", "outcomes", "then"}, func(key, at string, value []byte) {
 		switch key {
 		case "match":
-			s.match, s.matchText = f.matcher(at, value, stubMembers), compactJSON(nil, value)
+			s.kind, s.match = f.matcher(at, value, stubKinds)
+			s.matchText = compactJSON(nil, value)
 		case "outcomes":
 			s.outcomes, s.outcomesText = f.stubOutcomes(at, value), compactJSON(nil, value)
 		case "then":
@@ -186,6 +202,12 @@ func (f *fieldReader) stub(path string, raw []byte) *stub {
 	}
 	if given != nil && !given["outcomes"] {
 		f.complain(memberPath(path, "outcomes"), "is required")
+	}
+	for i := range s.outcomes {
+		if o := &s.outcomes[i]; s.kind == deliveryEntry && (o.fault != noFault || o.outcome != nil && o.outcome.checkpoint != nil) {
+			f.complain(fmt.Sprintf("%s[%d]", memberPath(path, "outcomes"), i),
+				"must have a result, an error, a delay or hang: a subscriber has no checkpoints and no faults")
+		}
 	}
 	return s
 }
@@ -274,156 +296,6 @@ func (f *fieldReader) stubError(path string, raw []byte) *outcome {
 		f.complain(path+".message", "is required")
 	}
 	return &o
-}
-
-// Matchers choose handler calls or API requests, for stubs and for verifications, by
-// facts that the members of a request name.
-
-// matchable is anything with named facts.
-type matchable interface {
-	fact(member string) string     // "" for a missing one
-	document(member string) []byte // a JSON text; nil for a missing one
-}
-
-// matchForm is the form of a member of a match.
-type matchForm uint8
-
-const (
-	matchText matchForm = iota
-	matchPrefix
-	matchStep  // a step's name, or for an instance of a batch worker that in the template
-	matchCount // an integer from 1
-	matchFlag
-	matchID
-	matchKind    // of an entry in the journal
-	matchSurface // of an API request
-	matchMethod  // of an API request
-	matchSubset  // a JSON object, or for a body any value
-)
-
-// matchWords holds the words of the forms that take one.
-var matchWords = map[matchForm][]string{
-	matchKind: {handlerEntry, requestEntry}, matchSurface: {"orchestration", "worker", "mount"},
-	matchMethod: {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"},
-}
-
-// matchMember is a member that a match may have.
-type matchMember struct {
-	name string
-	form matchForm
-}
-
-// stubMembers are the members of a stub's match, for attempts about to start.
-var stubMembers = []matchMember{
-	{"namespace", matchText}, {"name", matchText}, {"version", matchText}, {"step", matchStep},
-	{"callable", matchText}, {"attempt", matchCount}, {"context", matchSubset},
-}
-
-func memberNames(members []matchMember) []string {
-	names := make([]string, len(members))
-	for i, m := range members {
-		names[i] = m.name
-	}
-	return names
-}
-
-// matcher holds rules that must all hold. It is never changed.
-type matcher []matchRule
-
-// matchRule demands one fact.
-type matchRule struct {
-	member string
-	form   matchForm
-	want   string      // as the fact is written
-	subset *jsonSubset // of a document
-}
-
-func (m matcher) fits(x matchable) bool { return m.fitsBut(x, "") }
-
-// fitsBut is fits, ignoring one of the members.
-func (m matcher) fitsBut(x matchable, member string) bool {
-	for i := range m {
-		if m[i].member != member && !m[i].fits(x) {
-			return false
-		}
-	}
-	return true
-}
-
-func (r *matchRule) fits(x matchable) bool {
-	switch r.form {
-	case matchSubset:
-		raw := x.document(r.member)
-		return raw != nil && r.subset.fits(raw)
-	case matchPrefix:
-		return strings.HasPrefix(x.fact(r.member), r.want)
-	case matchStep:
-		return x.fact("step") == r.want || x.fact("template_step") == r.want
-	}
-	return x.fact(r.member) == r.want
-}
-
-// specificity counts what is demanded: one for each member, and for a document one for
-// each value in it.
-func (m matcher) specificity() (n int) {
-	for i := range m {
-		n++
-		if m[i].subset != nil {
-			n += m[i].subset.leaves - 1
-		}
-	}
-	return n
-}
-
-// differences describes the actual fact for each rule that does not hold.
-func (m matcher) differences(x matchable) (all []string) {
-	for i := range m {
-		r := &m[i]
-		switch {
-		case r.fits(x):
-		case r.form == matchSubset:
-			all = append(all, r.member+" lacks what is asked for")
-		default:
-			all = append(all, fmt.Sprintf("%s is %q, not %q", r.member, redactName(x.fact(r.member)), r.want))
-		}
-	}
-	return all
-}
-
-// matcher reads a match.
-func (f *fieldReader) matcher(path string, raw []byte, members []matchMember) (m matcher) {
-	f.members(path, raw, memberNames(members), func(key, at string, value []byte) {
-		i := slices.IndexFunc(members, func(m matchMember) bool { return m.name == key })
-		m = append(m, f.matchRule(at, members[i], value))
-	})
-	slices.SortStableFunc(m, func(a, b matchRule) int { return cmp.Compare(a.form, b.form) }) // documents cost most
-	return m
-}
-
-func (f *fieldReader) matchRule(path string, member matchMember, raw []byte) matchRule {
-	r := matchRule{member: member.name, form: member.form}
-	switch member.form {
-	case matchText, matchPrefix, matchStep:
-		r.want = f.text(path, raw, 1, maxReasonLength*10)
-	case matchCount:
-		n, ok := jsonInt(raw)
-		if !ok || n < 1 {
-			f.complain(path, "must be an integer from 1")
-		}
-		r.want = strconv.FormatInt(n, 10)
-	case matchFlag:
-		r.want = strconv.FormatBool(f.flag(path, raw))
-	case matchKind, matchSurface, matchMethod:
-		r.want = f.word(path, raw, matchWords[member.form]...)
-	case matchID:
-		r.want = f.id(path, raw).String()
-	case matchSubset:
-		if jsonKind(raw) != '{' && member.name != "body" {
-			f.complain(path, "must be an object")
-		}
-		r.subset = newJSONSubset(compactJSON(nil, raw))
-	}
-	return r
 }
 
 // The stubs of the control API: adding, listing and removing them.
@@ -626,7 +498,7 @@ func (f *fixture) play(t *task, i int, g target) (played bool, err error) {
 	if len(f.stubs.list) == 0 {
 		return false, nil
 	}
-	s, so := f.stubs.choose(startingAttempt{t, i})
+	s, so := f.stubs.choose(handlerEntry, startingAttempt{t, i})
 	if so == nil {
 		return false, nil
 	}
@@ -861,4 +733,109 @@ func (f *fixture) changeStubsLocked(change func(*stubs) error) error {
 
 func (f *fixture) readStubs(read func(*stubs)) {
 	f.svc.store.locked(func() { read(&f.stubs) })
+}
+
+// Sending events to subscribers. In fixture mode nothing goes out unless the configuration says
+// so: the events count as delivered, unless a stub decides otherwise.
+
+// deliver takes the place of an attempt to send an event.
+func (f *fixture) deliver(ctx context.Context, a *sendAttempt) sendResult {
+	if err := f.awaitSending(ctx, a); err != nil {
+		return sendResult{problem: err.Error()}
+	}
+	c := &sentEntry{eventEntry: eventEntry{event: a.event}, sendAttempt: a}
+	so := f.beginSending(c)
+	var r sendResult
+	switch {
+	case so != nil:
+		r = f.playSending(c, so)
+	case !c.stubbed:
+		r = f.svc.publisher.send(ctx, a)
+	}
+	f.requests.ended(c, &c.outcome, r.outcome())
+	return r
+}
+
+// awaitSending waits in lockstep until nothing else runs, can start or is due, and no other
+// subscriber waits for an older event.
+func (f *fixture) awaitSending(ctx context.Context, a *sendAttempt) error {
+	if f.lockstep == nil {
+		return nil
+	}
+	if a.byHand {
+		return f.lockstep.inTurn(ctx, func() error { return nil })
+	}
+	for ctx.Err() == nil {
+		stirred, next := f.clock.stirred.next(), false
+		f.svc.store.locked(func() {
+			first, _ := f.svc.publisher.nextLocked()
+			next = first == a.subscriber && f.svc.engine.restsLocked() && f.clock.settled()
+		})
+		if next {
+			return nil
+		}
+		select {
+		case <-stirred:
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
+}
+
+// beginSending enters an attempt to send an event in the request journal, and returns the
+// outcome that a stub has for it; nil for none.
+func (f *fixture) beginSending(c *sentEntry) (so *stubOutcome) {
+	f.svc.store.locked(func() {
+		var s *stub
+		if s, so = f.stubs.choose(deliveryEntry, c); so != nil {
+			s.uses++
+			c.stub = &s.id
+		}
+		c.stubbed = so != nil || !f.svc.cfg.Fixture.SendEvents
+		f.requests.enter(c)
+	})
+	return so
+}
+
+// playSending ends an attempt to send an event as a stub says. By hand, nothing waits.
+func (f *fixture) playSending(c *sentEntry, so *stubOutcome) sendResult {
+	delay, late := so.delay, so.hang || so.delay > c.timeout()
+	if late {
+		delay = c.timeout()
+	}
+	if delay > 0 && !c.byHand && !f.svc.publisher.rest(c.sendAttempt, delay, func() {}) {
+		return sendResult{problem: "the service ended"}
+	}
+	switch o := so.outcome; {
+	case late:
+		return c.noReply()
+	case !o.success:
+		return sendResult{o.err.message, !o.err.retryable, o.retryAfter}
+	}
+	return sendResult{}
+}
+
+// outcome returns the result in the form of the request journal.
+func (r sendResult) outcome() outcome {
+	if r.problem == "" {
+		return outcome{success: true}
+	}
+	o := typedFailure("not_delivered", "%s", r.problem)
+	o.err.retryable = !r.final
+	return o
+}
+
+// sendingTimers returns what subscribers wait for.
+func (f *fixture) sendingTimers() (all []workTimer) {
+	f.svc.store.locked(func() {
+		for _, s := range f.svc.publisher.subscribers {
+			if r := s.rest; r != nil {
+				all = append(all, workTimer{
+					DueAt: zonedTime(r.until), Kind: "delivery", TaskUUID: r.event.task, Namespace: r.event.tpl.namespace,
+					Name: r.event.tpl.name, StepName: r.event.stepName, Attempt: r.number, Subscriber: s.Name,
+				})
+			}
+		}
+	})
+	return all
 }

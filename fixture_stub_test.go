@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -431,4 +432,102 @@ func TestStubOutcomes(t *testing.T) {
 			})
 		}
 	}
+}
+
+// sendingScript makes subscribers fail on a deterministic service, and returns its state and what
+// was sent.
+func sendingScript(t *testing.T, send bool) (state, sent string) {
+	s := newFixtureServer(t, serviceTest{
+		extra: []string{publishing("pay", "builtin:echo", "{}", published("paid", ""), published("seen", `,"delivery_mode":"fast"`))},
+		config: func(c *Config) {
+			subscribed([]string{"a", "http://127.0.0.1:1/", "*"}, []string{"b", "http://127.0.0.1:1/", "paid"})(c)
+			c.Fixture.DeterministicIDs, c.Fixture.SendEvents = "seed", send
+		},
+	})
+	s.do("POST", "/_stepwell/stubs", `{"match":{"kind":"delivery"},"then":"fail","outcomes":[{"error":{"message":"one"}},
+		{"error":{"message":"two","retry_after":"90s"}},{"delay":"2s"},{"result":1},{"error":{"message":"no","retryable":false}}]}`).want(201)
+	s.do("POST", "/_stepwell/clock", `{"auto":true}`).want(200)
+	for range 3 {
+		s.create(`{"namespace":"t","name":"pay"}`)
+	}
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
+	for _, path := range []string{"/_stepwell/requests?kind=delivery", "/v1/events/deliveries", "/_stepwell/clock"} {
+		sent += string(s.do("GET", path, "").want(200).body)
+	}
+	sent = regexp.MustCompile(`"id":\d+,`).ReplaceAllString(sent, "") // requests that have been answered count too
+	return string(s.do("GET", "/_stepwell/state", "").want(200).body), sent
+}
+
+// TestStubbedSubscribersAreDeterministic checks that the same script gives the same state and the
+// same deliveries, although each subscriber has a goroutine, and that the oldest event goes out
+// first.
+func TestStubbedSubscribersAreDeterministic(t *testing.T) {
+	t.Parallel()
+	state, sent := sendingScript(t, false)
+	for i, want := range []string{`"attempt":1,"stubbed":true,"stub":"stub-1"`, `"message":"two"`, `"problem":"no"`, "has no outcome left"} {
+		if !strings.Contains(sent, want) {
+			t.Errorf("%d: %s is missing in %s", i, want, sent)
+		}
+	}
+	for range 5 {
+		if again, also := sendingScript(t, false); again != state || also != sent {
+			t.Fatalf("got %s\n%s\nthe first time, and then %s\n%s", state, sent, again, also)
+		}
+	}
+}
+
+// TestFixtureSendsNoEvents checks that nothing goes out to a subscriber unless the configuration
+// says so, that it does then, and that a stub comes first.
+func TestFixtureSendsNoEvents(t *testing.T) {
+	t.Parallel()
+	for _, send := range []bool{false, true} {
+		r := newReceiver(t)
+		s := newFixtureServer(t, serviceTest{
+			extra: []string{publishing("pay", "builtin:echo", "{}", published("paid", ""))},
+			config: func(c *Config) {
+				subscribed([]string{"shop", r.url, "*"})(c)
+				c.Fixture.SendEvents = send
+			},
+		})
+		s.create(`{"namespace":"t","name":"pay"}`)
+		s.do("POST", "/_stepwell/wait-idle", "").want(200)
+		s.do("POST", "/_stepwell/stubs", `{"match":{"kind":"delivery"},"outcomes":[{"result":null}],"then":"handler"}`).want(201)
+		s.create(`{"namespace":"t","name":"pay"}`)
+		s.do("POST", "/_stepwell/wait-idle", "").want(200)
+		if got := len(r.got()); got != boolCount(send) {
+			t.Errorf("with %v, the subscriber got %d events", send, got)
+		}
+		s.do("POST", "/_stepwell/verify", fmt.Sprintf(`{"match":{"kind":"delivery","stubbed":true},"count":{"exactly":%d}}`, 2-boolCount(send))).want(200)
+		if list := s.do("GET", "/v1/events/deliveries?status=delivered", "").want(200); list.text("total_count") != "2" {
+			t.Errorf("got %s", list.body)
+		}
+	}
+}
+
+// TestWaitIdleKnowsOfSending checks that a service is not idle while an event is being sent, which
+// is told, and that a reset does not wait for it.
+func TestWaitIdleKnowsOfSending(t *testing.T) {
+	t.Parallel()
+	arrived, release := make(chan bool, 1), make(chan bool)
+	slowly := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		arrived <- true
+		<-release
+	}))
+	t.Cleanup(slowly.Close)
+	t.Cleanup(func() { close(release) })
+	s := newFixtureServer(t, serviceTest{
+		extra: []string{publishing("pay", "builtin:echo", "{}", published("paid", ""))},
+		config: func(c *Config) {
+			subscribed([]string{"shop", slowly.URL, "*"})(c)
+			c.Fixture.SendEvents = true
+		},
+	})
+	s.create(`{"namespace":"t","name":"pay"}`)
+	<-arrived
+	a := s.do("POST", "/_stepwell/wait-idle", `{"timeout":"50ms"}`).want(408)
+	if a.text("error.blocking.0.reason") != "sending" || a.text("error.blocking.0.subscriber") != "shop" {
+		t.Errorf("got %s", a.body)
+	}
+	s.do("POST", "/_stepwell/reset", "").want(204)
+	s.do("POST", "/_stepwell/wait-idle", "").want(200)
 }

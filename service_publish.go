@@ -34,6 +34,8 @@ type publisher struct {
 	web         *httpCaller
 	subscribers []*subscriber
 
+	attempt func(ctx context.Context, a *sendAttempt) sendResult // send, unless fixture mode replaces it
+
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -46,9 +48,23 @@ type subscriber struct {
 	to      *httpAddress
 	figures subscriberFigures // guarded by the store's lock, like all below
 
-	attempts int     // failed ones of the event that comes next
-	problem  string  // of the latest one; "" for none
-	retryAt  instant // when the next one is due; 0 while the subscriber does not pause
+	attempts int          // failed ones of the event that comes next
+	problem  string       // of the latest one; "" for none
+	rest     *sendingRest // nil unless the subscriber waits for the clock
+}
+
+// sendAttempt is an attempt to send an event to a subscriber.
+type sendAttempt struct {
+	*subscriber
+	event  *domainEvent
+	number int
+	byHand bool // it does not wait for the clock
+}
+
+// sendingRest is a time that a subscriber waits for.
+type sendingRest struct {
+	*sendAttempt         // the latest
+	until        instant // when the next one begins, or in fixture mode this one ends
 }
 
 // subscriberFigures counts, since the start, what became of events.
@@ -65,6 +81,7 @@ func newPublisher(s *service) *publisher {
 	if p.web == nil { // no handler runs here
 		p.web, _ = newHTTPCaller(&s.cfg.Worker, version)
 	}
+	p.attempt = p.send
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	for _, c := range s.cfg.Events.Subscribers {
 		to, _ := parseHTTPAddress(c.URL) // which was checked
@@ -105,14 +122,25 @@ func (s *subscriber) wants(e *domainEvent) bool {
 	return false
 }
 
-// sendingLocked reports whether an event is on its way, other than in a pause.
+// sendingLocked reports whether an event is on its way, other than in a rest.
 func (p *publisher) sendingLocked() bool {
+	s, _ := p.nextLocked()
+	return s != nil && p.ctx.Err() == nil
+}
+
+// nextLocked returns the subscriber that does not rest and waits for the oldest event, and that
+// event; nil for none.
+func (p *publisher) nextLocked() (first *subscriber, event *domainEvent) {
 	for _, s := range p.subscribers {
-		if s.retryAt == 0 && p.store.waitsLocked(s.Name) {
-			return p.ctx.Err() == nil
+		if s.rest != nil {
+			continue
+		}
+		e := p.store.awaitedLocked(s.Name)
+		if e != nil && (event == nil || cmp.Or(cmp.Compare(e.seq, event.seq), cmp.Compare(e.n, event.n)) < 0) {
+			first, event = s, e
 		}
 	}
-	return false
+	return first, event
 }
 
 // run sends the events of one subscriber.
@@ -133,40 +161,43 @@ func (p *publisher) run(s *subscriber) {
 // deliver sends an event until the subscriber has it or it is given up.
 func (p *publisher) deliver(s *subscriber, e *domainEvent) {
 	for n := 1; ; n++ {
-		r := p.send(p.ctx, s, e)
+		a := &sendAttempt{subscriber: s, event: e, number: n}
+		r := p.attempt(p.ctx, a)
 		if r.problem != "" && p.ctx.Err() != nil {
 			return
 		}
 		if r.problem == "" || e.fast() || r.final || n >= s.MaxAttempts {
-			p.settle(s, e, n, r)
+			p.settle(a, r)
 			return
 		}
-		if !p.pause(s, e, n, r) {
+		if !p.pause(a, r) {
 			return
 		}
 	}
 }
 
-// settle notes what became of an event after n attempts.
-func (p *publisher) settle(s *subscriber, e *domainEvent, n int, r sendResult) {
+// settle notes what became of an event after its last attempt.
+func (p *publisher) settle(a *sendAttempt, r sendResult) {
 	var dead *deadNotice
+	s, e := a.subscriber, a.event
 	if r.problem != "" && !e.fast() {
-		given := e.given(p.clock.now(), n, r.problem)
+		given := e.given(p.clock.now(), a.number, r.problem)
 		dead = &given
 		p.log.Warn("a subscriber did not take an event; it can be sent again by the API", "subscriber", s.Name,
-			"event", e.name, "delivery", deliveryID(s.Name, e.seq, e.n), "attempts", n, "problem", r.problem)
+			"event", e.name, "delivery", deliveryID(s.Name, e.seq, e.n), "attempts", a.number, "problem", r.problem)
 	}
-	if err := p.store.settle(s.Name, e, dead); err != nil {
+	var err error
+	p.store.locked(func() {
+		err = p.store.settleLocked(s.Name, e, dead)
+		s.figures.dead += uint64(boolCount(dead != nil))
+		s.count(e, r)
+		s.attempts, s.problem = 0, ""
+		p.engine.checkIdleLocked()
+	})
+	if err != nil {
 		p.log.Warn("what a subscriber has could not be noted; a restart sends the event again",
 			"subscriber", s.Name, "error", err)
 	}
-	p.store.locked(func() {
-		f := &s.figures
-		f.dead += uint64(boolCount(dead != nil))
-		s.count(e, r)
-		s.attempts, s.problem, s.retryAt = 0, "", 0
-		p.engine.checkIdleLocked()
-	})
 }
 
 // count counts an attempt.
@@ -185,25 +216,34 @@ func (s *subscriber) count(e *domainEvent, r sendResult) {
 }
 
 // pause waits for the next attempt. It reports whether there is one.
-func (p *publisher) pause(s *subscriber, e *domainEvent, n int, r sendResult) bool {
-	wait := min(resendBase<<min(n-1, 20), resendMax)
-	wait = max(time.Duration(float64(wait)*(0.9+0.2*p.ids.floatOf(e.id(), n))), r.wait)
+func (p *publisher) pause(a *sendAttempt, r sendResult) bool {
+	wait := min(resendBase<<min(a.number-1, 20), resendMax)
+	wait = max(time.Duration(float64(wait)*(0.9+0.2*p.ids.floatOf(a.event.id(), a.number))), r.wait)
+	return p.rest(a, wait, func() {
+		a.count(a.event, r)
+		a.attempts, a.problem = a.number, r.problem
+	})
+}
+
+// rest calls note under the store's lock and waits, which keeps the service from nothing. It
+// reports false if the publisher stopped before the end.
+func (p *publisher) rest(a *sendAttempt, wait time.Duration, note func()) bool {
 	over := make(chan struct{})
-	when := p.clock.now().add(wait)
+	var t *timer
 	p.store.locked(func() {
-		s.count(e, r)
-		s.attempts, s.problem, s.retryAt = n, r.problem, when
+		note()
+		a.rest = &sendingRest{a, p.clock.now().add(wait)}
+		t = p.clock.schedule(a.rest.until, func() {
+			p.store.locked(func() { a.rest = nil })
+			close(over)
+		})
+		p.engine.checkIdleLocked()
 	})
-	timer := p.clock.schedule(when, func() {
-		p.store.locked(func() { s.retryAt = 0 })
-		close(over)
-	})
-	p.store.locked(p.engine.checkIdleLocked)
 	select {
 	case <-over:
 		return true
 	case <-p.ctx.Done():
-		timer.cancel()
+		t.cancel()
 		return false
 	}
 }
@@ -216,20 +256,26 @@ type sendResult struct {
 }
 
 // send makes one attempt. The reply counts by its status alone.
-func (p *publisher) send(ctx context.Context, s *subscriber, e *domainEvent) sendResult {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(s.TimeoutSeconds)*time.Second)
+func (p *publisher) send(ctx context.Context, a *sendAttempt) sendResult {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout())
 	defer cancel()
-	body := e.appendJSON(nil)
-	status, wait, err := p.web.post(ctx, s.to, s.headers(e.id().String(), realNow(), body), body)
+	body := a.event.appendJSON(nil)
+	status, wait, err := p.web.post(ctx, a.to, a.headers(a.event.id().String(), realNow(), body), body)
 	switch {
 	case err != nil && ctx.Err() == context.DeadlineExceeded:
-		return sendResult{problem: fmt.Sprintf("no reply within %d s", s.TimeoutSeconds)}
+		return a.noReply()
 	case err != nil:
 		return sendResult{problem: cleanText([]byte(err.Error()))}
 	case status/100 == 2:
 		return sendResult{}
 	}
 	return sendResult{fmt.Sprintf("it replied %d", status), status == 410, wait}
+}
+
+func (s *subscriber) timeout() time.Duration { return time.Duration(s.TimeoutSeconds) * time.Second }
+
+func (s *subscriber) noReply() sendResult {
+	return sendResult{problem: fmt.Sprintf("no reply within %d s", s.TimeoutSeconds)}
 }
 
 // headers returns the headers of Standard Webhooks. The time is real, because receivers refuse
@@ -305,8 +351,8 @@ func (p *publisher) viewLocked(r *deliveryRow) eventDeliveryView {
 	problem := x.problem
 	if s := p.subscriber(r.subscriber); r.status == deliveryPending && r.first && s != nil {
 		v.Attempts, problem = s.attempts, s.problem
-		if s.retryAt != 0 {
-			v.NextAttemptAt = new(zonedTime(s.retryAt))
+		if rest := s.rest; rest != nil && rest.number == s.attempts {
+			v.NextAttemptAt = new(zonedTime(rest.until))
 		}
 	}
 	if problem != "" {
@@ -328,7 +374,7 @@ func (p *publisher) subscriber(name string) *subscriber {
 func (p *publisher) timeoutOf(id string) time.Duration {
 	name, _, _, _ := parseDeliveryID(id)
 	if s := p.subscriber(name); s != nil {
-		return time.Duration(s.TimeoutSeconds) * time.Second
+		return s.timeout()
 	}
 	return 0
 }
@@ -347,7 +393,7 @@ func (p *publisher) resend(ctx context.Context, id string) (v eventDeliveryView,
 	if row.status == deliveryPending {
 		return v, failf(conflict, "delivery %s is still being sent", id)
 	}
-	r := p.send(ctx, s, e)
+	r := p.attempt(ctx, &sendAttempt{s, e, row.notice.attempts + 1, true})
 	p.store.locked(func() { s.count(e, r) })
 	if row.notice.problem = r.problem; r.problem != "" {
 		row.notice.attempts++

@@ -44,7 +44,7 @@ type diskFS interface {
 
 // readWatch tells what was read in a directory.
 type readWatch interface {
-	events(f func(name string, closed bool))
+	events(f func(name string, opened int))
 	close()
 }
 
@@ -324,29 +324,69 @@ const (
 type copyWatch struct {
 	reads readWatch       // nil if the system does not tell
 	since time.Time       // the last sign of a copy that goes on; zero for none
-	taken map[string]bool // files that were read since the directory was listed
+	taken map[string]bool // files that were opened, read and closed since the directory was listed
+	open  map[string]int  // how often files were opened since then and are open still
 	leave <-chan struct{} // closed when nobody waits for the end of a copy any more
 }
 
 // underWay reports whether a copy goes on: the directory was listed, and not every file of the
-// store was read and closed since.
+// store was read and closed since. One call may copy gigabytes, so a file that is open is a sign.
 func (c *copyWatch) underWay(disk diskFS, dir string) bool {
 	if c.reads == nil {
 		return false
 	}
-	c.reads.events(func(name string, closed bool) {
-		switch {
-		case name == "":
-			c.since, c.taken = time.Now(), map[string]bool{}
-		case !c.since.IsZero():
-			c.since = time.Now()
-			c.taken[name] = c.taken[name] || closed
-		}
-	})
-	if !c.since.IsZero() && (time.Since(c.since) > copyPatience || c.whole(disk, dir)) {
+	c.look()
+	if !c.since.IsZero() && !c.reading() && (time.Since(c.since) > copyPatience || c.whole(disk, dir)) {
 		c.since = time.Time{}
 	}
 	return !c.since.IsZero()
+}
+
+// look notes what happened since the last look.
+func (c *copyWatch) look() {
+	c.reads.events(func(name string, opened int) {
+		switch {
+		case name == "":
+			c.since, c.taken, c.open = time.Now(), map[string]bool{}, map[string]int{}
+		case !c.since.IsZero():
+			c.since = time.Now()
+			c.taken[name] = c.taken[name] || opened < 0 && c.open[name] > 0
+			c.open[name] = max(c.open[name]+opened, 0)
+		}
+	})
+}
+
+// reading reports whether a file is open that was opened since the directory was listed.
+func (c *copyWatch) reading() bool {
+	for _, n := range c.open {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// opened opens a file to write it, which is no sign of a copy.
+func (j *journal) opened(name string, open func(string) (diskFile, error)) (diskFile, error) {
+	f, err := open(j.path(name))
+	if err == nil && j.copies.reads != nil {
+		if j.copies.look(); j.copies.open[name] > 0 {
+			j.copies.open[name]--
+		}
+	}
+	return f, err
+}
+
+// vanish calls do, which takes a name away. A copy opens every name that it has listed: if one began just
+// before do, it finds an empty file of that name, which stays for the next snapshot and means nothing.
+func (j *journal) vanish(name string, do func() error) error {
+	err := do()
+	if err == nil && j.copied() {
+		if f, err := j.opened(name, j.o.fs.create); err == nil {
+			f.Close()
+		}
+	}
+	return err
 }
 
 // whole reports whether a copy has every file.
@@ -357,6 +397,24 @@ func (c *copyWatch) whole(disk diskFS, dir string) bool {
 		}
 	}
 	return true
+}
+
+// dropFile closes a temporary file, and removes it unless its name leads to another file. Beside a
+// copy, or if that fails, it leaves the file for the next snapshot or start.
+func (j *journal) dropFile(f diskFile, name string) {
+	mine, idErr := f.id()
+	copied := j.copied()
+	if copied {
+		f.truncate(0)
+	}
+	f.Close()
+	now, err := j.o.fs.identify(j.path(name))
+	if err == nil && idErr == nil && now == mine && !copied {
+		err = j.vanish(name, func() error { return j.o.fs.remove(j.path(name)) })
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		j.o.log.Warn("a temporary file stays until the next start", "file", j.path(name), "error", err)
+	}
 }
 
 // copied reports whether a copy goes on for which the journal's files stay as they are. The

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -385,6 +386,14 @@ func TestCopiesAreWaitedFor(t *testing.T) {
 	if err := writeSnapshot(j); err == nil {
 		t.Error("a snapshot when the service ends beside a copy: got no error")
 	}
+	f := must(os.Open(filepath.Join(o.dir, journalName)))(t)
+	j.copied()
+	j.copies.since = time.Now().Add(-2 * copyPatience)
+	if !j.copied() {
+		t.Error("a copy that has a file open: it does not count")
+	}
+	noError(t, f.Close())
+	j.copied()
 	j.copies.since = time.Now().Add(-2 * copyPatience)
 	if j.copied() {
 		t.Error("a copy that nobody goes on with: it counts")
@@ -436,6 +445,109 @@ func TestCopyBegunBeforeSwitch(t *testing.T) {
 		must(os.ReadFile(filepath.Join(o.dir, name.Name())))(t)
 	}
 	noError(t, <-done)
+}
+
+// lateCopier is a disk on which somebody lists the directory right before a name is taken away.
+type lateCopier struct {
+	osDisk
+	dir    string
+	on     atomic.Bool
+	listed chan []os.DirEntry
+	mu     sync.Mutex // nobody else reads from the listing until it is known
+}
+
+func (d *lateCopier) after(change func() error) error {
+	if !d.on.Load() {
+		return change()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	names, err := os.ReadDir(d.dir)
+	if err == nil {
+		err = change()
+	}
+	d.listed <- names
+	return err
+}
+
+// readMore reads every file, unless somebody listed them for a copy that has not begun.
+func (d *lateCopier) readMore() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.listed) > 0 {
+		return
+	}
+	for _, name := range append(storeFiles[:], snapshotTemp) {
+		os.ReadFile(filepath.Join(d.dir, name))
+	}
+}
+
+func (d *lateCopier) rename(from, to string) error {
+	return d.after(func() error { return d.osDisk.rename(from, to) })
+}
+
+func (d *lateCopier) remove(name string) error {
+	return d.after(func() error { return d.osDisk.remove(name) })
+}
+
+// TestListedNamesStay checks that a copy that lists the directory in the last moment before a name is taken
+// away finds every name that it listed, and that the service waits for it before the next change.
+func TestListedNamesStay(t *testing.T) {
+	t.Parallel()
+	disk := &lateCopier{dir: t.TempDir(), listed: make(chan []os.DirEntry, 100)}
+	o := diskOptions(nil)
+	o.dir, o.fs = disk.dir, disk
+	j, _ := mustOpen(t, o)
+	if j.copies.reads == nil {
+		t.Skip("the system does not tell who reads")
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	done, changes := make(chan error), 0
+	for range 3 {
+		mustStore(t, j, 3)
+		disk.on.Store(true)
+		go func() { done <- writeSnapshot(j) }()
+		for ended := false; !ended; {
+			select {
+			case names := <-disk.listed:
+				changes++
+				copyListed(t, disk.dir, names)
+			case <-tick.C: // a copy also ends when it has the files that came later
+				disk.readMore()
+			case err := <-done:
+				noError(t, err)
+				ended = true
+			}
+		}
+		disk.on.Store(false)
+	}
+	if changes < 9 {
+		t.Errorf("got %d changes of names; want 3 for each snapshot", changes)
+	}
+	noError(t, j.close())
+	j, g := mustOpen(t, o)
+	defer j.close()
+	checkContents(t, g, 9)
+}
+
+// copyListed reads the files that were listed. The service puts a name back as soon as it runs again.
+func copyListed(t *testing.T, dir string, names []os.DirEntry) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for _, name := range names {
+		path := filepath.Join(dir, name.Name())
+		for began := time.Now(); ; <-tick.C {
+			if _, err := os.Stat(path); err == nil {
+				break
+			} else if time.Since(began) > copyPatience/2 {
+				t.Errorf("a name that was listed is gone: %v", err)
+				break
+			}
+		}
+		os.ReadFile(path)
+	}
 }
 
 // TestStoreIsWatched checks that a store whose directory, lock or journal is removed or replaced

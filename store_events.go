@@ -258,9 +258,10 @@ func appendEventsLine(b []byte, lost, domainLost, domainGone uint64) []byte {
 	return c.b
 }
 
-// lineLocked is appendEventsLine for the log as it is.
-func (l *eventLog) lineLocked() []byte {
-	return appendEventsLine(nil, l.missing(), l.domain.lost, l.domain.missing())
+// linesLocked returns that line for the log as it is, and those of the subscribers.
+func (l *eventLog) linesLocked() [][]byte {
+	line := appendEventsLine(nil, l.missing(), l.domain.lost, l.domain.missing())
+	return append([][]byte{line}, l.domain.linesLocked()...)
 }
 
 // moveCollector collects the moves of the snapshot's tasks and passes them to
@@ -313,6 +314,16 @@ func (c *moveCollector) appendTo(log *eventLog, seq uint64) {
 		log.domain.append(c.domain[n])
 	}
 	c.domain = c.domain[n:]
+}
+
+// passWaiting makes the log that of a new store, to which earlier transitions are no events: it holds only the
+// domain events that subscribers may wait for.
+func (c *moveCollector) passWaiting(log *eventLog, seq uint64) {
+	log.forget(seq)
+	if c.known {
+		c.after, c.moves, c.begun = seq, nil, false
+		c.appendTo(log, seq)
+	}
 }
 
 // sortMoves sorts what was collected, before the first record after seq.

@@ -476,6 +476,7 @@ func salvageStore(disk diskFS, dir string, log *slog.Logger) (*salvage, error) {
 	v.apply()
 	v.s.seq, v.s.journal = max(v.s.seq, v.covered, v.last), newJournal(journalOptions{memory: true})
 	v.s.dead = v.s.dead.inOrder()
+	v.l.events.passWaiting(&v.s.events, v.s.seq)
 	return v, nil
 }
 
@@ -499,6 +500,7 @@ func (v *salvage) header(name string, s *journalScanner) (h storeHeader, err err
 func (v *salvage) salvageSnapshot() error {
 	s, f, err := v.scan(snapshotName)
 	if errors.Is(err, fs.ErrNotExist) {
+		v.l.events.known = true // the journal has all events
 		return nil
 	}
 	if err != nil {
@@ -760,7 +762,6 @@ func openReadOnly(o journalOptions, c clock, log *slog.Logger) (*store, error) {
 	s.clock = c
 	s.journal.skipTo(s.seq)
 	s.journal.forbid(errReadOnly)
-	s.events.forget(s.seq)
 	return s, nil
 }
 

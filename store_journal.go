@@ -316,20 +316,6 @@ func (j *journal) writeHeader(f diskFile, from uint64) (int64, error) {
 	return int64(len(header)), err
 }
 
-// dropFile closes a temporary file, and removes it unless its name leads to another file. If
-// that fails the next start removes it.
-func (j *journal) dropFile(f diskFile, name string) {
-	mine, idErr := f.id()
-	f.Close()
-	now, err := j.o.fs.identify(j.path(name))
-	if err == nil && idErr == nil && now == mine {
-		err = j.o.fs.remove(j.path(name))
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		j.o.log.Warn("a temporary file stays until the next start", "file", j.path(name), "error", err)
-	}
-}
-
 // setFirst sets the file that the journal begins with. A failed reservation is
 // no error: on a full disk the store can still be read.
 func (j *journal) setFirst(f diskFile, size int64) {
@@ -847,7 +833,8 @@ func (j *journal) swapNames(linked bool) error {
 			return j.fail(err)
 		}
 	}
-	if err := disk.rename(j.path(journalTempName), current); err != nil {
+	become := func() error { return disk.rename(j.path(journalTempName), current) }
+	if err := j.vanish(journalTempName, become); err != nil {
 		return j.undoNames(err)
 	}
 	if err := j.lock.syncDir(); err != nil {

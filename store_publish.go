@@ -127,6 +127,8 @@ type domainLog struct {
 
 	published [deliveryModes]uint64 // since the start
 	withheld  uint64                // since the start, because of their schema
+
+	observer func(e *domainEvent) // called under the store's lock with what is published; nil for none
 }
 
 // append appends an event, and drops the oldest records to make room.
@@ -182,6 +184,9 @@ func (s *store) publish(t *task, i int, from, to stepState, at instant) {
 		}
 		if l.append(e); !starting {
 			l.published[slices.Index(deliveryModeNames[:], e.mode)]++
+			if l.observer != nil {
+				l.observer(&e)
+			}
 		}
 	})
 	if !starting && end.withheld != nil {
@@ -364,10 +369,10 @@ func (s *store) nextFor(name string) (e domainEvent, ok bool) {
 	return *next, true
 }
 
-// settle notes that a subscriber has an event, or that the event was given up. If the store
+// settleLocked notes that a subscriber has an event, or that the event was given up. If the store
 // cannot take that, a restart sends the event again.
-func (s *store) settle(name string, e *domainEvent, dead *deadNotice) error {
-	_, err := s.update(func(c *change) error {
+func (s *store) settleLocked(name string, e *domainEvent, dead *deadNotice) error {
+	return s.updateLocked(func(c *change) error {
 		l := &s.events.domain
 		sub := l.subscription(name)
 		for _, lost := range sub.overtaken {
@@ -388,7 +393,6 @@ func (s *store) settle(name string, e *domainEvent, dead *deadNotice) error {
 		}
 		return nil
 	})
-	return err
 }
 
 // goesOn reports whether a record published more for a subscriber that a restart finds again.
@@ -427,13 +431,19 @@ func (l *domainLog) awaited(tpl *template, lastSeq uint64) bool {
 	})
 }
 
+// observeEvents has f called, under the store's lock, with each event that is published.
+func (s *store) observeEvents(f func(e *domainEvent)) { s.events.domain.observer = f }
+
 // news returns a channel that is closed when more is durable.
 func (s *store) news() <-chan struct{} { return s.journal.publishing.next() }
 
-// waitsLocked reports whether a subscriber waits for an event.
-func (s *store) waitsLocked(name string) bool {
+// awaitedLocked returns the event that a subscriber waits for; nil for none.
+func (s *store) awaitedLocked(name string) *domainEvent {
 	sub := s.events.domain.subscription(name)
-	return sub != nil && sub.wants != nil && s.events.domain.skip(sub) != nil
+	if sub == nil || sub.wants == nil {
+		return nil
+	}
+	return s.events.domain.skip(sub)
 }
 
 // waitingLocked counts the events that a subscriber waits for, and those given up.

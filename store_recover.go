@@ -51,6 +51,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"path/filepath"
 )
 
@@ -829,6 +830,7 @@ func readStore(dir string, log *slog.Logger) (*store, error) {
 	}
 	defer disk.close()
 	s := newStore(nil, log)
+	s.events.domain.keep = math.MaxInt // whatever the service keeps
 	r := &recovery{disk: disk, dir: dir, loader: &restorer{s: s}}
 	if err := r.read(); err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ func checkRetention(t testing.TB, s *store) {
 	if s.retain.bytes != bytes {
 		t.Errorf("the store counts %d bytes; want %d", s.retain.bytes, bytes)
 	}
-	if l := s.retain.limits; l.count > 0 && s.retain.held == 0 && finished > l.count && !s.waitsLocked("shop") {
+	if l := s.retain.limits; l.count > 0 && s.retain.held == 0 && finished > l.count && s.awaitedLocked("shop") == nil {
 		t.Errorf("%d finished tasks are kept; want at most %d", finished, l.count)
 	}
 }
@@ -365,7 +365,7 @@ func TestRetentionBesideSnapshot(t *testing.T) {
 	covered, count, figures := w.cut(), len(s.store.slots), s.store.analytics.freeze()
 	s.store.holdLocked()
 	s.store.mu.Unlock()
-	noError(t, w.line(s.store.events.lineLocked()))
+	noError(t, eachOf(s.store.events.linesLocked(), w.line))
 	noError(t, s.store.writeTemplates(w.line))
 	noError(t, figures.writeLines(covered, w.line))
 	written := 0

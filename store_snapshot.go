@@ -98,7 +98,7 @@ func (j *journal) beginFile() error {
 	if err := j.awaitSwitch(); err != nil {
 		return err
 	}
-	next, err := j.o.fs.create(j.path(journalTempName))
+	next, err := j.opened(journalTempName, j.o.fs.create)
 	if err != nil {
 		return err
 	}
@@ -120,14 +120,15 @@ var errCopied = errors.New("the directory is being copied")
 // linkOld gives the journal's file the name journal.old.jsonl, which no needed file has, as its
 // second one. It reports whether the file system could.
 func (j *journal) linkOld() bool {
-	if err := j.o.fs.remove(j.path(journalOldName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	remove := func() error { return j.o.fs.remove(j.path(journalOldName)) }
+	if err := j.vanish(journalOldName, remove); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false
 	}
 	return j.o.fs.link(j.path(journalName), j.path(journalOldName)) == nil && j.lock.syncDir() == nil
 }
 
 func (s *snapshotWriter) openFile() error {
-	f, err := s.j.o.fs.create(s.j.path(snapshotTemp))
+	f, err := s.j.opened(snapshotTemp, s.j.o.fs.create)
 	if err != nil {
 		return err
 	}
@@ -250,14 +251,16 @@ func (s *snapshotWriter) seal() error {
 // install gives a sealed file its name.
 func (s *snapshotWriter) install() error {
 	return s.j.replaceFile(snapshotName, func() error {
-		return s.j.o.fs.rename(s.j.path(snapshotTemp), s.j.path(snapshotName))
+		return s.j.vanish(snapshotTemp, func() error {
+			return s.j.o.fs.rename(s.j.path(snapshotTemp), s.j.path(snapshotName))
+		})
 	})
 }
 
 // replaceFile calls do, which takes a file's name away, and makes that durable.
 // The nameless file is then freed in the background.
 func (j *journal) replaceFile(name string, do func() error) error {
-	f, openErr := j.o.fs.edit(j.path(name))
+	f, openErr := j.opened(name, j.o.fs.edit)
 	err := do()
 	if err == nil {
 		err = j.lock.syncDir()
@@ -305,7 +308,9 @@ func (j *journal) shrinkAway(f diskFile) {
 func (j *journal) dropOld() {
 	err := j.awaitSwitch()
 	if err == nil {
-		err = j.replaceFile(journalOldName, func() error { return j.o.fs.remove(j.path(journalOldName)) })
+		err = j.replaceFile(journalOldName, func() error {
+			return j.vanish(journalOldName, func() error { return j.o.fs.remove(j.path(journalOldName)) })
+		})
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		j.o.log.Warn("a journal that the snapshot covers stays until the next one",
@@ -390,16 +395,11 @@ func (s *store) snapshot() error {
 	}
 	s.mu.Lock()
 	covered := w.cut()
-	count, figures, events := len(s.slots), s.analytics.freeze(), s.events.lineLocked()
-	subscribers := s.events.domain.linesLocked()
+	count, figures, events := len(s.slots), s.analytics.freeze(), s.events.linesLocked()
 	s.holdLocked()
 	s.mu.Unlock()
 	defer s.release()
-	err = w.line(events)
-	for i := 0; i < len(subscribers) && err == nil; i++ {
-		err = w.line(subscribers[i])
-	}
-	if err == nil {
+	if err = eachOf(events, w.line); err == nil {
 		err = s.writeSnapshot(w, count, figures, covered)
 	}
 	if err != nil {
@@ -514,7 +514,9 @@ const subscriberHead = `{"subscriber":`
 func (l *domainLog) linesLocked() (lines [][]byte) {
 	for _, s := range l.subscriptions {
 		c := memberCoder{b: []byte{'{'}}
-		s.members(&c)
+		kept := *s
+		kept.done = max(s.done, l.lost) // what the log dropped is settled: the subscriber cannot get it
+		kept.members(&c)
 		lines = append(lines, c.b)
 	}
 	return lines
@@ -558,6 +560,10 @@ func (l *restorer) subscriberLine(line []byte) error {
 	}
 	if c.err == nil && (s.name == "" || l.s.events.domain.subscription(s.name) != nil) {
 		c.fail("subscriber", "missing, or of a second line")
+	}
+	order := func(a, b deadNotice) int { return cmp.Or(cmp.Compare(a.seq, b.seq), cmp.Compare(a.n, b.n)) }
+	if c.err == nil && !slices.IsSortedFunc(s.dead, order) {
+		c.fail("dead", "not in the order of the events")
 	}
 	l.s.events.domain.subscriptions = append(l.s.events.domain.subscriptions, s)
 	return c.err

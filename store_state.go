@@ -7,10 +7,12 @@ package main
 //	"seq":120,"dropped":3,"last_id":"…",
 //	"templates":[{"hash":"…","definition":{…}},…],
 //	"analytics":[{"figures":…},…],
+//	"subscribers":[{"subscriber":"…","from":12,"done":40},…],
 //	"requests":[{"request":…,"task":…,"at":…},…],
 //	"tasks":[{"task":…,"log":[…]},…]}
 //
-// The requests are those whose tasks were dropped; without any there is no such array.
+// The requests are those whose tasks were dropped. What subscribers of domain events wait for is published
+// again from the tasks. Without requests or subscribers there is no such array.
 // All of it is as of one sequence, "seq"; the clock is there in fixture mode
 // only. It is written and read as a stream, with one line for each template,
 // figures and task. A document is accepted only if its tasks follow from their
@@ -26,9 +28,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 const (
@@ -37,7 +41,7 @@ const (
 )
 
 // stateArrays are the arrays of a document, in their order.
-var stateArrays = [...]string{"templates", "analytics", "requests", "tasks"}
+var stateArrays = [...]string{"templates", "analytics", "subscribers", "requests", "tasks"}
 
 // stateCut is the moment that an export is as of.
 type stateCut struct {
@@ -47,8 +51,9 @@ type stateCut struct {
 	dropped uint64
 	lastID  uuid
 
-	requests []*droppedRequest
-	clock    clockState
+	subscribers [][]byte // their lines
+	requests    []*droppedRequest
+	clock       clockState
 }
 
 // keptTask is a task as it was at a moment: its line, or the log of a live one.
@@ -66,6 +71,7 @@ func (s *store) cutState(at instant) *stateCut {
 	cut := &stateCut{
 		seq: s.seq, tasks: room, figures: s.analytics.freeze(),
 		dropped: s.retain.dropped, lastID: s.lastID, clock: clockState{now: at}, requests: s.requests.order,
+		subscribers: s.events.domain.linesLocked(),
 	}
 	if c, ok := s.clock.(statefulClock); ok {
 		cut.clock = c.state() // which moves under this lock alone
@@ -102,16 +108,29 @@ func (s *store) exportState(w io.Writer, cut *stateCut) error {
 	e.head(cut)
 	e.array(stateArrays[0], s.writeTemplates)
 	e.array(stateArrays[1], func(add func([]byte) error) error { return cut.figures.writeLines(cut.seq, add) })
-	if len(cut.requests) > 0 { // which earlier versions do not know
-		e.array(stateArrays[2], func(add func([]byte) error) error { return s.writeRequests(cut.requests, add) })
+	if len(cut.subscribers) > 0 { // which earlier versions do not know, like requests
+		e.array(stateArrays[2], func(add func([]byte) error) error { return eachOf(cut.subscribers, add) })
 	}
-	e.array(stateArrays[3], func(add func([]byte) error) error { return s.writeTasks(cut, add) })
+	if len(cut.requests) > 0 {
+		e.array(stateArrays[3], func(add func([]byte) error) error { return s.writeRequests(cut.requests, add) })
+	}
+	e.array(stateArrays[4], func(add func([]byte) error) error { return s.writeTasks(cut, add) })
 	e.text("}\n")
 	if e.err == nil {
 		e.err = e.out.Flush()
 	}
 	if e.err != nil {
 		return fmt.Errorf("export the state: %w", e.err)
+	}
+	return nil
+}
+
+// eachOf passes lines to add, until an error.
+func eachOf(lines [][]byte, add func(line []byte) error) error {
+	for _, line := range lines {
+		if err := add(line); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -240,7 +259,7 @@ func (s *store) readState(from *stateSource) error {
 		return d.fault(err)
 	}
 	s.dead = s.dead.inOrder()
-	s.events.forget(s.seq) // earlier transitions are not events of this store
+	d.l.events.passWaiting(&s.events, s.seq)
 	s.journal.skipTo(s.seq)
 	return nil
 }
@@ -314,6 +333,25 @@ func (d *stateReader) finish() error {
 		return fmt.Errorf("its seq is %d, but it contains sequence %d", d.seq, last)
 	}
 	s.seq = max(s.seq, s.analytics.covered, d.seq)
+	for i, sub := range s.events.domain.subscriptions {
+		if got := max(sub.from, sub.done); got > s.seq {
+			d.path = fmt.Sprintf("%s[%d]", stateArrays[2], i)
+			return fmt.Errorf("subscriber %s got events up to sequence %d, but the document ends at %d", sub.name, got, s.seq)
+		}
+	}
+	return nil
+}
+
+// subscriber reads how far a subscriber of domain events got. It gets the later ones from their tasks.
+func (d *stateReader) subscriber(line []byte) error {
+	if err := d.l.subscriberLine(line); err != nil {
+		return err
+	}
+	subs, c := d.s.events.domain.subscriptions, &d.l.events
+	if done := subs[len(subs)-1].done; !c.known || done < c.domainAfter {
+		c.domainAfter, c.domainGone = done, done
+	}
+	c.known, c.after = true, math.MaxUint64 // no transitions
 	return nil
 }
 
@@ -399,14 +437,14 @@ func (d *stateReader) readClock(raw []byte) error {
 // elements reads one of stateArrays.
 func (d *stateReader) elements(which int) error {
 	if which < d.array {
-		return fmt.Errorf("it comes after %s: want templates, analytics, requests and tasks in this order",
-			stateArrays[d.array-1])
+		return fmt.Errorf("it comes after %s: want %s in this order", stateArrays[d.array-1],
+			strings.Join(stateArrays[:], ", "))
 	}
 	d.array = which + 1
 	if err := d.delimiter('['); err != nil {
 		return err
 	}
-	take := [...]func(line []byte) error{d.l.templateLine, d.l.figuresLine, d.l.requestLine, d.task}[which]
+	take := [...]func(line []byte) error{d.l.templateLine, d.l.figuresLine, d.subscriber, d.l.requestLine, d.task}[which]
 	for n := 0; d.json.More(); n++ {
 		d.path = stateArrays[which] + "[" + strconv.Itoa(n) + "]"
 		var raw json.RawMessage
@@ -556,7 +594,7 @@ func importStore(o journalOptions, state *stateSource, log *slog.Logger) (*store
 // storeOf returns a store in memory with the state of a document.
 func storeOf(state *stateSource, log *slog.Logger) (*store, error) {
 	s := newStore(nil, log)
-	s.journal = closedJournal()
+	s.journal, s.events.domain.keep = closedJournal(), math.MaxInt
 	return s, s.readState(state)
 }
 
@@ -594,6 +632,9 @@ func (s *store) writeFiles(j *journal) error {
 		return err
 	}
 	defer w.file.Close()
+	if err := eachOf(s.events.linesLocked(), w.line); err != nil {
+		return err
+	}
 	if err := s.writeSnapshot(w, len(s.slots), s.analytics.freeze(), w.covered); err != nil {
 		return err
 	}

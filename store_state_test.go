@@ -151,6 +151,10 @@ func TestUnfitStateIsRefused(t *testing.T) {
 		{"records out of order", `{"seq":7,"at"`, `{"seq":5,"at"`, "tasks[1].log[2]: sequence 5 comes after 6"},
 		{"a task twice", last + "]}", last + ",\n" + last + "]}", "tasks[2]: its seq 5 is not after that of the task before it, 5"},
 		{"bad text", `"key":"k"`, "\"key\":\"\xff\"", "tasks[1]: "},
+		{"a subscriber ahead", `"tasks":[`, `"subscribers":[{"subscriber":"a","done":8}],"tasks":[`, "subscribers[0]: subscriber a got events up to sequence 8, "},
+		{"a subscriber twice", `"tasks":[`, `"subscribers":[{"subscriber":"a"},{"subscriber":"a"}],"tasks":[`, "subscribers[1]: "},
+		{"dead letters out of order", `"tasks":[`, `"subscribers":[{"subscriber":"a","dead":[{"seq":3},{"seq":2}]}],"tasks":[`, "subscribers[0]: "},
+		{"late subscribers", "]}\n", `],"subscribers":[]}`, "subscribers: it comes after tasks"},
 		{"a member twice", `"key":"k"`, `"key":"k","key":"k"`, "tasks[1]: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

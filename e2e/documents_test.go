@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,21 +20,21 @@ type session struct {
 }
 
 var sessions = []session{
-	{"README.md", "One minute", ""},
-	{"README.md", "A workflow of your own", ""},
-	{"docs/getting-started.md", "Over HTTP", ""},
-	{"docs/handlers.md", "Outside workers", ""},
-	{"docs/http.md", "Waiting", ""},
-	{"docs/http.md", "Events", ""},
-	{"docs/http.md", "Why is my task stuck?", ""},
-	{"docs/migrating.md", "From an existing project", ""},
+	{"README.md", "", ""},
+	{"docs/getting-started.md", "", ""},
+	{"docs/handlers.md", "", ""},
+	{"docs/http.md", "", ""},
+	{"docs/migrating.md", "", ""},
 	{"docs/mount.md", "", ""},
 	{"docs/operations.md", "", ""},
 	{"docs/operations.md", "The store as one document", ""},
-	{"docs/templates.md", "Dynamic steps", ""},
-	{"docs/fixture.md", "The clock", "--fixture"},
+	{"docs/templates.md", "", ""},
 	{"docs/fixture.md", "", "--fixture"},
+	{"docs/testing.md", "", "--fixture"},
 }
+
+// otherSessions are the pages whose commands other tests type.
+var otherSessions = []string{"docs/cli.md", "docs/security.md"} // TestCommandsGuide, TestAuthenticationSession
 
 // text returns the session's part of its page.
 func (s session) text(t *testing.T) string {
@@ -66,11 +67,17 @@ func cutSection(page, heading string) (rest, section string) {
 func (s session) play(t *testing.T, dir string, p *program) {
 	t.Helper()
 	text := s.text(t)
-	for _, f := range regexp.MustCompile("(?s)`([\\w.-]+)`:\n\n```\\w+\n(.*?)```").FindAllStringSubmatch(text, -1) {
-		writeFile(t, filepath.Join(dir, f[1]), []byte(f[2]))
-	}
 	commands, outputs := consoleSession(t, s.page+": "+s.heading, text)
 	typeCommands(t, commands, outputs, dir, p)
+}
+
+// writeListings writes the files that a text shows: a block after a line with one name, before a colon.
+func writeListings(t *testing.T, dir, text string) {
+	t.Helper()
+	listing := regexp.MustCompile("`([\\w-]+\\.(?:go|py|mjs|yaml|toml))`[^`\n]*(?:`[^`\n]*`\\))?:\n\n```\\w+\n((?s:.*?))```")
+	for _, f := range listing.FindAllStringSubmatch(text, -1) {
+		writeFile(t, filepath.Join(dir, f[1]), []byte(f[2]))
+	}
 }
 
 // consoleSession returns the commands and outputs of a text's console blocks.
@@ -128,14 +135,33 @@ func typeInto(t *testing.T, commands []string, dir string, env []string, p *prog
 	return printed
 }
 
-// TestDocumentSessions types the commands of the README and the guides.
+// TestDocumentSessions types the commands of the README and the guides, twice in the same directory and with
+// the same service. They leave nothing that git shows.
 func TestDocumentSessions(t *testing.T) {
 	slow(t)
 	for _, s := range sessions {
 		t.Run(strings.TrimSuffix(s.page+": "+s.heading, ": "), func(t *testing.T) {
 			t.Parallel()
 			p := serve(t, strings.Fields(s.mode)...)
-			s.play(t, p.cmd.Dir, p)
+			dir := p.cmd.Dir
+			must := func(err error) { wire.Must(0, err)(t) }
+			must(os.CopyFS(filepath.Join(dir, "examples"), os.DirFS(repository("examples"))))
+			writeFile(t, filepath.Join(dir, ".gitignore"), readFile(t, repository(".gitignore")))
+			git := func(args ...string) string {
+				git := exec.Command("git", append([]string{"-c", "user.name=t", "-c", "user.email=t@t"}, args...)...)
+				git.Dir = dir
+				return string(wire.Must(git.CombinedOutput())(t))
+			}
+			git("init", "-q")
+			writeListings(t, dir, s.text(t))
+			git("add", ".")
+			git("commit", "-qm", "before")
+			for range 2 {
+				s.play(t, dir, p)
+			}
+			if left := git("status", "--porcelain"); left != "" {
+				t.Errorf("git shows what the commands left:\n%s", left)
+			}
 		})
 	}
 }
@@ -153,16 +179,297 @@ func TestAuthenticationSession(t *testing.T) {
 	session{"docs/security.md", "Authentication", ""}.play(t, keys, p)
 }
 
+// block is a code block of a document.
+type block struct{ page, kind, text string }
+
+// documentPages returns all documents.
+func documentPages(t *testing.T) (pages []string) {
+	t.Helper()
+	for _, pattern := range []string{"*.md", "docs/*.md", "examples/*.md", "examples/*/*.md"} {
+		for _, page := range wire.Must(filepath.Glob(repository(pattern)))(t) {
+			pages = append(pages, filepath.ToSlash(strings.TrimPrefix(page, repository("")+"/")))
+		}
+	}
+	return pages
+}
+
+// documentBlocks returns the code blocks of all documents.
+func documentBlocks(t *testing.T) (blocks []block) {
+	t.Helper()
+	for _, page := range documentPages(t) {
+		for _, b := range regexp.MustCompile("(?ms)^ *```(\\w*)\n(.*?)^ *```").FindAllStringSubmatch(string(readFile(t, repository(page))), -1) {
+			blocks = append(blocks, block{page, b[1], b[2]})
+		}
+	}
+	return blocks
+}
+
+// coveredLines are commands outside of sessions, with what runs them.
+var coveredLines = map[string]string{
+	"go run .":                    "serve, in all tests",
+	"go run . --fixture":          "TestDocumentSessions",
+	"go test ./...":               "this test",
+	"go test -short ./...":        "this test",
+	"go run . auth generate-keys": "TestAuthenticationSession",
+	"export STEPWELL_JWT_PUBLIC_KEY_PATH=keys/jwt-public-key.pem":                                     "TestAuthenticationSession",
+	"export STEPWELL_ORCHESTRATION__WEB__AUTH__ENABLED=true STEPWELL_WORKER__WEB__AUTH__ENABLED=true": "TestAuthenticationSession",
+}
+
+// blockChecks are the checks of blocks by their kind.
+var blockChecks = map[string]func(*testing.T, block){
+	"console": checkConsole, "sh": checkCommands, "text": checkText, "nginx": checkText, "toml": checkTOML, "json": checkJSONBlock,
+	"yaml": checkYAML, "go": checkListing, "python": checkListing, "js": checkListing,
+}
+
+// TestDocumentBlocks checks every code block of the documents, or that another test runs it.
+func TestDocumentBlocks(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	blocks := documentBlocks(t)
+	for _, b := range blocks {
+		name, _, _ := strings.Cut(b.text, "\n")
+		t.Run(b.page+": "+name, func(t *testing.T) {
+			t.Parallel()
+			check := blockChecks[b.kind]
+			if check == nil {
+				t.Fatalf("nothing runs a block of the kind %q", b.kind)
+			}
+			check(t, b)
+		})
+	}
+	if len(blocks) < 150 {
+		t.Errorf("got %d blocks; want to check more", len(blocks))
+	}
+}
+
+// checkConsole checks that a session has the block, or that other tests run its lines.
+func checkConsole(t *testing.T, b block) {
+	if !strings.HasPrefix(b.text, "$ ") {
+		checkCommands(t, b)
+		return
+	}
+	if slices.Contains(otherSessions, b.page) {
+		return
+	}
+	for _, s := range sessions {
+		if s.page == b.page && strings.Contains(s.text(t), b.text) {
+			return
+		}
+	}
+	t.Error("no session types these commands")
+}
+
+// checkCommands checks that something runs each line.
+func checkCommands(t *testing.T, b block) {
+	for line := range strings.Lines(b.text) {
+		command, _, _ := strings.Cut(strings.TrimSpace(line), "  #")
+		command = strings.TrimSpace(command)
+		switch {
+		case strings.HasPrefix(command, "docker "):
+			checkDocker(t, command)
+		case strings.HasPrefix(b.page, "examples/") && b.page != "examples/README.md": // TestExampleCommands
+		case b.page == "docs/testing.md" && strings.HasPrefix(command, "go "): // TestSuiteInModule
+		case strings.HasPrefix(command, ".ci/"): // too long to run here
+			if said, err := exec.Command("bash", "-n", repository(command)).CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, said)
+			}
+		case strings.HasPrefix(command, "go test -run XXX -bench"):
+			if _, err := regexp.Compile(strings.Trim(strings.Fields(command)[5], "'")); err != nil {
+				t.Error(err)
+			}
+		case coveredLines[command] == "":
+			t.Errorf("nothing runs %q", command)
+		}
+	}
+}
+
+// checkDocker checks a command as far as that is possible without an engine: published ports are on
+// loopback and in the image, and so are volumes.
+func checkDocker(t *testing.T, command string) {
+	dockerfile := string(readFile(t, repository("Dockerfile")))
+	exposed := regexp.MustCompile(`(?m)^EXPOSE (.*)$`).FindStringSubmatch(dockerfile)[1]
+	for _, p := range regexp.MustCompile(`-p (\S+?):\d+:(\d+)`).FindAllStringSubmatch(command, -1) {
+		if p[1] != "127.0.0.1" || !slices.Contains(strings.Fields(exposed), p[2]) {
+			t.Errorf("got the port %s; want one of %s on loopback", p[0], exposed)
+		}
+	}
+	for _, v := range regexp.MustCompile(`-v \w+:(\S+)`).FindAllStringSubmatch(command, -1) {
+		if !strings.Contains(dockerfile, "\nVOLUME "+v[1]+"\n") {
+			t.Errorf("%s is no volume of the image", v[1])
+		}
+	}
+	if !regexp.MustCompile(` stepwell( |$)| \.$`).MatchString(command) {
+		t.Errorf("%q does not name the image", command)
+	}
+}
+
+// checkText checks that a block of text has no commands to type: it is output, a picture, or a reference that
+// TestCommandsPage or another test holds.
+func checkText(t *testing.T, b block) {
+	held := map[string]string{"docs/cli.md": "TestCommandsPage", "docs/mount.md": "TestBehindNginx", "docs/http.md": "TestGeneratedClients"}
+	if held[b.page] == "" && regexp.MustCompile(`(?m)^(\$ |stepwell |curl |go |docker )`).MatchString(b.text) {
+		t.Error("these commands should be a session")
+	}
+}
+
+// checkTOML validates a configuration.
+func checkTOML(t *testing.T, b block) {
+	text := strings.NewReplacer("<16 characters or more>", "0123456789abcdef", "<token>", "x", "<key>", "x",
+		"order.yaml", repository("examples/order/order.yaml")).Replace(b.text)
+	wantExit(t, 0, nil, "config", "validate", configFile(t, text))
+}
+
+// checkJSONBlock checks that a block is JSON, and a template valid.
+func checkJSONBlock(t *testing.T, b block) {
+	value, err := wire.Decode([]byte(b.text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if object, ok := value.(map[string]any); ok && object["steps"] != nil {
+		checkTemplate(t, "json", b.text)
+	}
+}
+
+func checkTemplate(t *testing.T, format, text string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "template."+format)
+	writeFile(t, file, []byte(text))
+	if said := wantExit(t, 0, nil, "template", "check", file); strings.Contains(said, "warning") {
+		t.Error(said)
+	}
+}
+
+// checkListing checks that another test runs a program: it is a file of the repository, or one that
+// TestHandlerExamples writes and runs.
+func checkListing(t *testing.T, b block) {
+	if b.page == "docs/handlers.md" {
+		return
+	}
+	for _, l := range guideListing.FindAllStringSubmatch(string(readFile(t, repository(b.page))), -1) {
+		if l[3] == b.text {
+			return // TestTestingGuideFiles
+		}
+	}
+	t.Error("nothing runs this program")
+}
+
+// checkYAML checks a template, or a part of one, or the services of a container engine.
+func checkYAML(t *testing.T, b block) {
+	switch {
+	case strings.Contains(b.text, "actions/checkout"): // of a service that runs the tests
+		yamlValue(t, b.text)
+	case strings.HasPrefix(b.text, "services:"):
+		checkCompose(t, repository("examples/testing"), yamlValue(t, b.text))
+	case strings.Contains(b.text, "apiVersion:"):
+		checkKubernetes(t, b.text)
+	case strings.Contains(b.text, "steps:"):
+		checkTemplate(t, "yaml", b.text)
+	default: // members of a step
+		checkTemplate(t, "yaml", "name: x\nnamespace: x\nversion: 1.0.0\nsteps:\n  - name: a\n    handler: {callable: builtin:noop}\n"+
+			indented(b.text, "    "))
+	}
+}
+
+func indented(text, by string) string {
+	return regexp.MustCompile(`(?m)^(.)`).ReplaceAllString(text, by+"$1")
+}
+
+// yamlValue reads YAML with the program's own reader, as the context of a template.
+func yamlValue(t *testing.T, text string) any {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "template.yaml")
+	writeFile(t, file, []byte("name: x\nnamespace: x\nversion: 1.0.0\nsteps: [{name: a, handler: {callable: builtin:noop}}]\n"+
+		"default_context:\n"+indented(text, "  ")))
+	code, stdout, stderr := runProgram(t, nil, "template", "convert", "--to", "json", file)
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	value := wire.Must(wire.Decode([]byte(stdout)))(t)
+	return value.(map[string]any)["default_context"]
+}
+
+// TestComposeFiles checks the compose files of the examples as far as that is possible without an engine.
+func TestComposeFiles(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	files := wire.Must(filepath.Glob(repository("examples/*/compose.yaml")))(t)
+	if len(files) != 4 {
+		t.Errorf("got %q; want four", files)
+	}
+	for _, file := range files {
+		checkCompose(t, filepath.Dir(file), yamlValue(t, string(readFile(t, file))))
+	}
+}
+
+// checkCompose checks the services of a compose file: what they build and mount exists, ports are on
+// loopback, and the program takes its environment.
+func checkCompose(t *testing.T, dir string, compose any) {
+	t.Helper()
+	for name, s := range compose.(map[string]any)["services"].(map[string]any) {
+		service := s.(map[string]any)
+		if build, ok := service["build"].(string); ok {
+			readFile(t, filepath.Join(dir, build, "Dockerfile"))
+		} else if service["image"] == nil {
+			t.Errorf("%s has no image", name)
+		}
+		for _, port := range listOf(service["ports"]) {
+			if !strings.HasPrefix(port, "127.0.0.1:") {
+				t.Errorf("%s publishes %s; want loopback", name, port)
+			}
+		}
+		for _, volume := range listOf(service["volumes"]) {
+			if source, _, _ := strings.Cut(volume, ":"); strings.HasPrefix(source, ".") {
+				wire.Must(os.Stat(filepath.Join(dir, source)))(t)
+			}
+		}
+		var env []string
+		variables, _ := service["environment"].(map[string]any)
+		for key, value := range variables {
+			if strings.HasPrefix(key, "STEPWELL_") && key != "STEPWELL_URL" {
+				env = append(env, fmt.Sprintf("%s=%v", key, value))
+			}
+		}
+		wantExit(t, 0, env, "config", "show")
+	}
+}
+
+func listOf(value any) (texts []string) {
+	list, _ := value.([]any)
+	for _, v := range list {
+		texts = append(texts, fmt.Sprint(v))
+	}
+	return texts
+}
+
+// checkKubernetes checks that the probes of a manifest are commands that the image has, and that the program
+// takes its environment.
+func checkKubernetes(t *testing.T, text string) {
+	t.Helper()
+	var env []string
+	for _, v := range regexp.MustCompile(`\{name: (STEPWELL_\w+), value: "?([^"}]+)"?\}`).FindAllStringSubmatch(text, -1) {
+		env = append(env, v[1]+"="+v[2])
+	}
+	wantExit(t, 0, env, "config", "show")
+	probes := regexp.MustCompile(`\{exec: \{command: \[/stepwell, (.*?)\]`).FindAllStringSubmatch(text, -1)
+	if len(probes) < 2 {
+		t.Errorf("got %d probes; want some", len(probes))
+	}
+	p := serve(t, "--memory")
+	address := "STEPWELL_ORCHESTRATION__WEB__LISTEN=" + strings.TrimPrefix(p.ready.OrchestrationURL, "http://")
+	other := "STEPWELL_WORKER__WEB__LISTEN=" + strings.TrimPrefix(p.ready.WorkerURL, "http://")
+	for _, probe := range probes {
+		wantExit(t, 0, []string{address, other}, strings.Split(probe[1], ", ")...)
+	}
+	for _, document := range strings.Split(text, "---\n") {
+		yamlValue(t, document)
+	}
+}
+
 // TestLinks follows the links in all documents to files and headings of the repository.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	pages := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "BENCHMARKS.md"}
-	guides := wire.Must(filepath.Glob(repository("docs/*.md")))(t)
-	for _, g := range guides {
-		pages = append(pages, "docs/"+filepath.Base(g))
-	}
 	link, checked := regexp.MustCompile(`\]\(([^)\s]+)\)`), 0
-	for _, page := range pages {
+	for _, page := range documentPages(t) {
 		for _, l := range link.FindAllStringSubmatch(prose(string(readFile(t, repository(page)))), -1) {
 			if strings.Contains(l[1], "://") {
 				continue

@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/big"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"stepwell/e2e/wire"
@@ -20,27 +23,141 @@ var exampleWorkers = []struct{ language, example, arithmetic string }{
 	{"node", "examples/worker.mjs", "testdata/workers/arithmetic.mjs"},
 }
 
-// startWorker runs an example worker until the test ends.
-func startWorker(t *testing.T, p *program, language, file string, env ...string) {
-	t.Helper()
-	if _, err := exec.LookPath(language); err != nil {
-		t.Skipf("needs %s", language)
+// TestHandlerExamples runs the handlers, programs and workers of docs/handlers.md in each language: one task
+// goes through all of them.
+func TestHandlerExamples(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	for _, tt := range []struct{ language, handler, program, worker string }{
+		{"go", "handler.go", "stamp", "worker.go"},
+		{"python3", "handler.py", "stamp.py", "worker.py"},
+		{"node", "handler.mjs", "stamp.mjs", "worker.mjs"},
+	} {
+		t.Run(tt.language, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			writeListings(t, dir, string(readFile(t, repository("docs/handlers.md"))))
+			worker := []string{tt.language, repository("examples/" + tt.worker)}
+			handler := []string{tt.language, filepath.Join(dir, tt.handler)}
+			if tt.language == "go" {
+				worker, handler = []string{goBuild(t, worker[1])}, []string{goBuild(t, handler[1])}
+				os.Rename(goBuild(t, filepath.Join(dir, "stamp.go")), filepath.Join(dir, "stamp"))
+			}
+			os.Chmod(filepath.Join(dir, tt.program), 0o755)
+			_, port, _ := net.SplitHostPort(freePort(t))
+			edit := func(name, from, to string) {
+				file := filepath.Join(dir, name)
+				writeFile(t, file, []byte(strings.Replace(string(readFile(t, file)), from, to, 1)))
+			}
+			edit("intake.yaml", "stamp.py", tt.program)
+			edit("stepwell.toml", ":9000", ":"+port)
+			edit("stepwell.toml", "/opt/steps:", dir+":"+os.Getenv("PATH")+":")
+			p := serve(t, "--fixture", "--config", filepath.Join(dir, "stepwell.toml"), "--templates", filepath.Join(dir, "intake.yaml"))
+			startProcess(t, nil, append(handler, port)...)
+			startProcess(t, []string{"STEPWELL_URL=" + p.ready.OrchestrationURL}, worker...)
+			awaitPort(t, "127.0.0.1:"+port)
+			id := p.api().create(`{"namespace":"shop","name":"intake"}`)
+			p.api().await(id, "complete")
+			for step, want := range map[string]string{"charge": `{"paid":120}`, "load": `{"rows":2500}`,
+				"stamp": `{"arguments":["--loud"],"stamped":{"paid":120}}`, "count": "250"} {
+				if got := resultText(t, p.api(), id, step); got != want {
+					t.Errorf("%s: got %s; want %s", step, got, want)
+				}
+			}
+			p.api().do("POST", "/_stepwell/verify", `{"match":{"step":"load"},"count":{"exactly":3}}`).want(200)
+			p.api().do("POST", "/_stepwell/verify",
+				`{"match":{"kind":"request","path_prefix":"/v1/steps/","body":{"items_processed":200}},"count":{"exactly":1}}`).want(200)
+			id = p.api().create(`{"namespace":"shop","name":"intake","context":{"amount":5000}}`)
+			p.api().await(id, "blocked_by_failures")
+		})
 	}
-	worker := exec.Command(language, repository(file))
-	worker.Env = append(os.Environ(), append(env, "STEPWELL_URL="+p.ready.OrchestrationURL, "PYTHONPATH="+repository("examples"),
-		"PYTHONDONTWRITEBYTECODE=1")...)
+}
+
+// goBuild builds a program, and returns its file.
+func goBuild(t *testing.T, sources ...string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "program")
+	if said, err := exec.Command("go", append([]string{"build", "-o", file}, sources...)...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	return file
+}
+
+// startProcess runs a command until the test ends.
+func startProcess(t *testing.T, env []string, command ...string) {
+	t.Helper()
+	if _, err := exec.LookPath(command[0]); err != nil {
+		t.Skipf("needs %s", command[0])
+	}
+	process := exec.Command(command[0], command[1:]...)
+	process.Env = append(os.Environ(), append(env, "PYTHONDONTWRITEBYTECODE=1")...)
 	said := newOutput()
-	worker.Stdout, worker.Stderr = said, said
-	if err := worker.Start(); err != nil {
+	process.Stdout, process.Stderr = said, said
+	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		worker.Process.Kill()
-		worker.Wait()
+		process.Process.Kill()
+		process.Wait()
 		if t.Failed() {
-			t.Logf("%s said:\n%s", file, said)
+			t.Logf("%q said:\n%s", command, said)
 		}
 	})
+}
+
+// awaitPort waits until something listens on an address.
+func awaitPort(t *testing.T, address string) {
+	t.Helper()
+	eventually(t, "a listener on "+address, func() bool {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+}
+
+// TestExampleCommands runs each example as its README says, and creates a task.
+func TestExampleCommands(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	for _, tt := range []struct{ name, create string }{
+		{"order", `{"namespace":"shop","name":"order","context":{"item":"lamp","amount":30,"card":"4242"}}`},
+		{"documents", `{"namespace":"archive","name":"documents","context":{"documents":["a.txt","b.txt"]}}`},
+		{"approval", `{"namespace":"expenses","name":"approval","context":{"amount":20}}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, port, _ := net.SplitHostPort(freePort(t))
+			page := string(readFile(t, repository("examples/"+tt.name+"/README.md")))
+			block := regexp.MustCompile("(?s)```sh\n(.*?) &\n(\\w+='.*?' )?go run \\. --templates (.*?)\n```").FindStringSubmatch(page)
+			if block == nil {
+				t.Fatal("the README does not say how to run it")
+			}
+			setting := strings.ReplaceAll(strings.ReplaceAll(strings.TrimSpace(block[2]), "'", ""), ":9000", ":"+port)
+			template := wire.Must(filepath.Abs(repository(block[3])))(t)
+			p := serveWith(t, strings.Fields(setting), "--memory", "--templates", template)
+			command := strings.Fields(strings.ReplaceAll(block[1], "examples/", "../examples/"))
+			switch tt.name {
+			case "order":
+				command = []string{goBuild(t, "../examples/order"), "127.0.0.1:" + port}
+			case "approval":
+				command = append(command, port)
+			}
+			startProcess(t, []string{"STEPWELL_URL=" + p.ready.OrchestrationURL}, command...)
+			if setting != "" {
+				awaitPort(t, "127.0.0.1:"+port)
+			}
+			p.api().await(p.api().create(tt.create), "complete")
+		})
+	}
+}
+
+// startWorker runs an example worker until the test ends.
+func startWorker(t *testing.T, p *program, language, file string, env ...string) {
+	t.Helper()
+	startProcess(t, append(env, "STEPWELL_URL="+p.ready.OrchestrationURL, "PYTHONPATH="+repository("examples")),
+		language, repository(file))
 }
 
 func TestExampleWorkers(t *testing.T) {

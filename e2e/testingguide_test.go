@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"stepwell/e2e/wire"
 )
 
 var testingGuide = repository("docs/testing.md")
@@ -45,6 +47,10 @@ func TestExampleSuiteFails(t *testing.T) {
 			"AssertionError: 2 calls match, 1 wanted: attempt 1 failed (declined), attempt 2 succeeded"},
 		{"order.test.mjs", "stepwell.mjs", "node --test --test-reporter=tap", `"complete"`, `"error"`,
 			`error: 'the task is complete, not error: the task is complete: nothing is left to do'`},
+		{"test_order.py", "stepwell.py", "python3 -m unittest", `"order.json"`, `"odrer.json"`,
+			"odrer.json did not start: it says above why"},
+		{"order.test.mjs", "stepwell.mjs", "node --test --test-reporter=tap", `"order.json"`, `"odrer.json"`,
+			"odrer.json did not start: it says above why"},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
 			t.Parallel()
@@ -76,6 +82,30 @@ func suite(t *testing.T, dir, command string) (said string, err error) {
 	return string(text), err
 }
 
+// TestSuiteInModule uses the service and the helper in a module of another application, as the guide says.
+func TestSuiteInModule(t *testing.T) {
+	t.Parallel()
+	slow(t)
+	dir := t.TempDir()
+	app := filepath.Join(dir, "app")
+	for _, name := range []string{"order_test.go", "order.json"} {
+		os.Mkdir(app, 0o755)
+		writeFile(t, filepath.Join(app, name), readFile(t, repository("examples/testing/"+name)))
+	}
+	writeFile(t, filepath.Join(app, "go.mod"), []byte("module app\n\ngo 1.26\n"))
+	if err := os.Symlink(wire.Must(filepath.Abs(".."))(t), filepath.Join(dir, "stepwell")); err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(readFile(t, testingGuide)), "```console\n")
+	commands, _, _ := strings.Cut(text, "```")
+	shell := exec.CommandContext(t.Context(), "sh", "-ec", commands+"go test .")
+	shell.Dir = app
+	shell.Env = append(os.Environ(), "STEPWELL="+programFile(t), "GOFLAGS=")
+	if said, err := shell.CombinedOutput(); err != nil || strings.Count(commands, "\n") != 3 {
+		t.Errorf("%v\n%s%s", err, commands, said)
+	}
+}
+
 // TestExamplePictures checks that the picture of each example shows the graph of its template.
 func TestExamplePictures(t *testing.T) {
 	t.Parallel()
@@ -95,12 +125,14 @@ func TestExamplePictures(t *testing.T) {
 	}
 }
 
+// guideListing matches a block below the name of a file.
+var guideListing = regexp.MustCompile("(?s)\n\\[`([^`]+)`\\]\\(([^)]+)\\)[^\n]*:\n\n```[a-z]+\n(.*?)```\n")
+
 // TestTestingGuideFiles checks that a block below the name of a file is the content of that
 // file, and short enough to copy.
 func TestTestingGuideFiles(t *testing.T) {
 	t.Parallel()
-	listing := regexp.MustCompile("(?s)\n\\[`([^`]+)`\\]\\(([^)]+)\\)[^\n]*:\n\n```[a-z]+\n(.*?)```\n")
-	listed := listing.FindAllSubmatch(readFile(t, testingGuide), -1)
+	listed := guideListing.FindAllSubmatch(readFile(t, testingGuide), -1)
 	if len(listed) < 4 {
 		t.Errorf("got %d listings; want the suites", len(listed))
 	}
@@ -116,18 +148,6 @@ func TestTestingGuideFiles(t *testing.T) {
 			t.Errorf("%s is called %s", file, l[1])
 		}
 	}
-}
-
-// TestTestingGuideSession types all of the guide's commands into one shell.
-func TestTestingGuideSession(t *testing.T) {
-	t.Parallel()
-	slow(t)
-	dir := t.TempDir()
-	if err := os.CopyFS(filepath.Join(dir, "examples"), os.DirFS(repository("examples"))); err != nil {
-		t.Fatal(err)
-	}
-	commands, outputs := consoleSession(t, testingGuide, string(readFile(t, testingGuide)))
-	typeCommands(t, commands, outputs, dir, serve(t, "--fixture"))
 }
 
 // TestTestingGuideSettings checks that the settings in the guide exist.

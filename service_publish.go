@@ -157,7 +157,7 @@ func (p *publisher) settle(s *subscriber, e *domainEvent, n int, r sendResult) {
 			"event", e.name, "delivery", deliveryID(s.Name, e.seq, e.n), "attempts", n, "problem", r.problem)
 	}
 	if err := p.store.settle(s.Name, e, dead); err != nil {
-		p.log.Warn("what a subscriber has could not be noted; a restart sends the event again",
+		p.log.Warn("the delivery could not be recorded; after a restart the event is sent again",
 			"subscriber", s.Name, "error", err)
 	}
 	p.store.locked(func() {

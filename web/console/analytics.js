@@ -10,7 +10,7 @@ const bucketHours = { 6: 1, 24: 1, 72: 3, 168: 6, 720: 24 };
 
 export async function show(root, { query, remember, signal }) {
   let hours = windows[query.get("hours")] ? query.get("hours") : "24";
-  const body = h("div", { class: "view" });
+  const body = h("div.view");
   const chips = Object.entries(windows).map(([n, label]) => button(label, () => read(n), "chip", { "data-hours": n }));
   const read = async (n) => {
     hours = n;
@@ -20,7 +20,7 @@ export async function show(root, { query, remember, signal }) {
     if (!signal.aborted && hours === n) body.replaceChildren(...page(parts, Number(n), signal));
   };
   await read(hours);
-  root.replaceChildren(h("div", { class: "row" }, h("h1", {}, "Analytics"), h("div", { class: "chips", role: "group", "aria-label": "Period" }, chips)), body);
+  root.replaceChildren(h("div.row", h("h1", "Analytics"), h("div.chips", { role: "group", "aria-label": "Period" }, chips)), body);
 }
 
 const load = (hours, signal) => Promise.all([`performance?hours=${hours}`, `history?hours=${hours}`, "bottlenecks?limit=10&min_executions=1"]
@@ -31,7 +31,7 @@ function page([performance, history, slow], hours, signal) {
     return [empty("No figures yet", "They appear with the first task.", link("/start", "Start a task", { class: "button primary" }))];
   }
   const rows = buckets(history, bucketHours[hours]);
-  return [facts(performance, history), advice(slow.recommendations), h("div", { class: "charts" }, charts(rows, history, signal)),
+  return [facts(performance, history), advice(slow.recommendations), h("div.charts", charts(rows, history, signal)),
     figures(rows), bottlenecks(slow)];
 }
 
@@ -39,11 +39,11 @@ const add = (rows, name) => rows.reduce((n, r) => n + r[name], 0);
 export const percent = (part, whole) => (whole ? (Math.floor((part / whole) * 1000) / 10) + " %" : "–");
 export const seconds = (s) => (s > 0 && s < 0.01 ? +(s * 1000).toPrecision(2) + " ms" : duration(s * 1000));
 
-export const fact = (label, value, about) => h("div", { class: "card fact" }, h("dt", {}, label), h("dd", {}, value), about && h("dd", { class: "about soft" }, about));
+export const fact = (label, value, about) => h("div.card.fact", h("dt", label), h("dd", value), about && h("dd.about.soft", about));
 
 function facts(p, { hours }) {
   const ended = p.completed_tasks + p.failed_tasks;
-  return h("dl", { class: "tiles" },
+  return h("dl.tiles",
     fact("Created", number(add(hours, "created_tasks")), `${number(p.total_tasks)} ever`),
     fact("Completed", number(p.completed_tasks), percent(p.completed_tasks, ended) + " of ended"),
     fact("Failed", number(p.failed_tasks), `${number(add(hours, "failed_attempts"))} failed attempts`),
@@ -51,8 +51,8 @@ function facts(p, { hours }) {
     fact("Active now", number(p.active_tasks), "running or waiting"));
 }
 
-const advice = (sentences) => sentences.length > 0 && h("section", { class: "card", "aria-label": "What stands out" },
-  h("h2", {}, "What stands out"), h("ul", { class: "advice" }, sentences.map((s) => h("li", {}, s))));
+const advice = (sentences) => sentences.length > 0 && h("section.card", { "aria-label": "What stands out" },
+  h("h2", "What stands out"), h("ul.advice", sentences.map((s) => h("li", s))));
 
 // buckets sums the figures by the hour, and fills the hours without any.
 export function buckets(history, size) {
@@ -98,7 +98,7 @@ function charts(rows, history, signal) {
 function figures(rows) {
   const used = rows.filter((r) => r.created || r.completed || r.failed || r.attempts || r.cancelled).reverse();
   const columns = ["Period", ...["Created", "Completed", "Failed", "Cancelled", "Attempts", "Failed attempts", "Average", "p95"].map((c) => [c, "num"])];
-  return h("details", {}, h("summary", {}, "The figures as a table"), table("Figures", columns, used.map((r) => [span(r.t, r.step),
+  return h("details", h("summary", "The figures as a table"), table("Figures", columns, used.map((r) => [span(r.t, r.step),
     ...[r.created, r.completed, r.failed, r.cancelled, r.attempts, r.failedAttempts].map(number),
     r.completed ? seconds(r.seconds / r.completed) : "–", r.p95 === null ? "–" : seconds(r.p95)])));
 }
@@ -107,16 +107,16 @@ const template = (f) => link("/templates/" + templatePath({ namespace: f.namespa
 
 // bar draws a share of the longest as a bar, beside the figure.
 function bar(value, most) {
-  return h("span", { class: "meter" }, h("svg", { width: 90, height: 8, "aria-hidden": "true" },
-    h("rect", { class: "bar-part run", width: Math.max((value / (most || 1)) * 90, 1), height: 8, rx: 2 })), seconds(value));
+  return h("span.meter", h("svg", { width: 90, height: 8, "aria-hidden": "true" },
+    h("rect.bar-part.run", { width: Math.max((value / (most || 1)) * 90, 1), height: 8, rx: 2 })), seconds(value));
 }
 
 function bottlenecks({ slow_steps: steps, slow_tasks: tasks }) {
   const most = (list) => Math.max(...list.map((f) => f.average_duration_seconds));
   const row = (f, list) => [bar(f.average_duration_seconds, most(list)), seconds(f.max_duration_seconds), number(f.execution_count),
-    f.error_count ? h("span", { class: "bad-text" }, percent(f.error_count, f.execution_count)) : "0 %", ago(f.last_executed_at)];
+    f.error_count ? h("span.bad-text", percent(f.error_count, f.execution_count)) : "0 %", ago(f.last_executed_at)];
   const columns = ["Average", ["Longest", "num"], ["Runs", "num"], ["Failed", "num"], "Last"];
-  return h("section", { class: "view" }, h("div", {}, h("h2", {}, "Bottlenecks"), h("p", { class: "soft" }, "Over all time, the slowest first.")),
-    table("Slowest steps", ["Step", ["Template", "wide-cell"], ...columns], steps.map((f) => [h("strong", {}, f.step_name), template(f), ...row(f, steps)])),
+  return h("section.view", h("div", h("h2", "Bottlenecks"), h("p.soft", "Over all time, the slowest first.")),
+    table("Slowest steps", ["Step", ["Template", "wide-cell"], ...columns], steps.map((f) => [h("strong", f.step_name), template(f), ...row(f, steps)])),
     table("Slowest templates", ["Template", ...columns], tasks.map((f) => [template(f), ...row(f, tasks)])));
 }

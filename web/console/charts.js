@@ -8,26 +8,26 @@ const HEIGHT = 190, LEFT = 46, RIGHT = 8, TOP = 12, BOTTOM = 24;
 // (milliseconds), step (of a bucket), series [{name, tone, values}] with null for nothing, kind
 // ("bars" or "lines"), and format(value). It ends with signal.
 export function chart(options, signal) {
-  const box = h("div", { class: "chart-box" });
+  const box = h("div.chart-box");
   const watch = new ResizeObserver(([e]) => {
     const width = Math.round(e.contentRect.width);
     if (width > 0) box.replaceChildren(draw(options, width));
   });
   watch.observe(box);
   signal.addEventListener("abort", () => watch.disconnect());
-  return h("figure", { class: "chart" }, h("figcaption", { class: "row" }, h("h3", {}, options.label), legend(options.series)), box);
+  return h("figure.chart", h("figcaption.row", h("h3", options.label), legend(options.series)), box);
 }
 
-export const legend = (series) => h("div", { class: "legend" }, series.map((s) =>
-  h("span", {}, h("span", { class: "swatch " + s.tone }), s.name)));
+export const legend = (series) => h("div.legend", series.map((s) =>
+  h("span", h("span", { class: "swatch " + s.tone }), s.name)));
 
 function draw({ label, times, step, series, kind, format }, width) {
   const top = ceiling(Math.max(0, ...times.map((_, i) => (kind === "bars" ? sum(series, i) : Math.max(...series.map((s) => s.values[i] ?? 0))))));
   const from = times[0], to = times.at(-1) + step;
   const x = (t) => LEFT + ((t - from) / (to - from)) * (width - LEFT - RIGHT), y = (v) => HEIGHT - BOTTOM - (v / top) * (HEIGHT - TOP - BOTTOM);
   const marks = kind === "bars" ? bars(times, step, series, x, y) : lines(times, step, series, x, y);
-  const hits = times.map((t, i) => h("rect", { class: "hit", x: x(t), y: TOP, width: x(t + step) - x(t), height: HEIGHT - TOP - BOTTOM },
-    h("title", {}, [span(t, step), ...series.map((s) => `${s.name}: ${s.values[i] === null ? "–" : format(s.values[i])}`)].join("\n"))));
+  const hits = times.map((t, i) => h("rect.hit", { x: x(t), y: TOP, width: x(t + step) - x(t), height: HEIGHT - TOP - BOTTOM },
+    h("title", [span(t, step), ...series.map((s) => `${s.name}: ${s.values[i] === null ? "–" : format(s.values[i])}`)].join("\n"))));
   return h("svg", { width, height: HEIGHT, role: "img", "aria-label": `${label}, up to ${format(top)}. The figures are in the table below.` },
     (top === 1 ? [0, 1] : [0, 0.5, 1]).map((part) => gridLine(y(top * part), format(top * part), width)), axis(from, to, step, x, width), marks, hits);
 }
@@ -66,8 +66,8 @@ function lines(times, step, series, x, y) {
   });
 }
 
-const gridLine = (y, text, width) => [h("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y, y2: y }),
-  h("text", { class: "tick end", x: LEFT - 6, y: y + 4 }, text)];
+const gridLine = (y, text, width) => [h("line.grid", { x1: LEFT, x2: width - RIGHT, y1: y, y2: y }),
+  h("text.tick.end", { x: LEFT - 6, y: y + 4 }, text)];
 
 const hour = 3_600_000, day = 24 * hour;
 const clockText = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
@@ -82,7 +82,7 @@ function axis(from, to, step, x, width) {
   const every = [hour, 2 * hour, 3 * hour, 6 * hour, 12 * hour, day, 2 * day, 5 * day, 10 * day].find((e) => e >= (long ? day : step) && (to - from) / e <= room) || 10 * day;
   const texts = [];
   for (let t = from; t < to; t += every) {
-    if (x(t) < width - 40) texts.push(h("text", { class: "tick", x: x(t), y: HEIGHT - 6 }, (long ? dayText : clockText).format(t)));
+    if (x(t) < width - 40) texts.push(h("text.tick", { x: x(t), y: HEIGHT - 6 }, (long ? dayText : clockText).format(t)));
   }
   return texts;
 }

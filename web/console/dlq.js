@@ -19,15 +19,15 @@ export async function show(root, context) {
 class Letters {
   constructor(root, { query, remember, signal }) {
     Object.assign(this, { root, remember, signal, status: statuses[query.get("status")] ? query.get("status") : "Pending" });
-    this.queue = h("div", { class: "view" });
-    this.stale = h("section", { class: "view" });
-    this.chips = h("div", { class: "chips", role: "group", "aria-label": "Investigation" });
+    this.queue = h("div.view");
+    this.stale = h("section.view");
+    this.chips = h("div.chips", { role: "group", "aria-label": "Investigation" });
   }
 
   async open() {
     await this.load();
-    this.root.replaceChildren(h("div", { class: "row" }, h("h1", {}, "Dead letters"), this.chips),
-      h("p", { class: "soft lead" }, "Tasks that cannot go on by themselves. Find the cause, act on the task, and note what came of it."), this.queue, this.stale);
+    this.root.replaceChildren(h("div.row", h("h1", "Dead letters"), this.chips),
+      h("p.soft.lead", "Tasks that cannot go on by themselves. Find the cause, act on the task, and note what came of it."), this.queue, this.stale);
     this.follow();
   }
 
@@ -61,7 +61,7 @@ class Letters {
   showChips(stats) {
     const members = { Pending: "pending", ManuallyResolved: "manually_resolved", PermanentlyFailed: "permanent_failures", Cancelled: "cancelled" };
     this.chips.replaceChildren(...Object.entries(statuses).map(([status, label]) => button([label, stats &&
-      h("b", {}, number(stats.reduce((n, s) => n + s[members[status]], 0)))], () => this.choose(status), "chip", { "aria-pressed": String(status === this.status) })));
+      h("b", number(stats.reduce((n, s) => n + s[members[status]], 0)))], () => this.choose(status), "chip", { "aria-pressed": String(status === this.status) })));
   }
 
   async choose(status) {
@@ -86,7 +86,7 @@ class Letters {
   }
 
   pendingRow(e) {
-    return [task(e, e.namespace_name), words(e.dlq_reason), h("strong", {}, number(Math.round(e.priority_score))), state(e.current_state), ago(e.dlq_timestamp), this.opener(e)];
+    return [task(e, e.namespace_name), words(e.dlq_reason), h("strong", number(Math.round(e.priority_score))), state(e.current_state), ago(e.dlq_timestamp), this.opener(e)];
   }
 
   endedRow(e) {
@@ -97,19 +97,19 @@ class Letters {
     const late = tasks.filter((t) => t.health_status !== "healthy"), tones = { stale: "bad", warning: "wait" };
     const rows = late.map((t) => [task(t, t.namespace_name), h("span", { class: "state " + tones[t.health_status] }, words(t.health_status)), state(t.current_state),
       minutes(t.time_in_state_minutes), minutes(t.staleness_threshold_minutes), minutes(t.task_age_minutes)]);
-    this.stale.replaceChildren(h("h2", {}, "Stale tasks"), rows.length
+    this.stale.replaceChildren(h("h2", "Stale tasks"), rows.length
       ? table("Stale tasks", ["Task", "Health", "State", ["In it for", "num"], ["Allowed", "num"], ["Age", "num"]], rows)
-      : h("p", { class: "soft" }, tasks.length ? "Every unfinished task is within its limits." : "There are no unfinished tasks."));
+      : h("p.soft", tasks.length ? "Every unfinished task is within its limits." : "There are no unfinished tasks."));
   }
 }
 
-const task = (e, namespace) => h("div", {}, link("/tasks/" + e.task_uuid, `${namespace}/${e.task_name}`), " ", h("span", { class: "soft mono" }, shortId(e.task_uuid)));
+const task = (e, namespace) => h("div", link("/tasks/" + e.task_uuid, `${namespace}/${e.task_name}`), " ", h("span.soft.mono", shortId(e.task_uuid)));
 
 const minutes = (n) => (n < 120 ? `${n} min` : n < 2880 ? `${Math.floor(n / 60)} h` : `${Math.floor(n / 1440)} d`);
 
 // investigate opens a dialog about an entry: what failed, what helps, and what was found out.
 async function investigate(id, entryId, changed) {
-  const body = h("div", { class: "view" }, loading());
+  const body = h("div.view", loading());
   const box = dialog("Investigate", body);
   box.classList.add("wide");
   const show = async () => {
@@ -130,25 +130,25 @@ const optional = (path) => api.get(path).catch(() => null);
 function sections(entry, why, summary, changed) {
   const snapshot = entry.task_snapshot;
   const acts = why && help(why, summary, changed);
-  return [h("div", { class: "row" }, task({ ...entry, task_name: snapshot.task_name }, snapshot.namespace), why && state(why.status), h("span", { class: "soft" }, words(entry.dlq_reason), ", ", ago(entry.dlq_timestamp))),
-    !acts?.querySelector(".help-row") && failures(snapshot), acts, h("details", {}, h("summary", {}, "The task as it was then"),
+  return [h("div.row", task({ ...entry, task_name: snapshot.task_name }, snapshot.namespace), why && state(why.status), h("span.soft", words(entry.dlq_reason), ", ", ago(entry.dlq_timestamp))),
+    !acts?.querySelector(".help-row") && failures(snapshot), acts, h("details", h("summary", "The task as it was then"),
     jsonTree(snapshot, { label: "Snapshot" })), note(entry, changed)];
 }
 
 function failures(snapshot) {
   const failed = snapshot.steps.filter((s) => s.error);
-  return failed.length > 0 && h("div", { class: "problem" }, failed.map((s) => h("p", {}, h("strong", {}, s.name), ` failed after ${plural(s.attempts, "attempt")}: `,
-    s.error.message || h("i", {}, "the message is hidden from you"), s.error.error_type && h("span", { class: "soft" }, ` (${s.error.error_type})`))));
+  return failed.length > 0 && h("div.problem", failed.map((s) => h("p", h("strong", s.name), ` failed after ${plural(s.attempts, "attempt")}: `,
+    s.error.message || h("i", "the message is hidden from you"), s.error.error_type && h("span.soft", ` (${s.error.error_type})`))));
 }
 
 // help offers what can be done about the task now.
 function help(why, summary, changed) {
   const t = { task_uuid: why.task_uuid }, declared = summary?.template.steps || [];
-  const acts = why.steps.filter((s) => s.actions.length && s.current_state === "error").map((s) => h("div", { class: "help-row" }, h("p", {}, h("strong", {}, s.name), ": ", s.message, "."),
-    h("div", { class: "row" }, stepButtons(s.actions, t, { id: s.step_uuid, name: s.name, attempts: s.attempt, max: s.max_attempts },
+  const acts = why.steps.filter((s) => s.actions.length && s.current_state === "error").map((s) => h("div.help-row", h("p", h("strong", s.name), ": ", s.message, "."),
+    h("div.row", stepButtons(s.actions, t, { id: s.step_uuid, name: s.name, attempts: s.attempt, max: s.max_attempts },
       declared.filter((d) => d.dependencies.includes(s.name))))));
-  if (why.steps.length) acts.push(h("div", {}, allowed("tasks:cancel", "Cancel the task …", () => cancelTask(t, why.steps.length), "quiet small")));
-  const place = h("section", { class: "view", "aria-label": "What helps" }, h("h3", {}, acts.length ? "What helps" : "The task is over"), acts);
+  if (why.steps.length) acts.push(h("div", allowed("tasks:cancel", "Cancel the task …", () => cancelTask(t, why.steps.length), "quiet small")));
+  const place = h("section.view", { "aria-label": "What helps" }, h("h3", acts.length ? "What helps" : "The task is over"), acts);
   place.addEventListener("click", () => document.querySelector("dialog.dialog:last-of-type")?.addEventListener("close", changed, { once: true }));
   return place;
 }
@@ -157,9 +157,9 @@ function help(why, summary, changed) {
 function note(entry, changed) {
   const status = select(Object.entries(statuses), entry.resolution_status), by = h("input", { value: entry.resolved_by || actor });
   const notes = h("textarea", { rows: 4, class: "prose", value: entry.resolution_notes || "", placeholder: "What was the cause, and what did you do?" });
-  const place = h("div", { role: "alert" }), commands = h("details", { class: "commands" }), path = "/v1/dlq/entry/" + entry.dlq_entry_uuid;
+  const place = h("div", { role: "alert" }), commands = h("details.commands"), path = "/v1/dlq/entry/" + entry.dlq_entry_uuid;
   const body = () => ({ resolution_status: status.value, ...(notes.value && { resolution_notes: notes.value }), ...(by.value && { resolved_by: by.value }) });
-  const write = () => commands.replaceChildren(h("summary", {}, "The same as a command"), command("curl", api.curl("PATCH", path, body())),
+  const write = () => commands.replaceChildren(h("summary", "The same as a command"), command("curl", api.curl("PATCH", path, body())),
     command("Command line", api.cli("dlq", "update", entry.dlq_entry_uuid, "--status", status.value, ...(notes.value ? ["--notes", notes.value] : []), ...(by.value ? ["--by", by.value] : []))));
   const save = async () => {
     try {
@@ -171,7 +171,7 @@ function note(entry, changed) {
     }
   };
   write();
-  return h("form", { class: "form", oninput: write, onsubmit: (e) => { e.preventDefault(); save(); } }, h("h3", {}, "Investigation"),
-    h("div", { class: "form grid" }, field("State", status), field("Your name", by)), field("Notes", notes), commands,
-    h("div", { class: "row end" }, place, allowed("dlq:update", "Save", save, "primary")));
+  return h("form.form", { oninput: write, onsubmit: (e) => { e.preventDefault(); save(); } }, h("h3", "Investigation"),
+    h("div.form.grid", field("State", status), field("Your name", by)), field("Notes", notes), commands,
+    h("div.row.end", place, allowed("dlq:update", "Save", save, "primary")));
 }

@@ -7,12 +7,12 @@ const base = "/_stepwell/";
 
 export async function show(root, { query, signal, remember }) {
   if (!api.service.fixture) {
-    return root.replaceChildren(h("h1", {}, "Fixture mode"), empty("Fixture mode is off", "Start the service with --fixture, and tests control its clock and script its steps."));
+    return root.replaceChildren(h("h1", "Fixture mode"), empty("Fixture mode is off", "Start the service with --fixture, and tests control its clock and script its steps."));
   }
   const clock = new Clock(signal);
   await clock.load();
   const from = origin(query.get("from"));
-  root.replaceChildren(h("div", { class: "row" }, h("h1", {}, "Fixture mode"), from && h("a", { href: from + "/console/fixture", class: "button quiet" }, "Back to the main service"),
+  root.replaceChildren(h("div.row", h("h1", "Fixture mode"), from && h("a", { href: from + "/console/fixture", class: "button quiet" }, "Back to the main service"),
     button("Reset …", () => reset(clock))), clock.element,
     tabs("Fixture", { Stubs: () => section(stubs, signal), Requests: () => section(requests, signal), Sandboxes: () => section(sandboxes, signal) },
       query.get("tab") || "Stubs", (name) => remember(api.query({ tab: name === "Stubs" ? "" : name, from }))));
@@ -26,7 +26,7 @@ function origin(text) {
 
 // section makes the content of a tab, which fill(place, again) fills.
 function section(fill, signal) {
-  const place = h("div", { class: "view" });
+  const place = h("div.view");
   const again = async () => {
     try {
       await fill(place, again);
@@ -42,10 +42,10 @@ function section(fill, signal) {
 class Clock {
   constructor(signal) {
     this.signal = signal;
-    this.head = h("div", { class: "row" });
-    this.actions = h("div", { class: "row" });
-    this.due = h("div", {});
-    this.element = h("section", { class: "card view", "aria-label": "Clock" }, this.head, this.actions, this.due);
+    this.head = h("div.row");
+    this.actions = h("div.row");
+    this.due = h("div");
+    this.element = h("section.card.view", { "aria-label": "Clock" }, this.head, this.actions, this.due);
     const tick = setInterval(() => this.face && this.tick(), 250);
     const soon = () => { this.timer ??= setTimeout(() => { this.timer = undefined; this.load().catch(() => {}); }, 300); };
     const stop = api.events({}, soon, (state) => { if (state === "open" || state === "gap") soon(); });
@@ -72,11 +72,11 @@ class Clock {
     const modes = { real: ["Real time", "Time passes by itself. Tests may freeze and move it."], frozen: ["Frozen", "Time is virtual and stands still until somebody moves it."],
       auto: ["Automatic", "Time is virtual and jumps to the next timer whenever nothing runs."] };
     const [word, about] = modes[answer.mode], focused = document.activeElement?.dataset?.act;
-    this.face = h("p", { class: "time" });
+    this.face = h("p.time");
     this.until = answer.next_timer && instant(answer.next_timer);
-    this.next = h("span", {});
+    this.next = h("span");
     this.tick();
-    this.head.replaceChildren(h("div", { class: "grow" }, this.face, h("p", { class: "soft" }, about)),
+    this.head.replaceChildren(h("div.grow", this.face, h("p.soft", about)),
       h("span", { class: "state " + (answer.mode === "real" ? "idle" : "wait") }, word));
     if (answer.mode !== this.mode) this.actions.replaceChildren(...this.buttons(answer)); // others may be under the mouse
     this.mode = answer.mode;
@@ -94,19 +94,19 @@ class Clock {
     const by = (this.by ||= h("input", { value: "1m", "aria-label": "Advance by", class: "short", "data-act": "by" }));
     const act = (name, label, body, kind) => button(label, () => this.post(body()), kind, { "data-act": name });
     return [mode === "frozen" ? act("resume", "Resume real time", () => ({ resume: true })) : act("freeze", "Freeze", () => ({ freeze: true }), "primary"),
-      h("form", { class: "row", onsubmit: (e) => { e.preventDefault(); this.post({ advance: by.value }); } }, by, act("advance", "Advance", () => ({ advance: by.value }))),
+      h("form.row", { onsubmit: (e) => { e.preventDefault(); this.post({ advance: by.value }); } }, by, act("advance", "Advance", () => ({ advance: by.value }))),
       act("next", "To the next timer", () => ({ advance_to_next: true })),
       mode === "auto" ? act("resume", "Resume real time", () => ({ resume: true })) : act("auto", "Automatic", () => ({ auto: true }))];
   }
 
   dueList({ next_timer: next }, { timers, total }) {
-    const heading = h("h2", {}, "Due next");
-    if (!next && !total) return h("div", {}, heading, h("p", { class: "soft" }, "Nothing: no retry, lease or delay is pending."));
+    const heading = h("h2", "Due next");
+    if (!next && !total) return h("div", heading, h("p.soft", "Nothing: no retry, lease or delay is pending."));
     const what = { retry: (n) => `attempt ${n + 1} starts`, attempt: (n) => `attempt ${n} ends`, lease: (n) => `the lease of attempt ${n} ends` };
-    return h("div", { class: "view" }, h("div", {}, heading, next && h("p", {}, h("strong", {}, this.next), h("span", { class: "soft" }, ", at " + when(next)))),
+    return h("div.view", h("div", heading, next && h("p", h("strong", this.next), h("span.soft", ", at " + when(next)))),
       total > 0 && table("Due next", ["Task", "Step", "What", ["At", "num"], ["In", "num"]], timers.slice(0, 8).map((d) => [
         link("/tasks/" + d.task_uuid, `${d.namespace}/${d.name}`), d.step_name, what[d.kind](d.attempt), when(d.due_at), duration(Math.max(instant(d.due_at) - api.now(), 0))])),
-      total > 8 && h("p", { class: "soft" }, `and ${plural(total - 8, "later timer")}`));
+      total > 8 && h("p.soft", `and ${plural(total - 8, "later timer")}`));
   }
 }
 
@@ -132,14 +132,14 @@ async function stubs(place, again) {
   const remove = (path, label, text, name) => button(label, async () => { await api.del(base + path); toast(text); await again(); }, "quiet small", { "aria-label": name || label });
   const add = button("Add a stub …", () => addStub(again), "primary small");
   if (!list.length) return place.replaceChildren(empty("No stubs", "A stub replaces the handler of the steps that it matches, and gives outcomes that you write: results, errors, delays, lost attempts.", add));
-  place.replaceChildren(h("div", { class: "row end" }, remove("stubs", "Remove all", "All stubs are removed."), add),
-    table("Stubs, the first that matches decides", ["Stub", ["Matches", "wide-cell"], ["Outcomes", "wide-cell"], "Then", ["Uses", "num"], ["", "num"]], list.map((s) => [h("code", {}, s.id), matchText(s.match),
-      h("ol", { class: "plain" }, s.outcomes.slice(0, 5).map((o) => h("li", {}, h("code", {}, clip(JSON.stringify(o))))), s.outcomes.length > 5 && h("li", { class: "soft" }, `${s.outcomes.length - 5} more`)),
+  place.replaceChildren(h("div.row.end", remove("stubs", "Remove all", "All stubs are removed."), add),
+    table("Stubs, the first that matches decides", ["Stub", ["Matches", "wide-cell"], ["Outcomes", "wide-cell"], "Then", ["Uses", "num"], ["", "num"]], list.map((s) => [h("code", s.id), matchText(s.match),
+      h("ol.plain", s.outcomes.slice(0, 5).map((o) => h("li", h("code", clip(JSON.stringify(o))))), s.outcomes.length > 5 && h("li.soft", `${s.outcomes.length - 5} more`)),
       { last: "repeats the last", handler: "runs the handler", fail: "fails" }[s.then] || s.then, number(s.uses), remove("stubs/" + s.id, "Remove", `${s.id} is removed.`, "Remove " + s.id)])));
 }
 
-const matchText = (match) => (Object.keys(match).length ? h("span", { class: "chips" }, Object.entries(match).map(([name, v]) =>
-  h("span", { class: "tag" }, `${name}: ${typeof v === "object" ? clip(JSON.stringify(v)) : v}`))) : "every attempt");
+const matchText = (match) => (Object.keys(match).length ? h("span.chips", Object.entries(match).map(([name, v]) =>
+  h("span.tag", `${name}: ${typeof v === "object" ? clip(JSON.stringify(v)) : v}`))) : "every attempt");
 
 const clip = (text) => (text.length > 90 ? text.slice(0, 89) + "…" : text);
 
@@ -166,14 +166,14 @@ async function requests(place, again) {
   const { entries: all, total } = await api.get(base + "requests" + api.query({ kind: kind.value, limit: 200 }));
   const entries = all.filter((e) => !e.path?.startsWith("/console"));
   const clear = button("Clear", async () => { await api.del(base + "requests"); await again(); }, "quiet small");
-  const bar = h("div", { class: "row" }, kind, h("span", { class: "soft grow" }, `${number(entries.length)} of ${number(total)}, the newest first`), button("Refresh", again, "quiet small"), clear);
+  const bar = h("div.row", kind, h("span.soft.grow", `${number(entries.length)} of ${number(total)}, the newest first`), button("Refresh", again, "quiet small"), clear);
   if (!entries.length) return place.replaceChildren(bar, empty("Nothing was recorded", "Requests to the API and calls of handlers appear here."));
-  place.replaceChildren(bar, table("Requests", ["At", ["What", "wide-cell"], "Outcome", ["", "num"]], entries.reverse().map((e) => [h("span", { class: "mono" }, e.at.slice(11, 23)), what(e), outcome(e),
+  place.replaceChildren(bar, table("Requests", ["At", ["What", "wide-cell"], "Outcome", ["", "num"]], entries.reverse().map((e) => [h("span.mono", e.at.slice(11, 23)), what(e), outcome(e),
     button("Show", () => dialog(e.kind === "handler" ? "Handler call" : "Request", jsonTree(e, { open: 3, label: "Entry" })), "quiet small", { "aria-label": "Show entry " + e.id })])));
 }
 
-const what = (e) => (e.kind === "request" ? [h("code", {}, `${e.method} ${e.path}${e.query ? "?" + e.query : ""}`)]
-  : [link("/tasks/" + e.task_uuid, `${e.namespace}/${e.name}`, { class: "strong" }), ` · ${e.step}, attempt ${e.attempt} `, e.stubbed && h("span", { class: "tag" }, e.stub)]);
+const what = (e) => (e.kind === "request" ? [h("code", `${e.method} ${e.path}${e.query ? "?" + e.query : ""}`)]
+  : [link("/tasks/" + e.task_uuid, `${e.namespace}/${e.name}`, { class: "strong" }), ` · ${e.step}, attempt ${e.attempt} `, e.stubbed && h("span.tag", e.stub)]);
 
 const outcome = (e) => (e.kind === "request" ? h("span", { class: e.status >= 400 ? "bad-text" : "" }, e.status) : e.outcome ? state(e.outcome.success ? "complete" : "error") : state("in_progress"));
 
@@ -186,13 +186,13 @@ async function sandboxes(place, again) {
   const remove = (s) => button("Delete", async () => { await api.del(base + "sandboxes/" + s.name); toast(`${s.name} is deleted.`); await again(); }, "quiet small", { "aria-label": "Delete " + s.name });
   if (inside) return place.replaceChildren(empty("This is a sandbox", "Sandboxes are created by the main service."));
   if (!list.length) return place.replaceChildren(empty("No sandboxes", "A sandbox is an isolated copy of the service with tasks, a clock and stubs of its own, such as for one of many tests.", add));
-  place.replaceChildren(h("div", { class: "row end" }, button("Refresh", again, "quiet small"), add), table("Sandboxes", ["Sandbox", ["Address", "wide-cell"], ["", "num"]], list.map((s) => [
-    s.orchestration_url ? h("a", { class: "strong", href: `${s.orchestration_url}/console/fixture?from=${encodeURIComponent(location.origin)}` }, s.name) : s.name,
-    h("span", { class: "row" }, h("code", {}, s.orchestration_url), copyButton(() => s.orchestration_url)), remove(s)])));
+  place.replaceChildren(h("div.row.end", button("Refresh", again, "quiet small"), add), table("Sandboxes", ["Sandbox", ["Address", "wide-cell"], ["", "num"]], list.map((s) => [
+    s.orchestration_url ? h("a.strong", { href: `${s.orchestration_url}/console/fixture?from=${encodeURIComponent(location.origin)}` }, s.name) : s.name,
+    h("span.row", h("code", s.orchestration_url), copyButton(() => s.orchestration_url)), remove(s)])));
 }
 
 async function addSandbox(again) {
-  const name = h("input", { placeholder: "sandbox-1", pattern: "[a-z0-9\\-]{1,63}" }), seed = h("input", {});
+  const name = h("input", { placeholder: "sandbox-1", pattern: "[a-z0-9\\-]{1,63}" }), seed = h("input");
   const body = () => ({ ...(name.value && { name: name.value }), ...(seed.value && { deterministic_ids: seed.value }) });
   const made = await confirmForm({ heading: "Create a sandbox", about: "It begins without tasks, with the templates and the configuration of this service, on ports of its own.", action: "Create",
     fields: [field("Name", name, "Letters a to z, digits and hyphens. Optional."), field("Seed of ids", seed, "With one, the same requests give the same ids and times. Optional.")],

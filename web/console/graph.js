@@ -300,15 +300,15 @@ export class Graph {
     Object.assign(this, {
       root, options, prefix: `graph${++graphs}-`, open: new Set(), view: { x: 0, y: 0, k: 1 }, touched: false, nodes: new Map(),
     });
-    this.edges = h("g", { class: "edges" });
-    this.boxes = h("g", { class: "boxes" });
-    this.cards = h("g", { class: "cards" });
-    this.lit = h("path", { class: "edge lit" });
-    this.world = h("g", {}, this.edges, this.lit, this.boxes, this.cards);
-    this.svg = h("svg", { class: "graph-world" }, this.world);
-    this.pane = h("div", { class: "graph-view", tabindex: 0, role: "application", "aria-roledescription": "graph",
+    this.edges = h("g.edges");
+    this.boxes = h("g.boxes");
+    this.cards = h("g.cards");
+    this.lit = h("path.edge.lit");
+    this.world = h("g", this.edges, this.lit, this.boxes, this.cards);
+    this.svg = h("svg.graph-world", this.world);
+    this.pane = h("div.graph-view", { tabindex: 0, role: "application", "aria-roledescription": "graph",
       "aria-label": options.label ?? "Graph" }, this.svg);
-    this.tools = h("div", { class: "graph-tools" });
+    this.tools = h("div.graph-tools");
     root.classList.add("graph");
     root.append(this.pane, this.tools);
     this.addTools();
@@ -452,7 +452,7 @@ export class Graph {
       const edges = this.shape.edges.filter(e => Boolean(ghost(e)) === faint);
       for (let i = 0; i < edges.length; i += 100) this.strands.push(strand(edges.slice(i, i + 100), faint));
     }
-    this.edges.replaceChildren(...this.shape.frames.map(f => h("rect", { class: "frame", rx: 12, ...f })));
+    this.edges.replaceChildren(...this.shape.frames.map(f => h("rect.frame", { rx: 12, ...f })));
   }
 
   // The view.
@@ -512,7 +512,7 @@ export class Graph {
     }
     const room = this.cards.childElementCount ? AT_ONCE : come.length;
     for (const cell of come.slice(0, room)) {
-      cell.drawn ??= h("g", {}, cell.ids.map(id => this.card(id)));
+      cell.drawn ??= h("g", cell.ids.map(id => this.card(id)));
       this.cards.append(cell.drawn);
     }
     if (come.length > room) this.soon();
@@ -537,8 +537,8 @@ export class Graph {
     const text = (name, dx, dy, words) => h("text", { class: name, x: x + dx, y: y + dy }, words);
     return h("g", { class: `node ${n.tone}${n.ghost ? " ghost" : ""}${id === this.active ? " active" : ""}`, "data-id": id,
       id: this.prefix + index, role: "img", "aria-label": this.describe(n) },
-    h("title", {}, this.describe(n)), n.members && [face("behind", 8), face("behind", 4)], face("face", 0),
-    h("circle", { class: "disc", cx: x + 21, cy: y + 25, r: 12 }), h("path", { class: "sign", d: moved(n.sign, x + 13, y + 17) }),
+    h("title", this.describe(n)), n.members && [face("behind", 8), face("behind", 4)], face("face", 0),
+    h("circle.disc", { cx: x + 21, cy: y + 25, r: 12 }), h("path.sign", { d: moved(n.sign, x + 13, y + 17) }),
     text("label", 40, 21, clip(n.name, n.note ? 19 - n.note.length * 0.8 : 18)), text("detail", 40, 37, clip([n.word, n.detail].filter(Boolean).join(" · "), 24)),
     n.members ? this.bar(n, x, y) : n.note && text("note", WIDTH - 9, 16, n.note));
   }
@@ -555,8 +555,8 @@ export class Graph {
 
   describe(n) {
     const after = this.links.to.get(n.id) ?? [], names = after.slice(0, 3).map(id => this.nodes.get(id).name).join(", ");
-    const detail = n.detail ? `, ${n.detail}` : "", more = after.length > 3 ? ` and ${after.length - 3} more` : "";
-    return `${n.name}: ${n.word}${detail}${names ? `; after ${names}${more}` : ""}${n.members ? "; press Enter to unfold" : ""}`;
+    const more = after.length > 3 ? ` and ${after.length - 3} more` : "";
+    return `${n.name}: ${n.word}` + (n.detail ? ", " + n.detail : "") + (names && `; after ${names}${more}`) + (n.members ? "; press Enter to unfold" : "");
   }
 
   repaint(id) {

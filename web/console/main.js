@@ -65,7 +65,7 @@ async function show(focus) {
   pageKeys = {};
   markPlace(path);
   setTitle(found ? found.title : "No such page");
-  const view = h("div", { class: "view" }, loading());
+  const view = h("div.view", loading());
   byId("page").replaceChildren(view);
   api.readClock();
   try {
@@ -76,12 +76,12 @@ async function show(focus) {
       title: setTitle, remember, keys: (more) => { pageKeys = { ...pageKeys, ...more }; } });
   } catch (error) {
     if (signal.aborted) return;
-    view.replaceChildren(h("h1", { class: "hidden" }, document.title), problem(error, () => show()));
+    view.replaceChildren(h("h1.hidden", document.title), problem(error, () => show()));
   }
   if (focus && !signal.aborted && !view.contains(document.activeElement)) focusHeading(view);
 }
 
-const nowhere = (view) => view.replaceChildren(h("h1", { class: "hidden" }, "No such page"), empty("No such page",
+const nowhere = (view) => view.replaceChildren(h("h1.hidden", "No such page"), empty("No such page",
   "The console has no page at this address.", link("/tasks", "Go to the tasks", { class: "button primary" })));
 
 // load reads the module of a page. A file that cannot be read is no error of the script.
@@ -172,8 +172,8 @@ function pressed(e) {
 function listKeys() {
   const rows = [...places().map((a) => ["g " + a.dataset.key, a.textContent]), ["c", "Start a task"], ["/", "Search or filter"],
     ...Object.entries(pageKeys).map(([key, [what]]) => [key, what]), ["?", "This list"], ["Esc", "Close a dialog"]];
-  dialog("Keys", h("dl", { class: "keys" }, rows.map(([keys, what]) =>
-    [h("dt", {}, keys.split(" ").map((k) => h("kbd", {}, k))), h("dd", {}, what)])));
+  dialog("Keys", h("dl.keys", rows.map(([keys, what]) =>
+    [h("dt", keys.split(" ").map((k) => h("kbd", k))), h("dd", what)])));
 }
 
 // The bar. Its links are relative in the document, which an address with more parts would break.
@@ -203,7 +203,7 @@ function showClock({ detail }) {
   const [lead, rest] = { frozen: ["Time is virtual and frozen at ", at], real: ["Fixture mode: tests can move time.", ""],
     auto: ["Time is virtual and jumps to the next timer. It is ", at] }[detail.mode];
   notice.className = detail.mode === "real" ? "notice" : "notice virtual";
-  notice.replaceChildren(h("span", {}, lead, h("b", {}, rest)), link("/fixture", "Clock"));
+  notice.replaceChildren(h("span", lead, h("b", rest)), link("/fixture", "Clock"));
   if (!notice.isConnected) byId("page").before(notice);
 }
 

@@ -22,7 +22,7 @@ export class SchemaForm {
       delete this.rest[name];
       return { name, part: partOf(name, schema.properties[name], value[name], needed.includes(name)) };
     });
-    this.element = h("div", { class: "form" }, this.members.map((m) => m.part.element));
+    this.element = h("div.form", this.members.map((m) => m.part.element));
   }
 
   // value returns the object, with what the schema does not name; undefined for nothing that is needed.
@@ -54,8 +54,8 @@ function partOf(name, s, value, required) {
   const about = [s.description, limits(s)].filter(Boolean).join(" · "), label = (s.title || name) + (required ? "" : " (optional)");
   if (formable(s)) {
     const form = new SchemaForm(s, value ?? {}, required), id = uid("group");
-    return Object.assign(form, { element: h("div", { class: "group", role: "group", "aria-labelledby": id },
-      h("h3", { id }, label), about && h("p", { class: "help" }, about), form.element) });
+    return Object.assign(form, { element: h("div.group", { role: "group", "aria-labelledby": id },
+      h("h3", { id }, label), about && h("p.help", about), form.element) });
   }
   const make = s.enum ? enumInput : { boolean: enumInput, string: textInput, integer: numberInput, number: numberInput }[typeOf(s)] || jsonInput;
   const { input, read, write = (v) => (typeof v === "object" ? JSON.stringify(v) : v) } = make(s, required);

@@ -8,14 +8,14 @@ export async function show(root, { params, query, go, signal, title }) {
   const from = query.get("from");
   const [{ templates }, again] = await Promise.all([api.get("/v1/templates", { signal }),
     from && api.get("/v1/tasks/" + from, { signal })]);
-  if (!templates.length) return root.replaceChildren(h("h1", {}, "Start a task"), empty("No templates", "The service has no templates. Start it with --templates DIR."));
+  if (!templates.length) return root.replaceChildren(h("h1", "Start a task"), empty("No templates", "The service has no templates. Start it with --templates DIR."));
   const at = again || (params.name && params) || templates.find((t) => t.name === "diamond") || templates[0];
   const template = await api.get("/v1/templates/" + templatePath(at), { signal });
   title("Start " + template.name);
   const name = (t) => `${t.namespace}/${t.name}@${t.version}`;
   const choice = select(templates.map((t) => [templatePath(t), name(t)]), templatePath(at), (to) => go("/start/" + to, { replace: true }));
-  root.replaceChildren(h("h1", {}, again ? "Start again, with changes" : "Start a task"),
-    h("div", { class: "start" }, h("div", { class: "form" }, field("Template", choice, template.description),
+  root.replaceChildren(h("h1", again ? "Start again, with changes" : "Start a task"),
+    h("div.start", h("div.form", field("Template", choice, template.description),
       new StartForm(template, again, go).element)));
 }
 
@@ -30,16 +30,16 @@ class StartForm {
     this.schema = formable(schema) && new SchemaForm(schema, context);
     this.options(again);
     this.place = h("div", { role: "alert" });
-    this.commands = h("details", { class: "commands" });
+    this.commands = h("details.commands");
     const send = h("button", { type: "submit", class: "primary", disabled: !api.can("tasks:create") }, "Start the task");
-    this.element = h("form", { class: "form", novalidate: true, oninput: () => this.write(), onsubmit: (e) => this.submit(e, send) },
+    this.element = h("form.form", { novalidate: true, oninput: () => this.write(), onsubmit: (e) => this.submit(e, send) },
       again && this.origin(again), this.body(), this.more, this.commands, this.place,
-      h("div", { class: "row" }, send, !api.can("tasks:create") && needs("tasks:create")));
+      h("div.row", send, !api.can("tasks:create") && needs("tasks:create")));
     this.write();
   }
 
   origin(again) {
-    return h("p", { class: "help" }, again.context_redacted ? "The context is hidden from you, so this begins empty; " : "As for task ",
+    return h("p.help", again.context_redacted ? "The context is hidden from you, so this begins empty; " : "As for task ",
       link("/tasks/" + again.task_uuid, again.context_redacted ? "the task" : again.task_uuid.slice(-8)), ".");
   }
 
@@ -48,7 +48,7 @@ class StartForm {
     this.editing = !this.schema;
     const editor = field("Context", this.text, "A JSON object that every step can read.");
     if (!this.schema) return editor;
-    const box = h("div", { class: "form" }, this.schema.element);
+    const box = h("div.form", this.schema.element);
     const flip = button("Edit as JSON", () => {
       if (this.editing) {
         const value = this.parsed();
@@ -60,7 +60,7 @@ class StartForm {
       box.replaceChildren(this.editing ? editor : this.schema.element);
       this.write();
     }, "quiet small");
-    return h("section", { class: "card form", "aria-label": "Input" }, h("div", { class: "row" }, h("h2", {}, "Input"), flip), box);
+    return h("section.card.form", { "aria-label": "Input" }, h("div.row", h("h2", "Input"), flip), box);
   }
 
   options(again) {
@@ -73,8 +73,8 @@ class StartForm {
       field("Priority", this.priority, "-100 to 100; higher runs first.")];
     const key = field("Key", this.key, this.keyed ? "This template needs a key: a second task with it is refused."
       : "A second task with the same key is refused.");
-    this.more = h("div", { class: "form" }, this.keyed && key,
-      h("details", { open: Boolean(again) }, h("summary", {}, this.keyed ? "Reason, tags and priority" : "Reason, tags, priority and key"), h("div", { class: "form grid" }, rest, !this.keyed && key)));
+    this.more = h("div.form", this.keyed && key,
+      h("details", { open: Boolean(again) }, h("summary", this.keyed ? "Reason, tags and priority" : "Reason, tags, priority and key"), h("div.form.grid", rest, !this.keyed && key)));
   }
 
   // parsed returns what the editor holds, or undefined, with the problem at the editor.
@@ -104,7 +104,7 @@ class StartForm {
     for (const tag of body.tags || []) words.push("--tag", tag);
     if (body.reason) words.push("--reason", body.reason);
     if (body.priority) words.push("--priority", body.priority);
-    this.commands.replaceChildren(h("summary", {}, "The same as a command"), command("curl", api.curl("POST", "/v1/tasks", body)),
+    this.commands.replaceChildren(h("summary", "The same as a command"), command("curl", api.curl("POST", "/v1/tasks", body)),
       ...(body.idempotency_key ? [] : [command("Command line", api.cli(...words))]));
   }
 

@@ -167,16 +167,16 @@ class TaskPage {
     this.timeline?.destroy();
     this.timeline = this.steps = this.events = this.results = this.whyShown = undefined;
     this.title(`${task.namespace}/${task.name}`);
-    this.head = h("header", { class: "task-head" });
-    this.cause = h("section", { class: "explain card", "aria-label": "Why the task is where it is" });
-    const picture = h("div", {});
+    this.head = h("header.task-head");
+    this.cause = h("section.explain.card", { "aria-label": "Why the task is where it is" });
+    const picture = h("div");
     this.graph = new Graph(picture, { label: "Graph of the steps. Arrow keys follow the edges, Enter shows the step.",
       onSelect: (id, members) => this.choose(members ? members[0].id : id), onOpen: (id) => { this.choose(id); this.aside.focus(); } });
-    this.aside = h("aside", { class: "task-aside", tabindex: "-1", "aria-label": "Details" });
+    this.aside = h("aside.task-aside", { tabindex: "-1", "aria-label": "Details" });
     this.tabs = this.makeTabs();
-    const graph = h("section", { class: "picture", "aria-label": "Graph" }, picture);
-    const main = h("div", { class: "task-main" }, narrow ? [this.tabs, this.aside, graph] : this.tabs);
-    this.body = h("div", { class: "task-body" }, narrow ? main : [graph, main, this.aside]);
+    const graph = h("section.picture", { "aria-label": "Graph" }, picture);
+    const main = h("div.task-main", narrow ? [this.tabs, this.aside, graph] : this.tabs);
+    this.body = h("div.task-body", narrow ? main : [graph, main, this.aside]);
     this.root.replaceChildren(this.head, this.cause, this.body);
     const start = this.model.steps.get(this.chosen) ?? (this.wanted.step && this.model.byName(this.wanted.step));
     this.redraw();
@@ -188,7 +188,7 @@ class TaskPage {
     const choose = (id) => this.choose(id);
     const parts = {
       Timeline: () => {
-        const box = h("div", {});
+        const box = h("div");
         this.timeline = new Timeline(box, this.model, choose);
         return box;
       },
@@ -247,11 +247,11 @@ class TaskPage {
     this.said = task.status;
     const took = task.completed_at && span(exact(task.completed_at) - this.model.created);
     this.head.replaceChildren(
-      h("div", { class: "row" }, h("h1", {}, h("span", { class: "soft" }, task.namespace + "/"), task.name), state(task.status),
-        h("span", { class: "spread" }), link("/start?from=" + task.task_uuid, "Start again …", { class: "button quiet small" }),
+      h("div.row", h("h1", h("span.soft", task.namespace + "/"), task.name), state(task.status),
+        h("span.spread"), link("/start?from=" + task.task_uuid, "Start again …", { class: "button quiet small" }),
         !over && allowed("tasks:cancel", "Cancel the task …", () => cancelTask(task, all - this.finishedSteps()), "quiet small")),
-      h("p", { class: "facts soft" }, link("/templates/" + templatePath(task), "version " + task.version), h("span", {}, "created ", ago(task.created_at)),
-        took && h("span", {}, "took ", took), h("span", {}, `${number(done)} of ${plural(all, "step")} done`),
+      h("p.facts.soft", link("/templates/" + templatePath(task), "version " + task.version), h("span", "created ", ago(task.created_at)),
+        took && h("span", "took ", took), h("span", `${number(done)} of ${plural(all, "step")} done`),
         this.dlq.in_dlq && link("/dlq", "in the dead letter queue")),
       this.progressBar());
   }
@@ -268,7 +268,7 @@ class TaskPage {
       const { tone } = look(s.state);
       counts.set(tone, (counts.get(tone) ?? 0) + 1);
     }
-    return h("div", { class: "progress", "aria-hidden": "true" }, ["good", "run", "wait", "bad", "off", "idle"].filter((tone) => counts.has(tone)).map((tone) => {
+    return h("div.progress", { "aria-hidden": "true" }, ["good", "run", "wait", "bad", "off", "idle"].filter((tone) => counts.has(tone)).map((tone) => {
       const part = h("span", { class: tone });
       part.style.flexGrow = counts.get(tone);
       return part;
@@ -290,15 +290,15 @@ class TaskPage {
     this.whyShown = key;
     const calm = !listed.length, like = calm || look(task.status).tone === "bad" ? task.status : "enqueued";
     this.cause.className = `explain card ${look(like).tone}${calm ? " calm" : ""}`;
-    this.cause.replaceChildren(h("p", { class: "lead" }, sign(like), h("span", {}, sentence(lead))),
+    this.cause.replaceChildren(h("p.lead", sign(like), h("span", sentence(lead))),
       ...listed.map((e) => this.helpFor(e, listed.length > 1 || task.status === "blocked_by_failures")),
-      more > 0 ? h("p", { class: "soft" }, `${plural(more, "more step")} can be acted on: choose ${more > 1 ? "one" : "it"} in the graph or the list.`) : "");
+      more > 0 ? h("p.soft", `${plural(more, "more step")} can be acted on: choose ${more > 1 ? "one" : "it"} in the graph or the list.`) : "");
   }
 
   helpFor(e, named) {
     const step = this.model.steps.get(e.step_uuid);
-    return h("div", { class: "help-row" }, named && h("p", {}, button(e.name, () => this.choose(step.id, true), "as-link"), ": ", sentence(e.message, false)),
-      h("div", { class: "row" }, stepButtons(e.actions, this.model.task, step, this.model.children(step))));
+    return h("div.help-row", named && h("p", button(e.name, () => this.choose(step.id, true), "as-link"), ": ", sentence(e.message, false)),
+      h("div.row", stepButtons(e.actions, this.model.task, step, this.model.children(step))));
   }
 
   // One step.
@@ -322,16 +322,16 @@ class TaskPage {
       const ghost = this.chosen && this.model.ghosts().find((g) => "ghost " + g.name === this.chosen);
       return this.aside.replaceChildren(...[ghost && ghostCard(ghost), this.facts()].filter(Boolean));
     }
-    const e = step.because, result = h("div", { class: "result" });
+    const e = step.because, result = h("div.result");
     const close = button("×", () => { this.chosen = undefined; this.keepAddress(); this.showStep(); }, "quiet small", { "aria-label": "Close the step" });
-    const list = (label, steps) => steps.length > 0 && [h("dt", {}, label), h("dd", {}, steps.slice(0, 8).map((s, i) =>
+    const list = (label, steps) => steps.length > 0 && [h("dt", label), h("dd", steps.slice(0, 8).map((s, i) =>
       [i > 0 && ", ", button(s.name, () => this.choose(s.id), "as-link")]), steps.length > 8 && ` and ${steps.length - 8} more`)];
-    const card = h("section", { class: "card step-card", "aria-label": `Step ${step.name}` },
-      h("div", { class: "row" }, h("h2", {}, step.name), state(step.state), close),
-      e && h("p", {}, sentence(e.message)),
-      e?.actions.length > 0 && h("div", { class: "row" }, stepButtons(e.actions, this.model.task, step, this.model.children(step))),
-      h("dl", { class: "pairs" }, pair("Attempts", `${step.attempts} of ${step.max}`), pair("Ran", span(this.model.took(step))),
-        pair("Handler", h("code", {}, step.declared?.handler ?? "")), kindPair(step), list("After", this.model.parents(step)), list("Before", this.model.children(step))),
+    const card = h("section.card.step-card", { "aria-label": `Step ${step.name}` },
+      h("div.row", h("h2", step.name), state(step.state), close),
+      e && h("p", sentence(e.message)),
+      e?.actions.length > 0 && h("div.row", stepButtons(e.actions, this.model.task, step, this.model.children(step))),
+      h("dl.pairs", pair("Attempts", `${step.attempts} of ${step.max}`), pair("Ran", span(this.model.took(step))),
+        pair("Handler", h("code", step.declared?.handler ?? "")), kindPair(step), list("After", this.model.parents(step)), list("Before", this.model.children(step))),
       result);
     this.aside.replaceChildren(card, this.facts());
     this.showResult(step, result);
@@ -355,40 +355,40 @@ class TaskPage {
 
   // facts makes the card about the task.
   facts() {
-    const { task } = this.model, id = (value) => value && h("span", { class: "id" }, h("code", { title: value }, value.length > 24 ? `${value.slice(0, 8)}…${value.slice(-12)}` : value),
+    const { task } = this.model, id = (value) => value && h("span.id", h("code", { title: value }, value.length > 24 ? `${value.slice(0, 8)}…${value.slice(-12)}` : value),
       copyButton(() => value, "as-copy"));
-    return h("section", { class: "card", "aria-label": "About the task" }, h("h2", {}, "Task"), h("dl", { class: "pairs" },
+    return h("section.card", { "aria-label": "About the task" }, h("h2", "Task"), h("dl.pairs",
       pair("Id", id(task.task_uuid)), pair("Created", when(task.created_at)), pair("Ended", task.completed_at && when(task.completed_at)),
       pair("By", `${task.initiator} from ${task.source_system}`), pair("Reason", task.reason), pair("Priority", task.priority || ""),
-      pair("Tags", task.tags.length > 0 && h("span", { class: "chips" }, task.tags.map((t) => h("span", { class: "tag" }, t)))),
+      pair("Tags", task.tags.length > 0 && h("span.chips", task.tags.map((t) => h("span.tag", t)))),
       pair("Correlation", id(task.correlation_id)), pair("Parent", id(task.parent_correlation_id))));
   }
 
   // data shows the context of the task and the results of its last steps.
   data() {
-    const { task } = this.model, results = h("div", {});
+    const { task } = this.model, results = h("div");
     this.results = async () => {
       const last = [...this.model.steps.values()].filter((s) => !this.model.children(s).length).slice(0, 20);
       const views = await Promise.allSettled(last.map((s) => api.get(`${this.path}/workflow_steps/${s.id}`, { signal: this.signal })));
-      if (!this.signal.aborted) results.replaceChildren(...views.map((v, i) => h("div", { class: "last" }, h("h3", {}, last[i].name),
+      if (!this.signal.aborted) results.replaceChildren(...views.map((v, i) => h("div.last", h("h3", last[i].name),
         v.status === "fulfilled" ? outcome(v.value, "Not finished yet.") : v.reason.status === 403
           ? redacted("The result is hidden from you.", "steps:read") : problem(v.reason))));
     };
     this.results();
-    return h("div", { class: "data" }, h("section", {}, h("h2", {}, "Context"), task.context_redacted
+    return h("div.data", h("section", h("h2", "Context"), task.context_redacted
       ? redacted("The context is hidden from you.", "tasks:context_read") : jsonTree(task.context, { label: "Context" })),
-    h("section", {}, h("h2", {}, "Results of the last steps"), results));
+    h("section", h("h2", "Results of the last steps"), results));
   }
 }
 
-const pair = (label, value) => value && [h("dt", {}, label), h("dd", {}, value)];
+const pair = (label, value) => value && [h("dt", label), h("dd", value)];
 
 const kinds = { decision: "Decides which steps are created", batchable: "Splits the work into batches",
   batch_worker: "One batch of the work", deferred_convergence: "Joins the branches that exist" };
 
 const kindPair = (step) => pair("Kind", kinds[step.declared?.step_type]);
 
-const redacted = (text, permission) => h("p", { class: "soft redacted" }, text + " Showing it needs ", h("code", {}, permission), ".");
+const redacted = (text, permission) => h("p.soft.redacted", text + " Showing it needs ", h("code", permission), ".");
 
 const sign = (name) => h("svg", { viewBox: "0 0 16 16", width: 20, height: 20, class: "sign", "aria-hidden": "true" }, h("path", { d: look(name).sign }));
 
@@ -401,20 +401,20 @@ function sentence(text, capital = true) {
 }
 
 function ghostCard(ghost) {
-  return h("section", { class: "card step-card" }, h("h2", {}, ghost.name), h("p", {}, ghost.skipped
+  return h("section.card.step-card", h("h2", ghost.name), h("p", ghost.skipped
     ? "This step was not created: the decisions before it did not choose it." : "This step does not exist yet: a decision before it is open."),
-  h("dl", { class: "pairs" }, pair("Handler", h("code", {}, ghost.handler)), pair("After", ghost.dependencies.join(", "))));
+  h("dl.pairs", pair("Handler", h("code", ghost.handler)), pair("After", ghost.dependencies.join(", "))));
 }
 
 // outcome shows the result or the error of a step.
 function outcome(view, none = "") {
   const r = view.results;
   if (view.results_redacted) return [redacted("The result is hidden from you.", "steps:read")];
-  if (!r) return none ? [h("p", { class: "soft" }, none)] : [];
-  const error = r.error && h("div", { class: "problem" }, h("strong", {}, r.error.error_type), h("p", {}, r.error.message),
-    h("p", { class: "soft" }, [r.error.status_code && `status ${r.error.status_code}`, r.error.retryable ? "may be retried" : "permanent"].filter(Boolean).join(" · ")));
+  if (!r) return none ? [h("p.soft", none)] : [];
+  const error = r.error && h("div.problem", h("strong", r.error.error_type), h("p", r.error.message),
+    h("p.soft", [r.error.status_code && `status ${r.error.status_code}`, r.error.retryable ? "may be retried" : "permanent"].filter(Boolean).join(" · ")));
   const extra = r.error && Object.keys(r.error.context).length > 0 && jsonTree(r.error.context, { label: "Context of the error" });
-  return [error, extra, r.success && h("h3", {}, "Result"), r.success && jsonTree(r.result, { label: "Result" })].filter(Boolean);
+  return [error, extra, r.success && h("h3", "Result"), r.success && jsonTree(r.result, { label: "Result" })].filter(Boolean);
 }
 
 const AUDITED = { enqueued_for_orchestration: "Attempt succeeded", enqueued_as_error_for_orchestration: "Attempt failed" };
@@ -426,25 +426,25 @@ function auditList(audit) {
   const line = (a) => {
     const about = [a.acted_by && `by ${a.acted_by}: ${a.action_reason}`, a.subject && "as " + a.subject, a.result?.error?.error_type,
       !a.action && a.result?.metadata.worker_id].filter(Boolean);
-    return h("li", {}, h("b", { class: a.success || a.action ? "good" : "bad" }, DONE[a.action] ?? AUDITED[a.to_state] ?? look(a.to_state).word),
-      " ", ago(a.recorded_at), h("span", { class: "soft" }, about.map((t) => " · " + t)));
+    return h("li", h("b", { class: a.success || a.action ? "good" : "bad" }, DONE[a.action] ?? AUDITED[a.to_state] ?? look(a.to_state).word),
+      " ", ago(a.recorded_at), h("span.soft", about.map((t) => " · " + t)));
   };
-  return h("details", { class: "audit", open: true }, h("summary", {}, `Audit: ${plural(audit.length, "entry", "entries")}`), h("ol", {}, audit.slice(0, 50).map(line)));
+  return h("details.audit", { open: true }, h("summary", `Audit: ${plural(audit.length, "entry", "entries")}`), h("ol", audit.slice(0, 50).map(line)));
 }
 
 // StepList is the list of steps: what the graph shows, as a table.
 class StepList {
   constructor(page, choose) {
     Object.assign(this, { page, choose, shown: CHUNK, text: "", only: "", rows: new Map() });
-    this.body = h("tbody", {});
-    this.chips = h("div", { class: "chips" });
-    this.foot = h("div", { class: "row center" });
+    this.body = h("tbody");
+    this.chips = h("div.chips");
+    this.foot = h("div.row.center");
     const search = h("input", { type: "search", placeholder: "Find a step", "aria-label": "Find a step", "data-search": true,
       oninput: () => { this.text = search.value.toLowerCase(); this.draw(); } });
     const heads = ["State", "Step", "Attempts", "Time", "After"].map((c) => h("th", { scope: "col" }, c));
-    this.root = h("div", { class: "step-list" }, h("div", { class: "row filter" }, search, this.chips),
-      h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Steps" },
-        h("table", {}, h("caption", { class: "hidden" }, "Steps of the task, in the order of their creation"), h("thead", {}, h("tr", {}, heads)), this.body)), this.foot);
+    this.root = h("div.step-list", h("div.row.filter", search, this.chips),
+      h("div.scroll", { tabindex: 0, role: "region", "aria-label": "Steps" },
+        h("table", h("caption.hidden", "Steps of the task, in the order of their creation"), h("thead", h("tr", heads)), this.body)), this.foot);
     this.draw();
   }
 
@@ -460,7 +460,7 @@ class StepList {
     this.counted = key;
     const choose = (word) => { this.only = this.only === word ? "" : word; this.draw(); };
     this.chips.replaceChildren(...(words.size > 1 || this.only ? [...words].map(([word, { tone, n }]) =>
-      button([word, " ", h("b", {}, number(n))], () => choose(word), "chip " + tone, { "aria-pressed": String(this.only === word) })) : []));
+      button([word, " ", h("b", number(n))], () => choose(word), "chip " + tone, { "aria-pressed": String(this.only === word) })) : []));
   }
 
   draw() {
@@ -468,8 +468,8 @@ class StepList {
     this.count();
     const fits = all.filter((s) => s.name.toLowerCase().includes(this.text) && (!this.only || look(s.state).word === this.only));
     this.rows = new Map(fits.slice(0, this.shown).map((s) => [s.id, this.row(s)]));
-    const ghosts = this.text || this.only || fits.length > this.shown ? [] : model.ghosts().map((g) => h("tr", { class: "soft" },
-      h("td", {}, g.skipped ? "Not taken" : "Not decided yet"), h("td", {}, g.name), h("td", {}), h("td", {}), h("td", {}, g.dependencies.join(", "))));
+    const ghosts = this.text || this.only || fits.length > this.shown ? [] : model.ghosts().map((g) => h("tr.soft",
+      h("td", g.skipped ? "Not taken" : "Not decided yet"), h("td", g.name), h("td"), h("td"), h("td", g.dependencies.join(", "))));
     this.body.replaceChildren(...this.rows.values(), ...ghosts);
     const left = fits.length - this.shown;
     this.foot.replaceChildren(left > 0 ? button(`Show ${number(Math.min(left, CHUNK))} of ${number(left)} more`, () => { this.shown += CHUNK; this.draw(); }, "quiet small") : "");
@@ -478,9 +478,9 @@ class StepList {
   row(s) {
     const { model } = this.page, parents = model.parents(s), after = parents.slice(0, 3).map((p) => p.name).join(", ");
     const name = button(s.name, () => this.choose(s.id), "as-link", { "aria-pressed": String(s.id === this.page.chosen) });
-    return h("tr", { class: s.id === this.page.chosen ? "chosen" : "" }, h("td", {}, state(s.state)), h("td", {}, name),
-      h("td", { class: "tries" }, s.attempts ? `${s.attempts}/${s.max}` : "–"), h("td", { class: "took" }, this.time(s)),
-      h("td", { class: "after soft" }, after + (parents.length > 3 ? ` and ${parents.length - 3} more` : "")));
+    return h("tr", { class: s.id === this.page.chosen ? "chosen" : "" }, h("td", state(s.state)), h("td", name),
+      h("td.tries", s.attempts ? `${s.attempts}/${s.max}` : "–"), h("td.took", this.time(s)),
+      h("td.after.soft", after + (parents.length > 3 ? ` and ${parents.length - 3} more` : "")));
   }
 
   time(s) {
@@ -508,10 +508,10 @@ class StepList {
 // EventList shows the transitions, the newest first.
 class EventList {
   constructor(page, choose) {
-    Object.assign(this, { page, choose, shown: CHUNK, body: h("ol", { class: "events" }), foot: h("div", { class: "row center" }) });
+    Object.assign(this, { page, choose, shown: CHUNK, body: h("ol.events"), foot: h("div.row.center") });
     this.one = h("input", { type: "checkbox", onchange: () => this.draw(true) });
-    this.which = h("label", { class: "which" }, this.one, " Only the chosen step");
-    this.root = h("div", {}, this.which, this.body, this.foot);
+    this.which = h("label.which", this.one, " Only the chosen step");
+    this.root = h("div", this.which, this.body, this.foot);
     this.draw(true);
   }
 
@@ -529,8 +529,8 @@ class EventList {
 
   line(t) {
     const at = exact(t.recorded_at) - this.page.model.created;
-    return h("li", {}, h("span", { class: "at", title: t.recorded_at }, "+" + span(at)),
-      t.step_uuid ? button(t.step_name, () => this.choose(t.step_uuid), "as-link") : h("b", {}, "task"),
-      h("span", { class: "soft" }, t.from_state ? `${t.from_state} →` : "created as"), state(t.to_state), t.attempt > 0 && h("span", { class: "soft" }, `attempt ${t.attempt}`));
+    return h("li", h("span.at", { title: t.recorded_at }, "+" + span(at)),
+      t.step_uuid ? button(t.step_name, () => this.choose(t.step_uuid), "as-link") : h("b", "task"),
+      h("span.soft", t.from_state ? `${t.from_state} →` : "created as"), state(t.to_state), t.attempt > 0 && h("span.soft", `attempt ${t.attempt}`));
   }
 }

@@ -60,17 +60,17 @@ class TaskList {
 
   // draw makes the page without its tasks.
   draw() {
-    this.chips = h("div", { class: "chips", role: "group", "aria-label": "State" });
+    this.chips = h("div.chips", { role: "group", "aria-label": "State" });
     this.arrivals = button("", () => this.load(), "primary small arrivals", { hidden: true, "aria-live": "polite" });
-    this.body = h("tbody", {});
-    this.place = h("div", {});
+    this.body = h("tbody");
+    this.place = h("div");
     this.more = button("Show more", () => this.loadMore(), "quiet", { hidden: true });
-    this.total = h("span", { class: "soft", role: "status" });
-    this.tools = h("div", { class: "view", hidden: true }, this.filters(), this.chips);
-    this.root.replaceChildren(h("div", { class: "row" }, h("h1", {}, "Tasks"), this.total), this.tools, this.place, h("div", { class: "row center" }, this.more), this.arrivals);
-    this.table = h("div", { class: "scroll", role: "region", "aria-label": "Tasks", tabindex: 0 },
-      h("table", { class: "tasks" }, h("caption", { class: "hidden" }, "Tasks"),
-        h("thead", {}, h("tr", {}, ["State", "Task", "Steps", "Created", "Took", "Tags"].map((c) => h("th", { scope: "col" }, c)))), this.body));
+    this.total = h("span.soft", { role: "status" });
+    this.tools = h("div.view", { hidden: true }, this.filters(), this.chips);
+    this.root.replaceChildren(h("div.row", h("h1", "Tasks"), this.total), this.tools, this.place, h("div.row.center", this.more), this.arrivals);
+    this.table = h("div.scroll", { role: "region", "aria-label": "Tasks", tabindex: 0 },
+      h("table.tasks", h("caption.hidden", "Tasks"),
+        h("thead", h("tr", ["State", "Task", "Steps", "Created", "Took", "Tags"].map((c) => h("th", { scope: "col" }, c)))), this.body));
     this.place.append(loading());
   }
 
@@ -85,7 +85,7 @@ class TaskList {
     this.templates ? this.offerAll() : this.fillTemplates();
     const sort = select(orders.some(([v]) => v === q("sort")) ? orders : [...orders, q("sort")], q("sort"), (v) => this.set("sort", v));
     const more = button("Filters", () => more.setAttribute("aria-expanded", box.classList.toggle("open")), "quiet", { "aria-expanded": "false" });
-    const box = h("div", { class: "filters" }, field("Text", text), more, field("Namespace", this.namespace), field("Template", this.name),
+    const box = h("div.filters", field("Text", text), more, field("Namespace", this.namespace), field("Template", this.name),
       field("Tags", tag), field("Created", this.period()), field("Order", sort));
     return box;
   }
@@ -253,20 +253,20 @@ class TaskList {
       const on = chip.getAttribute("aria-pressed") === "true";
       this.set("status", (on ? others : [...others, ...states]).join(","));
     };
-    const chip = h("button", { type: "button", class: "chip " + tone, onclick: toggle }, label, " ", h("b", {}));
+    const chip = h("button", { type: "button", class: "chip " + tone, onclick: toggle }, label, " ", h("b"));
     return chip;
   }
 
   // Rows.
 
   add(t) {
-    const name = link("/tasks/" + t.task_uuid, h("b", {}, t.name), { "aria-label": `${t.namespace}/${t.name} ${shortId(t.task_uuid)}` });
-    const cells = { state: h("td", {}), steps: h("td", { class: "steps" }), took: h("td", { class: "took" }) };
+    const name = link("/tasks/" + t.task_uuid, h("b", t.name), { "aria-label": `${t.namespace}/${t.name} ${shortId(t.task_uuid)}` });
+    const cells = { state: h("td"), steps: h("td.steps"), took: h("td.took") };
     const element = h("tr", { "data-id": t.task_uuid }, cells.state,
-      h("td", { class: "what" }, name, h("span", { class: "soft" }, `${t.namespace} · ${t.version} · `, h("code", {}, shortId(t.task_uuid)))),
-      cells.steps, h("td", { class: "created" }, ago(t.created_at)), cells.took,
-      h("td", { class: "taglist" }, t.tags.slice(0, 3).map((tag) => h("span", { class: "tag" }, tag)),
-        t.tags.length > 3 && h("span", { class: "soft" }, ` +${t.tags.length - 3}`)));
+      h("td.what", name, h("span.soft", `${t.namespace} · ${t.version} · `, h("code", shortId(t.task_uuid)))),
+      cells.steps, h("td.created", ago(t.created_at)), cells.took,
+      h("td.taglist", t.tags.slice(0, 3).map((tag) => h("span.tag", tag)),
+        t.tags.length > 3 && h("span.soft", ` +${t.tags.length - 3}`)));
     const row = { task: t, element, cells };
     this.rows.set(t.task_uuid, row);
     this.drawRow(row);
@@ -405,8 +405,8 @@ function progress(t) {
     return bar;
   });
   const id = uid("clip");
-  return [h("svg", { class: "bars", viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
+  return [h("svg.bars", { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
     h("clipPath", { id }, h("rect", { width: 100, height: 6, rx: 3 })), h("g", { "clip-path": `url(#${id})` },
-      h("rect", { class: "base", width: 100, height: 6 }), bars)),
-  h("span", { class: "num" }, `${number(t.completed_steps)} / ${number(t.total_steps)}`)];
+      h("rect.base", { width: 100, height: 6 }), bars)),
+  h("span.num", `${number(t.completed_steps)} / ${number(t.total_steps)}`)];
 }

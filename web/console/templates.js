@@ -23,21 +23,21 @@ const byVersion = (a, b) => b.version.localeCompare(a.version, "en", { numeric: 
 
 async function showAll(root, { signal, query, remember }) {
   const [{ templates }, fares] = await Promise.all([api.get("/v1/templates", { signal }), figuresOf({ hours: 720 }, signal)]);
-  if (!templates.length) return root.replaceChildren(h("h1", {}, "Templates"), empty("No templates", "A template describes the steps of a workflow. Start the service with --templates DIR."));
+  if (!templates.length) return root.replaceChildren(h("h1", "Templates"), empty("No templates", "A template describes the steps of a workflow. Start the service with --templates DIR."));
   const groups = Map.groupBy(templates.sort(byVersion), nameOf), rows = [];
   for (const [name, versions] of [...groups].sort()) rows.push({ name, cells: listRow(name, versions, fares) });
   const list = table("Templates", ["Template", ["Versions", "wide-cell"], ["Steps", "num"], ["Tasks", "num"], ["Success", "num"], ["Median", "num"], ["p95", "num"], ["", "num"]], rows);
   rows.forEach((r, i) => { r.row = list.querySelectorAll("tbody tr")[i]; });
   const search = h("input", { type: "search", placeholder: "Filter templates", "aria-label": "Filter templates", "data-search": true, value: query.get("q") || "" });
-  const none = h("p", { class: "soft", role: "status", hidden: true }, "No template matches.");
+  const none = h("p.soft", { role: "status", hidden: true }, "No template matches.");
   const filter = () => {
     for (const { name, row } of rows) row.hidden = !name.toLowerCase().includes(search.value.trim().toLowerCase());
     none.hidden = rows.some((r) => !r.row.hidden);
     remember(search.value ? api.query({ q: search.value }) : "");
   };
   search.addEventListener("input", filter);
-  root.replaceChildren(h("div", { class: "row" }, h("h1", {}, "Templates"), h("div", { class: "search" }, search)),
-    fares.error ? problem(fares.error) : h("p", { class: "soft" }, "Figures of the last 30 days."), list, none);
+  root.replaceChildren(h("div.row", h("h1", "Templates"), h("div.search", search)),
+    fares.error ? problem(fares.error) : h("p.soft", "Figures of the last 30 days."), list, none);
   if (search.value) filter();
 }
 
@@ -45,8 +45,8 @@ function listRow(name, versions, fares) {
   const newest = versions[0], mine = fares.templates.filter((f) => nameOf(f) === name), f = mine.find((m) => m.version === newest.version);
   const total = (member) => mine.reduce((n, m) => n + m[member], 0), done = total("completed_tasks"), ended = done + total("failed_tasks");
   const created = total("created_tasks");
-  return [h("div", {}, link("/templates/" + templatePath(newest), name, { class: "strong" }), h("p", { class: "about soft" }, newest.description)),
-    h("span", { class: "chips" }, versions.map((v) => link("/templates/" + templatePath(v), v.version, { class: "tag" }))),
+  return [h("div", link("/templates/" + templatePath(newest), name, { class: "strong" }), h("p.about.soft", newest.description)),
+    h("span.chips", versions.map((v) => link("/templates/" + templatePath(v), v.version, { class: "tag" }))),
     number(newest.step_count), fares.error || !created ? "–" : link("/tasks" + api.query({ namespace: newest.namespace, name: newest.name }), number(created)),
     percent(done, ended), quantile(f, "p50"), quantile(f, "p95"),
     link("/start/" + templatePath(newest), "Start", { class: "button quiet small", "aria-label": "Start " + name })];
@@ -64,13 +64,13 @@ async function showOne(root, { params, signal, title }) {
     figuresOf({ hours: 168, namespace: params.namespace, name: params.name, version: params.version === "latest" ? "" : params.version }, signal)]);
   const versions = templates.filter((t) => t.name === template.name).sort(byVersion);
   title(nameOf(template));
-  const picture = h("div", {});
-  root.replaceChildren(h("div", { class: "view" },
-    h("div", { class: "row" }, h("h1", {}, h("span", { class: "soft" }, template.namespace + "/"), template.name, " ", h("span", { class: "tag" }, template.version)),
+  const picture = h("div");
+  root.replaceChildren(h("div.view",
+    h("div.row", h("h1", h("span.soft", template.namespace + "/"), template.name, " ", h("span.tag", template.version)),
       link("/tasks" + api.query({ namespace: template.namespace, name: template.name }), "Its tasks", { class: "button quiet" }),
       link("/start/" + templatePath(template), "Start a task", { class: "button primary" })),
-    template.description && h("p", { class: "lead soft" }, template.description),
-    versions.length > 1 && h("nav", { class: "chips", "aria-label": "Versions" }, h("span", { class: "soft" }, "Versions"),
+    template.description && h("p.lead.soft", template.description),
+    versions.length > 1 && h("nav.chips", { "aria-label": "Versions" }, h("span.soft", "Versions"),
       versions.map((v) => link("/templates/" + templatePath(v), v.version, { class: "chip", "aria-current": v.version === template.version && "page" }))),
     picture,
     tabs("Template", { Steps: () => steps(template), "How it fares": () => fare(template, fares, signal), Definition: () => definition(template) })));
@@ -93,8 +93,8 @@ function drawGraph(picture, template, signal) {
 function steps(template) {
   const declared = new Map((template.configuration?.steps || []).map((s) => [s.name, s]));
   return table("Steps", ["Step", "Runs", "After", ["Attempts", "num"], ["Timeout", "num"]], template.steps.map((s) => ({ id: "step-" + s.name, cells: [
-    [h("strong", {}, s.name), " ", s.type !== "standard" && h("span", { class: "tag" }, s.type), h("p", { class: "about soft" }, s.description)],
-    h("code", {}, s.handler?.callable || "–"), s.dependencies.join(", ") || "–",
+    [h("strong", s.name), " ", s.type !== "standard" && h("span.tag", s.type), h("p.about.soft", s.description)],
+    h("code", s.handler?.callable || "–"), s.dependencies.join(", ") || "–",
     s.default_retryable ? s.default_max_attempts : 1, time(declared.get(s.name)?.timeout_seconds ?? undefined)] })));
 }
 
@@ -102,7 +102,7 @@ function fare(template, fares, signal) {
   if (fares.error) return problem(fares.error);
   const f = fares.templates.find((t) => t.version === template.version);
   if (!f) return empty("Not used in the last 7 days", "", link("/start/" + templatePath(template), "Start a task", { class: "button primary" }));
-  return h("div", { class: "view" }, h("dl", { class: "tiles" },
+  return h("div.view", h("dl.tiles",
     fact("Tasks", number(f.created_tasks), "in the last 7 days"), fact("Success", percent(f.completed_tasks, f.completed_tasks + f.failed_tasks), plural(f.failed_tasks, "failure")),
     fact("Median", quantile(f, "p50"), "half end within it"), fact("p95", quantile(f, "p95"), "95th percentile"),
     fact("Attempts", number(f.ended_attempts), percent(f.failed_attempts, f.ended_attempts) + " failed")), throughput(buckets(fares, 6), signal));

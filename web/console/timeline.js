@@ -13,12 +13,12 @@ const MOST_ZOOM = 200;
 export class Timeline {
   constructor(root, model, onSelect) {
     Object.assign(this, { model, onSelect, scale: 1 });
-    this.axis = h("g", { class: "axis" });
-    this.links = h("g", { class: "links" });
-    this.rows = h("g", {});
-    this.labels = h("g", {});
-    this.svg = h("svg", { class: "timeline-rows", role: "group", "aria-label": "Timeline" }, this.axis, this.rows, this.links, this.labels);
-    this.pane = h("div", { class: "timeline", tabindex: 0, role: "region", "aria-label": "Timeline of attempts",
+    this.axis = h("g.axis");
+    this.links = h("g.links");
+    this.rows = h("g");
+    this.labels = h("g");
+    this.svg = h("svg.timeline-rows", { role: "group", "aria-label": "Timeline" }, this.axis, this.rows, this.links, this.labels);
+    this.pane = h("div.timeline", { tabindex: 0, role: "region", "aria-label": "Timeline of attempts",
       onscroll: () => this.draw(), onkeydown: (e) => this.key(e) }, this.svg);
     this.svg.addEventListener("pointerover", (e) => this.point(e.target.closest("[data-id]")?.dataset.id));
     this.svg.addEventListener("pointerleave", () => this.point(this.chosen));
@@ -28,7 +28,7 @@ export class Timeline {
     });
     this.pane.addEventListener("wheel", (e) => this.wheel(e), { passive: false });
     const tool = (name, text, act) => button(text, act, "quiet small", { "aria-label": name, title: name });
-    root.append(h("div", { class: "row timeline-head" }, legend(), tool("Zoom in on the timeline", "+", () => this.zoom(1.5)),
+    root.append(h("div.row.timeline-head", legend(), tool("Zoom in on the timeline", "+", () => this.zoom(1.5)),
       tool("Zoom out of the timeline", "−", () => this.zoom(1 / 1.5)), tool("Fit the timeline into the view", "Fit", () => this.zoom(0))), this.pane);
     this.watch = new ResizeObserver(() => this.draw());
     this.watch.observe(this.pane);
@@ -101,7 +101,7 @@ export class Timeline {
     const shown = this.steps.slice(first, last);
     this.rows.replaceChildren(...shown.map((s, i) => this.row(s, first + i, width)));
     this.axis.replaceChildren(...this.ticks(room, scrollTop, high));
-    this.labels.replaceChildren(h("rect", { class: "names", x: 0, y: scrollTop, width: this.names - 1, height: HEAD }),
+    this.labels.replaceChildren(h("rect.names", { x: 0, y: scrollTop, width: this.names - 1, height: HEAD }),
       ...shown.map((s, i) => this.label(s, HEAD + (first + i) * ROW)));
     this.labels.setAttribute("transform", `translate(${this.pane.scrollLeft} 0)`);
     this.relate();
@@ -116,14 +116,14 @@ export class Timeline {
       marks.push(h("line", { x1: x, x2: x, y1: top + HEAD - 4, y2: high }), h("text", { x: x + 4, y: top + 16 }, t ? span(t) : "0"));
     }
     const now = this.x(api.now());
-    if (!this.model.task.completed_at && api.now() < to) marks.push(h("line", { class: "now", x1: now, x2: now, y1: top + HEAD - 4, y2: high }));
+    if (!this.model.task.completed_at && api.now() < to) marks.push(h("line.now", { x1: now, x2: now, y1: top + HEAD - 4, y2: high }));
     return marks;
   }
 
   label(step, y) {
     const most = Math.floor(this.names / 7.6), name = step.name.length > most ? step.name.slice(0, most - 1) + "…" : step.name;
     return h("g", { class: step.id === this.chosen ? "chosen" : "", "data-id": step.id },
-      h("rect", { class: "names", x: 0, y, width: this.names - 1, height: ROW }), h("text", { class: "label", x: 8, y: y + 17 }, name));
+      h("rect.names", { x: 0, y, width: this.names - 1, height: ROW }), h("text.label", { x: 8, y: y + 17 }, name));
   }
 
   row(step, i, width) {
@@ -132,8 +132,8 @@ export class Timeline {
     const end = step.spans.length ? this.x(this.until(step.spans.at(-1), step)) : 0;
     return h("g", { class: "line" + (step.id === this.chosen ? " chosen" : ""), "data-id": step.id, role: "img",
       "aria-label": `${step.name}: ${words || "not started"}` },
-      h("rect", { class: "back", x: 0, y, width, height: ROW }),
-      step.spans.map((s) => this.bar(s, y, step)), took > 0 && h("text", { class: "took", x: end + 6, y: y + 17 }, span(took)));
+      h("rect.back", { x: 0, y, width, height: ROW }),
+      step.spans.map((s) => this.bar(s, y, step)), took > 0 && h("text.took", { x: end + 6, y: y + 17 }, span(took)));
   }
 
   // until returns when a span ends: so far, or for a back-off when the retry is due.
@@ -144,7 +144,7 @@ export class Timeline {
     const tone = s.kind !== "run" ? s.kind : s.to === undefined ? "run" : TONES[s.end] ?? "off";
     const shape = s.kind === "run" ? { y: y + 6, height: ROW - 12, rx: 3 } : { y: y + ROW / 2 - 1.5, height: 3 };
     const what = `${WORDS[s.kind]}${s.kind === "run" ? " " + s.attempt : ""}, ${span((s.to ?? api.now()) - s.from)}`;
-    return h("rect", { class: `attempt ${tone}`, x: from, width, ...shape }, h("title", {}, what));
+    return h("rect", { class: `attempt ${tone}`, x: from, width, ...shape }, h("title", what));
   }
 
   // point shows what the step under the pointer depended on.
@@ -178,7 +178,7 @@ function niceStep(ms) {
 }
 
 function legend() {
-  const entry = (tone, words) => h("span", {}, h("i", { class: "swatch " + tone, "aria-hidden": "true" }), words);
-  return h("p", { class: "legend" }, entry("good", "succeeded"), entry("bad", "failed"), entry("run", "running"),
+  const entry = (tone, words) => h("span", h("i", { class: "swatch " + tone, "aria-hidden": "true" }), words);
+  return h("p.legend", entry("good", "succeeded"), entry("bad", "failed"), entry("run", "running"),
     entry("queue", "waits for a slot or a worker"), entry("retry", "back-off"));
 }

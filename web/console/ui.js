@@ -5,11 +5,15 @@ import * as api from "./api.js";
 const svgTags = new Set(["svg", "path", "rect", "circle", "line", "g", "text", "title", "polyline", "polygon", "defs",
   "marker", "use", "tspan", "clipPath", "pattern"]);
 
-// h makes an element. A property beginning with "on" is a listener; one that is true is an empty
-// attribute; false, null and undefined are left out. Children are nodes, texts or lists of them.
-export function h(tag, props, ...children) {
+// h makes an element: h("p.soft", {id}, "text") has a class and properties, which may be left out. One that begins
+// with "on" is a listener; one that is true is an empty attribute; false, null and undefined are left out. Children
+// are nodes, texts or lists of them.
+export function h(kind, props, ...children) {
+  const [tag, ...classes] = kind.split(".");
   const e = svgTags.has(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
-  for (const [name, value] of Object.entries(props || {})) {
+  if (classes.length) e.setAttribute("class", classes.join(" "));
+  if (props?.constructor !== Object) [props, children] = [{}, [props, children]];
+  for (const [name, value] of Object.entries(props)) {
     if (value === false || value === null || value === undefined) continue;
     if (name.startsWith("on")) e.addEventListener(name.slice(2), value);
     else if (name === "value") e.value = value;
@@ -105,7 +109,7 @@ export const when = (text) => zoned.format(instant(text));
 // ago makes a time that says how long ago it is and keeps saying so; with since, for how long.
 export function ago(text, since = false) {
   if (!text) return "–";
-  return h("time", { class: "ago", "data-since": since, datetime: new Date(instant(text)).toISOString(), title: when(text) },
+  return h("time.ago", { "data-since": since, datetime: new Date(instant(text)).toISOString(), title: when(text) },
     agoText(instant(text), since));
 }
 
@@ -143,12 +147,12 @@ export function allowed(permission, label, onclick, kind = "quiet", props = {}) 
 export function allowedAll(permission, list) {
   if (api.can(permission)) return list.map((b) => button(...b));
   const id = uid("why");
-  return h("span", { class: "denied" }, list.map(([label, , kind, props]) =>
+  return h("span.denied", list.map(([label, , kind, props]) =>
     button(label, null, kind, { ...props, disabled: true, "aria-describedby": id })), needs(permission, id));
 }
 
 // needs says which permission is missing.
-export const needs = (permission, id) => h("span", { id, class: "why" }, "needs ", h("code", {}, permission));
+export const needs = (permission, id) => h("span", { id, class: "why" }, "needs ", h("code", permission));
 
 let ids = 0;
 
@@ -156,7 +160,7 @@ let ids = 0;
 export const templatePath = (t) => [t.namespace, t.name, t.version].map(encodeURIComponent).join("/");
 
 // uid returns an id that no other element has.
-export const uid = (prefix = "id") => prefix + "-" + ++ids;
+export const uid = (prefix = "id") => `${prefix}-${++ids}`;
 
 // link makes a link to a page of the console, by its path below /console.
 export const link = (path, children, props = {}) => h("a", { href: api.root + "/console" + path, ...props }, children);
@@ -177,16 +181,16 @@ export function copyButton(text, kind = "quiet small", label = "Copy") {
 
 // command makes a box with a command to copy.
 export function command(label, text) {
-  return h("div", { class: "command" }, h("div", { class: "row" }, h("h4", {}, label), copyButton(() => text)),
-    h("pre", { class: "wrap", tabindex: 0 }, text));
+  return h("div.command", h("div.row", h("h4", label), copyButton(() => text)),
+    h("pre.wrap", { tabindex: 0 }, text));
 }
 
 // field makes a labelled input with help. The input is an element.
 export function field(label, input, help) {
   input.id ||= uid("field");
   if (help) input.setAttribute("aria-describedby", input.id + "-help");
-  return h("div", { class: "field" }, h("label", { for: input.id }, label), input,
-    help && h("p", { class: "help", id: input.id + "-help" }, help), h("p", { class: "wrong", id: input.id + "-wrong" }));
+  return h("div.field", h("label", { for: input.id }, label), input,
+    help && h("p.help", { id: input.id + "-help" }, help), h("p.wrong", { id: input.id + "-wrong" }));
 }
 
 // wrong shows a problem at an input made by field; "" takes it away.
@@ -210,11 +214,11 @@ export function select(options, value, onchange, props = {}) {
 // each row becomes a block with the labels beside its cells.
 export function table(caption, columns, rows) {
   const heads = columns.map((c) => [c].flat());
-  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
-    h("table", { class: "list" }, h("caption", { class: "hidden" }, caption),
-      h("thead", {}, h("tr", {}, heads.map(([label, kind]) => h("th", { scope: "col", class: kind },
-        label || h("span", { class: "hidden" }, "Actions"))))),
-      h("tbody", {}, rows.map((r) => h("tr", { id: r.id, hidden: r.hidden }, (r.cells || r).map((cell, i) =>
+  return h("div.scroll", { tabindex: 0, role: "region", "aria-label": caption },
+    h("table.list", h("caption.hidden", caption),
+      h("thead", h("tr", heads.map(([label, kind]) => h("th", { scope: "col", class: kind },
+        label || h("span.hidden", "Actions"))))),
+      h("tbody", rows.map((r) => h("tr", { id: r.id, hidden: r.hidden }, (r.cells || r).map((cell, i) =>
         h("td", { class: heads[i][1], "data-label": heads[i][0] || null }, cell)))))));
 }
 
@@ -222,7 +226,7 @@ export function table(caption, columns, rows) {
 // shown. It returns the element; its show(name) switches.
 export function tabs(label, parts, chosen = Object.keys(parts)[0], onswitch) {
   const names = Object.keys(parts), base = uid("tab"), made = {};
-  const panel = h("div", { class: "tabpanel", role: "tabpanel", id: base + "-panel", tabindex: 0 });
+  const panel = h("div.tabpanel", { role: "tabpanel", id: base + "-panel", tabindex: 0 });
   const heads = names.map((name, i) => h("button", { type: "button", role: "tab", id: `${base}-${i}`,
     "aria-controls": base + "-panel", onclick: () => show(name) }, name));
   const show = (name) => {
@@ -242,7 +246,7 @@ export function tabs(label, parts, chosen = Object.keys(parts)[0], onswitch) {
     heads[i].focus();
     e.preventDefault();
   };
-  const root = h("div", { class: "tabs" }, h("div", { class: "tablist", role: "tablist", "aria-label": label, onkeydown: move }, heads), panel);
+  const root = h("div.tabs", h("div.tablist", { role: "tablist", "aria-label": label, onkeydown: move }, heads), panel);
   root.show = show;
   show(chosen);
   return root;
@@ -252,7 +256,7 @@ export function tabs(label, parts, chosen = Object.keys(parts)[0], onswitch) {
 export function dialog(heading, ...content) {
   const id = uid("dialog"), before = document.activeElement;
   const e = h("dialog", { "aria-labelledby": id, class: "dialog" },
-    h("div", { class: "row" }, h("h2", { id }, heading), button("Close", () => e.close(), "quiet small")), content);
+    h("div.row", h("h2", { id }, heading), button("Close", () => e.close(), "quiet small")), content);
   e.addEventListener("close", () => { e.remove(); if (before?.isConnected) before.focus(); });
   e.addEventListener("click", (click) => { if (click.target === e) e.close(); });
   document.body.append(e);
@@ -267,11 +271,11 @@ export function dialog(heading, ...content) {
 export function confirmForm({ heading, about, fields = [], commands, action, danger, submit }) {
   return new Promise((done) => {
     let result;
-    const place = h("div", { role: "alert" }), texts = h("details", { class: "commands" });
+    const place = h("div", { role: "alert" }), texts = h("details.commands");
     const send = h("button", { type: "submit", class: danger ? "danger" : "primary" }, action);
-    const write = () => texts.replaceChildren(h("summary", {}, "The same as a command"), ...commands().map((c) => command(...c)));
-    const form = h("form", { class: "form", oninput: () => commands && write() },
-      h("p", { class: "about" }, about), fields, commands && texts, h("div", { class: "row end" }, place, send));
+    const write = () => texts.replaceChildren(h("summary", "The same as a command"), ...commands().map((c) => command(...c)));
+    const form = h("form.form", { oninput: () => commands && write() },
+      h("p.about", about), fields, commands && texts, h("div.row.end", place, send));
     if (commands) write();
     const box = dialog(heading, form);
     form.addEventListener("submit", async (e) => {
@@ -305,21 +309,21 @@ export function say(text) {
 
 // empty makes the content of a page without data: what is missing, and what to do.
 export const empty = (heading, about, ...actions) =>
-  h("div", { class: "empty" }, h("h2", {}, heading), about && h("p", {}, about),
-    actions.length > 0 && h("div", { class: "row center" }, actions));
+  h("div.empty", h("h2", heading), about && h("p", about),
+    actions.length > 0 && h("div.row.center", actions));
 
 // loading makes what is shown until there is an answer; it appears after a moment only.
-export const loading = (text = "Loading …") => h("p", { class: "loading", role: "status" }, text);
+export const loading = (text = "Loading …") => h("p.loading", { role: "status" }, text);
 
 // problem makes the message about an error. For a missing credential it has the form for one. again() tries
 // once more what may work later.
 export function problem(error, again) {
   if (!(error instanceof api.ApiError)) console.error(error);
   if (error.status === 401) return signIn(error);
-  return h("div", { class: "problem", role: "alert" }, h("strong", {}, problemHeading(error)), h("p", {}, error.message),
-    error.details?.length > 0 && h("ul", {}, error.details.map((d) => h("li", {}, d.field && h("code", {}, d.field), " ", d.message))),
-    error.requestId && h("p", { class: "soft" }, "Request ", h("code", {}, error.requestId)),
-    again && !(error.status > 0 && error.status < 429) && h("div", { class: "row" }, button("Try again", again, "quiet small")));
+  return h("div.problem", { role: "alert" }, h("strong", problemHeading(error)), h("p", error.message),
+    error.details?.length > 0 && h("ul", error.details.map((d) => h("li", d.field && h("code", d.field), " ", d.message))),
+    error.requestId && h("p.soft", "Request ", h("code", error.requestId)),
+    again && !(error.status > 0 && error.status < 429) && h("div.row", button("Try again", again, "quiet small")));
 }
 
 function problemHeading(error) {
@@ -337,37 +341,37 @@ export function signIn(error) {
     e.preventDefault();
     if (value.value.trim()) api.setCredential({ kind: kind.value, value: value.value.trim() });
   };
-  return h("form", { class: "card form signin", onsubmit: save },
-    h("h2", {}, had ? "This credential was refused" : "Credentials needed"),
-    h("p", { class: "about" }, error ? error.message + ". " : "",
+  return h("form.card.form.signin", { onsubmit: save },
+    h("h2", had ? "This credential was refused" : "Credentials needed"),
+    h("p.about", error ? error.message + ". " : "",
       "What you enter is sent to this service only and forgotten when this tab is closed."),
     field("Kind", kind), field("Credential", value),
-    h("div", { class: "row end" }, had && button("Forget it", () => api.setCredential(null)),
+    h("div.row.end", had && button("Forget it", () => api.setCredential(null)),
       h("button", { type: "submit", class: "primary" }, "Use it")));
 }
 
 // jsonTree makes a folding tree of a JSON value, with buttons to copy it and to see it raw.
 export function jsonTree(value, { open = 2, label = "JSON" } = {}) {
   const text = () => JSON.stringify(value, null, 2);
-  const tree = h("div", { class: "tree" }, treeNode(value, open));
+  const tree = h("div.tree", treeNode(value, open));
   const raw = button("Raw", () => {
     const show = raw.getAttribute("aria-pressed") !== "true";
     raw.setAttribute("aria-pressed", String(show));
-    tree.replaceChildren(show ? h("pre", { class: "wrap", tabindex: 0 }, text()) : treeNode(value, open));
+    tree.replaceChildren(show ? h("pre.wrap", { tabindex: 0 }, text()) : treeNode(value, open));
   }, "quiet small", { "aria-pressed": "false" });
-  return h("div", { class: "json", role: "group", "aria-label": label }, h("div", { class: "row end" }, raw, copyButton(text)), tree);
+  return h("div.json", { role: "group", "aria-label": label }, h("div.row.end", raw, copyButton(text)), tree);
 }
 
 const treePage = 100; // members shown at a time
 
 function treeNode(value, open, name) {
-  const key = name === undefined ? null : [h("span", { class: "name" }, name), ": "];
+  const key = name === undefined ? null : [h("span.name", name), ": "];
   if (value === null || typeof value !== "object" || JSON.isRawJSON?.(value) || Object.keys(value).length === 0) {
-    return h("div", { class: "leaf" }, key, treeLeaf(value));
+    return h("div.leaf", key, treeLeaf(value));
   }
   const list = Array.isArray(value), size = Object.keys(value).length;
-  const node = h("details", { open: open > 0 }, h("summary", {}, key,
-    h("span", { class: "soft" }, list ? `[ ${plural(size, "element")} ]` : `{ ${plural(size, "member")} }`)));
+  const node = h("details", { open: open > 0 }, h("summary", key,
+    h("span.soft", list ? `[ ${plural(size, "element")} ]` : `{ ${plural(size, "member")} }`)));
   const fill = () => node.children.length < 2 && node.append(treeMembers(Object.entries(value), open - 1));
   if (open > 0) fill();
   node.addEventListener("toggle", fill);
@@ -375,7 +379,7 @@ function treeNode(value, open, name) {
 }
 
 function treeMembers(entries, open, from = 0) {
-  const box = h("div", { class: "members" }, entries.slice(from, from + treePage).map(([k, v]) => treeNode(v, open, k)));
+  const box = h("div.members", entries.slice(from, from + treePage).map(([k, v]) => treeNode(v, open, k)));
   const left = entries.length - from - treePage;
   if (left > 0) {
     const more = button(`${number(left)} more`, () => more.replaceWith(treeMembers(entries, open, from + treePage)), "quiet small");

@@ -8,7 +8,7 @@ const demo = { namespace: "demo", name: "slow" }; // its steps take two seconds 
 // welcome says what this is and runs a demo workflow on request. Once there is a task, from
 // wherever, the list is shown.
 export async function welcome(root, { go, signal }, list) {
-  const place = h("div", {});
+  const place = h("div");
   const run = async () => {
     try {
       const task = await api.post("/v1/tasks", { ...demo, initiator: "console", source_system: "console", reason: "a first look" });
@@ -20,12 +20,12 @@ export async function welcome(root, { go, signal }, list) {
   };
   const action = (await hasDemo(signal)) ? allowed("tasks:create", "Run a demo workflow", run, "primary large")
     : allowed("tasks:create", "Start a task", () => go("/start"), "primary large");
-  root.replaceChildren(h("section", { class: "welcome" },
-    h("h1", {}, "Welcome to Stepwell"),
-    h("p", { class: "lead" }, "Stepwell runs workflows: a template names the steps, a task is one run of it. Steps run in order, ",
+  root.replaceChildren(h("section.welcome",
+    h("h1", "Welcome to Stepwell"),
+    h("p.lead", "Stepwell runs workflows: a template names the steps, a task is one run of it. Steps run in order, ",
       "in parallel where they can, and again when they fail. Here you watch tasks live, see why one waits, and help it on."),
-    h("div", { class: "row" }, action), place,
-    h("ul", { class: "cards" },
+    h("div.row", action), place,
+    h("ul.cards",
       card("/templates", "Templates", "What can run: each workflow with its graph."),
       card("/start", "Start a task", "Choose a template and give it a context."),
       card(null, "The API", "Every operation, with a form to try it."))));
@@ -52,5 +52,5 @@ async function hasDemo(signal) {
 
 function card(path, title, about) {
   const head = path ? link(path, title) : h("a", { href: api.root + "/api-docs/ui" }, title);
-  return h("li", { class: "card" }, head, h("p", { class: "soft" }, about));
+  return h("li.card", head, h("p.soft", about));
 }

@@ -45,7 +45,7 @@ func (p *process) taskCommands() command {
 			define:   p.taskWatch,
 		},
 		{
-			name: "explain", operands: "TASK", help: "say why a task does not go on, and what would help",
+			name: "explain", operands: "TASK", help: "say why a task is stuck, and what would help",
 			examples: []string{"task explain latest", "task explain 5666cd0c -o json"},
 			define:   p.taskExplain,
 		},
@@ -320,7 +320,7 @@ func (p *process) taskExplain(o *options) runner {
 	})
 }
 
-// explanation adds why a task does not go on: the message, and each unfinished step.
+// explanation adds why a task is stuck: the message, and each unfinished step.
 func (t *table) explanation(e document) {
 	t.line(t.state(e.text("status")) + ": " + printable(e.text("message")))
 	for _, s := range e.at("steps").list() {

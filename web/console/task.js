@@ -1,4 +1,4 @@
-// The page of a task: why it does not go on and what would help, its graph, timeline, steps, events
+// The page of a task: why it is stuck and what would help, its graph, timeline, steps, events
 // and data. Events keep it current.
 
 import * as api from "./api.js";

@@ -18,7 +18,7 @@ type taskView struct {
 	context contextRight
 }
 
-// contextRight says whether a view of a task has its context.
+// contextRight reports whether a view of a task includes its context.
 type contextRight uint8
 
 const (

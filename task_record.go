@@ -149,7 +149,7 @@ type ending struct {
 	decision *branching // what result decides, between reading and applying it; not stored
 }
 
-// failureAside says whether the task can go on after a step has failed for good.
+// failureAside reports whether the task can go on after a step has failed for good.
 type failureAside uint8
 
 const (

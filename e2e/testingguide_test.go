@@ -73,11 +73,12 @@ func suite(t *testing.T, dir, command string) (said string, err error) {
 	if _, err := exec.LookPath(args[0]); err != nil {
 		t.Skipf("needs %s", args[0])
 	}
+	program := programFile(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()
 	suite := exec.CommandContext(ctx, args[0], args[1:]...)
 	suite.Dir = dir
-	suite.Env = append(os.Environ(), "STEPWELL="+programFile(t), "PYTHONDONTWRITEBYTECODE=1")
+	suite.Env = append(os.Environ(), "STEPWELL="+program, "PYTHONDONTWRITEBYTECODE=1")
 	text, err := suite.CombinedOutput()
 	return string(text), err
 }
@@ -114,7 +115,7 @@ func TestExamplePictures(t *testing.T) {
 		t.Skip("needs node")
 	}
 	for _, name := range []string{"order", "documents", "approval"} {
-		dir := repository("examples/" + name)
+		dir := wire.Must(filepath.Abs(repository("examples/" + name)))(t)
 		template := filepath.Join(dir, name+".yaml")
 		draw := exec.CommandContext(t.Context(), "node", repository("testdata/graph.mjs"))
 		draw.Stdin = strings.NewReader(wantExit(t, 0, nil, "template", "convert", "--to", "json", template))

@@ -233,7 +233,7 @@ func errorKindNamed(name string) uint8 {
 //	 "types":{"timeout":1},"last":1767225600123456}
 //
 // "hour" counts from the Unix epoch, durations are in microseconds. All lines
-// of a snapshot are as of one sequence, the one that it covers.
+// of a snapshot are as of the sequence that it covers.
 
 // figuresHead is the start of a line of figures.
 const figuresHead = `{"figures":`

@@ -45,7 +45,7 @@ func (p *process) taskCommands() command {
 			define:   p.taskWatch,
 		},
 		{
-			name: "explain", operands: "TASK", help: "say why a task does not go on, and what would help",
+			name: "explain", operands: "TASK", help: "say why a task is stuck, and what would help",
 			examples: []string{"task explain latest", "task explain 5666cd0c -o json"},
 			define:   p.taskExplain,
 		},
@@ -62,7 +62,7 @@ func (p *process) taskCommands() command {
 		},
 		{
 			name: "cancel", operands: "TASK…", help: "cancel tasks",
-			examples: []string{"task cancel latest", "task cancel 5666cd0c 77aa01be"},
+			examples: []string{`task cancel latest --reason "ordered twice"`, "task cancel 5666cd0c 77aa01be"},
 			define:   p.taskCancel,
 		},
 	}}
@@ -320,7 +320,7 @@ func (p *process) taskExplain(o *options) runner {
 	})
 }
 
-// explanation adds why a task does not go on: the message, and each unfinished step.
+// explanation adds why a task is stuck: the message, and each unfinished step.
 func (t *table) explanation(e document) {
 	t.line(t.state(e.text("status")) + ": " + printable(e.text("message")))
 	for _, s := range e.at("steps").list() {
@@ -360,14 +360,18 @@ func (p *process) printJSON(v any) error {
 
 func (p *process) taskCancel(o *options) runner {
 	o.withClient().withOutput()
+	reason := o.String("reason", "", "the `TEXT` why")
 	return p.asks(o, func(ctx context.Context, c *client, operands []string) error {
-		cancelled := []document{}
+		cancelled, query := []document{}, url.Values{}
+		if *reason != "" {
+			query.Set("reason", *reason)
+		}
 		for _, name := range operands {
 			path, _, err := c.taskPath(ctx, name)
 			if err != nil {
 				return err
 			}
-			t, err := c.do(ctx, call{method: "DELETE", path: path})
+			t, err := c.do(ctx, call{method: "DELETE", path: path, query: query})
 			if err != nil {
 				return err
 			}

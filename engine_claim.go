@@ -77,7 +77,7 @@ type claimer struct {
 	given   chan claimResult // takes one value, at the end
 }
 
-// claimResult is what a claimer was given. Without steps and error its wait is over
+// claimResult holds the steps that a claimer was given. Without steps and error its wait is over
 // because the service stops.
 type claimResult struct {
 	steps []claimedStep

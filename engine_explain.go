@@ -60,7 +60,7 @@ type stepExplanation struct {
 	Actions      []string  `json:"actions"`   // of an operator: each is possible now, and ends the cause
 	Since        zonedTime `json:"since"`     // when the attempt started
 	DueAt        zonedTime `json:"due_at"`    // the retry, or the attempt's timeout, or the end of its lease
-	Attempt      int       `json:"attempt"`   // the one that runs, is due or comes next
+	Attempt      int       `json:"attempt"`   // running, due, or next
 	MaxAttempts  int       `json:"max_attempts"`
 	Callable     string    `json:"callable"`
 }

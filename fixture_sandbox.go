@@ -307,7 +307,7 @@ func (q *sandboxRequest) read(f *fieldReader, body []byte) {
 func (a *controlAPI) sandboxes() (*sandboxes, error) {
 	w := a.fixture.world
 	if w.boxes == nil {
-		return nil, failf(conflict, "this is sandbox %q, which has no sandboxes of its own", w.sandbox)
+		return nil, failf(conflict, "this is sandbox %q, and a sandbox cannot contain sandboxes", w.sandbox)
 	}
 	return w.boxes, nil
 }

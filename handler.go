@@ -449,7 +449,7 @@ const (
 	programUnusableType = "program_unusable"
 )
 
-// errorTypeRow documents an error type and says whether it is retryable.
+// errorTypeRow documents an error type, and whether it is retryable.
 type errorTypeRow struct {
 	name      string // with … at the end: every type with this prefix
 	retryable bool

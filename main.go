@@ -109,7 +109,7 @@ const (
 	exitInterrupted = 130 // by SIGINT, as shells have it
 )
 
-// exitError is an error with an exit code of its own. An empty message is not printed.
+// exitError is an error with an exit code. An empty message is not printed.
 type exitError struct {
 	code    int
 	message string

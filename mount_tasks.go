@@ -589,7 +589,7 @@ func (a *mountAPI) bottlenecks(_ http.ResponseWriter, r *http.Request) (any, err
 
 // The views. Durations are in seconds.
 
-// cacheInfoView says whether an answer was cached.
+// cacheInfoView reports whether an answer was cached.
 type cacheInfoView struct {
 	Cached   bool   `json:"cached"`
 	CacheKey string `json:"cache_key"`

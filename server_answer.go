@@ -623,7 +623,7 @@ func newAnswerRoom(limit int64) *answerRoom {
 	}
 }
 
-// answerShare is what one request has of the room.
+// answerShare is the part of the room that one request holds.
 type answerShare struct {
 	room *answerRoom
 	w    http.ResponseWriter

@@ -217,7 +217,7 @@ type submission struct {
 // submitted is the result of a submission.
 type submitted struct {
 	task     *task
-	misfits  inputProblems // what the context has against the input schema
+	misfits  inputProblems // of the context against the input schema
 	replayed bool          // an earlier request with the same Idempotency-Key created it
 	end      waitEnd       // how the wait ended
 }

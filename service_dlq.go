@@ -458,7 +458,7 @@ type stalenessWatch struct {
 	found atomic.Int64 // how many stale tasks the latest run found
 }
 
-// stalenessRun counts what one run of the detector has found.
+// stalenessRun counts the findings of one run of the detector.
 type stalenessRun struct {
 	stale, moved, entries int
 	done                  func() // lets tasks change their positions again

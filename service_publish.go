@@ -195,7 +195,7 @@ func (p *publisher) settle(a *sendAttempt, r sendResult) {
 		p.engine.checkIdleLocked()
 	})
 	if err != nil {
-		p.log.Warn("what a subscriber has could not be noted; a restart sends the event again",
+		p.log.Warn("the delivery could not be recorded; after a restart the event is sent again",
 			"subscriber", s.Name, "error", err)
 	}
 }

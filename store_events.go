@@ -509,7 +509,7 @@ func (s *store) streamFigures() streamFigures {
 	return streamFigures{l.streams.Load(), l.delivered.Load(), l.cut.Load()}
 }
 
-// eventChunk is what a follower took from the log.
+// eventChunk holds the events that a follower took from the log.
 type eventChunk struct {
 	text   []byte // of the events, in the form of the stream
 	moves  int    // in it

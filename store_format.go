@@ -583,7 +583,7 @@ func lineSubject(line []byte) string {
 	case bytes.HasPrefix(line, []byte(eventsHead)):
 		return "the extent of the event log"
 	case bytes.HasPrefix(line, []byte(subscriberHead)):
-		return "what a subscriber has"
+		return "the position of a subscriber"
 	}
 	return "a line"
 }

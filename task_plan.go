@@ -30,7 +30,7 @@ type planStep struct {
 	parents, children []int // steps of the task
 }
 
-// declaredStep is what has become of one step of the template. A batch_worker
+// declaredStep describes which steps of the task a step of the template became. A batch_worker
 // step exists as its instances.
 type declaredStep struct {
 	steps     []int // the task's steps made from it; none while it does not exist
@@ -669,7 +669,7 @@ func (t *task) decided(i int) bool {
 	return t.plan == nil || !maker(t.def(i).kind) || t.plan.declared[t.declared(i)].decided
 }
 
-// grow creates what a step that is over has decided.
+// grow creates the steps that the outcome of a finished step names.
 func (a *applier) grow(i int, e *ending) {
 	if a.t.decided(i) {
 		return

@@ -156,7 +156,7 @@ func (t *template) schemaFaults() (faults inputProblems) {
 	return faults
 }
 
-// retryPolicy says whether and when a failed step is tried again.
+// retryPolicy decides whether and when a failed step is tried again.
 type retryPolicy struct {
 	Retryable   bool
 	MaxAttempts int // counts the first attempt; 0 behaves as 1

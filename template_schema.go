@@ -35,12 +35,12 @@ func (m misfit) why() string { return pick(m.got == "", m.want, "got "+m.got+"; 
 // String has the place too, unless it is the value as a whole.
 func (m misfit) String() string { return pick(m.at == "", "", m.at+": ") + m.why() }
 
-// misfits is what is wrong with a value.
+// misfits are the places in a value that do not fit.
 type misfits []misfit
 
 func (all misfits) String() string { return all.join(misfit.String) }
 
-// wants is String without what the value has, for the log.
+// wants is String without the values, for the log.
 func (all misfits) wants() string {
 	return all.join(func(m misfit) string { return misfit{at: m.at, want: m.want}.String() })
 }

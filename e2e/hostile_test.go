@@ -239,7 +239,11 @@ func (h *hostileTest) run() {
 	if raceDetector() {
 		return // with it, everything takes more time and memory
 	}
-	if most := h.stored + int64(hostileAlone+(hostileMemory-hostileAlone)*h.count/hostileMost); peak > most {
+	most := h.stored + int64(hostileAlone+(hostileMemory-hostileAlone)*h.count/hostileMost)
+	if alone > hostileLatency { // the machine is busy, so that garbage is collected late
+		most += most / 2
+	}
+	if peak > most {
 		h.Errorf("got %d bytes of memory; want at most %d", peak, most)
 	}
 	if beside > max(hostileLatency, 4*alone) {

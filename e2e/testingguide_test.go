@@ -47,6 +47,10 @@ func TestExampleSuiteFails(t *testing.T) {
 			"AssertionError: 2 calls match, 1 wanted: attempt 1 failed (declined), attempt 2 succeeded"},
 		{"order.test.mjs", "stepwell.mjs", "node --test --test-reporter=tap", `"complete"`, `"error"`,
 			`error: 'the task is complete, not error: the task is complete: nothing is left to do'`},
+		{"test_order.py", "stepwell.py", "python3 -m unittest", `"order.json"`, `"odrer.json"`,
+			"odrer.json did not start: it says above why"},
+		{"order.test.mjs", "stepwell.mjs", "node --test --test-reporter=tap", `"order.json"`, `"odrer.json"`,
+			"odrer.json did not start: it says above why"},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
 			t.Parallel()

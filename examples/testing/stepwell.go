@@ -31,7 +31,7 @@ func Main(m *testing.M, flags ...string) {
 	stdout, _ := program.StdoutPipe()
 	var ready map[string]any
 	if err := cmp.Or(program.Start(), json.NewDecoder(stdout).Decode(&ready)); err != nil {
-		log.Fatalf("%s: %v", strings.Join(args, " "), err)
+		log.Fatalf("%s did not start (%v): set STEPWELL to the command that starts Stepwell", strings.Join(args, " "), err)
 	}
 	sandboxes = ready["orchestration_url"].(string) + "/_stepwell/sandboxes"
 	code := m.Run()

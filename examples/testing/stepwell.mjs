@@ -22,8 +22,12 @@ async function request(method, url, body) {
 export async function start(flags = [], env = {}) {
   const [file, ...args] = `${process.env.STEPWELL ?? "stepwell"} ${serve}`.split(/\s+/);
   const program = spawn(file, [...args, ...flags], { stdio: ["pipe", "pipe", "inherit"], env: { ...process.env, ...env } });
+  const ended = once(program, "exit").then(() => assert.fail(`${file} ${flags.join(" ")} did not start: it says above why`),
+    () => assert.fail(`there is no program "${file}": set STEPWELL to the command that starts it`));
+  const [ready] = await Promise.race([once(program.stdout, "data"), ended]);
+  ended.catch(() => {});
   after(() => program.stdin.end()); // which ends it
-  sandboxes = JSON.parse((await once(program.stdout, "data"))[0]).orchestration_url + "/_stepwell/sandboxes";
+  sandboxes = JSON.parse(ready).orchestration_url + "/_stepwell/sandboxes";
 }
 
 // sandbox creates the sandbox of test t, whose clock stands still.

@@ -27,10 +27,16 @@ def request(method, url, body=None):
 def start(*flags, **env):
     """Starts Stepwell with further flags, such as "--templates", FILE, and variables. Call it from setUpModule."""
     global sandboxes
-    program = subprocess.Popen([*shlex.split(os.environ.get("STEPWELL", "stepwell") + SERVE), *map(str, flags)],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | env)
+    command = os.environ.get("STEPWELL", "stepwell")
+    try:
+        program = subprocess.Popen([*shlex.split(command + SERVE), *map(str, flags)],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | env)
+    except FileNotFoundError:
+        raise AssertionError(f"there is no program {command!r}: set STEPWELL to the command that starts it") from None
     unittest.addModuleCleanup(program.communicate)  # closes its standard input, which ends it
-    sandboxes = json.loads(program.stdout.readline())["orchestration_url"] + "/_stepwell/sandboxes"
+    if not (ready := program.stdout.readline()):
+        raise AssertionError(f"{command} {' '.join(map(str, flags))} did not start: it says above why")
+    sandboxes = json.loads(ready)["orchestration_url"] + "/_stepwell/sandboxes"
 
 
 class TestCase(unittest.TestCase):

@@ -27,7 +27,7 @@ class Letters {
   async open() {
     await this.load();
     this.root.replaceChildren(h("div.row", h("h1", "Dead letters"), this.chips),
-      h("p.soft.lead", "Tasks that cannot go on by themselves. Find the cause, act on the task, and note what came of it."), this.queue, this.stale);
+      h("p.soft.lead", "Tasks that are stuck until a person acts. Find the cause, act on the task, and note what came of it."), this.queue, this.stale);
     this.follow();
   }
 

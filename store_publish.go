@@ -614,7 +614,9 @@ func (l *domainLog) walk(sub *subscription, status string) *deliveryWalk {
 }
 
 // seqOf returns the record of a listed event.
-func (l *domainLog) seqOf(s *subscription, i int) uint64 { return l.held[s.listed[i].number-l.first].seq }
+func (l *domainLog) seqOf(s *subscription, i int) uint64 {
+	return l.held[s.listed[i].number-l.first].seq
+}
 
 // next reports whether a delivery is left, and skips what is none.
 func (w *deliveryWalk) next() bool {
